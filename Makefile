@@ -201,7 +201,7 @@ $(B)/gen/schema_sql.h: daemon/store/schema.sql
 	$(call embed,$<,schema_sql)
 $(B)/gen/openapi_yaml.h: api/openapi.yaml
 	$(call embed,$<,openapi_yaml)
-$(B)/obj/daemon/store/store.o: $(B)/gen/schema_sql.h
+$(B)/obj/daemon/store/schema.o: $(B)/gen/schema_sql.h
 $(B)/obj/daemon/http/health.o: $(B)/gen/openapi_yaml.h
 
 # ---- devices that are plugins ---------------------------------------------------------------

@@ -15,12 +15,13 @@
 #include "api/core/clock.h"
 #include "api/core/job.h"
 #include "api/core/log.h"
+#include "daemon/store/load.h"
+#include "daemon/store/query.h"
 #include "daemon/store/reserve.h"
+#include "daemon/store/schema.h"
 #include "daemon/store/store_check.h"
 #include "daemon/store/txn.h"
-#include "schema_sql.h"
 
-#define SCHEMA_VERSION 1
 /* The log is checkpointed every WAL_STEP bytes, WAL_STEP_BUSY while requests wait, and
  * emptied at WAL_MAX. */
 #define WAL_STEP      (4 << 20)
@@ -34,46 +35,6 @@
 #define SMB_MAGIC     0xFF534D42u
 
 /* ---- requests ------------------------------------------------------------------------------- */
-
-static const char *const op_sql[OP_N] = {
-    [OP_JOB_NEW] = "INSERT INTO jobs (id, state, created_at, spec, plan, doc) "
-                   "VALUES (?1, ?2, ?3, ?5, ?6, ?7)",
-    [OP_JOB_SET] = "UPDATE jobs SET state = ?2, doc = ?5 WHERE id = ?1",
-    [OP_SPEC] = "UPDATE jobs SET spec = ?5, plan = coalesce(?6, plan) WHERE id = ?1",
-    [OP_RESULT] = "UPDATE jobs SET result = ?5 WHERE id = ?1",
-    [OP_EVENT] = "INSERT INTO events (seq, job, epoch, at, type, data) "
-                 "VALUES (?8, ?1, ?2, ?3, ?4, ?5)",
-    [OP_METRICS] = "INSERT INTO metrics (job, data) VALUES (?1, ?5)",
-    [OP_MARK] = "INSERT INTO marks (job, epoch, seq) VALUES (?1, ?2, ?3) "
-                "ON CONFLICT (job, epoch) DO UPDATE SET seq = excluded.seq",
-    [OP_PART_MARK] = "INSERT INTO part_marks (job, epoch, part, seq) VALUES (?1, ?2, ?4, ?3) "
-                     "ON CONFLICT (job, epoch, part) DO UPDATE SET seq = excluded.seq",
-    [OP_UNREADABLE] =
-        "UPDATE jobs SET state = ?2, doc = CASE WHEN json_valid('{' || doc || '}') THEN "
-        "(SELECT substr(d, 2, length(d) - 2) FROM (SELECT json_remove(json_set("
-        "'{' || doc || '}', '$.state', 'failed', '$.phase', 'failed', '$.reason', "
-        "json('null'), '$.finished_at', ?7, '$.error', json(?5)), '$.target') AS d)) "
-        "ELSE ?6 END WHERE id = ?1",
-    [OP_KEY] = "INSERT INTO keys (job, at, key, fingerprint) VALUES (?1, ?2, ?5, ?6)",
-    [OP_BLAME] = "INSERT INTO blames (job, at, node) VALUES (?1, ?2, ?5) "
-                 "ON CONFLICT (node, job) DO UPDATE SET at = excluded.at",
-    [OP_BLAME_END] = "DELETE FROM blames WHERE job = ?1 AND node = ?5",
-    [OP_QUARANTINE] = "INSERT INTO quarantine (at, node, reason) VALUES (?1, ?5, ?6) "
-                      "ON CONFLICT (node) DO UPDATE SET at = excluded.at, reason = excluded.reason",
-    [OP_QUARANTINE_END] = "DELETE FROM quarantine WHERE node = ?5",
-};
-
-struct query {
-    struct answer answer;
-    struct query *next;
-    enum store_ask what;
-    int64_t n[4];
-    char *text;
-    struct store_rows rows;
-    struct err err;
-    store_answer *call;
-    void *arg;
-};
 
 struct store {
     struct loop *loop;
@@ -238,7 +199,7 @@ static int run_op(struct store *s, const struct txn_op *o)
 {
     sqlite3_stmt *st = s->op[o->type];
     int n_params = sqlite3_bind_parameter_count(st);
-    s->doing = op_sql[o->type];
+    s->doing = txn_sql[o->type];
     for (int i = 0; i < 4 && i < n_params; i++) sqlite3_bind_int64(st, i + 1, o->n[i]);
     for (int i = 0; i < 3 && i + 4 < n_params; i++)
         sqlite3_bind_text(st, i + 5, o->text[i], -1, SQLITE_STATIC);
@@ -479,131 +440,12 @@ static void *writer_main(void *arg)
 
 /* ---- the reader ----------------------------------------------------------------------------- */
 
-static void take_row(struct store_rows *rows, sqlite3_stmt *st, int n_ints, int n_texts)
-{
-    rows->row = txn_must(realloc(rows->row, ((size_t)rows->n_rows + 1) * sizeof *rows->row));
-    struct store_row *r = &rows->row[rows->n_rows++];
-    *r = (struct store_row){0};
-    for (int i = 0; i < n_ints; i++) r->n[i] = sqlite3_column_int64(st, i);
-    for (int i = 0; i < n_texts; i++)
-        r->text[i] = txn_copy((const char *)sqlite3_column_text(st, n_ints + i));
-}
-
-static void query_failed(struct store *s, int rc, struct err *e)
-{
-    enum err_code code = ERR_IO;
-    if ((rc & 0xff) == SQLITE_CORRUPT || (rc & 0xff) == SQLITE_NOTADB) code = ERR_CORRUPT;
-    if ((rc & 0xff) == SQLITE_INTERRUPT || (rc & 0xff) == SQLITE_BUSY) code = ERR_TIMEOUT;
-    err_set(e, code, "the store could not be read: %s", sqlite3_errmsg(s->read_db));
-    log_error("store.read", "file=%s text=\"%s\"", s->path, e->text);
-}
-
-/* Adds rows to those of a; after a failure there is nothing more to do. */
-static void select_rows(struct store *s, const char *sql, const int64_t *n, int n_bound,
-                        const char *text, int n_ints, int n_texts, struct query *a)
-{
-    sqlite3_stmt *st = NULL;
-    if (a->err.code) return;
-    int rc = sqlite3_prepare_v2(s->read_db, sql, -1, &st, NULL);
-    if (rc == SQLITE_OK) {
-        for (int i = 0; i < n_bound; i++) sqlite3_bind_int64(st, i + 1, n[i]);
-        if (text) sqlite3_bind_text(st, 1, text, -1, SQLITE_STATIC);
-        while ((rc = sqlite3_step(st)) == SQLITE_ROW) take_row(&a->rows, st, n_ints, n_texts);
-    }
-    if (rc != SQLITE_DONE) query_failed(s, rc, &a->err);
-    sqlite3_finalize(st);
-}
-
-static int newest_first(const void *a, const void *b)
-{
-    const struct store_row *x = a, *y = b;
-    return x->n[0] > y->n[0] ? -1 : x->n[0] < y->n[0];
-}
-
-/* A filter by several states is one indexed scan per state, merged: never a scan of all jobs. */
-static void select_jobs(struct store *s, struct query *a)
-{
-    int64_t before = a->n[0] > 0 ? a->n[0] : INT64_MAX, limit = a->n[1];
-    if (!a->n[2]) {
-        const int64_t bound[] = {before, limit};
-        select_rows(s,
-                    "SELECT id, coalesce(doc, '') FROM jobs WHERE id < ?1 "
-                    "ORDER BY id DESC LIMIT ?2",
-                    bound, 2, NULL, 1, 1, a);
-        return;
-    }
-    for (int state = 0; state < JOB_STATE_N; state++) {
-        const int64_t bound[] = {state, before, limit};
-        if (a->n[2] >> state & 1)
-            select_rows(s,
-                        "SELECT id, coalesce(doc, '') FROM jobs WHERE state = ?1 AND id < ?2 "
-                        "ORDER BY id DESC LIMIT ?3",
-                        bound, 3, NULL, 1, 1, a);
-    }
-    if (a->rows.n_rows)
-        qsort(a->rows.row, (size_t)a->rows.n_rows, sizeof *a->rows.row, newest_first);
-}
-
-/* The last word on each step, where that is that it was written. */
-static void select_checkpoints(struct store *s, struct query *a)
-{
-    const int64_t bound[] = {a->n[0], a->n[1], a->n[2], EV_CHECKPOINT, EV_CHECKPOINT_REMOVED};
-    select_rows(s,
-                "SELECT seq, epoch, at, type, coalesce(data, '') FROM events "
-                "WHERE job = ?1 AND seq > ?2 AND type = ?4 AND seq IN ("
-                "SELECT max(seq) FROM events WHERE job = ?1 AND type IN (?4, ?5) AND "
-                "json_valid(data) GROUP BY json_extract(data, '$.step')) ORDER BY seq LIMIT ?3",
-                bound, 5, NULL, 4, 1, a);
-}
-
-static void run_ask(struct store *s, struct query *a)
-{
-    switch (a->what) {
-    case ASK_JOB:
-        select_rows(s,
-                    "SELECT coalesce(doc, ''), coalesce(spec, ''), plan, result FROM jobs "
-                    "WHERE id = ?1",
-                    a->n, 1, NULL, 0, 4, a);
-        break;
-    case ASK_JOBS: select_jobs(s, a); break;
-    case ASK_EVENTS:
-        select_rows(s,
-                    "SELECT seq, epoch, at, type, coalesce(data, '') FROM events "
-                    "WHERE job = ?1 AND seq > ?2 AND (?4 < 0 OR type = ?4) ORDER BY seq LIMIT ?3",
-                    a->n, 4, NULL, 4, 1, a);
-        break;
-    case ASK_CHECKPOINTS: select_checkpoints(s, a); break;
-    case ASK_METRICS:
-        select_rows(s,
-                    "SELECT seq, coalesce(data, '') FROM metrics WHERE job = ?1 AND seq > ?2 "
-                    "ORDER BY seq LIMIT ?3",
-                    a->n, 3, NULL, 1, 1, a);
-        break;
-    case ASK_QUARANTINE:
-        select_rows(s, "SELECT at, node, reason FROM quarantine", NULL, 0, NULL, 1, 2, a);
-        break;
-    case ASK_KEY:
-        select_rows(s, "SELECT job, coalesce(fingerprint, '') FROM keys WHERE key = ?1", a->n, 0,
-                    a->text, 1, 1, a);
-        break;
-    }
-}
-
-static void free_ask(struct query *a)
-{
-    for (int i = 0; i < a->rows.n_rows; i++)
-        for (int k = 0; k < 4; k++) free(a->rows.row[i].text[k]);
-    free(a->rows.row);
-    free(a->text);
-    free(a);
-}
-
 static void give_ask(struct answer *out)
 {
     struct query *a = (struct query *)out;
     static const struct store_rows none;
     a->call(a->arg, a->err.code ? &none : &a->rows, a->err.code ? &a->err : NULL);
-    free_ask(a);
+    query_free(a);
 }
 
 static void *reader_main(void *arg)
@@ -619,7 +461,8 @@ static void *reader_main(void *arg)
         if (!s->ask_first) s->ask_last = &s->ask_first;
         pthread_mutex_unlock(&s->mutex);
         s->query_end_ms = clock_ms() + STORE_QUERY_MS;
-        run_ask(s, a);
+        query_run(s->read_db, a);
+        if (a->err.code) log_error("store.read", "file=%s text=\"%s\"", s->path, a->err.text);
         send_out(s, &a->answer, give_ask);
         pthread_mutex_lock(&s->mutex);
         s->reading = false;
@@ -639,7 +482,7 @@ void store_read(struct store *s, enum store_ask what, const int64_t n[4], const 
     a->call = answer;
     a->arg = arg;
     if (s->stop) {
-        free_ask(a);
+        query_free(a);
         return;
     }
     pthread_mutex_lock(&s->mutex);
@@ -651,104 +494,9 @@ void store_read(struct store *s, enum store_ask what, const int64_t n[4], const 
 
 /* ---- loading -------------------------------------------------------------------------------- */
 
-static int damaged(struct store *s, struct err *e)
-{
-    return err_set(e, ERR_CORRUPT, "%s: %s", s->path, sqlite3_errmsg(s->write_db));
-}
-
-#define LIVE "state < 4" /* JOB_SUCCEEDED and beyond are final */
-_Static_assert(JOB_SUCCEEDED == 4 && JOB_CANCELLED == JOB_STATE_N - 1, "LIVE names the states");
-
-static const char *column(sqlite3_stmt *st, int i)
-{
-    return (const char *)sqlite3_column_text(st, i);
-}
-
-/* Of a column that cannot be NULL, unless the file was tampered with. */
-static const char *sure_column(sqlite3_stmt *st, int i)
-{
-    const char *text = column(st, i);
-    return text ? text : "";
-}
-
-static int load_rows(struct store *s, const char *sql, const struct store_load *c,
-                     int (*row)(const struct store_load *, sqlite3_stmt *, struct err *),
-                     struct err *e)
-{
-    sqlite3_stmt *st = NULL;
-    if (sqlite3_prepare_v2(s->write_db, sql, -1, &st, NULL) != SQLITE_OK) return damaged(s, e);
-    int rc, bad = 0;
-    while (!bad && (rc = sqlite3_step(st)) == SQLITE_ROW) bad = row(c, st, e);
-    if (!bad && rc != SQLITE_DONE) bad = damaged(s, e);
-    sqlite3_finalize(st);
-    return bad;
-}
-
-static int load_job(const struct store_load *c, sqlite3_stmt *st, struct err *e)
-{
-    return c->job(c->arg, sqlite3_column_int64(st, 0), sure_column(st, 1), column(st, 2),
-                  column(st, 3), sqlite3_column_int(st, 4), e);
-}
-
-static int load_event(const struct store_load *c, sqlite3_stmt *st, struct err *e)
-{
-    struct store_event ev = {.seq = sqlite3_column_int64(st, 0),
-                             .job = sqlite3_column_int64(st, 1),
-                             .epoch = sqlite3_column_int64(st, 2),
-                             .at_ms = sqlite3_column_int64(st, 3),
-                             .type = sqlite3_column_int(st, 4),
-                             .data = sure_column(st, 5)};
-    return c->event(c->arg, &ev, e);
-}
-
-static int load_mark(const struct store_load *c, sqlite3_stmt *st, struct err *e)
-{
-    return c->mark(c->arg, sqlite3_column_int64(st, 0), sqlite3_column_int64(st, 1),
-                   sqlite3_column_int(st, 2), sqlite3_column_int64(st, 3));
-}
-
-static int load_steps(const struct store_load *c, sqlite3_stmt *st, struct err *e)
-{
-    return c->steps(c->arg, sqlite3_column_int64(st, 0), sure_column(st, 1));
-}
-
-static int load_blame(const struct store_load *c, sqlite3_stmt *st, struct err *e)
-{
-    if (!c->blame) return 0;
-    return c->blame(c->arg, column(st, 0), sqlite3_column_int64(st, 1),
-                    sqlite3_column_int64(st, 2));
-}
-
-static int load_quarantine(const struct store_load *c, sqlite3_stmt *st, struct err *e)
-{
-    if (!c->quarantine) return 0;
-    return c->quarantine(c->arg, column(st, 0), sqlite3_column_int64(st, 1), column(st, 2));
-}
-
 int store_load(struct store *s, const struct store_load *c, struct err *e)
 {
-    if (load_rows(s,
-                  "SELECT id, spec, plan, result, json_valid('{' || doc || '}') AND state >= 0 "
-                  "FROM jobs WHERE " LIVE " ORDER BY id",
-                  c, load_job, e) ||
-        load_rows(s,
-                  "SELECT e.seq, e.job, e.epoch, e.at, e.type, e.data FROM jobs AS j "
-                  "CROSS JOIN events AS e ON e.job = j.id WHERE j." LIVE " ORDER BY j.id, e.seq",
-                  c, load_event, e) ||
-        load_rows(s,
-                  "SELECT m.job, m.epoch, 0, m.seq FROM jobs AS j CROSS JOIN marks AS m "
-                  "ON m.job = j.id WHERE j." LIVE " UNION ALL "
-                  "SELECT m.job, m.epoch, m.part, m.seq FROM jobs AS j CROSS JOIN part_marks AS m "
-                  "ON m.job = j.id WHERE j." LIVE,
-                  c, load_mark, e) ||
-        load_rows(s,
-                  "SELECT j.id, m.data FROM jobs AS j JOIN metrics AS m ON m.seq = "
-                  "(SELECT max(seq) FROM metrics WHERE job = j.id) WHERE j." LIVE,
-                  c, load_steps, e) ||
-        load_rows(s, "SELECT node, job, at FROM blames ORDER BY at", c, load_blame, e) ||
-        load_rows(s, "SELECT node, at, reason FROM quarantine", c, load_quarantine, e))
-        return -1;
-    return 0;
+    return load_all(s->write_db, s->path, c, e);
 }
 
 int64_t store_last_job(const struct store *s)
@@ -762,17 +510,6 @@ int64_t store_last_event(const struct store *s)
 }
 
 /* ---- opening and closing --------------------------------------------------------------------- */
-
-static int one_number(struct store *s, const char *sql, int64_t *out, struct err *e)
-{
-    sqlite3_stmt *st = NULL;
-    int bad = sqlite3_prepare_v2(s->write_db, sql, -1, &st, NULL) != SQLITE_OK ||
-              sqlite3_step(st) != SQLITE_ROW;
-    if (bad) damaged(s, e);
-    *out = bad ? 0 : sqlite3_column_int64(st, 0);
-    sqlite3_finalize(st);
-    return bad ? -1 : 0;
-}
 
 static int lock_dir(struct store *s, const char *dir, struct err *e)
 {
@@ -794,38 +531,18 @@ static int lock_dir(struct store *s, const char *dir, struct err *e)
     return err_set(e, ERR_CONFLICT, "another seqd runs on state directory %s", dir);
 }
 
-static const char setup_sql[] =
-    "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON;"
-    "PRAGMA wal_autocheckpoint=0; PRAGMA cell_size_check=ON; PRAGMA trusted_schema=OFF;"
-    "PRAGMA temp_store=MEMORY;"; /* savepoints need no other disk */
-
-static int make_schema(struct store *s, struct err *e)
-{
-    int64_t version;
-    if (one_number(s, "PRAGMA user_version", &version, e)) return -1;
-    if (version > SCHEMA_VERSION)
-        return err_set(e, ERR_UNSUPPORTED,
-                       "%s has schema version %lld, this seqd knows %d: a newer "
-                       "seqd wrote it",
-                       s->path, (long long)version, SCHEMA_VERSION);
-    /* Where all is there nothing is written: the disk may be full. */
-    if (sqlite3_exec(s->write_db, schema_sql, NULL, NULL, NULL) != SQLITE_OK ||
-        (version < SCHEMA_VERSION &&
-         sqlite3_exec(s->write_db, "PRAGMA user_version=1", NULL, NULL, NULL) != SQLITE_OK))
-        return damaged(s, e);
-    return 0;
-}
-
 static int open_database(struct store *s, struct err *e)
 {
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
     int64_t page_size;
-    if (sqlite3_open_v2(s->path, &s->write_db, flags, NULL) != SQLITE_OK) return damaged(s, e);
+    if (sqlite3_open_v2(s->path, &s->write_db, flags, NULL) != SQLITE_OK)
+        return schema_damaged(s->write_db, s->path, e);
     sqlite3_extended_result_codes(s->write_db, 1);
     sqlite3_busy_timeout(s->write_db, BUSY_MS);
     sqlite3_db_config(s->write_db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
-    if (sqlite3_exec(s->write_db, setup_sql, NULL, NULL, NULL) != SQLITE_OK) return damaged(s, e);
-    if (make_schema(s, e) || one_number(s, "PRAGMA page_size", &page_size, e)) return -1;
+    if (schema_setup(s->write_db, s->path, e) ||
+        schema_number(s->write_db, s->path, "PRAGMA page_size", &page_size, e))
+        return -1;
     s->page_size = (int)page_size;
     sqlite3_wal_hook(s->write_db, on_wal, s);
     return 0;
@@ -837,7 +554,7 @@ static int open_database(struct store *s, struct err *e)
 static int first_checkpoint(struct store *s, struct err *e)
 {
     int rc = try_checkpoint(s, SQLITE_CHECKPOINT_TRUNCATE);
-    return rc == SQLITE_OK || rc == SQLITE_BUSY ? 0 : damaged(s, e);
+    return rc == SQLITE_OK || rc == SQLITE_BUSY ? 0 : schema_damaged(s->write_db, s->path, e);
 }
 
 static int open_writer(struct store *s, struct err *e)
@@ -853,11 +570,12 @@ static int open_writer(struct store *s, struct err *e)
     if (bad || store_check(s->write_db, s->path, STORE_CHECK_MS, e) || first_checkpoint(s, e))
         return -1;
     for (int i = 0; i < OP_N; i++)
-        if (sqlite3_prepare_v3(s->write_db, op_sql[i], -1, SQLITE_PREPARE_PERSISTENT, &s->op[i],
+        if (sqlite3_prepare_v3(s->write_db, txn_sql[i], -1, SQLITE_PREPARE_PERSISTENT, &s->op[i],
                                NULL) != SQLITE_OK)
-            return damaged(s, e);
-    return one_number(s, "SELECT max(id) FROM jobs", &s->last_job, e) ||
-                   one_number(s, "SELECT max(seq) FROM events", &s->last_event, e)
+            return schema_damaged(s->write_db, s->path, e);
+    return schema_number(s->write_db, s->path, "SELECT max(id) FROM jobs", &s->last_job, e) ||
+                   schema_number(s->write_db, s->path, "SELECT max(seq) FROM events",
+                                 &s->last_event, e)
                ? -1
                : 0;
 }

@@ -1,4 +1,4 @@
-/* store.h: what seqd must not forget, in SQLite. The only user of sqlite3, with store_check.c.
+/* store.h: what seqd must not forget, in SQLite, which no other folder uses.
  *
  * One writer thread owns the one connection that writes and checkpoints; requests queue up and are
  * committed in groups (WAL, synchronous=FULL), each in a savepoint, and every caller hears back on

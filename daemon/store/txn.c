@@ -5,6 +5,34 @@
 #include "api/core/job.h"
 #include "api/core/log.h"
 
+const char *const txn_sql[OP_N] = {
+    [OP_JOB_NEW] = "INSERT INTO jobs (id, state, created_at, spec, plan, doc) "
+                   "VALUES (?1, ?2, ?3, ?5, ?6, ?7)",
+    [OP_JOB_SET] = "UPDATE jobs SET state = ?2, doc = ?5 WHERE id = ?1",
+    [OP_SPEC] = "UPDATE jobs SET spec = ?5, plan = coalesce(?6, plan) WHERE id = ?1",
+    [OP_RESULT] = "UPDATE jobs SET result = ?5 WHERE id = ?1",
+    [OP_EVENT] = "INSERT INTO events (seq, job, epoch, at, type, data) "
+                 "VALUES (?8, ?1, ?2, ?3, ?4, ?5)",
+    [OP_METRICS] = "INSERT INTO metrics (job, data) VALUES (?1, ?5)",
+    [OP_MARK] = "INSERT INTO marks (job, epoch, seq) VALUES (?1, ?2, ?3) "
+                "ON CONFLICT (job, epoch) DO UPDATE SET seq = excluded.seq",
+    [OP_PART_MARK] = "INSERT INTO part_marks (job, epoch, part, seq) VALUES (?1, ?2, ?4, ?3) "
+                     "ON CONFLICT (job, epoch, part) DO UPDATE SET seq = excluded.seq",
+    [OP_UNREADABLE] =
+        "UPDATE jobs SET state = ?2, doc = CASE WHEN json_valid('{' || doc || '}') THEN "
+        "(SELECT substr(d, 2, length(d) - 2) FROM (SELECT json_remove(json_set("
+        "'{' || doc || '}', '$.state', 'failed', '$.phase', 'failed', '$.reason', "
+        "json('null'), '$.finished_at', ?7, '$.error', json(?5)), '$.target') AS d)) "
+        "ELSE ?6 END WHERE id = ?1",
+    [OP_KEY] = "INSERT INTO keys (job, at, key, fingerprint) VALUES (?1, ?2, ?5, ?6)",
+    [OP_BLAME] = "INSERT INTO blames (job, at, node) VALUES (?1, ?2, ?5) "
+                 "ON CONFLICT (node, job) DO UPDATE SET at = excluded.at",
+    [OP_BLAME_END] = "DELETE FROM blames WHERE job = ?1 AND node = ?5",
+    [OP_QUARANTINE] = "INSERT INTO quarantine (at, node, reason) VALUES (?1, ?5, ?6) "
+                      "ON CONFLICT (node) DO UPDATE SET at = excluded.at, reason = excluded.reason",
+    [OP_QUARANTINE_END] = "DELETE FROM quarantine WHERE node = ?5",
+};
+
 void *txn_must(void *p)
 {
     if (p) return p;

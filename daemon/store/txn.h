@@ -23,6 +23,7 @@ enum txn_op_type {
 };
 
 /* ?1..?4 are n[0..3], ?5..?7 text[0..2], ?8 n[4]. */
+extern const char *const txn_sql[OP_N];
 struct txn_op {
     struct txn_op *next;
     enum txn_op_type type;

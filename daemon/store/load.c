@@ -1,0 +1,100 @@
+#include "daemon/store/load.h"
+
+#include <sqlite3.h>
+#include "api/core/job.h"
+#include "daemon/store/schema.h"
+
+#define LIVE "state < 4" /* JOB_SUCCEEDED and beyond are final */
+_Static_assert(JOB_SUCCEEDED == 4 && JOB_CANCELLED == JOB_STATE_N - 1, "LIVE names the states");
+
+static const char *column(sqlite3_stmt *st, int i)
+{
+    return (const char *)sqlite3_column_text(st, i);
+}
+
+/* Of a column that cannot be NULL, unless the file was tampered with. */
+static const char *sure_column(sqlite3_stmt *st, int i)
+{
+    const char *text = column(st, i);
+    return text ? text : "";
+}
+
+static int load_rows(sqlite3 *db, const char *path, const char *sql, const struct store_load *c,
+                     int (*row)(const struct store_load *, sqlite3_stmt *, struct err *),
+                     struct err *e)
+{
+    sqlite3_stmt *st = NULL;
+    if (sqlite3_prepare_v2(db, sql, -1, &st, NULL) != SQLITE_OK) return schema_damaged(db, path, e);
+    int rc, bad = 0;
+    while (!bad && (rc = sqlite3_step(st)) == SQLITE_ROW) bad = row(c, st, e);
+    if (!bad && rc != SQLITE_DONE) bad = schema_damaged(db, path, e);
+    sqlite3_finalize(st);
+    return bad;
+}
+
+static int load_job(const struct store_load *c, sqlite3_stmt *st, struct err *e)
+{
+    return c->job(c->arg, sqlite3_column_int64(st, 0), sure_column(st, 1), column(st, 2),
+                  column(st, 3), sqlite3_column_int(st, 4), e);
+}
+
+static int load_event(const struct store_load *c, sqlite3_stmt *st, struct err *e)
+{
+    struct store_event ev = {.seq = sqlite3_column_int64(st, 0),
+                             .job = sqlite3_column_int64(st, 1),
+                             .epoch = sqlite3_column_int64(st, 2),
+                             .at_ms = sqlite3_column_int64(st, 3),
+                             .type = sqlite3_column_int(st, 4),
+                             .data = sure_column(st, 5)};
+    return c->event(c->arg, &ev, e);
+}
+
+static int load_mark(const struct store_load *c, sqlite3_stmt *st, struct err *e)
+{
+    return c->mark(c->arg, sqlite3_column_int64(st, 0), sqlite3_column_int64(st, 1),
+                   sqlite3_column_int(st, 2), sqlite3_column_int64(st, 3));
+}
+
+static int load_steps(const struct store_load *c, sqlite3_stmt *st, struct err *e)
+{
+    return c->steps(c->arg, sqlite3_column_int64(st, 0), sure_column(st, 1));
+}
+
+static int load_blame(const struct store_load *c, sqlite3_stmt *st, struct err *e)
+{
+    if (!c->blame) return 0;
+    return c->blame(c->arg, column(st, 0), sqlite3_column_int64(st, 1),
+                    sqlite3_column_int64(st, 2));
+}
+
+static int load_quarantine(const struct store_load *c, sqlite3_stmt *st, struct err *e)
+{
+    if (!c->quarantine) return 0;
+    return c->quarantine(c->arg, column(st, 0), sqlite3_column_int64(st, 1), column(st, 2));
+}
+
+int load_all(sqlite3 *db, const char *path, const struct store_load *c, struct err *e)
+{
+    if (load_rows(db, path,
+                  "SELECT id, spec, plan, result, json_valid('{' || doc || '}') AND state >= 0 "
+                  "FROM jobs WHERE " LIVE " ORDER BY id",
+                  c, load_job, e) ||
+        load_rows(db, path,
+                  "SELECT e.seq, e.job, e.epoch, e.at, e.type, e.data FROM jobs AS j "
+                  "CROSS JOIN events AS e ON e.job = j.id WHERE j." LIVE " ORDER BY j.id, e.seq",
+                  c, load_event, e) ||
+        load_rows(db, path,
+                  "SELECT m.job, m.epoch, 0, m.seq FROM jobs AS j CROSS JOIN marks AS m "
+                  "ON m.job = j.id WHERE j." LIVE " UNION ALL "
+                  "SELECT m.job, m.epoch, m.part, m.seq FROM jobs AS j CROSS JOIN part_marks AS m "
+                  "ON m.job = j.id WHERE j." LIVE,
+                  c, load_mark, e) ||
+        load_rows(db, path,
+                  "SELECT j.id, m.data FROM jobs AS j JOIN metrics AS m ON m.seq = "
+                  "(SELECT max(seq) FROM metrics WHERE job = j.id) WHERE j." LIVE,
+                  c, load_steps, e) ||
+        load_rows(db, path, "SELECT node, job, at FROM blames ORDER BY at", c, load_blame, e) ||
+        load_rows(db, path, "SELECT node, at, reason FROM quarantine", c, load_quarantine, e))
+        return -1;
+    return 0;
+}

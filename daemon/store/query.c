@@ -1,0 +1,124 @@
+#include "daemon/store/query.h"
+
+#include <sqlite3.h>
+#include <stdlib.h>
+#include <string.h>
+#include "api/core/job.h"
+
+static void take_row(struct store_rows *rows, sqlite3_stmt *st, int n_ints, int n_texts)
+{
+    rows->row = txn_must(realloc(rows->row, ((size_t)rows->n_rows + 1) * sizeof *rows->row));
+    struct store_row *r = &rows->row[rows->n_rows++];
+    *r = (struct store_row){0};
+    for (int i = 0; i < n_ints; i++) r->n[i] = sqlite3_column_int64(st, i);
+    for (int i = 0; i < n_texts; i++)
+        r->text[i] = txn_copy((const char *)sqlite3_column_text(st, n_ints + i));
+}
+
+static void query_failed(sqlite3 *db, int rc, struct err *e)
+{
+    enum err_code code = ERR_IO;
+    if ((rc & 0xff) == SQLITE_CORRUPT || (rc & 0xff) == SQLITE_NOTADB) code = ERR_CORRUPT;
+    if ((rc & 0xff) == SQLITE_INTERRUPT || (rc & 0xff) == SQLITE_BUSY) code = ERR_TIMEOUT;
+    err_set(e, code, "the store could not be read: %s", sqlite3_errmsg(db));
+}
+
+/* Adds rows to those of a; after a failure there is nothing more to do. */
+static void select_rows(sqlite3 *db, const char *sql, const int64_t *n, int n_bound,
+                        const char *text, int n_ints, int n_texts, struct query *a)
+{
+    sqlite3_stmt *st = NULL;
+    if (a->err.code) return;
+    int rc = sqlite3_prepare_v2(db, sql, -1, &st, NULL);
+    if (rc == SQLITE_OK) {
+        for (int i = 0; i < n_bound; i++) sqlite3_bind_int64(st, i + 1, n[i]);
+        if (text) sqlite3_bind_text(st, 1, text, -1, SQLITE_STATIC);
+        while ((rc = sqlite3_step(st)) == SQLITE_ROW) take_row(&a->rows, st, n_ints, n_texts);
+    }
+    if (rc != SQLITE_DONE) query_failed(db, rc, &a->err);
+    sqlite3_finalize(st);
+}
+
+static int newest_first(const void *a, const void *b)
+{
+    const struct store_row *x = a, *y = b;
+    return x->n[0] > y->n[0] ? -1 : x->n[0] < y->n[0];
+}
+
+/* A filter by several states is one indexed scan per state, merged: never a scan of all jobs. */
+static void select_jobs(sqlite3 *db, struct query *a)
+{
+    int64_t before = a->n[0] > 0 ? a->n[0] : INT64_MAX, limit = a->n[1];
+    if (!a->n[2]) {
+        const int64_t bound[] = {before, limit};
+        select_rows(db,
+                    "SELECT id, coalesce(doc, '') FROM jobs WHERE id < ?1 "
+                    "ORDER BY id DESC LIMIT ?2",
+                    bound, 2, NULL, 1, 1, a);
+        return;
+    }
+    for (int state = 0; state < JOB_STATE_N; state++) {
+        const int64_t bound[] = {state, before, limit};
+        if (a->n[2] >> state & 1)
+            select_rows(db,
+                        "SELECT id, coalesce(doc, '') FROM jobs WHERE state = ?1 AND id < ?2 "
+                        "ORDER BY id DESC LIMIT ?3",
+                        bound, 3, NULL, 1, 1, a);
+    }
+    if (a->rows.n_rows)
+        qsort(a->rows.row, (size_t)a->rows.n_rows, sizeof *a->rows.row, newest_first);
+}
+
+/* The last word on each step, where that is that it was written. */
+static void select_checkpoints(sqlite3 *db, struct query *a)
+{
+    const int64_t bound[] = {a->n[0], a->n[1], a->n[2], EV_CHECKPOINT, EV_CHECKPOINT_REMOVED};
+    select_rows(db,
+                "SELECT seq, epoch, at, type, coalesce(data, '') FROM events "
+                "WHERE job = ?1 AND seq > ?2 AND type = ?4 AND seq IN ("
+                "SELECT max(seq) FROM events WHERE job = ?1 AND type IN (?4, ?5) AND "
+                "json_valid(data) GROUP BY json_extract(data, '$.step')) ORDER BY seq LIMIT ?3",
+                bound, 5, NULL, 4, 1, a);
+}
+
+void query_run(sqlite3 *db, struct query *a)
+{
+    switch (a->what) {
+    case ASK_JOB:
+        select_rows(db,
+                    "SELECT coalesce(doc, ''), coalesce(spec, ''), plan, result FROM jobs "
+                    "WHERE id = ?1",
+                    a->n, 1, NULL, 0, 4, a);
+        break;
+    case ASK_JOBS: select_jobs(db, a); break;
+    case ASK_EVENTS:
+        select_rows(db,
+                    "SELECT seq, epoch, at, type, coalesce(data, '') FROM events "
+                    "WHERE job = ?1 AND seq > ?2 AND (?4 < 0 OR type = ?4) ORDER BY seq LIMIT ?3",
+                    a->n, 4, NULL, 4, 1, a);
+        break;
+    case ASK_CHECKPOINTS: select_checkpoints(db, a); break;
+    case ASK_METRICS:
+        select_rows(db,
+                    "SELECT seq, coalesce(data, '') FROM metrics WHERE job = ?1 AND seq > ?2 "
+                    "ORDER BY seq LIMIT ?3",
+                    a->n, 3, NULL, 1, 1, a);
+        break;
+    case ASK_QUARANTINE:
+        select_rows(db, "SELECT at, node, reason FROM quarantine", NULL, 0, NULL, 1, 2, a);
+        break;
+    case ASK_KEY:
+        select_rows(db, "SELECT job, coalesce(fingerprint, '') FROM keys WHERE key = ?1", a->n, 0,
+                    a->text, 1, 1, a);
+        break;
+    }
+}
+
+void query_free(struct query *a)
+{
+    for (int i = 0; i < a->rows.n_rows; i++)
+        for (int k = 0; k < 4; k++) free(a->rows.row[i].text[k]);
+    free(a->rows.row);
+    free(a->text);
+    free(a);
+}

@@ -1,0 +1,52 @@
+#include "daemon/store/schema.h"
+
+#include <sqlite3.h>
+#include <stddef.h>
+#include "schema_sql.h"
+
+#define SCHEMA_VERSION 1
+
+static const char setup_sql[] =
+    "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON;"
+    "PRAGMA wal_autocheckpoint=0; PRAGMA cell_size_check=ON; PRAGMA trusted_schema=OFF;"
+    "PRAGMA temp_store=MEMORY;"; /* savepoints need no other disk */
+
+int schema_damaged(sqlite3 *db, const char *path, struct err *e)
+{
+    return err_set(e, ERR_CORRUPT, "%s: %s", path, sqlite3_errmsg(db));
+}
+
+int schema_number(sqlite3 *db, const char *path, const char *sql, int64_t *out, struct err *e)
+{
+    sqlite3_stmt *st = NULL;
+    int bad = sqlite3_prepare_v2(db, sql, -1, &st, NULL) != SQLITE_OK ||
+              sqlite3_step(st) != SQLITE_ROW;
+    if (bad) schema_damaged(db, path, e);
+    *out = bad ? 0 : sqlite3_column_int64(st, 0);
+    sqlite3_finalize(st);
+    return bad ? -1 : 0;
+}
+
+static int make_schema(sqlite3 *db, const char *path, struct err *e)
+{
+    int64_t version;
+    if (schema_number(db, path, "PRAGMA user_version", &version, e)) return -1;
+    if (version > SCHEMA_VERSION)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "%s has schema version %lld, this seqd knows %d: a newer "
+                       "seqd wrote it",
+                       path, (long long)version, SCHEMA_VERSION);
+    /* Where all is there nothing is written: the disk may be full. */
+    if (sqlite3_exec(db, schema_sql, NULL, NULL, NULL) != SQLITE_OK ||
+        (version < SCHEMA_VERSION &&
+         sqlite3_exec(db, "PRAGMA user_version=1", NULL, NULL, NULL) != SQLITE_OK))
+        return schema_damaged(db, path, e);
+    return 0;
+}
+
+int schema_setup(sqlite3 *db, const char *path, struct err *e)
+{
+    if (sqlite3_exec(db, setup_sql, NULL, NULL, NULL) != SQLITE_OK)
+        return schema_damaged(db, path, e);
+    return make_schema(db, path, e);
+}

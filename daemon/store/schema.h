@@ -1,0 +1,20 @@
+/* schema.h: the tables of the database (schema.sql) and how SQLite is to keep them: for store.c. */
+#ifndef SEQD_DAEMON_STORE_SCHEMA_H
+#define SEQD_DAEMON_STORE_SCHEMA_H
+
+#include <stdint.h>
+#include "api/core/err.h"
+
+struct sqlite3;
+
+/* Sets the connection up and makes what tables are missing.
+ * path: for sentences.
+ * fails: ERR_UNSUPPORTED when a newer seqd wrote it, ERR_CORRUPT naming the file. */
+int schema_setup(struct sqlite3 *db, const char *path, struct err *e);
+/* The one number that sql selects. */
+int schema_number(struct sqlite3 *db, const char *path, const char *sql, int64_t *out,
+                  struct err *e);
+/* -1, and ERR_CORRUPT with the file and what SQLite said last. */
+int schema_damaged(struct sqlite3 *db, const char *path, struct err *e);
+
+#endif
