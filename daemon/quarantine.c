@@ -6,6 +6,7 @@
 #include <string.h>
 #include "api/core/log.h"
 #include "daemon/json.h"
+#include "worker/family/check.h"
 
 #define MAX_BLAMES 2048 /* of the last hour; the oldest is forgotten */
 
@@ -207,7 +208,7 @@ int quarantine_toy(const struct node *n, struct job_spec *spec, struct err *e)
     const int room = gpus ? gpus : n->n_slots, ranks = room < 2 ? 1 : 2;
     const int size = snprintf(json, sizeof json, toy_json, ranks, gpus ? "cuda" : "cpu", ranks);
     if (json_spec_read(json, (size_t)size, JSON_FOR_PEOPLE, spec, e)) return -1;
-    return job_check(spec, e);
+    return family_check(spec, e);
 }
 
 const struct node *quarantine_due(struct quarantine *q, const struct nodes *nodes,

@@ -6,6 +6,7 @@
 #include "daemon/attempt.h"
 #include "daemon/doc.h"
 #include "daemon/json.h"
+#include "worker/family/check.h"
 
 /* No spool has more records: a larger mark is invalid. */
 #define MAX_MARK ((int64_t)1 << 48)
@@ -55,7 +56,7 @@ static int load_job(void *arg, int64_t id, const char *spec, const char *plan, c
     struct job_spec *s = malloc(sizeof *s);
     struct err why;
     if (!s) abort();
-    int bad = json_spec_read(spec, strlen(spec), JSON_STORED, s, &why) || job_check(s, &why);
+    int bad = json_spec_read(spec, strlen(spec), JSON_STORED, s, &why) || family_check(s, &why);
     struct job *j = bad ? NULL : job_create(id, s);
     if (!bad && !j) abort();
     free(s);

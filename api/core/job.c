@@ -35,18 +35,12 @@ static int n_words(const char *const *words)
     return n;
 }
 
-/* A diffusion model has no vocabulary, and its config.json no key for one. */
-static bool without_vocabulary(const struct job_spec *s)
-{
-    const int32_t family = s->model.shape.family;
-    return family >= 0 && family < FAMILY_N && family_traits(family)->diffusion;
-}
-
 static int check_table(const struct job_spec *s, struct err *e)
 {
     for (const struct field *f = spec_fields; f->path; f++) {
         const char *at = (const char *)s + f->offset;
-        if (at == (const char *)&s->model.shape.vocab && without_vocabulary(s)) continue;
+        /* A diffusion model has no vocabulary: family_check() asks the others for theirs. */
+        if (at == (const char *)&s->model.shape.vocab && !s->model.shape.vocab) continue;
         if (check_number(s, f, e)) return -1;
         if (f->type == FIELD_ENUM) {
             int32_t v = *(const int32_t *)at;
@@ -127,8 +121,7 @@ static int check_model(struct job_spec *s, struct err *e)
 }
 
 /* Formats of text end their documents with 256, Megatron's index says where its documents end. */
-static int check_eod(const struct job_spec *s, const struct spec_source *src, const char *field,
-                     struct err *e)
+static int check_eod(const struct spec_source *src, const char *field, struct err *e)
 {
     const int f = src->format;
     const bool tokens = f == DATA_LLMC || f == DATA_NANOGPT || f == DATA_NPY;
@@ -139,10 +132,6 @@ static int check_eod(const struct job_spec *s, const struct spec_source *src, co
         return err_field(e, ERR_INVALID, member,
                          "%s %lld: only the formats llmc, nanogpt and npy find documents by an id",
                          member, (long long)src->eod);
-    if (s->model.shape.width && src->eod >= s->model.shape.vocab)
-        return err_field(e, ERR_INVALID, member,
-                         "%s %lld is no id of the model: its vocabulary has %lld, from 0", member,
-                         (long long)src->eod, (long long)s->model.shape.vocab);
     return 0;
 }
 
@@ -158,7 +147,7 @@ static int check_source(const struct job_spec *s, const struct spec_source *src,
         return err_field(e, ERR_INVALID, field,
                          "%s.format \"openai_batch\" holds requests: only a generate job reads it",
                          field);
-    return check_eod(s, src, field, e);
+    return check_eod(src, field, e);
 }
 
 /* A mixture is weighted as a whole or not at all, and no source so lightly that it would hardly
@@ -240,40 +229,18 @@ static int check_train_data(struct job_spec *s, struct err *e)
     return check_weights(s, e) || check_packing(s, e) || check_eval_data(s, e) ? -1 : 0;
 }
 
-/* Of a model.path that nobody has described yet: only a diffusion model's job has such sizes. */
-static bool samples_latents(const struct job_spec *s)
-{
-    if (!s->model.has_config && !s->model.shape.width) return s->data.frames > 0;
-    return family_traits(s->model.shape.family)->diffusion;
-}
-
-/* generate: the sequence is the prompt and what is written after it. */
+/* generate: the sequence is the prompt and what is written after it. Latents have sizes of their
+ * own, and a file's prompts are as long as the job says: family_check(). */
 static int check_generate(struct job_spec *s, struct err *e)
 {
     const char *prompt = spec_text(s, s->input.prompt);
-    bool file = *spec_text(s, s->input.source.path) != 0;
+    const bool file = *spec_text(s, s->input.source.path) != 0;
     if (!*prompt == !file)
         return err_field(e, ERR_INVALID, "input",
                          "a generate job takes either input.prompt or input.path");
-    if (file && check_source(s, &s->input.source, "input", e)) return -1;
-    if (samples_latents(s)) return 0; /* its largest sample: job_infer.c */
-    if (file && !s->data.seq_len)
-        return err_field(e, ERR_INVALID, "data.seq_len",
-                         "data.seq_len is missing: room for the prompt of input.path and "
-                         "sampling.max_tokens after it (a diffusion model's job has data.frames, "
-                         "data.height and data.width instead)");
+    if (file) return check_source(s, &s->input.source, "input", e);
     /* Tokens of an inline prompt are its bytes: one token each. */
-    int64_t need_len = (int64_t)strlen(prompt) + s->sampling.max_tokens;
-    if (!s->data.seq_len) s->data.seq_len = need_len;
-    if (s->data.seq_len < need_len)
-        return err_field(e, ERR_INVALID, "data.seq_len",
-                         "data.seq_len %lld holds less than the prompt and sampling.max_tokens: "
-                         "%lld tokens",
-                         (long long)s->data.seq_len, (long long)need_len);
-    if (s->data.seq_len > JOB_MAX_SEQ)
-        return err_field(e, ERR_INVALID, "sampling.max_tokens",
-                         "prompt and sampling.max_tokens are %lld tokens, at most %lld",
-                         (long long)need_len, (long long)JOB_MAX_SEQ);
+    if (!s->data.seq_len) s->data.seq_len = (int64_t)strlen(prompt) + s->sampling.max_tokens;
     return 0;
 }
 
@@ -407,7 +374,7 @@ static int check_ranks(struct job_spec *s, struct err *e)
                          "train.global_batch %lld is not a multiple of parallel.dp %d: every ring "
                          "takes the same number of sequences",
                          (long long)s->train.global_batch, s->parallel.dp);
-    if (s->parallel.sp > s->data.seq_len)
+    if (s->data.seq_len && s->parallel.sp > s->data.seq_len)
         return err_field(
             e, ERR_INVALID, "parallel.sp",
             "parallel.sp %d is more than data.seq_len %lld: a rank would hold no token",
@@ -415,22 +382,16 @@ static int check_ranks(struct job_spec *s, struct err *e)
     return 0;
 }
 
-static int check_parallel(struct job_spec *s, struct err *e)
+/* What the job says of ranks and bits; what it leaves to "auto" is the family's: family_check(). */
+static int check_parallel(const struct job_spec *s, struct err *e)
 {
-    int sp = s->parallel.sp;
-    bool bits = s->determinism == DET_RANKS;
-    /* Of a model.path that nobody has described yet the family is not known, which decides both. */
-    const bool known = s->model.has_config || s->model.shape.width > 0;
-    if (s->parallel.strategy == STRATEGY_AUTO && (known || sp == 1))
-        s->parallel.strategy = sp == 1 ? STRATEGY_LOCAL : STRATEGY_RSA;
+    const int sp = s->parallel.sp;
+    const bool bits = s->determinism == DET_RANKS;
     if (s->parallel.strategy == STRATEGY_LOCAL && sp > 1)
         return err_field(e, ERR_INVALID, "parallel.strategy",
                          "parallel.strategy \"local\" runs on one rank, parallel.sp is %d: use "
-                         "\"rsa\"",
+                         "\"auto\"",
                          sp);
-    const bool whole_rows = s->parallel.strategy == STRATEGY_ULYSSES; /* of its heads: balanced */
-    if (s->parallel.layout == LAYOUT_AUTO && (known || bits || sp == 1))
-        s->parallel.layout = bits || sp == 1 || whole_rows ? LAYOUT_CONTIGUOUS : LAYOUT_ZIGZAG;
     if (bits && s->parallel.layout == LAYOUT_ZIGZAG)
         return err_field(e, ERR_INVALID, "parallel.layout",
                          "parallel.layout \"zigzag\" cannot give determinism \"ranks\": use "
@@ -447,10 +408,7 @@ int job_check(struct job_spec *s, struct err *e)
     if (check_model(s, e) || check_data(s, e) || check_length(s, e) || job_check_infer(s, e))
         return -1;
     set_tolerance(s);
-    return check_ranks(s, e) || job_check_model(s, e) || check_parallel(s, e) ||
-                   job_check_training(s, e)
-               ? -1
-               : 0;
+    return check_ranks(s, e) || check_parallel(s, e) || job_check_training(s, e) ? -1 : 0;
 }
 
 /* ---- states --------------------------------------------------------------------------------- */

@@ -428,8 +428,9 @@ const struct field *spec_field(const char *path);   /* NULL: unknown */
 /* The known path nearest to an unknown one (edit distance at most 3), or NULL. */
 const char *spec_suggest(const char *path);
 
-/* Normalises (auto sp, layout, derived steps stay 0 until the data is counted) and checks every
- * rule that needs no file: ranges, H = Hk * n, layout x determinism, kind-specific requirements.
+/* Normalises (auto sp; derived steps stay 0 until the data is counted) and checks every rule that
+ * needs no file and no model: ranges, H = Hk * n, layout x determinism, what each kind of job needs.
+ * What depends on the model's family is family_check()'s (worker/family/check.h), which begins here.
  * fails: ERR_INVALID with the field and the fix. Idempotent. */
 int job_check(struct job_spec *s, struct err *e);
 /* What P ranks and one may differ by where the job does not say. */
@@ -437,30 +438,15 @@ struct job_tolerance {
     double loss_rel, grad_rel_l2;
 };
 struct job_tolerance job_tolerance(int32_t precision);
-/* The part of it that is about generate, score and embed (job_infer.c). */
+/* The part of it that is about score and embed (job_infer.c). */
 int job_check_infer(struct job_spec *s, struct err *e);
 /* Its part about schedules, stages, evaluation and the first step (job_train.c). */
 int job_check_training(const struct job_spec *s, struct err *e);
-/* Its part about families, strategies and objectives (job_model.c): also sets what is "auto" and
- * depends on the family. */
-int job_check_model(struct job_spec *s, struct err *e);
 /* Whether text may be cut into bytes: the job says so, or nothing says that the model's ids are
  * anything else. Otherwise the job reads ids alone ... */
 bool job_reads_bytes(const struct job_spec *s);
 /* ... and text in `what` (a field, a member of a line) is refused with the way out. */
 int job_refuse_text(const struct job_spec *s, const char *field, const char *what, struct err *e);
-/* Of a diffusion model's job: sizes are those of its largest latents, and nothing counts tokens. */
-int job_check_latents(const struct job_spec *s, struct err *e);
-
-/* What the rules need to know of a family; its programs say the same (worker/family). */
-struct family_traits {
-    bool linear, softmax; /* attentions its layers have */
-    bool masked;          /* a masked language model: reads both ways */
-    bool diffusion;
-    bool noise; /* diffusion: as published it predicts noise, which is not rectified flow */
-};
-const struct family_traits *family_traits(int32_t family);
-
 /* ---- states --------------------------------------------------------------------------------- */
 
 enum job_state {

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "daemon/doc.h"
 #include "daemon/json.h"
+#include "worker/family/check.h"
 
 /* shown: an object; takes it. */
 static char *join(char *shown, const char *result, const char *plan, const char *spec)
@@ -41,7 +42,7 @@ char *job_json(const struct control *c, int64_t id, const struct store_row *row)
     struct err e;
     if (!s || !spec) abort();
     if (json_spec_read(row->text[1], strlen(row->text[1]), JSON_STORED, s, &e) ||
-        job_check(s, &e) || json_spec_write(s, JSON_FOR_PEOPLE, spec, JSON_SPEC_SIZE) < 0)
+        family_check(s, &e) || json_spec_write(s, JSON_FOR_PEOPLE, spec, JSON_SPEC_SIZE) < 0)
         snprintf(spec, JSON_SPEC_SIZE, "null");
     char *out = join(doc_shown(id, row->text[0], control_job(c, id)), row->text[3], row->text[2],
                      spec);

@@ -13,6 +13,7 @@
 #include "daemon/json.h"
 #include "daemon/http/reply.h"
 #include "daemon/http/routes.h"
+#include "worker/family/check.h"
 #include "worker/plan/stage.h"
 
 #define FRAGMENTS     100 /* listed of each sample, unless asked otherwise */
@@ -164,7 +165,7 @@ static void on_job(void *arg, const struct store_rows *rows, const struct err *f
         err_set(&e, ERR_NOT_FOUND, "there is no job %lld", (long long)o->job);
     } else {
         const char *text = rows->row[0].text[1];
-        rc = json_spec_read(text, strlen(text), JSON_STORED, s, &e) || job_check(s, &e) ||
+        rc = json_spec_read(text, strlen(text), JSON_STORED, s, &e) || family_check(s, &e) ||
              choose_samples(o, s, &e);
     }
     free(s);

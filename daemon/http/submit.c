@@ -14,6 +14,7 @@
 #include "daemon/http/job_json.h"
 #include "daemon/http/reply.h"
 #include "daemon/http/routes.h"
+#include "worker/family/check.h"
 #include "worker/family/family.h"
 #include "worker/plan/choice.h"
 
@@ -230,7 +231,7 @@ static int choose(struct posting *p, const struct machine *m, struct choice *c, 
     p->asked.resources = p->spec.resources;
     choice_make(&p->asked, m, p->goal != GOAL_SUBMIT, c);
     choice_apply(c, &p->spec);
-    return job_check(&p->spec, e);
+    return family_check(&p->spec, e);
 }
 
 static void reply_plan(struct posting *p)
@@ -287,7 +288,7 @@ static void on_described(void *arg, const struct msg *m, const struct err *e)
         return;
     }
     p->spec.model.shape = m->shape;
-    if (job_check(&p->spec, &bad))
+    if (family_check(&p->spec, &bad))
         refuse(p, 0, &bad);
     else
         make_plan(p);
@@ -356,7 +357,7 @@ static int read_body(struct posting *p, struct err *e)
                                    : json_spec_read(body, size, JSON_FOR_PEOPLE, &p->spec, e);
     if (bad || take_hardware(p, e)) return -1;
     p->asked = p->spec;
-    return job_check(&p->spec, e) || read_key(p, e) ? -1 : 0;
+    return family_check(&p->spec, e) || read_key(p, e) ? -1 : 0;
 }
 
 static void start(struct routes *R, struct http_req *r, enum goal goal)

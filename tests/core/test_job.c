@@ -1,8 +1,9 @@
-/* The job spec's table, defaults, checks, suggestions, and the transition table. Links core only. */
+/* The job spec's table, defaults, checks, suggestions, and the transition table. */
 #include <math.h>
 #include <stdlib.h>
 #include "api/core/job.h"
 #include "tests/lib/test.h"
+#include "worker/family/check.h"
 
 static void put(struct job_spec *s, spec_ref *ref, const char *text)
 {
@@ -98,25 +99,25 @@ static void test_defaults_of_kinds(void)
     struct err e;
     for (int k = 0; k < JOB_KIND_N; k++) {
         good(&s, k);
-        CHECK_MSG(!job_check(&s, &e), "%s: %s", kind_name(k), e.text);
+        CHECK_MSG(!family_check(&s, &e), "%s: %s", kind_name(k), e.text);
         CHECK(s.resources.ranks == 1 && s.parallel.sp == 1);
         CHECK(s.parallel.strategy == STRATEGY_LOCAL && s.parallel.layout == LAYOUT_CONTIGUOUS);
         CHECK(s.model.shape.n_kv_heads == 4 && s.model.shape.head_dim == 16);
         again = s;
-        CHECK(!job_check(&again, &e) && !memcmp(&s, &again, sizeof s)); /* idempotent */
+        CHECK(!family_check(&again, &e) && !memcmp(&s, &again, sizeof s)); /* idempotent */
     }
     good(&s, JOB_TRAIN);
     s.parallel.sp = 4;
-    CHECK(!job_check(&s, &e));
+    CHECK(!family_check(&s, &e));
     CHECK(s.resources.ranks == 4 && s.parallel.strategy == STRATEGY_RSA);
     CHECK(s.parallel.layout == LAYOUT_ZIGZAG && s.schedule.warmup_steps == 1);
     good(&s, JOB_TRAIN);
     s.resources.ranks = 8;
     s.determinism = DET_RANKS;
-    CHECK(!job_check(&s, &e));
+    CHECK(!family_check(&s, &e));
     CHECK(s.parallel.sp == 8 && s.parallel.layout == LAYOUT_CONTIGUOUS);
     good(&s, JOB_GENERATE);
-    CHECK(!job_check(&s, &e) && s.data.seq_len == 9 + 256);
+    CHECK(!family_check(&s, &e) && s.data.seq_len == 9 + 256);
 }
 
 /* A tolerance that the job does not give follows from its precision; one that it gives stays. */
@@ -125,18 +126,18 @@ static void test_tolerances(void)
     struct job_spec s;
     struct err e;
     good(&s, JOB_VERIFY);
-    CHECK(!job_check(&s, &e) && s.verify.loss_rel == 1e-6 && s.verify.grad_rel_l2 == 1e-5);
+    CHECK(!family_check(&s, &e) && s.verify.loss_rel == 1e-6 && s.verify.grad_rel_l2 == 1e-5);
     good(&s, JOB_VERIFY);
     s.precision.params = PRECISION_BF16;
-    CHECK(!job_check(&s, &e) && s.verify.loss_rel == 2e-3 && s.verify.grad_rel_l2 == 2e-2);
+    CHECK(!family_check(&s, &e) && s.verify.loss_rel == 2e-3 && s.verify.grad_rel_l2 == 2e-2);
     good(&s, JOB_VERIFY);
     s.precision.params = PRECISION_FP16;
-    CHECK(!job_check(&s, &e) && s.verify.loss_rel == 2.5e-4 && s.verify.grad_rel_l2 == 4e-3);
+    CHECK(!family_check(&s, &e) && s.verify.loss_rel == 2.5e-4 && s.verify.grad_rel_l2 == 4e-3);
     good(&s, JOB_VERIFY);
     s.precision.params = PRECISION_BF16;
     s.verify.loss_rel = 0;
     s.verify.grad_rel_l2 = 1e-7;
-    CHECK(!job_check(&s, &e) && s.verify.loss_rel == 0 && s.verify.grad_rel_l2 == 1e-7);
+    CHECK(!family_check(&s, &e) && s.verify.loss_rel == 0 && s.verify.grad_rel_l2 == 1e-7);
 }
 
 /* Each breaks one thing; the error must name the field. */
@@ -215,7 +216,7 @@ static void test_rules(void)
         struct err e = {0};
         good(&s, JOB_TRAIN);
         break_one(&s, i);
-        CHECK_MSG(job_check(&s, &e) == -1, "case %d (%s) passed", i, fields[i]);
+        CHECK_MSG(family_check(&s, &e) == -1, "case %d (%s) passed", i, fields[i]);
         CHECK_STR(e.field, fields[i]);
         CHECK_MSG(*e.text, "case %d says nothing", i);
     }
@@ -271,7 +272,7 @@ static void test_data_rules(void)
         struct err e = {0};
         good(&s, JOB_TRAIN);
         break_data(&s, i);
-        int rc = job_check(&s, &e);
+        int rc = family_check(&s, &e);
         CHECK_MSG(rc == (fields[i] ? -1 : 0), "case %d: %s", i, e.text);
         if (fields[i]) CHECK_STR(e.field, fields[i]);
     }
@@ -282,7 +283,7 @@ static void test_data_rules(void)
             s.data.packing = packing, s.data.overlong = over;
             const bool fine = packing == PACKING_CONCAT && over <= OVERLONG_SPLIT &&
                               over != OVERLONG_ERROR;
-            CHECK_MSG(job_check(&s, &e) == (fine ? 0 : -1), "%d %d: %s", packing, over, e.text);
+            CHECK_MSG(family_check(&s, &e) == (fine ? 0 : -1), "%d %d: %s", packing, over, e.text);
         }
 }
 
@@ -295,9 +296,9 @@ static void test_tls_needs_tcp(void)
     for (int t = 0; t < TRANSPORT_NCCL; t++) {
         good(&s, JOB_TRAIN);
         s.parallel.transport = t;
-        CHECK(job_check(&s, &e) == 0);
+        CHECK(family_check(&s, &e) == 0);
         s.parallel.tls = 1;
-        CHECK((job_check(&s, &e) == 0) == (t != TRANSPORT_SHM));
+        CHECK((family_check(&s, &e) == 0) == (t != TRANSPORT_SHM));
     }
     CHECK_STR(e.field, "parallel.tls");
 }
@@ -314,11 +315,11 @@ static void test_transports_of_gpus(void)
             s.resources.ranks = s.parallel.sp = 2;
             s.parallel.transport = t;
             const bool right = t != (gpu ? TRANSPORT_TCP : TRANSPORT_NCCL);
-            CHECK((job_check(&s, &e) == 0) == right);
+            CHECK((family_check(&s, &e) == 0) == right);
             if (!right) CHECK_STR(e.field, "parallel.transport");
             s.parallel.tls = 1;
             if (!gpu || !right) continue;
-            CHECK(job_check(&s, &e) == -1);
+            CHECK(family_check(&s, &e) == -1);
             CHECK_STR(e.field, "parallel.tls");
         }
 }
@@ -342,7 +343,7 @@ static void test_ranges(void)
                 continue;
             else
                 *(int32_t *)at = (int32_t)bad;
-            CHECK_MSG(job_check(&s, &e) == -1, "%s = %g passed", f->path, bad);
+            CHECK_MSG(family_check(&s, &e) == -1, "%s = %g passed", f->path, bad);
             CHECK_STR(e.field, f->path);
         }
     }
@@ -432,12 +433,41 @@ static void test_auto_waits_for_the_family(void)
     put(&s, &s.model.path, "/m");
     s.model.shape.width = 0;
     s.parallel.sp = s.resources.ranks = 2;
-    CHECK_MSG(!job_check(&s, &e), "%s", e.text);
+    CHECK_MSG(!family_check(&s, &e), "%s", e.text);
     CHECK(s.parallel.strategy == STRATEGY_AUTO && s.parallel.layout == LAYOUT_AUTO);
     s.model.shape.width = 64;
     s.model.shape.family = FAMILY_TNL;
-    CHECK_MSG(!job_check(&s, &e), "%s", e.text);
+    CHECK_MSG(!family_check(&s, &e), "%s", e.text);
     CHECK(s.parallel.strategy == STRATEGY_LASP && s.parallel.layout == LAYOUT_CONTIGUOUS);
+}
+
+/* Zigzag is for causal softmax attention: every other family says so with one code and sentence. */
+static void test_zigzag_is_refused_in_one_sentence(void)
+{
+    static const struct {
+        int32_t family;
+        const char *has;
+    } others[] = {{FAMILY_RETNET, "linear attention"},
+                  {FAMILY_MINIMAX, "linear attention"},
+                  {FAMILY_BERT, "attention that reads both ways"}};
+    static struct job_spec s;
+    char want[160];
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        struct err e = {0};
+        good(&s, JOB_TRAIN);
+        s.model.shape.family = others[i].family;
+        s.model.shape.vocab = 259;
+        s.parallel.sp = 2;
+        s.parallel.layout = LAYOUT_ZIGZAG;
+        snprintf(
+            want, sizeof want,
+            "parallel.layout \"zigzag\" balances causal softmax attention, and this family has "
+            "%s: use \"contiguous\"",
+            others[i].has);
+        CHECK(family_check(&s, &e) == -1 && e.code == ERR_UNSUPPORTED);
+        CHECK_STR(e.field, "parallel.layout");
+        CHECK_STR(e.text, want);
+    }
 }
 
 /* Latte and STDiT 1.0 as published predict noise: that these weights do not must be said, by their
@@ -466,14 +496,14 @@ static void test_published_objectives(void)
                 if (way == 2) s.model.shape.trained_on = OBJECTIVE_RECTIFIED_FLOW;
                 if (way == 3) s.objective.type = OBJECTIVE_RECTIFIED_FLOW;
                 const bool asks = f < 2 && way == 1;
-                CHECK_MSG(job_check(&s, &e) == (asks ? -1 : 0), "%s", e.text);
+                CHECK_MSG(family_check(&s, &e) == (asks ? -1 : 0), "%s", e.text);
                 if (asks)
                     CHECK_MSG(!strcmp(e.field, "objective.type") && strstr(e.text, "noise") &&
                                   strstr(e.text, "\"rectified_flow\"") &&
                                   strstr(e.text, f ? "STDiT" : "Latte"),
                               "%s: %s", e.field, e.text);
                 else
-                    CHECK(s.objective.type == OBJECTIVE_RECTIFIED_FLOW && !job_check(&s, &e));
+                    CHECK(s.objective.type == OBJECTIVE_RECTIFIED_FLOW && !family_check(&s, &e));
             }
 }
 
@@ -507,20 +537,20 @@ static void test_infer_rules(void)
     for (int i = 0; i < (int)(sizeof fields / sizeof *fields); i++) {
         e = (struct err){0};
         break_infer(&s, i);
-        CHECK_MSG(job_check(&s, &e) == -1, "case %d passes", i);
+        CHECK_MSG(family_check(&s, &e) == -1, "case %d passes", i);
         CHECK_MSG(!strcmp(e.field, fields[i]), "case %d: field %s: %s", i, e.field, e.text);
     }
     good(&s, JOB_GENERATE); /* and what does make sense */
     s.sampling.temperature = 1, s.sampling.top_k = 258, s.sampling.n = 3, s.sampling.min_p = 0.1;
-    CHECK(!job_check(&s, &e));
+    CHECK(!family_check(&s, &e));
     good(&s, JOB_GENERATE);
     s.input.prompt = 0, s.data.seq_len = 512, s.input.source.format = DATA_OPENAI_BATCH;
     put(&s, &s.input.source.path, "b.jsonl");
     s.sampling.top_k = 5; /* greedy unless a request says otherwise */
-    CHECK_MSG(!job_check(&s, &e), "%s", e.text);
+    CHECK_MSG(!family_check(&s, &e), "%s", e.text);
     good(&s, JOB_SCORE);
     s.score.stride = 256, s.score.by_position_bucket = 1, s.score.token_logprobs = 1;
-    CHECK_MSG(!job_check(&s, &e), "%s", e.text);
+    CHECK_MSG(!family_check(&s, &e), "%s", e.text);
 }
 
 /* ---- training ---------------------------------------------------------------------------------- */
@@ -528,7 +558,7 @@ static void test_infer_rules(void)
 static void refused(struct job_spec *s, const char *field)
 {
     struct err e = {0};
-    CHECK_MSG(job_check(s, &e) == -1 && e.code == ERR_INVALID && !strcmp(e.field, field),
+    CHECK_MSG(family_check(s, &e) == -1 && e.code == ERR_INVALID && !strcmp(e.field, field),
               "want %s, got %s: %s", field, e.field, e.text);
 }
 
@@ -562,7 +592,7 @@ static void test_stages(void)
     s.n_stages = 2;
     s.stages[0] = (struct spec_stage){.from_step = 3, .seq_len = 512};
     s.stages[1] = (struct spec_stage){.from_step = 9, .lr = 1e-5};
-    CHECK_MSG(job_check(&s, &e) == 0, "%s", e.text);
+    CHECK_MSG(family_check(&s, &e) == 0, "%s", e.text);
 }
 
 static void test_training_rules(void)
@@ -572,7 +602,7 @@ static void test_training_rules(void)
     good(&s, JOB_TRAIN);
     s.schedule.type = SCHEDULE_WSD;
     s.schedule.decay_shape = DECAY_EXPONENTIAL;
-    CHECK_MSG(job_check(&s, &e) == 0, "%s", e.text);
+    CHECK_MSG(family_check(&s, &e) == 0, "%s", e.text);
     s.schedule.min_lr_ratio = 0;
     refused(&s, "schedule.min_lr_ratio");
     good(&s, JOB_TRAIN);
@@ -581,7 +611,7 @@ static void test_training_rules(void)
     s.eval.n_data = 1;
     refused(&s, "eval.data.0"); /* without a path */
     put(&s, &s.eval.data[0].path, "held.txt");
-    CHECK_MSG(job_check(&s, &e) == 0, "%s", e.text);
+    CHECK_MSG(family_check(&s, &e) == 0, "%s", e.text);
     s.eval.n_data = SPEC_SOURCES + 1;
     refused(&s, "eval.data");
     good(&s, JOB_TRAIN);
@@ -607,6 +637,7 @@ int main(void)
     RUN(test_tolerances);
     RUN(test_rules);
     RUN(test_auto_waits_for_the_family);
+    RUN(test_zigzag_is_refused_in_one_sentence);
     RUN(test_published_objectives);
     RUN(test_infer_rules);
     RUN(test_data_rules);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include "daemon/jobs.h"
 #include "tests/lib/test.h"
+#include "worker/family/check.h"
 
 static struct job_spec *spec_of(int kind)
 {
@@ -19,7 +20,7 @@ static struct job_spec *spec_of(int kind)
     s.limits.restarts = 1;
     spec_intern(&s, "a.txt", 5, &s.data.train[0].path);
     s.data.n_train = 1;
-    CHECK(!job_check(&s, &e));
+    CHECK(!family_check(&s, &e));
     return &s;
 }
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include "daemon/json.h"
 #include "tests/lib/test.h"
+#include "worker/family/check.h"
 
 #define CONFIG                                                                                     \
     "\"model\":{\"config\":{\"hidden_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":4," \
@@ -16,7 +17,7 @@ static int read_text(const char *text, struct err *e)
 {
     memset(e, 0, sizeof *e);
     if (json_spec_read(text, strlen(text), JSON_FOR_PEOPLE, &s, e)) return -1;
-    return job_check(&s, e);
+    return family_check(&s, e);
 }
 
 static void test_short_spec(void)
@@ -244,7 +245,7 @@ static void round_trip(enum json_form form)
     int64_t n = json_spec_write(&s, form, out, JSON_SPEC_SIZE);
     CHECK(n > 0);
     CHECK_MSG(!json_spec_read(out, (size_t)n, form, &again, &e), "%s: %s", e.text, out);
-    CHECK_MSG(!job_check(&again, &e), "%s", e.text);
+    CHECK_MSG(!family_check(&again, &e), "%s", e.text);
     check_same();
     CHECK(json_spec_write(&s, form, out, 10) == -1);
     free(out);
@@ -306,7 +307,7 @@ static void test_round_trip(void)
                                          .tokenizer = TOKENIZER_BYTE,
                                          .trained_on = OBJECTIVE_CAUSAL_LM};
     s.train.steps = 12;
-    CHECK_MSG(!job_check(&s, &e), "%s", e.text);
+    CHECK_MSG(!family_check(&s, &e), "%s", e.text);
     round_trip(JSON_STORED);
 }
 
@@ -326,7 +327,7 @@ static void test_stored_by_another_version(void)
     CHECK_MSG(!json_spec_read(text, strlen(text), JSON_STORED, &s, &e), "%s", e.text);
     CHECK(s.data.seq_len == 100 && s.n_stages == 1 && s.data.train[0].weight == 0.5);
     CHECK(s.stages[0].seq_len == 200 && s.train.steps == 5); /* what follows the unknown, too */
-    CHECK(!job_check(&s, &e));
+    CHECK(!family_check(&s, &e));
     s.train.steps = 7;
     CHECK(json_spec_write(&s, JSON_STORED, out, sizeof out) > 0);
     char *whole = json_spec_merge(text, out);
@@ -371,7 +372,7 @@ static void test_mutations(void)
         for (int k = rand_r(&seed) % 4; k >= 0; k--)
             copy[(size_t)rand_r(&seed) % (sizeof text - 1)] = (char)rand_r(&seed);
         size_t n = rand_r(&seed) % 8 ? sizeof text - 1 : (size_t)rand_r(&seed) % sizeof text;
-        if (!json_spec_read(copy, n, JSON_FOR_PEOPLE, &s, &e)) job_check(&s, &e);
+        if (!json_spec_read(copy, n, JSON_FOR_PEOPLE, &s, &e)) family_check(&s, &e);
     }
     CHECK(s.text_used <= SPEC_TEXT_SIZE);
 }

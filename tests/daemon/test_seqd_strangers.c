@@ -1,6 +1,7 @@
 /* What a node may speak of (api/wire.h): of every kind of message that nodes send, one that is not
  * its own to send. It changes nothing, and is counted. */
 #include "tests/lib/sim.h"
+#include "worker/family/check.h"
 
 static const struct node *node_of(const struct sim *n)
 {
@@ -333,7 +334,7 @@ static void test_long_list(void)
     struct err e = {0};
     begin();
     CHECK_MSG(!json_spec_read(json, strlen(json), JSON_FOR_PEOPLE, &s, &e), "%s", e.text);
-    CHECK_MSG(!job_check(&s, &e), "%s", e.text);
+    CHECK_MSG(!family_check(&s, &e), "%s", e.text);
     for (int i = 0; i < WIRE_ATTEMPTS; i++)
         commit_submit(control_commits(w.control), &(struct commit_new){.spec = &s, .plan = "{}"},
                       on_done, NULL);

@@ -10,6 +10,7 @@
 #include "tests/lib/gang.h"
 #include "tests/lib/latents.h"
 #include "tests/lib/param.h"
+#include "worker/family/check.h"
 #include "worker/hf/hf.h"
 #include "worker/hf/safetensors.h"
 
@@ -392,7 +393,7 @@ static void test_a_kernel_faults(void)
     const struct way w = {.name = "faults", .shape = &llama, .sp = 2};
     struct order *o = way_order(&w, device);
     struct err e = {0};
-    CHECK_MSG(!job_check(&o->spec, &e), "%s: %s", e.field, e.text);
+    CHECK_MSG(!family_check(&o->spec, &e), "%s: %s", e.field, e.text);
     gang_env = fault_env;
     gang_start(&g, 2, o);
     gang_run(&g);
@@ -459,7 +460,7 @@ static void test_resume(void)
     const struct way again = {.name = "killed", .shape = &llama, .sp = 1};
     o = way_order(&again, device);
     struct err e = {0};
-    CHECK_MSG(!job_check(&o->spec, &e), "%s: %s", e.field, e.text);
+    CHECK_MSG(!family_check(&o->spec, &e), "%s: %s", e.field, e.text);
     gang_start(&g, 1, o);
     g.kill_rank = 0;
     gang_run(&g);
@@ -604,7 +605,7 @@ static void test_verify_refuses(void)
     struct order *o = with_data(make_order(JOB_VERIFY, &llama, 2, "refuses", device));
     o->spec.verify.grad_rel_l2 = 0;
     struct err e = {0};
-    CHECK_MSG(!job_check(&o->spec, &e), "%s: %s", e.field, e.text);
+    CHECK_MSG(!family_check(&o->spec, &e), "%s: %s", e.field, e.text);
     gang_start(&g, 2, o);
     gang_run(&g);
     CHECK_MSG(g.fail.code == ERR_CORRUPT && strstr(g.fail.text, "2 ranks do not equal 1 rank"),

@@ -4,6 +4,7 @@
  * left, and of a GPU's memory nothing is missing. Memory is all programs', so run this alone. */
 #include "api/core/file.h"
 #include "tests/lib/gang.h"
+#include "worker/family/check.h"
 
 enum { HOP_TIMEOUT_S = 15, RANKS = 3, LOST = 1, AT_STEP = 3, SLACK_MIB = 64 };
 
@@ -106,7 +107,7 @@ static void lose_one(int signal)
     }
     how = signal;
     lost_ms = 0;
-    CHECK_MSG(!job_check(&o->spec, &e), "%s: %s", e.field, e.text);
+    CHECK_MSG(!family_check(&o->spec, &e), "%s: %s", e.field, e.text);
     gang_start(&g, RANKS, o);
     g.on_step = lose;
     gang_run(&g);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include "tests/lib/profile.h"
 #include "tests/lib/test.h"
+#include "worker/family/check.h"
 #include "worker/plan/choice.h"
 #include "worker/plan/form.h"
 
@@ -26,7 +27,7 @@ static void decoder(int64_t seq_len, int ranks)
     spec.resources.ranks = ranks;
     struct job_spec *copy = malloc(sizeof *copy);
     *copy = spec;
-    CHECK_MSG(job_check(copy, &e) == 0, "%s", e.text);
+    CHECK_MSG(family_check(copy, &e) == 0, "%s", e.text);
     spec.model.shape = copy->model.shape; /* as a daemon knows it: head sizes filled in */
     free(copy);
 }
@@ -177,7 +178,7 @@ static void test_asked(void)
     CHECK(!choice.timed && choice.option[choice.best].sp == 4);
     choice_apply(&choice, &spec);
     struct err e = {0};
-    CHECK(job_check(&spec, &e) == 0 && spec.parallel.sp == 4 && spec.parallel.dp == 1);
+    CHECK(family_check(&spec, &e) == 0 && spec.parallel.sp == 4 && spec.parallel.dp == 1);
     CHECK(spec.parallel.strategy == STRATEGY_RSA && spec.parallel.layout == LAYOUT_ZIGZAG);
 }
 
@@ -202,7 +203,7 @@ static bool fits(int64_t seq_len)
     struct err e = {0};
     s = spec;
     choice_apply(&choice, &s);
-    CHECK(job_check(&s, &e) == 0);
+    CHECK(family_check(&s, &e) == 0);
     s.data.seq_len = seq_len;
     return plan_make(&s, s.resources.memory_mib << 20, &p, &e) == 0;
 }
@@ -253,7 +254,7 @@ static void model_of(int family, int64_t seq_len, int ranks)
     }
     const int64_t positions = m->max_pos;
     checked = spec;
-    CHECK_MSG(job_check(&checked, &e) == 0 && family_complete(&checked.model.shape, &e) == 0,
+    CHECK_MSG(family_check(&checked, &e) == 0 && family_complete(&checked.model.shape, &e) == 0,
               "family %d: %s", family, e.text);
     spec.model.shape = checked.model.shape;
     spec.model.shape.max_pos = positions;
@@ -336,7 +337,7 @@ static void test_frames_limit(void)
         spec.parallel.sp = sp;
         spec.resources.memory_mib = 300;
         s = spec;
-        CHECK_MSG(job_check(&s, &e) == 0 && !family_complete(&s.model.shape, &e), "%s", e.text);
+        CHECK_MSG(family_check(&s, &e) == 0 && !family_complete(&s.model.shape, &e), "%s", e.text);
         *shape = s.model.shape;
         choose(&m);
         const int64_t most = choice.max_seq_len;
@@ -345,7 +346,7 @@ static void test_frames_limit(void)
             s = spec;
             choice_apply(&choice, &s);
             s.data.frames = most + more;
-            CHECK_MSG(job_check(&s, &e) == 0, "%s", e.text);
+            CHECK_MSG(family_check(&s, &e) == 0, "%s", e.text);
             CHECK_MSG((plan_make(&s, s.resources.memory_mib << 20, &p, &e) == 0) == !more,
                       "sp %d: %lld frames", sp, (long long)most + more);
         }
@@ -372,7 +373,7 @@ static struct estimate estimate_of(const struct machine *m, const struct job_spe
     struct estimate t = {0};
     struct err e = {0};
     checked = *s;
-    CHECK_MSG(job_check(&checked, &e) == 0, "%s: %s", e.field, e.text);
+    CHECK_MSG(family_check(&checked, &e) == 0, "%s: %s", e.field, e.text);
     CHECK_MSG(plan_make(&checked, 0, p, &e) == 0, "%s: %s", e.field, e.text);
     machine_estimate(m, &checked, p, &t);
     return t;
@@ -520,7 +521,7 @@ static void test_tensor(void)
     s.model.shape.n_heads = s.model.shape.n_kv_heads = 1;
     s.model.shape.ffn_width /= 4;
     s.parallel.sp = s.parallel.dp = s.resources.ranks = 1;
-    CHECK(job_check(&s, &e) == 0);
+    CHECK(family_check(&s, &e) == 0);
     CHECK_MSG(plan_make(&s, 0, &p, &e) == 0, "%s", e.text);
     CHECK(p.n_params == 2 * 300 * 256 + 256 + 4 * (2 * 256 + 4 * 256 * 64 + 3 * 256 * 128));
     CHECK(o->size > p.arena_size && o->size < p.arena_size + (4 << 20)); /* and a bounce buffer */
@@ -562,7 +563,7 @@ static struct form_seen see(int64_t n)
     struct shard sh;
     struct err e = {0};
     s = spec;
-    CHECK(job_check(&s, &e) == 0);
+    CHECK(family_check(&s, &e) == 0);
     CHECK_MSG(plan_make(&s, 0, &p, &e) == 0, "%s", e.text);
     CHECK(!shard_init(&sh, p.S, p.sp, 0, p.layout, false, &e));
     reach_make(&map, &sh,
@@ -578,7 +579,7 @@ static enum form_id form_of(const struct machine *m, const struct form_seen *see
     static struct job_spec s;
     struct err e = {0};
     s = spec;
-    CHECK(job_check(&s, &e) == 0 && form_waits(&s));
+    CHECK(family_check(&s, &e) == 0 && form_waits(&s));
     return form_choose(&s, m, seen, reason, 384);
 }
 
@@ -637,7 +638,7 @@ static void test_form_limits(void)
     spec.memory.recompute = RECOMPUTE_NONE;
     struct form_seen seen = see(48);
     s = spec;
-    CHECK(job_check(&s, &e) == 0 && !plan_make(&s, 0, &p, &e));
+    CHECK(family_check(&s, &e) == 0 && !plan_make(&s, 0, &p, &e));
     spec.resources.memory_mib = ((p.arena_size + p.segment_size) >> 20) + 1;
     CHECK_MSG(form_of(&none, &seen, reason) == FORM_BLOCKWISE && strstr(reason, "does not fit"),
               "%s", reason);
@@ -668,7 +669,7 @@ static void test_form_waits(void)
         if (i == 3) s.parallel.form = FORM_TWO_PASS;
         if (i >= 4) s.data.document_mask = 0;
         if (i == 5) s.model.shape.window = 128;
-        CHECK_MSG(job_check(&s, &e) == 0, "%d: %s", i, e.text);
+        CHECK_MSG(family_check(&s, &e) == 0, "%d: %s", i, e.text);
         CHECK_MSG(form_waits(&s) == (i == 0 || i == 5), "%d", i);
     }
 }

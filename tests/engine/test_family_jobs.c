@@ -5,6 +5,7 @@
 
 #include "api/core/file.h"
 #include "tests/lib/gang.h"
+#include "worker/family/check.h"
 #include "worker/family/family.h"
 #include "worker/hf/hf.h"
 
@@ -191,7 +192,7 @@ static void test_embed(void)
 static void refused(struct order *o, const char *field)
 {
     struct err e = {0};
-    CHECK(job_check(&o->spec, &e) == -1);
+    CHECK(family_check(&o->spec, &e) == -1);
     CHECK_STR(e.field, field);
     free(o);
 }
@@ -199,14 +200,6 @@ static void refused(struct order *o, const char *field)
 static void test_rules(void)
 {
     struct order *o = make_order(JOB_TRAIN, 2, &families[1], "");
-    for (int k = 0; k < FAMILY_N; k++) {
-        const struct model_shape m = {.family = k};
-        const struct family_row *row = family_row(&m);
-        const struct family_traits *t = family_traits(k);
-        CHECK(row && row->linear == t->linear && row->softmax == t->softmax);
-        CHECK((row->task == MODEL_MASKED_LM) == t->masked);
-        CHECK((row->task == MODEL_DIFFUSION) == t->diffusion);
-    }
     add_data(&o->spec);
     o->spec.train.steps = STEPS;
     o->spec.parallel.strategy = STRATEGY_RSA; /* states travel no ring of keys */

@@ -7,6 +7,7 @@
 #include "api/core/log.h"
 #include "tests/lib/flow_rank.h"
 #include "tests/lib/told.h"
+#include "worker/family/check.h"
 #include "worker/hf/safetensors.h"
 #include "worker/infer/flow_generate.h"
 
@@ -64,7 +65,7 @@ static void job_of(struct job *j, const char *name, int P, const char *requests,
     j->spec.input.source.format = DATA_JSONL;
     j->spec.sampling.steps = 3;
     j->spec.determinism = P == 3 ? DET_RUN : DET_RANKS;
-    CHECK_MSG(!job_check(&j->spec, &e), "%s: %s", e.field, e.text);
+    CHECK_MSG(!family_check(&j->spec, &e), "%s: %s", e.field, e.text);
 }
 
 static bool ask(void *arg)
@@ -364,30 +365,30 @@ static void test_rules(void)
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         job_of(&j, "latte", 1, "many.jsonl", "none");
         set(&j.spec, wrong[i].field, wrong[i].value);
-        CHECK_MSG(job_check(&j.spec, &e) && !strcmp(e.field, wrong[i].field), "%s: %s: %s",
+        CHECK_MSG(family_check(&j.spec, &e) && !strcmp(e.field, wrong[i].field), "%s: %s: %s",
                   wrong[i].field, e.field, e.text);
     }
     job_of(&j, "latte", 1, "many.jsonl", "none");
     j.spec.input.source.format = DATA_LATENTS;
-    CHECK(job_check(&j.spec, &e) && !strcmp(e.field, "input.format"));
+    CHECK(family_check(&j.spec, &e) && !strcmp(e.field, "input.format"));
     j.spec.input.source.path = 0;
     CHECK(!spec_intern(&j.spec, "x", 1, &j.spec.input.prompt));
-    CHECK_MSG(job_check(&j.spec, &e) && strstr(e.text, "asked by requests"), "%s", e.text);
+    CHECK_MSG(family_check(&j.spec, &e) && strstr(e.text, "asked by requests"), "%s", e.text);
     /* Of a directory that nobody has described yet: its sizes say what it is. */
     job_of(&j, "latte", 2, "many.jsonl", "none");
     struct job_spec *s = malloc(sizeof *s);
     spec_defaults(s);
     j.spec.model.shape = s->model.shape;
     CHECK(!spec_intern(&j.spec, "latte", 5, &j.spec.model.path));
-    CHECK_MSG(!job_check(&j.spec, &e), "%s: %s", e.field, e.text);
+    CHECK_MSG(!family_check(&j.spec, &e), "%s: %s", e.field, e.text);
     s->kind = JOB_GENERATE;
     s->model.shape.n_layers = 1;
     s->model.shape.width = s->model.shape.ffn_width = 8;
     s->model.shape.n_heads = 1;
     CHECK(!spec_intern(s, "x", 1, &s->input.prompt));
-    CHECK_MSG(!job_check(s, &e), "%s: %s", e.field, e.text);
+    CHECK_MSG(!family_check(s, &e), "%s: %s", e.field, e.text);
     s->sampling.guidance = 2;
-    CHECK_MSG(job_check(s, &e) && !strcmp(e.field, "sampling.guidance"), "%s", e.text);
+    CHECK_MSG(family_check(s, &e) && !strcmp(e.field, "sampling.guidance"), "%s", e.text);
     free(s);
 }
 

@@ -8,6 +8,7 @@
 #include "api/core/file.h"
 #include "tests/lib/gang.h"
 #include "tests/lib/latents.h"
+#include "worker/family/check.h"
 #include "worker/family/family.h"
 #include "worker/hf/hf.h"
 
@@ -155,7 +156,7 @@ static void test_resume(void)
     o = make_order(JOB_TRAIN, FAMILY_STDIT3, 2, "killed");
     o->spec.determinism = DET_RANKS;
     struct err e = {0};
-    CHECK_MSG(!job_check(&o->spec, &e), "%s: %s", e.field, e.text);
+    CHECK_MSG(!family_check(&o->spec, &e), "%s: %s", e.field, e.text);
     gang_start(&g, 2, o);
     g.kill_rank = 1;
     gang_run(&g);
@@ -237,7 +238,7 @@ static void test_half(void)
 static void refused(struct order *o, const char *field)
 {
     struct err e = {0};
-    CHECK(job_check(&o->spec, &e) == -1);
+    CHECK(family_check(&o->spec, &e) == -1);
     CHECK_STR(e.field, field);
     free(o);
 }
@@ -303,7 +304,7 @@ static void refused_there(struct order *o, const char *field, const char *says)
 {
     struct err e = {0};
     o->args.task = TASK_PREPARE;
-    CHECK_MSG(!job_check(&o->spec, &e), "%s: %s", e.field, e.text);
+    CHECK_MSG(!family_check(&o->spec, &e), "%s: %s", e.field, e.text);
     gang_start(&g, 1, o);
     gang_run(&g);
     CHECK(g.n_fails == 1 && !strcmp(g.fail.field, field));

@@ -2,6 +2,7 @@
  * the bytes of every step are the plan's and no byte lies outside it (tests/lib/engine.h asserts
  * both). */
 #include "tests/lib/engine.h"
+#include "worker/family/check.h"
 
 struct way {
     const char *name;
@@ -176,8 +177,15 @@ static void test_they_matter(void)
 static struct job_spec *asked(int sp)
 {
     static struct job_spec s;
-    spec_defaults(&s);
     engine_spec(&s, 64);
+    const struct model_shape shape = s.model.shape;
+    spec_defaults(&s);
+    s.model.shape = shape;
+    s.model.shape.vocab = 258;
+    s.model.shape.max_pos = s.data.seq_len = 64;
+    s.train.steps = 10;
+    CHECK(!spec_intern(&s, "a.txt", 5, &s.data.train[0].path));
+    s.data.n_train = 1;
     s.parallel.sp = s.resources.ranks = sp;
     s.parallel.dp = 1;
     s.parallel.strategy = STRATEGY_RSA;
@@ -189,7 +197,7 @@ static struct job_spec *asked(int sp)
 static void check_refused(struct job_spec *s, const char *field, const char *word)
 {
     struct err e = {0};
-    CHECK(job_check_model(s, &e) == -1);
+    CHECK(family_check(s, &e) == -1);
     CHECK_MSG(!strcmp(e.field, field) && strstr(e.text, word), "%s: %s", e.field, e.text);
 }
 
@@ -197,12 +205,13 @@ static void test_refusals(void)
 {
     struct job_spec *s = asked(4);
     struct err e = {0};
-    CHECK_MSG(job_check_model(s, &e) == 0, "%s", e.text);
+    CHECK_MSG(family_check(s, &e) == 0, "%s", e.text);
     for (int form = FORM_TWO_PASS; form < FORM_N; form++) {
         s = asked(4);
         s->parallel.form = form;
-        CHECK_MSG(job_check_model(s, &e) == 0, "form %d: %s", form, e.text);
+        CHECK_MSG(family_check(s, &e) == 0, "form %d: %s", form, e.text);
     }
+    s = asked(4);
     s->parallel.form = FORM_TWO_PASS;
     s->determinism = DET_RANKS;
     check_refused(s, "parallel.form", "determinism");
@@ -216,7 +225,7 @@ static void test_refusals(void)
     check_refused(s, "parallel.sp", "4 attention heads");
     s = asked(4);
     s->parallel.strategy = STRATEGY_ULYSSES;
-    CHECK_MSG(job_check_model(s, &e) == 0, "%s", e.text);
+    CHECK_MSG(family_check(s, &e) == 0, "%s", e.text);
     s->parallel.layout = LAYOUT_ZIGZAG;
     check_refused(s, "parallel.layout", "contiguous");
     s = asked(4);

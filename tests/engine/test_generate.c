@@ -9,6 +9,7 @@
 #include "api/core/log.h"
 #include "tests/lib/tiny.h"
 #include "tests/lib/told.h"
+#include "worker/family/check.h"
 #include "worker/infer/infer.h"
 #include "worker/infer/reply.h"
 
@@ -69,7 +70,7 @@ static void run(struct job *j, int P, void (*body)(struct ranks *, int, void *))
     static struct plan p;
     struct ranks g;
     struct err e = {0};
-    CHECK_MSG(!job_check(&j->spec, &e), "%s: %s", e.field, e.text);
+    CHECK_MSG(!family_check(&j->spec, &e), "%s: %s", e.field, e.text);
     CHECK_MSG(!plan_make(&j->spec, 0, &p, &e), "%s", e.text);
     ranks_open(&g, P, p.segment_size, NULL);
     ranks_run(&g, body, j);
@@ -600,7 +601,7 @@ int main(void)
     if (!mkdtemp(scratch)) return 1;
     job_spec_of(&alone, 1);
     alone.spec.input.prompt = tiny_text(&alone.spec, "x");
-    CHECK(!job_check(&alone.spec, &e));
+    CHECK(!family_check(&alone.spec, &e));
     RUN(test_continuations);
     RUN(test_ends);
     RUN(test_stops);

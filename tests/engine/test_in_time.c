@@ -3,6 +3,7 @@
  * tokens before it, and a loss that is linear in the last x. */
 #include "tests/lib/engine.h"
 #include "tests/lib/linear.h"
+#include "worker/family/check.h"
 #include "worker/model/in_time.h"
 #include "worker/plan/machine.h"
 
@@ -443,18 +444,18 @@ static void refused(const struct job_spec *good, void (*spoil)(struct job_spec *
 {
     struct job_spec s = *good;
     struct err e = {0};
-    CHECK_MSG(!job_check_model(&s, &e), "%s: %s", e.field, e.text);
+    CHECK_MSG(!family_check(&s, &e), "%s: %s", e.field, e.text);
     spoil(&s);
-    CHECK(job_check_model(&s, &e) && e.code == ERR_UNSUPPORTED);
+    CHECK(family_check(&s, &e) && e.code == ERR_UNSUPPORTED);
     CHECK_STR(e.field, "memory.time_chunk");
 }
 static void spoil_kind(struct job_spec *s)
 {
-    s->kind = JOB_SCORE;
+    s->kind = JOB_VERIFY;
 }
 static void spoil_family(struct job_spec *s)
 {
-    s->model.shape.width = 32; /* of FAMILY_LLAMA */
+    s->model.shape.family = FAMILY_LLAMA;
 }
 static void spoil_bits(struct job_spec *s)
 {
@@ -467,10 +468,12 @@ static void spoil_zero(struct job_spec *s)
 static void spoil_stages(struct job_spec *s)
 {
     s->n_stages = 1;
+    s->stages[0].from_step = 5;
 }
 static void spoil_eval(struct job_spec *s)
 {
     s->eval.n_data = 1;
+    s->eval.data[0] = s->data.train[0];
 }
 static void spoil_first_step(struct job_spec *s)
 {
@@ -484,7 +487,19 @@ static void test_what_cannot_be_walked_is_refused(void)
                                                  spoil_zero,      spoil_stages, spoil_eval,
                                                  spoil_first_step};
     spec_defaults(&s);
-    s.kind = JOB_TRAIN;
+    s.model.shape = (struct model_shape){.family = FAMILY_RETNET,
+                                         .n_layers = 3,
+                                         .width = 32,
+                                         .n_heads = 2,
+                                         .ffn_width = 40,
+                                         .vocab = 258,
+                                         .max_pos = 256,
+                                         .norm_eps = 1e-6,
+                                         .rope_theta = 10000};
+    s.data.seq_len = 256;
+    s.data.n_train = 1;
+    CHECK(!spec_intern(&s, "a.txt", 5, &s.data.train[0].path));
+    s.train.steps = 10;
     s.memory.time_chunk = 64;
     for (size_t i = 0; i < sizeof spoils / sizeof *spoils; i++) refused(&s, spoils[i]);
 }

@@ -7,10 +7,11 @@
 #include "api/core/log.h"
 #include "tests/lib/param.h"
 #include "tests/lib/tiny.h"
+#include "worker/family/check.h"
 #include "worker/infer/infer.h"
 #include "worker/infer/prompts.h"
-#include "worker/rank/roots.h"
 #include "worker/infer/score.h"
+#include "worker/rank/roots.h"
 
 #define ROOM       24
 #define MAX_PROMPT 64
@@ -41,7 +42,7 @@ static struct job_spec *story_spec(struct story *s, int P, enum layout_id layout
     spec->sampling.max_tokens = ROOM;
     spec->data.seq_len = MAX_PROMPT + ROOM;
     spec->input.prompt = tiny_text(spec, "x");
-    CHECK_MSG(!job_check(spec, &e), "%s: %s", e.field, e.text);
+    CHECK_MSG(!family_check(spec, &e), "%s: %s", e.field, e.text);
     return spec;
 }
 
@@ -379,7 +380,7 @@ static void read_spec(struct reading *r, int P, int64_t seq_len)
     r->spec.input.source.path = tiny_text(&r->spec, path);
     r->spec.input.source.text_key = tiny_text(&r->spec, "text");
     r->spec.input.source.format = DATA_JSONL;
-    CHECK_MSG(!job_check(&r->spec, &e), "%s: %s", e.field, e.text);
+    CHECK_MSG(!family_check(&r->spec, &e), "%s: %s", e.field, e.text);
     CHECK_MSG(!data_prepare(&r->spec, roots, 1, scratch, NULL, &st, &e), "%s", e.text);
     snprintf(r->id, sizeof r->id, "%s", st.id);
 }

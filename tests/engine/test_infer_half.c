@@ -5,6 +5,7 @@
 #include "tests/lib/tiny.h"
 #include "worker/plan/volume.h"
 #include "worker/comm/ledger.h"
+#include "worker/family/check.h"
 #include "worker/infer/infer.h"
 
 enum { ROOM = 20, MAX_PROMPT = 64, MAX_V = 260 };
@@ -30,7 +31,7 @@ static void story_spec(struct story *s, int P, enum layout_id layout, enum preci
     s->spec.sampling.max_tokens = ROOM;
     s->spec.data.seq_len = MAX_PROMPT + ROOM;
     s->spec.input.prompt = tiny_text(&s->spec, "x");
-    CHECK_MSG(!job_check(&s->spec, &e), "%s: %s", e.field, e.text);
+    CHECK_MSG(!family_check(&s->spec, &e), "%s: %s", e.field, e.text);
 }
 
 static int32_t token(int64_t i)

@@ -7,6 +7,7 @@
 #include "tests/lib/verify.h"
 #include "worker/comm/endpoint.h"
 #include "worker/data/flow_batch.h"
+#include "worker/family/check.h"
 #include "worker/plan/volume.h"
 #include "worker/infer/embed.h"
 #include "worker/train/eval.h"
@@ -250,7 +251,7 @@ static void set_spec(struct job *j)
     snprintf(j->dir, sizeof j->dir, "%s/job", scratch);
     CHECK_MSG(!file_remove(j->dir, &e), "%s", e.text);
     if (j->kind == SCORE || j->kind == EMBED) reading_prepare(s, scratch, j->t.id);
-    CHECK_MSG(!job_check(s, &e), "%s of %s: %s: %s", kind_names[j->kind], j->way->name, e.field,
+    CHECK_MSG(!family_check(s, &e), "%s of %s: %s: %s", kind_names[j->kind], j->way->name, e.field,
               e.text);
 }
 

@@ -6,6 +6,7 @@
 #include "api/core/file.h"
 #include "tests/lib/gang.h"
 #include "tests/lib/param.h"
+#include "worker/family/check.h"
 #include "worker/hf/hf.h"
 #include "worker/plan/plan.h"
 
@@ -42,7 +43,7 @@ static struct order *make_order(int sp, const char *name)
 static void prepare_run(struct order *o)
 {
     struct err e = {0};
-    CHECK_MSG(!job_check(&o->spec, &e), "%s: %s", e.field, e.text);
+    CHECK_MSG(!family_check(&o->spec, &e), "%s: %s", e.field, e.text);
 }
 
 static void run(struct order *o)

@@ -2,6 +2,7 @@
  * text is refused, or read as bytes by name. */
 #include "tests/lib/gang.h"
 #include "tests/lib/model_dir.h"
+#include "worker/family/check.h"
 
 static struct gang g; /* 100 KiB: not on the stack */
 
@@ -41,7 +42,7 @@ static bool task_runs(struct order *o, int task)
 /* Its data, if it has any and they are not prepared, and then itself. */
 static bool job_runs(struct order *o)
 {
-    CHECK_MSG(!job_check(&o->spec, &e), "%s: %s", e.field, e.text);
+    CHECK_MSG(!family_check(&o->spec, &e), "%s: %s", e.field, e.text);
     if (o->spec.kind != JOB_GENERATE && !o->args.prepared_id[0]) {
         if (!task_runs(o, TASK_PREPARE)) return all_ok(&g);
         text(g.result, "prepared_id", o->args.prepared_id, sizeof o->args.prepared_id);
@@ -72,7 +73,7 @@ static void test_train_on_ids(void)
     make_own("own");
     make_own("own2");
     struct order *o = own_order(JOB_TRAIN, "train", "own2");
-    CHECK(!job_check(&o->spec, &e) && task_runs(o, TASK_PREPARE));
+    CHECK(!family_check(&o->spec, &e) && task_runs(o, TASK_PREPARE));
     text(g.result, "prepared_id", o->args.prepared_id, sizeof o->args.prepared_id);
     o->args.task = TASK_RUN;
     gang_start(&g, 1, o);
@@ -109,7 +110,7 @@ static void test_train_on_text(void)
     struct order *o = own_order(JOB_TRAIN, "text", "own");
     o->spec.data.train[0].path = tiny_text(&o->spec, in_dir("", "text.jsonl"));
     o->spec.eval.n_data = 0;
-    CHECK(!job_check(&o->spec, &e) && !task_runs(o, TASK_PREPARE));
+    CHECK(!family_check(&o->spec, &e) && !task_runs(o, TASK_PREPARE));
     CHECK_MSG(g.n_fails == 1 && g.fail.code == ERR_UNSUPPORTED && g.n_steps == 0, "%s",
               g.fail.text);
     CHECK_MSG(!strncmp(g.fail.field, "data.train.0", 12) && strstr(g.fail.text, "line 1"), "%s: %s",

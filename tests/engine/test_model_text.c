@@ -3,12 +3,13 @@
 #include <sys/stat.h>
 #include "tests/lib/model_dir.h"
 #include "worker/data/data.h"
+#include "worker/family/check.h"
 #include "worker/infer/requests.h"
 
 static void refuses(struct job_spec *s, const char *field, const char *word)
 {
     e = (struct err){0};
-    CHECK_MSG(job_check(s, &e) == -1, "%s passed", field);
+    CHECK_MSG(family_check(s, &e) == -1, "%s passed", field);
     CHECK_MSG(e.code == ERR_UNSUPPORTED && !strcmp(e.field, field) && strstr(e.text, word) &&
                   strstr(e.text, "input_ids") && strstr(e.text, "data.tokenizer \"byte\""),
               "%s: %s", e.field, e.text);
@@ -45,7 +46,7 @@ static void test_rules(void)
                 if (format == DATA_TEXT)
                     refuses(s, eval ? "eval.data.0" : "data.train.0", why);
                 else
-                    CHECK_MSG(!job_check(s, &e) && s->data.tokenizer == TOKENIZER_AUTO, "%s",
+                    CHECK_MSG(!family_check(s, &e) && s->data.tokenizer == TOKENIZER_AUTO, "%s",
                               e.text);
             }
         }
@@ -56,7 +57,7 @@ static void test_rules(void)
             refuses(s, "input", why);
             s->input.source.format = kind == JOB_GENERATE ? DATA_OPENAI_BATCH : DATA_JSONL;
             s->sampling.max_tokens = 4;
-            CHECK_MSG(!job_check(s, &e), "%s", e.text);
+            CHECK_MSG(!family_check(s, &e), "%s", e.text);
             if (kind != JOB_GENERATE) continue;
             s->sampling.stop[1] = tiny_text(s, "x");
             refuses(s, "sampling.stop.1", why);
@@ -67,13 +68,13 @@ static void test_rules(void)
             s->input.prompt = tiny_text(s, "hello");
             refuses(s, "input.prompt", why);
             s->data.tokenizer = TOKENIZER_BYTE; /* by name */
-            CHECK_MSG(!job_check(s, &e), "%s", e.text);
+            CHECK_MSG(!family_check(s, &e), "%s", e.text);
         }
     }
     struct job_spec *s = own_spec(JOB_GENERATE, TOKENIZER_BYTE);
     s->input.prompt = tiny_text(s, "hello");
     s->sampling.max_tokens = 4;
-    CHECK(!job_check(s, &e) && s->data.tokenizer == TOKENIZER_BYTE);
+    CHECK(!family_check(s, &e) && s->data.tokenizer == TOKENIZER_BYTE);
 }
 
 /* A mask of the byte tokenizer in a model that knows other ids. */
@@ -86,12 +87,12 @@ static void test_mask_token(void)
     s->data.train[0] = (struct spec_source){
         .path = tiny_text(s, "a"), .format = DATA_NPY, .eod = -1};
     e = (struct err){0};
-    CHECK(job_check(s, &e) == -1 && !strcmp(e.field, "objective.mask_token"));
+    CHECK(family_check(s, &e) == -1 && !strcmp(e.field, "objective.mask_token"));
     s->objective.mask_token = 103;
-    CHECK_MSG(!job_check(s, &e), "%s", e.text);
+    CHECK_MSG(!family_check(s, &e), "%s", e.text);
     s->objective.mask_token = 258;
     s->data.tokenizer = TOKENIZER_BYTE;
-    CHECK_MSG(!job_check(s, &e), "%s", e.text);
+    CHECK_MSG(!family_check(s, &e), "%s", e.text);
 }
 
 static int prepare(struct job_spec *s, const char *file, bool eval)

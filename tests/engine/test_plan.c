@@ -494,10 +494,6 @@ static void test_invalid(void)
 {
     struct plan p;
     struct err e = {0};
-    small_spec(JOB_TRAIN, 2);
-    spec.parallel.strategy = STRATEGY_LOCAL;
-    CHECK(plan_make(&spec, 0, &p, &e) == -1);
-    CHECK_STR(e.field, "parallel.strategy");
     small_spec(JOB_TRAIN, 3);
     spec.determinism = DET_RANKS;
     CHECK(plan_make(&spec, 0, &p, &e) == -1 && e.code == ERR_INVALID);

@@ -5,6 +5,7 @@
 #include "api/core/mem.h"
 #include "tests/lib/shapes.h"
 #include "tests/lib/test.h"
+#include "worker/family/family.h"
 #include "worker/plan/plan.h"
 
 static struct job_spec spec;

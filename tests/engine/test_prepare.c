@@ -5,6 +5,7 @@
 
 #include "api/core/file.h"
 #include "tests/lib/gang.h"
+#include "worker/family/check.h"
 
 enum { STEPS = 8 };
 
@@ -56,7 +57,7 @@ static void mixed(struct order *o)
 static void run(struct order *o)
 {
     struct err e = {0};
-    CHECK_MSG(!job_check(&o->spec, &e), "%s: %s", e.field, e.text);
+    CHECK_MSG(!family_check(&o->spec, &e), "%s: %s", e.field, e.text);
     gang_start(&g, o->spec.resources.ranks, o);
     gang_run(&g);
 }
@@ -132,7 +133,7 @@ static void test_forms(void)
         o->args.task = TASK_PREPARE;
         o->args.prepared_id[0] = 0;
         struct err e = {0};
-        CHECK_MSG(!job_check(&o->spec, &e), "%s: %s", e.field, e.text);
+        CHECK_MSG(!family_check(&o->spec, &e), "%s: %s", e.field, e.text);
         gang_start(&g, 1, o); /* the one rank that prepares */
         gang_run(&g);
         CHECK_MSG(all_ok(&g), "%s", g.fail.text);

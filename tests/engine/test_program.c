@@ -3,6 +3,7 @@
 #include <math.h>
 #include "tests/lib/program.h"
 #include "tests/lib/shapes.h"
+#include "worker/family/family.h"
 #include "worker/plan/plan.h"
 
 static struct family family;

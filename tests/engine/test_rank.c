@@ -8,6 +8,7 @@
 #include <math.h>
 #include "tests/lib/gang.h"
 #include "tests/lib/param.h"
+#include "worker/family/check.h"
 #include "worker/hf/hf.h"
 
 #define STEPS 20 /* of every training job here; a checkpoint every 3 */
@@ -46,7 +47,7 @@ static struct order *make_order(enum job_kind kind, int n, const char *name)
 static void check_order(struct order *o)
 {
     struct err e = {0};
-    CHECK_MSG(!job_check(&o->spec, &e), "%s: %s", e.field, e.text);
+    CHECK_MSG(!family_check(&o->spec, &e), "%s: %s", e.field, e.text);
 }
 
 static void run(struct gang *g, struct order *o)

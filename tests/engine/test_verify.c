@@ -5,6 +5,7 @@
 #include "api/core/log.h"
 #include "tests/lib/mutant.h"
 #include "tests/lib/verify.h"
+#include "worker/family/check.h"
 #include "worker/hf/safetensors.h"
 
 static const char *const precisions[] = {"fp32", "bf16", "fp16"};
@@ -62,7 +63,7 @@ static void split_rings(struct trial *t, int dp)
     struct err e = {0};
     t->spec.resources.ranks *= dp;
     t->spec.parallel.dp = dp;
-    CHECK_MSG(!job_check(&t->spec, &e), "%s: %s", e.field, e.text);
+    CHECK_MSG(!family_check(&t->spec, &e), "%s: %s", e.field, e.text);
 }
 
 /* Rings side by side: equal together, and not when a rank of the last one is off. */

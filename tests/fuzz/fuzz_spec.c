@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "daemon/json.h"
+#include "worker/family/check.h"
 
 /* The body of a plan may also say "hardware": refused with a sentence, or what its check accepts. */
 static void plan_body(const uint8_t *data, size_t size, struct job_spec *s)
@@ -24,15 +25,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     plan_body(data, size, &b);
     static char out[JSON_SPEC_SIZE], again[JSON_SPEC_SIZE];
     struct err e;
-    if (json_spec_read((const char *)data, size, JSON_FOR_PEOPLE, &a, &e) || job_check(&a, &e)) {
+    if (json_spec_read((const char *)data, size, JSON_FOR_PEOPLE, &a, &e) || family_check(&a, &e)) {
         if (!*e.text) abort();
         return 0;
     }
     b = a;
-    if (job_check(&b, &e) || memcmp(&a, &b, sizeof a)) abort();
+    if (family_check(&b, &e) || memcmp(&a, &b, sizeof a)) abort();
     for (int form = 0; form < 2; form++) {
         int64_t n = json_spec_write(&a, form, out, sizeof out);
-        if (n <= 0 || json_spec_read(out, (size_t)n, form, &b, &e) || job_check(&b, &e)) abort();
+        if (n <= 0 || json_spec_read(out, (size_t)n, form, &b, &e) || family_check(&b, &e)) abort();
         if (json_spec_write(&b, form, again, sizeof again) != n || memcmp(out, again, (size_t)n))
             abort();
     }

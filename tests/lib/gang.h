@@ -25,6 +25,7 @@
 #include "api/core/library.h"
 #include "api/core/rank.h"
 #include "tests/lib/small.h"
+#include "worker/family/check.h"
 
 #define MAX_RANKS  4
 #define MAX_STEPS  64
@@ -307,7 +308,7 @@ static inline bool all_ok(const struct gang *g)
 static inline bool gang_runs(struct gang *g, struct order *o)
 {
     struct err e = {0};
-    CHECK_MSG(!job_check(&o->spec, &e), "%s: %s", e.field, e.text);
+    CHECK_MSG(!family_check(&o->spec, &e), "%s: %s", e.field, e.text);
     gang_start(g, o->spec.resources.ranks, o);
     gang_run(g);
     const bool ok = all_ok(g);

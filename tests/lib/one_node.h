@@ -12,6 +12,7 @@
 #include "daemon/order.h"
 #include "tests/lib/seqd.h"
 #include "tests/lib/test.h"
+#include "worker/family/check.h"
 
 /* ---- the world ------------------------------------------------------------------------------- */
 
@@ -304,7 +305,7 @@ static inline int64_t submit(const char *key, const char *fingerprint)
     static struct job_spec s;
     struct err e;
     CHECK(!json_spec_read(spec_text_json, strlen(spec_text_json), JSON_FOR_PEOPLE, &s, &e));
-    CHECK(!job_check(&s, &e));
+    CHECK(!family_check(&s, &e));
     got_id = -1;
     commit_submit(
         control_commits(w.control),

@@ -5,6 +5,7 @@
 #include "api/core/file.h"
 #include "tests/lib/tiny.h"
 #include "worker/data/data.h"
+#include "worker/family/check.h"
 #include "worker/infer/infer.h"
 
 /* A job over the JSONL file `path` beneath dir, prepared there; the caller changes the spec first
@@ -29,7 +30,7 @@ static inline void reading_prepare(struct job_spec *s, const char *dir, char id[
     struct err e = {0};
     struct data_stats st;
     const char *roots[] = {dir};
-    CHECK_MSG(!job_check(s, &e), "%s: %s", e.field, e.text);
+    CHECK_MSG(!family_check(s, &e), "%s: %s", e.field, e.text);
     CHECK_MSG(!data_prepare(s, roots, 1, dir, NULL, &st, &e), "%s", e.text);
     snprintf(id, 80, "%s", st.id);
 }

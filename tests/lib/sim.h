@@ -22,6 +22,7 @@
 #include "tests/lib/scratch.h"
 #include "tests/lib/seqd.h"
 #include "tests/lib/test.h"
+#include "worker/family/check.h"
 
 #ifndef NODES /* a test may want many nodes of few gangs */
 #define NODES 3
@@ -439,7 +440,7 @@ static inline void submit_begin(const char *device, int ranks, int restarts, con
         "\"ranks\":%d},\"limits\":{\"restarts\":%d}}",
         device, ranks, restarts);
     CHECK_MSG(!json_spec_read(json, strlen(json), JSON_FOR_PEOPLE, &s, &e), "%s", e.text);
-    CHECK_MSG(!job_check(&s, &e), "%s", e.text);
+    CHECK_MSG(!family_check(&s, &e), "%s", e.text);
     commit_submit(control_commits(w.control), &(struct commit_new){.spec = &s, .plan = plan},
                   on_done, NULL);
 }

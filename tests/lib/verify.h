@@ -8,6 +8,7 @@
 #include "tests/lib/mutant.h"
 #include "tests/lib/tiny.h"
 #include "tests/lib/told.h"
+#include "worker/family/check.h"
 #include "worker/verify/verify.h"
 
 static char scratch[64];
@@ -192,7 +193,7 @@ static inline void trial_data(struct trial *t)
         s->data.train[0].text_key = tiny_text(s, "text");
         s->data.train[0].format = DATA_JSONL;
     }
-    CHECK_MSG(!job_check(s, &e), "%s: %s: %s", t->way->name, e.field, e.text);
+    CHECK_MSG(!family_check(s, &e), "%s: %s: %s", t->way->name, e.field, e.text);
     CHECK_MSG(!data_prepare(s, roots, 1, scratch, NULL, &st, &e), "%s", e.text);
     snprintf(t->id, sizeof t->id, "%s", st.id);
 }

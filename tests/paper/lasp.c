@@ -4,6 +4,7 @@
 #include <string.h>
 #include "tests/paper/report.h"
 #include "tests/lib/ranks.h"
+#include "worker/family/check.h"
 #include "worker/plan/plan.h"
 #include "tests/paper/published.h"
 #include "worker/sp/linear.h"
@@ -144,7 +145,7 @@ static int tnl(struct job_spec *s, int64_t seq_len, int ranks, int64_t time_chun
     s->parallel.sp = ranks;
     s->parallel.zero = 0; /* or weights would be shared out, too */
     s->memory.time_chunk = time_chunk;
-    return job_check(s, e);
+    return family_check(s, e);
 }
 
 /* What the model above carries from window to window: 4 layers of 4 heads of 32 x 32 floats. */

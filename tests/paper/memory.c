@@ -2,6 +2,7 @@
  * says what is read of them). */
 #include "tests/lib/engine.h"
 #include "tests/paper/report.h"
+#include "worker/family/check.h"
 
 static struct job_spec spec;
 
@@ -40,7 +41,7 @@ static int describe(const struct shape *s, struct err *e)
     spec.parallel.zero = s->zero;
     spec.memory.recompute = s->recompute;
     spec.precision.params = s->precision;
-    return job_check(&spec, e);
+    return family_check(&spec, e);
 }
 
 static void training(const struct shape *s)

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "api/core/job.h"
 #include "tests/paper/report.h"
+#include "worker/family/check.h"
 #include "worker/family/family.h"
 #include "tests/paper/published.h"
 
@@ -191,7 +192,7 @@ static int stage(struct job_spec *s, int64_t seq_len, int ranks, struct err *e)
     s->parallel.sp = ranks;
     s->parallel.zero = 0;
     s->memory.recompute = RECOMPUTE_NONE;
-    return family_complete(m, e) ? -1 : job_check(s, e);
+    return family_complete(m, e) ? -1 : family_check(s, e);
 }
 
 /* From 4 to 8 ranks, to from 2 to 4. */

@@ -95,6 +95,7 @@ static int kind(const struct model_shape *m, int64_t l)
 const struct family_row family_latte = {.name = "latte",
                                         .task = MODEL_DIFFUSION,
                                         .softmax = true,
+                                        .published_on_noise = "Latte",
                                         .check = check,
                                         .write = write,
                                         .layer_kind = kind};

@@ -56,6 +56,7 @@ static int kind(const struct model_shape *m, int64_t l)
 const struct family_row family_stdit = {.name = "stdit",
                                         .task = MODEL_DIFFUSION,
                                         .softmax = true,
+                                        .published_on_noise = "STDiT 1.0",
                                         .check = check,
                                         .write = write,
                                         .layer_kind = kind};

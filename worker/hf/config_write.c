@@ -4,6 +4,7 @@
 #include <string.h>
 #include "api/core/file.h"
 #include "worker/family/config_table.h"
+#include "worker/family/family.h"
 #include "worker/hf/hf.h"
 #include "worker/hf/tokenizer.h"
 
@@ -138,8 +139,7 @@ static void write_new(struct jwrite *w, const struct model_shape *m, enum dtype 
             write_value(w, x->key ? x->key : x->name, row_of(x), value_of(m, row_of(x)));
     for (const struct hf_special *x = family->specials; x->key; x++)
         if (x->write) x->write(w, x->key, m);
-    for (int i = 0; i < N_TOKEN_IDS && !family_traits(m->family)->diffusion; i++)
-        write_token_id(w, i, bytes);
+    for (int i = 0; i < N_TOKEN_IDS && !family_diffusion(m); i++) write_token_id(w, i, bytes);
     jwrite_str(w, "torch_dtype", dtype_word(dtype));
     jwrite_end(w);
 }
@@ -253,7 +253,7 @@ static int64_t write_edited(const char *path, const char *text, size_t size,
     const char *key = hf_shape_diff(&as, m);
     if (key) return err_set(e, ERR_CONFLICT, "%s: %s is not the job's", path, key);
     d.theta = was.rope_theta != m->rope_theta;
-    d.flow = family_traits(m->family)->diffusion;
+    d.flow = family_diffusion(m);
     d.key = malloc(size + 1);
     d.value = malloc(size + 1);
     jwrite_init(&d.w, out, size + CONFIG_MORE);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "api/core/jwrite.h"
+#include "worker/family/family.h"
 #include "worker/model/finite.h"
 #include "worker/plan/volume.h"
 #include "worker/data/npy_head.h"
@@ -19,7 +20,7 @@
  * layers have made of it: there it is the last layer's output. */
 static struct tensor states(struct model *m, int64_t row0, int64_t n)
 {
-    if (!family_traits(m->shape.family)->masked) return model_normed(m, row0, n);
+    if (!family_masked(&m->shape)) return model_normed(m, row0, n);
     return tensor_sub(model_hidden(m), row0, n, 0, m->shape.width);
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "worker/comm/ledger.h"
+#include "worker/family/family.h"
 #include "worker/model/finite.h"
 #include "worker/hf/tokenizer.h"
 #include "worker/plan/volume.h"
@@ -58,7 +59,7 @@ static void fill_batch(struct model *m, const int32_t *tokens, int64_t n)
 {
     struct batch *b = &m->batch;
     const struct shard *sh = &m->sp.shard;
-    const bool both = family_traits(m->shape.family)->masked; /* it reads both ways */
+    const bool both = family_masked(&m->shape); /* it reads both ways */
     b->n_tokens = n;
     b->n_targets = 0;
     for (int64_t i = 0; i < sh->T; i++) {

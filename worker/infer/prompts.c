@@ -11,6 +11,7 @@
 #include "api/core/jread.h"
 #include "worker/infer/requests.h"
 #include "worker/data/source.h"
+#include "worker/family/family.h"
 
 void prompts_fini(struct prompts *p)
 {
@@ -146,8 +147,7 @@ static int take_request(struct prompts *p, const char *line, size_t size, const 
 /* Lines that say whose they are: of a batch, and what a diffusion model is asked. */
 static bool holds_requests(const struct job_spec *s)
 {
-    return s->input.source.format == DATA_OPENAI_BATCH ||
-           family_traits(s->model.shape.family)->diffusion;
+    return s->input.source.format == DATA_OPENAI_BATCH || family_diffusion(&s->model.shape);
 }
 
 static int take_lines(struct prompts *p, const struct job_spec *spec, const char *data,

@@ -1,6 +1,8 @@
 #include "worker/plan/choice.h"
 
 #include <stdlib.h>
+#include "worker/family/check.h"
+#include "worker/family/family.h"
 #include "worker/plan/form.h"
 #include "worker/plan/weigh.h"
 
@@ -32,7 +34,7 @@ bool weigh_set(struct weighing *w, enum strategy_id strategy, enum exchange_id e
     w->spec->parallel.exchange = exchange;
     w->spec->parallel.sp = sp;
     w->spec->parallel.dp = dp;
-    return job_check(w->spec, &e) == 0;
+    return family_check(w->spec, &e) == 0;
 }
 
 bool weigh_best(struct weighing *w)
@@ -109,7 +111,7 @@ static void weigh_all(struct weighing *w)
     const struct job_spec *a = w->asked;
     struct err e;
     *w->spec = *a;
-    if (job_check(w->spec, &e)) return;
+    if (family_check(w->spec, &e)) return;
     const int ranks = w->spec->resources.ranks, sp = w->spec->parallel.sp;
     const bool degrees = !a->parallel.sp && !a->parallel.dp && a->kind == JOB_TRAIN;
     weigh_degree(w, sp, ranks / sp);
@@ -128,7 +130,7 @@ bool weigh_better(const struct choice *c, const struct option *a, const struct o
 
 static bool is_diffusion(const struct job_spec *s)
 {
-    return family_traits(s->model.shape.family)->diffusion;
+    return family_diffusion(&s->model.shape);
 }
 
 /* n: tokens, or of a video frames as large as the asked ones. Positions that are rows of a table
@@ -141,7 +143,7 @@ static bool fits_at(struct weighing *w, int64_t n)
         w->spec->data.frames = n;
     else
         w->spec->data.seq_len = n;
-    if (family_traits(m->family)->masked) {
+    if (family_masked(m)) {
         const bool said = !w->spec->model.has_config ||
                           w->asked->model.shape.max_pos != CHOICE_ANY_POSITIONS;
         if (said && n > m->max_pos) return false;
@@ -191,7 +193,7 @@ static void alone(struct weighing *w)
     w->spec->parallel.strategy = STRATEGY_LOCAL;
     w->spec->parallel.layout = LAYOUT_AUTO;
     struct err e;
-    if (!w->out->timed || job_check(w->spec, &e) || try_plan(w) != 1) return;
+    if (!w->out->timed || family_check(w->spec, &e) || try_plan(w) != 1) return;
     machine_estimate(w->m, w->spec, w->plan, &t);
     w->out->alone_s = t.step_s;
 }

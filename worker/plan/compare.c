@@ -1,6 +1,8 @@
 /* compare.c: what a choice is held against and does not become: the forms and strategies that run
  * when they are asked for, and tensor parallelism, which jobs do not run. All with the degree that
  * was chosen. */
+#include "worker/family/check.h"
+#include "worker/family/family.h"
 #include "worker/plan/volume.h"
 #include "worker/plan/weigh.h"
 
@@ -76,7 +78,7 @@ static void compare_tensor(struct weighing *w, enum strategy_id strategy)
     w->spec->parallel.layout = LAYOUT_AUTO;
     w->spec->parallel.sp = 1;
     w->spec->resources.ranks = w->spec->parallel.dp = b.dp;
-    if (c->n + c->n_compared == CHOICE_OPTIONS || job_check(w->spec, &e)) return;
+    if (c->n + c->n_compared == CHOICE_OPTIONS || family_check(w->spec, &e)) return;
     struct model_shape *m = &w->spec->model.shape;
     const bool thin = m->family == FAMILY_LLAMA;
     const int64_t heads = m->n_heads, kv_heads = m->n_kv_heads, ffn = m->ffn_width;
@@ -109,7 +111,7 @@ static void compare_tensor(struct weighing *w, enum strategy_id strategy)
 void weigh_compared(struct weighing *w)
 {
     const struct option b = w->out->option[w->out->best];
-    const struct family_traits *f = family_traits(w->asked->model.shape.family);
+    const struct family_row *f = family_row(&w->asked->model.shape);
     if (b.sp == 1 || w->asked->kind == JOB_GENERATE) return;
     for (int form = 0; form < FORM_N; form++)
         if (form != FORM_AUTO) compare(w, STRATEGY_RSA, (enum form_id)form, EXCHANGE_AUTO);
@@ -117,7 +119,7 @@ void weigh_compared(struct weighing *w)
         compare(w, STRATEGY_LASP, FORM_AUTO, (enum exchange_id)x);
     compare(w, STRATEGY_ULYSSES, FORM_AUTO, EXCHANGE_AUTO);
     compare(w, STRATEGY_DSP, FORM_AUTO, EXCHANGE_AUTO);
-    if (f->linear || f->diffusion) return;
+    if (f->linear || f->task == MODEL_DIFFUSION) return;
     compare_tensor(w, STRATEGY_TP);
     compare_tensor(w, STRATEGY_TP_SP);
 }

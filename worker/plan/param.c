@@ -1,3 +1,4 @@
+#include "worker/family/family.h"
 #include "worker/plan/plan.h"
 
 #include <assert.h>

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "api/core/device.h"
 #include "api/core/mem.h"
+#include "worker/family/family.h"
 #include "worker/plan/memory.h"
 #include "worker/plan/traffic.h"
 #include "worker/plan/update.h"
@@ -63,37 +64,6 @@ static int find_grid(const struct job_spec *s, struct plan *p, struct err *e)
     return 0;
 }
 
-/* What "auto" is without a machine to weigh: worker/plan/choice.c does that. */
-static enum strategy_id default_strategy(const struct job_spec *s, int sp)
-{
-    const struct family_row *row = family_row(&s->model.shape);
-    if (sp == 1) return STRATEGY_LOCAL;
-    if (row->task == MODEL_DIFFUSION) return STRATEGY_DSP;
-    return row->linear ? STRATEGY_LASP : STRATEGY_RSA;
-}
-
-/* Zigzag balances causal softmax attention and nothing else; states pass from rank to rank in the
- * order of the sequence. */
-static enum layout_id default_layout(const struct job_spec *s, const struct plan *p)
-{
-    const struct family_row *row = family_row(&s->model.shape);
-    const bool causal = row->task == MODEL_CAUSAL_LM && !row->linear &&
-                        p->strategy != STRATEGY_ULYSSES;
-    return p->sp > 1 && !p->rank_bits && causal ? LAYOUT_ZIGZAG : LAYOUT_CONTIGUOUS;
-}
-
-static int check_strategy(const struct job_spec *s, const struct plan *p, struct err *e)
-{
-    const struct family_row *row = family_row(&s->model.shape);
-    if (p->strategy == STRATEGY_LOCAL && p->sp > 1)
-        return err_field(e, ERR_INVALID, "parallel.strategy",
-                         "strategy \"local\" runs on 1 rank, not %d: choose \"rsa\"", p->sp);
-    if (p->layout == LAYOUT_ZIGZAG && (row->linear || row->task != MODEL_CAUSAL_LM))
-        return err_field(e, ERR_INVALID, "parallel.layout",
-                         "zigzag is for causal softmax attention: want \"contiguous\"");
-    return 0;
-}
-
 /* LASP in time: all that memory is planned for is one window. */
 static void cut_windows(const struct job_spec *s, struct plan *p)
 {
@@ -109,6 +79,7 @@ static void cut_windows(const struct job_spec *s, struct plan *p)
 /* What the spec says, with every auto but recompute resolved. */
 static int plan_choose(const struct job_spec *s, int sp, struct plan *p, struct err *e)
 {
+    const struct model_shape *m = &s->model.shape;
     *p = (struct plan){.kind = (enum job_kind)s->kind, .sp = sp, .S = sequence_length(s)};
     if (find_grid(s, p, e)) return -1;
     p->seq_len = p->S;
@@ -131,13 +102,13 @@ static int plan_choose(const struct job_spec *s, int sp, struct plan *p, struct 
     if (p->form == FORM_AUTO) p->form = FORM_BLOCKWISE;
     p->layout = (enum layout_id)s->parallel.layout;
     p->recompute = has_backward(p->kind) ? (enum recompute_id)s->memory.recompute : RECOMPUTE_NONE;
-    if (p->strategy == STRATEGY_AUTO) p->strategy = default_strategy(s, sp);
+    if (p->strategy == STRATEGY_AUTO) p->strategy = family_strategy(m, sp);
     if (p->strategy == STRATEGY_ULYSSES && sp == 1) p->strategy = STRATEGY_LOCAL;
     if (p->strategy != STRATEGY_RSA) p->form = FORM_BLOCKWISE;
-    if (p->layout == LAYOUT_AUTO) p->layout = default_layout(s, p);
+    if (p->layout == LAYOUT_AUTO) p->layout = family_layout(m, p->strategy, sp, p->rank_bits);
     p->exchange = (enum exchange_id)s->parallel.exchange;
     if (p->exchange == EXCHANGE_AUTO) p->exchange = EXCHANGE_RING;
-    if (check_strategy(s, p, e)) return -1;
+    assert(family_takes(m, p->strategy, p->layout, sp)); /* family_check() has seen to it */
     return 0;
 }
 
@@ -342,6 +313,7 @@ static int64_t total(const struct plan *p)
 static int64_t size_if(const struct job_spec *s, int sp, enum recompute_id recompute)
 {
     struct plan p;
+    if (!family_takes(&s->model.shape, s->parallel.strategy, s->parallel.layout, sp)) return -1;
     if (plan_choose(s, sp, &p, NULL) || p.n_ranks > JOB_MAX_RANKS) return -1;
     p.recompute = recompute;
     return place(s, &p, NULL) ? -1 : total(&p);

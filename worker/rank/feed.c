@@ -1,6 +1,7 @@
 #include "worker/rank/feed.h"
 
 #include <assert.h>
+#include "worker/family/family.h"
 #include "worker/plan/stage.h"
 
 /* The first stage that has the length of this one: its order serves both. */
@@ -13,7 +14,7 @@ static int first_of_length(const struct job_spec *s, int stage)
 
 static bool latents(const struct job_spec *s)
 {
-    return family_traits(s->model.shape.family)->diffusion;
+    return family_diffusion(&s->model.shape);
 }
 
 static struct order_options order_options(const struct job_spec *s, int set, int64_t seq_len)

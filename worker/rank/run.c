@@ -9,6 +9,7 @@
 #include "api/core/log.h"
 #include "api/core/mem.h"
 #include "worker/data/latents.h"
+#include "worker/family/check.h"
 #include "worker/family/family.h"
 #include "worker/hf/hf.h"
 #include "worker/plan/stage.h"
@@ -56,7 +57,7 @@ static int derive_steps(struct run *r, struct err *e)
         if (feed_samples(r, samples, e)) return -1;
         s->train.steps = stage_steps_of_passes(s, s->train.passes, samples);
     }
-    return job_check(s, e);
+    return family_check(s, e);
 }
 
 /* The sizes of a model directory that nobody has described yet. */
@@ -68,13 +69,13 @@ static int open_shape(struct run *r, struct err *e)
     if (!*path || s->model.shape.width) return family_complete(&s->model.shape, e);
     if (roots_directory(path, r->roots, r->args->n_roots, "model.path", dir, e)) return -1;
     if (hf_read_dir(dir, &s->model.shape, e)) return err_prefix(e, "model.path");
-    return job_check(s, e);
+    return family_check(s, e);
 }
 
 static int open_data(struct run *r, const struct task *t, struct err *e)
 {
     if (open_shape(r, e)) return -1;
-    const bool latents = family_traits(r->spec->model.shape.family)->diffusion;
+    const bool latents = family_diffusion(&r->spec->model.shape);
     if (!latents && r->spec->model.shape.vocab < BYTE_VOCAB)
         return err_field(e, ERR_INVALID, "model.config.vocab_size",
                          "vocab_size %lld: the byte tokenizer needs at least %d",

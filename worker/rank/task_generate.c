@@ -2,8 +2,9 @@
 #include <string.h>
 
 #include "api/core/jwrite.h"
-#include "worker/hf/hf.h"
+#include "worker/family/family.h"
 #include "worker/hf/files.h"
+#include "worker/hf/hf.h"
 #include "worker/rank/task_infer.h"
 #include "worker/model/host_copy.h"
 #include "worker/rank/roots.h"
@@ -99,7 +100,7 @@ int task_generate(struct run *r, struct err *e)
     struct model *m = NULL;
     struct task_context c = {0};
     int rc = -1;
-    if (family_traits(r->spec->model.shape.family)->diffusion) return task_sample(r, e);
+    if (family_diffusion(&r->spec->model.shape)) return task_sample(r, e);
     if (run_first(r) && prompts_read(&p, r->spec, r->roots, r->args->n_roots, e)) goto out;
     m = task_open_model(r, e);
     if (!m || prompts_share(&p, r->comm, m->bounce, e)) goto out;

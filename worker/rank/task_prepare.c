@@ -1,6 +1,7 @@
 #include <stdio.h>
 
 #include "api/core/jwrite.h"
+#include "worker/family/family.h"
 #include "worker/plan/form.h"
 #include "worker/rank/prepare_latents.h"
 #include "worker/rank/run.h"
@@ -164,7 +165,7 @@ int task_prepare(struct run *r, struct err *e)
         return -1;
     struct data *d = data_open(r->args->prepared_dir, s.id, DATA_TRUST, e);
     if (!d) return -1; /* what was written can be read, or nobody will */
-    const bool latents = family_traits(r->spec->model.shape.family)->diffusion;
+    const bool latents = family_diffusion(&r->spec->model.shape);
     int rc = latents ? prepare_latents(r, d, e) : send(r, d, e);
     data_close(d);
     return rc;

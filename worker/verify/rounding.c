@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "worker/family/family.h"
 #include "worker/model/host_copy.h"
 
 #define FLIPPED 8192 /* elements at a time */
@@ -46,8 +47,7 @@ static void flip(const struct model *ref)
 /* What a row says: logits, or a diffusion model's prediction. Lives until the next call. */
 static struct tensor row_of(struct model *ref, int64_t row)
 {
-    return family_traits(ref->shape.family)->diffusion ? model_normed(ref, row, 1)
-                                                       : model_logits(ref, row, 1);
+    return family_diffusion(&ref->shape) ? model_normed(ref, row, 1) : model_logits(ref, row, 1);
 }
 
 static void read_row(struct model *ref, int64_t row, float *out)

@@ -10,6 +10,7 @@
 #include "api/core/mutant.h"
 #include "kernels/philox.h"
 #include "worker/comm/ledger.h"
+#include "worker/family/family.h"
 #include "worker/hf/hf.h"
 #include "worker/plan/volume.h"
 #include "worker/verify/rounding.h"
@@ -157,7 +158,7 @@ static int fill_fragment(const struct verify_args *a, struct batch *b, const str
 {
     uint8_t learn = 0;
     if (data_read(a->data, f->token, f->length, b->ids + pos, e)) return -1;
-    if (family_traits(a->spec->model.shape.family)->masked) return hide_fragment(a, b, f, pos, e);
+    if (family_masked(&a->spec->model.shape)) return hide_fragment(a, b, f, pos, e);
     for (int64_t i = 0; i < f->length; i++) {
         const int64_t row = pos + i;
         const bool last = i + 1 == f->length;
@@ -297,8 +298,7 @@ static double noise_norm(struct sides *s)
 {
     double sum = 0;
     const struct model *m = s->model;
-    const struct family_traits *f = family_traits(m->shape.family);
-    if (!f->masked && !f->diffusion) return 0;
+    if (!family_masked(&m->shape) && !family_diffusion(&m->shape)) return 0;
     for (int64_t at = 0; at < m->plan->n_params; at += PIECE) {
         const int64_t n = sides_read(s, at, m->plan->n_params - at, false);
         for (int64_t i = 0; i < n; i++) sum += (double)s->one[i] * s->one[i];

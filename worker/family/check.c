@@ -1,0 +1,218 @@
+/* check.c: the rules of families: objectives, data, positions, text. */
+#include "worker/family/check.h"
+
+#include <stdio.h>
+#include "worker/family/family.h"
+#include "worker/family/rules.h"
+
+/* ---- text ------------------------------------------------------------------------------------ */
+
+static int check_source_text(const struct job_spec *s, const struct spec_source *src,
+                             const char *field, struct err *e)
+{
+    char what[64];
+    if (src->format != DATA_TEXT) return 0; /* a line of jsonl may hold ids */
+    snprintf(what, sizeof what, "%s.format \"text\"", field);
+    return job_refuse_text(s, field, what, e);
+}
+
+static int check_prompt_text(const struct job_spec *s, struct err *e)
+{
+    char field[32];
+    if (*spec_text(s, s->input.prompt))
+        return job_refuse_text(s, "input.prompt", "input.prompt", e);
+    if (s->input.source.format != DATA_OPENAI_BATCH)
+        return job_refuse_text(s, "input", "a prompt of input.path", e);
+    for (int i = 0; i < SPEC_STOPS; i++) {
+        snprintf(field, sizeof field, "sampling.stop.%d", i);
+        if (*spec_text(s, s->sampling.stop[i])) return job_refuse_text(s, field, field, e);
+    }
+    return 0;
+}
+
+/* What is known to be text before a file is read. */
+static int check_text(struct job_spec *s, struct err *e)
+{
+    char field[32];
+    if (family_diffusion(&s->model.shape)) return 0;
+    if (job_reads_bytes(s)) {
+        s->data.tokenizer = TOKENIZER_BYTE;
+        return 0;
+    }
+    if (s->kind == JOB_GENERATE) return check_prompt_text(s, e);
+    if (s->kind == JOB_SCORE || s->kind == JOB_EMBED)
+        return check_source_text(s, &s->input.source, "input", e);
+    for (int i = 0; i < s->data.n_train; i++) {
+        snprintf(field, sizeof field, "data.train.%d", i);
+        if (check_source_text(s, &s->data.train[i], field, e)) return -1;
+    }
+    for (int i = 0; i < s->eval.n_data; i++) {
+        snprintf(field, sizeof field, "eval.data.%d", i);
+        if (check_source_text(s, &s->eval.data[i], field, e)) return -1;
+    }
+    return 0;
+}
+
+/* ---- objectives ------------------------------------------------------------------------------ */
+
+/* Weights of another objective give a picture of noise, and no number says so. */
+static int check_trained(const struct job_spec *s, const struct family_row *f, struct err *e)
+{
+    if (!f->published_on_noise || s->model.has_config || s->objective.type != OBJECTIVE_AUTO ||
+        s->model.shape.trained_on != OBJECTIVE_AUTO)
+        return 0;
+    return err_field(e, ERR_INVALID, "objective.type",
+                     "objective.type is missing: %s as published was trained to predict noise, "
+                     "seqd trains and samples rectified flow, and the config.json of model.path "
+                     "does not say which of them its weights were trained on: if it was rectified "
+                     "flow, say \"rectified_flow\"",
+                     f->published_on_noise);
+}
+
+static int check_objective(struct job_spec *s, struct err *e)
+{
+    static const char *const words[] = {[OBJECTIVE_CAUSAL_LM] = "causal_lm",
+                                        [OBJECTIVE_MASKED_LM] = "masked_lm",
+                                        [OBJECTIVE_RECTIFIED_FLOW] = "rectified_flow"};
+    const struct family_row *f = family_row(&s->model.shape);
+    const enum objective_id own = f->task == MODEL_DIFFUSION   ? OBJECTIVE_RECTIFIED_FLOW
+                                  : f->task == MODEL_MASKED_LM ? OBJECTIVE_MASKED_LM
+                                                               : OBJECTIVE_CAUSAL_LM;
+    if (s->kind != JOB_TRAIN && s->kind != JOB_VERIFY && s->kind != JOB_GENERATE) return 0;
+    if (check_trained(s, f, e)) return -1;
+    if (s->objective.type == OBJECTIVE_AUTO) s->objective.type = own;
+    if (s->objective.type == (int32_t)own) return 0;
+    return err_field(e, ERR_UNSUPPORTED, "objective.type",
+                     "objective.type \"%s\": this family is trained on \"%s\"",
+                     words[s->objective.type], words[own]);
+}
+
+static int check_mask(const struct job_spec *s, struct err *e)
+{
+    const struct model_shape *m = &s->model.shape;
+    if (s->kind != JOB_TRAIN && s->kind != JOB_VERIFY) return 0;
+    if (s->objective.mask_prob <= 0)
+        return err_field(e, ERR_INVALID, "objective.mask_prob",
+                         "objective.mask_prob 0 hides no token: there would be nothing to learn");
+    if (!job_reads_bytes(s) &&
+        s->objective.mask_token == spec_field("objective.mask_token")->fallback)
+        return err_field(e, ERR_INVALID, "objective.mask_token",
+                         "objective.mask_token %lld hides bytes, and the ids of model.path are not "
+                         "bytes: give the id of the model's own mask token",
+                         (long long)s->objective.mask_token);
+    if (s->objective.mask_token < m->vocab) return 0;
+    return err_field(e, ERR_INVALID, "model.config.vocab_size",
+                     "vocab_size %lld has no id for what hides a token, objective.mask_token %lld: "
+                     "make it at least %lld",
+                     (long long)m->vocab, (long long)s->objective.mask_token,
+                     (long long)s->objective.mask_token + 1);
+}
+
+/* Positions are rows of a table: no sequence may be longer. */
+static int check_positions(struct job_spec *s, struct err *e)
+{
+    struct model_shape *m = &s->model.shape;
+    int64_t longest = s->data.seq_len;
+    for (int i = 0; i < s->n_stages; i++)
+        if (s->stages[i].seq_len > longest) longest = s->stages[i].seq_len;
+    if (s->model.has_config && m->max_pos == (int64_t)1 << 20) /* not said */
+        m->max_pos = longest;
+    if (longest <= m->max_pos) return 0;
+    return err_field(e, ERR_INVALID, "data.seq_len",
+                     "data.seq_len %lld: the model has a table of %lld positions, "
+                     "max_position_embeddings",
+                     (long long)longest, (long long)m->max_pos);
+}
+
+static int check_masked(struct job_spec *s, struct err *e)
+{
+    if (s->kind == JOB_GENERATE || s->kind == JOB_SCORE)
+        return err_field(e, ERR_UNSUPPORTED, "kind",
+                         "a %s job needs a model that tells the next token: this family reads both "
+                         "ways, it can train, verify and embed",
+                         kind_name(s->kind));
+    return check_mask(s, e) || check_positions(s, e) ? -1 : 0;
+}
+
+/* ---- data ------------------------------------------------------------------------------------ */
+
+/* Latents are for diffusion models alone. */
+static int check_format(const struct job_spec *s, const struct spec_source *src, const char *field,
+                        struct err *e)
+{
+    const bool diffusion = family_diffusion(&s->model.shape);
+    if ((src->format == DATA_LATENTS) == diffusion) return 0;
+    return err_field(e, ERR_INVALID, field,
+                     diffusion ? "%s.format: this family learns from \"latents\", a manifest of "
+                                 "samples"
+                               : "%s.format \"latents\": this family learns from tokens",
+                     field);
+}
+
+/* Formats of tokens find documents by an id of the model. */
+static int check_eod(const struct job_spec *s, const struct spec_source *src, const char *field,
+                     struct err *e)
+{
+    char member[48];
+    snprintf(member, sizeof member, "%s.eod", field);
+    if (src->eod < s->model.shape.vocab || family_diffusion(&s->model.shape)) return 0;
+    return err_field(e, ERR_INVALID, member,
+                     "%s %lld is no id of the model: its vocabulary has %lld, from 0", member,
+                     (long long)src->eod, (long long)s->model.shape.vocab);
+}
+
+static int check_sources(const struct job_spec *s, const char *name, const struct spec_source *src,
+                         int n, struct err *e)
+{
+    char field[32];
+    for (int i = 0; i < n; i++) {
+        snprintf(field, sizeof field, "%s.%d", name, i);
+        if (check_format(s, &src[i], field, e) || check_eod(s, &src[i], field, e)) return -1;
+    }
+    return 0;
+}
+
+static int check_data(const struct job_spec *s, struct err *e)
+{
+    if (*spec_text(s, s->input.source.path) && check_eod(s, &s->input.source, "input", e))
+        return -1;
+    return check_sources(s, "data.train", s->data.train, s->data.n_train, e) ||
+                   check_sources(s, "eval.data", s->eval.data, s->eval.n_data, e)
+               ? -1
+               : 0;
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+/* What only a known family decides. */
+static int check_model(struct job_spec *s, struct err *e)
+{
+    const struct model_shape *m = &s->model.shape;
+    const struct family_row *f = family_row(m);
+    if (!f)
+        return err_field(e, ERR_UNSUPPORTED, "model.config.model_type",
+                         "no model of this family is known here");
+    if (!m->vocab && f->task != MODEL_DIFFUSION)
+        return err_field(e, ERR_INVALID, "model.config.vocab_size",
+                         "model.config.vocab_size is 0: this family has a vocabulary");
+    if (m->window > 0 && m->family != FAMILY_LLAMA)
+        return err_field(e, ERR_UNSUPPORTED, "model.config.sliding_window",
+                         "sliding_window: this family has none");
+    if (s->kind == JOB_EMBED && s->embed.pooling == POOLING_CLS && f->task != MODEL_MASKED_LM)
+        return err_field(
+            e, ERR_UNSUPPORTED, "embed.pooling",
+            "embed.pooling \"cls\": the first token has seen itself alone, use last or "
+            "mean");
+    if (check_data(s, e)) return -1;
+    if (f->task == MODEL_MASKED_LM && check_masked(s, e)) return -1;
+    if (f->task == MODEL_DIFFUSION && rules_flow(s, e)) return -1;
+    return check_text(s, e) || check_objective(s, e) ? -1 : 0;
+}
+
+int family_check(struct job_spec *s, struct err *e)
+{
+    if (job_check(s, e)) return -1;
+    if (s->kind == JOB_GENERATE && rules_generate(s, e)) return -1;
+    if (rules_known(s) && check_model(s, e)) return -1;
+    return rules_parallel(s, e) || rules_states(s, e) ? -1 : 0;
+}

@@ -1,0 +1,13 @@
+/* check.h: whether a job may run, its model included. */
+#ifndef SEQD_FAMILY_CHECK_H
+#define SEQD_FAMILY_CHECK_H
+
+#include "api/core/job.h"
+
+/* job_check(), then every rule that depends on the model's family: strategies, layouts, forms,
+ * objectives, formats, lengths. Sets what is "auto" and the family decides. Of a model.path that no
+ * node has described yet only what holds for every family is asked, and "auto" stays.
+ * fails: ERR_INVALID, ERR_UNSUPPORTED with the field and the way out. Idempotent. */
+int family_check(struct job_spec *s, struct err *e);
+
+#endif

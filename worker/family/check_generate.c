@@ -1,0 +1,150 @@
+/* check_generate.c: what a generate job asks of its model: tokens, or samples. */
+#include <stdio.h>
+#include <string.h>
+#include "worker/family/family.h"
+#include "worker/family/rules.h"
+
+/* ---- tokens ---------------------------------------------------------------------------------- */
+
+/* The sequence is the prompt and what is written after it. */
+static int check_room(const struct job_spec *s, struct err *e)
+{
+    const char *prompt = spec_text(s, s->input.prompt);
+    /* Tokens of an inline prompt are its bytes: one token each. */
+    const int64_t need = (int64_t)strlen(prompt) + s->sampling.max_tokens;
+    if (!s->data.seq_len)
+        return err_field(e, ERR_INVALID, "data.seq_len",
+                         "data.seq_len is missing: room for the prompt of input.path and "
+                         "sampling.max_tokens after it (a diffusion model's job has data.frames, "
+                         "data.height and data.width instead)");
+    if (s->data.seq_len < need)
+        return err_field(e, ERR_INVALID, "data.seq_len",
+                         "data.seq_len %lld holds less than the prompt and sampling.max_tokens: "
+                         "%lld tokens",
+                         (long long)s->data.seq_len, (long long)need);
+    if (s->data.seq_len > JOB_MAX_SEQ)
+        return err_field(e, ERR_INVALID, "sampling.max_tokens",
+                         "prompt and sampling.max_tokens are %lld tokens, at most %lld",
+                         (long long)need, (long long)JOB_MAX_SEQ);
+    return 0;
+}
+
+static int check_stops(const struct job_spec *s, struct err *e)
+{
+    for (int i = 0; i < SPEC_STOPS; i++) {
+        char field[32];
+        snprintf(field, sizeof field, "sampling.stop.%d", i);
+        if (strlen(spec_text(s, s->sampling.stop[i])) > STOP_SIZE)
+            return err_field(e, ERR_INVALID, field, "%s is longer than %d bytes", field, STOP_SIZE);
+    }
+    return 0;
+}
+
+/* Greedy, and no request of a batch can say otherwise: what only a draw would heed is a mistake. */
+static int check_greedy(const struct job_spec *s, struct err *e)
+{
+    const char *field = s->sampling.top_k       ? "sampling.top_k"
+                        : s->sampling.top_p < 1 ? "sampling.top_p"
+                        : s->sampling.min_p > 0 ? "sampling.min_p"
+                        : s->sampling.n > 1     ? "sampling.n"
+                                                : NULL;
+    if (!field || s->sampling.temperature > 0) return 0;
+    return err_field(e, ERR_INVALID, field,
+                     "%s has no effect at sampling.temperature 0, which always takes the likeliest "
+                     "token: give a temperature, or leave it out",
+                     field);
+}
+
+static int check_sampling(const struct job_spec *s, struct err *e)
+{
+    const int64_t V = s->model.shape.vocab;
+    const bool batch = s->input.source.format == DATA_OPENAI_BATCH;
+    if (rules_known(s) && s->sampling.top_k > V)
+        return err_field(e, ERR_INVALID, "sampling.top_k",
+                         "sampling.top_k %lld is more than the %lld tokens of the vocabulary",
+                         (long long)s->sampling.top_k, (long long)V);
+    if (s->sampling.min_tokens > s->sampling.max_tokens)
+        return err_field(e, ERR_INVALID, "sampling.min_tokens",
+                         "sampling.min_tokens %lld is more than sampling.max_tokens %lld",
+                         (long long)s->sampling.min_tokens, (long long)s->sampling.max_tokens);
+    if (batch && s->sampling.n > 1)
+        return err_field(e, ERR_INVALID, "sampling.n",
+                         "sampling.n %lld with an openai_batch: n stands in the body of each "
+                         "request",
+                         (long long)s->sampling.n);
+    return check_stops(s, e) || (!batch && check_greedy(s, e)) ? -1 : 0;
+}
+
+static int check_prompts(const struct job_spec *s, struct err *e)
+{
+    const int f = s->input.source.format;
+    const bool file = *spec_text(s, s->input.source.path) != 0;
+    if (!file && f != DATA_TEXT)
+        return err_field(e, ERR_INVALID, "input.format",
+                         "input.format is of a file: leave it out beside input.prompt");
+    if (f == DATA_TEXT || f == DATA_JSONL || f == DATA_OPENAI_BATCH) return 0;
+    return err_field(e, ERR_UNSUPPORTED, "input.format",
+                     "a generate job reads text, jsonl or openai_batch");
+}
+
+/* ---- samples --------------------------------------------------------------------------------- */
+
+/* What Euler's rule heeds; the rest of sampling is about tokens. */
+static bool of_flow(const char *path)
+{
+    return !strcmp(path, "sampling.steps") || !strcmp(path, "sampling.guidance");
+}
+
+static bool is_default(const struct job_spec *s, const struct field *f)
+{
+    const char *at = (const char *)s + f->offset;
+    switch (f->type) {
+    case FIELD_INT: return (double)*(const int64_t *)at == f->fallback;
+    case FIELD_DOUBLE: return *(const double *)at == f->fallback;
+    case FIELD_STRING: return !*spec_text(s, *(const spec_ref *)at);
+    default: return *(const int32_t *)at == f->fallback;
+    }
+}
+
+/* What would change nothing is a mistake. */
+static int check_heeded(const struct job_spec *s, bool flow, struct err *e)
+{
+    for (const struct field *f = spec_fields; f->path; f++) {
+        if (strncmp(f->path, "sampling.", 9) || of_flow(f->path) == flow || is_default(s, f) ||
+            !strcmp(f->path, "sampling.seed"))
+            continue;
+        return err_field(e, ERR_INVALID, f->path,
+                         flow ? "%s is about tokens, and a diffusion model makes latents: leave it "
+                                "out"
+                              : "%s is about the steps of a diffusion model, and this one writes "
+                                "tokens: leave it out",
+                         f->path);
+    }
+    return 0;
+}
+
+static int check_requests(const struct job_spec *s, struct err *e)
+{
+    if (!*spec_text(s, s->input.source.path))
+        return err_field(e, ERR_INVALID, "input.prompt",
+                         "input.prompt: a diffusion model is asked by requests, which say the size "
+                         "of the sample as well: give input.path, a file of them");
+    if (s->input.source.format == DATA_JSONL) return 0;
+    return err_field(e, ERR_UNSUPPORTED, "input.format",
+                     "a generate job of a diffusion model reads jsonl: a request a line");
+}
+
+static int check_samples(const struct job_spec *s, struct err *e)
+{
+    /* Nobody reads the requests before memory is planned: the spec says how large they are. */
+    return check_requests(s, e) || rules_latents(s, e) || check_heeded(s, true, e) ? -1 : 0;
+}
+
+int rules_generate(struct job_spec *s, struct err *e)
+{
+    if (rules_known(s) && family_diffusion(&s->model.shape)) return check_samples(s, e);
+    if (rules_known(s) && check_heeded(s, false, e)) return -1;
+    /* Sizes of latents: of a diffusion model that no node has described yet. */
+    if ((rules_known(s) || !s->data.frames) && check_room(s, e)) return -1;
+    return check_prompts(s, e) || check_sampling(s, e) ? -1 : 0;
+}

@@ -1,0 +1,24 @@
+/* rules.h: the parts of family_check(), by what they are about. Inside worker/family.
+ * Each fails with the field and the way out. */
+#ifndef SEQD_FAMILY_RULES_H
+#define SEQD_FAMILY_RULES_H
+
+#include "api/core/job.h"
+
+/* Else a model.path that no node has described yet. */
+static inline bool rules_known(const struct job_spec *s)
+{
+    return s->model.has_config || s->model.shape.width > 0;
+}
+
+/* Strategies, layouts and forms of attention that the family takes; sets those that are "auto". */
+int rules_parallel(struct job_spec *s, struct err *e);
+/* Windows in time, and contexts kept: what states of linear attention alone can do. */
+int rules_states(const struct job_spec *s, struct err *e);
+/* What a generate job asks; of a diffusion model, samples. */
+int rules_generate(struct job_spec *s, struct err *e);
+/* Of a diffusion model: sizes are those of its largest latents, and nothing counts tokens. */
+int rules_flow(const struct job_spec *s, struct err *e);
+int rules_latents(const struct job_spec *s, struct err *e);
+
+#endif
