@@ -254,16 +254,16 @@ static int described_pack(const struct msg *m, struct arena *a, void *body)
 {
     Seqd__Described *w = body;
     w->request = m->request;
-    w->shape = wire_shape_pack(&m->shape, a);
+    w->config = (char *)m->config;
     w->error = error_pack(&m->err, a);
-    return w->shape && w->error ? 0 : -1;
+    return w->error ? 0 : -1;
 }
 
 static int described_unpack(const void *body, struct arena *a, struct msg *m, struct err *e)
 {
     const Seqd__Described *w = body;
     m->request = w->request;
-    if (wire_shape_unpack(w->shape, &m->shape, e) < 0) return -1;
+    if (text_copy(m->config, sizeof m->config, w->config, "config", e) < 0) return -1;
     return error_unpack(w->error, &m->err, e);
 }
 

@@ -43,7 +43,7 @@
 #include "api/core/profile.h"
 #include "api/core/rank.h"
 
-#define WIRE_ABI           3u        /* another one is REFUSED, whatever else its HELLO has */
+#define WIRE_ABI           4u        /* another one is REFUSED, whatever else its HELLO has */
 #define WIRE_MAX_SIZE      (4 << 20) /* one message */
 #define NODE_NAME          64
 #define WIRE_CHUNK         65536     /* bytes of log in one message */
@@ -138,10 +138,10 @@ struct msg {
     /* DESCRIBE / DESCRIBED / FETCH / FETCHED: request pairs question and answer */
     int64_t request;
     char path[RANK_PATH_SIZE];
-    struct model_shape shape;
-    struct err err;          /* DESCRIBED: code ERR_NONE when shape holds */
-    struct wire_trace trace; /* TRACE, of prepared_id */
-    struct profile profile;  /* PROFILE */
+    char config[SPEC_CONFIG_SIZE]; /* DESCRIBED: sizes of the model at path, as model.config */
+    struct err err;                /* code ERR_NONE when config holds */
+    struct wire_trace trace;       /* TRACE, of prepared_id */
+    struct profile profile;        /* PROFILE */
     /* STOP, REFUSED */
     char reason[128];
 };

@@ -43,8 +43,6 @@ static inline int range_check(int64_t v, int64_t min, int64_t max, const char *f
 }
 
 /* NULL: the arena is full. */
-Seqd__Shape *wire_shape_pack(const struct model_shape *s, struct arena *a);
-int wire_shape_unpack(const Seqd__Shape *w, struct model_shape *s, struct err *e);
 Seqd__Spec *wire_spec_pack(const struct job_spec *s, struct arena *a);
 /* *out lies in the arena. fails: ERR_INVALID naming the field, ERR_TOO_LARGE. */
 int wire_spec_unpack(const Seqd__Spec *w, struct arena *a, const struct job_spec **out,

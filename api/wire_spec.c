@@ -136,46 +136,6 @@ static int fields_unpack(const struct field *table, size_t n, Seqd__Field **in, 
     return 0;
 }
 
-/* ---- the sizes of a model: the rows below model.config ------------------------------------------ */
-
-#define SHAPE_PREFIX "model.config."
-
-static bool is_shape_field(const struct field *f)
-{
-    return !strncmp(f->path, SHAPE_PREFIX, sizeof SHAPE_PREFIX - 1);
-}
-
-/* The rows' offsets are into a job_spec: where one would begin whose shape is this one. */
-static char *shape_base(const struct model_shape *s)
-{
-    return (char *)s - offsetof(struct job_spec, model.shape);
-}
-
-Seqd__Shape *wire_shape_pack(const struct model_shape *s, struct arena *a)
-{
-    Seqd__Shape *w = message_new(a, &seqd__shape__descriptor);
-    size_t n = 0;
-    for (const struct field *f = spec_fields; f->path; f++) n += is_shape_field(f);
-    if (!w || !(w->fields = pointers_new(a, n))) return NULL;
-    for (const struct field *f = spec_fields; f->path; f++) {
-        if (!is_shape_field(f)) continue;
-        if (!(w->fields[w->n_fields] = field_pack(f, NULL, shape_base(s), a))) return NULL;
-        w->n_fields++;
-    }
-    return w;
-}
-
-/* Whether a shape is a possible model is job_check's business: it must only be safe to copy. */
-int wire_shape_unpack(const Seqd__Shape *w, struct model_shape *s, struct err *e)
-{
-    *s = (struct model_shape){0};
-    for (size_t i = 0; w && i < w->n_fields; i++)
-        if (strncmp(w->fields[i]->path, SHAPE_PREFIX, sizeof SHAPE_PREFIX - 1))
-            return err_field(e, ERR_INVALID, "shape", "'%.64s' is no size of a model",
-                             w->fields[i]->path);
-    return w ? fields_unpack(spec_fields, w->n_fields, w->fields, NULL, shape_base(s), e) : 0;
-}
-
 /* ---- sources, stages, labels ---------------------------------------------------------------------- */
 
 static Seqd__Source *source_pack(const struct job_spec *s, const struct spec_source *source,
@@ -231,7 +191,7 @@ Seqd__Spec *wire_spec_pack(const struct job_spec *s, struct arena *a)
     w->n_labels = (size_t)s->n_labels;
     w->labels = pointers_new(a, w->n_labels);
     w->input = source_pack(s, &s->input.source, a);
-    w->has_config = s->model.has_config;
+    w->config = (char *)s->model.config;
     if (!w->labels || !w->input) return NULL;
     for (size_t i = 0; i < w->n_labels; i++)
         if (!(w->labels[i] = label_pack(s, &s->labels[i], a))) return NULL;
@@ -295,7 +255,8 @@ int wire_spec_unpack(const Seqd__Spec *w, struct arena *a, const struct job_spec
     if (w->input && fields_unpack(source_fields, w->input->n_fields, w->input->fields, s,
                                   &s->input.source, e) < 0)
         return -1;
-    s->model.has_config = w->has_config != 0;
+    if (text_copy(s->model.config, sizeof s->model.config, w->config, "model.config", e) < 0)
+        return -1;
     *out = s;
     return 0;
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/jwrite.h"
+#include "worker/family/config.h"
 
 #define PATH_SIZE 96
 
@@ -34,6 +35,7 @@ struct reader {
     bool has_batch, has_batch_tokens;
     int64_t batch_tokens;
     struct hardware *hardware; /* NULL: a job, which has none */
+    const json_t *config;      /* model.config */
     struct err *e;
 };
 
@@ -310,20 +312,26 @@ static int read_labels(struct reader *r, const json_t *v)
     return 0;
 }
 
-static int read_layer_mask(struct reader *r, const json_t *v)
+/* Read when the whole spec has been: what its keys mean depends on model.path. */
+static int read_config(struct reader *r, const json_t *v)
 {
-    static const char field[] = "model.config.layer_mask";
-    if (!json_is_array(v)) return wrong_type(r, field, "an array of numbers of 32 bits", v);
-    if (json_array_size(v) > SHAPE_MASKS)
-        return err_field(r->e, ERR_INVALID, field, "%s has %zu numbers: at most %d", field,
-                         json_array_size(v), SHAPE_MASKS);
-    for (size_t i = 0; i < json_array_size(v); i++) {
-        char path[64];
-        snprintf(path, sizeof path, "%s.%zu", field, i);
-        const struct field *f = spec_field(path);
-        if (set_field(r, f, r->s, f->path, json_array_get(v, i))) return -1;
-    }
+    if (!json_is_object(v)) return wrong_type(r, "model.config", "an object", v);
+    r->config = v;
     return 0;
+}
+
+static int take_config(struct reader *r)
+{
+    if (!r->config || !json_object_size(r->config)) return 0;
+    if (r->form != JSON_STORED && !spec_new_model(r->s))
+        return err_field(r->e, ERR_INVALID, "model.config",
+                         "model.path brings its own config.json: leave model.config out");
+    char *text = json_dumps(r->config, JSON_COMPACT);
+    if (!text) return err_field(r->e, ERR_TOO_LARGE, "model.config", "model.config is too large");
+    const int rc = config_take(r->s, text, strlen(text),
+                               r->form == JSON_STORED ? CONFIG_KEPT : CONFIG_JOB, r->e);
+    free(text);
+    return rc;
 }
 
 static int read_betas(struct reader *r, const json_t *v)
@@ -433,7 +441,7 @@ static const struct special {
     {"sampling.stop", read_stop, 1u << JOB_GENERATE},
     {"input", read_input, INPUT},
     {"optim.betas", read_betas, TRAINING},
-    {"model.config.layer_mask", read_layer_mask, ~0u},
+    {"model.config", read_config, ~0u},
     {"checkpoint.resume", read_resume, TRAINING},
     {"train.epochs", read_epochs, TRAINING},
     {"train.global_batch_tokens", read_batch_tokens, TRAINING},
@@ -463,12 +471,6 @@ static bool other_kind(const struct reader *r, uint32_t kinds)
     return r->form == JSON_STORED && !(kinds & 1u << r->s->kind);
 }
 
-/* What a directory says beside the sizes of its model: no person writes it. */
-static bool found_out(const struct field *f)
-{
-    return !f->kinds && !strncmp(f->path, "model.config.", 13);
-}
-
 static int read_member(struct reader *r, const char *path, const json_t *v)
 {
     if (json_is_null(v) && r->form == JSON_STORED) return 0;
@@ -480,9 +482,9 @@ static int read_member(struct reader *r, const char *path, const json_t *v)
         return check_kind(r, path, sp->kinds) ? -1 : sp->read(r, v);
     }
     const struct field *f = spec_field(path);
-    if (f && (f->kinds || (r->form == JSON_STORED && found_out(f)))) {
-        if (f->kinds && other_kind(r, f->kinds)) return unknown(r, path);
-        if (f->kinds && check_kind(r, path, f->kinds)) return -1;
+    if (f && f->kinds) {
+        if (other_kind(r, f->kinds)) return unknown(r, path);
+        if (check_kind(r, path, f->kinds)) return -1;
         if (!strcmp(path, "train.global_batch")) r->has_batch = true;
         return set_field(r, f, r->s, path, v);
     }
@@ -527,6 +529,7 @@ static int read_kind(struct reader *r, const json_t *root)
 static int settle(struct reader *r)
 {
     struct job_spec *s = r->s;
+    if (take_config(r)) return -1;
     if (r->form == JSON_STORED) return 0;
     int n = (s->train.steps > 0) + (s->train.tokens > 0) + (s->train.passes > 0);
     if (n > 1)
@@ -534,9 +537,6 @@ static int settle(struct reader *r)
             r->e, ERR_INVALID, "train.steps",
             "train.steps, train.tokens and train.passes all say how long to train: give "
             "one");
-    if (*spec_text(s, s->model.path) && s->model.shape.width)
-        return err_field(r->e, ERR_INVALID, "model.config",
-                         "model.path brings its own config.json: leave model.config out");
     if (!r->has_batch_tokens) return 0;
     if (r->has_batch)
         return err_field(r->e, ERR_INVALID, "train.global_batch_tokens",
@@ -753,18 +753,14 @@ static bool unsaid(const struct job_spec *s, const struct field *f)
 
 static bool hidden(const struct job_spec *s, const struct field *f, enum json_form form)
 {
-    if (found_out(f))
-        return form == JSON_FOR_PEOPLE || !*(const int32_t *)((const char *)s + f->offset);
     if (!(f->kinds & 1u << s->kind) || unsaid(s, f)) return true;
     bool steps = !strcmp(f->path, "train.steps"), tokens = !strcmp(f->path, "train.tokens");
     if (tokens) return !s->train.tokens;
     if (!strcmp(f->path, "train.passes")) return !s->train.passes;
     if (steps && !s->train.steps) return true;
     if (steps) return form == JSON_FOR_PEOPLE && (s->train.tokens || s->train.passes);
-    if (f->type == FIELD_STRING && !*spec_text(s, *(const spec_ref *)((const char *)s + f->offset)))
-        return true;
-    if (strncmp(f->path, "model.config.", 13)) return false;
-    return *spec_text(s, s->model.path) && (form == JSON_FOR_PEOPLE || !s->model.shape.width);
+    return f->type == FIELD_STRING &&
+           !*spec_text(s, *(const spec_ref *)((const char *)s + f->offset));
 }
 
 static json_t *spec_value(const struct job_spec *s, enum json_form form)
@@ -772,6 +768,9 @@ static json_t *spec_value(const struct job_spec *s, enum json_form form)
     json_t *root = json_object();
     for (const struct field *f = spec_fields; f->path; f++)
         if (!hidden(s, f, form)) put(root, f->path, value_of(s, f, s));
+    /* Of a directory it is what seqd found out. */
+    if (*s->model.config && (form == JSON_STORED || spec_new_model(s)))
+        put(root, "model.config", json_loads(s->model.config, 0, NULL));
     if (s->checkpoint.resume == RESUME_PATH && json_object_get(root, "checkpoint"))
         put(root, "checkpoint.resume", json_string(spec_text(s, s->checkpoint.resume_path)));
     for (const struct field *c = spec_constants; c->path; c++)

@@ -19,14 +19,14 @@ worker/hf       : api/core worker/family worker/plan kernels
 worker/data     : api/core worker/family worker/plan kernels worker/sp worker/model worker/hf
 worker/infer    : api/core worker/family worker/plan kernels worker/comm worker/model worker/hf worker/data
 worker/train    : api/core worker/plan kernels worker/comm worker/model worker/data
-worker/ckpt     : api/core worker/plan kernels worker/hf worker/train
+worker/ckpt     : api/core worker/family worker/plan kernels worker/hf worker/train
 worker/verify   : api/core worker/family worker/plan kernels worker/comm worker/model worker/hf worker/data worker/train
 worker/rank     : api/core worker/family worker/plan kernels worker/comm worker/model worker/hf worker/data worker/infer worker/train worker/ckpt worker/verify
 worker/gang     : api/core
 worker/agent    : api/core api
 daemon/store    : api/core
 daemon/sched    : api/core api
-daemon          : api/core api worker/plan daemon/sched daemon/store
+daemon          : api/core api worker/family worker/plan daemon/sched daemon/store
 daemon/http     : api/core worker/family worker/plan daemon
 daemon/main.c   : api/core daemon daemon/http
 client          : api/core

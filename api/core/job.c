@@ -39,8 +39,6 @@ static int check_table(const struct job_spec *s, struct err *e)
 {
     for (const struct field *f = spec_fields; f->path; f++) {
         const char *at = (const char *)s + f->offset;
-        /* A diffusion model has no vocabulary: family_check() asks the others for theirs. */
-        if (at == (const char *)&s->model.shape.vocab && !s->model.shape.vocab) continue;
         if (check_number(s, f, e)) return -1;
         if (f->type == FIELD_ENUM) {
             int32_t v = *(const int32_t *)at;
@@ -69,55 +67,12 @@ static int check_text_table(const struct job_spec *s, struct err *e)
     return 0;
 }
 
-static int need(int64_t v, const char *field, struct err *e)
+/* A model with random weights has sizes; a directory brings its own. */
+static int check_model(const struct job_spec *s, struct err *e)
 {
-    if (v > 0) return 0;
-    return err_field(e, ERR_INVALID, field, "%s is missing: a model.config needs it", field);
-}
-
-/* The shape of a model with random weights, from model.config; the shape of a model.path is filled
- * in by whoever described the directory and obeys the same arithmetic. */
-static int check_shape(struct model_shape *m, struct err *e)
-{
-    if (need(m->width, "model.config.hidden_size", e) ||
-        need(m->n_layers, "model.config.num_hidden_layers", e) ||
-        need(m->n_heads, "model.config.num_attention_heads", e) ||
-        need(m->ffn_width, "model.config.intermediate_size", e))
-        return -1;
-    if (!m->n_kv_heads) m->n_kv_heads = m->n_heads;
-    if (m->n_heads % m->n_kv_heads)
-        return err_field(e, ERR_INVALID, "model.config.num_key_value_heads",
-                         "num_key_value_heads %lld does not divide num_attention_heads %lld",
-                         (long long)m->n_kv_heads, (long long)m->n_heads);
-    if (!m->head_dim) {
-        if (m->width % m->n_heads)
-            return err_field(e, ERR_INVALID, "model.config.num_attention_heads",
-                             "hidden_size %lld is not a multiple of num_attention_heads %lld: "
-                             "change one, or give head_dim",
-                             (long long)m->width, (long long)m->n_heads);
-        m->head_dim = m->width / m->n_heads;
-    }
-    if (m->head_dim % 2)
-        return err_field(e, ERR_INVALID, "model.config.head_dim",
-                         "head_dim %lld is odd: rotary positions turn pairs, it must be even",
-                         (long long)m->head_dim);
-    if (m->head_dim > JOB_MAX_HEAD) /* derived from the width, or read from a config.json */
-        return err_field(e, ERR_INVALID, "model.config.head_dim",
-                         "head_dim %lld: at most %d, so take more attention heads",
-                         (long long)m->head_dim, JOB_MAX_HEAD);
-    return 0;
-}
-
-static int check_model(struct job_spec *s, struct err *e)
-{
-    bool path = *spec_text(s, s->model.path) != 0;
-    s->model.has_config = !path;
-    if (path && !s->model.shape.width) return 0; /* not described yet */
-    if (!path && !s->model.shape.width && !s->model.shape.n_layers && !s->model.shape.n_heads &&
-        !s->model.shape.ffn_width)
-        return err_field(e, ERR_INVALID, "model",
-                         "model is missing: give model.path (a directory) or model.config (sizes)");
-    return check_shape(&s->model.shape, e);
+    if (!spec_new_model(s) || *s->model.config || s->model.shape.width) return 0;
+    return err_field(e, ERR_INVALID, "model",
+                     "model is missing: give model.path (a directory) or model.config (sizes)");
 }
 
 /* Formats of text end their documents with 256, Megatron's index says where its documents end. */

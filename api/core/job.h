@@ -1,7 +1,7 @@
 /* job.h: the vocabulary of jobs, shared by every program.
  *
  *   struct job_spec    what a person asked for: plain data, fixed limits, one string table
- *   spec_fields[]      the one table of its scalar fields: JSON parsing and did-you-mean, defaults,
+ *   spec_fields[]      the one table of its scalar fields (a model's sizes: worker/family/shape.h): JSON parsing and did-you-mean, defaults,
  *                      the echoed spec_effective, protobuf packing and the OpenAPI check all walk it,
  *                      so that a new field is one member and one row
  *   job_check()        arithmetic and cross-field rules, after defaults
@@ -19,6 +19,7 @@
 /* ---- limits -------------------------------------------------------------------------------- */
 
 #define SPEC_TEXT_SIZE   65536 /* all strings of a spec together, NULs included */
+#define SPEC_CONFIG_SIZE 4096  /* of model.config as it travels, NUL included */
 #define SPEC_SOURCES     32
 #define SPEC_STAGES      8
 #define SPEC_STOPS       4
@@ -33,19 +34,6 @@
 
 /* ---- model --------------------------------------------------------------------------------- */
 
-enum model_family {
-    FAMILY_LLAMA = 0,
-    FAMILY_BERT,
-    FAMILY_TNL,    /* TransNormerLLM */
-    FAMILY_LINEAR, /* linear transformer */
-    FAMILY_RETNET,
-    FAMILY_MINIMAX, /* linear and softmax layers, mixture of experts */
-    FAMILY_STDIT,   /* Open-Sora 1.0 */
-    FAMILY_STDIT3,  /* Open-Sora 1.2 */
-    FAMILY_LATTE,
-    FAMILY_T2D, /* Transformer-2D of the DSP paper */
-    FAMILY_N
-};
 enum act_id {
     ACT_IDENTITY, /* of a shape: the family's own */
     ACT_SILU,
@@ -76,7 +64,7 @@ enum objective_id {
 
 /* The sizes of a model: all that plan arithmetic needs. */
 struct model_shape {
-    int32_t family;     /* enum model_family */
+    int32_t family;     /* enum model_family (worker/family) */
     int32_t n_layers;   /* L */
     int64_t width;      /* C, hidden_size */
     int64_t n_heads;    /* H */
@@ -219,9 +207,12 @@ struct job_spec {
     struct spec_label labels[SPEC_LABELS];
 
     struct {
-        spec_ref path;            /* a directory transformers could load, or empty: random init */
-        struct model_shape shape; /* from model.config, or from --describe of path */
-        int32_t has_config;       /* model.config was given */
+        spec_ref path; /* a directory transformers could load, or empty: random init */
+        /* The sizes as JSON, from model.config or from --describe of path; empty: not known yet.
+         * What travels, and is kept ... */
+        char config[SPEC_CONFIG_SIZE];
+        /* ... and what it says, where it has been read (worker/family/config.h); width 0: not yet */
+        struct model_shape shape;
     } model;
 
     struct {
@@ -390,6 +381,8 @@ struct job_spec {
 };
 
 const char *spec_text(const struct job_spec *s, spec_ref ref);
+/* Whether the job begins with random weights. */
+bool spec_new_model(const struct job_spec *s);
 /* Copies a string into the table. -1 when the 64 KiB are used up. */
 int spec_intern(struct job_spec *s, const char *str, size_t len, spec_ref *ref);
 
@@ -407,7 +400,7 @@ enum field_type {
 struct field {
     const char *path; /* dotted JSON path: "data.seq_len"; array elements: "optim.betas.0" */
     enum field_type type;
-    size_t offset;   /* into struct job_spec, or into struct spec_source for source_fields */
+    size_t offset;   /* into struct job_spec, or that of the table (spec_source, model_shape) */
     double min, max; /* FIELD_INT*, FIELD_DOUBLE: inclusive */
     const char *const *words; /* FIELD_ENUM: NULL-terminated, index = value */
     double fallback;          /* default of numbers, bools and enums */
@@ -425,8 +418,11 @@ extern const struct field spec_constants[];
 void spec_defaults(struct job_spec *s);
 void spec_source_defaults(struct spec_source *src); /* but its strings and its format */
 const struct field *spec_field(const char *path);   /* NULL: unknown */
-/* The known path nearest to an unknown one (edit distance at most 3), or NULL. */
+/* The known path nearest to an unknown one (edit distance at most 3), or NULL ... */
 const char *spec_suggest(const char *path);
+/* ... of that table; of model.config's keys, their last part. */
+const char *field_nearest(const struct field *table, const char *path);
+extern const char *const objective_words[]; /* by enum objective_id, NULL-terminated */
 
 /* Normalises (auto sp; derived steps stay 0 until the data is counted) and checks every rule that
  * needs no file and no model: ranges, H = Hk * n, layout x determinism, what each kind of job needs.

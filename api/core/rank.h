@@ -27,7 +27,7 @@
 #include "api/core/gpu.h"
 #include "api/core/job.h"
 
-#define RANK_ABI          5u
+#define RANK_ABI          6u
 #define RANK_SOCKET_FD    3
 #define RANK_MEMFD        4
 #define RANK_PATH_SIZE    1024

@@ -21,16 +21,10 @@
 #define BIG ((double)((int64_t)1 << 50)) /* far below 2^53: every integer there is exact */
 
 static const char *const kind_words[] = {"train", "score", "generate", "verify", "embed", NULL};
-static const char *const family_words[] = {"llama",  "bert",           "transnormer", "linear_attn",
-                                           "retnet", "minimax",        "stdit",       "stdit3",
-                                           "latte",  "transformer_2d", NULL};
-static const char *const act_words[] = {"identity", "silu",    "gelu", "gelu_tanh", "relu",
-                                        "elu1",     "sigmoid", "tanh", NULL};
 static const char *const form_words[] = {"blockwise", "two_pass",         "all_gather",
                                          "auto",      "two_pass_scatter", NULL};
 static const char *const exchange_words[] = {"auto", "ring", "all_gather", "scan", NULL};
-static const char *const objective_words[] = {"auto", "causal_lm", "masked_lm", "rectified_flow",
-                                              NULL};
+const char *const objective_words[] = {"auto", "causal_lm", "masked_lm", "rectified_flow", NULL};
 static const char *const timestep_words[] = {"uniform", "logit-normal", NULL};
 static const char *const strategy_words[] = {"auto",    "local", "rsa",   "lasp", "dsp",
                                              "ulysses", "tp",    "tp_sp", NULL};
@@ -41,7 +35,6 @@ static const char *const resume_words[] = {"auto", "none", "path", NULL};
 static const char *const format_words[] = {"text", "jsonl",        "llmc",    "nanogpt", "megatron",
                                            "npy",  "openai_batch", "latents", NULL};
 static const char *const tokenizer_words[] = {"auto", "byte", NULL};
-static const char *const own_tokenizer_words[] = {"auto", "byte", "own", "none", NULL};
 static const char *const packing_words[] = {"concat", "best_fit", "none", NULL};
 static const char *const overlong_words[] = {"auto", "error", "split", "truncate", "drop", NULL};
 static const char *const loss_on_words[] = {"all", "completion", NULL};
@@ -67,56 +60,6 @@ const struct field spec_fields[] = {
     TEXT("name", name, "", ALL, "A name for people, at most 128 bytes."),
     INT32("priority", priority, 0, 100, 50, ALL, "Higher goes first in the queue."),
     TEXT("model.path", model.path, "", ALL, "A model directory as transformers saves it; else model.config."),
-    BOOL("model.has_config", model.has_config, 0, INTERNAL, "The shape came from model.config, not from a path."),
-    ENUM("model.config.model_type", model.shape.family, family_words, FAMILY_LLAMA, ALL, "Model family."),
-    INT("model.config.hidden_size", model.shape.width, 2, 1 << 20, 0, ALL, "Model width C."),
-    INT32("model.config.num_hidden_layers", model.shape.n_layers, 1, 1024, 0, ALL, "Layers L."),
-    INT("model.config.num_attention_heads", model.shape.n_heads, 1, 65536, 0, ALL, "Query heads H."),
-    INT("model.config.num_key_value_heads", model.shape.n_kv_heads, 1, 65536, 0, ALL, "Key and value heads; default H."),
-    INT("model.config.head_dim", model.shape.head_dim, 2, JOB_MAX_HEAD, 0, ALL, "Head size D, even; default hidden_size / H."),
-    INT("model.config.intermediate_size", model.shape.ffn_width, 1, 1 << 22, 0, ALL, "Width of the MLP."),
-    INT("model.config.vocab_size", model.shape.vocab, 258, 1 << 22, 258, ALL, "Vocabulary V; the byte tokenizer needs 258."),
-    INT("model.config.max_position_embeddings", model.shape.max_pos, 1, BIG, 1 << 20, ALL, "Longest sequence the model is meant for; informational."),
-    REAL("model.config.rms_norm_eps", model.shape.norm_eps, 1e-12, 1, 1e-5, ALL, "Epsilon of RMSNorm."),
-    REAL("model.config.rope_theta", model.shape.rope_theta, 1, 1e12, 10000, ALL, "Base of the rotary embedding."),
-    BOOL("model.config.tie_word_embeddings", model.shape.tied, 0, ALL, "The output head is the embedding."),
-    ENUM("model.config.hidden_act", model.shape.act, act_words, ACT_IDENTITY, ALL, "Activation of the MLP; identity, the default: the family's own."),
-    ENUM("model.config.feature_map", model.shape.feature_map, act_words, ACT_ELU1, ALL, "Linear transformer: what queries and keys go through: elu1, relu or identity."),
-    BOOL("model.config.qk_norm", model.shape.qk_norm, 0, ALL, "RMSNorm of every query and key head."),
-    INT("model.config.sliding_window", model.shape.window, 0, JOB_MAX_SEQ, 0, ALL, "A token sees itself and so many - 1 before it; 0: all."),
-    INT("model.config.value_dim", model.shape.value_dim, 0, JOB_MAX_HEAD, 0, ALL, "Size of a value head where it is not head_dim."),
-    INT("model.config.rotary_dim", model.shape.rotary_dim, 0, JOB_MAX_HEAD, 0, ALL, "Columns of a head that RoPE turns; 0: all."),
-    INT("model.config.type_vocab_size", model.shape.type_vocab, 0, 1 << 16, 0, ALL, "BERT: token types."),
-    INT("model.config.num_local_experts", model.shape.n_experts, 0, 1024, 0, ALL, "Experts of a layer."),
-    INT("model.config.num_experts_per_tok", model.shape.experts_per_token, 0, 64, 0, ALL, "Experts that a token goes to."),
-    REAL("model.config.linear_attn_alpha_factor", model.shape.residual[0], 0, 1e6, 1, ALL, "MiniMax: residual factor of linear attention."),
-    REAL("model.config.linear_attn_beta_factor", model.shape.residual[1], 0, 1e6, 1, ALL, "MiniMax: output factor of linear attention."),
-    REAL("model.config.full_attn_alpha_factor", model.shape.residual[2], 0, 1e6, 1, ALL, "MiniMax: residual factor of full attention."),
-    REAL("model.config.full_attn_beta_factor", model.shape.residual[3], 0, 1e6, 1, ALL, "MiniMax: output factor of full attention."),
-    REAL("model.config.mlp_alpha_factor", model.shape.residual[4], 0, 1e6, 1, ALL, "MiniMax: residual factor of the MLP."),
-    REAL("model.config.mlp_beta_factor", model.shape.residual[5], 0, 1e6, 1, ALL, "MiniMax: output factor of the MLP."),
-    INT("model.config.layer_mask.0", model.shape.layer_mask[0], 0, 4294967295.0, 0, ALL, "Layers of another kind, a bit each, as an array of numbers of 32 bits: linear attention (MiniMax), LRPE (TransNormerLLM)."),
-    INT("model.config.layer_mask.1", model.shape.layer_mask[1], 0, 4294967295.0, 0, ALL, "Layers 32 to 63."),
-    INT("model.config.layer_mask.2", model.shape.layer_mask[2], 0, 4294967295.0, 0, ALL, "Layers 64 to 95."),
-    INT("model.config.layer_mask.3", model.shape.layer_mask[3], 0, 4294967295.0, 0, ALL, "Layers 96 to 127."),
-    INT("model.config.layer_mask.4", model.shape.layer_mask[4], 0, 4294967295.0, 0, ALL, "Layers 128 to 159."),
-    INT("model.config.layer_mask.5", model.shape.layer_mask[5], 0, 4294967295.0, 0, ALL, "Layers 160 to 191."),
-    INT("model.config.layer_mask.6", model.shape.layer_mask[6], 0, 4294967295.0, 0, ALL, "Layers 192 to 223."),
-    INT("model.config.layer_mask.7", model.shape.layer_mask[7], 0, 4294967295.0, 0, ALL, "Layers 224 to 255."),
-    BOOL("model.config.normalise", model.shape.normalise, 0, ALL, "Linear transformer: outputs are divided by their summed weights."),
-    BOOL("model.config.no_scale_embedding", model.shape.unscaled, 0, ALL, "TransNormerLLM: embeddings are not multiplied by sqrt(C)."),
-    INT("model.config.in_channels", model.shape.in_channels, 0, 4096, 0, ALL, "Diffusion: channels of the latents."),
-    INT("model.config.out_channels", model.shape.out_channels, 0, 4096, 0, ALL, "Diffusion: channels predicted."),
-    INT("model.config.patch_t", model.shape.patch_t, 0, 16, 0, ALL, "Diffusion: frames of a patch."),
-    INT("model.config.patch_h", model.shape.patch_h, 0, 64, 0, ALL, "Diffusion: rows of a patch."),
-    INT("model.config.patch_w", model.shape.patch_w, 0, 64, 0, ALL, "Diffusion: columns of a patch."),
-    INT("model.config.caption_channels", model.shape.caption_channels, 0, 1 << 16, 0, ALL, "Diffusion: width of the caption's embedding."),
-    INT("model.config.model_max_length", model.shape.text_len, 0, 65536, 0, ALL, "Diffusion: tokens of a caption at most."),
-    INT("model.config.input_sq_size", model.shape.base_size, 0, 65536, 0, ALL, "Diffusion: side of the pictures that positions are scaled to."),
-    REAL("model.config.space_scale", model.shape.space_scale, 0, 1e6, 0, ALL, "STDiT: patches per unit of position; 0: 1."),
-    REAL("model.config.time_scale", model.shape.time_scale, 0, 1e6, 0, ALL, "STDiT: frames per unit of position; 0: 1."),
-    ENUM("model.config.tokenizer", model.shape.tokenizer, own_tokenizer_words, TOKENIZER_AUTO, INTERNAL, "What the ids of model.path stand for."),
-    ENUM("model.config.objective", model.shape.trained_on, objective_words, OBJECTIVE_AUTO, INTERNAL, "What the weights of model.path were trained on."),
     INT("data.seq_len", data.seq_len, 1, JOB_MAX_SEQ, 0, ALL, "Tokens per sequence S."),
     ENUM("data.tokenizer", data.tokenizer, tokenizer_words, TOKENIZER_AUTO, ALL, "What cuts text: byte, ids 0 to 255 are bytes and 256 ends a document; auto: byte for new models and for those with seqd's own tokenizer. Another model reads token ids alone and refuses text, unless this says byte: then it is trained on and asked in bytes, whatever its ids meant, and its checkpoints carry the byte tokenizer."),
     BOOL("data.document_mask", data.document_mask, 1, READS_DATA, "Attention stays within a document."),
@@ -263,7 +206,6 @@ static const char *const other_paths[] = {
     "labels",
     "model",
     "model.config",
-    "model.config.layer_mask",
     "data",
     "data.train",
     "data.train.path",
@@ -304,6 +246,11 @@ static const char *const other_paths[] = {
 const char *spec_text(const struct job_spec *s, spec_ref ref)
 {
     return ref < s->text_used ? s->text + ref : "";
+}
+
+bool spec_new_model(const struct job_spec *s)
+{
+    return !*spec_text(s, s->model.path);
 }
 
 int spec_intern(struct job_spec *s, const char *str, size_t len, spec_ref *ref)
@@ -409,6 +356,15 @@ const char *spec_suggest(const char *path)
             if (f->kinds != INTERNAL) consider(&best, path, f->path);
     for (const char *const *p = other_paths; *p; p++) consider(&best, path, *p);
     return best.path;
+}
+
+const char *field_nearest(const struct field *table, const char *path)
+{
+    struct nearest best = {NULL, 4};
+    for (const struct field *f = table; f->path; f++)
+        if (f->kinds != INTERNAL) consider(&best, path, f->path);
+    const char *leaf = best.path ? strrchr(best.path, '.') : NULL;
+    return leaf ? leaf + 1 : best.path;
 }
 
 const char *kind_name(int kind)

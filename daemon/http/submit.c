@@ -15,6 +15,7 @@
 #include "daemon/http/reply.h"
 #include "daemon/http/routes.h"
 #include "worker/family/check.h"
+#include "worker/family/config.h"
 #include "worker/family/family.h"
 #include "worker/plan/choice.h"
 
@@ -227,7 +228,7 @@ static int choose(struct posting *p, const struct machine *m, struct choice *c, 
 {
     const int64_t positions = p->asked.model.shape.max_pos;
     p->asked.model.shape = p->spec.model.shape;
-    if (p->spec.model.has_config) p->asked.model.shape.max_pos = positions; /* if it was said */
+    if (spec_new_model(&p->spec)) p->asked.model.shape.max_pos = positions; /* if it was said */
     p->asked.resources = p->spec.resources;
     choice_make(&p->asked, m, p->goal != GOAL_SUBMIT, c);
     choice_apply(c, &p->spec);
@@ -256,7 +257,7 @@ static void make_plan(struct posting *p)
     if (!plan || !c) abort();
     find_machine(p, &m);
     int bad = p->goal != GOAL_PLAN && gpus_refuse(control_nodes(p->R->control), &p->spec, &e);
-    if (!bad) bad = family_complete(&p->spec.model.shape, &e) || choose(p, &m, c, &e);
+    if (!bad) bad = choose(p, &m, c, &e);
     if (!bad) bad = plan_make(&p->spec, p->spec.resources.memory_mib << 20, plan, &e);
     if (!bad || e.code == ERR_DOES_NOT_FIT) {
         if (plan_json(&p->spec, plan, p->plan, sizeof p->plan) < 0) p->plan[0] = 0;
@@ -287,8 +288,8 @@ static void on_described(void *arg, const struct msg *m, const struct err *e)
         refuse(p, bad.code == ERR_NOT_FOUND || bad.code == ERR_CORRUPT ? 400 : 0, &bad);
         return;
     }
-    p->spec.model.shape = m->shape;
-    if (family_check(&p->spec, &bad))
+    memcpy(p->spec.model.config, m->config, sizeof p->spec.model.config);
+    if (config_open(&p->spec, &bad) || family_check(&p->spec, &bad))
         refuse(p, 0, &bad);
     else
         make_plan(p);

@@ -4,6 +4,8 @@
 #include "api/core/job.h"
 #include "tests/lib/test.h"
 #include "worker/family/check.h"
+#include "worker/family/family.h"
+#include "worker/family/shape.h"
 
 static void put(struct job_spec *s, spec_ref *ref, const char *text)
 {
@@ -14,6 +16,7 @@ static void put(struct job_spec *s, spec_ref *ref, const char *text)
 static void good(struct job_spec *s, enum job_kind kind)
 {
     spec_defaults(s);
+    shape_defaults(&s->model.shape);
     s->kind = kind;
     s->model.shape.width = 64;
     s->model.shape.n_layers = 2;
@@ -33,6 +36,7 @@ static void test_fields(void)
 {
     struct job_spec s;
     spec_defaults(&s);
+    shape_defaults(&s.model.shape);
     for (const struct field *f = spec_fields; f->path; f++) {
         CHECK_MSG(spec_field(f->path) == f, "%s is there twice", f->path);
         CHECK_MSG(f->help && *f->help, "%s has no help", f->path);
@@ -59,7 +63,6 @@ static void test_suggest(void)
         {"kidn", "kind"},
         {"optim.beta", "optim.betas"},
         {"data.steps", "train.steps"},
-        {"model.config.hiden_size", "model.config.hidden_size"},
         {"zzzzzzzz", NULL},
     };
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
@@ -67,6 +70,9 @@ static void test_suggest(void)
         CHECK_MSG(want ? got && !strcmp(got, want) : !got, "%s: got %s", pairs[i][0],
                   got ? got : "nothing");
     }
+    CHECK_STR(field_nearest(shape_fields, "model.config.hiden_size"), "hidden_size");
+    CHECK(!field_nearest(shape_fields, "model.config.zzzzzzzz"));
+    CHECK(!field_nearest(shape_fields, "model.config.tokenizr")); /* no person writes it */
     const char *got = spec_suggest("checkpoint.resume_path");
     CHECK(!got || strcmp(got, "checkpoint.resume_path")); /* internal fields are never offered */
     char longer[300];
@@ -80,6 +86,7 @@ static void test_text_table(void)
     struct job_spec s;
     spec_ref r = 7;
     spec_defaults(&s);
+    shape_defaults(&s.model.shape);
     CHECK(!spec_intern(&s, "", 0, &r) && r == 0);
     uint32_t before = s.text_used;
     CHECK(!spec_intern(&s, "abc", 3, &r) && r == before && s.text_used == before + 4);
@@ -144,7 +151,7 @@ static void test_tolerances(void)
 static void break_one(struct job_spec *s, int i)
 {
     switch (i) {
-    case 0: s->model.shape.width = 0; break;
+    case 0: s->model.shape.n_layers = 0; break;
     case 1: s->model.shape.n_kv_heads = 3; break;
     case 2: s->model.shape.head_dim = 15; break;
     case 3: s->data.seq_len = 0; break;
@@ -182,7 +189,7 @@ static void break_one(struct job_spec *s, int i)
 static void test_rules(void)
 {
     static const char *const fields[] = {
-        "model.config.hidden_size",
+        "model.config.num_hidden_layers",
         "model.config.num_key_value_heads",
         "model.config.head_dim",
         "data.seq_len",
@@ -445,11 +452,11 @@ static void test_auto_waits_for_the_family(void)
 static void test_zigzag_is_refused_in_one_sentence(void)
 {
     static const struct {
-        int32_t family;
+        int32_t family, experts;
         const char *has;
-    } others[] = {{FAMILY_RETNET, "linear attention"},
-                  {FAMILY_MINIMAX, "linear attention"},
-                  {FAMILY_BERT, "attention that reads both ways"}};
+    } others[] = {{FAMILY_RETNET, 0, "linear attention"},
+                  {FAMILY_MINIMAX, 2, "linear attention"},
+                  {FAMILY_BERT, 0, "attention that reads both ways"}};
     static struct job_spec s;
     char want[160];
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
@@ -457,6 +464,7 @@ static void test_zigzag_is_refused_in_one_sentence(void)
         good(&s, JOB_TRAIN);
         s.model.shape.family = others[i].family;
         s.model.shape.vocab = 259;
+        s.model.shape.n_experts = s.model.shape.experts_per_token = others[i].experts;
         s.parallel.sp = 2;
         s.parallel.layout = LAYOUT_ZIGZAG;
         snprintf(
@@ -484,6 +492,8 @@ static void test_published_objectives(void)
                 good(&s, kinds[k]);
                 s.model.shape.family = families[f];
                 s.model.shape.vocab = 0;
+                if (families[f] != FAMILY_LATTE)
+                    s.model.shape.caption_channels = s.model.shape.text_len = 8;
                 s.data.seq_len = 0;
                 s.data.frames = 2, s.data.height = s.data.width = 4;
                 s.input.prompt = 0;

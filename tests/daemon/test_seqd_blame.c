@@ -3,11 +3,13 @@
 #include <stdlib.h>
 #include "daemon/blame.h"
 #include "tests/lib/test.h"
+#include "worker/family/shape.h"
 
 static struct job *job_at(enum job_state state, bool stepped)
 {
     static struct job_spec s;
     spec_defaults(&s);
+    shape_defaults(&s.model.shape);
     s.kind = JOB_TRAIN;
     s.resources.ranks = 2;
     s.limits.restarts = 1;

@@ -100,7 +100,7 @@ static void submit_generate(void)
     w.fetch.type = 0;
     int fd = post_begin("/v1/jobs", "", generate_json);
     wait_question();
-    const struct msg m = described();
+    const struct msg m = described("auto");
     control_link_calls.message(w.control, "n1", &m);
     CHECK_MSG(answer_of(fd) == 201, "%s", reply);
 }

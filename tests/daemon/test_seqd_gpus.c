@@ -4,6 +4,7 @@
 #include "daemon/gpus.h"
 #include "daemon/sched/ring.h"
 #include "tests/lib/sim.h"
+#include "worker/family/shape.h"
 
 #define GIB ((int64_t)1 << 30)
 
@@ -446,6 +447,7 @@ static const char *refused(const struct nodes *t, const char *device, int ranks)
     static struct err e;
     e = (struct err){0};
     spec_defaults(&s);
+    shape_defaults(&s.model.shape);
     CHECK(!spec_intern(&s, device, strlen(device), &s.resources.device));
     s.resources.ranks = ranks;
     return gpus_refuse(t, &s, &e) ? e.text : "";

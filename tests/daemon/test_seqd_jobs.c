@@ -4,12 +4,14 @@
 #include "daemon/jobs.h"
 #include "tests/lib/test.h"
 #include "worker/family/check.h"
+#include "worker/family/shape.h"
 
 static struct job_spec *spec_of(int kind)
 {
     static struct job_spec s;
     struct err e;
     spec_defaults(&s);
+    shape_defaults(&s.model.shape);
     s.kind = kind;
     s.model.shape.width = 64, s.model.shape.n_layers = 2, s.model.shape.n_heads = 4;
     s.model.shape.ffn_width = 128;

@@ -4,6 +4,7 @@
 #include "daemon/json.h"
 #include "tests/lib/test.h"
 #include "worker/family/check.h"
+#include "worker/family/family.h"
 
 #define CONFIG                                                                                     \
     "\"model\":{\"config\":{\"hidden_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":4," \
@@ -227,6 +228,8 @@ static void check_same(void)
         else
             CHECK_MSG(!memcmp(a, b, size), "%s differs", f->path);
     }
+    CHECK_STR(s.model.config, again.model.config);
+    CHECK(!memcmp(&s.model.shape, &again.model.shape, sizeof s.model.shape));
     CHECK(s.n_labels == again.n_labels && s.data.n_train == again.data.n_train);
     for (int i = 0; i < s.n_labels; i++)
         CHECK(same_text(s.labels[i].key, again.labels[i].key) &&
@@ -311,6 +314,149 @@ static void test_round_trip(void)
     round_trip(JSON_STORED);
 }
 
+/* ---- model.config ------------------------------------------------------------------------------- */
+
+#define SIZES                                                                                      \
+    "\"hidden_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":4,"                        \
+    "\"intermediate_size\":128"
+#define DIT "\"hidden_size\":64,\"depth\":2,\"num_heads\":4,\"mlp_ratio\":4"
+
+static int read_config(const char *config, enum json_form form, struct err *e)
+{
+    char text[4096];
+    const bool latents = strstr(config, "depth") != NULL;
+    snprintf(
+        text, sizeof text,
+        "{\"kind\":\"train\",\"train\":{\"steps\":5},\"model\":{\"config\":{%s}},\"data\":{%s}}",
+        config,
+        latents ? "\"frames\":2,\"height\":8,\"width\":8,\"train\":[{\"path\":\"a.jsonl\","
+                  "\"format\":\"latents\"}]"
+                : "\"seq_len\":64,\"train\":[{\"path\":\"a\"}]");
+    *e = (struct err){0};
+    return json_spec_read(text, strlen(text), form, &s, e) || family_check(&s, e) ? -1 : 0;
+}
+
+/* Every name that a config.json may have is one that a job may give, its keys with it. */
+static void test_model_types(void)
+{
+    static const struct {
+        const char *config;
+        int family;
+    } types[] = {
+        {SIZES, FAMILY_LLAMA},
+        {"\"model_type\":\"llama\"," SIZES ",\"sliding_window\":8", FAMILY_LLAMA},
+        {"\"model_type\":\"mistral\"," SIZES ",\"sliding_window\":8,\"num_key_value_heads\":2",
+         FAMILY_LLAMA},
+        {"\"model_type\":\"mistral\"," SIZES ",\"sliding_window\":null", FAMILY_LLAMA},
+        {"\"model_type\":\"qwen3\"," SIZES ",\"use_sliding_window\":false", FAMILY_LLAMA},
+        {"\"model_type\":\"bert\"," SIZES ",\"vocab_size\":259,\"layer_norm_eps\":1e-12",
+         FAMILY_BERT},
+        {"\"model_type\":\"transnormer\"," SIZES, FAMILY_TNL},
+        {"\"model_type\":\"linear_attn\"," SIZES ",\"feature_map\":\"elu\"", FAMILY_LINEAR},
+        {"\"model_type\":\"retnet\"," SIZES ",\"expand_v\":2", FAMILY_RETNET},
+        {"\"model_type\":\"minimax\"," SIZES ",\"num_local_experts\":4,\"num_experts_per_tok\":2,"
+         "\"layer_types\":[\"linear_attention\",\"full_attention\"]",
+         FAMILY_MINIMAX},
+        {"\"model_type\":\"STDiT\",\"caption_channels\":32,\"model_max_length\":8," DIT,
+         FAMILY_STDIT},
+        {"\"model_type\":\"stdit\",\"caption_channels\":32,\"model_max_length\":8," DIT,
+         FAMILY_STDIT},
+        {"\"model_type\":\"STDiT3\",\"caption_channels\":32,\"model_max_length\":8," DIT,
+         FAMILY_STDIT3},
+        {"\"model_type\":\"Latte\",\"num_classes\":10," DIT, FAMILY_LATTE},
+        {"\"model_type\":\"transformer_2d\"," DIT, FAMILY_T2D},
+    };
+    struct err e;
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        CHECK_MSG(!read_config(types[i].config, JSON_FOR_PEOPLE, &e), "%s: %s", types[i].config,
+                  e.text);
+        CHECK_MSG(s.model.shape.family == types[i].family, "%s", types[i].config);
+        round_trip(JSON_FOR_PEOPLE);
+        round_trip(JSON_STORED);
+    }
+    CHECK(!read_config(types[1].config, JSON_FOR_PEOPLE, &e) && s.model.shape.window == 8);
+    CHECK(!read_config(types[2].config, JSON_FOR_PEOPLE, &e) && s.model.shape.window == 8);
+    CHECK(s.model.shape.n_kv_heads == 2 && s.model.shape.head_dim == 16);
+    CHECK(!read_config(types[3].config, JSON_FOR_PEOPLE, &e) && s.model.shape.window == 0);
+    CHECK(!read_config(types[4].config, JSON_FOR_PEOPLE, &e) && s.model.shape.qk_norm == 1);
+    CHECK(!read_config(types[9].config, JSON_FOR_PEOPLE, &e) && s.model.shape.layer_mask[0] == 1);
+    CHECK(!read_config(types[12].config, JSON_FOR_PEOPLE, &e) && s.model.shape.n_layers == 4);
+}
+
+/* What changes nothing passes, the rest is honoured or refused: all of it at once, by name. */
+static void test_config_keys(void)
+{
+    struct err e;
+    CHECK_MSG(!read_config(SIZES
+                           ",\"architectures\":[\"LlamaForCausalLM\"],\"torch_dtype\":"
+                           "\"bfloat16\",\"transformers_version\":\"4.40.1\",\"_name_or_path\":"
+                           "\"x\",\"use_cache\":true,\"rope_scaling\":null,\"head_dim\":null,"
+                           "\"vocab_size\":300.0",
+                           JSON_FOR_PEOPLE, &e),
+              "%s", e.text);
+    CHECK(s.model.shape.vocab == 300 && !strstr(s.model.config, "torch"));
+    CHECK(read_config(SIZES ",\"hiden_size\":3,\"attention_bias\":true,\"num_local_experts\":8,"
+                            "\"wings\":2",
+                      JSON_FOR_PEOPLE, &e));
+    CHECK_STR(e.field, "model.config");
+    CHECK_STR(e.text, "model.config asks for 4 things that are not supported: hiden_size: unknown "
+                      "key: did you mean hidden_size?; attention_bias: true is not supported; "
+                      "num_local_experts: is not a key of this family; wings: unknown key");
+    CHECK(read_config(SIZES ",\"attention_bias\":true", JSON_FOR_PEOPLE, &e));
+    CHECK(e.code == ERR_UNSUPPORTED);
+    CHECK_STR(e.field, "model.config.attention_bias");
+    CHECK(read_config("\"model_type\":\"gpt2\"," SIZES, JSON_FOR_PEOPLE, &e));
+    CHECK_STR(e.field, "model.config.model_type");
+    CHECK(strstr(e.text, "llama, mistral, qwen3, bert") && strstr(e.text, "STDiT3"));
+    CHECK(read_config(SIZES ",\"num_hidden_layers\":2", JSON_FOR_PEOPLE, &e)); /* JSON's own rule */
+    CHECK(read_config("\"model_type\":\"linear_attn\"," SIZES ",\"num_heads\":4", JSON_FOR_PEOPLE,
+                      &e));
+    CHECK_STR(e.text, "model.config.num_heads occurs twice, also as num_attention_heads");
+    CHECK(read_config("\"hidden_size\":64", JSON_FOR_PEOPLE, &e));
+    CHECK_STR(e.field, "model.config.num_hidden_layers");
+}
+
+/* A spec as the version before this one stored it: every size of every family stands there, those of
+ * a directory with 0 where its family has none. */
+static void test_config_of_previous_version(void)
+{
+    static const char config[] = SIZES
+        ",\"model_type\":\"llama\",\"num_key_value_heads\":4,\"head_dim\":16,\"vocab_size\":258,"
+        "\"max_position_embeddings\":1048576,\"rms_norm_eps\":1e-05,\"rope_theta\":10000,"
+        "\"tie_word_embeddings\":false,\"hidden_act\":\"identity\",\"feature_map\":\"elu1\","
+        "\"qk_norm\":false,\"sliding_window\":0,\"value_dim\":0,\"rotary_dim\":0,"
+        "\"type_vocab_size\":0,\"num_local_experts\":0,\"num_experts_per_tok\":0,"
+        "\"linear_attn_alpha_factor\":1,\"linear_attn_beta_factor\":1,"
+        "\"full_attn_alpha_factor\":1,\"full_attn_beta_factor\":1,\"mlp_alpha_factor\":1,"
+        "\"mlp_beta_factor\":1,\"layer_mask\":[0,0,0,0,0,0,0,0],\"normalise\":false,"
+        "\"no_scale_embedding\":false,\"in_channels\":0,\"out_channels\":0,\"patch_t\":0,"
+        "\"patch_h\":0,\"patch_w\":0,\"caption_channels\":0,\"model_max_length\":0,"
+        "\"input_sq_size\":0,\"space_scale\":0,\"time_scale\":0";
+    static const char described[] =
+        "{\"kind\":\"train\",\"model\":{\"path\":\"/"
+        "m\",\"config\":{\"model_type\":\"transformer_2d\","
+        "\"hidden_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":4,"
+        "\"num_key_value_heads\":4,\"head_dim\":16,\"intermediate_size\":256,\"vocab_size\":0,"
+        "\"max_position_embeddings\":2048,\"rms_norm_eps\":1e-06,\"rope_theta\":10000,"
+        "\"hidden_act\":\"gelu_tanh\",\"feature_map\":\"identity\",\"linear_attn_alpha_factor\":0,"
+        "\"in_channels\":4,\"out_channels\":8,\"patch_t\":1,\"patch_h\":2,\"patch_w\":2,"
+        "\"objective\":\"rectified_flow\"}},\"data\":{\"frames\":2,\"height\":8,\"width\":8,"
+        "\"train\":"
+        "[{\"path\":\"a.jsonl\",\"format\":\"latents\"}]},\"train\":{\"steps\":5}}";
+    static struct model_shape same;
+    struct err e;
+    CHECK(!read_config(SIZES, JSON_FOR_PEOPLE, &e));
+    same = s.model.shape;
+    for (int form = 0; form < 2; form++) { /* what it showed can be submitted again */
+        CHECK_MSG(!read_config(config, (enum json_form)form, &e), "%s", e.text);
+        CHECK(!memcmp(&s.model.shape, &same, sizeof same));
+    }
+    CHECK_MSG(!json_spec_read(described, strlen(described), JSON_STORED, &s, &e), "%s", e.text);
+    CHECK_MSG(!family_check(&s, &e), "%s", e.text);
+    CHECK(s.model.shape.vocab == 0 && s.model.shape.trained_on == OBJECTIVE_RECTIFIED_FLOW);
+    round_trip(JSON_STORED);
+}
+
 /* What another version has stored is read, and stays when this one writes the spec again. */
 static void test_stored_by_another_version(void)
 {
@@ -387,6 +533,9 @@ int main(void)
     RUN(test_depth_and_size);
     RUN(test_too_many);
     RUN(test_round_trip);
+    RUN(test_model_types);
+    RUN(test_config_keys);
+    RUN(test_config_of_previous_version);
     RUN(test_stored_by_another_version);
     RUN(test_canonical);
     RUN(test_mutations);

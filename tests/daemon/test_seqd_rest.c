@@ -13,6 +13,7 @@
 #include "tests/lib/profile.h"
 #include "tests/lib/rest.h"
 #include "tests/lib/test.h"
+#include "worker/family/shape.h"
 
 /* ---- routes ---------------------------------------------------------------------------------- */
 
@@ -72,8 +73,8 @@ static void test_openapi_fields(void)
         }
         n++;
     }
-    const struct field *tables[] = {spec_fields, spec_constants};
-    for (int t = 0; t < 2; t++)
+    const struct field *tables[] = {spec_fields, spec_constants, shape_fields};
+    for (int t = 0; t < 3; t++)
         for (const struct field *f = tables[t]; f->path; f++) {
             char want[96];
             bool found = false;
@@ -214,7 +215,8 @@ static void test_plan_hardware(void)
     CHECK(strstr(reply, "\"runs\":false") && strstr(reply, "\"comm_messages\":"));
     CHECK(strstr(reply, "decides it when the data are prepared"));
     /* BERT's table of positions is as long as it must be, or as it was said to be. */
-    CHECK(post("/v1/plan", BERT("")) == 200 && number_at("\"max_seq_len\":") > 1024);
+    CHECK_MSG(post("/v1/plan", BERT("")) == 200, "%s", reply);
+    CHECK(number_at("\"max_seq_len\":") > 1024);
     CHECK(post("/v1/plan", BERT(",\"max_position_embeddings\":1500")) == 200);
     CHECK(number_at("\"max_seq_len\":") == 1500);
     finish();
@@ -527,8 +529,7 @@ static void test_described_model(void)
         int fd = post_begin("/v1/jobs", "", generate_json);
         wait_question();
         CHECK(w.fetch.type == MSG_DESCRIBE && !strcmp(w.fetch.path, "/m"));
-        struct msg m = described();
-        m.shape.tokenizer = bad == 2 ? TOKENIZER_OWN : TOKENIZER_BYTE;
+        struct msg m = described(bad == 2 ? "own" : "byte");
         if (bad == 1) err_set(&m.err, ERR_NOT_FOUND, "/m/config.json: no such file");
         control_link_calls.message(w.control, "n1", &m);
         CHECK(answer_of(fd) == (bad ? 400 : 201));
@@ -556,7 +557,7 @@ static void test_described_by_another(void)
         int fd = post_begin("/v1/jobs", "", generate_json);
         for (int i = 1; i <= n_nodes; i++) {
             wait_question();
-            struct msg m = described();
+            struct msg m = described("auto");
             if (i == 1) err_set(&m.err, ERR_INVALID, "seqrank: cannot open libgone.so");
             if (i == 2) err_set(&m.err, ERR_NOT_FOUND, "/m does not exist on this node");
             w.fetch.type = 0;

@@ -11,6 +11,7 @@
 #include "tests/lib/latents.h"
 #include "tests/lib/param.h"
 #include "worker/family/check.h"
+#include "worker/family/family.h"
 #include "worker/hf/hf.h"
 #include "worker/hf/safetensors.h"
 

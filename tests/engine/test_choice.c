@@ -4,6 +4,8 @@
 #include "tests/lib/profile.h"
 #include "tests/lib/test.h"
 #include "worker/family/check.h"
+#include "worker/family/family.h"
+#include "worker/family/shape.h"
 #include "worker/plan/choice.h"
 #include "worker/plan/form.h"
 
@@ -14,6 +16,7 @@ static void decoder(int64_t seq_len, int ranks)
 {
     struct err e = {0};
     spec_defaults(&spec);
+    shape_defaults(&spec.model.shape);
     spec.kind = JOB_TRAIN;
     spec.model.shape.width = 256;
     spec.model.shape.n_layers = 4;

@@ -19,6 +19,10 @@
 #include "worker/ckpt/ckpt.h"
 #include "worker/ckpt/manifest.h"
 #include "worker/ckpt/steps.h"
+#include "worker/family/family.h"
+#include "worker/family/check.h"
+#include "worker/family/config.h"
+#include "worker/family/shape.h"
 
 static char dir[64];
 static struct err e;
@@ -529,6 +533,7 @@ static void test_spec_digest(void)
     struct job_spec *s = malloc(sizeof *s);
     char a[SHA256_HEX], b[SHA256_HEX];
     spec_defaults(s);
+    shape_defaults(&s->model.shape);
     ckpt_spec_digest(s, a);
     s->parallel.layout = LAYOUT_ZIGZAG;
     s->resources.ranks = 7;
@@ -540,14 +545,17 @@ static void test_spec_digest(void)
     ckpt_spec_digest(s, b);
     CHECK(strcmp(a, b));
     spec_defaults(s);
+    shape_defaults(&s->model.shape);
     s->seed++;
     ckpt_spec_digest(s, b);
     CHECK(strcmp(a, b));
     spec_defaults(s);
+    shape_defaults(&s->model.shape);
     s->data.seq_len++;
     ckpt_spec_digest(s, b);
     CHECK(strcmp(a, b));
     spec_defaults(s);
+    shape_defaults(&s->model.shape);
     s->model.shape.n_layers++;
     ckpt_spec_digest(s, b);
     CHECK(strcmp(a, b));
@@ -557,7 +565,8 @@ static void test_spec_digest(void)
 /* Another value of a field, within its range. */
 static void change(struct job_spec *spec, const struct field *f)
 {
-    void *v = (char *)spec + f->offset;
+    const bool size = !strncmp(f->path, "model.config.", 13);
+    void *v = (size ? (char *)&spec->model.shape : (char *)spec) + f->offset;
     switch (f->type) {
     case FIELD_INT: *(int64_t *)v += 1; break;
     case FIELD_DOUBLE: *(double *)v = *(double *)v * 1.5 + 0.25; break;
@@ -568,6 +577,46 @@ static void change(struct job_spec *spec, const struct field *f)
     }
 }
 
+/* The digests of jobs whose checkpoints were made by the version before: what a model's table of
+ * sizes says, and in which order, is part of them. */
+static void test_digests_stay(void)
+{
+    static const char *const want[] = {
+        "4f08a3829e66bfd1e13791b92b1de62ff78a5c4df9d4f9d0574ca7e2ada1325a",
+        "de7a7fd2a6d9517f5188871ef532ea6714af8323fefc6eb907cd3dc431015770",
+        "14c444302013fca1c0376817e62840884ee265c85a4bffad547e0a093d928044",
+        "372f0dabbbd81c099ff3484cfe78d9e6f1a5d6412e58e8a532db51c70f5b969c"};
+    static const char *const config[] = {
+        "{\"hidden_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":4,"
+        "\"intermediate_size\":128}",
+        "{\"hidden_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":4,"
+        "\"num_key_value_heads\":2,\"head_dim\":16,\"intermediate_size\":128,\"vocab_size\":300,"
+        "\"max_position_embeddings\":77,\"rms_norm_eps\":1e-6,\"rope_theta\":123,"
+        "\"tokenizer\":\"byte\"}",
+        "{\"model_type\":\"minimax\",\"hidden_size\":64,\"num_hidden_layers\":2,"
+        "\"num_attention_heads\":4,\"intermediate_size\":128,\"num_local_experts\":4,"
+        "\"num_experts_per_tok\":2,\"layer_mask\":[1]}",
+        "{\"model_type\":\"retnet\",\"hidden_size\":64,\"num_hidden_layers\":2,"
+        "\"num_attention_heads\":4,\"num_key_value_heads\":4,\"head_dim\":16,\"value_dim\":32,"
+        "\"intermediate_size\":128,\"vocab_size\":300,\"max_position_embeddings\":77,"
+        "\"rms_norm_eps\":1e-6,\"rope_theta\":10000}"};
+    struct job_spec *s = malloc(sizeof *s);
+    char have[SHA256_HEX];
+    for (int i = 0; i < 4; i++) {
+        spec_defaults(s);
+        s->data.seq_len = 64;
+        s->data.n_train = 1;
+        s->train.steps = 5;
+        CHECK(!spec_intern(s, "a", 1, &s->data.train[0].path));
+        if (i % 2) CHECK(!spec_intern(s, "/m", 2, &s->model.path));
+        CHECK_MSG(!config_take(s, config[i], strlen(config[i]), CONFIG_KEPT, &e), "%s", e.text);
+        CHECK_MSG(!family_check(s, &e), "%s", e.text);
+        ckpt_spec_digest(s, have);
+        CHECK_STR(have, want[i]);
+    }
+    free(s);
+}
+
 /* Whatever field makes the digests differ is the one that the refusal names, with both values. */
 static void test_spec_difference(void)
 {
@@ -576,6 +625,7 @@ static void test_spec_difference(void)
     char before[SHA256_HEX], after[SHA256_HEX], state[256 + CKPT_SPEC_SIZE], path[CKPT_PATH_SIZE];
     int n_named = 0;
     spec_defaults(s);
+    shape_defaults(&s->model.shape);
     s->optim.lr = 0.125;
     s->data.seq_len = 77;
     ckpt_spec_digest(s, before);
@@ -627,6 +677,7 @@ int main(void)
     RUN(test_write_fails);
     RUN(test_killed);
     RUN(test_spec_digest);
+    RUN(test_digests_stay);
     RUN(test_spec_difference);
     file_remove(dir, NULL);
     return test_done("ckpt");

@@ -4,6 +4,8 @@
 
 #include "api/core/beneath.h"
 #include "tests/lib/tiny.h"
+#include "worker/family/family.h"
+#include "worker/family/shape.h"
 #include "worker/infer/context.h"
 #include "worker/infer/infer.h"
 
@@ -158,6 +160,7 @@ struct story {
 static void set_story(struct story *s, int family, int P)
 {
     spec_defaults(&s->spec);
+    shape_defaults(&s->spec.model.shape);
     s->spec.kind = JOB_GENERATE;
     set_shape(&s->spec.model.shape, family);
     s->spec.seed = 3;

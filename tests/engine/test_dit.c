@@ -3,6 +3,7 @@
 #include "api/core/file.h"
 #include "tests/lib/dit_golden.h"
 #include "tests/lib/mutant.h"
+#include "worker/family/family.h"
 
 static void test_golden(void)
 {

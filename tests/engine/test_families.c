@@ -59,17 +59,22 @@ static void test_shapes(void)
     CHECK(m.rotary_dim == 36 && m.layer_mask[0] == 6 && m.tied && m.residual[3] == 1);
 }
 
-/* What describe prints is read back by the agent. */
+/* What describe prints travels as it stands, and is read back where the job is. */
 static void test_describe(void)
 {
     static struct model_shape m, back;
     static char text[8192];
+    static struct job_spec job;
+    spec_defaults(&job);
+    CHECK(!spec_intern(&job, "/m", 2, &job.model.path));
     for (int i = 0; i < N_NAMES; i++) {
         if (!load_shape(names[i], &m)) continue;
         const int64_t n = hf_describe(golden(names[i], ""), text, sizeof text, &e);
         CHECK_MSG(n > 0, "%s: %s", names[i], e.text);
         if (n <= 0) continue;
-        CHECK_MSG(describe_parse(text, (size_t)n, &back, &e) == 0, "%s", e.text);
+        CHECK_MSG(describe_take(text, (size_t)n, job.model.config, &e) == 0, "%s", e.text);
+        CHECK_MSG(config_open(&job, &e) == 0, "%s", e.text);
+        back = job.model.shape;
         CHECK_MSG(!hf_shape_diff(&m, &back), "%s: %s", names[i], hf_shape_diff(&m, &back));
         CHECK(back.max_pos == m.max_pos && back.norm_eps == m.norm_eps);
         CHECK(back.rope_theta == m.rope_theta);

@@ -1,6 +1,7 @@
 /* test_family.c: language models of every family by their programs, on any number of ranks, against
  * goldens (tests/lib/lm.h). Under determinism "ranks" bits are compared. */
 #include "tests/lib/lm.h"
+#include "worker/family/family.h"
 
 static void on_ranks(int P)
 {

@@ -8,6 +8,7 @@
 #include "tests/lib/flow_rank.h"
 #include "tests/lib/told.h"
 #include "worker/family/check.h"
+#include "worker/family/shape.h"
 #include "worker/hf/safetensors.h"
 #include "worker/infer/flow_generate.h"
 
@@ -378,6 +379,7 @@ static void test_rules(void)
     job_of(&j, "latte", 2, "many.jsonl", "none");
     struct job_spec *s = malloc(sizeof *s);
     spec_defaults(s);
+    shape_defaults(&s->model.shape);
     j.spec.model.shape = s->model.shape;
     CHECK(!spec_intern(&j.spec, "latte", 5, &j.spec.model.path));
     CHECK_MSG(!family_check(&j.spec, &e), "%s: %s", e.field, e.text);

@@ -6,6 +6,7 @@
 #include "api/core/file.h"
 #include "tests/lib/flow_rank.h"
 #include "worker/comm/ledger.h"
+#include "worker/family/family.h"
 #include "worker/hf/safetensors.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

@@ -6,6 +6,8 @@
 #include "tests/lib/latents.h"
 #include "tests/lib/shapes.h"
 #include "worker/data/flow_batch.h"
+#include "worker/family/family.h"
+#include "worker/family/shape.h"
 #include "worker/train/eval.h"
 
 static const int families[] = {FAMILY_STDIT3, FAMILY_STDIT, FAMILY_LATTE, FAMILY_T2D};
@@ -333,6 +335,7 @@ static struct data *prepare(void)
     latents_manifest(scratch, "held", latents_usual + 1, 3, 2, 6);
     snprintf(parent, sizeof parent, "%s/prepared", scratch);
     spec_defaults(s);
+    shape_defaults(&s->model.shape);
     s->kind = JOB_TRAIN;
     s->data.n_train = s->eval.n_data = 1;
     add_source(s, &s->data.train[0], "train");

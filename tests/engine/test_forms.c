@@ -3,6 +3,7 @@
  * both). */
 #include "tests/lib/engine.h"
 #include "worker/family/check.h"
+#include "worker/family/shape.h"
 
 struct way {
     const char *name;
@@ -180,6 +181,7 @@ static struct job_spec *asked(int sp)
     engine_spec(&s, 64);
     const struct model_shape shape = s.model.shape;
     spec_defaults(&s);
+    shape_defaults(&s.model.shape);
     s.model.shape = shape;
     s.model.shape.vocab = 258;
     s.model.shape.max_pos = s.data.seq_len = 64;

@@ -10,6 +10,7 @@
 #include "tests/lib/tiny.h"
 #include "tests/lib/told.h"
 #include "worker/family/check.h"
+#include "worker/family/shape.h"
 #include "worker/infer/infer.h"
 #include "worker/infer/reply.h"
 
@@ -30,6 +31,7 @@ static void job_spec_of(struct job *j, int P)
 {
     *j = (struct job){0};
     spec_defaults(&j->spec);
+    shape_defaults(&j->spec.model.shape);
     j->spec.kind = JOB_GENERATE;
     j->spec.model.shape = tiny_shape;
     j->spec.seed = 3;

@@ -5,6 +5,7 @@
 #include "api/core/file.h"
 #include "tests/lib/engine.h"
 #include "tests/lib/shapes.h"
+#include "worker/family/shape.h"
 #include "worker/plan/update.h"
 
 static struct job_spec spec; /* 75 KiB: off the stack */
@@ -13,6 +14,7 @@ static struct guard guards[4];
 static void fresh(struct guard *g)
 {
     spec_defaults(&spec);
+    shape_defaults(&spec.model.shape);
     *g = (struct guard){.spec = &spec};
 }
 

@@ -4,6 +4,8 @@
 #include "tests/lib/engine.h"
 #include "tests/lib/linear.h"
 #include "worker/family/check.h"
+#include "worker/family/family.h"
+#include "worker/family/shape.h"
 #include "worker/model/in_time.h"
 #include "worker/plan/machine.h"
 
@@ -487,6 +489,7 @@ static void test_what_cannot_be_walked_is_refused(void)
                                                  spoil_zero,      spoil_stages, spoil_eval,
                                                  spoil_first_step};
     spec_defaults(&s);
+    shape_defaults(&s.model.shape);
     s.model.shape = (struct model_shape){.family = FAMILY_RETNET,
                                          .n_layers = 3,
                                          .width = 32,

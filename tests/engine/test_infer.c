@@ -8,6 +8,7 @@
 #include "tests/lib/param.h"
 #include "tests/lib/tiny.h"
 #include "worker/family/check.h"
+#include "worker/family/shape.h"
 #include "worker/infer/infer.h"
 #include "worker/infer/prompts.h"
 #include "worker/infer/score.h"
@@ -33,6 +34,7 @@ static struct job_spec *story_spec(struct story *s, int P, enum layout_id layout
     struct job_spec *spec = &s->spec;
     struct err e = {0};
     spec_defaults(spec);
+    shape_defaults(&spec->model.shape);
     spec->kind = JOB_GENERATE;
     spec->model.shape = tiny_shape;
     spec->seed = 3;
@@ -370,6 +372,7 @@ static void read_spec(struct reading *r, int P, int64_t seq_len)
     snprintf(path, sizeof path, "%s/docs.jsonl", scratch);
     *r = (struct reading){0};
     spec_defaults(&r->spec);
+    shape_defaults(&r->spec.model.shape);
     r->spec.kind = JOB_SCORE;
     r->spec.model.shape = tiny_shape;
     r->spec.seed = 3;
@@ -444,6 +447,7 @@ static int read_prompts(struct prompts *p, const char *name, int format, struct 
     snprintf(path, sizeof path, "%s/%s", scratch, name);
     memset(&s, 0, sizeof s);
     spec_defaults(&s);
+    shape_defaults(&s.model.shape);
     s.kind = JOB_GENERATE;
     s.input.source.path = tiny_text(&s, path);
     s.input.source.text_key = tiny_text(&s, "q");

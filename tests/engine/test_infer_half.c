@@ -6,6 +6,7 @@
 #include "worker/plan/volume.h"
 #include "worker/comm/ledger.h"
 #include "worker/family/check.h"
+#include "worker/family/shape.h"
 #include "worker/infer/infer.h"
 
 enum { ROOM = 20, MAX_PROMPT = 64, MAX_V = 260 };
@@ -21,6 +22,7 @@ static void story_spec(struct story *s, int P, enum layout_id layout, enum preci
 {
     struct err e = {0};
     spec_defaults(&s->spec);
+    shape_defaults(&s->spec.model.shape);
     s->spec.kind = JOB_GENERATE;
     s->spec.model.shape = tiny_shape;
     s->spec.precision.params = precision;

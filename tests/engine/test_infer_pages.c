@@ -3,6 +3,8 @@
 #include "api/core/log.h"
 #include "tests/lib/linear.h"
 #include "tests/lib/reading.h"
+#include "worker/family/family.h"
+#include "worker/family/shape.h"
 #include "worker/infer/score.h"
 
 /* A sampler of so many tokens is 1.6 MB, their logits 0.5 MB. */
@@ -66,6 +68,7 @@ static void generate(bool linear, bool load)
     static struct job_spec spec;
     struct err e = {0};
     spec_defaults(&spec);
+    shape_defaults(&spec.model.shape);
     spec.kind = JOB_GENERATE;
     fill_shape(&spec.model.shape, linear);
     spec.resources.ranks = spec.resources.threads = 1;

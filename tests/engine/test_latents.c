@@ -5,6 +5,7 @@
 #include "tests/lib/datadir.h"
 #include "worker/data/flow.h"
 #include "worker/data/latents.h"
+#include "worker/family/family.h"
 #include "worker/hf/safetensors.h"
 
 /* ---- writing --------------------------------------------------------------------------------- */

@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include "tests/lib/philox.h"
+#include "worker/family/family.h"
 
 enum { S = 211 };
 

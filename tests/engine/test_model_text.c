@@ -4,6 +4,8 @@
 #include "tests/lib/model_dir.h"
 #include "worker/data/data.h"
 #include "worker/family/check.h"
+#include "worker/family/family.h"
+#include "worker/family/shape.h"
 #include "worker/infer/requests.h"
 
 static void refuses(struct job_spec *s, const char *field, const char *word)
@@ -19,6 +21,7 @@ static struct job_spec *own_spec(enum job_kind kind, int tokenizer)
 {
     static struct job_spec s;
     spec_defaults(&s);
+    shape_defaults(&s.model.shape);
     s.kind = kind;
     s.model.path = tiny_text(&s, "/m");
     s.model.shape = tiny_shape;

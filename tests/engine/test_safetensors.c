@@ -9,6 +9,8 @@
 #include <unistd.h>
 #include "api/core/file.h"
 #include "kernels/half.h"
+#include "worker/family/family.h"
+#include "worker/family/config.h"
 #include "worker/hf/hf.h"
 #include "worker/hf/safetensors.h"
 #include "worker/hf/tokenizer.h"
@@ -424,8 +426,11 @@ static void test_config_good(void)
         "%s", e.text);
     CHECK(!hf_shape_diff(&m, &n) && !memcmp(&m, &n, sizeof m));
     /* what describe prints reads back */
-    int64_t len = hf_shape_json(&m, out, sizeof out);
-    CHECK(len > 0 && parse(out, &n) == 0 && !memcmp(&m, &n, sizeof m));
+    static struct job_spec s;
+    spec_defaults(&s);
+    CHECK(!spec_intern(&s, "/m", 2, &s.model.path));
+    CHECK(hf_shape_json(&m, s.model.config, sizeof s.model.config) > 0 && !config_open(&s, &e));
+    CHECK(!memcmp(&m, &s.model.shape, sizeof m));
     CHECK(hf_shape_json(&m, out, 20) == -1);
     n.n_kv_heads = 4;
     CHECK_STR(hf_shape_diff(&m, &n), "num_key_value_heads");

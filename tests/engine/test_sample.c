@@ -5,6 +5,7 @@
 
 #include "kernels/philox.h"
 #include "tests/lib/test.h"
+#include "worker/family/shape.h"
 #include "worker/model/model.h"
 #include "worker/infer/requests.h"
 #include "worker/infer/sample.h"
@@ -429,6 +430,7 @@ static struct request request;
 static void batch_spec(void)
 {
     spec_defaults(&spec);
+    shape_defaults(&spec.model.shape);
     spec.kind = JOB_GENERATE;
     spec.model.shape.vocab = 300;
     spec.data.seq_len = 40;

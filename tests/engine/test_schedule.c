@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include "tests/lib/test.h"
+#include "worker/family/shape.h"
 #include "worker/train/schedule.h"
 #include "worker/plan/stage.h"
 
@@ -16,6 +17,7 @@ static struct job_spec spec; /* 75 KiB: off the stack */
 static void fresh(int type)
 {
     spec_defaults(&spec);
+    shape_defaults(&spec.model.shape);
     spec.train.steps = 100;
     spec.train.global_batch = 1;
     spec.data.seq_len = 64;

@@ -1,14 +1,17 @@
-/* sources: worker/family/config.c worker/family/config_value.c worker/family/config_softmax.c worker/family/config_linear.c worker/hf/config_write.c worker/family/config_dit.c worker/hf/list.c worker/family/bert.c worker/family/dit.c worker/family/family.c worker/family/latte.c worker/family/linear.c worker/family/llama.c worker/family/minimax.c worker/program/placement.c worker/program/program.c worker/family/retnet.c worker/program/schedule.c worker/program/scratch.c worker/family/stdit.c worker/family/stdit3.c worker/family/t2d.c worker/family/tnl.c worker/family/write.c worker/plan/param.c api/core/spec.c api/core/job.c api/core/device.c api/core/job_train.c api/core/job_infer.c api/core/job_model.c api/core/file.c api/core/sha256.c api/core/jread.c api/core/jwrite.c api/core/mem.c api/core/err.c api/core/beneath.c
+/* sources: worker/family/*.c worker/program/*.c worker/hf/config_write.c worker/hf/list.c worker/plan/param.c api/core/spec.c api/core/job.c api/core/job_infer.c api/core/job_text.c api/core/job_train.c api/core/device.c api/core/err.c api/core/file.c api/core/beneath.c api/core/jread.c api/core/jwrite.c api/core/mem.c api/core/sha256.c
  *
  * Any bytes as a config.json: an accepted shape is one the planner can multiply without overflow, and
- * its description reads back as the same shape; taken over beside new weights, with what the job has
+ * its description reads back as the same shape; what has travelled is read or refused; taken over beside new weights, with what the job has
  * changed, it reads back as the job's. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "api/core/file.h"
+#include "worker/family/config.h"
+#include "worker/family/family.h"
 #include "worker/hf/hf.h"
 
 static char dir[64], from[80], to[80];
@@ -48,19 +51,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct model_shape m, back;
+    static struct job_spec job;
+    struct model_shape m;
     struct err e = {0};
-    char text[4096];
+    spec_defaults(&job);
+    assert(!spec_intern(&job, "/m", 2, &job.model.path));
+    assert(config_take(&job, (const char *)data, size, CONFIG_KEPT, &e) == 0 || *e.text);
     if (hf_config_parse((const char *)data, size, "config.json", &m, &e) < 0) {
         assert(e.code && e.text[0]);
         return 0;
     }
     assert(m.n_heads % m.n_kv_heads == 0 && m.head_dim % 2 == 0 && m.width > 0 && m.vocab >= 258);
-    int64_t n = hf_shape_json(&m, text, sizeof text);
-    assert(n > 0 && hf_config_parse(text, (size_t)n, "again", &back, &e) == 0);
-    if (m.family == FAMILY_LLAMA)
-        back.window = m.window; /* there it says "llama", which has none */
-    assert(!hf_shape_diff(&m, &back) && m.max_pos == back.max_pos);
+    assert(hf_shape_json(&m, job.model.config, sizeof job.model.config) > 0);
+    assert(config_open(&job, &e) == 0 && !memcmp(&m, &job.model.shape, sizeof m));
     take_over(data, size, &m);
     return 0;
 }

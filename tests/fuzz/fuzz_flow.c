@@ -1,10 +1,12 @@
-/* sources: worker/infer/flow_request.c worker/infer/requests.c worker/infer/stop.c worker/data/flow.c api/core/spec.c api/core/job.c api/core/device.c api/core/job_infer.c api/core/job_train.c api/core/job_model.c api/core/sha256.c api/core/jread.c api/core/err.c api/core/beneath.c
+/* sources: worker/family/*.c worker/program/*.c worker/infer/flow_request.c worker/infer/requests.c worker/infer/stop.c worker/data/flow.c api/core/spec.c api/core/job.c api/core/device.c api/core/job_infer.c api/core/job_train.c api/core/job_text.c api/core/sha256.c api/core/jread.c api/core/err.c api/core/beneath.c api/core/file.c api/core/jwrite.c api/core/mem.c
  *
  * Any bytes as a line of a diffusion model's requests: refused with a sentence, or a sample that the
  * job was planned for; reading it again gives the same. Models with captions, with classes and with
  * neither. */
 #include <assert.h>
 #include <string.h>
+#include "worker/family/family.h"
+#include "worker/family/shape.h"
 #include "worker/infer/flow_request.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -27,6 +29,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static struct job_spec spec;
     static struct flow_request r, again;
     spec_defaults(&spec);
+    shape_defaults(&spec.model.shape);
     spec.kind = JOB_GENERATE;
     spec.model.shape = (struct model_shape){.family = FAMILY_STDIT3,
                                             .in_channels = 4,

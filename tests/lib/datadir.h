@@ -11,6 +11,7 @@
 #include "tests/lib/test.h"
 #include "tests/lib/told.h"
 #include "worker/data/data.h"
+#include "worker/family/shape.h"
 
 static char dir[64]; /* everything lies here */
 static struct job_spec *spec;
@@ -39,6 +40,7 @@ static inline void puts_file(const char *name, const char *text)
 static inline void sources_begin(void)
 {
     spec_defaults(spec);
+    shape_defaults(&spec->model.shape);
     spec->kind = JOB_TRAIN;
     spec->data.n_train = 0;
 }

@@ -8,6 +8,7 @@
 #include "tests/lib/dit.h"
 #include "tests/lib/engine.h"
 #include "tests/lib/mutant.h"
+#include "worker/family/family.h"
 #include "worker/hf/hf.h"
 #include "worker/model/model.h"
 #include "worker/plan/traffic.h"

@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 #include "tests/lib/ranks.h"
+#include "worker/family/shape.h"
 #include "worker/hf/hf.h"
 #include "worker/infer/flow_sample.h"
 
@@ -22,6 +23,7 @@ static inline void flow_rank_spec(struct job_spec *s, const char *name, int P,
     char dir[64];
     struct err e = {0};
     spec_defaults(s);
+    shape_defaults(&s->model.shape);
     s->kind = JOB_GENERATE;
     snprintf(dir, sizeof dir, "tests/golden/%s", name);
     CHECK_MSG(!hf_config_read(dir, &s->model.shape, &e), "%s", e.text);

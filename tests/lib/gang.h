@@ -26,6 +26,7 @@
 #include "api/core/rank.h"
 #include "tests/lib/small.h"
 #include "worker/family/check.h"
+#include "worker/family/shape.h"
 
 #define MAX_RANKS  4
 #define MAX_STEPS  64
@@ -61,6 +62,7 @@ static inline struct order *order_new(enum job_kind kind, const char *scratch,
     mkdir(a->prepared_dir, 0700);
     mkdir(a->job_dir, 0700);
     spec_defaults(s);
+    shape_defaults(&s->model.shape);
     s->kind = kind;
     s->model.shape = tiny_shape;
     s->seed = 11;

@@ -75,7 +75,7 @@ static const char own_config[] =
     " \"intermediate_size\":40, \"vocab_size\":260, \"max_position_embeddings\":4096,\n"
     " \"rms_norm_eps\":1e-05, \"rope_theta\":10000.0, \"dtype\":\"bfloat16\", \"bos_token_id\":1,\n"
     " \"eos_token_id\":[7, 9], \"cls_token_id\":3, \"initializer_range\": 2.00e-2,\n"
-    " \"x\":{\"b\": [1, {\"c\":\"\\u00e9\\n\"}], \"eos_token_id\":5}, \"attention_dropout\":0.1,\n"
+    " \"_x\":{\"b\": [1, {\"c\":\"\\u00e9\\n\"}], \"eos_token_id\":5}, \"attention_dropout\":0.1,\n"
     " \"sliding_window\":4096, \"transformers_version\":\"4.40.1\"}";
 
 static inline void make_own(const char *dir)

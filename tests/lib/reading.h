@@ -6,6 +6,7 @@
 #include "tests/lib/tiny.h"
 #include "worker/data/data.h"
 #include "worker/family/check.h"
+#include "worker/family/shape.h"
 #include "worker/infer/infer.h"
 
 /* A job over the JSONL file `path` beneath dir, prepared there; the caller changes the spec first
@@ -14,6 +15,7 @@ static inline void reading_spec(struct job_spec *s, enum job_kind kind, const ch
                                 const char *path, int P, int64_t seq_len)
 {
     spec_defaults(s);
+    shape_defaults(&s->model.shape);
     s->kind = kind;
     s->model.shape = tiny_shape;
     s->seed = 3;

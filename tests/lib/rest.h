@@ -279,19 +279,15 @@ static inline void wait_question(void)
 }
 
 /* Its answer to MSG_DESCRIBE. */
-static inline struct msg described(void)
+static inline struct msg described(const char *tokenizer)
 {
     struct msg m = {.type = MSG_DESCRIBED, .request = w.fetch.request};
-    m.shape = (struct model_shape){.n_layers = 2,
-                                   .width = 64,
-                                   .n_heads = 4,
-                                   .n_kv_heads = 2,
-                                   .head_dim = 16,
-                                   .ffn_width = 128,
-                                   .vocab = 258,
-                                   .max_pos = 99,
-                                   .norm_eps = 1e-5,
-                                   .rope_theta = 1e4};
+    snprintf(m.config, sizeof m.config,
+             "{\"model_type\":\"llama\",\"hidden_size\":64,\"num_hidden_layers\":2,"
+             "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"head_dim\":16,"
+             "\"intermediate_size\":128,\"vocab_size\":258,\"max_position_embeddings\":99,"
+             "\"rms_norm_eps\":1e-5,\"rope_theta\":1e4,\"tokenizer\":\"%s\"}",
+             tokenizer);
     return m;
 }
 

@@ -9,6 +9,8 @@
 #include "tests/lib/tiny.h"
 #include "tests/lib/told.h"
 #include "worker/family/check.h"
+#include "worker/family/family.h"
+#include "worker/family/shape.h"
 #include "worker/verify/verify.h"
 
 static char scratch[64];
@@ -204,6 +206,7 @@ static inline void trial_set(struct trial *t, const struct way *w, int P, int64_
     struct err e = {0};
     *t = (struct trial){.way = w, .disturb = -1, .mutant_tensor = -1};
     spec_defaults(&t->spec);
+    shape_defaults(&t->spec.model.shape);
     struct job_spec *s = &t->spec;
     s->kind = JOB_VERIFY;
     s->model.shape = w->shape;

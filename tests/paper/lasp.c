@@ -5,6 +5,8 @@
 #include "tests/paper/report.h"
 #include "tests/lib/ranks.h"
 #include "worker/family/check.h"
+#include "worker/family/family.h"
+#include "worker/family/shape.h"
 #include "worker/plan/plan.h"
 #include "tests/paper/published.h"
 #include "worker/sp/linear.h"
@@ -132,6 +134,7 @@ static void lengths(void)
 static int tnl(struct job_spec *s, int64_t seq_len, int ranks, int64_t time_chunk, struct err *e)
 {
     spec_defaults(s);
+    shape_defaults(&s->model.shape);
     s->kind = JOB_TRAIN;
     struct model_shape *m = &s->model.shape;
     m->family = FAMILY_TNL;

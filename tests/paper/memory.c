@@ -3,6 +3,8 @@
 #include "tests/lib/engine.h"
 #include "tests/paper/report.h"
 #include "worker/family/check.h"
+#include "worker/family/family.h"
+#include "worker/family/shape.h"
 
 static struct job_spec spec;
 
@@ -22,6 +24,7 @@ struct shape {
 static int describe(const struct shape *s, struct err *e)
 {
     spec_defaults(&spec);
+    shape_defaults(&spec.model.shape);
     spec.kind = JOB_TRAIN;
     struct model_shape *m = &spec.model.shape;
     m->family = s->family;

@@ -8,6 +8,7 @@
 #include "worker/family/check.h"
 #include "worker/family/family.h"
 #include "tests/paper/published.h"
+#include "worker/family/shape.h"
 
 #define MIB    1048576.0
 #define GIB    (1024 * MIB)
@@ -177,6 +178,7 @@ static void claims(void)
 static int stage(struct job_spec *s, int64_t seq_len, int ranks, struct err *e)
 {
     spec_defaults(s);
+    shape_defaults(&s->model.shape);
     s->kind = JOB_TRAIN;
     struct model_shape *m = &s->model.shape;
     m->family = FAMILY_BERT;

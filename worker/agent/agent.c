@@ -392,7 +392,7 @@ static void described(void *arg, int64_t request, const char *text, size_t size,
     struct agent *a = arg;
     struct msg m = {.type = MSG_DESCRIBED, .request = request, .err = *why};
     aside_over(a, request);
-    if (!m.err.code) describe_parse(text, size, &m.shape, &m.err);
+    if (!m.err.code) describe_take(text, size, m.config, &m.err);
     if (m.err.code && !*m.err.field) snprintf(m.err.field, sizeof m.err.field, "model.path");
     send_msg(a, &m);
 }

@@ -6,7 +6,8 @@
 #include "api/core/err.h"
 #include "api/core/job.h"
 
-/* Its JSON: keys of model.config in a job spec, each exactly once needed. */
-int describe_parse(const char *json, size_t size, struct model_shape *m, struct err *e);
+/* Its JSON, on its way to seqd, which knows what the keys mean. fails: ERR_PEER where it is no
+ * object, or too long to travel. */
+int describe_take(const char *json, size_t size, char out[SPEC_CONFIG_SIZE], struct err *e);
 
 #endif

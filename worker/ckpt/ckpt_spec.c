@@ -6,17 +6,37 @@
 #include "api/core/file.h"
 #include "api/core/jread.h"
 #include "api/core/jwrite.h"
+#include "worker/family/shape.h"
 #include "worker/plan/stage.h"
 #include "worker/ckpt/ckpt.h"
 
 #define STATE_FILE_SIZE 65536
 #define VALUE_SIZE      1024 /* of a value as text; the stages are the longest */
 
+static bool is_size(const struct field *f)
+{
+    return !strncmp(f->path, "model.config.", 13);
+}
+
+static const void *value_of(const struct job_spec *spec, const struct field *f)
+{
+    return (is_size(f) ? (const char *)&spec->model.shape : (const char *)spec) + f->offset;
+}
+
+/* The row after f of what a job says, the model's sizes first; NULL after the last. */
+static const struct field *next_row(const struct field *f)
+{
+    const bool size = !f || is_size(f);
+    f = f ? f + 1 : shape_fields;
+    if (!f->path && size) f = spec_fields;
+    return f->path ? f : NULL;
+}
+
 /* Left out, so that a field that comes with a later version leaves the digests of older jobs as
  * they were. */
 static bool is_default(const struct job_spec *spec, const struct field *f)
 {
-    const void *v = (const char *)spec + f->offset;
+    const void *v = value_of(spec, f);
     switch (f->type) {
     case FIELD_INT: return (double)*(const int64_t *)v == f->fallback;
     case FIELD_DOUBLE: return *(const double *)v == f->fallback;
@@ -27,7 +47,7 @@ static bool is_default(const struct job_spec *spec, const struct field *f)
 
 static void digest_field(struct sha256 *sha, const struct job_spec *spec, const struct field *f)
 {
-    const void *v = (const char *)spec + f->offset;
+    const void *v = value_of(spec, f);
     char number[32];
     const char *text = number;
     switch (f->type) {
@@ -56,15 +76,12 @@ static void digest_stages(struct sha256 *sha, const struct job_spec *spec)
 
 static bool is_governed(const struct field *f)
 {
-    static const char *const parts[] = {"model.config.", "data.",     "train.",
-                                        "optim.",        "schedule.", "precision.",
-                                        "objective.",    "ema.",      "seed"};
+    static const char *const parts[] = {"data.",      "train.",     "optim.", "schedule.",
+                                        "precision.", "objective.", "ema.",   "seed"};
     /* Which files a directory has beside its weights, and who says what text means: data_id knows
      * what became of it. */
-    static const char *const free_to_change[] = {"model.config.tokenizer", "model.config.objective",
-                                                 "data.tokenizer"};
-    for (size_t i = 0; i < sizeof free_to_change / sizeof *free_to_change; i++)
-        if (!strcmp(f->path, free_to_change[i])) return false;
+    if (is_size(f)) return f->kinds != 0;
+    if (!strcmp(f->path, "data.tokenizer")) return false;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (!strncmp(f->path, parts[i], strlen(parts[i]))) return true;
     return false;
@@ -74,7 +91,7 @@ void ckpt_spec_digest(const struct job_spec *spec, char out[SHA256_HEX])
 {
     struct sha256 sha;
     sha256_init(&sha);
-    for (const struct field *f = spec_fields; f->path; f++)
+    for (const struct field *f = next_row(NULL); f; f = next_row(f))
         if (is_governed(f) && !is_default(spec, f)) digest_field(&sha, spec, f);
     if (spec->n_stages) digest_stages(&sha, spec);
     sha256_hex(&sha, out);
@@ -84,7 +101,7 @@ void ckpt_spec_digest(const struct job_spec *spec, char out[SHA256_HEX])
 
 static void value_text(const struct job_spec *spec, const struct field *f, char out[VALUE_SIZE])
 {
-    const void *v = (const char *)spec + f->offset;
+    const void *v = value_of(spec, f);
     switch (f->type) {
     case FIELD_INT: snprintf(out, VALUE_SIZE, "%lld", (long long)*(const int64_t *)v); break;
     case FIELD_DOUBLE: jwrite_number(out, *(const double *)v); break;
@@ -118,7 +135,7 @@ int ckpt_spec_json(const struct job_spec *spec, char out[CKPT_SPEC_SIZE])
     struct jwrite w;
     jwrite_init(&w, out, CKPT_SPEC_SIZE);
     jwrite_object(&w, NULL);
-    for (const struct field *f = spec_fields; f->path; f++) {
+    for (const struct field *f = next_row(NULL); f; f = next_row(f)) {
         if (!is_governed(f) || is_default(spec, f)) continue;
         value_text(spec, f, text);
         jwrite_str(&w, f->path, text);
@@ -170,7 +187,8 @@ static int name_difference(const char *dir, const char *state, size_t size,
     int rc = 0;
     if (!defaults) abort();
     spec_defaults(defaults);
-    for (const struct field *f = spec_fields; f->path && !rc; f++) {
+    shape_defaults(&defaults->model.shape);
+    for (const struct field *f = next_row(NULL); f && !rc; f = next_row(f)) {
         if (!is_governed(f)) continue;
         const int found = stored_text(state, size, f->path, made);
         if (found < 0) rc = -1;

@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include "kernels/philox.h"
+#include "worker/family/family.h"
 
 #define PI 3.14159265358979323846
 
@@ -57,14 +58,14 @@ enum { CLIP = 17, CLIP_LATENTS = 5 };
 
 int64_t flow_frames(const struct model_shape *m, int64_t num_frames)
 {
-    if (m->family != FAMILY_STDIT3) return num_frames;
+    if (!family_row(m)->clips) return num_frames;
     return num_frames / CLIP * CLIP_LATENTS + (num_frames % CLIP + 3) / 4;
 }
 
 /* from: Open-Sora 1.2 timestep_transform, which counts whole clips alone. */
 static int64_t shift_frames(const struct model_shape *m, int64_t num_frames)
 {
-    if (m->family != FAMILY_STDIT3 || num_frames == 1) return num_frames;
+    if (!family_row(m)->clips || num_frames == 1) return num_frames;
     return num_frames / CLIP * CLIP_LATENTS;
 }
 

@@ -2,8 +2,10 @@
 #include "worker/family/check.h"
 
 #include <stdio.h>
+#include "worker/family/config.h"
 #include "worker/family/family.h"
 #include "worker/family/rules.h"
+#include "worker/family/shape.h"
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
@@ -58,7 +60,7 @@ static int check_text(struct job_spec *s, struct err *e)
 /* Weights of another objective give a picture of noise, and no number says so. */
 static int check_trained(const struct job_spec *s, const struct family_row *f, struct err *e)
 {
-    if (!f->published_on_noise || s->model.has_config || s->objective.type != OBJECTIVE_AUTO ||
+    if (!f->published_on_noise || spec_new_model(s) || s->objective.type != OBJECTIVE_AUTO ||
         s->model.shape.trained_on != OBJECTIVE_AUTO)
         return 0;
     return err_field(e, ERR_INVALID, "objective.type",
@@ -115,7 +117,7 @@ static int check_positions(struct job_spec *s, struct err *e)
     int64_t longest = s->data.seq_len;
     for (int i = 0; i < s->n_stages; i++)
         if (s->stages[i].seq_len > longest) longest = s->stages[i].seq_len;
-    if (s->model.has_config && m->max_pos == (int64_t)1 << 20) /* not said */
+    if (spec_new_model(s) && m->max_pos == (int64_t)1 << 20) /* not said */
         m->max_pos = longest;
     if (longest <= m->max_pos) return 0;
     return err_field(e, ERR_INVALID, "data.seq_len",
@@ -189,15 +191,9 @@ static int check_model(struct job_spec *s, struct err *e)
 {
     const struct model_shape *m = &s->model.shape;
     const struct family_row *f = family_row(m);
-    if (!f)
-        return err_field(e, ERR_UNSUPPORTED, "model.config.model_type",
-                         "no model of this family is known here");
     if (!m->vocab && f->task != MODEL_DIFFUSION)
         return err_field(e, ERR_INVALID, "model.config.vocab_size",
                          "model.config.vocab_size is 0: this family has a vocabulary");
-    if (m->window > 0 && m->family != FAMILY_LLAMA)
-        return err_field(e, ERR_UNSUPPORTED, "model.config.sliding_window",
-                         "sliding_window: this family has none");
     if (s->kind == JOB_EMBED && s->embed.pooling == POOLING_CLS && f->task != MODEL_MASKED_LM)
         return err_field(
             e, ERR_UNSUPPORTED, "embed.pooling",
@@ -209,10 +205,17 @@ static int check_model(struct job_spec *s, struct err *e)
     return check_text(s, e) || check_objective(s, e) ? -1 : 0;
 }
 
+static int complete(struct model_shape *m, struct err *e)
+{
+    return family_complete(m, e) || shape_check_ranges(m, e) ? -1 : 0;
+}
+
 int family_check(struct job_spec *s, struct err *e)
 {
-    if (job_check(s, e)) return -1;
+    if (job_check(s, e) || (rules_known(s) && complete(&s->model.shape, e))) return -1;
     if (s->kind == JOB_GENERATE && rules_generate(s, e)) return -1;
     if (rules_known(s) && check_model(s, e)) return -1;
-    return rules_parallel(s, e) || rules_states(s, e) ? -1 : 0;
+    if (rules_parallel(s, e) || rules_states(s, e)) return -1;
+    if (rules_known(s)) config_keep(s);
+    return 0;
 }

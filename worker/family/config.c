@@ -2,18 +2,35 @@
  * stand anywhere. */
 #include "worker/family/config_table.h"
 
+#include <assert.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/file.h"
 #include "worker/family/family.h"
+#include "worker/family/shape.h"
 
 #define PREFIX "model.config."
 
+/* Sentences begin with where the key stands; of a job they name its field, too. */
+int hf_error(struct config *c, enum err_code code, const char *key, const char *format, ...)
+{
+    char text[512], field[96];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (c->form == CONFIG_FILE) return err_set(c->e, code, "%s: %s", c->path, text);
+    snprintf(field, sizeof field, PREFIX "%.64s", key);
+    return err_field(c->e, code, *key ? field : "model.config", "%s%s",
+                     *key ? PREFIX : "model.config: ", text);
+}
+
 int hf_invalid(struct config *c, const char *key, const char *want)
 {
-    if (c->j.err.code) return err_set(c->e, ERR_INVALID, "%s: %s", c->path, c->j.err.text);
-    return err_set(c->e, ERR_INVALID, "%s: %s must be %s", c->path, key, want);
+    if (c->j.err.code) return hf_error(c, ERR_INVALID, "", "%s", c->j.err.text);
+    return hf_error(c, ERR_INVALID, key, "%s must be %s", key, want);
 }
 
 /* A list of layers may ask for the same thing many times. */
@@ -39,24 +56,35 @@ int hf_refuse(struct config *c, const char *key, const char *why)
     return 0;
 }
 
-static int say_refused(const struct config *c)
+static int say_refused(struct config *c)
 {
-    if (c->n_refused == 1) return err_set(c->e, ERR_UNSUPPORTED, "%s: %s", c->path, c->refused);
-    return err_set(c->e, ERR_UNSUPPORTED, "%s asks for %d things that are not supported: %s",
-                   c->path, c->n_refused, c->refused);
+    const enum err_code code = c->unknown ? ERR_INVALID : ERR_UNSUPPORTED;
+    const char *colon = strchr(c->refused, ':');
+    char key[96] = "";
+    if (c->n_refused == 1 && colon)
+        snprintf(key, sizeof key, "%.*s", (int)(colon - c->refused), c->refused);
+    if (c->n_refused == 1) return hf_error(c, code, key, "%s", c->refused);
+    if (c->form != CONFIG_FILE)
+        return err_field(c->e, code, "model.config",
+                         "model.config asks for %d things that are not supported: %s", c->n_refused,
+                         c->refused);
+    return err_set(c->e, code, "%s asks for %d things that are not supported: %s", c->path,
+                   c->n_refused, c->refused);
 }
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
 static void *member(struct model_shape *m, const struct field *f)
 {
-    return (char *)m + (f->offset - offsetof(struct job_spec, model.shape));
+    return (char *)m + f->offset;
 }
 
 static int read_enum(struct config *c, const struct field *f, const char *key)
 {
     char list[128] = "";
-    if (jread_next(&c->j) != J_STRING) return hf_invalid(c, key, "a string");
+    const enum jtok t = jread_next(&c->j);
+    if (t == J_NULL) return 0;
+    if (t != J_STRING) return hf_invalid(c, key, "a string");
     for (int i = 0; f->words[i]; i++) {
         if (jread_is(&c->j, f->words[i])) {
             *(int32_t *)member(c->m, f) = i;
@@ -68,14 +96,18 @@ static int read_enum(struct config *c, const struct field *f, const char *key)
     return hf_refuse(c, key, list);
 }
 
+/* What was kept has been judged before: only its types are asked for. */
 static int read_field(struct config *c, const struct field *f, const char *key)
 {
+    const bool kept = c->form == CONFIG_KEPT;
+    const double min = kept ? -1e300 : f->min, max = kept ? 1e300 : f->max;
+    const int64_t lo = kept ? -INT64_MAX : (int64_t)f->min, hi = kept ? INT64_MAX : (int64_t)f->max;
     void *at = member(c->m, f);
     bool flag;
     int64_t i;
     switch (f->type) {
     case FIELD_ENUM: return read_enum(c, f, key);
-    case FIELD_DOUBLE: return hf_read_real(c, key, f->min, f->max, at);
+    case FIELD_DOUBLE: return hf_read_real(c, key, min, max, at);
     case FIELD_BOOL:
         flag = *(int32_t *)at;
         if (hf_read_bool(c, key, &flag) < 0) return -1;
@@ -83,10 +115,30 @@ static int read_field(struct config *c, const struct field *f, const char *key)
         return 0;
     case FIELD_INT32:
         i = *(int32_t *)at;
-        if (hf_read_int(c, key, (int64_t)f->min, (int64_t)f->max, &i) < 0) return -1;
+        if (hf_read_int(c, key, kept ? INT32_MIN : lo, kept ? INT32_MAX : hi, &i) < 0) return -1;
         *(int32_t *)at = (int32_t)i;
         return 0;
-    default: return hf_read_int(c, key, (int64_t)f->min, (int64_t)f->max, at);
+    default: return hf_read_int(c, key, lo, hi, at);
+    }
+}
+
+/* Masks of layers, 32 to a number, as jobs write them. */
+static int read_masks(struct config *c)
+{
+    static const char key[] = "layer_mask";
+    char name[32];
+    enum jtok t = jread_next(&c->j);
+    if (t == J_NULL) return 0;
+    if (t != J_ARRAY) return hf_invalid(c, key, "an array of numbers of 32 bits");
+    for (int i = 0;; i++) {
+        struct jread here = c->j;
+        if (jread_next(&here) == J_ARRAY_END) {
+            c->j = here;
+            return 0;
+        }
+        if (i == SHAPE_MASKS) return hf_invalid(c, key, "an array of at most 8 numbers");
+        snprintf(name, sizeof name, "layer_mask.%d", i);
+        if (read_field(c, shape_field(name), key) < 0) return -1;
     }
 }
 
@@ -101,8 +153,8 @@ bool hf_met(const struct config *c, const char *key)
 static int once(struct config *c, const char *name, const char *key)
 {
     if (hf_met(c, name))
-        return err_set(c->e, ERR_INVALID, "%s: %s occurs twice%s%s", c->path, key,
-                       strcmp(name, key) ? ", also as " : "", strcmp(name, key) ? name : "");
+        return hf_error(c, ERR_INVALID, key, "%s occurs twice%s%s", key,
+                        strcmp(name, key) ? ", also as " : "", strcmp(name, key) ? name : "");
     if (c->n_seen < HF_MAX_SEEN) c->seen[c->n_seen++] = name;
     return 0;
 }
@@ -114,67 +166,144 @@ static const struct hf_field *own_field(const struct hf_family *f, const char *k
     return NULL;
 }
 
-static int read_key(struct config *c)
+static const struct hf_special *special(const struct hf_family *f, const char *key)
 {
-    char key[96], path[128];
-    if (jread_copy(&c->j, key, sizeof key) < 0) key[0] = 0; /* too long for us */
-    for (const struct hf_special *x = c->family->specials; x->key; x++)
-        if (x->read && !strcmp(key, x->key))
-            return once(c, x->key, x->key) < 0 ? -1 : x->read(c, x->key);
-    const struct hf_field *own = key[0] ? own_field(c->family, key) : NULL;
-    if (!own) return jread_skip(&c->j) < 0 ? hf_invalid(c, key, "a value") : 0;
-    snprintf(path, sizeof path, PREFIX "%s", own->name);
-    return once(c, own->name, key) < 0 ? -1 : read_field(c, spec_field(path), key);
+    for (const struct hf_special *x = f->specials; x->key; x++)
+        if (x->read && !strcmp(key, x->key)) return x;
+    return NULL;
 }
 
-static bool is_null(const struct model_shape *m, const char *name)
+/* ---- keys that are none of the family's ------------------------------------------------------- */
+
+/* What the package keeps beside a model's sizes, for its own use: none of it changes a number that
+ * is computed here. */
+static const char *const changes_nothing[] = {
+    "architectures", "auto_map", "torch_dtype", "dtype", "transformers_version", "tokenizer_class",
+    "use_cache", "initializer_range", "init_std", "pretraining_tp", "bos_token_id", "eos_token_id",
+    "pad_token_id", "sep_token_id", "cls_token_id", "mask_token_id", "unk_token_id",
+    "decoder_start_token_id", "forced_bos_token_id", "forced_eos_token_id", "return_dict",
+    "return_dict_in_generate", "output_hidden_states", "output_attentions", "output_scores",
+    "torchscript", "use_bfloat16", "tf_legacy_loss", "chunk_size_feed_forward",
+    "gradient_checkpointing", "finetuning_task", "id2label", "label2id", "num_labels",
+    "problem_type", "task_specific_params", "prefix", "classifier_dropout", "attn_implementation",
+    "max_length", "min_length", "do_sample", "early_stopping", "num_beams", "num_beam_groups",
+    "num_return_sequences", "diversity_penalty", "temperature", "top_k", "top_p", "typical_p",
+    "repetition_penalty", "length_penalty", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size",
+    "bad_words_ids", "remove_invalid_values", "exponential_decay_length_penalty", "suppress_tokens",
+    "begin_suppress_tokens",
+    /* dropout in training is the job's to say */
+    "attention_dropout", "hidden_dropout", "dropout", "embd_pdrop", "resid_pdrop",
+    /* who made the file */
+    "unsloth_version", "unsloth_fixed", NULL};
+
+static bool is_nothing(const struct config *c, const char *key)
 {
-    char path[128];
-    snprintf(path, sizeof path, PREFIX "%s", name);
-    const struct field *f = spec_field(path);
-    const void *at = member((struct model_shape *)m, f);
+    const char *const *lists[] = {changes_nothing, c->family->nothing};
+    if (key[0] == '_') return true; /* private to the package: _name_or_path */
+    for (int i = 0; i < 2; i++)
+        for (const char *const *k = lists[i]; k && *k; k++)
+            if (!strcmp(*k, key)) return true;
+    return false;
+}
+
+/* What every job may say, as spec_effective does, though some families have no key for it. */
+static bool is_usual(const char *name)
+{
+    static const char *const usual[] = {"max_position_embeddings", "rms_norm_eps", "rope_theta",
+                                        "num_key_value_heads", "head_dim"};
+    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
+        if (!strcmp(usual[i], name)) return true;
+    return false;
+}
+
+/* A size of other families, saying what a model says that has no such size. Else nothing is read. */
+static bool read_neutral(struct config *c, const struct field *f, const char *key)
+{
+    const struct config before = *c;
+    struct model_shape scratch = *c->m;
+    struct err e;
+    c->m = &scratch;
+    c->e = &e;
+    const int rc = f ? read_field(c, f, key) : read_masks(c);
+    bool neutral = rc == 0 && c->n_refused == before.n_refused;
+    if (neutral && f) neutral = shape_neutral(&scratch, f);
+    for (int i = 0; neutral && !f && i < SHAPE_MASKS; i++) neutral = !scratch.layer_mask[i];
+    const struct jread after = c->j;
+    *c = before;
+    if (neutral) c->j = after;
+    return neutral;
+}
+
+static int refuse_key(struct config *c, const char *key, bool size)
+{
+    struct jread here = c->j;
+    if (jread_next(&here) == J_NULL) return hf_ignore(c, key); /* as if it were not there */
+    char path[128], why[160] = "is not a key of this family";
+    snprintf(path, sizeof path, PREFIX "%.90s", key);
+    const char *near = c->form == CONFIG_JOB && !size ? field_nearest(shape_fields, path) : NULL;
+    if (c->form == CONFIG_JOB && !size) snprintf(why, sizeof why, "unknown key");
+    if (near) snprintf(why, sizeof why, "unknown key: did you mean %s?", near);
+    if (!size) c->unknown = true;
+    if (jread_skip(&c->j) < 0) return hf_invalid(c, key, "a value");
+    return hf_refuse(c, key, why);
+}
+
+static int read_kept(struct config *c, const char *key)
+{
+    const struct field *f = shape_field(key);
+    if (!strcmp(key, "layer_mask")) return read_masks(c);
+    if (!f || !strcmp(key, "model_type")) return hf_ignore(c, key); /* of another version */
+    return read_field(c, f, key);
+}
+
+static int read_key(struct config *c)
+{
+    char key[96];
+    if (jread_copy(&c->j, key, sizeof key) < 0) key[0] = 0; /* too long for us */
+    if (c->form == CONFIG_KEPT) return read_kept(c, key);
+    if (!strcmp(key, "model_type")) return hf_ignore(c, key); /* of the first pass */
+    if (is_nothing(c, key) && (c->form == CONFIG_FILE || !shape_field(key)))
+        return hf_ignore(c, key);
+    const struct hf_special *x = special(c->family, key);
+    const struct hf_field *own = key[0] ? own_field(c->family, key) : NULL;
+    const bool job = c->form == CONFIG_JOB, masks = job && !strcmp(key, "layer_mask");
+    const struct field *f = shape_field(own ? own->name : key);
+    if (f && !f->kinds) f = NULL;
+    if (masks && own_field(c->family, "layer_mask.0"))
+        return once(c, "layer_mask", key) < 0 ? -1 : read_masks(c);
+    if (job && !own && (f || masks) && !is_usual(key) && read_neutral(c, f, key)) return 0;
+    if (x) return once(c, x->key, x->key) < 0 ? -1 : x->read(c, x->key);
+    if (f && (own || (job && is_usual(key))))
+        return once(c, shape_name(f), key) < 0 ? -1 : read_field(c, f, key);
+    return refuse_key(c, key, f || masks);
+}
+
+static bool is_null(const struct model_shape *m, const struct field *f)
+{
+    const void *at = (const char *)m + f->offset;
     return f->type == FIELD_INT ? !*(const int64_t *)at
                                 : f->type == FIELD_INT32 && !*(const int32_t *)at;
 }
 
 static int check_needed(struct config *c)
 {
+    if (c->form == CONFIG_JOB) return family_needs(c->m, c->e);
     for (const struct hf_field *x = c->family->fields; x->name; x++) {
         const char *key = x->key ? x->key : x->name;
         if (!(x->flags & HF_NEEDED)) continue;
-        if (!hf_met(c, x->name))
-            return err_set(c->e, ERR_INVALID, "%s: %s is missing", c->path, key);
-        if (is_null(c->m, x->name))
-            return err_set(c->e, ERR_INVALID, "%s: %s is null", c->path, key);
+        if (!hf_met(c, x->name)) return hf_error(c, ERR_INVALID, key, "%s is missing", key);
+        if (is_null(c->m, shape_field(x->name)))
+            return hf_error(c, ERR_INVALID, key, "%s is null", key);
     }
     return 0;
 }
 
-int hf_finish_heads(struct config *c)
+static int check_theta(struct config *c)
 {
     struct model_shape *m = c->m;
-    if (!m->n_kv_heads) m->n_kv_heads = m->n_heads;
-    if (!m->head_dim && m->width % m->n_heads)
-        return err_set(c->e, ERR_INVALID,
-                       "%s: hidden_size %lld is no multiple of num_attention_heads"
-                       " %lld, and head_dim is missing",
-                       c->path, (long long)m->width, (long long)m->n_heads);
-    if (!m->head_dim) m->head_dim = m->width / m->n_heads;
-    if (m->n_heads % m->n_kv_heads)
-        return err_set(c->e, ERR_INVALID,
-                       "%s: num_attention_heads %lld is no multiple of "
-                       "num_key_value_heads %lld",
-                       c->path, (long long)m->n_heads, (long long)m->n_kv_heads);
-    if (m->head_dim % 2)
-        return err_set(c->e, ERR_INVALID, "%s: head_dim %lld is odd", c->path,
-                       (long long)m->head_dim);
-    if (m->head_dim > JOB_MAX_HEAD || m->value_dim > JOB_MAX_HEAD)
-        return err_set(c->e, ERR_INVALID, "%s: head_dim %lld: at most %d is supported", c->path,
-                       (long long)(m->head_dim > m->value_dim ? m->head_dim : m->value_dim),
-                       JOB_MAX_HEAD);
     if (c->theta && hf_met(c, "rope_theta") && m->rope_theta != c->theta)
-        return err_set(c->e, ERR_INVALID, "%s: rope_theta is %g at the top and %g inside", c->path,
-                       m->rope_theta, c->theta);
+        return hf_error(c, ERR_INVALID, "rope_theta", "rope_theta is %g at the top and %g inside",
+                        m->rope_theta, c->theta);
     if (c->theta) m->rope_theta = c->theta;
     return 0;
 }
@@ -188,9 +317,9 @@ void hf_usual(struct model_shape *m)
 
 static int finish(struct config *c)
 {
-    if (check_needed(c) || (c->family->finish && c->family->finish(c))) return -1;
-    if (hf_finish_heads(c)) return -1;
-    return family_complete(c->m, c->e) ? err_prefix(c->e, "%s", c->path) : 0;
+    if (check_needed(c) || (c->family->finish && c->family->finish(c)) || check_theta(c)) return -1;
+    const int rc = family_complete(c->m, c->e);
+    return rc && c->form == CONFIG_FILE ? err_prefix(c->e, "%s", c->path) : rc;
 }
 
 /* ---- which family ---------------------------------------------------------------------------- */
@@ -202,28 +331,31 @@ const struct hf_family *const hf_families[FAMILY_N] = {
     [FAMILY_T2D] = &hf_t2d,
 };
 
+/* Whether row f answers to the word just read; c->type: to which of its other names. */
+static bool answers(struct config *c, int f)
+{
+    c->type = -1;
+    if (jread_is(&c->j, family_words[f])) return true;
+    for (int i = 0; hf_families[f]->types && hf_families[f]->types[i]; i++)
+        if (jread_is(&c->j, hf_families[f]->types[i])) return c->type = i, true;
+    return false;
+}
+
 static int find_family(struct config *c)
 {
-    static const char path[] = PREFIX "model_type";
-    const char *const *words = spec_field(path)->words;
     char list[256] = "";
     for (int f = 0; f < FAMILY_N; f++) {
-        if (!hf_families[f]) continue;
-        bool is = jread_is(&c->j, words[f]);
-        c->type = -1;
-        for (int i = 0; !is && hf_families[f]->types && hf_families[f]->types[i]; i++)
-            if ((is = jread_is(&c->j, hf_families[f]->types[i]))) c->type = i;
-        if (is) {
+        if (answers(c, f)) {
             c->m->family = f;
             c->family = hf_families[f];
             return 0;
         }
         const size_t n = strlen(list);
-        snprintf(list + n, sizeof list - n, "%s%s", n ? ", " : "only supported: ", words[f]);
+        snprintf(list + n, sizeof list - n, "%s%s", n ? ", " : "", family_words[f]);
         for (const char *const *t = hf_families[f]->types; t && *t; t++)
             snprintf(list + strlen(list), sizeof list - strlen(list), ", %s", *t);
     }
-    return err_set(c->e, ERR_UNSUPPORTED, "%s: model_type: %s", c->path, list);
+    return hf_error(c, ERR_UNSUPPORTED, "model_type", "model_type: only supported: %s", list);
 }
 
 /* The first pass: model_type alone. */
@@ -237,34 +369,138 @@ static int read_type(struct config *c, const char *text, size_t size)
             if (jread_skip(&c->j) < 0) break;
             continue;
         }
-        if (c->family) return err_set(c->e, ERR_INVALID, "%s: model_type occurs twice", c->path);
+        if (c->family) return hf_error(c, ERR_INVALID, "model_type", "model_type occurs twice");
         if (jread_next(&c->j) != J_STRING) return hf_invalid(c, "model_type", "a string");
         if (find_family(c) < 0) return -1;
     }
     if (t != J_OBJECT_END || jread_next(&c->j) != J_END)
         return hf_invalid(c, "it", "one JSON object");
     if (c->family) return 0;
-    return err_set(c->e, ERR_INVALID, "%s: model_type is missing", c->path);
+    if (c->form == CONFIG_FILE)
+        return hf_error(c, ERR_INVALID, "model_type", "model_type is missing");
+    c->m->family = (int32_t)shape_field("model_type")->fallback;
+    c->family = hf_families[c->m->family];
+    c->type = -1;
+    return 0;
+}
+
+static int read_config(struct config *c, const char *text, size_t size)
+{
+    if (read_type(c, text, size) < 0) return -1;
+    if (c->form == CONFIG_FILE && c->family->defaults) c->family->defaults(c->m);
+    jread_init(&c->j, text, size);
+    jread_next(&c->j);
+    while (jread_next(&c->j) == J_KEY)
+        if (read_key(c) < 0) return -1;
+    /* finish() may add to what is refused, and goes before what follows from it */
+    const int rc = c->form == CONFIG_KEPT ? 0 : finish(c);
+    return c->n_refused ? say_refused(c) : rc;
 }
 
 int hf_config_parse(const char *text, size_t size, const char *path, struct model_shape *m,
                     struct err *e)
 {
-    struct config c = {.path = path, .m = m, .e = e};
-    memset(m, 0, sizeof *m); /* padding too: shapes are compared and sent as bytes */
-    if (read_type(&c, text, size) < 0) return -1;
-    if (c.family->defaults) c.family->defaults(m);
-    jread_init(&c.j, text, size);
-    jread_next(&c.j);
-    while (jread_next(&c.j) == J_KEY)
-        if (read_key(&c) < 0) return -1;
-    const int rc = finish(
-        &c); /* may add to what is refused, and goes before what follows from it */
-    return c.n_refused ? say_refused(&c) : rc;
+    struct config c = {.form = CONFIG_FILE, .path = path, .m = m, .e = e};
+    memset(m, 0, sizeof *m); /* padding too: shapes are compared as bytes */
+    return read_config(&c, text, size);
 }
 
+/* ---- of a job -------------------------------------------------------------------------------- */
+
+/* What a key means that is not there. Of a directory's description nothing is left out but sizes
+ * that its family has not. */
+static void absent(const struct job_spec *s, struct model_shape *m)
+{
+    if (*spec_text(s, s->model.path))
+        memset(m, 0, sizeof *m);
+    else
+        shape_defaults(m);
+}
+
+int config_take(struct job_spec *s, const char *text, size_t size, enum config_form form,
+                struct err *e)
+{
+    struct config c = {.form = form, .path = "model.config", .m = &s->model.shape, .e = e};
+    assert(form != CONFIG_FILE);
+    if (size > MODEL_CONFIG_SIZE)
+        return err_field(e, ERR_TOO_LARGE, "model.config", "model.config has %zu bytes, at most %d",
+                         size, MODEL_CONFIG_SIZE);
+    absent(s, &s->model.shape);
+    if (read_config(&c, text, size) < 0) return -1;
+    config_keep(s);
+    return 0;
+}
+
+int config_open(struct job_spec *s, struct err *e)
+{
+    return config_take(s, s->model.config, strlen(s->model.config), CONFIG_KEPT, e);
+}
+
+void config_keep(struct job_spec *s)
+{
+    struct model_shape base;
+    absent(s, &base);
+    const int64_t n = config_write(&s->model.shape, &base, s->model.config, sizeof s->model.config);
+    assert(n > 0);
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+static void write_value(struct jwrite *w, const char *key, const struct field *f,
+                        const struct model_shape *m)
+{
+    const void *v = (const char *)m + f->offset;
+    switch (f->type) {
+    case FIELD_ENUM: jwrite_str(w, key, f->words[*(const int32_t *)v]); break;
+    case FIELD_BOOL: jwrite_bool(w, key, *(const int32_t *)v); break;
+    case FIELD_INT32: jwrite_int(w, key, *(const int32_t *)v); break;
+    case FIELD_INT: jwrite_int(w, key, *(const int64_t *)v); break;
+    default: jwrite_double(w, key, *(const double *)v);
+    }
+}
+
+static void write_masks(struct jwrite *w, const struct model_shape *m)
+{
+    int n = SHAPE_MASKS;
+    while (n && !m->layer_mask[n - 1]) n--;
+    jwrite_array(w, "layer_mask");
+    for (int i = 0; i < n; i++) jwrite_int(w, NULL, m->layer_mask[i]);
+    jwrite_end(w);
+}
+
+static bool has_masks(const struct model_shape *m)
+{
+    for (int i = 0; i < SHAPE_MASKS; i++)
+        if (m->layer_mask[i]) return true;
+    return false;
+}
+
+int64_t config_write(const struct model_shape *m, const struct model_shape *base, char *out,
+                     size_t size)
+{
+    const struct hf_family *family = hf_families[m->family];
+    struct jwrite w;
+    jwrite_init(&w, out, size);
+    jwrite_object(&w, NULL);
+    for (const struct field *f = shape_fields; f->path; f++) {
+        const char *name = shape_name(f);
+        const bool type = !strcmp(name, "model_type"),
+                   own = own_field(family, name) || is_usual(name);
+        if (!strncmp(name, "layer_mask.", 11)) {
+            if (!strcmp(name, "layer_mask.0") && (own || has_masks(m))) write_masks(&w, m);
+            continue;
+        }
+        if (type || own || !shape_equal(m, base, f)) write_value(&w, name, f, m);
+    }
+    jwrite_end(&w);
+    return jwrite_finish(&w);
+}
+
+/* ---- of a directory -------------------------------------------------------------------------- */
+
 /* The text of DIR/config.json, malloc'd, and its path. */
-static char *read_config(const char *dir, char path[FILE_PATH_SIZE], size_t *size, struct err *e)
+static char *directory_config(const char *dir, char path[FILE_PATH_SIZE], size_t *size,
+                              struct err *e)
 {
     if (file_join(path, e, "%s/config.json", dir) < 0) return NULL;
     if (file_exists(path)) return file_read(path, 4 << 20, size, e);
@@ -279,7 +515,7 @@ int hf_config_read(const char *dir, struct model_shape *m, struct err *e)
 {
     char path[FILE_PATH_SIZE];
     size_t size;
-    char *text = read_config(dir, path, &size, e);
+    char *text = directory_config(dir, path, &size, e);
     if (!text) return -1;
     int rc = hf_config_parse(text, size, path, m, e);
     free(text);
@@ -290,7 +526,7 @@ int hf_config_copy(const char *from, const char *to, struct err *e)
 {
     char path[FILE_PATH_SIZE];
     size_t size;
-    char *text = read_config(from, path, &size, e);
+    char *text = directory_config(from, path, &size, e);
     if (!text) return -1;
     int rc = file_join(path, e, "%s/config.json", to);
     if (rc == 0) rc = file_write(path, text, size, e);

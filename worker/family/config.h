@@ -6,6 +6,17 @@
 #include "api/core/err.h"
 #include "api/core/job.h"
 
+#define MODEL_CONFIG_SIZE 65536 /* bytes of a model.config, as it is sent */
+
+/* Of what a text is, and so what a key means that is not there. */
+enum config_form {
+    CONFIG_FILE, /* a config.json: what transformers makes of its absence for that model_type */
+    CONFIG_JOB,  /* model.config as a person writes it: shape_defaults(); sizes have the names of
+                  * shape_fields, too */
+    CONFIG_KEPT  /* as config_write() or a version before it wrote it: sizes by those names alone,
+                  * other families' as they stand; unknown ones are of another version: skipped */
+};
+
 /* Reads the text of a config.json. path is for the sentence only. fails: ERR_INVALID (missing or
  * malformed key), ERR_UNSUPPORTED (a key asks for what we do not compute); both name the key. */
 int hf_config_parse(const char *text, size_t size, const char *path, struct model_shape *m,
@@ -14,5 +25,20 @@ int hf_config_parse(const char *text, size_t size, const char *path, struct mode
 int hf_config_read(const char *dir, struct model_shape *m, struct err *e);
 /* As it stands, from directory to directory. */
 int hf_config_copy(const char *from, const char *to, struct err *e);
+
+/* The model of a job: reads the text into s->model.shape and, as config_write() has it, into
+ * s->model.config, which travels. CONFIG_JOB or CONFIG_KEPT; s->model.path is set before. fails:
+ * ERR_INVALID, ERR_UNSUPPORTED, all keys that are refused in one error; ERR_TOO_LARGE. */
+int config_take(struct job_spec *s, const char *text, size_t size, enum config_form form,
+                struct err *e);
+/* The same of the s->model.config that has travelled. */
+int config_open(struct job_spec *s, struct err *e);
+/* s->model.config from s->model.shape. */
+void config_keep(struct job_spec *s);
+
+/* One line of JSON with the names of shape_fields: what the family has, and what else differs from
+ * base. Returns the length, or -1 when it does not fit. */
+int64_t config_write(const struct model_shape *m, const struct model_shape *base, char *out,
+                     size_t size);
 
 #endif

@@ -80,10 +80,24 @@ static void write_objective(struct jwrite *w, const char *key, const struct mode
 static int finish_dit(struct config *c)
 {
     struct model_shape *m = c->m;
+    if (!m->in_channels) m->in_channels = 4;
     if (!m->out_channels) m->out_channels = (c->sigma ? c->sigma : 2) * m->in_channels;
     if (c->mlp_ratio > 0) m->ffn_width = (int64_t)((double)m->width * c->mlp_ratio);
     return 0;
 }
+
+/* What is trained, and by which kernels. */
+static const char *const dit_nothing[] = {"input_size",
+                                          "class_dropout_prob",
+                                          "enable_flash_attn",
+                                          "enable_flashattn",
+                                          "enable_layernorm_kernel",
+                                          "enable_sequence_parallelism",
+                                          "freeze",
+                                          "freeze_y_embedder",
+                                          "only_train_temporal",
+                                          "num_frames",
+                                          NULL};
 
 static void dit_defaults(struct model_shape *m)
 {
@@ -99,7 +113,8 @@ static void dit_defaults(struct model_shape *m)
     {"intermediate_size", NULL, HF_UNWRITTEN}, {"in_channels", NULL, 0},                           \
     {"head_dim", NULL, HF_UNWRITTEN}, {"num_key_value_heads", NULL, HF_UNWRITTEN},                 \
     {"out_channels", NULL, HF_UNWRITTEN}, {"patch_t", NULL, HF_UNWRITTEN},                         \
-    {"patch_h", NULL, HF_UNWRITTEN}, {"patch_w", NULL, HF_UNWRITTEN}
+    {"patch_h", NULL, HF_UNWRITTEN}, {"patch_w", NULL, HF_UNWRITTEN},                              \
+    {"hidden_act", NULL, HF_UNWRITTEN | HF_FIXED}
 #define DIT_SPECIALS                                                                               \
     {"mlp_ratio", read_ratio, write_ratio}, {"patch_size", read_patch, write_patch},               \
     {"pred_sigma", read_sigma, write_sigma}, {"drop_path", hf_want_zero, NULL},                    \
@@ -152,7 +167,8 @@ static const struct hf_special stdit3_specials[] = {DIT_SPECIALS,
                                                     {NULL, NULL, NULL}};
 static const char *const stdit3_types[] = {"STDiT3", NULL};
 
-const struct hf_family hf_stdit3 = {.fields = stdit3_fields,
+const struct hf_family hf_stdit3 = {.nothing = dit_nothing,
+                                    .fields = stdit3_fields,
                                     .specials = stdit3_specials,
                                     .types = stdit3_types,
                                     .defaults = stdit3_defaults,
@@ -188,7 +204,8 @@ static const struct hf_special stdit_specials[] = {DIT_SPECIALS,
                                                    {NULL, NULL, NULL}};
 static const char *const stdit_types[] = {"STDiT", NULL};
 
-const struct hf_family hf_stdit = {.fields = stdit_fields,
+const struct hf_family hf_stdit = {.nothing = dit_nothing,
+                                   .fields = stdit_fields,
                                    .specials = stdit_specials,
                                    .types = stdit_types,
                                    .defaults = stdit_defaults,
@@ -228,7 +245,12 @@ static const struct hf_special latte_specials[] = {DIT_SPECIALS,
                                                    {NULL, NULL, NULL}};
 static const char *const latte_types[] = {"Latte", NULL};
 
-const struct hf_family hf_latte = {.fields = latte_fields,
+/* Said of all of them by those who make them; labels need neither. */
+static const char *const latte_nothing[] = {"input_size",       "class_dropout_prob", "num_frames",
+                                            "caption_channels", "model_max_length",   NULL};
+
+const struct hf_family hf_latte = {.nothing = latte_nothing,
+                                   .fields = latte_fields,
                                    .specials = latte_specials,
                                    .types = latte_types,
                                    .defaults = dit_defaults,
@@ -251,7 +273,8 @@ static const struct hf_field t2d_fields[] = {DIT_SIZES,
                                              {NULL, NULL, 0}};
 static const struct hf_special t2d_specials[] = {DIT_SPECIALS, {NULL, NULL, NULL}};
 
-const struct hf_family hf_t2d = {.fields = t2d_fields,
+const struct hf_family hf_t2d = {.nothing = dit_nothing,
+                                 .fields = t2d_fields,
                                  .specials = t2d_specials,
                                  .defaults = dit_defaults,
                                  .finish = finish_dit,

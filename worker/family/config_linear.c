@@ -71,9 +71,9 @@ static int finish_tnl(struct config *c)
 {
     struct model_shape *m = c->m;
     if (c->mixer_width % m->n_heads)
-        return err_set(c->e, ERR_INVALID,
-                       "%s: hidden_dim %lld is no multiple of decoder_attention_heads %lld",
-                       c->path, (long long)c->mixer_width, (long long)m->n_heads);
+        return hf_error(c, ERR_INVALID, "hidden_dim",
+                        "hidden_dim %lld is no multiple of decoder_attention_heads %lld",
+                        (long long)c->mixer_width, (long long)m->n_heads);
     if (c->mixer_width && !hf_met(c, "head_dim")) m->head_dim = c->mixer_width / m->n_heads;
     return hf_check_list(c, "linear_use_lrpe_list");
 }
@@ -112,7 +112,10 @@ static const struct hf_special tnl_specials[] = {
     {"add_bos_token", NULL, hf_write_false},
     {NULL, NULL, NULL}};
 
-const struct hf_family hf_tnl = {.fields = tnl_fields,
+static const char *const tnl_nothing[] = {"add_bos_token", NULL};
+
+const struct hf_family hf_tnl = {.nothing = tnl_nothing,
+                                 .fields = tnl_fields,
                                  .specials = tnl_specials,
                                  .defaults = hf_usual,
                                  .finish = finish_tnl,
@@ -180,9 +183,9 @@ static int head_of(struct config *c, const char *key, double expand, int64_t *ou
 {
     const double width = (double)c->m->width * expand, whole = nearbyint(width);
     if (fabs(width - whole) > 1e-6 * width || whole < 1 || (int64_t)whole % c->m->n_heads)
-        return err_set(c->e, ERR_INVALID,
-                       "%s: hidden_size %lld times %s %g is no multiple of num_heads %lld", c->path,
-                       (long long)c->m->width, key, expand, (long long)c->m->n_heads);
+        return hf_error(c, ERR_INVALID, key,
+                        "hidden_size %lld times %s %g is no multiple of num_heads %lld",
+                        (long long)c->m->width, key, expand, (long long)c->m->n_heads);
     *out = (int64_t)whole / c->m->n_heads;
     return 0;
 }
@@ -191,21 +194,22 @@ static int head_of(struct config *c, const char *key, double expand, int64_t *ou
 static int finish_fla(struct config *c, double expand_v, double ratio)
 {
     struct model_shape *m = c->m;
-    if (!hf_met(c, "head_dim") &&
+    const bool file = c->form == CONFIG_FILE;
+    if ((file || c->expand_k > 0) && !hf_met(c, "head_dim") &&
         head_of(c, "expand_k", c->expand_k > 0 ? c->expand_k : 1, &m->head_dim))
         return -1;
-    if (!hf_met(c, "value_dim") &&
+    if ((file || c->expand_v > 0) && !hf_met(c, "value_dim") &&
         head_of(c, "expand_v", c->expand_v > 0 ? c->expand_v : expand_v, &m->value_dim))
         return -1;
     if (c->mlp_ratio > 0) ratio = c->mlp_ratio;
-    if (!m->ffn_width)
+    if (!m->ffn_width && (file || c->mlp_ratio > 0))
         m->ffn_width = ((int64_t)((double)m->width * ratio * 2 / 3) + 255) / 256 * 256;
     return 0;
 }
 
 static int finish_linear(struct config *c)
 {
-    if (!hf_met(c, "feature_map"))
+    if (c->form == CONFIG_FILE && !hf_met(c, "feature_map"))
         return hf_refuse(c, "feature_map",
                          "missing, which means a learnt map: only elu, relu and identity are "
                          "supported");
@@ -252,6 +256,11 @@ static const char *retnet_architecture(const struct model_shape *m)
     {"elementwise_affine", hf_want_true, hf_write_true}, {"attn", hf_want_null, NULL}
 /* clang-format on */
 
+/* Which kernels the package takes, and its convolution, which is off. */
+static const char *const fla_nothing[] = {
+    "attn_mode",   "fuse_norm",  "fuse_cross_entropy", "fuse_linear_cross_entropy",
+    "fuse_swiglu", "use_l2warp", "conv_size",          NULL};
+
 static const struct hf_field linear_fields[] = {FLA_SIZES,
                                                 {"normalise", "norm_feature_map", 0},
                                                 {"feature_map", NULL, HF_UNWRITTEN},
@@ -260,9 +269,11 @@ static const struct hf_special linear_specials[] = {FLA_SPECIALS,
                                                     {"feature_map", read_map, write_map},
                                                     {"norm_q", hf_want_false, hf_write_false},
                                                     {"norm_k", hf_want_false, hf_write_false},
+                                                    {"tie_q_k", hf_want_false, NULL},
                                                     {NULL, NULL, NULL}};
 const struct hf_family hf_linear = {.fields = linear_fields,
                                     .specials = linear_specials,
+                                    .nothing = fla_nothing,
                                     .defaults = hf_usual,
                                     .finish = finish_linear,
                                     .type = linear_type,
@@ -277,6 +288,7 @@ static const struct hf_special retnet_specials[] = {
     {NULL, NULL, NULL}};
 const struct hf_family hf_retnet = {.fields = retnet_fields,
                                     .specials = retnet_specials,
+                                    .nothing = fla_nothing,
                                     .defaults = hf_usual,
                                     .finish = finish_retnet,
                                     .type = retnet_type,
@@ -416,7 +428,12 @@ static const struct hf_special minimax_specials[] = {
     {"rotary_dim", NULL, write_rotary},
     {NULL, NULL, NULL}};
 
-const struct hf_family hf_minimax = {.fields = minimax_fields,
+static const char *const minimax_nothing[] = {
+    "router_aux_loss_coef", "output_router_logits", "block_size", "shared_moe_mode",
+    /* of a shared expert, which must not be there */ NULL};
+
+const struct hf_family hf_minimax = {.nothing = minimax_nothing,
+                                     .fields = minimax_fields,
                                      .specials = minimax_specials,
                                      .defaults = minimax_defaults,
                                      .finish = finish_minimax,

@@ -15,7 +15,8 @@ static bool has_window(const struct config *c)
 
 static int read_window(struct config *c, const char *key)
 {
-    if (!has_window(c)) return hf_ignore(c, key);
+    /* A job may ask for a window by the decoder's own name. */
+    if (!has_window(c) && c->form == CONFIG_FILE) return hf_ignore(c, key);
     c->window = 0; /* null */
     return hf_read_int(c, key, 0, JOB_MAX_SEQ, &c->window);
 }
@@ -51,6 +52,11 @@ static int read_llama_layers(struct config *c, const char *key)
 static void llama_absent(struct config *c)
 {
     struct model_shape *m = c->m;
+    if (c->form == CONFIG_JOB) { /* a window that is given is meant */
+        if (!hf_met(c, "use_sliding_window")) c->window_on = true;
+        if (c->type == TYPE_QWEN3 && !c->window_on) c->window = 0;
+        return;
+    }
     if (has_window(c) && !hf_met(c, "sliding_window")) c->window = 4096;
     if (has_window(c) && !hf_met(c, "num_key_value_heads"))
         m->n_kv_heads = c->type == TYPE_QWEN3 ? 32 : 8;
@@ -176,8 +182,19 @@ static const struct hf_special bert_specials[] = {
     {"hidden_dropout_prob", NULL, hf_write_zero},
     {NULL, NULL, NULL}};
 
+static const char *const bert_nothing[] = {"attention_probs_dropout_prob",
+                                           "hidden_dropout_prob",
+                                           "directionality",
+                                           "pooler_fc_size",
+                                           "pooler_num_attention_heads",
+                                           "pooler_num_fc_layers",
+                                           "pooler_size_per_head",
+                                           "pooler_type",
+                                           NULL};
+
 const struct hf_family hf_bert = {.fields = bert_fields,
                                   .specials = bert_specials,
                                   .defaults = bert_defaults,
                                   .type = bert_type,
+                                  .nothing = bert_nothing,
                                   .architecture = bert_architecture};

@@ -1,9 +1,9 @@
 /* config_table.h: config.json, family by family. Inside worker/family, and for the writer of worker/hf.
  *
  * A family is a row of hf_families[]: its own sizes (fields) with the keys that its files use, keys
- * that say several sizes at once or none of ours (special), and what must go together. A key that
- * is in no table is skipped: files are full of keys that change nothing. A key that asks for
- * another computation than ours is special; all such keys of a file are refused together, by name.
+ * that say several sizes at once or none of ours (special), and what must go together. Keys that
+ * change nothing are listed (config.c, and `nothing` of the family) and skipped. A key in no table,
+ * and one that asks for another computation than ours, is refused, all of them together, by name.
  * What a key means, and what its absence means, is what transformers makes of it for that
  * model_type. */
 #ifndef SEQD_FAMILY_CONFIG_TABLE_H
@@ -12,12 +12,14 @@
 #include "api/core/jread.h"
 #include "api/core/jwrite.h"
 #include "worker/family/config.h"
+#include "worker/family/family.h"
 
 #define HF_MAX_LAYERS 1024
-#define HF_MAX_SEEN   64
+#define HF_MAX_SEEN   96
 
 struct config {
     struct jread j;
+    enum config_form form;
     const char *path; /* for sentences */
     struct model_shape *m;
     const struct hf_family *family;
@@ -37,12 +39,13 @@ struct config {
     bool window_on;             /* use_sliding_window */
     char refused[400];          /* "key: why; key: why": hf_refuse */
     int n_refused;
+    bool unknown;       /* one of them means nothing here */
     int64_t n_windowed; /* layers to which layer_types gives a window */
 };
 
 /* One size of the family. */
 struct hf_field {
-    const char *name; /* the row of spec_fields behind "model.config."; this key is read too */
+    const char *name; /* of a row of shape_fields; this key is read too */
     const char *key;  /* as the family's files call it; NULL: by the same name */
     enum {
         HF_NEEDED = 1,    /* the file must say it */
@@ -70,6 +73,7 @@ struct hf_family {
     /* model_type and architectures of a file with these sizes. */
     const char *(*type)(const struct model_shape *m);
     const char *(*architecture)(const struct model_shape *m);
+    const char *const *nothing; /* further keys that change nothing, NULL-terminated; NULL: none */
 };
 
 /* By enum model_family; NULL: no such files are read. */
@@ -90,7 +94,10 @@ extern const struct hf_family hf_llama, hf_bert, hf_tnl, hf_linear, hf_retnet, h
 
 /* ---- for the tables -------------------------------------------------------------------------- */
 
-/* config.json: KEY must be WANT. -1. */
+/* A sentence about a key, with where it stands. -1. */
+int hf_error(struct config *c, enum err_code code, const char *key, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+/* KEY must be WANT. -1. */
 int hf_invalid(struct config *c, const char *key, const char *want);
 /* KEY asks for what we do not compute: said when all keys are read. 0; the reader has taken the
  * whole value. */
@@ -131,8 +138,6 @@ void hf_write_null(struct jwrite *w, const char *key, const struct model_shape *
 void hf_write_zero(struct jwrite *w, const char *key, const struct model_shape *m);
 void hf_write_silu(struct jwrite *w, const char *key, const struct model_shape *m);
 
-/* num_key_value_heads and head_dim where they are not said, and what they must satisfy. */
-int hf_finish_heads(struct config *c);
 /* max_position_embeddings 2048, norm_eps 1e-6, rope_theta 10000. */
 void hf_usual(struct model_shape *m);
 

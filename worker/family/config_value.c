@@ -1,5 +1,6 @@
 /* Values of config.json that many families' tables use: what is read, what must not ask for more
  * than we compute, and what our own files always say. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include "worker/family/config_table.h"
@@ -19,6 +20,16 @@ int hf_read_real(struct config *c, const char *key, double min, double max, doub
     return 0;
 }
 
+/* 64.0 is an integer. */
+static int whole(struct jread *j, int64_t *out)
+{
+    double v;
+    if (jread_int(j, out) == 0) return 0;
+    if (jread_double(j, &v) < 0 || !(fabs(v) <= 9007199254740992.0) || v != nearbyint(v)) return -1;
+    *out = (int64_t)v;
+    return 0;
+}
+
 int hf_read_int(struct config *c, const char *key, int64_t min, int64_t max, int64_t *out)
 {
     char want[96];
@@ -26,7 +37,7 @@ int hf_read_int(struct config *c, const char *key, int64_t min, int64_t max, int
     enum jtok t = jread_next(&c->j);
     if (t == J_NULL) return 0;
     snprintf(want, sizeof want, "an integer from %lld to %lld", (long long)min, (long long)max);
-    if (t != J_NUMBER || jread_int(&c->j, &v) < 0 || v < min || v > max)
+    if (t != J_NUMBER || whole(&c->j, &v) < 0 || v < min || v > max)
         return hf_invalid(c, key, want);
     *out = v;
     return 0;
@@ -99,6 +110,7 @@ static const struct {
 int hf_read_act(struct config *c, const char *key)
 {
     if (jread_next(&c->j) != J_STRING) return hf_invalid(c, key, "a string");
+    if (c->form != CONFIG_FILE && jread_is(&c->j, "identity")) return 0; /* the family's own */
     for (size_t i = 0; i < sizeof act_names / sizeof *act_names; i++) {
         if (!jread_is(&c->j, act_names[i].word)) continue;
         c->m->act = act_names[i].act;
@@ -205,6 +217,6 @@ int hf_read_list(struct config *c, const char *key, int (*read)(struct config *,
 int hf_check_list(struct config *c, const char *key)
 {
     if (!c->n_flags || c->n_flags == c->m->n_layers) return 0;
-    return err_set(c->e, ERR_INVALID, "%s: %s has %lld elements for %d layers", c->path, key,
-                   (long long)c->n_flags, c->m->n_layers);
+    return hf_error(c, ERR_INVALID, key, "%s has %lld elements for %d layers", key,
+                    (long long)c->n_flags, c->m->n_layers);
 }

@@ -361,6 +361,9 @@ int dit_check(struct model_shape *m, struct err *e)
     fill(&m->ffn_width, 4 * m->width);
     fill(&m->n_kv_heads, m->n_heads);
     if (m->n_heads > 0) fill(&m->head_dim, m->width / m->n_heads);
+    if (m->act != ACT_IDENTITY && m->act != ACT_GELU_TANH)
+        return err_field(e, ERR_UNSUPPORTED, "model.config.hidden_act",
+                         "hidden_act: this family's is gelu_tanh");
     m->act = ACT_GELU_TANH;
     m->norm_eps = 1e-6;
     m->tied = 0;

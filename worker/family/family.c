@@ -3,18 +3,54 @@
 #include <assert.h>
 #include <stddef.h>
 
-/* By enum model_family. */
-static const struct family_row *const rows[FAMILY_N] = {
-    [FAMILY_LLAMA] = &family_llama,   [FAMILY_BERT] = &family_bert,
-    [FAMILY_TNL] = &family_tnl,       [FAMILY_LINEAR] = &family_linear,
-    [FAMILY_RETNET] = &family_retnet, [FAMILY_MINIMAX] = &family_minimax,
-    [FAMILY_STDIT] = &family_stdit,   [FAMILY_STDIT3] = &family_stdit3,
-    [FAMILY_LATTE] = &family_latte,   [FAMILY_T2D] = &family_t2d,
-};
+#define ROW(WORD, name) [FAMILY_##WORD] = &family_##name,
+static const struct family_row *const rows[FAMILY_N] = {FAMILIES(ROW)};
+#define NAME(WORD, row) [FAMILY_##WORD] = family_##row.name,
+const char *const family_words[FAMILY_N + 1] = {FAMILIES(NAME)};
 
 const struct family_row *family_row(const struct model_shape *m)
 {
     return m->family >= 0 && m->family < FAMILY_N ? rows[m->family] : NULL;
+}
+
+static int need(int64_t v, const char *key, struct err *e)
+{
+    if (v > 0) return 0;
+    return err_field(e, ERR_INVALID, key, "%s is missing: a model.config needs it", key);
+}
+
+int family_needs(const struct model_shape *m, struct err *e)
+{
+    return need(m->width, "model.config.hidden_size", e) ||
+                   need(m->n_layers, "model.config.num_hidden_layers", e) ||
+                   need(m->n_heads, "model.config.num_attention_heads", e)
+               ? -1
+               : 0;
+}
+
+static int complete_heads(struct model_shape *m, struct err *e)
+{
+    const int64_t widest = m->head_dim > m->value_dim ? m->head_dim : m->value_dim;
+    if (!m->n_kv_heads) m->n_kv_heads = m->n_heads;
+    if (m->n_heads % m->n_kv_heads)
+        return err_field(e, ERR_INVALID, "model.config.num_key_value_heads",
+                         "num_key_value_heads %lld does not divide num_attention_heads %lld",
+                         (long long)m->n_kv_heads, (long long)m->n_heads);
+    if (!m->head_dim && m->width % m->n_heads)
+        return err_field(e, ERR_INVALID, "model.config.num_attention_heads",
+                         "hidden_size %lld is not a multiple of num_attention_heads %lld: change "
+                         "one, or give head_dim",
+                         (long long)m->width, (long long)m->n_heads);
+    if (!m->head_dim) m->head_dim = m->width / m->n_heads;
+    if (m->head_dim % 2)
+        return err_field(e, ERR_INVALID, "model.config.head_dim",
+                         "head_dim %lld is odd: rotary positions turn pairs, it must be even",
+                         (long long)m->head_dim);
+    if (m->head_dim <= JOB_MAX_HEAD && m->value_dim <= JOB_MAX_HEAD) return 0;
+    /* derived from the width, or read from a config.json */
+    return err_field(e, ERR_INVALID, "model.config.head_dim",
+                     "head_dim %lld: at most %d, so take more attention heads",
+                     (long long)(widest > m->head_dim ? widest : m->head_dim), JOB_MAX_HEAD);
 }
 
 int family_complete(struct model_shape *m, struct err *e)
@@ -23,7 +59,10 @@ int family_complete(struct model_shape *m, struct err *e)
     if (!row)
         return err_field(e, ERR_UNSUPPORTED, "model.config.model_type",
                          "no model of this family is known here");
-    return row->check ? row->check(m, e) : 0;
+    return family_needs(m, e) || complete_heads(m, e) || (row->check && row->check(m, e)) ||
+                   need(m->ffn_width, "model.config.intermediate_size", e)
+               ? -1
+               : 0;
 }
 
 void family_write(const struct model_shape *m, struct family *f)

@@ -7,6 +7,24 @@
 
 #define FAMILY_KINDS 4 /* kinds of layer in one model */
 
+/* Every family: its word among constants, and its row family_NAME, which stands in its file. Jobs and
+ * checkpoints know a family by its place: new ones go last. */
+#define FAMILIES(X)                                                                                \
+    X(LLAMA, llama) /* Mistral and Qwen3, too */                                                   \
+    X(BERT, bert)                                                                                  \
+    X(TNL, tnl)       /* TransNormerLLM */                                                         \
+    X(LINEAR, linear) /* linear transformer */                                                     \
+    X(RETNET, retnet)                                                                              \
+    X(MINIMAX, minimax) /* linear and softmax layers, mixture of experts */                        \
+    X(STDIT, stdit)     /* Open-Sora 1.0 */                                                        \
+    X(STDIT3, stdit3)   /* Open-Sora 1.2 */                                                        \
+    X(LATTE, latte)                                                                                \
+    X(T2D, t2d) /* Transformer-2D of the DSP paper */
+
+#define FAMILY_ID(WORD, name) FAMILY_##WORD,
+enum model_family { FAMILIES(FAMILY_ID) FAMILY_N };
+#undef FAMILY_ID
+
 /* A whole model, written down. About 250 KB: one per process, filled once. */
 struct family {
     int n_kinds;
@@ -16,12 +34,17 @@ struct family {
 enum task_id { MODEL_CAUSAL_LM, MODEL_MASKED_LM, MODEL_DIFFUSION };
 
 struct family_row {
-    const char *name; /* config.json's model_type */
+    char name[24]; /* the model_type of jobs; config.json's may be others (config_table.h) */
     enum task_id task;
     bool linear, softmax; /* which attentions its layers have */
     /* Diffusion: the model whose published weights predict noise, which is not rectified flow; NULL:
      * there are none such. */
     const char *published_on_noise;
+    /* Diffusion: videos were encoded in clips of 17 frames to 5 latents each. */
+    bool clips;
+    /* Its program with H / P heads and ffn_width / P columns is what a rank of tensor parallelism
+     * runs. */
+    bool thins;
     /* Sizes that go together; completes what config.json leaves out. NULL: nothing to do. fails:
      * ERR_INVALID, ERR_UNSUPPORTED naming the key. */
     int (*check)(struct model_shape *m, struct err *e);
@@ -29,7 +52,9 @@ struct family_row {
     int (*layer_kind)(const struct model_shape *m, int64_t l); /* NULL: all of kind 0 */
 };
 
-/* NULL: nobody has written that family down. */
+extern const char *const family_words[]; /* their names by enum model_family, NULL-terminated */
+
+/* NULL: that family is not one of these. */
 const struct family_row *family_row(const struct model_shape *m);
 static inline bool family_diffusion(const struct model_shape *m)
 {
@@ -45,8 +70,11 @@ enum strategy_id family_strategy(const struct model_shape *m, int sp);
 enum layout_id family_layout(const struct model_shape *m, int strategy, int sp, bool rank_bits);
 /* Whether sp ranks may run it so: what family_check() refuses, for those that come after it. */
 bool family_takes(const struct model_shape *m, int strategy, int layout, int sp);
-/* Runs the family's check: whoever has read a shape completes it before anything is made of it. A
- * completed shape stays as it is. fails: ERR_INVALID, ERR_UNSUPPORTED naming the key. */
+/* The sizes that nothing can be derived from. fails: ERR_INVALID naming the one that is missing. */
+int family_needs(const struct model_shape *m, struct err *e);
+/* Derives the sizes that are not given (heads, their widths, what the family adds) and checks all of
+ * them: a shape is completed before anything is made of it. A completed shape stays as it is. fails:
+ * ERR_INVALID, ERR_UNSUPPORTED naming the key. */
 int family_complete(struct model_shape *m, struct err *e);
 /* The family as this shape has it. m is complete. */
 void family_write(const struct model_shape *m, struct family *f);
@@ -54,7 +82,8 @@ int family_layer_kind(const struct model_shape *m, int64_t l);
 /* The program of layer l. */
 const struct program *family_layer(const struct family *f, const struct model_shape *m, int64_t l);
 
-extern const struct family_row family_llama, family_bert, family_tnl, family_linear, family_retnet,
-    family_minimax, family_stdit, family_stdit3, family_latte, family_t2d;
+#define FAMILY_ROW(WORD, name) extern const struct family_row family_##name;
+FAMILIES(FAMILY_ROW)
+#undef FAMILY_ROW
 
 #endif

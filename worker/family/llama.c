@@ -131,4 +131,4 @@ static void write_llama(const struct model_shape *m, struct family *f)
 }
 
 const struct family_row family_llama = {
-    .name = "llama", .task = MODEL_CAUSAL_LM, .softmax = true, .write = write_llama};
+    .name = "llama", .task = MODEL_CAUSAL_LM, .softmax = true, .thins = true, .write = write_llama};

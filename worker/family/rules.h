@@ -8,7 +8,7 @@
 /* Else a model.path that no node has described yet. */
 static inline bool rules_known(const struct job_spec *s)
 {
-    return s->model.has_config || s->model.shape.width > 0;
+    return s->model.shape.width > 0;
 }
 
 /* Strategies, layouts and forms of attention that the family takes; sets those that are "auto". */

@@ -66,6 +66,7 @@ static int kind(const struct model_shape *m, int64_t l)
 const struct family_row family_stdit3 = {.name = "stdit3",
                                          .task = MODEL_DIFFUSION,
                                          .softmax = true,
+                                         .clips = true,
                                          .check = check,
                                          .write = write,
                                          .layer_kind = kind};

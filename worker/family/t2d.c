@@ -49,7 +49,7 @@ static int kind(const struct model_shape *m, int64_t l)
     return l % 2;
 }
 
-const struct family_row family_t2d = {.name = "t2d",
+const struct family_row family_t2d = {.name = "transformer_2d",
                                       .task = MODEL_DIFFUSION,
                                       .softmax = true,
                                       .check = check,

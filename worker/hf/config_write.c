@@ -5,21 +5,18 @@
 #include "api/core/file.h"
 #include "worker/family/config_table.h"
 #include "worker/family/family.h"
+#include "worker/family/shape.h"
 #include "worker/hf/hf.h"
 #include "worker/hf/tokenizer.h"
 
-#define PREFIX "model.config."
-
 static const struct field *row_of(const struct hf_field *x)
 {
-    char path[128];
-    snprintf(path, sizeof path, PREFIX "%s", x->name);
-    return spec_field(path);
+    return shape_field(x->name);
 }
 
 static const void *value_of(const struct model_shape *m, const struct field *f)
 {
-    return (const char *)m + (f->offset - offsetof(struct job_spec, model.shape));
+    return (const char *)m + f->offset;
 }
 
 static void write_value(struct jwrite *w, const char *key, const struct field *f, const void *v)
@@ -58,49 +55,21 @@ const char *hf_shape_diff(const struct model_shape *a, const struct model_shape 
     return NULL;
 }
 
-static bool lists(const struct hf_family *family, const char *name)
-{
-    for (const struct hf_field *x = family->fields; x->name; x++)
-        if (!strcmp(x->name, name)) return true;
-    return false;
-}
-
-/* What every shape has, whether or not the family's config.json has a key for it. */
-static void write_usual(struct jwrite *w, const struct model_shape *m,
-                        const struct hf_family *family)
-{
-    static const struct hf_field usual[] = {
-        {"max_position_embeddings", NULL, 0}, {"rms_norm_eps", NULL, 0}, {"rope_theta", NULL, 0}};
-    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
-        if (!lists(family, usual[i].name))
-            write_value(w, usual[i].name, row_of(&usual[i]), value_of(m, row_of(&usual[i])));
-}
-
 int64_t hf_shape_json(const struct model_shape *m, char *out, size_t size)
 {
-    const struct hf_family *family = family_of(m);
-    struct jwrite w;
+    static const struct model_shape none;
     int64_t n_params = 0;
     int n;
-    if (!family) return -1;
+    if (!family_of(m)) return -1;
     struct param *list = hf_list(m, &n, NULL);
     if (!list) return -1;
     for (int i = 0; i < n; i++) n_params += list[i].count;
     free(list);
-    jwrite_init(&w, out, size);
-    jwrite_object(&w, NULL);
-    const struct field *type = spec_field(PREFIX "model_type");
-    write_value(&w, "model_type", type, &m->family);
-    for (const struct hf_field *x = family->fields; x->name; x++)
-        write_value(&w, x->name, row_of(x), value_of(m, row_of(x)));
-    write_usual(&w, m, family);
-    static const struct hf_field said[] = {{"tokenizer", NULL, 0}, {"objective", NULL, 0}};
-    for (size_t i = 0; i < sizeof said / sizeof *said; i++)
-        if (*(const int32_t *)value_of(m, row_of(&said[i])))
-            write_value(&w, said[i].name, row_of(&said[i]), value_of(m, row_of(&said[i])));
-    jwrite_int(&w, "n_params", n_params);
-    jwrite_end(&w);
-    return jwrite_finish(&w);
+    const int64_t len = config_write(m, &none, out, size);
+    if (len < 0) return -1;
+    const int more = snprintf(out + len - 1, size - (size_t)len + 1, ",\"n_params\":%lld}",
+                              (long long)n_params);
+    return len - 1 + more < (int64_t)size ? len - 1 + more : -1;
 }
 
 static const char *dtype_word(enum dtype dtype)

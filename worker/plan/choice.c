@@ -144,7 +144,7 @@ static bool fits_at(struct weighing *w, int64_t n)
     else
         w->spec->data.seq_len = n;
     if (family_masked(m)) {
-        const bool said = !w->spec->model.has_config ||
+        const bool said = !spec_new_model(w->spec) ||
                           w->asked->model.shape.max_pos != CHOICE_ANY_POSITIONS;
         if (said && n > m->max_pos) return false;
         if (!said) m->max_pos = n;

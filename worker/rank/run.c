@@ -66,7 +66,8 @@ static int open_shape(struct run *r, struct err *e)
     char dir[RANK_PATH_SIZE];
     struct job_spec *s = r->spec;
     const char *path = spec_text(s, s->model.path);
-    if (!*path || s->model.shape.width) return family_complete(&s->model.shape, e);
+    if (s->model.shape.width) return family_complete(&s->model.shape, e);
+    if (*s->model.config) return config_open(s, e) || family_check(s, e) ? -1 : 0;
     if (roots_directory(path, r->roots, r->args->n_roots, "model.path", dir, e)) return -1;
     if (hf_read_dir(dir, &s->model.shape, e)) return err_prefix(e, "model.path");
     return family_check(s, e);

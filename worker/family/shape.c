@@ -1,0 +1,141 @@
+/* shape.c: the table of a model's sizes, by the names of model.config. */
+#include "worker/family/shape.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+#include "worker/family/family.h"
+
+#define PREFIX  "model.config."
+#define WRITTEN 1u /* by people; FOUND: by a directory alone */
+#define FOUND   0u
+#define BIG     ((double)((int64_t)1 << 50)) /* far below 2^53: every integer there is exact */
+
+static const char *const act_words[] = {"identity", "silu",    "gelu", "gelu_tanh", "relu",
+                                        "elu1",     "sigmoid", "tanh", NULL};
+static const char *const tokenizer_words[] = {"auto", "byte", "own", "none", NULL};
+
+/* clang-format off */
+#define AT(member) offsetof(struct model_shape, member)
+#define INT(path, m, lo, hi, dflt, kinds, help)   {path, FIELD_INT, AT(m), lo, hi, NULL, dflt, NULL, help, kinds}
+#define INT32(path, m, lo, hi, dflt, kinds, help) {path, FIELD_INT32, AT(m), lo, hi, NULL, dflt, NULL, help, kinds}
+#define REAL(path, m, lo, hi, dflt, kinds, help)  {path, FIELD_DOUBLE, AT(m), lo, hi, NULL, dflt, NULL, help, kinds}
+#define BOOL(path, m, dflt, kinds, help)          {path, FIELD_BOOL, AT(m), 0, 1, NULL, dflt, NULL, help, kinds}
+#define ENUM(path, m, words, dflt, kinds, help)   {path, FIELD_ENUM, AT(m), 0, 0, words, dflt, NULL, help, kinds}
+
+const struct field shape_fields[] = {
+    ENUM("model.config.model_type", family, family_words, FAMILY_LLAMA, WRITTEN, "Model family, by any name that config.json has for it; default llama."),
+    INT("model.config.hidden_size", width, 2, 1 << 20, 0, WRITTEN, "Model width C."),
+    INT32("model.config.num_hidden_layers", n_layers, 1, 1024, 0, WRITTEN, "Layers L."),
+    INT("model.config.num_attention_heads", n_heads, 1, 65536, 0, WRITTEN, "Query heads H."),
+    INT("model.config.num_key_value_heads", n_kv_heads, 1, 65536, 0, WRITTEN, "Key and value heads; default H."),
+    INT("model.config.head_dim", head_dim, 2, JOB_MAX_HEAD, 0, WRITTEN, "Head size D, even; default hidden_size / H."),
+    INT("model.config.intermediate_size", ffn_width, 1, 1 << 22, 0, WRITTEN, "Width of the MLP."),
+    INT("model.config.vocab_size", vocab, 258, 1 << 22, 258, WRITTEN, "Vocabulary V; the byte tokenizer needs 258."),
+    INT("model.config.max_position_embeddings", max_pos, 1, BIG, 1 << 20, WRITTEN, "Longest sequence the model is meant for; informational."),
+    REAL("model.config.rms_norm_eps", norm_eps, 1e-12, 1, 1e-5, WRITTEN, "Epsilon of RMSNorm."),
+    REAL("model.config.rope_theta", rope_theta, 1, 1e12, 10000, WRITTEN, "Base of the rotary embedding."),
+    BOOL("model.config.tie_word_embeddings", tied, 0, WRITTEN, "The output head is the embedding."),
+    ENUM("model.config.hidden_act", act, act_words, ACT_IDENTITY, WRITTEN, "Activation of the MLP; identity, the default: the family's own."),
+    ENUM("model.config.feature_map", feature_map, act_words, ACT_ELU1, WRITTEN, "Linear transformer: what queries and keys go through: elu1, relu or identity."),
+    BOOL("model.config.qk_norm", qk_norm, 0, WRITTEN, "RMSNorm of every query and key head."),
+    INT("model.config.sliding_window", window, 0, JOB_MAX_SEQ, 0, WRITTEN, "A token sees itself and this many - 1 before it; 0: all."),
+    INT("model.config.value_dim", value_dim, 0, JOB_MAX_HEAD, 0, WRITTEN, "Size of a value head where it is not head_dim."),
+    INT("model.config.rotary_dim", rotary_dim, 0, JOB_MAX_HEAD, 0, WRITTEN, "Columns of a head that RoPE turns; 0: all."),
+    INT("model.config.type_vocab_size", type_vocab, 0, 1 << 16, 0, WRITTEN, "BERT: token types."),
+    INT("model.config.num_local_experts", n_experts, 0, 1024, 0, WRITTEN, "Experts of a layer."),
+    INT("model.config.num_experts_per_tok", experts_per_token, 0, 64, 0, WRITTEN, "Experts that a token goes to."),
+    REAL("model.config.linear_attn_alpha_factor", residual[0], 0, 1e6, 1, WRITTEN, "MiniMax: residual factor of linear attention."),
+    REAL("model.config.linear_attn_beta_factor", residual[1], 0, 1e6, 1, WRITTEN, "MiniMax: output factor of linear attention."),
+    REAL("model.config.full_attn_alpha_factor", residual[2], 0, 1e6, 1, WRITTEN, "MiniMax: residual factor of full attention."),
+    REAL("model.config.full_attn_beta_factor", residual[3], 0, 1e6, 1, WRITTEN, "MiniMax: output factor of full attention."),
+    REAL("model.config.mlp_alpha_factor", residual[4], 0, 1e6, 1, WRITTEN, "MiniMax: residual factor of the MLP."),
+    REAL("model.config.mlp_beta_factor", residual[5], 0, 1e6, 1, WRITTEN, "MiniMax: output factor of the MLP."),
+    INT("model.config.layer_mask.0", layer_mask[0], 0, 4294967295.0, 0, WRITTEN, "Layers of another kind, a bit each, as an array of numbers of 32 bits: linear attention (MiniMax), LRPE (TransNormerLLM)."),
+    INT("model.config.layer_mask.1", layer_mask[1], 0, 4294967295.0, 0, WRITTEN, "Layers 32 to 63."),
+    INT("model.config.layer_mask.2", layer_mask[2], 0, 4294967295.0, 0, WRITTEN, "Layers 64 to 95."),
+    INT("model.config.layer_mask.3", layer_mask[3], 0, 4294967295.0, 0, WRITTEN, "Layers 96 to 127."),
+    INT("model.config.layer_mask.4", layer_mask[4], 0, 4294967295.0, 0, WRITTEN, "Layers 128 to 159."),
+    INT("model.config.layer_mask.5", layer_mask[5], 0, 4294967295.0, 0, WRITTEN, "Layers 160 to 191."),
+    INT("model.config.layer_mask.6", layer_mask[6], 0, 4294967295.0, 0, WRITTEN, "Layers 192 to 223."),
+    INT("model.config.layer_mask.7", layer_mask[7], 0, 4294967295.0, 0, WRITTEN, "Layers 224 to 255."),
+    BOOL("model.config.normalise", normalise, 0, WRITTEN, "Linear transformer: outputs are divided by their summed weights."),
+    BOOL("model.config.no_scale_embedding", unscaled, 0, WRITTEN, "TransNormerLLM: embeddings are not multiplied by sqrt(C)."),
+    INT("model.config.in_channels", in_channels, 0, 4096, 0, WRITTEN, "Diffusion: channels of the latents."),
+    INT("model.config.out_channels", out_channels, 0, 4096, 0, WRITTEN, "Diffusion: channels predicted."),
+    INT("model.config.patch_t", patch_t, 0, 16, 0, WRITTEN, "Diffusion: frames of a patch."),
+    INT("model.config.patch_h", patch_h, 0, 64, 0, WRITTEN, "Diffusion: rows of a patch."),
+    INT("model.config.patch_w", patch_w, 0, 64, 0, WRITTEN, "Diffusion: columns of a patch."),
+    INT("model.config.caption_channels", caption_channels, 0, 1 << 16, 0, WRITTEN, "Diffusion: width of the caption's embedding."),
+    INT("model.config.model_max_length", text_len, 0, 65536, 0, WRITTEN, "Diffusion: tokens of a caption at most."),
+    INT("model.config.input_sq_size", base_size, 0, 65536, 0, WRITTEN, "Diffusion: side of the pictures that positions are scaled to."),
+    REAL("model.config.space_scale", space_scale, 0, 1e6, 0, WRITTEN, "STDiT: patches per unit of position; 0: 1."),
+    REAL("model.config.time_scale", time_scale, 0, 1e6, 0, WRITTEN, "STDiT: frames per unit of position; 0: 1."),
+    ENUM("model.config.tokenizer", tokenizer, tokenizer_words, TOKENIZER_AUTO, FOUND, "What the ids of model.path stand for."),
+    ENUM("model.config.objective", trained_on, objective_words, OBJECTIVE_AUTO, FOUND, "What the weights of model.path were trained on."),
+    {NULL}
+};
+/* clang-format on */
+
+const struct field *shape_field(const char *name)
+{
+    for (const struct field *f = shape_fields; f->path; f++)
+        if (!strcmp(shape_name(f), name)) return f;
+    return NULL;
+}
+
+const char *shape_name(const struct field *f)
+{
+    return f->path + sizeof PREFIX - 1;
+}
+
+static double number(const struct model_shape *m, const struct field *f)
+{
+    const char *at = (const char *)m + f->offset;
+    switch (f->type) {
+    case FIELD_INT: return (double)*(const int64_t *)at;
+    case FIELD_DOUBLE: return *(const double *)at;
+    default: return *(const int32_t *)at;
+    }
+}
+
+static void set(struct model_shape *m, const struct field *f, double v)
+{
+    char *at = (char *)m + f->offset;
+    switch (f->type) {
+    case FIELD_INT: *(int64_t *)at = (int64_t)v; break;
+    case FIELD_DOUBLE: *(double *)at = v; break;
+    default: *(int32_t *)at = (int32_t)v; break;
+    }
+}
+
+void shape_defaults(struct model_shape *m)
+{
+    memset(m, 0, sizeof *m); /* padding too: shapes are compared as bytes */
+    for (const struct field *f = shape_fields; f->path; f++) set(m, f, f->fallback);
+}
+
+bool shape_equal(const struct model_shape *a, const struct model_shape *b, const struct field *f)
+{
+    return number(a, f) == number(b, f);
+}
+
+bool shape_neutral(const struct model_shape *m, const struct field *f)
+{
+    const double v = number(m, f);
+    return v == 0 || v == f->fallback;
+}
+
+int shape_check_ranges(const struct model_shape *m, struct err *e)
+{
+    for (const struct field *f = shape_fields; f->path; f++) {
+        const double v = number(m, f);
+        double most = f->max;
+        if (f->type == FIELD_ENUM)
+            for (most = -1; f->words[(int)most + 1];) most++;
+        if (shape_neutral(m, f) || (v >= (f->type == FIELD_ENUM ? 0 : f->min) && v <= most)) continue;
+        return err_field(e, ERR_INVALID, f->path, "%s is %.17g: it must lie between %.17g and %.17g",
+                         f->path, v, f->min, most);
+    }
+    return 0;
+}

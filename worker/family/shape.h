@@ -1,0 +1,25 @@
+/* shape.h: the sizes of a model by name: the one table of struct model_shape. What of them a family has
+ * is the family's row; how its files call them, too. */
+#ifndef SEQD_FAMILY_SHAPE_H
+#define SEQD_FAMILY_SHAPE_H
+
+#include "api/core/job.h"
+
+/* Paths begin with "model.config."; offsets are into struct model_shape; kinds 0: what a directory
+ * says of itself, which no person writes; fallback: what a job means that does not say it. Ends with
+ * path NULL. */
+extern const struct field shape_fields[];
+
+/* By the name in model.config. NULL: no size of any family. */
+const struct field *shape_field(const char *name);
+const char *shape_name(const struct field *f); /* "hidden_size" */
+
+/* What a job means that says nothing. */
+void shape_defaults(struct model_shape *m);
+bool shape_equal(const struct model_shape *a, const struct model_shape *b, const struct field *f);
+/* Whether m says of f what a model says that has no such size: 0, or the fallback. */
+bool shape_neutral(const struct model_shape *m, const struct field *f);
+/* fails: ERR_INVALID with the first size outside its range. */
+int shape_check_ranges(const struct model_shape *m, struct err *e);
+
+#endif
