@@ -5,6 +5,7 @@
  *   per layer   x = n(x + Wo attn(Wq x, Wk x, Wv x));  x = n(x + W2 act(W1 x))
  *   logits = Wword n(act(Wt x)) + b */
 #include <stddef.h>
+#include "worker/family/config_table.h"
 #include "worker/family/write.h"
 
 /* LayerNorm of x with the weights "NAME.weight" and "NAME.bias". */
@@ -128,7 +129,70 @@ static int check_bert(struct model_shape *m, struct err *e)
     return 0;
 }
 
-const struct family_row family_bert = {.name = "bert",
+/* ---- config.json ----------------------------------------------------------------------------- */
+
+static void bert_defaults(struct model_shape *m)
+{
+    hf_usual(m);
+    m->max_pos = 512;
+    m->type_vocab = 2;
+    m->norm_eps = 1e-12;
+    m->act = ACT_GELU;
+    m->tied = 1;
+}
+
+static int want_absolute(struct config *c, const char *key)
+{
+    return hf_want_word(c, key, "absolute");
+}
+
+static const char *bert_type(const struct model_shape *m)
+{
+    return "bert";
+}
+
+static const char *bert_architecture(const struct model_shape *m)
+{
+    return "BertForMaskedLM";
+}
+
+static const struct hf_field bert_fields[] = {HF_SIZES,
+                                              {"type_vocab_size", NULL, 0},
+                                              {"rms_norm_eps", "layer_norm_eps", 0},
+                                              {"rope_theta", NULL, HF_FIXED},
+                                              {"hidden_act", NULL, HF_UNWRITTEN},
+                                              {NULL, NULL, 0}};
+static const struct hf_special bert_specials[] = {
+    HF_NEVER,
+    {"hidden_act", hf_read_act, hf_write_act},
+    {"position_embedding_type", want_absolute, NULL},
+    {"is_decoder", hf_want_false, NULL},
+    {"add_cross_attention", hf_want_false, NULL},
+    {"attention_probs_dropout_prob", NULL, hf_write_zero}, /* what the job says counts */
+    {"hidden_dropout_prob", NULL, hf_write_zero},
+    {NULL, NULL, NULL}};
+
+static const char *const bert_nothing[] = {"attention_probs_dropout_prob",
+                                           "hidden_dropout_prob",
+                                           "directionality",
+                                           "pooler_fc_size",
+                                           "pooler_num_attention_heads",
+                                           "pooler_num_fc_layers",
+                                           "pooler_size_per_head",
+                                           "pooler_type",
+                                           NULL};
+
+static const struct hf_family config = {.fields = bert_fields,
+                                        .specials = bert_specials,
+                                        .defaults = bert_defaults,
+                                        .type = bert_type,
+                                        .nothing = bert_nothing,
+                                        .architecture = bert_architecture};
+
+/* ---- the row --------------------------------------------------------------------------------- */
+
+const struct family_row family_bert = {.config = &config,
+                                       .name = "bert",
                                        .task = MODEL_MASKED_LM,
                                        .softmax = true,
                                        .check = check_bert,

@@ -2,7 +2,6 @@
  * stand anywhere. */
 #include "worker/family/config_table.h"
 
-#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -216,6 +215,11 @@ static bool is_usual(const char *name)
     return false;
 }
 
+bool config_has(const struct hf_family *family, const char *name)
+{
+    return own_field(family, name) || is_usual(name);
+}
+
 /* A size of other families, saying what a model says that has no such size. Else nothing is read. */
 static bool read_neutral(struct config *c, const struct field *f, const char *key)
 {
@@ -324,20 +328,18 @@ static int finish(struct config *c)
 
 /* ---- which family ---------------------------------------------------------------------------- */
 
-const struct hf_family *const hf_families[FAMILY_N] = {
-    [FAMILY_LLAMA] = &hf_llama,   [FAMILY_BERT] = &hf_bert,     [FAMILY_TNL] = &hf_tnl,
-    [FAMILY_LINEAR] = &hf_linear, [FAMILY_RETNET] = &hf_retnet, [FAMILY_MINIMAX] = &hf_minimax,
-    [FAMILY_STDIT] = &hf_stdit,   [FAMILY_STDIT3] = &hf_stdit3, [FAMILY_LATTE] = &hf_latte,
-    [FAMILY_T2D] = &hf_t2d,
-};
+static const struct hf_family *config_of(int f)
+{
+    return family_row(&(struct model_shape){.family = f})->config;
+}
 
 /* Whether row f answers to the word just read; c->type: to which of its other names. */
 static bool answers(struct config *c, int f)
 {
     c->type = -1;
     if (jread_is(&c->j, family_words[f])) return true;
-    for (int i = 0; hf_families[f]->types && hf_families[f]->types[i]; i++)
-        if (jread_is(&c->j, hf_families[f]->types[i])) return c->type = i, true;
+    for (int i = 0; config_of(f)->types && config_of(f)->types[i]; i++)
+        if (jread_is(&c->j, config_of(f)->types[i])) return c->type = i, true;
     return false;
 }
 
@@ -347,12 +349,12 @@ static int find_family(struct config *c)
     for (int f = 0; f < FAMILY_N; f++) {
         if (answers(c, f)) {
             c->m->family = f;
-            c->family = hf_families[f];
+            c->family = config_of(f);
             return 0;
         }
         const size_t n = strlen(list);
         snprintf(list + n, sizeof list - n, "%s%s", n ? ", " : "", family_words[f]);
-        for (const char *const *t = hf_families[f]->types; t && *t; t++)
+        for (const char *const *t = config_of(f)->types; t && *t; t++)
             snprintf(list + strlen(list), sizeof list - strlen(list), ", %s", *t);
     }
     return hf_error(c, ERR_UNSUPPORTED, "model_type", "model_type: only supported: %s", list);
@@ -379,12 +381,12 @@ static int read_type(struct config *c, const char *text, size_t size)
     if (c->form == CONFIG_FILE)
         return hf_error(c, ERR_INVALID, "model_type", "model_type is missing");
     c->m->family = (int32_t)shape_field("model_type")->fallback;
-    c->family = hf_families[c->m->family];
+    c->family = config_of(c->m->family);
     c->type = -1;
     return 0;
 }
 
-static int read_config(struct config *c, const char *text, size_t size)
+int config_read(struct config *c, const char *text, size_t size)
 {
     if (read_type(c, text, size) < 0) return -1;
     if (c->form == CONFIG_FILE && c->family->defaults) c->family->defaults(c->m);
@@ -402,98 +404,7 @@ int hf_config_parse(const char *text, size_t size, const char *path, struct mode
 {
     struct config c = {.form = CONFIG_FILE, .path = path, .m = m, .e = e};
     memset(m, 0, sizeof *m); /* padding too: shapes are compared as bytes */
-    return read_config(&c, text, size);
-}
-
-/* ---- of a job -------------------------------------------------------------------------------- */
-
-/* What a key means that is not there. Of a directory's description nothing is left out but sizes
- * that its family has not. */
-static void absent(const struct job_spec *s, struct model_shape *m)
-{
-    if (*spec_text(s, s->model.path))
-        memset(m, 0, sizeof *m);
-    else
-        shape_defaults(m);
-}
-
-int config_take(struct job_spec *s, const char *text, size_t size, enum config_form form,
-                struct err *e)
-{
-    struct config c = {.form = form, .path = "model.config", .m = &s->model.shape, .e = e};
-    assert(form != CONFIG_FILE);
-    if (size > MODEL_CONFIG_SIZE)
-        return err_field(e, ERR_TOO_LARGE, "model.config", "model.config has %zu bytes, at most %d",
-                         size, MODEL_CONFIG_SIZE);
-    absent(s, &s->model.shape);
-    if (read_config(&c, text, size) < 0) return -1;
-    config_keep(s);
-    return 0;
-}
-
-int config_open(struct job_spec *s, struct err *e)
-{
-    return config_take(s, s->model.config, strlen(s->model.config), CONFIG_KEPT, e);
-}
-
-void config_keep(struct job_spec *s)
-{
-    struct model_shape base;
-    absent(s, &base);
-    const int64_t n = config_write(&s->model.shape, &base, s->model.config, sizeof s->model.config);
-    assert(n > 0);
-}
-
-/* ---- writing --------------------------------------------------------------------------------- */
-
-static void write_value(struct jwrite *w, const char *key, const struct field *f,
-                        const struct model_shape *m)
-{
-    const void *v = (const char *)m + f->offset;
-    switch (f->type) {
-    case FIELD_ENUM: jwrite_str(w, key, f->words[*(const int32_t *)v]); break;
-    case FIELD_BOOL: jwrite_bool(w, key, *(const int32_t *)v); break;
-    case FIELD_INT32: jwrite_int(w, key, *(const int32_t *)v); break;
-    case FIELD_INT: jwrite_int(w, key, *(const int64_t *)v); break;
-    default: jwrite_double(w, key, *(const double *)v);
-    }
-}
-
-static void write_masks(struct jwrite *w, const struct model_shape *m)
-{
-    int n = SHAPE_MASKS;
-    while (n && !m->layer_mask[n - 1]) n--;
-    jwrite_array(w, "layer_mask");
-    for (int i = 0; i < n; i++) jwrite_int(w, NULL, m->layer_mask[i]);
-    jwrite_end(w);
-}
-
-static bool has_masks(const struct model_shape *m)
-{
-    for (int i = 0; i < SHAPE_MASKS; i++)
-        if (m->layer_mask[i]) return true;
-    return false;
-}
-
-int64_t config_write(const struct model_shape *m, const struct model_shape *base, char *out,
-                     size_t size)
-{
-    const struct hf_family *family = hf_families[m->family];
-    struct jwrite w;
-    jwrite_init(&w, out, size);
-    jwrite_object(&w, NULL);
-    for (const struct field *f = shape_fields; f->path; f++) {
-        const char *name = shape_name(f);
-        const bool type = !strcmp(name, "model_type"),
-                   own = own_field(family, name) || is_usual(name);
-        if (!strncmp(name, "layer_mask.", 11)) {
-            if (!strcmp(name, "layer_mask.0") && (own || has_masks(m))) write_masks(&w, m);
-            continue;
-        }
-        if (type || own || !shape_equal(m, base, f)) write_value(&w, name, f, m);
-    }
-    jwrite_end(&w);
-    return jwrite_finish(&w);
+    return config_read(&c, text, size);
 }
 
 /* ---- of a directory -------------------------------------------------------------------------- */

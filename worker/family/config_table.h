@@ -1,6 +1,6 @@
 /* config_table.h: config.json, family by family. Inside worker/family, and for the writer of worker/hf.
  *
- * A family is a row of hf_families[]: its own sizes (fields) with the keys that its files use, keys
+ * A family's row has a struct hf_family: its own sizes (fields) with the keys that its files use, keys
  * that say several sizes at once or none of ours (special), and what must go together. Keys that
  * change nothing are listed (config.c, and `nothing` of the family) and skipped. A key in no table,
  * and one that asks for another computation than ours, is refused, all of them together, by name.
@@ -76,11 +76,6 @@ struct hf_family {
     const char *const *nothing; /* further keys that change nothing, NULL-terminated; NULL: none */
 };
 
-/* By enum model_family; NULL: no such files are read. */
-extern const struct hf_family *const hf_families[FAMILY_N];
-extern const struct hf_family hf_llama, hf_bert, hf_tnl, hf_linear, hf_retnet, hf_minimax, hf_stdit,
-    hf_stdit3, hf_latte, hf_t2d;
-
 /* The sizes that nearly all files have, and keys that none of ours may. */
 /* clang-format off */
 #define HF_SIZES                                                                                   \
@@ -88,9 +83,19 @@ extern const struct hf_family hf_llama, hf_bert, hf_tnl, hf_linear, hf_retnet, h
     {"num_attention_heads", NULL, HF_NEEDED}, {"intermediate_size", NULL, HF_NEEDED},              \
     {"vocab_size", NULL, HF_NEEDED}, {"max_position_embeddings", NULL, 0},                         \
     {"tie_word_embeddings", NULL, 0}
+#define HF_MASKS                                                                                   \
+    {"layer_mask.0", NULL, HF_UNWRITTEN}, {"layer_mask.1", NULL, HF_UNWRITTEN},                    \
+    {"layer_mask.2", NULL, HF_UNWRITTEN}, {"layer_mask.3", NULL, HF_UNWRITTEN},                    \
+    {"layer_mask.4", NULL, HF_UNWRITTEN}, {"layer_mask.5", NULL, HF_UNWRITTEN},                    \
+    {"layer_mask.6", NULL, HF_UNWRITTEN}, {"layer_mask.7", NULL, HF_UNWRITTEN}
 #define HF_NEVER                                                                                   \
     {"quantization_config", hf_want_null, NULL}, {"text_config", hf_want_null, NULL}
 /* clang-format on */
+
+/* Reads a whole text into *c->m, by c->form; 0, or -1 with c->e. */
+int config_read(struct config *c, const char *text, size_t size);
+/* Whether shapes of the family say that size: by its own fields, or since every shape does. */
+bool config_has(const struct hf_family *family, const char *name);
 
 /* ---- for the tables -------------------------------------------------------------------------- */
 
@@ -128,6 +133,8 @@ void hf_write_act(struct jwrite *w, const char *key, const struct model_shape *m
 /* An array with an element for every layer: read is called for each (c->n_flags tells which); it
  * returns 1 for what is no element, -1 with c->e for what is refused. */
 int hf_read_list(struct config *c, const char *key, int (*read)(struct config *, enum jtok));
+/* Layer l is of the other kind. */
+void hf_mark_layer(struct model_shape *m, int64_t l, bool special);
 /* That there were as many as layers. */
 int hf_check_list(struct config *c, const char *key);
 

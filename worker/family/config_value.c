@@ -220,3 +220,8 @@ int hf_check_list(struct config *c, const char *key)
     return hf_error(c, ERR_INVALID, key, "%s has %lld elements for %d layers", key,
                     (long long)c->n_flags, c->m->n_layers);
 }
+
+void hf_mark_layer(struct model_shape *m, int64_t l, bool special)
+{
+    if (special && l < 32 * SHAPE_MASKS) m->layer_mask[l / 32] |= (int64_t)1 << (l % 32);
+}

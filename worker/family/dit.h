@@ -9,6 +9,7 @@
 #ifndef SEQD_FAMILY_DIT_H
 #define SEQD_FAMILY_DIT_H
 
+#include "worker/family/config_table.h"
 #include "worker/family/family.h"
 
 /* A section that is being written. */
@@ -80,5 +81,36 @@ struct dit_linear {
 int dit_linear(struct dit d, int x, int base, const struct dit_linear *l, const struct value *out);
 int dit_act(struct dit d, int x, enum act_id fn, const char *name);
 int dit_norm(struct dit d, int x);
+
+/* ---- config.json ----------------------------------------------------------------------------- */
+
+/* Readers and writers of their keys, for the tables below. */
+int dit_read_ratio(struct config *c, const char *key);
+int dit_read_patch(struct config *c, const char *key);
+int dit_read_sigma(struct config *c, const char *key);
+int dit_read_objective(struct config *c, const char *key);
+void dit_write_ratio(struct jwrite *w, const char *key, const struct model_shape *m);
+void dit_write_patch(struct jwrite *w, const char *key, const struct model_shape *m);
+void dit_write_sigma(struct jwrite *w, const char *key, const struct model_shape *m);
+void dit_write_objective(struct jwrite *w, const char *key, const struct model_shape *m);
+int dit_finish(struct config *c); /* channels predicted, width of the MLP */
+void dit_defaults(struct model_shape *m);
+extern const char *const dit_nothing[]; /* keys that change nothing */
+
+/* clang-format off */
+#define DIT_SIZES                                                                                  \
+    {"hidden_size", NULL, HF_NEEDED}, {"num_attention_heads", "num_heads", HF_NEEDED},             \
+    {"intermediate_size", NULL, HF_UNWRITTEN}, {"in_channels", NULL, 0},                           \
+    {"head_dim", NULL, HF_UNWRITTEN}, {"num_key_value_heads", NULL, HF_UNWRITTEN},                 \
+    {"out_channels", NULL, HF_UNWRITTEN}, {"patch_t", NULL, HF_UNWRITTEN},                         \
+    {"patch_h", NULL, HF_UNWRITTEN}, {"patch_w", NULL, HF_UNWRITTEN},                              \
+    {"hidden_act", NULL, HF_UNWRITTEN | HF_FIXED}
+#define DIT_SPECIALS                                                                               \
+    {"mlp_ratio", dit_read_ratio, dit_write_ratio}, {"patch_size", dit_read_patch, dit_write_patch},               \
+    {"pred_sigma", dit_read_sigma, dit_write_sigma}, {"drop_path", hf_want_zero, NULL},                    \
+    {"objective", dit_read_objective, dit_write_objective},                                                \
+    {"quantization_config", hf_want_null, NULL}
+#define CAPTION {"caption_channels", NULL, 0}, {"model_max_length", NULL, 0}
+/* clang-format on */
 
 #endif

@@ -35,6 +35,7 @@ enum task_id { MODEL_CAUSAL_LM, MODEL_MASKED_LM, MODEL_DIFFUSION };
 
 struct family_row {
     char name[24]; /* the model_type of jobs; config.json's may be others (config_table.h) */
+    const struct hf_family *config; /* its config.json (config_table.h), further names among it */
     enum task_id task;
     bool linear, softmax; /* which attentions its layers have */
     /* Diffusion: the model whose published weights predict noise, which is not rectified flow; NULL:

@@ -92,7 +92,55 @@ static int kind(const struct model_shape *m, int64_t l)
     return l % 2 == 0 ? SPACE : l == 1 ? FIRST_TIME : TIME;
 }
 
-const struct family_row family_latte = {.name = "latte",
+/* ---- config.json ----------------------------------------------------------------------------- */
+
+/* The table has a row more: no class. */
+static int read_classes(struct config *c, const char *key)
+{
+    int64_t n = -1;
+    if (hf_read_int(c, key, 0, (1 << 16) - 1, &n) < 0) return -1;
+    c->m->type_vocab = n > 0 ? n + 1 : 0;
+    return 0;
+}
+
+static void write_classes(struct jwrite *w, const char *key, const struct model_shape *m)
+{
+    jwrite_int(w, key, m->type_vocab ? m->type_vocab - 1 : 0);
+}
+
+static const char *latte_type(const struct model_shape *m)
+{
+    (void)m;
+    return "Latte";
+}
+
+static const struct hf_field latte_fields[] = {DIT_SIZES,
+                                               {"num_hidden_layers", "depth", HF_NEEDED},
+                                               {"type_vocab_size", NULL, HF_UNWRITTEN},
+                                               {NULL, NULL, 0}};
+static const struct hf_special latte_specials[] = {DIT_SPECIALS,
+                                                   {"num_classes", read_classes, write_classes},
+                                                   {"qk_norm", hf_want_false, NULL},
+                                                   {NULL, NULL, NULL}};
+static const char *const latte_types[] = {"Latte", NULL};
+
+/* Said of all of them by those who make them; labels need neither. */
+static const char *const latte_nothing[] = {"input_size",       "class_dropout_prob", "num_frames",
+                                            "caption_channels", "model_max_length",   NULL};
+
+static const struct hf_family config = {.nothing = latte_nothing,
+                                        .fields = latte_fields,
+                                        .specials = latte_specials,
+                                        .types = latte_types,
+                                        .defaults = dit_defaults,
+                                        .finish = dit_finish,
+                                        .type = latte_type,
+                                        .architecture = latte_type};
+
+/* ---- the row --------------------------------------------------------------------------------- */
+
+const struct family_row family_latte = {.config = &config,
+                                        .name = "latte",
                                         .task = MODEL_DIFFUSION,
                                         .softmax = true,
                                         .published_on_noise = "Latte",

@@ -7,6 +7,8 @@
  * normalise divides by the sum of the weights; per-head norms behind it leave little of that. */
 #include <math.h>
 #include <stddef.h>
+#include "worker/family/config_table.h"
+#include "worker/family/fla.h"
 #include "worker/family/write.h"
 
 static int mixer(struct program *p, const struct model_shape *m, int x)
@@ -53,7 +55,73 @@ static int check_linear(struct model_shape *m, struct err *e)
     return check_heads(m, e);
 }
 
-const struct family_row family_linear = {.name = "linear_attn",
+/* ---- config.json ----------------------------------------------------------------------------- */
+
+static const struct {
+    const char *word;
+    enum act_id act;
+} maps[] = {{"elu", ACT_ELU1}, {"elu1", ACT_ELU1}, {"relu", ACT_RELU}, {"identity", ACT_IDENTITY}};
+
+static int read_map(struct config *c, const char *key)
+{
+    if (jread_next(&c->j) != J_STRING) return hf_invalid(c, key, "a string");
+    for (size_t i = 0; i < sizeof maps / sizeof *maps; i++) {
+        if (!jread_is(&c->j, maps[i].word)) continue;
+        c->m->feature_map = maps[i].act;
+        return 0;
+    }
+    return hf_refuse(c, key, "only elu, relu and identity are supported");
+}
+
+static void write_map(struct jwrite *w, const char *key, const struct model_shape *m)
+{
+    jwrite_str(w, key,
+               m->feature_map == ACT_ELU1   ? "elu"
+               : m->feature_map == ACT_RELU ? "relu"
+                                            : "identity");
+}
+
+static int finish_linear(struct config *c)
+{
+    if (c->form == CONFIG_FILE && !hf_met(c, "feature_map"))
+        return hf_refuse(c, "feature_map",
+                         "missing, which means a learnt map: only elu, relu and identity are "
+                         "supported");
+    return fla_finish(c, 1, 4);
+}
+
+static const char *linear_type(const struct model_shape *m)
+{
+    return "linear_attn";
+}
+
+static const char *linear_architecture(const struct model_shape *m)
+{
+    return "LinearAttentionForCausalLM";
+}
+
+static const struct hf_field linear_fields[] = {FLA_SIZES,
+                                                {"normalise", "norm_feature_map", 0},
+                                                {"feature_map", NULL, HF_UNWRITTEN},
+                                                {NULL, NULL, 0}};
+static const struct hf_special linear_specials[] = {FLA_SPECIALS,
+                                                    {"feature_map", read_map, write_map},
+                                                    {"norm_q", hf_want_false, hf_write_false},
+                                                    {"norm_k", hf_want_false, hf_write_false},
+                                                    {"tie_q_k", hf_want_false, NULL},
+                                                    {NULL, NULL, NULL}};
+static const struct hf_family config = {.fields = linear_fields,
+                                        .specials = linear_specials,
+                                        .nothing = fla_nothing,
+                                        .defaults = hf_usual,
+                                        .finish = finish_linear,
+                                        .type = linear_type,
+                                        .architecture = linear_architecture};
+
+/* ---- the row --------------------------------------------------------------------------------- */
+
+const struct family_row family_linear = {.config = &config,
+                                         .name = "linear_attn",
                                          .task = MODEL_CAUSAL_LM,
                                          .linear = true,
                                          .check = check_linear,

@@ -10,6 +10,8 @@
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <string.h>
+#include "worker/family/config_table.h"
 #include "worker/family/write.h"
 
 enum { FULL, LIGHTNING };
@@ -155,7 +157,156 @@ static int check_minimax(struct model_shape *m, struct err *e)
     return 0;
 }
 
-const struct family_row family_minimax = {.name = "minimax",
+/* ---- config.json ----------------------------------------------------------------------------- */
+
+static void minimax_defaults(struct model_shape *m)
+{
+    hf_usual(m);
+    m->max_pos = 4096 * 32;
+    m->norm_eps = 1e-5;
+    m->rope_theta = 1e6;
+    m->n_experts = 8;
+    m->experts_per_token = 2;
+    for (int i = 0; i < 6; i++) m->residual[i] = 1;
+}
+
+static int minimax_layer(struct config *c, enum jtok t)
+{
+    if (t != J_STRING) return 1;
+    const bool linear_layer = jread_is(&c->j, "linear_attention");
+    if (!linear_layer && !jread_is(&c->j, "full_attention"))
+        return hf_refuse(c, "layer_types",
+                         "only \"full_attention\" and \"linear_attention\" are supported");
+    hf_mark_layer(c->m, c->n_flags, linear_layer);
+    return 0;
+}
+
+/* Two lists that say which layers are linear: they could disagree. */
+static int twice(struct config *c, const char *key)
+{
+    hf_refuse(c, key, "layer_types and attn_type_list say the same: give one of them");
+    return hf_ignore(c, key);
+}
+
+static int read_minimax_layers(struct config *c, const char *key)
+{
+    if (hf_met(c, "attn_type_list")) return twice(c, key);
+    return hf_read_list(c, key, minimax_layer);
+}
+
+/* The first release's: 0 linear, 1 softmax. */
+static int attn_type(struct config *c, enum jtok t)
+{
+    int64_t v;
+    if (t != J_NUMBER || jread_int(&c->j, &v) < 0 || v < 0 || v > 1) return 1;
+    hf_mark_layer(c->m, c->n_flags, v == 0);
+    return 0;
+}
+
+static int read_attn_types(struct config *c, const char *key)
+{
+    if (hf_met(c, "layer_types")) return twice(c, key);
+    return hf_read_list(c, key, attn_type);
+}
+
+static void write_minimax_layers(struct jwrite *w, const char *key, const struct model_shape *m)
+{
+    jwrite_array(w, key);
+    for (int l = 0; l < m->n_layers; l++)
+        jwrite_str(w, NULL, shape_special(m, l) ? "linear_attention" : "full_attention");
+    jwrite_end(w);
+}
+
+static int read_factor(struct config *c, const char *key)
+{
+    static const char *const keys[] = {"layernorm_linear_attention_alpha",
+                                       "layernorm_linear_attention_beta",
+                                       "layernorm_full_attention_alpha",
+                                       "layernorm_full_attention_beta",
+                                       "layernorm_mlp_alpha",
+                                       "layernorm_mlp_beta"};
+    for (int i = 0; i < 6; i++)
+        if (!strcmp(key, keys[i])) return hf_read_real(c, key, 0, 1e6, &c->m->residual[i]);
+    return -1;
+}
+
+static void write_rotary(struct jwrite *w, const char *key, const struct model_shape *m)
+{
+    if (m->rotary_dim && m->rotary_dim != m->head_dim) jwrite_int(w, key, m->rotary_dim);
+}
+
+static int finish_minimax(struct config *c)
+{
+    bool any = !c->n_flags;
+    for (int l = 0; l < c->m->n_layers; l++) any |= shape_special(c->m, l);
+    if (!any) return hf_refuse(c, "layer_types", "no layer of linear attention: this is no hybrid");
+    return hf_check_list(c, hf_met(c, "layer_types") ? "layer_types" : "attn_type_list");
+}
+
+static const char *minimax_type(const struct model_shape *m)
+{
+    return "minimax";
+}
+
+static const char *minimax_architecture(const struct model_shape *m)
+{
+    return "MiniMaxForCausalLM";
+}
+
+static const struct hf_field minimax_fields[] = {HF_SIZES,
+                                                 {"num_key_value_heads", NULL, HF_NEEDED},
+                                                 {"head_dim", NULL, 0},
+                                                 {"rms_norm_eps", NULL, 0},
+                                                 {"rope_theta", NULL, 0},
+                                                 {"rotary_dim", NULL, HF_UNWRITTEN},
+                                                 {"num_local_experts", NULL, 0},
+                                                 {"num_experts_per_tok", NULL, 0},
+                                                 {"linear_attn_alpha_factor", NULL, 0},
+                                                 {"linear_attn_beta_factor", NULL, 0},
+                                                 {"full_attn_alpha_factor", NULL, 0},
+                                                 {"full_attn_beta_factor", NULL, 0},
+                                                 {"mlp_alpha_factor", NULL, 0},
+                                                 {"mlp_beta_factor", NULL, 0},
+                                                 HF_MASKS,
+                                                 {NULL, NULL, 0}};
+static const struct hf_special minimax_specials[] = {
+    HF_NEVER,
+    {"layer_types", read_minimax_layers, write_minimax_layers},
+    {"attn_type_list", read_attn_types, NULL},
+    {"layernorm_linear_attention_alpha", read_factor, NULL},
+    {"layernorm_linear_attention_beta", read_factor, NULL},
+    {"layernorm_full_attention_alpha", read_factor, NULL},
+    {"layernorm_full_attention_beta", read_factor, NULL},
+    {"layernorm_mlp_alpha", read_factor, NULL},
+    {"layernorm_mlp_beta", read_factor, NULL},
+    {"postnorm", hf_want_true, NULL},
+    {"shared_intermediate_size", hf_want_zero, NULL},
+    {"sliding_window", hf_want_null, hf_write_null},
+    {"hidden_act", hf_want_silu, hf_write_silu},
+    {"attention_dropout", NULL, hf_write_zero}, /* what the job says counts */
+    {"router_jitter_noise", hf_want_zero, hf_write_zero},
+    {"partial_rotary_factor", hf_want_one, NULL},
+    {"rope_scaling", hf_want_plain_rope, NULL},
+    {"rope_parameters", hf_want_plain_rope, NULL},
+    {"rotary_dim", NULL, write_rotary},
+    {NULL, NULL, NULL}};
+
+static const char *const minimax_nothing[] = {
+    "router_aux_loss_coef", "output_router_logits", "block_size", "shared_moe_mode",
+    /* of a shared expert, which must not be there */ NULL};
+
+static const struct hf_family config = {.nothing = minimax_nothing,
+                                        .fields = minimax_fields,
+                                        .specials = minimax_specials,
+                                        .defaults = minimax_defaults,
+                                        .finish = finish_minimax,
+                                        .type = minimax_type,
+                                        .architecture = minimax_architecture};
+
+/* ---- the row --------------------------------------------------------------------------------- */
+
+const struct family_row family_minimax = {.config = &config,
+                                          .name = "minimax",
                                           .task = MODEL_CAUSAL_LM,
                                           .linear = true,
                                           .softmax = true,

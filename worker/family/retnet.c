@@ -5,6 +5,8 @@
  *               x += Wd (silu(Wg n(x)) * Wu n(x)) */
 #include <math.h>
 #include <stddef.h>
+#include "worker/family/config_table.h"
+#include "worker/family/fla.h"
 #include "worker/family/write.h"
 
 static int mixer(struct program *p, const struct model_shape *m, int x)
@@ -57,7 +59,42 @@ static int check_retnet(struct model_shape *m, struct err *e)
     return check_heads(m, e);
 }
 
-const struct family_row family_retnet = {.name = "retnet",
+/* ---- config.json ----------------------------------------------------------------------------- */
+
+static int finish_retnet(struct config *c)
+{
+    return fla_finish(c, 2, 2);
+}
+
+static const char *retnet_type(const struct model_shape *m)
+{
+    return "retnet";
+}
+
+static const char *retnet_architecture(const struct model_shape *m)
+{
+    return "RetNetForCausalLM";
+}
+
+static const struct hf_field retnet_fields[] = {FLA_SIZES, {NULL, NULL, 0}};
+static const struct hf_special retnet_specials[] = {
+    FLA_SPECIALS,
+    {"feature_map", hf_want_null, NULL},
+    {"use_short_conv", hf_want_false, hf_write_false},
+    {"use_output_gate", hf_want_true, hf_write_true},
+    {NULL, NULL, NULL}};
+static const struct hf_family config = {.fields = retnet_fields,
+                                        .specials = retnet_specials,
+                                        .nothing = fla_nothing,
+                                        .defaults = hf_usual,
+                                        .finish = finish_retnet,
+                                        .type = retnet_type,
+                                        .architecture = retnet_architecture};
+
+/* ---- the row --------------------------------------------------------------------------------- */
+
+const struct family_row family_retnet = {.config = &config,
+                                         .name = "retnet",
                                          .task = MODEL_CAUSAL_LM,
                                          .linear = true,
                                          .check = check_retnet,

@@ -133,9 +133,11 @@ int shape_check_ranges(const struct model_shape *m, struct err *e)
         double most = f->max;
         if (f->type == FIELD_ENUM)
             for (most = -1; f->words[(int)most + 1];) most++;
-        if (shape_neutral(m, f) || (v >= (f->type == FIELD_ENUM ? 0 : f->min) && v <= most)) continue;
-        return err_field(e, ERR_INVALID, f->path, "%s is %.17g: it must lie between %.17g and %.17g",
-                         f->path, v, f->min, most);
+        if (shape_neutral(m, f) || (v >= (f->type == FIELD_ENUM ? 0 : f->min) && v <= most))
+            continue;
+        return err_field(e, ERR_INVALID, f->path,
+                         "%s is %.17g: it must lie between %.17g and %.17g", f->path, v, f->min,
+                         most);
     }
     return 0;
 }

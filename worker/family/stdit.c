@@ -53,7 +53,47 @@ static int kind(const struct model_shape *m, int64_t l)
     return l > 0;
 }
 
-const struct family_row family_stdit = {.name = "stdit",
+/* ---- config.json ----------------------------------------------------------------------------- */
+
+static void stdit_defaults(struct model_shape *m)
+{
+    dit_defaults(m);
+    m->caption_channels = 4096;
+    m->text_len = 120;
+    m->space_scale = m->time_scale = 1;
+}
+
+static const char *stdit_type(const struct model_shape *m)
+{
+    (void)m;
+    return "STDiT";
+}
+
+static const struct hf_field stdit_fields[] = {DIT_SIZES,
+                                               CAPTION,
+                                               {"num_hidden_layers", "depth", HF_NEEDED},
+                                               {"space_scale", NULL, 0},
+                                               {"time_scale", NULL, 0},
+                                               {NULL, NULL, 0}};
+static const struct hf_special stdit_specials[] = {DIT_SPECIALS,
+                                                   {"qk_norm", hf_want_false, NULL},
+                                                   {"no_temporal_pos_emb", hf_want_false, NULL},
+                                                   {NULL, NULL, NULL}};
+static const char *const stdit_types[] = {"STDiT", NULL};
+
+static const struct hf_family config = {.nothing = dit_nothing,
+                                        .fields = stdit_fields,
+                                        .specials = stdit_specials,
+                                        .types = stdit_types,
+                                        .defaults = stdit_defaults,
+                                        .finish = dit_finish,
+                                        .type = stdit_type,
+                                        .architecture = stdit_type};
+
+/* ---- the row --------------------------------------------------------------------------------- */
+
+const struct family_row family_stdit = {.config = &config,
+                                        .name = "stdit",
                                         .task = MODEL_DIFFUSION,
                                         .softmax = true,
                                         .published_on_noise = "STDiT 1.0",

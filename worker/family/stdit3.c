@@ -63,7 +63,63 @@ static int kind(const struct model_shape *m, int64_t l)
     return l % 2;
 }
 
-const struct family_row family_stdit3 = {.name = "stdit3",
+/* ---- config.json ----------------------------------------------------------------------------- */
+
+/* Pairs of a spatial and a temporal block, each a layer of ours. */
+static int read_pairs(struct config *c, const char *key)
+{
+    int64_t n = 0;
+    if (hf_read_int(c, key, 1, 512, &n) < 0) return -1;
+    c->m->n_layers = (int32_t)(2 * n);
+    return 0;
+}
+
+static void write_pairs(struct jwrite *w, const char *key, const struct model_shape *m)
+{
+    jwrite_int(w, key, m->n_layers / 2);
+}
+
+static void stdit3_defaults(struct model_shape *m)
+{
+    dit_defaults(m);
+    m->n_layers = 56;
+    m->caption_channels = 4096;
+    m->text_len = 300;
+    m->base_size = 512;
+}
+
+static const char *stdit3_type(const struct model_shape *m)
+{
+    (void)m;
+    return "STDiT3";
+}
+
+static const struct hf_field stdit3_fields[] = {DIT_SIZES,
+                                                CAPTION,
+                                                {"num_hidden_layers", NULL, HF_UNWRITTEN},
+                                                {"qk_norm", NULL, 0},
+                                                {"input_sq_size", NULL, 0},
+                                                {NULL, NULL, 0}};
+static const struct hf_special stdit3_specials[] = {DIT_SPECIALS,
+                                                    {"depth", read_pairs, write_pairs},
+                                                    {"qk_norm_legacy", hf_want_false, NULL},
+                                                    {"skip_y_embedder", hf_want_false, NULL},
+                                                    {NULL, NULL, NULL}};
+static const char *const stdit3_types[] = {"STDiT3", NULL};
+
+static const struct hf_family config = {.nothing = dit_nothing,
+                                        .fields = stdit3_fields,
+                                        .specials = stdit3_specials,
+                                        .types = stdit3_types,
+                                        .defaults = stdit3_defaults,
+                                        .finish = dit_finish,
+                                        .type = stdit3_type,
+                                        .architecture = stdit3_type};
+
+/* ---- the row --------------------------------------------------------------------------------- */
+
+const struct family_row family_stdit3 = {.config = &config,
+                                         .name = "stdit3",
                                          .task = MODEL_DIFFUSION,
                                          .softmax = true,
                                          .clips = true,

@@ -49,7 +49,33 @@ static int kind(const struct model_shape *m, int64_t l)
     return l % 2;
 }
 
-const struct family_row family_t2d = {.name = "transformer_2d",
+/* ---- config.json ----------------------------------------------------------------------------- */
+
+static const char *t2d_type(const struct model_shape *m)
+{
+    (void)m;
+    return "transformer_2d";
+}
+
+static const struct hf_field t2d_fields[] = {DIT_SIZES,
+                                             CAPTION,
+                                             {"num_hidden_layers", "depth", HF_NEEDED},
+                                             {"qk_norm", NULL, 0},
+                                             {NULL, NULL, 0}};
+static const struct hf_special t2d_specials[] = {DIT_SPECIALS, {NULL, NULL, NULL}};
+
+static const struct hf_family config = {.nothing = dit_nothing,
+                                        .fields = t2d_fields,
+                                        .specials = t2d_specials,
+                                        .defaults = dit_defaults,
+                                        .finish = dit_finish,
+                                        .type = t2d_type,
+                                        .architecture = t2d_type};
+
+/* ---- the row --------------------------------------------------------------------------------- */
+
+const struct family_row family_t2d = {.config = &config,
+                                      .name = "transformer_2d",
                                       .task = MODEL_DIFFUSION,
                                       .softmax = true,
                                       .check = check,

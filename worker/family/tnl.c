@@ -12,6 +12,7 @@
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
+#include "worker/family/config_table.h"
 #include "worker/family/write.h"
 
 #define SIMPLE_NORM(p, x) write_norm(p, x, &(struct write_norm){.kind = NORM_RMS, .eps = 1e-6})
@@ -99,7 +100,109 @@ static int check_tnl(struct model_shape *m, struct err *e)
     return check_heads(m, e);
 }
 
-const struct family_row family_tnl = {.name = "transnormer",
+/* ---- config.json ----------------------------------------------------------------------------- */
+
+static int read_mixer_width(struct config *c, const char *key)
+{
+    return hf_read_int(c, key, 1, 1 << 24, &c->mixer_width);
+}
+
+static void write_mixer_width(struct jwrite *w, const char *key, const struct model_shape *m)
+{
+    jwrite_int(w, key, m->n_heads * m->head_dim);
+}
+
+static int lrpe_layer(struct config *c, enum jtok t)
+{
+    double v = 0;
+    if (t == J_NUMBER ? jread_double(&c->j, &v) < 0 || (v != 0 && v != 1)
+                      : t != J_TRUE && t != J_FALSE)
+        return 1;
+    hf_mark_layer(c->m, c->n_flags, t == J_TRUE || v == 1);
+    return 0;
+}
+
+static int read_lrpe(struct config *c, const char *key)
+{
+    return hf_read_list(c, key, lrpe_layer);
+}
+
+static void write_lrpe(struct jwrite *w, const char *key, const struct model_shape *m)
+{
+    jwrite_array(w, key);
+    for (int l = 0; l < m->n_layers; l++) jwrite_int(w, NULL, shape_special(m, l));
+    jwrite_end(w);
+}
+
+static int want_simple_norm(struct config *c, const char *key)
+{
+    return hf_want_word(c, key, "simplermsnorm");
+}
+
+static void write_simple_norm(struct jwrite *w, const char *key, const struct model_shape *m)
+{
+    jwrite_str(w, key, "simplermsnorm");
+}
+
+static int finish_tnl(struct config *c)
+{
+    struct model_shape *m = c->m;
+    if (c->mixer_width % m->n_heads)
+        return hf_error(c, ERR_INVALID, "hidden_dim",
+                        "hidden_dim %lld is no multiple of decoder_attention_heads %lld",
+                        (long long)c->mixer_width, (long long)m->n_heads);
+    if (c->mixer_width && !hf_met(c, "head_dim")) m->head_dim = c->mixer_width / m->n_heads;
+    return hf_check_list(c, "linear_use_lrpe_list");
+}
+
+static const char *tnl_type(const struct model_shape *m)
+{
+    return "transnormer";
+}
+
+static const char *tnl_architecture(const struct model_shape *m)
+{
+    return "TransnormerForCausalLM";
+}
+
+static const struct hf_field tnl_fields[] = {
+    {"hidden_size", "decoder_embed_dim", HF_NEEDED},
+    {"num_hidden_layers", "decoder_layers", HF_NEEDED},
+    {"num_attention_heads", "decoder_attention_heads", HF_NEEDED},
+    {"intermediate_size", "glu_dim", HF_NEEDED},
+    {"vocab_size", NULL, HF_NEEDED},
+    {"max_position_embeddings", NULL, 0},
+    {"tie_word_embeddings", NULL, 0},
+    {"no_scale_embedding", NULL, 0},
+    {"head_dim", NULL, HF_UNWRITTEN},
+    {"rms_norm_eps", NULL, HF_FIXED},
+    {"rope_theta", NULL, HF_FIXED},
+    HF_MASKS,
+    {NULL, NULL, 0}};
+static const struct hf_special tnl_specials[] = {
+    HF_NEVER,
+    {"hidden_dim", read_mixer_width, write_mixer_width},
+    {"linear_use_lrpe_list", read_lrpe, write_lrpe},
+    {"linear_act_fun", hf_want_silu, hf_write_silu},
+    {"norm_type", want_simple_norm, write_simple_norm},
+    {"bias", hf_want_false, hf_write_false},
+    {"add_bos_token", NULL, hf_write_false},
+    {NULL, NULL, NULL}};
+
+static const char *const tnl_nothing[] = {"add_bos_token", NULL};
+
+static const struct hf_family config = {.nothing = tnl_nothing,
+                                        .fields = tnl_fields,
+                                        .specials = tnl_specials,
+                                        .defaults = hf_usual,
+                                        .finish = finish_tnl,
+                                        .type = tnl_type,
+                                        .architecture = tnl_architecture};
+
+/* ---- the row --------------------------------------------------------------------------------- */
+
+const struct family_row family_tnl = {.config = &config,
+                                      .name = "transnormer",
                                       .task = MODEL_CAUSAL_LM,
                                       .linear = true,
                                       .check = check_tnl,

@@ -135,19 +135,3 @@ int check_heads(struct model_shape *m, struct err *e)
                          (long long)m->n_kv_heads, (long long)m->n_heads);
     return 0;
 }
-
-void write_fla(const struct model_shape *m, struct family *f, write_mixer_fn *mixer)
-{
-    const struct write_mlp mlp = {.norm = {"mlp_norm.weight", NULL, NORM_RMS, m->norm_eps, 0},
-                                  .gate = "mlp.gate_proj.weight",
-                                  .up = "mlp.up_proj.weight",
-                                  .down = "mlp.down_proj.weight",
-                                  .act = ACT_SILU};
-    const struct write_norm last = {"model.norm.weight", NULL, NORM_RMS, m->norm_eps, 0};
-    struct program *p = &f->layer[0];
-    write_embedding(&f->in, m, "model.embeddings.weight", 1);
-    prog_init(p, "model.layers.%d.");
-    p->result = write_mlp(p, m, mixer(p, m, prog_input(p, m->width)), &mlp);
-    f->n_kinds = 1;
-    write_head(&f->out, m, &last, "lm_head.weight");
-}

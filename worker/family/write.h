@@ -59,9 +59,4 @@ void write_head(struct program *out, const struct model_shape *m, const struct w
 /* fails: ERR_INVALID naming the key. */
 int check_heads(struct model_shape *m, struct err *e);
 
-/* A model as flash-linear-attention lays it out: embedding, layers of the mixer (which adds to x) and
- * a gated MLP, norm and head. */
-typedef int write_mixer_fn(struct program *p, const struct model_shape *m, int x);
-void write_fla(const struct model_shape *m, struct family *f, write_mixer_fn *mixer);
-
 #endif

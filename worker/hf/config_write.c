@@ -32,7 +32,8 @@ static void write_value(struct jwrite *w, const char *key, const struct field *f
 
 static const struct hf_family *family_of(const struct model_shape *m)
 {
-    return m->family >= 0 && m->family < FAMILY_N ? hf_families[m->family] : NULL;
+    const struct family_row *row = family_row(m);
+    return row ? row->config : NULL;
 }
 
 const char *hf_shape_diff(const struct model_shape *a, const struct model_shape *b)

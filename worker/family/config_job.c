@@ -1,0 +1,93 @@
+/* config_job.c: the model of a job: what its model.config says, and the text in which it travels. */
+#include <assert.h>
+#include <string.h>
+#include "worker/family/config_table.h"
+#include "worker/family/shape.h"
+
+/* What a key means that is not there. Of a directory's description nothing is left out but sizes
+ * that its family has not. */
+static void absent(const struct job_spec *s, struct model_shape *m)
+{
+    if (*spec_text(s, s->model.path))
+        memset(m, 0, sizeof *m);
+    else
+        shape_defaults(m);
+}
+
+int config_take(struct job_spec *s, const char *text, size_t size, enum config_form form,
+                struct err *e)
+{
+    struct config c = {.form = form, .path = "model.config", .m = &s->model.shape, .e = e};
+    assert(form != CONFIG_FILE);
+    if (size > MODEL_CONFIG_SIZE)
+        return err_field(e, ERR_TOO_LARGE, "model.config", "model.config has %zu bytes, at most %d",
+                         size, MODEL_CONFIG_SIZE);
+    absent(s, &s->model.shape);
+    if (config_read(&c, text, size) < 0) return -1;
+    config_keep(s);
+    return 0;
+}
+
+int config_open(struct job_spec *s, struct err *e)
+{
+    return config_take(s, s->model.config, strlen(s->model.config), CONFIG_KEPT, e);
+}
+
+void config_keep(struct job_spec *s)
+{
+    struct model_shape base;
+    absent(s, &base);
+    const int64_t n = config_write(&s->model.shape, &base, s->model.config, sizeof s->model.config);
+    assert(n > 0);
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+static void write_value(struct jwrite *w, const char *key, const struct field *f,
+                        const struct model_shape *m)
+{
+    const void *v = (const char *)m + f->offset;
+    switch (f->type) {
+    case FIELD_ENUM: jwrite_str(w, key, f->words[*(const int32_t *)v]); break;
+    case FIELD_BOOL: jwrite_bool(w, key, *(const int32_t *)v); break;
+    case FIELD_INT32: jwrite_int(w, key, *(const int32_t *)v); break;
+    case FIELD_INT: jwrite_int(w, key, *(const int64_t *)v); break;
+    default: jwrite_double(w, key, *(const double *)v);
+    }
+}
+
+static void write_masks(struct jwrite *w, const struct model_shape *m)
+{
+    int n = SHAPE_MASKS;
+    while (n && !m->layer_mask[n - 1]) n--;
+    jwrite_array(w, "layer_mask");
+    for (int i = 0; i < n; i++) jwrite_int(w, NULL, m->layer_mask[i]);
+    jwrite_end(w);
+}
+
+static bool has_masks(const struct model_shape *m)
+{
+    for (int i = 0; i < SHAPE_MASKS; i++)
+        if (m->layer_mask[i]) return true;
+    return false;
+}
+
+int64_t config_write(const struct model_shape *m, const struct model_shape *base, char *out,
+                     size_t size)
+{
+    const struct hf_family *family = family_row(m)->config;
+    struct jwrite w;
+    jwrite_init(&w, out, size);
+    jwrite_object(&w, NULL);
+    for (const struct field *f = shape_fields; f->path; f++) {
+        const char *name = shape_name(f);
+        const bool type = !strcmp(name, "model_type"), own = config_has(family, name);
+        if (!strncmp(name, "layer_mask.", 11)) {
+            if (!strcmp(name, "layer_mask.0") && (own || has_masks(m))) write_masks(&w, m);
+            continue;
+        }
+        if (type || own || !shape_equal(m, base, f)) write_value(&w, name, f, m);
+    }
+    jwrite_end(&w);
+    return jwrite_finish(&w);
+}

@@ -1,0 +1,105 @@
+/* dit_config.c: keys of config.json that the diffusion transformers have in common. */
+#include "worker/family/dit.h"
+
+int dit_read_ratio(struct config *c, const char *key)
+{
+    return hf_read_real(c, key, 1e-6, 1e6, &c->mlp_ratio);
+}
+
+void dit_write_ratio(struct jwrite *w, const char *key, const struct model_shape *m)
+{
+    jwrite_double(w, key, (double)m->ffn_width / (double)m->width);
+}
+
+/* One number, of rows and columns; two, those; three, frames first. */
+int dit_read_patch(struct config *c, const char *key)
+{
+    int64_t v[3] = {1, 1, 1}, n = 0;
+    enum jtok t = jread_next(&c->j);
+    if (t == J_NUMBER && !jread_int(&c->j, &v[0])) {
+        v[2] = v[1] = v[0];
+        v[0] = 1;
+        n = 3;
+    } else if (t == J_ARRAY) {
+        while ((t = jread_next(&c->j)) == J_NUMBER && n < 3 && !jread_int(&c->j, &v[n])) n++;
+        if (n == 2) v[2] = v[1], v[1] = v[0], v[0] = 1;
+        if (t != J_ARRAY_END) n = 0;
+    }
+    for (int i = 0; i < 3; i++)
+        if (v[i] < 1 || v[i] > 16) n = 0;
+    if (n < 2) return hf_invalid(c, key, "[frames, rows, columns], each 1 to 16");
+    c->m->patch_t = v[0];
+    c->m->patch_h = v[1];
+    c->m->patch_w = v[2];
+    return 0;
+}
+
+void dit_write_patch(struct jwrite *w, const char *key, const struct model_shape *m)
+{
+    jwrite_array(w, key);
+    jwrite_int(w, NULL, m->patch_t);
+    jwrite_int(w, NULL, m->patch_h);
+    jwrite_int(w, NULL, m->patch_w);
+    jwrite_end(w);
+}
+
+int dit_read_sigma(struct config *c, const char *key)
+{
+    bool sigma = true;
+    if (hf_read_bool(c, key, &sigma) < 0) return -1;
+    c->sigma = 1 + sigma;
+    return 0;
+}
+
+void dit_write_sigma(struct jwrite *w, const char *key, const struct model_shape *m)
+{
+    jwrite_bool(w, key, m->out_channels == 2 * m->in_channels);
+}
+
+/* Where a file does not say it, only the user knows: job_check asks. */
+int dit_read_objective(struct config *c, const char *key)
+{
+    const enum jtok t = jread_next(&c->j);
+    if (t == J_NULL) return 0;
+    if (t != J_STRING) return hf_invalid(c, key, "a string");
+    if (!jread_is(&c->j, "rectified_flow"))
+        return hf_refuse(c, key, "only \"rectified_flow\" is supported");
+    c->m->trained_on = OBJECTIVE_RECTIFIED_FLOW;
+    return 0;
+}
+
+void dit_write_objective(struct jwrite *w, const char *key, const struct model_shape *m)
+{
+    (void)m;
+    jwrite_str(w, key, "rectified_flow");
+}
+
+int dit_finish(struct config *c)
+{
+    struct model_shape *m = c->m;
+    if (!m->in_channels) m->in_channels = 4;
+    if (!m->out_channels) m->out_channels = (c->sigma ? c->sigma : 2) * m->in_channels;
+    if (c->mlp_ratio > 0) m->ffn_width = (int64_t)((double)m->width * c->mlp_ratio);
+    return 0;
+}
+
+/* What is trained, and by which kernels. */
+const char *const dit_nothing[] = {"input_size",
+                                   "class_dropout_prob",
+                                   "enable_flash_attn",
+                                   "enable_flashattn",
+                                   "enable_layernorm_kernel",
+                                   "enable_sequence_parallelism",
+                                   "freeze",
+                                   "freeze_y_embedder",
+                                   "only_train_temporal",
+                                   "num_frames",
+                                   NULL};
+
+void dit_defaults(struct model_shape *m)
+{
+    hf_usual(m);
+    m->in_channels = 4;
+    m->patch_t = 1;
+    m->patch_h = m->patch_w = 2;
+}

@@ -1,0 +1,40 @@
+/* fla.h: models as flash-linear-attention has them. Inside worker/family. */
+#ifndef SEQD_FAMILY_FLA_H
+#define SEQD_FAMILY_FLA_H
+
+#include "worker/family/config_table.h"
+#include "worker/family/family.h"
+
+/* A model as flash-linear-attention lays it out: embedding, layers of the mixer (which adds to x) and
+ * a gated MLP, norm and head. */
+typedef int write_mixer_fn(struct program *p, const struct model_shape *m, int x);
+void write_fla(const struct model_shape *m, struct family *f, write_mixer_fn *mixer);
+
+/* Readers and writers of their keys, for the tables below. */
+int fla_read_expand_k(struct config *c, const char *key);
+int fla_read_expand_v(struct config *c, const char *key);
+int fla_read_ratio(struct config *c, const char *key);
+int fla_read_kv_heads(struct config *c, const char *key);
+void fla_write_expand_k(struct jwrite *w, const char *key, const struct model_shape *m);
+void fla_write_expand_v(struct jwrite *w, const char *key, const struct model_shape *m);
+void fla_write_swish(struct jwrite *w, const char *key, const struct model_shape *m);
+/* Widths of heads and MLP. expand_v, ratio: what the package takes where the file says nothing. */
+int fla_finish(struct config *c, double expand_v, double ratio);
+extern const char *const fla_nothing[]; /* keys that change nothing */
+
+/* clang-format off */
+#define FLA_SIZES                                                                                  \
+    {"hidden_size", NULL, HF_NEEDED}, {"num_hidden_layers", NULL, HF_NEEDED},                      \
+    {"num_attention_heads", "num_heads", HF_NEEDED}, {"intermediate_size", NULL, 0},               \
+    {"vocab_size", NULL, HF_NEEDED}, {"max_position_embeddings", NULL, 0},                         \
+    {"tie_word_embeddings", NULL, 0}, {"rms_norm_eps", "norm_eps", 0},                             \
+    {"rope_theta", NULL, HF_FIXED}, {"head_dim", NULL, HF_UNWRITTEN},                              \
+    {"value_dim", NULL, HF_UNWRITTEN}
+#define FLA_SPECIALS                                                                               \
+    HF_NEVER, {"expand_k", fla_read_expand_k, fla_write_expand_k},                                         \
+    {"expand_v", fla_read_expand_v, fla_write_expand_v}, {"hidden_ratio", fla_read_ratio, NULL},               \
+    {"num_kv_heads", fla_read_kv_heads, NULL}, {"hidden_act", hf_want_silu, fla_write_swish},              \
+    {"elementwise_affine", hf_want_true, hf_write_true}, {"attn", hf_want_null, NULL}
+/* clang-format on */
+
+#endif
