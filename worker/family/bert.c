@@ -5,6 +5,8 @@
  *   per layer   x = n(x + Wo attn(Wq x, Wk x, Wv x));  x = n(x + W2 act(W1 x))
  *   logits = Wword n(act(Wt x)) + b */
 #include <stddef.h>
+#include <stdio.h>
+#include <string.h>
 #include "worker/family/config_table.h"
 #include "worker/family/write.h"
 
@@ -191,7 +193,34 @@ static const struct hf_family config = {.fields = bert_fields,
 
 /* ---- the row --------------------------------------------------------------------------------- */
 
-const struct family_row family_bert = {.config = &config,
+static bool ends(const char *s, size_t n, const char *end)
+{
+    return n >= strlen(end) && !strcmp(s + n - strlen(end), end);
+}
+
+/* Files of all ages: without the model's name in front, gamma and beta for weight and bias. */
+static void rename_tensor(const char *stored, char *name, size_t size)
+{
+    const bool whole = !strncmp(stored, "bert.", 5) || !strncmp(stored, "cls.", 4);
+    size_t n = strlen(stored);
+    const char *end = "";
+    if (ends(stored, n, ".gamma"))
+        n -= 5, end = "weight";
+    else if (ends(stored, n, ".beta"))
+        n -= 4, end = "bias";
+    snprintf(name, size, "%s%.*s%s", whole ? "" : "bert.", (int)n, stored, end);
+}
+
+/* Its other heads. */
+static const char *const beside[] = {"bert.pooler.", "cls.seq_relationship.",
+                                     "bert.embeddings.position_ids", "cls.predictions.decoder.bias",
+                                     NULL};
+
+const struct family_row family_bert = {.head = "cls.predictions.decoder.weight",
+                                       .beside = beside,
+                                       .rename = rename_tensor,
+                                       .position_table = true,
+                                       .config = &config,
                                        .name = "bert",
                                        .task = MODEL_MASKED_LM,
                                        .softmax = true,

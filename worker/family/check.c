@@ -133,7 +133,7 @@ static int check_masked(struct job_spec *s, struct err *e)
                          "a %s job needs a model that tells the next token: this family reads both "
                          "ways, it can train, verify and embed",
                          kind_name(s->kind));
-    return check_mask(s, e) || check_positions(s, e) ? -1 : 0;
+    return check_mask(s, e);
 }
 
 /* ---- data ------------------------------------------------------------------------------------ */
@@ -201,6 +201,7 @@ static int check_model(struct job_spec *s, struct err *e)
             "mean");
     if (check_data(s, e)) return -1;
     if (f->task == MODEL_MASKED_LM && check_masked(s, e)) return -1;
+    if (f->position_table && check_positions(s, e)) return -1;
     if (f->task == MODEL_DIFFUSION && rules_flow(s, e)) return -1;
     return check_text(s, e) || check_objective(s, e) ? -1 : 0;
 }

@@ -60,7 +60,7 @@ static int patch_weight(struct dit d, int64_t cols)
     w.init = INIT_NORMAL;
     w.dims[w.n_dims++] = m->width;
     w.dims[w.n_dims++] = m->in_channels;
-    if (m->family != FAMILY_LATTE) w.dims[w.n_dims++] = m->patch_t;
+    if (!family_row(m)->flat_patches) w.dims[w.n_dims++] = m->patch_t;
     w.dims[w.n_dims++] = m->patch_h;
     w.dims[w.n_dims++] = m->patch_w;
     return prog_weight(d.p, &w);

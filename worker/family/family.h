@@ -46,6 +46,14 @@ struct family_row {
     /* Its program with H / P heads and ffn_width / P columns is what a rank of tensor parallelism
      * runs. */
     bool thins;
+    bool position_table; /* positions are rows of a table, as many as max_position_embeddings */
+    bool flat_patches;   /* diffusion: the tensor of patches has no dimension of frames */
+    /* Names of tensors in files. head: of a head that is tied to the embedding; NULL: the usual one.
+     * beside: of no use here, NULL-terminated: beginnings, or ends that begin with a point. rename:
+     * from what files of another age have; NULL: as it stands. */
+    const char *head;
+    const char *const *beside;
+    void (*rename)(const char *stored, char *name, size_t size);
     /* Sizes that go together; completes what config.json leaves out. NULL: nothing to do. fails:
      * ERR_INVALID, ERR_UNSUPPORTED naming the key. */
     int (*check)(struct model_shape *m, struct err *e);

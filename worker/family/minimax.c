@@ -305,7 +305,12 @@ static const struct hf_family config = {.nothing = minimax_nothing,
 
 /* ---- the row --------------------------------------------------------------------------------- */
 
-const struct family_row family_minimax = {.config = &config,
+/* Tables that are computed. */
+static const char *const beside[] = {".slope_rate", ".query_decay", ".key_decay", ".diagonal_decay",
+                                     NULL};
+
+const struct family_row family_minimax = {.beside = beside,
+                                          .config = &config,
                                           .name = "minimax",
                                           .task = MODEL_CAUSAL_LM,
                                           .linear = true,

@@ -48,7 +48,7 @@ const char *hf_shape_diff(const struct model_shape *a, const struct model_shape 
     for (const struct hf_field *x = family->fields; x->name; x++) {
         const struct field *f = row_of(x);
         /* informational, but where positions are a table */
-        if (!strcmp(x->name, "max_position_embeddings") && a->family != FAMILY_BERT) continue;
+        if (!strcmp(x->name, "max_position_embeddings") && !family_row(a)->position_table) continue;
         if (x->flags & HF_FIXED) continue;
         if (memcmp(value_of(a, f), value_of(b, f), sizes[f->type]))
             return x->key ? x->key : x->name;

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "worker/family/family.h"
 #include "worker/hf/files.h"
 #include "worker/hf/weights.h"
 
@@ -81,25 +82,15 @@ static int compare_params(const struct hf_weights *w, struct complaint *c, struc
     return params ? 0 : -1;
 }
 
-static const char *head_name(const struct model_shape *m)
-{
-    return m->family == FAMILY_BERT ? "cls.predictions.decoder.weight" : "lm_head.weight";
-}
-
-/* What files have beside the weights: a tied head, tables that are computed, BERT's other heads. */
+/* What files have beside the weights: a tied head, tables that are computed, other heads. */
 static bool skipped(const struct model_shape *m, const char *name)
 {
-    static const char *const minimax[] = {".slope_rate", ".query_decay", ".key_decay",
-                                          ".diagonal_decay"};
-    static const char *const bert[] = {"bert.pooler.", "cls.seq_relationship.",
-                                       "bert.embeddings.position_ids",
-                                       "cls.predictions.decoder.bias"};
-    bool skip = hf_ends_with(name, ".rotary_emb.inv_freq") ||
-                (m->tied && !strcmp(name, head_name(m)));
-    for (int i = 0; m->family == FAMILY_MINIMAX && i < 4; i++)
-        skip |= hf_ends_with(name, minimax[i]);
-    for (int i = 0; m->family == FAMILY_BERT && i < 4; i++) skip |= hf_starts_with(name, bert[i]);
-    return skip;
+    const struct family_row *row = family_row(m);
+    const char *head = row->head ? row->head : "lm_head.weight";
+    if (hf_ends_with(name, ".rotary_emb.inv_freq") || (m->tied && !strcmp(name, head))) return true;
+    for (const char *const *b = row->beside; b && *b; b++)
+        if (**b == '.' ? hf_ends_with(name, *b) : hf_starts_with(name, *b)) return true;
+    return false;
 }
 
 static int by_param_name(const void *a, const void *b)
@@ -179,14 +170,18 @@ static int check_tied_head(const struct hf_weights *w, const struct model_shape 
 {
     struct st_file *f;
     struct param p;
-    const struct st_tensor *t = m->tied ? hf_lookup(w, head_name(m), &f) : NULL;
+    const struct st_tensor *t = m->tied ? hf_lookup(w,
+                                                    (family_row(m)->head ? family_row(m)->head
+                                                                         : "lm_head.weight"),
+                                                    &f)
+                                        : NULL;
     if (!t) return 0;
     param_get(m, 0, &p);
     const int64_t unit = dtype_size(dtype);
     void *head = same_shape(t, &p) ? malloc((size_t)(p.count * unit)) : NULL;
     int rc = head ? read_as(f, t, dtype, head, e) : 0;
     if (rc == 0 && (!head || memcmp(head, params + p.offset * unit, (size_t)(p.count * unit))))
-        rc = tied_differs(f, head_name(m), e);
+        rc = tied_differs(f, (family_row(m)->head ? family_row(m)->head : "lm_head.weight"), e);
     free(head);
     return rc;
 }
@@ -288,7 +283,11 @@ static int check_tied_pieces(const struct hf_weights *w, const struct model_shap
 {
     struct st_file *head_file, *f;
     struct param p;
-    const struct st_tensor *head = m->tied ? hf_lookup(w, head_name(m), &head_file) : NULL;
+    const struct st_tensor *head = m->tied ? hf_lookup(w,
+                                                       (family_row(m)->head ? family_row(m)->head
+                                                                            : "lm_head.weight"),
+                                                       &head_file)
+                                           : NULL;
     if (!head) return 0;
     param_get(m, 0, &p);
     if (!same_shape(head, &p)) return tied_differs(head_file, head->name, e);

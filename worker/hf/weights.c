@@ -5,6 +5,7 @@
 #include <string.h>
 #include "api/core/file.h"
 #include "api/core/jread.h"
+#include "worker/family/family.h"
 
 bool hf_starts_with(const char *s, const char *start)
 {
@@ -129,24 +130,13 @@ void hf_weights_close(struct hf_weights *w)
     free(w);
 }
 
-/* BERT's files of all ages: without the model's name in front, gamma and beta for weight and bias.
- * */
-static void rename_bert(const char *stored, char name[ST_NAME_SIZE])
-{
-    const bool whole = hf_starts_with(stored, "bert.") || hf_starts_with(stored, "cls.");
-    size_t n = strlen(stored);
-    const char *end = "";
-    if (hf_ends_with(stored, ".gamma")) n -= 5, end = "weight";
-    if (hf_ends_with(stored, ".beta")) n -= 4, end = "bias";
-    snprintf(name, ST_NAME_SIZE, "%s%.*s%s", whole ? "" : "bert.", (int)n, stored, end);
-}
-
 static void name_entries(struct hf_weights *w)
 {
+    const struct family_row *row = family_row(w->m);
     for (int i = 0; i < w->n; i++) {
         struct hf_entry *x = &w->entry[i];
-        if (w->m->family == FAMILY_BERT)
-            rename_bert(x->stored, x->name);
+        if (row->rename)
+            row->rename(x->stored, x->name, sizeof x->name);
         else
             memcpy(x->name, x->stored, sizeof x->name);
     }

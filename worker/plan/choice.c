@@ -143,7 +143,7 @@ static bool fits_at(struct weighing *w, int64_t n)
         w->spec->data.frames = n;
     else
         w->spec->data.seq_len = n;
-    if (family_masked(m)) {
+    if (family_row(m)->position_table) {
         const bool said = !spec_new_model(w->spec) ||
                           w->asked->model.shape.max_pos != CHOICE_ANY_POSITIONS;
         if (said && n > m->max_pos) return false;
