@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "api/core/err.h"
+#include "api/core/strategy.h"
 
 /* ---- limits -------------------------------------------------------------------------------- */
 
@@ -109,17 +110,6 @@ static inline bool shape_special(const struct model_shape *m, int64_t l)
 /* ---- job spec ------------------------------------------------------------------------------ */
 
 enum job_kind { JOB_TRAIN, JOB_SCORE, JOB_GENERATE, JOB_VERIFY, JOB_EMBED, JOB_KIND_N };
-enum strategy_id {
-    STRATEGY_AUTO,
-    STRATEGY_LOCAL,
-    STRATEGY_RSA,  /* ring self-attention; linear layers pass states */
-    STRATEGY_LASP, /* linear attention sequence parallelism; softmax layers of a hybrid: a ring */
-    STRATEGY_DSP,  /* dynamic sequence parallelism */
-    STRATEGY_ULYSSES, /* DeepSpeed-Ulysses: heads instead of tokens within attention */
-    STRATEGY_TP,      /* Megatron tensor parallelism (2021) */
-    STRATEGY_TP_SP,   /* and with sequence parallelism between */
-    STRATEGY_N
-};
 enum form_id {
     FORM_BLOCKWISE,  /* blocks of keys and values travel, online softmax */
     FORM_TWO_PASS,   /* the paper's: whole rows of scores */

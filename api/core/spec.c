@@ -26,8 +26,8 @@ static const char *const form_words[] = {"blockwise", "two_pass",         "all_g
 static const char *const exchange_words[] = {"auto", "ring", "all_gather", "scan", NULL};
 const char *const objective_words[] = {"auto", "causal_lm", "masked_lm", "rectified_flow", NULL};
 static const char *const timestep_words[] = {"uniform", "logit-normal", NULL};
-static const char *const strategy_words[] = {"auto",    "local", "rsa",   "lasp", "dsp",
-                                             "ulysses", "tp",    "tp_sp", NULL};
+#define STRATEGY_WORD(id, name) #name,
+static const char *const strategy_words[] = {"auto", STRATEGIES(STRATEGY_WORD) NULL};
 static const char *const layout_words[] = {"auto", "contiguous", "zigzag", NULL};
 static const char *const recompute_words[] = {"auto", "none", "selective", "full", NULL};
 static const char *const determinism_words[] = {"off", "run", "ranks", NULL};
