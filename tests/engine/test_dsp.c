@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include "tests/lib/mutant.h"
 #include "tests/lib/ranks.h"
+#include "tests/lib/traffic.h"
 #include "worker/plan/volume.h"
 #include "worker/sp/dsp.h"
 #include "worker/sp/sp.h"
@@ -586,7 +587,7 @@ static void test_ratios(void)
     static const int P[] = {2, 4, 8};
     for (int i = 0; i < 3; i++) {
         struct grid f = {.n = {16, 8}, .cols = 16, .dtype = DT_F32, .P = P[i]};
-        const struct volume_heads h = {16 * 8 / f.P, 8, 8, 2, PRECISION_FP32};
+        const struct traffic_heads h = {16 * 8 / f.P, 8, 8, 2, PRECISION_FP32};
         field_open(&f);
         field_run(&f, switch_body);
         CHECK(f.wrong == 0);
@@ -595,7 +596,8 @@ static void test_ratios(void)
             const int64_t got = f.sent[r].bytes_sent, rows = 16 * 8, row = 16 * 4;
             CHECK(got == volume_pair(VOLUME_DSP, f.P, rows, row));
             CHECK(2 * got == volume_pair(VOLUME_ULYSSES_ONE, f.P, rows, row)); /* 0.500 */
-            CHECK(2 * got == volume_ulysses(f.P, r, &h, false).bytes_sent);
+            CHECK(2 * got ==
+                  traffic_of(STRATEGY_ULYSSES, PURPOSE_HEADS, f.P, r, &h, false).bytes_sent);
             CHECK(3 * got == volume_pair(VOLUME_OPEN_SORA_12, f.P, rows, row));
             CHECK(4 * got == volume_pair(VOLUME_ULYSSES_BOTH, f.P, rows, row)); /* 0.250 */
             CHECK(5 * got == volume_pair(VOLUME_OPEN_SORA_10, f.P, rows, row));

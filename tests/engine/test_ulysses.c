@@ -1,5 +1,11 @@
 /* Attention by heads (DeepSpeed-Ulysses) against float64 from the definition (tests/lib/ring.h). */
+#include "tests/lib/traffic.h"
 #include "tests/lib/variants.h"
+
+static struct comm_count heads_of(int P, int r, const struct traffic_heads *h, bool back)
+{
+    return traffic_of(STRATEGY_ULYSSES, PURPOSE_HEADS, P, r, h, back);
+}
 
 static void check_problem(struct problem p)
 {
@@ -85,10 +91,10 @@ static void test_published_volume(void)
     for (int P = 1; P <= 8; P *= 2)
         for (int64_t Hk = 8; Hk <= 32; Hk *= 2) {
             const int64_t T = 512, D = 64, H = 32, E = T * D;
-            const struct volume_heads h = {T, H, Hk, D, PRECISION_FP32};
+            const struct traffic_heads h = {T, H, Hk, D, PRECISION_FP32};
             for (int r = 0; r < P; r++)
                 for (int back = 0; back < 2; back++) {
-                    const struct comm_count c = volume_ulysses(P, r, &h, back);
+                    const struct comm_count c = heads_of(P, r, &h, back);
                     CHECK(c.bytes_sent == (P - 1) * (2 * H + 2 * Hk) * E * 4 / P);
                     CHECK(c.bytes_received == c.bytes_sent && c.messages_sent == 3 * (P - 1));
                 }
@@ -100,9 +106,9 @@ static void test_sent_is_received(void)
 {
     for (int P = 1; P <= 8; P++)
         for (int i = 0; i < 10; i++) {
-            const struct volume_heads h = {64, heads[i / 2].H, heads[i / 2].Hk, 8, PRECISION_BF16};
+            const struct traffic_heads h = {64, heads[i / 2].H, heads[i / 2].Hk, 8, PRECISION_BF16};
             struct comm_count sum = {0};
-            for (int r = 0; r < P; r++) volume_add(&sum, volume_ulysses(P, r, &h, i % 2), 1);
+            for (int r = 0; r < P; r++) volume_add(&sum, heads_of(P, r, &h, i % 2), 1);
             CHECK(sum.bytes_sent == sum.bytes_received);
             CHECK(sum.messages_sent == sum.messages_received);
         }

@@ -19,6 +19,7 @@
 #include "tests/lib/mirror.h"
 #include "worker/comm/ledger.h"
 #include "worker/plan/attention.h"
+#include "worker/plan/strategy.h"
 #include "worker/plan/volume.h"
 #include "worker/sp/sp.h"
 
@@ -368,7 +369,7 @@ static inline void collect(struct run *x, int rank, const struct local *l, int64
     store(x->out->dq, x, rank, l->dq, &x->n_bad[rank]);
     store(x->out->dkv, x, rank, l->dkv, &x->n_bad[rank]);
     x->n_bad[rank] += guards_broken(l, x, T);
-    for (int64_t i = 0; i < T && x->v->strategy != STRATEGY_ULYSSES; i++)
+    for (int64_t i = 0; i < T && !strategy_row(x->v->strategy)->ranges; i++)
         for (int64_t h = 0; h < x->p->H; h++)
             x->n_bad[rank] += (l->lse[h * T + i] == -INFINITY) != (l->lo[i] >= l->hi[i]);
 }
@@ -447,21 +448,38 @@ static inline void result_free(struct result *r)
 
 static uint64_t n_runs; /* seeds the delays */
 
+/* By the strategy's row; the ring's formulas are called by name below. */
+static inline void count_row(const struct problem *p, const struct variant *v, int rank,
+                             struct comm_count want[PURPOSE_N])
+{
+    struct shard sh;
+    struct reach_map map = {0};
+    if (shard_init(&sh, p->S, v->P, rank, v->layout, v->rank_bits, NULL)) abort();
+    if (v->maps) map_of(&map, p, &sh);
+    for (int back = 0; back < 2 && v->P > 1; back++)
+        strategy_form(v->strategy, v->form)
+            ->traffic(&(struct attention_pass){.sh = &sh,
+                                               .map = &map,
+                                               .H = p->H,
+                                               .Hk = p->Hk,
+                                               .D = p->D,
+                                               .precision = v->act == DT_F32 ? PRECISION_FP32
+                                                                             : PRECISION_BF16,
+                                               .back = back},
+                      want);
+}
+
 /* What rank `rank` moves in one forward and one backward. */
 static inline void count_run(const struct problem *p, const struct variant *v, int rank,
                              struct comm_count want[PURPOSE_N])
 {
     const enum precision_id b = v->act == DT_F32 ? PRECISION_FP32 : PRECISION_BF16; /* in size */
     const int64_t T = rows_of(p, v);
-    struct comm_count *kv = &want[PURPOSE_RING_KV], *dkv = &want[PURPOSE_RING_DKV];
-    if (v->strategy == STRATEGY_ULYSSES) {
-        for (int back = 0; back < 2; back++)
-            volume_add(
-                &want[PURPOSE_HEADS],
-                volume_ulysses(v->P, rank, &(struct volume_heads){T, p->H, p->Hk, p->D, b}, back),
-                1);
+    if (v->strategy != STRATEGY_RSA && v->strategy != STRATEGY_LOCAL) {
+        count_row(p, v, rank, want);
         return;
     }
+    struct comm_count *kv = &want[PURPOSE_RING_KV], *dkv = &want[PURPOSE_RING_DKV];
     if (is_two_pass(v)) {
         volume_add(kv, volume_two_pass_kv(v->P, T, p->Hk, p->D, b), 2);
         volume_add(dkv, volume_two_pass_dkv(v->P, T, p->Hk, p->D, v->form == FORM_TWO_PASS), 1);

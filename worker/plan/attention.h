@@ -56,5 +56,8 @@ struct attention_need {
     bool ring; /* and it needs the blockwise ring's buffers */
 };
 void attention_need(const struct attention_shape *s, struct attention_need *out);
+/* For a strategy's row: takes size bytes for a buffer; size 0: none. */
+void attention_put(struct attention_need *n, enum attention_buffer b, int64_t size,
+                   bool in_segment);
 
 #endif

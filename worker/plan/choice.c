@@ -4,13 +4,8 @@
 #include "worker/family/check.h"
 #include "worker/family/family.h"
 #include "worker/plan/form.h"
+#include "worker/plan/strategy.h"
 #include "worker/plan/weigh.h"
-
-/* Tensor parallelism is there to be compared with, and only when asked for. In order of preference
- * where times are equal. */
-static const enum strategy_id strategies[] = {STRATEGY_LOCAL, STRATEGY_DSP, STRATEGY_LASP,
-                                              STRATEGY_RSA, STRATEGY_ULYSSES};
-#define N_STRATEGIES ((int)(sizeof strategies / sizeof *strategies))
 
 int64_t weigh_limit(const struct job_spec *s)
 {
@@ -87,12 +82,13 @@ static void weigh(struct weighing *w)
 static void weigh_strategy(struct weighing *w, enum strategy_id strategy, int sp, int dp)
 {
     const int32_t asked = w->asked->parallel.exchange;
-    const bool any = strategy == STRATEGY_LASP && sp > 1 && asked == EXCHANGE_AUTO;
+    const bool any = strategy_row(strategy)->states && sp > 1 && asked == EXCHANGE_AUTO;
     const int first = any ? EXCHANGE_RING : asked, last = any ? EXCHANGE_SCAN : asked;
     for (int x = first; x <= last; x++)
         if (weigh_set(w, strategy, (enum exchange_id)x, sp, dp)) weigh(w);
 }
 
+/* In the list's order, which decides where times are equal. */
 static void weigh_degree(struct weighing *w, int sp, int dp)
 {
     const int32_t asked = w->asked->parallel.strategy;
@@ -100,9 +96,9 @@ static void weigh_degree(struct weighing *w, int sp, int dp)
         weigh_strategy(w, (enum strategy_id)asked, sp, dp);
         return;
     }
-    for (int i = 0; i < N_STRATEGIES; i++)
-        if ((strategies[i] == STRATEGY_LOCAL) == (sp == 1))
-            weigh_strategy(w, strategies[i], sp, dp);
+    for (int id = STRATEGY_AUTO + 1; id < STRATEGY_N; id++)
+        if ((strategy_row(id)->splits == SPLITS_ANY) == (sp == 1))
+            weigh_strategy(w, (enum strategy_id)id, sp, dp);
 }
 
 /* What job_check makes of the spec comes first: it is what runs where nothing else is better. */

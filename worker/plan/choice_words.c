@@ -3,17 +3,13 @@
 
 #include <stdio.h>
 #include <string.h>
+#include "worker/plan/strategy.h"
 #include "worker/plan/weigh.h"
-
-static const char *strategy_word(int32_t strategy)
-{
-    return spec_field("parallel.strategy")->words[strategy];
-}
 
 /* "lasp by ring, sp 4 x dp 1" */
 static char *name_of(char out[64], const struct option *o)
 {
-    const bool states = o->strategy == STRATEGY_LASP && o->exchange != EXCHANGE_AUTO;
+    const bool states = strategy_row(o->strategy)->states && o->exchange != EXCHANGE_AUTO;
     snprintf(out, 64, "%s%s%s, sp %d x dp %d", strategy_word(o->strategy), states ? " by " : "",
              states ? spec_field("parallel.exchange")->words[o->exchange] : "", o->sp, o->dp);
     return out;
@@ -96,10 +92,10 @@ static void write_option(const struct choice *c, int i, struct jwrite *w)
     const struct option *o = &c->option[i];
     jwrite_object(w, NULL);
     jwrite_str(w, "strategy", strategy_word(o->strategy));
-    if (o->strategy == STRATEGY_RSA)
+    if (strategy_has_forms(o->strategy))
         jwrite_str(w, "form", spec_field("parallel.form")->words[o->form]);
     jwrite_str(w, "layout", spec_field("parallel.layout")->words[o->layout]);
-    if (o->strategy == STRATEGY_LASP)
+    if (strategy_row(o->strategy)->states)
         jwrite_str(w, "exchange", spec_field("parallel.exchange")->words[o->exchange]);
     jwrite_int(w, "sp", o->sp);
     jwrite_int(w, "dp", o->dp);

@@ -3,6 +3,7 @@
  * was chosen. */
 #include "worker/family/check.h"
 #include "worker/family/family.h"
+#include "worker/plan/strategy.h"
 #include "worker/plan/volume.h"
 #include "worker/plan/weigh.h"
 
@@ -28,7 +29,7 @@ static bool listed(const struct choice *c, const struct option *o)
 
 static const char *note_of(const struct choice *c, const struct option *o)
 {
-    if (o->form == FORM_TWO_PASS || o->form == FORM_TWO_PASS_SCATTER) return published;
+    if (strategy_form(o->strategy, o->form)->published) return published;
     return o->form == FORM_ALL_GATHER && c->waits ? waits : others;
 }
 
@@ -40,7 +41,7 @@ static void compare(struct weighing *w, enum strategy_id strategy, enum form_id 
     struct job_spec asked = *w->asked;
     const struct job_spec *keep = w->asked;
     asked.parallel.form = form;
-    if (strategy != STRATEGY_LASP) exchange = (enum exchange_id)asked.parallel.exchange;
+    if (!strategy_row(strategy)->states) exchange = (enum exchange_id)asked.parallel.exchange;
     if (strategy != (enum strategy_id)b.strategy) asked.parallel.layout = LAYOUT_AUTO;
     w->asked = &asked;
     struct option *o = weigh_set(w, strategy, exchange, b.sp, b.dp) ? weigh_try(w) : NULL;
@@ -87,7 +88,7 @@ static void compare_tensor(struct weighing *w, enum strategy_id strategy)
     const int64_t limit = weigh_limit(asked);
     if (plan_make(w->spec, limit, p, &e) && e.code != ERR_DOES_NOT_FIT) return;
     m->n_heads = heads, m->n_kv_heads = kv_heads, m->ffn_width = ffn;
-    if (strategy == STRATEGY_TP_SP) {
+    if (strategy_row(strategy)->splits_streams) {
         /* And the streams between attention and MLP, where they are kept. */
         const int64_t mid = p->item[PLAN_KEPT].name && p->recompute == RECOMPUTE_NONE;
         const int64_t streams = p->item[PLAN_X].size + p->item[PLAN_DX].size +
@@ -108,18 +109,29 @@ static void compare_tensor(struct weighing *w, enum strategy_id strategy)
     o->note = not_run;
 }
 
+/* Every form, and every exchange of states. */
+static void compare_all(struct weighing *w, enum strategy_id id)
+{
+    const struct strategy_row *row = strategy_row(id);
+    const bool forms = strategy_has_forms(id);
+    for (int x = EXCHANGE_RING; x <= EXCHANGE_SCAN && row->states; x++)
+        compare(w, id, FORM_AUTO, (enum exchange_id)x);
+    for (int form = 0; form < FORM_N && forms; form++)
+        if (row->form[form]) compare(w, id, (enum form_id)form, EXCHANGE_AUTO);
+    if (!row->states && !forms) compare(w, id, FORM_AUTO, EXCHANGE_AUTO);
+}
+
 void weigh_compared(struct weighing *w)
 {
     const struct option b = w->out->option[w->out->best];
     const struct family_row *f = family_row(&w->asked->model.shape);
     if (b.sp == 1 || w->asked->kind == JOB_GENERATE) return;
-    for (int form = 0; form < FORM_N; form++)
-        if (form != FORM_AUTO) compare(w, STRATEGY_RSA, (enum form_id)form, EXCHANGE_AUTO);
-    for (int x = EXCHANGE_RING; x <= EXCHANGE_SCAN; x++)
-        compare(w, STRATEGY_LASP, FORM_AUTO, (enum exchange_id)x);
-    compare(w, STRATEGY_ULYSSES, FORM_AUTO, EXCHANGE_AUTO);
-    compare(w, STRATEGY_DSP, FORM_AUTO, EXCHANGE_AUTO);
-    if (f->linear || f->task == MODEL_DIFFUSION) return;
-    compare_tensor(w, STRATEGY_TP);
-    compare_tensor(w, STRATEGY_TP_SP);
+    for (int id = STRATEGY_AUTO + 1; id < STRATEGY_N; id++) {
+        const struct strategy_row *row = strategy_row(id);
+        if (row->splits == SPLITS_ANY || !strategy_fits(id, f)) continue;
+        if (row->splits_model)
+            compare_tensor(w, (enum strategy_id)id);
+        else
+            compare_all(w, (enum strategy_id)id);
+    }
 }

@@ -3,12 +3,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "worker/plan/strategy.h"
 #include "worker/plan/traffic.h"
 
 bool form_waits(const struct job_spec *s)
 {
     const bool learns = s->kind == JOB_TRAIN || s->kind == JOB_VERIFY;
-    return learns && s->parallel.strategy == STRATEGY_RSA && s->parallel.sp > 1 &&
+    const struct strategy_row *row = strategy_row(s->parallel.strategy);
+    return learns && row && row->form[FORM_ALL_GATHER] && s->parallel.sp > 1 &&
            s->parallel.form == FORM_AUTO && (s->data.document_mask || s->model.shape.window > 0);
 }
 

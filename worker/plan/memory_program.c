@@ -5,6 +5,7 @@
 #include "api/core/mem.h"
 #include "worker/plan/attention.h"
 #include "worker/plan/placer.h"
+#include "worker/plan/strategy.h"
 #include "worker/plan/volume.h"
 #include "worker/program/op_rules.h"
 
@@ -144,9 +145,7 @@ static struct extent extent_of(const struct placer *b, const struct needs *n)
                        .grid = {p->grid[0], p->grid[1]},
                        .attn_kept = need.kept,
                        .sp = p->sp,
-                       .strategy = p->strategy,
-                       .form = p->form,
-                       .exchange = p->exchange};
+                       .ranges = strategy_row(p->strategy)->ranges};
     x.rows[ROWS_TEXT] = b->m->text_len;
     if (p->grid[0]) x.rows[ROWS_ALT] = shard_share(p->grid[1], p->sp, p->rank_bits) * p->grid[0];
     return x;
@@ -159,11 +158,11 @@ static int64_t most_rows(const struct plan *p)
     return n;
 }
 
-/* At least what a way of attention keeps of a layer: two_pass a row of probabilities of all keys
- * for every row and head, ulysses less than eight values of every row of the sequence. */
+/* At least what a way of attention keeps of a layer: a published form a row of
+ * probabilities of all keys for every row and head, any other less than eight values of every row of the sequence. */
 static double most_kept(const struct plan *p, const struct needs *n)
 {
-    const bool all = p->form == FORM_TWO_PASS || p->form == FORM_TWO_PASS_SCATTER;
+    const bool all = strategy_form(p->strategy, p->form)->published;
     const double rows = (double)p->T * p->sp, keys = all ? (double)n->op.heads * (double)p->T : 0;
     return 4 * rows * (keys + 8 * n->cols);
 }
@@ -246,7 +245,7 @@ static void put_ring(struct placer *b, const struct needs *n)
     const bool decode = seq && p->kind == JOB_GENERATE;
     struct attention_need need;
     attention_of(p, n, &need);
-    const bool ring = seq && more && (need.ring || p->strategy == STRATEGY_LASP);
+    const bool ring = seq && more && need.ring;
     const int64_t bounce = max64(volume_bounce_size(p->n_ranks), volume_bounce_size(p->sp));
     const int64_t part = decode ? volume_decode_size(p->sp, n->op.heads, n->op.head_dim) : 0;
     const struct placer_want list[] = {
@@ -297,7 +296,7 @@ static void put_data(struct placer *b, const struct needs *n, bool reference)
                                            p->n_threads);
     const int64_t places = m->patch_t * m->patch_h * m->patch_w;
     const int64_t text = n->op.text ? 4 * m->text_len * m->caption_channels : 0;
-    const int64_t whole = n->op.kv && p->strategy == STRATEGY_ULYSSES ? 8 * p->sp * T : 0;
+    const int64_t whole = n->op.kv && p->extent.ranges ? 8 * p->sp * T : 0;
     const bool samples = !lm && p->kind == JOB_GENERATE, learns = !lm && !samples;
     /* Where the device has memory of its own, the rank's part of it as well. */
     const int64_t parts = p->sp + (p->own_memory ? 1 : 0);

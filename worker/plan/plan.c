@@ -7,6 +7,7 @@
 #include "api/core/mem.h"
 #include "worker/family/family.h"
 #include "worker/plan/memory.h"
+#include "worker/plan/strategy.h"
 #include "worker/plan/traffic.h"
 #include "worker/plan/update.h"
 
@@ -98,13 +99,11 @@ static int plan_choose(const struct job_spec *s, int sp, struct plan *p, struct 
     p->ema = s->kind == JOB_TRAIN && s->ema.decay > 0;
     p->by_bucket = p->fused || p->zero >= 2;
     p->strategy = (enum strategy_id)s->parallel.strategy;
-    p->form = (enum form_id)s->parallel.form;
-    if (p->form == FORM_AUTO) p->form = FORM_BLOCKWISE;
     p->layout = (enum layout_id)s->parallel.layout;
     p->recompute = has_backward(p->kind) ? (enum recompute_id)s->memory.recompute : RECOMPUTE_NONE;
     if (p->strategy == STRATEGY_AUTO) p->strategy = family_strategy(m, sp);
-    if (p->strategy == STRATEGY_ULYSSES && sp == 1) p->strategy = STRATEGY_LOCAL;
-    if (p->strategy != STRATEGY_RSA) p->form = FORM_BLOCKWISE;
+    if (sp == 1 && strategy_row(p->strategy)->over_ranks) p->strategy = STRATEGY_LOCAL;
+    p->form = strategy_form_id(p->strategy, s->parallel.form);
     if (p->layout == LAYOUT_AUTO) p->layout = family_layout(m, p->strategy, sp, p->rank_bits);
     p->exchange = (enum exchange_id)s->parallel.exchange;
     if (p->exchange == EXCHANGE_AUTO) p->exchange = EXCHANGE_RING;
@@ -251,32 +250,22 @@ int plan_at(const struct job_spec *spec, const struct plan *p, int64_t S, int64_
     return 0;
 }
 
-static const char *explain_layout(const struct plan *p)
+static const char *explain_layout(const struct plan *p, char out[64])
 {
+    const char *why = strategy_row(p->strategy)->in_order;
     if (p->rank_bits) return "contiguous: determinism \"ranks\" needs it";
     if (p->layout == LAYOUT_ZIGZAG) return "zigzag: every rank has the same causal work";
-    if (p->strategy == STRATEGY_LASP) return "contiguous: states follow the sequence";
-    if (p->strategy == STRATEGY_ULYSSES) return "contiguous: a head's work is the same anywhere";
-    return p->strategy == STRATEGY_DSP ? "contiguous" : "contiguous: asked for";
+    if (!why) why = "asked for";
+    snprintf(out, 64, "contiguous%s%s", *why ? ": " : "", why);
+    return out;
 }
 
-/* What the ranks do with a sequence. */
-static const char *explain_ring(const struct plan *p)
+/* Of a strategy that passes states: how. */
+static const char *explain_exchange(const struct plan *p)
 {
-    static const char *const exchanges[EXCHANGE_N] = {"", "from rank to rank", "to all ranks",
-                                                      "from rank to rank in pieces"};
-    switch (p->strategy) {
-    case STRATEGY_LASP: return exchanges[p->exchange];
-    case STRATEGY_DSP: return "change the dimension they are spread along";
-    case STRATEGY_ULYSSES: return "turn them into all rows of some heads and back";
-    default: break;
-    }
-    switch (p->form) {
-    case FORM_TWO_PASS: return "pass keys, then values round, and all-reduce their gradients";
-    case FORM_TWO_PASS_SCATTER: return "pass keys, then values round, and scatter their gradients";
-    case FORM_ALL_GATHER: return "get the keys and values that they see from their owners";
-    default: return "pass keys and values round";
-    }
+    static const char *const words[EXCHANGE_N] = {"", " from rank to rank", " to all ranks",
+                                                  " from rank to rank in pieces"};
+    return strategy_row(p->strategy)->states ? words[p->exchange] : "";
 }
 
 static void explain(const struct job_spec *s, struct plan *p)
@@ -285,7 +274,7 @@ static void explain(const struct job_spec *s, struct plan *p)
     if (has_backward(p->kind))
         snprintf(recompute, sizeof recompute, "; recompute %s: %s", recompute_words[p->recompute],
                  s->memory.recompute == RECOMPUTE_AUTO ? "the fastest that fits" : "asked for");
-    char rings[96] = "", walk[96] = "", zero[160];
+    char rings[96] = "", walk[96] = "", zero[160], layout[64];
     explain_zero(p, zero, sizeof zero);
     if (p->n_windows > 1)
         snprintf(walk, sizeof walk, "; walked in %lld windows of %lld tokens",
@@ -299,9 +288,9 @@ static void explain(const struct job_spec *s, struct plan *p)
     else
         snprintf(p->reason, sizeof p->reason,
                  "%s: %s%d ranks hold %lld rows each and %s%s; %s%s%s%s",
-                 spec_field("parallel.strategy")->words[p->strategy], rings, p->sp, (long long)p->T,
-                 p->strategy == STRATEGY_LASP ? "pass states " : "", explain_ring(p),
-                 explain_layout(p), walk, recompute, zero);
+                 strategy_word(p->strategy), rings, p->sp, (long long)p->T,
+                 strategy_form(p->strategy, p->form)->what, explain_exchange(p),
+                 explain_layout(p, layout), walk, recompute, zero);
 }
 
 static int64_t total(const struct plan *p)

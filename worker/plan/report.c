@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include "api/core/jwrite.h"
 #include "worker/plan/report.h"
+#include "worker/plan/strategy.h"
 
 static const char *const class_names[PLAN_CLASS_N] = {
     [PLAN_WEIGHTS] = "weights",     [PLAN_GRADIENTS] = "gradients",
@@ -105,11 +106,11 @@ int64_t plan_json(const struct job_spec *spec, const struct plan *p, char *out, 
         jwrite_bool(&w, "fused_update", p->fused);
     }
     jwrite_int(&w, "threads", p->n_threads);
-    jwrite_str(&w, "strategy", spec_field("parallel.strategy")->words[p->strategy]);
+    jwrite_str(&w, "strategy", strategy_word(p->strategy));
     jwrite_str(&w, "layout", layout_words[p->layout]);
-    if (p->strategy == STRATEGY_RSA)
+    if (strategy_has_forms(p->strategy))
         jwrite_str(&w, "form", spec_field("parallel.form")->words[p->form]);
-    if (p->strategy == STRATEGY_LASP)
+    if (strategy_row(p->strategy)->states)
         jwrite_str(&w, "exchange", spec_field("parallel.exchange")->words[p->exchange]);
     if (p->grid[0]) {
         jwrite_int(&w, "patches", p->grid[0]);

@@ -2,6 +2,7 @@
  * runs are counted, each by the formula of its kind. */
 #include <assert.h>
 #include <string.h>
+#include "worker/plan/strategy.h"
 #include "worker/plan/traffic.h"
 #include "worker/plan/volume.h"
 #include "worker/program/op_rules.h"
@@ -26,46 +27,29 @@ static void add(const struct counting *c, enum purpose purpose, struct comm_coun
     volume_add(&c->out[purpose], v, c->times);
 }
 
-/* Keys and values of one pass over a sequence, and their gradients. Under "ranks" the backward of
- * the all-gather form is the ring's. */
-static void count_kv(const struct counting *c, int64_t Hk, int64_t D, bool back)
-{
-    const enum precision_id b = c->p->precision;
-    const bool all = c->p->form == FORM_ALL_GATHER;
-    add(c, PURPOSE_RING_KV,
-        all && !(back && c->sh.rank_bits) ? volume_gather_kv(&c->sh, c->map, Hk, D, b)
-                                          : volume_ring_kv_met(&c->sh, c->map, Hk, D, b));
-    if (back)
-        add(c, PURPOSE_RING_DKV,
-            all ? volume_gather_dkv(&c->sh, c->map, Hk, D)
-                : volume_ring_dkv_met(&c->sh, c->map, Hk, D));
-}
-
 static void count_keys(const struct counting *c, const struct moved *m)
 {
     const struct op *op = m->op;
-    const bool back = m->back;
-    const struct plan *p = c->p;
-    const int64_t H = op->u.attn.n_heads, Hk = op->u.attn.n_kv_heads, D = op->u.attn.head_dim;
-    const struct volume_heads h = {c->sh.T, H, Hk, D, p->precision};
-    if (op->u.attn.dim >= 0 || p->sp == 1) return;
-    if (p->strategy == STRATEGY_ULYSSES) {
-        add(c, PURPOSE_HEADS, volume_ulysses(p->sp, c->sh.r, &h, back));
-    } else if (p->form == FORM_TWO_PASS || p->form == FORM_TWO_PASS_SCATTER) {
-        const bool all_reduce = p->form == FORM_TWO_PASS;
-        add(c, PURPOSE_RING_KV, volume_two_pass_kv(p->sp, c->sh.T, Hk, D, p->precision));
-        if (back) add(c, PURPOSE_RING_DKV, volume_two_pass_dkv(p->sp, c->sh.T, Hk, D, all_reduce));
-    } else {
-        count_kv(c, Hk, D, back);
-    }
+    const struct strategy_form *form = strategy_form(c->p->strategy, c->p->form);
+    const struct attention_pass a = {.sh = &c->sh,
+                                     .map = c->map,
+                                     .H = op->u.attn.n_heads,
+                                     .Hk = op->u.attn.n_kv_heads,
+                                     .D = op->u.attn.head_dim,
+                                     .precision = c->p->precision,
+                                     .back = m->back};
+    struct comm_count once[PURPOSE_N] = {0};
+    if (op->u.attn.dim >= 0 || c->p->sp == 1 || !form->traffic) return;
+    form->traffic(&a, once);
+    for (int i = 0; i < PURPOSE_N; i++) add(c, (enum purpose)i, once[i]);
 }
 
-/* Ulysses, once for a sequence: which keys each row sees. */
+/* Once for a sequence: which keys each row sees. */
 static void count_ranges(const struct counting *c)
 {
     const struct shard *sh = &c->sh;
     int64_t cut[JOB_MAX_RANKS + 1];
-    if (c->p->strategy != STRATEGY_ULYSSES || sh->P == 1) return;
+    if (!strategy_row(c->p->strategy)->ranges || sh->P == 1) return;
     for (int w = 0; w <= sh->P; w++) cut[w] = w * sh->T;
     volume_add(&c->out[PURPOSE_HEADS], volume_all_gather(sh->P, sh->r, cut, 8), 2 * c->times);
 }

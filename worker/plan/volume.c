@@ -2,7 +2,6 @@
 
 #include <assert.h>
 #include "api/core/mem.h"
-#include "worker/plan/attention.h"
 #include "worker/plan/plan.h"
 
 enum { BOUNCE_FLOATS = 1 << 18 }; /* 1 MiB: half for what leaves, half for what arrives */
@@ -44,29 +43,6 @@ struct comm_count volume_ring_dkv(int P, int64_t T, int64_t Hk, int64_t D, bool 
 static int64_t slices(int64_t n, int64_t slice)
 {
     return (n + slice - 1) / slice;
-}
-
-/* nq of another rank's heads go there with, forward, their nk; of the own ones all comes back. */
-struct comm_count volume_ulysses(int P, int r, const struct volume_heads *h, bool back)
-{
-    const int64_t row = h->T * h->D, act = precision_size(h->precision);
-    const struct head_share own = head_share(h->H, h->Hk, P, r);
-    struct comm_count c = {0};
-    for (int w = 0; w < P; w++) {
-        const struct head_share its = head_share(h->H, h->Hk, P, w);
-        if (w == r) continue;
-        if (back) {
-            c.bytes_sent += row * (its.nq * act + (own.nq + 2 * own.nk) * 4);
-            c.bytes_received += row * (own.nq * act + (its.nq + 2 * its.nk) * 4);
-        } else {
-            c.bytes_sent += row * (its.nq + 2 * its.nk + own.nq) * act;
-            c.bytes_received += row * (own.nq + 2 * own.nk + its.nq) * act;
-        }
-        const int64_t to = its.nq > 0, home = own.nq > 0;
-        c.messages_sent += back ? to + 2 * home : 2 * to + home;
-        c.messages_received += back ? home + 2 * to : 2 * home + to;
-    }
-    return c;
 }
 
 struct comm_count volume_tensor(int P, int r, int64_t S, int64_t C, bool again)

@@ -13,9 +13,6 @@
  *                           first one that does ("ranks": from its owner); what nobody meets, stays
  *   all_gather KV           to each other rank the rows that it sees, without documents all T: P-1
  *                           messages for each segment; their gradients, fp32, back in as many
- *   ulysses, forward        q, k, v of w's heads to each rank w, o of the own heads to each: where
- *                           heads divide, (P-1)/P (2H + 2Hk) T D elements, in 3 (P-1) messages
- *   ulysses, backward       dO of w's heads to each w; dQ, dK, dV of the own heads to each, in fp32
  *   tensor, one half of a block   an all-reduce of S rows of C floats, or an all-gather and a
  *                           reduce-scatter: 2 (P-1)/P S C elements each way
  *   two_pass, one pass      keys go round, then values: as many bytes in 2 (P-1) hops; forward is one,
@@ -53,12 +50,6 @@ int64_t volume_slice(int P); /* floats of one rank's part that travel at once in
 /* One rank's traffic in one operation. */
 struct comm_count volume_ring_kv(int P, int64_t T, int64_t Hk, int64_t D, enum precision_id p);
 struct comm_count volume_ring_dkv(int P, int64_t T, int64_t Hk, int64_t D, bool rank_bits);
-/* Ulysses, one forward or one backward of rank r: by heads as worker/plan/attention.h shares them. */
-struct volume_heads {
-    int64_t T, H, Hk, D;
-    enum precision_id precision;
-};
-struct comm_count volume_ulysses(int P, int r, const struct volume_heads *h, bool back);
 /* Tensor parallelism (worker/sp/tensor.h), one half of a block, one way: a reduce-scatter and an
  * all-gather of [S, C] floats, which together are TP's all-reduce; again: another all-gather. */
 struct comm_count volume_tensor(int P, int r, int64_t S, int64_t C, bool again);

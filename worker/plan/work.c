@@ -1,6 +1,7 @@
 #include "worker/plan/work.h"
 
 #include <math.h>
+#include "worker/plan/strategy.h"
 #include "worker/plan/traffic.h"
 #include "worker/program/op_rules.h"
 
@@ -43,14 +44,12 @@ static void add_elements(const struct counting *c, double n, double rate)
     if (rate > 0) c->out->other_s += c->times * n / rate;
 }
 
-/* Of the slowest rank over the mean: with a causal mask and contiguous shards the last one sees
- * nearly everything; of heads that do not divide some ranks have one more. */
+/* Of the slowest rank over the mean. */
 static double imbalance(const struct plan *p, const struct op *op)
 {
-    const double H = (double)op->u.attn.n_heads;
-    if (p->strategy == STRATEGY_ULYSSES) return ceil(H / p->sp) * p->sp / H;
-    if (p->layout == LAYOUT_ZIGZAG || p->strategy != STRATEGY_RSA || !op->u.attn.causal) return 1;
-    return (2.0 * p->sp - 1) / p->sp;
+    const struct strategy_row *row = strategy_row(p->strategy);
+    if (!row->imbalance) return 1;
+    return row->imbalance(op->u.attn.n_heads, p->sp, op->u.attn.causal, p->layout);
 }
 
 /* A tile's edge costs as much as its middle: rates are measured over 512 keys. */
@@ -128,7 +127,7 @@ static void count_pass(struct counting *c, const struct model_shape *shape, enum
 {
     const struct plan *p = c->p;
     const bool train = p->kind == JOB_TRAIN || p->kind == JOB_VERIFY;
-    const bool split = p->strategy == STRATEGY_TP || p->strategy == STRATEGY_TP_SP;
+    const bool split = strategy_row(p->strategy)->splits_model;
     struct family f;
     family_write(shape, &f);
     c->times = times;

@@ -355,9 +355,7 @@ struct extent {
     int64_t grid[2];           /* DSP: indices of space and of time */
     int64_t attn_kept;         /* bytes of a value with `form` */
     int sp;                    /* ranks of the sequence group */
-    enum strategy_id strategy;
-    enum form_id form;
-    enum exchange_id exchange;
+    bool ranges;               /* attention reads which keys every row of the sequence sees */
 };
 
 enum place_where {

@@ -30,14 +30,14 @@ static int extra_attention(const struct program *p, const struct op *op, struct 
 
 /* ---- scratch --------------------------------------------------------------------------------- */
 
-/* Over the sequence: the first key of each row where there is a window; ulysses: of all ranks' rows,
- * too. */
+/* Over the sequence: the first key of each row where there is a window; of all ranks' rows,
+ * too, where those are read. */
 static void ask_sequence(struct op_ask *a)
 {
     const int64_t T = ask_rows(a, a->op->in[0]);
     if (a->op->u.attn.window > 0) {
         ask_twin(a, 8 * T);
-        if (a->x->strategy == STRATEGY_ULYSSES) ask_twin(a, 8 * a->x->sp * T);
+        if (a->x->ranges) ask_twin(a, 8 * a->x->sp * T);
     }
     if (!ask_back(a)) {
         if (ask_narrow(a)) ask_bytes(a, 4 * ask_elements(a, a->op->in[0]));

@@ -1,0 +1,24 @@
+/* traffic.h: what a strategy's row says that one layer's attention moves: for tests. */
+#ifndef SEQD_TESTS_TRAFFIC_H
+#define SEQD_TESTS_TRAFFIC_H
+
+#include "worker/plan/strategy.h"
+
+struct traffic_heads {
+    int64_t T, H, Hk, D;
+    enum precision_id precision;
+};
+
+/* Of rank r of P, for one purpose; contiguous, nothing known of documents. */
+static inline struct comm_count traffic_of(enum strategy_id id, enum purpose purpose, int P, int r,
+                                           const struct traffic_heads *h, bool back)
+{
+    const struct shard sh = {.P = P, .r = r, .T = h->T, .n_segs = 1, .seg_len = h->T};
+    const struct attention_pass a = {
+        .sh = &sh, .H = h->H, .Hk = h->Hk, .D = h->D, .precision = h->precision, .back = back};
+    struct comm_count out[PURPOSE_N] = {0};
+    strategy_form(id, FORM_BLOCKWISE)->traffic(&a, out);
+    return out[purpose];
+}
+
+#endif

@@ -1,0 +1,74 @@
+/* strategy.h: what a strategy takes, needs and sends: one row each, in a file of its own,
+ * strategy_NAME.c: pure arithmetic, for seqd's answers and for the ranks' placement and ledger.
+ * api/core/strategy.h has the list; what a strategy runs is a row as well (worker/sp/sp.h).
+ *
+ * A new strategy: its line in the list, its word in api/openapi.yaml, strategy_NAME.c here, NAME.c in
+ * worker/sp, a test. Nothing else names it. */
+#ifndef SEQD_PLAN_STRATEGY_H
+#define SEQD_PLAN_STRATEGY_H
+
+#include "api/core/job.h"
+#include "api/core/rank.h"
+#include "worker/family/family.h"
+#include "worker/plan/attention.h"
+#include "worker/plan/reach.h"
+#include "worker/plan/shard.h"
+
+/* Softmax attention over the sequence, in one layer and one direction. */
+struct attention_pass {
+    const struct shard *sh;      /* of the rank that counts; P > 1 */
+    const struct reach_map *map; /* which keys each segment sees; NULL: all, the most that can be */
+    int64_t H, Hk, D;
+    enum precision_id precision;
+    bool back;
+};
+
+/* A form: one way of that attention. NULL functions: nothing is needed, nothing is sent. */
+struct strategy_form {
+    const char *what; /* what the ranks do with a sequence, in a plan's reason */
+    /* Softmax over whole rows of scores, as published: kept [H, T, P*T] fp32 of a layer; fp32 alone,
+     * sums in no fixed order. */
+    bool published;
+    void (*need)(const struct attention_shape *s, struct attention_need *out); /* *out is zero */
+    void (*traffic)(const struct attention_pass *a, struct comm_count out[PURPOSE_N]); /* adds */
+};
+
+/* By the layers of a family. */
+enum splits_id {
+    SPLITS_ANY,     /* one rank: nothing is split */
+    SPLITS_SOFTMAX, /* sequences whose layers all have softmax attention */
+    SPLITS_LINEAR,  /* those with layers of linear attention */
+    SPLITS_GRID,    /* of space and time: diffusion */
+};
+
+struct strategy_row {
+    enum splits_id splits;
+    const struct strategy_form *form[FORM_N]; /* [FORM_BLOCKWISE]: the default, always there */
+    bool states;                              /* passes states: parallel.exchange says how */
+    bool over_ranks;                          /* on one rank it is "local" */
+    bool ranges;          /* each rank gathers which keys every row of the sequence sees */
+    bool zigzag;          /* causal attention gets the zigzag layout */
+    const char *in_order; /* why a plan's layout is contiguous; NULL: because it was asked for */
+    /* Tensor parallelism, which jobs do not run: it is there to be compared with. */
+    bool splits_model, splits_streams; /* the residual streams as well */
+    /* Time of the slowest rank's attention over the mean, of H heads; NULL: 1. */
+    double (*imbalance)(int64_t H, int sp, bool causal, enum layout_id layout);
+};
+
+/* NULL: STRATEGY_AUTO, or no strategy. */
+const struct strategy_row *strategy_row(int32_t id);
+/* "rsa" */
+const char *strategy_word(int32_t id);
+/* A form that the strategy has, else its default. */
+enum form_id strategy_form_id(int32_t id, int32_t form);
+const struct strategy_form *strategy_form(int32_t id, int32_t form);
+/* Has it more than one? */
+bool strategy_has_forms(int32_t id);
+
+bool strategy_fits(int32_t id, const struct family_row *f);
+
+/* The blockwise ring, which softmax layers of a hybrid take as well (strategy_rsa.c). */
+void strategy_ring_need(const struct attention_shape *s, struct attention_need *out);
+void strategy_ring_traffic(const struct attention_pass *a, struct comm_count out[PURPOSE_N]);
+
+#endif

@@ -1,0 +1,11 @@
+/* Linear attention sequence parallelism (2404.02882): what passes between ranks are states, as many
+ * bytes for any length (worker/plan/volume_state.c). Softmax layers of a hybrid take the ring. */
+#include "worker/plan/strategy.h"
+
+static const struct strategy_form states = {
+    .what = "pass states", .need = strategy_ring_need, .traffic = strategy_ring_traffic};
+
+const struct strategy_row strategy_lasp = {.splits = SPLITS_LINEAR,
+                                           .form = {&states},
+                                           .states = true,
+                                           .in_order = "states follow the sequence"};

@@ -1,0 +1,11 @@
+/* Megatron's tensor parallelism (1909.08053), and with sequence parallelism between (2205.05198):
+ * there to be compared with (compare.c has its memory, volume_tensor() its bytes). */
+#include "worker/plan/strategy.h"
+
+static const struct strategy_form whole = {.what = "all-reduce the halves of each block"};
+static const struct strategy_form spread = {.what = "gather and scatter the halves of each block"};
+
+const struct strategy_row strategy_tp = {
+    .splits = SPLITS_SOFTMAX, .form = {&whole}, .splits_model = true};
+const struct strategy_row strategy_tp_sp = {
+    .splits = SPLITS_SOFTMAX, .form = {&spread}, .splits_model = true, .splits_streams = true};
