@@ -92,13 +92,6 @@ static int open_ring(struct model *m, const struct model_options *o, struct err 
     return 0;
 }
 
-/* Who computes softmax attention over the sequence: under lasp that of a hybrid's layers. */
-static const struct sp_ops *attention_row(const struct plan *p)
-{
-    if (p->strategy != STRATEGY_LASP) return sp_find(p->strategy, p->form);
-    return p->sp > 1 ? sp_find(STRATEGY_RSA, FORM_BLOCKWISE) : sp_find(STRATEGY_LOCAL, p->form);
-}
-
 int model_init(struct model *m, const struct model_options *o, struct err *e)
 {
     if (check_options(o, e)) return -1;
@@ -108,7 +101,7 @@ int model_init(struct model *m, const struct model_options *o, struct err *e)
     m->host = o->host;
     m->dtype = dtype_of_precision(o->plan->precision);
     if (open_ring(m, o, e)) return -1;
-    m->sp.ops = attention_row(o->plan);
+    m->sp.ops = sp_find(o->plan->strategy, o->plan->form);
     if (!m->sp.ops && !o->plan->grid[0])
         return err_set(e, ERR_UNSUPPORTED, "the plan's strategy has no row here");
     m->sp.be = o->be;
@@ -238,7 +231,7 @@ static int sync(struct model *m, struct err *e)
     return m->be->ops->sync ? m->be->ops->sync(m->be, e) : 0;
 }
 
-/* Ulysses: every rank computes with rows of all, and must know what they see. */
+/* Where every rank computes with rows of all, it must know what they see (strategy_row.ranges). */
 static int gather_ranges(struct model *m, const struct batch *b, struct err *e)
 {
     const int64_t T = m->sp.shard.T;

@@ -62,7 +62,7 @@ struct model {
     double *nll;         /* [T] of the host's, as model_nll and model_grad leave it */
     double *inv_freq;    /* the host's */
     void *bounce;
-    int64_t *all_lo, *all_hi;           /* ulysses: [sp * T] lo and hi of the sequence's rows */
+    int64_t *all_lo, *all_hi;           /* [sp * T] lo and hi of the sequence's rows, or NULL */
     int64_t *host_all_lo, *host_all_hi; /* what the host reads of them */
     struct batch batch; /* the plan's arrays in the host's memory, for whoever fills a batch */
     /* be->own_memory: the arrays of operations, and the batch at hand there: model_place. */

@@ -57,7 +57,7 @@ struct frame {
     int64_t stage_size, stage_used;
 
     const struct batch *batch, *host; /* as operations read it, as the host does; NULL: the same */
-    const int64_t *all_lo, *all_hi;   /* ulysses: [P*T] lo and hi of the sequence's rows; NULL */
+    const int64_t *all_lo, *all_hi;   /* [P*T] lo and hi of the sequence's rows, or NULL */
     const int64_t *host_all_lo, *host_all_hi; /* the same for the host; NULL: it has none */
     struct sp *sp;                            /* its shape is the operation's */
     struct sp_linear *linear;

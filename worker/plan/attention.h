@@ -1,11 +1,6 @@
 /* attention.h: what each way of attention over several ranks needs beside the ring's buffers, which
  * the plan lists by themselves: pure arithmetic, for the plan, for whoever places buffers, and for
- * the strategies (worker/sp), which agree about every byte.
- *
- *   two_pass    kept: a layer's probabilities [H, T, P*T] fp32; keys and values travel one after
- *               the other, so half of a ring's buffers
- *   all_gather  keys and values of all ranks, and the gradients of all ranks
- *   ulysses     kept: q, kv, o and lse of this rank's heads, all positions */
+ * the strategies (worker/sp), which agree about every byte. */
 #ifndef SEQD_PLAN_ATTENTION_H
 #define SEQD_PLAN_ATTENTION_H
 
@@ -23,7 +18,7 @@ struct attention_shape {
     int64_t H, Hk, D;
 };
 
-/* Ulysses: the query heads [q0, q0 + nq) of rank w, as even as they go, and the KV heads that these
+/* Heads shared out: the query heads [q0, q0 + nq) of rank w, as even as they go, and the KV heads that these
  * use, [k0, k0 + nk): where a group is divided, its keys and values go to several ranks. */
 struct head_share {
     int64_t q0, nq, k0, nk;
@@ -37,11 +32,11 @@ enum attention_buffer {
     ATTN_TILE, /* two_pass: [seg_len, seg_len] fp32 */
     ATTN_ALL,  /* all_gather: [P*T, 2*Hk*D]: keys and values of all ranks */
     ATTN_HOME, /* all_gather: 2 x [T, 2*Hk*D] fp32: gradients that come home */
-    ATTN_OUT,  /* segment: ulysses: what leaves, rank by rank */
-    ATTN_IN,   /* ulysses: what comes, rank by rank */
-    ATTN_DO,   /* ulysses: [P*T, nq*D]: gradient of the own heads' output */
-    ATTN_SUM,  /* ulysses: [P*T, nq*D] fp32: carried output; NULL in fp32 */
-    ATTN_ROWS, /* ulysses: 2 x [nq, P*T] fp32: running maximum, delta */
+    ATTN_OUT,  /* segment: what leaves, rank by rank */
+    ATTN_IN,   /* what arrives, rank by rank */
+    ATTN_DO,   /* [P*T, nq*D]: gradient of the own heads' output */
+    ATTN_SUM,  /* [P*T, nq*D] fp32: carried output; NULL in fp32 */
+    ATTN_ROWS, /* 2 x [nq, P*T] fp32: running maximum, delta */
     ATTN_BUFFER_N
 };
 

@@ -123,7 +123,7 @@ enum plan_id {
     PLAN_SLOPES,     /* double [L, H]: decays of linear attention, a row for each layer */
     PLAN_ATTN_WORK,  /* what a form of attention needs (worker/plan/attention.h) */
     PLAN_ATTN_SEGMENT,
-    PLAN_LO_ALL, /* int64 [sp * T]: ulysses: lo and hi of every global position */
+    PLAN_LO_ALL, /* int64 [sp * T]: lo and hi of every global position: strategy_row.ranges */
     PLAN_HI_ALL,
     PLAN_SWITCH_SEND, /* segment: DSP's all-to-all */
     PLAN_SWITCH_RECV,

@@ -95,7 +95,7 @@ static int kv_post(struct gather *w, struct tensor own, struct err *e)
             const int to = (w->r + i) % w->P, from = (w->r - i + w->P) % w->P;
             const struct reach_rows gone = reach_rows(w->reach, &sp->shard, to, w->r, g);
             const struct reach_rows come = reach_rows(w->reach, &sp->shard, w->r, from, g);
-            const struct tensor part = part_of(w, w->dtype, sp->buf.all, from);
+            const struct tensor part = part_of(w, w->dtype, sp->buf.at[ATTN_ALL], from);
             const struct trade t = {
                 PURPOSE_RING_KV,          CHANNEL_KV, to, from, rows_in(out, n, g, gone),
                 rows_in(part, n, g, come)};
@@ -113,8 +113,8 @@ static int kv_wait(struct gather *w, int i, struct block *b, struct err *e)
     for (int g = 0; g < w->sp->shard.n_segs; g++)
         if (comm_wait(w->sp->comm, &w->in[i][g], e)) return -1;
     struct tensor dkv = {0};
-    if (w->sp->buf.full) dkv = part_of(w, DT_F32, w->sp->buf.full, j);
-    *b = block_of(w->sp, j, part_of(w, w->dtype, w->sp->buf.all, j), dkv);
+    if (w->sp->buf.at[ATTN_FULL]) dkv = part_of(w, DT_F32, w->sp->buf.at[ATTN_FULL], j);
+    *b = block_of(w->sp, j, part_of(w, w->dtype, w->sp->buf.at[ATTN_ALL], j), dkv);
     return 0;
 }
 
@@ -160,7 +160,7 @@ static int home_post(struct gather *w, int i, struct err *e)
                                 CHANNEL_DKV,
                                 to,
                                 from,
-                                rows_in(part_of(w, DT_F32, sp->buf.full, to), n, g, gone),
+                                rows_in(part_of(w, DT_F32, sp->buf.at[ATTN_FULL], to), n, g, gone),
                                 rows_in(home_of(w, i), n, g, come)};
         if (trade(w, &t, &w->back[i & 1][g], e)) return -1;
     }
@@ -213,7 +213,6 @@ static int all_gather_bwd(struct sp *sp, const struct sp_bwd_args *a, struct err
 }
 
 const struct sp_ops sp_all_gather = {
-    .name = "rsa all_gather",
     .attn_fwd = all_gather_fwd,
     .attn_bwd = all_gather_bwd,
     .attn_decode = sp_attn_decode,

@@ -211,3 +211,6 @@ int dsp_gather(struct dsp *d, struct tensor whole, struct tensor src, int dim, s
     if (c.n_tickets && comm_batch_end(d->comm, e)) return -1;
     return wait_all(&c, e);
 }
+
+/* Its attention is along a dimension that no rank splits, and so the program's own. */
+const struct sp_row sp_row_dsp = {.form = {NULL}};

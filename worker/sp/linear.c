@@ -408,3 +408,6 @@ const struct sp_linear_ops *linear_find(enum exchange_id id, int P)
     if (id < 0 || id >= EXCHANGE_N || !linear_table[id].name) return NULL;
     return &linear_table[id];
 }
+
+/* Softmax layers of a hybrid: the ring. */
+const struct sp_row sp_row_lasp = {.form = {&sp_rsa}};

@@ -27,8 +27,9 @@ static int local_attn_bwd(struct sp *sp, const struct sp_bwd_args *a, struct err
 }
 
 const struct sp_ops sp_local = {
-    .name = "local",
     .attn_fwd = local_attn_fwd,
     .attn_bwd = local_attn_bwd,
     .attn_decode = sp_attn_decode,
 };
+
+const struct sp_row sp_row_local = {.form = {&sp_local}};

@@ -224,8 +224,12 @@ static int rsa_attn_bwd(struct sp *sp, const struct sp_bwd_args *a, struct err *
 }
 
 const struct sp_ops sp_rsa = {
-    .name = "rsa",
     .attn_fwd = rsa_attn_fwd,
     .attn_bwd = rsa_attn_bwd,
     .attn_decode = sp_attn_decode,
 };
+
+const struct sp_row sp_row_rsa = {.form = {[FORM_BLOCKWISE] = &sp_rsa,
+                                           [FORM_ALL_GATHER] = &sp_all_gather,
+                                           [FORM_TWO_PASS] = &sp_two_pass,
+                                           [FORM_TWO_PASS_SCATTER] = &sp_two_pass_scatter}};

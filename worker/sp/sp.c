@@ -3,38 +3,37 @@
 #include <assert.h>
 #include <math.h>
 #include "api/core/mem.h"
-#include "worker/plan/attention.h"
 
-static const struct sp_ops *const rsa_forms[FORM_N] = {
-    [FORM_BLOCKWISE] = &sp_rsa,
-    [FORM_ALL_GATHER] = &sp_all_gather,
-    [FORM_TWO_PASS] = &sp_two_pass,
-    [FORM_TWO_PASS_SCATTER] = &sp_two_pass_scatter,
+#define ROW(id, name) extern const struct sp_row sp_row_##name;
+STRATEGIES(ROW)
+#undef ROW
+
+static const struct sp_row *const rows[STRATEGY_N] = {
+#define ROW(id, name) [STRATEGY_##id] = &sp_row_##name,
+    STRATEGIES(ROW)
+#undef ROW
 };
 
 const struct sp_ops *sp_find(enum strategy_id id, enum form_id form)
 {
-    if (id == STRATEGY_LOCAL) return &sp_local;
-    if (id == STRATEGY_ULYSSES) return &sp_ulysses;
-    return id == STRATEGY_RSA && form >= 0 && form < FORM_N ? rsa_forms[form] : NULL;
+    const struct sp_row *row = id >= 0 && id < STRATEGY_N ? rows[id] : NULL;
+    if (!row) return NULL;
+    const struct sp_ops *ops = form >= 0 && form < FORM_N ? row->form[form] : NULL;
+    return ops ? ops : row->form[FORM_BLOCKWISE];
 }
 
 void sp_place(struct sp_buffers *b, const struct attention_need *need, void *arena, void *segment)
 {
-    void *at[ATTN_BUFFER_N];
     for (int i = 0; i < ATTN_BUFFER_N; i++) {
         char *base = need->at[i].in_segment ? segment : arena;
-        at[i] = need->at[i].size ? base + need->at[i].offset : NULL;
+        b->at[i] = need->at[i].size ? base + need->at[i].offset : NULL;
     }
-    if (at[ATTN_KV0]) b->kv[0] = at[ATTN_KV0];
-    if (at[ATTN_KV1]) b->kv[1] = at[ATTN_KV1];
-    if (at[ATTN_HOME]) {
-        b->dkv[0] = at[ATTN_HOME];
+    if (b->at[ATTN_KV0]) b->kv[0] = b->at[ATTN_KV0];
+    if (b->at[ATTN_KV1]) b->kv[1] = b->at[ATTN_KV1];
+    if (b->at[ATTN_HOME]) {
+        b->dkv[0] = b->at[ATTN_HOME];
         b->dkv[1] = b->dkv[0] + need->at[ATTN_HOME].size / 8;
     }
-    b->full = at[ATTN_FULL], b->tile = at[ATTN_TILE], b->all = at[ATTN_ALL];
-    b->out = at[ATTN_OUT], b->in = at[ATTN_IN], b->d_o = at[ATTN_DO];
-    b->carried = at[ATTN_SUM], b->rows = at[ATTN_ROWS];
 }
 
 /* ---- decoding -------------------------------------------------------------------------------- */

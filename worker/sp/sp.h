@@ -1,12 +1,7 @@
 /* sp.h: sequence parallelism: attention over a sequence that no rank holds whole.
  *
- * A strategy is a row of sp_table[]; the model calls sp->ops->attn_* and knows nothing of ranks.
- *   local   one rank, no communication: the reference
- *   rsa     Ring Self-Attention (2105.13120) in its blockwise form (2310.01889): KV blocks travel
- *           the ring, online softmax carries (o, m, l) in fp32, nothing of size T x S exists
- *           in form "two_pass" as it was published: whole rows of scores, keys and values in rings
- *           of their own (two_pass.c); in form "all_gather" without a ring (all_gather.c)
- *   ulysses an all-to-all from tokens to heads, and back (ulysses.c)
+ * A strategy is a struct sp_row; the model calls sp->ops->attn_* and knows nothing of ranks.
+ * Each is a file here: local, rsa with its forms two_pass and all_gather, ulysses.
  * Linear attention has a table of its own (linear.h): how states pass from rank to rank; DSP's
  * changes of the sharded dimension are in dsp.h.
  *
@@ -20,6 +15,7 @@
 
 #include "kernels/backend.h"
 #include "worker/comm/comm.h"
+#include "worker/plan/attention.h"
 #include "worker/plan/reach.h"
 #include "worker/plan/shard.h"
 
@@ -46,8 +42,8 @@ struct sp_drop {
  *   part      in the comm segment (anywhere when P = 1): [P, H*(D+1)] the partial (o, lse) of every
  *             rank, and behind them what their merging needs, for attn_decode;
  *             volume_decode_size() bytes; NULL unless generating
- * kv and dkv are not used when P = 1.
- * The other forms and strategies: sp_place(), as worker/plan/attention.h has them. */
+ *   at        those of enum attention_buffer (worker/plan/attention.h): sp_place()
+ * kv and dkv are not used when P = 1. */
 struct sp_buffers {
     float *o;
     void *kv[2];
@@ -55,8 +51,7 @@ struct sp_buffers {
     float *m, *delta;
     float *part;
     void *bounce; /* in the comm segment: that of collectives; two_pass */
-    void *all, *out, *in, *d_o;
-    float *full, *tile, *carried, *rows;
+    void *at[ATTN_BUFFER_N];
 };
 
 struct sp {
@@ -87,9 +82,10 @@ struct sp_fwd_args {
     const int64_t *lo, *hi; /* [T] visible global key range of each local row */
     struct sp_seen seen;    /* these, on the host */
     void *kept;             /* out: what the layer's backward needs; NULL where that is nothing */
-    const struct reach_map *reach;  /* whom everybody sees; NULL: not known: nothing is left out */
-    const int64_t *all_lo, *all_hi; /* ulysses: [P*T] lo and hi of every global position */
-    struct sp_seen all_seen;        /* these, on the host */
+    const struct reach_map *reach; /* whom everybody sees; NULL: not known: nothing is left out */
+    const int64_t *all_lo,
+        *all_hi;             /* strategy_row.ranges: [P*T] lo and hi of every global position */
+    struct sp_seen all_seen; /* these, on the host */
 };
 
 struct sp_bwd_args {
@@ -114,22 +110,25 @@ struct sp_decode_args {
 };
 
 struct sp_ops {
-    const char *name;
     int (*attn_fwd)(struct sp *, const struct sp_fwd_args *, struct err *);
     int (*attn_bwd)(struct sp *, const struct sp_bwd_args *, struct err *);
     int (*attn_decode)(struct sp *, const struct sp_decode_args *, struct err *);
 };
 
-const struct sp_ops *sp_find(enum strategy_id id, enum form_id form); /* NULL: no such row */
+/* What a strategy runs, by form: sp_row_NAME of its file, for each line of api/core/strategy.h. One
+ * without softmax attention over the sequence has none. */
+struct sp_row {
+    const struct sp_ops *form[FORM_N]; /* [FORM_BLOCKWISE]: the default */
+};
+/* NULL: none. A form that the strategy lacks is its default. */
+const struct sp_ops *sp_find(enum strategy_id id, enum form_id form);
 
 /* Points the buffers of `need` (worker/plan/attention.h) into its arena_size and segment_size bytes
  * at arena and segment. Those of the blockwise ring, bounce, m and delta are the caller's. */
-struct attention_need;
 void sp_place(struct sp_buffers *b, const struct attention_need *need, void *arena, void *segment);
 
-/* The rows, and the decoding that they share (sp.c). */
-extern const struct sp_ops sp_local, sp_rsa, sp_two_pass, sp_two_pass_scatter, sp_all_gather,
-    sp_ulysses;
+/* What strategies take from each other, and the decoding that they share (sp.c). */
+extern const struct sp_ops sp_local, sp_rsa, sp_two_pass, sp_two_pass_scatter, sp_all_gather;
 int sp_attn_decode(struct sp *sp, const struct sp_decode_args *a, struct err *e);
 
 #endif

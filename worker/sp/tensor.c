@@ -212,3 +212,6 @@ int tensor_mlp_bwd(struct tensor_group *g, const struct tensor_mlp *a, struct te
             g->be, &(struct act_bwd_args){.fn = ACT_GELU, .x = inner, .dy = d_act, .dx = d_inner});
     return finish_back(g, &a->half, x, dx, e);
 }
+
+/* No job runs them: attention is tensor_attention_fwd()'s. */
+const struct sp_row sp_row_tp = {.form = {NULL}}, sp_row_tp_sp = {.form = {NULL}};

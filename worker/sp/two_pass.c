@@ -71,7 +71,7 @@ static struct tensor own_half(const struct pass *w, enum half half)
 static struct tensor full_of(const struct pass *w, int owner, enum half half)
 {
     const int64_t n = w->sp->shape.n_kv_heads * w->sp->shape.head_dim, T = w->sp->shard.T;
-    const struct tensor all = tensor_f32(w->sp->buf.full, w->columns, 2 * n, 2 * n);
+    const struct tensor all = tensor_f32(w->sp->buf.at[ATTN_FULL], w->columns, 2 * n, 2 * n);
     return tensor_sub(all, owner * T, T, half == VALUES ? n : 0, n);
 }
 
@@ -79,7 +79,7 @@ static struct tensor full_of(const struct pass *w, int owner, enum half half)
 static struct tensor room_of(const struct pass *w)
 {
     const int64_t n = w->sp->shard.seg_len;
-    return tensor_f32(w->sp->buf.tile, n, n, n);
+    return tensor_f32(w->sp->buf.at[ATTN_TILE], n, n, n);
 }
 
 /* ---- pairs of segments ----------------------------------------------------------------------- */
@@ -274,10 +274,12 @@ static int sum_full(struct pass *w, bool all_reduce, struct err *e)
     int64_t cut[JOB_MAX_RANKS + 1];
     if (sp->shard.P == 1) return 0;
     for (int r = 0; r <= sp->shard.P; r++) cut[r] = r * part;
-    if (comm_reduce_scatter(sp->comm, PURPOSE_RING_DKV, sp->buf.full, cut, sp->buf.bounce, e))
+    if (comm_reduce_scatter(sp->comm, PURPOSE_RING_DKV, sp->buf.at[ATTN_FULL], cut, sp->buf.bounce,
+                            e))
         return -1;
-    return all_reduce ? comm_all_gather(sp->comm, PURPOSE_RING_DKV, sp->buf.full + cut[sp->shard.r],
-                                        sp->buf.full, cut, 4, sp->buf.bounce, e)
+    return all_reduce ? comm_all_gather(sp->comm, PURPOSE_RING_DKV,
+                                        (float *)sp->buf.at[ATTN_FULL] + cut[sp->shard.r],
+                                        sp->buf.at[ATTN_FULL], cut, 4, sp->buf.bounce, e)
                       : 0;
 }
 
@@ -287,7 +289,7 @@ static int two_pass_bwd(struct sp *sp, const struct sp_bwd_args *a, bool all_red
     w.d_o = a->d_o, w.dq = a->dq;
     w.view = block_view(sp, block_seen(sp, a->lo, a->hi, a->seen));
     block_bwd_start(sp, a);
-    sp->be->ops->fill(sp->be, sp->buf.full, w.columns * a->dkv.cols, 0);
+    sp->be->ops->fill(sp->be, sp->buf.at[ATTN_FULL], w.columns * a->dkv.cols, 0);
     for (int j = 0; j < sp->shard.P; j++) each_pair(&w, j, full_of(&w, j, VALUES), value_grad_pair);
     if (go_round(&w, VALUES, score_grad_pair, e)) return -1;
     if (go_round(&w, KEYS, query_grad_pair, e)) return -1;
@@ -311,14 +313,12 @@ static int bwd_scatter(struct sp *sp, const struct sp_bwd_args *a, struct err *e
 }
 
 const struct sp_ops sp_two_pass = {
-    .name = "rsa two_pass",
     .attn_fwd = two_pass_fwd,
     .attn_bwd = bwd_all_reduce,
     .attn_decode = sp_attn_decode,
 };
 
 const struct sp_ops sp_two_pass_scatter = {
-    .name = "rsa two_pass_scatter",
     .attn_fwd = two_pass_fwd,
     .attn_bwd = bwd_scatter,
     .attn_decode = sp_attn_decode,

@@ -11,7 +11,6 @@
  * chunks of the whole sequence: the sums of one rank, and under "ranks" its bits where no group is
  * divided. */
 #include <assert.h>
-#include "worker/plan/attention.h"
 #include "worker/sp/block.h"
 #include "worker/sp/over_p.h"
 
@@ -45,9 +44,9 @@ static void heads_of(struct heads *h, struct sp *sp, enum dtype dtype, void *kep
     h->kv = tensor_of(dtype, at += h->rows * nq * unit, h->rows, nk, nk);
     h->o = tensor_of(dtype, at += h->rows * nk * unit, h->rows, nq, nq);
     h->lse = (float *)(at + h->rows * nq * unit);
-    h->whole.buf.o = sp->buf.carried;
-    h->whole.buf.m = sp->buf.rows;
-    h->whole.buf.delta = sp->buf.rows + h->mine.nq * h->rows;
+    h->whole.buf.o = sp->buf.at[ATTN_SUM];
+    h->whole.buf.m = sp->buf.at[ATTN_ROWS];
+    h->whole.buf.delta = h->whole.buf.m + h->mine.nq * h->rows;
 }
 
 static struct head_share share_of(const struct heads *h, int w)
@@ -175,20 +174,20 @@ static int to_heads(struct heads *h, struct tensor q, struct tensor kv, struct t
     struct sp *sp = h->sp;
     const bool with_kv = kv.data != NULL;
     for (int w = 0; w < h->P; w++) {
-        struct parcel p = parcel_of(h, h->dtype, sp->buf.out, w, with_kv);
+        struct parcel p = parcel_of(h, h->dtype, sp->buf.at[ATTN_OUT], w, with_kv);
         if (h->P == 1) p = (struct parcel){q_all, kv_all};
         block_copy(sp, p.q, query_cols(h, q, w));
         if (with_kv) pack_kv(h, p.kv, kv, w);
     }
     if (!with_kv) kv_all.data = NULL;
-    return trade(h, sp->buf.out, q_all, kv_all, true, e);
+    return trade(h, sp->buf.at[ATTN_OUT], q_all, kv_all, true, e);
 }
 
 /* The other way: rows of the own heads, which lie in the comm segment, go to their tokens' ranks;
- * what comes of the own tokens lies in buf.in afterwards, parcel by parcel. */
+ * what comes of the own tokens lies in the buffer ATTN_IN afterwards, parcel by parcel. */
 static int to_tokens(struct heads *h, struct tensor q_all, struct tensor kv_all, struct err *e)
 {
-    return trade(h, h->sp->buf.in, q_all, kv_all, false, e);
+    return trade(h, h->sp->buf.at[ATTN_IN], q_all, kv_all, false, e);
 }
 
 /* ---- attention over the own heads ------------------------------------------------------------ */
@@ -283,12 +282,13 @@ static int ulysses_fwd(struct sp *sp, const struct sp_fwd_args *a, struct err *e
     heads_of(&h, sp, a->kv.dtype, a->kept);
     if (to_heads(&h, a->q, a->kv, h.q, h.kv, e) || attend(&h, a, e)) return -1;
     struct tensor out = h.o;
-    out.data = sp->buf.out;
+    out.data = sp->buf.at[ATTN_OUT];
     if (h.P > 1) block_copy(sp, out, h.o);
     if (to_tokens(&h, out, (struct tensor){0}, e)) return -1;
     for (int w = 0; w < h.P; w++)
         block_copy(sp, query_cols(&h, a->o, w),
-                   w == h.r ? rows_of(&h, h.o, w) : parcel_of(&h, h.dtype, sp->buf.in, w, false).q);
+                   w == h.r ? rows_of(&h, h.o, w)
+                            : parcel_of(&h, h.dtype, sp->buf.at[ATTN_IN], w, false).q);
     return 0;
 }
 
@@ -304,15 +304,15 @@ static int ulysses_bwd(struct sp *sp, const struct sp_bwd_args *a, struct err *e
     struct heads h;
     heads_of(&h, sp, a->kv.dtype, a->kept);
     struct tensor d_o = h.o;
-    d_o.data = sp->buf.d_o;
+    d_o.data = sp->buf.at[ATTN_DO];
     if (to_heads(&h, a->d_o, (struct tensor){0}, d_o, (struct tensor){0}, e)) return -1;
-    const struct tensor dq = tensor_f32(sp->buf.out, h.rows, h.q.cols, h.q.cols);
-    const struct tensor dkv = tensor_f32((float *)sp->buf.out + h.rows * h.q.cols, h.rows,
+    const struct tensor dq = tensor_f32(sp->buf.at[ATTN_OUT], h.rows, h.q.cols, h.q.cols);
+    const struct tensor dkv = tensor_f32((float *)sp->buf.at[ATTN_OUT] + h.rows * h.q.cols, h.rows,
                                          h.kv.cols, h.kv.cols);
     if (attend_back(&h, a, d_o, dq, dkv, e) || to_tokens(&h, dq, dkv, e)) return -1;
     block_zero(sp, a->dkv);
     for (int w = 0; w < h.P; w++) {
-        struct parcel p = parcel_of(&h, DT_F32, sp->buf.in, w, true);
+        struct parcel p = parcel_of(&h, DT_F32, sp->buf.at[ATTN_IN], w, true);
         if (w == h.r) p = (struct parcel){rows_of(&h, dq, w), rows_of(&h, dkv, w)};
         block_copy(sp, query_cols(&h, a->dq, w), p.q);
         add_kv(&h, a->dkv, p.kv, w);
@@ -322,9 +322,10 @@ static int ulysses_bwd(struct sp *sp, const struct sp_bwd_args *a, struct err *e
     return 0;
 }
 
-const struct sp_ops sp_ulysses = {
-    .name = "ulysses",
+static const struct sp_ops heads_ops = {
     .attn_fwd = ulysses_fwd,
     .attn_bwd = ulysses_bwd,
     .attn_decode = sp_attn_decode,
 };
+
+const struct sp_row sp_row_ulysses = {.form = {&heads_ops}};
