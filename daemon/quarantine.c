@@ -6,7 +6,7 @@
 #include <string.h>
 #include "api/core/log.h"
 #include "daemon/json.h"
-#include "worker/family/check.h"
+#include "worker/plan/check.h"
 
 #define MAX_BLAMES 2048 /* of the last hour; the oldest is forgotten */
 

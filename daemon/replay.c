@@ -6,7 +6,7 @@
 #include "daemon/attempt.h"
 #include "daemon/doc.h"
 #include "daemon/json.h"
-#include "worker/family/check.h"
+#include "worker/plan/check.h"
 
 /* No spool has more records: a larger mark is invalid. */
 #define MAX_MARK ((int64_t)1 << 48)

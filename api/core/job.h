@@ -416,7 +416,7 @@ extern const char *const objective_words[]; /* by enum objective_id, NULL-termin
 
 /* Normalises (auto sp; derived steps stay 0 until the data is counted) and checks every rule that
  * needs no file and no model: ranges, H = Hk * n, layout x determinism, what each kind of job needs.
- * What depends on the model's family is family_check()'s (worker/family/check.h), which begins here.
+ * What depends on the model's family is family_check()'s (worker/plan/check.h), which begins here.
  * fails: ERR_INVALID with the field and the fix. Idempotent. */
 int job_check(struct job_spec *s, struct err *e);
 /* What P ranks and one may differ by where the job does not say. */

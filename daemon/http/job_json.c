@@ -5,7 +5,7 @@
 #include <string.h>
 #include "daemon/doc.h"
 #include "daemon/json.h"
-#include "worker/family/check.h"
+#include "worker/plan/check.h"
 
 /* shown: an object; takes it. */
 static char *join(char *shown, const char *result, const char *plan, const char *spec)

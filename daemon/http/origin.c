@@ -13,7 +13,7 @@
 #include "daemon/json.h"
 #include "daemon/http/reply.h"
 #include "daemon/http/routes.h"
-#include "worker/family/check.h"
+#include "worker/plan/check.h"
 #include "worker/plan/stage.h"
 
 #define FRAGMENTS     100 /* listed of each sample, unless asked otherwise */

@@ -14,7 +14,7 @@
 #include "daemon/http/job_json.h"
 #include "daemon/http/reply.h"
 #include "daemon/http/routes.h"
-#include "worker/family/check.h"
+#include "worker/plan/check.h"
 #include "worker/family/config.h"
 #include "worker/family/family.h"
 #include "worker/plan/choice.h"

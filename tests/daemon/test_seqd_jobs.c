@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include "daemon/jobs.h"
 #include "tests/lib/test.h"
-#include "worker/family/check.h"
+#include "worker/plan/check.h"
 #include "worker/family/shape.h"
 
 static struct job_spec *spec_of(int kind)

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include "daemon/json.h"
 #include "tests/lib/test.h"
-#include "worker/family/check.h"
+#include "worker/plan/check.h"
 #include "worker/family/family.h"
 
 #define CONFIG                                                                                     \

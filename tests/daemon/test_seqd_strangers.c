@@ -1,7 +1,7 @@
 /* What a node may speak of (api/wire.h): of every kind of message that nodes send, one that is not
  * its own to send. It changes nothing, and is counted. */
 #include "tests/lib/sim.h"
-#include "worker/family/check.h"
+#include "worker/plan/check.h"
 
 static const struct node *node_of(const struct sim *n)
 {

@@ -10,7 +10,7 @@
 #include "tests/lib/gang.h"
 #include "tests/lib/latents.h"
 #include "tests/lib/param.h"
-#include "worker/family/check.h"
+#include "worker/plan/check.h"
 #include "worker/family/family.h"
 #include "worker/hf/hf.h"
 #include "worker/hf/safetensors.h"

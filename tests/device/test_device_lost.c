@@ -4,7 +4,7 @@
  * left, and of a GPU's memory nothing is missing. Memory is all programs', so run this alone. */
 #include "api/core/file.h"
 #include "tests/lib/gang.h"
-#include "worker/family/check.h"
+#include "worker/plan/check.h"
 
 enum { HOP_TIMEOUT_S = 15, RANKS = 3, LOST = 1, AT_STEP = 3, SLACK_MIB = 64 };
 

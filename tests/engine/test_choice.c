@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include "tests/lib/profile.h"
 #include "tests/lib/test.h"
-#include "worker/family/check.h"
+#include "worker/plan/check.h"
 #include "worker/family/family.h"
 #include "worker/family/shape.h"
 #include "worker/plan/choice.h"

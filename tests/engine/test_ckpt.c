@@ -20,7 +20,7 @@
 #include "worker/ckpt/manifest.h"
 #include "worker/ckpt/steps.h"
 #include "worker/family/family.h"
-#include "worker/family/check.h"
+#include "worker/plan/check.h"
 #include "worker/family/config.h"
 #include "worker/family/shape.h"
 

@@ -7,7 +7,7 @@
 #include "api/core/log.h"
 #include "tests/lib/flow_rank.h"
 #include "tests/lib/told.h"
-#include "worker/family/check.h"
+#include "worker/plan/check.h"
 #include "worker/family/shape.h"
 #include "worker/hf/safetensors.h"
 #include "worker/infer/flow_generate.h"

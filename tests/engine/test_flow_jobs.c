@@ -8,7 +8,7 @@
 #include "api/core/file.h"
 #include "tests/lib/gang.h"
 #include "tests/lib/latents.h"
-#include "worker/family/check.h"
+#include "worker/plan/check.h"
 #include "worker/family/family.h"
 #include "worker/hf/hf.h"
 

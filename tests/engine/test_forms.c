@@ -2,7 +2,7 @@
  * the bytes of every step are the plan's and no byte lies outside it (tests/lib/engine.h asserts
  * both). */
 #include "tests/lib/engine.h"
-#include "worker/family/check.h"
+#include "worker/plan/check.h"
 #include "worker/family/shape.h"
 
 struct way {

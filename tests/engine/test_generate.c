@@ -9,7 +9,7 @@
 #include "api/core/log.h"
 #include "tests/lib/tiny.h"
 #include "tests/lib/told.h"
-#include "worker/family/check.h"
+#include "worker/plan/check.h"
 #include "worker/family/shape.h"
 #include "worker/infer/infer.h"
 #include "worker/infer/reply.h"

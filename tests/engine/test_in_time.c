@@ -3,7 +3,7 @@
  * tokens before it, and a loss that is linear in the last x. */
 #include "tests/lib/engine.h"
 #include "tests/lib/linear.h"
-#include "worker/family/check.h"
+#include "worker/plan/check.h"
 #include "worker/family/family.h"
 #include "worker/family/shape.h"
 #include "worker/model/in_time.h"

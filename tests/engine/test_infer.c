@@ -7,7 +7,7 @@
 #include "api/core/log.h"
 #include "tests/lib/param.h"
 #include "tests/lib/tiny.h"
-#include "worker/family/check.h"
+#include "worker/plan/check.h"
 #include "worker/family/shape.h"
 #include "worker/infer/infer.h"
 #include "worker/infer/prompts.h"

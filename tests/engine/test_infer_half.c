@@ -5,7 +5,7 @@
 #include "tests/lib/tiny.h"
 #include "worker/plan/volume.h"
 #include "worker/comm/ledger.h"
-#include "worker/family/check.h"
+#include "worker/plan/check.h"
 #include "worker/family/shape.h"
 #include "worker/infer/infer.h"
 

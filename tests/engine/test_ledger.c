@@ -7,7 +7,7 @@
 #include "tests/lib/verify.h"
 #include "worker/comm/endpoint.h"
 #include "worker/data/flow_batch.h"
-#include "worker/family/check.h"
+#include "worker/plan/check.h"
 #include "worker/plan/volume.h"
 #include "worker/infer/embed.h"
 #include "worker/train/eval.h"

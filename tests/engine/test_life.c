@@ -6,7 +6,7 @@
 #include "api/core/file.h"
 #include "tests/lib/gang.h"
 #include "tests/lib/param.h"
-#include "worker/family/check.h"
+#include "worker/plan/check.h"
 #include "worker/hf/hf.h"
 #include "worker/plan/plan.h"
 

@@ -2,7 +2,7 @@
  * text is refused, or read as bytes by name. */
 #include "tests/lib/gang.h"
 #include "tests/lib/model_dir.h"
-#include "worker/family/check.h"
+#include "worker/plan/check.h"
 
 static struct gang g; /* 100 KiB: not on the stack */
 

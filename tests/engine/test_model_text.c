@@ -3,7 +3,7 @@
 #include <sys/stat.h>
 #include "tests/lib/model_dir.h"
 #include "worker/data/data.h"
-#include "worker/family/check.h"
+#include "worker/plan/check.h"
 #include "worker/family/family.h"
 #include "worker/family/shape.h"
 #include "worker/infer/requests.h"

@@ -8,7 +8,7 @@
 #include <math.h>
 #include "tests/lib/gang.h"
 #include "tests/lib/param.h"
-#include "worker/family/check.h"
+#include "worker/plan/check.h"
 #include "worker/hf/hf.h"
 
 #define STEPS 20 /* of every training job here; a checkpoint every 3 */

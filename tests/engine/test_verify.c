@@ -5,7 +5,7 @@
 #include "api/core/log.h"
 #include "tests/lib/mutant.h"
 #include "tests/lib/verify.h"
-#include "worker/family/check.h"
+#include "worker/plan/check.h"
 #include "worker/hf/safetensors.h"
 
 static const char *const precisions[] = {"fp32", "bf16", "fp16"};

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "daemon/json.h"
-#include "worker/family/check.h"
+#include "worker/plan/check.h"
 
 /* The body of a plan may also say "hardware": refused with a sentence, or what its check accepts. */
 static void plan_body(const uint8_t *data, size_t size, struct job_spec *s)

@@ -25,7 +25,7 @@
 #include "api/core/library.h"
 #include "api/core/rank.h"
 #include "tests/lib/small.h"
-#include "worker/family/check.h"
+#include "worker/plan/check.h"
 #include "worker/family/shape.h"
 
 #define MAX_RANKS  4

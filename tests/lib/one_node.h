@@ -12,7 +12,7 @@
 #include "daemon/order.h"
 #include "tests/lib/seqd.h"
 #include "tests/lib/test.h"
-#include "worker/family/check.h"
+#include "worker/plan/check.h"
 
 /* ---- the world ------------------------------------------------------------------------------- */
 

@@ -5,7 +5,7 @@
 #include "api/core/file.h"
 #include "tests/lib/tiny.h"
 #include "worker/data/data.h"
-#include "worker/family/check.h"
+#include "worker/plan/check.h"
 #include "worker/family/shape.h"
 #include "worker/infer/infer.h"
 

@@ -22,7 +22,7 @@
 #include "tests/lib/scratch.h"
 #include "tests/lib/seqd.h"
 #include "tests/lib/test.h"
-#include "worker/family/check.h"
+#include "worker/plan/check.h"
 
 #ifndef NODES /* a test may want many nodes of few gangs */
 #define NODES 3

@@ -8,7 +8,7 @@
 #include "tests/lib/mutant.h"
 #include "tests/lib/tiny.h"
 #include "tests/lib/told.h"
-#include "worker/family/check.h"
+#include "worker/plan/check.h"
 #include "worker/family/family.h"
 #include "worker/family/shape.h"
 #include "worker/verify/verify.h"

@@ -4,7 +4,7 @@
 #include <string.h>
 #include "tests/paper/report.h"
 #include "tests/lib/ranks.h"
-#include "worker/family/check.h"
+#include "worker/plan/check.h"
 #include "worker/family/family.h"
 #include "worker/family/shape.h"
 #include "worker/plan/plan.h"

@@ -2,7 +2,7 @@
  * says what is read of them). */
 #include "tests/lib/engine.h"
 #include "tests/paper/report.h"
-#include "worker/family/check.h"
+#include "worker/plan/check.h"
 #include "worker/family/family.h"
 #include "worker/family/shape.h"
 

@@ -5,7 +5,7 @@
 #include <string.h>
 #include "api/core/job.h"
 #include "tests/paper/report.h"
-#include "worker/family/check.h"
+#include "worker/plan/check.h"
 #include "worker/family/family.h"
 #include "tests/paper/published.h"
 #include "worker/family/shape.h"

@@ -1,7 +1,7 @@
 #include "worker/plan/choice.h"
 
 #include <stdlib.h>
-#include "worker/family/check.h"
+#include "worker/plan/check.h"
 #include "worker/family/family.h"
 #include "worker/plan/form.h"
 #include "worker/plan/strategy.h"

@@ -9,7 +9,7 @@
 #include "api/core/log.h"
 #include "api/core/mem.h"
 #include "worker/data/latents.h"
-#include "worker/family/check.h"
+#include "worker/plan/check.h"
 #include "worker/family/family.h"
 #include "worker/hf/hf.h"
 #include "worker/plan/stage.h"

@@ -1,6 +1,6 @@
 /* check.h: whether a job may run, its model included. */
-#ifndef SEQD_FAMILY_CHECK_H
-#define SEQD_FAMILY_CHECK_H
+#ifndef SEQD_PLAN_CHECK_H
+#define SEQD_PLAN_CHECK_H
 
 #include "api/core/job.h"
 

@@ -1,7 +1,7 @@
 /* check_flow.c: what a job of a diffusion model must keep to. */
 #include <stdio.h>
 #include "worker/family/family.h"
-#include "worker/family/rules.h"
+#include "worker/plan/rules.h"
 
 int rules_latents(const struct job_spec *s, struct err *e)
 {

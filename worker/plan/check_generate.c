@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "worker/family/family.h"
-#include "worker/family/rules.h"
+#include "worker/plan/rules.h"
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
 

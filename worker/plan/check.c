@@ -1,10 +1,10 @@
 /* check.c: the rules of families: objectives, data, positions, text. */
-#include "worker/family/check.h"
+#include "worker/plan/check.h"
 
 #include <stdio.h>
 #include "worker/family/config.h"
 #include "worker/family/family.h"
-#include "worker/family/rules.h"
+#include "worker/plan/rules.h"
 #include "worker/family/shape.h"
 
 /* ---- text ------------------------------------------------------------------------------------ */

@@ -1,7 +1,7 @@
-/* rules.h: the parts of family_check(), by what they are about. Inside worker/family.
+/* rules.h: the parts of family_check(), by what they are about. Inside worker/plan.
  * Each fails with the field and the way out. */
-#ifndef SEQD_FAMILY_RULES_H
-#define SEQD_FAMILY_RULES_H
+#ifndef SEQD_PLAN_RULES_H
+#define SEQD_PLAN_RULES_H
 
 #include "api/core/job.h"
 

@@ -1,6 +1,6 @@
 /* check_states.c: windows in time and contexts, which live on the states of linear attention. */
 #include "worker/family/family.h"
-#include "worker/family/rules.h"
+#include "worker/plan/rules.h"
 
 /* A walk keeps nothing between its windows but states, and sums gradients as it goes. */
 static int check_in_time(const struct job_spec *s, struct err *e)

@@ -1,7 +1,7 @@
 /* check_parallel.c: which strategies, layouts and forms of attention a family takes, and which it has
  * where the job leaves that to "auto". */
 #include "worker/family/family.h"
-#include "worker/family/rules.h"
+#include "worker/plan/rules.h"
 
 static bool is_ring_of_attention(const struct family_row *f)
 {
