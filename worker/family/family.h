@@ -74,11 +74,6 @@ static inline bool family_masked(const struct model_shape *m)
 {
     return family_row(m)->task == MODEL_MASKED_LM;
 }
-/* What "auto" is without a machine to weigh strategies for: worker/plan/choice.c does that. */
-enum strategy_id family_strategy(const struct model_shape *m, int sp);
-enum layout_id family_layout(const struct model_shape *m, int strategy, int sp, bool rank_bits);
-/* Whether sp ranks may run it so: what family_check() refuses, for those that come after it. */
-bool family_takes(const struct model_shape *m, int strategy, int layout, int sp);
 /* The sizes that nothing can be derived from. fails: ERR_INVALID naming the one that is missing. */
 int family_needs(const struct model_shape *m, struct err *e);
 /* Derives the sizes that are not given (heads, their widths, what the family adds) and checks all of

@@ -101,13 +101,13 @@ static int plan_choose(const struct job_spec *s, int sp, struct plan *p, struct 
     p->strategy = (enum strategy_id)s->parallel.strategy;
     p->layout = (enum layout_id)s->parallel.layout;
     p->recompute = has_backward(p->kind) ? (enum recompute_id)s->memory.recompute : RECOMPUTE_NONE;
-    if (p->strategy == STRATEGY_AUTO) p->strategy = family_strategy(m, sp);
+    if (p->strategy == STRATEGY_AUTO) p->strategy = strategy_default(m, sp);
     if (sp == 1 && strategy_row(p->strategy)->over_ranks) p->strategy = STRATEGY_LOCAL;
     p->form = strategy_form_id(p->strategy, s->parallel.form);
-    if (p->layout == LAYOUT_AUTO) p->layout = family_layout(m, p->strategy, sp, p->rank_bits);
+    if (p->layout == LAYOUT_AUTO) p->layout = strategy_layout(m, p->strategy, sp, p->rank_bits);
     p->exchange = (enum exchange_id)s->parallel.exchange;
     if (p->exchange == EXCHANGE_AUTO) p->exchange = EXCHANGE_RING;
-    assert(family_takes(m, p->strategy, p->layout, sp)); /* family_check() has seen to it */
+    assert(strategy_takes(m, p->strategy, p->layout, sp)); /* family_check() has seen to it */
     return 0;
 }
 
@@ -302,7 +302,7 @@ static int64_t total(const struct plan *p)
 static int64_t size_if(const struct job_spec *s, int sp, enum recompute_id recompute)
 {
     struct plan p;
-    if (!family_takes(&s->model.shape, s->parallel.strategy, s->parallel.layout, sp)) return -1;
+    if (!strategy_takes(&s->model.shape, s->parallel.strategy, s->parallel.layout, sp)) return -1;
     if (plan_choose(s, sp, &p, NULL) || p.n_ranks > JOB_MAX_RANKS) return -1;
     p.recompute = recompute;
     return place(s, &p, NULL) ? -1 : total(&p);

@@ -42,11 +42,43 @@ bool strategy_has_forms(int32_t id)
     return n > 1;
 }
 
+enum splits_id strategy_splits(const struct family_row *f)
+{
+    if (f->task == MODEL_DIFFUSION) return SPLITS_GRID;
+    return f->linear ? SPLITS_LINEAR : SPLITS_SOFTMAX;
+}
+
 bool strategy_fits(int32_t id, const struct family_row *f)
 {
-    const enum splits_id of_family = f->task == MODEL_DIFFUSION ? SPLITS_GRID
-                                     : f->linear                ? SPLITS_LINEAR
-                                                                : SPLITS_SOFTMAX;
-    const enum splits_id splits = strategy_row(id)->splits;
-    return splits == SPLITS_ANY || splits == of_family;
+    const struct strategy_row *row = strategy_row(id);
+    return !row || row->splits == SPLITS_ANY || row->splits == strategy_splits(f);
+}
+
+bool strategy_zigzag_fits(const struct family_row *f)
+{
+    return strategy_splits(f) == SPLITS_SOFTMAX && f->task == MODEL_CAUSAL_LM;
+}
+
+enum strategy_id strategy_default(const struct model_shape *m, int sp)
+{
+    const struct family_row *f = family_row(m);
+    if (sp == 1) return STRATEGY_LOCAL;
+    for (int id = 0; id < STRATEGY_N; id++)
+        if (rows[id] && rows[id]->splits == strategy_splits(f)) return (enum strategy_id)id;
+    assert(!"a family whose sequences no strategy splits");
+    return STRATEGY_LOCAL;
+}
+
+enum layout_id strategy_layout(const struct model_shape *m, int32_t id, int sp, bool rank_bits)
+{
+    const bool zigzag = strategy_row(id)->zigzag && strategy_zigzag_fits(family_row(m));
+    return zigzag && sp > 1 && !rank_bits ? LAYOUT_ZIGZAG : LAYOUT_CONTIGUOUS;
+}
+
+bool strategy_takes(const struct model_shape *m, int32_t id, enum layout_id layout, int sp)
+{
+    const struct family_row *f = family_row(m);
+    const struct strategy_row *row = strategy_row(id);
+    if (row && row->splits == SPLITS_ANY && sp > 1) return false;
+    return strategy_fits(id, f) && (layout != LAYOUT_ZIGZAG || strategy_zigzag_fits(f));
 }

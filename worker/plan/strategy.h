@@ -51,6 +51,9 @@ struct strategy_row {
     const char *in_order; /* why a plan's layout is contiguous; NULL: because it was asked for */
     /* Tensor parallelism, which jobs do not run: it is there to be compared with. */
     bool splits_model, splits_streams; /* the residual streams as well */
+    /* What a job must keep to on more than one rank; fails with the field and the way out. NULL:
+     * nothing more than the rules of its family. */
+    int (*check)(const struct job_spec *s, struct err *e);
     /* Time of the slowest rank's attention over the mean, of H heads; NULL: 1. */
     double (*imbalance)(int64_t H, int sp, bool causal, enum layout_id layout);
 };
@@ -65,7 +68,17 @@ const struct strategy_form *strategy_form(int32_t id, int32_t form);
 /* Has it more than one? */
 bool strategy_has_forms(int32_t id);
 
-bool strategy_fits(int32_t id, const struct family_row *f);
+/* Which kind of sequences a family has: never SPLITS_ANY. */
+enum splits_id strategy_splits(const struct family_row *f);
+bool strategy_fits(int32_t id, const struct family_row *f); /* STRATEGY_AUTO: yes */
+/* Zigzag balances causal softmax attention and nothing else; states pass from rank to rank in the
+ * order of the sequence. */
+bool strategy_zigzag_fits(const struct family_row *f);
+/* What "auto" is without a machine to weigh strategies for: choice.h does that. */
+enum strategy_id strategy_default(const struct model_shape *m, int sp);
+enum layout_id strategy_layout(const struct model_shape *m, int32_t id, int sp, bool rank_bits);
+/* Whether sp ranks may run it so: what family_check() refuses, for those that come after it. */
+bool strategy_takes(const struct model_shape *m, int32_t id, enum layout_id layout, int sp);
 
 /* The blockwise ring, which softmax layers of a hybrid take as well (strategy_rsa.c). */
 void strategy_ring_need(const struct attention_shape *s, struct attention_need *out);

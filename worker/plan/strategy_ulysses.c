@@ -55,6 +55,29 @@ static void heads_traffic(const struct attention_pass *a, struct comm_count out[
     }
 }
 
+static int check(const struct job_spec *s, struct err *e)
+{
+    const struct model_shape *m = &s->model.shape;
+    const bool ranks = s->determinism == DET_RANKS;
+    const int sp = s->parallel.sp;
+    if (s->parallel.layout == LAYOUT_ZIGZAG)
+        return err_field(e, ERR_INVALID, "parallel.layout",
+                         "strategy \"ulysses\" needs parallel.layout \"contiguous\": every rank "
+                         "computes whole rows of its heads, and zigzag balances nothing");
+    if (m->n_heads && sp > m->n_heads)
+        return err_field(
+            e, ERR_INVALID, "parallel.sp",
+            "strategy \"ulysses\" shares %lld attention heads out to %d ranks: at most "
+            "%lld of them have work",
+            (long long)m->n_heads, sp, (long long)m->n_heads);
+    if (ranks && m->n_kv_heads && m->n_kv_heads % sp)
+        return err_field(e, ERR_INVALID, "parallel.sp",
+                         "determinism \"ranks\" with strategy \"ulysses\" needs parallel.sp to "
+                         "divide the %lld KV heads: %d would divide a group",
+                         (long long)m->n_kv_heads, sp);
+    return 0;
+}
+
 /* Of heads that do not divide some ranks have one more. */
 static double imbalance(int64_t H, int sp, bool causal, enum layout_id layout)
 {
@@ -69,5 +92,6 @@ const struct strategy_row strategy_ulysses = {.splits = SPLITS_SOFTMAX,
                                               .form = {&heads},
                                               .over_ranks = true,
                                               .ranges = true,
+                                              .check = check,
                                               .in_order = "a head's work is the same anywhere",
                                               .imbalance = imbalance};
