@@ -2,26 +2,24 @@
  *
  * A line is the strategy's name twice: enum strategy_id has STRATEGY_ID, a job spec "name". What the
  * strategy takes, needs and sends is strategy_NAME of worker/plan/strategy_NAME.c, what it runs is
- * sp_NAME_row of worker/sp: both tables are made from this list, so a half that is missing does not
+ * sp_row_NAME of worker/sp: both tables are made from this list, so a half that is missing does not
  * link. A new one goes last: the first that fits a family is its default. */
 #ifndef SEQD_CORE_STRATEGY_H
 #define SEQD_CORE_STRATEGY_H
 
-#define STRATEGIES(row)                                                                            \
-    row(LOCAL, local)         /* one rank, no communication */                                     \
-        row(RSA, rsa)         /* ring self-attention */                                            \
-        row(LASP, lasp)       /* linear attention's states; softmax layers: a ring */              \
-        row(DSP, dsp)         /* dynamic sequence parallelism */                                   \
-        row(ULYSSES, ulysses) /* DeepSpeed-Ulysses: heads, not tokens, in attention */             \
-        row(TP, tp)           /* Megatron's tensor parallelism (2021) */                           \
-        row(TP_SP, tp_sp)     /* and with sequence parallelism between */
+/* clang-format off */
+#define STRATEGIES(row)                                                            \
+    row(LOCAL, local)     /* one rank, no communication */                         \
+    row(RSA, rsa)         /* ring self-attention */                                \
+    row(LASP, lasp)       /* linear attention's states; softmax layers: a ring */  \
+    row(DSP, dsp)         /* dynamic sequence parallelism */                       \
+    row(ULYSSES, ulysses) /* DeepSpeed-Ulysses: heads, not tokens, in attention */ \
+    row(TP, tp)           /* Megatron's tensor parallelism (2021) */               \
+    row(TP_SP, tp_sp)     /* and with sequence parallelism between */
+/* clang-format on */
 
-enum strategy_id {
-    STRATEGY_AUTO,
 #define STRATEGY_ID(id, name) STRATEGY_##id,
-    STRATEGIES(STRATEGY_ID)
+enum strategy_id { STRATEGY_AUTO, STRATEGIES(STRATEGY_ID) STRATEGY_N };
 #undef STRATEGY_ID
-        STRATEGY_N
-};
 
 #endif

@@ -113,6 +113,23 @@ static void test_openapi_fields(void)
     CHECK_MSG(n == n_fields + 13, "%d in the document, %d in the table and 13 more", n, n_fields);
 }
 
+/* The words of an enum field are those of the document, in the same order. */
+static void test_openapi_words(void)
+{
+    const char *parallel = strstr(routes_document(), "\n        parallel:\n");
+    for (const struct field *f = spec_fields; f->path; f++) {
+        char want[256];
+        size_t n = 0;
+        if (strncmp(f->path, "parallel.", 9) || f->type != FIELD_ENUM) continue;
+        n = (size_t)snprintf(want, sizeof want, "\n            %s: {type: string, enum: [%s",
+                             f->path + 9, f->words[0]);
+        for (int i = 1; f->words[i]; i++)
+            n += (size_t)snprintf(want + n, sizeof want - n, ", %s", f->words[i]);
+        snprintf(want + n, sizeof want - n, "]");
+        CHECK_MSG(parallel && strstr(parallel, want), "openapi.yaml lacks%s", want);
+    }
+}
+
 static void test_plain_routes(void)
 {
     begin();
@@ -641,6 +658,7 @@ int main(void)
     seqd_test_init();
     RUN(test_openapi_matches);
     RUN(test_openapi_fields);
+    RUN(test_openapi_words);
     RUN(test_plain_routes);
     RUN(test_submit);
     RUN(test_plan_hardware);
