@@ -2,29 +2,48 @@
  * the bytes of every step are the plan's and no byte lies outside it (tests/lib/engine.h asserts
  * both). */
 #include "tests/lib/engine.h"
+#include "worker/plan/strategy.h"
 #include "worker/plan/check.h"
 #include "worker/family/shape.h"
 
 struct way {
-    const char *name;
+    char name[64];
     enum strategy_id strategy;
     enum form_id form;
     enum layout_id layout;
     bool rank_bits;
 };
 
-static const struct way ways[] = {
-    {"blockwise", STRATEGY_RSA, FORM_BLOCKWISE, LAYOUT_AUTO, false},
-    {"blockwise, contiguous", STRATEGY_RSA, FORM_BLOCKWISE, LAYOUT_CONTIGUOUS, false},
-    {"blockwise, ranks", STRATEGY_RSA, FORM_BLOCKWISE, LAYOUT_AUTO, true},
-    {"two_pass", STRATEGY_RSA, FORM_TWO_PASS, LAYOUT_AUTO, false},
-    {"two_pass_scatter", STRATEGY_RSA, FORM_TWO_PASS_SCATTER, LAYOUT_CONTIGUOUS, false},
-    {"all_gather", STRATEGY_RSA, FORM_ALL_GATHER, LAYOUT_AUTO, false},
-    {"all_gather, ranks", STRATEGY_RSA, FORM_ALL_GATHER, LAYOUT_AUTO, true},
-    {"ulysses", STRATEGY_ULYSSES, FORM_AUTO, LAYOUT_AUTO, false},
-    {"ulysses, ranks", STRATEGY_ULYSSES, FORM_AUTO, LAYOUT_AUTO, true},
-};
-enum { N_WAYS = sizeof ways / sizeof *ways };
+static struct way ways[64];
+static int n_ways;
+
+static void add_way(int id, int form, enum layout_id layout, bool rank_bits)
+{
+    struct way *w = &ways[n_ways++];
+    *w = (struct way){.strategy = (enum strategy_id)id,
+                      .form = (enum form_id)form,
+                      .layout = layout,
+                      .rank_bits = rank_bits};
+    snprintf(w->name, sizeof w->name, "%s %s%s%s", strategy_word(id),
+             spec_field("parallel.form")->words[form], layout ? ", contiguous" : "",
+             rank_bits ? ", ranks" : "");
+}
+
+/* Every form of every strategy that jobs of this family run. */
+static void list_ways(void)
+{
+    const struct family_row *f = family_row(&(struct model_shape){.family = FAMILY_LLAMA});
+    for (int id = STRATEGY_AUTO + 1; id < STRATEGY_N; id++) {
+        const struct strategy_row *row = strategy_row(id);
+        if (row->splits == SPLITS_ANY || row->splits_model || !strategy_fits(id, f)) continue;
+        for (int form = 0; form < FORM_N; form++) {
+            if (!row->form[form]) continue;
+            add_way(id, form, LAYOUT_AUTO, false);
+            if (row->zigzag) add_way(id, form, LAYOUT_CONTIGUOUS, false);
+            if (!row->form[form]->published) add_way(id, form, LAYOUT_AUTO, true);
+        }
+    }
+}
 
 /* What a training has beside its way. */
 struct setting {
@@ -119,13 +138,24 @@ static void check_way(const struct way *w, const struct setting *t, int P)
     engine_free(&many);
 }
 
+/* Does the strategy take 4 heads and 2 KV heads over P ranks? */
+static bool takes(const struct way *w, int P)
+{
+    static struct job_spec s;
+    struct err e;
+    engine_spec(&s, 64);
+    s.parallel.sp = P;
+    s.determinism = w->rank_bits ? DET_RANKS : DET_RUN;
+    return !strategy_row(w->strategy)->check || !strategy_row(w->strategy)->check(&s, &e);
+}
+
 static void check_setting(const struct setting *t)
 {
-    for (int i = 0; i < N_WAYS; i++) {
-        const bool power = ways[i].rank_bits;
-        const bool heads = ways[i].strategy == STRATEGY_ULYSSES; /* 4 heads, 2 KV heads */
-        check_way(&ways[i], t, 2);
-        if (!(power && heads)) check_way(&ways[i], t, power || heads ? 4 : 3);
+    for (int i = 0; i < n_ways; i++) {
+        const struct way *w = &ways[i];
+        const int more = w->rank_bits || !strategy_row(w->strategy)->zigzag ? 4 : 3;
+        check_way(w, t, 2);
+        if (takes(w, more)) check_way(w, t, more);
     }
 }
 
@@ -241,6 +271,7 @@ static void test_refusals(void)
 
 int main(void)
 {
+    list_ways();
     RUN(test_one_document);
     RUN(test_packed);
     RUN(test_window);
