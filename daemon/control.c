@@ -46,11 +46,6 @@ static int64_t machine_utc_ms(void)
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-int64_t control_utc_ms(const struct control *c)
-{
-    return c->commits.utc_ms();
-}
-
 int64_t control_now_ms(const struct control *c)
 {
     return loop_now_ms(c->o.loop);
@@ -69,11 +64,6 @@ const struct nodes *control_nodes(const struct control *c)
 const struct cluster *control_cluster(const struct control *c)
 {
     return &c->cluster;
-}
-
-struct quarantine *control_quarantine(const struct control *c)
-{
-    return c->cluster.quarantine;
 }
 
 int64_t control_passes(const struct control *c)
@@ -189,7 +179,7 @@ static void fail(struct control *c, struct job *j, struct event *ev)
     ev->stepped_ms = j->stepped_ms;
     if (ev->blame)
         blame_settle(j, ev->blame != BLAME_FILES || pass_elsewhere(&c->cluster, j, ev->node), ev);
-    ev->gives_up = ev->cause == CAUSE_INFRASTRUCTURE && job_gives_up(j, control_utc_ms(c));
+    ev->gives_up = ev->cause == CAUSE_INFRASTRUCTURE && job_gives_up(j, c->commits.utc_ms());
     if (ev->gives_up)
         err_prefix(&ev->err, "given up %d h after the last step or the first attempt",
                    (int)(JOB_RETRY_MS / 3600000));
@@ -222,7 +212,7 @@ static void stop_when_all_ended(struct control *c, struct job *j)
 static void take_record(struct control *c, struct job *j, struct attempt_part *p,
                         const struct record *r)
 {
-    const struct record_time t = {loop_now_ms(c->o.loop), control_utc_ms(c)};
+    const struct record_time t = {loop_now_ms(c->o.loop), c->commits.utc_ms()};
     const bool final = record_is_final(r);
     struct verdict v = {.type = VERDICT_NONE};
     if (final)
@@ -354,7 +344,7 @@ static void on_down(void *arg, const char *name, const char *why, int64_t silent
     struct control *c = arg;
     log_warn("node.down", "node=%s text=\"%s\"", name, why);
     node_down(&c->cluster.nodes, name, loop_now_ms(c->o.loop) - silent_ms);
-    if (c->paused) return; /* who asked is gone or about to go */
+    if (c->paused) return; /* every client is gone or about to go */
     asks_node_down(c->asks, name);
     want_pass(c);
 }
@@ -596,12 +586,6 @@ struct control *control_create(const struct control_options *o, struct err *e)
 void control_pause(struct control *c)
 {
     c->paused = true;
-}
-
-void control_flush(struct control *c, int64_t job)
-{
-    struct job *j = jobs_find(&c->cluster.jobs, job);
-    if (j) commit_flush(&c->commits, j);
 }
 
 void control_destroy(struct control *c)

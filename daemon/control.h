@@ -45,7 +45,7 @@ struct control_options {
     int64_t lost_ms; /* a node unseen for so long is given up; 0: NODE_LOST_MS */
 };
 
-/* Replays the store. fails as store_load, or ERR_CORRUPT naming the job whose log does not fold. */
+/* Replays the store. fails as replay (replay.h). */
 struct control *control_create(const struct control_options *o, struct err *e);
 void control_destroy(struct control *c);
 void control_pause(struct control *c); /* starts nothing any more: seqd is stopping */
@@ -54,7 +54,6 @@ void control_pause(struct control *c); /* starts nothing any more: seqd is stopp
 extern const struct link_calls control_link_calls;
 
 const struct cluster *control_cluster(const struct control *c);
-struct quarantine *control_quarantine(const struct control *c);
 /* The fold, for acting; what clients are shown is the store's. NULL: not live, as committed. */
 const struct job *control_job(const struct control *c, int64_t id);
 const struct nodes *control_nodes(const struct control *c);
@@ -66,13 +65,10 @@ int64_t control_passes(const struct control *c); /* scheduling passes so far */
 struct commits *control_commits(struct control *c);
 struct store *control_store(struct control *c);
 struct logs *control_logs(struct control *c);
-int64_t control_utc_ms(const struct control *c);
 int64_t control_now_ms(const struct control *c); /* the loop's clock */
 
 /* Asks a node, or any (ask.h). */
 void control_ask(struct control *c, const char *node, const struct msg *m, ask_answer *answer,
                  void *arg);
-/* Commits the job's gathered steps and marks now, as every tick does. */
-void control_flush(struct control *c, int64_t job);
 
 #endif

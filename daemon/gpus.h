@@ -12,7 +12,7 @@ bool gpus_fail(const struct job *j, const struct node *n, struct event *ev);
 /* The live job that holds that GPU, as committed, or NULL. */
 const struct job *gpus_holder(const struct jobs *t, const char *node, const char *uuid);
 
-/* What the cluster has for a job of so many ranks on GPUs. */
+/* What the cluster has for a job of n_ranks ranks on GPUs. */
 struct gpus_offer {
     int n_nodes; /* that are up, whatever they have */
     int n_gpus;  /* of all nodes that were ever here: those that are away or unfit may come back */

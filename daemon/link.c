@@ -10,7 +10,7 @@
 enum {
     ARENA_SIZE = 16 << 20, /* a message of WIRE_MAX_SIZE, unpacked, and room for its spec */
     MISSED = 3,            /* heartbeats: then the node is down */
-    RETRY_MS = 5000,       /* of who was refused, when that may pass */
+    RETRY_MS = 5000,       /* of a node that was refused, when that may pass */
     RETRY_VERSION_MS = 60000
 };
 

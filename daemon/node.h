@@ -1,4 +1,4 @@
-/* node.h: the table of nodes: who is up, since when, with how many slots. Plain data, loop thread.
+/* node.h: the table of nodes: which are up, since when, with how many slots. Plain data, loop thread.
  */
 #ifndef SEQD_DAEMON_NODE_H
 #define SEQD_DAEMON_NODE_H
@@ -51,7 +51,7 @@ bool node_take_gpus(struct node *n, const struct msg *m);
 void node_down(struct nodes *t, const char *name, int64_t since_ms);
 /* A node that jobs of a previous seqd run on: down as of now, so it has its time to come back. */
 struct node *node_expect(struct nodes *t, const char *name, int64_t now_ms);
-/* The loop was behind by so long: that is no silence of any node. */
+/* The loop was late by lag_ms: that is no silence of any node. */
 void nodes_lag(struct nodes *t, int64_t lag_ms, int64_t now_ms);
 /* The next node that has been down for lost_ms by now (marks it), or NULL. */
 struct node *node_next_lost(struct nodes *t, int64_t now_ms, int64_t lost_ms);

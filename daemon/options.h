@@ -22,7 +22,7 @@ struct options {
 
 /* 0: go on; 1: --help or --version was answered; -1: wrong, *e says what. */
 int options_read(struct options *o, int argc, char **argv, struct err *e);
-/* Writes the URL to <state>/address, for those who gave port 0. */
+/* Writes the URL to <state>/address, for a caller that gave port 0. */
 int options_write_address(const struct options *o, const char *url, struct err *e);
 
 #endif

@@ -1,4 +1,4 @@
-/* Nodes: what they are, and who is in quarantine. */
+/* Nodes: their state, and which of them are in quarantine. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #define TARGET_PARAMS 16
 
 struct target {
-    char text[TARGET_SIZE]; /* decoded in place: the path, names and values behind it */
+    char text[TARGET_SIZE]; /* decoded in place: the path, then names and values */
     int n_params;
     const char *name[TARGET_PARAMS], *value[TARGET_PARAMS];
 };

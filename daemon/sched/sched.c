@@ -264,7 +264,7 @@ static bool keep(struct sched_job *j, struct sched_node *nodes, int n)
     return would;
 }
 
-/* Places one job or says why not. Returns whether those behind it must wait. */
+/* Places one job or says why not. Returns whether the jobs after it must wait. */
 static bool place(struct sched_job *j, struct sched_node *nodes, int n, int64_t first)
 {
     give_way(j, nodes, n);
@@ -272,7 +272,7 @@ static bool place(struct sched_job *j, struct sched_node *nodes, int n, int64_t 
     const bool bare = j->prepare && j->device == SCHED_SLOTS; /* any node prepares it */
     if (bare) {
         place_prepare(j, nodes, n);
-        return false; /* preparing holds no slots: none behind it waits */
+        return false; /* preparing holds no slots: none after it waits */
     }
     if (g.leader < 0 || !room_usable(j, nodes, g.leader) || (j->toy && j->only < 0)) {
         reason_no_node(j, nodes, n);

@@ -4,7 +4,7 @@
  * slots), else over several: contiguous ranges of ranks, whole rings per node where the slots allow
  * it, and then as few nodes as possible. Nodes share a gang only if their ranks can reach each
  * other (sched_node.net). Order is priority, then age. A job that would fit on an idle cluster and
- * does not fit now is first in line: nothing behind it is placed, so it cannot be overtaken for
+ * does not fit now is first in line: nothing after it is placed, so it cannot be overtaken for
  * ever. Jobs that wait for their backoff or that these nodes could never hold do not block.
  *
  * Data can be made again: a gang that does not fit together with the node that prepared its data is
@@ -35,7 +35,7 @@
 /* Preparations that may run at once on a node: each is one process that reads files. */
 #define SCHED_MAX_PREPARE 4
 
-/* A contiguous range of ranks: those behind the part before. Small, because every queued job has
+/* A contiguous range of ranks: those after the part before. Small, because every queued job has
  * room for the largest placement. */
 struct sched_part {
     uint8_t node; /* index into nodes */

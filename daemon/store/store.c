@@ -178,7 +178,7 @@ static void __attribute__((noreturn)) writer_dies(struct store *s)
 }
 
 /* The disk is full, and nothing else is wrong: what was being written is undone. A sync that finds
- * no room is not meant: who knows what it has dropped. */
+ * no room is not meant: nothing says what it has dropped. */
 static bool out_of_room(struct store *s, int rc)
 {
     int no = sqlite3_system_errno(s->write_db);

@@ -48,7 +48,7 @@ static const char *stored_progress(void)
 
 static void flush(void)
 {
-    control_flush(w.control, 1);
+    commit_flush(control_commits(w.control), (struct job *)control_job(w.control, 1));
     settle();
 }
 

@@ -68,7 +68,7 @@ static void start(enum mood a, enum mood b)
 
 static const struct quarantined *quarantine_of(const char *node)
 {
-    return quarantine_find(control_quarantine(w.control), node);
+    return quarantine_find(control_cluster(w.control)->quarantine, node);
 }
 
 /* seqd is killed and comes back, and its nodes with it. */
@@ -207,7 +207,8 @@ static void add_rows(struct store *s, bool to_disk, int n)
         if (to_disk)
             store_quarantine_add(t, name, 1000 + i, "the test said so");
         else
-            quarantine_load(control_quarantine(w.control), name, 1000 + i, "the test said so");
+            quarantine_load(control_cluster(w.control)->quarantine, name, 1000 + i,
+                            "the test said so");
         store_commit(s, t, NULL, NULL);
     }
     settle();
@@ -434,7 +435,7 @@ static void test_checkpoint_in_quarantine(void)
     struct gang *g = gang_of(A, 1, 2);
     play_blobs(g), play_ready(g), rec_step(g, 1), rec_event(g, 0, EV_CHECKPOINT, 1, "{}");
     send_all(A), settle();
-    quarantine_load(control_quarantine(w.control), "a", 1000, "the test said so");
+    quarantine_load(control_cluster(w.control)->quarantine, "a", 1000, "the test said so");
     hello(B);
     rec_exit(g, 0, 0, SIGKILL), rec_exit(g, RANK_GANG, GANG_FAILED, 0);
     send_all(A);

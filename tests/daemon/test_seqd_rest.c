@@ -282,7 +282,7 @@ static void test_plan_hardware_refused(void)
 static void quarantine_node(const char *node, const char *reason)
 {
     struct store_txn *t = store_begin();
-    quarantine_load(control_quarantine(w.control), node, 1700000000000, reason);
+    quarantine_load(control_cluster(w.control)->quarantine, node, 1700000000000, reason);
     CHECK(get("/v1/nodes") == 200 && !strstr(reply, reason)); /* not committed: not shown */
     store_quarantine_add(t, node, 1700000000000, reason);
     commit(t);
@@ -294,7 +294,7 @@ static void test_quarantine(void)
     struct quarantine *q;
     begin();
     node_joins();
-    q = control_quarantine(w.control);
+    q = control_cluster(w.control)->quarantine;
     CHECK(get("/v1/nodes") == 200 && strstr(reply, "\"quarantine\":null"));
     CHECK(post("/v1/nodes/n1:release", "") == 409 && strstr(reply, "node n1 is in no quarantine"));
     CHECK(post("/v1/nodes/n2:release", "") == 404);
