@@ -10,7 +10,7 @@
 #define ASK_TIMEOUT_MS 10000
 #define ASK_NODES      8
 
-/* m is the answer (DESCRIBED, FETCHED or TRACED), or NULL with e: no node, no answer in time. Called
+/* m is the answer (DESCRIBED or FETCHED), or NULL with e: no node, no answer in time. Called
  * once. */
 typedef void ask_answer(void *arg, const struct msg *m, const struct err *e);
 
