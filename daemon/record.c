@@ -144,7 +144,7 @@ static void on_blob(const struct taking *k)
     b->rank = rank;
     b->size = (int32_t)r->head.size;
     memcpy(b->data, r->data, r->head.size);
-    k->v->type = VERDICT_BLOBS;
+    if (a->n_blobs == a->n_ranks) k->v->type = VERDICT_BLOBS;
 }
 
 static void on_ready(const struct taking *k)

@@ -1,0 +1,161 @@
+/* What reports of an attempt lead to: verdicts, without a store, a clock or nodes. A job of four
+ * ranks, two on each of the nodes a and b; b is not connected. */
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include "daemon/record.h"
+#include "tests/lib/test.h"
+
+#define EPOCH 7
+
+static struct nodes nodes;
+
+static struct job *job_of(int n_places)
+{
+    static struct job_spec s;
+    struct event ev = {.type = EV_ASSIGN, .epoch = EPOCH, .task = TASK_RUN, .n_places = n_places};
+    spec_defaults(&s);
+    s.kind = JOB_TRAIN;
+    s.resources.ranks = 2 * n_places;
+    s.limits.init_timeout_s = 60;
+    for (int i = 0; i < n_places; i++)
+        ev.places[i] = (struct job_place){{(char)('a' + i)}, 2 * i, 2};
+    ev.n_ranks = 2 * n_places;
+    struct job *j = job_create(1, &s);
+    CHECK(!job_fold(j, &(struct event){.type = EV_SUBMIT}, NULL) && !job_fold(j, &ev, NULL));
+    j->attempt = attempt_create(j, 1000);
+    nodes = (struct nodes){.n = 2, .node = {{.name = "a", .up = true}, {.name = "b"}}};
+    return j;
+}
+
+static void drop(struct job *j)
+{
+    attempt_destroy(j->attempt);
+    job_destroy(j);
+}
+
+/* Takes the next record of the part that has the rank. */
+static struct verdict tell(struct job *j, int part, int type, int rank, const void *data,
+                           size_t size)
+{
+    const struct record_time t = {2000, 1000000};
+    struct attempt_part *p = &j->attempt->parts[part];
+    struct record r = {{RANK_ABI, (uint32_t)type, rank, (uint32_t)size}, data, ++p->seq};
+    struct verdict v = {.type = VERDICT_NONE};
+    CHECK(record_is_of(p, &r));
+    record_take(j, &nodes, p, &r, &t, &v);
+    return v;
+}
+
+static struct verdict tell_fail(struct job *j, int part, int rank, enum err_code code)
+{
+    struct rank_fail f = {.code = (int32_t)code, .text = "rank 1 is gone"};
+    return tell(j, part, RANK_FAIL, rank, &f, sizeof f);
+}
+
+static struct verdict tell_exit(struct job *j, int part, int rank, int status, int signo)
+{
+    struct rank_exit x = {.rank = rank, .exit_status = status, .signal = signo};
+    return tell(j, part, RANK_EXIT, rank, &x, sizeof x);
+}
+
+/* The ring opens when the last rank is ready, and records that only memory had are released. */
+static void test_start(void)
+{
+    struct job *j = job_of(2);
+    const struct job_attempt *a = j->attempt;
+    for (int r = 0; r < 4; r++)
+        CHECK(tell(j, r / 2, RANK_BLOB, r, "blob", 4).type ==
+              (r == 3 ? VERDICT_BLOBS : VERDICT_NONE));
+    CHECK(a->n_blobs == 4 && attempt_mark(a, &a->parts[0]) == 0 && !attempt_has_news(a));
+    for (int r = 0; r < 3; r++) CHECK(tell(j, r / 2, RANK_READY, r, NULL, 0).type == VERDICT_NONE);
+    struct verdict v = tell(j, 1, RANK_READY, 3, NULL, 0);
+    CHECK(v.type == VERDICT_EVENT && v.ev.type == EV_READY && v.ev.n_ranks == 4);
+    CHECK(attempt_mark(a, &a->parts[0]) == 4 && attempt_has_news(a));
+    drop(j);
+}
+
+/* A step of rank 0 proves a ring over two nodes; on one node every rank says so itself. */
+static void test_proof(void)
+{
+    for (int n = 1; n <= 2; n++) {
+        struct job *j = job_of(n);
+        struct rank_step s = {.step = 1, .tokens = 10, .step_us = 1000};
+        struct record r = {{RANK_ABI, RANK_STEP, 0, sizeof s}, (const char *)&s, 1};
+        CHECK(record_proves_ring(j, &r) == (n == 2));
+        s.step = 0; /* no step has that number */
+        CHECK(!record_proves_ring(j, &r));
+        drop(j);
+    }
+}
+
+/* A peer that is missed waits for a better cause; a rank that was killed is one. */
+static void test_suspect(void)
+{
+    struct job *j = job_of(2);
+    CHECK(tell_fail(j, 1, 2, ERR_PEER).type == VERDICT_NONE);
+    CHECK(j->attempt->has_suspect && attempt_mark(j->attempt, &j->attempt->parts[1]) == 0);
+    struct verdict v = tell_exit(j, 0, 1, 0, SIGKILL);
+    CHECK(v.type == VERDICT_FAIL && v.ev.rank == 1 && !strcmp(v.ev.node, "a"));
+    CHECK(v.ev.cause == CAUSE_INFRASTRUCTURE && strstr(v.ev.err.text, "was killed by signal 9"));
+    drop(j);
+}
+
+/* No better cause comes in time: the node that is away is named. */
+static void test_convict(void)
+{
+    struct job *j = job_of(2);
+    struct verdict v = {.type = VERDICT_NONE};
+    CHECK(tell_fail(j, 0, 0, ERR_PEER).type == VERDICT_NONE);
+    attempt_tick(j, &nodes, 2000 + SUSPECT_MS - 1, &v);
+    CHECK(v.type == VERDICT_NONE);
+    attempt_tick(j, &nodes, 2000 + SUSPECT_MS, &v);
+    CHECK(v.type == VERDICT_FAIL && v.ev.rank == 0 && !strcmp(v.ev.node, "b"));
+    CHECK_STR(v.ev.err.text, "node b is not connected: rank 1 is gone");
+    drop(j);
+}
+
+static void test_start_timeout(void)
+{
+    struct job *j = job_of(2);
+    struct verdict v = {.type = VERDICT_NONE};
+    CHECK(tell(j, 0, RANK_READY, 0, NULL, 0).type == VERDICT_NONE);
+    attempt_tick(j, &nodes, 1000 + 59999, &v);
+    CHECK(v.type == VERDICT_NONE);
+    attempt_tick(j, &nodes, 1000 + 60000, &v);
+    CHECK(v.type == VERDICT_FAIL && v.ev.type == EV_START_TIMEOUT && !strcmp(v.ev.node, "a"));
+    CHECK(strstr(v.ev.err.text, "1 of 4 ranks were ready") != NULL);
+    drop(j);
+}
+
+/* The attempt is done when both parts are; a stopping job has stopped when both have ended. */
+static void test_ends(void)
+{
+    struct event ev;
+    struct job *j = job_of(2);
+    CHECK(!job_fold(j, &(struct event){.type = EV_READY}, NULL) && j->state == JOB_RUNNING);
+    CHECK(tell_exit(j, 0, RANK_GANG, GANG_DONE, 0).type == VERDICT_NONE);
+    CHECK(!attempt_stopped(j, &ev));
+    struct verdict v = tell_exit(j, 1, RANK_GANG, GANG_DONE, 0);
+    CHECK(v.type == VERDICT_EVENT && v.ev.type == EV_DONE);
+    drop(j);
+
+    j = job_of(2);
+    CHECK(!job_fold(j, &(struct event){.type = EV_CANCEL}, NULL) && j->state == JOB_STOPPING);
+    CHECK(tell_exit(j, 1, RANK_GANG, GANG_STOPPED, 0).type == VERDICT_NONE);
+    CHECK(!attempt_stopped(j, &ev));
+    CHECK(tell_exit(j, 0, RANK_GANG, GANG_STOPPED, 0).type == VERDICT_NONE);
+    CHECK(attempt_stopped(j, &ev) && ev.type == EV_STOPPED && !strcmp(ev.node, "a"));
+    drop(j);
+}
+
+int main(void)
+{
+    RUN(test_start);
+    RUN(test_proof);
+    RUN(test_suspect);
+    RUN(test_convict);
+    RUN(test_start_timeout);
+    RUN(test_ends);
+    return test_done("seqd_attempt");
+}
