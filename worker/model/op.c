@@ -220,7 +220,7 @@ struct tensor span_grad(struct tensor t, struct span s)
     return tensor_sub(t, s.grad0, s.n, 0, t.cols);
 }
 
-struct walk {
+struct sum_tree {
     struct frame *f;
     enum rows_id rows;
     int64_t n;
@@ -229,7 +229,7 @@ struct walk {
 
 /* dst = sum over spans [first, first + count), count a power of two: ((0+1)+(2+3))+...; the levels
  * of the tree below the top need one buffer each, for their right halves. */
-static void sum_range(const struct walk *w, int first, int count, float *dst, int level)
+static void sum_range(const struct sum_tree *w, int first, int count, float *dst, int level)
 {
     struct frame *f = w->f;
     if (count == 1) {
@@ -246,7 +246,7 @@ static void sum_range(const struct walk *w, int first, int count, float *dst, in
 void frame_sum(struct frame *f, enum rows_id rows, float *dst, int64_t n,
                const struct sum_leaf *leaf)
 {
-    const struct walk w = {f, rows, n, leaf};
+    const struct sum_tree w = {f, rows, n, leaf};
     if (f->tree)
         sum_range(&w, 0, f->parts, dst, 0);
     else

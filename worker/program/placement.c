@@ -30,12 +30,13 @@ struct node {
     int64_t size;
     int joined; /* the node it is part of, itself where it stands for others */
     int64_t offset;
-    bool input, result, shared; /* lies in the residual stream before, behind; is shared */
-    bool crosses;               /* from forward into backward */
+    bool input, result,
+        shared;   /* lies in the residual stream before or after the section; is shared */
+    bool crosses; /* from forward into backward */
     bool cached;
 };
 
-struct placer {
+struct section_placer {
     const struct program *p;
     const struct schedule *s;
     const struct extent *x;
@@ -77,13 +78,13 @@ static bool meet(const struct life *a, const struct life *b)
 
 /* ---- nodes ----------------------------------------------------------------------------------- */
 
-static int root(const struct placer *b, int n)
+static int root(const struct section_placer *b, int n)
 {
     while (b->node[n].joined != n) n = b->node[n].joined;
     return n;
 }
 
-static void join(struct placer *b, int to, int from)
+static void join(struct section_placer *b, int to, int from)
 {
     struct node *a = &b->node[root(b, to)], *c = &b->node[root(b, from)];
     if (a == c) return;
@@ -101,7 +102,7 @@ static int64_t wide(const struct extent *x)
     return x->unit == 8 ? 8 : 4;
 }
 
-static int64_t value_size(const struct placer *b, int v)
+static int64_t value_size(const struct section_placer *b, int v)
 {
     const struct value *w = &b->p->value[v];
     const int64_t rows = w->state ? b->x->parts : b->x->rows[w->rows];
@@ -109,7 +110,7 @@ static int64_t value_size(const struct placer *b, int v)
     return rows * w->cols * (w->f32 ? wide(b->x) : b->x->unit);
 }
 
-static int64_t grad_size(const struct placer *b, int v)
+static int64_t grad_size(const struct section_placer *b, int v)
 {
     const struct value *w = &b->p->value[v];
     const bool apart = w->rows == ROWS_TEXT || w->rows == ROWS_COND;
@@ -117,7 +118,7 @@ static int64_t grad_size(const struct placer *b, int v)
            (prog_grad_f32(b->p, v) ? wide(b->x) : b->x->unit);
 }
 
-static void init_nodes(struct placer *b)
+static void init_nodes(struct section_placer *b)
 {
     memset(b->node, 0, sizeof b->node);
     for (int i = 0; i < NODES; i++) b->node[i].joined = i;
@@ -135,21 +136,21 @@ static void init_nodes(struct placer *b)
 
 /* ---- lives ----------------------------------------------------------------------------------- */
 
-static void reads(struct placer *b, int value, int t)
+static void reads(struct section_placer *b, int value, int t)
 {
     const int v = prog_base(b->p, value), from = b->written[v];
     life_add(&b->node[v].life, from < 0 ? 0 : from, t);
     if (from >= 0 && from < b->s->n_forward && t >= b->s->n_forward) b->node[v].crosses = true;
 }
 
-static void writes(struct placer *b, int value, int t)
+static void writes(struct section_placer *b, int value, int t)
 {
     b->written[value] = t;
     life_add(&b->node[value].life, t, t);
 }
 
 /* A step that computes again reads the states that the first one made. */
-static void live_forward(struct placer *b, const struct op *op, int t)
+static void live_forward(struct section_placer *b, const struct op *op, int t)
 {
     for (int k = 0; k < OP_INS; k++)
         if (op->in[k] != PROG_NONE) reads(b, op->in[k], t);
@@ -163,7 +164,7 @@ static void live_forward(struct placer *b, const struct op *op, int t)
 }
 
 /* A gradient lives from its first write to the step of the operation that wrote its value. */
-static void live_backward(struct placer *b, const struct step *st, int t)
+static void live_backward(struct section_placer *b, const struct step *st, int t)
 {
     const struct op *op = &b->p->op[st->op];
     const unsigned bits = op_reads_back(op);
@@ -186,7 +187,7 @@ static void live_backward(struct placer *b, const struct step *st, int t)
         life_add(&b->node[GRAD + op->out[0]].life, b->s->n_forward, t);
 }
 
-static void find_lives(struct placer *b)
+static void find_lives(struct section_placer *b)
 {
     const int nf = b->s->n_forward;
     b->n_steps = nf + b->s->n_backward;
@@ -211,14 +212,14 @@ static void find_lives(struct placer *b)
 
 /* ---- in place -------------------------------------------------------------------------------- */
 
-static const struct step *step_at(const struct placer *b, int t)
+static const struct step *step_at(const struct section_placer *b, int t)
 {
     const int nf = b->s->n_forward;
     return t < nf ? &b->s->forward[t] : &b->s->backward[t - nf];
 }
 
 /* They are of one size, and meet only where `op` runs in that direction. */
-static bool may_join(const struct placer *b, int x, int y, const struct step *run)
+static bool may_join(const struct section_placer *b, int x, int y, const struct step *run)
 {
     const struct node *a = &b->node[root(b, x)], *c = &b->node[root(b, y)];
     if (a->shared || c->shared || b->node[x].size != b->node[y].size) return false;
@@ -230,9 +231,9 @@ static bool may_join(const struct placer *b, int x, int y, const struct step *ru
     return true;
 }
 
-/* The input's content is not wanted any more behind any run of the operation: also where nobody
- * reads what has been written over it. */
-static bool ends_with(const struct placer *b, int in, int op)
+/* No step after a run of the operation reads the input's content, whether or not one reads the output
+ * that was written over it. */
+static bool ends_with(const struct section_placer *b, int in, int op)
 {
     const struct node *a = &b->node[root(b, in)];
     for (int t = 0; t + 1 < b->n_steps; t++) {
@@ -242,7 +243,7 @@ static bool ends_with(const struct placer *b, int in, int op)
     return true;
 }
 
-static void join_forward(struct placer *b)
+static void join_forward(struct section_placer *b)
 {
     for (int i = 0; i < b->s->n_forward; i++) {
         const struct step *st = &b->s->forward[i];
@@ -259,7 +260,7 @@ static void join_forward(struct placer *b)
 }
 
 /* A backward that may write over what it reads (GLU's): whole inputs, or two windows of one value. */
-static void join_over_values(struct placer *b, const struct step *st)
+static void join_over_values(struct section_placer *b, const struct step *st)
 {
     const struct op *op = &b->p->op[st->op];
     const int x = prog_base(b->p, op->in[0]), y = prog_base(b->p, op->in[1]);
@@ -278,7 +279,7 @@ static void join_over_values(struct placer *b, const struct step *st)
     }
 }
 
-static void join_gradients(struct placer *b)
+static void join_gradients(struct section_placer *b)
 {
     for (int i = 0; i < b->s->n_backward; i++) {
         const struct step *st = &b->s->backward[i];
@@ -295,7 +296,7 @@ static void join_gradients(struct placer *b)
 
 /* ---- places ---------------------------------------------------------------------------------- */
 
-static bool in_work(const struct placer *b, int n)
+static bool in_work(const struct section_placer *b, int n)
 {
     const struct node *a = &b->node[n];
     return a->joined == n && a->size > 0 && !is_empty(&a->life) && !a->input && !a->result &&
@@ -303,7 +304,7 @@ static bool in_work(const struct placer *b, int n)
 }
 
 /* The lowest place for node n beside those placed before that live at the same time. */
-static int64_t lowest(const struct placer *b, int n, const int *placed, int n_placed)
+static int64_t lowest(const struct section_placer *b, int n, const int *placed, int n_placed)
 {
     int64_t at = 0;
     for (bool moved = true; moved;) {
@@ -319,7 +320,7 @@ static int64_t lowest(const struct placer *b, int n, const int *placed, int n_pl
     return at;
 }
 
-static int largest(const struct placer *b, const bool *done)
+static int largest(const struct section_placer *b, const bool *done)
 {
     int best = -1;
     for (int n = 0; n < NODES; n++)
@@ -328,7 +329,7 @@ static int largest(const struct placer *b, const bool *done)
     return best;
 }
 
-static int64_t fill_work(struct placer *b)
+static int64_t fill_work(struct section_placer *b)
 {
     bool done[NODES] = {false};
     int placed[NODES], n_placed = 0;
@@ -343,7 +344,7 @@ static int64_t fill_work(struct placer *b)
     return size;
 }
 
-static int64_t fill_records(struct placer *b, bool cached)
+static int64_t fill_records(struct section_placer *b, bool cached)
 {
     int64_t at = 0;
     for (int n = 0; n < SCRATCH; n++) {
@@ -364,14 +365,14 @@ static int shared_number(const struct program *p, int value)
     return 0;
 }
 
-static struct place shared_place(const struct placer *b, int n, int value)
+static struct place shared_place(const struct section_placer *b, int n, int value)
 {
     const struct value *v = &b->p->value[value];
     if (n >= GRAD && (!b->x->train || v->no_grad)) return (struct place){.where = PLACE_NONE};
     return (struct place){PLACE_SHARED, shared_number(b->p, value), 0, b->node[n].size};
 }
 
-static struct place place_of(const struct placer *b, int n, int value)
+static struct place place_of(const struct section_placer *b, int n, int value)
 {
     const struct node *a = &b->node[root(b, n)];
     struct place at = {PLACE_WORK, 0, a->offset, b->node[n].size};
@@ -397,7 +398,7 @@ static struct place window_of(const struct program *p, int v, struct place base,
     return base;
 }
 
-static void write_places(const struct placer *b, struct placement *out)
+static void write_places(const struct section_placer *b, struct placement *out)
 {
     const struct program *p = b->p;
     for (int v = 0; v < p->n_values; v++) {
@@ -421,14 +422,14 @@ static void write_places(const struct placer *b, struct placement *out)
     }
 }
 
-/* One buffer serves before and behind when nothing needs both at once. */
-static bool one_serves(const struct placer *b, int x, int y)
+/* One buffer serves for the streams before and after the section when no step needs both. */
+static bool one_serves(const struct section_placer *b, int x, int y)
 {
     const struct node *a = &b->node[root(b, x)], *c = &b->node[root(b, y)];
     return a == c || !meet(&a->life, &c->life);
 }
 
-static void find_caches(struct placer *b)
+static void find_caches(struct section_placer *b)
 {
     for (int i = 0; b->x->cache_rows && i < b->p->n_ops; i++) {
         const struct op *op = &b->p->op[i];
@@ -442,8 +443,8 @@ static void find_caches(struct placer *b)
     }
 }
 
-/* Behind the caches of keys and values: states behind the context. */
-static void place_states(const struct placer *b, struct placement *out)
+/* After the caches of keys and values: the states after the context. */
+static void place_states(const struct section_placer *b, struct placement *out)
 {
     for (int i = 0; i < b->p->n_ops; i++) {
         const struct op *op = &b->p->op[i];
@@ -458,7 +459,7 @@ static void place_states(const struct placer *b, struct placement *out)
 void placement_make(const struct program *p, const struct schedule *s, const struct extent *x,
                     struct placement *out)
 {
-    struct placer b = {.p = p, .s = s, .x = x};
+    struct section_placer b = {.p = p, .s = s, .x = x};
     memset(out, 0, sizeof *out);
     init_nodes(&b);
     find_lives(&b);

@@ -50,7 +50,7 @@ enum init_id {
 
 /* One tensor of the checkpoint. */
 struct weight {
-    char name[64];      /* behind the section's prefix: "self_attn.q_proj.weight" */
+    char name[64];      /* after the section's prefix: "self_attn.q_proj.weight" */
     int64_t rows, cols; /* cols 0: one-dimensional of `rows` */
     bool joined;        /* follows the one before without a gap: one product serves both */
     enum init_id init;
@@ -205,7 +205,7 @@ struct op {
             enum norm_id kind;
             float eps;
             int64_t groups; /* norms per row */
-            int64_t dim;    /* columns of each; what is behind groups * dim passes unchanged (the
+            int64_t dim;    /* columns of each; columns after groups * dim pass unchanged (the
                              * values of a KV row); 0: the groups tile the row */
         } norm;
         struct {
@@ -284,13 +284,13 @@ int prog_input(struct program *p, int64_t width);
 /* Each adds and returns a number; they assert on overflow and on shapes that do not fit: families
  * are code, not input. Of a weight: offset is set here; of a value: view_of and view_col. */
 int prog_weight(struct program *p, const struct weight *w);
-/* The same in few words; joined: behind the weight before without a gap. */
+/* The same in few words; joined: right after the weight before, without a gap. */
 int prog_tensor(struct program *p, const char *name, int64_t rows, int64_t cols, enum init_id init);
 int prog_joined(struct program *p, const char *name, int64_t rows, int64_t cols, enum init_id init);
 int prog_value(struct program *p, const struct value *v);
 int prog_view(struct program *p, int of, int64_t col, int64_t cols);
 /* Adds the op and its out[0] as `out` says; returns that value. out[1] and out[2], where the kind
- * has them, are added by themselves. Inputs that an op does not have may be left 0 or PROG_NONE behind
+ * has them, are added by themselves. Inputs that an op does not have may be left 0 or PROG_NONE after
  * those that it has: OP_*'s `in` says how many (beware of LINEAR without a base and MIX of one:
  * PROG_NONE). A value's name is the plan's; it need not be unique. out NULL: the losses. */
 int prog_op(struct program *p, const struct op *op, const struct value *out);
@@ -304,7 +304,7 @@ int prog_base(const struct program *p, int value);
 /* The operation that writes it; PROG_NONE: the input, a shared value. */
 int prog_writer(const struct program *p, int value);
 /* Its gradient is fp32 whatever the precision: of rows that all others read (ROWS_TEXT, ROWS_COND,
- * shared), and of what an attention alone reads and a product made, turned or not: such a gradient
+ * shared), and of what an attention alone reads and a product made, rotated or not: such a gradient
  * goes from the attention through RoPE to the product without being rounded. Any other gradient is
  * of the model's precision; an attention then adds its fp32 one to it from scratch. */
 bool prog_grad_f32(const struct program *p, int value);
@@ -363,7 +363,7 @@ enum place_where {
     PLACE_KEPT,   /* in the section's own record: offset from its start */
     PLACE_WORK,   /* in the workspace that all sections share */
     PLACE_INPUT,  /* the section's residual stream; gradient: the residual's gradient buffer */
-    PLACE_RESULT, /* the next section's residual stream; gradient: what came from there */
+    PLACE_RESULT, /* the next section's residual stream; gradient: that stream's */
     PLACE_SHARED, /* in shared value number `shared`: offset from its start */
     PLACE_CACHE   /* generate: in the section's own cache record */
 };
@@ -375,14 +375,14 @@ struct place {
 };
 /* Two never share bytes at the same time. Values that an operation may compute in place do, as do
  * gradients with `alias`, and GLU's with the values they are of (its backward writes over a and b,
- * which nobody reads after it). */
+ * which no step reads after it). */
 struct placement {
     struct place value[PROG_VALUES], grad[PROG_VALUES];
     /* Where the scratch of a step begins in the workspace, by its place in the schedule's lists. */
     int64_t scratch_forward[PROG_OPS], scratch_backward[PROG_STEPS];
     /* XENT: [loss_chunk, V] fp32 in the workspace; gradients in their memory */
     struct place logits;
-    /* generate: the state behind the context of a LINEAR_ATTENTION, [H, Dk, Dv + normalise] fp32,
+    /* generate: the state after the context of a LINEAR_ATTENTION, [H, Dk, Dv + normalise] fp32,
      * in the cache record (a causal ATTENTION's keys and values are its value in[1] itself). */
     struct place state[PROG_OPS];
     bool in_place;      /* inference: the result lies where the input did: one stream does */

@@ -1,19 +1,19 @@
 /* schedule.c: the steps of a section, forward and backward.
  *
- * Backward walks the operations in reverse. Before an operation's backward step stand the forward
- * steps that bring back what it reads and what is gone, each behind what it reads itself. What is
- * brought back stays for later steps, but for KEEP_NEVER values that were only a means: those are
- * made again right before a step that reads them. */
+ * Backward takes the operations in reverse. Before an operation's backward step stand the forward
+ * steps that recompute the values it reads and that were not kept, each after the steps whose values
+ * it reads itself. A recomputed value stays for later steps, except for KEEP_NEVER values that only
+ * another recomputation read: those are computed again right before a step that reads them. */
 #include <assert.h>
 #include <string.h>
 #include "worker/program/op_rules.h"
 
-struct walk {
+struct scheduler {
     const struct program *p;
     struct schedule *s;
-    bool there[PROG_VALUES]; /* values that hold what they should */
-    bool flows[PROG_VALUES]; /* a gradient flows back into it */
-    bool begun[PROG_VALUES]; /* its gradient, or this window of it, has been written */
+    bool present[PROG_VALUES]; /* values that hold their content */
+    bool flows[PROG_VALUES];   /* a gradient flows back into it */
+    bool begun[PROG_VALUES];   /* its gradient, or this window of it, has been written */
 };
 
 static bool kept(const struct value *v, enum recompute_id mode)
@@ -55,15 +55,15 @@ static bool learns(const struct program *p, int first, int n)
     return false;
 }
 
-static bool op_flows(const struct walk *w, const struct op *op)
+static bool op_flows(const struct scheduler *w, const struct op *op)
 {
     bool any = learns(w->p, op->w, op->n_w) || learns(w->p, op->bias, op->n_bias);
     for (int k = 0; k < OP_INS; k++) any |= op->in[k] != PROG_NONE && w->flows[op->in[k]];
     return any;
 }
 
-/* Values stand in the order in which they are written, views behind what they are of. */
-static void find_flows(struct walk *w)
+/* Values stand in the order in which they are written, views after their bases. */
+static void find_flows(struct scheduler *w)
 {
     for (int i = 0; i < w->p->n_values; i++) {
         const struct value *v = &w->p->value[i];
@@ -87,7 +87,7 @@ static int window(const struct program *p, int value)
 }
 
 /* Columns of a value's gradient that have been written. */
-static int64_t written_cols(const struct walk *w, int value)
+static int64_t written_cols(const struct scheduler *w, int value)
 {
     int64_t n = 0;
     if (w->begun[value]) return w->p->value[value].cols;
@@ -106,7 +106,7 @@ static bool has_windows(const struct program *p, int value)
     return false;
 }
 
-static int alias_of(const struct walk *w, const struct op *op, const struct step *st)
+static int alias_of(const struct scheduler *w, const struct op *op, const struct step *st)
 {
     const struct program *p = w->p;
     const struct op_rule *r = op_rules[op->kind];
@@ -122,24 +122,24 @@ static int alias_of(const struct walk *w, const struct op *op, const struct step
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
-static void push(struct walk *w, struct step st)
+static void push(struct scheduler *w, struct step st)
 {
     assert(w->s->n_backward < PROG_STEPS);
     w->s->backward[w->s->n_backward++] = st;
 }
 
-static void bring_back(struct walk *w, int value)
+static void recompute(struct scheduler *w, int value)
 {
     const int v = prog_base(w->p, value);
-    if (w->there[v]) return;
+    if (w->present[v]) return;
     const int i = prog_writer(w->p, v);
     assert(i != PROG_NONE);
     const struct op *op = &w->p->op[i];
     for (int k = 0; k < OP_INS; k++)
-        if (op->in[k] != PROG_NONE) bring_back(w, op->in[k]);
+        if (op->in[k] != PROG_NONE) recompute(w, op->in[k]);
     push(w, forward_step(i));
     for (int k = 0; k < OP_OUTS; k++)
-        if (op->out[k] != PROG_NONE) w->there[op->out[k]] = true;
+        if (op->out[k] != PROG_NONE) w->present[op->out[k]] = true;
 }
 
 /* The values that the backward of op reads. */
@@ -156,18 +156,18 @@ static int reads_of(const struct op *op, int out[OP_INS + OP_OUTS])
 
 /* Of what has been brought back for a step since `before`, only what it reads itself, and what
  * comes with that, is good for later steps. */
-static void drop_means(struct walk *w, const bool *before, const int *read, int n)
+static void drop_means(struct scheduler *w, const bool *before, const int *read, int n)
 {
     const struct program *p = w->p;
     for (int v = 0; v < p->n_values; v++) {
-        if (before[v] || !w->there[v] || p->value[v].keep != KEEP_NEVER) continue;
+        if (before[v] || !w->present[v] || p->value[v].keep != KEEP_NEVER) continue;
         bool wanted = false;
         for (int i = 0; i < n; i++) wanted |= prog_writer(p, read[i]) == prog_writer(p, v);
-        w->there[v] = wanted;
+        w->present[v] = wanted;
     }
 }
 
-static void backward_of(struct walk *w, int i)
+static void backward_of(struct scheduler *w, int i)
 {
     const struct program *p = w->p;
     const struct op *op = &p->op[i];
@@ -175,8 +175,8 @@ static void backward_of(struct walk *w, int i)
     bool before[PROG_VALUES];
     int read[OP_INS + OP_OUTS];
     const int n = reads_of(op, read);
-    memcpy(before, w->there, sizeof before);
-    for (int k = 0; k < n; k++) bring_back(w, read[k]);
+    memcpy(before, w->present, sizeof before);
+    for (int k = 0; k < n; k++) recompute(w, read[k]);
     drop_means(w, before, read, n);
     for (int k = 0; k < OP_INS; k++) {
         if (op->in[k] == PROG_NONE || !w->flows[op->in[k]]) continue;
@@ -191,11 +191,11 @@ static void backward_of(struct walk *w, int i)
 
 static void make_backward(const struct program *p, enum recompute_id mode, struct schedule *s)
 {
-    struct walk w = {.p = p, .s = s};
+    struct scheduler w = {.p = p, .s = s};
     find_flows(&w);
     for (int v = 0; v < p->n_values; v++) {
         const bool given = prog_writer(p, v) == PROG_NONE;
-        w.there[v] = given || p->value[v].shared || (!is_loss(p) && kept(&p->value[v], mode));
+        w.present[v] = given || p->value[v].shared || (!is_loss(p) && kept(&p->value[v], mode));
         w.begun[v] = given && p->value[v].shared;
     }
     if (p->result != PROG_NONE) w.begun[p->result] = true;
@@ -205,7 +205,7 @@ static void make_backward(const struct program *p, enum recompute_id mode, struc
         if (!op_flows(&w, op) || (out != PROG_NONE && !w.flows[out])) continue;
         if (out != PROG_NONE && !p->value[out].shared) {
             const int64_t cols = written_cols(&w, out);
-            if (cols == 0) continue; /* nobody reads it */
+            if (cols == 0) continue; /* no operation reads it */
             assert(cols == p->value[out].cols);
         }
         backward_of(&w, i);
