@@ -1,8 +1,5 @@
 #include "api/core/mem.h"
 
-#include <assert.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,28 +38,6 @@ void *arena_alloc(struct arena *a, size_t size)
     b->used += size;
     a->used_size += size;
     memset(p, 0, size);
-    return p;
-}
-
-char *arena_strdup(struct arena *a, const char *s)
-{
-    size_t n = strlen(s) + 1;
-    char *p = arena_alloc(a, n);
-    if (p) memcpy(p, s, n);
-    return p;
-}
-
-char *arena_printf(struct arena *a, const char *fmt, ...)
-{
-    va_list ap, again;
-    va_start(ap, fmt);
-    va_copy(again, ap);
-    int n = vsnprintf(NULL, 0, fmt, ap);
-    va_end(ap);
-    assert(n >= 0);
-    char *p = arena_alloc(a, (size_t)n + 1);
-    if (p) vsnprintf(p, (size_t)n + 1, fmt, again);
-    va_end(again);
     return p;
 }
 

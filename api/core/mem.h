@@ -18,9 +18,7 @@ void arena_init(struct arena *a, size_t limit_size);
 /* Zeroed, 16-byte aligned memory, or NULL past the limit or out of memory: the caller turns NULL
  * into ERR_TOO_LARGE. */
 void *arena_alloc(struct arena *a, size_t size);
-char *arena_strdup(struct arena *a, const char *s);
-char *arena_printf(struct arena *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Frees all but the first block and starts anew. */
+/* Frees all but the first block and starts again. */
 void arena_reset(struct arena *a);
 void arena_fini(struct arena *a);
 
