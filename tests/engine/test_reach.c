@@ -16,7 +16,7 @@ static int owner_of(const struct problem *p, const struct variant *v, int64_t po
 /* The ring brings keys to whoever shares a document with them, or with a window sees one. */
 static bool token_meets(const struct problem *p, int64_t i, int64_t j)
 {
-    return p->window ? sees(p, i, j) : doc_of(p, i) == doc_of(p, j);
+    return p->window ? sees(p, i, j) : p->doc[i] == p->doc[j];
 }
 
 struct pairs {
@@ -201,7 +201,7 @@ static void test_less_is_sent(void)
     count_run(&p, &v, 1, none);
     CHECK(all[PURPOSE_RING_KV].bytes_sent == 2 * 3 * 16 * 32 * 4);
     CHECK(none[PURPOSE_RING_KV].bytes_sent == 0 && none[PURPOSE_RING_DKV].messages_sent == 0);
-    p.docs = DOCS_ONE;
+    problem_documents(&p, DOCS_ONE);
     p.window = 9; /* 8 rows before a shard of 16 */
     v.form = FORM_ALL_GATHER;
     count_run(&p, &v, 1, near);

@@ -18,6 +18,7 @@ struct problem {
     bool causal;
     int64_t window;                     /* 0: none; causal only */
     double drop;                        /* rate; the key is drop_key, layer 3, sample 11 */
+    int64_t *doc;                       /* [S] which document a position is of */
     float *q, *kv, *d_o;                /* global order */
     double *o, *dq, *dkv;               /* the truth */
     double floor_out, floor_q, floor_k; /* norms without cancellation: see rel_l2 */
@@ -53,20 +54,9 @@ static inline float *random_floats(int64_t n, float scale)
     return x;
 }
 
-static inline int64_t doc_of(const struct problem *p, int64_t i)
-{
-    static const double cut[] = {0.03, 0.31, 0.5, 0.52};
-    if (p->docs == DOCS_ONE) return 0;
-    if (p->docs == DOCS_EACH) return i;
-    int64_t d = 0;
-    for (int k = 0; k < 4; k++) d += i >= (int64_t)ceil(cut[k] * (double)p->S);
-    return d;
-}
-
 static inline bool sees(const struct problem *p, int64_t i, int64_t j)
 {
-    return doc_of(p, i) == doc_of(p, j) && (!p->causal || j <= i) &&
-           (!p->window || j > i - p->window);
+    return p->doc[i] == p->doc[j] && (!p->causal || j <= i) && (!p->window || j > i - p->window);
 }
 
 /* ---- the truth ------------------------------------------------------------------------------- */
@@ -153,11 +143,30 @@ static inline void truth(struct problem *p)
     free(kk);
 }
 
+static inline int64_t document_of(const struct problem *p, int64_t i)
+{
+    static const double cut[] = {0.03, 0.31, 0.5, 0.52};
+    if (p->docs == DOCS_ONE) return 0;
+    if (p->docs == DOCS_EACH) return i;
+    int64_t d = 0;
+    for (int k = 0; k < 4; k++) d += i >= (int64_t)ceil(cut[k] * (double)p->S);
+    return d;
+}
+
+/* Which document every position is of: looked up as often as there are pairs of positions. */
+static inline void problem_documents(struct problem *p, enum docs docs)
+{
+    p->docs = docs;
+    for (int64_t i = 0; i < p->S; i++) p->doc[i] = document_of(p, i);
+}
+
 static inline struct problem problem_make(int64_t S, int64_t H, int64_t Hk, int64_t D,
                                           enum docs docs, bool causal)
 {
-    struct problem p = {.S = S, .H = H, .Hk = Hk, .D = D, .docs = docs, .causal = causal};
+    struct problem p = {.S = S, .H = H, .Hk = Hk, .D = D, .causal = causal};
     rng_state = (uint64_t)(S * 131 + H * 17 + D);
+    p.doc = mem(S, 8);
+    problem_documents(&p, docs);
     p.q = random_floats(S * H * D, 2);
     p.kv = random_floats(S * 2 * Hk * D, 2);
     p.d_o = random_floats(S * H * D, 1);
@@ -175,6 +184,7 @@ static inline void problem_round(struct problem *p, enum dtype t)
 
 static inline void problem_free(struct problem *p)
 {
+    free(p->doc);
     free(p->q);
     free(p->kv);
     free(p->d_o);

@@ -181,8 +181,8 @@ static inline struct reach_document document_at(void *arg, int64_t pos)
 {
     const struct problem *p = arg;
     struct reach_document d = {pos, pos + 1};
-    while (d.start > 0 && doc_of(p, d.start - 1) == doc_of(p, pos)) d.start--;
-    while (d.end < p->S && doc_of(p, d.end) == doc_of(p, pos)) d.end++;
+    while (d.start > 0 && p->doc[d.start - 1] == p->doc[pos]) d.start--;
+    while (d.end < p->S && p->doc[d.end] == p->doc[pos]) d.end++;
     return d;
 }
 
