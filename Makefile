@@ -72,19 +72,19 @@ GANG_SRC   := $(call src,worker/gang)
 AGENT_SRC  := $(call src,worker/agent)
 DAEMON_SRC := $(call src,daemon daemon/http daemon/sched daemon/store)
 CLIENT_SRC := $(call src,client)
-ifneq ($(UNAME_M),x86_64)
-ENGINE_SRC := $(filter-out %_avx2.c %_avx512.c,$(ENGINE_SRC))
+# Instruction sets beside portable, best first. Sanitizers get the best one that this machine has: what
+# the others compute is the release's to test.
+CPU_ISAS := $(foreach i,amx avx512bf16 avx512 avx2,$(if $(ISA_$(i)),$(i)))
+ifneq ($(filter asan tsan,$(MODE)),)
+CPU_HAS := $(shell sed -n '/^flags/{p;q}' /proc/cpuinfo)
+FLAG_amx := amx_bf16
+FLAG_avx512bf16 := avx512_bf16
+FLAG_avx512 := avx512dq
+FLAG_avx2 := avx2
+CPU_ISAS := $(firstword $(foreach i,$(CPU_ISAS),$(if $(filter $(FLAG_$(i)),$(CPU_HAS)),$(i))))
 endif
-ifeq ($(ISA_avx512bf16),)
-ENGINE_SRC := $(filter-out %_avx512bf16.c,$(ENGINE_SRC))
-else
-CFLAGS_kernels += -DCPU_AVX512BF16
-endif
-ifeq ($(ISA_amx),)
-ENGINE_SRC := $(filter-out %_amx.c,$(ENGINE_SRC))
-else
-CFLAGS_kernels += -DCPU_AMX
-endif
+ENGINE_SRC := $(filter-out $(foreach i,$(filter-out $(CPU_ISAS),amx avx512bf16 avx512 avx2),kernels/cpu/%_$(i).c),$(ENGINE_SRC))
+CFLAGS_kernels += $(foreach i,$(CPU_ISAS),-DCPU_ISA_$(i))
 TEST_DIRS  := core engine device daemon agent client api
 tests_of    = $(sort $(wildcard $(foreach d,$(1),$(d)/test_*.c $(d)/check_*.c)))
 TEST_SRC   := $(call tests_of,$(addprefix tests/,$(TEST_DIRS)))

@@ -23,13 +23,15 @@ static bool have_always(void)
 {
     return true;
 }
-#if defined(__x86_64__)
+#if defined(CPU_ISA_avx512) || defined(CPU_ISA_avx512bf16) || defined(CPU_ISA_amx)
 static bool have_avx512(void)
 {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
            __builtin_cpu_supports("fma");
 }
+#endif
+#if defined(CPU_ISA_avx512bf16) || defined(CPU_ISA_amx)
 /* Bits of CPUID leaf 7, EDX. */
 #define CPUID_AMX_BF16 (1u << 22)
 #define CPUID_AMX_TILE (1u << 24)
@@ -39,7 +41,8 @@ static bool cpuid_7_edx(uint32_t bits)
     unsigned a, b, c, d;
     return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & bits) == bits;
 }
-#if defined(CPU_AVX512BF16)
+#endif
+#if defined(CPU_ISA_avx512bf16)
 static bool have_avx512bf16(void)
 {
     return have_avx512() && __builtin_cpu_supports("avx512bf16");
@@ -51,7 +54,7 @@ static bool slow_avx512bf16(void)
     return cpuid_7_edx(CPUID_AMX_BF16);
 }
 #endif
-#if defined(CPU_AMX)
+#if defined(CPU_ISA_amx)
 #define ARCH_REQ_XCOMP_PERM 0x1023
 #define XFEATURE_XTILEDATA  18
 
@@ -64,6 +67,7 @@ static bool have_amx(void)
            !syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA);
 }
 #endif
+#if defined(CPU_ISA_avx2)
 static bool have_avx2(void)
 {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
@@ -71,16 +75,18 @@ static bool have_avx2(void)
 }
 #endif
 
-/* Best first. */
+/* Best first; the Makefile says which are compiled. */
 static const struct isa isas[] = {
-#if defined(CPU_AMX)
+#if defined(CPU_ISA_amx)
     {"amx", &cpu_ops_amx, have_amx, NULL},
 #endif
-#if defined(CPU_AVX512BF16)
+#if defined(CPU_ISA_avx512bf16)
     {"avx512bf16", &cpu_ops_avx512bf16, have_avx512bf16, slow_avx512bf16},
 #endif
-#if defined(__x86_64__)
+#if defined(CPU_ISA_avx512)
     {"avx512", &cpu_ops_avx512, have_avx512, NULL},
+#endif
+#if defined(CPU_ISA_avx2)
     {"avx2", &cpu_ops_avx2, have_avx2, NULL},
 #endif
     {"portable", &cpu_ops_portable, have_always, NULL},
@@ -91,14 +97,16 @@ static const struct isa isas[] = {
 const char *const *cpu_isas(void)
 {
     static const char *const names[] = {
-#if defined(CPU_AMX)
+#if defined(CPU_ISA_amx)
         "amx",
 #endif
-#if defined(CPU_AVX512BF16)
+#if defined(CPU_ISA_avx512bf16)
         "avx512bf16",
 #endif
-#if defined(__x86_64__)
+#if defined(CPU_ISA_avx512)
         "avx512",
+#endif
+#if defined(CPU_ISA_avx2)
         "avx2",
 #endif
         "portable",

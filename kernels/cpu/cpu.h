@@ -26,17 +26,9 @@ void *cpu_alloc(struct be *be, int64_t size, struct err *e);
 void cpu_free(struct be *be, void *p, int64_t size);
 void cpu_close(struct be *be);
 
-extern const struct be_ops cpu_ops_portable;
-#if defined(__x86_64__)
-extern const struct be_ops cpu_ops_avx512;
-extern const struct be_ops cpu_ops_avx2;
-#if defined(CPU_AVX512BF16) /* by the Makefile, where the compiler knows the instructions */
-extern const struct be_ops cpu_ops_avx512bf16;
-#endif
-#if defined(CPU_AMX)
-extern const struct be_ops cpu_ops_amx;
-#endif
-#endif
+/* Defined where they are compiled: cpu.c's table asks. */
+extern const struct be_ops cpu_ops_portable, cpu_ops_avx2, cpu_ops_avx512, cpu_ops_avx512bf16,
+    cpu_ops_amx;
 
 static inline void cpu_run(struct be *be, pool_fn fn, void *arg, int64_t n_tasks)
 {
