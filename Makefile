@@ -114,6 +114,7 @@ LIBAGENT := $(B)/libagent.a
 LIBGANG := $(B)/libgang.a
 LIBRANK := $(B)/librank.a
 LIBCLIENT := $(B)/libclient.a
+LIBTEST := $(B)/libtest.a
 
 # All cores, unless -j is given.
 JOBS_ALL = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
@@ -130,6 +131,7 @@ $(LIBDAEMON): $(call obj,$(filter-out daemon/main.c,$(DAEMON_SRC)))
 $(LIBAGENT): $(call obj,$(filter-out worker/agent/main.c,$(AGENT_SRC)))
 $(LIBGANG): $(call obj,$(filter-out worker/gang/main.c,$(GANG_SRC)))
 $(LIBRANK): $(call obj,$(filter-out worker/rank/main.c,$(RANK_SRC)))
+$(LIBTEST): $(call obj,$(call src,tests/lib))
 $(LIBCLIENT): $(call obj,$(filter-out client/main.c,$(CLIENT_SRC)))
 
 $(B)/lib%.a:
@@ -272,25 +274,25 @@ cuda: $(CUDA_PLUGIN)
 in = $(patsubst tests/$(1)/%.c,$(B)/tests/%,$(filter tests/$(1)/%,$(TEST_SRC)))
 # A test's folder says what it links. core, engine and device need neither HTTP nor gRPC nor SQL: they
 # build on a bare GPU machine too.
-TEST_LIBS = $(LIBRANK) $(LIBENGINE) $(LIBPLAN) $(LIBCORE)
-$(call in,daemon): $(B)/tests/%: $(B)/obj/tests/daemon/%.o $(LIBDAEMON) $(LIBAPI) $(LIBPLAN) $(LIBCORE)
+TEST_LIBS = $(LIBTEST) $(LIBRANK) $(LIBENGINE) $(LIBPLAN) $(LIBCORE)
+$(call in,daemon): $(B)/tests/%: $(B)/obj/tests/daemon/%.o $(LIBTEST) $(LIBDAEMON) $(LIBAPI) $(LIBPLAN) $(LIBCORE)
 	$(call do_link,-lmicrohttpd -ljansson -lsqlite3 $(RPC_LIBS) -lpthread -lm)
-$(call in,core): $(B)/tests/%: $(B)/obj/tests/core/%.o $(LIBCORE)
+$(call in,core): $(B)/tests/%: $(B)/obj/tests/core/%.o $(LIBTEST) $(LIBCORE)
 	$(call do_link,-lpthread)
 $(call in,device): $(B)/tests/%: $(B)/obj/tests/device/%.o $(TEST_LIBS)
 	$(call do_link,$(TLS_LIBS) -lpthread -lm)
 $(call in,engine): $(B)/tests/%: $(B)/obj/tests/engine/%.o $(TEST_LIBS)
 	$(call do_link,$(TLS_LIBS) -lpthread -lm)
-$(call in,api): $(B)/tests/%: $(B)/obj/tests/api/%.o $(LIBAPI) $(LIBCORE)
+$(call in,api): $(B)/tests/%: $(B)/obj/tests/api/%.o $(LIBTEST) $(LIBAPI) $(LIBCORE)
 	$(call do_link,$(RPC_LIBS) -lpthread)
-$(call in,agent): $(B)/tests/%: $(B)/obj/tests/agent/%.o $(LIBAGENT) $(LIBGANG) $(LIBAPI) $(LIBCORE) | $(B)/seqw $(B)/seqgang
+$(call in,agent): $(B)/tests/%: $(B)/obj/tests/agent/%.o $(LIBTEST) $(LIBAGENT) $(LIBGANG) $(LIBAPI) $(LIBCORE) | $(B)/seqw $(B)/seqgang
 	$(call do_link,$(RPC_LIBS) -lpthread)
 # What seqw's tests have in the place of the driver's management library.
 FAKE_NVML := $(B)/libfake_nvml.so
 $(FAKE_NVML): tests/nvml/fake.c $(B)/flags
 	$(link); $(CC) $(filter-out -fPIE,$(CFLAGS_ALL)) -fPIC -shared $(LDFLAGS_$(MODE)) -o $@ $<
 $(B)/tests/test_agent_life: | $(FAKE_NVML)
-$(call in,client): $(B)/tests/%: $(B)/obj/tests/client/%.o $(LIBCLIENT) $(LIBCORE)
+$(call in,client): $(B)/tests/%: $(B)/obj/tests/client/%.o $(LIBTEST) $(LIBCLIENT) $(LIBCORE)
 	$(call do_link,-lcurl -ljansson -lm)
 $(B)/bench/%: $(B)/obj/tests/bench/%.o $(TEST_LIBS)
 	$(call do_link,$(TLS_LIBS) -lpthread -lm)
