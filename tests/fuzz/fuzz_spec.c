@@ -1,4 +1,4 @@
-/* sources: worker/family/*.c worker/program/*.c daemon/json.c worker/plan/hardware.c api/core/spec.c api/core/job.c api/core/job_infer.c api/core/job_text.c api/core/job_train.c api/core/device.c api/core/err.c api/core/file.c api/core/beneath.c api/core/jread.c api/core/jwrite.c api/core/mem.c api/core/sha256.c -ljansson
+/* sources: worker/family/*.c worker/program/*.c worker/plan/*.c daemon/json.c api/core/*.c -ljansson
  * Request bodies: whatever comes is refused with a sentence, or becomes a spec that passes job_check
  * twice alike and, written and read again, is the same spec. */
 #include <stdint.h>

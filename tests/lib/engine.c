@@ -74,8 +74,7 @@ int64_t synth_targets(void *arg, int64_t n, struct err *e)
     return count;
 }
 
-int synth_batch(void *arg, const struct shard *sh, int64_t n, struct batch *b,
-                              struct err *e)
+int synth_batch(void *arg, const struct shard *sh, int64_t n, struct batch *b, struct err *e)
 {
     const struct synth *y = arg;
     b->n_tokens = y->S;
@@ -110,8 +109,7 @@ static void *engine_alloc(const struct plan *p, struct be *be, int64_t size)
     return at;
 }
 
-struct engine_memory engine_open(const struct job_spec *spec, const struct plan *p,
-                                               const char *isa)
+struct engine_memory engine_open(const struct job_spec *spec, const struct plan *p, const char *isa)
 {
     struct err e = {0};
     const struct be_options o = {.device = *spec_text(spec, spec->resources.device)
@@ -162,8 +160,8 @@ void engine_poison(struct be *be, void *at, int64_t size)
 }
 
 void engine_ranks(const struct job_spec *spec, const struct plan *p, const char *isa,
-                                const struct comm_options *extra, struct engine_memory *mem,
-                                void (*body)(struct ranks *, int, void *), void *arg)
+                  const struct comm_options *extra, struct engine_memory *mem,
+                  void (*body)(struct ranks *, int, void *), void *arg)
 {
     struct ranks_device device[JOB_MAX_RANKS];
     struct ranks g;
