@@ -119,8 +119,7 @@ static struct extent extent_of(bool train, int64_t unit, int64_t parts, int64_t 
         .loss_chunk = 2,
         .vocab = 19,
         .grid = {2, 3},
-        .sp = 1,
-        .strategy = STRATEGY_LOCAL};
+        .sp = 1};
 }
 
 static void try_family(const struct extent *x, enum recompute_id mode, const char *name)
