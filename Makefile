@@ -257,6 +257,7 @@ $(B)/libnccl_fake.so: tests/nccl/fake.c worker/comm/nccl_api.h
 	$(Q)$(CC) -std=c11 -D_GNU_SOURCE -I. $(filter-out -Wmissing-prototypes,$(WARN)) -O2 -fPIC -shared -Wl,-soname,libnccl.so.2 -o $@ $< -lpthread
 $(B)/tests/test_device_nccl $(B)/tests/test_library: | $(B)/libnccl_fake.so
 $(addprefix $(B)/tests/,$(ON_DEVICE)): | $(EMULATED)
+$(B)/tests/check_emulated: | $(B)/tests/check_kernels
 
 # Objects of other architectures are not this build's.
 $(B)/cuda/flags: FORCE

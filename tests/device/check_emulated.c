@@ -1,4 +1,18 @@
 /* check_emulated: check_kernels of CUDA's kernels, whose source runs on the host (kernels/cuda/emu.h).
- * What it proves is not a GPU's result. */
-#define DEVICE "emulated"
-#include "tests/engine/check_kernels.c"
+ * What it proves is not a GPU's result. The program beside it is executed, with its device chosen. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+int main(int argc, char **argv)
+{
+    const char *slash = strrchr(argv[0], '/');
+    char path[4096];
+    snprintf(path, sizeof path, "%.*scheck_kernels", slash ? (int)(slash - argv[0]) + 1 : 0,
+             argv[0]);
+    setenv("SEQD_TEST_DEVICE", "emulated", 1);
+    execv(path, argv);
+    perror(path);
+    return 1;
+}

@@ -18,10 +18,7 @@
 #include "tests/lib/kern_naive.h"
 #include "tests/lib/kern_transfer.h"
 
-#ifndef DEVICE
-#define DEVICE "cpu"
-#endif
-static const char *device_name = DEVICE; /* SEQD_TEST_DEVICE: another one */
+static const char *device_name = "cpu"; /* SEQD_TEST_DEVICE: another one */
 
 /* ---- products ------------------------------------------------------------------------------ */
 
