@@ -1,4 +1,5 @@
-/* family.h: the model families. One row each of family_table[]; a family is its file here. */
+/* family.h: the model families. A family is its file here, which ends with its row, and a line of
+ * FAMILIES. */
 #ifndef SEQD_FAMILY_FAMILY_H
 #define SEQD_FAMILY_FAMILY_H
 
@@ -9,17 +10,19 @@
 
 /* Every family: its word among constants, and its row family_NAME, which stands in its file. Jobs and
  * checkpoints know a family by its place: new ones go last. */
-#define FAMILIES(X)                                                                                \
-    X(LLAMA, llama) /* Mistral and Qwen3, too */                                                   \
-    X(BERT, bert)                                                                                  \
-    X(TNL, tnl)       /* TransNormerLLM */                                                         \
-    X(LINEAR, linear) /* linear transformer */                                                     \
-    X(RETNET, retnet)                                                                              \
-    X(MINIMAX, minimax) /* linear and softmax layers, mixture of experts */                        \
-    X(STDIT, stdit)     /* Open-Sora 1.0 */                                                        \
-    X(STDIT3, stdit3)   /* Open-Sora 1.2 */                                                        \
-    X(LATTE, latte)                                                                                \
-    X(T2D, t2d) /* Transformer-2D of the DSP paper */
+/* clang-format off */
+#define FAMILIES(X) \
+    X(LLAMA, llama)     /* Mistral and Qwen3, too */ \
+    X(BERT, bert) \
+    X(TNL, tnl)         /* TransNormerLLM */ \
+    X(LINEAR, linear)   /* linear transformer */ \
+    X(RETNET, retnet) \
+    X(MINIMAX, minimax) /* linear and softmax layers, mixture of experts */ \
+    X(STDIT, stdit)     /* Open-Sora 1.0 */ \
+    X(STDIT3, stdit3)   /* Open-Sora 1.2 */ \
+    X(LATTE, latte) \
+    X(T2D, t2d)         /* Transformer-2D of the DSP paper */
+/* clang-format on */
 
 #define FAMILY_ID(WORD, name) FAMILY_##WORD,
 enum model_family { FAMILIES(FAMILY_ID) FAMILY_N };
@@ -45,7 +48,7 @@ struct family_row {
     bool clips;
     /* Its program with H / P heads and ffn_width / P columns is what a rank of tensor parallelism
      * runs. */
-    bool thins;
+    bool slices_heads;
     bool position_table; /* positions are rows of a table, as many as max_position_embeddings */
     bool flat_patches;   /* diffusion: the tensor of patches has no dimension of frames */
     /* Names of tensors in files. head: of a head that is tied to the embedding; NULL: the usual one.

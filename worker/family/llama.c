@@ -274,5 +274,5 @@ const struct family_row family_llama = {.config = &config,
                                         .name = "llama",
                                         .task = MODEL_CAUSAL_LM,
                                         .softmax = true,
-                                        .thins = true,
+                                        .slices_heads = true,
                                         .write = write_llama};

@@ -81,7 +81,7 @@ static void compare_tensor(struct weighing *w, enum strategy_id strategy)
     w->spec->resources.ranks = w->spec->parallel.dp = b.dp;
     if (c->n + c->n_compared == CHOICE_OPTIONS || family_check(w->spec, &e)) return;
     struct model_shape *m = &w->spec->model.shape;
-    const bool thin = family_row(m)->thins;
+    const bool thin = family_row(m)->slices_heads;
     const int64_t heads = m->n_heads, kv_heads = m->n_kv_heads, ffn = m->ffn_width;
     if (heads % P || kv_heads % P || ffn % P || (!thin && b.dp > 1)) return;
     if (thin) m->n_heads = heads / P, m->n_kv_heads = kv_heads / P, m->ffn_width = ffn / P;
