@@ -415,7 +415,7 @@ const char *field_nearest(const struct field *table, const char *path);
 extern const char *const objective_words[]; /* by enum objective_id, NULL-terminated */
 
 /* Normalises (auto sp; derived steps stay 0 until the data is counted) and checks every rule that
- * needs no file and no model: ranges, H = Hk * n, layout x determinism, what each kind of job needs.
+ * needs no file and no model: ranges, layout x determinism, what each kind of job needs.
  * What depends on the model's family is family_check()'s (worker/plan/check.h), which begins here.
  * fails: ERR_INVALID with the field and the fix. Idempotent. */
 int job_check(struct job_spec *s, struct err *e);

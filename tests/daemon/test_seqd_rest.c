@@ -13,6 +13,7 @@
 #include "tests/lib/profile.h"
 #include "tests/lib/rest.h"
 #include "tests/lib/test.h"
+#include "worker/family/config_table.h"
 #include "worker/family/shape.h"
 
 /* ---- routes ---------------------------------------------------------------------------------- */
@@ -44,6 +45,16 @@ static void test_openapi_matches(void)
     }
     for (const struct route *t = route_table; t->method; t++) n_table++;
     CHECK_MSG(n_doc == n_table, "%d documented, %d served", n_doc, n_table);
+}
+
+/* Whether a list [a, b] has the word. */
+static bool listed(const char *list, const char *word)
+{
+    const char *end = list ? strchr(list, ']') : NULL;
+    const size_t n = strlen(word);
+    for (const char *p = list; end && (p = strstr(p, word)) && p < end; p++)
+        if (strchr("[ ", p[-1]) && strchr(",]", p[n])) return true;
+    return false;
 }
 
 /* Every field of the spec is in the document's schema, and no other. */
@@ -87,6 +98,13 @@ static void test_openapi_fields(void)
             CHECK_MSG(found, "%s is not in openapi.yaml", want);
             n_fields++;
         }
+    const char *types = strstr(routes_document(), "model_type: {type: string, enum: [");
+    for (const char *const *f = family_words; *f; f++) {
+        const struct model_shape m = {.family = (int32_t)(f - family_words)};
+        const char *const *t = family_row(&m)->config->types;
+        CHECK_MSG(listed(types, *f), "model_type lacks %s", *f);
+        for (; t && *t; t++) CHECK_MSG(listed(types, *t), "model_type lacks %s", *t);
+    }
     const char *source = strstr(routes_document(), "\n    Source:\n");
     for (const struct field *f = source_fields; f->path; f++) {
         char want[96];

@@ -43,7 +43,7 @@ void config_keep(struct job_spec *s)
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-static void write_value(struct jwrite *w, const char *key, const struct field *f,
+void config_write_value(struct jwrite *w, const char *key, const struct field *f,
                         const struct model_shape *m)
 {
     const void *v = (const char *)m + f->offset;
@@ -86,7 +86,7 @@ int64_t config_write(const struct model_shape *m, const struct model_shape *base
             if (!strcmp(name, "layer_mask.0") && (own || has_masks(m))) write_masks(&w, m);
             continue;
         }
-        if (type || own || !shape_equal(m, base, f)) write_value(&w, name, f, m);
+        if (type || own || !shape_equal(m, base, f)) config_write_value(&w, name, f, m);
     }
     jwrite_end(&w);
     return jwrite_finish(&w);

@@ -94,6 +94,9 @@ struct hf_family {
 
 /* Reads a whole text into *c->m, by c->form; 0, or -1 with c->e. */
 int config_read(struct config *c, const char *text, size_t size);
+/* "key": what m says of f. */
+void config_write_value(struct jwrite *w, const char *key, const struct field *f,
+                        const struct model_shape *m);
 /* Whether shapes of the family say that size: by its own fields, or since every shape does. */
 bool config_has(const struct hf_family *family, const char *name);
 

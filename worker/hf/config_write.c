@@ -19,17 +19,6 @@ static const void *value_of(const struct model_shape *m, const struct field *f)
     return (const char *)m + f->offset;
 }
 
-static void write_value(struct jwrite *w, const char *key, const struct field *f, const void *v)
-{
-    switch (f->type) {
-    case FIELD_ENUM: jwrite_str(w, key, f->words[*(const int32_t *)v]); break;
-    case FIELD_BOOL: jwrite_bool(w, key, *(const int32_t *)v); break;
-    case FIELD_INT32: jwrite_int(w, key, *(const int32_t *)v); break;
-    case FIELD_INT: jwrite_int(w, key, *(const int64_t *)v); break;
-    default: jwrite_double(w, key, *(const double *)v);
-    }
-}
-
 static const struct hf_family *family_of(const struct model_shape *m)
 {
     const struct family_row *row = family_row(m);
@@ -106,7 +95,7 @@ static void write_new(struct jwrite *w, const struct model_shape *m, enum dtype 
     jwrite_str(w, "model_type", family->type(m));
     for (const struct hf_field *x = family->fields; x->name; x++)
         if (!(x->flags & (HF_UNWRITTEN | HF_FIXED)))
-            write_value(w, x->key ? x->key : x->name, row_of(x), value_of(m, row_of(x)));
+            config_write_value(w, x->key ? x->key : x->name, row_of(x), m);
     for (const struct hf_special *x = family->specials; x->key; x++)
         if (x->write) x->write(w, x->key, m);
     for (int i = 0; i < N_TOKEN_IDS && !family_diffusion(m); i++) write_token_id(w, i, bytes);

@@ -378,16 +378,6 @@ static int check_shape(const struct job_spec *s, struct err *e)
         m->n_kv_heads < 1 || m->head_dim < 2 || m->ffn_width < 1 ||
         (m->vocab < 1 && row->task != MODEL_DIFFUSION))
         return err_field(e, ERR_INVALID, "model.config", "the model's sizes are not known");
-    if (m->head_dim % 2)
-        return err_field(e, ERR_INVALID, "model.config.head_dim", "%lld is odd: RoPE turns pairs",
-                         (long long)m->head_dim);
-    if (m->head_dim > JOB_MAX_HEAD)
-        return err_field(e, ERR_INVALID, "model.config.head_dim", "%lld: at most %d",
-                         (long long)m->head_dim, JOB_MAX_HEAD);
-    if (m->n_heads % m->n_kv_heads)
-        return err_field(e, ERR_INVALID, "model.config.num_key_value_heads",
-                         "%lld does not divide the %lld attention heads", (long long)m->n_kv_heads,
-                         (long long)m->n_heads);
     /* In doubles first, so that everything after it can count in int64_t. */
     const double width = (double)m->width, heads = (double)m->n_heads * (double)m->head_dim;
     const double experts = m->n_experts > 1 ? (double)m->n_experts : 1;
