@@ -412,6 +412,8 @@ static void test_config_keys(void)
     CHECK(read_config("\"model_type\":\"linear_attn\"," SIZES ",\"num_heads\":4", JSON_FOR_PEOPLE,
                       &e));
     CHECK_STR(e.text, "model.config.num_heads occurs twice, also as num_attention_heads");
+    CHECK(read_config(SIZES ",\"\":1,\"a b\":2,\"\u00e9\":3", JSON_FOR_PEOPLE, &e));
+    CHECK_STR(e.text, "model.config.(not a word): unknown key");
     CHECK(read_config("\"hidden_size\":64", JSON_FOR_PEOPLE, &e));
     CHECK_STR(e.field, "model.config.num_hidden_layers");
 }

@@ -1,4 +1,4 @@
-/* sources: worker/family/*.c worker/program/*.c worker/plan/*.c daemon/json.c api/core/*.c -ljansson
+/* sources: worker/family/[a-z]*.c worker/program/[a-z]*.c worker/plan/*.c daemon/json.c api/core/*.c -ljansson
  * Request bodies: whatever comes is refused with a sentence, or becomes a spec that passes job_check
  * twice alike and, written and read again, is the same spec. */
 #include <stdint.h>

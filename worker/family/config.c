@@ -238,6 +238,15 @@ static bool read_neutral(struct config *c, const struct field *f, const char *ke
     return neutral;
 }
 
+/* A key as sentences quote it: of letters, digits and signs, and not too long. */
+static const char *shown(const char *key)
+{
+    const size_t n = strlen(key);
+    for (size_t i = 0; i < n; i++)
+        if (key[i] <= ' ' || key[i] > '~' || key[i] == ':') return "(not a word)";
+    return n && n <= 64 ? key : "(not a word)";
+}
+
 static int refuse_key(struct config *c, const char *key, bool size)
 {
     struct jread here = c->j;
@@ -249,7 +258,7 @@ static int refuse_key(struct config *c, const char *key, bool size)
     if (near) snprintf(why, sizeof why, "unknown key: did you mean %s?", near);
     if (!size) c->unknown = true;
     if (jread_skip(&c->j) < 0) return hf_invalid(c, key, "a value");
-    return hf_refuse(c, key, why);
+    return hf_refuse(c, shown(key), why);
 }
 
 static int read_kept(struct config *c, const char *key)
