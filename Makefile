@@ -29,7 +29,8 @@ LDFLAGS_tsan   := -fsanitize=thread
 ifeq ($(origin CFLAGS_$(MODE)),undefined)
 $(error MODE=$(MODE): want release, debug, asan, tsan or mutants)
 endif
-GIT_VERSION := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
+# The version is in api/core/version.h.
+REVISION := $(shell git describe --always --dirty --exclude '*' 2>/dev/null || echo unknown)
 CFLAGS_ALL := -std=c11 -D_GNU_SOURCE -I. -I$(B)/gen $(WARN) $(HARDEN) $(CFLAGS_$(MODE)) $(CFLAGS)
 # Where programs look for plugins: beside themselves, a tests/ above, an installed lib/seqd.
 LDFLAGS_ALL := -pie -Wl,-z,relro,-z,now -Wl,-rpath,'$$ORIGIN:$$ORIGIN/..:$$ORIGIN/../lib/seqd' \
@@ -165,10 +166,7 @@ $(B)/obj/kernels/cpu/%_avx512.o: EXTRA = $(CFLAGS_kernels) $(ISA_avx512)
 $(B)/obj/kernels/cpu/%_avx512bf16.o: EXTRA = $(CFLAGS_kernels) $(ISA_avx512bf16)
 $(B)/obj/kernels/cpu/%_amx.o: EXTRA = $(CFLAGS_kernels) $(ISA_amx)
 $(B)/obj/worker/comm/tls.o: EXTRA = $(if $(TLS_LIBS),-DHAVE_OPENSSL)
-$(B)/obj/daemon/%.o: EXTRA = -DSEQD_VERSION='"$(GIT_VERSION)"'
-$(B)/obj/worker/agent/%.o: EXTRA = -DSEQD_VERSION='"$(GIT_VERSION)"'
-$(B)/obj/worker/rank/%.o: EXTRA = -DSEQD_VERSION='"$(GIT_VERSION)"'
-$(B)/obj/client/%.o: EXTRA = -DSEQD_VERSION='"$(GIT_VERSION)"'
+$(B)/obj/api/core/version.o: EXTRA = -DSEQD_REVISION='"$(REVISION)"'
 $(B)/obj/%.o: %.c $(B)/flags
 	@$(if $(V),,echo '  CC  $<'; )mkdir -p $(@D)
 	$(Q)$(call cached,CC) $(CFLAGS_ALL) $(EXTRA) -MMD -MP -c -o $@ $<

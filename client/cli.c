@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "api/core/version.h"
 #include "client/help.h"
 #include "client/http.h"
 #include "client/text.h"
@@ -292,7 +293,7 @@ int cli_run(int argc, char **argv, const struct verb *const *verbs)
                 c.verb ? c.verb->name : "");
         rc = CLI_USAGE;
     } else if (c.opt.version) {
-        printf("seqctl %s\n", SEQD_VERSION);
+        printf("seqctl %s\n", version_text());
         rc = CLI_OK;
     } else if (!c.verb) {
         help_all(c.opt.help ? stdout : stderr, verbs);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include "api/core/version.h"
 
 #define CONNECT_MS 10000
 

@@ -1,6 +1,7 @@
 /* node.c: the machines, and the daemon itself. */
 #include <stdio.h>
 #include <string.h>
+#include "api/core/version.h"
 #include "client/api.h"
 #include "client/http.h"
 #include "client/text.h"
@@ -91,13 +92,13 @@ static int nodes_run(struct cli *c)
 
 static int version_run(struct cli *c)
 {
-    char clean[128];
+    char clean[128], built[128];
     struct jv *v = NULL;
-    if (c->output == OUT_TABLE || c->output == OUT_WIDE) printf("seqctl %s\n", SEQD_VERSION);
+    if (c->output == OUT_TABLE || c->output == OUT_WIDE) printf("seqctl %s\n", version_text());
     int rc = api_get(c, "/version", &v);
     if (!rc && !api_print(c, v))
-        printf("seqd   %s at %s\n", text_safe(clean, sizeof clean, jv_str(v, "version", "unknown")),
-               http_url(c->http));
+        printf("seqd   %s (%s) at %s\n", text_safe(clean, sizeof clean, jv_str(v, "version", "unknown")),
+               text_safe(built, sizeof built, jv_str(v, "revision", "unknown")), http_url(c->http));
     jv_free(v);
     return rc;
 }

@@ -75,7 +75,6 @@ static int create(struct seqd *d, struct err *e)
                                 .changed_arg = d->routes.follows};
     if (!(d->control = control_create(&c, e))) return -1;
     d->routes.control = d->control;
-    d->routes.version = SEQD_VERSION;
     if (!(d->link = link_create(d->loop, o->node_address, &control_link_calls, d->control, e)))
         return -1;
     link_set_heartbeat(d->link, o->heartbeat_ms);

@@ -9,6 +9,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 #include "api/core/file.h"
+#include "api/core/version.h"
 #include "daemon/listen.h"
 #include "daemon/node.h"
 
@@ -153,7 +154,7 @@ int options_read(struct options *o, int argc, char **argv, struct err *e)
             if (add_root(o, optarg, e)) return -1;
             break;
         case OPT_HELP: return fputs(help, stdout), 1;
-        case OPT_VERSION: return printf("seqd %s\n", SEQD_VERSION), 1;
+        case OPT_VERSION: return printf("seqd %s\n", version_text()), 1;
         default:
             return err_set(e, ERR_INVALID, "unknown option %s: see seqd --help", argv[optind - 1]);
         }

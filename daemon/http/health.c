@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "api/core/jwrite.h"
+#include "api/core/version.h"
 #include "daemon/http/reply.h"
 #include "daemon/http/routes.h"
 #include "openapi_yaml.h"
@@ -81,7 +82,8 @@ void route_readyz(struct routes *R, struct http_req *r, const struct route_match
 void route_version(struct routes *R, struct http_req *r, const struct route_match *a)
 {
     char out[128];
-    snprintf(out, sizeof out, "{\"version\":\"%s\",\"api\":\"v1\"}", R->version);
+    snprintf(out, sizeof out, "{\"version\":\"%s\",\"revision\":\"%s\",\"api\":\"v1\"}",
+             SEQD_VERSION, version_revision());
     reply_json(r, 200, out);
 }
 

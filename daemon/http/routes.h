@@ -28,7 +28,6 @@ extern const struct route route_table[]; /* ends with method NULL */
 struct routes {
     struct control *control;
     struct follows *follows;
-    const char *version;
     struct posting *in_flight; /* submit.c: those that hold an Idempotency-Key */
 };
 

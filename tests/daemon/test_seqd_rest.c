@@ -8,6 +8,7 @@
 #include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include "api/core/version.h"
 #include "daemon/quarantine.h"
 #include "daemon/http/routes.h"
 #include "tests/lib/profile.h"
@@ -154,7 +155,7 @@ static void test_plain_routes(void)
     CHECK(get("/livez") == 200 && strstr(reply, "nosniff"));
     CHECK(get("/readyz") == 200);
     CHECK(get("/readyz?verbose") == 200 && strstr(reply, "\"nodes_up\":0"));
-    CHECK(get("/version") == 200 && strstr(reply, "\"version\":\"test\""));
+    CHECK(get("/version") == 200 && strstr(reply, "\"version\":\"" SEQD_VERSION "\""));
     CHECK(get("/openapi.yaml") == 200 && strstr(reply, "openapi: 3.1.0"));
     CHECK(get("/v1/nodes") == 200 && strstr(reply, "\"data\":[]"));
     CHECK(get("/nope") == 404 && strstr(reply, "application/problem+json"));

@@ -49,7 +49,7 @@ static inline void begin_in(bool fresh, int64_t deadline_ms)
     w.loop = loop_create(rest_clock, NULL, &e);
     w.store = store_open(w.loop, w.dir, &e);
     w.logs = logs_open(w.dir, &e);
-    w.routes = (struct routes){.version = "test"};
+    w.routes = (struct routes){0};
     w.routes.follows = follows_create(w.loop);
     struct control_options o = {.loop = w.loop,
                                 .store = w.store,

@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "api/core/log.h"
+#include "api/core/version.h"
 #include "api/rpc.h"
 #include "api/wire.h"
 #include "worker/agent/aside.h"
@@ -588,7 +589,7 @@ static void on_opened(void *arg, struct rpc_stream *s)
     m.n_gpus = gpus_get(a->gpus, gpus);
     memcpy(m.instance, a->shelf.instance, sizeof m.instance);
     snprintf(m.node, sizeof m.node, "%s", a->o.name);
-    snprintf(m.version, sizeof m.version, "%s", SEQD_VERSION);
+    snprintf(m.version, sizeof m.version, "%s", version_text());
     memcpy(m.address, a->address, sizeof m.address);
     send_msg(a, &m);
     free(list);

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "api/core/log.h"
+#include "api/core/version.h"
 #include "worker/agent/agent.h"
 #include "worker/agent/nvml.h"
 
@@ -79,7 +80,7 @@ static int options_parse(int argc, char **argv, struct agent_options *o)
         else if (c == 'o' && number(optarg, 0, 1 << 30, "--orphan-ms", &n) == 0)
             o->orphan_ms = n;
         else if (c == 'v')
-            return printf("seqw %s\n", SEQD_VERSION), exit(0), 0;
+            return printf("seqw %s\n", version_text()), exit(0), 0;
         else if (c == 'h')
             return fputs(usage, stdout), exit(0), 0;
         else

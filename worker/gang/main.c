@@ -3,8 +3,10 @@
  * however it ended. */
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 #include "api/core/log.h"
+#include "api/core/version.h"
 #include "worker/gang/gang.h"
 
 static void on_signal(void *arg, int signo)
@@ -19,8 +21,10 @@ int main(int argc, char **argv)
     struct err e = {0};
     log_init("seqgang");
     umask(077); /* and of its ranks: checkpoints, artifacts and logs are their owner's alone */
+    if (argc == 2 && !strcmp(argv[1], "--version")) return printf("seqgang %s\n", version_text()), 0;
     if (argc != 2 || argv[1][0] == '-') {
-        fprintf(stderr, "usage: seqgang DIR      started by seqw, which writes DIR/start\n");
+        fprintf(stderr, "usage: seqgang DIR      started by seqw, which writes DIR/start\n"
+                        "       seqgang --version\n");
         return 2;
     }
     signal(SIGHUP, SIG_IGN);

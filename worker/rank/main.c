@@ -11,6 +11,7 @@
 
 #include "api/core/beneath.h"
 #include "api/core/log.h"
+#include "api/core/version.h"
 #include "worker/hf/hf.h"
 #include "worker/rank/link.h"
 #include "worker/rank/profile.h"
@@ -109,7 +110,7 @@ int main(int argc, char **argv)
     if (argc == 2 && !strcmp(argv[1], "--profile")) return profile_main();
     if (argc >= 3 && !strcmp(argv[1], "--trace")) return trace_main(argc - 2, argv + 2);
     if (argc == 2 && !strcmp(argv[1], "--version")) {
-        printf("seqrank %s\n", SEQD_VERSION);
+        printf("seqrank %s\n", version_text());
         return 0;
     }
     bool help = argc == 2 && !strcmp(argv[1], "--help");

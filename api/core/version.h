@@ -1,0 +1,11 @@
+/* version.h: the version of all five programs. Nothing else says it but the top entry of
+ * .github/CHANGELOG.md and the image tags in deploy/, which tests/scripts/version.sh compares. */
+#ifndef SEQD_CORE_VERSION_H
+#define SEQD_CORE_VERSION_H
+
+#define SEQD_VERSION "0.2.0"
+
+const char *version_revision(void); /* of git, at the build; "unknown" outside of a clone */
+const char *version_text(void);     /* both: "0.2.0 (4bc71f3)" */
+
+#endif
