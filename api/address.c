@@ -56,7 +56,7 @@ static bool is_loopback(const struct sockaddr_storage *sa)
     return IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
 }
 
-/* Splits "127.0.0.1:50051" or "[::1]:50051". Beyond this machine only when the address says so:
+/* Splits "127.0.0.1:50051" or "[::1]:50051". Beyond this machine only where the address begins with "insecure:":
  * there is no TLS here yet. */
 static int tcp_parse(const char *address, struct sockaddr_storage *out, socklen_t *size,
                      struct err *e)

@@ -1,8 +1,8 @@
 /* address.h: where a session may be: "unix:/path/sock", "127.0.0.1:port", "[::1]:port".
  *
  * Sessions are neither encrypted nor authenticated, so they stay on one machine, unless the address
- * says that whoever wrote it knows: "insecure:10.0.0.1:port", for networks where every machine is
- * trusted (who reaches the port can start programs on the nodes). Hosts are numeric. */
+ * says "insecure:10.0.0.1:port", for networks where every machine is trusted (a program that reaches
+ * the port can start programs on the nodes). Hosts are numeric. */
 #ifndef SEQD_API_ADDRESS_H
 #define SEQD_API_ADDRESS_H
 

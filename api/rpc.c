@@ -30,7 +30,7 @@
  * grpc_completion_queue_next for as long as the endpoint lives: gRPC 1.51 does its I/O inside that
  * call. The thread does nothing but move finished operations to a list and ring an eventfd; the
  * loop thread takes them from there. So all other state is the loop thread's, without locks, and
- * destroy can go on handling the endings by itself while it waits.
+ * destroy can handle the endings by itself while it waits.
  *
  * A stream has at most one operation of each kind in flight: OP_OPEN (initial metadata), OP_RECV,
  * OP_SEND and OP_END (the end of the call, in its own batch so that it is seen at any time). It is
@@ -142,8 +142,8 @@ static void *endpoint_thread(void *arg)
     }
 }
 
-/* Makes op the tag of a new batch. gRPC orders this before the completion; the lock says so to
- * sanitizers, too, which cannot look into it. */
+/* Makes op the tag of a new batch. gRPC orders this before the completion; the lock shows that to
+ * sanitizers, which cannot look into gRPC. */
 static void op_init(struct endpoint *ep, struct op *op, op_done *done, void *owner)
 {
     pthread_mutex_lock(&ep->lock);

@@ -8,7 +8,7 @@
  *                    then EXPECT: the attempts it believes are here. seqw stops what runs and is not
  *                    listed, forgets what ended and is not listed, and answers what is listed and
  *                    unknown with a final record of GANG_UNKNOWN. EXPECT again every 30 s. A list of
- *                    more than WIRE_ATTEMPTS takes several messages; the last one says so.
+ *                    more than WIRE_ATTEMPTS takes several messages; `more` is 0 in the last one.
  *   seqd  REFUSED    in place of WELCOME: why, and for how long not to dial again. Then the session
  *                    is closed. A name that is up belongs to its instance: another one is refused
  *                    until the name is down, the same one replaces its own session at once
@@ -109,7 +109,7 @@ struct msg {
     const struct gpu *gpus;
     int n_attempts; /* HELLO: attempts found here; EXPECT: attempts expected here */
     const struct wire_attempt *attempts;
-    bool more;            /* EXPECT: the list goes on in the next message */
+    bool more;            /* EXPECT: the list continues in the next message */
     int64_t heartbeat_ms; /* WELCOME */
     int64_t retry_ms;     /* REFUSED: no sooner */
     /* most others */

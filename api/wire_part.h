@@ -1,5 +1,5 @@
 /* wire_part.h: what the parts of the encoding share: wire.c, the messages, wire_spec.c, the job spec
- * inside one of them, and wire_gpu.c, the GPUs inside others. Nobody else includes it: it shows protobuf-c. */
+ * inside one of them, and wire_gpu.c, the GPUs inside others. No other file includes it: it shows protobuf-c. */
 #ifndef SEQD_API_WIRE_PART_H
 #define SEQD_API_WIRE_PART_H
 

@@ -38,7 +38,7 @@ struct sink {
 static void on_bytes(void *arg, const char *p, size_t n)
 {
     struct sink *s = arg;
-    /* The server sends the whole although a part was asked for: what is there goes. */
+    /* The server sends the whole although a part was asked for: the part of the file goes. */
     if (s->begun && http_answer(s->stream)->status == 200) {
         if (ftruncate(s->fd, 0) || lseek(s->fd, 0, SEEK_SET)) s->error = errno;
         s->begun = s->size = 0;
@@ -109,7 +109,7 @@ static int check_digest(struct cli *c, int64_t id, const char *name, const char 
 }
 
 /* Into FILE by way of FILE.part, so that a broken download never looks like the file, and the next
- * one goes on where it broke. */
+ * one continues where it broke. */
 static int fetch(struct cli *c, int64_t id, const char *name)
 {
     char path[1200], part[1024], size[TEXT_SHORT];
@@ -128,10 +128,10 @@ static int fetch(struct cli *c, int64_t id, const char *name)
     s.fd = open(part, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (s.fd < 0 || fstat(s.fd, &st)) return cli_fail(CLI_ERROR, "%s: %s", part, strerror(errno));
     s.size = s.begun = st.st_size;
-    if (s.begun) cli_say(c, "%s: going on behind %s", part, text_bytes(size, s.begun));
+    if (s.begun) cli_say(c, "%s: continuing after %s", part, text_bytes(size, s.begun));
     int rc = download(c, path, &s);
     if (close(s.fd) && !rc) rc = cli_fail(CLI_ERROR, "%s: %s", part, strerror(errno));
-    if (rc && s.size) cli_say(c, "%s is kept: run this again and it goes on from there", part);
+    if (rc && s.size) cli_say(c, "%s is kept: run this again to continue from there", part);
     if (rc && !s.size) unlink(part);
     if (!rc) rc = check_digest(c, id, name, part);
     if (!rc && rename(part, file)) rc = cli_fail(CLI_ERROR, "%s: %s", file, strerror(errno));
@@ -220,7 +220,7 @@ const struct verb artifacts_verb = {
     .help = "Lists the files a job left, or fetches one to stdout or into a file.\n\n"
             "  --file FILE     write it there: FILE.part until it is whole and has its digest; a "
             "download\n"
-            "                  that broke goes on where it broke\n\n"
+            "                  that broke continues where it broke\n\n"
             "  seqctl artifacts 12\n"
             "  seqctl artifacts 12 verify.json --file verify.json",
 };

@@ -1,4 +1,4 @@
-/* artifact.h: files a job left behind. */
+/* artifact.h: the result files of a job. */
 #ifndef SEQD_CLIENT_ARTIFACT_H
 #define SEQD_CLIENT_ARTIFACT_H
 

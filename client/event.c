@@ -24,7 +24,7 @@ static void append_members(const struct jv *v, const struct jv *said, char *out,
             continue;
         }
         if (strstr(key, "sha256"))
-            continue; /* 64 digits help nobody in one line; -o json has them */
+            continue; /* 64 digits are no use in one line; -o json has them */
         char *text = jv_text(m);
         bool sentence = !strcmp(key, "text");
         snprintf(out + n, size - n, sentence ? "  %s%s" : "  %s=%s", sentence ? "" : key, text);
@@ -145,7 +145,7 @@ const struct verb events_verb = {
     .help =
         "Prints the events of a job, oldest first: submit, assign, prepared, ready, checkpoint,\n"
         "checkpoint_removed, artifact, rank_exit, stopped, done ...\n\n"
-        "  -f, --follow    go on until the job has ended; Ctrl-C detaches (exit code 130)\n"
+        "  -f, --follow    continue until the job has ended; Ctrl-C detaches (exit code 130)\n"
         "  --timeout N     with -f: at most N seconds, then exit code 124\n\n"
         "  seqctl events 12 -f -o jsonl",
 };
@@ -158,6 +158,6 @@ const struct verb metrics_verb = {
     .run = metrics_run,
     .options = OPT_FOLLOW | OPT_TIMEOUT,
     .help = "Prints the steps of a job. -o jsonl has every counter of every purpose.\n\n"
-            "  -f, --follow    go on until the job has ended; Ctrl-C detaches (exit code 130)\n"
+            "  -f, --follow    continue until the job has ended; Ctrl-C detaches (exit code 130)\n"
             "  --timeout N     with -f: at most N seconds, then exit code 124",
 };

@@ -114,7 +114,7 @@ static int closed_line(struct line *l, bool first)
     if (l->lost_at_ms < 0) l->lost_at_ms = now;
     if (first && e.code != ERR_NONE) return cli_fail(CLI_ERROR, "%s", e.text);
     if (now - l->lost_at_ms > FOLLOW_LOST_MS)
-        return cli_fail(CLI_ERROR, "seqd has been away for %d s; job %lld may go on without it",
+        return cli_fail(CLI_ERROR, "seqd has been away for %d s; job %lld may run on without it",
                         FOLLOW_LOST_MS / 1000, (long long)l->run->f->id);
     if (!l->run->said_lost && e.code != ERR_NONE) {
         cli_say(l->run->c, "connection lost, trying again (%s)", e.text);
@@ -152,7 +152,7 @@ static int follow_loop(struct follow_run *r, int sigs)
         if (rc || !live) return rc;
         int64_t left = deadline_ms - clock_ms();
         if (left <= 0) {
-            cli_say(r->c, "job %lld goes on, but --timeout %lld s have passed", (long long)f->id,
+            cli_say(r->c, "job %lld runs on, but --timeout %lld s have passed", (long long)f->id,
                     (long long)f->timeout_s);
             return CLI_TIMEOUT;
         }
@@ -160,7 +160,7 @@ static int follow_loop(struct follow_run *r, int sigs)
         for (int i = 0; i < f->n_items; i++)
             if (!r->line[i].stream && !r->line[i].ended && wait_ms > 100) wait_ms = 100;
         if (http_turn(r->c->http, wait_ms, sigs) && asked_to_leave(sigs)) {
-            cli_say(r->c, "\ndetached; job %lld goes on; seqctl watch %lld", (long long)f->id,
+            cli_say(r->c, "\ndetached; job %lld runs on; seqctl watch %lld", (long long)f->id,
                     (long long)f->id);
             return CLI_DETACHED;
         }

@@ -38,7 +38,7 @@ void help_all(FILE *out, const struct verb *const *verbs)
           "    0  ok; with --wait, watch, verify: the job succeeded\n"
           "    1  error          2  usage           3  not found      4  conflict\n"
           "   10  job failed    11  job cancelled   124  --timeout passed\n"
-          "  130  detached with Ctrl-C: the job goes on\n\n"
+          "  130  detached with Ctrl-C: the job runs on\n\n"
           "Example\n"
           "  seqd --dev --state /tmp/seqd &\n"
           "  seqctl plan client/examples/train-tiny.json\n"

@@ -445,7 +445,7 @@ const struct verb restart_verb = {
     .max_args = 1,
     .run = restart_run,
     .help =
-        "A job goes on from its last checkpoint, on the node that has it, and waits while that\n"
+        "A job resumes from its last checkpoint, on the node that has it, and waits while that\n"
         "node is away. This gives the checkpoint up: the job starts again on other nodes, or\n"
         "from its checkpoint.resume. While the node is up the request is refused.",
 };

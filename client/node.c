@@ -97,7 +97,8 @@ static int version_run(struct cli *c)
     if (c->output == OUT_TABLE || c->output == OUT_WIDE) printf("seqctl %s\n", version_text());
     int rc = api_get(c, "/version", &v);
     if (!rc && !api_print(c, v))
-        printf("seqd   %s (%s) at %s\n", text_safe(clean, sizeof clean, jv_str(v, "version", "unknown")),
+        printf("seqd   %s (%s) at %s\n",
+               text_safe(clean, sizeof clean, jv_str(v, "version", "unknown")),
                text_safe(built, sizeof built, jv_str(v, "revision", "unknown")), http_url(c->http));
     jv_free(v);
     return rc;

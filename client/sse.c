@@ -27,7 +27,7 @@ void sse_restart(struct sse *s)
     s->after_cr = s->has_data = s->too_long = s->started = false;
 }
 
-/* Appends n bytes and keeps a NUL behind them. Past the limit the event is marked too long. */
+/* Appends n bytes and keeps a NUL after them. Past the limit the event is marked too long. */
 static void append(struct sse *s, char **buf, size_t *len, size_t *room, const char *p, size_t n)
 {
     if (*len + n + 1 > SSE_DATA_SIZE) {

@@ -75,7 +75,7 @@ const struct verb submit_verb = {
         "  --dry-run         only plan it\n"
         "  -n, --name NAME   call it NAME\n"
         "  --set PATH=VALUE  change a field of the spec; may be repeated\n\n"
-        "Ctrl-C while waiting detaches (exit code 130); the job goes on.\n\n"
+        "Ctrl-C while waiting detaches (exit code 130); the job runs on.\n\n"
         "  seqctl submit client/examples/train-tiny.json --wait\n"
         "  seqctl submit client/examples/train-tiny.json --set train.steps=50 -o name",
 };

@@ -228,7 +228,7 @@ static void draw(struct watch *w)
     w->fresh = false;
 }
 
-/* seqd may be away for a moment: the streams say so, the picture keeps what it knew. */
+/* seqd may be away for a moment: the streams report it, the picture keeps its last state. */
 static void look(struct watch *w)
 {
     struct jv *job = job_peek(w->c, jv_int(w->job, "id", 0));
@@ -326,5 +326,5 @@ const struct verb watch_verb = {
         "each per cent.\n\n"
         "  --timeout N     at most N seconds, then exit code 124\n\n"
         "Exit code 0: the job succeeded; 10 failed; 11 cancelled. Ctrl-C detaches (130); the job\n"
-        "goes on. When seqd is away for a moment the picture waits and then catches up.",
+        "runs on. When seqd is away for a moment the picture waits and then catches up.",
 };

@@ -34,7 +34,7 @@ int artifact_finish(struct artifact *a, struct err *e);
 /* Removes an unfinished one; harmless otherwise. */
 void artifact_drop(struct artifact *a);
 
-/* For a file that somebody else writes and renames: DIR/artifacts/NAME into done->path, making the
+/* For a file that other code writes and renames: DIR/artifacts/NAME into done->path, making the
  * directory; and afterwards its digest and size. */
 int artifact_path(const char *job_dir, const char *name, struct artifact_done *done, struct err *e);
 int artifact_describe(struct artifact_done *done, struct err *e);

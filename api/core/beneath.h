@@ -13,7 +13,7 @@
 
 #define BENEATH_ROOTS 8
 
-/* The part of path behind root and its slash, "." for the root itself; NULL when path does not begin
+/* The part of path after root and its slash, "." for the root itself; NULL when path does not begin
  * with root. Words alone: no link is looked at. */
 const char *beneath_rest(const char *root, const char *path);
 /* Without slashes at its end: 0 for "/". */

@@ -39,7 +39,7 @@ char *file_read(const char *path, int64_t max_size, size_t *size, struct err *e)
  */
 int file_write(const char *path, const void *data, size_t size, struct err *e);
 
-/* The same, for secrets: nobody but the owner may ever read it, whatever the umask. */
+/* The same, for secrets: only the owner may ever read it, whatever the umask. */
 int file_write_private(const char *path, const void *data, size_t size, struct err *e);
 
 int file_join(char out[FILE_PATH_SIZE], struct err *e, const char *fmt, ...)

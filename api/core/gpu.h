@@ -58,7 +58,7 @@ enum {
 const char *gpu_health_name(int health); /* "ok", "ecc", ...: stable, used in REST */
 /* Why no rank gets it: "Xid 79: it has fallen off the bus". Empty when it is well. */
 void gpu_complaint(const struct gpu *g, char *out, int size);
-/* What comes from elsewhere. fails: ERR_INVALID naming the member. */
+/* Checks data from another process. fails: ERR_INVALID naming the member. */
 int gpu_check(const struct gpu *g, struct err *e);
 /* Of a list. -1: not in it. */
 int gpu_find(const struct gpu *list, int n, const char *uuid);

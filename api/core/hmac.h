@@ -1,4 +1,4 @@
-/* hmac.h: HMAC-SHA256 (RFC 2104, FIPS 198-1), for proofs that somebody knows a key. libc only.
+/* hmac.h: HMAC-SHA256 (RFC 2104, FIPS 198-1), to prove the knowledge of a key. libc only.
  * tested: the vectors of RFC 4231 in tests/core/test_core.c. */
 #ifndef SEQD_CORE_HMAC_H
 #define SEQD_CORE_HMAC_H

@@ -1,4 +1,4 @@
-/* job_train.c: the rules of how a training goes on over its steps. */
+/* job_train.c: the rules of a training over its steps. */
 #include <math.h>
 #include <stdio.h>
 #include "api/core/job.h"
@@ -13,7 +13,7 @@ static int check_schedule(const struct job_spec *s, struct err *e)
     return 0;
 }
 
-/* One stage; before: the step that it must lie behind. */
+/* One stage; before: the step that it must come after. */
 static int check_stage(const struct job_spec *s, int i, int64_t before, struct err *e)
 {
     const struct spec_stage *g = &s->stages[i];

@@ -8,8 +8,8 @@
 /* Where the reader stands. Commas are read with what follows them, colons with their key. */
 enum state {
     AT_VALUE,        /* a value must follow: at the very start, or after a key */
-    AT_ARRAY_FIRST,  /* just behind '[' */
-    AT_OBJECT_FIRST, /* just behind '{' */
+    AT_ARRAY_FIRST,  /* just after '[' */
+    AT_OBJECT_FIRST, /* just after '{' */
     AT_AFTER,        /* a value is complete */
     AT_ERROR
 };
@@ -307,7 +307,7 @@ bool jread_is(const struct jread *j, const char *s)
     return n == want;
 }
 
-/* strtod and strtoll need a NUL behind the number. */
+/* strtod and strtoll need a NUL after the number. */
 static int number_text(const struct jread *j, char *buf, size_t size)
 {
     if (j->len >= size) return -1;

@@ -1,5 +1,5 @@
-/* process.h: what /proc knows of a process. A pid alone may be somebody else's tomorrow: with its
- * start time it names one process for good. */
+/* process.h: what /proc knows of a process. A pid is used again after its process has
+ * ended; with the start time it names one process for good. */
 #ifndef SEQD_CORE_PROCESS_H
 #define SEQD_CORE_PROCESS_H
 

@@ -1,7 +1,7 @@
 /* progress.h: how far a rank is with its work, told at most once a second.
  *
  *     progress_begin(p, PROGRESS_TOKENS, total, from)     the clock starts
- *     progress_piece(p, at, size)                         what comes next is units [at, at + size)
+ *     progress_piece(p, at, size)                         the next piece is units [at, at + size)
  *     progress_part(p, 0.3)                               three tenths of that are done
  *     progress_at(p, n)                                   exactly n units are done
  *     progress_end(p)                                     all of them; always told

@@ -159,9 +159,9 @@ struct rank_fail {
     int32_t code; /* enum err_code */
     char field[96];
     char text[512]; /* a sentence naming step, layer, hop and peer where there are such */
-    /* Of a hang, by the gang: the less, the further behind is the rank that it names (1: its process
+    /* Of a hang, by the gang: the less, the further back is the rank that it names (1: its process
      * is stopped); 0: no hang. Gangs of other nodes name others. */
-    int64_t behind;
+    int64_t lag;
 };
 
 struct rank_exit {
@@ -177,9 +177,9 @@ struct rank_exit {
  * What ended the attempt is the first of: RANK_FAIL, or RANK_EXIT of a rank with a status or a
  * signal that is not 0; what follows are consequences (ERR_ABORTED, ERR_PEER, SIGKILL by the gang).
  * RANK_FAIL with rank RANK_GANG: no rank could be started, as when seqgang or seqrank cannot be run.
- * A hang is RANK_FAIL with ERR_TIMEOUT, written by the gang in the name of the rank that is behind;
+ * A hang is RANK_FAIL with ERR_TIMEOUT, written by the gang in the name of the rank that is furthest back;
  * where other nodes have ranks, the gang then waits HANG_GRACE_MS before it ends anything, so that
- * the others find their own rank that is furthest behind and seqd may compare. */
+ * the others find their own and seqd may compare. */
 #define RANK_GANG (-1)
 
 enum gang_end {
@@ -200,15 +200,16 @@ struct rank_lastop {
 };
 
 /* First page of the shared segment (fd RANK_MEMFD): made and zeroed by seqgang, who sets magic and
- * n_ranks. Everything behind it belongs to worker/comm/shm.c. To abort, seqgang stores 1 to
+ * n_ranks. Everything after it belongs to worker/comm/shm.c. To abort, seqgang stores 1 to
  * `abort`, adds 1 to every door and wakes all waiters on it (FUTEX_WAKE, shared): every rank that
  * waits in the transport leaves with ERR_ABORTED within one futex wake. */
 #define SHM_MAGIC 0x73657164u /* "seqd" */
 struct shm_head {
     uint32_t magic, n_ranks;
-    uint32_t abort;               /* atomic; 0 or 1 */
-    int32_t abort_rank;           /* whose death it was, or -1 */
-    uint32_t door[JOB_MAX_RANKS]; /* futex words: moved by whoever changes what rank i may await */
+    uint32_t abort;     /* atomic; 0 or 1 */
+    int32_t abort_rank; /* whose death it was, or -1 */
+    uint32_t door
+        [JOB_MAX_RANKS]; /* futex words: moved by the process that changes what rank i may await */
     struct rank_lastop lastop[JOB_MAX_RANKS];
 };
 

@@ -61,7 +61,7 @@ const struct field spec_fields[] = {
     INT32("priority", priority, 0, 100, 50, ALL, "Higher goes first in the queue."),
     TEXT("model.path", model.path, "", ALL, "A model directory as transformers saves it; else model.config."),
     INT("data.seq_len", data.seq_len, 1, JOB_MAX_SEQ, 0, ALL, "Tokens per sequence S."),
-    ENUM("data.tokenizer", data.tokenizer, tokenizer_words, TOKENIZER_AUTO, ALL, "What cuts text: byte, ids 0 to 255 are bytes and 256 ends a document; auto: byte for new models and for those with seqd's own tokenizer. Another model reads token ids alone and refuses text, unless this says byte: then it is trained on and asked in bytes, whatever its ids meant, and its checkpoints carry the byte tokenizer."),
+    ENUM("data.tokenizer", data.tokenizer, tokenizer_words, TOKENIZER_AUTO, ALL, "What cuts text: byte, ids 0 to 255 are bytes and 256 ends a document; auto: byte for new models and for those with seqd's own tokenizer. Another model takes token ids only and refuses text, unless this is byte: then it is trained and queried in bytes, whatever its ids meant, and its checkpoints carry the byte tokenizer."),
     BOOL("data.document_mask", data.document_mask, 1, READS_DATA, "Attention stays within a document."),
     INT("data.frames", data.frames, 1, 65536, 0, ALL, "latents: frames of the largest sample."),
     INT("data.height", data.height, 1, 65536, 0, ALL, "latents: rows of the largest sample, in latents."),
@@ -71,11 +71,11 @@ const struct field spec_fields[] = {
     ENUM("data.overlong", data.overlong, overlong_words, OVERLONG_AUTO, READS_DATA, "Documents longer than seq_len: error, split, truncate or drop; auto: split, but error where the loss is masked."),
     ENUM("data.loss_on", data.loss_on, loss_on_words, LOSS_ON_ALL, TRAINING, "all, or completion: only what follows the prompt is learnt."),
     INT("eval.seq_len", eval.seq_len, 1, JOB_MAX_SEQ, 0, TRAINING, "Tokens of an evaluation's windows, in every stage; at most the longest stage's; default: data.seq_len."),
-    INT("eval.every_steps", eval.every_steps, 0, 1e9, 0, TRAINING, "Evaluate every so many steps."),
+    INT("eval.every_steps", eval.every_steps, 0, 1e9, 0, TRAINING, "Steps between evaluations."),
     INT("eval.max_tokens", eval.max_tokens, 0, BIG, 0, TRAINING, "Tokens of eval.data used; default: all."),
     BOOL("eval.at_start", eval.at_start, 0, TRAINING, "Evaluate before the first step."),
     BOOL("eval.at_end", eval.at_end, 1, TRAINING, "Evaluate after the last step, where there is eval.data."),
-    ENUM("precision.params", precision.params, precision_words, PRECISION_FP32, ALL, "fp32; bf16: weights, activations and products in bfloat16, sums and optimizer in fp32; fp16: the same in half floats, with a loss scale where it trains; a training whose every gradient overflows fails."),
+    ENUM("precision.params", precision.params, precision_words, PRECISION_FP32, ALL, "fp32; bf16: weights, activations and products in bfloat16, sums and optimizer in fp32; fp16: the same in half floats, with a loss scale where it trains; a training whose gradients all overflow fails."),
     INT("train.steps", train.steps, 1, 1e9, 0, TRAINING, "Optimizer steps; or give tokens, or passes."),
     INT("train.tokens", train.tokens, 1, BIG, 0, TRAINING, "Tokens to train on; or give steps, or passes."),
     INT("train.passes", train.passes, 1, 1e6, 0, TRAINING, "Passes over the data; or give steps, or tokens."),
@@ -115,14 +115,14 @@ const struct field spec_fields[] = {
     BOOL("parallel.tls", parallel.tls, 0, ALL, "Encrypt TCP between ranks: TLS 1.3, keyed for the attempt."),
     ENUM("guard.nonfinite", guard.nonfinite, nonfinite_words, NONFINITE_ROLLBACK, TRAINING, "A loss or gradient that is NaN or infinity: rollback, skip or fail. A training that ends without one update fails whatever this says."),
     INT32("guard.rollbacks", guard.rollbacks, 0, 1000, 3, TRAINING, "Rollbacks at most; then the job fails."),
-    REAL("guard.loss_z", guard.loss_z, 0, 1e6, 0, TRAINING, "Skip the update of a step whose loss lies so many deviations above the recent mean; default: never."),
+    REAL("guard.loss_z", guard.loss_z, 0, 1e6, 0, TRAINING, "Skip the update of a step whose loss lies this many deviations above the recent mean; default: never."),
     REAL("guard.grad_norm_z", guard.grad_norm_z, 0, 1e6, 0, TRAINING, "The same for the gradient norm."),
     ENUM("memory.recompute", memory.recompute, recompute_words, RECOMPUTE_AUTO, TRAINING, "Activations to compute again in backward."),
     INT("memory.loss_chunk_tokens", memory.loss_chunk_tokens, 1, JOB_MAX_SEQ, 0, READS_DATA, "Tokens per chunk of the loss; auto: 64 MiB of logits."),
-    INT("memory.time_chunk", memory.time_chunk, 0, JOB_MAX_SEQ, 0, ALL, "lasp: a rank walks its tokens in chunks of so many, in constant memory; 0: at once."),
+    INT("memory.time_chunk", memory.time_chunk, 0, JOB_MAX_SEQ, 0, ALL, "lasp: a rank runs its tokens in windows of this size, in constant memory; 0: at once."),
     INT("checkpoint.every_steps", checkpoint.every_steps, 0, 1e9, 500, TRAINING, "Steps between checkpoints; 0: only at the end."),
     INT32("checkpoint.keep", checkpoint.keep, 1, 1000, 3, TRAINING, "Checkpoints kept, the newest ones."),
-    INT("checkpoint.every_s", checkpoint.every_s, 0, 1e9, 0, TRAINING, "And whenever so many seconds have passed."),
+    INT("checkpoint.every_s", checkpoint.every_s, 0, 1e9, 0, TRAINING, "And whenever this many seconds have passed."),
     INT("checkpoint.keep_every", checkpoint.keep_every, 0, 1e9, 0, TRAINING, "Checkpoints of steps divisible by it are never removed."),
     BOOL("checkpoint.best", checkpoint.best, 1, TRAINING, "Keep the checkpoint of the lowest eval loss as well."),
     ENUM("checkpoint.resume", checkpoint.resume, resume_words, RESUME_AUTO, TRAINING, "auto, none, or the path of a step directory."),
@@ -137,7 +137,7 @@ const struct field spec_fields[] = {
     INT("sampling.seed", sampling.seed, 0, BIG, 0, GENERATE, "Seed of the sampler."),
     INT("sampling.min_tokens", sampling.min_tokens, 0, JOB_MAX_SEQ, 0, GENERATE, "New tokens at least."),
     INT("sampling.top_k", sampling.top_k, 0, 1 << 22, 0, GENERATE, "Choose among the k likeliest tokens; default: all."),
-    REAL("sampling.top_p", sampling.top_p, 1e-9, 1, 1, GENERATE, "Choose among the likeliest tokens that hold so much probability."),
+    REAL("sampling.top_p", sampling.top_p, 1e-9, 1, 1, GENERATE, "Choose among the likeliest tokens that together have this probability."),
     REAL("sampling.min_p", sampling.min_p, 0, 1, 0, GENERATE, "Drop tokens less likely than min_p times the likeliest."),
     REAL("sampling.repetition_penalty", sampling.repetition_penalty, 1e-3, 1e3, 1, GENERATE, "Divides the logits of tokens seen before; 1: none."),
     REAL("sampling.frequency_penalty", sampling.frequency_penalty, -100, 100, 0, GENERATE, "Subtracted once for each time a token was generated."),
@@ -147,14 +147,14 @@ const struct field spec_fields[] = {
     TEXT("sampling.stop.2", sampling.stop[2], "", GENERATE, "A third one."),
     TEXT("sampling.stop.3", sampling.stop[3], "", GENERATE, "A fourth one."),
     INT("sampling.n", sampling.n, 1, 1024, 1, GENERATE, "Continuations of each prompt."),
-    INT32("sampling.logprobs", sampling.logprobs, -1, 20, -1, GENERATE, "Report each token's log-probability, before temperature and penalties, and so many alternatives."),
-    BOOL("sampling.ignore_eos", sampling.ignore_eos, 0, GENERATE, "Go on behind the end of a document."),
+    INT32("sampling.logprobs", sampling.logprobs, -1, 20, -1, GENERATE, "Report each token's log-probability, before temperature and penalties, and this many alternatives."),
+    BOOL("sampling.ignore_eos", sampling.ignore_eos, 0, GENERATE, "Continue after the end of a document."),
     INT("sampling.steps", sampling.steps, 1, 10000, 30, GENERATE, "Diffusion: Euler steps."),
     REAL("sampling.guidance", sampling.guidance, 0, 1000, 7, GENERATE, "Diffusion: classifier-free guidance scale; 1: none."),
-    TEXT("context.load", context.load, "", GENERATE | SCORE, "lasp: begin from the states that another job has left behind its context."),
-    BOOL("context.save", context.save, 0, GENERATE | SCORE, "lasp: leave the states behind the context as an artifact."),
-    INT("score.by_position_bucket", score.by_position_bucket, 0, JOB_MAX_SEQ, 0, SCORE, "Loss as a function of position, in buckets of so many tokens."),
-    INT("score.stride", score.stride, 0, JOB_MAX_SEQ, 0, SCORE, "Windows begin every so many tokens and score what is new; default: seq_len."),
+    TEXT("context.load", context.load, "", GENERATE | SCORE, "lasp: begin from the states that another job has saved after its context."),
+    BOOL("context.save", context.save, 0, GENERATE | SCORE, "lasp: save the states after the context as an artifact."),
+    INT("score.by_position_bucket", score.by_position_bucket, 0, JOB_MAX_SEQ, 0, SCORE, "Loss as a function of position, in buckets of this many tokens."),
+    INT("score.stride", score.stride, 0, JOB_MAX_SEQ, 0, SCORE, "Tokens from the start of one window to the start of the next; each scores its new tokens; default: seq_len."),
     BOOL("score.token_logprobs", score.token_logprobs, 0, SCORE, "The log-probability of every token, as an artifact."),
     ENUM("embed.pooling", embed.pooling, pooling_words, POOLING_LAST, EMBED, "last: the hidden state of the last token, cls: of the first, or mean over the document."),
     BOOL("embed.normalize", embed.normalize, 1, EMBED, "Embeddings of length 1."),
@@ -165,7 +165,7 @@ const struct field spec_fields[] = {
     INT32("limits.restarts", limits.restarts, 0, 100, 3, ALL, "Restarts after failures of the job's own making."),
     INT("limits.step_timeout_s", limits.step_timeout_s, 1, 1e6, 0, ALL, "Longest step in seconds; auto: max(30, 10 x the slowest)."),
     INT("limits.init_timeout_s", limits.init_timeout_s, 1, 1e6, 600, ALL, "Longest start in seconds."),
-    INT("limits.hop_timeout_s", limits.hop_timeout_s, 1, 1e6, 30, ALL, "A peer that gives no sign of life for so long is lost, and so is one that connecting or a transfer by NCCL waits for so long."),
+    INT("limits.hop_timeout_s", limits.hop_timeout_s, 1, 1e6, 30, ALL, "A peer that gives no sign of life for this long is lost, and so is one for which a connection or a transfer by NCCL waits this long."),
     INT("seed", seed, 0, BIG, 0, ALL, "Seed of initial weights and of the order of the data."),
     ENUM("determinism", determinism, determinism_words, DET_RUN, ALL, "off, run: same bits on the same ranks, ranks: on any number of ranks."),
     {NULL}
@@ -184,7 +184,7 @@ const struct field source_fields[] = {
 #undef AT
 #define AT(member) offsetof(struct spec_stage, member)
 const struct field stage_fields[] = {
-    INT("from_step", from_step, 1, 1e9, 0, TRAINING, "The stage begins after so many steps."),
+    INT("from_step", from_step, 1, 1e9, 0, TRAINING, "The stage begins after this many steps."),
     INT("seq_len", seq_len, 0, JOB_MAX_SEQ, 0, TRAINING, "Tokens per sequence from there on; default: as before."),
     REAL("lr", lr, 0, 1e3, 0, TRAINING, "Peak learning rate from there on; default: as before."),
     REAL("rope_theta", rope_theta, 0, 1e12, 0, TRAINING, "Base of the rotary embedding from there on; default: as before."),
@@ -192,7 +192,7 @@ const struct field stage_fields[] = {
 };
 #undef AT
 
-/* Fields with one legal word as yet: they have no member. A spec may say them, and spec_effective
+/* Fields with one legal word: they have no member. A spec may say them, and spec_effective
  * does, so that a job says what it ran when there will be a second word. */
 #define WORD(path, words, kinds, help) {path, FIELD_ENUM, 0, 0, 0, words, 0, NULL, help, kinds}
 const struct field spec_constants[] = {

@@ -95,7 +95,7 @@ int spool_add(struct spool *s, struct rank_msg head, const void *payload, size_t
     do n = pwritev(s->fd, iov, 3, s->offset);
     while (n < 0 && errno == EINTR);
     if (n < 0) return err_errno(e, "write the spool");
-    /* A short write means a full disk: what is there does not check and is written over. */
+    /* A short write means a full disk: the partial record fails its CRC and is overwritten. */
     if ((size_t)n < whole) return err_set(e, ERR_IO, "write the spool: the disk is full");
     if (durable && fdatasync(s->fd) < 0) return err_errno(e, "sync the spool");
     s->offset += (int64_t)whole;

@@ -310,14 +310,14 @@ static void test_leave(void)
         abort();
     snprintf(s.url, sizeof s.url, "http://127.0.0.1:%d", ntohs(a.sin_port));
     CHECK(SEQCTL(&s, "events", "12", "-f", "--timeout", "0") == CLI_TIMEOUT);
-    CHECK_MSG(strstr(err, "goes on"), "%s", err);
+    CHECK_MSG(strstr(err, "runs on"), "%s", err);
     sigset_t set;
     sigemptyset(&set);
     sigaddset(&set, SIGINT);
     sigprocmask(SIG_BLOCK, &set, NULL);
     raise(SIGINT); /* pending: the first wait sees it */
     CHECK(SEQCTL(&s, "events", "12", "-f") == CLI_DETACHED);
-    CHECK_MSG(strstr(err, "detached; job 12 goes on; seqctl watch 12"), "%s", err);
+    CHECK_MSG(strstr(err, "detached; job 12 runs on; seqctl watch 12"), "%s", err);
     close(listener);
 }
 

@@ -153,7 +153,7 @@ static void test_partition(void)
 
 static void rec_hang(struct gang *g, int rank, int64_t behind, const char *text)
 {
-    struct rank_fail f = {.code = ERR_TIMEOUT, .behind = behind};
+    struct rank_fail f = {.code = ERR_TIMEOUT, .lag = behind};
     snprintf(f.text, sizeof f.text, "%s", text);
     record(g, RANK_FAIL, rank, &f, sizeof f, NULL);
 }

@@ -152,7 +152,7 @@ same "its digest" "$(sha256sum <"$T/grads" | cut -c 1-64)" \
 url="$(base)/v1/jobs/$verify/artifacts/grads-sp1.safetensors"
 same "two ranges are the whole" "$( (curl -sS -r 0-12344 "$url"; curl -sS -r 12345- "$url") | sha256sum)" "$(sha256sum <"$T/grads")"
 head -c 5000 "$T/grads" >"$T/again.part"
-says "a broken download goes on" 'going on' seqctl artifacts "$verify" grads-sp1.safetensors --file "$T/again"
+says "a broken download continues" 'continuing' seqctl artifacts "$verify" grads-sp1.safetensors --file "$T/again"
 check "and is the same file" cmp "$T/grads" "$T/again"
 
 # ---- the life of a training ----------------------------------------------------------------------

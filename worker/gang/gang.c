@@ -114,7 +114,7 @@ static void record(struct gang *g, enum rank_msg_type type, int rank, const void
 
 static void record_failure(struct gang *g, int rank, const struct err *e, int64_t behind)
 {
-    struct rank_fail f = {.code = (int32_t)e->code, .behind = behind};
+    struct rank_fail f = {.code = (int32_t)e->code, .lag = behind};
     memcpy(f.field, e->field, sizeof f.field);
     memcpy(f.text, e->text, sizeof f.text);
     log_warn("gang.fail", "job=%lld epoch=%lld rank=%d why=\"%s\"", (long long)g->start->job,

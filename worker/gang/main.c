@@ -21,7 +21,8 @@ int main(int argc, char **argv)
     struct err e = {0};
     log_init("seqgang");
     umask(077); /* and of its ranks: checkpoints, artifacts and logs are their owner's alone */
-    if (argc == 2 && !strcmp(argv[1], "--version")) return printf("seqgang %s\n", version_text()), 0;
+    if (argc == 2 && !strcmp(argv[1], "--version"))
+        return printf("seqgang %s\n", version_text()), 0;
     if (argc != 2 || argv[1][0] == '-') {
         fprintf(stderr, "usage: seqgang DIR      started by seqw, which writes DIR/start\n"
                         "       seqgang --version\n");
