@@ -64,6 +64,9 @@ one check-layers make -s check-layers
 count tests/scripts/test_layers.sh
 count tests/scripts/test_help.sh
 one check-format make -s check-format
+count tests/scripts/version.sh
+one words tests/scripts/words.sh
+one links tests/scripts/links.sh
 one check-headers make -s check-headers
 one nccl-header tests/nccl/check.sh
 one fuzzers-link tests/fuzz/link.sh
@@ -102,6 +105,7 @@ fi
 begin_all asan "end to end" && BUILD=build/asan count tests/scripts/e2e.sh
 begin_all mutants: "every injected fault must be caught" && JOBS=$jobs count tests/mutants.sh
 begin e2e: "end to end" && count tests/scripts/e2e.sh
+begin docs: "the commands of the documents" && count tests/scripts/docs.sh $all
 begin_all gpus: "jobs on GPUs, without a GPU" && count tests/scripts/gpus.sh
 begin badnode: "a node that cannot start ranks" && count tests/scripts/badnode.sh
 begin store: "the disk of seqd, slow, failing, full" && count tests/scripts/store.sh

@@ -9,11 +9,12 @@
     }
 const struct field hardware_fields[] = {
     ROW(devices, FIELD_INT32, 1, JOB_MAX_RANKS, 0, "Devices in all: a rank each."),
-    ROW(nodes, FIELD_INT32, 1, JOB_MAX_RANKS, 1, "Machines that share the devices evenly."),
+    ROW(nodes, FIELD_INT32, 1, JOB_MAX_RANKS, 1,
+        "Machines that share the devices evenly; default 1."),
     ROW(memory_gib, FIELD_DOUBLE, 1.0 / 1024, 1 << 20, 0, "Memory of a device, GiB."),
     ROW(tflops, FIELD_DOUBLE, 1e-6, 1e6, 0, "TFLOP/s that a device sustains; without, no times."),
     ROW(link_gbs, FIELD_DOUBLE, 1e-6, 1e6, 0, "GB/s that a device sends within its node."),
-    ROW(link_us, FIELD_DOUBLE, 0, 1e6, 10, "Microseconds until a small message has come."),
+    ROW(link_us, FIELD_DOUBLE, 0, 1e6, 10, "Microseconds that a small message takes; default 10."),
     ROW(network_gbs, FIELD_DOUBLE, 0, 1e6, 0, "GB/s of a device between nodes; default link_gbs."),
     {.path = NULL},
 };
