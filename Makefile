@@ -307,10 +307,10 @@ $(B)/tests/test_families: $(B)/obj/worker/agent/describe.o
 $(B)/tests/test_published: $(B)/obj/tests/paper/published.o
 .PRECIOUS: $(B)/obj/%.o
 
-## check: install what is missing, build, run the tests that take minutes; what to run while working
+## check: install what is missing, build, and run the tests that take minutes
 check: deps
 	$(Q)tests/check.sh
-## check-all: everything that needs no GPU: sanitizers, the emulated GPU, faults injected, kill -9
+## check-all: everything that needs no GPU: sanitizers, the emulated GPU, injected faults, kill -9
 check-all: deps
 	$(Q)tests/check.sh all
 
@@ -341,7 +341,11 @@ check-symbols: $(PROGRAMS)
 check-headers: $(B)/gen/api/cluster.pb-c.h
 	$(Q)CC='$(CC)' CXX='$(CXX)' CFLAGS='-std=c11 -D_GNU_SOURCE -I. -I$(B)/gen' tests/check_headers.sh
 
-## demo: the main job on real input, in minutes: train, kill, resume, score, verify, read the model back
+## check-docs: the words, links and commands of the documents (needs the programs)
+check-docs:
+	$(Q)tests/scripts/words.sh && tests/scripts/links.sh && tests/scripts/docs.sh
+
+## demo: the main job, in minutes: train, kill a rank, resume, score, verify, read the model back
 demo: deps
 	$(Q)$(MAKE) $(JOBS_ALL) all
 	$(Q)deploy/demo.sh
@@ -413,10 +417,17 @@ clean:
 	rm -rf build
 
 ## help: this list
+HELP := demo check check-all | all deps install clean help | tests check-docs check-asan check-tsan mutants fuzz \
+        check-layers check-symbols check-headers check-format format | bench paper | cuda gpu-check gpu-pack gpu-results
 help:
-	@sed -n 's/^## //p' $(firstword $(MAKEFILE_LIST))
+	@sed -n 's/^## //p' $(firstword $(MAKEFILE_LIST)) | awk -F': ' -v order='$(HELP)' ' \
+	    { text[$$1] = substr($$0, length($$1) + 3); line[++n] = $$1 } \
+	    function row(t) { printf "  make %-14s %s\n", t, text[t]; shown[t] = 1 } \
+	    END { k = split(order, word, " "); \
+	        for (i = 1; i <= k; i++) if (word[i] == "|") print ""; else if (word[i] in text) row(word[i]); \
+	        for (i = 1; i <= n; i++) if (!(line[i] in shown)) row(line[i]) }'
 
-.PHONY: all tests check check-all check-asan check-tsan check-layers check-symbols check-headers check-format cuda mutants demo bench paper fuzz \
+.PHONY: all tests check check-all check-docs check-asan check-tsan check-layers check-symbols check-headers check-format cuda mutants demo bench paper fuzz \
         gpu-check gpu-pack gpu-results deps install format clean help
 # What rules and scripts ask for.
 .PHONY: FORCE release-objects print-nvcc print-nvccflags print-gpu-tests gpu-build bench-build

@@ -35,6 +35,12 @@ for doc in $(printf '%s\n' "$files" | grep '\.md$'); do
         grep -vE '^(hf|hf_ema|lib/seqd|site-packages.*|[A-Z].*)/$|RESULTS\.md|REPORT\.md|\*\.inc$|^test_x|emu\*')
 done
 
+# `make TARGET`, in the text and in code.
+while read -r target; do
+    n=$((n + 1))
+    grep -qE "^$target:" Makefile || say "make $target is no target of the Makefile"
+done < <(printf '%s\n' "$files" | grep '\.md$' | xargs grep -ohE '(`|^)make [a-z][a-z-]*' | sed 's/.*make //' | sort -u)
+
 base=
 while read -r word; do
     n=$((n + 1))

@@ -11,7 +11,7 @@ is() { # NAME COMMAND...
 }
 # The first .PHONY of a Makefile is what people ask for, the second what rules and scripts do.
 asked() { sed -n '/^\.PHONY:/{:more; /\\$/{N; b more}; s/\\\n//g; s/^\.PHONY://p; q}' "$1" | xargs -n 1 | sort; }
-listed() { make -s -f "$1" help | sed -nE 's/^([a-z-]+): .+/\1/p' | sort; }
+listed() { make -s -f "$1" help | sed -nE 's/^  make ([a-z-]+) +.+/\1/p' | sort; }
 complete() { diff <(asked "$1") <(listed "$1"); }
 names() { grep -qE "make $2([^a-z-]|$)" "$1"; }
 
