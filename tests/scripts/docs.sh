@@ -4,6 +4,7 @@
 #
 #   tests/scripts/docs.sh        the blocks marked ```sh, and every ```json as a plan
 #   tests/scripts/docs.sh all    those marked ```sh slow as well
+#   tests/scripts/docs.sh [all] FILE ...    of these documents only
 #
 # ```sh by-hand is not run: it needs root, a GPU, several machines, or is this check itself. `by_hand` below
 # names every one of them. A ```text block that follows is what the commands print: `...` stands for any
@@ -12,7 +13,9 @@
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/lib/lib.sh 2>/dev/null || . tests/lib.sh
-all=${1:-}
+all=
+[ "${1:-}" != all ] || { all=all; shift; }
+[ $# -gt 0 ] || set -- README.md api/JOBS.md deploy/README.md
 # Document and first command.
 by_hand='README.md make check
 deploy/README.md make
@@ -142,8 +145,6 @@ document() { # FILE
     until_ok 150 nothing_left || bad "$1: programs are left running"
 }
 
-document README.md
-document api/JOBS.md
-document deploy/README.md
+for doc; do document "$doc"; done
 check "README.md has at most 700 words" test "$(wc -w <README.md)" -le 700
 lib_end
