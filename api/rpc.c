@@ -541,7 +541,9 @@ struct rpc_server *rpc_serve(struct loop *l, const char *address, const struct r
         accept_start(s);
         return s;
     }
-    err_set(e, ERR_IO, "cannot listen on %s: does its directory exist, and is it ours?", address);
+    err_set(e, ERR_IO,
+            "cannot listen on %s: does its directory exist, and may this user write to it?",
+            address);
     rpc_server_destroy(s);
     return NULL;
 }

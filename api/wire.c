@@ -111,7 +111,7 @@ static int address_unpack(const char *in, char out[RANK_ADDRESS_SIZE], struct er
 {
     if (text_copy(out, RANK_ADDRESS_SIZE, in, "address", e) < 0) return -1;
     if (!*out || address_is_numeric(out)) return 0;
-    return err_field(e, ERR_INVALID, "address", "address %s is no numeric IP address", out);
+    return err_field(e, ERR_INVALID, "address", "address %s is not a numeric IP address", out);
 }
 
 bool wire_name_good(const char *name)
@@ -593,8 +593,7 @@ int wire_unpack(const void *data, size_t size, struct arena *a, struct msg *m, s
     ProtobufCAllocator from_arena = {unpack_alloc, unpack_free, a};
     const Seqd__Msg *w = seqd__msg__unpack(&from_arena, size, data);
     if (!w)
-        return err_set(e, ERR_INVALID, "a message of %zu bytes is not one of ours, or too large",
-                       size);
+        return err_set(e, ERR_INVALID, "a message of %zu bytes is malformed or too large", size);
     int type = (int)w->body_case;
     if (type <= 0 || type >= N_ROWS)
         return err_set(e, ERR_INVALID, "a message of a kind this version does not know");

@@ -33,7 +33,7 @@ static char *field_of(const char *pointer, char *out, size_t size)
     return out;
 }
 
-/* One line for each error that the headline does not say already. */
+/* One line for each error that the first line does not contain. */
 static void add_errors(const struct jv *errors, const char *detail, char *out, size_t size)
 {
     for (size_t i = 0; i < jv_len(errors); i++) {
@@ -84,7 +84,7 @@ static void pause_ms(int64_t ms)
     nanosleep(&t, NULL);
 }
 
-/* Runs q until an answer that is not worth another try; delays 100, 200, 400, 800 ms or what the
+/* Sends q until its answer is final. Waits 100, 200, 400, 800 ms between tries, or as long as the
  * server asks for, at most 5 s. */
 static int ask(struct cli *c, const struct http_request *q, int tries, struct http_reply *r)
 {
@@ -111,7 +111,7 @@ static int request(struct cli *c, const struct http_request *q, int tries, struc
         rc = api_refused(&r, q->path);
     } else {
         *out = jv_parse(r.body, r.size, &e);
-        if (!*out) rc = cli_fail(CLI_ERROR, "%s answered what is no JSON: %s", q->path, e.text);
+        if (!*out) rc = cli_fail(CLI_ERROR, "the answer of %s is not JSON: %s", q->path, e.text);
     }
     http_reply_fini(&r);
     return rc;

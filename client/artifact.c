@@ -29,7 +29,7 @@ int artifact_json(struct cli *c, int64_t id, const char *name, struct jv **out)
 
 struct sink {
     int fd;
-    int64_t size;  /* bytes in it: with those that were there before */
+    int64_t size;  /* bytes in it, those of earlier requests included */
     int64_t begun; /* of these, before this request */
     const struct http_stream *stream;
     int error; /* errno of the first failed write */
@@ -51,7 +51,7 @@ static void on_bytes(void *arg, const char *p, size_t n)
     s->size += (int64_t)n;
 }
 
-/* Downloads into s what it does not have yet. Returns an enum cli_exit with the message printed. */
+/* Downloads the bytes that s lacks. Returns an enum cli_exit with the message printed. */
 static int download(struct cli *c, const char *path, struct sink *s)
 {
     struct err e = {0};

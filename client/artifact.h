@@ -5,7 +5,7 @@
 #include "client/cli.h"
 #include "client/json.h"
 
-/* Fetches a JSON artifact whole. Returns an enum cli_exit, its message printed. */
+/* Fetches a JSON artifact. Returns an enum cli_exit, its message printed. */
 int artifact_json(struct cli *c, int64_t id, const char *name, struct jv **out);
 
 #endif

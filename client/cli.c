@@ -19,7 +19,7 @@
 
 enum kind { FLAG, WORD, NUMBER, LIST };
 
-/* Every option there is. need 0: every verb takes it. */
+/* All options. need 0: every verb takes it. */
 static const struct option_row {
     const char *name;
     char letter;
@@ -76,8 +76,7 @@ static int set_number(const struct option_row *r, const char *value, int64_t *ou
     char *end;
     long long v = strtoll(value, &end, 10);
     if (!*value || *end || v < 0 || v == LLONG_MAX)
-        return err_set(e, ERR_INVALID, "--%s \"%s\": want a whole number, 0 or more", r->name,
-                       value);
+        return err_set(e, ERR_INVALID, "--%s \"%s\": want an integer, 0 or more", r->name, value);
     *out = v;
     return 0;
 }
@@ -111,7 +110,7 @@ static int take_option(struct cli *c, char **argv, uint32_t *seen, struct err *e
         for (int i = 0; i < N_ROWS && !r; i++)
             if (rows[i].letter && rows[i].letter == a[1]) r = &rows[i];
         if (r && a[2]) {
-            if (r->kind == FLAG) return err_set(e, ERR_INVALID, "%s: write flags one by one", a);
+            if (r->kind == FLAG) return err_set(e, ERR_INVALID, "%s: give each flag by itself", a);
             value = a + 2;
         }
     }
@@ -121,7 +120,7 @@ static int take_option(struct cli *c, char **argv, uint32_t *seen, struct err *e
         if (eq) return err_set(e, ERR_INVALID, "--%s takes no value", r->name);
         return set_option(c, r, NULL, e) ? -1 : 1;
     }
-    if (!value && !argv[1]) return err_set(e, ERR_INVALID, "--%s wants a value", r->name);
+    if (!value && !argv[1]) return err_set(e, ERR_INVALID, "--%s needs a value", r->name);
     return set_option(c, r, value ? value : argv[1], e) ? -1 : value ? 1 : 2;
 }
 
@@ -151,7 +150,7 @@ static int check_usage(struct cli *c, uint32_t seen, struct err *e)
     if (!v || c->opt.help) return 0;
     for (int i = 0; i < N_ROWS; i++)
         if (rows[i].need & seen & ~v->options)
-            return err_set(e, ERR_INVALID, "%s takes no --%s", v->name, rows[i].name);
+            return err_set(e, ERR_INVALID, "seqctl %s has no option --%s", v->name, rows[i].name);
     if (c->n_args < v->min_args || c->n_args > v->max_args)
         return err_set(e, ERR_INVALID, "usage: seqctl %s%s%s", v->name, *v->operands ? " " : "",
                        v->operands);
@@ -211,7 +210,7 @@ int cli_url(const struct cli *c, char *out, size_t size, struct err *e)
     return 0;
 }
 
-static bool drawn; /* what stderr's terminal has in its last line goes when anything else is said */
+static bool drawn; /* stderr's terminal shows a progress line, which the next message replaces */
 
 void cli_draw(const char *line)
 {
@@ -254,7 +253,8 @@ int64_t cli_job_id(const struct cli *c, int i)
     if (!strncmp(s, "job/", 4)) s += 4;
     long long id = strtoll(s, &end, 10);
     if (!*s || *end || id <= 0 || id == LLONG_MAX)
-        return cli_fail(-1, "\"%s\" is no job id (want a number, as `seqctl ls` shows)", c->arg[i]);
+        return cli_fail(-1, "\"%s\" is not a job id (want a number, as `seqctl ls` shows)",
+                        c->arg[i]);
     return id;
 }
 

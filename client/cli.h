@@ -78,10 +78,10 @@ int cli_parse(struct cli *c, int argc, char **argv, const struct verb *const *ve
  * whose file `address` is read. Never ends with '/'. */
 int cli_url(const struct cli *c, char *out, size_t size, struct err *e);
 
-/* A message to a person, on stderr, silenced by -q. Cleaned of what a terminal would obey. */
+/* A message to a person, on stderr, silenced by -q. Control characters are removed. */
 void cli_say(const struct cli *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* The last line of the terminal on stderr, drawn over, until something is said or it is "". The line
- * is clean already. */
+/* A progress line on the terminal of stderr: the next one or a message replaces it, "" removes it. The
+ * caller has removed control characters. */
 void cli_draw(const char *line);
 /* "seqctl: ..." on stderr, never silenced. Returns code. */
 int cli_fail(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

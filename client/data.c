@@ -6,7 +6,7 @@
 #include "client/text.h"
 #include "client/verbs.h"
 
-/* The file's name, and its beginning left out where the line would not hold it. */
+/* The file's name, cut at its beginning to fit the line. */
 static const char *tail_of(const char *path, char *out, size_t size)
 {
     size_t n = strlen(path);
@@ -61,7 +61,7 @@ static int data_run(struct cli *c)
     if (id < 0) return CLI_USAGE;
     long long step = strtoll(c->arg[1], &end, 10);
     if (*end || end == c->arg[1] || step < 1)
-        return cli_fail(CLI_USAGE, "\"%s\" is no step: they are counted from 1", c->arg[1]);
+        return cli_fail(CLI_USAGE, "\"%s\" is not a step: steps are counted from 1", c->arg[1]);
     snprintf(path, sizeof path, "/v1/jobs/%lld/steps/%lld/data", (long long)id, step);
     int rc = api_get(c, path, &v);
     if (!rc && !api_print(c, v)) print(c, v);

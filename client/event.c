@@ -1,4 +1,4 @@
-/* event.c: events and metrics of a job, as they are or as they come. */
+/* event.c: events and metrics of a job, listed or followed. */
 #include "client/event.h"
 
 #include <math.h>
@@ -10,8 +10,8 @@
 #include "client/text.h"
 #include "client/verbs.h"
 
-/* Appends what the data of an event says, member by member; `detail` is what a rank said, less what
- * seqd repeats outside (said). */
+/* Appends the members of an event's data; `detail` is the report of a rank, without what the line has
+ * already (said). */
 static void append_members(const struct jv *v, const struct jv *said, char *out, size_t size)
 {
     for (size_t i = 0; i < jv_len(v); i++) {

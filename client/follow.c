@@ -18,9 +18,9 @@ struct line {
     const struct follow_item *item;
     struct sse sse;
     struct http_stream *stream;
-    bool ended;          /* `event: end` came */
+    bool ended;          /* `event: end` was received */
     int64_t retry_at_ms; /* when stream is NULL */
-    int64_t lost_at_ms;  /* since when nothing was heard, or -1 */
+    int64_t lost_at_ms;  /* since when no stream is open, or -1 */
     int retry_ms;
 };
 
@@ -63,7 +63,7 @@ static void on_event(void *arg, const struct sse_event *ev)
     if (v || end)
         l->item->call(l->run->f->arg, ev->name, v);
     else
-        cli_say(l->run->c, "an event that is no JSON was left out: %s", e.text);
+        cli_say(l->run->c, "an event that is not JSON was left out: %s", e.text);
     if (end) l->ended = true;
     jv_free(v);
 }
@@ -98,7 +98,7 @@ static int open_line(struct line *l)
     return l->stream ? CLI_OK : cli_fail(CLI_ERROR, "%s", e.text);
 }
 
-/* The stream of l is over: wanted, refused, or to be opened again. */
+/* The stream of l has ended: as expected, refused, or to be opened again. */
 static int closed_line(struct line *l, bool first)
 {
     struct err e = {0};

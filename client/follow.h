@@ -1,5 +1,5 @@
-/* follow.h: event streams of a job, kept up: reconnects with Last-Event-ID, until the server says
- * `event: end`, the person says Ctrl-C, or the deadline passes. */
+/* follow.h: follows event streams of a job and reconnects with Last-Event-ID, until the server sends
+ * `event: end`, the user presses Ctrl-C, or the deadline passes. */
 #ifndef SEQD_CLIENT_FOLLOW_H
 #define SEQD_CLIENT_FOLLOW_H
 
@@ -24,8 +24,8 @@ struct follow_job {
     int64_t timeout_s; /* -1: none */
 };
 
-/* Returns CLI_OK when all streams ended, CLI_DETACHED (said on stderr), CLI_TIMEOUT (said), or an
- * error (said). Blocks SIGINT, SIGTERM and SIGWINCH while it runs. */
+/* Returns CLI_OK when all streams ended, CLI_DETACHED, CLI_TIMEOUT or an error, each with a
+ * message on stderr. Blocks SIGINT, SIGTERM and SIGWINCH while it runs. */
 int follow_run(struct cli *c, const struct follow_job *f);
 /* The job's final state as an exit code: 0, 10 or 11; 1 for a state that is not final. */
 int follow_verdict(const struct jv *job);

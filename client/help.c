@@ -10,7 +10,8 @@ const char *help_nearest(const char *word, const char *const *words, int n)
     for (int i = 0; i < n; i++) {
         int d = text_distance(word, words[i], limit);
         size_t len = strlen(word);
-        if (len >= 2 && !strncmp(word, words[i], len)) d = 1; /* the beginning of a word will do */
+        if (len >= 2 && !strncmp(word, words[i], len))
+            d = 1; /* the beginning of a word is enough */
         if (d < best_distance) best_distance = d, best = words[i];
     }
     return best;

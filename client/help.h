@@ -1,4 +1,4 @@
-/* help.h: what seqctl says about itself. */
+/* help.h: the help texts of seqctl. */
 #ifndef SEQD_CLIENT_HELP_H
 #define SEQD_CLIENT_HELP_H
 

@@ -101,8 +101,8 @@ struct wait {
     struct cli *c;
     int64_t id, looked_ms, said_ms;
     bool in_place;  /* a line on a terminal, drawn again and again */
-    bool counted;   /* how far it is was said */
-    char phase[32]; /* as said last */
+    bool counted;   /* progress was printed */
+    char phase[32]; /* as printed last */
 };
 
 static void ignore(void *arg, const char *name, const struct jv *v)
@@ -110,7 +110,7 @@ static void ignore(void *arg, const char *name, const struct jv *v)
     (void)arg, (void)name, (void)v;
 }
 
-/* In place as often as there is news, else a line for each phase and every ten seconds. */
+/* In place at every change, else a line for each phase and every ten seconds. */
 static void wait_say(struct wait *w, const struct jv *job, int64_t now)
 {
     char phase[32], line[256], all[320];
@@ -344,7 +344,7 @@ static int act_on(struct cli *c, int64_t id, const char *action, struct jv **job
     return api_post(c, path, NULL, NULL, job);
 }
 
-/* What became of it; job is freed. */
+/* Prints how it ended; frees job. */
 static void print_state(struct cli *c, int64_t id, struct jv *job)
 {
     char text[128];

@@ -13,8 +13,8 @@ void job_say_end(const struct cli *c, const struct jv *job);
 /* The job as it is now, for a picture of it: NULL when seqd does not answer at the moment, which is not
  * reported. The caller frees. */
 struct jv *job_peek(struct cli *c, int64_t id);
-#define JOB_PEEK_MS 1000 /* between two: seqd has news of progress no more often */
-/* Waits for the end of job id through its event stream, says meanwhile how far it is, and fetches it.
+#define JOB_PEEK_MS 1000 /* between two requests: progress changes no more often */
+/* Waits for the end of job id through its event stream, prints progress meanwhile, and fetches it.
  * Returns the exit code of the job's state; *out: the caller frees, NULL on an error. Honours --timeout. */
 int job_wait(struct cli *c, int64_t id, struct jv **out);
 

@@ -149,7 +149,7 @@ static json_t *parent_of(json_t *at, const char *path, char *part, size_t size, 
         }
         at = child;
     }
-    err_set(e, ERR_INVALID, "\"%s\" is no path (want a.b.c)", whole);
+    err_set(e, ERR_INVALID, "\"%s\" is not a path (want a.b.c)", whole);
     return NULL;
 }
 

@@ -30,7 +30,7 @@ const struct jv *jv_at(const struct jv *v, size_t i, const char **key); /* key N
 
 /* Sets path to a value given as text: JSON if it parses as JSON, else a string. Missing objects on
  * the way are made; a number on the way indexes an array. fails: ERR_INVALID when something on the
- * way is no object. */
+ * way is not an object. */
 int jv_set(struct jv *v, const char *path, const char *text, struct err *e);
 int jv_set_str(struct jv *v, const char *path, const char *text, struct err *e);
 

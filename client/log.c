@@ -1,4 +1,4 @@
-/* log.c: what ranks wrote: as it lies in the file, read by offset, or followed as a stream of whole
+/* log.c: the logs of ranks: read by offset, or followed as a stream of whole
  * lines. A line is never lost or seen twice, whatever happens to the connection. */
 #include <stdio.h>
 #include <stdlib.h>

@@ -44,7 +44,7 @@ static void print_comm(const struct jv *p)
     }
 }
 
-/* What a step takes, and what was weighed against it. */
+/* The time of a step, and the alternatives. */
 static void print_weighed(const struct jv *p)
 {
     static const char *const head[] = {"STRATEGY", "SP",       "DP",    "RECOMPUTE",

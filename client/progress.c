@@ -7,7 +7,7 @@ char *progress_percent(char out[TEXT_SHORT], const struct jv *job)
 {
     const double fraction = jv_num(job, "progress.fraction", -1);
     snprintf(out, TEXT_SHORT, "-");
-    /* Down: 100% is what is done. */
+    /* Rounded down: 100% means done. */
     if (fraction >= 0 && fraction <= 1) snprintf(out, TEXT_SHORT, "%d%%", (int)(fraction * 100));
     return out;
 }
@@ -15,7 +15,7 @@ char *progress_percent(char out[TEXT_SHORT], const struct jv *job)
 /* A slow unit by its time: "12.5 s/request" says more than "0.08 requests/s". */
 static void slow_rate(char out[TEXT_SHORT], const char *unit, double rate)
 {
-    const int n = (int)strlen(unit); /* the plural's s goes */
+    const int n = (int)strlen(unit); /* without the plural's s */
     snprintf(out, TEXT_SHORT, "%.1f s/%.*s", 1 / rate, n > 0 ? n - 1 : 0, unit);
 }
 

@@ -10,8 +10,8 @@
 char *progress_percent(char out[TEXT_SHORT], const struct jv *job); /* "34%" */
 char *progress_rate(char out[TEXT_SHORT], const struct jv *job);    /* "8,123 tokens/s" */
 char *progress_eta(char out[TEXT_SHORT], const struct jv *job);     /* "1m 30s" */
-/* "34%  12,345 of 36,000 tokens  8,123 tokens/s  ETA 1m 30s", what is not known left out; "" where
- * nothing is. Returns out. */
+/* "34%  12,345 of 36,000 tokens  8,123 tokens/s  ETA 1m 30s", without what is unknown; "" where
+ * nothing is known. Returns out. */
 char *progress_line(char *out, size_t size, const struct jv *job);
 
 #endif

@@ -24,7 +24,8 @@ static char *read_all(const char *path, size_t *size, struct err *e)
     if (bad) err_errno(e, "%s", path);
     if (!is_stdin) fclose(f);
     if (!bad && *size > SPEC_FILE_SIZE)
-        err_set(e, ERR_TOO_LARGE, "%s is larger than 1 MiB: no job spec", path), bad = true;
+        err_set(e, ERR_TOO_LARGE, "%s is larger than 1 MiB, the limit of a job spec", path),
+            bad = true;
     if (bad) goto fail;
     return text;
 fail:
@@ -48,7 +49,7 @@ static int apply_sets(struct cli *c, struct jv *spec, struct err *e)
     return c->opt.name ? jv_set_str(spec, "name", c->opt.name, e) : 0;
 }
 
-/* ---- whose directory a relative path belongs to ----------------------------------------------- */
+/* ---- relative paths ----------------------------------------------- */
 
 static bool is_loopback(const char *url)
 {
@@ -92,7 +93,7 @@ int spec_make_absolute(struct jv *spec, const char *cwd, struct err *e)
     return 0;
 }
 
-/* seqd on this machine reads the same files: what is relative is so to where the person stands. */
+/* seqd on this machine reads the same files: relative paths are taken from the caller's directory. */
 static int settle_paths(struct cli *c, struct jv *spec, struct err *e)
 {
     char cwd[4096];

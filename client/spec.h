@@ -1,5 +1,5 @@
-/* spec.h: job specs on their way to seqd. The client reads JSON and changes what options say; what
- * a spec means is seqd's business. */
+/* spec.h: job specs before they are sent. The client parses JSON and applies options; seqd alone
+ * interprets a spec. */
 #ifndef SEQD_CLIENT_SPEC_H
 #define SEQD_CLIENT_SPEC_H
 

@@ -22,7 +22,7 @@ static size_t decode(const unsigned char *s, size_t len, uint32_t *out)
     return n;
 }
 
-/* Would a terminal act on it, or show the text in another order than it is stored? */
+/* Whether a terminal would act on it, or show the text in another order than it is stored. */
 static bool hostile(uint32_t c)
 {
     return c < 0x20 || (c >= 0x7f && c < 0xa0) || (c >= 0x202a && c <= 0x202e) ||

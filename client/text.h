@@ -1,4 +1,4 @@
-/* text.h: strings for people: cleaned of what a terminal would obey, sizes, durations, tables.
+/* text.h: strings for people: without control characters; sizes, durations, tables.
  * Everything here writes into the caller's buffer and returns it, so that it nests in printf. */
 #ifndef SEQD_CLIENT_TEXT_H
 #define SEQD_CLIENT_TEXT_H

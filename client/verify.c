@@ -1,4 +1,4 @@
-/* verify.c: does the number of ranks change the model? */
+/* verify.c: compares P ranks with one. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

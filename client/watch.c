@@ -29,10 +29,10 @@ struct watch {
     struct cli *c;
     struct jv *job;  /* as last fetched */
     struct jv *last; /* the newest step */
-    bool job_stale;  /* an event came: fetch the job again */
+    bool job_stale;  /* an event was received: fetch the job again */
     int64_t looked_at_ms;
     int said_percent; /* of the last line about progress; -1: none yet */
-    bool fresh;       /* something came since the last frame */
+    bool fresh;       /* data were received since the last frame */
     struct curve curve;
     char event[EVENTS_SHOWN][EVENT_LINE];
     int n_events;

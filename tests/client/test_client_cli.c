@@ -63,17 +63,17 @@ static void test_refusals(void)
     refused("can 1", "did you mean cancel?");
     refused("frobnicate", "unknown verb \"frobnicate\"");
     refused("submit x --wiat", "did you mean wait?");
-    refused("submit x --limit 3", "submit takes no --limit");
-    refused("ls --wait", "ls takes no --wait");
+    refused("submit x --limit 3", "seqctl submit has no option --limit");
+    refused("ls --wait", "seqctl ls has no option --wait");
     refused("ls --limit -1", "want a whole number");
     refused("ls --limit 3x", "want a whole number");
     refused("ls --limit 99999999999999999999", "want a whole number");
-    refused("ls --limit", "--limit wants a value");
+    refused("ls --limit", "--limit needs a value");
     refused("ls -o yml", "unknown output format");
     refused("ls --quiet=yes", "takes no value");
     refused("show", "usage: seqctl show ID");
     refused("show 1 2", "usage: seqctl show ID");
-    refused("ls -fw", "one by one");
+    refused("ls -fw", "each flag by itself");
 }
 
 static void test_sets_limit(void)

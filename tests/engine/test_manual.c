@@ -130,11 +130,12 @@ static void check_texts(const char *yaml, const struct field *f)
     for (; f->path; f++) {
         char quoted[600], plain[600];
         if (left_out(f)) continue;
-        if (!strncmp(f->path, "optim.betas.", 12) || !strncmp(f->path, "sampling.stop.", 14)) continue;
+        if (!strncmp(f->path, "optim.betas.", 12) || !strncmp(f->path, "sampling.stop.", 14))
+            continue;
         snprintf(quoted, sizeof quoted, "description: \"%s\"", f->help);
         snprintf(plain, sizeof plain, "description: %s}", f->help);
-        CHECK_MSG(strstr(yaml, quoted) || strstr(yaml, plain), "openapi.yaml says something else of %s: \"%s\"",
-                  f->path, f->help);
+        CHECK_MSG(strstr(yaml, quoted) || strstr(yaml, plain),
+                  "openapi.yaml says something else of %s: \"%s\"", f->path, f->help);
     }
 }
 
