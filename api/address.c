@@ -11,8 +11,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* gRPC unlinks a Unix socket that lies in its way and says nothing about a port in use, so ask
- * first, and get the reason as a sentence. */
+/* gRPC unlinks an existing Unix socket and gives no reason for a port in use: a bind of our own, first,
+ * has both errors. */
 static int unix_check(const char *path, struct err *e)
 {
     struct sockaddr_un sun = {.sun_family = AF_UNIX};

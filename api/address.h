@@ -9,16 +9,16 @@
 #include <stdbool.h>
 #include "api/core/err.h"
 
-/* Is it one of these? fails: ERR_INVALID; ERR_UNSUPPORTED for an address beyond this machine,
+/* Checks the form. fails: ERR_INVALID; ERR_UNSUPPORTED for an address beyond this machine,
  * because sessions are not encrypted. */
 int address_check(const char *address, struct err *e);
-/* And could we listen there? fails: ERR_CONFLICT when it is in use, ERR_IO. Asked before gRPC is,
- * which unlinks a Unix socket that lies in its way and has no reason for a port it cannot have. */
+/* Binds it for a moment. fails: ERR_CONFLICT when it is in use, ERR_IO. Called before gRPC binds, which
+ * unlinks an existing Unix socket and gives no reason for a port in use. */
 int address_free_check(const char *address, struct err *e);
 
-/* The part that a socket or gRPC understands: without "insecure:". */
+/* The address for a socket or gRPC: without "insecure:". */
 const char *address_target(const char *address);
-/* The numeric address that this machine has towards `address`, without a port: loopback for a Unix
+/* The numeric address by which this machine reaches `address`, without a port: loopback for a Unix
  * socket, and where there is no route. */
 #define ADDRESS_HOST_SIZE 64
 void address_local(const char *address, char out[ADDRESS_HOST_SIZE]);

@@ -118,8 +118,7 @@ struct rpc_client {
     char address[256];
 };
 
-/* ---- endpoint: the queue, its thread, and the way to the loop
- * ------------------------------------- */
+/* ---- endpoint: the queue, its thread, and the way to the loop -------------------------------- */
 
 static void *endpoint_thread(void *arg)
 {
@@ -194,7 +193,7 @@ static int endpoint_init(struct endpoint *ep, struct loop *l, const struct rpc_c
         return -1;
     }
     pthread_mutex_init(&ep->lock, NULL);
-    setenv("GRPC_VERBOSITY", "NONE", 0); /* our own sentences say what its log would */
+    setenv("GRPC_VERBOSITY", "NONE", 0); /* our errors say what its log would */
     /* Signals are the loop's: none may land on a thread of gRPC. */
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &old);
@@ -247,8 +246,7 @@ static void call_closed(struct rpc_stream *s, const char *why)
     ep->in_callback = false;
 }
 
-/* ---- streams
- * --------------------------------------------------------------------------------------- */
+/* ---- streams --------------------------------------------------------------------------------- */
 
 static void op_start(struct rpc_stream *s, struct op *op, op_done *done, const grpc_op *ops,
                      size_t n)
@@ -299,7 +297,7 @@ static void stream_free(struct rpc_stream *s)
     free(s);
 }
 
-/* Every operation's end comes through here. True when the stream was the last thing it ended. */
+/* Called at the end of every operation. True when the stream was freed. */
 static bool stream_op_over(struct rpc_stream *s)
 {
     s->n_ops--;
@@ -353,7 +351,7 @@ static void recv_done(struct op *op)
         }
         if (!s->ended) recv_start(s);
     } else if (s->is_server && !s->ended) {
-        s->peer_left = !s->closing; /* it has nothing more to say: the session is over */
+        s->peer_left = !s->closing; /* it sends nothing more: the session has ended */
         rpc_stream_close(s);
     }
     if (data) grpc_byte_buffer_destroy(data);
@@ -406,8 +404,7 @@ void *rpc_stream_user(const struct rpc_stream *s)
     return s->user;
 }
 
-/* ---- server
- * ----------------------------------------------------------------------------------------- */
+/* ---- server ---------------------------------------------------------------------------------- */
 
 static void server_open_done(struct op *op)
 {
@@ -505,7 +502,7 @@ static grpc_arg arg_int(const char *key, int value)
 static grpc_server *server_create(void)
 {
     grpc_arg list[] = {
-        arg_int(GRPC_ARG_ALLOW_REUSEPORT, 0), /* two servers would share a port and say nothing */
+        arg_int(GRPC_ARG_ALLOW_REUSEPORT, 0), /* two servers would share a port without an error */
         arg_int(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, RPC_MAX_SIZE),
         arg_int(GRPC_ARG_KEEPALIVE_TIME_MS, KEEPALIVE_MS),
         arg_int(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, KEEPALIVE_TIMEOUT_MS),
@@ -566,7 +563,7 @@ void rpc_server_destroy(struct rpc_server *s)
     if (!s) return;
     streams_close(&s->ep);
     op_init(&s->ep, &s->shutdown, shutdown_done, s);
-    /* Calls are cancelled one by one above and as they come in: grpc_server_cancel_all_calls is not
+    /* Calls are cancelled one by one above and as they arrive: grpc_server_cancel_all_calls is not
      * safe outside the thread that receives the shutdown's event. */
     grpc_server_shutdown_and_notify(s->server, s->ep.cq, &s->shutdown);
     while (!s->is_shut || s->accept.done || s->ep.streams) endpoint_wait(&s->ep);
@@ -580,8 +577,7 @@ int rpc_server_port(const struct rpc_server *s)
     return s->port;
 }
 
-/* ---- client
- * ----------------------------------------------------------------------------------------- */
+/* ---- client ---------------------------------------------------------------------------------- */
 
 static bool session_accepted(const grpc_metadata_array *a)
 {
@@ -633,8 +629,8 @@ static void client_start(void *arg)
     op_start(s, &s->open, client_open_done, ops, 2);
 }
 
-/* A session ended or could not be opened: the next attempt, later each time, for as long as we
- * live. It costs one attempt a second, and an agent has nothing better to do. */
+/* A session ended or could not be opened: the next attempt, each after a longer wait, without a
+ * limit in number: an attempt a second, and an agent has no other work. */
 static void client_retry(void *owner, struct rpc_stream *s, const char *why)
 {
     struct rpc_client *c = owner;

@@ -1,9 +1,9 @@
 /* rpc.h: message streams over gRPC core: one bidirectional stream `Session` per node, dialled by
  * seqw. The only user of gRPC is rpc.c. One permanent completion-queue thread per server or client;
- * it only hands events over: every callback runs on the loop thread, and every function here is
+ * it only posts events: every callback runs on the loop thread, and every function here is
  * called from it.
  *
- * Not encrypted yet: addresses are Unix sockets and loopback; others must say "insecure:"
+ * Not encrypted yet: addresses are Unix sockets and loopback; others begin with "insecure:"
  * (address.h). A peer that is silent (stopped, cut off) is noticed by keepalive within RPC_DEAD_MS.
  * A message over RPC_MAX_SIZE ends the stream of its receiver. */
 #ifndef SEQD_API_RPC_H
@@ -42,7 +42,7 @@ struct rpc_client;
 struct rpc_client *rpc_dial(struct loop *l, const char *address, const struct rpc_calls *calls,
                             void *arg, struct err *e);
 void rpc_client_destroy(struct rpc_client *c);
-/* When the session ends that is open now, the next one is not dialled before so long. */
+/* After the end of the open session the next one is not dialled for ms. */
 void rpc_client_wait(struct rpc_client *c, int64_t ms);
 
 /* Queues a copy; order kept. Returns -1 when the stream's queue would exceed RPC_QUEUE_SIZE bytes,

@@ -87,8 +87,7 @@ static int error_unpack(const Seqd__Error *w, struct err *out, struct err *e)
     return text_copy(out->text, sizeof out->text, w->text, "error.text", e);
 }
 
-/* ---- one pair of functions per kind of message --------------------------------------------------
- */
+/* ---- one pair of functions per kind of message ----------------------------------------------- */
 
 static int hello_pack(const struct msg *m, struct arena *a, void *body)
 {
@@ -106,7 +105,7 @@ static int hello_pack(const struct msg *m, struct arena *a, void *body)
     return attempts_pack(m, a, &w->n_attempts, &w->attempts);
 }
 
-/* Ranks of other nodes connect to it: no name, which every node might resolve in its own way. */
+/* Ranks of other nodes connect to it: no name, which nodes might resolve differently. */
 static int address_unpack(const char *in, char out[RANK_ADDRESS_SIZE], struct err *e)
 {
     if (text_copy(out, RANK_ADDRESS_SIZE, in, "address", e) < 0) return -1;
@@ -133,7 +132,7 @@ static int hello_unpack(const void *body, struct arena *a, struct msg *m, struct
         return err_field(e, ERR_INVALID, "node",
                          "node has a name that is empty or has characters other than letters, "
                          "digits, '.', '_', '-', ':'");
-    if (m->abi != WIRE_ABI) return 0; /* it is refused: nothing else of it has a meaning here */
+    if (m->abi != WIRE_ABI) return 0; /* it is refused, and nothing else of it is read */
     if (w->instance.len != sizeof m->instance)
         return err_field(e, ERR_INVALID, "instance", "instance has %zu bytes, want %zu",
                          w->instance.len, sizeof m->instance);
@@ -556,8 +555,7 @@ static const struct row {
 };
 #define N_ROWS ((int)(sizeof rows / sizeof rows[0]))
 
-/* ---- whole messages
- * ------------------------------------------------------------------------------ */
+/* ---- whole messages -------------------------------------------------------------------------- */
 
 void *wire_pack(const struct msg *m, struct arena *a, size_t *size)
 {

@@ -27,7 +27,7 @@
  *   seqw  PROFILE    after WELCOME, once it has been measured: new with each session
  *   seqd  DESCRIBE, FETCH, TRACE -> DESCRIBED, FETCHED, FETCHED with the same request number, exactly one each
  *
- * A node speaks for itself: REPORT and LOG count from the node that has the part of the attempt, for
+ * A node reports on itself alone: REPORT and LOG count from the node that has the part of the attempt, for
  * the ranks of that part; DESCRIBED and FETCHED from the node that was asked, once; HEARTBEAT and
  * PROFILE say nothing about other nodes. Everything else is dropped, counted and logged. */
 #ifndef SEQD_API_WIRE_H
@@ -103,7 +103,7 @@ struct msg {
     int64_t memory_size; /* bytes of the machine */
     char address
         [RANK_ADDRESS_SIZE]; /* numeric, where ranks here listen for those of other nodes; "":
-                                      * they are not to be reached */
+                                      * they cannot be reached */
     bool emulated;           /* it takes jobs of the device "emulated": tests */
     int n_gpus;              /* HELLO, HEARTBEAT */
     const struct gpu *gpus;

@@ -4,8 +4,7 @@
 #include <math.h>
 #include "api/wire_part.h"
 
-/* ---- the job spec, by its tables of fields ------------------------------------------------------
- */
+/* ---- the job spec, by its tables of fields --------------------------------------------------- */
 
 static Seqd__Field *field_pack(const struct field *f, const struct job_spec *s, const char *base,
                                struct arena *a)

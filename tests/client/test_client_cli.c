@@ -65,9 +65,9 @@ static void test_refusals(void)
     refused("submit x --wiat", "did you mean wait?");
     refused("submit x --limit 3", "seqctl submit has no option --limit");
     refused("ls --wait", "seqctl ls has no option --wait");
-    refused("ls --limit -1", "want a whole number");
-    refused("ls --limit 3x", "want a whole number");
-    refused("ls --limit 99999999999999999999", "want a whole number");
+    refused("ls --limit -1", "want an integer");
+    refused("ls --limit 3x", "want an integer");
+    refused("ls --limit 99999999999999999999", "want an integer");
     refused("ls --limit", "--limit needs a value");
     refused("ls -o yml", "unknown output format");
     refused("ls --quiet=yes", "takes no value");
