@@ -1,4 +1,4 @@
-/* artifact.h: a result file of a job, complete or not there at all.
+/* artifact.h: a result file of a job: complete or absent.
  *
  * Written as DIR/artifacts/NAME.tmp, then fsync, rename, fsync of the directory; its SHA-256 is
  * taken over the bytes as they are written. A file of the same name from an earlier attempt is
@@ -13,7 +13,7 @@
 
 #define ARTIFACT_NAME 64
 
-struct artifact_done { /* what EV_ARTIFACT says */
+struct artifact_done { /* the members of EV_ARTIFACT */
     char name[ARTIFACT_NAME];
     char path[FILE_PATH_SIZE];
     char sha256[SHA256_HEX];

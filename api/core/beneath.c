@@ -39,7 +39,7 @@ static int close_keeping_errno(int fd)
     return -1;
 }
 
-/* rest has no link in it, as realpath says: one that has come since is not followed. Takes dir. */
+/* rest has no link in it, as realpath says: a link made since then is not followed. Takes dir. */
 static int walk(int dir, const char *rest, int flags)
 {
     char name[NAME_MAX + 1];
@@ -98,7 +98,7 @@ void beneath_confine(const char *const *roots, int n_roots)
     for (int i = 0; i < n_confined; i++) free(confined[i]);
     n_confined = 0;
     for (int i = 0; i < n_roots && i < BENEATH_ROOTS; i++) {
-        if (!beneath_root_len(roots[i])) continue; /* "/": nothing is outside */
+        if (!beneath_root_len(roots[i])) continue; /* "/": every path is inside */
         if (!(confined[n_confined] = strdup(roots[i]))) abort();
         n_confined++;
     }

@@ -21,7 +21,7 @@ size_t beneath_root_len(const char *root);
 /* A descriptor for reading; flags are added to O_RDONLY, O_CLOEXEC and O_NONBLOCK. root is absolute,
  * path begins with it. -1 with errno; EXDEV or ELOOP: the way leads outside. */
 int beneath_open(const char *root, const char *path, int flags);
-/* What it does where openat2 does not answer. */
+/* The walk that takes its place where openat2 is missing or refused. */
 int beneath_open_old(const char *root, const char *path, int flags);
 
 /* From now on, in this whole process, beneath_read opens what begins with one of these directories

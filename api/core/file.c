@@ -203,7 +203,7 @@ int file_make_dir(const char *path, struct err *e)
     return 0;
 }
 
-/* What lies in it: sockets and links have no say of their own. */
+/* Its entries: sockets and links have no mode of their own. */
 static void mend_entries(DIR *d, int *n_mended)
 {
     struct dirent *ent;

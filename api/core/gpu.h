@@ -1,4 +1,4 @@
-/* gpu.h: one GPU of a node, as seqw finds it and tells seqd: what it is, how well it is, and how
+/* gpu.h: one GPU of a node, as seqw finds it and reports it: its kind, its health, and how
  * far it is from the others. A GPU is named by its UUID everywhere: indices change with a reboot,
  * a driver or an environment variable. */
 #ifndef SEQD_CORE_GPU_H
@@ -14,18 +14,19 @@
 #define GPU_NAME_SIZE 64
 #define GPU_BUS_SIZE  32
 #define GPU_KERNELS   "libkernels_cuda.so" /* beside seqrank, or in ../lib/seqd */
-#define GPU_XIDS      "xids" /* in seqw's state directory: of this boot; who removes it forgets them */
+#define GPU_XIDS                                                                                   \
+    "xids" /* in seqw's state directory: of this boot; removing the file forgets them */
 
-/* What a rank's plan may not count upon in a GPU's memory: CUDA's context with the kernels' code and
+/* The part of a GPU's memory that a plan may not use: CUDA's context with the kernels' code and
  * stacks (0.3 to 0.6 GiB), NCCL's buffers (2 peers x 16 channels x 8 MiB at most). */
 #define GPU_RESERVE ((int64_t)1 << 30)
 
 enum gpu_health {
     GPU_OK,
     GPU_ECC,    /* uncorrectable errors since its driver was loaded */
-    GPU_XID,    /* the driver reported an error that only a reset or a restart mends */
-    GPU_LOST,   /* it was there and is not any more */
-    GPU_MIG,    /* it is partitioned: no rank gets a whole GPU out of it */
+    GPU_XID,    /* the driver reported an error that only a reset or a restart repairs */
+    GPU_LOST,   /* the driver no longer lists it */
+    GPU_MIG,    /* it is partitioned: no rank gets all of it */
     GPU_SILENT, /* the driver has not answered for too long */
     GPU_OLD,    /* its compute capability is below GPU_MIN_MAJOR: there is no code for it */
     GPU_BARE,   /* the node has the programs without the kernels */
@@ -40,7 +41,7 @@ struct gpu {
     int32_t major, minor;             /* compute capability */
     int32_t health;                   /* enum gpu_health */
     int32_t xid;                      /* the last one that matters; 0: none */
-    int32_t n_processes;              /* that compute on it now, whosever they are */
+    int32_t n_processes;              /* of any user that compute on it now */
     int64_t ecc_errors;               /* uncorrectable, since the driver was loaded */
     uint8_t far[GPU_MAX];             /* to GPU i of the node: 0 NVLink or itself, else GPU_FAR_* */
 };
@@ -56,7 +57,7 @@ enum {
 };
 
 const char *gpu_health_name(int health); /* "ok", "ecc", ...: stable, used in REST */
-/* Why no rank gets it: "Xid 79: it has fallen off the bus". Empty when it is well. */
+/* Why no rank gets it: "Xid 79: it has fallen off the bus". Empty when it is healthy. */
 void gpu_complaint(const struct gpu *g, char *out, int size);
 /* Checks data from another process. fails: ERR_INVALID naming the member. */
 int gpu_check(const struct gpu *g, struct err *e);

@@ -5,7 +5,7 @@
 #include <string.h>
 #include "api/core/utf8.h"
 
-/* Where the reader stands. Commas are read with what follows them, colons with their key. */
+/* The state of the reader. Commas are read with what follows them, colons with their key. */
 enum state {
     AT_VALUE,        /* a value must follow: at the very start, or after a key */
     AT_ARRAY_FIRST,  /* just after '[' */

@@ -38,7 +38,7 @@ static void put_escaped(struct jwrite *w, unsigned char c)
     put(w, buf, (size_t)n);
 }
 
-/* Bytes that are not UTF-8 (a byte-level model may say anything) become U+FFFD each. */
+/* Bytes that are not UTF-8 (a byte-level model may write any) become U+FFFD each. */
 static void put_quoted(struct jwrite *w, const char *s, size_t n)
 {
     const unsigned char *u = (const unsigned char *)s;
@@ -62,7 +62,7 @@ static void put_quoted(struct jwrite *w, const char *s, size_t n)
     put(w, "\"", 1);
 }
 
-/* What stands before a value: the comma and the key. */
+/* Writes what comes before a value: the comma and the key. */
 static void lead(struct jwrite *w, const char *key)
 {
     if (w->comma[w->depth]) put(w, ",", 1);

@@ -51,7 +51,7 @@ struct loop {
     int64_t n_set;
     loop_signal_call *signal_call;
     void *signal_arg;
-    pthread_mutex_t mail_lock; /* guards the mailbox, and nothing else is shared */
+    pthread_mutex_t mail_lock; /* protects the mailbox, the only shared part */
     struct mail *mail_first, **mail_end;
 };
 
@@ -225,7 +225,8 @@ void loop_fd_remove(struct loop_fd *f)
     if (!f) return;
     assert(!f->removed);
     int rc = epoll_ctl(f->loop->epoll_fd, EPOLL_CTL_DEL, f->fd, NULL);
-    assert(rc == 0); /* fails when the caller closed its fd before: events would go astray */
+    assert(rc ==
+           0); /* fails when the caller closed its fd before: events would reach another owner */
     f->removed = true;
     f->loop->any_removed = true;
 }

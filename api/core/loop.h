@@ -1,4 +1,4 @@
-/* loop.h: one epoll loop with timers, signals, child watches and a mailbox.
+/* loop.h: one epoll loop with timers, signals and a mailbox.
  *
  * The loop thread owns all mutable state of its program. Other threads (HTTP, gRPC completion
  * queue, the SQLite writer) may call loop_post and nothing else; a posted call runs on the loop
@@ -36,7 +36,7 @@ int64_t loop_busy_ms(const struct loop *l);  /* in calls since the start, up to 
 /* From any thread. Never blocks, never drops; the node is malloc'd. */
 void loop_post(struct loop *l, loop_call *call, void *arg);
 
-/* One-shot timer; re-arm by calling loop_timer_set again. NULL period means disarm with -1. */
+/* A timer that fires once for each loop_timer_set. */
 struct loop_timer *loop_timer_create(struct loop *l, loop_call *call, void *arg);
 void loop_timer_set(struct loop_timer *t, int64_t in_ms); /* negative: disarm */
 void loop_timer_destroy(struct loop_timer *t);

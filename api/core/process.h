@@ -1,4 +1,4 @@
-/* process.h: what /proc knows of a process. A pid is used again after its process has
+/* process.h: a process as /proc shows it. A pid is used again after its process has
  * ended; with the start time it names one process for good. */
 #ifndef SEQD_CORE_PROCESS_H
 #define SEQD_CORE_PROCESS_H

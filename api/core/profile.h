@@ -23,7 +23,7 @@ struct profile {
     double turn;   /* of a rotation with angles of its own in each head (LRPE) */
     double update; /* of AdamW */
     double copy;   /* bytes/s from rank to rank through shared memory, both ways at once */
-    double hop;    /* seconds until a small message has come */
+    double hop;    /* seconds that a small message takes */
 };
 #define PROFILE_NUMBERS ((int)(sizeof(struct profile) / sizeof(double)))
 
@@ -40,7 +40,7 @@ extern const struct profile_field profile_fields[PROFILE_FIELDS];
 int64_t profile_write(const struct profile *p, char *out, size_t size);
 /* fails: ERR_INVALID unless every member is there, once, finite and positive. */
 int profile_read(const char *json, size_t size, struct profile *out, struct err *e);
-/* The same rule for numbers that came another way. */
+/* The same rule for numbers from another source. */
 int profile_check(const struct profile *p, struct err *e);
 
 #endif

@@ -1,13 +1,13 @@
-/* progress.h: how far a rank is with its work, told at most once a second.
+/* progress.h: the progress of a rank, reported at most once a second.
  *
  *     progress_begin(p, PROGRESS_TOKENS, total, from)     the clock starts
  *     progress_piece(p, at, size)                         the next piece is units [at, at + size)
  *     progress_part(p, 0.3)                               three tenths of that are done
  *     progress_at(p, n)                                   exactly n units are done
- *     progress_end(p)                                     all of them; always told
+ *     progress_end(p)                                     all of them; always reported
  *
  * Every function does nothing where p is NULL or has not begun, so that the code that works need
- * not know whether anyone listens. Nothing is allocated. tested: tests/core/test_progress.c */
+ * not know whether progress is reported. Nothing is allocated. tested: tests/core/test_progress.c */
 #ifndef SEQD_CORE_PROGRESS_H
 #define SEQD_CORE_PROGRESS_H
 
@@ -17,9 +17,9 @@
 #define PROGRESS_EVERY_US 1000000
 
 struct progress {
-    void (*tell)(void *arg, const struct rank_progress *now); /* NULL: it is only counted */
+    void (*tell)(void *arg, const struct rank_progress *now); /* NULL: progress is only counted */
     void *arg;
-    int64_t every_us; /* between two that are told */
+    int64_t every_us; /* least time between two reports */
     /* ---- the rest is progress.c's ---- */
     bool begun;
     struct rank_progress now;
@@ -27,7 +27,7 @@ struct progress {
     int64_t begun_us, told_us;
 };
 
-/* total 0: not known yet. from: what earlier attempts have done. Tells it at once. */
+/* total 0: not known yet. from: what earlier attempts have done. Reports at once. */
 void progress_begin(struct progress *p, enum progress_unit unit, double total, double from);
 void progress_total(struct progress *p, double total); /* once it is known */
 void progress_at(struct progress *p, double done);

@@ -1,4 +1,5 @@
-/* rank.h: what passes between seqgang and its seqrank processes, and what seqw writes for seqgang.
+/* rank.h: the messages between seqgang and its seqrank processes, and the files that seqw writes for
+ * seqgang.
  *
  * All structs are plain data of one build on one machine: the programs are installed together, and
  * RANK_ABI is checked first. Messages travel over one SOCK_SEQPACKET pair per rank (inherited as
@@ -63,11 +64,12 @@ struct rank_args {
     int64_t epoch;
     int32_t task; /* enum rank_task */
     int32_t rank, n_ranks;
-    int32_t first_local, n_local;     /* the ranks of this gang, who share fd RANK_MEMFD; all
+    int32_t first_local, n_local;    /* the ranks of this gang, which share fd RANK_MEMFD; all
                                               * others live on other nodes. n_local 0: there are
                                               * none */
-    char address[RANK_ADDRESS_SIZE];  /* where this node's ranks listen for TCP; empty: loopback */
-    unsigned char key[RANK_KEY_SIZE]; /* of the attempt: who knows it is one of its ranks */
+    char address[RANK_ADDRESS_SIZE]; /* where this node's ranks listen for TCP; empty: loopback */
+    unsigned char
+        key[RANK_KEY_SIZE]; /* of the attempt: a process that knows it is one of its ranks */
     int32_t n_roots;
     char roots[RANK_ROOTS][RANK_PATH_SIZE]; /* user paths must lie beneath one of these */
     char prepared_dir[RANK_PATH_SIZE];      /* parent of content-addressed prepared data */
@@ -97,7 +99,7 @@ enum purpose {
     PURPOSE_LOSS,     /* loss sums and target counts */
     PURPOSE_DECODE,   /* generate: query out, partial (m, l, O) back */
     PURPOSE_VERIFY,   /* verify: gathering logits */
-    PURPOSE_CONTROL,  /* barriers, agreement on the resume step, checkpoints gathered and spread */
+    PURPOSE_CONTROL, /* barriers, agreement on the resume step, checkpoints gathered and scattered */
     /* reported by name, stored nowhere by number */
     PURPOSE_STATE,  /* LASP: states of linear attention, forward */
     PURPOSE_DSTATE, /* and their gradients */
@@ -126,7 +128,7 @@ struct rank_step {
     int64_t host_high, host_planned;
 };
 
-/* What a job's work is counted in. */
+/* Units of progress. */
 enum progress_unit {
     PROGRESS_STEPS,    /* train: optimizer steps */
     PROGRESS_TOKENS,   /* score, embed: of the data; verify: of the passes that rank 0 makes */
@@ -199,7 +201,7 @@ struct rank_lastop {
     int64_t n_ops;                     /* moves with every operation: standing still is a hang */
 };
 
-/* First page of the shared segment (fd RANK_MEMFD): made and zeroed by seqgang, who sets magic and
+/* First page of the shared segment (fd RANK_MEMFD): made and zeroed by seqgang, which sets magic and
  * n_ranks. Everything after it belongs to worker/comm/shm.c. To abort, seqgang stores 1 to
  * `abort`, adds 1 to every door and wakes all waiters on it (FUTEX_WAKE, shared): every rank that
  * waits in the transport leaves with ERR_ABORTED within one futex wake. */
@@ -213,8 +215,9 @@ struct shm_head {
     struct rank_lastop lastop[JOB_MAX_RANKS];
 };
 
-/* ---- seqw and seqgang: the directory of an attempt, DIR = <state>/gangs/<job>-e<epoch>
- * -----------
+/* ---- seqw and seqgang: the directory of an attempt ------------------------------------------- */
+
+/* DIR = <state>/gangs/<job>-e<epoch>
  *
  *   start       struct gang_start, by seqw, fsynced before it spawns `seqgang DIR`
  *   lock        flocked by seqgang for as long as it lives. Who can lock it knows that no gang runs
@@ -236,7 +239,7 @@ struct gang_start {
     int32_t first_rank, n_local;
     int32_t n_roots;
     int64_t memory_limit;
-    int64_t orphan_ms;               /* stop by itself after so long without an agent; 0 = never */
+    int64_t orphan_ms; /* stop by itself after this time without an agent; 0 = never */
     char address[RANK_ADDRESS_SIZE]; /* see struct rank_args */
     unsigned char key[RANK_KEY_SIZE];
     char roots[RANK_ROOTS][RANK_PATH_SIZE];

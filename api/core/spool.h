@@ -1,4 +1,4 @@
-/* spool.h: the append-only file of what an attempt's ranks said: written by seqgang (by seqw for a
+/* spool.h: the append-only file of the reports of an attempt's ranks: written by seqgang (by seqw for a
  * gang that died), read by seqw at its own pace, so that no report is lost when either dies.
  *
  * The file is records one after the other, numbered from 1:

@@ -1,4 +1,4 @@
-/* utf8.h: what counts as UTF-8, once for the JSON reader and the writer. */
+/* utf8.h: the definition of UTF-8, for the JSON reader and the writer. */
 #ifndef SEQD_CORE_UTF8_H
 #define SEQD_CORE_UTF8_H
 
@@ -30,7 +30,7 @@ static inline int utf8_len(const char *s, const char *end)
     return n;
 }
 
-/* Bytes at the end of s[n] that may begin a character whose rest has not come yet: 0 to 3. */
+/* Bytes at the end of s[n] that may begin a character whose rest is not there yet: 0 to 3. */
 static inline size_t utf8_partial(const char *s, size_t n)
 {
     for (size_t back = 1; back <= 3 && back <= n; back++) {

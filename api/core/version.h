@@ -1,4 +1,4 @@
-/* version.h: the version of all five programs. Nothing else says it but the top entry of
+/* version.h: the version of all five programs. Repeated only in the newest entry of
  * .github/CHANGELOG.md and the image tags in deploy/, which tests/scripts/version.sh compares. */
 #ifndef SEQD_CORE_VERSION_H
 #define SEQD_CORE_VERSION_H
