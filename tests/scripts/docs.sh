@@ -5,6 +5,7 @@
 #   tests/scripts/docs.sh        the blocks marked ```sh, and every ```json as a plan
 #   tests/scripts/docs.sh all    those marked ```sh slow as well
 #   tests/scripts/docs.sh [all] FILE ...    of these documents only
+#   tests/scripts/docs.sh --matches WANT GOT    the comparison alone
 #
 # ```sh by-hand is not run: it needs root, a GPU, several machines, or is this check itself. `by_hand` below
 # names every one of them. A ```text block that follows is what the commands print: `...` stands for any
@@ -12,6 +13,48 @@
 #   BUILD=build/release   KEEP=1 keeps the copy
 set -u
 cd "$(dirname "$0")/../.." || exit 2
+# What a block prints against the text below it.
+matches() { # WANT GOT
+    awk '
+        function plain(s) {
+            gsub(/[0-9]+\.[0-9]+(e[-+]?[0-9]+)?|[0-9]+e[-+]?[0-9]+/, "#", s)
+            gsub(/[ \t]+/, " ", s); sub(/ $/, "", s)
+            return s
+        }
+        function fits(want, got,   re) {
+            re = want
+            gsub(/[][\\^$.*+?(){}|\/]/, "\\\\&", re)
+            gsub(/\\\.\\\.\\\./, ".*", re)
+            return got ~ ("^" re "$")
+        }
+        NR == FNR { want[++w] = plain($0); next }
+        { got[++g] = plain($0) }
+        END {
+            at = 1 # the first line of got that is not used
+            for (i = 1; i <= w; i = e + 1) {
+                loose = 0
+                while (i <= w && want[i] == "...") { loose = 1; i++ }
+                for (e = i; e < w && want[e + 1] != "..."; ) e++
+                if (i > w) { at = g + 1; break }
+                last = e == w
+                for (s = at; s <= g - (e - i); s++) {
+                    if (last && s + e - i != g) { if (!loose) break; continue }
+                    for (k = 0; k <= e - i && fits(want[i + k], got[s + k]); ) k++
+                    if (k > e - i) break
+                    if (k > best) { best = k; missed = want[i + k] }
+                    if (!loose) { s = g + 1; break }
+                }
+                if (s > g - (e - i) || (last && s + e - i != g)) {
+                    print "does not print: " (best ? missed : want[i]); exit 1
+                }
+                at = s + e - i + 1
+            }
+            if (at <= g && w && want[w] != "...") { print "prints as well: " got[at]; exit 1 }
+        }' "$1" "$2"
+}
+
+if [ "${1:-}" = --matches ]; then matches "$2" "$3"; exit; fi
+
 . tests/lib/lib.sh 2>/dev/null || . tests/lib.sh
 all=
 [ "${1:-}" != all ] || { all=all; shift; }
@@ -52,46 +95,6 @@ blocks() {
         }
         inside { body = body $0 "\n"; next }
         NF { follows = 0 }' "$1"
-}
-
-# What a block prints against the text below it.
-matches() { # WANT GOT
-    awk '
-        function plain(s) {
-            gsub(/[0-9]+\.[0-9]+(e[-+]?[0-9]+)?|[0-9]+e[-+]?[0-9]+/, "#", s)
-            gsub(/[ \t]+/, " ", s); sub(/ $/, "", s)
-            return s
-        }
-        function fits(want, got,   re) {
-            re = want
-            gsub(/[][\\^$.*+?(){}|\/]/, "\\\\&", re)
-            gsub(/\\\.\\\.\\\./, ".*", re)
-            return got ~ ("^" re "$")
-        }
-        NR == FNR { want[++w] = plain($0); next }
-        { got[++g] = plain($0) }
-        END {
-            at = 1 # the first line of got that is not used
-            for (i = 1; i <= w; i = e + 1) {
-                loose = 0
-                while (i <= w && want[i] == "...") { loose = 1; i++ }
-                for (e = i; e < w && want[e + 1] != "..."; ) e++
-                if (i > w) { at = g + 1; break }
-                last = e == w
-                for (s = at; s <= g - (e - i); s++) {
-                    if (last && s + e - i != g) { if (!loose) break; continue }
-                    for (k = 0; k <= e - i && fits(want[i + k], got[s + k]); ) k++
-                    if (k > e - i) break
-                    if (k > best) { best = k; missed = want[i + k] }
-                    if (!loose) { s = g + 1; break }
-                }
-                if (s > g - (e - i) || (last && s + e - i != g)) {
-                    print "does not print: " (best ? missed : want[i]); exit 1
-                }
-                at = s + e - i + 1
-            }
-            if (at <= g && w && want[w] != "...") { print "prints as well: " got[at]; exit 1 }
-        }' "$1" "$2"
 }
 
 # Runs block after block in one shell; a command that fails ends it.
