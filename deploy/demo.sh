@@ -27,8 +27,20 @@ show() { # a command as one could type it
     printf '\n'
 }
 run() { show "$@"; "$@"; }
-cut_to() { # a line that is cut says so
-    awk -v n="$1" '{ print (length($0) > n ? substr($0, 1, n - 3) "..." : $0); fflush() }'
+# Line by line: an awk may read its input in blocks, and print nothing for minutes.
+cut_to() { # a line that is cut ends with dots
+    local line
+    while IFS= read -r line; do
+        [ "${#line}" -le "$1" ] || line=${line:0:$(($1 - 3))}...
+        printf '%s\n' "$line"
+    done
+}
+every_fifth() { # step
+    local line word step rest
+    while IFS= read -r line; do
+        read -r word step rest <<<"$line"
+        [ "$word" = step ] && [ $((step % 5)) -ne 0 ] || printf '%s\n' "$line"
+    done
 }
 stop_all() { # whatever happens, leave nothing running
     # shellcheck disable=SC2046
@@ -114,7 +126,7 @@ show "seqctl watch $JOB"
 if [ -t 1 ]; then seqctl watch "$JOB"
 else
     echo "(no terminal: every fifth step)"
-    seqctl watch "$JOB" 2>&1 | awk '/^step/ && $2 % 5 { next } { print; fflush() }' | cut_to 150
+    seqctl watch "$JOB" 2>&1 | every_fifth | cut_to 150
 fi
 wait "$KILLER"; KILLER=
 [ "$(field state)" = succeeded ] || fail "the job ended as $(field state)"
