@@ -84,9 +84,9 @@ static void on_fail(const struct taking *k)
     if (code == ERR_IO && ev.cause == CAUSE_INFRASTRUCTURE)
         err_prefix(&ev.err, "node %s", p->place.node);
     if (code == ERR_TIMEOUT) ev.type = EV_HANG;
-    bool hang = code == ERR_TIMEOUT && f.lag > 0 && j->attempt->n_parts > 1;
+    bool hang = code == ERR_TIMEOUT && f.reached > 0 && j->attempt->n_parts > 1;
     if (code == ERR_ABORTED || code == ERR_PEER || hang)
-        attempt_suspect(j->attempt, p, r->seq, &ev, hang ? f.lag : 0, k->t->now_ms);
+        attempt_suspect(j->attempt, p, r->seq, &ev, hang ? f.reached : 0, k->t->now_ms);
     else
         fail(k, &ev);
 }

@@ -62,7 +62,7 @@ static void put_quoted(struct jwrite *w, const char *s, size_t n)
     put(w, "\"", 1);
 }
 
-/* Writes what comes before a value: the comma and the key. */
+/* Writes the comma and the key before a value. */
 static void lead(struct jwrite *w, const char *key)
 {
     if (w->comma[w->depth]) put(w, ",", 1);

@@ -161,9 +161,9 @@ struct rank_fail {
     int32_t code; /* enum err_code */
     char field[96];
     char text[512]; /* a sentence naming step, layer, hop and peer where there are such */
-    /* Of a hang, by the gang: the less, the further back is the rank that it names (1: its process
-     * is stopped); 0: no hang. Gangs of other nodes name others. */
-    int64_t lag;
+    /* Of a hang, by the gang: how far the rank that it names got, to compare with those of other nodes'
+     * gangs (1: its process is stopped); 0: no hang. */
+    int64_t reached;
 };
 
 struct rank_exit {

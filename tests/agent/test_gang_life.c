@@ -285,10 +285,10 @@ static void test_hang(void)
     struct seen v = whole_life("stop:1", 3);
     CHECK(v.fail_before_exit && v.fail_rank == 1 && v.fail.code == ERR_TIMEOUT);
     CHECK_MSG(strstr(v.fail.text,
-                     "rank 1 is behind (its process is stopped): step 3, layer 2, hop 1, "
+                     "rank 1 is the slowest (its process is stopped): step 3, layer 2, hop 1, "
                      "ring_kv, awaiting rank 0"),
               "%s", v.fail.text);
-    CHECK(v.end == GANG_FAILED && v.fail.lag == 1);
+    CHECK(v.end == GANG_FAILED && v.fail.reached == 1);
     CHECK(log_has(0, "hang: rank 0 (S): step 3, layer 2, hop 1, ring_kv, awaiting rank 2"));
     CHECK(log_has(1, "hang: rank 1 (T)"));
     dir_remove();
@@ -308,7 +308,7 @@ static void test_hang_of_part(void)
     send_blobs(fd, 4);
     wait_records(fd, RANK_FAIL, 1);
     struct seen v = spool_read();
-    CHECK(v.fail_rank == 3 && v.fail.code == ERR_TIMEOUT && v.fail.lag == 2 + 97);
+    CHECK(v.fail_rank == 3 && v.fail.code == ERR_TIMEOUT && v.fail.reached == 2 + 97);
     CHECK(v.n[RANK_EXIT] == 0);
     agent_send(fd, RANK_STOP, NULL, 0); /* seqd has decided */
     CHECK(gang_wait(pid) == 0);

@@ -65,14 +65,14 @@ static void test_on_gpu(void)
 static void test_behind(void)
 {
     struct watch_sample s[3] = {sample(9, 0, 'S'), sample(7, 0, 'S'), sample(8, 0, 'S')};
-    CHECK(watch_behind(s, 3) == 1);
+    CHECK(watch_slowest(s, 3) == 1);
     s[2].state = 'T';
-    CHECK(watch_behind(s, 3) == 2);
+    CHECK(watch_slowest(s, 3) == 2);
     s[2].state = 'S';
     s[1].state = 'Z'; /* it is done, nobody waits for it */
-    CHECK(watch_behind(s, 3) == 2);
+    CHECK(watch_slowest(s, 3) == 2);
     s[0].state = s[2].state = 'Z';
-    CHECK(watch_behind(s, 3) == 0);
+    CHECK(watch_slowest(s, 3) == 0);
 }
 
 static void test_sentence(void)
@@ -81,8 +81,9 @@ static void test_sentence(void)
     struct watch_sample s[2] = {sample(9, 0, 'S'), sample(7, 0, 'S')};
     char text[512];
     watch_sentence(&w, s, 2, 4, text, sizeof text);
-    CHECK_MSG(strstr(text, "no rank has moved for 31 s; rank 5 is behind: step 3, layer 2, hop 1, "
-                           "ring_dkv, awaiting rank 0, after 7 operations"),
+    CHECK_MSG(strstr(text,
+                     "no rank has moved for 31 s; rank 5 is the slowest: step 3, layer 2, hop 1, "
+                     "ring_dkv, awaiting rank 0, after 7 operations"),
               "%s", text);
     s[1].op.n_ops = 0;
     watch_where(&s[1].op, text, sizeof text);

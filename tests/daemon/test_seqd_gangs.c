@@ -151,9 +151,9 @@ static void test_partition(void)
     finish();
 }
 
-static void rec_hang(struct gang *g, int rank, int64_t behind, const char *text)
+static void rec_hang(struct gang *g, int rank, int64_t reached, const char *text)
 {
-    struct rank_fail f = {.code = ERR_TIMEOUT, .lag = behind};
+    struct rank_fail f = {.code = ERR_TIMEOUT, .reached = reached};
     snprintf(f.text, sizeof f.text, "%s", text);
     record(g, RANK_FAIL, rank, &f, sizeof f, NULL);
 }
@@ -165,8 +165,8 @@ static void test_hang(void)
         struct gang *a, *b;
         begin();
         to_ready(&a, &b, 1);
-        rec_hang(a, 0, 90, "rank 0 is behind");
-        rec_hang(b, 3, 1, "rank 3 is behind (its process is stopped)");
+        rec_hang(a, 0, 90, "rank 0 is the slowest");
+        rec_hang(b, 3, 1, "rank 3 is the slowest (its process is stopped)");
         if (first == 0) send_spool(A, a), settle(), pass(1500), send_spool(B, b);
         if (first == 1) send_spool(B, b), settle(), pass(1500), send_spool(A, a);
         rec_fail(a, 1, ERR_PEER, "rank 3 has been silent for 30 s"), send_spool(A, a);

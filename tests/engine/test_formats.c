@@ -70,7 +70,7 @@ static void test_llmc_hostile(void)
     add_ints(ids, 4, 2);
     file[size++] = 0; /* half a token */
     end("h.bin");
-    refused(ERR_CORRUPT, "9 bytes behind its header");
+    refused(ERR_CORRUPT, "9 bytes after its header");
     llmc_header(20240520, 1, -1); /* 2^32 - 1 */
     add_ints(ids, 4, 2);
     end("h.bin");
@@ -213,7 +213,7 @@ static void test_npy_hostile(void)
         {"{'descr': '<u2', 'fortran_order': False, 'shape': (2, 2), }", "2 dimensions",
          ERR_INVALID},
         {"{'descr': '<u2', 'fortran_order': False, 'shape': (), }", "0 dimensions", ERR_INVALID},
-        {"{'descr': '<u2', 'fortran_order': False, 'shape': (5,), }", "8 bytes behind",
+        {"{'descr': '<u2', 'fortran_order': False, 'shape': (5,), }", "8 bytes after",
          ERR_CORRUPT},
         {"{'descr': '<u2', 'fortran_order': False, 'shape': (9223372036854775807,), }",
          "no dictionary", ERR_CORRUPT},

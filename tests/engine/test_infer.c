@@ -99,7 +99,7 @@ static void damage(struct ranks *g, int rank, struct story *s, float by, const c
     CHECK(rc == -1 && e.code == ERR_CORRUPT);
     char want[64];
     snprintf(want, sizeof want, "rank %d %s", g->P - 2, chose);
-    CHECK_MSG(strstr(e.text, want) && strstr(e.text, "behind token 8 of prompt 0"), "%s", e.text);
+    CHECK_MSG(strstr(e.text, want) && strstr(e.text, "after token 8 of prompt 0"), "%s", e.text);
     tiny_close(t);
     free(t);
 }
@@ -130,7 +130,7 @@ static void overflow_body(struct ranks *g, int rank, void *arg)
     if (!rc) rc = answer_one(t, &s->spec, s->prompt, s->n_prompt, rank == 0, &a, &e);
     CHECK(rc == -1 && e.code == ERR_CORRUPT);
     CHECK_STR(e.text,
-              "a logit behind token 8 of prompt 0 is NaN or infinity though all weights are "
+              "a logit after token 8 of prompt 0 is NaN or infinity though all weights are "
               "finite, and first so is the output of model.layers.0.input_layernorm.weight: "
               "use weights that are not too large");
     tiny_close(t);

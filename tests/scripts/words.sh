@@ -5,7 +5,7 @@
 #   tests/scripts/words.sh FOLDER     what a folder would have to change
 set -u
 cd "$(dirname "$0")/../.." || exit 2
-clean='api client'
+clean='api client deploy worker/agent worker/ckpt worker/data worker/gang worker/hf worker/infer worker/rank worker/train worker/verify'
 # Read by nvcc: their text changes with their digest (tests/cuda.sh), not for a word.
 later='api/core/device.h api/core/err.h api/core/job.h api/core/library.h api/core/library.c'
 

@@ -1,4 +1,4 @@
-/* aside.h: a program run for what it prints: a question whose answer comes later. The loop goes on
+/* aside.h: a program run for its output: a question whose answer follows later. The loop runs on
  * meanwhile; a program that prints too much or takes too long is killed and answers an error. */
 #ifndef SEQD_AGENT_ASIDE_H
 #define SEQD_AGENT_ASIDE_H

@@ -10,7 +10,7 @@
 #include "api/core/log.h"
 #include "worker/agent/nvml.h"
 
-enum { CLOSE_S = 2 }; /* a thread that hangs in the driver for so long is left behind at exit */
+enum { CLOSE_S = 2 }; /* a thread that hangs in the driver for this long is abandoned at exit */
 
 struct gpus {
     struct nvml *nvml; /* the thread's, once it runs, as all up to the next */

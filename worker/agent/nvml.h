@@ -19,7 +19,7 @@ void nvml_close(struct nvml *n);
 int nvml_sample(struct nvml *n, struct gpu out[GPU_MAX], struct err *e);
 /* What of an earlier life is remembered of a GPU; uuid NULL: nothing is of any, these and those seen. */
 void nvml_set_xid(struct nvml *n, const char *uuid, int32_t xid);
-/* Xids after which a GPU is of no use until somebody has looked at it; the others are the program's
+/* Xids after which a GPU is of no use until it has been reset; the others are the program's
  * own doing. */
 bool nvml_xid_matters(long long xid);
 

@@ -10,7 +10,7 @@ int probe_cores(void);           /* that this process may run on */
 int64_t probe_memory_size(void); /* bytes of the machine, or of the cgroup where that is less */
 
 /* Where ranks here listen for those of other nodes: given (--address), or where that is NULL this
- * machine's address towards seqd. fails: ERR_INVALID when given is no numeric address. */
+ * machine's address towards seqd. fails: ERR_INVALID when given is not a numeric address. */
 int probe_address(const char *given, const char *seqd, char out[RANK_ADDRESS_SIZE], struct err *e);
 
 #endif

@@ -188,7 +188,7 @@ int shelf_prepared(const struct shelf *s, const char *id, char out[FILE_PATH_SIZ
 {
     struct stat st;
     if (!prepared_id_good(id))
-        return err_set(e, ERR_INVALID, "'%.80s' is no id of prepared data", id);
+        return err_set(e, ERR_INVALID, "'%.80s' is not an id of prepared data", id);
     if (file_join(out, e, "%s/prepared/%s", s->dir, id) < 0) return -1;
     if (stat(out, &st) || !S_ISDIR(st.st_mode))
         return err_set(e, ERR_NOT_FOUND, "the prepared data %s is not on this node any more", id);

@@ -1,4 +1,4 @@
-/* ckpt.h: checkpoints: everything that training needs to go on, in global coordinates.
+/* ckpt.h: checkpoints: everything that training needs to continue, in global coordinates.
  *
  *   <job_dir>/checkpoints/step-00000500/
  *     hf/config.json model.safetensors generation_config.json tokenizer.json ...   a model.path: what
@@ -62,7 +62,8 @@ enum ckpt_array { CKPT_WEIGHTS, CKPT_M, CKPT_V, CKPT_EMA };
 struct ckpt_flow {
     int (*read)(void *arg, int which, int64_t offset, int64_t n, float *out, struct err *e);
     int (*write)(void *arg, int which, int64_t offset, int64_t n, const float *x, struct err *e);
-    void (*still)(void *arg); /* called between pieces of work that take long; NULL: nobody waits */
+    void (*still)(
+        void *arg); /* called between pieces of work that take long; NULL: no rank waits */
     void *arg;
 };
 

@@ -1,4 +1,4 @@
-/* What of a job must be the same when it goes on from a checkpoint: as a digest, which decides, and
+/* The fields of a job that must be the same when it resumes from a checkpoint: as a digest, which decides, and
  * as text, which says what differs. */
 #include <stdio.h>
 #include <stdlib.h>

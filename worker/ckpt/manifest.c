@@ -13,7 +13,7 @@
 
 #define NAME "MANIFEST.json"
 enum { TEXT_SIZE = MANIFEST_FILES * 512 }; /* escapes and all */
-/* What stands behind the digested bytes: ,"sha256":"<64>"} */
+/* What follows the digested bytes: ,"sha256":"<64>"} */
 #define TAIL_KEY ",\"sha256\":\""
 enum { TAIL_SIZE = sizeof TAIL_KEY - 1 + 64 + 2 };
 

@@ -171,7 +171,7 @@ static int read_documents(struct data *d, struct err *e)
     if (read_at(p, d->ends, 8 * d->n_documents, 0, e) < 0) return -1;
     for (int64_t i = 0; i < d->n_documents; i++) {
         if (d->ends[i] <= before)
-            return err_set(e, ERR_CORRUPT, "%s: document %lld does not end behind the one before",
+            return err_set(e, ERR_CORRUPT, "%s: document %lld does not end after the one before",
                            p->path, (long long)i);
         before = d->ends[i];
         if (i == d->meta.stats.n_documents - 1 && before != (uint64_t)d->meta.stats.n_tokens)

@@ -27,7 +27,7 @@
  * take longer than training on it. What it found is kept in <parent>/<id>.checked with the size,
  * inode and times of every file, and holds while those do: a later open of the same files does not
  * hash again. The others (DATA_TRUST) check sizes and the document index. Every token read is
- * checked against the largest id that preparation saw, whoever opened it.
+ * checked against the largest id that preparation saw, by any process that opens it.
  *
  * Nothing is mapped: a batch is read with pread, so that a file that is cut or fails under a
  * running job is an ERR_CORRUPT or ERR_IO with its name. In memory: 8 bytes a document, and what an

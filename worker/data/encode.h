@@ -12,7 +12,7 @@ struct encode {
     bool masked;   /* loss.bin is being written: from the first token that may not be learnt */
     uint8_t bits;  /* the byte of loss.bin that is not full */
     int64_t vocab; /* ids lie below */
-    int set;       /* enum data_set of what comes now */
+    int set;       /* enum data_set of the data that follow */
     uint32_t source, file;
     int64_t mark; /* tokens before what the positions in sentences count from: file or record */
     int64_t file_mark;             /* tokens before this file's */
@@ -27,11 +27,11 @@ struct encode {
 int encode_open(struct encode *c, const char *dir, int width, int64_t vocab, struct meta *m,
                 struct err *e);
 void encode_abort(struct encode *c); /* closes and frees; safe after encode_close */
-/* What comes now is of this file: sets the marks. */
+/* The data that follow are of this file: sets the marks. */
 void encode_file(struct encode *c, int set, uint32_t source, uint32_t file);
 
 /* Tokens of the document that is open. learn: may they be targets; NULL: all may.
- * fails: ERR_INVALID for an id beyond the vocabulary, with its position behind the mark. */
+ * fails: ERR_INVALID for an id beyond the vocabulary, with its position after the mark. */
 int encode_bytes(struct encode *c, const void *bytes, size_t n, bool learn, struct err *e);
 int encode_ids(struct encode *c, const uint32_t *ids, size_t n, const uint8_t *learn,
                struct err *e);

@@ -15,8 +15,8 @@
 struct flow_draw {
     double t;
     bool no_caption;     /* trained without its text */
-    int64_t clean_head;  /* the first so many frames are given as they are */
-    int64_t clean_tail;  /* the last so many */
+    int64_t clean_head;  /* the first n frames are given as they are */
+    int64_t clean_tail;  /* the last n */
     uint64_t clean_some; /* seed of a random few others; 0: none. flow_clean() decides */
     int64_t n_some, T;   /* frames of patches in all */
     uint32_t last_word;  /* of the random ones: the last in their order */

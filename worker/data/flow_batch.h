@@ -1,7 +1,7 @@
 /* flow_batch.h: the samples of an order of latents as a diffusion model trains on them.
  *
  * Every sample has a grid of its own. What is drawn for sample n is a pure function of (seed, n),
- * as is the sample itself; so any rank may ask for any, and a resumed training goes on where it
+ * as is the sample itself; so any rank may ask for any, and a resumed training continues where it
  * was.
  *
  * Held-out samples are judged on draws of their own, always the same ones: a time and a noise

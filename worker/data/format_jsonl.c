@@ -1,5 +1,5 @@
 /* JSONL: a record a line. Which member it has says what it is; a record that has those of two kinds
- * is refused, because nobody could say which was meant to be learnt. A line is held whole (at most
+ * is refused, because it is not known which was meant to be learnt. A line is held whole (at most
  * LINE_SIZE bytes) and its strings are unescaped in place. */
 #include <stdio.h>
 #include <stdlib.h>

@@ -60,7 +60,7 @@ int megatron_parse(const uint8_t *header, int64_t file_size, struct megatron_ind
         return err_set(e, ERR_UNSUPPORTED, "a multimodal dataset: only text is read");
     if (!fits || 12 * n + 8 * m != body)
         return err_set(e, ERR_CORRUPT,
-                       "%llu bytes behind the header cannot hold %llu sequences and %llu document "
+                       "%llu bytes after the header cannot hold %llu sequences and %llu document "
                        "indices",
                        (unsigned long long)body, (unsigned long long)n, (unsigned long long)m);
     if (m < 1) return err_set(e, ERR_CORRUPT, "the index has no document");
@@ -122,7 +122,7 @@ static int put_sequence(struct megatron *g, struct err *e)
         return err_set(
             e, ERR_CORRUPT,
             "%s: sequence %lld has %lld tokens from byte %lld: want it to begin at %lld, "
-            "behind the one before",
+            "after the one before",
             g->in->r->path, (long long)g->sequence, (long long)length, (long long)pointer,
             (long long)g->bytes);
     g->sequence++;

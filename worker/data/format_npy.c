@@ -148,7 +148,7 @@ int format_read_npy(struct format_in *in, struct err *e)
     if (rc < 0) return -1;
     const int64_t body = reader_size(in->r) - skip - size;
     if (body != a.n * a.type.width)
-        return err_set(e, ERR_CORRUPT, "%s has %lld bytes behind its header, the header says %lld",
+        return err_set(e, ERR_CORRUPT, "%s has %lld bytes after its header, the header says %lld",
                        in->r->path, (long long)body, (long long)(a.n * a.type.width));
     struct ids_in ids = {in->r, in->c, a.type, skip + size, 0};
     return ids_documents(&ids, a.n, in->eod, IDS_END_LAST, e);

@@ -50,7 +50,7 @@ static int64_t count_ids(struct reader *r, int64_t header, int width, struct err
     if (size < 0) return err_errno(e, "stat %s", r->path);
     if (body >= 0 && body % width == 0) return body / width;
     return err_set(e, ERR_CORRUPT,
-                   "%s has %lld bytes behind its header: no whole number of %d-byte "
+                   "%s has %lld bytes after its header: no whole number of %d-byte "
                    "tokens",
                    r->path, (long long)body, width);
 }

@@ -1,4 +1,4 @@
-/* ids.h: whole numbers of some width, one behind the other in a file, as token ids; and the end ids
+/* ids.h: whole numbers of some width, one after the other in a file, as token ids; and the end ids
  * among them, which make documents of them. */
 #ifndef SEQD_DATA_IDS_H
 #define SEQD_DATA_IDS_H

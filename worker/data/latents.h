@@ -66,7 +66,7 @@ int latents_path(const char *manifest, const char *path, char out[FILE_PATH_SIZE
 /* Beneath root: nothing outside of it is read. The caller closes it. */
 struct st_file;
 struct st_file *latents_file(const char *root, const char *path, struct err *e);
-/* Of so many dimensions of 1 to LATENTS_DIM each, F32, F16 or BF16. NULL: there is none. */
+/* Of n dimensions of 1 to LATENTS_DIM each, F32, F16 or BF16. NULL: there is none. */
 struct st_tensor;
 const struct st_tensor *latents_tensor(const struct st_file *f, const char *name, int n_dims,
                                        const char *path, struct err *e);

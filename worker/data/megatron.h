@@ -4,7 +4,7 @@
  *   i32 length[n_sequences]      tokens of each sequence
  *   i64 pointer[n_sequences]     its first byte in PREFIX.bin: sequences lie end to end
  *   i64 document[n_indices]      first sequence of each document; the last is n_sequences
- * Multimodal datasets have an i8 for each sequence behind that, and are refused. */
+ * Multimodal datasets have an i8 for each sequence after that, and are refused. */
 #ifndef SEQD_DATA_MEGATRON_H
 #define SEQD_DATA_MEGATRON_H
 

@@ -290,7 +290,7 @@ static int read_member(struct jread *j, struct meta *m, int64_t *version)
     return read_number(j, n, sizeof n / sizeof *n);
 }
 
-/* The ranges of the sources, one behind the other, are all documents, those of training first. */
+/* The ranges of the sources, one after the other, are all documents, those of training first. */
 static bool ranges_hold(const struct meta *m)
 {
     int64_t next = 0, train = 0;

@@ -1,4 +1,4 @@
-/* npy_head.h: the head of a .npy file (format 1.0), so that numpy.load reads the array behind it. */
+/* npy_head.h: the head of a .npy file (format 1.0), so that numpy.load reads the array after it. */
 #ifndef SEQD_DATA_NPY_HEAD_H
 #define SEQD_DATA_NPY_HEAD_H
 

@@ -15,7 +15,7 @@ static int64_t document_length(const struct pack *p, int64_t document)
     return (int64_t)data_documents(p->o.data)[document] - document_start(p, document);
 }
 
-/* The document that holds a token: the first whose end lies behind it. */
+/* The document that holds a token: the first whose end lies after it. */
 static int64_t document_at(const struct pack *p, int64_t token)
 {
     const uint64_t *ends = data_documents(p->o.data);

@@ -320,7 +320,7 @@ static int check_text(const struct prepare *p, const struct data_stats *s, struc
     return job_refuse_text(p->spec, field, what, e);
 }
 
-/* Opens what is there, or builds it first. */
+/* Opens existing data, or builds it first. */
 static int build_once(struct prepare *p, const char *parent, const char *id, struct data_stats *out,
                       struct err *e)
 {

@@ -24,7 +24,7 @@ struct reader {
     size_t n, room;      /* bytes held, bytes allocated */
     size_t taken;        /* of the bytes held, those that reader_take has handed out */
     int64_t at;          /* where in the file buf begins */
-    bool end;            /* nothing is left behind what is held */
+    bool end;            /* nothing is left after the bytes held */
 };
 
 /* root: path lies beneath it (source_open). */
@@ -32,7 +32,7 @@ int reader_open(struct reader *r, const char *root, const char *path, struct int
                 struct err *e);
 void reader_close(struct reader *r);         /* safe on one that did not open, and twice */
 int64_t reader_size(const struct reader *r); /* of the whole file; -1 when it cannot be told */
-/* Reads once more behind what is held; there must be room. */
+/* Reads once more after the bytes held; there must be room. */
 int reader_fill(struct reader *r, struct err *e);
 /* Doubles the room, up to `most`. fails: ERR_TOO_LARGE. */
 int reader_grow(struct reader *r, size_t most, struct err *e);

@@ -85,8 +85,8 @@ static int mask_targets(const struct segment *g, int64_t i, int64_t token, int64
     return 0;
 }
 
-/* Rows [i, i + n) are tokens [token, token + n) of tokens.bin; more: the last fragment goes on
- * behind the segment, so that the last row has a target, too. */
+/* Rows [i, i + n) are tokens [token, token + n) of tokens.bin; more: the last fragment continues
+ * after the segment, so that the last row has a target, too. */
 static int read_run(const struct segment *g, int64_t i, int64_t token, int64_t n, bool more,
                     struct err *e)
 {

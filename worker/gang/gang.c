@@ -70,7 +70,7 @@ struct gang {
     enum gang_end how;
     struct watch watch;
     int64_t watched_ms, slowest_step_us;
-    int hung;                       /* rank that is behind, said and not acted upon yet; -1: none */
+    int hung; /* the slowest rank, reported and not acted upon yet; -1: none */
     char packet[SPOOL_RECORD_SIZE]; /* the one being handled */
 };
 
@@ -112,9 +112,9 @@ static void record(struct gang *g, enum rank_msg_type type, int rank, const void
     agent_nudge(g);
 }
 
-static void record_failure(struct gang *g, int rank, const struct err *e, int64_t behind)
+static void record_failure(struct gang *g, int rank, const struct err *e, int64_t reached)
 {
-    struct rank_fail f = {.code = (int32_t)e->code, .lag = behind};
+    struct rank_fail f = {.code = (int32_t)e->code, .reached = reached};
     memcpy(f.field, e->field, sizeof f.field);
     memcpy(f.text, e->text, sizeof f.text);
     log_warn("gang.fail", "job=%lld epoch=%lld rank=%d why=\"%s\"", (long long)g->start->job,
@@ -412,15 +412,15 @@ static void watch_dump(const struct gang *g, const struct watch_sample *s)
 static void watch_hang(struct gang *g, const struct watch_sample *s)
 {
     struct err e = {.code = ERR_TIMEOUT};
-    int i = watch_behind(s, g->n_started), behind = g->start->first_rank + i;
+    int i = watch_slowest(s, g->n_started), slowest = g->start->first_rank + i;
     watch_dump(g, s);
     watch_sentence(&g->watch, s, g->n_started, g->start->first_rank, e.text, sizeof e.text);
-    record_failure(g, behind, &e, watch_lag(&s[i]));
+    record_failure(g, slowest, &e, watch_reached(&s[i]));
     if (g->start->n_local == g->start->n_ranks) {
-        gang_end(g, GANG_FAILED, behind, ABORT_GRACE_MS);
+        gang_end(g, GANG_FAILED, slowest, ABORT_GRACE_MS);
         return;
     }
-    g->hung = behind;
+    g->hung = slowest;
     loop_timer_set(g->watch_timer, HANG_GRACE_MS);
 }
 
@@ -437,7 +437,7 @@ static void watch_run(void *arg)
     /* A machine that slept, or a gang that was stopped, says nothing about the ranks. */
     if (dt_ms > 2 * WATCH_MS) dt_ms = 2 * WATCH_MS;
     loop_timer_set(g->watch_timer, WATCH_MS);
-    /* Ranks that wait for blobs wait for seqd, whose outage is nobody's hang. */
+    /* Ranks that wait for blobs wait for seqd, whose outage is not a hang. */
     if (g->start->task == TASK_RUN && !g->blobs_sent &&
         all_ranks(g, offsetof(struct proc, published)))
         return;

@@ -25,7 +25,7 @@ static void child_exec(const char *program, const char *gpu, int gang_pid, int s
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    /* Survives the exec. If the gang died before this call, getppid says so. */
+    /* Survives the exec. If the gang died before this call, getppid tells. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != gang_pid) _exit(127);
     setsid();
@@ -142,7 +142,7 @@ int64_t proc_receive(struct proc *p, void *buf, size_t size)
 void proc_kill(struct proc *p)
 {
     if (!p->gone && p->pid > 0)
-        kill(p->pid, SIGKILL); /* our own unreaped child: nobody else's pid */
+        kill(p->pid, SIGKILL); /* our own unreaped child: no other process has its pid */
 }
 
 struct rank_exit proc_reap(struct proc *p)

@@ -27,7 +27,7 @@ void watch_tick(struct watch *w, const struct watch_sample *s, int n, int64_t dt
         w->quiet_ms += busy && !stopped ? (dt_ms + BUSY_PATIENCE - 1) / BUSY_PATIENCE : dt_ms;
 }
 
-int watch_behind(const struct watch_sample *s, int n)
+int watch_slowest(const struct watch_sample *s, int n)
 {
     int least = -1;
     for (int i = 0; i < n; i++) {
@@ -53,7 +53,7 @@ void watch_where(const struct rank_lastop *op, char *out, size_t size)
     snprintf(out, size, "step %lld%s%s, %s%s", (long long)op->step, layer, hop, purpose, peer);
 }
 
-int64_t watch_lag(const struct watch_sample *s)
+int64_t watch_reached(const struct watch_sample *s)
 {
     return is_stopped(s) ? 1 : 2 + s->op.n_ops;
 }
@@ -62,11 +62,11 @@ void watch_sentence(const struct watch *w, const struct watch_sample *s, int n, 
                     char *out, size_t size)
 {
     char where[160];
-    int i = watch_behind(s, n);
+    int i = watch_slowest(s, n);
     bool stopped = is_stopped(&s[i]);
     watch_where(&s[i].op, where, sizeof where);
     snprintf(out, size,
-             "no rank has moved for %lld s; rank %d is behind%s: %s, after %lld operations. "
+             "no rank has moved for %lld s; rank %d is the slowest%s: %s, after %lld operations. "
              "Every rank's last operation is in its log",
              (long long)w->quiet_ms / 1000, first_rank + i,
              stopped ? " (its process is stopped)" : "", where, (long long)s[i].op.n_ops);

@@ -127,7 +127,7 @@ static bool token_id(struct edit *d)
             write_token_id(&d->w, i, true);
             d->seen_id[i] = true;
         }
-    return true; /* others (cls, sep, mask ...) are ids of the tokenizer that is left behind */
+    return true; /* others (cls, sep, mask ...) are ids of the tokenizer that is left out */
 }
 
 static bool rope_theta(struct edit *d)
@@ -169,7 +169,7 @@ static void edit_missing(struct edit *d)
     if (!d->seen_dtype) jwrite_str(&d->w, "torch_dtype", dtype_word(d->dtype));
 }
 
-/* The value behind the key that was just read, as it stands in the file. */
+/* The value after the key that was just read, as it stands in the file. */
 static int take_value(struct edit *d, struct jread *j)
 {
     const char *at = j->p;

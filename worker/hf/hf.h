@@ -32,7 +32,7 @@ struct hf_beside {
     void (*still)(void *arg); /* called while files are copied; NULL: not called */
     void *arg;
 };
-/* A config.json of the family's own kind with weights of that dtype, written aside and renamed. With
+/* A config.json of the family's own kind with weights of that dtype, written to a temporary file and renamed. With
  * from's config.json: that one, key by key, but for what the job has changed: dtype, rope_theta, what
  * the weights were trained on, ids of special tokens. b NULL: a new model that learns bytes.
  * fails: ERR_CONFLICT where from is of another model. */
@@ -58,7 +58,7 @@ const char *hf_shape_diff(const struct model_shape *a, const struct model_shape 
 int hf_load(const char *dir, const struct model_shape *m, enum dtype dtype, void *params,
             struct err *e);
 
-/* Flat arrays (gradients, moments) as one safetensors file, each tensor's name behind the array's
+/* Flat arrays (gradients, moments) as one safetensors file, each tensor's name after the array's
  * prefix: "exp_avg:model.norm.weight". */
 struct hf_flat {
     const char *prefix;

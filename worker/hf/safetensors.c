@@ -86,7 +86,7 @@ static int parse_ints(struct jread *j, int64_t *out, int max)
     return t == J_ARRAY_END ? n : -1;
 }
 
-/* count and size from shape and dtype, held against data_offsets [begin, end). */
+/* count and size from shape and dtype, compared with data_offsets [begin, end). */
 static int check_sizes(struct st_file *f, struct st_tensor *t, int64_t begin, int64_t end,
                        struct err *e)
 {
@@ -221,7 +221,7 @@ static int check_layout(struct st_file *f, int64_t data_start, struct err *e)
         if (mem_add(at, t->size, &at) < 0) return corrupt(f, t->name, "its end overflows", e);
         t->offset += data_start;
         if (at > f->size - data_start)
-            return corrupt(f, t->name, "its bytes lie behind the end of the file", e);
+            return corrupt(f, t->name, "its bytes lie beyond the end of the file", e);
     }
     if (at != f->size - data_start)
         return err_set(e, ERR_CORRUPT, "%s has %lld bytes of tensors, the header describes %lld",

@@ -1,8 +1,8 @@
-/* context.h: the states that a model of linear attention has behind a context, as a file.
+/* context.h: the states that a model of linear attention has after a context, as a file.
  *
  * A safetensors file, which stands for a prompt of any length:
  *   layers.L.state   F32 [H, Dk, Dv] of every layer
- *   context.tokens   I64 [1]: how many tokens it stands for: positions go on from there
+ *   context.tokens   I64 [1]: how many tokens it stands for: positions continue from there
  *   context.model    U8 [64]: SHA-256 of the weights that made it, in hex (hf_weights_digest)
  * A state means nothing to other weights, so that a file of another model is refused by name. */
 #ifndef SEQD_INFER_CONTEXT_H
@@ -32,7 +32,7 @@ struct context {
     int64_t stride; /* the layout's */
 };
 
-/* The states behind what model m, made to generate, has read: out of it, and into it. */
+/* The states after the tokens that model m, made to generate, has read: out of it, and into it. */
 void context_take(struct model *m, const struct context_layout *l, char *to);
 void context_put(struct model *m, const struct context_layout *l, const char *from);
 

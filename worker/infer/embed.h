@@ -1,8 +1,8 @@
 /* embed.h: a vector for every document: a pooled hidden state of the decoder.
  *
  * A document is a sequence of its own, its positions from 0. The token that ends documents is not
- * part of it (a model learns nothing of the state behind that token: no token follows it). Hidden
- * states are those behind the last layer and the final norm, what the head would read.
+ * part of it (a model learns nothing of the state after that token: no token follows it). Hidden
+ * states are those after the last layer and the final norm, what the head would read.
  *   last   of the last token, which has seen the whole document
  *   mean   over its tokens, summed in double
  * normalize: divided by its length (2-norm); a vector of zeros stays one.

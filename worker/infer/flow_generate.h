@@ -4,7 +4,7 @@
  * Rank 0 reads the requests and their captions and tells the other ranks what to sample; a request
  * that cannot be done is refused and the next one begins. sample-NNNNN.safetensors (NNNNN: which
  * request of the file, from 0) is complete before the request has its line in the journal
- * (results.h), so that an attempt that goes on computes no sample again. The line:
+ * (results.h), so that an attempt that continues computes no sample again. The line:
  *
  *   {"id": "req-3", "custom_id": "a", "response": {"status_code": 200, "request_id": "req-3",
  *    "body": {"artifact": "sample-00003.safetensors", "sha256": "..", "size": 1234, "latents":

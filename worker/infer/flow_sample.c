@@ -116,7 +116,7 @@ static struct tensor velocity(const struct model *m, const struct rows *r)
 }
 
 /* What was predicted last, as patches lie: of a place its channels come one after another, and
- * those behind in_channels are a variance. */
+ * those after in_channels are a variance. */
 static void take_velocity(struct model *m, const struct rows *r)
 {
     const struct tensor y = model_normed(m, 0, r->n), v = velocity(m, r);

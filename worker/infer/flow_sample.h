@@ -6,7 +6,7 @@
  *   v = v_without + guidance (v_with - v_without)      caption or class (2207.12598)
  *
  * Two forward passes a step; one where guidance is 1 or the model is told nothing. Without a
- * caption is as many rows of y_embedding, without a class the class behind the last.
+ * caption is as many rows of y_embedding, without a class the class after the last.
  *
  * z lies in the plan as model_batch()'s latents.patches, each rank's own rows of patches, fp32
  * whatever the model's precision. Nothing is allocated in a step. Noise is keyed by the element's place in

@@ -134,7 +134,7 @@ static uint8_t *share_answered(struct generator *g, struct err *e)
     return NULL;
 }
 
-/* What is behind the prompt. A context is one: of one prompt. */
+/* The states after the prompt. A context is one: of one prompt. */
 static int save_context(struct generator *g, struct err *e)
 {
     const struct context *before = g->in->context;

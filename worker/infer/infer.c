@@ -157,7 +157,7 @@ static int tokens_keep(struct infer_tokens *t, int64_t n, const int32_t *id, con
 
 /* ---- the prompt ------------------------------------------------------------------------------ */
 
-/* The logits behind the last token of the sequence, on every rank. */
+/* The logits after the last token of the sequence, on every rank. */
 static int last_logits(const struct infer *in, int64_t n, float *logits, struct err *e)
 {
     struct model *m = in->model;
@@ -190,13 +190,13 @@ int infer_prefill(const struct infer *in, const int32_t *tokens, int64_t n, floa
     return last_logits(in, n, logits, e);
 }
 
-/* What one row says of the token behind it: a double, then the alternatives. */
+/* What one row says of the token after it: a double, then the alternatives. */
 static size_t record_size(int n_top)
 {
     return sizeof(double) + (size_t)n_top * sizeof(struct sample_top);
 }
 
-/* Records of this rank's rows; those without a token behind them stay zero. Returns the first token
+/* Records of this rank's rows; those without a token after them stay zero. Returns the first token
  * whose log-probability is NaN or infinity. */
 static int64_t record_rows(const struct infer *in, struct infer_work *w, const struct request *r,
                            char *records)
@@ -283,7 +283,7 @@ out:
 
 /* ---- continuing ------------------------------------------------------------------------------ */
 
-/* A prompt and the n tokens that were chosen behind it. */
+/* A prompt and the n tokens that were chosen after it. */
 struct text_again {
     const struct infer *in;
     const struct request *r;
@@ -310,13 +310,13 @@ static bool all_finite(const float *logits, int64_t n)
     return true;
 }
 
-/* Behind n tokens of an answer, where every rank has found the same. */
+/* After n tokens of an answer, where every rank has found the same. */
 static int blame_logits(const struct infer *in, const struct request *r, const int32_t *tokens,
                         int64_t n, struct err *e)
 {
     struct text_again x = {in, r, tokens, n};
     return finite_blame(in->model, &(struct finite_again){text_again, &x}, e,
-                        "a logit behind token %lld of prompt %s", (long long)(r->n_tokens + n),
+                        "a logit after token %lld of prompt %s", (long long)(r->n_tokens + n),
                         r->id);
 }
 
@@ -345,7 +345,7 @@ static char *choice_text(char out[64], int rank, int64_t choice)
 }
 
 /* Every rank chooses for itself, from logits that have to be the same bits: a rank that computes
- * wrongly would go on with a text of its own, and its keys would spoil everybody's. */
+ * wrongly would continue with a text of its own, and its keys would spoil those of all. */
 static int agree_on(const struct infer *in, struct infer_work *w, const struct request *r,
                     int64_t position, int32_t token, struct err *e)
 {
@@ -360,13 +360,13 @@ static int agree_on(const struct infer *in, struct infer_work *w, const struct r
     if (odd < 0) return 0;
     return err_set(
         e, ERR_CORRUPT,
-        "behind token %lld of prompt %s %s and %s: their logits should be the same bits, so one of "
+        "after token %lld of prompt %s %s and %s: their logits should be the same bits, so one of "
         "them computes wrongly (memory, processor), or their processors are of different kinds",
         (long long)position, r->id, choice_text(one, odd, choice[odd]),
         choice_text(other, like, choice[like]));
 }
 
-/* The logits behind the prompt from their owner, each choice, and of an echoed prompt the
+/* The logits after the prompt from their owner, each choice, and of an echoed prompt the
  * log-probabilities. */
 static int expect_shared(const struct infer *in, const struct infer_work *w,
                          const struct request *r, struct comm_count *want, struct err *e)
@@ -427,7 +427,7 @@ static int32_t choose(struct infer_work *w, const struct request *r, const struc
     return token;
 }
 
-/* One continuation into w->tokens, behind a prompt that is in the cache. */
+/* One continuation into w->tokens, after a prompt that is in the cache. */
 static int continue_one(const struct infer *in, struct infer_work *w, struct request *r,
                         int64_t sequence, int64_t *n_out, struct infer_choice *out, struct err *e)
 {

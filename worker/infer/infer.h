@@ -37,7 +37,7 @@ const char *infer_finish_name(enum infer_finish f); /* "stop", "length" */
 /* Set up once for a job, in the plan's memory. */
 struct infer_work {
     struct sampler sampler;
-    float *logits, *first;  /* [V] of the token to come; those behind the prompt */
+    float *logits, *first;  /* [V] of the token to come; those after the prompt */
     int32_t *tokens;        /* [sampling.max_tokens] */
     double *logprob;        /* the same; NULL unless this rank reports */
     struct sample_top *top; /* the same times a request's logprobs, at most n_top */
@@ -45,8 +45,7 @@ struct infer_work {
     int64_t n_choices;      /* of the request at work, of all its continuations */
     struct request request; /* that one */
     struct context_layout layout;
-    char
-        *states; /* linear attention: behind the prompt, which a continuation changes; NULL: none */
+    char *states; /* linear attention: after the prompt, which a continuation changes; NULL: none */
 };
 /* reports: rank 0, which also keeps log-probabilities where they are asked for. */
 int infer_work_init(struct infer_work *w, const struct infer *in, bool reports, struct err *e);
@@ -80,7 +79,7 @@ int infer_answer(const struct infer *in, struct infer_work *w, const struct requ
                  struct infer_answer *out, struct err *e);
 void infer_answer_fini(struct infer_answer *a);
 
-/* Prefill of tokens [n] and the logits [V] behind the last one, on every rank. Also for tests. */
+/* Prefill of tokens [n] and the logits [V] after the last one, on every rank. Also for tests. */
 int infer_prefill(const struct infer *in, const int32_t *tokens, int64_t n, float *logits,
                   struct err *e);
 

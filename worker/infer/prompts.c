@@ -89,7 +89,7 @@ static int read_file(const char *path, const char *const *roots, int n_roots, ch
             err_errno(e, "read %s", path);
             goto out;
         }
-        if (n == 0) break; /* shrunk since: what is there is the prompt */
+        if (n == 0) break; /* shrunk since: the rest is the prompt */
         *size += n;
     }
     rc = *data ? 0 : err_set(e, ERR_IO, "out of memory reading %s", path);

@@ -40,7 +40,7 @@ static char *token_name(const struct reply *p, char out[32], int32_t id)
 
 static int reserve_text(struct reply *p, int64_t n_tokens, struct err *e)
 {
-    int64_t room = 4 * n_tokens + 2; /* bytes, and behind them their UTF-8 */
+    int64_t room = 4 * n_tokens + 2; /* bytes, and after them their UTF-8 */
     if (room <= p->text_room) return 0;
     char *text = realloc(p->text, (size_t)room);
     if (!text)
@@ -50,7 +50,7 @@ static int reserve_text(struct reply *p, int64_t n_tokens, struct err *e)
     return 0;
 }
 
-/* The prompt, where echo wants it, and what comes before the stop string, as UTF-8. */
+/* The prompt, where echo wants it, and the text before the stop string, as UTF-8. */
 static const char *text_of(struct reply *p, const struct request *r, const struct infer_choice *c,
                            size_t *size)
 {
@@ -98,7 +98,7 @@ static void write_alternatives(const struct reply *p, struct jwrite *w,
     jwrite_end(w);
 }
 
-struct part { /* tokens [0, n) of t; unscored: the first so many have no log-probability */
+struct part { /* tokens [0, n) of t; unscored: the first n have no log-probability */
     const struct infer_tokens *t;
     int64_t n, unscored;
 };

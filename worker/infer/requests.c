@@ -349,7 +349,7 @@ void request_of_line(struct request *r, const struct job_spec *spec, const char 
     if (request_id(line, size, r->id, &none)) r->id[0] = 0;
     r->key.seed = -1;
     jread_init(&b.j, line, (size_t)size);
-    if (!read_line(&b)) r->refused = none; /* a good body of nobody's is none */
+    if (!read_line(&b)) r->refused = none; /* a line that reads well is not refused */
     const bool own_seed = r->key.seed >= 0;
     if (!own_seed) r->key.seed = seed;
     r->key.request = own_seed ? 0 : request_key(r->id);

@@ -104,7 +104,7 @@ static void heap_fill(struct sampler *s)
     for (int64_t i = s->n_vocab / 2; i-- > 0;) sift(s, i, s->n_vocab);
 }
 
-/* Takes the next of the sorted order out of a heap of n; it lies behind the heap afterwards. */
+/* Takes the next of the sorted order out of a heap of n; it lies after the heap afterwards. */
 static int32_t heap_pop(struct sampler *s, int64_t n)
 {
     int32_t top = s->heap[0];

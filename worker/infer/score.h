@@ -10,7 +10,7 @@
  * Every rank computes the nll of its rows; rank 0 gathers them and adds in the order of the text.
  * No [S, V] tensor exists: the head runs in chunks.
  *
- * What a window gave is kept in a journal (score_journal.h), so that an attempt goes on where the
+ * What a window gave is kept in a journal (score_journal.h), so that an attempt continues where the
  * one before it died; the results are written whole by the attempt that ends, the same bytes.
  *
  *   ppl = exp(nll / tokens)      bits_per_byte = nll / ln 2 / bytes

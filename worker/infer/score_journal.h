@@ -2,7 +2,7 @@
  *
  * DIR/score-KEY.journal: for each window, in order, float64 [S] by position and the SHA-256 of its
  * number and of those. KEY is of the data and of how it is cut into windows. What a crash left half
- * written, and everything behind a damaged record, is cut off; nothing is fsynced, since a record
+ * written, and everything after a damaged record, is cut off; nothing is fsynced, since a record
  * that a power cut has spoilt only costs its window. Rank 0 only. */
 #ifndef SEQD_INFER_SCORE_JOURNAL_H
 #define SEQD_INFER_SCORE_JOURNAL_H

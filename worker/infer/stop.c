@@ -37,7 +37,7 @@ void stop_begin(struct stop *s)
 static int advance(struct stop_string *t, int byte)
 {
     int k = t->state;
-    if (k == t->size) k = t->border[k - 1]; /* found before, and not heeded */
+    if (k == t->size) k = t->border[k - 1]; /* found before, and passed over */
     while (k && t->text[k] != byte) k = t->border[k - 1];
     return t->state = k + (t->text[k] == byte);
 }

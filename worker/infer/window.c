@@ -46,7 +46,7 @@ static int64_t start_of(const struct data *d, int64_t document)
     return document ? (int64_t)data_documents(d)[document - 1] : 0;
 }
 
-/* The document that holds a token: the first whose end lies behind it. */
+/* The document that holds a token: the first whose end lies after it. */
 static int64_t document_at(const struct data *d, int64_t token)
 {
     const uint64_t *ends = data_documents(d);
@@ -81,7 +81,7 @@ static void pad_row(struct batch *b, int64_t row)
     b->pos[row] = b->lo[row] = b->hi[row] = 0;
 }
 
-/* Of the whole window, whoever holds them. */
+/* Of the whole window, on any rank. */
 static int64_t count_targets(const struct window *w)
 {
     const uint64_t *ends = data_documents(w->d);

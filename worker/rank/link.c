@@ -44,7 +44,7 @@ static int receive(struct link *k, enum rank_msg_type want, void *payload, size_
     return 0;
 }
 
-/* Strings of plain structs end inside their arrays, whoever wrote them. */
+/* Strings of plain structs end inside their arrays, by any writer. */
 static bool terminated(const char *s, size_t size)
 {
     return memchr(s, 0, size) != NULL;

@@ -44,7 +44,7 @@ static int describe(const char *dir, const char *const *roots, int n_roots)
     return fputs(json, stdout) < 0 || fflush(stdout) ? 1 : 0; /* one line, with its end */
 }
 
-/* A rank does not outlive its gang, gains no privilege, and hands its fds to nobody. */
+/* A rank does not outlive its gang, gains no privilege, and hands its fds to no process. */
 static int guard(struct err *e)
 {
     pid_t parent = getppid();

@@ -5,7 +5,7 @@
 #include "worker/rank/run.h"
 
 /* Makes the job's prepared data from its sources if this node has none. Of the ranks here one
- * works, the others wait for it at the lock. The first rank here says so before and after, by a
+ * works, the others wait for it at the lock. The first rank here reports before and after, by a
  * NOTE of code "preparing" and one of code "prepared": in between, seqd lets the start's deadline
  * rest.
  * fails: ERR_CONFLICT when the sources here make other data; as data_prepare. */

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 /* Bytes of pages at [from, from + size) that this process has touched: a word a page, whose highest
- * bit says so. */
+ * bit is set then. */
 static int64_t touched(const void *from, int64_t size)
 {
     enum { WORDS = 512 };

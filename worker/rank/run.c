@@ -60,7 +60,7 @@ static int derive_steps(struct run *r, struct err *e)
     return family_check(s, e);
 }
 
-/* The sizes of a model directory that nobody has described yet. */
+/* The sizes of a model directory that has not been described yet. */
 static int open_shape(struct run *r, struct err *e)
 {
     char dir[RANK_PATH_SIZE];

@@ -164,7 +164,7 @@ int task_prepare(struct run *r, struct err *e)
                      e))
         return -1;
     struct data *d = data_open(r->args->prepared_dir, s.id, DATA_TRUST, e);
-    if (!d) return -1; /* what was written can be read, or nobody will */
+    if (!d) return -1; /* the data that were written can be read here, or nowhere */
     const bool latents = family_diffusion(&r->spec->model.shape);
     int rc = latents ? prepare_latents(r, d, e) : send(r, d, e);
     data_close(d);

@@ -17,7 +17,7 @@ static int send_samples(struct run *r, const struct flow_generate *g, const stru
         n += there;
     }
     if (n == g->n_samples) return 0;
-    return err_set(e, ERR_IO, "of %lld samples %lld are in %s/artifacts: somebody has removed some",
+    return err_set(e, ERR_IO, "of %lld samples %lld are in %s/artifacts: some were removed",
                    (long long)g->n_samples, (long long)n, in->job_dir);
 }
 

@@ -78,13 +78,13 @@ static int say_removed(void *arg, int64_t step, const char *path, struct err *e)
     return link_send_event(t->r->link, EV_CHECKPOINT_REMOVED, step, json, e);
 }
 
-/* What comes behind a whole checkpoint is no reason to call it none. */
+/* A failure after a complete checkpoint does not make it incomplete. */
 static int prune(struct training *t, struct err *e)
 {
     const struct job_spec *s = t->r->spec;
     const struct ckpt_keep keep = {s->checkpoint.keep, s->checkpoint.keep_every, say_removed, t};
     struct err why = {0};
-    /* Nobody but this attempt writes, and it writes nothing now: every .tmp is left over. */
+    /* Only this attempt writes, and it writes nothing now: every .tmp is left over. */
     if (!ckpt_prune(t->r->args->job_dir, &keep, t->r->args->epoch + 1, &why)) return 0;
     return training_note(
         t,

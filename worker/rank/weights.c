@@ -26,7 +26,7 @@ static int about(struct err *e, const char *field)
     return -1;
 }
 
-/* Which checkpoint to go on from: 1 found, 0 none, -1. */
+/* Which checkpoint to resume from: 1 found, 0 none, -1. */
 static int find_checkpoint(struct run *r, struct ckpt_info *info, struct err *e)
 {
     char dir[RANK_PATH_SIZE];

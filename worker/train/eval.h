@@ -4,8 +4,8 @@
  *
  * Window w is forwarded by ring w mod dp; a ring sums each window over its ranks, adds its windows
  * in order, and the rings' sums are added at the end. No gradient, nothing allocated, and nothing
- * of the training but activations and the batch is touched: both are filled anew by the next step.
- * It is a step of its own in the ledger, held against plan_eval_comm; of latents, each with a grid
+ * of the training but activations and the batch is touched: both are filled again by the next step.
+ * It is a step of its own in the ledger, compared with plan_eval_comm; of latents, each with a grid
  * of its own, with those grids in it. tested: tests/engine/test_eval.c, test_flow_train.c */
 #ifndef SEQD_TRAIN_EVAL_H
 #define SEQD_TRAIN_EVAL_H

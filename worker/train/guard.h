@@ -10,10 +10,10 @@
  * update of a step that was not marked is said in worker/plan/update.h.
  *
  * Mean and deviation are Welford's over the first GUARD_WINDOW accepted steps, and an exponential
- * window of that length after them (each new value has weight 1 / min(n, GUARD_WINDOW)); nobody is
- * an outlier among fewer than GUARD_MIN. They start anew with a stage, whose losses are of another
+ * window of that length after them (each new value has weight 1 / min(n, GUARD_WINDOW)); no step is
+ * an outlier among fewer than GUARD_MIN. They start again with a stage, whose losses are of another
  * length. GUARD_STREAK skipped steps in a row are no accident: if their values were numbers, they
- * are the new level, and the windows start anew; if not, the job fails.
+ * are the new level, and the windows start again; if not, the job fails.
  *
  * What is kept: struct guard_state travels in train_state.json, so that a resumed run judges as
  * the undisturbed one. A rollback goes to an older train state, which knows nothing of it;

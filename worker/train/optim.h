@@ -31,7 +31,7 @@ struct optim {
 };
 
 /* Sums of squares of the part's units, in double, to where the units have their places in
- * o->partial: the same bits whoever owns it. Async. */
+ * o->partial: the same bits whichever rank owns it. Async. */
 void optim_sums(const struct optim *o, const struct optim_part *x);
 /* Root of all units' sums, added in order, to *norm. Waits for the device: a step's one wait before
  * its update. fails: the device's errors. */
@@ -39,7 +39,7 @@ int optim_norm(const struct optim *o, double *norm, struct err *e);
 /* What gradients are multiplied with: max_grad_norm / (norm + 1e-6) if that is below 1
  * (max_grad_norm 0: no clip). */
 double optim_clip(const struct job_spec *spec, double norm);
-/* One AdamW step. Decay only where struct param says so; what lies between tensors is left alone. */
+/* One AdamW step. Decay only where struct param has it; what lies between tensors is left alone. */
 void optim_update(const struct optim *o, const struct optim_part *x, const struct optim_rate *r);
 
 #endif

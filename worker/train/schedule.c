@@ -3,7 +3,7 @@
 #include <math.h>
 #include "worker/plan/stage.h"
 
-/* Progress of [from, to) at step: 0 at from, 1 at to and behind it. */
+/* Progress of [from, to) at step: 0 at from, 1 at to and after it. */
 static double progress(int64_t from, int64_t to, int64_t step)
 {
     if (step >= to) return 1;

@@ -178,7 +178,7 @@ static int bucket_reduce(void *arg, int b, bool last, struct err *e)
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
-/* Under "ranks" a tied embedding's own part has been summed apart, behind the flat layout. */
+/* Under "ranks" a tied embedding's own part has been summed apart, after the flat layout. */
 static int reduce_tied(struct sharded_state *h, struct err *e)
 {
     const struct zero_range r = own_range(h, 0);

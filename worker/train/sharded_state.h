@@ -36,7 +36,8 @@ struct sharded_state {
     struct optim_rate rate; /* fused: what buckets are updated with, before the step begins */
     bool skip;              /* fused: the step that begins changes nothing */
     bool fresh;             /* the next sums begin a step: acc is overwritten */
-    int64_t still_s;        /* rank 0: when the others last heard of it (worker/ckpt/scatter.h) */
+    int64_t
+        still_s; /* rank 0: when the others last received a sign of it (worker/ckpt/scatter.h) */
 };
 
 /* Places the arrays and hands the model its buckets. h must stay where it is. */

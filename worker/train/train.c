@@ -69,7 +69,7 @@ int train_set_grid(struct train *t, const struct train_source *source, int64_t n
 
 /* ---- init ------------------------------------------------------------------------------------ */
 
-/* Whether this attempt verifies or goes on from a checkpoint. */
+/* Whether this attempt verifies or resumes from a checkpoint. */
 static void note_reference(struct model *m)
 {
     const struct plan *p = m->plan;
@@ -120,7 +120,7 @@ static int fold_sample(struct train *t, double *nll, struct err *e)
     return m->world ? comm_sum_f64(m->world, PURPOSE_LOSS, nll, 1, m->bounce, e) : 0;
 }
 
-/* Of one sample, added to what is there. */
+/* Of one sample, added to the sum. */
 static int gradient(struct train *t, int64_t sample, float scale, double *nll, struct err *e)
 {
     struct model *m = &t->model;
@@ -229,7 +229,7 @@ static enum guard_verdict judge(struct train *t, const struct rank_step *out)
     return v;
 }
 
-/* What is at fault is no learning rate: there was no step of any. */
+/* The learning rate is not at fault: there was no step. */
 static int no_update(const struct train *t, int64_t steps, struct err *e)
 {
     const double scale = scale_of(t->spec, &t->scale);

@@ -59,7 +59,7 @@ struct train_options {
     struct comm *comm; /* NULL for one rank */
     int rank, n_ranks;
     struct train_source source;
-    struct guard *guard; /* borrowed; NULL: a loss that is no number ends the run */
+    struct guard *guard; /* borrowed; NULL: a loss that is NaN or infinite ends the run */
 };
 
 struct train {
@@ -72,12 +72,12 @@ struct train {
     struct guard *guard;
     enum guard_verdict verdict; /* of the last step */
     struct scale_state scale;   /* for the next step: set it on resume */
-    double scale_was;           /* of the last step: its gradients are so many times too large */
+    double scale_was;           /* of the last step: its gradients are this many times too large */
     bool overflowed;            /* the last step was skipped for the scale's sake */
     struct comm_count own[PURPOSE_N]; /* the plan's counts of this rank's step */
     const struct comm_count *want;    /* [PURPOSE_N] of a step: own, or a shorter stage's */
     struct comm_count now[PURPOSE_N]; /* of this step: less where documents do not meet */
-    bool ask, asked; /* set ask on a rank: after the next step every rank's `asked` says so */
+    bool ask, asked; /* set ask on a rank: after the next step every rank's `asked` is set */
     bool others_ok;  /* did every rank's counts hold in the steps before */
 };
 

@@ -53,6 +53,6 @@ int gather_weights(struct model *m, void *params, struct err *e)
                              (char *)m->fetched + zero_window_at(z, b) * size,
                              zero_len(z, b) * size);
     }
-    /* Behind the last bucket its neighbour in the window is missing. */
+    /* After the last bucket its neighbour in the window is missing. */
     return z->tied ? m->buckets.fetch(m->buckets.arg, 0, e) : 0;
 }

@@ -43,7 +43,7 @@ static struct flow_source flow_of(const struct verify_args *a, const struct data
     return (struct flow_source){a->data, order, a->spec, false};
 }
 
-/* All rings run the same tokens, and their sum is so many times one ring's. */
+/* All rings run the same tokens, and their sum is n times one ring's. */
 static int copies(const struct model *m)
 {
     return plan_sum_ranks(m->plan) / m->plan->sp;
@@ -502,7 +502,7 @@ static int widen_bounds(const struct job_spec *spec, struct model *ref, struct v
         struct param p;
         param_get(&ref->shape, v->row[i].index, &p);
         compare_tensor(s, &p, noise, &own);
-        /* What is all rounding is the sum of a few, and drawn anew on both sides. */
+        /* What is all rounding is the sum of a few, and drawn again on both sides. */
         const double margin = own.norm_1 < noise ? 2 * ROUNDING_MARGIN : ROUNDING_MARGIN;
         v->row[i].allowed = widen(v->row[i].allowed, usual.grad_rel_l2, margin * own.rel_l2);
     }
@@ -534,7 +534,7 @@ static int conclude(const struct verify_args *a, struct model *ref, struct verif
     return a->job_dir ? verify_keep_json(a, v, e) : 0;
 }
 
-/* The ranks' pass; what they have shared out comes to the first one, which has the reference. */
+/* The ranks' pass; their shards are gathered on the first one, which has the reference. */
 static int run_whole(const struct verify_args *a, const struct data_order *order, struct model *ref,
                      struct verify *v, struct err *e)
 {
@@ -587,7 +587,7 @@ int verify_run(const struct verify_args *a, struct verify *out, struct err *e)
     if (first) progress_end(a->progress);
     rc = 0;
 out:
-    m->progress = NULL; /* the model goes on, in a training */
+    m->progress = NULL; /* the model runs on, in a training */
     data_order_close(order);
     free(ref);
     free(plan);

@@ -7,7 +7,7 @@
  * number of targets, the loss, the logits (row by row, in chunks) and the gradient of every tensor.
  *
  * What it cannot see: both sides run the same kernels on the same choice of window, so a kernel
- * that is wrong for every number of ranks is wrong on both. Those are held against float64
+ * that is wrong for every number of ranks is wrong on both. Those are compared with float64
  * elsewhere (tests/engine/check_kernels.c, test_attention.c, the goldens of test_train.c).
  *
  *   rel-L2 of a tensor   |g_P - g_1| / |g_1|    0 when both are 0, infinite when only g_1 is
