@@ -7,14 +7,14 @@ set -u
 cd "$(dirname "$0")/../.." || exit 2
 clean='api client deploy worker/agent worker/ckpt worker/data worker/gang worker/hf worker/infer worker/rank worker/train worker/verify'
 # Read by nvcc: their text changes with their digest (tests/cuda.sh), not for a word.
-later='api/core/device.h api/core/err.h api/core/job.h api/core/library.h api/core/library.c'
+later=$(ls api/core/device.h api/core/err.h api/core/library.[ch] api/core/job*.h)
 
 files() {
     if [ $# -gt 0 ]; then find "$@" -type f \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cc' -o -name '*.inc' -o -name '*.sh' -o -name '*.proto' -o -name '*.sql' \); return; fi
     find . -path ./build -prune -o -path ./.git -prune -o -name '*.md' -print | sed 's#^\./##'
     echo api/openapi.yaml
     # shellcheck disable=SC2086
-    files $clean | grep -vxF "$(printf '%s\n' $later)"
+    files $clean | grep -vxF "$(printf '%s\n' "$later")"
 }
 
 found=0 n=0
