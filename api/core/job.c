@@ -310,7 +310,7 @@ static int check_ranks(struct job_spec *s, struct err *e)
 {
     if (!device_find(spec_text(s, s->resources.device)))
         return err_field(e, ERR_UNSUPPORTED, "resources.device",
-                         "resources.device \"%.32s\" is no kind of device; there are: %s",
+                         "resources.device \"%.32s\" is not a device: want one of %s",
                          spec_text(s, s->resources.device), device_names());
     const int dp = s->parallel.dp ? s->parallel.dp : 1;
     if (!s->resources.ranks) s->resources.ranks = (s->parallel.sp ? s->parallel.sp : 1) * dp;

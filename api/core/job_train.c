@@ -37,11 +37,12 @@ static int check_stage(const struct job_spec *s, int i, int64_t before, struct e
                          (long long)g->seq_len, s->parallel.sp);
     snprintf(field, sizeof field, "stages.%d.lr", i);
     if (!(g->lr >= 0) || !isfinite(g->lr))
-        return err_field(e, ERR_INVALID, field, "%s %g is no learning rate", field, g->lr);
+        return err_field(e, ERR_INVALID, field, "%s %g is not a learning rate: want 0 or more",
+                         field, g->lr);
     snprintf(field, sizeof field, "stages.%d.rope_theta", i);
     if (!(g->rope_theta >= 0) || !isfinite(g->rope_theta))
-        return err_field(e, ERR_INVALID, field, "%s %g is no base of an angle", field,
-                         g->rope_theta);
+        return err_field(e, ERR_INVALID, field, "%s %g is not a base of angles: want 0 or more",
+                         field, g->rope_theta);
     return 0;
 }
 
