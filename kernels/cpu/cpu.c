@@ -93,7 +93,7 @@ static const struct isa isas[] = {
 };
 #define N_ISAS ((int)(sizeof isas / sizeof isas[0]))
 
-/* Whoever can run one row can run the rows below it. */
+/* A processor that runs one row runs the rows below it. */
 const char *const *cpu_isas(void)
 {
     static const char *const names[] = {

@@ -527,7 +527,7 @@ static void test_listen_refuses(void)
                  "no transport connects ranks 1 and 2: \"shm\" needs both on one host");
     check_listen((struct comm_options){.address = "0.0.0.0"}, ERR_INVALID, "name this node's");
     check_listen((struct comm_options){.address = "::"}, ERR_INVALID, "name this node's");
-    check_listen((struct comm_options){.address = "localhost"}, ERR_INVALID, "no numeric IPv4");
+    check_listen((struct comm_options){.address = "localhost"}, ERR_INVALID, "not a numeric IPv4");
     check_listen((struct comm_options){.address = "192.0.2.1"}, ERR_IO, "listen on 192.0.2.1");
 }
 

@@ -5,7 +5,7 @@
 #   tests/scripts/words.sh FOLDER     what a folder would have to change
 set -u
 cd "$(dirname "$0")/../.." || exit 2
-clean='api client deploy worker/agent worker/ckpt worker/data worker/gang worker/hf worker/infer worker/rank worker/train worker/verify'
+clean='api client deploy kernels/cpu worker/agent worker/ckpt worker/comm worker/data worker/gang worker/hf worker/infer worker/rank worker/train worker/verify'
 # Not yet: headers that nvcc reads change with their digest (tests/cuda.sh), not for a word; and job*.c.
 later=$(ls api/core/device.h api/core/err.h api/core/library.[ch] api/core/job*.[ch])
 

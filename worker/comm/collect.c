@@ -437,7 +437,7 @@ int comm_gather(struct comm *c, enum purpose p, int root, const void *x, int64_t
     return 0;
 }
 
-/* Dissemination: after round k everyone has heard of 2^(k+1) ranks. Messages are empty. */
+/* Dissemination: after round k every rank has a sign of 2^(k+1) ranks. Messages are empty. */
 int comm_barrier(struct comm *c, void *bounce, struct err *e)
 {
     struct round g = round_of(c, PURPOSE_CONTROL, CHANNEL_HOST);

@@ -1,6 +1,6 @@
 /* comm.c: tickets. A ticket has two sides; each belongs to the transport of its peer.
  *
- * Whoever waits for one ticket moves all its outstanding ones: it takes every message that has
+ * A rank that waits for one ticket moves all its outstanding ones: it takes every message that has
  * arrived and starts every send that can start. So two ranks may wait for their tickets in any
  * order without one holding up the other.
  *

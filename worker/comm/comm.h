@@ -25,7 +25,7 @@
  *   - A rank is reached by shared memory or by TCP; which of them, no caller can tell. A peer whose
  *     connection closes or is silent is lost: ERR_PEER, in a sentence naming it and its address.
  *   - The first failure is the last: every later call fails at once with the same sentence, and no
- *     buffer is touched any more. comm_close then neither waits nor leaves anything behind.
+ *     buffer is touched any more. comm_close then neither waits nor leaves a resource.
  *   - The page (struct shm_head) of every node is indexed by the ranks of the whole attempt.
  * One thread per rank calls these functions. No globals: tests run P ranks as threads. */
 #ifndef SEQD_COMM_COMM_H
@@ -45,7 +45,7 @@ struct comm_options {
     int rank, n_ranks;
     int first_local, n_local; /* ranks that share memfd; n_local 0: all of them */
     /* AUTO: shm between local ranks, tcp between nodes; SHM, TCP: all. NCCL, and AUTO where every
-     * rank has a GPU of its own and NCCL is to be had: that for tensors, and AUTO for the rest. */
+     * rank has a GPU of its own and NCCL is available: that for tensors, and AUTO for the rest. */
     enum transport_id transport;
     const char *address;      /* tcp: numeric, to listen on and publish; NULL, "": 127.0.0.1 */
     const unsigned char *key; /* tcp: RANK_KEY_SIZE bytes, equal on all; NULL: zeros (tests) */
@@ -66,8 +66,9 @@ struct comm_options {
     int64_t silence_ms;
     uint64_t delay_seed;  /* tests: a random delay of at most delay_max_us before each message */
     int64_t delay_max_us; /* becomes visible to its receiver; 0 = none */
-    int64_t latency_us;   /* benches: every message is late by so much, and */
-    int64_t bytes_per_ms; /* the link to each peer carries so much, one by one; 0: no limit */
+    int64_t latency_us;   /* benches: every message is late by this much, and */
+    int64_t
+        bytes_per_ms; /* the connection to each peer carries this much, one by one; 0: no limit */
 };
 
 /* Where a rank stands: set by the caller as it goes, printed in errors and in the last-op record. */

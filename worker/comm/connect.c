@@ -108,7 +108,7 @@ static int choose_tensors(struct comm *c, const struct comm_blob *all, struct er
     return 0;
 }
 
-/* The page is shared memory's, whoever else is used. */
+/* The page is shared memory's, whichever transports are used. */
 static bool wanted(const struct comm *c, const struct comm_ops *t)
 {
     if (t == &comm_shm) return true;

@@ -17,7 +17,7 @@ struct comm_op { /* one ticket */
     bool live, send_done, recv_done;
     struct comm_xfer x;
     struct comm_where where;
-    const struct comm_ops *stream; /* who moves it in the device's own stream; NULL: nobody does */
+    const struct comm_ops *stream; /* what moves it in the device's own stream; NULL: none does */
     int first, n; /* a collective's ranks, [first, first + n), and no peers in x; n 0: a message */
     uint64_t send_number, recv_number; /* from 1, by (sender, receiver, channel) */
     int64_t group;                     /* nccl: which it went with */
@@ -59,7 +59,7 @@ struct comm_blob {
     bool shared;            /* handle: of the segment in a device's memory */
     struct be_handle handle;
     unsigned char gpu[16];               /* be->id: which; zeros: none */
-    int32_t nccl_version;                /* 0: not to be had, or not asked for */
+    int32_t nccl_version;                /* 0: not available, or not asked for */
     uint32_t nccl_whole;                 /* bits of collective_kind: what it would do as a whole */
     unsigned char nccl_id[NCCL_ID_SIZE]; /* rank 0's: where all meet */
     int32_t port;                        /* of the listening socket; 0: no TCP */
@@ -88,7 +88,7 @@ struct comm {
 
     const struct comm_ops *via[MEMORY_N][JOB_MAX_RANKS]; /* of each peer; NULL: oneself */
     struct shm *shm;
-    struct tcp *tcp;    /* NULL: nobody is reached by TCP */
+    struct tcp *tcp;    /* NULL: no peer is reached by TCP */
     struct nccl *nccl;  /* NULL: not asked for */
     struct err why_not; /* what keeps tensors from shared memory or NCCL: not needed so far */
     struct comm_blob blob;
@@ -112,7 +112,7 @@ struct comm_ops {
     int (*connect)(struct comm *c, const struct comm_blob *all, struct err *e);
     /* Announces a receive; from here on the transport may write to op->x.recv. */
     void (*recv_post)(struct comm *c, struct comm_op *op);
-    /* Starts the send or goes on with it. Returns true when the peer has taken the bytes. */
+    /* Starts the send or continues it. Returns true when the peer has taken the bytes. */
     bool (*send_try)(struct comm *c, struct comm_op *op);
     /* Sets *done when the bytes lie in op->x.recv. *wake_ns, when to look again without a wake. */
     int (*recv_try)(struct comm *c, struct comm_op *op, bool *done, int64_t *wake_ns,
@@ -144,7 +144,7 @@ extern const struct comm_ops comm_nccl; /* nccl.c; tensors alone */
 enum { N_TRANSPORTS = 3 };
 extern const struct comm_ops *const comm_transports[N_TRANSPORTS];
 void comm_halt(struct comm *c);               /* all transports */
-struct comm *comm_base(const struct comm *c); /* the endpoint behind a view, or itself */
+struct comm *comm_base(const struct comm *c); /* the endpoint of a view, or itself */
 bool comm_on_device(const struct comm *c, const struct comm_op *op); /* is it in be's memory? */
 bool comm_is_local(const struct comm *c, int rank);                  /* shares the memfd */
 int64_t comm_now_ns(void);                                           /* CLOCK_MONOTONIC */

@@ -1,6 +1,6 @@
 /* ledger.h: what one rank has moved, by purpose, since the last reset. The transport enters a
  * message when it has moved (the sender on the peer's acknowledgement, the receiver on its copy);
- * nobody else writes here, so that comparing with plan/volume.h proves something. */
+ * no other code writes here, so that comparing with plan/volume.h proves something. */
 #ifndef SEQD_COMM_LEDGER_H
 #define SEQD_COMM_LEDGER_H
 
@@ -11,7 +11,7 @@
 struct ledger {
     struct comm_count count[PURPOSE_N];
     int64_t wait_us; /* time inside comm_wait */
-    /* Tests: a fault that whoever compares must find. */
+    /* Tests: a fault that a comparison must find. */
     uint32_t hidden;  /* 1 << purpose whose messages are not entered; 0: none */
     int64_t n_hidden; /* how many that were */
 };

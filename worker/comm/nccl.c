@@ -3,11 +3,11 @@
  * A ticket is one group of NCCL's point-to-point calls, in the device's stream of transfers: it waits
  * for the operations so far (transfer_begin), and comm_wait makes operations to come wait for it
  * (transfer_await). The host waits for neither. Between comm_batch_begin and comm_batch_end all tickets
- * are one group. Each group has two marks in the stream, before and behind it: those say to whoever
+ * are one group. Each group has two marks in the stream, before and after it: those say to the rank that
  * waits for the device (comm_watch) which transfer is on and since when.
  *
  * Order. NCCL has no channels: between two ranks, the n-th send meets the n-th receive, and a group
- * begins when the one before it has ended on this rank. So nobody may post tickets in an order of his
+ * begins when the one before it has ended on this rank. So no caller may post tickets in an order of its
  * own. All strategies and collectives keep to this: the tickets of a call are numbered events, the
  * same numbers on all ranks (a hop; the k-th round of an exchange, to r + k and from r - k; a
  * switch); every rank posts its part of the events in their order, and what two ranks exchange in an
@@ -16,9 +16,9 @@
  * sends and receives of an exchange are tickets of their own, they are one batch, one event:
  *   ring          KV hop i, dKV hop i in turns; dKV meets KV's neighbours in its own event
  *   all_gather    rows of round i; their gradients home, round by round
- *   LASP's ring, scan    what comes from the rank before, then what goes to the next: pieces of a scan
- *                 are so many events of each of the two, which overlap no more than a ring's
- *   LASP's all_gather    all summaries in one batch; the state at the sequence's edge before or behind
+ *   LASP's ring, scan    receives from the rank before, then sends to the next: pieces of a scan
+ *                 are n events of each of the two, which overlap no more than a ring's
+ *   LASP's all_gather    all summaries in one batch; the state at the sequence's edge before or after
  *   DSP, Ulysses, sums, decoding    the rounds of one exchange
  * A collective of NCCL's own is an event of all ranks of its communicator: that of all, or of the view,
  * which was split from it and is used for nothing else. One stream has the events of both.
@@ -349,7 +349,7 @@ static bool even(const struct collective *x)
     return true;
 }
 
-/* Whose collective it is. NULL: nobody's. */
+/* The communicator of the collective. NULL: none. */
 static ncclComm_t comm_of(const struct comm *c, const struct collective *x)
 {
     if (x->n == c->n_ranks) return c->nccl->comm;

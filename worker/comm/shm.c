@@ -8,8 +8,8 @@
  * rank attaches those of the others, by a handle from their blobs. The slots serve them, too; the
  * receiver's device copies, and has done so before he acknowledges.
  *
- * A slot is a mailbox of one message; DEPTH of them take turns, so that a sender that goes on
- * computing has so many messages under way. The sender writes where its bytes lie in its own
+ * A slot is a mailbox of one message; DEPTH of them take turns, so that a sender that continues
+ * computing has DEPTH messages under way. The sender writes where its bytes lie in its own
  * segment and then `posted` = the message's number; the receiver copies them out once, straight to
  * their destination, and then writes `acked` = that number. Each side then moves the other's door
  * and wakes it. Numbers count up from 1 per (sender, receiver, channel): message k lies in slot k mod
@@ -72,7 +72,7 @@ int64_t comm_shm_size(int n_ranks, int64_t segment_size)
 
 /* Every rank grows the memfd by writing its last byte: that only ever grows it, so it does not
  * matter who comes first, and one with another plan cannot cut off the pages of the others before
- * shm_connect has compared the sizes. Nobody uses the segments before that. */
+ * shm_connect has compared the sizes. No rank uses the segments before that. */
 static int map_open(struct comm *c, const struct comm_options *o, struct err *e)
 {
     struct shm *s = c->shm;

@@ -122,7 +122,7 @@ static int tcp_connect(struct comm *c, const struct comm_blob *all, struct err *
     t->next_tick_ns = comm_now_ns() + t->tick_ns;
     if (tcp_thread_start(t, e)) return -1;
     int rc = tcp_hello(t, all, e);
-    close(t->listen_fd); /* nobody else is expected */
+    close(t->listen_fd); /* no other peer is expected */
     t->listen_fd = -1;
     return rc;
 }
@@ -138,7 +138,7 @@ static void tcp_halt(struct comm *c)
 
 /* Says goodbye and lets the peers read what is under way: a socket closed with bytes unread resets
  * the connection, and our last TAKEN with it. Bounded: who does not answer is left. When the gang
- * has been told to stop, nobody is waited for. */
+ * has been told to stop, no peer is waited for. */
 static void tcp_close(struct comm *c)
 {
     struct tcp *t = c->tcp;
@@ -261,7 +261,7 @@ static int say_left(struct comm *c, struct comm_op *op, int rank, struct err *e)
                    purpose_name(op->x.purpose), rank, c->tcp->peer[rank].address);
 }
 
-/* Whoever is lost, the attempt is over: every wait ends. One who took leave is missed only by
+/* Whichever peer is lost, the attempt is over: every wait ends. One who took leave is missed only by
  * those who still wait for him; what he did before has been counted before `left` was set. */
 static int tcp_check(struct comm *c, struct comm_op *op, struct err *e)
 {

@@ -6,7 +6,7 @@
  *   tcp_thread.c the progress thread: readiness, heartbeats, silence, taking leave
  *   tls.c        encryption, where asked for
  *
- * Threads. The rank posts: it writes an op, then the lane's number (release). Whoever holds `lock`
+ * Threads. The rank posts: it writes an op, then the lane's number (release). The thread that holds `lock`
  * moves bytes: the progress thread, or the rank itself right after posting, if the lock is free.
  * Completion is a number again, and the rank's door. `halted`, set under the lock, ends all access
  * to the caller's buffers. */
@@ -74,7 +74,7 @@ struct tcp_peer {
 
     char out[(2 * CHANNEL_N + 3) * sizeof(struct tcp_frame)]; /* frames on their way */
     int out_at, out_size, next_channel;
-    const char *pay; /* payload behind them: the caller's bytes */
+    const char *pay; /* payload after them: the caller's bytes */
     int64_t pay_left;
     struct tcp_lane *sending;
 

@@ -2,7 +2,7 @@
  *
  * A message goes out only after the peer's READY for it, so it always has a place to go: it is
  * received straight into the posted buffer, nothing is kept for later, and a peer that sends what
- * nobody asked for is at fault. TAKEN frees the sender's buffer. */
+ * no rank asked for is at fault. TAKEN frees the sender's buffer. */
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
@@ -200,7 +200,7 @@ static void take_frame(struct tcp *t, struct tcp_peer *p, const struct tcp_frame
     }
 }
 
-/* Frames and what lies behind them in the small buffer. */
+/* Frames and the bytes after them in the small buffer. */
 static void take_buffered(struct tcp *t, struct tcp_peer *p)
 {
     int at = 0;
@@ -225,7 +225,7 @@ static void take_buffered(struct tcp *t, struct tcp_peer *p)
     p->in_size -= at;
 }
 
-/* Into the destination first; what comes behind the message, into the small buffer. */
+/* Into the destination first; the bytes after the message, into the small buffer. */
 static ssize_t read_some(struct tcp_peer *p, int64_t *want)
 {
     struct iovec v[2];

@@ -10,7 +10,7 @@
  * A proof is HMAC-SHA256(key, kind of message, protocol, both ranks, number of ranks, nonce D,
  * nonce A): it cannot be reflected, replayed, or used for another pair or attempt. No other byte
  * counts before it holds. It shows who is at the other end when the connection is made; against
- * somebody on the wire who alters it later, only TLS helps: then all of this is said inside TLS.
+ * an attacker on the wire who alters it later, only TLS helps: then all of this is said inside TLS.
  *
  * Strangers: at most N_GUESTS connections that have proved nothing, for HELLO_MS each, and when all
  * places are taken the oldest gives way after GRACE_MS; the next ones wait in the kernel's queue.
@@ -119,7 +119,7 @@ int tcp_hello_listen(struct tcp *t, const char *address, struct err *e)
     struct comm_blob *b = &t->c->blob;
     if (!address || !*address) address = "127.0.0.1";
     if (strlen(address) >= sizeof b->address || address_read(address, 0, &sa, &size))
-        return err_set(e, ERR_INVALID, "address \"%.64s\" is no numeric IPv4 or IPv6 address",
+        return err_set(e, ERR_INVALID, "address \"%.64s\" is not a numeric IPv4 or IPv6 address",
                        address);
     if (is_wildcard(&sa))
         return err_set(e, ERR_INVALID,
@@ -211,7 +211,7 @@ static void hang_up(struct hall *h, struct call *k, const char *why)
     k->stage = FREE;
 }
 
-/* Who answered wrongly is the reason to tell, even if nobody answers any more. */
+/* A peer that answered wrongly is the reason to report, even if no peer answers any more. */
 static void turn_away(struct hall *h, struct call *k, const char *why)
 {
     hang_up(h, k, why);

@@ -39,7 +39,7 @@ static void check_silence(struct tcp *t, struct tcp_peer *p, int64_t now_ns)
     tcp_lose(t, p, (struct tcp_fault){.kind = FAULT_SILENT, .silent_ms = silent_ns / 1000000});
 }
 
-/* A thread that was not let run for two ticks has heard nobody: it listens once more before it
+/* A thread that was not let run for two ticks has heard no peer: it listens once more before it
  * blames the others. */
 static void tick(struct tcp *t, int64_t now_ns)
 {

@@ -208,7 +208,7 @@ bool tls_pending(const struct tls *t)
     return SSL_pending(t->ssl) > 0;
 }
 
-#else /* no OpenSSL: nobody gets as far as a connection */
+#else /* no OpenSSL: no rank gets as far as a connection */
 
 #include <errno.h>
 
