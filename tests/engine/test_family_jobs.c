@@ -117,9 +117,10 @@ static void test_train(void)
         train(&families[i], 1, one);
         for (int sp = 2; sp <= 3; sp++) {
             train(&families[i], sp, some);
-            /* Ten steps of Adam carry a rounding of 1e-7 on: some hundred times it is the bound. */
+            /* Ten steps of Adam carry a rounding of 1e-7 on, on one CPU to 2e-5 and on another to
+             * 4e-5; a gradient that is wrong by a thousandth moves the loss by more than 1e-4. */
             for (int k = 0; k < STEPS; k++)
-                CHECK_MSG(fabs(some[k] - one[k]) <= 3e-5 * one[k], "%s P %d step %d: %.9g, %.9g",
+                CHECK_MSG(fabs(some[k] - one[k]) <= 1e-4 * one[k], "%s P %d step %d: %.9g, %.9g",
                           families[i].name, sp, k, some[k], one[k]);
         }
         CHECK_MSG(one[STEPS - 1] < one[0] - 0.3, "%s learns nothing: %g to %g", families[i].name,
