@@ -46,14 +46,14 @@ static const char SESSION_KEY[] = "seqd-session";
 enum { KEEPALIVE_MS = 2000, KEEPALIVE_TIMEOUT_MS = 5000, RETRY_MIN_MS = 100, RETRY_MAX_MS = 1000 };
 static_assert(KEEPALIVE_MS + KEEPALIVE_TIMEOUT_MS == RPC_DEAD_MS, "as rpc.h says");
 
-struct op; /* the tag of one batch */
-typedef void op_done(struct op *op);
+struct rpc_op; /* the tag of one batch */
+typedef void op_done(struct rpc_op *op);
 
-struct op {
+struct rpc_op {
     op_done *done; /* on the loop thread */
     void *owner;   /* the stream or the server */
     bool ok;
-    struct op *next; /* in the endpoint's list of finished ones */
+    struct rpc_op *next; /* in the endpoint's list of finished ones */
 };
 
 struct endpoint {
@@ -70,7 +70,7 @@ struct endpoint {
                   const char *why); /* before a stream is freed */
     void *owner;
     pthread_mutex_t lock; /* guards the list of finished operations */
-    struct op *first, **end;
+    struct rpc_op *first, **end;
 };
 
 struct chunk {
@@ -84,7 +84,7 @@ struct rpc_stream {
     struct rpc_stream *next;
     grpc_call *call;
     void *user;
-    struct op open, recv, send, finish;
+    struct rpc_op open, recv, send, finish;
     int n_ops;
     bool is_server, opened, closing, ended, peer_left;
     grpc_byte_buffer *received;
@@ -102,7 +102,7 @@ struct rpc_server {
     struct endpoint ep;
     grpc_server *server;
     int port;
-    struct op accept, shutdown;
+    struct rpc_op accept, shutdown;
     bool is_shut;
     grpc_call *next_call;
     grpc_call_details details;
@@ -128,7 +128,7 @@ static void *endpoint_thread(void *arg)
                                                    NULL);
         if (ev.type == GRPC_QUEUE_SHUTDOWN) return NULL;
         if (ev.type != GRPC_OP_COMPLETE) continue;
-        struct op *op = ev.tag;
+        struct rpc_op *op = ev.tag;
         pthread_mutex_lock(&ep->lock);
         op->ok = ev.success != 0;
         op->next = NULL;
@@ -143,10 +143,10 @@ static void *endpoint_thread(void *arg)
 
 /* Makes op the tag of a new batch. gRPC orders this before the completion; the lock shows that to
  * sanitizers, which cannot look into gRPC. */
-static void op_init(struct endpoint *ep, struct op *op, op_done *done, void *owner)
+static void op_init(struct endpoint *ep, struct rpc_op *op, op_done *done, void *owner)
 {
     pthread_mutex_lock(&ep->lock);
-    *op = (struct op){.done = done, .owner = owner};
+    *op = (struct rpc_op){.done = done, .owner = owner};
     pthread_mutex_unlock(&ep->lock);
 }
 
@@ -157,12 +157,12 @@ static void endpoint_drain(void *arg, uint32_t events)
     ssize_t n = read(ep->wake_fd, &count, sizeof count);
     assert(n == sizeof count || errno == EAGAIN);
     pthread_mutex_lock(&ep->lock);
-    struct op *op = ep->first;
+    struct rpc_op *op = ep->first;
     ep->first = NULL;
     ep->end = &ep->first;
     pthread_mutex_unlock(&ep->lock);
     while (op) {
-        struct op *next = op->next; /* done may free it */
+        struct rpc_op *next = op->next; /* done may free it */
         op->done(op);
         op = next;
     }
@@ -248,7 +248,7 @@ static void call_closed(struct rpc_stream *s, const char *why)
 
 /* ---- streams --------------------------------------------------------------------------------- */
 
-static void op_start(struct rpc_stream *s, struct op *op, op_done *done, const grpc_op *ops,
+static void op_start(struct rpc_stream *s, struct rpc_op *op, op_done *done, const grpc_op *ops,
                      size_t n)
 {
     op_init(s->ep, op, done, s);
@@ -316,7 +316,7 @@ static void stream_ended(struct rpc_stream *s, const char *why)
 
 static void send_next(struct rpc_stream *s);
 
-static void send_done(struct op *op)
+static void send_done(struct rpc_op *op)
 {
     struct rpc_stream *s = op->owner;
     s->sending = false;
@@ -336,7 +336,7 @@ static void send_next(struct rpc_stream *s)
 
 static void recv_start(struct rpc_stream *s);
 
-static void recv_done(struct op *op)
+static void recv_done(struct rpc_op *op)
 {
     struct rpc_stream *s = op->owner;
     grpc_byte_buffer *data = s->received;
@@ -406,7 +406,7 @@ void *rpc_stream_user(const struct rpc_stream *s)
 
 /* ---- server ---------------------------------------------------------------------------------- */
 
-static void server_open_done(struct op *op)
+static void server_open_done(struct rpc_op *op)
 {
     struct rpc_stream *s = op->owner;
     if (op->ok && !s->ended && !s->ep->stopping) {
@@ -417,7 +417,7 @@ static void server_open_done(struct op *op)
     stream_op_over(s);
 }
 
-static void server_end_done(struct op *op)
+static void server_end_done(struct rpc_op *op)
 {
     struct rpc_stream *s = op->owner;
     bool here = s->closing && !s->peer_left;
@@ -425,7 +425,7 @@ static void server_end_done(struct op *op)
     stream_op_over(s);
 }
 
-static void server_refused(struct op *op)
+static void server_refused(struct rpc_op *op)
 {
     struct rpc_stream *s = op->owner;
     s->ended = true;
@@ -464,7 +464,7 @@ static void server_refuse(struct rpc_stream *s)
 
 static void accept_start(struct rpc_server *s);
 
-static void accept_done(struct op *op)
+static void accept_done(struct rpc_op *op)
 {
     struct rpc_server *s = op->owner;
     grpc_call *call = s->next_call;
@@ -545,7 +545,7 @@ struct rpc_server *rpc_serve(struct loop *l, const char *address, const struct r
     return NULL;
 }
 
-static void shutdown_done(struct op *op)
+static void shutdown_done(struct rpc_op *op)
 {
     struct rpc_server *s = op->owner;
     s->is_shut = true;
@@ -586,7 +586,7 @@ static bool session_accepted(const grpc_metadata_array *a)
     return false;
 }
 
-static void client_open_done(struct op *op)
+static void client_open_done(struct rpc_op *op)
 {
     struct rpc_stream *s = op->owner;
     struct rpc_client *c = s->ep->owner;
@@ -600,7 +600,7 @@ static void client_open_done(struct op *op)
     stream_op_over(s);
 }
 
-static void client_end_done(struct op *op)
+static void client_end_done(struct rpc_op *op)
 {
     struct rpc_stream *s = op->owner;
     char why[256];

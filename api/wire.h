@@ -38,10 +38,12 @@
 #include <stdint.h>
 #include "api/core/err.h"
 #include "api/core/gpu.h"
-#include "api/core/job.h"
+#include "api/core/limits.h"
 #include "api/core/mem.h"
 #include "api/core/profile.h"
 #include "api/core/rank.h"
+
+struct job_spec;
 
 #define WIRE_ABI           4u        /* another one is REFUSED, whatever else its HELLO has */
 #define WIRE_MAX_SIZE      (4 << 20) /* one message */

@@ -3,12 +3,15 @@
 #ifndef SEQD_API_WIRE_PART_H
 #define SEQD_API_WIRE_PART_H
 
+#include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 #include "api/cluster.pb-c.h"
 #include "api/core/err.h"
-#include "api/core/job.h"
 #include "api/core/mem.h"
 #include "api/wire.h"
+
+struct job_spec;
 
 /* A zeroed message of the given kind, or NULL when the arena is full. */
 static inline void *message_new(struct arena *a, const ProtobufCMessageDescriptor *d)

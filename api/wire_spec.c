@@ -2,6 +2,8 @@
  * nothing here. */
 #include <assert.h>
 #include <math.h>
+#include "api/core/field.h"
+#include "api/core/job.h"
 #include "api/wire_part.h"
 
 /* ---- the job spec, by its tables of fields --------------------------------------------------- */

@@ -13,7 +13,7 @@
 
 enum { MAX_ITEMS = 2, RETRY_FIRST_MS = 100, RETRY_MOST_MS = 2000 };
 
-struct line {
+struct follow_line {
     struct follow_run *run;
     const struct follow_item *item;
     struct sse sse;
@@ -27,7 +27,7 @@ struct line {
 struct follow_run {
     struct cli *c;
     const struct follow_job *f;
-    struct line line[MAX_ITEMS];
+    struct follow_line line[MAX_ITEMS];
     bool said_lost;
 };
 
@@ -56,7 +56,7 @@ static bool asked_to_leave(int fd)
 
 static void on_event(void *arg, const struct sse_event *ev)
 {
-    struct line *l = arg;
+    struct follow_line *l = arg;
     struct err e = {0};
     struct jv *v = jv_parse(ev->data, ev->size, &e);
     bool end = !strcmp(ev->name, "end");
@@ -70,7 +70,7 @@ static void on_event(void *arg, const struct sse_event *ev)
 
 static void on_bytes(void *arg, const char *p, size_t n)
 {
-    struct line *l = arg;
+    struct follow_line *l = arg;
     l->lost_at_ms = -1;
     l->retry_ms = RETRY_FIRST_MS;
     if (l->run->said_lost) {
@@ -80,7 +80,7 @@ static void on_bytes(void *arg, const char *p, size_t n)
     sse_feed(&l->sse, p, n);
 }
 
-static int open_line(struct line *l)
+static int open_line(struct follow_line *l)
 {
     struct err e = {0};
     struct cli *c = l->run->c;
@@ -99,7 +99,7 @@ static int open_line(struct line *l)
 }
 
 /* The stream of l has ended: as expected, refused, or to be opened again. */
-static int closed_line(struct line *l, bool first)
+static int closed_line(struct follow_line *l, bool first)
 {
     struct err e = {0};
     int rc = CLI_OK;
@@ -130,7 +130,7 @@ static int tend(struct follow_run *r, int *live)
 {
     *live = 0;
     for (int i = 0; i < r->f->n_items; i++) {
-        struct line *l = &r->line[i];
+        struct follow_line *l = &r->line[i];
         int rc = CLI_OK;
         bool first = !l->sse.started && !l->sse.last_id[0] && l->lost_at_ms < 0;
         if (l->stream && (l->ended || http_done(l->stream, NULL)))
@@ -173,7 +173,7 @@ int follow_run(struct cli *c, const struct follow_job *f)
     struct follow_run r = {.c = c, .f = f};
     assert(f->n_items <= MAX_ITEMS);
     for (int i = 0; i < f->n_items; i++) {
-        r.line[i] = (struct line){
+        r.line[i] = (struct follow_line){
             .run = &r, .item = &f->item[i], .lost_at_ms = -1, .retry_ms = RETRY_FIRST_MS};
         sse_init(&r.line[i].sse, on_event, &r.line[i]);
     }

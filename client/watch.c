@@ -25,7 +25,7 @@ enum {
     RATE_STEPS = 16
 };
 
-struct watch {
+struct job_watch {
     struct cli *c;
     struct jv *job;  /* as last fetched */
     struct jv *last; /* the newest step */
@@ -42,17 +42,17 @@ struct watch {
     struct screen screen;
 };
 
-static bool as_data(const struct watch *w)
+static bool as_data(const struct job_watch *w)
 {
     return w->c->output == OUT_JSON || w->c->output == OUT_JSONL;
 }
 
-static bool as_picture(const struct watch *w)
+static bool as_picture(const struct job_watch *w)
 {
     return !as_data(w) && screen_draws(STDOUT_FILENO);
 }
 
-static void keep_event(struct watch *w, const struct jv *v)
+static void keep_event(struct job_watch *w, const struct jv *v)
 {
     if (w->n_events == EVENTS_SHOWN) {
         memmove(w->event[0], w->event[1], sizeof w->event - sizeof w->event[0]);
@@ -61,7 +61,7 @@ static void keep_event(struct watch *w, const struct jv *v)
     event_line(v, w->event[w->n_events++], EVENT_LINE);
 }
 
-static void print_json(const struct watch *w, const struct jv *v)
+static void print_json(const struct job_watch *w, const struct jv *v)
 {
     char *s = jv_dump(v, w->c->tty ? JV_ASCII : JV_COMPACT);
     puts(s);
@@ -71,7 +71,7 @@ static void print_json(const struct watch *w, const struct jv *v)
 
 static void on_event(void *arg, const char *name, const struct jv *v)
 {
-    struct watch *w = arg;
+    struct job_watch *w = arg;
     char text[EVENT_LINE];
     w->job_stale = w->fresh = true;
     if (!strcmp(name, "end") || !jv_is_object(v)) return;
@@ -83,7 +83,7 @@ static void on_event(void *arg, const char *name, const struct jv *v)
         puts(event_line(v, text, sizeof text));
 }
 
-static void keep_step(struct watch *w, const struct jv *m)
+static void keep_step(struct job_watch *w, const struct jv *m)
 {
     struct err e = {0};
     char *copy = jv_dump(m, JV_COMPACT);
@@ -97,7 +97,7 @@ static void keep_step(struct watch *w, const struct jv *m)
 
 static void on_metrics(void *arg, const char *name, const struct jv *v)
 {
-    struct watch *w = arg;
+    struct job_watch *w = arg;
     char text[512];
     if (!strcmp(name, "end") || !v) return;
     size_t n = jv_is_array(v) ? jv_len(v) : 1;
@@ -111,7 +111,7 @@ static void on_metrics(void *arg, const char *name, const struct jv *v)
     }
 }
 
-static double median_step_ms(const struct watch *w)
+static double median_step_ms(const struct job_watch *w)
 {
     int n = w->n_steps_seen < RATE_STEPS ? (int)w->n_steps_seen : RATE_STEPS;
     double sorted[RATE_STEPS];
@@ -125,7 +125,7 @@ static double median_step_ms(const struct watch *w)
 
 /* ---- the picture ---------------------------------------------------------------------------- */
 
-static void add_head(struct watch *w)
+static void add_head(struct job_watch *w)
 {
     char state[128], name[96], reason[256];
     const char *why = jv_str(w->job, "reason.text", NULL);
@@ -139,7 +139,7 @@ static void add_head(struct watch *w)
     if (why) screen_add(&w->screen, "  %s", text_safe(reason, sizeof reason, why));
 }
 
-static void add_curve(struct watch *w, double steps)
+static void add_curve(struct job_watch *w, double steps)
 {
     static char rows[CURVE_ROWS][CURVE_LINE]; /* too large for a stack */
     double low, high;
@@ -166,7 +166,7 @@ static void add_curve(struct watch *w, double steps)
 
 /* "ring_kv 512.0 KiB, ..." of rank 0, and != at each purpose that is not as planned. Purposes of a
  * few bytes are left out while they are as planned: the verdict in front covers them. */
-static void add_bytes(struct watch *w)
+static void add_bytes(struct job_watch *w)
 {
     const struct jv *comm = jv_get(w->last, "comm");
     char line[512] = "";
@@ -187,7 +187,7 @@ static void add_bytes(struct watch *w)
                jv_bool(w->last, "ledger_ok", false) ? "==" : "!=", *line ? line + 1 : "none sent");
 }
 
-static void add_numbers(struct watch *w, double steps)
+static void add_numbers(struct job_watch *w, double steps)
 {
     char rate[TEXT_SHORT], eta[TEXT_SHORT], high[TEXT_SHORT], plan[TEXT_SHORT];
     double step = jv_num(w->last, "step", 0);
@@ -206,13 +206,13 @@ static void add_numbers(struct watch *w, double steps)
 }
 
 /* Of a job that has no steps to show, or none yet. */
-static void add_progress(struct watch *w)
+static void add_progress(struct job_watch *w)
 {
     char line[256];
     if (*progress_line(line, sizeof line, w->job)) screen_add(&w->screen, "done     %s", line);
 }
 
-static void draw(struct watch *w)
+static void draw(struct job_watch *w)
 {
     double steps = jv_num(w->job, "steps", 0);
     screen_begin(&w->screen);
@@ -229,7 +229,7 @@ static void draw(struct watch *w)
 }
 
 /* seqd may be away for a moment: the streams report it, the picture keeps its last state. */
-static void look(struct watch *w)
+static void look(struct job_watch *w)
 {
     struct jv *job = job_peek(w->c, jv_int(w->job, "id", 0));
     w->job_stale = false;
@@ -241,7 +241,7 @@ static void look(struct watch *w)
 }
 
 /* A line for each per cent of a job that reports no steps. */
-static void print_progress(struct watch *w)
+static void print_progress(struct job_watch *w)
 {
     char line[256];
     const int percent = (int)(100 * jv_num(w->job, "progress.fraction", -1));
@@ -252,7 +252,7 @@ static void print_progress(struct watch *w)
 
 static void tick(void *arg)
 {
-    struct watch *w = arg;
+    struct job_watch *w = arg;
     const int64_t now = clock_ms();
     const bool late = now - w->drawn_at_ms >= DRAW_EVERY_MS;
     const bool looks = !w->last && !as_data(w) && now - w->looked_at_ms >= JOB_PEEK_MS;
@@ -264,7 +264,7 @@ static void tick(void *arg)
     w->fresh = false;
 }
 
-static int follow(struct cli *c, struct watch *w, int64_t id)
+static int follow(struct cli *c, struct job_watch *w, int64_t id)
 {
     char events[64], metrics[64];
     snprintf(events, sizeof events, "/v1/jobs/%lld/events", (long long)id);
@@ -293,7 +293,7 @@ static int watch_run(struct cli *c)
 {
     int64_t id = cli_job_id(c, 0);
     if (id < 0) return CLI_USAGE;
-    struct watch *w = calloc(1, sizeof *w);
+    struct job_watch *w = calloc(1, sizeof *w);
     if (!w) return cli_fail(CLI_ERROR, "out of memory");
     w->c = c;
     w->said_percent = -1;

@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/job.h"
+#include "api/core/job_state.h"
 #include "daemon/blame.h"
 
 #define STOP_MS 5000 /* a STOP that had no effect is sent again */

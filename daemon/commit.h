@@ -7,6 +7,8 @@
 #ifndef SEQD_DAEMON_COMMIT_H
 #define SEQD_DAEMON_COMMIT_H
 
+#include <stdint.h>
+#include "api/core/job_state.h"
 #include "api/core/loop.h"
 #include "daemon/cluster.h"
 #include "daemon/doc.h"

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "api/core/job.h"
+#include "api/core/job_state.h"
 #include "api/core/log.h"
 #include "daemon/attempt.h"
 #include "daemon/blame.h"

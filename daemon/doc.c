@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "api/core/job.h"
+#include "api/core/job_state.h"
 #include "api/core/jread.h"
 
 char *doc_time(int64_t at_ms, char *out)

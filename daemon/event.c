@@ -2,6 +2,8 @@
 
 #include <stdio.h>
 #include <string.h>
+#include "api/core/job.h"
+#include "api/core/job_state.h"
 #include "api/core/jread.h"
 #include "api/core/jwrite.h"
 

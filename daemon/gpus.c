@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 #include "api/core/device.h"
+#include "api/core/job.h"
+#include "api/core/job_state.h"
 #include "daemon/attempt.h"
 
 /* Why a rank cannot go on with that GPU. False: it can. */

@@ -4,7 +4,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/choices.h"
 #include "api/core/device.h"
+#include "api/core/job.h"
+#include "api/core/job_state.h"
 #include "api/core/jread.h"
 #include "worker/plan/stage.h"
 

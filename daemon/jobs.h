@@ -6,6 +6,8 @@
 #define SEQD_DAEMON_JOBS_H
 
 #include <stdbool.h>
+#include <stdint.h>
+#include "api/core/job_state.h"
 #include "daemon/event.h"
 
 /* Infrastructure failures are retried for so long after the last completed step, or after the first

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/field.h"
+#include "api/core/job.h"
 #include "api/core/jwrite.h"
 #include "worker/family/config.h"
 
@@ -29,7 +31,7 @@ static const struct auto_field *find_auto(const char *path)
     return NULL;
 }
 
-struct reader {
+struct spec_reader {
     struct job_spec *s;
     enum json_form form;
     bool has_batch, has_batch_tokens;
@@ -60,12 +62,12 @@ static const char *type_name(const json_t *v)
     }
 }
 
-static int wrong_type(struct reader *r, const char *path, const char *want, const json_t *v)
+static int wrong_type(struct spec_reader *r, const char *path, const char *want, const json_t *v)
 {
     return err_field(r->e, ERR_INVALID, path, "%s must be %s, not %s", path, want, type_name(v));
 }
 
-static int intern(struct reader *r, const char *path, const json_t *v, spec_ref *ref)
+static int intern(struct spec_reader *r, const char *path, const json_t *v, spec_ref *ref)
 {
     if (!json_is_string(v)) return wrong_type(r, path, "a string", v);
     if (spec_intern(r->s, json_string_value(v), json_string_length(v), ref))
@@ -75,8 +77,8 @@ static int intern(struct reader *r, const char *path, const json_t *v, spec_ref 
     return 0;
 }
 
-static int word_index(struct reader *r, const char *path, const char *const *words, const json_t *v,
-                      int32_t *out)
+static int word_index(struct spec_reader *r, const char *path, const char *const *words,
+                      const json_t *v, int32_t *out)
 {
     if (!json_is_string(v)) return wrong_type(r, path, "a word in quotes", v);
     char list[256] = "";
@@ -92,7 +94,7 @@ static int word_index(struct reader *r, const char *path, const char *const *wor
                      json_string_value(v), list);
 }
 
-static int number(struct reader *r, const struct field *f, const json_t *v, double *out)
+static int number(struct spec_reader *r, const struct field *f, const json_t *v, double *out)
 {
     const struct auto_field *a = find_auto(f->path);
     if (a && json_is_string(v) && !strcmp(json_string_value(v), "auto")) {
@@ -119,7 +121,7 @@ static int number(struct reader *r, const struct field *f, const json_t *v, doub
     return 0;
 }
 
-static int set_field(struct reader *r, const struct field *f, void *base, const char *path,
+static int set_field(struct spec_reader *r, const struct field *f, void *base, const char *path,
                      const json_t *v)
 {
     char *at = (char *)base + f->offset;
@@ -144,7 +146,7 @@ static int set_field(struct reader *r, const struct field *f, void *base, const 
     return -1;
 }
 
-static int unknown(struct reader *r, const char *path)
+static int unknown(struct spec_reader *r, const char *path)
 {
     if (r->form == JSON_STORED) return 0; /* of another version */
     const char *near = spec_suggest(path);
@@ -173,7 +175,7 @@ static const struct field *element_field(const struct field *table, const char *
     return table->path ? table : NULL;
 }
 
-static int read_source(struct reader *r, const char *prefix, const json_t *v,
+static int read_source(struct spec_reader *r, const char *prefix, const json_t *v,
                        struct spec_source *src)
 {
     if (!json_is_object(v)) return wrong_type(r, prefix, "an object with a path", v);
@@ -201,7 +203,7 @@ static int read_source(struct reader *r, const char *prefix, const json_t *v,
     return 0;
 }
 
-static int read_sources(struct reader *r, const char *field, const json_t *v,
+static int read_sources(struct spec_reader *r, const char *field, const json_t *v,
                         struct spec_source *out, int32_t *n)
 {
     if (!json_is_array(v)) return wrong_type(r, field, "an array of sources", v);
@@ -217,17 +219,18 @@ static int read_sources(struct reader *r, const char *field, const json_t *v,
     return 0;
 }
 
-static int read_train_data(struct reader *r, const json_t *v)
+static int read_train_data(struct spec_reader *r, const json_t *v)
 {
     return read_sources(r, "data.train", v, r->s->data.train, &r->s->data.n_train);
 }
 
-static int read_eval_data(struct reader *r, const json_t *v)
+static int read_eval_data(struct spec_reader *r, const json_t *v)
 {
     return read_sources(r, "eval.data", v, r->s->eval.data, &r->s->eval.n_data);
 }
 
-static int read_stage(struct reader *r, const char *prefix, const json_t *v, struct spec_stage *out)
+static int read_stage(struct spec_reader *r, const char *prefix, const json_t *v,
+                      struct spec_stage *out)
 {
     const char *key;
     json_t *member;
@@ -243,7 +246,7 @@ static int read_stage(struct reader *r, const char *prefix, const json_t *v, str
     return 0;
 }
 
-static int read_stages(struct reader *r, const json_t *v)
+static int read_stages(struct spec_reader *r, const json_t *v)
 {
     if (!json_is_array(v)) return wrong_type(r, "stages", "an array of stages", v);
     if (json_array_size(v) > SPEC_STAGES)
@@ -259,7 +262,7 @@ static int read_stages(struct reader *r, const json_t *v)
 }
 
 /* One string, or an array of at most SPEC_STOPS. */
-static int read_stop(struct reader *r, const json_t *v)
+static int read_stop(struct spec_reader *r, const json_t *v)
 {
     const size_t n = json_is_array(v) ? json_array_size(v) : 1;
     if (n > SPEC_STOPS)
@@ -273,7 +276,7 @@ static int read_stop(struct reader *r, const json_t *v)
 }
 
 /* Labels are for choosing jobs by, not for keeping data in. Those that are stored are as they are. */
-static int check_label(struct reader *r, const char *key, const json_t *value)
+static int check_label(struct spec_reader *r, const char *key, const json_t *value)
 {
     static const char key_bytes[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._/-";
@@ -292,7 +295,7 @@ static int check_label(struct reader *r, const char *key, const json_t *value)
     return 0;
 }
 
-static int read_labels(struct reader *r, const json_t *v)
+static int read_labels(struct spec_reader *r, const json_t *v)
 {
     if (!json_is_object(v)) return wrong_type(r, "labels", "an object of strings", v);
     if (json_object_size(v) > SPEC_LABELS)
@@ -313,14 +316,14 @@ static int read_labels(struct reader *r, const json_t *v)
 }
 
 /* Read when the whole spec has been: what its keys mean depends on model.path. */
-static int read_config(struct reader *r, const json_t *v)
+static int read_config(struct spec_reader *r, const json_t *v)
 {
     if (!json_is_object(v)) return wrong_type(r, "model.config", "an object", v);
     r->config = v;
     return 0;
 }
 
-static int take_config(struct reader *r)
+static int take_config(struct spec_reader *r)
 {
     if (!r->config || !json_object_size(r->config)) return 0;
     if (r->form != JSON_STORED && !spec_new_model(r->s))
@@ -334,7 +337,7 @@ static int take_config(struct reader *r)
     return rc;
 }
 
-static int read_betas(struct reader *r, const json_t *v)
+static int read_betas(struct spec_reader *r, const json_t *v)
 {
     if (!json_is_array(v)) return wrong_type(r, "optim.betas", "an array of two numbers", v);
     if (json_array_size(v) != 2)
@@ -348,7 +351,7 @@ static int read_betas(struct reader *r, const json_t *v)
 }
 
 /* "auto", "none" or the path of a step directory. */
-static int read_resume(struct reader *r, const json_t *v)
+static int read_resume(struct spec_reader *r, const json_t *v)
 {
     if (!json_is_string(v)) return wrong_type(r, "checkpoint.resume", "a string", v);
     const char *text = json_string_value(v);
@@ -362,7 +365,7 @@ static int read_resume(struct reader *r, const json_t *v)
     return intern(r, "checkpoint.resume", v, &r->s->checkpoint.resume_path);
 }
 
-static int read_epochs(struct reader *r, const json_t *v)
+static int read_epochs(struct spec_reader *r, const json_t *v)
 {
     if (r->s->train.passes)
         return err_field(r->e, ERR_INVALID, "train.epochs",
@@ -371,7 +374,7 @@ static int read_epochs(struct reader *r, const json_t *v)
     return set_field(r, f, r->s, f->path, v);
 }
 
-static int read_batch_tokens(struct reader *r, const json_t *v)
+static int read_batch_tokens(struct spec_reader *r, const json_t *v)
 {
     if (!json_is_integer(v) || json_integer_value(v) < 1)
         return wrong_type(r, "train.global_batch_tokens", "a positive integer", v);
@@ -380,15 +383,15 @@ static int read_batch_tokens(struct reader *r, const json_t *v)
     return 0;
 }
 
-static int read_object(struct reader *r, const char *prefix, const json_t *o);
+static int read_object(struct spec_reader *r, const char *prefix, const json_t *o);
 
-static int read_section(struct reader *r, const char *path, const json_t *v)
+static int read_section(struct spec_reader *r, const char *path, const json_t *v)
 {
     if (!json_is_object(v)) return wrong_type(r, path, "an object", v);
     return read_object(r, path, v);
 }
 
-static int read_input(struct reader *r, const json_t *v)
+static int read_input(struct spec_reader *r, const json_t *v)
 {
     if (read_source(r, "input", v, &r->s->input.source)) return -1;
     const json_t *prompt = json_object_get(v, "prompt");
@@ -401,7 +404,7 @@ static int read_input(struct reader *r, const json_t *v)
 }
 
 /* Machines that are not here: for a plan alone. */
-static int read_hardware(struct reader *r, const json_t *v)
+static int read_hardware(struct spec_reader *r, const json_t *v)
 {
     const char *key;
     json_t *member;
@@ -430,7 +433,7 @@ static int read_hardware(struct reader *r, const json_t *v)
 /* Everything that is not one scalar in one place. */
 static const struct special {
     const char *path;
-    int (*read)(struct reader *, const json_t *);
+    int (*read)(struct spec_reader *, const json_t *);
     uint32_t kinds;
 } specials[] = {
     {"labels", read_labels, ~0u},
@@ -458,7 +461,7 @@ static bool is_section(const char *path)
     return false;
 }
 
-static int check_kind(struct reader *r, const char *path, uint32_t kinds)
+static int check_kind(struct spec_reader *r, const char *path, uint32_t kinds)
 {
     if (kinds & 1u << r->s->kind) return 0;
     return err_field(r->e, ERR_INVALID, path, "%s does not belong to a %s job: leave it out", path,
@@ -466,12 +469,12 @@ static int check_kind(struct reader *r, const char *path, uint32_t kinds)
 }
 
 /* Of another version, which knows the field in this kind of job. */
-static bool other_kind(const struct reader *r, uint32_t kinds)
+static bool other_kind(const struct spec_reader *r, uint32_t kinds)
 {
     return r->form == JSON_STORED && !(kinds & 1u << r->s->kind);
 }
 
-static int read_member(struct reader *r, const char *path, const json_t *v)
+static int read_member(struct spec_reader *r, const char *path, const json_t *v)
 {
     if (json_is_null(v) && r->form == JSON_STORED) return 0;
     if (json_is_null(v))
@@ -497,7 +500,7 @@ static int read_member(struct reader *r, const char *path, const json_t *v)
     return unknown(r, path);
 }
 
-static int read_object(struct reader *r, const char *prefix, const json_t *o)
+static int read_object(struct spec_reader *r, const char *prefix, const json_t *o)
 {
     const char *key;
     json_t *v;
@@ -515,7 +518,7 @@ static int read_object(struct reader *r, const char *prefix, const json_t *o)
     return 0;
 }
 
-static int read_kind(struct reader *r, const json_t *root)
+static int read_kind(struct spec_reader *r, const json_t *root)
 {
     const json_t *kind = json_object_get(root, "kind");
     const struct field *f = spec_field("kind");
@@ -526,7 +529,7 @@ static int read_kind(struct reader *r, const json_t *root)
 }
 
 /* Rules between fields that only the reader sees: what was given, in which of several spellings. */
-static int settle(struct reader *r)
+static int settle(struct spec_reader *r)
 {
     struct job_spec *s = r->s;
     if (take_config(r)) return -1;
@@ -591,7 +594,7 @@ static json_t *load(const char *text, size_t size, struct err *e)
     return NULL;
 }
 
-static int read_spec(struct reader *r, const char *text, size_t size)
+static int read_spec(struct spec_reader *r, const char *text, size_t size)
 {
     spec_defaults(r->s);
     json_t *root = load(text, size, r->e);
@@ -604,14 +607,14 @@ static int read_spec(struct reader *r, const char *text, size_t size)
 int json_spec_read(const char *text, size_t size, enum json_form form, struct job_spec *s,
                    struct err *e)
 {
-    struct reader r = {.s = s, .form = form, .e = e};
+    struct spec_reader r = {.s = s, .form = form, .e = e};
     return read_spec(&r, text, size);
 }
 
 int json_plan_read(const char *text, size_t size, struct job_spec *s, struct hardware *h,
                    struct err *e)
 {
-    struct reader r = {.s = s, .form = JSON_FOR_PEOPLE, .hardware = h, .e = e};
+    struct spec_reader r = {.s = s, .form = JSON_FOR_PEOPLE, .hardware = h, .e = e};
     hardware_defaults(h);
     return read_spec(&r, text, size);
 }

@@ -10,8 +10,10 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "api/core/err.h"
-#include "api/core/job.h"
+#include "api/core/limits.h"
 #include "worker/plan/machine.h"
+
+struct job_spec;
 
 #define JSON_DEPTH 32
 #define JSON_SPEC_SIZE                                                                             \

@@ -4,7 +4,10 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/choices.h"
 #include "api/core/device.h"
+#include "api/core/job.h"
+#include "api/core/job_state.h"
 #include "daemon/sched/sched.h"
 
 _Static_assert(NODE_MAX <= SCHED_NODES, "the scheduler has room for every node");

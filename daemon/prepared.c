@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/job.h"
+#include "api/core/job_state.h"
 #include "api/core/jread.h"
 #include "api/core/jwrite.h"
 #include "worker/plan/form.h"

@@ -2,6 +2,9 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/choices.h"
+#include "api/core/job.h"
+#include "api/core/job_state.h"
 #include "api/core/log.h"
 #include "daemon/attempt.h"
 #include "daemon/doc.h"

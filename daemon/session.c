@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/job.h"
+#include "api/core/job_state.h"
 #include "daemon/secret.h"
 
 /* ---- of one attempt ---------------------------------------------------------------------------- */

@@ -35,9 +35,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "api/core/act.h"
 #include "api/core/device.h"
 #include "api/core/err.h"
-#include "api/core/job.h"
 
 /* DT_F64: the tests' reference device alone. */
 enum dtype { DT_F32, DT_BF16, DT_F64, DT_F16 };
@@ -52,10 +52,6 @@ struct tensor { /* a view; owns nothing */
 static inline int64_t dtype_size(enum dtype t)
 {
     return t == DT_BF16 || t == DT_F16 ? 2 : t == DT_F64 ? 8 : 4;
-}
-static inline enum dtype dtype_of_precision(enum precision_id p)
-{
-    return p == PRECISION_FP16 ? DT_F16 : p == PRECISION_BF16 ? DT_BF16 : DT_F32;
 }
 static inline struct tensor tensor_f32(float *data, int64_t rows, int64_t cols, int64_t ld)
 {
@@ -99,7 +95,7 @@ struct gemm_args {
  *
  * Query row i (0 <= i < Tq) sees the keys whose global index j lies in [lo[i], hi[i]); key row t
  * has global index kv_pos + t. Causal masks, documents, windows and padding are all such intervals;
- * an empty one sees nobody. Tiles that nobody sees are skipped.
+ * an empty one sees no key. Tiles whose keys no query sees are skipped.
  *
  *   q       [Tq, H*D] act
  *   kv      [Tk, 2*Hk*D] act: per row the Hk keys, then the Hk values; head h uses KV head h/(H/Hk)
@@ -120,7 +116,7 @@ struct attn_fwd_args {
     const struct attn_drop *drop; /* NULL: none */
 };
 
-/* Attention dropout: probability (row, key) of a head is kept iff a word of Philox4x32-10 says so,
+/* Attention dropout: probability (row, key) of a head is kept iff a word of Philox4x32-10 says it,
  * and then counts 1 / (1 - rate). The word is a function of global indices alone, so that the mask
  * is the same for any number of ranks, layout, order of blocks and tile: key {seed, step} mixed as
  * philox_key() does; counter {row, key / 4, layer << 16 | head, sample}, lane key mod 4. Running
@@ -157,8 +153,8 @@ struct attn_delta_args {
  * dv += p' dO; ds = p (dO v' - delta); dq += scale ds k; dk += scale ds' q. A row with lse = -inf
  * contributes exactly 0. Query tiles ascending, summed into dkv in that order; key tiles ascending
  * into dq. With Hk < H the heads of a group are added in ascending order. A tile is 64 rows from
- * row 0 of the call; each tile's part is a chain of its own that starts from 0 and is added to what
- * is there (in bf16 a chain may go on from what is there). p and ds may be rounded to bf16 for
+ * row 0 of the call; each tile's part is a chain of its own that starts from 0 and is added to the
+ * old value (in bf16 a chain may start from the old value). p and ds may be rounded to bf16 for
  * the products they feed.
  *   q, kv, d_o        act
  *   dq   [Tq, H*D]    fp32 in/out
@@ -200,7 +196,7 @@ struct rope_args {
     const double *inv_freq; /* [rotary_dim/2] */
     int64_t n_heads, head_dim;
     bool inverse;
-    int64_t rotary_dim; /* the first so many columns of each head turn; 0: all D */
+    int64_t rotary_dim; /* columns of each head that rotate, the first; 0: all D */
     bool interleaved; /* pairs are neighbours (2j, 2j+1) instead of halves (j, j + rotary_dim/2) */
 };
 
@@ -231,7 +227,7 @@ struct embed_bwd_args {
  *   nll      [T] out: -log p(target) in double, 0 where there is no target
  *   dlogits  [T, V] act out, when backward: (softmax - onehot) * scale, rows without target exactly 0.
  *            It may share memory with logits: the very same tensor when fp32; when bf16, row i at the
- *            start of row i (ld = 2 * logits.ld): what is written lies behind what is still read */
+ *            start of row i (ld = 2 * logits.ld): no write reaches a value still to be read */
 struct xent_args {
     struct tensor logits, dlogits;
     const int32_t *targets;
@@ -377,7 +373,7 @@ struct lrpe_bwd_args {
 
 /* Rows of a whole attention matrix (two-pass RSA): x [rows, n] fp32 in place. Row i keeps the
  * columns whose global index (col_pos + column) lies in [lo[i], hi[i]); the others become 0; a row
- * that sees nobody becomes 0. lse [rows] out, may be NULL. */
+ * that sees no key becomes 0. lse [rows] out, may be NULL. */
 struct softmax_fwd_args {
     struct tensor x;
     const int64_t *lo, *hi;
@@ -434,7 +430,7 @@ struct route_args {
  * Causal, one chunk of n rows (2404.02882, eq. 6-10; 2401.04658): o_i = scale sum_{j <= i}
  * lambda^(i-j) (q_i k_j) v_j, j over rows of i's document. States S [H, Dk, Dv] are fp32 (float64
  * with float64 tensors), H contiguous matrices. A state that enters a chunk is decayed up to its
- * first row: row i takes lambda^i q_i S; what leaves is decayed up to the row behind the last.
+ * first row: row i takes lambda^i q_i S; the state that leaves is decayed up to the row after the last.
  *
  * lambda = exp(-slope[h]), slope [H] >= 0; powers are exp(-slope * distance), from the difference.
  * lo[i]: global index of the first row of i's document, pos: of row 0. A row whose document began
@@ -458,14 +454,14 @@ struct linear_args {
      * they take: in a block, powers that are no function of a distance, so exp(G_r - G_c) of sums G
      * of log decays for each pair of rows, and for a diagonal gate within each product of q and k;
      * a gradient dG of every row, from o dO and the states, summed from the right, of which a part
-     * comes from the ranks behind. Between chunks, linear_fold by the chunk's own decay, H or H*Dk
+     * comes from the next ranks. Between chunks, linear_fold by the chunk's own decay, H or H*Dk
      * numbers that travel with its state (all_gather: with every summary, since others fold by it),
      * so that messages, their formulas and what is kept for the backward grow by them. */
     const float *gate;
     bool gate_diagonal;
 };
-/* The summary and the output may be asked for apart, in two calls: a summary on its way to other ranks
- * hides behind the output (LASP-2, 2502.07563). It costs as much as the output's own way through the
+/* The summary and the output may be asked for apart, in two calls: the output hides the time in which a
+ * summary travels to other ranks (LASP-2, 2502.07563). It costs as much as the output's own way through the
  * states, a third of the whole. The same bits as together. */
 struct linear_fwd_args {
     struct linear_args in;
@@ -586,9 +582,9 @@ struct be_ops {
     void (*detach)(struct be *, void *p);
     /* Transfers between ranks run beside the operations, in a stream of their own and in the order
      * they were enqueued there. transfer_begin: those to come wait for the operations so far.
-     * transfer_end: mark number `mark`, below BE_MARKS, stands behind those so far. transfer_await:
+     * transfer_end: mark number `mark`, below BE_MARKS, stands after those so far. transfer_await:
      * operations to come wait for the mark. transfer_passed: it has been reached, or the device failed
-     * (sync then says so): there is nothing to wait for. */
+     * (sync then reports it): there is nothing to wait for. */
     void *(*transfer_stream)(struct be *); /* a cudaStream_t */
     void (*transfer_begin)(struct be *);
     void (*transfer_end)(struct be *, int mark);
@@ -616,7 +612,7 @@ struct be {
     int64_t scratch_size;
     bool own_memory; /* alloc's memory is not the host's */
     bool any_order;  /* of be_options */
-    /* Asked about every millisecond while sync, download or upload wait, NULL: nobody; -1 ends this
+    /* Asked about every millisecond while sync, download or upload wait, NULL: not asked; -1 ends this
      * wait and all later ones, and sync fails with its error. A transfer whose peer is gone would be
      * waited for without end. */
     int (*watch)(void *arg, struct err *e);
@@ -637,7 +633,7 @@ struct be_options {
     bool any_order;
     /* Each operation is launched when it is asked for. Otherwise a device may launch several at once,
      * those that it has seen before by a graph: the same bits. SEQD_CUDA_GRAPHS=0 in the environment
-     * says so too. */
+     * sets it too. */
     bool no_graphs;
 };
 

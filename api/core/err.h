@@ -1,10 +1,10 @@
-/* err.h: how a function says that the world said no.
+/* err.h: how a function reports a failure to its caller.
  *
  *     int f(..., struct err *e);     returns 0, or -1 with *e filled by err_set
  *
  * A sentence in an err is for a person: it names the field or file, the number that was met and the
  * number that would do. Our own mistakes are not errs but asserts, which stay compiled in.
- * Codes map to HTTP statuses in exactly one place (daemon/routes.c). */
+ * Codes map to HTTP statuses in exactly one place (daemon/http/reply.c). */
 #ifndef SEQD_CORE_ERR_H
 #define SEQD_CORE_ERR_H
 
@@ -13,13 +13,13 @@ enum err_code {
     ERR_INVALID,      /* the request or a file is wrong: the user can fix it */
     ERR_NOT_FOUND,    /* no such job, node, file */
     ERR_CONFLICT,     /* legal in itself, not in this state */
-    ERR_DOES_NOT_FIT, /* the plan says so, with numbers */
+    ERR_DOES_NOT_FIT, /* the plan refuses it, with numbers */
     ERR_TOO_LARGE,    /* over a limit of ours; the limit is in the sentence */
     ERR_IO,           /* a system call failed; errno's text is in the sentence */
     ERR_CORRUPT,      /* a file's digest, size or structure does not hold */
     ERR_PEER,         /* another rank or process is gone, late or speaks nonsense */
     ERR_TIMEOUT,
-    ERR_ABORTED,     /* somebody asked us to stop */
+    ERR_ABORTED,     /* another process asked for a stop */
     ERR_UNSUPPORTED, /* a known word that this build or device has no row for */
     ERR_INTERNAL,
     ERR_DEVICE,   /* what computes failed, or is not there: another one may do */

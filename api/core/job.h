@@ -1,11 +1,12 @@
-/* job.h: the vocabulary of jobs, shared by every program.
+/* job.h: what a job asks for. States are job_state.h's, a model's sizes model_shape.h's, what fields
+ * choose between choices.h's: a file includes the smallest that it needs.
  *
  *   struct job_spec    what a person asked for: plain data, fixed limits, one string table
- *   spec_fields[]      the one table of its scalar fields (a model's sizes: worker/family/shape.h): JSON parsing and did-you-mean, defaults,
- *                      the echoed spec_effective, protobuf packing and the OpenAPI check all walk it,
- *                      so that a new field is one member and one row
+ *   spec_fields[]      the one table of its scalar fields (a model's sizes: worker/family/shape.h):
+ *                      JSON parsing and did-you-mean, defaults, the echoed spec_effective, protobuf
+ *                      packing and the OpenAPI check all read it, so that a new field is one member
+ *                      and one row
  *   job_check()        arithmetic and cross-field rules, after defaults
- *   job_step()         the transition table of job states
  *
  * Nothing here allocates, reads files or knows JSON. */
 #ifndef SEQD_CORE_JOB_H
@@ -14,160 +15,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "api/core/choices.h"
 #include "api/core/err.h"
-#include "api/core/strategy.h"
-
-/* ---- limits -------------------------------------------------------------------------------- */
-
-#define SPEC_TEXT_SIZE   65536 /* all strings of a spec together, NULs included */
-#define SPEC_CONFIG_SIZE 4096  /* of model.config as it travels, NUL included */
-#define SPEC_SOURCES     32
-#define SPEC_STAGES      8
-#define SPEC_STOPS       4
-#define STOP_SIZE        256 /* bytes of a stop string */
-#define SPEC_LABELS      16
-#define SPEC_LABEL_KEY   63  /* bytes */
-#define SPEC_LABEL_VALUE 255 /* bytes */
-#define JOB_MAX_RANKS    64  /* ranks of one gang */
-#define JOB_MAX_SEQ      ((int64_t)1 << 26)
-#define JOB_MAX_HEAD     256  /* head size: columns of an attention tile */
-#define BLOB_SIZE        1024 /* what one rank may publish for the rendezvous */
-
-/* ---- model --------------------------------------------------------------------------------- */
-
-enum act_id {
-    ACT_IDENTITY, /* of a shape: the family's own */
-    ACT_SILU,
-    ACT_GELU, /* erf */
-    ACT_GELU_TANH,
-    ACT_RELU,
-    ACT_ELU1, /* elu(x) + 1 */
-    ACT_SIGMOID,
-    ACT_TANH,
-    ACT_N
-};
-/* What cuts text into ids. Of a job: auto or byte. Of a model directory: whose tokenizer it has. */
-enum tokenizer_id {
-    TOKENIZER_AUTO, /* of a directory: not known, or there is none */
-    TOKENIZER_BYTE, /* ids 0 to 255 are bytes, 256 ends a document */
-    TOKENIZER_OWN,  /* another one */
-    TOKENIZER_NONE, /* no tokenizer: nothing says what its ids mean */
-    TOKENIZER_N
-};
-enum objective_id {
-    OBJECTIVE_AUTO,
-    OBJECTIVE_CAUSAL_LM,
-    OBJECTIVE_MASKED_LM,
-    OBJECTIVE_RECTIFIED_FLOW,
-    OBJECTIVE_N
-};
-#define SHAPE_MASKS 8 /* of 32 layers each: numbers that JSON and doubles hold exactly */
-
-/* The sizes of a model: all that plan arithmetic needs. */
-struct model_shape {
-    int32_t family;     /* enum model_family (worker/family) */
-    int32_t n_layers;   /* L */
-    int64_t width;      /* C, hidden_size */
-    int64_t n_heads;    /* H */
-    int64_t n_kv_heads; /* Hk, divides H */
-    int64_t head_dim;   /* D, even */
-    int64_t ffn_width;  /* I, intermediate_size */
-    int64_t vocab;      /* V */
-    int64_t max_pos;    /* max_position_embeddings; informational */
-    double norm_eps;    /* rms_norm_eps */
-    double rope_theta;
-    int32_t tied; /* tie_word_embeddings */
-    /* What only some families have; 0 elsewhere. */
-    int32_t act;         /* enum act_id: hidden_act */
-    int32_t feature_map; /* linear transformer: enum act_id, of queries and keys */
-    int32_t qk_norm;     /* RMSNorm of every query and key head */
-    int64_t window;      /* sliding_window: a token sees itself and so many - 1 before; 0: all */
-    int64_t value_dim;   /* Dv, where a value head's size differs from D */
-    int64_t rotary_dim;  /* columns of a head that RoPE turns; 0: all */
-    int64_t type_vocab;  /* BERT: type_vocab_size */
-    int64_t n_experts, experts_per_token;
-    double residual[6]; /* MiniMax: alpha, beta of linear attention, full attention, MLP */
-    /* bit l: layer l is special: linear (MiniMax), has LRPE (TNL) */
-    int64_t layer_mask[SHAPE_MASKS];
-    int32_t normalise; /* linear transformer: outputs are divided by their summed weights */
-    int32_t unscaled;  /* TNL: no_scale_embedding */
-    /* Diffusion transformers: sequences of frames of latents. */
-    int64_t in_channels, out_channels, patch_t, patch_h, patch_w;
-    int64_t caption_channels, text_len, base_size; /* text_len: tokens of a caption at most */
-    /* STDiT, Latte: patches and frames per unit of position; 0: 1 */
-    double space_scale, time_scale;
-    /* What a directory says of its weights beside their sizes; 0: it says nothing. */
-    int32_t tokenizer;  /* enum tokenizer_id: what its ids stand for */
-    int32_t trained_on; /* enum objective_id */
-};
-
-/* Whether layer l is of the family's other kind: layer_mask. */
-static inline bool shape_special(const struct model_shape *m, int64_t l)
-{
-    return l < 32 * SHAPE_MASKS && (m->layer_mask[l / 32] >> (l % 32) & 1);
-}
+#include "api/core/field.h"
+#include "api/core/limits.h"
+#include "api/core/model_shape.h"
 
 /* ---- job spec ------------------------------------------------------------------------------ */
-
-enum job_kind { JOB_TRAIN, JOB_SCORE, JOB_GENERATE, JOB_VERIFY, JOB_EMBED, JOB_KIND_N };
-enum form_id {
-    FORM_BLOCKWISE,  /* blocks of keys and values travel, online softmax */
-    FORM_TWO_PASS,   /* the paper's: whole rows of scores */
-    FORM_ALL_GATHER, /* keys and values of all ranks at once, only those that documents share */
-    FORM_AUTO,       /* the plan picks: blockwise, or all_gather for packed documents */
-    FORM_TWO_PASS_SCATTER, /* two_pass, but dK and dV are reduce-scattered: 6 instead of 8 (P-1) */
-    FORM_N
-};
-enum exchange_id { EXCHANGE_AUTO, EXCHANGE_RING, EXCHANGE_ALL_GATHER, EXCHANGE_SCAN, EXCHANGE_N };
-enum timestep_id { TIMESTEP_UNIFORM, TIMESTEP_LOGIT_NORMAL, TIMESTEP_N };
-enum layout_id { LAYOUT_AUTO, LAYOUT_CONTIGUOUS, LAYOUT_ZIGZAG, LAYOUT_N };
-enum determinism_id { DET_OFF, DET_RUN, DET_RANKS, DET_N };
-enum recompute_id {
-    RECOMPUTE_AUTO,      /* the plan picks the fastest that fits */
-    RECOMPUTE_NONE,      /* every activation kept */
-    RECOMPUTE_SELECTIVE, /* layer input, attention output and log-sum-exp kept: no second ring */
-    RECOMPUTE_FULL,      /* only the layer input kept: the forward ring runs twice */
-    RECOMPUTE_N
-};
-enum data_format {
-    DATA_TEXT,     /* a file is a document */
-    DATA_JSONL,    /* a line is a document: text, prompt and completion, or input_ids and labels */
-    DATA_LLMC,     /* llm.c token shard, uint16 or uint32 by its header */
-    DATA_NANOGPT,  /* bare uint16 tokens */
-    DATA_MEGATRON, /* PREFIX.bin and PREFIX.idx */
-    DATA_NPY,      /* a one-dimensional array of token ids */
-    DATA_OPENAI_BATCH, /* generate: one /v1/completions request a line */
-    DATA_LATENTS, /* a manifest: a line is a sample of latents and its caption, as safetensors */
-    DATA_FORMAT_N
-};
-enum packing_id {
-    PACKING_CONCAT,   /* documents end to end, cut every seq_len tokens */
-    PACKING_BEST_FIT, /* whole documents, best-fit decreasing; only over-long ones are cut */
-    PACKING_NONE,     /* one document a sequence */
-    PACKING_N
-};
-enum overlong_id {
-    OVERLONG_AUTO,
-    OVERLONG_ERROR,
-    OVERLONG_SPLIT,
-    OVERLONG_TRUNCATE,
-    OVERLONG_DROP,
-    OVERLONG_N
-};
-enum loss_on_id { LOSS_ON_ALL, LOSS_ON_COMPLETION, LOSS_ON_N };
-enum precision_id { PRECISION_FP32, PRECISION_BF16, PRECISION_FP16, PRECISION_N };
-enum schedule_id { SCHEDULE_COSINE, SCHEDULE_LINEAR, SCHEDULE_CONSTANT, SCHEDULE_WSD, SCHEDULE_N };
-enum decay_shape_id {
-    DECAY_LINEAR,
-    DECAY_ONE_MINUS_SQRT,
-    DECAY_COSINE,
-    DECAY_EXPONENTIAL,
-    DECAY_SHAPE_N
-};
-enum nonfinite_id { NONFINITE_ROLLBACK, NONFINITE_SKIP, NONFINITE_FAIL, NONFINITE_N };
-enum transport_id { TRANSPORT_AUTO, TRANSPORT_SHM, TRANSPORT_TCP, TRANSPORT_NCCL, TRANSPORT_N };
-enum pooling_id { POOLING_LAST, POOLING_MEAN, POOLING_CLS, POOLING_N };
-enum resume_id { RESUME_AUTO, RESUME_NONE, RESUME_PATH, RESUME_N };
 
 typedef uint32_t spec_ref; /* offset into job_spec.text; 0 is the empty string */
 
@@ -286,14 +140,14 @@ struct job_spec {
 
     struct {                        /* what a bad step does */
         int32_t nonfinite;          /* enum nonfinite_id */
-        int32_t rollbacks;          /* at most so many in a job */
-        double loss_z, grad_norm_z; /* skip the update beyond so many deviations; 0: never */
+        int32_t rollbacks;          /* at most, of a job */
+        double loss_z, grad_norm_z; /* skip the update beyond this many deviations; 0: never */
     } guard;
 
     struct {
         int32_t recompute;         /* enum recompute_id */
         int64_t loss_chunk_tokens; /* 0 = auto: at most 64 MiB of logits */
-        /* LASP in time: a rank walks its tokens in chunks of so many; 0: at once */
+        /* LASP in time: tokens of a rank's windows; 0: one window */
         int64_t time_chunk;
     } memory;
 
@@ -333,7 +187,7 @@ struct job_spec {
         double guidance; /* diffusion: classifier-free guidance scale; 1: none */
     } sampling;
 
-    struct {           /* linear attention: the states behind a context, as a file */
+    struct {           /* linear attention: the states after a context, as a file */
         spec_ref load; /* begin from it */
         int32_t save;  /* leave it as an artifact */
     } context;
@@ -378,31 +232,10 @@ int spec_intern(struct job_spec *s, const char *str, size_t len, spec_ref *ref);
 
 /* ---- the table of fields -------------------------------------------------------------------- */
 
-enum field_type {
-    FIELD_INT,   /* int64_t member */
-    FIELD_INT32, /* int32_t member */
-    FIELD_DOUBLE,
-    FIELD_BOOL,   /* int32_t member */
-    FIELD_ENUM,   /* int32_t member, words[] */
-    FIELD_STRING, /* spec_ref member */
-};
-
-struct field {
-    const char *path; /* dotted JSON path: "data.seq_len"; array elements: "optim.betas.0" */
-    enum field_type type;
-    size_t offset;   /* into struct job_spec, or that of the table (spec_source, model_shape) */
-    double min, max; /* FIELD_INT*, FIELD_DOUBLE: inclusive */
-    const char *const *words; /* FIELD_ENUM: NULL-terminated, index = value */
-    double fallback;          /* default of numbers, bools and enums */
-    const char *text;         /* default of strings */
-    const char *help;         /* one sentence with the unit */
-    uint32_t kinds;           /* bit per job_kind in which the field may appear; 0: never in JSON */
-};
-
 extern const struct field spec_fields[];   /* ends with path NULL */
 extern const struct field source_fields[]; /* of one data source */
 extern const struct field stage_fields[];  /* of one stage */
-/* Fields that know one word as yet ("optim.name": "adamw") and so have no member. */
+/* Fields that take one word yet ("optim.name": "adamw") and so have no member. */
 extern const struct field spec_constants[];
 
 void spec_defaults(struct job_spec *s);
@@ -428,57 +261,11 @@ struct job_tolerance job_tolerance(int32_t precision);
 int job_check_infer(struct job_spec *s, struct err *e);
 /* Its part about schedules, stages, evaluation and the first step (job_train.c). */
 int job_check_training(const struct job_spec *s, struct err *e);
-/* Whether text may be cut into bytes: the job says so, or nothing says that the model's ids are
+/* Whether text may be cut into bytes: the job says it, or nothing says that the model's ids are
  * anything else. Otherwise the job reads ids alone ... */
 bool job_reads_bytes(const struct job_spec *s);
 /* ... and text in `what` (a field, a member of a line) is refused with the way out. */
 int job_refuse_text(const struct job_spec *s, const char *field, const char *what, struct err *e);
-/* ---- states --------------------------------------------------------------------------------- */
-
-enum job_state {
-    JOB_QUEUED,
-    JOB_STARTING,
-    JOB_RUNNING,
-    JOB_STOPPING,
-    JOB_SUCCEEDED,
-    JOB_FAILED,
-    JOB_CANCELLED,
-    JOB_STATE_N
-};
-
-enum job_event {
-    EV_SUBMIT,     /* the job exists */
-    EV_ASSIGN,     /* epoch += 1; a gang was placed (or the preparation, phase "prepare") */
-    EV_PREPARED,   /* the preparation of this job's data is done: back to queued, now with data */
-    EV_READY,      /* all ranks have joined the ring */
-    EV_STEP,       /* progress: not an event row of its own, carried by metrics */
-    EV_CHECKPOINT, /* a step directory is complete */
-    EV_ARTIFACT,   /* a result file is complete */
-    EV_RANK_EXIT,  /* a rank died or failed: cause and sentence inside */
-    EV_NODE_LOST,
-    EV_START_TIMEOUT,
-    EV_HANG,
-    EV_CANCEL,  /* intent */
-    EV_STOPPED, /* every node confirmed: no process of this epoch is left */
-    EV_DONE,    /* all ranks exited 0 and the last log offset is acknowledged */
-    /* stored by number: new ones go last */
-    EV_EVAL,     /* a held-out evaluation: {"step", "loss", "targets", "ppl", ...} */
-    EV_VERIFIED, /* verify.first_step held: {"loss_rel", "worst", "grad_rel_l2", ...} */
-    EV_NOTE, /* something a person should know: {"code", "text", ...} (a skipped step, a rollback,
-                    * documents dropped or cut) */
-    EV_RESTART,            /* the checkpoint of `step` on `node`, which is away, is given up */
-    EV_CHECKPOINT_REMOVED, /* the directory of `step` goes: {"path", "reason"} */
-    JOB_EVENT_N
-};
-
-const char *job_state_name(enum job_state s);
-const char *job_event_name(enum job_event e);
-bool job_final(enum job_state s);
-/* The one transition table. Returns the next state, or -1 for an illegal pair. A stopping job has a
- * target (queued, failed or cancelled) kept by the caller; EV_STOPPED returns JOB_STOPPING here and
- * the caller moves to the target. */
-int job_step(enum job_state from, enum job_event ev);
-
 const char *kind_name(int kind);
 
 #endif

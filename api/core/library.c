@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #define TOOLKIT  "/usr/local/cuda/lib64"
-#define WHEELS   "/../lib/python3*/*-packages/nvidia/*/lib/" /* behind the folder of a python3 */
+#define WHEELS   "/../lib/python3*/*-packages/nvidia/*/lib/" /* after the folder of a python3 */
 #define DIRS_MAX 64                                          /* of PATH, of wheels' folders */
 
 static int cublaslt_version(void *call)

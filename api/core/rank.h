@@ -1,5 +1,5 @@
-/* rank.h: the messages between seqgang and its seqrank processes, and the files that seqw writes for
- * seqgang.
+/* rank.h: the messages between seqgang and its seqrank processes. gang_start.h has what seqw writes
+ * for seqgang.
  *
  * All structs are plain data of one build on one machine: the programs are installed together, and
  * RANK_ABI is checked first. Messages travel over one SOCK_SEQPACKET pair per rank (inherited as
@@ -25,8 +25,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "api/core/err.h"
-#include "api/core/gpu.h"
-#include "api/core/job.h"
+#include "api/core/limits.h"
+#include "api/core/purpose.h"
 
 #define RANK_ABI          6u
 #define RANK_SOCKET_FD    3
@@ -88,30 +88,6 @@ bool rank_signal_own(int signo);
 struct rank_blob {
     int32_t rank, size;
     char data[BLOB_SIZE];
-};
-
-/* Purposes of communication: one counter each in the ledger. */
-enum purpose {
-    PURPOSE_RING_KV,  /* K and V blocks of ring attention, forward and backward */
-    PURPOSE_RING_DKV, /* their gradients, fp32 */
-    PURPOSE_GRAD,     /* weight-gradient reduction */
-    PURPOSE_PARAM,    /* ZeRO: gathering of weights */
-    PURPOSE_LOSS,     /* loss sums and target counts */
-    PURPOSE_DECODE,   /* generate: query out, partial (m, l, O) back */
-    PURPOSE_VERIFY,   /* verify: gathering logits */
-    PURPOSE_CONTROL, /* barriers, agreement on the resume step, checkpoints gathered and scattered */
-    /* reported by name, stored nowhere by number */
-    PURPOSE_STATE,  /* LASP: states of linear attention, forward */
-    PURPOSE_DSTATE, /* and their gradients */
-    PURPOSE_SWITCH, /* DSP: all-to-all between dimensions, split and gather */
-    PURPOSE_HEADS,  /* Ulysses: all-to-all between tokens and heads */
-    PURPOSE_TENSOR, /* tensor parallelism: all-reduce, or all-gather and reduce-scatter */
-    PURPOSE_N
-};
-const char *purpose_name(int purpose); /* "ring_kv", ... */
-
-struct comm_count {
-    int64_t bytes_sent, bytes_received, messages_sent, messages_received;
 };
 
 /* One optimizer step, reported by rank 0. comm and planned are rank 0's own; ledger_ok covers all
@@ -213,42 +189,6 @@ struct shm_head {
     uint32_t door
         [JOB_MAX_RANKS]; /* futex words: moved by the process that changes what rank i may await */
     struct rank_lastop lastop[JOB_MAX_RANKS];
-};
-
-/* ---- seqw and seqgang: the directory of an attempt ------------------------------------------- */
-
-/* DIR = <state>/gangs/<job>-e<epoch>
- *
- *   start       struct gang_start, by seqw, fsynced before it spawns `seqgang DIR`
- *   lock        flocked by seqgang for as long as it lives. Who can lock it knows that no gang runs
- *               here; seqgang that cannot, or finds `exit`, leaves without having done anything
- *   sock        SOCK_SEQPACKET, seqgang listens. One agent at a time, the newest. Agent -> gang:
- *               struct rank_msg RANK_BLOBS with n_ranks struct rank_blob, or RANK_STOP. Gang ->
- *               agent: one byte at first and whenever the spool has grown; end of file when the gang
- *               is gone
- *   pids        a line "rank pid start_time" per rank, written before the rank gets its ARGS
- *   spool       what the ranks said (api/core/spool.h); its last record is the final record
- *   rank-N.log  stdout and stderr of rank N; gang.log those of seqgang
- *   exit        struct rank_exit, the final record's: written last, fsynced */
-
-struct gang_start {
-    uint32_t abi;
-    int32_t task;
-    int64_t job, epoch;
-    int32_t n_ranks; /* of the whole attempt */
-    int32_t first_rank, n_local;
-    int32_t n_roots;
-    int64_t memory_limit;
-    int64_t orphan_ms; /* stop by itself after this time without an agent; 0 = never */
-    char address[RANK_ADDRESS_SIZE]; /* see struct rank_args */
-    unsigned char key[RANK_KEY_SIZE];
-    char roots[RANK_ROOTS][RANK_PATH_SIZE];
-    char prepared_dir[RANK_PATH_SIZE];
-    char prepared_id[80];
-    char job_dir[RANK_PATH_SIZE];
-    char seqrank[RANK_PATH_SIZE];            /* the program */
-    char gpus[JOB_MAX_RANKS][GPU_UUID_SIZE]; /* of rank first_rank + i; "": it gets none */
-    struct job_spec spec;
 };
 
 #endif

@@ -7,7 +7,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-struct frame {
+struct spool_frame {
     uint32_t size, crc;
 };
 
@@ -39,7 +39,7 @@ static int64_t read_at(int fd, void *out, size_t size, int64_t offset, struct er
 
 int64_t spool_next(struct spool *s, void *buf, struct err *e)
 {
-    struct frame f;
+    struct spool_frame f;
     int64_t n = read_at(s->fd, &f, sizeof f, s->offset, e);
     if (n < 0) return -1;
     if (n < (int64_t)sizeof f) return 0;
@@ -87,8 +87,8 @@ int spool_add(struct spool *s, struct rank_msg head, const void *payload, size_t
     assert(size <= SPOOL_RECORD_SIZE - sizeof head);
     head.abi = RANK_ABI;
     head.size = (uint32_t)size;
-    struct frame f = {(uint32_t)(sizeof head + size),
-                      crc_add(crc_add(0, &head, sizeof head), payload, size)};
+    struct spool_frame f = {(uint32_t)(sizeof head + size),
+                            crc_add(crc_add(0, &head, sizeof head), payload, size)};
     struct iovec iov[3] = {{&f, sizeof f}, {&head, sizeof head}, {(void *)payload, size}};
     size_t whole = sizeof f + sizeof head + size;
     ssize_t n;

@@ -33,7 +33,7 @@ static bool is_text(char c)
 }
 
 /* The size is complete: a chunk, or after the last one the trailers. */
-static const struct guard_verdict *begin_chunk(struct chunked *c)
+static const struct request_verdict *begin_chunk(struct chunked *c)
 {
     c->total += c->left;
     c->state = c->left ? DATA : TRAILER;
@@ -41,7 +41,7 @@ static const struct guard_verdict *begin_chunk(struct chunked *c)
     return c->total > HTTP_MAX_BODY ? &guard_too_large : NULL;
 }
 
-static const struct guard_verdict *read_size(struct chunked *c, char b)
+static const struct request_verdict *read_size(struct chunked *c, char b)
 {
     const int v = digit(b);
     if (v >= 0) {
@@ -55,7 +55,7 @@ static const struct guard_verdict *read_size(struct chunked *c, char b)
 }
 
 /* Text up to CR, at most max bytes of it. */
-static const struct guard_verdict *read_text(struct chunked *c, char b, int max, int then)
+static const struct request_verdict *read_text(struct chunked *c, char b, int max, int then)
 {
     if (b == '\r')
         c->state = then;
@@ -64,14 +64,14 @@ static const struct guard_verdict *read_text(struct chunked *c, char b, int max,
     return NULL;
 }
 
-static const struct guard_verdict *expect(struct chunked *c, char b, char want, int then)
+static const struct request_verdict *expect(struct chunked *c, char b, char want, int then)
 {
     c->state = then;
     return b == want ? NULL : &guard_bad_chunk;
 }
 
 /* One byte that is no data. */
-static const struct guard_verdict *read_byte(struct chunked *c, char b)
+static const struct request_verdict *read_byte(struct chunked *c, char b)
 {
     switch (c->state) {
     case SIZE: return read_size(c, b);
@@ -90,7 +90,7 @@ static const struct guard_verdict *read_byte(struct chunked *c, char b)
 }
 
 size_t chunked_read(struct chunked *c, const char *bytes, size_t n, const char **data,
-                    size_t *n_data, int *done, const struct guard_verdict **why)
+                    size_t *n_data, int *done, const struct request_verdict **why)
 {
     *n_data = 0;
     *done = 0;

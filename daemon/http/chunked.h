@@ -18,6 +18,6 @@ struct chunked { /* begins as {0} */
  * among them, *n_data of them from *data (borrowed from bytes). *done: 1 when the body is complete,
  * the last byte taken being its last; -1 when it is refused, *why saying why. */
 size_t chunked_read(struct chunked *c, const char *bytes, size_t n, const char **data,
-                    size_t *n_data, int *done, const struct guard_verdict **why);
+                    size_t *n_data, int *done, const struct request_verdict **why);
 
 #endif

@@ -56,7 +56,7 @@ struct front_conn {
     struct chunked chunks;
     struct front_pending out[2]; /* to [CLIENT], to [LIBRARY] */
     struct guard_request request;
-    const struct guard_verdict *verdict;
+    const struct request_verdict *verdict;
     void *slot;
 };
 
@@ -74,9 +74,9 @@ struct front {
     char piece[PIECE];
 };
 
-static const struct guard_verdict all_taken = {
+static const struct request_verdict all_taken = {
     503, "peer", "all connections are taken: only health is answered now; try again"};
-static const struct guard_verdict yours_taken = {
+static const struct request_verdict yours_taken = {
     429, "peer", "a quarter of all connections are yours: close some; only health is answered now"};
 
 static int64_t now_ms(void) /* the loop's clock belongs to its thread */
@@ -206,7 +206,7 @@ static bool is_health(const struct target *t)
     return !strcmp(t->text, "/livez") || !strcmp(t->text, "/readyz");
 }
 
-static const struct guard_verdict *narrow_verdict(const struct front_conn *c)
+static const struct request_verdict *narrow_verdict(const struct front_conn *c)
 {
     if (!c->narrow || is_health(&c->request.target)) return NULL;
     return c->f->n_full >= c->f->o.max_connections ? &all_taken : &yours_taken;
@@ -219,7 +219,7 @@ static void handed_over(struct front_conn *c)
 }
 
 /* The library gets an empty request in its place; it is the connection's last. */
-static int refuse(struct front_conn *c, const struct guard_verdict *v)
+static int refuse(struct front_conn *c, const struct request_verdict *v)
 {
     static const char empty[] = " / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     c->verdict = v;
@@ -242,7 +242,7 @@ static void consume(struct front_conn *c, size_t n)
 /* 1: the head is complete and dealt with, 0: not yet, -1: kill. */
 static int read_head(struct front_conn *c)
 {
-    const struct guard_verdict *why = NULL;
+    const struct request_verdict *why = NULL;
     const int64_t n = guard_find(c->in, c->in_size, c->looked, &why);
     c->looked = c->in_size;
     if (!n) return 0;
@@ -269,7 +269,7 @@ static int put_length(struct front_conn *c, const char *bytes, size_t n)
 }
 
 /* The last chunk, whether the client sent one or was refused: the library answers either way. */
-static int end_chunks(struct front_conn *c, const struct guard_verdict *why)
+static int end_chunks(struct front_conn *c, const struct request_verdict *why)
 {
     c->verdict = why;
     handed_over(c);
@@ -282,7 +282,7 @@ static int read_chunks(struct front_conn *c)
 {
     size_t at = 0, n_data;
     const char *data;
-    const struct guard_verdict *why = NULL;
+    const struct request_verdict *why = NULL;
     char size[24];
     int done = 0, rc = 0;
     while (!done && !rc && at < c->in_size) {

@@ -27,7 +27,7 @@ struct front;
 /* The request that is under way on a connection. */
 struct front_request {
     const struct target *target;
-    const struct guard_verdict
+    const struct request_verdict
         *verdict; /* not NULL: refuse it so; known when the body is complete */
     bool last;    /* close the connection after the answer */
 };

@@ -7,13 +7,13 @@
 #include "api/core/jwrite.h"
 #include "daemon/http/http.h"
 
-const struct guard_verdict guard_too_large = {413, "too_large", "the body is larger than 1 MiB"};
-const struct guard_verdict guard_bad_chunk = {
+const struct request_verdict guard_too_large = {413, "too_large", "the body is larger than 1 MiB"};
+const struct request_verdict guard_bad_chunk = {
     400, "invalid",
     "the chunked body is malformed: a chunk is its size in hexadecimal, CR LF, its bytes, CR LF"};
 
 #define VERDICT(name, status, code, text)                                                          \
-    static const struct guard_verdict name = {status, code, text}
+    static const struct request_verdict name = {status, code, text}
 VERDICT(bad_line, 400, "invalid",
         "the request's first line must be METHOD, blank, target, blank, HTTP/1.1");
 VERDICT(bad_version, 505, "unsupported", "seqd speaks HTTP/1.1 and HTTP/1.0");
@@ -51,7 +51,7 @@ static bool span_is(struct guard_span s, const char *word)
 
 /* ---- where a head ends ----------------------------------------------------------------------- */
 
-static const struct guard_verdict *byte_verdict(const char *bytes, size_t n, size_t i)
+static const struct request_verdict *byte_verdict(const char *bytes, size_t n, size_t i)
 {
     const unsigned char c = (unsigned char)bytes[i];
     if (c == '\n') return i && bytes[i - 1] == '\r' ? NULL : &bare_lf;
@@ -59,7 +59,7 @@ static const struct guard_verdict *byte_verdict(const char *bytes, size_t n, siz
     return (c < 0x20 && c != '\t') || c == 0x7f ? &bad_byte : NULL;
 }
 
-int64_t guard_find(const char *bytes, size_t n, size_t from, const struct guard_verdict **why)
+int64_t guard_find(const char *bytes, size_t n, size_t from, const struct request_verdict **why)
 {
     const size_t start = n >= 2 && !memcmp(bytes, "\r\n", 2) ? 2 : 0;
     if (start && n >= 4 && !memcmp(bytes + 2, "\r\n", 2)) {
@@ -208,8 +208,8 @@ static bool refused_origin(const struct guard_seen *g, struct guard_span method,
     return !same_origin(g->origin, g->host);
 }
 
-static const struct guard_verdict *check_meaning(const struct guard_seen *g,
-                                                 const struct first_line *f, bool local_only)
+static const struct request_verdict *check_meaning(const struct guard_seen *g,
+                                                   const struct first_line *f, bool local_only)
 {
     const bool old = span_is(f->version, "HTTP/1.0");
     if (!old && !span_is(f->version, "HTTP/1.1")) return &bad_version;
@@ -224,7 +224,7 @@ static const struct guard_verdict *check_meaning(const struct guard_seen *g,
     return (g->length || g->n_encoding) && !g->is_json ? &type_refused : NULL;
 }
 
-static const struct guard_verdict *read_target(struct guard_span raw, struct target *t)
+static const struct request_verdict *read_target(struct guard_span raw, struct target *t)
 {
     char text[TARGET_SIZE];
     if (raw.n >= sizeof text) return &target_long;
@@ -242,8 +242,8 @@ static struct guard_span next_line(const char **p)
 }
 
 /* bytes: a copy that is terminated; every LF in it follows a CR. */
-static const struct guard_verdict *read_head(const char *bytes, bool local_only,
-                                             struct guard_request *r)
+static const struct request_verdict *read_head(const char *bytes, bool local_only,
+                                               struct guard_request *r)
 {
     struct guard_seen g = {0};
     struct first_line f;
@@ -256,15 +256,15 @@ static const struct guard_verdict *read_head(const char *bytes, bool local_only,
         if (!split_header(line, &name, &value)) return &bad_header;
         see_header(&g, name, value);
     }
-    const struct guard_verdict *v = check_meaning(&g, &f, local_only);
+    const struct request_verdict *v = check_meaning(&g, &f, local_only);
     if (v || (v = read_target(f.target, &r->target))) return v;
     r->body = g.n_encoding ? GUARD_CHUNKED : g.length ? GUARD_LENGTH : GUARD_NO_BODY;
     r->length = g.length;
     return NULL;
 }
 
-const struct guard_verdict *guard_head(const char *bytes, size_t n, bool local_only,
-                                       struct guard_request *r)
+const struct request_verdict *guard_head(const char *bytes, size_t n, bool local_only,
+                                         struct guard_request *r)
 {
     char copy[GUARD_HEAD_SIZE + 1];
     const size_t start = n >= 2 && !memcmp(bytes, "\r\n", 2) ? 2 : 0;

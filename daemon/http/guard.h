@@ -23,7 +23,7 @@ struct guard_request {
     int64_t length; /* of GUARD_LENGTH, 1 to HTTP_MAX_BODY */
 };
 
-struct guard_verdict {
+struct request_verdict {
     int status;
     const char *code, *text;
 };
@@ -31,15 +31,15 @@ struct guard_verdict {
 /* Where the head ends that begins at bytes: the count of its bytes with the empty line, 0 when more
  * must be read, -1 when no head may go on like this (*why). One empty line may come before it. from:
  * as many bytes as the last call looked at. */
-int64_t guard_find(const char *bytes, size_t n, size_t from, const struct guard_verdict **why);
+int64_t guard_find(const char *bytes, size_t n, size_t from, const struct request_verdict **why);
 
 /* local_only: Host must be a loopback name, and no page of another origin is answered.
  * Returns NULL and fills *r, or why the request is refused. bytes[0, n): the whole head. */
-const struct guard_verdict *guard_head(const char *bytes, size_t n, bool local_only,
-                                       struct guard_request *r);
+const struct request_verdict *guard_head(const char *bytes, size_t n, bool local_only,
+                                         struct guard_request *r);
 
-extern const struct guard_verdict guard_too_large; /* a body over HTTP_MAX_BODY */
-extern const struct guard_verdict guard_bad_chunk;
+extern const struct request_verdict guard_too_large; /* a body over HTTP_MAX_BODY */
+extern const struct request_verdict guard_bad_chunk;
 
 /* A problem+json body of the HTTP front's own. Returns its length. */
 int64_t guard_problem(int status, const char *code, const char *detail, int64_t request, char *out,

@@ -242,7 +242,7 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *mhd, const c
     }
     if (*size) return take_body(r, data, size);
     if (!r->posted) {
-        const struct guard_verdict *v = front_request(r->conn).verdict;
+        const struct request_verdict *v = front_request(r->conn).verdict;
         return v ? refuse(r, v->status, v->code, v->text) : post_to_loop(r);
     }
     if (!r->response) return MHD_NO;

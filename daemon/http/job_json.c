@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/choices.h"
+#include "api/core/job.h"
 #include "daemon/doc.h"
 #include "daemon/json.h"
 #include "worker/plan/check.h"

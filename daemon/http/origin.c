@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/job.h"
+#include "api/core/job_state.h"
 #include "api/core/jread.h"
 #include "daemon/event.h"
 #include "daemon/json.h"
@@ -21,14 +23,14 @@
 #define SAMPLES_MAX   64   /* in one answer; ?sample= asks for one */
 #define ASSIGNS       1000 /* attempts looked through for the preparation's */
 
-struct origin {
+struct step_origin {
     struct routes *R;
     struct http_req *r;
     int64_t job, step, sample, epoch; /* sample: of the step, or -1; epoch: of the preparation */
     struct msg ask;
 };
 
-static void fail(struct origin *o, const struct err *e)
+static void fail(struct step_origin *o, const struct err *e)
 {
     reply_fail(o->r, e);
     free(o);
@@ -36,7 +38,7 @@ static void fail(struct origin *o, const struct err *e)
 
 static void on_traced(void *arg, const struct msg *m, const struct err *e)
 {
-    struct origin *o = arg;
+    struct step_origin *o = arg;
     struct err damaged;
     if (e) {
         fail(o, e);
@@ -53,7 +55,7 @@ static void on_traced(void *arg, const struct msg *m, const struct err *e)
     fail(o, &damaged);
 }
 
-static void ask(struct origin *o, const char *node)
+static void ask(struct step_origin *o, const char *node)
 {
     control_ask(o->R->control, node, &o->ask, on_traced, o);
 }
@@ -61,7 +63,7 @@ static void ask(struct origin *o, const char *node)
 /* The node of the attempt that prepared the data. */
 static void on_assigns(void *arg, const struct store_rows *rows, const struct err *failed)
 {
-    struct origin *o = arg;
+    struct step_origin *o = arg;
     if (failed) {
         fail(o, failed);
         return;
@@ -85,7 +87,7 @@ static void on_assigns(void *arg, const struct store_rows *rows, const struct er
 
 static void on_prepared(void *arg, const struct store_rows *rows, const struct err *failed)
 {
-    struct origin *o = arg;
+    struct step_origin *o = arg;
     if (failed) {
         fail(o, failed);
         return;
@@ -115,7 +117,7 @@ static const char *word_of(const char *path, int32_t v)
 }
 
 /* Which samples the step takes, as the ranks count them. */
-static int choose_samples(struct origin *o, const struct job_spec *s, struct err *e)
+static int choose_samples(struct step_origin *o, const struct job_spec *s, struct err *e)
 {
     const int64_t B = s->train.global_batch;
     struct wire_trace *t = &o->ask.trace;
@@ -152,7 +154,7 @@ static int choose_samples(struct origin *o, const struct job_spec *s, struct err
 
 static void on_job(void *arg, const struct store_rows *rows, const struct err *failed)
 {
-    struct origin *o = arg;
+    struct step_origin *o = arg;
     if (failed) {
         fail(o, failed);
         return;
@@ -179,10 +181,10 @@ static void on_job(void *arg, const struct store_rows *rows, const struct err *f
 
 void route_step_data(struct routes *R, struct http_req *r, const struct route_match *a)
 {
-    struct origin *o = calloc(1, sizeof *o);
+    struct step_origin *o = calloc(1, sizeof *o);
     struct err e;
     if (!o) abort();
-    *o = (struct origin){.R = R, .r = r, .job = a->id, .step = a->n};
+    *o = (struct step_origin){.R = R, .r = r, .job = a->id, .step = a->n};
     o->ask.type = MSG_TRACE;
     if (reply_query_int(r, "sample", -1, 0, 65535, &o->sample) ||
         reply_query_int(r, "fragments", FRAGMENTS, 0, FRAGMENTS_MAX, &o->ask.trace.max_fragments)) {

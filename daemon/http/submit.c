@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/device.h"
+#include "api/core/job.h"
 #include "api/core/jwrite.h"
 #include "api/core/sha256.h"
 #include "daemon/gpus.h"

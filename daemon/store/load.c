@@ -1,7 +1,8 @@
 #include "daemon/store/load.h"
 
 #include <sqlite3.h>
-#include "api/core/job.h"
+#include "api/core/choices.h"
+#include "api/core/job_state.h"
 #include "daemon/store/schema.h"
 
 #define LIVE "state < 4" /* JOB_SUCCEEDED and beyond are final */

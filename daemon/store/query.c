@@ -3,7 +3,8 @@
 #include <sqlite3.h>
 #include <stdlib.h>
 #include <string.h>
-#include "api/core/job.h"
+#include "api/core/choices.h"
+#include "api/core/job_state.h"
 
 static void take_row(struct store_rows *rows, sqlite3_stmt *st, int n_ints, int n_texts)
 {

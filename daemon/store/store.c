@@ -13,7 +13,6 @@
 #include <time.h>
 #include <unistd.h>
 #include "api/core/clock.h"
-#include "api/core/job.h"
 #include "api/core/log.h"
 #include "daemon/store/load.h"
 #include "daemon/store/query.h"

@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include "api/core/job.h"
+#include "api/core/job_state.h"
 #include "api/core/log.h"
 
 const char *const txn_sql[OP_N] = {

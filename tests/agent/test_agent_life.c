@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include "api/core/file.h"
+#include "api/core/job.h"
 #include "api/core/process.h"
 #include "api/rpc.h"
 #include "api/wire.h"

@@ -5,6 +5,7 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 #include "api/core/file.h"
+#include "api/core/gang_start.h"
 #include "api/core/process.h"
 #include "api/core/spool.h"
 #include "worker/gang/gang.h"

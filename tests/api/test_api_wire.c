@@ -3,6 +3,8 @@
 
 #include <assert.h>
 #include <stdlib.h>
+#include "api/core/field.h"
+#include "api/core/job.h"
 #include "tests/lib/profile.h"
 #include "tests/lib/test.h"
 

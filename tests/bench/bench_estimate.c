@@ -8,6 +8,7 @@
  * SEQD_BENCH_JOB=name: that row alone. SEQD_BENCH_CLOCK=cpu: on a machine that is not quiet, the
  * processor time of a step over the cores that it has. */
 #define ENGINE_PAGES MADV_HUGEPAGE
+#include "api/core/job.h"
 #include "tests/bench/peak.h"
 #include "tests/lib/engine.h"
 #include "worker/family/family.h"

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <time.h>
 #define ENGINE_PAGES MADV_HUGEPAGE
+#include "api/core/job.h"
 #include "tests/lib/engine.h"
 #include "worker/family/family.h"
 

@@ -6,6 +6,7 @@
  * two ways on one row; what bf16 gains is its tokens/s over those of fp32 in the same way. Each figure
  * is the best of a few steps: other programs on the machine only ever add time. */
 #define ENGINE_PAGES MADV_HUGEPAGE
+#include "api/core/job.h"
 #include "tests/bench/peak.h"
 #include "tests/lib/engine.h"
 

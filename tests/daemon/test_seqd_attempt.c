@@ -3,6 +3,9 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/choices.h"
+#include "api/core/job.h"
+#include "api/core/job_state.h"
 #include "daemon/record.h"
 #include "tests/lib/test.h"
 

@@ -1,6 +1,9 @@
 /* Whose failure it is: every row of the rule, then what the fold makes of it. */
 #include <signal.h>
 #include <stdlib.h>
+#include "api/core/choices.h"
+#include "api/core/job.h"
+#include "api/core/job_state.h"
 #include "daemon/blame.h"
 #include "tests/lib/test.h"
 #include "worker/family/shape.h"

@@ -1,5 +1,6 @@
 /* Jobs through their whole life against a simulated node: submits, preparation, rendezvous, failures of
  * every class, cancels, lost nodes. What is kept of them: test_seqd_kept.c. */
+#include "api/core/job.h"
 #include "tests/lib/one_node.h"
 
 static void test_life(void)

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 #include "api/core/job.h"
+#include "api/core/job_state.h"
 #include "api/core/log.h"
 #include "daemon/store/reserve.h"
 #include "tests/lib/bad_disk.h"

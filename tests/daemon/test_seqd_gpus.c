@@ -1,5 +1,6 @@
 /* GPUs of simulated nodes (tests/lib/sim.h): who gets which, who keeps it over a restart of seqd, what a
  * fault does, and what is refused. */
+#include "api/core/job.h"
 #include "daemon/cluster.h"
 #include "daemon/gpus.h"
 #include "daemon/sched/ring.h"

@@ -1,6 +1,9 @@
 /* A job is the fold of its events: replay through the stored JSON gives the same job, whatever the
  * order of events, and an allocation is a function of the state. */
 #include <stdlib.h>
+#include "api/core/choices.h"
+#include "api/core/job.h"
+#include "api/core/job_state.h"
 #include "daemon/jobs.h"
 #include "tests/lib/test.h"
 #include "worker/plan/check.h"

@@ -1,6 +1,8 @@
 /* Request bodies: what is read, what is refused and how it says so, and that what is written reads
  * back as the same spec. */
 #include <stdlib.h>
+#include "api/core/field.h"
+#include "api/core/job.h"
 #include "daemon/json.h"
 #include "tests/lib/test.h"
 #include "worker/plan/check.h"

@@ -8,6 +8,8 @@
 #include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include "api/core/field.h"
+#include "api/core/job.h"
 #include "api/core/version.h"
 #include "daemon/quarantine.h"
 #include "daemon/http/routes.h"

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "api/core/job.h"
+#include "api/core/job_state.h"
 #include "api/core/log.h"
 #include "daemon/store/store.h"
 #include "tests/lib/test.h"

@@ -1,5 +1,7 @@
 /* What a node may speak of (api/wire.h): of every kind of message that nodes send, one that is not
  * its own to send. It changes nothing, and is counted. */
+#include "api/core/job.h"
+#include "api/core/job_state.h"
 #include "tests/lib/sim.h"
 #include "worker/plan/check.h"
 

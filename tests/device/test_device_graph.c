@@ -2,6 +2,7 @@
  * most of them do: lists made to differ in one thing each; trainings, on two ranks and under dropout;
  * decoding. SEQD_TEST_DEVICE names the device, "emulated" where nothing does. */
 #include <dlfcn.h>
+#include "api/core/job.h"
 #include "tests/lib/lm.h"
 
 /* ---- lists of operations ----------------------------------------------------------------------- */

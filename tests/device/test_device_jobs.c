@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "api/core/file.h"
+#include "api/core/gang_start.h"
 #include "tests/lib/gang.h"
 #include "tests/lib/latents.h"
 #include "tests/lib/param.h"

@@ -3,6 +3,7 @@
  * others leave by themselves within twice the hop timeout, with the place in a sentence; no process is
  * left, and of a GPU's memory nothing is missing. Memory is all programs', so run this alone. */
 #include "api/core/file.h"
+#include "api/core/gang_start.h"
 #include "tests/lib/gang.h"
 #include "worker/plan/check.h"
 

@@ -1,6 +1,7 @@
 /* What "auto" becomes, and what a step would take: arithmetic by hand, limits against the plan. */
 #include <math.h>
 #include <stdlib.h>
+#include "api/core/job.h"
 #include "tests/lib/profile.h"
 #include "tests/lib/test.h"
 #include "worker/plan/check.h"

@@ -1,6 +1,8 @@
 /* test_ckpt: checkpoints: round trip, every kind of damage, concurrent writers, full disks,
  * pruning. */
 #include "tests/lib/scratch.h"
+#include "api/core/field.h"
+#include "api/core/job.h"
 #include "tests/lib/test.h"
 
 #include <fcntl.h>

@@ -1,6 +1,7 @@
 /* test_data: preparation, the order of samples, and every rank's rows against a sequence written
  * down from the documents alone, with a map of positions of the test's own. */
 #include "tests/lib/mutant.h"
+#include "api/core/job.h"
 #include "tests/lib/datadir.h"
 
 #include <errno.h>

@@ -3,6 +3,7 @@
  * checkpoint on any other. SEQD_TEST_PRODUCTS=N: so many random products instead of a few. */
 #include <unistd.h>
 #include "api/core/file.h"
+#include "api/core/job.h"
 #include "kernels/half.h"
 #include "tests/lib/engine.h"
 #include "worker/ckpt/scatter.h"

@@ -1,5 +1,6 @@
 /* The moving average of the weights against one kept in float64 beside the training, by every rank
  * of what it owns: every ZeRO stage, bf16 with its master weights, fused updates, skipped steps. */
+#include "api/core/job.h"
 #include "tests/lib/engine.h"
 #include "tests/lib/mutant.h"
 

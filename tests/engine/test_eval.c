@@ -1,5 +1,6 @@
 /* Held-out evaluation inside a training: the loss of every number of ranks and rings, the bits it
  * must not disturb, the bytes it moves. */
+#include "api/core/job.h"
 #include "tests/lib/engine.h"
 #include "worker/train/eval.h"
 

@@ -2,6 +2,7 @@
  * on any number of ranks under every ZeRO stage, with accumulated gradients; rings side by side;
  * what was sent and what was placed is what the plan said (engine.h holds every step against it).
  * */
+#include "api/core/job.h"
 #include "tests/lib/engine.h"
 #include "tests/lib/test.h"
 #include "worker/hf/hf.h"

@@ -1,6 +1,7 @@
 /* NaN and infinity in a result: the error names the tensor of the weights that holds one, else the
  * first operation that makes one, on any number of ranks; and a training of half floats that never
  * changed a weight fails. The kernels' part: tests/lib/kern_finite.h. */
+#include "api/core/job.h"
 #include "tests/lib/engine.h"
 #include "tests/lib/param.h"
 #include "worker/model/finite.h"

@@ -3,7 +3,9 @@
  * that goes on computes nothing again. */
 #include <math.h>
 
+#include "api/core/field.h"
 #include "api/core/file.h"
+#include "api/core/job.h"
 #include "api/core/log.h"
 #include "tests/lib/flow_rank.h"
 #include "tests/lib/told.h"

@@ -2,6 +2,7 @@
  * number of ranks and under every ZeRO stage, bytes counted == the plan's for the very grids that
  * came along, rings side by side, bf16, evaluation; and the batch against its definition. */
 #include "api/core/file.h"
+#include "api/core/job.h"
 #include "tests/lib/engine.h"
 #include "tests/lib/latents.h"
 #include "tests/lib/shapes.h"

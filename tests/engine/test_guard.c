@@ -3,6 +3,7 @@
 #include <float.h>
 #include <unistd.h>
 #include "api/core/file.h"
+#include "api/core/job.h"
 #include "tests/lib/engine.h"
 #include "tests/lib/shapes.h"
 #include "worker/family/shape.h"

@@ -7,7 +7,9 @@
  * numbers of both formats here: all precisions start from the same. */
 #include <unistd.h>
 #include "api/core/file.h"
+#include "api/core/job.h"
 #include "kernels/half.h"
+#include "kernels/precision.h"
 #include "tests/lib/engine.h"
 #include "tests/lib/param.h"
 #include "worker/hf/hf.h"

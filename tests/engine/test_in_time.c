@@ -1,6 +1,7 @@
 /* A walk in windows against the whole sequence at once, in float64 on the reference device: a model
  * of three layers x += attention(a x, b x, x), of which every number in every layer depends on all
  * tokens before it, and a loss that is linear in the last x. */
+#include "api/core/job.h"
 #include "tests/lib/engine.h"
 #include "tests/lib/linear.h"
 #include "worker/plan/check.h"

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include "api/core/job.h"
+#include "api/core/job_state.h"
 #include "tests/lib/test.h"
 #include "worker/plan/check.h"
 #include "worker/family/family.h"

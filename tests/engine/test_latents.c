@@ -1,6 +1,7 @@
 /* test_latents: samples of latents from a manifest to numbers, files that lie, and what rectified
  * flow draws for a sample. */
 #include <math.h>
+#include "api/core/job.h"
 #include "kernels/philox.h"
 #include "tests/lib/datadir.h"
 #include "worker/data/flow.h"

@@ -3,6 +3,7 @@
 #include "tests/lib/datadir.h"
 
 #include <math.h>
+#include "api/core/job.h"
 #include "tests/lib/philox.h"
 #include "worker/family/family.h"
 

@@ -1,4 +1,5 @@
 /* The model: gradients against finite differences, P ranks against 1, decoding against prefill. */
+#include "api/core/job.h"
 #include "kernels/philox.h"
 #include "tests/lib/engine.h"
 

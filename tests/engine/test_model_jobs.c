@@ -1,5 +1,6 @@
 /* Whole jobs on model directories with a tokenizer of their own: tokens in, the model's own files out;
  * text is refused, or read as bytes by name. */
+#include "api/core/gang_start.h"
 #include "tests/lib/gang.h"
 #include "tests/lib/model_dir.h"
 #include "worker/plan/check.h"

@@ -9,6 +9,7 @@
  * float64 err by 1e-10 (truncation) and 1e-11 (rounding): nothing beside that. */
 #include <math.h>
 #include <stdlib.h>
+#include "api/core/model_shape.h"
 #include "tests/lib/ops_cases.h"
 
 enum { PLACES = 4 }; /* of a row, that MSE compares */

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <sys/wait.h>
+#include "api/core/job.h"
 #include "api/core/jread.h"
 #include "worker/rank/trace.h"
 #include "worker/data/mixture.h"

@@ -1,5 +1,6 @@
 /* test_packing: what documents become under every packing and every policy for long ones, held
  * against the lengths alone; and the rows of every rank. */
+#include "api/core/job.h"
 #include "tests/lib/corpus.h"
 
 /* ---- every token once ------------------------------------------------------------------------ */

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/device.h"
+#include "api/core/job.h"
 #include "tests/lib/test.h"
 #include "worker/plan/plan.h"
 

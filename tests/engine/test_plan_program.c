@@ -2,6 +2,7 @@
  * by hand, the decoder's records and flops likewise, hostile shapes. */
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/job.h"
 #include "api/core/mem.h"
 #include "tests/lib/shapes.h"
 #include "tests/lib/test.h"

@@ -9,6 +9,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/job.h"
+#include "kernels/precision.h"
 #include "tests/lib/shapes.h"
 #include "tests/lib/test.h"
 #include "worker/model/op.h"

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include "api/core/file.h"
+#include "api/core/gang_start.h"
 #include "tests/lib/gang.h"
 #include "worker/plan/check.h"
 

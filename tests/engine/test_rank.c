@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include "api/core/file.h"
+#include "api/core/gang_start.h"
 #include "api/core/sha256.h"
 #include <math.h>
 #include "tests/lib/gang.h"

@@ -1,5 +1,6 @@
 /* test_records: JSONL of every kind, its masks and its mistakes; sources of several formats in one
  * directory. */
+#include "api/core/job.h"
 #include "tests/lib/files.h"
 
 /* ---- JSONL ----------------------------------------------------------------------------------- */

@@ -1,5 +1,6 @@
 /* test_safetensors: the file format, hostile files, model directories. */
 #include "tests/lib/scratch.h"
+#include "api/core/job.h"
 #include "tests/lib/test.h"
 
 #include <math.h>

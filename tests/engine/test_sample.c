@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "api/core/job.h"
 #include "kernels/philox.h"
 #include "tests/lib/test.h"
 #include "worker/family/shape.h"

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <unistd.h>
 #include "api/core/file.h"
+#include "api/core/job.h"
 #include "tests/lib/engine.h"
 #include "worker/train/scale.h"
 

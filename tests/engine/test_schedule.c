@@ -2,6 +2,8 @@
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
+#include "api/core/choices.h"
+#include "api/core/job.h"
 #include "tests/lib/test.h"
 #include "worker/family/shape.h"
 #include "worker/train/schedule.h"

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <sys/wait.h>
+#include "api/core/choices.h"
 #include "tests/lib/puppet.h"
 
 enum { SIZE = 4096, GUARD = 64 };

@@ -1,5 +1,6 @@
 /* Training against a float64 oracle, across numbers of ranks, and to the bit under "ranks". */
 #include <errno.h>
+#include "api/core/job.h"
 #include "tests/lib/engine.h"
 #include "worker/train/schedule.h"
 

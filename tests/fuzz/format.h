@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "api/core/job.h"
 #include "worker/data/format.h"
 
 enum { FUZZ_VOCAB = 70000 };

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "api/core/file.h"
+#include "api/core/job.h"
 #include "worker/family/config.h"
 #include "worker/family/family.h"
 #include "worker/hf/hf.h"

@@ -5,6 +5,7 @@
  * neither. */
 #include <assert.h>
 #include <string.h>
+#include "api/core/job.h"
 #include "worker/family/family.h"
 #include "worker/family/shape.h"
 #include "worker/infer/flow_request.h"

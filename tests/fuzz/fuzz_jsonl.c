@@ -2,6 +2,8 @@
  *
  * Lines of JSONL: text, prompt and completion, ids with labels or a mask; ids alone of a model with
  * another tokenizer. */
+#include "api/core/job.h"
+#include "api/core/model_shape.h"
 #include "tests/fuzz/format.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

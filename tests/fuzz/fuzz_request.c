@@ -5,6 +5,9 @@
  * says. */
 #include <assert.h>
 #include <string.h>
+#include "api/core/choices.h"
+#include "api/core/job.h"
+#include "api/core/model_shape.h"
 #include "worker/infer/requests.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

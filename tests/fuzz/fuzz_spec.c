@@ -1,9 +1,10 @@
-/* sources: worker/family/[a-z]*.c worker/program/[a-z]*.c worker/plan/*.c daemon/json.c api/core/*.c -ljansson
+/* sources: worker/family/[a-z]*.c worker/program/[a-z]*.c worker/plan/[a-z]*.c daemon/json.c api/core/[a-z]*.c -ljansson
  * Request bodies: whatever comes is refused with a sentence, or becomes a spec that passes job_check
  * twice alike and, written and read again, is the same spec. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/job.h"
 #include "daemon/json.h"
 #include "worker/plan/check.h"
 

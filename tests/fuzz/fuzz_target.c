@@ -28,7 +28,7 @@ static void check_target(const struct target *t)
 static int64_t read_chunked(const char *p, size_t n, size_t piece, size_t *used)
 {
     struct chunked c = {0};
-    const struct guard_verdict *why = NULL;
+    const struct request_verdict *why = NULL;
     const char *data;
     size_t n_data, at = 0;
     int64_t total = 0;
@@ -48,7 +48,7 @@ static int64_t read_chunked(const char *p, size_t n, size_t piece, size_t *used)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct guard_request r;
-    const struct guard_verdict *why = NULL, *whole_why = NULL;
+    const struct request_verdict *why = NULL, *whole_why = NULL;
     const char *bytes = (const char *)data;
     if (size > GUARD_HEAD_SIZE) size = GUARD_HEAD_SIZE;
     const int64_t n = guard_find(bytes, size, 0, &whole_why);

@@ -10,6 +10,7 @@
  * is computed again is not counted. Short sequences are packed, as documents, into one of 16,384
  * tokens. A step begins with a batch on the host and ends when its loss is there. */
 #define ENGINE_PAGES MADV_HUGEPAGE
+#include "api/core/job.h"
 #include "tests/lib/engine.h"
 #include "tests/gpu/figure.h"
 #include "worker/family/family.h"

@@ -2,6 +2,7 @@
 #ifndef SEQD_TESTS_CORPUS_H
 #define SEQD_TESTS_CORPUS_H
 
+#include "api/core/job.h"
 #include "tests/lib/datadir.h"
 
 enum { MAX_DOCS = 400, MAX_TOKENS = 40000, V = 70000 };

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 #include "api/core/file.h"
+#include "api/core/job.h"
 #include "api/core/log.h"
 #include "tests/lib/scratch.h"
 #include "tests/lib/test.h"

@@ -8,6 +8,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include "api/core/model_shape.h"
 #include "tests/lib/ranks.h"
 #include "worker/family/family.h"
 #include "worker/model/op.h"

@@ -4,6 +4,7 @@
 #ifndef SEQD_TESTS_DIT_GOLDEN_H
 #define SEQD_TESTS_DIT_GOLDEN_H
 
+#include "api/core/job.h"
 #include "api/core/mem.h"
 #include "tests/lib/dit.h"
 #include "tests/lib/engine.h"

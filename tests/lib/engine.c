@@ -1,3 +1,4 @@
+#include "api/core/job.h"
 #include "tests/lib/engine.h"
 
 void engine_spec(struct job_spec *s, int64_t S)

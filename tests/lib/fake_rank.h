@@ -12,6 +12,8 @@
 #include <linux/futex.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +22,8 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
+#include "api/core/job.h"
+#include "api/core/job_state.h"
 #include "api/core/rank.h"
 
 struct fake_order {

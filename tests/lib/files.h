@@ -3,6 +3,7 @@
 #define SEQD_TESTS_FILES_H
 
 #include <sys/stat.h>
+#include "api/core/job.h"
 #include "tests/lib/datadir.h"
 
 /* ---- writing --------------------------------------------------------------------------------- */

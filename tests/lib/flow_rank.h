@@ -4,6 +4,7 @@
 #define SEQD_TESTS_FLOW_RANK_H
 
 #include <stdlib.h>
+#include "api/core/job.h"
 #include "tests/lib/ranks.h"
 #include "worker/family/shape.h"
 #include "worker/hf/hf.h"

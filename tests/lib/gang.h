@@ -13,6 +13,8 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -21,6 +23,8 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+#include "api/core/gang_start.h"
+#include "api/core/job_state.h"
 #include "api/core/jread.h"
 #include "api/core/library.h"
 #include "api/core/rank.h"

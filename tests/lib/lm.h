@@ -9,6 +9,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include "api/core/job.h"
 #include "api/core/mem.h"
 #include "tests/lib/engine.h"
 #include "worker/hf/hf.h"

@@ -6,8 +6,13 @@
 #include <ftw.h>
 #include <math.h>
 #include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <unistd.h>
+#include "api/core/job.h"
+#include "api/core/job_state.h"
 #include "daemon/control.h"
 #include "daemon/order.h"
 #include "tests/lib/seqd.h"

@@ -17,6 +17,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/time.h>
+#include "api/core/choices.h"
 #include "api/core/hmac.h"
 #include "tests/lib/ranks.h"
 #include "worker/comm/tcp.h"

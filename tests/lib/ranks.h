@@ -19,6 +19,7 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include "api/core/choices.h"
 #include "tests/lib/test.h"
 #include "worker/comm/comm.h"
 

@@ -2,6 +2,7 @@
 #ifndef SEQD_TESTS_SHAPES_H
 #define SEQD_TESTS_SHAPES_H
 
+#include "api/core/model_shape.h"
 #include "tests/lib/test.h"
 #include "worker/family/family.h"
 

@@ -11,8 +11,13 @@
 
 #include <ftw.h>
 #include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <unistd.h>
+#include "api/core/job.h"
+#include "api/core/job_state.h"
 #include "api/core/log.h"
 #include "daemon/attempt.h"
 #include "daemon/control.h"

@@ -1,6 +1,7 @@
 /* hook.c: which fault is injected: linked into everything that MODE=mutants builds. */
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/mutant.h"
 #include "tests/lib/mutant.h"
 
 const char *const mutant_names[] = {

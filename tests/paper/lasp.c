@@ -2,6 +2,7 @@
  * counted on sequences of 8K to 512K tokens that are really computed. */
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/job.h"
 #include "tests/paper/report.h"
 #include "tests/lib/ranks.h"
 #include "worker/plan/check.h"

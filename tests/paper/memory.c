@@ -1,5 +1,6 @@
 /* memory.c: what the planner says a rank holds, against real trainings on CPU ranks (evidence.c
  * says what is read of them). */
+#include "api/core/job.h"
 #include "tests/lib/engine.h"
 #include "tests/paper/report.h"
 #include "worker/plan/check.h"

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "api/core/gang_start.h"
 #include "api/core/log.h"
 #include "api/core/version.h"
 #include "api/rpc.h"

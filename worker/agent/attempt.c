@@ -14,6 +14,7 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "api/core/gang_start.h"
 #include "api/core/log.h"
 #include "api/core/process.h"
 #include "worker/agent/spawn.h"

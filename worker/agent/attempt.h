@@ -7,7 +7,10 @@
 #define SEQD_AGENT_ATTEMPT_H
 
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include "api/core/file.h"
+#include "api/core/gang_start.h"
 #include "api/core/loop.h"
 #include "api/core/spool.h"
 #include "api/wire.h"

@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 #include "api/core/err.h"
-#include "api/core/job.h"
+#include "api/core/limits.h"
 
 /* Its JSON, on its way to seqd, which knows what the keys mean. fails: ERR_PEER where it is no
  * object, or too long to travel. */

@@ -20,12 +20,17 @@
 #ifndef SEQD_CKPT_CKPT_H
 #define SEQD_CKPT_CKPT_H
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include "api/core/err.h"
-#include "api/core/job.h"
+#include "api/core/model_shape.h"
 #include "api/core/sha256.h"
 #include "kernels/backend.h"
 #include "worker/train/guard.h"
 #include "worker/train/scale.h"
+
+struct job_spec;
 
 #define CKPT_PATH_SIZE 1280
 #define CKPT_SPEC_SIZE 16384 /* of ckpt_spec_json */

@@ -3,7 +3,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/field.h"
 #include "api/core/file.h"
+#include "api/core/job.h"
 #include "api/core/jread.h"
 #include "api/core/jwrite.h"
 #include "worker/family/shape.h"

@@ -43,13 +43,13 @@ static void move(const struct round *g, void *dst, const void *src, int64_t size
         memcpy(dst, src, (size_t)size);
 }
 
-struct part {
+struct collect_part {
     void *data;
     int64_t size; /* bytes */
 };
 
-static int round_pair(struct round *g, int to, struct part send, int from, struct part recv,
-                      struct err *e)
+static int round_pair(struct round *g, int to, struct collect_part send, int from,
+                      struct collect_part recv, struct err *e)
 {
     assert(g->n < JOB_MAX_RANKS);
     struct comm_xfer x = {
@@ -70,7 +70,8 @@ static int round_pair(struct round *g, int to, struct part send, int from, struc
 static int round_post(struct round *g, int to, const void *send, int from, void *recv, int64_t size,
                       struct err *e)
 {
-    return round_pair(g, to, (struct part){(void *)send, size}, from, (struct part){recv, size}, e);
+    return round_pair(g, to, (struct collect_part){(void *)send, size}, from,
+                      (struct collect_part){recv, size}, e);
 }
 
 static int round_wait(struct round *g, struct err *e)
@@ -227,8 +228,8 @@ static int reduce_slice(struct round *g, float *x, const int64_t *cut, int64_t s
         const int to = (r + k) % P, from = (r - k + P) % P;
         const int64_t n = clamp(cut[to + 1] - cut[to] - s0, stride);
         if (n) move(g, out + to * stride, x + cut[to] + s0, n * 4);
-        if (round_pair(g, n ? to : -1, (struct part){out + to * stride, n * 4}, own ? from : -1,
-                       (struct part){in + from * stride, own * 4}, e))
+        if (round_pair(g, n ? to : -1, (struct collect_part){out + to * stride, n * 4},
+                       own ? from : -1, (struct collect_part){in + from * stride, own * 4}, e))
             return -1;
     }
     if (own) move(g, in + r * stride, x + cut[r] + s0, own * 4);
@@ -270,8 +271,8 @@ int comm_all_gather(struct comm *c, enum purpose p, const void *own, void *x, co
             const int to = (r + k) % P, from = (r - k + P) % P;
             const int64_t in = clamp((cut[from + 1] - cut[from]) * size - s0, slice);
             char *at = (char *)x + cut[from] * size + s0;
-            if (round_pair(&g, n ? to : -1, (struct part){bounce, n}, in ? from : -1,
-                           (struct part){at, in}, e))
+            if (round_pair(&g, n ? to : -1, (struct collect_part){bounce, n}, in ? from : -1,
+                           (struct collect_part){at, in}, e))
                 return -1;
         }
         if (round_wait(&g, e)) return -1;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/choices.h"
 #include "worker/comm/endpoint.h"
 
 #define BLOB_MAGIC "seqd-comm-3"

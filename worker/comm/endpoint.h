@@ -7,6 +7,11 @@
 #ifndef SEQD_COMM_ENDPOINT_H
 #define SEQD_COMM_ENDPOINT_H
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "api/core/limits.h"
+#include "api/core/choices.h"
 #include "worker/comm/comm.h"
 #include "worker/comm/ledger.h"
 

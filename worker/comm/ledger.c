@@ -1,3 +1,5 @@
+#include "api/core/err.h"
+#include "api/core/purpose.h"
 #include "worker/comm/ledger.h"
 
 static bool hides(struct ledger *l, enum purpose p)

@@ -6,7 +6,8 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include "api/core/rank.h"
+#include "api/core/err.h"
+#include "api/core/purpose.h"
 
 struct ledger {
     struct comm_count count[PURPOSE_N];

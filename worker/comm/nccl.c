@@ -39,6 +39,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "api/core/choices.h"
 #include "api/core/library.h"
 #include "api/core/log.h"
 #include "worker/comm/endpoint.h"

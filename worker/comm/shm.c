@@ -28,6 +28,7 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+#include "api/core/choices.h"
 #include "api/core/mem.h"
 #include "worker/comm/endpoint.h"
 

@@ -10,6 +10,7 @@
  * intervals double), so a peer is given up after 7/4 silence_ms, found an eighth of it later. The
  * kernel's own limit, TCP_USER_TIMEOUT, is set to twice silence_ms for the same reason. */
 #include "worker/comm/tcp.h"
+#include "api/core/choices.h"
 
 #include <assert.h>
 #include <errno.h>

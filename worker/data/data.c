@@ -14,14 +14,14 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "prepared data is read as it lies");
 _Static_assert(sizeof(struct data_origin) == 24, "origins.bin is read as it lies");
 
-struct part {
+struct data_part {
     int fd; /* -1: absent */
     char path[FILE_PATH_SIZE];
 };
 
 struct data {
     struct meta meta;
-    struct part part[PART_N];
+    struct data_part part[PART_N];
     uint64_t *ends; /* owned [n_documents of both sets] */
     int64_t n_tokens, n_documents;
 };
@@ -29,7 +29,7 @@ struct data {
 /* ---- reading -------------------------------------------------------------------------------- */
 
 /* A file that became shorter while it is in use is damage, not an end. */
-static int read_at(const struct part *p, void *out, int64_t size, int64_t at, struct err *e)
+static int read_at(const struct data_part *p, void *out, int64_t size, int64_t at, struct err *e)
 {
     char *to = out;
     for (int64_t done = 0; done < size;) {
@@ -101,7 +101,7 @@ const char *data_file(const struct data *d, uint32_t file)
 
 static int open_part(struct data *d, int id, const char *dir, struct err *e)
 {
-    struct part *p = &d->part[id];
+    struct data_part *p = &d->part[id];
     const int64_t size = d->meta.part[id].size;
     struct stat st;
     if (size < 0) return 0;
@@ -162,7 +162,7 @@ static int check_digests(const struct data *d, const char *dir, struct err *e)
 
 static int read_documents(struct data *d, struct err *e)
 {
-    const struct part *p = &d->part[PART_DOCUMENTS];
+    const struct data_part *p = &d->part[PART_DOCUMENTS];
     uint64_t before = 0;
     d->ends = malloc((size_t)d->n_documents * sizeof *d->ends);
     if (!d->ends)

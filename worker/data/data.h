@@ -39,12 +39,13 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "api/core/err.h"
-#include "api/core/job.h"
 #include "api/core/progress.h"
 #include "worker/data/mask.h"
 #include "worker/model/batch.h" /* struct batch: one rank's rows of one sample */
 #include "worker/hf/tokenizer.h"
 #include "worker/plan/shard.h"
+
+struct job_spec;
 
 enum data_set {
     SET_TRAIN, /* data.train of train and verify, input of score and embed */

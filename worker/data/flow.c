@@ -1,6 +1,7 @@
 #include "worker/data/flow.h"
 
 #include <math.h>
+#include "api/core/job.h"
 #include "kernels/philox.h"
 #include "worker/family/family.h"
 

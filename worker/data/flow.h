@@ -9,8 +9,13 @@
 #ifndef SEQD_DATA_FLOW_H
 #define SEQD_DATA_FLOW_H
 
-#include "api/core/job.h"
+#include <stdbool.h>
+#include <stdint.h>
+#include "api/core/model_shape.h"
+#include "api/core/choices.h"
 #include "worker/data/latents.h"
+
+struct job_spec;
 
 struct flow_draw {
     double t;

@@ -1,4 +1,5 @@
 #include "worker/data/flow_batch.h"
+#include "api/core/job.h"
 
 #include <assert.h>
 

@@ -72,14 +72,14 @@ static void clear(const struct fill *f)
     memset(f->out->weight, 0, (size_t)(n / f->x->C) * sizeof(float));
 }
 
-struct place {
+struct fill_place {
     int64_t c, frame, h; /* of a line */
     bool clean;
 };
 
 /* Values [w, w + n) of a line. */
-static void put(const struct fill *f, const struct place *at, int64_t w, int64_t n, const float *z,
-                const float *noise)
+static void put(const struct fill *f, const struct fill_place *at, int64_t w, int64_t n,
+                const float *z, const float *noise)
 {
     const int64_t *p = f->rows->patch, C = f->x->C, area = p[0] * p[1] * p[2];
     const double t = at->clean ? 0 : f->draw->t;
@@ -93,7 +93,7 @@ static void put(const struct fill *f, const struct place *at, int64_t w, int64_t
     }
 }
 
-static int fill_line(const struct fill *f, const struct place *at, struct err *e)
+static int fill_line(const struct fill *f, const struct fill_place *at, struct err *e)
 {
     const struct latents_sample *x = f->x;
     const int64_t first = ((at->c * x->T + at->frame) * x->H + at->h) * x->W;
@@ -127,7 +127,7 @@ int flow_fill(const struct data *d, const struct latents_sample *x, const struct
         for (int64_t t = 0; t < x->T; t++) {
             const bool clean = flow_clean(draw, t / rows->patch[0]);
             for (int64_t h = 0; h < x->H; h++)
-                if (fill_line(&f, &(struct place){c, t, h, clean}, e) < 0) return -1;
+                if (fill_line(&f, &(struct fill_place){c, t, h, clean}, e) < 0) return -1;
         }
     return 0;
 }

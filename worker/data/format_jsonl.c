@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/job.h"
 #include "api/core/jread.h"
 #include "worker/data/format.h"
 

@@ -15,7 +15,7 @@
 #define MANIFEST_SIZE ((size_t)64 << 20)
 #define BATCH         4096 /* numbers that are converted at a time */
 
-struct line {
+struct latents_line {
     char latents[FILE_PATH_SIZE], text[FILE_PATH_SIZE];
     int64_t height, width, num_frames, text_len; /* 0: not given */
     int64_t label;                               /* -1: not given */
@@ -53,7 +53,7 @@ static int take_fps(struct jread *j, double *out, struct err *e)
     return err_set(e, ERR_INVALID, "\"fps\" must be a number above 0");
 }
 
-static int take_member(struct jread *j, struct line *l, struct err *e)
+static int take_member(struct jread *j, struct latents_line *l, struct err *e)
 {
     if (jread_is(j, "latents")) return take_path(j, "latents", l->latents, e);
     if (jread_is(j, "text")) return take_path(j, "text", l->text, e);
@@ -66,11 +66,11 @@ static int take_member(struct jread *j, struct line *l, struct err *e)
     return jread_skip(j) < 0 ? err_set(e, ERR_INVALID, "%s", j->err.text) : 0;
 }
 
-static int parse_line(const char *text, size_t n, struct line *l, struct err *e)
+static int parse_line(const char *text, size_t n, struct latents_line *l, struct err *e)
 {
     struct jread j;
     enum jtok t;
-    *l = (struct line){.fps = 24, .label = -1};
+    *l = (struct latents_line){.fps = 24, .label = -1};
     jread_init(&j, text, n);
     if (jread_next(&j) != J_OBJECT)
         return err_set(e, ERR_INVALID, "%s", j.err.code ? j.err.text : "not an object");
@@ -152,13 +152,14 @@ static int put_tensor(struct encode *c, const struct st_file *f, const struct st
     return 0;
 }
 
-struct pair { /* of latents and text; no text: NULL */
+struct latents_pair { /* of latents and text; no text: NULL */
     char path[2][FILE_PATH_SIZE];
     struct st_file *f[2];
     const struct st_tensor *t[2];
 };
 
-static int put_sample(struct encode *c, const struct pair *p, const struct line *l, struct err *e)
+static int put_sample(struct encode *c, const struct latents_pair *p, const struct latents_line *l,
+                      struct err *e)
 {
     static const int64_t no_text[2] = {0, 0};
     const int64_t *z = p->t[0]->dims, *y = p->t[1] ? p->t[1]->dims : no_text;
@@ -190,11 +191,11 @@ static int put_sample(struct encode *c, const struct pair *p, const struct line 
     return put_tensor(c, p->f[1], p->t[1], rows * y[1], p->path[1], e);
 }
 
-static int read_sample(struct format_in *in, const struct line *l, struct err *e)
+static int read_sample(struct format_in *in, const struct latents_line *l, struct err *e)
 {
     static const char *const names[] = {"z", "y"};
     const char *given[] = {l->latents, l->text};
-    struct pair p = {0};
+    struct latents_pair p = {0};
     int rc = 0;
     for (int i = 0; i < 2 && rc == 0; i++) {
         if (!given[i][0]) continue;
@@ -219,14 +220,15 @@ static bool blank(const char *p, const char *end)
 }
 
 /* Calls take for every line that is not blank. */
-struct walk {
-    int (*take)(void *arg, const struct line *l, uint64_t number, uint64_t offset, struct err *e);
+struct latents_walk {
+    int (*take)(void *arg, const struct latents_line *l, uint64_t number, uint64_t offset,
+                struct err *e);
     void *arg;
 };
 
-static int walk_lines(struct reader *r, const struct walk *w, struct err *e)
+static int walk_lines(struct reader *r, const struct latents_walk *w, struct err *e)
 {
-    struct line *l = malloc(sizeof *l);
+    struct latents_line *l = malloc(sizeof *l);
     uint64_t number = 0;
     int rc = l ? 0 : err_set(e, ERR_IO, "out of memory");
     while (rc == 0 && !r->end) {
@@ -246,7 +248,7 @@ static int walk_lines(struct reader *r, const struct walk *w, struct err *e)
     return rc;
 }
 
-static int take_sample(void *arg, const struct line *l, uint64_t number, uint64_t offset,
+static int take_sample(void *arg, const struct latents_line *l, uint64_t number, uint64_t offset,
                        struct err *e)
 {
     struct format_in *in = arg;
@@ -256,7 +258,7 @@ static int take_sample(void *arg, const struct line *l, uint64_t number, uint64_
 
 int format_read_latents(struct format_in *in, struct err *e)
 {
-    return walk_lines(in->r, &(struct walk){take_sample, in}, e);
+    return walk_lines(in->r, &(struct latents_walk){take_sample, in}, e);
 }
 
 struct beside {
@@ -264,7 +266,7 @@ struct beside {
     struct intake *into;
 };
 
-static int take_digest(void *arg, const struct line *l, uint64_t number, uint64_t offset,
+static int take_digest(void *arg, const struct latents_line *l, uint64_t number, uint64_t offset,
                        struct err *e)
 {
     const struct beside *b = arg;
@@ -285,7 +287,7 @@ int format_hash_latents(const char *root, const char *path, struct intake *into,
     const struct beside b = {root, path, into};
     struct reader r;
     int rc = reader_open(&r, root, path, into, e);
-    if (rc == 0) rc = walk_lines(&r, &(struct walk){take_digest, (void *)&b}, e);
+    if (rc == 0) rc = walk_lines(&r, &(struct latents_walk){take_digest, (void *)&b}, e);
     reader_close(&r);
     return rc;
 }

@@ -1,6 +1,7 @@
 #include "worker/data/latents.h"
 
 #include <string.h>
+#include "api/core/job.h"
 #include "worker/data/flow.h"
 #include "worker/data/order.h"
 

@@ -127,7 +127,7 @@ int meta_write(const struct meta *m, const char *dir, struct err *e)
 
 /* ---- reading: every function returns -1 when a value is not what it must be ------------------ */
 
-struct number { /* a member that is a whole number */
+struct meta_number { /* a member that is a whole number */
     const char *key;
     int64_t *value;
 };
@@ -157,7 +157,7 @@ static int read_path(struct jread *j, char **out)
 }
 
 /* One of the numbers, or a member to skip. */
-static int read_number(struct jread *j, const struct number *n, size_t count)
+static int read_number(struct jread *j, const struct meta_number *n, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         if (jread_is(j, n[i].key)) return read_int(j, n[i].value);
@@ -166,7 +166,7 @@ static int read_number(struct jread *j, const struct number *n, size_t count)
 
 static int read_counts(struct jread *j, int64_t *tokens, int64_t *documents, int64_t *bytes)
 {
-    const struct number n[] = {
+    const struct meta_number n[] = {
         {"n_tokens", tokens}, {"n_documents", documents}, {"n_bytes", bytes}};
     enum jtok t = jread_next(j);
     if (t != J_OBJECT) return -1;
@@ -210,9 +210,9 @@ static int read_source(struct jread *j, struct meta *m)
     if (m->n_sources == META_SOURCES) return -1;
     struct meta_source *s = &m->source[m->n_sources++];
     *s = (struct meta_source){0};
-    const struct number n[] = {{"first_document", &s->range.first_document},
-                               {"n_documents", &s->range.n_documents},
-                               {"n_tokens", &s->n_tokens}};
+    const struct meta_number n[] = {{"first_document", &s->range.first_document},
+                                    {"n_documents", &s->range.n_documents},
+                                    {"n_tokens", &s->n_tokens}};
     enum jtok t;
     while ((t = jread_next(j)) == J_KEY) {
         int rc;
@@ -252,7 +252,7 @@ static int read_file(struct jread *j, struct meta *m)
         else if (jread_is(j, "source"))
             rc = read_small(j, &f->source);
         else
-            rc = read_number(j, &(struct number){"size", &f->size}, 1);
+            rc = read_number(j, &(struct meta_number){"size", &f->size}, 1);
         if (rc < 0) return -1;
     }
     return t == J_OBJECT_END && f->path && f->size >= 0 ? 0 : -1;
@@ -270,11 +270,11 @@ static int read_array(struct jread *j, struct meta *m, int (*one)(struct jread *
 static int read_member(struct jread *j, struct meta *m, int64_t *version)
 {
     struct data_stats *s = &m->stats;
-    const struct number n[] = {{"version", version},
-                               {"n_masked", &s->n_masked},
-                               {"n_skipped", &s->n_skipped},
-                               {"max_token", &s->max_token},
-                               {"max_token_pos", &m->max_pos}};
+    const struct meta_number n[] = {{"version", version},
+                                    {"n_masked", &s->n_masked},
+                                    {"n_skipped", &s->n_skipped},
+                                    {"max_token", &s->max_token},
+                                    {"max_token_pos", &m->max_pos}};
     if (jread_is(j, "tokenizer")) return jread_next(j) == J_STRING && jread_is(j, "byte") ? 0 : -1;
     if (jread_is(j, "width")) return read_small(j, &m->width);
     if (jread_is(j, "max_token_file")) return read_small(j, &m->max_file);

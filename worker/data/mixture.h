@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 #include "api/core/err.h"
-#include "api/core/job.h"
+#include "api/core/limits.h"
 
 #define MIXTURE_BLOCK 1000
 

@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/job.h"
+#include "api/core/model_shape.h"
 #include "worker/data/mixture.h"
 #include "worker/data/order.h"
 #include "worker/data/permute.h"

@@ -13,6 +13,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "api/core/job.h"
 #include "api/core/log.h"
 #include "worker/data/format.h"
 #include "worker/data/latents.h"

@@ -142,14 +142,14 @@ static void mutate(const struct shard *sh, struct batch *b)
     }
 }
 
-struct places { /* of a sample's documents */
+struct row_places { /* of a sample's documents */
     struct segment g;
     bool mask;
 };
 
 static struct reach_document document_at(void *arg, int64_t pos)
 {
-    const struct places *p = arg;
+    const struct row_places *p = arg;
     struct fragment f;
     if (!p->mask) return (struct reach_document){0, p->g.s->n_tokens};
     data_fragment(p->g.o, p->g.s, fragment_at(&p->g, pos), &f);
@@ -161,7 +161,7 @@ static void set_reach(const struct data_order *o, const struct sample *s, const 
                       struct reach_map *map)
 {
     const struct order_options *x = &o->options;
-    struct places p = {.g = {.o = o, .s = s}, .mask = x->document_mask};
+    struct row_places p = {.g = {.o = o, .s = s}, .mask = x->document_mask};
     map->n = 0;
     if (sh->P == 1 || (!x->document_mask && !x->window)) return;
     reach_make(map, sh,

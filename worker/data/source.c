@@ -54,7 +54,7 @@ static int append(struct source_list *list, const char *path, int root, int sour
     return 0;
 }
 
-struct walk {
+struct source_walk {
     struct source_list *list;
     const char *root;
     int root_index, source;
@@ -63,9 +63,9 @@ struct walk {
 
 enum { MAX_DEPTH = 64 };
 
-static int walk(struct walk *w, const char *done, const char *rest, struct err *e);
+static int walk(struct source_walk *w, const char *done, const char *rest, struct err *e);
 
-static int walk_dir(struct walk *w, const char *done, const char *comp, const char *tail,
+static int walk_dir(struct source_walk *w, const char *done, const char *comp, const char *tail,
                     struct err *e)
 {
     char next[FILE_PATH_SIZE];
@@ -95,7 +95,7 @@ static int walk_dir(struct walk *w, const char *done, const char *comp, const ch
 
 /* done is a directory path without wildcards; rest the components still to match. Appends what
  * matches. A wildcard passes over directories it cannot read. */
-static int walk_one(struct walk *w, const char *done, const char *rest, struct err *e)
+static int walk_one(struct source_walk *w, const char *done, const char *rest, struct err *e)
 {
     char comp[NAME_MAX + 1], next[FILE_PATH_SIZE];
     size_t n = strcspn(rest, "/");
@@ -112,7 +112,7 @@ static int walk_one(struct walk *w, const char *done, const char *rest, struct e
     return walk_dir(w, done, comp, tail, e);
 }
 
-static int walk(struct walk *w, const char *done, const char *rest, struct err *e)
+static int walk(struct source_walk *w, const char *done, const char *rest, struct err *e)
 {
     if (w->depth == MAX_DEPTH)
         return err_set(e, ERR_INVALID, "a path has more than %d components", MAX_DEPTH);
@@ -134,7 +134,7 @@ static int no_root(const char *path, const char *const *roots, int n_roots, stru
 }
 
 /* A pattern that matches nothing is silent in walk; a plain name must exist. */
-static int expand_under(struct walk *w, const char *rest, struct err *e)
+static int expand_under(struct source_walk *w, const char *rest, struct err *e)
 {
     char root[FILE_PATH_SIZE];
     struct source_list *list = w->list;
@@ -158,7 +158,7 @@ int source_expand(struct source_list *list, const char *path, const char *const 
     int first = list->n, rc = 0;
     for (int i = 0; i < n_roots && list->n == first && rc == 0; i++) {
         const char *rest = path[0] == '/' ? beneath_rest(roots[i], path) : path;
-        struct walk w = {list, roots[i], i, source, 0};
+        struct source_walk w = {list, roots[i], i, source, 0};
         if (!rest) continue;
         under = true;
         rc = expand_under(&w, rest, e);

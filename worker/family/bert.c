@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include "api/core/limits.h"
 #include "worker/family/config_table.h"
 #include "worker/family/write.h"
 

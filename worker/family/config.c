@@ -6,7 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/field.h"
 #include "api/core/file.h"
+#include "api/core/job.h"
 #include "worker/family/family.h"
 #include "worker/family/shape.h"
 

@@ -3,8 +3,11 @@
 #define SEQD_FAMILY_CONFIG_H
 
 #include <stddef.h>
+#include <stdint.h>
 #include "api/core/err.h"
-#include "api/core/job.h"
+#include "api/core/model_shape.h"
+
+struct job_spec;
 
 #define MODEL_CONFIG_SIZE 65536 /* bytes of a model.config, as it is sent */
 

@@ -1,6 +1,9 @@
 /* config_job.c: the model of a job: what its model.config says, and the text in which it travels. */
 #include <assert.h>
 #include <string.h>
+#include "api/core/field.h"
+#include "api/core/job.h"
+#include "api/core/model_shape.h"
 #include "worker/family/config_table.h"
 #include "worker/family/shape.h"
 

@@ -9,6 +9,7 @@
 #ifndef SEQD_FAMILY_CONFIG_TABLE_H
 #define SEQD_FAMILY_CONFIG_TABLE_H
 
+#include "api/core/field.h"
 #include "api/core/jread.h"
 #include "api/core/jwrite.h"
 #include "worker/family/config.h"

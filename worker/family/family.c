@@ -1,4 +1,8 @@
 #include "worker/family/family.h"
+#include "api/core/choices.h"
+#include "api/core/err.h"
+#include "api/core/limits.h"
+#include "api/core/model_shape.h"
 
 #include <assert.h>
 #include <stddef.h>

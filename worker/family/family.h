@@ -3,7 +3,9 @@
 #ifndef SEQD_FAMILY_FAMILY_H
 #define SEQD_FAMILY_FAMILY_H
 
+#include <stddef.h>
 #include "api/core/err.h"
+#include "api/core/model_shape.h"
 #include "worker/program/program.h"
 
 #define FAMILY_KINDS 4 /* kinds of layer in one model */

@@ -7,6 +7,7 @@
  *   logits = Whead norm(x), Whead = embed when tied */
 #include <math.h>
 #include <stddef.h>
+#include "api/core/limits.h"
 #include "worker/family/config_table.h"
 #include "worker/family/family.h"
 

@@ -5,6 +5,7 @@
  *               x += Wd (silu(Wg n(x)) * Wu n(x)) */
 #include <math.h>
 #include <stddef.h>
+#include "api/core/limits.h"
 #include "worker/family/config_table.h"
 #include "worker/family/fla.h"
 #include "worker/family/write.h"

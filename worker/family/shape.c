@@ -4,6 +4,11 @@
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
+#include "api/core/err.h"
+#include "api/core/field.h"
+#include "api/core/job.h"
+#include "api/core/limits.h"
+#include "api/core/model_shape.h"
 #include "worker/family/family.h"
 
 #define PREFIX  "model.config."

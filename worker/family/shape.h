@@ -3,7 +3,10 @@
 #ifndef SEQD_FAMILY_SHAPE_H
 #define SEQD_FAMILY_SHAPE_H
 
-#include "api/core/job.h"
+#include <stdbool.h>
+#include "api/core/err.h"
+#include "api/core/field.h"
+#include "api/core/model_shape.h"
 
 /* Paths begin with "model.config."; offsets are into struct model_shape; kinds 0: what a directory
  * says of itself, which no person writes; fallback: what a job means that does not say it. Ends with

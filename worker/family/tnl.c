@@ -12,6 +12,7 @@
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
+#include "api/core/limits.h"
 #include "worker/family/config_table.h"
 #include "worker/family/write.h"
 

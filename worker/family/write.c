@@ -1,4 +1,6 @@
 #include "worker/family/write.h"
+#include "api/core/err.h"
+#include "api/core/model_shape.h"
 
 #include <math.h>
 #include <stddef.h>

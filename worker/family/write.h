@@ -2,6 +2,7 @@
 #ifndef SEQD_FAMILY_WRITE_H
 #define SEQD_FAMILY_WRITE_H
 
+#include "api/core/model_shape.h"
 #include "worker/family/family.h"
 
 /* One tensor [rows, cols] or, with cols 0, [rows], as write_linear and write_norm take it. */

@@ -36,6 +36,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 #include "api/core/file.h"
+#include "api/core/gang_start.h"
 #include "api/core/log.h"
 #include "api/core/process.h"
 #include "api/core/spool.h"

@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "api/core/file.h"
+#include "api/core/gang_start.h"
 #include "api/core/process.h"
 
 enum { SPARE_FD = 10 }; /* above every number that the child fills */

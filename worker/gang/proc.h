@@ -3,6 +3,9 @@
 #define SEQD_GANG_PROC_H
 
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "api/core/gang_start.h"
 #include "api/core/loop.h"
 #include "api/core/rank.h"
 

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "api/core/file.h"
+#include "api/core/gang_start.h"
 
 static int start_check(const struct gang_start *s, struct err *e)
 {

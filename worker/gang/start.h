@@ -3,6 +3,7 @@
 #define SEQD_GANG_START_H
 
 #include "api/core/err.h"
+#include "api/core/gang_start.h"
 #include "api/core/rank.h"
 
 /* Reads and checks DIR/start. fails: ERR_CORRUPT, ERR_UNSUPPORTED for another version's, ERR_IO. */

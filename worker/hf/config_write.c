@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/field.h"
 #include "api/core/file.h"
 #include "worker/family/config_table.h"
 #include "worker/family/family.h"

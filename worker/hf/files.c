@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "api/core/file.h"
-#include "api/core/job.h"
+#include "api/core/model_shape.h"
 #include "api/core/jread.h"
 #include "worker/hf/tokenizer.h"
 

@@ -15,8 +15,11 @@
 #ifndef SEQD_HF_HF_H
 #define SEQD_HF_HF_H
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include "api/core/err.h"
-#include "api/core/job.h"
+#include "api/core/model_shape.h"
 #include "kernels/backend.h"
 #include "worker/family/config.h"
 #include "worker/plan/plan.h"

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/core/job.h"
 #include "api/core/jwrite.h"
 #include "worker/family/family.h"
 #include "worker/model/finite.h"

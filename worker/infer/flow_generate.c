@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/core/job.h"
 #include "api/core/jwrite.h"
 #include "worker/data/source.h"
 #include "worker/model/finite.h"
@@ -20,7 +21,7 @@ struct order {
     struct flow_sample s;
 };
 
-struct work {
+struct flow_work {
     struct flow_generate *g;
     const struct infer *in;
     struct model *m;
@@ -73,7 +74,7 @@ static int64_t caption_size(const struct model *m, const struct flow_sample *s)
 }
 
 /* What rank 0 told, and what the steps switched. */
-static int check_steps(struct work *w, const struct flow_sample *s, struct err *e)
+static int check_steps(struct flow_work *w, const struct flow_sample *s, struct err *e)
 {
     struct model *m = w->m;
     struct comm_count want[PURPOSE_N];
@@ -96,7 +97,7 @@ static void sample_name(int64_t i, char name[ARTIFACT_NAME])
     snprintf(name, ARTIFACT_NAME, "sample-%05lld.safetensors", (long long)i);
 }
 
-static int run_steps(struct work *w, const struct flow_sample *s, struct err *e)
+static int run_steps(struct flow_work *w, const struct flow_sample *s, struct err *e)
 {
     if (flow_sample_begin(w->m, s, e)) return -1;
     for (int64_t k = 0; k < s->steps; k++) {
@@ -107,7 +108,8 @@ static int run_steps(struct work *w, const struct flow_sample *s, struct err *e)
 }
 
 /* From noise to latents. *ok: they are finite. Collective. */
-static int make(struct work *w, int64_t i, const struct flow_sample *s, bool *ok, struct err *e)
+static int make(struct flow_work *w, int64_t i, const struct flow_sample *s, bool *ok,
+                struct err *e)
 {
     if (run_steps(w, s, e) || check_steps(w, s, e)) return -1;
     infer_at(w->in, i + 1);
@@ -115,8 +117,8 @@ static int make(struct work *w, int64_t i, const struct flow_sample *s, bool *ok
 }
 
 /* The sample at hand as an artifact; *done: on rank 0. Collective. */
-static int keep(struct work *w, int64_t i, const struct flow_sample *s, struct artifact_done *done,
-                struct err *e)
+static int keep(struct flow_work *w, int64_t i, const struct flow_sample *s,
+                struct artifact_done *done, struct err *e)
 {
     const bool writer = w->m->rank == 0;
     char name[ARTIFACT_NAME];
@@ -131,13 +133,13 @@ static int keep(struct work *w, int64_t i, const struct flow_sample *s, struct a
 
 static int make_again(void *arg, struct err *e)
 {
-    struct work *w = arg;
+    struct flow_work *w = arg;
     return run_steps(w, &w->order.s, e);
 }
 
 /* A sample that is NaN or infinity: where a weight is, no request can be answered and the job fails;
  * otherwise it is the request's own, refused on every rank. Rank 0 alone has a line to write. */
-static int blame(struct work *w, int64_t i, const struct flow_sample *s, struct err *e)
+static int blame(struct flow_work *w, int64_t i, const struct flow_sample *s, struct err *e)
 {
     const struct finite_again again = {make_again, w};
     char name[64], where[FINITE_WHERE];
@@ -153,7 +155,7 @@ static int blame(struct work *w, int64_t i, const struct flow_sample *s, struct 
     return 0;
 }
 
-static int sample(struct work *w, int64_t i, const struct flow_sample *s,
+static int sample(struct flow_work *w, int64_t i, const struct flow_sample *s,
                   struct artifact_done *done, struct err *e)
 {
     bool ok = false;
@@ -165,7 +167,7 @@ static int sample(struct work *w, int64_t i, const struct flow_sample *s,
 /* ---- its line -------------------------------------------------------------------------------- */
 
 /* What lies under its name is of other requests, which this job had when it began. */
-static int remove_stale(struct work *w, int64_t i, struct err *e)
+static int remove_stale(struct flow_work *w, int64_t i, struct err *e)
 {
     struct artifact_done done;
     char name[ARTIFACT_NAME];
@@ -173,7 +175,7 @@ static int remove_stale(struct work *w, int64_t i, struct err *e)
     return artifact_path(w->in->job_dir, name, &done, e) || file_remove(done.path, e) ? -1 : 0;
 }
 
-static int put_refusal(struct work *w, int64_t i, struct err *e)
+static int put_refusal(struct flow_work *w, int64_t i, struct err *e)
 {
     const struct job_spec *spec = w->in->spec;
     struct request r = {.refused = w->request.refused};
@@ -186,7 +188,8 @@ static int put_refusal(struct work *w, int64_t i, struct err *e)
     return results_add(&w->results, (int)i, w->reply.line, w->reply.size, e);
 }
 
-static int put_answer(struct work *w, int64_t i, const struct artifact_done *done, struct err *e)
+static int put_answer(struct flow_work *w, int64_t i, const struct artifact_done *done,
+                      struct err *e)
 {
     const struct flow_sample *s = &w->order.s;
     struct jwrite j;
@@ -222,7 +225,7 @@ static int put_answer(struct work *w, int64_t i, const struct artifact_done *don
 /* ---- requests -------------------------------------------------------------------------------- */
 
 /* The order and its caption, to everyone. */
-static int tell(struct work *w, struct err *e)
+static int tell(struct flow_work *w, struct err *e)
 {
     struct model *m = w->m;
     struct order *o = &w->order;
@@ -237,7 +240,7 @@ static int tell(struct work *w, struct err *e)
 
 /* Rank 0: what request i asks for, with its caption; else w->request.refused says why not. A file
  * that this machine cannot read is not the request's fault alone, but no other is to name. */
-static void read_request(struct work *w, int64_t i)
+static void read_request(struct flow_work *w, int64_t i)
 {
     struct flow_request *r = &w->request;
     int64_t size;
@@ -248,7 +251,7 @@ static void read_request(struct work *w, int64_t i)
                          &r->refused);
 }
 
-static int one_request(struct work *w, int64_t i, struct err *e)
+static int one_request(struct flow_work *w, int64_t i, struct err *e)
 {
     struct artifact_done done = {0};
     read_request(w, i);
@@ -259,7 +262,7 @@ static int one_request(struct work *w, int64_t i, struct err *e)
     return put_answer(w, i, &done, e);
 }
 
-static int lead(struct work *w, struct err *e)
+static int lead(struct flow_work *w, struct err *e)
 {
     struct flow_generate *g = w->g;
     if (results_open(&w->results, w->in->job_dir, &g->requests, e)) return -1;
@@ -279,7 +282,7 @@ static int lead(struct work *w, struct err *e)
     return results_finish(&w->results, w->in->job_dir, &g->results, &g->errors, e);
 }
 
-static int follow(struct work *w, struct err *e)
+static int follow(struct flow_work *w, struct err *e)
 {
     for (;;) {
         struct artifact_done none = {0};
@@ -291,9 +294,9 @@ static int follow(struct work *w, struct err *e)
 
 int flow_generate_run(struct flow_generate *g, const struct infer *in, struct err *e)
 {
-    struct work *w = calloc(1, sizeof *w);
+    struct flow_work *w = calloc(1, sizeof *w);
     if (!w) return err_set(e, ERR_IO, "out of memory");
-    *w = (struct work){.g = g, .in = in, .m = in->model, .results = {.fd = -1}};
+    *w = (struct flow_work){.g = g, .in = in, .m = in->model, .results = {.fd = -1}};
     g->ledger_equal = true;
     int rc = w->m->rank == 0 ? lead(w, e) : follow(w, e);
     if (!rc) rc = infer_agree(in, &g->ledger_equal, e);

@@ -3,11 +3,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "api/core/field.h"
+#include "api/core/job.h"
 #include "api/core/jread.h"
 
 #define NOISE_VALUES ((double)((int64_t)1 << 34)) /* a counter of 32 bits for every four */
 
-struct line {
+struct request_line {
     struct flow_request *r;
     const struct job_spec *spec;
     struct jread j;
@@ -20,7 +22,7 @@ struct line {
 
 /* ---- members --------------------------------------------------------------------------------- */
 
-static int take_count(struct line *l, const char *name, int64_t *out)
+static int take_count(struct request_line *l, const char *name, int64_t *out)
 {
     int64_t n;
     if (jread_next(&l->j) != J_NUMBER || jread_int(&l->j, &n) || n < 1 || n > LATENTS_DIM)
@@ -31,7 +33,7 @@ static int take_count(struct line *l, const char *name, int64_t *out)
 }
 
 /* In the range of a field of the job spec. */
-static int take_number(struct line *l, const char *name, double *out)
+static int take_number(struct request_line *l, const char *name, double *out)
 {
     char path[32];
     snprintf(path, sizeof path, "sampling.%s", name);
@@ -46,7 +48,7 @@ static int take_number(struct line *l, const char *name, double *out)
                      name, *out, f->min, f->max);
 }
 
-static int take_id(struct line *l)
+static int take_id(struct request_line *l)
 {
     struct flow_request *r = l->r;
     if (jread_next(&l->j) == J_STRING && !jread_copy(&l->j, r->id, sizeof r->id) && *r->id)
@@ -55,7 +57,7 @@ static int take_id(struct line *l)
                      REQUEST_ID_SIZE - 1);
 }
 
-static int take_text(struct line *l)
+static int take_text(struct request_line *l)
 {
     struct flow_request *r = l->r;
     if (jread_next(&l->j) == J_STRING && !jread_copy(&l->j, r->text, sizeof r->text) && *r->text)
@@ -64,13 +66,13 @@ static int take_text(struct line *l)
                      "text must be the path of a safetensors file with the caption's embedding");
 }
 
-static int take_label(struct line *l)
+static int take_label(struct request_line *l)
 {
     if (jread_next(&l->j) == J_NUMBER && !jread_int(&l->j, &l->label) && l->label >= 0) return 0;
     return err_field(l->e, ERR_INVALID, "label", "label must be the number of a class, from 0");
 }
 
-static int take_fps(struct line *l)
+static int take_fps(struct request_line *l)
 {
     double fps;
     if (jread_next(&l->j) != J_NUMBER || jread_double(&l->j, &fps) || !(fps > 0 && fps <= 1e6))
@@ -81,7 +83,7 @@ static int take_fps(struct line *l)
 
 static const char *const sides[3] = {"latents.T", "latents.H", "latents.W"};
 
-static int take_latents(struct line *l)
+static int take_latents(struct request_line *l)
 {
     if (jread_next(&l->j) != J_OBJECT)
         return err_field(l->e, ERR_INVALID, "latents",
@@ -96,27 +98,27 @@ static int take_latents(struct line *l)
     return 0;
 }
 
-static int take_height(struct line *l)
+static int take_height(struct request_line *l)
 {
     return take_count(l, "height", &l->r->s.x.height);
 }
 
-static int take_width(struct line *l)
+static int take_width(struct request_line *l)
 {
     return take_count(l, "width", &l->r->s.x.width);
 }
 
-static int take_frames(struct line *l)
+static int take_frames(struct request_line *l)
 {
     return take_count(l, "num_frames", &l->r->s.x.num_frames);
 }
 
-static int take_text_len(struct line *l)
+static int take_text_len(struct request_line *l)
 {
     return take_count(l, "text_len", &l->r->s.x.text_len);
 }
 
-static int take_seed(struct line *l)
+static int take_seed(struct request_line *l)
 {
     double seed;
     if (take_number(l, "seed", &seed)) return -1;
@@ -125,7 +127,7 @@ static int take_seed(struct line *l)
     return 0;
 }
 
-static int take_steps(struct line *l)
+static int take_steps(struct request_line *l)
 {
     double steps;
     if (take_number(l, "steps", &steps)) return -1;
@@ -133,14 +135,14 @@ static int take_steps(struct line *l)
     return 0;
 }
 
-static int take_guidance(struct line *l)
+static int take_guidance(struct request_line *l)
 {
     return take_number(l, "guidance", &l->r->s.guidance);
 }
 
-static const struct member {
+static const struct flow_member {
     const char *name;
-    int (*take)(struct line *);
+    int (*take)(struct request_line *);
 } members[] = {
     {"custom_id", take_id},  {"text", take_text},       {"label", take_label},
     {"height", take_height}, {"width", take_width},     {"num_frames", take_frames},
@@ -149,7 +151,7 @@ static const struct member {
 };
 #define N_MEMBERS (sizeof members / sizeof *members)
 
-static int take_member(struct line *l)
+static int take_member(struct request_line *l)
 {
     char name[64];
     size_t i = 0;
@@ -169,18 +171,18 @@ static int take_member(struct line *l)
 
 /* ---- what single members cannot say ---------------------------------------------------------- */
 
-static int missing(struct line *l, const char *name, const char *what)
+static int missing(struct request_line *l, const char *name, const char *what)
 {
     return err_field(l->e, ERR_INVALID, name, "%s is missing: %s", name, what);
 }
 
-static int unwanted(struct line *l, const char *name, const char *what)
+static int unwanted(struct request_line *l, const char *name, const char *what)
 {
     return err_field(l->e, ERR_INVALID, name, "%s: %s, leave it out", name, what);
 }
 
 /* What the model is told of the sample: a caption, a class or nothing. */
-static int check_told(struct line *l)
+static int check_told(struct request_line *l)
 {
     const struct model_shape *m = &l->spec->model.shape;
     const struct flow_request *r = l->r;
@@ -197,7 +199,7 @@ static int check_told(struct line *l)
     return 0;
 }
 
-static int too_large(struct line *l, int i, const char *field, int64_t most)
+static int too_large(struct request_line *l, int i, const char *field, int64_t most)
 {
     return err_field(l->e, ERR_TOO_LARGE, sides[i], "%s %lld: this job was planned for %s %lld",
                      sides[i], (long long)l->latents[i], field, (long long)most);
@@ -205,7 +207,7 @@ static int too_large(struct line *l, int i, const char *field, int64_t most)
 
 /* No more frames than planned for, and no more patches in one: a picture of another shape may have
  * as many. */
-static int check_room(struct line *l)
+static int check_room(struct request_line *l)
 {
     const struct job_spec *s = l->spec;
     const struct model_shape *m = &s->model.shape;
@@ -218,7 +220,7 @@ static int check_room(struct line *l)
 }
 
 /* Sizes of the latents, given or from the video's; the plan has room for them. */
-static int check_sizes(struct line *l)
+static int check_sizes(struct request_line *l)
 {
     const struct job_spec *s = l->spec;
     struct latents_sample *x = &l->r->s.x;
@@ -247,14 +249,14 @@ static int check_sizes(struct line *l)
 }
 
 /* Noise of its own seed, or of the job's and this name: as batches of text are drawn. */
-static void set_key(struct line *l)
+static void set_key(struct request_line *l)
 {
     struct flow_request *r = l->r;
     if (!l->own_seed) r->s.seed = l->spec->sampling.seed;
     r->s.n = l->own_seed ? 0 : request_key(r->id);
 }
 
-static int read_line(struct line *l)
+static int read_line(struct request_line *l)
 {
     enum jtok t = jread_next(&l->j);
     if (t != J_OBJECT) return err_set(l->e, ERR_INVALID, "the line must be a JSON object");
@@ -264,7 +266,7 @@ static int read_line(struct line *l)
     return 0;
 }
 
-static int take_line(struct line *l)
+static int take_line(struct request_line *l)
 {
     const int rc = read_line(l);
     /* Broken JSON makes members look wrong: the reader's own sentence is the better one. */
@@ -277,7 +279,7 @@ static int take_line(struct line *l)
 void flow_request_of_line(struct flow_request *r, const struct job_spec *spec, const char *line,
                           int64_t size)
 {
-    struct line l = {.r = r, .spec = spec, .label = -1, .e = &r->refused};
+    struct request_line l = {.r = r, .spec = spec, .label = -1, .e = &r->refused};
     *r = (struct flow_request){.s = {.x = {.fps = 24},
                                      .steps = spec->sampling.steps,
                                      .guidance = spec->sampling.guidance}};

@@ -10,16 +10,16 @@
 #define LINE 1024 /* values of noise drawn at a time */
 
 /* This rank's rows: patches [share of space, frames]; a row is C channels of `places` values. */
-struct rows {
+struct sample_rows {
     struct flow_rows at;
     int64_t C, places, cols; /* cols: values of a row */
     int64_t n;               /* rows */
 };
 
-static struct rows rows_of(const struct model *m, const struct flow_sample *s)
+static struct sample_rows rows_of(const struct model *m, const struct flow_sample *s)
 {
     const struct model_shape *a = &m->shape;
-    struct rows r = {.at.patch = {a->patch_t, a->patch_h, a->patch_w}, .C = a->in_channels};
+    struct sample_rows r = {.at.patch = {a->patch_t, a->patch_h, a->patch_w}, .C = a->in_channels};
     flow_grid(a, &s->x, r.at.grid);
     r.places = a->patch_t * a->patch_h * a->patch_w;
     r.cols = r.C * r.places;
@@ -31,13 +31,13 @@ static struct rows rows_of(const struct model *m, const struct flow_sample *s)
 
 /* ---- noise ----------------------------------------------------------------------------------- */
 
-struct line { /* one row of pixels of one channel */
+struct sample_line { /* one row of pixels of one channel */
     int64_t c, frame, h;
 };
 
 /* Values [w, w + n) of a line, where they belong; each counts. */
-static void put_noise(const struct model *m, const struct rows *r, const struct line *at, int64_t w,
-                      int64_t n, const float *noise)
+static void put_noise(const struct model *m, const struct sample_rows *r,
+                      const struct sample_line *at, int64_t w, int64_t n, const float *noise)
 {
     const struct batch_latents *b = &m->batch.latents;
     for (int64_t k = 0; k < n; k++) {
@@ -49,8 +49,8 @@ static void put_noise(const struct model *m, const struct rows *r, const struct 
 }
 
 /* The part of a line that lies in this rank's patches. */
-static void draw_line(const struct model *m, const struct flow_sample *s, const struct rows *r,
-                      const struct line *at)
+static void draw_line(const struct model *m, const struct flow_sample *s,
+                      const struct sample_rows *r, const struct sample_line *at)
 {
     const struct latents_sample *x = &s->x;
     const int64_t first = ((at->c * x->T + at->frame) * x->H + at->h) * x->W;
@@ -66,9 +66,9 @@ static void draw_line(const struct model *m, const struct flow_sample *s, const 
 
 int flow_sample_begin(struct model *m, const struct flow_sample *s, struct err *e)
 {
-    const struct rows r = rows_of(m, s);
+    const struct sample_rows r = rows_of(m, s);
     struct batch_latents *b = &m->batch.latents;
-    struct line at;
+    struct sample_line at;
     if (model_set_grid(m, r.at.grid[1] * r.at.grid[2], r.at.grid[0], e)) return -1;
     memcpy(b->grid, r.at.grid, sizeof b->grid);
     b->height = (double)s->x.height;
@@ -110,14 +110,14 @@ static int predict(struct model *m, const struct flow_sample *s, bool told, stru
     return model_forward(m, b, e);
 }
 
-static struct tensor velocity(const struct model *m, const struct rows *r)
+static struct tensor velocity(const struct model *m, const struct sample_rows *r)
 {
     return tensor_of(m->dtype, m->prog.velocity, r->n, r->cols, r->cols);
 }
 
 /* What was predicted last, as patches lie: of a place its channels come one after another, and
  * those after in_channels are a variance. */
-static void take_velocity(struct model *m, const struct rows *r)
+static void take_velocity(struct model *m, const struct sample_rows *r)
 {
     const struct tensor y = model_normed(m, 0, r->n), v = velocity(m, r);
     const int64_t out = m->shape.out_channels, size = dtype_size(y.dtype);
@@ -132,13 +132,13 @@ static void take_velocity(struct model *m, const struct rows *r)
                                                    .size = size});
 }
 
-static struct tensor sample(struct model *m, const struct rows *r)
+static struct tensor sample(struct model *m, const struct sample_rows *r)
 {
     return tensor_f32(model_batch(m)->latents.patches, r->n, r->cols, r->cols);
 }
 
 /* z += by v */
-static void advance(struct model *m, const struct rows *r, double by)
+static void advance(struct model *m, const struct sample_rows *r, double by)
 {
     const struct tensor z = sample(m, r);
     m->be->ops->mix(m->be, &(struct mix_args){
@@ -146,7 +146,7 @@ static void advance(struct model *m, const struct rows *r, double by)
 }
 
 /* Pads and what lies beyond the sample's edges stay 0: the model is shown zeros there. */
-static void clear_beyond(struct model *m, const struct rows *r)
+static void clear_beyond(struct model *m, const struct sample_rows *r)
 {
     float *const places = model_batch(m)->latents.weight;
     const struct tensor weight = tensor_f32(places, r->n, r->places, r->places);
@@ -159,7 +159,7 @@ static void clear_beyond(struct model *m, const struct rows *r)
 
 int flow_sample_step(struct model *m, const struct flow_sample *s, int64_t i, struct err *e)
 {
-    const struct rows r = rows_of(m, s);
+    const struct sample_rows r = rows_of(m, s);
     const double t = flow_time(i, s->steps, s->shift);
     const double dt = t - flow_time(i + 1, s->steps, s->shift);
     const bool two = two_passes(&m->shape, s);
@@ -181,7 +181,7 @@ int flow_sample_step(struct model *m, const struct flow_sample *s, int64_t i, st
 
 int flow_sample_finite(struct model *m, const struct flow_sample *s, bool *ok, struct err *e)
 {
-    const struct rows r = rows_of(m, s);
+    const struct sample_rows r = rows_of(m, s);
     const float *z = m->batch.latents.patches;
     int64_t bad = 0;
     if (m->be->own_memory)
@@ -193,7 +193,7 @@ int flow_sample_finite(struct model *m, const struct flow_sample *s, bool *ok, s
 }
 
 /* Planes of channel c and frame f of patches, one after another: [C, frames, share, places]. */
-static void pack(struct model *m, const struct rows *r)
+static void pack(struct model *m, const struct sample_rows *r)
 {
     const int64_t size = r->places * (int64_t)sizeof(float);
     m->be->ops->permute(m->be, &(struct permute_args){
@@ -205,14 +205,14 @@ static void pack(struct model *m, const struct rows *r)
                                    .size = size});
 }
 
-struct gather {
+struct sample_gather {
     struct model *m;
     const struct flow_sample *s;
-    struct rows r;
+    struct sample_rows r;
     int64_t plane; /* c * frames + f: which one m->prog.plane holds on rank 0; -1: none */
 };
 
-static int next_plane(struct gather *g, struct err *e)
+static int next_plane(struct sample_gather *g, struct err *e)
 {
     struct model *m = g->m;
     const int64_t n = g->r.at.share * g->r.places, size = n * (int64_t)sizeof(float);
@@ -227,9 +227,10 @@ static int next_plane(struct gather *g, struct err *e)
 }
 
 /* Values [w, w + n) of a line of the plane at hand. */
-static void unpatch(const struct gather *g, const struct line *at, int64_t w, int64_t n, float *out)
+static void unpatch(const struct sample_gather *g, const struct sample_line *at, int64_t w,
+                    int64_t n, float *out)
 {
-    const struct rows *r = &g->r;
+    const struct sample_rows *r = &g->r;
     const int64_t *p = r->at.patch;
     const int64_t row = at->h / p[1] * r->at.grid[2];
     const int64_t in = (at->frame % p[0] * p[1] + at->h % p[1]) * p[2];
@@ -240,12 +241,13 @@ static void unpatch(const struct gather *g, const struct line *at, int64_t w, in
 /* The writer asks for elements in order: planes come as it reaches them. */
 static int read_latents(void *arg, int64_t at, int64_t n, void *out, struct err *e)
 {
-    struct gather *g = arg;
+    struct sample_gather *g = arg;
     const struct latents_sample *x = &g->s->x;
     float *to = out;
     for (int64_t end = at + n, k; at < end; at += k, to += k) {
         const int64_t w = at % x->W, left = x->W - w;
-        const struct line l = {at / x->W / x->H / x->T, at / x->W / x->H % x->T, at / x->W % x->H};
+        const struct sample_line l = {at / x->W / x->H / x->T, at / x->W / x->H % x->T,
+                                      at / x->W % x->H};
         const int64_t plane = l.c * g->r.at.grid[0] + l.frame / g->r.at.patch[0];
         while (g->plane < plane)
             if (next_plane(g, e)) return -1;
@@ -257,7 +259,7 @@ static int read_latents(void *arg, int64_t at, int64_t n, void *out, struct err 
 
 int flow_sample_save(struct model *m, const struct flow_sample *s, const char *path, struct err *e)
 {
-    struct gather g = {m, s, rows_of(m, s), -1};
+    struct sample_gather g = {m, s, rows_of(m, s), -1};
     const struct latents_sample *x = &s->x;
     const struct st_out z = {.name = "z",
                              .dtype = ST_F32,
@@ -275,7 +277,7 @@ int flow_sample_save(struct model *m, const struct flow_sample *s, const char *p
 
 struct comm_count flow_sample_traffic(const struct model *m, const struct flow_sample *s, int r)
 {
-    const struct rows own = rows_of(m, s);
+    const struct sample_rows own = rows_of(m, s);
     const int64_t size = own.at.share * own.places * (int64_t)sizeof(float);
     struct comm_count c = {0};
     if (m->plan->sp == 1) return c;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/core/job.h"
 #include "worker/infer/infer.h"
 #include "worker/infer/reply.h"
 #include "worker/infer/results.h"

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/core/job.h"
 #include "worker/comm/ledger.h"
 #include "worker/family/family.h"
 #include "worker/model/finite.h"

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "api/core/job.h"
 #include "api/core/jread.h"
 #include "worker/infer/requests.h"
 #include "worker/data/source.h"

@@ -14,8 +14,9 @@
 
 #include <stdint.h>
 #include "api/core/err.h"
-#include "api/core/job.h"
 #include "worker/comm/comm.h"
+
+struct job_spec;
 
 #define PROMPTS_MAX      65536
 #define PROMPTS_MAX_SIZE ((int64_t)64 << 20) /* bytes of all prompts together */

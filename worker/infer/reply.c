@@ -98,12 +98,12 @@ static void write_alternatives(const struct reply *p, struct jwrite *w,
     jwrite_end(w);
 }
 
-struct part { /* tokens [0, n) of t; unscored: the first n have no log-probability */
+struct reply_part { /* tokens [0, n) of t; unscored: the first n have no log-probability */
     const struct infer_tokens *t;
     int64_t n, unscored;
 };
 
-static void write_parts(const struct reply *p, struct jwrite *w, const struct part *part,
+static void write_parts(const struct reply *p, struct jwrite *w, const struct reply_part *part,
                         int n_parts)
 {
     char name[32];
@@ -143,7 +143,7 @@ static void write_parts(const struct reply *p, struct jwrite *w, const struct pa
 static void write_logprobs(const struct reply *p, struct jwrite *w, const struct request *r,
                            const struct infer_answer *a, const struct infer_choice *c)
 {
-    const struct part parts[] = {{&a->prompt, a->prompt.n, 1}, {&c->tokens, c->n_text, 0}};
+    const struct reply_part parts[] = {{&a->prompt, a->prompt.n, 1}, {&c->tokens, c->n_text, 0}};
     if (r->echo)
         write_parts(p, w, parts, 2);
     else

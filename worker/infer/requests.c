@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/core/field.h"
+#include "api/core/job.h"
 #include "api/core/jread.h"
 #include "api/core/sha256.h"
 
@@ -72,7 +74,7 @@ void request_of_prompt(struct request *r, const struct job_spec *spec, const cha
 /* ---- the line of a batch --------------------------------------------------------------------- */
 
 /* Members whose range is that of a field of the job spec, and whose type is the field's. */
-static const struct number {
+static const struct request_number {
     const char *name;
     const char *path;
     size_t offset;
@@ -111,7 +113,7 @@ static int take_bool(struct body *b, const char *name, enum jtok t, int32_t *out
     return 0;
 }
 
-static int take_number(struct body *b, const struct number *m, enum jtok t)
+static int take_number(struct body *b, const struct request_number *m, enum jtok t)
 {
     const struct field *f = spec_field(m->path);
     char *at = (char *)b->r + m->offset;
@@ -214,7 +216,7 @@ static int take_name(struct body *b, enum jtok t)
     return err_field(b->e, ERR_INVALID, "model", "model and user must be strings");
 }
 
-static const struct member {
+static const struct request_member {
     const char *name;
     int (*take)(struct body *, enum jtok);
 } members[] = {

@@ -21,10 +21,12 @@
 #define SEQD_INFER_REQUESTS_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include "api/core/err.h"
-#include "api/core/job.h"
 #include "worker/infer/sample.h"
 #include "worker/infer/stop.h"
+
+struct job_spec;
 
 #define REQUEST_ID_SIZE 129 /* of a custom_id, with its NUL */
 

@@ -16,14 +16,14 @@
 
 /* ---- one line -------------------------------------------------------------------------------- */
 
-struct line {
+struct result_line {
     int64_t number; /* of the request; -1: none */
     char id[REQUEST_ID_SIZE];
     bool refused;
     int64_t usage[2]; /* prompt_tokens, completion_tokens */
 };
 
-static void read_usage(struct jread *j, struct line *l)
+static void read_usage(struct jread *j, struct result_line *l)
 {
     while (jread_next(j) == J_KEY) {
         int which = jread_is(j, "prompt_tokens") ? 0 : jread_is(j, "completion_tokens") ? 1 : -1;
@@ -35,7 +35,7 @@ static void read_usage(struct jread *j, struct line *l)
 }
 
 /* Into the members named by way, one object in another, to the usage at its end. */
-static void descend(struct jread *j, struct line *l, const char *const *way)
+static void descend(struct jread *j, struct result_line *l, const char *const *way)
 {
     if (!*way) {
         read_usage(j, l);
@@ -55,12 +55,12 @@ static void descend(struct jread *j, struct line *l, const char *const *way)
 }
 
 /* 0 when these bytes are one whole line of a journal. */
-static int read_line(const char *text, size_t size, struct line *l)
+static int read_line(const char *text, size_t size, struct result_line *l)
 {
     static const char *const way[] = {"body", "usage", NULL};
     struct jread j;
     char id[48] = "";
-    *l = (struct line){.number = -1};
+    *l = (struct result_line){.number = -1};
     jread_init(&j, text, size);
     if (jread_next(&j) != J_OBJECT) return -1;
     while (jread_next(&j) == J_KEY) {
@@ -85,7 +85,7 @@ static int read_line(const char *text, size_t size, struct line *l)
 /* Notes what a line says; -1 when it is none of this batch's, or of a request that has one. */
 static int note(struct results *r, const char *text, size_t size)
 {
-    struct line l;
+    struct result_line l;
     char id[REQUEST_ID_SIZE];
     int64_t n;
     if (read_line(text, size, &l) || l.number < 0 || l.number >= r->p->n || r->answered[l.number])
@@ -194,7 +194,7 @@ int results_add(struct results *r, int i, const char *line, int64_t size, struct
 static int copy_lines(struct artifact *a, const char *text, size_t size, bool refused,
                       struct err *e)
 {
-    struct line l;
+    struct result_line l;
     if (!refused) return artifact_write(a, text, size, e);
     for (size_t at = 0, next; at < size; at = next) {
         const char *nl = memchr(text + at, '\n', size - at);

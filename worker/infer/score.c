@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "api/core/job.h"
 #include "api/core/jwrite.h"
 #include "worker/model/finite.h"
 #include "worker/plan/volume.h"

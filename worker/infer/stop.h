@@ -15,7 +15,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
-#include "api/core/job.h"
+#include "api/core/limits.h"
 
 struct stop {
     int n;

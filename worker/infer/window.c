@@ -1,3 +1,4 @@
+#include "api/core/job.h"
 #include "worker/infer/window.h"
 
 int64_t window_size(int64_t S)

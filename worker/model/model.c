@@ -4,6 +4,7 @@
 #include <math.h>
 #include "api/core/mem.h"
 #include "api/core/mutant.h"
+#include "kernels/precision.h"
 
 /* ---- placing --------------------------------------------------------------------------------- */
 

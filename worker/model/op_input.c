@@ -40,8 +40,8 @@ static void sinusoid(double x, int64_t n, bool cos_first, float *out)
 }
 
 /* Writes the line of an index. */
-struct lines {
-    void (*write)(const struct lines *l, int64_t index, float *out);
+struct input_lines {
+    void (*write)(const struct input_lines *l, int64_t index, float *out);
     const struct batch_latents *b;
     int64_t cols;
     double scale, sx, sy;
@@ -64,7 +64,7 @@ static void place_lines(struct frame *f, const struct along *d, struct tensor ta
 
 /* y = in + a line of fp32 for each row, by its index along dimension `dim`. Every index's is worked
  * out once, OP_STAGE bytes of them at a time. */
-static void add_lines(struct frame *f, const struct op *o, int dim, const struct lines *l)
+static void add_lines(struct frame *f, const struct op *o, int dim, const struct input_lines *l)
 {
     const struct tensor y = frame_out(f, o, 0);
     const struct along d = frame_along(f, frame_rows_of(f, o->out[0]), dim);
@@ -90,7 +90,7 @@ static int pass_backward(struct frame *f, const struct op *o, const struct step 
 
 /* Open-Sora's PositionEmbedding2D: the first half of the columns says where along the width, the
  * second along the height; sines before cosines in each. */
-static void line_2d(const struct lines *l, int64_t index, float *out)
+static void line_2d(const struct input_lines *l, int64_t index, float *out)
 {
     const int64_t n = l->cols / 4, width = l->b->grid[2];
     sinusoid((double)(index % width) / l->scale * l->sx, n, false, out);
@@ -100,7 +100,7 @@ static void line_2d(const struct lines *l, int64_t index, float *out)
 static int position_2d_forward(struct frame *f, const struct op *o, struct err *e)
 {
     const struct batch_latents *b = &f->batch->latents;
-    struct lines l = {line_2d, b, frame_out(f, o, 0).cols, o->u.position.scale, 1, 1};
+    struct input_lines l = {line_2d, b, frame_out(f, o, 0).cols, o->u.position.scale, 1, 1};
     (void)e;
     if (o->u.position.base_size) {
         const double base = round(sqrt((double)(b->grid[1] * b->grid[2])));
@@ -114,14 +114,14 @@ static int position_2d_forward(struct frame *f, const struct op *o, struct err *
 
 const struct op_row op_position_2d = {position_2d_forward, pass_backward, NULL};
 
-static void line_1d(const struct lines *l, int64_t index, float *out)
+static void line_1d(const struct input_lines *l, int64_t index, float *out)
 {
     sinusoid((double)index / l->scale, l->cols / 2, false, out);
 }
 
 static int position_1d_forward(struct frame *f, const struct op *o, struct err *e)
 {
-    const struct lines l = {
+    const struct input_lines l = {
         .write = line_1d, .cols = frame_out(f, o, 0).cols, .scale = o->u.position.scale};
     (void)e;
     add_lines(f, o, 1, &l);

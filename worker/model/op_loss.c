@@ -3,6 +3,7 @@
  * Forward leaves the loss of every row, MSE's of every place, in the frame's nll. Backward does that too, so that a
  * training step computes logits once, and never [S, V] of them: a chunk of rows at a time. */
 #include "worker/model/op.h"
+#include "api/core/model_shape.h"
 
 #include <assert.h>
 
@@ -133,20 +134,21 @@ const struct op_row op_xent = {xent_forward, xent_backward, NULL};
 /* A row predicts n places of out_channels values, the first in_channels of which have a target. All
  * places of all rows are one tensor [T n, in_channels]; weight says which count, loss_scale is one
  * over the values of all that do, on all ranks. */
-struct places {
+struct loss_places {
     int64_t n, in, out;
 };
 
-static struct places places_of(const struct frame *f, struct tensor a)
+static struct loss_places places_of(const struct frame *f, struct tensor a)
 {
     const struct model_shape *m = f->shape;
-    const struct places p = {m->patch_t * m->patch_h * m->patch_w, m->in_channels, m->out_channels};
+    const struct loss_places p = {m->patch_t * m->patch_h * m->patch_w, m->in_channels,
+                                  m->out_channels};
     assert(p.n * p.out == a.cols && a.ld == a.cols);
     return p;
 }
 
 /* What has a target of t: [T, n out_channels]. */
-static struct tensor predicted(const struct places *p, struct tensor t)
+static struct tensor predicted(const struct loss_places *p, struct tensor t)
 {
     return tensor_of(t.dtype, t.data, t.rows * p->n, p->in, p->out);
 }
@@ -155,7 +157,7 @@ static void mse(struct frame *f, const struct op *o, struct tensor dx)
 {
     const struct batch_latents *b = &f->batch->latents;
     const struct tensor a = frame_in(f, o, 0);
-    const struct places p = places_of(f, a);
+    const struct loss_places p = places_of(f, a);
     const struct tensor x = scratch_rows(f, DT_F32, a.rows * p.n, p.in);
     frame_move(f, x, predicted(&p, a), false);
     f->be->ops->mse(f->be,
@@ -177,7 +179,7 @@ static int mse_forward(struct frame *f, const struct op *o, struct err *e)
 static int mse_backward(struct frame *f, const struct op *o, const struct step *s, struct err *e)
 {
     const struct tensor g = f->grad[o->in[0]];
-    const struct places p = places_of(f, g);
+    const struct loss_places p = places_of(f, g);
     const struct tensor dx = scratch_rows(f, DT_F32, g.rows * p.n, p.in);
     (void)e;
     mse(f, o, dx);

@@ -6,7 +6,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include "api/core/job.h"
+#include "api/core/choices.h"
 
 struct attention_shape {
     enum strategy_id strategy;

@@ -2,6 +2,8 @@
 #include "worker/plan/check.h"
 
 #include <stdio.h>
+#include "api/core/err.h"
+#include "api/core/job.h"
 #include "worker/family/config.h"
 #include "worker/family/family.h"
 #include "worker/plan/rules.h"

@@ -2,7 +2,9 @@
 #ifndef SEQD_PLAN_CHECK_H
 #define SEQD_PLAN_CHECK_H
 
-#include "api/core/job.h"
+#include "api/core/err.h"
+
+struct job_spec;
 
 /* job_check(), then every rule that depends on the model's family: strategies, layouts, forms,
  * objectives, formats, lengths. Sets what is "auto" and the family decides, completes the shape and

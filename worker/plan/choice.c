@@ -1,6 +1,7 @@
 #include "worker/plan/choice.h"
 
 #include <stdlib.h>
+#include "api/core/job.h"
 #include "worker/plan/check.h"
 #include "worker/family/family.h"
 #include "worker/plan/form.h"

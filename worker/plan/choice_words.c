@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include "api/core/job.h"
 #include "worker/plan/strategy.h"
 #include "worker/plan/weigh.h"
 

@@ -1,6 +1,7 @@
 /* compare.c: what a choice is held against and does not become: the forms and strategies that run
  * when they are asked for, and tensor parallelism, which jobs do not run. All with the degree that
  * was chosen. */
+#include "api/core/job.h"
 #include "worker/plan/check.h"
 #include "worker/family/family.h"
 #include "worker/plan/strategy.h"

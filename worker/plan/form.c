@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/job.h"
 #include "worker/plan/strategy.h"
 #include "worker/plan/traffic.h"
 

@@ -1,5 +1,6 @@
 /* hardware.c: "hardware" of a plan's request: its members and their rules. */
 #include <stddef.h>
+#include "api/core/field.h"
 #include "worker/plan/machine.h"
 
 #define ROW(name, kind, least, most, def, text)                                                    \

@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <string.h>
+#include "api/core/job.h"
 #include "worker/plan/work.h"
 
 #define GIB 1073741824.0

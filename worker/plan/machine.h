@@ -13,9 +13,14 @@
 #ifndef SEQD_PLAN_MACHINE_H
 #define SEQD_PLAN_MACHINE_H
 
-#include "api/core/job.h"
+#include <stdbool.h>
+#include <stdint.h>
+#include "api/core/choices.h"
+#include "api/core/field.h"
 #include "api/core/profile.h"
 #include "worker/plan/plan.h"
+
+struct job_spec;
 
 /* "hardware" of a plan's request. */
 struct hardware {

@@ -2,6 +2,7 @@
 #include <assert.h>
 #include <string.h>
 #include "api/core/device.h"
+#include "api/core/job.h"
 #include "api/core/mem.h"
 #include "worker/plan/attention.h"
 #include "worker/plan/placer.h"

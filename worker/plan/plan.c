@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "api/core/device.h"
+#include "api/core/job.h"
 #include "api/core/mem.h"
 #include "worker/family/family.h"
 #include "worker/plan/memory.h"

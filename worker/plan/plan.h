@@ -18,11 +18,17 @@
 #ifndef SEQD_PLAN_PLAN_H
 #define SEQD_PLAN_PLAN_H
 
-#include "api/core/job.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "api/core/model_shape.h"
+#include "api/core/choices.h"
 #include "api/core/rank.h"
 #include "worker/family/family.h"
 #include "worker/plan/shard.h"
 #include "worker/plan/zero.h"
+
+struct job_spec;
 
 /* ---- parameters (worker/plan/param.c) -------------------------------------------------------- */
 

@@ -4,6 +4,7 @@
 #ifndef SEQD_PLAN_REACH_H
 #define SEQD_PLAN_REACH_H
 
+#include "api/core/limits.h"
 #include "worker/plan/shard.h"
 
 #define REACH_SEGS (2 * JOB_MAX_RANKS) /* of a whole sequence: zigzag has most */

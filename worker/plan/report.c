@@ -2,6 +2,7 @@
 #include "worker/plan/plan.h"
 
 #include <stdio.h>
+#include "api/core/job.h"
 #include "api/core/jwrite.h"
 #include "worker/plan/report.h"
 #include "worker/plan/strategy.h"

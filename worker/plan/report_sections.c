@@ -4,19 +4,19 @@
 #include <string.h>
 
 /* One line: all values of a name in one place. */
-struct line {
+struct report_line {
     const char *name;
     enum place_where where;
     bool grad;
     int64_t size; /* KEPT, CACHE: of all layers; WORK: of the largest */
 };
 enum { LINES = 96 };
-struct lines {
+struct report_lines {
     int n;
-    struct line line[LINES];
+    struct report_line line[LINES];
 };
 
-static void note(struct lines *l, const struct line *one)
+static void note(struct report_lines *l, const struct report_line *one)
 {
     int i = 0;
     while (i < l->n && (strcmp(l->line[i].name, one->name) || l->line[i].where != one->where ||
@@ -27,7 +27,7 @@ static void note(struct lines *l, const struct line *one)
         l->line[l->n++] = *one;
         return;
     }
-    struct line *to = &l->line[i];
+    struct report_line *to = &l->line[i];
     to->size = one->where != PLACE_WORK ? to->size + one->size
                : one->size > to->size   ? one->size
                                         : to->size;
@@ -43,26 +43,28 @@ static bool seen(const struct program *p, const struct place *at, int v)
     return false;
 }
 
-static void note_section(struct lines *l, const struct program *p, const struct placement *at,
-                         int64_t n_layers)
+static void note_section(struct report_lines *l, const struct program *p,
+                         const struct placement *at, int64_t n_layers)
 {
     for (int v = 0; v < p->n_values; v++) {
         if (p->value[v].view_of != PROG_NONE) continue;
         const struct place *value = &at->value[v], *grad = &at->grad[v];
         const bool record = value->where == PLACE_KEPT || value->where == PLACE_CACHE;
         if (record && !seen(p, at->value, v))
-            note(l, &(struct line){p->value[v].name, value->where, false, value->size * n_layers});
+            note(l, &(struct report_line){p->value[v].name, value->where, false,
+                                          value->size * n_layers});
         if (value->where == PLACE_WORK)
-            note(l, &(struct line){p->value[v].name, PLACE_WORK, false, value->size});
+            note(l, &(struct report_line){p->value[v].name, PLACE_WORK, false, value->size});
         if (grad->where == PLACE_WORK)
-            note(l, &(struct line){p->value[v].name, PLACE_WORK, true, grad->size});
+            note(l, &(struct report_line){p->value[v].name, PLACE_WORK, true, grad->size});
     }
     for (int i = 0; i < p->n_ops; i++)
         if (at->state[i].size)
-            note(l, &(struct line){"state", PLACE_CACHE, false, at->state[i].size * n_layers});
+            note(l,
+                 &(struct report_line){"state", PLACE_CACHE, false, at->state[i].size * n_layers});
 }
 
-static void write_line(struct jwrite *w, const struct line *l)
+static void write_line(struct jwrite *w, const struct report_line *l)
 {
     char name[80];
     const bool work = l->where == PLACE_WORK, cache = l->where == PLACE_CACHE;
@@ -81,7 +83,7 @@ static void write_line(struct jwrite *w, const struct line *l)
 void report_sections(struct jwrite *w, const struct model_shape *m, const struct plan *p)
 {
     struct sections s;
-    struct lines l = {0};
+    struct report_lines l = {0};
     plan_sections(m, p, &s);
     note_section(&l, &s.family.in, &s.in.at, 1);
     for (int k = 0; k < s.family.n_kinds; k++)

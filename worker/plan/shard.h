@@ -21,7 +21,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "api/core/err.h"
-#include "api/core/job.h"
+#include "api/core/choices.h"
 
 #define SHARD_SEGS   8
 #define LOGIC_CHUNKS 8

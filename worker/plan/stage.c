@@ -1,4 +1,5 @@
 #include "worker/plan/stage.h"
+#include "api/core/job.h"
 
 #include <math.h>
 

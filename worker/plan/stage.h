@@ -12,7 +12,10 @@
 #ifndef SEQD_PLAN_STAGE_H
 #define SEQD_PLAN_STAGE_H
 
-#include "api/core/job.h"
+#include <stdint.h>
+#include "api/core/limits.h"
+
+struct job_spec;
 
 /* The stage of the step with 0-based index `step`: -1 before the first, else an index of stages[]. */
 int stage_at(const struct job_spec *s, int64_t step);

@@ -1,4 +1,5 @@
 #include "worker/plan/strategy.h"
+#include "api/core/job.h"
 
 #include <assert.h>
 #include <stddef.h>

@@ -7,12 +7,17 @@
 #ifndef SEQD_PLAN_STRATEGY_H
 #define SEQD_PLAN_STRATEGY_H
 
-#include "api/core/job.h"
+#include <stdbool.h>
+#include <stdint.h>
+#include "api/core/model_shape.h"
+#include "api/core/choices.h"
 #include "api/core/rank.h"
 #include "worker/family/family.h"
 #include "worker/plan/attention.h"
 #include "worker/plan/reach.h"
 #include "worker/plan/shard.h"
+
+struct job_spec;
 
 /* Softmax attention over the sequence, in one layer and one direction. */
 struct attention_pass {

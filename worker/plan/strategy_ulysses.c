@@ -5,6 +5,7 @@
  *   backward  dO of w's heads to each w; dQ, dK, dV of the own heads to each, in fp32
  *   kept      q, kv, o and lse of this rank's heads, all positions */
 #include <math.h>
+#include "api/core/job.h"
 #include "worker/plan/plan.h"
 #include "worker/plan/strategy.h"
 

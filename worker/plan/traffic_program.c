@@ -7,7 +7,7 @@
 #include "worker/plan/volume.h"
 #include "worker/program/op_rules.h"
 
-struct counting {
+struct traffic_count {
     const struct plan *p;
     struct shard sh;             /* of the rank in its ring */
     const struct reach_map *map; /* whom everybody sees; NULL: the most that can be */
@@ -22,12 +22,12 @@ struct moved {
     bool back, again; /* again: computed once more within the backward pass */
 };
 
-static void add(const struct counting *c, enum purpose purpose, struct comm_count v)
+static void add(const struct traffic_count *c, enum purpose purpose, struct comm_count v)
 {
     volume_add(&c->out[purpose], v, c->times);
 }
 
-static void count_keys(const struct counting *c, const struct moved *m)
+static void count_keys(const struct traffic_count *c, const struct moved *m)
 {
     const struct op *op = m->op;
     const struct strategy_form *form = strategy_form(c->p->strategy, c->p->form);
@@ -45,7 +45,7 @@ static void count_keys(const struct counting *c, const struct moved *m)
 }
 
 /* Once for a sequence: which keys each row sees. */
-static void count_ranges(const struct counting *c)
+static void count_ranges(const struct traffic_count *c)
 {
     const struct shard *sh = &c->sh;
     int64_t cut[JOB_MAX_RANKS + 1];
@@ -54,7 +54,7 @@ static void count_ranges(const struct counting *c)
     volume_add(&c->out[PURPOSE_HEADS], volume_all_gather(sh->P, sh->r, cut, 8), 2 * c->times);
 }
 
-static void count_states(const struct counting *c, const struct moved *m)
+static void count_states(const struct traffic_count *c, const struct moved *m)
 {
     const struct op *op = m->op;
     const bool back = m->back;
@@ -70,7 +70,7 @@ static void count_states(const struct counting *c, const struct moved *m)
     add(c, PURPOSE_STATE, volume_broadcast(c->p->sp, H * Dk * Dv * 4, c->sh.r == c->p->sp - 1));
 }
 
-static void count_rows(const struct counting *c, const struct moved *m)
+static void count_rows(const struct traffic_count *c, const struct moved *m)
 {
     const struct op *op = m->op;
     const int64_t row = m->p->value[op->in[0]].cols * c->p->extent.unit;
@@ -79,11 +79,11 @@ static void count_rows(const struct counting *c, const struct moved *m)
                       c->p->rank_bits));
 }
 
-static void count_nothing(const struct counting *c, const struct moved *m)
+static void count_nothing(const struct traffic_count *c, const struct moved *m)
 {
 }
 
-static void (*const count_moved[])(const struct counting *, const struct moved *) = {
+static void (*const count_moved[])(const struct traffic_count *, const struct moved *) = {
     [MOVES_NOTHING] = count_nothing,
     [MOVES_KEYS] = count_keys,
     [MOVES_STATES] = count_states,
@@ -92,14 +92,14 @@ static void (*const count_moved[])(const struct counting *, const struct moved *
 static_assert(sizeof count_moved / sizeof *count_moved == OP_MOVES_N, "a count of every exchange");
 
 /* again: a forward step within the backward pass. */
-static void count_step(const struct counting *c, const struct program *p, const struct step *s,
+static void count_step(const struct traffic_count *c, const struct program *p, const struct step *s,
                        bool again)
 {
     const struct moved m = {p, &p->op[s->op], s->kind == STEP_BACKWARD, again};
     count_moved[op_rules[m.op->kind]->moves](c, &m);
 }
 
-static void count_section(const struct counting *c, const struct program *prog,
+static void count_section(const struct traffic_count *c, const struct program *prog,
                           enum traffic_pass pass)
 {
     const bool back = pass == TRAFFIC_BOTH, loss = prog->result == PROG_NONE;
@@ -123,7 +123,7 @@ int traffic_program(const struct model_shape *m, const struct plan *p, int rank,
 {
     struct family f;
     struct plan at = *p;
-    struct counting c = {.p = &at, .out = out, .times = t->times, .map = t->map};
+    struct traffic_count c = {.p = &at, .out = out, .times = t->times, .map = t->map};
     if (shard_of_rank(p, t->S, rank, &c.sh, e)) return -1;
     at.T = c.sh.T;
     family_write(m, &f);

@@ -8,7 +8,8 @@
 #define SEQD_PLAN_UPDATE_H
 
 #include <stdbool.h>
-#include "api/core/job.h"
+
+struct job_spec;
 
 /* Of each field of the guard, and of all others that are looked at between gradients and update. */
 struct update_rule {

@@ -34,7 +34,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include "api/core/job.h"
+#include "api/core/choices.h"
 #include "api/core/rank.h"
 #include "worker/plan/reach.h"
 #include "worker/plan/shard.h"

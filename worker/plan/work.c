@@ -5,7 +5,7 @@
 #include "worker/plan/traffic.h"
 #include "worker/program/op_rules.h"
 
-struct counting {
+struct work_count {
     const struct machine *m;
     const struct plan *p;
     const struct program *prog;
@@ -30,7 +30,7 @@ static double rate_at(const double rate[PROFILE_SIZES], const double size[PROFIL
 /* ---- terms ----------------------------------------------------------------------------------- */
 
 /* A product is as fast as its smallest side lets it be. */
-static void add_product(const struct counting *c, const struct op_term *t)
+static void add_product(const struct work_count *c, const struct op_term *t)
 {
     const double *rate = c->m->rate[RATE_GEMM][c->p->precision];
     if (t->rows <= 0 || t->inner <= 0 || t->cols <= 0) return;
@@ -39,7 +39,7 @@ static void add_product(const struct counting *c, const struct op_term *t)
 }
 
 /* rate: elements/s; 0: not counted. */
-static void add_elements(const struct counting *c, double n, double rate)
+static void add_elements(const struct work_count *c, double n, double rate)
 {
     if (rate > 0) c->out->other_s += c->times * n / rate;
 }
@@ -53,13 +53,13 @@ static double imbalance(const struct plan *p, const struct op *op)
 }
 
 /* A tile's edge costs as much as its middle: rates are measured over 512 keys. */
-static double edges(const struct counting *c, double keys)
+static double edges(const struct work_count *c, double keys)
 {
     const double tile = 32, measured = 512;
     return c->m->measured ? (1 + tile / keys) / (1 + tile / measured) : 1;
 }
 
-static void add_attention(const struct counting *c, const struct op_site *s,
+static void add_attention(const struct work_count *c, const struct op_site *s,
                           const struct op_term *t)
 {
     const int kind = s->back ? RATE_ATTN_BACK : RATE_ATTN;
@@ -70,7 +70,7 @@ static void add_attention(const struct counting *c, const struct op_site *s,
 }
 
 /* What entered is added after, for a third of the whole (kernels/backend.h). */
-static void add_states(const struct counting *c, const struct op_site *s, const struct op_term *t)
+static void add_states(const struct work_count *c, const struct op_site *s, const struct op_term *t)
 {
     const int kind = s->back ? RATE_LINEAR_BACK : RATE_LINEAR;
     const double rate = rate_at(c->m->rate[kind][c->p->precision], profile_heads, t->size);
@@ -78,7 +78,7 @@ static void add_states(const struct counting *c, const struct op_site *s, const 
     c->out->other_s += c->times * 2 * t->n * (enters ? 4.0 / 3 : 1) / rate;
 }
 
-static void add_term(const struct counting *c, const struct op_site *s, const struct op_term *t)
+static void add_term(const struct work_count *c, const struct op_site *s, const struct op_term *t)
 {
     switch (t->id) {
     case TERM_PRODUCT: add_product(c, t); break;
@@ -90,7 +90,7 @@ static void add_term(const struct counting *c, const struct op_site *s, const st
     }
 }
 
-static void count_op(const struct counting *c, const struct op *op, bool back)
+static void count_op(const struct work_count *c, const struct op *op, bool back)
 {
     struct op_site s = traffic_site(c->p, c->prog, op);
     struct op_work w;
@@ -101,14 +101,14 @@ static void count_op(const struct counting *c, const struct op *op, bool back)
 
 /* ---- sections -------------------------------------------------------------------------------- */
 
-enum pass {
+enum work_pass {
     PASS_STATES, /* forward, without the losses */
     PASS_LOSSES, /* and with them */
     PASS_BOTH    /* forward and backward */
 };
 
 /* train: the model is made to train, and runs that schedule's forward list. */
-static void count_section(struct counting *c, const struct program *prog, enum pass pass,
+static void count_section(struct work_count *c, const struct program *prog, enum work_pass pass,
                           bool train)
 {
     const bool last = prog->result == PROG_NONE;
@@ -122,7 +122,7 @@ static void count_section(struct counting *c, const struct program *prog, enum p
         count_op(c, &prog->op[s.backward[i].op], s.backward[i].kind == STEP_BACKWARD);
 }
 
-static void count_pass(struct counting *c, const struct model_shape *shape, enum pass pass,
+static void count_pass(struct work_count *c, const struct model_shape *shape, enum work_pass pass,
                        double times)
 {
     const struct plan *p = c->p;
@@ -142,7 +142,7 @@ static void count_pass(struct counting *c, const struct model_shape *shape, enum
 }
 
 /* Gradients cleared and their norm, then AdamW of what the rank owns. */
-static void count_update(struct counting *c)
+static void count_update(struct work_count *c)
 {
     c->times = 1;
     add_elements(c, (double)c->p->n_grad, 2 * c->m->point);
@@ -152,9 +152,9 @@ static void count_update(struct counting *c)
 void work_count(const struct machine *m, const struct model_shape *shape, const struct plan *p,
                 struct work *out)
 {
-    static const enum pass passes[JOB_KIND_N] = {
+    static const enum work_pass passes[JOB_KIND_N] = {
         [JOB_TRAIN] = PASS_BOTH, [JOB_VERIFY] = PASS_BOTH, [JOB_SCORE] = PASS_LOSSES};
-    struct counting c = {.m = m, .p = p, .out = out};
+    struct work_count c = {.m = m, .p = p, .out = out};
     const double n = (double)p->micro_batches;
     *out = (struct work){0};
     count_pass(&c, shape, passes[p->kind], n * (double)p->n_windows);

@@ -25,7 +25,7 @@ struct life {
     uint64_t word[WORDS];
 };
 
-struct node {
+struct placed_node {
     struct life life;
     int64_t size;
     int joined; /* the node it is part of, itself where it stands for others */
@@ -40,7 +40,7 @@ struct section_placer {
     const struct program *p;
     const struct schedule *s;
     const struct extent *x;
-    struct node node[NODES];
+    struct placed_node node[NODES];
     int written[PROG_VALUES]; /* the step that wrote it last; -1: given from outside */
     int n_steps;
 };
@@ -86,7 +86,7 @@ static int root(const struct section_placer *b, int n)
 
 static void join(struct section_placer *b, int to, int from)
 {
-    struct node *a = &b->node[root(b, to)], *c = &b->node[root(b, from)];
+    struct placed_node *a = &b->node[root(b, to)], *c = &b->node[root(b, from)];
     if (a == c) return;
     for (int i = 0; i < WORDS; i++) a->life.word[i] |= c->life.word[i];
     if (c->size > a->size) a->size = c->size;
@@ -221,7 +221,7 @@ static const struct step *step_at(const struct section_placer *b, int t)
 /* They are of one size, and meet only where `op` runs in that direction. */
 static bool may_join(const struct section_placer *b, int x, int y, const struct step *run)
 {
-    const struct node *a = &b->node[root(b, x)], *c = &b->node[root(b, y)];
+    const struct placed_node *a = &b->node[root(b, x)], *c = &b->node[root(b, y)];
     if (a->shared || c->shared || b->node[x].size != b->node[y].size) return false;
     for (int t = 0; t < b->n_steps; t++) {
         const struct step *st = step_at(b, t);
@@ -235,7 +235,7 @@ static bool may_join(const struct section_placer *b, int x, int y, const struct 
  * that was written over it. */
 static bool ends_with(const struct section_placer *b, int in, int op)
 {
-    const struct node *a = &b->node[root(b, in)];
+    const struct placed_node *a = &b->node[root(b, in)];
     for (int t = 0; t + 1 < b->n_steps; t++) {
         const struct step *st = step_at(b, t);
         if (st->kind == STEP_FORWARD && st->op == op && lives(&a->life, t + 1)) return false;
@@ -298,7 +298,7 @@ static void join_gradients(struct section_placer *b)
 
 static bool in_work(const struct section_placer *b, int n)
 {
-    const struct node *a = &b->node[n];
+    const struct placed_node *a = &b->node[n];
     return a->joined == n && a->size > 0 && !is_empty(&a->life) && !a->input && !a->result &&
            !a->shared && !a->crosses && !a->cached;
 }
@@ -310,7 +310,7 @@ static int64_t lowest(const struct section_placer *b, int n, const int *placed, 
     for (bool moved = true; moved;) {
         moved = false;
         for (int i = 0; i < n_placed; i++) {
-            const struct node *a = &b->node[placed[i]];
+            const struct placed_node *a = &b->node[placed[i]];
             if (!meet(&a->life, &b->node[n].life)) continue;
             if (at + b->node[n].size <= a->offset || a->offset + a->size <= at) continue;
             at = rounded(a->offset + a->size);
@@ -335,7 +335,7 @@ static int64_t fill_work(struct section_placer *b)
     int placed[NODES], n_placed = 0;
     int64_t size = 0;
     for (int n; (n = largest(b, done)) >= 0;) {
-        struct node *a = &b->node[n];
+        struct placed_node *a = &b->node[n];
         a->offset = lowest(b, n, placed, n_placed);
         placed[n_placed++] = n;
         done[n] = true;
@@ -348,7 +348,7 @@ static int64_t fill_records(struct section_placer *b, bool cached)
 {
     int64_t at = 0;
     for (int n = 0; n < SCRATCH; n++) {
-        struct node *a = &b->node[n];
+        struct placed_node *a = &b->node[n];
         if (a->joined != n || a->input || a->result || a->shared) continue;
         if (cached ? !a->cached : !a->crosses || a->cached) continue;
         a->offset = at;
@@ -374,7 +374,7 @@ static struct place shared_place(const struct section_placer *b, int n, int valu
 
 static struct place place_of(const struct section_placer *b, int n, int value)
 {
-    const struct node *a = &b->node[root(b, n)];
+    const struct placed_node *a = &b->node[root(b, n)];
     struct place at = {PLACE_WORK, 0, a->offset, b->node[n].size};
     if (a->shared) return shared_place(b, n, value);
     if (is_empty(&b->node[n].life) || (b->p->value[value].form && !b->node[n].size))
@@ -425,7 +425,7 @@ static void write_places(const struct section_placer *b, struct placement *out)
 /* One buffer serves for the streams before and after the section when no step needs both. */
 static bool one_serves(const struct section_placer *b, int x, int y)
 {
-    const struct node *a = &b->node[root(b, x)], *c = &b->node[root(b, y)];
+    const struct placed_node *a = &b->node[root(b, x)], *c = &b->node[root(b, y)];
     return a == c || !meet(&a->life, &c->life);
 }
 
@@ -436,7 +436,7 @@ static void find_caches(struct section_placer *b)
         if (op_rules[op->kind]->cache != CACHE_ROWS || !op->u.attn.causal) continue;
         const struct value *kv = &b->p->value[op->in[1]];
         assert(kv->view_of == PROG_NONE);
-        struct node *a = &b->node[root(b, op->in[1])];
+        struct placed_node *a = &b->node[root(b, op->in[1])];
         assert(!a->input && !a->result);
         a->cached = true;
         a->size = b->node[op->in[1]].size = b->x->cache_rows * kv->cols * b->x->unit;

@@ -28,6 +28,8 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include "api/core/choices.h"
+#include "api/core/choices.h"
 #include "api/core/job.h"
 
 #define PROG_VALUES  80 /* of a section, shared ones that it reads included */

@@ -1,6 +1,7 @@
 #include "worker/rank/feed.h"
 
 #include <assert.h>
+#include "api/core/job.h"
 #include "worker/family/family.h"
 #include "worker/plan/stage.h"
 

@@ -7,7 +7,10 @@
 #define SEQD_RANK_LINK_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include "api/core/err.h"
+#include "api/core/job.h"
+#include "api/core/job_state.h"
 #include "api/core/rank.h"
 
 struct link {

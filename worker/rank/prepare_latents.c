@@ -1,3 +1,4 @@
+#include "api/core/job.h"
 #include "worker/rank/prepare_latents.h"
 
 #include "api/core/jwrite.h"

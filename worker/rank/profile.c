@@ -254,13 +254,13 @@ static int measure_rates(double slice_s, struct profile *out, struct err *e)
 
 /* ---- a link ---------------------------------------------------------------------------------- */
 
-struct pair {
+struct profile_pair {
     struct comm *comm[2];
     struct rank_blob blob[2];
     double slice_s, best[2]; /* of a small and a large message, rank 0's */
 };
 struct end {
-    struct pair *pair;
+    struct profile_pair *pair;
     int rank;
     struct err err;
 };
@@ -304,7 +304,7 @@ static void *end_main(void *arg)
     return NULL;
 }
 
-static int run_pair(struct pair *p, struct profile *out, struct err *e)
+static int run_pair(struct profile_pair *p, struct profile *out, struct err *e)
 {
     struct end ends[2] = {{p, 0}, {p, 1}};
     pthread_t other;
@@ -320,7 +320,7 @@ static int run_pair(struct pair *p, struct profile *out, struct err *e)
 
 static int measure_link(double slice_s, struct profile *out, struct err *e)
 {
-    struct pair p = {.slice_s = slice_s};
+    struct profile_pair p = {.slice_s = slice_s};
     const int64_t size = comm_shm_size(2, HOP_BIG);
     const int fd = memfd_create("seqrank-profile", MFD_CLOEXEC);
     if (fd < 0 || ftruncate(fd, size)) return err_errno(e, "memfd");

@@ -5,6 +5,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "api/core/job.h"
+#include "api/core/job_state.h"
 #include "api/core/jwrite.h"
 #include "api/core/log.h"
 #include "api/core/mem.h"

@@ -1,5 +1,6 @@
 #include <stdlib.h>
 
+#include "api/core/job.h"
 #include "api/core/jwrite.h"
 #include "worker/rank/task_infer.h"
 #include "worker/infer/embed.h"

@@ -1,6 +1,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/core/job.h"
 #include "api/core/jwrite.h"
 #include "worker/family/family.h"
 #include "worker/hf/files.h"

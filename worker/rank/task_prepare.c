@@ -1,5 +1,7 @@
 #include <stdio.h>
 
+#include "api/core/job.h"
+#include "api/core/job_state.h"
 #include "api/core/jwrite.h"
 #include "worker/family/family.h"
 #include "worker/plan/form.h"

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/file.h"
+#include "api/core/job.h"
 #include "worker/data/data.h"
 
 #define MAX_SAMPLES 65536 /* of one call: the largest global batch */

@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include "api/core/job.h"
 #include "api/core/log.h"
 
 int training_load_guard(struct training *t, struct err *e)

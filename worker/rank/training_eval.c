@@ -1,6 +1,8 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include "api/core/job.h"
+#include "api/core/job_state.h"
 #include "api/core/jwrite.h"
 #include "api/core/log.h"
 #include "worker/plan/stage.h"

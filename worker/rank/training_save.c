@@ -4,6 +4,8 @@
 #include <string.h>
 #include "api/core/clock.h"
 #include "api/core/file.h"
+#include "api/core/job.h"
+#include "api/core/job_state.h"
 #include "api/core/jwrite.h"
 #include "api/core/log.h"
 #include "worker/hf/hf.h"

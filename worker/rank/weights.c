@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "api/core/job.h"
 #include "api/core/log.h"
 #include "worker/hf/hf.h"
 #include "worker/hf/files.h"
@@ -11,7 +12,7 @@
 #include "worker/rank/roots.h"
 #include "worker/ckpt/scatter.h"
 
-enum origin { ORIGIN_RANDOM, ORIGIN_MODEL, ORIGIN_CHECKPOINT };
+enum weights_origin { ORIGIN_RANDOM, ORIGIN_MODEL, ORIGIN_CHECKPOINT };
 
 static int resolve(struct run *r, spec_ref ref, const char *field, char out[RANK_PATH_SIZE],
                    struct err *e)

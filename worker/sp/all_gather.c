@@ -13,7 +13,7 @@
 #include "worker/sp/block.h"
 #include "worker/sp/over_p.h"
 
-struct gather { /* one call */
+struct key_gather { /* one call */
     struct sp *sp;
     int P, r;
     const struct reach_map *reach;
@@ -22,7 +22,7 @@ struct gather { /* one call */
     struct comm_ticket back[2][SHARD_SEGS];           /* gradients, of two rounds */
 };
 
-static void gather_of(struct gather *w, struct sp *sp, enum dtype dtype,
+static void gather_of(struct key_gather *w, struct sp *sp, enum dtype dtype,
                       const struct reach_map *reach)
 {
     assert(sp->rank_bits == sp->shard.rank_bits && (sp->comm || sp->shard.P == 1));
@@ -33,13 +33,13 @@ static void gather_of(struct gather *w, struct sp *sp, enum dtype dtype,
     }
 }
 
-static int64_t kv_cols(const struct gather *w)
+static int64_t kv_cols(const struct key_gather *w)
 {
     return 2 * w->sp->shape.n_kv_heads * w->sp->shape.head_dim;
 }
 
 /* Rank j's part of a buffer of all ranks' rows. */
-static struct tensor part_of(const struct gather *w, enum dtype dtype, void *all, int j)
+static struct tensor part_of(const struct key_gather *w, enum dtype dtype, void *all, int j)
 {
     const int64_t T = w->sp->shard.T, n = kv_cols(w);
     return tensor_sub(tensor_of(dtype, all, w->P * T, n, n), j * T, T, 0, n);
@@ -58,7 +58,8 @@ struct trade {
     struct tensor send, recv;
 };
 
-static int trade(struct gather *w, const struct trade *t, struct comm_ticket *ticket, struct err *e)
+static int trade(struct key_gather *w, const struct trade *t, struct comm_ticket *ticket,
+                 struct err *e)
 {
     const struct comm_xfer x = {
         .purpose = t->purpose,
@@ -74,7 +75,7 @@ static int trade(struct gather *w, const struct trade *t, struct comm_ticket *ti
 }
 
 /* Zeroes the rows of a segment that are not among `rows`. */
-static void zero_rest(struct gather *w, struct tensor seg, struct reach_rows rows)
+static void zero_rest(struct key_gather *w, struct tensor seg, struct reach_rows rows)
 {
     const int64_t size = seg.cols * dtype_size(seg.dtype) / 4, end = rows.first + rows.n;
     float *at = seg.data;
@@ -83,7 +84,7 @@ static void zero_rest(struct gather *w, struct tensor seg, struct reach_rows row
 }
 
 /* Asks everybody for the rows that are seen here, and offers the own ones. */
-static int kv_post(struct gather *w, struct tensor own, struct err *e)
+static int kv_post(struct key_gather *w, struct tensor own, struct err *e)
 {
     struct sp *sp = w->sp;
     const int64_t n = sp->shard.seg_len;
@@ -106,7 +107,7 @@ static int kv_post(struct gather *w, struct tensor own, struct err *e)
 }
 
 /* The rows of rank r-i are here. */
-static int kv_wait(struct gather *w, int i, struct block *b, struct err *e)
+static int kv_wait(struct key_gather *w, int i, struct block *b, struct err *e)
 {
     const int j = (w->r - i + w->P) % w->P;
     comm_where(w->sp->comm)->hop = i;
@@ -120,7 +121,7 @@ static int kv_wait(struct gather *w, int i, struct block *b, struct err *e)
 
 static int all_gather_fwd(struct sp *sp, const struct sp_fwd_args *a, struct err *e)
 {
-    struct gather w;
+    struct key_gather w;
     gather_of(&w, sp, a->kv.dtype, a->reach);
     const struct block own = block_of(sp, w.r, a->kv, (struct tensor){0});
     const struct block_view view = block_view(sp, block_seen(sp, a->lo, a->hi, a->seen));
@@ -141,14 +142,14 @@ static int all_gather_fwd(struct sp *sp, const struct sp_fwd_args *a, struct err
 
 /* ---- gradients home -------------------------------------------------------------------------- */
 
-static struct tensor home_of(const struct gather *w, int i)
+static struct tensor home_of(const struct key_gather *w, int i)
 {
     const int64_t n = kv_cols(w);
     return tensor_f32(w->sp->buf.dkv[i & 1], w->sp->shard.T, n, n);
 }
 
 /* Round i: what is here of dKV_(r-i) goes to its owner, what r+i has of the own comes. */
-static int home_post(struct gather *w, int i, struct err *e)
+static int home_post(struct key_gather *w, int i, struct err *e)
 {
     struct sp *sp = w->sp;
     const int64_t n = sp->shard.seg_len;
@@ -167,7 +168,7 @@ static int home_post(struct gather *w, int i, struct err *e)
     return 0;
 }
 
-static int home_add(struct gather *w, int i, struct tensor dkv, struct err *e)
+static int home_add(struct key_gather *w, int i, struct tensor dkv, struct err *e)
 {
     struct sp *sp = w->sp;
     const int64_t n = sp->shard.seg_len;
@@ -181,7 +182,7 @@ static int home_add(struct gather *w, int i, struct tensor dkv, struct err *e)
 
 static int bwd_direct(struct sp *sp, const struct sp_bwd_args *a, struct err *e)
 {
-    struct gather w;
+    struct key_gather w;
     gather_of(&w, sp, a->kv.dtype, a->reach);
     const struct block own = block_of(sp, w.r, a->kv, a->dkv);
     const struct block_view view = block_view(sp, block_seen(sp, a->lo, a->hi, a->seen));

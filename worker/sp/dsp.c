@@ -10,7 +10,7 @@
 #include "api/core/mutant.h"
 #include "worker/sp/sp.h"
 
-struct block { /* rows: n of the sender's dimension, m of the receiver's */
+struct dsp_block { /* rows: n of the sender's dimension, m of the receiver's */
     int64_t n, m;
 };
 
@@ -38,12 +38,12 @@ static int64_t count(const struct dsp *d, int dim, int r)
     return shard_count(d->n[dim], d->P, r, d->rank_bits);
 }
 
-static struct block block_between(const struct change *c, int sender, int receiver)
+static struct dsp_block block_between(const struct change *c, int sender, int receiver)
 {
-    return (struct block){count(c->d, c->from, sender), count(c->d, c->to, receiver)};
+    return (struct dsp_block){count(c->d, c->from, sender), count(c->d, c->to, receiver)};
 }
 
-static int64_t block_size(const struct change *c, struct block b)
+static int64_t block_size(const struct change *c, struct dsp_block b)
 {
     return b.n * b.m * c->row_size;
 }
@@ -71,7 +71,7 @@ static int64_t gathered_at(const struct change *c, int w, int64_t n)
 }
 
 /* Block [n, m] out of src [., N_to] for the rank whose part of `to` begins at j0. */
-static void pack(const struct change *c, void *out, const char *src, struct block b, int64_t j0)
+static void pack(const struct change *c, void *out, const char *src, struct dsp_block b, int64_t j0)
 {
     const int64_t s = c->row_size;
     struct be *be = c->d->be;
@@ -85,7 +85,7 @@ static void pack(const struct change *c, void *out, const char *src, struct bloc
 }
 
 /* Block [n, m], rows `stride` apart in n, turned into dst [., N_from] from column i0 on. */
-static void unpack(const struct change *c, char *dst, const void *in, struct block b,
+static void unpack(const struct change *c, char *dst, const void *in, struct dsp_block b,
                    int64_t stride, int64_t i0)
 {
     const int64_t s = c->row_size;
@@ -148,12 +148,12 @@ static int exchange(struct change *c, const char *src, char *dst, struct err *e)
                                   (struct comm_blocks){recv, in}, false, &blocks, e) ||
                   comm_batch_end(d->comm, e)))
         return -1;
-    const struct block own = block_between(c, r, r);
+    const struct dsp_block own = block_between(c, r, r);
     unpack(c, dst, src + r * c->share[1] * c->row_size, own, d->n[c->to] * c->row_size,
            gathered_at(c, r, own.n));
     if (P > 1 && comm_all_to_all_wait(d->comm, &blocks, e)) return -1;
     for (int w = 0; w < P; w++) {
-        const struct block b = block_between(c, w, r);
+        const struct dsp_block b = block_between(c, w, r);
         if (w != r) unpack(c, dst, recv + in[w], b, b.m * c->row_size, gathered_at(c, w, b.n));
     }
     return 0;

@@ -90,10 +90,10 @@ static void *state_of(const struct linear_pass *p, const void *state, int chunk)
     return (char *)state + chunk * p->size;
 }
 
-enum part { SUMMARIES = 1, OUTPUTS = 2, BOTH = 3 };
+enum linear_part { SUMMARIES = 1, OUTPUTS = 2, BOTH = 3 };
 
 /* Every chunk's output and summary, as from a state of zero. */
-static void chunks_fwd(struct linear_pass *p, const struct linear_fwd *a, enum part part)
+static void chunks_fwd(struct linear_pass *p, const struct linear_fwd *a, enum linear_part part)
 {
     struct be *be = p->sp->be;
     for (int i = 0; i < p->n; i++) {
@@ -116,7 +116,7 @@ static void chunks_enter(struct linear_pass *p, const struct linear_fwd *a)
     }
 }
 
-static void chunks_bwd(struct linear_pass *p, const struct linear_bwd *a, enum part part)
+static void chunks_bwd(struct linear_pass *p, const struct linear_bwd *a, enum linear_part part)
 {
     struct be *be = p->sp->be;
     for (int i = 0; i < p->n; i++) {

@@ -18,7 +18,7 @@
 
 enum half { KEYS, VALUES };
 
-struct pass { /* one call */
+struct two_pass { /* one call */
     struct sp *sp;
     struct tensor q, kv, o, d_o, dq;
     float *scores; /* [H, T, columns] */
@@ -27,21 +27,21 @@ struct pass { /* one call */
     struct comm_ticket ticket;
 };
 
-static struct pass pass_of(struct sp *sp, struct tensor q, struct tensor kv, void *kept)
+static struct two_pass pass_of(struct sp *sp, struct tensor q, struct tensor kv, void *kept)
 {
     assert(q.dtype == DT_F32 && kept && !sp->rank_bits);
-    return (struct pass){.sp = sp,
-                         .q = q,
-                         .kv = kv,
-                         .scores = kept,
-                         .columns = sp->shard.P * sp->shard.T,
-                         .ticket = {-1}};
+    return (struct two_pass){.sp = sp,
+                             .q = q,
+                             .kv = kv,
+                             .scores = kept,
+                             .columns = sp->shard.P * sp->shard.T,
+                             .ticket = {-1}};
 }
 
 /* ---- views ----------------------------------------------------------------------------------- */
 
 /* Rows of query segment c and the columns of a key segment at `pos`, of head h. */
-static struct tensor tile_of(const struct pass *w, int64_t h, int c, int64_t pos)
+static struct tensor tile_of(const struct two_pass *w, int64_t h, int c, int64_t pos)
 {
     const struct shard *sh = &w->sp->shard;
     const struct tensor rows = tensor_f32(w->scores + h * sh->T * w->columns, sh->T, w->columns,
@@ -50,25 +50,25 @@ static struct tensor tile_of(const struct pass *w, int64_t h, int c, int64_t pos
 }
 
 /* Segment c of head h of [T, H*D]. */
-static struct tensor head_of(const struct pass *w, struct tensor t, int64_t h, int c)
+static struct tensor head_of(const struct two_pass *w, struct tensor t, int64_t h, int c)
 {
     const int64_t n = w->sp->shard.seg_len, D = w->sp->shape.head_dim;
     return tensor_sub(t, c * n, n, h * D, D);
 }
 
-static int64_t kv_head(const struct pass *w, int64_t h)
+static int64_t kv_head(const struct two_pass *w, int64_t h)
 {
     return h / (w->sp->shape.n_heads / w->sp->shape.n_kv_heads);
 }
 
-static struct tensor own_half(const struct pass *w, enum half half)
+static struct tensor own_half(const struct two_pass *w, enum half half)
 {
     const int64_t n = w->sp->shape.n_kv_heads * w->sp->shape.head_dim;
     return tensor_sub(w->kv, 0, w->kv.rows, half == VALUES ? n : 0, n);
 }
 
 /* The gradient of rank `owner`'s keys or values, of full length: rows in the order of ranks. */
-static struct tensor full_of(const struct pass *w, int owner, enum half half)
+static struct tensor full_of(const struct two_pass *w, int owner, enum half half)
 {
     const int64_t n = w->sp->shape.n_kv_heads * w->sp->shape.head_dim, T = w->sp->shard.T;
     const struct tensor all = tensor_f32(w->sp->buf.at[ATTN_FULL], w->columns, 2 * n, 2 * n);
@@ -76,7 +76,7 @@ static struct tensor full_of(const struct pass *w, int owner, enum half half)
 }
 
 /* Room for one tile of one head, dense. */
-static struct tensor room_of(const struct pass *w)
+static struct tensor room_of(const struct two_pass *w)
 {
     const int64_t n = w->sp->shard.seg_len;
     return tensor_f32(w->sp->buf.at[ATTN_TILE], n, n, n);
@@ -86,37 +86,37 @@ static struct tensor room_of(const struct pass *w)
 
 /* One pair in which somebody sees somebody: query segment c against key segment g of the rank whose
  * keys or values (or the gradients of either) are `block`. */
-struct pair {
+struct score_pair {
     int c, g;
     int64_t pos; /* of the key segment */
     struct tensor block;
 };
-typedef void pair_fn(struct pass *w, const struct pair *p, int64_t h);
+typedef void pair_fn(struct two_pass *w, const struct score_pair *p, int64_t h);
 
-static void each_pair(struct pass *w, int owner, struct tensor block, pair_fn *f)
+static void each_pair(struct two_pass *w, int owner, struct tensor block, pair_fn *f)
 {
     const struct block b = block_of(w->sp, owner, block, block);
     const struct shard *sh = &w->sp->shard;
     for (int c = 0; c < sh->n_segs; c++)
         for (int g = 0; g < sh->n_segs; g++) {
-            const struct pair p = {c, g, b.pos[g], block};
+            const struct score_pair p = {c, g, b.pos[g], block};
             if (!block_pair_seen(w->sp, &b, &w->view, c, g)) continue;
             for (int64_t h = 0; h < w->sp->shape.n_heads; h++) f(w, &p, h);
         }
 }
 
-static void scale_by(struct pass *w, struct tensor to, struct tensor from, float scale)
+static void scale_by(struct two_pass *w, struct tensor to, struct tensor from, float scale)
 {
     w->sp->be->ops->mix(w->sp->be, &(struct mix_args){.a = from, .y = to, .alpha = scale});
 }
 
-static void product(struct pass *w, const struct gemm_args *a)
+static void product(struct two_pass *w, const struct gemm_args *a)
 {
     w->sp->be->ops->gemm(w->sp->be, a);
 }
 
 /* Applies dropout's mask to a tile of head h in place. */
-static void drop_tile(struct pass *w, const struct pair *p, int64_t h, struct tensor tile)
+static void drop_tile(struct two_pass *w, const struct score_pair *p, int64_t h, struct tensor tile)
 {
     struct attn_drop drop;
     if (!block_drop(w->sp, p->c, &drop)) return;
@@ -125,7 +125,7 @@ static void drop_tile(struct pass *w, const struct pair *p, int64_t h, struct te
 }
 
 /* A~ of a pair: A itself where nothing is dropped. */
-static struct tensor dropped(struct pass *w, const struct pair *p, int64_t h)
+static struct tensor dropped(struct two_pass *w, const struct score_pair *p, int64_t h)
 {
     const struct tensor a = tile_of(w, h, p->c, p->pos), room = room_of(w);
     if (w->sp->drop.rate <= 0) return a;
@@ -134,7 +134,7 @@ static struct tensor dropped(struct pass *w, const struct pair *p, int64_t h)
     return room;
 }
 
-static void score_pair(struct pass *w, const struct pair *p, int64_t h)
+static void score_pair(struct two_pass *w, const struct score_pair *p, int64_t h)
 {
     const struct tensor x = tile_of(w, h, p->c, p->pos);
     product(w, &(struct gemm_args){.a = head_of(w, w->q, h, p->c),
@@ -144,7 +144,7 @@ static void score_pair(struct pass *w, const struct pair *p, int64_t h)
     scale_by(w, x, x, block_scale(w->sp));
 }
 
-static void output_pair(struct pass *w, const struct pair *p, int64_t h)
+static void output_pair(struct two_pass *w, const struct score_pair *p, int64_t h)
 {
     product(w, &(struct gemm_args){.a = dropped(w, p, h),
                                    .b = head_of(w, p->block, kv_head(w, h), p->g),
@@ -153,7 +153,7 @@ static void output_pair(struct pass *w, const struct pair *p, int64_t h)
 }
 
 /* dV += A~' dO: before dX takes A's place. */
-static void value_grad_pair(struct pass *w, const struct pair *p, int64_t h)
+static void value_grad_pair(struct two_pass *w, const struct score_pair *p, int64_t h)
 {
     product(w, &(struct gemm_args){.a = dropped(w, p, h),
                                    .b = head_of(w, w->d_o, h, p->c),
@@ -163,7 +163,7 @@ static void value_grad_pair(struct pass *w, const struct pair *p, int64_t h)
 }
 
 /* A becomes scale dX. */
-static void score_grad_pair(struct pass *w, const struct pair *p, int64_t h)
+static void score_grad_pair(struct two_pass *w, const struct score_pair *p, int64_t h)
 {
     const struct tensor a = tile_of(w, h, p->c, p->pos), dp = room_of(w);
     const struct shard *sh = &w->sp->shard;
@@ -179,7 +179,7 @@ static void score_grad_pair(struct pass *w, const struct pair *p, int64_t h)
     scale_by(w, a, dp, block_scale(w->sp));
 }
 
-static void query_grad_pair(struct pass *w, const struct pair *p, int64_t h)
+static void query_grad_pair(struct two_pass *w, const struct score_pair *p, int64_t h)
 {
     product(w, &(struct gemm_args){.a = tile_of(w, h, p->c, p->pos),
                                    .b = head_of(w, p->block, kv_head(w, h), p->g),
@@ -187,7 +187,7 @@ static void query_grad_pair(struct pass *w, const struct pair *p, int64_t h)
                                    .accumulate = true});
 }
 
-static void key_grad_pair(struct pass *w, const struct pair *p, int64_t h)
+static void key_grad_pair(struct two_pass *w, const struct score_pair *p, int64_t h)
 {
     product(w, &(struct gemm_args){.a = tile_of(w, h, p->c, p->pos),
                                    .b = head_of(w, w->q, h, p->c),
@@ -198,14 +198,14 @@ static void key_grad_pair(struct pass *w, const struct pair *p, int64_t h)
 
 /* ---- the ring -------------------------------------------------------------------------------- */
 
-static struct tensor visiting(const struct pass *w, int i)
+static struct tensor visiting(const struct two_pass *w, int i)
 {
     const int64_t n = w->sp->shape.n_kv_heads * w->sp->shape.head_dim;
     return tensor_f32(w->sp->buf.kv[i & 1], w->sp->shard.T, n, n);
 }
 
 /* Hop i: what visited at step i - 1 goes on, step i's fills. */
-static int hop_post(struct pass *w, int i, struct err *e)
+static int hop_post(struct two_pass *w, int i, struct err *e)
 {
     struct sp *sp = w->sp;
     const int P = sp->shard.P, r = sp->shard.r;
@@ -223,7 +223,7 @@ static int hop_post(struct pass *w, int i, struct err *e)
 }
 
 /* Everybody's keys, or values, pass by: f sees the own ones, then those of r-1, r-2, ... */
-static int go_round(struct pass *w, enum half half, pair_fn *f, struct err *e)
+static int go_round(struct two_pass *w, enum half half, pair_fn *f, struct err *e)
 {
     const int P = w->sp->shard.P, r = w->sp->shard.r;
     if (P > 1) {
@@ -244,7 +244,7 @@ static int go_round(struct pass *w, enum half half, pair_fn *f, struct err *e)
 
 /* ---- forward and backward -------------------------------------------------------------------- */
 
-static void softmax(struct pass *w, const struct sp_fwd_args *a)
+static void softmax(struct two_pass *w, const struct sp_fwd_args *a)
 {
     const int64_t T = w->sp->shard.T, N = w->columns;
     for (int64_t h = 0; h < w->sp->shape.n_heads; h++)
@@ -257,7 +257,7 @@ static void softmax(struct pass *w, const struct sp_fwd_args *a)
 
 static int two_pass_fwd(struct sp *sp, const struct sp_fwd_args *a, struct err *e)
 {
-    struct pass w = pass_of(sp, a->q, a->kv, a->kept);
+    struct two_pass w = pass_of(sp, a->q, a->kv, a->kept);
     w.o = a->o;
     w.view = block_view(sp, block_seen(sp, a->lo, a->hi, a->seen));
     if (go_round(&w, KEYS, score_pair, e)) return -1;
@@ -267,7 +267,7 @@ static int two_pass_fwd(struct sp *sp, const struct sp_fwd_args *a, struct err *
 }
 
 /* Rows [w T, (w + 1) T) of the full length are rank w's. */
-static int sum_full(struct pass *w, bool all_reduce, struct err *e)
+static int sum_full(struct two_pass *w, bool all_reduce, struct err *e)
 {
     struct sp *sp = w->sp;
     const int64_t part = sp->shard.T * 2 * sp->shape.n_kv_heads * sp->shape.head_dim;
@@ -285,7 +285,7 @@ static int sum_full(struct pass *w, bool all_reduce, struct err *e)
 
 static int two_pass_bwd(struct sp *sp, const struct sp_bwd_args *a, bool all_reduce, struct err *e)
 {
-    struct pass w = pass_of(sp, a->q, a->kv, a->kept);
+    struct two_pass w = pass_of(sp, a->q, a->kv, a->kept);
     w.d_o = a->d_o, w.dq = a->dq;
     w.view = block_view(sp, block_seen(sp, a->lo, a->hi, a->seen));
     block_bwd_start(sp, a);

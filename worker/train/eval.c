@@ -14,7 +14,7 @@ struct sums {
     double nll, bytes; /* whole numbers stay exact below 2^53 */
 };
 
-struct pass {
+struct eval_pass {
     const struct eval_args *a;
     struct sums sum;
     struct comm_count want[PURPOSE_N]; /* of this rank, once all windows are known */
@@ -34,7 +34,7 @@ static bool ring_looks(const struct train *t)
     return t->plan->zero < 3 || t->plan->dp == 1;
 }
 
-static int one_window(struct train *t, struct pass *p, int64_t w, struct err *e)
+static int one_window(struct train *t, struct eval_pass *p, int64_t w, struct err *e)
 {
     const struct eval_args *a = p->a;
     struct model *m = &t->model;
@@ -90,7 +90,7 @@ static int64_t rings_of_last_round(const struct train *t, const struct eval_args
 static int run(struct train *t, const struct eval_args *a, struct eval *out, struct err *e)
 {
     struct comm *c = t->model.world;
-    struct pass p = {.a = a};
+    struct eval_pass p = {.a = a};
     memcpy(p.want, a->want, sizeof p.want);
     if (c) comm_ledger_reset(c);
     for (int64_t w = 0; w < a->n_windows; w++) {

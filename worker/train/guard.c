@@ -5,7 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/choices.h"
+#include "api/core/err.h"
 #include "api/core/file.h"
+#include "api/core/job.h"
 #include "api/core/jread.h"
 #include "api/core/jwrite.h"
 #include "worker/plan/stage.h"

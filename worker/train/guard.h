@@ -23,7 +23,11 @@
 #define SEQD_TRAIN_GUARD_H
 
 #include <stdbool.h>
-#include "api/core/job.h"
+#include <stddef.h>
+#include <stdint.h>
+#include "api/core/err.h"
+
+struct job_spec;
 
 #define GUARD_WINDOW 64
 #define GUARD_MIN    16

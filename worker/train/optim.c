@@ -1,15 +1,17 @@
 #include "worker/train/optim.h"
 
 #include <math.h>
+#include "api/core/job.h"
+#include "kernels/precision.h"
 #include "worker/plan/update.h"
 
 /* Units of one size side by side, of which the last may be smaller: one operation. */
-struct run {
+struct optim_run {
     int64_t begin, end, unit; /* elements of the flat layout */
     int64_t first;            /* the number of its first unit in the bucket */
 };
 
-static void sum_run(const struct optim *o, const struct optim_part *x, const struct run *r)
+static void sum_run(const struct optim *o, const struct optim_part *x, const struct optim_run *r)
 {
     double *sums = o->partial + zero_first_unit(&o->plan->shards, x->bucket);
     if (r->begin == r->end) return;
@@ -22,14 +24,14 @@ static void sum_run(const struct optim *o, const struct optim_part *x, const str
 void optim_sums(const struct optim *o, const struct optim_part *x)
 {
     struct zero_walk u;
-    struct run r = {0};
+    struct optim_run r = {0};
     for (zero_walk(&u, &o->plan->shards, &o->spec->model.shape, x->bucket); zero_next(&u);) {
         const int64_t n = u.end - u.begin;
         if (u.begin < x->begin || u.begin >= x->end) continue;
         const bool whole = r.unit && (r.end - r.begin) % r.unit == 0;
         if (!whole || u.begin != r.end || n > r.unit) {
             sum_run(o, x, &r);
-            r = (struct run){u.begin, u.begin, n, u.unit};
+            r = (struct optim_run){u.begin, u.begin, n, u.unit};
         }
         r.end = u.end;
     }

@@ -2,9 +2,11 @@
 #ifndef SEQD_TRAIN_OPTIM_H
 #define SEQD_TRAIN_OPTIM_H
 
-#include "api/core/job.h"
+#include <stdint.h>
 #include "kernels/backend.h"
 #include "worker/plan/plan.h"
+
+struct job_spec;
 
 /* One rank's part of a bucket (worker/plan/zero.h): elements [begin, end) of the flat layout. Every
  * pointer is that of element `begin`. */

@@ -16,7 +16,10 @@
 #define SEQD_TRAIN_SCALE_H
 
 #include <stdbool.h>
-#include "api/core/job.h"
+#include <stddef.h>
+#include <stdint.h>
+
+struct job_spec;
 
 #define SCALE_FIRST  16   /* it begins at 2^16 */
 #define SCALE_MOST   24   /* and stays at or below 2^24 */

@@ -1,6 +1,8 @@
 #include "worker/train/schedule.h"
 
 #include <math.h>
+#include "api/core/choices.h"
+#include "api/core/job.h"
 #include "worker/plan/stage.h"
 
 /* Progress of [from, to) at step: 0 at from, 1 at to and after it. */

@@ -17,7 +17,8 @@
 #ifndef SEQD_TRAIN_SCHEDULE_H
 #define SEQD_TRAIN_SCHEDULE_H
 
-#include "api/core/job.h"
+#include <stdint.h>
+struct job_spec;
 
 double schedule_lr(const struct job_spec *spec, int64_t step);
 

@@ -1,6 +1,7 @@
 #include "worker/train/sharded_state.h"
 
 #include <assert.h>
+#include "api/core/job.h"
 #include "api/core/mutant.h"
 #include "worker/model/host_copy.h"
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "api/core/clock.h"
+#include "api/core/job.h"
 #include "api/core/mem.h"
 #include "api/core/mutant.h"
 #include "kernels/philox.h"

@@ -1,6 +1,7 @@
+#include "api/core/job.h"
 #include "worker/train/windowed.h"
 
-struct walk {
+struct windowed_pass {
     struct train *t;
     int64_t sample;
     float scale;
@@ -9,7 +10,7 @@ struct walk {
 
 /* The rows of a window: the sample's, seen from the window's first token. What lies before it has
  * a negative index, so that a document that began there sees the carried state. */
-static int load(struct walk *k, int64_t w, struct err *e)
+static int load(struct windowed_pass *k, int64_t w, struct err *e)
 {
     struct model *m = &k->t->model;
     const struct plan *p = k->t->plan;
@@ -29,14 +30,14 @@ static int load(struct walk *k, int64_t w, struct err *e)
 
 static int window_forward(void *arg, int64_t w, const struct carry *c, struct err *e)
 {
-    struct walk *k = arg;
+    struct windowed_pass *k = arg;
     k->t->model.carry = *c;
     return load(k, w, e) ? -1 : model_forward(&k->t->model, &k->t->model.batch, e);
 }
 
 static int window_grad(void *arg, int64_t w, const struct carry *c, struct err *e)
 {
-    struct walk *k = arg;
+    struct windowed_pass *k = arg;
     struct model *m = &k->t->model;
     double nll;
     m->carry = *c;
@@ -48,7 +49,7 @@ static int window_grad(void *arg, int64_t w, const struct carry *c, struct err *
 int windowed_sample(struct train *t, int64_t sample, float scale, double *nll, struct err *e)
 {
     struct model *m = &t->model;
-    struct walk k = {.t = t, .sample = sample, .scale = scale};
+    struct windowed_pass k = {.t = t, .sample = sample, .scale = scale};
     const int64_t size = t->plan->carry_size;
     struct in_time walk = {.be = m->be,
                            .comm = m->comm,

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/core/job.h"
 #include "worker/plan/volume.h"
 #include "worker/model/host_copy.h"
 
@@ -117,7 +118,8 @@ int verify_flow_reference(const struct flow_source *s, struct model *ref, struct
 
 /* ---- predictions ----------------------------------------------------------------------------- */
 
-struct rows { /* sums over all rows compared so far, and rank 0's buffers of `room` rows a rank */
+/* Sums over all rows compared so far, and rank 0's buffers of `room` rows a rank */
+struct step_rows {
     double diff, norm, max_abs;
     float *own, *all, *one;
     int64_t room, cols;
@@ -133,7 +135,7 @@ static void fetch(struct model *m, int64_t row0, int64_t n, float *out)
                      out + i * t.cols, t.cols);
 }
 
-static void compare(struct rows *c, const float *one, const float *many, int64_t n)
+static void compare(struct step_rows *c, const float *one, const float *many, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
         const double x = one[i], d = x - (double)many[i];
@@ -143,7 +145,7 @@ static void compare(struct rows *c, const float *one, const float *many, int64_t
     }
 }
 
-static int compare_chunk(struct model *m, struct model *ref, struct rows *c, int64_t row0,
+static int compare_chunk(struct model *m, struct model *ref, struct step_rows *c, int64_t row0,
                          int64_t n, struct err *e)
 {
     const struct shard *sh = &m->sp.shard;
@@ -168,7 +170,7 @@ int verify_flow_compare(struct model *m, struct model *ref, struct verify *v, st
 {
     const struct model_shape *s = &m->shape;
     const int64_t T = m->sp.shard.T, P = m->plan->sp;
-    struct rows c = {.cols = s->out_channels * s->patch_t * s->patch_h * s->patch_w};
+    struct step_rows c = {.cols = s->out_channels * s->patch_t * s->patch_h * s->patch_w};
     const int64_t row = c.cols * (int64_t)sizeof(float), most = GATHER_SIZE / (P * row);
     int rc = 0;
     c.room = most < 1 ? 1 : most < T ? most : T;

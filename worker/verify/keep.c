@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "api/core/job.h"
 #include "api/core/jwrite.h"
 #include "worker/hf/hf.h"
 #include "worker/model/host_copy.h"

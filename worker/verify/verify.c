@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/core/job.h"
 #include "api/core/jwrite.h"
 #include "api/core/mutant.h"
 #include "kernels/philox.h"

@@ -1,0 +1,67 @@
+/* choices.h: what the fields of a job choose between. Their words are in spec.c, in this order. */
+#ifndef SEQD_CORE_CHOICES_H
+#define SEQD_CORE_CHOICES_H
+
+#include "api/core/strategy.h"
+
+enum job_kind { JOB_TRAIN, JOB_SCORE, JOB_GENERATE, JOB_VERIFY, JOB_EMBED, JOB_KIND_N };
+enum form_id {
+    FORM_BLOCKWISE,  /* blocks of keys and values travel, online softmax */
+    FORM_TWO_PASS,   /* the paper's: whole rows of scores */
+    FORM_ALL_GATHER, /* keys and values of all ranks at once, only those that documents share */
+    FORM_AUTO,       /* the plan picks: blockwise, or all_gather for packed documents */
+    FORM_TWO_PASS_SCATTER, /* two_pass, but dK and dV are reduce-scattered: 6 instead of 8 (P-1) */
+    FORM_N
+};
+enum exchange_id { EXCHANGE_AUTO, EXCHANGE_RING, EXCHANGE_ALL_GATHER, EXCHANGE_SCAN, EXCHANGE_N };
+enum timestep_id { TIMESTEP_UNIFORM, TIMESTEP_LOGIT_NORMAL, TIMESTEP_N };
+enum layout_id { LAYOUT_AUTO, LAYOUT_CONTIGUOUS, LAYOUT_ZIGZAG, LAYOUT_N };
+enum determinism_id { DET_OFF, DET_RUN, DET_RANKS, DET_N };
+enum recompute_id {
+    RECOMPUTE_AUTO,      /* the plan picks the fastest that fits */
+    RECOMPUTE_NONE,      /* every activation kept */
+    RECOMPUTE_SELECTIVE, /* layer input, attention output and log-sum-exp kept: no second ring */
+    RECOMPUTE_FULL,      /* only the layer input kept: the forward ring runs twice */
+    RECOMPUTE_N
+};
+enum data_format {
+    DATA_TEXT,     /* a file is a document */
+    DATA_JSONL,    /* a line is a document: text, prompt and completion, or input_ids and labels */
+    DATA_LLMC,     /* llm.c token shard, uint16 or uint32 by its header */
+    DATA_NANOGPT,  /* bare uint16 tokens */
+    DATA_MEGATRON, /* PREFIX.bin and PREFIX.idx */
+    DATA_NPY,      /* a one-dimensional array of token ids */
+    DATA_OPENAI_BATCH, /* generate: one /v1/completions request a line */
+    DATA_LATENTS, /* a manifest: a line is a sample of latents and its caption, as safetensors */
+    DATA_FORMAT_N
+};
+enum packing_id {
+    PACKING_CONCAT,   /* documents end to end, cut every seq_len tokens */
+    PACKING_BEST_FIT, /* whole documents, best-fit decreasing; only over-long ones are cut */
+    PACKING_NONE,     /* one document a sequence */
+    PACKING_N
+};
+enum overlong_id {
+    OVERLONG_AUTO,
+    OVERLONG_ERROR,
+    OVERLONG_SPLIT,
+    OVERLONG_TRUNCATE,
+    OVERLONG_DROP,
+    OVERLONG_N
+};
+enum loss_on_id { LOSS_ON_ALL, LOSS_ON_COMPLETION, LOSS_ON_N };
+enum precision_id { PRECISION_FP32, PRECISION_BF16, PRECISION_FP16, PRECISION_N };
+enum schedule_id { SCHEDULE_COSINE, SCHEDULE_LINEAR, SCHEDULE_CONSTANT, SCHEDULE_WSD, SCHEDULE_N };
+enum decay_shape_id {
+    DECAY_LINEAR,
+    DECAY_ONE_MINUS_SQRT,
+    DECAY_COSINE,
+    DECAY_EXPONENTIAL,
+    DECAY_SHAPE_N
+};
+enum nonfinite_id { NONFINITE_ROLLBACK, NONFINITE_SKIP, NONFINITE_FAIL, NONFINITE_N };
+enum transport_id { TRANSPORT_AUTO, TRANSPORT_SHM, TRANSPORT_TCP, TRANSPORT_NCCL, TRANSPORT_N };
+enum pooling_id { POOLING_LAST, POOLING_MEAN, POOLING_CLS, POOLING_N };
+enum resume_id { RESUME_AUTO, RESUME_NONE, RESUME_PATH, RESUME_N };
+
+#endif

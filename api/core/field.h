@@ -1,0 +1,29 @@
+/* field.h: one row of a table of a document's scalar fields (spec_fields, hardware_fields). */
+#ifndef SEQD_CORE_FIELD_H
+#define SEQD_CORE_FIELD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum field_type {
+    FIELD_INT,   /* int64_t member */
+    FIELD_INT32, /* int32_t member */
+    FIELD_DOUBLE,
+    FIELD_BOOL,   /* int32_t member */
+    FIELD_ENUM,   /* int32_t member, words[] */
+    FIELD_STRING, /* spec_ref member */
+};
+
+struct field {
+    const char *path; /* dotted JSON path: "data.seq_len"; array elements: "optim.betas.0" */
+    enum field_type type;
+    size_t offset;   /* into struct job_spec, or that of the table (spec_source, model_shape) */
+    double min, max; /* FIELD_INT*, FIELD_DOUBLE: inclusive */
+    const char *const *words; /* FIELD_ENUM: NULL-terminated, index = value */
+    double fallback;          /* default of numbers, bools and enums */
+    const char *text;         /* default of strings */
+    const char *help;         /* one sentence with the unit */
+    uint32_t kinds;           /* bit per job_kind in which the field may appear; 0: never in JSON */
+};
+
+#endif

@@ -1,0 +1,43 @@
+/* gang_start.h: what seqw writes for seqgang. The directory of an attempt, DIR =
+ * <state>/gangs/<job>-e<epoch>:
+ *
+ *   start       struct gang_start, by seqw, fsynced before it spawns `seqgang DIR`
+ *   lock        flocked by seqgang for as long as it lives. Who can lock it knows that no gang runs
+ *               here; seqgang that cannot, or finds `exit`, leaves without having done anything
+ *   sock        SOCK_SEQPACKET, seqgang listens. One agent at a time, the newest. Agent -> gang:
+ *               struct rank_msg RANK_BLOBS with n_ranks struct rank_blob, or RANK_STOP. Gang ->
+ *               agent: one byte at first and whenever the spool has grown; end of file when the gang
+ *               is gone
+ *   pids        a line "rank pid start_time" per rank, written before the rank gets its ARGS
+ *   spool       what the ranks said (api/core/spool.h); its last record is the final record
+ *   rank-N.log  stdout and stderr of rank N; gang.log those of seqgang
+ *   exit        struct rank_exit, the final record's: written last, fsynced */
+#ifndef SEQD_CORE_GANG_START_H
+#define SEQD_CORE_GANG_START_H
+
+#include <stdint.h>
+#include "api/core/gpu.h"
+#include "api/core/job.h"
+#include "api/core/rank.h"
+
+struct gang_start {
+    uint32_t abi;
+    int32_t task;
+    int64_t job, epoch;
+    int32_t n_ranks; /* of the whole attempt */
+    int32_t first_rank, n_local;
+    int32_t n_roots;
+    int64_t memory_limit;
+    int64_t orphan_ms; /* stop by itself after this time without an agent; 0 = never */
+    char address[RANK_ADDRESS_SIZE]; /* see struct rank_args */
+    unsigned char key[RANK_KEY_SIZE];
+    char roots[RANK_ROOTS][RANK_PATH_SIZE];
+    char prepared_dir[RANK_PATH_SIZE];
+    char prepared_id[80];
+    char job_dir[RANK_PATH_SIZE];
+    char seqrank[RANK_PATH_SIZE];            /* the program */
+    char gpus[JOB_MAX_RANKS][GPU_UUID_SIZE]; /* of rank first_rank + i; "": it gets none */
+    struct job_spec spec;
+};
+
+#endif

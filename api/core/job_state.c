@@ -1,0 +1,106 @@
+#include "api/core/job_state.h"
+
+#include <assert.h>
+#include <stddef.h>
+
+static const char *const state_names[JOB_STATE_N] = {
+    [JOB_QUEUED] = "queued",       [JOB_STARTING] = "starting",   [JOB_RUNNING] = "running",
+    [JOB_STOPPING] = "stopping",   [JOB_SUCCEEDED] = "succeeded", [JOB_FAILED] = "failed",
+    [JOB_CANCELLED] = "cancelled",
+};
+
+static const char *const event_names[JOB_EVENT_N] = {
+    [EV_SUBMIT] = "submit",
+    [EV_ASSIGN] = "assign",
+    [EV_PREPARED] = "prepared",
+    [EV_READY] = "ready",
+    [EV_STEP] = "step",
+    [EV_CHECKPOINT] = "checkpoint",
+    [EV_ARTIFACT] = "artifact",
+    [EV_RANK_EXIT] = "rank_exit",
+    [EV_NODE_LOST] = "node_lost",
+    [EV_START_TIMEOUT] = "start_timeout",
+    [EV_HANG] = "hang",
+    [EV_CANCEL] = "cancel",
+    [EV_STOPPED] = "stopped",
+    [EV_DONE] = "done",
+    [EV_EVAL] = "eval",
+    [EV_VERIFIED] = "verified",
+    [EV_NOTE] = "note",
+    [EV_RESTART] = "restart",
+    [EV_CHECKPOINT_REMOVED] = "checkpoint_removed",
+};
+
+const char *job_state_name(enum job_state s)
+{
+    return s >= 0 && s < JOB_STATE_N ? state_names[s] : "unknown";
+}
+
+const char *job_event_name(enum job_event e)
+{
+    return e >= 0 && e < JOB_EVENT_N ? event_names[e] : "unknown";
+}
+
+bool job_final(enum job_state s)
+{
+    return s == JOB_SUCCEEDED || s == JOB_FAILED || s == JOB_CANCELLED;
+}
+
+/* 0 in the table is "illegal"; a legal next state is stored plus one. EV_SUBMIT makes a job and
+ * leads nowhere from a state; a final state accepts nothing. */
+#define TO(state) ((signed char)((state) + 1))
+static const signed char step_table[JOB_STATE_N][JOB_EVENT_N] = {
+    [JOB_QUEUED] =
+        {
+            [EV_ASSIGN] = TO(JOB_STARTING),
+            [EV_CANCEL] = TO(JOB_CANCELLED),
+            [EV_RESTART] = TO(JOB_QUEUED),
+        },
+    [JOB_STARTING] =
+        {
+            [EV_PREPARED] = TO(JOB_QUEUED),
+            [EV_READY] = TO(JOB_RUNNING),
+            [EV_NOTE] = TO(JOB_STARTING),
+            [EV_RANK_EXIT] = TO(JOB_STOPPING),
+            [EV_NODE_LOST] = TO(JOB_STOPPING),
+            [EV_START_TIMEOUT] = TO(JOB_STOPPING),
+            [EV_CANCEL] = TO(JOB_STOPPING),
+        },
+    [JOB_RUNNING] =
+        {
+            [EV_STEP] = TO(JOB_RUNNING),
+            [EV_CHECKPOINT] = TO(JOB_RUNNING),
+            [EV_CHECKPOINT_REMOVED] = TO(JOB_RUNNING),
+            [EV_ARTIFACT] = TO(JOB_RUNNING),
+            [EV_EVAL] = TO(JOB_RUNNING),
+            [EV_VERIFIED] = TO(JOB_RUNNING),
+            [EV_NOTE] = TO(JOB_RUNNING),
+            [EV_RANK_EXIT] = TO(JOB_STOPPING),
+            [EV_NODE_LOST] = TO(JOB_STOPPING),
+            [EV_HANG] = TO(JOB_STOPPING),
+            [EV_CANCEL] = TO(JOB_STOPPING),
+            [EV_DONE] = TO(JOB_SUCCEEDED),
+        },
+    [JOB_STOPPING] =
+        {
+            /* recorded, target unchanged: finished work of a dying attempt is kept */
+            [EV_PREPARED] = TO(JOB_STOPPING),
+            [EV_STEP] = TO(JOB_STOPPING),
+            [EV_CHECKPOINT] = TO(JOB_STOPPING),
+            [EV_CHECKPOINT_REMOVED] = TO(JOB_STOPPING),
+            [EV_ARTIFACT] = TO(JOB_STOPPING),
+            [EV_EVAL] = TO(JOB_STOPPING),
+            [EV_VERIFIED] = TO(JOB_STOPPING),
+            [EV_NOTE] = TO(JOB_STOPPING),
+            [EV_RANK_EXIT] = TO(JOB_STOPPING),
+            [EV_NODE_LOST] = TO(JOB_STOPPING),
+            [EV_CANCEL] = TO(JOB_STOPPING),
+            [EV_STOPPED] = TO(JOB_STOPPING),
+        },
+};
+
+int job_step(enum job_state from, enum job_event ev)
+{
+    assert(from >= 0 && from < JOB_STATE_N && ev >= 0 && ev < JOB_EVENT_N);
+    return step_table[from][ev] - 1;
+}

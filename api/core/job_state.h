@@ -1,0 +1,51 @@
+/* job_state.h: states of a job, the events that change them, and the table of transitions. */
+#ifndef SEQD_CORE_JOB_STATE_H
+#define SEQD_CORE_JOB_STATE_H
+
+#include <stdbool.h>
+
+enum job_state {
+    JOB_QUEUED,
+    JOB_STARTING,
+    JOB_RUNNING,
+    JOB_STOPPING,
+    JOB_SUCCEEDED,
+    JOB_FAILED,
+    JOB_CANCELLED,
+    JOB_STATE_N
+};
+
+enum job_event {
+    EV_SUBMIT,     /* the job exists */
+    EV_ASSIGN,     /* epoch += 1; a gang was placed (or the preparation, phase "prepare") */
+    EV_PREPARED,   /* the preparation of this job's data is done: back to queued, now with data */
+    EV_READY,      /* all ranks have joined the ring */
+    EV_STEP,       /* progress: not an event row of its own, carried by metrics */
+    EV_CHECKPOINT, /* a step directory is complete */
+    EV_ARTIFACT,   /* a result file is complete */
+    EV_RANK_EXIT,  /* a rank died or failed: cause and sentence inside */
+    EV_NODE_LOST,
+    EV_START_TIMEOUT,
+    EV_HANG,
+    EV_CANCEL,  /* intent */
+    EV_STOPPED, /* every node confirmed: no process of this epoch is left */
+    EV_DONE,    /* all ranks exited 0 and the last log offset is acknowledged */
+    /* stored by number: new ones go last */
+    EV_EVAL,     /* a held-out evaluation: {"step", "loss", "targets", "ppl", ...} */
+    EV_VERIFIED, /* verify.first_step held: {"loss_rel", "worst", "grad_rel_l2", ...} */
+    EV_NOTE, /* something a person should know: {"code", "text", ...} (a skipped step, a rollback,
+                    * documents dropped or cut) */
+    EV_RESTART,            /* the checkpoint of `step` on `node`, which is away, is given up */
+    EV_CHECKPOINT_REMOVED, /* the directory of `step` goes: {"path", "reason"} */
+    JOB_EVENT_N
+};
+
+const char *job_state_name(enum job_state s);
+const char *job_event_name(enum job_event e);
+bool job_final(enum job_state s);
+/* The one transition table. Returns the next state, or -1 for an illegal pair. A stopping job has a
+ * target (queued, failed or cancelled) kept by the caller; EV_STOPPED returns JOB_STOPPING here and
+ * the caller moves to the target. */
+int job_step(enum job_state from, enum job_event ev);
+
+#endif

@@ -1,0 +1,23 @@
+/* limits.h: sizes that every program is built for. */
+#ifndef SEQD_CORE_LIMITS_H
+#define SEQD_CORE_LIMITS_H
+
+#include <stdint.h>
+
+/* Of a job's spec. */
+#define SPEC_TEXT_SIZE   65536 /* all strings of a spec together, NULs included */
+#define SPEC_CONFIG_SIZE 4096  /* of model.config as it travels, NUL included */
+#define SPEC_SOURCES     32
+#define SPEC_STAGES      8
+#define SPEC_STOPS       4
+#define STOP_SIZE        256 /* bytes of a stop string */
+#define SPEC_LABELS      16
+#define SPEC_LABEL_KEY   63  /* bytes */
+#define SPEC_LABEL_VALUE 255 /* bytes */
+
+#define JOB_MAX_RANKS    64  /* ranks of one gang */
+#define JOB_MAX_SEQ      ((int64_t)1 << 26)
+#define JOB_MAX_HEAD     256  /* head size: columns of an attention tile */
+#define BLOB_SIZE        1024 /* what one rank may publish for the rendezvous */
+
+#endif

@@ -1,0 +1,70 @@
+/* model_shape.h: what a model is, as plain data: its family and its sizes. */
+#ifndef SEQD_CORE_MODEL_SHAPE_H
+#define SEQD_CORE_MODEL_SHAPE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "api/core/act.h"
+
+/* What cuts text into ids. Of a job: auto or byte. Of a model directory: whose tokenizer it has. */
+enum tokenizer_id {
+    TOKENIZER_AUTO, /* of a directory: not known, or there is none */
+    TOKENIZER_BYTE, /* ids 0 to 255 are bytes, 256 ends a document */
+    TOKENIZER_OWN,  /* another one */
+    TOKENIZER_NONE, /* no tokenizer: nothing says what its ids mean */
+    TOKENIZER_N
+};
+enum objective_id {
+    OBJECTIVE_AUTO,
+    OBJECTIVE_CAUSAL_LM,
+    OBJECTIVE_MASKED_LM,
+    OBJECTIVE_RECTIFIED_FLOW,
+    OBJECTIVE_N
+};
+#define SHAPE_MASKS 8 /* of 32 layers each: numbers that JSON and doubles hold exactly */
+
+/* The sizes of a model: all that plan arithmetic needs. */
+struct model_shape {
+    int32_t family;     /* enum model_family (worker/family) */
+    int32_t n_layers;   /* L */
+    int64_t width;      /* C, hidden_size */
+    int64_t n_heads;    /* H */
+    int64_t n_kv_heads; /* Hk, divides H */
+    int64_t head_dim;   /* D, even */
+    int64_t ffn_width;  /* I, intermediate_size */
+    int64_t vocab;      /* V */
+    int64_t max_pos;    /* max_position_embeddings; informational */
+    double norm_eps;    /* rms_norm_eps */
+    double rope_theta;
+    int32_t tied; /* tie_word_embeddings */
+    /* What only some families have; 0 elsewhere. */
+    int32_t act;         /* enum act_id: hidden_act */
+    int32_t feature_map; /* linear transformer: enum act_id, of queries and keys */
+    int32_t qk_norm;     /* RMSNorm of every query and key head */
+    int64_t window;      /* sliding_window: a token sees itself and window - 1 before it; 0: all */
+    int64_t value_dim;   /* Dv, where a value head's size differs from D */
+    int64_t rotary_dim;  /* columns of a head that RoPE turns; 0: all */
+    int64_t type_vocab;  /* BERT: type_vocab_size */
+    int64_t n_experts, experts_per_token;
+    double residual[6]; /* MiniMax: alpha, beta of linear attention, full attention, MLP */
+    /* bit l: layer l is special: linear (MiniMax), has LRPE (TNL) */
+    int64_t layer_mask[SHAPE_MASKS];
+    int32_t normalise; /* linear transformer: outputs are divided by their summed weights */
+    int32_t unscaled;  /* TNL: no_scale_embedding */
+    /* Diffusion transformers: sequences of frames of latents. */
+    int64_t in_channels, out_channels, patch_t, patch_h, patch_w;
+    int64_t caption_channels, text_len, base_size; /* text_len: tokens of a caption at most */
+    /* STDiT, Latte: patches and frames per unit of position; 0: 1 */
+    double space_scale, time_scale;
+    /* What a directory says of its weights beside their sizes; 0: it says nothing. */
+    int32_t tokenizer;  /* enum tokenizer_id: what its ids stand for */
+    int32_t trained_on; /* enum objective_id */
+};
+
+/* Whether layer l is of the family's other kind: layer_mask. */
+static inline bool shape_special(const struct model_shape *m, int64_t l)
+{
+    return l < 32 * SHAPE_MASKS && (m->layer_mask[l / 32] >> (l % 32) & 1);
+}
+
+#endif

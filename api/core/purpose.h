@@ -1,0 +1,30 @@
+/* purpose.h: what ranks send to each other for. The ledger counts, and plans state, by purpose. */
+#ifndef SEQD_CORE_PURPOSE_H
+#define SEQD_CORE_PURPOSE_H
+
+#include <stdint.h>
+
+enum purpose {
+    PURPOSE_RING_KV,  /* K and V blocks of ring attention, forward and backward */
+    PURPOSE_RING_DKV, /* their gradients, fp32 */
+    PURPOSE_GRAD,     /* weight-gradient reduction */
+    PURPOSE_PARAM,    /* ZeRO: gathering of weights */
+    PURPOSE_LOSS,     /* loss sums and target counts */
+    PURPOSE_DECODE,   /* generate: query out, partial (m, l, O) back */
+    PURPOSE_VERIFY,   /* verify: gathering logits */
+    PURPOSE_CONTROL, /* barriers, agreement on the resume step, checkpoints gathered and scattered */
+    /* reported by name, stored nowhere by number */
+    PURPOSE_STATE,  /* LASP: states of linear attention, forward */
+    PURPOSE_DSTATE, /* and their gradients */
+    PURPOSE_SWITCH, /* DSP: all-to-all between dimensions, split and gather */
+    PURPOSE_HEADS,  /* Ulysses: all-to-all between tokens and heads */
+    PURPOSE_TENSOR, /* tensor parallelism: all-reduce, or all-gather and reduce-scatter */
+    PURPOSE_N
+};
+const char *purpose_name(int purpose); /* "ring_kv", ... */
+
+struct comm_count {
+    int64_t bytes_sent, bytes_received, messages_sent, messages_received;
+};
+
+#endif
