@@ -68,6 +68,7 @@ count tests/scripts/version.sh
 one words tests/scripts/words.sh
 one links tests/scripts/links.sh
 count tests/scripts/test_docs.sh
+one check-tags tests/check_tags.sh
 one check-headers make -s check-headers
 one nccl-header tests/nccl/check.sh
 one fuzzers-link tests/fuzz/link.sh
