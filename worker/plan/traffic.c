@@ -2,7 +2,6 @@
 #include "worker/plan/plan.h"
 
 #include <assert.h>
-#include <assert.h>
 #include <string.h>
 #include "worker/plan/traffic.h"
 #include "worker/plan/volume.h"

@@ -29,8 +29,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "api/core/choices.h"
-#include "api/core/choices.h"
-#include "api/core/job.h"
+#include "api/core/limits.h"
+#include "api/core/model_shape.h"
 
 #define PROG_VALUES  80 /* of a section, shared ones that it reads included */
 #define PROG_OPS     48

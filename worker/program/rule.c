@@ -1,6 +1,7 @@
 #include "worker/program/rule.h"
 
 #include <assert.h>
+#include <stddef.h>
 
 enum { ALIGN = 64 /* bytes: MEM_ALIGN of api/core/mem.h */ };
 
