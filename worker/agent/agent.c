@@ -18,12 +18,12 @@
 #include "api/core/version.h"
 #include "api/rpc.h"
 #include "api/wire.h"
-#include "worker/agent/aside.h"
+#include "worker/agent/capture.h"
 #include "worker/agent/attempt.h"
 #include "worker/agent/describe.h"
 #include "worker/agent/gpus.h"
 #include "worker/agent/probe.h"
-#include "worker/agent/shelf.h"
+#include "worker/agent/state_dir.h"
 #include "worker/agent/spawn.h"
 
 enum {
@@ -32,7 +32,7 @@ enum {
     LOG_BUDGET_SIZE = WIRE_CHUNK,
     QUEUE_SIZE = 1 << 20, /* not more than this into the transport ahead of an acknowledgement */
     QUIT_MS = 2000,       /* for seqd to hear the last reports */
-    MAX_ASIDES = 8,
+    MAX_CAPTURES = 8,
     ASIDE_MS = 30000,
     DESCRIBE_SIZE = 8192,
     ARENA_SIZE = 16 << 20
@@ -41,7 +41,7 @@ enum {
 struct agent {
     struct loop *loop;
     struct agent_options o;
-    struct shelf shelf;
+    struct state_dir state_dir;
     char address[RANK_ADDRESS_SIZE]; /* where ranks listen */
     char gang_program[FILE_PATH_SIZE], rank_program[FILE_PATH_SIZE];
     struct gpus *gpus; /* NULL: there are none */
@@ -54,9 +54,9 @@ struct agent {
     bool quitting;
     struct { /* programs that are run to answer a question */
         int64_t request;
-        struct aside *a;
-    } aside[MAX_ASIDES];
-    struct aside *profiling;     /* seqrank --profile, once after the start */
+        struct capture *a;
+    } capture[MAX_CAPTURES];
+    struct capture *profiling;   /* seqrank --profile, once after the start */
     struct profile profile;      /* what it found; zeros: nothing yet */
     struct arena arena;          /* of the message being handled */
     char buf[SPOOL_RECORD_SIZE]; /* of the record or chunk being sent */
@@ -254,16 +254,16 @@ static int start_fill(struct agent *a, const struct msg *m, struct gang_start *s
                              .n_ranks = m->n_ranks,
                              .first_rank = m->first_rank,
                              .n_local = m->n_local,
-                             .n_roots = a->shelf.n_roots,
+                             .n_roots = a->state_dir.n_roots,
                              .memory_limit = m->memory_limit,
                              .orphan_ms = a->o.orphan_ms};
     memcpy(s->address, a->address, sizeof s->address);
     memcpy(s->key, m->key, sizeof s->key);
-    memcpy(s->roots, a->shelf.roots, sizeof s->roots);
+    memcpy(s->roots, a->state_dir.roots, sizeof s->roots);
     for (int i = 0; i < m->n_uuids; i++) memcpy(s->gpus[i], m->uuids[i], sizeof s->gpus[i]);
     memcpy(s->prepared_id, m->prepared_id, sizeof s->prepared_id);
-    snprintf(s->prepared_dir, sizeof s->prepared_dir, "%s/prepared", a->shelf.dir);
-    snprintf(s->job_dir, sizeof s->job_dir, "%s/jobs/%lld", a->shelf.dir, (long long)m->job);
+    snprintf(s->prepared_dir, sizeof s->prepared_dir, "%s/prepared", a->state_dir.dir);
+    snprintf(s->job_dir, sizeof s->job_dir, "%s/jobs/%lld", a->state_dir.dir, (long long)m->job);
     s->spec = *m->spec;
     if (file_make_dir(s->job_dir, e) < 0) return -1;
     if (strlen(a->rank_program) >= sizeof s->seqrank)
@@ -278,8 +278,9 @@ static int begin(struct agent *a, const struct msg *m, struct err *e)
     struct gang_start *start = calloc(1, sizeof *start);
     struct attempt *t = NULL;
     assert(start);
-    if (shelf_gang_dir(&a->shelf, m->job, m->epoch, dir) == 0 && start_fill(a, m, start, e) == 0 &&
-        shelf_epoch_set(&a->shelf, m->job, m->epoch, e) == 0)
+    if (state_dir_gang_dir(&a->state_dir, m->job, m->epoch, dir) == 0 &&
+        start_fill(a, m, start, e) == 0 &&
+        state_dir_epoch_set(&a->state_dir, m->job, m->epoch, e) == 0)
         t = attempt_begin(a->loop, dir, start, a->gang_program, e);
     explicit_bzero(start->key, sizeof start->key);
     free(start);
@@ -317,7 +318,7 @@ static void on_assign(struct agent *a, const struct msg *m)
     struct err e = {0};
     if (find(a, m->job, m->epoch)) return;            /* again */
     const bool full = n_attempts(a) >= WIRE_ATTEMPTS; /* HELLO could not name them all */
-    if (a->quitting || full || m->epoch <= shelf_epoch(&a->shelf, m->job)) {
+    if (a->quitting || full || m->epoch <= state_dir_epoch(&a->state_dir, m->job)) {
         log_warn("attempt.refuse", "job=%lld epoch=%lld why=\"%s\"", (long long)m->job,
                  (long long)m->epoch,
                  full          ? "too many attempts are here"
@@ -374,18 +375,19 @@ static void send_profile(struct agent *a)
     if (a->accepted && a->profile.hop > 0) send_msg(a, &m);
 }
 
-/* A place for one more program to be run aside; *i is it. */
-static int aside_room(const struct agent *a, int *i, struct err *e)
+/* Room for one more captured program; *i is it. */
+static int capture_room(const struct agent *a, int *i, struct err *e)
 {
-    for (*i = 0; *i < MAX_ASIDES; ++*i)
-        if (!a->aside[*i].a) return 0;
-    return err_set(e, ERR_CONFLICT, "node %s answers %d questions already", a->o.name, MAX_ASIDES);
+    for (*i = 0; *i < MAX_CAPTURES; ++*i)
+        if (!a->capture[*i].a) return 0;
+    return err_set(e, ERR_CONFLICT, "node %s answers %d questions already", a->o.name,
+                   MAX_CAPTURES);
 }
 
-static void aside_over(struct agent *a, int64_t request)
+static void capture_over(struct agent *a, int64_t request)
 {
-    for (int i = 0; i < MAX_ASIDES; i++)
-        if (a->aside[i].a && a->aside[i].request == request) a->aside[i].a = NULL;
+    for (int i = 0; i < MAX_CAPTURES; i++)
+        if (a->capture[i].a && a->capture[i].request == request) a->capture[i].a = NULL;
 }
 
 static void described(void *arg, int64_t request, const char *text, size_t size,
@@ -393,7 +395,7 @@ static void described(void *arg, int64_t request, const char *text, size_t size,
 {
     struct agent *a = arg;
     struct msg m = {.type = MSG_DESCRIBED, .request = request, .err = *why};
-    aside_over(a, request);
+    capture_over(a, request);
     if (!m.err.code) describe_take(text, size, m.config, &m.err);
     if (m.err.code && !*m.err.field) snprintf(m.err.field, sizeof m.err.field, "model.path");
     send_msg(a, &m);
@@ -403,15 +405,15 @@ static void on_describe(struct agent *a, const struct msg *m)
 {
     char path[FILE_PATH_SIZE];
     char *argv[3 + RANK_ROOTS + 1] = {"seqrank", "--describe", path};
-    for (int k = 0; k < a->shelf.n_roots; k++) argv[3 + k] = a->shelf.roots[k];
-    const struct aside_options o = {a->loop,  a->rank_program, argv,      m->request,
-                                    ASIDE_MS, DESCRIBE_SIZE,   described, a};
+    for (int k = 0; k < a->state_dir.n_roots; k++) argv[3 + k] = a->state_dir.roots[k];
+    const struct capture_options o = {a->loop,  a->rank_program, argv,      m->request,
+                                      ASIDE_MS, DESCRIBE_SIZE,   described, a};
     struct err e = {0};
     int i;
-    if (aside_room(a, &i, &e) == 0 && shelf_beneath(&a->shelf, m->path, path, &e) == 0) {
-        a->aside[i].request = m->request;
-        a->aside[i].a = aside_start(&o, &e);
-        if (a->aside[i].a) return;
+    if (capture_room(a, &i, &e) == 0 && state_dir_beneath(&a->state_dir, m->path, path, &e) == 0) {
+        a->capture[i].request = m->request;
+        a->capture[i].a = capture_start(&o, &e);
+        if (a->capture[i].a) return;
     }
     described(a, m->request, "", 0, &e);
 }
@@ -434,17 +436,17 @@ static void profiled(void *arg, int64_t request, const char *text, size_t size,
 static void profile_start(struct agent *a)
 {
     char *argv[] = {"seqrank", "--profile", NULL};
-    const struct aside_options o = {a->loop,  a->rank_program, argv,     0,
-                                    ASIDE_MS, DESCRIBE_SIZE,   profiled, a};
+    const struct capture_options o = {a->loop,  a->rank_program, argv,     0,
+                                      ASIDE_MS, DESCRIBE_SIZE,   profiled, a};
     struct err e = {0};
-    if (!(a->profiling = aside_start(&o, &e))) profiled(a, 0, "", 0, &e);
+    if (!(a->profiling = capture_start(&o, &e))) profiled(a, 0, "", 0, &e);
 }
 
 static void traced(void *arg, int64_t request, const char *text, size_t size, const struct err *why)
 {
     struct agent *a = arg;
     struct msg m = {.type = MSG_FETCHED, .request = request, .err = *why};
-    aside_over(a, request);
+    capture_over(a, request);
     if (!m.err.code) {
         m.data = text;
         m.size = size;
@@ -459,8 +461,8 @@ static void on_trace(struct agent *a, const struct msg *m)
     const struct wire_trace *t = &m->trace;
     char dir[FILE_PATH_SIZE], word[7][64];
     char *argv[11] = {"seqrank", "--trace", dir};
-    const struct aside_options o = {a->loop,  a->rank_program, argv,   m->request,
-                                    ASIDE_MS, WIRE_TRACE_SIZE, traced, a};
+    const struct capture_options o = {a->loop,  a->rank_program, argv,   m->request,
+                                      ASIDE_MS, WIRE_TRACE_SIZE, traced, a};
     struct err e = {0};
     int i, n = 0;
     snprintf(word[n++], sizeof word[0], "seq_len=%lld", (long long)t->seq_len);
@@ -471,10 +473,11 @@ static void on_trace(struct agent *a, const struct msg *m)
     snprintf(word[n++], sizeof word[0], "count=%lld", (long long)t->count);
     snprintf(word[n++], sizeof word[0], "max_fragments=%lld", (long long)t->max_fragments);
     for (int k = 0; k < n; k++) argv[3 + k] = word[k];
-    if (aside_room(a, &i, &e) == 0 && shelf_prepared(&a->shelf, m->prepared_id, dir, &e) == 0) {
-        a->aside[i].request = m->request;
-        a->aside[i].a = aside_start(&o, &e);
-        if (a->aside[i].a) return;
+    if (capture_room(a, &i, &e) == 0 &&
+        state_dir_prepared(&a->state_dir, m->prepared_id, dir, &e) == 0) {
+        a->capture[i].request = m->request;
+        a->capture[i].a = capture_start(&o, &e);
+        if (a->capture[i].a) return;
     }
     traced(a, m->request, "", 0, &e);
 }
@@ -483,8 +486,8 @@ static void on_fetch(struct agent *a, const struct msg *m)
 {
     struct msg answer = {
         .type = MSG_FETCHED, .request = m->request, .offset = m->offset, .data = a->buf};
-    int64_t n = shelf_fetch(&a->shelf, m->job, m->path, m->offset, a->buf, WIRE_CHUNK,
-                            &answer.total, &answer.err);
+    int64_t n = state_dir_fetch(&a->state_dir, m->job, m->path, m->offset, a->buf, WIRE_CHUNK,
+                                &answer.total, &answer.err);
     if (n > 0) answer.size = (size_t)n;
     send_msg(a, &answer);
 }
@@ -588,7 +591,7 @@ static void on_opened(void *arg, struct rpc_stream *s)
     m.attempts = list;
     m.gpus = gpus;
     m.n_gpus = gpus_get(a->gpus, gpus);
-    memcpy(m.instance, a->shelf.instance, sizeof m.instance);
+    memcpy(m.instance, a->state_dir.instance, sizeof m.instance);
     snprintf(m.node, sizeof m.node, "%s", a->o.name);
     snprintf(m.version, sizeof m.version, "%s", version_text());
     memcpy(m.address, a->address, sizeof m.address);
@@ -647,13 +650,13 @@ static int agent_open(struct agent *a, struct err *e)
     if (file_join(a->gang_program, e, "%s/seqgang", bin) < 0) return -1;
     if (file_join(a->rank_program, e, "%s/seqrank", bin) < 0) return -1;
     if (access(a->gang_program, X_OK) < 0) return err_errno(e, "%s", a->gang_program);
-    if (shelf_open(&a->shelf, a->o.state, a->o.roots, a->o.n_roots, e) < 0) return -1;
-    if (shelf_scan(&a->shelf, adopt, a, e) < 0) return -1;
+    if (state_dir_open(&a->state_dir, a->o.state, a->o.roots, a->o.n_roots, e) < 0) return -1;
+    if (state_dir_scan(&a->state_dir, adopt, a, e) < 0) return -1;
     if (n_attempts(a) > WIRE_ATTEMPTS)
         return err_set(e, ERR_TOO_LARGE,
                        "%s/gangs has %d attempts, at most %d are possible: remove the directories "
                        "of attempts that are over",
-                       a->shelf.dir, n_attempts(a), WIRE_ATTEMPTS);
+                       a->state_dir.dir, n_attempts(a), WIRE_ATTEMPTS);
     if (a->attempts) loop_timer_set(a->tick, 0);
     if (a->o.orphan_ms > 0) loop_timer_set(a->orphan, a->o.orphan_ms);
     if (a->o.nvml) a->gpus = gpus_open(a->o.nvml, bin, a->o.state);
@@ -669,7 +672,7 @@ struct agent *agent_create(struct loop *l, const struct agent_options *o, struct
     assert(a);
     a->loop = l;
     a->o = *o;
-    a->shelf.lock_fd = -1;
+    a->state_dir.lock_fd = -1;
     arena_init(&a->arena, ARENA_SIZE);
     a->tick = loop_timer_create(l, tick, a);
     a->heartbeat = loop_timer_create(l, heartbeat, a);
@@ -684,8 +687,8 @@ void agent_destroy(struct agent *a)
 {
     if (!a) return;
     rpc_client_destroy(a->client);
-    for (int i = 0; i < MAX_ASIDES; i++) aside_cancel(a->aside[i].a);
-    aside_cancel(a->profiling);
+    for (int i = 0; i < MAX_CAPTURES; i++) capture_cancel(a->capture[i].a);
+    capture_cancel(a->profiling);
     while (a->attempts) {
         struct attempt *t = a->attempts;
         a->attempts = t->next;
@@ -696,7 +699,7 @@ void agent_destroy(struct agent *a)
     loop_timer_destroy(a->orphan);
     loop_timer_destroy(a->quit);
     gpus_close(a->gpus);
-    shelf_close(&a->shelf);
+    state_dir_close(&a->state_dir);
     arena_fini(&a->arena);
     free(a);
 }

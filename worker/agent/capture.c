@@ -1,4 +1,4 @@
-#include "worker/agent/aside.h"
+#include "worker/agent/capture.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -16,7 +16,7 @@
 enum { SENTENCE_SIZE = 1024 };
 
 struct pipe_in { /* one output of the program, as far as it fits */
-    struct aside *a;
+    struct capture *a;
     int fd;
     struct loop_fd *on_fd;
     size_t n, room;
@@ -24,9 +24,9 @@ struct pipe_in { /* one output of the program, as far as it fits */
     char *text; /* owned, room + 1 bytes */
 };
 
-struct aside {
-    struct aside_options o; /* argv: not kept */
-    char name[64];          /* "seqrank --describe" */
+struct capture {
+    struct capture_options o; /* argv: not kept */
+    char name[64];            /* "seqrank --describe" */
     int pid;
     struct loop_timer *limit;
     bool late;
@@ -41,7 +41,7 @@ static void pipe_close(struct pipe_in *p)
     p->fd = -1;
 }
 
-void aside_cancel(struct aside *a)
+void capture_cancel(struct capture *a)
 {
     if (!a) return;
     pipe_close(&a->out);
@@ -57,7 +57,7 @@ void aside_cancel(struct aside *a)
 }
 
 /* Both outputs are closed: the program is over, or as good as over. */
-static void finish(struct aside *a)
+static void finish(struct capture *a)
 {
     int status = 0;
     struct err e = {0};
@@ -75,13 +75,13 @@ static void finish(struct aside *a)
     else if (a->out.full)
         err_set(&e, ERR_TOO_LARGE, "%s printed more than %zu bytes", a->name, a->out.room);
     a->o.done(a->o.arg, a->o.request, a->out.text, a->out.n, &e);
-    aside_cancel(a);
+    capture_cancel(a);
 }
 
 static void pipe_read(void *arg, uint32_t events)
 {
     struct pipe_in *p = arg;
-    struct aside *a = p->a;
+    struct capture *a = p->a;
     char rest[4096];
     size_t room = p->room - p->n;
     /* What does not fit is read and dropped: the program must not block on a full pipe. */
@@ -95,14 +95,15 @@ static void pipe_read(void *arg, uint32_t events)
 
 static void on_late(void *arg)
 {
-    struct aside *a = arg;
+    struct capture *a = arg;
     a->late = true;
     pipe_close(&a->out);
     pipe_close(&a->err);
     finish(a);
 }
 
-static int pipe_open(struct pipe_in *p, struct aside *a, size_t room, int *write_fd, struct err *e)
+static int pipe_open(struct pipe_in *p, struct capture *a, size_t room, int *write_fd,
+                     struct err *e)
 {
     int fd[2];
     p->a = a;
@@ -117,9 +118,9 @@ static int pipe_open(struct pipe_in *p, struct aside *a, size_t room, int *write
     return -1;
 }
 
-struct aside *aside_start(const struct aside_options *o, struct err *e)
+struct capture *capture_start(const struct capture_options *o, struct err *e)
 {
-    struct aside *a = calloc(1, sizeof *a);
+    struct capture *a = calloc(1, sizeof *a);
     int out = -1, err = -1;
     if (!a) abort();
     a->o = *o;
@@ -135,6 +136,6 @@ struct aside *aside_start(const struct aside_options *o, struct err *e)
         loop_timer_set(a->limit, o->limit_ms);
         return a;
     }
-    aside_cancel(a);
+    capture_cancel(a);
     return NULL;
 }

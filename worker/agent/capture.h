@@ -1,7 +1,7 @@
-/* aside.h: a program run for its output: a question whose answer follows later. The loop runs on
+/* capture.h: a program run for its output: a question whose answer follows later. The loop runs on
  * meanwhile; a program that prints too much or takes too long is killed and answers an error. */
-#ifndef SEQD_AGENT_ASIDE_H
-#define SEQD_AGENT_ASIDE_H
+#ifndef SEQD_AGENT_CAPTURE_H
+#define SEQD_AGENT_CAPTURE_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -10,22 +10,22 @@
 
 /* Called once: with what it printed (NUL-terminated, borrowed for the call) and ERR_NONE, or with
  * the first line of its stderr (ERR_INVALID), ERR_TIMEOUT or ERR_TOO_LARGE. */
-typedef void aside_done(void *arg, int64_t request, const char *text, size_t size,
-                        const struct err *why);
+typedef void capture_done(void *arg, int64_t request, const char *text, size_t size,
+                          const struct err *why);
 
-struct aside_options {
+struct capture_options {
     struct loop *loop;
     const char *program;
     char *const *argv; /* argv[0] and argv[1] name the question in sentences; NULL at the end */
     int64_t request;   /* handed back */
     int64_t limit_ms;
     size_t max_size; /* bytes it may print */
-    aside_done *done;
+    capture_done *done;
     void *arg;
 };
 
-struct aside;
-struct aside *aside_start(const struct aside_options *o, struct err *e);
-void aside_cancel(struct aside *a); /* kills and reaps; done is not called; NULL allowed */
+struct capture;
+struct capture *capture_start(const struct capture_options *o, struct err *e);
+void capture_cancel(struct capture *a); /* kills and reaps; done is not called; NULL allowed */
 
 #endif

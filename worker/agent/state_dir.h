@@ -1,13 +1,13 @@
-/* shelf.h: the agent's state directory.
+/* state_dir.h: the agent's state directory.
  *
  *   <state>/seqw.lock              flocked: one agent per directory
  *   <state>/instance               32 hex digits, drawn once: who has them is this node, restarted
- *   <state>/gangs/<job>-e<epoch>/  an attempt (api/core/rank.h), until seqd says FORGET
+ *   <state>/gangs/<job>-e<epoch>/  an attempt (api/core/gang_start.h), until seqd says FORGET
  *   <state>/epochs/<job>           the newest epoch ever begun here, as text: never begun again
  *   <state>/jobs/<job>/            checkpoints/ and artifacts/ of a job
  *   <state>/prepared/              prepared data by digest */
-#ifndef SEQD_AGENT_SHELF_H
-#define SEQD_AGENT_SHELF_H
+#ifndef SEQD_AGENT_STATE_DIR_H
+#define SEQD_AGENT_STATE_DIR_H
 
 #include <stdint.h>
 #include "api/core/err.h"
@@ -15,7 +15,7 @@
 #include "api/core/rank.h"
 #include "api/wire.h"
 
-struct shelf {
+struct state_dir {
     char dir[RANK_PATH_SIZE - 128]; /* absolute; room for what is beneath */
     int lock_fd;
     unsigned char instance[WIRE_INSTANCE_SIZE];
@@ -25,30 +25,34 @@ struct shelf {
 
 /* Makes the directories and takes the lock. fails: ERR_CONFLICT when another agent has it;
  * ERR_NOT_FOUND naming a root. */
-int shelf_open(struct shelf *s, const char *dir, const char *const *roots, int n_roots,
-               struct err *e);
-void shelf_close(struct shelf *s);
+int state_dir_open(struct state_dir *s, const char *dir, const char *const *roots, int n_roots,
+                   struct err *e);
+void state_dir_close(struct state_dir *s);
 
-int shelf_gang_dir(const struct shelf *s, int64_t job, int64_t epoch, char out[FILE_PATH_SIZE]);
+int state_dir_gang_dir(const struct state_dir *s, int64_t job, int64_t epoch,
+                       char out[FILE_PATH_SIZE]);
 /* Calls found for every attempt directory. */
-int shelf_scan(const struct shelf *s,
-               void (*found)(void *arg, int64_t job, int64_t epoch, const char *dir), void *arg,
-               struct err *e);
+int state_dir_scan(const struct state_dir *s,
+                   void (*found)(void *arg, int64_t job, int64_t epoch, const char *dir), void *arg,
+                   struct err *e);
 
-int64_t shelf_epoch(const struct shelf *s, int64_t job); /* 0: none yet */
-int shelf_epoch_set(const struct shelf *s, int64_t job, int64_t epoch, struct err *e); /* durable */
+int64_t state_dir_epoch(const struct state_dir *s, int64_t job); /* 0: none yet */
+int state_dir_epoch_set(const struct state_dir *s, int64_t job, int64_t epoch,
+                        struct err *e); /* durable */
 
 /* path without symbolic links, if it lies beneath a root. fails: ERR_NOT_FOUND, ERR_INVALID. */
-int shelf_beneath(const struct shelf *s, const char *path, char out[FILE_PATH_SIZE], struct err *e);
+int state_dir_beneath(const struct state_dir *s, const char *path, char out[FILE_PATH_SIZE],
+                      struct err *e);
 
 /* At most size bytes of artifact `name` of a job from offset; returns their number, 0 at the end,
  * and in *total the size of the whole file. fails: ERR_NOT_FOUND; ERR_INVALID for a name with a
  * slash; ERR_IO. */
-int64_t shelf_fetch(const struct shelf *s, int64_t job, const char *name, int64_t offset, void *buf,
-                    size_t size, int64_t *total, struct err *e);
+int64_t state_dir_fetch(const struct state_dir *s, int64_t job, const char *name, int64_t offset,
+                        void *buf, size_t size, int64_t *total, struct err *e);
 
 /* The directory of prepared data. fails: ERR_INVALID for an id that is not hex digits;
  * ERR_NOT_FOUND. */
-int shelf_prepared(const struct shelf *s, const char *id, char out[FILE_PATH_SIZE], struct err *e);
+int state_dir_prepared(const struct state_dir *s, const char *id, char out[FILE_PATH_SIZE],
+                       struct err *e);
 
 #endif

@@ -1,4 +1,4 @@
-#include "worker/agent/shelf.h"
+#include "worker/agent/state_dir.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -26,7 +26,7 @@ static int real_path(const char *path, char *out, size_t size, struct err *e)
     return 0;
 }
 
-static int lock_take(struct shelf *s, struct err *e)
+static int lock_take(struct state_dir *s, struct err *e)
 {
     char path[FILE_PATH_SIZE];
     if (file_join(path, e, "%s/seqw.lock", s->dir) < 0) return -1;
@@ -50,7 +50,7 @@ static bool instance_read(const char *text, unsigned char out[WIRE_INSTANCE_SIZE
 
 /* Drawn once. One that is damaged is drawn again: this node is then another one, which has to wait
  * until its name is down. */
-static int instance_take(struct shelf *s, struct err *e)
+static int instance_take(struct state_dir *s, struct err *e)
 {
     char path[FILE_PATH_SIZE], text[2 * WIRE_INSTANCE_SIZE + 2];
     struct err why = {0};
@@ -59,7 +59,7 @@ static int instance_take(struct shelf *s, struct err *e)
     const bool good = old && instance_read(old, s->instance);
     const bool damaged = (old && !good) || why.code == ERR_TOO_LARGE;
     if (!old && !damaged && why.code != ERR_NOT_FOUND) return *e = why, -1;
-    if (damaged) log_warn("shelf.instance", "path=%s why=\"damaged: drawn again\"", path);
+    if (damaged) log_warn("state_dir.instance", "path=%s why=\"damaged: drawn again\"", path);
     free(old);
     if (good) return 0;
     if (getrandom(s->instance, sizeof s->instance, 0) != (ssize_t)sizeof s->instance)
@@ -70,19 +70,19 @@ static int instance_take(struct shelf *s, struct err *e)
     return file_sync_dir(s->dir, e);
 }
 
-int shelf_open(struct shelf *s, const char *dir, const char *const *roots, int n_roots,
-               struct err *e)
+int state_dir_open(struct state_dir *s, const char *dir, const char *const *roots, int n_roots,
+                   struct err *e)
 {
     static const char *const parts[] = {"gangs", "epochs", "jobs", "prepared"};
     char path[FILE_PATH_SIZE];
     int mended;
-    *s = (struct shelf){.lock_fd = -1};
+    *s = (struct state_dir){.lock_fd = -1};
     if (n_roots > RANK_ROOTS)
         return err_set(e, ERR_INVALID, "%d roots, at most %d are possible", n_roots, RANK_ROOTS);
     if (file_make_private_dir(dir, &mended, e) < 0 || real_path(dir, s->dir, sizeof s->dir, e) < 0)
         return -1;
     if (mended)
-        log_warn("shelf.mode",
+        log_warn("state_dir.mode",
                  "state=%s mended=%d text=\"others could read it: 0700 and 0600 now\"", s->dir,
                  mended);
     if (lock_take(s, e) < 0) return -1;
@@ -97,20 +97,21 @@ int shelf_open(struct shelf *s, const char *dir, const char *const *roots, int n
     return 0;
 }
 
-void shelf_close(struct shelf *s)
+void state_dir_close(struct state_dir *s)
 {
     if (s->lock_fd >= 0) close(s->lock_fd);
     s->lock_fd = -1;
 }
 
-int shelf_gang_dir(const struct shelf *s, int64_t job, int64_t epoch, char out[FILE_PATH_SIZE])
+int state_dir_gang_dir(const struct state_dir *s, int64_t job, int64_t epoch,
+                       char out[FILE_PATH_SIZE])
 {
     return file_join(out, NULL, "%s/gangs/%lld-e%lld", s->dir, (long long)job, (long long)epoch);
 }
 
-int shelf_scan(const struct shelf *s,
-               void (*found)(void *arg, int64_t job, int64_t epoch, const char *dir), void *arg,
-               struct err *e)
+int state_dir_scan(const struct state_dir *s,
+                   void (*found)(void *arg, int64_t job, int64_t epoch, const char *dir), void *arg,
+                   struct err *e)
 {
     char path[FILE_PATH_SIZE], again[64];
     if (file_join(path, e, "%s/gangs", s->dir) < 0) return -1;
@@ -120,14 +121,15 @@ int shelf_scan(const struct shelf *s,
         long long job, epoch;
         if (sscanf(ent->d_name, "%lld-e%lld", &job, &epoch) != 2) continue;
         snprintf(again, sizeof again, "%lld-e%lld", job, epoch);
-        if (strcmp(again, ent->d_name) != 0 || shelf_gang_dir(s, job, epoch, path) < 0) continue;
+        if (strcmp(again, ent->d_name) != 0 || state_dir_gang_dir(s, job, epoch, path) < 0)
+            continue;
         found(arg, job, epoch, path);
     }
     closedir(d);
     return 0;
 }
 
-int64_t shelf_epoch(const struct shelf *s, int64_t job)
+int64_t state_dir_epoch(const struct state_dir *s, int64_t job)
 {
     char path[FILE_PATH_SIZE];
     if (file_join(path, NULL, "%s/epochs/%lld", s->dir, (long long)job) < 0) return 0;
@@ -137,7 +139,7 @@ int64_t shelf_epoch(const struct shelf *s, int64_t job)
     return epoch;
 }
 
-int shelf_epoch_set(const struct shelf *s, int64_t job, int64_t epoch, struct err *e)
+int state_dir_epoch_set(const struct state_dir *s, int64_t job, int64_t epoch, struct err *e)
 {
     char path[FILE_PATH_SIZE], text[32];
     int n = snprintf(text, sizeof text, "%lld\n", (long long)epoch);
@@ -147,7 +149,8 @@ int shelf_epoch_set(const struct shelf *s, int64_t job, int64_t epoch, struct er
     return file_sync_dir(path, e);
 }
 
-int shelf_beneath(const struct shelf *s, const char *path, char out[FILE_PATH_SIZE], struct err *e)
+int state_dir_beneath(const struct state_dir *s, const char *path, char out[FILE_PATH_SIZE],
+                      struct err *e)
 {
     if (path[0] != '/')
         return err_set(e, ERR_INVALID, "%s is relative: give the whole path, from /", path);
@@ -158,8 +161,8 @@ int shelf_beneath(const struct shelf *s, const char *path, char out[FILE_PATH_SI
                    path, s->n_roots);
 }
 
-int64_t shelf_fetch(const struct shelf *s, int64_t job, const char *name, int64_t offset, void *buf,
-                    size_t size, int64_t *total, struct err *e)
+int64_t state_dir_fetch(const struct state_dir *s, int64_t job, const char *name, int64_t offset,
+                        void *buf, size_t size, int64_t *total, struct err *e)
 {
     char path[FILE_PATH_SIZE];
     struct stat st;
@@ -184,7 +187,8 @@ int64_t shelf_fetch(const struct shelf *s, int64_t job, const char *name, int64_
     return n;
 }
 
-int shelf_prepared(const struct shelf *s, const char *id, char out[FILE_PATH_SIZE], struct err *e)
+int state_dir_prepared(const struct state_dir *s, const char *id, char out[FILE_PATH_SIZE],
+                       struct err *e)
 {
     struct stat st;
     if (!prepared_id_good(id))
