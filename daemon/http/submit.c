@@ -260,7 +260,9 @@ static void make_plan(struct posting *p)
     int bad = p->goal != GOAL_PLAN && gpus_refuse(control_nodes(p->R->control), &p->spec, &e);
     if (!bad) bad = choose(p, &m, c, &e);
     if (!bad) bad = plan_make(&p->spec, p->spec.resources.memory_mib << 20, plan, &e);
-    if (!bad || e.code == ERR_DOES_NOT_FIT) {
+    p->plan[0] = 0;
+    /* A job that does not fit is shown with its plan; one that was refused before has none. */
+    if (!bad || (e.code == ERR_DOES_NOT_FIT && plan->n_ranks)) {
         if (plan_json(&p->spec, plan, p->plan, sizeof p->plan) < 0) p->plan[0] = 0;
         extend_plan(p, c, &m);
     }
