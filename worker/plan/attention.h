@@ -1,6 +1,6 @@
 /* attention.h: what each way of attention over several ranks needs beside the ring's buffers, which
- * the plan lists by themselves: pure arithmetic, for the plan, for whoever places buffers, and for
- * the strategies (worker/sp), which agree about every byte. */
+ * the plan lists by themselves. Pure arithmetic, for the plan, for the code that places buffers and
+ * for the strategies (worker/sp): they agree about every byte. */
 #ifndef SEQD_PLAN_ATTENTION_H
 #define SEQD_PLAN_ATTENTION_H
 
@@ -18,8 +18,9 @@ struct attention_shape {
     int64_t H, Hk, D;
 };
 
-/* Heads shared out: the query heads [q0, q0 + nq) of rank w, as even as they go, and the KV heads that these
- * use, [k0, k0 + nk): where a group is divided, its keys and values go to several ranks. */
+/* Sharded heads: the query heads [q0, q0 + nq) of rank w, as evenly as possible, and the KV heads
+ * that these use, [k0, k0 + nk). Where a group is divided, its keys and values go to several
+ * ranks. */
 struct head_share {
     int64_t q0, nq, k0, nk;
 };

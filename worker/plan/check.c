@@ -59,7 +59,7 @@ static int check_text(struct job_spec *s, struct err *e)
 
 /* ---- objectives ------------------------------------------------------------------------------ */
 
-/* Weights of another objective give a picture of noise, and no number says so. */
+/* Weights of another objective give a picture of noise, and no number shows it. */
 static int check_trained(const struct job_spec *s, const struct family_row *f, struct err *e)
 {
     if (!f->published_on_noise || spec_new_model(s) || s->objective.type != OBJECTIVE_AUTO ||
@@ -161,7 +161,7 @@ static int check_eod(const struct job_spec *s, const struct spec_source *src, co
     snprintf(member, sizeof member, "%s.eod", field);
     if (src->eod < s->model.shape.vocab || family_diffusion(&s->model.shape)) return 0;
     return err_field(e, ERR_INVALID, member,
-                     "%s %lld is no id of the model: its vocabulary has %lld, from 0", member,
+                     "%s %lld is not an id of the model: its vocabulary has %lld, from 0", member,
                      (long long)src->eod, (long long)s->model.shape.vocab);
 }
 

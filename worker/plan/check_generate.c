@@ -40,7 +40,8 @@ static int check_stops(const struct job_spec *s, struct err *e)
     return 0;
 }
 
-/* Greedy, and no request of a batch can say otherwise: what only a draw would heed is a mistake. */
+/* Greedy, and no request of a batch can change it: a field that only a draw would use is a
+ * mistake. */
 static int check_greedy(const struct job_spec *s, struct err *e)
 {
     const char *field = s->sampling.top_k       ? "sampling.top_k"
@@ -89,7 +90,7 @@ static int check_prompts(const struct job_spec *s, struct err *e)
 
 /* ---- samples --------------------------------------------------------------------------------- */
 
-/* What Euler's rule heeds; the rest of sampling is about tokens. */
+/* The fields that Euler's rule reads; the rest of sampling is about tokens. */
 static bool of_flow(const char *path)
 {
     return !strcmp(path, "sampling.steps") || !strcmp(path, "sampling.guidance");
@@ -106,7 +107,7 @@ static bool is_default(const struct job_spec *s, const struct field *f)
     }
 }
 
-/* What would change nothing is a mistake. */
+/* A field that has no effect is a mistake. */
 static int check_heeded(const struct job_spec *s, bool flow, struct err *e)
 {
     for (const struct field *f = spec_fields; f->path; f++) {
@@ -136,7 +137,7 @@ static int check_requests(const struct job_spec *s, struct err *e)
 
 static int check_samples(const struct job_spec *s, struct err *e)
 {
-    /* Nobody reads the requests before memory is planned: the spec says how large they are. */
+    /* Memory is planned before the requests are read: the spec says how large they are. */
     return check_requests(s, e) || rules_latents(s, e) || check_heeded(s, true, e) ? -1 : 0;
 }
 

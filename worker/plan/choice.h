@@ -1,11 +1,13 @@
 /* choice.h: what "auto" becomes: strategy, degree, exchange and layout of a job, weighed once.
  *
  * Every alternative is the job itself with those fields set: job_check says whether it is legal and
- * can be run, plan_make what it holds and sends, machine_estimate what a step would take. So
- * nothing is weighed here that could not be submitted in its place, and nothing about a strategy
- * is known here. (What jobs do not run, tensor parallelism, is counted beside them: compare.c.) Of those that fit, the fastest; where no machine is known, what job_check makes
- * of "auto". It is a pure function of the spec and the machine: the daemon asks once, at submit,
- * and writes the answer into the spec. */
+ * can be run, plan_make what it holds and sends, machine_estimate what a step would take. So only
+ * jobs that could be submitted are weighed, and no property of a strategy is known here. (Tensor
+ * parallelism, which jobs do not run, is counted separately: compare.c.)
+ *
+ * The choice is the fastest alternative that fits; where no machine is known, what job_check makes
+ * of "auto". It is a pure function of the spec and the machine: the daemon computes it once, at
+ * submit, and writes it into the spec. */
 #ifndef SEQD_PLAN_CHOICE_H
 #define SEQD_PLAN_CHOICE_H
 
@@ -20,7 +22,7 @@ struct option {
     int64_t size; /* bytes per rank; 0: not counted */
     int64_t bytes,
         messages;         /* of rank 0 in a step: for each purpose, what it sends or what it gets,
-                              * whichever is more */
+                           * whichever is more */
     struct estimate time; /* zero unless the machine is known */
     const char *note;     /* why it is not chosen whatever it takes; NULL: nothing to say */
 };
@@ -29,7 +31,7 @@ struct option {
 #define CHOICE_OPTIONS 96
 struct choice {
     int n, best;    /* best: index; n 0: nothing could be weighed */
-    int n_compared; /* options behind those n: only compared with, with the best one's degree */
+    int n_compared; /* options after the first n: for comparison, at the best one's degree */
     bool asked;     /* the spec left nothing to choose */
     bool timed;     /* the machine is known */
     struct option option[CHOICE_OPTIONS];
@@ -43,12 +45,12 @@ struct choice {
     char reason[640], warning[384]; /* "" : none */
 };
 
-/* max_position_embeddings where nobody has said it: a table is as long as the job needs. */
+/* max_position_embeddings where none is given: a table is as long as the job needs. */
 #define CHOICE_ANY_POSITIONS ((int64_t)1 << 20)
 
-/* asked: as a person wrote it (not yet checked; "auto" still stands there), its shape and
- * resources.ranks known, resources.memory_mib the limit of a rank. limits: also search them, and what is only
- * compared with. */
+/* asked: as the user wrote it (not yet checked, "auto" not yet replaced), with its shape and
+ * resources.ranks known and resources.memory_mib the limit of a rank. limits: also search the
+ * limits, and weigh the alternatives that are for comparison only. */
 void choice_make(const struct job_spec *asked, const struct machine *m, bool limits,
                  struct choice *out);
 /* Writes the best option into the spec. */

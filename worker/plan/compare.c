@@ -1,5 +1,5 @@
-/* compare.c: what a choice is held against and does not become: the forms and strategies that run
- * when they are asked for, and tensor parallelism, which jobs do not run. All with the degree that
+/* compare.c: the alternatives that a choice is only compared with: forms and strategies that run
+ * when a job asks for them, and tensor parallelism, which jobs do not run. All have the degree that
  * was chosen. */
 #include "api/core/job.h"
 #include "worker/plan/check.h"
@@ -64,9 +64,9 @@ static void count_tensor(const struct model_shape *m, struct plan *p, int P)
 }
 
 /* A rank's part is a thinner model: H / P heads and ffn / P columns, on whole sequences. With
- * sequence parallelism between, the residual streams are shared out. Embeddings and the head are
- * whole. Only the decoder's program can be written so: of another one memory is not counted, nor
- * gradients between rings. */
+ * sequence parallelism between them, the residual streams are sharded too. Embeddings and the head
+ * are whole. Only the decoder's program can be written so: of any other, neither memory nor
+ * gradients between rings are counted. */
 static void compare_tensor(struct weighing *w, enum strategy_id strategy)
 {
     struct choice *c = w->out;

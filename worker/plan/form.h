@@ -5,7 +5,7 @@
  * on the samples it has made (form_count), seqd weighs that with the machine it knows (form_choose)
  * and writes the answer into the job's spec before any rank is placed: all ranks read it there.
  *
- *   blockwise   keys and values go round in whole blocks, as far as somebody meets them
+ *   blockwise   keys and values go round in whole blocks, to the last rank that meets them
  *   all_gather  each rank gets just the rows that its queries see, and holds those of all ranks
  *
  * A sample costs what its busiest rank moves: the ranks wait for that one. So a single document,
@@ -17,10 +17,10 @@
 #include "worker/plan/reach.h"
 
 #define FORM_SAMPLES 64   /* that are counted, at most */
-#define FORM_GAIN    0.01 /* all_gather holds P times the keys and values: it must save so much */
+#define FORM_GAIN    0.01 /* what all_gather must save: it holds P times the keys and values */
 
-/* Of n_samples samples together: keys and values that the busiest rank of each sends, or gets if that
- * is more, and gradients likewise, in all layers. */
+/* Of n_samples samples together: keys and values that the busiest rank of each sends, or gets if
+ * that is more, and gradients likewise, in all layers. */
 struct form_traffic {
     int64_t messages, bytes;
 };
@@ -29,16 +29,16 @@ struct form_seen {
     struct form_traffic blockwise, all_gather;
 };
 
-/* Is it open until the data are prepared? spec: checked. Where no document is told from another and
- * no window is set, everybody sees all: it is blockwise. */
+/* Is it open until the data are prepared? spec: checked. Where documents are not told apart and no
+ * window is set, every query sees all keys: it is blockwise. */
 bool form_waits(const struct job_spec *spec);
 
 /* Counts one sample of data.seq_len tokens. p: made of the spec. */
 void form_count(const struct job_spec *spec, const struct plan *p, const struct reach_map *map,
                 struct form_seen *seen);
 
-/* The cheaper one of those that fit; reason: why, with the bytes. seen: may be anything that a rank
- * has said. */
+/* The cheaper one of those that fit; reason: why, with the bytes. seen: as a rank sent it, so any
+ * value may be in it. */
 enum form_id form_choose(const struct job_spec *spec, const struct machine *m,
                          const struct form_seen *seen, char *reason, size_t size);
 

@@ -8,8 +8,8 @@
  *   exchange  messages * latency + bytes / bandwidth, for each purpose. States of linear attention
  *             pass from rank to rank: a ring takes P-1 times as long as one rank's messages, a
  *             scan in K pieces (K+P-2)/K times
- *   hidden    of ring attention, what fits behind attention's own compute; nothing where a copy
- *             costs the core that computes (ranks of one machine's cores) */
+ *   hidden    the part of ring attention's exchange that overlaps with attention's own compute;
+ *             nothing where a copy costs the core that computes (ranks of one machine's cores) */
 #ifndef SEQD_PLAN_MACHINE_H
 #define SEQD_PLAN_MACHINE_H
 

@@ -3,7 +3,7 @@
 #include "api/core/mem.h"
 #include "worker/plan/placer.h"
 
-#define LOGITS_BYTES ((int64_t)64 << 20) /* auto loss chunk: at most so much of logits */
+#define LOGITS_BYTES ((int64_t)64 << 20) /* auto loss chunk: bytes of logits, at most */
 #define SIZE_LIMIT   ((int64_t)1 << 62)
 
 int64_t placer_times(struct placer *b, int64_t x, int64_t y)

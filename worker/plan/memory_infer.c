@@ -1,4 +1,4 @@
-/* memory_infer.c: what generate and score hold beside the model: all but the prompts and the answers
+/* memory_infer.c: what generate and score hold beside the model, except the prompts and the answers
  * themselves, whose sizes are in the requests. */
 #include "api/core/job.h"
 #include "api/core/mem.h"

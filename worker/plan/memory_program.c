@@ -44,7 +44,7 @@ static int64_t layers_of(const struct model_shape *m, int kind, int n)
     return count;
 }
 
-/* Records stand in the order of the layers, that of `in` behind them. */
+/* Records are in the order of the layers; the record of `in` is last. */
 static int64_t records_before(const struct model_shape *m, const int64_t *size, int layers)
 {
     int64_t at = 0;
@@ -159,8 +159,9 @@ static int64_t most_rows(const struct plan *p)
     return n;
 }
 
-/* At least what a way of attention keeps of a layer: a published form a row of
- * probabilities of all keys for every row and head, any other less than eight values of every row of the sequence. */
+/* At least the bytes that attention keeps of a layer. A published form keeps the probabilities of
+ * all keys for every row and head; any other keeps less than eight values of every row of the
+ * sequence. */
 static double most_kept(const struct plan *p, const struct needs *n)
 {
     const bool all = strategy_form(p->strategy, p->form)->published;

@@ -35,8 +35,8 @@ int64_t placer_times(struct placer *b, int64_t x, int64_t y);
 
 /* All but parameters of a plan by its family's program (memory_program.c). wanted_chunk 0: auto. */
 void memory_program(struct placer *b, bool reference);
-/* What score and generate work with beside the model (memory_infer.c); state: elements of the largest
- * state of linear attention, 0: none. */
+/* What score and generate work with beside the model (memory_infer.c); state: elements of the
+ * largest state of linear attention, 0: none. */
 void memory_infer(struct placer *b);
 void memory_contexts(struct placer *b, int64_t state);
 /* The largest matrix, in elements, that one weight-gradient product of the family writes. */

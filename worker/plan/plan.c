@@ -32,8 +32,8 @@ static int64_t sequence_length(const struct job_spec *s)
     return n;
 }
 
-/* A bucket may be updated before the others are known: its gradient is summed once in a step, and the
- * update waits for no other. */
+/* A bucket may be updated before the gradients of others are known: its gradient is summed once in
+ * a step, and its update waits for no other bucket. */
 static bool can_fuse(const struct job_spec *s, const struct plan *p)
 {
     return s->kind == JOB_TRAIN && p->micro_batches == 1 && p->n_windows == 1 && !update_waits(s);

@@ -56,7 +56,7 @@ int64_t param_count(const struct model_shape *m);
 int64_t param_section(const struct model_shape *m, int bucket);
 /* How many tensors there are. */
 int param_tensors(const struct model_shape *m);
-/* Those of a bucket (worker/plan/zero.h): 0 is `in`, 1 .. L the layers, L + 1 `out`: [*first, *last). */
+/* Those of a bucket (zero.h): 0 is `in`, 1 .. L the layers, L + 1 `out`: [*first, *last). */
 void param_range(const struct model_shape *m, int bucket, int *first, int *last);
 /* What the names of a bucket's tensors begin with: "model.layers.3.". p: the bucket's program. */
 void param_prefix(const struct program *p, int bucket, char out[64]);
@@ -141,23 +141,23 @@ enum plan_id {
     PLAN_ROW_WEIGHT, /* [T, patch / in_channels]: of a place in MSE */
     PLAN_CAPTION,    /* [text_len, caption_channels] */
     PLAN_CARRY, /* LASP in time: [n_windows] states of all layers: at the borders of windows, and
-                     * a gradient */
-    PLAN_CARRY_PASS, /* segment: [2] of them, on their way from the last rank to the first and back */
-    /* Inference, beside the model (worker/plan/memory_infer.c). What only rank 0 reads is planned on
-     * every rank: a plan is of any of them. */
+                 * a gradient */
+    PLAN_CARRY_PASS, /* segment: [2] of them, from the last rank to the first and back */
+    /* Inference, beside the model (worker/plan/memory_infer.c). What only rank 0 reads is planned
+     * on every rank: a plan is of any of them. */
     PLAN_CONTEXT_BEFORE,  /* context.load: a state of each layer, as wide as the largest */
-    PLAN_CONTEXT_BEHIND,  /* generate: likewise, behind the prompt, for its other continuations */
-    PLAN_ANSWER_LOGITS,   /* [2, V]: of the token to come, and behind the prompt */
+    PLAN_CONTEXT_BEHIND,  /* generate: likewise, after the prompt, for its other continuations */
+    PLAN_ANSWER_LOGITS,   /* [2, V]: of the next token, and after the prompt */
     PLAN_SAMPLER,         /* 25 V bytes */
     PLAN_ANSWER_TOKENS,   /* int32 [n_decode] */
     PLAN_ANSWER_LOGPROBS, /* double [n_decode] and their alternatives: rank 0 */
     PLAN_SCORE_WINDOW,    /* int32 [S] tokens, then [S] bytes: which may be targets */
     PLAN_SCORE_ROWS,      /* double [2, sp * T]: nll by rank, then by position: rank 0 */
     PLAN_SCORE_BUCKETS,   /* a sum for each bucket of positions: rank 0 */
-    PLAN_VELOCITY, /* [T, patch]: sampling: a prediction, as PATCHES lie, which are the sample itself */
-    PLAN_PLANE, /* [sp * T / frames, patch / in_channels]: one channel of a frame of patches, and
-                     * own_memory: this rank's part of it */
-    PLAN_STAGE, /* the host's: op_stage() bytes of any step */
+    PLAN_VELOCITY, /* [T, patch]: sampling: a prediction, in the order of PATCHES, the sample */
+    PLAN_PLANE,    /* [sp * T / frames, patch / in_channels]: one channel of a frame of patches, and
+                    * own_memory: this rank's part of it */
+    PLAN_STAGE,    /* the host's: op_stage() bytes of any step */
     PLAN_ID_N
 };
 
@@ -173,8 +173,8 @@ struct plan_item {
     int64_t stride; /* bytes from one layer's instance to the next; 0: one instance serves all */
 };
 
-/* Where the host works with an item: its copy where there is one, else the item itself. arena, host:
- * the bases of the plan's two parts. */
+/* Where the host works with an item: its copy where there is one, else the item itself. arena,
+ * host: the bases of the plan's two parts. */
 static inline void *plan_on_host(const struct plan_item *it, void *arena, void *host)
 {
     if (it->mirrored) return (char *)host + it->mirror;
@@ -189,18 +189,16 @@ struct plan {
     int64_t host_size; /* bytes per rank of the host's part, a multiple of PLAN_PAGE */
     int64_t class_size[PLAN_CLASS_N]; /* bytes; with `rounding` they add up to arena + segment */
     int64_t rounding;                 /* alignment gaps and page rounding */
-    /* verify, and train with verify.first_step: the one-rank reference's part
-                         * of the arena */
+    /* verify, and train with verify.first_step: the one-rank reference's part of the arena */
     int64_t reference_offset, reference_size;
     int64_t reference_host_offset; /* and of the host's part */
     enum job_kind kind;
-    int64_t seq_len;    /* tokens of the longest sequence */
-    int64_t S, T;       /* tokens that the ranks hold of it at once; rows per rank */
-    int64_t n_windows;  /* LASP in time: a sequence is walked in so many windows of S tokens; 1: at
-                         * once, S is seq_len */
-    int64_t carry_size; /* bytes of the states of all layers, when it is walked; 0: it is not */
-    int n_ranks, n_threads;      /* n_ranks = dp * sp; rank d * sp + s is rank s of ring d */
-    int sp, dp;                  /* ranks of a ring; rings side by side, each on its own samples */
+    int64_t seq_len;        /* tokens of the longest sequence */
+    int64_t S, T;           /* tokens that the ranks hold of it at once; rows per rank */
+    int64_t n_windows;      /* LASP in time: windows of S tokens in a sequence; 1: S is seq_len */
+    int64_t carry_size;     /* bytes of the states of all layers, when it is walked; 0: it is not */
+    int n_ranks, n_threads; /* n_ranks = dp * sp; rank d * sp + s is rank s of ring d */
+    int sp, dp;             /* ranks of a ring; rings side by side, each on its own samples */
     enum strategy_id strategy;   /* never AUTO */
     enum form_id form;           /* of rsa; never AUTO */
     enum layout_id layout;       /* never AUTO */
@@ -209,7 +207,7 @@ struct plan {
     bool rank_bits;              /* determinism "ranks" */
     int zero;                    /* ZeRO stage; 0 for one rank and unless training */
     bool by_bucket;        /* gradients are summed bucket by bucket within the backward pass, and
-                                  * no rank holds all of them: zero 2 and 3, and whenever fused */
+                            * no rank holds all of them: zero 2 and 3, and whenever fused */
     bool fused;            /* and each bucket is updated right then */
     bool ema;              /* a moving average of the weights is kept */
     struct zero shards;    /* who owns what, over plan_sum_ranks */
@@ -230,9 +228,9 @@ struct plan {
     enum exchange_id exchange; /* never AUTO */
     int64_t grid[2];           /* DSP: patches of a frame, frames (N0 space, N1 time); 0: no grid */
     int64_t stream_size;       /* bytes of one residual stream, rounded; PLAN_X has n_streams */
-    /* PLAN_X has L + 1 streams in a training: number b behind section b (`in` is 0). Else one, or two
-     * in turns: a section whose placement is not in_place passes on to the other; PLAN_DX likewise,
-     * by grad_in_place. */
+    /* In a training PLAN_X has L + 1 streams: stream b is the output of section b (`in` is 0).
+     * Otherwise it has one, or two that alternate: a section whose placement is not in_place writes
+     * to the other. PLAN_DX likewise, by grad_in_place. */
     int n_streams, n_dx;
     int64_t kept[FAMILY_KINDS + 1]; /* bytes of a record, rounded: by kind; the last: of `in` */
     int64_t cache[FAMILY_KINDS];    /* likewise of a cache record */
@@ -240,8 +238,8 @@ struct plan {
 
 /* ---- a family's sections --------------------------------------------------------------------- */
 
-/* All that running a model takes beside the plan's items. Derived from the shape and the plan, by
- * whoever needs it: the same each time. About 250 KB. */
+/* All that running a model takes beside the plan's items. A pure function of the shape and the
+ * plan, computed where it is needed. About 250 KB. */
 struct section {
     struct schedule steps;
     struct placement at;
@@ -257,8 +255,8 @@ void plan_section(const struct program *program, const struct plan *p, struct se
  * the layers (`out` keeps nothing); and of PLAN_CACHES, of layers only. */
 int64_t plan_record(const struct model_shape *m, const struct plan *p, int b);
 int64_t plan_cache(const struct model_shape *m, const struct plan *p, int b);
-/* The backward pass of section `in` reads weights: zero 3 fetches its bucket again. Not that of a mere
- * embedding. */
+/* The backward pass of section `in` reads weights, so zero 3 fetches its bucket again. That of an
+ * embedding alone reads none. */
 bool plan_fetches_in(const struct model_shape *m, const struct plan *p);
 /* Tokens that are worked on at once of sequences of S: S, or a window of it. */
 int64_t plan_held(const struct plan *p, int64_t S);
@@ -270,15 +268,15 @@ int64_t plan_shared(const struct program *in, const struct plan *p, int k, bool 
 
 /* spec must have passed job_check and have its model.shape. memory_limit: bytes per rank, 0 = none.
  * A step is: train, one optimizer step; score, one window of S tokens; generate, the prefill of a
- * full prompt, of a diffusion model one forward pass over its largest sample; embed, one document of S tokens; verify, one forward and backward (its gathering of
- * logits is not in comm).
+ * full prompt, of a diffusion model one forward pass over its largest sample; embed, one document
+ * of S tokens; verify, one forward and backward (its gathering of logits is not in comm).
  * S is data.seq_len; generate with a literal prompt and no seq_len: the prompt's bytes; verify: at
  * most verify.max_tokens.
  * fails: ERR_DOES_NOT_FIT with the numbers and what would help; ERR_INVALID. */
 int plan_make(const struct job_spec *spec, int64_t memory_limit, struct plan *p, struct err *e);
 
-/* How many alternatives this generate job may report with a token: bounded where each request says
- * so for itself. -1: not even log-probabilities. */
+/* How many alternatives this generate job may report with a token; the bound where each request
+ * has its own number. -1: not even log-probabilities. */
 #define PLAN_ALTERNATIVES 20
 int plan_alternatives(const struct job_spec *spec);
 
@@ -293,7 +291,7 @@ int plan_reference(const struct job_spec *spec, const struct plan *p, struct pla
                    struct err *e);
 
 /* The same job at a shorter length S, as a stage or a part of a batch has it: T, comm and flops of
- * a step of so many micro-batches; memory stays p's. fails: ERR_TOO_LARGE when S is more than p->S. */
+ * a step of `micro_batches`; memory stays p's. fails: ERR_TOO_LARGE when S is more than p->S. */
 int plan_at(const struct job_spec *spec, const struct plan *p, int64_t S, int64_t micro_batches,
             struct plan *out, struct err *e);
 
@@ -306,8 +304,8 @@ struct plan_eval {
 int plan_eval_comm(const struct model_shape *m, const struct plan *p, int rank,
                    const struct plan_eval *v, struct comm_count out[PURPOSE_N], struct err *e);
 
-/* What attention over the sequence needs beside the items that are always there; of a strategy that is
- * none of attention's: nothing. */
+/* What attention over the sequence needs beside the items that every plan has; nothing under a
+ * strategy that is not one of attention. */
 struct attention_need;
 void plan_attention(const struct plan *p, int64_t H, int64_t Hk, int64_t D,
                     struct attention_need *out);
@@ -315,7 +313,7 @@ void plan_attention(const struct plan *p, int64_t H, int64_t Hk, int64_t D,
 int plan_at_grid(const struct job_spec *spec, const struct plan *p, const int64_t grid[2],
                  int64_t micro_batches, struct plan *out, struct err *e);
 
-/* What the layers of rank `rank` move in so many forward passes over S tokens. */
+/* What the layers of rank `rank` move in n_passes forward passes over S tokens. */
 struct plan_forward {
     int64_t S, n_passes;
 };
@@ -332,8 +330,8 @@ int plan_sum_ranks(const struct plan *p);
 void plan_comm(const struct model_shape *m, const struct plan *p, int rank,
                struct comm_count out[PURPOSE_N]);
 
-/* What is left of that where a sample's documents are known: `out`, of any number of sequences, with
- * one of them taken as map says. sh: this rank's, at the length at hand. */
+/* The same where a sample's documents are known: `out` counts any number of sequences, one of which
+ * is now counted as map says. sh: this rank's, at the length at hand. */
 struct reach_map;
 void plan_met_comm(const struct model_shape *m, const struct plan *p, const struct shard *sh,
                    const struct reach_map *map, struct comm_count out[PURPOSE_N]);
@@ -350,7 +348,7 @@ void plan_grid_comm(const struct model_shape *m, const struct plan *p, int rank,
 /* Of n forward passes under zero 3, the weights alone: added to *out. */
 void plan_fetch_comm(const struct plan *p, int rank, int64_t n, struct comm_count *out);
 
-/* The same of one forward and backward pass of a training whose gradients everybody gets: its proof
+/* The same of one forward and backward pass of a training whose gradients all ranks get: its proof
  * before the first step. */
 void plan_verify_comm(const struct model_shape *m, const struct plan *p, int rank,
                       struct comm_count out[PURPOSE_N]);

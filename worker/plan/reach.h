@@ -1,6 +1,6 @@
 /* reach.h: which keys the queries of each segment see: what ranks must know of each other to leave
- * out what nobody sees. A function of a sample's documents, of the window and of the layout; every
- * rank derives the same map, and the formulas of volume.h take it. Pure arithmetic. */
+ * out keys that no query sees. A function of a sample's documents, of the window and of the layout;
+ * every rank derives the same map, and the formulas of volume.h take it. Pure arithmetic. */
 #ifndef SEQD_PLAN_REACH_H
 #define SEQD_PLAN_REACH_H
 
@@ -17,11 +17,11 @@ struct reach {
     int64_t lo, hi, meets;
 };
 struct reach_map {
-    int n; /* segments, in the order of their positions; 0: nothing is known: everybody sees all */
+    int n; /* segments, in the order of their positions; 0: nothing is known: all see all */
     struct reach seg[REACH_SEGS];
 };
 
-/* How documents lie in a sequence, for whoever makes a map: called for ascending positions. */
+/* How documents lie in a sequence. reach_make calls `at` for ascending positions. */
 struct reach_document {
     int64_t start, end; /* global */
 };
@@ -34,7 +34,7 @@ struct reach_documents {
 };
 void reach_make(struct reach_map *map, const struct shard *sh, const struct reach_documents *d);
 
-/* Below, map NULL is a map of which nothing is known; sh: any rank's. */
+/* Below, map NULL is a map in which nothing is known; sh: any rank's. */
 
 /* Must rank q have keys of rank j, so that the ring brings them? */
 bool reach_meets(const struct reach_map *map, const struct shard *sh, int q, int j);

@@ -2,15 +2,15 @@
  *
  * A sequence of S tokens is cut into equal segments, and every rank holds n_segs of them, in order,
  * as its local rows [0, T). Rows whose global position is >= S are padding: they hold some valid
- * token id, have no target, see nobody and are seen by nobody; every rank has exactly T rows.
+ * token id, have no target, see no row and are seen by no row; every rank has exactly T rows.
  *
  *   contiguous            1 segment of ceil(S/P) per rank
  *   zigzag                2P segments of ceil(S/2P); rank r holds segments r and 2P-1-r
  *   determinism "ranks"   8 segments ("logical chunks") of ceil(S/8); rank r holds 8/P in a row;
  *                         P in {1, 2, 4, 8}, contiguous only
  *
- * A sequence of several dimensions (dsp.h) is cut along the outermost: its indices are units of so
- * many rows, which no cut divides.
+ * A sequence of several dimensions (dsp.h) is cut along the outermost: each of its indices is a
+ * unit of rows, which no cut divides.
  *
  * Sums over tokens (weight gradients, losses) are taken per sum chunk and then over a perfect
  * binary tree of chunks: under "ranks" the chunks are the segments, so the sum does not depend on
@@ -40,7 +40,7 @@ struct shard {
     int64_t sum_len;         /* rows of a sum chunk */
 };
 
-/* layout: LAYOUT_CONTIGUOUS or LAYOUT_ZIGZAG. fails: ERR_INVALID (P not 1, 2, 4, 8 under "ranks"). */
+/* layout: contiguous or zigzag. fails: ERR_INVALID (P not 1, 2, 4, 8 under "ranks"). */
 int shard_init(struct shard *sh, int64_t S, int P, int r, enum layout_id layout, bool rank_bits,
                struct err *e);
 /* n indices of `unit` rows each, contiguous: S = n * unit. */

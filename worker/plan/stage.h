@@ -4,11 +4,11 @@
  * changes what it names and keeps the rest.
  *
  * Which samples a step takes: every sequence length has an order of its own (struct data_order),
- * and steps of one length walk it without a gap, also when another length came between. So the
+ * and the steps of one length walk it without a gap, even across steps of another length. So the
  * first sample of step k is
  *     global_batch * |{ j < k : seq_len(j) == seq_len(k) }|
- * in the order of seq_len(k): a function of the spec and of k, on any number of ranks, whichever
- * checkpoint the run went on from. */
+ * in the order of seq_len(k): a function of the spec and of k alone. It depends neither on the
+ * number of ranks nor on the checkpoint that the run resumed from. */
 #ifndef SEQD_PLAN_STAGE_H
 #define SEQD_PLAN_STAGE_H
 
@@ -17,15 +17,15 @@
 
 struct job_spec;
 
-/* The stage of the step with 0-based index `step`: -1 before the first, else an index of stages[]. */
+/* The stage of the 0-based step `step`: -1 before the first, else an index of stages[]. */
 int stage_at(const struct job_spec *s, int64_t step);
-/* What holds in a stage (-1: before the first). rope_theta: of the model unless a stage says so. */
+/* The values in a stage (-1: before the first). rope_theta: the model's unless a stage sets it. */
 int64_t stage_seq_len(const struct job_spec *s, int stage);
 /* Of an evaluation's windows: the same in all stages. */
 int64_t stage_eval_seq_len(const struct job_spec *s);
 double stage_lr(const struct job_spec *s, int stage);
 double stage_rope_theta(const struct job_spec *s, int stage);
-/* The first step of a stage, and the one behind its last: INT64_MAX for the last stage. */
+/* The first step of a stage, and the step after its last: INT64_MAX for the last stage. */
 int64_t stage_first(const struct job_spec *s, int stage);
 int64_t stage_end(const struct job_spec *s, int stage);
 

@@ -2,8 +2,8 @@
  * strategy_NAME.c: pure arithmetic, for seqd's answers and for the ranks' placement and ledger.
  * api/core/strategy.h has the list; what a strategy runs is a row as well (worker/sp/sp.h).
  *
- * A new strategy: its line in the list, its word in api/openapi.yaml, strategy_NAME.c here, NAME.c in
- * worker/sp, a test. Nothing else names it. */
+ * A new strategy: its line in the list, its word in api/openapi.yaml, strategy_NAME.c here, NAME.c
+ * in worker/sp, a test. Nothing else names it. */
 #ifndef SEQD_PLAN_STRATEGY_H
 #define SEQD_PLAN_STRATEGY_H
 
@@ -31,8 +31,8 @@ struct attention_pass {
 /* A form: one way of that attention. NULL functions: nothing is needed, nothing is sent. */
 struct strategy_form {
     const char *what; /* what the ranks do with a sequence, in a plan's reason */
-    /* Softmax over whole rows of scores, as published: kept [H, T, P*T] fp32 of a layer; fp32 alone,
-     * sums in no fixed order. */
+    /* Softmax over whole rows of scores, as published: kept [H, T, P*T] fp32 of a layer; fp32
+     * alone, sums in no fixed order. */
     bool published;
     void (*need)(const struct attention_shape *s, struct attention_need *out); /* *out is zero */
     void (*traffic)(const struct attention_pass *a, struct comm_count out[PURPOSE_N]); /* adds */

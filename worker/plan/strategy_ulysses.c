@@ -1,7 +1,7 @@
 /* DeepSpeed-Ulysses (2309.14509): attention by heads, which ranks share as evenly as they can.
  *
- *   forward   q, k, v of w's heads go to each rank w, o of the own heads to each: where heads divide,
- *             (P-1)/P (2H + 2Hk) T D elements, in 3 (P-1) messages
+ *   forward   q, k, v of w's heads go to each rank w, o of the own heads to each: where heads
+ *             divide, (P-1)/P (2H + 2Hk) T D elements, in 3 (P-1) messages
  *   backward  dO of w's heads to each w; dQ, dK, dV of the own heads to each, in fp32
  *   kept      q, kv, o and lse of this rank's heads, all positions */
 #include <math.h>

@@ -65,7 +65,7 @@ static void count_states(const struct traffic_count *c, const struct moved *m)
     add(c, back ? PURPOSE_DSTATE : PURPOSE_STATE,
         volume_state(c->p->exchange, c->p->sp, c->sh.r, H, Dk, Dv, c->sh.n_sums, pieces, back));
     if (c->p->kind != JOB_GENERATE) return;
-    /* The state behind a prompt: on the last rank, then on all, for the tokens that follow. */
+    /* The state after a prompt: on the last rank, then on all, for the tokens that follow. */
     add(c, PURPOSE_STATE, volume_state_edge(c->p->exchange, &c->sh, H, Dk, Dv, false));
     add(c, PURPOSE_STATE, volume_broadcast(c->p->sp, H * Dk * Dv * 4, c->sh.r == c->p->sp - 1));
 }

@@ -63,7 +63,7 @@ static struct comm_count blocks(const struct shard *sh, int64_t sent, int64_t re
     return (struct comm_count){sent * sh->T * size, received * sh->T * size, sent, received};
 }
 
-/* KV_j makes hops 1 .. the last distance at which somebody meets it; rank j+i-1 sends hop i. */
+/* KV_j makes hops 1 .. the last distance at which a rank meets it; rank j+i-1 sends hop i. */
 struct comm_count volume_ring_kv_met(const struct shard *sh, const struct reach_map *map,
                                      int64_t Hk, int64_t D, enum precision_id p)
 {

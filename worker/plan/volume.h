@@ -5,26 +5,28 @@
  * head size; a KV row is 2*Hk*D elements (keys, then values). Keys and values travel in the model's
  * precision (4 or 2 bytes each), everything else in fp32.
  *
- *   ring KV, one pass       P-1 hops of T*2*Hk*D elements; a forward pass is one, a backward pass too
+ *   ring KV, one pass       P-1 hops of T*2*Hk*D elements; forward is one, backward a second
  *   ring dKV, one backward  P-1 hops of T*2*Hk*D*4 bytes: a visiting block's gradient is born at
- *                           the rank after its owner and carried home, where the owner's own part is
- *                           added. Under determinism "ranks" it is born at its owner: P hops
- *   where documents are packed   KV_j goes as far as the last rank that meets it, dKV_j home from the
- *                           first one that does ("ranks": from its owner); what nobody meets, stays
+ *                           the rank after its owner and carried home, where the owner's own part
+ *                           is added. Under determinism "ranks" it is born at its owner: P hops
+ *   where documents are packed   KV_j goes as far as the last rank that meets it, dKV_j home from
+ *                           the first that does ("ranks": from its owner); a block that no rank
+ *                           meets does not move
  *   all_gather KV           to each other rank the rows that it sees, without documents all T: P-1
  *                           messages for each segment; their gradients, fp32, back in as many
  *   tensor, one half of a block   an all-reduce of S rows of C floats, or an all-gather and a
  *                           reduce-scatter: 2 (P-1)/P S C elements each way
- *   two_pass, one pass      keys go round, then values: as many bytes in 2 (P-1) hops; forward is one,
- *                           backward a second
- *   two_pass dK, dV         of full length, P*T rows of 2*Hk*D floats: a reduce-scatter to the owners,
- *                           2 (P-1) T Hk D * 4 bytes; as published an all-reduce: as many again
+ *   two_pass, one pass      keys go round, then values: as many bytes in 2 (P-1) hops; forward is
+ *                           one, backward a second
+ *   two_pass dK, dV         of full length, P*T rows of 2*Hk*D floats: a reduce-scatter to the
+ *                           owners, 2 (P-1) T Hk D * 4 bytes; as published an all-reduce: twice
+ *                           as many
  *   sum of n floats         reduce-scatter by direct exchange, then all-gather: 2 (P-1)/P n * 4
  *                           bytes, in slices of volume_slice(P) floats per part
- *   reduce-scatter          of parts of any size: the others' parts go out, mine comes P-1 times, in
- *                           slices of volume_slice(P) floats
- *   all-gather              of parts of any size: mine goes out P-1 times, the others' come, in slices
- *                           of the bounce buffer
+ *   reduce-scatter          of parts of any size: the others' parts go out, mine comes P-1 times,
+ *                           in slices of volume_slice(P) floats
+ *   all-gather              of parts of any size: mine goes out P-1 times, the others' come, in
+ *                           slices of the bounce buffer
  *   small sum of n          all-gather by direct exchange: (P-1) n * 8 bytes, P-1 messages
  *   broadcast, gather       the root talks to each of the others, in slices of the bounce buffer
  *   decode, one token       all-gather of the partial (o, lse): (P-1) H (D+1) 4 bytes
@@ -59,8 +61,8 @@ struct comm_count volume_ring_kv_met(const struct shard *sh, const struct reach_
                                      int64_t Hk, int64_t D, enum precision_id p);
 struct comm_count volume_ring_dkv_met(const struct shard *sh, const struct reach_map *map,
                                       int64_t Hk, int64_t D);
-/* KV of all ranks gathered: each of the others gets the rows that it sees; and their gradients back,
- * or under "ranks" round the ring. */
+/* KV of all ranks gathered: each of the others gets the rows that it sees; and their gradients
+ * back, or under "ranks" round the ring. */
 struct comm_count volume_gather_kv(const struct shard *sh, const struct reach_map *map, int64_t Hk,
                                    int64_t D, enum precision_id p);
 struct comm_count volume_gather_dkv(const struct shard *sh, const struct reach_map *map, int64_t Hk,
@@ -77,26 +79,28 @@ struct comm_count volume_gather(int P, int64_t size, bool is_root);
 struct comm_count volume_decode(int P, int64_t H, int64_t D);
 struct comm_count volume_barrier(int P);
 
-/* Linear attention's states (volume_state.c): one layer, one direction, of a rank's own r of P. n: what
- * a rank folds (shard.n_sums); pieces: of a scan, else 1. all_gather: (P-1) n states go out and come
- * in; ring and scan: one, in pieces, to the next rank, backward to the one before. */
+/* Linear attention's states (volume_state.c): one layer, one direction, of a rank's own r of P. n:
+ * what a rank folds (shard.n_sums); pieces: of a scan, else 1. all_gather: (P-1) n states go out
+ * and come in; ring and scan: one, in pieces, to the next rank, backward to the one before. */
 struct comm_count volume_state(enum exchange_id x, int P, int r, int64_t H, int64_t Dk, int64_t Dv,
                                int n, int pieces, bool backward);
-/* And what a carried state adds, behind the sequence of this shard: all_gather alone, and only where
- * the last rank has no token: one state from the rank with the last one; backward back to it. */
+/* What a carried state adds after the sequence of this shard: under all_gather alone, and only
+ * where the last rank has no token, one state from the rank with the last token (backward: to that
+ * rank). */
 struct comm_count volume_state_edge(enum exchange_id x, const struct shard *sh, int64_t H,
                                     int64_t Dk, int64_t Dv, bool backward);
 
-/* DSP over n[0] x n[1] rows of row_size bytes: a switch from dimension `from` to the other, rank r's
- * blocks for each of the others, of its indices along `from` and theirs along the other; a gather of
- * what is spread along `dim`. rank_bits: shares are whole logical chunks. (volume_switch.c) */
+/* DSP over n[0] x n[1] rows of row_size bytes: a switch from dimension `from` to the other, rank
+ * r's blocks for each of the others, of its indices along `from` and theirs along the other; a
+ * gather of what is spread along `dim` (volume_switch.c). rank_bits: shares are whole logical
+ * chunks. */
 struct comm_count volume_switch(int P, int r, const int64_t n[2], int from, int64_t row_size,
                                 bool rank_bits);
 struct comm_count volume_gather_dim(int P, int r, const int64_t n[2], int dim, int64_t row_size,
                                     bool rank_bits);
-/* Bytes that a rank sends forward for one pair of a spatial and a temporal block, in DSP and in what
- * it is compared with, where P * P divides the rows. Nominal volumes for M bytes of one activation;
- * sent is (P-1)/P of them, what a rank keeps for itself not counted. */
+/* Bytes that a rank sends forward for one pair of a spatial and a temporal block, in DSP and in
+ * what it is compared with, where P * P divides the rows. Nominal volumes for M bytes of one
+ * activation; sent is (P-1)/P of them, what a rank keeps for itself not counted. */
 enum volume_way {
     VOLUME_DSP,          /* 2M/P: two switches */
     VOLUME_ULYSSES_ONE,  /* 4M/P: q, k, v out and o back, in the attention along what is spread */

@@ -19,11 +19,11 @@ bool weigh_set(struct weighing *w, enum strategy_id strategy, enum exchange_id e
 bool weigh_best(struct weighing *w); /* to the best one */
 /* An option as w->plan has it. s: whose flops and exchange it has. */
 struct option weigh_option(const struct weighing *w, const struct job_spec *s, bool fits);
-/* Plans w->spec. The option behind the last one, which is not in the list yet; NULL: it is no plan,
- * or the list is full. */
+/* Plans w->spec. Returns the slot after the last option, which the list does not count yet; NULL
+ * where there is no plan or the list is full. */
 struct option *weigh_try(struct weighing *w);
 
-/* Less is better. What does not fit comes behind all that does, by its size. */
+/* Less is better. Options that do not fit come after all that do, by size. */
 bool weigh_better(const struct choice *c, const struct option *a, const struct option *b);
 
 /* compare.c: appends what is only compared with. */

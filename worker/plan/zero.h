@@ -6,15 +6,15 @@
  *   L + 1      section `out`: the final norm, and the head unless it is tied
  * A bucket is cut into units, groups of whole rows of one tensor that do not depend on the number
  * of ranks; a tensor of one dimension is one row. Rank w of W owns consecutive units of every
- * bucket, as even as they come: ranges differ by up to a unit and may be empty. The gap behind a
- * tensor belongs to whoever owns the unit before it, so that ranges tile the bucket.
+ * bucket, as evenly as possible: ranges differ by at most a unit and may be empty. The gap after a
+ * tensor belongs to the owner of the unit before it, so that ranges tile the bucket.
  *
  * What a rank owns of all buckets, one after another, is its shard: optimizer state under every
  * stage but 0, gradients from 2 on, weights under 3. Memory is planned for the largest shard, so
  * that all ranks have one plan; bytes on the wire are those of the ranges themselves.
  *
- * The gradient norm is a float64 sum over units in order of the flat layout, each unit's own sum
- * taken by whoever owns it: the same bits for any number of ranks.
+ * The gradient norm is a float64 sum over units in order of the flat layout. The owner of a unit
+ * takes the unit's own sum, so the norm has the same bits for any number of ranks.
  *
  * A window holds what is fetched of weights, or computed of gradients, at a time: one bucket, or
  * the head's two where it is tied (the embedding first, then the norm). */
@@ -78,8 +78,7 @@ struct zero_range {
 };
 struct zero_range zero_range(const struct zero *z, int b, int w);
 /* Where rank w's part of bucket b starts in its shard, elements; every part starts at a multiple of
- * 16.
- * b = zero_buckets: the shard's size. */
+ * 16. b = zero_buckets: the shard's size. */
 int64_t zero_at(const struct zero *z, int b, int w);
 
 /* Elements of a window, and where bucket b starts in it. */
