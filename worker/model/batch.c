@@ -1,7 +1,7 @@
 /* batch.c: a batch on its way to where operations read it. */
 #include "worker/model/model.h"
 
-/* NULL stays NULL: what a batch does not have, operations do not see; nor what no program reads, for
+/* NULL stays NULL: operations do not see what a batch does not have, nor what no program reads, for
  * which the plan has no room. */
 static void *put(struct model *m, void *room, const void *from, int64_t size)
 {

@@ -19,7 +19,7 @@ struct batch_latents {
     /* A row predicts n = patch_t patch_h patch_w places of in_channels values each. */
     float *target;  /* [ROWS_T rows, n, in_channels]; NULL: none */
     float *weight;  /* [ROWS_T rows, n]: of the place in the loss; 0: pads, clean frames, what
-                           * is beyond the sample's edges */
+                     * is beyond the sample's edges */
     float *text;    /* [n_text, caption channels] */
     int64_t n_text; /* rows of the caption, also of one that was dropped */
     bool dropped;   /* as many rows of the null caption (a weight) are read instead */

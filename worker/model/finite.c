@@ -87,7 +87,7 @@ int finite_weights(struct model *m, char name[64], struct err *e)
 
 /* ---- operations ------------------------------------------------------------------------------ */
 
-/* The first find as a number that is smaller the earlier it is: operations run alike on every rank. */
+/* A find as a number; an earlier one is smaller. Every rank runs the same operations. */
 #define FIND(n, b, op) ((n) << 24 | (int64_t)(b) << 8 | (op))
 
 _Static_assert(SECTION_MAX < 1 << 16 && PROG_OPS < 1 << 8, "they fit");

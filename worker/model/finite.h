@@ -1,5 +1,5 @@
-/* finite.h: where NaN or infinity comes from, asked after a result held one: the tensor of the weights
- * that holds it, else the first operation that made it of finite numbers. Until then it costs nothing.
+/* finite.h: where a NaN or infinity in a result comes from: the tensor of the weights that holds
+ * one, else the first operation that made one of finite numbers. It costs nothing until then.
  *
  * tested: tests/engine/test_finite.c */
 #ifndef SEQD_MODEL_FINITE_H
@@ -13,26 +13,27 @@ struct finite_again {
     void *arg;
 };
 
-/* Says what the result is and where its first NaN or infinity is: an ERR_CORRUPT about model.path, or
- * about precision.params where half floats have no room for what finite weights make. x NULL: the
- * weights alone are looked at. Returns -1. Collective over the ring; with zero 3 over all ranks, which
- * all fetch. */
+/* Fails with what the result is and where its first NaN or infinity is: an ERR_CORRUPT about
+ * model.path, or about precision.params where finite weights make values beyond the range of half
+ * floats. x NULL: only the weights are searched. Returns -1. Collective over the ring; with zero 3
+ * over all ranks, which all fetch. */
 int finite_blame(struct model *m, const struct finite_again *x, struct err *e, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 /* model_forward of the batch at hand: what most results are made of. */
 int finite_blame_forward(struct model *m, struct err *e, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Computes once more and says which operation is the first to make NaN or infinity, "" where none does:
+/* Computes once more and names the first operation that makes NaN or infinity, "" where none does:
  * "the output of model.layers.2.mlp.down_proj.weight". Collective. */
 #define FINITE_WHERE 128
 int finite_where(struct model *m, const struct finite_again *x, char where[FINITE_WHERE],
                  struct err *e);
-/* The name of the first tensor of the weights that holds NaN or infinity, "" where none does. Collective
- * as finite_blame. */
+/* The name of the first tensor of the weights that holds NaN or infinity, "" where none does.
+ * Collective as finite_blame. */
 int finite_weights(struct model *m, char name[64], struct err *e);
 
-/* *x becomes the smallest of the ring's ranks. Collective; sends what comm_sum_i64 of one number does. */
+/* *x becomes the minimum over the ring's ranks. Collective; sends as much as comm_sum_i64 of one
+ * number. */
 #define FINITE_NONE INT64_MAX
 int finite_least(struct model *m, int64_t *x, struct err *e);
 

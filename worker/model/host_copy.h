@@ -1,5 +1,5 @@
-/* host_copy.h: elements of a flat array in a device's memory, copied from and to the host in fp32: how
- * weights, gradients and moments are read from files, written to them and compared. */
+/* host_copy.h: copies elements of a flat array in a device's memory from and to the host, in fp32:
+ * weights, gradients and moments are read from files, written to them and compared this way. */
 #ifndef SEQD_MODEL_HOST_COPY_H
 #define SEQD_MODEL_HOST_COPY_H
 

@@ -1,13 +1,13 @@
 /* in_time.h: LASP in time: a sequence that its ranks could not hold at once, walked in windows.
  *
- * A model whose layers are all linear attention needs of what came before a window no more than the
- * state of every layer at its border (2404.02882; algorithm 1 with time in the place of ranks). So
- * windows of P * chunk tokens, spread over the ranks like a short sequence, are walked
+ * In a model whose layers are all linear attention, a window depends on the tokens before it only
+ * through the state of every layer at its border (2404.02882; algorithm 1 with time in the place of
+ * ranks). So windows of P * chunk tokens, spread over the ranks like a short sequence, are walked
  *   forward   left to right, keeping at each border what leaves every layer
  *   backward  right to left: the window is computed again from its tokens and the kept states, with
  *             loss and gradients, and hands the gradient of what entered it to its left neighbour
- * Memory is that of one window, and a state per layer and border: it grows with neither the length
- * of the sequence nor, but for those, anything else.
+ * Memory is that of one window and of a state for each layer and border. Only the states grow with
+ * the length of the sequence.
  *
  * The ranks of a window work beside each other as on any sequence; what leaves on the last one goes
  * to the first, where the next window begins, and its gradient back: one message a border and
@@ -18,15 +18,15 @@
 #include "kernels/backend.h"
 #include "worker/comm/comm.h"
 
-/* States of all layers at the two borders of a window, as worker/sp/linear.h has them for one. Layer
- * l's lie l * stride bytes on. NULL: none there, on any rank. */
+/* States of all layers at the two borders of a window, as worker/sp/linear.h has them for one.
+ * Layer l's lie l * stride bytes on. NULL: none there, on any rank. */
 struct carry {
     const char *in; /* read on the first rank */
     char *out;      /* written on the last rank */
     const char *d_out;
     char *d_in;
     int64_t stride;
-    int64_t n_tokens; /* generate: what `in` stands for: positions go on from there */
+    int64_t n_tokens; /* generate: tokens that `in` stands for; positions continue from there */
 };
 
 struct in_time {
@@ -39,7 +39,7 @@ struct in_time {
     char *d_out;      /* [size] */
     /* Forward of window w, for the states alone. */
     int (*forward)(void *arg, int64_t w, const struct carry *c, struct err *e);
-    /* Forward, loss and backward of window w; gradients of weights are added to what is there. */
+    /* Forward, loss and backward of window w; gradients of weights are accumulated. */
     int (*grad)(void *arg, int64_t w, const struct carry *c, struct err *e);
     void *arg;
 };

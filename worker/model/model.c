@@ -184,7 +184,7 @@ int model_fetch(struct model *m, int bucket, struct err *e)
     return m->fetched ? m->buckets.fetch(m->buckets.arg, bucket, e) : 0;
 }
 
-/* What the head reads: behind the last layer, and until it is done with. */
+/* Fetches what the head reads: after the last layer, held until the head is done. */
 int model_fetch_head(struct model *m, struct err *e)
 {
     if (m->shape.tied && model_fetch(m, 0, e)) return -1;
@@ -346,7 +346,7 @@ int model_reduce_grad(struct model *m, struct err *e)
     return 0;
 }
 
-/* ---- behind the last layer ------------------------------------------------------------------- */
+/* ---- after the last layer -------------------------------------------------------------------- */
 
 struct tensor model_hidden(struct model *m)
 {

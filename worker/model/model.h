@@ -2,11 +2,12 @@
  * family's program (worker/program/program.h), section by section (section.h).
  *
  * Everything but attention is local to a row; attention goes through a strategy's table
- * (worker/sp), so that the model knows nothing of ranks. Nothing here allocates: every buffer is the plan's (worker/plan/plan.h),
- * so all kinds of job and all recompute modes run the same code on other pointers.
+ * (worker/sp), so that the model knows nothing of ranks. Nothing here allocates: every buffer is
+ * the plan's (worker/plan/plan.h), so all kinds of job and all recompute modes run the same code on
+ * other pointers.
  *
  * Sums over tokens (weight gradients, the loss) are taken per sum chunk of the shard, then over a
- * perfect binary tree of this rank's chunks; comm_sum_* goes on with the tree over ranks. Under
+ * perfect binary tree of this rank's chunks; comm_sum_* continues the tree over ranks. Under
  * determinism "ranks" the result has the same bits for 1, 2, 4 and 8 ranks.
  *
  * Rows of padding (target -1, lo = hi = 0) flow through and contribute exactly 0. */
@@ -39,7 +40,7 @@ struct model_options {
     struct be *be;         /* borrowed */
     struct comm *comm;     /* borrowed: all ranks of the job; NULL for one rank */
     int rank, n_ranks;     /* in it; must be the plan's n_ranks */
-    void *params;          /* NULL: the plan's PLAN_PARAMS; else somebody else's weights */
+    void *params;          /* NULL: the plan's PLAN_PARAMS; else weights that the caller owns */
 };
 
 struct model {
@@ -64,7 +65,7 @@ struct model {
     void *bounce;
     int64_t *all_lo, *all_hi;           /* [sp * T] lo and hi of the sequence's rows, or NULL */
     int64_t *host_all_lo, *host_all_hi; /* what the host reads of them */
-    struct batch batch; /* the plan's arrays in the host's memory, for whoever fills a batch */
+    struct batch batch; /* the plan's arrays in the host's memory, which the caller fills */
     /* be->own_memory: the arrays of operations, and the batch at hand there: model_place. */
     struct batch room, there;
     int64_t cache_used;             /* generate: rows of the cache that hold a token */
@@ -73,10 +74,10 @@ struct model {
     int64_t placed_size;            /* both in whole pages: the high-water mark */
     int64_t host_end;               /* likewise of the host's part */
     struct carry carry;        /* LASP in time, contexts: what enters and leaves the sequence at
-                                     * hand; zeros: nothing */
+                                * hand; zeros: nothing */
     struct section_state prog; /* the family's program where it is at work */
     struct progress
-        *progress; /* borrowed: told as a pass goes on, in parts of its piece; NULL: not */
+        *progress; /* borrowed: a pass reports to it, in parts of its piece; NULL: it does not */
 };
 
 /* Places every pointer, opens the strategy, sets the shard for plan->S. Weights are not touched.
@@ -111,27 +112,27 @@ void model_random(struct model *m, int64_t seed);
 void model_random_part(struct be *be, const struct model_shape *s, int64_t seed, int64_t from,
                        struct tensor out);
 
-/* Makes b the batch that operations read: its arrays go to the device's, where that has memory of its
- * own. Each call below that takes a batch does so itself, but for model_batch()'s: what is there stays,
- * and operations may go on with it (sampling). */
+/* Makes b the batch that operations read: its arrays are copied to the device, where that has
+ * memory of its own. Each call below that takes a batch does this itself, unless the
+ * batch is model_batch(), which stays as it is: operations may continue with it (sampling). */
 void model_place(struct model *m, const struct batch *b);
-/* The batch as operations read it: m->batch, or its arrays on the device as model_place left them. */
+/* The batch as operations read it: m->batch, or its copy on the device as model_place left it. */
 struct batch *model_batch(struct model *m);
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
-/* All layers; afterwards model_hidden is the residual stream behind the last one. Collective over
+/* All layers; afterwards model_hidden is the residual stream after the last one. Collective over
  * the ranks. With a cache (generate) the keys and values of this rank's rows stay in it. */
 int model_forward(struct model *m, const struct batch *b, struct err *e);
 /* zero 3: hands out this rank's weights for a forward pass that other rings make. Otherwise
  * nothing. */
 int model_lend(struct model *m, struct err *e);
-/* [T, C] view, of the model's dtype, of the residual stream behind the last layer (before the final
+/* [T, C] view, of the model's dtype, of the residual stream after the last layer (before the final
  * norm), until the next model_forward or model_decode. */
 struct tensor model_hidden(struct model *m);
 
-/* Rows [row0, row0 + n) of it behind the final norm, what the head reads: a view [n, C] that lives
- * until the next call. Local. */
+/* Rows [row0, row0 + n) of it after the final norm, as the head reads them: a view [n, C] that
+ * lives until the next call. Local. */
 struct tensor model_normed(struct model *m, int64_t row0, int64_t n);
 
 /* Logits of n <= plan->loss_chunk rows from row0: a view [n, V] that lives until the next call.

@@ -8,8 +8,8 @@
  * belongs in the frame's scratch, whose size op_scratch() (worker/program) says beforehand.
  *
  * Values, weights, scratch and the batch's arrays are the device's. Where it has memory of its own,
- * the host reads the same arrays of the batch in frame.host, and what it works out for operations it
- * makes in frame.stage (op_stage() bytes) and uploads: struct twin.
+ * the host reads the same arrays of the batch in frame.host, and what it works out for operations
+ * it makes in frame.stage (op_stage() bytes) and uploads: struct twin.
  *
  * Sums over rows (weight gradients, gradients of ROWS_COND and ROWS_TEXT values) are taken per
  * span: a sum chunk of the shard under determinism "ranks", else all rows of the rank. Gradients of
@@ -65,7 +65,7 @@ struct frame {
     const double *inv_freq;  /* [rotary_dim / 2] */
     const double *slope;     /* [H] of this layer's linear attention */
     const void *carry_in;    /* of this layer: the state before the sequence; NULL: 0 */
-    void *carry_out;         /* and behind it; NULL: unwanted */
+    void *carry_out;         /* the state after it; NULL: not wanted */
     const void *d_carry_out; /* backward: their gradients */
     void *d_carry_in;
     bool again; /* forward: recomputing, and what out[1] held has been kept */
@@ -83,15 +83,15 @@ struct frame {
     void *state;
 };
 
-/* Backward: which inputs' gradients are written, not added to; and which is the output's already.
- * */
+/* The functions of an operation. backward: s tells which inputs' gradients are written, not added
+ * to, and which is the output's already. */
 struct op_row {
     int (*forward)(struct frame *f, const struct op *o, struct err *e);
     int (*backward)(struct frame *f, const struct op *o, const struct step *s, struct err *e);
     int (*decode)(struct frame *f, const struct op *o, struct err *e); /* NULL: forward does */
 };
-/* By enum op_kind: beside op_rules[] (worker/program/op_rules.h), which says how much scratch each may
- * take. */
+/* By enum op_kind: beside op_rules[] (worker/program/op_rules.h), which says how much scratch each
+ * may take. */
 extern const struct op_row *const op_table[OP_KIND_N];
 #define OP_ROW(kind, name) extern const struct op_row op_##name;
 OPERATORS(OP_ROW)
@@ -168,16 +168,16 @@ void frame_sum_gemm(struct frame *f, enum rows_id rows, float *dst, struct tenso
 /* dst [cols] (+)= sum over rows of dy, of the model's precision. */
 void frame_sum_rows(struct frame *f, enum rows_id rows, float *dst, struct tensor dy);
 
-/* For operations that sum nothing: all rows at once, or part by part where gradients are in parts.
- * */
+/* For operations that sum nothing: all rows at once, or one part at a time where gradients are in
+ * parts. */
 int frame_blocks(const struct frame *f, enum rows_id rows);
 struct span frame_block(const struct frame *f, enum rows_id rows, int i);
 
 /* Logits of rows [row0, row0 + n) before an XENT, n at most loss_chunk: in the frame's logits. */
 struct tensor loss_logits(struct frame *f, const struct op *o, int64_t row0, int64_t n);
 
-/* DSP: global indices along dimension `dim` that this rank's rows of a kind have: n from `first` on;
- * row i has number (i / within) mod n of them. */
+/* DSP: global indices along dimension `dim` that this rank's rows of a kind have: n from `first`
+ * on; row i has number (i / within) mod n of them. */
 struct along {
     int64_t first, n, within;
 };

@@ -191,7 +191,7 @@ static struct tensor rows_at(struct tensor t, int64_t row0, int64_t n)
 }
 
 /* Dimension `dim` is whole: rows are [indices of the spread one, N_dim], and each index is a
- * sequence of its own. Indices that only pad the spread dimension see nobody. */
+ * sequence of its own. Indices that only pad the spread dimension see no key. */
 struct grid {
     int64_t len, n, padded; /* rows of a sequence; sequences that exist; with pads */
 };

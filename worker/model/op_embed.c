@@ -44,7 +44,7 @@ static int embed_forward(struct frame *f, const struct op *o, struct err *e)
     return 0;
 }
 
-/* Nobody reads the output's gradient after this: it is scaled where it lies. */
+/* No operation reads the output's gradient after this: it is scaled in place. */
 static int embed_backward(struct frame *f, const struct op *o, const struct step *s, struct err *e)
 {
     const struct tensor dy = frame_dy(f, o);

@@ -157,7 +157,7 @@ static int text_forward(struct frame *f, const struct op *o, struct err *e)
     const struct tensor y = frame_out(f, o, 0);
     (void)e;
     assert(b->n_text <= y.rows);
-    frame_zero(f, y); /* rows behind the caption: seen by nobody */
+    frame_zero(f, y); /* rows after the caption: no query sees them */
     const struct tensor text = b->dropped
                                    ? tensor_sub(frame_weight(f, o->w, 1), 0, b->n_text, 0, y.cols)
                                    : tensor_f32((float *)b->text, b->n_text, y.cols, y.cols);

@@ -1,7 +1,7 @@
 /* op_loss.c: XENT and MSE, the last operation of a model.
  *
- * Forward leaves the loss of every row, MSE's of every place, in the frame's nll. Backward does that too, so that a
- * training step computes logits once, and never [S, V] of them: a chunk of rows at a time. */
+ * Forward leaves the loss of every row, MSE's of every place, in the frame's nll. Backward does
+ * too, so that a training step computes logits once, a chunk of rows at a time and never [S, V]. */
 #include "worker/model/op.h"
 #include "api/core/model_shape.h"
 

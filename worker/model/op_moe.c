@@ -9,8 +9,8 @@
  * a list.
  *
  * The host must know how many rows an expert has, and sorts them: on a device with memory of its
- * own it waits for the routes, 4 T k bytes, once a layer forward and once backward, while the device
- * runs dry. Everything else is asked for ahead.
+ * own it waits for the routes, 4 T k bytes, once a layer forward and once backward, while the
+ * device runs dry. Everything else is asked for ahead.
  *
  * out[1]: the routes, [T, k] experts as int32, then [T, k] weights; written by forward. */
 #include "worker/model/op.h"
@@ -51,7 +51,7 @@ static struct moe moe_of(struct frame *f, const struct op *o)
     return m;
 }
 
-/* first[e + 1]: the first slot of expert e, for whoever counts up from there. */
+/* first[e + 1]: the first slot of expert e; sort_slots counts up from there. */
 static void count_slots(const struct moe *m, const int32_t *expert, int32_t *first)
 {
     for (int64_t e = 0; e <= m->E; e++) first[e] = 0;

@@ -1,20 +1,20 @@
 /* op_norm.c: NORM: RMSNorm and LayerNorm, of whole rows or of groups of columns (heads).
  *
- * out[1] is rstd [T, groups], and behind it the mean unless rms: written by the forward that runs
- * last before the backward, which reads it. */
+ * out[1] is rstd [T, groups], then the mean unless rms. The backward reads what the last forward
+ * before it wrote. */
 #include "worker/model/op.h"
 
 #include <assert.h>
 
 struct norm {
-    struct tensor x, rest; /* what is normalised, and the columns behind it that pass */
+    struct tensor x, rest; /* what is normalised, and the columns after it, copied as they are */
     struct tensor g, b;    /* weights [1, cols of a group]; data NULL: none */
     float *rstd, *mean;
     int64_t groups;
     bool rms, weighted;
 };
 
-/* The columns that are normalised, and those behind them. */
+/* The columns that are normalised, and those after them. */
 static struct tensor head_of(const struct op *o, struct tensor t)
 {
     const int64_t n = o->u.norm.dim ? o->u.norm.groups * o->u.norm.dim : t.cols;

@@ -28,7 +28,7 @@ static void turn(struct frame *f, const struct op *o, struct tensor x, bool inve
                                                 .interleaved = o->u.rope.interleaved});
 }
 
-/* The columns that turn: those of the heads; what stands behind them (values) is left alone. */
+/* The columns that turn: those of the heads. The columns after them (values) do not change. */
 static struct tensor turned(const struct op *o, struct tensor x)
 {
     return tensor_sub(x, 0, x.rows, 0, o->u.rope.n_heads * o->u.rope.head_dim);
@@ -43,7 +43,7 @@ static int rope_forward(struct frame *f, const struct op *o, struct err *e)
     return 0;
 }
 
-/* Nobody reads the output's gradient after this: it is turned back where it lies. */
+/* No operation reads the output's gradient after this: it is turned back in place. */
 static int rope_backward(struct frame *f, const struct op *o, const struct step *s, struct err *e)
 {
     const struct tensor dy = f->grad[o->out[0]];

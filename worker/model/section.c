@@ -168,7 +168,7 @@ static char *carried(const struct model *m, const char *states)
     return (char *)states + m->prog.frame.layer * m->carry.stride;
 }
 
-/* Where a context's states are kept, a linear attention leaves its own behind the sequence: on the
+/* Where a context's states are kept, linear attention leaves the state after the sequence on the
  * last rank. */
 static void set_carry(struct model *m, const struct here *h, const struct step *s)
 {
@@ -215,7 +215,7 @@ static int run_backward(struct model *m, const struct here *h, struct err *e)
     return 0;
 }
 
-/* Every rank decodes: the states that the last one has behind the prompt go to all. */
+/* Every rank decodes: the last rank sends the states after the prompt to all. */
 static int share_states(struct model *m, const struct here *h, struct err *e)
 {
     if (!m->comm || m->plan->kind != JOB_GENERATE) return 0;
@@ -301,7 +301,7 @@ int section_backward(struct model *m, const struct batch *b, float scale, struct
     return m->prog.linear.ops ? linear_settle(&m->prog.linear, e) : 0;
 }
 
-/* ---- behind the last layer ------------------------------------------------------------------- */
+/* ---- after the last layer -------------------------------------------------------------------- */
 
 static const struct op *loss_op(const struct model *m)
 {
@@ -309,8 +309,8 @@ static const struct op *loss_op(const struct model *m)
     return &out->op[out->n_ops - 1];
 }
 
-/* What the loss reads lies in the workspace: it is made again where a backward pass has been there
- * since. The stream behind the last layer is still what it was. */
+/* What the loss reads lies in the workspace: it is computed again if a backward pass has used the
+ * workspace since. The stream after the last layer has not changed. */
 static void out_again(struct model *m, const struct here *h, const struct batch *b)
 {
     struct err e = {0};

@@ -13,7 +13,7 @@
 
 struct model;
 
-/* Looking for NaN and infinity behind each operation of the forward pass (finite.h). */
+/* The search for NaN and infinity after each operation of the forward pass (finite.h). */
 struct section_watch {
     bool on;
     int64_t n_ops, first; /* operations so far; the first that left some, as finite.c has it */
@@ -61,8 +61,8 @@ void section_place(struct model *m, char *arena, char *segment);
 /* The shard has changed. */
 void section_resize(struct model *m);
 
-/* `in` and the layers; then, unless a training step goes on with the backward, `out` up to the
- * loss. */
+/* `in` and the layers; to_loss: then `out` up to the loss. A training step, which continues with
+ * the backward, does not ask for it. */
 int section_forward(struct model *m, const struct batch *b, bool to_loss, struct err *e);
 /* After section_forward without to_loss: loss and backward of everything. Leaves nll of every
  * row. */
@@ -72,7 +72,7 @@ void section_loss(struct model *m, const struct batch *b);
 struct tensor section_normed(struct model *m, int64_t row0, int64_t n);
 struct tensor section_logits(struct model *m, int64_t row0, int64_t n);
 struct tensor section_hidden(struct model *m);
-/* generate: the state of layer l behind the context; NULL: it has none. */
+/* generate: the state of layer l after the context; NULL: it has none. */
 char *section_state(struct model *m, int l);
 /* One token at `pos`; own: this rank keeps its key and value. */
 int section_decode(struct model *m, int32_t token, int64_t pos, bool own, struct err *e);
