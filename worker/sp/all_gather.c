@@ -1,13 +1,13 @@
 /* Attention over keys and values of all ranks, gathered: where documents are packed, each rank gets
  * only the rows that its queries see (worker/plan/reach.h), from their owner, without a ring.
  *
- *   forward   everybody's rows are asked for at once; the blocks of r-1, r-2, ... are computed with
- *             as they come: the order of the ring, and its bits
+ *   forward   the receives for all rows are posted at once; the blocks of r-1, r-2, ... are used as
+ *             they arrive: the order of the ring, and its bits
  *   backward  rows are gathered again; the part of dKV_j that this rank has goes straight to its
- *             owner, who adds r+1's, r+2's, ... to its own, in fp32. Under "ranks" a sum of parts would
- *             depend on how many there are: dKV goes round the ring instead (rsa.c)
+ *             owner, who adds r+1's, r+2's, ... to its own, in fp32. Under "ranks" a sum of parts
+ *             would depend on how many there are: dKV goes round the ring instead (rsa.c)
  *
- * Rows that do not come are zero here: probabilities of 0 multiply them. */
+ * Rows that are not sent are zero here: probabilities of 0 multiply them. */
 #include <assert.h>
 #include "api/core/mutant.h"
 #include "worker/sp/block.h"

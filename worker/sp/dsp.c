@@ -1,9 +1,10 @@
 /* Dynamic Sequence Parallelism (2403.10266): the all-to-all that changes which dimension is spread.
  *
  * Rank r's part of what is spread along `from`, and within it rank w's part along `to`, is one
- * block [n_r, n_w, cols]. Every rank packs its blocks into `send` in rank order, posts them, moves its
- * own block meanwhile, and unpacks what came, turned: rows of dst are [share of to, N_from]. Who sends
- * how much to whom is arithmetic on both sides, so nothing is announced and no padding travels. */
+ * block [n_r, n_w, cols]. Every rank packs its blocks into `send` in rank order, posts them, moves
+ * its own block meanwhile, and unpacks the received blocks transposed: rows of dst are [share of
+ * to, N_from]. Both sides compute the size of each block, so no size is announced and no padding
+ * travels. */
 #include "worker/sp/dsp.h"
 
 #include <assert.h>
@@ -122,7 +123,7 @@ static int wait_all(struct change *c, struct err *e)
     return 0;
 }
 
-/* Blocks lie in rank order in both buffers: behind those of the ranks before. */
+/* Offsets of the blocks, which lie in rank order in both buffers. */
 static void offsets(const struct change *c, int64_t out[], int64_t in[])
 {
     const int r = c->d->r;

@@ -3,9 +3,9 @@
  *
  * An activation [N0, N1, C] (space, time) is spread along dimension d: rank r holds
  * shard_share(N_d) of that dimension's indices, from r * share on, the last ranks fewer or none:
- * rows are padded to the share, pad rows are zero and belong to no one. The spread dimension is outermost: rows
- * [share, N_other]. A pad is thus a whole index of the spread dimension, and what looks along the
- * other one never meets it: no mask.
+ * rows are padded to the share, and pad rows are zero. The spread dimension is outermost: rows
+ * [share, N_other]. So a pad is a whole index of the spread dimension, and attention along the
+ * other dimension never meets it and needs no mask.
  *
  *   switch(d, e)  all-to-all: scatter e, gather d. Moves rows without arithmetic; its backward is
  *                 switch(e, d). Only rows that exist travel: the bytes are those of the uneven

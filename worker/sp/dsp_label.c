@@ -1,8 +1,9 @@
 /* The fewest switches: which dimension each stage of a model is spread along.
  *
  * Dynamic programming over stages: the state is the dimension, the cost the rows that all ranks
- * send. From d to e everything moves but what each rank keeps, its part along d of its part along e: of
- * N_d * N_e indices (times those of the other dimensions) the sum over r of n_d(r) n_e(r) stays. */
+ * send. From d to e everything moves but what each rank keeps, its part along d of its part along
+ * e: of N_d * N_e indices (times those of the other dimensions) the sum over r of n_d(r) n_e(r)
+ * stays. */
 #include "worker/sp/dsp.h"
 
 #include <assert.h>

@@ -3,17 +3,20 @@
  * A rank's rows are its shard's sum chunks in order (contiguous layout): one chunk, or the logical
  * chunks under determinism "ranks". Each chunk's output and summary M_c are computed from a state
  * of zero (backend: linear_fwd), the summaries are folded left to right into the state that enters
- * each chunk, S_(c+1) = lambda^len S_c + M_c, and what entered is added to the output (linear_enter).
- * Backward mirrors it from right to left with dM_c. A document's start lets nothing through.
+ * each chunk, S_(c+1) = lambda^len S_c + M_c, and the state that enters a chunk is added to its
+ * output (linear_enter). Backward mirrors it from right to left with dM_c. No state passes the
+ * start of a document.
  *
  * How S passes from rank to rank is a row of linear_table[]:
  *   ring        S_r comes from rank r-1, is folded over the own chunks and goes to r+1
- *   all_gather  every rank's summary goes to everyone, who folds those before it (2502.07563):
- *               made apart, it is under way while the chunks' outputs are computed; under "ranks" one summary per logical chunk, since a merged one rounds differently
+ *   all_gather  every rank's summary goes to all ranks, and each folds those before it
+ *               (2502.07563). A summary made apart is under way while the chunks' outputs are
+ *               computed. Under "ranks" there is one summary per logical chunk, since a merged one
+ *               rounds differently
  *   scan        the ring, with the state in pieces along Dk, so that a piece moves on while the
  *               next one is folded (2507.01004)
- * All give the same bits under "ranks". A ring's receive is posted before the chunks are computed,
- * and only then waited for: the critical path is P-1 hops, not P-1 times (hop + chunk).
+ * All give the same bits under "ranks". A ring posts its receive before the chunks are computed and
+ * waits for it after: the critical path is P-1 hops, not P-1 times (hop + chunk).
  *
  * Kept for the backward: the state that enters each chunk, so that neither backward nor a
  * recomputed forward needs a second exchange: state [n_chunks, H, Dk, Dv] of the layer (the model
@@ -24,9 +27,9 @@
 #include "worker/sp/sp.h"
 
 /* Workspace: one set serves all layers. States of H*Dk*Dv elements:
- *   send[2]   in the comm segment. ring, scan: what goes out, in turns; all_gather: one alone, for
+ *   send[2]   in the comm segment. ring, scan: states to send, in turns; all_gather: one alone, for
  *             zeros and for a state at the sequence's edge
- *   recv[2]   what comes in, and for a scan the same in the order of the kernels
+ *   recv[2]   received states, and for a scan the same in the order of the kernels
  *   all       in the comm segment. all_gather: [P * n_chunks] summaries
  *   m         arena: [n_chunks] the own summaries
  * P = 1 needs m alone. */
@@ -70,10 +73,10 @@ struct linear_fwd {
     const int64_t *lo, *hi;
     struct sp_seen seen; /* these on the host; needed where a device has memory of its own */
     /* Rows that see the carried state have lo[i] < 0: their document began before the sequence. The
-     * ranks agree on which of the two are NULL; with carry_out the only padding is that at or
-     * behind shard.S. */
+     * ranks agree on which of the two are NULL; with carry_out there is no padding before
+     * shard.S. */
     const void *carry_in; /* [H, Dk, Dv] state before the whole sequence; read on rank 0; NULL: 0 */
-    void *carry_out; /* [H, Dk, Dv] behind the whole; written on the last rank; NULL: unwanted */
+    void *carry_out; /* [H, Dk, Dv] after the whole; written on the last rank; NULL: not wanted */
 };
 struct linear_bwd {
     struct sp_linear_shape shape;
@@ -93,13 +96,13 @@ struct sp_linear_ops {
 
 /* P = 1: no exchange, whatever id. NULL: no such row; EXCHANGE_AUTO is the plan's to resolve. */
 const struct sp_linear_ops *linear_find(enum exchange_id id, int P);
-/* A call returns when its receives are done, its last sends may be under way behind what follows.
- * Waits for them: before the ledger is read, and before send or all serve another purpose. */
+/* A call returns when its receives are done; its last sends may still be under way. This waits for
+ * them: before the ledger is read, and before send or all serve another purpose. */
 int linear_settle(struct sp_linear *sp, struct err *e);
 /* o again from q, k, v and the kept states: no communication. */
 void linear_again(struct sp_linear *sp, const struct linear_fwd *a);
-/* One new token: the state of every rank is that behind the context, or the last rank's alone is
- * and is handed round; o = q S, S = lambda S + k v'. */
+/* One new token: o = q S, S = lambda S + k v'. Local: every rank already has the state
+ * after the context. */
 struct linear_decode {
     struct sp_linear_shape shape;
     struct tensor q, k, v, o; /* one row */

@@ -3,17 +3,17 @@
  *   chain    ring (2404.02882) and scan (2507.01004): a rank waits for the state, folds its chunks
  *            in and sends on; scan does so with a piece of every head's rows at a time, so that
  *            a piece is on its way while the next one is folded. A ring is a scan of one piece.
- *   gather   all_gather (2502.07563): every rank's chunks' summaries go to everyone, and where
- *            they are made apart they are under way while the outputs are computed
+ *   gather   all_gather (2502.07563): the summaries of every rank's chunks go to all ranks;
+ *            summaries made apart are under way while the outputs are computed
  *
  * gather without a map of documents. Forward, the receiver knows: rows from its first document's
  * start to its own first row all belong to that document, so it folds the chunks from there on.
  * Backward, the sender knows: a rank that ends before the document of the chunk's first row began
  * gets zeros in that chunk's place. So every message has its size whatever the documents are.
  *
- * A carried state has an edge in the gather alone: what rank 0 brings is folded into its first
- * summary, and where the last rank has no token, the rank that has the last one sends it the state
- * behind it (backward: gets its gradient from it). */
+ * A carried state has an edge in the gather alone: rank 0 folds the state before the sequence into
+ * its first summary. Where the last rank has no token, the rank that has the last token sends it
+ * the state after that token (backward: receives its gradient). */
 #include <assert.h>
 #include "api/core/mutant.h"
 #include "worker/sp/linear_pass.h"
@@ -77,7 +77,7 @@ static int piece_arrive(struct linear_pass *p, int i, struct err *e)
     return 0;
 }
 
-/* Where what leaves the last step goes; data NULL: nobody wants it. */
+/* Where the state that leaves the last step goes; data NULL: it is not wanted. */
 static struct linear_view piece_out(struct linear_pass *p, int i)
 {
     if (p->to >= 0) return piece_packed(p, p->sp->buf.send[p->sp->turn], i);
@@ -157,7 +157,7 @@ static int gather_post(struct linear_pass *p, struct err *e)
     return edge_send(p, w, e);
 }
 
-/* Forward: behind the fold that makes it. */
+/* Forward: after the fold that makes it. */
 static int edge_pass(struct linear_pass *p, struct err *e)
 {
     const int r = p->sp->shard.r, last = p->sp->shard.P - 1, w = edge_rank(p);
@@ -206,7 +206,8 @@ static bool reaches(const struct linear_pass *p, int chunk, int w)
     return c->sees && p->seen.lo[c->row0] < (w + 1) * p->sp->shard.T;
 }
 
-/* Everybody's summaries, of the rank before first, of the one behind first: one exchange. */
+/* Receives the summaries of all others, the previous rank's first, and sends the own ones to all,
+ * the next rank first: one exchange. */
 static int trade_summaries(struct linear_pass *p, struct err *e)
 {
     struct sp_linear *sp = p->sp;
@@ -268,7 +269,7 @@ static void gather_entry(struct linear_pass *p)
         fold_others(p, first, own);
 }
 
-/* Where what leaves the last step goes on this rank; NULL: it is wanted nowhere. */
+/* Where this rank puts the state that leaves the last step; NULL: it is not wanted. */
 static void *gather_out(const struct linear_pass *p)
 {
     const int r = p->sp->shard.r;

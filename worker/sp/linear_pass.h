@@ -25,7 +25,7 @@ struct linear_pass {
     int n; /* chunks */
     struct linear_chunk chunk[SHARD_SEGS];
     int64_t size;              /* bytes of a state */
-    int first, last, from, to; /* ranks: where the fold begins and ends; before and behind this one,
+    int first, last, from, to; /* ranks: where the fold begins and ends; before and after this one,
                                 * -1: none */
     /* Where the state lies that enters each step; entry[0] NULL: nothing does. */
     void *entry[SHARD_SEGS];
@@ -40,10 +40,10 @@ struct linear_pass {
 
 /* The row of a strategy's table. */
 struct linear_exchange {
-    /* Before the chunks are computed: announces what will come. */
+    /* Before the chunks are computed: posts the receives. */
     int (*post)(struct linear_pass *, struct err *);
-    /* When their summaries are there, whether their outputs are or not; NULL: nothing can leave as
-     * yet. */
+    /* When their summaries are complete, whether their outputs are or not; NULL: nothing can be
+     * sent then. */
     int (*send)(struct linear_pass *, struct err *);
     /* After: waits, folds, sends on, so that entry[] is filled and the edge has left. */
     int (*fold)(struct linear_pass *, struct err *);

@@ -1,4 +1,4 @@
-/* over_p.h: an injected fault (api/core/mutant.h): a gradient that is divided by the number of ranks.
+/* over_p.h: an injected fault (api/core/mutant.h): a gradient divided by the number of ranks.
  * Inside worker/sp. */
 #ifndef SEQD_SP_OVER_P_H
 #define SEQD_SP_OVER_P_H

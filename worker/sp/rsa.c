@@ -11,11 +11,11 @@
  *                   over query segments in one order, whatever P is
  *          dkv[0] and dkv[1] take turns in the same way.
  *
- * Both directions of a hop are one ticket, posted before the computation it hides behind.
+ * Both directions of a hop are one ticket, posted before the computation that it overlaps with.
  *
  * Where documents are packed, or a window is short, blocks whose keys a rank cannot see need not
  * get there (worker/plan/reach.h). KV_j travels as far as the last rank that meets it; dKV_j sets
- * out, in "run", from the first one that does, and goes home from there; a block that nobody meets
+ * out, in "run", from the first one that does, and goes home from there; a block that no rank meets
  * stays. */
 #include <assert.h>
 #include "api/core/mutant.h"
@@ -71,7 +71,7 @@ static bool kv_moves(const struct ring *g, int j, int i)
     return i <= reach_far(g->reach, &g->sp->shard, j);
 }
 
-/* Does dKV_j go on behind step i, from rank j+i? */
+/* Does dKV_j leave rank j+i after step i? */
 static bool dkv_moves(const struct ring *g, int j, int i)
 {
     const int near = reach_near(g->reach, &g->sp->shard, j);
@@ -107,7 +107,7 @@ static int hop_post(struct ring *g, const struct hop *h, struct err *e)
     return comm_sendrecv(sp->comm, &x, h->channel == CHANNEL_KV ? &g->kv : &g->dkv, e);
 }
 
-/* What was here at step i - 1 goes on, what is here at step i comes. */
+/* Sends the block of step i - 1 to the next rank and receives the block of step i. */
 static int kv_post(struct ring *g, int i, struct err *e)
 {
     const struct hop h = {CHANNEL_KV,
@@ -160,7 +160,7 @@ static int rsa_attn_fwd(struct sp *sp, const struct sp_fwd_args *a, struct err *
     return 0;
 }
 
-/* The gradient of step i's block goes on, that of the next one's comes. */
+/* Sends the gradient of step i's block to the next rank and receives that of step i + 1's block. */
 static int dkv_send(struct ring *g, int i, struct err *e)
 {
     int from = g->dkv_at;

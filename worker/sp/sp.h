@@ -5,11 +5,10 @@
  * Linear attention has a table of its own (linear.h): how states pass from rank to rank; DSP's
  * changes of the sharded dimension are in dsp.h.
  *
- * Order of the sums. For a query segment c the key segments are taken c, c-1, ..., 0,
- * then n-1, ..., c+1; a dKV segment is summed over query segments c, c+1, ..., n-1, then 0, ...,
- * c-1.
- * In a contiguous ring that is the order in which blocks arrive, with the owner's own later
- * segments kept until last, so under "ranks" the bits do not depend on P. */
+ * Order of the sums. For a query segment c the key segments are taken c, c-1, ..., 0, then n-1,
+ * ..., c+1; a dKV segment is summed over query segments c, c+1, ..., n-1, then 0, ..., c-1. In a
+ * contiguous ring that is the order in which blocks arrive, with the owner's own later segments
+ * kept until last, so under "ranks" the bits do not depend on P. */
 #ifndef SEQD_SP_SP_H
 #define SEQD_SP_SP_H
 
@@ -33,15 +32,15 @@ struct sp_drop {
 };
 
 /* Ring workspace: offsets are the plan's. One set serves all layers.
- *   o         [T, H*D] fp32: what forward carries from block to block; NULL when q, kv and o are fp32:
- *             then o itself carries it
- *   kv[2]     in the comm segment: [T, 2*Hk*D] of kv's dtype each: own copy and arrivals, alternating
+ *   o         [T, H*D] fp32: what forward carries from block to block; NULL when q, kv and o are
+ *             fp32: then o itself carries it
+ *   kv[2]     in the comm segment: [T, 2*Hk*D] of kv's dtype each: own copy and arrivals, in turns
  *   dkv[2]    in the comm segment: [T, 2*Hk*D] fp32 travelling gradients; NULL when only inferring
  *   m         [H, T] running maximum (the running sum lives in lse); decode's sums
  *   delta     [H, T]; NULL when only inferring
- *   part      in the comm segment (anywhere when P = 1): [P, H*(D+1)] the partial (o, lse) of every
- *             rank, and behind them what their merging needs, for attn_decode;
- *             volume_decode_size() bytes; NULL unless generating
+ *   part      in the comm segment (anywhere when P = 1), for attn_decode: [P, H*(D+1)] the partial
+ *             (o, lse) of every rank, then workspace for merging them; volume_decode_size() bytes;
+ *             NULL unless generating
  *   at        those of enum attention_buffer (worker/plan/attention.h): sp_place()
  * kv and dkv are not used when P = 1. */
 struct sp_buffers {
@@ -65,10 +64,10 @@ struct sp {
     bool rank_bits; /* determinism "ranks": dKV starts from the owner's part and travels P hops */
 };
 
-/* Intervals of rows, or of all positions, as the host has them. Where a device's memory is not the
- * host's, lo and hi of the args below lie there and these say the same here, so that pairs of blocks
- * in which nobody sees anybody are left out; NULL: none is, and the device finds out. Elsewhere they
- * are not looked at. */
+/* Intervals of rows, or of all positions, as the host has them. Where a device has memory of its
+ * own, lo and hi of the args below lie there and these are the host's copy: pairs of blocks in
+ * which no query sees a key are left out. NULL: no pair is left out, and the device skips them.
+ * Elsewhere these are not read. */
 struct sp_seen {
     const int64_t *lo, *hi;
 };
@@ -78,11 +77,11 @@ struct sp_fwd_args {
     struct tensor q;        /* [T, H*D], after RoPE */
     struct tensor kv;       /* [T, 2*Hk*D] own block, K after RoPE; anywhere */
     struct tensor o;        /* [T, H*D] out, normalised */
-    float *lse;             /* [H, T] out; -inf for rows that see nobody */
+    float *lse;             /* [H, T] out; -inf for rows that see no key */
     const int64_t *lo, *hi; /* [T] visible global key range of each local row */
     struct sp_seen seen;    /* these, on the host */
     void *kept;             /* out: what the layer's backward needs; NULL where that is nothing */
-    const struct reach_map *reach; /* whom everybody sees; NULL: not known: nothing is left out */
+    const struct reach_map *reach; /* NULL: not known, and nothing is left out */
     const int64_t *all_lo,
         *all_hi;             /* strategy_row.ranges: [P*T] lo and hi of every global position */
     struct sp_seen all_seen; /* these, on the host */
@@ -102,8 +101,8 @@ struct sp_bwd_args {
 };
 
 /* One new token (generate). KV lies where prefill left it, each rank a part; every rank gets the
- * same q and returns the same o: partial (o, lse) are gathered and merged in rank order. Somebody has
- * a row.
+ * same q and returns the same o: partial (o, lse) are gathered and merged in rank order. At least
+ * one rank has a row.
  *   q [1, H*D]; kv [n_rows, 2*Hk*D] what it sees of this rank's cache; o [1, H*D] out; all act */
 struct sp_decode_args {
     struct tensor q, kv, o;

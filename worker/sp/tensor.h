@@ -2,18 +2,19 @@
  * baseline that sequence parallelism is measured against; for counting and for comparing, at the
  * level of the two halves of a block. fp32.
  *
- *   TP of 2021 (1909.08053)   every rank holds all S rows. f: identity forward, all-reduce backward;
- *                             g: all-reduce forward, identity backward
+ *   TP of 2021 (1909.08053)   every rank holds all S rows. f: identity forward, all-reduce
+ *                             backward; g: all-reduce forward, identity backward
  *   TP + SP (2205.05198)      norms and residuals on the own rows alone. f: all-gather of rows
  *                             forward, reduce-scatter backward; g: the other way round. The
- *                             gathered input of a half is kept for the weights' gradients, or gathered once more
+ *                             gathered input of a half is kept for the weights' gradients, or
+ *                             gathered once more
  *
  * In elements of H*E = T*C per rank, a block of two halves: 4 (P-1) forward and 4 (P-1) backward in
  * both; gathered again: 6 (P-1) backward.
  *
  * Weights are given as slices, a rank's own: of the first matrices rows [out / P, C], of the last
- * one columns. What follows g (its bias, the residual, norms) is on the caller's rows and needs
- * nobody. */
+ * one columns. What follows g (its bias, the residual, norms) is on the caller's rows and needs no
+ * communication. */
 #ifndef SEQD_SP_TENSOR_H
 #define SEQD_SP_TENSOR_H
 

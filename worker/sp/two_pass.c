@@ -9,8 +9,8 @@
  *               two_pass_scatter  by a reduce-scatter: the same sums, 2 (P-1) H E less
  *
  * A is kept for the backward, [H, T, P*T] fp32, its columns in global order: segments tile
- * [0, P*T) in every layout. Dropout's mask is made again. Pairs of segments in which nobody sees
- * anybody are not computed; the softmax leaves zeros there. */
+ * [0, P*T) in every layout. Dropout's mask is made again. Pairs of segments in which no query
+ * sees a key are not computed; the softmax leaves zeros there. */
 #include <assert.h>
 #include "api/core/mutant.h"
 #include "worker/sp/block.h"
@@ -84,7 +84,7 @@ static struct tensor room_of(const struct two_pass *w)
 
 /* ---- pairs of segments ----------------------------------------------------------------------- */
 
-/* One pair in which somebody sees somebody: query segment c against key segment g of the rank whose
+/* One pair in which a query sees a key: query segment c against key segment g of the rank whose
  * keys or values (or the gradients of either) are `block`. */
 struct score_pair {
     int c, g;
@@ -204,7 +204,7 @@ static struct tensor visiting(const struct two_pass *w, int i)
     return tensor_f32(w->sp->buf.kv[i & 1], w->sp->shard.T, n, n);
 }
 
-/* Hop i: what visited at step i - 1 goes on, step i's fills. */
+/* Hop i: sends the block of step i - 1 to the next rank and receives the block of step i. */
 static int hop_post(struct two_pass *w, int i, struct err *e)
 {
     struct sp *sp = w->sp;
@@ -222,7 +222,7 @@ static int hop_post(struct two_pass *w, int i, struct err *e)
     return comm_sendrecv(sp->comm, &x, &w->ticket, e);
 }
 
-/* Everybody's keys, or values, pass by: f sees the own ones, then those of r-1, r-2, ... */
+/* The keys, or values, of all ranks go round: f gets the own ones, then those of r-1, r-2, ... */
 static int go_round(struct two_pass *w, enum half half, pair_fn *f, struct err *e)
 {
     const int P = w->sp->shard.P, r = w->sp->shard.r;

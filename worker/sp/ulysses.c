@@ -62,8 +62,8 @@ static struct tensor rows_of(const struct heads *h, struct tensor t, int j)
     return tensor_sub(t, j * h->sp->shard.T, h->sp->shard.T, 0, t.cols);
 }
 
-/* What of [T, cols] tensors is of rank w's heads: queries [T, nq*D], keys and values [T, nk*2*D]. In a
- * buffer lie all ranks' queries, then all ranks' keys and values. */
+/* The part of [T, cols] tensors that is of rank w's heads: queries [T, nq*D], keys and values [T,
+ * nk*2*D]. A buffer holds all ranks' queries, then all ranks' keys and values. */
 struct parcel {
     struct tensor q, kv;
 };
@@ -145,8 +145,8 @@ static int exchange(struct heads *h, struct comm_blocks q[2], struct comm_blocks
     return 0;
 }
 
-/* Parcels in `buffer` and rows of q_all and kv_all, the one for the other. kv_all.data NULL: queries
- * alone. */
+/* Exchanges parcels in `buffer` for rows of q_all and kv_all; to_rows: which way. kv_all.data NULL:
+ * queries alone. */
 static int trade(struct heads *h, void *buffer, struct tensor q_all, struct tensor kv_all,
                  bool to_rows, struct err *e)
 {
@@ -167,7 +167,7 @@ static int trade(struct heads *h, void *buffer, struct tensor q_all, struct tens
     return exchange(h, q, kv, to_rows, e);
 }
 
-/* Rows of the own heads from everybody; q, and kv unless it has no data, are of the own tokens. */
+/* Rows of the own heads from all ranks; q, and kv unless it has no data, are of the own tokens. */
 static int to_heads(struct heads *h, struct tensor q, struct tensor kv, struct tensor q_all,
                     struct tensor kv_all, struct err *e)
 {
@@ -184,7 +184,7 @@ static int to_heads(struct heads *h, struct tensor q, struct tensor kv, struct t
 }
 
 /* The other way: rows of the own heads, which lie in the comm segment, go to their tokens' ranks;
- * what comes of the own tokens lies in the buffer ATTN_IN afterwards, parcel by parcel. */
+ * the received rows of the own tokens are then in the buffer ATTN_IN, parcel by parcel. */
 static int to_tokens(struct heads *h, struct tensor q_all, struct tensor kv_all, struct err *e)
 {
     return trade(h, h->sp->buf.at[ATTN_IN], q_all, kv_all, false, e);
@@ -226,7 +226,7 @@ static void take_group(struct heads *h, struct group g)
     h->whole.drop.head = (uint32_t)(h->mine.q0 + g.first);
 }
 
-/* Rows behind the sequence: padding of the last ranks. */
+/* Zeroes the rows after the sequence: padding of the last ranks. */
 static void zero_rest(struct heads *h, struct tensor t)
 {
     const int64_t S = h->whole.shard.T, size = t.cols * dtype_size(t.dtype) / 4;
