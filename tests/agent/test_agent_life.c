@@ -327,7 +327,7 @@ static void blobs(int64_t job, int64_t epoch, int n_ranks)
 
 static void about(enum msg_type type, int64_t job, int64_t epoch)
 {
-    tell(&(struct msg){.type = type, .job = job, .epoch = epoch, .reason = "the test says so"});
+    tell(&(struct msg){.type = type, .job = job, .epoch = epoch, .reason = "sent by the test"});
 }
 
 static void expect(int64_t job, int64_t epoch)
@@ -403,7 +403,7 @@ static void terminate(int pid)
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-/* ---- the tests -------------------------------------------------------------------------------------- */
+/* ---- the tests ------------------------------------------------------------------------------- */
 
 static void test_whole_life(void)
 {
@@ -646,7 +646,7 @@ static void test_killed_gang(void)
     teardown();
 }
 
-/* seqgang that ends before it has written anything: of itself, which a node is to blame for, or not. */
+/* seqgang ends before it has written anything: by itself, which the node is blamed for, or not. */
 static void test_broken_gang(void)
 {
     static const struct {

@@ -295,7 +295,7 @@ static void test_hang(void)
     dir_remove();
 }
 
-/* Where other nodes have ranks, their gangs get time to say which of theirs is behind. */
+/* Where other nodes have ranks, their gangs get time to name the slowest of theirs. */
 static void test_hang_of_part(void)
 {
     dir_make();
@@ -398,7 +398,7 @@ static void test_orphan(void)
     start.task = TASK_PREPARE; /* no rendezvous: the ranks wait at once */
     start.orphan_ms = 1;
     start_write();
-    CHECK(gang_wait(gang_fork("wait")) == 0); /* nobody connects */
+    CHECK(gang_wait(gang_fork("wait")) == 0); /* no agent connects */
     struct seen v = spool_read();
     CHECK(v.end == GANG_ORPHANED && v.n[RANK_EXIT] == 3);
     dir_remove();

@@ -69,7 +69,7 @@ static void test_behind(void)
     s[2].state = 'T';
     CHECK(watch_slowest(s, 3) == 2);
     s[2].state = 'S';
-    s[1].state = 'Z'; /* it is done, nobody waits for it */
+    s[1].state = 'Z'; /* it is done, no rank waits for it */
     CHECK(watch_slowest(s, 3) == 2);
     s[0].state = s[2].state = 'Z';
     CHECK(watch_slowest(s, 3) == 0);
@@ -146,7 +146,7 @@ static void test_spool_torn(void)
         int n = spool_count();
         CHECK(n == whole || n == whole - 1); /* a record is there or not, and it never comes back */
         whole = n;
-        CHECK(spool_open(&s, path, &last, &e) == 0); /* the writer goes on after what is whole */
+        CHECK(spool_open(&s, path, &last, &e) == 0); /* it resumes after the whole ones */
         CHECK(s.seq == n && (n ? last.rank == n - 1 : last.type == 0));
         spool_close(&s);
     }
