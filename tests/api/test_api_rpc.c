@@ -350,7 +350,7 @@ static void test_unknown_method(void)
     loop_destroy(l);
 }
 
-/* A socket file left by a server that was killed is in nobody's way. */
+/* A socket file left by a server that was killed does not stop the next server. */
 static void test_stale_socket(void)
 {
     struct err e = {0};
