@@ -321,7 +321,7 @@ static void test_leave(void)
     close(listener);
 }
 
-/* Logs go on at the offset the server names, and end when it says so. */
+/* Logs continue at the offset that the server names, and end when it marks the end. */
 static void test_logs(void)
 {
 #define LOG_REPLY(next, end, body)                                                                 \
@@ -339,7 +339,7 @@ static void test_logs(void)
               asked);
 }
 
-/* A followed log breaks off in the middle of a message and goes on in another attempt. */
+/* A followed log breaks off in the middle of a message and continues in another attempt. */
 static void test_logs_follow(void)
 {
     static const char *const reply[] = {
@@ -384,8 +384,8 @@ static void test_ls(void)
     CHECK_MSG(strstr(out, "12  t     train  running"), "%s", out);
 }
 
-/* A download that breaks leaves no file that looks whole, and goes on where it broke; what does not
- * have its digest is not kept. */
+/* A download that breaks off leaves no file that looks whole, and resumes where it stopped; a file
+ * with another digest is not kept. */
 #define PARTS(status, size, body)                                                                  \
     "HTTP/1.1 " status "\r\nContent-Length: " size "\r\nConnection: close\r\n\r\n" body
 #define LISTED(sha) JSON_REPLY("200 OK", "{\"data\":[{\"name\":\"a/b\",\"sha256\":\"" sha "\"}]}")

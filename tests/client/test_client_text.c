@@ -197,7 +197,7 @@ static void test_curve_edges(void)
     free(c);
 }
 
-/* A resumed job repeats steps: what came after the checkpoint is forgotten. */
+/* A resumed job repeats steps: points after the checkpoint are dropped. */
 static void test_curve_resume(void)
 {
     struct curve *c = malloc(sizeof *c);
@@ -324,7 +324,7 @@ static void test_event_line(void)
     jv_free(v);
 }
 
-/* Paths belong to where the person stands; what is no path, and what is absolute, stays. */
+/* Paths are relative to the user's directory; absolute paths and other strings stay as they are. */
 static void test_spec_paths(void)
 {
     static const char given[] =
