@@ -29,7 +29,7 @@ static void test_err(void)
     errno = ENOSPC;
     err_errno(&e, "write");
     CHECK(e.code == ERR_IO);
-    CHECK(err_set(NULL, ERR_IO, "nobody listens") == -1);
+    CHECK(err_set(NULL, ERR_IO, "without an err") == -1);
     for (int c = 0; c < ERR_N; c++) CHECK((int)err_by_name(err_name((enum err_code)c)) == c);
     CHECK(err_by_name("no such word") == ERR_INTERNAL);
 }
@@ -334,7 +334,7 @@ static void test_jread_depth(void)
     free(bomb);
 }
 
-/* Every proper prefix of a closed value is an error, and so is the value with a byte behind it. */
+/* Every proper prefix of a closed value is an error, and so is the value with a byte after it. */
 static void test_jread_truncated(void)
 {
     static const char sample[] =
@@ -570,7 +570,7 @@ static void test_file(void)
     free(longer);
 }
 
-/* Nothing in it is for other users, whatever the umask was and whoever made it. */
+/* Other users reach nothing in it, whatever the umask was and however it was made. */
 static void test_private_dir(void)
 {
     char dir[] = "/tmp/seqd-core-XXXXXX", path[200], file[220], own[220];

@@ -1,5 +1,5 @@
-/* Where libraries are looked for that a node may have or not: each case in a process of its own, since
- * a library stays open. The library that is found is the tests' NCCL, under a name that no machine has. */
+/* Where optional libraries are looked for: each case in a process of its own, since a library stays
+ * open. The library that is found is the tests' NCCL, under a name that no machine has. */
 #include <limits.h>
 #include <sys/wait.h>
 #include <unistd.h>
