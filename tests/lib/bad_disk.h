@@ -50,7 +50,7 @@ static inline struct bad_file *bad(sqlite3_file *f)
     return (struct bad_file *)f;
 }
 
-/* What the call is to return at once; 0: go on. */
+/* The code that the call fails with before it runs; 0: it runs. */
 static inline int bad_disk_meets(const struct bad_file *f, int kind, const char *name, int code)
 {
     int rc = 0;

@@ -12,7 +12,7 @@
 #include "tests/lib/twin.h"
 
 #define BOX_GUARD         40          /* elements before and after */
-#define BOX_SENTINEL      0x7fa5a5a5u /* a NaN: whoever reads past the window spreads it */
+#define BOX_SENTINEL      0x7fa5a5a5u /* a NaN: a read past the window spreads it */
 #define BOX_SENTINEL_HALF 0x7fa5u     /* one in bf16 and in fp16 */
 
 struct box {

@@ -113,7 +113,7 @@ static inline void d64_linear_fwd(struct be *be, const struct linear_fwd_args *f
             d64_step(&x, S, i);
             if (o) d64_left(&x, o, f->in.scale, S, d64_q(&x, i));
         }
-        d64_scale(S, x.Dk * x.Dv, x.lambda); /* up to the row behind the last */
+        d64_scale(S, x.Dk * x.Dv, x.lambda); /* up to the row after the last */
         if (f->m) memcpy(d64_state(&x, f->m), S, (size_t)(x.Dk * x.Dv) * sizeof *S);
         free(S);
     }
@@ -176,7 +176,7 @@ static inline void d64_linear_bwd(struct be *be, const struct linear_bwd_args *f
     }
 }
 
-/* What came in: S to the rows that see it, left to right. */
+/* The incoming state: S to the rows that see it, left to right. */
 static inline void d64_enter_dq(const struct linear_enter_bwd_args *f, const struct d64_head *x)
 {
     double *S = d64_zeros(x);
@@ -189,7 +189,7 @@ static inline void d64_enter_dq(const struct linear_enter_bwd_args *f, const str
     free(S);
 }
 
-/* What flows back from behind: to the rows of the last document, right to left. */
+/* The gradient of the outgoing state: to the rows of the last document, right to left. */
 static inline void d64_enter_dkv(const struct linear_enter_bwd_args *f, const struct d64_head *x)
 {
     double *G = d64_zeros(x);

@@ -1,7 +1,7 @@
-/* device_ranks.h: ranks whose tensors lie in memory of their devices: collectives, every strategy and
- * its messages, against float64 from the definition and the volume formulas, on the device that
- * SEQD_TEST_DEVICE names. Not given, it is the emulated one, where a host that touches a tensor dies.
- * For programs of one transport each. */
+/* device_ranks.h: ranks whose tensors lie in memory of their devices: collectives, every strategy
+ * and its messages, against float64 from the definition and the volume formulas, on the device that
+ * SEQD_TEST_DEVICE names. Not given, it is the emulated one, where a host that touches a tensor
+ * dies. For programs of one transport each. */
 #ifndef SEQD_TESTS_DEVICE_RANKS_H
 #define SEQD_TESTS_DEVICE_RANKS_H
 
@@ -22,7 +22,7 @@ struct sums {
     int64_t n;
     bool any_order; /* of the transport's own, in sums */
     int64_t cut[MAX_P + 1];
-    float *all[MAX_P], *part[MAX_P], *gathered[MAX_P], *told[MAX_P]; /* what came out */
+    float *all[MAX_P], *part[MAX_P], *gathered[MAX_P], *told[MAX_P]; /* results */
     double f[MAX_P][N_SMALL];
     int64_t i[MAX_P][N_SMALL], each[MAX_P][MAX_P];
     int32_t word[MAX_P], words[MAX_P];
@@ -43,7 +43,7 @@ static float tree(int lo, int n, int64_t i)
     return tree(lo, h, i) + tree(lo + h, n - h, i);
 }
 
-/* Is x the sum of element i: the tree's bits; in any order, within P - 1 roundings of partial sums. */
+/* Is x element i's sum: the tree's bits; in any order, within P - 1 roundings of partial sums. */
 static bool is_sum(const struct sums *s, float x, int64_t i)
 {
     double sum = 0, size = 0;
@@ -144,7 +144,7 @@ static void sums_count(const struct sums *s, int r, struct comm_count want[PURPO
     volume_add(&want[PURPOSE_VERIFY], volume_gather(P, 4, r == 0), 1);
 }
 
-/* n_free: of so many ranks the order of sums is free. */
+/* n_free: on this many ranks, the first ones, the order of sums is free. */
 static void sums_of(int P, int64_t n, bool even, int n_free)
 {
     static struct sums s;
@@ -259,7 +259,7 @@ static void test_rank_bits(void)
     }
 }
 
-/* ---- decoding: the last row against everybody's keys ------------------------------------------ */
+/* ---- decoding: the last row against every rank's keys ---------------------------------------- */
 
 struct decode {
     const struct problem *p;

@@ -1,6 +1,6 @@
-/* dit_golden.h: diffusion transformers on any number of ranks, run operation by operation (tests/lib/dit.h)
- * or as a job runs them, on any device (engine_device), held against goldens of PyTorch in float64
- * (tests/golden/make_dit_golden.py): prediction, loss and every gradient. */
+/* dit_golden.h: diffusion transformers on any number of ranks, run operation by operation
+ * (tests/lib/dit.h) or as a job runs them, on any device (engine_device), compared with goldens of
+ * PyTorch in float64 (tests/golden/make_dit_golden.py): prediction, loss and every gradient. */
 #ifndef SEQD_TESTS_DIT_GOLDEN_H
 #define SEQD_TESTS_DIT_GOLDEN_H
 

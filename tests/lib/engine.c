@@ -32,7 +32,7 @@ void engine_spec(struct job_spec *s, int64_t S)
     s->text_used = 1;
 }
 
-/* ---- synthetic samples: a pure function of (sample, position) --------------------------------- */
+/* ---- synthetic samples: a pure function of (sample, position) -------------------------------- */
 
 uint32_t synth_hash(uint64_t x)
 {
@@ -92,7 +92,7 @@ int synth_batch(void *arg, const struct shard *sh, int64_t n, struct batch *b, s
     return 0;
 }
 
-/* ---- a rank ----------------------------------------------------------------------------------- */
+/* ---- a rank ---------------------------------------------------------------------------------- */
 
 const char *engine_device(void)
 {

@@ -14,7 +14,7 @@
 /* A training of a tiny model; change fields before use. */
 void engine_spec(struct job_spec *s, int64_t S);
 
-/* ---- synthetic samples: a pure function of (sample, position) --------------------------------- */
+/* ---- synthetic samples: a pure function of (sample, position) -------------------------------- */
 
 struct synth {
     int64_t S, doc_len; /* documents of doc_len tokens; 0: one document */
@@ -32,7 +32,7 @@ int64_t synth_targets(void *arg, int64_t n, struct err *e);
 
 int synth_batch(void *arg, const struct shard *sh, int64_t n, struct batch *b, struct err *e);
 
-/* ---- a rank ----------------------------------------------------------------------------------- */
+/* ---- a rank ---------------------------------------------------------------------------------- */
 
 /* The device that tests of the whole engine run on. */
 const char *engine_device(void);
@@ -57,7 +57,7 @@ void engine_write(struct be *be, void *to, const void *from, int64_t size);
 /* NaN: what is read before it was written shows. */
 void engine_poison(struct be *be, void *at, int64_t size);
 
-/* Runs body(g, rank, arg) on the plan's ranks, which have their memory in mem[]; one rank: g NULL. */
+/* Runs body(g, rank, arg) on the plan's ranks, whose memory is in mem[]; one rank: g is NULL. */
 void engine_ranks(const struct job_spec *spec, const struct plan *p, const char *isa,
                   const struct comm_options *extra, struct engine_memory *mem,
                   void (*body)(struct ranks *, int, void *), void *arg);
@@ -72,11 +72,11 @@ struct engine_run {
     int64_t steps, first_step;
     const char *isa;
     const float *initial; /* NULL: model_random */
-    const float *m, *v;   /* moments to go on from; NULL: zero */
+    const float *m, *v;   /* moments to start from; NULL: zero */
     int64_t memory_limit;
     int64_t delay_us;
     struct guard *guard; /* [P], one for each rank; NULL: none */
-    bool ledger_differs; /* a hook has falsified a plan: all ranks must say so in the last step */
+    bool ledger_differs; /* a hook has falsified a plan: all ranks report it in the last step */
     void (*before_step)(struct train *, int rank, void *arg); /* NULL: nothing */
     void (*after_step)(struct train *, int rank, void *arg);
     void *arg;

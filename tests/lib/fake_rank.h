@@ -160,7 +160,7 @@ static inline int fake_rank_main(void)
     if (fake_does("stop", rank)) raise(SIGSTOP);
     if (fake_does("deaf", rank))
         for (;;) pause();
-    if (fake_does("fork", rank) && fork() == 0) { /* leaves a process behind */
+    if (fake_does("fork", rank) && fork() == 0) { /* leaves a stray process */
         printf("stray %d\n", getpid());
         fflush(stdout);
         setsid();

@@ -100,7 +100,7 @@ struct gang {
     int fail_rank;
     bool silent_blobs;        /* never answer with BLOBS */
     bool short_blobs;         /* hand them round a byte too short */
-    int kill_rank;            /* SIGKILL this one at the first checkpoint event; -1: nobody */
+    int kill_rank;            /* SIGKILL this one at the first checkpoint event; -1: none */
     int64_t n_ops[MAX_RANKS]; /* of the last-operation records, at the end */
     void (*on_step)(struct gang *g, const struct rank_step *s); /* NULL: nothing */
     int stop_at_step; /* send STOP to all when this step is reported; 0: never */
@@ -138,7 +138,7 @@ static inline void send_packet(struct gang *g, int r, enum rank_msg_type type, c
 /* Sets what the process of one of n ranks has in its environment; NULL: nothing. */
 static void (*gang_env)(int rank, int n);
 
-/* Over NCCL: as many GPUs as ranks, or one that it takes for those of different hosts: by sockets. */
+/* Over NCCL: a GPU for each rank, or one, which NCCL takes for GPUs of several hosts: sockets. */
 static inline void gang_nccl_env(int rank, int n)
 {
     char number[16], host[32];

@@ -17,11 +17,11 @@ static bool quick;          /* SEQD_TEST_SHAPES=small: for tools that slow a dev
 static enum dtype act;      /* of the tensors that the contract calls "act" */
 static int64_t least_dim;   /* attention's checks leave out heads of fewer columns */
 
-/* What tensor cores make of products of 16 bits (kernels/cuda/emu.h names the measurement). The total
- * of CUT_K products, or more, and of the sum so far loses what lies past fp32's last place: at
- * most a place, half of one on average, toward zero each time, so that a long chain is off to one
- * side. Before that each addend loses less than half a place: as often up as down, by
- * 1 / sqrt(12) of a place in root mean square, which is what rounding it to nearest does as well. */
+/* What tensor cores make of products of 16 bits (kernels/cuda/emu.h names the measurement). The
+ * total of CUT_K products, or more, and of the sum so far loses what lies past fp32's last place:
+ * at most a place, half of one on average, toward zero each time, so that a long chain is off to
+ * one side. Before that each addend loses less than half a place: as often up as down, by
+ * 1 / sqrt(12) of a place in root mean square, as when it is rounded to nearest. */
 #define CUT_K 8
 static inline bool cuts(enum dtype in)
 {

@@ -9,7 +9,7 @@ enum mask { CAUSAL, FULL, DOCS, DOC_EACH, WINDOW, RAGGED, NOBODY };
 struct attn_shape {
     int64_t Tq, Tk, H, Hk, D;
     enum mask mask;
-    int n_calls;      /* the keys come in so many blocks of uneven length */
+    int n_calls;      /* the keys come in this many blocks of uneven length */
     double deviation; /* of queries and keys: scores get its square */
 };
 
@@ -191,10 +191,10 @@ static void attn_out_free(struct attn_out *x)
     box_free(&x->dq), box_free(&x->dkv), box_free(&x->out);
 }
 
-/* lse of rows that see a key: within a few roundings of float64, -inf exactly for the others. Tensor
- * cores cut off D / CUT_K half places of a score (kern.h), while its sum is two thirds of it on
- * average: 21 ULP of it at D = 256. lse is off by what the scores are on average, which are at most 2
- * deviations: by 42 ULP, of 8 * (4 + lse), and such rows see tens of keys. */
+/* lse of rows that see a key: within a few roundings of float64, -inf exactly for the others.
+ * Tensor cores cut off D / CUT_K half places of a score (kern.h), while its sum is two thirds of it
+ * on average: 21 ULP of it at D = 256. lse is off by what the scores are on average, which are at
+ * most 2 deviations: by 42 ULP, of 8 * (4 + lse), and such rows see tens of keys. */
 static bool lse_close(struct box m, struct mat want, double deviation)
 {
     for (int64_t i = 0; i < m.t.rows; i++)
@@ -299,8 +299,8 @@ static void check_attn_any_order(void)
     for (int i = 0; i < 2; i++) twin_take_scratch(b[i]), be_close(b[i]);
 }
 
-/* One key has 2^26 times the weight of each of the others, whose values alone are not 0: together they
- * are what is asked for, and each alone is less than fp16 has between 0 and 1. */
+/* One key has 2^26 times the weight of each of the others, whose values alone are not 0: together
+ * they are what is asked for, and each alone is less than fp16 has between 0 and 1. */
 static void check_attn_far(void)
 {
     enum { Tk = 1024, D = 16 };

@@ -161,7 +161,7 @@ static void cond_free(struct cond_case *c)
     mat_free(&c->mdx), mat_free(&c->mdscale), mat_free(&c->mdshift);
 }
 
-/* Sums in double over rows that lie together, rounded into fp32 once a run: runs of one row at most. */
+/* Sums in double over rows that lie together, rounded into fp32 once a run: T runs at most. */
 static double cond_sum_bound(const struct cond_case *c)
 {
     return 2 * ULP * (1 + sqrt((double)c->T));

@@ -1,5 +1,5 @@
-/* kern_elem.h: the checks of norms, activations, gated units, sums, biases, permutations and squared
- * errors, for check_kernels. */
+/* kern_elem.h: the checks of norms, activations, gated units, sums, biases, permutations and
+ * squared errors, for check_kernels. */
 #ifndef SEQD_TESTS_KERN_ELEM_H
 #define SEQD_TESTS_KERN_ELEM_H
 
@@ -148,8 +148,8 @@ static void check_norm_case(const struct norm_case *p)
     CALL(be, norm_fwd,
          &(struct norm_fwd_args){d.x.t, d.y.t, g, b, d.mean.t.data, d.rstd.t.data, p->groups,
                                  p->rms, 1e-5f});
-    /* A mean is a sum of n numbers as large as the offset: what it is off by shows in y in units of
-     * x's deviation. Otherwise as at rmsnorm: the sum of n squares behind r. */
+    /* A mean is a sum of n numbers as large as the offset: its error shows in y in units of x's
+     * deviation. Otherwise as for rmsnorm: r comes from a sum of n squares. */
     const double n = (double)p->C / (double)p->groups, size = 1 + p->offset / 2;
     const double sum = ULP * sqrt(n), off = p->rms ? 0 : ULP * (sqrt(n) + 2) * size;
     /* With few columns mean((x - mean)^2) can be near eps, and then what x - mean lost is all. */
@@ -442,7 +442,7 @@ static void check_permute(void)
         int64_t n_bad = 0;
         for (int64_t i = 0; i < total; i++) src[i] = (char)box_rand(&seed);
         memset(dst, 0x5a, (size_t)(2 * total) + 1);
-        /* [n0, n1, n2] becomes [n2, n0, n1] with a hole as large as it is behind each block */
+        /* [n0, n1, n2] becomes [n2, n0, n1], each block followed by a hole of its size */
         struct permute_args a = {dst,
                                  src,
                                  {n[0], n[1], n[2]},

@@ -1,12 +1,12 @@
-/* kern_finite.h: NaN and infinity in are NaN or infinity out, for every operation that computes. For
- * check_kernels, so on every row of a device.
+/* kern_finite.h: NaN and infinity in are NaN or infinity out, for every operation that computes.
+ * For check_kernels, so on every row of a device.
  *
- * A case calls an operation with inputs that are all finite; its sites are columns of inputs. The walk
- * runs it once as it is, when every output must be finite, and then once for each site, end of the
- * site and value (NaN, inf, -inf): every output that the site names must then hold NaN, or what is not
- * finite. Where output and input have as many rows, the row that was poisoned must.
+ * A case calls an operation with inputs that are all finite; its sites are columns of inputs. The
+ * walk runs it once as it is, when every output must be finite, and then once for each site, end of
+ * the site and value (NaN, inf, -inf): every output that the site names must then hold NaN, or what
+ * is not finite. Where output and input have as many rows, the row that was poisoned must.
  *
- * A site names fewer outputs for infinity where the mathematics does: exp(-inf) is 0, tanh(inf) is 1. */
+ * A site names fewer outputs for infinity as mathematics does: exp(-inf) is 0, tanh(inf) is 1. */
 #ifndef SEQD_TESTS_KERN_FINITE_H
 #define SEQD_TESTS_KERN_FINITE_H
 
@@ -199,9 +199,9 @@ static int fin_run(struct fin *f, const char *name, fin_fn fn, int arg)
     return f->n_sites;
 }
 
-/* NaN at both ends of a site, inf at one and -inf at the other; of an emulated device, which takes a
- * hundred times as long, NaN at one and either at the other; thin: one of the two, so that of several
- * shapes each site has both. */
+/* NaN at both ends of a site, inf at one and -inf at the other; of an emulated device, which takes
+ * a hundred times as long, NaN at one and either at the other; thin: one of the two, so that of
+ * several shapes each site has both. */
 static bool fin_wanted(int arg, bool thin, int at, int end, enum fin_value value)
 {
     const bool near = end == at % 2;
@@ -264,7 +264,7 @@ struct fin_attn {
     int64_t Tq, Tk, H, Hk, D, gap;
     bool drop;
 };
-/* Tiles of queries and of keys that are whole and not; few queries; rows that begin where 16 bytes do. */
+/* Tiles of queries and of keys, whole and not; few queries; rows that begin at 16 bytes or not. */
 static const struct fin_attn fin_attns[] = {
     {70, 100, 1, 1, 64, 8, false}, {3, 60, 4, 2, 32, 8, false}, {9, 70, 1, 1, 20, 1, false},
     {20, 60, 1, 1, 128, 8, false}, {20, 40, 2, 1, 64, 3, true},
@@ -353,8 +353,8 @@ static void fin_attn_fwd(struct fin *f, int arg)
     fin_attn_blind(&c);
 }
 
-/* Few queries of keys enough for a device that adds in any order to cut them into pieces: one sees a
- * key, one none, one all. */
+/* Few queries of keys enough for a device that adds in any order to cut them into pieces: one sees
+ * a key, one none, one all. */
 static void fin_attn_pieces(struct fin *f, int arg)
 {
     static const struct fin_attn s = {3, 1100, 1, 1, 64, 8, false};
@@ -378,8 +378,8 @@ static void fin_attn_delta(struct fin *f, int arg)
     FIN_CALL(attn_delta, &(struct attn_delta_args){o.t, d_o.t, delta.t.data, T, H, D});
 }
 
-/* lse is of inputs that are finite: a score of inf has a probability of inf, one of -inf has 0, which
- * times what is infinite shows. */
+/* lse is of inputs that are finite: a score of inf has a probability of inf, one of -inf has 0,
+ * which times what is infinite shows. */
 static void fin_attn_bwd(struct fin *f, int arg)
 {
     const struct fin_attn *s = &fin_attns[arg];

@@ -220,10 +220,10 @@ static void mat_add(struct mat to, struct mat x)
  * attention hold: forward 2e-6, backward 5e-6. In 16 bits the part that enters is added to what was
  * rounded: one rounding more than ref_rel_l2 takes off, 2^-9 of it in bf16, 2^-12 in fp16.
  *
- * Tensor cores cut off (kern.h) half a place for each CUT_K products, of a sum that is two thirds of the
- * whole on average: ULP / 2 a time. Of m and dm that are 64 rows in three terms, 12 ULP: 0.7e-6. Of
- * rows, Dk and 64 in two terms, 40 ULP at Dk = 256: 2.4e-6, and with the 3.1e-6 that two terms miss
- * (kernels/cuda/linear_bf16.cu) 4e-6, the two having nothing to do with each other. */
+ * Tensor cores cut off (kern.h) half a place for each CUT_K products, of a sum that is two thirds
+ * of the whole on average: ULP / 2 a time. Of m and dm that are 64 rows in three terms, 12 ULP:
+ * 0.7e-6. Of rows, Dk and 64 in two terms, 40 ULP at Dk = 256: 2.4e-6, and with the 3.1e-6 that two
+ * terms miss (kernels/cuda/linear_bf16.cu) 4e-6, the two having nothing to do with each other. */
 static void lin_compare(const struct lin_case *c, const struct lin_out *x, struct lin_ref *r)
 {
     const struct lin_out y = lin_run(be, c, c->s.n, true);
@@ -253,8 +253,8 @@ static void lin_bits(const struct lin_case *c, const struct lin_out *x)
     lin_out_free(&y);
 }
 
-/* Summary and output in two calls: the bits of one; what is not wanted is not touched, and what need
- * not be read may be anything. */
+/* Summary and output in two calls: the bits of one; what is not wanted is not touched, and what
+ * need not be read may be anything. */
 static void lin_apart(struct be *b, const struct lin_case *c, const struct lin_out *x)
 {
     const int64_t HK = c->s.H * c->s.Dk, HV = c->s.H * c->s.Dv, n = c->s.n;
@@ -337,7 +337,7 @@ static void lin_check(const struct lin_shape *s, int64_t gap)
     lin_out_free(&x), lin_ref_free(&r), lin_free(&c);
 }
 
-/* What is no number does not get into the state of another document. */
+/* NaN in a document does not reach the state of another. */
 static void lin_nan(int64_t D, int64_t gap)
 {
     struct lin_case c = lin_new(&(struct lin_shape){200, 1, D, D, AT_BLOCKS, 0.1, 0}, gap);

@@ -17,7 +17,7 @@ static struct be *open_bare(const char *device, struct err *e)
                    e);
 }
 
-/* Whoever holds the handle sees what its owner wrote, and the owner what is written there. */
+/* The holder of the handle sees what the owner wrote, and the owner what the holder writes. */
 static int64_t check_shared_bad(struct be *b, const float *p, float want)
 {
     float got[SHARED_N];
@@ -123,7 +123,7 @@ static struct {
     int asked, patience;
 } watching;
 
-/* Loses patience, or sees the device go on. */
+/* Loses patience, or sees the device continue. */
 static int check_watch(void *arg, struct err *e)
 {
     const bool *goes_on = arg;

@@ -1,8 +1,8 @@
-# lib.sh: what the scripts of tests share: a private copy of the programs, a seqd --dev on a port of its
-# own, counted checks, waiting for events. Sourced by bash.
+# lib.sh: what the scripts of tests share: a private copy of the programs, a seqd --dev on a port of
+# its own, counted checks, waiting for events. Sourced by bash.
 #
-# The programs are copied, so that every process of this run, and no other, has its exe in $BIN, or in
-# another folder *bin of $T: "nothing is left running" is then a question to /proc.
+# The programs are copied, so that every process of this run, and no other, has its exe in $BIN, or
+# in another folder *bin of $T: "nothing is left running" is then a question to /proc.
 
 # A model for jobs of which nothing else is wanted.
 LLAMA='{"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 176, "vocab_size": 258}'

@@ -31,7 +31,7 @@ struct lin_arrays { /* of one layer, in the sequence's order */
 struct lin_problem {
     int64_t S, n_tokens, H, Dk, Dv; /* n_tokens: the rest of S is padding */
     enum lin_docs docs;
-    bool carry; /* a state comes in, and the one behind the sequence is wanted */
+    bool carry; /* a state comes in, and the one after the sequence is wanted */
     double scale;
     double slope[LIN_LAYERS][16];
     int64_t *start; /* [S] first token of i's document; -1: began before the sequence */

@@ -1,5 +1,5 @@
 /* lm.h: language models of every family by their programs, on any number of ranks and on any device
- * (engine_device), held against goldens of PyTorch in float64 (tests/golden/make_lm_golden.py):
+ * (engine_device), compared with goldens of PyTorch in float64 (tests/golden/make_lm_golden.py):
  * logits, loss, every gradient, tokens decoded one by one.
  *
  * Bounds: 1e-5 relative L2 in fp32 is the requirement. What fp32 itself does to these models (sums
@@ -104,7 +104,7 @@ struct lm_run {
     enum strategy_id strategy;
 };
 
-/* The gradient is computed times so much. */
+/* The loss scale: gradients are computed times this. */
 static inline float lm_scale(const struct lm_run *r)
 {
     return r->spec.precision.params == PRECISION_FP16 ? 0x1p16f : 1;
@@ -139,7 +139,7 @@ static inline void lm_weights(struct lm_seat *s, const struct lm_golden *g)
     free(w);
 }
 
-/* What the model has placed of the plan, which holds a reference behind it (JOB_VERIFY). */
+/* The model's buffers end where the plan puts those of the reference (JOB_VERIFY). */
 static inline void lm_placed(const struct lm_seat *s)
 {
     const struct plan *p = &s->plan;
@@ -328,7 +328,7 @@ static inline void lm_decode_body(struct ranks *g, int rank, void *arg)
     int bad = 0;
     if (!s || !row) abort();
     lm_seat_open(s, &d->r, g, rank);
-    for (int pass = 0; pass < 2 && !bad; pass++) { /* rewinding begins anew behind the prompt */
+    for (int pass = 0; pass < 2 && !bad; pass++) { /* the second rewinds to the end of the prompt */
         lm_fill(x, d->sample, &s->m.sp.shard, &s->m.batch);
         bad = model_forward(&s->m, &s->m.batch, &e);
         for (int64_t at = LM_PROMPT; at < x->S && !bad; at++) {

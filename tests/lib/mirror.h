@@ -1,5 +1,5 @@
-/* mirror.h: a test's memory on a device that has its own. The test fills and reads blocks on the host as
- * ever; each has a mirror in the device's memory, which operations are given:
+/* mirror.h: a test's memory on a device that has its own. The test fills and reads blocks on the
+ * host as ever; each has a mirror in the device's memory, which operations are given:
  *
  *     struct mirrors w = {.be = be};
  *     mirror_add(&w, block, size);      the mirror holds what the block does
@@ -16,8 +16,8 @@
 #include "kernels/backend.h"
 #include "tests/lib/test.h"
 
-/* Of device memory: of one set of mirrors, which is taken at once, and of scratch, which shapes of tests
- * do with. What an emulated device has it guards at every launch. */
+/* Of device memory: of one set of mirrors, which is taken at once, and of scratch, which shapes of
+ * tests do with. What an emulated device has it guards at every launch. */
 enum { MIRRORS = 96, MIRROR_POOL = 3 << 20, MIRROR_SCRATCH = 2 << 20 };
 
 struct mirrors {

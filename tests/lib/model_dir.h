@@ -1,4 +1,4 @@
-/* model_dir.h: a directory of a tiny model with its own tokenizer, and what other ones have of it. */
+/* model_dir.h: a tiny model's directory with its own tokenizer, and what other ones have of it. */
 #ifndef SEQD_TESTS_MODEL_DIR_H
 #define SEQD_TESTS_MODEL_DIR_H
 

@@ -9,7 +9,7 @@
 
 #ifdef SEQD_MUTANTS
 extern const char *const mutant_names[]; /* "grad_over_p": enum mutant_id's, in lower case */
-/* From now on, in all threads: enum mutant_id; of GRAD_DROPPED, which tensor. While no rank runs. */
+/* From now on, in all threads: enum mutant_id; of GRAD_DROPPED, which tensor. No rank may run. */
 void mutant_choose(int id);
 void mutant_choose_tensor(int tensor);
 
@@ -26,7 +26,8 @@ static inline void verify_blind(int mutant)
     printf("verify %s blind one step, and no update\n", mutant_names[mutant]);
 }
 
-/* The same of a proof. by: the tensor it names, and of what: "layers.1.k_proj (llama, ring, P 3)". */
+/* The same of a proof. by: the tensor that it names, and of which run:
+ * "layers.1.k_proj (llama, ring, P 3)". */
 static inline void verify_report(int mutant, bool named, const char *by)
 {
     printf("verify %s %s %s\n", mutant_names[mutant], named ? "names" : "misses", by);

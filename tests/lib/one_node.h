@@ -1,5 +1,5 @@
-/* one_node.h: seqd's control and one simulated node, which keeps its spool by the rules of api/wire.h.
- * Time is moved by hand, the wall clock, too. Many nodes: sim.h. */
+/* one_node.h: seqd's control and one simulated node, which keeps its spool by the rules of
+ * api/wire.h. Time is moved by hand, the wall clock, too. Many nodes: sim.h. */
 #ifndef SEQD_TESTS_ONE_NODE_H
 #define SEQD_TESTS_ONE_NODE_H
 
@@ -19,7 +19,7 @@
 #include "tests/lib/test.h"
 #include "worker/plan/check.h"
 
-/* ---- the world ------------------------------------------------------------------------------- */
+/* ---- seqd and the node ----------------------------------------------------------------------- */
 
 #define SPOOL 64
 
@@ -175,7 +175,7 @@ static inline void finish(void)
     nftw(w.dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* ---- the node's side --------------------------------------------------------------------------- */
+/* ---- the node's side ------------------------------------------------------------------------- */
 
 static inline void hello(void)
 {
@@ -288,7 +288,7 @@ static inline void play_train(struct sim_attempt *a)
     rec_exit(a, RANK_GANG, GANG_DONE, 0);
 }
 
-/* ---- the client's side ------------------------------------------------------------------------- */
+/* ---- the client's side ----------------------------------------------------------------------- */
 
 static const char spec_text_json[] =
     "{\"kind\":\"train\",\"model\":{\"config\":{\"hidden_size\":64,\"num_hidden_layers\":2,"

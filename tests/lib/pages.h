@@ -15,7 +15,7 @@
 #define ENGINE_PAGES MADV_NOHUGEPAGE
 #endif
 
-/* Zeroed whole pages between two that nobody may touch. */
+/* Zeroed whole pages between two guard pages. */
 static inline void *engine_pages(int64_t size)
 {
     char *p = mmap(NULL, (size_t)(size + 2 * PLAN_PAGE), PROT_READ | PROT_WRITE,

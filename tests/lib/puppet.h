@@ -132,7 +132,7 @@ static inline bool puppet_expect(struct puppet *p, int type, uint64_t number, st
     return out->type == type && out->number == number;
 }
 
-/* ---- a real rank against it ------------------------------------------------------------------- */
+/* ---- a real rank against it ------------------------------------------------------------------ */
 
 struct duel {
     struct ranks g;

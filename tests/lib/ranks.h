@@ -8,7 +8,7 @@
  *     ranks_close(&g);
  *
  * All threads of a node share one mapping, so that TSan sees both ends of the protocol. A body that
- * fails calls ranks_fail: the others leave with ERR_ABORTED instead of waiting for the time limit. */
+ * fails calls ranks_fail: the others leave with ERR_ABORTED and do not wait for the time limit. */
 #ifndef SEQD_TESTS_RANKS_H
 #define SEQD_TESTS_RANKS_H
 
@@ -56,7 +56,7 @@ static inline struct shm_head *ranks_head(const struct ranks *g, int rank)
     return g->heads[rank / g->n_local];
 }
 
-/* What seqgang does: the flag, then every door. by: -1, nobody's fault. */
+/* What seqgang does: the flag, then every door. by: the rank at fault; -1: none. */
 static inline void ranks_abort_node(struct ranks *g, int node, int by)
 {
     struct shm_head *h = g->heads[node];

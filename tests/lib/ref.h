@@ -56,8 +56,7 @@ static inline struct mat mat_of(struct tensor t)
 /* The most by which rounding some value near x once, to nearest, can move it: nothing in fp32,
  * whose rounding the bounds of the operations count, and half a spacing of 16 bits: 2^-8 of the
  * power of two at or below the value in bf16, 2^-11 in fp16, and no less than for the smallest
- * power that is not subnormal. y is what came of it: the value may lie in the higher binade of the
- * two. */
+ * power that is not subnormal. y is the result; the higher binade of the two counts. */
 static inline double ref_rounding(enum dtype type, double x, double y)
 {
     int e = 0;
@@ -121,7 +120,7 @@ static inline bool ref_sees(const struct ref_attn *a, int64_t i, int64_t t)
     return a->lo[i] <= a->kv_pos + t && a->kv_pos + t < a->hi[i];
 }
 
-/* o [Tq, H*D] normalised, lse [H, Tq] natural; a row that sees nobody: 0 and -inf. */
+/* o [Tq, H*D] normalised, lse [H, Tq] natural; a row that sees no key: 0 and -inf. */
 static inline void ref_attn_fwd(const struct ref_attn *a, struct mat q, struct mat kv, struct mat o,
                                 struct mat lse)
 {

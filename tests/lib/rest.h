@@ -122,7 +122,7 @@ static inline int dial_from(int last)
     struct sockaddr_in sa = {.sin_family = AF_INET};
     int fd = socket(AF_INET, SOCK_STREAM, 0), later = 1;
     sa.sin_addr.s_addr = htonl(INADDR_LOOPBACK - 1 + (uint32_t)last);
-    /* The port is chosen by connect: ports of connections to other servers do not count as taken. */
+    /* connect chooses the port: ports of connections to other servers do not count as taken. */
     CHECK(!setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &later, sizeof later));
     CHECK(!bind(fd, (struct sockaddr *)&sa, sizeof sa));
     sa.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -238,7 +238,7 @@ static const char job_json[] =
     "\"train\":[{\"path\":\"/x\"}],\"seq_len\":100},\"train\":{\"steps\":5},\"labels\":{\"node\":"
     "\"evil\",\"state\":\"fake\"}}";
 
-/* ---- streams ------------------------------------------------------------------------------------ */
+/* ---- streams --------------------------------------------------------------------------------- */
 
 static inline int open_stream(const char *path, const char *last)
 {
@@ -252,7 +252,7 @@ static inline int open_stream(const char *path, const char *last)
     return fd;
 }
 
-/* ---- a node -------------------------------------------------------------------------------------- */
+/* ---- a node ---------------------------------------------------------------------------------- */
 
 static inline void node_joins_as(const char *name, int n_slots)
 {

@@ -1,7 +1,7 @@
 /* ring.h: attention over a ring of ranks against float64 from the definition: for tests.
  *
- * The reference is tests/lib/attend.h. The visible intervals, the shard and the segment order of the
- * code under test do not enter it; local rows go to global order by this file's own formula.
+ * The reference is tests/lib/attend.h. The visible intervals, the shard and the segment order of
+ * the code under test do not enter it; local rows go to global order by this file's own formula.
  *
  * Every buffer that the strategy writes starts as NaN with guard bytes around it, and so does the
  * device's scratch; messages are delayed at random; every run is compared with the volume formulas.
@@ -35,7 +35,7 @@ struct variant {
     enum dtype act; /* of q, kv, o and d_o; 16 bits want a problem that was rounded */
     enum transport_id transport;
     int n_local; /* ranks per node; 0: one node */
-    bool maps;   /* every rank knows whom everybody sees, and leaves out what nobody does */
+    bool maps;   /* every rank knows what each rank sees, and leaves out what none sees */
     bool blind;  /* with a device's own memory: the host does not know the intervals */
 };
 

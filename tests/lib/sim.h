@@ -1,6 +1,6 @@
 /* sim.h: seqd's control over simulated nodes. Each keeps a spool of its own by the rules of
  * api/wire.h; time is moved by hand. A gang of a node counts as running until its final record is
- * made, so that what is promised to jobs can be held against what runs.
+ * made, so that what is promised to jobs can be compared with what runs.
  *
  *     begin();  hello(A);  submit(2, 0);  play_prepare(gang_of(A, 1, 1));  send_spool(A, ...);
  *     settle(); ...  finish();
@@ -104,7 +104,7 @@ static inline struct gang *gang_of(struct sim *n, int64_t job, int64_t epoch)
     return NULL;
 }
 
-/* ---- what a node writes down ------------------------------------------------------------------ */
+/* ---- what a node writes down ----------------------------------------------------------------- */
 
 static inline void record(struct gang *g, int type, int rank, const void *data, size_t size,
                           const char *json)
@@ -175,7 +175,7 @@ static inline void play_run(struct gang *g)
     rec_exit(g, RANK_GANG, GANG_DONE, 0);
 }
 
-/* ---- messages ---------------------------------------------------------------------------------- */
+/* ---- messages -------------------------------------------------------------------------------- */
 
 static inline int32_t running(const struct sim *n) /* ranks alive on a node */
 {
@@ -186,7 +186,7 @@ static inline int32_t running(const struct sim *n) /* ranks alive on a node */
     return ranks;
 }
 
-/* Nobody else's, well, and there. */
+/* Every GPU of the gang is in the node, healthy, and given to no other gang. */
 static inline void check_gpus(const struct sim *n, const struct gang *g)
 {
     for (int i = 0; i < g->n_uuids; i++) {
@@ -343,7 +343,7 @@ static inline void goodbye(struct sim *n)
     control_link_calls.down(w.control, n->name, "the test said so", 0);
 }
 
-/* ---- seqd ---------------------------------------------------------------------------------------- */
+/* ---- seqd ------------------------------------------------------------------------------------ */
 
 static inline void open_seqd_with(loop_clock *clock)
 {

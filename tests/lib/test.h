@@ -3,7 +3,7 @@
  *     static void test_x(void) { CHECK(1 + 1 == 2); CHECK_MSG(err < 2e-6, "err %g", err); }
  *     int main(void) { RUN(test_x); return test_done("core"); }
  *
- * A failed CHECK prints where and marks the running test failed; it goes on. test_done prints
+ * A failed CHECK prints where and marks the running test failed; the test runs on. test_done prints
  * "core: N passed, N failed", which tests/run.sh adds up. */
 #ifndef SEQD_TESTS_TEST_H
 #define SEQD_TESTS_TEST_H

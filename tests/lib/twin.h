@@ -1,12 +1,12 @@
 /* twin.h: buffers of kernel tests, for devices that reach no memory but their own.
  *
  * Tests keep what they compare in the host's memory, in blocks that twin_new gave. A call's args
- * struct points into them. Where the device has memory of its own, twin_in packs the blocks that are
- * pointed to, one behind the other, into one stretch of device memory, and gives the call a copy of
- * the args whose pointers lead there; twin_back waits, brings the blocks back and so shows the
- * test everything that was written, beside the windows too. That every call starts from the
- * host's bytes and ends there costs two copies and lets the checks of the host's memory (sentinels,
- * gaps, inputs that stay as they are) hold for the device's as they stand.
+ * struct points into them. Where the device has memory of its own, twin_in packs the blocks that
+ * are pointed to, one after the other, into one stretch of device memory, and gives the call a copy
+ * of the args whose pointers lead there; twin_back waits, brings the blocks back and so shows the
+ * test everything that was written, beside the windows too. That every call starts from the host's
+ * bytes and ends there costs two copies and lets the checks of the host's memory (sentinels, gaps,
+ * inputs that stay as they are) hold for the device's as they stand.
  *
  * Pointers are found by their value: each aligned word of the args that is an address in a block. A
  * word that is another address of the host fails the check: an operation would be given memory that
@@ -26,7 +26,7 @@
 #define TWIN_SCRATCH ((int64_t)3 << 20)  /* of it, at the front */
 #define TWIN_BLOCKS  1024
 #define TWIN_WORDS   96   /* of an args struct */
-#define TWIN_GUARD   64   /* bytes behind each block that nobody may write */
+#define TWIN_GUARD   64   /* bytes after each block that no operation may write */
 #define TWIN_MARK    0xa5 /* as a double or a float: tiny; as an index: negative */
 
 struct twin_block {
@@ -46,7 +46,7 @@ static struct twins {
     uint64_t args[TWIN_WORDS];
 } twins;
 
-/* ---- blocks ------------------------------------------------------------------------------------ */
+/* ---- blocks ---------------------------------------------------------------------------------- */
 
 static inline void *twin_new(int64_t size)
 {
@@ -62,7 +62,7 @@ static inline void twin_drop(int i)
     const struct twin_block b = twins.block[i];
     int64_t n_bad = 0;
     for (int k = 0; k < TWIN_GUARD; k++) n_bad += (unsigned char)b.at[b.size + k] != TWIN_MARK;
-    CHECK_MSG(n_bad == 0, "%lld bytes behind a buffer of %lld were written", (long long)n_bad,
+    CHECK_MSG(n_bad == 0, "%lld bytes after a buffer of %lld were written", (long long)n_bad,
               (long long)b.size);
     free(b.at);
     twins.block[i] = twins.block[--twins.n];
@@ -93,7 +93,7 @@ static inline void twin_forget(void)
         if (twins.block[i].for_now) twin_drop(i);
 }
 
-/* ---- the device's side ------------------------------------------------------------------------- */
+/* ---- the device's side ----------------------------------------------------------------------- */
 
 /* For calls on b's device. */
 static inline void twin_open(struct be *b)
@@ -113,7 +113,7 @@ static inline void twin_close(void)
     twins.be = NULL;
 }
 
-/* Calls follow one another: scratch may be the same memory for all that are opened. */
+/* Calls run one at a time: all backends that are open may share one scratch. */
 static inline void twin_give_scratch(struct be *b)
 {
     const int64_t size = b->n_threads * (b->own_memory ? TWIN_SCRATCH / 3 : BE_SCRATCH_PER_THREAD);

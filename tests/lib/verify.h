@@ -167,7 +167,7 @@ struct trial {
     const struct way *way;
     char id[80];
     int mutant, mutant_tensor;
-    int disturb; /* this rank's copy of one weight is off; -1: nobody's */
+    int disturb; /* this rank's copy of one weight is off; -1: no rank's */
     bool artifacts;
     struct verify out;
     struct err sentence;
