@@ -78,7 +78,7 @@ static void test_start(void)
     drop(j);
 }
 
-/* A step of rank 0 proves a ring over two nodes; on one node every rank says so itself. */
+/* A step of rank 0 proves a ring over two nodes; on one node every rank reports its own. */
 static void test_proof(void)
 {
     for (int n = 1; n <= 2; n++) {

@@ -24,7 +24,7 @@ static struct job *job_at(enum job_state state, bool stepped)
     return j;
 }
 
-/* ---- what is said once ------------------------------------------------------------------------ */
+/* ---- what is said once ----------------------------------------------------------------------- */
 
 static const struct {
     int rank;
@@ -122,7 +122,7 @@ static void test_device_twice(void)
     job_destroy(j);
 }
 
-/* ---- what is said again ----------------------------------------------------------------------- */
+/* ---- what is said again ---------------------------------------------------------------------- */
 
 struct said {
     const char *node;

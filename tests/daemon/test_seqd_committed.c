@@ -1,5 +1,5 @@
 /* What REST and SSE show is on disk: while the sync of a commit is held back, every GET and every
- * stream says what the last committed state says, though the fold in memory has gone on. */
+ * stream shows the last committed state, though the fold in memory is ahead of it. */
 #include "tests/lib/bad_disk.h"
 #include "tests/lib/rest.h"
 

@@ -1,5 +1,5 @@
-/* Jobs through their whole life against a simulated node: submits, preparation, rendezvous, failures of
- * every class, cancels, lost nodes. What is kept of them: test_seqd_kept.c. */
+/* Jobs through their whole life against a simulated node: submits, preparation, rendezvous,
+ * failures of every class, cancels, lost nodes. What is kept of them: test_seqd_kept.c. */
 #include "api/core/job.h"
 #include "tests/lib/one_node.h"
 
@@ -53,8 +53,8 @@ static void flush(void)
     settle();
 }
 
-/* How far a job is stands in its document, committed like its steps: by what rank 0 says, or by
- * steps; with a speed only while it goes on; of numbers that cannot be, nothing. */
+/* A job's document has its progress, committed like its steps: as rank 0 reports it, or counted in
+ * steps. It has a speed only while the job runs. Impossible numbers are dropped. */
 static void test_progress(void)
 {
     begin();
@@ -334,7 +334,7 @@ static void test_unknown_attempt(void)
     finish();
 }
 
-/* Ctrl-C of seqd --dev: seqw stops its gangs. The job goes on later and has not failed. */
+/* Ctrl-C of seqd --dev: seqw stops its gangs. The job resumes later and has not failed. */
 static void test_stopped_by_agent(void)
 {
     begin();
@@ -369,7 +369,7 @@ static void test_lost_assign(void)
     begin();
     struct sim_attempt *a = to_run();
     CHECK(a == &w.attempt[1]);
-    w.n_attempts = 1; /* the node never heard of it */
+    w.n_attempts = 1; /* the node never received it */
     goodbye();
     close_seqd();
     open_seqd();

@@ -1,6 +1,6 @@
 /* The disk beneath the store fails, is full, or holds a damaged file: a failed write, sync or
- * checkpoint ends seqd and nothing that was acknowledged is lost; a failed query is a 500; a full disk
- * takes no new job and goes on; the log stays bounded. */
+ * checkpoint ends seqd and nothing that was acknowledged is lost; a failed query is a 500; with a
+ * full disk seqd takes no new job and runs on; the log stays bounded. */
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -39,7 +39,7 @@ static int64_t size_of(const char *name)
     return stat(in_dir(name), &st) ? -1 : st.st_size;
 }
 
-/* ---- a child whose n-th call of some kind fails --------------------------------------------------- */
+/* ---- a child whose n-th call of some kind fails ---------------------------------------------- */
 
 static int ack_fd;
 static int n_done;
@@ -122,7 +122,7 @@ static int run_round(const struct round *r, int64_t *last)
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
-/* What was acknowledged is there, and one may go on. */
+/* What was acknowledged is there, and the store opens. */
 static void check_kept(int64_t last)
 {
     struct err e = {0};
@@ -186,7 +186,7 @@ static void test_failed_checkpoint(void)
     remove_dir();
 }
 
-/* ---- the log ------------------------------------------------------------------------------------- */
+/* ---- the log --------------------------------------------------------------------------------- */
 
 static int n_answers;
 
@@ -281,7 +281,7 @@ static void test_read_at_the_start(void)
     remove_dir();
 }
 
-/* ---- a damaged file -------------------------------------------------------------------------------- */
+/* ---- a damaged file -------------------------------------------------------------------------- */
 
 static void test_damaged_file(void)
 {
@@ -316,7 +316,7 @@ static void forget_pages(void)
     disk.goes_on = true;
 }
 
-/* ---- what REST says --------------------------------------------------------------------------------- */
+/* ---- what REST says -------------------------------------------------------------------------- */
 
 static void test_failed_query(void)
 {
@@ -417,7 +417,7 @@ static void test_full_disk(void)
     CHECK(get("/readyz?verbose") == 200 && strstr(reply, "new jobs are refused"));
     CHECK(post("/v1/jobs/1:cancel", "") == 202 && strstr(reply, "\"state\":\"cancelled\""));
     CHECK(post("/v1/jobs?dry_run=true", job_json) == 200);
-    /* The reserve is used up as well: what was asked for waits, reads go on. */
+    /* The reserve is used up as well: requests that write wait, reads are answered. */
     bad_disk_full(true);
     int fd = post_begin("/v1/jobs/2:cancel", "", "");
     while (control_job(w.control, 2)->state != JOB_CANCELLED) loop_turn(w.loop, 5);

@@ -1,5 +1,5 @@
-/* Gangs over several simulated nodes (tests/lib/sim.h): placement, rendezvous, first causes, ends, lost
- * nodes that come back, and a seqd restarted at any point. */
+/* Gangs over several simulated nodes (tests/lib/sim.h): placement, rendezvous, first causes, ends,
+ * lost nodes that come back, and a seqd restarted at any point. */
 #include "tests/lib/sim.h"
 
 /* A job of 4 ranks on a and b, whose gangs have been assigned: epoch 2. */
@@ -34,7 +34,7 @@ static void to_ready(struct gang **a, struct gang **b, int restarts)
     CHECK(is(1, "running"));
 }
 
-/* ---- tests --------------------------------------------------------------------------------------- */
+/* ---- tests ----------------------------------------------------------------------------------- */
 
 static void test_life(void)
 {
@@ -105,7 +105,7 @@ static void test_first_cause(void)
     }
 }
 
-/* The network between two nodes fails: nobody died, everybody misses somebody. */
+/* The network between two nodes fails: no rank died, each node misses a rank of the other. */
 static void test_partition(void)
 {
     struct gang *a, *b;
@@ -158,7 +158,7 @@ static void rec_hang(struct gang *g, int rank, int64_t reached, const char *text
     record(g, RANK_FAIL, rank, &f, sizeof f, NULL);
 }
 
-/* Every gang finds a rank of its own behind in a hang: the one furthest behind is it. */
+/* In a hang every gang names the slowest of its own ranks: the slowest of all is blamed. */
 static void test_hang(void)
 {
     for (int first = 0; first < 2; first++) {
@@ -393,7 +393,7 @@ static void test_lost_assign(void)
     memcpy(key, a->key, sizeof key);
     CHECK(!memcmp(key, b->key, sizeof key) && memcmp(key, nothing, sizeof key));
     CHECK(memcmp(key, gang_of(A, 1, 1)->key, sizeof key));
-    B->n_gangs = 0; /* b never heard of it */
+    B->n_gangs = 0; /* b never received it */
     A->up = B->up = false;
     close_seqd();
     open_seqd();
@@ -408,7 +408,7 @@ static void test_lost_assign(void)
     finish();
 }
 
-/* One secret for the life of a state directory, for nobody else to read. */
+/* One secret for the life of a state directory, that no other user can read. */
 static void test_secret(void)
 {
     unsigned char one[SECRET_SIZE], two[SECRET_SIZE], k[4][RANK_KEY_SIZE];
@@ -520,7 +520,7 @@ static void test_not_its_rank(void)
     finish();
 }
 
-/* ---- everything at once ---------------------------------------------------------------------------- */
+/* ---- everything at once ---------------------------------------------------------------------- */
 
 static unsigned seed = 11;
 

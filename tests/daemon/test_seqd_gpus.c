@@ -1,5 +1,5 @@
-/* GPUs of simulated nodes (tests/lib/sim.h): who gets which, who keeps it over a restart of seqd, what a
- * fault does, and what is refused. */
+/* GPUs of simulated nodes (tests/lib/sim.h): who gets which, who keeps it over a restart of seqd,
+ * what a fault does, and what is refused. */
 #include "api/core/job.h"
 #include "daemon/cluster.h"
 #include "daemon/gpus.h"
@@ -49,7 +49,7 @@ static bool reason_is(int64_t id, const char *code, const char *text)
     return same;
 }
 
-/* ---- the ring --------------------------------------------------------------------------------- */
+/* ---- the ring -------------------------------------------------------------------------------- */
 
 static void test_ring(void)
 {
@@ -96,7 +96,7 @@ static void test_memory_beside(void)
     finish();
 }
 
-/* ---- giving ----------------------------------------------------------------------------------- */
+/* ---- giving ---------------------------------------------------------------------------------- */
 
 static void test_given(void)
 {
@@ -119,7 +119,7 @@ static void test_given(void)
     CHECK(submit(2, 0) == id + 1);
     play_prepare(gang_of(A, id + 1, 1)), send_spool(A, gang_of(A, id + 1, 1)), settle();
     CHECK(gang_of(A, id + 1, 2) && gang_of(A, id + 1, 2)->n_uuids == 0);
-    /* Three are not free, two are; and who waits for GPUs is not in the way of who wants one less. */
+    /* Two are free, not three. A job that waits for GPUs does not block one that needs fewer. */
     const int64_t three = submit_gpus(A, 3);
     CHECK(reason_is(three, "waiting_for_gpus", "2/4 GPUs free on 1 node, needs 3"));
     const int64_t behind = submit_gpus(A, 1);
@@ -133,7 +133,7 @@ static void test_given(void)
     finish();
 }
 
-/* What a node says of its processes is two seconds old, and its GPU is free when that says so. */
+/* A node's report of processes is two seconds old: its GPU is free once the report has none. */
 static void test_busy(void)
 {
     begin();
@@ -181,7 +181,7 @@ static void test_memory(void)
     finish();
 }
 
-/* Memory that is taken is not there, though nobody computes with it. */
+/* Memory that is taken is not available, though no process computes with it. */
 static void test_memory_free(void)
 {
     begin();
@@ -249,7 +249,7 @@ static void test_emulated(void)
     finish();
 }
 
-/* ---- faults ----------------------------------------------------------------------------------- */
+/* ---- faults ---------------------------------------------------------------------------------- */
 
 /* A job on A0 and A1 of 4, running. */
 static struct gang *to_running(int64_t *id)
@@ -373,7 +373,7 @@ static void test_nothing_else(void)
     finish();
 }
 
-/* ---- restarts and lost nodes ------------------------------------------------------------------ */
+/* ---- restarts and lost nodes ----------------------------------------------------------------- */
 
 static void test_restart(void)
 {
@@ -440,7 +440,7 @@ static void test_node_lost(void)
     finish();
 }
 
-/* ---- refused ---------------------------------------------------------------------------------- */
+/* ---- refused --------------------------------------------------------------------------------- */
 
 static const char *refused(const struct nodes *t, const char *device, int ranks)
 {
@@ -458,7 +458,7 @@ static void test_refused(void)
 {
     static struct nodes t;
     struct gpus_offer o;
-    CHECK_STR(refused(&t, "cuda", 1), ""); /* nobody is here who could know */
+    CHECK_STR(refused(&t, "cuda", 1), ""); /* no node is known */
     t = (struct nodes){.n = 2, .node = {{.name = "n1", .up = true}, {.name = "n2"}}};
     CHECK_STR(refused(&t, "cpu", 1), "");
     CHECK_STR(
@@ -484,7 +484,7 @@ static void test_refused(void)
     CHECK(o.memory_size == 0 && gpus_limit(&o) == 0);
 }
 
-/* ---- everything at once ------------------------------------------------------------------------- */
+/* ---- everything at once ---------------------------------------------------------------------- */
 
 static unsigned seed = 5;
 

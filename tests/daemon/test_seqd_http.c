@@ -268,7 +268,7 @@ static void drip(int fd, const char *whole, char byte)
     close(fd);
 }
 
-/* A client that drips is cut off, whether in its first or its second request, in headers or body. */
+/* A client that drips is cut off, in its first or its second request, in headers or body. */
 static void test_slow_clients(void)
 {
     static const char first[] = "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n";
@@ -339,7 +339,7 @@ static void test_no_reader(void)
     finish();
 }
 
-/* ---- how many ----------------------------------------------------------------------------------- */
+/* ---- how many -------------------------------------------------------------------------------- */
 
 #define LIMIT 32 /* connections at once; 8 of an address, 16 streams */
 
@@ -395,7 +395,7 @@ static void test_streams_half(void)
     for (int i = 0; i < LIMIT / 2; i++) CHECK(follow_from(1 + i / 8, &fd[i]) == 200);
     CHECK(follow_from(9, &extra) == 503 && strstr(reply, "streams"));
     close(extra);
-    CHECK(ask_from(9, "/v1/jobs/1/events") == 200); /* pages go on */
+    CHECK(ask_from(9, "/v1/jobs/1/events") == 200); /* pages are served */
     close(fd[0]);
     for (int status = 0; status != 200; close(extra)) status = follow_from(9, &extra);
     for (int i = 1; i < LIMIT / 2; i++) close(fd[i]);
@@ -433,7 +433,7 @@ static void test_left_behind(void)
     finish();
 }
 
-/* Whoever holds connections and says nothing: health is answered. */
+/* Silent clients hold all connections: health is still answered. */
 static void test_all_taken(void)
 {
     int fd[LIMIT], flood[64];
@@ -450,7 +450,7 @@ static void test_all_taken(void)
     finish();
 }
 
-/* A client that goes away in the middle of anything leaves nothing behind. */
+/* A client that goes away in the middle of a request or a stream frees its connection. */
 static void test_gone_clients(void)
 {
     begin_limited();

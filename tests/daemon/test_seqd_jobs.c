@@ -213,7 +213,7 @@ static void test_budgets(void)
     CHECK(j->state == JOB_FAILED);
     job_destroy(j);
 
-    j = queued(); /* or from the last step, wherever it was heard of */
+    j = queued(); /* or from the last step, wherever it was reported */
     fail_once(j, CAUSE_INFRASTRUCTURE, 1000);
     struct event assign = {.type = EV_ASSIGN, .epoch = 2, .task = TASK_RUN, .at_ms = 2000};
     CHECK(!job_fold(j, &assign, NULL) && !job_fold(j, &(struct event){.type = EV_READY}, NULL));

@@ -1,5 +1,5 @@
-/* Request bodies: what is read, what is refused and how it says so, and that what is written reads
- * back as the same spec. */
+/* Request bodies: what is read, what is refused and with which error, and that what is written
+ * reads back as the same spec. */
 #include <stdlib.h>
 #include "api/core/field.h"
 #include "api/core/job.h"
@@ -295,7 +295,7 @@ static void test_round_trip(void)
         round_trip(JSON_FOR_PEOPLE);
         round_trip(JSON_STORED);
     }
-    /* What seqd found out survives a restart: the shape behind a path, steps beside passes. */
+    /* What seqd found out survives a restart: the shape that a path has, steps beside passes. */
     struct err e;
     CHECK(!read_text(
         "{\"kind\":\"train\",\"model\":{\"path\":\"/m\"}," DATA ",\"train\":{\"passes\":1}}", &e));
@@ -316,7 +316,7 @@ static void test_round_trip(void)
     round_trip(JSON_STORED);
 }
 
-/* ---- model.config ------------------------------------------------------------------------------- */
+/* ---- model.config ---------------------------------------------------------------------------- */
 
 #define SIZES                                                                                      \
     "\"hidden_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":4,"                        \
@@ -420,8 +420,8 @@ static void test_config_keys(void)
     CHECK_STR(e.field, "model.config.num_hidden_layers");
 }
 
-/* A spec as the version before this one stored it: every size of every family stands there, those of
- * a directory with 0 where its family has none. */
+/* A spec as the version before this one stored it: every size of every family stands there, those
+ * of a directory with 0 where its family has none. */
 static void test_config_of_previous_version(void)
 {
     static const char config[] = SIZES

@@ -1,5 +1,5 @@
-/* What is on disk of jobs and of their logs, and what a seqd that is restarted makes of it: after any
- * record of a job, with a spec of another version, while a commit is in its sync. */
+/* What is on disk of jobs and of their logs, and what a seqd that is restarted makes of it: after
+ * any record of a job, with a spec of another version, while a commit is in its sync. */
 #include "tests/lib/bad_disk.h"
 #include "tests/lib/one_node.h"
 

@@ -1,4 +1,4 @@
-/* seqd's end of a session, with a raw stream for a node: hello first, one session a node, refusals. */
+/* seqd's end of a session, with a raw stream as the node: hello first, one session, refusals. */
 #include <assert.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -49,7 +49,7 @@ static const char *on_admit(void *arg, const struct msg *hello)
 
 static const struct link_calls calls = {on_up, on_down, on_message, on_admit};
 
-/* The node's end: sends what it is told, counts what comes. */
+/* The node's end: sends what it is told, counts what it receives. */
 struct peer {
     struct rpc_client *client;
     struct rpc_stream *stream;
@@ -295,7 +295,7 @@ static void test_hung(void)
     dial(&q);
     UNTIL(seen.n_up == 2 && p.n_got == 2 && q.n_got == 2);
     CHECK(p.heartbeat_ms == WIRE_HEARTBEAT_MS);
-    now_ms += 3600000; /* this loop itself was away: nothing is held against the nodes */
+    now_ms += 3600000; /* this loop itself was away: no node is down for it */
     loop_turn(loop, 0);
     CHECK(seen.n_down == 0);
     for (int i = 1; i <= 5; i++) { /* five seconds, in which n2 alone has something to say */
@@ -311,7 +311,7 @@ static void test_hung(void)
     UNTIL(p.n_closed == 1);
     CHECK(q.n_closed == 0 && link_send(server, "n1", &welcome) < 0);
     CHECK(seen.n_down == 1); /* not a second time, when the stream is gone */
-    p.n_opened = 0;          /* it goes on, and comes back by itself */
+    p.n_opened = 0;          /* it runs on, and comes back by itself */
     now_ms += 1000;
     UNTIL(seen.n_up == 3);
     rpc_client_destroy(p.client);
@@ -320,7 +320,7 @@ static void test_hung(void)
     fake = false;
 }
 
-/* first: what the peer says at once. It must be thrown out, and nothing of it reach the callbacks. */
+/* The peer opens with one and two. It is thrown out, and the callbacks receive nothing. */
 static void refused(const struct msg *one, const struct msg *two, int n_up)
 {
     struct peer p = {.first = {one, two}};

@@ -1,5 +1,5 @@
-/* Many nodes and a long queue: what fits starts in one pass, passes leave the loop time for the rest,
- * and no node is given up while the loop is behind. Counts passes and moves time by hand.
+/* Many nodes and a long queue: what fits starts in one pass, passes leave the loop time for the
+ * rest, and no node is given up while the loop is late. Counts passes and moves time by hand.
  *   SEQD_BENCH=1   instead: 10,000 live jobs and 256 nodes after a restart of seqd, by the clock */
 #define NODES 256
 #define SLOTS 8
@@ -24,8 +24,8 @@ static void prepare_all(void)
         }
 }
 
-/* The same, and the loop hears of all of their ends at once, however slow the disk and the machine are:
- * they are one group of commits, and the writer waits in the next one. */
+/* The same, and the loop receives all of their ends at once, however slow the disk and the machine
+ * are: they are one group of commits, and the writer waits in the next one. */
 static void prepare_all_at_once(void)
 {
     bool done[2] = {false, false};
@@ -109,8 +109,8 @@ static void test_a_fifth(void)
     finish();
 }
 
-/* A pass that takes eleven seconds after a restart, and nodes that come back during it: what is queued
- * when it ends is heard before any node is judged, and the time it took is no silence of theirs. */
+/* A pass takes eleven seconds after a restart, and nodes come back during it: what is queued when
+ * it ends is read before any node is judged, and its time does not count as their silence. */
 static void test_behind(void)
 {
     struct gang *g[3];
@@ -148,7 +148,7 @@ static void test_behind(void)
     finish();
 }
 
-/* ---- by the clock ----------------------------------------------------------------------------- */
+/* ---- by the clock ---------------------------------------------------------------------------- */
 
 static int64_t real_ms(void)
 {

@@ -1,5 +1,5 @@
-/* Bad nodes and bad jobs against seqd's control (tests/lib/sim.h): which are left out or quarantined and
- * how that ends, what a restarted seqd remembers. */
+/* Bad nodes and bad jobs against seqd's control (tests/lib/sim.h): which are left out or
+ * quarantined and how that ends, what a restarted seqd remembers. */
 #include "daemon/quarantine.h"
 #include "tests/lib/sim.h"
 
@@ -90,7 +90,7 @@ static int n_runs(const struct sim *n)
     return k;
 }
 
-/* ---- tests ------------------------------------------------------------------------------------ */
+/* ---- tests ----------------------------------------------------------------------------------- */
 
 /* One of two nodes cannot start a rank: every job succeeds on the other, and three are enough. */
 static void test_bad_node(void)
@@ -157,8 +157,8 @@ static void test_bad_job(void)
     finish();
 }
 
-/* Three are blamed on one node before any is tried elsewhere: the quarantine goes with the first blame
- * that is withdrawn, in a restarted seqd as well. */
+/* Three are blamed on one node before any is tried elsewhere: the quarantine goes with the first
+ * blame that is withdrawn, in a restarted seqd as well. */
 static void test_withdrawn(void)
 {
     for (int restart = 0; restart < 2; restart++) {
@@ -240,7 +240,7 @@ static void test_rows_of_nodes_that_are_gone(void)
     finish();
 }
 
-/* The other node is away for a moment: it is waited for, with no second verdict from the bad one. */
+/* The other node is away for a moment: the job waits, with no second verdict from the bad one. */
 static void test_away_for_a_moment(void)
 {
     for (int lacks = 0; lacks < 2; lacks++) {
@@ -325,7 +325,7 @@ static void test_toy(void)
     finish();
 }
 
-/* A node without the files is left out without blame; when none is left, its sentence is the job's. */
+/* A node without the files is left out without blame; when none is left, the job gets its error. */
 static void test_files(void)
 {
     start(LACKS, GOOD);

@@ -205,7 +205,7 @@ static void test_submit(void)
     finish();
 }
 
-/* ---- plans for hardware that is not here ------------------------------------------------------- */
+/* ---- plans for hardware that is not here ----------------------------------------------------- */
 
 #define PLAN_OF(more)                                                                              \
     "{\"kind\":\"train\",\"model\":{\"config\":{\"hidden_size\":1024,\"num_hidden_layers\":12,"    \
@@ -293,7 +293,7 @@ static void test_plan_hardware_refused(void)
     const char *job = PLAN_OF(",\"hardware\":{" CLUSTER "}");
     CHECK(post("/v1/jobs", job) == 400 && strstr(reply, "\"pointer\":\"/hardware\""));
     CHECK(post("/v1/jobs?dry_run=true", job) == 400 && strstr(reply, "POST /v1/plan"));
-    /* What does not fit says so, with what was weighed. */
+    /* The error of what does not fit lists what was weighed. */
     CHECK(post("/v1/plan", PLAN_OF(",\"hardware\":{\"devices\":1,\"memory_gib\":0.1}")) == 400);
     CHECK(strstr(reply, "does_not_fit") && strstr(reply, "\"weighed\":[{"));
     finish();
@@ -362,7 +362,7 @@ static void test_auto_by_profile(void)
         "\"ranks\":4}}";
     struct msg m = {.type = MSG_PROFILE, .profile = profile_of(1e11, 1e10, 1e9, 1e-3)};
     begin();
-    CHECK(post("/v1/jobs", job) == 201); /* nobody has measured: the ring over all ranks */
+    CHECK(post("/v1/jobs", job) == 201); /* no node has measured: the ring over all ranks */
     CHECK(strstr(reply, "\"strategy\":\"rsa\"") && number_at("\"sp\":") == 4);
     node_joins();
     control_link_calls.message(w.control, "n1", &m);
@@ -459,7 +459,7 @@ static void test_event_stream(void)
     CHECK(strstr(reply, "\"type\":\"cancel\""));
     CHECK(strstr(reply, "event: end\ndata: {\"id\":1,\"state\":\"cancelled\"}"));
     close(fd);
-    /* Resumed: behind the first event, and of a job that has ended. */
+    /* Resumed: after the first event, and of a job that has ended. */
     fd = open_stream("/v1/jobs/1/events", "1");
     receive(fd, "0\r\n\r\n");
     CHECK(!strstr(reply, "\"type\":\"submit\"") && strstr(reply, "\"type\":\"cancel\""));
@@ -553,7 +553,7 @@ static void test_stalled_reader(void)
     finish();
 }
 
-/* ---- things that live on a node ------------------------------------------------------------------ */
+/* ---- things that live on a node -------------------------------------------------------------- */
 
 static const char generate_json[] =
     "{\"kind\":\"generate\",\"model\":{\"path\":\"/m\"},\"input\":{\"prompt\":\"x\"}}";

@@ -1,5 +1,5 @@
-/* One bad row stops nothing: what cannot be read is failed and says why, in every table, and all else
- * goes on. */
+/* One bad row stops nothing: in every table, what cannot be read is failed with the reason, and all
+ * else runs on. */
 #include <sqlite3.h>
 #include "daemon/json.h"
 #include "tests/lib/rest.h"

@@ -286,7 +286,7 @@ static void check_reason(const struct sched_job *all, int nj, const struct sched
                   again->reason);
 }
 
-/* Whether nodes that are up, of one net, without those of `out`, have as many slots as it has ranks. */
+/* Whether nodes of one net that are up and not in `out` have as many slots as the job has ranks. */
 static bool slots_suffice(const struct sched_job *j, const struct sched_node *n, int nn,
                           const struct sched_set *out)
 {
@@ -302,7 +302,7 @@ static bool slots_suffice(const struct sched_job *j, const struct sched_node *n,
     return false;
 }
 
-/* A gang on a node that failed it, or that lacks its files: only where the others do not suffice. */
+/* A gang gets a node that failed it, or lacks its files, only where the others do not suffice. */
 static void check_left_out(const struct sched_job *was, const struct sched_job *j,
                            const struct sched_node *n, int nn)
 {
@@ -350,7 +350,7 @@ static void test_avoid(void)
     sched_pick(&j, 1, &n, 1, 0);
     CHECK(j.node == 0 && j.gpu[0] == 0 && j.gpu[1] == 2);
     n = idle;
-    n.gpu[2].state = SCHED_GPU_HELD; /* by somebody who will go: worth waiting for */
+    n.gpu[2].state = SCHED_GPU_HELD; /* by a job that will end: worth waiting for */
     sched_pick(&j, 1, &n, 1, 0);
     CHECK(j.node == -1);
     CHECK_STR(j.reason, "1/2 GPUs free on 1 node, needs 2");
@@ -360,7 +360,7 @@ static void test_avoid(void)
     CHECK(j.node == 0 && j.gpu[0] == 0 && j.gpu[1] == 1);
 }
 
-/* What ranks on GPUs take of the host is the node's memory: as many as it holds, beside those there. */
+/* Ranks on GPUs take host memory too: a node gets as many as fit beside those that it runs. */
 static void test_memory_beside(void)
 {
     const int64_t gib = 1 << 30;
@@ -456,7 +456,7 @@ static void test_pinned(void)
     CHECK_STR(j.reason, "1/4 slots free on node a, which holds its checkpoint of step 7, needs 2");
 }
 
-/* 32 gangs that fill 256 nodes, each with its data on a node that an earlier one takes: one pass. */
+/* 32 gangs fill 256 nodes in one pass, each with its data on a node that an earlier one takes. */
 static void test_full_house(void)
 {
     static struct sched_node n[SCHED_NODES];
@@ -472,8 +472,8 @@ static void test_full_house(void)
     for (int i = 0; i < SCHED_NODES; i++) CHECK(n[i].n_reserved == 8);
 }
 
-/* Three nodes of 4 slots; the first is full. Job 1 is held to it by a checkpoint. Others go on around
- * it, but not there and not on what its other ranks will take; so it starts when that node is free. */
+/* Three nodes of 4 slots; the first is full. A checkpoint holds job 1 to it. Others start around
+ * it, but not there and not on what its other ranks need: it starts when that node is free. */
 static void test_held_does_not_block(void)
 {
     const struct sched_node start[3] = {
@@ -554,7 +554,7 @@ static void test_held_and_large(void)
     CHECK_STR(j[1].reason_code, "behind");
 }
 
-/* Small jobs for ever, on every node: a held job starts when what ran on its node before has ended. */
+/* Small jobs for ever, on every node: a held job starts when the earlier jobs of its node end. */
 static void test_held_is_not_starved(void)
 {
     struct sched_node n[2] = {{.name = "a", .up = true, .net = 2, .n_slots = 2, .n_reserved = 2},
@@ -577,7 +577,7 @@ static void test_held_is_not_starved(void)
     }
 }
 
-/* What failed the job is left out for it alone, and at once; where nothing else is up, it is taken. */
+/* A node that failed a job is left out for that job at once, unless no other node is up. */
 static void test_left_out(void)
 {
     const struct sched_node up[2] = {{.name = "a", .up = true, .n_slots = 2},
@@ -689,7 +689,7 @@ static void test_reach(void)
     check_parts(&j, 2, (const uint8_t[][2]){{2, 3}, {1, 2}});
 }
 
-/* Rank 0 waits for the node with the checkpoints, and says so; the others go anywhere. */
+/* Rank 0 waits for the node with the checkpoints, as the reason tells; the others go anywhere. */
 static void test_checkpoint_node(void)
 {
     struct sched_node n[2] = {{.name = "a", .net = 1, .n_slots = 2},

@@ -122,7 +122,7 @@ static void test_write_and_read(void)
     remove_dir();
 }
 
-/* A request that contradicts what is there leaves no trace and takes nobody with it. */
+/* A request that contradicts the stored rows leaves no trace and fails no other request. */
 static void test_refused_request(void)
 {
     struct err e;

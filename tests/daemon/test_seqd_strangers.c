@@ -33,7 +33,7 @@ static void to_ready(struct gang **a, struct gang **b)
     CHECK(!node_of(A)->n_dropped && !node_of(B)->n_dropped && !node_of(C)->n_dropped);
 }
 
-/* ---- REPORT ------------------------------------------------------------------------------------ */
+/* ---- REPORT ---------------------------------------------------------------------------------- */
 
 static void report(struct sim *n, int64_t seq, int type, int rank, const void *data, size_t size)
 {
@@ -83,7 +83,7 @@ static void test_wrong_steps(void)
     finish();
 }
 
-/* In its own spool a node speaks for its own ranks, and the spool goes on after what was dropped. */
+/* In its spool a node reports its own ranks only; reading continues after a dropped record. */
 static void test_other_ranks(void)
 {
     struct gang *a, *b;
@@ -139,7 +139,7 @@ static void test_prepared_result(void)
     }
 }
 
-/* ---- LOG ------------------------------------------------------------------------------------------ */
+/* ---- LOG ------------------------------------------------------------------------------------- */
 
 static void test_log(void)
 {
@@ -164,7 +164,7 @@ static void test_log(void)
     finish();
 }
 
-/* ---- HELLO, HEARTBEAT, PROFILE --------------------------------------------------------------------- */
+/* ---- HELLO, HEARTBEAT, PROFILE --------------------------------------------------------------- */
 
 static void test_about_itself(void)
 {
@@ -192,7 +192,7 @@ static void test_about_itself(void)
     finish();
 }
 
-/* ---- DESCRIBED, FETCHED ---------------------------------------------------------------------------- */
+/* ---- DESCRIBED, FETCHED ---------------------------------------------------------------------- */
 
 static int n_answers;
 static char answer[8];
@@ -228,7 +228,7 @@ static void test_answers(void)
     finish();
 }
 
-/* ---- the name --------------------------------------------------------------------------------------- */
+/* ---- the name -------------------------------------------------------------------------------- */
 
 /* A stranger that takes a name while it is down has no part of what the node holds. */
 static void test_taken_name(void)
@@ -252,14 +252,14 @@ static void test_taken_name(void)
     CHECK(job(1)->epoch == 3 || job(1)->state == JOB_QUEUED);
     finish();
 
-    to_ready(&a, &b); /* the same instance goes on where it was */
+    to_ready(&a, &b); /* the same instance continues where it was */
     goodbye(B);
     hello(B);
     CHECK(is(1, "running") && !job(1)->attempt->parts[1].lost);
     finish();
 }
 
-/* ---- many of them ------------------------------------------------------------------------------------ */
+/* ---- many of them ---------------------------------------------------------------------------- */
 
 /* A name that comes and goes: whether it was let in. */
 static bool visit(int i, bool stay)
@@ -346,7 +346,7 @@ static void test_long_list(void)
     n_lists = n_listed = n_open = 0;
     w.hear = hear_lists;
     pass(30001);
-    CHECK_MSG(n_lists == 2 && n_open == 1, "%d messages, %d of them to go on", n_lists, n_open);
+    CHECK_MSG(n_lists == 2 && n_open == 1, "%d messages, %d of them open", n_lists, n_open);
     CHECK_MSG(n_listed == WIRE_ATTEMPTS + 1, "%d attempts", n_listed);
     finish();
 }

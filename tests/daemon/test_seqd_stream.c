@@ -4,7 +4,7 @@
 #include "daemon/control.h"
 #include "tests/lib/rest.h"
 
-/* ---- logs ------------------------------------------------------------------------------------- */
+/* ---- logs ------------------------------------------------------------------------------------ */
 
 static void add_log(int64_t epoch, int64_t offset, const char *text)
 {
@@ -13,7 +13,7 @@ static void add_log(int64_t epoch, int64_t offset, const char *text)
     follows_logged(w.routes.follows, 1);
 }
 
-/* HTTP/1.0: the body comes as it is, not in chunks whose borders fall anywhere, and ends by closing. */
+/* HTTP/1.0: no chunks, whose borders fall anywhere; the body ends with the connection. */
 static int open_log(const char *path, const char *last)
 {
     char out[512];
@@ -26,7 +26,7 @@ static int open_log(const char *path, const char *last)
     return fd;
 }
 
-/* What the texts of all messages say together, JSON's escapes undone as far as the test uses them. */
+/* The texts of all messages, joined, with the JSON escapes undone that the test uses. */
 static const char *said(void)
 {
     static char out[sizeof reply];
@@ -140,7 +140,7 @@ static void test_no_line_lost(void)
     finish();
 }
 
-/* ---- ranges ----------------------------------------------------------------------------------- */
+/* ---- ranges ---------------------------------------------------------------------------------- */
 
 #define FILE_SIZE (WIRE_CHUNK + 1000)
 static char file[FILE_SIZE];
