@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# A node that cannot start ranks beside one that can: seqrank lacks a library there, then seqgang does,
-# then a source. Every job succeeds on the other node; three blames quarantine the first, over a kill -9
-# of seqd, until it is released.
+# A node that cannot start ranks beside one that can: seqrank lacks a library there, then seqgang
+# does, then a source. Every job succeeds on the other node; three blames quarantine the first, over
+# a kill -9 of seqd, until it is released.
 #   BUILD=build/release   KEEP=1 keeps the state
 set -u
 cd "$(dirname "$0")/../.." || exit 2
@@ -74,7 +74,7 @@ refuse "releasing another" 4 'in no quarantine' seqctl nodes release good
 refuse "releasing none" 3 'there is no node' seqctl nodes release elsewhere
 says "seqctl nodes release" 'bad +up' seqctl nodes release bad
 
-# seqgang cannot be run: the agent says so, not a rank.
+# seqgang cannot be run: the agent reports it, not a rank.
 cp "$BIN/seqrank" "$T/badbin/seqrank"
 check "a seqgang without one of its libraries" without_library seqgang
 id=$(submit no-gang)

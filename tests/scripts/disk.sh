@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Disks that are full, read-only or slow while a training checkpoints: the job says which file, waits or
-# goes on, never takes half a checkpoint for one, and ends with the bits of the undisturbed run.
+# Disks that are full, read-only or slow while a training checkpoints: the job names the file, waits
+# or runs on, never takes half a checkpoint for one, and ends with the bits of the undisturbed run.
 # The job directories lie on a small tmpfs of their own, in a user and mount namespace.
 #   BUILD=build/release   KEEP=1 keeps the state directory
 set -u
@@ -77,7 +77,7 @@ room
 ends_well full "$id"
 rm -rf "${JOBS:?}/$id"
 
-# The ranks die while it is full: the next attempt goes on from what is complete, and waits as well.
+# The ranks die while it is full: the next attempt resumes from what is complete, and waits as well.
 id=$(submit full-killed)
 wait_event "$id" checkpoint 1
 fill

@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
-# Runs the command blocks of the documents, in their order, in a copy of the tree, against the seqd --dev
-# that they start themselves, and compares what they print with the text below them.
+# Runs the command blocks of the documents, in their order, in a copy of the tree, against the seqd
+# --dev that they start themselves, and compares what they print with the text below them.
 #
 #   tests/scripts/docs.sh        the blocks marked ```sh, and every ```json as a plan
 #   tests/scripts/docs.sh all    those marked ```sh slow as well
 #   tests/scripts/docs.sh [all] FILE ...    of these documents only
 #   tests/scripts/docs.sh --matches WANT GOT    the comparison alone
 #
-# ```sh by-hand is not run: it needs root, a GPU, several machines, or is this check itself. `by_hand` below
-# names every one of them. A ```text block that follows is what the commands print: `...` stands for any
-# text, alone on a line for any lines; a number with a decimal point or an exponent, for any such number.
+# ```sh by-hand is not run: it needs root, a GPU, several machines, or is this check itself.
+# `by_hand` below names every one of them. A ```text block that follows is what the commands print:
+# `...` stands for any text, alone on a line for any lines; a number with a decimal point or an
+# exponent, for any such number.
 #   BUILD=build/release   KEEP=1 keeps the copy
 set -u
 cd "$(dirname "$0")/../.." || exit 2
@@ -76,7 +77,7 @@ free_port() {
 PORT=$(free_port)
 unset SEQD_URL
 
-# The blocks of a document: $T/doc/N.{sh,json}, N.kind ("sh", "sh slow" ...), N.at (its line), N.want.
+# The blocks of a document: $T/doc/N.{sh,json}, N.kind ("sh", "sh slow" ...), N.at (line), N.want.
 blocks() {
     rm -f "$T"/doc/*
     awk -v dir="$T/doc" '

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Jobs on GPUs through the public interface, where there is no GPU: seqw asks a library of the tests
-# (tests/nvml/fake.c) instead of the driver's, and a job of the device "emulated" runs CUDA's kernels
-# on the host.
+# (tests/nvml/fake.c) instead of the driver's, and a job of the device "emulated" runs CUDA's
+# kernels on the host.
 #   BUILD=build/release   KEEP=1 keeps the state directory
 set -u
 cd "$(dirname "$0")/../.." || exit 2
@@ -49,7 +49,7 @@ says "a job waits for the other" '1/2 GPUs free .* 1 is used by others' seqctl e
 machine 'gpu GPU-aa H100 81559' 'gpu GPU-bb A30 24576'
 wait_event "$id" assign 2
 same "it is given both" "$(field "$id" nodes.0.gpus.0)$(field "$id" nodes.0.gpus.1)" "GPU-aaGPU-bb"
-says "and show says so" 'gpus +rank 0: GPU-aa on local' seqctl show "$id"
+says "and show lists both" 'gpus +rank 0: GPU-aa on local' seqctl show "$id"
 refuse "the rank says what this machine lacks" 10 'cuda' seqctl watch "$id" --timeout 60
 machine 'gpu GPU-aa H100 81559 ecc=2' 'gpu GPU-bb A30 24576' 'xid 1 GPU-bb 79'
 check "what is wrong with a GPU" until_ok 100 node_says 'GPU-aa .* ecc .* 2 uncorrectable'

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# An agent that stands still (SIGSTOP) sends no heartbeat: it is down after three that are missing, long
-# before gRPC's pings say so, found again after SIGCONT, and its gangs are given up when that takes too
-# long. One whose loop hangs while gRPC's threads answer is in test_seqd_link.
+# An agent that stands still (SIGSTOP) sends no heartbeat: it is down after three that are missing,
+# long before gRPC's pings fail. It is up again after SIGCONT; its gangs are given up when that
+# takes too long. One whose loop hangs while gRPC's threads answer is in test_seqd_link.
 #   BUILD=build/release   KEEP=1 keeps the state
 set -u
 cd "$(dirname "$0")/../.." || exit 2
@@ -48,13 +48,13 @@ kill -STOP "$SEQW_a"
 check "an agent that stands still is down" until_ok 100 node_is a down
 says "seqd says why" 'node\.down node=a text="no heartbeat for' cat "$T/seqd.log"
 kill -CONT "$SEQW_a"
-check "it goes on: up again" until_ok 100 node_is a up
+check "it resumes: up again" until_ok 100 node_is a up
 check "the job ends" until_ok 600 state_is "$id" succeeded
 same "as one attempt" "$(field "$id" attempts)" 1
 check "nothing of it is left there" until_ok 100 no_gang_of a
 check "seqd stops" seqd_stop
 
-# ---- for too long: its gangs are given up, and stopped when it goes on ----------------------------
+# ---- for too long: its gangs are given up, and stopped when it resumes ---------------------------
 seqd_run 1500
 check "node a is back" until_ok 100 node_is a up
 id=$(submit lost) || bad "submit" "$T/seqd.log"
@@ -66,7 +66,7 @@ check "another node takes the job" until_ok 200 ran_on "$id" b
 check "where it ends" until_ok 600 state_is "$id" succeeded
 says "the first attempt was lost with its node" 'node a has not been seen for 2 s' seqctl events "$id" -o jsonl
 kill -CONT "$SEQW_a"
-check "node a goes on: up again" until_ok 100 node_is a up
+check "node a resumes: up again" until_ok 100 node_is a up
 check "what it still ran is gone" until_ok 100 no_gang_of a
 same "and changed nothing" "$(field "$id" state)" succeeded
 check "agent a stops" stops "$SEQW_a"

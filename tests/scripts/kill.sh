@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# kill -9 of each program in the middle of training, at points chosen by what the job reports. Whatever
-# dies, the job ends succeeded with the bits of the undisturbed run, and nothing is left running.
+# kill -9 of each program in the middle of training, at points chosen by what the job reports.
+# Whatever dies, the job succeeds with the bits of the undisturbed run, and no process is left.
 #   KILL_ROUNDS=5   rounds for each of seqrank, seqgang, seqw, seqd
 #   BUILD=build/release
 set -u
@@ -83,8 +83,8 @@ WANT=$(field "$base" result.weights_sha256)
 [ -n "$WANT" ] || { bad "undisturbed run" "$T/watch.out"; lib_end; exit 1; }
 ok "undisturbed run of $STEPS steps: $WANT"
 
-# A batch of requests: a rank dies between two of them. Each is answered exactly once, with the bytes of
-# the undisturbed run.
+# A batch of requests: a rank dies between two of them. Each is answered exactly once, with the
+# bytes of the undisturbed run.
 N_REQUESTS=160
 for ((i = 0; i < N_REQUESTS; i++)); do
     echo "{\"custom_id\": \"r$i\", \"method\": \"POST\", \"url\": \"/v1/completions\", \"body\": {\"prompt\": \"request $i\"}}"
@@ -94,7 +94,7 @@ batch() { # submits it; always of one name, which its answers give as their mode
         seqctl submit - -o name -q
 }
 digest() { seqctl artifacts "$1" -o jsonl | grep '"results.jsonl"' | grep -o '"sha256": "[0-9a-f]*' | tail -c 65; }
-answered() { # ID LINES: its journal has so many
+answered() { # ID LINES: its journal has this many
     local n; n=$(cat "$STATE"/node/jobs/"$1"/batch-*.jsonl 2>/dev/null | wc -l)
     [ "$n" -ge "$2" ]
 }

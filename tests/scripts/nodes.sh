@@ -2,8 +2,8 @@
 # One gang over two nodes: two seqw in network namespaces of their own, their ranks joined by a bad
 # cable (tests/net/cable.c), seqd reachable by both over links of their own.
 #   BUILD=build/release   KEEP=1 keeps the state
-# Needs unprivileged user and network namespaces, ip and nsenter. Where they are not to be had this says
-# so and counts nothing as passed.
+# Needs unprivileged user and network namespaces, ip and nsenter. Where they are not available the
+# script reports it and counts nothing as passed.
 #
 #   namespace of this script    seqd, seqctl, the cable between da0 and db0
 #   namespace A                 seqw a: da1 10.8.0.1 (ranks), ca1 10.9.1.2 (to seqd at 10.9.1.1)
@@ -145,7 +145,7 @@ check_end "delay and loss: the same weights" "$id"
 same "without a restart" "$(field "$id" attempts)" 1
 cable_start
 
-# Shorter than the timeout: nobody but TCP notices.
+# Shorter than the timeout: only TCP notices.
 id=$(submit short-cut)
 wait_event "$id" checkpoint || bad "no checkpoint"
 cable_cut; sleep 0.8; cable_mend
@@ -160,8 +160,8 @@ cable_cut
 before=$(date +%s%N)
 wait_event "$id" rank_exit || bad "a cut cable: no rank_exit event"
 took=$((($(date +%s%N) - before) / 1000000))
-# Twice the timeout to find it, and a second in which the other node might have known better, by a tick
-# of a second.
+# Twice the timeout to find it, and a second in which the other node might have known better, by a
+# tick of a second.
 if [ "$took" -lt $((2 * HOP_S * 1000 + 2500)) ]; then ok "a cut cable is found after $took ms"; else bad "a cut cable was found after $took ms"; fi
 says "by the name of a peer" '"class": "infrastructure".*rank [0-3].*silent for [0-9]+ ms' events "$id"
 cable_mend
@@ -169,7 +169,7 @@ check_end "cut for longer: the same weights" "$id"
 [ "$(field "$id" attempts)" -ge 2 ] && ok "with a restart" || bad "with a restart: attempts $(field "$id" attempts)"
 same "that cost the job nothing" "$(field "$id" restarts)" 0
 
-# A rank dies: it is named, whoever was heard first.
+# A rank dies: it is named, whichever rank was heard first.
 ranks_of_b() { local p; for p in $(procs seqrank); do [ "$(readlink "/proc/$p/ns/net")" = "$(readlink "/proc/$NS_B/ns/net")" ] && echo "$p"; done; }
 id=$(submit rank-dies)
 wait_event "$id" checkpoint || bad "no checkpoint"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# seqd's own disk. Slow: what a GET or a stream said is never taken back by a kill -9. Failing: seqd ends
-# with a sentence. Full: it takes no new job, cancels, and starts.
+# seqd's own disk. Slow: what a GET or a stream said is never taken back by a kill -9. Failing: seqd
+# ends with a sentence. Full: it takes no new job, cancels, and starts.
 #   BUILD=build/release   KEEP=1 keeps the state directory
 set -u
 cd "$(dirname "$0")/../.." || exit 2
@@ -11,8 +11,8 @@ fi
 . tests/lib/lib.sh
 lib_start store
 
-# A sync of the database's log waits while $T/hold exists, takes $T/slow milliseconds, and fails while
-# $T/eio exists.
+# A sync of the database's log waits while $T/hold exists, takes $T/slow milliseconds, and fails
+# while $T/eio exists.
 preload seqd -DDIR="\"$T\"" <<'C' || { lib_end; exit 1; }
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -65,7 +65,7 @@ submit_prepared() { # VARIABLE NAME: its id in the variable
 }
 is() { [ "$(field "$1" state)" = "$2" ]; } # ID STATE
 cancels() { seqctl cancel "$1" -q && is "$1" cancelled; }
-# Asked again at once: what comes next is to meet the moment in which it is said.
+# Polls without a pause: the next command has to meet the moment of the answer.
 is_said() { local n; for ((n = 0; n < 500; n++)); do is "$@" && return; done; return 1; }
 unanswered() { ! gone "$1"; }
 logged() { grep -q "$1" "$SEQD_LOG"; }
@@ -80,7 +80,7 @@ said() {
 make_text 10000 >"$T/data/text.txt"
 seqd_start || { lib_end; exit 1; }
 
-# ---- held: a commit is in its sync, a cancel waits for it -------------------------------------------
+# ---- held: a commit is in its sync, a cancel waits for it ----------------------------------------
 submit_prepared a waits || { lib_end; exit 1; }
 touch "$T/hold"
 env -C "$T/data" "$BIN/seqctl" submit - -q >"$T/b.out" 2>&1 < <(spec holds) &
@@ -99,7 +99,7 @@ seqd_start || { lib_end; exit 1; }
 said "$a" >"$T/after"
 check "held: what was said stands after a kill -9" cmp "$T/before" "$T/after"
 
-# ---- slow: killed as soon as a GET says it --------------------------------------------------------------
+# ---- slow: killed as soon as a GET says it -------------------------------------------------------
 echo 300 >"$T/slow"
 for round in 1 2 3; do
     id=$(submit "slow-$round")
@@ -113,7 +113,7 @@ for round in 1 2 3; do
 done
 rm -f "$T/slow"
 
-# ---- failing --------------------------------------------------------------------------------------------
+# ---- failing -------------------------------------------------------------------------------------
 submit_prepared id fails
 touch "$T/eio"
 "$BIN/seqctl" cancel "$id" -q --timeout 2 >"$T/cancel.out" 2>&1 &
@@ -125,10 +125,10 @@ same "failing: seqd ends" "$rc" 70
 says "failing: with a sentence" "seqd ends: .*/seqd.db: COMMIT failed: disk I/O error.*: see to the disk" cat "$SEQD_LOG"
 rm -f "$T/eio"
 seqd_start || { lib_end; exit 1; }
-check "failing: it goes on afterwards" cancels "$id"
+check "failing: it works afterwards" cancels "$id"
 check "seqd stops" seqd_stop
 
-# ---- full -----------------------------------------------------------------------------------------------
+# ---- full ----------------------------------------------------------------------------------------
 if [ -n "${SEQD_STORE_INSIDE:-}" ]; then
     STATE=$T/small
     export SEQD_URL=$STATE
@@ -146,7 +146,7 @@ if [ -n "${SEQD_STORE_INSIDE:-}" ]; then
     check "full: new jobs are refused" until_ok 50 refused
     says "full: with a sentence" 'state directory .* is full: .*new jobs are taken from 32 MiB on' cat "$T/new.out"
     check "full: the reserve is out" test ! -e "$STATE/reserve"
-    says "full: reads go on" "^$a\$" seqctl ls -o name
+    says "full: reads continue" "^$a\$" seqctl ls -o name
     check "full: and say what was" is "$a" queued
     check "full: a cancel is committed" cancels "$a"
     crash

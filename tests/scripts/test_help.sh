@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# make help lists every target that people ask for, the README names the two checks, and CI runs them.
+# make help lists every target that people ask for; the README names both checks, and CI runs them.
 set -u
 cd "$(dirname "$0")/../.."
 copy=$(mktemp -d); trap 'rm -rf "$copy"' EXIT

@@ -1,6 +1,6 @@
 #!/bin/sh
-# One version: api/core/version.h. All five programs print it with the revision, the newest entry of the
-# changelog is it, and images in deploy/ are tagged with it.
+# One version: api/core/version.h. All five programs print it with the revision, the newest entry of
+# the changelog is it, and images in deploy/ are tagged with it.
 #   BUILD=build/release
 cd "$(dirname "$0")/../.." || exit 2
 build=${BUILD:-build/release} passed=0 failed=0

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Refuses the phrases of tests/words.txt in every document, in openapi.yaml, and in the sources of the
-# folders below. A folder joins the list when it is clean and never leaves it.
+# Refuses the phrases of tests/words.txt in every document, in openapi.yaml, and in the sources of
+# the folders below. A folder joins the list when it is clean and never leaves it.
 #   tests/scripts/words.sh            the check
 #   tests/scripts/words.sh FOLDER     what a folder would have to change
 set -u
