@@ -20,10 +20,10 @@
 
 static const char *device_name = "cpu"; /* SEQD_TEST_DEVICE: another one */
 
-/* ---- products ------------------------------------------------------------------------------ */
+/* ---- products -------------------------------------------------------------------------------- */
 
-/* What a plain loop in float makes of c = op(a) op(b), the yardstick for the kernel's error; and what
- * tensor cores cut off beside it (kern.h). Both as |error| / |want|. */
+/* What a plain loop in float makes of c = op(a) op(b), the yardstick for the kernel's error; and
+ * what tensor cores cut off beside it (kern.h). Both as |error| / |want|. */
 struct naive_gemm {
     double rounded, cut;
 };
@@ -250,7 +250,7 @@ static void check_gemm_any_order(void)
     be_close(b);
 }
 
-/* ---- rows ---------------------------------------------------------------------------------- */
+/* ---- rows ------------------------------------------------------------------------------------ */
 
 static const int64_t row_shapes[][2] = {{1, 1}, {3, 17}, {5, 64}, {37, 100}, {130, 768}};
 #define EACH_ROW_SHAPE(s) for (size_t s = 0; s < sizeof row_shapes / sizeof row_shapes[0]; s++)
@@ -270,7 +270,7 @@ static void check_rmsnorm(void)
         ref_rmsnorm_fwd(mx, mg, 1e-5, my, mr);
         ref_rmsnorm_bwd(mx, mg, mr, mdy, mdx, mdg);
         CALL(be, rmsnorm_fwd, &(struct rmsnorm_fwd_args){x.t, y.t, g.t, r.t.data, 1e-5f});
-        /* x r g: r has the sum of C squares behind it, whose error grows slower than sqrt(C) */
+        /* x r g: r is made of the sum of C squares, whose error grows slower than sqrt(C) */
         double sum = ULP * sqrt((double)C);
         CHECK(ref_rel_l2(y.t, my) <= 4 * ULP + sum);
         CHECK(box_intact(y) && box_intact(r));
@@ -471,8 +471,8 @@ static void check_xent_far(void)
     }
 }
 
-/* A logit that is no number must show in the loss, wherever it stands: training on would hide
- * it. */
+/* A logit that is NaN must show in the loss, at every position: otherwise the training would run on
+ * and hide it. */
 static void check_xent_nan(void)
 {
     enum { V = 37 };
@@ -496,7 +496,7 @@ static void check_xent(void)
     check_xent_nan();
 }
 
-/* ---- flat ranges --------------------------------------------------------------------------- */
+/* ---- flat ranges ----------------------------------------------------------------------------- */
 
 static const int64_t flat_sizes[] = {1, 15, 1000, 65536, 2 * 65536 + 77};
 #define EACH_FLAT(s) for (size_t s = 0; s < sizeof flat_sizes / sizeof flat_sizes[0]; s++)
@@ -587,7 +587,7 @@ static void check_sumsq(void)
     }
 }
 
-/* ---- conversion ---------------------------------------------------------------------------- */
+/* ---- conversion ------------------------------------------------------------------------------ */
 
 /* All of 16 bits to fp32 exactly and back, subnormals too; a NaN comes back as a NaN. And to the
  * other type of 16 bits. */
@@ -613,8 +613,8 @@ static void check_cast_all(enum dtype type, enum dtype to)
     box_free(&h), box_free(&f), box_free(&back), box_free(&other);
 }
 
-/* fp32 to 16 bits: any bits, and those around ties, the ends of the range and NaNs whose low bits
- * alone say so; then as many that lie in fp16's range or just outside. */
+/* fp32 to 16 bits: any bits, and those around ties, the ends of the range and NaNs that only the
+ * low bits mark; then as many in fp16's range or just outside. */
 static void check_cast_rounding(enum dtype type)
 {
     static const uint32_t special[] = {
@@ -689,7 +689,7 @@ static void check_memory(void)
     be->ops->free(be, q, size);
 }
 
-/* ---- the table ----------------------------------------------------------------------------- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 static const struct {
     const char *name;
@@ -739,7 +739,7 @@ static const struct {
 
 static const char *only; /* SEQD_TEST_ONLY: of the checks those whose whole name contains it */
 
-/* A slot that nobody checks shows as a wrong count. */
+/* A slot without a check shows as a wrong count. */
 static void test_every_slot(void)
 {
     size_t n = 0;
@@ -778,9 +778,9 @@ static void run_check(void)
     twin_forget();
 }
 
-/* Attention and linear attention of kernels/cuda in bf16 have a second way where the device is of 9.0
- * (hopper.h); attention of all kinds has smaller shapes, of the same bits, where a block has little
- * shared memory. */
+/* Attention and linear attention of kernels/cuda in bf16 have a second way where the device is of
+ * 9.0 (hopper.h); attention of all kinds has smaller shapes, of the same bits, where a block has
+ * little shared memory. */
 #define OTHER_WAY   "sm90"
 #define SMALL_SHAPE "sm86"
 

@@ -42,8 +42,8 @@ static void add_squares(struct squares *s, const struct problem *p, const struct
 }
 
 /* Sums are fp32, but a device may round p and ds for its products, o is rounded at the end, and
- * delta is made of the rounded o. Independent roundings add up as squares: p for dv; p and o for o,
- * so sqrt(2) u; ds, delta and the rounded p behind them for dq and dk. */
+ * delta is computed from the rounded o. Independent roundings add up as squares: p for dv; p and o
+ * for o, so sqrt(2) u; ds, delta and the rounded p that they use for dq and dk. */
 static void once(const struct problem *p, const struct variant *v, struct squares *sum)
 {
     struct result out = result_make(p);

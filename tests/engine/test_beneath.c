@@ -1,6 +1,6 @@
 /* What a job names stays beneath its root, and so does every link in it: models, weights, shards,
- * checkpoints (contexts: test_context). Of a file that a link outside leads to no error says a byte or
- * the size. */
+ * checkpoints (contexts: test_context). Of a file that a link outside leads to no error says a byte
+ * or the size. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -145,7 +145,7 @@ static void test_model(void)
     free(x);
 }
 
-/* A directory that itself is a link is found where it leads, and then that is beneath a root or not. */
+/* A directory that itself is a symlink is resolved first; its target is beneath a root or not. */
 static void test_directory(void)
 {
     const char *const roots[] = {root};

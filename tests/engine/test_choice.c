@@ -74,8 +74,8 @@ static void test_estimate(void)
     CHECK_MSG(fabs(o->time.compute_s / ((products + attention) / 2 / 1e9) - 1) < 1e-12, "%.17g",
               o->time.compute_s);
     CHECK(o->recompute == RECOMPUTE_NONE);
-    /* A hop of keys and values is 512 rows of 512 floats, 1 MiB: one forward, one backward, and
-     * one of gradients as large, in 4 layers, hidden behind attention as far as that takes. */
+    /* A hop of keys and values is 512 rows of 512 floats, 1 MiB: one forward, one backward, and one
+     * of gradients as large, in 4 layers, hidden for as long as attention takes. */
     const double ring = 12 * (1e-4 + 512 * 512 * 4 / 1e6);
     CHECK_MSG(fabs(o->time.hidden_s / fmin(ring, attention / 2 / 1e9) - 1) < 1e-12, "%.17g",
               o->time.hidden_s);
@@ -384,8 +384,8 @@ static struct estimate estimate_of(const struct machine *m, const struct job_spe
 }
 
 /* At one rate for every flop, the steps that the ranks run cost what the plan counts of the whole
- * sequence: two ways to the number, for every family. Recomputing costs beside that; BERT's head, 256
- * x 256 before the logits, is computed again twice in every mode. */
+ * sequence: two ways to the number, for every family. Recomputing costs beside that; BERT's head,
+ * 256 x 256 before the logits, is computed again twice in every mode. */
 static void test_work_is_the_flops(void)
 {
     static struct plan p;
@@ -423,8 +423,8 @@ static void test_proof(void)
     }
 }
 
-/* Rates of the sizes at hand: between two that were measured on a line of logarithms. A narrow linear
- * attention is what it was measured to be, whatever products reach. */
+/* Rates of the sizes at hand: between two that were measured on a line of logarithms. A narrow
+ * linear attention is what it was measured to be, whatever products reach. */
 static void test_rates(void)
 {
     static struct plan p;
@@ -589,10 +589,10 @@ static enum form_id form_of(const struct machine *m, const struct form_seen *see
 
 /* 4 ranks, 4 layers, S 4096, contiguous: T 1024 rows of 2 * 4 * 64 floats. Documents of 96 tokens:
  * one crosses each border, at 1024, 2048, 3072 (10 2/3, 21 1/3, 32 documents): rows 960 .. 1023 and
- * 2016 .. 2047 are seen behind it, and at 3072 a document ends. Rank 0 sends 64 rows of keys and
- * values, forward and backward, and gets as many of gradients. In a ring, which does
- * not ask who is causal, blocks of 1024 rows pass rank 3: rank 1's and 2's on their way back to
- * ranks 0 and 1, twice, and the gradients of rank 0's and 1's on their way home. */
+ * 2016 .. 2047 are seen past the border, and at 3072 a document ends. Rank 0 sends 64 rows of keys
+ * and values, forward and backward, and receives as many of gradients. In a ring, which ignores
+ * causality, blocks of 1024 rows pass rank 3: rank 1's and 2's on their way back to ranks 0 and 1,
+ * twice, and the gradients of rank 0's and 1's on their way home. */
 static void test_form_bytes(void)
 {
     decoder(4096, 4);

@@ -360,7 +360,7 @@ static void moves_body(struct ranks *g, int rank, void *arg)
         ranks_fail(g, rank, &e);
         return;
     }
-    /* Nobody leaves the barrier before all have entered. */
+    /* No rank leaves the barrier before all have entered. */
     __atomic_fetch_add(&m->n_inside, 1, __ATOMIC_RELAXED);
     if (comm_barrier(c, bounce, &e))
         ranks_fail(g, rank, &e);

@@ -1,4 +1,4 @@
-/* The states behind a context: as a file, and in the place of the tokens that made them. */
+/* The states after a context: as a file, and in place of the tokens that made them. */
 #include <math.h>
 #include <unistd.h>
 
@@ -11,7 +11,7 @@
 
 enum { N_TOKENS = 50, ROOM = 6, SPLIT = 29 };
 
-/* First layer with LRPE: its state is twice as high, and its positions go on. */
+/* First layer with LRPE: its state is twice as high, and its positions continue. */
 static void set_shape(struct model_shape *m, int family)
 {
     *m = (struct model_shape){.family = family,
@@ -148,7 +148,7 @@ static void test_other_shapes_are_refused(void)
     rmdir(f.dir);
 }
 
-/* ---- in the place of tokens -------------------------------------------------------------------- */
+/* ---- in the place of tokens ------------------------------------------------------------------ */
 
 struct story {
     struct job_spec spec;
@@ -172,7 +172,7 @@ static void set_story(struct story *s, int family, int P)
     for (int i = 0; i < N_TOKENS + ROOM; i++) s->tokens[i] = 97 + i * i % 23;
 }
 
-/* Prompt [from, N_TOKENS) and ROOM tokens behind it: the logits behind each. */
+/* Prompt [from, N_TOKENS) and ROOM tokens after it: the logits after each. */
 static int tell(const struct infer *in, const struct story *s, int from, float *logits,
                 struct err *e)
 {
@@ -207,8 +207,8 @@ static int continue_twice(const struct infer *in, struct story *s, struct err *e
     return rc;
 }
 
-/* The whole prompt at once; then its first part alone, its states taken, and the rest behind
- * them. */
+/* The whole prompt at once; then its first part alone, whose states are taken,
+ * and the rest after them. */
 static int compare(struct tiny_rank *t, struct story *s, int rank, struct err *e)
 {
     struct infer in = {.model = &t->model, .spec = &s->spec};

@@ -1,6 +1,6 @@
 /* Rings side by side and ZeRO: any dp x sp x stage trains what one rank trains, sends what the
- * formula says on every rank (engine_steps asks each), holds what the plan says, and goes on from a
- * checkpoint on any other. SEQD_TEST_PRODUCTS=N: so many random products instead of a few. */
+ * formula says on every rank (engine_steps asks each), holds what the plan says, and resumes from a
+ * checkpoint of any other. SEQD_TEST_PRODUCTS=N: N random products instead of a few. */
 #include <unistd.h>
 #include "api/core/file.h"
 #include "api/core/job.h"
@@ -65,7 +65,7 @@ static void say(const struct what *x, const struct way *w, char *out, size_t siz
              x->tied, x->precision, x->max_norm);
 }
 
-/* ---- random products against one rank ------------------------------------------------------------ */
+/* ---- random products against one rank -------------------------------------------------------- */
 
 /* How far apart results lie that are both right: sums taken in another order, on one rank. */
 struct noise {
@@ -89,13 +89,13 @@ static void differ(const struct engine_run *a, const struct engine_run *b, struc
     d->v = most(d->v, rel_l2(a->adam_v, b->adam_v, n));
 }
 
-/* The gradient's norm is that of all its elements, whoever owns them. Doubles add up to 10^5
- * squares of one sign here: their rounding is below 10^5 * 2^-53 of the sum, and half of that of
- * the root. */
+/* The gradient's norm is that of all its elements, whichever ranks own them. At most 10^5 squares
+ * are summed in double here, all of one sign: the rounding is below 10^5 * 2^-53 of the sum, and
+ * half of that of the root. */
 static void check_norm(const struct engine_run *r, const char *which)
 {
     double sum = 0;
-    if (r->plan.fused) return; /* nobody has all of it at a time: held against one rank's norm */
+    if (r->plan.fused) return; /* no rank ever has all of it: compared with one rank's norm */
     for (int64_t i = 0; i < r->plan.n_params; i++) sum += (double)r->grad[i] * r->grad[i];
     CHECK_MSG(fabs(r->norm[0] / sqrt(sum) - 1) <= 1e5 * 0x1p-54, "%s: norm %.17g, want %.17g",
               which, r->norm[0], sqrt(sum));
@@ -187,7 +187,7 @@ static void test_products(void)
     }
 }
 
-/* ---- the same bits ------------------------------------------------------------------------------- */
+/* ---- the same bits --------------------------------------------------------------------------- */
 
 static void check_bits(struct what *x, const struct way *w, const struct engine_run *want)
 {
@@ -250,7 +250,7 @@ static void test_fused(void)
     }
 }
 
-/* ---- 200 steps ----------------------------------------------------------------------------------- */
+/* ---- 200 steps ------------------------------------------------------------------------------- */
 
 static void test_200_steps(void)
 {
@@ -274,7 +274,7 @@ static void test_200_steps(void)
     engine_free(&r[0]), engine_free(&r[1]);
 }
 
-/* ---- targets where they fall ---------------------------------------------------------------------- */
+/* ---- targets where they fall ----------------------------------------------------------------- */
 
 /* Sample n has targets in its first (n * 17) mod 40 tokens; every fourth has none at all, so that
  * with four rings one of them has nothing to learn from. */
@@ -326,7 +326,7 @@ static void test_uneven_targets(void)
     }
 }
 
-/* ---- checkpoints --------------------------------------------------------------------------------- */
+/* ---- checkpoints ----------------------------------------------------------------------------- */
 
 enum { LEG = 3, LEGS = 3, BATCH = 4 };
 
@@ -398,7 +398,7 @@ static void save_last(struct train *t, int rank, void *arg)
     } else {
         const struct ckpt_arrays a = scatter_arrays(&t->state);
         const struct ckpt_state s = {.step = t->step, .next_sample = t->step * BATCH};
-        t->state.still_s = 0; /* as if the others had not heard of rank 0 for long */
+        t->state.still_s = 0; /* as if rank 0 had been silent for long */
         CHECK_MSG(!ckpt_save(j->dir, 1, &t->model.shape, &a, &s, &j->info, &e), "%s", e.text);
         CHECK_MSG(!scatter_end(&t->state, &e), "%s", e.text);
     }

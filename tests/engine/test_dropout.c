@@ -1,5 +1,5 @@
-/* Attention dropout in a training: each step has masks of its own, that the seed and the number of the
- * step make and nothing else. That masks do not depend on ranks: tests/engine/test_forms.c. */
+/* Attention dropout in a training: each step has masks of its own, that the seed and the number of
+ * the step make and nothing else. That masks do not depend on ranks: tests/engine/test_forms.c. */
 #include "api/core/job.h"
 #include "tests/lib/engine.h"
 #include "tests/lib/mutant.h"

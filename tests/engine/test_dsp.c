@@ -19,8 +19,8 @@ struct grid {
     enum dtype dtype;
     int P, from;
     bool rank_bits;
-    double *whole; /* [n0, n1, cols]: the truth; pads are nobody's */
-    double *back;  /* what came back, in the same order */
+    double *whole; /* [n0, n1, cols]: the truth; pads have no owner */
+    double *back;  /* the elements gathered again, in the same order */
     int64_t wrong; /* elements of a spread tensor that are not where they belong */
     struct comm_count sent[MAX_P];
 };
@@ -288,11 +288,11 @@ static void test_split_and_gather(void)
         }
 }
 
-/* ---- a block that looks along both dimensions -------------------------------------------------
- *
- * y_i = sum over j of tanh(x_j) / (1 + |i - j|), first along dimension 1, then along dimension 0:
- * what is mixed depends on where it stands and on how many there are, so that a row in the wrong
- * place, or a pad among them, shows. dx_j = (1 - tanh^2 x_j) sum over i of dy_i / (1 + |i - j|). */
+/* ---- a block that looks along both dimensions ------------------------------------------------ */
+
+/* y_i = sum over j of tanh(x_j) / (1 + |i - j|), first along dimension 1, then along dimension 0:
+ * the result depends on the position of every row and on the number of rows, so that a misplaced
+ * row, or a pad among them, shows. dx_j = (1 - tanh^2 x_j) sum over i of dy_i / (1 + |i - j|). */
 
 static double kernel(int64_t i, int64_t j)
 {
@@ -580,8 +580,8 @@ static void test_label(void)
 /* ---- against other ways ---------------------------------------------------------------------- */
 
 /* Counted bytes of a pair's two switches against the alternatives: by their formulas, and the
- * formula of one Ulysses attention against what this tree's own sends (tests/engine/test_ulysses.c counts
- * it). */
+ * formula of one Ulysses attention against what this tree's own sends (tests/engine/test_ulysses.c
+ * counts it). */
 static void test_ratios(void)
 {
     static const int P[] = {2, 4, 8};

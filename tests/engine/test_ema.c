@@ -48,8 +48,8 @@ static void note(struct beside *b, const struct train *t, int64_t i, double want
                  (long long)t->step, (long long)i, b->got[i], want);
 }
 
-/* Each update rounds d ema, (1 - d) w and their sum: at most 3 half units of the largest value seen,
- * and errors of earlier updates shrink by d. A skipped step leaves the bits alone. */
+/* Each update rounds d ema, (1 - d) w and their sum: at most 3 half units of the largest value
+ * seen, and errors of earlier updates shrink by d. A skipped step leaves the bits alone. */
 static void after(struct train *t, int rank, void *arg)
 {
     struct watch *x = arg;
@@ -82,8 +82,8 @@ struct way {
     double max_norm; /* 0: fused */
 };
 
-/* Steps that a rollback has marked: skipped whether an update is fused or not. Two updates before them
- * have parted the average from the weights. */
+/* Steps that a rollback has marked: skipped whether an update is fused or not. Two updates before
+ * them have parted the average from the weights. */
 static const int64_t marked[] = {2, 4};
 enum { MARKED = sizeof marked / sizeof *marked };
 

@@ -143,7 +143,7 @@ static void test_bits(void)
     }
 }
 
-/* One message too few on one rank, and every rank says so. */
+/* One message too few on one rank, and every rank reports it. */
 static void test_ledger_tells(void)
 {
     static struct probe p;

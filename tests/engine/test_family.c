@@ -45,7 +45,7 @@ static void test_recompute(void)
         }
 }
 
-/* ---- every way of softmax attention ----------------------------------------------------------- */
+/* ---- every way of softmax attention ---------------------------------------------------------- */
 
 static const struct way {
     enum strategy_id strategy;

@@ -1,7 +1,6 @@
 /* test_family_train.c: trainings of every family's language models by their programs: the same bits
  * on any number of ranks under every ZeRO stage, with accumulated gradients; rings side by side;
- * what was sent and what was placed is what the plan said (engine.h holds every step against it).
- * */
+ * the bytes sent and placed are the plan's (engine.h compares every step with it). */
 #include "api/core/job.h"
 #include "tests/lib/engine.h"
 #include "tests/lib/test.h"
@@ -91,8 +90,8 @@ static void test_rings(void)
     }
 }
 
-/* Softmax families by every way of attention: what one rank learns, and the bytes that were planned.
- * On 2 ranks Ulysses divides groups of query heads that share keys, on 3 it does not. */
+/* Softmax families by every way of attention: what one rank learns, and the bytes that were
+ * planned. On 2 ranks Ulysses divides groups of query heads that share keys, on 3 it does not. */
 static void test_ways(void)
 {
     static const struct {

@@ -190,8 +190,8 @@ static int all_steps(struct train *t, struct err *e)
     return train_updated(t, e);
 }
 
-/* A loss that fits, and gradients that fit at no scale: a head of 60,000 behind a norm of 100, of two
- * targets. */
+/* The loss is finite, and the gradients overflow at every scale: a norm of 100,
+ * then a head of +-60,000. */
 static void loud(struct own *x, const struct way *w, int64_t steps)
 {
     own_init(x, w, all_steps);
@@ -228,7 +228,8 @@ static int skipped_steps(struct train *t, struct err *e)
     return train_updated(t, e);
 }
 
-/* Losses that are NaN, skipped one by one: a loss scale has no part in it, nor has a learning rate. */
+/* Losses that are NaN are skipped one by one; the error blames neither the loss scale nor the
+ * learning rate. */
 static void test_no_loss(void)
 {
     static const struct way half = {2, 1, 1, PRECISION_FP16}, whole = {2, 1, 1, PRECISION_FP32};

@@ -1,6 +1,6 @@
 /* A generate job of a diffusion model, from requests to artifacts, on 1 to 4 ranks: the golden's
- * samples; bits that do not depend on the number of ranks; bad requests refused alone; an attempt
- * that goes on computes nothing again. */
+ * samples; bits that do not depend on the number of ranks; bad requests refused alone; a resumed
+ * attempt computes nothing again. */
 #include <math.h>
 
 #include "api/core/field.h"
@@ -279,8 +279,8 @@ static void test_many(void)
     CHECK(strstr(whole, "\"latents\":[4,2,9,8]") && strstr(whole, "\"latents\":[4,1,8,9]"));
 }
 
-/* Stopped after so many questions, then run to its end on as many ranks or more: as undisturbed,
- * and no step is taken twice but those of the request that it was stopped in. */
+/* Stopped after n questions, then run to its end on as many ranks or more: the result is that of an
+ * undisturbed run, and only steps of the request that was interrupted are taken twice. */
 static void test_resume(void)
 {
     static struct job j;
@@ -308,8 +308,8 @@ static void test_resume(void)
     CHECK(j.asked == 0 && j.done.n_resumed == N_MANY && j.n_sent == N_MANY - N_REFUSED);
 }
 
-/* A weight that is NaN: the job fails and names it. Weights that are too large: every sample is refused,
- * and its line says which operation was the first. */
+/* A weight that is NaN: the job fails and names it. Weights that are too large: every sample is
+ * refused, and its line says which operation was the first. */
 static void test_damaged(void)
 {
     static struct job j;
@@ -377,7 +377,7 @@ static void test_rules(void)
     j.spec.input.source.path = 0;
     CHECK(!spec_intern(&j.spec, "x", 1, &j.spec.input.prompt));
     CHECK_MSG(family_check(&j.spec, &e) && strstr(e.text, "asked by requests"), "%s", e.text);
-    /* Of a directory that nobody has described yet: its sizes say what it is. */
+    /* A directory without a description: its sizes say what it is. */
     job_of(&j, "latte", 2, "many.jsonl", "none");
     struct job_spec *s = malloc(sizeof *s);
     spec_defaults(s);

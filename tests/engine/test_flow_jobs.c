@@ -1,6 +1,6 @@
 /* test_flow_jobs.c: jobs of diffusion models by real seqrank processes: preparing a manifest,
- * training on samples of every size with evaluation and averaged weights, being killed and going
- * on, starting from what was saved; what cannot be learnt is refused with its file, line and
+ * training on samples of every size with evaluation and averaged weights, resuming after a kill,
+ * starting from saved weights; data that cannot be learnt is refused with its file, line and
  * field. */
 #include <math.h>
 #include <sys/stat.h>

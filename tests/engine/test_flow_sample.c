@@ -148,7 +148,7 @@ static int sample(struct flow_rank *r, const struct run *at, struct err *e)
     CHECK(ok);
     if (flow_sample_save(&r->m, &at->s, r->m.rank ? NULL : at->path, e)) return -1;
     if (r->m.comm) check_count(r, PURPOSE_CONTROL, flow_sample_traffic(&r->m, &at->s, r->m.rank));
-    /* All that the plan holds was given a place, and nothing lies behind it. */
+    /* All that the plan holds was placed, and nothing lies past its end. */
     CHECK(r->m.placed_size == r->plan.arena_size + r->plan.segment_size);
     return 0;
 }

@@ -54,7 +54,7 @@ struct setting {
     int64_t batch;
 };
 
-/* ---- samples whose documents every rank knows ------------------------------------------------- */
+/* ---- samples whose documents every rank knows ------------------------------------------------ */
 
 struct source {
     struct synth y;
@@ -204,7 +204,7 @@ static void test_they_matter(void)
     CHECK(loss_with(40, 0) == plain); /* a window of the whole sequence is none */
 }
 
-/* ---- what a job may ask for -------------------------------------------------------------------- */
+/* ---- what a job may ask for ------------------------------------------------------------------ */
 
 static struct job_spec *asked(int sp)
 {

@@ -121,8 +121,7 @@ static void set_prompt(struct one *o, const char *prompt, int64_t request)
     request_of_prompt(&o->r, &alone.spec, prompt, (int64_t)strlen(prompt), request);
 }
 
-/* Every token anew: a whole prefill, and the draw by hand over the distribution in ascending
- * ids. */
+/* A whole prefill for every token, and the draw by hand over the distribution in ascending ids. */
 static void enumerate(struct one *o, int64_t sequence, int32_t *out, int64_t n)
 {
     struct err e = {0};
@@ -222,7 +221,7 @@ static void test_stops(void)
             CHECK(b.choice[0].finish == FINISH_STOP && b.choice[0].n_text == first - bytes);
             CHECK(b.choice[0].tokens.n == first - bytes + size && ++compared);
             infer_answer_fini(&b);
-            o->r.min_tokens = first - bytes + size + 1; /* too early then: goes on */
+            o->r.min_tokens = first - bytes + size + 1; /* the stop is then too early */
             ask(o, &b);
             CHECK(b.choice[0].tokens.n >= o->r.min_tokens || o->r.min_tokens > MAX_TOKENS);
             infer_answer_fini(&b);
@@ -235,7 +234,7 @@ static void test_stops(void)
 
 /* ---- lines ----------------------------------------------------------------------------------- */
 
-/* The raw text of the value behind the which-th "key" of a line, until `until`. */
+/* The raw text of the value of the which-th "key" of a line, up to `until`. */
 static const char *value(const char *line, const char *key, int which, const char *until,
                          size_t *size)
 {

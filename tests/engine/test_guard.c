@@ -82,7 +82,7 @@ static void test_outliers(void)
 {
     struct guard *g = &guards[0];
     fresh(g);
-    CHECK(guard_judge(g, 0, 1e30, 1e30) == GUARD_ACCEPT); /* nobody watches */
+    CHECK(guard_judge(g, 0, 1e30, 1e30) == GUARD_ACCEPT); /* no limit is set */
     fresh(g);
     spec.guard.loss_z = 4;
     spec.guard.grad_norm_z = 6;
@@ -207,9 +207,9 @@ static void test_record(void)
 
 /* ---- in a training --------------------------------------------------------------------------- */
 
-enum { BAD = 5, STEPS = 12 }; /* the 0-based step that is bad, of so many */
+enum { BAD = 5, STEPS = 12 }; /* BAD: the 0-based step that is bad */
 
-/* The weights are no numbers during one step, on every rank. */
+/* The weights are NaN during one step, on every rank. */
 static float kept[4];
 
 static void poison(struct train *t, int rank, void *arg)
@@ -258,7 +258,7 @@ static void test_skip_is_no_update(void)
         CHECK(whole.weights && after.weights && !memcmp(whole.weights, after.weights, size));
         CHECK(!memcmp(whole.adam_v, after.adam_v, size));
         CHECK(!memcmp(whole.loss + BAD + 1, after.loss, (STEPS - BAD - 1) * sizeof(double)));
-        /* Had Adam's count gone on, the weights would be others. */
+        /* If Adam's count had advanced, the weights would differ. */
         struct engine_run counted = skipping(&y, P, BAD + 1, STEPS - BAD - 1, &before, 0);
         CHECK(memcmp(whole.weights, counted.weights, size));
         engine_free(&whole), engine_free(&before), engine_free(&after), engine_free(&counted);

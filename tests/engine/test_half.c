@@ -24,7 +24,7 @@ static double u(void)
     return half == PRECISION_FP16 ? 0x1p-12 : 0x1p-9;
 }
 
-/* ---- a run, and what it computed --------------------------------------------------------------- */
+/* ---- a run, and what it computed ------------------------------------------------------------- */
 
 enum { MAX_S = 1024, MAX_C = 64 };
 
@@ -84,7 +84,7 @@ static void go(struct engine_run *r, struct synth *y, enum precision_id p, struc
     engine_go(r, &own);
 }
 
-/* ---- errors ------------------------------------------------------------------------------------ */
+/* ---- errors ---------------------------------------------------------------------------------- */
 
 struct error { /* sums of squares over everything compared */
     double hidden, nll, grad;
@@ -274,7 +274,7 @@ static void test_learns_as_fp32(void)
     CHECK_MSG(fabs(last[1] / last[0] - 1) <= 0.01, "%g", last[1] / last[0] - 1);
 }
 
-/* ---- exactness --------------------------------------------------------------------------------- */
+/* ---- exactness ------------------------------------------------------------------------------- */
 
 static void compare_bits(const struct engine_run *a, const struct engine_run *b)
 {
@@ -369,7 +369,7 @@ static void test_counts(void)
         }
 }
 
-/* ---- checkpoints ------------------------------------------------------------------------------- */
+/* ---- checkpoints ----------------------------------------------------------------------------- */
 
 static char scratch[64];
 
@@ -480,7 +480,8 @@ static void test_files(void)
     free(w), free(wide), free(low), free(again);
 }
 
-/* A job in 16 bits does not go on from the moments of an fp32 one as if nothing were missing. */
+/* A job in 16 bits does not resume from the moments of an fp32 job:
+ * its master weights are missing. */
 static void test_other_precision(void)
 {
     struct err e = {0};

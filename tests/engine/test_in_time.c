@@ -273,7 +273,7 @@ static void test_padding(void)
     check_walk(90, 47, LIN_MISS, LIN_LAST);
 }
 
-/* ---- whole trainings --------------------------------------------------------------------------- */
+/* ---- whole trainings ------------------------------------------------------------------------- */
 
 /* A tiny TransNormerLLM, the first layer with LRPE, and one of normalised linear attention. */
 static void model_spec(struct job_spec *s, int family, int64_t S)
@@ -407,8 +407,8 @@ static void test_memory_is_that_of_a_window(void)
     }
 }
 
-/* The plan is of the whole sequence, not of a window: its tokens, and what runs, every window but the
- * last forward once more, whose products are those of a job that embeds as many tokens. */
+/* The plan is of the whole sequence, not of a window: its tokens, and what runs, every window but
+ * the last forward once more, whose products are those of a job that embeds as many tokens. */
 static void test_plan_is_of_the_whole(void)
 {
     static char json[65536];

@@ -17,7 +17,7 @@
 #define ROOM       24
 #define MAX_PROMPT 64
 
-/* ---- generation -------------------------------------------------------------------------------- */
+/* ---- generation ------------------------------------------------------------------------------ */
 
 struct story {
     struct job_spec spec;
@@ -84,8 +84,8 @@ static void continue_body(struct ranks *g, int rank, void *arg)
     free(t);
 }
 
-/* One rank's head is damaged: the logits behind the prompt come from their owner, the next ones do
- * not. */
+/* One rank's head is damaged: the logits after the prompt come from their owner,
+ * the next ones do not. */
 static void damage(struct ranks *g, int rank, struct story *s, float by, const char *chose)
 {
     struct tiny_rank *t = malloc(sizeof *t);
@@ -112,8 +112,8 @@ static void damaged_nan_body(struct ranks *g, int rank, void *arg)
     damage(g, rank, arg, NAN, "has logits that are NaN or infinity");
 }
 
-/* Weights are finite, and so is the prompt: the token that is chosen has an embedding whose squares are
- * not. Where that begins is found by decoding it again. */
+/* Weights are finite, and so is the prompt: the token that is chosen has an embedding whose squares
+ * are not. Where that begins is found by decoding it again. */
 static void overflow_body(struct ranks *g, int rank, void *arg)
 {
     struct story *s = arg;
@@ -306,7 +306,7 @@ static void test_prompt_too_long(void)
     tell(&s, 1, LAYOUT_AUTO, long_body);
 }
 
-/* ---- scoring ----------------------------------------------------------------------------------- */
+/* ---- scoring --------------------------------------------------------------------------------- */
 
 #define N_DOCS 5
 static const char *const docs[N_DOCS] = {"hello", "a", "the quick brown fox", "ab ab ab", "end"};
@@ -321,7 +321,7 @@ struct reading {
     struct score_sum want[N_DOCS]; /* by the plain definition, when wanted */
 };
 
-/* Document d alone, token by token: -log softmax of the prefill of what comes before. */
+/* Document d alone, token by token: -log softmax of the prefill of the tokens before it. */
 static int plain_score(struct tiny_rank *t, const struct job_spec *spec, const char *doc,
                        struct score_sum *out, struct err *e)
 {
@@ -428,7 +428,7 @@ static void test_score(void)
         }
 }
 
-/* ---- prompts and roots -------------------------------------------------------------------------- */
+/* ---- prompts and roots ----------------------------------------------------------------------- */
 
 static void put(const char *name, const char *content, size_t size)
 {

@@ -14,7 +14,7 @@ enum { ROOM = 20, MAX_PROMPT = 64, MAX_V = 260 };
 struct story {
     struct job_spec spec;
     int64_t n_prompt;
-    /* out: logits behind each token of prompt + ROOM tokens, of rank 0 and of the last rank */
+    /* out: logits after each token of prompt + ROOM tokens, of rank 0 and of the last rank */
     float decoded[2][ROOM][MAX_V], prefilled[ROOM][MAX_V];
 };
 

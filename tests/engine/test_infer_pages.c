@@ -7,7 +7,7 @@
 #include "worker/family/shape.h"
 #include "worker/infer/score.h"
 
-/* A sampler of so many tokens is 1.6 MB, their logits 0.5 MB. */
+/* A sampler of VOCAB tokens is 1.6 MB, their logits are 0.5 MB. */
 #define VOCAB  65536
 #define PROMPT 600
 #define ROOM   64

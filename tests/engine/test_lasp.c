@@ -180,7 +180,7 @@ static void test_32_bits(void)
 
 /* ---- decoding -------------------------------------------------------------------------------- */
 
-/* Token by token from the carried state: the outputs of the whole, and the state behind it. */
+/* Token by token from the carried state: the outputs of the whole, and the state after it. */
 static void decode_all(const struct lin_problem *p, struct be *be, enum dtype t, double *o,
                        double *state_out)
 {

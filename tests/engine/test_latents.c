@@ -353,8 +353,8 @@ static void test_times(void)
     }
 }
 
-/* By hand: 480 x 854, 51 frames: sqrt(409920 / 262144) = 1.250488; STDiT3: 51 / 17 * 5 = 15 frames of
- * latents. The others' autoencoders are of pictures: a frame of latents for each. */
+/* By hand: 480 x 854, 51 frames: sqrt(409920 / 262144) = 1.250488; STDiT3: 51 / 17 * 5 = 15 frames
+ * of latents. The others' autoencoders are of pictures: a frame of latents for each. */
 static void test_shift(void)
 {
     const struct model_shape stdit3 = {.family = FAMILY_STDIT3};

@@ -95,7 +95,7 @@ static void test_prepare(void)
 
 /* ---- bad steps ------------------------------------------------------------------------------- */
 
-/* A model whose embedding of 'Z' is no number: one document, and so one step of a pass, is bad. */
+/* A model whose embedding of 'Z' is NaN: one document, and so one step of a pass, is bad. */
 static char bad_model[128], skipped_sha[80];
 static int64_t bad_step; /* 1-based */
 
@@ -142,7 +142,7 @@ static void test_skip(void)
     free(o);
 }
 
-/* Stopped at the bad step and again behind it: the same steps are left out. */
+/* Stopped at the bad step and again after it: the same steps are skipped. */
 static void test_skip_survives(void)
 {
     struct order *o = bad_order(NONFINITE_SKIP, "skip2");
@@ -185,8 +185,8 @@ static void test_rollback(void)
     }
 }
 
-/* With weights, gradients and moments shared out over dp x sp ranks: back to nothing and back to a
- * checkpoint end where skipping ends. */
+/* With weights, gradients and moments sharded over dp x sp ranks: a rollback to the start and one
+ * to a checkpoint end with the weights that skipping ends with. */
 static void test_rollback_of_shards(void)
 {
     char want[80] = "", buf[32];
@@ -215,8 +215,7 @@ static void test_rollback_of_shards(void)
 }
 
 /* Updates within the backward pass cannot wait for a verdict: what is bad is undone by going back,
- * and
- * a marked step is known beforehand. */
+ * and a marked step is known beforehand. */
 static void test_rollback_of_fused(void)
 {
     char want[80] = "";
@@ -325,7 +324,7 @@ static void test_outlier(void)
             } else {
                 check_sha(sha);
             }
-        } else if (run_ok(o)) { /* nobody watches: the step is done, and the weights are others */
+        } else if (run_ok(o)) { /* the guard is off: the step is done, and the weights differ */
             CHECK(number(g.result, "skipped_steps") == 0 && g.n_notes == 0);
             CHECK(strcmp(text(g.result, "weights_sha256", buf, sizeof buf), sha));
         }
@@ -544,9 +543,8 @@ static void test_length_in_tokens(void)
 
 /* ---- before the first step ------------------------------------------------------------------- */
 
-/* One ring and two, every ZeRO stage, an update that is fused: where weights and gradients are
- * shared
- * out, they are put together for the proof. */
+/* One ring and two, every ZeRO stage, an update that is fused: sharded weights and gradients are
+ * gathered for the proof. */
 static void test_first_step(void)
 {
     static const struct {
@@ -620,8 +618,7 @@ static void test_mutants_at_first_step(void)
 }
 #endif
 
-/* ---- ranks and what they hold -------------------------------------------------------------------
- * */
+/* ---- ranks and what they hold ---------------------------------------------------------------- */
 
 static struct order *shaped(const char *name, int dp, int sp, int zero)
 {
@@ -633,9 +630,8 @@ static struct order *shaped(const char *name, int dp, int sp, int zero)
     return o;
 }
 
-/* Killed at a checkpoint and gone on by other ranks that share out other things: the bits of a run
- * that
- * nothing happened to. */
+/* Killed at a checkpoint and resumed by other ranks, which shard other things:
+ * the bits of an undisturbed run. */
 static void test_other_shape(void)
 {
     static const struct {
@@ -663,8 +659,7 @@ static void test_other_shape(void)
     }
 }
 
-/* ---- time and disks -----------------------------------------------------------------------------
- * */
+/* ---- time and disks -------------------------------------------------------------------------- */
 
 /* By the clock alone: the first checkpoint of a run that would take minutes. */
 static void test_every_s(void)
@@ -696,8 +691,8 @@ static void unlink_tokens(struct gang *k, const struct rank_step *s)
     if (s->step == 5) CHECK(!unlink(tokens_path));
 }
 
-/* Prepared data is cut, then lost, under a running job: it fails by the file's name, or goes on
- * where it still can; with the file back the job ends as if nothing had been. */
+/* Prepared data is cut, then lost, under a running job: the job fails and names the file, or
+ * continues where it can; once the file is restored, the job ends as an undisturbed one. */
 static void test_data_rots(void)
 {
     char copy[600];

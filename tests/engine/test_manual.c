@@ -1,5 +1,6 @@
-/* test_manual: the tables of fields say the same in api/JOBS.md, row by row, and in api/openapi.yaml,
- * sentence by sentence. `test_manual --write` writes the rows of JOBS.md. Run in the root. */
+/* test_manual: the tables of fields say the same in api/JOBS.md, row by row, and in
+ * api/openapi.yaml, sentence by sentence. `test_manual --write` writes the rows of JOBS.md. Run in
+ * the root. */
 #include <math.h>
 #include "api/core/job.h"
 #include "tests/lib/test.h"

@@ -60,7 +60,7 @@ static void poison(struct model *m, char *arena, char *segment)
     }
 }
 
-/* ---- finite differences ------------------------------------------------------------------------ */
+/* ---- finite differences ---------------------------------------------------------------------- */
 
 static double loss_at(struct seat *s, const float *w, const double *dir, const struct param *p,
                       double eps)
@@ -142,7 +142,7 @@ static void test_differences(void)
     differences(0, RECOMPUTE_FULL);
 }
 
-/* ---- P ranks against one ------------------------------------------------------------------------ */
+/* ---- P ranks against one --------------------------------------------------------------------- */
 
 struct whole {
     struct synth y;
@@ -196,7 +196,7 @@ static void whole_run(struct whole *w, int P)
     free(w->seat);
 }
 
-/* Every tensor, so that a small one cannot hide behind the embedding. 1e-5 is the requirement. */
+/* Each tensor by itself, so that the embedding cannot hide a small one. 1e-5 is the requirement. */
 static void compare(const struct whole *got, const struct whole *want, int P)
 {
     const double scale = want->loss > 0 ? want->loss : 1;
@@ -237,7 +237,7 @@ static void test_ranks(void)
     against_one(1, 0, 0, 0);
     against_one(8, 0, 0, 1);
     against_one(37, 0, 0, 0);
-    against_one(37, 1, 0, 0); /* one token a document: nobody has a target */
+    against_one(37, 1, 0, 0); /* one token a document: no target at all */
     against_one(203, 43, 0, 1);
     against_one(256, 0, 1, 0); /* one target in all: most ranks have none */
     against_one(512, 100, 300, 0);
@@ -299,7 +299,7 @@ static void test_poison(void)
         }
 }
 
-/* ---- generate ----------------------------------------------------------------------------------- */
+/* ---- generate -------------------------------------------------------------------------------- */
 
 enum { N_NEW = 40 }; /* more than two blocks of the cache */
 
@@ -397,7 +397,7 @@ static void test_generate(void)
     generate(1, 2, LAYOUT_ZIGZAG); /* rank 1 has no prompt at all */
 }
 
-/* ---- small things ------------------------------------------------------------------------------- */
+/* ---- small things ---------------------------------------------------------------------------- */
 
 /* Known answers of Random123's kat_vectors. */
 static void test_philox(void)

@@ -1,5 +1,5 @@
-/* Model directories beside their weights: whose tokenizer it is, and which files and keys a checkpoint
- * has from the directory that its job began with. */
+/* Model directories beside their weights: whose tokenizer it is, and which files and keys a
+ * checkpoint has from the directory that its job began with. */
 #include <sys/stat.h>
 #include "tests/lib/model_dir.h"
 #include "worker/hf/tokenizer.h"

@@ -1,5 +1,5 @@
-/* Whole jobs on model directories with a tokenizer of their own: tokens in, the model's own files out;
- * text is refused, or read as bytes by name. */
+/* Whole jobs on model directories with a tokenizer of their own: tokens in, the model's own files
+ * out; text is refused, or read as bytes by name. */
 #include "api/core/gang_start.h"
 #include "tests/lib/gang.h"
 #include "tests/lib/model_dir.h"
@@ -62,8 +62,8 @@ static void check_passed(const char *hf)
 
 static char first_hf[1300];
 
-/* Tokens in, the model's own files out; also when the job is killed, its model directory has changed,
- * and it goes on from a checkpoint that it removes meanwhile. */
+/* Tokens in, the model's own files out; also when the job is killed, its model directory has
+ * changed, and it resumes from a checkpoint that it removes meanwhile. */
 static void test_train_on_ids(void)
 {
     char ids[4096] = "";
@@ -116,7 +116,7 @@ static void test_train_on_text(void)
               g.fail.text);
     CHECK_MSG(!strncmp(g.fail.field, "data.train.0", 12) && strstr(g.fail.text, "line 1"), "%s: %s",
               g.fail.field, g.fail.text);
-    o->spec.data.tokenizer = TOKENIZER_BYTE; /* by name: it learns bytes, and its files say so */
+    o->spec.data.tokenizer = TOKENIZER_BYTE; /* by name: it learns bytes, as its files record */
     if (job_runs(o)) {
         text(g.result, "hf", hf, sizeof hf);
         CHECK(tokenizer_of(hf) == TOKENIZER_BYTE && same_file("own", hf, "README.md"));

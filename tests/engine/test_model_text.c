@@ -1,5 +1,5 @@
-/* What text means to a model that does not read bytes: refused, of a field, with the way out, before
- * files are read, in their lines, and in requests. */
+/* What text means to a model that does not read bytes: refused, of a field, with the way out,
+ * before files are read, in their lines, and in requests. */
 #include <sys/stat.h>
 #include "tests/lib/model_dir.h"
 #include "worker/data/data.h"

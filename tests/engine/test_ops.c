@@ -216,8 +216,8 @@ static bool is_input(const struct env *t, int v)
     return false;
 }
 
-/* In parts, the output's gradient is whole in the second one and elsewhere 0: parts must not mix.
- * */
+/* In parts, the output's gradient is whole in the second part and 0 elsewhere: parts must not
+ * mix. */
 static void set_output_grad(struct env *t)
 {
     const int v = t->op.out[0];
@@ -229,7 +229,7 @@ static void set_output_grad(struct env *t)
     for (int64_t i = 0; i < n; i++) g[all > n ? n + i : i] = (float)t->r[i];
 }
 
-/* add: to what is there already, 0.5 each (in every part). */
+/* add: to gradients that are already 0.5 (in every part). */
 static void run_backward(struct env *t, const struct op_case *c, bool add)
 {
     struct step s = {.kind = STEP_BACKWARD, .op = 0, .alias = PROG_NONE};
@@ -238,7 +238,7 @@ static void run_backward(struct env *t, const struct op_case *c, bool add)
     for (int v = 0; v < t->p.n_values; v++)
         for (int64_t i = 0; add && is_input(t, v) && i < grad_rows(t, v) * t->p.value[v].cols; i++)
             ((float *)t->f.grad[v].data)[i] = 0.5f;
-    for (int64_t i = 0; i < t->p.weights_size; i++) /* a tree's sum replaces what is there */
+    for (int64_t i = 0; i < t->p.weights_size; i++) /* a tree's sum overwrites it */
         t->f.weights_grad[i] = t->f.tree ? NAN : 0;
     scratch_reset(&t->f);
     CHECK_MSG(!op_table[t->op.kind]->backward(&t->f, &t->op, &s, &e), "%s: %s", c->name, e.text);

@@ -1,5 +1,5 @@
-/* test_packing: what documents become under every packing and every policy for long ones, held
- * against the lengths alone; and the rows of every rank. */
+/* test_packing: documents under every packing and every policy for long ones, checked from their
+ * lengths alone; and the rows of every rank. */
 #include "api/core/job.h"
 #include "tests/lib/corpus.h"
 
@@ -119,7 +119,8 @@ static void test_every_token_once(void)
 
 /* ---- best fit -------------------------------------------------------------------------------- */
 
-/* The definition, in the obvious way: O(n^2). Returns the number of bins; where[i] for document i. */
+/* The definition, in the obvious way: O(n^2). Returns the number of bins;
+ * where[i] is document i's. */
 static int64_t naive_best_fit(const struct corpus *c, int64_t S, int64_t *where)
 {
     static int64_t room[MAX_DOCS], since[MAX_DOCS]; /* since: when a bin came to its room */

@@ -39,7 +39,7 @@ static struct plan make(int64_t limit)
     return p;
 }
 
-/* ---- parameters -------------------------------------------------------------------------------- */
+/* ---- parameters ------------------------------------------------------------------------------ */
 
 static void test_params(void)
 {
@@ -61,8 +61,8 @@ static void test_params(void)
     CHECK(param_count(m) >= end && param_count(m) < end + 16 && param_count(m) % 16 == 0);
     /* A layer's tensors lie as those of the layer before, whose distance is a layer's size. */
     CHECK(p[12].offset - p[3].offset == param_section(m, 2) - param_section(m, 1));
-    CHECK(p[13].offset == p[12].offset + p[12].count); /* v right behind k */
-    CHECK(p[17].offset == p[16].offset + p[16].count); /* up right behind gate */
+    CHECK(p[13].offset == p[12].offset + p[12].count); /* v right after k */
+    CHECK(p[17].offset == p[16].offset + p[16].count); /* up right after gate */
     CHECK(param_section(m, 4) == p[n - 2].offset && p[n - 1].offset == p[n - 2].offset + 64);
     spec.model.shape.tied = 1;
     CHECK(param_tensors(m) == 9 * 3 + 2);
@@ -84,7 +84,7 @@ static void test_params_odd(void)
     CHECK(p[2].offset % 16 == 0 && p[5].offset % 16 == 0 && p[7].offset % 16 == 0);
 }
 
-/* ---- buffers ----------------------------------------------------------------------------------- */
+/* ---- buffers --------------------------------------------------------------------------------- */
 
 /* What an item takes of the arena, the segment and the host's part: of two of them where it is
  * mirrored. Returns how many. */
@@ -311,7 +311,7 @@ static void test_reference(void)
     check_layout(&ref);
 }
 
-/* ---- communication ----------------------------------------------------------------------------- */
+/* ---- communication --------------------------------------------------------------------------- */
 
 static bool is(struct comm_count c, int64_t messages, int64_t bytes)
 {
@@ -319,7 +319,8 @@ static bool is(struct comm_count c, int64_t messages, int64_t bytes)
            c.messages_received == messages;
 }
 
-/* P 4, T 256, a KV row 2*2*8 floats = 128 bytes: a hop is 32768 bytes. 3 layers, 2 micro-batches. */
+/* P 4, T 256, a KV row 2*2*8 floats = 128 bytes: a hop is 32768 bytes. 3 layers,
+ * 2 micro-batches. */
 static void test_comm(void)
 {
     const int64_t hop = 256 * 128;
@@ -359,7 +360,7 @@ static void test_flops(void)
     CHECK(p.flops == 3 * 2 * (2 * S * (3 * layer + head) + 2 * S * S * 3 * 64));
 }
 
-/* ---- ZeRO -------------------------------------------------------------------------------------- */
+/* ---- ZeRO ------------------------------------------------------------------------------------ */
 
 static int64_t item(const struct plan *p, enum plan_id id)
 {
@@ -401,7 +402,7 @@ static void test_zero_memory(void)
     spec.train.global_batch = 2;
     spec.guard.nonfinite = NONFINITE_SKIP;
     CHECK(!make(0).fused);
-    small_spec(JOB_TRAIN, 1); /* nobody to share with */
+    small_spec(JOB_TRAIN, 1); /* no other rank to shard with */
     spec.parallel.zero = 3;
     spec.optim.max_grad_norm = 1;
     p = make(0);
@@ -448,7 +449,7 @@ static void test_zero_comm(void)
         }
 }
 
-/* ---- refusals ---------------------------------------------------------------------------------- */
+/* ---- refusals -------------------------------------------------------------------------------- */
 
 static void test_zero_advice(void)
 {

@@ -139,7 +139,7 @@ static void test_sizes(void)
 
 /* ---- the decoder, written out ---------------------------------------------------------------- */
 
-/* Bytes of so many values of one row each, on T rows: each begins on a line of its own. */
+/* Bytes of T rows of cols values of `unit` bytes, rounded to whole cache lines. */
 static int64_t lines(int64_t T, int64_t cols, int64_t unit)
 {
     return mem_round(T * cols * unit, MEM_ALIGN);
@@ -278,7 +278,7 @@ static void test_switches(void)
 }
 
 /* What ways of attention keep beside the blockwise ring: two_pass each layer's probabilities,
- * ulysses the own heads' q, k, v, o and lse of all rows. Under "full" one layer's, in the workspace. */
+ * ulysses the own heads' q, k, v, o and lse of all rows. "full": one layer's, in the workspace. */
 static void test_kept_by_ways(void)
 {
     static const int families[] = {FAMILY_LLAMA, FAMILY_BERT};
@@ -312,7 +312,7 @@ static void test_hybrid(void)
     CHECK_MSG(sent(p, 0, PURPOSE_STATE) == 2 * SIGMA && sent(p, 3, PURPOSE_STATE) == 0, "%lld",
               (long long)sent(p, 0, PURPOSE_STATE));
     CHECK(sent(p, 0, PURPOSE_RING_KV) == 2 * 3 * kv);
-    /* Behind a prompt the last rank tells its states to the three others. */
+    /* After a prompt the last rank sends its states to the three others. */
     small_spec(FAMILY_MINIMAX, JOB_GENERATE, 4);
     spec.model.shape.layer_mask[0] = 5;
     p = make();

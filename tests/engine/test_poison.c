@@ -2,10 +2,10 @@
  *
  * Sections of every family run step by step where the placement puts them, forward and backward, in
  * every mode of recomputing. Before each step its scratch, exactly as large as the operator's rule
- * says, the buffers that operators share, and what the step is to write hold one byte pattern; before
- * each pass the whole workspace does. With every byte 0xff (a NaN in every precision, and an index
- * of -1) all results are those of bytes that are 0, bit for bit, and the same in every mode. An
- * operator that no family's program reaches fails the test. */
+ * says, the buffers that operators share, and what the step is to write hold one byte pattern;
+ * before each pass the whole workspace does. With every byte 0xff (a NaN in every precision, and an
+ * index of -1) all results are those of bytes that are 0, bit for bit, and the same in every mode.
+ * An operator that no family's program reaches fails the test. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -303,7 +303,7 @@ static void close_frame(struct runner *r)
     for (int i = 0; i < PART_N; i++) free(r->room[i].p);
 }
 
-/* What comes into a section. */
+/* The inputs of a section: values that no operation writes. */
 static void fill_inputs(struct runner *r)
 {
     for (int v = 0; v < r->p->n_values; v++)

@@ -123,8 +123,8 @@ static void test_counts(void)
 }
 
 /* What the forms of ring attention would move, told by who has seen the documents: of short lines
- * all_gather gets a part; of one long document, whose last row sees all, as much as a ring brings, but for
- * the padding of the last of 23 samples. */
+ * all_gather gets a part; of one long document, whose last row sees all, as much as a ring brings,
+ * but for the padding of the last of 23 samples. */
 static void test_forms(void)
 {
     static const char *const files[] = {"lines.jsonl", "text.jsonl"};
@@ -197,10 +197,8 @@ static void test_refuses(void)
 /* ---- what it is for -------------------------------------------------------------------------- */
 
 /* One rank, two, three, two rings: the same samples, masks and targets, and so the same losses.
- * They
- * differ by the order of fp32 sums: some 1e-7 relative a step, and a step's difference in the
- * weights
- * grows little over 8 steps; a wrong target shows in the second digit. */
+ * They differ by the order of fp32 sums: some 1e-7 relative a step, and a step's difference in the
+ * weights grows little over 8 steps; a wrong target shows in the second digit. */
 static void test_ranks_equal(void)
 {
     static const int degrees[][2] = {{1, 1}, {2, 1}, {3, 1}, {1, 2}, {2, 2}};
@@ -258,7 +256,7 @@ static void write_file(const char *name, const void *data, size_t size)
 static void write_files(void)
 {
     char *out = malloc(1 << 16), *at = out;
-    static const int lengths[] = {4, 10, 20, 0, 40}; /* bytes; 256 comes behind */
+    static const int lengths[] = {4, 10, 20, 0, 40}; /* bytes; 256 follows each */
     for (int i = 0; i < 5; i++)
         at += sprintf(at, "{\"text\":\"%.*s\"}\n", lengths[i],
                       "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyz");

@@ -270,7 +270,7 @@ static void random_op(struct program *p)
     }
 }
 
-/* A section of up to n operations; everything that nobody reads is summed into the result. */
+/* A section of up to n operations; values that no operation reads are summed into the result. */
 static void random_program(struct program *p, int n)
 {
     prog_init(p, "random.");

@@ -1,5 +1,6 @@
-/* What the papers printed, held against the account of what their systems store and send. Every
- * number on the right of a comparison is the papers' own or counted by hand from their tables. */
+/* The numbers that the papers printed, compared with the account of what their systems store and
+ * send. Every number on the right of a comparison is the papers' own or counted by hand from their
+ * tables. */
 #include <math.h>
 #include <stdint.h>
 #include "tests/lib/test.h"

@@ -16,8 +16,7 @@
 
 static char scratch[64]; /* everything of this test lies beneath it */
 
-/* ---- jobs --------------------------------------------------------------------------------------
- * */
+/* ---- jobs ------------------------------------------------------------------------------------ */
 
 #define N_DOCS 60
 static char data_path[512], prepared_id[80];
@@ -63,7 +62,7 @@ static void set_model(struct order *o, const char *dir)
     o->spec.model.path = tiny_text(&o->spec, dir);
 }
 
-/* ---- tests ------------------------------------------------------------------------------------ */
+/* ---- tests ----------------------------------------------------------------------------------- */
 
 static struct gang g; /* 100 KiB: not on the stack */
 
@@ -173,7 +172,7 @@ static void test_resident(void)
     CHECK(!prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0));
 }
 
-/* A node that did not prepare the data makes it, once, and says so; other sources are refused. */
+/* A node that did not prepare the data makes it, once, and logs it; other sources are refused. */
 static void test_prepared_elsewhere(void)
 {
     static char digest[80];
@@ -188,7 +187,7 @@ static void test_prepared_elsewhere(void)
     o->args.n_local = 2;
     run(&g, o);
     CHECK(all_ok(&g));
-    /* The first rank says so, unless the other one was done with it before it looked. */
+    /* The first rank logs it, unless the other one had finished it before. */
     CHECK(g.n_notes == 2 || g.n_notes == 0);
     char again[80];
     CHECK_STR(text(g.result, "weights_sha256", again, sizeof again), digest);
@@ -230,7 +229,7 @@ static void test_train_over_sockets(void)
 }
 
 /* kill -9 of a rank right after a checkpoint: the others leave with the abort flag; the next
- * attempt goes on and ends with the same weights. */
+ * attempt resumes and ends with the same weights. */
 static void test_kill_and_resume(void)
 {
     struct order *o = make_order(JOB_TRAIN, 2, "killed");
@@ -385,7 +384,7 @@ static void test_verify_refuses(void)
     free(o);
 }
 
-/* The world is wrong: each ends with a sentence that names the field. */
+/* A wrong order, file or machine: the rank ends with a sentence that names the field. */
 static void expect_fail(struct order *o, enum err_code code, const char *field, const char *part)
 {
     run(&g, o);
@@ -432,8 +431,8 @@ static void make_nan(const char *tensor, char dir[600])
     free(w), free(o);
 }
 
-/* A weight that is NaN: the job fails and names it, and says at which step or in which window. One of
- * q_proj makes its rows of attention NaN, which once passed for rows that see no key. */
+/* A weight that is NaN: the job fails and names it, and says at which step or in which window. One
+ * of q_proj makes its rows of attention NaN, which once passed for rows that see no key. */
 static void test_not_finite(void)
 {
     static const char q[] = "model.layers.0.self_attn.q_proj.weight";
@@ -481,9 +480,8 @@ static struct order *half_order(enum job_kind kind, int n, enum precision_id p, 
     return o;
 }
 
-/* A training in 16 bits ends within 1 % of fp32's loss; killed and resumed it ends with its own
- * bits.
- * */
+/* A training in 16 bits ends within 1 % of fp32's loss; killed and resumed, it ends with its
+ * own bits. */
 static void train_half(enum precision_id p, char dir[1300])
 {
     char want[80], sha[80];
@@ -594,9 +592,9 @@ static struct order *loud_order(int n, const char *name, const char *dir)
     return o;
 }
 
-/* Gradients that do not fit: those steps are skipped and told of, the scale falls until they do; a
- * training that is killed behind them goes on with the scale it had, on another number of ranks,
- * and ends with the same bits. */
+/* Gradients overflow: those steps are skipped and reported, and the scale falls until none does; a
+ * training that is killed after them resumes with the scale it had, on another number of ranks, and
+ * ends with the same bits. */
 static void test_loss_scale(void)
 {
     char dir[600], want[80], sha[80], path[1300 + 32];
@@ -638,7 +636,7 @@ static void test_loss_scale(void)
     CHECK(g.n_checkpoints == 0);
 }
 
-/* seqgang goes away while ranks wait for blobs: nobody is left. */
+/* seqgang ends while ranks wait for blobs: no rank is left. */
 static void test_gang_gone(void)
 {
     struct order *o = make_order(JOB_TRAIN, 2, "gone");
@@ -652,8 +650,7 @@ static void test_gang_gone(void)
 }
 
 /* A gang that is killed takes its ranks along, wherever they are: PR_SET_PDEATHSIG. The ranks
- * become
- * children of this process, which then sees how they ended. */
+ * become children of this process, which then sees how they ended. */
 static void test_gang_killed(void)
 {
     struct order *o = make_order(JOB_TRAIN, 2, "orphan");
@@ -728,7 +725,7 @@ static void test_other_build(void)
     free(o);
 }
 
-/* What a rank says of its peers names the job, for whoever reads it in a log of many. */
+/* What a rank says of its peers names the job, because a log has the lines of many jobs. */
 static void test_peer_fault_names_the_job(void)
 {
     struct order *o = make_order(JOB_TRAIN, 2, "blobs");

@@ -1,6 +1,6 @@
-/* What nobody sees is neither sent nor computed: packed documents and windows in the blockwise ring
- * and in the all-gather form, against float64 (tests/lib/ring.h); and the bytes that this leaves,
- * against a count token by token. */
+/* Keys that no query sees are neither sent nor computed: packed documents and windows in the
+ * blockwise ring and in the all-gather form, against float64 (tests/lib/ring.h); and the bytes that
+ * remain, against a count token by token. */
 #include "tests/lib/variants.h"
 
 /* ---- bytes, token by token ------------------------------------------------------------------- */
@@ -13,7 +13,7 @@ static int owner_of(const struct problem *p, const struct variant *v, int64_t po
     abort();
 }
 
-/* The ring brings keys to whoever shares a document with them, or with a window sees one. */
+/* The ring brings keys to the queries of their documents; with a window, to those that see one. */
 static bool token_meets(const struct problem *p, int64_t i, int64_t j)
 {
     return p->window ? sees(p, i, j) : p->doc[i] == p->doc[j];
@@ -96,7 +96,7 @@ static struct gathered gather_sent(const struct problem *p, const struct variant
     return out;
 }
 
-/* The formulas, which run() holds against the ledger, are what a count of tokens says. */
+/* The formulas, which run() compares with the ledger, agree with a count of tokens. */
 static void check_counts(const struct problem *p, const struct variant *v)
 {
     const int64_t T = rows_of(p, v), row = 2 * p->Hk * p->D * 4;

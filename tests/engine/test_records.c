@@ -149,7 +149,7 @@ static void test_long_ids(void)
 
 /* ---- mixtures of formats --------------------------------------------------------------------- */
 
-/* Sources of every kind side by side, and an eval set behind them. */
+/* Sources of every kind side by side, then an eval set. */
 static void test_sets(void)
 {
     static const int64_t ids[] = {5, 50256, 6, 50256};

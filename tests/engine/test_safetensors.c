@@ -112,7 +112,7 @@ static void test_invalid(void)
         {"{}", INT64_MAX, 0, ERR_CORRUPT},
         {"{}", INT64_MIN, 0, ERR_CORRUPT},
         {"{}", 100000001, 0, ERR_CORRUPT},
-        {"{}", -1, 1, ERR_CORRUPT}, /* bytes nobody owns */
+        {"{}", -1, 1, ERR_CORRUPT}, /* bytes of no tensor */
         {"{\"a\":5}", -1, 0, ERR_CORRUPT},
         {"{\"a\":{}}", -1, 0, ERR_CORRUPT},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", -1, 4, ERR_CORRUPT},
@@ -203,7 +203,7 @@ static void test_bounded(void)
 #endif
 }
 
-/* ---- writing -------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 static void test_write(void)
 {
@@ -378,7 +378,7 @@ static void test_read_half(void)
     test_read_as(ST_BF16, bf16), test_read_as(ST_F16, f16);
 }
 
-/* ---- config.json ---------------------------------------------------------------------------- */
+/* ---- config.json ----------------------------------------------------------------------------- */
 
 #define SIZES                                                                                      \
     "\"vocab_size\":300,\"hidden_size\":48,\"intermediate_size\":80,\"num_hidden_layers\":2,"      \

@@ -44,7 +44,7 @@ static void test_not_its_fault(void)
     CHECK(!scale_overflows(&spec, &s, 2, NAN) && scale_of(&spec, &s) == 16);
 }
 
-/* Doubled after so many updates in a row, of which an overflow in between begins a new count. */
+/* Doubled after 2000 updates in a row; an overflow restarts the count. */
 static void test_up_again(void)
 {
     struct scale_state s = {0};
@@ -78,7 +78,7 @@ static void test_other_precisions(void)
 /* ---- in a training --------------------------------------------------------------------------- */
 
 enum { MOST = 1 << 20 };
-static float before[JOB_MAX_RANKS][3][MOST]; /* weights, m, v behind the steps that overflowed */
+static float before[JOB_MAX_RANKS][3][MOST]; /* weights, m, v after the steps that overflowed */
 static struct scale_state ends[JOB_MAX_RANKS];
 
 /* The first step of all begins at the largest scale there is: its logits' gradient alone, 2^24 /

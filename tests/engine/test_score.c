@@ -82,8 +82,8 @@ static double log_p(const float *logits, int32_t id)
     return (double)logits[id] - top - log(sum);
 }
 
-/* Window after window, token after token: what each new token's prediction may see is prefilled
- * anew. */
+/* Window after window, token after token:
+ * the tokens that each new token's prediction may see are prefilled again. */
 static int plain(struct tiny_rank *t, struct reading *r, struct err *e)
 {
     const int64_t S = r->spec.data.seq_len;
@@ -191,7 +191,7 @@ static double number_at(const char *json, size_t size, const char *key, int whic
     return v;
 }
 
-/* What the artifacts say agrees with one another and with the totals. got: token by token. */
+/* The artifacts agree with each other and with the totals. got: token by token. */
 static void check_sums(const struct reading *r, const double *got, const int64_t *context)
 {
     const int64_t bucket = r->spec.score.by_position_bucket, S = r->spec.data.seq_len;
@@ -315,8 +315,8 @@ static void spoil(const char *path, int64_t at)
     close(fd);
 }
 
-/* Stopped and started again, with a record cut short, or damaged, or of another model: it goes on
- * behind the windows that are whole and its own, and the results are the bytes of one attempt. */
+/* Stopped and started again, with a record cut short, or damaged, or of another model: it continues
+ * after the windows that are whole and its own, and the results are the bytes of one attempt. */
 static void test_resume(void)
 {
     static struct reading r;

@@ -207,7 +207,7 @@ static void test_peer_that_left(void)
     duel_close(&d);
 }
 
-/* ---- hostile bytes from one who knows the key -------------------------------------------------- */
+/* ---- hostile bytes from one who knows the key ------------------------------------------------ */
 
 static const struct hostile {
     uint32_t magic;
@@ -261,7 +261,7 @@ static void test_hostile_frames(void)
     }
 }
 
-/* Plausible frames in random order with random numbers: the rank ends with a sentence or goes on,
+/* Plausible frames in random order with random numbers: the rank ends with a sentence or continues,
  * and nothing is written outside its buffer. */
 static void test_random_frames(void)
 {
@@ -434,7 +434,7 @@ static void test_impostor(void)
 
 /* ---- connecting ------------------------------------------------------------------------------ */
 
-/* Rank 1 of three never comes: both others say so, each by its role. */
+/* Rank 1 of three never comes: both others report it, each by its role. */
 static void test_missing_rank(void)
 {
     static struct rank_blob blobs[3];
@@ -637,8 +637,8 @@ static void hub_body(struct ranks *g, int rank, void *arg)
     struct comm_ticket t;
     struct err e = {0};
     (void)arg;
-    /* Rank r closes as soon as it has handed its part to rank 0, who hears of the closings while
-     * it still waits for the others. */
+    /* Rank r closes as soon as its part is handed over; rank 0 receives the closings while it still
+     * waits for the others. */
     for (int from = 1; rank == 0 && from < g->P && !e.code; from++) {
         struct comm_xfer x = receive(from, (char *)comm_segment(c) + from * SIZE, SIZE);
         if (!comm_sendrecv(c, &x, &t, &e)) comm_wait(c, &t, &e);
@@ -667,7 +667,7 @@ static void test_closing_in_any_order(void)
     }
 }
 
-/* Nothing is left behind: no thread, no descriptor, whatever the end was. */
+/* Nothing is left over: no thread, no descriptor, however the comm ended. */
 static void test_nothing_is_left(void)
 {
     int n_fds = count_entries("/proc/self/fd"), n_rounds = 2;
@@ -768,7 +768,8 @@ static void process_rank(struct ranks *g, int rank, const struct rank_blob *blob
     _exit((int)e.code);
 }
 
-/* Nobody raises the abort flag: the others find out by themselves, at once (silence: a minute). */
+/* No process raises the abort flag: the others find out by themselves, at once (silence:
+ * a minute). */
 static void test_kill_a_process_mid_hop(void)
 {
     static struct rank_blob blobs[3];

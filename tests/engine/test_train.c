@@ -6,7 +6,7 @@
 
 static struct job_spec spec; /* 75 KiB: off the stack */
 
-/* ---- golden: 20 steps of tests/golden/make_golden.py (float64, PyTorch) ------------------------ */
+/* ---- golden: 20 steps of tests/golden/make_golden.py (float64, PyTorch) ---------------------- */
 
 struct golden {
     char *file;
@@ -172,7 +172,7 @@ static void test_golden_tied(void)
     run_golden("llama_tied.bin");
 }
 
-/* ---- to the bit: determinism "ranks" ----------------------------------------------------------- */
+/* ---- to the bit: determinism "ranks" --------------------------------------------------------- */
 
 /* The sanitizers run a few steps of the short sequences: same code, a tenth of the time. */
 enum { BITS_STEPS = SANITIZED ? 4 : 20 };
@@ -278,7 +278,7 @@ static void test_bits_short(void)
     check_bits(&(struct bits_case){.S = 3, .accumulation = 3, .recompute = 1});
 }
 
-/* ---- resume ------------------------------------------------------------------------------------ */
+/* ---- resume ---------------------------------------------------------------------------------- */
 
 static struct engine_run some_steps(struct synth *y, int P, int64_t first, int64_t n,
                                     const struct engine_run *from)
@@ -312,7 +312,7 @@ static void test_resume(void)
     engine_free(&whole);
 }
 
-/* ---- the ledger --------------------------------------------------------------------------------- */
+/* ---- the ledger ------------------------------------------------------------------------------ */
 
 struct falsified {
     int purpose, number;
@@ -324,7 +324,7 @@ static void falsify(struct train *t, int rank, void *arg)
     if (rank == 1 && t->step == 0) ((int64_t *)&t->own[f->purpose])[f->number]++;
 }
 
-/* One byte or message too few on one rank, for any purpose, and every rank says so. */
+/* One byte or message too few on one rank, for any purpose, and every rank reports it. */
 static void test_ledger_tells(void)
 {
     static const int purposes[] = {PURPOSE_RING_KV, PURPOSE_RING_DKV, PURPOSE_GRAD,
@@ -348,7 +348,7 @@ static void test_ledger_tells(void)
         }
 }
 
-/* ---- memory ------------------------------------------------------------------------------------ */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 #if !SANITIZED /* the sanitizers have their own malloc */
 void *__libc_malloc(size_t);
@@ -546,7 +546,7 @@ static void test_pages_of_a_ring(void)
     }
 }
 
-/* ---- the rest ---------------------------------------------------------------------------------- */
+/* ---- the rest -------------------------------------------------------------------------------- */
 
 static void test_rate(void)
 {

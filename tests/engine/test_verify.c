@@ -1,6 +1,6 @@
-/* verify says "equal" when P ranks compute what one computes, for every family in every way to split
- * it, and names the tensor when they do not: with one weight of one rank disturbed, and (built with
- * SEQD_MUTANTS) with every injected fault. */
+/* verify says "equal" when P ranks compute what one computes, for every family in every way to
+ * split it, and names the tensor when they do not: with one weight of one rank disturbed, and
+ * (built with SEQD_MUTANTS) with every injected fault. */
 #include "api/core/jread.h"
 #include "api/core/log.h"
 #include "tests/lib/mutant.h"
@@ -22,15 +22,16 @@ static void expect_equal(struct trial *t)
     CHECK(v->n_rows == param_tensors(&t->spec.model.shape));
     double all = 0;
     for (int i = 0; i < v->n_rows; i++) all += v->row[i].norm_1 * v->row[i].norm_1;
-    /* Nothing passes by being zero, but for an expert that no token chose, what softmax does not see and
-     * the caption of a sample whose own was not dropped; and no bound is wider than half of a missing half. */
+    /* Nothing passes by being zero, but for an expert that no token chose, what softmax does not
+     * see and the caption of a sample whose own was not dropped; and no bound is wider than half of
+     * a missing half. */
     for (int i = 0; i < v->n_rows; i++) {
         const char *name = v->row[i].name;
         const bool may = strstr(name, "experts") || strstr(name, "key.bias") ||
                          !strcmp(name, "y_embedder.y_embedding");
         CHECK_MSG(may || v->row[i].norm_1 > 0, "%s: no gradient", name);
         CHECK_MSG(v->row[i].allowed <= 0.25, "%s: %g allowed", name, v->row[i].allowed);
-        /* Two vectors rel-L2 apart have a cosine of 1 - rel-L2^2 / 2; what is all rounding has none. */
+        /* Two vectors rel-L2 apart have a cosine of 1 - rel-L2^2 / 2; pure rounding has none. */
         const double a = v->row[i].allowed, tight = t->spec.precision.params ? 0.998 : 0.999;
         const bool rounding = strncmp(t->way->name, "llama", 5) &&
                               v->row[i].norm_1 < 1e-3 * sqrt(all);
@@ -144,8 +145,8 @@ static void test_widened(void)
     CHECK_MSG(widened > 0, "no gradient needed more than 2e-2: this test shows nothing");
 }
 
-/* What the job says itself is its word: a proof that the usual bound, widened, lets pass does not pass
- * one that is a little less. */
+/* What the job says itself is its word: a proof that the usual bound, widened, lets pass does not
+ * pass one that is a little less. */
 static void test_bound_of_the_job(void)
 {
     static struct trial t;
@@ -262,7 +263,7 @@ static void test_one_weight_off(void)
 /* What a fault must make wrong, and nothing else. */
 enum seen_as {
     IN_FORWARD,  /* logits */
-    IN_BACKWARD, /* logits are right; nearest to the output the last mixer's projections are wrong */
+    IN_BACKWARD, /* logits are right; nearest the output the last mixer's projections are wrong */
     IN_LOSS,     /* logits are right, the loss and every gradient are not */
 };
 
@@ -346,7 +347,7 @@ static const struct fault faults[] = {
 };
 
 /* Nearest to the output, backward is wrong in the last layer; but decays are of linear layers, and
- * TNL's last one hardly has any. In 16 bits a small fault of forward may show in gradients alone. */
+ * TNL's last one hardly has any. In 16 bits a small fault of forward may show only in gradients. */
 static bool seen_as(const struct trial *t, enum seen_as as)
 {
     const struct verify *v = &t->out;

@@ -21,7 +21,7 @@ static const struct model_shape shapes[] = {
      .head_dim = 6,
      .ffn_width = 37,
      .vocab = 61,
-     .tied = 1}, /* tensors with gaps behind them */
+     .tied = 1}, /* tensors with gaps after them */
     {.n_layers = 2,
      .width = 70000,
      .n_heads = 1,
@@ -128,7 +128,7 @@ static void check_borders(const struct model_shape *m, const struct zero *z, int
     CHECK(z->unit_cut[k][z->W] == z->n_units[k] && z->cut[k][z->W] == zero_len(z, b));
 }
 
-/* A rank's parts lie behind each other in its shard, 16 floats aligned. */
+/* A rank's parts lie one after the other in its shard, 16 floats aligned. */
 static void check_shard(const struct zero *z, int w)
 {
     int64_t end = 0;
