@@ -1,5 +1,6 @@
-/* check_emulated: check_kernels of CUDA's kernels, whose source runs on the host (kernels/cuda/emu.h).
- * What it proves is not a GPU's result. The program beside it is executed, with its device chosen. */
+/* check_emulated: check_kernels of CUDA's kernels, whose source runs on the host
+ * (kernels/cuda/emu.h). What it proves is not a GPU's result. The program beside it is executed,
+ * with its device chosen. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

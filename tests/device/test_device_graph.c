@@ -1,11 +1,11 @@
 /* Operations that come again go by graphs (kernels/cuda/graph.h): the same bits as one by one, and
- * most of them do: lists made to differ in one thing each; trainings, on two ranks and under dropout;
- * decoding. SEQD_TEST_DEVICE names the device, "emulated" where nothing does. */
+ * most of them do: lists made to differ in one thing each; trainings, on two ranks and under
+ * dropout; decoding. SEQD_TEST_DEVICE names the device, "emulated" where nothing does. */
 #include <dlfcn.h>
 #include "api/core/job.h"
 #include "tests/lib/lm.h"
 
-/* ---- lists of operations ----------------------------------------------------------------------- */
+/* ---- lists of operations --------------------------------------------------------------------- */
 
 enum { N = 400 };
 
@@ -79,7 +79,7 @@ static void add(int at, int from)
     for (int i = 0; i < 2; i++) {
         struct add_args a = {.y = pair.x[i] + at, .x = pair.x[i] + from, .n = 1};
         pair.be[i]->ops->add(pair.be[i], &a);
-        memset(&a, 0xff, sizeof a); /* nobody may look any more */
+        memset(&a, 0xff, sizeof a); /* not read after the call */
     }
 }
 static void upload(int at, float value)
@@ -143,7 +143,7 @@ static void test_gaps(void)
             i == 6 ? fill(6, (float)(9 + k)) : add(i, i == 9 ? 40 + k : i - 1);
         upload(40 + k, 3);
         pair_check("another that differs");
-        CHECK(by_graph() == 5); /* the 6 behind the gap are 2, 1 and 3 now */
+        CHECK(by_graph() == 5); /* the 6 after the gap are 2, 1 and 3 now */
     }
     CHECK(n_graphs() == 1);
     pair_close();
@@ -201,7 +201,7 @@ static void drop(uint32_t step, double rate)
     }
 }
 
-/* Its key is the step's, and behind a pointer. */
+/* Its key is the step's, and is passed by pointer. */
 static void test_dropout_key(void)
 {
     pair_open();
@@ -315,7 +315,7 @@ static void test_failures(void)
     }
 }
 
-/* ---- trainings --------------------------------------------------------------------------------- */
+/* ---- trainings ------------------------------------------------------------------------------- */
 
 static struct job_spec spec; /* 75 KiB: off the stack */
 
@@ -407,7 +407,7 @@ static void test_dropout(void)
     both_ways(1, 0.75);
 }
 
-/* ---- decoding: against the goldens, token by token --------------------------------------------- */
+/* ---- decoding: against the goldens, token by token ------------------------------------------- */
 
 static void decoded(const char *name, int P, double least)
 {

@@ -1,7 +1,7 @@
 /* Jobs of every kind by real seqrank processes on a device with memory of its own, beside the same
- * jobs on the CPU: SEQD_TEST_DEVICE names it, "emulated" where nothing does. Losses, weights, scores,
- * texts and samples are those of the CPU to rounding; what is planned of the device and of the host is
- * what is placed there; a killed training ends with the bits of an undisturbed one. */
+ * jobs on the CPU: SEQD_TEST_DEVICE names it, "emulated" where nothing does. Losses, weights,
+ * scores, texts and samples are those of the CPU to rounding; what is planned of the device and of
+ * the host is what is placed there; a killed training ends with the bits of an undisturbed one. */
 #include <math.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -171,8 +171,8 @@ static void near(const char *what, double got, double want, double tol)
 }
 
 /* All tensors of one file, in the other: one that was left out shows, what is nothing but roundings
- * (a bias that begins as 0) does not. apart2: the mean square of an element's error that has nothing
- * to do with tol. */
+ * (a bias that begins as 0) does not. apart2: the mean square of an element's error that has
+ * nothing to do with tol. */
 static void near_files(const char *what, const char *got, const char *want, double tol,
                        double apart2)
 {
@@ -213,7 +213,7 @@ static void write_docs(const char *name, int n)
     CHECK(f && !fclose(f));
 }
 
-static char bad_dir[128]; /* llama; what stands for 'Z' is no number */
+static char bad_dir[128]; /* llama; the embedding of 'Z' is NaN */
 
 static void write_bad_model(void)
 {
@@ -271,11 +271,12 @@ static struct order *way_order(const struct way *w, const char *where)
     return o;
 }
 
-/* AdamW's first step of a weight is lr with the sign of its gradient, however small that is; later ones
- * are over a second moment that remembers the first gradient, and move with a gradient's relative
- * error alone. Of two gradients that are normal and differ by e of their size, e / pi have other
- * signs, and their weights are 2 lr apart. Gradients of two devices differ by half a rounding u (0.46 u
- * in test_verify); e here: 2 u, since it is a matter of few weights, 3 of 34,000. The mean square: */
+/* AdamW's first step of a weight is lr with the sign of its gradient, however small that is; later
+ * ones are over a second moment that remembers the first gradient, and move with a gradient's
+ * relative error alone. Of two gradients that are normal and differ by e of their size, e / pi have
+ * other signs, and their weights are 2 lr apart. Gradients of two devices differ by half a rounding
+ * u (0.46 u in test_verify); e here: 2 u, since it is a matter of few weights, 3 of 34,000. The
+ * mean square: */
 static double moved_apart(double u, double lr)
 {
     return 2 * u / M_PI * 4 * lr * lr;
@@ -358,7 +359,7 @@ static void test_ranks(void)
     train(&in_time, sha, NULL);
 }
 
-/* The first weights have an embedding that is no number: the step that meets it is gone back from. */
+/* The first weights have an embedding that is NaN: the step that reads it is rolled back. */
 static void test_rollback(void)
 {
     double bad_step = 0, last = 0;
@@ -380,7 +381,7 @@ static void test_rollback(void)
     }
 }
 
-/* A kernel of rank 1 faults in the middle of a step: it says so, the other one leaves. */
+/* A kernel of rank 1 faults in the middle of a step: rank 1 reports it, the other rank leaves. */
 static void fault_env(int rank, int n)
 {
     if (rank == n - 1) setenv("EMU_FAULT_AT", "300", 1);
@@ -409,7 +410,8 @@ static void test_a_kernel_faults(void)
     free(o);
 }
 
-/* NCCL itself, where it and a GPU are: its own collectives, of all and of views, and messages alone. */
+/* NCCL itself, where there is one and a GPU: its collectives, of whole tensors and of views,
+ * and messages alone. */
 static void test_nccl(void)
 {
     char sha[80];
@@ -430,8 +432,8 @@ static void test_nccl(void)
     gang_env = NULL;
 }
 
-/* Under determinism "ranks" stages of ZeRO differ in no bit, there as well; the first one is held
- * against the CPU's. */
+/* Under determinism "ranks" the stages of ZeRO have the same bits on the device, too; the first is
+ * compared with the CPU's. */
 static void test_zero(void)
 {
     char first[80] = "", sha[80];
@@ -600,8 +602,8 @@ static void test_verify(void)
     }
 }
 
-/* A bound of zero widens nothing; roundings are beyond it, and the first weights' bits are turned
- * over and back on the device. */
+/* A bound of zero widens nothing; roundings are beyond it, and the first weights' bits are flipped
+ * and flipped back on the device. */
 static void test_verify_refuses(void)
 {
     struct order *o = with_data(make_order(JOB_VERIFY, &llama, 2, "refuses", device));

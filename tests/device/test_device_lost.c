@@ -1,7 +1,8 @@
-/* A rank that is killed, or stands still, in the middle of a step of a training on a device with memory
- * of its own (SEQD_TEST_DEVICE, "emulated" where nothing names it; on GPUs over NCCL, where it is): the
- * others leave by themselves within twice the hop timeout, with the place in a sentence; no process is
- * left, and of a GPU's memory nothing is missing. Memory is all programs', so run this alone. */
+/* A rank that is killed, or stands still, in the middle of a step of a training on a device with
+ * memory of its own (SEQD_TEST_DEVICE, "emulated" where nothing names it; on GPUs over NCCL, where
+ * it is): the others leave by themselves within twice the hop timeout, with the place in a
+ * sentence; no process is left, and no GPU memory stays in use. Other programs' memory is counted,
+ * too, so run this alone. */
 #include "api/core/file.h"
 #include "api/core/gang_start.h"
 #include "tests/lib/gang.h"
@@ -57,7 +58,7 @@ static void lose(struct gang *gang, const struct rank_step *s)
     if (how == SIGSTOP) gang->stopped = LOST;
 }
 
-/* MiB in use on all GPUs; -1: nobody says. */
+/* MiB in use on all GPUs; -1: unknown. */
 static long memory_used(void)
 {
     long sum = -1, n;
@@ -77,7 +78,8 @@ static void memory_is_back(long before)
     if (before < 0) printf("  not held: nvidia-smi says nothing of \"%s\"\n", device);
 }
 
-/* Whoever left first says where he stood and whom he missed; the place, in all sentences. */
+/* The rank that left first names its place and the rank it missed;
+ * every rank's sentence has the place. */
 static void says_where(void)
 {
     char at[32], waited[64];

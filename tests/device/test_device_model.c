@@ -1,6 +1,6 @@
-/* test_device_model.c: language models of every family on a device with memory of its own, against the
- * goldens that the CPU is held to (tests/lib/lm.h): "emulated", where the host cannot reach that memory,
- * unless SEQD_TEST_DEVICE names another. */
+/* test_device_model.c: language models of every family on a device with memory of its own, against
+ * the goldens that the CPU is held to (tests/lib/lm.h): "emulated", where the host cannot reach
+ * that memory, unless SEQD_TEST_DEVICE names another. */
 #include "tests/lib/lm.h"
 
 static void ring_of(const char *name, int P, enum strategy_id strategy)
@@ -39,8 +39,8 @@ static void decoded(const char *name, int P)
     lm_close(&g);
 }
 
-/* Keys and values, under a window; states; both, and experts; states of two ranks, which the last one
- * hands round. */
+/* Keys and values, under a window; states; both, and experts; states of two ranks,
+ * which the last one hands round. */
 static void test_decode(void)
 {
     decoded("mistral", 1);

@@ -1,6 +1,6 @@
 /* NCCL's transport on a library of its name (tests/nccl/fake.c), in which an order that would stand
- * still in a stream stands still: every strategy, every way out of a wait, and what is said where NCCL
- * is not to be had. */
+ * still in a stream stands still: every strategy, every way out of a wait, and the error where NCCL
+ * is not available. */
 #include <dlfcn.h>
 #include "api/core/library.h"
 #include "api/core/log.h"
@@ -235,7 +235,7 @@ static void test_a_batch_is_one_exchange(void)
     pair_close(&p);
 }
 
-/* Rank 0 never posts; whoever raises the flag ends rank 1's wait. */
+/* Rank 0 never posts; the abort flag ends rank 1's wait. */
 static void abort_body(struct ranks *g, int rank, void *arg)
 {
     struct pair *p = arg;
@@ -260,7 +260,7 @@ static void test_abort(void)
     pair_close(&p);
 }
 
-/* ---- transfers that the device has been given, and does not end ------------------------------- */
+/* ---- transfers that the device has been given, and does not end ------------------------------ */
 
 static bool begun_alone(struct be *be, int mark)
 {
@@ -286,7 +286,7 @@ static void test_a_transfer_that_does_not_end(void)
     const struct be_ops *was = device(1, 1)->ops;
     p.ops.transfer_passed = begun_alone;
     device(1, 1)->ops = &p.ops;
-    ranks_run(&p.g, ring_body, &p); /* the host goes on */
+    ranks_run(&p.g, ring_body, &p); /* the host runs on */
     ranks_check(&p.g);
     CHECK(!comm_watch(p.g.comm[0], &e));
     while (!comm_watch(p.g.comm[1], &e)) sched_yield();
@@ -316,7 +316,7 @@ static void test_an_asynchronous_error(void)
     pair_close(&p);
 }
 
-/* ---- collectives of NCCL's own ---------------------------------------------------------------- */
+/* ---- collectives of NCCL's own --------------------------------------------------------------- */
 
 /* The ranks' collectives, and how many of each kind NCCL was asked for, by every one of them. */
 static void own_of(int P, bool even, int n_free, const int want[ALL_TO_ALLS + 1])
@@ -328,8 +328,8 @@ static void own_of(int P, bool even, int n_free, const int want[ALL_TO_ALLS + 1]
                   fake.done[k], want[k]);
 }
 
-/* Parts of one size are one collective, others one for each rank that has some. Sums are NCCL's where
- * the order is free on all ranks. */
+/* Parts of one size are one collective, others one for each rank that has some. Sums are NCCL's
+ * where the order is free on all ranks. */
 static void test_collectives_of_its_own(void)
 {
     for (int P = 2; P <= 4; P++) {

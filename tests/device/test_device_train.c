@@ -1,5 +1,5 @@
-/* A training's parts on a device with memory of its own, in one process: how often the host waits for
- * it in a step, the norm of units of all sizes, the same bits on any number of ranks.
+/* A training's parts on a device with memory of its own, in one process: how often the host waits
+ * for it in a step, the norm of units of all sizes, the same bits on any number of ranks.
  * SEQD_TEST_DEVICE names the device, "emulated" where nothing does. */
 #include "api/core/job.h"
 #include "tests/lib/engine.h"
@@ -7,7 +7,7 @@
 
 static struct job_spec spec; /* 75 KiB: off the stack */
 
-/* ---- waits ------------------------------------------------------------------------------------- */
+/* ---- waits ----------------------------------------------------------------------------------- */
 
 static struct be_ops counted; /* the device's table, but for: */
 static const struct be_ops *own;
@@ -71,7 +71,7 @@ static void test_waits(void)
     }
 }
 
-/* ---- the norm ---------------------------------------------------------------------------------- */
+/* ---- the norm -------------------------------------------------------------------------------- */
 
 #define WIDE 65700 /* columns of down_proj: a row is a unit, larger than usual ones */
 
@@ -132,7 +132,7 @@ static void test_large_units(void)
     free(p);
 }
 
-/* ---- ranks ------------------------------------------------------------------------------------- */
+/* ---- ranks ----------------------------------------------------------------------------------- */
 
 /* A GPU that is not of 9.0 has no "sm90". */
 static bool runs(const char *isa)
