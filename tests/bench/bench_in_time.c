@@ -1,5 +1,5 @@
-/* LASP in time: one training step on sequences of up to 4,194,304 tokens by two ranks that hold 8192
- * of them at once: time, and memory, which is that of a window whatever the length. A tiny
+/* LASP in time: one training step on sequences of up to 4,194,304 tokens by two ranks that hold
+ * 8192 of them at once: time, and memory, which is that of a window whatever the length. A tiny
  * TransNormerLLM. SEQD_BENCH_TOKENS=n: that length alone. */
 #include <math.h>
 #include <stdlib.h>

@@ -2,12 +2,12 @@
  *
  *     bench_kernels [word]      only operations whose name contains word
  *
- * Every figure is held against its own limit, measured in the same run by as many threads (peak.h):
- * of the unit that multiplies its dtype, or of the memory that its operands lie in, whichever takes
- * longer for its flops or for its bytes; the line names it. Bytes are each operand's once, read or
- * written. A figure is the best of several short runs, because other programs share the machine; a
- * table line is followed by the same as JSON. Flops of attention count visible pairs only: 4 D a pair and
- * head forward, 10 D backward. */
+ * Every figure is compared with its own limit, measured in the same run by as many threads
+ * (peak.h): of the unit that multiplies its dtype, or of the memory that its operands lie in,
+ * whichever takes longer for its flops or for its bytes; the line names it. Bytes are each
+ * operand's once, read or written. A figure is the best of several short runs, because other
+ * programs share the machine; a table line is followed by the same as JSON. Flops of attention
+ * count visible pairs only: 4 D a pair and head forward, 10 D backward. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +21,7 @@
 
 #define ROUNDS_MS 400 /* at most so long for one figure, at least 3 rounds */
 
-/* ---- a figure ------------------------------------------------------------------------------ */
+/* ---- a figure -------------------------------------------------------------------------------- */
 
 static struct be *be;
 static struct peaks peaks; /* of this many threads */
@@ -68,7 +68,8 @@ static double memory_rate(double bytes, enum peak_mix mix)
     return known[mix][at];
 }
 
-/* Seconds that moving its bytes takes: all of them, and those that are read no faster than reading. */
+/* Seconds that moving its bytes takes: all of them,
+ * and those that are read no faster than reading. */
 static double memory_time(const struct work *w, double operands)
 {
     const double all = (w->in + w->out) /
@@ -131,7 +132,7 @@ static bool wanted(const char *op)
     return !only || strstr(op, only);
 }
 
-/* ---- operations ---------------------------------------------------------------------------- */
+/* ---- operations ------------------------------------------------------------------------------ */
 
 static void run_gemm(void *arg)
 {

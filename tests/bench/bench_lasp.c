@@ -6,10 +6,10 @@
  *
  *   one layer      work + (P-1) hop, where receiving, computing and sending in turn takes P work
  *                  + (P-1) hop: that is the critical path
- *   many layers    a rank that is (P-1) hops behind stays so, it does not fall behind further: of
- *                  layers * (P-1) hop of latency (P-1) hop remain, once. all_gather's ranks are not
- *                  behind each other: each layer has one hop, during which the outputs are
- *                  computed, so that nothing remains while a hop is shorter than that
+ *   many layers    the last rank starts (P-1) hops late and stays (P-1) hops late: of the latency
+ *                  of layers * (P-1) hop, (P-1) hop remain, once. The ranks of all_gather start
+ *                  together: each layer has one hop, during which the outputs are computed, so that
+ *                  no latency remains while a hop is shorter than that
  *
  * Then with the CPU's kernels on two ranks. Times are the best of a few rounds. */
 #include <math.h>
@@ -233,9 +233,9 @@ static void bench_one_layer(void)
             }
 }
 
-/* Latency that was injected, in a layer and direction (P-1) hops of a chain, one of all_gather, whose
- * messages are under way together; and what of it was hidden: not seen in the time beyond that of
- * the same layers without any. */
+/* Latency that was injected, in a layer and direction (P-1) hops of a chain, one of all_gather,
+ * whose messages are under way together; and what of it was hidden: not seen in the time beyond
+ * that of the same layers without any. */
 static double hidden(const struct layers *a, double without_s)
 {
     const int hops = a->exchange == EXCHANGE_ALL_GATHER ? 1 : a->P - 1;
@@ -243,8 +243,8 @@ static double hidden(const struct layers *a, double without_s)
     return 1 - (a->fwd_s + a->bwd_s - without_s) / injected;
 }
 
-/* What arithmetic lets hide: of a chain all but the first layer's, each way; of all_gather's one hop
- * as much as the outputs take, three quarters of a layer whose summary is made apart. */
+/* What arithmetic lets hide: of a chain all but the first layer's, each way; of all_gather's one
+ * hop as much as the outputs take, three quarters of a layer whose summary is made apart. */
 static double can_hide(const struct layers *a, double without_s)
 {
     if (a->exchange != EXCHANGE_ALL_GATHER) return 1 - 1.0 / a->n_layers;

@@ -342,9 +342,9 @@ static void bench_two_ranks(void)
     }
 }
 
-/* Every message late by up to delay_us. The ring posts its hop, then computes: a forward hop hides
- * behind its step, and so does a KV hop of the backward; a dKV hop cannot set out before its step
- * is done, so the backward grows by it. */
+/* Every message late by up to delay_us. The ring posts its hop, then computes: a forward hop takes
+ * place during its step, and so does a KV hop of the backward; a dKV hop cannot begin before its
+ * step is done, so the backward grows by it. */
 static void bench_overlap(void)
 {
     printf("\ninjected latency, 2 ranks, S 2048, zigzag\n");

@@ -1,10 +1,10 @@
 /* bench_train: whole steps, training and prefill, on one rank of two threads and two ranks of one.
  *
  * The model is the demo's (about 5 M parameters). Speeds are tokens/s and GFLOP/s by the plan's own
- * count (causal attention counted once, recomputation not counted), as a fraction of the peak of the
- * unit that multiplies this dtype, measured in the same run. Two-rank efficiency is the ratio of the
- * two ways on one row; what bf16 gains is its tokens/s over those of fp32 in the same way. Each figure
- * is the best of a few steps: other programs on the machine only ever add time. */
+ * count (causal attention counted once, recomputation not counted), as a fraction of the peak of
+ * the unit that multiplies this dtype, measured in the same run. Two-rank efficiency is the ratio
+ * of the two ways on one row; what bf16 gains is its tokens/s over those of fp32 in the same way.
+ * Each figure is the best of a few steps: other programs on the machine only ever add time. */
 #define ENGINE_PAGES MADV_HUGEPAGE
 #include "api/core/job.h"
 #include "tests/bench/peak.h"

@@ -1,9 +1,10 @@
-/* peak.h: what this machine can do at most, measured in the run that is held against it:
+/* peak.h: what this machine can do at most, measured in the run that is compared with it:
  *
- *   multiply-adds   of fp32, and of bf16 with sums in fp32 (dot products, or the tiles of AMX), with
- *                   nothing but registers in the loop
- *   memory          bytes a second of reading, of copying and of updating in place, over as many bytes as
- *                   an operation has in its operands: so of the cache that they lie in, or of memory */
+ *   multiply-adds   of fp32, and of bf16 with sums in fp32 (dot products, or the tiles of AMX),
+ *                   with nothing but registers in the loop
+ *   memory          bytes a second of reading, of copying and of updating in place, over as many
+ *                   bytes as an operation has in its operands: so of the cache that they lie in, or
+ *                   of memory */
 #ifndef SEQD_BENCH_PEAK_H
 #define SEQD_BENCH_PEAK_H
 
@@ -159,8 +160,8 @@ struct peaks {
     const char *fp32_unit, *bf16_unit;
 };
 
-/* isa: of an opened CPU device: with "amx", this process may use the tiles. Without a product of bf16
- * that is faster, it is widened and multiplied as fp32. */
+/* isa: of an opened CPU device: with "amx", this process may use the tiles. Without a product of
+ * bf16 that is faster, it is widened and multiplied as fp32. */
 static inline struct peaks peaks_measure(int n_threads, const char *isa)
 {
     struct peaks p = {.fp32 = peak_gflops(n_threads, peak_work), .fp32_unit = "fp32 FMA"};
@@ -174,7 +175,7 @@ static inline struct peaks peaks_measure(int n_threads, const char *isa)
     return p;
 }
 
-/* ---- memory ------------------------------------------------------------------------------------ */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 enum peak_mix { PEAK_READ, PEAK_COPY, PEAK_UPDATE };
 
