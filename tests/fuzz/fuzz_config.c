@@ -1,8 +1,9 @@
 /* sources: worker/family/[a-z]*.c worker/program/[a-z]*.c worker/hf/config_write.c worker/hf/list.c worker/plan/param.c api/core/spec.c api/core/job.c api/core/job_infer.c api/core/job_text.c api/core/job_train.c api/core/device.c api/core/err.c api/core/file.c api/core/beneath.c api/core/jread.c api/core/jwrite.c api/core/mem.c api/core/sha256.c
  *
- * Any bytes as a config.json: an accepted shape is one the planner can multiply without overflow, and
- * its description reads back as the same shape; what has travelled is read or refused; taken over beside new weights, with what the job has
- * changed, it reads back as the job's. */
+ * Any bytes as a config.json: an accepted shape is one that the planner can multiply without
+ * overflow, and its description reads back as the same shape; a description that has travelled is
+ * read or refused; written beside new weights, with the job's changes, it reads back as the
+ * job's. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>

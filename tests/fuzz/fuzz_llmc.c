@@ -10,7 +10,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static uint8_t file[1024 + 4096];
     if (size < 10) return 0;
-    /* A header of 1024 bytes is too long to find: three of its numbers are the input, the rest 0. */
+    /* A header of 1024 bytes is too long to find: three of its numbers are input, the rest 0. */
     memset(file, 0, sizeof file);
     memcpy(file, data + 1, size < 13 ? size - 1 : 12);
     size_t body = size > 13 ? size - 13 : 0;

@@ -1,7 +1,7 @@
 /* sources: worker/family/[a-z]*.c worker/program/[a-z]*.c worker/data/format.c worker/data/format_latents.c worker/data/latents.c worker/data/flow_fill.c worker/data/flow.c worker/plan/stage.c worker/data/order.c worker/data/pack.c worker/data/bestfit.c worker/data/permute.c worker/data/mixture.c worker/data/mask.c worker/data/data.c worker/hf/safetensors.c api/core/mem.c worker/data/format_jsonl.c worker/data/format_shard.c worker/data/format_npy.c worker/data/format_megatron.c worker/data/ids.c worker/data/reader.c worker/data/encode.c worker/data/meta.c worker/data/source.c api/core/file.c api/core/sha256.c api/core/jread.c api/core/jwrite.c api/core/err.c api/core/job_text.c api/core/job.c api/core/job_infer.c api/core/job_train.c api/core/spec.c api/core/device.c api/core/beneath.c api/core/progress.c
  *
  * A Megatron index, and tokens for it. Half of the inputs get true counts and pointers for one
- * sequence a document, so that the fuzzer comes behind the header. */
+ * sequence a document, so that the fuzzer gets past the header. */
 #include "tests/fuzz/format.h"
 
 #include "worker/data/megatron.h"
@@ -17,7 +17,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static uint8_t idx[8192];
     if (size < 4 || size > 4096) return 0;
-    const size_t cut = 1 + (size - 1) * data[0] / 255; /* behind it: the tokens */
+    const size_t cut = 1 + (size - 1) * data[0] / 255; /* the tokens begin there */
     const size_t n = cut - 1;
     memcpy(idx, data + 1, n);
     if (n >= MEGATRON_HEADER + 8) {

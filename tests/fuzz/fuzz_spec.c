@@ -1,5 +1,5 @@
 /* sources: worker/family/[a-z]*.c worker/program/[a-z]*.c worker/plan/[a-z]*.c daemon/json.c api/core/[a-z]*.c -ljansson
- * Request bodies: whatever comes is refused with a sentence, or becomes a spec that passes job_check
+ * Request bodies: any body is refused with a sentence, or becomes a spec that passes job_check
  * twice alike and, written and read again, is the same spec. */
 #include <stdint.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "daemon/json.h"
 #include "worker/plan/check.h"
 
-/* The body of a plan may also say "hardware": refused with a sentence, or what its check accepts. */
+/* The body of a plan may have "hardware": refused with a sentence, or accepted by its check. */
 static void plan_body(const uint8_t *data, size_t size, struct job_spec *s)
 {
     struct hardware h;

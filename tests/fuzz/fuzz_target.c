@@ -24,7 +24,7 @@ static void check_target(const struct target *t)
     }
 }
 
-/* Reads in pieces of at most `piece` bytes. Returns the body's bytes, -1 refused, -2 not complete. */
+/* Reads in pieces of at most `piece` bytes. Returns the body's size, -1 refused, -2 incomplete. */
 static int64_t read_chunked(const char *p, size_t n, size_t piece, size_t *used)
 {
     struct chunked c = {0};
