@@ -3,13 +3,13 @@
  *
  *     bench_gpu [FILE]   a table on stdout; a JSON line each is appended to FILE
  *
- * Flops are those that causal masks leave: 4 D a pair and head forward, 10 D backward. Forward begins
- * with the clearing of what is carried and ends with what attention hands on in bf16. */
+ * Flops are those that causal masks leave: 4 D a pair and head forward, 10 D backward. Forward
+ * begins with the clearing of what is carried and ends with what attention hands on in bf16. */
 #include "tests/gpu/figure.h"
 
 static double copy_rate, product_rate; /* GB/s, TFLOP/s */
 
-/* ---- limits ------------------------------------------------------------------------------------ */
+/* ---- limits ---------------------------------------------------------------------------------- */
 
 struct copy_run {
     char *dst, *src;
@@ -81,7 +81,7 @@ static void bench_products(bool library)
     bench_gemm("gemm_dw", C, C / 4, T, true, false, library);
 }
 
-/* ---- softmax attention ------------------------------------------------------------------------- */
+/* ---- softmax attention ----------------------------------------------------------------------- */
 
 struct attn_run {
     struct attn_fwd_args fwd;
@@ -201,7 +201,7 @@ static void bench_attention(void)
     bench_attn(DT_BF16, 65536, 16, 128, steps[1]);
 }
 
-/* ---- linear attention -------------------------------------------------------------------------- */
+/* ---- linear attention ------------------------------------------------------------------------ */
 
 struct linear_run {
     struct linear_fwd_args fwd;
@@ -218,8 +218,8 @@ static void run_linear_bwd(void *arg)
     bench.be->ops->linear_bwd(bench.be, &((struct linear_run *)arg)->bwd);
 }
 
-/* B sequences of S tokens, documents of one call. A token's time must not depend on S. way: behind
- * the figure's key. */
+/* B sequences of S tokens, documents of one call. A token's time must not depend on S. way: the end
+ * of the figure's key. */
 static void bench_linear(int64_t B, int64_t S, int64_t H, int64_t D, bool backward, const char *way)
 {
     struct lumps l = {0};
@@ -271,7 +271,7 @@ static void bench_linears(const char *way)
     for (int64_t S = 8192; S <= 524288; S *= 8) bench_linear(1, S, 16, 128, true, way);
 }
 
-/* ---- what memory's speed decides --------------------------------------------------------------- */
+/* ---- what memory's speed decides ------------------------------------------------------------- */
 
 struct rows_run {
     struct rmsnorm_fwd_args norm_fwd;

@@ -4,7 +4,7 @@
  * decoding, beside the same without them, to the same bits. Each by a library's products and by the
  * device's own kernels; beside what it plans, a GPU's memory that the process has is a figure too.
  *
- *     bench_steps FILE llama|in_time|graphs   a table on stdout; a JSON line each is appended to FILE
+ *     bench_steps FILE llama|in_time|graphs   a table on stdout; JSON lines are appended to FILE
  *
  * Flops of a token: 6 for each weight that multiplies, and attention's 6 S C a layer, causal; what
  * is computed again is not counted. Short sequences are packed, as documents, into one of 16,384
@@ -76,7 +76,7 @@ static struct model_shape tnl_shape(bool tiny)
     return m;
 }
 
-/* ---- samples: documents of doc_len tokens, made as fast as they are read ------------------------ */
+/* ---- samples: documents of doc_len tokens, made as fast as they are read --------------------- */
 
 static int64_t steps_targets(void *arg, int64_t n, struct err *e)
 {
@@ -102,7 +102,7 @@ static int steps_batch(void *arg, const struct shard *sh, int64_t n, struct batc
     return 0;
 }
 
-/* ---- a training -------------------------------------------------------------------------------- */
+/* ---- a training ------------------------------------------------------------------------------ */
 
 struct steps {
     struct figure figure;
@@ -130,7 +130,7 @@ static int64_t used_mib(void)
 
 static int64_t used_before_mib; /* of this process */
 
-/* After a run: what made its products, and how much of the device's memory it has beside the plan. */
+/* After a run: what made its products, and the device memory that it has beside the plan. */
 static void steps_look(struct steps *x, const struct be *be)
 {
     const int64_t plan = x->plan.arena_size + x->plan.segment_size, used = used_mib();
@@ -139,7 +139,7 @@ static void steps_look(struct steps *x, const struct be *be)
     x->figure.by = figure_by(be, 0, 0);
 }
 
-/* false: there is no library; it says so. */
+/* false: there is no library, and e says why. */
 static bool steps_library(struct steps *x, const struct be *be, struct err *e)
 {
     if (!x->library || (be->library && be->library->open)) return true;
@@ -147,7 +147,7 @@ static bool steps_library(struct steps *x, const struct be *be, struct err *e)
     return false;
 }
 
-/* Small random weights: a block of them again and again, since a billion takes the host a minute. */
+/* Small random weights: one block repeated, since a billion would take the host a minute. */
 static void steps_weights(struct train *t)
 {
     enum { N = 1 << 20 };
@@ -245,7 +245,7 @@ static void steps_failed(struct steps *x, const struct err *e)
               e->text);
 }
 
-/* ---- figures ----------------------------------------------------------------------------------- */
+/* ---- figures --------------------------------------------------------------------------------- */
 
 static double llama_flops(const struct model_shape *m, int64_t params, int64_t tokens, int64_t doc)
 {
@@ -335,7 +335,7 @@ static void bench_llamas(void)
     bench_llama(&models[0], 262144, true);
 }
 
-/* ---- with graphs and without ------------------------------------------------------------------- */
+/* ---- with graphs and without ----------------------------------------------------------------- */
 
 /* Small random weights, as steps_weights(). */
 static void decode_weights(struct model *m, struct be *be, int64_t n_params)
@@ -354,8 +354,8 @@ static void decode_weights(struct model *m, struct be *be, int64_t n_params)
                      2 * (n_params - at < N ? n_params - at : N));
 }
 
-/* n tokens behind a prompt, one by one, each when the logits of the one before are there. loss: the sum
- * of the last one's logits. */
+/* n tokens after a prompt, one by one, each when the logits of the one before are read. loss: the
+ * sum of the last one's logits. */
 static int decode_time(struct steps *x, struct model *m, int n, struct err *e)
 {
     const int64_t V = x->spec.model.shape.vocab;
@@ -410,8 +410,8 @@ static int decode_plan(struct steps *x, const struct model_shape *shape, int64_t
     return plan_make(&x->spec, bench.memory, &x->plan, e);
 }
 
-/* One sequence of S tokens a step, or one token of it. *result: what came out. false: it failed, or there
- * is no time. */
+/* One sequence of S tokens a step, or one token of it. *result: the loss or the sum of logits.
+ * false: it failed, or the time is up. */
 static bool bench_way(const struct step_model *m, bool decode, bool graphs, bool library,
                       double *result)
 {

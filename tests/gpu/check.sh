@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# make gpu-check: everything that can be proved and measured on a machine with a GPU, in three calls of
-# GPU_SECONDS (default 480) each:
+# make gpu-check: everything that can be proved and measured on a machine with a GPU, in three calls
+# of GPU_SECONDS (default 480) each:
 #
 #   right   is it right: the cheapest first, a minute of speed, memory beside the plan, then everything
 #           side by side
@@ -18,10 +18,10 @@
 #   GPU_ARCHS="90a"       build for other architectures than this machine's GPU has
 #   JOBS=n                compilers, or programs on the device, at a time (default: the cores)
 #
-# What a call did lies in build/gpu-DEVICE/CALL-TIME/: rows of the table, figures as JSON, logs. No later
-# call touches it. tests/gpu/results.sh appends each call's table to tests/gpu/RESULTS.md (emulated:
-# build/gpu-emulated/RESULTS.md). A part that fails does not keep the next from running; one that was
-# not run says why. Status 1 when anything failed.
+# What a call did lies in build/gpu-DEVICE/CALL-TIME/: rows of the table, figures as JSON, logs. No
+# later call touches it. tests/gpu/results.sh appends each call's table to tests/gpu/RESULTS.md
+# (emulated: build/gpu-emulated/RESULTS.md). A part that fails does not keep the next from running;
+# one that was not run says why. Status 1 when anything failed.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 device=${GPU_DEVICE:-cuda}
@@ -57,7 +57,8 @@ wrong() {
     grep -a -m 1 -E '^FAIL |^  tests/|ERROR SUMMARY: [1-9]|[Ee]rror|not run|device "' "$1" | tr '|' '/' | cut -c 1-160
 }
 
-# try NAME SECONDS COMMAND...: its status; its log is NAME.log. 125: there is no time, and a row says so.
+# try NAME SECONDS COMMAND...: its status; its log is NAME.log. 125: out of time, and a row reports
+# it.
 try() {
     local name=$1 most=$(($2 * slower)) rc
     shift 2
@@ -88,7 +89,7 @@ start() {
 }
 settle() { wait; }
 
-# The results so far, into GPU_OUT: few files, since what comes back may be limited.
+# The results so far, into GPU_OUT: few files, since the copy back may be limited.
 keep() {
     [ -n "$back" ] || return 0
     (
@@ -146,8 +147,8 @@ machine() {
     echo "PyTorch|$(python3 -c 'import torch; print(torch.__version__)' 2>/dev/null || echo none)"
 }
 
-# cuBLASLt and NCCL as a rank finds them. Where it does not, python3 is asked for its folders of wheels,
-# which are then searched after the caller's.
+# cuBLASLt and NCCL as a rank finds them. Where it does not, python3 is asked for its folders of
+# wheels, which are then searched after the caller's.
 part_libraries() {
     local name found text wheels
     if "$build/gpu/libraries" | grep -q '|not found|'; then
@@ -181,7 +182,7 @@ part_first() {
     checks "transfers" 60 'share to'
 }
 
-# One of a kernel of 9.0: where it does not run, a sanitizer says why, and the rest goes on without.
+# One check of a kernel of 9.0: where it fails, a sanitizer says why, and the rest runs without it.
 hopper() {
     [ -z "${SEQD_CUDA_ISA:-}" ] || { not_run "$1" "SEQD_CUDA_ISA=$SEQD_CUDA_ISA"; return; }
     checks "$1" "$2" "$3" && return
@@ -194,8 +195,8 @@ hopper() {
 
 part_glance() { bench "speed of operations, a minute" 60 bench_gpu; }
 
-# What a process has of a GPU beside its plan (CUDA, its modules, cuBLASLt, graphs) must fit what seqd
-# leaves for it: GPU_RESERVE of api/core/gpu.h, 1024 MiB.
+# What a process has of a GPU beside its plan (CUDA, its modules, cuBLASLt, graphs) must fit what
+# seqd leaves for it: GPU_RESERVE of api/core/gpu.h, 1024 MiB.
 part_beside() {
     local most
     bench "training, for its memory" 30 bench_steps llama
@@ -209,8 +210,8 @@ part_beside() {
     fi
 }
 
-# All kernels, and programs whose cases run on SEQD_TEST_DEVICE: strategies, transports, families, whole
-# jobs. Side by side.
+# All kernels, and programs whose cases run on SEQD_TEST_DEVICE: strategies, transports, families,
+# whole jobs. Side by side.
 part_all() {
     local t
     if [ -n "$short" ]; then not_run "all kernels and jobs" "GPU_SHORT"; return; fi
@@ -221,8 +222,8 @@ part_all() {
     settle
 }
 
-# A rank killed, and one that stands still: the others leave. It holds the GPU's memory against what it
-# was, so nothing runs beside it.
+# A rank killed, and one that stands still: the others leave. The GPU's memory is compared with what
+# it was, so nothing runs beside it.
 part_lost() {
     if [ -n "$short" ]; then not_run "a rank is lost" "GPU_SHORT"
     else run "a rank is lost" 90 "$build/tests/test_device_lost"; fi
@@ -312,9 +313,9 @@ part_kernels() {
     kernel rope_kernel "train llama 124M S 1024" bench_steps llama
 }
 
-# sanitize TOOL CHECKS: of the kernels, those whose name has CHECKS in it; small shapes. What the API
-# refuses is the checks' own doing: they ask for a launch that no device takes. One that does not end
-# in time says nothing.
+# sanitize TOOL CHECKS: of the kernels, those whose name has CHECKS in it; small shapes. What the
+# API refuses is the checks' own doing: they ask for a launch that no device takes. One that does
+# not end in time proves nothing.
 sanitize() {
     local name="$1, $2" which
     which=$(tool compute-sanitizer)

@@ -1,16 +1,16 @@
-/* figure.h: what the benchmarks of a device share: its memory, its clock, and a figure as a line of a
- * table and as JSON.
+/* figure.h: what the benchmarks of a device share: its memory, its clock, and a figure as a line of
+ * a table and as JSON.
  *
  *     BENCH_SECONDS=150   after this no figure begins; it says that it was not run
  *     BENCH_SMALL=1       the smallest shapes: that the program works
  *     BENCH_MEMORY=bytes  of the device that may be used
  *     BENCH_ONLY=words    figures alone whose key has them in it
  *
- * A figure is the best mean of a few batches of calls, each batch asked for at once and waited for at
- * its end: what a device's queue costs once is shared by all of a batch, as in a training. Its key is
- * the same in tests/gpu/torch_bench.py. Where products count, it says what made them, cublasLt or the
- * device's own kernels: a job has the first unless its determinism is "ranks" (worker/rank/run.c), and
- * both ways are measured. */
+ * A figure is the best mean of a few batches of calls, each batch asked for at once and waited for
+ * at its end: what a device's queue costs once is shared by all of a batch, as in a training. Its
+ * key is the same in tests/gpu/torch_bench.py. Where products count, it says what made them,
+ * cublasLt or the device's own kernels: a job has the first unless its determinism is "ranks"
+ * (worker/rank/run.c), and both ways are measured. */
 #ifndef SEQD_GPU_FIGURE_H
 #define SEQD_GPU_FIGURE_H
 
@@ -89,7 +89,7 @@ static inline void bench_sync(struct be *b)
     exit(1);
 }
 
-/* ---- figures ----------------------------------------------------------------------------------- */
+/* ---- figures --------------------------------------------------------------------------------- */
 
 struct figure {
     char key[96];
@@ -156,7 +156,7 @@ static inline void figure_not_run(const struct figure *f, const char *why)
     fflush(bench.json);
 }
 
-/* Whether the time is up: then it says so; or this figure is not asked for. */
+/* Whether the time is up, which is reported, or this figure is not asked for. */
 static inline bool figure_late(const struct figure *f)
 {
     if (bench.only && !strstr(f->key, bench.only)) return true;
@@ -185,7 +185,7 @@ static inline double figure_time(void (*run)(void *), void *arg)
     return best;
 }
 
-/* ---- device memory ----------------------------------------------------------------------------- */
+/* ---- device memory --------------------------------------------------------------------------- */
 
 struct lump { /* a buffer of the device */
     void *at;

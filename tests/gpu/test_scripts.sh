@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The scripts of gpu-check on the emulated device and the smallest shapes: that they tell a failure, lose
-# nothing when a call is cut off, merge what came back once, and pack programs that start. Run after
-# `make`; what it prints about speed is no GPU's result.
+# The scripts of gpu-check on the emulated device and the smallest shapes: they report a failure,
+# lose nothing when a call is cut off, merge the results of a call once, and pack programs that
+# start. Run after `make`; the speeds that it prints are not a GPU's.
 #   PACK=1   there is a build/release/libkernels_cuda.so of this build (`make cuda`): pack it
 set -u
 cd "$(dirname "$0")/../.." || exit 2
@@ -31,7 +31,7 @@ for key in gemm train decode; do
     done
 done
 
-# What came back is merged once; a later call does not touch an earlier one.
+# The results of a call are merged once; a later call does not touch an earlier one.
 cp $results "$T/was"
 check "merging again" make -s gpu-results FROM="$T/back"
 check "changes nothing" cmp "$T/was" $results
@@ -50,7 +50,8 @@ same "takes its section's place" "$(sections right) $(grep -c '^| later ' $resul
 refuse "a folder without a call" 1 'no call lies here' sh -c "mkdir $T/none && touch $T/none/rows && tests/gpu/results.sh $T/none"
 refuse "a folder that does not exist" 1 'nowhere: no call lies here' tests/gpu/results.sh "$T/nowhere"
 
-# What the caller names is still searched when the other library is not found, and wheels are asked for.
+# What the caller names is still searched when the other library is not found, and wheels are asked
+# for.
 mkdir -p "$T/stub/gpu" && touch "$T/stub/COMMIT" "$T/stub/BUILT"
 printf '#!/bin/sh\necho "cuBLASLt|not found|"\necho "NCCL|found|in $SEQD_LIBRARY_PATH"\n' >"$T/stub/gpu/libraries"
 chmod +x "$T/stub/gpu/libraries" && tar -C "$T/stub" -czf "$T/stub.tgz" .
@@ -73,7 +74,8 @@ if command -v python3 >/dev/null; then
         '{"key":"train a","by":"cublasLt","not_run":"no library"}' "{\"key\":\"train a\",\"by\":\"own kernels\",$slow}"
 fi
 
-# What a machine without make is given: these programs, not those of 9.0a, which take a while to build.
+# What a machine without make is given: these programs, not those of 9.0a, which take a while to
+# build.
 if [ -n "${PACK:-}" ]; then
     check "packing" tests/gpu/pack.sh build/release "$T/b.tgz" test
     check "what is packed starts" tests/gpu/pack.sh --check "$T/b.tgz"
