@@ -30,7 +30,7 @@ static int64_t off_by(int phase)
     return s && *s == '0' + phase;
 }
 
-/* ---- ledgers -------------------------------------------------------------------------------- */
+/* ---- ledgers --------------------------------------------------------------------------------- */
 
 static struct evidence *counting; /* of the run in progress */
 
@@ -67,8 +67,9 @@ struct evidence *evidence_ledger(int P, int64_t segment_size,
     return e;
 }
 
-/* ---- trainings: three books that the planner does not keep ------------------------------------ *
- * Where the model's own code ends placing its buffers, which pages the kernel says were touched,
+/* ---- trainings: three books that the planner does not keep ----------------------------------- */
+
+/* Where the model's own code ends placing its buffers, which pages the kernel says were touched,
  * and every allocation of the process while steps run. */
 
 struct watch {
@@ -134,7 +135,7 @@ struct evidence *evidence_training(struct engine_run *r, struct job_spec *spec)
     return e;
 }
 
-/* ---- the planner ---------------------------------------------------------------------------- */
+/* ---- the planner ----------------------------------------------------------------------------- */
 
 struct evidence *evidence_plan(struct job_spec *spec, struct err *err)
 {
@@ -155,7 +156,7 @@ struct evidence *evidence_switches(const struct dsp_stage *stage, int n, int P, 
     return e;
 }
 
-/* ---- reading -------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 void evidence_free(struct evidence *e)
 {

@@ -24,9 +24,9 @@ struct err;
 
 enum { EVIDENCE_RANKS = 8, EVIDENCE_PHASES = 2 }; /* forward, backward */
 
-/* COUNTED. Runs body(g, rank, arg) on P ranks (tests/lib/ranks.h) over the product's transport. Each
- * rank calls evidence_phase after its forward and, where it has one, after its backward: what the
- * ledger counted since the phase before is that phase's. */
+/* COUNTED. Runs body(g, rank, arg) on P ranks (tests/lib/ranks.h) over the product's transport.
+ * Each rank calls evidence_phase after its forward and, where it has one, after its backward: what
+ * the ledger counted since the phase before is that phase's. */
 struct evidence *evidence_ledger(int P, int64_t segment_size,
                                  void (*body)(struct ranks *, int, void *), void *arg);
 void evidence_phase(struct ranks *g, int rank);

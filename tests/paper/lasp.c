@@ -147,7 +147,7 @@ static int tnl(struct job_spec *s, int64_t seq_len, int ranks, int64_t time_chun
     s->train.steps = 1;
     s->parallel.strategy = STRATEGY_LASP;
     s->parallel.sp = ranks;
-    s->parallel.zero = 0; /* or weights would be shared out, too */
+    s->parallel.zero = 0; /* or weights would be sharded, too */
     s->memory.time_chunk = time_chunk;
     return family_check(s, e);
 }

@@ -1,7 +1,7 @@
 /* published.h: what the systems of the papers store and send, counted tensor by tensor.
  *
  * These are not our engine's buffers (plan.h) but those of the programs that were measured in the
- * papers, so that their printed numbers can be held against an account instead of against a fit:
+ * papers, so that their printed numbers can be compared with an account instead of a fit:
  *   RSA      Ring Self-Attention, 2105.13120: whole rows of scores, weights on every rank
  *   TP       Megatron of 2021, 1909.08053: heads and MLP columns divided, activations between whole
  *   TP_SP    and with sequence parallelism between, 2205.05198
