@@ -1,9 +1,10 @@
 /* fake.c: a libnccl.so.2 for tests: ranks are threads of one process. A rank's groups run one after
- * another, and a group ends when each of its calls has met its peer's: so what would stand still in a
- * stream stands still here. Between two ranks the n-th send meets the n-th receive, whatever they are
- * for; the n-th collective of a rank meets the n-th of all others, and sums are added from the last
- * rank down, in the order of no tree. Nothing blocks: as with a communicator that must not, ncclCommGetAsyncError is asked until
- * all is done. Sizes, types or collectives that differ are an error, where NCCL would write or hang. */
+ * another, and a group ends when each of its calls has met its peer's: so what would stand still in
+ * a stream stands still here. Between two ranks the n-th send meets the n-th receive, whatever they
+ * are for; the n-th collective of a rank meets the n-th of all others, and sums are added from the
+ * last rank down, in the order of no tree. Nothing blocks: as with a communicator that must not,
+ * ncclCommGetAsyncError is asked until all is done. Sizes, types or collectives that differ are an
+ * error, where NCCL would write or hang. */
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
