@@ -1,12 +1,12 @@
-/* cable: a bad cable between two network interfaces, for tests/scripts/nodes.sh. Forwards every frame from
- * one to the other, some time later, loses some, and can be cut.
+/* cable: a bad cable between two network interfaces, for tests/scripts/nodes.sh. Forwards every
+ * frame from one to the other, some time later, loses some, and can be cut.
  *
  *     cable IF1 IF2 [--delay-us MIN MAX] [--loss PERMILLE] [--seed N]
  *
  * Delays and losses follow from the seed, frame by frame. Frames keep their order, as in a cable.
- * SIGUSR1 cuts it: what is in it and what comes is lost. SIGUSR2 mends it. A line on stdout says
- * "up", "cut" and "mended" when that is so. SIGTERM ends it with a line of counts. Ends with its
- * parent.
+ * SIGUSR1 cuts it: frames in it and frames that arrive are lost. SIGUSR2 mends it. A line on stdout
+ * says "up", "cut" and "mended" at each change. SIGTERM ends it with a line of counts. Ends with
+ * its parent.
  *
  * The interfaces are ends of veth pairs, whose frames may be segments larger than the MTU with
  * checksums not yet computed: PACKET_VNET_HDR carries that over, so that the far stack accepts
