@@ -1,10 +1,10 @@
 /* fake.c: the driver's management library as seqw uses it, over the text file that FAKE_NVML names.
  * The file is read again at every look, so that a test changes the machine beneath a running seqw.
  *
- *   gpu UUID NAME MIB [free=MIB] [ecc=N] [mig=1] [procs=N] [cc=N]    a GPU; they are numbered in order
+ *   gpu UUID NAME MIB [free=MIB] [ecc=N] [mig=1] [procs=N] [cc=N]    a GPU; numbered in order
  *   far A B LEVEL        between two of them: nvlink, or the library's 0, 10, .. 50; default 50
  *   xid N UUID CODE      the Nth event of this file's life: told once
- *   silent               the library answers nothing any more */
+ *   silent               the library no longer answers */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
