@@ -188,7 +188,7 @@ int main(void)
     snprintf(root, sizeof root, "%s/root", dir);
     CHECK(file_make_dir(root, &e) == 0);
     /* Its first 8 bytes are 4995128901736877908 as a length; it has 33. */
-    CHECK(file_write(outside("secret"), "TOPSECRET of somebody else's file", 33, &e) == 0);
+    CHECK(file_write(outside("secret"), "TOPSECRET of another user's file.", 33, &e) == 0);
     const char *const roots[] = {"/", root};
     beneath_confine(roots, 2);
     RUN(test_links);

@@ -390,7 +390,7 @@ static void test_zero_memory(void)
             CHECK(item(&p, PLAN_FETCHED) == (zero == 3 ? window * act : 0));
             CHECK(item(&p, PLAN_GRAD) == (zero >= 2 ? window : p.n_grad) * 4);
             CHECK(item(&p, PLAN_GRAD_ACC) == (zero >= 2 ? shard : 0));
-            CHECK(zero < 1 || strstr(p.reason, "shared out over 4 ranks"));
+            CHECK(zero < 1 || strstr(p.reason, "sharded over 4 ranks"));
         }
     spec.optim.max_grad_norm = 0;
     CHECK(!make(0).fused); /* fp16: a step may be skipped for its loss scale */

@@ -33,7 +33,7 @@ static void begin(void)
     atexit(end);
 }
 
-static void take_over(const uint8_t *data, size_t size, struct model_shape *m)
+static void shape_of_bytes(const uint8_t *data, size_t size, struct model_shape *m)
 {
     char path[96];
     struct model_shape back;
@@ -66,6 +66,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     assert(m.n_heads % m.n_kv_heads == 0 && m.head_dim % 2 == 0 && m.width > 0 && m.vocab >= 258);
     assert(hf_shape_json(&m, job.model.config, sizeof job.model.config) > 0);
     assert(config_open(&job, &e) == 0 && !memcmp(&m, &job.model.shape, sizeof m));
-    take_over(data, size, &m);
+    shape_of_bytes(data, size, &m);
     return 0;
 }

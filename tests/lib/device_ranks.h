@@ -79,7 +79,7 @@ static int sum_tensors(struct sums *s, struct comm *c, struct mirrors *w, int r,
         comm_all_gather(c, PURPOSE_PARAM, at[2] + s->cut[r], at[2], s->cut, 4, segment, e) ||
         comm_broadcast_tensor(c, PURPOSE_STATE, s->P - 1, at[3], bytes, segment, e))
         return -1;
-    mirror_bring(w);
+    mirror_upload(w);
     return 0;
 }
 
@@ -296,7 +296,7 @@ static void decode_body(struct ranks *g, int rank, void *arg)
             ranks_fail(g, rank, &e);
             break;
         }
-    mirror_bring(&out);
+    mirror_upload(&out);
     mirror_free(&out);
     mirror_free(&w);
 }
@@ -413,7 +413,7 @@ static void grid_body(struct ranks *g, int rank, void *arg)
     if (dsp_switch(&d, y, x, 0, 1, &e) || dsp_switch(&d, x, y, 1, 0, &e) ||
         dsp_gather(&d, back, x, 0, &e))
         ranks_fail(g, rank, &e);
-    mirror_bring(&w);
+    mirror_upload(&w);
     mirror_free(&w);
     free(a), free(b), free(own), free(in);
 }

@@ -4,7 +4,7 @@
 
 #include "tests/lib/kern.h"
 
-enum mask { CAUSAL, FULL, DOCS, DOC_EACH, WINDOW, RAGGED, NOBODY };
+enum mask { CAUSAL, FULL, DOCS, DOC_EACH, WINDOW, RAGGED, NO_KEY };
 
 struct attn_shape {
     int64_t Tq, Tk, H, Hk, D;
@@ -32,7 +32,7 @@ static const struct attn_shape attn_shapes[] = {
     {65, 130, 4, 2, 32, FULL, 2, 1},      {1, 300, 6, 2, 64, FULL, 3, 1},
     {200, 200, 2, 1, 66, DOCS, 3, 1},     {150, 150, 8, 1, 16, DOC_EACH, 2, 1},
     {300, 300, 2, 2, 24, WINDOW, 4, 1},   {190, 257, 3, 3, 48, RAGGED, 5, 1},
-    {70, 90, 2, 1, 10, NOBODY, 2, 1},     {129, 129, 2, 1, 128, CAUSAL, 2, 1},
+    {70, 90, 2, 1, 10, NO_KEY, 2, 1},     {129, 129, 2, 1, 128, CAUSAL, 2, 1},
     {100, 70, 1, 1, 256, FULL, 2, 1},     {96, 96, 1, 1, 34, RAGGED, 8, 3},
     {1000, 1000, 3, 1, 16, CAUSAL, 8, 1}, {1000, 1000, 1, 1, 64, DOCS, 5, 2},
     {300, 420, 4, 2, 64, CAUSAL, 2, 1},   {260, 700, 2, 1, 128, WINDOW, 2, 2},
@@ -56,7 +56,7 @@ static void attn_mask(struct attn_case *c)
         if (c->mask == DOCS) c->lo[i] = pos / doc * doc;
         if (c->mask == DOC_EACH) c->lo[i] = pos;
         if (c->mask == WINDOW) c->lo[i] = pos > 70 ? pos - 70 : 0;
-        if (c->mask == NOBODY) c->hi[i] = 0;
+        if (c->mask == NO_KEY) c->hi[i] = 0;
         if (c->mask == RAGGED) { /* any interval, empty ones and ones past the keys too */
             c->lo[i] = (int64_t)(box_rand(&seed) % (uint64_t)(c->Tk + 9)) - 4;
             c->hi[i] = (int64_t)(box_rand(&seed) % (uint64_t)(c->Tk + 9)) - 4;
@@ -268,7 +268,7 @@ static void check_attn_any_order(void)
     static const struct attn_shape shapes[] = {
         {1, 1300, 2, 1, 64, FULL, 1, 1},   {3, 2200, 1, 1, 128, CAUSAL, 2, 1},
         {5, 1200, 1, 1, 24, WINDOW, 1, 1}, {7, 1100, 2, 1, 66, RAGGED, 1, 1},
-        {2, 1030, 1, 1, 16, NOBODY, 1, 1}, {40, 1600, 1, 1, 32, DOCS, 1, 1},
+        {2, 1030, 1, 1, 16, NO_KEY, 1, 1}, {40, 1600, 1, 1, 32, DOCS, 1, 1},
     };
     enum { N = sizeof shapes / sizeof shapes[0] };
     struct err e;

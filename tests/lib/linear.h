@@ -434,7 +434,7 @@ static inline bool lin_again_differs(struct sp_linear *sp, struct linear_fwd f, 
     mirror_add(&w, again.data, lin_tensor_size(again));
     f.o = mirror_tensor(&w, again);
     linear_again(sp, &f);
-    mirror_bring(&w);
+    mirror_upload(&w);
     for (int64_t i = 0; i < first.rows; i++) {
         const int64_t size = dtype_size(first.dtype), at = i * first.ld * size;
         differs |= memcmp((char *)first.data + at, (char *)again.data + at,
@@ -500,7 +500,7 @@ static inline int lin_layers(struct lin_rank *r, struct err *e)
         shape.slope = mirror_of(&r->w, p->slope[l]);
         const struct linear_fwd f = lin_fwd_of(r, shape, l);
         if (r->sp.ops->fwd(&r->sp, &f, e)) return -1;
-        mirror_bring_block(&r->w, r->a[l].o.data);
+        mirror_upload_block(&r->w, r->a[l].o.data);
         r->x->n_bad[r->rank] += lin_again_differs(&r->sp, f, r->a[l].o);
     }
     for (int l = LIN_LAYERS - 1; l >= 0; l--) {
@@ -509,7 +509,7 @@ static inline int lin_layers(struct lin_rank *r, struct err *e)
         if (r->sp.ops->bwd(&r->sp, &b, e)) return -1;
     }
     if (linear_settle(&r->sp, e)) return -1;
-    mirror_bring(&r->w);
+    mirror_upload(&r->w);
     return 0;
 }
 

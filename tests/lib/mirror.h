@@ -4,7 +4,7 @@
  *     struct mirrors w = {.be = be};
  *     mirror_add(&w, block, size);      the mirror holds what the block does
  *     call(mirror_of(&w, pointer));     into the block, or NULL; tensors: mirror_tensor()
- *     mirror_bring(&w);                 the blocks hold what the mirrors do
+ *     mirror_upload(&w);                 the blocks hold what the mirrors do
  *     mirror_free(&w);
  *
  * Where the device's memory is the host's, a block is its own mirror. */
@@ -71,16 +71,16 @@ static inline struct tensor mirror_tensor(const struct mirrors *w, struct tensor
 }
 
 /* One block alone; NULL: all. */
-static inline void mirror_bring_block(struct mirrors *w, const void *host)
+static inline void mirror_upload_block(struct mirrors *w, const void *host)
 {
     for (int i = 0; i < w->n; i++)
         if (!host || w->at[i].host == host)
             w->be->ops->download(w->be, w->at[i].host, w->at[i].device, w->at[i].size);
 }
 
-static inline void mirror_bring(struct mirrors *w)
+static inline void mirror_upload(struct mirrors *w)
 {
-    mirror_bring_block(w, NULL);
+    mirror_upload_block(w, NULL);
 }
 
 static inline void mirror_free(struct mirrors *w)

@@ -424,7 +424,7 @@ static inline void body(struct ranks *g, int rank, void *arg)
     if (!sp_of(&sp, x, g->comm[rank], rank, &d, &e)) goto out;
     if (map) map_of(&known, x->p, &sp.shard);
     if (both_ways(&sp, &d, &l, map, x->v->blind, &e)) goto out;
-    mirror_bring(&w);
+    mirror_upload(&w);
     collect(x, rank, &l, T);
 out:
     mirror_free(&w);

@@ -225,7 +225,7 @@ static int head_norm(struct dit d, int x, const char *prefix, const char *which)
                    &out);
 }
 
-static int turned(struct dit d, int x)
+static int rotated(struct dit d, int x)
 {
     const struct value out = like(d, x, "turned", KEEP_NONE_MODE);
     return prog_op(d.p,
@@ -262,7 +262,7 @@ int dit_attention(struct dit d, int x, const struct dit_attn *a)
     int q = prog_view(d.p, qkv, 0, C), kv = prog_view(d.p, qkv, C, 2 * C);
     if (a->qk_norm) q = head_norm(d, q, a->prefix, "q_norm");
     if (a->qk_norm) kv = head_norm(d, kv, a->prefix, "k_norm");
-    if (a->rope) q = turned(d, q), kv = turned(d, kv);
+    if (a->rope) q = rotated(d, q), kv = rotated(d, kv);
     const int o = attend(d, OP_ATTENTION, q, kv, a->dim);
     snprintf(name, sizeof name, "%s.proj", a->prefix);
     const struct value out = like(d, x, "attn_proj", KEEP_NONE_MODE);

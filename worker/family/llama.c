@@ -30,7 +30,7 @@ static int linear(struct program *p, const int in[2], int w, int n_w, const stru
                    out);
 }
 
-/* Qwen3: each query and key head is normalised before it is turned. */
+/* Qwen3: each query and key head is normalised before it is rotated. */
 static int head_norm(struct program *p, const struct model_shape *m, int x, int w, int64_t heads)
 {
     if (!m->qk_norm) return x;
@@ -44,8 +44,8 @@ static int head_norm(struct program *p, const struct model_shape *m, int x, int 
                    &out);
 }
 
-static int turned(struct program *p, const struct model_shape *m, int x, int64_t heads,
-                  const char *name)
+static int rotated(struct program *p, const struct model_shape *m, int x, int64_t heads,
+                   const char *name)
 {
     return prog_op(
         p, &(struct op){.kind = OP_ROPE, .in = {x}, .u.rope = {heads, m->head_dim, m->rotary_dim}},
@@ -79,8 +79,8 @@ static int attention(struct program *p, const struct model_shape *m, int x)
     const struct value one_kv = {.name = "kv", .cols = KV, .keep = KEEP_NEVER};
     int kv = linear(p, (int[]){xn, PROG_NONE}, w.kv, 2, &one_kv);
     int q = linear(p, (int[]){xn, PROG_NONE}, w.q, 1, &one_q);
-    q = turned(p, m, head_norm(p, m, q, w.q_norm, m->n_heads), m->n_heads, "q");
-    kv = turned(p, m, head_norm(p, m, kv, w.k_norm, m->n_kv_heads), m->n_kv_heads, "kv");
+    q = rotated(p, m, head_norm(p, m, q, w.q_norm, m->n_heads), m->n_heads, "q");
+    kv = rotated(p, m, head_norm(p, m, kv, w.k_norm, m->n_kv_heads), m->n_kv_heads, "kv");
     const struct op attend = {.kind = OP_ATTENTION,
                               .in = {q, kv},
                               .u.attn = {.n_heads = m->n_heads,

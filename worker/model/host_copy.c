@@ -20,15 +20,15 @@ void copy_from_host(struct be *be, enum dtype t, void *to, const float *x, int64
 
 void copy_to_host(struct be *be, enum dtype t, const void *from, float *out, int64_t n)
 {
-    char *const behind = (char *)out + n * 2;
+    char *const after = (char *)out + n * 2;
     if (t == DT_F32) {
         be->ops->download(be, out, from, n * 4);
         return;
     }
-    be->ops->download(be, behind, from, n * 2);
+    be->ops->download(be, after, from, n * 2);
     for (int64_t i = 0; i < n; i++) { /* never beyond what is still to be read */
         uint16_t half;
-        memcpy(&half, behind + i * 2, sizeof half);
+        memcpy(&half, after + i * 2, sizeof half);
         out[i] = half_value(t, half);
     }
 }

@@ -1,4 +1,4 @@
-/* op_rope.c: ROPE and LRPE: positions that are turned into queries and keys. */
+/* op_rope.c: ROPE and LRPE: rotary positions of queries and keys. */
 #include "worker/model/op.h"
 
 #include <assert.h>
@@ -16,7 +16,7 @@ static const int64_t *positions(struct frame *f, const struct op *o, bool frames
     return pos.dev;
 }
 
-static void turn(struct frame *f, const struct op *o, struct tensor x, bool inverse)
+static void rotate(struct frame *f, const struct op *o, struct tensor x, bool inverse)
 {
     f->be->ops->rope(f->be, &(struct rope_args){.x = x,
                                                 .pos = positions(f, o, o->u.rope.frames),
@@ -29,7 +29,7 @@ static void turn(struct frame *f, const struct op *o, struct tensor x, bool inve
 }
 
 /* The columns that turn: those of the heads. The columns after them (values) do not change. */
-static struct tensor turned(const struct op *o, struct tensor x)
+static struct tensor rotated(const struct op *o, struct tensor x)
 {
     return tensor_sub(x, 0, x.rows, 0, o->u.rope.n_heads * o->u.rope.head_dim);
 }
@@ -39,7 +39,7 @@ static int rope_forward(struct frame *f, const struct op *o, struct err *e)
     const struct tensor y = frame_out(f, o, 0);
     (void)e;
     frame_move(f, y, frame_in(f, o, 0), false);
-    turn(f, o, turned(o, y), false);
+    rotate(f, o, rotated(o, y), false);
     return 0;
 }
 
@@ -48,7 +48,7 @@ static int rope_backward(struct frame *f, const struct op *o, const struct step 
 {
     const struct tensor dy = f->grad[o->out[0]];
     (void)e;
-    turn(f, o, turned(o, dy), true);
+    rotate(f, o, rotated(o, dy), true);
     if (frame_wants(f, o, 0)) frame_move(f, f->grad[o->in[0]], dy, !s->first[0]);
     return 0;
 }

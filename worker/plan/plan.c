@@ -199,7 +199,7 @@ static void explain_zero(const struct plan *p, char *out, size_t size)
     size_t n = 0;
     out[0] = 0;
     if (p->zero)
-        n = (size_t)snprintf(out, size, "; zero %d: %s shared out over %d ranks", p->zero,
+        n = (size_t)snprintf(out, size, "; zero %d: %s sharded over %d ranks", p->zero,
                              what[p->zero], p->n_ranks);
     if (p->fused && n < size) snprintf(out + n, size - n, "; updates fused into the backward pass");
 }
