@@ -1,5 +1,5 @@
 /* bert.c: BERT (1810.04805), the model that RSA was published on: bidirectional attention, norms
- * behind the residual, learnt positions, biases, and the head of a masked language model.
+ * after the residual, learnt positions, biases, and the head of a masked language model.
  *
  *   x = n(word[ids] + position[pos] + type[0])
  *   per layer   x = n(x + Wo attn(Wq x, Wk x, Wv x));  x = n(x + W2 act(W1 x))

@@ -51,8 +51,8 @@ int dit_norm(struct dit d, int x)
 
 /* ---- in -------------------------------------------------------------------------------------- */
 
-/* The weight is a convolution's, [C, channels, (frames,) rows, columns]: of one frame in families
- * that say so. */
+/* The weight is a convolution's, [C, channels, (frames,) rows, columns]: of one frame in some
+ * families. */
 static int patch_weight(struct dit d, int64_t cols)
 {
     const struct model_shape *m = d.m;

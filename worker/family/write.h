@@ -42,7 +42,7 @@ struct write_mixer {
 int write_linear_attention(struct program *p, const struct model_shape *m,
                            const struct write_mixer *w);
 
-/* The gated MLP behind a norm of x, added to x: Wd (act(Wg n) * Wu n). Names of tensors. */
+/* The gated MLP after a norm of x, added to x: Wd (act(Wg n) * Wu n). Names of tensors. */
 struct write_mlp {
     struct write_norm norm;
     const char *gate, *up, *down;
