@@ -8,16 +8,16 @@
  *   bytes   per query 2 D of q (16 bits), 8 D of o, in and out; K and V, 4 D a key, once for 128
  *           queries: 128 flops for a byte that L2 gives
  *   16 bits a block has 128 queries: 36 KiB of shared memory at D = 64, 68 at 128, 132 at 256 (on
- *           8.6 64 queries: 99, all that there is); up to 255 registers, and at most 28 bytes beside
- *           them that a tile reads and does not write, so two blocks of 4 warps to a multiprocessor,
- *           at 256 one of 8. Tensor cores are the limit (2048 flops a cycle on 8.0): of 32 cycles
- *           that 16 products take, shared memory is read in 24 (scores) and 16 (values);
- *           exponentials (16 a cycle) take 32 / D as long as all products
+ *           8.6 64 queries: 99, all that there is); up to 255 registers, and at most 28 bytes
+ *           beside them that a tile reads and does not write, so two blocks of 4 warps to a
+ *           multiprocessor, at 256 one of 8. Tensor cores are the limit (2048 flops a cycle on
+ *           8.0): of 32 cycles that 16 products take, shared memory is read in 24 (scores) and 16
+ *           (values); exponentials (16 a cycle) take 32 / D as long as all products
  *   fp32    64 queries, 39 KiB, blocks of 8 warps as registers allow; multiply-adds are the limit
- *   few queries (a token that is generated): K and V, 4 D bytes a key and KV head, are the limit. The
- *           few blocks there are would walk all keys one after the other: where the order of sums is
- *           free (be->any_order), keys are cut into pieces, each for a block of its own, whose
- *           states a second kernel adds in the order of pieces */
+ *   few queries (a token that is generated): K and V, 4 D bytes a key and KV head, are the limit.
+ *           The few blocks would each walk all keys: where the order of sums is free
+ *           (be->any_order), keys are cut into pieces, each for a block of its own, whose states a
+ *           second kernel adds in the order of pieces */
 #include "kernels/cuda/attn.h"
 #include "kernels/cuda/each.h"
 #include "kernels/cuda/hopper.h"
@@ -108,9 +108,9 @@ fwd_values(float (&o)[FRAGS][DP / 8][4], const float (&alpha)[FRAGS][2],
     }
 }
 
-/* Scores of one row become probabilities, with its new maximum, less RAISED; o and l are as much
- * larger. A row that has seen nobody yet: -inf - 0 is an exponent, -inf - -inf is not. l: this lane's
- * part of the sum. */
+/* Turns the scores of one row into probabilities, from its new maximum less RAISED; o and l are
+ * larger by the same factor. A row that has seen no key yet takes the exponent -inf - 0:
+ * -inf - -inf is NaN. l: this lane's part of the sum. */
 template <int RAISED>
 static __device__ __forceinline__ float fwd_softmax(float (&s)[ATTN_N][4], int half, float scale2,
                                                     float *m, float *l)
@@ -163,8 +163,8 @@ static __device__ __forceinline__ void fwd_end(const fwd_state &st, const attn_c
     }
 }
 
-/* Values of a tile come while its scores are made, the next keys while its values are added: one
- * buffer of each. A warp whose rows see nobody of a tile does nothing in it. */
+/* The values of a tile are copied while its scores are computed, the next keys while its values are
+ * added: one buffer of each. A warp whose rows see no key of a tile computes nothing for it. */
 template <class T, int DP, bool SMALL, bool PIECES>
 static __global__ void __launch_bounds__(fwd_shape<DP, SMALL>::threads, DP > 128 ? 1 : 2)
     attn_fwd_half(attn_call c, fwd_state st)

@@ -1,13 +1,13 @@
-/* attn.h: what attention's two directions share: who sees whom, dropout's masks, tiles and their
- * products on tensor cores (bf16, fp16) and without them (fp32; and the others under dropout, where
- * masked probabilities stay fp32: kernels/backend.h).
+/* attn.h: what attention forward and backward share: which query sees which key, dropout's masks,
+ * tiles and their products on tensor cores (bf16, fp16) and without them (fp32; and the others
+ * under dropout, where masked probabilities stay fp32: kernels/backend.h).
  *
- * A tile is ATTN_T rows of keys, counted from key row 0 of the call, or of queries. Whatever is
- * summed over a tile is a chain of its own that starts from 0 and is added to what is there. Rows
- * of a tile never mix: a row's bits do not depend on those beside it, nor on whether a tile that it
- * does not see was skipped: that would multiply by 1 and add 0.
+ * A tile is ATTN_T rows of keys, counted from key row 0 of the call, or of queries. Every sum over
+ * a tile is a chain of its own, which starts from 0 and is then added to the running sum. Rows of a
+ * tile never mix: a row's bits depend neither on the rows beside it nor on whether a tile that it
+ * does not see was skipped, since such a tile multiplies by 1 and adds 0.
  *
- * Kernels are made for padded head sizes 64, 96, 128 and 256; columns behind D are zeros. */
+ * Kernels are made for padded head sizes 64, 96, 128 and 256; columns past D are zeros. */
 #ifndef SEQD_CUDA_ATTN_H
 #define SEQD_CUDA_ATTN_H
 
@@ -106,7 +106,7 @@ template <class T, class F> static inline void attn_sized(int64_t D, F f)
 
 /* ---- who sees whom --------------------------------------------------------------------------- */
 
-/* Key rows [lo, hi) of the call; nobody: 0, 0. */
+/* Key rows [lo, hi) of the call; none: 0, 0. */
 struct alignas(8) attn_span {
     int lo, hi;
 };
@@ -121,7 +121,7 @@ static __device__ __forceinline__ bool attn_in(attn_span s, int key)
     return key >= s.lo && key < s.hi;
 }
 
-/* What query row `row` sees; rows behind the last see nobody. */
+/* The keys that query row `row` sees; rows past the last see none. */
 static __device__ __forceinline__ attn_span attn_row(const attn_call &c, int row)
 {
     if (row >= c.Tq) return {0, 0};
@@ -132,8 +132,8 @@ static __device__ __forceinline__ attn_span attn_row(const attn_call &c, int row
     return {(int)lo, (int)hi};
 }
 
-/* The maximum that row `row` leaves behind: its sum is 0 although it saw a key where all its scores were
- * -inf, and then m must not say that it saw none. */
+/* The maximum that is stored for row `row`. A row whose scores are all -inf has the sum 0 although
+ * it saw a key, and its m must not mean that it saw none. */
 static __device__ __forceinline__ float attn_seen(const attn_call &c, int row, float m, float l)
 {
     return l == 0 && m == -INFINITY && attn_row(c, row).hi ? -FLT_MAX : m;
@@ -189,9 +189,9 @@ static __device__ __forceinline__ float attn_factor(const attn_keep &keep, const
 
 /* ---- tiles of 16-bit elements ---------------------------------------------------------------- */
 
-/* Probabilities are 2^RAISED times as large when they are rounded. fp16 ends at 2^-24: of a sum over a
- * million keys beside a larger one, what lies below would be lost; 2^15 is the largest that it has
- * room for, p being 1 at most. bf16 ends where fp32 does. */
+/* Probabilities are 2^RAISED times as large when they are rounded. fp16 ends at 2^-24: smaller
+ * probabilities, a million keys beside a larger one, would be lost from a sum. 2^15 is the largest
+ * factor that fits, since p is at most 1. bf16 ends where fp32 does. */
 template <class T> static constexpr int attn_raised = is_f16<T> ? 15 : 0;
 
 /* Elements from a row to the next in shared memory: 16 bytes of eight rows lie in different
@@ -200,9 +200,9 @@ template <int DP> struct attn_ld {
     static const int value = DP + 8;
 };
 
-/* N rows from r0 of a head's columns, x's first being its; 0 where there are none. aligned: rows
- * begin at 16 bytes and D is whole packs. AGAIN: addresses are made each time, and take no registers
- * in between. */
+/* N rows from r0 of a head's columns, which begin at x's first; 0 past the last row. aligned: rows
+ * begin at 16 bytes and D is whole packs. AGAIN: addresses are computed each time, and take no
+ * registers in between. */
 template <int DP, int N, int THREADS, bool AGAIN = false, class T>
 static __device__ __forceinline__ void attn_fetch(T *to, const T *x, int64_t ld, int r0, int n_rows,
                                                   int D, bool aligned)
@@ -303,8 +303,8 @@ static __device__ __forceinline__ void attn_round(uint32_t (&a)[ATTN_T / 16][4],
         a[k][i] = pack_pair<T>(x[2 * k + i / 2][i % 2 * 2], x[2 * k + i / 2][i % 2 * 2 + 1]);
 }
 
-/* A warp's 16 rows x N columns of an fp32 tensor from (row, col), in the order of products; what
- * lies behind (n_rows, n_cols) is 0 and stays untouched. */
+/* A warp's 16 rows x N columns of an fp32 tensor from (row, col), in the order of products.
+ * Elements past (n_rows, n_cols) are read as 0 and not written. */
 template <int N>
 static __device__ __forceinline__ void attn_get(float (&to)[N / 8][4], const float *x, int64_t ld,
                                                 int row, int n_rows, int col, int n_cols)

@@ -1,7 +1,7 @@
 /* attn_bwd.cu: softmax attention backward (2205.14135, algorithm 4), without atomics: one kernel
- * has a block for each tile of keys and makes dk and dv, another one for each tile of queries and
- * makes dq; both make scores and dP again. A block owns rows and walks past tiles of the other
- * side, ascending: owned and walked are
+ * has a block for each tile of keys and computes dk and dv, another has a block for each tile of
+ * queries and computes dq; both compute scores and dP again. A block owns rows and walks over the
+ * tiles of the other side, ascending. Owned and walked are
  *
  *   dkv: k and v of a KV head    q and dO, of the group's heads one after the other
  *   dq:  q and dO of a head      k and v
@@ -10,13 +10,13 @@
  *
  * Arithmetic of its limit, for each pair of query and key that is seen, and head:
  *   flops   14 D: dkv 8, dq 6, where one kernel with atomics has 10; half as much again of s and dP
- *           for heads of 256, where two warps make the same
- *   bytes   dkv: 4 D of q and dO (16 bits) a query for 128 keys: 256 flops for a byte of L2; dq: 192
+ *           for heads of 256, where two warps compute the same
+ *   bytes   dkv: 4 D of q and dO (16 bits) a query for 128 keys: 256 flops for a byte of L2;
+ *           dq: 192
  *   16 bits 8 warps of 16 owned rows, one block: 74 KiB of shared memory at D = 64 (registers are
- *           what keeps a second one out), 138 at 128, 133 at 256; on 8.6 fewer rows, 93 KiB at 96, 86
- *           at 128, 84 at 256; up to 255 registers. Shared
- *           memory is the limit: it is read in 40 cycles for 32 of tensor cores in s and dP, and
- *           as long as they take in what follows
+ *           what keeps a second one out), 138 at 128, 133 at 256; on 8.6 fewer rows, 93 KiB at 96,
+ *           86 at 128, 84 at 256; up to 255 registers. Shared memory is the limit: it is read in 40
+ *           cycles for 32 of tensor cores in s and dP, and as long as they take in what follows
  *   fp32    77 KiB, two blocks of 8 warps where registers allow; multiply-adds are the limit */
 #include "kernels/cuda/attn_bwd.h"
 #include "kernels/cuda/hopper.h"
@@ -131,19 +131,19 @@ static __device__ __forceinline__ void dkv_fetch(const bwd_room<T, DP, SMALL> &r
                                             (const T *)from[i].data + (int64_t)w.head * b.c.D,
                                             from[i].ld, w.tile * ATTN_T, b.c.Tq, b.c.D, b.aligned);
 }
-/* And of its rows, by a thread each, the rest: brought early, put down when the place is free. */
-struct bwd_brought {
+/* And of its rows, by a thread each, the rest: loaded early, stored when the place is free. */
+struct bwd_loaded {
     bwd_stat stat;
     attn_span sees;
 };
 template <int RAISED>
-static __device__ __forceinline__ bwd_brought dkv_bring(const bwd_call &b, const bwd_walk &w)
+static __device__ __forceinline__ bwd_loaded dkv_produce(const bwd_call &b, const bwd_walk &w)
 {
     const int row = w.tile * ATTN_T + (int)threadIdx.x;
     if (threadIdx.x >= ATTN_T || w.head >= w.last) return {};
     return {bwd_stat_of<RAISED>(b, w.head, row), attn_row(b.c, row)};
 }
-static __device__ __forceinline__ void dkv_put_down(bwd_queries *to, const bwd_brought &x)
+static __device__ __forceinline__ void dkv_put_down(bwd_queries *to, const bwd_loaded &x)
 {
     if (threadIdx.x >= ATTN_T) return;
     to->stat[threadIdx.x] = x.stat;
@@ -206,7 +206,7 @@ static __global__ void __launch_bounds__(bwd_shape<DP, SMALL>::threads, 1) attn_
                                           b.aligned);
     dkv_fetch(room, b, w, 0);
     copies_commit();
-    dkv_put_down(room.queries, dkv_bring<attn_raised<T>>(b, w));
+    dkv_put_down(room.queries, dkv_produce<attn_raised<T>>(b, w));
     float dk[sh::cols / 8][4], dv[sh::cols / 8][4];
     attn_get<sh::cols>(dk, b.dkv + k_col, b.dkv_ld, k0 + own, c.Tk, col, c.D);
     attn_get<sh::cols>(dv, b.dkv + v_col, b.dkv_ld, k0 + own, c.Tk, col, c.D);
@@ -221,7 +221,7 @@ static __global__ void __launch_bounds__(bwd_shape<DP, SMALL>::threads, 1) attn_
         bwd_seek(&w, b);
         if (sh::stages > 1 && w.head < w.last) dkv_fetch(room, b, w, other);
         copies_commit();
-        const bwd_brought next = dkv_bring<attn_raised<T>>(b, w);
+        const bwd_loaded next = dkv_produce<attn_raised<T>>(b, w);
         const attn_view view = dkv_view(queries, k0 + own);
         if (view != SEES_NONE) {
             float s[ATTN_N][4], dp[ATTN_N][4];

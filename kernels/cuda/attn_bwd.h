@@ -1,5 +1,5 @@
-/* attn_bwd.h: what attention's kernels of the way back share, those for 8.0 (attn_bwd.cu) and those
- * for 9.0 (hopper_attn_bwd.cu): the call, what a query brings, the walk over tiles of queries. */
+/* attn_bwd.h: what attention's backward kernels for 8.0 (attn_bwd.cu) and for 9.0
+ * (hopper_attn_bwd.cu) share: the call, the numbers of a query, the walk over tiles of queries. */
 #ifndef SEQD_CUDA_ATTN_BWD_H
 #define SEQD_CUDA_ATTN_BWD_H
 
@@ -18,9 +18,9 @@ struct bwd_call {
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-/* What a query brings besides q and dO. lse: in powers of two; one that saw nobody (-inf) has inf,
- * so that its probabilities are 0. Probabilities become 2^RAISED times as large (attn.h); delta is as
- * much smaller. */
+/* The numbers of a query besides q and dO. lse: in powers of two; that of a query that saw no key
+ * (-inf) becomes inf, so that its probabilities are 0. Probabilities are 2^RAISED times as large
+ * (attn.h); delta is smaller by the same factor. */
 struct alignas(8) bwd_stat {
     float lse, delta;
 };
@@ -44,7 +44,7 @@ struct bwd_walk {
     int head, last, tile, k0, k1;
 };
 
-/* Goes on to the first such tile from `tile` of its head; a whole warp asks. */
+/* Advances to the first such tile from `tile` of its head. Called by a whole warp. */
 static __device__ __forceinline__ void bwd_seek(bwd_walk *w, const bwd_call &b)
 {
     for (; w->head < w->last; w->head++, w->tile = 0)

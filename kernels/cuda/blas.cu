@@ -34,8 +34,8 @@ SAME(BLAS_REDUCTION_IN_F32, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
 #define PROBES 8
 #define ALIGNS 256 /* what a way may ask for at most */
 
-/* What a way is chosen for: column-major, d [m, n] = op(a) [m, k] op(b) [k, n], and bias [m] to each
- * column. */
+/* What a way is chosen for: column-major, d [m, n] = op(a) [m, k] op(b) [k, n], and bias [m] to
+ * each column. */
 struct key {
     int64_t m, n, k, lda, ldb, ldd;
     int32_t trans_a, trans_b, in, out, add, bias;
@@ -59,7 +59,7 @@ struct blas {
     struct way ways[SLOTS];
 };
 
-/* ---- opening ---------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 static bool wanted(struct be_library *l)
 {
@@ -139,7 +139,7 @@ void blas_close(struct blas *b)
     free(b);
 }
 
-/* ---- ways ------------------------------------------------------------------------------------- */
+/* ---- ways ------------------------------------------------------------------------------------ */
 
 static uint64_t key_hash(const struct key *k)
 {
@@ -219,15 +219,15 @@ static int32_t align_of(const void *p)
     return low && low < ALIGNS ? (int32_t)low : ALIGNS;
 }
 
-/* ---- the product ------------------------------------------------------------------------------ */
+/* ---- the product ----------------------------------------------------------------------------- */
 
 static int blas_type(enum dtype t)
 {
     return t == DT_F32 ? BLAS_R_32F : t == DT_BF16 ? BLAS_R_16BF : BLAS_R_16F;
 }
 
-/* Row-major c = op(a) op(b) is column-major c' = op(b)' op(a)': what is stored by rows and not turned
- * is, by columns, turned already. */
+/* Row-major c = op(a) op(b) is column-major c' = op(b)' op(a)': what is stored by rows and not
+ * transposed is, by columns, transposed already. */
 static struct key key_of(const struct gemm_args *g)
 {
     struct key k;

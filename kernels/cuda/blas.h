@@ -1,6 +1,6 @@
 /* blas.h: matrix products by cuBLASLt where the order of sums is free (be->any_order): it picks a
- * kernel for each shape, so that a row's bits may depend on how many rows there are. What it makes is
- * the same from run to run: no way is taken that adds by atomics.
+ * kernel for each shape, so that a row's bits may depend on how many rows there are. Results are
+ * the same from run to run: no algorithm is used that adds by atomics.
  *
  * The library is opened when it is asked for; where it is not, or has no way for a product, ours
  * does it. */
@@ -9,8 +9,8 @@
 
 #include "kernels/cuda/cuda.h"
 
-/* The part of cuBLASLt's interface that is used (release 12 and 13), so that the build does not need
- * its header; blas.cu compares, where there is one. Each call returns 0, or a status. */
+/* The part of cuBLASLt's interface that is used (release 12 and 13), so that the build does not
+ * need its header; blas.cu compares, where there is one. Each call returns 0, or a status. */
 struct blas_algo {
     uint64_t data[8];
 };

@@ -30,7 +30,7 @@ static void group_sums(struct cuda *c, struct tensor dy, struct tensor x, const 
                      (float *)out.data + g * out.ld);
 }
 
-/* ---- bias ------------------------------------------------------------------------------------- */
+/* ---- bias ------------------------------------------------------------------------------------ */
 
 struct bias_of {
     mat y, b;
@@ -58,7 +58,7 @@ void cuda_bias_bwd(struct be *be, const struct bias_bwd_args *a)
                tensor_f32(a->db, 1, a->dy.cols, a->dy.cols));
 }
 
-/* ---- modulation ------------------------------------------------------------------------------- */
+/* ---- modulation ------------------------------------------------------------------------------ */
 
 struct modulate_of {
     mat x, scale, shift, y;
@@ -112,7 +112,7 @@ void cuda_modulate_bwd(struct be *be, const struct modulate_bwd_args *a)
          {a->scale, a->dy, a->dx}, a->x.rows, a->x.cols);
 }
 
-/* ---- gates ------------------------------------------------------------------------------------ */
+/* ---- gates ----------------------------------------------------------------------------------- */
 
 struct gate_of {
     mat base, x, gate, y;

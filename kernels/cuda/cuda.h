@@ -32,7 +32,7 @@ struct staging {
     int64_t first, last;         /* pieces under way, [first, last) */
     int64_t end[STAGING_PIECES]; /* where each ends */
     cudaEvent_t sent[STAGING_PIECES];
-    cudaEvent_t brought[2];
+    cudaEvent_t downloaded[2];
 };
 
 #define CUDA_PEERS 256 /* other processes' memory that is attached at a time */
@@ -48,7 +48,7 @@ struct cuda {
     char name[256];
     int n_sm, smem_most;       /* multiprocessors; bytes of shared memory that a block may have */
     struct blas *blas;         /* blas.h: cuBLASLt where the order of sums is free, or NULL */
-    struct be_library library; /* what came of it */
+    struct be_library library; /* whether it opened, and what it did */
     void *hopper;              /* hopper.h: cuTensorMapEncodeTiled where its kernels run, or NULL */
     struct graphs *graphs;     /* graph.h; NULL: what is asked for is launched at once */
     bool owns_scratch;

@@ -1,8 +1,8 @@
 /* device.h: what all kernels share: the runtime or its emulation, elements of every dtype, sums
  * over a warp and a block, launches.
  *
- * Rank-invariant bits: a sum over columns is taken in a pattern that depends on the number of columns
- * alone; one over rows in pieces counted from row 0 of the call, added in ascending order
+ * Rank-invariant bits: a sum over columns is taken in a pattern that depends on the number of
+ * columns alone; one over rows in pieces counted from row 0 of the call, added in ascending order
  * (sums.h). Nothing uses atomics. */
 #ifndef SEQD_CUDA_DEVICE_H
 #define SEQD_CUDA_DEVICE_H
@@ -29,8 +29,8 @@
 #define UNROLL               _Pragma("unroll")
 #endif
 
-/* Before a launch with more than 48 KiB of shared memory: `dynamic` of it, `declared` beside. What a
- * block may not have, sync reports. */
+/* Before a launch with more than 48 KiB of shared memory: `dynamic` bytes of it, `declared` beside.
+ * sync reports a size that a block may not have. */
 #define SMEM_ALLOW(c, kernel, dynamic, declared)                                                   \
     (cuda_smem_fits(c, (dynamic) + (int)(declared), #kernel),                                      \
      (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, dynamic))
@@ -52,8 +52,8 @@ static inline int64_t div_up(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
-/* x, of which the compiler knows nothing: what it made of x before a loop it makes again behind, and
- * keeps no registers for it meanwhile. */
+/* Returns x, opaque to the compiler, which computes again after a loop what it derived from x
+ * before the loop, and keeps no registers for it meanwhile. */
 static __device__ __forceinline__ int made_again(int x)
 {
 #ifndef SEQD_EMU
@@ -62,8 +62,8 @@ static __device__ __forceinline__ int made_again(int x)
     return x;
 }
 
-/* f(i) for a thread's i below N: threadIdx.x and every THREADS further. Of a loop from threadIdx.x on
- * the compiler does not know how often it runs, and does not unroll it. */
+/* Calls f(i) for the thread's i below N: threadIdx.x and every THREADS further. The compiler does
+ * not unroll a loop that starts at threadIdx.x, because it does not know the count. */
 template <int N, int THREADS, class F> static __device__ __forceinline__ void share_out(const F &f)
 {
     UNROLL
@@ -71,7 +71,7 @@ template <int N, int THREADS, class F> static __device__ __forceinline__ void sh
     if (N % THREADS && (int)threadIdx.x < N % THREADS) f((int)threadIdx.x + N / THREADS * THREADS);
 }
 
-/* ---- elements --------------------------------------------------------------------------------- */
+/* ---- elements -------------------------------------------------------------------------------- */
 
 struct bf16 {
     uint16_t bits;
@@ -130,7 +130,7 @@ template <class F> static inline void half_typed(enum dtype t, F f)
         f(bf16());
 }
 
-/* VEC neighbours: one 16-byte access where VEC says so (8 of 16 bits, 4 of float). */
+/* VEC adjacent elements: one 16-byte access where they fill it (8 of 16 bits, 4 of float). */
 template <class T, int VEC> struct alignas(sizeof(T) * VEC < 16 ? sizeof(T) * VEC : 16) pack {
     T e[VEC];
 };
@@ -200,7 +200,7 @@ static inline bool fits_packs(struct tensor t)
     return !t.data || ((uintptr_t)t.data % 16 == 0 && t.ld * dtype_size(t.dtype) % 16 == 0);
 }
 
-/* ---- sums over threads ------------------------------------------------------------------------ */
+/* ---- sums over threads ----------------------------------------------------------------------- */
 
 template <class T> static __device__ __forceinline__ T warp_sum(T x)
 {

@@ -3,10 +3,10 @@
 #include "kernels/cuda/each.h"
 #include "kernels/philox.h"
 
-/* ---- activations ------------------------------------------------------------------------------ */
+/* ---- activations ----------------------------------------------------------------------------- */
 
-/* No difference of nearly equal numbers: 0.5 (1 + erf(z)) is 0.5 erfc(-z), and 0.5 (1 + tanh(z)) the
- * sigmoid of 2z. */
+/* No difference of nearly equal numbers: 0.5 (1 + erf(z)) is 0.5 erfc(-z), and 0.5 (1 + tanh(z))
+ * the sigmoid of 2z. */
 static __device__ __forceinline__ float sigmoid(float x)
 {
     return 1 / (1 + expf(-x));
@@ -104,7 +104,7 @@ void cuda_act_bwd(struct be *be, const struct act_bwd_args *a)
          {a->x, a->dy, a->dx}, a->x.rows, a->x.cols);
 }
 
-/* ---- gated linear units ----------------------------------------------------------------------- */
+/* ---- gated linear units ---------------------------------------------------------------------- */
 
 struct glu_forward {
     int fn;
@@ -180,7 +180,7 @@ void cuda_swiglu_bwd(struct be *be, const struct swiglu_bwd_args *a)
     cuda_glu_bwd(be, &g);
 }
 
-/* ---- sums, casts ------------------------------------------------------------------------------ */
+/* ---- sums, casts ----------------------------------------------------------------------------- */
 
 struct mix_of {
     mat a, b, y;
@@ -261,7 +261,7 @@ void cuda_fill(struct be *be, float *p, int64_t n, float value)
     each(cuda_of(be), fill_of{mat_of(y), value}, {y}, 1, n);
 }
 
-/* ---- dropout ---------------------------------------------------------------------------------- */
+/* ---- dropout --------------------------------------------------------------------------------- */
 
 /* A word of Philox serves a key's column: four columns to a counter (kernels/backend.h). */
 struct dropout_of {
@@ -294,7 +294,7 @@ void cuda_dropout(struct be *be, const struct dropout_args *a)
     each_vec<1>(cuda_of(be), f, a->x.rows, a->x.cols);
 }
 
-/* ---- the optimizer ---------------------------------------------------------------------------- */
+/* ---- the optimizer --------------------------------------------------------------------------- */
 
 /* What the step has in common is formed once, in double. */
 struct adamw_of {
@@ -376,7 +376,7 @@ void cuda_sumsq(struct be *be, const struct sumsq_args *a)
                a->n, a->unit, a->out);
 }
 
-/* ---- permutations ----------------------------------------------------------------------------- */
+/* ---- permutations ---------------------------------------------------------------------------- */
 
 /* W: bytes that a thread moves at a time. */
 template <class W>

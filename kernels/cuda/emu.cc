@@ -19,12 +19,13 @@ char *emu_smem;
 
 #define STACK ((size_t)256 << 10)
 #define MOST  1024
-#define SLOTS 2 /* of an exchange: nobody is two ahead of another */
+#define SLOTS 2 /* of an exchange: no lane is two ahead of another */
 
-/* ---- fibers: a stack, and where it stands ------------------------------------------------------ */
+/* ---- fibers: a stack, and where it stands ---------------------------------------------------- */
 
 #ifdef __x86_64__
-/* What a call preserves goes on the stack that is left; glibc's own way asks the kernel each time. */
+/* The registers that a call preserves are pushed on the old stack; glibc's swapcontext makes a
+ * system call each time. */
 struct place {
     void *sp;
 };
@@ -42,7 +43,7 @@ asm(".text\n"
 static void place_at(struct place *p, void *stack, void (*entry)(void))
 {
     void **top = (void **)((char *)stack + STACK - 64);
-    *--top = NULL; /* nobody returns from entry */
+    *--top = NULL; /* entry does not return */
     *--top = (void *)entry;
     for (int i = 0; i < 6; i++) *--top = NULL;
     p->sp = top;
@@ -65,7 +66,7 @@ static void place_at(struct place *p, void *stack, void (*entry)(void))
 }
 #endif
 
-/* ---- a block ------------------------------------------------------------------------------------ */
+/* ---- a block --------------------------------------------------------------------------------- */
 
 enum state { READY, AT_BLOCK, AT_WARP, WAITING, GONE };
 
@@ -124,7 +125,7 @@ static struct fiber *lane(int i)
     return at < emu.n ? &emu.fiber[at] : NULL;
 }
 
-/* It was there at this exchange: it may have gone on to the next one, or left, since. */
+/* Whether lane i took part in this exchange. It may have reached the next one, or ended, since. */
 bool emu_lane_took_part(int i)
 {
     const struct fiber *f = lane(i);
@@ -179,7 +180,7 @@ const void *emu_of_lane(int i)
     return lane(i)->slot[self()->turn % SLOTS];
 }
 
-/* ---- products of a warp ------------------------------------------------------------------------ */
+/* ---- products of a warp ---------------------------------------------------------------------- */
 
 static struct warp_product {
     unsigned turn; /* the exchange that it is of; a block's fibers begin at 0 */
@@ -188,8 +189,8 @@ static struct warp_product {
 
 #define DOT_COLS 8 /* at a time */
 
-/* Parts of a sum are counted in units of one place: 17 of 2^26 each fit in an int. What is not finite
- * has no such count: there the plain sum stands. */
+/* Parts of a sum are counted in units of one place: 17 of 2^26 each fit in an int. What is not
+ * finite has no such count: there the plain sum stands. */
 template <int K> static void dot(float *sum, const float *a, const float *b, int b_ld, int bits)
 {
     float part[K][DOT_COLS], most[DOT_COLS], plain[DOT_COLS], unit[DOT_COLS], per[DOT_COLS];
@@ -254,7 +255,7 @@ static int largest(const float *x, int n)
     return most;
 }
 
-/* Whoever comes first after the exchange makes all lanes' parts. */
+/* The first lane that runs after the exchange computes the parts of all lanes. */
 static void multiply(struct warp_product *p, bool f16)
 {
     float a[16][16], b[16][8], sum[16][8];
@@ -287,9 +288,9 @@ const float *emu_mma(const struct emu_fragments *mine, bool f16)
     return p->d[emu_lane()];
 }
 
-/* ---- scheduling -------------------------------------------------------------------------------- */
+/* ---- scheduling ------------------------------------------------------------------------------ */
 
-/* All of [from, to) that live stand at the barrier: they go on. Returns whether they do. */
+/* Releases [from, to) when all of them that live stand at the barrier. Returns whether it did. */
 static bool release(int from, int to, enum state at)
 {
     bool any = false;
@@ -364,14 +365,14 @@ static void run_block(size_t smem)
     emu_async_end();
 }
 
-/* ---- memory: out of the host's reach but while the device works -------------------------------- */
+/* ---- memory: out of the host's reach but while the device works ------------------------------ */
 
 #define REGIONS 1024
 
 static struct region {
     char *at;
     size_t size;
-    int fd; /* where other processes find it; -1: nobody has asked */
+    int fd; /* where other processes find it; -1: none has asked */
 } regions[REGIONS];
 static int n_regions;
 
@@ -447,11 +448,11 @@ static void launch(dim3 grid, dim3 block, size_t smem, const std::function<void(
             }
 }
 
-/* ---- the runtime ------------------------------------------------------------------------------- */
+/* ---- the runtime ----------------------------------------------------------------------------- */
 
 #define PAGE ((size_t)4096)
 
-/* `size` bytes of fd, or of nothing, between two pages that nobody may touch. NULL: no room. */
+/* `size` bytes of fd, or of no file where fd < 0, between two guard pages. NULL: no room. */
 static char *map_region(size_t size, int fd)
 {
     if (n_regions == REGIONS) return NULL;
@@ -536,7 +537,7 @@ cudaError_t cudaMemsetAsync(void *p, int value, size_t size, cudaStream_t)
     return cudaSuccess;
 }
 
-/* ---- memory of other processes: /proc/PID/fd/N ------------------------------------------------- */
+/* ---- memory of other processes: /proc/PID/fd/N ----------------------------------------------- */
 
 struct place_of_memory {
     int pid, fd;
@@ -589,7 +590,7 @@ cudaError_t cudaIpcCloseMemHandle(void *p)
     return unmap_region(p);
 }
 
-/* ---- the device, and its streams --------------------------------------------------------------- */
+/* ---- the device, and its streams ------------------------------------------------------------- */
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int)
 {
@@ -603,7 +604,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int)
 
 static std::atomic<bool> stalled;
 
-/* For tests, which find it by its name in the library: nothing gets done any more, or does again. */
+/* For tests, which find it by its name in the library: stops the streams, or lets them run. */
 extern "C" __attribute__((visibility("default"))) void emu_stall(bool still)
 {
     stalled = still;

@@ -1,22 +1,22 @@
-/* emu.h: CUDA's execution model on the host, as far as our kernels use it, so that their source runs
- * where there is no device: blocks one after another, a block's threads as fibers that yield at
- * barriers. It proves indexing, barriers and arithmetic, never speed, and no result of it is one of
- * a GPU.
+/* emu.h: CUDA's execution model on the host, as far as the kernels use it, so that their source
+ * runs without a device: blocks one after another, a block's threads as fibers that yield at
+ * barriers. It proves indexing, barriers and arithmetic, never speed, and its results are not a
+ * GPU's.
  *
  *   barriers  __syncthreads, __syncwarp: a thread that ran ahead or left shows as a deadlock, which
- *             aborts. Between two barriers threads run in one order and in the next in the other, so
- *             that a missing barrier reads what is not there yet in one of them
+ *             aborts. Between two barriers threads run in one order and in the next in the other,
+ *             so that a missing barrier reads what is not there yet in one of them
  *   warps     shuffles, votes, mma.sync, ldmatrix: all lanes of the warp take part
  *   memory    shared memory, declared or dynamic, is full of NaNs when a block begins
  *
- *   streams   always done: launches are synchronous, one at a time in a process, and ranks as threads
- *             wait for each other. A test lets them stand still (emu_stall) to see who waits
+ *   streams   always done: launches are synchronous, one at a time in a process, and ranks as
+ *             threads wait for each other. A test stops them (emu_stall) to see who waits
  *   graphs    while a stream is captured nothing runs; what may not be asked for meanwhile aborts.
  *             A graph is what was launched, with the arguments of then, once for each launch of it;
  *             tests can have each step of making one fail (emu_graphs_fail)
  *   limits    a launch that no device would take fails as there
- *   faults    EMU_FAULT_AT=n in the environment: the n-th kernel that runs faults, none runs after it,
- *             and what is waited for says so */
+ *   faults    EMU_FAULT_AT=n in the environment: the n-th kernel that runs faults, none runs after
+ *             it, and the wait reports it */
 #ifndef SEQD_CUDA_EMU_H
 #define SEQD_CUDA_EMU_H
 
@@ -57,8 +57,8 @@ extern char *emu_smem;            /* the block's dynamic shared memory */
 
 /* What thread refers to is its own, or the device's: it may run later, by a graph. */
 void emu_run(dim3 grid, dim3 block, size_t smem, const std::function<void()> &thread);
-/* emu_graph.cc. Work is done now, unless this thread of the host's captures a stream; what a capture
- * may not have, aborts there. */
+/* emu_graph.cc. Work is done at once, unless this host thread captures a stream; a call that a
+ * capture may not contain aborts. */
 void emu_work(const std::function<void()> &work);
 void emu_outside(const char *what);
 /* Arguments are copied when it is launched, as a device's are. */
@@ -81,24 +81,25 @@ int emu_lane(void);
 int emu_thread(void);
 void emu_wait_for(bool (*ready)(const void *arg), const void *arg);
 void emu_fail(const char *why) __attribute__((noreturn));
-/* What goes on behind threads' backs (emu_hopper.cc): a block begins; all wait: something of it is
- * done, false: nothing is left; a block ends. */
+/* Asynchronous work (emu_hopper.cc). begin, end: of a block. step: all threads wait; does a part of
+ * the work, or returns false where none is left. */
 void emu_async_begin(void);
-bool emu_async_apart(void); /* of warps that could go on only one does */
+bool emu_async_apart(void); /* of the warps that could run, one does */
 bool emu_async_step(void);
 void emu_async_end(void);
-/* What tensor cores make of sum[j] += a[0] b[0][j] + ... + a[K - 1] b[K - 1][j], j < n: products are
- * exact; they and the sum are cut off `bits` from the first bit of the largest of them; the total, which
- * is exact, is cut off to fp32. Nothing is rounded to nearest, so a sum of many steps lies nearer to
- * zero than it should.
+/* What tensor cores compute for sum[j] += a[0] b[0][j] + ... + a[K - 1] b[K - 1][j], j < n:
+ * products are exact; they and the sum are truncated `bits` from the first bit of the largest of
+ * them; the total, which is exact, is truncated to fp32. Nothing is rounded to nearest, so a sum of
+ * many steps lies nearer to zero than it should.
  *
  *             K   bits
  *   8.0       8   25     A100; mma.sync here
  *   9.0      16   26     H100, H200, as on 10.0; wgmma here
  *
  * from: measurements. M. Fasi, N. J. Higham, M. Mikaitis, S. Pranesh, "Numerical behavior of NVIDIA
- * tensor cores", PeerJ Computer Science 7:e330 (2021); X. Li et al., "FTTN", arXiv:2403.00232 (2024);
- * F. A. Khattak, M. Mikaitis, "Accurate models of NVIDIA tensor cores", arXiv:2512.07004 (2025). */
+ * tensor cores", PeerJ Computer Science 7:e330 (2021); X. Li et al., "FTTN",
+ * arXiv:2403.00232 (2024); F. A. Khattak, M. Mikaitis, "Accurate models of NVIDIA tensor cores",
+ * arXiv:2512.07004 (2025). */
 #define EMU_MMA_K      8
 #define EMU_MMA_BITS   25
 #define EMU_WGMMA_K    16
@@ -180,7 +181,7 @@ static inline unsigned __float_as_uint(float x)
     memcpy(&u, &x, sizeof u);
     return u;
 }
-/* ---- the runtime's part that the table's row uses --------------------------------------------- */
+/* ---- the runtime's part that the table's row uses -------------------------------------------- */
 
 typedef int cudaError_t;
 typedef struct emu_stream *cudaStream_t;
@@ -266,7 +267,7 @@ template <class F> static inline cudaError_t cudaFuncSetAttribute(F, int, int)
     return cudaSuccess;
 }
 
-/* An event is always passed, unless streams stand still (emu_stall): nothing is there to be kept. */
+/* An event is always passed, unless the streams are stopped (emu_stall): it has no state. */
 static inline cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *most)
 {
     *least = *most = 0;

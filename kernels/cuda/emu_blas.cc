@@ -88,8 +88,8 @@ static int MatmulPreferenceSetAttribute(void *p, int which, const void *value, s
     return 0;
 }
 
-/* 16 bits go in pairs: a column that begins between two has no way; nor have bf16 and fp16 together.
- * data: what was promised. */
+/* Elements of 16 bits go in pairs: a column that begins between two has no way, nor have bf16 and
+ * fp16 together. data: what was promised. */
 static int MatmulAlgoGetHeuristic(void *, void *, void *a, void *b, void *, void *d,
                                   void *preference, int most, struct blas_choice *choice, int *n)
 {

@@ -1,6 +1,6 @@
-/* emu_graph.cc: CUDA's graphs on the host: while a host's thread captures a stream, what it launches is
- * kept, with the arguments of then, and done when the graph is launched. What may not be asked for
- * meanwhile, or is no more, aborts. */
+/* emu_graph.cc: CUDA's graphs on the host: while a host thread captures a stream, its launches are
+ * kept, with their arguments, and run when the graph is launched. A call that is not allowed
+ * meanwhile, or a use of a destroyed object, aborts. */
 #include "kernels/cuda/emu.h"
 
 #include <atomic>
@@ -27,8 +27,8 @@ static struct {
 } execs;
 static std::atomic<int> failing;
 
-/* For tests, as emu_stall: 1 capture does not begin, 2 it does not end well, 3 no graph can be made of
- * it, 4 none can be launched; 0: all goes well. */
+/* For tests, as emu_stall: 1 capture does not begin, 2 it does not end well, 3 no graph can be made
+ * of it, 4 none can be launched; 0: all goes well. */
 extern "C" __attribute__((visibility("default"))) void emu_graphs_fail(int where)
 {
     failing = where;
@@ -59,7 +59,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t s)
     return cudaSuccess;
 }
 
-/* ---- capture ----------------------------------------------------------------------------------- */
+/* ---- capture --------------------------------------------------------------------------------- */
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode)
 {
@@ -78,7 +78,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *g)
     return *g ? cudaSuccess : cudaErrorStreamCaptureUnsupported;
 }
 
-/* ---- graphs ------------------------------------------------------------------------------------ */
+/* ---- graphs ---------------------------------------------------------------------------------- */
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *x, cudaGraph_t g, unsigned long long)
 {

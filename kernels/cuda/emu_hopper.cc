@@ -31,7 +31,7 @@ static char *shared_from(uint32_t at)
     return emu_smem + (at - EMU_SHARED_AT);
 }
 
-/* ---- barriers in memory ------------------------------------------------------------------------ */
+/* ---- barriers in memory ---------------------------------------------------------------------- */
 
 #define MADE 0x5e
 
@@ -95,7 +95,7 @@ void emu_barrier_wait(uint64_t *b, int parity)
     waits_for[emu_thread()] = NULL;
 }
 
-/* ---- barriers with names ----------------------------------------------------------------------- */
+/* ---- barriers with names --------------------------------------------------------------------- */
 
 static struct named {
     int n, arrived;
@@ -124,14 +124,14 @@ void emu_named_arrive(int name, int n)
     b->turn++;
 }
 
-void emu_named_wait(int name, int n)
+void emu_named_barrier_sync(int name, int n)
 {
     const struct passing p = {&names[name], names[name].turn};
     emu_named_arrive(name, n);
     emu_wait_for(has_passed, &p);
 }
 
-/* ---- copies ------------------------------------------------------------------------------------ */
+/* ---- copies ---------------------------------------------------------------------------------- */
 
 #define STRIP  128 /* bytes of a row */
 #define COPIES 64
@@ -167,7 +167,7 @@ static void arrive(const struct copying *c)
             memcpy(shared_from(swizzled(at + (uint32_t)(r * STRIP + 2 * i))), &x, sizeof x);
         }
     c->b->bytes -= c->map.n_rows * STRIP;
-    if (c->b->left == c->b->count && c->b->bytes < 0) emu_fail("bytes that nobody expects");
+    if (c->b->left == c->b->count && c->b->bytes < 0) emu_fail("bytes that no barrier expects");
     settle(c->b);
 }
 
@@ -183,7 +183,7 @@ void emu_strip_copy(void *to, const struct hopper_map *map, int col, int head, i
         copies[n_copies++] = c;
 }
 
-/* ---- what threads write for products ----------------------------------------------------------- */
+/* ---- what threads write for products --------------------------------------------------------- */
 
 #define PUTS 64 /* of a thread, without a fence */
 
@@ -219,18 +219,18 @@ uint32_t emu_matrix_turn(uint32_t pair)
         memcpy(x, emu_of_lane(4 * (2 * r + i) + g / 2), sizeof x);
         out |= (uint32_t)x[g % 2] << 16 * i;
     }
-    emu_exchange(&pair, 1); /* nobody overwrites what another still reads */
+    emu_exchange(&pair, 1); /* no lane overwrites what another still reads */
     return out;
 }
 
-/* ---- products ---------------------------------------------------------------------------------- */
+/* ---- products -------------------------------------------------------------------------------- */
 
 #define DEEP 64 /* products of a warp under way */
 #define MOST 4  /* accumulators of a thread under way */
 
 /* One product of a warp, from the first of its lanes that comes until the last has waited. */
 struct product {
-    struct emu_product p; /* a, b, n, turned */
+    struct emu_product p; /* a, b, n, transposed */
     unsigned batch;
     bool checked;
     uint16_t a[16][16], b[16][128];
@@ -271,13 +271,13 @@ static uint16_t shared_bits(uint32_t at)
     return x;
 }
 
-/* Element (k, n) of a matrix in strips, from its first: rows are n (or A's m), or k where turned. */
-static uint16_t matrix_bits(uint64_t desc, bool turned, int k, int n)
+/* Element (k, n) of a matrix in strips, from its first: rows are n (or A's m); transposed: k. */
+static uint16_t matrix_bits(uint64_t desc, bool transposed, int k, int n)
 {
     const uint32_t at = (uint32_t)(desc & 0x3fff) << 4, leading = (desc >> 16 & 0x3fff) << 4,
                    stride = (desc >> 32 & 0x3fff) << 4;
     if (desc >> 62 != 1 || (desc >> 49 & 7)) emu_fail("a matrix of another kind");
-    if (turned)
+    if (transposed)
         return shared_bits(at + (uint32_t)(n / 64) * leading + (uint32_t)(k / 8) * stride +
                            (uint32_t)(k % 8 * STRIP + n % 64 * 2));
     return shared_bits(at + (uint32_t)(n / 8) * stride + (uint32_t)(n % 8 * STRIP + k * 2));
@@ -289,7 +289,7 @@ static void read_operands(const struct emu_product *p, uint16_t (*a)[16], uint16
     for (int k = 0; k < 16; k++) {
         for (int m = 0; m < 16 && !p->registers; m++)
             a[m][k] = matrix_bits(p->a, false, k, first_row + m);
-        for (int n = 0; n < p->n; n++) b[k][n] = matrix_bits(p->b, p->turned, k, n);
+        for (int n = 0; n < p->n; n++) b[k][n] = matrix_bits(p->b, p->transposed, k, n);
     }
 }
 
@@ -309,7 +309,7 @@ static_assert(sizeof(struct said) <= EMU_SLOT, "an exchange takes it");
 
 static bool same(const struct emu_product *x, const struct emu_product *y)
 {
-    return x->a == y->a && x->b == y->b && x->n == y->n && x->turned == y->turned &&
+    return x->a == y->a && x->b == y->b && x->n == y->n && x->transposed == y->transposed &&
            x->add == y->add && !x->registers == !y->registers;
 }
 
@@ -393,7 +393,7 @@ void emu_product(const struct emu_product *p)
     a->batch = t->batch;
     for (int i = 0; i < a->n; i++)
         a->x[i] = x->d[emu_lane() / 4 + i % 4 / 2 * 8][i / 4 * 8 + emu_lane() % 4 * 2 + i % 2];
-    emu_warp_barrier(); /* nobody of the warp is two products ahead */
+    emu_warp_barrier(); /* no lane of the warp is two products ahead */
 }
 
 void emu_products_commit(void)
@@ -432,7 +432,7 @@ static bool is_late_enough(const void *arg)
     return !((const struct thread *)arg)->late;
 }
 
-/* A group at a time is done with its products, when no thread can go on otherwise. */
+/* Completes one group's products, when no thread can continue otherwise. */
 static bool finish_products(void)
 {
     for (int i = 0; i < WARPS * 32; i++) {
@@ -465,7 +465,7 @@ void emu_products_wait(int n)
     emu_warp_barrier();
 }
 
-/* ---- a block ----------------------------------------------------------------------------------- */
+/* ---- a block --------------------------------------------------------------------------------- */
 
 void emu_async_begin(void)
 {
@@ -488,7 +488,7 @@ static bool is_waited_for(const struct barrier *b)
     return false;
 }
 
-/* Only what somebody waits for comes: what nobody waits for, and reads, is not there. */
+/* A copy arrives only when a thread waits for it: read without a wait, its bytes are NaN. */
 bool emu_async_step(void)
 {
     if (finish_products()) return true;
@@ -505,11 +505,11 @@ bool emu_async_step(void)
 void emu_async_end(void)
 {
     for (int i = 0; i < 16; i++)
-        if (names[i].arrived) emu_fail("arrivals at a named barrier that nobody waits for");
+        if (names[i].arrived) emu_fail("arrivals at a named barrier that no warp waits for");
     for (int i = 0; i < WARPS * 32; i++)
         if (threads[i].n || threads[i].turn != threads[i].checked)
-            emu_fail("products that nobody waited for");
+            emu_fail("products that no warp waited for");
         else if (puts[i].n)
             emu_fail("writes for products without shared_made");
-    if (n_copies) emu_fail("copies that nobody waited for");
+    if (n_copies) emu_fail("copies that no thread waited for");
 }

@@ -1,16 +1,16 @@
-/* emu_hopper.h: what hopper.h's primitives mean on the host. Whatever runs behind a thread's back is
- * as early and as late as it may be, so that a missing wait shows:
+/* emu_hopper.h: what hopper.h's primitives mean on the host. Asynchronous work is as early and as
+ * late as it may be, so that a missing wait shows:
  *
- *   copies    the place they write is NaN from the moment they are issued, and has its bytes only
- *             when no thread can go on without them; at once in blocks of odd numbers
+ *   copies    the destination is NaN from the moment they are issued, and has its bytes only when
+ *             no thread can continue without them; at once in blocks of odd numbers
  *   products  operands are read when they are issued (what is not there yet is NaN) and again when
- *             they are waited for: a difference aborts. Accumulators are NaN in between; whoever
- *             wrote them, or began a batch without products_begin, aborts. Every other warp is done
- *             with its own at once, the others when no thread can go on without them
+ *             they are waited for: a difference aborts. Accumulators are NaN in between; a thread
+ *             that wrote them, or began a batch without products_begin, aborts. Every other warp is
+ *             done with its own at once, the others when no thread can continue without them
  *   writes    for products: NaN until their writer's fence
- *   warps     in blocks of odd numbers one goes on alone as far as it can
- *   barriers  arrivals past the count, bytes past the expected, and what is left at a block's end:
- *             arrivals nobody waited for, bytes, products never waited for, abort
+ *   warps     in blocks of odd numbers one runs alone as far as it can
+ *   barriers  these abort: arrivals past the count, bytes past the expected, and, at a block's end,
+ *             arrivals, bytes and products that were not waited for
  *
  * Shared memory begins at an address that no strip may begin at. */
 #ifndef SEQD_CUDA_EMU_HOPPER_H
@@ -25,7 +25,7 @@ void emu_barrier_init(uint64_t *b, int n_arrivals);
 void emu_barrier_arrive(uint64_t *b, int expect);
 void emu_barrier_wait(uint64_t *b, int parity);
 
-void emu_named_wait(int name, int n);
+void emu_named_barrier_sync(int name, int n);
 void emu_named_arrive(int name, int n);
 
 /* A tensor [rows, n_heads, D] of 16-bit elements, in strips of n_rows rows. */
@@ -45,7 +45,7 @@ uint32_t emu_matrix_turn(uint32_t pair);
 struct emu_product {
     uint64_t a, b; /* matrix descriptors; a: unless it is in registers */
     int n;
-    bool turned, add;
+    bool transposed, add;
     const uint32_t *registers;
     float *d;
 };

@@ -1,16 +1,17 @@
 /* gemm.cu: matrix products. A block makes a tile of c, stepping through K; every element is one
- * chain of sums over K in ascending steps, whatever the other rows and columns are and however large
- * the tile is, so that its bits depend on its own row and column alone. (A library that picks another
- * kernel for another number of rows cannot promise that: blas.h.) What c held is added to the whole
- * sum, then rounded once.
+ * chain of sums over K in ascending steps, whatever the other rows and columns are and however
+ * large the tile is, so that its bits depend on its own row and column alone. (A library that picks
+ * another kernel for another number of rows cannot promise that: blas.h.) What c held is added to
+ * the whole sum, then rounded once.
  *
  * Arithmetic of its limit, for a tile of t x t and a step of K:
- *   flops   2 t^2 for 4 t bytes of bf16 or fp16 that L2 gives: 64 a byte at t = 128; twice that of fp32
- *   16 bits tensor cores (8.0: 2048 flops a cycle): a warp's 64 x 32 take 128 cycles for 16 of K, in
- *           which four warps read 12 KiB of shared memory, 96 of the 128 bytes a cycle that there
- *           are. 61 KiB and 128 registers: two blocks of 8 warps to a multiprocessor
- *   fp32    multiply-adds (128 a cycle): a thread's 8 x 8 for 64 bytes of shared memory; 33 KiB, two
- *           blocks of 8 warps
+ *   flops   2 t^2 for 4 t bytes of bf16 or fp16 that L2 gives: 64 a byte at t = 128; twice
+ *           that of fp32
+ *   16 bits tensor cores (8.0: 2048 flops a cycle): a warp's 64 x 32 take 128 cycles for 16 of K,
+ *           in which four warps read 12 KiB of shared memory, 96 of the 128 bytes a cycle that
+ *           there are. 61 KiB and 128 registers: two blocks of 8 warps to a multiprocessor
+ *   fp32    multiply-adds (128 a cycle): a thread's 8 x 8 for 64 bytes of shared memory; 33 KiB,
+ *           two blocks of 8 warps
  *   small   tiles of 64 where those of 128 would be fewer than multiprocessors: four times as many
  *           blocks, at half the flops a byte */
 #include "kernels/cuda/blas.h"
@@ -25,7 +26,7 @@ struct product {
     bool pairs;   /* c: two neighbours at a time */
 };
 
-/* ---- tiles of c -------------------------------------------------------------------------------- */
+/* ---- tiles of c ------------------------------------------------------------------------------ */
 
 #define TILES_TOGETHER 8 /* rows of tiles that blocks take before the next column of tiles */
 
@@ -75,11 +76,11 @@ static __device__ __forceinline__ void finish(const product &p, int64_t row, int
         if (col + i < p.N) set(p.c, row, col + i, p.add ? get(p.c, row, col + i) + x[i] : x[i]);
 }
 
-/* ---- 16 bits ---------------------------------------------------------------------------------- */
+/* ---- 16 bits --------------------------------------------------------------------------------- */
 
 #define TILE_K 32
 #define STAGES 3 /* of TILE_K in shared memory, on their way */
-#define PAD    8 /* elements behind each row, so that rows lie in different banks */
+#define PAD    8 /* elements after each row, so that rows lie in different banks */
 #define WARP_N 32
 
 /* Warps in two rows, of WARP_N columns each. */
@@ -93,8 +94,8 @@ template <bool K_ROWS, int TILE> struct tile {
     static const int ld = cols + PAD, size = rows * ld, threads = half_shape<TILE>::threads;
 };
 
-/* Elements [r0, r0 + rows) x [c0, c0 + cols) of g [n_rows, n_cols], 0 where there are none. ALIGNED:
- * 16 bytes at a time. */
+/* Elements [r0, r0 + rows) x [c0, c0 + cols) of g [n_rows, n_cols], 0 where there are none.
+ * ALIGNED: 16 bytes at a time. */
 template <class TILE, bool ALIGNED, class T>
 static __device__ __forceinline__ void fetch(T *to, const T *g, int64_t ld, int64_t r0, int64_t c0,
                                              int64_t n_rows, int64_t n_cols)
@@ -226,7 +227,7 @@ static void choose_half(struct cuda *c, const product &p)
               : run_half<T, TRANS_A, TRANS_B, false, 128>(c, p);
 }
 
-/* ---- fp32 ------------------------------------------------------------------------------------- */
+/* ---- fp32 ------------------------------------------------------------------------------------ */
 
 #define F32_K       16
 #define F32_THREADS 256 /* 16 x 16, of EACH x EACH elements: four neighbours, and four 64 further */
@@ -289,7 +290,7 @@ template <bool K_ROWS, int TILE> struct f32_packs {
     }
 };
 
-/* Behind the last of K are zeros on both sides. */
+/* Past the last of K both sides are zeros. */
 template <bool TRANS_A, bool TRANS_B, int TILE>
 static __global__ void __launch_bounds__(F32_THREADS, 2) gemm_f32(product p)
 {
@@ -340,7 +341,7 @@ static void run_f32(struct cuda *c, const product &p)
     LAUNCH(c, product_f32, dim3(tiles_of(p, TILE)), dim3(F32_THREADS), 0, p);
 }
 
-/* ---- the slot --------------------------------------------------------------------------------- */
+/* ---- the slot -------------------------------------------------------------------------------- */
 
 template <bool TRANS_A, bool TRANS_B>
 static void run(struct cuda *c, const product &p, const struct gemm_args *a)

@@ -50,7 +50,7 @@ struct graphs {
     struct pattern pattern[PATTERNS];
 };
 
-/* ---- the list ---------------------------------------------------------------------------------- */
+/* ---- the list -------------------------------------------------------------------------------- */
 
 static uint64_t mix(uint64_t h, uint64_t word)
 {
@@ -80,7 +80,7 @@ static void run(struct cuda *c, int from, int to)
     }
 }
 
-/* ---- graphs ------------------------------------------------------------------------------------ */
+/* ---- graphs ---------------------------------------------------------------------------------- */
 
 static bool any_graph(const struct pattern *p)
 {
@@ -154,7 +154,7 @@ static bool launch(struct cuda *c, const struct pattern *p, int from)
     return rc == cudaSuccess;
 }
 
-/* ---- patterns ---------------------------------------------------------------------------------- */
+/* ---- patterns -------------------------------------------------------------------------------- */
 
 static bool same(const struct list *a, const struct list *b, int i)
 {
@@ -288,7 +288,7 @@ void graph_forget(struct cuda *c)
     drop_all(c);
 }
 
-/* ---- slots ------------------------------------------------------------------------------------- */
+/* ---- slots ----------------------------------------------------------------------------------- */
 
 /* Where the args have a pointer to what is the host's. */
 template <class A> static auto drop_in(A *a, int) -> decltype(&a->drop)
@@ -300,8 +300,8 @@ template <class A> static const struct attn_drop **drop_in(A *, long)
     return NULL;
 }
 
-/* What lies between members says nothing. Where a compiler cannot tell, operations that are the same
- * may look different, and are launched one by one. */
+/* Padding between members has no meaning. Where a compiler cannot tell, operations that are the
+ * same may look different, and are launched one by one. */
 template <class A> static void clear_padding(A *a)
 {
 #if __has_builtin(__builtin_clear_padding)
@@ -413,7 +413,7 @@ void graph_slots(struct be_ops *t)
     t->adamw = adamw;
 }
 
-/* ---- opening ----------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 const struct be_graphs *graph_open(struct cuda *c)
 {

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include "kernels/cuda/hopper.h"
 
-/* ---- opening ----------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 #ifdef SEQD_EMU
 static void *way_to_map(bool asked)
@@ -40,7 +40,7 @@ int hopper_open(struct cuda *c, const char *isa, struct err *e)
     return 0;
 }
 
-/* ---- maps -------------------------------------------------------------------------------------- */
+/* ---- maps ------------------------------------------------------------------------------------ */
 
 #ifdef SEQD_EMU
 hopper_map hopper_map_of(struct cuda *, struct tensor t, int64_t n_heads, int64_t D, int n_rows)

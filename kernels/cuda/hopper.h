@@ -1,12 +1,12 @@
 /* hopper.h: what compute capability 9.0 has and 8.0 has not, each in one place: tiles that a bulk
- * copy brings to shared memory while barriers in memory count its bytes, products of a warpgroup
- * that run behind its back, registers handed from warpgroup to warpgroup. What they mean where there
- * is no device is emu_hopper.h's.
+ * copy brings to shared memory while barriers in memory count its bytes, asynchronous products of a
+ * warpgroup, registers handed from warpgroup to warpgroup. emu_hopper.h defines them for the
+ * host.
  *
- * A tile in shared memory is made of strips: HOPPER_STRIP columns (128 bytes) of all its rows, a
- * strip behind the other, each beginning at 1024 bytes. The 16-byte pieces of a row lie where their
- * number, exclusive or with the row's number modulo 8, says ("128-byte swizzle"): eight rows of a
- * column lie in different banks. Copies write this and products read it.
+ * A tile in shared memory is made of strips: HOPPER_STRIP columns (128 bytes) of all its rows, one
+ * strip after the other, each at a multiple of 1024 bytes. A 16-byte piece of a row lies at its
+ * number, exclusive or with the row's number modulo 8 ("128-byte swizzle"), so that eight rows of a
+ * column lie in different banks. Copies write this order and products read it.
  *
  * from: PTX ISA 8.5, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate", "mbarrier",
  * "cp.async.bulk.tensor", "setmaxnreg" */
@@ -27,7 +27,7 @@ typedef CUtensorMap hopper_map;
 #define HOPPER_ROWS  64
 #define HOPPER_STRIP 64
 
-/* ---- the host's part (hopper.cu) -------------------------------------------------------------- */
+/* ---- the host's part (hopper.cu) ------------------------------------------------------------- */
 
 /* Sees to it that c->hopper says how maps are made where the device is of compute capability 9.0
  * and isa does not name another; NULL otherwise. fails: -1 where isa names 9.0 and it cannot be. */
@@ -39,11 +39,11 @@ static inline bool hopper_takes(struct tensor t, int64_t D)
     return t.dtype == DT_BF16 && D % 8 == 0 && fits_packs(t);
 }
 /* The rows of t as n_heads heads of D columns, to be copied as strips of n_rows rows; columns and
- * rows behind the last are zeros. What the driver says goes to c->failed. */
+ * rows past the last are zeros. An error of the driver goes to c->failed. */
 hopper_map hopper_map_of(struct cuda *c, struct tensor t, int64_t n_heads, int64_t D, int n_rows);
 
-/* Attention's kernels of it; false: the call is none for them (hopper_attn*.cu). Backward's spans are
- * there (attn_bwd.h). */
+/* Attention's kernels for 9.0; false: they do not take the call (hopper_attn*.cu). Backward's spans
+ * are filled in (attn_bwd.h). */
 struct bwd_call;
 bool hopper_attn_fwd(struct cuda *c, const struct attn_fwd_args *a);
 bool hopper_attn_bwd(struct cuda *c, const struct attn_bwd_args *a, const struct bwd_call &b);
@@ -52,7 +52,7 @@ struct linear_part;
 bool hopper_linear_summary(struct cuda *c, const struct linear_part &p);
 bool hopper_linear_rows(struct cuda *c, const struct linear_part &p);
 
-/* ---- addresses --------------------------------------------------------------------------------- */
+/* ---- addresses ------------------------------------------------------------------------------- */
 
 static __device__ __forceinline__ uint32_t hopper_at(const void *shared)
 {
@@ -68,7 +68,7 @@ static __device__ __forceinline__ char *hopper_align(char *p)
     return p + (1024 - hopper_at(p) % 1024) % 1024;
 }
 
-/* ---- barriers that count arrivals and bytes ---------------------------------------------------- */
+/* ---- barriers that count arrivals and bytes -------------------------------------------------- */
 
 /* A phase is over when all have arrived and all expected bytes are there; the next one begins. */
 typedef uint64_t hopper_barrier;
@@ -82,7 +82,8 @@ static __device__ __forceinline__ void barrier_init(hopper_barrier *b, int n_arr
                  : "memory");
 #endif
 }
-/* After the last init, by who did it and before the others are let go on: copies see them too. */
+/* Called after the last init by the thread that did it, before the others continue: copies see the
+ * barriers too. */
 static __device__ __forceinline__ void barriers_made(void)
 {
 #ifndef SEQD_EMU
@@ -98,7 +99,7 @@ static __device__ __forceinline__ void barrier_arrive(hopper_barrier *b)
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(hopper_at(b)) : "memory");
 #endif
 }
-/* Arrives, and the phase has so many bytes to wait for. */
+/* Arrives, and the phase waits for `bytes` more bytes. */
 static __device__ __forceinline__ void barrier_expect(hopper_barrier *b, int bytes)
 {
 #ifdef SEQD_EMU
@@ -129,8 +130,8 @@ static __device__ __forceinline__ void barrier_wait(hopper_barrier *b, int parit
 #endif
 }
 
-/* Buffers of tiles in turn: use number i is of buffer i % STAGES. Who fills it waits until it is free,
- * who reads it until it is there, and each warp that does lets it go. */
+/* Buffers of tiles in turn: use number i is of buffer i % STAGES. The warp that fills it waits
+ * until it is free, the warps that read it until it is full, and each of these releases it. */
 template <int STAGES> struct hopper_ring {
     hopper_barrier there[STAGES], read[STAGES];
 };
@@ -159,13 +160,13 @@ static __device__ __forceinline__ void ring_let_go(hopper_ring<STAGES> *r, int i
     if (threadIdx.x % WARP == 0) barrier_arrive(&r->read[i % STAGES]);
 }
 
-/* ---- barriers with names ----------------------------------------------------------------------- */
+/* ---- barriers with names --------------------------------------------------------------------- */
 
 /* Barrier `name` (1 to 15) of n threads, whole warps: some wait there, others only come by. */
-static __device__ __forceinline__ void named_wait(int name, int n)
+static __device__ __forceinline__ void named_barrier_sync(int name, int n)
 {
 #ifdef SEQD_EMU
-    emu_named_wait(name, n);
+    emu_named_barrier_sync(name, n);
 #else
     asm volatile("bar.sync %0, %1;" ::"r"(name), "r"(n) : "memory");
 #endif
@@ -179,7 +180,7 @@ static __device__ __forceinline__ void named_arrive(int name, int n)
 #endif
 }
 
-/* ---- copies ------------------------------------------------------------------------------------ */
+/* ---- copies ---------------------------------------------------------------------------------- */
 
 /* A strip: the map's rows from `row`, columns from col of a head; b gets its bytes. One thread. */
 static __device__ __forceinline__ void strip_copy(void *to, const hopper_map *map, int col,
@@ -204,7 +205,7 @@ static __device__ __forceinline__ void tile_copy(bf16 *to, const hopper_map *map
         strip_copy(to + s * n * HOPPER_STRIP, map, s * HOPPER_STRIP, head, row, b);
 }
 
-/* ---- what threads write for products ----------------------------------------------------------- */
+/* ---- what threads write for products --------------------------------------------------------- */
 
 /* A word that a product will read from shared memory: there for all once its writer has said
  * shared_made and a barrier has been passed. */
@@ -226,7 +227,7 @@ static __device__ __forceinline__ void shared_put4(uint32_t at, const uint32_t (
         memcpy(&row, emu_of_lane(8 * i + emu_lane() / 4), sizeof row);
         emu_shared_put(row + (uint32_t)(emu_lane() % 4 * 4), x[i]);
     }
-    emu_exchange(&at, 1); /* nobody overwrites what another still reads */
+    emu_exchange(&at, 1); /* no lane overwrites what another still reads */
 #else
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(at),
                  "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3])
@@ -242,17 +243,17 @@ static __device__ __forceinline__ void shared_made(void)
 #endif
 }
 
-/* ---- products of a warpgroup ------------------------------------------------------------------- */
+/* ---- products of a warpgroup ----------------------------------------------------------------- */
 
 /* D [64, N] += A [64, 16] B [16, N]: warp w of the group has rows [16 w, 16 w + 16) of D, and
  * there, as of A in registers, what mma.h says of a warp's product.
  *
  * Between products_begin and products_commit lies a batch of them, each under way until
- * products_wait: until then nobody touches their registers, nor what they read in shared memory. */
+ * products_wait: until then no thread touches their registers, or shared memory that they read. */
 
 /* Where a product finds a matrix in shared memory. From its first element, which begins a strip or
  * a 16-byte piece of its first row: whole(8 rows) x 1024 further are the next eight rows; a matrix
- * whose N runs along rows (turned) goes on in the next strip of n_rows rows. */
+ * whose N runs along rows (transposed) continues in the next strip of n_rows rows. */
 static __device__ __forceinline__ uint64_t matrix_at(uint32_t at, int n_rows)
 {
     const uint64_t eight_rows = 1024 >> 4, strip = (uint64_t)(n_rows * 2 * HOPPER_STRIP) >> 4;
@@ -264,7 +265,7 @@ static __device__ __forceinline__ uint32_t matrix_k(uint32_t at, int k, int n_ro
     return at + (uint32_t)(k / 4 * n_rows * 2 * HOPPER_STRIP + k % 4 * 32);
 }
 /* And where rows are B's K. */
-static __device__ __forceinline__ uint32_t matrix_k_turned(uint32_t at, int k)
+static __device__ __forceinline__ uint32_t matrix_k_transposed(uint32_t at, int k)
 {
     return at + (uint32_t)(k * 16 * 2 * HOPPER_STRIP);
 }
@@ -329,7 +330,7 @@ static __device__ __forceinline__ int thread_again(void)
                    "%62, %63"
 #define HOPPER_PRODUCT(n) "wgmma.mma_async.sync.aligned.m64n" n "k16.f32.bf16.bf16 "
 
-/* Both from shared memory (matrix_at). TURNED: rows there are B's K. !add: d is what comes out. */
+/* Both from shared memory (matrix_at). TURNED: rows there are B's K. !add: d is overwritten. */
 template <bool TURNED, int N8>
 static __device__ __forceinline__ void product(float (&d)[N8][4], uint64_t a, uint64_t b, bool add)
 {
@@ -379,10 +380,10 @@ static __device__ __forceinline__ void product(float (&d)[N8][4], const uint32_t
 #endif
 }
 
-/* ---- a product's rows in memory ----------------------------------------------------------------- */
+/* ---- a product's rows in memory -------------------------------------------------------------- */
 
-/* A thread's part of fp32 rows: row and row + 8, pairs of columns 8 n + lane % 4 * 2. What lies behind
- * (n_rows, n_cols) is 0 and stays untouched. Pairs begin at 8 bytes (rows_fit). */
+/* A thread's part of fp32 rows: row and row + 8, pairs of columns 8 n + lane % 4 * 2. Elements past
+ * (n_rows, n_cols) are read as 0 and not written. Pairs begin at 8 bytes (rows_fit). */
 struct alignas(8) hopper_pair {
     float x[2];
 };
@@ -432,7 +433,7 @@ static __device__ __forceinline__ void rows_round(uint32_t (&a)[N8 / 2][4], cons
     for (int i = 0; i < 4; i++)
         a[k][i] = pack_bf16(x[2 * k + i / 2][i % 2 * 2], x[2 * k + i / 2][i % 2 * 2 + 1]);
 }
-/* An 8 x 8 matrix of a warp turned: lane 4 g + r has its (g, 2r) and (g, 2r + 1). */
+/* An 8 x 8 matrix of a warp transposed: lane 4 g + r has its (g, 2r) and (g, 2r + 1). */
 static __device__ __forceinline__ uint32_t matrix_turn(uint32_t pair)
 {
 #ifdef SEQD_EMU
@@ -444,7 +445,7 @@ static __device__ __forceinline__ uint32_t matrix_turn(uint32_t pair)
 #endif
 }
 
-/* ---- registers --------------------------------------------------------------------------------- */
+/* ---- registers ------------------------------------------------------------------------------- */
 
 /* A warpgroup keeps N registers a thread of those it had at the start, or takes N where others gave
  * some. All of its threads. */

@@ -1,16 +1,16 @@
 /* hopper_attn.cu: softmax attention forward in bf16 for compute capability 9.0 (the schedule of
  * 2407.08608): a block takes 128 queries of one head past the tiles of keys that they see,
- * ascending. A warp brings tiles; two warpgroups, 64 queries each, take turns at the tensor cores:
- * while one's scores become probabilities, the other's products run, and within a group the next
- * scores are made while values of the last are added.
+ * ascending. One warp copies tiles; two warpgroups, 64 queries each, take turns at the tensor
+ * cores: while one's scores become probabilities, the other's products run, and within a group the
+ * next scores are made while values of the last are added.
  *
- * What comes in and goes out is attn.cu's: the carried o, m and l, scores in powers of two. A row's
- * bits are of its own keys alone: tiles of HOP_T keys counted from key row 0 of the call, o's chain
- * going on from what is there: o = alpha o, then o += p v, 16 keys at a time. A tile that a row does
- * not see multiplies by 1 and adds zeros. Tensor cores may cut off what a sum has no bits for where
- * others round: of n additions at most n 2^-23 of the chain's largest, and n is a sixteenth of the
- * keys; 8.0's way adds tiles' parts instead. Which of the two a call takes depends on its dtype, head
- * size, dropout and alignment, not on how many rows it has.
+ * Inputs and outputs are those of attn.cu: the carried o, m and l, scores in powers of two. A row's
+ * bits depend on its own keys alone: tiles of HOP_T keys are counted from key row 0 of the call,
+ * and o's chain continues from the carried o: o = alpha o, then o += p v, 16 keys at a time. A tile
+ * that a row does not see multiplies by 1 and adds zeros. Tensor cores may truncate a sum where
+ * other units round: n additions lose at most n 2^-23 of the chain's largest, and n is a sixteenth
+ * of the keys; the kernels for 8.0 add the parts of tiles instead. Which of the two a call takes
+ * depends on its dtype, head size, dropout and alignment, not on how many rows it has.
  *
  * Arithmetic of its limit, for each pair of query and key that is seen, and head:
  *   flops   4 D; a multiprocessor's tensor cores do 4096 a cycle
@@ -19,7 +19,7 @@
  *   shared  a tile's scores of a group (m64n128k16) take 64 cycles for 16 columns and read q and k,
  *           48 cycles; its values 32
  *   exp     16 a cycle: 512 of a group's tile, where its products take 1024 (D = 128) or 512 (64):
- *           hidden behind the other group's products at 128, as long as all of them at 64
+ *           overlapped with the other group's products at 128, as long as all of them at 64
  *   memory  161 KiB of shared memory at D = 128 (two buffers of keys and of values), 145 at 64
  *           (four): one block to a multiprocessor. Registers: 64 of o and of scores, 32 of p, of
  *           240 that the groups take */
@@ -61,13 +61,13 @@ static __device__ __forceinline__ hop_tiles hop_tiles_of(attn_span s)
     return {s.lo / HOP_T, (s.hi + HOP_T - 1) / HOP_T};
 }
 
-/* ---- who brings tiles -------------------------------------------------------------------------- */
+/* ---- who brings tiles ------------------------------------------------------------------------ */
 
 /* One thread: keys before values, which are needed a tile later. */
 template <int DP>
-static __device__ __forceinline__ void hop_bring(hop_room<DP> *room, const hopper_map *q,
-                                                 const hopper_map *kv, const attn_call &c,
-                                                 hop_tiles tiles, int i0, int head)
+static __device__ __forceinline__ void hop_produce(hop_room<DP> *room, const hopper_map *q,
+                                                   const hopper_map *kv, const attn_call &c,
+                                                   hop_tiles tiles, int i0, int head)
 {
     typedef hop_shape<DP> sh;
     const int g = head / c.group;
@@ -84,13 +84,13 @@ static __device__ __forceinline__ void hop_bring(hop_room<DP> *room, const hoppe
     }
 }
 
-/* ---- who multiplies ---------------------------------------------------------------------------- */
+/* ---- who multiplies -------------------------------------------------------------------------- */
 
 /* Groups take turns: a group waits for its own, and gives it to the next when its products are
- * under way. The last group's last turn is nobody's. */
+ * under way. The last group's last turn is not passed. */
 static __device__ __forceinline__ void hop_turn_wait(int group)
 {
-    named_wait(1 + group, 2 * HOPPER_GROUP);
+    named_barrier_sync(1 + group, 2 * HOPPER_GROUP);
 }
 static __device__ __forceinline__ void hop_turn_pass(int group, bool last)
 {
@@ -112,7 +112,7 @@ static __device__ __forceinline__ void hop_values(float (&o)[DP / 8][4],
 {
     UNROLL
     for (int kk = 0; kk < HOP_T / 16; kk++)
-        product<true>(o, p[kk], matrix_at(matrix_k_turned(v, kk), HOP_T), true);
+        product<true>(o, p[kk], matrix_at(matrix_k_transposed(v, kk), HOP_T), true);
 }
 
 /* A thread's two rows: what they see, their maximum and this lane's part of their sum. */
@@ -130,8 +130,8 @@ static __device__ __forceinline__ void hop_mask(float (&s)[HOP_T / 8][4], const 
         if (!attn_in(r.sees[e / 2], at + 8 * n + e % 2)) s[n][e] = -INFINITY;
 }
 
-/* Scores become probabilities; alpha: what was there is multiplied by. A row that has seen nobody
- * yet: -inf - 0 is an exponent, -inf - -inf is not. */
+/* Turns scores into probabilities; alpha: the factor of the carried o and l. A row that has seen no
+ * key yet takes the exponent -inf - 0: -inf - -inf is NaN. */
 static __device__ __forceinline__ void hop_softmax(float (&s)[HOP_T / 8][4], hop_rows *r,
                                                    float scale2)
 {
@@ -155,11 +155,11 @@ static __device__ __forceinline__ void hop_softmax(float (&s)[HOP_T / 8][4], hop
     }
 }
 
-/* Rounded to bf16, as A of the next product; and what is there gets its factor. */
+/* Rounds p to bf16, as A of the next product, and multiplies o by its factor. */
 template <int DP>
-static __device__ __forceinline__ void hop_take_over(uint32_t (&p)[HOP_T / 16][4],
-                                                     const float (&s)[HOP_T / 8][4],
-                                                     float (&o)[DP / 8][4], const hop_rows &r)
+static __device__ __forceinline__ void hop_consume(uint32_t (&p)[HOP_T / 16][4],
+                                                   const float (&s)[HOP_T / 8][4],
+                                                   float (&o)[DP / 8][4], const hop_rows &r)
 {
     rows_round(p, s);
     UNROLL
@@ -194,8 +194,8 @@ static __device__ __forceinline__ void hop_end(const hop_rows &r, const hop_call
     }
 }
 
-/* A tile that nobody of the group sees: let it go, and the turn. Never before it is there: the
- * buffer's last tile may still be read by the other group. */
+/* Skips a tile that no query of the group sees: passes the turn and releases the tile, but not
+ * before it has arrived: until then the other group may read the buffer's last tile. */
 template <int DP>
 static __device__ __forceinline__ void hop_skip(hop_room<DP> *room, int i, int group, bool last)
 {
@@ -251,7 +251,7 @@ static __device__ __forceinline__ void hop_multiply(hop_room<DP> *room, const ho
         ring_let_go(&room->keys, first);
         settle(first);
         wait_keys(first + 1);
-        hop_take_over<DP>(p, s, o, rows);
+        hop_consume<DP>(p, s, o, rows);
     }
     for (int i = first + 1; i < last; i++) {
         const int now = i % hop_shape<DP>::stages, before = (i - 1) % hop_shape<DP>::stages;
@@ -273,7 +273,7 @@ static __device__ __forceinline__ void hop_multiply(hop_room<DP> *room, const ho
         products_wait<0>();
         registers_pin(o);
         ring_let_go(&room->values, i - 1);
-        hop_take_over<DP>(p, s, o, rows);
+        hop_consume<DP>(p, s, o, rows);
     }
     if (first < last) {
         const int before = (last - 1) % hop_shape<DP>::stages;
@@ -290,7 +290,7 @@ static __device__ __forceinline__ void hop_multiply(hop_room<DP> *room, const ho
     hop_end(rows, h, row, head);
 }
 
-/* ---- the kernel -------------------------------------------------------------------------------- */
+/* ---- the kernel ------------------------------------------------------------------------------ */
 
 template <int DP> static __device__ __forceinline__ void hop_barriers(hop_room<DP> *room)
 {
@@ -319,7 +319,7 @@ static __global__ void __launch_bounds__(hop_shape<DP>::threads, 1)
     if (group == HOP_GROUPS) {
         registers_give<24>();
         if (threadIdx.x == HOP_GROUPS * HOPPER_GROUP)
-            hop_bring<DP>(room, &q, &kv, h.c, tiles, i0, head);
+            hop_produce<DP>(room, &q, &kv, h.c, tiles, i0, head);
     } else {
         registers_take<240>();
         hop_multiply<DP>(room, h, tiles, i0, head, group);

@@ -1,11 +1,11 @@
-/* hopper_attn_bwd.cu: softmax attention backward in bf16 for compute capability 9.0, without atomics:
- * attn_bwd.cu's two kernels, what is owned and what is walked, with a warp that brings tiles and two
- * warpgroups of 64 owned rows each that multiply. What is made, and its weights p and ds, stays in
- * registers: no product's result passes through shared memory.
+/* hopper_attn_bwd.cu: softmax attention backward in bf16 for compute capability 9.0, without
+ * atomics: the two kernels of attn_bwd.cu, with the same owned and walked rows; one warp copies
+ * tiles, and two warpgroups of 64 owned rows each multiply. Results, and their weights p and ds,
+ * stay in registers: no product's result passes through shared memory.
  *
- * A row's chain goes on from what is there: 16 rows of the other side at a time, ascending, tiles of
- * ATTN_T rows from row 0 of the call. ds has the scale before it is rounded. A tile that a row has
- * no part in adds zeros. What tensor cores cut off of a sum, hopper_attn.cu says.
+ * A row's chain continues from the gradient in memory: 16 rows of the other side at a time,
+ * ascending, in tiles of ATTN_T rows from row 0 of the call. ds is scaled before it is rounded. A
+ * tile that a row has no part in adds zeros. hopper_attn.cu bounds what tensor cores truncate.
  *
  * Arithmetic of its limit, for each pair of query and key that is seen, and head:
  *   flops   14 D: dkv 8, dq 6, where one kernel with atomics has 10
@@ -38,7 +38,7 @@ struct hob_maps {
     hopper_map q, d_o, q_own, d_o_own, kv, kv_own;
 };
 
-/* ---- who brings tiles -------------------------------------------------------------------------- */
+/* ---- who brings tiles ------------------------------------------------------------------------ */
 
 /* Two tensors' rows of a head each. One thread. */
 template <int DP, int N>
@@ -51,7 +51,7 @@ static __device__ __forceinline__ void hob_copy(bf16 *to0, bf16 *to1, const hopp
     tile_copy<DP / HOPPER_STRIP>(to1, map1, N, head1, row, b);
 }
 
-/* ---- who multiplies ---------------------------------------------------------------------------- */
+/* ---- who multiplies -------------------------------------------------------------------------- */
 
 /* s or dP of a group's rows, that own begins with, and a walked tile. */
 template <int DP>
@@ -71,7 +71,7 @@ static __device__ __forceinline__ void hob_add(float (&acc)[DP / 8][4],
 {
     UNROLL
     for (int k = 0; k < ATTN_T / 16; k++)
-        product<true>(acc, w[k], matrix_at(matrix_k_turned(tile, k), ATTN_T), true);
+        product<true>(acc, w[k], matrix_at(matrix_k_transposed(tile, k), ATTN_T), true);
 }
 
 template <int DP>
@@ -80,12 +80,12 @@ static __device__ __forceinline__ uint32_t hob_own(hob_room<DP> *room, int i, in
     return hopper_at(room->own[i]) + (uint32_t)(g * HOPPER_ROWS * 2 * HOPPER_STRIP);
 }
 
-/* ---- dk and dv --------------------------------------------------------------------------------- */
+/* ---- dk and dv ------------------------------------------------------------------------------- */
 
 /* A warp: two of the tile's rows are each lane's, what they bring besides q and dO. */
 template <int DP>
-static __device__ __forceinline__ void hob_bring_queries(hob_room<DP> *room, const bwd_call &b,
-                                                         const hob_maps *maps, int g, int k0)
+static __device__ __forceinline__ void hob_produce_queries(hob_room<DP> *room, const bwd_call &b,
+                                                           const hob_maps *maps, int g, int k0)
 {
     const int lane = (int)threadIdx.x % WARP;
     bwd_walk w = {g * b.c.group, (g + 1) * b.c.group, 0, k0, k0 + HOB_ROWS};
@@ -215,20 +215,20 @@ static __global__ void __launch_bounds__(hob_threads, 1)
     if (group == HOB_GROUPS) {
         registers_give<24>();
         if (threadIdx.x < HOB_GROUPS * HOPPER_GROUP + WARP)
-            hob_bring_queries<DP>(room, b, &maps, g, k0);
+            hob_produce_queries<DP>(room, b, &maps, g, k0);
     } else {
         registers_take<240>();
         hob_dkv<DP>(room, b, g, k0, group);
     }
 }
 
-/* ---- dq ---------------------------------------------------------------------------------------- */
+/* ---- dq -------------------------------------------------------------------------------------- */
 
 /* Tiles of keys, from `first` on, n of them. One thread. */
 template <int DP>
-static __device__ __forceinline__ void hob_bring_keys(hob_room<DP> *room, const bwd_call &b,
-                                                      const hob_maps *maps, int head, int i0,
-                                                      int first, int n)
+static __device__ __forceinline__ void hob_produce_keys(hob_room<DP> *room, const bwd_call &b,
+                                                        const hob_maps *maps, int head, int i0,
+                                                        int first, int n)
 {
     const int g = head / b.c.group;
     hob_copy<DP, HOB_ROWS>(room->own[0], room->own[1], &maps->q_own, &maps->d_o_own, head, head, i0,
@@ -329,14 +329,14 @@ static __global__ void __launch_bounds__(hob_threads, 1)
     if (group == HOB_GROUPS) {
         registers_give<24>();
         if (threadIdx.x == HOB_GROUPS * HOPPER_GROUP)
-            hob_bring_keys<DP>(room, b, &maps, head, i0, first, n);
+            hob_produce_keys<DP>(room, b, &maps, head, i0, first, n);
     } else {
         registers_take<240>();
         hob_dq<DP>(room, b, head, i0, first, n, group);
     }
 }
 
-/* ---- the slot ---------------------------------------------------------------------------------- */
+/* ---- the slot -------------------------------------------------------------------------------- */
 
 template <int DP> static void run(struct cuda *c, const struct attn_bwd_args *a, const bwd_call &b)
 {

@@ -1,7 +1,7 @@
 /* hopper_linear.cu: linear attention's walks in bf16 for compute capability 9.0: what linear.h
- * says, for heads of 64 and 128 columns. A block of threads walks one segment of one head: a warp
- * brings blocks of 64 rows, and each warpgroup has 64 columns of v, by itself: their state stays in
- * its registers, in fp32 and turned, [columns of v, Dk], as products take it. So is what comes out:
+ * says, for heads of 64 and 128 columns. A block of threads walks one segment of one head: one warp
+ * copies blocks of 64 rows, and each warpgroup has 64 columns of v, by itself: their state stays in
+ * its registers, in fp32 and transposed, [columns of v, Dk], as products take it. So is the output:
  *
  *   out' = (S' q') powers + v' a'     a = q k' times powers, over shared memory
  *   S'   = S' decay + (v powers)' k
@@ -46,7 +46,7 @@ struct hol_seen {
 template <class S> struct hol_room {
     bf16 space[S::stages * S::tile + (S::threads / HOPPER_GROUP - 1) * 2 * S::a];
     hol_seen seen[S::stages];
-    int64_t lo[LINEAR_T + 1]; /* of the tile that is being brought */
+    int64_t lo[LINEAR_T + 1]; /* of the tile that is being loaded */
     linear_powers powers;
     linear_blocks blocks;
     float power[2 * LINEAR_T + 1], scaled[2 * LINEAR_T + 1]; /* at LINEAR_T + d and - d */
@@ -92,8 +92,8 @@ static __device__ __forceinline__ void hol_see(hol_seen *to, int64_t *lo, const 
 
 /* A warp. */
 template <int DK, int GROUPS, bool ROWS, class R>
-static __device__ __forceinline__ void hol_bring(R *room, const linear_part &p,
-                                                 const linear_blocks &b, const hol_maps *maps)
+static __device__ __forceinline__ void hol_produce(R *room, const linear_part &p,
+                                                   const linear_blocks &b, const hol_maps *maps)
 {
     typedef hol_shape<DK, GROUPS, ROWS> sh;
     const int lane = (int)threadIdx.x % WARP, head = (int)(p.head + blockIdx.y);
@@ -145,14 +145,14 @@ template <int DK, int GROUPS, bool ROWS> struct hol_group {
     {
         return room->space + i % sh::stages * sh::tile;
     }
-    /* Where products find k, q (by their columns), k turned (by its rows) 16 at a time. */
+    /* Where products find k, q (by their columns), k transposed (by its rows) 16 at a time. */
     static __device__ uint64_t step(uint64_t m, int k)
     {
         return m + (matrix_k(0, k, LINEAR_T) >> 4);
     }
-    static __device__ uint64_t step_turned(uint64_t m, int k)
+    static __device__ uint64_t step_transposed(uint64_t m, int k)
     {
-        return m + (matrix_k_turned(0, k) >> 4);
+        return m + (matrix_k_transposed(0, k) >> 4);
     }
     __device__ uint64_t k_at(int i) const
     {
@@ -162,7 +162,7 @@ template <int DK, int GROUPS, bool ROWS> struct hol_group {
     {
         return matrix_at(hopper_at(tile(i) + sh::k + GROUPS * sh::v), LINEAR_T);
     }
-    /* hi; lo is sh::a behind it */
+    /* hi; lo is sh::a after it */
     __device__ uint32_t a_at(void) const
     {
         return hopper_at(room->space + sh::stages * sh::tile +
@@ -194,7 +194,7 @@ template <int DK, int GROUPS, bool ROWS> struct hol_group {
         return (row >= from && row < to ? 0xffffu : 0) |
                (row + 1 >= from && row + 1 < to ? 0xffff0000u : 0);
     }
-    /* What is of the rows outside [from, to) becomes 0: it is no number, perhaps. */
+    /* Zeroes the rows outside [from, to): they may hold NaN or infinity. */
     __device__ void keep(uint32_t (&v)[4][4], int from, int to) const
     {
         const hol_place t = hol_here<GROUPS>();
@@ -223,8 +223,7 @@ template <int DK, int GROUPS, bool ROWS> struct hol_group {
             for (int l = 0; l < LEVELS; l++) to[l][k][i] = take_bf16(&x, &y);
         }
     }
-    /* k's of the rows that do not go into the state become 0, once all groups are done with scores.
-     */
+    /* Zeroes k of the rows that do not enter the state, once all groups are done with scores. */
     __device__ void leave_out(const linear_span &s, int i) const
     {
         const hol_place t = hol_here<GROUPS>();
@@ -233,14 +232,14 @@ template <int DK, int GROUPS, bool ROWS> struct hol_group {
         const int row = (4 * t.group + t.warp) * (WARP / each) + t.lane / each;
         const uint32_t k = hopper_at(tile(i)) +
                            (uint32_t)(row * 2 * HOPPER_STRIP + t.lane % each * 4);
-        named_wait(1 + GROUPS, GROUPS * HOPPER_GROUP);
+        named_barrier_sync(1 + GROUPS, GROUPS * HOPPER_GROUP);
         if (row < s.add0 || row >= s.add1) {
             UNROLL
             for (int w = 0; w < DK / 2; w += each)
                 shared_put(k + (uint32_t)(w / 32 * sh::v * 2 + w % 32 * 4), 0);
         }
         shared_made();
-        named_wait(1 + GROUPS, GROUPS * HOPPER_GROUP);
+        named_barrier_sync(1 + GROUPS, GROUPS * HOPPER_GROUP);
     }
     template <int LEVELS>
     __device__ void add(float (&d)[DK / 8][4], const uint32_t (&v)[LEVELS][4][4], int i) const
@@ -249,7 +248,7 @@ template <int DK, int GROUPS, bool ROWS> struct hol_group {
         UNROLL
         for (int l = LEVELS - 1; l >= 0; l--) UNROLL
         for (int k = 0; k < 4; k++)
-            product<true>(d, v[l][k], step_turned(b, k), l < LEVELS - 1 || k > 0);
+            product<true>(d, v[l][k], step_transposed(b, k), l < LEVELS - 1 || k > 0);
     }
     __device__ void pass(float (&state)[DK / 8][4], const linear_span &s,
                          const float (&d)[DK / 8][4]) const
@@ -279,11 +278,11 @@ template <int DK, int GROUPS, bool ROWS> struct hol_group {
         for (int h = 0; h < 2; h++) {
             const int r = 16 * t.warp + t.lane / 4 + 8 * h, at = t.lane % 4 * 2;
             const uint64_t before = seen.begins << (LINEAR_T - 1 - r);
-            const uint64_t behind = seen.begins >> r >> 1;
+            const uint64_t after = seen.begins >> r >> 1;
             int from = before ? r - __clzll((long long)before) : 0, to_col = r + 1;
             if (p.reverse) {
                 from = r;
-                to_col = behind ? r + __ffsll((long long)behind) : seen.span.L;
+                to_col = after ? r + __ffsll((long long)after) : seen.span.L;
             }
             const float *f = room->scaled + LINEAR_T - r + at;
             UNROLL
@@ -395,7 +394,8 @@ template <int DK, int GROUPS, bool ROWS> struct hol_group {
             products_commit();
             products_wait<1>();
             registers_pin(a);
-            named_wait(1 + hol_here<GROUPS>().group, HOPPER_GROUP); /* the last a has been read */
+            named_barrier_sync(1 + hol_here<GROUPS>().group,
+                               HOPPER_GROUP); /* the last a has been read */
             put_a(a, seen(i));
             products_wait<0>();
             registers_pin(o);
@@ -405,7 +405,7 @@ template <int DK, int GROUPS, bool ROWS> struct hol_group {
             scale(powered, v, s);
             if (s.L < LINEAR_T) keep(v, 0, s.L);
             decay(o, s);
-            named_wait(1 + hol_here<GROUPS>().group, HOPPER_GROUP);
+            named_barrier_sync(1 + hol_here<GROUPS>().group, HOPPER_GROUP);
             products_begin();
             values(o, v);
             products_commit();
@@ -472,7 +472,7 @@ static __global__ void __launch_bounds__(hol_shape<DK, GROUPS, ROWS>::threads,
     if (group == GROUPS) {
         registers_give<24>();
         if (threadIdx.x < GROUPS * HOPPER_GROUP + WARP)
-            hol_bring<DK, GROUPS, ROWS>(room, p, blocks, &maps);
+            hol_produce<DK, GROUPS, ROWS>(room, p, blocks, &maps);
     } else {
         registers_take<GROUPS == 1 ? 232 : 240>();
         const hol_group<DK, GROUPS, ROWS> g = {p, room};

@@ -208,15 +208,15 @@ void linear_apply_run(struct cuda *c, const struct linear_args *a, const struct 
     linear_apply_part part = {};
     part.x = mat_of(p->x);
     part.out = mat_of(p->out);
-    part.wide = wide(p->x, p->turned ? p->cols : p->rows);
-    part.pairs = pairs(p->out, p->turned ? p->rows : p->cols);
+    part.wide = wide(p->x, p->transposed ? p->cols : p->rows);
+    part.pairs = pairs(p->out, p->transposed ? p->rows : p->cols);
     part.slope = a->slope;
     part.ends = ends_of(c);
     part.m = p->m;
     part.n = a->q.rows;
     part.rows = p->rows;
     part.cols = p->cols;
-    part.turned = p->turned;
+    part.transposed = p->transposed;
     part.to_end = p->to_end;
     part.scale = p->scale;
     if (part.n > 0)

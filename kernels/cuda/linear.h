@@ -1,6 +1,6 @@
 /* linear.h: linear attention between its files. All of it is one walk over blocks of 64 rows, in
  * which rows see each other as in attention without softmax and the rows before them (in reverse:
- * behind them) through a state [Dk, Dv]:
+ * after them) through a state [Dk, Dv]:
  *
  *     o  = walk(q, k, v)             dk = reverse walk(v, dO, q)
  *     dq = walk(dO, v, k)            dv = reverse walk(k, q, dO)
@@ -8,7 +8,7 @@
  * So that more than one block of threads can walk a head, rows are cut into segments of 16 blocks,
  * counted from row 0 of the call:
  *
- *     1  summary  each segment walks from a state of zero: its own part of the state behind it
+ *     1  summary  each segment walks from a state of zero: its own part of the state after it
  *     2  scan     the segments' parts are folded in order: the state that enters each of them
  *     3  rows     each segment walks again from what enters, and writes its rows
  *
@@ -68,7 +68,7 @@ struct linear_apply {
     struct tensor x, out;
     const float *m; /* [H, rows, cols] */
     int64_t rows, cols;
-    bool turned; /* x has `cols` columns a head, out has `rows` */
+    bool transposed; /* x has `cols` columns a head, out has `rows` */
     bool to_end;
     float scale;
 };
@@ -79,7 +79,7 @@ struct linear_apply_part {
     const struct linear_ends *ends;
     const float *m;
     int64_t n, rows, cols;
-    bool turned, to_end;
+    bool transposed, to_end;
     float scale;
 };
 
@@ -104,8 +104,8 @@ static __device__ __forceinline__ double linear_power(double slope, int64_t dist
 }
 
 /* What a state becomes over `distance` rows. A decay near 1 would lose its digits as a float, and
- * 10,000 blocks later that is what is left: such a state goes on as S + (S expm1(-slope L) + sum).
- */
+ * after 10,000 blocks the error would be all that is left: such a state becomes
+ * S + (S expm1(-slope L) + sum). */
 struct linear_decay {
     float by;
     bool near_1;
@@ -149,8 +149,8 @@ struct linear_span {
     bool through;   /* what was in it stays */
 };
 
-/* lo: of the block's rows and the one behind them, shared; edge: global index of its first row. By
- * all lanes of a warp. */
+/* lo: of the block's rows and the one after them, shared; edge: global index of its first row.
+ * Called by all lanes of a warp. */
 static __device__ __forceinline__ linear_span linear_span_of(const int64_t *lo, int64_t edge, int L,
                                                              bool first, bool last, bool reverse)
 {
@@ -162,8 +162,8 @@ static __device__ __forceinline__ linear_span linear_span_of(const int64_t *lo, 
         return {L, 0, first ? 0 : began, start < 0 ? 0 : (int)start, L, start < 0 && !first};
     }
     if (last) return {L, L, L, 0, began, false};
-    const int64_t behind = lo[L] - edge; /* where the document of the row behind began */
-    return {L, behind < 0 ? 0 : behind < L ? (int)behind : L, L, 0, began, behind < 0};
+    const int64_t after = lo[L] - edge; /* where the document of the row after began */
+    return {L, after < 0 ? 0 : after < L ? (int)after : L, L, 0, began, after < 0};
 }
 
 /* Where row r's document begins, from the block's first row: -1 for before. */

@@ -1,6 +1,6 @@
-/* linear_bf16.cu: linear attention's walks in bf16 and fp16 on tensor cores. A block of 4 warps walks one
- * segment of one head, for some columns of v; a warp has 16 rows of out, and the rows of the state
- * that are its own, in fp32 in registers: what others read of it are copies in shared memory.
+/* linear_bf16.cu: linear attention's walks in bf16 and fp16 on tensor cores. A block of 4 warps
+ * walks one segment of one head, for some columns of v; a warp has 16 rows of out, and the rows of
+ * the state that are its own, in fp32 in registers: other warps read copies in shared memory.
  *
  * q, k, v and dO are bf16 and enter the products as they are. What is formed in fp32 and feeds a
  * product goes in as a sum of bf16s: hi, the nearest, and lo, nearest to what is left. They miss it
@@ -12,21 +12,21 @@
  *   k times powers          hi + lo where rows are written: that state feeds q S, which takes no
  *                           more of it; hi + mid + lo in the summaries, whose states are results
  *
- * fp16's elements do so too: two bf16s are all of its 11 digits, and a state of many rows, which fp16
- * has no exponents for, needs none. q k' alone are products of fp16.
+ * fp16 does the same: two bf16s hold all of its 11 digits, and the state of many rows, which is out
+ * of fp16's range, is within theirs. Only q k' are products of fp16.
  *
- * So m and dm are as good as in fp32. What comes to a row through the state has two such errors,
- * 3.1e-6, within the 5e-6 of dq, dk and dv. o is rounded to bf16, by up to 2^-9, of which they are
- * a thousandth.
+ * So m and dm are as good as in fp32. The part of a row that passes through the state has two such
+ * errors, 3.1e-6, within the 5e-6 of dq, dk and dv. o is rounded to bf16, by up to 2^-9, of which
+ * they are a thousandth.
  *
- * Tensor cores cut sums off where they should round: a block's part of the state is a sum of its
- * own, added to the state by an fp32 addition, or 10,000 blocks would all be cut to one side. */
+ * Tensor cores truncate sums where they should round: a block's part of the state is a sum of its
+ * own, added to the state by an fp32 addition, or 10,000 blocks would all err to one side. */
 #include "kernels/cuda/linear.h"
 #include "kernels/cuda/mma.h"
 
 #define THREADS 128
 #define WARPS   (THREADS / WARP)
-#define PAD     8 /* elements behind each row, so that rows lie in different banks */
+#define PAD     8 /* elements after each row, so that rows lie in different banks */
 
 /* DK: key columns, a power of two, what there is not is 0; TV: columns of v of a block. */
 template <int DK, int TV> struct sizes {
@@ -58,7 +58,7 @@ static __device__ __forceinline__ void fetch(T *to, const mat &g, bool wide, int
     }
 }
 
-/* 8 bytes to shared memory, behind the thread's back. */
+/* Copies 8 bytes to shared memory, asynchronously. */
 static __device__ __forceinline__ void copy8_async(int64_t *shared, const int64_t *global)
 {
 #ifdef SEQD_EMU
@@ -259,7 +259,7 @@ template <class T, int DK, int TV, int STAGES> struct walk {
     {
         UNROLL
         for (int c = 0; c < 4; c++) {
-            if (p.reverse ? c < warp : c > warp) continue; /* nobody of these rows sees those */
+            if (p.reverse ? c < warp : c > warp) continue; /* these rows see none of those */
             uint32_t fa[2][4], raw[2][2], fb[n_terms<T>][2];
             UNROLL
             for (int i = 0; i < 4; i++) {
@@ -300,7 +300,7 @@ template <class T, int DK, int TV, int STAGES> struct walk {
         if (16 * warp >= DK) return;
         UNROLL
         for (int c = 0; c < LINEAR_T; c += 16) {
-            uint32_t keep[2] = {0, 0}; /* what is not added is no number, perhaps */
+            uint32_t keep[2] = {0, 0}; /* other rows may hold NaN or infinity */
             uint32_t fb[TV / 8][n_terms<T>][2];
             float f[4] = {};
             UNROLL
@@ -354,7 +354,7 @@ template <class T, int DK, int TV, int STAGES> struct walk {
             state[n][j][e] = s.through ? linear_pass(state[n][j][e], d[n][j][e], by) : d[n][j][e];
     }
 
-    /* For all warps to read: hi, and lo behind it. */
+    /* Stores hi, and lo after it, for all warps to read. */
     __device__ void copy_state(const float (&state)[z::slices][TV / 8][4]) const
     {
         if (16 * warp >= DK) return;
@@ -387,8 +387,8 @@ template <class T, int DK, int TV, int STAGES> struct walk {
     }
 };
 
-/* ROWS: writes out, from the states that enter; otherwise the segment's summary. STAGES: 2: the next
- * block's k and v come while one is computed; 1: after it. SMALL: of SMEM_SMALL. */
+/* ROWS: writes out, from the states that enter; otherwise the segment's summary. STAGES: 2: the
+ * next block's k and v are copied while one is computed; 1: after it. SMALL: of SMEM_SMALL. */
 template <class T, int DK, int TV, int STAGES, bool SMALL, bool ROWS>
 static __global__ void __launch_bounds__(THREADS, DK <= 128 ? 2 : 1) walk_kernel(linear_part p)
 {
@@ -524,7 +524,7 @@ static __global__ void __launch_bounds__(THREADS) apply_kernel(linear_apply_part
     DYNAMIC_SHARED(shared);
     T *const xt = (T *)shared;
     bf16 *const hi = (bf16 *)(xt + 2 * z::k), *const lo = hi + z::state;
-    const int64_t in = p.turned ? p.cols : p.rows, to = p.turned ? p.rows : p.cols;
+    const int64_t in = p.transposed ? p.cols : p.rows, to = p.transposed ? p.rows : p.cols;
     const int64_t h = blockIdx.y, e0 = (int64_t)blockIdx.x * TV;
     const int64_t begin = p.to_end ? p.ends->last : 0;
     const int64_t end = p.to_end ? p.ends->n_valid : p.ends->n_see;
@@ -543,9 +543,10 @@ static __global__ void __launch_bounds__(THREADS) apply_kernel(linear_apply_part
     if (b0 >= s1) return;
     start(b0, 0);
     for (int i = threadIdx.x; i < DK * TV; i += THREADS) {
-        const int d = p.turned ? i % DK : i / TV, e = p.turned ? i / DK : i % TV;
+        const int d = p.transposed ? i % DK : i / TV, e = p.transposed ? i / DK : i % TV;
         float x = 0;
-        if (d < in && e < cols) x = p.turned ? m[(e0 + e) * p.cols + d] : m[d * p.cols + e0 + e];
+        if (d < in && e < cols)
+            x = p.transposed ? m[(e0 + e) * p.cols + d] : m[d * p.cols + e0 + e];
         put(hi + d * z::ld_v + e, x);
         put(lo + d * z::ld_v + e, x - to_float(hi[d * z::ld_v + e]));
     }
@@ -578,7 +579,7 @@ static void run_apply(struct cuda *c, const linear_apply_part &p, int64_t n_head
     auto apply_half = apply_kernel<T, DK, TV>;
     SMEM_ALLOW(c, apply_half, smem, 0);
     LAUNCH(c, apply_half,
-           dim3((unsigned)div_up(p.turned ? p.rows : p.cols, TV), (unsigned)n_heads,
+           dim3((unsigned)div_up(p.transposed ? p.rows : p.cols, TV), (unsigned)n_heads,
                 (unsigned)div_up(p.n, LINEAR_ROWS)),
            dim3(THREADS), (size_t)smem, p);
 }
@@ -586,7 +587,7 @@ static void run_apply(struct cuda *c, const linear_apply_part &p, int64_t n_head
 template <class T>
 static void choose_apply(struct cuda *c, const linear_apply_part &p, int64_t n_heads)
 {
-    const int64_t in = p.turned ? p.cols : p.rows;
+    const int64_t in = p.transposed ? p.cols : p.rows;
     const int least = is_f16<T> ? 64 : 32;
     if (in <= least)
         run_apply<T, least, least>(c, p, n_heads);

@@ -1,7 +1,7 @@
 /* linear_f32.cu: linear attention's walks in true fp32. A block of 256 threads walks one segment of
  * one head, for 64 columns of v, with the state in shared memory (32 columns, where a block of 8.6
- * has no room for 256 rows of it). All products are of 64 x 64 (x 64), the key columns taken 64 at a
- * time; a thread has 4 x 4 elements of each. */
+ * has no room for 256 rows of it). All products are of 64 x 64 (x 64), the key columns taken 64 at
+ * a time; a thread has 4 x 4 elements of each. */
 #include "kernels/cuda/linear.h"
 
 #define THREADS 256
@@ -227,7 +227,7 @@ void linear_rows_f32(struct cuda *c, const linear_part &p)
 static __global__ void __launch_bounds__(THREADS, 2) apply_kernel(linear_apply_part p)
 {
     __shared__ float x[LINEAR_T * LD], m[TILE * LD], f[LINEAR_T];
-    const int64_t in = p.turned ? p.cols : p.rows, to = p.turned ? p.rows : p.cols;
+    const int64_t in = p.transposed ? p.cols : p.rows, to = p.transposed ? p.rows : p.cols;
     const int64_t h = blockIdx.y, e0 = (int64_t)blockIdx.z * TILE;
     const int64_t begin = p.to_end ? p.ends->last : 0;
     const int64_t end = p.to_end ? p.ends->n_valid : p.ends->n_see;
@@ -244,11 +244,12 @@ static __global__ void __launch_bounds__(THREADS, 2) apply_kernel(linear_apply_p
         __syncthreads();
         fetch(x, p.x, r0, end - r0, h * in + d0, n);
         for (int i = threadIdx.x; i < TILE * TILE; i += THREADS) {
-            const int d = p.turned ? i % TILE : i / TILE, e = p.turned ? i / TILE : i % TILE;
+            const int d = p.transposed ? i % TILE : i / TILE,
+                      e = p.transposed ? i / TILE : i % TILE;
             const bool there = d < n && e0 + e < to;
-            m[d * LD + e] = !there     ? 0
-                            : p.turned ? from[(e0 + e) * p.cols + d0 + d]
-                                       : from[(d0 + d) * p.cols + e0 + e];
+            m[d * LD + e] = !there         ? 0
+                            : p.transposed ? from[(e0 + e) * p.cols + d0 + d]
+                                           : from[(d0 + d) * p.cols + e0 + e];
         }
         __syncthreads();
         multiply(o, {x, LD, 1}, {m, 1, LD}, 0, n, NULL);
@@ -269,6 +270,6 @@ void linear_apply_f32(struct cuda *c, const linear_apply_part &p, int64_t n_head
 {
     LAUNCH(c, apply_kernel,
            dim3((unsigned)div_up(p.n, LINEAR_T), (unsigned)n_heads,
-                (unsigned)div_up(p.turned ? p.rows : p.cols, TILE)),
+                (unsigned)div_up(p.transposed ? p.rows : p.cols, TILE)),
            dim3(THREADS), 0, p);
 }

@@ -4,7 +4,7 @@
 
 #define LOSS_THREADS 256
 
-/* ---- embeddings ------------------------------------------------------------------------------- */
+/* ---- embeddings ------------------------------------------------------------------------------ */
 
 struct embed_of {
     mat table, x;
@@ -30,7 +30,7 @@ void cuda_embed_fwd(struct be *be, const struct embed_fwd_args *a)
  *     1  count  a piece of EMBED_PIECE rows: how many of each part
  *     2  begin  where each piece's rows of each part go
  *     3  deal   a piece again, to there
- *     4  add    a part's rows, ascending, to what is there. Nobody else writes there
+ *     4  add    a part's rows, ascending, to dtable. No other block writes there
  *
  * A thread has a part in 1 to 3, and looks at each id of the piece: T EMBED_PARTS comparisons, 0.3
  * billion for a million rows, and 8 T bytes from memory beside dx and what is added to. */
@@ -152,7 +152,7 @@ void cuda_embed_bwd(struct be *be, const struct embed_bwd_args *a)
     }
 }
 
-/* ---- softmax ---------------------------------------------------------------------------------- */
+/* ---- softmax --------------------------------------------------------------------------------- */
 
 /* Over x [from, to): the largest, and the sum of exp(x - largest), in double. */
 struct row_sum {
@@ -255,7 +255,7 @@ void cuda_softmax_bwd(struct be *be, const struct softmax_bwd_args *a)
          a->p.cols);
 }
 
-/* ---- mean squared error ----------------------------------------------------------------------- */
+/* ---- mean squared error ---------------------------------------------------------------------- */
 
 #define MSE_ROWS 4 /* of a block: a warp each */
 
@@ -286,15 +286,15 @@ void cuda_mse(struct be *be, const struct mse_args *a)
                a->x.cols, a->scale);
 }
 
-/* ---- routing ---------------------------------------------------------------------------------- */
+/* ---- routing --------------------------------------------------------------------------------- */
 
-/* A logit as the order sees it: one that is no number comes last, but has an expert. */
+/* A logit as the order compares it: NaN comes last, but still has an expert. */
 static __device__ __forceinline__ float route_rank(float x)
 {
     return x != x ? -INFINITY : x;
 }
 
-/* The largest behind number `at` in the order: descending, then ascending index; at < 0: the first. */
+/* The index after `at` in the order: descending logits, then ascending index; at < 0: the first. */
 static __device__ int route_next(const float *x, int E, int at)
 {
     int best = -1;

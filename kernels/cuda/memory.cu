@@ -45,7 +45,7 @@ void cuda_copy(struct be *be, void *dst, const void *src, int64_t size)
     cuda_fine(c, cudaMemcpyAsync(dst, src, (size_t)size, cudaMemcpyDefault, c->compute), "copying");
 }
 
-/* ---- from the host ---------------------------------------------------------------------------- */
+/* ---- from the host --------------------------------------------------------------------------- */
 
 /* n bytes of the ring in one piece, n <= STAGING_PIECE; NULL: the device failed. */
 static char *staging_take(struct cuda *c, int64_t n)
@@ -89,21 +89,21 @@ static void cuda_upload(struct be *be, void *dst, const void *src, int64_t size)
     }
 }
 
-/* ---- to the host ------------------------------------------------------------------------------ */
+/* ---- to the host ----------------------------------------------------------------------------- */
 
 static char *place(struct cuda *c, int64_t piece)
 {
     return c->staging.at + STAGING_RING + piece % 2 * STAGING_PIECE;
 }
 
-static void bring(struct cuda *c, const void *src, int64_t size, int64_t piece)
+static void download_piece(struct cuda *c, const void *src, int64_t size, int64_t piece)
 {
     const int64_t at = piece * STAGING_PIECE;
     if (at >= size) return;
     cudaError_t rc = cudaMemcpyAsync(place(c, piece), (const char *)src + at,
                                      (size_t)at_most(size - at, STAGING_PIECE),
                                      cudaMemcpyDeviceToHost, c->compute);
-    if (rc == cudaSuccess) rc = cudaEventRecord(c->staging.brought[piece % 2], c->compute);
+    if (rc == cudaSuccess) rc = cudaEventRecord(c->staging.downloaded[piece % 2], c->compute);
     cuda_fine(c, rc, "copying to the host");
 }
 
@@ -112,19 +112,19 @@ static void cuda_download(struct be *be, void *dst, const void *src, int64_t siz
 {
     struct cuda *c = cuda_of(be);
     graph_flush(c);
-    bring(c, src, size, 0);
+    download_piece(c, src, size, 0);
     for (int64_t i = 0; i * STAGING_PIECE < size; i++) {
         const int64_t at = i * STAGING_PIECE;
-        bring(c, src, size, i + 1);
-        if (!cuda_wait(c, c->staging.brought[i % 2])) return;
+        download_piece(c, src, size, i + 1);
+        if (!cuda_wait(c, c->staging.downloaded[i % 2])) return;
         memcpy((char *)dst + at, place(c, i), (size_t)at_most(size - at, STAGING_PIECE));
     }
 }
 
-/* ---- to other ranks --------------------------------------------------------------------------- */
+/* ---- to other ranks -------------------------------------------------------------------------- */
 
-/* What a handle says. A process does not open its own memory: it has it. Processes of two containers
- * may have one number. */
+/* The contents of a handle. A process does not open its own memory, which it has. Processes of two
+ * containers may have the same number. */
 struct shared {
     int pid;
     uint64_t pid_space;
@@ -206,7 +206,7 @@ void memory_slots(struct be_ops *t)
     t->detach = cuda_detach;
 }
 
-/* ---- opening ---------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 cudaError_t memory_open(struct cuda *c)
 {
@@ -216,7 +216,7 @@ cudaError_t memory_open(struct cuda *c)
     for (int i = 0; rc == cudaSuccess && i < STAGING_PIECES; i++)
         rc = cudaEventCreateWithFlags(&s->sent[i], cudaEventDisableTiming);
     for (int i = 0; rc == cudaSuccess && i < 2; i++)
-        rc = cudaEventCreateWithFlags(&s->brought[i], cudaEventDisableTiming);
+        rc = cudaEventCreateWithFlags(&s->downloaded[i], cudaEventDisableTiming);
     return rc;
 }
 
@@ -226,6 +226,6 @@ void memory_close(struct cuda *c)
     for (int i = 0; i < STAGING_PIECES; i++)
         if (s->sent[i]) (void)cudaEventDestroy(s->sent[i]);
     for (int i = 0; i < 2; i++)
-        if (s->brought[i]) (void)cudaEventDestroy(s->brought[i]);
+        if (s->downloaded[i]) (void)cudaEventDestroy(s->downloaded[i]);
     if (s->at && !c->given_up) (void)cudaFreeHost(s->at);
 }

@@ -1,5 +1,5 @@
-/* mma.h: the tensor cores' products of bf16 and fp16, of compute capability 8.0, and how tiles reach
- * them.
+/* mma.h: the tensor cores' products of bf16 and fp16, of compute capability 8.0, and how tiles
+ * reach them.
  *
  * A warp's product D [16, 8] += A [16, 16] B [16, 8], sums in fp32. Lane t = 4 g + r holds
  *   a[0..3]  A(g, 2r..), A(g + 8, 2r..), A(g, 2r + 8..), A(g + 8, 2r + 8..)   two columns a word
@@ -75,14 +75,15 @@ static __device__ __forceinline__ void mma(float (&d)[4], const uint32_t (&a)[4]
 #endif
 }
 
-/* Four 8 x 8 matrices of 16-bit elements from shared memory: lane t names the 16-byte row t % 8 of matrix
- * t / 8, `behind` elements further on: where that is a constant, the load has it, and needs no register.
- * out[i] of lane 4 g + r: elements (g, 2r) and (g, 2r + 1) of matrix i; turned: (2r, g), (2r + 1, g). */
+/* Four 8 x 8 matrices of 16-bit elements from shared memory: lane t names the 16-byte row t % 8 of
+ * matrix t / 8. The last argument is an offset in elements from there; a constant one is part of
+ * the load, and needs no register. out[i] of lane 4 g + r: elements (g, 2r) and (g, 2r + 1) of
+ * matrix i; transposed: (2r, g), (2r + 1, g). */
 template <bool TURNED, class T>
-static __device__ __forceinline__ void ldmatrix4(uint32_t (&out)[4], const T *row, int behind = 0)
+static __device__ __forceinline__ void ldmatrix4(uint32_t (&out)[4], const T *row, int offset = 0)
 {
 #ifdef SEQD_EMU
-    row += behind;
+    row += offset;
     assert((uintptr_t)row % 16 == 0);
     const int lane = emu_lane(), g = lane / 4, r = lane % 4;
     emu_exchange(&row, sizeof row);
@@ -96,9 +97,9 @@ static __device__ __forceinline__ void ldmatrix4(uint32_t (&out)[4], const T *ro
         }
         out[i] = (uint32_t)e[0] | (uint32_t)e[1] << 16;
     }
-    emu_exchange(&row, 1); /* nobody overwrites what another still reads */
+    emu_exchange(&row, 1); /* no lane overwrites what another still reads */
 #else
-    const uint32_t at = (uint32_t)__cvta_generic_to_shared(row) + (uint32_t)(2 * behind);
+    const uint32_t at = (uint32_t)__cvta_generic_to_shared(row) + (uint32_t)(2 * offset);
     if (TURNED)
         asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                      : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
@@ -112,7 +113,7 @@ static __device__ __forceinline__ void ldmatrix4(uint32_t (&out)[4], const T *ro
 #endif
 }
 
-/* 16 bytes to shared memory, behind the thread's back; have: how many of them there are, 0 or 16; the
+/* Copies 16 bytes to shared memory, asynchronously; have: how many of them are read, 0 or 16; the
  * others become 0. */
 static __device__ __forceinline__ void copy16_async(void *shared, const void *global, int have)
 {

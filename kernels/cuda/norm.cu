@@ -1,10 +1,10 @@
-/* norm.cu: normalisation of groups of columns: LayerNorm, RMSNorm of rows or of heads. A block takes
- * one group of one row; its columns are summed in double. */
+/* norm.cu: normalisation of groups of columns: LayerNorm, RMSNorm of rows or of heads. A block
+ * takes one group of one row; its columns are summed in double. */
 #include "kernels/cuda/sums.h"
 
 #define NORM_THREADS 256
 
-/* ---- forward ---------------------------------------------------------------------------------- */
+/* ---- forward --------------------------------------------------------------------------------- */
 
 static __global__ void norm_fwd_kernel(mat x, mat y, mat g, mat b, float *mean_out, float *rstd_out,
                                        int64_t groups, int64_t n, bool rms, float eps)
@@ -61,9 +61,10 @@ void cuda_rmsnorm_fwd(struct be *be, const struct rmsnorm_fwd_args *a)
     cuda_norm_fwd(be, &n);
 }
 
-/* ---- backward --------------------------------------------------------------------------------- */
+/* ---- backward -------------------------------------------------------------------------------- */
 
-/* dx (+)= r (dy g - mean(dy g) - x^ mean(dy g x^)), x^ = (x - mean) r; rms: without the first mean. */
+/* dx (+)= r (dy g - mean(dy g) - x^ mean(dy g x^)), x^ = (x - mean) r;
+ * rms: without the first mean. */
 static __global__ void norm_dx_kernel(mat x, mat dy, mat dx, mat g, const float *means,
                                       const float *rstd, int64_t groups, int64_t n, bool rms,
                                       bool add)

@@ -1,6 +1,6 @@
 /* position.cu: rotary embeddings and LRPE. Angles are products in double, reduced in double: a
- * position of 2^22 in fp32 has angles half a radian apart. A thread turns one pair of columns in all
- * heads of its row, so that a sine is formed once. */
+ * position of 2^22 in fp32 has angles half a radian apart. A thread turns one pair of columns in
+ * all heads of its row, so that a sine is formed once. */
 #include "kernels/cuda/sums.h"
 
 #define ROPE_THREADS 128
@@ -34,7 +34,7 @@ void cuda_rope(struct be *be, const struct rope_args *a)
                a->inverse, a->interleaved);
 }
 
-/* ---- LRPE ------------------------------------------------------------------------------------- */
+/* ---- LRPE ------------------------------------------------------------------------------------ */
 
 /* Column `col` of a row of [H, D]; its cosine and sine columns in one of [H, 2, D]. */
 static __global__ void lrpe_fwd_kernel(mat x, mat y, mat theta, const int64_t *pos, int64_t n,

@@ -6,7 +6,7 @@
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/graph.h"
 
-/* ---- failures --------------------------------------------------------------------------------- */
+/* ---- failures -------------------------------------------------------------------------------- */
 
 /* Kernels fail where they run, which is later than where they are launched. */
 bool cuda_fine(struct cuda *c, cudaError_t rc, const char *what)
@@ -38,9 +38,9 @@ void cuda_smem_fits(struct cuda *c, int smem, const char *kernel)
                 c->be.ops->name, c->name, kernel, smem, c->smem_most);
 }
 
-/* ---- waiting ---------------------------------------------------------------------------------- */
+/* ---- waiting --------------------------------------------------------------------------------- */
 
-#define SPIN_NS  50000 /* what comes sooner is not worth sleeping for */
+#define SPIN_NS  50000 /* a shorter wait is not worth a sleep */
 #define SLEEP_NS 20000 /* and the timer's own slack, some 50 us, on top */
 #define WATCH_NS 1000000
 
@@ -93,7 +93,7 @@ static int cuda_sync(struct be *be, struct err *e)
     return -1;
 }
 
-/* ---- transfers -------------------------------------------------------------------------------- */
+/* ---- transfers ------------------------------------------------------------------------------- */
 
 static void *transfer_stream(struct be *be)
 {
@@ -124,7 +124,7 @@ static void transfer_await(struct be *be, int mark)
     cuda_fine(c, cudaStreamWaitEvent(c->compute, c->marks[mark], 0), "awaiting a transfer");
 }
 
-/* After a failure too: nobody should go on waiting for it, and sync reports what it was. */
+/* True after a failure too: the caller must not wait any longer, and sync reports the failure. */
 static bool transfer_passed(struct be *be, int mark)
 {
     struct cuda *c = cuda_of(be);
@@ -145,9 +145,9 @@ void stream_slots(struct be_ops *t)
     t->transfer_passed = transfer_passed;
 }
 
-/* ---- opening ---------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
-/* Transfers go first where both have work: a hop is short, and what is computed meanwhile is long. */
+/* Transfers go first where both have work: a hop is short, the work meanwhile is long. */
 cudaError_t stream_open(struct cuda *c)
 {
     int least = 0, most = 0;

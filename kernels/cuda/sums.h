@@ -1,6 +1,6 @@
 /* sums.h: sums over the rows of a call, one for each column: weight gradients. Rows are cut into
  * pieces that depend on the number of rows alone; a thread adds a column's terms of a piece in
- * ascending order, in double; a second kernel adds the pieces, ascending, to what is there. */
+ * ascending order, in double; a second kernel adds the pieces, ascending, to out. */
 #ifndef SEQD_CUDA_SUMS_H
 #define SEQD_CUDA_SUMS_H
 

@@ -5,14 +5,14 @@
 #   tests/scripts/words.sh FOLDER     what a folder would have to change
 set -u
 cd "$(dirname "$0")/../.." || exit 2
-clean='api client deploy kernels/cpu tests/agent tests/api tests/bench tests/client tests/core tests/device tests/engine tests/fuzz tests/lib tests/mutants tests/nccl tests/net tests/nvml worker/agent worker/ckpt worker/comm worker/data worker/family worker/gang worker/hf worker/infer worker/model worker/plan worker/program worker/rank worker/sp worker/train worker/verify'
+clean='api client deploy kernels tests/agent tests/api tests/bench tests/client tests/core tests/device tests/engine tests/fuzz tests/lib tests/mutants tests/nccl tests/net tests/nvml worker/agent worker/ckpt worker/comm worker/data worker/family worker/gang worker/hf worker/infer worker/model worker/plan worker/program worker/rank worker/sp worker/train worker/verify'
 
 files() {
     if [ $# -gt 0 ]; then find "$@" -type f \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cc' -o -name '*.inc' -o -name '*.sh' -o -name '*.proto' -o -name '*.sql' \); return; fi
     find . -path ./build -prune -o -path ./.git -prune -o -name '*.md' -print | sed 's#^\./##'
     echo api/openapi.yaml
     # shellcheck disable=SC2086
-    files $clean kernels/*.h
+    files $clean
 }
 
 found=0 n=0
