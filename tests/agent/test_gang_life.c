@@ -343,7 +343,6 @@ static void test_stop(void)
     dir_remove();
 }
 
-/* One rank fails, the other neither reads nor leaves: killed after the grace. */
 /* A rank that leaves with a STOP unread resets its socket; what it said before must not be lost. */
 static void test_last_words(void)
 {
@@ -360,6 +359,31 @@ static void test_last_words(void)
     close(p.sock);
 }
 
+/* A rank that exits before its arguments are sent: its exit status tells why, not the pipe. */
+static void test_early_exit(void)
+{
+    int pair[2];
+    struct err e = {0};
+    struct proc p = {.pidfd = -1};
+    assert(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) == 0);
+    p.sock = pair[0];
+    close(pair[1]);
+    start_fill(1);
+    CHECK_MSG(proc_send_args(&p, &start, &e) == 0, "%s", e.text);
+    close(p.sock);
+    p.sock = -1;
+    CHECK(proc_send_args(&p, &start, &e) == -1 && *e.text);
+    dir_make();
+    snprintf(start.seqrank, sizeof start.seqrank, "/bin/false");
+    start_write();
+    CHECK(gang_wait(gang_fork("ok")) == 0);
+    struct seen v = spool_read();
+    CHECK(v.first_exit_rank == 0 && v.first_exit_status == 1);
+    CHECK(v.n[RANK_FAIL] == 0 && v.end == GANG_FAILED);
+    dir_remove();
+}
+
+/* One rank fails, the other neither reads nor leaves: killed after the grace. */
 static void test_deaf_rank(void)
 {
     dir_make();
@@ -482,6 +506,7 @@ int main(int argc, char **argv)
     RUN(test_hang_of_part);
     RUN(test_stop);
     RUN(test_last_words);
+    RUN(test_early_exit);
     RUN(test_deaf_rank);
     RUN(test_nonsense);
     RUN(test_orphan);

@@ -93,7 +93,10 @@ int proc_send(struct proc *p, enum rank_msg_type type, const void *payload, size
     struct rank_msg head = {RANK_ABI, (uint32_t)type, p->rank, (uint32_t)size};
     struct iovec iov[2] = {{&head, sizeof head}, {(void *)payload, size}};
     struct msghdr m = {.msg_iov = iov, .msg_iovlen = 2};
-    if (p->sock < 0) return -1;
+    if (p->sock < 0) {
+        errno = EBADF;
+        return -1;
+    }
     return sendmsg(p->sock, &m, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -1 : 0;
 }
 
@@ -123,6 +126,7 @@ int proc_send_args(struct proc *p, const struct gang_start *start, struct err *e
     memcpy(m->args.job_dir, start->job_dir, sizeof m->args.job_dir);
     m->spec = start->spec;
     int rc = proc_send(p, RANK_ARGS, m, sizeof *m);
+    if (rc < 0 && (errno == EPIPE || errno == ECONNRESET)) rc = 0;
     if (rc < 0) err_errno(e, "send the arguments to rank %d", p->rank);
     explicit_bzero(m->args.key, sizeof m->args.key);
     free(m);

@@ -25,9 +25,9 @@ struct proc {
  * Its pid is in DIR/pids when this returns; it has not been told anything yet. */
 int proc_start(struct proc *p, int rank, const struct gang_start *start, const char *dir, int memfd,
                struct err *e);
-/* Sends one packet. -1 when the rank is gone or does not read (its socket is full). */
+/* Sends one packet. -1 with errno when the rank is gone or does not read (its socket is full). */
 int proc_send(struct proc *p, enum rank_msg_type type, const void *payload, size_t size);
-/* RANK_ARGS. */
+/* RANK_ARGS. A rank that has already exited is not an error: its exit status tells why. */
 int proc_send_args(struct proc *p, const struct gang_start *start, struct err *e);
 /* One packet into buf: its size, 0 when the rank closed its end, -1 when there is none now. */
 int64_t proc_receive(struct proc *p, void *buf, size_t size);
