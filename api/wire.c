@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "api/address.h"
-#include "api/wire_part.h"
+#include "api/wire_pack.h"
 
 /* Packing builds the protobuf-c tree of a message in the caller's arena and serialises it there.
  * Unpacking lets protobuf-c allocate from the arena alone, whose limit is the answer to messages

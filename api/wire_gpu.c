@@ -1,5 +1,5 @@
 /* The GPUs of a node, and those of an assignment. */
-#include "api/wire_part.h"
+#include "api/wire_pack.h"
 
 #include <assert.h>
 

@@ -4,7 +4,7 @@
 #include <math.h>
 #include "api/core/field.h"
 #include "api/core/job.h"
-#include "api/wire_part.h"
+#include "api/wire_pack.h"
 
 /* ---- the job spec, by its tables of fields --------------------------------------------------- */
 

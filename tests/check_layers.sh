@@ -37,9 +37,9 @@ microhttpd.h      : daemon/http/http.c
 sqlite3.h         : daemon/store/load.c daemon/store/query.c daemon/store/schema.c daemon/store/store.c daemon/store/store_check.c
 jansson.h         : daemon/json.c client/json.c
 grpc/             : api/rpc.c
-protobuf-c/       : api/wire_part.h
-cluster.pb-c.h    : api/wire_part.h
-wire_part.h       : api/wire.c api/wire_gpu.c api/wire_spec.c
+protobuf-c/       : api/wire_pack.h
+cluster.pb-c.h    : api/wire_pack.h
+wire_pack.h       : api/wire.c api/wire_gpu.c api/wire_spec.c
 curl/             : client/http.c
 nccl.h            : worker/comm/nccl.c
 openssl/          : worker/comm/tls.c

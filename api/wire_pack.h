@@ -1,7 +1,8 @@
-/* wire_part.h: what the parts of the encoding share: wire.c, the messages, wire_spec.c, the job spec
- * inside one of them, and wire_gpu.c, the GPUs inside others. No other file includes it: it shows protobuf-c. */
-#ifndef SEQD_API_WIRE_PART_H
-#define SEQD_API_WIRE_PART_H
+/* wire_pack.h: packing and unpacking of the values inside messages: the job spec (wire_spec.c) and
+ * GPUs (wire_gpu.c), for wire.c, which has the messages. No other file includes it: it shows
+ * protobuf-c. */
+#ifndef SEQD_API_WIRE_PACK_H
+#define SEQD_API_WIRE_PACK_H
 
 #include <stddef.h>
 #include <stdint.h>
