@@ -1,7 +1,6 @@
-/* seqw and seqgang as real processes over fake ranks; the test is seqd. What it checks at every
- * message:
- * records come in order and again only with the same bytes, logs without gaps, nothing after the
- * final record, and the logs complete before it. */
+/* seqw and seqgang as real processes over fake ranks; the test is seqd. At every message it checks
+ * that records come in order, that a repeated record has the same bytes, that logs have no gaps and
+ * are complete before the final record, and that nothing follows that record. */
 #include <assert.h>
 #include <fcntl.h>
 #include <limits.h>

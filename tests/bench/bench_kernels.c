@@ -68,8 +68,8 @@ static double memory_rate(double bytes, enum peak_mix mix)
     return known[mix][at];
 }
 
-/* Seconds that moving its bytes takes: all of them,
- * and those that are read no faster than reading. */
+/* Seconds that moving its bytes takes: all of them, and those that are read no faster than
+ * reading. */
 static double memory_time(const struct work *w, double operands)
 {
     const double all = (w->in + w->out) /

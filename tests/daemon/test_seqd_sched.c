@@ -167,9 +167,8 @@ static int32_t free_of(const struct sched_job *j, const struct sched_node *n)
     return free;
 }
 
-/* The least number of nodes a gang that starts alone could lie on, by trying every set of nodes;
- * whole:
- * without a ring on two of them. 0: impossible. */
+/* The least number of nodes that a gang needs when it starts alone, by trying every set of nodes;
+ * whole: with no ring split over two nodes. 0: impossible. */
 static int fewest_nodes(const struct sched_job *j, const struct sched_node *nodes, int nn,
                         bool whole)
 {

@@ -78,8 +78,8 @@ static void memory_is_back(long before)
     if (before < 0) printf("  not held: nvidia-smi says nothing of \"%s\"\n", device);
 }
 
-/* The rank that left first names its place and the rank it missed;
- * every rank's sentence has the place. */
+/* The rank that left first names its place and the rank it missed; every rank's sentence has the
+ * place. */
 static void says_where(void)
 {
     char at[32], waited[64];

@@ -488,8 +488,7 @@ static int save_limited(int64_t limit)
     return out.rc;
 }
 
-/* Writes that fail at every point: the error names a file, no .tmp stays,
- * the older file is intact. */
+/* A write fails at every point: the error names a file, no .tmp stays, the older file is intact. */
 static void test_write_fails(void)
 {
     struct ckpt_info info;

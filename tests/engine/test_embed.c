@@ -25,8 +25,7 @@ struct job {
     bool reference;
 };
 
-/* The final norm and the pooling once more, in double,
- * from the residual stream after the last layer. */
+/* The final norm and the pooling, in double, from the residual stream after the last layer. */
 static int pool(struct tiny_rank *t, const struct job_spec *spec, const char *doc, double *out,
                 struct err *e)
 {

@@ -480,8 +480,7 @@ static void test_files(void)
     free(w), free(wide), free(low), free(again);
 }
 
-/* A job in 16 bits does not resume from the moments of an fp32 job:
- * its master weights are missing. */
+/* A job in 16 bits does not resume from the moments of an fp32 job: there are no master weights. */
 static void test_other_precision(void)
 {
     struct err e = {0};

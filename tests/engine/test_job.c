@@ -449,8 +449,8 @@ static void test_auto_waits_for_the_family(void)
     CHECK(s.parallel.strategy == STRATEGY_LASP && s.parallel.layout == LAYOUT_CONTIGUOUS);
 }
 
-/* Zigzag is for causal softmax attention:
- * every other family refuses it with one code and sentence. */
+/* Zigzag is for causal softmax attention: every other family refuses it with one code and one
+ * sentence. */
 static void test_zigzag_is_refused_in_one_sentence(void)
 {
     static const struct {

@@ -82,8 +82,8 @@ static double log_p(const float *logits, int32_t id)
     return (double)logits[id] - top - log(sum);
 }
 
-/* Window after window, token after token:
- * the tokens that each new token's prediction may see are prefilled again. */
+/* Window after window, token after token: what the prediction of each new token may see is
+ * prefilled again. */
 static int plain(struct tiny_rank *t, struct reading *r, struct err *e)
 {
     const int64_t S = r->spec.data.seq_len;

@@ -77,7 +77,7 @@ def grid_positions(h, w, cols, scale, base):
 
 
 def patches(c, w, z):
-    """[T', S, C]: a convolution with stride, after zeros behind the ends."""
+    """[T', S, C]: a convolution with stride, after padding with zeros at the ends."""
     pt, ph, pw = c["patch_size"]
     z = F.pad(z, (0, -z.shape[3] % pw, 0, -z.shape[2] % ph, 0, -z.shape[1] % pt))
     k = w["x_embedder.proj.weight"]

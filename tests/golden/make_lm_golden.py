@@ -59,7 +59,7 @@ def samples(seed, reset=True, masked=False, causal=True):
             Sample(rng, [0], reset, S, masked, causal)]
 
 
-# ---- what is common to the models written here ----------------------------------------------------
+# ---- what is common to the models written here ---------------------------------------------------
 
 
 def rms(x, g=None, eps=1e-6):
@@ -88,7 +88,7 @@ def heads(x, n):
     return x.reshape(x.shape[0], n, -1)
 
 
-# ---- TransNormerLLM --------------------------------------------------------------------------------
+# ---- TransNormerLLM ------------------------------------------------------------------------------
 
 
 def alibi(n):
@@ -136,7 +136,7 @@ def tnl_shapes(c):
     return out
 
 
-# ---- linear transformer and RetNet -----------------------------------------------------------------
+# ---- linear transformer and RetNet ---------------------------------------------------------------
 
 
 def fla_layers(c, w, ids, mixer):
@@ -232,7 +232,7 @@ class Own:
         return {n: t.grad for n, t in self.w.items()}
 
 
-# ---- models of the package transformers ---------------------------------------------------------------
+# ---- models of the package transformers ----------------------------------------------------------
 
 
 def in_float64(module):
@@ -343,7 +343,7 @@ def partial(m, dims):
     return m
 
 
-# ---- the cases -----------------------------------------------------------------------------------------
+# ---- the cases -----------------------------------------------------------------------------------
 
 FULL, LINEAR = "full_attention", "linear_attention"
 CASES = {

@@ -76,7 +76,7 @@ def normal(*shape, dtype=torch.bfloat16, grad=False):
     return torch.randn(*shape, device=args.device, dtype=dtype).requires_grad_(grad)
 
 
-# ---- operations -----------------------------------------------------------------------------------
+# ---- operations ----------------------------------------------------------------------------------
 
 
 def bench_copy():
@@ -179,7 +179,7 @@ def bench_linear(B, S, H, D, backward):
         emit(key, not_run=str(e).split("\n")[0][:120])
 
 
-# ---- Llama's shape --------------------------------------------------------------------------------
+# ---- Llama's shape -------------------------------------------------------------------------------
 
 
 class Layer(torch.nn.Module):

@@ -535,8 +535,8 @@ struct verdict {
     char tensor[128]; /* whose gradient is worst */
 };
 
-/* A gradient that is 0 by right (one key to look at) is compared with the model's whole gradient.
- * */
+/* A gradient that is 0 in exact arithmetic (attention to one key) is compared with the model's
+ * whole gradient. */
 static inline struct verdict dit_compare(const struct dit_golden *g, const struct outcome *o)
 {
     struct verdict v = {.prediction = prediction_distance(g, o)};

@@ -38,8 +38,7 @@
 
 static char program[1024]; /* build/MODE/seqrank */
 
-/* ---- a gang, as small as it can be ------------------------------------------------------------
- * */
+/* ---- a gang, as small as it can be ----------------------------------------------------------- */
 
 struct order {
     struct rank_args args;
@@ -47,8 +46,7 @@ struct order {
 };
 
 /* A job of the small model: its files, prepared data and directory beneath scratch. Data, length
- * and
- * ranks are the caller's; gang_start takes it by pointer, free it afterwards. */
+ * and ranks are the caller's to set. gang_start borrows it; the caller frees it. */
 static inline struct order *order_new(enum job_kind kind, const char *scratch,
                                       const char *prepared_id, const char *job_dir)
 {
@@ -322,8 +320,7 @@ static inline bool gang_runs(struct gang *g, struct order *o)
     return ok;
 }
 
-/* ---- answers -----------------------------------------------------------------------------------
- * */
+/* ---- answers --------------------------------------------------------------------------------- */
 
 /* The top-level member `key` of a JSON object. */
 static inline bool member(const char *json, const char *key, struct jread *j, enum jtok *t)

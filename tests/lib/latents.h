@@ -1,5 +1,4 @@
-/* latents.h: manifests of small samples of latents and captions, for tests of diffusion training.
- * */
+/* latents.h: manifests of small latents and captions, for tests of diffusion training. */
 #ifndef SEQD_TESTS_LATENTS_H
 #define SEQD_TESTS_LATENTS_H
 

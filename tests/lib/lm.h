@@ -186,8 +186,7 @@ static inline void lm_keep_logits(struct lm_run *r, struct lm_seat *s, int64_t n
     }
 }
 
-/* Gradients of a sample on all ranks; under "ranks" each sample's replace those of the one before.
- * */
+/* Gradients of a sample on all ranks. Under "ranks" they replace those of the sample before. */
 static inline int lm_sample(struct lm_run *r, struct lm_seat *s, int64_t n, double *nll,
                             struct err *e)
 {
@@ -288,8 +287,7 @@ static inline void lm_check(const struct lm_run *r, const char *what)
     for (int i = 0; i < param_tensors(&g->m); i++) {
         struct param p;
         param_get(&g->m, i, &p);
-        /* A key's bias shifts all scores of a row by the same: its gradient is 0, but for rounding.
-         * */
+        /* A key's bias shifts all scores of a row equally: its gradient is 0 but for rounding. */
         if (lm_norm(g->grad + p.offset, p.count) < 1e-12 * all) {
             CHECK_MSG(lm_norm(r->grad + p.offset, p.count) <= 1e-6 * all,
                       "%s, %s: gradient of %s is not 0", g->name, what, p.name);
