@@ -205,7 +205,7 @@ $(B)/obj/daemon/store/schema.o: $(B)/gen/schema_sql.h
 $(B)/obj/daemon/http/health.o: $(B)/gen/openapi_yaml.h
 
 # ---- devices that are plugins ---------------------------------------------------------------
-# CUDA=1: with the device "cuda", for compute capability 8.0 (PTX for what comes after), 9.0a, 10.0.
+# CUDA=1: with the device "cuda", for compute capability 8.0 (and PTX for later ones), 9.0a, 10.0.
 NVCC ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
 CUDA_SRC := $(sort $(wildcard kernels/cuda/*.cu))
 CUDA_ARCHS := 80 90a 100

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the compiler makes of the hot loops of kernels/cuda, held against tests/sass.txt. Compiled, not run.
+"""What the compiler makes of the hot loops of kernels/cuda, compared with tests/sass.txt. Compiled, not run.
 
 usage: tests/sass.py PLUGIN NVCC [--write]
 

@@ -421,7 +421,7 @@ static bool bench_way(const struct step_model *m, bool decode, bool graphs, bool
     struct err e = {0};
     char more[80] = "";
     figure_key(&x->figure, "%s %s %s %lld, %s graphs", decode ? "decode" : "train", m->name,
-               decode ? "behind" : "S", (long long)S, graphs ? "by" : "no");
+               decode ? "after" : "S", (long long)S, graphs ? "by" : "no");
     bool fine = !figure_late(&x->figure);
     setenv("SEQD_CUDA_GRAPHS", graphs ? "1" : "0", 1);
     if (fine && (decode ? decode_plan(x, &m->shape, S, n, &e) || decode_run(x, n, &e)

@@ -40,7 +40,7 @@ void report_open(const char *dir)
     mkdir(dir, 0777);
     report.out = open_in("REPORT.md");
     fputs(
-        "# The papers, held against this engine\n\n"
+        "# The papers, compared with this engine\n\n"
         "Written by `make paper`. Every row says what kind of number it has:\n\n"
         "- *counted*: code of the product ran on this machine, with ranks as threads on the "
         "transport that rank processes use, and its ledger or its memory was read;\n"
