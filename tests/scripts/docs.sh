@@ -67,8 +67,7 @@ deploy/README.md seqd --state /var/lib/seqd --node-address insecure:10.0.0.1:743
 deploy/README.md seqctl nodes'
 lib_start docs
 mkdir -p "$T/tree/build" "$T/doc"
-{ git ls-files --cached --others --exclude-standard 2>/dev/null || find . -path ./build -prune -o -type f -print; } |
-    grep -v '^tests/golden/' | tar -cf - -T - 2>/dev/null | tar -xf - -C "$T/tree"
+tests/scripts/tree.sh | grep -v '^tests/golden/' | tar -cf - -T - 2>/dev/null | tar -xf - -C "$T/tree"
 ln -s "$BIN" "$T/tree/build/release"
 free_port() {
     local p

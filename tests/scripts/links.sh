@@ -6,7 +6,7 @@ set -u
 cd "$(dirname "$0")/../.." || exit 2
 bad=0 n=0
 say() { echo "links: $*"; bad=$((bad + 1)); }
-files=$(find . -path ./build -prune -o -path ./.git -prune -o -type f -print | sed 's#^\./##')
+files=$(tests/scripts/tree.sh)
 # The anchors of a document, as GitHub makes them of its headings.
 anchors() { awk '/^```/ { code = !code } !code && sub(/^#+ /, "")' "$1" | tr '[:upper:]' '[:lower:]' | sed 's/[^a-z0-9 _-]//g; s/ /-/g'; }
 outside() { awk '/^```/ { code = !code; next } !code' "$1"; } # of code blocks

@@ -29,8 +29,7 @@ compare "characters of expressions" yes '{"a": [1]}? (x|y) $\n' '{"a": [1]}? (x|
 compare "and their meaning" no 'a.c+\n' 'abcc\n'
 
 # ---- words and links ----------------------------------------------------------------------------
-{ git ls-files --cached --others --exclude-standard 2>/dev/null || find . -path ./build -prune -o -type f -print; } |
-    grep -v '^tests/golden/' | tar -cf - -T - 2>/dev/null | { mkdir "$T/tree" && tar -xf - -C "$T/tree"; }
+tests/scripts/tree.sh | grep -v '^tests/golden/' | tar -cf - -T - 2>/dev/null | { mkdir "$T/tree" && tar -xf - -C "$T/tree"; }
 finds() { # CHECK REGEX FILE TEXT: the text at the end of the file is found
     cp "$T/tree/$3" "$T/kept"
     printf '%b' "$4" >>"$T/tree/$3"
@@ -42,6 +41,8 @@ finds() { # CHECK REGEX FILE TEXT: the text at the end of the file is found
 finds words.sh 'worker/README.md.*lies [b]ehind' worker/README.md 'A rank lies be''hind it.\n'
 finds words.sh 'client/text.c' client/text.c '/* No''body reads this. */\n'
 finds words.sh 'openapi.yaml' api/openapi.yaml '# starts an''ew\n'
+finds words.sh 'deploy/deps' deploy/deps '# what is be''hind it\n'
+finds words.sh 'tests/README.md' tests/README.md '`"be''hind"`: it waits be''hind another\n'
 finds links.sh 'nowhere.md leads nowhere' README.md '[x](nowhere.md)\n'
 finds links.sh 'no such heading' README.md '[x](api/JOBS.md#no-such-thing)\n'
 finds links.sh 'daemon/no_such.c. does not exist' daemon/README.md 'See `daemon/no_such.c`.\n'
