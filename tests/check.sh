@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# make check, and make check-all: builds and tests what needs no GPU. Says at its end how long each part
-# took, then "N passed, N failed".
+# make check and make check-all: builds and tests everything that needs no GPU. Ends with the time
+# of each part, then "N passed, N failed".
 #   tests/check.sh        what is run while working: minutes
-#   tests/check.sh all    everything, which includes that
+#   tests/check.sh all    everything
 #   JOBS=n                parallel compilation (default: the cores)
 #   SKIP="cuda mutants ..."   parts to leave out while working, by the first words of their names
 set -u
@@ -11,23 +11,23 @@ all=${1:-}
 jobs=${JOBS:-$(nproc)}
 passed=0 failed=0 times='' part='' begun=$SECONDS
 skip() { case " ${SKIP:-} " in *" $1 "*) return 0 ;; *) return 1 ;; esac; }
-# Begins a part: what was done since the last one goes into the table.
+# Begins a part. The time of the part before goes into the table.
 part() {
     if [ -n "$part" ]; then times+=$(printf '%6d s  %s' $((SECONDS - begun)) "$part")$'\n'; fi
     part=$* begun=$SECONDS
     if [ -n "$part" ]; then printf '\n== %s (%d s)\n' "$part" "$SECONDS"; fi
 }
-# The same of one that may be left out, or belongs to the whole alone.
+# Begins a part that SKIP may leave out; begin_all: one of check-all alone.
 begin() { ! skip "${1%:}" && part "$@"; }
 begin_all() { [ -n "$all" ] && begin "$@"; }
 
-# One check that is a command: passes or fails as a whole.
+# A command that is one check.
 one() {
     local name=$1; shift
     if "$@"; then passed=$((passed + 1)); echo "ok   $name"
     else failed=$((failed + 1)); echo "FAIL $name"; fi
 }
-# A script or runner whose last "N passed, N failed" counts.
+# A script with checks of its own: its last "N passed, N failed" is added.
 count() {
     local log line rc
     log=$(mktemp)
@@ -39,14 +39,14 @@ count() {
     line=${line#*, }; failed=$((failed + ${line%% failed*}))
     if [ "$rc" -ne 0 ] && [ "${line%% failed*}" -eq 0 ]; then failed=$((failed + 1)); echo "FAIL $* (status $rc)"; fi
 }
-# Test programs by what they link, from the names of their sources.
+# The test programs whose sources match an expression of find.
 programs() { find tests \( "$@" \) -name '*.c' | sed -nE 's#.*/((test|check)_.*)\.c#\1#p' | sort; }
 paths() { sed "s#^#build/$1/tests/#"; }
 
-# The emulated GPU computes as slowly as it is exact: all that runs on it is left to the whole.
+# The emulated GPU is exact and slow: check-all runs its tests.
 on_device() { programs -path 'tests/device/*'; }
 unit_tests() { programs -name 'test_*' -o -name 'check_*' | comm -23 - <(on_device); }
-# Who reads bytes that anyone may have written: requests, messages, answers, files of models and data.
+# Tests of all that reads untrusted bytes: requests, messages, answers, files of models and data.
 read_hostile() {
     programs -name 'test_api_*' -o -name 'test_client_*' -o -name 'test_seqd_http.c' -o -name 'test_seqd_json.c' \
         -o -name 'test_seqd_rest.c' -o -name 'test_seqd_rows.c' -o -name 'test_seqd_strangers.c' \
@@ -78,11 +78,11 @@ no_libraries() { CC=false deploy/deps --headers 2>&1 | grep -q 'microhttpd.h.*Ru
 one missing-libraries-say-what-to-do no_libraries
 if [ -n "$all" ]
 then begin unit "tests" && count tests/run.sh release
-else begin unit "tests, those of minutes in short" && SEQD_TEST_SMALL=1 count tests/run.sh release $(unit_tests)
+else begin unit "tests, the long ones shortened" && SEQD_TEST_SMALL=1 count tests/run.sh release $(unit_tests)
 fi
 begin paper: "every count against its formula" && one paper tests/paper/check.sh
 packs=
-if begin cuda: "kernels compile; no GPU is asked"; then
+if begin cuda: "the kernels compile; no GPU is needed"; then
     if [ -z "$(make -s print-nvcc)" ]; then echo "left out: there is no nvcc here"
     elif [ -n "$all" ]; then
         if make -s -j"$jobs" cuda; then one cuda-compiles true; one cuda-digest tests/cuda.sh --write

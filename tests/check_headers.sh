@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Every header compiles alone: it includes what it needs and nothing it does not own the right to. One
-# that a source of the build includes before all else has been compiled so already; the others are
-# compiled here. Those of kernels/cuda are C++ and are read as the emulation has them.
+# Every header compiles alone. The build proves it of a header that a source includes first; the
+# others are compiled here. Headers of kernels/cuda are C++ and are compiled for the emulation.
 set -u
 cd "$(dirname "$0")/.."
 alone() {

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Which folder may include from which. Reads every #include of the product's sources and fails on one
-# that no rule allows, on a rule that no source uses, on a cycle of includes between headers, and on a
-# header of another project outside the files that own it.
+# Which folder may include from which. Reads every #include of the product's sources and fails on an
+# include that no rule allows, on a rule that no source uses, on a cycle of includes between
+# headers, and on a header of another project outside the files that own it.
 set -u
-cd "${1:-$(dirname "$0")/..}" # of a copy, for tests/scripts/test_layers.sh
+cd "${1:-$(dirname "$0")/..}" # tests/scripts/test_layers.sh names a copy
 # folder, or a file that stands alone : the folders that it includes from, beside itself
 rules='
 api/core        :
@@ -45,7 +45,7 @@ nccl.h            : worker/comm/nccl.c
 openssl/          : worker/comm/tls.c
 '
 generated=' api/cluster.pb-c.h schema_sql.h openapi_yaml.h '
-# What builds choose between, and the two tables that alone ask.
+# The only files that may test HAVE_CUDA and HAVE_NCCL.
 devices='^(kernels/backend\.c|worker/comm/comm\.c):'
 
 edges=$(mktemp)

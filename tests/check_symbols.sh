@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Who calls whom, from the symbols of the objects that were built: no cycle between the product's
-# folders, and none between the files of daemon/ and its folders. check_layers.sh reads what is
-# included; this reads what is linked, which an include does not have to say.
+# Calls, from the symbols of the objects that were built: no cycle between the product's folders,
+# and none between the files of daemon/ and its folders. check_layers.sh reads includes; a function
+# that is declared without an include is found here.
 #
-# A program's main.c is a folder of its own: it joins what must not know each other.
+# A program's main.c is a folder of its own: it joins folders that must not call each other.
 #   tests/check_symbols.sh [ROOT [OBJECTS]]      (., build/release/obj): after `make all`
 set -u
 cd "${1:-$(dirname "$0")/..}" || exit 2

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A struct's tag names one thing in the product: prints those that two files define, exit 1. kernels/cuda is
-# C++, where a file's own types are its own.
+# A tag of a struct, enum or union is defined in one file of the product. Prints those that two
+# files define, exit 1. kernels/cuda is C++, where the types of a file are local to it.
 set -u
 cd "${1:-$(dirname "$0")/..}"
 find api daemon worker client kernels -path kernels/cuda -prune -o \( -name '*.[ch]' -o -name '*.inc' \) -print | sort | xargs grep -HoE '^ *(static |const )*(struct|enum|union) [a-z_0-9]+ \{' |

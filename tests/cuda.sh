@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# The CUDA kernels as they were last compiled for every architecture have a digest, tests/cuda.digest.
-#   tests/cuda.sh [JOBS]    says that nothing has changed since, or compiles them for one
+# tests/cuda.digest is of the CUDA kernels as they were last compiled for every architecture.
+#   tests/cuda.sh [JOBS]    reports that nothing has changed since, or compiles them for one
 #                           architecture: 9.0a for Hopper's files, 8.0 for the others
-#   tests/cuda.sh --write   after make cuda: writes the digest. Fails where it was another: commit it
+#   tests/cuda.sh --write   after make cuda: writes the digest. Fails when it changes: commit it
 set -u
 cd "$(dirname "$0")/.."
 # Every file of ours that nvcc reads, and how it is called.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The tree is formatted by one version of clang-format, which deploy/deps names: others break lines in
-# other places. Tables are exempt between the comments "clang-format off" and "clang-format on".
+# The tree is formatted by the version of clang-format that deploy/deps names: other versions break
+# lines elsewhere. Tables are exempt between the comments "clang-format off" and "clang-format on".
 #   tests/format.sh           print the files that differ, exit 1 where there are any
 #   tests/format.sh --write   format them
 set -u

@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# make mutants: builds with injected faults (api/core/mutant.h) and runs the tests of
-# them. Prints which fault was caught by what, and which tensor verify names; a fault that nothing
-# catches, or that verify does not see, fails. Ends with
-# "N passed, N failed".
+# make mutants: builds with injected faults (api/core/mutant.h) and runs their tests. Prints for
+# each fault which test caught it and which tensor verify names. A fault that no test catches, or
+# that verify does not see, fails. Ends with "N passed, N failed".
 set -u
 cd "$(dirname "$0")/.."
 programs=$(find tests -name 'test_*.c' | xargs grep -lE 'SEQD_MUTANTS' | sed -E 's#.*/(.*)\.c#\1#' | sort)
@@ -14,10 +13,10 @@ read -r passed _ failed _ < build/mutants/result
 passed=${passed%,} failed=${failed%,}
 lines=$(for t in $programs; do sed -nE "s/^mutant ([a-z_]+) (caught|missed) (.*)/\\1\t\\2\t$t: \\3/p" "build/mutants/tests-$t.log"; done)
 proofs=$(sed -nE "s/^verify ([a-z_]+) (names|misses) (.*)/\1\t\2\t\3/p" build/mutants/tests-test_verify.log)
-# What a test says that a proof cannot see (tests/lib/mutant.h).
+# Faults that no proof can see, as a test reports them (tests/lib/mutant.h).
 for t in $programs; do proofs=$proofs$'\n'$(sed -nE "s/^verify ([a-z_]+) (blind) (.*)/\1\tnames\tnothing: \3/p" "build/mutants/tests-$t.log"); done
 names=$(sed -nE 's/^ *\[MUTANT_[A-Z_]+\] = "([a-z_]+)",$/\1/p' tests/mutants/hook.c | grep -v '^none$')
-# The first three different ones, and how many more.
+# The first three that differ, and the number of the others.
 some() { awk -F'\t' -v m="$1" -v want="$2" '$1 == m && $2 == want && !seen[$3]++ { n++; if (n <= 3) { out = out (n > 1 ? "; " : "") $3 } } END { if (n > 3) out = out " and " n - 3 " more"; print out }'; }
 first() { awk -F'\t' -v m="$1" -v want="$2" '$1 == m && $2 == want { print $3; exit }'; }
 printf '\n%-20s %s\n' "injected fault" "caught by"

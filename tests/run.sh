@@ -1,10 +1,10 @@
 #!/bin/sh
-# Runs every test program of build/MODE/tests, JOBS (default: the cores) at a time, and adds up their
-# "N passed, N failed" lines.
+# Runs every test program of build/MODE/tests, JOBS (default: the cores) at a time, and adds up
+# their "N passed, N failed" lines.
 # usage: tests/run.sh MODE [program-name ...]     exit 1 when anything failed
 cd "$(dirname "$0")/.." || exit 2
 
-if [ "$1" = --one ]; then # MODE PROGRAM: what it says at once, so that programs do not mix
+if [ "$1" = --one ]; then # MODE PROGRAM: prints its output as a whole, so that programs do not mix
     mode=$2 t=$3 log=build/$2/tests-$3.log start=$(date +%s)
     timeout "${TEST_TIMEOUT:-900}" "build/$mode/tests/$t" >"$log" 2>&1; rc=$?
     line=$(grep -E '^[^ ]+: [0-9]+ passed, [0-9]+ failed$' "$log" | tail -n 1)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs every program of build/MODE/bench: tables of speed with a JSON line under each figure.
+# Runs every program of build/MODE/bench: tables of speed, and a line of JSON after each figure.
 # usage: tests/bench/run.sh [program-name ...]      BUILD=build/release
 cd "$(dirname "$0")/../.." || exit 2
 build=${BUILD:-build/release}

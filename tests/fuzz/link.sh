@@ -1,6 +1,6 @@
 #!/bin/sh
-# Every fuzzer links with what its first line names: the release's objects, so no clang is needed, and
-# nothing is run. Run after `make`.
+# Every fuzzer links with the sources that its first line names. Uses the release's objects, needs
+# no clang and runs nothing. Run after `make`.
 cd "$(dirname "$0")/../.." || exit 2
 failed=0
 for f in tests/fuzz/fuzz_*.c; do

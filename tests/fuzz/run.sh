@@ -1,6 +1,6 @@
 #!/bin/sh
 # Builds every tests/fuzz/fuzz_*.c with clang's libFuzzer, ASan and UBSan, and runs each for FUZZ_S
-# seconds (default 60). What a fuzzer links stands in its first line: "/* sources: a.c b.c".
+# seconds (default 60). The first line of a fuzzer names what it links: "/* sources: a.c b.c".
 # A crash leaves its input in build/fuzz/NAME/ and makes the exit status 1.
 cd "$(dirname "$0")/../.." || exit 2
 seconds=${FUZZ_S:-60}

@@ -2,26 +2,25 @@
 # make gpu-check: everything that can be proved and measured on a machine with a GPU, in three calls
 # of GPU_SECONDS (default 480) each:
 #
-#   right   is it right: the cheapest first, a minute of speed, memory beside the plan, then everything
-#           side by side
-#   fast    how fast, beside PyTorch
-#   why     what the hot kernels wait for (ncu); the sanitizers, last and narrow
+#   right   correctness: the cheapest checks, a minute of speed, memory beside the plan, then all
+#           checks, several at a time
+#   fast    speed, beside PyTorch's
+#   why     what the hot kernels wait for (ncu); a few checks under sanitizers
 #
-#   GPU_CALL=right        this call alone; without it one after another
-#   GPU_PARTS="a b"       of the call only these parts: those that part_* below names
-#   GPU_DEVICE=emulated   the same script on CUDA's kernels run by the host: nothing it prints is a
-#                         GPU's result
-#   GPU_SHORT=1           the smallest shapes and one check of the kernels: that the script works
-#   GPU_PACK=FILE         run what `make gpu-pack` packed, without make, a compiler or a network; also
-#                         taken, from build/pack/b.tgz, where there is no make
-#   GPU_OUT=DIR           all of it also there, as it is made: a call that is cut off brings back the rest
-#   GPU_ARCHS="90a"       build for other architectures than this machine's GPU has
+#   GPU_CALL=right        this call alone (default: all three)
+#   GPU_PARTS="a b"       only these parts of the call, the names of part_* below
+#   GPU_DEVICE=emulated   run CUDA's kernels on the host, to test this script: no figure is a GPU's
+#   GPU_SHORT=1           the smallest shapes and one check of the kernels, to test this script
+#   GPU_PACK=FILE         run what `make gpu-pack` packed, without make, a compiler or a network
+#                         (default where there is no make: build/pack/b.tgz)
+#   GPU_OUT=DIR           copy results to DIR as they are made: a call that is cut off keeps them
+#   GPU_ARCHS="90a"       build for these architectures and not for this machine's GPU
 #   JOBS=n                compilers, or programs on the device, at a time (default: the cores)
 #
-# What a call did lies in build/gpu-DEVICE/CALL-TIME/: rows of the table, figures as JSON, logs. No
-# later call touches it. tests/gpu/results.sh appends each call's table to tests/gpu/RESULTS.md
-# (emulated: build/gpu-emulated/RESULTS.md). A part that fails does not keep the next from running;
-# one that was not run says why. Status 1 when anything failed.
+# The results of a call are in build/gpu-DEVICE/CALL-TIME/: rows of the table, figures as JSON,
+# logs. No later call changes them. tests/gpu/results.sh appends the table of each call to
+# tests/gpu/RESULTS.md (emulated: build/gpu-emulated/RESULTS.md). After a part that fails the next
+# one runs; a part that is not run has a row with the reason. Status 1 when anything failed.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 device=${GPU_DEVICE:-cuda}
@@ -51,14 +50,13 @@ row() { printf '%s|%s|%s|%s\n' "$@" >>"$out/rows"; printf '%-38s %-8s %5s s  %s\
 not_run() { row "$1" "not run" 0 "$2"; }
 log_of() { echo "$out/$(echo "$1" | tr -c 'a-zA-Z0-9\n' '_').log"; }
 
-# A log's last count; and what went wrong first.
+# The last count of a log, and its first error.
 counted() { grep -aoE '[0-9]+ passed, [0-9]+ failed' "$1" | tail -n 1; }
 wrong() {
     grep -a -m 1 -E '^FAIL |^  tests/|ERROR SUMMARY: [1-9]|[Ee]rror|not run|device "' "$1" | tr '|' '/' | cut -c 1-160
 }
 
-# try NAME SECONDS COMMAND...: its status; its log is NAME.log. 125: out of time, and a row reports
-# it.
+# try NAME SECONDS COMMAND...: its status; its output is in NAME.log. 125: out of time, with a row.
 try() {
     local name=$1 most=$(($2 * slower)) rc
     shift 2
@@ -69,7 +67,7 @@ try() {
     [ $rc -ne 124 ] || echo "  stopped after $most s" >>"$(log_of "$name")"
     return $rc
 }
-# run NAME SECONDS COMMAND...: a row. start: the same beside others; settle waits for all of them.
+# run NAME SECONDS COMMAND...: the same, with a row. start: in the background; settle waits for all.
 run() {
     local name=$1 log rc start=$SECONDS
     log=$(log_of "$name")
@@ -101,7 +99,7 @@ keep() {
         mv "$back/new.tgz" "$back/logs.tgz"
     ) 9>"$out/lock"
 }
-# Also while a part is running: its log may say why the machine is gone.
+# Keeps also while a part runs: its log may tell why the machine was lost.
 keeper() {
     while sleep 5 && kill -0 $$ 2>/dev/null; do keep; done &
     keeps=$!
@@ -147,8 +145,8 @@ machine() {
     echo "PyTorch|$(python3 -c 'import torch; print(torch.__version__)' 2>/dev/null || echo none)"
 }
 
-# cuBLASLt and NCCL as a rank finds them. Where it does not, python3 is asked for its folders of
-# wheels, which are then searched after the caller's.
+# cuBLASLt and NCCL as a rank finds them. Where it finds none, the folders of Python's wheels are
+# searched after those that the caller named.
 part_libraries() {
     local name found text wheels
     if "$build/gpu/libraries" | grep -q '|not found|'; then
@@ -170,7 +168,7 @@ checks() { # NAME SECONDS CHECKS: of the kernels, those whose whole name has CHE
     run "$1" "$2" env SEQD_TEST_ONLY="$3" "$build/tests/check_kernels"
 }
 
-# A launch that is broken shows here, in seconds.
+# A broken launch fails here, within seconds.
 part_first() {
     if [ -n "$short" ]; then checks "norms" 60 rmsnorm; return; fi
     checks "additions" 40 add
@@ -182,7 +180,7 @@ part_first() {
     checks "transfers" 60 'share to'
 }
 
-# One check of a kernel of 9.0: where it fails, a sanitizer says why, and the rest runs without it.
+# A check of a kernel for 9.0. Where it fails, a sanitizer reports why, and 8.0's run from then on.
 hopper() {
     [ -z "${SEQD_CUDA_ISA:-}" ] || { not_run "$1" "SEQD_CUDA_ISA=$SEQD_CUDA_ISA"; return; }
     checks "$1" "$2" "$3" && return
@@ -195,8 +193,8 @@ hopper() {
 
 part_glance() { bench "speed of operations, a minute" 60 bench_gpu; }
 
-# What a process has of a GPU beside its plan (CUDA, its modules, cuBLASLt, graphs) must fit what
-# seqd leaves for it: GPU_RESERVE of api/core/gpu.h, 1024 MiB.
+# What a process takes of a GPU beside its plan (CUDA, its modules, cuBLASLt, graphs) must fit in
+# what seqd reserves for it: GPU_RESERVE of api/core/gpu.h, 1024 MiB.
 part_beside() {
     local most
     bench "training, for its memory" 30 bench_steps llama
@@ -210,8 +208,8 @@ part_beside() {
     fi
 }
 
-# All kernels, and programs whose cases run on SEQD_TEST_DEVICE: strategies, transports, families,
-# whole jobs. Side by side.
+# All kernels, and the programs whose cases run on SEQD_TEST_DEVICE: strategies, transports,
+# families, whole jobs. Several at a time.
 part_all() {
     local t
     if [ -n "$short" ]; then not_run "all kernels and jobs" "GPU_SHORT"; return; fi
@@ -222,14 +220,14 @@ part_all() {
     settle
 }
 
-# A rank killed, and one that stands still: the others leave. The GPU's memory is compared with what
-# it was, so nothing runs beside it.
+# A rank is killed, another is stopped: the others leave. The free memory of the GPU is compared
+# with that before, so nothing else runs.
 part_lost() {
     if [ -n "$short" ]; then not_run "a rank is lost" "GPU_SHORT"
     else run "a rank is lost" 90 "$build/tests/test_device_lost"; fi
 }
 
-# What the proofs' programs had, killed ones among them, the device has again.
+# All programs of this call have ended, some of them killed: their memory is free again.
 part_memory() {
     if [ "$device" != cuda ]; then not_run "memory is given back" "there is no GPU in it"
     elif [ -z "$used" ]; then not_run "memory is given back" "nvidia-smi does not say what is used"
@@ -254,7 +252,7 @@ part_training() { bench "speed of training" 75 bench_steps llama; }
 part_graphs() { bench "speed of steps by graphs" 35 bench_steps graphs; }
 part_in_time() { bench "speed of training in time" 110 bench_steps in_time; }
 
-# With what time is left.
+# In the time that is left.
 part_torch() {
     local s=$(($(left) - 45))
     if [ "$device" != cuda ]; then not_run PyTorch "there is no GPU in it"
@@ -313,9 +311,9 @@ part_kernels() {
     kernel rope_kernel "train llama 124M S 1024" bench_steps llama
 }
 
-# sanitize TOOL CHECKS: of the kernels, those whose name has CHECKS in it; small shapes. What the
-# API refuses is the checks' own doing: they ask for a launch that no device takes. One that does
-# not end in time proves nothing.
+# sanitize TOOL CHECKS: the checks of the kernels whose name has CHECKS in it, on small shapes.
+# Errors of the API are not reported: some checks ask for a launch that no device takes. A run that
+# does not end in time proves nothing.
 sanitize() {
     local name="$1, $2" which
     which=$(tool compute-sanitizer)
@@ -344,12 +342,12 @@ part_sanitizers() {
     settle
 }
 
-# Tests only: the machine is taken away.
+# For tests: the machine is lost.
 part_cut() { kill -KILL $$; }
 
 # ---- the programs ------------------------------------------------------------------------------
 
-# What an earlier build left is not tested in the place of what does not build now.
+# Programs of an earlier build are removed, so that none is tested when its build fails now.
 build_all() {
     local t
     for t in $(make -s print-gpu-tests); do rm -f "$build/tests/$t"; done

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# What the calls of check.sh run, in one file for a machine without make, compiler or network: stripped
-# programs, the kernels, the commit. make gpu-pack builds them for 9.0a, without TLS, in build/sm90.
+# Packs what the calls of check.sh run into one file, for a machine without make, a compiler or a
+# network: stripped programs, the kernels, the commit. make gpu-pack builds them for 9.0a, without
+# TLS, in build/sm90.
 #
 #   tests/gpu/pack.sh BUILD FILE "HOW IT WAS BUILT"
-#   tests/gpu/pack.sh --check FILE    without a GPU: it unpacks, all of it starts, and every library that
-#                                     it needs, which is listed, is here
+#   tests/gpu/pack.sh --check FILE    without a GPU: the file unpacks, its programs start, and every
+#                                     library that they need is here; lists these libraries
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 work=$(mktemp -d) || exit 2
@@ -51,7 +52,7 @@ check() { # FILE
     holds "seqgang starts" says 'seqgang' ./seqgang --help
     holds "checks of the kernels run" env SEQD_TEST_ONLY=add ./tests/check_kernels
     holds "libraries are looked for" says '^NCCL\|' ./gpu/libraries
-    # The plugin opens, and says what it misses: on a machine with a GPU this would run.
+    # The plugin opens and names what it lacks here: a GPU.
     for f in gpu/bench_gpu "gpu/bench_steps $work/json llama"; do
         # shellcheck disable=SC2086
         holds "${f%% *} starts" says '^device "' env BENCH_SMALL=1 ./$f

@@ -1,11 +1,10 @@
 #!/usr/bin/env bash
-# make gpu-results: appends the table of each call that came back to tests/gpu/RESULTS.md (those of the
-# emulated device to build/gpu-emulated/RESULTS.md): what a call did and where, its speed, its ratios.
-# What is in the file stays; a call that is in it is not appended again, unless it has more rows now:
-# then its table takes the place of the one there.
+# make gpu-results: appends the table of each call to tests/gpu/RESULTS.md (of the emulated device:
+# to build/gpu-emulated/RESULTS.md): its machine, its rows, its speed, its ratios. A call that the
+# file has is not appended again; one that has more rows now replaces its table.
 #
-#   tests/gpu/results.sh [FOLDER ...]   folders of calls, or folders of such; a machine without git or a
-#                                       network leaves them in GPU_OUT. Default: those of build/gpu-*
+#   tests/gpu/results.sh [FOLDER ...]   folders of calls, or folders of these, as GPU_OUT brings
+#                                       them from elsewhere. Default: those of build/gpu-*
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 work=$(mktemp -d) || exit 2
@@ -21,7 +20,7 @@ table() { # FOLDER
     echo "|---|---|---|---|"
     sed 's/|/ | /g; s/^/| /; s/$/ |/' "$1/rows"
     if [ -s "$1/ratios.md" ]; then printf '\nBeside PyTorch, in the same call:\n\n'; cat "$1/ratios.md"; fi
-    grep -q '^device|\*\*emulated' "$1/machine" && return # how fast an emulation is says nothing
+    grep -q '^device|\*\*emulated' "$1/machine" && return # the speed of an emulation is no result
     for log in "$2"/speed_of_*.log; do
         [ -s "$log" ] || continue
         printf '\n%s:\n\n```\n' "$(basename "$log" .log | tr _ ' ')"

@@ -1,10 +1,10 @@
 # lib.sh: what the scripts of tests share: a private copy of the programs, a seqd --dev on a port of
 # its own, counted checks, waiting for events. Sourced by bash.
 #
-# The programs are copied, so that every process of this run, and no other, has its exe in $BIN, or
-# in another folder *bin of $T: "nothing is left running" is then a question to /proc.
+# The programs are copied, so that the processes of this run are those whose exe is in $BIN, or in
+# another folder *bin of $T: /proc shows whether any is left running.
 
-# A model for jobs of which nothing else is wanted.
+# A small model, for jobs whose model does not matter.
 LLAMA='{"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 176, "vocab_size": 258}'
 
 lib_start() { # names the suite, makes $T, $BIN, $STATE
@@ -22,7 +22,7 @@ lib_start() { # names the suite, makes $T, $BIN, $STATE
 lib_clean() {
     local p
     for p in $(procs '*'); do kill -9 "$p" 2>/dev/null; done
-    # What a script that was interrupted has mounted would keep its folder.
+    # An interrupted script may have left mounts, which would keep the folder.
     for p in $(awk -v t="$T/" 'index($2, t) == 1 { print $2 }' /proc/self/mounts); do umount -l "$p"; done
     if [ "$FAILED" -gt 0 ] || [ -n "${KEEP:-}" ]; then echo "$SUITE: kept $T"; else rm -rf "$T"; fi
 }
@@ -52,7 +52,7 @@ until_ok() {
     return 1
 }
 
-# Relative paths in specs belong to the caller's directory: here the one of the data.
+# Relative paths in specs are relative to the caller's directory: here the directory of the data.
 seqctl() { env -C "$T/data" "$BIN/seqctl" "$@"; }
 field() { seqctl show "$1" --field "$2" 2>/dev/null; }
 ready() { seqctl version -o json >/dev/null 2>&1 && [ -n "$(seqctl nodes -o name 2>/dev/null)" ]; }
@@ -62,25 +62,25 @@ n_up() { [ "$(seqctl nodes -o json 2>/dev/null | grep -c '"state": "up"')" -eq "
 seqd_start() {
     SEQD_N=$((SEQD_N + 1))
     SEQD_LOG=$T/seqd.$SEQD_N.log
-    # In the directory of the data, which is the root that jobs may read.
+    # Jobs may read beneath the directory that seqd --dev starts in.
     (cd "$T/data" && exec "$BIN/seqd" --dev --state "$STATE" --listen 127.0.0.1:0 "$@") >"$SEQD_LOG" 2>&1 &
     SEQD_PID=$!
     until_ok 200 ready || { bad "seqd starts" "$SEQD_LOG"; return 1; }
 }
 
-# From here on every start of a program has the C of stdin before the library's functions.
+# Every later start of a program preloads the C code of stdin.
 preload() { # PROGRAM [options of cc]
     local program=$1; shift
     ${CC:-cc} -shared -fPIC "$@" -o "$T/$program.so" -x c - -ldl 2>"$T/out" &&
         mv "$BIN/$program" "$BIN/$program-real" &&
         printf '#!/bin/sh\nLD_PRELOAD=%s exec %s "$@"\n' "$T/$program.so" "$BIN/$program-real" >"$BIN/$program" &&
-        chmod +x "$BIN/$program" || bad "what is to be loaded before $program" "$T/out"
+        chmod +x "$BIN/$program" || bad "the library that $program preloads" "$T/out"
 }
 
 nothing_left() { [ -z "$(procs 'seq[dwgr]*')" ]; }
 no_gang() { [ -z "$(procs seqgang)$(procs seqrank)" ]; }
 
-# SIGINT, as Ctrl-C: seqd exits 0 and takes everything with it.
+# SIGINT, as Ctrl-C: seqd stops the agent and the gangs, and exits 0.
 seqd_stop() {
     local rc
     kill -INT "$SEQD_PID" 2>/dev/null
@@ -111,7 +111,7 @@ wait_event() {
     return 1
 }
 
-# Waits for a job's end, which must be success. What was said of it is in $T/watch.out.
+# Waits until a job ends; fails unless it succeeded. The output of watch is in $T/watch.out.
 succeeds() { # NAME ID
     "$BIN/seqctl" watch "$2" -q --timeout 60 >"$T/watch.out" 2>&1
     [ "$(field "$2" state)" = succeeded ] && return
@@ -119,12 +119,12 @@ succeeds() { # NAME ID
     bad "$1: job $2 is $(field "$2" state)" "$T/watch.out"
 }
 
-# check NAME COMMAND...: the command succeeds. Its output is kept for the case that it does not.
+# check NAME COMMAND...: the command succeeds. Prints its output when it does not.
 check() {
     local name=$1; shift
     if "$@" >"$T/out" 2>&1; then ok "$name"; else bad "$name (status $?)" "$T/out"; fi
 }
-# refuse NAME STATUS REGEX COMMAND...: it fails with that status and says something that matches.
+# refuse NAME STATUS REGEX COMMAND...: the command exits with that status; its output matches.
 refuse() {
     local name=$1 want=$2 re=$3 rc; shift 3
     "$@" >"$T/out" 2>&1; rc=$?
@@ -142,7 +142,7 @@ same() { # NAME GOT WANT
     if [ "$2" = "$3" ] && [ -n "$2" ]; then ok "$1"; else bad "$1: got \"$2\", want \"$3\""; fi
 }
 
-# Text that compresses, deterministic, $1 bytes: the sources themselves, over and over.
+# $1 bytes of text that compresses: the sources, always the same.
 make_text() {
     cat worker/*/*.c api/core/*.c | head -c "$1"
 }

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What worker/comm/nccl_api.h declares of NCCL, against NCCL's own header: compiled, where there is one.
+# Compiles the declarations of worker/comm/nccl_api.h with NCCL's own header, where there is one.
 cd "$(dirname "$0")/../.." || exit 2
 for dir in ${NCCL_HOME:+"$NCCL_HOME/include"} /usr/include /usr/local/include /usr/local/cuda/include; do
     [ -f "$dir/nccl.h" ] || continue

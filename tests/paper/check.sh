@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# make check's part of the report: it can be made, every row has a kind and a result of that kind,
-# the summary counts the rows that are there, and no row passes with a count that is off by one.
+# The report in make check: it is written, every row has a kind and a result of that kind, the
+# summary counts these rows, and no row passes with a count that is off by one.
 set -u
 cd "$(dirname "$0")/../.."
 make -s build/release/paper || exit 1
@@ -26,7 +26,7 @@ for section in "memory of the weak scaling table" "growth of that table" "the la
     grep -q "^## .*$section" "$out/true/REPORT.md" || fail "no section \"$section\""
 done
 
-# Kinds: only what ran or was planned reproduces anything, and the summary says as much.
+# Kinds: only counted and planned rows reproduce claims, and the summary counts no others.
 any='^(counted|planned)\|(reproduced|different|holds)\||^account\|(agrees|differs|no claim)\||^compared\|no claim\|'
 ! grep -vE "$any" "$out/true.rows" || fail "a row without a kind, or with a result of another kind"
 for kind in counted planned; do
@@ -41,7 +41,7 @@ done
 ! grep -E '^\| account ' "$out/true/REPORT.md" | grep -vq '| fitted: ' || fail "an account without its constants"
 [ "$(rows true '^counted')" -ge 35 ] && [ "$(rows true '^planned')" -ge 5 ] || fail "rows are missing"
 
-# Off by one, forward: every count, and every number of switches. Backward: wherever it is counted.
+# Off by one. Forward: every count, and every number of switches. Backward: where it is counted.
 ! report forward SEQD_PAPER_OFF_BY_ONE=0 || fail "counts that are off by one, and the report is good"
 broken forward '^counted' || fail "a count that is off by one passes"
 [ "$(rows forward '^planned.*BROKEN')" -eq 2 ] || fail "a number of switches that is off by one passes"

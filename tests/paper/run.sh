@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tests/paper/run.sh PROGRAM DIR: the report, and its pictures where gnuplot is. Exit status of PROGRAM.
+# tests/paper/run.sh PROGRAM DIR: the report, with plots where there is gnuplot. PROGRAM's status.
 set -u
 program=$1 dir=$2
 mkdir -p "$dir"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# A node that cannot start ranks beside one that can: seqrank lacks a library there, then seqgang
-# does, then a source. Every job succeeds on the other node; three blames quarantine the first, over
-# a kill -9 of seqd, until it is released.
+# A node that cannot start ranks, beside one that can: seqrank lacks a library there, then seqgang,
+# then a source of data is missing. Every job succeeds on the other node. Three blames quarantine
+# the first until it is released; the quarantine outlives a kill -9 of seqd.
 #   BUILD=build/release   KEEP=1 keeps the state
 set -u
 cd "$(dirname "$0")/../.." || exit 2
@@ -18,7 +18,7 @@ spec() { # NAME
 JSON
 }
 submit() { spec "$@" | seqctl submit - -o name -q; }
-# As curl sends it, a path stays relative, to each node's own root.
+# seqctl would make the path absolute; curl leaves it relative to the root of each node.
 post() {
     spec "$@" | curl -sf -H 'Content-Type: application/json' --data-binary @- "$(cat "$STATE/address")/v1/jobs" |
         sed 's/^{"id":\([0-9]*\),.*/\1/'
@@ -42,7 +42,7 @@ all_succeed() { # NAME ID...
 }
 quarantined() { seqctl nodes | grep -q '^bad .*quarantined.*3 jobs failed to start on it'; }
 
-# A program whose library is not there.
+# A program that cannot be loaded: its library is missing.
 without_library() { # PROGRAM: into $T/badbin
     rm -f "$T/badbin/$1"
     echo 'int gone(void) { return 0; }' | ${CC:-cc} -shared -fPIC -x c -o "$T/libgone.so" - &&
@@ -60,7 +60,7 @@ until_ok 200 n_up 1 || { bad "the bad node joins" "$T/seqd.log"; lib_end; exit 1
 node good "$BIN" "$T/data"; GOOD=$PID
 until_ok 200 n_up 2 || { bad "the good node joins" "$T/seqd.log"; lib_end; exit 1; }
 
-# All at once, then one by one.
+# Three jobs at once, then one after another.
 ids=$(for i in 1 2 3; do submit "together-$i"; done)
 all_succeed "three jobs at once" $ids
 for i in 4 5 6; do ids="$ids $(submit "alone-$i")"; all_succeed "job $i" "${ids##* }"; done
@@ -69,9 +69,9 @@ check "the node is quarantined, with the reason" quarantined
 crash
 seqd_run
 until_ok 200 n_up 2 || bad "seqd starts again" "$T/seqd.log"
-check "seqd killed and started: it still is" quarantined
-refuse "releasing another" 4 'in no quarantine' seqctl nodes release good
-refuse "releasing none" 3 'there is no node' seqctl nodes release elsewhere
+check "after a kill -9 of seqd it is still quarantined" quarantined
+refuse "releasing a node that is not quarantined" 4 'in no quarantine' seqctl nodes release good
+refuse "releasing a node that does not exist" 3 'there is no node' seqctl nodes release elsewhere
 says "seqctl nodes release" 'bad +up' seqctl nodes release bad
 
 # seqgang cannot be run: the agent reports it, not a rank.
@@ -79,9 +79,9 @@ cp "$BIN/seqrank" "$T/badbin/seqrank"
 check "a seqgang without one of its libraries" without_library seqgang
 id=$(submit no-gang)
 all_succeed "a node without seqgang" "$id"
-says "seqgang's failure is told" 'seqgang exited with status 127.*gang.log' seqctl events "$id" -o jsonl
+says "the event has the failure of seqgang" 'seqgang exited with status 127.*gang.log' seqctl events "$id" -o jsonl
 
-# Well again; and then without the source.
+# seqgang is repaired; then the node lacks the source.
 cp "$BIN/seqgang" "$T/badbin/seqgang.new" && mv "$T/badbin/seqgang.new" "$T/badbin/seqgang"
 make_text 4000 >"$T/other/more.txt"
 kill "$BAD"; wait "$BAD"
@@ -94,7 +94,7 @@ until_ok 200 n_up 2 || bad "the nodes come back"
 id=$(post no-source more.txt)
 all_succeed "a node without the source" "$id"
 says "left out without blame" '"blame": "files"' seqctl events "$id" -o jsonl
-refuse "no node has it: the job fails with that sentence" 10 'none.txt matches no file beneath' seqctl watch "$(post nowhere none.txt)"
+refuse "no node has the source: the job fails with that sentence" 10 'none.txt matches no file beneath' seqctl watch "$(post nowhere none.txt)"
 
 check "the bad node stops" stops "$BAD"
 check "the good node stops" stops "$GOOD"

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Disks that are full, read-only or slow while a training checkpoints: the job names the file, waits
-# or runs on, never takes half a checkpoint for one, and ends with the bits of the undisturbed run.
-# The job directories lie on a small tmpfs of their own, in a user and mount namespace.
+# Disks that are full, read-only or slow while a training writes checkpoints: the job names the
+# file, waits or runs on, never resumes from half a checkpoint, and ends with the bits of the
+# undisturbed run. The job directories are on a small tmpfs of their own, in a user and mount
+# namespace.
 #   BUILD=build/release   KEEP=1 keeps the state directory
 set -u
 cd "$(dirname "$0")/../.." || exit 2
@@ -39,7 +40,7 @@ fill() { # to the last byte
 room() { rm -f "$FILL" "$FILL.2" "$JOBS/one-more"; }
 notes() { seqctl events "$1" -o jsonl | grep '"type": "note"'; }
 noted() { notes "$1" | grep -q checkpoint_failed; }
-whole() { # ID: complete checkpoints; nothing half-done may bear such a name
+whole() { # ID: has checkpoints, and each that is named as one is complete
     local d n=0
     for d in "$JOBS/$1"/checkpoints/step-*[0-9]; do
         case $d in *.tmp | *.bad) continue ;; esac
@@ -69,22 +70,23 @@ id=$(submit full)
 wait_event "$id" checkpoint 1
 check "the disk is full" fill
 check "full: a note" until_ok 200 noted "$id"
-check "full: it names file and reason" sh -c "grep -q 'checkpoints/step-.*No space' <<X
+check "full: the note names file and reason" sh -c "grep -q 'checkpoints/step-.*No space' <<X
 $(notes "$id")
 X"
-check "full: what is called a checkpoint is one" whole "$id"
+check "full: every checkpoint is complete" whole "$id"
 room
 ends_well full "$id"
 rm -rf "${JOBS:?}/$id"
 
-# The ranks die while it is full: the next attempt resumes from what is complete, and waits as well.
+# Ranks are killed while the disk is full: the next attempt resumes from a complete checkpoint
+# and waits for space.
 id=$(submit full-killed)
 wait_event "$id" checkpoint 1
 fill
 until_ok 200 noted "$id"
 procs seqrank | xargs -r kill -9
 wait_event "$id" ready 2 && ok "full and killed: it starts again" || bad "full and killed: no second attempt"
-check "full and killed: what is called a checkpoint is one" whole "$id"
+check "full and killed: every checkpoint is complete" whole "$id"
 room
 ends_well "full and killed" "$id"
 rm -rf "${JOBS:?}/$id"
@@ -94,17 +96,17 @@ id=$(submit readonly)
 wait_event "$id" checkpoint 1
 check "the disk is read-only" until_ok 50 mount -o remount,bind,ro "$JOBS"
 check "read-only: a note" until_ok 200 noted "$id"
-check "read-only: it names file and reason" sh -c "grep -q 'checkpoints.*Read-only' <<X
+check "read-only: the note names file and reason" sh -c "grep -q 'checkpoints.*Read-only' <<X
 $(notes "$id")
 X"
-check "read-only: what is called a checkpoint is one" whole "$id"
+check "read-only: every checkpoint is complete" whole "$id"
 mount -o remount,bind,rw "$JOBS"
 ends_well read-only "$id"
 rm -rf "${JOBS:?}/$id"
 check "seqd stops" seqd_stop
 
 # ---- slow ----------------------------------------------------------------------------------------
-# Every fsync of a checkpoint takes 60 ms longer; a checkpoint has about a dozen.
+# Every fsync takes 60 ms longer; a checkpoint has about twelve.
 if preload seqrank -DSLOW_LOG="\"$T/slow.log\"" <<'C'
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -136,5 +138,5 @@ then
     check "seqd stops" seqd_stop
 fi
 check "nothing is left running" until_ok 50 nothing_left
-check "it lets go of the disk" until_ok 50 umount "$JOBS"
+check "no process holds the disk" until_ok 50 umount "$JOBS"
 lib_end

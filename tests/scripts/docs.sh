@@ -8,13 +8,13 @@
 #   tests/scripts/docs.sh --matches WANT GOT    the comparison alone
 #
 # ```sh by-hand is not run: it needs root, a GPU, several machines, or is this check itself.
-# `by_hand` below names every one of them. A ```text block that follows is what the commands print:
+# `by_hand` below lists all such blocks. A ```text block that follows is what the commands print:
 # `...` stands for any text, alone on a line for any lines; a number with a decimal point or an
 # exponent, for any such number.
 #   BUILD=build/release   KEEP=1 keeps the copy
 set -u
 cd "$(dirname "$0")/../.." || exit 2
-# What a block prints against the text below it.
+# Compares the output of a block with the text below it.
 matches() { # WANT GOT
     awk '
         function plain(s) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The whole story through the public interface: seqd --dev, seqctl and curl, tiny models.
+# The life of jobs through the public interface: seqd --dev, seqctl and curl, tiny models.
 #   BUILD=build/release   KEEP=1 keeps the state directory
 set -u
 cd "$(dirname "$0")/../.." || exit 2
@@ -75,7 +75,7 @@ says "explain" 'succeeded' seqctl explain "$id"
 again=$(submit -o name -q); seqctl watch "$again" -q --timeout 60 >/dev/null 2>&1
 same "the same job again has the same weights" "$(field "$again" result.weights_sha256)" "$sha"
 
-# Streams: what was seen is not sent again.
+# Streams: a client that names the last row it has gets the rows after it.
 first=$(curl -sSN -H 'Accept: text/event-stream' "$(base)/v1/jobs/$id/events" | grep '^id:' | sed -n 2p | tr -d 'id: \r')
 curl -sSN -H 'Accept: text/event-stream' -H "Last-Event-ID: $first" "$(base)/v1/jobs/$id/events" >"$T/rest"
 curl -sSN -H 'Accept: text/event-stream' "$(base)/v1/jobs/$id/events" >"$T/whole"
@@ -90,7 +90,7 @@ seqctl logs "$id" --rank 1 -f 2>/dev/null | tail -n 1 >"$T/followed"
 same "a followed log ends as the log does" "$(cat "$T/followed")" "$(seqctl logs "$id" --rank 1 | tail -n 1)"
 says "the data of a step" 'text\.txt' seqctl data "$id" 40
 same "pieces of a step are whole" "$(seqctl data "$id" 1 -o json | grep -o '"tokens": *[0-9]*' | grep -o '[0-9]*$')" 512
-refuse "a step that is none" 3 '40 steps' seqctl data "$id" 41
+refuse "a step that does not exist" 3 '40 steps' seqctl data "$id" 41
 
 # Idempotency: one key, one job; another body under the same key is refused.
 key='Idempotency-Key: "e2e-1"'
@@ -129,8 +129,8 @@ batch=$(seqctl submit "$EXAMPLES/generate-batch.json" -o name -q --wait 2>"$T/ou
 check "results.jsonl" seqctl artifacts "$batch" results.jsonl --file "$T/results.jsonl"
 same "an answer each" "$(grep -c '"status_code":200' "$T/results.jsonl") of $(wc -l <"$EXAMPLES/requests.jsonl")" "4 of 4"
 sample=$(seqctl submit "$EXAMPLES/sample-tiny.json" -o name -q --wait 2>"$T/out") && ok "a diffusion model samples" || bad "a diffusion model samples" "$T/out"
-same "its switches are the plan's" "$(field "$sample" result.ledger)" equal
-same "what it held is the plan's" "$(field "$sample" result.memory.high)" "$(field "$sample" result.memory.planned)"
+same "switch bytes == plan for the sample" "$(field "$sample" result.ledger)" equal
+same "memory == plan for the sample" "$(field "$sample" result.memory.high)" "$(field "$sample" result.memory.planned)"
 check "a sample" seqctl artifacts "$sample" sample-00000.safetensors --file "$T/sample"
 check "its latents, fp32" test "$(wc -c <"$T/sample")" -gt $((4 * 16 * 16 * 16 * 4))
 one=$(seqctl submit "$EXAMPLES/sample-tiny.json" -o name -q --wait --set parallel.sp=1 --set resources.ranks=1 --set parallel.strategy=local --set determinism=ranks 2>"$T/out")
@@ -185,7 +185,7 @@ refuse "a diffusion model without sizes" 1 'data\.frames' seqctl submit "$EXAMPL
 refuse "tokens of latents" 1 'train\.tokens' seqctl submit "$EXAMPLES/train-diffusion.json" --set 'train={"tokens":100}'
 
 # ---- cancel -----------------------------------------------------------------------------------
-# A score that takes a while says how far it is, wherever one looks.
+# Progress of a long score: in submit --wait, in ls and in watch.
 printf '%s' "$SCORE" >"$T/slow.json"
 : >"$T/waited"; : >"$T/watched"
 seqctl submit "$T/slow.json" --wait --set input.path=text.txt --set score.stride=1 2>"$T/waited" >"$T/slow" & waiting=$!
@@ -215,7 +215,7 @@ seqctl cancel "$big" --wait -q --timeout 30 >/dev/null
 
 # ---- bad input ----------------------------------------------------------------------------------
 answers "malformed JSON" 400 'line|column|JSON' /v1/jobs '{"kind": "train",'
-answers "a body that is no object" 400 'object' /v1/jobs '[1,2]'
+answers "a body that is not an object" 400 'object' /v1/jobs '[1,2]'
 answers "duplicate keys" 400 'duplicate' /v1/jobs '{"kind":"train","kind":"score"}'
 answers "deep nesting" 400 'deep|nest|level' /v1/jobs "$(printf '[%.0s' {1..3000})"
 answers "invalid UTF-8" 400 'UTF-8|JSON' /v1/jobs $'{"name":"\xff"}'
@@ -241,7 +241,7 @@ refuse "a file outside the roots" 10 'passwd' submit --wait --set 'data.train=[{
 printf '{"text": "fine"}\n{"text": 5}\n' >"$T/data/bad.jsonl"
 refuse "a bad line of JSONL" 10 'bad\.jsonl.*2|line 2' submit --wait --set 'data.train=[{"path":"bad.jsonl"}]'
 
-# Files that rot: prepared data, a model, a checkpoint.
+# Damaged files: prepared data, a model, a checkpoint.
 cp -r "$hf" "$STATE/rotten" 2>/dev/null; truncate -s -100 "$STATE/rotten/model.safetensors"
 refuse "a truncated model" 1 'model\.safetensors' seqctl submit - --wait <<<"${SCORE/$hf/$STATE/rotten}"
 cp "$hf/model.safetensors" "$STATE/rotten/"; printf '\377\377\377\377\377\377\377\177' | dd of="$STATE/rotten/model.safetensors" conv=notrunc status=none
@@ -251,18 +251,18 @@ printf 'x' | dd of="$victim" bs=1 seek=5000 conv=notrunc status=none
 refuse "a corrupt checkpoint on resume" 10 'optim|sha256|digest' submit --wait --set "checkpoint.resume=$STATE/step-00000020"
 prepared=$(find "$STATE" -name tokens.bin | head -n 1)
 truncate -s 1000 "$prepared"
-# Prepared data is only a cache: it is made again, or the job says which file is damaged.
+# Prepared data is a cache: it is made again, or the job names the damaged file.
 submit --wait --set seed=77 >"$T/out" 2>&1
 if [ $? -eq 0 ] || grep -q 'tokens\.bin' "$T/out"; then ok "truncated prepared data"; else bad "truncated prepared data" "$T/out"; fi
 
 # ---- the end ------------------------------------------------------------------------------------
-says "all of it left seqd ready" 'up' seqctl nodes
+says "seqd is still ready" 'up' seqctl nodes
 check "seqd stops on Ctrl-C" seqd_stop
 check "nothing is left running" until_ok 50 nothing_left
 seqd_start && ok "starts again on the same state"
 same "and knows its jobs" "$(field "$id" result.weights_sha256)" "$sha"
 check "stops again" seqd_stop
 check "nothing is left running" until_ok 50 nothing_left
-# With BUILD=build/asan or build/tsan a report would be in seqd's log or in a rank's.
+# With BUILD=build/asan or build/tsan a report is in a log, of seqd or of a rank.
 same "no sanitizer report" "$(grep -rlE 'AddressSanitizer|ThreadSanitizer|runtime error:|LeakSanitizer' "$T"/*.log "$STATE" 2>/dev/null | wc -l)" 0
 lib_end

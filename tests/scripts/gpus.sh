@@ -9,7 +9,7 @@ cd "$(dirname "$0")/../.." || exit 2
 lib_start gpus
 cp "${BUILD:-build/release}"/lib{fake_nvml,kernels_emulated}.so "$BIN" || exit 1
 export FAKE_NVML=$T/nvml
-: >"$BIN/libkernels_cuda.so" # seqw asks for it; what a rank finds is no library
+: >"$BIN/libkernels_cuda.so" # seqw looks for the file; a rank cannot load it
 
 CONFIG='{"model_type": "llama", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 64, "vocab_size": 258}'
 JOB="{\"kind\": \"train\", \"model\": {\"config\": $CONFIG}, \"data\": {\"train\": [{\"path\": \"text.txt\"}], \"seq_len\": 64}, \"train\": {\"steps\": 3}, \"seed\": 1}"
@@ -27,14 +27,14 @@ make_text 20000 >"$T/data/text.txt"
 export SEQD_NVML=none
 seqd_start || { lib_end; exit 1; }
 refuse "no GPU: refused when it is submitted" 1 'resources\.device "cuda": no node has a GPU \(1 known: local\)' on cuda
-says "but planned, with what the host holds beside" 'and of the host' plan_on cuda
+says "but planned, with the memory of the host" 'and of the host' plan_on cuda
 says "the example can be planned" "memory per rank" seqctl plan "$PWD/client/examples/train-gpu.json"
-says "and planned for machines that are not here" 'memory per rank' plan_on cuda --set 'hardware={"devices":2,"memory_gib":80}'
+says "and planned for another machine" 'memory per rank' plan_on cuda --set 'hardware={"devices":2,"memory_gib":80}'
 refuse "the device of tests is not offered" 1 'no node takes it' on emulated
 refuse "no such device" 1 '"cpu", "cuda"' on tpu
 check "seqd stops" seqd_stop
 
-# ---- two GPUs, as the library says --------------------------------------------------------------
+# ---- two GPUs, as the library reports them ------------------------------------------------------
 export SEQD_NVML=$BIN/libfake_nvml.so SEQD_EMULATED=1
 machine 'gpu GPU-aa H100 81559' 'gpu GPU-bb A30 24576 procs=1'
 seqd_start || { lib_end; exit 1; }
@@ -42,7 +42,7 @@ says "nodes show them" 'local +GPU-aa +H100 +9\.0 +79\.6 GiB +79\.6 GiB +ok +-' 
 says "and that others use one" "GPU-bb +A30 .* ok +others'" seqctl nodes
 refuse "more ranks than GPUs" 1 'all nodes together have 2 \(local: 2\)' on cuda --set resources.ranks=3
 refuse "a plan that no two GPUs hold" 1 'needs .*; the smallest of the 2 largest GPUs here, A30 on node local, has 24576 MiB' on cuda --set resources.ranks=2 --set model.config.hidden_size=8192 --set model.config.num_attention_heads=64 --set model.config.intermediate_size=28672 --set model.config.num_hidden_layers=32
-says "which the job itself may not ask for either" '"memory_mib": 23552' plan_on cuda --set resources.ranks=2 --set resources.memory_mib=99999 -o json
+says "nor may resources.memory_mib be more" '"memory_mib": 23552' plan_on cuda --set resources.ranks=2 --set resources.memory_mib=99999 -o json
 id=$(on cuda -o name -q --set resources.ranks=2)
 wait_event "$id" prepared
 says "a job waits for the other" '1/2 GPUs free .* 1 is used by others' seqctl explain "$id"
@@ -50,12 +50,12 @@ machine 'gpu GPU-aa H100 81559' 'gpu GPU-bb A30 24576'
 wait_event "$id" assign 2
 same "it is given both" "$(field "$id" nodes.0.gpus.0)$(field "$id" nodes.0.gpus.1)" "GPU-aaGPU-bb"
 says "and show lists both" 'gpus +rank 0: GPU-aa on local' seqctl show "$id"
-refuse "the rank says what this machine lacks" 10 'cuda' seqctl watch "$id" --timeout 60
+refuse "the rank names what this machine lacks" 10 'cuda' seqctl watch "$id" --timeout 60
 machine 'gpu GPU-aa H100 81559 ecc=2' 'gpu GPU-bb A30 24576' 'xid 1 GPU-bb 79'
-check "what is wrong with a GPU" until_ok 100 node_says 'GPU-aa .* ecc .* 2 uncorrectable'
-check "and with the other" until_ok 100 node_says 'GPU-bb .* xid .* Xid 79'
+check "nodes show what is wrong with a GPU" until_ok 100 node_says 'GPU-aa .* ecc .* 2 uncorrectable'
+check "and with the other one" until_ok 100 node_says 'GPU-bb .* xid .* Xid 79'
 id=$(on cuda -o name -q)
-says "GPUs that may heal are waited for" 'needs 1 GPU, the largest node up has 0 .*; of 2 GPUs 2 are unfit' until_ok 50 explains "$id" unfit
+says "the job waits: the GPUs may recover" 'needs 1 GPU, the largest node up has 0 .*; of 2 GPUs 2 are unfit' until_ok 50 explains "$id" unfit
 
 # ---- a job on CUDA's kernels --------------------------------------------------------------------
 id=$(on emulated -o name -q)

@@ -8,7 +8,7 @@ cd "$(dirname "$0")/../.." || exit 2
 . tests/lib/lib.sh
 lib_start kill
 ROUNDS=${KILL_ROUNDS:-5}
-RUN_MS=1500 # how long training should take: time enough to kill in the middle, on any machine
+RUN_MS=1500 # how long the training runs: enough to kill it in the middle, on any machine
 
 spec() { # NAME STEPS
     cat <<JSON
@@ -22,7 +22,7 @@ JSON
 }
 submit() { spec "$1" "${2:-$STEPS}" | seqctl submit - -o name -q; }
 
-# The end that every round must have: succeeded, the same weights, no gang left.
+# Every round ends so: succeeded, the same weights, no gang left.
 check_end() { # NAME ID
     local name=$1 id=$2 sha
     succeeds "$name" "$id" || return
@@ -62,7 +62,7 @@ kill_control() { # PROGRAM ROUND
     [ -n "$pid" ] && [ -n "$before" ] && kill -9 $pid || { bad "$name: nothing to kill"; return; }
     if [ "$program" = seqd ]; then wait "$SEQD_PID" 2>/dev/null; seqd_start || return; fi
     after=$(procs seqrank | tr '\n' ' ')
-    # A job that ended meanwhile has no ranks; its epoch and events still tell. Not always, though.
+    # A job that has ended has no ranks; then its epoch and events tell. Some rounds must see ranks.
     [ "$before" = "$after" ] || [ -z "$after" ] || { bad "$name: ranks were $before, are $after"; return; }
     [ -z "$after" ] || ALIVE="$ALIVE $program"
     check_end "$name" "$id"
@@ -89,7 +89,7 @@ N_REQUESTS=160
 for ((i = 0; i < N_REQUESTS; i++)); do
     echo "{\"custom_id\": \"r$i\", \"method\": \"POST\", \"url\": \"/v1/completions\", \"body\": {\"prompt\": \"request $i\"}}"
 done >"$T/data/batch.jsonl"
-batch() { # submits it; always of one name, which its answers give as their model
+batch() { # submits it, always with one name: the answers give it as their model
     spec batch 1 | sed 's/"train", "name"/"generate", "name"/; /"data":/d; /"train":/d; s/^ "resources"/ "input": {"path": "batch.jsonl", "format": "openai_batch"}, "data": {"seq_len": 256}, "sampling": {"temperature": 0.7, "max_tokens": 100, "ignore_eos": true}, "resources"/' |
         seqctl submit - -o name -q
 }

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# make_latents.sh DIR: a toy manifest DIR/latents.jsonl with its tensors beside it, to try diffusion
-# training with: videos and pictures of 4 channels and several sizes, captions of up to 4 tokens of
-# 16 numbers, and held.jsonl of two more. Not real latents: bf16 numbers between 0 and 1 of two byte
-# values, so that nothing but bash and awk is needed.
+# make_latents.sh DIR: a toy manifest DIR/latents.jsonl and its tensors, for diffusion training:
+# videos and pictures of 4 channels and several sizes, captions of up to 4 tokens of 16 numbers; two
+# more samples in held.jsonl. The latents are not real: bf16 numbers between 0 and 1 of two byte
+# values, so that bash and awk can write them.
 set -eu
 dir=${1:?usage: make_latents.sh DIR}
 mkdir -p "$dir"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# One gang over two nodes: two seqw in network namespaces of their own, their ranks joined by a bad
-# cable (tests/net/cable.c), seqd reachable by both over links of their own.
+# One gang over two nodes: two seqw in network namespaces, their ranks connected by a bad cable
+# (tests/net/cable.c). Each reaches seqd over a network of its own.
 #   BUILD=build/release   KEEP=1 keeps the state
 # Needs unprivileged user and network namespaces, ip and nsenter. Where they are not available the
 # script reports it and counts nothing as passed.
@@ -26,8 +26,8 @@ HOP_S=2
 STEPS=${STEPS:-40}
 
 # ---- the network ------------------------------------------------------------------------------
-namespace() { # NAME: starts one, its holder's pid in NS_NAME
-    unshare -n sleep 300 & # what holds it open
+namespace() { # NAME: starts one; NS_NAME is the pid of the process that holds it
+    unshare -n sleep 300 & # holds it open
     eval "NS_$1=$!"
     HOLDERS="$HOLDERS $!"
     until_ok 50 other_net "$!"
@@ -74,7 +74,7 @@ seqd_run() {
 cluster_start() {
     seqd_run
     seqw_a
-    until_ok 200 n_up 1 || return 1 # a first: it prepares the data and has rank 0
+    until_ok 200 n_up 1 || return 1 # a is first: it prepares the data and has rank 0
     seqw_b
     until_ok 200 n_up 2
 }
@@ -152,7 +152,7 @@ cable_cut; sleep 0.8; cable_mend
 check_end "cut for less than the timeout: the same weights" "$id"
 same "without a restart" "$(field "$id" attempts)" 1
 
-# Longer: found, named, tried again from the checkpoint.
+# Longer: the ranks find it and name a peer; the job resumes from the checkpoint.
 cable_start
 id=$(submit long-cut)
 wait_event "$id" checkpoint || bad "no checkpoint"
@@ -160,16 +160,16 @@ cable_cut
 before=$(date +%s%N)
 wait_event "$id" rank_exit || bad "a cut cable: no rank_exit event"
 took=$((($(date +%s%N) - before) / 1000000))
-# Twice the timeout to find it, and a second in which the other node might have known better, by a
-# tick of a second.
+# Twice the timeout to find it, a second in which seqd waits for a better report of the other node,
+# and the tick of a second.
 if [ "$took" -lt $((2 * HOP_S * 1000 + 2500)) ]; then ok "a cut cable is found after $took ms"; else bad "a cut cable was found after $took ms"; fi
-says "by the name of a peer" '"class": "infrastructure".*rank [0-3].*silent for [0-9]+ ms' events "$id"
+says "the event names a silent peer" '"class": "infrastructure".*rank [0-3].*silent for [0-9]+ ms' events "$id"
 cable_mend
 check_end "cut for longer: the same weights" "$id"
 [ "$(field "$id" attempts)" -ge 2 ] && ok "with a restart" || bad "with a restart: attempts $(field "$id" attempts)"
-same "that cost the job nothing" "$(field "$id" restarts)" 0
+same "which limits.restarts does not count" "$(field "$id" restarts)" 0
 
-# A rank dies: it is named, whichever rank was heard first.
+# A rank dies: it is named, whichever rank reports first.
 ranks_of_b() { local p; for p in $(procs seqrank); do [ "$(readlink "/proc/$p/ns/net")" = "$(readlink "/proc/$NS_B/ns/net")" ] && echo "$p"; done; }
 id=$(submit rank-dies)
 wait_event "$id" checkpoint || bad "no checkpoint"
@@ -190,7 +190,7 @@ after=$(procs seqrank | tr '\n' ' ')
 check_end "seqd dies: the same weights" "$id"
 same "without a restart" "$(field "$id" attempts)" 1
 
-# A node's agent and gang die together, ranks with them; the agent comes back.
+# The agent, the gang and the ranks of a node die together; the agent is started again.
 gang_of_b() { local p; for p in $(procs seqgang); do tr '\0' ' ' <"/proc/$p/cmdline" | grep -q "$T/b/" && echo "$p"; done; }
 id=$(submit node-dies)
 wait_event "$id" checkpoint || bad "no checkpoint"
@@ -200,7 +200,7 @@ until_ok 50 n_up 1
 seqw_b
 check_end "agent and gang of a node die: the same weights" "$id"
 [ "$(field "$id" attempts)" -ge 2 ] && ok "with a restart" || bad "with a restart: attempts $(field "$id" attempts)"
-same "that cost the job nothing" "$(field "$id" restarts)" 0
+same "which limits.restarts does not count" "$(field "$id" restarts)" 0
 
 # ---- the end ------------------------------------------------------------------------------------
 check "seqw a stops" stops "$SEQW_A"

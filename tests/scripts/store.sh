@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# seqd's own disk. Slow: what a GET or a stream said is never taken back by a kill -9. Failing: seqd
-# ends with a sentence. Full: it takes no new job, cancels, and starts.
+# The disk of seqd. Slow: a state that a GET or a stream showed survives a kill -9. Failing: seqd
+# ends with a sentence. Full: seqd takes no new job; it cancels jobs, and it starts.
 #   BUILD=build/release   KEEP=1 keeps the state directory
 set -u
 cd "$(dirname "$0")/../.." || exit 2
-# For the full one: a small tmpfs in a mount namespace of its own, where that is allowed.
+# The full disk is a small tmpfs in a mount namespace of its own, where that is allowed.
 if [ -z "${SEQD_STORE_INSIDE:-}" ] && unshare -Urm --propagation private sh -c 'mount -t tmpfs -o size=1m none /tmp' 2>/dev/null; then
     SEQD_STORE_INSIDE=1 exec unshare -Urm --propagation private "$0" "$@"
 fi
@@ -65,11 +65,11 @@ submit_prepared() { # VARIABLE NAME: its id in the variable
 }
 is() { [ "$(field "$1" state)" = "$2" ]; } # ID STATE
 cancels() { seqctl cancel "$1" -q && is "$1" cancelled; }
-# Polls without a pause: the next command has to meet the moment of the answer.
+# Polls without a pause, so that the next command runs right after the answer.
 is_said() { local n; for ((n = 0; n < 500; n++)); do is "$@" && return; done; return 1; }
 unanswered() { ! gone "$1"; }
 logged() { grep -q "$1" "$SEQD_LOG"; }
-# What REST says of job $1 everywhere: show, the list by each state, the events.
+# Job $1 as REST shows it everywhere: show, the lists by state, the events.
 said() {
     echo "show $(field "$1" state)"
     seqctl ls -o jsonl | grep -o "\"id\": $1,.*\"state\": \"[a-z]*\"" | grep -o '"state": "[a-z]*"'
@@ -97,19 +97,19 @@ rm -f "$T/hold"
 kill "$sub" "$can" 2>/dev/null; wait "$sub" "$can" 2>/dev/null
 seqd_start || { lib_end; exit 1; }
 said "$a" >"$T/after"
-check "held: what was said stands after a kill -9" cmp "$T/before" "$T/after"
+check "held: a kill -9 changes nothing that REST showed" cmp "$T/before" "$T/after"
 
-# ---- slow: killed as soon as a GET says it -------------------------------------------------------
+# ---- slow: killed as soon as a GET shows the state -----------------------------------------------
 echo 300 >"$T/slow"
 for round in 1 2 3; do
     id=$(submit "slow-$round")
     "$BIN/seqctl" cancel "$id" -q >"$T/cancel.out" 2>&1 &
     can=$!
-    check "slow, round $round: it is said" is_said "$id" cancelled
+    check "slow, round $round: a GET shows it" is_said "$id" cancelled
     crash
     kill "$can" 2>/dev/null; wait "$can" 2>/dev/null
     seqd_start || { lib_end; exit 1; }
-    same "slow, round $round: said cancelled, is cancelled" "$(field "$id" state)" cancelled
+    same "slow, round $round: it stays cancelled" "$(field "$id" state)" cancelled
 done
 rm -f "$T/slow"
 
@@ -125,7 +125,7 @@ same "failing: seqd ends" "$rc" 70
 says "failing: with a sentence" "seqd ends: .*/seqd.db: COMMIT failed: disk I/O error.*: see to the disk" cat "$SEQD_LOG"
 rm -f "$T/eio"
 seqd_start || { lib_end; exit 1; }
-check "failing: it works afterwards" cancels "$id"
+check "failing: seqd starts and cancels afterwards" cancels "$id"
 check "seqd stops" seqd_stop
 
 # ---- full ----------------------------------------------------------------------------------------
@@ -136,23 +136,23 @@ if [ -n "${SEQD_STORE_INSIDE:-}" ]; then
     seqd_start || { lib_end; exit 1; }
     check "full: a reserve was made" test "$(stat -c %s "$STATE/reserve")" -eq $((16 << 20))
     submit_prepared a before-1; submit_prepared b before-2
-    fill() { # what is freed meanwhile is taken as well
+    fill() { # takes space that is freed meanwhile, too
         dd if=/dev/zero bs=64k status=none 2>/dev/null >>"$STATE/ballast"
         ! dd if=/dev/zero bs=4k count=1 status=none 2>/dev/null >>"$STATE/ballast"
     }
     check "full: to the last byte" until_ok 50 fill
-    # What the log has room for within its file still finds it.
+    # A commit still succeeds while the file of the log has room for it.
     refused() { ! submit new >"$T/new.out" 2>&1; }
     check "full: new jobs are refused" until_ok 50 refused
     says "full: with a sentence" 'state directory .* is full: .*new jobs are taken from 32 MiB on' cat "$T/new.out"
-    check "full: the reserve is out" test ! -e "$STATE/reserve"
+    check "full: the reserve is released" test ! -e "$STATE/reserve"
     says "full: reads continue" "^$a\$" seqctl ls -o name
-    check "full: and say what was" is "$a" queued
+    check "full: and show the state before" is "$a" queued
     check "full: a cancel is committed" cancels "$a"
     crash
-    check "full: and so is what was the reserve's" until_ok 50 fill
+    check "full: the space of the reserve is full, too" until_ok 50 fill
     seqd_start || { lib_end; exit 1; }
-    same "full: it starts, and remembers" "$(field "$a" state)" cancelled
+    same "full: seqd starts with its state" "$(field "$a" state)" cancelled
     check "full: and takes no new job" refused
     truncate -s -2M "$STATE/ballast"
     check "full: a little room is enough for a cancel" cancels "$b"
@@ -160,7 +160,7 @@ if [ -n "${SEQD_STORE_INSIDE:-}" ]; then
     check "full: the reserve comes back" until_ok 50 test -e "$STATE/reserve"
     check "full: and jobs are taken" until_ok 50 submit after
     check "seqd stops" seqd_stop
-    check "full: it lets go of the disk" until_ok 50 umount "$STATE"
+    check "full: no process holds the disk" until_ok 50 umount "$STATE"
 else
     echo "store: full: NOT RUN: this machine allows no mounts in a user namespace (unshare -Urm)"
 fi

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What the checks of the documents must find: defects planted in a copy, and outputs that differ.
+# The checks of documents and words find defects planted in a copy, and outputs that differ.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 T=$(mktemp -d) passed=0 failed=0

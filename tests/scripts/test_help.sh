@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# make help lists every target that people ask for; the README names both checks, and CI runs them.
+# make help lists every public target; the README names both checks, and CI runs them.
 set -u
 cd "$(dirname "$0")/../.."
 copy=$(mktemp -d); trap 'rm -rf "$copy"' EXIT
@@ -9,7 +9,7 @@ is() { # NAME COMMAND...
     if "$@"; then passed=$((passed + 1)); echo "ok   $name"
     else failed=$((failed + 1)); echo "FAIL $name"; fi
 }
-# The first .PHONY of a Makefile is what people ask for, the second what rules and scripts do.
+# The first .PHONY of the Makefile has the public targets, the second those of rules and scripts.
 asked() { sed -n '/^\.PHONY:/{:more; /\\$/{N; b more}; s/\\\n//g; s/^\.PHONY://p; q}' "$1" | xargs -n 1 | sort; }
 listed() { make -s -f "$1" help | sed -nE 's/^  make ([a-z-]+) +.+/\1/p' | sort; }
 complete() { diff <(asked "$1") <(listed "$1"); }

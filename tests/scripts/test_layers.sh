@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# check-layers finds what it is for: in a copy of the product's sources, one fault at a time.
+# check-layers finds every kind of fault: in a copy of the product's sources, one at a time.
 set -u
 cd "$(dirname "$0")/../.."
 copy=$(mktemp -d); trap 'rm -rf "$copy"' EXIT

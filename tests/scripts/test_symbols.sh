@@ -1,5 +1,5 @@
 #!/bin/sh
-# check_symbols.sh itself, on products of a few lines: what it must find it finds, and nothing else.
+# check_symbols.sh finds cycles, and nothing else, in products of a few lines.
 # Prints "symbols: N passed, N failed".
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT

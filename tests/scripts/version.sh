@@ -1,6 +1,6 @@
 #!/bin/sh
-# One version: api/core/version.h. All five programs print it with the revision, the newest entry of
-# the changelog is it, and images in deploy/ are tagged with it.
+# The version is that of api/core/version.h in all five programs, which print it with the revision,
+# in the newest entry of the changelog and in the tags of the images in deploy/.
 #   BUILD=build/release
 cd "$(dirname "$0")/../.." || exit 2
 build=${BUILD:-build/release} passed=0 failed=0
