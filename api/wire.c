@@ -17,7 +17,7 @@ static_assert((int)MSG_HELLO == (int)SEQD__MSG__BODY_HELLO &&
                   (int)MSG_REFUSED == (int)SEQD__MSG__BODY_REFUSED,
               "enum msg_type numbers the members of Msg.body");
 
-/* ---- attempts, errors -------------------------------------------------------------------------- */
+/* ---- attempts, errors ------------------------------------------------------------------------ */
 
 static Seqd__Attempt *attempt_pack(int64_t job, int64_t epoch, struct arena *a)
 {

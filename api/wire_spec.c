@@ -137,7 +137,7 @@ static int fields_unpack(const struct field *table, size_t n, Seqd__Field **in, 
     return 0;
 }
 
-/* ---- sources, stages, labels ---------------------------------------------------------------------- */
+/* ---- sources, stages, labels ----------------------------------------------------------------- */
 
 static Seqd__Source *source_pack(const struct job_spec *s, const struct spec_source *source,
                                  struct arena *a)

@@ -93,7 +93,7 @@ struct jv *job_peek(struct cli *c, int64_t id)
     return job;
 }
 
-/* ---- waiting -------------------------------------------------------------------------------- */
+/* ---- waiting --------------------------------------------------------------------------------- */
 
 enum { SAY_EVERY_MS = 10000 };
 
@@ -161,7 +161,7 @@ int job_wait(struct cli *c, int64_t id, struct jv **out)
 
 #define WHY_COLUMNS 60 /* of a reason in the narrow list; explain and -o wide show all of it */
 
-/* ---- ls ------------------------------------------------------------------------------------- */
+/* ---- ls -------------------------------------------------------------------------------------- */
 
 static void add_number(struct table *t, double v, const char *fmt)
 {
@@ -237,7 +237,7 @@ static int ls_run(struct cli *c)
     return rc;
 }
 
-/* ---- show ----------------------------------------------------------------------------------- */
+/* ---- show ------------------------------------------------------------------------------------ */
 
 static void line(const char *name, const char *value)
 {
@@ -334,7 +334,7 @@ static int show_run(struct cli *c)
     return rc;
 }
 
-/* ---- cancel, restart, explain ------------------------------------------------------------------ */
+/* ---- cancel, restart, explain ---------------------------------------------------------------- */
 
 /* POST /v1/jobs/ID:action. */
 static int act_on(struct cli *c, int64_t id, const char *action, struct jv **job)

@@ -49,7 +49,7 @@ static int apply_sets(struct cli *c, struct jv *spec, struct err *e)
     return c->opt.name ? jv_set_str(spec, "name", c->opt.name, e) : 0;
 }
 
-/* ---- relative paths ----------------------------------------------- */
+/* ---- relative paths -------------------------------------------------------------------------- */
 
 static bool is_loopback(const char *url)
 {

@@ -123,7 +123,7 @@ static double median_step_ms(const struct job_watch *w)
     return n ? sorted[n / 2] : 0;
 }
 
-/* ---- the picture ---------------------------------------------------------------------------- */
+/* ---- the picture ----------------------------------------------------------------------------- */
 
 static void add_head(struct job_watch *w)
 {

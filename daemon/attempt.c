@@ -57,7 +57,7 @@ const struct attempt_part *attempt_part_of_rank(const struct job_attempt *a, int
     return NULL;
 }
 
-/* ---- marks ------------------------------------------------------------------------------------- */
+/* ---- marks ----------------------------------------------------------------------------------- */
 
 int64_t attempt_mark(const struct job_attempt *a, const struct attempt_part *p)
 {
@@ -85,7 +85,7 @@ void attempt_release(struct job_attempt *a)
     for (int i = 0; i < a->n_parts; i++) a->parts[i].hold = 0;
 }
 
-/* ---- failures ---------------------------------------------------------------------------------- */
+/* ---- failures -------------------------------------------------------------------------------- */
 
 bool attempt_alive(const struct job *j)
 {
@@ -136,7 +136,7 @@ static void suspect_convict(const struct job_attempt *a, const struct nodes *nod
     }
 }
 
-/* ---- the end of a part, and of all --------------------------------------------------------------- */
+/* ---- the end of a part, and of all ----------------------------------------------------------- */
 
 static bool all_ended(const struct job_attempt *a)
 {
@@ -218,7 +218,7 @@ void attempt_open_ring(struct job_attempt *a, struct event *ev)
     *ev = (struct event){.type = EV_READY, .rank = -1, .n_ranks = a->n_ranks};
 }
 
-/* ---- deadlines --------------------------------------------------------------------------------- */
+/* ---- deadlines ------------------------------------------------------------------------------- */
 
 static void start_timed_out(const struct job *j, struct verdict *v)
 {

@@ -61,7 +61,7 @@ int32_t cluster_reserved(const struct cluster *k, const char *node)
     return t.slots + (n ? node_stale_slots(n) : 0);
 }
 
-/* ---- nodes that are needed --------------------------------------------------------------------- */
+/* ---- nodes that are needed ------------------------------------------------------------------- */
 
 static void hold(struct cluster *k, const char *name)
 {

@@ -113,7 +113,7 @@ static void want_pass(void *arg)
     loop_timer_set(c->sched, in_ms > 0 ? in_ms : 0);
 }
 
-/* ---- what follows from a commit --------------------------------------------------------------- */
+/* ---- what follows from a commit -------------------------------------------------------------- */
 
 static void on_marked(void *arg, const char *node, int64_t job, int64_t epoch, int64_t seq)
 {
@@ -167,7 +167,7 @@ static void on_changed(void *arg, int64_t job)
 
 static const struct commit_calls commit_calls = {on_marked, on_event, on_changed, want_pass};
 
-/* ---- what happens to attempts ------------------------------------------------------------------ */
+/* ---- what happens to attempts ---------------------------------------------------------------- */
 
 static void apply(struct control *c, struct job *j, struct event *ev)
 {
@@ -278,7 +278,7 @@ static void lose_node(struct control *c, const char *node, const char *why)
     jobs_each(&c->cluster.jobs, lose_job, &l);
 }
 
-/* ---- nodes that come, go and speak ------------------------------------------------------------- */
+/* ---- nodes that come, go and speak ----------------------------------------------------------- */
 
 /* The table is full of names: one that is down and holds nothing makes room. At most one search a
  * second, whoever asks: it looks at every job. */
@@ -447,7 +447,7 @@ static void on_message(void *arg, const char *name, const struct msg *m)
 }
 
 const struct link_calls control_link_calls = {on_up, on_down, on_message, on_admit};
-/* ---- the scheduling pass ---------------------------------------------------------------------- */
+/* ---- the scheduling pass --------------------------------------------------------------------- */
 
 static void assign_jobs(struct control *c)
 {

@@ -52,7 +52,7 @@ const struct job *gpus_holder(const struct jobs *t, const char *node, const char
     return h.job;
 }
 
-/* ---- what there is ------------------------------------------------------------------------------ */
+/* ---- what there is --------------------------------------------------------------------------- */
 
 /* Keeps the n largest, the smallest of them last. */
 static void keep_largest(int64_t *size, const struct gpu **gpu, const struct node **of, int n,

@@ -46,7 +46,7 @@ void json_init(void)
     json_object_seed(0);
 }
 
-/* ---- reading -------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static const char *type_name(const json_t *v)
 {
@@ -668,7 +668,7 @@ char *json_spec_merge(const char *old, const char *now)
     return out;
 }
 
-/* ---- writing -------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 /* Sets a.b.c, making the objects (or, before a digit, the arrays) on the way. Takes v. */
 static void put(json_t *root, const char *path, json_t *v)

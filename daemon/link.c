@@ -83,7 +83,7 @@ static void session_turn_away(struct link_session *s, const char *node, const ch
     session_send(s, &m);
 }
 
-/* ---- silence ----------------------------------------------------------------------------------- */
+/* ---- silence --------------------------------------------------------------------------------- */
 
 static int64_t watch_period_ms(const struct links *k)
 {
@@ -122,7 +122,7 @@ void link_set_heartbeat(struct links *k, int64_t ms)
     loop_timer_set(k->watch, watch_period_ms(k));
 }
 
-/* ---- messages ---------------------------------------------------------------------------------- */
+/* ---- messages -------------------------------------------------------------------------------- */
 
 /* NULL: it may join. */
 static const char *session_admit(struct link_session *s, const struct msg *m, int64_t *retry_ms)

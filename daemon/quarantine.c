@@ -54,7 +54,7 @@ void quarantine_load(struct quarantine *q, const char *node, int64_t at_ms, cons
     snprintf(r->reason, sizeof r->reason, "%s", reason);
 }
 
-/* ---- blames --------------------------------------------------------------------------------- */
+/* ---- blames ---------------------------------------------------------------------------------- */
 
 static void remove_blame(struct quarantine *q, struct store_txn *t, int i)
 {
@@ -95,7 +95,7 @@ static void add_blame(struct quarantine *q, struct store_txn *t, const char *nod
     store_blame_add(t, node, job, now_ms);
 }
 
-/* ---- begin and end -------------------------------------------------------------------------- */
+/* ---- begin and end --------------------------------------------------------------------------- */
 
 bool quarantine_end(struct quarantine *q, struct store_txn *t, const char *node, const char *why)
 {
@@ -179,7 +179,7 @@ void quarantine_take(struct quarantine *q, const struct nodes *nodes, int64_t no
         begin(q, nodes, now_ms, t, ev);
 }
 
-/* ---- the toy run ---------------------------------------------------------------------------- */
+/* ---- the toy run ----------------------------------------------------------------------------- */
 
 static const char toy_json[] =
     "{\"kind\":\"generate\",\"name\":\"toy run\",\"model\":{\"config\":{\"model_type\":\"llama\","

@@ -58,7 +58,7 @@ bool record_is_final(const struct record *r)
     return r->head.type == RANK_EXIT && r->head.rank == RANK_GANG;
 }
 
-/* ---- failures ---------------------------------------------------------------------------------- */
+/* ---- failures -------------------------------------------------------------------------------- */
 
 static void fail(const struct taking *k, const struct event *ev)
 {
@@ -125,7 +125,7 @@ static void on_exit_record(const struct taking *k)
         on_rank_exit(k, &x);
 }
 
-/* ---- the start --------------------------------------------------------------------------------- */
+/* ---- the start ------------------------------------------------------------------------------- */
 
 static void on_blob(const struct taking *k)
 {
@@ -160,7 +160,7 @@ static void on_ready(const struct taking *k)
     attempt_open_ring(a, &k->v->ev);
 }
 
-/* ---- progress and products --------------------------------------------------------------------- */
+/* ---- progress and products ------------------------------------------------------------------- */
 
 static void keep_step(struct job_attempt *a, const char *json, size_t n)
 {

@@ -7,7 +7,7 @@
 #include "api/core/job_state.h"
 #include "daemon/secret.h"
 
-/* ---- of one attempt ---------------------------------------------------------------------------- */
+/* ---- of one attempt -------------------------------------------------------------------------- */
 
 static void assign(const struct session *s, const struct job *j, const struct attempt_part *p)
 {
@@ -84,7 +84,7 @@ void session_forget(const struct session *s, const char *node, int64_t job, int6
     outbox_send(&s->out, node, &m);
 }
 
-/* ---- of all ------------------------------------------------------------------------------------ */
+/* ---- of all ---------------------------------------------------------------------------------- */
 
 struct session_list { /* of the attempts of one node */
     const struct session *s;

@@ -16,7 +16,7 @@ struct session { /* with all nodes */
     struct outbox out;
 };
 
-/* ---- of one attempt ---------------------------------------------------------------------------- */
+/* ---- of one attempt -------------------------------------------------------------------------- */
 
 void session_assign(const struct session *s, const struct job *j); /* to every part */
 /* To every part that has not ended. */
@@ -31,7 +31,7 @@ void session_ack_stale_log(const struct session *s, const char *node, const stru
 /* The node may let go of the attempt's spool. */
 void session_forget(const struct session *s, const char *node, int64_t job, int64_t epoch);
 
-/* ---- of all ------------------------------------------------------------------------------------ */
+/* ---- of all ---------------------------------------------------------------------------------- */
 
 void session_expect(const struct session *s, const char *node); /* the attempts it should have */
 void session_expect_all(const struct session *s);

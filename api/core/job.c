@@ -8,7 +8,7 @@
 
 #define NAME_MAX_BYTES 128
 
-/* ---- job_check ------------------------------------------------------------------------------ */
+/* ---- job_check ------------------------------------------------------------------------------- */
 
 /* A number equal to its default is always legal: "auto" and "not given" lie outside the range. */
 static int check_number(const struct job_spec *s, const struct field *f, struct err *e)

@@ -21,7 +21,7 @@
 #include "api/core/limits.h"
 #include "api/core/model_shape.h"
 
-/* ---- job spec ------------------------------------------------------------------------------ */
+/* ---- job spec -------------------------------------------------------------------------------- */
 
 typedef uint32_t spec_ref; /* offset into job_spec.text; 0 is the empty string */
 
@@ -230,7 +230,7 @@ bool spec_new_model(const struct job_spec *s);
 /* Copies a string into the table. -1 when the 64 KiB are used up. */
 int spec_intern(struct job_spec *s, const char *str, size_t len, spec_ref *ref);
 
-/* ---- the table of fields -------------------------------------------------------------------- */
+/* ---- the table of fields --------------------------------------------------------------------- */
 
 extern const struct field spec_fields[];   /* ends with path NULL */
 extern const struct field source_fields[]; /* of one data source */

@@ -62,7 +62,7 @@ static int64_t boot_clock(void *arg)
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* ---- mailbox -------------------------------------------------------------------------------- */
+/* ---- mailbox --------------------------------------------------------------------------------- */
 
 void loop_post(struct loop *l, loop_call *call, void *arg)
 {
@@ -107,7 +107,7 @@ static void mail_run(void *arg, uint32_t events)
     }
 }
 
-/* ---- timers --------------------------------------------------------------------------------- */
+/* ---- timers ---------------------------------------------------------------------------------- */
 
 static bool timer_before(const struct loop_timer *a, const struct loop_timer *b)
 {
@@ -195,7 +195,7 @@ static void timers_run(struct loop *l)
     }
 }
 
-/* ---- descriptors ---------------------------------------------------------------------------- */
+/* ---- descriptors ----------------------------------------------------------------------------- */
 
 struct loop_fd *loop_fd_add(struct loop *l, int fd, uint32_t epoll_events, loop_fd_call *call,
                             void *arg, struct err *e)
@@ -246,7 +246,7 @@ static void fds_sweep(struct loop *l)
     }
 }
 
-/* ---- signals -------------------------------------------------------------------------------- */
+/* ---- signals --------------------------------------------------------------------------------- */
 
 static void signals_read(void *arg, uint32_t events)
 {
@@ -272,7 +272,7 @@ int loop_signals(struct loop *l, const int *signos, int n, loop_signal_call *cal
     return l->signals ? 0 : -1;
 }
 
-/* ---- life ----------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 struct loop *loop_create(loop_clock *clock, void *clock_arg, struct err *e)
 {

@@ -42,7 +42,7 @@ static void end(struct download *d, bool whole)
     http_stream_end(d->stream, whole); /* on_closed follows */
 }
 
-/* ---- ranges ----------------------------------------------------------------------------------- */
+/* ---- ranges ---------------------------------------------------------------------------------- */
 
 static bool digits(const char **p, int64_t *out)
 {
@@ -123,7 +123,7 @@ static bool open_stream(struct download *d, int64_t total)
     return false;
 }
 
-/* ---- chunks ----------------------------------------------------------------------------------- */
+/* ---- chunks ---------------------------------------------------------------------------------- */
 
 static void on_chunk(void *arg, const struct msg *m, const struct err *e)
 {

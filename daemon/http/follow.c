@@ -182,7 +182,7 @@ static void on_rows(void *arg, const struct store_rows *rows, const struct err *
     }
 }
 
-/* ---- logs ------------------------------------------------------------------------------------- */
+/* ---- logs ------------------------------------------------------------------------------------ */
 
 /* How much of the n bytes to send now: up to the last line's end; a line longer than a piece, or
  * the last one of a log that is complete, up to the last whole character. 0: wait for more. */

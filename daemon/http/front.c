@@ -86,7 +86,7 @@ static int64_t now_ms(void) /* the loop's clock belongs to its thread */
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* ---- the life of a connection ----------------------------------------------------------------- */
+/* ---- the life of a connection ---------------------------------------------------------------- */
 
 /* Tags in epoll: the connection with the side in its lowest bit. */
 static void *tag(struct front_conn *c, enum side s)
@@ -145,7 +145,7 @@ static void free_dead(struct front *f)
     f->dead = NULL;
 }
 
-/* ---- bytes out -------------------------------------------------------------------------------- */
+/* ---- bytes out ------------------------------------------------------------------------------- */
 
 static bool waits(const struct front_conn *c, enum side s)
 {
@@ -199,7 +199,7 @@ static int put(struct front_conn *c, enum side s, const char *bytes, size_t n)
     return 0;
 }
 
-/* ---- requests --------------------------------------------------------------------------------- */
+/* ---- requests -------------------------------------------------------------------------------- */
 
 static bool is_health(const struct target *t)
 {
@@ -375,7 +375,7 @@ static int on_events(struct front_conn *c, enum side s, uint32_t events)
     return s == CLIENT && events & EPOLLIN ? from_client(c) : 0;
 }
 
-/* ---- accepting -------------------------------------------------------------------------------- */
+/* ---- accepting ------------------------------------------------------------------------------- */
 
 static void address_of(const struct sockaddr_storage *sa, unsigned char out[16])
 {
@@ -464,7 +464,7 @@ static void accept_some(struct front *f)
     }
 }
 
-/* ---- the thread ------------------------------------------------------------------------------- */
+/* ---- the thread ------------------------------------------------------------------------------ */
 
 /* Or it does not read its answers. */
 static bool is_late(const struct front_conn *c, int64_t now)
@@ -595,7 +595,7 @@ void front_destroy(struct front *f)
     free(f);
 }
 
-/* ---- for the library's callbacks -------------------------------------------------------------- */
+/* ---- for the library's callbacks ------------------------------------------------------------- */
 
 struct front_request front_request(struct front_conn *c)
 {

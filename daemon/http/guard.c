@@ -76,7 +76,7 @@ int64_t guard_find(const char *bytes, size_t n, size_t from, const struct reques
     return -1;
 }
 
-/* ---- lines ------------------------------------------------------------------------------------ */
+/* ---- lines ----------------------------------------------------------------------------------- */
 
 static bool is_token(struct guard_span s)
 {
@@ -119,7 +119,7 @@ static bool split_header(struct guard_span line, struct guard_span *name, struct
     return is_token(*name);
 }
 
-/* ---- what the headers mean -------------------------------------------------------------------- */
+/* ---- what the headers mean ------------------------------------------------------------------- */
 
 struct guard_seen {
     int n_headers, n_length, n_encoding, n_host, n_origin;

@@ -165,7 +165,7 @@ void http_set_header(struct http_req *r, const char *name, const char *value)
     r->out[r->n_out++] = (struct http_pair){must_dup(name), must_dup(value)};
 }
 
-/* ---- requests, front's thread ------------------------------------------------------------------ */
+/* ---- requests, front's thread ---------------------------------------------------------------- */
 
 static enum MHD_Result see_header(void *arg, enum MHD_ValueKind kind, const char *name,
                                   const char *value)
@@ -273,7 +273,7 @@ static void on_completed(void *arg, struct MHD_Connection *mhd, void **state,
     free(r);
 }
 
-/* ---- connections, front's thread --------------------------------------------------------------- */
+/* ---- connections, front's thread ------------------------------------------------------------- */
 
 static void on_connection(void *arg, struct MHD_Connection *mhd, void **state,
                           enum MHD_ConnectionNotificationCode what)

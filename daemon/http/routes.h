@@ -35,7 +35,7 @@ void routes_handle(void *arg, struct http_req *r); /* http_handler; arg is struc
 
 const char *routes_document(void); /* api/openapi.yaml, as compiled in */
 
-/* ---- handlers, by file ------------------------------------------------------------------------- */
+/* ---- handlers, by file ----------------------------------------------------------------------- */
 
 route_call route_submit, route_plan; /* submit.c */
 route_call route_jobs, route_job, route_cancel, route_restart, route_logs, route_artifacts,

@@ -55,7 +55,7 @@ static void refuse(struct posting *p, int status, const struct err *e)
     drop(p);
 }
 
-/* ---- the last step: a job ---------------------------------------------------------------------- */
+/* ---- the last step: a job -------------------------------------------------------------------- */
 
 static void location(struct http_req *r, int64_t id)
 {
@@ -85,7 +85,7 @@ static void submit(struct posting *p)
     commit_submit(control_commits(p->R->control), &s, on_submitted, p);
 }
 
-/* ---- Idempotency-Key --------------------------------------------------------------------------- */
+/* ---- Idempotency-Key ------------------------------------------------------------------------- */
 
 static void on_first_answer(void *arg, const struct store_rows *rows, const struct err *failed)
 {
@@ -148,7 +148,7 @@ static int take_key(struct posting *p)
     return 0;
 }
 
-/* ---- planning ---------------------------------------------------------------------------------- */
+/* ---- planning -------------------------------------------------------------------------------- */
 
 /* The node with the most memory: what a job is planned for. NULL: none is up. */
 static const struct node *largest_node(const struct posting *p)
@@ -317,7 +317,7 @@ static void describe_or_plan(struct posting *p)
     control_ask(p->R->control, NULL, &m, on_described, p);
 }
 
-/* ---- the first step ------------------------------------------------------------------------------ */
+/* ---- the first step -------------------------------------------------------------------------- */
 
 static int read_key(struct posting *p, struct err *e)
 {

@@ -155,7 +155,7 @@ void route_restart(struct routes *R, struct http_req *r, const struct route_matc
     order_restart(control_commits(R->control), a->id, on_restarted, view_of(R, r, a));
 }
 
-/* ---- pages ------------------------------------------------------------------------------------- */
+/* ---- pages ----------------------------------------------------------------------------------- */
 
 static void reply_page(struct view *v, const struct store_rows *rows, int64_t cursor)
 {
@@ -371,7 +371,7 @@ void route_checkpoints(struct routes *R, struct http_req *r, const struct route_
     job_page(view_of(R, r, a), ASK_CHECKPOINTS, EV_CHECKPOINT, PAGE_MAX, page_product);
 }
 
-/* ---- logs -------------------------------------------------------------------------------------- */
+/* ---- logs ------------------------------------------------------------------------------------ */
 
 static void send_log(struct view *v)
 {

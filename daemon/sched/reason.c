@@ -33,7 +33,7 @@ static struct what what(const struct sched_job *j)
     return w;
 }
 
-/* ---- what is counted --------------------------------------------------------------------------- */
+/* ---- what is counted ------------------------------------------------------------------------- */
 
 static const char *unit(const struct sched_job *j, int n)
 {
@@ -120,7 +120,7 @@ static struct what all_nodes(const struct census *c)
     return w;
 }
 
-/* ---- reasons ------------------------------------------------------------------------------------ */
+/* ---- reasons --------------------------------------------------------------------------------- */
 
 void reason_no_node(struct sched_job *j, const struct sched_node *nodes, int n)
 {

@@ -6,7 +6,7 @@ bool room_usable(const struct sched_job *j, const struct sched_node *nodes, int 
     return !sched_has(&j->blamed, i) && !sched_has(&j->lacks, i);
 }
 
-/* ---- what a node has for a job ------------------------------------------------------------------ */
+/* ---- what a node has for a job --------------------------------------------------------------- */
 
 /* What changes for this job only when GPUs are mended or added. */
 static bool suits(const struct sched_job *j, const struct sched_node *nodes, int i, int k)
@@ -67,7 +67,7 @@ int32_t room_free(const struct sched_job *j, const struct sched_node *nodes, int
     return width ? width - nodes[i].n_reserved - nodes[i].n_kept : 0;
 }
 
-/* ---- which nodes may hold one gang together ---------------------------------------------------- */
+/* ---- which nodes may hold one gang together -------------------------------------------------- */
 
 bool room_together(const struct sched_job *j, const struct sched_node *nodes, int a, int b)
 {

@@ -14,7 +14,7 @@ static int by_rank(const void *a, const void *b)
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
-/* ---- placing ----------------------------------------------------------------------------------- */
+/* ---- placing --------------------------------------------------------------------------------- */
 
 /* The node with the fewest free slots that still holds the gang: big holes are kept for big gangs.
  */

@@ -33,7 +33,7 @@
 #define NFS_MAGIC     0x6969
 #define SMB_MAGIC     0xFF534D42u
 
-/* ---- requests ------------------------------------------------------------------------------- */
+/* ---- requests -------------------------------------------------------------------------------- */
 
 struct store {
     struct loop *loop;
@@ -161,7 +161,7 @@ void store_health(const struct store *s, struct store_health *out)
     pthread_mutex_unlock(&w->mutex);
 }
 
-/* ---- the writer ----------------------------------------------------------------------------- */
+/* ---- the writer ------------------------------------------------------------------------------ */
 
 /* fsyncgate: a write that failed once may seem to succeed when tried again. So it is never tried.
  */
@@ -231,7 +231,7 @@ static int run_group(struct store *s, struct store_txn *group)
     return rc ? rc : exec(s, "COMMIT");
 }
 
-/* ---- room ------------------------------------------------------------------------------------- */
+/* ---- room ------------------------------------------------------------------------------------ */
 
 static void say_full(struct store *s, bool full)
 {
@@ -285,7 +285,7 @@ static bool wait_for_room(struct store *s)
     return !stop;
 }
 
-/* ---- checkpoints ------------------------------------------------------------------------------- */
+/* ---- checkpoints ----------------------------------------------------------------------------- */
 
 static int on_wal(void *arg, sqlite3 *db, const char *name, int n_pages)
 {
@@ -353,7 +353,7 @@ static void note_size(struct store *s)
     pthread_mutex_unlock(&s->mutex);
 }
 
-/* ---- groups ------------------------------------------------------------------------------------ */
+/* ---- groups ---------------------------------------------------------------------------------- */
 
 /* Takes up to STORE_GROUP requests; waits for the first. Returns NULL when stopped and empty. */
 static struct store_txn *take_group(struct store *s)
@@ -437,7 +437,7 @@ static void *writer_main(void *arg)
     return NULL;
 }
 
-/* ---- the reader ----------------------------------------------------------------------------- */
+/* ---- the reader ------------------------------------------------------------------------------ */
 
 static void give_ask(struct answer *out)
 {
@@ -491,7 +491,7 @@ void store_read(struct store *s, enum store_ask what, const int64_t n[4], const 
     pthread_mutex_unlock(&s->mutex);
 }
 
-/* ---- loading -------------------------------------------------------------------------------- */
+/* ---- loading --------------------------------------------------------------------------------- */
 
 int store_load(struct store *s, const struct store_load *c, struct err *e)
 {

@@ -36,7 +36,7 @@ struct store *store_open(struct loop *l, const char *dir, struct err *e);
  * run again. NULL allowed. */
 void store_close(struct store *s);
 
-/* ---- loading, before the first commit; synchronous ------------------------------------------ */
+/* ---- loading, before the first commit; synchronous ------------------------------------------- */
 
 struct store_event {
     int64_t seq, job, epoch, at_ms;
@@ -61,8 +61,7 @@ int store_load(struct store *s, const struct store_load *calls, struct err *e);
 int64_t store_last_job(const struct store *s);   /* largest id so far, 0 when there is none */
 int64_t store_last_event(const struct store *s); /* largest seq so far */
 
-/* ---- writing: build a request on the loop thread, then commit it ------------------------------
- */
+/* ---- writing: build a request on the loop thread, then commit it ----------------------------- */
 
 struct store_txn;
 struct store_txn *store_begin(void); /* NULL never: out of memory ends the process */
@@ -107,7 +106,7 @@ struct store_health {
 };
 void store_health(const struct store *s, struct store_health *out); /* loop thread */
 
-/* ---- reading -------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 enum store_ask {
     ASK_JOB,    /* n[0] id                     -> text: doc, spec, plan, result */

@@ -17,7 +17,7 @@ static const struct verb *const verbs[] = {&submit_verb, &plan_verb,  &verify_ve
                                            &show_verb,   &watch_verb, &logs_verb,      &events_verb,
                                            &cancel_verb, &nodes_verb, &artifacts_verb, NULL};
 
-/* ---- the server ----------------------------------------------------------------------------- */
+/* ---- the server ------------------------------------------------------------------------------ */
 
 struct server {
     pid_t pid;
@@ -110,7 +110,7 @@ static const char *server_end(struct server *s)
     return all;
 }
 
-/* ---- running a verb ------------------------------------------------------------------------- */
+/* ---- running a verb -------------------------------------------------------------------------- */
 
 static char out[1 << 16], err[1 << 16];
 
@@ -170,7 +170,7 @@ static int count(const char *text, const char *what)
     return n;
 }
 
-/* ---- tests ---------------------------------------------------------------------------------- */
+/* ---- tests ----------------------------------------------------------------------------------- */
 
 /* The answer to a submit is lost twice: the third try carries the same key, and one job exists. */
 static void test_submit_retries_with_one_key(void)

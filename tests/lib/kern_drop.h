@@ -30,7 +30,7 @@ static double ref_drop(const struct attn_drop *d, int64_t row, int64_t key, int6
     return (double)words[key % 4] >= d->rate * 4294967296.0 ? 1 / (1 - d->rate) : 0;
 }
 
-/* ---- dropout ------------------------------------------------------------------------------- */
+/* ---- dropout --------------------------------------------------------------------------------- */
 
 /* All keys and counters zero: the mask that the generator's published answer gives. */
 static void check_dropout_known(void)
@@ -84,7 +84,7 @@ static void check_dropout(void)
     }
 }
 
-/* ---- attention under dropout --------------------------------------------------------------- */
+/* ---- attention under dropout ----------------------------------------------------------------- */
 
 struct drop_shape {
     int64_t Tq, Tk, H, Hk, D, first; /* queries are positions first .. first + Tq of Tk keys */
@@ -239,7 +239,7 @@ static void check_attn_drop(void)
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) check_attn_drop_case(&shapes[i]);
 }
 
-/* ---- softmax of whole rows ----------------------------------------------------------------- */
+/* ---- softmax of whole rows ------------------------------------------------------------------- */
 
 static void check_softmax_shape(int64_t T, int64_t n, int64_t col_pos)
 {

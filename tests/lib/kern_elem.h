@@ -9,7 +9,7 @@
 static const int64_t elem_shapes[][2] = {{1, 1}, {3, 17}, {5, 64}, {37, 100}, {4, 9000}};
 #define EACH_ELEM_SHAPE(s) for (size_t s = 0; s < sizeof elem_shapes / sizeof elem_shapes[0]; s++)
 
-/* ---- norms --------------------------------------------------------------------------------- */
+/* ---- norms ----------------------------------------------------------------------------------- */
 
 struct norm_case {
     int64_t T, C, groups;
@@ -189,7 +189,7 @@ static void check_norm(void)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) check_norm_case(&cases[i]);
 }
 
-/* ---- activations and gated units ----------------------------------------------------------- */
+/* ---- activations and gated units ------------------------------------------------------------- */
 
 static double ref_act(enum act_id fn, double x)
 {
@@ -374,7 +374,7 @@ static void check_glu(void)
     check_glu_is_swiglu();
 }
 
-/* ---- sums, biases, permutations, squared errors -------------------------------------------- */
+/* ---- sums, biases, permutations, squared errors ---------------------------------------------- */
 
 static void check_mix_types(int64_t T, int64_t C, int types)
 {

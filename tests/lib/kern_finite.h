@@ -35,7 +35,7 @@ struct fin {
     bool failed; /* reported already: one line for each case */
 };
 
-/* ---- what cases are made of ---------------------------------------------------------------- */
+/* ---- what cases are made of ------------------------------------------------------------------ */
 
 static void *fin_mem(struct fin *f, int64_t size)
 {
@@ -140,7 +140,7 @@ static void fin_poison(struct fin *f)
             be->ops->op(be, __VA_ARGS__);                                                          \
     } while (0)
 
-/* ---- the walk ------------------------------------------------------------------------------ */
+/* ---- the walk -------------------------------------------------------------------------------- */
 
 static bool fin_shows(double x, enum fin_value value)
 {
@@ -227,7 +227,7 @@ static void fin_walk(const char *name, fin_fn fn, int arg, bool thin)
         }
 }
 
-/* ---- products ------------------------------------------------------------------------------ */
+/* ---- products -------------------------------------------------------------------------------- */
 
 enum { OUT0 = 1, OUT1 = 2, OUT2 = 4, OUT3 = 8 };
 
@@ -258,7 +258,7 @@ static void fin_gemm(struct fin *f, int arg)
              &(struct gemm_args){a.t, b.t, c.t, p->ta, p->tb, p->add, p->bias ? bias.t : none});
 }
 
-/* ---- attention ----------------------------------------------------------------------------- */
+/* ---- attention ------------------------------------------------------------------------------- */
 
 struct fin_attn {
     int64_t Tq, Tk, H, Hk, D, gap;
@@ -406,7 +406,7 @@ static void fin_attn_bwd(struct fin *f, int arg)
                                                s->D, c.scale, s->drop ? &c.drop : NULL});
 }
 
-/* ---- linear attention ---------------------------------------------------------------------- */
+/* ---- linear attention ------------------------------------------------------------------------ */
 
 /* Rows of a document that began before; the last two are padding, and hold NaN. */
 struct fin_linear {
@@ -524,7 +524,7 @@ static void fin_linear_fold(struct fin *f, int arg)
                                                      m.t.data, out.t.data, DT_F32});
 }
 
-/* ---- rows and elements --------------------------------------------------------------------- */
+/* ---- rows and elements ----------------------------------------------------------------------- */
 
 enum { FIN_T = 5, FIN_C = 70 };
 
@@ -787,7 +787,7 @@ static void fin_bias_bwd(struct fin *f, int arg)
     FIN_CALL(bias_bwd, &(struct bias_bwd_args){dy.t, db.t.data});
 }
 
-/* ---- groups of rows ------------------------------------------------------------------------ */
+/* ---- groups of rows -------------------------------------------------------------------------- */
 
 static int32_t *fin_groups(struct fin *f)
 {
@@ -838,7 +838,7 @@ static void fin_gate_bwd(struct fin *f, int arg)
     FIN_CALL(gate_bwd, &(struct gate_bwd_args){x.t, dy.t, gate.t, dx.t, dgate.t, g, true});
 }
 
-/* ---- whole rows, losses -------------------------------------------------------------------- */
+/* ---- whole rows, losses ---------------------------------------------------------------------- */
 
 static void fin_softmax_fwd(struct fin *f, int arg)
 {
@@ -910,7 +910,7 @@ static void fin_mse(struct fin *f, int arg)
     FIN_CALL(mse, &(struct mse_args){x.t, y.t, dx.t, weight.t.data, loss, 0.5f});
 }
 
-/* ---- the table ----------------------------------------------------------------------------- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 #define FIN_SLOT(op) (offsetof(struct be_ops, op) / sizeof(void (*)(void)))
 

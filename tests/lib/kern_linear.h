@@ -92,7 +92,7 @@ static struct linear_args lin_args(const struct lin_case *c)
                                 c->s.H, c->s.Dk, c->s.Dv, LIN_SCALE, NULL,  false};
 }
 
-/* ---- the reference ------------------------------------------------------------------------- */
+/* ---- the reference --------------------------------------------------------------------------- */
 
 struct lin_ref {
     struct mat o, m, dq, dk, dv, dm; /* from a state of zero */
@@ -170,7 +170,7 @@ static void lin_ref_free(struct lin_ref *r)
     mat_free(&r->dm), mat_free(&r->eo), mat_free(&r->edq), mat_free(&r->edk), mat_free(&r->edv);
 }
 
-/* ---- the checks ---------------------------------------------------------------------------- */
+/* ---- the checks ------------------------------------------------------------------------------ */
 
 struct lin_out {
     struct box o, m, dq, dk, dv, dm;

@@ -116,7 +116,7 @@ static void check_transfer_sizes(void)
     free(mine), free(got);
 }
 
-/* ---- waits ---- */
+/* ---- waits ----------------------------------------------------------------------------------- */
 
 static struct {
     void (*stall)(bool);

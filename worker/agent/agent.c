@@ -62,7 +62,7 @@ struct agent {
     char buf[SPOOL_RECORD_SIZE]; /* of the record or chunk being sent */
 };
 
-/* ---- sending ------------------------------------------------------------------------------------- */
+/* ---- sending --------------------------------------------------------------------------------- */
 
 static int send_msg(struct agent *a, const struct msg *m)
 {
@@ -133,7 +133,7 @@ static void pump_logs(struct agent *a)
     }
 }
 
-/* ---- attempts ------------------------------------------------------------------------------------- */
+/* ---- attempts -------------------------------------------------------------------------------- */
 
 static struct attempt *find(struct agent *a, int64_t job, int64_t epoch)
 {
@@ -243,7 +243,7 @@ static void adopt(void *arg, int64_t job, int64_t epoch, const char *dir)
                                       : "unknown");
 }
 
-/* ---- what seqd says --------------------------------------------------------------------------------- */
+/* ---- what seqd says -------------------------------------------------------------------------- */
 
 static int start_fill(struct agent *a, const struct msg *m, struct gang_start *s, struct err *e)
 {
@@ -565,7 +565,7 @@ static void on_message(void *arg, struct rpc_stream *s, const void *data, size_t
     arena_reset(&a->arena);
 }
 
-/* ---- the session ---------------------------------------------------------------------------------- */
+/* ---- the session ----------------------------------------------------------------------------- */
 
 static void on_opened(void *arg, struct rpc_stream *s)
 {
@@ -624,7 +624,7 @@ static void orphaned(void *arg)
     agent_quit(arg, "no session for too long");
 }
 
-/* ---- life ------------------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 void agent_quit(struct agent *a, const char *why)
 {

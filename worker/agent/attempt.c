@@ -19,7 +19,7 @@
 #include "api/core/process.h"
 #include "worker/agent/spawn.h"
 
-/* ---- life -------------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 static struct attempt *attempt_new(struct loop *l, const char *dir, int64_t job, int64_t epoch)
 {
@@ -111,8 +111,7 @@ struct attempt *attempt_adopt(struct loop *l, const char *dir, int64_t job, int6
     return a;
 }
 
-/* ---- the gang: its socket, and what is left when it died
- * ----------------------------------------- */
+/* ---- the gang: its socket, and what is left when it died ------------------------------------- */
 
 static int sock_send(struct attempt *a, enum rank_msg_type type, const void *payload, size_t size)
 {
@@ -287,8 +286,7 @@ void attempt_blobs(struct attempt *a, const struct rank_blob *blobs, int n)
     if (a->sock >= 0) sock_flush(a);
 }
 
-/* ---- what seqd has and what it gets next
- * ----------------------------------------------------------- */
+/* ---- what seqd has and what it gets next ----------------------------------------------------- */
 
 void attempt_rewind(struct attempt *a)
 {

@@ -38,7 +38,7 @@ static void complain(const struct gpu *before, int n_before, const struct gpu *n
     }
 }
 
-/* ---- Xids ------------------------------------------------------------------------------------- */
+/* ---- Xids ------------------------------------------------------------------------------------ */
 
 /* A line for each: "BOOT UUID XID". */
 static void xids_save(struct gpus *g, const struct gpu *list, int n)
@@ -83,7 +83,7 @@ static int sample_xids(struct gpus *g, struct gpu list[GPU_MAX], struct err *e)
     return n;
 }
 
-/* ---- looking ---------------------------------------------------------------------------------- */
+/* ---- looking --------------------------------------------------------------------------------- */
 
 static int look(struct gpus *g, struct err *e)
 {

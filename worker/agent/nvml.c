@@ -106,7 +106,7 @@ bool nvml_xid_matters(long long xid)
     return xid >= 144 && xid <= 150;
 }
 
-/* ---- opening ---------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 static int load(struct nvml *n, const char *library, struct err *e)
 {
@@ -149,7 +149,7 @@ void nvml_close(struct nvml *n)
     free(n);
 }
 
-/* ---- sampling --------------------------------------------------------------------------------- */
+/* ---- sampling -------------------------------------------------------------------------------- */
 
 /* Levels of a common ancestor are 0, 10, .. 50 in the library. */
 static uint8_t distance(const struct nvml *n, device a, device b)

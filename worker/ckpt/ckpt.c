@@ -153,7 +153,7 @@ static int read_state(const char *dir, int64_t step, struct ckpt_state *s, struc
                    (long long)s->step, (long long)step);
 }
 
-/* ---- saving --------------------------------------------------------------------------------- */
+/* ---- saving ---------------------------------------------------------------------------------- */
 
 static int fill_info(struct ckpt_info *info, const struct manifest *m, const char *dir,
                      struct err *e)
@@ -279,7 +279,7 @@ int ckpt_save(const char *job_dir, int64_t epoch, const struct model_shape *shap
     return rc < 0 ? -1 : fill_info(info, &m, final, e);
 }
 
-/* ---- finding -------------------------------------------------------------------------------- */
+/* ---- finding --------------------------------------------------------------------------------- */
 
 static int check_named(const char *dir, int64_t step, enum manifest_depth depth, struct manifest *m,
                        struct err *e)
@@ -319,7 +319,7 @@ int ckpt_check(const char *step_dir, struct ckpt_info *info, struct err *e)
     return fill_info(info, &m, step_dir, e);
 }
 
-/* ---- loading -------------------------------------------------------------------------------- */
+/* ---- loading --------------------------------------------------------------------------------- */
 
 static int flow_moments(const struct st_file *f, const struct model_shape *shape,
                         const struct ckpt_arrays *a, struct err *e)

@@ -99,7 +99,7 @@ void ckpt_spec_digest(const struct job_spec *spec, char out[SHA256_HEX])
     sha256_hex(&sha, out);
 }
 
-/* ---- as text ---------------------------------------------------------------------------------- */
+/* ---- as text --------------------------------------------------------------------------------- */
 
 static void value_text(const struct job_spec *spec, const struct field *f, char out[VALUE_SIZE])
 {

@@ -69,7 +69,7 @@ int manifest_write(const struct manifest *m, const char *dir, struct err *e)
     return rc;
 }
 
-/* ---- reading -------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 /* A digest covers the text, so what follows need not be suspicious, only safe. */
 static int read_file_entry(struct manifest *m, struct jread *j)

@@ -57,7 +57,7 @@ static int psk_find(SSL *ssl, const unsigned char *id, size_t id_size, SSL_SESSI
     return 1;
 }
 
-/* ---- the socket, never waiting and never raising SIGPIPE -------------------------------------- */
+/* ---- the socket, never waiting and never raising SIGPIPE ------------------------------------- */
 
 static int socket_write(BIO *b, const char *bytes, int size)
 {

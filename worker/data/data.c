@@ -26,7 +26,7 @@ struct data {
     int64_t n_tokens, n_documents;
 };
 
-/* ---- reading -------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 /* A file that became shorter while it is in use is damage, not an end. */
 static int read_at(const struct data_part *p, void *out, int64_t size, int64_t at, struct err *e)
@@ -97,7 +97,7 @@ const char *data_file(const struct data *d, uint32_t file)
     return file < (uint32_t)d->meta.n_files ? d->meta.file[file].path : "";
 }
 
-/* ---- opening -------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 static int open_part(struct data *d, int id, const char *dir, struct err *e)
 {

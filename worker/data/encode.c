@@ -37,7 +37,7 @@ void encode_file(struct encode *c, int set, uint32_t source, uint32_t file)
     c->mark = c->file_mark = c->n_tokens;
 }
 
-/* ---- tokens --------------------------------------------------------------------------------- */
+/* ---- tokens ---------------------------------------------------------------------------------- */
 
 static int count_id(struct encode *c, uint32_t id, struct err *e)
 {
@@ -177,7 +177,7 @@ int encode_end(struct encode *c, bool eod, uint64_t record, uint64_t offset, str
     return file_out_add(&c->out[PART_ORIGINS], &at, sizeof at, e);
 }
 
-/* ---- the end -------------------------------------------------------------------------------- */
+/* ---- the end --------------------------------------------------------------------------------- */
 
 static double entropy(const struct encode *c)
 {

@@ -35,7 +35,7 @@ struct jsonl {
     int64_t line;
 };
 
-/* ---- members -------------------------------------------------------------------------------- */
+/* ---- members --------------------------------------------------------------------------------- */
 
 static int take_text(struct jread *j, char *line, const char *key, struct text *t, struct err *e)
 {
@@ -137,7 +137,7 @@ static int parse(struct jsonl *s, char *line, size_t n, struct err *e)
     return check_record(r, s->in->text_key, e);
 }
 
-/* ---- documents ------------------------------------------------------------------------------ */
+/* ---- documents ------------------------------------------------------------------------------- */
 
 static int reserve(struct jsonl *s, size_t n, struct err *e)
 {
@@ -233,7 +233,7 @@ static int put_record(struct jsonl *s, int64_t offset, struct err *e)
     return encode_end(c, true, line, (uint64_t)offset, e);
 }
 
-/* ---- lines ---------------------------------------------------------------------------------- */
+/* ---- lines ----------------------------------------------------------------------------------- */
 
 static int put_line(struct jsonl *s, char *line, size_t n, int64_t offset, struct err *e)
 {

@@ -3,7 +3,7 @@
 #include <unistd.h>
 #include "worker/data/megatron.h"
 
-/* ---- names ---------------------------------------------------------------------------------- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 static size_t without(const char *path, const char *suffix)
 {
@@ -23,7 +23,7 @@ int megatron_bin(const char *path, char out[FILE_PATH_SIZE], struct err *e)
     return file_join(out, e, "%.*s.bin", (int)without(path, ".idx"), path);
 }
 
-/* ---- the index ------------------------------------------------------------------------------ */
+/* ---- the index ------------------------------------------------------------------------------- */
 
 static uint64_t u64_at(const uint8_t *p)
 {
@@ -102,7 +102,7 @@ static int column_next(struct column *c, int64_t *out, struct err *e)
     return 0;
 }
 
-/* ---- reading -------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 struct megatron {
     struct format_in *in;

@@ -59,7 +59,7 @@ int latents_read(const struct data *d, const struct latents_sample *s, int64_t f
 int latents_read_text(const struct data *d, const struct latents_sample *s, int64_t first,
                       int64_t n, float *out, struct err *e);
 
-/* ---- the files of a line (format_latents.c) --------------------------------------------------- */
+/* ---- the files of a line (format_latents.c) -------------------------------------------------- */
 
 /* A path of a line, relative to the manifest's directory. */
 int latents_path(const char *manifest, const char *path, char out[FILE_PATH_SIZE], struct err *e);

@@ -28,7 +28,7 @@ void meta_fini(struct meta *m)
     m->file = NULL;
 }
 
-/* ---- writing -------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 static void write_counts(struct jwrite *w, const char *set, int64_t tokens, int64_t documents,
                          int64_t bytes)

@@ -48,7 +48,7 @@ struct order_options data_order_options(const struct job_spec *s, int set, int64
                                   .mask = mask_rule(s, set)};
 }
 
-/* ---- opening -------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 static bool weighted(const struct data_order *o)
 {
@@ -156,7 +156,7 @@ int64_t data_order_samples(const struct data_order *o)
     return o->stats.n_samples;
 }
 
-/* ---- samples -------------------------------------------------------------------------------- */
+/* ---- samples --------------------------------------------------------------------------------- */
 
 void data_sample(const struct data_order *o, int64_t n, struct sample *s)
 {

@@ -30,7 +30,7 @@ static int64_t document_at(const struct pack *p, int64_t token)
     return lo;
 }
 
-/* ---- over-long documents -------------------------------------------------------------------- */
+/* ---- over-long documents --------------------------------------------------------------------- */
 
 static int overlong_error(const struct pack *p, int64_t document, struct err *e)
 {
@@ -78,7 +78,7 @@ static int count(struct pack *p, struct err *e)
     return 0;
 }
 
-/* ---- lists ---------------------------------------------------------------------------------- */
+/* ---- lists ----------------------------------------------------------------------------------- */
 
 static void *allot(int64_t n, size_t size, const char *what, struct err *e)
 {
@@ -196,7 +196,7 @@ out:
     return rc;
 }
 
-/* ---- opening -------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 /* Fragments of concat where nothing is left out: one a document, and one more for each sample that
  * begins inside of one. */
@@ -248,7 +248,7 @@ void pack_close(struct pack *p)
     p->sample_end = NULL;
 }
 
-/* ---- reading -------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 void pack_sample(const struct pack *p, int64_t index, struct sample *s)
 {

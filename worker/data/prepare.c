@@ -77,7 +77,7 @@ static int choose_sources(struct prepare *p, struct err *e)
     return 0;
 }
 
-/* ---- first pass ----------------------------------------------------------------------------- */
+/* ---- first pass ------------------------------------------------------------------------------ */
 
 static int digest_one(struct prepare *p, int i, struct err *e)
 {
@@ -184,7 +184,7 @@ static void make_id(const struct prepare *p, char id[80])
     snprintf(id, 80, "%.32s", hex);
 }
 
-/* ---- second pass ---------------------------------------------------------------------------- */
+/* ---- second pass ----------------------------------------------------------------------------- */
 
 static int read_file(struct prepare *p, struct encode *c, int i, struct err *e)
 {

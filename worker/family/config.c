@@ -174,7 +174,7 @@ static const struct hf_special *special(const struct hf_family *f, const char *k
     return NULL;
 }
 
-/* ---- keys that are none of the family's ------------------------------------------------------- */
+/* ---- keys that are none of the family's ------------------------------------------------------ */
 
 /* What the package keeps beside a model's sizes, for its own use: none of it changes a number that
  * is computed here. */

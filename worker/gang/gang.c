@@ -75,8 +75,7 @@ struct gang {
     char packet[SPOOL_RECORD_SIZE]; /* the one being handled */
 };
 
-/* ---- records -----------------------------------------------------------------------------------
- */
+/* ---- records --------------------------------------------------------------------------------- */
 
 static void gang_end(struct gang *g, enum gang_end how, int blame, int64_t grace_ms);
 
@@ -144,8 +143,7 @@ static void record_end(struct gang *g)
         log_error("gang.exit", "dir=%s why=\"%s\"", g->dir, e.text);
 }
 
-/* ---- the end -----------------------------------------------------------------------------------
- */
+/* ---- the end --------------------------------------------------------------------------------- */
 
 /* Ranks that wait in the transport leave with ERR_ABORTED within one futex wake. */
 static void abort_raise(struct gang *g, int blame)
@@ -197,8 +195,7 @@ static void orphan_stop(void *arg)
     gang_stop(arg, GANG_ORPHANED);
 }
 
-/* ---- what ranks say ----------------------------------------------------------------------------
- */
+/* ---- what ranks say -------------------------------------------------------------------------- */
 
 /* The least and the most payload bytes of what a rank may send; most 0: it may not. */
 static const struct {
@@ -299,8 +296,7 @@ static void rank_exited(void *arg, uint32_t events)
     if (g->n_gone == g->n_started) gang_over(g);
 }
 
-/* ---- what the agent says
- * ------------------------------------------------------------------------- */
+/* ---- what the agent says --------------------------------------------------------------------- */
 
 /* Ranks want all blobs in rank order. Only the first set counts: seqd sends again after a
  * reconnect. */
@@ -360,8 +356,7 @@ static void agent_accept(void *arg, uint32_t events)
     agent_nudge(g); /* for what was recorded between its connect and this */
 }
 
-/* ---- the hang watchdog
- * ----------------------------------------------------------------------------- */
+/* ---- the hang watchdog ----------------------------------------------------------------------- */
 
 /* flag: offset of a bool in struct proc. */
 static bool all_ranks(const struct gang *g, size_t flag)
@@ -448,8 +443,7 @@ static void watch_run(void *arg)
     watch_hang(g, s);
 }
 
-/* ---- the start
- * --------------------------------------------------------------------------------------- */
+/* ---- the start ------------------------------------------------------------------------------- */
 
 /* The lock, and the proof that nothing ran here before. */
 static int gang_lock(struct gang *g, struct err *e)

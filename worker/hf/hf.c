@@ -132,7 +132,7 @@ static int compare(const struct hf_weights *w, const char *dir, const struct mod
                    c.n, c.text);
 }
 
-/* ---- reading -------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static int read_as(const struct st_file *f, const struct st_tensor *t, enum dtype dtype, void *out,
                    struct err *e)
@@ -245,7 +245,7 @@ int hf_read_flat(const struct st_file *f, const struct model_shape *m, const cha
     return rc;
 }
 
-/* ---- reading piece by piece ------------------------------------------------------------------- */
+/* ---- reading piece by piece ------------------------------------------------------------------ */
 
 /* The tensor's elements in our order of rows. */
 static int read_pieces(const struct st_file *f, const struct st_tensor *t, const struct param *p,

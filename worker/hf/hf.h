@@ -111,7 +111,7 @@ struct st_file;
 int hf_read_flat(const struct st_file *f, const struct model_shape *m, const char *prefix,
                  float *flat, struct err *e);
 
-/* ---- inside worker/hf ----------------------------------------------------------------------- */
+/* ---- inside worker/hf ------------------------------------------------------------------------ */
 
 /* All tensors, in the order of the flat layout or sorted by name; the caller frees. */
 struct param *hf_list(const struct model_shape *m, int *n, struct err *e);

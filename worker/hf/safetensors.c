@@ -48,7 +48,7 @@ struct st_file {
     int n, room;
 };
 
-/* ---- the header ----------------------------------------------------------------------------- */
+/* ---- the header ------------------------------------------------------------------------------ */
 
 static int corrupt(const struct st_file *f, const char *name, const char *what, struct err *e)
 {
@@ -196,7 +196,7 @@ static int parse_header(struct st_file *f, const char *text, size_t size, struct
                    j.err.code ? j.err.text : "it is not one object");
 }
 
-/* ---- the whole file ------------------------------------------------------------------------- */
+/* ---- the whole file -------------------------------------------------------------------------- */
 
 static int by_offset(const void *a, const void *b)
 {
@@ -341,7 +341,7 @@ const void *st_data(const struct st_file *f, const struct st_tensor *t)
     return f->map + t->offset;
 }
 
-/* ---- reading numbers ------------------------------------------------------------------------ */
+/* ---- reading numbers ------------------------------------------------------------------------- */
 
 enum { CHUNK = 4096 };
 

@@ -74,7 +74,7 @@ int st_read_part(const struct st_file *f, const struct st_tensor *t, int64_t at,
 int st_read_half(const struct st_file *f, const struct st_tensor *t, enum st_dtype type,
                  uint16_t *out, struct err *e);
 
-/* ---- writing -------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 struct st_out { /* one tensor to write: borrows name and data for the call */
     const char *name;

@@ -18,7 +18,7 @@ bool hf_ends_with(const char *s, const char *end)
     return n >= k && !strcmp(s + n - k, end);
 }
 
-/* ---- finding the files ---------------------------------------------------------------------- */
+/* ---- finding the files ----------------------------------------------------------------------- */
 
 static struct hf_entry *add_entry(struct hf_weights *w, const char *path, struct err *e)
 {

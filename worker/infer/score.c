@@ -225,7 +225,7 @@ static int one_window(struct scorer *s, int64_t window, struct score *out, struc
     return 0;
 }
 
-/* ---- continuing an earlier attempt --------------------------------------------------- */
+/* ---- continuing an earlier attempt ----------------------------------------------------------- */
 
 static int share(struct scorer *s, int64_t *n, struct err *e)
 {

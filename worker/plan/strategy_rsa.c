@@ -96,7 +96,7 @@ static const struct strategy_form gathered = {
     .need = gather_need,
     .traffic = gather_traffic};
 
-/* ---------------------------------------------------------------------------------------------- */
+/* ---- the row --------------------------------------------------------------------------------- */
 
 /* With contiguous shards the last rank of a causal sequence sees nearly all of it. */
 static double imbalance(int64_t H, int sp, bool causal, enum layout_id layout)

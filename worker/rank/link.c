@@ -12,7 +12,7 @@ void link_init(struct link *k, int fd)
     *k = (struct link){.fd = fd, .rank = -1};
 }
 
-/* ---- receiving ------------------------------------------------------------------------------ */
+/* ---- receiving ------------------------------------------------------------------------------- */
 
 /* One packet: header and payload, the payload exactly `size` bytes of `want`. */
 static int receive(struct link *k, enum rank_msg_type want, void *payload, size_t size,
@@ -112,7 +112,7 @@ bool link_stopped(struct link *k)
     return true;
 }
 
-/* ---- sending -------------------------------------------------------------------------------- */
+/* ---- sending --------------------------------------------------------------------------------- */
 
 static int transmit(struct link *k, enum rank_msg_type type, const void *a, size_t a_size,
                     const void *b, size_t b_size, struct err *e)

@@ -44,7 +44,7 @@ static const struct task *task_of(int kind)
     return NULL;
 }
 
-/* ---- opening ---------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 /* Length given as tokens or passes becomes steps, once the data is counted; and then what depends
  * on it (the warmup). */
@@ -262,7 +262,7 @@ out:
     return rc;
 }
 
-/* ---- shared ----------------------------------------------------------------------------------- */
+/* ---- shared ---------------------------------------------------------------------------------- */
 
 bool run_first(const struct run *r)
 {

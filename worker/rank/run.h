@@ -37,7 +37,7 @@ struct run {
  * as FAIL. */
 int run_job(struct link *k, struct link_order *o, struct err *e);
 
-/* ---- tasks (task_*.c): a result is sent by rank 0 --------------------------------------------- */
+/* ---- tasks (task_*.c): a result is sent by rank 0 -------------------------------------------- */
 
 int task_prepare(struct run *r, struct err *e);
 int task_train(struct run *r, struct err *e);
@@ -46,7 +46,7 @@ int task_generate(struct run *r, struct err *e);
 int task_verify(struct run *r, struct err *e);
 int task_embed(struct run *r, struct err *e);
 
-/* ---- what tasks share -------------------------------------------------------------------------- */
+/* ---- what tasks share ------------------------------------------------------------------------ */
 
 bool run_first(const struct run *r); /* rank 0 */
 /* STOP came or seqgang is gone. Asked between steps, windows and tokens, and so also the place

@@ -6,7 +6,7 @@
 #include "worker/plan/stage.h"
 #include "worker/rank/training.h"
 
-/* ---- opening ----------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 /* What each stage's steps and an evaluation will move. */
 static int plan_comms(struct training *t, struct err *e)
@@ -52,7 +52,7 @@ static int open_training(struct training *t, struct err *e)
     return training_load_guard(t, e) || training_find_best(t, e) ? -1 : 0;
 }
 
-/* ---- steps ------------------------------------------------------------------------------------- */
+/* ---- steps ----------------------------------------------------------------------------------- */
 
 /* Sets the model and the source for the stage that the next step is in. */
 static int enter_stage(struct training *t, struct err *e)

@@ -82,7 +82,7 @@ static int resolve_model(struct run *r, char dir[RANK_PATH_SIZE], struct err *e)
     return resolve(r, r->spec->model.path, "model.path", dir, e);
 }
 
-/* ---- a model that is whole on every rank ------------------------------------------------------ */
+/* ---- a model that is whole on every rank ----------------------------------------------------- */
 
 static int load_whole(struct run *r, struct model *m, struct err *e)
 {
@@ -112,7 +112,7 @@ int weights_load(struct run *r, struct model *m, struct err *e)
     return 0;
 }
 
-/* ---- a training ------------------------------------------------------------------------------- */
+/* ---- a training ------------------------------------------------------------------------------ */
 
 /* Rank 0 reads, piece by piece. */
 static int load_pieces(struct run *r, struct sharded_state *h, int64_t origin,

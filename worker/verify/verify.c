@@ -31,7 +31,7 @@ static void set_dropout(const struct job_spec *spec, struct model *m)
     philox_key(spec->seed, 1, m->sp.drop.key);
 }
 
-/* ---- the ranks' side: as in training ---------------------------------------------------------- */
+/* ---- the ranks' side: as in training --------------------------------------------------------- */
 
 /* A diffusion model, whose data verify_flow.c knows. */
 static bool latents(const struct model *m)
@@ -111,7 +111,7 @@ static int run_ranks(const struct verify_args *a, const struct data_order *order
     return agree(m->world, m, v, e);
 }
 
-/* ---- the reference: one rank, its batch from first principles --------------------------------- */
+/* ---- the reference: one rank, its batch from first principles -------------------------------- */
 
 /* A fragment must lie in one document, and end before the document does only where the sequence
  * ends or an over-long document was cut. */
@@ -462,7 +462,7 @@ static void judge(struct verify *v)
     }
 }
 
-/* ---- what the model itself makes of roundings -------------------------------------------------- */
+/* ---- what the model itself makes of roundings ------------------------------------------------ */
 
 /* Only the usual bound, which a job has that says nothing: one that a job names is its word. A part
  * that is missing, or a factor 1/P, must show whatever the second run measures: never more than half of what
@@ -520,7 +520,7 @@ out:
     return rc;
 }
 
-/* ---- the whole -------------------------------------------------------------------------------- */
+/* ---- the whole ------------------------------------------------------------------------------- */
 
 /* The verdict, of rank 0. Gradients are kept before the second run overwrites them. */
 static int conclude(const struct verify_args *a, struct model *ref, struct verify *v, struct err *e)
