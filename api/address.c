@@ -11,8 +11,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* gRPC unlinks an existing Unix socket and gives no reason for a port in use: a bind of our own, first,
- * has both errors. */
+/* gRPC unlinks an existing Unix socket and gives no reason for a port in use: a bind of our own,
+ * first, has both errors. */
 static int unix_check(const char *path, struct err *e)
 {
     struct sockaddr_un sun = {.sun_family = AF_UNIX};
@@ -56,8 +56,8 @@ static bool is_loopback(const struct sockaddr_storage *sa)
     return IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
 }
 
-/* Splits "127.0.0.1:50051" or "[::1]:50051". Beyond this machine only where the address begins with "insecure:":
- * there is no TLS here yet. */
+/* Splits "127.0.0.1:50051" or "[::1]:50051". Beyond this machine only where the address begins with
+ * "insecure:": there is no TLS here yet. */
 static int tcp_parse(const char *address, struct sockaddr_storage *out, socklen_t *size,
                      struct err *e)
 {

@@ -1,8 +1,8 @@
 /* address.h: where a session may be: "unix:/path/sock", "127.0.0.1:port", "[::1]:port".
  *
  * Sessions are neither encrypted nor authenticated, so they stay on one machine, unless the address
- * says "insecure:10.0.0.1:port", for networks where every machine is trusted (a program that reaches
- * the port can start programs on the nodes). Hosts are numeric. */
+ * says "insecure:10.0.0.1:port", for networks where every machine is trusted (a program that
+ * reaches the port can start programs on the nodes). Hosts are numeric. */
 #ifndef SEQD_API_ADDRESS_H
 #define SEQD_API_ADDRESS_H
 
@@ -12,8 +12,8 @@
 /* Checks the form. fails: ERR_INVALID; ERR_UNSUPPORTED for an address beyond this machine,
  * because sessions are not encrypted. */
 int address_check(const char *address, struct err *e);
-/* Binds it for a moment. fails: ERR_CONFLICT when it is in use, ERR_IO. Called before gRPC binds, which
- * unlinks an existing Unix socket and gives no reason for a port in use. */
+/* Binds it for a moment. fails: ERR_CONFLICT when it is in use, ERR_IO. Called before gRPC binds,
+ * which unlinks an existing Unix socket and gives no reason for a port in use. */
 int address_free_check(const char *address, struct err *e);
 
 /* The address for a socket or gRPC: without "insecure:". */

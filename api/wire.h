@@ -5,31 +5,31 @@
  *   seqw  HELLO      its name, its instance (of the state directory, the same after a restart), and
  *                    every attempt whose directory is here, alive or ended and not yet forgotten
  *   seqd  WELCOME    then ACK for what it already has of those attempts (saves sending it again),
- *                    then EXPECT: the attempts it believes are here. seqw stops what runs and is not
- *                    listed, forgets what ended and is not listed, and answers what is listed and
- *                    unknown with a final record of GANG_UNKNOWN. EXPECT again every 30 s. A list of
- *                    more than WIRE_ATTEMPTS takes several messages; `more` is 0 in the last one.
+ *                    then EXPECT: the attempts it believes are here. seqw stops what runs and is
+ *                    not listed, forgets what ended and is not listed, and answers what is listed
+ *                    and unknown with a final record of GANG_UNKNOWN. EXPECT again every 30 s. A
+ *                    list of more than WIRE_ATTEMPTS takes several messages, the last with `more` 0
  *   seqd  REFUSED    in place of WELCOME: why, and for how long not to dial again. Then the session
  *                    is closed. A name that is up belongs to its instance: another one is refused
  *                    until the name is down, the same one replaces its own session at once
  *   seqd  ASSIGN     start this gang (ranks [first_rank, first_rank + n_local) of an attempt that
- *                    may have others on other nodes), once per epoch: the same epoch again is ignored, an older one
- *                    than this node has seen of the job is answered GANG_UNKNOWN
- *   seqw  REPORT     spool record number seq = 1, 2, ... of the attempt, from the one after the last
- *                    ACK; after a new session some come again: seqd drops what it has and ACKs.
- *                    seq 0: not from a spool, never repeated, not to be acknowledged
+ *                    may have others on other nodes), once per epoch: the same epoch again is
+ *                    ignored; one older than the job's newest here is answered GANG_UNKNOWN
+ *   seqw  REPORT     spool record number seq = 1, 2, ... of the attempt, from the one after the
+ *                    last ACK; after a new session some come again: seqd drops what it has and
+ *                    ACKs. seq 0: not from a spool, never repeated, not to be acknowledged
  *   seqw  LOG        bytes of rank's log at offset, again from the last ACK
  *   seqw  REPORT     of the final record (rank.h): after all other records and all log bytes. With
  *                    it STOP is answered; seqd sends FORGET once it is durable.
  *   seqd  BLOBS, STOP, FORGET: idempotent; sent again at will (after a reconnect)
- *   seqw  HEARTBEAT  every WELCOME.heartbeat_ms, from its loop: with its GPUs as they are now, as HELLO
- *                    has them. After three that are missing seqd closes the session
+ *   seqw  HEARTBEAT  every WELCOME.heartbeat_ms, from its loop: with its GPUs as they are now, as
+ *                    HELLO has them. After three that are missing seqd closes the session
  *   seqw  PROFILE    after WELCOME, once it has been measured: new with each session
- *   seqd  DESCRIBE, FETCH, TRACE -> DESCRIBED, FETCHED, FETCHED with the same request number, exactly one each
+ *   seqd  DESCRIBE, FETCH, TRACE -> DESCRIBED, FETCHED, FETCHED: exactly one each, with its number
  *
- * A node reports on itself alone: REPORT and LOG count from the node that has the part of the attempt, for
- * the ranks of that part; DESCRIBED and FETCHED from the node that was asked, once; HEARTBEAT and
- * PROFILE say nothing about other nodes. Everything else is dropped, counted and logged. */
+ * A node reports on itself alone: REPORT and LOG count from the node that has the part of the
+ * attempt, for the ranks of that part; DESCRIBED and FETCHED from the node that was asked, once;
+ * HEARTBEAT and PROFILE say nothing about other nodes. The rest is dropped, counted and logged. */
 #ifndef SEQD_API_WIRE_H
 #define SEQD_API_WIRE_H
 

@@ -80,8 +80,8 @@ int cli_url(const struct cli *c, char *out, size_t size, struct err *e);
 
 /* A message to a person, on stderr, silenced by -q. Control characters are removed. */
 void cli_say(const struct cli *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* A progress line on the terminal of stderr: the next one or a message replaces it, "" removes it. The
- * caller has removed control characters. */
+/* A progress line on the terminal of stderr: the next one or a message replaces it, "" removes it.
+ * The caller has removed control characters. */
 void cli_draw(const char *line);
 /* "seqctl: ..." on stderr, never silenced. Returns code. */
 int cli_fail(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -10,8 +10,8 @@
 #include "client/text.h"
 #include "client/verbs.h"
 
-/* Appends the members of an event's data; `detail` is the report of a rank, without what the line has
- * already (said). */
+/* Appends the members of an event's data; `detail` is the report of a rank, without what the line
+ * has already (said). */
 static void append_members(const struct jv *v, const struct jv *said, char *out, size_t size)
 {
     for (size_t i = 0; i < jv_len(v); i++) {

@@ -1,5 +1,5 @@
-/* follow.h: follows event streams of a job and reconnects with Last-Event-ID, until the server sends
- * `event: end`, the user presses Ctrl-C, or the deadline passes. */
+/* follow.h: follows event streams of a job and reconnects with Last-Event-ID, until the server
+ * sends `event: end`, the user presses Ctrl-C, or the deadline passes. */
 #ifndef SEQD_CLIENT_FOLLOW_H
 #define SEQD_CLIENT_FOLLOW_H
 

@@ -1,9 +1,9 @@
 /* http.h: HTTP for the client. The only user of libcurl is http.c.
  *
  * Requests run on one multi handle: http_do runs one to its end, http_open starts one whose bytes
- * are passed to a function as they arrive (SSE, artifacts), and http_turn moves all of them. Limits:
- * a collected body HTTP_BODY_SIZE; 10 s to connect; an idle stream HTTP_IDLE_MS (the server sends a
- * heartbeat every 15 s). Redirects are not followed, proxies not used for loopback. */
+ * are passed to a function as they arrive (SSE, artifacts), and http_turn moves all of them.
+ * Limits: a collected body HTTP_BODY_SIZE; 10 s to connect; an idle stream HTTP_IDLE_MS (the server
+ * sends a heartbeat every 15 s). Redirects are not followed, proxies not used for loopback. */
 #ifndef SEQD_CLIENT_HTTP_H
 #define SEQD_CLIENT_HTTP_H
 
@@ -44,8 +44,8 @@ void http_reply_fini(struct http_reply *r);
  * a success here. */
 int http_do(struct http *h, const struct http_request *q, struct http_reply *r, struct err *e);
 
-/* A request whose body is passed to call as it arrives where the status is 200 or 206, and collected
- * in reply otherwise. Strings of q are copied. */
+/* A request whose body is passed to call as it arrives where the status is 200 or 206, and
+ * collected in reply otherwise. Strings of q are copied. */
 struct http_stream;
 typedef void http_bytes(void *arg, const char *bytes, size_t n);
 struct http_stream *http_open(struct http *h, const struct http_request *q, http_bytes *call,
@@ -55,8 +55,8 @@ void http_close(struct http_stream *s); /* NULL allowed */
 bool http_done(const struct http_stream *s, struct err *e);
 const struct http_reply *http_answer(const struct http_stream *s);
 
-/* Waits at most timeout_ms for bytes of any stream or fd (-1: none) and passes them on. Returns true
- * when fd is readable. */
+/* Waits at most timeout_ms for bytes of any stream or fd (-1: none) and passes them on. Returns
+ * true when fd is readable. */
 bool http_turn(struct http *h, int timeout_ms, int fd);
 
 /* Percent-encodes s for a path or query. Returns out. */

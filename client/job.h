@@ -10,12 +10,13 @@ char *job_state_text(const struct cli *c, const struct jv *job, char *out, size_
 /* "job 12 succeeded after 84.0s: ..." and, for a failure, the sentence, the field and what to do;
  * then the command that comes next. On stderr; the final word of --wait, watch and verify. */
 void job_say_end(const struct cli *c, const struct jv *job);
-/* The job as it is now, for a picture of it: NULL when seqd does not answer at the moment, which is not
- * reported. The caller frees. */
+/* The job as it is now, for a picture of it: NULL when seqd does not answer at the moment, which is
+ * not reported. The caller frees. */
 struct jv *job_peek(struct cli *c, int64_t id);
 #define JOB_PEEK_MS 1000 /* between two requests: progress changes no more often */
 /* Waits for the end of job id through its event stream, prints progress meanwhile, and fetches it.
- * Returns the exit code of the job's state; *out: the caller frees, NULL on an error. Honours --timeout. */
+ * Returns the exit code of the job's state. *out: NULL on an error, else the caller frees it. Keeps
+ * to --timeout. */
 int job_wait(struct cli *c, int64_t id, struct jv **out);
 
 #endif

@@ -1,5 +1,5 @@
-/* log.c: the logs of ranks: read by offset, or followed as a stream of whole
- * lines. A line is never lost or seen twice, whatever happens to the connection. */
+/* log.c: the logs of ranks: read by offset, or followed as a stream of whole lines. A line is never
+ * lost or seen twice, whatever happens to the connection. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

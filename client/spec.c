@@ -93,7 +93,7 @@ int spec_make_absolute(struct jv *spec, const char *cwd, struct err *e)
     return 0;
 }
 
-/* seqd on this machine reads the same files: relative paths are taken from the caller's directory. */
+/* seqd on this machine reads the same files: relative paths start at the caller's directory. */
 static int settle_paths(struct cli *c, struct jv *spec, struct err *e)
 {
     char cwd[4096];

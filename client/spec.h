@@ -9,8 +9,8 @@
 #define SPEC_FILE_SIZE (1 << 20) /* seqd refuses more */
 
 /* Reads operand 0 ("-": stdin) and applies --name and --set path=value. kind NULL: as written.
- * Where seqd is on this machine (a loopback URL), relative paths become absolute: they belong to the
- * directory of the person who submits, not to the daemon's.
+ * Where seqd is on this machine (a loopback URL), relative paths become absolute: they belong to
+ * the directory of the person who submits, not to the daemon's.
  * Returns CLI_OK, or another exit code with the message printed. */
 int spec_load(struct cli *c, const char *kind, struct jv **out);
 /* Every path in the spec that is relative, below cwd. Globs stay globs. */

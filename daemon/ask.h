@@ -18,9 +18,9 @@ struct asks;
 /* Borrows the cluster and what the outbox needs. */
 struct asks *asks_create(struct loop *l, const struct cluster *k, const struct outbox *o);
 void asks_destroy(struct asks *a); /* gives no more answers */
-/* m: MSG_DESCRIBE, MSG_FETCH or MSG_TRACE; request is filled in. node NULL: any node that is up (of a
- * DESCRIBE alone), and where that one fails to answer, up to ASK_NODES others: one that cannot run
- * seqrank, or has not the files, speaks for no other. The last failure is the answer. */
+/* m: MSG_DESCRIBE, MSG_FETCH or MSG_TRACE; request is filled in. node NULL: any node that is up (of
+ * a DESCRIBE alone), and where that one fails to answer, up to ASK_NODES others: one that cannot
+ * run seqrank, or has not the files, speaks for no other. The last failure is the answer. */
 void asks_add(struct asks *a, const char *node, const struct msg *m, ask_answer *answer, void *arg);
 /* DESCRIBED or FETCHED. False: this node was not asked that, or has answered. */
 bool asks_take(struct asks *a, const char *node, const struct msg *m);

@@ -99,8 +99,8 @@ static void fail_at(struct verdict *v, const struct attempt_part *p, const struc
     memcpy(v->ev.node, p->place.node, sizeof v->ev.node);
 }
 
-/* A hang explains a peer that is missed, and the rank furthest behind explains the hang; a rank that
- * was told to stop knows less than one that missed a peer. */
+/* A hang explains a peer that is missed, and the rank furthest behind explains the hang; a rank
+ * that was told to stop knows less than one that missed a peer. */
 static bool better_suspect(const struct job_attempt *a, const struct event *ev, int64_t behind)
 {
     if (behind || a->suspect_behind)

@@ -12,7 +12,7 @@
  *   a signal from outside, a gang that was      infrastructure   -
  *   stopped or died, a node that left
  *
- * Who is blamed is left out by the scheduler for this job (sched.h); quarantine.h counts the jobs. */
+ * The scheduler leaves the blamed node out for this job (sched.h); quarantine.h counts the jobs. */
 #ifndef SEQD_DAEMON_BLAME_H
 #define SEQD_DAEMON_BLAME_H
 
@@ -27,8 +27,8 @@ void blame_exit(const struct job *j, struct event *ev);
 /* A gang's end (enum gang_end) that no rank explains. */
 void blame_gang_end(const struct job *j, int end, struct event *ev);
 
-/* The last word, when node and phase are known. elsewhere: a node that is not left out could take the
- * job instead of ev->node. */
+/* The last word, when node and phase are known. elsewhere: a node that is not left out could take
+ * the job instead of ev->node. */
 void blame_settle(const struct job *j, bool elsewhere, struct event *ev);
 
 #endif

@@ -1,5 +1,5 @@
-/* cluster.h: what seqd decides upon: its live jobs, its nodes, and those of them in quarantine. Plain
- * data of the loop thread; questions that need more than one of the three are answered here. */
+/* cluster.h: what seqd decides upon: its live jobs, its nodes, and those of them in quarantine.
+ * Plain data of the loop thread; questions about more than one of the three are answered here. */
 #ifndef SEQD_DAEMON_CLUSTER_H
 #define SEQD_DAEMON_CLUSTER_H
 

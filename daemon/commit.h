@@ -1,4 +1,4 @@
-/* commit.h: events folded into jobs and written to the store, and what follows once they are on disk.
+/* commit.h: folds events into jobs, writes them to the store, and acts once they are on disk.
  *
  *   event -> job_fold (memory) -> rows join the open group -> COMMIT -> calls -> done
  *
@@ -41,8 +41,8 @@ struct commits {
     char spec_json[JSON_SPEC_SIZE];
 };
 
-/* Called after the commit; j is NULL when e is set, and may be NULL when it has ended. j is the fold,
- * which may be ahead of the disk again: an answer to a client is read from the store. */
+/* Called after the commit; j is NULL when e is set, and may be NULL when it has ended. j is the
+ * fold, which may be ahead of the disk again: an answer to a client is read from the store. */
 typedef void commit_done(void *arg, const struct job *j, const struct err *e);
 
 /* Folds ev into j and commits it. Fills in seq, job, epoch (unless it is an ASSIGN) and at_ms. done
@@ -64,8 +64,8 @@ struct commit_new {
  * queue is full; ERR_NO_SPACE when the disk is. The job is in the cluster once it is on
  * disk, and only then: a key that exists must leave no job behind. */
 void commit_submit(struct commits *all, const struct commit_new *n, commit_done *done, void *arg);
-/* An answer that follows from the fold as it is now, given after the commit of what made it so: else
- * it would tell of what is not on disk. refusal NULL: it was done. */
+/* An answer that follows from the fold as it is now, given after the commit of what made it so:
+ * else it would tell of what is not on disk. refusal NULL: it was done. */
 void commit_answer(struct commits *all, const struct job *j, const struct err *refusal,
                    commit_done *done, void *arg);
 /* The row of an event joins t. */

@@ -228,8 +228,8 @@ static void take_record(struct control *c, struct job *j, struct attempt_part *p
     if (final) stop_when_all_ended(c, j);
 }
 
-/* A REPORT of j's current attempt, from the node of part p. False: dropped, as it was not its own to
- * send. */
+/* A REPORT of j's current attempt, from the node of part p. False: dropped, as it was not its own
+ * to send. */
 static bool take_report(struct control *c, struct job *j, struct attempt_part *p,
                         const struct msg *m)
 {
@@ -298,8 +298,8 @@ static const char *on_admit(void *arg, const struct msg *hello)
     return "as many nodes are known as there can be, and each is up or holds something of a job";
 }
 
-/* The name was down and comes back as another machine, or with a new state directory: what ran there
- * is not this node's to speak of. */
+/* The name was down and comes back as another machine, or with a new state directory: what ran
+ * there is not this node's to speak of. */
 static void check_instance(struct control *c, const char *name, const struct msg *hello)
 {
     struct node *n = node_find(&c->cluster.nodes, name);
@@ -351,8 +351,8 @@ static void on_down(void *arg, const char *name, const char *why, int64_t silent
     want_pass(c);
 }
 
-/* A message that counts for nothing: what it speaks of is over, or was never this node's. Said at the
- * 1st, 2nd, 4th, 8th ... time, so that nothing a node sends fills the log. */
+/* A message that counts for nothing: what it speaks of is over, or was never this node's. Said at
+ * the 1st, 2nd, 4th, 8th ... time, so that nothing a node sends fills the log. */
 static void drop(struct control *c, const char *node, const struct msg *m, const char *why)
 {
     struct node *n = node_find(&c->cluster.nodes, node);
@@ -459,8 +459,8 @@ static void assign_jobs(struct control *c)
         if ((j = pass_verdict(c->pass, &c->cluster, i, &ev))) apply(c, j, &ev);
 }
 
-/* With a long queue a pass takes long; nodes that join one by one want one each. What four times its
- * length brings is for the next. */
+/* With a long queue a pass takes long; nodes that join one by one want one each. What four times
+ * its length brings is for the next. */
 static void run_pass(void *arg)
 {
     struct control *c = arg;

@@ -8,7 +8,7 @@
  * what runs there (control.c), or gives it up after NODE_LOST_MS.
  *
  * control.c is the only one that acts. It asks the others, and none of them calls it:
- *   jobs.c attempt.c record.c prepared.c   a job, its attempt, what a report means: folds and verdicts
+ *   jobs.c attempt.c record.c prepared.c   folds and verdicts: a job, its attempt, a report
  *   cluster.c node.c quarantine.c gpus.c   what there is, and what it is fit for
  *   pass.c blame.c                         what begins where; whose failure it is
  *   commit.c replay.c                      events into the store, and out of it after a restart

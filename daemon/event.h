@@ -1,8 +1,8 @@
 /* event.h: one row of a job's log, as a struct and as JSON.
  *
  * The fold (jobs.h) sees only this struct; replay reads the same struct back from the row, so that
- * a restarted seqd holds the same jobs bit by bit (tests/daemon/test_seqd_jobs.c). Members that an event
- * type does not use are zero and stay out of the JSON. */
+ * a restarted seqd holds the same jobs bit by bit (tests/daemon/test_seqd_jobs.c). Members that an
+ * event type does not use are zero and stay out of the JSON. */
 #ifndef SEQD_DAEMON_EVENT_H
 #define SEQD_DAEMON_EVENT_H
 
@@ -14,7 +14,7 @@
 #include "api/core/job_state.h"
 #include "api/wire.h"
 
-#define EVENT_DATA_SIZE   53248 /* 64 places with names of 63 escaped bytes, 64 GPUs, and the rest */
+#define EVENT_DATA_SIZE   53248 /* 64 places with names of 63 escaped bytes, 64 GPUs, the rest */
 #define EVENT_DETAIL_SIZE 4096
 
 /* Who pays for a failure (service: retry by cause class). */

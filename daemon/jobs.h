@@ -21,8 +21,8 @@ struct job_attempt; /* attempt.h: what an attempt is doing, forgotten when it en
 /* Where in its life an attempt failed: part of what makes two failures the same. */
 enum job_phase_id { PHASE_PREPARING, PHASE_STARTING, PHASE_RUNNING, PHASE_N };
 
-/* A node that the job leaves out wherever another one can take it, and the failure that did it; or a
- * failure that is known to be the job's own. */
+/* A node that the job leaves out wherever another one can take it, and the failure that did it; or
+ * a failure that is known to be the job's own. */
 struct job_left {
     char node[NODE_NAME]; /* "" with BLAME_JOB */
     int32_t blame;

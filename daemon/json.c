@@ -275,7 +275,7 @@ static int read_stop(struct spec_reader *r, const json_t *v)
     return 0;
 }
 
-/* Labels are for choosing jobs by, not for keeping data in. Those that are stored are as they are. */
+/* Labels select jobs and do not hold data. Those that are stored are not checked again. */
 static int check_label(struct spec_reader *r, const char *key, const json_t *value)
 {
     static const char key_bytes[] =

@@ -1,8 +1,9 @@
 /* json.h: request bodies and stored specs, from JSON to struct job_spec and back. The only user of
  * Jansson in seqd; everything else that seqd writes goes through api/core/jwrite.h.
  *
- * Reading is strict, but for what is stored: at most JSON_DEPTH levels, no duplicate keys, no NUL, no unknown field (400
- * with a did-you-mean), every value of its type. Any thread; nothing is kept between calls. */
+ * Reading is strict, but for what is stored: at most JSON_DEPTH levels, no duplicate keys, no NUL,
+ * no unknown field (400 with a did-you-mean), every value of its type. Any thread; nothing is kept
+ * between calls. */
 #ifndef SEQD_DAEMON_JSON_H
 #define SEQD_DAEMON_JSON_H
 
@@ -23,8 +24,8 @@ struct job_spec;
 
 enum json_form {
     JSON_FOR_PEOPLE, /* what a person writes, and what spec_effective shows */
-    /* Also what seqd found out: the shape behind model.path, derived train.steps. Another version may
-     * have written it: fields that this one does not know are passed over. */
+    /* Also what seqd found out: the shape behind model.path, derived train.steps. Another version
+     * may have written it: fields that this one does not know are passed over. */
     JSON_STORED
 };
 

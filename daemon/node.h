@@ -1,4 +1,5 @@
-/* node.h: the table of nodes: which are up, since when, with how many slots. Plain data, loop thread.
+/* node.h: the table of nodes: which are up, since when, with how many slots. Plain data, loop
+ * thread.
  */
 #ifndef SEQD_DAEMON_NODE_H
 #define SEQD_DAEMON_NODE_H
@@ -56,8 +57,8 @@ void nodes_lag(struct nodes *t, int64_t lag_ms, int64_t now_ms);
 /* The next node that has been down for lost_ms by now (marks it), or NULL. */
 struct node *node_next_lost(struct nodes *t, int64_t now_ms, int64_t lost_ms);
 
-/* Forgets the node that has been down for longest and is not held. False: there is none. Moves other
- * nodes: pointers to them do not hold after it. */
+/* Forgets the node that has been down for longest and is not held. False: there is none. Moves
+ * other nodes: pointers to them do not hold after it. */
 bool node_forget_one(struct nodes *t);
 
 void nodes_fini(struct nodes *t);

@@ -1,4 +1,4 @@
-/* order.h: what clients want of jobs and nodes that exist: cancel, restart, release. Loop thread. */
+/* order.h: what clients ask of existing jobs and nodes: cancel, restart, release. Loop thread. */
 #ifndef SEQD_DAEMON_ORDER_H
 #define SEQD_DAEMON_ORDER_H
 

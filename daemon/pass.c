@@ -62,8 +62,8 @@ static void leave_out(const struct cluster *k, const struct job *j, struct sched
         }
 }
 
-/* A node that is away for a moment, as while its agent or seqd is restarted, can still take the job:
- * until it is back or lost, no other verdict is sought on a node that the job leaves out. */
+/* A node that is away for a moment, as while its agent or seqd is restarted, can still take the
+ * job: until it is back or lost, no other verdict is sought on a node that the job leaves out. */
 static bool is_soon(const struct cluster *k, const struct sched_job *q)
 {
     for (int i = 0; i < k->nodes.n; i++) {
@@ -80,8 +80,8 @@ static int node_index(const struct cluster *k, const char *name)
     return n ? (int)(n - k->nodes.node) : -1;
 }
 
-/* Checkpoints lie on the node of rank 0, and are waited for. Data lies on the node that prepared it;
- * when that one is away or left out, another prepares it again. */
+/* Checkpoints lie on the node of rank 0, and are waited for. Data lies on the node that prepared
+ * it; when that one is away or left out, another prepares it again. */
 static void choose_only(const struct cluster *k, const struct job *j, struct sched_job *q)
 {
     const bool checkpoint = *j->checkpoint_node && j->spec->checkpoint.resume != RESUME_NONE;

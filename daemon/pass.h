@@ -1,5 +1,5 @@
-/* pass.h: a scheduling pass: queued jobs and nodes into sched_pick, and its verdicts into events. Pure
- * but for its own scratch.
+/* pass.h: a scheduling pass: queued jobs and nodes into sched_pick, and its verdicts into events.
+ * Pure but for its own scratch.
  *
  *     for (int i = 0, n = pass_pick(p, k, now_ms); i < n; i++)
  *         if ((j = pass_verdict(p, k, i, &ev))) the event ev is to be applied to j; */

@@ -140,7 +140,7 @@ void prepared_take(struct job *j, const struct node *node, const struct attempt_
     if (strlen(json) < sizeof r.ev.detail) memcpy(r.ev.detail, json, strlen(json) + 1);
     const bool read = !read_result(json, &r);
     if (read && can_be(j, &r)) {
-        /* Packing decides how many sequences a pass has: as many as that count of tokens, end to end. */
+        /* Packing decides how many sequences a pass has: counted as their tokens end to end. */
         r.ev.steps = job_steps(j->spec,
                                r.per_pass ? r.per_pass * j->spec->data.seq_len : r.ev.n_tokens);
         if (form_waits(j->spec)) choose_form(j, node, &r);

@@ -1,10 +1,10 @@
 /* quarantine.h: nodes that get no jobs because three different ones blamed them within an hour.
  *
- * The rows are in the store (tables blames, quarantine) and outlive seqd. A blame that is withdrawn,
- * because the job failed the same way elsewhere, takes the quarantine that it made with it. The last
- * node that could take jobs is never quarantined. At most NODE_MAX rows: the oldest of a node that is
- * not up makes room. Every ten minutes a toy run, a job of two ranks that
- * reads no file, tests the node; its success ends the quarantine, as `seqctl nodes release` does. */
+ * The rows are in the store (tables blames, quarantine) and outlive seqd. A blame that is
+ * withdrawn, because the job failed the same way elsewhere, takes the quarantine that it made with
+ * it. The last node that could take jobs is never quarantined. At most NODE_MAX rows: the oldest of
+ * a node that is not up makes room. Every ten minutes a toy run, a job of two ranks that
+ * reads no file, tests the node; success ends the quarantine, as does `seqctl nodes release`. */
 #ifndef SEQD_DAEMON_QUARANTINE_H
 #define SEQD_DAEMON_QUARANTINE_H
 

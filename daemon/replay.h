@@ -4,8 +4,8 @@
 
 #include "daemon/commit.h"
 
-/* Fills the cluster, before anything else happens. fails: as store_load. A job that cannot be read is
- * failed from now on, and its row says why. */
+/* Fills the cluster, before anything else happens. fails: as store_load. A job that cannot be read
+ * is failed from now on, and its row says why. */
 int replay(struct commits *all, struct err *e);
 
 #endif

@@ -1,6 +1,6 @@
-/* session.h: what nodes are told: of attempts that begin and stop, of what they should have when they
- * come (back), and of what seqd has on disk. Everything here is idempotent at the node and follows
- * from what is committed. Loop thread. */
+/* session.h: what nodes are told: of attempts that begin and stop, of what they should have when
+ * they come (back), and of what seqd has on disk. Everything here is idempotent at the node and
+ * follows from what is committed. Loop thread. */
 #ifndef SEQD_DAEMON_SESSION_H
 #define SEQD_DAEMON_SESSION_H
 
@@ -35,8 +35,8 @@ void session_forget(const struct session *s, const char *node, int64_t job, int6
 
 void session_expect(const struct session *s, const char *node); /* the attempts it should have */
 void session_expect_all(const struct session *s);
-/* A node is up: `attach` before its EXPECT and `resume` after it tell it what is known of each of its
- * attempts. What runs there and is not ours any more is noted as stale. */
+/* A node is up: `attach` before its EXPECT and `resume` after it tell it what is known of each of
+ * its attempts. What runs there and is not ours any more is noted as stale. */
 void session_note_stale(const struct session *s, struct node *n, const struct msg *hello);
 void session_attach(const struct session *s, const char *node, const struct msg *hello);
 void session_resume(const struct session *s, const char *node, int64_t now_ms);

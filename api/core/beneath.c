@@ -84,8 +84,8 @@ int beneath_open(const char *root, const char *path, int flags)
                            .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
     const int fd = (int)syscall(SYS_openat2, dir, rest, &how, sizeof how);
     close_keeping_errno(dir);
-    /* EXDEV also of an absolute link that stays within: the kernel does not follow those here. Of one
-     * that does not, nothing more is said: not even whether what it leads to exists. */
+    /* EXDEV also of an absolute link that stays within: the kernel does not follow those here. Of
+     * one that does not, nothing more is said: not even whether what it leads to exists. */
     const int why = errno;
     if (fd >= 0 || (why != ENOSYS && why != EPERM && why != EXDEV && why != EAGAIN)) return fd;
     const int old = beneath_open_old(root, path, flags);

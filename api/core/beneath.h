@@ -1,10 +1,11 @@
 /* beneath.h: opening a file for reading without leaving a directory.
  *
- * What a job names lies beneath a configured root, and so must whatever a symbolic link in its place
- * leads to: links within the root are followed (the Hub's caches are full of them), one that leaves it
- * fails with EXDEV, and so does "..", a magic link of /proc, or a rename at the wrong moment. openat2
- * sees to that in the kernel; where there is none (before 5.6, or a sandbox that refuses it) the path
- * is resolved and then walked without following any link. tested: tests/engine/test_beneath.c */
+ * What a job names lies beneath a configured root, and so must whatever a symbolic link in its
+ * place leads to: links within the root are followed (the Hub's caches are full of them), one that
+ * leaves it fails with EXDEV, and so does "..", a magic link of /proc, or a rename at the wrong
+ * moment. openat2 sees to that in the kernel; where there is none (before 5.6, or a sandbox that
+ * refuses it) the path is resolved and then walked without following any link.
+ * tested: tests/engine/test_beneath.c */
 #ifndef SEQD_CORE_BENEATH_H
 #define SEQD_CORE_BENEATH_H
 
@@ -18,8 +19,8 @@
 const char *beneath_rest(const char *root, const char *path);
 /* Without slashes at its end: 0 for "/". */
 size_t beneath_root_len(const char *root);
-/* A descriptor for reading; flags are added to O_RDONLY, O_CLOEXEC and O_NONBLOCK. root is absolute,
- * path begins with it. -1 with errno; EXDEV or ELOOP: the way leads outside. */
+/* A descriptor for reading; flags are added to O_RDONLY, O_CLOEXEC and O_NONBLOCK. root is
+ * absolute, path begins with it. -1 with errno; EXDEV or ELOOP: the way leads outside. */
 int beneath_open(const char *root, const char *path, int flags);
 /* The walk that takes its place where openat2 is missing or refused. */
 int beneath_open_old(const char *root, const char *path, int flags);

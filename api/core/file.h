@@ -46,8 +46,9 @@ int file_join(char out[FILE_PATH_SIZE], struct err *e, const char *fmt, ...)
     __attribute__((format(printf, 3, 4))); /* ERR_TOO_LARGE when it does not fit */
 int file_sync_dir(const char *path, struct err *e);
 int file_make_dir(const char *path, struct err *e); /* with parents; existing ones are fine */
-/* A state directory: made with its parents, its owner's alone (0700) whatever the umask, and so is what
- * lies directly in it. Wider permissions are removed, and *n_mended counts the entries that had them.
+/* A state directory: made with its parents, its owner's alone (0700) whatever the umask, and so is
+ * what lies directly in it. Wider permissions are removed, and *n_mended counts the entries that
+ * had them.
  * fails: ERR_INVALID when it belongs to another user, who could put anything there. */
 int file_make_private_dir(const char *path, int *n_mended, struct err *e);
 bool file_exists(const char *path);

@@ -6,8 +6,8 @@
  *               here; seqgang that cannot, or finds `exit`, leaves without having done anything
  *   sock        SOCK_SEQPACKET, seqgang listens. One agent at a time, the newest. Agent -> gang:
  *               struct rank_msg RANK_BLOBS with n_ranks struct rank_blob, or RANK_STOP. Gang ->
- *               agent: one byte at first and whenever the spool has grown; end of file when the gang
- *               is gone
+ *               agent: one byte at first and whenever the spool has grown; end of file when the
+ *               gang is gone
  *   pids        a line "rank pid start_time" per rank, written before the rank gets its ARGS
  *   spool       what the ranks said (api/core/spool.h); its last record is the final record
  *   rank-N.log  stdout and stderr of rank N; gang.log those of seqgang

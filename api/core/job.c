@@ -232,15 +232,15 @@ static int check_data(struct job_spec *s, struct err *e)
 /* What P ranks and one may differ by, where the job does not say. Both sides run the same kernels
  * on the same data; only the order of fp32 sums differs.
  *   fp32   some tens of roundings of 2^-24 each
- *   bf16   a sum that differs in its last bits is sometimes rounded to the other neighbour, and what
- *          follows then differs, too: at worst the two sides' roundings are independent of each other.
- *          Their rms is 0.41 u, u = 2^-9, and n in a row leave sqrt(2 n) times as much: 2e-2 is n = 300,
- *          twenty a layer, forward and backward, of a model of 15 layers (4 layers differ by 2e-3: they
- *          are far from independent). The loss is a mean over many tokens, in which they cancel: one u.
- *          A wrong block, position or scale is off by tens of percent.
- *   fp16   the same with u = 2^-12. Its spacing is an eighth of bf16's, so that the same differences
- *          of fp32 sums cross eight times as many borders and both sides' roundings are nearer to
- *          independent: n = 800 leave 4e-3. The loss: one u.
+ *   bf16   a sum that differs in its last bits is sometimes rounded to the other neighbour, and
+ *          what follows then differs, too: at worst the two sides' roundings are independent of
+ *          each other. Their rms is 0.41 u, u = 2^-9, and n in a row leave sqrt(2 n) times as much:
+ *          2e-2 is n = 300, twenty a layer, forward and backward, of a model of 15 layers (4 layers
+ *          differ by 2e-3: they are far from independent). The loss is a mean over many tokens, in
+ *          which they cancel: one u. A wrong block, position or scale is off by tens of percent.
+ *   fp16   the same with u = 2^-12. Its spacing is an eighth of bf16's, so that the same
+ *          differences of fp32 sums cross eight times as many borders and both sides' roundings are
+ *          nearer to independent: n = 800 leave 4e-3. The loss: one u.
  * Some gradients make more of a rounding than that: a proof in which a bound is not kept measures
  * it and widens the bound for them (worker/verify/rounding.h). */
 struct job_tolerance job_tolerance(int32_t precision)

@@ -1,5 +1,5 @@
-/* job.h: what a job asks for. States are job_state.h's, a model's sizes model_shape.h's, what fields
- * choose between choices.h's: a file includes the smallest that it needs.
+/* job.h: what a job asks for. States are job_state.h's, a model's sizes model_shape.h's, what
+ * fields choose between choices.h's: a file includes the smallest that it needs.
  *
  *   struct job_spec    what a person asked for: plain data, fixed limits, one string table
  *   spec_fields[]      the one table of its scalar fields (a model's sizes: worker/family/shape.h):
@@ -55,7 +55,7 @@ struct job_spec {
         /* The sizes as JSON, from model.config or from --describe of path; empty: not known yet.
          * What travels, and is kept ... */
         char config[SPEC_CONFIG_SIZE];
-        /* ... and what it says, where it has been read (worker/family/config.h); width 0: not yet */
+        /* ... and what it says (worker/family/config.h); width 0: it has not been read */
         struct model_shape shape;
     } model;
 

@@ -6,7 +6,7 @@
  *     for (enum jtok t = jread_next(&j); t != J_END; t = jread_next(&j)) ...
  *
  * Strict RFC 8259: UTF-8 checked, lone surrogates, NaN, trailing commas and trailing bytes refused,
- * depth at most JREAD_DEPTH. Duplicate keys are the caller's business (jread cannot remember keys). */
+ * depth at most JREAD_DEPTH. Duplicate keys are the caller's to find: jread remembers no keys. */
 #ifndef SEQD_CORE_JREAD_H
 #define SEQD_CORE_JREAD_H
 

@@ -22,7 +22,7 @@ void *arena_alloc(struct arena *a, size_t size);
 void arena_reset(struct arena *a);
 void arena_fini(struct arena *a);
 
-/* a * b and a + b for sizes from outside the process. Return -1 on overflow or a negative operand. */
+/* a * b and a + b for sizes from outside the process. -1: overflow, or a negative operand. */
 int mem_mul(int64_t a, int64_t b, int64_t *out);
 int mem_add(int64_t a, int64_t b, int64_t *out);
 

@@ -1,8 +1,8 @@
 /* mutant.h: injected faults, each of which must fail a test (`make mutants`).
  *
  * A place where a fault goes asks mutant_on(). In every program built for use the answer is a
- * constant: nothing of a fault is left. MODE=mutants links tests/mutants/hook.c, which answers for the
- * fault that a test, or SEQD_MUTANT in the environment, has chosen for the process. A one-rank
+ * constant: nothing of a fault is left. MODE=mutants links tests/mutants/hook.c, which answers for
+ * the fault that a test, or SEQD_MUTANT in the environment, has chosen for the process. A one-rank
  * reference beside the ranks must stay sound: faults that it could meet ask for P > 1 as well. */
 #ifndef SEQD_CORE_MUTANT_H
 #define SEQD_CORE_MUTANT_H

@@ -7,7 +7,8 @@
  *     progress_end(p)                                     all of them; always reported
  *
  * Every function does nothing where p is NULL or has not begun, so that the code that works need
- * not know whether progress is reported. Nothing is allocated. tested: tests/core/test_progress.c */
+ * not know whether progress is reported. Nothing is allocated.
+ * tested: tests/core/test_progress.c */
 #ifndef SEQD_CORE_PROGRESS_H
 #define SEQD_CORE_PROGRESS_H
 

@@ -12,7 +12,7 @@ enum purpose {
     PURPOSE_LOSS,     /* loss sums and target counts */
     PURPOSE_DECODE,   /* generate: query out, partial (m, l, O) back */
     PURPOSE_VERIFY,   /* verify: gathering logits */
-    PURPOSE_CONTROL, /* barriers, agreement on the resume step, checkpoints gathered and scattered */
+    PURPOSE_CONTROL,  /* barriers, agreement on the resume step, checkpoint gather and scatter */
     /* reported by name, stored nowhere by number */
     PURPOSE_STATE,  /* LASP: states of linear attention, forward */
     PURPOSE_DSTATE, /* and their gradients */

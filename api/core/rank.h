@@ -11,7 +11,7 @@
  *   rank -> gang   READY                                            the ring is open
  *   rank -> gang   STEP   struct rank_step                          rank 0, each optimizer step
  *   rank -> gang   PROGRESS struct rank_progress                    rank 0, at most once a second
- *   rank -> gang   EVENT  struct rank_event + JSON text             checkpoints, artifacts, evals, notes
+ *   rank -> gang   EVENT  struct rank_event + JSON text             checkpoints, artifacts, notes
  *   rank -> gang   RESULT JSON text (at most RANK_RESULT_SIZE)      rank 0, once, before exit 0
  *   rank -> gang   FAIL   struct rank_fail                          then the rank exits 1
  *   gang -> rank   STOP                                             finish: exit with ERR_ABORTED
@@ -81,8 +81,8 @@ struct rank_args {
 /* An id of prepared data becomes the name of a directory: hex digits and nothing else. */
 bool prepared_id_good(const char *id);
 
-/* A signal that a program raises itself (SEGV, BUS, ILL, FPE, ABRT): an exit without a report. Every
- * other one comes from outside. */
+/* A signal that a program raises itself (SEGV, BUS, ILL, FPE, ABRT): an exit without a report.
+ * Every other one comes from outside. */
 bool rank_signal_own(int signo);
 
 struct rank_blob {
@@ -137,8 +137,8 @@ struct rank_fail {
     int32_t code; /* enum err_code */
     char field[96];
     char text[512]; /* a sentence naming step, layer, hop and peer where there are such */
-    /* Of a hang, by the gang: how far the rank that it names got, to compare with those of other nodes'
-     * gangs (1: its process is stopped); 0: no hang. */
+    /* Of a hang, by the gang: how far the rank that it names got, to compare with those of other
+     * nodes' gangs (1: its process is stopped); 0: no hang. */
     int64_t reached;
 };
 
@@ -154,10 +154,10 @@ struct rank_exit {
  *
  * What ended the attempt is the first of: RANK_FAIL, or RANK_EXIT of a rank with a status or a
  * signal that is not 0; what follows are consequences (ERR_ABORTED, ERR_PEER, SIGKILL by the gang).
- * RANK_FAIL with rank RANK_GANG: no rank could be started, as when seqgang or seqrank cannot be run.
- * A hang is RANK_FAIL with ERR_TIMEOUT, written by the gang in the name of the rank that is furthest back;
- * where other nodes have ranks, the gang then waits HANG_GRACE_MS before it ends anything, so that
- * the others find their own and seqd may compare. */
+ * RANK_FAIL with rank RANK_GANG: no rank could be started, as when seqgang or seqrank cannot be
+ * run. A hang is RANK_FAIL with ERR_TIMEOUT, written by the gang in the name of the rank that is
+ * furthest back; where other nodes have ranks, the gang then waits HANG_GRACE_MS before it ends
+ * anything, so that the others find their own and seqd may compare. */
 #define RANK_GANG (-1)
 
 enum gang_end {
@@ -177,8 +177,8 @@ struct rank_lastop {
     int64_t n_ops;                     /* moves with every operation: standing still is a hang */
 };
 
-/* First page of the shared segment (fd RANK_MEMFD): made and zeroed by seqgang, which sets magic and
- * n_ranks. Everything after it belongs to worker/comm/shm.c. To abort, seqgang stores 1 to
+/* First page of the shared segment (fd RANK_MEMFD): made and zeroed by seqgang, which sets magic
+ * and n_ranks. Everything after it belongs to worker/comm/shm.c. To abort, seqgang stores 1 to
  * `abort`, adds 1 to every door and wakes all waiters on it (FUTEX_WAKE, shared): every rank that
  * waits in the transport leaves with ERR_ABORTED within one futex wake. */
 #define SHM_MAGIC 0x73657164u /* "seqd" */

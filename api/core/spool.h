@@ -1,5 +1,5 @@
-/* spool.h: the append-only file of the reports of an attempt's ranks: written by seqgang (by seqw for a
- * gang that died), read by seqw at its own pace, so that no report is lost when either dies.
+/* spool.h: the append-only file of the reports of an attempt's ranks: written by seqgang (by seqw
+ * for a gang that died), read by seqw at its own pace, so that no report is lost when either dies.
  *
  * The file is records one after the other, numbered from 1:
  *   uint32 size   bytes that follow the crc, at most SPOOL_RECORD_SIZE

@@ -53,7 +53,7 @@ static bool digits(const char **p, int64_t *out)
     return true;
 }
 
-/* "bytes=5-9", "bytes=5-", "bytes=-5". Anything else counts as no range at all, as RFC 9110 wants. */
+/* "bytes=5-9", "bytes=5-", "bytes=-5". Anything else counts as no range at all (RFC 9110). */
 static struct range parse_range(const char *text)
 {
     struct range g = {true, -1, INT64_MAX};

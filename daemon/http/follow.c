@@ -144,7 +144,7 @@ static void on_final(void *arg, const struct store_rows *rows, const struct err 
         http_stream_end(f->stream, false);
         return;
     }
-    /* In doc the state comes before anything a person wrote could look like it: names are escaped. */
+    /* In doc the state precedes all text of a client, whose names are escaped as well. */
     const char *at = rows->n_rows ? strstr(rows->row[0].text[0], "\"state\":\"") : NULL;
     int n = snprintf(out, sizeof out, "event: end\ndata: {\"id\":%lld,\"state\":\"%.*s\"}\n\n",
                      (long long)f->job, at ? (int)strcspn(at + 9, "\"") : 7,
@@ -219,7 +219,7 @@ static int64_t next_epoch(struct follow *f, const struct job *j)
     return next;
 }
 
-/* Moves on to the next attempt's log, or ends the stream. false: nothing to do until more happens. */
+/* Moves to the next attempt's log, or ends the stream. false: nothing to do until more happens. */
 static bool leave_log(struct follow *f, const struct job *j)
 {
     int64_t next = f->log.one_epoch ? 0 : next_epoch(f, j);

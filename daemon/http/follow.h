@@ -1,4 +1,4 @@
-/* follow.h: streams of server-sent events: a job's events, metrics and logs, as they are committed. */
+/* follow.h: server-sent events: streams a job's events, metrics and logs as they are committed. */
 #ifndef SEQD_DAEMON_HTTP_FOLLOW_H
 #define SEQD_DAEMON_HTTP_FOLLOW_H
 

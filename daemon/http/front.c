@@ -156,7 +156,8 @@ static void ask_events(struct front_conn *c)
 {
     const bool reads = c->phase == LINGER || (c->phase != ANSWER && !waits(c, LIBRARY));
     watch(c, CLIENT, (reads ? EPOLLIN : 0) | (waits(c, CLIENT) ? EPOLLOUT : 0) | EPOLLERR);
-    /* Not at all while the client is slow: an end that the library has closed would wake for ever. */
+    /* Not while the client is slow: an end that the library has closed would wake the loop again
+     * and again. */
     watch(c, LIBRARY, (waits(c, CLIENT) ? 0 : EPOLLIN) | (waits(c, LIBRARY) ? EPOLLOUT : 0));
 }
 
@@ -319,8 +320,8 @@ static int proceed(struct front_conn *c)
     return more < 0 ? -1 : 0;
 }
 
-/* The client asks no more. What it has not read yet still goes out: the library is told the same, and
- * its end of the pair is read to the end. */
+/* The client asks no more. What it has not read yet still goes out: the library is told the same,
+ * and its end of the pair is read to the end. */
 static int no_more(struct front_conn *c)
 {
     shutdown(c->fd[LIBRARY], SHUT_WR);

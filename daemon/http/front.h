@@ -8,11 +8,11 @@
  * connection's next request is handed over when the one before has been answered.
  *
  * Limits: max_connections at once, a quarter of them of one address; one whose client has gone
- * counts until its request is answered. Connections over these are narrow: RESERVE of them are held,
- * the oldest gives way, and only health is answered on them.
+ * counts until its request is answered. Connections over these are narrow: RESERVE of them are
+ * held, the oldest gives way, and only health is answered on them.
  * Deadlines are absolute, so that a client that drips a byte a second meets them too: for a head
  * from its first byte (a connection's first head: from accept), for a body from its head. A client
- * that reads nothing of an answer for idle_ms is cut off, as is one that asks nothing for that time.
+ * that reads nothing of an answer, or asks nothing, for idle_ms is cut off.
  *
  * The thread runs the library as well (front_calls.run), so the library's callbacks and front's
  * functions need no lock between them; front_wake and front_stop are for other threads. */

@@ -198,7 +198,7 @@ static void see_header(struct guard_seen *g, struct guard_span name, struct guar
     }
 }
 
-/* A page may read what it is shown; what changes something is for pages of this very host and port. */
+/* A page of another origin may read (local_only: if it is of this machine) and change nothing. */
 static bool refused_origin(const struct guard_seen *g, struct guard_span method, bool local_only)
 {
     if (!g->n_origin) return false;

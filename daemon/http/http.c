@@ -15,9 +15,9 @@
 #include "daemon/listen.h"
 
 #define MAX_CONNECTIONS 1000
-#define POOL_SIZE       16384 /* of a connection: GUARD_HEAD_SIZE, GUARD_HEADERS and parameters fit */
-#define STREAM_PIECE    4096 /* a stream's smallest buffer */
-#define MAX_HEADERS     12   /* of an answer */
+#define POOL_SIZE       16384 /* of a connection: fits GUARD_HEAD_SIZE, GUARD_HEADERS, parameters */
+#define STREAM_PIECE    4096  /* a stream's smallest buffer */
+#define MAX_HEADERS     12    /* of an answer */
 
 static const char *const kept_headers[] = {"idempotency-key", "last-event-id", "accept",
                                            "if-none-match",   "range",         "if-range"};

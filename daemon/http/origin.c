@@ -1,10 +1,8 @@
-/* GET /v1/jobs/{id}/steps/{n}/data: the files, records and offsets that optimizer step n learnt
- * from.
+/* GET /v1/jobs/{id}/steps/{n}/data: the files, records and offsets of optimizer step n's tokens.
  *
- * Which samples a step takes follows from the spec alone, where they came from from the prepared
- * data:
- * so this works for steps that are not done yet, and long after the job, for as long as a node has
- * the data. Three looks at the store (spec, preparation, its node), then one question to that node. */
+ * The spec alone decides which samples a step takes, the prepared data where they came from. So
+ * this works for steps that are not done yet, and long after the job, for as long as a node has the
+ * data. Reads the store three times (spec, preparation, its node), then asks that node. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* reply.h: what routes answer: JSON, or a problem (RFC 9457); the one place where an error code becomes
- * an HTTP status; and parameters that are refused by a problem. */
+/* reply.h: what routes answer: JSON, or a problem (RFC 9457); the one place where an error code
+ * becomes an HTTP status; and parameters that are refused by a problem. */
 #ifndef SEQD_DAEMON_HTTP_REPLY_H
 #define SEQD_DAEMON_HTTP_REPLY_H
 

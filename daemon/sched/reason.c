@@ -83,7 +83,8 @@ static struct census census(const struct sched_job *j, const struct sched_node *
     return c;
 }
 
-/* "; of 8 GPUs 1 is unfit, 2 have less than 12.5 GiB, 1 is used by others": what the counts leave out. */
+/* What the counts leave out: "; of 8 GPUs 1 is unfit, 2 have less than 12.5 GiB, 1 is used by
+ * others". */
 static struct what left_out(const struct sched_job *j, const struct census *c)
 {
     struct what w = {""};

@@ -1,5 +1,5 @@
-/* room.h: what nodes have for a job: which of them it may use, how many of its ranks each could hold
- * and holds now, and which may hold one gang together. Pure. */
+/* room.h: what nodes have for a job: which of them it may use, how many of its ranks each could
+ * hold and holds now, and which may hold one gang together. Pure. */
 #ifndef SEQD_DAEMON_SCHED_ROOM_H
 #define SEQD_DAEMON_SCHED_ROOM_H
 

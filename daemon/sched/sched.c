@@ -74,7 +74,7 @@ static bool spread(struct sched_job *j, const struct sched_node *nodes, int n, i
     return true;
 }
 
-/* Parts of whole rings first, so that few rings lie over two nodes; rank 0 stays where it must be. */
+/* Parts of whole rings first, so that few rings span two nodes; rank 0 stays where it must. */
 static void whole_rings_first(struct sched_job *j, int32_t ring)
 {
     int to = j->only >= 0 ? 1 : 0;
@@ -107,7 +107,7 @@ static bool place_over_nodes(struct sched_job *j, const struct sched_node *nodes
     return true;
 }
 
-/* What its parts have been given is no other job's from here on; keep: the job does not start yet. */
+/* Takes what the parts were given: no other job gets it. keep: the job does not start yet. */
 static void take(struct sched_job *j, struct sched_node *nodes, bool keep)
 {
     uint8_t *gpu = j->gpu;
@@ -149,8 +149,8 @@ static bool place_gang(struct sched_job *j, struct sched_node *nodes, int n)
     return true;
 }
 
-/* Data lie where they are prepared, and rank 0 beside them: so, where there are some, on a node that
- * has what the ranks need. */
+/* Data lie where they are prepared, and rank 0 beside them: so, where there are some, on a node
+ * that has what the ranks need. */
 static int prepare_node(const struct sched_job *j, const struct sched_node *nodes, int n)
 {
     int best = -1;
@@ -207,7 +207,7 @@ static bool any_usable(const struct sched_job *j, const struct sched_node *nodes
     return false;
 }
 
-/* Data can be made once more, elsewhere. On GPUs that is a step of its own: none is held meanwhile. */
+/* Data can be made again, elsewhere. For a job on GPUs that is a step of its own, without GPUs. */
 static void let_data_go(struct sched_job *j)
 {
     j->prepare = j->prepare || j->device == SCHED_GPUS;
@@ -221,8 +221,8 @@ static bool is_empty(const struct sched_set *s)
     return !any;
 }
 
-/* What the job would rather do without is used only where the rest does not do: another node for its
- * data, then the GPU that failed it, the nodes that failed it, those without its files. */
+/* What the job would rather do without is used only where the rest does not do: another node for
+ * its data, then the GPU that failed it, the nodes that failed it, those without its files. */
 static void give_way(struct sched_job *j, const struct sched_node *nodes, int n)
 {
     const bool bare = j->prepare && j->device == SCHED_SLOTS; /* any node will do */
@@ -242,8 +242,8 @@ static void give_way(struct sched_job *j, const struct sched_node *nodes, int n)
     if (!sched_held(j)) j->only = -1;
 }
 
-/* It waits for the node that it is held to. What it would take if that node were idle is kept for it;
- * false: that would not do either. Of several that wait for one node the first keeps it. */
+/* It waits for the node that it is held to. What it would take if that node were idle is kept for
+ * it; false: that would not do either. Of several that wait for one node the first keeps it. */
 static bool keep(struct sched_job *j, struct sched_node *nodes, int n)
 {
     if (!sched_held(j) || !room_usable(j, nodes, j->only)) return false;

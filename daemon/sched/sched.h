@@ -9,15 +9,15 @@
  *
  * Data can be made again: a gang that does not fit together with the node that prepared its data is
  * placed without it, and makes the data where it runs. A checkpoint cannot: it holds rank 0 to its
- * node. A job that is held and would fit if that node were idle is not first in line for all: it keeps
- * what it needs, that node and the slots of its other ranks on others, and jobs after it are placed
- * around that. Nothing starts on that node before it does, so it cannot be overtaken either.
+ * node. A job that is held and would fit if that node were idle is not first in line for all: it
+ * keeps what it needs, that node and the slots of its other ranks on others, and jobs after it are
+ * placed around that. Nothing starts on that node before it does, so it cannot be overtaken either.
  *
- * A node that failed this job, or lacks its files, is left out wherever the rest could take it. A node
- * in quarantine (quarantine.h) gets nothing but its toy run.
+ * A node that failed this job, or lacks its files, is left out wherever the rest could take it. A
+ * node in quarantine (quarantine.h) gets nothing but its toy run.
  *
- * The reason a job waits is written by the same code that would have placed it: mend what it names and
- * the job starts (tests/daemon/test_seqd_sched.c).
+ * The reason a job waits is written by the same code that would have placed it: mend what it names
+ * and the job starts (tests/daemon/test_seqd_sched.c).
  *
  * What a rank takes is a slot of its node, or one of the node's GPUs: well, large enough for the
  * plan, free, and as near to its neighbours of the ring as there is. The two are separate: a job

@@ -3,8 +3,8 @@
  *
  * Offset protocol: the node sends bytes at an offset; what is already there is dropped, a gap is
  * refused, and the offset is acknowledged when it is on disk; the same offset again asks for what
- * follows, which could not be kept. So every byte is kept exactly once
- * through any number of reconnects. Loop thread only. */
+ * follows, which could not be kept. So every byte is kept exactly once through any number of
+ * reconnects. Loop thread only. */
 #ifndef SEQD_DAEMON_STORE_LOGS_H
 #define SEQD_DAEMON_STORE_LOGS_H
 
@@ -35,7 +35,7 @@ int64_t logs_read(struct logs *l, int64_t job, int64_t epoch, int rank, int64_t 
 int64_t logs_last_epoch(struct logs *l, int64_t job, int rank);
 /* The oldest epoch after `epoch` of which this rank has a log; 0 when there is none. */
 int64_t logs_next_epoch(struct logs *l, int64_t job, int rank, int64_t epoch);
-/* Tells the size of every log of one attempt, on disk: for the acknowledgements of a new session. */
+/* The size on disk of every log of one attempt: for the acknowledgements of a new session. */
 void logs_each(struct logs *l, int64_t job, int64_t epoch, logs_durable *call, void *arg);
 
 #endif

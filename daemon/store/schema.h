@@ -7,8 +7,7 @@
 
 struct sqlite3;
 
-/* Sets the connection up and makes what tables are missing.
- * path: for sentences.
+/* Sets the connection up and makes the tables that are missing. path: for errors.
  * fails: ERR_UNSUPPORTED when a newer seqd wrote it, ERR_CORRUPT naming the file. */
 int schema_setup(struct sqlite3 *db, const char *path, struct err *e);
 /* The one number that sql selects. */

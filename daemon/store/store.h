@@ -7,10 +7,10 @@
  * promised, and a sync that failed once may seem to succeed when tried again (fsyncgate).
  *
  * A full disk is no such failure: nothing was half done. The reserve (reserve.h) is released, new
- * jobs are refused, everything else is written; when that is full as well, the writer waits for room.
+ * jobs are refused, everything else is written; when that is full too, the writer waits for room.
  *
- * Crash safety is tested by killing a process in mid-load (tests/daemon/test_seqd_store.c), faults of the
- * disk by failing one call after another (tests/daemon/test_seqd_disk.c). */
+ * Crash safety is tested by killing a process in mid-load (tests/daemon/test_seqd_store.c), faults
+ * of the disk by failing one call after another (tests/daemon/test_seqd_disk.c). */
 #ifndef SEQD_DAEMON_STORE_STORE_H
 #define SEQD_DAEMON_STORE_STORE_H
 

@@ -8,7 +8,7 @@
 #include "api/core/log.h"
 
 #define INTERRUPTIBLE 3043000     /* before this version the walk through the pages cannot be */
-#define MAX_SIZE      (128 << 20) /* of a file that is walked through in that case: under a second */
+#define MAX_SIZE      (128 << 20) /* of a file that is walked then: under a second */
 #define OPS           1000        /* between two looks at the clock */
 
 struct box {

@@ -3,7 +3,8 @@
  * session that breaks, and an agent that is killed, only make the same bytes go again.
  *
  * Order on the stream: records as they come; logs within LOG_BUDGET_SIZE per tick, so that a
- * talkative rank delays no other; the final record of an attempt after the last byte of its logs. */
+ * talkative rank delays no other; the final record of an attempt follows the last byte of
+ * its logs. */
 #include "worker/agent/agent.h"
 
 #include <assert.h>

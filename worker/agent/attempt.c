@@ -201,8 +201,8 @@ static bool gang_failure(int status, char out[80])
            snprintf(out, 80, "was ended by signal %d (%s)", signo, strsignal(signo)) > 0;
 }
 
-/* seqgang could not run, as without one of its libraries or on another kind of processor: nothing of
- * it is in the spool. */
+/* seqgang could not run, as without one of its libraries or on another kind of processor: nothing
+ * of it is in the spool. */
 static int spool_failure(const struct attempt *a, struct spool *s, struct err *e)
 {
     struct rank_fail f = {.code = ERR_INTERNAL};
@@ -340,7 +340,7 @@ int64_t attempt_record(struct attempt *a, void *buf, bool *final)
             a->spool = before;
             return 0;
         }
-        /* The final record is sent again even if it is acknowledged: seqd asks by not forgetting. */
+        /* The final record is sent again even if it was acknowledged, until seqd sends FORGET. */
         if (a->spool.seq > a->acked_seq || *final) {
             a->final_sent = *final;
             return n;

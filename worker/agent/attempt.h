@@ -2,7 +2,7 @@
  * of its spool and logs seqd has. The directory's protocol is in api/core/rank.h.
  *
  * An attempt is ALIVE while its gang runs, DYING while the gang is gone and some rank may not be,
- * and OVER when the spool ends with the final record, which the agent adds if the gang could not. */
+ * and OVER when the spool ends with the final record, added by the agent if the gang could not. */
 #ifndef SEQD_AGENT_ATTEMPT_H
 #define SEQD_AGENT_ATTEMPT_H
 
@@ -57,7 +57,7 @@ struct attempt *attempt_begin(struct loop *l, const char *dir, const struct gang
 void attempt_free(struct attempt *a); /* the gang runs on */
 
 /* Once in a while, and when the gang's process was reaped: connects, sees whether the gang is dead
- * and then whether its ranks are, and closes the spool. True while it should be called again soon. */
+ * and then whether its ranks are, and closes the spool. True: call it again soon. */
 bool attempt_check(struct attempt *a);
 /* Forwarded at once or when the gang is connected. Both may be called again. */
 void attempt_stop(struct attempt *a);
@@ -67,8 +67,7 @@ void attempt_blobs(struct attempt *a, const struct rank_blob *blobs, int n);
 void attempt_rewind(struct attempt *a);
 void attempt_ack(struct attempt *a, const struct msg *m);
 /* The next record to send, into buf of SPOOL_RECORD_SIZE: its size, 0 when there is none now.
- * *final:
- * it is the final record, which is returned only when every log byte has been sent. */
+ * *final: it is the final record, which is returned only when every log byte has been sent. */
 int64_t attempt_record(struct attempt *a, void *buf, bool *final);
 /* The next log bytes, at most size (WIRE_CHUNK): their number, 0 when there are none now. */
 int64_t attempt_log_bytes(struct attempt *a, void *buf, size_t size, int *rank, int64_t *offset);

@@ -1,8 +1,8 @@
 /* gpus.h: the node's GPUs, looked at every two seconds by a thread of its own, since a driver in
  * trouble answers late or never and must not hold up the agent's loop.
  *
- * An Xid that condemns a GPU outlives seqw: it is in the file GPU_XIDS of its state directory until the
- * machine boots again, or until an operator removes that file. */
+ * An Xid that condemns a GPU outlives seqw: it is in the file GPU_XIDS of its state directory until
+ * the machine boots again, or until an operator removes that file. */
 #ifndef SEQD_AGENT_GPUS_H
 #define SEQD_AGENT_GPUS_H
 
@@ -11,7 +11,7 @@
 struct gpus;
 
 /* The first look is taken before it returns. library: as for nvml_open; bin: where seqrank is, and
- * its kernels have to be; state: seqw's directory. NULL: there are none here, and why has been logged. */
+ * its kernels have to be; state: seqw's directory. NULL: there are none here; logs the reason. */
 struct gpus *gpus_open(const char *library, const char *bin, const char *state);
 /* As of the last look. A driver that has not answered for GPUS_SILENT_MS makes all of them
  * GPU_SILENT. */

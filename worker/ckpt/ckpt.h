@@ -1,10 +1,10 @@
 /* ckpt.h: checkpoints: everything that training needs to continue, in global coordinates.
  *
  *   <job_dir>/checkpoints/step-00000500/
- *     hf/config.json model.safetensors generation_config.json tokenizer.json ...   a model.path: what
- *                         the job began with, but for what it has changed (struct hf_beside)
- *     optim.safetensors   "exp_avg:<name>", "exp_avg_sq:<name>", fp32, whole tensors; in 16 bits also
- *                         "master:<name>", fp32, of which hf's weights are the rounded copy
+ *     hf/...              config.json, model.safetensors, generation_config.json, tokenizer.json:
+ *                         a model.path, as the job began but for its changes (struct hf_beside)
+ *     optim.safetensors   "exp_avg:<name>", "exp_avg_sq:<name>", fp32, whole tensors; in 16 bits
+ *                         also "master:<name>", fp32, of which hf's weights are the rounded copy
  *     hf_ema/...          with ema.decay: the averaged weights in fp32, a model.path like hf/
  *     train_state.json    struct ckpt_state
  *     MANIFEST.json       {"version":1,"step":..,"epoch":..,"files":[{"path","size","sha256"}]}
@@ -121,7 +121,7 @@ int ckpt_load_state(const char *step_dir, struct ckpt_state *s, struct err *e);
  * steps, global batch, optimizer, schedule, seed. Not ranks, layout or memory; not the paths of the
  * data, whose identity is data_id. */
 void ckpt_spec_digest(const struct job_spec *spec, char out[SHA256_HEX]);
-/* The same fields with their values, an object of strings. -1: they need more than CKPT_SPEC_SIZE. */
+/* The same fields with their values, an object of strings. -1: it exceeds CKPT_SPEC_SIZE. */
 int ckpt_spec_json(const struct job_spec *spec, char out[CKPT_SPEC_SIZE]);
 /* Why a checkpoint whose digest differs is not this job's: sets ERR_CONFLICT with the first field
  * that differs and both its values, as far as the checkpoint says them. Returns -1. */

@@ -1,5 +1,5 @@
-/* The fields of a job that must be the same when it resumes from a checkpoint: as a digest, which decides, and
- * as text, which says what differs. */
+/* The fields of a job that must be the same when it resumes from a checkpoint: as a digest, which
+ * decides, and as text, which says what differs. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

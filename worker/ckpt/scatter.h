@@ -2,7 +2,7 @@
  * shards they are: n elements at a time through the bounce buffer, purpose CONTROL, so that no rank
  * holds a whole array for it and only rank 0 needs the disk.
  *
- * Rank 0 sends orders and the others carry them out, so that only rank 0 knows what is in which file:
+ * Rank 0 sends orders and the others carry them out: only rank 0 knows what is in which file:
  *   rank 0    ckpt_save or ckpt_load with scatter_arrays, or scatter_model, then scatter_end, also
  *             where that failed
  *   others    scatter_serve, which returns when rank 0 has ended

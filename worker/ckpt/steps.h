@@ -37,8 +37,8 @@ int steps_list(const char *dir, const struct steps_aside *aside, struct step_dir
 struct ckpt_keep {
     int newest;    /* complete ones that stay, at least 1 */
     int64_t every; /* and those whose step is divisible by it; 0: none */
-    /* Told of each complete one before it goes, so that no kill leaves one that is gone untold. NULL:
-     * no caller asks. A failure keeps it, and ends the pruning. */
+    /* Told of each complete one before it goes, so that no kill leaves one that is gone untold.
+     * NULL: no caller asks. A failure keeps it, and ends the pruning. */
     int (*removing)(void *arg, int64_t step, const char *path, struct err *e);
     void *arg;
 };

@@ -2,8 +2,8 @@
  * rank order. Bytes and messages: worker/plan/volume.h.
  *
  * What tensors' collectives move lies where tensors do: with a device of its own memory it copies
- * and adds, in the same tree. The others' numbers are always the host's. A transport that does one of
- * them itself is asked first; the ledger then has the messages that there would have been. */
+ * and adds, in the same tree. The others' numbers are always the host's. A transport that does one
+ * of them itself is asked first; the ledger then has the messages that there would have been. */
 #include <assert.h>
 #include <string.h>
 #include "worker/comm/endpoint.h"

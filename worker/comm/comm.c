@@ -360,7 +360,7 @@ static void there_print(const struct comm *c, int peer, char *out, size_t size)
         snprintf(out, size, "on another node, which is alive");
 }
 
-/* Of a collective's other ranks that live here, the one that has posted least; else the next one. */
+/* Of a collective's other ranks on this node, the one that posted least; else the next one. */
 static int furthest_behind(const struct comm *c, const struct comm_op *op)
 {
     int least = -1;

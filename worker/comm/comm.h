@@ -6,19 +6,20 @@
  *     dKV use different channels, so that P = 2, where prev and next are the same peer, is no case.
  *   - Both buffers belong to comm until comm_wait(ticket) returns: the receive buffer is then full,
  *     and the send buffer is free because the peer has acknowledged its copy.
- *   - A send buffer must lie in the rank's own comm segment (comm_segment); a receive buffer may lie
- *     anywhere. Over shared memory the receiver copies once, inside comm_wait; over TCP a thread of
- *     the endpoint's own moves the bytes meanwhile.
+ *   - A send buffer must lie in the rank's own comm segment (comm_segment); a receive buffer may
+ *     lie anywhere. Over shared memory the receiver copies once, inside comm_wait; over TCP a
+ *     thread of the endpoint's own moves the bytes meanwhile.
  *   - Where the ranks' devices have memory of their own (comm_options.be), the messages of tensors,
  *     which are those of every channel but CHANNEL_HOST, lie in it: the segment and all receive
- *     buffers. A send follows the operations that were asked of the device before comm_sendrecv, and
- *     operations asked after comm_wait find what was received and may overwrite what was sent; so
- *     callers need no sync. What CHANNEL_HOST moves lies in the host's memory, sent from
+ *     buffers. A send follows the operations that were asked of the device before comm_sendrecv,
+ *     and operations asked after comm_wait find what was received and may overwrite what was sent;
+ *     so callers need no sync. What CHANNEL_HOST moves lies in the host's memory, sent from
  *     comm_bounce() and nowhere else.
- *   - Every byte is counted in the ledger where it moves, at both ends, by purpose: the sender counts
- *     what the peer acknowledged, the receiver what it copied. A collective that the transport does
- *     as a whole (NCCL's own) counts, when it has been waited for, what the messages in its place
- *     would have: what the algorithm moves. What NCCL moves, by a ring or a tree, is for it to say.
+ *   - Every byte is counted in the ledger where it moves, at both ends, by purpose: the sender
+ *     counts what the peer acknowledged, the receiver what it copied. A collective that the
+ *     transport does as a whole (NCCL's own) counts, when it has been waited for, what the messages
+ *     in its place would have: what the algorithm moves. What NCCL moves in fact (ring, tree)
+ *     is not counted.
  *   - Waiting spins ~200 pauses, yields ~20 times, then sleeps on a futex; it ends with ERR_ABORTED
  *     when the abort flag is up, and with ERR_TIMEOUT after hop_timeout_ms, in a sentence naming
  *     step, layer, hop and peer (and seqrank names the job before that).
@@ -63,8 +64,8 @@ struct comm_options {
                     * view of others has no collectives of its transport's own */
     int64_t hop_timeout_ms; /* longest wait for one message, whatever the peer does meanwhile */
     /* tcp: a peer whose connection is silent for so long is lost (ERR_PEER, at most twice as late).
-     * nccl: a peer that connecting or a transfer of tensors waits for so long is lost (ERR_TIMEOUT).
-     * 0: hop_timeout_ms. */
+     * nccl: a peer that connecting or a transfer of tensors waits for so long is lost
+     * (ERR_TIMEOUT). 0: hop_timeout_ms. */
     int64_t silence_ms;
     uint64_t delay_seed;  /* tests: a random delay of at most delay_max_us before each message */
     int64_t delay_max_us; /* becomes visible to its receiver; 0 = none */
@@ -73,7 +74,7 @@ struct comm_options {
         bytes_per_ms; /* the connection to each peer carries this much, one by one; 0: no limit */
 };
 
-/* Where a rank stands: set by the caller as it goes, printed in errors and in the last-op record. */
+/* Where a rank stands: set by the caller as it runs; errors and the last-op record print it. */
 struct comm_where {
     int64_t step;
     int32_t layer, hop;
@@ -107,25 +108,25 @@ void *comm_segment(struct comm *c);
 void *comm_bounce(struct comm *c, void *bounce);
 struct comm_where *comm_where(struct comm *c); /* borrows: write the current place into it */
 
-/* Is a message under way while this core computes: a network carries it, or a bench makes it late? In
- * shared memory the receiver copies it himself. Ranks may differ. */
+/* Is a message under way while this core computes: a network carries it, or a bench makes it late?
+ * In shared memory the receiver copies it himself. Ranks may differ. */
 bool comm_hides(const struct comm *c);
 
 int comm_sendrecv(struct comm *c, const struct comm_xfer *x, struct comm_ticket *t, struct err *e);
-/* Tickets posted between the two are one exchange, whose messages may pass each other; all are posted
- * before one is waited for. Where sends and receives of an exchange are tickets of their own, they
- * must be a batch (nccl.c says why). */
+/* Tickets posted between the two are one exchange, whose messages may pass each other; all are
+ * posted before one is waited for. Where sends and receives of an exchange are tickets of their
+ * own, they must be a batch (nccl.c says why). */
 int comm_batch_begin(struct comm *c, struct err *e);
 int comm_batch_end(struct comm *c, struct err *e);
-/* Has what is under way failed? For be->watch, while the host waits for the device: the abort flag, a
- * peer that is lost, or a transfer of tensors that is on for silence_ms. arg: a struct comm. -1: it
- * has, for good. */
+/* Has what is under way failed? For be->watch, while the host waits for the device: the abort flag,
+ * a peer that is lost, or a transfer of tensors that is on for silence_ms. arg: a struct comm. -1:
+ * it has, for good. */
 int comm_watch(void *comm, struct err *e);
 int comm_wait(struct comm *c, struct comm_ticket *t, struct err *e);
 
 /* The endpoint of ranks [first, first + n) of c, of which the caller is one: rank i of it is rank
  * first + i of c. A view: it shares c's channels, ledger and place, and dies with c. All ranks: c
- * itself. A model has one ring per view and sums gradients over c. Allocates; NULL: out of memory. */
+ * itself. A model has one ring per view and sums gradients over c. Allocates; NULL: no memory. */
 struct comm *comm_group(struct comm *c, int first, int n);
 
 /* Collectives (collect.c), written once over sendrecv. bounce: a buffer in the comm segment of
@@ -161,9 +162,9 @@ int comm_broadcast(struct comm *c, enum purpose p, int root, void *x, int64_t si
 int comm_broadcast_tensor(struct comm *c, enum purpose p, int root, void *x, int64_t size,
                           void *bounce, struct err *e);
 /* All-to-all, in two halves, between which the caller computes; post it within a batch. Block w of
- * send, bytes [at[w], at[w + 1]), in the segment, goes to rank w, whose block for this rank comes to
- * block w of recv. Blocks of nothing stay. own: the own block too is copied; else recv's own block is
- * undefined. If one rank's blocks are all of one size, so must be all ranks'. */
+ * send, bytes [at[w], at[w + 1]), in the segment, goes to rank w, whose block for this rank comes
+ * to block w of recv. Blocks of nothing stay. own: the own block too is copied; else recv's own
+ * block is undefined. If one rank's blocks are all of one size, so must be all ranks'. */
 struct comm_blocks {
     void *data;
     const int64_t *at; /* [n_ranks + 1] */

@@ -71,7 +71,7 @@ static int nccl_usable(const struct comm *c, const struct comm_blob *all, struct
                              "\"nccl\": rank %d has NCCL %d, rank %d has %d (0: none): install one "
                              "version of libnccl.so.2 on every node",
                              c->rank, c->blob.nccl_version, p, all[p].nccl_version);
-        /* NCCL takes ranks of different NCCL_HOSTID for those of different hosts, on one GPU too. */
+        /* Ranks with different NCCL_HOSTID are of different hosts to NCCL, on one GPU too. */
         for (int q = 0; on_gpu(&all[p]) && q < p && !getenv("NCCL_HOSTID"); q++)
             if (!memcmp(all[p].gpu, all[q].gpu, sizeof all[p].gpu))
                 return err_field(e, ERR_UNSUPPORTED, "parallel.transport",
@@ -82,8 +82,8 @@ static int nccl_usable(const struct comm *c, const struct comm_blob *all, struct
     return 0;
 }
 
-/* Tensors in devices' memory go by NCCL where every rank has a GPU of its own; else by shared memory
- * on one host, which also serves ranks that share a GPU. */
+/* Tensors in devices' memory go by NCCL where every rank has a GPU of its own; else by shared
+ * memory on one host, which also serves ranks that share a GPU. */
 static int choose_tensors(struct comm *c, const struct comm_blob *all, struct err *e)
 {
     const enum transport_id asked = (enum transport_id)c->blob.transport;

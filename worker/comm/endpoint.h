@@ -30,8 +30,8 @@ struct comm_op { /* one ticket */
                                         * set out (tcp); 0: at once */
 };
 
-/* What a transport does as a whole, where it can, and messages do elsewhere (collect.c). Parts of x are
- * [cut[w], cut[w + 1]) of n ranks, in elements of `size` bytes. */
+/* What a transport does as a whole, where it can, and messages do elsewhere (collect.c). Parts of x
+ * are [cut[w], cut[w + 1]) of n ranks, in elements of `size` bytes. */
 enum collective_kind {
     COLLECTIVE_SUM,            /* x [cut[n]] floats in place */
     COLLECTIVE_REDUCE_SCATTER, /* the own part of x in place */
@@ -124,14 +124,14 @@ struct comm_ops {
                     struct err *e);
     /* Is op, which is not done, still possible? fails: ERR_PEER, ERR_CORRUPT naming the peer. */
     int (*check)(struct comm *c, struct comm_op *op, struct err *e);
-    /* A row that moves tensors in the device's own stream has these in place of the three above: both
-     * sides at once, and operations to come wait for them; messages between batch(true) and
+    /* A row that moves tensors in the device's own stream has these in place of the three above:
+     * both sides at once, and operations to come wait for them; messages between batch(true) and
      * batch(false) are one. */
     int (*post)(struct comm *c, struct comm_op *op, struct err *e);
     void (*await)(struct comm *c, const struct comm_op *op);
     int (*batch)(struct comm *c, bool on, struct err *e);
-    /* Such a row may also have these two. Would it do x? The same answer on all of x's ranks. And: does
-     * it, as op; part of a batch if one is open. */
+    /* Such a row may also have these two. Would it do x? The same answer on all of x's ranks. And:
+     * does it, as op; part of a batch if one is open. */
     bool (*takes)(const struct comm *c, const struct collective *x);
     int (*collective)(struct comm *c, struct comm_op *op, const struct collective *x,
                       struct err *e);

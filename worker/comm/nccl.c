@@ -1,39 +1,42 @@
 /* nccl.c: NCCL, for messages of tensors between GPUs.
  *
- * A ticket is one group of NCCL's point-to-point calls, in the device's stream of transfers: it waits
- * for the operations so far (transfer_begin), and comm_wait makes operations to come wait for it
- * (transfer_await). The host waits for neither. Between comm_batch_begin and comm_batch_end all tickets
- * are one group. Each group has two marks in the stream, before and after it: those say to the rank that
- * waits for the device (comm_watch) which transfer is on and since when.
+ * A ticket is one group of NCCL's point-to-point calls, in the device's stream of transfers: it
+ * waits for the operations so far (transfer_begin), and comm_wait makes operations to come wait for
+ * it (transfer_await). The host waits for neither. Between comm_batch_begin and comm_batch_end all
+ * tickets are one group. Each group has two marks in the stream, before and after it: those say to
+ * the rank that waits for the device (comm_watch) which transfer is on and since when.
  *
  * Order. NCCL has no channels: between two ranks, the n-th send meets the n-th receive, and a group
- * begins when the one before it has ended on this rank. So no caller may post tickets in an order of its
- * own. All strategies and collectives keep to this: the tickets of a call are numbered events, the
- * same numbers on all ranks (a hop; the k-th round of an exchange, to r + k and from r - k; a
- * switch); every rank posts its part of the events in their order, and what two ranks exchange in an
- * event both post in that event. Then the lowest event that is not over has, on each of its ranks,
- * nothing before it, and ends. What a rank does not send or receive in an event it leaves out. Where
- * sends and receives of an exchange are tickets of their own, they are one batch, one event:
- *   ring          KV hop i, dKV hop i in turns; dKV meets KV's neighbours in its own event
- *   all_gather    rows of round i; their gradients home, round by round
+ * begins when the one before it has ended on this rank. So no caller may post tickets in an order
+ * of its own. All strategies and collectives keep to this: the tickets of a call are numbered
+ * events, the same numbers on all ranks (a hop; the k-th round of an exchange, to r + k and from
+ * r - k; a switch); every rank posts its part of the events in their order, and what two ranks
+ * exchange in an event both post in that event. Then the lowest event that is not over has, on each
+ * of its ranks, nothing before it, and ends. A rank leaves out what it does not send or receive.
+ * Where sends and receives of an exchange are tickets of their own, they are one batch, one event:
+ *   ring                 KV hop i, dKV hop i in turns; dKV meets KV's neighbours in its own event
+ *   all_gather           rows of round i; their gradients home, round by round
  *   LASP's ring, scan    receives from the rank before, then sends to the next: pieces of a scan
- *                 are n events of each of the two, which overlap no more than a ring's
- *   LASP's all_gather    all summaries in one batch; the state at the sequence's edge before or after
- *   DSP, Ulysses, sums, decoding    the rounds of one exchange
- * A collective of NCCL's own is an event of all ranks of its communicator: that of all, or of the view,
- * which was split from it and is used for nothing else. One stream has the events of both.
+ *                        are n events of each of the two, which overlap no more than a ring's
+ *   LASP's all_gather    all summaries in one batch, before or after it the state at the sequence's
+ *                        edge
+ *   DSP, Ulysses, sums,
+ *   decoding             the rounds of one exchange
+ * A collective of NCCL's own is an event of all ranks of its communicator: that of all, or of the
+ * view, which was split from it and is used for nothing else. One stream has the events of both.
  * A message of another size than its receiver expects is a fault that NCCL does not see; the
  * transports of the host do, and run the same strategies in all tests.
  *
  * Failures. Ranks that are lost show as an asynchronous error, as the abort flag, or as a transfer
- * that is on for silence_ms: NCCL shows no other sign of its peers, and a healthy one is as far as this
- * rank, but for what it computes, since ranks that read or write files meet on the host's transports
- * first. Each ends the wait, with the place of that transfer in the sentence, and ncclCommAbort frees
- * the stream.
+ * that is on for silence_ms: NCCL shows no other sign of its peers, and a healthy one is as far as
+ * this rank, but for what it computes, since ranks that read or write files meet on the host's
+ * transports first. Each ends the wait, with the place of that transfer in the sentence, and
+ * ncclCommAbort frees the stream.
  *
- * Bits. A collective that adds does so in NCCL's order: where the order is free alone (be->any_order),
- * and without NVLS, whose switch adds in an order that may differ from run to run; an operator's
- * NCCL_NVLS_ENABLE overrides that. SEQD_COLLECTIVES=messages leaves all to messages. */
+ * Bits. A collective that adds does so in NCCL's order: where the order is free alone
+ * (be->any_order), and without NVLS, whose switch adds in an order that may differ from run to run;
+ * an operator's NCCL_NVLS_ENABLE overrides that. SEQD_COLLECTIVES=messages uses messages
+ * alone. */
 #include <assert.h>
 #include <dlfcn.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
-/* nccl_api.h: what nccl.c needs of NCCL's interface, declared here, so that it is built without NCCL's
- * header and started without its library. tests/nccl/same.c holds these against the real header.
- * NCCL's own names. */
+/* nccl_api.h: what nccl.c needs of NCCL's interface, declared here, so that it is built without
+ * NCCL's header and started without its library. tests/nccl/same.c holds these against the real
+ * header. NCCL's own names. */
 #ifndef SEQD_COMM_NCCL_API_H
 #define SEQD_COMM_NCCL_API_H
 

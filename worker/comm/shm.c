@@ -12,8 +12,8 @@
  * computing has DEPTH messages under way. The sender writes where its bytes lie in its own
  * segment and then `posted` = the message's number; the receiver copies them out once, straight to
  * their destination, and then writes `acked` = that number. Each side then moves the other's door
- * and wakes it. Numbers count up from 1 per (sender, receiver, channel): message k lies in slot k mod
- * DEPTH once message k - DEPTH has been taken.
+ * and wakes it. Numbers count up from 1 per (sender, receiver, channel): message k lies in slot k
+ * mod DEPTH once message k - DEPTH has been taken.
  *
  * Doors are the page's futex words, one a rank of the attempt: comm.c sleeps on its own. */
 #include "worker/comm/comm.h"

@@ -262,8 +262,8 @@ static int say_left(struct comm *c, struct comm_op *op, int rank, struct err *e)
                    purpose_name(op->x.purpose), rank, c->tcp->peer[rank].address);
 }
 
-/* Whichever peer is lost, the attempt is over: every wait ends. One who took leave is missed only by
- * those who still wait for him; what he did before has been counted before `left` was set. */
+/* Whichever peer is lost, the attempt is over: every wait ends. One who took leave is missed only
+ * by those who still wait for him; what he did before has been counted before `left` was set. */
 static int tcp_check(struct comm *c, struct comm_op *op, struct err *e)
 {
     struct tcp *t = c->tcp;

@@ -4,7 +4,7 @@
  *                     output directory is content-addressed: the same input is never read twice.
  *   data_open         opens a prepared directory
  *   data_order_open   a sequence of samples over one set of it, at one length, packed one way
- *   data_batch        fills one rank's rows of global sample n: a pure function of (order, n, shard)
+ *   data_batch        fills one rank's rows of global sample n: pure in (order, n, shard)
  *   data_trace        where the tokens of sample n came from
  *
  * Prepared directory <parent>/<id>/ (written as <id>.tmp, fsynced, renamed), version 2, all numbers
@@ -64,8 +64,8 @@ struct data_stats {
     double unigram_entropy; /* of SET_TRAIN, nats per token */
 };
 
-/* Is every document of the set text, so that its tokens below 256 are its bytes? One document of ids
- * among them, and the number of bytes is unknown. */
+/* Is every document of the set text, so that its tokens below 256 are its bytes? One document of
+ * ids among them, and the number of bytes is unknown. */
 bool data_all_bytes(const struct data_stats *s, enum data_set set);
 
 /* roots: files must lie beneath one of them (openat2 RESOLVE_BENEATH; symlinks may not leave it).
@@ -210,8 +210,8 @@ void data_fragment(const struct data_order *o, const struct sample *s, int64_t k
  * "fragments": [{"source", "file", "record", "byte_offset", "document", "offset", "length",
  * "pos"}]}, at most max_fragments of them. offset: tokens from the document's beginning. Of latents
  * "latents": [C, T, H, W], "text_len", "label" in the place of tokens and targets; the one fragment
- * is the sample, in 16-bit words. Returns
- * the length that it has or would need, as jwrite does; -1: as data_batch. */
+ * is the sample, in 16-bit words. Returns the length that it has or would need, as jwrite does; -1:
+ * as data_batch. */
 int64_t data_trace(const struct data_order *o, int64_t n, int64_t max_fragments, char *out,
                    size_t size, struct err *e);
 

@@ -1,11 +1,12 @@
-/* flow.h: rectified flow (2209.03003) as Open-Sora 1.2 trains it: what is drawn for a sample, and the
- * noise.
+/* flow.h: rectified flow (2209.03003) as Open-Sora 1.2 trains it: what is drawn for a sample, and
+ * the noise.
  *
  *   x_t = (1 - t) x_0 + t noise, the model learns v = x_0 - noise      t in [0, 1], 1: all noise
  *
- * Everything drawn is a pure function of (seed, number of the sample in the order, index): Philox4x32-10,
- * so that the noise of an element does not depend on the number of ranks, on which of them holds
- * it, or on what was drawn before; a resumed training draws the same. tested: tests/engine/test_latents.c */
+ * Everything drawn is a pure function of (seed, number of the sample in the order, index):
+ * Philox4x32-10, so that the noise of an element does not depend on the number of ranks, on which
+ * of them holds it, or on what was drawn before; a resumed training draws the same.
+ * tested: tests/engine/test_latents.c */
 #ifndef SEQD_DATA_FLOW_H
 #define SEQD_DATA_FLOW_H
 
@@ -29,9 +30,9 @@ struct flow_draw {
 };
 
 /* For sample n of an order. Times: uniform, or the logistic function of a normal (2403.03206); with
- * objective.transform shifted towards noise for large pictures and long videos, r t / (1 + (r - 1) t),
- * r = sqrt(height width / 512^2) * sqrt(frames of latents), 1 for a single frame; of STDiT3 5 for every
- * whole clip of 17 frames, of other families all frames. */
+ * objective.transform shifted towards noise for large pictures and long videos, r t / (1 + (r - 1)
+ * t), r = sqrt(height width / 512^2) * sqrt(frames of latents), 1 for a single frame; of STDiT3 5
+ * for every whole clip of 17 frames, of other families all frames. */
 void flow_draw(const struct job_spec *s, const struct latents_sample *x, int64_t n,
                struct flow_draw *out);
 /* Is frame `frame` (of patches) given clean? Then its time is 0 and it is no target. */
@@ -44,8 +45,8 @@ enum flow_use { FLOW_TRAIN, FLOW_SAMPLE };
 void flow_noise(int64_t seed, enum flow_use what, int64_t n, int64_t first, int64_t count,
                 float *out);
 
-/* One rank's part of a sample: rows of patches spread along space, [share, frames], where the rank's
- * first index of space is s0 (worker/sp/dsp.h). */
+/* One rank's part of a sample: rows of patches spread along space, [share, frames], where the
+ * rank's first index of space is s0 (worker/sp/dsp.h). */
 struct flow_rows {
     int64_t patch[3];  /* frames, height, width of a patch: model_shape */
     int64_t grid[3];   /* patches: frames, height, width */

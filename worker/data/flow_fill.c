@@ -1,5 +1,5 @@
-/* flow_fill.c: the rows of one rank. A sample is read line by line: the part of a picture's row that
- * the rank's patches cover, of one channel and frame, at a time. */
+/* flow_fill.c: the rows of one rank. A sample is read line by line: the part of a picture's row
+ * that the rank's patches cover, of one channel and frame, at a time. */
 #include <string.h>
 #include "worker/data/flow.h"
 

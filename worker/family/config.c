@@ -222,7 +222,7 @@ bool config_has(const struct hf_family *family, const char *name)
     return own_field(family, name) || is_usual(name);
 }
 
-/* A size of other families, saying what a model says that has no such size. Else nothing is read. */
+/* Reads a size of other families where its value means that the model has none; else nothing. */
 static bool read_neutral(struct config *c, const struct field *f, const char *key)
 {
     const struct config before = *c;

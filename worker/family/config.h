@@ -1,4 +1,4 @@
-/* config.h: reads config.json, as the Python package transformers writes it, into a model's sizes. */
+/* config.h: reads a model's sizes from config.json as the Python package transformers writes it. */
 #ifndef SEQD_FAMILY_CONFIG_H
 #define SEQD_FAMILY_CONFIG_H
 

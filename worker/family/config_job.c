@@ -1,4 +1,4 @@
-/* config_job.c: the model of a job: what its model.config says, and the text in which it travels. */
+/* config_job.c: the model of a job: what its model.config says, and the text that carries it. */
 #include <assert.h>
 #include <string.h>
 #include "api/core/field.h"

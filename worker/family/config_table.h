@@ -1,10 +1,10 @@
-/* config_table.h: config.json, family by family. Inside worker/family, and for the writer of worker/hf.
+/* config_table.h: config.json, family by family. For worker/family and worker/hf's writer.
  *
- * A family's row has a struct hf_family: its own sizes (fields) with the keys that its files use, keys
- * that say several sizes at once or none of ours (special), and what must go together. Keys that
- * change nothing are listed (config.c, and `nothing` of the family) and skipped. A key in no table,
- * and one that asks for another computation than ours, is refused, all of them together, by name.
- * What a key means, and what its absence means, is what transformers makes of it for that
+ * A family's row has a struct hf_family: its own sizes (fields) with the keys that its files use,
+ * keys that say several sizes at once or none of ours (special), and what must go together. Keys
+ * that change nothing are listed (config.c, and `nothing` of the family) and skipped. A key in no
+ * table, and one that asks for another computation than ours, is refused, all of them together, by
+ * name. What a key means, and what its absence means, is what transformers makes of it for that
  * model_type. */
 #ifndef SEQD_FAMILY_CONFIG_TABLE_H
 #define SEQD_FAMILY_CONFIG_TABLE_H

@@ -10,8 +10,8 @@
 
 #define FAMILY_KINDS 4 /* kinds of layer in one model */
 
-/* Every family: its word among constants, and its row family_NAME, which stands in its file. Jobs and
- * checkpoints know a family by its place: new ones go last. */
+/* Every family: its word among constants, and its row family_NAME, which stands in its file. Jobs
+ * and checkpoints know a family by its place: new ones go last. */
 /* clang-format off */
 #define FAMILIES(X) \
     X(LLAMA, llama)     /* Mistral and Qwen3, too */ \
@@ -43,8 +43,8 @@ struct family_row {
     const struct hf_family *config; /* its config.json (config_table.h), further names among it */
     enum task_id task;
     bool linear, softmax; /* which attentions its layers have */
-    /* Diffusion: the model whose published weights predict noise, which is not rectified flow; NULL:
-     * there are none such. */
+    /* Diffusion: the model whose published weights predict noise, which is not rectified flow;
+     * NULL: there are none such. */
     const char *published_on_noise;
     /* Diffusion: videos were encoded in clips of 17 frames to 5 latents each. */
     bool clips;
@@ -53,9 +53,9 @@ struct family_row {
     bool slices_heads;
     bool position_table; /* positions are rows of a table, as many as max_position_embeddings */
     bool flat_patches;   /* diffusion: the tensor of patches has no dimension of frames */
-    /* Names of tensors in files. head: of a head that is tied to the embedding; NULL: the usual one.
-     * beside: of no use here, NULL-terminated: beginnings, or ends that begin with a point. rename:
-     * from what files of another age have; NULL: as it stands. */
+    /* Names of tensors in files. head: of a head that is tied to the embedding; NULL: the usual
+     * one. beside: of no use here, NULL-terminated: beginnings, or ends that begin with a point.
+     * rename: from what files of another age have; NULL: as it stands. */
     const char *head;
     const char *const *beside;
     void (*rename)(const char *stored, char *name, size_t size);
@@ -81,9 +81,9 @@ static inline bool family_masked(const struct model_shape *m)
 }
 /* The sizes that nothing can be derived from. fails: ERR_INVALID naming the one that is missing. */
 int family_needs(const struct model_shape *m, struct err *e);
-/* Derives the sizes that are not given (heads, their widths, what the family adds) and checks all of
- * them: a shape is completed before anything is made of it. A completed shape stays as it is. fails:
- * ERR_INVALID, ERR_UNSUPPORTED naming the key. */
+/* Derives the sizes that are not given (heads, their widths, what the family adds) and checks all
+ * of them: a shape is completed before anything is made of it. A completed shape stays as it is.
+ * fails: ERR_INVALID, ERR_UNSUPPORTED naming the key. */
 int family_complete(struct model_shape *m, struct err *e);
 /* The family as this shape has it. m is complete. */
 void family_write(const struct model_shape *m, struct family *f);

@@ -1,5 +1,5 @@
-/* shape.h: the sizes of a model by name: the one table of struct model_shape. What of them a family has
- * is the family's row; how its files call them, too. */
+/* shape.h: the sizes of a model by name: the one table of struct model_shape. What of them a family
+ * has is the family's row; how its files call them, too. */
 #ifndef SEQD_FAMILY_SHAPE_H
 #define SEQD_FAMILY_SHAPE_H
 
@@ -9,8 +9,8 @@
 #include "api/core/model_shape.h"
 
 /* Paths begin with "model.config."; offsets are into struct model_shape; kinds 0: what a directory
- * says of itself, which no person writes; fallback: what a job means that does not say it. Ends with
- * path NULL. */
+ * says of itself, which no person writes; fallback: what a job means that does not say it. Ends
+ * with path NULL. */
 extern const struct field shape_fields[];
 
 /* By the name in model.config. NULL: no size of any family. */

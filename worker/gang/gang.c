@@ -5,9 +5,9 @@
  *   run      every packet of a rank becomes a spool record, and the agent, if there is one, gets a
  *            byte; BLOBS and STOP of the agent go to the ranks
  *   end      begins with the first of: a rank failed, died or hung; STOP; no agent for orphan_ms.
- * The abort flag is raised in the shared segment, so that ranks waiting for each other leave; who
- * is still there after the grace is killed over     when every rank is reaped: final record,
- * DIR/exit
+ *            The abort flag is raised in the shared segment, so that ranks that wait for each other
+ *            leave; a rank that still runs after the grace is killed
+ *   over     when every rank is reaped: the final record, DIR/exit
  *
  * The order of records matters: what ended the attempt comes first, consequences after (rank.h). So
  * a rank's socket is read to its end before its death is recorded, and its death is recorded before

@@ -2,8 +2,8 @@
  *
  * Progress is any rank's last-operation record moving. While a rank computes without an operation
  * its CPU time moves: then time counts a tenth, so that a slow step is given patience and an
- * endless loop is still found. A rank that waits for its GPU sleeps, so it has that patience always;
- * a peer that it misses it finds itself, sooner (worker/comm). */
+ * endless loop is still found. A rank that waits for its GPU sleeps, so it has that patience
+ * always; a peer that it misses it finds itself, sooner (worker/comm). */
 #ifndef SEQD_GANG_WATCH_H
 #define SEQD_GANG_WATCH_H
 
@@ -29,8 +29,8 @@ void watch_tick(struct watch *w, const struct watch_sample *s, int n, int64_t dt
 int watch_slowest(const struct watch_sample *s, int n);
 /* How far that rank got, to compare with those of other gangs: see struct rank_fail. */
 int64_t watch_reached(const struct watch_sample *s);
-/* "no rank has moved for 31 s; rank 1 is the slowest (its process is stopped): step 12, layer 3, hop 1,
- * ring_kv, awaiting rank 0, after 812 operations. ..." */
+/* "no rank has moved for 31 s; rank 1 is the slowest (its process is stopped): step 12, layer 3,
+ * hop 1, ring_kv, awaiting rank 0, after 812 operations. ..." */
 void watch_sentence(const struct watch *w, const struct watch_sample *s, int n, int first_rank,
                     char *out, size_t size);
 /* Where one rank stands, for the dump: "step 12, layer 3, hop 1, ring_kv, awaiting rank 0". */

@@ -2,8 +2,8 @@
  * generation_config.json, code, a licence. They go from directory to directory byte by byte.
  *
  * Taken over is every regular file of the top level but weights in any format and their indexes, of
- * at most HF_FILE_SIZE bytes and with a name of printable ASCII; at most HF_FILES of them. Links are
- * not followed. config.json is not among them: hf_config_write makes a new one of it.
+ * at most HF_FILE_SIZE bytes and with a name of printable ASCII; at most HF_FILES of them. Links
+ * are not followed. config.json is not among them: hf_config_write makes a new one of it.
  * tested: tests/engine/test_model_files.c */
 #ifndef SEQD_HF_FILES_H
 #define SEQD_HF_FILES_H

@@ -4,14 +4,13 @@
  *                              would compute differently (scaled RoPE, another activation or
  *                              family) is refused, naming the key (worker/family/config_table.h)
  *   model.safetensors, or model.safetensors.index.json and its shards  <-> flat parameters
- *   all other files: those of the directory that the weights came from (struct hf_beside, hf_files.h),
- *                              or the byte tokenizer's
+ *   all other files            those of the directory that the weights came from (struct
+ *                              hf_beside, worker/hf/files.h), or the byte tokenizer's
  *
  * Flat parameters are one array of fp32, bf16 or fp16 with param_count(shape) elements laid out by
- * param_list (worker/plan/plan.h); the gaps that align tensors are never read from or written to
- * files.
- * Tied: the embedding is stored once; a file that has the head as well must agree with it. Old names
- * of BERT's tensors are read (no "bert." before them; gamma, beta), its pooler is skipped. */
+ * param_list (worker/plan/plan.h); the gaps that align tensors are in no file.
+ * Tied: the embedding is stored once; a file that has the head as well must agree with it. Old
+ * names of BERT's tensors are read (no "bert." before them; gamma, beta), its pooler is skipped. */
 #ifndef SEQD_HF_HF_H
 #define SEQD_HF_HF_H
 
@@ -35,15 +34,17 @@ struct hf_beside {
     void (*still)(void *arg); /* called while files are copied; NULL: not called */
     void *arg;
 };
-/* A config.json of the family's own kind with weights of that dtype, written to a temporary file and renamed. With
- * from's config.json: that one, key by key, but for what the job has changed: dtype, rope_theta, what
- * the weights were trained on, ids of special tokens. b NULL: a new model that learns bytes.
+/* A config.json of the family's own kind with weights of that dtype, written to a temporary file
+ * and renamed. With from's config.json: that one, key by key, but for what the job has changed:
+ * dtype, rope_theta, what the weights were trained on, ids of special tokens. b NULL: a new model
+ * that learns bytes.
  * fails: ERR_CONFLICT where from is of another model. */
 int hf_config_write(const char *dir, const struct model_shape *m, enum dtype dtype,
                     const struct hf_beside *b, struct err *e);
 
-/* The family's sizes as one line of JSON with the keys of model.config in a job spec, and "n_params" (elements of all tensors): what `seqrank --describe DIR` prints.
- * The agent reads it back. Returns the length, or -1 when it does not fit. */
+/* The family's sizes as one line of JSON with the keys of model.config in a job spec, and
+ * "n_params" (elements of all tensors): what `seqrank --describe DIR` prints. The agent reads it
+ * back. Returns the length, or -1 when it does not fit. */
 int64_t hf_shape_json(const struct model_shape *m, char *out, size_t size);
 /* hf_config_read, and what else a directory says of itself: shape.tokenizer. */
 int hf_read_dir(const char *dir, struct model_shape *m, struct err *e);
@@ -106,7 +107,8 @@ int hf_file_digest(const char *path, char out[65], struct err *e);
 
 int hf_write_flats(const char *path, const struct model_shape *m, const struct hf_flat *flats,
                    int n_flats, struct err *e);
-/* Reads one flat array back; gaps become 0. fails: ERR_INVALID naming what is missing or misshapen. */
+/* Reads one flat array back; gaps become 0. fails: ERR_INVALID naming the tensor that is missing
+ * or has another shape. */
 struct st_file;
 int hf_read_flat(const struct st_file *f, const struct model_shape *m, const char *prefix,
                  float *flat, struct err *e);
@@ -117,8 +119,8 @@ int hf_read_flat(const struct st_file *f, const struct model_shape *m, const cha
 struct param *hf_list(const struct model_shape *m, int *n, struct err *e);
 struct param *hf_sorted(const struct model_shape *m, int *n, struct err *e);
 
-/* A file may keep a tensor's rows in another order (struct weight.head_major_parts). Either order is
- * a row of runs of this many elements, one run where the orders are the same ... */
+/* A file may keep a tensor's rows in another order (struct weight.head_major_parts). Either order
+ * is a row of runs of this many elements, one run where the orders are the same ... */
 int64_t hf_run_size(const struct param *p);
 /* ... and run i of the flat layout is this run of the file, run i of the file that one of ours. */
 int64_t hf_run_in_file(const struct param *p, int64_t i);

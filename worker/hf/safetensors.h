@@ -6,7 +6,7 @@
  * Memory taken is bounded by the header's size and ST_TENSORS, never by a number written in it.
  *
  * tested: tests/engine/test_safetensors.c, tests/fuzz/fuzz_safetensors.c
- * from: github.com/huggingface/safetensors, safetensors/src/tensor.rs (what it accepts, we accept) */
+ * from: github.com/huggingface/safetensors, safetensors/src/tensor.rs (accepts the same) */
 #ifndef SEQD_HF_SAFETENSORS_H
 #define SEQD_HF_SAFETENSORS_H
 

@@ -26,8 +26,8 @@ struct token_ends {
  * AutoTokenizer.from_pretrained(dir) encodes as we do: a ByteLevel BPE without merges in which the
  * id of every byte is the byte. */
 int tokenizer_write(const char *dir, struct err *e);
-/* Are these the bytes of its tokenizer.json? Another program that wrote the same vocabulary again may
- * have meant something else by it. */
+/* Are these the bytes of its tokenizer.json? Another program that wrote the same vocabulary again
+ * may have meant something else by it. */
 bool tokenizer_is_byte(const char *text, size_t size);
 
 #endif

@@ -137,8 +137,8 @@ static int make_again(void *arg, struct err *e)
     return run_steps(w, &w->order.s, e);
 }
 
-/* A sample that is NaN or infinity: where a weight is, no request can be answered and the job fails;
- * otherwise it is the request's own, refused on every rank. Rank 0 alone has a line to write. */
+/* A sample that is NaN or infinity: where a weight is, no request can be answered and the job
+ * fails; otherwise the request is refused, on every rank. Rank 0 alone writes a line. */
 static int blame(struct flow_work *w, int64_t i, const struct flow_sample *s, struct err *e)
 {
     const struct finite_again again = {make_again, w};

@@ -9,9 +9,9 @@
  * caption is as many rows of y_embedding, without a class the class after the last.
  *
  * z lies in the plan as model_batch()'s latents.patches, each rank's own rows of patches, fp32
- * whatever the model's precision. Nothing is allocated in a step. Noise is keyed by the element's place in
- * the whole sample, the steps are elementwise: another number of ranks makes no other sample than
- * the model's own sums do, and under determinism "ranks" the same bits.
+ * whatever the model's precision. Nothing is allocated in a step. Noise is keyed by the element's
+ * place in the whole sample, the steps are elementwise: another number of ranks makes no other
+ * sample than the model's own sums do, and under determinism "ranks" the same bits.
  * tested: tests/engine/test_flow_sample.c */
 #ifndef SEQD_INFER_FLOW_SAMPLE_H
 #define SEQD_INFER_FLOW_SAMPLE_H

@@ -105,8 +105,8 @@ void infer_text_fini(struct infer_text *t);
 int infer_check_stop(const struct infer *in, struct err *e); /* ERR_ABORTED once stopped */
 /* Says where the rank stands and starts counting what it moves. */
 void infer_at(const struct infer *in, int64_t step);
-/* What this rank's layers move in n_forwards forward passes at the model's length; how results reach
- * other ranks is the caller's to add. */
+/* What this rank's layers move in n_forwards forward passes at the model's length; how results
+ * reach other ranks is the caller's to add. */
 int infer_expect(const struct infer *in, int64_t n_forwards, struct comm_count want[PURPOSE_N],
                  struct err *e);
 /* Since infer_at: has this rank moved that and nothing else, to the byte, for every purpose? */

@@ -15,8 +15,8 @@
  * tokens. The names of tokens are unique: a byte of ASCII is itself, the others (and 0)
  * "bytes:\xNN", ids beyond are "<|eod|>", "<|pad|>" and "<|token-N|>".
  *
- * Where the model's ids are not bytes (data.tokenizer), a choice has "token_ids" after its text, which
- * is empty: with echo the prompt's first. Every token is named "<|token-N|>". */
+ * Where the model's ids are not bytes (data.tokenizer), a choice has "token_ids" after its text,
+ * which is empty: with echo the prompt's first. Every token is named "<|token-N|>". */
 #ifndef SEQD_INFER_REPLY_H
 #define SEQD_INFER_REPLY_H
 

@@ -56,8 +56,8 @@ void request_of_line(struct request *r, const struct job_spec *spec, const char 
                      int64_t size);
 /* The custom_id of a line. fails: ERR_INVALID when the line is no object or has none. */
 int request_id(const char *line, int64_t size, char out[REQUEST_ID_SIZE], struct err *e);
-/* What keys the random numbers of a request that has no seed of its own, beside the job's: 32 bits of
- * the SHA-256 of its custom_id. */
+/* What keys the random numbers of a request that has no seed of its own, beside the job's: 32 bits
+ * of the SHA-256 of its custom_id. */
 int64_t request_key(const char *id);
 
 #endif

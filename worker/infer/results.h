@@ -1,11 +1,11 @@
 /* results.h: the answers of a batch, every request exactly once over any number of attempts.
  *
  * DIR/batch-DIGEST.jsonl is a journal: one line of reply_batch per request, fsynced before the next
- * request begins. DIGEST is of the requests, so that a batch that was edited meanwhile starts again.
- * An attempt that finds a journal keeps its whole lines, cuts off what a crash left half written
- * and continues with the requests that have no line. When every request has one, the journal becomes
- * the artifact results.jsonl (a hard link to it), and the lines of refused requests errors.jsonl
- * too. Requests are known by their custom_id. Rank 0 only. */
+ * request begins. DIGEST is of the requests, so that a batch that was edited meanwhile starts
+ * again. An attempt that finds a journal keeps its whole lines, cuts off what a crash left half
+ * written and continues with the requests that have no line. When every request has one, the
+ * journal becomes the artifact results.jsonl (a hard link to it), and the lines of refused requests
+ * errors.jsonl too. Requests are known by their custom_id. Rank 0 only. */
 #ifndef SEQD_INFER_RESULTS_H
 #define SEQD_INFER_RESULTS_H
 

@@ -46,8 +46,8 @@ struct sampler {
     uint8_t *prompt; /* 1: occurs in the prompt */
 };
 
-/* mem: borrowed, sampler_size bytes (25 a token of the vocabulary), aligned to 8; what is in it does
- * not matter before sampler_begin. */
+/* mem: borrowed, sampler_size bytes (25 a token of the vocabulary), aligned to 8; what is in it
+ * does not matter before sampler_begin. */
 int64_t sampler_size(int64_t n_vocab);
 void sampler_init(struct sampler *s, int64_t n_vocab, void *mem);
 /* A new request: forgets the last one and notes the tokens of the prompt. */

@@ -1,10 +1,10 @@
 /* op_rules.h: one row per operator of a program (program.h): all that can be said of it without
- * running it. Beside it stands op_table[] (worker/model/op.h), which runs it. Both are made from the
- * list OPERATORS: an operator is a line of that list, its row in a worker/program/rule_*.c, its
+ * running it. Beside it stands op_table[] (worker/model/op.h), which runs it. Both are made from
+ * the list OPERATORS: an operator is a line of that list, its row in a worker/program/rule_*.c, its
  * execution in a worker/model/op_*.c, and its kernels.
  *
- * Bytes have no default: a row says that it needs no scratch or moves nothing, and tests/test_program.c
- * fails where that is left out. Pure data and arithmetic: seqd links it. */
+ * Bytes have no default: a row says that it needs no scratch or moves nothing, and
+ * tests/test_program.c fails where that is left out. Pure data and arithmetic: seqd links it. */
 #ifndef SEQD_PROGRAM_OP_RULES_H
 #define SEQD_PROGRAM_OP_RULES_H
 
@@ -106,8 +106,8 @@ struct op_rule {
     bool logits;          /* works on the logits' buffer */
     /* Asserts that shapes fit; out NULL: a loss. */
     void (*check)(const struct program *p, const struct op *op, const struct value *out);
-    /* out[1] and out[2], which backward needs beside the result: fills v[0] and v[1], which hold fp32
-     * without a gradient on the rows of in[0], and returns how many there are. NULL: none. */
+    /* out[1] and out[2], which backward needs beside the result: fills v[0] and v[1], which hold
+     * fp32 without a gradient on the rows of in[0], and returns how many there are. NULL: none. */
     int (*extra)(const struct program *p, const struct op *op, struct value v[2]);
 
     unsigned reads;                             /* backward: enum op_reads */
@@ -145,15 +145,15 @@ unsigned op_reads_back(const struct op *op);
 /* out[1] is kept whatever is computed again: a step that does so finds it. */
 bool op_finds_kept(const struct program *p, const struct op *op);
 
-/* Bytes of scratch that a step takes, each piece rounded up to 64: a bound where pieces depend on the
- * batch. Of ATTENTION over a sequence in bf16 the first T * H * D * 4 bytes after a window's are
- * what it carries from block to block (sp_buffers.o). */
+/* Bytes of scratch that a step takes, each piece rounded up to 64: a bound where pieces depend on
+ * the batch. Of ATTENTION over a sequence in bf16 the first T * H * D * 4 bytes after a window's
+ * are what it carries from block to block (sp_buffers.o). */
 int64_t op_scratch(const struct program *p, const struct step *s, const struct extent *x);
 /* Bytes of the host's that it takes where the device has memory of its own: what the host works out
  * for the operation, or reads of it. */
 int64_t op_stage(const struct program *p, const struct step *s, const struct extent *x);
-/* How many lines of fp32 are worked out before they are used: at most `rows`, 64 KiB but for a longer
- * line. */
+/* How many lines of fp32 are worked out before they are used: at most `rows`, 64 KiB but for a
+ * longer line. */
 int64_t op_stage_lines(int64_t rows, int64_t cols);
 
 /* Raises *n to what the operation needs. */

@@ -231,8 +231,8 @@ static bool may_join(const struct section_placer *b, int x, int y, const struct 
     return true;
 }
 
-/* No step after a run of the operation reads the input's content, whether or not one reads the output
- * that was written over it. */
+/* No step after a run of the operation reads the input's content, whether or not one reads the
+ * output that was written over it. */
 static bool ends_with(const struct section_placer *b, int in, int op)
 {
     const struct placed_node *a = &b->node[root(b, in)];
@@ -259,7 +259,7 @@ static void join_forward(struct section_placer *b)
     }
 }
 
-/* A backward that may write over what it reads (GLU's): whole inputs, or two windows of one value. */
+/* A backward that may overwrite what it reads (GLU's): whole inputs, or two windows of a value. */
 static void join_over_values(struct section_placer *b, const struct step *st)
 {
     const struct op *op = &b->p->op[st->op];

@@ -10,19 +10,19 @@
  * worker/model/op.h.
  * Pure data and arithmetic: seqd links it.
  *
- * A model is a row of sections: `in` (embedding, conditioning), then layers 0 .. L-1, each of one of
- * a few kinds, then `out` (final norm, head, loss). The residual stream passes from section to
+ * A model is a row of sections: `in` (embedding, conditioning), then layers 0 .. L-1, each of one
+ * of a few kinds, then `out` (final norm, head, loss). The residual stream passes from section to
  * section: value PROG_X is a section's input (`in` has none), program.result its output. `in` may
  * also make shared values (conditioning), which every later section may read; their gradients are
  * summed over all readers.
  *
- * A value is written by one operation (single assignment) and read by any number of later ones. Rows
- * are this rank's; columns are features. A view is a window of columns of an earlier value and owns
- * no memory; its gradient is the same window of that value's gradient. A value is viewed in windows
- * that tile it, or read whole, not both. No operation reads a value twice.
+ * A value is written by one operation (single assignment) and read by any number of later ones.
+ * Rows are this rank's; columns are features. A view is a window of columns of an earlier value and
+ * owns no memory; its gradient is the same window of that value's gradient. A value is viewed in
+ * windows that tile it, or read whole, not both. No operation reads a value twice.
  *
- * Letters: T rows of a rank, C width, H query heads, Hk KV heads, D head size, Dv value head size, I
- * MLP width, V vocabulary. All matrices row-major; a weight is [out, in]. */
+ * Letters: T rows of a rank, C width, H query heads, Hk KV heads, D head size, Dv value head size,
+ * I MLP width, V vocabulary. All matrices row-major; a weight is [out, in]. */
 #ifndef SEQD_PROGRAM_PROGRAM_H
 #define SEQD_PROGRAM_PROGRAM_H
 
@@ -60,8 +60,8 @@ struct weight {
      * [parts][n][D]. 0: the same order. */
     int32_t head_major_parts, head_major_dim;
     bool frozen; /* part of the checkpoint that training does not change: no gradient */
-    /* The file's dimensions where they are not [rows, cols] but as many elements: [H, 1, D] of LRPE's
-     * theta, [C, 4, 1, 2, 2] of a convolution. n_dims 0: rows, cols. */
+    /* The file's dimensions where they are not [rows, cols] but as many elements: [H, 1, D] of
+     * LRPE's theta, [C, 4, 1, 2, 2] of a convolution. n_dims 0: rows, cols. */
     int32_t n_dims;
     int64_t dims[5];
     int64_t offset; /* elements from the section's start, a multiple of 16 unless joined */
@@ -108,8 +108,8 @@ enum norm_id {
     NORM_LAYER /* (x - mean) rsqrt(var + eps) [* g + b] */
 };
 
-/* Every operator: X(its enum op_kind, the name of its rule and of its execution). Rules: op_rules.h;
- * executions: worker/model/op.h. */
+/* Every operator: X(its enum op_kind, the name of its rule and of its execution). Rules:
+ * op_rules.h; executions: worker/model/op.h. */
 /* clang-format off */
 #define OPERATORS(X)                                                                               \
     /* out = table[ids] * scale; w: table [V, C] */                                                \
@@ -292,9 +292,9 @@ int prog_joined(struct program *p, const char *name, int64_t rows, int64_t cols,
 int prog_value(struct program *p, const struct value *v);
 int prog_view(struct program *p, int of, int64_t col, int64_t cols);
 /* Adds the op and its out[0] as `out` says; returns that value. out[1] and out[2], where the kind
- * has them, are added by themselves. Inputs that an op does not have may be left 0 or PROG_NONE after
- * those that it has: OP_*'s `in` says how many (beware of LINEAR without a base and MIX of one:
- * PROG_NONE). A value's name is the plan's; it need not be unique. out NULL: the losses. */
+ * has them, are added by themselves. Inputs that an op does not have may be left 0 or PROG_NONE
+ * after those that it has: OP_*'s `in` says how many (beware of LINEAR without a base and MIX of
+ * one: PROG_NONE). A value's name is the plan's; it need not be unique. out NULL: the losses. */
 int prog_op(struct program *p, const struct op *op, const struct value *out);
 /* A value that `in` shares, by its name there. */
 int prog_shared(struct program *p, const struct program *in, const char *name);

@@ -40,8 +40,8 @@ int64_t ask_grad_elements(const struct op_ask *a, int value);
 void ask_dy(struct op_ask *a);
 /* back_begin: the gradient of input k in the model's precision, where it is fp32. */
 void ask_dx(struct op_ask *a, int k);
-/* back_begin_new: the gradient of input k in fp32 by itself, where the one that is wanted is not fp32
- * or holds something. */
+/* back_begin_new: the gradient of input k in fp32 by itself, where the one that is wanted is not
+ * fp32 or holds something. */
 void ask_dx_new(struct op_ask *a, int k);
 
 void scratch_nothing(struct op_ask *a);

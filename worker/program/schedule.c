@@ -1,9 +1,10 @@
 /* schedule.c: the steps of a section, forward and backward.
  *
  * Backward takes the operations in reverse. Before an operation's backward step stand the forward
- * steps that recompute the values it reads and that were not kept, each after the steps whose values
- * it reads itself. A recomputed value stays for later steps, except for KEEP_NEVER values that only
- * another recomputation read: those are computed again right before a step that reads them. */
+ * steps that recompute the values it reads and that were not kept, each after the steps whose
+ * values it reads itself. A recomputed value stays for later steps, except for KEEP_NEVER values
+ * that only another recomputation read: those are computed again right before a step that
+ * reads them. */
 #include <assert.h>
 #include <string.h>
 #include "worker/program/op_rules.h"

@@ -50,7 +50,7 @@ int task_embed(struct run *r, struct err *e);
 
 bool run_first(const struct run *r); /* rank 0 */
 /* STOP came or seqgang is gone. Asked between steps, windows and tokens, and so also the place
- * where the rank shows the gang's watchdog that it moves: one rank alone has no transfers to show. */
+ * where the rank shows the gang's watchdog that it moves: one rank alone has no transfers. */
 bool run_stopped(void *run);
 void run_model_options(struct run *r, struct model_options *o);
 int run_send_artifact(struct run *r, const struct artifact_done *a, struct err *e);

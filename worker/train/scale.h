@@ -1,11 +1,11 @@
 /* scale.h: what the loss is multiplied with while half floats train.
  *
  * Gradients of activations are stored as half floats, which know nothing below 2^-24 and nothing
- * beyond 65504. So the loss's gradient is multiplied with a scale, every gradient is that many times
- * larger, and the norm and the update divide it off again: by a power of two, which changes no bit
- * of what fits. A gradient that is NaN or infinite while the loss is finite did not fit: the step changes
- * nothing and the scale is halved; after SCALE_PERIOD updates in a row it is doubled. (1710.03740,
- * 3.2)
+ * beyond 65504. So the loss's gradient is multiplied with a scale, every gradient is that many
+ * times larger, and the norm and the update divide it off again: by a power of two, which changes
+ * no bit of what fits. A gradient that is NaN or infinite while the loss is finite did not fit: the
+ * step changes nothing and the scale is halved; after SCALE_PERIOD updates in a row it is doubled.
+ * (1710.03740, 3.2)
  *
  * Loss and norm are the same bits on every rank, and so is the scale. The state travels in
  * train_state.json, so that a resumed run continues as the undisturbed one. Other precisions have a

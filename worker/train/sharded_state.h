@@ -1,10 +1,10 @@
-/* sharded_state.h: weights, gradients and Adam's moments of one rank, sharded by parallel.zero, and how the
- * shards of all ranks meet: bucket by bucket (worker/plan/zero.h).
+/* sharded_state.h: weights, gradients and Adam's moments of one rank, sharded by parallel.zero, and
+ * how the shards of all ranks meet: bucket by bucket (worker/plan/zero.h).
  *
  *   zero 0   every rank has all; gradients are summed everywhere
  *   zero 1   moments (and master weights) of the own shard; gradients are summed at their
  *            owners after the backward pass, owners update, updated weights go to everyone
- *   zero 2   gradients as well: a bucket's are summed within the backward pass, when they are complete
+ *   zero 2   gradients as well: a bucket's are summed in the backward pass once they are complete
  *   zero 3   weights as well: a bucket's are fetched from their owners before they are read
  *
  * Sums over ranks are the perfect binary tree over rank numbers, element by element, under every

@@ -205,8 +205,8 @@ int64_t train_updates(const struct train *t)
     return t->step - t->scale.overflows - (t->guard ? t->guard->state.skipped : 0);
 }
 
-/* Half floats had no room for the gradient of any step so far, of this one at no scale either: to skip
- * more or to go back would end with the weights that the job began with. */
+/* Half floats had no room for the gradient of any step so far, of this one at no scale either: to
+ * skip more or to go back would end with the weights that the job began with. */
 static bool never_fits(const struct train *t, const struct rank_step *out)
 {
     return t->spec->precision.params == PRECISION_FP16 && isfinite(out->loss) &&

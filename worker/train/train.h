@@ -5,12 +5,12 @@
  * dp. With stages k counts steps of one length (worker/plan/stage.h).
  *   count    targets of all B samples; loss = global nll sum / global target count
  *   sample   batch, forward, loss, backward (model_grad)
- *   sum      gradients over all ranks, as the perfect binary tree over their numbers (a ring's ranks
- *            first, then the rings): once per step, or under determinism "ranks" once per micro-batch,
- *            then the micro-batches in order. So with dp fixed the bits do not depend on sp
+ *   sum      gradients over all ranks, as the perfect binary tree over their numbers (a ring's
+ *            ranks first, then the rings): once per step, or under determinism "ranks" once per
+ *            micro-batch, then the micro-batches in order: with dp fixed no bit depends on sp
  *   judge    did the gradient fit, and does this step change the weights (worker/train/scale.h,
  *            guard.h)
- *   update   norm, clip, AdamW of what the rank owns (worker/train/sharded_state.h); the same bits everywhere
+ *   update   norm, clip, AdamW of what the rank owns (sharded_state.h); the same bits everywhere
  *   compare  the ledger's counts with the plan's, purpose by purpose; the verdict is reduced
  * A step is a pure function of (spec, step, weights, m, v); nothing allocates in it.
  *
@@ -87,13 +87,13 @@ int train_init(struct train *t, const struct train_options *o, struct err *e);
 
 /* One optimizer step; out (NULL allowed) is filled on every rank with the same loss and norm.
  * t->verdict says whether the weights changed. After GUARD_ROLLBACK the step is not done: the
- * caller goes back. fails: comm's errors; GUARD_FAIL, of the guard's, or where half floats have never
- * had room for a gradient, naming the step. */
+ * caller goes back. fails: comm's errors; GUARD_FAIL, of the guard's, or where half floats have
+ * never had room for a gradient, naming the step. */
 int train_step(struct train *t, struct rank_step *out, struct err *e);
 
 /* Updates of the weights so far, which Adam's moments have seen. */
 int64_t train_updates(const struct train *t);
-/* After the last step. fails: ERR_INVALID where steps were done and none has updated the weights. */
+/* After the last step. fails: ERR_INVALID where steps ran and none has updated the weights. */
 int train_updated(const struct train *t, struct err *e);
 
 #endif

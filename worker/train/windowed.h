@@ -1,4 +1,4 @@
-/* windowed.h: the gradient of one sample, window by window (memory.time_chunk; worker/model/in_time.h). */
+/* windowed.h: one sample's gradient by windows (memory.time_chunk; worker/model/in_time.h). */
 #ifndef SEQD_TRAIN_WINDOWED_H
 #define SEQD_TRAIN_WINDOWED_H
 

@@ -75,8 +75,8 @@ int rounding_init(struct rounding *c, struct model *ref, float *grad, struct err
     return 0;
 }
 
-/* The loss is a mean over tokens: of independent ones its error is their rms / sqrt(n), and 4 of that
- * are allowed; of ones that go together it is what it is here. */
+/* The loss is a mean over tokens: of independent ones its error is their rms / sqrt(n), and 4 of
+ * that are allowed; of ones that go together it is what it is here. */
 static void compare_nll(struct rounding *c)
 {
     double sum = 0, square = 0, one = 0;

@@ -2,15 +2,15 @@
  *
  * P ranks and one do the same arithmetic, but round in other places: sums over tokens are cut
  * elsewhere, partial results are merged in another order. The two results then differ by what the
- * model makes of roundings, and that is the model's own: a norm that divides by a small number, or a
- * gradient that is the rest of a difference, multiplies them. So it is measured, with the one rank
- * alone, where no exchange can be at fault.
+ * model makes of roundings, and that is the model's own: a norm that divides by a small number, or
+ * a gradient that is the rest of a difference, multiplies them. So it is measured, with the one
+ * rank alone, where no exchange can be at fault.
  *
  * The reference runs a second time with the last bit of every eighth element of its first weights
- * (those of `in`: the embedding) inverted. That is 0.35 units in the last place rms of what the first
- * layer reads, as two roundings of one number differ (0.41), and enough to make every rounding after
- * it independent of that in the first run. P ranks and one share most of their roundings; at worst they
- * share none, and then they differ as the two runs of the reference do:
+ * (those of `in`: the embedding) inverted. That is 0.35 units in the last place rms of what the
+ * first layer reads, as two roundings of one number differ (0.41), and enough to make every
+ * rounding after it independent of that in the first run. P ranks and one share most of their
+ * roundings; at worst they share none, and then they differ as the two runs of the reference do:
  *
  *   |g_P - g_1| <= ROUNDING_MARGIN |g_2 - g_1|       of every tensor, and of the logits
  *
@@ -33,8 +33,8 @@ struct rounding {
     double loss_rel, logits_rel_l2;
 };
 
-/* Keeps the rows of ref's last pass, and its gradient in grad [n_params], which the caller lends until
- * rounding_fini. fails: ERR_IO without memory. */
+/* Keeps the rows of ref's last pass, and its gradient in grad [n_params], which the caller lends
+ * until rounding_fini. fails: ERR_IO without memory. */
 int rounding_init(struct rounding *c, struct model *ref, float *grad, struct err *e);
 /* The second run. Afterwards ref->grad is its gradient and the weights are as they were. */
 int rounding_run(struct rounding *c, float scale, struct err *e);

@@ -131,8 +131,8 @@ static int check_fragment(const struct data *d, const struct fragment *f, int64_
                    (long long)end);
 }
 
-/* The same for a model that reads both ways: whom a row sees, and which tokens it must tell by their
- * place in the sequence. */
+/* The same for a model that reads both ways: whom a row sees, and which tokens it must tell by
+ * their place in the sequence. */
 static int hide_fragment(const struct verify_args *a, struct batch *b, const struct fragment *f,
                          int64_t pos, struct err *e)
 {
@@ -257,8 +257,8 @@ static double ratio(double diff, double norm)
     return norm > 0 ? diff / norm : diff > 0 ? INFINITY : 0;
 }
 
-/* Two flat gradients on the device, of which a piece is here at a time: outside the plan, as are rows
- * of logits. */
+/* Two flat gradients on the device, of which a piece is here at a time: outside the plan, as are
+ * rows of logits. */
 #define PIECE 65536
 struct sides {
     const struct model *model;
@@ -291,10 +291,11 @@ static int64_t sides_read(struct sides *s, int64_t at, int64_t n, bool both)
 }
 
 /* A norm below which a gradient may be nothing but rounding: 0, unless the family has weights whose
- * gradient is 0 (a key's bias shifts all scores of a row by the same, which softmax does not see; of
- * one frame nothing turns on the queries and keys of attention along time).
- * Rounding leaves about 1e-8 of the whole gradient there, in bf16 up to 1e-4: against a thousandth of it
- * the first passes, the second by what the reference's second run measured, and a factor or a missing part still shows. */
+ * gradient is 0 (a key's bias shifts all scores of a row by the same, which softmax does not see;
+ * of one frame nothing turns on the queries and keys of attention along time).
+ * Rounding leaves about 1e-8 of the whole gradient there, in bf16 up to 1e-4: against a thousandth
+ * of it the first passes, the second by what the reference's second run measured, and a factor or a
+ * missing part still shows. */
 static double noise_norm(struct sides *s)
 {
     double sum = 0;
@@ -465,8 +466,8 @@ static void judge(struct verify *v)
 /* ---- what the model itself makes of roundings ------------------------------------------------ */
 
 /* Only the usual bound, which a job has that says nothing: one that a job names is its word. A part
- * that is missing, or a factor 1/P, must show whatever the second run measures: never more than half of what
- * P = 2 would make of that. */
+ * that is missing, or a factor 1/P, must show whatever the second run measures: never more than
+ * half of what P = 2 would make of that. */
 static double widen(double allowed, double usual, double to)
 {
     const double most = 0.25;
