@@ -37,8 +37,7 @@
  * freed when the end was seen and nothing is in flight.
  *
  * A client cannot tell an accepted call from a failed one by the completion of its initial
- * metadata: both succeed. The server therefore puts SESSION_KEY there, and the client looks for it.
- */
+ * metadata: both succeed. So the server puts SESSION_KEY there, and the client looks for it. */
 
 static const char SESSION_METHOD[] = "/seqd.Cluster/Session";
 static const char SESSION_KEY[] = "seqd-session";

@@ -1,5 +1,5 @@
 /* ask.h: questions to nodes: one message out, exactly one back, or an error after ASK_TIMEOUT_MS.
- * Nothing of it is durable: whoever asked asks again. Loop thread. */
+ * Nothing of it is durable: the caller asks again. Loop thread. */
 #ifndef SEQD_DAEMON_ASK_H
 #define SEQD_DAEMON_ASK_H
 

@@ -99,24 +99,24 @@ static void fail_at(struct verdict *v, const struct attempt_part *p, const struc
     memcpy(v->ev.node, p->place.node, sizeof v->ev.node);
 }
 
-/* A hang explains a peer that is missed, and the rank furthest behind explains the hang; a rank
- * that was told to stop knows less than one that missed a peer. */
-static bool better_suspect(const struct job_attempt *a, const struct event *ev, int64_t behind)
+/* A hang explains a lost peer, and the rank that got least far explains the hang. A rank that was
+ * told to stop knows less than one that lost a peer. */
+static bool better_suspect(const struct job_attempt *a, const struct event *ev, int64_t reached)
 {
-    if (behind || a->suspect_behind)
-        return behind && (!a->suspect_behind || behind < a->suspect_behind);
+    if (reached || a->suspect_reached)
+        return reached && (!a->suspect_reached || reached < a->suspect_reached);
     return a->suspect.err.code == ERR_ABORTED && ev->err.code == ERR_PEER;
 }
 
 void attempt_suspect(struct job_attempt *a, struct attempt_part *p, int64_t seq,
-                     const struct event *ev, int64_t behind, int64_t now_ms)
+                     const struct event *ev, int64_t reached, int64_t now_ms)
 {
     attempt_hold(p, seq);
-    if (a->has_suspect && !better_suspect(a, ev, behind)) return;
+    if (a->has_suspect && !better_suspect(a, ev, reached)) return;
     if (!a->has_suspect) a->suspect_ms = now_ms;
     a->has_suspect = true;
     a->suspect = *ev;
-    a->suspect_behind = behind;
+    a->suspect_reached = reached;
     memcpy(a->suspect.node, p->place.node, sizeof a->suspect.node);
 }
 
@@ -239,7 +239,7 @@ void attempt_tick(struct job *j, const struct nodes *nodes, int64_t now_ms, stru
     if (j->state == JOB_STOPPING && a->stop_ms && now_ms - a->stop_ms >= STOP_MS)
         v->type = VERDICT_STOP;
     if (!attempt_alive(j)) return;
-    int64_t wait_ms = a->suspect_behind ? HANG_WAIT_MS : SUSPECT_MS;
+    int64_t wait_ms = a->suspect_reached ? HANG_WAIT_MS : SUSPECT_MS;
     if (a->n_parts > 1 && a->has_suspect && now_ms - a->suspect_ms >= wait_ms) {
         suspect_convict(a, nodes, v);
         return;

@@ -16,11 +16,11 @@
 #include "daemon/jobs.h"
 #include "daemon/node.h"
 
-/* Ranks on other nodes notice a death as soon as its own node tells of it, and may be heard first:
- * "my peer is gone" waits so long for the peer's own node to say why. */
+/* Ranks on other nodes notice a death as soon as its own node does, and their reports may arrive
+ * first: "my peer is gone" waits this long for the peer's own node to report why. */
 #define SUSPECT_MS 1000
-/* A gang that finds a hang names its own rank that is furthest behind; the gangs of other nodes,
- * whose watchdogs tick once a second, find theirs meanwhile. Less than a gang's HANG_GRACE_MS. */
+/* A gang that finds a hang names its own rank that got least far; the gangs of other nodes, whose
+ * watchdogs tick once a second, find theirs within this time. Less than a gang's HANG_GRACE_MS. */
 #define HANG_WAIT_MS     3000
 #define STEPS_FLUSH_SIZE (256 << 10) /* bytes of steps that wait for their commit */
 
@@ -49,7 +49,7 @@ struct job_attempt {
     bool ready[JOB_MAX_RANKS];
     bool preparing[JOB_MAX_RANKS]; /* makes its node's data: the start's deadline rests */
     bool has_suspect; /* something that may be a consequence: waits for a better cause */
-    int64_t suspect_ms, suspect_behind; /* behind: of a hang, as in struct rank_fail; else 0 */
+    int64_t suspect_ms, suspect_reached; /* reached: as in struct rank_fail; 0: no hang */
     struct event suspect;
     bool has_progress; /* newer than what is stored */
     char *steps;       /* "[{..},{..}": of the last second */
@@ -91,10 +91,10 @@ void attempt_release(struct job_attempt *a); /* held records are not needed any 
 
 /* Every rank has joined the ring: *ev is the READY. */
 void attempt_open_ring(struct job_attempt *a, struct event *ev);
-/* A failure that may only follow from another rank's: kept until a better one comes, the parts'
- * ends are all here, or its time is over. seq: its record; behind: see suspect_behind. */
+/* A failure that may only follow from another rank's: kept until a better one arrives, all parts
+ * have ended, or its time is over. seq: its record; reached: as in struct rank_fail. */
 void attempt_suspect(struct job_attempt *a, struct attempt_part *p, int64_t seq,
-                     const struct event *ev, int64_t behind, int64_t now_ms);
+                     const struct event *ev, int64_t reached, int64_t now_ms);
 /* The final record of a part: end is an enum gang_end. */
 void attempt_part_end(struct job *j, const struct nodes *nodes, struct attempt_part *p, int64_t seq,
                       int end, struct verdict *v);

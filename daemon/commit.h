@@ -61,8 +61,8 @@ struct commit_new {
     const char *only;              /* a toy run: tests this node; NULL: a job */
 };
 /* A job's first event. fails through done: ERR_CONFLICT when the key exists; ERR_TOO_LARGE when the
- * queue is full; ERR_NO_SPACE when the disk is. The job is in the cluster once it is on
- * disk, and only then: a key that exists must leave no job behind. */
+ * queue is full; ERR_NO_SPACE when the disk is. The job joins the cluster only
+ * once it is on disk: a submission whose key exists must leave no job. */
 void commit_submit(struct commits *all, const struct commit_new *n, commit_done *done, void *arg);
 /* An answer that follows from the fold as it is now, given after the commit of what made it so:
  * else it would tell of what is not on disk. refusal NULL: it was done. */

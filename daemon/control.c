@@ -35,7 +35,7 @@ struct control {
     bool pass_wanted;
     int64_t next_pass_ms;         /* not before: a pass takes at most a fifth of the time */
     int64_t tick_due_ms, busy_ms; /* of the next tick; loop_busy_ms at the last one */
-    bool logs_behind; /* bytes of a log were not kept: their nodes are asked for them again */
+    bool logs_deferred; /* bytes of a log were not kept: their nodes are asked for them again */
     struct loop_timer *tick, *sched;
 };
 
@@ -280,8 +280,8 @@ static void lose_node(struct control *c, const char *node, const char *why)
 
 /* ---- nodes that come, go and speak ----------------------------------------------------------- */
 
-/* The table is full of names: one that is down and holds nothing makes room. At most one search a
- * second, whoever asks: it looks at every job. */
+/* The table is full of names: one that is down and holds nothing makes room. At most one
+ * search a second for all callers: it looks at every job. */
 static bool make_room(struct control *c)
 {
     const int64_t now = loop_now_ms(c->o.loop);
@@ -390,13 +390,13 @@ static void on_log_bytes(struct control *c, const char *node, const struct msg *
     struct err e;
     if (p && attempt_part_has(p, m->rank) && m->size <= WIRE_CHUNK) {
         if (store_full(c->o.store)) {
-            c->logs_behind = true; /* the room that is left is for events */
+            c->logs_deferred = true; /* the room that is left is for events */
             return;
         }
         if (logs_append(c->o.logs, m->job, m->epoch, m->rank, m->offset, m->data, m->size, &e) <
             0) {
-            if (!c->logs_behind) log_warn("log.behind", "node=%s text=\"%s\"", node, e.text);
-            c->logs_behind = true;
+            if (!c->logs_deferred) log_warn("log.deferred", "node=%s text=\"%s\"", node, e.text);
+            c->logs_deferred = true;
         }
         if (c->o.logged) c->o.logged(c->o.changed_arg, m->job);
         return; /* acknowledged when it is on disk */
@@ -516,7 +516,7 @@ static void tick_job(void *arg, struct job *j)
 
 static void ask_logs(struct control *c)
 {
-    c->logs_behind = false;
+    c->logs_deferred = false;
     session_ask_logs(&c->session);
 }
 
@@ -544,9 +544,9 @@ static void tick(void *arg)
     jobs_each(&c->cluster.jobs, tick_job, c);
     if (logs_sync(c->o.logs, session_ack_log, &c->session, &e)) {
         log_error("log.sync", "text=\"%s\"", e.text);
-        c->logs_behind = true;
+        c->logs_deferred = true;
     }
-    if (c->logs_behind && !store_full(c->o.store)) ask_logs(c);
+    if (c->logs_deferred && !store_full(c->o.store)) ask_logs(c);
     lose_nodes(c, now);
     if (!c->paused) submit_toys(c, now);
     if (now >= c->next_expect_ms) {

@@ -56,7 +56,7 @@ static void write_pid(const struct dev *d, pid_t pid)
     fclose(f);
 }
 
-/* Is pid a seqw that serves our node directory? Its arguments say so. */
+/* Is pid a seqw that serves our node directory, by its arguments? */
 static bool is_ours(const struct dev *d, pid_t pid)
 {
     char path[64], args[16384];
@@ -72,7 +72,7 @@ static bool is_ours(const struct dev *d, pid_t pid)
     return false;
 }
 
-/* A seqw that a killed seqd left behind: taken over. */
+/* Takes over a seqw that a killed seqd has left. */
 static bool adopt(struct dev *d)
 {
     int pid = 0;

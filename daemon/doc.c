@@ -66,7 +66,7 @@ static void put_rate(struct jwrite *w, const char *key, bool known, double rate)
         jwrite_null(w, key);
 }
 
-/* Speed and what is left by it, of an attempt that goes on. */
+/* Speed, and the time left at that speed, of an attempt that runs. */
 static void put_speed(struct jwrite *w, const struct job *j, const struct rank_progress *p)
 {
     const bool goes_on = j->state == JOB_STARTING || j->state == JOB_RUNNING;

@@ -135,7 +135,7 @@ static int read_place(struct jread *j, struct job_place *p, struct err *e)
     return 0;
 }
 
-/* Ranges follow one another from rank 0. */
+/* Ranges are contiguous and begin at rank 0. */
 static int read_places(struct jread *j, struct event *ev, struct err *e)
 {
     int32_t next = 0;

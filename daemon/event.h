@@ -20,8 +20,8 @@
 /* Who pays for a failure (service: retry by cause class). */
 enum cause {
     CAUSE_NONE,
-    CAUSE_INFRASTRUCTURE, /* node, gang, a kill we did not order: retried, nothing burnt */
-    CAUSE_USER,           /* the job's own: burns limits.restarts */
+    CAUSE_INFRASTRUCTURE, /* node, gang, a kill that seqd did not order: retried at no cost */
+    CAUSE_USER,           /* the job's own: counts for limits.restarts */
     CAUSE_FINAL,          /* would fail the same way again: never retried */
     CAUSE_N
 };
@@ -31,8 +31,7 @@ enum blame {
     BLAME_NONE,
     BLAME_NODE,  /* the node's: this job leaves it out, and it may be quarantined */
     BLAME_FILES, /* the node lacks the job's files or has others: left out by this job alone */
-    BLAME_JOB,   /* the same failure came before: it is the job's, earlier blames are withdrawn, and
-                  * none follows for it */
+    BLAME_JOB,   /* the failure is the job's, as it came before: earlier blames are withdrawn */
     BLAME_N
 };
 
@@ -71,8 +70,7 @@ struct event {
 const char *cause_name(int cause);
 /* The data column: a JSON object. Returns its length or -1 when out is too small. */
 int64_t event_write(const struct event *ev, char *out, size_t size);
-/* Fills the typed members from the data column; seq, job, epoch, at_ms and type are the caller's.
- */
+/* Fills the typed members from the data column; the caller sets seq, job, epoch, at_ms and type. */
 int event_read(const char *data, size_t size, struct event *ev, struct err *e);
 
 #endif

@@ -7,7 +7,7 @@
 #include "api/core/job_state.h"
 #include "daemon/attempt.h"
 
-/* Why a rank cannot go on with that GPU. False: it can. */
+/* Whether a rank can no longer use that GPU, and why. */
 static bool is_lost(const struct node *n, const char *uuid, char *why, int size)
 {
     const int k = gpu_find(n->gpu, n->n_gpus, uuid);

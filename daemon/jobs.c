@@ -55,7 +55,7 @@ void job_spec_copy(const struct job *j, struct job_spec *out)
     memset((char *)out + n, 0, sizeof *out - n);
 }
 
-/* Member `key` of memory. 0: no plan says so. */
+/* Member `key` of the plan's "memory"; 0: it has none. */
 static int64_t plan_size(const char *json, const char *key)
 {
     struct jread r;
@@ -141,8 +141,7 @@ int64_t job_steps(const struct job_spec *s, int64_t n_tokens)
 {
     if (s->kind != JOB_TRAIN) return 0;
     if (s->train.steps) return s->train.steps;
-    /* A pass is ceil(n_tokens / S) windows; the last step of the run may reach into the next one.
-     */
+    /* A pass is ceil(n_tokens / S) windows; the run's last step may reach into another one. */
     if (s->train.tokens) return stage_steps_of_tokens(s, s->train.tokens);
     int64_t samples[SPEC_STAGES + 1];
     for (int i = -1; i < s->n_stages; i++)

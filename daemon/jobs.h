@@ -1,7 +1,7 @@
 /* jobs.h: a job is the fold of its events, pure and in memory: no clock, no I/O, no messages.
  *
- * control.c acts on a job's state, commit.c stores its events. A job's allocation is a
- * function of its state (job_slots), never a counter of its own. */
+ * control.c acts on a job's state, commit.c stores its events. A job's allocation is
+ * a function of its state (job_slots), never a counter of its own. */
 #ifndef SEQD_DAEMON_JOBS_H
 #define SEQD_DAEMON_JOBS_H
 
@@ -10,8 +10,8 @@
 #include "api/core/job_state.h"
 #include "daemon/event.h"
 
-/* Infrastructure failures are retried for so long after the last completed step, or after the first
- * attempt while there is none. */
+/* Infrastructure failures are retried for this long after the last completed step, or after the
+ * first attempt while there is none. */
 #define JOB_RETRY_MS       ((int64_t)24 * 3600 * 1000)
 #define JOB_BACKOFF_MAX_MS 60000
 #define JOB_MAX_LEFT       256 /* failures remembered in struct job.left: one per node, NODE_MAX */
@@ -94,7 +94,7 @@ void jobs_each(struct jobs *t, void (*call)(void *arg, struct job *j), void *arg
 /* A job before its first event. Copies spec. NULL: out of memory. */
 struct job *job_create(int64_t id, const struct job_spec *spec);
 void job_destroy(struct job *j);
-/* The full-size spec, for whoever copies or extends one. */
+/* Copies the spec at its full size, for a caller that changes it. */
 void job_spec_copy(const struct job *j, struct job_spec *out);
 
 /* Its backoff as of now, by both clocks: after a failure, and after a restart of seqd. However the

@@ -16,16 +16,13 @@
 
 struct job_spec;
 
-#define JSON_DEPTH 32
-#define JSON_SPEC_SIZE                                                                             \
-    (6 * SPEC_TEXT_SIZE +                                                                          \
-     65536) /* every byte of text escaped, and the fields                     \
-                                  */
+#define JSON_DEPTH     32
+#define JSON_SPEC_SIZE (6 * SPEC_TEXT_SIZE + 65536) /* every byte escaped, and the fields */
 
 enum json_form {
     JSON_FOR_PEOPLE, /* what a person writes, and what spec_effective shows */
-    /* Also what seqd found out: the shape behind model.path, derived train.steps. Another version
-     * may have written it: fields that this one does not know are passed over. */
+    /* Also what seqd found out: the shape of model.path, derived train.steps. Another version may
+     * have written it: fields that this one does not know are ignored. */
     JSON_STORED
 };
 
@@ -35,8 +32,8 @@ void json_init(void); /* seeds the hash tables; before any thread starts */
  * fails: ERR_INVALID with the field; ERR_TOO_LARGE when the strings exceed 64 KiB. */
 int json_spec_read(const char *text, size_t size, enum json_form form, struct job_spec *s,
                    struct err *e);
-/* The stored spec `old` with everything that `now` says: what this seqd does not know of it stays.
- * malloc'd, or NULL when that is nothing, or one of them is not JSON. */
+/* The stored spec `old` with every field of `now`: fields of `old` that this seqd does not know
+ * stay. malloc'd, or NULL when there is nothing to keep, or one of them is not JSON. */
 char *json_spec_merge(const char *old, const char *now);
 /* The body of a plan: a spec as a person writes it, and perhaps "hardware", which no job has.
  * fails: also with ERR_INVALID naming a member of hardware. */

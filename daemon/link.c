@@ -103,8 +103,8 @@ static void session_watch(struct link_session *s, int64_t passed_ms)
     rpc_stream_close(s->stream);
 }
 
-/* However late it runs, at most one heartbeat has been missed since: what came meanwhile is only
- * read after it. */
+/* However late it runs, at most one more heartbeat is counted as missed: what was received since is
+ * only read after it. */
 static void watch(void *arg)
 {
     struct links *k = arg;
@@ -134,8 +134,8 @@ static const char *session_admit(struct link_session *s, const struct msg *m, in
         return "another version of the protocol: upgrade seqw and seqd together";
     *retry_ms = RETRY_MS;
     if (up && memcmp(up->instance, m->instance, sizeof m->instance))
-        return "a node of this name is up, with another state directory: give this one another "
-               "--name, or stop the other";
+        return "a node of this name is up, with another state directory: start this worker "
+               "with a different --name, or stop the other";
     return k->calls->admit ? k->calls->admit(k->arg, m) : NULL;
 }
 

@@ -25,8 +25,8 @@ struct link_calls {
  *
  * A name that is up is replaced by its own instance alone: another one is refused until the name is
  * down. A node of which three heartbeats are missing is down: gRPC answers for a process whose loop
- * stands still. Silence is counted in turns of this loop, so that one that is behind does not take
- * its own delay for the nodes'. */
+ * has stopped. Silence is counted in turns of this loop, so that a loop that is late does not take
+ * its own delay for silence of the nodes. */
 struct links *link_create(struct loop *l, const char *address, const struct link_calls *calls,
                           void *arg, struct err *e);
 void link_destroy(struct links *k);

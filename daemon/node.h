@@ -1,6 +1,4 @@
-/* node.h: the table of nodes: which are up, since when, with how many slots. Plain data, loop
- * thread.
- */
+/* node.h: the table of nodes: which are up, since when, their slots. Plain data, loop thread. */
 #ifndef SEQD_DAEMON_NODE_H
 #define SEQD_DAEMON_NODE_H
 
@@ -10,7 +8,7 @@
 #include "api/core/profile.h"
 
 #define NODE_MAX     256   /* known at one time */
-#define NODE_LOST_MS 10000 /* unseen for so long: its attempts are given up */
+#define NODE_LOST_MS 10000 /* unseen for this long: its attempts are given up */
 
 /* An attempt that runs on a node and is over for seqd: its slots are not free yet. */
 struct stale {
@@ -30,7 +28,7 @@ struct node {
     int64_t seen_ms;   /* last message */
     int32_t n_slots, n_cores;
     int64_t memory_size;
-    struct profile profile;          /* what it measured about itself; zeros until it says so */
+    struct profile profile;          /* what it measured about itself; zeros until it reports */
     char address[RANK_ADDRESS_SIZE]; /* where its ranks listen; "": no other node reaches them */
     bool emulated;                   /* takes jobs of the device "emulated" */
     int n_gpus;

@@ -20,7 +20,7 @@ struct options {
     char root_text[RANK_ROOTS][RANK_PATH_SIZE];
 };
 
-/* 0: go on; 1: --help or --version was answered; -1: wrong, *e says what. */
+/* 0: run; 1: --help or --version was answered; -1: wrong, *e says what. */
 int options_read(struct options *o, int argc, char **argv, struct err *e);
 /* Writes the URL to <state>/address, for a caller that gave port 0. */
 int options_write_address(const struct options *o, const char *url, struct err *e);

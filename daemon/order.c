@@ -36,7 +36,7 @@ static int check_restart(struct commits *all, const struct job *j, struct err *e
     const struct node *n = node_find(&all->cluster->nodes, j->checkpoint_node);
     if (!n || !n->up || quarantine_find(all->cluster->quarantine, n->name)) return 0;
     return err_set(e, ERR_CONFLICT,
-                   "node %s is up: job %lld goes on there from its checkpoint of step %lld",
+                   "node %s is up: job %lld resumes there from its checkpoint of step %lld",
                    j->checkpoint_node, (long long)j->id, (long long)j->checkpoint_step);
 }
 

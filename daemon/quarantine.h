@@ -3,8 +3,10 @@
  * The rows are in the store (tables blames, quarantine) and outlive seqd. A blame that is
  * withdrawn, because the job failed the same way elsewhere, takes the quarantine that it made with
  * it. The last node that could take jobs is never quarantined. At most NODE_MAX rows: the oldest of
- * a node that is not up makes room. Every ten minutes a toy run, a job of two ranks that
- * reads no file, tests the node; success ends the quarantine, as does `seqctl nodes release`. */
+ * a node that is not up makes room.
+ *
+ * Every ten minutes a toy run, a job of two ranks that reads no file, tests the node. If it
+ * succeeds, the quarantine ends. `seqctl nodes release` ends it as well. */
 #ifndef SEQD_DAEMON_QUARANTINE_H
 #define SEQD_DAEMON_QUARANTINE_H
 
@@ -27,8 +29,8 @@ struct quarantined {
 struct quarantine;
 struct quarantine *quarantine_create(void);
 void quarantine_destroy(struct quarantine *q);
-const struct quarantined *quarantine_find(const struct quarantine *q,
-                                          const char *node); /* or NULL */
+/* NULL: the node is in none. */
+const struct quarantined *quarantine_find(const struct quarantine *q, const char *node);
 /* NULL past the last. */
 const struct quarantined *quarantine_at(const struct quarantine *q, int i);
 
@@ -43,7 +45,7 @@ void quarantine_take(struct quarantine *q, const struct nodes *nodes, int64_t no
  * NULL: there is none. */
 const struct node *quarantine_due(struct quarantine *q, const struct nodes *nodes,
                                   const struct jobs *jobs, int64_t now_ms);
-/* The toy run of that node: two ranks of what it has most use for; one where it has no two. */
+/* The toy run of that node: two ranks, on GPUs where it has any; one where it has no two. */
 int quarantine_toy(const struct node *n, struct job_spec *spec, struct err *e);
 /* Ends it; false: the node is in none. The row's end joins t. */
 bool quarantine_end(struct quarantine *q, struct store_txn *t, const char *node, const char *why);

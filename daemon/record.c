@@ -262,8 +262,8 @@ static int take_json(const char *data, size_t size, char *out, size_t room)
     return 0;
 }
 
-/* A rank that makes its node's data says so before and after ("code" of the note): meanwhile the
- * start's deadline does not run; it restarts after that. */
+/* A rank that prepares its node's data reports it before and after ("code" of the note). The
+ * deadline of the start does not run in between and begins again after that. */
 static void note_preparing(struct job_attempt *a, int rank, const char *json)
 {
     struct jread j;

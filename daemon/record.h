@@ -18,7 +18,7 @@ bool record_is_of(const struct attempt_part *p, const struct record *r);
 /* Whether it is the last one of its part (rank.h). */
 bool record_is_final(const struct record *r);
 /* Whether rank 0 reports from inside the ring, which proves that all have joined, even if another
- * node is slow to say so. */
+ * node's report is late. */
 bool record_proves_ring(const struct job *j, const struct record *r);
 struct record_time {
     int64_t now_ms, utc_ms; /* the loop's clock, and the day's */

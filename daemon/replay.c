@@ -14,7 +14,7 @@
 /* No spool has more records: a larger mark is invalid. */
 #define MAX_MARK ((int64_t)1 << 48)
 
-/* A job whose rows this seqd cannot read: set aside, so that the others can go on. */
+/* A job whose rows this seqd cannot read: set aside, so that the others can run. */
 struct unreadable {
     struct unreadable *next;
     int64_t id;
@@ -42,7 +42,7 @@ static void set_aside(struct replaying *r, int64_t id, const struct err *e)
     job_destroy(j);
 }
 
-/* NULL for what is no JSON: nothing hangs on it. */
+/* NULL for text that is not JSON: nothing depends on it. */
 static char *copy_json(const char *text)
 {
     if (!text || !doc_is_json(text)) return NULL;

@@ -35,8 +35,7 @@ void file_out_abort(struct file_out *f);
 
 /* Whole small file, NUL-terminated, malloc'd: the caller frees. fails: ERR_TOO_LARGE over max. */
 char *file_read(const char *path, int64_t max_size, size_t *size, struct err *e);
-/* Writes "<path>.tmp", fsyncs, renames to path. The caller fsyncs the directory where it matters.
- */
+/* Writes "<path>.tmp", fsyncs, renames to path. The caller fsyncs the directory if needed. */
 int file_write(const char *path, const void *data, size_t size, struct err *e);
 
 /* The same, for secrets: only the owner may ever read it, whatever the umask. */

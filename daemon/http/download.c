@@ -1,6 +1,6 @@
 /* GET /v1/jobs/{id}/artifacts/{name}: bytes come from the node that ran the job, one chunk asked
  * for when the client has read the one before. One byte range of a request is honoured (RFC 9110,
- * 14), so that a broken download goes on where it broke; several, or a condition, get the whole. */
+ * 14), so that a broken download resumes where it broke; several, or a condition, get the whole. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

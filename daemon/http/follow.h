@@ -13,7 +13,7 @@ void follows_logged(void *arg, int64_t job);  /* control_options.logged */
 enum follow_what { FOLLOW_EVENTS, FOLLOW_METRICS, FOLLOW_LOG };
 struct follow_log {
     int rank;
-    bool one_epoch;        /* end with this attempt; else go on with the next ones */
+    bool one_epoch;        /* end with this attempt; else continue with the next ones */
     int64_t epoch, offset; /* epoch 0: the first there is */
 };
 /* Last-Event-ID of the request says where to begin. log: NULL but for FOLLOW_LOG. */

@@ -36,7 +36,7 @@ enum phase {
     LENGTH, /* handing a body over, `left` bytes to go */
     CHUNKS,
     ANSWER, /* the request is handed over, or there will be no other */
-    LINGER  /* the library has closed: its last bytes go out, what comes in is read over */
+    LINGER  /* the library has closed: its last bytes go out, what the client sends is dropped */
 };
 
 struct front_conn {
@@ -298,7 +298,7 @@ static int read_chunks(struct front_conn *c)
     return done ? end_chunks(c, done < 0 ? why : NULL) : 0;
 }
 
-/* Goes on with what was read, as far as it reaches. -1: kill. */
+/* Handles as much as possible of the bytes that were read. -1: kill the connection. */
 static int proceed(struct front_conn *c)
 {
     int more = 1;

@@ -27,9 +27,8 @@ struct front;
 /* The request that is under way on a connection. */
 struct front_request {
     const struct target *target;
-    const struct request_verdict
-        *verdict; /* not NULL: refuse it so; known when the body is complete */
-    bool last;    /* close the connection after the answer */
+    const struct request_verdict *verdict; /* not NULL: the refusal; known with the whole body */
+    bool last;                             /* close the connection after the answer */
 };
 
 struct front_conn;
@@ -50,12 +49,11 @@ struct front_calls { /* all on front's thread */
     void (*gone)(void *arg, struct front_conn *c);
 };
 
-/* library_fd: readable when the library has work. Starts the thread.
- * fails: ERR_IO. */
+/* Starts the thread. library_fd: readable when the library has work. fails: ERR_IO. */
 struct front *front_create(const struct front_options *o, int library_fd,
                            const struct front_calls *calls, void *arg, struct err *e);
-/* Any thread. stop: accepts nothing any more; then finish waits, at most one second, until
- * every answer is sent, and ends the thread. */
+/* Any thread. After stop nothing is accepted. finish then waits until every answer is sent, at most
+ * one second, and ends the thread. */
 void front_wake(struct front *f);
 void front_stop(struct front *f);
 void front_finish(struct front *f);

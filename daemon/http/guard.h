@@ -28,9 +28,9 @@ struct request_verdict {
     const char *code, *text;
 };
 
-/* Where the head ends that begins at bytes: the count of its bytes with the empty line, 0 when more
- * must be read, -1 when no head may go on like this (*why). One empty line may come before it.
- * from: as many bytes as the last call looked at. */
+/* The size of the head that begins at bytes, with the empty line that ends it; 0 when more must be
+ * read, -1 when no head may begin like this (*why). One empty line may come before it.
+ * from: the bytes that the last call read. */
 int64_t guard_find(const char *bytes, size_t n, size_t from, const struct request_verdict **why);
 
 /* local_only: Host must be a loopback name, and no page of another origin is answered.

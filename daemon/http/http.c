@@ -223,7 +223,7 @@ static enum MHD_Result post_to_loop(struct http_req *r)
     bool stopping = h->stopping;
     if (!stopping) {
         LINK(h->open, r);
-        MHD_suspend_connection(r->mhd); /* before the loop hears of it */
+        MHD_suspend_connection(r->mhd); /* before the loop is told of it */
     }
     pthread_mutex_unlock(&h->mutex);
     if (stopping) return refuse(r, 503, "stopping", "seqd is stopping");

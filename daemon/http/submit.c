@@ -176,7 +176,7 @@ static void find_gpus(struct posting *p, struct machine *m)
     if (o.memory_size && (!*mib || *mib > m->memory >> 20)) *mib = m->memory >> 20;
 }
 
-/* Behind the sentence that says what does not fit: into what. */
+/* Adds to an error that says what does not fit the memory into which it does not. */
 static void say_gpu(const struct posting *p, struct err *e)
 {
     struct gpus_offer o;
@@ -210,7 +210,7 @@ static void find_machine(struct posting *p, struct machine *m)
     if (n && !*mib) *mib = (n->memory_size >> 20) / p->spec.resources.ranks;
 }
 
-/* Puts the members of an open object behind those of the plan. */
+/* Adds the members of an open object after those of the plan. */
 static void extend_plan(struct posting *p, const struct choice *c, const struct machine *m)
 {
     static char more[PLAN_JSON_SIZE / 2]; /* the loop thread's */

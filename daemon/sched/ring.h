@@ -4,9 +4,9 @@
 
 #include "daemon/sched/sched.h"
 
-/* Picks `want` of the n GPUs that `may` marks, in rank order, into out: of the walks that always go
- * on to the nearest GPU, from every GPU there is, the one that is shortest with its way back; the
- * same in every run. At most GPU_MAX^3 looks at a distance. False: fewer are marked. */
+/* Picks `want` of the n GPUs that `may` marks, in rank order, into out: of the walks that always
+ * continue to the nearest GPU, from every GPU there is, the one that is shortest with its way back;
+ * the same in every run. At most GPU_MAX^3 looks at a distance. False: fewer are marked. */
 bool ring_pick(const struct sched_gpu *gpus, const bool *may, int n, int want, uint8_t *out);
 
 #endif

@@ -16,8 +16,7 @@ static int by_rank(const void *a, const void *b)
 
 /* ---- placing --------------------------------------------------------------------------------- */
 
-/* The node with the fewest free slots that still holds the gang: big holes are kept for big gangs.
- */
+/* The node with the fewest free slots that holds the gang: large ones stay for large gangs. */
 static int best_fit(const struct sched_job *j, const struct sched_node *nodes, int n)
 {
     int best = -1;
@@ -302,7 +301,7 @@ static bool place(struct sched_job *j, struct sched_node *nodes, int n, int64_t 
 void sched_pick(struct sched_job *jobs, int n_jobs, struct sched_node *nodes, int n_nodes,
                 int64_t now_ms)
 {
-    int64_t first[2] = {0}; /* the job all later ones wait behind: for slots, for GPUs */
+    int64_t first[2] = {0}; /* the job that all later ones wait for: with slots, with GPUs */
     if (n_jobs) qsort(jobs, (size_t)n_jobs, sizeof *jobs, by_rank);
     for (int i = 0; i < n_jobs; i++) {
         struct sched_job *j = &jobs[i];

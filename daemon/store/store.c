@@ -145,7 +145,7 @@ int store_refuse(const struct store *s, struct err *e)
     int64_t left = reserve_free(&s->reserve);
     return err_set(e, ERR_NO_SPACE,
                    "the disk of seqd's state directory %s is full: %lld MiB are free, new jobs are "
-                   "taken from %d MiB on; the jobs that are here go on and can be cancelled",
+                   "taken from %d MiB on; existing jobs continue and can be cancelled",
                    s->reserve.dir, (long long)(left < 0 ? 0 : left >> 20), RESERVE_ROOM >> 20);
 }
 
@@ -163,8 +163,7 @@ void store_health(const struct store *s, struct store_health *out)
 
 /* ---- the writer ------------------------------------------------------------------------------ */
 
-/* fsyncgate: a write that failed once may seem to succeed when tried again. So it is never tried.
- */
+/* fsyncgate: a write that failed once may seem to succeed the next time. So there is none. */
 static void __attribute__((noreturn)) writer_dies(struct store *s)
 {
     int no = sqlite3_system_errno(s->write_db);
@@ -547,9 +546,9 @@ static int open_database(struct store *s, struct err *e)
     return 0;
 }
 
-/* What a seqd that died of a failed sync had written is in the log, may be read, and is perhaps on
- * no disk: copied into the database and synced, it is. A full disk leaves it where it is, a reader
- * from outside what has come since it began to read. */
+/* The log may hold commits of a seqd that died of a failed sync: they can be read and may not be on
+ * disk. Copying them into the database and syncing that makes them durable. They stay in the log
+ * when the disk is full, the newest also when a reader outside seqd began before them. */
 static int first_checkpoint(struct store *s, struct err *e)
 {
     int rc = try_checkpoint(s, SQLITE_CHECKPOINT_TRUNCATE);
@@ -633,7 +632,7 @@ struct store *store_open(struct loop *l, const char *dir, struct err *e)
     if (lock_dir(s, dir, e) || open_writer(s, e) || open_reader(s, e)) goto fail;
     /* What else is written at a start must find room. */
     if (s->reserve.held && reserve_free(&s->reserve) < START_ROOM) release_reserve(s);
-    if (!reserve_make(&s->reserve) && !s->full) release_reserve(s); /* it says so once */
+    if (!reserve_make(&s->reserve) && !s->full) release_reserve(s); /* logged once */
     warn_version();
     s->running = true;
     if (pthread_create(&s->writer, NULL, writer_main, s)) abort();

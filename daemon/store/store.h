@@ -1,8 +1,8 @@
 /* store.h: what seqd must not forget, in SQLite, which no other folder uses.
  *
  * One writer thread owns the one connection that writes and checkpoints; requests queue up and are
- * committed in groups (WAL, synchronous=FULL), each in a savepoint, and every caller hears back on
- * the loop thread only after its group's COMMIT. One reader thread answers queries. A commit or a
+ * committed in groups (WAL, synchronous=FULL), each in a savepoint, and every caller is answered
+ * on the loop thread, after its group's COMMIT. One reader thread answers queries. A commit or a
  * checkpoint that fails ends the process: what was acknowledged is on disk, what was not was not
  * promised, and a sync that failed once may seem to succeed when tried again (fsyncgate).
  *
@@ -23,8 +23,8 @@
 #define STORE_GROUP    256   /* requests in one commit */
 #define STORE_CHECK_MS 1000  /* of quick_check at the start */
 #define STORE_QUERY_MS 5000  /* a query that takes longer fails */
-#define STORE_STUCK_MS 10000 /* no commit for so long while requests wait: not ready */
-#define STORE_SLOW_MS  1000  /* a commit of so long is told as slow */
+#define STORE_STUCK_MS 10000 /* no commit for this long while requests wait: not ready */
+#define STORE_SLOW_MS  1000  /* a commit that takes this long is logged as slow */
 
 struct store;
 
@@ -68,8 +68,8 @@ struct store_txn *store_begin(void); /* NULL never: out of memory ends the proce
 void store_job_new(struct store_txn *t, int64_t id, int64_t at_ms, const char *spec,
                    const char *plan, const char *doc);
 void store_job_set(struct store_txn *t, int64_t id, int state, const char *doc);
-/* The job's row cannot be read: it is failed from now on, and its document says why. error: JSON;
- * at: when, as in documents; doc: for the case that the one that is stored is no JSON. */
+/* The job's row cannot be read: the job is failed from now on, and its document says why. error:
+ * JSON; at: when, as in documents; doc: used where the stored one is not JSON. */
 void store_job_unreadable(struct store_txn *t, int64_t id, const char *error, const char *at,
                           const char *doc);
 /* plan NULL: as it was. */
@@ -99,7 +99,7 @@ int store_refuse(const struct store *s, struct err *e);
 
 struct store_health {
     int n_waiting;     /* requests without an answer */
-    int64_t stuck_ms;  /* since the last answer, or since the first of them came; 0: none waits */
+    int64_t stuck_ms;  /* since the last answer, or the first of them; 0: none waits */
     int64_t commit_ms; /* what the last commit took; -1: there was none */
     int64_t wal_size;  /* bytes in the log that are not checkpointed */
     bool full;         /* store_full */
@@ -131,8 +131,8 @@ struct store_rows {
     struct store_row *row;
 };
 
-/* rows belong to the callee's call; freed afterwards. e: the query failed, and rows are none; NULL
- * when these are all rows that it asked for. */
+/* rows: borrowed until the callee returns. e: the query failed, and there are no rows; NULL: these
+ * are all rows that it asked for. */
 typedef void store_answer(void *arg, const struct store_rows *rows, const struct err *e);
 void store_read(struct store *s, enum store_ask ask, const int64_t n[4], const char *text,
                 store_answer *answer, void *arg);

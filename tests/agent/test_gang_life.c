@@ -178,8 +178,7 @@ static int gang_wait(pid_t pid)
     return status;
 }
 
-/* Every rank process that the gang wrote down is gone (or goes: a killed process takes a moment).
- */
+/* Waits until every rank process that the gang wrote down is gone: a kill takes a moment. */
 static void ranks_are_gone(int n_want)
 {
     char path[FILE_PATH_SIZE + 16];

@@ -10,8 +10,7 @@
 
 enum { ARENA_SIZE = 16 << 20 };
 
-/* A spec with a different value in every row of the table, so that a row packed as another shows.
- */
+/* A spec with a different value in every row of the table, so that a mixed-up row shows. */
 static void fields_fill(struct job_spec *s, const struct field *table, char *base, int salt)
 {
     for (int i = 0; table[i].path; i++) {

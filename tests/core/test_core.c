@@ -346,8 +346,7 @@ static void test_jread_truncated(void)
     CHECK(read_all(sample, n + 1) == -1); /* with its NUL */
 }
 
-/* Every single byte replaced by every value: no crash, and whatever is accepted stays consistent.
- */
+/* Every single byte replaced by every value: no crash, and what is accepted is consistent. */
 static void test_jread_mutated(void)
 {
     char sample[] = "{\"a\":[1,-2e3,\"\\ud83d\\ude00x\\n\"],\"b\":{\"c\":null,\"d\":true}}";

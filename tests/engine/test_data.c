@@ -471,8 +471,7 @@ struct corpus {
     int64_t n_tokens, n_docs;
 };
 
-/* n_docs documents of `each` to 2 * each bytes, through JSONL, so that preparation is in the loop.
- */
+/* n_docs documents of `each` to 2 * each bytes, through JSONL, so that preparation is tested. */
 static void corpus_make(struct corpus *c, int n_docs, int each)
 {
     char *text = malloc((size_t)(n_docs * (2 * each + 32)));

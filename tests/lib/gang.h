@@ -3,8 +3,7 @@
  *
  *     gang_program(argv[0]);
  *     gang_start(&g, n, &order);
- *     gang_run(&g);              reads until all have left
- */
+ *     gang_run(&g);              reads until all have left */
 #ifndef SEQD_TESTS_GANG_H
 #define SEQD_TESTS_GANG_H
 

@@ -4,8 +4,8 @@
  * the code under test do not enter it; local rows go to global order by this file's own formula.
  *
  * Every buffer that the strategy writes starts as NaN with guard bytes around it, and so does the
- * device's scratch; messages are delayed at random; every run is compared with the volume formulas.
- */
+ * device's scratch; messages are delayed at random; every run is compared with the volume
+ * formulas. */
 #ifndef SEQD_TESTS_RING_H
 #define SEQD_TESTS_RING_H
 
