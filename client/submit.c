@@ -1,11 +1,12 @@
 /* submit.c: a spec becomes a job. */
+#include "client/submit.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include "client/api.h"
 #include "client/job.h"
 #include "client/plan.h"
 #include "client/spec.h"
-#include "client/submit.h"
 #include "client/text.h"
 #include "client/verbs.h"
 

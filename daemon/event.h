@@ -10,8 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "api/core/err.h"
-#include "api/core/limits.h"
 #include "api/core/job_state.h"
+#include "api/core/limits.h"
 #include "api/wire.h"
 
 #define EVENT_DATA_SIZE   53248 /* 64 places with names of 63 escaped bytes, 64 GPUs, the rest */

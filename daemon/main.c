@@ -9,10 +9,10 @@
 #include "daemon/dev.h"
 #include "daemon/http/follow.h"
 #include "daemon/http/http.h"
+#include "daemon/http/routes.h"
 #include "daemon/json.h"
 #include "daemon/link.h"
 #include "daemon/options.h"
-#include "daemon/http/routes.h"
 #include "daemon/secret.h"
 
 struct seqd {

@@ -4,8 +4,8 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include "api/wire.h"
 #include "api/core/profile.h"
+#include "api/wire.h"
 
 #define NODE_MAX     256   /* known at one time */
 #define NODE_LOST_MS 10000 /* unseen for this long: its attempts are given up */

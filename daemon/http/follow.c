@@ -9,6 +9,8 @@
  * lines where they are not too long; id: is "epoch.offset" after the text, so that a client that
  * comes back gets every byte once. Bytes that are no UTF-8 become U+FFFD here; ?offset= reads the
  * file as it is. */
+#include "daemon/http/follow.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +18,6 @@
 #include "api/core/utf8.h"
 #include "daemon/attempt.h"
 #include "daemon/doc.h"
-#include "daemon/http/follow.h"
 #include "daemon/http/reply.h"
 
 #define HEARTBEAT_MS 15000

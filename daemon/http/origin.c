@@ -10,9 +10,9 @@
 #include "api/core/job_state.h"
 #include "api/core/jread.h"
 #include "daemon/event.h"
-#include "daemon/json.h"
 #include "daemon/http/reply.h"
 #include "daemon/http/routes.h"
+#include "daemon/json.h"
 #include "worker/plan/check.h"
 #include "worker/plan/stage.h"
 

@@ -11,13 +11,13 @@
 #include "api/core/jwrite.h"
 #include "api/core/sha256.h"
 #include "daemon/gpus.h"
-#include "daemon/json.h"
 #include "daemon/http/job_json.h"
 #include "daemon/http/reply.h"
 #include "daemon/http/routes.h"
-#include "worker/plan/check.h"
+#include "daemon/json.h"
 #include "worker/family/config.h"
 #include "worker/family/family.h"
+#include "worker/plan/check.h"
 #include "worker/plan/choice.h"
 
 #define PLAN_JSON_SIZE 65536

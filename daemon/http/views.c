@@ -6,11 +6,11 @@
 #include "api/core/jwrite.h"
 #include "daemon/cluster.h"
 #include "daemon/doc.h"
-#include "daemon/order.h"
 #include "daemon/http/follow.h"
 #include "daemon/http/job_json.h"
 #include "daemon/http/reply.h"
 #include "daemon/http/routes.h"
+#include "daemon/order.h"
 
 #define PAGE_DEFAULT    100
 #define PAGE_MAX        1000

@@ -19,13 +19,13 @@
 #include "api/core/version.h"
 #include "api/rpc.h"
 #include "api/wire.h"
-#include "worker/agent/capture.h"
 #include "worker/agent/attempt.h"
+#include "worker/agent/capture.h"
 #include "worker/agent/describe.h"
 #include "worker/agent/gpus.h"
 #include "worker/agent/probe.h"
-#include "worker/agent/state_dir.h"
 #include "worker/agent/spawn.h"
+#include "worker/agent/state_dir.h"
 
 enum {
     TICK_MS = 50,

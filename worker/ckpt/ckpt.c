@@ -8,12 +8,12 @@
 #include "api/core/jread.h"
 #include "api/core/jwrite.h"
 #include "api/core/log.h"
-#include "worker/hf/hf.h"
-#include "worker/hf/files.h"
-#include "worker/hf/safetensors.h"
 #include "worker/ckpt/manifest.h"
-#include "worker/plan/stage.h"
 #include "worker/ckpt/steps.h"
+#include "worker/hf/files.h"
+#include "worker/hf/hf.h"
+#include "worker/hf/safetensors.h"
+#include "worker/plan/stage.h"
 
 /* What every checkpoint has; hf/ may have more. */
 static const char *const files[] = {"hf/config.json", "hf/model.safetensors", "optim.safetensors",

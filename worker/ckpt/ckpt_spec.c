@@ -8,9 +8,9 @@
 #include "api/core/job.h"
 #include "api/core/jread.h"
 #include "api/core/jwrite.h"
+#include "worker/ckpt/ckpt.h"
 #include "worker/family/shape.h"
 #include "worker/plan/stage.h"
-#include "worker/ckpt/ckpt.h"
 
 #define STATE_FILE_SIZE 65536
 #define VALUE_SIZE      1024 /* of a value as text; the stages are the longest */

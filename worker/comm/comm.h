@@ -34,9 +34,9 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include "api/core/choices.h"
 #include "api/core/err.h"
 #include "api/core/limits.h"
-#include "api/core/choices.h"
 #include "api/core/rank.h"
 #include "kernels/backend.h"
 

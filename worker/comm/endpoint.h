@@ -10,8 +10,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "api/core/limits.h"
 #include "api/core/choices.h"
+#include "api/core/limits.h"
 #include "worker/comm/comm.h"
 #include "worker/comm/ledger.h"
 

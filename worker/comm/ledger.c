@@ -1,6 +1,7 @@
+#include "worker/comm/ledger.h"
+
 #include "api/core/err.h"
 #include "api/core/purpose.h"
-#include "worker/comm/ledger.h"
 
 static bool hides(struct ledger *l, enum purpose p)
 {

@@ -10,7 +10,6 @@
  * intervals double), so a peer is given up after 7/4 silence_ms, found an eighth of it later. The
  * kernel's own limit, TCP_USER_TIMEOUT, is set to twice silence_ms for the same reason. */
 #include "worker/comm/tcp.h"
-#include "api/core/choices.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -23,6 +22,7 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include "api/core/choices.h"
 
 #ifndef TCP_RTO_MAX_MS
 #define TCP_RTO_MAX_MS 44 /* Linux 6.15: bounds the doubling; older kernels refuse it */

@@ -41,8 +41,8 @@
 #include "api/core/err.h"
 #include "api/core/progress.h"
 #include "worker/data/mask.h"
-#include "worker/model/batch.h" /* struct batch: one rank's rows of one sample */
 #include "worker/hf/tokenizer.h"
+#include "worker/model/batch.h" /* struct batch: one rank's rows of one sample */
 #include "worker/plan/shard.h"
 
 struct job_spec;

@@ -12,8 +12,8 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include "api/core/model_shape.h"
 #include "api/core/choices.h"
+#include "api/core/model_shape.h"
 #include "worker/data/latents.h"
 
 struct job_spec;

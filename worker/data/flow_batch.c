@@ -1,7 +1,7 @@
 #include "worker/data/flow_batch.h"
-#include "api/core/job.h"
 
 #include <assert.h>
+#include "api/core/job.h"
 
 #define T_SCALE 1000 /* of a time, as the models' embedders have it */
 

@@ -1,4 +1,6 @@
 /* data_order: streams of samples, and which of them the n-th global sample is. */
+#include "worker/data/order.h"
+
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,7 +8,6 @@
 #include "api/core/job.h"
 #include "api/core/model_shape.h"
 #include "worker/data/mixture.h"
-#include "worker/data/order.h"
 #include "worker/data/permute.h"
 #include "worker/family/family.h"
 #include "worker/plan/stage.h"

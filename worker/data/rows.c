@@ -3,8 +3,8 @@
 #include <assert.h>
 #include <string.h>
 #include "api/core/mutant.h"
-#include "worker/sp/sp.h"
 #include "worker/data/order.h"
+#include "worker/sp/sp.h"
 
 struct segment { /* rows [row, row + n) hold the sample's positions [pos, pos + n) */
     const struct data_order *o;

@@ -1,11 +1,11 @@
 #include "worker/family/family.h"
+
+#include <assert.h>
+#include <stddef.h>
 #include "api/core/choices.h"
 #include "api/core/err.h"
 #include "api/core/limits.h"
 #include "api/core/model_shape.h"
-
-#include <assert.h>
-#include <stddef.h>
 
 #define ROW(WORD, name) [FAMILY_##WORD] = &family_##name,
 static const struct family_row *const rows[FAMILY_N] = {FAMILIES(ROW)};

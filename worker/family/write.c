@@ -1,9 +1,9 @@
 #include "worker/family/write.h"
-#include "api/core/err.h"
-#include "api/core/model_shape.h"
 
 #include <math.h>
 #include <stddef.h>
+#include "api/core/err.h"
+#include "api/core/model_shape.h"
 
 int write_norm(struct program *p, int x, const struct write_norm *n)
 {

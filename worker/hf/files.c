@@ -10,8 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "api/core/file.h"
-#include "api/core/model_shape.h"
 #include "api/core/jread.h"
+#include "api/core/model_shape.h"
 #include "worker/hf/tokenizer.h"
 
 /* ---- names ----------------------------------------------------------------------------------- */

@@ -4,14 +4,13 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
 #include "api/core/job.h"
 #include "api/core/jwrite.h"
+#include "worker/data/npy_head.h"
 #include "worker/family/family.h"
 #include "worker/model/finite.h"
-#include "worker/plan/volume.h"
-#include "worker/data/npy_head.h"
 #include "worker/model/host_copy.h"
+#include "worker/plan/volume.h"
 
 /* ---- pooling --------------------------------------------------------------------------------- */
 

@@ -1,7 +1,6 @@
 /* flow_caption.c: the file that a request names. */
 #include <math.h>
 #include <stdio.h>
-
 #include "worker/hf/safetensors.h"
 #include "worker/infer/flow_request.h"
 

@@ -4,14 +4,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
 #include "api/core/job.h"
 #include "api/core/jwrite.h"
 #include "worker/data/source.h"
-#include "worker/model/finite.h"
-#include "worker/plan/volume.h"
 #include "worker/infer/reply.h"
 #include "worker/infer/results.h"
+#include "worker/model/finite.h"
+#include "worker/plan/volume.h"
 
 enum { LINE_SIZE = 4096 }; /* of an answer: a custom_id, escaped, and numbers */
 

@@ -2,7 +2,6 @@
 
 #include <stdio.h>
 #include <string.h>
-
 #include "api/core/field.h"
 #include "api/core/job.h"
 #include "api/core/jread.h"

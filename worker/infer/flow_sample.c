@@ -3,7 +3,6 @@
 #include <assert.h>
 #include <math.h>
 #include <string.h>
-
 #include "worker/hf/safetensors.h"
 #include "worker/plan/volume.h"
 

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
 #include "api/core/job.h"
 #include "worker/infer/infer.h"
 #include "worker/infer/reply.h"

@@ -5,12 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
 #include "api/core/job.h"
 #include "worker/comm/ledger.h"
 #include "worker/family/family.h"
-#include "worker/model/finite.h"
 #include "worker/hf/tokenizer.h"
+#include "worker/model/finite.h"
 #include "worker/plan/volume.h"
 
 const char *infer_finish_name(enum infer_finish f)

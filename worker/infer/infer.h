@@ -10,12 +10,12 @@
 #define SEQD_INFER_INFER_H
 
 #include <stdbool.h>
-#include "worker/model/model.h"
 #include "api/core/artifact.h"
 #include "worker/infer/context.h"
 #include "worker/infer/prompts.h"
 #include "worker/infer/requests.h"
 #include "worker/infer/sample.h"
+#include "worker/model/model.h"
 
 struct infer {
     struct model *model; /* initialised, weights loaded */

@@ -7,12 +7,11 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
 #include "api/core/job.h"
 #include "api/core/jread.h"
-#include "worker/infer/requests.h"
 #include "worker/data/source.h"
 #include "worker/family/family.h"
+#include "worker/infer/requests.h"
 
 void prompts_fini(struct prompts *p)
 {

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
 #include "api/core/jwrite.h"
 #include "worker/hf/tokenizer.h"
 

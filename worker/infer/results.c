@@ -9,7 +9,6 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
 #include "api/core/jread.h"
 #include "api/core/log.h"
 #include "worker/infer/requests.h"

@@ -4,11 +4,10 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
 #include "api/core/utf8.h"
 #include "kernels/philox.h"
-#include "worker/model/model.h"
 #include "worker/hf/tokenizer.h"
+#include "worker/model/model.h"
 
 double sample_uniform(const struct sample_key *k)
 {

@@ -4,14 +4,13 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
 #include "api/core/job.h"
 #include "api/core/jwrite.h"
-#include "worker/model/finite.h"
-#include "worker/plan/volume.h"
 #include "worker/data/npy_head.h"
 #include "worker/infer/score_journal.h"
 #include "worker/infer/window.h"
+#include "worker/model/finite.h"
+#include "worker/plan/volume.h"
 
 double score_ppl(const struct score_sum *s)
 {

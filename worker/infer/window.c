@@ -1,5 +1,6 @@
-#include "api/core/job.h"
 #include "worker/infer/window.h"
+
+#include "api/core/job.h"
 
 int64_t window_size(int64_t S)
 {

@@ -21,8 +21,8 @@
 #define SEQD_MODEL_OP_H
 
 #include <math.h>
-#include "worker/program/op_rules.h"
 #include "worker/model/batch.h"
+#include "worker/program/op_rules.h"
 #include "worker/sp/dsp.h"
 #include "worker/sp/linear.h"
 #include "worker/sp/sp.h"

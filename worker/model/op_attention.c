@@ -1,9 +1,8 @@
 /* op_attention.c: ATTENTION over the sequence through sp->ops, over a dimension that is whole here
  * (DSP), and CROSS over the conditioning text. */
+#include <assert.h>
 #include "api/core/mutant.h"
 #include "worker/model/op.h"
-
-#include <assert.h>
 
 static void mark_place(struct frame *f, struct comm *c)
 {

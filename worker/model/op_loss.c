@@ -2,10 +2,9 @@
  *
  * Forward leaves the loss of every row, MSE's of every place, in the frame's nll. Backward does
  * too, so that a training step computes logits once, a chunk of rows at a time and never [S, V]. */
-#include "worker/model/op.h"
-#include "api/core/model_shape.h"
-
 #include <assert.h>
+#include "api/core/model_shape.h"
+#include "worker/model/op.h"
 
 /* ---- XENT ------------------------------------------------------------------------------------ */
 

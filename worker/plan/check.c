@@ -6,8 +6,8 @@
 #include "api/core/job.h"
 #include "worker/family/config.h"
 #include "worker/family/family.h"
-#include "worker/plan/rules.h"
 #include "worker/family/shape.h"
+#include "worker/plan/rules.h"
 
 /* ---- text ------------------------------------------------------------------------------------ */
 

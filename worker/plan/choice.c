@@ -2,8 +2,8 @@
 
 #include <stdlib.h>
 #include "api/core/job.h"
-#include "worker/plan/check.h"
 #include "worker/family/family.h"
+#include "worker/plan/check.h"
 #include "worker/plan/form.h"
 #include "worker/plan/strategy.h"
 #include "worker/plan/weigh.h"

@@ -2,8 +2,8 @@
  * when a job asks for them, and tensor parallelism, which jobs do not run. All have the degree that
  * was chosen. */
 #include "api/core/job.h"
-#include "worker/plan/check.h"
 #include "worker/family/family.h"
+#include "worker/plan/check.h"
 #include "worker/plan/strategy.h"
 #include "worker/plan/volume.h"
 #include "worker/plan/weigh.h"

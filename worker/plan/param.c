@@ -1,9 +1,8 @@
-#include "worker/family/family.h"
-#include "worker/plan/plan.h"
-
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
+#include "worker/family/family.h"
+#include "worker/plan/plan.h"
 
 static int64_t count_of(const struct weight *w)
 {

@@ -1,10 +1,10 @@
 /* report.c: a plan in words and as JSON. */
-#include "worker/plan/plan.h"
+#include "worker/plan/report.h"
 
 #include <stdio.h>
 #include "api/core/job.h"
 #include "api/core/jwrite.h"
-#include "worker/plan/report.h"
+#include "worker/plan/plan.h"
 #include "worker/plan/strategy.h"
 
 static const char *const class_names[PLAN_CLASS_N] = {

@@ -1,8 +1,8 @@
 #include "worker/plan/shard.h"
-#include "api/core/limits.h"
 
 #include <assert.h>
 #include <stddef.h>
+#include "api/core/limits.h"
 
 static int64_t ceil_div(int64_t a, int64_t b)
 {

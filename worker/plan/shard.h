@@ -20,8 +20,8 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include "api/core/err.h"
 #include "api/core/choices.h"
+#include "api/core/err.h"
 
 #define SHARD_SEGS   8
 #define LOGIC_CHUNKS 8

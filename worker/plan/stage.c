@@ -1,7 +1,7 @@
 #include "worker/plan/stage.h"
-#include "api/core/job.h"
 
 #include <math.h>
+#include "api/core/job.h"
 
 int stage_at(const struct job_spec *s, int64_t step)
 {

@@ -1,8 +1,8 @@
 #include "worker/plan/strategy.h"
-#include "api/core/job.h"
 
 #include <assert.h>
 #include <stddef.h>
+#include "api/core/job.h"
 
 #define ROW(id, name) extern const struct strategy_row strategy_##name;
 STRATEGIES(ROW)

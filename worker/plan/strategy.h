@@ -9,8 +9,8 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include "api/core/model_shape.h"
 #include "api/core/choices.h"
+#include "api/core/model_shape.h"
 #include "api/core/rank.h"
 #include "worker/family/family.h"
 #include "worker/plan/attention.h"

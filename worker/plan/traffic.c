@@ -1,9 +1,9 @@
 /* traffic.c: bytes and messages of one rank in one step, from the algorithm alone. */
-#include "worker/plan/plan.h"
+#include "worker/plan/traffic.h"
 
 #include <assert.h>
 #include <string.h>
-#include "worker/plan/traffic.h"
+#include "worker/plan/plan.h"
 #include "worker/plan/volume.h"
 
 int plan_sum_ranks(const struct plan *p)

@@ -1,6 +1,7 @@
+#include "worker/plan/update.h"
+
 #include "api/core/choices.h"
 #include "api/core/job.h"
-#include "worker/plan/update.h"
 
 bool update_clips(const struct job_spec *s)
 {

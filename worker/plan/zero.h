@@ -23,9 +23,9 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include "api/core/choices.h"
 #include "api/core/limits.h"
 #include "api/core/model_shape.h"
-#include "api/core/choices.h"
 #include "worker/family/family.h"
 
 /* Elements of a unit, about, no unit being less than a row: a bucket has 128 of them, a large one

@@ -8,7 +8,6 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <unistd.h>
-
 #include "api/core/beneath.h"
 #include "api/core/log.h"
 #include "api/core/version.h"

@@ -1,6 +1,6 @@
-#include "api/core/job.h"
 #include "worker/rank/prepare_latents.h"
 
+#include "api/core/job.h"
 #include "api/core/jwrite.h"
 #include "worker/data/flow.h"
 

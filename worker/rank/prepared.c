@@ -2,7 +2,6 @@
 
 #include <assert.h>
 #include <string.h>
-
 #include "api/core/file.h"
 #include "api/core/jwrite.h"
 

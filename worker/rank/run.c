@@ -4,16 +4,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-
 #include "api/core/job.h"
 #include "api/core/job_state.h"
 #include "api/core/jwrite.h"
 #include "api/core/log.h"
 #include "api/core/mem.h"
 #include "worker/data/latents.h"
-#include "worker/plan/check.h"
 #include "worker/family/family.h"
 #include "worker/hf/hf.h"
+#include "worker/plan/check.h"
 #include "worker/plan/stage.h"
 #include "worker/rank/feed.h"
 #include "worker/rank/prepared.h"

@@ -7,14 +7,14 @@
 #ifndef SEQD_RANK_RUN_H
 #define SEQD_RANK_RUN_H
 
+#include "api/core/artifact.h"
 #include "api/core/progress.h"
 #include "kernels/backend.h"
 #include "worker/comm/comm.h"
-#include "worker/plan/plan.h"
-#include "worker/rank/link.h"
-#include "api/core/artifact.h"
 #include "worker/data/data.h"
 #include "worker/infer/infer.h"
+#include "worker/plan/plan.h"
+#include "worker/rank/link.h"
 
 struct run {
     struct link *link;

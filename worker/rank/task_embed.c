@@ -1,9 +1,8 @@
 #include <stdlib.h>
-
 #include "api/core/job.h"
 #include "api/core/jwrite.h"
-#include "worker/rank/task_infer.h"
 #include "worker/infer/embed.h"
+#include "worker/rank/task_infer.h"
 
 static int send_embed(struct run *r, const struct embed *s, const struct model *m, struct err *e)
 {

@@ -1,14 +1,13 @@
 #include <stdlib.h>
 #include <string.h>
-
 #include "api/core/job.h"
 #include "api/core/jwrite.h"
 #include "worker/family/family.h"
 #include "worker/hf/files.h"
 #include "worker/hf/hf.h"
-#include "worker/rank/task_infer.h"
 #include "worker/model/host_copy.h"
 #include "worker/rank/roots.h"
+#include "worker/rank/task_infer.h"
 
 struct task_context {
     struct context_layout layout;

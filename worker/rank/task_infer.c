@@ -1,7 +1,6 @@
 #include "worker/rank/task_infer.h"
 
 #include <stdlib.h>
-
 #include "worker/rank/weights.h"
 
 struct model *task_open_model(struct run *r, struct err *e)

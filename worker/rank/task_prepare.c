@@ -1,5 +1,4 @@
 #include <stdio.h>
-
 #include "api/core/job.h"
 #include "api/core/job_state.h"
 #include "api/core/jwrite.h"

@@ -1,9 +1,8 @@
 /* task_sample.c: generate, of a diffusion model. */
 #include <stdlib.h>
-
 #include "api/core/jwrite.h"
-#include "worker/rank/task_infer.h"
 #include "worker/infer/flow_generate.h"
+#include "worker/rank/task_infer.h"
 
 /* One after another: an artifact for every request that was answered. */
 static int send_samples(struct run *r, const struct flow_generate *g, const struct infer *in,

@@ -1,8 +1,7 @@
 #include <stdlib.h>
-
 #include "api/core/jwrite.h"
-#include "worker/rank/task_infer.h"
 #include "worker/infer/score.h"
+#include "worker/rank/task_infer.h"
 
 static int send_score(struct run *r, const struct score *s, const struct model *m, struct err *e)
 {

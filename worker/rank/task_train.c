@@ -1,6 +1,5 @@
 #include <stdlib.h>
 #include <string.h>
-
 #include "api/core/job.h"
 #include "api/core/log.h"
 #include "worker/plan/stage.h"

@@ -1,5 +1,4 @@
 #include <stdlib.h>
-
 #include "api/core/jwrite.h"
 #include "worker/rank/run.h"
 #include "worker/rank/weights.h"

@@ -8,11 +8,11 @@
 #include "api/core/job_state.h"
 #include "api/core/jwrite.h"
 #include "api/core/log.h"
+#include "worker/ckpt/scatter.h"
+#include "worker/ckpt/steps.h"
 #include "worker/hf/hf.h"
 #include "worker/plan/stage.h"
 #include "worker/rank/training.h"
-#include "worker/ckpt/scatter.h"
-#include "worker/ckpt/steps.h"
 
 #define RETRY_S  10   /* after a disk took no checkpoint, in the middle of a training */
 #define PAUSE_MS 2000 /* between two tries of the last one */

@@ -2,15 +2,14 @@
 
 #include <stdio.h>
 #include <string.h>
-
 #include "api/core/job.h"
 #include "api/core/log.h"
-#include "worker/hf/hf.h"
-#include "worker/hf/files.h"
-#include "worker/plan/stage.h"
-#include "worker/model/host_copy.h"
-#include "worker/rank/roots.h"
 #include "worker/ckpt/scatter.h"
+#include "worker/hf/files.h"
+#include "worker/hf/hf.h"
+#include "worker/model/host_copy.h"
+#include "worker/plan/stage.h"
+#include "worker/rank/roots.h"
 
 enum weights_origin { ORIGIN_RANDOM, ORIGIN_MODEL, ORIGIN_CHECKPOINT };
 

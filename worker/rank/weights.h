@@ -9,8 +9,8 @@
 #define SEQD_RANK_WEIGHTS_H
 
 #include "api/core/file.h"
-#include "worker/rank/run.h"
 #include "worker/ckpt/ckpt.h"
+#include "worker/rank/run.h"
 #include "worker/train/sharded_state.h"
 
 struct weights_start {

@@ -12,9 +12,9 @@
 #include "worker/data/data.h"
 #include "worker/data/flow_batch.h"
 #include "worker/model/finite.h"
+#include "worker/plan/stage.h"
 #include "worker/train/schedule.h"
 #include "worker/train/windowed.h"
-#include "worker/plan/stage.h"
 
 /* ---- source ---------------------------------------------------------------------------------- */
 

@@ -23,9 +23,9 @@
 
 #include "api/core/rank.h"
 #include "worker/model/model.h"
-#include "worker/train/sharded_state.h"
 #include "worker/train/guard.h"
 #include "worker/train/scale.h"
+#include "worker/train/sharded_state.h"
 
 /* Where samples come from. All must be pure in n, so that any rank can ask for any sample. */
 struct train_source {

@@ -1,5 +1,6 @@
-#include "api/core/job.h"
 #include "worker/train/windowed.h"
+
+#include "api/core/job.h"
 
 struct windowed_pass {
     struct train *t;

@@ -3,10 +3,9 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
 #include "api/core/job.h"
-#include "worker/plan/volume.h"
 #include "worker/model/host_copy.h"
+#include "worker/plan/volume.h"
 
 /* Predictions of one chunk from all ranks together; rank 0 holds them outside the plan. */
 #define GATHER_SIZE ((int64_t)4 << 20)

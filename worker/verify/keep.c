@@ -3,7 +3,6 @@
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
-
 #include "api/core/job.h"
 #include "api/core/jwrite.h"
 #include "worker/hf/hf.h"

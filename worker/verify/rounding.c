@@ -3,7 +3,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
 #include "worker/family/family.h"
 #include "worker/model/host_copy.h"
 

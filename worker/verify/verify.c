@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
 #include "api/core/job.h"
 #include "api/core/jwrite.h"
 #include "api/core/mutant.h"
@@ -13,13 +12,13 @@
 #include "worker/comm/ledger.h"
 #include "worker/family/family.h"
 #include "worker/hf/hf.h"
-#include "worker/plan/volume.h"
-#include "worker/verify/rounding.h"
 #include "worker/model/host_copy.h"
+#include "worker/plan/volume.h"
 #include "worker/train/scale.h"
 #include "worker/verify/flow.h"
-#include "worker/verify/keep.h"
 #include "worker/verify/gather.h"
+#include "worker/verify/keep.h"
+#include "worker/verify/rounding.h"
 
 /* Logits of one chunk from all ranks together; rank 0 holds them outside the plan. */
 #define GATHER_SIZE ((int64_t)4 << 20)

@@ -28,9 +28,9 @@
 #define SEQD_VERIFY_VERIFY_H
 
 #include <stdbool.h>
-#include "worker/model/model.h"
 #include "api/core/artifact.h"
 #include "worker/data/data.h"
+#include "worker/model/model.h"
 
 #define VERIFY_ARTIFACTS 3
 
