@@ -1,6 +1,6 @@
 /* POST /v1/jobs and POST /v1/plan.
  *
- *   body -> json_spec_read -> job_check -> [DESCRIBE to a node, for model.path -> job_check]
+ *   body -> json_spec_read -> family_check -> [DESCRIBE to a node, for model.path -> family_check]
  *        -> plan_make -> plan: reply     dry_run: reply
  *                        submit: [key known? -> the first answer again] -> commit_submit -> 201 */
 #include <stdio.h>
