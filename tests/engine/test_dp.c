@@ -101,29 +101,133 @@ static void check_norm(const struct engine_run *r, const char *which)
               which, r->norm[0], sqrt(sum));
 }
 
-/* The plain way from weights of which one in 256 differs in bf16's last bit. */
-static struct engine_run go_inverted(struct what *x, const struct way *plain)
+/* ---- roundings of bf16 ----------------------------------------------------------------------- */
+
+/* Products of bf16 take rounded weights. Two runs round all of them to the same bits until a weight
+ * lies so near the midpoint of two numbers of bf16 that the runs' last bits of fp32 fall to its two
+ * sides: of 16,000 weights mostly none after a step, seldom more than ten. From there on the runs
+ * differ by what that bit is worth, a thousand times what they differed before. */
+enum { MAX_PARAMS = 20000, NEAREST = 8 };
+
+/* The weights of fp32 after every step. */
+struct history {
+    float weights[STEPS][MAX_PARAMS];
+};
+
+static void keep_weights(struct train *t, int rank, void *arg)
 {
-    set_spec(x, plain);
-    struct engine_run start = {.P = 1, .source = source_of(x)};
-    engine_go(&start, &spec);
-    for (int64_t i = 0; i < start.plan.n_params; i += 256) {
-        uint32_t bits = (uint32_t)bf16_round(start.weights[i]) << 16 ^ 0x10000u;
-        memcpy(&start.weights[i], &bits, 4);
-    }
-    set_spec(x, plain);
-    struct engine_run r = {
-        .P = 1, .steps = STEPS, .initial = start.weights, .source = source_of(x)};
+    struct history *h = arg;
+    if (t->plan->n_params > MAX_PARAMS || t->step < 1 || t->step > STEPS) abort();
+    engine_collect(t, SHARDED_WEIGHTS, h->weights[t->step - 1]);
+}
+
+static struct engine_run go_kept(struct what *x, const struct way *w, struct history *h)
+{
+    set_spec(x, w);
+    struct engine_run r = {.P = w->sp,
+                           .dp = w->dp,
+                           .steps = STEPS,
+                           .isa = w->isa,
+                           .source = source_of(x),
+                           .after_step = keep_weights,
+                           .arg = h};
     engine_go(&r, &spec);
-    engine_free(&start);
     return r;
 }
 
-/* Two results of equal standing lie within e of the exact one each, so at most 2 e apart; e itself
- * is known from such a pair, which may by chance lie half as far apart as others: 4 times the
- * pair's distance. In bf16 few numbers are rounded differently, and between the pairs of one
- * machine perhaps none: a run whose weights differ in some last bits says what such roundings do.
- * Below 2^-22 (4 roundings of fp32) results cannot be told apart. */
+/* The first step, from 0, that two runs compute with different weights of bf16; STEPS: none. */
+static int first_apart(const struct history *a, const struct history *b, int64_t n)
+{
+    for (int k = 1; k < STEPS; k++)
+        for (int64_t i = 0; i < n; i++)
+            if (bf16_round(a->weights[k - 1][i]) != bf16_round(b->weights[k - 1][i])) return k;
+    return STEPS;
+}
+
+/* A weight that is moved before a step. */
+struct nudge {
+    int64_t step, at;
+    float to;
+    int distance; /* from the midpoint, in last bits of fp32 */
+};
+
+static void nudge_weight(struct train *t, int rank, void *arg)
+{
+    const struct nudge *g = arg;
+    if (t->step == g->step) sharded_write(&t->state, SHARDED_WEIGHTS, g->at, 1, &g->to);
+}
+
+/* The weights nearest to a midpoint before a step, each to be moved to its other side. */
+static void find_nearest(const struct history *h, int64_t n, int64_t step, struct nudge *g)
+{
+    for (int k = 0; k < NEAREST; k++) g[k] = (struct nudge){.distance = 1 << 16};
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &h->weights[step - 1][i], 4);
+        struct nudge now = {.step = step, .at = i, .distance = abs((int)(bits & 0xffff) - 0x8000)};
+        bits = (bits & 0xffff0000u) | (bits & 0x8000 ? 0x7fff : 0x8001);
+        memcpy(&now.to, &bits, 4);
+        for (int k = 0; k < NEAREST; k++)
+            if (now.distance < g[k].distance) {
+                const struct nudge farther = g[k];
+                g[k] = now;
+                now = farther;
+            }
+    }
+}
+
+/* What one bit of one weight is worth from a step on: on one rank, of the weights most likely to be
+ * rounded differently, each alone. */
+static void differ_by_a_bit(struct what *x, const struct way *plain, const struct engine_run *one,
+                            const struct history *h, int64_t step, struct noise *e)
+{
+    struct nudge g[NEAREST];
+    find_nearest(h, one->plan.n_params, step, g);
+    for (int k = 0; k < NEAREST; k++) {
+        set_spec(x, plain);
+        struct engine_run r = {.P = 1,
+                               .steps = STEPS,
+                               .source = source_of(x),
+                               .before_step = nudge_weight,
+                               .arg = &g[k]};
+        engine_go(&r, &spec);
+        differ(&r, one, e);
+        engine_free(&r);
+    }
+}
+
+/* ---- a product ------------------------------------------------------------------------------- */
+
+/* The same training on one rank twice more, and the product itself. */
+enum { ONE, CHUNKS, PORTABLE, PRODUCT, N_RUNS };
+
+/* The noise of a product, and how many times it the product may be off.
+ *
+ * fp32: two results of equal standing lie within e of the exact one each, so at most 2 e apart; e
+ * itself is known from such a pair, which may by chance lie half as far apart as others: 4 times.
+ *
+ * bf16, all weights rounded as on one rank in every step: activations too are rounded, few of them
+ * differently, so chance is larger: 8 times. A pair whose weights were rounded differently says
+ * nothing of that, where the other's were not.
+ *
+ * bf16, a weight rounded differently from some step on: the pair may by chance have none. One bit
+ * from the same step on says what it is worth, and leaves nothing to chance: 2 times. */
+static double noise_of(struct what *x, const struct way *plain, const struct engine_run *run,
+                       const struct history *h, struct noise *e)
+{
+    const int64_t n = run[ONE].plan.n_params;
+    int apart[N_RUNS];
+    for (int i = 0; i < N_RUNS; i++)
+        apart[i] = x->precision == PRECISION_BF16 ? first_apart(&h[ONE], &h[i], n) : STEPS;
+    const bool same = apart[PRODUCT] == STEPS,
+               pair_same = apart[CHUNKS] == STEPS || apart[PORTABLE] == STEPS;
+    for (int i = CHUNKS; i <= PORTABLE; i++)
+        if (!same || !pair_same || apart[i] == STEPS) differ(&run[i], &run[ONE], e);
+    if (!same) differ_by_a_bit(x, plain, &run[ONE], &h[ONE], apart[PRODUCT], e);
+    return x->precision != PRECISION_BF16 ? 4 : same ? 8 : 2;
+}
+
+/* Below 2^-22 (4 roundings of fp32) results cannot be told apart. */
 static void check_product(struct what *x, const struct way *w)
 {
     static const struct way plain = {.dp = 1,
@@ -131,23 +235,18 @@ static void check_product(struct what *x, const struct way *w)
                                      .recompute = RECOMPUTE_NONE,
                                      .determinism = DET_RUN,
                                      .layout = LAYOUT_CONTIGUOUS};
-    struct way chunks = plain, portable = plain;
+    static struct history h[N_RUNS];
+    struct way ways[N_RUNS] = {plain, plain, plain, *w};
+    struct engine_run run[N_RUNS];
     struct noise e = {0}, d = {0};
     char which[200];
-    chunks.determinism = DET_RANKS;
-    portable.isa = "portable";
-    struct engine_run one = go(x, &plain, source_of(x)), a = go(x, &chunks, source_of(x)),
-                      b = go(x, &portable, source_of(x)), r = go(x, w, source_of(x));
-    differ(&a, &one, &e);
-    differ(&b, &one, &e);
-    differ(&r, &one, &d);
-    if (x->precision == PRECISION_BF16) {
-        struct engine_run inverted = go_inverted(x, &plain);
-        differ(&inverted, &one, &e);
-        engine_free(&inverted);
-    }
+    ways[CHUNKS].determinism = DET_RANKS;
+    ways[PORTABLE].isa = "portable";
+    for (int i = 0; i < N_RUNS; i++) run[i] = go_kept(x, &ways[i], &h[i]);
+    const struct engine_run *r = &run[PRODUCT];
+    differ(r, &run[ONE], &d);
     say(x, w, which, sizeof which);
-    const double f = 4, least = 0x1p-22;
+    const double f = noise_of(x, &plain, run, h, &e), least = 0x1p-22;
     CHECK_MSG(d.loss <= most(f * e.loss, 4 * least), "%s: loss %.3g, %.3g", which, d.loss, e.loss);
     CHECK_MSG(d.norm <= most(f * e.norm, least), "%s: norm %.3g, %.3g", which, d.norm, e.norm);
     CHECK_MSG(d.weights <= most(f * e.weights, least), "%s: weights %.3g, %.3g", which, d.weights,
@@ -156,9 +255,9 @@ static void check_product(struct what *x, const struct way *w)
     CHECK_MSG(d.v <= most(f * e.v, least), "%s: v %.3g, %.3g", which, d.v, e.v);
     if (x->precision == PRECISION_FP32)
         CHECK_MSG(d.loss <= 1e-5, "%s: loss off by %.3g", which, d.loss);
-    CHECK(r.plan.zero == (w->dp * w->sp > 1 ? w->zero : 0) && r.plan.dp == w->dp);
-    check_norm(&r, which);
-    engine_free(&one), engine_free(&a), engine_free(&b), engine_free(&r);
+    CHECK(r->plan.zero == (w->dp * w->sp > 1 ? w->zero : 0) && r->plan.dp == w->dp);
+    check_norm(r, which);
+    for (int i = 0; i < N_RUNS; i++) engine_free(&run[i]);
 }
 
 /* The i-th random number of a product, in [0, n). */
