@@ -205,6 +205,30 @@ static void test_submit(void)
     finish();
 }
 
+/* More ranks than all nodes have GPUs: refused before anything is planned, so without a plan. */
+static void test_too_few_gpus(void)
+{
+    static const char two[] =
+        "{\"kind\":\"train\",\"model\":{\"config\":{\"hidden_size\":64,"
+        "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"intermediate_size\":128}},"
+        "\"data\":{\"train\":[{\"path\":\"/x\"}],\"seq_len\":100},\"train\":{\"steps\":5},"
+        "\"resources\":{\"device\":\"cuda\",\"ranks\":2}}";
+    struct gpu one = {
+        .uuid = "GPU-1", .name = "X", .memory_size = (int64_t)1 << 34, .memory_free = 1 << 30};
+    struct msg hello = {.type = MSG_HELLO, .node = "n1", .n_slots = 8, .gpus = &one, .n_gpus = 1};
+    begin();
+    control_link_calls.up(w.control, "n1", &hello);
+    for (int dry = 0; dry < 2; dry++) {
+        CHECK(post(dry ? "/v1/jobs?dry_run=true" : "/v1/jobs", two) == 400);
+        CHECK(strstr(reply, "\"code\":\"does_not_fit\"") && !strstr(reply, "\"plan\""));
+        CHECK(strstr(reply, "resources.ranks 2: a rank takes a GPU, and all nodes together have 1 "
+                            "(n1: 1)"));
+    }
+    CHECK(get("/v1/jobs/1") == 404);
+    CHECK(post("/v1/jobs", job_json) == 201); /* seqd works on */
+    finish();
+}
+
 /* ---- plans for hardware that is not here ----------------------------------------------------- */
 
 #define PLAN_OF(more)                                                                              \
@@ -682,6 +706,7 @@ int main(void)
     RUN(test_openapi_words);
     RUN(test_plain_routes);
     RUN(test_submit);
+    RUN(test_too_few_gpus);
     RUN(test_plan_hardware);
     RUN(test_plan_hardware_refused);
     RUN(test_auto_by_profile);
