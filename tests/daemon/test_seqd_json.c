@@ -418,6 +418,11 @@ static void test_config_keys(void)
     CHECK_STR(e.text, "model.config.(not a word): unknown key");
     CHECK(read_config("\"hidden_size\":64", JSON_FOR_PEOPLE, &e));
     CHECK_STR(e.field, "model.config.num_hidden_layers");
+    CHECK(read_config("\"num_hidden_layers\":2,\"num_attention_heads\":4", JSON_FOR_PEOPLE, &e));
+    CHECK_STR(e.field, "model.config.hidden_size");
+    CHECK(read_config("\"hidden_size\":0,\"num_hidden_layers\":2,\"num_attention_heads\":4",
+                      JSON_FOR_PEOPLE, &e));
+    CHECK_STR(e.field, "model.config.hidden_size");
 }
 
 /* A spec as the version before this one stored it: every size of every family stands there, those

@@ -184,6 +184,7 @@ static void break_one(struct job_spec *s, int i)
         break;
     case 26: s->parallel.dp = 2, s->train.global_batch = 3; break;
     case 27: put(s, &s->resources.device, "cuda"), s->parallel.tls = 1; break;
+    case 28: s->model.shape.width = 0; break;
     }
 }
 
@@ -218,6 +219,7 @@ static void test_rules(void)
         "model.config.head_dim",
         "train.global_batch",
         "parallel.tls",
+        "model", /* no width: neither sizes nor a path */
     };
     struct job_spec s;
     for (int i = 0; i < (int)(sizeof fields / sizeof *fields); i++) {
