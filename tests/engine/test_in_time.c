@@ -489,6 +489,13 @@ static void spoil_kind(struct job_spec *s)
 {
     s->kind = JOB_VERIFY;
 }
+static void spoil_score(struct job_spec *s)
+{
+    s->kind = JOB_SCORE;
+    s->input.source = s->data.train[0];
+    s->data.n_train = 0;
+    s->train.steps = 0;
+}
 static void spoil_family(struct job_spec *s)
 {
     s->model.shape.family = FAMILY_LLAMA;
@@ -519,9 +526,9 @@ static void spoil_first_step(struct job_spec *s)
 static void test_what_cannot_be_walked_is_refused(void)
 {
     static struct job_spec s;
-    void (*const spoils[])(struct job_spec *) = {spoil_kind,      spoil_family, spoil_bits,
-                                                 spoil_zero,      spoil_stages, spoil_eval,
-                                                 spoil_first_step};
+    void (*const spoils[])(struct job_spec *) = {spoil_kind, spoil_score,     spoil_family,
+                                                 spoil_bits, spoil_zero,      spoil_stages,
+                                                 spoil_eval, spoil_first_step};
     spec_defaults(&s);
     shape_defaults(&s.model.shape);
     s.model.shape = (struct model_shape){.family = FAMILY_RETNET,
