@@ -110,10 +110,10 @@ static void train(const struct job_family *f, int sp, int determinism, double lo
     free(o);
 }
 
-/* Losses of P ranks and one are the same to rounding: ten steps of Adam carry 1e-7 on to some hundred
- * times that, 3e-5. A family that carries it farther does so on one rank as well, where "ranks" sums
- * the same tokens in another order: two results of equal standing lie within that noise of the exact
- * one each, so at most twice as far apart, and never more than 1e-4. */
+/* Losses of P ranks and of one rank are the same to rounding, which ten steps of Adam magnify from
+ * 1e-7 to at most 3e-5. A family that magnifies it more does so on one rank as well, where "ranks"
+ * sums the same tokens in another order. Each of the two results lies within that noise of the
+ * exact one, so they differ by at most twice the noise, and never by more than 1e-4. */
 static void test_train(void)
 {
     for (int i = 0; i < N_FAMILIES; i++) {

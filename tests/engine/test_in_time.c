@@ -341,10 +341,10 @@ static void check_training(int family, int64_t S, int64_t doc_len)
     engine_free(&whole);
 }
 
-/* Without a feature map, what outputs are divided by may lie near 0, where any rounding is
- * magnified: on one rank another order of sums or another instruction set moves the gradient by as
- * much as a walk does. Two results of equal standing lie within that noise of the exact one each, so
- * at most twice as far apart, and never more than 4e-5. */
+/* Without a feature map the divisor of an output may lie near 0, where any rounding is magnified:
+ * on one rank another order of sums or another instruction set moves the gradient by as much as a
+ * windowed pass does. Each of the two results lies within that noise of the exact one, so they
+ * differ by at most twice the noise, and never by more than 4e-5. */
 static void check_magnified(int64_t S, int64_t doc_len)
 {
     struct job_spec s;
