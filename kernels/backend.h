@@ -187,9 +187,9 @@ struct rmsnorm_bwd_args {
 };
 
 /* Half-split rotary embedding in place (2104.09864; transformers' rotate_half): columns
- * [0, n_heads*D) of x [T, ...] (act) with angle pos * theta^(-2j/D), computed in double, rounded
- * once.
- * pos [T]; inverse: rotate by the negative angle (the backward). inv_freq [D/2] doubles.  */
+ * [0, n_heads*D) of x [T, ...] (act) with angle pos * inv_freq, computed in double, rounded once;
+ * cosine and sine are multiplied by scale.
+ * pos [T]; inverse: rotate by the negative angle (the backward). */
 struct rope_args {
     struct tensor x;
     const int64_t *pos;
@@ -198,6 +198,8 @@ struct rope_args {
     bool inverse;
     int64_t rotary_dim; /* columns of each head that rotate, the first; 0: all D */
     bool interleaved; /* pairs are neighbours (2j, 2j+1) instead of halves (j, j + rotary_dim/2) */
+    float scale;      /* > 0 */
+    bool single;      /* the angle is a product in fp32, as transformers forms it */
 };
 
 /* a = silu(gate) * up. gu [T, 2*I]: gate then up; a [T, I]. All act. */

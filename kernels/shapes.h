@@ -92,6 +92,7 @@ static inline void shape_rope(const struct rope_args *a)
 {
     assert(a->head_dim % 2 == 0 && a->x.cols >= a->n_heads * a->head_dim);
     assert(a->rotary_dim % 2 == 0 && a->rotary_dim >= 0 && a->rotary_dim <= a->head_dim);
+    assert(a->scale > 0);
     assert(shape_act(a->x, a->x.rows, a->x.cols, a->x.dtype));
 }
 

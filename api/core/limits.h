@@ -6,7 +6,7 @@
 
 /* Of a job's spec. */
 #define SPEC_TEXT_SIZE   65536 /* all strings of a spec together, NULs included */
-#define SPEC_CONFIG_SIZE 4096  /* of model.config as it travels, NUL included */
+#define SPEC_CONFIG_SIZE 8192  /* of model.config as it travels, NUL included */
 #define SPEC_SOURCES     32
 #define SPEC_STAGES      8
 #define SPEC_STOPS       4

@@ -21,6 +21,36 @@ enum objective_id {
     OBJECTIVE_RECTIFIED_FLOW,
     OBJECTIVE_N
 };
+/* The rule of RoPE's frequencies (worker/program/rope.h). */
+enum rope_id {
+    ROPE_DEFAULT,
+    ROPE_LINEAR,
+    ROPE_DYNAMIC,
+    ROPE_LLAMA3,
+    ROPE_YARN,
+    ROPE_LONGROPE,
+    ROPE_N
+};
+/* In what angles are computed. */
+enum rope_compute_id {
+    ROPE_EXACT, /* double */
+    ROPE_HF,    /* fp32, rounded where transformers rounds */
+    ROPE_COMPUTE_N
+};
+#define SHAPE_FACTORS 64 /* of longrope: one for each pair of columns that turn */
+
+/* Its parameters, by the names of transformers' rope_parameters; 0: not given. */
+struct shape_rope {
+    int32_t kind, compute; /* enum rope_id, enum rope_compute_id */
+    double factor;
+    int64_t original; /* original_max_position_embeddings */
+    double low_freq, high_freq;
+    double beta_fast, beta_slow, mscale, mscale_all_dim;
+    int32_t no_truncate;     /* yarn: truncate false */
+    double attention_factor; /* of cos and sin; 0: by the rule */
+    double short_factor[SHAPE_FACTORS], long_factor[SHAPE_FACTORS];
+};
+
 #define SHAPE_MASKS 8 /* of 32 layers each: numbers that JSON and doubles hold exactly */
 
 /* The sizes of a model: all that plan arithmetic needs. */
@@ -36,15 +66,19 @@ struct model_shape {
     int64_t max_pos;    /* max_position_embeddings; informational */
     double norm_eps;    /* rms_norm_eps */
     double rope_theta;
+    struct shape_rope rope;
     int32_t tied; /* tie_word_embeddings */
     /* What only some families have; 0 elsewhere. */
     int32_t act;         /* enum act_id: hidden_act */
     int32_t feature_map; /* linear transformer: enum act_id, of queries and keys */
     int32_t qk_norm;     /* RMSNorm of every query and key head */
-    int64_t window;      /* sliding_window: a token sees itself and window - 1 before it; 0: all */
-    int64_t value_dim;   /* Dv, where a value head's size differs from D */
-    int64_t rotary_dim;  /* columns of a head that RoPE turns; 0: all */
-    int64_t type_vocab;  /* BERT: type_vocab_size */
+    int32_t qkv_bias, o_bias, mlp_bias;
+    /* Granite: embeddings, scores and what a layer adds are multiplied, logits divided */
+    double embed_scale, attn_scale, residual_scale, logit_scale;
+    int64_t window;     /* sliding_window: a token sees itself and window - 1 before it; 0: all */
+    int64_t value_dim;  /* Dv, where a value head's size differs from D */
+    int64_t rotary_dim; /* columns of a head that RoPE turns; 0: all */
+    int64_t type_vocab; /* BERT: type_vocab_size */
     int64_t n_experts, experts_per_token;
     double residual[6]; /* MiniMax: alpha, beta of linear attention, full attention, MLP */
     /* bit l: layer l is special: linear (MiniMax), has LRPE (TNL) */

@@ -7,14 +7,16 @@
 
 static __global__ void rope_kernel(mat x, const int64_t *pos, const double *inv_freq, int64_t rows,
                                    int64_t half, int64_t n_heads, int64_t head_dim, bool inverse,
-                                   bool interleaved)
+                                   bool interleaved, float scale, bool single)
 {
     const int64_t i = (int64_t)blockIdx.x * ROPE_THREADS + threadIdx.x;
     if (i >= rows * half) return;
     const int64_t row = i / half, j = i % half;
     double s, c;
-    sincos((double)pos[row] * inv_freq[j], &s, &c);
-    const float sn = inverse ? -(float)s : (float)s, cs = (float)c;
+    const double angle = single ? (double)__fmul_rn((float)pos[row], (float)inv_freq[j])
+                                : (double)pos[row] * inv_freq[j];
+    sincos(angle, &s, &c);
+    const float sn = (inverse ? -(float)s : (float)s) * scale, cs = (float)c * scale;
     const int64_t at0 = interleaved ? 2 * j : j, at1 = interleaved ? 2 * j + 1 : j + half;
     for (int64_t h = 0; h < n_heads; h++) {
         const float u = get(x, row, h * head_dim + at0), v = get(x, row, h * head_dim + at1);
@@ -31,7 +33,7 @@ void cuda_rope(struct be *be, const struct rope_args *a)
     if (n > 0)
         LAUNCH(c, rope_kernel, dim3((unsigned)div_up(n, ROPE_THREADS)), dim3(ROPE_THREADS), 0,
                mat_of(a->x), a->pos, a->inv_freq, a->x.rows, half, a->n_heads, a->head_dim,
-               a->inverse, a->interleaved);
+               a->inverse, a->interleaved, a->scale, a->single);
 }
 
 /* ---- LRPE ------------------------------------------------------------------------------------ */

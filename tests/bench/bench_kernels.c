@@ -355,7 +355,7 @@ static void bench_rows(void)
     struct rows_bench r = {
         .norm_fwd = {x, y, g.t, rstd, 1e-5f},
         .norm_bwd = {x, y, z, g.t, rstd, dg.t.data, true},
-        .rope = {x, pos, freq, 12, 64, false},
+        .rope = {x, pos, freq, 12, 64, false, .scale = 1},
         .swiglu_fwd = {gu.t, a.t},
         .swiglu_bwd = {gu.t, a.t, gu.t},
         .xent = {logits, logits, targets, nll, 1e-3f, true},

@@ -130,8 +130,8 @@ static void test_openapi_fields(void)
         CHECK_MSG(at && at < strstr(hardware, "\n    Source:\n"), "Hardware lacks %s", f->path);
     }
     /* and labels, stages, hardware, data.train, eval.data, four of input, two aliases of train,
-     * sampling.stop, model.config.layer_mask */
-    CHECK_MSG(n == n_fields + 13, "%d in the document, %d in the table and 13 more", n, n_fields);
+     * sampling.stop, model.config.layer_mask and two lists of RoPE */
+    CHECK_MSG(n == n_fields + 15, "%d in the document, %d in the table and 15 more", n, n_fields);
 }
 
 /* The words of an enum field are those of the document, in the same order. */

@@ -312,7 +312,7 @@ static void check_rope(void)
         box_random(x, 9, 1);
         struct mat want = mat_of(x.t), first = mat_of(x.t);
         ref_rope(want, pos, freq, H, D, false);
-        struct rope_args a = {x.t, pos, freq, H, D, false};
+        struct rope_args a = {x.t, pos, freq, H, D, false, .scale = 1};
         CALL(be, rope, &a);
         CHECK(ref_rel_l2(x.t, want) <= 3 * ULP); /* two products and a sum of rounded sines */
         CHECK(box_intact(x));

@@ -130,7 +130,8 @@ static void open_frame(struct env *t, struct be *be, bool tree)
                           .batch = &t->batch,
                           .sp = &t->sp,
                           .dsp = &t->dsp,
-                          .inv_freq = t->inv_freq};
+                          .inv_freq = t->inv_freq,
+                          .rope_scale = 1};
 }
 
 /* What is differentiated: sum(r * out), or the scaled loss. */

@@ -269,6 +269,7 @@ static void open_frame(struct runner *r, int layer)
                         .linear = &r->linear,
                         .dsp = &r->dsp,
                         .inv_freq = sample.inv_freq,
+                        .rope_scale = 1,
                         .slope = sample.slope,
                         .loss_chunk = p->loss_chunk,
                         .loss_scale = 0.25f};

@@ -487,25 +487,26 @@ static void test_config_meaning(void)
 static void test_config_all_at_once(void)
 {
     struct model_shape m;
-    CHECK(parse("{" LLAMA SIZES ",\"attention_bias\":true,\"rope_scaling\":{\"rope_type\":\"yarn\","
-                "\"factor\":4},\"quantization_config\":{\"bits\":[4,{\"a\":1}]},\"mlp_bias\":true,"
+    CHECK(parse("{" LLAMA SIZES ",\"use_mrope\":true,\"rope_scaling\":{\"rope_type\":\"mrope\","
+                "\"factor\":4},\"quantization_config\":{\"bits\":[4,{\"a\":1}]},\"partial_rotary_"
+                "factor\":0.5,"
                 "\"hidden_act\":\"gelu\",\"rope_parameters\":{\"full_attention\":{\"x\":1}}}",
                 &m) == -1);
     CHECK(e.code == ERR_UNSUPPORTED);
     static const char *const all[] = {"6 things",
-                                      "attention_bias",
+                                      "use_mrope",
                                       "rope_scaling",
                                       "quantization",
-                                      "mlp_bias",
+                                      "partial_rotary_factor",
                                       "hidden_act",
                                       "rope_parameters: parameters by layer type"};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         CHECK_MSG(strstr(e.text, all[i]), "%s is not in: %s", all[i], e.text);
-    CHECK(parse("{\"model_type\":\"qwen3\"," EIGHT ",\"sliding_window\":8,\"attention_bias\":true,"
+    CHECK(parse("{\"model_type\":\"qwen3\"," EIGHT ",\"sliding_window\":8,\"use_mrope\":true,"
                 "\"layer_types\":[\"sliding_attention\",\"x\",\"x\"]}",
                 &m) == -1);
     CHECK_MSG(e.code == ERR_UNSUPPORTED && strstr(e.text, "2 things") &&
-                  strstr(e.text, "attention_bias") && strstr(e.text, "layer_types"),
+                  strstr(e.text, "use_mrope") && strstr(e.text, "layer_types"),
               "%s", e.text);
     CHECK(parse("{" LLAMA SIZES ",\"attention_bias\":true,\"head_dim\":\"x\"}", &m) == -1);
     CHECK(e.code == ERR_INVALID && strstr(e.text, "head_dim"));
@@ -535,18 +536,24 @@ static void test_config_bad(void)
         {"{" LLAMA "\"vocab_size\":300}", ERR_INVALID, "hidden_size"},
         {"{\"model_type\":\"gpt2\"," SIZES "}", ERR_UNSUPPORTED, "model_type"},
         {"{\"model_type\":5," SIZES "}", ERR_INVALID, "model_type"},
-        {"{" LLAMA SIZES ",\"attention_bias\":true}", ERR_UNSUPPORTED, "attention_bias"},
-        {"{" LLAMA SIZES ",\"mlp_bias\":true}", ERR_UNSUPPORTED, "mlp_bias"},
+        {"{" LLAMA SIZES ",\"attention_bias\":1}", ERR_INVALID, "attention_bias"},
+        {"{" MISTRAL SIZES ",\"attention_bias\":true}", ERR_UNSUPPORTED, "attention_bias"},
         {"{" LLAMA SIZES ",\"hidden_act\":\"gelu\"}", ERR_UNSUPPORTED, "hidden_act"},
         {"{" MISTRAL SIZES ",\"sliding_window\":-1}", ERR_INVALID, "sliding_window"},
         {"{" LLAMA SIZES ",\"quantization_config\":{\"bits\":4}}", ERR_UNSUPPORTED,
          "quantization_config"},
-        {"{" LLAMA SIZES ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8}}",
-         ERR_UNSUPPORTED, "rope_scaling"},
-        {"{" LLAMA SIZES ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}}", ERR_UNSUPPORTED,
+        {"{" LLAMA SIZES ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8}}", ERR_INVALID,
+         "low_freq_factor"},
+        {"{" LLAMA SIZES ",\"rope_scaling\":{\"type\":\"linear\"}}", ERR_INVALID, "factor"},
+        {"{" LLAMA SIZES ",\"rope_scaling\":{\"type\":\"mrope\"}}", ERR_UNSUPPORTED,
          "rope_scaling"},
-        {"{" LLAMA SIZES ",\"rope_parameters\":{\"rope_type\":\"yarn\"}}", ERR_UNSUPPORTED,
-         "rope_parameters"},
+        {"{" LLAMA SIZES ",\"rope_parameters\":{\"rope_type\":\"yarn\"}}", ERR_INVALID, "factor"},
+        {"{" LLAMA SIZES ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2},"
+         "\"rope_parameters\":{\"rope_type\":\"linear\",\"factor\":3}}",
+         ERR_UNSUPPORTED, "rope_parameters"},
+        {"{" LLAMA SIZES ",\"rope_scaling\":{\"type\":\"longrope\",\"factor\":2,"
+         "\"original_max_position_embeddings\":64,\"short_factor\":[1],\"long_factor\":[1]}}",
+         ERR_INVALID, "rope_short_factor"},
         {"{" LLAMA SIZES ",\"rope_parameters\":{\"full_attention\":{}}}", ERR_UNSUPPORTED,
          "rope_parameters"},
         {"{" LLAMA SIZES ",\"partial_rotary_factor\":0.5}", ERR_UNSUPPORTED,

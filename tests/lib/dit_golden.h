@@ -291,6 +291,7 @@ static inline void rank_body(struct ranks *g, int rank, void *arg)
                               .batch = &b,
                               .dsp = &d,
                               .inv_freq = inv_freq,
+                              .rope_scale = 1,
                               .loss_scale = (float)(1 / r->g->n_counted)};
     for (int i = 0; i < 2; i++) {
         const int64_t n = dsp_rows(d.n, d.P, d.rank_bits, i);

@@ -18,7 +18,7 @@ static void far_positions(int64_t *pos)
 }
 
 /* Two products and a sum of sines rounded once: element by element, beside the size of the pair. */
-static void check_rope_case(int64_t D, int64_t rotary, bool neighbours)
+static void check_rope_case(int64_t D, int64_t rotary, bool neighbours, float scale, bool single)
 {
     const int64_t H = 2, half = (rotary ? rotary : D) / 2;
     int64_t *pos = ARRAY(int64_t, POS_T), n_bad = 0;
@@ -28,7 +28,8 @@ static void check_rope_case(int64_t D, int64_t rotary, bool neighbours)
     struct box x = box_act(POS_T, H * D + 3, 1), first;
     box_random(x, 9, 1);
     first = box_copy(x, 0);
-    CALL(be, rope, &(struct rope_args){x.t, pos, freq, H, D, false, rotary, neighbours});
+    CALL(be, rope,
+         &(struct rope_args){x.t, pos, freq, H, D, false, rotary, neighbours, scale, single});
     for (int64_t t = 0; t < POS_T; t++)
         for (int64_t c = 0; c < H * D + 3; c++) {
             const int64_t d = c % D, j = neighbours ? d / 2 : d % half;
@@ -39,16 +40,20 @@ static void check_rope_case(int64_t D, int64_t rotary, bool neighbours)
                 continue;
             }
             const double u = ref_at(first.t, t, a), v = ref_at(first.t, t, b);
-            const long double angle = (long double)pos[t] * (long double)freq[j];
-            const double cs = (double)cosl(angle), sn = (double)sinl(angle);
+            const volatile float product = (float)pos[t] * (float)freq[j];
+            const long double angle = single ? (long double)product
+                                             : (long double)pos[t] * (long double)freq[j];
+            const double cs = scale * (double)cosl(angle), sn = scale * (double)sinl(angle);
             const double want = c == a ? u * cs - v * sn : v * cs + u * sn;
             /* the angle itself is a product in double */
-            const double bound = (4 * ULP + ldexp((double)angle, -52)) * (fabs(u) + fabs(v));
+            const double bound = scale * (5 * ULP + ldexp((double)angle, -52)) *
+                                 (fabs(u) + fabs(v));
             n_bad += !(fabs(is - want) <= bound + ref_rounding(act, is, want));
         }
     CHECK_MSG(n_bad == 0 && box_intact(x), "D %lld rotary %lld neighbours %d: %lld", (long long)D,
               (long long)rotary, neighbours, (long long)n_bad);
-    CALL(be_other, rope, &(struct rope_args){x.t, pos, freq, H, D, true, rotary, neighbours});
+    CALL(be_other, rope,
+         &(struct rope_args){x.t, pos, freq, H, D, true, rotary, neighbours, 1 / scale, single});
     const struct mat want = mat_of(first.t);
     CHECK(act != DT_F32 || ref_rel_l2(x.t, want) <= 6 * ULP);
     struct mat unused = want;
@@ -57,9 +62,16 @@ static void check_rope_case(int64_t D, int64_t rotary, bool neighbours)
 
 static void check_rope_variants(void)
 {
-    check_rope_case(64, 0, false), check_rope_case(64, 0, true), check_rope_case(64, 32, false);
-    check_rope_case(72, 0, true), check_rope_case(24, 10, true), check_rope_case(6, 2, false);
-    check_rope_case(128, 64, true), check_rope_case(256, 256, true);
+    static const struct {
+        int64_t D, rotary;
+        bool neighbours;
+    } v[] = {{64, 0, false}, {64, 0, true}, {64, 32, false}, {72, 0, true},
+             {24, 10, true}, {6, 2, false}, {128, 64, true}, {256, 256, true}};
+    for (size_t i = 0; i < sizeof v / sizeof *v; i++)
+        for (int single = 0; single < 2; single++) {
+            check_rope_case(v[i].D, v[i].rotary, v[i].neighbours, 1, single);
+            check_rope_case(v[i].D, v[i].rotary, v[i].neighbours, 1.25f, single);
+        }
 }
 
 static void ref_lrpe(struct mat x, struct mat dy, struct mat theta, const int64_t *pos,

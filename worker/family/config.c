@@ -123,23 +123,30 @@ static int read_field(struct config *c, const struct field *f, const char *key)
     }
 }
 
-/* Masks of layers, 32 to a number, as jobs write them. */
-static int read_masks(struct config *c)
+/* The first element of the array NAME: a row of the table; NULL: there is no such array. */
+static const struct field *array_of(const char *name)
 {
-    static const char key[] = "layer_mask";
-    char name[32];
+    char first[112];
+    snprintf(first, sizeof first, "%s.0", name);
+    return shape_field(first);
+}
+
+int hf_read_array(struct config *c, const char *key, const char *name)
+{
+    const struct field *f = array_of(name);
     enum jtok t = jread_next(&c->j);
     if (t == J_NULL) return 0;
-    if (t != J_ARRAY) return hf_invalid(c, key, "an array of numbers of 32 bits");
-    for (int i = 0;; i++) {
+    if (t != J_ARRAY) return hf_invalid(c, key, "an array of numbers");
+    for (int i = 0;; i++, f++) {
         struct jread here = c->j;
         if (jread_next(&here) == J_ARRAY_END) {
             c->j = here;
             return 0;
         }
-        if (i == SHAPE_MASKS) return hf_invalid(c, key, "an array of at most 8 numbers");
-        snprintf(name, sizeof name, "layer_mask.%d", i);
-        if (read_field(c, shape_field(name), key) < 0) return -1;
+        char want[64];
+        snprintf(want, sizeof want, "an array of at most %d numbers", i);
+        if (!f->path || shape_element(f) != i) return hf_invalid(c, key, want);
+        if (read_field(c, f, key) < 0) return -1;
     }
 }
 
@@ -217,12 +224,27 @@ static bool is_usual(const char *name)
     return false;
 }
 
+/* What jobs of families with any rule of RoPE may say, by the names of the table. */
+static bool is_rope(const struct config *c, const char *name)
+{
+    return family_row(c->m)->rope_kinds && !strncmp(name, "rope_", 5) &&
+           (shape_field(name) || array_of(name));
+}
+
 bool config_has(const struct hf_family *family, const char *name)
 {
     return own_field(family, name) || is_usual(name);
 }
 
-/* Reads a size of other families where its value means that the model has none; else nothing. */
+static bool array_neutral(const struct model_shape *m, const struct field *f)
+{
+    for (int i = 0; f->path && shape_element(f) == i; i++, f++)
+        if (!shape_neutral(m, f)) return false;
+    return true;
+}
+
+/* Reads a size of other families where its value means that the model has none; else nothing. f NULL:
+ * an array. */
 static bool read_neutral(struct config *c, const struct field *f, const char *key)
 {
     const struct config before = *c;
@@ -230,10 +252,10 @@ static bool read_neutral(struct config *c, const struct field *f, const char *ke
     struct err e;
     c->m = &scratch;
     c->e = &e;
-    const int rc = f ? read_field(c, f, key) : read_masks(c);
+    const int rc = f ? read_field(c, f, key) : hf_read_array(c, key, key);
     bool neutral = rc == 0 && c->n_refused == before.n_refused;
     if (neutral && f) neutral = shape_neutral(&scratch, f);
-    for (int i = 0; neutral && !f && i < SHAPE_MASKS; i++) neutral = !scratch.layer_mask[i];
+    if (neutral && !f) neutral = array_neutral(&scratch, array_of(key));
     const struct jread after = c->j;
     *c = before;
     if (neutral) c->j = after;
@@ -266,7 +288,7 @@ static int refuse_key(struct config *c, const char *key, bool size)
 static int read_kept(struct config *c, const char *key)
 {
     const struct field *f = shape_field(key);
-    if (!strcmp(key, "layer_mask")) return read_masks(c);
+    if (array_of(key)) return hf_read_array(c, key, key);
     if (!f || !strcmp(key, "model_type")) return hf_ignore(c, key); /* of another version */
     return read_field(c, f, key);
 }
@@ -281,16 +303,17 @@ static int read_key(struct config *c)
         return hf_ignore(c, key);
     const struct hf_special *x = special(c->family, key);
     const struct hf_field *own = key[0] ? own_field(c->family, key) : NULL;
-    const bool job = c->form == CONFIG_JOB, masks = job && !strcmp(key, "layer_mask");
+    const bool job = c->form == CONFIG_JOB;
     const struct field *f = shape_field(own ? own->name : key);
+    const struct field *array = job ? array_of(key) : NULL;
     if (f && !f->kinds) f = NULL;
-    if (masks && own_field(c->family, "layer_mask.0"))
-        return once(c, "layer_mask", key) < 0 ? -1 : read_masks(c);
-    if (job && !own && (f || masks) && !is_usual(key) && read_neutral(c, f, key)) return 0;
+    if (array && (own_field(c->family, shape_name(array)) || is_rope(c, key)))
+        return once(c, shape_name(array), key) < 0 ? -1 : hf_read_array(c, key, key);
+    if (job && !own && (f || array) && !is_usual(key) && read_neutral(c, f, key)) return 0;
     if (x) return once(c, x->key, x->key) < 0 ? -1 : x->read(c, x->key);
-    if (f && (own || (job && is_usual(key))))
+    if (f && (own || (job && (is_usual(key) || is_rope(c, key)))))
         return once(c, shape_name(f), key) < 0 ? -1 : read_field(c, f, key);
-    return refuse_key(c, key, f || masks);
+    return refuse_key(c, key, f || array);
 }
 
 static bool is_null(const struct model_shape *m, const struct field *f)
@@ -333,6 +356,7 @@ void hf_usual(struct model_shape *m)
 static int finish(struct config *c)
 {
     if (check_needed(c) || (c->family->finish && c->family->finish(c)) || check_theta(c)) return -1;
+    hf_finish_rope(c);
     const int rc = family_complete(c->m, c->e);
     return rc && c->form == CONFIG_FILE ? err_prefix(c->e, "%s", c->path) : rc;
 }

@@ -1,5 +1,6 @@
 /* config_job.c: the model of a job: what its model.config says, and the text that carries it. */
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 #include "api/core/field.h"
 #include "api/core/job.h"
@@ -59,20 +60,19 @@ void config_write_value(struct jwrite *w, const char *key, const struct field *f
     }
 }
 
-static void write_masks(struct jwrite *w, const struct model_shape *m)
+/* The array whose first element is f, to the last one that is not 0. always: an empty one too. */
+static void write_array(struct jwrite *w, const struct field *f, const struct model_shape *m,
+                        bool always)
 {
-    int n = SHAPE_MASKS;
-    while (n && !m->layer_mask[n - 1]) n--;
-    jwrite_array(w, "layer_mask");
-    for (int i = 0; i < n; i++) jwrite_int(w, NULL, m->layer_mask[i]);
+    char name[64];
+    int n = 0;
+    for (int i = 0; f[i].path && shape_element(&f[i]) == i; i++)
+        if (!shape_neutral(m, &f[i])) n = i + 1;
+    if (!n && !always) return;
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(shape_name(f), "."), shape_name(f));
+    jwrite_array(w, name);
+    for (int i = 0; i < n; i++) config_write_value(w, NULL, &f[i], m);
     jwrite_end(w);
-}
-
-static bool has_masks(const struct model_shape *m)
-{
-    for (int i = 0; i < SHAPE_MASKS; i++)
-        if (m->layer_mask[i]) return true;
-    return false;
 }
 
 int64_t config_write(const struct model_shape *m, const struct model_shape *base, char *out,
@@ -85,10 +85,8 @@ int64_t config_write(const struct model_shape *m, const struct model_shape *base
     for (const struct field *f = shape_fields; f->path; f++) {
         const char *name = shape_name(f);
         const bool type = !strcmp(name, "model_type"), own = config_has(family, name);
-        if (!strncmp(name, "layer_mask.", 11)) {
-            if (!strcmp(name, "layer_mask.0") && (own || has_masks(m))) write_masks(&w, m);
-            continue;
-        }
+        if (shape_element(f) == 0) write_array(&w, f, m, own);
+        if (shape_element(f) >= 0) continue;
         if (type || own || !shape_equal(m, base, f)) config_write_value(&w, name, f, m);
     }
     jwrite_end(&w);

@@ -32,6 +32,8 @@ struct config {
     double expand_k, expand_v;  /* heads' widths in units of hidden_size */
     double mlp_ratio;           /* the MLP's likewise */
     double partial_rotary;      /* share of a head that RoPE turns */
+    int64_t original;           /* original_max_position_embeddings at the top */
+    bool rope_object;           /* one of two objects of RoPE has been read */
     int64_t mixer_width;        /* of all heads together */
     int64_t n_flags;            /* length of the list by layer */
     int64_t sigma;              /* values predicted for each channel: 1, or 2 with a variance */
@@ -40,8 +42,9 @@ struct config {
     bool window_on;             /* use_sliding_window */
     char refused[400];          /* "key: why; key: why": hf_refuse */
     int n_refused;
-    bool unknown;       /* one of them means nothing here */
-    int64_t n_windowed; /* layers to which layer_types gives a window */
+    bool unknown;         /* one of them means nothing here */
+    int64_t n_rope_flags; /* length of the list of layers with RoPE */
+    int64_t n_windowed;   /* layers to which layer_types gives a window */
 };
 
 /* One size of the family. */
@@ -128,12 +131,23 @@ int hf_want_zero(struct config *c, const char *key);
 int hf_want_one(struct config *c, const char *key);
 int hf_want_silu(struct config *c, const char *key);
 int hf_want_word(struct config *c, const char *key, const char *word);
-/* rope_scaling of v4, rope_parameters of v5: rope_type "default"; takes theta and the share. */
-int hf_want_plain_rope(struct config *c, const char *key);
+/* rope_scaling of v4, rope_parameters of v5. Of families that take any rule (family_row.rope_kinds)
+ * into shape.rope; of others rope_type must be "default". Takes theta and the share, too. */
+int hf_read_rope(struct config *c, const char *key);
+void hf_write_rope(struct jwrite *w, const char *key, const struct model_shape *m);
+/* partial_rotary_factor. */
+int hf_read_partial(struct config *c, const char *key);
+/* After the last key: rotary_dim of the share, and what goes before the object. */
+void hf_finish_rope(struct config *c);
+void hf_write_partial(struct jwrite *w, const char *key, const struct model_shape *m);
+/* original_max_position_embeddings beside the object, which it goes before. */
+int hf_read_original(struct config *c, const char *key);
 /* An activation by any of the names in use, into shape.act. */
 int hf_read_act(struct config *c, const char *key);
 void hf_write_act(struct jwrite *w, const char *key, const struct model_shape *m);
 
+/* An array of numbers into the rows NAME.0 and on of shape_fields. */
+int hf_read_array(struct config *c, const char *key, const char *name);
 /* An array with an element for every layer: read is called for each (c->n_flags tells which); it
  * returns 1 for what is no element, -1 with c->e for what is refused. */
 int hf_read_list(struct config *c, const char *key, int (*read)(struct config *, enum jtok));

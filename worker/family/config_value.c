@@ -137,31 +137,6 @@ int hf_want_silu(struct config *c, const char *key)
     return hf_refuse(c, key, "only \"silu\" is supported");
 }
 
-static int rope_key(struct config *c, const char *object)
-{
-    if (jread_is(&c->j, "rope_type") || jread_is(&c->j, "type")) {
-        if (jread_next(&c->j) != J_STRING) return hf_invalid(c, "rope_type", "a string");
-        return jread_is(&c->j, "default")
-                   ? 0
-                   : hf_refuse(c, object, "only rope_type \"default\" is supported");
-    }
-    if (jread_is(&c->j, "rope_theta")) return hf_read_real(c, "rope_theta", 1, 1e12, &c->theta);
-    if (jread_is(&c->j, "partial_rotary_factor")) return hf_want_one(c, "partial_rotary_factor");
-    if (jread_next(&c->j) == J_OBJECT)
-        hf_refuse(c, object, "parameters by layer type are not supported");
-    return jread_skip(&c->j) < 0 ? hf_invalid(c, object, "an object") : 0;
-}
-
-int hf_want_plain_rope(struct config *c, const char *key)
-{
-    enum jtok t = jread_next(&c->j);
-    if (t == J_NULL) return 0;
-    if (t != J_OBJECT) return hf_invalid(c, key, "an object or null");
-    while ((t = jread_next(&c->j)) == J_KEY)
-        if (rope_key(c, key) < 0) return -1;
-    return t == J_OBJECT_END ? 0 : hf_invalid(c, key, "an object");
-}
-
 /* ---- values that our files always have ------------------------------------------------------- */
 
 void hf_write_false(struct jwrite *w, const char *key, const struct model_shape *m)

@@ -6,6 +6,7 @@
 #include "api/core/err.h"
 #include "api/core/limits.h"
 #include "api/core/model_shape.h"
+#include "worker/program/rope.h"
 
 #define ROW(WORD, name) [FAMILY_##WORD] = &family_##name,
 static const struct family_row *const rows[FAMILY_N] = {FAMILIES(ROW)};
@@ -57,6 +58,15 @@ static int complete_heads(struct model_shape *m, struct err *e)
                      (long long)(widest > m->head_dim ? widest : m->head_dim), JOB_MAX_HEAD);
 }
 
+static int complete_rope(const struct family_row *row, struct model_shape *m, struct err *e)
+{
+    if (row->rope_kinds) return rope_complete(m, e);
+    if (m->rope.kind == ROPE_DEFAULT) return 0;
+    return err_field(e, ERR_UNSUPPORTED, "model.config.rope_type",
+                     "rope_type \"%s\": only \"default\" is supported for %s",
+                     rope_words[m->rope.kind], row->name);
+}
+
 int family_complete(struct model_shape *m, struct err *e)
 {
     const struct family_row *row = family_row(m);
@@ -64,6 +74,7 @@ int family_complete(struct model_shape *m, struct err *e)
         return err_field(e, ERR_UNSUPPORTED, "model.config.model_type",
                          "no model of this family is known here");
     return family_needs(m, e) || complete_heads(m, e) || (row->check && row->check(m, e)) ||
+                   complete_rope(row, m, e) ||
                    need(m->ffn_width, "model.config.intermediate_size", e)
                ? -1
                : 0;

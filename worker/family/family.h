@@ -14,7 +14,7 @@
  * and checkpoints know a family by its place: new ones go last. */
 /* clang-format off */
 #define FAMILIES(X) \
-    X(LLAMA, llama)     /* Mistral and Qwen3, too */ \
+    X(LLAMA, llama)     /* Mistral, Qwen2 and Qwen3, too */ \
     X(BERT, bert) \
     X(TNL, tnl)         /* TransNormerLLM */ \
     X(LINEAR, linear)   /* linear transformer */ \
@@ -51,6 +51,7 @@ struct family_row {
     /* Its program with H / P heads and ffn_width / P columns is what a rank of tensor parallelism
      * runs. */
     bool slices_heads;
+    bool rope_kinds;     /* its files may ask for any rule of RoPE's frequencies (rope.h) */
     bool position_table; /* positions are rows of a table, as many as max_position_embeddings */
     bool flat_patches;   /* diffusion: the tensor of patches has no dimension of frames */
     /* Names of tensors in files. head: of a head that is tied to the embedding; NULL: the usual

@@ -286,8 +286,8 @@ static const struct hf_special minimax_specials[] = {
     {"attention_dropout", NULL, hf_write_zero}, /* what the job says counts */
     {"router_jitter_noise", hf_want_zero, hf_write_zero},
     {"partial_rotary_factor", hf_want_one, NULL},
-    {"rope_scaling", hf_want_plain_rope, NULL},
-    {"rope_parameters", hf_want_plain_rope, NULL},
+    {"rope_scaling", hf_read_rope, NULL},
+    {"rope_parameters", hf_read_rope, NULL},
     {"rotary_dim", NULL, write_rotary},
     {NULL, NULL, NULL}};
 

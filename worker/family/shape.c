@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include "api/core/err.h"
 #include "api/core/field.h"
@@ -10,6 +11,7 @@
 #include "api/core/limits.h"
 #include "api/core/model_shape.h"
 #include "worker/family/family.h"
+#include "worker/program/rope.h"
 
 #define PREFIX  "model.config."
 #define WRITTEN 1u /* by people; FOUND: by a directory alone */
@@ -28,6 +30,16 @@ static const char *const tokenizer_words[] = {"auto", "byte", "own", "none", NUL
 #define BOOL(path, m, dflt, kinds, help)          {path, FIELD_BOOL, AT(m), 0, 1, NULL, dflt, NULL, help, kinds}
 #define ENUM(path, m, words, dflt, kinds, help)   {path, FIELD_ENUM, AT(m), 0, 0, words, dflt, NULL, help, kinds}
 
+/* Elements of an array are rows of their own. */
+#define FACTOR(list, i) REAL("model.config.rope_" #list "." #i, rope.list[i], 0, 1e9, 0, FOUND, "Longrope: divides the frequency of a pair of columns.")
+#define TEN(list, t)                                                                               \
+    FACTOR(list, t##0), FACTOR(list, t##1), FACTOR(list, t##2), FACTOR(list, t##3),                \
+    FACTOR(list, t##4), FACTOR(list, t##5), FACTOR(list, t##6), FACTOR(list, t##7),                \
+    FACTOR(list, t##8), FACTOR(list, t##9)
+#define FACTORS(list)                                                                              \
+    TEN(list, ), TEN(list, 1), TEN(list, 2), TEN(list, 3), TEN(list, 4), TEN(list, 5),             \
+    FACTOR(list, 60), FACTOR(list, 61), FACTOR(list, 62), FACTOR(list, 63)
+
 const struct field shape_fields[] = {
     ENUM("model.config.model_type", family, family_words, FAMILY_LLAMA, WRITTEN, "Model family, by any name that config.json has for it; default llama."),
     INT("model.config.hidden_size", width, 2, 1 << 20, 0, WRITTEN, "Model width C."),
@@ -40,10 +52,31 @@ const struct field shape_fields[] = {
     INT("model.config.max_position_embeddings", max_pos, 1, BIG, 1 << 20, WRITTEN, "Longest sequence the model is meant for; informational."),
     REAL("model.config.rms_norm_eps", norm_eps, 1e-12, 1, 1e-5, WRITTEN, "Epsilon of RMSNorm."),
     REAL("model.config.rope_theta", rope_theta, 1, 1e12, 10000, WRITTEN, "Base of the rotary embedding."),
+    ENUM("model.config.rope_type", rope.kind, rope_words, ROPE_DEFAULT, WRITTEN, "Rule of RoPE's frequencies, as rope_parameters has it."),
+    REAL("model.config.rope_factor", rope.factor, 0, 1e9, 0, WRITTEN, "RoPE: factor; 0: not given."),
+    INT("model.config.rope_original_max_position_embeddings", rope.original, 0, BIG, 0, WRITTEN, "RoPE: original_max_position_embeddings; 0: max_position_embeddings."),
+    REAL("model.config.rope_low_freq_factor", rope.low_freq, 0, 1e9, 0, WRITTEN, "RoPE llama3: low_freq_factor."),
+    REAL("model.config.rope_high_freq_factor", rope.high_freq, 0, 1e9, 0, WRITTEN, "RoPE llama3: high_freq_factor."),
+    REAL("model.config.rope_beta_fast", rope.beta_fast, 0, 1e9, 0, WRITTEN, "RoPE yarn: beta_fast; 0: 32."),
+    REAL("model.config.rope_beta_slow", rope.beta_slow, 0, 1e9, 0, WRITTEN, "RoPE yarn: beta_slow; 0: 1."),
+    REAL("model.config.rope_mscale", rope.mscale, 0, 1e9, 0, WRITTEN, "RoPE yarn: mscale; 0: not given."),
+    REAL("model.config.rope_mscale_all_dim", rope.mscale_all_dim, 0, 1e9, 0, WRITTEN, "RoPE yarn: mscale_all_dim; 0: not given."),
+    BOOL("model.config.rope_no_truncate", rope.no_truncate, 0, WRITTEN, "RoPE yarn: truncate false."),
+    REAL("model.config.rope_attention_factor", rope.attention_factor, 0, 1e9, 0, WRITTEN, "RoPE yarn and longrope: factor of cosines and sines; 0: by the rule."),
+    ENUM("model.config.rope_compute", rope.compute, rope_compute_words, ROPE_EXACT, WRITTEN, "Angles of RoPE: exact, in double; hf: products in fp32, as transformers forms them."),
+    FACTORS(short_factor),
+    FACTORS(long_factor),
     BOOL("model.config.tie_word_embeddings", tied, 0, WRITTEN, "The output head is the embedding."),
     ENUM("model.config.hidden_act", act, act_words, ACT_IDENTITY, WRITTEN, "Activation of the MLP; identity, the default: the family's own."),
     ENUM("model.config.feature_map", feature_map, act_words, ACT_ELU1, WRITTEN, "Linear transformer: what queries and keys go through: elu1, relu or identity."),
     BOOL("model.config.qk_norm", qk_norm, 0, WRITTEN, "RMSNorm of every query and key head."),
+    BOOL("model.config.qkv_bias", qkv_bias, 0, WRITTEN, "Projections of queries, keys and values have a bias."),
+    BOOL("model.config.o_bias", o_bias, 0, WRITTEN, "The projection after attention has a bias."),
+    BOOL("model.config.mlp_bias", mlp_bias, 0, WRITTEN, "Projections of the MLP have a bias."),
+    REAL("model.config.embedding_multiplier", embed_scale, 1e-6, 1e6, 1, WRITTEN, "Granite: factor of embeddings."),
+    REAL("model.config.attention_multiplier", attn_scale, 1e-6, 1e6, 1, WRITTEN, "Granite: factor of attention scores, in place of 1 / sqrt(head_dim)."),
+    REAL("model.config.residual_multiplier", residual_scale, 1e-6, 1e6, 1, WRITTEN, "Granite: factor of what attention and MLP add."),
+    REAL("model.config.logits_scaling", logit_scale, 1e-6, 1e6, 1, WRITTEN, "Granite: divisor of logits."),
     INT("model.config.sliding_window", window, 0, JOB_MAX_SEQ, 0, WRITTEN, "A token sees itself and this many - 1 before it; 0: all."),
     INT("model.config.value_dim", value_dim, 0, JOB_MAX_HEAD, 0, WRITTEN, "Size of a value head where it is not head_dim."),
     INT("model.config.rotary_dim", rotary_dim, 0, JOB_MAX_HEAD, 0, WRITTEN, "Columns of a head that RoPE turns; 0: all."),
@@ -92,6 +125,12 @@ const struct field *shape_field(const char *name)
 const char *shape_name(const struct field *f)
 {
     return f->path + sizeof PREFIX - 1;
+}
+
+int shape_element(const struct field *f)
+{
+    const char *dot = strrchr(shape_name(f), '.');
+    return dot ? atoi(dot + 1) : -1;
 }
 
 static double number(const struct model_shape *m, const struct field *f)

@@ -17,6 +17,9 @@ extern const struct field shape_fields[];
 const struct field *shape_field(const char *name);
 const char *shape_name(const struct field *f); /* "hidden_size" */
 
+/* Arrays have a row for each element, NAME.0 and on, one after another: its index, or -1. */
+int shape_element(const struct field *f);
+
 /* What a job means that says nothing. */
 void shape_defaults(struct model_shape *m);
 bool shape_equal(const struct model_shape *a, const struct model_shape *b, const struct field *f);

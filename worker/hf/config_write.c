@@ -6,6 +6,7 @@
 #include "api/core/file.h"
 #include "worker/family/config_table.h"
 #include "worker/family/family.h"
+#include "worker/program/rope.h"
 #include "worker/family/shape.h"
 #include "worker/hf/hf.h"
 #include "worker/hf/tokenizer.h"
@@ -43,7 +44,7 @@ const char *hf_shape_diff(const struct model_shape *a, const struct model_shape 
         if (memcmp(value_of(a, f), value_of(b, f), sizes[f->type]))
             return x->key ? x->key : x->name;
     }
-    return NULL;
+    return family_row(a)->rope_kinds && rope_differs(a, b) ? "rope_parameters" : NULL;
 }
 
 int64_t hf_shape_json(const struct model_shape *m, char *out, size_t size)
@@ -116,7 +117,7 @@ struct edit {
     bool flow;         /* says what the weights were trained on */
     bool seen_id[N_TOKEN_IDS];
     bool seen_dtype, seen_theta, seen_objective;
-    char *key, *value; /* owned: each has room for the whole file */
+    char *key, *value; /* owned: room for the whole file; value: twice */
 };
 
 static bool token_id(struct edit *d)
@@ -131,20 +132,50 @@ static bool token_id(struct edit *d)
     return true; /* others (cls, sep, mask ...) are ids of the tokenizer that is left out */
 }
 
+/* The value after the key that was just read, as it stands in the file. */
+static int take_value(char *value, struct jread *j)
+{
+    const char *at = j->p;
+    if (jread_skip(j) < 0) return -1;
+    while (at < j->p && (*at == ':' || *at == ' ' || *at == '\t' || *at == '\r' || *at == '\n'))
+        at++;
+    memcpy(value, at, (size_t)(j->p - at));
+    value[j->p - at] = 0;
+    return 0;
+}
+
+/* An object of RoPE's parameters with another rope_theta. It has been read before. */
+static void edit_rope(struct edit *d)
+{
+    char key[64];
+    struct jread j;
+    const size_t size = strlen(d->value);
+    char *value = d->value + size + 1; /* room for as much again */
+    bool seen = false;
+    jread_init(&j, d->value, size);
+    jread_next(&j);
+    jwrite_object(&d->w, d->key);
+    while (jread_next(&j) == J_KEY) {
+        if (jread_copy(&j, key, sizeof key) < 0 || take_value(value, &j) < 0) break;
+        if (strcmp(key, "rope_theta"))
+            jwrite_raw(&d->w, key, value);
+        else
+            jwrite_double(&d->w, key, d->m->rope_theta), seen = true;
+    }
+    if (!seen) jwrite_double(&d->w, "rope_theta", d->m->rope_theta);
+    jwrite_end(&d->w);
+}
+
 static bool rope_theta(struct edit *d)
 {
     const bool top = !strcmp(d->key, "rope_theta");
     const bool inside = !strcmp(d->key, "rope_parameters") || !strcmp(d->key, "rope_scaling");
     if (!d->theta || (!top && !(inside && d->value[0] == '{'))) return false;
     d->seen_theta = true;
-    if (top) {
+    if (top)
         jwrite_double(&d->w, d->key, d->m->rope_theta);
-        return true;
-    }
-    jwrite_object(&d->w, d->key); /* no other kind is read */
-    jwrite_double(&d->w, "rope_theta", d->m->rope_theta);
-    jwrite_str(&d->w, "rope_type", "default");
-    jwrite_end(&d->w);
+    else
+        edit_rope(d);
     return true;
 }
 
@@ -170,18 +201,6 @@ static void edit_missing(struct edit *d)
     if (!d->seen_dtype) jwrite_str(&d->w, "torch_dtype", dtype_word(d->dtype));
 }
 
-/* The value after the key that was just read, as it stands in the file. */
-static int take_value(struct edit *d, struct jread *j)
-{
-    const char *at = j->p;
-    if (jread_skip(j) < 0) return -1;
-    while (at < j->p && (*at == ':' || *at == ' ' || *at == '\t' || *at == '\r' || *at == '\n'))
-        at++;
-    memcpy(d->value, at, (size_t)(j->p - at));
-    d->value[j->p - at] = 0;
-    return 0;
-}
-
 static int edit_all(struct edit *d, const char *text, size_t size)
 {
     struct jread j;
@@ -191,7 +210,7 @@ static int edit_all(struct edit *d, const char *text, size_t size)
     jwrite_object(&d->w, NULL);
     while ((t = jread_next(&j)) == J_KEY) {
         const bool named = jread_copy(&j, d->key, size + 1) == 0; /* a NUL in it: left out */
-        if (take_value(d, &j) < 0) return -1;
+        if (take_value(d->value, &j) < 0) return -1;
         if (named) edit_key(d);
     }
     edit_missing(d);
@@ -215,7 +234,7 @@ static int64_t write_edited(const char *path, const char *text, size_t size,
     d.theta = was.rope_theta != m->rope_theta;
     d.flow = family_diffusion(m);
     d.key = malloc(size + 1);
-    d.value = malloc(size + 1);
+    d.value = malloc(2 * size + 2);
     jwrite_init(&d.w, out, size + CONFIG_MORE);
     if (!d.key || !d.value)
         err_set(e, ERR_IO, "out of memory for %s", path);

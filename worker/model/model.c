@@ -5,6 +5,7 @@
 #include "api/core/mem.h"
 #include "api/core/mutant.h"
 #include "kernels/precision.h"
+#include "worker/program/rope.h"
 
 /* ---- placing --------------------------------------------------------------------------------- */
 
@@ -118,13 +119,24 @@ int model_init(struct model *m, const struct model_options *o, struct err *e)
     return 0;
 }
 
+/* For a sequence of S tokens, and what is generated after it. */
+static void set_frequencies(struct model *m, int64_t S)
+{
+    const int64_t size = m->plan->item[PLAN_INV_FREQ].size;
+    if (m->plan->kind == JOB_GENERATE) S += m->plan->n_decode;
+    m->prog.frame.rope_scale = 1;
+    m->prog.frame.rope_single = m->shape.rope.compute == ROPE_HF;
+    if (!m->inv_freq) return;
+    m->prog.frame.rope_scale = (float)rope_frequencies(&m->shape, m->rope_theta, S, size / 4,
+                                                       m->inv_freq);
+    if (m->inv_freq != m->prog.inv_freq)
+        m->be->ops->upload(m->be, m->prog.inv_freq, m->inv_freq, size);
+}
+
 void model_set_rope(struct model *m, double theta)
 {
-    const int64_t D = m->plan->item[PLAN_INV_FREQ].size / 4; /* columns that turn */
-    for (int64_t j = 0; m->inv_freq && j < D / 2; j++)
-        m->inv_freq[j] = pow(theta, -2.0 * (double)j / (double)D);
-    if (m->inv_freq != m->prog.inv_freq)
-        m->be->ops->upload(m->be, m->prog.inv_freq, m->inv_freq, m->plan->item[PLAN_INV_FREQ].size);
+    m->rope_theta = theta;
+    set_frequencies(m, m->sp.shard.S);
 }
 
 int model_set_seq(struct model *m, int64_t S, struct err *e)
@@ -137,6 +149,7 @@ int model_set_seq(struct model *m, int64_t S, struct err *e)
     if (p->grid[0]) return model_set_grid(m, p->grid[0], S / p->grid[0], e);
     if (shard_init(&m->sp.shard, S, p->sp, m->rank, p->layout, p->rank_bits, e)) return -1;
     section_resize(m);
+    if (rope_by_length(&m->shape)) set_frequencies(m, S);
     return 0;
 }
 

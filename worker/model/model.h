@@ -62,6 +62,7 @@ struct model {
     int64_t tree_stride; /* bytes */
     double *nll;         /* [T] of the host's, as model_nll and model_grad leave it */
     double *inv_freq;    /* the host's */
+    double rope_theta;   /* the base that they are made of */
     void *bounce;
     int64_t *all_lo, *all_hi;           /* [sp * T] lo and hi of the sequence's rows, or NULL */
     int64_t *host_all_lo, *host_all_hi; /* what the host reads of them */

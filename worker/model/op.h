@@ -63,6 +63,8 @@ struct frame {
     struct sp_linear *linear;
     struct dsp *dsp;
     const double *inv_freq;  /* [rotary_dim / 2] */
+    float rope_scale;        /* of their cosines and sines */
+    bool rope_single;        /* angles are formed in fp32 */
     const double *slope;     /* [H] of this layer's linear attention */
     const void *carry_in;    /* of this layer: the state before the sequence; NULL: 0 */
     void *carry_out;         /* the state after it; NULL: not wanted */

@@ -25,7 +25,9 @@ static void rotate(struct frame *f, const struct op *o, struct tensor x, bool in
                                                 .head_dim = o->u.rope.head_dim,
                                                 .inverse = inverse,
                                                 .rotary_dim = o->u.rope.rotary_dim,
-                                                .interleaved = o->u.rope.interleaved});
+                                                .interleaved = o->u.rope.interleaved,
+                                                .scale = f->rope_scale,
+                                                .single = f->rope_single});
 }
 
 /* The columns that turn: those of the heads. The columns after them (values) do not change. */

@@ -1,0 +1,64 @@
+/* decoder.h: decoders in Llama's mould, and how they differ. Inside worker/family.
+ *
+ *   x = embed[ids] * embed_scale
+ *   per layer   x += r Wo attn(rope(Wq n1(x)), rope(Wk n1(x)), Wv n1(x))      r: residual_scale
+ *               x += r Wd (silu(Wg n2(x)) * Wu n2(x))
+ *   logits = Whead norm(x) / logit_scale, Whead = embed when tied
+ *
+ * A family of this kind fills a struct decoder from its sizes; what a new one needs beside that is a
+ * member here. */
+#ifndef SEQD_FAMILY_DECODER_H
+#define SEQD_FAMILY_DECODER_H
+
+#include <stdbool.h>
+#include "api/core/model_shape.h"
+#include "worker/family/config_table.h"
+#include "worker/family/family.h"
+
+enum qk_norm_id {
+    QK_NORM_NONE,
+    QK_NORM_HEAD, /* each head by itself: weights [D] */
+    QK_NORM_WHOLE /* all heads together: weights [H D] and [Hk D] */
+};
+
+struct decoder {
+    bool qkv_bias, o_bias, mlp_bias;
+    enum qk_norm_id qk_norm;
+    bool norm_after; /* norms of what attention and MLP make, instead of what goes into them */
+    bool fused;      /* q, k and v are one tensor of files, gate and up another */
+    bool no_rope;    /* of this kind of layer */
+    double embed_scale, attn_scale, residual_scale, logit_scale;
+};
+
+/* Llama: biases as m has them, scales 1 and 1 / sqrt(D). */
+struct decoder decoder_plain(const struct model_shape *m);
+/* A layer of the next kind of f. */
+void decoder_layer(struct family *f, const struct model_shape *m, const struct decoder *d);
+/* `in` and `out`. */
+void decoder_ends(struct family *f, const struct model_shape *m, const struct decoder *d);
+
+/* ---- config.json ----------------------------------------------------------------------------- */
+
+/* attention_bias: q, k, v and o. */
+int decoder_read_bias(struct config *c, const char *key);
+void decoder_write_bias(struct jwrite *w, const char *key, const struct model_shape *m);
+/* layer_types of a family whose layers all see everything. */
+int decoder_want_full(struct config *c, const char *key);
+
+/* Sizes and keys that all of them have. */
+/* clang-format off */
+#define DECODER_FIELDS                                                                             \
+    HF_SIZES, {"num_key_value_heads", NULL, 0}, {"head_dim", NULL, 0}, {"rms_norm_eps", NULL, 0},  \
+    {"rope_theta", NULL, 0}
+#define DECODER_BIAS_FIELDS                                                                        \
+    {"qkv_bias", NULL, HF_UNWRITTEN}, {"o_bias", NULL, HF_UNWRITTEN}
+#define DECODER_SPECIALS                                                                           \
+    HF_NEVER,                                                                                      \
+    {"attention_dropout", NULL, hf_write_zero}, /* what the job says counts */                     \
+    {"hidden_act", hf_want_silu, hf_write_silu},                                                   \
+    {"rope_scaling", hf_read_rope, hf_write_rope},                                                 \
+    {"rope_parameters", hf_read_rope, NULL},                                                       \
+    {"original_max_position_embeddings", hf_read_original, NULL}
+/* clang-format on */
+
+#endif

@@ -1,0 +1,39 @@
+/* rope.h: the frequencies of the rotary embedding (2104.09864), by the rules of transformers v5 for
+ * rope_type: default, linear, dynamic (NTK), llama3, yarn (2309.00071), longrope (2402.13753).
+ *
+ * With d columns of a head that turn, theta the base, f the factor and b[j] = theta^(-2j/d):
+ *   default   b[j]
+ *   linear    b[j] / f
+ *   dynamic   of S tokens, S > max_position_embeddings M: theta (f S / M - (f - 1))^(d / (d - 2))
+ *             takes the place of theta
+ *   llama3    by wavelength w = 2 pi / b[j]: b[j] / f where w > original / low_freq_factor, b[j]
+ *             where w < original / high_freq_factor, between them a mean by original / w
+ *   yarn      a mean of b[j] / f and b[j] by a ramp over j
+ *   longrope  b[j] / long_factor[j] of more than `original` tokens, else b[j] / short_factor[j] */
+#ifndef SEQD_PROGRAM_ROPE_H
+#define SEQD_PROGRAM_ROPE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "api/core/err.h"
+#include "api/core/model_shape.h"
+
+extern const char *const rope_words[];         /* by enum rope_id, NULL-terminated */
+extern const char *const rope_compute_words[]; /* by enum rope_compute_id */
+
+/* The parameters that the rule of m->rope needs; completes what config.json may leave out. m's heads
+ * are complete. fails: ERR_INVALID, ERR_UNSUPPORTED naming the key. */
+int rope_complete(struct model_shape *m, struct err *e);
+/* Whether a and b have other rules; rope.compute is the job's, not the model's. */
+bool rope_differs(const struct model_shape *a, const struct model_shape *b);
+/* Columns of a head that turn. */
+int64_t rope_columns(const struct model_shape *m);
+/* Whether the frequencies depend on the length of the sequence. */
+bool rope_by_length(const struct model_shape *m);
+/* Frequencies [dim / 2] for a sequence of S tokens. theta: m->rope_theta, or that of a stage.
+ * Returns what cosines and sines are multiplied by. Under rope.compute "hf" every operation is
+ * rounded to fp32, as transformers' are. */
+double rope_frequencies(const struct model_shape *m, double theta, int64_t S, int64_t dim,
+                        double *inv_freq);
+
+#endif
