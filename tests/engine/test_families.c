@@ -10,10 +10,11 @@
 #include "worker/hf/hf.h"
 #include "worker/hf/safetensors.h"
 
-static const char *const names[] = {"bert",     "bert_wide",    "linear", "linear_relu",  "minimax",
-                                    "mistral",  "minimax_wide", "retnet", "retnet_wide",  "tnl",
-                                    "tnl_wide", "stdit",        "stdit3", "stdit3_image", "latte",
-                                    "t2d",      "t2d_plain"};
+static const char *const names[] = {
+    "bert",    "bert_wide",     "linear", "linear_relu", "minimax",  "llama3",   "llama_linear",
+    "phi3",    "llama_dynamic", "qwen2",  "qwen3",       "olmo2",    "granite",  "smollm3",
+    "mistral", "minimax_wide",  "retnet", "retnet_wide", "tnl",      "tnl_wide", "stdit",
+    "stdit3",  "stdit3_image",  "latte",  "t2d",         "t2d_plain"};
 enum { N_NAMES = sizeof names / sizeof *names };
 
 static const char *golden(const char *name, const char *file)
@@ -310,7 +311,7 @@ static void test_refusals(void)
          ERR_UNSUPPORTED, "max_window_layers"},
         {MISTRAL ",\"sliding_window\":8,\"layer_types\":[\"full_attention\",\"sliding_attention\"]",
          ERR_UNSUPPORTED, "layer_types"},
-        {"\"model_type\":\"qwen2\"," CORE, ERR_UNSUPPORTED, "model_type"},
+        {"\"model_type\":\"qwen2_moe\"," CORE, ERR_UNSUPPORTED, "model_type"},
     };
     static struct model_shape m;
     for (size_t i = 0; i < sizeof v / sizeof *v; i++) {

@@ -60,7 +60,7 @@ static const struct way {
  * and rows are padded. */
 static void test_ways(void)
 {
-    static const char *const softmax[] = {"bert", "bert_wide", "mistral", "qwen3"};
+    static const char *const softmax[] = {"bert", "bert_wide", "mistral", "qwen3", "olmo2", "phi3"};
     for (size_t i = 0; i < sizeof softmax / sizeof *softmax; i++) {
         struct lm_golden g;
         lm_open(&g, softmax[i]);

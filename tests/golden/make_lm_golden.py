@@ -2,8 +2,8 @@
 """Writes one directory per language model: config.json and model.safetensors as a user has them, and
 golden.safetensors with what the model must compute, in float64.
 
-An oracle that shares no code with the engine. BERT, MiniMax, Mistral and Qwen3 are the models of the
-Python package transformers, told to compute in float64 throughout; each document is run alone, and the
+An oracle that shares no code with the engine. All but TransNormerLLM, the linear transformer and
+RetNet are the models of the Python package transformers, told to compute in float64 throughout; each document is run alone, and the
 results are joined. The others are written here from their definitions, with whole matrices of decays
 and no recursion. Needed only to make the files again: pip install torch transformers.
 
@@ -305,6 +305,27 @@ def qwen3(**kw):
     return Package(c, Qwen3ForCausalLM, modeling_qwen3)
 
 
+def decoder(name, config, model, **kw):
+    """Another decoder of the package. RoPE that depends on the length has that of the whole sample,
+    whatever the length of a document."""
+    import importlib
+    import transformers
+    from transformers import modeling_rope_utils
+    in_float64(modeling_rope_utils)
+    torch.Tensor.float = torch.Tensor.double
+    c = getattr(transformers, config)(attn_implementation="eager", pad_token_id=257, bos_token_id=256,
+                                      eos_token_id=256, **{"vocab_size": 263, **kw})
+    m = Package(c, getattr(transformers, model),
+                importlib.import_module(f"transformers.models.{name}.modeling_{name}"))
+    rope = m.model.model.rotary_emb
+    kind = rope.rope_type
+    if kind in ("dynamic", "longrope"):
+        rope.inv_freq, rope.attention_scaling = modeling_rope_utils.ROPE_INIT_FUNCTIONS[kind](
+            c, None, seq_len=S)
+        rope.rope_type = "default"
+    return m
+
+
 def minimax(**kw):
     from transformers import MiniMaxConfig, MiniMaxForCausalLM
     from transformers.models.minimax import modeling_minimax
@@ -346,6 +367,9 @@ def partial(m, dims):
 # ---- the cases -----------------------------------------------------------------------------------
 
 FULL, LINEAR = "full_attention", "linear_attention"
+HEADS = dict(num_attention_heads=9, num_key_value_heads=3, head_dim=24)
+SMALL = dict(hidden_size=18, num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=3,
+             head_dim=10, intermediate_size=26)
 CASES = {
     # 9 heads: no power of two, where ALiBi interpolates
     "tnl": lambda: (Own(dict(
@@ -390,6 +414,46 @@ CASES = {
                             num_key_value_heads=3, head_dim=10, intermediate_size=26,
                             use_sliding_window=True, sliding_window=9, max_window_layers=0,
                             tie_word_embeddings=True), samples(12)),
+    # RoPE's rules, and biases; [1:]: of the sample with one document
+    "llama_linear": lambda: (decoder(
+        "llama", "LlamaConfig", "LlamaForCausalLM", hidden_size=18, num_hidden_layers=1,
+        intermediate_size=26, **HEADS, attention_bias=True, mlp_bias=True,
+        rope_parameters=dict(rope_type="linear", factor=4.0, rope_theta=10000.0)), samples(13)),
+    "llama3": lambda: (decoder(
+        "llama", "LlamaConfig", "LlamaForCausalLM", hidden_size=18, num_hidden_layers=1,
+        intermediate_size=26, **HEADS, tie_word_embeddings=True,
+        rope_parameters=dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0,
+                             high_freq_factor=4.0, original_max_position_embeddings=64,
+                             rope_theta=1000.0)), samples(14)[1:]),
+    "llama_dynamic": lambda: (decoder(
+        "llama", "LlamaConfig", "LlamaForCausalLM", **SMALL, max_position_embeddings=20,
+        rope_parameters=dict(rope_type="dynamic", factor=2.0, rope_theta=10000.0)), samples(15)[1:]),
+    "qwen2": lambda: (decoder(
+        "qwen2", "Qwen2Config", "Qwen2ForCausalLM", hidden_size=18, num_hidden_layers=2,
+        intermediate_size=26, tie_word_embeddings=True, num_attention_heads=9,
+        num_key_value_heads=3, head_dim=12,
+        rope_parameters=dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=40,
+                             rope_theta=1000.0)), samples(16)),
+    "smollm3": lambda: (decoder(
+        "smollm3", "SmolLM3Config", "SmolLM3ForCausalLM", **{**SMALL, "num_hidden_layers": 3},
+        no_rope_layers=[1, 0, 1], attention_bias=True, mlp_bias=True, tie_word_embeddings=False,
+        rope_parameters=dict(rope_type="yarn", factor=8.0, original_max_position_embeddings=32,
+                             rope_theta=5000.0, truncate=False, beta_fast=16.0, beta_slow=0.5,
+                             mscale=1.5, mscale_all_dim=0.75)), samples(17)),
+    "olmo2": lambda: (decoder("olmo2", "Olmo2Config", "Olmo2ForCausalLM", **SMALL), samples(18)),
+    "phi3": lambda: (decoder(
+        "phi3", "Phi3Config", "Phi3ForCausalLM", hidden_size=48, num_hidden_layers=2,
+        num_attention_heads=2, num_key_value_heads=1, intermediate_size=26, sliding_window=9,
+        max_position_embeddings=80, original_max_position_embeddings=20,
+        rope_parameters=dict(
+            rope_type="longrope", rope_theta=10000.0, partial_rotary_factor=0.75,
+            short_factor=[1.0 + 0.05 * i for i in range(9)],
+            long_factor=[1.0 + 0.4 * i for i in range(9)])), samples(19)),
+    "granite": lambda: (decoder(
+        "granite", "GraniteConfig", "GraniteForCausalLM", hidden_size=54, num_hidden_layers=1,
+        num_attention_heads=9, num_key_value_heads=3, intermediate_size=26, tie_word_embeddings=True,
+        embedding_multiplier=1.5, attention_multiplier=0.25, residual_multiplier=0.375,
+        logits_scaling=3.0), samples(20)),
     "minimax": lambda: (minimax(
         hidden_size=16, num_hidden_layers=3, num_attention_heads=9, num_key_value_heads=3,
         head_dim=24, intermediate_size=18, num_local_experts=4, num_experts_per_tok=2, block_size=8,

@@ -23,7 +23,11 @@
     X(STDIT, stdit)     /* Open-Sora 1.0 */ \
     X(STDIT3, stdit3)   /* Open-Sora 1.2 */ \
     X(LATTE, latte) \
-    X(T2D, t2d)         /* Transformer-2D of the DSP paper */
+    X(T2D, t2d)         /* Transformer-2D of the DSP paper */ \
+    X(SMOLLM3, smollm3) /* some layers without RoPE */ \
+    X(OLMO2, olmo2)     /* norms after attention and MLP */ \
+    X(PHI3, phi3)       /* joined projections, longrope */ \
+    X(GRANITE, granite) /* multipliers */
 /* clang-format on */
 
 #define FAMILY_ID(WORD, name) FAMILY_##WORD,

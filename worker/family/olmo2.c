@@ -1,0 +1,53 @@
+/* olmo2.c: OLMo 2 (2501.00656): Llama with norms of what attention and MLP make, not of what goes
+ * into them, and norms of queries and keys over all heads together. */
+#include <stddef.h>
+#include "worker/family/decoder.h"
+
+static void write_olmo2(const struct model_shape *m, struct family *f)
+{
+    struct decoder d = decoder_plain(m);
+    d.norm_after = true;
+    d.qk_norm = QK_NORM_WHOLE;
+    decoder_ends(f, m, &d);
+    decoder_layer(f, m, &d);
+}
+
+/* ---- config.json ----------------------------------------------------------------------------- */
+
+static void olmo2_defaults(struct model_shape *m)
+{
+    hf_usual(m);
+    m->norm_eps = 1e-5;
+}
+
+static const char *type(const struct model_shape *m)
+{
+    return "olmo2";
+}
+
+static const char *architecture(const struct model_shape *m)
+{
+    return "Olmo2ForCausalLM";
+}
+
+static const struct hf_field fields[] = {DECODER_FIELDS, DECODER_BIAS_FIELDS, {NULL, NULL, 0}};
+static const struct hf_special specials[] = {
+    DECODER_SPECIALS,
+    {"attention_bias", decoder_read_bias, decoder_write_bias},
+    {"partial_rotary_factor", hf_want_one, NULL},
+    {NULL, NULL, NULL}};
+
+static const struct hf_family config = {.fields = fields,
+                                        .specials = specials,
+                                        .defaults = olmo2_defaults,
+                                        .type = type,
+                                        .architecture = architecture};
+
+/* ---- the row --------------------------------------------------------------------------------- */
+
+const struct family_row family_olmo2 = {.config = &config,
+                                        .name = "olmo2",
+                                        .task = MODEL_CAUSAL_LM,
+                                        .softmax = true,
+                                        .rope_kinds = true,
+                                        .write = write_olmo2};

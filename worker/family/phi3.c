@@ -1,0 +1,102 @@
+/* phi3.c: Phi-3 and Phi-4 (2404.14219): Llama with q, k, v in one tensor and gate, up in another;
+ * RoPE of a part of each head, by longrope's factors. */
+#include <stddef.h>
+#include "api/core/limits.h"
+#include "worker/family/decoder.h"
+
+static void write_phi3(const struct model_shape *m, struct family *f)
+{
+    struct decoder d = decoder_plain(m);
+    d.fused = true;
+    decoder_ends(f, m, &d);
+    decoder_layer(f, m, &d);
+}
+
+static int check_phi3(struct model_shape *m, struct err *e)
+{
+    if (m->rotary_dim % 2 || m->rotary_dim > m->head_dim)
+        return err_field(e, ERR_INVALID, "model.config.rotary_dim",
+                         "rotary_dim %lld: it must be even and at most head_dim %lld",
+                         (long long)m->rotary_dim, (long long)m->head_dim);
+    if (m->rope.kind == ROPE_DEFAULT || m->rope.kind == ROPE_LONGROPE) return 0;
+    return err_field(e, ERR_UNSUPPORTED, "model.config.rope_type",
+                     "rope_type: this family has only \"default\" and \"longrope\"");
+}
+
+/* ---- config.json ----------------------------------------------------------------------------- */
+
+enum { ORIGINAL = 4096 }; /* tokens, where its file says nothing */
+
+static void phi3_defaults(struct model_shape *m)
+{
+    hf_usual(m);
+    m->max_pos = 4096;
+    m->norm_eps = 1e-5;
+}
+
+static int read_window(struct config *c, const char *key)
+{
+    return hf_read_int(c, key, 1, JOB_MAX_SEQ, &c->m->window);
+}
+
+static void write_window(struct jwrite *w, const char *key, const struct model_shape *m)
+{
+    if (m->window)
+        jwrite_int(w, key, m->window);
+    else
+        jwrite_null(w, key);
+}
+
+/* The class has a length of its own whatever the object says, and by "yarn" its first files meant
+ * longrope. */
+static int finish_phi3(struct config *c)
+{
+    if (c->form == CONFIG_FILE && !c->original) c->original = ORIGINAL;
+    if (c->m->rope.kind == ROPE_YARN && c->rope_object) c->m->rope.kind = ROPE_LONGROPE;
+    return 0;
+}
+
+static void write_original(struct jwrite *w, const char *key, const struct model_shape *m)
+{
+    if (m->rope.original) jwrite_int(w, key, m->rope.original);
+}
+
+static const char *type(const struct model_shape *m)
+{
+    return "phi3";
+}
+
+static const char *architecture(const struct model_shape *m)
+{
+    return "Phi3ForCausalLM";
+}
+
+static const struct hf_field fields[] = {DECODER_FIELDS,
+                                         {"rotary_dim", NULL, HF_UNWRITTEN},
+                                         {"sliding_window", NULL, HF_UNWRITTEN},
+                                         {NULL, NULL, 0}};
+static const struct hf_special specials[] = {
+    DECODER_SPECIALS,
+    {"original_max_position_embeddings", NULL, write_original},
+    {"partial_rotary_factor", hf_read_partial, hf_write_partial},
+    {"sliding_window", read_window, write_window},
+    {"attention_bias", hf_want_false, NULL},
+    {NULL, NULL, NULL}};
+
+static const struct hf_family config = {.fields = fields,
+                                        .specials = specials,
+                                        .defaults = phi3_defaults,
+                                        .finish = finish_phi3,
+                                        .type = type,
+                                        .architecture = architecture};
+
+/* ---- the row --------------------------------------------------------------------------------- */
+
+const struct family_row family_phi3 = {.config = &config,
+                                       .name = "phi3",
+                                       .task = MODEL_CAUSAL_LM,
+                                       .softmax = true,
+                                       .slices_heads = true,
+                                       .rope_kinds = true,
+                                       .check = check_phi3,
+                                       .write = write_phi3};

@@ -1,0 +1,124 @@
+/* smollm3.c: SmolLM3: Llama with layers that have no positions, every fourth one unless its file
+ * says which (NoPE, 2501.18795). Of layer_mask's bits: a layer without RoPE. */
+#include <stddef.h>
+#include "worker/family/decoder.h"
+
+static void write_smollm3(const struct model_shape *m, struct family *f)
+{
+    struct decoder d = decoder_plain(m);
+    decoder_ends(f, m, &d);
+    decoder_layer(f, m, &d);
+    d.no_rope = true;
+    decoder_layer(f, m, &d);
+}
+
+static int layer_kind(const struct model_shape *m, int64_t l)
+{
+    return shape_special(m, l);
+}
+
+static int check_smollm3(struct model_shape *m, struct err *e)
+{
+    if (m->n_layers <= 32 * SHAPE_MASKS) return 0;
+    return err_field(e, ERR_UNSUPPORTED, "model.config.num_hidden_layers",
+                     "num_hidden_layers %d: at most %d where layers differ", m->n_layers,
+                     32 * SHAPE_MASKS);
+}
+
+/* ---- config.json ----------------------------------------------------------------------------- */
+
+static void smollm3_defaults(struct model_shape *m)
+{
+    hf_usual(m);
+    m->max_pos = 32768;
+    m->rope_theta = 2e6;
+    m->n_kv_heads = 4;
+    m->tied = 1;
+}
+
+/* 1: with RoPE. The list may be longer than there are layers. */
+static int rope_layer(struct config *c, enum jtok t)
+{
+    int64_t v;
+    if (t != J_NUMBER || jread_int(&c->j, &v) < 0 || v < 0 || v > 1) return 1;
+    if (c->n_flags < c->m->n_layers || !c->m->n_layers) hf_mark_layer(c->m, c->n_flags, v == 0);
+    return 0;
+}
+
+static int read_layers(struct config *c, const char *key)
+{
+    const int rc = hf_read_list(c, key, rope_layer);
+    c->n_rope_flags = c->n_flags;
+    c->n_flags = 0;
+    return rc;
+}
+
+static int read_interval(struct config *c, const char *key)
+{
+    return hf_read_int(c, key, 1, 1 << 20, &c->full_first);
+}
+
+static void write_layers(struct jwrite *w, const char *key, const struct model_shape *m)
+{
+    jwrite_array(w, key);
+    for (int l = 0; l < m->n_layers; l++) jwrite_int(w, NULL, !shape_special(m, l));
+    jwrite_end(w);
+}
+
+static int finish_smollm3(struct config *c)
+{
+    struct model_shape *m = c->m;
+    const int64_t every = c->full_first ? c->full_first : 4;
+    if (c->n_rope_flags && c->n_rope_flags < m->n_layers)
+        return hf_error(c, ERR_INVALID, "no_rope_layers",
+                        "no_rope_layers has %lld elements for %d layers",
+                        (long long)c->n_rope_flags, m->n_layers);
+    for (int64_t l = m->n_layers; l < 32 * SHAPE_MASKS; l++) /* of a list that is longer */
+        m->layer_mask[l / 32] &= ~((int64_t)1 << (l % 32));
+    if (!c->n_rope_flags && !hf_met(c, "layer_mask.0"))
+        for (int64_t l = 0; l < m->n_layers; l++) hf_mark_layer(m, l, (l + 1) % every == 0);
+    return hf_check_list(c, "layer_types");
+}
+
+static const char *type(const struct model_shape *m)
+{
+    return "smollm3";
+}
+
+static const char *architecture(const struct model_shape *m)
+{
+    return "SmolLM3ForCausalLM";
+}
+
+static const struct hf_field fields[] = {
+    DECODER_FIELDS, DECODER_BIAS_FIELDS, {"mlp_bias", NULL, 0}, HF_MASKS, {NULL, NULL, 0}};
+static const struct hf_special specials[] = {
+    DECODER_SPECIALS,
+    {"attention_bias", decoder_read_bias, decoder_write_bias},
+    {"no_rope_layers", read_layers, write_layers},
+    {"no_rope_layer_interval", read_interval, NULL},
+    {"layer_types", decoder_want_full, NULL},
+    {"use_sliding_window", hf_want_false, NULL},
+    {"sliding_window", hf_want_null, NULL},
+    {"max_window_layers", hf_ignore, NULL},
+    {"partial_rotary_factor", hf_want_one, NULL},
+    {NULL, NULL, NULL}};
+
+static const struct hf_family config = {.fields = fields,
+                                        .specials = specials,
+                                        .defaults = smollm3_defaults,
+                                        .finish = finish_smollm3,
+                                        .type = type,
+                                        .architecture = architecture};
+
+/* ---- the row --------------------------------------------------------------------------------- */
+
+const struct family_row family_smollm3 = {.config = &config,
+                                          .name = "smollm3",
+                                          .task = MODEL_CAUSAL_LM,
+                                          .softmax = true,
+                                          .slices_heads = true,
+                                          .rope_kinds = true,
+                                          .check = check_smollm3,
+                                          .write = write_smollm3,
+                                          .layer_kind = layer_kind};
