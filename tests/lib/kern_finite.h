@@ -587,7 +587,7 @@ static void fin_rope(struct fin *f, int arg)
     for (int64_t j = 0; j < D / 2; j++) freq[j] = pow(10000, -2.0 * (double)j / (double)D);
     fin_out(f, x);
     fin_poison(f);
-    FIN_CALL(rope, &(struct rope_args){x.t, pos, freq, H, D, false, 0, arg, 1});
+    FIN_CALL(rope, &(struct rope_args){x.t, pos, freq, H, D, false, 0, arg, 1, false});
 }
 
 static void fin_lrpe_fwd(struct fin *f, int arg)
