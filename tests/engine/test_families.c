@@ -11,10 +11,11 @@
 #include "worker/hf/safetensors.h"
 
 static const char *const names[] = {
-    "bert",    "bert_wide",     "linear", "linear_relu", "minimax",  "llama3",   "llama_linear",
-    "phi3",    "llama_dynamic", "qwen2",  "qwen3",       "olmo2",    "granite",  "smollm3",
-    "mistral", "minimax_wide",  "retnet", "retnet_wide", "tnl",      "tnl_wide", "stdit",
-    "stdit3",  "stdit3_image",  "latte",  "t2d",         "t2d_plain"};
+    "bert",         "bert_wide", "linear",        "linear_relu", "minimax",      "llama3",
+    "llama_linear", "phi3",      "llama_dynamic", "qwen2",       "qwen3",        "olmo2",
+    "granite",      "smollm3",   "gpt2",          "mistral",     "minimax_wide", "retnet",
+    "retnet_wide",  "tnl",       "tnl_wide",      "stdit",       "stdit3",       "stdit3_image",
+    "latte",        "t2d",       "t2d_plain"};
 enum { N_NAMES = sizeof names / sizeof *names };
 
 static const char *golden(const char *name, const char *file)
@@ -103,6 +104,9 @@ static void check_tensors(const char *name, const struct model_shape *m, const f
         for (int64_t r = 0; t && r < p.rows; r++) {
             const int64_t head = r / D / parts, part = r / D % parts, d = r % D;
             const int64_t here = (part * (p.rows / D / parts) + head) * D + d;
+            for (int64_t k = 0; p.transposed && k < C; k++)
+                bad += want[k * p.rows + r] != params[p.offset + r * C + k];
+            if (p.transposed) continue;
             bad += memcmp(want + r * C, params + p.offset + here * C, (size_t)C * 4) != 0;
         }
         CHECK_MSG(!bad, "%s %s: %lld rows differ", name, p.name, (long long)bad);

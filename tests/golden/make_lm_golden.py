@@ -317,6 +317,8 @@ def decoder(name, config, model, **kw):
                                       eos_token_id=256, **{"vocab_size": 263, **kw})
     m = Package(c, getattr(transformers, model),
                 importlib.import_module(f"transformers.models.{name}.modeling_{name}"))
+    if name == "gpt2":
+        return m
     rope = m.model.model.rotary_emb
     kind = rope.rope_type
     if kind in ("dynamic", "longrope"):
@@ -454,6 +456,9 @@ CASES = {
         num_attention_heads=9, num_key_value_heads=3, intermediate_size=26, tie_word_embeddings=True,
         embedding_multiplier=1.5, attention_multiplier=0.25, residual_multiplier=0.375,
         logits_scaling=3.0), samples(20)),
+    "gpt2": lambda: (decoder(
+        "gpt2", "GPT2Config", "GPT2LMHeadModel", n_embd=18, n_layer=2, n_head=9, n_inner=26,
+        n_positions=40, attn_pdrop=0.0, resid_pdrop=0.0, embd_pdrop=0.0), samples(21)),
     "minimax": lambda: (minimax(
         hidden_size=16, num_hidden_layers=3, num_attention_heads=9, num_key_value_heads=3,
         head_dim=24, intermediate_size=18, num_local_experts=4, num_experts_per_tok=2, block_size=8,

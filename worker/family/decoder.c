@@ -24,8 +24,8 @@ static int norm(struct program *p, const struct model_shape *m, int x, const cha
 static int linear(struct program *p, const int in[2], int w, int n_w, int bias,
                   const struct value *out)
 {
-    return write_linear(
-        p, &(struct write_linear){in[0], in[1], w, n_w, bias, out->name, out->keep});
+    return write_linear(p,
+                        &(struct write_linear){in[0], in[1], w, n_w, bias, out->name, out->keep});
 }
 
 static int bias_of(struct program *p, bool has, const char *name, int64_t rows)
@@ -105,7 +105,8 @@ static void queries_keys(struct program *p, const struct model_shape *m, const s
     const enum keep_id keep = d->no_rope && !d->qk_norm ? KEEP_NONE_MODE : KEEP_NEVER;
     const int in[] = {x, PROG_NONE};
     if (d->fused) {
-        const int all = linear(p, in, w->q, 1, PROG_NONE, &(struct value){.name = "qkv", .keep = keep});
+        const int all = linear(p, in, w->q, 1, PROG_NONE,
+                               &(struct value){.name = "qkv", .keep = keep});
         *q = prog_view(p, all, 0, HD);
         *kv = prog_view(p, all, HD, KV);
     } else {
@@ -120,16 +121,13 @@ static void queries_keys(struct program *p, const struct model_shape *m, const s
 static int added(struct program *p, const struct model_shape *m, const struct decoder *d, int a,
                  int x, int w, int bias, const char *norm_name, const struct value *out)
 {
-    if (!d->norm_after && d->residual_scale == 1)
-        return linear(p, (int[]){a, x}, w, 1, bias, out);
+    if (!d->norm_after && d->residual_scale == 1) return linear(p, (int[]){a, x}, w, 1, bias, out);
     int y = linear(p, (int[]){a, PROG_NONE}, w, 1, bias,
                    &(struct value){.name = "projected", .keep = KEEP_NEVER});
     if (d->norm_after) y = norm(p, m, y, norm_name);
-    return prog_op(p,
-                   &(struct op){.kind = OP_MIX,
-                                .in = {x, y},
-                                .u.mix = {1, (float)d->residual_scale}},
-                   &(struct value){.name = out->name, .cols = m->width, .keep = out->keep});
+    return prog_op(
+        p, &(struct op){.kind = OP_MIX, .in = {x, y}, .u.mix = {1, (float)d->residual_scale}},
+        &(struct value){.name = out->name, .cols = m->width, .keep = out->keep});
 }
 
 static int attention(struct program *p, const struct model_shape *m, const struct decoder *d, int x)
@@ -161,9 +159,8 @@ static int mlp(struct program *p, const struct model_shape *m, const struct deco
     const int64_t C = m->width, I = m->ffn_width;
     const int xn = d->norm_after ? x : norm(p, m, x, "post_attention_layernorm.weight");
     const int n_w = d->fused ? 1 : 2;
-    const int gate_up = d->fused
-                            ? prog_tensor(p, "mlp.gate_up_proj.weight", 2 * I, C, INIT_NORMAL)
-                            : prog_tensor(p, "mlp.gate_proj.weight", I, C, INIT_NORMAL);
+    const int gate_up = d->fused ? prog_tensor(p, "mlp.gate_up_proj.weight", 2 * I, C, INIT_NORMAL)
+                                 : prog_tensor(p, "mlp.gate_proj.weight", I, C, INIT_NORMAL);
     if (!d->fused) prog_joined(p, "mlp.up_proj.weight", I, C, INIT_NORMAL);
     const int bias = bias_of(p, d->mlp_bias, "mlp.gate_proj.bias", I);
     if (d->mlp_bias) prog_joined(p, "mlp.up_proj.bias", I, 0, INIT_ZERO);
@@ -193,9 +190,8 @@ void decoder_ends(struct family *f, const struct model_shape *m, const struct de
     prog_init(out, "");
     int xn = norm(out, m, prog_input(out, m->width), "model.norm.weight");
     if (d->logit_scale != 1) {
-        const struct op op = {.kind = OP_MIX,
-                              .in = {xn, PROG_NONE},
-                              .u.mix = {(float)(1 / d->logit_scale), 0}};
+        const struct op op = {
+            .kind = OP_MIX, .in = {xn, PROG_NONE}, .u.mix = {(float)(1 / d->logit_scale), 0}};
         xn = prog_op(out, &op,
                      &(struct value){.name = "scaled", .cols = m->width, .keep = KEEP_NEVER});
     }

@@ -27,7 +27,8 @@
     X(SMOLLM3, smollm3) /* some layers without RoPE */ \
     X(OLMO2, olmo2)     /* norms after attention and MLP */ \
     X(PHI3, phi3)       /* joined projections, longrope */ \
-    X(GRANITE, granite) /* multipliers */
+    X(GRANITE, granite) /* multipliers */ \
+    X(GPT2, gpt2)
 /* clang-format on */
 
 #define FAMILY_ID(WORD, name) FAMILY_##WORD,

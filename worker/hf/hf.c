@@ -145,12 +145,13 @@ static int read_as(const struct st_file *f, const struct st_tensor *t, enum dtyp
 static int read_param(const struct st_file *f, const struct st_tensor *t, const struct param *p,
                       enum dtype dtype, char *out, struct err *e)
 {
-    if (!p->head_major_parts) return read_as(f, t, dtype, out, e);
+    if (!p->head_major_parts && !p->transposed) return read_as(f, t, dtype, out, e);
     const int64_t size = hf_run_size(p) * dtype_size(dtype);
     char *file = malloc((size_t)(p->count * dtype_size(dtype)));
     int rc = file ? read_as(f, t, dtype, file, e)
                   : err_set(e, ERR_IO, "out of memory for %s", p->name);
-    for (int64_t i = 0; rc == 0 && i * hf_run_size(p) < p->count; i++)
+    if (rc == 0 && p->transposed) hf_transpose(file, out, p->cols, p->rows, dtype_size(dtype));
+    for (int64_t i = 0; rc == 0 && !p->transposed && i * hf_run_size(p) < p->count; i++)
         memcpy(out + i * size, file + hf_run_in_file(p, i) * size, (size_t)size);
     free(file);
     return rc;
@@ -247,11 +248,26 @@ int hf_read_flat(const struct st_file *f, const struct model_shape *m, const cha
 
 /* ---- reading piece by piece ------------------------------------------------------------------ */
 
+/* A transposed tensor: whole, as no piece of the file is a piece of ours. */
+static int read_transposed(const struct st_file *f, const struct st_tensor *t,
+                           const struct param *p, const struct hf_sink *to, struct err *e)
+{
+    float *whole = malloc((size_t)p->count * sizeof *whole);
+    int rc = whole ? read_param(f, t, p, DT_F32, (char *)whole, e)
+                   : err_set(e, ERR_IO, "out of memory for %s", p->name);
+    for (int64_t at = 0; rc == 0 && at < p->count; at += ST_CHUNK)
+        rc = to->take(to->arg, p->offset + at, p->count - at < ST_CHUNK ? p->count - at : ST_CHUNK,
+                      whole + at, e);
+    free(whole);
+    return rc;
+}
+
 /* The tensor's elements in our order of rows. */
 static int read_pieces(const struct st_file *f, const struct st_tensor *t, const struct param *p,
                        const struct hf_sink *to, float *piece, struct err *e)
 {
     const int64_t size = hf_run_size(p);
+    if (p->transposed) return read_transposed(f, t, p, to, e);
     for (int64_t run = 0; run * size < p->count; run++) {
         const int64_t from = hf_run_in_file(p, run) * size;
         for (int64_t at = 0; at < size; at += ST_CHUNK) {

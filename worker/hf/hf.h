@@ -125,5 +125,8 @@ int64_t hf_run_size(const struct param *p);
 /* ... and run i of the flat layout is this run of the file, run i of the file that one of ours. */
 int64_t hf_run_in_file(const struct param *p, int64_t i);
 int64_t hf_run_here(const struct param *p, int64_t i);
+/* in [rows, cols], elements of `unit` bytes, into out [cols, rows]: of tensors that a file has
+ * transposed (struct weight.transposed), which are read and written whole. */
+void hf_transpose(const void *in, void *out, int64_t rows, int64_t cols, int64_t unit);
 
 #endif

@@ -32,6 +32,15 @@ int64_t hf_run_size(const struct param *p)
     return p->head_major_parts ? p->head_major_dim * (p->count / p->rows) : p->count;
 }
 
+void hf_transpose(const void *in, void *out, int64_t rows, int64_t cols, int64_t unit)
+{
+    const char *from = in;
+    char *to = out;
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < cols; c++)
+            memcpy(to + (c * rows + r) * unit, from + (r * cols + c) * unit, (size_t)unit);
+}
+
 /* ours: [parts][heads] runs, the file's: [heads][parts]. */
 int64_t hf_run_in_file(const struct param *p, int64_t i)
 {

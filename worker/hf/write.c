@@ -20,6 +20,7 @@ struct named { /* one tensor of one flat array, for the writer */
     char text[ST_NAME_SIZE];
     const struct hf_flat *flat;
     const struct param *param;
+    char *whole; /* owned: a transposed tensor as the file has it, while it is written */
 };
 
 /* Elements [offset, offset + n) of the flat layout, in the array's dtype. */
@@ -39,10 +40,39 @@ static int read_here(const struct named *t, int64_t offset, int64_t n, void *out
     return rc;
 }
 
+static int transpose_whole(struct named *t, struct err *e)
+{
+    const struct param *p = t->param;
+    const int64_t unit = dtype_size(t->flat->dtype);
+    char *ours = malloc((size_t)(p->count * unit));
+    int rc = 0;
+    t->whole = malloc((size_t)(p->count * unit));
+    if (!ours || !t->whole) rc = err_set(e, ERR_IO, "out of memory for %s", t->text);
+    for (int64_t at = 0; rc == 0 && at < p->count; at += ST_CHUNK) {
+        const int64_t n = p->count - at < ST_CHUNK ? p->count - at : ST_CHUNK;
+        rc = read_here(t, p->offset + at, n, ours + at * unit, e);
+    }
+    if (rc == 0) hf_transpose(ours, t->whole, p->rows, p->cols, unit);
+    free(ours);
+    return rc;
+}
+
+static int read_transposed(struct named *t, int64_t at, int64_t n, void *out, struct err *e)
+{
+    const int64_t unit = dtype_size(t->flat->dtype);
+    if (!t->whole && transpose_whole(t, e) < 0) return -1;
+    memcpy(out, t->whole + at * unit, (size_t)(n * unit));
+    if (at + n < t->param->count) return 0;
+    free(t->whole);
+    t->whole = NULL;
+    return 0;
+}
+
 /* Elements [at, at + n) of the tensor as the file has it. */
 static int read_named(void *arg, int64_t at, int64_t n, void *out, struct err *e)
 {
-    const struct named *t = arg;
+    struct named *t = arg;
+    if (t->param->transposed) return read_transposed(arg, at, n, out, e);
     const int64_t size = hf_run_size(t->param), unit = dtype_size(t->flat->dtype);
     for (int64_t done = 0; done < n;) {
         const int64_t run = (at + done) / size, in_run = (at + done) % size;
@@ -70,7 +100,7 @@ static struct st_out item_of(struct named *t, const struct param *p)
     t->param = p;
     snprintf(t->text, sizeof t->text, "%s%s", f->prefix, p->name);
     if (p->n_dims) memcpy(item.dims, p->dims, sizeof p->dims);
-    if (!p->head_major_parts && f->data) item.data = element(f, p->offset);
+    if (!p->head_major_parts && !p->transposed && f->data) item.data = element(f, p->offset);
     return item;
 }
 
@@ -91,6 +121,7 @@ int hf_write_flats(const char *path, const struct model_shape *m, const struct h
     } else {
         err_set(e, ERR_IO, "%s: out of memory", path);
     }
+    for (int i = 0; names && i < n * n_flats; i++) free(names[i].whole); /* what failed */
     free(names);
     free(items);
     free(params);

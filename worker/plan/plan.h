@@ -46,6 +46,7 @@ struct param {
     enum init_id init; /* what random weights it gets */
     /* As in struct weight: */
     int32_t head_major_parts, head_major_dim;
+    bool transposed;
     bool frozen; /* and no weight decay */
     int32_t n_dims;
     int64_t dims[5];

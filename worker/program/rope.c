@@ -203,7 +203,8 @@ int rope_complete(struct model_shape *m, struct err *e)
     if (!(r->factor > 0) && r->original && r->kind >= ROPE_YARN)
         r->factor = (double)m->max_pos / (double)r->original;
     if (own_length && !r->original) r->original = m->max_pos;
-    if (own_length && r->original < 2) return missing(m, "rope_original_max_position_embeddings", e);
+    if (own_length && r->original < 2)
+        return missing(m, "rope_original_max_position_embeddings", e);
     if (!(r->factor > 0)) return missing(m, "rope_factor", e);
     if (r->kind == ROPE_DYNAMIC && (r->factor < 1 || rope_columns(m) < 4 || m->max_pos < 1))
         return err_field(e, ERR_INVALID, "model.config.rope_factor",
