@@ -299,7 +299,7 @@ static double noise_norm(struct sides *s)
 {
     double sum = 0;
     const struct model *m = s->model;
-    if (!family_masked(&m->shape) && !family_diffusion(&m->shape)) return 0;
+    if (!family_idle_bias(&m->prog.all.family) && !family_diffusion(&m->shape)) return 0;
     for (int64_t at = 0; at < m->plan->n_params; at += PIECE) {
         const int64_t n = sides_read(s, at, m->plan->n_params - at, false);
         for (int64_t i = 0; i < n; i++) sum += (double)s->one[i] * s->one[i];
