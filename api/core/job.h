@@ -51,7 +51,8 @@ struct job_spec {
     struct spec_label labels[SPEC_LABELS];
 
     struct {
-        spec_ref path; /* a directory transformers could load, or empty: random init */
+        spec_ref path;        /* a directory transformers could load, or empty: random init */
+        int32_t rope_compute; /* enum rope_compute_id; family_check() puts it into shape */
         /* The sizes as JSON, from model.config or from --describe of path; empty: not known yet.
          * What travels, and is kept ... */
         char config[SPEC_CONFIG_SIZE];

@@ -21,6 +21,7 @@
 #define BIG ((double)((int64_t)1 << 50)) /* far below 2^53: every integer there is exact */
 
 static const char *const kind_words[] = {"train", "score", "generate", "verify", "embed", NULL};
+static const char *const rope_compute_words[] = {"exact", "hf", NULL};
 static const char *const form_words[] = {"blockwise", "two_pass",         "all_gather",
                                          "auto",      "two_pass_scatter", NULL};
 static const char *const exchange_words[] = {"auto", "ring", "all_gather", "scan", NULL};
@@ -60,6 +61,7 @@ const struct field spec_fields[] = {
     TEXT("name", name, "", ALL, "A name for people, at most 128 bytes."),
     INT32("priority", priority, 0, 100, 50, ALL, "Higher goes first in the queue."),
     TEXT("model.path", model.path, "", ALL, "A model directory as transformers saves it; else model.config."),
+    ENUM("model.rope.compute", model.rope_compute, rope_compute_words, ROPE_EXACT, ALL, "Angles of RoPE: exact, in double, or hf, position times frequency in fp32 as transformers forms it: far from the start the two differ (0.05 radians at a million tokens)."),
     INT("data.seq_len", data.seq_len, 1, JOB_MAX_SEQ, 0, ALL, "Tokens per sequence S."),
     ENUM("data.tokenizer", data.tokenizer, tokenizer_words, TOKENIZER_AUTO, ALL, "What cuts text: byte, ids 0 to 255 are bytes and 256 ends a document; auto: byte for new models and for those with seqd's own tokenizer. Another model takes token ids only and refuses text, unless this is byte: then it is trained and queried in bytes, whatever its ids meant, and its checkpoints carry the byte tokenizer."),
     BOOL("data.document_mask", data.document_mask, 1, READS_DATA, "Attention stays within a document."),

@@ -11,7 +11,7 @@
 
 #define STEPS 10
 
-static char scratch[64], prepared_id[80], model_dir[8][1300];
+static char scratch[64], prepared_id[80], model_dir[16][1300];
 static struct gang g; /* 100 KiB: not on the stack */
 
 static const struct job_family {
@@ -28,6 +28,23 @@ static const struct job_family {
       .n_experts = 3,
       .experts_per_token = 2,
       .residual = {1, 1, 1, 1, 1, 1}}},
+    {"qwen2",
+     {.family = FAMILY_LLAMA,
+      .n_kv_heads = 2,
+      .qkv_bias = 1,
+      .rope = {.kind = ROPE_YARN, .factor = 4, .original = 16}}},
+    {"smollm3", {.family = FAMILY_SMOLLM3, .layer_mask = {2}, .o_bias = 1, .qkv_bias = 1}},
+    {"olmo2", {.family = FAMILY_OLMO2, .n_kv_heads = 2}},
+    {"phi3",
+     {.family = FAMILY_PHI3,
+      .rotary_dim = 6,
+      .rope = {.kind = ROPE_LONGROPE,
+               .original = 40,
+               .factor = 2,
+               .short_factor = {1, 1.5, 2},
+               .long_factor = {1, 2, 4}}}},
+    {"granite", {.family = FAMILY_GRANITE, .residual_scale = 0.5, .logit_scale = 2, .tied = 1}},
+    {"gpt2", {.family = FAMILY_GPT2, .max_pos = 64, .tied = 1}},
 };
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
@@ -94,10 +111,11 @@ static void train(const struct job_family *f, int sp, int determinism, double lo
     s->objective.mask_prob = 0.3;
     s->determinism = determinism;
     const bool ok = gang_runs(&g, o);
-    const int want = sp == 1                          ? STRATEGY_LOCAL
-                     : f->shape.family == FAMILY_BERT ? STRATEGY_RSA
-                                                      : STRATEGY_LASP;
-    CHECK(s->parallel.strategy == want && s->parallel.layout == LAYOUT_CONTIGUOUS);
+    const bool linear = family_row(&f->shape)->linear, ring = sp > 1 && !linear;
+    const int want = sp == 1 ? STRATEGY_LOCAL : linear ? STRATEGY_LASP : STRATEGY_RSA;
+    const bool zigzag = ring && !family_masked(&f->shape);
+    CHECK(s->parallel.strategy == want &&
+          s->parallel.layout == (zigzag ? LAYOUT_ZIGZAG : LAYOUT_CONTIGUOUS));
     CHECK_MSG(g.n_steps == STEPS, "%s on %d ranks: %d steps", f->name, sp, g.n_steps);
     for (int i = 0; i < g.n_steps && i < STEPS; i++) {
         losses[i] = g.step[i].loss;

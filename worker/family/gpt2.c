@@ -31,8 +31,7 @@ static int conv(struct program *p, int a, int base, const char *name, int64_t ro
     snprintf(w.name, sizeof w.name, "%s.weight", name);
     snprintf(bias, sizeof bias, "%s.bias", name);
     const int weight = prog_weight(p, &w), b = prog_tensor(p, bias, rows, 0, INIT_ZERO);
-    return write_linear(p,
-                        &(struct write_linear){a, base, weight, 1, b, out->name, out->keep});
+    return write_linear(p, &(struct write_linear){a, base, weight, 1, b, out->name, out->keep});
 }
 
 static int attention(struct program *p, const struct model_shape *m, int x)
@@ -43,9 +42,9 @@ static int attention(struct program *p, const struct model_shape *m, int x)
                          &(struct value){.name = "qkv", .keep = KEEP_NONE_MODE});
     const int q = prog_view(p, qkv, 0, C), window = prog_view(p, qkv, C, 2 * C);
     /* A cache holds rows of keys and values alone: no window of another value. */
-    const int kv = prog_op(
-        p, &(struct op){.kind = OP_MIX, .in = {window, PROG_NONE}, .u.mix = {1, 0}},
-        &(struct value){.name = "kv", .cols = 2 * C, .keep = KEEP_NONE_MODE});
+    const int kv = prog_op(p,
+                           &(struct op){.kind = OP_MIX, .in = {window, PROG_NONE}, .u.mix = {1, 0}},
+                           &(struct value){.name = "kv", .cols = 2 * C, .keep = KEEP_NONE_MODE});
     return conv(p, write_attention(p, m, q, kv, true), x, "attn.c_proj", C,
                 &(struct value){.name = "mlp_input", .keep = KEEP_NONE_MODE});
 }
@@ -157,14 +156,9 @@ static const struct hf_special specials[] = {
     {"embd_pdrop", NULL, hf_write_zero},
     {NULL, NULL, NULL}};
 
-static const char *const nothing[] = {"attn_pdrop",
-                                      "reorder_and_upcast_attn",
-                                      "summary_type",
-                                      "summary_use_proj",
-                                      "summary_activation",
-                                      "summary_proj_to_labels",
-                                      "summary_first_dropout",
-                                      NULL};
+static const char *const nothing[] = {
+    "attn_pdrop",         "reorder_and_upcast_attn", "summary_type",          "summary_use_proj",
+    "summary_activation", "summary_proj_to_labels",  "summary_first_dropout", NULL};
 
 static const struct hf_family config = {.fields = fields,
                                         .specials = specials,

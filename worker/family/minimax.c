@@ -239,6 +239,9 @@ static int finish_minimax(struct config *c)
 {
     bool any = !c->n_flags;
     for (int l = 0; l < c->m->n_layers; l++) any |= shape_special(c->m, l);
+    /* The first release's decays are ALiBi's, which are these where H is a power of two. */
+    if (c->type >= 0 && (c->m->n_heads & (c->m->n_heads - 1)))
+        return hf_refuse(c, "num_attention_heads", "only a power of two is supported");
     if (!any) return hf_refuse(c, "layer_types", "no layer of linear attention: this is no hybrid");
     return hf_check_list(c, hf_met(c, "layer_types") ? "layer_types" : "attn_type_list");
 }
@@ -291,12 +294,16 @@ static const struct hf_special minimax_specials[] = {
     {"rotary_dim", NULL, write_rotary},
     {NULL, NULL, NULL}};
 
+/* As its first release calls it, and the model that followed. */
+static const char *const minimax_types[] = {"minimax_text_01", "minimax_m1", NULL};
+
 static const char *const minimax_nothing[] = {
     "router_aux_loss_coef", "output_router_logits", "block_size", "shared_moe_mode",
     /* of a shared expert, which must not be there */ NULL};
 
 static const struct hf_family config = {.nothing = minimax_nothing,
                                         .fields = minimax_fields,
+                                        .types = minimax_types,
                                         .specials = minimax_specials,
                                         .defaults = minimax_defaults,
                                         .finish = finish_minimax,

@@ -63,7 +63,6 @@ const struct field shape_fields[] = {
     REAL("model.config.rope_mscale_all_dim", rope.mscale_all_dim, 0, 1e9, 0, WRITTEN, "RoPE yarn: mscale_all_dim; 0: not given."),
     BOOL("model.config.rope_no_truncate", rope.no_truncate, 0, WRITTEN, "RoPE yarn: truncate false."),
     REAL("model.config.rope_attention_factor", rope.attention_factor, 0, 1e9, 0, WRITTEN, "RoPE yarn and longrope: factor of cosines and sines; 0: by the rule."),
-    ENUM("model.config.rope_compute", rope.compute, rope_compute_words, ROPE_EXACT, WRITTEN, "Angles of RoPE: exact, in double; hf: products in fp32, as transformers forms them."),
     FACTORS(short_factor),
     FACTORS(long_factor),
     BOOL("model.config.tie_word_embeddings", tied, 0, WRITTEN, "The output head is the embedding."),

@@ -141,10 +141,21 @@ static int check_samples(const struct job_spec *s, struct err *e)
     return check_requests(s, e) || rules_latents(s, e) || check_heeded(s, true, e) ? -1 : 0;
 }
 
+/* NTK by length turns every key again with each token that is written; keys in a cache stay. */
+static int check_rope(const struct job_spec *s, struct err *e)
+{
+    const struct model_shape *m = &s->model.shape;
+    if (m->rope.kind != ROPE_DYNAMIC || s->data.seq_len <= m->max_pos) return 0;
+    return err_field(e, ERR_UNSUPPORTED, "data.seq_len",
+                     "data.seq_len %lld is longer than max_position_embeddings %lld, where "
+                     "rope_type \"dynamic\" changes with every token: a generate job cannot",
+                     (long long)s->data.seq_len, (long long)m->max_pos);
+}
+
 int rules_generate(struct job_spec *s, struct err *e)
 {
     if (rules_known(s) && family_diffusion(&s->model.shape)) return check_samples(s, e);
-    if (rules_known(s) && check_heeded(s, false, e)) return -1;
+    if (rules_known(s) && (check_heeded(s, false, e) || check_rope(s, e))) return -1;
     /* Sizes of latents: of a diffusion model that no node has described yet. */
     if ((rules_known(s) || !s->data.frames) && check_room(s, e)) return -1;
     return check_prompts(s, e) || check_sampling(s, e) ? -1 : 0;

@@ -6,7 +6,6 @@
 
 const char *const rope_words[] = {"default", "linear",   "dynamic", "llama3",
                                   "yarn",    "longrope", NULL};
-const char *const rope_compute_words[] = {"exact", "hf", NULL};
 
 #define PI 3.14159265358979323846
 
