@@ -53,7 +53,11 @@ static const struct {
       2.8869548259535804e-05, 7.905693564680405e-06, 3.102344408034696e-07},
      1.138629436111989,
      false},
-    {{.kind = ROPE_YARN, .factor = 32, .original = 4096, .beta_fast = 32, .beta_slow = 1,
+    {{.kind = ROPE_YARN,
+      .factor = 32,
+      .original = 4096,
+      .beta_fast = 32,
+      .beta_slow = 1,
       .no_truncate = 1},
      150000, /* gpt-oss */
      64,

@@ -152,7 +152,7 @@ static int attention(struct program *p, const struct model_shape *m, const struc
                  &(struct value){.name = "mlp_input", .keep = KEEP_NONE_MODE});
 }
 
-/* ---- the MLP ----------------------------------------------------------------------------------- */
+/* ---- the MLP --------------------------------------------------------------------------------- */
 
 static int mlp(struct program *p, const struct model_shape *m, const struct decoder *d, int x)
 {

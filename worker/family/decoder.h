@@ -5,8 +5,8 @@
  *               x += r Wd (silu(Wg n2(x)) * Wu n2(x))
  *   logits = Whead norm(x) / logit_scale, Whead = embed when tied
  *
- * A family of this kind fills a struct decoder from its sizes; what a new one needs beside that is a
- * member here. */
+ * A family of this kind fills a struct decoder from its sizes; what a new one needs beside that is
+ * a member here. */
 #ifndef SEQD_FAMILY_DECODER_H
 #define SEQD_FAMILY_DECODER_H
 

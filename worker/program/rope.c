@@ -97,7 +97,7 @@ static void longrope(const struct rule *x, double *inv)
         inv[j] = rounded(x, 1 / rounded(x, rounded(x, f[j]) * wave(x, x->theta, j)));
 }
 
-/* ---- what cosines and sines are multiplied by ------------------------------------------------- */
+/* ---- what cosines and sines are multiplied by ------------------------------------------------ */
 
 static double mscale(double factor, double by)
 {

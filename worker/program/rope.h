@@ -20,8 +20,8 @@
 
 extern const char *const rope_words[]; /* by enum rope_id, NULL-terminated */
 
-/* The parameters that the rule of m->rope needs; completes what config.json may leave out. m's heads
- * are complete. fails: ERR_INVALID, ERR_UNSUPPORTED naming the key. */
+/* The parameters that the rule of m->rope needs; completes what config.json may leave out. The heads
+ * of m are complete. fails: ERR_INVALID, ERR_UNSUPPORTED naming the key. */
 int rope_complete(struct model_shape *m, struct err *e);
 /* Whether a and b have other rules; model.rope.compute is the job's, not the model's. */
 bool rope_differs(const struct model_shape *a, const struct model_shape *b);
@@ -30,8 +30,8 @@ int64_t rope_columns(const struct model_shape *m);
 /* Whether the frequencies depend on the length of the sequence. */
 bool rope_by_length(const struct model_shape *m);
 /* Frequencies [dim / 2] for a sequence of S tokens. theta: m->rope_theta, or that of a stage.
- * Returns what cosines and sines are multiplied by. Under model.rope.compute "hf" every operation is
- * rounded to fp32, as transformers' are. */
+ * Returns what cosines and sines are multiplied by. Under model.rope.compute "hf" every operation
+ * is rounded to fp32, as transformers' are. */
 double rope_frequencies(const struct model_shape *m, double theta, int64_t S, int64_t dim,
                         double *inv_freq);
 
