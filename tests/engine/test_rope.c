@@ -1,5 +1,5 @@
-/* test_rope.c: frequencies of RoPE against those that transformers 5.23 makes in fp32, for parameters
- * of published models. */
+/* test_rope.c: frequencies of RoPE against those that transformers 5.23 makes in fp32, for
+ * parameters of published models. */
 #include <math.h>
 #include <string.h>
 #include "tests/lib/test.h"

@@ -243,8 +243,8 @@ static bool array_neutral(const struct model_shape *m, const struct field *f)
     return true;
 }
 
-/* Reads a size of other families where its value means that the model has none; else nothing. f NULL:
- * an array. */
+/* Reads a size of other families where its value means that the model has none; else nothing. f
+ * NULL: an array. */
 static bool read_neutral(struct config *c, const struct field *f, const char *key)
 {
     const struct config before = *c;

@@ -20,8 +20,8 @@
 
 extern const char *const rope_words[]; /* by enum rope_id, NULL-terminated */
 
-/* The parameters that the rule of m->rope needs; completes what config.json may leave out. The heads
- * of m are complete. fails: ERR_INVALID, ERR_UNSUPPORTED naming the key. */
+/* The parameters that the rule of m->rope needs; completes what config.json may leave out. The
+ * heads of m are complete. fails: ERR_INVALID, ERR_UNSUPPORTED naming the key. */
 int rope_complete(struct model_shape *m, struct err *e);
 /* Whether a and b have other rules; model.rope.compute is the job's, not the model's. */
 bool rope_differs(const struct model_shape *a, const struct model_shape *b);
