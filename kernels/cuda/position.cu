@@ -13,7 +13,7 @@ static __global__ void rope_kernel(mat x, const int64_t *pos, const double *inv_
     if (i >= rows * half) return;
     const int64_t row = i / half, j = i % half;
     double s, c;
-    const double angle = single ? (double)__fmul_rn((float)pos[row], (float)inv_freq[j])
+    const double angle = single ? (double)((float)pos[row] * (float)inv_freq[j])
                                 : (double)pos[row] * inv_freq[j];
     sincos(angle, &s, &c);
     const float sn = (inverse ? -(float)s : (float)s) * scale, cs = (float)c * scale;
