@@ -15,6 +15,7 @@ worker/plan     : api/core worker/program worker/family
 worker/comm     : api/core worker/plan kernels
 worker/sp       : api/core worker/plan kernels worker/comm
 worker/model    : api/core worker/program worker/plan kernels worker/comm worker/sp
+worker/text     : api/core
 worker/hf       : api/core worker/program worker/family worker/plan kernels
 worker/data     : api/core worker/family worker/plan kernels worker/sp worker/model worker/hf
 worker/infer    : api/core worker/family worker/plan kernels worker/comm worker/model worker/hf worker/data
