@@ -1,8 +1,9 @@
 /* tokenizer.h: text to ids and back, by the tokenizer.json of a model directory.
  *
- * The ids are those of the Python package `tokenizers`, byte for byte. A component, option or pattern
- * that this room does not have is refused at load by its name; nothing is approximated. Truncation and
- * padding of the file are not applied, as transformers does not apply them unless asked.
+ * The ids are those of the Python package `tokenizers`, byte for byte. A component, option or
+ * pattern that this room does not have is refused at load by its name; nothing is approximated.
+ * Truncation and padding of the file are not applied, as transformers does not apply them unless
+ * asked.
  *
  *     struct tokenizer *t = tokenizer_open(dir, &e);
  *     struct tokens ids = {0};
@@ -22,18 +23,17 @@
 
 #define TOKENIZER_FILE_SIZE (256LL << 20) /* of a tokenizer.json at most: large ones have 35 MB */
 #define TOKENIZER_TEXT_SIZE (1LL << 30)   /* of one text at most: positions in it have 31 bits */
-#define TOKENIZER_EOS       16            /* ids that end a text at most */
 
-/* Ids of texts, and where they lie. Grows; the caller sets it to zero first, may set n to 0 again to
- * reuse it, and frees it with tokens_fini. */
+/* Ids of texts, and where they lie. Grows; the caller sets it to zero first, may set n to 0
+ * again to reuse it, and frees it with tokens_fini. */
 struct tokens {
     int32_t *id;
     int64_t n, room;
-    /* With spans set before the call: id[i] stands for bytes [begin[i], end[i]) of the text that was
-     * encoded. Ids that a template adds have an empty span. Where a normalizer changed characters, the
-     * span is that of the characters that the changed ones came from. */
+    /* With spans set before the call: id[i] stands for bytes [begin[i], end[i]) of the text that
+     * was encoded. Ids that a template adds have an empty span. Where a normalizer changed
+     * characters, the span is that of the characters that the changed ones came from. */
     bool spans;
-    int64_t *begin, *end;
+    int64_t *begin, *end, span_room;
 };
 
 void tokens_fini(struct tokens *t);
@@ -48,28 +48,29 @@ void text_fini(struct text *t);
 
 struct tokenizer;
 
-/* The tokenizer of a model directory: tokenizer.json, and the special tokens by tokenizer_config.json,
- * special_tokens_map.json, generation_config.json and config.json, as far as they are there. NULL with
- * ERR_NOT_FOUND where there is no tokenizer.json (the sentence has the conversion of tokenizer.model or
- * vocab.txt), ERR_UNSUPPORTED for what this room does not have, ERR_INVALID, ERR_TOO_LARGE or ERR_IO. */
+/* The tokenizer of a model directory: tokenizer.json, and its special tokens by
+ * tokenizer_config.json and special_tokens_map.json, as far as they are there. NULL with
+ * ERR_NOT_FOUND where there is no tokenizer.json (the sentence has the conversion of
+ * tokenizer.model or vocab.txt), ERR_UNSUPPORTED for what this room does not have, ERR_INVALID,
+ * ERR_TOO_LARGE or ERR_IO. */
 struct tokenizer *tokenizer_open(const char *dir, struct err *e);
 /* The same of the text of a tokenizer.json alone: no special id is known. text is not kept. */
 struct tokenizer *tokenizer_open_text(const char *text, size_t size, struct err *e);
 void tokenizer_destroy(struct tokenizer *t);
 
-/* Appends the ids of text[n] to out. The text is UTF-8 (ERR_INVALID with the byte otherwise) and may
- * hold NUL bytes; n is at most TOKENIZER_TEXT_SIZE. add_special: also the ids that the file's
- * post-processor puts around a text. On failure out has the ids that it had. */
+/* Appends the ids of text[n] to out. The text is UTF-8 (ERR_INVALID with the byte otherwise) and
+ * may hold NUL bytes; n is at most TOKENIZER_TEXT_SIZE. add_special: also the ids that the
+ * file's post-processor puts around a text. On failure out has the ids that it had. */
 int tokenizer_encode(struct tokenizer *t, const char *text, size_t n, bool add_special,
                      struct tokens *out, struct err *e);
-/* Appends the text of id[n] to out; skip_special leaves special tokens out. Ids outside the vocabulary
- * have no text. */
+/* Appends the text of id[n] to out; skip_special leaves special tokens out. Ids outside the
+ * vocabulary have no text. */
 int tokenizer_decode(struct tokenizer *t, const int32_t *id, int64_t n, bool skip_special,
                      struct text *out, struct err *e);
 
 /* Decoding id by id. The texts that put and finish append, one after the other, are what
- * tokenizer_decode gives for all the ids; each is final and ends with a whole character. Some decoders
- * know the text of an id only when the next one is there: put then appends nothing yet. */
+ * tokenizer_decode gives for all the ids; each is final and ends with a whole character. Some
+ * decoders know the text of an id only when the next one is there: put then appends nothing yet. */
 struct detokenizer;
 struct detokenizer *detokenizer_create(struct tokenizer *t, bool skip_special); /* borrows t */
 void detokenizer_destroy(struct detokenizer *d);
@@ -79,17 +80,18 @@ int detokenizer_finish(struct detokenizer *d, struct text *out, struct err *e);
 
 /* 1 + the largest id. The embedding of the model may have more rows. */
 int64_t tokenizer_size(const struct tokenizer *t);
-/* The id of a token by its content as the file has it (of byte-level tokens: in the visible alphabet),
- * -1 without one. Added tokens come first. */
+/* The id of a token by its content as the file has it (of byte-level tokens: in the visible
+ * alphabet), -1 without one. Added tokens come first. */
 int32_t tokenizer_id(const struct tokenizer *t, const char *content, size_t n);
 /* The content of an id, not NUL-terminated; NULL without one. Borrowed from t. */
 const char *tokenizer_content(const struct tokenizer *t, int32_t id, size_t *n);
 bool tokenizer_is_special(const struct tokenizer *t, int32_t id);
 
+/* The ids of the tokens that tokenizer_config.json, else special_tokens_map.json names; -1:
+ * none. More ids may end a text: hf_read_ends (worker/hf/files.h) has those of
+ * generation_config.json. */
 struct special_ids {
-    int32_t bos, pad, unk, mask; /* -1: the directory names none */
-    int32_t n_eos,
-        eos[TOKENIZER_EOS]; /* of generation_config.json, else config.json, else the eos_token */
+    int32_t bos, eos, pad, unk, mask;
 };
 const struct special_ids *tokenizer_special(const struct tokenizer *t);
 

@@ -1,0 +1,61 @@
+/* unicode.h: sets and maps of characters, with the versions of Unicode that the parts of the
+ * package `tokenizers` have. The tables are measured: tests/golden/make_unicode.py. */
+#ifndef SEQD_TEXT_UNICODE_H
+#define SEQD_TEXT_UNICODE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "worker/text/rune.h"
+
+/* Sorted, disjoint ranges of runes: pairs of first and last. */
+struct rune_set {
+    uint32_t *range;
+    int64_t n, room; /* pairs */
+};
+int rune_set_add(struct rune_set *s, uint32_t first, uint32_t last); /* -1: out of memory */
+int rune_set_merge(struct rune_set *s, const struct rune_set *other);
+int rune_set_negate(struct rune_set *s);
+void rune_set_sort(struct rune_set *s); /* after adds out of order */
+void rune_set_fini(struct rune_set *s);
+
+/* Adds the set of a name of regular expressions: a category ("Lu"), its first letter ("L"), a
+ * script ("Han"), "space" or "word" (\s and \w). 1: there is no such set, -1: out of memory. */
+int unicode_class(struct rune_set *s, const char *name, size_t n);
+/* Adds what matches the ASCII letter c when case is ignored. */
+int unicode_fold(struct rune_set *s, uint32_t c);
+
+/* Sets of pre-tokenizers and normalizers. */
+enum unicode_set {
+    UNICODE_SPACE,        /* White_Space */
+    UNICODE_NUMERIC,      /* of Digits */
+    UNICODE_PUNCTUATION,  /* of Punctuation and BertPreTokenizer, ASCII's symbols included */
+    UNICODE_WORD,         /* of Whitespace and of single_word */
+    UNICODE_MARK,         /* of StripAccents */
+    UNICODE_BERT_MARK,    /* of BertNormalizer's strip_accents */
+    UNICODE_BERT_CONTROL, /* of its clean_text, U+0000 and U+FFFD included */
+    UNICODE_SETS
+};
+/* One bit for each rune. */
+struct rune_bits {
+    uint64_t word[RUNES / 64];
+};
+struct rune_bits *unicode_bits(enum unicode_set set); /* NULL: out of memory; free() it */
+static inline bool rune_in(const struct rune_bits *b, uint32_t c)
+{
+    return b->word[c / 64] >> (c % 64) & 1;
+}
+
+/* Lowercase of c to out; returns 1 or 2 runes. */
+int unicode_lower(uint32_t c, uint32_t out[2]);
+
+#define UNICODE_DECOMPOSED 18 /* runes of the longest decomposition */
+/* The full decomposition of c; returns its runes: 1 and c itself where it has none. */
+int unicode_decompose(uint32_t c, bool compatible, uint32_t out[UNICODE_DECOMPOSED]);
+int unicode_combining(uint32_t c);                /* its canonical combining class */
+uint32_t unicode_compose(uint32_t a, uint32_t b); /* 0: they do not compose */
+/* Bits of the runes that may differ in a normal form, or that may join or pass another one; of all
+ * others the normal form is themselves, whatever is beside them. composed: NFC or NFKC. */
+struct rune_bits *unicode_unstable(bool compatible, bool composed);
+
+#endif
