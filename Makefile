@@ -61,6 +61,15 @@ ifeq ($(TLS),1)
 TLS_LIBS := -lssl -lcrypto
 endif
 
+# Patterns of tokenizers, where PCRE2 is: PCRE2=0 builds without.
+ifndef PCRE2
+PCRE2 := $(shell pkg-config --exists 'libpcre2-8 >= 10.30' 2>/dev/null && echo 1 || echo 0)
+endif
+ifeq ($(PCRE2),1)
+PCRE2_LIBS := $(shell pkg-config --libs libpcre2-8 2>/dev/null || echo -lpcre2-8)
+endif
+ENGINE_LIBS = $(TLS_LIBS) $(PCRE2_LIBS)
+
 # ---- sources --------------------------------------------------------------------------------
 src = $(sort $(wildcard $(addsuffix /*.c,$(1))))
 obj = $(patsubst %.c,$(B)/obj/%.o,$(1))
@@ -149,13 +158,13 @@ $(B)/seqw: $(B)/obj/worker/agent/main.o $(LIBAGENT) $(LIBAPI) $(LIBCORE)
 $(B)/seqgang: $(B)/obj/worker/gang/main.o $(LIBGANG) $(LIBCORE)
 	$(call do_link,)
 $(B)/seqrank: $(B)/obj/worker/rank/main.o $(LIBRANK) $(LIBENGINE) $(LIBPLAN) $(LIBCORE)
-	$(call do_link,$(TLS_LIBS) -lpthread -lm)
+	$(call do_link,$(ENGINE_LIBS) -lpthread -lm)
 $(B)/seqctl: $(B)/obj/client/main.o $(LIBCLIENT) $(LIBCORE)
 	$(call do_link,-lcurl -ljansson -lm)
 
 # ---- objects --------------------------------------------------------------------------------
 # The object list depends on the flags that made it: a change of flags rebuilds.
-FLAGS_NOW := $(CC) $(CFLAGS_ALL) $(CFLAGS_kernels) TLS=$(TLS)
+FLAGS_NOW := $(CC) $(CFLAGS_ALL) $(CFLAGS_kernels) TLS=$(TLS) PCRE2=$(PCRE2)
 $(B)/flags: FORCE
 	@mkdir -p $(@D); echo '$(FLAGS_NOW)' | cmp -s - $@ || echo '$(FLAGS_NOW)' > $@
 FORCE:
@@ -166,6 +175,7 @@ $(B)/obj/kernels/cpu/%_avx512.o: EXTRA = $(CFLAGS_kernels) $(ISA_avx512)
 $(B)/obj/kernels/cpu/%_avx512bf16.o: EXTRA = $(CFLAGS_kernels) $(ISA_avx512bf16)
 $(B)/obj/kernels/cpu/%_amx.o: EXTRA = $(CFLAGS_kernels) $(ISA_amx)
 $(B)/obj/worker/comm/tls.o: EXTRA = $(if $(TLS_LIBS),-DHAVE_OPENSSL)
+$(B)/obj/worker/text/pattern.o: EXTRA = $(if $(PCRE2_LIBS),-DHAVE_PCRE2 $(shell pkg-config --cflags libpcre2-8 2>/dev/null))
 $(B)/obj/api/core/version.o: EXTRA = -DSEQD_REVISION='"$(REVISION)"'
 $(B)/obj/%.o: %.c $(B)/flags
 	@$(if $(V),,echo '  CC  $<'; )mkdir -p $(@D)
@@ -279,9 +289,9 @@ $(call in,daemon): $(B)/tests/%: $(B)/obj/tests/daemon/%.o $(LIBTEST) $(LIBDAEMO
 $(call in,core): $(B)/tests/%: $(B)/obj/tests/core/%.o $(LIBTEST) $(LIBCORE)
 	$(call do_link,-lpthread)
 $(call in,device): $(B)/tests/%: $(B)/obj/tests/device/%.o $(TEST_LIBS)
-	$(call do_link,$(TLS_LIBS) -lpthread -lm)
+	$(call do_link,$(ENGINE_LIBS) -lpthread -lm)
 $(call in,engine): $(B)/tests/%: $(B)/obj/tests/engine/%.o $(TEST_LIBS)
-	$(call do_link,$(TLS_LIBS) -lpthread -lm)
+	$(call do_link,$(ENGINE_LIBS) -lpthread -lm)
 $(call in,api): $(B)/tests/%: $(B)/obj/tests/api/%.o $(LIBTEST) $(LIBAPI) $(LIBCORE)
 	$(call do_link,$(RPC_LIBS) -lpthread)
 $(call in,agent): $(B)/tests/%: $(B)/obj/tests/agent/%.o $(LIBTEST) $(LIBAGENT) $(LIBGANG) $(LIBAPI) $(LIBCORE) | $(B)/seqw $(B)/seqgang
@@ -294,9 +304,9 @@ $(B)/tests/test_agent_life: | $(FAKE_NVML)
 $(call in,client): $(B)/tests/%: $(B)/obj/tests/client/%.o $(LIBTEST) $(LIBCLIENT) $(LIBCORE)
 	$(call do_link,-lcurl -ljansson -lm)
 $(B)/bench/%: $(B)/obj/tests/bench/%.o $(TEST_LIBS)
-	$(call do_link,$(TLS_LIBS) -lpthread -lm)
+	$(call do_link,$(ENGINE_LIBS) -lpthread -lm)
 $(B)/paper: $(call obj,$(PAPER_SRC)) $(TEST_LIBS)
-	$(call do_link,$(TLS_LIBS) -lpthread -lm)
+	$(call do_link,$(ENGINE_LIBS) -lpthread -lm)
 # Tests that start programs.
 $(B)/tests/test_rank $(B)/tests/test_life $(B)/tests/test_prepare $(B)/tests/test_model_jobs \
 $(B)/tests/test_family_jobs: | $(B)/seqrank
@@ -361,7 +371,7 @@ bench-build: $(BENCHES)
 # test_device_nccl has a library of NCCL's name and the emulated device; NCCL itself: test_device_jobs.
 GPU_TESTS := check_kernels $(filter-out check_emulated test_device_nccl,$(ON_DEVICE))
 $(B)/gpu/%: $(B)/obj/tests/gpu/%.o $(TEST_LIBS)
-	$(call do_link,$(TLS_LIBS) -lpthread -lm)
+	$(call do_link,$(ENGINE_LIBS) -lpthread -lm)
 # What gpu-check runs: the engine, and neither HTTP, nor gRPC, nor SQL.
 gpu-build: $(addprefix $(B)/tests/,$(GPU_TESTS)) $(addprefix $(B)/gpu/,bench_gpu bench_steps libraries) $(B)/seqrank $(B)/seqgang \
            $(if $(filter cuda,$(GPU_DEVICE)),$(CUDA_PLUGIN),$(EMU_PLUGIN))
@@ -371,7 +381,7 @@ print-gpu-tests:
 gpu-check:
 	$(Q)GPU_DEVICE='$(GPU_DEVICE)' tests/gpu/check.sh
 ## gpu-pack: for a machine with an H100 or H200 and no compiler: what gpu-check runs, in build/pack/b.tgz
-GPU_PACK_FLAGS := GPU_DEVICE=cuda CUDA_ARCHS=90a CUDA_PTX= TLS=0
+GPU_PACK_FLAGS := GPU_DEVICE=cuda CUDA_ARCHS=90a CUDA_PTX= TLS=0 PCRE2=0
 gpu-pack:
 	$(Q)$(MAKE) B=build/sm90 $(GPU_PACK_FLAGS) gpu-build
 	$(Q)tests/gpu/pack.sh build/sm90 build/pack/b.tgz '$(GPU_PACK_FLAGS)' && tests/gpu/pack.sh --check build/pack/b.tgz

@@ -1,0 +1,507 @@
+#include "worker/text/pattern_parse.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "worker/text/pattern.h"
+#include "worker/text/unicode.h"
+
+#define SETS   192 /* different classes of one pattern at most */
+#define ITEMS  2048
+#define GROUPS 64 /* groups within groups */
+
+struct item {
+    int set;       /* a class, or -1: `word` stands as it is */
+    char word[12]; /* "(?:", "|", ")", "*+", "{1,3}" */
+};
+
+struct parse {
+    const char *p, *end, *start;
+    struct err *e;
+    struct rune_set set[SETS];
+    int n_sets, n_items;
+    struct item item[ITEMS];
+    bool fold[GROUPS]; /* of each open group: case is ignored */
+    int depth;
+    bool can_repeat; /* the last item may be followed by a quantifier */
+    uint32_t last;   /* the letter just read, where it stands for itself; 0: none */
+};
+
+static int refuse(struct parse *r, const char *what)
+{
+    return err_set(r->e, ERR_UNSUPPORTED, "tokenizer.json: pattern at byte %d (\"%.*s\"): %s",
+                   (int)(r->p - r->start), r->end - r->p > 16 ? 16 : (int)(r->end - r->p), r->p,
+                   what);
+}
+
+static int put_word(struct parse *r, const char *word, size_t n)
+{
+    if (r->n_items == ITEMS) return refuse(r, "it has more than 2048 parts");
+    struct item *i = &r->item[r->n_items++];
+    i->set = -1;
+    memcpy(i->word, word, n);
+    i->word[n] = 0;
+    return 0;
+}
+
+static bool same_set(const struct rune_set *a, const struct rune_set *b)
+{
+    return a->n == b->n && !memcmp(a->range, b->range, (size_t)a->n * 2 * sizeof *a->range);
+}
+
+/* Takes s. */
+static int put_set(struct parse *r, struct rune_set *s)
+{
+    int i = 0;
+    while (i < r->n_sets && !same_set(&r->set[i], s)) i++;
+    if (i < r->n_sets) {
+        rune_set_fini(s);
+    } else if (r->n_sets == SETS) {
+        rune_set_fini(s);
+        return refuse(r, "it has more than 192 different classes");
+    } else {
+        r->set[r->n_sets++] = *s;
+    }
+    if (put_word(r, "", 0) < 0) return -1;
+    r->item[r->n_items - 1].set = i;
+    r->can_repeat = true;
+    return 0;
+}
+
+static bool take(struct parse *r, const char *word)
+{
+    const size_t n = strlen(word);
+    if ((size_t)(r->end - r->p) < n || memcmp(r->p, word, n)) return false;
+    r->p += n;
+    return true;
+}
+
+/* ---- escapes -------------------------------------------------------------------------------- */
+
+/* \p{Name}, \P{Name}, \p{^Name}, with p at the brace. */
+static int property(struct parse *r, struct rune_set *s, bool negate)
+{
+    struct rune_set own = {0};
+    const char *from = r->p;
+    if (!take(r, "{")) return refuse(r, "a property wants braces, as in \\p{L}");
+    if (take(r, "^")) negate = !negate;
+    const char *name = r->p;
+    while (r->p < r->end && *r->p != '}') r->p++;
+    const size_t n = (size_t)(r->p - name);
+    int rc = r->p < r->end ? unicode_class(&own, name, n) : 1;
+    if (rc == 0 && n > 2 && (*name < 'A' || *name > 'Z')) rc = 1; /* "space" is a name of ours */
+    if (rc == 0 && negate) rc = rune_set_negate(&own);
+    if (rc == 0) rc = rune_set_merge(s, &own);
+    rune_set_fini(&own);
+    if (rc == 0) return r->p++, 0;
+    if (rc < 0) return buffer_full(r->e);
+    r->p = from;
+    return refuse(r, "no such property of characters is known");
+}
+
+static int named(struct parse *r, struct rune_set *s, const char *name, bool negate)
+{
+    struct rune_set own = {0};
+    int rc = unicode_class(&own, name, strlen(name));
+    if (rc == 0 && negate) rc = rune_set_negate(&own);
+    if (rc == 0) rc = rune_set_merge(s, &own);
+    rune_set_fini(&own);
+    return rc < 0 ? buffer_full(r->e) : 0;
+}
+
+static int hex(struct parse *r, int min, int max, uint32_t *rune)
+{
+    int n = 0;
+    uint32_t v = 0;
+    for (; n < max && r->p < r->end; n++, r->p++) {
+        const char c = *r->p;
+        const int d = c >= '0' && c <= '9'   ? c - '0'
+                      : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                      : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                             : -1;
+        if (d < 0) break;
+        v = v * 16 + (uint32_t)d;
+    }
+    *rune = v;
+    return n < min || v >= RUNES ? refuse(r, "a hexadecimal number of a character is wanted") : 0;
+}
+
+/* What follows a backslash: 0 and one character in *rune, 1 and a class added to s, -1. */
+static int escape(struct parse *r, struct rune_set *s, uint32_t *rune)
+{
+    static const char from[] = "nrtfvae", to[] = "\n\r\t\f\v\a\033";
+    if (r->p == r->end) return refuse(r, "it ends in a backslash");
+    const char c = *r->p++;
+    const char *at = strchr(from, c);
+    switch (c) {
+    case 'p':
+    case 'P': return property(r, s, c == 'P') < 0 ? -1 : 1;
+    case 's':
+    case 'S': return named(r, s, "space", c == 'S') < 0 ? -1 : 1;
+    case 'w':
+    case 'W': return named(r, s, "word", c == 'W') < 0 ? -1 : 1;
+    case 'd':
+    case 'D': return named(r, s, "Nd", c == 'D') < 0 ? -1 : 1;
+    case 'u': return hex(r, 4, 4, rune);
+    case 'x':
+        if (!take(r, "{")) {
+            if (hex(r, 2, 2, rune) < 0) return -1;
+            return *rune < 0x80 ? 0 : refuse(r, "a byte that is not a character");
+        }
+        if (hex(r, 1, 6, rune) < 0) return -1;
+        return take(r, "}") ? 0 : refuse(r, "the brace of \\x{..} is not closed");
+    default: break;
+    }
+    if (at && c) return *rune = (uint32_t)to[at - from], 0;
+    if ((unsigned char)c < 0x80 &&
+        !((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9')))
+        return *rune = (uint32_t)c, 0;
+    r->p -= 2;
+    return refuse(r, "this escape is not known");
+}
+
+static uint32_t next_rune(struct parse *r)
+{
+    int n;
+    const uint32_t c = rune_get(r->p, &n);
+    r->p += n;
+    return c;
+}
+
+static bool letter(uint32_t c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+/* Adds first to last, with the other cases of its letters where the group ignores case. */
+static int add_range(struct parse *r, struct rune_set *s, uint32_t first, uint32_t last)
+{
+    if (rune_set_add(s, first, last) < 0) return buffer_full(r->e);
+    rune_set_sort(s);
+    if (!r->fold[r->depth]) return 0;
+    if (last >= 0x80) return refuse(r, "(?i) is known for ASCII alone");
+    for (uint32_t c = first; c <= last; c++)
+        if (letter(c) && unicode_fold(s, c) < 0) return buffer_full(r->e);
+    return 0;
+}
+
+/* ---- [classes] ------------------------------------------------------------------------------ */
+
+static int class_of(struct parse *r, struct rune_set *s, int depth);
+
+/* One member of a class: a rune (0), or a class that was added (1). */
+static int member(struct parse *r, struct rune_set *s, uint32_t *rune)
+{
+    if (take(r, "\\")) {
+        const char *at = r->p;
+        const int rc = escape(r, s, rune);
+        if (rc == 1 && r->fold[r->depth] && *at != 's' && *at != 'd')
+            return refuse(r, "(?i) is known for ASCII alone");
+        return rc;
+    }
+    *rune = next_rune(r);
+    return 0;
+}
+
+static int nested(struct parse *r, struct rune_set *s, int depth)
+{
+    struct rune_set own = {0};
+    int rc = depth < 8 ? class_of(r, &own, depth + 1) : refuse(r, "classes within classes");
+    if (rc == 0 && rune_set_merge(s, &own) < 0) rc = buffer_full(r->e);
+    rune_set_fini(&own);
+    return rc;
+}
+
+/* A member or a range of them. */
+static int members(struct parse *r, struct rune_set *s)
+{
+    uint32_t first, last;
+    int rc = member(r, s, &first);
+    if (rc) return rc < 0 ? -1 : 0;
+    last = first;
+    if (r->end - r->p > 1 && r->p[0] == '-' && r->p[1] != ']') {
+        r->p++;
+        rc = member(r, s, &last);
+        if (rc < 0) return -1;
+        if (rc || last < first) return refuse(r, "a range wants two characters in order");
+    }
+    return add_range(r, s, first, last);
+}
+
+/* With p after the opening bracket. */
+static int class_of(struct parse *r, struct rune_set *s, int depth)
+{
+    const bool negate = take(r, "^");
+    const char *first = r->p;
+    for (;;) {
+        if (r->p == r->end) return refuse(r, "a class is not closed");
+        if (take(r, "]")) break;
+        if (r->end - r->p > 1 && r->p[0] == '&' && r->p[1] == '&')
+            return refuse(r, "intersections of classes are not known");
+        if (r->end - r->p > 1 && r->p[0] == '[' && r->p[1] == ':')
+            return refuse(r, "classes in [: :] are not known");
+        if (*r->p == '[') {
+            r->p++;
+            if (nested(r, s, depth) < 0) return -1;
+        } else if (members(r, s) < 0) {
+            return -1;
+        }
+    }
+    if (r->p - 1 == first) return refuse(r, "an empty class");
+    rune_set_sort(s);
+    if (negate && r->fold[r->depth]) return refuse(r, "(?i) with a class that is negated");
+    return negate && rune_set_negate(s) < 0 ? buffer_full(r->e) : 0;
+}
+
+/* ---- groups and quantifiers ----------------------------------------------------------------- */
+
+static int open_group(struct parse *r)
+{
+    static const char *const kinds[] = {"(?:", "(?>", "(?=", "(?!", "(?<=", "(?<!"};
+    bool fold = r->fold[r->depth];
+    const char *word = "(?:", *at = r->p;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        if (!take(r, kinds[i])) continue;
+        word = kinds[i];
+        break;
+    }
+    if (r->p == at) {
+        if (take(r, "(?i:"))
+            fold = true;
+        else if (take(r, "(?-i:"))
+            fold = false;
+        else if (r->end - r->p > 1 && r->p[1] == '?')
+            return refuse(r, "this group is not known");
+        else
+            r->p++;
+    }
+    if (r->depth + 1 == GROUPS) return refuse(r, "groups are nested too deeply");
+    r->fold[++r->depth] = fold;
+    r->can_repeat = false;
+    return put_word(r, word, strlen(word));
+}
+
+static int close_group(struct parse *r)
+{
+    if (!r->depth) return refuse(r, "a group is closed that is not open");
+    r->p++;
+    r->depth--;
+    r->can_repeat = true;
+    return put_word(r, ")", 1);
+}
+
+/* {n}, {n,} or {n,m}: the bytes of it, 0: it is none. */
+static size_t braces(const struct parse *r)
+{
+    const char *p = r->p + 1;
+    const char *digits = p;
+    while (p < r->end && *p >= '0' && *p <= '9') p++;
+    if (p == digits || p - digits > 4) return 0;
+    if (p < r->end && *p == ',') {
+        digits = ++p;
+        while (p < r->end && *p >= '0' && *p <= '9') p++;
+        if (p - digits > 4) return 0;
+    }
+    return p < r->end && *p == '}' ? (size_t)(p + 1 - r->p) : 0;
+}
+
+static int quantifier(struct parse *r)
+{
+    size_t n = *r->p == '{' ? braces(r) : 1;
+    if (!n || !r->can_repeat) return refuse(r, "a quantifier that is not known here");
+    const char after = r->p + n < r->end ? r->p[n] : 0;
+    /* After braces, + and ? do not mean what they mean after the others. */
+    if (*r->p == '{' && (after == '+' || after == '?'))
+        return refuse(r, "a quantifier after a quantifier");
+    if (after == '+' || after == '?') n++;
+    if (put_word(r, r->p, n) < 0) return -1;
+    r->p += n;
+    r->can_repeat = false;
+    r->last = 0;
+    return 0;
+}
+
+/* Letters that together are the fold of one character: "ss" also matches U+00DF. */
+static bool folds_together(uint32_t a, uint32_t b)
+{
+    static const char pairs[] = "ss ff fi fl st";
+    const char two[3] = {(char)(a | 0x20), (char)(b | 0x20), 0};
+    return strstr(pairs, two) != NULL;
+}
+
+static int one_rune(struct parse *r, uint32_t c)
+{
+    struct rune_set s = {0};
+    if (r->fold[r->depth] && letter(c)) {
+        if (r->last && folds_together(r->last, c))
+            return refuse(r, "(?i) with letters that one character folds to");
+    }
+    r->last = r->fold[r->depth] && letter(c) ? c : 0;
+    if (add_range(r, &s, c, c) < 0) {
+        rune_set_fini(&s);
+        return -1;
+    }
+    return put_set(r, &s);
+}
+
+static int one_class(struct parse *r, bool brackets)
+{
+    struct rune_set s = {0};
+    uint32_t c = 0;
+    int rc;
+    r->last = 0;
+    if (brackets) {
+        rc = class_of(r, &s, 0) < 0 ? -1 : 1;
+    } else {
+        rc = escape(r, &s, &c);
+        if (rc == 1 && r->fold[r->depth]) rc = refuse(r, "(?i) with a property of characters");
+    }
+    if (rc == 1) return put_set(r, &s);
+    rune_set_fini(&s);
+    return rc < 0 ? -1 : one_rune(r, c);
+}
+
+static int any_rune(struct parse *r)
+{
+    struct rune_set s = {0};
+    r->last = 0;
+    if (rune_set_add(&s, '\n', '\n') < 0 || rune_set_negate(&s) < 0) return buffer_full(r->e);
+    return put_set(r, &s);
+}
+
+static int part(struct parse *r)
+{
+    switch (*r->p) {
+    case '(': r->last = 0; return open_group(r);
+    case ')': r->last = 0; return close_group(r);
+    case '|':
+        r->p++;
+        r->last = 0;
+        r->can_repeat = false;
+        return put_word(r, "|", 1);
+    case '*':
+    case '+':
+    case '?':
+    case '{': return quantifier(r);
+    case '[': r->p++; return one_class(r, true);
+    case '\\': r->p++; return one_class(r, false);
+    case '.': r->p++; return any_rune(r);
+    case '^':
+    case '$': return refuse(r, "anchors are not known");
+    default: return one_rune(r, next_rune(r));
+    }
+}
+
+/* ---- classes of runes ----------------------------------------------------------------------- */
+
+struct signature {
+    uint64_t in[SETS / 64]; /* the sets that a rune is in */
+};
+
+static int by_rune(const void *a, const void *b)
+{
+    const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Where any set begins or has ended, sorted; the caller frees it. */
+static uint32_t *borders(const struct parse *r, int64_t *n)
+{
+    int64_t total = 1, at = 0;
+    for (int i = 0; i < r->n_sets; i++) total += 2 * r->set[i].n;
+    uint32_t *b = malloc((size_t)total * sizeof *b);
+    if (!b) return NULL;
+    b[at++] = 0;
+    for (int i = 0; i < r->n_sets; i++) {
+        for (int64_t k = 0; k < 2 * r->set[i].n; k++) b[at++] = r->set[i].range[k] + (k & 1);
+    }
+    qsort(b, (size_t)total, sizeof *b, by_rune);
+    for (*n = 0, at = 0; at < total; at++)
+        if (b[at] < RUNES && (!*n || b[*n - 1] != b[at])) b[(*n)++] = b[at];
+    return b;
+}
+
+static struct signature sign(const struct parse *r, uint32_t c)
+{
+    struct signature s = {{0}};
+    for (int i = 0; i < r->n_sets; i++) {
+        int64_t lo = 0, hi = r->set[i].n;
+        while (lo < hi) {
+            const int64_t mid = (lo + hi) / 2;
+            if (r->set[i].range[2 * mid] <= c)
+                lo = mid + 1;
+            else
+                hi = mid;
+        }
+        if (lo && r->set[i].range[2 * lo - 1] >= c) s.in[i / 64] |= 1ull << (i % 64);
+    }
+    return s;
+}
+
+/* Fills classes; returns how many there are, their signatures in sig. */
+static int classify(struct parse *r, struct pattern_classes *classes, struct signature sig[256])
+{
+    int64_t n = 0;
+    int n_classes = 0;
+    uint32_t *b = borders(r, &n);
+    if (!b) return buffer_full(r->e);
+    for (int64_t i = 0; i < n; i++) {
+        const uint32_t end = i + 1 < n ? b[i + 1] : RUNES;
+        const struct signature s = sign(r, b[i]);
+        int k = 0;
+        while (k < n_classes && memcmp(&sig[k], &s, sizeof s)) k++;
+        if (k == 256) break;
+        if (k == n_classes) sig[n_classes++] = s;
+        memset(classes->of + b[i], k, end - b[i]);
+    }
+    free(b);
+    return n_classes < 256 ? n_classes : refuse(r, "it divides characters into over 255 classes");
+}
+
+static int print_set(struct text *out, int set, const struct signature *sig, int n)
+{
+    char word[8];
+    bool any = false;
+    for (int k = 0; k < n; k++) {
+        if (!(sig[k].in[set / 64] >> (set % 64) & 1)) continue;
+        if (!any && text_add(out, "[", 1) < 0) return -1;
+        any = true;
+        static const char digit[] = "0123456789abcdef";
+        memcpy(word, "\\x", 2);
+        word[2] = digit[k >> 4];
+        word[3] = digit[k & 15];
+        if (text_add(out, word, 4) < 0) return -1;
+    }
+    return any ? text_add(out, "]", 1) : text_add(out, "(?!)", 4);
+}
+
+static int print(struct parse *r, struct pattern_classes *classes, struct text *out)
+{
+    struct signature sig[256];
+    const int n = classify(r, classes, sig);
+    if (n < 0) return -1;
+    for (int i = 0; i < r->n_items; i++) {
+        const struct item *it = &r->item[i];
+        const int rc = it->set < 0 ? text_add(out, it->word, (int64_t)strlen(it->word))
+                                   : print_set(out, it->set, sig, n);
+        if (rc < 0) return buffer_full(r->e);
+    }
+    return 0;
+}
+
+int pattern_parse(const char *text, size_t n, struct pattern_classes *classes, struct text *out,
+                  struct err *e)
+{
+    struct parse *r = calloc(1, sizeof *r);
+    int rc = 0;
+    if (!r) return buffer_full(e);
+    r->p = r->start = text;
+    r->end = text + n;
+    r->e = e;
+    if (n > PATTERN_SIZE) rc = refuse(r, "it is longer than 8192 bytes");
+    while (rc == 0 && r->p < r->end) rc = part(r);
+    if (rc == 0 && r->depth) rc = refuse(r, "a group is not closed");
+    if (rc == 0) rc = print(r, classes, out);
+    for (int i = 0; i < r->n_sets; i++) rune_set_fini(&r->set[i]);
+    free(r);
+    return rc;
+}

@@ -1,0 +1,17 @@
+/* pattern_parse.h: a regular expression as another one over classes of runes. */
+#ifndef SEQD_TEXT_PATTERN_PARSE_H
+#define SEQD_TEXT_PATTERN_PARSE_H
+
+#include "worker/text/buffer.h"
+#include "worker/text/rune.h"
+
+struct pattern_classes {
+    uint8_t of[RUNES]; /* the byte of each rune */
+};
+
+/* Reads the pattern and appends to `out` the same over bytes, in the syntax of PCRE2 without
+ * UTF. */
+int pattern_parse(const char *text, size_t n, struct pattern_classes *classes, struct text *out,
+                  struct err *e);
+
+#endif
