@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+"""Writes tests/golden/tokenizers/KIND.json: small tokenizer.json files of the kinds that models have, and
+KIND.txt: strings with their ids and what the ids decode to, by the package `tokenizers`.
+
+Needed only to make the files again: pip install tokenizers==0.23.3; python3 make_tokenizers.py
+
+KIND.txt, a line for each string: the string in hexadecimal, its ids, its ids with the post-processor's,
+and the decoded text in hexadecimal with all tokens and without the special ones, separated by tabs."""
+import json
+import os
+import sys
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+CORPUS = [
+    "The quick brown fox jumps over the lazy dog. It didn't stop; they've seen 1234567 of them, 3.14 each!",
+    "def forward(self, x):\n    return self.proj(x) + x  # residual\n\n\tfor i in range(10):\r\n        print(i)",
+    "Größe und Maß: die Straße ist naß. Ça va? Où est l'élève? ¿Qué tal, señor? Łódź, Ελλάδα, Привет, мир!",
+    "日本語のテキストと中文文本，還有한국어 텍스트. สวัสดีชาวโลก नमस्ते दुनिया العربية עברית",
+    "HTTPServer parseJSON XMLHttpRequest camelCaseWords SCREAMING_SNAKE I'M WE'LL you're he'd SHE'S",
+    "emoji 😀👍🏽👩‍👩‍👧 and ﬁne ligatures, ½ cups, x² + y² = z², №5, 10€ — “quotes” … the end the the the then there",
+    "   leading and trailing   \n\n\n  blank lines \t tabs  a  b   c    d",
+] * 3
+
+LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+          r"|\s+(?!\S)|\s+")
+QWEN = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
+O200K = "|".join([
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+    r"\p{N}{1,3}", r" ?[^\s\p{L}\p{N}]+[\r\n/]*", r"\s*[\r\n]+", r"\s+(?!\S)", r"\s+"])
+
+
+def train(tok, trainer):
+    tok.train_from_iterator(CORPUS, trainer)
+    return tok
+
+
+def byte_level(split, size=600, specials=(), **options):
+    tok = Tokenizer(models.BPE(**options))
+    parts = [pre_tokenizers.Split(Regex(split), "isolated", False)] if split else []
+    last = pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=False, use_regex=not split)
+    tok.pre_tokenizer = pre_tokenizers.Sequence(parts + [last]) if parts else last
+    tok.decoder = decoders.ByteLevel()
+    return train(tok, trainers.BpeTrainer(vocab_size=size, special_tokens=list(specials), show_progress=False,
+                                          initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+
+
+def gpt2():
+    tok = byte_level(None, specials=["<|endoftext|>"])
+    tok.post_processor = processors.ByteLevel(trim_offsets=False)
+    tok.add_tokens([AddedToken("lstripped", lstrip=True), AddedToken("rstripped", rstrip=True),
+                    AddedToken("single", single_word=True), AddedToken("le", normalized=False, single_word=True)])
+    return tok
+
+
+def llama3():
+    tok = byte_level(LLAMA3, ignore_merges=True)
+    tok.add_special_tokens(["<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>", "<|start_header_id|>"])
+    tok.post_processor = processors.Sequence([
+        processors.ByteLevel(trim_offsets=False),
+        processors.TemplateProcessing(single="<|begin_of_text|> $A", pair="<|begin_of_text|> $A $B:1",
+                                      special_tokens=[("<|begin_of_text|>", tok.token_to_id("<|begin_of_text|>"))])])
+    return tok
+
+
+def qwen():
+    tok = byte_level(QWEN)
+    tok.normalizer = normalizers.NFC()
+    tok.add_special_tokens(["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
+    tok.add_tokens([AddedToken("<think>", normalized=False), AddedToken("é", normalized=True)])
+    tok.post_processor = processors.ByteLevel(trim_offsets=False)
+    return tok
+
+
+def o200k():
+    tok = byte_level(O200K, ignore_merges=True)
+    tok.add_special_tokens(["<|start|>", "<|end|>", "<|message|>"])
+    return tok
+
+
+KINDS = {f.__name__: f for f in (gpt2, llama3, qwen, o200k)}
+
+STRINGS = [
+    "", " ", "  ", "\n", "\r\n", "\t", "a", " a", "Hello, world!", "Hello,  world! 123 4567", "½5 x²", "a\r\n\r\n b",
+    "  \n  c", "x\u0301y", "\u0661\u0662\u0663\u0664", "a\u180eb", "\u3000\u3000a", "don'T 'ſx I'LL", "!!!\n\nx",
+    "\ta", "a\u0085b", "é e\u0301 \u0344", "\U00011935\U00011930", "각 \u1100\u1161\u11a8", "\u0000\u0001a\u0000",
+    "👩‍👩‍👧 👍🏽 😀😀", "a\u200db\u200cc", "שלום العربية", "hello</s>hello", "</s> hello", " hello", "<s>x</s>",
+    "<|begin_of_text|>hi<|eot_id|> <|endoftext|>x", "<|im_start|>user\nHi<|im_end|>\n<think>", "<0x41>\u2581x",
+    "a  lstripped  b rstripped  c single singles le lele", "Straße ﬁne №5 Ⅷ", "HTTPServer's parseJSON WE'LL", "a" * 300,
+    "the " * 40, "日本語のテキスト中文", "\U0010ffff\ufffd\ufeff", "[CLS] the [MASK] fox [SEP]", "Ça VA? Œuvre À l'été",
+    "10€ — “quotes” …", "x" + "\u0327\u0301" * 3 + "y", "a\u00a0b\u2028c\u2029d", "ﷺ ｆｕｌｌ ㎏ ①",
+]
+
+
+def line(tok, s):
+    ids = tok.encode(s, add_special_tokens=False).ids
+    whole = tok.encode(s).ids
+    text = [tok.decode(whole, skip_special_tokens=k) for k in (False, True)]
+    return "\t".join([s.encode().hex(), " ".join(map(str, ids)), " ".join(map(str, whole))] +
+                     [t.encode().hex() for t in text])
+
+
+def main():
+    here = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tokenizers")
+    os.makedirs(here, exist_ok=True)
+    for name in sys.argv[1:] or KINDS:
+        tok = Tokenizer.from_str(json.dumps(json.loads(KINDS[name]().to_str())))
+        with open(os.path.join(here, name + ".json"), "w") as f:
+            f.write(json.dumps(json.loads(tok.to_str()), ensure_ascii=False, separators=(",", ":")) + "\n")
+        with open(os.path.join(here, name + ".txt"), "w") as f:
+            for s in STRINGS:
+                f.write(line(tok, s) + "\n")
+        print(name, tok.get_vocab_size())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+/* added.h: the added tokens of a tokenizer.json, found in a text before the model sees it. */
+#ifndef SEQD_TEXT_ADDED_H
+#define SEQD_TEXT_ADDED_H
+
+#include "worker/text/json.h"
+#include "worker/text/normalizer.h"
+#include "worker/text/vocab.h"
+
+struct added_token {
+    struct text content;
+    struct text form; /* the normal form, of those that are looked for after the normalizer */
+    int32_t id;
+    bool single_word, lstrip, rstrip, normalized, special;
+    bool skipped; /* its form is the content of a special token: decoding may leave it out */
+};
+
+struct added;
+
+/* Ids: that of the content in v, else the next free one from the number of v's strings on, in
+ * the order of the file, whatever id the file gives. */
+int added_open(struct json list, const struct vocab *v, struct normalizer *n, struct added **out,
+               struct err *e);
+void added_destroy(struct added *a);
+const struct added_token *added_by_id(const struct added *a, int32_t id); /* NULL: not added */
+int32_t added_find(const struct added *a, const char *s, size_t n);       /* id, -1 */
+int64_t added_size(const struct added *a);                                /* 1 + the largest id */
+
+/* Calls each for the parts of r: with the id of a token that was found, or -1 for what is between.
+ * normalized: looks for the forms of normalized tokens, else for the contents of the others. */
+typedef int part_fn(void *who, const struct run *part, int32_t id, struct err *e);
+int added_split(const struct added *a, bool normalized, const struct run *r, part_fn *each,
+                void *who, struct err *e);
+
+#endif

@@ -1,0 +1,17 @@
+/* bpe.h: byte pair encoding, with the ids of each pair's merge. */
+#ifndef SEQD_TEXT_BPE_H
+#define SEQD_TEXT_BPE_H
+
+#include "worker/text/json.h"
+#include "worker/text/vocab.h"
+
+struct bpe;
+
+/* Of the object "model"; borrows v, to which its vocabulary has been added. byte_level: pieces
+ * are bytes, and the vocabulary has their visible characters. */
+struct bpe *bpe_open(struct json j, const struct vocab *v, bool byte_level, struct err *e);
+void bpe_destroy(struct bpe *b);
+/* Appends the ids of one piece, with their bytes in it. O(n log n). */
+int bpe_encode(struct bpe *b, const char *s, int64_t n, struct hits *out, struct err *e);
+
+#endif

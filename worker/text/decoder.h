@@ -1,0 +1,23 @@
+/* decoder.h: the decoders of a tokenizer.json, one after the other, fed token by token. What a
+ * decoder says of all tokens together, it says here as soon as no later token can change it. */
+#ifndef SEQD_TEXT_DECODER_H
+#define SEQD_TEXT_DECODER_H
+
+#include "worker/text/json.h"
+
+struct decoder;
+
+int decoder_open(struct json j, struct decoder **out,
+                 struct err *e); /* j absent: joins with spaces */
+void decoder_destroy(struct decoder *d);
+
+/* The state of one text that is decoded. */
+struct decoding;
+struct decoding *decoding_create(const struct decoder *d); /* borrows d; NULL: out of memory */
+void decoding_destroy(struct decoding *s);
+/* The content of the next token; appends what is final to out. -1: out of memory. */
+int decoding_put(struct decoding *s, const char *token, int64_t n, struct text *out);
+/* The rest; then a new text may begin. */
+int decoding_finish(struct decoding *s, struct text *out);
+
+#endif

@@ -1,0 +1,30 @@
+/* json.h: a tokenizer.json as values that are looked into. Nothing is copied but strings. */
+#ifndef SEQD_TEXT_JSON_H
+#define SEQD_TEXT_JSON_H
+
+#include "api/core/jread.h"
+#include "worker/text/buffer.h"
+
+/* The text of one value; p NULL: absent or null. */
+struct json {
+    const char *p;
+    int64_t n;
+};
+
+/* Looks up the members `names` of an object, into out; "where" is for the sentence of an error. */
+int json_members(struct json object, const char *where, int n, const char *const names[],
+                 struct json out[], struct err *e);
+/* Its member, of an object that is read once. */
+int json_member(struct json object, const char *where, const char *name, struct json *out,
+                struct err *e);
+/* Calls each(who, value) for every value of an array; stops at a negative return and returns it. */
+int json_each(struct json array, const char *where,
+              int (*each)(void *who, struct json value, struct err *e), void *who, struct err *e);
+/* The string, unescaped, appended to out. */
+int json_text(struct json value, const char *where, struct text *out, struct err *e);
+int json_bool(struct json value, const char *where, bool missing, bool *out, struct err *e);
+int json_int(struct json value, const char *where, int64_t missing, int64_t *out, struct err *e);
+bool json_is(struct json value, const char *s); /* is it the string s? */
+char json_kind(struct json value);              /* its first character, 0 when absent */
+
+#endif

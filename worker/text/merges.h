@@ -1,0 +1,45 @@
+/* merges.h: which pairs of ids merge, in which order, into what. */
+#ifndef SEQD_TEXT_MERGES_H
+#define SEQD_TEXT_MERGES_H
+
+#include "worker/text/json.h"
+#include "worker/text/vocab.h"
+
+struct merge_slot {
+    uint64_t pair; /* first id and second */
+    int32_t rank;  /* -1: free */
+    int32_t id;    /* of the merged token */
+};
+
+struct merges {
+    struct merge_slot *slot;
+    int64_t n_slots, n; /* a power of two; merges of the file */
+    int32_t *id;        /* by rank: of the merged token */
+    int64_t id_room;
+};
+
+/* Reads the list of "a b" or ["a", "b"]; the first n_prefix bytes of the second of each
+ * are left out. */
+int merges_open(struct merges *m, struct json j, const struct vocab *v, int64_t n_prefix,
+                struct err *e);
+void merges_fini(struct merges *m);
+
+static inline uint64_t merge_hash(uint64_t pair)
+{
+    pair *= 0x9e3779b97f4a7c15u;
+    return pair ^ pair >> 29;
+}
+
+/* The merge of ids a and b, NULL: they stay apart. */
+static inline const struct merge_slot *merges_find(const struct merges *m, int32_t a, int32_t b)
+{
+    const uint64_t pair = (uint64_t)(uint32_t)a << 32 | (uint32_t)b;
+    if (!m->n_slots) return NULL;
+    for (uint64_t i = merge_hash(pair);; i++) {
+        const struct merge_slot *s = &m->slot[i & (uint64_t)(m->n_slots - 1)];
+        if (s->rank < 0) return NULL;
+        if (s->pair == pair) return s;
+    }
+}
+
+#endif

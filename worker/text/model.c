@@ -1,0 +1,82 @@
+#include "worker/text/model.h"
+
+#include <stdlib.h>
+#include "worker/text/bpe.h"
+
+struct model {
+    struct bpe *bpe;
+};
+
+/* {"token": id, ...} */
+static int read_vocabulary(struct json j, struct vocab *v, struct err *e)
+{
+    struct text key = {0};
+    struct jread r;
+    int rc = -1;
+    jread_init(&r, j.p, (size_t)j.n);
+    if (!j.p || jread_next(&r) != J_OBJECT)
+        return err_set(e, ERR_INVALID, "tokenizer.json: model.vocab: want an object of ids");
+    for (;;) {
+        int64_t id;
+        const enum jtok t = jread_next(&r);
+        if (t == J_OBJECT_END) rc = 0;
+        if (t == J_ERROR) err_set(e, ERR_INVALID, "tokenizer.json: %s", r.err.text);
+        if (t != J_KEY) break;
+        key.n = 0;
+        if (text_add(&key, r.text, (int64_t)r.len) < 0) {
+            buffer_full(e);
+            break;
+        }
+        const size_t n = jread_unescape(&r, key.data);
+        if (jread_next(&r) != J_NUMBER || jread_int(&r, &id) < 0) {
+            err_set(e, ERR_INVALID, "tokenizer.json: model.vocab \"%.*s\": want an id",
+                    n > 60 ? 60 : (int)n, key.data);
+            break;
+        }
+        if (vocab_add(v, key.data, n, id, e) < 0) break;
+    }
+    text_fini(&key);
+    return rc;
+}
+
+static int open_bpe(struct model *m, struct json j, struct vocab *v, bool byte_level, struct err *e)
+{
+    struct json vocab;
+    if (json_member(j, "model", "vocab", &vocab, e) < 0 || read_vocabulary(vocab, v, e) < 0)
+        return -1;
+    m->bpe = bpe_open(j, v, byte_level, e);
+    return m->bpe ? 0 : -1;
+}
+
+static int open_type(struct model *m, struct json j, struct vocab *v, bool byte_level,
+                     struct err *e)
+{
+    static const char *const names[] = {"type", "merges"};
+    struct json f[2];
+    if (json_members(j, "model", 2, names, f, e) < 0) return -1;
+    /* Old files do not name the type: with merges it is BPE. */
+    if (json_is(f[0], "BPE") || (!f[0].p && f[1].p)) return open_bpe(m, j, v, byte_level, e);
+    return err_set(e, ERR_UNSUPPORTED, "tokenizer.json: model %.*s is not known",
+                   f[0].n > 60 ? 60 : (int)f[0].n, f[0].p ? f[0].p : "without a type");
+}
+
+struct model *model_open(struct json j, struct vocab *v, bool byte_level, struct err *e)
+{
+    struct model *m = calloc(1, sizeof *m);
+    if (!m) return buffer_full(e), NULL;
+    if (open_type(m, j, v, byte_level, e) == 0) return m;
+    model_destroy(m);
+    return NULL;
+}
+
+void model_destroy(struct model *m)
+{
+    if (!m) return;
+    bpe_destroy(m->bpe);
+    free(m);
+}
+
+int model_encode(struct model *m, const char *s, int64_t n, struct hits *out, struct err *e)
+{
+    return bpe_encode(m->bpe, s, n, out, e);
+}

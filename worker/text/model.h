@@ -1,0 +1,17 @@
+/* model.h: the model of a tokenizer.json: a piece of text becomes ids. */
+#ifndef SEQD_TEXT_MODEL_H
+#define SEQD_TEXT_MODEL_H
+
+#include "worker/text/json.h"
+#include "worker/text/vocab.h"
+
+struct model;
+
+/* Adds its vocabulary to v, which it borrows. byte_level: pieces are bytes that the vocabulary
+ * has as visible characters. */
+struct model *model_open(struct json j, struct vocab *v, bool byte_level, struct err *e);
+void model_destroy(struct model *m);
+/* Appends the ids of one piece. */
+int model_encode(struct model *m, const char *s, int64_t n, struct hits *out, struct err *e);
+
+#endif

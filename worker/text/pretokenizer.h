@@ -1,0 +1,24 @@
+/* pretokenizer.h: the pre-tokenizers of a tokenizer.json: a run becomes pieces, one after the
+ * other. */
+#ifndef SEQD_TEXT_PRETOKENIZER_H
+#define SEQD_TEXT_PRETOKENIZER_H
+
+#include "worker/text/json.h"
+
+struct pretokenizer;
+
+/* *out NULL: the file has none. */
+int pretokenizer_open(struct json j, struct pretokenizer **out, struct err *e);
+void pretokenizer_destroy(struct pretokenizer *p);
+/* Ends in ByteLevel: pieces are the bytes themselves, not their visible characters. */
+bool pretokenizer_byte_level(const struct pretokenizer *p);
+/* Needs to know where in the caller's text a run begins. */
+bool pretokenizer_needs_place(const struct pretokenizer *p);
+
+typedef int piece_fn(void *who, const struct run *piece, struct err *e);
+/* Calls each(who, piece) for the pieces of r, which are not empty. p NULL: r is the one piece.
+ * spans: pieces know where they are from. */
+int pretokenizer_apply(struct pretokenizer *p, const struct run *r, bool spans, piece_fn *each,
+                       void *who, struct err *e);
+
+#endif

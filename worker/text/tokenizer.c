@@ -1,0 +1,322 @@
+#include "worker/text/tokenizer.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "api/core/file.h"
+#include "api/core/utf8.h"
+#include "worker/text/added.h"
+#include "worker/text/decoder.h"
+#include "worker/text/model.h"
+#include "worker/text/post.h"
+#include "worker/text/pretokenizer.h"
+
+#define SIDE_FILE_SIZE                                                                             \
+    (16 << 20) /* of tokenizer_config.json at most: it may hold all added tokens again */
+
+struct tokenizer {
+    struct vocab vocab; /* of the model */
+    struct added *added;
+    struct normalizer *normalizer;
+    struct pretokenizer *pretokenizer;
+    struct model *model;
+    struct post post;
+    struct decoder *decoder;
+    struct special_ids special;
+    struct hits hits; /* scratch */
+};
+
+/* ---- opening -------------------------------------------------------------------------------- */
+
+static int open_parts(struct tokenizer *t, struct json whole, struct err *e)
+{
+    static const char *const names[] = {"added_tokens", "normalizer", "pre_tokenizer",
+                                        "model",        "decoder",    "post_processor"};
+    struct json v[6];
+    if (json_members(whole, "the file", 6, names, v, e) < 0 ||
+        normalizer_open(v[1], &t->normalizer, e) < 0 ||
+        pretokenizer_open(v[2], &t->pretokenizer, e) < 0)
+        return -1;
+    t->model = model_open(v[3], &t->vocab, pretokenizer_byte_level(t->pretokenizer), e);
+    return !t->model || added_open(v[0], &t->vocab, t->normalizer, &t->added, e) < 0 ||
+                   decoder_open(v[4], &t->decoder, e) < 0 || post_open(&t->post, v[5], e) < 0
+               ? -1
+               : 0;
+}
+
+struct tokenizer *tokenizer_open_text(const char *text, size_t size, struct err *e)
+{
+    struct tokenizer *t = calloc(1, sizeof *t);
+    if (!t) return buffer_full(e), NULL;
+    t->special = (struct special_ids){-1, -1, -1, -1, -1};
+    if (open_parts(t, (struct json){text, (int64_t)size}, e) == 0) return t;
+    tokenizer_destroy(t);
+    return NULL;
+}
+
+void tokenizer_destroy(struct tokenizer *t)
+{
+    if (!t) return;
+    added_destroy(t->added);
+    normalizer_destroy(t->normalizer);
+    pretokenizer_destroy(t->pretokenizer);
+    model_destroy(t->model);
+    decoder_destroy(t->decoder);
+    vocab_fini(&t->vocab);
+    free(t->hits.v);
+    free(t);
+}
+
+/* ---- a directory ---------------------------------------------------------------------------- */
+
+/* "token", or {"content": "token"}: its id, -1. */
+static int32_t named_id(const struct tokenizer *t, struct json j)
+{
+    struct text s = {0};
+    int32_t id = -1;
+    struct err e;
+    if (json_kind(j) == '{' && json_member(j, "a token", "content", &j, &e) < 0) return -1;
+    if (json_kind(j) == '"' && json_text(j, "a token", &s, &e) == 0)
+        id = tokenizer_id(t, s.data, (size_t)s.n);
+    text_fini(&s);
+    return id;
+}
+
+/* What an earlier file has named stays. */
+static int read_side_file(struct tokenizer *t, const char *dir, const char *name, struct err *e)
+{
+    static const char *const names[] = {"bos_token", "eos_token", "pad_token", "unk_token",
+                                        "mask_token"};
+    struct special_ids *s = &t->special;
+    int32_t *const ids[] = {&s->bos, &s->eos, &s->pad, &s->unk, &s->mask};
+    struct json v[5];
+    char path[FILE_PATH_SIZE];
+    size_t size;
+    if (file_join(path, e, "%s/%s", dir, name) < 0) return -1;
+    if (!file_exists(path)) return 0;
+    char *text = file_read(path, SIDE_FILE_SIZE, &size, e);
+    if (!text) return -1;
+    const int rc = json_members((struct json){text, (int64_t)size}, name, 5, names, v, e);
+    for (int i = 0; rc == 0 && i < 5; i++)
+        if (*ids[i] < 0) *ids[i] = named_id(t, v[i]);
+    free(text);
+    return rc;
+}
+
+static int no_file(const char *dir, struct err *e)
+{
+    static const char *const others[] = {"tokenizer.model", "vocab.txt", "vocab.json",
+                                         "spiece.model", "sentencepiece.bpe.model"};
+    char path[FILE_PATH_SIZE];
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        if (file_join(path, e, "%s/%s", dir, others[i]) < 0) return -1;
+        if (!file_exists(path)) continue;
+        return err_set(e, ERR_NOT_FOUND,
+                       "%s has %s and no tokenizer.json: convert it once in Python: "
+                       "transformers.AutoTokenizer.from_pretrained(\"%s\").save_pretrained(\"%s\")",
+                       dir, others[i], dir, dir);
+    }
+    return err_set(e, ERR_NOT_FOUND, "%s has no tokenizer.json", dir);
+}
+
+struct tokenizer *tokenizer_open(const char *dir, struct err *e)
+{
+    char path[FILE_PATH_SIZE];
+    size_t size;
+    if (file_join(path, e, "%s/tokenizer.json", dir) < 0) return NULL;
+    if (!file_exists(path)) return no_file(dir, e), NULL;
+    char *text = file_read(path, TOKENIZER_FILE_SIZE, &size, e);
+    if (!text) return NULL;
+    struct tokenizer *t = tokenizer_open_text(text, size, e);
+    free(text);
+    if (!t) {
+        err_prefix(e, "%s", dir);
+    } else if (read_side_file(t, dir, "tokenizer_config.json", e) < 0 ||
+               read_side_file(t, dir, "special_tokens_map.json", e) < 0) {
+        tokenizer_destroy(t);
+        return NULL;
+    }
+    return t;
+}
+
+/* ---- questions ------------------------------------------------------------------------------ */
+
+int64_t tokenizer_size(const struct tokenizer *t)
+{
+    const int64_t added = added_size(t->added);
+    return added > t->vocab.size ? added : t->vocab.size;
+}
+
+int32_t tokenizer_id(const struct tokenizer *t, const char *content, size_t n)
+{
+    const int32_t id = added_find(t->added, content, n);
+    return id >= 0 ? id : vocab_find(&t->vocab, content, n);
+}
+
+const char *tokenizer_content(const struct tokenizer *t, int32_t id, size_t *n)
+{
+    const struct added_token *a = added_by_id(t->added, id);
+    if (!a) return vocab_content(&t->vocab, id, n);
+    *n = (size_t)a->content.n;
+    return a->content.data;
+}
+
+bool tokenizer_is_special(const struct tokenizer *t, int32_t id)
+{
+    const struct added_token *a = added_by_id(t->added, id);
+    return a && a->special;
+}
+
+const struct special_ids *tokenizer_special(const struct tokenizer *t)
+{
+    return &t->special;
+}
+
+/* ---- encoding ------------------------------------------------------------------------------- */
+
+struct encoding {
+    struct tokenizer *t;
+    struct tokens *out;
+    bool spans; /* runs know where they are from */
+};
+
+static int span_room(struct tokens *out)
+{
+    int64_t begins = out->span_room, ends = out->span_room;
+    const int64_t more = out->room - out->span_room;
+    if (buffer_grow((void **)&out->begin, &begins, out->span_room, more, sizeof *out->begin) < 0 ||
+        buffer_grow((void **)&out->end, &ends, out->span_room, more, sizeof *out->end) < 0)
+        return -1;
+    out->span_room = begins < ends ? begins : ends;
+    return 0;
+}
+
+static int put_token(struct tokens *out, int32_t id, int64_t begin, int64_t end, struct err *e)
+{
+    if (buffer_grow((void **)&out->id, &out->room, out->n, 1, sizeof *out->id) < 0)
+        return buffer_full(e);
+    if (out->spans) {
+        if (out->n >= out->span_room && span_room(out) < 0) return buffer_full(e);
+        out->begin[out->n] = begin;
+        out->end[out->n] = end;
+    }
+    out->id[out->n++] = id;
+    return 0;
+}
+
+static int encode_piece(void *who, const struct run *r, struct err *e)
+{
+    struct encoding *c = who;
+    struct hits *h = &c->t->hits;
+    h->n = 0;
+    if (model_encode(c->t->model, r->text, r->n, h, e) < 0) return -1;
+    for (int64_t i = 0; i < h->n; i++) {
+        const int64_t begin = h->v[i].begin, end = h->v[i].end;
+        const int64_t from = c->out->spans ? run_from(r, begin < r->n ? begin : r->n - 1) : 0;
+        const int64_t to = c->out->spans && end > begin ? run_to(r, end - 1) : from;
+        if (put_token(c->out, h->v[i].id, from, to, e) < 0) return -1;
+    }
+    return 0;
+}
+
+/* A part between normalized added tokens, or one of them. */
+static int encode_normal(void *who, const struct run *r, int32_t id, struct err *e)
+{
+    struct encoding *c = who;
+    if (id < 0) return pretokenizer_apply(c->t->pretokenizer, r, c->spans, encode_piece, c, e);
+    return put_token(c->out, id, run_from(r, 0), run_to(r, r->n - 1), e);
+}
+
+/* A part between the other added tokens, or one of them. */
+static int encode_raw(void *who, const struct run *r, int32_t id, struct err *e)
+{
+    struct encoding *c = who;
+    struct run normal = *r;
+    if (id >= 0) return put_token(c->out, id, run_from(r, 0), run_to(r, r->n - 1), e);
+    if (c->t->normalizer && normalizer_apply(c->t->normalizer, &normal, c->spans, e) < 0) return -1;
+    return added_split(c->t->added, true, &normal, encode_normal, c, e);
+}
+
+static int check_text(const char *text, size_t n, struct err *e)
+{
+    if (n > TOKENIZER_TEXT_SIZE)
+        return err_set(e, ERR_TOO_LARGE, "a text of %zu bytes: at most %lld are encoded at once", n,
+                       TOKENIZER_TEXT_SIZE);
+    for (size_t i = 0; i < n;) {
+        const int k = (unsigned char)text[i] < 0x80 ? 1 : utf8_len(text + i, text + n);
+        if (!k) return err_set(e, ERR_INVALID, "byte %zu of the text is not UTF-8", i);
+        i += (size_t)k;
+    }
+    return 0;
+}
+
+int tokenizer_encode(struct tokenizer *t, const char *text, size_t n, bool add_special,
+                     struct tokens *out, struct err *e)
+{
+    struct encoding c = {t, out, out->spans || pretokenizer_needs_place(t->pretokenizer)};
+    const struct run all = {.text = text, .n = (int64_t)n};
+    const struct post *p = &t->post;
+    const int64_t had = out->n;
+    int rc = check_text(text, n, e);
+    for (int i = 0; rc == 0 && add_special && i < p->n_before; i++)
+        rc = put_token(out, p->before[i], 0, 0, e);
+    if (rc == 0) rc = added_split(t->added, false, &all, encode_raw, &c, e);
+    for (int i = 0; rc == 0 && add_special && i < p->n_after; i++)
+        rc = put_token(out, p->after[i], (int64_t)n, (int64_t)n, e);
+    if (rc < 0) out->n = had;
+    return rc;
+}
+
+/* ---- decoding ------------------------------------------------------------------------------- */
+
+struct detokenizer {
+    const struct tokenizer *t;
+    struct decoding *decoding;
+    bool skip_special;
+};
+
+struct detokenizer *detokenizer_create(struct tokenizer *t, bool skip_special)
+{
+    struct detokenizer *d = calloc(1, sizeof *d);
+    if (!d) return NULL;
+    *d = (struct detokenizer){t, decoding_create(t->decoder), skip_special};
+    if (d->decoding) return d;
+    free(d);
+    return NULL;
+}
+
+void detokenizer_destroy(struct detokenizer *d)
+{
+    if (!d) return;
+    decoding_destroy(d->decoding);
+    free(d);
+}
+
+int detokenizer_put(struct detokenizer *d, int32_t id, struct text *out, struct err *e)
+{
+    const struct added_token *a = added_by_id(d->t->added, id);
+    size_t n = 0;
+    if (a && a->skipped && d->skip_special) return 0;
+    const char *s = a ? a->form.data : vocab_content(&d->t->vocab, id, &n);
+    if (a) n = (size_t)a->form.n;
+    if (!s) return 0;
+    return decoding_put(d->decoding, s, (int64_t)n, out) < 0 ? buffer_full(e) : 0;
+}
+
+int detokenizer_finish(struct detokenizer *d, struct text *out, struct err *e)
+{
+    return decoding_finish(d->decoding, out) < 0 ? buffer_full(e) : 0;
+}
+
+int tokenizer_decode(struct tokenizer *t, const int32_t *id, int64_t n, bool skip_special,
+                     struct text *out, struct err *e)
+{
+    struct detokenizer *d = detokenizer_create(t, skip_special);
+    const int64_t had = out->n;
+    int rc = d ? 0 : buffer_full(e);
+    for (int64_t i = 0; rc == 0 && i < n; i++) rc = detokenizer_put(d, id[i], out, e);
+    if (rc == 0) rc = detokenizer_finish(d, out, e);
+    if (rc == 0 && text_add(out, "", 0) < 0) rc = buffer_full(e);
+    detokenizer_destroy(d);
+    if (rc < 0) out->n = had;
+    return rc;
+}

@@ -1,0 +1,39 @@
+/* vocab.h: strings and their ids, both ways. */
+#ifndef SEQD_TEXT_VOCAB_H
+#define SEQD_TEXT_VOCAB_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include "api/core/err.h"
+
+#define VOCAB_IDS (1 << 24) /* ids are below: 16 times the largest vocabulary in use */
+
+struct vocab_entry {
+    int64_t at; /* in the pool */
+    int32_t size, id;
+};
+struct vocab_slot {
+    uint32_t hash;
+    int32_t entry; /* -1: free */
+};
+
+struct vocab {
+    char *pool;
+    int64_t pool_n, pool_room;
+    struct vocab_entry *entry;
+    int64_t n, entry_room;
+    struct vocab_slot *slot;
+    int64_t n_slots; /* a power of two, at most half of them used */
+    int32_t *by_id;  /* the entry of an id, -1 without one */
+    int64_t by_id_room;
+    int64_t size; /* 1 + the largest id */
+};
+
+/* A string that is there gets the new id; of an id that two strings have, the later string is its
+ * content. */
+int vocab_add(struct vocab *v, const char *s, size_t n, int64_t id, struct err *e);
+int32_t vocab_find(const struct vocab *v, const char *s, size_t n); /* -1: not there */
+const char *vocab_content(const struct vocab *v, int32_t id, size_t *n);
+void vocab_fini(struct vocab *v);
+
+#endif
