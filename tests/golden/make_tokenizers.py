@@ -79,7 +79,54 @@ def o200k():
     return tok
 
 
-KINDS = {f.__name__: f for f in (gpt2, llama3, qwen, o200k)}
+def sentencepiece_bpe(vocab=500):
+    tok = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    tok.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
+    tok.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(),
+                                     decoders.Strip(" ", 1, 0)])
+    special = ["<unk>", "<s>", "</s>"] + ["<0x%02X>" % b for b in range(256)]
+    return train(tok, trainers.BpeTrainer(vocab_size=vocab, special_tokens=special, show_progress=False,
+                                          limit_alphabet=90))
+
+
+def bos(tok):
+    tok.post_processor = processors.TemplateProcessing(
+        single="<s> $A", pair="<s> $A <s>:1 $B:1", special_tokens=[("<s>", tok.token_to_id("<s>"))])
+    return tok
+
+
+def without_byte_tokens(tok):
+    """The trainer's special tokens for bytes are added tokens; published files have only the first three."""
+    j = json.loads(tok.to_str())
+    j["added_tokens"] = [t for t in j["added_tokens"] if not t["content"].startswith("<0x")]
+    return Tokenizer.from_str(json.dumps(j))
+
+
+def llama2():
+    return without_byte_tokens(bos(sentencepiece_bpe()))
+
+
+def mistral():
+    tok = without_byte_tokens(bos(sentencepiece_bpe()))
+    tok.normalizer = None
+    tok.pre_tokenizer = pre_tokenizers.Metaspace("\u2581", "first", split=False)
+    tok.add_tokens([AddedToken("[INST]", special=True), AddedToken("▁▁", normalized=False),
+                    AddedToken("<r>", rstrip=True), AddedToken("<l>", lstrip=True, normalized=False)])
+    j = json.loads(tok.to_str())
+    j["model"]["merges"] = [" ".join(m) for m in j["model"]["merges"]]  # as older files have them
+    return Tokenizer.from_str(json.dumps(j))
+
+
+def gemma():
+    tok = without_byte_tokens(bos(sentencepiece_bpe()))
+    tok.normalizer = normalizers.Replace(" ", "\u2581")
+    tok.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous", False)
+    tok.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()])
+    tok.add_tokens([AddedToken("\n\n", normalized=False), AddedToken("<start_of_turn>", special=True)])
+    return tok
+
+
+KINDS = {f.__name__: f for f in (gpt2, llama3, qwen, o200k, llama2, mistral, gemma)}
 
 STRINGS = [
     "", " ", "  ", "\n", "\r\n", "\t", "a", " a", "Hello, world!", "Hello,  world! 123 4567", "½5 x²", "a\r\n\r\n b",
