@@ -126,7 +126,77 @@ def gemma():
     return tok
 
 
-KINDS = {f.__name__: f for f in (gpt2, llama3, qwen, o200k, llama2, mistral, gemma)}
+def bert():
+    tok = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tok.normalizer = normalizers.BertNormalizer()
+    tok.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tok.decoder = decoders.WordPiece()
+    train(tok, trainers.WordPieceTrainer(vocab_size=400, show_progress=False,
+                                         special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]))
+    tok.post_processor = processors.BertProcessing(("[SEP]", tok.token_to_id("[SEP]")), ("[CLS]", tok.token_to_id("[CLS]")))
+    return tok
+
+
+def bert_cased():
+    tok = bert()
+    tok.normalizer = normalizers.BertNormalizer(lowercase=False, strip_accents=True, clean_text=False)
+    tok.decoder = decoders.WordPiece(cleanup=False)
+    tok.add_tokens(["Größe", AddedToken("single", single_word=True)])
+    return tok
+
+
+def words():
+    """What is left of normalizers and pre-tokenizers, one after the other."""
+    tok = Tokenizer(models.BPE(unk_token="[UNK]", continuing_subword_prefix="##", end_of_word_suffix="</w>"))
+    tok.normalizer = normalizers.Sequence([normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase(),
+                                           normalizers.Strip(), normalizers.Replace(Regex(" {2,}"), " ")])
+    tok.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.Whitespace(), pre_tokenizers.Digits(individual_digits=False),
+        pre_tokenizers.Punctuation("contiguous")])
+    tok.decoder = decoders.BPEDecoder("</w>")
+    train(tok, trainers.BpeTrainer(vocab_size=400, show_progress=False, special_tokens=["[UNK]", "[CLS]", "[SEP]"],
+                                   continuing_subword_prefix="##", end_of_word_suffix="</w>"))
+    tok.post_processor = processors.RobertaProcessing(("[SEP]", 2), ("[CLS]", 1), trim_offsets=False)
+    return tok
+
+
+def splits():
+    """Every behaviour of a split, spaces kept, and no decoder."""
+    tok = Tokenizer(models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=20))
+    tok.normalizer = normalizers.NFKC()
+    tok.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.Split("e", "merged_with_previous"), pre_tokenizers.Split("  ", "merged_with_next"),
+        pre_tokenizers.Split(Regex(r"[a-z]+"), "contiguous", invert=True), pre_tokenizers.Split(Regex(r"o*"), "isolated"),
+        pre_tokenizers.Split("a", "removed"), pre_tokenizers.Digits(individual_digits=True),
+        pre_tokenizers.Punctuation("merged_with_previous"), pre_tokenizers.WhitespaceSplit()])
+    return train(tok, trainers.WordPieceTrainer(vocab_size=400, show_progress=False, special_tokens=["[UNK]"]))
+
+
+def unigram():
+    tok = Tokenizer(models.Unigram())
+    tok.normalizer = normalizers.Sequence([normalizers.Nmt(), normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")])
+    tok.pre_tokenizer = pre_tokenizers.Metaspace()
+    tok.decoder = decoders.Metaspace()
+    train(tok, trainers.UnigramTrainer(vocab_size=300, show_progress=False, unk_token="<unk>",
+                                       special_tokens=["<pad>", "</s>", "<unk>"]))
+    tok.post_processor = processors.TemplateProcessing(single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", 1)])
+    return tok
+
+
+def unigram_bytes():
+    tok = unigram()
+    j = json.loads(tok.to_str())
+    j["model"]["byte_fallback"] = True
+    j["model"]["vocab"] += [["<0x%02X>" % b, 0.0] for b in range(256)]
+    j["normalizer"] = None
+    j["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [
+        {"type": "WhitespaceSplit"}, {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}]}
+    j["decoder"] = {"type": "Sequence", "decoders": [{"type": "ByteFallback"}, j["decoder"]]}
+    return Tokenizer.from_str(json.dumps(j))
+
+
+KINDS = {f.__name__: f for f in (gpt2, llama3, qwen, o200k, llama2, mistral, gemma, bert, bert_cased, words, splits,
+                                 unigram, unigram_bytes)}
 
 STRINGS = [
     "", " ", "  ", "\n", "\r\n", "\t", "a", " a", "Hello, world!", "Hello,  world! 123 4567", "½5 x²", "a\r\n\r\n b",

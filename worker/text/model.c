@@ -2,9 +2,13 @@
 
 #include <stdlib.h>
 #include "worker/text/bpe.h"
+#include "worker/text/unigram.h"
+#include "worker/text/wordpiece.h"
 
-struct model {
+struct model { /* one of them */
     struct bpe *bpe;
+    struct wordpiece *wordpiece;
+    struct unigram *unigram;
 };
 
 /* {"token": id, ...} */
@@ -41,21 +45,38 @@ static int read_vocabulary(struct json j, struct vocab *v, struct err *e)
 
 static int open_bpe(struct model *m, struct json j, struct vocab *v, bool byte_level, struct err *e)
 {
-    struct json vocab;
-    if (json_member(j, "model", "vocab", &vocab, e) < 0 || read_vocabulary(vocab, v, e) < 0)
-        return -1;
     m->bpe = bpe_open(j, v, byte_level, e);
     return m->bpe ? 0 : -1;
+}
+
+static int open_wordpiece(struct model *m, struct json j, struct vocab *v, struct err *e)
+{
+    m->wordpiece = wordpiece_open(j, v, e);
+    return m->wordpiece ? 0 : -1;
+}
+
+static int open_unigram(struct model *m, struct json j, struct vocab *v, struct err *e)
+{
+    m->unigram = unigram_open(j, v, e);
+    return m->unigram ? 0 : -1;
 }
 
 static int open_type(struct model *m, struct json j, struct vocab *v, bool byte_level,
                      struct err *e)
 {
-    static const char *const names[] = {"type", "merges"};
-    struct json f[2];
-    if (json_members(j, "model", 2, names, f, e) < 0) return -1;
+    static const char *const names[] = {"type", "merges", "vocab"};
+    struct json f[3];
+    if (json_members(j, "model", 3, names, f, e) < 0) return -1;
     /* Old files do not name the type: with merges it is BPE. */
-    if (json_is(f[0], "BPE") || (!f[0].p && f[1].p)) return open_bpe(m, j, v, byte_level, e);
+    const bool bpe = json_is(f[0], "BPE") || (!f[0].p && f[1].p);
+    const bool wordpiece = json_is(f[0], "WordPiece");
+    if (byte_level && !bpe)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "tokenizer.json: ByteLevel with a model that is not BPE");
+    if (json_is(f[0], "Unigram")) return open_unigram(m, j, v, e);
+    if ((bpe || wordpiece) && read_vocabulary(f[2], v, e) < 0) return -1;
+    if (bpe) return open_bpe(m, j, v, byte_level, e);
+    if (wordpiece) return open_wordpiece(m, j, v, e);
     return err_set(e, ERR_UNSUPPORTED, "tokenizer.json: model %.*s is not known",
                    f[0].n > 60 ? 60 : (int)f[0].n, f[0].p ? f[0].p : "without a type");
 }
@@ -73,10 +94,14 @@ void model_destroy(struct model *m)
 {
     if (!m) return;
     bpe_destroy(m->bpe);
+    wordpiece_destroy(m->wordpiece);
+    unigram_destroy(m->unigram);
     free(m);
 }
 
 int model_encode(struct model *m, const char *s, int64_t n, struct hits *out, struct err *e)
 {
+    if (m->wordpiece) return wordpiece_encode(m->wordpiece, s, n, out, e);
+    if (m->unigram) return unigram_encode(m->unigram, s, n, out, e);
     return bpe_encode(m->bpe, s, n, out, e);
 }

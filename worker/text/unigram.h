@@ -1,0 +1,16 @@
+/* unigram.h: the most probable sequence of tokens of a piece. */
+#ifndef SEQD_TEXT_UNIGRAM_H
+#define SEQD_TEXT_UNIGRAM_H
+
+#include "worker/text/json.h"
+#include "worker/text/vocab.h"
+
+struct unigram;
+
+/* Of the object "model"; adds its vocabulary to v, which it borrows. */
+struct unigram *unigram_open(struct json j, struct vocab *v, struct err *e);
+void unigram_destroy(struct unigram *u);
+/* Appends the ids of one piece, in time that is linear in n. */
+int unigram_encode(struct unigram *u, const char *s, int64_t n, struct hits *out, struct err *e);
+
+#endif

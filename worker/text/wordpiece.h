@@ -1,0 +1,17 @@
+/* wordpiece.h: the longest token at each place of a word, from left to right. */
+#ifndef SEQD_TEXT_WORDPIECE_H
+#define SEQD_TEXT_WORDPIECE_H
+
+#include "worker/text/json.h"
+#include "worker/text/vocab.h"
+
+struct wordpiece;
+
+/* Of the object "model"; borrows v, to which its vocabulary has been added. */
+struct wordpiece *wordpiece_open(struct json j, const struct vocab *v, struct err *e);
+void wordpiece_destroy(struct wordpiece *w);
+/* Appends the ids of one piece: the unknown token alone, where some part of it has none. */
+int wordpiece_encode(struct wordpiece *w, const char *s, int64_t n, struct hits *out,
+                     struct err *e);
+
+#endif
