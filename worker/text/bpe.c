@@ -452,7 +452,7 @@ static int recall(const struct word *w, struct hits *out, struct err *e)
 static void remember(struct word *w, uint32_t hash, const char *s, int64_t n, const struct hit *h,
                      int64_t n_hits)
 {
-    if (n_hits > WORD_IDS || (n_hits && h[0].begin)) return;
+    if (n_hits > WORD_IDS || h[0].begin) return;
     for (int64_t i = 0; i + 1 < n_hits; i++)
         if (h[i].end != h[i + 1].begin) return;
     w->hash = hash;
@@ -497,6 +497,6 @@ int bpe_encode(struct bpe *b, const char *s, int64_t n, struct hits *out, struct
         return buffer_full(e);
     if (give(b, n, out, e) < 0) return -1;
     if (b->room > SCRATCH_KEPT) scratch_free(b);
-    if (w) remember(w, hash, s, n, out->v + at, out->n - at);
+    if (w && out->n > at) remember(w, hash, s, n, out->v + at, out->n - at);
     return 0;
 }

@@ -283,11 +283,11 @@ static int fallback_byte(const char *p, int64_t n)
 static int end_fallback(struct decoding *s, int at, struct text *out)
 {
     struct state *st = &s->state[at];
-    const char *p = st->held.data, *end = p + st->held.n;
     const int64_t n = st->held.n;
+    if (!n) return 0;
+    const char *p = st->held.data, *end = p + n;
     int k;
     st->held.n = 0;
-    if (!n) return 0;
     while (p < end && (k = utf8_len(p, end))) p += k;
     if (p == end) return put(s, at + 1, st->held.data, n, true, out);
     for (int64_t i = 0; i < n; i++)

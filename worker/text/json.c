@@ -33,9 +33,9 @@ int json_members(struct json object, const char *where, int n, const char *const
 {
     struct jread j;
     memset(out, 0, (size_t)n * sizeof *out);
+    if (!object.p) return bad(where, "an object", e);
     jread_init(&j, object.p, (size_t)object.n);
-    if (!object.p || jread_next(&j) != J_OBJECT)
-        return j.state && *j.err.text ? broken(&j, e) : bad(where, "an object", e);
+    if (jread_next(&j) != J_OBJECT) return *j.err.text ? broken(&j, e) : bad(where, "an object", e);
     for (;;) {
         const enum jtok t = jread_next(&j);
         if (t == J_OBJECT_END) break;
@@ -75,8 +75,9 @@ int json_each(struct json array, const char *where,
 int json_text(struct json value, const char *where, struct text *out, struct err *e)
 {
     struct jread j;
+    if (!value.p) return bad(where, "a string", e);
     jread_init(&j, value.p, (size_t)value.n);
-    if (!value.p || jread_next(&j) != J_STRING) return bad(where, "a string", e);
+    if (jread_next(&j) != J_STRING) return bad(where, "a string", e);
     const int64_t at = out->n;
     if (text_add(out, j.text, (int64_t)j.len) < 0) return buffer_full(e);
     out->n = at + (int64_t)jread_unescape(&j, out->data + at);
@@ -103,8 +104,9 @@ int json_int(struct json value, const char *where, int64_t missing, int64_t *out
 bool json_is(struct json value, const char *s)
 {
     struct jread j;
+    if (!value.p) return false;
     jread_init(&j, value.p, (size_t)value.n);
-    return value.p && jread_next(&j) == J_STRING && jread_is(&j, s);
+    return jread_next(&j) == J_STRING && jread_is(&j, s);
 }
 
 char json_kind(struct json value)

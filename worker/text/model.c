@@ -17,7 +17,7 @@ static int read_vocabulary(struct json j, struct vocab *v, struct err *e)
     struct text key = {0};
     struct jread r;
     int rc = -1;
-    jread_init(&r, j.p, (size_t)j.n);
+    if (j.p) jread_init(&r, j.p, (size_t)j.n);
     if (!j.p || jread_next(&r) != J_OBJECT)
         return err_set(e, ERR_INVALID, "tokenizer.json: model.vocab: want an object of ids");
     for (;;) {

@@ -103,7 +103,7 @@ static int add_category(struct rune_set *s, const char *name, size_t n)
 {
     uint64_t want = 0;
     for (int i = 0; i < (int)strlen(CATEGORIES) / 2; i++)
-        if (!memcmp(CATEGORIES + 2 * i, name, n)) want |= 1ull << i;
+        if (!memcmp(&CATEGORIES[2 * i], name, n)) want |= 1ull << i;
     if (!want) return 1;
     for (int64_t i = 0; i < COUNT(category_runs); i++) {
         const uint32_t run = category_runs[i];

@@ -104,7 +104,7 @@ static int each_of_pair(void *who, struct json j, struct err *e)
     struct jread r;
     double score;
     if (p->n++ == 0) return json_text(j, "model.vocab", &u->word, e);
-    jread_init(&r, j.p, (size_t)j.n);
+    if (j.p) jread_init(&r, j.p, (size_t)j.n);
     if (p->n > 2 || !j.p || jread_next(&r) != J_NUMBER || jread_double(&r, &score) < 0)
         return err_set(e, ERR_INVALID, "tokenizer.json: model.vocab: want [token, score]");
     if (buffer_grow((void **)&u->score, &u->score_room, u->n, 1, sizeof *u->score) < 0)

@@ -1,0 +1,62 @@
+/* sources: worker/text/[a-z]*.c api/core/err.c api/core/file.c api/core/beneath.c api/core/jread.c api/core/sha256.c -DHAVE_PCRE2 -lpcre2-8
+ *
+ * Any bytes as a tokenizer.json: refused with a sentence, or it encodes and decodes a text whatever
+ * its parts are, and what is decoded id by id is what is decoded at once. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include "worker/text/tokenizer.h"
+
+static void decode(struct tokenizer *t, const struct tokens *ids, bool skip)
+{
+    struct text whole = {0}, parts = {0};
+    struct err e = {0};
+    struct detokenizer *d = detokenizer_create(t, skip);
+    assert(d && tokenizer_decode(t, ids->id, ids->n, skip, &whole, &e) == 0);
+    for (int64_t i = 0; i < ids->n; i++) assert(!detokenizer_put(d, ids->id[i], &parts, &e));
+    assert(!detokenizer_finish(d, &parts, &e));
+    assert(whole.n == parts.n && (!parts.n || !memcmp(whole.data, parts.data, (size_t)parts.n)));
+    detokenizer_destroy(d);
+    text_fini(&whole);
+    text_fini(&parts);
+}
+
+static void encode(struct tokenizer *t, const char *text, size_t n)
+{
+    struct tokens ids = {.spans = true};
+    struct err e = {0};
+    if (tokenizer_encode(t, text, n, true, &ids, &e) < 0) {
+        assert(e.code && e.text[0] && !ids.n);
+    } else {
+        for (int64_t i = 0; i < ids.n; i++)
+            assert(ids.begin[i] >= 0 && ids.begin[i] <= ids.end[i] && ids.end[i] <= (int64_t)n);
+        decode(t, &ids, false);
+        decode(t, &ids, true);
+    }
+    tokens_fini(&ids);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static const char sample[] =
+        "The  fox's \xc3\xa9 e\xcc\x81 12 <s>ab</s>\r\n\xe2\x96\x81x\xf0\x9f"
+        "\x98\x80 [MASK] a";
+    struct err e = {0};
+    struct tokenizer *t = tokenizer_open_text((const char *)data, size, &e);
+    if (!t) {
+        assert(e.code && e.text[0]);
+        return 0;
+    }
+    encode(t, sample, sizeof sample - 1);
+    encode(t, sample, 0);
+    encode(t, (const char *)data, size);
+    for (int32_t id = -1; id < tokenizer_size(t) && id < 1000; id++) {
+        size_t n;
+        const char *s = tokenizer_content(t, id, &n);
+        assert(!s || tokenizer_id(t, s, n) >= 0);
+    }
+    tokenizer_destroy(t);
+    return 0;
+}
