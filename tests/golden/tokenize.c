@@ -53,6 +53,21 @@ static void encode(struct tokenizer *t, const char *s, int32_t n, bool special)
     tokens_fini(&ids);
 }
 
+static void spans(struct tokenizer *t, const char *s, int32_t n)
+{
+    struct tokens ids = {.spans = true};
+    struct err e = {0};
+    if (tokenizer_encode(t, s, (size_t)n, false, &ids, &e) < 0) return failed(&e);
+    int32_t *at = need(malloc(2 * (size_t)ids.n * sizeof *at + 1));
+    for (int64_t i = 0; i < ids.n; i++) {
+        at[2 * i] = (int32_t)ids.begin[i];
+        at[2 * i + 1] = (int32_t)ids.end[i];
+    }
+    put(at, 2 * ids.n, sizeof *at);
+    free(at);
+    tokens_fini(&ids);
+}
+
 static void decode(struct tokenizer *t, const int32_t *id, int32_t n, bool skip)
 {
     struct text at_once = {0}, by_id = {0};
@@ -84,10 +99,13 @@ int main(int argc, char **argv)
     if (!t) return fprintf(stderr, "%s: %s\n", argv[1], e.text), 1;
     for (int kind; (kind = getchar()) != EOF; fflush(stdout)) {
         const int32_t n = get_n();
-        const size_t bytes = (size_t)n * (kind == 'E' || kind == 'S' ? 1 : 4);
+        const bool ids = kind == 'D' || kind == 'K';
+        const size_t bytes = (size_t)n * (ids ? 4 : 1);
         char *s = need(malloc(bytes + 4));
         if (n < 0 || fread(s, 1, bytes, stdin) != bytes) abort();
-        if (kind == 'E' || kind == 'S')
+        if (kind == 'O')
+            spans(t, s, n);
+        else if (!ids)
             encode(t, s, n, kind == 'S');
         else
             decode(t, (int32_t *)(void *)s, n, kind == 'K');
