@@ -195,8 +195,14 @@ def unigram_bytes():
     return Tokenizer.from_str(json.dumps(j))
 
 
+def patterns():
+    """Constructs that few published patterns have."""
+    tok = byte_level(r"\d{1,3}(?=(?:\d{3})*\b)|\A\s+|\s+\z|^-|\w+$|[\p{L}&&[^\p{Lu}\p{Han}]]++|[^\s[a-z]]|\B ")
+    return tok
+
+
 KINDS = {f.__name__: f for f in (gpt2, llama3, qwen, o200k, llama2, mistral, gemma, bert, bert_cased, words, splits,
-                                 unigram, unigram_bytes)}
+                                 unigram, unigram_bytes, patterns)}
 
 STRINGS = [
     "", " ", "  ", "\n", "\r\n", "\t", "a", " a", "Hello, world!", "Hello,  world! 123 4567", "½5 x²", "a\r\n\r\n b",

@@ -11,7 +11,7 @@
 
 struct item {
     int set;       /* a class, or -1: `word` stands as it is */
-    char word[12]; /* "(?:", "|", ")", "*+", "{1,3}" */
+    char word[16]; /* "(?:", "|", ")", "*+", "{1,3}" */
 };
 
 struct parse {
@@ -227,27 +227,43 @@ static int members(struct parse *r, struct rune_set *s)
     return add_range(r, s, first, last);
 }
 
+/* What is in both. */
+static int intersect(struct rune_set *s, struct rune_set *other)
+{
+    return rune_set_negate(s) < 0 || rune_set_negate(other) < 0 || rune_set_merge(s, other) < 0 ||
+                   rune_set_negate(s) < 0
+               ? -1
+               : 0;
+}
+
+/* The members up to && or the end. */
+static int operand(struct parse *r, struct rune_set *s, int depth)
+{
+    const char *first = r->p;
+    for (;;) {
+        if (r->p == r->end) return refuse(r, "a class is not closed");
+        if (*r->p == ']' || (r->end - r->p > 1 && r->p[0] == '&' && r->p[1] == '&')) break;
+        if (r->end - r->p > 1 && r->p[0] == '[' && r->p[1] == ':')
+            return refuse(r, "classes in [: :] are not known");
+        if (take(r, "[") ? nested(r, s, depth) < 0 : members(r, s) < 0) return -1;
+    }
+    rune_set_sort(s);
+    return r->p == first ? refuse(r, "an empty class") : 0;
+}
+
 /* With p after the opening bracket. */
 static int class_of(struct parse *r, struct rune_set *s, int depth)
 {
     const bool negate = take(r, "^");
-    const char *first = r->p;
-    for (;;) {
-        if (r->p == r->end) return refuse(r, "a class is not closed");
-        if (take(r, "]")) break;
-        if (r->end - r->p > 1 && r->p[0] == '&' && r->p[1] == '&')
-            return refuse(r, "intersections of classes are not known");
-        if (r->end - r->p > 1 && r->p[0] == '[' && r->p[1] == ':')
-            return refuse(r, "classes in [: :] are not known");
-        if (*r->p == '[') {
-            r->p++;
-            if (nested(r, s, depth) < 0) return -1;
-        } else if (members(r, s) < 0) {
-            return -1;
-        }
+    if (operand(r, s, depth) < 0) return -1;
+    while (take(r, "&&")) {
+        struct rune_set own = {0};
+        int rc = operand(r, &own, depth);
+        if (rc == 0 && intersect(s, &own) < 0) rc = buffer_full(r->e);
+        rune_set_fini(&own);
+        if (rc < 0) return -1;
     }
-    if (r->p - 1 == first) return refuse(r, "an empty class");
-    rune_set_sort(s);
+    r->p++;
     if (negate && r->fold[r->depth]) return refuse(r, "(?i) with a class that is negated");
     return negate && rune_set_negate(s) < 0 ? buffer_full(r->e) : 0;
 }
@@ -368,8 +384,55 @@ static int any_rune(struct parse *r)
     return put_set(r, &s);
 }
 
+/* ---- anchors -------------------------------------------------------------------------------- */
+
+static int put_named(struct parse *r, const char *name, uint32_t rune)
+{
+    struct rune_set s = {0};
+    if (name ? named(r, &s, name, false) < 0 : rune_set_add(&s, rune, rune) < 0) {
+        rune_set_fini(&s);
+        return buffer_full(r->e);
+    }
+    return put_set(r, &s);
+}
+
+/* Words with sets between them: 'w' is a word's, 'n' is a newline, the rest up to a comma stands
+ * as it is. */
+static int put_anchor(struct parse *r, const char *text)
+{
+    while (*text) {
+        const size_t n = strcspn(text, ",");
+        int rc;
+        if (n == 1 && *text == 'w')
+            rc = put_named(r, "word", 0);
+        else if (n == 1 && *text == 'n')
+            rc = put_named(r, NULL, '\n');
+        else
+            rc = put_word(r, text, n);
+        if (rc < 0) return -1;
+        text += n + (text[n] == ',');
+    }
+    r->can_repeat = false;
+    r->last = 0;
+    return 0;
+}
+
+/* 1: p was at none. */
+static int anchor(struct parse *r)
+{
+    if (take(r, "^")) return put_anchor(r, "(?:\\A|(?<=,n,)(?!\\z))"); /* of a line */
+    if (take(r, "$")) return put_anchor(r, "(?:\\z|(?=,n,))");
+    if (take(r, "\\A")) return put_anchor(r, "\\A");
+    if (take(r, "\\z")) return put_anchor(r, "\\z");
+    if (take(r, "\\b")) return put_anchor(r, "(?:(?<=,w,)(?!,w,)|(?<!,w,)(?=,w,))");
+    if (take(r, "\\B")) return put_anchor(r, "(?:(?<=,w,)(?=,w,)|(?<!,w,)(?!,w,))");
+    return 1;
+}
+
 static int part(struct parse *r)
 {
+    const int rc = anchor(r);
+    if (rc <= 0) return rc;
     switch (*r->p) {
     case '(': r->last = 0; return open_group(r);
     case ')': r->last = 0; return close_group(r);
@@ -385,8 +448,6 @@ static int part(struct parse *r)
     case '[': r->p++; return one_class(r, true);
     case '\\': r->p++; return one_class(r, false);
     case '.': r->p++; return any_rune(r);
-    case '^':
-    case '$': return refuse(r, "anchors are not known");
     default: return one_rune(r, next_rune(r));
     }
 }
