@@ -29,7 +29,7 @@ static void put(const void *p, int64_t n, size_t size)
 {
     const int32_t count = (int32_t)n;
     fwrite(&count, sizeof count, 1, stdout);
-    fwrite(p, size, (size_t)n, stdout);
+    if (n) fwrite(p, size, (size_t)n, stdout);
 }
 
 static void failed(const struct err *e)
