@@ -59,7 +59,7 @@ struct weight {
     /* The file keeps rows in another order: files group them by head, [n][parts][D], we by part,
      * [parts][n][D]. 0: the same order. */
     int32_t head_major_parts, head_major_dim;
-    bool transposed; /* the file has [in, out] (GPT-2's Conv1D): dims says so, too */
+    bool transposed; /* the file has [in, out] (GPT-2's Conv1D), as dims are, too */
     bool frozen;     /* part of the checkpoint that training does not change: no gradient */
     /* The file's dimensions where they are not [rows, cols] but as many elements: [H, 1, D] of
      * LRPE's theta, [C, 4, 1, 2, 2] of a convolution. n_dims 0: rows, cols. */
