@@ -1,0 +1,56 @@
+/* native.h: what templates call that is written in C: filters, tests, methods and global
+ * functions, one row each in native_*.c. */
+#ifndef SEQD_TEXT_NATIVE_H
+#define SEQD_TEXT_NATIVE_H
+
+#include "worker/text/sink.h"
+
+#define NATIVE_PARAMS 6
+
+struct run;
+
+/* The arguments of a call as they were written. */
+struct actual {
+    const struct value *v; /* [n] */
+    int64_t n;
+    const struct value *key, *kw; /* [n_kw] */
+    int64_t n_kw;
+};
+
+/* of: what it is called on (filters, tests, methods). a: the parameters, V_MISSING where not
+ * passed. raw: all arguments. */
+typedef struct value native_fn(struct run *r, struct value of, const struct value *a,
+                               const struct actual *raw);
+
+struct native {
+    const char *name;
+    const char
+        *params; /* their names, a space between; "*": it reads raw itself; "/a": by place only */
+    int n_required;
+    native_fn *fn;
+};
+
+/* Tables that end with a NULL name. */
+extern const struct native native_filters_text[], native_filters_seq[], native_filters_map[],
+    native_tests[], native_methods_str[], native_methods_list[], native_methods_dict[],
+    native_methods_loop[], native_functions[];
+
+/* The row of a filter or test when a template is compiled.
+ * fails: ERR_UNSUPPORTED when jinja2 alone has it, ERR_INVALID when jinja2 has not either; soft:
+ * NULL then, and the call fails. */
+const struct native *native_filter(struct heap *h, struct value name, bool soft);
+const struct native *native_test(struct heap *h, struct value name, bool soft);
+/* The same without failing. */
+const struct native *native_find_filter(struct value name);
+const struct native *native_find_test(struct value name);
+const struct native *native_find(const struct native *table, struct value name);
+/* fails: ERR_UNSUPPORTED when it is Python's or jinja2's, and not here. */
+void native_check_method(struct heap *h, struct value name);
+void native_check_function(struct heap *h, struct value name);
+
+/* Binds the arguments to the parameters and calls.
+ * fails: ERR_INVALID when there are too many, too few, or a name that is no parameter. */
+struct value native_call(struct run *r, const struct native *native, struct value of,
+                         const struct actual *raw);
+
+#endif

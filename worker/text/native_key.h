@@ -1,0 +1,13 @@
+/* native_key.h: the attribute "a.b.0" of an item, as map(attribute=), sort and selectattr read
+ * it. */
+#ifndef SEQD_TEXT_NATIVE_KEY_H
+#define SEQD_TEXT_NATIVE_KEY_H
+
+#include "worker/text/value.h"
+
+struct run;
+
+/* attribute: a string with dots, an integer, or V_NONE or V_MISSING: the item itself. */
+struct value key_get(struct run *r, struct value item, struct value attribute);
+
+#endif

@@ -1,0 +1,143 @@
+/* Attributes and items: obj.name and obj[index] as jinja2's sandbox finds them. */
+#include <string.h>
+
+#include "worker/text/chars.h"
+#include "worker/text/template_run.h"
+
+static struct value bind(struct run *r, const struct native *native, struct value of)
+{
+    struct bound *b = heap_alloc(&r->h, sizeof *b);
+    *b = (struct bound){native, of};
+    return (struct value){.type = V_BOUND, .p = b};
+}
+
+static const struct native *method_of(struct value of, struct value name)
+{
+    switch (of.type) {
+    case V_STR: return native_find(native_methods_str, name);
+    case V_DICT: return native_find(native_methods_dict, name);
+    case V_LIST:
+    case V_TUPLE: return native_find(native_methods_list, name);
+    case V_LOOP: return native_find(native_methods_loop, name);
+    default: return NULL;
+    }
+}
+
+/* Attributes that change a value: the sandbox has them and lets no template call them. */
+static bool is_unsafe(struct value of, struct value name)
+{
+    static const char *const dict[] = {"clear", "pop", "popitem", "setdefault", "update", NULL};
+    static const char *const list[] = {"append", "clear",  "pop",    "reverse", "insert",
+                                       "sort",   "extend", "remove", NULL};
+    const char *const *p = of.type == V_DICT ? dict : of.type == V_LIST ? list : NULL;
+    for (; p && *p; p++)
+        if (value_is_text(name, *p)) return true;
+    return name.s->n > 4 && !memcmp(name.s->p, "__", 2) &&
+           !memcmp(name.s->p + name.s->n - 2, "__", 2);
+}
+
+static struct value unsafe(struct run *r, struct value of, struct value name)
+{
+    return value_undefined(&r->h, "access to attribute '%.*s' of '%s' object is unsafe.",
+                           (int)(name.s->n < 64 ? name.s->n : 64), name.s->p, value_type_name(of));
+}
+
+static struct value no_attribute(struct run *r, struct value of, struct value name)
+{
+    return value_undefined(&r->h, "'%s object' has no attribute '%.*s'", value_type_name(of),
+                           (int)(name.s->n < 64 ? name.s->n : 64), name.s->p);
+}
+
+static struct value item_or_undefined(struct value v, struct run *r, const char *what)
+{
+    return v.type == V_MISSING ? value_undefined(&r->h, "there is no %s item", what) : v;
+}
+
+static struct value loop_attr(struct run *r, struct loop *l, struct value name)
+{
+    if (value_is_text(name, "index")) return value_int(l->index0 + 1);
+    if (value_is_text(name, "index0")) return value_int(l->index0);
+    if (value_is_text(name, "first")) return value_bool(l->index0 == 0);
+    if (value_is_text(name, "depth")) return value_int(l->depth0 + 1);
+    if (value_is_text(name, "depth0")) return value_int(l->depth0);
+    if (value_is_text(name, "length")) return value_int(loop_length(r, l));
+    if (value_is_text(name, "revindex")) return value_int(loop_length(r, l) - l->index0);
+    if (value_is_text(name, "revindex0")) return value_int(loop_length(r, l) - l->index0 - 1);
+    if (value_is_text(name, "previtem")) return item_or_undefined(l->before, r, "previous");
+    loop_peek(r, l);
+    if (value_is_text(name, "last")) return value_bool(l->after.type == V_MISSING);
+    if (value_is_text(name, "nextitem")) return item_or_undefined(l->after, r, "next");
+    return (struct value){0};
+}
+
+static struct value macro_attr(struct run *r, const struct macro *m, struct value name)
+{
+    if (value_is_text(name, "name")) return m->name;
+    if (value_is_text(name, "caller")) return value_bool(m->takes_caller);
+    if (value_is_text(name, "catch_kwargs")) return value_bool(m->takes_kwargs);
+    if (value_is_text(name, "catch_varargs")) return value_bool(m->takes_varargs);
+    if (value_is_text(name, "arguments")) return value_tuple(&r->h, m->param_name, m->n_params);
+    return (struct value){0};
+}
+
+/* getattr(of, name): V_MISSING when Python raises AttributeError. */
+static struct value own_attr(struct run *r, struct value of, struct value name)
+{
+    const struct native *m = method_of(of, name);
+    const struct value *v;
+    if (m) return bind(r, m, of);
+    if (is_unsafe(of, name)) return unsafe(r, of, name);
+    switch (of.type) {
+    case V_UNDEFINED: heap_fail(&r->h, ERR_INVALID, "%.*s", (int)of.s->n, of.s->p);
+    case V_NAMESPACE: v = dict_get(&r->h, of.dict, name); return v ? *v : (struct value){0};
+    case V_LOOP: return loop_attr(r, of.p, name);
+    case V_MACRO: return macro_attr(r, ((struct macro_value *)of.p)->def, name);
+    default: return (struct value){0};
+    }
+}
+
+static struct value char_at(struct run *r, struct value of, int64_t i)
+{
+    const struct str *s = of.s;
+    const int64_t at = s->n == s->n_chars ? i : chars_at(s->p, s->n, i);
+    heap_spend(&r->h, at >> HEAP_STEP_LOG);
+    struct value v = value_view(&r->h, s->p + at, chars_size(s->p[at]));
+    v.safe = of.safe;
+    return v;
+}
+
+/* of[index]: V_MISSING when Python raises LookupError or TypeError. */
+static struct value own_item(struct run *r, struct value of, struct value index)
+{
+    const struct value none = {0};
+    if (of.type == V_DICT) {
+        const struct value *v = value_hashable(index) ? dict_get(&r->h, of.dict, index) : NULL;
+        return v ? *v : none;
+    }
+    if (of.type == V_UNDEFINED) heap_fail(&r->h, ERR_INVALID, "%.*s", (int)of.s->n, of.s->p);
+    if (!value_is_int(index)) return none;
+    if (of.type != V_STR && !value_is_seq(of) && of.type != V_RANGE) return none;
+    const int64_t n = value_len(&r->h, of);
+    int64_t i = value_as_int(index);
+    if (i < 0) i += n;
+    if (i < 0 || i >= n) return none;
+    return of.type == V_STR     ? char_at(r, of, i)
+           : of.type == V_RANGE ? range_at(of.range, i)
+                                : of.list->v[i];
+}
+
+struct value attr_get(struct run *r, struct value of, struct value name)
+{
+    struct value v = own_attr(r, of, name);
+    if (v.type == V_MISSING) v = own_item(r, of, name);
+    return v.type == V_MISSING ? no_attribute(r, of, name) : v;
+}
+
+struct value item_get(struct run *r, struct value of, struct value index)
+{
+    struct value v = own_item(r, of, index);
+    if (v.type == V_MISSING && index.type == V_STR) v = own_attr(r, of, index);
+    if (v.type != V_MISSING) return v;
+    if (index.type == V_STR) return no_attribute(r, of, index);
+    return value_undefined(&r->h, "%s object has no such element", value_type_name(of));
+}
