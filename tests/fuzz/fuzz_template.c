@@ -1,0 +1,46 @@
+/* sources: worker/text/chars.c worker/text/chars_table.c worker/text/heap.c worker/text/native.c worker/text/native_function.c worker/text/native_map.c worker/text/native_method.c worker/text/native_seq.c worker/text/native_test.c worker/text/native_text.c worker/text/sink.c worker/text/template.c worker/text/template_attr.c worker/text/template_call.c worker/text/template_eval.c worker/text/template_expr.c worker/text/template_lex.c worker/text/template_op.c worker/text/template_parse.c worker/text/template_run.c worker/text/text_ops.c worker/text/value.c worker/text/value_json.c api/core/err.c api/core/mem.c api/core/jread.c
+ *
+ * A chat template up to the first NUL, and after it the variables; without a NUL, a conversation.
+ * What renders is text: well-formed UTF-8 within the limit, with spans inside. */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/core/utf8.h"
+#include "worker/text/template.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static const char conversation[] =
+    "{\"messages\": [{\"role\": \"system\", \"content\": \"s\"}, {\"role\": \"user\", \"content\": "
+    "\"\\u00e9 x\"}, {\"role\": \"assistant\", \"content\": null, \"n\": [1, -2.5, true, {\"a\": "
+    "{}}]}],"
+    " \"tools\": null, \"add_generation_prompt\": true, \"bos_token\": \"<s>\"}";
+
+static void check_text(const struct template_output *o)
+{
+    if (!o->size) return;
+    const char *p = o->text, *end = p + o->size;
+    if (o->size > TEMPLATE_OUTPUT) abort();
+    for (int n; p < end; p += n)
+        if (!(n = utf8_len(p, end))) abort();
+    for (int64_t i = 0; i < o->n_spans; i++)
+        if (o->span[i].begin < 0 || o->span[i].end > o->size) abort();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    const char *text = (const char *)data, *nul = size ? memchr(text, 0, size) : NULL;
+    const int64_t n = nul ? nul - text : (int64_t)size;
+    struct template_output o = {0};
+    struct err e = {0};
+    struct template *t = template_create(text, n, &e);
+    if (!t != (e.code != ERR_NONE)) abort();
+    if (!t) return 0;
+    const char *vars = nul ? nul + 1 : conversation;
+    const int64_t n_vars = nul ? (int64_t)size - n - 1 : (int64_t)sizeof conversation - 1;
+    if (!template_render(t, vars, n_vars, 0, &o, &e)) check_text(&o);
+    template_output_fini(&o);
+    template_destroy(t);
+    return 0;
+}
