@@ -1,0 +1,141 @@
+/* test_chat: conversations through chat templates, and the turns of the assistant in what they
+ * make. */
+#include "worker/text/chat.h"
+
+#include "tests/lib/test.h"
+
+/* In the style of ChatML. */
+static const char plain[] =
+    "{{ bos_token }}{% for m in messages %}<{{ m.role }}>{{ m.content }}</>\n{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}";
+static const char marked[] =
+    "{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content }}"
+    "{% endgeneration %}{% else %}[{{ m.content }}]{% endif %}{% endfor %}";
+/* Leaves reasoning out of all turns but the last, as many published ones do. */
+static const char forgets[] =
+    "{% for m in messages %}<{{ m.role }}>{% if loop.last and m.reasoning_content %}"
+    "({{ m.thinking }}){% endif %}{{ m.content }}{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}";
+
+static const char talk[] =
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"\\u00e9\"}, {\"role\": \"assistant\", "
+    "\"content\": \"one\"}, {\"role\": \"user\", \"content\": \"b\"}, {\"role\": \"assistant\", "
+    "\"content\": \"\"}]}";
+
+static struct template *compile(const char *text)
+{
+    struct err e = {0};
+    struct template *t = template_create(text, (int64_t)strlen(text), &e);
+    CHECK_MSG(t, "%s", e.text);
+    return t;
+}
+
+static void check_text(const char *source, const char *json, bool prompt, const char *want)
+{
+    static const char *const name[] = {"bos_token"}, *const value[] = {"^"};
+    const struct chat_tokens tokens = {name, value, 1};
+    struct template *t = compile(source);
+    struct template_output o = {0};
+    struct err e = {0};
+    CHECK_MSG(!chat_render(t, json, (int64_t)strlen(json), &tokens, prompt, 0, &o, &e), "%s",
+              e.text);
+    CHECK_MSG(o.size == (int64_t)strlen(want) && !memcmp(o.text, want, (size_t)o.size),
+              "got \"%.*s\", want \"%s\"", (int)o.size, o.text, want);
+    template_output_fini(&o);
+    template_destroy(t);
+}
+
+static void test_render(void)
+{
+    check_text(plain, talk, false,
+               "^<user>\xc3\xa9</>\n<assistant>one</>\n<user>b</>\n<assistant></>\n");
+    check_text(plain, "{\"messages\": []}", true, "^<assistant>");
+    check_text(plain, "{\"messages\": [], \"bos_token\": \"own\"}", false, "own");
+    check_text("{{ tools is none }} {{ documents is none }} {{ add_generation_prompt }} {{ x }}",
+               "{\"messages\": [], \"x\": 1, \"add_generation_prompt\": 7}", false,
+               "True True False 1");
+}
+
+/* One reasoning under three names, in transformers' order of members. */
+static void test_reasoning(void)
+{
+    const char *source = "{% for m in messages %}{{ m }}{% endfor %}";
+    check_text(
+        source, "{\"messages\": [{\"role\": \"assistant\", \"reasoning\": \"r\"}]}", false,
+        "{'thinking': 'r', 'role': 'assistant', 'reasoning': 'r', 'reasoning_content': 'r'}");
+    check_text(source, "{\"messages\": [{\"reasoning_content\": null, \"thinking\": \"t\"}]}",
+               false, "{'thinking': 't', 'reasoning_content': 't'}");
+    check_text(source, "{\"messages\": [{\"reasoning_content\": null}]}", false,
+               "{'reasoning_content': None}");
+}
+
+static void check_spans(const char *source, const char *json, const char *const *want, int n)
+{
+    struct template *t = compile(source);
+    struct template_output o = {0};
+    struct err e = {0};
+    CHECK_MSG(!chat_render_spans(t, json, (int64_t)strlen(json), NULL, 0, &o, &e), "%s", e.text);
+    CHECK_MSG(o.n_spans == n, "%d spans", (int)o.n_spans);
+    for (int i = 0; i < n && i < o.n_spans; i++) {
+        const int64_t size = o.span[i].end - o.span[i].begin;
+        CHECK_MSG(size == (int64_t)strlen(want[i]) &&
+                      !memcmp(o.text + o.span[i].begin, want[i], (size_t)size),
+                  "got \"%.*s\", want \"%s\"", (int)size, o.text + o.span[i].begin, want[i]);
+    }
+    template_output_fini(&o);
+    template_destroy(t);
+}
+
+static void test_spans(void)
+{
+    check_spans(plain, talk, (const char *const[]){"one</>\n", "</>\n"}, 2);
+    check_spans(marked, talk, (const char *const[]){"one", ""}, 2);
+    check_spans(forgets, talk, (const char *const[]){"one", ""}, 2);
+    check_spans(plain, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}", NULL, 0);
+    check_spans(plain, "{\"messages\": []}", NULL, 0);
+}
+
+static void check_refused(const char *source, const char *json, const char *field, const char *why)
+{
+    struct template *t = compile(source);
+    struct template_output o = {0};
+    struct err e = {0};
+    CHECK(chat_render_spans(t, json, (int64_t)strlen(json), NULL, 0, &o, &e));
+    CHECK_STR(e.field, field);
+    CHECK_MSG(strstr(e.text, why), "%s", e.text);
+    CHECK(o.size == 0 && o.n_spans == 0);
+    template_output_fini(&o);
+    template_destroy(t);
+}
+
+static void test_refused(void)
+{
+    const char *reasons = "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": "
+                          "\"assistant\", \"content\": \"b\", \"reasoning\": \"r\"}, {\"role\": "
+                          "\"user\", \"content\": \"c\"}]}";
+    check_refused(forgets, reasons, "messages[1]", "the turn's place cannot be told");
+    check_refused("{% set x %}{% generation %}a{% endgeneration %}{% endset %}{{ x }}", talk, "",
+                  "{% generation %} inside");
+    check_refused(plain, "{\"messages\": {}}", "messages", "a list");
+    check_refused(plain, "{\"prompt\": \"a\"}", "messages", "a list");
+    check_refused(plain, "{\"messages\": [\"a\"]}", "messages[0]", "an object");
+    check_refused(plain, "{\"messages\": [], \"tools\": [{}]}", "tools", "does not take tools");
+    check_refused(plain,
+                  "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", "
+                  "\"text\": \"a\"}, {\"type\": \"image_url\"}]}]}",
+                  "messages[0].content[1].type", "no images");
+    check_refused(plain, "{\"messages\": [{\"role\": \"user\", \"images\": [1]}]}",
+                  "messages[0].images", "only text");
+    check_refused(plain, "{\"messages\": [{\"role\": \"assistant\", \"tool_calls\": [1]}]}",
+                  "messages[0].tool_calls", "does not take calls");
+    check_refused("{{ raise_exception('roles alternate') }}", talk, "", "roles alternate");
+}
+
+int main(void)
+{
+    RUN(test_render);
+    RUN(test_reasoning);
+    RUN(test_spans);
+    RUN(test_refused);
+    return test_done("chat");
+}

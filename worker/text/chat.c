@@ -1,0 +1,211 @@
+#include "worker/text/chat.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker/text/template_run.h"
+
+struct chat { /* one rendering of a conversation */
+    const struct chat_tokens *tokens;
+    bool prompt;
+    int64_t most;     /* messages that the template sees; < 0: all */
+    int64_t *n;       /* of all messages; NULL: not asked */
+    uint8_t **answer; /* owned by the caller, [*n]: whose role is assistant; NULL: not asked */
+};
+
+/* ---- the conversation ----------------------------------------------------------------------- */
+
+static _Noreturn void refuse(struct run *r, const char *field, const char *why)
+{
+    err_field(r->h.e, ERR_INVALID, field, "%s: %s", field, why);
+    longjmp(r->h.fail, 1);
+}
+
+static void check_part(struct run *r, int64_t i, int64_t k, struct value part)
+{
+    char field[64];
+    const struct value *type = part.type == V_DICT ? dict_get_text(&r->h, part.dict, "type") : NULL;
+    snprintf(field, sizeof field, "messages[%lld].content[%lld].type", (long long)i, (long long)k);
+    if (!type || !value_is_text(*type, "text"))
+        refuse(r, field, "only parts of the type \"text\" are read, no images, audio or files");
+}
+
+static void check_message(struct run *r, int64_t i, struct value m)
+{
+    static const char *const media[] = {"images", "image", "audio", "videos", "video"};
+    char field[64];
+    snprintf(field, sizeof field, "messages[%lld]", (long long)i);
+    if (m.type != V_DICT) refuse(r, field, "a message is an object with a role and a content");
+    for (size_t k = 0; k < sizeof media / sizeof *media; k++) {
+        const struct value *v = dict_get_text(&r->h, m.dict, media[k]);
+        if (!v || v->type == V_NONE) continue;
+        snprintf(field, sizeof field, "messages[%lld].%s", (long long)i, media[k]);
+        refuse(r, field, "only text is read");
+    }
+    const struct value *calls = dict_get_text(&r->h, m.dict, "tool_calls");
+    if (calls && value_truth(&r->h, *calls) && !template_mentions(r->t, "tool_calls")) {
+        snprintf(field, sizeof field, "messages[%lld].tool_calls", (long long)i);
+        refuse(r, field, "the model's chat template does not take calls of tools");
+    }
+    const struct value *content = dict_get_text(&r->h, m.dict, "content");
+    for (int64_t k = 0; content && content->type == V_LIST && k < content->list->n; k++)
+        check_part(r, i, k, content->list->v[k]);
+}
+
+/* As transformers: {"thinking": reasoning, **message, "reasoning_content": reasoning}. */
+static struct value with_reasoning(struct run *r, struct value m)
+{
+    static const char *const name[] = {"reasoning_content", "thinking", "reasoning"};
+    struct heap *h = &r->h;
+    const struct value *v = NULL;
+    for (int i = 0; i < 3 && (!v || v->type == V_NONE); i++) v = dict_get_text(h, m.dict, name[i]);
+    if (!v || v->type == V_NONE) return m;
+    struct dict *d = dict_new(h);
+    const struct value reasoning = *v;
+    dict_set(h, d, value_text(h, "thinking"), reasoning);
+    for (int64_t i = 0; i < m.dict->n; i++) dict_set(h, d, m.dict->e[i].key, m.dict->e[i].value);
+    dict_set(h, d, value_text(h, "reasoning_content"), reasoning);
+    m.dict = d;
+    return m;
+}
+
+static void note_answers(struct run *r, const struct chat *c, const struct list *messages)
+{
+    uint8_t *answer = calloc((size_t)messages->n + 1, 1);
+    if (!answer)
+        heap_fail(&r->h, ERR_TOO_LARGE, "no memory for %lld messages", (long long)messages->n);
+    for (int64_t i = 0; i < messages->n; i++) {
+        const struct value *role = dict_get_text(&r->h, messages->v[i].dict, "role");
+        answer[i] = role && value_is_text(*role, "assistant");
+    }
+    free(*c->answer);
+    *c->answer = answer;
+    *c->n = messages->n;
+}
+
+static void set_messages(struct run *r, struct dict *vars, const struct chat *c)
+{
+    struct heap *h = &r->h;
+    struct value *v = dict_get_text(h, vars, "messages");
+    if (!v || v->type != V_LIST) refuse(r, "messages", "must be a list of messages");
+    const int64_t n = c->most >= 0 && c->most < v->list->n ? c->most : v->list->n;
+    for (int64_t i = 0; i < v->list->n; i++) check_message(r, i, v->list->v[i]);
+    if (c->answer) note_answers(r, c, v->list);
+    struct list *l = list_new(h, n);
+    for (int64_t i = 0; i < n; i++) list_add(h, l, with_reasoning(r, v->list->v[i]));
+    v->list = l;
+}
+
+static void set_missing(struct run *r, struct dict *vars, const char *name, struct value v)
+{
+    if (!dict_get_text(&r->h, vars, name)) dict_set(&r->h, vars, value_text(&r->h, name), v);
+}
+
+static void prepare(struct run *r, struct dict *vars, const void *context)
+{
+    const struct chat *c = context;
+    struct heap *h = &r->h;
+    const struct value *tools = dict_get_text(h, vars, "tools");
+    if (tools && value_truth(h, *tools) && !template_names(r->t, "tools"))
+        refuse(r, "tools", "the model's chat template does not take tools");
+    set_messages(r, vars, c);
+    set_missing(r, vars, "tools", value_none());
+    set_missing(r, vars, "documents", value_none());
+    for (int i = 0; c->tokens && i < c->tokens->n; i++)
+        set_missing(r, vars, c->tokens->name[i], value_text(h, c->tokens->value[i]));
+    dict_set(h, vars, value_text(h, "add_generation_prompt"), value_bool(c->prompt));
+}
+
+int chat_render(const struct template *t, const char *json, int64_t size,
+                const struct chat_tokens *tokens, bool prompt, int64_t now_s,
+                struct template_output *o, struct err *e)
+{
+    const struct chat c = {.tokens = tokens, .prompt = prompt, .most = -1};
+    const struct run_prepare p = {prepare, &c};
+    return run_template(t, json, size, now_s, &p, o, e);
+}
+
+/* ---- turns of the assistant ----------------------------------------------------------------- */
+
+struct turns {
+    const struct template *t;
+    const char *json;
+    int64_t size, now_s;
+    struct chat chat;
+    struct template_output part; /* owned */
+    struct template_span *span;  /* owned */
+    int64_t n_spans;
+};
+
+/* The size of the output of the first n messages, which must be how the whole begins. */
+static int prefix_size(struct turns *u, int64_t n, bool prompt, const struct template_output *whole,
+                       int64_t *size, struct err *e)
+{
+    struct chat c = {.tokens = u->chat.tokens, .prompt = prompt, .most = n};
+    const struct run_prepare p = {prepare, &c};
+    char field[64];
+    if (run_template(u->t, u->json, u->size, u->now_s, &p, &u->part, e)) return -1;
+    *size = u->part.size;
+    if (*size <= whole->size && (!*size || !memcmp(u->part.text, whole->text, (size_t)*size)))
+        return 0;
+    snprintf(field, sizeof field, "messages[%lld]", (long long)(prompt ? n : n - 1));
+    return err_field(e, ERR_INVALID, field,
+                     "%s: the chat template writes what is before the end of this turn otherwise "
+                     "when more follows, so the turn's place cannot be told: use a template with "
+                     "{%% generation %%}, or a conversation that ends there",
+                     field);
+}
+
+static int find_turns(struct turns *u, int64_t n, const uint8_t *answer,
+                      const struct template_output *whole, struct err *e)
+{
+    u->span = calloc((size_t)n + 1, sizeof *u->span);
+    if (!u->span) return err_set(e, ERR_TOO_LARGE, "no memory for %lld turns", (long long)n);
+    for (int64_t i = 0; i < n; i++) {
+        struct template_span s;
+        if (!answer[i]) continue;
+        if (prefix_size(u, i, true, whole, &s.begin, e) ||
+            prefix_size(u, i + 1, false, whole, &s.end, e))
+            return -1;
+        if (s.begin > s.end) s.begin = s.end;
+        u->span[u->n_spans++] = s;
+    }
+    return 0;
+}
+
+static int check_marked(const struct template_output *o, struct err *e)
+{
+    for (int64_t i = 0; i < o->n_spans; i++)
+        if (o->span[i].end < 0)
+            return err_set(
+                e, ERR_UNSUPPORTED,
+                "chat template: {%% generation %%} inside a macro, a filter or a set: the "
+                "place of its text cannot be told");
+    return 0;
+}
+
+int chat_render_spans(const struct template *t, const char *json, int64_t size,
+                      const struct chat_tokens *tokens, int64_t now_s, struct template_output *o,
+                      struct err *e)
+{
+    uint8_t *answer = NULL;
+    int64_t n = 0;
+    struct turns u = {.t = t, .json = json, .size = size, .now_s = now_s};
+    u.chat = (struct chat){.tokens = tokens, .most = -1, .n = &n, .answer = &answer};
+    const struct run_prepare p = {prepare, &u.chat};
+    int rc = run_template(t, json, size, now_s, &p, o, e);
+    if (!rc && template_has_generation(t)) {
+        rc = check_marked(o, e);
+    } else if (!rc && !(rc = find_turns(&u, n, answer, o, e))) {
+        free(o->span);
+        o->span = u.span;
+        o->n_spans = o->span_room = u.n_spans;
+        u.span = NULL;
+    }
+    if (rc) o->size = o->n_spans = 0;
+    template_output_fini(&u.part);
+    free(u.span);
+    free(answer);
+    return rc;
+}

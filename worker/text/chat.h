@@ -1,0 +1,35 @@
+/* chat.h: conversations through a chat template: what a model reads for `messages`, and which
+ * bytes of that are turns of the assistant.
+ *
+ * The variables are those of transformers' apply_chat_template: messages, tools and documents
+ * (null when the conversation has none), add_generation_prompt, the special tokens that the
+ * caller gives, and any further member of the conversation. A message's reasoning is passed under
+ * reasoning_content and thinking, whichever of reasoning_content, thinking and reasoning it has. */
+#ifndef SEQD_TEXT_CHAT_H
+#define SEQD_TEXT_CHAT_H
+
+#include "worker/text/template.h"
+
+struct chat_tokens { /* special tokens by name ("bos_token"); borrowed */
+    const char *const *name, *const *value;
+    int n;
+};
+
+/* json[size]: an object with "messages". prompt: ends with what opens the assistant's next turn.
+ * fails: as template_render; ERR_INVALID, with the field, for messages that are no list of
+ * objects, an image or another part that is not text ("messages[i].content[k].type"), and for
+ * tools where the template does not name them ("tools"). */
+int chat_render(const struct template *t, const char *json, int64_t size,
+                const struct chat_tokens *tokens, bool prompt, int64_t now_s,
+                struct template_output *o, struct err *e);
+
+/* The same without a prompt; o->span are the assistant's turns: what {% generation %} encloses
+ * where the template has the tag; else what the template adds, after its own prompt, for each
+ * message whose role is assistant.
+ * fails: also ERR_INVALID where that cannot be told: the output up to a turn, with the prompt, is
+ * not how the output with the turn begins, or that is not how the whole begins. */
+int chat_render_spans(const struct template *t, const char *json, int64_t size,
+                      const struct chat_tokens *tokens, int64_t now_s, struct template_output *o,
+                      struct err *e);
+
+#endif
