@@ -1,7 +1,10 @@
 /* test_chat: conversations through chat templates, and the turns of the assistant in what they
  * make. */
-#include "worker/text/chat.h"
+#include "worker/text/chat_model.h"
 
+#include <unistd.h>
+
+#include "api/core/file.h"
 #include "tests/lib/test.h"
 
 /* In the style of ChatML. */
@@ -131,11 +134,87 @@ static void test_refused(void)
     check_refused("{{ raise_exception('roles alternate') }}", talk, "", "roles alternate");
 }
 
+/* ---- a model's directory -------------------------------------------------------------------- */
+
+static char dir[64];
+
+static void put(const char *name, const char *text)
+{
+    char path[FILE_PATH_SIZE];
+    struct err e = {0};
+    CHECK(!file_join(path, &e, "%s/%s", dir, name));
+    if (text)
+        CHECK_MSG(!file_write(path, text, strlen(text), &e), "%s", e.text);
+    else
+        unlink(path);
+}
+
+/* want NULL: no template. */
+static void check_model(const char *want)
+{
+    struct chat_model m;
+    struct template_output o = {0};
+    struct err e = {0};
+    CHECK_MSG(!chat_model_open(&m, dir, &e), "%s", e.text);
+    CHECK(!m.t == !want);
+    if (m.t) {
+        CHECK(!chat_render(m.t, talk, (int64_t)strlen(talk), &m.tokens, false, 0, &o, &e));
+        CHECK_MSG(o.size == (int64_t)strlen(want) && !memcmp(o.text, want, (size_t)o.size),
+                  "got \"%.*s\", want \"%s\"", (int)o.size, o.text, want);
+    }
+    template_output_fini(&o);
+    chat_model_close(&m);
+}
+
+static void check_bad_model(const char *why)
+{
+    struct chat_model m;
+    struct err e = {0};
+    CHECK(chat_model_open(&m, dir, &e) == -1);
+    CHECK_MSG(strstr(e.text, dir) && strstr(e.text, why), "%s", e.text);
+    CHECK(!m.t);
+}
+
+static void test_model(void)
+{
+    snprintf(dir, sizeof dir, "/tmp/seqd-chat-XXXXXX");
+    CHECK(mkdtemp(dir));
+    check_model(NULL);
+    put("tokenizer_config.json", "{\"bos_token\": \"<b>\", \"x\": [1, {\"bos_token\": 2}]}");
+    check_model(NULL);
+    put("tokenizer_config.json", "{\"bos_token\": \"<b>\", \"pad_token\": null, \"eos_token\": "
+                                 "{\"content\": \"<\\u00e9>\", \"lstrip\": false}, "
+                                 "\"chat_template\": \"{{ bos_token }}\\n{{ eos_token }}\"}");
+    check_model("<b>\n<\xc3\xa9>");
+    put("tokenizer_config.json",
+        "{\"chat_template\": [{\"name\": \"tool_use\", \"template\": \"no\"}, {\"template\": "
+        "\"yes{{ bos_token }}\", \"name\": \"default\"}], \"bos_token\": \"!\"}");
+    check_model("yes!");
+    put("chat_template.jinja", "first{{ bos_token }}\n");
+    check_model("first!");
+    put("chat_template.jinja", "a\n{% include 'b' %}");
+    check_bad_model("chat_template.jinja: chat template, line 2: the tag 'include'");
+    put("chat_template.jinja", NULL);
+    put("tokenizer_config.json", "{\"chat_template\": [{\"name\": \"x\", \"template\": \"y\"}]}");
+    check_bad_model("\"default\"");
+    put("tokenizer_config.json", "{\"chat_template\": \"a\", ");
+    check_bad_model("tokenizer_config.json: ");
+    put("tokenizer_config.json", "{\"chat_template\": [{\"name\": 1, ]}");
+    check_bad_model("tokenizer_config.json: ");
+    put("tokenizer_config.json", "{\"chat_template\": [1]}");
+    check_bad_model("a string or a list");
+    put("tokenizer_config.json", "[]");
+    check_bad_model("must be a JSON object");
+    put("tokenizer_config.json", NULL);
+    CHECK(!rmdir(dir));
+}
+
 int main(void)
 {
     RUN(test_render);
     RUN(test_reasoning);
     RUN(test_spans);
     RUN(test_refused);
+    RUN(test_model);
     return test_done("chat");
 }
