@@ -114,6 +114,9 @@ struct attn_fwd_args {
     int64_t n_heads, n_kv_heads, head_dim;
     float scale;
     const struct attn_drop *drop; /* NULL: none */
+    /* Soft cap of the scores, before the mask: s = cap tanh(scale q k / cap); 0: none. Under one, bf16
+     * takes the fp32 products, as under dropout. */
+    float cap;
 };
 
 /* Attention dropout: probability (row, key) of a head is kept iff a word of Philox4x32-10 says it,
@@ -150,7 +153,8 @@ struct attn_delta_args {
 };
 
 /* Backward of one (query block, KV block) pair with the final lse: p = exp(scale q k - lse),
- * dv += p' dO; ds = p (dO v' - delta); dq += scale ds k; dk += scale ds' q. A row with lse = -inf
+ * dv += p' dO; ds = p (dO v' - delta); dq += scale ds k; dk += scale ds' q. Under a soft cap the score
+ * is capped in p, and ds has the cap's slope as a factor, 1 - (s / cap)^2. A row with lse = -inf
  * contributes exactly 0. Query tiles ascending, summed into dkv in that order; key tiles ascending
  * into dq. With Hk < H the heads of a group are added in ascending order. A tile is 64 rows from
  * row 0 of the call; each tile's part is a chain of its own that starts from 0 and is added to the
@@ -168,6 +172,7 @@ struct attn_bwd_args {
     int64_t n_heads, n_kv_heads, head_dim;
     float scale;
     const struct attn_drop *drop; /* as in forward; delta is unchanged by it */
+    float cap;                    /* as in forward */
 };
 
 /* y = x * rsqrt(mean(x^2) + eps) * g per row (1910.07467). x, y [T, C] act; g [1, C] act;
@@ -229,13 +234,16 @@ struct embed_bwd_args {
  *   nll      [T] out: -log p(target) in double, 0 where there is no target
  *   dlogits  [T, V] act out, when backward: (softmax - onehot) * scale, rows without target exactly 0.
  *            It may share memory with logits: the very same tensor when fp32; when bf16, row i at the
- *            start of row i (ld = 2 * logits.ld): no write reaches a value still to be read */
+ *            start of row i (ld = 2 * logits.ld): no write reaches a value still to be read
+ *   cap      the logits z have been capped softly, z = cap tanh(x / cap): dlogits is the gradient of x,
+ *            that of z times 1 - (z / cap)^2; 0: they have not */
 struct xent_args {
     struct tensor logits, dlogits;
     const int32_t *targets;
     double *nll;
     float scale;
     bool backward;
+    float cap;
 };
 
 /* y += x elementwise (n floats). */
@@ -277,7 +285,8 @@ struct cast_args {
  * args struct has `accumulate`, input gradients are added to, otherwise written. */
 
 /* y = (x - mean) * rsqrt(var + eps) * g + b per group of x.cols / groups columns; rms: without mean,
- * y = x * rsqrt(mean(x^2) + eps) * g. g, b [1, cols / groups], data NULL: 1 and 0. mean, rstd
+ * y = x * rsqrt(mean(x^2) + eps) * g. g, b [1, cols / groups], data NULL: 1 and 0; g may be fp32
+ * beside act of 16 bits. mean, rstd
  * [T * groups] fp32 out (mean untouched when rms). (1607.06450, 1910.07467) */
 struct norm_fwd_args {
     struct tensor x, y, g, b;
@@ -415,7 +424,7 @@ struct mse_args {
 };
 
 /* Mixture of experts, routing: p = softmax(logits [T, E] fp32) per row; the k largest, ties to the
- * lower index, weighted by p over their sum. expert, weight [T, k] out, descending. A logit that is
+ * lower index, weighted by p over their sum, or by p itself. expert, weight [T, k] out, descending. A logit that is
  * NaN comes last and makes the weights of its row NaN. Backward: dlogits [T, E] (fp32) from dweight
  * [T, k]. */
 struct route_args {
@@ -425,6 +434,7 @@ struct route_args {
     float *weight;
     const float *dweight; /* backward; NULL: forward */
     struct tensor dlogits;
+    bool plain; /* weighted by p itself; backward then reads logits, which are not dlogits */
 };
 
 /* ---- linear attention --------------------------------------------------------------------------

@@ -46,7 +46,7 @@ static inline void shape_attn_fwd(const struct attn_fwd_args *a)
     assert(shape_act(a->q, a->q.rows, a->n_heads * a->head_dim, a->q.dtype));
     assert(shape_f32(a->o, a->q.rows, a->n_heads * a->head_dim));
     assert(shape_act(a->kv, a->kv.rows, 2 * a->n_kv_heads * a->head_dim, a->q.dtype));
-    assert(a->ml_ld >= a->q.rows && a->scale > 0 && shape_drop(a->drop));
+    assert(a->ml_ld >= a->q.rows && a->scale > 0 && shape_drop(a->drop) && a->cap >= 0);
 }
 
 static inline void shape_attn_finish(const struct attn_finish_args *a)
@@ -70,7 +70,7 @@ static inline void shape_attn_bwd(const struct attn_bwd_args *a)
     assert(shape_f32(a->dq, a->q.rows, a->q.cols));
     assert(shape_act(a->kv, a->kv.rows, 2 * a->n_kv_heads * a->head_dim, a->q.dtype));
     assert(shape_f32(a->dkv, a->kv.rows, a->kv.cols) && a->ml_ld >= a->q.rows && a->scale > 0);
-    assert(shape_drop(a->drop));
+    assert(shape_drop(a->drop) && a->cap >= 0);
 }
 
 static inline void shape_rmsnorm_fwd(const struct rmsnorm_fwd_args *a)
@@ -126,7 +126,7 @@ static inline void shape_embed_bwd(const struct embed_bwd_args *a)
 static inline void shape_xent(const struct xent_args *a)
 {
     const struct tensor x = a->logits, d = a->dlogits;
-    assert(shape_f32(x, x.rows, x.cols));
+    assert(shape_f32(x, x.rows, x.cols) && a->cap >= 0);
     if (!a->backward) return;
     assert(shape_act(d, x.rows, x.cols, d.dtype));
     assert(d.data != x.data || x.rows <= 1 || d.ld * dtype_size(d.dtype) == x.ld * 4);
@@ -147,7 +147,7 @@ static inline void shape_cast(const struct cast_args *a)
 
 static inline bool shape_weight(struct tensor t, int64_t cols, enum dtype act)
 {
-    return !t.data || shape_act(t, 1, cols, act);
+    return !t.data || shape_act(t, 1, cols, act) || shape_f32(t, 1, cols);
 }
 
 static inline void shape_norm_fwd(const struct norm_fwd_args *a)
@@ -289,11 +289,12 @@ static inline void shape_lrpe_bwd(const struct lrpe_bwd_args *a)
     assert(shape_act(a->theta, a->n_heads, a->head_dim, a->theta.dtype));
 }
 
-/* Backward looks at weight, expert and dlogits alone. */
+/* Backward looks at weight, expert and dlogits alone, unless weights are plain. */
 static inline void shape_route(const struct route_args *a)
 {
     const struct tensor x = a->dweight ? a->dlogits : a->logits;
     assert(shape_f32(x, x.rows, x.cols) && a->k > 0 && a->k <= x.cols);
+    assert(!a->plain || shape_f32(a->logits, x.rows, x.cols));
 }
 
 static inline void shape_softmax_fwd(const struct softmax_fwd_args *a)

@@ -80,9 +80,15 @@ struct model_shape {
     int64_t rotary_dim; /* columns of a head that RoPE turns; 0: all */
     int64_t type_vocab; /* BERT: type_vocab_size */
     int64_t n_experts, experts_per_token;
-    double residual[6]; /* MiniMax: alpha, beta of linear attention, full attention, MLP */
-    /* bit l: layer l is special: linear (MiniMax), has LRPE (TNL) */
+    int64_t expert_width; /* moe_intermediate_size, where it is not I */
+    int32_t norm_topk;    /* weights of the chosen experts are over their sum */
+    double residual[6];   /* MiniMax: alpha, beta of linear attention, full attention, MLP */
+    /* bit l: layer l is special: linear (MiniMax), has LRPE (TNL), has no window where others have
+     * one (Llama, Gemma), has no experts (Qwen3-MoE) */
     int64_t layer_mask[SHAPE_MASKS];
+    double attn_cap, final_cap; /* soft caps of scores, of logits; 0: none */
+    int64_t attn_scalar;        /* query_pre_attn_scalar: scores are over its root; 0: D */
+    double rope_local; /* rope_local_base_freq: theta of layers with a window; 0: rope_theta */
     int32_t normalise; /* linear transformer: outputs are divided by their summed weights */
     int32_t unscaled;  /* TNL: no_scale_embedding */
     /* Diffusion transformers: sequences of frames of latents. */

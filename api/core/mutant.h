@@ -25,6 +25,9 @@ enum mutant_id {
     MUTANT_SCALE,              /* 1/sqrt(C) instead of 1/sqrt(D) */
     MUTANT_SAME_PEER,          /* P = 2: KV and dKV swapped where prev and next are one */
     MUTANT_DROPOUT_LOCAL,      /* dropout keyed by local rows */
+    MUTANT_WINDOW_WIDE,        /* a layer's window holds a key too many */
+    MUTANT_CAP_LOST,           /* forward does not cap scores */
+    MUTANT_CAP_LOST_BACK,      /* backward does not */
     MUTANT_DECAY_POWER,        /* LASP: the state is not decayed over the rank's rows */
     MUTANT_STATE_EARLY,        /* LASP: the state is used before it was received */
     MUTANT_OWN_DROPPED,        /* LASP: a rank passes on what it received, without its own part */

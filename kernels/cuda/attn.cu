@@ -231,7 +231,7 @@ static __global__ void __launch_bounds__(fwd_shape<DP, SMALL>::threads, DP > 128
     fwd_end<FRAGS>(st, c, end_row, end_head, m, l);
 }
 
-/* ---- fp32, and 16 bits under dropout --------------------------------------------------------- */
+/* ---- fp32, and 16 bits under dropout or a soft cap ------------------------------------------- */
 
 struct fwd_room {
     f32_slice a, b;
@@ -274,6 +274,7 @@ static __device__ __forceinline__ void f32_probabilities(fwd_room *room, const a
     for (int i = 0; i < F32_EACH; i++) {
         UNROLL
         for (int j = 0; j < F32_EACH; j++) {
+            if (c.cap > 0) s[i][j] = c.cap * tanhf(s[i][j] / c.cap);
             if (!attn_in(rows[i], k0 + tx + 16 * j)) s[i][j] = -INFINITY;
         }
         alpha[i] = f32_softmax(s[i], c.scale2, &m[i], &l[i]);

@@ -35,6 +35,7 @@ struct attn_call {
     int64_t kv_pos;
     int Tq, Tk, D, Hk, group; /* group: query heads of a KV head */
     float scale, scale2;      /* scale2: of scores in powers of two */
+    float cap;                /* soft cap of scores before the scale; 0: none */
     attn_rule drop;
 };
 
@@ -71,6 +72,7 @@ template <class A> static inline attn_call attn_call_of(const A *a)
     c.group = (int)(a->n_heads / a->n_kv_heads);
     c.scale = a->scale;
     c.scale2 = (float)((double)a->scale * LOG2_E);
+    c.cap = a->cap / a->scale;
     c.drop = attn_rule_of(a->drop);
     return c;
 }
@@ -78,7 +80,7 @@ template <class A> static inline attn_call attn_call_of(const A *a)
 /* f with what products take: on tensor cores an element of 16 bits, else a float. */
 template <class F> static inline void attn_typed(const attn_call &c, F f)
 {
-    if (c.q.dtype == DT_F32 || c.drop.on)
+    if (c.q.dtype == DT_F32 || c.drop.on || c.cap > 0)
         f(float());
     else
         half_typed(c.q.dtype, f);

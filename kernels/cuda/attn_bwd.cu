@@ -311,7 +311,7 @@ static __global__ void __launch_bounds__(bwd_shape<DP, SMALL>::threads, 1) attn_
     attn_put<sh::cols>(dq, b.dq + head * c.D, b.dq_ld, i0 + own, c.Tq, col, c.D);
 }
 
-/* ---- fp32, and 16 bits under dropout --------------------------------------------------------- */
+/* ---- fp32, and 16 bits under dropout or a soft cap ------------------------------------------- */
 
 struct bwd_f32_room {
     f32_slice own[2], tile[2];
@@ -350,14 +350,16 @@ static __device__ __forceinline__ void f32_products(bwd_f32_room *room, const bw
 }
 
 /* Element (r, t) of the tiles p and ds: dP passes dropout's mask before delta is taken off, and
- * dv's probabilities pass it; ds has them whole. */
+ * dv's probabilities pass it; ds has them whole, and is of the score before a soft cap. */
 static __device__ __forceinline__ void f32_one(bwd_f32_room *room, const attn_call &c,
                                                const bwd_stat &q, int r, int t, bool seen, float s,
                                                float dp, float factor)
 {
-    const float p = seen ? exp2f(fmaf(s, c.scale2, -q.lse)) : 0;
+    const float y = c.cap > 0 ? tanhf(s / c.cap) : 0;
+    if (c.cap > 0) s = c.cap * y;
+    const float p = seen ? exp2f(fmaf(s, c.scale2, -q.lse)) : 0, ds = p * (dp * factor - q.delta);
     room->p[r][t] = p * factor;
-    room->ds[r][t] = p * (dp * factor - q.delta);
+    room->ds[r][t] = c.cap > 0 ? ds * (1 - y * y) : ds;
 }
 
 /* acc += k (w x): slice by slice, the tile's part is summed alone. */

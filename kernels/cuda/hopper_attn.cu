@@ -340,7 +340,7 @@ template <int DP> static void run(struct cuda *c, const struct attn_fwd_args *a,
 
 bool hopper_attn_fwd(struct cuda *c, const struct attn_fwd_args *a)
 {
-    if (!c->hopper || a->drop || a->head_dim > 128) return false;
+    if (!c->hopper || a->drop || a->cap > 0 || a->head_dim > 128) return false;
     if (!hopper_takes(a->q, a->head_dim) || !hopper_takes(a->kv, a->head_dim)) return false;
     if (!rows_fit(a->o)) return false;
     const hop_call h = {attn_call_of(a), (float *)a->o.data, a->m, a->l, a->o.ld, a->ml_ld};

@@ -361,7 +361,7 @@ template <int DP> static void run(struct cuda *c, const struct attn_bwd_args *a,
 
 bool hopper_attn_bwd(struct cuda *c, const struct attn_bwd_args *a, const bwd_call &b)
 {
-    if (!c->hopper || a->drop || a->head_dim > 128) return false;
+    if (!c->hopper || a->drop || a->cap > 0 || a->head_dim > 128) return false;
     if (!hopper_takes(a->q, a->head_dim) || !hopper_takes(a->kv, a->head_dim)) return false;
     if (!hopper_takes(a->d_o, a->head_dim) || !rows_fit(a->dq) || !rows_fit(a->dkv)) return false;
     if (a->head_dim <= 64)

@@ -173,7 +173,7 @@ static __device__ struct row_sum row_exp(const float *x, int64_t from, int64_t t
  * (kernels/backend.h says what overlaps). */
 static __global__ void xent_kernel(const float *logits, int64_t ld, mat dlogits,
                                    const int32_t *targets, double *nll, int64_t V, float scale,
-                                   bool backward)
+                                   bool backward, float cap)
 {
     __shared__ double room[LOSS_THREADS / WARP];
     const int64_t row = blockIdx.x;
@@ -190,7 +190,8 @@ static __global__ void xent_kernel(const float *logits, int64_t ld, mat dlogits,
     const float k = (float)((double)scale / s.sum);
     for (int64_t j0 = 0; backward && j0 < V; j0 += LOSS_THREADS) {
         const int64_t j = j0 + threadIdx.x;
-        const float d = j < V ? expf(x[j] - s.max) * k - (j == target ? scale : 0) : 0;
+        float d = j < V ? expf(x[j] - s.max) * k - (j == target ? scale : 0) : 0;
+        if (cap > 0 && j < V) d *= 1 - x[j] / cap * (x[j] / cap); /* of logits before a soft cap */
         __syncthreads();
         if (j < V) set(dlogits, row, j, d);
     }
@@ -203,7 +204,7 @@ void cuda_xent(struct be *be, const struct xent_args *a)
     if (a->logits.rows > 0)
         LAUNCH(c, xent_kernel, dim3((unsigned)a->logits.rows), dim3(LOSS_THREADS), 0,
                (const float *)a->logits.data, a->logits.ld, mat_of(a->dlogits), a->targets, a->nll,
-               a->logits.cols, a->scale, a->backward);
+               a->logits.cols, a->scale, a->backward, a->cap);
 }
 
 static __global__ void softmax_fwd_kernel(float *all, int64_t ld, int64_t n, const int64_t *lo,
@@ -308,7 +309,7 @@ static __device__ int route_next(const float *x, int E, int at)
 
 /* A thread has a row: experts are few. */
 static __global__ void route_fwd_kernel(const float *logits, int64_t ld, int64_t rows, int E, int k,
-                                        int32_t *expert, float *weight)
+                                        int32_t *expert, float *weight, bool plain)
 {
     const int64_t row = (int64_t)blockIdx.x * LOSS_THREADS + threadIdx.x;
     if (row >= rows) return;
@@ -322,14 +323,20 @@ static __global__ void route_fwd_kernel(const float *logits, int64_t ld, int64_t
     }
     for (int i = 0; i < E; i++)
         if (isnan(x[i])) sum = (double)NAN;
+    if (plain && !isnan(sum)) {
+        sum = 0;
+        for (int i = 0; i < E; i++) sum += exp((double)x[i] - (double)x[e[0]]);
+    }
     for (int j = 0; j < k; j++)
         weight[row * k + j] = (float)(exp((double)x[e[j]] - (double)x[e[0]]) / sum);
 }
 
-/* Weights over their sum are a softmax of the chosen ones. */
+/* Weights over their sum are a softmax of the chosen ones; plain (logits are there), a part of a
+ * softmax of all. */
 static __global__ void route_bwd_kernel(float *dlogits, int64_t ld, int64_t rows, int E, int k,
                                         const int32_t *expert, const float *weight,
-                                        const float *dweight)
+                                        const float *dweight, const float *logits,
+                                        int64_t logits_ld)
 {
     const int64_t row = (int64_t)blockIdx.x * LOSS_THREADS + threadIdx.x;
     if (row >= rows) return;
@@ -338,6 +345,10 @@ static __global__ void route_bwd_kernel(float *dlogits, int64_t ld, int64_t rows
     double dot = 0;
     for (int j = 0; j < k; j++) dot += (double)w[j] * (double)dw[j];
     for (int e = 0; e < E; e++) dx[e] = 0;
+    for (int e = 0; logits && e < E; e++) {
+        const float *x = logits + row * logits_ld, top = x[expert[row * k]];
+        dx[e] = (float)(-(double)w[0] * exp((double)x[e] - (double)top) * dot);
+    }
     for (int j = 0; j < k; j++)
         dx[expert[row * k + j]] = (float)((double)w[j] * ((double)dw[j] - dot));
 }
@@ -351,8 +362,9 @@ void cuda_route(struct be *be, const struct route_args *a)
     if (t.rows < 1) return;
     if (a->dweight)
         LAUNCH(c, route_bwd_kernel, grid, dim3(LOSS_THREADS), 0, (float *)t.data, t.ld, t.rows,
-               (int)t.cols, (int)a->k, a->expert, a->weight, a->dweight);
+               (int)t.cols, (int)a->k, a->expert, a->weight, a->dweight,
+               a->plain ? (const float *)a->logits.data : nullptr, a->logits.ld);
     else
         LAUNCH(c, route_fwd_kernel, grid, dim3(LOSS_THREADS), 0, (const float *)t.data, t.ld,
-               t.rows, (int)t.cols, (int)a->k, a->expert, a->weight);
+               t.rows, (int)t.cols, (int)a->k, a->expert, a->weight, a->plain);
 }

@@ -209,7 +209,7 @@ static void decode_body(struct ranks *g, int rank, void *arg)
     struct sp sp = {.ops = sp_find(g->P == 1 ? STRATEGY_LOCAL : STRATEGY_RSA, FORM_BLOCKWISE),
                     .be = device(rank, 1),
                     .comm = g->comm[rank],
-                    .shape = {p->H, p->Hk, p->D, (float)(1 / sqrt((double)p->D))},
+                    .shape = {p->H, p->Hk, p->D, (float)(1 / sqrt((double)p->D)), (float)p->cap},
                     .buf = {.part = comm_segment(g->comm[rank]), .m = sums}};
     if (p->H > 64) abort();
     memset(sp.buf.part, 0xff, (size_t)volume_decode_size(g->P, p->H, p->D));
@@ -269,6 +269,44 @@ static void test_decode(void)
     struct problem one = problem_make(1, 2, 2, 24, DOCS_ONE, true); /* most ranks have no key */
     truth(&one);
     for (int i = 0; i < N_DEGREES; i++) decode_case(&one, degrees[i], true);
+    problem_free(&one);
+}
+
+/* ---- a soft cap ------------------------------------------------------------------------------ */
+
+/* Scores of a few units under caps of their size, by every way that takes one. */
+static void check_cap(struct problem p)
+{
+    static const struct variant ways[] = {
+        {.strategy = STRATEGY_RSA, .layout = LAYOUT_CONTIGUOUS},
+        {.strategy = STRATEGY_RSA, .layout = LAYOUT_ZIGZAG, .maps = true},
+        {.strategy = STRATEGY_RSA, .layout = LAYOUT_ZIGZAG, .form = FORM_ALL_GATHER},
+        {.strategy = STRATEGY_ULYSSES, .layout = LAYOUT_CONTIGUOUS}};
+    p.cap = p.causal ? 1.25 : 0.5;
+    truth(&p);
+    for (int i = 0; i < N_DEGREES; i++)
+        for (size_t k = 0; k < sizeof ways / sizeof *ways; k++) {
+            struct variant v = ways[k];
+            v.P = degrees[i];
+            v.n_threads = 1 + i % 2;
+            check_variant(&p, &v);
+        }
+    problem_free(&p);
+}
+
+static void test_soft_cap(void)
+{
+    each_problem(37, small, 3, check_cap);
+    struct problem wide = problem_make(150, 2, 1, 256, DOCS_FIVE, true);
+    wide.window = 40;
+    check_cap(wide);
+    struct problem bits = problem_make(1000, 3, 1, 24, DOCS_FIVE, true);
+    bits.cap = 2;
+    check_bits(bits);
+    struct problem one = problem_make(101, 6, 2, 8, DOCS_ONE, true);
+    one.cap = 1;
+    truth(&one);
+    for (int i = 0; i < N_DEGREES; i++) decode_case(&one, degrees[i], false);
     problem_free(&one);
 }
 
@@ -367,5 +405,6 @@ int main(void)
     RUN(test_transports_give_one_result);
     RUN(test_workspace_is_independent_of_ranks);
     RUN(test_decode);
+    RUN(test_soft_cap);
     return variants_done("attention");
 }

@@ -11,11 +11,12 @@
 #include "worker/hf/safetensors.h"
 
 static const char *const names[] = {
-    "bert",         "bert_wide", "linear",        "linear_relu", "minimax",      "llama3",
-    "llama_linear", "phi3",      "llama_dynamic", "qwen2",       "qwen3",        "olmo2",
-    "granite",      "smollm3",   "gpt2",          "mistral",     "minimax_wide", "retnet",
-    "retnet_wide",  "tnl",       "tnl_wide",      "stdit",       "stdit3",       "stdit3_image",
-    "latte",        "t2d",       "t2d_plain"};
+    "bert",         "bert_wide",   "linear",        "linear_relu", "minimax",      "llama3",
+    "llama_linear", "phi3",        "llama_dynamic", "qwen2",       "qwen3",        "olmo2",
+    "granite",      "smollm3",     "gpt2",          "mistral",     "minimax_wide", "retnet",
+    "retnet_wide",  "tnl",         "tnl_wide",      "stdit",       "stdit3",       "stdit3_image",
+    "latte",        "t2d",         "t2d_plain",     "ministral",   "qwen3_mixed",  "gemma2",
+    "gemma3",       "gemma2_wide", "mixtral",       "qwen3_moe",   "olmoe"};
 enum { N_NAMES = sizeof names / sizeof *names };
 
 static const char *golden(const char *name, const char *file)
@@ -54,6 +55,16 @@ static void test_shapes(void)
     CHECK(m.max_pos == 48 && m.type_vocab == 2 && m.head_dim == 6);
     if (!load_shape("mistral", &m)) return;
     CHECK(m.family == FAMILY_LLAMA && m.window == 6 && m.n_kv_heads == 3 && m.head_dim == 24);
+    if (!load_shape("ministral", &m)) return;
+    CHECK(m.family == FAMILY_LLAMA && m.window == 5 && m.layer_mask[0] == 2 && !m.qk_norm);
+    if (!load_shape("qwen3_mixed", &m)) return;
+    CHECK(m.family == FAMILY_LLAMA && m.window == 11 && m.layer_mask[0] == 3 && m.qk_norm);
+    if (!load_shape("gemma2", &m)) return;
+    CHECK(m.family == FAMILY_GEMMA && m.window == 6 && m.layer_mask[0] == 2 && m.tied);
+    CHECK(m.attn_cap == 2 && m.final_cap == 3 && m.attn_scalar == 10 && !m.qk_norm);
+    if (!load_shape("gemma3", &m)) return;
+    CHECK(m.window == 5 && m.layer_mask[0] == 2 && m.qk_norm && !m.attn_cap && !m.final_cap);
+    CHECK(m.rope_theta == 1e6 && m.rope_local == 10000 && m.attn_scalar == 24);
     if (!load_shape("minimax", &m)) return;
     CHECK(m.family == FAMILY_MINIMAX && m.layer_mask[0] == 5 && m.n_experts == 4);
     CHECK(m.residual[0] == 1.5 && m.residual[5] == 0.5 && m.rope_theta == 1e6 && !m.rotary_dim);
@@ -304,7 +315,7 @@ static void test_refusals(void)
         {MINIMAX ",\"layernorm_mlp_alpha\":-1", ERR_INVALID, "layernorm_mlp_alpha"},
         {MINIMAX ",\"postnorm\":false", ERR_UNSUPPORTED, "postnorm"},
         {MINIMAX ",\"shared_intermediate_size\":64", ERR_UNSUPPORTED, "shared_intermediate_size"},
-        {MINIMAX ",\"num_local_experts\":64", ERR_UNSUPPORTED, "num_local_experts"},
+        {MINIMAX ",\"num_local_experts\":512", ERR_UNSUPPORTED, "num_local_experts"},
         {MINIMAX ",\"num_local_experts\":0", ERR_UNSUPPORTED, "num_local_experts"},
         {MINIMAX ",\"num_experts_per_tok\":9", ERR_INVALID, "num_experts_per_tok"},
         {MINIMAX ",\"rotary_dim\":14", ERR_INVALID, "rotary_dim"},
@@ -312,7 +323,10 @@ static void test_refusals(void)
         {MISTRAL ",\"sliding_window\":null", ERR_NONE, ""},
         {QWEN3 ",\"use_sliding_window\":false", ERR_NONE, ""},
         {QWEN3 ",\"use_sliding_window\":true,\"sliding_window\":8,\"max_window_layers\":1",
-         ERR_UNSUPPORTED, "max_window_layers"},
+         ERR_NONE, ""},
+        {QWEN3 ",\"layer_types\":[\"full_attention\",\"sliding_attention\"]", ERR_UNSUPPORTED,
+         "layer_types"}, /* and no window */
+        {QWEN3 ",\"layer_types\":[\"full_attention\"]", ERR_INVALID, "layer_types"},
         {MISTRAL ",\"sliding_window\":8,\"layer_types\":[\"full_attention\",\"sliding_attention\"]",
          ERR_UNSUPPORTED, "layer_types"},
         {"\"model_type\":\"qwen2_moe\"," CORE, ERR_UNSUPPORTED, "model_type"},
@@ -337,13 +351,28 @@ static void test_defaults(void)
 {
     static struct model_shape m;
     static const char retnet[] = "{" RETNET "}", minimax[] = "{" MINIMAX "}", bert[] = "{" BERT "}",
-                      mistral[] = "{" MISTRAL "}";
+                      mistral[] = "{" MISTRAL "}",
+                      gemma2[] = "{\"model_type\":\"gemma2\",\"cache_implementation\":\"hybrid\","
+                                 "\"hidden_act\":\"gelu_pytorch_tanh\"," CORE "}",
+                      gemma3[] = "{\"model_type\":\"gemma3_text\",\"vocab_size\":300,"
+                                 "\"hidden_size\":48,\"intermediate_size\":80,"
+                                 "\"num_hidden_layers\":14,\"num_attention_heads\":4,"
+                                 "\"max_position_embeddings\":32768,\"rope_scaling\":null,"
+                                 "\"rope_local_base_freq\":20000,\"sliding_window\":512,"
+                                 "\"attn_logit_softcapping\":null,\"sliding_window_pattern\":6}";
     CHECK(hf_config_parse(retnet, sizeof retnet - 1, "c", &m, &e) == 0);
     CHECK(m.head_dim == 12 && m.value_dim == 24 && m.ffn_width == 256);
     CHECK(hf_config_parse(minimax, sizeof minimax - 1, "c", &m, &e) == 0);
     CHECK(m.layer_mask[0] == 2 && m.n_experts == 8 && m.experts_per_token == 2);
     CHECK(hf_config_parse(bert, sizeof bert - 1, "c", &m, &e) == 0);
     CHECK(m.max_pos == 512 && m.type_vocab == 2 && m.tied && m.norm_eps == 1e-12);
+    /* as published in 2024 and 2025: layers by their number, bases of RoPE side by side */
+    CHECK(hf_config_parse(gemma2, sizeof gemma2 - 1, "c", &m, &e) == 0);
+    CHECK(m.window == 4096 && m.layer_mask[0] == 2 && m.attn_cap == 50 && m.final_cap == 30);
+    CHECK(m.tied && m.head_dim == 256 && m.n_kv_heads == 4 && m.rope_theta == 10000);
+    CHECK_MSG(hf_config_parse(gemma3, sizeof gemma3 - 1, "c", &m, &e) == 0, "%s", e.text);
+    CHECK(m.window == 512 && m.layer_mask[0] == 0x820 && m.rope_theta == 1e6);
+    CHECK(m.rope_local == 20000 && m.qk_norm && !m.attn_cap && m.max_pos == 32768);
     CHECK(hf_config_parse(mistral, sizeof mistral - 1, "c", &m, &e) == 0 && m.window == 4096);
 }
 

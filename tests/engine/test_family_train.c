@@ -6,8 +6,8 @@
 #include "tests/lib/test.h"
 #include "worker/hf/hf.h"
 
-static const char *const names[] = {"bert",    "tnl",     "linear", "retnet",
-                                    "minimax", "mistral", "qwen3"};
+static const char *const names[] = {"bert",    "tnl",     "linear",    "retnet",
+                                    "minimax", "mistral", "ministral", "qwen3_mixed"};
 enum { NAMES = sizeof names / sizeof *names, STEPS = 2 };
 
 static void spec_of(struct job_spec *s, const char *name)
@@ -100,7 +100,7 @@ static void test_ways(void)
     } ways[] = {{STRATEGY_RSA, FORM_TWO_PASS},
                 {STRATEGY_RSA, FORM_TWO_PASS_SCATTER},
                 {STRATEGY_ULYSSES, FORM_AUTO}};
-    static const char *const softmax[] = {"bert", "mistral", "qwen3"};
+    static const char *const softmax[] = {"bert", "mistral", "qwen3", "ministral"};
     for (size_t i = 0; i < sizeof softmax / sizeof *softmax; i++)
         for (int k = 0; k < 3; k++)
             for (int mode = RECOMPUTE_NONE; mode <= RECOMPUTE_FULL; mode++) {

@@ -48,7 +48,7 @@ static void list_ways(void)
 
 /* What a training has beside its way. */
 struct setting {
-    int64_t S, doc_len, window;
+    int64_t S, doc_len, window, full; /* full: bits of the layers without the window */
     double dropout;
     enum recompute_id recompute;
     int64_t batch;
@@ -58,7 +58,6 @@ struct setting {
 
 struct source {
     struct synth y;
-    int64_t window;
 };
 
 struct sampled {
@@ -82,11 +81,8 @@ static int batch_with_map(void *arg, const struct shard *sh, int64_t n, struct b
     if (synth_batch(&s->y, sh, n, b, e)) return -1;
     b->sample = n;
     reach_make(&b->reach, sh,
-               &(struct reach_documents){.at = synth_document,
-                                         .arg = &at,
-                                         .n_tokens = s->y.S,
-                                         .causal = true,
-                                         .window = s->window});
+               &(struct reach_documents){
+                   .at = synth_document, .arg = &at, .n_tokens = s->y.S, .causal = true});
     return 0;
 }
 
@@ -104,6 +100,7 @@ static void train(struct engine_run *r, const struct way *w, const struct settin
     if (!spec) abort();
     engine_spec(spec, t->S);
     spec->model.shape.window = t->window;
+    spec->model.shape.layer_mask[0] = t->full;
     spec->train.global_batch = t->batch ? t->batch : 1;
     spec->train.attention_dropout = t->dropout;
     spec->memory.recompute = t->recompute;
@@ -111,7 +108,7 @@ static void train(struct engine_run *r, const struct way *w, const struct settin
     spec->parallel.form = w->form;
     spec->parallel.layout = P > 1 ? w->layout : LAYOUT_AUTO;
     spec->determinism = w->rank_bits ? DET_RANKS : DET_RUN;
-    *source = (struct source){{.S = t->S, .doc_len = t->doc_len, .vocab = 61}, t->window};
+    *source = (struct source){{.S = t->S, .doc_len = t->doc_len, .vocab = 61}};
     *r = (struct engine_run){
         .source = {batch_with_map, count_targets, source}, .P = P, .steps = 3, .delay_us = 50};
     engine_go(r, spec);
@@ -174,6 +171,9 @@ static void test_packed(void)
 static void test_window(void)
 {
     check_setting(&(struct setting){.S = 61, .window = 7, .recompute = RECOMPUTE_FULL});
+    check_setting(&(struct setting){
+        .S = 61, .doc_len = 23, .window = 4, .full = 2, .recompute = RECOMPUTE_SELECTIVE});
+    check_setting(&(struct setting){.S = 64, .window = 5, .full = 1, .recompute = RECOMPUTE_NONE});
 }
 
 static void test_dropout(void)

@@ -298,6 +298,52 @@ def mistral(**kw):
     return Package(c, MistralForCausalLM, modeling_mistral)
 
 
+def ministral(**kw):
+    from transformers import MinistralConfig, MinistralForCausalLM
+    from transformers.models.ministral import modeling_ministral
+    c = MinistralConfig(vocab_size=258, attn_implementation="eager", pad_token_id=257, **kw)
+    return Package(c, MinistralForCausalLM, modeling_ministral)
+
+
+def gemma2(**kw):
+    from transformers import Gemma2Config, Gemma2ForCausalLM
+    from transformers.models.gemma2 import modeling_gemma2
+    torch.Tensor.float = torch.Tensor.double  # norms'
+    c = Gemma2Config(vocab_size=258, attn_implementation="eager", pad_token_id=257, **kw)
+    return root(Package(c, Gemma2ForCausalLM, modeling_gemma2))
+
+
+def gemma3(**kw):
+    from transformers import Gemma3TextConfig, Gemma3ForCausalLM
+    from transformers.models.gemma3 import modeling_gemma3
+    torch.Tensor.float = torch.Tensor.double
+    c = Gemma3TextConfig(vocab_size=258, attn_implementation="eager", pad_token_id=257, **kw)
+    return root(Package(c, Gemma3ForCausalLM, modeling_gemma3))
+
+
+def root(m):
+    """The stored scale of embeddings, of float64 and not of what was rounded; norms near 1 + 0."""
+    with torch.no_grad():
+        for n, p in m.model.named_parameters():
+            if "norm" in n:
+                p -= 1
+    e = m.model.model.embed_tokens
+    e.embed_scale = torch.tensor(e.scalar_embed_scale, dtype=torch.float64)
+    return m
+
+
+def mixture(name, module, **kw):
+    """Mixtral, Qwen3-MoE, OLMoE."""
+    import importlib
+    import transformers
+    mod = importlib.import_module(f"transformers.models.{module}.modeling_{module}")
+    torch.Tensor.float = torch.Tensor.double
+    c = getattr(transformers, name + "Config")(
+        vocab_size=258, attn_implementation="eager", experts_implementation="eager",
+        pad_token_id=257, **kw)
+    return Package(c, getattr(transformers, name + "ForCausalLM"), mod)
+
+
 def qwen3(**kw):
     from transformers import Qwen3Config, Qwen3ForCausalLM
     from transformers.models.qwen3 import modeling_qwen3
@@ -368,7 +414,7 @@ def partial(m, dims):
 
 # ---- the cases -----------------------------------------------------------------------------------
 
-FULL, LINEAR = "full_attention", "linear_attention"
+FULL, LINEAR, SLIDING = "full_attention", "linear_attention", "sliding_attention"
 HEADS = dict(num_attention_heads=9, num_key_value_heads=3, head_dim=24)
 SMALL = dict(hidden_size=18, num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=3,
              head_dim=10, intermediate_size=26)
@@ -459,6 +505,43 @@ CASES = {
     "gpt2": lambda: (decoder(
         "gpt2", "GPT2Config", "GPT2LMHeadModel", n_embd=18, n_layer=2, n_head=9, n_inner=26,
         n_positions=40, attn_pdrop=0.0, resid_pdrop=0.0, embd_pdrop=0.0), samples(21)),
+    # layers with a window and layers without
+    "ministral": lambda: (ministral(hidden_size=20, num_hidden_layers=3, num_attention_heads=9,
+                                    num_key_value_heads=3, head_dim=10, intermediate_size=22,
+                                    sliding_window=5, layer_types=[SLIDING, FULL, SLIDING]),
+                          samples(13)),
+    "qwen3_mixed": lambda: (qwen3(hidden_size=18, num_hidden_layers=3, num_attention_heads=4,
+                                  num_key_value_heads=2, head_dim=14, intermediate_size=20,
+                                  use_sliding_window=True, sliding_window=11, max_window_layers=2,
+                                  tie_word_embeddings=True), samples(14, reset=False)),
+    # caps of the size of what they cap; heads of 256 once
+    "gemma2": lambda: (gemma2(hidden_size=18, num_hidden_layers=3, num_attention_heads=6,
+                              num_key_value_heads=3, head_dim=14, intermediate_size=22,
+                              query_pre_attn_scalar=10, sliding_window=6,
+                              attn_logit_softcapping=2.0, final_logit_softcapping=3.0), samples(15)),
+    "gemma3": lambda: (gemma3(hidden_size=18, num_hidden_layers=3, num_attention_heads=9,
+                              num_key_value_heads=3, head_dim=10, intermediate_size=20,
+                              query_pre_attn_scalar=24, sliding_window=5,
+                              layer_types=[SLIDING, FULL, SLIDING]), samples(16, reset=False)),
+    "gemma2_wide": lambda: (gemma2(hidden_size=12, num_hidden_layers=2, num_attention_heads=2,
+                                   num_key_value_heads=1, head_dim=256, intermediate_size=14,
+                                   query_pre_attn_scalar=256, sliding_window=9,
+                                   attn_logit_softcapping=5.0, final_logit_softcapping=None),
+                            samples(17)),
+    "mixtral": lambda: (mixture("Mixtral", "mixtral", hidden_size=16, num_hidden_layers=2,
+                                num_attention_heads=6, num_key_value_heads=3, head_dim=10,
+                                intermediate_size=14, num_local_experts=5, num_experts_per_tok=2,
+                                sliding_window=9), samples(18)),
+    # a dense layer between; weights that are divided by their sum, and weights that are not
+    "qwen3_moe": lambda: (mixture("Qwen3Moe", "qwen3_moe", hidden_size=16, num_hidden_layers=3,
+                                  num_attention_heads=6, num_key_value_heads=2, head_dim=8,
+                                  intermediate_size=20, moe_intermediate_size=10, num_experts=6,
+                                  num_experts_per_tok=3, norm_topk_prob=True,
+                                  mlp_only_layers=[1]), samples(19)),
+    "olmoe": lambda: (mixture("Olmoe", "olmoe", hidden_size=24, num_hidden_layers=2,
+                              num_attention_heads=6, num_key_value_heads=3, intermediate_size=12,
+                              num_experts=5, num_experts_per_tok=2, norm_topk_prob=False),
+                      samples(20, reset=False)),
     "minimax": lambda: (minimax(
         hidden_size=16, num_hidden_layers=3, num_attention_heads=9, num_key_value_heads=3,
         head_dim=24, intermediate_size=18, num_local_experts=4, num_experts_per_tok=2, block_size=8,

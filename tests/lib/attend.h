@@ -17,6 +17,7 @@ struct problem {
     enum docs docs;
     bool causal;
     int64_t window;                     /* 0: none; causal only */
+    double cap;                         /* soft cap of scores; 0: none */
     double drop;                        /* rate; the key is drop_key, layer 3, sample 11 */
     int64_t *doc;                       /* [S] which document a position is of */
     float *q, *kv, *d_o;                /* global order */
@@ -68,7 +69,7 @@ static inline double mask_of(const struct problem *p, int64_t i, int64_t j, int6
 
 struct truth_row { /* scratch of one query row */
     int64_t n, *j; /* the keys it sees */
-    double *s, *dp, *mask;
+    double *s, *dp, *mask, *slope;
     const double *kk; /* [S * Hk] squares of the keys */
 };
 
@@ -91,6 +92,12 @@ static inline void truth_of_row(struct problem *p, struct truth_row *w, int64_t 
     double scale = 1 / sqrt((double)D), max = -INFINITY, sum = 0, delta = 0, qq = dot(q, q, D);
     for (int64_t t = 0; t < w->n; t++) {
         w->s[t] = scale * dot(q, p->kv + w->j[t] * kv_cols + g * D, D);
+        w->slope[t] = 1;
+        if (p->cap > 0) {
+            const double y = tanh(w->s[t] / p->cap);
+            w->s[t] = p->cap * y;
+            w->slope[t] = 1 - y * y;
+        }
         max = fmax(max, w->s[t]);
     }
     for (int64_t t = 0; t < w->n; t++) sum += w->s[t] = exp(w->s[t] - max);
@@ -105,7 +112,8 @@ static inline void truth_of_row(struct problem *p, struct truth_row *w, int64_t 
     for (int64_t t = 0; t < w->n; t++) {
         const float *k = p->kv + w->j[t] * kv_cols + g * D;
         double *dk = p->dkv + w->j[t] * kv_cols + g * D, *dv = dk + p->Hk * D;
-        double pr = w->s[t], ds = scale * pr * (w->dp[t] - delta), raw = scale * pr * w->dp[t];
+        const double pr = w->s[t], to = scale * pr * w->slope[t];
+        const double ds = to * (w->dp[t] - delta), raw = to * w->dp[t];
         for (int64_t d = 0; d < D; d++) {
             dq[d] += ds * k[d];
             dk[d] += ds * q[d];
@@ -119,8 +127,12 @@ static inline void truth_of_row(struct problem *p, struct truth_row *w, int64_t 
 static inline void truth(struct problem *p)
 {
     double *kk = mem(p->S * p->Hk, 8);
-    struct truth_row w = {
-        .j = mem(p->S, 8), .s = mem(p->S, 8), .dp = mem(p->S, 8), .mask = mem(p->S, 8), .kk = kk};
+    struct truth_row w = {.j = mem(p->S, 8),
+                          .s = mem(p->S, 8),
+                          .dp = mem(p->S, 8),
+                          .mask = mem(p->S, 8),
+                          .slope = mem(p->S, 8),
+                          .kk = kk};
     for (int64_t k = 0; k < p->S * p->Hk; k++) {
         const float *key = p->kv + (k / p->Hk * 2 * p->Hk + k % p->Hk) * p->D;
         kk[k] = dot(key, key, p->D);
@@ -140,6 +152,7 @@ static inline void truth(struct problem *p)
     free(w.s);
     free(w.dp);
     free(w.mask);
+    free(w.slope);
     free(kk);
 }
 

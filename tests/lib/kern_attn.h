@@ -11,6 +11,7 @@ struct attn_shape {
     enum mask mask;
     int n_calls;      /* the keys come in this many blocks of uneven length */
     double deviation; /* of queries and keys: scores get its square */
+    float cap;        /* soft cap of scores */
 };
 
 struct attn_case {
@@ -18,6 +19,7 @@ struct attn_case {
     enum mask mask;
     int n_calls;
     double deviation;
+    float cap;
     /* filled on first use */
     struct box q, kv, d_o;
     struct box o_act; /* 16 bits: the true o, rounded, of which delta is made */
@@ -27,20 +29,22 @@ struct attn_case {
 };
 
 static const struct attn_shape attn_shapes[] = {
-    {1, 1, 1, 1, 2, CAUSAL, 1, 1},        {8, 8, 2, 1, 4, CAUSAL, 2, 1},
-    {37, 37, 3, 1, 16, CAUSAL, 3, 1},     {64, 64, 2, 2, 64, CAUSAL, 1, 1},
-    {65, 130, 4, 2, 32, FULL, 2, 1},      {1, 300, 6, 2, 64, FULL, 3, 1},
-    {200, 200, 2, 1, 66, DOCS, 3, 1},     {150, 150, 8, 1, 16, DOC_EACH, 2, 1},
-    {300, 300, 2, 2, 24, WINDOW, 4, 1},   {190, 257, 3, 3, 48, RAGGED, 5, 1},
-    {70, 90, 2, 1, 10, NO_KEY, 2, 1},     {129, 129, 2, 1, 128, CAUSAL, 2, 1},
-    {100, 70, 1, 1, 256, FULL, 2, 1},     {96, 96, 1, 1, 34, RAGGED, 8, 3},
-    {1000, 1000, 3, 1, 16, CAUSAL, 8, 1}, {1000, 1000, 1, 1, 64, DOCS, 5, 2},
-    {300, 420, 4, 2, 64, CAUSAL, 2, 1},   {260, 700, 2, 1, 128, WINDOW, 2, 2},
-    {200, 390, 2, 2, 72, DOCS, 2, 1},     {150, 333, 2, 1, 96, RAGGED, 4, 1},
-    {1, 600, 4, 2, 128, FULL, 2, 1},      {70, 900, 2, 1, 64, FULL, 2, 1},
-    {128, 896, 1, 1, 128, CAUSAL, 2, 1},  {128, 510, 1, 1, 64, FULL, 2, 1},
+    {1, 1, 1, 1, 2, CAUSAL, 1, 1, 0},        {8, 8, 2, 1, 4, CAUSAL, 2, 1, 0},
+    {37, 37, 3, 1, 16, CAUSAL, 3, 1, 0},     {64, 64, 2, 2, 64, CAUSAL, 1, 1, 0},
+    {65, 130, 4, 2, 32, FULL, 2, 1, 0},      {1, 300, 6, 2, 64, FULL, 3, 1, 0},
+    {200, 200, 2, 1, 66, DOCS, 3, 1, 0},     {150, 150, 8, 1, 16, DOC_EACH, 2, 1, 0},
+    {300, 300, 2, 2, 24, WINDOW, 4, 1, 0},   {190, 257, 3, 3, 48, RAGGED, 5, 1, 0},
+    {70, 90, 2, 1, 10, NO_KEY, 2, 1, 0},     {129, 129, 2, 1, 128, CAUSAL, 2, 1, 0},
+    {100, 70, 1, 1, 256, FULL, 2, 1, 0},     {96, 96, 1, 1, 34, RAGGED, 8, 3, 0},
+    {1000, 1000, 3, 1, 16, CAUSAL, 8, 1, 0}, {1000, 1000, 1, 1, 64, DOCS, 5, 2, 0},
+    {300, 420, 4, 2, 64, CAUSAL, 2, 1, 0},   {260, 700, 2, 1, 128, WINDOW, 2, 2, 0},
+    {200, 390, 2, 2, 72, DOCS, 2, 1, 0},     {150, 333, 2, 1, 96, RAGGED, 4, 1, 0},
+    {1, 600, 4, 2, 128, FULL, 2, 1, 0},      {70, 900, 2, 1, 64, FULL, 2, 1, 0},
+    {128, 896, 1, 1, 128, CAUSAL, 2, 1, 0},  {128, 510, 1, 1, 64, FULL, 2, 1, 0},
+    {37, 37, 3, 1, 16, CAUSAL, 3, 1, 1},     {130, 130, 2, 1, 256, WINDOW, 3, 2, 5},
+    {70, 300, 4, 2, 34, RAGGED, 2, 3, 2},    {3, 200, 6, 2, 64, FULL, 2, 1, 0.5f},
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-    {4096, 4096, 1, 1, 16, CAUSAL, 8, 1},
+    {4096, 4096, 1, 1, 16, CAUSAL, 8, 1, 0},
 #endif
 };
 
@@ -93,7 +97,8 @@ static void attn_prepare(struct attn_case *c, const struct attn_shape *s)
                             .D = s->D,
                             .mask = s->mask,
                             .n_calls = s->n_calls,
-                            .deviation = s->deviation};
+                            .deviation = s->deviation,
+                            .cap = s->cap};
     c->lo = twin_new(c->Tq * (int64_t)sizeof *c->lo);
     c->hi = twin_new(c->Tq * (int64_t)sizeof *c->hi);
     attn_mask(c);
@@ -106,7 +111,7 @@ static void attn_prepare(struct attn_case *c, const struct attn_shape *s)
     box_random(c->q, 11, c->deviation);
     box_random(c->kv, 12, c->deviation);
     box_random(c->d_o, 13, 1);
-    struct ref_attn ra = {c->H, c->Hk, c->D, 1 / sqrt((double)c->D), c->lo, c->hi, 0};
+    struct ref_attn ra = {c->H, c->Hk, c->D, 1 / sqrt((double)c->D), c->lo, c->hi, 0, c->cap};
     struct mat q = mat_of(c->q.t), kv = mat_of(c->kv.t), d_o = mat_of(c->d_o.t), o;
     c->o = mat_new(c->Tq, c->H * c->D);
     c->lse = mat_new(c->H, c->Tq);
@@ -166,7 +171,7 @@ static struct attn_out attn_run(struct be *b, struct attn_case *c, int64_t r0, i
         CALL(b, attn_fwd,
              &(struct attn_fwd_args){q, tensor_sub(c->kv.t, t0, t1 - t0, 0, w), x.o.t, x.m.t.data,
                                      x.l.t.data, x.m.t.ld, c->lo + r0, c->hi + r0, t0, c->H, c->Hk,
-                                     c->D, scale, NULL});
+                                     c->D, scale, NULL, c->cap});
     }
     CALL(b, attn_finish,
          &(struct attn_finish_args){x.o.t, half ? x.out.t : x.o.t, x.m.t.data, x.l.t.data, x.m.t.ld,
@@ -180,7 +185,7 @@ static struct attn_out attn_run(struct be *b, struct attn_case *c, int64_t r0, i
              &(struct attn_bwd_args){q, tensor_sub(c->kv.t, t0, t1 - t0, 0, w), d_o, x.dq.t,
                                      tensor_sub(x.dkv.t, t0, t1 - t0, 0, w), x.m.t.data,
                                      x.delta.t.data, x.m.t.ld, c->lo + r0, c->hi + r0, t0, c->H,
-                                     c->Hk, c->D, scale, NULL});
+                                     c->Hk, c->D, scale, NULL, c->cap});
     }
     return x;
 }
@@ -266,9 +271,9 @@ static void check_attn(void)
 static void check_attn_any_order(void)
 {
     static const struct attn_shape shapes[] = {
-        {1, 1300, 2, 1, 64, FULL, 1, 1},   {3, 2200, 1, 1, 128, CAUSAL, 2, 1},
-        {5, 1200, 1, 1, 24, WINDOW, 1, 1}, {7, 1100, 2, 1, 66, RAGGED, 1, 1},
-        {2, 1030, 1, 1, 16, NO_KEY, 1, 1}, {40, 1600, 1, 1, 32, DOCS, 1, 1},
+        {1, 1300, 2, 1, 64, FULL, 1, 1, 0},   {3, 2200, 1, 1, 128, CAUSAL, 2, 1, 0},
+        {5, 1200, 1, 1, 24, WINDOW, 1, 1, 0}, {7, 1100, 2, 1, 66, RAGGED, 1, 1, 0},
+        {2, 1030, 1, 1, 16, NO_KEY, 1, 1, 0}, {40, 1600, 1, 1, 32, DOCS, 1, 1, 0},
     };
     enum { N = sizeof shapes / sizeof shapes[0] };
     struct err e;

@@ -255,8 +255,9 @@ static void check_groups(void)
 
 enum { ROUTE_T = 41 };
 
-/* Forward: each choice is the largest that is left; weights are the chosen ones' share. */
-static void check_route_case(int64_t E, int64_t k)
+/* Forward: each choice is the largest that is left; weights are the chosen ones' share, plain: of
+ * all. */
+static void check_route_case(int64_t E, int64_t k, bool plain)
 {
     struct box x = box_new(ROUTE_T, E, 2), dx = box_new(ROUTE_T, E, 1);
     int32_t *expert = ARRAY(int32_t, ROUTE_T * k), *again = ARRAY(int32_t, ROUTE_T * k);
@@ -267,11 +268,11 @@ static void check_route_case(int64_t E, int64_t k)
     box_random(x, 1, 2);
     for (int64_t e = 0; e < E; e++) *box_at(x, 5, e) = e % 2 ? 1.5f : -1; /* ties */
     for (int64_t i = 0; i < ROUTE_T * k; i++) dweight[i] = box_normal(&seed, 1);
-    CALL(be, route, &(struct route_args){x.t, k, expert, weight, NULL, {0}});
-    CALL(be_other, route, &(struct route_args){x.t, k, again, weight2, NULL, {0}});
+    CALL(be, route, &(struct route_args){x.t, k, expert, weight, NULL, {0}, plain});
+    CALL(be_other, route, &(struct route_args){x.t, k, again, weight2, NULL, {0}, plain});
     CHECK(!memcmp(expert, again, (size_t)(ROUTE_T * k) * 4));
     CHECK(!memcmp(weight, weight2, (size_t)(ROUTE_T * k) * 4));
-    CALL(be, route, &(struct route_args){x.t, k, expert, weight, dweight, dx.t});
+    CALL(be, route, &(struct route_args){x.t, k, expert, weight, dweight, dx.t, plain});
     for (int64_t t = 0; t < ROUTE_T; t++) {
         bool taken[64] = {false};
         double sum = 0, total = 0, share[8], dot = 0;
@@ -285,12 +286,13 @@ static void check_route_case(int64_t E, int64_t k)
             share[j] = exp((double)*box_at(x, t, best)) / total;
             sum += share[j];
         }
+        if (plain) sum = 1;
         for (int64_t j = 0; j < k; j++) {
             n_bad += !(fabs(weight[t * k + j] - share[j] / sum) <= ULP);
             dot += share[j] / sum * (double)dweight[t * k + j];
         }
         for (int64_t e = 0; e < E; e++) {
-            double want = 0;
+            double want = plain ? -exp((double)*box_at(x, t, e)) / total * dot : 0;
             for (int64_t j = 0; j < k; j++)
                 if (expert[t * k + j] == e)
                     want = share[j] / sum * ((double)dweight[t * k + j] - dot);
@@ -321,7 +323,10 @@ static void check_route_nan(void)
 
 static void check_route(void)
 {
-    check_route_case(1, 1), check_route_case(8, 2), check_route_case(32, 8), check_route_case(5, 5);
+    for (int plain = 0; plain < 2; plain++) {
+        check_route_case(1, 1, plain), check_route_case(8, 2, plain);
+        check_route_case(32, 8, plain), check_route_case(5, 5, plain);
+    }
     check_route_nan();
 }
 

@@ -128,8 +128,8 @@ static void check_naive_shape(const struct attn_shape *s)
 
 static void check_naive(void)
 {
-    check_naive_shape(&(struct attn_shape){192, 192, 2, 1, 64, CAUSAL, 2, 1});
-    if (!quick) check_naive_shape(&(struct attn_shape){130, 390, 2, 2, 128, FULL, 2, 1});
+    check_naive_shape(&(struct attn_shape){192, 192, 2, 1, 64, CAUSAL, 2, 1, 0});
+    if (!quick) check_naive_shape(&(struct attn_shape){130, 390, 2, 2, 128, FULL, 2, 1, 0});
 }
 
 #endif

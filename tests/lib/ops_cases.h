@@ -26,6 +26,11 @@ static inline void write_window(struct env *t)
     write_attention(t);
     t->op.u.attn.window = t->p.op[0].u.attn.window = 3;
 }
+static inline void write_cap(struct env *t)
+{
+    write_attention(t);
+    t->op.u.attn.cap = t->p.op[0].u.attn.cap = 0.8f;
+}
 /* Rows [3 spread, 4 whole]. */
 static inline void write_grid(struct env *t)
 {
@@ -72,7 +77,9 @@ static inline void loop_attention(const struct env *t)
                 const double *k = in(t, 1) + j * KD + h / (H / Hk) * D, *v = k + Hk * D;
                 double s = 0;
                 for (int64_t d = 0; d < D; d++) s += q[d] * k[d];
-                const double p = exp((double)t->op.u.attn.scale * s);
+                const double cap = t->op.u.attn.cap;
+                s *= (double)t->op.u.attn.scale;
+                const double p = exp(cap > 0 ? cap * tanh(s / cap) : s);
                 sum += p;
                 for (int64_t d = 0; d < D; d++) o[d] += p * v[d];
             }
@@ -101,6 +108,12 @@ static inline void write_moe(struct env *t)
            ROWS_T, MOE_C);
 }
 
+static inline void write_moe_plain(struct env *t)
+{
+    write_moe(t);
+    t->op.u.moe.plain = t->p.op[0].u.moe.plain = true;
+}
+
 static inline void expert(const struct env *t, int e, const double *x, double p, double *y)
 {
     const double *w1 = weight_at(t, 1 + 3 * e), *w3 = weight_at(t, 2 + 3 * e);
@@ -119,11 +132,12 @@ static inline void loop_moe(const struct env *t)
 {
     for (int64_t i = 0; i < T; i++) {
         const double *x = in(t, 0) + i * MOE_C;
-        double p[EXPERTS] = {0}, sum = 0, top[CHOICES];
+        double p[EXPERTS] = {0}, sum = 0, all = 0, top[CHOICES];
         int best[CHOICES];
         for (int e = 0; e < EXPERTS; e++) {
             for (int c = 0; c < MOE_C; c++) p[e] += weight_at(t, 0)[e * MOE_C + c] * x[c];
             p[e] = exp(p[e]);
+            all += p[e];
         }
         for (int j = 0; j < CHOICES; j++) {
             best[j] = 0;
@@ -132,6 +146,7 @@ static inline void loop_moe(const struct env *t)
             sum += top[j] = p[best[j]];
             p[best[j]] = -1;
         }
+        if (t->op.u.moe.plain) sum = all;
         for (int c = 0; c < MOE_C; c++) out(t)[i * MOE_C + c] = 0;
         for (int j = 0; j < CHOICES; j++) expert(t, best[j], x, top[j] / sum, out(t) + i * MOE_C);
     }
@@ -212,14 +227,21 @@ static inline void write_xent(struct env *t)
     output(t, &(struct op){.kind = OP_XENT, .in = {a}, .w = w, .n_w = 1, .bias = b, .n_bias = 1}, 0,
            0);
 }
+static inline void write_capped_xent(struct env *t)
+{
+    write_xent(t);
+    t->op.u.xent.cap = t->p.op[0].u.xent.cap = 1.5f;
+}
 static inline void loop_xent(const struct env *t)
 {
+    const double cap = t->op.u.xent.cap;
     for (int64_t i = 0; i < T; i++) {
         double logit[7], sum = 0;
         for (int v = 0; v < 7; v++) {
             logit[v] = weight_at(t, 1)[v];
             for (int c = 0; c < 6; c++)
                 logit[v] += weight_at(t, 0)[v * 6 + c] * in(t, 0)[i * 6 + c];
+            if (cap > 0) logit[v] = cap * tanh(logit[v] / cap);
             sum += exp(logit[v]);
         }
         ((double *)t->nll)[i] = t->targets[i] < 0 ? 0 : log(sum) - logit[t->targets[i]];
@@ -251,6 +273,7 @@ static const struct op_case cases[] = {
     {"rms norm", write_rms, loop_norm},
     {"rms norm without weight", write_rms_bare, loop_norm},
     {"rms norm of heads", write_rms_heads, loop_norm},
+    {"rms norm of heads by 1 + g", write_rms_offset, loop_norm},
     {"layer norm", write_layer_norm, loop_norm},
     {"layer norm of heads", write_layer_heads, loop_norm},
     {"layer norm without weights", write_layer_bare, loop_norm},
@@ -272,9 +295,11 @@ static const struct op_case cases[] = {
     {"lrpe", write_lrpe, loop_lrpe},
     {"attention", write_attention, loop_attention},
     {"attention in a window", write_window, loop_attention},
+    {"attention under a soft cap", write_cap, loop_attention},
     {"attention along a dimension", write_grid, loop_attention},
     {"cross attention", write_cross, loop_attention},
     {"mixture of experts", write_moe, loop_moe},
+    {"mixture of experts by plain weights", write_moe_plain, loop_moe},
     {"patch", write_patch, loop_patch},
     {"position_2d", write_position_2d, loop_position_2d},
     {"position_1d", write_position_1d, loop_position_1d},
@@ -282,6 +307,7 @@ static const struct op_case cases[] = {
     {"text", write_text, loop_text},
     {"null text", write_null_text, loop_text},
     {"cross-entropy", write_xent, loop_xent},
+    {"cross-entropy under a soft cap", write_capped_xent, loop_xent},
     {"squared error", write_mse, loop_mse},
 };
 

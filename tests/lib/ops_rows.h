@@ -166,6 +166,11 @@ static inline void write_rms_heads(struct env *t)
 {
     norm_case(t, NORM_RMS, 24, 2, 8, 1); /* a KV row: two key heads, then values */
 }
+static inline void write_rms_offset(struct env *t)
+{
+    norm_case(t, NORM_RMS, 24, 2, 8, 1);
+    t->op.u.norm.offset = t->p.op[0].u.norm.offset = true;
+}
 static inline void write_layer_norm(struct env *t)
 {
     norm_case(t, NORM_LAYER, 24, 1, 0, 2);
@@ -188,7 +193,8 @@ static inline void norm_group(const struct env *t, const double *x, double *y, i
     for (int64_t i = 0; i < D; i++) {
         const double g = t->op.n_w > 0 ? weight_at(t, t->op.w)[i] : 1;
         const double b = t->op.n_w > 1 ? weight_at(t, t->op.w + 1)[i] : 0;
-        y[i] = (x[i] - mean) / sqrt(var + (double)t->op.u.norm.eps) * g + b;
+        const double factor = g + (double)t->op.u.norm.offset;
+        y[i] = (x[i] - mean) / sqrt(var + (double)t->op.u.norm.eps) * factor + b;
     }
 }
 

@@ -104,6 +104,7 @@ struct ref_attn {
     double scale;
     const int64_t *lo, *hi;
     int64_t kv_pos;
+    double cap; /* soft cap; 0: none */
 };
 
 static inline double ref_score(const struct ref_attn *a, struct mat q, struct mat kv, int64_t h,
@@ -112,7 +113,14 @@ static inline double ref_score(const struct ref_attn *a, struct mat q, struct ma
     int64_t D = a->head_dim, g = h / (a->n_heads / a->n_kv_heads);
     double s = 0;
     for (int64_t d = 0; d < D; d++) s += MAT(q, i, h * D + d) * MAT(kv, t, g * D + d);
-    return s * a->scale;
+    s *= a->scale;
+    return a->cap > 0 ? a->cap * tanh(s / a->cap) : s;
+}
+
+/* Of a capped score by the score. */
+static inline double ref_cap_slope(const struct ref_attn *a, double s)
+{
+    return a->cap > 0 ? 1 - s / a->cap * (s / a->cap) : 1;
 }
 
 static inline bool ref_sees(const struct ref_attn *a, int64_t i, int64_t t)
@@ -161,10 +169,11 @@ static inline void ref_attn_bwd(const struct ref_attn *a, struct mat q, struct m
             for (int64_t d = 0; d < D; d++) delta += MAT(o, i, h * D + d) * MAT(d_o, i, h * D + d);
             for (int64_t t = 0; t < kv.rows; t++) {
                 if (!ref_sees(a, i, t)) continue;
-                double p = exp(ref_score(a, q, kv, h, i, t) - MAT(lse, h, i)), dp = 0;
+                const double s = ref_score(a, q, kv, h, i, t);
+                double p = exp(s - MAT(lse, h, i)), dp = 0;
                 for (int64_t d = 0; d < D; d++)
                     dp += MAT(d_o, i, h * D + d) * MAT(kv, t, (Hk + g) * D + d);
-                double ds = p * (dp - delta) * a->scale;
+                double ds = p * (dp - delta) * a->scale * ref_cap_slope(a, s);
                 for (int64_t d = 0; d < D; d++) {
                     MAT(dq, i, h * D + d) += ds * MAT(kv, t, g * D + d);
                     MAT(dkv, t, g * D + d) += ds * MAT(q, i, h * D + d);
@@ -293,8 +302,10 @@ static inline void ref_embed_bwd(struct mat dtable, const int32_t *ids, struct m
         for (int64_t c = 0; c < dx.cols; c++) MAT(dtable, ids[t], c) += MAT(dx, t, c);
 }
 
-/* logits become their gradient; nll [T] */
-static inline void ref_xent(struct mat logits, const int32_t *targets, double scale, double *nll)
+/* logits become their gradient; nll [T]. cap: they have been capped softly, and the gradient is of
+ * what they were before; 0: they have not. */
+static inline void ref_xent(struct mat logits, const int32_t *targets, double scale, double *nll,
+                            double cap)
 {
     for (int64_t t = 0; t < logits.rows; t++) {
         double max = -INFINITY, sum = 0;
@@ -303,8 +314,9 @@ static inline void ref_xent(struct mat logits, const int32_t *targets, double sc
         for (int64_t c = 0; c < logits.cols; c++) sum += exp(MAT(logits, t, c) - max);
         if (targets[t] >= 0) nll[t] = max + log(sum) - MAT(logits, t, targets[t]);
         for (int64_t c = 0; c < logits.cols; c++) {
-            double p = exp(MAT(logits, t, c) - max) / sum;
-            MAT(logits, t, c) = targets[t] < 0 ? 0 : scale * (p - (c == targets[t]));
+            const double z = MAT(logits, t, c), p = exp(z - max) / sum;
+            const double slope = cap > 0 ? 1 - z / cap * (z / cap) : 1;
+            MAT(logits, t, c) = targets[t] < 0 ? 0 : scale * slope * (p - (c == targets[t]));
         }
     }
 }

@@ -270,7 +270,7 @@ static inline bool sp_of(struct sp *sp, const struct run *x, struct comm *comm, 
         .ops = sp_find(x->v->strategy, x->v->form),
         .be = device(rank, x->v->n_threads),
         .comm = x->v->strategy == STRATEGY_LOCAL ? NULL : comm,
-        .shape = {p->H, p->Hk, p->D, (float)(1 / sqrt((double)p->D))},
+        .shape = {p->H, p->Hk, p->D, (float)(1 / sqrt((double)p->D)), (float)p->cap},
         .buf = {.o = x->v->act == DT_F32 ? NULL : l->sum, .m = l->m, .delta = l->delta},
         .drop = {p->drop, {drop_key[0], drop_key[1]}, DROP_LAYER, DROP_SAMPLE},
         .rank_bits = x->v->rank_bits,
@@ -295,12 +295,11 @@ static inline bool sp_of(struct sp *sp, const struct run *x, struct comm *comm, 
 
 static inline void map_of(struct reach_map *map, const struct problem *p, const struct shard *sh)
 {
-    reach_make(map, sh,
-               &(struct reach_documents){.at = document_at,
-                                         .arg = (void *)p,
-                                         .n_tokens = p->S,
-                                         .causal = p->causal,
-                                         .window = p->window});
+    struct reach_map plain, cut;
+    reach_make(&plain, sh,
+               &(struct reach_documents){
+                   .at = document_at, .arg = (void *)p, .n_tokens = p->S, .causal = p->causal});
+    *map = *reach_window(&plain, sh, p->window, &cut);
 }
 
 static inline void store(float *global, const struct run *x, int rank, struct tensor t,

@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include "api/core/file.h"
+#include "kernels/half.h"
 #include "tests/lib/latents.h"
 #include "tests/lib/mutant.h"
 #include "tests/lib/tiny.h"
@@ -34,6 +35,17 @@ struct way {
 #define WAY_LLAMA                                                                                  \
     {                                                                                              \
         SIZES, .n_kv_heads = 2                                                                     \
+    }
+/* Layer 0 has a window, layer 1 has none. */
+#define WAY_WINDOW                                                                                 \
+    {                                                                                              \
+        SIZES, .n_kv_heads = 2, .window = 7, .layer_mask = { 2 }                                   \
+    }
+/* Soft caps, norms of 1 + w, windows as above. */
+#define WAY_GEMMA                                                                                  \
+    {                                                                                              \
+        SIZES, .n_kv_heads = 2, .window = 7, .layer_mask = {2}, .family = FAMILY_GEMMA,            \
+               .attn_cap = 0.5, .final_cap = 2, .tied = 1                                          \
     }
 #define WAY_BERT                                                                                   \
     {                                                                                              \
@@ -78,6 +90,11 @@ enum {
     WAY_TWO_PASS,
     WAY_SCATTER,
     WAY_ULYSSES,
+    WAY_WINDOWED,
+    WAY_WINDOWED_GATHER,
+    WAY_WINDOWED_ULYSSES,
+    WAY_CAPPED,
+    WAY_CAPPED_GATHER,
     WAY_BERT_RSA,
     WAY_TNL_RING,
     WAY_TNL_GATHER,
@@ -103,6 +120,14 @@ static const struct way ways[N_WAYS] = {
                      .form = FORM_TWO_PASS_SCATTER},
     [WAY_ULYSSES] = {"llama, ulysses", WAY_LLAMA, .strategy = STRATEGY_ULYSSES,
                      .layout = LAYOUT_CONTIGUOUS, .mixer = "self_attn."},
+    [WAY_WINDOWED] = {"ministral, ring", WAY_WINDOW, WAY_RSA(LAYOUT_CONTIGUOUS)},
+    [WAY_WINDOWED_GATHER] = {"ministral, all_gather", WAY_WINDOW, WAY_RSA(LAYOUT_ZIGZAG),
+                             .form = FORM_ALL_GATHER},
+    [WAY_WINDOWED_ULYSSES] = {"ministral, ulysses", WAY_WINDOW, .strategy = STRATEGY_ULYSSES,
+                              .layout = LAYOUT_CONTIGUOUS, .mixer = "self_attn."},
+    [WAY_CAPPED] = {"gemma2, ring", WAY_GEMMA, WAY_RSA(LAYOUT_ZIGZAG), .gain = 30},
+    [WAY_CAPPED_GATHER] = {"gemma2, all_gather", WAY_GEMMA, WAY_RSA(LAYOUT_CONTIGUOUS),
+                           .form = FORM_ALL_GATHER, .gain = 30},
     [WAY_BERT_RSA] = {"bert, ring", WAY_BERT, .strategy = STRATEGY_RSA, .layout = LAYOUT_CONTIGUOUS,
                       .mixer = "attention.self."},
     [WAY_TNL_RING] = {"tnl, ring", WAY_TNL, WAY_LASP(EXCHANGE_RING), .mixer = "token_mixer."},
@@ -227,13 +252,22 @@ static inline void trial_set(struct trial *t, const struct way *w, int P, int64_
 }
 
 /* Queries so long that scores are far apart. */
+static inline void trial_times(struct model *m, int64_t i, float gain)
+{
+    uint16_t *const half = m->params;
+    if (m->dtype == DT_F32)
+        ((float *)m->params)[i] *= gain;
+    else
+        half[i] = half_round(m->dtype, gain * half_value(m->dtype, half[i]));
+}
+
 static inline void trial_gain(const struct trial *t, struct model *m)
 {
     for (int i = 0; t->way->gain && i < param_tensors(&m->shape); i++) {
         struct param p;
         param_get(&m->shape, i, &p);
         for (int64_t k = 0; strstr(p.name, "q_proj") && k < p.count; k++)
-            ((float *)m->params)[p.offset + k] *= (float)t->way->gain;
+            trial_times(m, p.offset + k, (float)t->way->gain);
     }
 }
 

@@ -148,8 +148,8 @@ struct order_options {
     int64_t seq_len, seed;
     bool in_order; /* as the documents lie, weights unused: evaluation, score */
     bool document_mask, reset_positions, causal; /* what data_batch writes */
-    int64_t window; /* of the model, 0: none; only for whom everybody sees (struct reach_map) */
-    bool reach;     /* data_batch writes it: who counts bytes by it */
+    bool windowed; /* some layer has a window: samples of one document, too, need a reach_map */
+    bool reach;    /* data_batch writes it: who counts bytes by it */
     struct mask_rule mask; /* prob > 0: a hidden token's target is itself, and only hidden ones have
                             * targets */
 };

@@ -163,13 +163,10 @@ static void set_reach(const struct data_order *o, const struct sample *s, const 
     const struct order_options *x = &o->options;
     struct row_places p = {.g = {.o = o, .s = s}, .mask = x->document_mask};
     map->n = 0;
-    if (sh->P == 1 || (!x->document_mask && !x->window)) return;
+    if (sh->P == 1 || (!x->document_mask && !x->windowed)) return;
     reach_make(map, sh,
-               &(struct reach_documents){.at = document_at,
-                                         .arg = &p,
-                                         .n_tokens = s->n_tokens,
-                                         .causal = x->causal,
-                                         .window = x->window});
+               &(struct reach_documents){
+                   .at = document_at, .arg = &p, .n_tokens = s->n_tokens, .causal = x->causal});
 }
 
 void data_reach(const struct data_order *o, const struct shard *sh, int64_t n,

@@ -64,7 +64,7 @@ static int attention(struct program *p, const struct model_shape *m, int x)
         p, &(struct write_linear){x, PROG_NONE, q_w, 1, q_b, "q", KEEP_NONE_MODE});
     const int kv = write_linear(
         p, &(struct write_linear){x, PROG_NONE, kv_w, 2, kv_b, "kv", KEEP_NONE_MODE});
-    const int a = write_attention(p, m, q, kv, false);
+    const int a = write_attention(p, m, &(struct write_attention){q, kv, false, 0});
     const int sum = write_linear(
         p, &(struct write_linear){a, x, o.w, 1, o.bias, "attn_sum", KEEP_NONE_MODE});
     return LAYER_NORM(p, m, sum, "attention.output.LayerNorm");

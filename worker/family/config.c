@@ -380,7 +380,7 @@ static bool answers(struct config *c, int f)
 
 static int find_family(struct config *c)
 {
-    char list[440] = "";
+    char list[560] = "";
     for (int f = 0; f < FAMILY_N; f++) {
         if (answers(c, f)) {
             c->m->family = f;

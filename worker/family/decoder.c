@@ -9,6 +9,7 @@ struct decoder decoder_plain(const struct model_shape *m)
     return (struct decoder){.qkv_bias = m->qkv_bias,
                             .o_bias = m->o_bias,
                             .mlp_bias = m->mlp_bias,
+                            .window = m->window,
                             .embed_scale = 1,
                             .attn_scale = 1 / sqrt((double)m->head_dim),
                             .residual_scale = 1,
@@ -17,7 +18,8 @@ struct decoder decoder_plain(const struct model_shape *m)
 
 static int norm(struct program *p, const struct model_shape *m, int x, const char *weight)
 {
-    return write_norm(p, x, &(struct write_norm){weight, NULL, NORM_RMS, m->norm_eps, 0});
+    return write_norm(p, x,
+                      &(struct write_norm){.weight = weight, .kind = NORM_RMS, .eps = m->norm_eps});
 }
 
 /* a W' [+ bias], or base + a W' [+ bias]. */
@@ -144,7 +146,7 @@ static int attention(struct program *p, const struct model_shape *m, const struc
                                          .head_dim = D,
                                          .scale = (float)d->attn_scale,
                                          .causal = true,
-                                         .window = m->window,
+                                         .window = d->window,
                                          .dim = -1}};
     const int o = prog_op(p, &attend,
                           &(struct value){.name = "attn_out", .cols = HD, .keep = KEEP_RING});

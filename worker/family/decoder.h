@@ -27,10 +27,11 @@ struct decoder {
     bool norm_after; /* norms of what attention and MLP make, instead of what goes into them */
     bool fused;      /* q, k and v are one tensor of files, gate and up another */
     bool no_rope;    /* of this kind of layer */
+    int64_t window;  /* of this kind of layer; 0: none */
     double embed_scale, attn_scale, residual_scale, logit_scale;
 };
 
-/* Llama: biases as m has them, scales 1 and 1 / sqrt(D). */
+/* Llama: biases and window as m has them, scales 1 and 1 / sqrt(D). */
 struct decoder decoder_plain(const struct model_shape *m);
 /* A layer of the next kind of f. */
 void decoder_layer(struct family *f, const struct model_shape *m, const struct decoder *d);

@@ -28,14 +28,18 @@
     X(OLMO2, olmo2)     /* norms after attention and MLP */ \
     X(PHI3, phi3)       /* joined projections, longrope */ \
     X(GRANITE, granite) /* multipliers */ \
-    X(GPT2, gpt2)
+    X(GPT2, gpt2) \
+    X(GEMMA, gemma)     /* Gemma 2, and Gemma 3's text model */ \
+    X(MIXTRAL, mixtral) \
+    X(QWEN3_MOE, qwen3_moe) \
+    X(OLMOE, olmoe)
 /* clang-format on */
 
 #define FAMILY_ID(WORD, name) FAMILY_##WORD,
 enum model_family { FAMILIES(FAMILY_ID) FAMILY_N };
 #undef FAMILY_ID
 
-/* A whole model, written down. About 250 KB: one per process, filled once. */
+/* A whole model, written down. About 600 KB: one per process, filled once. */
 struct family {
     int n_kinds;
     struct program in, out, layer[FAMILY_KINDS];

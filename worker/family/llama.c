@@ -1,15 +1,20 @@
 /* llama.c: Llama, Mistral, Ministral, Qwen2, Qwen3 (2302.13971): the plain decoder of decoder.h;
- * Qwen2 has biases of q, k and v, Qwen3 a norm of each query and key head. */
+ * Qwen2 has biases of q, k and v, Qwen3 a norm of each query and key head. Where the model has a
+ * window, a layer of layer_mask is without. */
 #include <stddef.h>
 #include "api/core/limits.h"
 #include "worker/family/decoder.h"
+#include "worker/family/window.h"
 
 static void write_llama(const struct model_shape *m, struct family *f)
 {
     struct decoder d = decoder_plain(m);
     if (m->qk_norm) d.qk_norm = QK_NORM_HEAD;
     decoder_ends(f, m, &d);
-    decoder_layer(f, m, &d);
+    for (int kind = 0; kind <= window_mixed(m); kind++) {
+        d.window = window_of(m, kind);
+        decoder_layer(f, m, &d);
+    }
 }
 
 /* A bias of q, k and v, and none of o. */
@@ -25,7 +30,7 @@ static int no_class(const char *field, const char *what, struct err *e)
                      what);
 }
 
-/* What can be saved: as one of the classes Llama, Mistral, Qwen2, Qwen3. */
+/* What can be saved: as one of the classes Llama, Mistral, Ministral, Qwen2, Qwen3. */
 static int check_llama(struct model_shape *m, struct err *e)
 {
     if (m->o_bias && !m->qkv_bias)
@@ -37,7 +42,7 @@ static int check_llama(struct model_shape *m, struct err *e)
     if (m->mlp_bias && (m->qk_norm || is_qwen2(m) || m->window))
         return no_class("model.config.mlp_bias",
                         "mlp_bias, and sliding_window, qk_norm or qkv_bias without o_bias", e);
-    return 0;
+    return window_check(m, e);
 }
 
 /* ---- config.json ----------------------------------------------------------------------------- */
@@ -75,20 +80,9 @@ static int read_window_layers(struct config *c, const char *key)
     return hf_read_int(c, key, 0, 1 << 20, &c->full_first);
 }
 
-static int llama_layer(struct config *c, enum jtok t)
-{
-    if (t != J_STRING) return 1;
-    if (jread_is(&c->j, "sliding_attention"))
-        c->n_windowed++;
-    else if (!jread_is(&c->j, "full_attention"))
-        return hf_refuse(c, "layer_types",
-                         "only \"full_attention\" and \"sliding_attention\" are supported");
-    return 0;
-}
-
 static int read_llama_layers(struct config *c, const char *key)
 {
-    return has_window(c) ? hf_read_list(c, key, llama_layer) : hf_ignore(c, key);
+    return has_window(c) ? window_read_layers(c, key) : hf_ignore(c, key);
 }
 
 /* What a key that is not in the file stands for. */
@@ -108,30 +102,22 @@ static void llama_absent(struct config *c)
     if (c->type == TYPE_QWEN3 && !hf_met(c, "head_dim")) m->head_dim = 128;
 }
 
-/* How many layers have a window. Mistral: all, and what layer_types says changes nothing. */
-static int64_t windowed_layers(const struct config *c)
-{
-    const int64_t L = c->m->n_layers;
-    if (!c->window) return 0;
-    if (c->n_flags && (qwen(c) || c->type == TYPE_MINISTRAL)) return c->n_windowed;
-    if (!qwen(c)) return L;
-    return c->full_first < L ? L - c->full_first : 0;
-}
-
 static int finish_llama(struct config *c)
 {
+    struct model_shape *m = c->m;
     llama_absent(c);
-    if (c->type == TYPE_QWEN3) c->m->qk_norm = 1;
-    if (c->type == TYPE_QWEN2) c->m->qkv_bias = 1;
-    const int64_t n = windowed_layers(c);
-    if (n && n != c->m->n_layers)
-        return hf_refuse(c, hf_met(c, "layer_types") ? "layer_types" : "max_window_layers",
-                         "a window in some layers and none in others is not supported");
-    if (c->n_flags && c->n_windowed != n)
+    if (c->type == TYPE_QWEN3) m->qk_norm = 1;
+    if (c->type == TYPE_QWEN2) m->qkv_bias = 1;
+    if (c->n_flags && c->n_windowed && !c->window)
+        return hf_refuse(c, "layer_types", "sliding_attention, and no window is set");
+    /* Mistral's class of transformers does not read layer_types. */
+    if (c->n_flags && c->type == TYPE_MISTRAL && c->window && c->n_windowed != c->n_flags)
         return hf_refuse(c, "layer_types",
-                         n ? "full_attention, and sliding_window gives every layer a window"
-                           : "sliding_attention, and no window is set");
-    c->m->window = n ? c->window : 0;
+                         "full_attention, and sliding_window gives every layer a window: make "
+                         "model_type \"ministral\"");
+    if (!c->n_flags)
+        for (int64_t l = 0; l < c->full_first && l < m->n_layers; l++) hf_mark_layer(m, l, true);
+    m->window = c->full_first < m->n_layers || c->n_flags ? c->window : 0;
     return hf_check_list(c, "layer_types");
 }
 
@@ -147,15 +133,17 @@ static void write_window(struct jwrite *w, const char *key, const struct model_s
 /* The model of the package that computes this. */
 static const char *llama_type(const struct model_shape *m)
 {
-    return m->qk_norm ? "qwen3" : is_qwen2(m) ? "qwen2" : m->window ? "mistral" : "llama";
+    if (m->qk_norm) return "qwen3";
+    if (is_qwen2(m)) return "qwen2";
+    return window_mixed(m) ? "ministral" : m->window ? "mistral" : "llama";
 }
 
 static const char *llama_architecture(const struct model_shape *m)
 {
-    return m->qk_norm    ? "Qwen3ForCausalLM"
-           : is_qwen2(m) ? "Qwen2ForCausalLM"
-           : m->window   ? "MistralForCausalLM"
-                         : "LlamaForCausalLM";
+    if (m->qk_norm) return "Qwen3ForCausalLM";
+    if (is_qwen2(m)) return "Qwen2ForCausalLM";
+    if (window_mixed(m)) return "MinistralForCausalLM";
+    return m->window ? "MistralForCausalLM" : "LlamaForCausalLM";
 }
 
 /* The class of the other types has no such key. */
@@ -178,6 +166,7 @@ static const struct hf_field llama_fields[] = {DECODER_FIELDS,
                                                {"mlp_bias", NULL, HF_UNWRITTEN},
                                                {"qk_norm", NULL, HF_UNWRITTEN},
                                                {"sliding_window", NULL, HF_UNWRITTEN},
+                                               HF_MASKS,
                                                {NULL, NULL, 0}};
 
 static void write_mlp_bias(struct jwrite *w, const char *key, const struct model_shape *m)
@@ -196,7 +185,7 @@ static const struct hf_special llama_specials[] = {
     {"sliding_window", read_window, write_window},
     {"use_sliding_window", read_window_use, NULL},
     {"max_window_layers", read_window_layers, NULL},
-    {"layer_types", read_llama_layers, NULL},
+    {"layer_types", read_llama_layers, window_write_layers},
     {NULL, NULL, NULL}};
 
 static const char *const llama_nothing[] = {"is_llama_config", NULL};
@@ -219,4 +208,5 @@ const struct family_row family_llama = {.config = &config,
                                         .slices_heads = true,
                                         .rope_kinds = true,
                                         .check = check_llama,
-                                        .write = write_llama};
+                                        .write = write_llama,
+                                        .layer_kind = window_kind};

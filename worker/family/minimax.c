@@ -39,7 +39,7 @@ static int full_attention(struct program *p, const struct model_shape *m, int h)
         p, &(struct write_linear){h, PROG_NONE, kv_w, 2, PROG_NONE, "kv", KEEP_NEVER});
     q = write_rope(p, m, q, m->n_heads, "q");
     kv = write_rope(p, m, kv, m->n_kv_heads, "kv");
-    const int o = write_attention(p, m, q, kv, true);
+    const int o = write_attention(p, m, &(struct write_attention){q, kv, true, 0});
     const int y = write_linear(
         p, &(struct write_linear){o, PROG_NONE, o_w, 1, PROG_NONE, "attn_proj", KEEP_NEVER});
     return mixed(p, m, h, y, FULL_ALPHA, "mlp_input", KEEP_NONE_MODE);
@@ -84,23 +84,12 @@ static int lightning_attention(struct program *p, const struct model_shape *m, i
 
 static int experts(struct program *p, const struct model_shape *m, int h)
 {
-    const int64_t C = m->width, I = m->ffn_width;
-    const int gate = prog_tensor(p, "block_sparse_moe.gate.weight", m->n_experts, C, INIT_NORMAL);
-    for (int64_t i = 0; i < m->n_experts; i++) {
-        char name[3][64];
-        for (int k = 0; k < 3; k++)
-            snprintf(name[k], sizeof name[k], "block_sparse_moe.experts.%d.w%d.weight", (int)i,
-                     (int[]){1, 3, 2}[k]);
-        prog_tensor(p, name[0], I, C, INIT_NORMAL);
-        prog_joined(p, name[1], I, C, INIT_NORMAL);
-        prog_tensor(p, name[2], C, I, INIT_RESIDUAL);
-    }
-    const struct op op = {.kind = OP_MOE,
-                          .in = {h},
-                          .w = gate,
-                          .n_w = (int)(1 + 3 * m->n_experts),
-                          .u.moe = {m->n_experts, m->experts_per_token, I}};
-    return prog_op(p, &op, &(struct value){.name = "moe_out", .cols = C, .keep = KEEP_NEVER});
+    return write_experts(p, m, h,
+                         &(struct write_experts){.router = "block_sparse_moe.gate.weight",
+                                                 .gate = "block_sparse_moe.experts.%d.w1.weight",
+                                                 .up = "block_sparse_moe.experts.%d.w3.weight",
+                                                 .down = "block_sparse_moe.experts.%d.w2.weight",
+                                                 .width = m->ffn_width});
 }
 
 static void write_minimax(const struct model_shape *m, struct family *f)
@@ -127,20 +116,9 @@ static int layer_kind(const struct model_shape *m, int64_t l)
     return shape_special(m, l) ? LIGHTNING : FULL;
 }
 
-/* Every layer's weights stand in one table. */
-#define MAX_EXPERTS ((PROG_WEIGHTS - 9) / 3)
-
 static int check_minimax(struct model_shape *m, struct err *e)
 {
-    if (m->n_experts < 1 || m->n_experts > MAX_EXPERTS)
-        return err_field(e, ERR_UNSUPPORTED, "model.config.num_local_experts",
-                         "num_local_experts %lld: from 1 to %d are supported",
-                         (long long)m->n_experts, MAX_EXPERTS);
-    if (m->experts_per_token < 1 || m->experts_per_token > m->n_experts)
-        return err_field(
-            e, ERR_INVALID, "model.config.num_experts_per_tok",
-            "num_experts_per_tok %lld: it must lie between 1 and num_local_experts %lld",
-            (long long)m->experts_per_token, (long long)m->n_experts);
+    if (check_experts(m, e)) return -1;
     if (m->rotary_dim > m->head_dim || m->rotary_dim % 2)
         return err_field(e, ERR_INVALID, "model.config.rotary_dim",
                          "rotary_dim %lld: it must be even and at most head_dim %lld",

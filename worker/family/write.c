@@ -1,18 +1,26 @@
 #include "worker/family/write.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stddef.h>
+#include <stdio.h>
+#include <string.h>
 #include "api/core/err.h"
 #include "api/core/model_shape.h"
 
 int write_norm(struct program *p, int x, const struct write_norm *n)
 {
-    const int64_t groups = n->groups ? n->groups : 1, width = p->value[x].cols / groups;
+    const int64_t groups = n->groups ? n->groups : 1;
+    const int64_t width = n->dim ? n->dim : p->value[x].cols / groups;
     struct op op = {.kind = OP_NORM,
                     .in = {x},
-                    .u.norm = {.kind = n->kind, .eps = (float)n->eps, .groups = groups}};
+                    .u.norm = {.kind = n->kind,
+                               .eps = (float)n->eps,
+                               .groups = groups,
+                               .dim = n->dim,
+                               .offset = n->offset}};
     if (n->weight) {
-        op.w = prog_tensor(p, n->weight, width, 0, INIT_ONE);
+        op.w = prog_tensor(p, n->weight, width, 0, n->offset ? INIT_ZERO : INIT_ONE);
         op.n_w = 1;
     }
     if (n->bias) {
@@ -53,24 +61,49 @@ int write_act(struct program *p, enum act_id act, int a, const char *name, enum 
                    &(struct value){.name = name, .cols = p->value[a].cols, .keep = keep});
 }
 
+static int rope(struct program *p, const struct model_shape *m, int x, int64_t heads,
+                const char *name, bool local)
+{
+    const struct op op = {.kind = OP_ROPE,
+                          .in = {x},
+                          .u.rope = {.n_heads = heads,
+                                     .head_dim = m->head_dim,
+                                     .rotary_dim = m->rotary_dim,
+                                     .local = local}};
+    return prog_op(p, &op,
+                   &(struct value){.name = name, .cols = p->value[x].cols, .keep = KEEP_NONE_MODE});
+}
+
 int write_rope(struct program *p, const struct model_shape *m, int x, int64_t heads,
                const char *name)
 {
-    return prog_op(
-        p, &(struct op){.kind = OP_ROPE, .in = {x}, .u.rope = {heads, m->head_dim, m->rotary_dim}},
-        &(struct value){.name = name, .cols = p->value[x].cols, .keep = KEEP_NONE_MODE});
+    return rope(p, m, x, heads, name, false);
 }
 
-int write_attention(struct program *p, const struct model_shape *m, int q, int kv, bool causal)
+int write_local_rope(struct program *p, const struct model_shape *m, int x, int64_t heads,
+                     const char *name)
 {
+    return rope(p, m, x, heads, name, true);
+}
+
+int write_sum(struct program *p, int a, int b, const char *name, enum keep_id keep)
+{
+    return prog_op(p, &(struct op){.kind = OP_MIX, .in = {a, b}, .u.mix = {1, 1}},
+                   &(struct value){.name = name, .cols = p->value[a].cols, .keep = keep});
+}
+
+int write_attention(struct program *p, const struct model_shape *m, const struct write_attention *w)
+{
+    const int64_t scalar = m->attn_scalar ? m->attn_scalar : m->head_dim;
     const struct op op = {.kind = OP_ATTENTION,
-                          .in = {q, kv},
+                          .in = {w->q, w->kv},
                           .u.attn = {.n_heads = m->n_heads,
                                      .n_kv_heads = m->n_kv_heads,
                                      .head_dim = m->head_dim,
-                                     .scale = 1 / sqrtf((float)m->head_dim),
-                                     .causal = causal,
-                                     .window = m->window,
+                                     .scale = 1 / sqrtf((float)scalar),
+                                     .causal = w->causal,
+                                     .cap = (float)m->attn_cap,
+                                     .window = w->window,
                                      .dim = -1}};
     return prog_op(
         p, &op,
@@ -108,6 +141,52 @@ int write_mlp(struct program *p, const struct model_shape *m, int x, const struc
         p, &(struct write_linear){a, x, down, 1, PROG_NONE, "layer_output", KEEP_NEVER});
 }
 
+/* A tensor of expert i, w but for its name. */
+static void expert(struct program *p, const char *name, int64_t i, struct weight w)
+{
+    const char *at = strstr(name, "%d");
+    const int n = snprintf(w.name, sizeof w.name, "%.*s%lld%s", (int)(at - name), name,
+                           (long long)i, at + 2);
+    assert(n > 0 && n < (int)sizeof w.name);
+    prog_weight(p, &w);
+}
+
+int write_experts(struct program *p, const struct model_shape *m, int x,
+                  const struct write_experts *w)
+{
+    const int64_t C = m->width, E = m->n_experts, I = w->width;
+    const struct weight gate = {.rows = I, .cols = C, .init = INIT_NORMAL};
+    const struct weight up = {.rows = I, .cols = C, .init = INIT_NORMAL, .joined = true};
+    const struct weight down = {.rows = C, .cols = I, .init = INIT_RESIDUAL};
+    const int router = prog_tensor(p, w->router, E, C, INIT_NORMAL);
+    for (int64_t i = 0; i < E; i++) {
+        expert(p, w->gate, i, gate);
+        expert(p, w->up, i, up);
+        expert(p, w->down, i, down);
+    }
+    const struct op op = {.kind = OP_MOE,
+                          .in = {x},
+                          .w = router,
+                          .n_w = (int)(1 + 3 * E),
+                          .u.moe = {E, m->experts_per_token, w->width, w->plain}};
+    return prog_op(p, &op, &(struct value){.name = "moe_out", .cols = C, .keep = KEEP_NEVER});
+}
+
+/* Every layer's weights stand in one table. */
+#define MAX_EXPERTS ((PROG_WEIGHTS - 10) / 3)
+
+int check_experts(struct model_shape *m, struct err *e)
+{
+    if (m->n_experts < 1 || m->n_experts > MAX_EXPERTS)
+        return err_field(e, ERR_UNSUPPORTED, "model.config.num_local_experts",
+                         "num_local_experts %lld: from 1 to %d are supported",
+                         (long long)m->n_experts, MAX_EXPERTS);
+    if (m->experts_per_token >= 1 && m->experts_per_token <= m->n_experts) return 0;
+    return err_field(e, ERR_INVALID, "model.config.num_experts_per_tok",
+                     "num_experts_per_tok %lld: it must lie between 1 and num_local_experts %lld",
+                     (long long)m->experts_per_token, (long long)m->n_experts);
+}
+
 void write_embedding(struct program *in, const struct model_shape *m, const char *table,
                      double scale)
 {
@@ -124,7 +203,9 @@ void write_head(struct program *out, const struct model_shape *m, const struct w
     prog_init(out, "");
     const int xn = write_norm(out, prog_input(out, m->width), n);
     const int w = m->tied ? PROG_TIED : prog_tensor(out, head, m->vocab, m->width, INIT_NORMAL);
-    prog_op(out, &(struct op){.kind = OP_XENT, .in = {xn}, .w = w, .n_w = 1}, NULL);
+    const float cap = (float)m->final_cap;
+    prog_op(out, &(struct op){.kind = OP_XENT, .in = {xn}, .w = w, .n_w = 1, .u.xent.cap = cap},
+            NULL);
 }
 
 int check_heads(struct model_shape *m, struct err *e)

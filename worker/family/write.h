@@ -11,6 +11,8 @@ struct write_norm {
     enum norm_id kind;
     double eps;
     int64_t groups; /* norms per row; 0: one */
+    int64_t dim; /* columns of each, where others follow the groups; 0: the groups tile the row */
+    bool offset; /* the factor is 1 + weight */
 };
 /* NORM of x; the weights are as wide as a group. */
 int write_norm(struct program *p, int x, const struct write_norm *n);
@@ -29,8 +31,19 @@ int write_glu(struct program *p, enum act_id act, int a, int b, const char *name
 int write_act(struct program *p, enum act_id act, int a, const char *name, enum keep_id keep);
 int write_rope(struct program *p, const struct model_shape *m, int x, int64_t heads,
                const char *name);
-/* Softmax attention of all query and key heads of m. window: 0: none. */
-int write_attention(struct program *p, const struct model_shape *m, int q, int kv, bool causal);
+/* By the second base, rope_local. */
+int write_local_rope(struct program *p, const struct model_shape *m, int x, int64_t heads,
+                     const char *name);
+/* Softmax attention of all query and key heads of m, by its scale and soft cap. window 0: none. */
+struct write_attention {
+    int q, kv;
+    bool causal;
+    int64_t window;
+};
+int write_attention(struct program *p, const struct model_shape *m,
+                    const struct write_attention *w);
+/* a + b. */
+int write_sum(struct program *p, int a, int b, const char *name, enum keep_id keep);
 
 struct write_mixer {
     int q, k, v;
@@ -50,10 +63,22 @@ struct write_mlp {
 };
 int write_mlp(struct program *p, const struct model_shape *m, int x, const struct write_mlp *w);
 
+/* A mixture of experts of x: gated MLPs with silu. Names of tensors, an expert's with one %d. */
+struct write_experts {
+    const char *router, *gate, *up, *down;
+    int64_t width; /* of an expert */
+    bool plain;    /* u.moe.plain */
+};
+int write_experts(struct program *p, const struct model_shape *m, int x,
+                  const struct write_experts *w);
+/* That there are as many experts, and chosen ones, as a program holds. fails: ERR_INVALID,
+ * ERR_UNSUPPORTED naming the key. */
+int check_experts(struct model_shape *m, struct err *e);
+
 /* `in`: the embedding, a tensor of that name, times scale. */
 void write_embedding(struct program *in, const struct model_shape *m, const char *table,
                      double scale);
-/* `out`: norm, head (tied, or a tensor of that name), loss. */
+/* `out`: norm, head (tied, or a tensor of that name), loss under the model's soft cap. */
 void write_head(struct program *out, const struct model_shape *m, const struct write_norm *n,
                 const char *head);
 

@@ -127,8 +127,11 @@ static void set_frequencies(struct model *m, int64_t S)
     m->prog.frame.rope_scale = 1;
     m->prog.frame.rope_single = m->shape.rope.compute == ROPE_HF;
     if (!m->inv_freq) return;
-    m->prog.frame.rope_scale = (float)rope_frequencies(&m->shape, m->rope_theta, S, size / 4,
-                                                       m->inv_freq);
+    const int n_tables = m->shape.rope_local > 0 ? 2 : 1;
+    const int64_t D = size / 4 / n_tables; /* columns that turn */
+    m->prog.frame.rope_scale = (float)rope_frequencies(&m->shape, m->rope_theta, S, D, m->inv_freq);
+    for (int64_t j = 0; n_tables == 2 && j < D / 2; j++)
+        m->inv_freq[D / 2 + j] = pow(m->shape.rope_local, -2.0 * (double)j / (double)D);
     if (m->inv_freq != m->prog.inv_freq)
         m->be->ops->upload(m->be, m->prog.inv_freq, m->inv_freq, size);
 }

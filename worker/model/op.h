@@ -62,7 +62,7 @@ struct frame {
     struct sp *sp;                            /* its shape is the operation's */
     struct sp_linear *linear;
     struct dsp *dsp;
-    const double *inv_freq;  /* [rotary_dim / 2] */
+    const double *inv_freq;  /* [rotary_dim / 2], then as many of the second base */
     float rope_scale;        /* of their cosines and sines */
     bool rope_single;        /* angles are formed in fp32 */
     const double *slope;     /* [H] of this layer's linear attention */

@@ -12,7 +12,7 @@ static void mark_place(struct frame *f, struct comm *c)
 static struct sp_attn_shape shape_of(const struct op *o)
 {
     return (struct sp_attn_shape){o->u.attn.n_heads, o->u.attn.n_kv_heads, o->u.attn.head_dim,
-                                  o->u.attn.scale};
+                                  o->u.attn.scale, o->u.attn.cap};
 }
 
 /* ---- over the sequence ----------------------------------------------------------------------- */
@@ -27,9 +27,10 @@ static struct first cut(struct frame *f, int64_t window, const int64_t *lo, cons
                         int64_t n)
 {
     const struct twin t = twin_take(f, 8 * n);
+    const int64_t wide = mutant_on(MUTANT_WINDOW_WIDE) && f->sp->shard.P > 1;
     int64_t *first = t.host;
     for (int64_t i = 0; i < n; i++) {
-        const int64_t from = hi[i] - window;
+        const int64_t from = hi[i] - window - wide;
         first[i] = from > lo[i] ? from : lo[i];
     }
     twin_up(f, &t);
@@ -52,8 +53,15 @@ static struct first all_first_keys(struct frame *f, const struct op *o)
     return cut(f, o->u.attn.window, lo, hi, f->sp->shard.P * f->sp->shard.T);
 }
 
+/* Whom everybody sees in this layer. */
+static const struct reach_map *reach_of(struct frame *f, const struct op *o, struct reach_map *room)
+{
+    return reach_window(&f->batch->reach, &f->sp->shard, o->u.attn.window, room);
+}
+
 static int sequence_forward(struct frame *f, const struct op *o, struct err *e)
 {
+    struct reach_map room;
     const struct first first = first_keys(f, o), all = all_first_keys(f, o);
     const struct sp_fwd_args a = {.q = frame_in(f, o, 0),
                                   .kv = frame_in(f, o, 1),
@@ -63,7 +71,7 @@ static int sequence_forward(struct frame *f, const struct op *o, struct err *e)
                                   .hi = f->batch->hi,
                                   .seen = {first.host, frame_host(f)->hi},
                                   .kept = frame_out(f, o, 2).data,
-                                  .reach = &f->batch->reach,
+                                  .reach = reach_of(f, o, &room),
                                   .all_lo = all.dev,
                                   .all_hi = f->all_hi,
                                   .all_seen = {all.host, f->host_all_hi}};
@@ -77,6 +85,7 @@ static int sequence_forward(struct frame *f, const struct op *o, struct err *e)
 static int sequence_backward(struct frame *f, const struct op *o, const struct step *s,
                              struct err *e)
 {
+    struct reach_map room;
     const struct back dq = back_begin_new(f, o, s, 0, DT_F32);
     const struct back dkv = back_begin_new(f, o, s, 1, DT_F32);
     const struct first first = first_keys(f, o), all = all_first_keys(f, o);
@@ -91,7 +100,7 @@ static int sequence_backward(struct frame *f, const struct op *o, const struct s
                                   .hi = f->batch->hi,
                                   .seen = {first.host, frame_host(f)->hi},
                                   .kept = frame_out(f, o, 2).data,
-                                  .reach = &f->batch->reach,
+                                  .reach = reach_of(f, o, &room),
                                   .all_lo = all.dev,
                                   .all_hi = f->all_hi,
                                   .all_seen = {all.host, f->host_all_hi}};
@@ -149,7 +158,8 @@ static void whole_forward(struct frame *f, const struct op *o, const struct whol
                                                         .n_heads = H,
                                                         .n_kv_heads = o->u.attn.n_kv_heads,
                                                         .head_dim = D,
-                                                        .scale = o->u.attn.scale});
+                                                        .scale = o->u.attn.scale,
+                                                        .cap = o->u.attn.cap});
     f->be->ops->attn_finish(f->be, &(struct attn_finish_args){.o = sum,
                                                               .out = w->o,
                                                               .m = w->m,
@@ -181,7 +191,8 @@ static void whole_backward(struct frame *f, const struct op *o, const struct who
                                                         .n_heads = H,
                                                         .n_kv_heads = o->u.attn.n_kv_heads,
                                                         .head_dim = D,
-                                                        .scale = o->u.attn.scale});
+                                                        .scale = o->u.attn.scale,
+                                                        .cap = o->u.attn.cap});
 }
 
 static struct tensor rows_at(struct tensor t, int64_t row0, int64_t n)

@@ -2,6 +2,7 @@
 #include "worker/model/op.h"
 
 #include <assert.h>
+#include "kernels/half.h"
 
 struct embed_back {
     struct tensor dy;
@@ -33,6 +34,14 @@ static void scale_by(struct frame *f, struct tensor t, float scale)
     if (scale != 1) f->be->ops->mix(f->be, &(struct mix_args){.a = t, .y = t, .alpha = scale});
 }
 
+/* As the package has it, whose scale is a number of the weights' type. */
+static float scale_of(const struct frame *f, const struct op *o)
+{
+    const float scale = o->u.embed.scale;
+    if (!o->u.embed.rounded || f->dtype == DT_F32) return scale;
+    return half_value(f->dtype, half_round(f->dtype, scale));
+}
+
 static int embed_forward(struct frame *f, const struct op *o, struct err *e)
 {
     const struct tensor y = frame_out(f, o, 0);
@@ -40,7 +49,7 @@ static int embed_forward(struct frame *f, const struct op *o, struct err *e)
     f->be->ops->embed_fwd(
         f->be,
         &(struct embed_fwd_args){.table = frame_weight(f, o->w, 1), .x = y, .ids = f->batch->ids});
-    scale_by(f, y, o->u.embed.scale);
+    scale_by(f, y, scale_of(f, o));
     return 0;
 }
 
@@ -50,7 +59,7 @@ static int embed_backward(struct frame *f, const struct op *o, const struct step
     const struct tensor dy = frame_dy(f, o);
     (void)e;
     (void)s;
-    scale_by(f, dy, o->u.embed.scale);
+    scale_by(f, dy, scale_of(f, o));
     embed_back(f, o, dy, f->batch->ids, f->embed_grad ? f->embed_grad : frame_weight_grad(f, o->w));
     return 0;
 }

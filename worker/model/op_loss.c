@@ -29,12 +29,21 @@ static struct xent xent_of(struct frame *f, const struct op *o)
     return a;
 }
 
+/* x = cap tanh(x / cap), in place. */
+static void cap_logits(struct frame *f, struct tensor x, float cap)
+{
+    f->be->ops->mix(f->be, &(struct mix_args){.a = x, .y = x, .alpha = 1 / cap});
+    f->be->ops->act_fwd(f->be, &(struct act_fwd_args){.fn = ACT_TANH, .x = x, .y = x});
+    f->be->ops->mix(f->be, &(struct mix_args){.a = x, .y = x, .alpha = cap});
+}
+
 static struct tensor logits_of(struct frame *f, const struct xent *a, struct tensor x)
 {
     const struct tensor out = tensor_f32(f->logits, x.rows, a->w.rows, a->w.rows);
     assert(x.rows <= f->loss_chunk);
     f->be->ops->gemm(
         f->be, &(struct gemm_args){.a = x, .b = a->w, .c = out, .trans_b = true, .bias = a->b});
+    if (a->o->u.xent.cap > 0) cap_logits(f, out, a->o->u.xent.cap);
     return out;
 }
 
@@ -84,7 +93,8 @@ static void xent_leaf(struct frame *f, void *arg, struct span s, float *dst, boo
                                                     .targets = f->batch->targets + r,
                                                     .nll = f->nll + r,
                                                     .scale = f->loss_scale,
-                                                    .backward = a->dx.data});
+                                                    .backward = a->dx.data,
+                                                    .cap = a->o->u.xent.cap});
         if (a->dx.data)
             xent_chunk_back(f, a, r, dlogits, dst, fresh && r == s.value0, r == s.value0);
     }

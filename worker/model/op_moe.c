@@ -171,7 +171,8 @@ static int moe_forward(struct frame *f, const struct op *o, struct err *err)
     f->be->ops->route(f->be, &(struct route_args){.logits = route_logits(f, &m),
                                                   .k = m.k,
                                                   .expert = m.expert,
-                                                  .weight = m.weight});
+                                                  .weight = m.weight,
+                                                  .plain = o->u.moe.plain});
     sort_slots(f, &m);
     const struct expert_room room = expert_room(f, &m);
     for (int64_t e = 0; e < m.E; e++) {
@@ -309,7 +310,8 @@ static void router_backward(struct frame *f, const struct moe *m, const float *d
                                                   .expert = m->expert,
                                                   .weight = m->weight,
                                                   .dweight = dweight,
-                                                  .dlogits = d});
+                                                  .dlogits = d,
+                                                  .plain = m->o->u.moe.plain});
     if (f->dtype != DT_F32) {
         dl = scratch_rows(f, f->dtype, m->T, m->E);
         frame_move(f, dl, d, false);

@@ -44,14 +44,25 @@ static struct norm norm_of(const struct frame *f, const struct op *o)
 /* The kernel of the decoder's own norm, where it does: it is measured. */
 static bool plain(const struct norm *n)
 {
-    return n->rms && n->groups == 1 && n->g.data && !n->b.data;
+    return n->rms && n->groups == 1 && n->g.data && !n->b.data && n->g.dtype == n->x.dtype;
+}
+
+/* 1 + g in place of g: in fp32, where the weights have fewer digits. */
+static void add_one(struct frame *f, const struct op *o, struct norm *n)
+{
+    if (!o->u.norm.offset) return;
+    const struct tensor g = scratch_rows(f, DT_F32, 1, n->g.cols);
+    f->be->ops->fill(f->be, g.data, g.cols, 1);
+    f->be->ops->mix(f->be, &(struct mix_args){.a = g, .b = n->g, .y = g, .alpha = 1, .beta = 1});
+    n->g = g;
 }
 
 static int norm_forward(struct frame *f, const struct op *o, struct err *e)
 {
-    const struct norm n = norm_of(f, o);
+    struct norm n = norm_of(f, o);
     const struct tensor y = head_of(o, frame_out(f, o, 0));
     (void)e;
+    add_one(f, o, &n);
     if (n.rest.cols) frame_move(f, rest_of(o, frame_out(f, o, 0)), n.rest, false);
     if (plain(&n))
         f->be->ops->rmsnorm_fwd(
@@ -129,6 +140,7 @@ static int norm_backward(struct frame *f, const struct op *o, const struct step 
     const struct back dx = back_begin(f, o, s, 0);
     struct norm_back a = {norm_of(f, o), head_of(o, dy), head_of(o, dx.to), dx.accumulate};
     (void)e;
+    add_one(f, o, &a.n);
     if (a.n.weighted)
         frame_sum(f, rows, frame_weight_grad(f, o->w), a.n.g.cols,
                   &(struct sum_leaf){norm_leaf, &a});

@@ -16,17 +16,24 @@ static const int64_t *positions(struct frame *f, const struct op *o, bool frames
     return pos.dev;
 }
 
+/* The second table begins where the first ends: all operations rotate as many columns. */
+static const double *frequencies(const struct frame *f, const struct op *o)
+{
+    const int64_t n = o->u.rope.rotary_dim ? o->u.rope.rotary_dim : o->u.rope.head_dim;
+    return f->inv_freq + (o->u.rope.local ? n / 2 : 0);
+}
+
 static void rotate(struct frame *f, const struct op *o, struct tensor x, bool inverse)
 {
     f->be->ops->rope(f->be, &(struct rope_args){.x = x,
                                                 .pos = positions(f, o, o->u.rope.frames),
-                                                .inv_freq = f->inv_freq,
+                                                .inv_freq = frequencies(f, o),
                                                 .n_heads = o->u.rope.n_heads,
                                                 .head_dim = o->u.rope.head_dim,
                                                 .inverse = inverse,
                                                 .rotary_dim = o->u.rope.rotary_dim,
                                                 .interleaved = o->u.rope.interleaved,
-                                                .scale = f->rope_scale,
+                                                .scale = o->u.rope.local ? 1 : f->rope_scale,
                                                 .single = f->rope_single});
 }
 

@@ -59,6 +59,12 @@ static int check_form(const struct job_spec *s, struct err *e)
                          "parallel.form \"%s\" is the published reference and runs in fp32: set "
                          "precision.params \"fp32\", or take \"blockwise\"",
                          word);
+    if (rules_known(s) && s->model.shape.attn_cap > 0)
+        return err_field(e, ERR_UNSUPPORTED, "parallel.form",
+                         "parallel.form \"%s\" keeps probabilities, and the slope of this model's "
+                         "attn_logit_softcapping %g is of scores: take \"blockwise\" or "
+                         "\"all_gather\"",
+                         word, s->model.shape.attn_cap);
     if (s->determinism == DET_RANKS)
         return err_field(e, ERR_INVALID, "parallel.form",
                          "parallel.form \"%s\" sums as blocks arrive: determinism \"ranks\" needs "

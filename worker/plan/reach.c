@@ -20,19 +20,29 @@ static struct reach reach_of(const struct reach_documents *d, int64_t first, int
     r.lo = d->at(d->arg, first).start;
     r.meets = d->at(d->arg, end - 1).end;
     r.hi = d->causal ? end : r.meets;
-    if (d->window) {
-        r.lo = max64(r.lo, first - d->window + 1);
-        r.meets = r.hi;
-    }
     return r;
 }
 
 void reach_make(struct reach_map *map, const struct shard *sh, const struct reach_documents *d)
 {
     map->n = sh->P * sh->n_segs;
-    assert(map->n <= REACH_SEGS && (d->causal || !d->window));
+    assert(map->n <= REACH_SEGS);
     for (int i = 0; i < map->n; i++)
         map->seg[i] = reach_of(d, i * sh->seg_len, (i + 1) * sh->seg_len);
+}
+
+const struct reach_map *reach_window(const struct reach_map *map, const struct shard *sh,
+                                     int64_t window, struct reach_map *room)
+{
+    if (!window || !map || !map->n) return map;
+    *room = *map;
+    for (int i = 0; i < map->n; i++) {
+        struct reach *r = &room->seg[i];
+        if (r->lo >= r->hi) continue; /* all padding */
+        r->lo = max64(r->lo, i * sh->seg_len - window + 1);
+        r->meets = r->hi;
+    }
+    return room;
 }
 
 /* Of query segment c of q. */

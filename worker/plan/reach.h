@@ -1,6 +1,6 @@
 /* reach.h: which keys the queries of each segment see: what ranks must know of each other to leave
- * out keys that no query sees. A function of a sample's documents, of the window and of the layout;
- * every rank derives the same map, and the formulas of volume.h take it. Pure arithmetic. */
+ * out keys that no query sees. A function of a sample's documents, of the layout and of a layer's
+ * window; all ranks derive one map, and the formulas of volume.h take it. Pure arithmetic. */
 #ifndef SEQD_PLAN_REACH_H
 #define SEQD_PLAN_REACH_H
 
@@ -30,9 +30,13 @@ struct reach_documents {
     void *arg;
     int64_t n_tokens; /* real ones: positions from here on are padding */
     bool causal;
-    int64_t window; /* 0: none */
 };
+/* Of a layer without a window. */
 void reach_make(struct reach_map *map, const struct shard *sh, const struct reach_documents *d);
+/* What a layer with a window goes by: map itself where there is none (0) or nothing is known (NULL,
+ * n 0), else it is written to *room. Only of a causal map. */
+const struct reach_map *reach_window(const struct reach_map *map, const struct shard *sh,
+                                     int64_t window, struct reach_map *room);
 
 /* Below, map NULL is a map in which nothing is known; sh: any rank's. */
 

@@ -31,13 +31,15 @@ static void count_keys(const struct traffic_count *c, const struct moved *m)
 {
     const struct op *op = m->op;
     const struct strategy_form *form = strategy_form(c->p->strategy, c->p->form);
-    const struct attention_pass a = {.sh = &c->sh,
-                                     .map = c->map,
-                                     .H = op->u.attn.n_heads,
-                                     .Hk = op->u.attn.n_kv_heads,
-                                     .D = op->u.attn.head_dim,
-                                     .precision = c->p->precision,
-                                     .back = m->back};
+    struct reach_map windowed;
+    const struct attention_pass a = {
+        .sh = &c->sh,
+        .map = reach_window(c->map, &c->sh, op->u.attn.window, &windowed),
+        .H = op->u.attn.n_heads,
+        .Hk = op->u.attn.n_kv_heads,
+        .D = op->u.attn.head_dim,
+        .precision = c->p->precision,
+        .back = m->back};
     struct comm_count once[PURPOSE_N] = {0};
     if (op->u.attn.dim >= 0 || c->p->sp == 1 || !form->traffic) return;
     form->traffic(&a, once);

@@ -57,6 +57,7 @@ struct op_need {
     int64_t state, slopes;       /* linear attention: elements of a state, H */
     int64_t switched;            /* columns that an all-to-all moves */
     int64_t rotary, patch;       /* columns that are rotated; of a patch */
+    int64_t rope_tables;         /* of frequencies */
     int64_t gradient;            /* elements of the largest gradient that is summed at once */
     bool types, text;            /* the batch has token types, a caption */
 };

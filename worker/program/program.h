@@ -34,7 +34,7 @@
 
 #define PROG_VALUES  80 /* of a section, shared ones that it reads included */
 #define PROG_OPS     48
-#define PROG_WEIGHTS 112 /* 32 experts of three and what else a layer has */
+#define PROG_WEIGHTS 400 /* 128 experts of three and what else a layer has */
 #define PROG_SHARED  8
 #define PROG_X       0 /* the value every section but `in` begins with */
 #define PROG_NONE    (-1)
@@ -203,6 +203,7 @@ struct op {
         struct {
             float scale;
             enum embed_index index;
+            bool rounded; /* the scale is rounded to the model's precision first */
         } embed;
         struct {
             enum norm_id kind;
@@ -210,6 +211,7 @@ struct op {
             int64_t groups; /* norms per row */
             int64_t dim;    /* columns of each; columns after groups * dim pass unchanged (the
                              * values of a KV row); 0: the groups tile the row */
+            bool offset;    /* the factor is 1 + g, formed in fp32 */
         } norm;
         struct {
             enum act_id kind;
@@ -221,11 +223,13 @@ struct op {
             int64_t n_heads, head_dim, rotary_dim;
             bool interleaved; /* pairs are neighbours, not halves */
             bool frames;      /* the position is the frame, not the token */
+            bool local;       /* by the second table of frequencies: model_shape.rope_local */
         } rope;
         struct {
             int64_t n_heads, n_kv_heads, head_dim;
             float scale;
             bool causal;
+            float cap;      /* scores s become cap tanh(s / cap), before the mask; 0: they do not */
             int64_t window; /* 0: none */
             int dim;        /* DSP: along which dimension rows see each other; -1: the sequence */
         } attn;
@@ -240,7 +244,11 @@ struct op {
         } dims; /* OP_SWITCH: dimension it is sharded along before, after */
         struct {
             int64_t n_experts, top_k, width;
+            bool plain; /* weights are the router's softmax over all experts, not over the chosen */
         } moe;
+        struct {
+            float cap; /* logits x become cap tanh(x / cap); 0: they do not */
+        } xent;
         struct {
             bool fps;
         } time;

@@ -17,6 +17,13 @@ static int extra_norm(const struct program *p, const struct op *op, struct value
     return 1;
 }
 
+/* Factors of 1 + g. */
+static void scratch_norm(struct op_ask *a)
+{
+    scratch_rows_of(a);
+    if (a->op->u.norm.offset) ask_bytes(a, 4 * a->p->weight[a->op->w].rows);
+}
+
 static void work_norm(const struct op_site *s, struct op_work *w)
 {
     work_elements(w, TERM_NORM, work_size(s, s->op->out[0]), s->back ? 2.5 : 1);
@@ -29,7 +36,7 @@ const struct op_rule rule_norm = {
     .extra = extra_norm,
     .reads = READS_A | READS_SECOND,
     .reads_weights = true,
-    .scratch = scratch_rows_of,
+    .scratch = scratch_norm,
     .need = need_nothing,
     .cache = CACHE_NOTHING,
     .moves = MOVES_NOTHING,

@@ -12,6 +12,7 @@ static void need_rope(const struct program *p, const struct op *op, struct op_ne
 {
     n->rotary = rule_max(n->rotary,
                          op->u.rope.rotary_dim ? op->u.rope.rotary_dim : op->u.rope.head_dim);
+    n->rope_tables = rule_max(n->rope_tables, 1 + op->u.rope.local);
 }
 
 static void work_rope(const struct op_site *s, struct op_work *w)

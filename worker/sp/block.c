@@ -63,6 +63,11 @@ float block_scale(const struct sp *sp)
     return sp->shape.scale;
 }
 
+static float cap_of(const struct sp *sp, enum mutant_id lost)
+{
+    return mutant_on(lost) && sp->comm ? 0 : sp->shape.cap;
+}
+
 bool block_drop(const struct sp *sp, int c, struct attn_drop *out)
 {
     const struct sp_drop *d = &sp->drop;
@@ -159,6 +164,7 @@ static void fwd_pair(struct sp *sp, const struct sp_fwd_args *a, const struct bl
                               .head_dim = sp->shape.head_dim,
                               .scale = block_scale(sp),
                               .drop = drops ? &drop : NULL,
+                              .cap = cap_of(sp, MUTANT_CAP_LOST),
                           });
 }
 
@@ -240,6 +246,7 @@ static void bwd_pair(struct sp *sp, const struct sp_bwd_args *a, const struct bl
                               .head_dim = sp->shape.head_dim,
                               .scale = block_scale(sp),
                               .drop = drops ? &drop : NULL,
+                              .cap = cap_of(sp, MUTANT_CAP_LOST_BACK),
                           });
 }
 

@@ -97,7 +97,8 @@ static void decode_own(struct sp *sp, const struct sp_decode_args *a, const stru
                                                           .n_heads = s->n_heads,
                                                           .n_kv_heads = s->n_kv_heads,
                                                           .head_dim = s->head_dim,
-                                                          .scale = s->scale});
+                                                          .scale = s->scale,
+                                                          .cap = s->cap});
     sp->be->ops->attn_finish(sp->be, &(struct attn_finish_args){.o = o,
                                                                 .out = o,
                                                                 .m = m->own.lse,

@@ -20,7 +20,7 @@
 
 struct sp_attn_shape {
     int64_t n_heads, n_kv_heads, head_dim;
-    float scale; /* 1/sqrt(D) */
+    float scale, cap; /* of scores: 1/sqrt(D), or the family's; the soft cap, 0: none */
 };
 
 /* Attention dropout of this step: what all layers and samples share (struct attn_drop). */

@@ -1,0 +1,293 @@
+/* gemma.c: Gemma 2 (2408.00118) and Gemma 3's text model (2503.19786): norms before and after
+ * attention and a gated MLP, windows in some layers; Gemma 2 has soft caps, Gemma 3 normalised
+ * heads and a RoPE base of its own where there is a window.
+ *
+ *   x = embed[ids] sqrt(C), the root rounded to the model's precision
+ *   per layer   x += n2(Wo attn(rope(Wq n1(x)), rope(Wk n1(x)), Wv n1(x)))
+ *               x += n4(Wd (gelu(Wg n3(x)) * Wu n3(x)))
+ *   logits = cap(Whead norm(x)); a norm's factors are 1 + its weights */
+#include <math.h>
+#include <stddef.h>
+#include "worker/family/window.h"
+#include "worker/family/write.h"
+
+static int norm(struct program *p, const struct model_shape *m, int x, const char *weight)
+{
+    return write_norm(p, x,
+                      &(struct write_norm){
+                          .weight = weight, .kind = NORM_RMS, .eps = m->norm_eps, .offset = true});
+}
+
+static int head_norm(struct program *p, const struct model_shape *m, int x, int64_t heads,
+                     const char *weight)
+{
+    if (!m->qk_norm) return x;
+    return write_norm(p, x,
+                      &(struct write_norm){.weight = weight,
+                                           .kind = NORM_RMS,
+                                           .eps = m->norm_eps,
+                                           .groups = heads,
+                                           .dim = m->head_dim,
+                                           .offset = true});
+}
+
+static int product(struct program *p, int a, int w, int n_w, const char *name, enum keep_id keep)
+{
+    return write_linear(p, &(struct write_linear){a, PROG_NONE, w, n_w, PROG_NONE, name, keep});
+}
+
+static int attention(struct program *p, const struct model_shape *m, int x, int64_t window)
+{
+    const int64_t C = m->width, D = m->head_dim, HD = m->n_heads * D, KD = m->n_kv_heads * D;
+    int (*const rope)(struct program *, const struct model_shape *, int, int64_t,
+                      const char *) = window && m->rope_local > 0 ? write_local_rope : write_rope;
+    const int xn = norm(p, m, x, "input_layernorm.weight");
+    const int q_w = prog_tensor(p, "self_attn.q_proj.weight", HD, C, INIT_NORMAL);
+    const int kv_w = prog_tensor(p, "self_attn.k_proj.weight", KD, C, INIT_NORMAL);
+    prog_joined(p, "self_attn.v_proj.weight", KD, C, INIT_NORMAL);
+    int kv = product(p, xn, kv_w, 2, "kv", KEEP_NEVER), q = product(p, xn, q_w, 1, "q", KEEP_NEVER);
+    q = head_norm(p, m, q, m->n_heads, "self_attn.q_norm.weight");
+    kv = head_norm(p, m, kv, m->n_kv_heads, "self_attn.k_norm.weight");
+    q = rope(p, m, q, m->n_heads, "q");
+    kv = rope(p, m, kv, m->n_kv_heads, "kv");
+    const int o = write_attention(p, m, &(struct write_attention){q, kv, true, window});
+    const int o_w = prog_tensor(p, "self_attn.o_proj.weight", C, HD, INIT_RESIDUAL);
+    const int y = product(p, o, o_w, 1, "attn_proj", KEEP_NONE_MODE);
+    return write_sum(p, x, norm(p, m, y, "post_attention_layernorm.weight"), "mlp_input",
+                     KEEP_NONE_MODE);
+}
+
+static int mlp(struct program *p, const struct model_shape *m, int x)
+{
+    const int64_t C = m->width, I = m->ffn_width;
+    const int xn = norm(p, m, x, "pre_feedforward_layernorm.weight");
+    const int gate_up = prog_tensor(p, "mlp.gate_proj.weight", I, C, INIT_NORMAL);
+    prog_joined(p, "mlp.up_proj.weight", I, C, INIT_NORMAL);
+    const int down = prog_tensor(p, "mlp.down_proj.weight", C, I, INIT_RESIDUAL);
+    const int gu = product(p, xn, gate_up, 2, "gate_up", KEEP_NONE_MODE);
+    const int a = write_glu(p, ACT_GELU_TANH, prog_view(p, gu, 0, I), prog_view(p, gu, I, I),
+                            "mlp_act");
+    const int y = product(p, a, down, 1, "mlp_out", KEEP_NONE_MODE);
+    return write_sum(p, x, norm(p, m, y, "post_feedforward_layernorm.weight"), "layer_output",
+                     KEEP_NEVER);
+}
+
+static void write_gemma(const struct model_shape *m, struct family *f)
+{
+    const struct write_norm last = {
+        .weight = "model.norm.weight", .kind = NORM_RMS, .eps = m->norm_eps, .offset = true};
+    write_embedding(&f->in, m, "model.embed_tokens.weight", sqrt((double)m->width));
+    f->in.op[0].u.embed.rounded = true;
+    f->n_kinds = 1 + window_mixed(m);
+    for (int k = 0; k < f->n_kinds; k++) {
+        struct program *p = &f->layer[k];
+        prog_init(p, "model.layers.%d.");
+        p->result = mlp(p, m, attention(p, m, prog_input(p, m->width), window_of(m, k)));
+    }
+    write_head(&f->out, m, &last, "lm_head.weight");
+}
+
+/* ---- config.json ----------------------------------------------------------------------------- */
+
+enum { TYPE_GEMMA3 };
+static const char *const gemma_types[] = {"gemma3_text", NULL};
+
+static void gemma_defaults(struct model_shape *m)
+{
+    hf_usual(m);
+    m->max_pos = 8192;
+    m->n_kv_heads = 4;
+    m->head_dim = 256;
+    m->attn_scalar = 256;
+    m->window = 4096;
+}
+
+/* null: none. */
+static int read_window(struct config *c, const char *key)
+{
+    c->m->window = 0;
+    return hf_read_int(c, key, 0, JOB_MAX_SEQ, &c->m->window);
+}
+
+static int read_attn_cap(struct config *c, const char *key)
+{
+    return hf_read_real(c, key, 0, 1e6, &c->m->attn_cap);
+}
+
+static int read_final_cap(struct config *c, const char *key)
+{
+    return hf_read_real(c, key, 0, 1e6, &c->m->final_cap);
+}
+
+static int read_pattern(struct config *c, const char *key)
+{
+    return hf_read_int(c, key, 1, HF_MAX_LAYERS, &c->full_first);
+}
+
+/* The bases of the two kinds of layers, each in an object of its own. */
+static int read_ropes(struct config *c, const char *key)
+{
+    struct jread here = c->j;
+    if (c->type != TYPE_GEMMA3) return hf_read_rope(c, key);
+    if (jread_next(&here) != J_OBJECT) return hf_read_rope(c, key);
+    c->j = here;
+    enum jtok t;
+    while ((t = jread_next(&c->j)) == J_KEY) {
+        const bool full = jread_is(&c->j, "full_attention");
+        if (!full && !jread_is(&c->j, "sliding_attention"))
+            return hf_invalid(c, key, "an object of \"full_attention\" and \"sliding_attention\"");
+        const double before = c->theta;
+        if (hf_read_rope(c, key) < 0) return -1;
+        if (full) continue;
+        if (c->theta) c->m->rope_local = c->theta;
+        c->theta = before;
+    }
+    return t == J_OBJECT_END ? 0 : hf_invalid(c, key, "an object");
+}
+
+static void mark_layers(struct config *c)
+{
+    struct model_shape *m = c->m;
+    const int64_t every = c->full_first ? c->full_first : c->type == TYPE_GEMMA3 ? 6 : 2;
+    if (c->n_flags || hf_met(c, "layer_mask")) return;
+    for (int64_t l = every - 1; l < m->n_layers; l += every) hf_mark_layer(m, l, true);
+}
+
+/* What the keys stand for that are not there. */
+static int finish_gemma(struct config *c)
+{
+    struct model_shape *m = c->m;
+    const bool three = c->type == TYPE_GEMMA3, file = c->form == CONFIG_FILE;
+    mark_layers(c);
+    if (!hf_met(c, "tie_word_embeddings")) m->tied = 1;
+    if (!three && !hf_met(c, "attn_logit_softcapping")) m->attn_cap = 50;
+    if (!three && !hf_met(c, "final_logit_softcapping")) m->final_cap = 30;
+    if (three) {
+        m->qk_norm = 1;
+        if (!m->rope_local) m->rope_local = 10000;
+        if (file && !hf_met(c, "max_position_embeddings")) m->max_pos = 131072;
+        if (!hf_met(c, "rope_theta") && !c->theta) m->rope_theta = 1e6;
+    }
+    return hf_check_list(c, "layer_types");
+}
+
+static void write_cap(struct jwrite *w, const char *key, double cap)
+{
+    if (cap > 0)
+        jwrite_double(w, key, cap);
+    else
+        jwrite_null(w, key);
+}
+
+static void write_attn_cap(struct jwrite *w, const char *key, const struct model_shape *m)
+{
+    write_cap(w, key, m->attn_cap);
+}
+
+static void write_final_cap(struct jwrite *w, const char *key, const struct model_shape *m)
+{
+    write_cap(w, key, m->final_cap);
+}
+
+/* A file without layer_types has windows in every second layer, or in five of six. */
+static void write_layers(struct jwrite *w, const char *key, const struct model_shape *m)
+{
+    jwrite_array(w, key);
+    for (int64_t l = 0; l < m->n_layers; l++)
+        jwrite_str(w, NULL,
+                   m->window && !window_kind(m, l) ? "sliding_attention" : "full_attention");
+    jwrite_end(w);
+}
+
+static void write_window(struct jwrite *w, const char *key, const struct model_shape *m)
+{
+    if (m->window)
+        jwrite_int(w, key, m->window);
+    else
+        jwrite_null(w, key);
+}
+
+static void write_scalar(struct jwrite *w, const char *key, const struct model_shape *m)
+{
+    jwrite_int(w, key, m->attn_scalar ? m->attn_scalar : m->head_dim);
+}
+
+static void write_local(struct jwrite *w, const char *key, const struct model_shape *m)
+{
+    if (m->rope_local > 0) jwrite_double(w, key, m->rope_local);
+}
+
+static int want_gelu(struct config *c, const char *key)
+{
+    return hf_want_word(c, key, "gelu_pytorch_tanh");
+}
+
+static void write_gelu(struct jwrite *w, const char *key, const struct model_shape *m)
+{
+    (void)m;
+    jwrite_str(w, key, "gelu_pytorch_tanh");
+}
+
+static const char *gemma_type(const struct model_shape *m)
+{
+    return m->qk_norm ? "gemma3_text" : "gemma2";
+}
+
+static const char *gemma_architecture(const struct model_shape *m)
+{
+    return m->qk_norm ? "Gemma3ForCausalLM" : "Gemma2ForCausalLM";
+}
+
+static const struct hf_field gemma_fields[] = {HF_SIZES,
+                                               {"num_key_value_heads", NULL, 0},
+                                               {"head_dim", NULL, 0},
+                                               {"rms_norm_eps", NULL, 0},
+                                               {"rope_theta", NULL, 0},
+                                               {"qk_norm", NULL, HF_UNWRITTEN},
+                                               {"sliding_window", NULL, HF_UNWRITTEN},
+                                               {"query_pre_attn_scalar", NULL, HF_UNWRITTEN},
+                                               {"rope_local_base_freq", NULL, HF_UNWRITTEN},
+                                               {"attn_logit_softcapping", NULL, HF_UNWRITTEN},
+                                               {"final_logit_softcapping", NULL, HF_UNWRITTEN},
+                                               HF_MASKS,
+                                               {NULL, NULL, 0}};
+
+static const struct hf_special gemma_specials[] = {
+    HF_NEVER,
+    {"attention_bias", hf_want_false, hf_write_false},
+    {"attention_dropout", NULL, hf_write_zero}, /* what the job says counts */
+    {"hidden_activation", want_gelu, write_gelu},
+    {"hidden_act", hf_ignore, NULL}, /* the package reads hidden_activation */
+    {"use_bidirectional_attention", hf_want_false, NULL},
+    {"attn_logit_softcapping", read_attn_cap, write_attn_cap},
+    {"final_logit_softcapping", read_final_cap, write_final_cap},
+    {"query_pre_attn_scalar", NULL, write_scalar},
+    {"rope_scaling", hf_read_rope, NULL},
+    {"rope_parameters", read_ropes, NULL},
+    {"rope_local_base_freq", NULL, write_local},
+    {"sliding_window", read_window, write_window},
+    {"sliding_window_pattern", read_pattern, NULL},
+    {"layer_types", window_read_layers, write_layers},
+    {NULL, NULL, NULL}};
+
+static const char *const gemma_nothing[] = {"cache_implementation", NULL};
+
+static const struct hf_family config = {.nothing = gemma_nothing,
+                                        .fields = gemma_fields,
+                                        .specials = gemma_specials,
+                                        .types = gemma_types,
+                                        .defaults = gemma_defaults,
+                                        .finish = finish_gemma,
+                                        .type = gemma_type,
+                                        .architecture = gemma_architecture};
+
+/* ---- the row --------------------------------------------------------------------------------- */
+
+const struct family_row family_gemma = {.config = &config,
+                                        .name = "gemma2",
+                                        .task = MODEL_CAUSAL_LM,
+                                        .softmax = true,
+                                        .slices_heads = true,
+                                        .check = window_check,
+                                        .write = write_gemma,
+                                        .layer_kind = window_kind};

@@ -1,0 +1,26 @@
+/* window.h: models with a sliding window in some layers and none in others: kinds of layers, and
+ * layer_types of config.json. Inside worker/family.
+ *
+ * shape.window is that of all layers, but for those of shape.layer_mask, which see everything. */
+#ifndef SEQD_FAMILY_WINDOW_H
+#define SEQD_FAMILY_WINDOW_H
+
+#include "worker/family/config_table.h"
+
+enum window_kind { WINDOW_ALL, WINDOW_NONE }; /* kinds of layer: the model's window; none */
+
+/* family_row.layer_kind. Where no layer has a window, all are WINDOW_ALL. */
+int window_kind(const struct model_shape *m, int64_t l);
+/* Some layer is of the second kind. */
+bool window_mixed(const struct model_shape *m);
+/* The window of a layer of that kind. */
+int64_t window_of(const struct model_shape *m, int kind);
+/* For family_row.check: takes off windows that no layer has, and layers that are not there. fails:
+ * ERR_UNSUPPORTED naming num_hidden_layers. */
+int window_check(struct model_shape *m, struct err *e);
+
+/* layer_types: "sliding_attention" and "full_attention" into the mask; c->n_windowed counts. */
+int window_read_layers(struct config *c, const char *key);
+void window_write_layers(struct jwrite *w, const char *key, const struct model_shape *m);
+
+#endif
