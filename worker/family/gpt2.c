@@ -45,8 +45,8 @@ static int attention(struct program *p, const struct model_shape *m, int x)
     const int kv = prog_op(p,
                            &(struct op){.kind = OP_MIX, .in = {window, PROG_NONE}, .u.mix = {1, 0}},
                            &(struct value){.name = "kv", .cols = 2 * C, .keep = KEEP_NONE_MODE});
-    return conv(p, write_attention(p, m, &(struct write_attention){q, kv, true, 0}), x, "attn.c_proj", C,
-                &(struct value){.name = "mlp_input", .keep = KEEP_NONE_MODE});
+    return conv(p, write_attention(p, m, &(struct write_attention){q, kv, true, 0}), x,
+                "attn.c_proj", C, &(struct value){.name = "mlp_input", .keep = KEEP_NONE_MODE});
 }
 
 static int mlp(struct program *p, const struct model_shape *m, int x)
