@@ -397,19 +397,19 @@ static void test_config_keys(void)
                            JSON_FOR_PEOPLE, &e),
               "%s", e.text);
     CHECK(s.model.shape.vocab == 300 && !strstr(s.model.config, "torch"));
-    CHECK(read_config(SIZES ",\"hiden_size\":3,\"attention_bias\":true,\"num_local_experts\":8,"
+    CHECK(read_config(SIZES ",\"hiden_size\":3,\"use_mrope\":true,\"num_local_experts\":8,"
                             "\"wings\":2",
                       JSON_FOR_PEOPLE, &e));
     CHECK_STR(e.field, "model.config");
     CHECK_STR(e.text, "model.config asks for 4 things that are not supported: hiden_size: unknown "
-                      "key: did you mean hidden_size?; attention_bias: true is not supported; "
+                      "key: did you mean hidden_size?; use_mrope: true is not supported; "
                       "num_local_experts: is not a key of this family; wings: unknown key");
-    CHECK(read_config(SIZES ",\"attention_bias\":true", JSON_FOR_PEOPLE, &e));
+    CHECK(read_config(SIZES ",\"use_mrope\":true", JSON_FOR_PEOPLE, &e));
     CHECK(e.code == ERR_UNSUPPORTED);
-    CHECK_STR(e.field, "model.config.attention_bias");
-    CHECK(read_config("\"model_type\":\"gpt2\"," SIZES, JSON_FOR_PEOPLE, &e));
+    CHECK_STR(e.field, "model.config.use_mrope");
+    CHECK(read_config("\"model_type\":\"gptj\"," SIZES, JSON_FOR_PEOPLE, &e));
     CHECK_STR(e.field, "model.config.model_type");
-    CHECK(strstr(e.text, "llama, mistral, qwen3, bert") && strstr(e.text, "STDiT3"));
+    CHECK(strstr(e.text, "llama, mistral, qwen3, qwen2") && strstr(e.text, "STDiT3"));
     CHECK(read_config(SIZES ",\"num_hidden_layers\":2", JSON_FOR_PEOPLE, &e)); /* JSON's own rule */
     CHECK(read_config("\"model_type\":\"linear_attn\"," SIZES ",\"num_heads\":4", JSON_FOR_PEOPLE,
                       &e));

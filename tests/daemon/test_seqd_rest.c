@@ -198,9 +198,9 @@ static void test_submit(void)
                "1000}}") == 400);
     CHECK(strstr(reply, "\"code\":\"does_not_fit\"") && strstr(reply, "\"plan\":{"));
     /* A model on a node, and no node. */
-    CHECK(post("/v1/plan",
-               "{\"kind\":\"generate\",\"model\":{\"path\":\"/m\"},\"input\":{\"prompt\":"
-               "\"x\"}}") == 503);
+    CHECK(post("/v1/plan", "{\"kind\":\"generate\",\"model\":{\"path\":\"/"
+                           "m\",\"rope\":{\"compute\":\"exact\"}},\"input\":{\"prompt\":"
+                           "\"x\"}}") == 503);
     CHECK(strstr(reply, "Retry-After"));
     finish();
 }
@@ -580,7 +580,8 @@ static void test_stalled_reader(void)
 /* ---- things that live on a node -------------------------------------------------------------- */
 
 static const char generate_json[] =
-    "{\"kind\":\"generate\",\"model\":{\"path\":\"/m\"},\"input\":{\"prompt\":\"x\"}}";
+    "{\"kind\":\"generate\",\"model\":{\"path\":\"/"
+    "m\",\"rope\":{\"compute\":\"exact\"}},\"input\":{\"prompt\":\"x\"}}";
 
 static void test_described_model(void)
 {
@@ -595,14 +596,16 @@ static void test_described_model(void)
         if (bad == 1) err_set(&m.err, ERR_NOT_FOUND, "/m/config.json: no such file");
         control_link_calls.message(w.control, "n1", &m);
         CHECK(answer_of(fd) == (bad ? 400 : 201));
-        CHECK(strstr(reply, bad == 1   ? "\"pointer\":\"/model/path\""
-                            : bad == 2 ? "\"pointer\":\"/input/prompt\""
-                                       : "\"model\":{\"path\":\"/m\"}"));
+        CHECK(strstr(reply, bad == 1 ? "\"pointer\":\"/model/path\""
+                            : bad == 2
+                                ? "\"pointer\":\"/input/prompt\""
+                                : "\"model\":{\"path\":\"/m\",\"rope\":{\"compute\":\"exact\"}}"));
         if (bad == 2) CHECK_MSG(strstr(reply, "data.tokenizer \\\"byte\\\""), "%s", reply);
     }
     close_server();
     begin_in(false, 0); /* the shape survives */
-    CHECK(get("/v1/jobs/1") == 200 && strstr(reply, "\"model\":{\"path\":\"/m\"}"));
+    CHECK(get("/v1/jobs/1") == 200 &&
+          strstr(reply, "\"model\":{\"path\":\"/m\",\"rope\":{\"compute\":\"exact\"}}"));
     CHECK(control_job(w.control, 1)->spec->model.shape.n_kv_heads == 2);
     CHECK(control_job(w.control, 1)->spec->model.shape.tokenizer == TOKENIZER_BYTE);
     CHECK(strstr(reply, "\"tokenizer\":\"byte\"") && !strstr(reply, "hidden_size"));
