@@ -36,6 +36,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "api/core/act.h"
+#include "api/core/delta.h"
 #include "api/core/device.h"
 #include "api/core/err.h"
 
@@ -516,6 +517,73 @@ struct linear_fold_args {
     enum dtype dtype; /* of the states */
 };
 
+/* ---- gated delta networks ----------------------------------------------------------------------
+ *
+ * The gated delta rule (2412.06464; transformers' recurrent_gated_delta_rule), one chunk of n rows:
+ * for each row of a document, with unit rows q, k (x / sqrt(sum x^2 + 1e-6)),
+ *     g = -exp(a_log) softplus(a + dt_bias), beta = sigmoid(b)
+ *     S = exp(g) S;  S = S + k (beta (v - S' k))';  o = scale S' q
+ * States S [H, Dk, Dv] fp32, H contiguous matrices. lo, hi, pos and padding as of linear attention:
+ * a row whose document began before the chunk continues from the entering state, a document that
+ * begins in the chunk from 0. Rows go over blocks of 64 counted from row 0 of the call and, from
+ * block to block, through a state that is rounded to fp32 after each.
+ *
+ * What leaves a chunk depends on what enters it by an affine map: chunks are computed one after the
+ * other, each from the state that the one before left. NULL slots: the device has no such kernels. */
+struct delta_args {
+    struct tensor q, k, v; /* [n, Hk*Dk], [n, Hk*Dk], [n, H*Dv] act; head h has key head h/(H/Hk) */
+    struct tensor a, b;    /* [n, H] act */
+    struct tensor a_log, dt_bias; /* [1, H] act */
+    const int64_t *lo, *hi;       /* [n] */
+    int64_t pos;
+    int64_t n_heads, n_key_heads, key_dim, value_dim;
+    float scale;
+};
+struct delta_fwd_args {
+    struct delta_args in;
+    struct tensor o;    /* [n, H*Dv] act, written; data NULL: unwanted */
+    const float *state; /* [H, Dk, Dv] that enters; NULL: 0 */
+    float *state_out;   /* that leaves; may be state; NULL: unwanted */
+};
+/* Gradients are written. That of a_log is the sum of d_log's rows, that of dt_bias of da's. */
+struct delta_bwd_args {
+    struct delta_args in;
+    struct tensor d_o;           /* act */
+    struct tensor dq, dk, dv;    /* as q, k, v; fp32 */
+    struct tensor da, db, d_log; /* [n, H] fp32 */
+    const float *state;          /* that entered; NULL: 0 */
+    const float *d_state_out;    /* gradient of the state that leaves; NULL: 0 */
+    float *d_state; /* out: of the one that entered; may be d_state_out; NULL: unwanted */
+    float *room;    /* [H, delta_spans(n), Dk, Dv], scratch */
+};
+
+/* A causal convolution of each column with taps of its own, and SiLU: y_i = silu(sum over j of
+ * w[c][j] x_(i - width + 1 + j)), over rows of i's document. A state is the width - 1 rows before
+ * row 0 in fp32, whatever their documents. */
+struct conv_args {
+    struct tensor x;        /* [n, C] act */
+    struct tensor w;        /* [C, width] act */
+    int64_t width;          /* 2 .. CONV_MAX_WIDTH */
+    const int64_t *lo, *hi; /* [n] */
+    int64_t pos;
+    const float
+        *state; /* [width - 1, C]; NULL: no row before row 0 is of a document of the chunk */
+};
+struct conv_fwd_args {
+    struct conv_args in;
+    struct tensor y;  /* [n, C] act, written; data NULL: unwanted */
+    float *state_out; /* may be in.state; NULL: unwanted */
+};
+/* dx with data NULL: dw alone, and d_state is not touched. */
+struct conv_bwd_args {
+    struct conv_args in;
+    struct tensor dy;         /* act */
+    struct tensor dx;         /* [n, C] fp32, written */
+    float *dw;                /* [C, width] += , rows ascending; NULL: unwanted */
+    const float *d_state_out; /* gradient of the state that leaves; NULL: 0 */
+    float *d_state;           /* out: of in.state; not d_state_out; NULL: unwanted */
+};
+
 /* How a device that has CUDA's graphs used them so far. */
 struct be_graphs {
     int64_t n_ops, n_by_graph; /* operations asked for; of these, launched by a graph */
@@ -573,6 +641,10 @@ struct be_ops {
     void (*linear_bwd)(struct be *, const struct linear_bwd_args *);
     void (*linear_enter_bwd)(struct be *, const struct linear_enter_bwd_args *);
     void (*linear_fold)(struct be *, const struct linear_fold_args *);
+    void (*delta_fwd)(struct be *, const struct delta_fwd_args *);
+    void (*delta_bwd)(struct be *, const struct delta_bwd_args *);
+    void (*conv_fwd)(struct be *, const struct conv_fwd_args *);
+    void (*conv_bwd)(struct be *, const struct conv_bwd_args *);
     void (*fill)(struct be *, float *p, int64_t n, float value);
     void (*copy)(struct be *, void *dst, const void *src, int64_t size); /* on the device */
     /* From the host: in the order of operations; src is the caller's again when it returns. */

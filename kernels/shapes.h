@@ -363,4 +363,58 @@ static inline void shape_linear_fold(const struct linear_fold_args *a)
     assert(a->dtype == DT_F32 && a->n_valid >= 0 && a->m && a->out && (!a->through || a->in));
 }
 
+/* ---- gated delta networks ---- */
+
+static inline void shape_delta(const struct delta_args *a)
+{
+    const enum dtype act = a->q.dtype;
+    const int64_t n = a->q.rows, H = a->n_heads, Hk = a->n_key_heads;
+    assert(Hk > 0 && H > 0 && H % Hk == 0 && a->key_dim > 0 && a->value_dim > 0);
+    assert(shape_act(a->q, n, Hk * a->key_dim, act) && shape_act(a->k, n, Hk * a->key_dim, act));
+    assert(shape_act(a->v, n, H * a->value_dim, act));
+    assert(shape_act(a->a, n, H, act) && shape_act(a->b, n, H, act));
+    assert(shape_act(a->a_log, 1, H, act) && shape_act(a->dt_bias, 1, H, act));
+}
+
+static inline void shape_delta_fwd(const struct delta_fwd_args *a)
+{
+    shape_delta(&a->in);
+    assert(a->o.data || a->state_out);
+    assert(!a->o.data || shape_act(a->o, a->in.q.rows, a->in.v.cols, a->in.q.dtype));
+}
+
+static inline void shape_delta_bwd(const struct delta_bwd_args *a)
+{
+    const struct delta_args *in = &a->in;
+    const int64_t n = in->q.rows, H = in->n_heads;
+    shape_delta(in);
+    assert(shape_act(a->d_o, n, in->v.cols, in->q.dtype) && a->room);
+    assert(shape_f32(a->dq, n, in->q.cols) && shape_f32(a->dk, n, in->q.cols));
+    assert(shape_f32(a->dv, n, in->v.cols) && shape_f32(a->da, n, H) && shape_f32(a->db, n, H));
+    assert(shape_f32(a->d_log, n, H));
+}
+
+static inline void shape_conv(const struct conv_args *a)
+{
+    assert(a->width >= 2 && a->width <= CONV_MAX_WIDTH);
+    assert(shape_act(a->x, a->x.rows, a->x.cols, a->x.dtype));
+    assert(shape_act(a->w, a->x.cols, a->width, a->x.dtype));
+}
+
+static inline void shape_conv_fwd(const struct conv_fwd_args *a)
+{
+    shape_conv(&a->in);
+    assert(a->y.data || a->state_out);
+    assert(!a->y.data || shape_act(a->y, a->in.x.rows, a->in.x.cols, a->in.x.dtype));
+}
+
+static inline void shape_conv_bwd(const struct conv_bwd_args *a)
+{
+    const struct conv_args *in = &a->in;
+    shape_conv(in);
+    assert(shape_act(a->dy, in->x.rows, in->x.cols, in->x.dtype) && (a->dx.data || a->dw));
+    assert(!a->dx.data || shape_f32(a->dx, in->x.rows, in->x.cols));
+    assert(!a->d_state || a->d_state != a->d_state_out);
+}
+
 #endif

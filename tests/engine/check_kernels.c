@@ -11,6 +11,7 @@
 #include "tests/lib/kern.h"
 #include "tests/lib/kern_attn.h"
 #include "tests/lib/kern_cond.h"
+#include "tests/lib/kern_delta.h"
 #include "tests/lib/kern_drop.h"
 #include "tests/lib/kern_elem.h"
 #include "tests/lib/kern_finite.h"
@@ -733,6 +734,8 @@ static const struct {
     {"permute", check_permute, 1, false},
     {"mse", check_mse, 1, true},
     {"linear_fwd, _enter, _bwd, _enter_bwd, _fold", check_linear, 5, true},
+    {"delta_fwd, _bwd", check_delta, 2, true},
+    {"conv_fwd, _bwd", check_conv, 2, true},
     {"fill, copy, upload, download, sync, alloc, free, close", check_memory, 8, false},
     {"share to transfer_passed", check_transfers, 8, false},
 };

@@ -229,7 +229,7 @@ static void fin_walk(const char *name, fin_fn fn, int arg, bool thin)
 
 /* ---- products -------------------------------------------------------------------------------- */
 
-enum { OUT0 = 1, OUT1 = 2, OUT2 = 4, OUT3 = 8 };
+enum { OUT0 = 1, OUT1 = 2, OUT2 = 4, OUT3 = 8, OUT4 = 16, OUT5 = 32 };
 
 /* Each way of each flag at least once. */
 struct fin_product {
@@ -522,6 +522,124 @@ static void fin_linear_fold(struct fin *f, int arg)
     fin_poison(f);
     FIN_CALL(linear_fold, &(struct linear_fold_args){slope, H, Dk, Dv, 12, true, in.t.data,
                                                      m.t.data, out.t.data, DT_F32});
+}
+
+/* ---- gated delta networks -------------------------------------------------------------------- */
+
+/* A block and a part, of a document that began before; two rows of padding hold NaN. */
+struct fin_delta {
+    struct delta_args in;
+    struct box q, k, v, a, b, a_log, dt_bias, d_o, state, d_state;
+};
+
+static struct fin_delta fin_delta_new(struct fin *f, const struct fin_linear *s, struct tensor *d_o)
+{
+    struct fin_delta c = {.in = {.pos = 100,
+                                 .n_heads = s->H,
+                                 .n_key_heads = s->H,
+                                 .key_dim = s->Dk,
+                                 .value_dim = s->Dv,
+                                 .scale = 0.3f}};
+    int64_t *lo = fin_mem(f, s->n * 8), *hi = fin_mem(f, s->n * 8);
+    c.q = fin_linear_rows(f, s, act, s->H * s->Dk, NAN, &c.in.q);
+    c.k = fin_linear_rows(f, s, act, s->H * s->Dk, NAN, &c.in.k);
+    c.v = fin_linear_rows(f, s, act, s->H * s->Dv, NAN, &c.in.v);
+    c.a = fin_linear_rows(f, s, act, s->H, NAN, &c.in.a);
+    c.b = fin_linear_rows(f, s, act, s->H, NAN, &c.in.b);
+    c.d_o = fin_linear_rows(f, s, act, s->H * s->Dv, NAN, d_o);
+    c.a_log = fin_new(f, act, 1, s->H, 0), c.dt_bias = fin_new(f, act, 1, s->H, 0);
+    for (int64_t h = 0; h < s->H; h++) box_set(c.a_log, 0, h, -6); /* the state reaches the end */
+    c.state = fin_new(f, DT_F32, s->H * s->Dk, s->Dv, 0);
+    c.d_state = fin_new(f, DT_F32, s->H * s->Dk, s->Dv, 0);
+    c.in.lo = lo, c.in.hi = hi, c.in.a_log = c.a_log.t, c.in.dt_bias = c.dt_bias.t;
+    for (int64_t i = 0; i < s->n; i++) {
+        lo[i] = 90;
+        hi[i] = i < s->n - FIN_PAD ? 101 + i : 90;
+    }
+    return c;
+}
+
+/* A gate of infinity closes: beta 0 or 1, a decay of 1. */
+static void fin_delta_fwd(struct fin *f, int arg)
+{
+    const struct fin_linear *s = &fin_linears[arg];
+    struct tensor d_o, o;
+    struct fin_delta c = fin_delta_new(f, s, &d_o);
+    fin_in(f, c.q, OUT0), fin_in(f, c.k, OUT0 | OUT1), fin_in(f, c.v, OUT0 | OUT1);
+    fin_site(f, c.a, 0, s->H, OUT0 | OUT1, 0, 0), fin_site(f, c.b, 0, s->H, OUT0 | OUT1, 0, 0);
+    fin_site(f, c.a_log, 0, s->H, OUT0 | OUT1, 0, 0);
+    fin_site(f, c.dt_bias, 0, s->H, OUT0 | OUT1, 0, 0), fin_in(f, c.state, OUT0 | OUT1);
+    fin_out(f, fin_linear_rows(f, s, act, s->H * s->Dv, 0, &o));
+    const struct box out = fin_out_f32(f, s->H * s->Dk, s->Dv);
+    fin_poison(f);
+    FIN_CALL(delta_fwd, &(struct delta_fwd_args){c.in, o, c.state.t.data, out.t.data});
+}
+
+static void fin_delta_bwd(struct fin *f, int arg)
+{
+    const struct fin_linear *s = &fin_linears[arg];
+    const unsigned rows = OUT0 | OUT1 | OUT2, gates = OUT3 | OUT4, keep = OUT0 | OUT1 | OUT3;
+    struct tensor d_o, d[5];
+    struct fin_delta c = fin_delta_new(f, s, &d_o);
+    struct box room = fin_new(f, DT_F32, s->H * delta_spans(s->n) * s->Dk, s->Dv, 0);
+    fin_in(f, c.q, rows), fin_in(f, c.k, rows), fin_in(f, c.v, OUT1 | OUT4);
+    fin_site(f, c.a, 0, s->H, keep, 0, 0), fin_site(f, c.b, 0, s->H, rows | OUT4, 0, 0);
+    fin_site(f, c.a_log, 0, s->H, keep, 0, 0), fin_site(f, c.dt_bias, 0, s->H, keep, 0, 0);
+    fin_in(f, c.d_o, rows | gates), fin_in(f, c.state, OUT0 | OUT1 | gates);
+    fin_in(f, c.d_state, OUT1 | OUT2 | gates | OUT5);
+    fin_out(f, fin_linear_rows(f, s, DT_F32, s->H * s->Dk, 0, &d[0]));
+    fin_out(f, fin_linear_rows(f, s, DT_F32, s->H * s->Dk, 0, &d[1]));
+    fin_out(f, fin_linear_rows(f, s, DT_F32, s->H * s->Dv, 0, &d[2]));
+    fin_out(f, fin_linear_rows(f, s, DT_F32, s->H, 0, &d[3]));
+    fin_out(f, fin_linear_rows(f, s, DT_F32, s->H, 0, &d[4]));
+    const struct box in = fin_out_f32(f, s->H * s->Dk, s->Dv);
+    const struct box d_log = fin_new(f, DT_F32, s->n, s->H, 0);
+    fin_poison(f);
+    FIN_CALL(delta_bwd,
+             &(struct delta_bwd_args){c.in, d_o, d[0], d[1], d[2], d[3], d[4], d_log.t,
+                                      c.state.t.data, c.d_state.t.data, in.t.data, room.t.data});
+}
+
+struct fin_conv {
+    struct conv_args in;
+    struct box x, w, dy;
+    struct box state, d_state;
+};
+
+static struct fin_conv fin_conv_new(struct fin *f, const struct fin_linear *s)
+{
+    enum { W = 4 };
+    int64_t *lo = fin_mem(f, s->n * 8), *hi = fin_mem(f, s->n * 8);
+    struct fin_conv c = {.in = {.width = W, .lo = lo, .hi = hi, .pos = 100}};
+    for (int64_t i = 0; i < s->n; i++) lo[i] = 90, hi[i] = 101 + i;
+    c.x = fin_new(f, act, s->n, s->Dk, 1), c.w = fin_new(f, act, s->Dk, W, 0);
+    c.dy = fin_new(f, act, s->n, s->Dk, 0);
+    c.state = fin_new(f, DT_F32, W - 1, s->Dk, 0), c.d_state = fin_new(f, DT_F32, W - 1, s->Dk, 0);
+    c.in.x = c.x.t, c.in.w = c.w.t, c.in.state = c.state.t.data;
+    return c;
+}
+
+static void fin_conv_fwd(struct fin *f, int arg)
+{
+    const struct fin_linear *s = &fin_linears[arg];
+    struct fin_conv c = fin_conv_new(f, s);
+    fin_site(f, c.x, 0, s->Dk, OUT0, 0, 0), fin_site(f, c.w, 0, 4, OUT0, 0, 0);
+    fin_site(f, c.state, 0, s->Dk, OUT0, 0, 0);
+    const struct box y = fin_out_act(f, s->n, s->Dk);
+    fin_poison(f);
+    FIN_CALL(conv_fwd, &(struct conv_fwd_args){c.in, y.t, NULL});
+}
+
+static void fin_conv_bwd(struct fin *f, int arg)
+{
+    const struct fin_linear *s = &fin_linears[arg];
+    struct fin_conv c = fin_conv_new(f, s);
+    fin_site(f, c.x, 0, s->Dk, OUT0 | OUT1, 0, 0);
+    fin_site(f, c.w, 0, 4, OUT0 | OUT1, 0, 0), fin_in(f, c.dy, OUT0 | OUT1);
+    fin_site(f, c.state, 0, s->Dk, OUT0 | OUT1, 0, 0);
+    const struct box dx = fin_out_f32(f, s->n, s->Dk), dw = fin_out_f32(f, s->Dk, 4);
+    fin_poison(f);
+    FIN_CALL(conv_bwd, &(struct conv_bwd_args){c.in, c.dy.t, dx.t, dw.t.data, NULL, NULL});
 }
 
 /* ---- rows and elements ----------------------------------------------------------------------- */
@@ -943,6 +1061,10 @@ static const struct fin_case {
      false,
      {FIN_SLOT(linear_enter_bwd)}},
     {"linear_fold", FIN_OF_LINEAR, fin_linear_fold, 1, true, {FIN_SLOT(linear_fold)}},
+    {"delta_fwd", FIN_OF_LINEAR, fin_delta_fwd, FIN_LINEARS, false, {FIN_SLOT(delta_fwd)}},
+    {"delta_bwd", FIN_OF_LINEAR, fin_delta_bwd, FIN_LINEARS, false, {FIN_SLOT(delta_bwd)}},
+    {"conv_fwd", FIN_OF_LINEAR, fin_conv_fwd, FIN_LINEARS, false, {FIN_SLOT(conv_fwd)}},
+    {"conv_bwd", FIN_OF_LINEAR, fin_conv_bwd, FIN_LINEARS, false, {FIN_SLOT(conv_bwd)}},
     {"rmsnorm_fwd", FIN_OF_OTHERS, fin_rmsnorm_fwd, 1, false, {FIN_SLOT(rmsnorm_fwd)}},
     {"rmsnorm_bwd", FIN_OF_OTHERS, fin_rmsnorm_bwd, 1, false, {FIN_SLOT(rmsnorm_bwd)}},
     {"norm_fwd", FIN_OF_OTHERS, fin_norm_fwd, 4, false, {FIN_SLOT(norm_fwd)}},
@@ -1014,6 +1136,7 @@ static void fin_check(enum fin_part part)
     for (int i = 0; i < FIN_CASES; i++) {
         const struct fin_case *c = &fin_cases[i];
         if (c->part != part || (c->f32 && act != DT_F32)) continue;
+        if (!((void *const *)be->ops)[c->slots[0]]) continue; /* a device may be without */
         for (int arg = 0; arg < c->n_args; arg++)
             if (!fin_tested(c, arg))
                 fin_walk(c->name, c->fn, arg, arg > 0 && part != FIN_OF_OTHERS);
