@@ -3,28 +3,29 @@
  * An operation is a slot in struct be_ops and an args struct documented here; a device is one
  * implementation of the table (kernels/cpu, kernels/cuda). Everything above this line of the
  * tree is device-neutral. Operations are asynchronous on devices that have streams; be->ops->sync
- * waits and reports. They may be kept back, args and all, until an upload, a download, a transfer or a
- * sync follows, so an opened device is one thread's at a time. Shapes are asserted by every device
- * with the lines of shapes.h.
+ * waits and reports. They may be kept back, args and all, until an upload, a download, a transfer
+ * or a sync follows, so an opened device is one thread's at a time. Shapes are asserted by every
+ * device with the lines of shapes.h.
  *
  * Letters: T rows (tokens) in this call, C width, H query heads, Hk KV heads, D head size, V vocab.
  * All tensors are row-major 2-D views: fp32, bf16 or fp16.
  *
  * A device may have memory of its own (be->own_memory): then whatever an operation reads or writes,
- * tensors and arrays (pos, lo, ids, slope, nll ...), lies in what its alloc gave, and the host reaches
- * it by upload and download alone. What is pointed to by an args struct and is no array (struct
- * attn_drop) is the host's, and read before the call returns.
+ * tensors and arrays (pos, lo, ids, slope, nll ...), lies in what its alloc gave, and the host
+ * reaches it by upload and download alone. What is pointed to by an args struct and is no array
+ * (struct attn_drop) is the host's, and read before the call returns.
  *
- * bf16 and fp16 are storage and inputs of products; every sum is fp32. "act" below is a tensor of the
- * model's precision: all act tensors of one call have the same dtype. What is written in 16 bits is
- * rounded once, to nearest even, from its fp32 value (fp16: infinity from 65520 on); a sum over keys,
- * rows or hops is never kept in 16 bits. What is said of bf16 below holds for fp16 too.
+ * bf16 and fp16 are storage and inputs of products; every sum is fp32. "act" below is a tensor of
+ * the model's precision: all act tensors of one call have the same dtype. What is written in 16
+ * bits is rounded once, to nearest even, from its fp32 value (fp16: infinity from 65520 on); a sum
+ * over keys, rows or hops is never kept in 16 bits. What is said of bf16 below holds for fp16 too.
  * Fixed as fp32 whatever the precision: carried (o, m, l), lse, delta, dq and dkv of attention,
  * weight gradients, rstd, logits, master weights and Adam's moments.
  *
  * NaN and infinity pass through: an operation whose inputs hold one has it, or what it makes of it,
- * in its outputs. Infinity may become finite where the function does (exp(-inf), tanh(inf)), NaN never;
- * it may spread to other rows of the call. Rows that see no key are 0 whatever lies beside them.
+ * in its outputs. Infinity may become finite where the function does (exp(-inf), tanh(inf)), NaN
+ * never; it may spread to other rows of the call. Rows that see no key are 0 whatever lies beside
+ * them.
  *
  * Rank-invariant bits: unless a slot says otherwise, every output row depends only on
  * its own inputs, in an order of additions that does not depend on the number of rows, on the
@@ -78,14 +79,13 @@ struct be; /* an opened device: thread pool or streams, and its scratch */
  * Sums over K ascending for each element, in a blocking that depends on K alone: a chain from 0 in
  * each block, blocks added in order, the first to the old c when accumulating.
  * dtypes: a and b alike; c any. With bf16 inputs K may be taken in groups (pairs, or 32 at a time)
- * that the device sums in one way of its own. With a bf16 c the whole sum, old c included, is formed
- * in fp32 and rounded once. A bias is added as bias_fwd adds it to
- * the c without; where the order of sums is free (be->any_order) it may be in the sum that is rounded
- * once. */
+ * that the device sums in one way of its own. With a bf16 c the whole sum, old c included, is
+ * formed in fp32 and rounded once. A bias is added as bias_fwd adds it to the c without; where the
+ * order of sums is free (be->any_order) it may be in the sum that is rounded once. */
 struct gemm_args {
     struct tensor a, b, c;
-    /* a is stored [K, M] (a weight's gradient: dW = dY^T X); b is stored [N, K] (a weight: Y = X W^T);
-     * never both. */
+    /* a is stored [K, M] (a weight's gradient: dW = dY^T X); b is stored [N, K] (a weight: Y = X
+     * W^T); never both. */
     bool trans_a, trans_b;
     bool accumulate;
     struct tensor bias; /* [1, N], of c's dtype; data NULL: none */
@@ -115,8 +115,8 @@ struct attn_fwd_args {
     int64_t n_heads, n_kv_heads, head_dim;
     float scale;
     const struct attn_drop *drop; /* NULL: none */
-    /* Soft cap of the scores, before the mask: s = cap tanh(scale q k / cap); 0: none. Under one, bf16
-     * takes the fp32 products, as under dropout. */
+    /* Soft cap of the scores, before the mask: s = cap tanh(scale q k / cap); 0: none. Under one,
+     * bf16 takes the fp32 products, as under dropout. */
     float cap;
 };
 
@@ -124,8 +124,9 @@ struct attn_fwd_args {
  * and then counts 1 / (1 - rate). The word is a function of global indices alone, so that the mask
  * is the same for any number of ranks, layout, order of blocks and tile: key {seed, step} mixed as
  * philox_key() does; counter {row, key / 4, layer << 16 | head, sample}, lane key mod 4. Running
- * maximum, sum and lse see every probability; only what multiplies v is masked, in fp32 (so that bf16
- * under dropout takes the fp32 products, at their speed). key: philox_key() of kernels/philox.h. */
+ * maximum, sum and lse see every probability; only what multiplies v is masked, in fp32 (so that
+ * bf16 under dropout takes the fp32 products, at their speed). key: philox_key() of
+ * kernels/philox.h. */
 struct attn_drop {
     double rate; /* in [0, 1): kept iff word >= rate * 2^32 */
     uint32_t key[2];
@@ -154,13 +155,13 @@ struct attn_delta_args {
 };
 
 /* Backward of one (query block, KV block) pair with the final lse: p = exp(scale q k - lse),
- * dv += p' dO; ds = p (dO v' - delta); dq += scale ds k; dk += scale ds' q. Under a soft cap the score
- * is capped in p, and ds has the cap's slope as a factor, 1 - (s / cap)^2. A row with lse = -inf
- * contributes exactly 0. Query tiles ascending, summed into dkv in that order; key tiles ascending
- * into dq. With Hk < H the heads of a group are added in ascending order. A tile is 64 rows from
- * row 0 of the call; each tile's part is a chain of its own that starts from 0 and is added to the
- * old value (in bf16 a chain may start from the old value). p and ds may be rounded to bf16 for
- * the products they feed.
+ * dv += p' dO; ds = p (dO v' - delta); dq += scale ds k; dk += scale ds' q. Under a soft cap the
+ * score is capped in p, and ds has the cap's slope as a factor, 1 - (s / cap)^2. A row with lse =
+ * -inf contributes exactly 0. Query tiles ascending, summed into dkv in that order; key tiles
+ * ascending into dq. With Hk < H the heads of a group are added in ascending order. A tile is 64
+ * rows from row 0 of the call; each tile's part is a chain of its own that starts from 0 and is
+ * added to the old value (in bf16 a chain may start from the old value). p and ds may be rounded to
+ * bf16 for the products they feed.
  *   q, kv, d_o        act
  *   dq   [Tq, H*D]    fp32 in/out
  *   dkv  [Tk, 2*Hk*D] fp32 in/out, laid out as kv */
@@ -233,11 +234,11 @@ struct embed_bwd_args {
 /* Cross-entropy of a chunk of logits, in place. logits [T, V] fp32; targets [T], negative = no
  * target.
  *   nll      [T] out: -log p(target) in double, 0 where there is no target
- *   dlogits  [T, V] act out, when backward: (softmax - onehot) * scale, rows without target exactly 0.
- *            It may share memory with logits: the very same tensor when fp32; when bf16, row i at the
- *            start of row i (ld = 2 * logits.ld): no write reaches a value still to be read
- *   cap      the logits z have been capped softly, z = cap tanh(x / cap): dlogits is the gradient of x,
- *            that of z times 1 - (z / cap)^2; 0: they have not */
+ *   dlogits  [T, V] act out, when backward: (softmax - onehot) * scale, rows without target exactly
+ *            0. It may share memory with logits: the very same tensor when fp32; when bf16, row i
+ *            at the start of row i (ld = 2 * logits.ld): no write reaches a value still to be read
+ *   cap      the logits z have been capped softly, z = cap tanh(x / cap): dlogits is the gradient
+ *            of x, that of z times 1 - (z / cap)^2; 0: they have not */
 struct xent_args {
     struct tensor logits, dlogits;
     const int32_t *targets;
@@ -266,8 +267,8 @@ struct adamw_args {
     int64_t t;
 };
 
-/* out[u] = sum of g^2 in double over unit u: elements [u unit, (u + 1) unit) of [0, n), of which the
- * last may be short. A device adds in an order that depends on nothing but the length. */
+/* out[u] = sum of g^2 in double over unit u: elements [u unit, (u + 1) unit) of [0, n), of which
+ * the last may be short. A device adds in an order that depends on nothing but the length. */
 struct sumsq_args {
     const float *g;
     int64_t n, unit;
@@ -285,10 +286,10 @@ struct cast_args {
  * Slots below take act tensors unless they say otherwise, and fp32 gradients of weights. Where an
  * args struct has `accumulate`, input gradients are added to, otherwise written. */
 
-/* y = (x - mean) * rsqrt(var + eps) * g + b per group of x.cols / groups columns; rms: without mean,
- * y = x * rsqrt(mean(x^2) + eps) * g. g, b [1, cols / groups], data NULL: 1 and 0; g may be fp32
- * beside act of 16 bits. mean, rstd
- * [T * groups] fp32 out (mean untouched when rms). (1607.06450, 1910.07467) */
+/* y = (x - mean) * rsqrt(var + eps) * g + b per group of x.cols / groups columns; rms: without
+ * mean, y = x * rsqrt(mean(x^2) + eps) * g. g, b [1, cols / groups], data NULL: 1 and 0; g may be
+ * fp32 beside act of 16 bits. mean, rstd [T * groups] fp32 out (mean untouched when rms).
+ * (1607.06450, 1910.07467) */
 struct norm_fwd_args {
     struct tensor x, y, g, b;
     float *mean, *rstd;
@@ -296,7 +297,8 @@ struct norm_fwd_args {
     bool rms;
     float eps;
 };
-/* dx (+)= ; dg [cols / groups] += , db likewise, rows ascending; NULL: not wanted. dx may not be x. */
+/* dx (+)= ; dg [cols / groups] += , db likewise, rows ascending; NULL: not wanted. dx may not be
+ * x. */
 struct norm_bwd_args {
     struct tensor x, dy, dx, g;
     const float *mean, *rstd;
@@ -305,7 +307,8 @@ struct norm_bwd_args {
     bool rms, accumulate;
 };
 
-/* y = act(x); x, y same shape, y may be x. dx (+)= act'(x) dy; dx may be dy when not accumulating. */
+/* y = act(x); x, y same shape, y may be x. dx (+)= act'(x) dy; dx may be dy when not
+ * accumulating. */
 struct act_fwd_args {
     enum act_id fn;
     struct tensor x, y;
@@ -425,9 +428,9 @@ struct mse_args {
 };
 
 /* Mixture of experts, routing: p = softmax(logits [T, E] fp32) per row; the k largest, ties to the
- * lower index, weighted by p over their sum, or by p itself. expert, weight [T, k] out, descending. A logit that is
- * NaN comes last and makes the weights of its row NaN. Backward: dlogits [T, E] (fp32) from dweight
- * [T, k]. */
+ * lower index, weighted by p over their sum, or by p itself. expert, weight [T, k] out, descending.
+ * A logit that is NaN comes last and makes the weights of its row NaN. Backward: dlogits [T, E]
+ * (fp32) from dweight [T, k]. */
 struct route_args {
     struct tensor logits;
     int64_t k;
@@ -443,7 +446,8 @@ struct route_args {
  * Causal, one chunk of n rows (2404.02882, eq. 6-10; 2401.04658): o_i = scale sum_{j <= i}
  * lambda^(i-j) (q_i k_j) v_j, j over rows of i's document. States S [H, Dk, Dv] are fp32 (float64
  * with float64 tensors), H contiguous matrices. A state that enters a chunk is decayed up to its
- * first row: row i takes lambda^i q_i S; the state that leaves is decayed up to the row after the last.
+ * first row: row i takes lambda^i q_i S; the state that leaves is decayed up to the row after the
+ * last.
  *
  * lambda = exp(-slope[h]), slope [H] >= 0; powers are exp(-slope * distance), from the difference.
  * lo[i]: global index of the first row of i's document, pos: of row 0. A row whose document began
@@ -451,7 +455,8 @@ struct route_args {
  * flows. Padding stands at the end only; n_valid rows decay the state.
  *
  * Sums go over blocks of 64 rows counted from row 0 of the call and, from block to block, through
- * a state that is rounded to fp32 after each: o and dq of a row do not depend on how many rows follow.
+ * a state that is rounded to fp32 after each: o and dq of a row do not depend on how many rows
+ * follow.
  *
  * The chunk is computed from a state of zero, and what entered is added after (attended), so that
  * the sums do not depend on how many ranks there are: linear_fold folds chunks left to right. */
@@ -473,9 +478,9 @@ struct linear_args {
     const float *gate;
     bool gate_diagonal;
 };
-/* The summary and the output may be asked for apart, in two calls: the output hides the time in which a
- * summary travels to other ranks (LASP-2, 2502.07563). It costs as much as the output's own way through the
- * states, a third of the whole. The same bits as together. */
+/* The summary and the output may be asked for apart, in two calls: the output hides the time in
+ * which a summary travels to other ranks (LASP-2, 2502.07563). It costs as much as the output's own
+ * way through the states, a third of the whole. The same bits as together. */
 struct linear_fwd_args {
     struct linear_args in;
     struct tensor o; /* [n, H*Dv] act, written; data NULL: unwanted, and so is q */
@@ -496,17 +501,18 @@ struct linear_bwd_args {
     struct tensor d_o, dq, dk, dv;
     void *dm;
 };
-/* dq += lambda^i dO S' where a row saw the entering state; dk, dv of the last document's rows += what
- * flows from d_state, the gradient of the state that leaves the chunk. state or d_state NULL: not
- * there. */
+/* dq += lambda^i dO S' where a row saw the entering state; dk, dv of the last document's rows +=
+ * what flows from d_state, the gradient of the state that leaves the chunk. state or d_state NULL:
+ * not there. */
 struct linear_enter_bwd_args {
     struct linear_args in;
     struct tensor d_o, dq, dk, dv;
     const void *state, *d_state;
 };
 /* How a chunk passes a state on, forward (m: its summary) and backward (m: its dm): out =
- * lambda^n_valid * in + m where the document of its last valid row began before it (`through`), else
- * m. A chunk of nothing but padding passes everything on: through, n_valid 0, m 0. out may be in. */
+ * lambda^n_valid * in + m where the document of its last valid row began before it (`through`),
+ * else m. A chunk of nothing but padding passes everything on: through, n_valid 0, m 0. out may be
+ * in. */
 struct linear_fold_args {
     const double *slope;
     int64_t n_heads, key_dim, value_dim;
@@ -529,7 +535,8 @@ struct linear_fold_args {
  * block to block, through a state that is rounded to fp32 after each.
  *
  * What leaves a chunk depends on what enters it by an affine map: chunks are computed one after the
- * other, each from the state that the one before left. NULL slots: the device has no such kernels. */
+ * other, each from the state that the one before left. NULL slots: the device has no such
+ * kernels. */
 struct delta_args {
     struct tensor q, k, v; /* [n, Hk*Dk], [n, Hk*Dk], [n, H*Dv] act; head h has key head h/(H/Hk) */
     struct tensor a, b;    /* [n, H] act */
@@ -659,16 +666,16 @@ struct be_ops {
 
     /* ---- devices with memory of their own; elsewhere NULL ----
      * What lies at p, which alloc gave, for another rank of this host: as a handle to send, and as
-     * the memory itself, good until detach. One process too. fails: ERR_UNSUPPORTED where neither of
-     * the devices reaches the other's memory. */
+     * the memory itself, good until detach. One process too. fails: ERR_UNSUPPORTED where neither
+     * of the devices reaches the other's memory. */
     int (*share)(struct be *, void *p, struct be_handle *out, struct err *);
     void *(*attach)(struct be *, const struct be_handle *h, struct err *);
     void (*detach)(struct be *, void *p);
     /* Transfers between ranks run beside the operations, in a stream of their own and in the order
      * they were enqueued there. transfer_begin: those to come wait for the operations so far.
      * transfer_end: mark number `mark`, below BE_MARKS, stands after those so far. transfer_await:
-     * operations to come wait for the mark. transfer_passed: it has been reached, or the device failed
-     * (sync then reports it): there is nothing to wait for. */
+     * operations to come wait for the mark. transfer_passed: it has been reached, or the device
+     * failed (sync then reports it): there is nothing to wait for. */
     void *(*transfer_stream)(struct be *); /* a cudaStream_t */
     void (*transfer_begin)(struct be *);
     void (*transfer_end)(struct be *, int mark);
@@ -677,8 +684,8 @@ struct be_ops {
     void (*close)(struct be *);
 };
 
-/* A library for products, on a device opened with any_order. What graphs launch counts once, when they
- * are made. */
+/* A library for products, on a device opened with any_order. What graphs launch counts once, when
+ * they are made. */
 struct be_library {
     bool open;
     char text[640];         /* "cuBLASLt 13.0.2, /usr/..."; not open: why */
@@ -687,7 +694,8 @@ struct be_library {
 
 struct be {
     const struct be_ops *ops;
-    /* "portable", "avx2", "avx512", "avx512bf16", "amx", "sm80", "sm86", "sm90": what tests print */
+    /* "portable", "avx2", "avx512", "avx512bf16", "amx", "sm80", "sm86", "sm90": what tests
+     * print */
     const char *isa;
     const char *name;     /* of the device, for logs: "NVIDIA H100 80GB HBM3"; "cpu" */
     unsigned char id[16]; /* of a GPU: ranks on one have equal ones; zeros: it is none */
@@ -696,9 +704,9 @@ struct be {
     int64_t scratch_size;
     bool own_memory; /* alloc's memory is not the host's */
     bool any_order;  /* of be_options */
-    /* Asked about every millisecond while sync, download or upload wait, NULL: not asked; -1 ends this
-     * wait and all later ones, and sync fails with its error. A transfer whose peer is gone would be
-     * waited for without end. */
+    /* Asked about every millisecond while sync, download or upload wait, NULL: not asked; -1 ends
+     * this wait and all later ones, and sync fails with its error. A transfer whose peer is gone
+     * would be waited for without end. */
     int (*watch)(void *arg, struct err *e);
     void *watch_arg;
     const struct be_graphs *graphs;   /* NULL: it has none, or is not to use them */
@@ -715,9 +723,9 @@ struct be_options {
      * on other rows, and so on the number of ranks. For what is faster so: a library's products
      * (SEQD_CUDA_BLAS=0 in the environment: the device's own), few queries of many keys. */
     bool any_order;
-    /* Each operation is launched when it is asked for. Otherwise a device may launch several at once,
-     * those that it has seen before by a graph: the same bits. SEQD_CUDA_GRAPHS=0 in the environment
-     * sets it too. */
+    /* Each operation is launched when it is asked for. Otherwise a device may launch several at
+     * once, those that it has seen before by a graph: the same bits. SEQD_CUDA_GRAPHS=0 in the
+     * environment sets it too. */
     bool no_graphs;
 };
 

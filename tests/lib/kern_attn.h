@@ -323,12 +323,13 @@ static void check_attn_far(void)
     for (int64_t t = 0; t < Tk; t++)
         for (int64_t d = 0; d < D; d++) box_set(kv, t, D + d, t == 500 ? 0 : 64);
     CALL(be, attn_fwd,
-         &(struct attn_fwd_args){q.t, kv.t, o.t, m, l, 1, lo, hi, 0, 1, 1, D, (float)scale, NULL});
+         &(struct attn_fwd_args){q.t, kv.t, o.t, m, l, 1, lo, hi, 0, 1, 1, D, (float)scale, NULL,
+                                 0});
     CALL(be, attn_finish,
          &(struct attn_finish_args){o.t, act == DT_F32 ? o.t : out.t, m, l, 1, 1, D});
     CALL(be, attn_bwd,
          &(struct attn_bwd_args){q.t, kv.t, d_o.t, dq.t, dkv.t, m, delta, 1, lo, hi, 0, 1, 1, D,
-                                 (float)scale, NULL});
+                                 (float)scale, NULL, 0});
     const double want = 64 * (Tk - 1) * p / (1 + (Tk - 1) * p);
     const double got = ref_at(act == DT_F32 ? o.t : out.t, 0, D - 1);
     CHECK_MSG(fabs(got / want - 1) <= 2 * u, "o %g, not %g", got, want); /* p, and o */
