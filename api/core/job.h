@@ -262,11 +262,13 @@ struct job_tolerance job_tolerance(int32_t precision);
 int job_check_infer(struct job_spec *s, struct err *e);
 /* Its part about schedules, stages, evaluation and the first step (job_train.c). */
 int job_check_training(const struct job_spec *s, struct err *e);
-/* Whether text may be cut into bytes: the job says it, or nothing says that the model's ids are
- * anything else. Otherwise the job reads ids alone ... */
+/* Whether text is cut into bytes: the job says it, or nothing says that the model's ids are
+ * anything else. */
 bool job_reads_bytes(const struct job_spec *s);
+/* Whether it is cut by the tokenizer of model.path. Where neither, the job reads ids alone ... */
+bool job_has_tokenizer(const struct job_spec *s);
 /* ... and text in `what` (a field, a member of a line) is refused with the way out. */
-int job_refuse_text(const struct job_spec *s, const char *field, const char *what, struct err *e);
+int job_refuse_text(const char *field, const char *what, struct err *e);
 const char *kind_name(int kind);
 
 #endif

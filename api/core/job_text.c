@@ -1,4 +1,4 @@
-/* job_text.c: whether a job may take text, which it cuts into bytes, or token ids alone. */
+/* job_text.c: whether a job may take text, and what cuts it, or token ids alone. */
 #include "api/core/job.h"
 
 bool job_reads_bytes(const struct job_spec *s)
@@ -8,14 +8,18 @@ bool job_reads_bytes(const struct job_spec *s)
            of_model == TOKENIZER_BYTE;
 }
 
-int job_refuse_text(const struct job_spec *s, const char *field, const char *what, struct err *e)
+bool job_has_tokenizer(const struct job_spec *s)
 {
-    const bool own = s->model.shape.tokenizer == TOKENIZER_OWN;
+    return s->model.shape.tokenizer == TOKENIZER_OWN && !job_reads_bytes(s);
+}
+
+int job_refuse_text(const char *field, const char *what, struct err *e)
+{
     return err_field(e, ERR_UNSUPPORTED, field,
-                     "%s is text, and %s: give token ids (\"input_ids\" of jsonl, llmc, nanogpt, "
-                     "megatron, npy; a list as the \"prompt\" of an openai_batch), or say "
-                     "data.tokenizer \"byte\" to use the model on bytes, whatever its ids meant",
-                     what,
-                     own ? "model.path has a tokenizer of its own, which seqd does not run"
-                         : "model.path has no tokenizer, so that nothing says what its ids mean");
+                     "%s is text, and model.path has no tokenizer, so that nothing says what its "
+                     "ids mean: add its tokenizer.json, or give token ids (\"input_ids\" of jsonl, "
+                     "llmc, nanogpt, megatron, npy; a list as the \"prompt\" of an openai_batch), "
+                     "or say data.tokenizer \"byte\" to use the model on bytes, whatever its ids "
+                     "meant",
+                     what);
 }

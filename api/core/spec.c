@@ -63,7 +63,7 @@ const struct field spec_fields[] = {
     TEXT("model.path", model.path, "", ALL, "A model directory as transformers saves it; else model.config."),
     ENUM("model.rope.compute", model.rope_compute, rope_compute_words, ROPE_EXACT, ALL, "Angles of RoPE: exact, in double, or hf, position times frequency in fp32 as transformers forms it: far from the start the two differ (0.05 radians at a million tokens)."),
     INT("data.seq_len", data.seq_len, 1, JOB_MAX_SEQ, 0, ALL, "Tokens per sequence S."),
-    ENUM("data.tokenizer", data.tokenizer, tokenizer_words, TOKENIZER_AUTO, ALL, "What cuts text: byte, ids 0 to 255 are bytes and 256 ends a document; auto: byte for new models and for those with seqd's own tokenizer. Another model takes token ids only and refuses text, unless this is byte: then it is trained and queried in bytes, whatever its ids meant, and its checkpoints carry the byte tokenizer."),
+    ENUM("data.tokenizer", data.tokenizer, tokenizer_words, TOKENIZER_AUTO, ALL, "What cuts text: byte, ids 0 to 255 are bytes and 256 ends a document; auto: the tokenizer.json of model.path, and byte for new models and for those with seqd's own tokenizer. A model without a tokenizer takes token ids only and refuses text. Where this is byte, a model is trained and queried in bytes, whatever its ids meant, and its checkpoints carry the byte tokenizer."),
     BOOL("data.document_mask", data.document_mask, 1, READS_DATA, "Attention stays within a document."),
     INT("data.frames", data.frames, 1, 65536, 0, ALL, "latents: frames of the largest sample."),
     INT("data.height", data.height, 1, 65536, 0, ALL, "latents: rows of the largest sample, in latents."),

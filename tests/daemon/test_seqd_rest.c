@@ -587,12 +587,12 @@ static void test_described_model(void)
 {
     begin();
     node_joins();
-    for (int bad = 0; bad < 3; bad++) { /* 1: no such file; 2: with a tokenizer of its own */
+    for (int bad = 0; bad < 3; bad++) { /* 1: no such file; 2: without a tokenizer */
         w.fetch.type = 0;
         int fd = post_begin("/v1/jobs", "", generate_json);
         wait_question();
         CHECK(w.fetch.type == MSG_DESCRIBE && !strcmp(w.fetch.path, "/m"));
-        struct msg m = described(bad == 2 ? "own" : "byte");
+        struct msg m = described(bad == 2 ? "none" : "byte");
         if (bad == 1) err_set(&m.err, ERR_NOT_FOUND, "/m/config.json: no such file");
         control_link_calls.message(w.control, "n1", &m);
         CHECK(answer_of(fd) == (bad ? 400 : 201));

@@ -345,10 +345,10 @@ static void test_unwritable(void)
     sources_begin();
     source_add("r1.txt", DATA_TEXT, NULL);
     e = (struct err){0};
-    CHECK(data_prepare(spec, roots, 1, in_dir("plain/prepared"), NULL, &st, &e) == -1);
+    CHECK(data_prepare(spec, NULL, roots, 1, in_dir("plain/prepared"), NULL, &st, &e) == -1);
     CHECK_MSG(strstr(e.text, "plain") != NULL, "%s", e.text);
     e = (struct err){0};
-    CHECK(data_prepare(spec, roots, 1, "/proc/seqd-no", NULL, &st, &e) == -1 &&
+    CHECK(data_prepare(spec, NULL, roots, 1, "/proc/seqd-no", NULL, &st, &e) == -1 &&
           strstr(e.text, "/proc/"));
 }
 

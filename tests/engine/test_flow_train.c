@@ -341,7 +341,7 @@ static struct data *prepare(void)
     s->data.n_train = s->eval.n_data = 1;
     add_source(s, &s->data.train[0], "train");
     add_source(s, &s->eval.data[0], "held");
-    struct data *d = data_prepare(s, roots, 1, parent, NULL, &st, &e)
+    struct data *d = data_prepare(s, NULL, roots, 1, parent, NULL, &st, &e)
                          ? NULL
                          : data_open(parent, st.id, DATA_CHECK, &e);
     if (!d) printf("  %s\n", e.text), abort();

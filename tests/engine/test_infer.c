@@ -384,7 +384,7 @@ static void read_spec(struct reading *r, int P, int64_t seq_len)
     r->spec.input.source.text_key = tiny_text(&r->spec, "text");
     r->spec.input.source.format = DATA_JSONL;
     CHECK_MSG(!family_check(&r->spec, &e), "%s: %s", e.field, e.text);
-    CHECK_MSG(!data_prepare(&r->spec, roots, 1, scratch, NULL, &st, &e), "%s", e.text);
+    CHECK_MSG(!data_prepare(&r->spec, NULL, roots, 1, scratch, NULL, &st, &e), "%s", e.text);
     snprintf(r->id, sizeof r->id, "%s", st.id);
 }
 

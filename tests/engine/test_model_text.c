@@ -1,5 +1,5 @@
-/* What text means to a model that does not read bytes: refused, of a field, with the way out,
- * before files are read, in their lines, and in requests. */
+/* What text means to a model that does not read bytes: without a tokenizer it is refused, of a
+ * field, with the way out, before files are read, in their lines, and in requests. */
 #include <sys/stat.h>
 #include "tests/lib/model_dir.h"
 #include "worker/data/data.h"
@@ -31,11 +31,44 @@ static struct job_spec *own_spec(enum job_kind kind, int tokenizer)
     return &s;
 }
 
+/* A tokenizer of its own takes text, and its rules are not those of bytes. */
+static void passes(struct job_spec *s)
+{
+    e = (struct err){0};
+    CHECK_MSG(!family_check(s, &e) && s->data.tokenizer == TOKENIZER_AUTO, "%s", e.text);
+}
+
+static void test_own_rules(void)
+{
+    for (int kind = 0; kind < JOB_KIND_N; kind++) {
+        struct job_spec *s = own_spec(kind, TOKENIZER_OWN);
+        const struct spec_source text = {.path = tiny_text(s, "a"), .eod = -1};
+        s->sampling.max_tokens = 4;
+        if (kind == JOB_TRAIN || kind == JOB_VERIFY)
+            s->data.n_train = 1, s->data.train[0] = text;
+        else
+            s->input.source = text;
+        passes(s);
+        if (kind != JOB_GENERATE) continue;
+        s->input.source.path = 0;
+        s->input.prompt = tiny_text(s, "hello");
+        s->sampling.stop[1] = tiny_text(s, "x");
+        s->data.seq_len = 5; /* bytes would need 9 */
+        passes(s);
+        s->data.seq_len = 9; /* as it is where the job says nothing */
+        passes(s);
+        CHECK(s->data.seq_len > 9);
+        s->data.seq_len = 4;
+        CHECK(family_check(s, &e) == -1 && !strcmp(e.field, "data.seq_len"));
+    }
+}
+
 /* What is known before a file is read. */
 static void test_rules(void)
 {
-    for (int tokenizer = TOKENIZER_OWN; tokenizer <= TOKENIZER_NONE; tokenizer++) {
-        const char *why = tokenizer == TOKENIZER_OWN ? "of its own" : "has no tokenizer";
+    const int tokenizer = TOKENIZER_NONE;
+    const char *why = "has no tokenizer";
+    {
         for (int format = 0; format < DATA_FORMAT_N; format++) {
             if (format == DATA_OPENAI_BATCH || format == DATA_LATENTS) continue;
             for (int eval = 0; eval < 2; eval++) {
@@ -110,7 +143,7 @@ static int prepare(struct job_spec *s, const char *file, bool eval)
     s->eval.data[0].path = tiny_text(s, file);
     e = (struct err){0};
     mkdir(in_dir("prepared2", ""), 0700);
-    return data_prepare(s, roots, 1, in_dir("prepared2", ""), NULL, &st, &e);
+    return data_prepare(s, NULL, roots, 1, in_dir("prepared2", ""), NULL, &st, &e);
 }
 
 static void test_data(void)
@@ -119,13 +152,13 @@ static void test_data(void)
         {"text.jsonl", "{\"input_ids\":[1,2]}\n{\"text\":\"abc\"}\n"},
         {"pair.jsonl", "\n{\"prompt\":\"abc\",\"completion\":\"d\"}\n"}};
     put("", "ids.jsonl", "{\"input_ids\":[1,2,3]}\n{\"input_ids\":[258,4]}\n");
-    CHECK_MSG(!prepare(own_spec(JOB_TRAIN, TOKENIZER_OWN), "ids.jsonl", true), "%s", e.text);
+    CHECK_MSG(!prepare(own_spec(JOB_TRAIN, TOKENIZER_NONE), "ids.jsonl", true), "%s", e.text);
     for (int i = 0; i < 2; i++) {
         put("", files[i][0], files[i][1]);
         for (int eval = 0; eval < 2; eval++) {
             /* Refused by its line; the same where another job has prepared it. */
             for (int again = 0; again < 2; again++) {
-                CHECK(prepare(own_spec(JOB_TRAIN, TOKENIZER_OWN), files[i][0], eval) == -1);
+                CHECK(prepare(own_spec(JOB_TRAIN, TOKENIZER_NONE), files[i][0], eval) == -1);
                 CHECK_MSG(e.code == ERR_UNSUPPORTED && strstr(e.text, "data.tokenizer \"byte\"") &&
                               !strncmp(e.field, eval ? "eval.data.0" : "data.train.0", 11),
                           "%s: %s", e.field, e.text);
@@ -133,7 +166,7 @@ static void test_data(void)
                 CHECK_MSG(!prepare(own_spec(JOB_TRAIN, TOKENIZER_AUTO), files[i][0], eval), "%s",
                           e.text);
             }
-            struct job_spec *s = own_spec(JOB_TRAIN, TOKENIZER_OWN);
+            struct job_spec *s = own_spec(JOB_TRAIN, TOKENIZER_NONE);
             s->data.tokenizer = TOKENIZER_BYTE;
             CHECK_MSG(!prepare(s, files[i][0], eval), "%s", e.text);
         }
@@ -151,7 +184,7 @@ static void test_requests(void)
              {"\"prompt\":[1],\"stop\":null", NULL}};
     for (size_t i = 0; i < sizeof v / sizeof *v; i++)
         for (int own = 0; own < 2; own++) {
-            struct job_spec *s = own_spec(JOB_GENERATE, own ? TOKENIZER_OWN : TOKENIZER_BYTE);
+            struct job_spec *s = own_spec(JOB_GENERATE, own ? TOKENIZER_NONE : TOKENIZER_BYTE);
             char line[256];
             struct request r;
             s->sampling.max_tokens = 4;
@@ -183,6 +216,7 @@ static void test_all_bytes(void)
 int main(void)
 {
     model_dir_begin("test_model_text");
+    RUN(test_own_rules);
     RUN(test_rules);
     RUN(test_mask_token);
     RUN(test_data);

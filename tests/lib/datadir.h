@@ -68,7 +68,7 @@ static inline int prepare(struct data_stats *st)
     const char *roots[] = {in_dir("elsewhere"), dir};
     e = (struct err){0};
     told_open(&preparing);
-    const int rc = data_prepare(spec, roots, 2, in_dir("prepared"), &preparing.p, st, &e);
+    const int rc = data_prepare(spec, NULL, roots, 2, in_dir("prepared"), &preparing.p, st, &e);
     CHECK(!preparing.beyond && (!preparing.n || preparing.at.unit == PROGRESS_BYTES));
     if (!rc) CHECK(preparing.at.done == preparing.at.total && preparing.at.total > 0);
     return rc;

@@ -33,7 +33,7 @@ static inline void reading_prepare(struct job_spec *s, const char *dir, char id[
     struct data_stats st;
     const char *roots[] = {dir};
     CHECK_MSG(!family_check(s, &e), "%s: %s", e.field, e.text);
-    CHECK_MSG(!data_prepare(s, roots, 1, dir, NULL, &st, &e), "%s", e.text);
+    CHECK_MSG(!data_prepare(s, NULL, roots, 1, dir, NULL, &st, &e), "%s", e.text);
     snprintf(id, 80, "%s", st.id);
 }
 

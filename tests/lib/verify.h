@@ -221,7 +221,7 @@ static inline void trial_data(struct trial *t)
         s->data.train[0].format = DATA_JSONL;
     }
     CHECK_MSG(!family_check(s, &e), "%s: %s: %s", t->way->name, e.field, e.text);
-    CHECK_MSG(!data_prepare(s, roots, 1, scratch, NULL, &st, &e), "%s", e.text);
+    CHECK_MSG(!data_prepare(s, NULL, roots, 1, scratch, NULL, &st, &e), "%s", e.text);
     snprintf(t->id, sizeof t->id, "%s", st.id);
 }
 

@@ -86,6 +86,17 @@ int data_read_mask(const struct data *d, int64_t first, int64_t n, uint8_t *lear
     return 0;
 }
 
+bool data_bytes_known(const struct data *d)
+{
+    return d->part[PART_BYTES].fd >= 0;
+}
+
+int data_read_bytes(const struct data *d, int64_t first, int64_t n, uint32_t *bytes, struct err *e)
+{
+    assert(data_bytes_known(d) && first >= 0 && n >= 0 && n <= d->n_tokens - first);
+    return read_at(&d->part[PART_BYTES], bytes, 4 * n, 4 * first, e);
+}
+
 int data_origin(const struct data *d, int64_t document, struct data_origin *out, struct err *e)
 {
     assert(document >= 0 && document < d->n_documents);
@@ -242,7 +253,8 @@ bool data_all_bytes(const struct data_stats *s, enum data_set set)
     const bool eval = set == SET_EVAL;
     const int64_t bytes = eval ? s->eval_bytes : s->n_bytes;
     const int64_t documents = eval ? s->eval_documents : s->n_documents;
-    return bytes > 0 && (eval ? s->eval_tokens : s->n_tokens) == bytes + documents;
+    return !s->own_tokens && bytes > 0 &&
+           (eval ? s->eval_tokens : s->n_tokens) == bytes + documents;
 }
 
 int data_check_vocab(const struct data *d, int64_t vocab, struct err *e)

@@ -14,14 +14,18 @@
  *   documents.bin  u64 end offset (in tokens) of every document, ascending
  *   loss.bin       1 bit a token, lowest bit first: may it be a target? Absent when all may
  *   origins.bin    struct data_origin of every document
+ *   bytes.bin      u32 bytes of text that every token stands for; there where all documents are
+ *                  text that the model's own tokenizer has cut
  *   meta.json      counts, sources with weights and document ranges, files, digests
  * <id> = first 32 hex digits of the SHA-256 over all that the directory is a function of: version,
- * every source's set, format, key, end id and weight, and every file's path and digest. It does not
- * depend on seq_len, packing or overlong: those are properties of an order, and one prepared
+ * every source's set, format, key, end id and weight, every file's path and digest, and, where a
+ * source may be text that the model's own tokenizer cuts, the digests of that one's files. It does
+ * not depend on seq_len, packing or overlong: those are properties of an order, and one prepared
  * directory serves stages of several lengths. <parent>/<id>.lock is held while <id> is being made.
  *
- * Byte tokenizer: ids 0..255 are bytes, 256 ends a document, 257 is padding. V >= 258. Token files
- * and records of ids are taken as they are: nothing is added to them.
+ * Byte tokenizer: ids 0..255 are bytes, 256 ends a document, 257 is padding. V >= 258. The model's
+ * own tokenizer: see encode_text.h. Token files and records of ids are taken as they are: nothing
+ * is added to them.
  *
  * Who checks the digests: one rank a node (DATA_CHECK), because hashing 100 GB in every rank would
  * take longer than training on it. What it found is kept in <parent>/<id>.checked with the size,
@@ -58,6 +62,7 @@ struct data_stats {
     int64_t n_tokens, n_documents; /* SET_TRAIN */
     int64_t n_bytes;               /* of SET_TRAIN, what was text: its bytes; 0: it was all ids */
     int64_t eval_tokens, eval_documents, eval_bytes;
+    bool own_tokens;        /* text was cut by the model's tokenizer, not into bytes */
     int64_t n_masked;       /* tokens of both sets that may not be targets */
     int64_t n_skipped;      /* records of both sets without a token: skipped */
     int64_t max_token;      /* the largest id of both sets */
@@ -70,12 +75,15 @@ bool data_all_bytes(const struct data_stats *s, enum data_set set);
 
 /* roots: files must lie beneath one of them (openat2 RESOLVE_BENEATH; symlinks may not leave it).
  * spec->model.shape.vocab: ids beyond it are refused. progress: in bytes of the sources, which are
- * read twice; NULL: not reported.
+ * read twice; NULL: not reported. model_dir: has the tokenizer, where data_needs_tokenizer(spec).
  * fails: ERR_NOT_FOUND, ERR_INVALID with the field and the file, with the line of a JSONL record
  * or the position of a token; ERR_CORRUPT for a token file whose sizes contradict each other. */
-int data_prepare(const struct job_spec *spec, const char *const *roots, int n_roots,
-                 const char *parent, struct progress *progress, struct data_stats *out,
+int data_prepare(const struct job_spec *spec, const char *model_dir, const char *const *roots,
+                 int n_roots, const char *parent, struct progress *progress, struct data_stats *out,
                  struct err *e);
+
+/* Whether a source may hold text that the tokenizer of model.path cuts. */
+bool data_needs_tokenizer(const struct job_spec *spec);
 
 /* ---- a prepared directory -------------------------------------------------------------------- */
 
@@ -96,6 +104,9 @@ int data_check_vocab(const struct data *d, int64_t vocab, struct err *e);
  * fails: ERR_IO, ERR_CORRUPT naming the file and the token. Any thread. */
 int data_read(const struct data *d, int64_t first, int64_t n, int32_t *ids, struct err *e);
 int data_read_mask(const struct data *d, int64_t first, int64_t n, uint8_t *learn, struct err *e);
+/* The bytes of text that tokens [first, first + n) stand for, where data_bytes_known. */
+int data_read_bytes(const struct data *d, int64_t first, int64_t n, uint32_t *bytes, struct err *e);
+bool data_bytes_known(const struct data *d);          /* there is a bytes.bin */
 const uint64_t *data_documents(const struct data *d); /* end offsets; borrowed until data_close */
 
 struct data_source { /* a range of documents; those of SET_TRAIN come first */

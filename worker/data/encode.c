@@ -1,4 +1,4 @@
-#include "worker/data/encode.h"
+#include "worker/data/encode_text.h"
 
 #include <assert.h>
 #include <math.h>
@@ -18,7 +18,7 @@ int encode_open(struct encode *c, const char *dir, int width, int64_t vocab, str
     *c = (struct encode){.width = width, .vocab = vocab, .meta = m};
     for (int i = 0; i < PART_N; i++) c->out[i].fd = -1;
     for (int i = 0; i < PART_N; i++)
-        if (open_part(c, dir, i, e) < 0) return -1;
+        if ((i != PART_BYTES || *m->tokenizer) && open_part(c, dir, i, e) < 0) return -1;
     return 0;
 }
 
@@ -132,8 +132,42 @@ static int put(struct encode *c, const uint32_t *ids, size_t n, const uint8_t *l
     return 0;
 }
 
+static int64_t *count_bytes(struct encode *c)
+{
+    return c->set == SET_TRAIN ? &c->meta->stats.n_bytes : &c->meta->stats.eval_bytes;
+}
+
+/* At most 4096 of them. */
+static int put_sizes(struct encode *c, const uint32_t *bytes, size_t n, struct err *e)
+{
+    uint8_t raw[4 * 4096];
+    if (c->ids) return 0; /* the file is left out */
+    for (size_t i = 0; i < 4 * n; i++) raw[i] = (uint8_t)(bytes[i / 4] >> (8 * (i % 4)));
+    return file_out_add(&c->out[PART_BYTES], raw, 4 * n, e);
+}
+
+int encode_cut(struct encode *c, const int32_t *ids, size_t n, const uint32_t *bytes,
+               const uint8_t *learn, struct err *e)
+{
+    uint32_t some[4096];
+    while (n) {
+        const size_t k = n < 4096 ? n : 4096;
+        for (size_t i = 0; i < k; i++) {
+            some[i] = (uint32_t)ids[i];
+            *count_bytes(c) += bytes[i];
+        }
+        if (put(c, some, k, learn, true, e) < 0 || put_sizes(c, bytes, k, e) < 0) return -1;
+        ids += k;
+        bytes += k;
+        learn += k;
+        n -= k;
+    }
+    return 0;
+}
+
 int encode_ids(struct encode *c, const uint32_t *ids, size_t n, const uint8_t *learn, struct err *e)
 {
+    c->ids = true;
     return put(c, ids, n, learn, true, e);
 }
 
@@ -141,7 +175,7 @@ int encode_bytes(struct encode *c, const void *bytes, size_t n, bool learn, stru
 {
     const uint8_t *b = bytes;
     uint32_t ids[4096];
-    *(c->set == SET_TRAIN ? &c->meta->stats.n_bytes : &c->meta->stats.eval_bytes) += (int64_t)n;
+    *count_bytes(c) += (int64_t)n;
     while (n) {
         size_t k = n < 4096 ? n : 4096;
         for (size_t i = 0; i < k; i++) ids[i] = b[i];
@@ -152,16 +186,26 @@ int encode_bytes(struct encode *c, const void *bytes, size_t n, bool learn, stru
     return 0;
 }
 
+/* The id that ends a document of text. */
+static int put_end(struct encode *c, struct err *e)
+{
+    static const uint32_t end_id = TOKEN_EOD, no_bytes = 0;
+    const struct encode_text *t = c->text;
+    if (!t) return put(c, &end_id, 1, NULL, true, e);
+    const uint32_t own_id = (uint32_t)t->end;
+    if (t->end < 0 || t->ids.id[t->ids.n - 1] == t->end) return 0;
+    return put(c, &own_id, 1, NULL, true, e) < 0 ? -1 : put_sizes(c, &no_bytes, 1, e);
+}
+
 int encode_end(struct encode *c, bool eod, uint64_t record, uint64_t offset, struct err *e)
 {
-    static const uint32_t end_id = TOKEN_EOD;
     uint8_t end[8];
     struct data_stats *s = &c->meta->stats;
     if (c->n_tokens == c->document_start) {
         s->n_skipped++;
         return 0;
     }
-    if (eod && put(c, &end_id, 1, NULL, true, e) < 0) return -1;
+    if (eod && put_end(c, e) < 0) return -1;
     if (c->set == SET_TRAIN) {
         s->n_tokens += c->n_tokens - c->document_start;
         s->n_documents++;
@@ -194,7 +238,8 @@ int encode_close(struct encode *c, struct err *e)
         return -1;
     for (int i = 0; i < PART_N; i++) {
         struct meta_part *p = &c->meta->part[i];
-        if (i == PART_LOSS && !c->masked) {
+        if ((i == PART_LOSS && !c->masked) ||
+            (i == PART_BYTES && (!*c->meta->tokenizer || c->ids))) {
             file_out_abort(&c->out[i]);
             p->size = -1;
             continue;

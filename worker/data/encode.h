@@ -5,10 +5,14 @@
 #include "api/core/file.h"
 #include "worker/data/meta.h"
 
+struct encode_text;
+
 struct encode {
     struct file_out out[PART_N];
-    int width;     /* bytes of a token: 2 or 4 */
-    bool too_wide; /* an id did not fit into 2 bytes: begin again with 4 */
+    int width;                /* bytes of a token: 2 or 4 */
+    bool too_wide;            /* an id did not fit into 2 bytes: begin again with 4 */
+    struct encode_text *text; /* borrowed: what cuts text, encode_text.h; NULL: into bytes */
+    bool ids;                 /* a record of ids was among the documents: bytes.bin is left out */
     bool masked;   /* loss.bin is being written: from the first token that may not be learnt */
     uint8_t bits;  /* the byte of loss.bin that is not full */
     int64_t vocab; /* ids lie below */
@@ -23,7 +27,8 @@ struct encode {
     struct meta *meta; /* borrowed: stats, max_file, max_pos and parts are filled in */
 };
 
-/* fails: ERR_IO naming the file. encode_abort after any failure. */
+/* m->tokenizer says whether bytes.bin is written. fails: ERR_IO naming the file. encode_abort after
+ * any failure. */
 int encode_open(struct encode *c, const char *dir, int width, int64_t vocab, struct meta *m,
                 struct err *e);
 void encode_abort(struct encode *c); /* closes and frees; safe after encode_close */
@@ -35,8 +40,11 @@ void encode_file(struct encode *c, int set, uint32_t source, uint32_t file);
 int encode_bytes(struct encode *c, const void *bytes, size_t n, bool learn, struct err *e);
 int encode_ids(struct encode *c, const uint32_t *ids, size_t n, const uint8_t *learn,
                struct err *e);
-/* Ends the document; one without a token is none, and counted as skipped. eod: TOKEN_EOD is added
- * to what is not empty. */
+/* What a tokenizer made of a text: bytes [n] that each id stands for. */
+int encode_cut(struct encode *c, const int32_t *ids, size_t n, const uint32_t *bytes,
+               const uint8_t *learn, struct err *e);
+/* Ends the document; one without a token is none, and counted as skipped. eod: the end id is
+ * added to what is not empty: TOKEN_EOD, or the tokenizer's. */
 int encode_end(struct encode *c, bool eod, uint64_t record, uint64_t offset, struct err *e);
 /* fsyncs; the parts of the meta get sizes and digests. */
 int encode_close(struct encode *c, struct err *e);

@@ -1,3 +1,4 @@
+#include "worker/data/encode_text.h"
 #include "worker/data/format.h"
 
 static const struct format formats[DATA_FORMAT_N] = {
@@ -16,9 +17,27 @@ const struct format *format_row(int format)
     return &formats[format];
 }
 
+/* A tokenizer takes a text whole. */
+static int read_whole(struct format_in *in, struct err *e)
+{
+    struct reader *r = in->r;
+    while (!r->end) {
+        if (r->n == r->room && reader_grow(r, TOKENIZER_TEXT_SIZE, e) < 0)
+            return err_prefix(
+                e,
+                "%s is one text, and the tokenizer of model.path takes at most 1 GiB: "
+                "give jsonl, a document a line",
+                r->path);
+        if (reader_fill(r, e) < 0) return -1;
+    }
+    if (encode_text(in->c, r->buf, r->n, 0, e) < 0) return err_prefix(e, "%s", r->path);
+    return encode_end(in->c, true, 0, 0, e);
+}
+
 int format_read_text(struct format_in *in, struct err *e)
 {
     struct reader *r = in->r;
+    if (in->c->text) return read_whole(in, e);
     while (!r->end) {
         if (reader_fill(r, e) < 0) return -1;
         if (encode_bytes(in->c, r->buf, r->n, true, e) < 0) return err_prefix(e, "%s", r->path);

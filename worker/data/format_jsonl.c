@@ -6,11 +6,12 @@
 #include <string.h>
 #include "api/core/job.h"
 #include "api/core/jread.h"
+#include "worker/data/encode_text.h"
 #include "worker/data/format.h"
 
 #define LINE_SIZE ((size_t)256 << 20)
 
-struct text {
+struct member {
     char *at; /* into the line; NULL: no such member */
     size_t len;
 };
@@ -22,7 +23,7 @@ struct ids {
 };
 
 struct jsonl_record {
-    struct text text, prompt, completion;
+    struct member text, prompt, completion;
     struct ids input_ids, labels, loss_mask;
 };
 
@@ -37,7 +38,7 @@ struct jsonl {
 
 /* ---- members --------------------------------------------------------------------------------- */
 
-static int take_text(struct jread *j, char *line, const char *key, struct text *t, struct err *e)
+static int take_text(struct jread *j, char *line, const char *key, struct member *t, struct err *e)
 {
     if (t->at) return err_set(e, ERR_INVALID, "the member \"%s\" occurs twice", key);
     enum jtok tok = jread_next(j);
@@ -122,7 +123,7 @@ static int parse(struct jsonl *s, char *line, size_t n, struct err *e)
     struct jsonl_record *r = &s->rec;
     struct jread j;
     enum jtok t;
-    r->text = r->prompt = r->completion = (struct text){0};
+    r->text = r->prompt = r->completion = (struct member){0};
     r->input_ids.n = r->labels.n = r->loss_mask.n = 0;
     r->input_ids.given = r->labels.given = r->loss_mask.given = false;
     jread_init(&j, line, n);
@@ -200,8 +201,21 @@ static int refuse_text(const struct jsonl *s, struct err *e)
     struct err why;
     char what[96];
     snprintf(what, sizeof what, "\"%.64s\"", s->rec.text.at ? s->in->text_key : "completion");
-    job_refuse_text(s->in->spec, "", what, &why); /* of which source: prepare.c says */
+    job_refuse_text("", what, &why); /* of which source: prepare.c says */
     return err_set(e, why.code, "%s", why.text);
+}
+
+static int put_text(struct encode *c, const struct jsonl_record *r, bool given, struct err *e)
+{
+    if (c->text) {
+        const struct encode_part parts[] = {{r->prompt.at, r->prompt.len},
+                                            {r->completion.at, r->completion.len}};
+        return r->text.at ? encode_text(c, r->text.at, r->text.len, 0, e)
+                          : encode_pair(c, &parts[0], &parts[1], given, e);
+    }
+    if (r->text.at) return encode_bytes(c, r->text.at, r->text.len, true, e);
+    if (encode_bytes(c, r->prompt.at, r->prompt.len, !given, e) < 0) return -1;
+    return encode_bytes(c, r->completion.at, r->completion.len, true, e);
 }
 
 static int put_record(struct jsonl *s, int64_t offset, struct err *e)
@@ -219,17 +233,12 @@ static int put_record(struct jsonl *s, int64_t offset, struct err *e)
         if (put_ids(s, e) < 0) return -1;
         return encode_end(c, false, line, (uint64_t)offset, e);
     }
-    if (!job_reads_bytes(s->in->spec)) return refuse_text(s, e);
-    if (r->text.at) {
-        if (completion)
-            return err_set(e, ERR_INVALID,
-                           "a text, and data.loss_on is \"completion\": want \"prompt\" and "
-                           "\"completion\"");
-        if (encode_bytes(c, r->text.at, r->text.len, true, e) < 0) return -1;
-    } else if (encode_bytes(c, r->prompt.at, r->prompt.len, !completion, e) < 0 ||
-               encode_bytes(c, r->completion.at, r->completion.len, true, e) < 0) {
-        return -1;
-    }
+    if (!c->text && !job_reads_bytes(s->in->spec)) return refuse_text(s, e);
+    if (r->text.at && completion)
+        return err_set(e, ERR_INVALID,
+                       "a text, and data.loss_on is \"completion\": want \"prompt\" and "
+                       "\"completion\"");
+    if (put_text(c, r, completion, e) < 0) return -1;
     return encode_end(c, true, line, (uint64_t)offset, e);
 }
 

@@ -11,7 +11,8 @@
 #define META_SIZE    ((int64_t)512 << 20) /* SOURCE_FILES paths of some length */
 
 static const char *const part_names[PART_N] = {"tokens.bin", "documents.bin", "loss.bin",
-                                               "origins.bin"};
+                                               "origins.bin", "bytes.bin"};
+static const char byte_name[] = "byte"; /* the tokenizer of text that was bytes */
 static const char *const set_names[SET_N] = {"train", "eval"};
 
 const char *meta_part_name(int part)
@@ -94,7 +95,7 @@ static size_t write_json(const struct meta *m, char *out, size_t size)
     jwrite_init(&w, out, size);
     jwrite_object(&w, NULL);
     jwrite_int(&w, "version", META_VERSION);
-    jwrite_str(&w, "tokenizer", "byte");
+    jwrite_str(&w, "tokenizer", *m->tokenizer ? m->tokenizer : byte_name);
     jwrite_int(&w, "width", m->width);
     write_counts(&w, set_names[SET_TRAIN], s->n_tokens, s->n_documents, s->n_bytes);
     write_counts(&w, set_names[SET_EVAL], s->eval_tokens, s->eval_documents, s->eval_bytes);
@@ -267,6 +268,13 @@ static int read_array(struct jread *j, struct meta *m, int (*one)(struct jread *
     return t == J_ARRAY_END ? 0 : -1;
 }
 
+static int read_tokenizer(struct jread *j, struct meta *m)
+{
+    if (jread_next(j) != J_STRING) return -1;
+    m->stats.own_tokens = !jread_is(j, byte_name);
+    return m->stats.own_tokens ? jread_copy(j, m->tokenizer, sizeof m->tokenizer) : 0;
+}
+
 static int read_member(struct jread *j, struct meta *m, int64_t *version)
 {
     struct data_stats *s = &m->stats;
@@ -275,7 +283,7 @@ static int read_member(struct jread *j, struct meta *m, int64_t *version)
                                     {"n_skipped", &s->n_skipped},
                                     {"max_token", &s->max_token},
                                     {"max_token_pos", &m->max_pos}};
-    if (jread_is(j, "tokenizer")) return jread_next(j) == J_STRING && jread_is(j, "byte") ? 0 : -1;
+    if (jread_is(j, "tokenizer")) return read_tokenizer(j, m);
     if (jread_is(j, "width")) return read_small(j, &m->width);
     if (jread_is(j, "max_token_file")) return read_small(j, &m->max_file);
     if (jread_is(j, "unigram_entropy"))
@@ -316,11 +324,11 @@ static bool counts_hold(const struct meta *m)
     const int64_t tokens = s->n_tokens + s->eval_tokens, docs = s->n_documents + s->eval_documents;
     if (m->width != 2 && m->width != 4) return false;
     if (s->max_token < 0 || s->max_token > (m->width == 2 ? 65535 : INT32_MAX)) return false;
-    const int64_t loss = m->part[PART_LOSS].size;
+    const int64_t loss = m->part[PART_LOSS].size, bytes = m->part[PART_BYTES].size;
     return m->part[PART_TOKENS].size == m->width * tokens &&
            m->part[PART_DOCUMENTS].size == 8 * docs &&
            m->part[PART_ORIGINS].size == (int64_t)sizeof(struct data_origin) * docs &&
-           (loss == -1 || loss == (tokens + 7) / 8);
+           (loss == -1 || loss == (tokens + 7) / 8) && (bytes == -1 || bytes == 4 * tokens);
 }
 
 int meta_read(const char *dir, struct meta *m, struct err *e)

@@ -7,10 +7,10 @@
 
 #define META_SOURCES (2 * SPEC_SOURCES)
 
-enum meta_part_id { PART_TOKENS, PART_DOCUMENTS, PART_LOSS, PART_ORIGINS, PART_N };
+enum meta_part_id { PART_TOKENS, PART_DOCUMENTS, PART_LOSS, PART_ORIGINS, PART_BYTES, PART_N };
 
 struct meta_part { /* one binary file of the directory */
-    int64_t size;  /* -1: absent (loss.bin) */
+    int64_t size;  /* -1: absent (loss.bin, bytes.bin) */
     char sha256[SHA256_HEX];
 };
 
@@ -29,9 +29,10 @@ struct meta_file { /* one file that was read */
 };
 
 struct meta {
-    struct data_stats stats; /* without the id */
-    int width;               /* bytes of a token: 2 or 4 */
-    int max_file;            /* where max_token stood: index of the file, position in its tokens */
+    struct data_stats stats;    /* without the id */
+    int width;                  /* bytes of a token: 2 or 4 */
+    char tokenizer[SHA256_HEX]; /* of the tokenizer.json that cut text; "": text was bytes */
+    int max_file; /* where max_token stood: index of the file, position in its tokens */
     int64_t max_pos;
     struct meta_part part[PART_N];
     int n_sources;

@@ -15,6 +15,7 @@
 #include <unistd.h>
 #include "api/core/job.h"
 #include "api/core/log.h"
+#include "worker/data/encode_text.h"
 #include "worker/data/format.h"
 #include "worker/data/latents.h"
 #include "worker/data/megatron.h"
@@ -33,7 +34,8 @@ struct prepare {
     const char *const *roots;
     struct progress *progress;
     struct source_list list;
-    struct meta meta; /* sources and files from the first pass on, counts from the second */
+    struct encode_text text; /* dir NULL: text is bytes, or refused */
+    struct meta meta;        /* sources and files from the first pass on, counts from the second */
 };
 
 /* Gives an error the name of the spec field that led to it, unless it has one. */
@@ -156,13 +158,14 @@ static const char *text_key(const struct prepare *p, const struct prepared_sourc
 
 /* Everything that the prepared data is a function of, each piece ended by a NUL. The paths are in
  * it because origins name them. */
-static void make_id(const struct prepare *p, char id[80])
+static int make_id(struct prepare *p, char id[80], struct err *e)
 {
     struct sha256 sha;
     char hex[SHA256_HEX], how[128];
     static const char version[] = "seqd prepared data 2, byte tokenizer";
     sha256_init(&sha);
     sha256_add(&sha, version, sizeof version);
+    if (p->text.dir && encode_text_digest(&p->text, &sha, p->meta.tokenizer, e) < 0) return -1;
     for (int i = 0; i < p->n_sources; i++) {
         const struct prepared_source *s = &p->source[i];
         const struct format *row = format_row(s->spec->format);
@@ -182,6 +185,7 @@ static void make_id(const struct prepare *p, char id[80])
     }
     sha256_hex(&sha, hex);
     snprintf(id, 80, "%.32s", hex);
+    return 0;
 }
 
 /* ---- second pass ----------------------------------------------------------------------------- */
@@ -269,10 +273,11 @@ static int write_all(struct prepare *p, const char *dir, struct err *e)
     progress_total(p->progress, 2 * hashed);
     for (int width = 2; width <= 4; width += 2) {
         progress_at(p->progress, hashed);
-        p->meta.stats = (struct data_stats){0};
+        p->meta.stats = (struct data_stats){.own_tokens = p->text.dir != NULL};
         p->meta.max_file = 0;
         p->meta.max_pos = 0;
         rc = encode_open(&c, dir, width, vocabulary(p), &p->meta, e);
+        if (p->text.dir) c.text = &p->text;
         if (rc == 0) rc = write_files(p, &c, dir, e);
         encode_abort(&c); /* nothing to do after a success */
         if (rc == 0 || !c.too_wide) break;
@@ -316,9 +321,9 @@ static int check_text(const struct prepare *p, const struct data_stats *s, struc
 {
     const char *field = p->source[s->n_bytes > 0 ? 0 : p->n_sources - 1].field;
     char what[80];
-    if (job_reads_bytes(p->spec) || (!s->n_bytes && !s->eval_bytes)) return 0;
+    if (p->text.dir || job_reads_bytes(p->spec) || (!s->n_bytes && !s->eval_bytes)) return 0;
     snprintf(what, sizeof what, "%s: a part of it", field);
-    return job_refuse_text(p->spec, field, what, e);
+    return job_refuse_text(field, what, e);
 }
 
 /* Opens existing data, or builds it first. */
@@ -341,8 +346,24 @@ static int build_once(struct prepare *p, const char *parent, const char *id, str
     return rc;
 }
 
-int data_prepare(const struct job_spec *spec, const char *const *roots, int n_roots,
-                 const char *parent, struct progress *progress, struct data_stats *out,
+static bool may_be_text(const struct spec_source *s)
+{
+    return s->format == DATA_TEXT || s->format == DATA_JSONL;
+}
+
+bool data_needs_tokenizer(const struct job_spec *s)
+{
+    const bool training = s->kind == JOB_TRAIN || s->kind == JOB_VERIFY;
+    bool text = !training && may_be_text(&s->input.source);
+    for (int i = 0; training && i < s->data.n_train; i++)
+        text = text || may_be_text(&s->data.train[i]);
+    for (int i = 0; training && i < s->eval.n_data; i++)
+        text = text || may_be_text(&s->eval.data[i]);
+    return text && job_has_tokenizer(s);
+}
+
+int data_prepare(const struct job_spec *spec, const char *model_dir, const char *const *roots,
+                 int n_roots, const char *parent, struct progress *progress, struct data_stats *out,
                  struct err *e)
 {
     struct prepare *p = calloc(1, sizeof *p);
@@ -353,13 +374,16 @@ int data_prepare(const struct job_spec *spec, const char *const *roots, int n_ro
     p->spec = spec;
     p->roots = roots;
     p->progress = progress;
+    if (data_needs_tokenizer(spec))
+        p->text = (struct encode_text){.dir = model_dir, .ends = spec->kind != JOB_EMBED};
     if (choose_sources(p, e) < 0 || find_sources(p, n_roots, e) < 0) goto out;
-    make_id(p, id);
+    if (make_id(p, id, e) < 0) goto out;
     if (file_make_dir(parent, e) < 0 || (lock = lock_id(parent, id, e)) < 0) goto out;
     rc = build_once(p, parent, id, out, e);
     if (!rc) progress_end(progress);
 out:
     if (lock >= 0) close(lock);
+    encode_text_fini(&p->text);
     source_list_fini(&p->list);
     meta_fini(&p->meta);
     free(p);

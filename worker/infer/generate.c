@@ -26,6 +26,11 @@ struct generator {
 static int keep_text(struct generator *g, const struct infer_answer *a, struct err *e)
 {
     const struct infer_choice *c = &a->choice[0];
+    if (c->text) {
+        g->text->text = strdup(c->text + c->begin);
+        g->text->finish = c->finish;
+        return g->text->text ? 0 : err_set(e, ERR_IO, "out of memory");
+    }
     if (g->reply.ids) return (g->text->text = strdup("")) ? 0 : err_set(e, ERR_IO, "out of memory");
     unsigned char *bytes = malloc((size_t)c->n_text + 1);
     char *text = malloc(3 * (size_t)c->n_text + 1);
@@ -83,7 +88,9 @@ static int one_prompt(struct generator *g, int i, struct err *e)
     const char *prompt = prompts_at(g->p, i, &size);
     if (!g->batch) {
         request_of_prompt(&g->request, g->in->spec, prompt, size, i);
-        return answer(g, i, e);
+        if (g->request.refused.code == ERR_NONE) return answer(g, i, e);
+        if (e) *e = g->request.refused;
+        return g->p->n > 1 ? err_prefix(e, "prompt %d", i) : -1;
     }
     request_of_line(&g->request, g->in->spec, prompt, size);
     if (g->request.refused.code == ERR_NONE) return answer(g, i, e);
@@ -102,6 +109,8 @@ static int generator_open(struct generator *g, struct err *e)
     }
     if (infer_work_init(&g->work, g->in, g->writer, e) || request_init(&g->request, most, e))
         return -1;
+    g->request.tokenizer = g->in->tokenizer;
+    g->request.no_tokenizer = g->in->no_tokenizer;
     if (!g->writer) return 0;
     return g->batch ? results_open(&g->results, g->in->job_dir, g->p, e)
                     : artifact_open(&g->out, g->in->job_dir, "generate.jsonl", e);

@@ -125,10 +125,11 @@ int infer_work_init(struct infer_work *w, const struct infer *in, bool reports, 
 void infer_work_fini(struct infer_work *w)
 {
     context_layout_fini(&w->layout);
+    spell_fini(&w->spell);
     *w = (struct infer_work){0};
 }
 
-static void tokens_fini(struct infer_tokens *t)
+static void infer_tokens_fini(struct infer_tokens *t)
 {
     free(t->id);
     free(t->logprob);
@@ -146,7 +147,7 @@ static int tokens_keep(struct infer_tokens *t, int64_t n, const int32_t *id, con
     if (logprob) t->logprob = malloc((k + 1) * sizeof *t->logprob);
     if (logprob) t->top = malloc((tops + 1) * sizeof *t->top);
     if (!t->id || (logprob && (!t->logprob || !t->top))) {
-        tokens_fini(t);
+        infer_tokens_fini(t);
         return err_set(e, ERR_IO, "out of memory for %lld tokens", (long long)n);
     }
     if (n) memcpy(t->id, id, k * sizeof *id);
@@ -427,6 +428,48 @@ static int32_t choose(struct infer_work *w, const struct request *r, const struc
     return token;
 }
 
+/* The last of n tokens becomes text. *stopped: how many of them are the stop string's that it
+ * completes; *cut: with a tokenizer, the bytes of the whole text before that string. */
+static int take_text(const struct infer *in, struct infer_work *w, struct request *r, int64_t n,
+                     int64_t *stopped, int64_t *cut, struct err *e)
+{
+    const int32_t token = w->tokens[n - 1];
+    if (!in->tokenizer) {
+        *stopped = stop_feed(&r->stop, token < 256 ? token : -1);
+        return 0;
+    }
+    if (spell_put(&w->spell, &r->stop, token, cut, e)) return -1;
+    *stopped = *cut < 0 ? 0 : n - spell_tokens(&w->spell, *cut);
+    return 0;
+}
+
+/* Keeps the text up to the stop string, which the last characters that the decoder held may have
+ * completed. */
+static int keep_text(struct infer_work *w, struct request *r, int64_t n, int64_t cut,
+                     struct infer_choice *out, struct err *e)
+{
+    struct spell *s = &w->spell;
+    if (cut < 0) {
+        if (spell_finish(s, &r->stop, &cut, e)) return -1;
+        if (cut >= 0 && n >= r->min_tokens) {
+            out->finish = FINISH_STOP;
+            out->n_text = spell_tokens(s, cut);
+        } else {
+            cut = s->all.n;
+        }
+    }
+    out->begin = s->begin;
+    out->size = cut;
+    out->text = malloc((size_t)cut + 1);
+    out->token_end = malloc((size_t)(s->n + 1) * sizeof *out->token_end);
+    if (!out->text || !out->token_end)
+        return err_set(e, ERR_IO, "out of memory for a text of %lld bytes", (long long)cut);
+    if (cut) memcpy(out->text, s->all.data, (size_t)cut);
+    out->text[cut] = 0;
+    if (s->n) memcpy(out->token_end, s->end, (size_t)s->n * sizeof *out->token_end);
+    return 0;
+}
+
 /* One continuation into w->tokens, after a prompt that is in the cache. */
 static int continue_one(const struct infer *in, struct infer_work *w, struct request *r,
                         int64_t sequence, int64_t *n_out, struct infer_choice *out, struct err *e)
@@ -436,12 +479,13 @@ static int continue_one(const struct infer *in, struct infer_work *w, struct req
     const int n_top = r->logprobs > 0 ? r->logprobs : 0;
     const struct token_ends *const ends = in->ends ? in->ends : &bytes_end;
     struct sample_key key = r->key;
-    int64_t n = 0;
-    int stopped = 0;
+    int64_t n = 0, stopped = 0, cut = -1;
     key.sequence = sequence;
     out->finish = FINISH_LENGTH;
     stop_begin(&r->stop);
     sampler_rewind(&w->sampler);
+    if (in->tokenizer && spell_begin(&w->spell, in->tokenizer, r->tokens, r->n_tokens, e))
+        return -1;
     memcpy(w->logits, w->first, (size_t)V * sizeof *w->logits);
     while (n < r->max_tokens) {
         key.position = r->n_tokens + n;
@@ -462,12 +506,13 @@ static int continue_one(const struct infer *in, struct infer_work *w, struct req
         progress_tokens(in->progress, 1);
         progress_part(in->progress,
                       (double)(sequence * r->max_tokens + n) / (double)(r->n * r->max_tokens));
-        stopped = stop_feed(&r->stop, token < 256 ? token : -1);
-        if (stopped && n >= r->min_tokens) {
+        if (take_text(in, w, r, n, &stopped, &cut, e)) return -1;
+        if ((stopped || cut >= 0) && n >= r->min_tokens) {
             out->finish = FINISH_STOP;
             break;
         }
         stopped = 0;
+        cut = -1;
         if (n == r->max_tokens) break;
         struct tensor next;
         if (infer_check_stop(in, e) || model_decode(m, token, &next, e)) return -1;
@@ -475,7 +520,7 @@ static int continue_one(const struct infer *in, struct infer_work *w, struct req
     }
     *n_out = n;
     out->n_text = n - stopped;
-    return 0;
+    return in->tokenizer ? keep_text(w, r, n, cut, out, e) : 0;
 }
 
 static int all_continuations(const struct infer *in, struct infer_work *w, struct request *r,
@@ -534,8 +579,12 @@ fail:
 
 void infer_answer_fini(struct infer_answer *a)
 {
-    for (int64_t i = 0; a->choice && i < a->n; i++) tokens_fini(&a->choice[i].tokens);
+    for (int64_t i = 0; a->choice && i < a->n; i++) {
+        infer_tokens_fini(&a->choice[i].tokens);
+        free(a->choice[i].text);
+        free(a->choice[i].token_end);
+    }
     free(a->choice);
-    tokens_fini(&a->prompt);
+    infer_tokens_fini(&a->prompt);
     *a = (struct infer_answer){0};
 }

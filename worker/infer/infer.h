@@ -15,6 +15,7 @@
 #include "worker/infer/prompts.h"
 #include "worker/infer/requests.h"
 #include "worker/infer/sample.h"
+#include "worker/infer/spell.h"
 #include "worker/model/model.h"
 
 struct infer {
@@ -27,6 +28,10 @@ struct infer {
     const struct context *context; /* generate: what every prompt follows; NULL: nothing */
     const char *digest;            /* context.save: of the weights */
     const struct token_ends *ends; /* generate: what ends a text; NULL: 256, of bytes */
+    struct tokenizer
+        *tokenizer; /* generate: the model's own; NULL: text is bytes, or none at all */
+    const struct err
+        *no_tokenizer; /* why that is so of a model with one; NULL, ERR_NONE: no reason */
 };
 
 enum infer_finish { FINISH_STOP, FINISH_LENGTH };
@@ -44,6 +49,7 @@ struct infer_work {
     int n_top;              /* -1: the job reports no log-probabilities */
     int64_t n_choices;      /* of the request at work, of all its continuations */
     struct request request; /* that one */
+    struct spell spell;     /* of the continuation at work, with a tokenizer */
     struct context_layout layout;
     char *states; /* linear attention: after the prompt, which a continuation changes; NULL: none */
 };
@@ -63,6 +69,11 @@ struct infer_choice {
     struct infer_tokens
         tokens;     /* generated; the end of a document that ended it is not among them */
     int64_t n_text; /* of these, how many come before a stop string */
+    /* With a tokenizer, what they say, before a stop string; else text is NULL. */
+    char *text;         /* owned, NUL-terminated: the prompt's text, then theirs */
+    int64_t size;       /* of it */
+    int64_t begin;      /* of theirs */
+    int64_t *token_end; /* owned: bytes of the whole text after each token, the prompt's first */
     enum infer_finish finish;
 };
 

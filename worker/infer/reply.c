@@ -55,6 +55,11 @@ static const char *text_of(struct reply *p, const struct request *r, const struc
 {
     unsigned char *bytes = (unsigned char *)p->text;
     *size = 0;
+    if (c->text) {
+        const int64_t from = r->echo ? 0 : c->begin;
+        *size = (size_t)(c->size > from ? c->size - from : 0);
+        return c->text + from;
+    }
     if (p->ids) return "";
     size_t n = r->echo ? sample_bytes(r->tokens, r->n_tokens, bytes) : 0;
     n += sample_bytes(c->tokens.id, c->n_text, bytes + n);
@@ -106,8 +111,6 @@ static void write_parts(const struct reply *p, struct jwrite *w, const struct re
                         int n_parts)
 {
     char name[32];
-    int64_t offset = 0;
-    jwrite_object(w, "logprobs");
     jwrite_array(w, "tokens");
     for (int k = 0; k < n_parts; k++)
         for (int64_t i = 0; i < part[k].n; i++)
@@ -129,24 +132,46 @@ static void write_parts(const struct reply *p, struct jwrite *w, const struct re
             else
                 write_alternatives(p, w, part[k].t, i);
     jwrite_end(w);
-    jwrite_array(w, "text_offset");
+}
+
+/* Bytes of text before each token: of those that say a byte, or nothing. */
+static void write_offsets(const struct reply *p, struct jwrite *w, const struct reply_part *part,
+                          int n_parts)
+{
+    int64_t offset = 0;
     for (int k = 0; k < n_parts; k++)
         for (int64_t i = 0; i < part[k].n; i++) {
             jwrite_int(w, NULL, offset);
             offset += !p->ids && part[k].t->id[i] != TOKEN_EOD;
         }
-    jwrite_end(w);
-    jwrite_end(w);
+}
+
+/* The same of those that a tokenizer has spelt. */
+static void write_spelt_offsets(struct jwrite *w, const struct request *r,
+                                const struct infer_choice *c)
+{
+    const int64_t from = r->echo ? 0 : c->begin, first = r->echo ? 0 : r->n_tokens;
+    for (int64_t i = first; i < r->n_tokens + c->n_text; i++) {
+        const int64_t at = i ? c->token_end[i - 1] : 0;
+        jwrite_int(w, NULL, at > from ? at - from : 0);
+    }
 }
 
 static void write_logprobs(const struct reply *p, struct jwrite *w, const struct request *r,
                            const struct infer_answer *a, const struct infer_choice *c)
 {
     const struct reply_part parts[] = {{&a->prompt, a->prompt.n, 1}, {&c->tokens, c->n_text, 0}};
-    if (r->echo)
-        write_parts(p, w, parts, 2);
+    const struct reply_part *const first = r->echo ? parts : parts + 1;
+    const int n = r->echo ? 2 : 1;
+    jwrite_object(w, "logprobs");
+    write_parts(p, w, first, n);
+    jwrite_array(w, "text_offset");
+    if (c->text)
+        write_spelt_offsets(w, r, c);
     else
-        write_parts(p, w, parts + 1, 1);
+        write_offsets(p, w, first, n);
+    jwrite_end(w);
+    jwrite_end(w);
 }
 
 /* ---- lines ----------------------------------------------------------------------------------- */

@@ -11,7 +11,7 @@
 
 int request_init(struct request *r, int64_t room, struct err *e)
 {
-    *r = (struct request){.room = room};
+    *r = (struct request){.room = room, .token_room = room};
     r->tokens = malloc((size_t)(room + 1) * sizeof *r->tokens);
     r->text = malloc((size_t)room + 1);
     if (r->tokens && r->text) return 0;
@@ -23,15 +23,68 @@ void request_fini(struct request *r)
 {
     free(r->tokens);
     free(r->text);
+    tokens_fini(&r->cut);
     r->tokens = NULL;
     r->text = NULL;
 }
 
-static void take_text(struct request *r, const char *text, int64_t size)
+static int refuse_text(const struct request *r, const char *field, struct err *e)
 {
+    if (!r->no_tokenizer || r->no_tokenizer->code == ERR_NONE)
+        return job_refuse_text(field, field, e);
+    return err_field(e, r->no_tokenizer->code, field, "%s is text, and %s", field,
+                     r->no_tokenizer->text);
+}
+
+static bool reads_text(const struct request *r, const struct job_spec *spec)
+{
+    return r->tokenizer || job_reads_bytes(spec);
+}
+
+static int reserve_tokens(struct request *r, int64_t n, struct err *e)
+{
+    if (n <= r->token_room) return 0;
+    int32_t *more = realloc(r->tokens, (size_t)(n + 1) * sizeof *more);
+    if (!more) return err_set(e, ERR_IO, "out of memory for a prompt of %lld tokens", (long long)n);
+    r->tokens = more;
+    r->token_room = n;
+    return 0;
+}
+
+static int cut_text(struct request *r, const struct job_spec *spec, const char *text, int64_t size,
+                    struct err *e)
+{
+    const int64_t V = spec->model.shape.vocab;
+    r->cut.n = 0;
+    if (tokenizer_encode(r->tokenizer, text, (size_t)size, true, &r->cut, e) < 0 ||
+        reserve_tokens(r, r->cut.n, e) < 0)
+        return -1;
+    for (int64_t i = 0; i < r->cut.n; i++) {
+        if (r->cut.id[i] >= V)
+            return err_set(
+                e, ERR_INVALID,
+                "the tokenizer of model.path makes the id %d of it: the model's vocabulary "
+                "has %lld ids, from 0",
+                (int)r->cut.id[i], (long long)V);
+        r->tokens[i] = r->cut.id[i];
+    }
+    r->n_tokens = r->cut.n;
+    return 0;
+}
+
+static int take_text(struct request *r, const struct job_spec *spec, const char *text, int64_t size,
+                     struct err *e)
+{
+    if (!reads_text(r, spec)) return refuse_text(r, "prompt", e);
+    if (r->tokenizer) {
+        if (cut_text(r, spec, text, size, e) == 0) return 0;
+        if (e) strcpy(e->field, "prompt");
+        return err_prefix(e, "prompt");
+    }
     assert(size <= r->room);
     for (int64_t i = 0; i < size; i++) r->tokens[i] = (unsigned char)text[i];
     r->n_tokens = size;
+    return 0;
 }
 
 /* As the job says. */
@@ -61,13 +114,27 @@ static void set_defaults(struct request *r, const struct job_spec *spec)
     }
 }
 
+/* Bytes were counted when the job was taken. */
+static int check_length(const struct request *r, const struct job_spec *spec, struct err *e)
+{
+    const int64_t n = r->n_tokens + r->max_tokens;
+    if (!r->tokenizer || n <= spec->data.seq_len) return 0;
+    return err_field(e, ERR_TOO_LARGE, "data.seq_len",
+                     "the prompt has %lld tokens, with sampling.max_tokens %lld: data.seq_len %lld "
+                     "holds less; make it %lld",
+                     (long long)r->n_tokens, (long long)r->max_tokens,
+                     (long long)spec->data.seq_len, (long long)n);
+}
+
 void request_of_prompt(struct request *r, const struct job_spec *spec, const char *prompt,
                        int64_t size, int64_t i)
 {
     set_defaults(r, spec);
     r->key.request = i;
     snprintf(r->id, sizeof r->id, "%lld", (long long)i);
-    take_text(r, prompt, size);
+    struct err why = {0};
+    if (take_text(r, spec, prompt, size, &why) < 0 || check_length(r, spec, &why) < 0)
+        r->refused = why;
 }
 
 /* ---- the line of a batch --------------------------------------------------------------------- */
@@ -166,14 +233,12 @@ static int take_prompt(struct body *b, enum jtok t)
     if (t != J_STRING)
         return err_field(b->e, ERR_INVALID, "prompt",
                          "prompt must be a string or a list of token ids");
-    if (!job_reads_bytes(b->spec)) return job_refuse_text(b->spec, "prompt", "prompt", b->e);
-    take_text(b->r, b->r->text, (int64_t)jread_unescape(&b->j, b->r->text));
-    return 0;
+    return take_text(b->r, b->spec, b->r->text, (int64_t)jread_unescape(&b->j, b->r->text), b->e);
 }
 
 static int add_stop(struct body *b, enum jtok t)
 {
-    if (!job_reads_bytes(b->spec)) return job_refuse_text(b->spec, "stop", "stop", b->e);
+    if (!reads_text(b->r, b->spec)) return refuse_text(b->r, "stop", b->e);
     if (t != J_STRING)
         return err_field(b->e, ERR_INVALID, "stop", "stop must be a string or a list of strings");
     size_t size = jread_unescape(&b->j, b->r->text);

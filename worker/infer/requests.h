@@ -25,6 +25,7 @@
 #include "api/core/err.h"
 #include "worker/infer/sample.h"
 #include "worker/infer/stop.h"
+#include "worker/text/tokenizer.h"
 
 struct job_spec;
 
@@ -32,9 +33,13 @@ struct job_spec;
 
 struct request {
     char id[REQUEST_ID_SIZE]; /* custom_id; of a prompt, its number */
-    int32_t *tokens;          /* owned room for `room` tokens: the prompt */
+    int32_t *tokens;          /* owned room for token_room tokens: the prompt */
     char *text;               /* owned room for `room` bytes */
-    int64_t room, n_tokens;
+    int64_t room, token_room, n_tokens;
+    struct tokenizer *tokenizer; /* borrowed: the model's own; NULL: text is bytes, or refused */
+    const struct err
+        *no_tokenizer; /* borrowed: the sentence of that refusal; NULL: the usual one */
+    struct tokens cut; /* owned: scratch */
     struct sample_options sample;
     struct stop stop;
     struct sample_key key; /* seed and request */
@@ -44,11 +49,12 @@ struct request {
     struct err refused; /* ERR_NONE: good; field: the member it is about, without "body." */
 };
 
-/* room: bytes of the longest prompt or line. */
+/* room: bytes of the longest prompt or line. Without a tokenizer: the caller sets that. */
 int request_init(struct request *r, int64_t room, struct err *e);
 void request_fini(struct request *r);
 
-/* i: which prompt of the job; keys the random numbers. */
+/* i: which prompt of the job; keys the random numbers. r->refused: the text cannot be cut, or with
+ * max_tokens it is longer than data.seq_len. */
 void request_of_prompt(struct request *r, const struct job_spec *spec, const char *prompt,
                        int64_t size, int64_t i);
 /* Any bytes at all. Afterwards r->refused says whether it can be done. */

@@ -30,6 +30,9 @@ struct scorer {
     double *rows;                   /* [P * T] gathered, rank order; NULL unless rank 0 */
     double *nll;                    /* [P * T] by position in the window */
     bool text;                      /* the input was text: tokens below 256 are its bytes */
+    bool cut;                       /* it was text, and the data say how many bytes a token has */
+    int64_t sizes_first, sizes_n;   /* tokens [first, first + n) of the data, of which it knows */
+    uint32_t sizes[1024];           /* their bytes */
     int64_t document, unscored;     /* the one being read; its tokens without a score */
     struct score_sum sum, *bucket;  /* of that one; [n_buckets] */
     int64_t bucket_size, n_buckets; /* 0: not asked for */
@@ -128,6 +131,17 @@ static void put_in_order(struct scorer *s)
     }
 }
 
+/* The bytes of the token at position t of the window, and of some after it. */
+static int read_sizes(struct scorer *s, int64_t t, struct err *e)
+{
+    const int64_t at = s->w.first + t, left = data_stats(s->d)->n_tokens - at;
+    const int64_t most = (int64_t)(sizeof s->sizes / sizeof *s->sizes);
+    if (!s->cut || (at >= s->sizes_first && at < s->sizes_first + s->sizes_n)) return 0;
+    s->sizes_first = at;
+    s->sizes_n = left < most ? left : most;
+    return data_read_bytes(s->d, at, s->sizes_n, s->sizes, e);
+}
+
 /* The token at position t of the window; its log-probability, or NaN. */
 static double read_token(struct scorer *s, int64_t t)
 {
@@ -139,7 +153,8 @@ static double read_token(struct scorer *s, int64_t t)
     const double nll = s->nll[t - 1];
     s->sum.nll += nll;
     s->sum.n_targets++;
-    s->sum.n_bytes += s->text && s->w.ids[t] < 256;
+    s->sum.n_bytes += s->cut ? s->sizes[s->w.first + t - s->sizes_first]
+                             : s->text && s->w.ids[t] < 256;
     if (s->n_buckets) {
         struct score_sum *b = &s->bucket[(t - begin) / s->bucket_size];
         b->nll += nll;
@@ -153,6 +168,7 @@ static int add_window(struct scorer *s, struct score *out, struct err *e)
 {
     const uint64_t *ends = data_documents(s->d);
     for (int64_t t = s->w.fresh; t < s->w.n; t++) {
+        if (read_sizes(s, t, e)) return -1;
         const double logprob = read_token(s, t);
         if (s->logprobs.open && artifact_write(&s->logprobs, &logprob, sizeof logprob, e))
             return -1;
@@ -296,6 +312,7 @@ static int scorer_open(struct scorer *s, struct score *out, struct err *e)
     if (expect_window(s, e)) return -1;
     scorer_place(s);
     s->text = data_all_bytes(data_stats(s->d), SET_TRAIN);
+    s->cut = data_bytes_known(s->d);
     out->n_windows = s->w.n_windows;
     if (s->in->model->sp.shard.r != 0) return 0;
     if (score_journal_open(&s->journal, s->in->job_dir, &s->w, s->nll, e) ||

@@ -14,8 +14,8 @@
  * one before it died; the results are written whole by the attempt that ends, the same bytes.
  *
  *   ppl = exp(nll / tokens)      bits_per_byte = nll / ln 2 / bytes
- * tokens: those scored; bytes: those of them that are no end of a document; none where the input
- * was ids.
+ * tokens: those scored; bytes: of the text that they stand for, so that the end of a document has
+ * none; 0 where the input was ids.
  *
  * score.by_position_bucket n: a token's position is the number of tokens that its prediction could
  * see: from its document's beginning, or the window's where that comes later (or without

@@ -2,6 +2,7 @@
 #include "worker/plan/check.h"
 
 #include <stdio.h>
+#include <string.h>
 #include "api/core/err.h"
 #include "api/core/job.h"
 #include "worker/family/config.h"
@@ -11,27 +12,36 @@
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
-static int check_source_text(const struct job_spec *s, const struct spec_source *src,
-                             const char *field, struct err *e)
+static int check_source_text(const struct spec_source *src, const char *field, struct err *e)
 {
     char what[64];
     if (src->format != DATA_TEXT) return 0; /* a line of jsonl may hold ids */
     snprintf(what, sizeof what, "%s.format \"text\"", field);
-    return job_refuse_text(s, field, what, e);
+    return job_refuse_text(field, what, e);
 }
 
 static int check_prompt_text(const struct job_spec *s, struct err *e)
 {
     char field[32];
-    if (*spec_text(s, s->input.prompt))
-        return job_refuse_text(s, "input.prompt", "input.prompt", e);
+    if (*spec_text(s, s->input.prompt)) return job_refuse_text("input.prompt", "input.prompt", e);
     if (s->input.source.format != DATA_OPENAI_BATCH)
-        return job_refuse_text(s, "input", "a prompt of input.path", e);
+        return job_refuse_text("input", "a prompt of input.path", e);
     for (int i = 0; i < SPEC_STOPS; i++) {
         snprintf(field, sizeof field, "sampling.stop.%d", i);
-        if (*spec_text(s, s->sampling.stop[i])) return job_refuse_text(s, field, field, e);
+        if (*spec_text(s, s->sampling.stop[i])) return job_refuse_text(field, field, e);
     }
     return 0;
+}
+
+/* The default of data.seq_len is a token for each byte of an inline prompt: more than a tokenizer
+ * makes of it, but for the ids that its post-processor puts around a short one. */
+static void leave_room(struct job_spec *s)
+{
+    enum { AROUND = 8 };
+    const char *prompt = spec_text(s, s->input.prompt);
+    if (s->kind == JOB_GENERATE && *prompt &&
+        s->data.seq_len == (int64_t)strlen(prompt) + s->sampling.max_tokens)
+        s->data.seq_len += AROUND;
 }
 
 /* What is known to be text before a file is read. */
@@ -43,16 +53,20 @@ static int check_text(struct job_spec *s, struct err *e)
         s->data.tokenizer = TOKENIZER_BYTE;
         return 0;
     }
+    if (job_has_tokenizer(s)) {
+        leave_room(s);
+        return 0;
+    }
     if (s->kind == JOB_GENERATE) return check_prompt_text(s, e);
     if (s->kind == JOB_SCORE || s->kind == JOB_EMBED)
-        return check_source_text(s, &s->input.source, "input", e);
+        return check_source_text(&s->input.source, "input", e);
     for (int i = 0; i < s->data.n_train; i++) {
         snprintf(field, sizeof field, "data.train.%d", i);
-        if (check_source_text(s, &s->data.train[i], field, e)) return -1;
+        if (check_source_text(&s->data.train[i], field, e)) return -1;
     }
     for (int i = 0; i < s->eval.n_data; i++) {
         snprintf(field, sizeof field, "eval.data.%d", i);
-        if (check_source_text(s, &s->eval.data[i], field, e)) return -1;
+        if (check_source_text(&s->eval.data[i], field, e)) return -1;
     }
     return 0;
 }

@@ -10,8 +10,11 @@
 static int check_room(const struct job_spec *s, struct err *e)
 {
     const char *prompt = spec_text(s, s->input.prompt);
-    /* Tokens of an inline prompt are its bytes: one token each. */
-    const int64_t need = (int64_t)strlen(prompt) + s->sampling.max_tokens;
+    /* Bytes are one token each; what another tokenizer makes of them, a rank counts. */
+    const bool bytes = job_reads_bytes(s) &&
+                       (rules_known(s) || s->data.tokenizer == TOKENIZER_BYTE);
+    const int64_t n_prompt = bytes ? (int64_t)strlen(prompt) : *prompt != 0;
+    const int64_t need = n_prompt + s->sampling.max_tokens;
     if (!s->data.seq_len)
         return err_field(e, ERR_INVALID, "data.seq_len",
                          "data.seq_len is missing: room for the prompt of input.path and "

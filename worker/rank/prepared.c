@@ -3,7 +3,9 @@
 #include <assert.h>
 #include <string.h>
 #include "api/core/file.h"
+#include "api/core/job.h"
 #include "api/core/jwrite.h"
+#include "worker/rank/roots.h"
 
 static int note(struct run *r, const char *code, const char *text, struct err *e)
 {
@@ -21,6 +23,17 @@ static int note(struct run *r, const char *code, const char *text, struct err *e
     return link_send_event(r->link, EV_NOTE, 0, json, e);
 }
 
+int prepared_make(struct run *r, struct progress *progress, struct data_stats *out, struct err *e)
+{
+    char dir[RANK_PATH_SIZE] = "";
+    const struct rank_args *a = r->args;
+    const struct job_spec *s = r->spec;
+    if (data_needs_tokenizer(s) &&
+        roots_directory(spec_text(s, s->model.path), r->roots, a->n_roots, "model.path", dir, e))
+        return -1;
+    return data_prepare(s, dir, r->roots, a->n_roots, a->prepared_dir, progress, out, e);
+}
+
 int prepared_ensure(struct run *r, struct err *e)
 {
     const struct rank_args *a = r->args;
@@ -29,7 +42,7 @@ int prepared_ensure(struct run *r, struct err *e)
     if (file_join(path, e, "%s/%s", a->prepared_dir, a->prepared_id)) return -1;
     if (file_exists(path)) return 0;
     if (note(r, "preparing", "this node makes the job's data from its sources", e)) return -1;
-    if (data_prepare(r->spec, r->roots, a->n_roots, a->prepared_dir, NULL, &made, e))
+    if (prepared_make(r, NULL, &made, e))
         return err_prefix(e, "this node has no prepared data of the job yet");
     if (strcmp(made.id, a->prepared_id))
         return err_field(

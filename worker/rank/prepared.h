@@ -1,8 +1,12 @@
-/* prepared.h: the data of a job on a node that did not prepare it. */
+/* prepared.h: a job's data, made by its preparation or on a node that lacks them. */
 #ifndef SEQD_RANK_PREPARED_H
 #define SEQD_RANK_PREPARED_H
 
 #include "worker/rank/run.h"
+
+/* data_prepare of the job, with the tokenizer of model.path where text needs it. progress may be
+ * NULL. */
+int prepared_make(struct run *r, struct progress *progress, struct data_stats *out, struct err *e);
 
 /* Makes the job's prepared data from its sources if this node has none. Of the ranks here one
  * works, the others wait for it at the lock. The first rank here reports before and after, by a

@@ -78,7 +78,7 @@ static int open_data(struct run *r, const struct task *t, struct err *e)
 {
     if (open_shape(r, e)) return -1;
     const bool latents = family_diffusion(&r->spec->model.shape);
-    if (!latents && r->spec->model.shape.vocab < BYTE_VOCAB)
+    if (!latents && job_reads_bytes(r->spec) && r->spec->model.shape.vocab < BYTE_VOCAB)
         return err_field(e, ERR_INVALID, "model.config.vocab_size",
                          "vocab_size %lld: the byte tokenizer needs at least %d",
                          (long long)r->spec->model.shape.vocab, BYTE_VOCAB);

@@ -6,6 +6,7 @@
 #include "worker/hf/files.h"
 #include "worker/hf/hf.h"
 #include "worker/model/host_copy.h"
+#include "worker/rank/model_tokenizer.h"
 #include "worker/rank/roots.h"
 #include "worker/rank/task_infer.h"
 
@@ -95,6 +96,7 @@ static int open_ends(struct run *r, struct model *m, struct token_ends *ends, st
 int task_generate(struct run *r, struct err *e)
 {
     struct token_ends ends = {0};
+    struct model_tokenizer own = {0};
     struct prompts p = {0};
     struct infer_text out = {0};
     struct model *m = NULL;
@@ -102,12 +104,16 @@ int task_generate(struct run *r, struct err *e)
     int rc = -1;
     if (family_diffusion(&r->spec->model.shape)) return task_sample(r, e);
     if (run_first(r) && prompts_read(&p, r->spec, r->roots, r->args->n_roots, e)) goto out;
+    if (run_first(r) && model_tokenizer_open(r, &own, e)) goto out;
     m = task_open_model(r, e);
     if (!m || prompts_share(&p, r->comm, m->bounce, e)) goto out;
+    if (model_tokenizer_share(r, &own, m->bounce, e)) goto out;
     if (open_context(r, m, &c, e)) goto out;
     struct infer in = {m, r->spec, r->args->job_dir, run_stopped, r, &r->progress};
     if (c.context.states) in.context = &c.context;
     in.digest = c.context.model;
+    in.tokenizer = own.tokenizer;
+    in.no_tokenizer = &own.why;
     if (open_ends(r, m, &ends, &in, e)) goto out;
     if (infer_generate(&in, &p, &out, e)) goto out;
     const struct artifact_done *const done[] = {&out.artifact, &out.errors, &out.context};
@@ -117,6 +123,7 @@ out:
     context_layout_fini(&c.layout);
     infer_text_fini(&out);
     prompts_fini(&p);
+    model_tokenizer_fini(&own);
     free(m);
     return rc;
 }

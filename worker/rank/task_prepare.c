@@ -5,6 +5,7 @@
 #include "worker/family/family.h"
 #include "worker/plan/form.h"
 #include "worker/rank/prepare_latents.h"
+#include "worker/rank/prepared.h"
 #include "worker/rank/run.h"
 
 /* How the documents fill samples of one length. */
@@ -161,9 +162,7 @@ static int send(struct run *r, const struct data *d, struct err *e)
 int task_prepare(struct run *r, struct err *e)
 {
     struct data_stats s;
-    if (data_prepare(r->spec, r->roots, r->args->n_roots, r->args->prepared_dir, &r->progress, &s,
-                     e))
-        return -1;
+    if (prepared_make(r, &r->progress, &s, e)) return -1;
     struct data *d = data_open(r->args->prepared_dir, s.id, DATA_TRUST, e);
     if (!d) return -1; /* the data that were written can be read here, or nowhere */
     const bool latents = family_diffusion(&r->spec->model.shape);

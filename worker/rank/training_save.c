@@ -101,9 +101,9 @@ static int write_checkpoint(struct training *t, bool best, struct err *e)
     const char *dir = r->args->job_dir;
     const struct data_stats *read = data_stats(r->data);
     struct ckpt_arrays a = scatter_arrays(&t->train.state);
-    const struct hf_beside beside = {*t->beside ? t->beside : NULL,
-                                     read->n_bytes > 0 || read->eval_bytes > 0, a.flow.still,
-                                     a.flow.arg};
+    const struct hf_beside beside = {
+        *t->beside ? t->beside : NULL,
+        !read->own_tokens && (read->n_bytes > 0 || read->eval_bytes > 0), a.flow.still, a.flow.arg};
     struct model_shape shape = r->spec->model.shape;
     struct ckpt_info info;
     char json[2048];

@@ -1,0 +1,490 @@
+/* Whole jobs on text, of a model directory with a tokenizer.json of its own: the ids of the golden
+ * files, trained on, scored, embedded and generated from on several ranks, and what is refused. */
+#include <math.h>
+#include "api/core/gang_start.h"
+#include "tests/lib/gang.h"
+#include "tests/lib/model_dir.h"
+#include "worker/data/data.h"
+#include "worker/plan/check.h"
+#include "worker/text/tokenizer.h"
+
+#define GOLDEN "tests/golden/tokenizers/llama2" /* has no pattern: a build without PCRE2 takes it */
+enum { VOCAB = 512, EOS = 2, LINES = 64 };
+
+static struct gang g; /* 100 KiB: not on the stack */
+static struct model_shape shape;
+static float *own_weights;
+
+/* ---- a model and its text -------------------------------------------------------------------- */
+
+static void copy_golden(const char *dir)
+{
+    char *text = file_read(GOLDEN ".json", 1 << 20, NULL, &e);
+    CHECK_MSG(text, "%s", e.text);
+    put(dir, "tokenizer.json", text);
+    free(text);
+    put(dir, "tokenizer_config.json", "{\"eos_token\":\"</s>\",\"model_max_length\":100}");
+    put(dir, "generation_config.json", "{\"eos_token_id\":[2]}");
+}
+
+static void make_model(const char *dir, int64_t vocab)
+{
+    shape = tiny_shape;
+    shape.vocab = vocab;
+    own_weights = realloc(own_weights, (size_t)param_count(&shape) * sizeof *own_weights);
+    for (int64_t i = 0; i < param_count(&shape); i++) {
+        uint32_t h = (uint32_t)i * 2654435761u;
+        h = (h ^ h >> 15) * 2246822519u;
+        own_weights[i] = (float)((h ^ h >> 13) % 1000) / 2000 - 0.25f;
+    }
+    CHECK_MSG(!hf_save(in_dir(dir, ""), &shape, DT_F32, own_weights, &e), "%s", e.text);
+    copy_golden(dir);
+    CHECK(tokenizer_of(dir) == TOKENIZER_OWN);
+}
+
+static size_t unhex(char *out, const char *hex)
+{
+    size_t n = 0;
+    unsigned byte;
+    for (; *hex != '\t' && sscanf(hex, "%2x", &byte) == 1; hex += 2) out[n++] = (char)byte;
+    return n;
+}
+
+/* Strings of the golden file, with the ids that the package gave them, special ones included. */
+static struct line {
+    char text[1024];
+    size_t size;
+    int32_t id[1024];
+    int64_t n;
+    bool ends; /* with </s> of its own */
+} line[LINES];
+static int n_lines;
+static int64_t n_bytes;
+
+static void read_ids(struct line *l, const char *p)
+{
+    char *end;
+    for (; strtol(p, &end, 10), end != p && *p != '\t'; p = end) {
+        l->id[l->n++] = (int32_t)strtol(p, &end, 10);
+        if (*end == '\t') return;
+    }
+}
+
+static void read_golden(void)
+{
+    char *text = file_read(GOLDEN ".txt", 16 << 20, NULL, &e), *save = NULL;
+    CHECK_MSG(text, "%s", e.text);
+    for (char *s = strtok_r(text, "\n", &save); s && n_lines < LINES;
+         s = strtok_r(NULL, "\n", &save)) {
+        struct line *l = &line[n_lines];
+        const char *ids = strchr(s, '\t'), *special = ids ? strchr(ids + 1, '\t') : NULL;
+        if (!special || strcspn(s, "\t") > 800 || *s == '\t') continue;
+        *l = (struct line){0};
+        l->size = unhex(l->text, s);
+        read_ids(l, special + 1);
+        l->ends = l->id[l->n - 1] == EOS;
+        if (!l->ends) l->id[l->n++] = EOS;
+        n_bytes += (int64_t)l->size;
+        n_lines++;
+    }
+    CHECK_MSG(n_lines > 30, "%d lines", n_lines);
+    free(text);
+}
+
+/* As a string of JSON. */
+static void append_json(char *out, const char *s, size_t n)
+{
+    out += strlen(out);
+    *out++ = '"';
+    for (size_t i = 0; i < n; i++)
+        if ((unsigned char)s[i] < 32 || s[i] == '"' || s[i] == '\\')
+            out += sprintf(out, "\\u%04x", (unsigned char)s[i]);
+        else
+            *out++ = s[i];
+    strcpy(out, "\"");
+}
+
+static void put_lines(void)
+{
+    static char text[LINES * 8192];
+    for (int i = 0; i < n_lines; i++) {
+        strcat(text, "{\"body\":");
+        append_json(text, line[i].text, line[i].size);
+        strcat(text, "}\n");
+    }
+    put("", "lines.jsonl", text);
+}
+
+/* ---- jobs ------------------------------------------------------------------------------------ */
+
+static struct order *own_order(enum job_kind kind, const char *name, const char *model)
+{
+    struct order *o = order_new(kind, scratch, "", name);
+    struct job_spec *s = &o->spec;
+    const struct spec_source lines = {tiny_text(s, in_dir("", "lines.jsonl")), tiny_text(s, "body"),
+                                      DATA_JSONL, 0, -1};
+    s->model.shape.width = 0; /* not described */
+    s->model.path = tiny_text(s, in_dir(model, ""));
+    s->data.seq_len = 512;
+    s->resources.ranks = s->resources.threads = 1;
+    s->train.steps = 2;
+    if (kind == JOB_TRAIN) {
+        s->data.n_train = 1;
+        s->data.train[0] = lines;
+    } else {
+        s->input.source = lines;
+    }
+    return o;
+}
+
+static bool task_runs(struct order *o, int task)
+{
+    o->args.task = task;
+    gang_start(&g, o->spec.resources.ranks, o);
+    gang_run(&g);
+    return !g.n_fails && g.result[0];
+}
+
+static bool prepares(struct order *o)
+{
+    e = (struct err){0};
+    CHECK_MSG(!family_check(&o->spec, &e), "%s: %s", e.field, e.text);
+    if (!task_runs(o, TASK_PREPARE)) return false;
+    text(g.result, "prepared_id", o->args.prepared_id, sizeof o->args.prepared_id);
+    return true;
+}
+
+static bool job_runs(struct order *o)
+{
+    char ledger[32];
+    if (o->spec.kind != JOB_GENERATE && !prepares(o)) return all_ok(&g);
+    if (o->spec.kind == JOB_GENERATE)
+        CHECK_MSG(!family_check(&o->spec, &e), "%s: %s", e.field, e.text);
+    task_runs(o, TASK_RUN);
+    if (!all_ok(&g)) return false;
+    CHECK_STR(text(g.result, "ledger", ledger, sizeof ledger), "equal");
+    return true;
+}
+
+static void fails(const char *field, const char *word)
+{
+    CHECK_MSG(g.n_fails >= 1 && !strcmp(g.fail.field, field) && strstr(g.fail.text, word), "%s: %s",
+              g.fail.field, g.fail.text);
+}
+
+/* ---- preparation ----------------------------------------------------------------------------- */
+
+static void check_documents(const struct data *d)
+{
+    const uint64_t *ends = data_documents(d);
+    static int32_t ids[2048];
+    static uint32_t bytes[2048];
+    int64_t at = 0;
+    for (int i = 0; i < n_lines; i++, at = (int64_t)ends[i - 1]) {
+        const int64_t n = (int64_t)ends[i] - at;
+        uint32_t sum = 0;
+        CHECK_MSG(n == line[i].n, "line %d: %lld ids, want %lld", i, (long long)n,
+                  (long long)line[i].n);
+        CHECK(n <= 2048 && !data_read(d, at, n, ids, &e) && !data_read_bytes(d, at, n, bytes, &e));
+        CHECK_MSG(n != line[i].n || !memcmp(ids, line[i].id, (size_t)n * sizeof *ids), "line %d",
+                  i);
+        for (int64_t k = 0; k < n; k++) sum += bytes[k];
+        CHECK_MSG(sum == line[i].size && (bytes[n - 1] == 0 || line[i].ends), "line %d: %u bytes",
+                  i, sum);
+    }
+}
+
+static char first_id[80];
+
+static void test_prepare(void)
+{
+    struct order *o = own_order(JOB_TRAIN, "prepare", "own");
+    CHECK(prepares(o) && all_ok(&g));
+    CHECK(number(g.result, "n_bytes") == (double)n_bytes);
+    CHECK(number(g.result, "n_documents") == n_lines);
+    struct data *d = data_open(o->args.prepared_dir, o->args.prepared_id, DATA_CHECK, &e);
+    CHECK_MSG(d, "%s", e.text);
+    if (d) check_documents(d);
+    CHECK(d && data_stats(d)->own_tokens && !data_all_bytes(data_stats(d), SET_TRAIN));
+    data_close(d);
+    strcpy(first_id, o->args.prepared_id);
+    free(o);
+}
+
+/* The tokenizer's files are a part of what the data are. */
+static void test_id(void)
+{
+    struct order *o = own_order(JOB_TRAIN, "id", "own");
+    CHECK(prepares(o) && !strcmp(o->args.prepared_id, first_id));
+    put("own", "tokenizer_config.json", "{\"eos_token\":\"</s>\",\"model_max_length\":99}");
+    CHECK(prepares(o) && strcmp(o->args.prepared_id, first_id) != 0);
+    copy_golden("own");
+    o->spec.data.tokenizer = TOKENIZER_BYTE;
+    CHECK(prepares(o) && strcmp(o->args.prepared_id, first_id) != 0);
+    CHECK(number(g.result, "n_tokens") == (double)(n_bytes + n_lines));
+    free(o);
+}
+
+/* A whole file is a document, and a pair is one text of which the prompt is given. */
+static void test_other_sources(void)
+{
+    struct order *o = own_order(JOB_TRAIN, "whole", "own");
+    char whole[2048];
+    memcpy(whole, line[7].text, line[7].size);
+    whole[line[7].size] = 0;
+    put("", "whole.txt", whole);
+    o->spec.data.train[0] = (struct spec_source){
+        .path = tiny_text(&o->spec, in_dir("", "whole.txt")), .format = DATA_TEXT, .eod = -1};
+    CHECK(prepares(o) && number(g.result, "n_tokens") == (double)line[7].n);
+    put("", "pair.jsonl", "{\"prompt\":\"Hello, wor\",\"completion\":\"ld and more\"}\n");
+    o->spec.data.train[0].path = tiny_text(&o->spec, in_dir("", "pair.jsonl"));
+    o->spec.data.train[0].format = DATA_JSONL;
+    o->spec.data.loss_on = LOSS_ON_COMPLETION;
+    CHECK(prepares(o) && number(g.result, "masked_tokens") > 1 &&
+          number(g.result, "n_bytes") == 21);
+    CHECK(number(g.result, "masked_tokens") < number(g.result, "n_tokens") - 1);
+    free(o);
+}
+
+static void test_refused(void)
+{
+    struct order *o = own_order(JOB_TRAIN, "narrow", "narrow");
+    make_model("narrow", 260);
+    CHECK(!prepares(o));
+    CHECK_MSG(strstr(g.fail.text, "has 260 ids") && strstr(g.fail.text, "line"), "%s", g.fail.text);
+    free(o);
+    o = own_order(JOB_TRAIN, "unconverted", "unconverted");
+    make_model("unconverted", VOCAB);
+    CHECK(
+        !rename(in_dir("unconverted", "tokenizer.json"), in_dir("unconverted", "tokenizer.model")));
+    CHECK(!prepares(o));
+    fails("model.path", "convert it once");
+    put("", "ids.jsonl", "{\"input_ids\":[1,2,3]}\n");
+    o->spec.data.train[0].path = tiny_text(&o->spec, in_dir("", "ids.jsonl"));
+    CHECK(prepares(o) && all_ok(&g));
+    free(o);
+    put("", "bad.jsonl", "{\"body\":\"good\"}\n{\"body\":\"\xff\"}\n");
+    o = own_order(JOB_TRAIN, "bad", "own");
+    o->spec.data.train[0].path = tiny_text(&o->spec, in_dir("", "bad.jsonl"));
+    CHECK(!prepares(o));
+    fails("data.train.0.path", "line 2");
+    free(o);
+}
+
+/* ---- training, scoring ----------------------------------------------------------------------- */
+
+static void test_train(void)
+{
+    static const char *const files[] = {"tokenizer.json", "tokenizer_config.json",
+                                        "generation_config.json"};
+    double loss[2] = {0};
+    char hf[1300];
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        struct order *o = own_order(JOB_TRAIN, ranks == 1 ? "train" : "train2", "own");
+        o->spec.resources.ranks = ranks;
+        if (job_runs(o)) {
+            loss[ranks - 1] = number(g.result, "loss");
+            text(g.result, "hf", hf, sizeof hf);
+            for (int i = 0; i < 3; i++) CHECK_MSG(same_file("own", hf, files[i]), "%s", files[i]);
+            CHECK(tokenizer_of(hf) == TOKENIZER_OWN);
+        }
+        free(o);
+    }
+    CHECK_MSG(loss[0] > 1 && fabs(loss[0] - loss[1]) < 1e-5, "%.17g %.17g", loss[0], loss[1]);
+}
+
+/* Bits are of the bytes of the text: BOS alone is not scored, and has none. */
+static void test_score(void)
+{
+    double nll[2] = {0};
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        struct order *o = own_order(JOB_SCORE, ranks == 1 ? "score" : "score2", "own");
+        o->spec.resources.ranks = ranks;
+        o->spec.data.seq_len = 8192;
+        if (job_runs(o)) {
+            nll[ranks - 1] = number(g.result, "nll");
+            CHECK(number(g.result, "bytes") == (double)n_bytes);
+            const double bits = number(g.result, "bits_per_byte");
+            CHECK(fabs(bits - nll[ranks - 1] / log(2) / (double)n_bytes) < 1e-9);
+        }
+        free(o);
+    }
+    CHECK_MSG(nll[0] > 1 && fabs(nll[0] - nll[1]) < 1e-5 * nll[0], "%.17g %.17g", nll[0], nll[1]);
+}
+
+/* A vector is of what the post-processor makes of a text: no end is added to it. */
+static void test_embed(void)
+{
+    int64_t n = 0;
+    struct order *o = own_order(JOB_EMBED, "embed", "own");
+    for (int i = 0; i < n_lines; i++) n += line[i].n - !line[i].ends;
+    if (job_runs(o)) {
+        CHECK(number(g.result, "documents") == n_lines);
+        CHECK_MSG(number(g.result, "tokens") == (double)n, "%s", g.result);
+    }
+    free(o);
+}
+
+/* ---- generation ------------------------------------------------------------------------------ */
+
+static bool asks(const char *name, int ranks, const char *model, const char *body, char *answer,
+                 size_t size)
+{
+    char request[1024];
+    struct order *o = own_order(JOB_GENERATE, name, model);
+    snprintf(request, sizeof request,
+             "{\"custom_id\":\"a\",\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":"
+             "{\"max_tokens\":12,\"ignore_eos\":true,%s}}\n",
+             body);
+    put("", "ask.jsonl", request);
+    o->spec.input.source.path = tiny_text(&o->spec, in_dir("", "ask.jsonl"));
+    o->spec.input.source.format = DATA_OPENAI_BATCH;
+    o->spec.sampling.max_tokens = 12;
+    o->spec.resources.ranks = ranks;
+    const bool ok = job_runs(o);
+    char *all = get(o->args.job_dir, "artifacts/results.jsonl");
+    snprintf(answer, size, "%s", all);
+    free(all);
+    free(o);
+    return ok;
+}
+
+/* The text of an answer, as JSON, and unescaped. */
+static char *said(const char *answer, char *out, size_t size)
+{
+    const char *p = strstr(answer, "\"text\":");
+    struct jread j;
+    CHECK_MSG(p, "%s", answer);
+    *out = 0;
+    if (!p) return out;
+    jread_init(&j, p + 7, strlen(p + 7));
+    CHECK(jread_next(&j) == J_STRING && !jread_copy(&j, out, size));
+    return out;
+}
+
+/* What an answer says in ids, decoded. */
+static void decode(const char *answer, struct text *out)
+{
+    const char *p = strstr(answer, "\"token_ids\":[");
+    struct tokenizer *t = tokenizer_open(in_dir("own", ""), &e);
+    int32_t ids[64];
+    int64_t n = 0;
+    char *end;
+    CHECK_MSG(p && t, "%s", answer);
+    for (p = p ? p + 13 : ""; strtol(p, &end, 10), end != p && n < 64; p = end + (*end == ','))
+        ids[n++] = (int32_t)strtol(p, &end, 10);
+    out->n = 0;
+    CHECK(t && !tokenizer_decode(t, ids, n, true, out, &e));
+    tokenizer_destroy(t);
+}
+
+static void test_batch(void)
+{
+    static char answer[3][16384];
+    struct text whole = {0};
+    char plain[4096];
+    for (int i = 0; i < 2; i++)
+        CHECK(asks(i ? "batch2" : "batch", 1 + i, "own",
+                   "\"prompt\":\"Hello, world!\",\"logprobs\":2,\"echo\":true", answer[i],
+                   sizeof answer[i]));
+    char two[4096];
+    CHECK_STR(said(answer[0], plain, sizeof plain), said(answer[1], two, sizeof two));
+    CHECK_MSG(strstr(answer[0], "\"text_offset\":[0,0,0,1,3,4,5,7,8,10,11,12,13,"), "%s",
+              answer[0]);
+    decode(answer[0], &whole);
+    CHECK_STR(said(answer[0], plain, sizeof plain), whole.data);
+    CHECK_MSG(whole.n > 13 && !strncmp(whole.data, "Hello, world!", 13), "%s", whole.data);
+    CHECK(asks("plain", 1, "own", "\"prompt\":\"Hello, world!\"", answer[2], sizeof answer[2]));
+    /* Both end with the same text, without the prompt in one of them. */
+    CHECK_STR(said(answer[2], plain, sizeof plain), whole.data + 13);
+    text_fini(&whole);
+}
+
+/* Ids that say the same as the text, and a stop string within what was written. */
+static void test_stop(void)
+{
+    static char answer[16384], stopped[16384];
+    char body[512], plain[4096], cut[4096];
+    CHECK(asks("before", 1, "own", "\"prompt\":\"Hello, world!\"", answer, sizeof answer));
+    said(answer, plain, sizeof plain);
+    const size_t n = strlen(plain);
+    size_t from = n / 2, to;
+    while (from && ((unsigned char)plain[from] & 0xc0) == 0x80) from--;
+    for (to = from + 1; to < n && (to < from + 3 || ((unsigned char)plain[to] & 0xc0) == 0x80);)
+        to++;
+    char stop[64] = "", json[256] = "";
+    memcpy(stop, plain + from, to - from);
+    append_json(json, stop, strlen(stop));
+    CHECK_MSG(n > 4, "\"%s\"", plain);
+    snprintf(body, sizeof body, "\"prompt\":\"Hello, world!\",\"stop\":%s", json);
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        CHECK(asks(ranks == 1 ? "stop" : "stop2", ranks, "own", body, stopped, sizeof stopped));
+        said(stopped, cut, sizeof cut);
+        const char *at = strstr(plain, stop);
+        CHECK_MSG(at && strlen(cut) == (size_t)(at - plain) && !strncmp(cut, plain, strlen(cut)) &&
+                      strstr(stopped, "\"finish_reason\":\"stop\""),
+                  "\"%s\" before \"%s\" of \"%s\"", cut, stop, plain);
+    }
+}
+
+static void test_prompt(void)
+{
+    char result[4096], artifact[4096];
+    struct order *o = own_order(JOB_GENERATE, "inline", "own");
+    o->spec.input.source = (struct spec_source){.eod = -1};
+    o->spec.input.prompt = tiny_text(&o->spec, "Hello, world!");
+    o->spec.data.seq_len = 512;
+    o->spec.sampling.max_tokens = 6;
+    o->spec.sampling.ignore_eos = 1;
+    if (job_runs(o)) {
+        char *lines = get(o->args.job_dir, "artifacts/generate.jsonl");
+        CHECK_MSG(strstr(lines, "\"prompt\":\"Hello, world!\""), "%s", lines);
+        CHECK_STR(said(lines, artifact, sizeof artifact), said(g.result, result, sizeof result));
+        CHECK(*result);
+        free(lines);
+    }
+    o->spec.data.seq_len = 8;
+    CHECK_MSG(!family_check(&o->spec, &e), "%s", e.text);
+    CHECK(!task_runs(o, TASK_RUN));
+    fails("data.seq_len", "sampling.max_tokens 6");
+    o->spec.data.seq_len = 512;
+    o->spec.model.path = tiny_text(&o->spec, in_dir("unconverted", ""));
+    CHECK(!task_runs(o, TASK_RUN));
+    fails("model.path", "convert it once");
+    free(o);
+}
+
+/* Ids need no tokenizer.json; text is refused, of its request. */
+static void test_unconverted(void)
+{
+    static char answer[16384];
+    CHECK(asks("only-ids", 1, "unconverted", "\"prompt\":[5,6,7]", answer, sizeof answer));
+    CHECK_MSG(strstr(answer, "\"text\":\"\",\"token_ids\":["), "%s", answer);
+    CHECK(asks("text-too", 2, "unconverted", "\"prompt\":\"abc\"", answer, sizeof answer));
+    CHECK_MSG(strstr(answer, "convert it once") && strstr(answer, "\"status_code\":400"), "%s",
+              answer);
+}
+
+int main(int argc, char **argv)
+{
+    (void)argc;
+    gang_program(argv[0]);
+    model_dir_begin("test_own_text");
+    read_golden();
+    put_lines();
+    make_model("own", VOCAB);
+    RUN(test_prepare);
+    RUN(test_id);
+    RUN(test_other_sources);
+    RUN(test_refused);
+    RUN(test_train);
+    RUN(test_score);
+    RUN(test_embed);
+    RUN(test_batch);
+    RUN(test_stop);
+    RUN(test_prompt);
+    RUN(test_unconverted);
+    free(own_weights);
+    model_dir_end();
+    return test_done("own_text");
+}

@@ -1,0 +1,65 @@
+#include "worker/rank/model_tokenizer.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "api/core/file.h"
+#include "api/core/job.h"
+#include "worker/rank/roots.h"
+
+/* A batch may be of ids alone. */
+static bool needs_text(const struct job_spec *s)
+{
+    if (s->input.source.format != DATA_OPENAI_BATCH) return true;
+    for (int i = 0; i < SPEC_STOPS; i++)
+        if (*spec_text(s, s->sampling.stop[i])) return true;
+    return false;
+}
+
+static int read_file(struct model_tokenizer *t, const char *dir, struct err *e)
+{
+    char path[FILE_PATH_SIZE];
+    size_t size;
+    if (file_join(path, e, "%s/tokenizer.json", dir) < 0) return -1;
+    t->file = file_read(path, TOKENIZER_FILE_SIZE, &size, e);
+    t->size = (int64_t)size;
+    return t->file ? 0 : -1;
+}
+
+int model_tokenizer_open(struct run *r, struct model_tokenizer *t, struct err *e)
+{
+    char dir[RANK_PATH_SIZE];
+    const struct job_spec *s = r->spec;
+    if (!job_has_tokenizer(s)) return 0;
+    if (roots_directory(spec_text(s, s->model.path), r->roots, r->args->n_roots, "model.path", dir,
+                        e))
+        return -1;
+    t->tokenizer = tokenizer_open(dir, &t->why);
+    if (t->tokenizer) return r->args->n_ranks > 1 ? read_file(t, dir, e) : 0;
+    strcpy(t->why.field, "model.path");
+    if (!needs_text(s)) return 0;
+    if (e) *e = t->why;
+    return -1;
+}
+
+int model_tokenizer_share(struct run *r, struct model_tokenizer *t, void *bounce, struct err *e)
+{
+    const struct job_spec *s = r->spec;
+    if (!r->comm || !job_has_tokenizer(s)) return 0;
+    if (comm_broadcast(r->comm, PURPOSE_CONTROL, 0, &t->size, sizeof t->size, bounce, e)) return -1;
+    if (!t->size) return 0;
+    if (!t->file && !(t->file = malloc((size_t)t->size)))
+        return err_set(e, ERR_IO, "out of memory for a tokenizer of %lld bytes",
+                       (long long)t->size);
+    if (comm_broadcast(r->comm, PURPOSE_CONTROL, 0, t->file, t->size, bounce, e)) return -1;
+    if (!t->tokenizer) t->tokenizer = tokenizer_open_text(t->file, (size_t)t->size, e);
+    free(t->file);
+    t->file = NULL;
+    return t->tokenizer ? 0 : -1;
+}
+
+void model_tokenizer_fini(struct model_tokenizer *t)
+{
+    tokenizer_destroy(t->tokenizer);
+    free(t->file);
+    *t = (struct model_tokenizer){0};
+}

@@ -1,0 +1,25 @@
+/* model_tokenizer.h: the tokenizer of model.path, for a task that reads and writes text.
+ *
+ * Rank 0 has the directory; the others get its tokenizer.json over the ring, so that all cut the
+ * same text into the same ids. */
+#ifndef SEQD_RANK_MODEL_TOKENIZER_H
+#define SEQD_RANK_MODEL_TOKENIZER_H
+
+#include "worker/rank/run.h"
+#include "worker/text/tokenizer.h"
+
+struct model_tokenizer {
+    struct tokenizer *tokenizer; /* NULL: the model has none of its own, or it cannot be opened */
+    struct err why;              /* it cannot be opened: the sentence, on rank 0 */
+    char *file;                  /* owned, rank 0: its tokenizer.json */
+    int64_t size;
+};
+
+/* Rank 0 alone. One that cannot be opened fails where the job needs text, with field
+ * "model.path"; t->why has the sentence otherwise. */
+int model_tokenizer_open(struct run *r, struct model_tokenizer *t, struct err *e);
+/* From rank 0 to all. Collective. */
+int model_tokenizer_share(struct run *r, struct model_tokenizer *t, void *bounce, struct err *e);
+void model_tokenizer_fini(struct model_tokenizer *t);
+
+#endif
