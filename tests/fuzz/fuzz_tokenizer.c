@@ -1,4 +1,4 @@
-/* sources: worker/text/[a-z]*.c api/core/err.c api/core/file.c api/core/beneath.c api/core/jread.c api/core/sha256.c -DHAVE_PCRE2 -lpcre2-8
+/* sources: worker/text/[a-z]*.c api/core/err.c api/core/file.c api/core/beneath.c api/core/jread.c api/core/sha256.c api/core/mem.c -DHAVE_PCRE2 -lpcre2-8
  *
  * Any bytes as a tokenizer.json: refused with a sentence, or it encodes and decodes a text whatever
  * its parts are, and what is decoded id by id is what is decoded at once. */

@@ -7,13 +7,13 @@
 #define TOKENS     (1 << 16) /* of one file at most: large ones have 7,000 */
 #define TOKEN_SIZE 4096
 
-struct node {
+struct added_node {
     int32_t child, sibling, token; /* -1: none */
     unsigned char byte;
 };
 
 struct trie {
-    struct node *node;
+    struct added_node *node;
     int64_t n, room;
     int32_t root[256]; /* nodes of the first bytes, -1: none */
 };
@@ -33,7 +33,7 @@ struct added {
 static int32_t node_new(struct trie *t, unsigned char byte)
 {
     if (buffer_grow((void **)&t->node, &t->room, t->n, 1, sizeof *t->node) < 0) return -1;
-    t->node[t->n] = (struct node){-1, -1, -1, byte};
+    t->node[t->n] = (struct added_node){-1, -1, -1, byte};
     return (int32_t)t->n++;
 }
 
@@ -83,7 +83,7 @@ static int32_t trie_match(const struct trie *t, const char *s, int64_t n, int64_
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-struct reading {
+struct added_reading {
     struct added *a;
     const struct vocab *v;
     struct normalizer *normalizer;
@@ -107,9 +107,9 @@ static int read_flags(struct json j, struct added_token *t, struct err *e)
     return 0;
 }
 
-static int read_form(const struct reading *r, struct added_token *t, struct err *e)
+static int read_form(const struct added_reading *r, struct added_token *t, struct err *e)
 {
-    struct run run = {.text = t->content.data, .n = t->content.n};
+    struct text_run run = {.text = t->content.data, .n = t->content.n};
     if (t->normalized && r->normalizer && normalizer_apply(r->normalizer, &run, false, e) < 0)
         return -1;
     if (text_add(&t->form, run.text, run.n) < 0) return buffer_full(e);
@@ -123,7 +123,7 @@ static void token_fini(struct added_token *t)
 }
 
 /* Takes t. A content that was there is replaced. */
-static int put(struct reading *r, struct added_token *t, struct err *e)
+static int put(struct added_reading *r, struct added_token *t, struct err *e)
 {
     struct added *a = r->a;
     const int32_t had = vocab_find(&a->by_content, t->content.data, (size_t)t->content.n);
@@ -150,7 +150,7 @@ static int put(struct reading *r, struct added_token *t, struct err *e)
 
 static int one_token(void *who, struct json j, struct err *e)
 {
-    struct reading *r = who;
+    struct added_reading *r = who;
     struct added_token t = {0};
     if (read_flags(j, &t, e) < 0 || (t.content.n && read_form(r, &t, e) < 0)) {
         token_fini(&t);
@@ -187,7 +187,7 @@ int added_open(struct json list, const struct vocab *v, struct normalizer *n, st
 {
     struct added *a = *out = calloc(1, sizeof *a);
     if (!a) return buffer_full(e);
-    struct reading r = {a, v, n, v->n};
+    struct added_reading r = {a, v, n, v->n};
     a->word = unicode_bits(UNICODE_WORD);
     a->space = unicode_bits(UNICODE_SPACE);
     if (!a->word || !a->space) return buffer_full(e);
@@ -226,7 +226,7 @@ int64_t added_size(const struct added *a)
 
 /* ---- finding -------------------------------------------------------------------------------- */
 
-static bool alone(const struct added *a, const struct run *r, int64_t begin, int64_t end)
+static bool alone(const struct added *a, const struct text_run *r, int64_t begin, int64_t end)
 {
     int size;
     if (begin && rune_in(a->word, rune_get(r->text + rune_before(r->text, begin), &size)))
@@ -235,7 +235,7 @@ static bool alone(const struct added *a, const struct run *r, int64_t begin, int
 }
 
 /* Where the white space before `at` begins. */
-static int64_t space_before(const struct added *a, const struct run *r, int64_t at)
+static int64_t space_before(const struct added *a, const struct text_run *r, int64_t at)
 {
     while (at > 0) {
         int size;
@@ -246,21 +246,21 @@ static int64_t space_before(const struct added *a, const struct run *r, int64_t 
     return at;
 }
 
-static int64_t space_after(const struct added *a, const struct run *r, int64_t at)
+static int64_t space_after(const struct added *a, const struct text_run *r, int64_t at)
 {
     int size;
     while (at < r->n && rune_in(a->space, rune_get(r->text + at, &size))) at += size;
     return at;
 }
 
-static int give(const struct run *r, int64_t begin, int64_t end, int32_t id, part_fn *each,
+static int give(const struct text_run *r, int64_t begin, int64_t end, int32_t id, part_fn *each,
                 void *who, struct err *e)
 {
-    const struct run part = run_part(r, begin, end);
+    const struct text_run part = run_part(r, begin, end);
     return end > begin ? each(who, &part, id, e) : 0;
 }
 
-int added_split(const struct added *a, bool normalized, const struct run *r, part_fn *each,
+int added_split(const struct added *a, bool normalized, const struct text_run *r, part_fn *each,
                 void *who, struct err *e)
 {
     const struct trie *t = &a->trie[normalized];

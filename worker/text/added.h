@@ -27,8 +27,8 @@ int64_t added_size(const struct added *a);                                /* 1 +
 
 /* Calls each for the parts of r: with the id of a token that was found, or -1 for what is between.
  * normalized: looks for the forms of normalized tokens, else for the contents of the others. */
-typedef int part_fn(void *who, const struct run *part, int32_t id, struct err *e);
-int added_split(const struct added *a, bool normalized, const struct run *r, part_fn *each,
+typedef int part_fn(void *who, const struct text_run *part, int32_t id, struct err *e);
+int added_split(const struct added *a, bool normalized, const struct text_run *r, part_fn *each,
                 void *who, struct err *e);
 
 #endif

@@ -72,7 +72,7 @@ int run_put(struct run_buffer *b, const char *s, int64_t n, int64_t from, int64_
     return text_add(&b->text, s, n);
 }
 
-int run_copy(struct run_buffer *b, const struct run *r, int64_t begin, int64_t end)
+int run_copy(struct run_buffer *b, const struct text_run *r, int64_t begin, int64_t end)
 {
     if (b->spans) {
         if (span_room(b, end - begin) < 0) return -1;
@@ -90,10 +90,10 @@ int run_put_rune(struct run_buffer *b, uint32_t rune, int64_t from, int64_t to)
     return run_put(b, s, rune_put(s, rune), from, to);
 }
 
-struct run run_of(const struct run_buffer *b)
+struct text_run run_of(const struct run_buffer *b)
 {
-    return (struct run){b->text.data ? b->text.data : "", b->text.n, 0, b->spans ? b->from : NULL,
-                        b->spans ? b->to : NULL};
+    return (struct text_run){b->text.data ? b->text.data : "", b->text.n, 0,
+                             b->spans ? b->from : NULL, b->spans ? b->to : NULL};
 }
 
 int hits_add(struct hits *h, int32_t id, int64_t begin, int64_t end)

@@ -13,25 +13,25 @@ int buffer_full(struct err *e);
 int text_add(struct text *t, const char *s, int64_t n); /* -1: out of memory */
 
 /* Text on its way from the caller to the model: bytes, and where each lies in the caller's text. */
-struct run {
+struct text_run {
     const char *text;
     int64_t n;
     int64_t base;             /* of the first byte, where from is NULL: byte i came from base + i */
     const int32_t *from, *to; /* n each: byte i came from [from[i], to[i]) */
 };
 
-static inline int64_t run_from(const struct run *r, int64_t i)
+static inline int64_t run_from(const struct text_run *r, int64_t i)
 {
     return r->from ? r->from[i] : r->base + i;
 }
-static inline int64_t run_to(const struct run *r, int64_t i)
+static inline int64_t run_to(const struct text_run *r, int64_t i)
 {
     return r->to ? r->to[i] : r->base + i + 1;
 }
-static inline struct run run_part(const struct run *r, int64_t begin, int64_t end)
+static inline struct text_run run_part(const struct text_run *r, int64_t begin, int64_t end)
 {
-    return (struct run){r->text + begin, end - begin, r->base + begin,
-                        r->from ? r->from + begin : 0, r->to ? r->to + begin : 0};
+    return (struct text_run){r->text + begin, end - begin, r->base + begin,
+                             r->from ? r->from + begin : 0, r->to ? r->to + begin : 0};
 }
 
 /* A run that is being written; spans: it keeps from and to. */
@@ -46,9 +46,9 @@ void run_buffer_fini(struct run_buffer *b);
 /* Appends s[n], all of it from [from, to). */
 int run_put(struct run_buffer *b, const char *s, int64_t n, int64_t from, int64_t to);
 /* Appends bytes [begin, end) of r as they are. */
-int run_copy(struct run_buffer *b, const struct run *r, int64_t begin, int64_t end);
+int run_copy(struct run_buffer *b, const struct text_run *r, int64_t begin, int64_t end);
 int run_put_rune(struct run_buffer *b, uint32_t rune, int64_t from, int64_t to);
-struct run run_of(const struct run_buffer *b);
+struct text_run run_of(const struct run_buffer *b);
 
 /* Ids of one piece of text, with their bytes in it. */
 struct hit {

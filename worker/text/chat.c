@@ -16,53 +16,54 @@ struct chat { /* one rendering of a conversation */
 
 /* ---- the conversation ----------------------------------------------------------------------- */
 
-static _Noreturn void refuse(struct run *r, const char *field, const char *why)
+static _Noreturn void refuse(struct template_run *r, const char *field, const char *why)
 {
     err_field(r->h.e, ERR_INVALID, field, "%s: %s", field, why);
     longjmp(r->h.fail, 1);
 }
 
-static void check_part(struct run *r, int64_t i, int64_t k, struct value part)
+static void check_part(struct template_run *r, int64_t i, int64_t k, struct pyvalue part)
 {
     char field[64];
-    const struct value *type = part.type == V_DICT ? dict_get_text(&r->h, part.dict, "type") : NULL;
+    const struct pyvalue *type = part.type == V_DICT ? dict_get_text(&r->h, part.dict, "type")
+                                                     : NULL;
     snprintf(field, sizeof field, "messages[%lld].content[%lld].type", (long long)i, (long long)k);
     if (!type || !value_is_text(*type, "text"))
         refuse(r, field, "only parts of the type \"text\" are read, no images, audio or files");
 }
 
-static void check_message(struct run *r, int64_t i, struct value m)
+static void check_message(struct template_run *r, int64_t i, struct pyvalue m)
 {
     static const char *const media[] = {"images", "image", "audio", "videos", "video"};
     char field[64];
     snprintf(field, sizeof field, "messages[%lld]", (long long)i);
     if (m.type != V_DICT) refuse(r, field, "a message is an object with a role and a content");
     for (size_t k = 0; k < sizeof media / sizeof *media; k++) {
-        const struct value *v = dict_get_text(&r->h, m.dict, media[k]);
+        const struct pyvalue *v = dict_get_text(&r->h, m.dict, media[k]);
         if (!v || v->type == V_NONE) continue;
         snprintf(field, sizeof field, "messages[%lld].%s", (long long)i, media[k]);
         refuse(r, field, "only text is read");
     }
-    const struct value *calls = dict_get_text(&r->h, m.dict, "tool_calls");
+    const struct pyvalue *calls = dict_get_text(&r->h, m.dict, "tool_calls");
     if (calls && value_truth(&r->h, *calls) && !template_mentions(r->t, "tool_calls")) {
         snprintf(field, sizeof field, "messages[%lld].tool_calls", (long long)i);
         refuse(r, field, "the model's chat template does not take calls of tools");
     }
-    const struct value *content = dict_get_text(&r->h, m.dict, "content");
+    const struct pyvalue *content = dict_get_text(&r->h, m.dict, "content");
     for (int64_t k = 0; content && content->type == V_LIST && k < content->list->n; k++)
         check_part(r, i, k, content->list->v[k]);
 }
 
 /* As transformers: {"thinking": reasoning, **message, "reasoning_content": reasoning}. */
-static struct value with_reasoning(struct run *r, struct value m)
+static struct pyvalue with_reasoning(struct template_run *r, struct pyvalue m)
 {
     static const char *const name[] = {"reasoning_content", "thinking", "reasoning"};
     struct heap *h = &r->h;
-    const struct value *v = NULL;
+    const struct pyvalue *v = NULL;
     for (int i = 0; i < 3 && (!v || v->type == V_NONE); i++) v = dict_get_text(h, m.dict, name[i]);
     if (!v || v->type == V_NONE) return m;
     struct dict *d = dict_new(h);
-    const struct value reasoning = *v;
+    const struct pyvalue reasoning = *v;
     dict_set(h, d, value_text(h, "thinking"), reasoning);
     for (int64_t i = 0; i < m.dict->n; i++) dict_set(h, d, m.dict->e[i].key, m.dict->e[i].value);
     dict_set(h, d, value_text(h, "reasoning_content"), reasoning);
@@ -70,13 +71,14 @@ static struct value with_reasoning(struct run *r, struct value m)
     return m;
 }
 
-static void note_answers(struct run *r, const struct chat *c, const struct list *messages)
+static void note_answers(struct template_run *r, const struct chat *c,
+                         const struct pylist *messages)
 {
     uint8_t *answer = calloc((size_t)messages->n + 1, 1);
     if (!answer)
         heap_fail(&r->h, ERR_TOO_LARGE, "no memory for %lld messages", (long long)messages->n);
     for (int64_t i = 0; i < messages->n; i++) {
-        const struct value *role = dict_get_text(&r->h, messages->v[i].dict, "role");
+        const struct pyvalue *role = dict_get_text(&r->h, messages->v[i].dict, "role");
         answer[i] = role && value_is_text(*role, "assistant");
     }
     free(*c->answer);
@@ -84,29 +86,30 @@ static void note_answers(struct run *r, const struct chat *c, const struct list 
     *c->n = messages->n;
 }
 
-static void set_messages(struct run *r, struct dict *vars, const struct chat *c)
+static void set_messages(struct template_run *r, struct dict *vars, const struct chat *c)
 {
     struct heap *h = &r->h;
-    struct value *v = dict_get_text(h, vars, "messages");
+    struct pyvalue *v = dict_get_text(h, vars, "messages");
     if (!v || v->type != V_LIST) refuse(r, "messages", "must be a list of messages");
     const int64_t n = c->most >= 0 && c->most < v->list->n ? c->most : v->list->n;
     for (int64_t i = 0; i < v->list->n; i++) check_message(r, i, v->list->v[i]);
     if (c->answer) note_answers(r, c, v->list);
-    struct list *l = list_new(h, n);
+    struct pylist *l = list_new(h, n);
     for (int64_t i = 0; i < n; i++) list_add(h, l, with_reasoning(r, v->list->v[i]));
     v->list = l;
 }
 
-static void set_missing(struct run *r, struct dict *vars, const char *name, struct value v)
+static void set_missing(struct template_run *r, struct dict *vars, const char *name,
+                        struct pyvalue v)
 {
     if (!dict_get_text(&r->h, vars, name)) dict_set(&r->h, vars, value_text(&r->h, name), v);
 }
 
-static void prepare(struct run *r, struct dict *vars, const void *context)
+static void prepare(struct template_run *r, struct dict *vars, const void *context)
 {
     const struct chat *c = context;
     struct heap *h = &r->h;
-    const struct value *tools = dict_get_text(h, vars, "tools");
+    const struct pyvalue *tools = dict_get_text(h, vars, "tools");
     if (tools && value_truth(h, *tools) && !template_names(r->t, "tools"))
         refuse(r, "tools", "the model's chat template does not take tools");
     set_messages(r, vars, c);

@@ -11,12 +11,12 @@ enum { CONFIG_SIZE = 16 << 20 }; /* of tokenizer_config.json: every added token 
 static const char *const token_name[CHAT_TOKENS] = {
     "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};
 
-struct text {
+struct chat_text {
     char *p; /* owned; NUL-terminated, and may have NULs inside */
     size_t n;
 };
 
-static int copy(struct text *out, const struct jread *j, struct err *e)
+static int copy(struct chat_text *out, const struct jread *j, struct err *e)
 {
     free(out->p);
     out->p = malloc(j->len + 1);
@@ -28,7 +28,7 @@ static int copy(struct text *out, const struct jread *j, struct err *e)
 
 /* The member of that name of the object that was opened, when it is a string; the rest is
  * skipped. */
-static int copy_member(struct text *out, struct jread *j, const char *name, struct err *e)
+static int copy_member(struct chat_text *out, struct jread *j, const char *name, struct err *e)
 {
     enum jtok t;
     while ((t = jread_next(j)) == J_KEY) {
@@ -43,7 +43,7 @@ static int copy_member(struct text *out, struct jread *j, const char *name, stru
 
 static int read_token(struct chat_model *m, const char *name, struct jread *j, struct err *e)
 {
-    struct text v = {0};
+    struct chat_text v = {0};
     const enum jtok t = jread_next(j);
     int rc = t == J_STRING   ? copy(&v, j, e)
              : t == J_OBJECT ? copy_member(&v, j, "content", e)
@@ -58,9 +58,9 @@ static int read_token(struct chat_model *m, const char *name, struct jread *j, s
 }
 
 /* One {"name", "template"} whose object was opened. */
-static int read_named(struct text *out, struct jread *j, struct err *e)
+static int read_named(struct chat_text *out, struct jread *j, struct err *e)
 {
-    struct text name = {0}, body = {0};
+    struct chat_text name = {0}, body = {0};
     struct jread again = *j;
     int rc = copy_member(&name, &again, "name", e);
     if (!rc)
@@ -77,7 +77,7 @@ static int read_named(struct text *out, struct jread *j, struct err *e)
     return rc;
 }
 
-static int read_template(struct text *out, struct jread *j, struct err *e)
+static int read_template(struct chat_text *out, struct jread *j, struct err *e)
 {
     enum jtok t = jread_next(j);
     if (t == J_STRING) return copy(out, j, e);
@@ -97,7 +97,7 @@ static const char *token_of(const struct jread *j)
     return NULL;
 }
 
-static int read_config(struct chat_model *m, struct text *out, const char *text, size_t size,
+static int read_config(struct chat_model *m, struct chat_text *out, const char *text, size_t size,
                        struct err *e)
 {
     struct jread j;
@@ -130,7 +130,7 @@ static char *read_file(char path[FILE_PATH_SIZE], const char *dir, const char *n
 static int read_directory(struct chat_model *m, const char *dir, struct err *e)
 {
     char path[FILE_PATH_SIZE];
-    struct text found = {0};
+    struct chat_text found = {0};
     size_t n;
     char *text = read_file(path, dir, "tokenizer_config.json", CONFIG_SIZE, &n, e);
     int rc = text ? read_config(m, &found, text, n, e) : e->code != ERR_NONE;
@@ -142,7 +142,7 @@ static int read_directory(struct chat_model *m, const char *dir, struct err *e)
         if (text || rc) memcpy(path, jinja, sizeof path);
         if (text) {
             free(found.p);
-            found = (struct text){text, n};
+            found = (struct chat_text){text, n};
         }
     }
     if (!rc && found.p) rc = !(m->t = template_create(found.p, (int64_t)found.n, e));

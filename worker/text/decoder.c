@@ -9,22 +9,32 @@
 #define STAGES      16
 #define REPLACEMENT "\xef\xbf\xbd" /* U+FFFD */
 
-enum kind { JOIN, BYTE_LEVEL, REPLACE, BYTE_FALLBACK, FUSE, STRIP, METASPACE, WORDPIECE, SUFFIX };
+enum decoder_kind {
+    JOIN,
+    BYTE_LEVEL,
+    REPLACE,
+    BYTE_FALLBACK,
+    FUSE,
+    STRIP,
+    METASPACE,
+    WORDPIECE,
+    SUFFIX
+};
 
-struct stage {
-    enum kind kind;
+struct decoder_stage {
+    enum decoder_kind kind;
     struct text text, content; /* REPLACE by content; METASPACE, STRIP, WORDPIECE, SUFFIX: text */
     int64_t start, stop;       /* STRIP */
     bool prefix, cleanup;      /* METASPACE; WORDPIECE */
 };
 
-struct decoder {
-    struct stage stage[STAGES];
+struct token_decoder {
+    struct decoder_stage stage[STAGES];
     int n;
     bool fused; /* after the stages so far, all is one token */
 };
 
-struct state {
+struct decoder_state {
     int64_t n_tokens; /* that began */
     int64_t cut;      /* STRIP: of this token; -1: no more */
     struct text held; /* bytes that a later token decides about */
@@ -32,8 +42,8 @@ struct state {
 };
 
 struct decoding {
-    const struct decoder *d;
-    struct state state[STAGES];
+    const struct token_decoder *d;
+    struct decoder_state state[STAGES];
 };
 
 /* ---- reading -------------------------------------------------------------------------------- */
@@ -43,13 +53,14 @@ static int refuse_fused(const char *what, struct err *e)
     return err_set(e, ERR_UNSUPPORTED, "tokenizer.json: decoder: %s after Fuse or ByteLevel", what);
 }
 
-static int one_rune(const struct stage *s, const char *where, struct err *e)
+static int one_rune(const struct decoder_stage *s, const char *where, struct err *e)
 {
     if (s->text.n && rune_size((unsigned char)s->text.data[0]) == s->text.n) return 0;
     return err_set(e, ERR_INVALID, "tokenizer.json: decoder: %s: want one character", where);
 }
 
-static int read_replace(struct decoder *d, struct stage *s, struct json j, struct err *e)
+static int read_replace(struct token_decoder *d, struct decoder_stage *s, struct json j,
+                        struct err *e)
 {
     static const char *const names[] = {"pattern", "content"}, *const kinds[] = {"String", "Regex"};
     struct json v[2], of[2];
@@ -66,7 +77,8 @@ static int read_replace(struct decoder *d, struct stage *s, struct json j, struc
     return 0;
 }
 
-static int read_strip(struct decoder *d, struct stage *s, struct json j, struct err *e)
+static int read_strip(struct token_decoder *d, struct decoder_stage *s, struct json j,
+                      struct err *e)
 {
     static const char *const names[] = {"content", "start", "stop"};
     struct json v[3];
@@ -79,7 +91,7 @@ static int read_strip(struct decoder *d, struct stage *s, struct json j, struct 
     return d->fused && s->stop ? refuse_fused("Strip at the end", e) : 0;
 }
 
-static int read_metaspace(struct stage *s, struct json j, struct err *e)
+static int read_metaspace(struct decoder_stage *s, struct json j, struct err *e)
 {
     static const char *const names[] = {"replacement", "prepend_scheme", "add_prefix_space"};
     struct json v[3];
@@ -92,7 +104,7 @@ static int read_metaspace(struct stage *s, struct json j, struct err *e)
     return one_rune(s, "Metaspace.replacement", e);
 }
 
-static int read_wordpiece(struct stage *s, struct json j, struct err *e)
+static int read_wordpiece(struct decoder_stage *s, struct json j, struct err *e)
 {
     static const char *const names[] = {"prefix", "cleanup"};
     struct json v[2];
@@ -102,7 +114,7 @@ static int read_wordpiece(struct stage *s, struct json j, struct err *e)
     return json_bool(v[1], "decoder.cleanup", true, &s->cleanup, e);
 }
 
-static int read_suffix(struct stage *s, struct json j, struct err *e)
+static int read_suffix(struct decoder_stage *s, struct json j, struct err *e)
 {
     struct json v;
     if (json_member(j, "decoder", "suffix", &v, e) < 0) return -1;
@@ -112,7 +124,7 @@ static int read_suffix(struct stage *s, struct json j, struct err *e)
 
 static const struct {
     const char *name;
-    enum kind kind;
+    enum decoder_kind kind;
     bool after_fuse; /* may follow Fuse or ByteLevel */
 } kinds[] = {{"ByteLevel", BYTE_LEVEL, false},
              {"Replace", REPLACE, true},
@@ -123,7 +135,8 @@ static const struct {
              {"WordPiece", WORDPIECE, false},
              {"BPEDecoder", SUFFIX, false}};
 
-static int read_stage(struct decoder *d, struct stage *s, struct json j, struct err *e)
+static int read_stage(struct token_decoder *d, struct decoder_stage *s, struct json j,
+                      struct err *e)
 {
     switch (s->kind) {
     case REPLACE: return read_replace(d, s, j, e);
@@ -137,7 +150,7 @@ static int read_stage(struct decoder *d, struct stage *s, struct json j, struct 
 
 static int add_one(void *who, struct json j, struct err *e)
 {
-    struct decoder *d = who;
+    struct token_decoder *d = who;
     struct json type, all;
     size_t k = 0;
     if (json_member(j, "decoder", "type", &type, e) < 0) return -1;
@@ -153,23 +166,23 @@ static int add_one(void *who, struct json j, struct err *e)
     if (d->n == STAGES)
         return err_set(e, ERR_TOO_LARGE, "tokenizer.json: decoder: over %d stages", STAGES);
     if (d->fused && !kinds[k].after_fuse) return refuse_fused(kinds[k].name, e);
-    struct stage *s = &d->stage[d->n++];
+    struct decoder_stage *s = &d->stage[d->n++];
     s->kind = kinds[k].kind;
     if (read_stage(d, s, j, e) < 0) return -1;
     d->fused |= s->kind == FUSE || s->kind == BYTE_LEVEL;
     return 0;
 }
 
-int decoder_open(struct json j, struct decoder **out, struct err *e)
+int decoder_open(struct json j, struct token_decoder **out, struct err *e)
 {
-    struct decoder *d = *out = calloc(1, sizeof *d);
+    struct token_decoder *d = *out = calloc(1, sizeof *d);
     if (!d) return buffer_full(e);
     if (j.p) return add_one(d, j, e);
     d->stage[d->n++].kind = JOIN;
     return 0;
 }
 
-void decoder_destroy(struct decoder *d)
+void decoder_destroy(struct token_decoder *d)
 {
     if (!d) return;
     for (int i = 0; i < d->n; i++) {
@@ -181,7 +194,7 @@ void decoder_destroy(struct decoder *d)
 
 /* ---- decoding ------------------------------------------------------------------------------- */
 
-struct decoding *decoding_create(const struct decoder *d)
+struct decoding *decoding_create(const struct token_decoder *d)
 {
     struct decoding *s = calloc(1, sizeof *s);
     if (s) s->d = d;
@@ -227,7 +240,7 @@ static int64_t incomplete(const char *p, int64_t n)
 /* Passes on held[n], with U+FFFD for what is malformed. */
 static int pass_lossy(struct decoding *s, int at, int64_t n, bool first, struct text *out)
 {
-    struct state *st = &s->state[at];
+    struct decoder_state *st = &s->state[at];
     const char *p = st->held.data, *end = p + n;
     st->work.n = 0;
     while (p < end) {
@@ -243,7 +256,7 @@ static int pass_lossy(struct decoding *s, int at, int64_t n, bool first, struct 
 
 static int byte_level(struct decoding *s, int at, const char *p, int64_t n, struct text *out)
 {
-    struct state *st = &s->state[at];
+    struct decoder_state *st = &s->state[at];
     const int64_t had = st->held.n;
     bool first = st->n_tokens == 0;
     int size;
@@ -282,7 +295,7 @@ static int fallback_byte(const char *p, int64_t n)
 /* The bytes held are one run: whole, or one U+FFFD for each. */
 static int end_fallback(struct decoding *s, int at, struct text *out)
 {
-    struct state *st = &s->state[at];
+    struct decoder_state *st = &s->state[at];
     const int64_t n = st->held.n;
     if (!n) return 0;
     const char *p = st->held.data, *end = p + n;
@@ -317,7 +330,7 @@ static int replaced(struct text *out, const char *p, int64_t n, const char *from
 static int replace(struct decoding *s, int at, const char *p, int64_t n, bool first,
                    struct text *out)
 {
-    const struct stage *g = &s->d->stage[at];
+    const struct decoder_stage *g = &s->d->stage[at];
     struct text *work = &s->state[at].work;
     work->n = 0;
     if (replaced(work, p, n, g->text.data, g->text.n, g->content.data, g->content.n) < 0) return -1;
@@ -326,8 +339,8 @@ static int replace(struct decoding *s, int at, const char *p, int64_t n, bool fi
 
 static int strip(struct decoding *s, int at, const char *p, int64_t n, bool first, struct text *out)
 {
-    const struct stage *g = &s->d->stage[at];
-    struct state *st = &s->state[at];
+    const struct decoder_stage *g = &s->d->stage[at];
+    struct decoder_state *st = &s->state[at];
     const int64_t k = g->text.n;
     if (first) st->cut = 0;
     while (st->cut >= 0 && n) {
@@ -344,8 +357,8 @@ static int strip(struct decoding *s, int at, const char *p, int64_t n, bool firs
 
 static int metaspace(struct decoding *s, int at, const char *p, int64_t n, struct text *out)
 {
-    const struct stage *g = &s->d->stage[at];
-    struct state *st = &s->state[at];
+    const struct decoder_stage *g = &s->d->stage[at];
+    struct decoder_state *st = &s->state[at];
     const bool drop = st->n_tokens++ == 0 && g->prefix;
     st->work.n = 0;
     if (replaced(&st->work, p, n, g->text.data, g->text.n, " ", !drop) < 0) return -1;
@@ -353,7 +366,7 @@ static int metaspace(struct decoding *s, int at, const char *p, int64_t n, struc
 }
 
 /* English punctuation without the space before it, in this order. */
-static int clean(struct state *st)
+static int clean(struct decoder_state *st)
 {
     static const char *const pairs[][2] = {{" .", "."},     {" ?", "?"},           {" !", "!"},
                                            {" ,", ","},     {" ' ", "'"},          {" n't", "n't"},
@@ -376,8 +389,8 @@ static int clean(struct state *st)
 
 static int wordpiece(struct decoding *s, int at, const char *p, int64_t n, struct text *out)
 {
-    const struct stage *g = &s->d->stage[at];
-    struct state *st = &s->state[at];
+    const struct decoder_stage *g = &s->d->stage[at];
+    struct decoder_state *st = &s->state[at];
     const bool begins = n >= g->text.n && !memcmp(p, g->text.data, (size_t)g->text.n);
     const bool inner = st->n_tokens++ > 0;
     const int64_t skip = inner && begins ? g->text.n : 0;
@@ -391,8 +404,8 @@ static int wordpiece(struct decoding *s, int at, const char *p, int64_t n, struc
 /* The token held, with its suffix as a space, or as nothing where it is the last. */
 static int end_suffix(struct decoding *s, int at, bool last, struct text *out)
 {
-    const struct stage *g = &s->d->stage[at];
-    struct state *st = &s->state[at];
+    const struct decoder_stage *g = &s->d->stage[at];
+    struct decoder_state *st = &s->state[at];
     if (!st->n_tokens) return 0;
     st->work.n = 0;
     if (replaced(&st->work, st->held.data, st->held.n, g->text.data, g->text.n, " ", !last) < 0)
@@ -402,7 +415,7 @@ static int end_suffix(struct decoding *s, int at, bool last, struct text *out)
 
 static int suffix(struct decoding *s, int at, const char *p, int64_t n, struct text *out)
 {
-    struct state *st = &s->state[at];
+    struct decoder_state *st = &s->state[at];
     if (end_suffix(s, at, false, out) < 0) return -1;
     st->n_tokens++;
     st->held.n = 0;
@@ -440,15 +453,15 @@ int decoding_finish(struct decoding *s, struct text *out)
 {
     int rc = 0;
     for (int at = 0; rc == 0 && at < s->d->n; at++) {
-        struct state *st = &s->state[at];
-        const enum kind kind = s->d->stage[at].kind;
+        struct decoder_state *st = &s->state[at];
+        const enum decoder_kind kind = s->d->stage[at].kind;
         if (kind == BYTE_LEVEL && st->held.n)
             rc = pass_lossy(s, at, st->held.n, st->n_tokens == 0, out);
         if (kind == BYTE_FALLBACK) rc = end_fallback(s, at, out);
         if (kind == SUFFIX) rc = end_suffix(s, at, true, out);
     }
     for (int at = 0; at < s->d->n; at++) {
-        struct state *st = &s->state[at];
+        struct decoder_state *st = &s->state[at];
         st->n_tokens = st->cut = st->held.n = 0;
     }
     return rc;

@@ -5,15 +5,16 @@
 
 #include "worker/text/json.h"
 
-struct decoder;
+struct token_decoder;
 
-int decoder_open(struct json j, struct decoder **out,
+int decoder_open(struct json j, struct token_decoder **out,
                  struct err *e); /* j absent: joins with spaces */
-void decoder_destroy(struct decoder *d);
+void decoder_destroy(struct token_decoder *d);
 
 /* The state of one text that is decoded. */
 struct decoding;
-struct decoding *decoding_create(const struct decoder *d); /* borrows d; NULL: out of memory */
+struct decoding *
+decoding_create(const struct token_decoder *d); /* borrows d; NULL: out of memory */
 void decoding_destroy(struct decoding *s);
 /* The content of the next token; appends what is final to out. -1: out of memory. */
 int decoding_put(struct decoding *s, const char *token, int64_t n, struct text *out);

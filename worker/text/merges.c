@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct reading {
+struct merges_reading {
     struct merges *m;
     const struct vocab *v;
     struct text line, whole; /* scratch */
@@ -47,13 +47,13 @@ static int put(struct merges *m, int32_t a, int32_t b, int32_t id)
     return 0;
 }
 
-static int unknown(const struct reading *r, const char *s, int64_t n, struct err *e)
+static int unknown(const struct merges_reading *r, const char *s, int64_t n, struct err *e)
 {
     return err_set(e, ERR_INVALID, "tokenizer.json: merge %lld: \"%.*s\" is not in the vocabulary",
                    (long long)r->m->n, n > 60 ? 60 : (int)n, s);
 }
 
-static int merge(struct reading *r, struct err *e)
+static int merge(struct merges_reading *r, struct err *e)
 {
     int32_t id[2];
     for (int i = 0; i < 2; i++) {
@@ -70,7 +70,7 @@ static int merge(struct reading *r, struct err *e)
     return put(r->m, id[0], id[1], to) < 0 ? buffer_full(e) : 0;
 }
 
-static int malformed(const struct reading *r, struct err *e)
+static int malformed(const struct merges_reading *r, struct err *e)
 {
     return err_set(e, ERR_INVALID,
                    "tokenizer.json: merge %lld: want \"a b\" or [\"a\", \"b\"] of two tokens",
@@ -79,7 +79,7 @@ static int malformed(const struct reading *r, struct err *e)
 
 static int one_part(void *who, struct json j, struct err *e)
 {
-    struct reading *r = who;
+    struct merges_reading *r = who;
     const int64_t at = r->line.n;
     if (r->n_parts == 2) return malformed(r, e);
     if (json_text(j, "model.merges", &r->line, e) < 0) return -1;
@@ -89,7 +89,7 @@ static int one_part(void *who, struct json j, struct err *e)
 
 static int one_merge(void *who, struct json j, struct err *e)
 {
-    struct reading *r = who;
+    struct merges_reading *r = who;
     r->line.n = 0;
     r->n_parts = 0;
     if (json_kind(j) == '[') {
@@ -114,7 +114,7 @@ static int one_merge(void *who, struct json j, struct err *e)
 int merges_open(struct merges *m, struct json j, const struct vocab *v, int64_t n_prefix,
                 struct err *e)
 {
-    struct reading r = {.m = m, .v = v, .n_prefix = n_prefix};
+    struct merges_reading r = {.m = m, .v = v, .n_prefix = n_prefix};
     const int rc = json_each(j, "model.merges", one_merge, &r, e);
     text_fini(&r.line);
     text_fini(&r.whole);

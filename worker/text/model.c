@@ -5,7 +5,7 @@
 #include "worker/text/unigram.h"
 #include "worker/text/wordpiece.h"
 
-struct model { /* one of them */
+struct token_model { /* one of them */
     struct bpe *bpe;
     struct wordpiece *wordpiece;
     struct unigram *unigram;
@@ -43,25 +43,26 @@ static int read_vocabulary(struct json j, struct vocab *v, struct err *e)
     return rc;
 }
 
-static int open_bpe(struct model *m, struct json j, struct vocab *v, bool byte_level, struct err *e)
+static int open_bpe(struct token_model *m, struct json j, struct vocab *v, bool byte_level,
+                    struct err *e)
 {
     m->bpe = bpe_open(j, v, byte_level, e);
     return m->bpe ? 0 : -1;
 }
 
-static int open_wordpiece(struct model *m, struct json j, struct vocab *v, struct err *e)
+static int open_wordpiece(struct token_model *m, struct json j, struct vocab *v, struct err *e)
 {
     m->wordpiece = wordpiece_open(j, v, e);
     return m->wordpiece ? 0 : -1;
 }
 
-static int open_unigram(struct model *m, struct json j, struct vocab *v, struct err *e)
+static int open_unigram(struct token_model *m, struct json j, struct vocab *v, struct err *e)
 {
     m->unigram = unigram_open(j, v, e);
     return m->unigram ? 0 : -1;
 }
 
-static int open_type(struct model *m, struct json j, struct vocab *v, bool byte_level,
+static int open_type(struct token_model *m, struct json j, struct vocab *v, bool byte_level,
                      struct err *e)
 {
     static const char *const names[] = {"type", "merges", "vocab"};
@@ -81,16 +82,16 @@ static int open_type(struct model *m, struct json j, struct vocab *v, bool byte_
                    f[0].n > 60 ? 60 : (int)f[0].n, f[0].p ? f[0].p : "without a type");
 }
 
-struct model *model_open(struct json j, struct vocab *v, bool byte_level, struct err *e)
+struct token_model *model_open(struct json j, struct vocab *v, bool byte_level, struct err *e)
 {
-    struct model *m = calloc(1, sizeof *m);
+    struct token_model *m = calloc(1, sizeof *m);
     if (!m) return buffer_full(e), NULL;
     if (open_type(m, j, v, byte_level, e) == 0) return m;
     model_destroy(m);
     return NULL;
 }
 
-void model_destroy(struct model *m)
+void model_destroy(struct token_model *m)
 {
     if (!m) return;
     bpe_destroy(m->bpe);
@@ -99,7 +100,7 @@ void model_destroy(struct model *m)
     free(m);
 }
 
-int model_encode(struct model *m, const char *s, int64_t n, struct hits *out, struct err *e)
+int model_encode(struct token_model *m, const char *s, int64_t n, struct hits *out, struct err *e)
 {
     if (m->wordpiece) return wordpiece_encode(m->wordpiece, s, n, out, e);
     if (m->unigram) return unigram_encode(m->unigram, s, n, out, e);

@@ -5,13 +5,13 @@
 #include "worker/text/json.h"
 #include "worker/text/vocab.h"
 
-struct model;
+struct token_model;
 
 /* Adds its vocabulary to v, which it borrows. byte_level: pieces are bytes that the vocabulary
  * has as visible characters. */
-struct model *model_open(struct json j, struct vocab *v, bool byte_level, struct err *e);
-void model_destroy(struct model *m);
+struct token_model *model_open(struct json j, struct vocab *v, bool byte_level, struct err *e);
+void model_destroy(struct token_model *m);
 /* Appends the ids of one piece. */
-int model_encode(struct model *m, const char *s, int64_t n, struct hits *out, struct err *e);
+int model_encode(struct token_model *m, const char *s, int64_t n, struct hits *out, struct err *e);
 
 #endif

@@ -15,21 +15,21 @@ static const char *const other_methods[] = {
     "conjugate", "strftime",   NULL};
 static const char *const other_functions[] = {"lipsum", "cycler", "joiner", NULL};
 
-const struct native *native_find(const struct native *table, struct value name)
+const struct native *native_find(const struct native *table, struct pyvalue name)
 {
     for (; table->name; table++)
         if (value_is_text(name, table->name)) return table;
     return NULL;
 }
 
-static bool listed(const char *const *list, struct value name)
+static bool listed(const char *const *list, struct pyvalue name)
 {
     for (; *list; list++)
         if (value_is_text(name, *list)) return true;
     return false;
 }
 
-const struct native *native_find_filter(struct value name)
+const struct native *native_find_filter(struct pyvalue name)
 {
     const struct native *const table[] = {native_filters_text, native_filters_seq,
                                           native_filters_map};
@@ -38,12 +38,12 @@ const struct native *native_find_filter(struct value name)
     return n;
 }
 
-const struct native *native_find_test(struct value name)
+const struct native *native_find_test(struct pyvalue name)
 {
     return native_find(native_tests, name);
 }
 
-static void refuse(struct heap *h, const char *what, struct value name, const char *const *known,
+static void refuse(struct heap *h, const char *what, struct pyvalue name, const char *const *known,
                    bool soft)
 {
     const int n = name.s->n < 64 ? (int)name.s->n : 64;
@@ -52,26 +52,26 @@ static void refuse(struct heap *h, const char *what, struct value name, const ch
     if (!soft) heap_fail(h, ERR_INVALID, "No %s named '%.*s'.", what, n, name.s->p);
 }
 
-const struct native *native_filter(struct heap *h, struct value name, bool soft)
+const struct native *native_filter(struct heap *h, struct pyvalue name, bool soft)
 {
     const struct native *n = native_find_filter(name);
     if (!n) refuse(h, "filter", name, other_filters, soft);
     return n;
 }
 
-const struct native *native_test(struct heap *h, struct value name, bool soft)
+const struct native *native_test(struct heap *h, struct pyvalue name, bool soft)
 {
     const struct native *n = native_find_test(name);
     if (!n) refuse(h, "test", name, other_tests, soft);
     return n;
 }
 
-void native_check_method(struct heap *h, struct value name)
+void native_check_method(struct heap *h, struct pyvalue name)
 {
     refuse(h, "method", name, other_methods, true);
 }
 
-void native_check_function(struct heap *h, struct value name)
+void native_check_function(struct heap *h, struct pyvalue name)
 {
     refuse(h, "function", name, other_functions, true);
 }
@@ -79,7 +79,7 @@ void native_check_function(struct heap *h, struct value name)
 /* ---- calls ---------------------------------------------------------------------------------- */
 
 /* The place of a name among the parameters; -1: none of them. */
-static int place_of(const char *params, struct value name)
+static int place_of(const char *params, struct pyvalue name)
 {
     for (int i = 0; *params; i++) {
         const size_t n = strcspn(params, " ");
@@ -96,8 +96,8 @@ static int count_of(const char *params)
     return n;
 }
 
-static void bind(struct run *r, const struct native *native, const struct actual *raw,
-                 struct value *a)
+static void bind(struct template_run *r, const struct native *native, const struct actual *raw,
+                 struct pyvalue *a)
 {
     if (raw->n > count_of(native->params))
         heap_fail(&r->h, ERR_INVALID, "%s() takes at most %d arguments, not %lld", native->name,
@@ -115,10 +115,10 @@ static void bind(struct run *r, const struct native *native, const struct actual
             heap_fail(&r->h, ERR_INVALID, "%s() is missing a required argument", native->name);
 }
 
-struct value native_call(struct run *r, const struct native *native, struct value of,
-                         const struct actual *raw)
+struct pyvalue native_call(struct template_run *r, const struct native *native, struct pyvalue of,
+                           const struct actual *raw)
 {
-    struct value a[NATIVE_PARAMS] = {{0}};
+    struct pyvalue a[NATIVE_PARAMS] = {{0}};
     heap_spend(&r->h, 1);
     if (native->params[0] != '*') bind(r, native, raw, a);
     return native->fn(r, of, a, raw);

@@ -7,20 +7,20 @@
 
 #define NATIVE_PARAMS 6
 
-struct run;
+struct template_run;
 
 /* The arguments of a call as they were written. */
 struct actual {
-    const struct value *v; /* [n] */
+    const struct pyvalue *v; /* [n] */
     int64_t n;
-    const struct value *key, *kw; /* [n_kw] */
+    const struct pyvalue *key, *kw; /* [n_kw] */
     int64_t n_kw;
 };
 
 /* of: what it is called on (filters, tests, methods). a: the parameters, V_MISSING where not
  * passed. raw: all arguments. */
-typedef struct value native_fn(struct run *r, struct value of, const struct value *a,
-                               const struct actual *raw);
+typedef struct pyvalue native_fn(struct template_run *r, struct pyvalue of, const struct pyvalue *a,
+                                 const struct actual *raw);
 
 struct native {
     const char *name;
@@ -38,19 +38,19 @@ extern const struct native native_filters_text[], native_filters_seq[], native_f
 /* The row of a filter or test when a template is compiled.
  * fails: ERR_UNSUPPORTED when jinja2 alone has it, ERR_INVALID when jinja2 has not either; soft:
  * NULL then, and the call fails. */
-const struct native *native_filter(struct heap *h, struct value name, bool soft);
-const struct native *native_test(struct heap *h, struct value name, bool soft);
+const struct native *native_filter(struct heap *h, struct pyvalue name, bool soft);
+const struct native *native_test(struct heap *h, struct pyvalue name, bool soft);
 /* The same without failing. */
-const struct native *native_find_filter(struct value name);
-const struct native *native_find_test(struct value name);
-const struct native *native_find(const struct native *table, struct value name);
+const struct native *native_find_filter(struct pyvalue name);
+const struct native *native_find_test(struct pyvalue name);
+const struct native *native_find(const struct native *table, struct pyvalue name);
 /* fails: ERR_UNSUPPORTED when it is Python's or jinja2's, and not here. */
-void native_check_method(struct heap *h, struct value name);
-void native_check_function(struct heap *h, struct value name);
+void native_check_method(struct heap *h, struct pyvalue name);
+void native_check_function(struct heap *h, struct pyvalue name);
 
 /* Binds the arguments to the parameters and calls.
  * fails: ERR_INVALID when there are too many, too few, or a name that is no parameter. */
-struct value native_call(struct run *r, const struct native *native, struct value of,
-                         const struct actual *raw);
+struct pyvalue native_call(struct template_run *r, const struct native *native, struct pyvalue of,
+                           const struct actual *raw);
 
 #endif

@@ -5,14 +5,14 @@
 #include "worker/text/template_run.h"
 
 #define FUNCTION(name)                                                                             \
-    static struct value name(struct run *r, struct value of, const struct value *a,                \
-                             const struct actual *raw)
+    static struct pyvalue name(struct template_run *r, struct pyvalue of, const struct pyvalue *a, \
+                               const struct actual *raw)
 
 #define MAX_RANGE 100000 /* jinja2's sandbox */
 
 FUNCTION(g_range)
 {
-    struct range *g = heap_alloc(&r->h, sizeof *g);
+    struct pyrange *g = heap_alloc(&r->h, sizeof *g);
     const bool one = a[1].type == V_MISSING;
     const int64_t stop = run_int(r, a[one ? 0 : 1], "range()");
     g->start = one ? 0 : run_int(r, a[0], "range()");
@@ -25,10 +25,10 @@ FUNCTION(g_range)
         heap_fail(&r->h, ERR_INVALID, "Range too big. The sandbox blocks ranges larger than %d",
                   MAX_RANGE);
     g->n = (int64_t)n;
-    return (struct value){.type = V_RANGE, .range = g};
+    return (struct pyvalue){.type = V_RANGE, .range = g};
 }
 
-static struct dict *make_dict(struct run *r, const struct actual *raw)
+static struct dict *make_dict(struct template_run *r, const struct actual *raw)
 {
     struct heap *h = &r->h;
     struct dict *d = dict_new(h);
@@ -37,9 +37,9 @@ static struct dict *make_dict(struct run *r, const struct actual *raw)
         const struct dict *from = raw->v[0].dict;
         for (int64_t i = 0; i < from->n; i++) dict_set(h, d, from->e[i].key, from->e[i].value);
     } else if (raw->n) {
-        const struct list *pairs = value_items(h, raw->v[0]);
+        const struct pylist *pairs = value_items(h, raw->v[0]);
         for (int64_t i = 0; i < pairs->n; i++) {
-            const struct list *pair = value_items(h, pairs->v[i]);
+            const struct pylist *pair = value_items(h, pairs->v[i]);
             if (pair->n != 2) heap_fail(h, ERR_INVALID, "dict() takes pairs");
             dict_set(h, d, pair->v[0], pair->v[1]);
         }
@@ -50,7 +50,7 @@ static struct dict *make_dict(struct run *r, const struct actual *raw)
 
 FUNCTION(g_dict)
 {
-    return (struct value){.type = V_DICT, .dict = make_dict(r, raw)};
+    return (struct pyvalue){.type = V_DICT, .dict = make_dict(r, raw)};
 }
 
 FUNCTION(g_namespace)
@@ -59,7 +59,7 @@ FUNCTION(g_namespace)
     for (int64_t i = 0; i < d->n; i++)
         if (d->e[i].key.type == V_STR && d->e[i].key.s->n && d->e[i].key.s->p[0] == '_')
             heap_fail(&r->h, ERR_INVALID, "a namespace takes no attribute that begins with _");
-    return (struct value){.type = V_NAMESPACE, .dict = d};
+    return (struct pyvalue){.type = V_NAMESPACE, .dict = d};
 }
 
 FUNCTION(g_raise_exception)

@@ -5,9 +5,9 @@
 
 #include "worker/text/value.h"
 
-struct run;
+struct template_run;
 
 /* attribute: a string with dots, an integer, or V_NONE or V_MISSING: the item itself. */
-struct value key_get(struct run *r, struct value item, struct value attribute);
+struct pyvalue key_get(struct template_run *r, struct pyvalue item, struct pyvalue attribute);
 
 #endif

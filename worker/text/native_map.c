@@ -7,10 +7,10 @@
 #include "worker/text/text_ops.h"
 
 #define FILTER(name)                                                                               \
-    static struct value name(struct run *r, struct value of, const struct value *a,                \
-                             const struct actual *raw)
+    static struct pyvalue name(struct template_run *r, struct pyvalue of, const struct pyvalue *a, \
+                               const struct actual *raw)
 
-static struct value part_of(struct heap *h, struct value part)
+static struct pyvalue part_of(struct heap *h, struct pyvalue part)
 {
     int64_t i = 0;
     for (int64_t k = 0; k < part.s->n; k++) {
@@ -20,33 +20,34 @@ static struct value part_of(struct heap *h, struct value part)
     return part.s->n ? value_int(i) : part;
 }
 
-struct value key_get(struct run *r, struct value item, struct value attribute)
+struct pyvalue key_get(struct template_run *r, struct pyvalue item, struct pyvalue attribute)
 {
     struct heap *h = &r->h;
     if (attribute.type == V_MISSING || attribute.type == V_NONE) return item;
     if (attribute.type != V_STR) return item_get(r, item, attribute);
-    const struct list *l = text_split(h, attribute, value_text(h, "."), -1);
+    const struct pylist *l = text_split(h, attribute, value_text(h, "."), -1);
     for (int64_t i = 0; i < l->n; i++) item = item_get(r, item, part_of(h, l->v[i]));
     return item;
 }
 
-static struct value named(const struct actual *raw, const char *name)
+static struct pyvalue named(const struct actual *raw, const char *name)
 {
     for (int64_t i = 0; i < raw->n_kw; i++)
         if (value_is_text(raw->key[i], name)) return raw->kw[i];
-    return (struct value){0};
+    return (struct pyvalue){0};
 }
 
-static struct value map_attribute(struct run *r, struct value of, const struct actual *raw)
+static struct pyvalue map_attribute(struct template_run *r, struct pyvalue of,
+                                    const struct actual *raw)
 {
     struct heap *h = &r->h;
-    const struct value attribute = named(raw, "attribute"), preset = named(raw, "default");
-    const struct list *in = value_items(h, of);
-    struct list *out = list_new(h, in->n);
+    const struct pyvalue attribute = named(raw, "attribute"), preset = named(raw, "default");
+    const struct pylist *in = value_items(h, of);
+    struct pylist *out = list_new(h, in->n);
     if (raw->n_kw > (preset.type == V_MISSING ? 1 : 2))
         heap_fail(h, ERR_INVALID, "map() got an unexpected keyword argument");
     for (int64_t i = 0; i < in->n; i++) {
-        struct value v = key_get(r, in->v[i], attribute);
+        struct pyvalue v = key_get(r, in->v[i], attribute);
         heap_spend(h, 1);
         if (v.type == V_UNDEFINED && preset.type != V_MISSING && preset.type != V_NONE) v = preset;
         list_add(h, out, v);
@@ -54,7 +55,7 @@ static struct value map_attribute(struct run *r, struct value of, const struct a
     return value_iter(h, out);
 }
 
-static const struct native *find_named(struct run *r, struct value name, bool test)
+static const struct native *find_named(struct template_run *r, struct pyvalue name, bool test)
 {
     const struct native *n = NULL;
     if (name.type == V_STR) n = test ? native_find_test(name) : native_find_filter(name);
@@ -79,25 +80,25 @@ FILTER(f_map)
     if (!raw->n) heap_fail(&r->h, ERR_INVALID, "map requires a filter argument");
     const struct native *f = find_named(r, raw->v[0], false);
     const struct actual rest = after(raw, 1);
-    const struct list *in = value_items(&r->h, of);
-    struct list *out = list_new(&r->h, in->n);
+    const struct pylist *in = value_items(&r->h, of);
+    struct pylist *out = list_new(&r->h, in->n);
     for (int64_t i = 0; i < in->n; i++) list_add(&r->h, out, native_call(r, f, in->v[i], &rest));
     return value_iter(&r->h, out);
 }
 
 /* Items for which the test holds, or not; attr: of the attribute that the first argument names. */
-static struct value choose(struct run *r, struct value of, const struct actual *raw, bool wanted,
-                           bool attr)
+static struct pyvalue choose(struct template_run *r, struct pyvalue of, const struct actual *raw,
+                             bool wanted, bool attr)
 {
     struct heap *h = &r->h;
-    struct list *out = list_new(h, 0);
+    struct pylist *out = list_new(h, 0);
     if (!value_truth(h, of)) return value_iter(h, out);
     if (attr && !raw->n) heap_fail(h, ERR_INVALID, "Missing parameter for attribute name");
     const struct native *test = raw->n > attr ? find_named(r, raw->v[attr], true) : NULL;
     const struct actual rest = after(raw, test ? 1 + attr : 0);
-    const struct list *in = value_items(h, of);
+    const struct pylist *in = value_items(h, of);
     for (int64_t i = 0; i < in->n; i++) {
-        struct value v = attr ? key_get(r, in->v[i], raw->v[0]) : in->v[i];
+        struct pyvalue v = attr ? key_get(r, in->v[i], raw->v[0]) : in->v[i];
         heap_spend(h, 1);
         if (test) v = native_call(r, test, v, &rest);
         if (value_truth(h, v) == wanted) list_add(h, out, in->v[i]);

@@ -6,8 +6,8 @@
 #include "worker/text/text_ops.h"
 
 #define METHOD(name)                                                                               \
-    static struct value name(struct run *r, struct value of, const struct value *a,                \
-                             const struct actual *raw)
+    static struct pyvalue name(struct template_run *r, struct pyvalue of, const struct pyvalue *a, \
+                               const struct actual *raw)
 
 /* ---- str ------------------------------------------------------------------------------------ */
 
@@ -26,7 +26,7 @@ METHOD(s_rstrip)
     return text_strip(&r->h, of, a[0], STRIP_RIGHT);
 }
 
-static int64_t most(struct run *r, struct value v)
+static int64_t most(struct template_run *r, struct pyvalue v)
 {
     return v.type == V_MISSING ? -1 : run_int(r, v, "the number of splits");
 }
@@ -68,7 +68,7 @@ METHOD(s_capitalize)
 
 METHOD(s_replace)
 {
-    const struct value with = of.safe ? op_escape(r, a[1]) : a[1];
+    const struct pyvalue with = of.safe ? op_escape(r, a[1]) : a[1];
     return text_replace(&r->h, of, a[0], with,
                         a[2].type == V_MISSING ? -1 : run_int(r, a[2], "the count"));
 }
@@ -76,22 +76,23 @@ METHOD(s_replace)
 METHOD(s_join)
 {
     if (!of.safe) return text_join(&r->h, of, a[0], true);
-    struct list *l = list_new(&r->h, 0);
-    const struct list *in = value_items(&r->h, a[0]);
+    struct pylist *l = list_new(&r->h, 0);
+    const struct pylist *in = value_items(&r->h, a[0]);
     for (int64_t i = 0; i < in->n; i++) list_add(&r->h, l, op_escape(r, in->v[i]));
     return text_join(&r->h, of, value_of_list(l), true);
 }
 
-static bool affix(struct value part, struct value what, bool end)
+static bool affix(struct pyvalue part, struct pyvalue what, bool end)
 {
     if (what.s->n > part.s->n) return false;
     return !memcmp(part.s->p + (end ? part.s->n - what.s->n : 0), what.s->p, (size_t)what.s->n);
 }
 
-static struct value has_affix(struct run *r, struct value of, const struct value *a, bool end)
+static struct pyvalue has_affix(struct template_run *r, struct pyvalue of, const struct pyvalue *a,
+                                bool end)
 {
-    const struct value part = text_part(&r->h, of, a[1], a[2]);
-    const struct value *w = a[0].type == V_TUPLE ? a[0].list->v : a;
+    const struct pyvalue part = text_part(&r->h, of, a[1], a[2]);
+    const struct pyvalue *w = a[0].type == V_TUPLE ? a[0].list->v : a;
     const int64_t n = a[0].type == V_TUPLE ? a[0].list->n : 1;
     for (int64_t i = 0; i < n; i++) {
         if (w[i].type != V_STR)
@@ -112,11 +113,12 @@ METHOD(s_endswith)
     return has_affix(r, of, a, true);
 }
 
-static struct value without_affix(struct run *r, struct value of, struct value what, bool end)
+static struct pyvalue without_affix(struct template_run *r, struct pyvalue of, struct pyvalue what,
+                                    bool end)
 {
     if (what.type != V_STR) heap_fail(&r->h, ERR_INVALID, "an affix must be str");
     if (!affix(of, what, end)) return of;
-    struct value v = value_view(&r->h, of.s->p + (end ? 0 : what.s->n), of.s->n - what.s->n);
+    struct pyvalue v = value_view(&r->h, of.s->p + (end ? 0 : what.s->n), of.s->n - what.s->n);
     v.safe = of.safe;
     return v;
 }
@@ -141,7 +143,7 @@ METHOD(s_rfind)
     return value_int(text_find(&r->h, of, a[0], a[1], a[2], true));
 }
 
-static struct value found(struct run *r, struct value at)
+static struct pyvalue found(struct template_run *r, struct pyvalue at)
 {
     if (at.i < 0) heap_fail(&r->h, ERR_INVALID, "substring not found");
     return at;
@@ -162,15 +164,16 @@ METHOD(s_count)
     return value_int(text_count(&r->h, of, a[0]));
 }
 
-static struct value parted(struct run *r, struct value of, struct value by, bool last)
+static struct pyvalue parted(struct template_run *r, struct pyvalue of, struct pyvalue by,
+                             bool last)
 {
     struct heap *h = &r->h;
-    const struct value empty = value_text(h, "");
+    const struct pyvalue empty = value_text(h, "");
     if (by.type == V_NONE) heap_fail(h, ERR_INVALID, "must be str, not NoneType");
-    const struct list *l = last ? text_rsplit(h, of, by, 1) : text_split(h, of, by, 1);
-    if (l->n == 2) return value_tuple(h, (struct value[]){l->v[0], by, l->v[1]}, 3);
-    return last ? value_tuple(h, (struct value[]){empty, empty, of}, 3)
-                : value_tuple(h, (struct value[]){of, empty, empty}, 3);
+    const struct pylist *l = last ? text_rsplit(h, of, by, 1) : text_split(h, of, by, 1);
+    if (l->n == 2) return value_tuple(h, (struct pyvalue[]){l->v[0], by, l->v[1]}, 3);
+    return last ? value_tuple(h, (struct pyvalue[]){empty, empty, of}, 3)
+                : value_tuple(h, (struct pyvalue[]){of, empty, empty}, 3);
 }
 
 METHOD(s_partition)
@@ -183,10 +186,11 @@ METHOD(s_rpartition)
     return parted(r, of, a[0], true);
 }
 
-static struct value padded(struct run *r, struct value of, const struct value *a, bool left)
+static struct pyvalue padded(struct template_run *r, struct pyvalue of, const struct pyvalue *a,
+                             bool left)
 {
-    struct sink s = {0};
-    const struct value fill = a[1].type == V_MISSING ? value_text(&r->h, " ") : a[1];
+    struct text_sink s = {0};
+    const struct pyvalue fill = a[1].type == V_MISSING ? value_text(&r->h, " ") : a[1];
     const int64_t n = run_int(r, a[0], "the width") - of.s->n_chars;
     if (fill.type != V_STR || fill.s->n_chars != 1)
         heap_fail(&r->h, ERR_INVALID, "The fill character must be exactly one character long");
@@ -208,7 +212,7 @@ METHOD(s_rjust)
 
 METHOD(s_zfill)
 {
-    struct sink s = {0};
+    struct text_sink s = {0};
     const int64_t n = run_int(r, a[0], "the width") - of.s->n_chars;
     const bool sign = of.s->n && (of.s->p[0] == '-' || of.s->p[0] == '+');
     sink_add(&r->h, &s, of.s->p, sign);
@@ -217,7 +221,7 @@ METHOD(s_zfill)
     return sink_value(&r->h, &s);
 }
 
-static bool all(struct run *r, const struct str *s, bool (*is)(uint32_t))
+static bool all(struct template_run *r, const struct str *s, bool (*is)(uint32_t))
 {
     heap_spend_bytes(&r->h, s->n);
     for (int64_t i = 0; i < s->n; i += chars_size(s->p[i]))
@@ -242,7 +246,7 @@ ALL(s_isdecimal, chars_decimal)
 ALL(s_isnumeric, chars_numeric)
 ALL(s_isspace, chars_space)
 
-static struct value by_test(struct run *r, struct value of, const char *test)
+static struct pyvalue by_test(struct template_run *r, struct pyvalue of, const char *test)
 {
     return native_find_test(value_text(&r->h, test))->fn(r, of, NULL, NULL);
 }
@@ -261,13 +265,13 @@ METHOD(s_islower)
 
 /* The value of "0", "name" or "" with attributes ".a" and items "[b]"; *next counts the empty
  * ones. */
-static struct value format_field(struct run *r, const char *p, const char *end,
-                                 const struct actual *raw, int64_t *next)
+static struct pyvalue format_field(struct template_run *r, const char *p, const char *end,
+                                   const struct actual *raw, int64_t *next)
 {
     const char *q = p;
     while (q < end && *q != '.' && *q != '[') q++;
-    const struct value name = value_str(&r->h, p, q - p);
-    struct value v = {0};
+    const struct pyvalue name = value_str(&r->h, p, q - p);
+    struct pyvalue v = {0};
     const bool number = q > p && strspn(name.s->p, "0123456789") == (size_t)(q - p);
     const int64_t at = q == p ? (*next)++ : number ? atoi(name.s->p) : -1;
     if (at >= 0 && at < raw->n) v = raw->v[at];
@@ -281,7 +285,7 @@ static struct value format_field(struct run *r, const char *p, const char *end,
 
 METHOD(s_format)
 {
-    struct sink out = {0};
+    struct text_sink out = {0};
     int64_t next = 0;
     const char *p = of.s->p, *end = p + of.s->n;
     while (p < end) {
@@ -329,11 +333,11 @@ METHOD(l_copy) /* nothing can change either of the two */
 
 METHOD(d_get)
 {
-    const struct value *v = dict_get(&r->h, of.dict, a[0]);
+    const struct pyvalue *v = dict_get(&r->h, of.dict, a[0]);
     return v ? *v : a[1].type == V_MISSING ? value_none() : a[1];
 }
 
-static struct value view_of(struct value of, enum view view)
+static struct pyvalue view_of(struct pyvalue of, enum pyview view)
 {
     of.type = V_VIEW;
     of.id = (uint16_t)view;
@@ -357,15 +361,15 @@ METHOD(d_items)
 
 METHOD(o_cycle)
 {
-    const struct loop *l = of.p;
+    const struct template_loop *l = of.p;
     if (!raw->n || raw->n_kw) heap_fail(&r->h, ERR_INVALID, "no items for cycling given");
     return raw->v[l->index0 % raw->n];
 }
 
 METHOD(o_changed)
 {
-    struct loop *l = of.p;
-    const struct value now = value_tuple(&r->h, raw->v, raw->n);
+    struct template_loop *l = of.p;
+    const struct pyvalue now = value_tuple(&r->h, raw->v, raw->n);
     const bool changed = l->changed.type == V_MISSING || !value_eq(&r->h, l->changed, now);
     l->changed = now;
     return value_bool(changed);

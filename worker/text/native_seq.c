@@ -7,8 +7,8 @@
 #include "worker/text/text_ops.h"
 
 #define FILTER(name)                                                                               \
-    static struct value name(struct run *r, struct value of, const struct value *a,                \
-                             const struct actual *raw)
+    static struct pyvalue name(struct template_run *r, struct pyvalue of, const struct pyvalue *a, \
+                               const struct actual *raw)
 
 FILTER(f_length)
 {
@@ -18,7 +18,7 @@ FILTER(f_length)
 
 FILTER(f_default)
 {
-    const struct value preset = a[0].type == V_MISSING ? value_text(&r->h, "") : a[0];
+    const struct pyvalue preset = a[0].type == V_MISSING ? value_text(&r->h, "") : a[0];
     if (of.type == V_UNDEFINED) return preset;
     return value_truth(&r->h, a[1]) && !value_truth(&r->h, of) ? preset : of;
 }
@@ -26,7 +26,7 @@ FILTER(f_default)
 FILTER(f_first)
 {
     struct cursor c;
-    struct value v;
+    struct pyvalue v;
     cursor_init(&r->h, &c, of);
     return cursor_next(&r->h, &c, &v)
                ? v
@@ -34,7 +34,7 @@ FILTER(f_first)
 }
 
 /* Python's reversed() takes sequences and dicts, no generator and no undefined. */
-static struct list *reversible(struct run *r, struct value of)
+static struct pylist *reversible(struct template_run *r, struct pyvalue of)
 {
     if (of.type == V_ITER || of.type == V_UNDEFINED || !value_iterable(of))
         heap_fail(&r->h, ERR_INVALID, "'%s' object is not reversible", value_type_name(of));
@@ -43,13 +43,13 @@ static struct list *reversible(struct run *r, struct value of)
 
 FILTER(f_last)
 {
-    const struct list *l = reversible(r, of);
+    const struct pylist *l = reversible(r, of);
     return l->n ? l->v[l->n - 1] : value_undefined(&r->h, "No last item, sequence was empty.");
 }
 
-static struct list *copy(struct run *r, const struct list *from)
+static struct pylist *copy(struct template_run *r, const struct pylist *from)
 {
-    struct list *l = list_new(&r->h, from->n);
+    struct pylist *l = list_new(&r->h, from->n);
     heap_spend(&r->h, from->n >> 4);
     for (int64_t i = 0; i < from->n; i++) list_add(&r->h, l, from->v[i]);
     return l;
@@ -63,14 +63,14 @@ FILTER(f_list)
 FILTER(f_reverse)
 {
     struct heap *h = &r->h;
-    const struct list *l = value_items(h, of);
-    struct list *out = list_new(h, l->n);
+    const struct pylist *l = value_items(h, of);
+    struct pylist *out = list_new(h, l->n);
     heap_spend(h, l->n >> 4);
     for (int64_t i = l->n; i-- > 0;) list_add(h, out, l->v[i]);
     if (of.type != V_STR)
         return of.type == V_ITER || of.type == V_UNDEFINED ? value_of_list(out)
                                                            : value_iter(h, out);
-    struct value v = text_join(h, value_text(h, ""), value_of_list(out), false);
+    struct pyvalue v = text_join(h, value_text(h, ""), value_of_list(out), false);
     v.safe = of.safe;
     return v;
 }
@@ -78,10 +78,10 @@ FILTER(f_reverse)
 FILTER(f_join)
 {
     struct heap *h = &r->h;
-    const struct value by = a[0].type == V_MISSING ? value_text(h, "") : value_to_str(h, a[0]);
+    const struct pyvalue by = a[0].type == V_MISSING ? value_text(h, "") : value_to_str(h, a[0]);
     if (a[1].type != V_MISSING && a[1].type != V_NONE) {
-        struct list *l = list_new(h, 0);
-        const struct list *in = value_items(h, of);
+        struct pylist *l = list_new(h, 0);
+        const struct pylist *in = value_items(h, of);
         for (int64_t i = 0; i < in->n; i++) list_add(h, l, key_get(r, in->v[i], a[1]));
         of = value_of_list(l);
     }
@@ -101,8 +101,8 @@ FILTER(f_batch)
 {
     struct heap *h = &r->h;
     const int64_t size = run_int(r, a[0], "the size of a batch");
-    const struct list *in = value_items(h, of);
-    struct list *out = list_new(h, 0), *now = list_new(h, 0);
+    const struct pylist *in = value_items(h, of);
+    struct pylist *out = list_new(h, 0), *now = list_new(h, 0);
     for (int64_t i = 0; i < in->n; i++) {
         heap_spend(h, 1);
         if (now->n == size) {
@@ -119,18 +119,20 @@ FILTER(f_batch)
 
 /* ---- order ---------------------------------------------------------------------------------- */
 
-struct pair {
-    struct value key, item;
+struct seq_pair {
+    struct pyvalue key, item;
 };
 
-static bool before(struct run *r, const struct pair *a, const struct pair *b, bool reverse)
+static bool before(struct template_run *r, const struct seq_pair *a, const struct seq_pair *b,
+                   bool reverse)
 {
     return reverse ? value_order(&r->h, b->key, a->key, ORDER_LT)
                    : value_order(&r->h, a->key, b->key, ORDER_LT);
 }
 
 /* Stable, as Python's: equal keys keep their order, reversed or not. */
-static void merge_sort(struct run *r, struct pair *p, struct pair *room, int64_t n, bool reverse)
+static void merge_sort(struct template_run *r, struct seq_pair *p, struct seq_pair *room, int64_t n,
+                       bool reverse)
 {
     if (n < 2) return;
     const int64_t half = n / 2;
@@ -141,31 +143,31 @@ static void merge_sort(struct run *r, struct pair *p, struct pair *room, int64_t
         p[k] = j < n && before(r, &p[j], &room[i], reverse) ? p[j++] : room[i++];
 }
 
-static struct value sorted(struct run *r, struct pair *p, int64_t n, bool reverse)
+static struct pyvalue sorted(struct template_run *r, struct seq_pair *p, int64_t n, bool reverse)
 {
-    struct list *out = list_new(&r->h, n);
+    struct pylist *out = list_new(&r->h, n);
     merge_sort(r, p, heap_alloc(&r->h, (n + 1) * (int64_t)sizeof *p), n, reverse);
     for (int64_t i = 0; i < n; i++) list_add(&r->h, out, p[i].item);
     return value_of_list(out);
 }
 
-static struct value fold_case(struct run *r, struct value v, bool sensitive)
+static struct pyvalue fold_case(struct template_run *r, struct pyvalue v, bool sensitive)
 {
     return v.type == V_STR && !sensitive ? text_case(&r->h, v, CASE_LOWER) : v;
 }
 
 /* The keys of jinja2's sort: a list with the value of each attribute of "a,b". */
-static struct value sort_key(struct run *r, struct value item, struct value attribute,
-                             bool sensitive)
+static struct pyvalue sort_key(struct template_run *r, struct pyvalue item,
+                               struct pyvalue attribute, bool sensitive)
 {
     struct heap *h = &r->h;
-    struct list *l = list_new(h, 1);
+    struct pylist *l = list_new(h, 1);
     if (attribute.type != V_STR) {
-        const struct value v = attribute.type == V_INT ? key_get(r, item, attribute) : item;
+        const struct pyvalue v = attribute.type == V_INT ? key_get(r, item, attribute) : item;
         list_add(h, l, fold_case(r, v, sensitive));
         return value_of_list(l);
     }
-    const struct list *parts = text_split(h, attribute, value_text(h, ","), -1);
+    const struct pylist *parts = text_split(h, attribute, value_text(h, ","), -1);
     for (int64_t i = 0; i < parts->n; i++)
         list_add(h, l, fold_case(r, key_get(r, item, parts->v[i]), sensitive));
     return value_of_list(l);
@@ -173,10 +175,10 @@ static struct value sort_key(struct run *r, struct value item, struct value attr
 
 FILTER(f_sort)
 {
-    const struct list *in = value_items(&r->h, of);
-    struct pair *p = heap_alloc(&r->h, (in->n + 1) * (int64_t)sizeof *p);
+    const struct pylist *in = value_items(&r->h, of);
+    struct seq_pair *p = heap_alloc(&r->h, (in->n + 1) * (int64_t)sizeof *p);
     for (int64_t i = 0; i < in->n; i++)
-        p[i] = (struct pair){sort_key(r, in->v[i], a[2], value_truth(&r->h, a[1])), in->v[i]};
+        p[i] = (struct seq_pair){sort_key(r, in->v[i], a[2], value_truth(&r->h, a[1])), in->v[i]};
     return sorted(r, p, in->n, value_truth(&r->h, a[0]));
 }
 
@@ -187,10 +189,10 @@ FILTER(f_dictsort)
     if (a[1].type != V_MISSING && !by_value && !value_is_text(a[1], "key"))
         heap_fail(h, ERR_INVALID, "You can only sort by either \"key\" or \"value\"");
     if (of.type != V_DICT) heap_fail(h, ERR_INVALID, "dictsort of a %s", value_type_name(of));
-    struct pair *p = heap_alloc(h, (of.dict->n + 1) * (int64_t)sizeof *p);
+    struct seq_pair *p = heap_alloc(h, (of.dict->n + 1) * (int64_t)sizeof *p);
     for (int64_t i = 0; i < of.dict->n; i++) {
-        const struct value kv[2] = {of.dict->e[i].key, of.dict->e[i].value};
-        p[i] = (struct pair){fold_case(r, kv[by_value], sensitive), value_tuple(h, kv, 2)};
+        const struct pyvalue kv[2] = {of.dict->e[i].key, of.dict->e[i].value};
+        p[i] = (struct seq_pair){fold_case(r, kv[by_value], sensitive), value_tuple(h, kv, 2)};
     }
     return sorted(r, p, of.dict->n, value_truth(h, a[2]));
 }
@@ -198,11 +200,11 @@ FILTER(f_dictsort)
 FILTER(f_unique)
 {
     struct heap *h = &r->h;
-    const struct list *in = value_items(h, of);
-    struct list *out = list_new(h, 0);
+    const struct pylist *in = value_items(h, of);
+    struct pylist *out = list_new(h, 0);
     struct dict *seen = dict_new(h);
     for (int64_t i = 0; i < in->n; i++) {
-        const struct value key = fold_case(r, key_get(r, in->v[i], a[1]), value_truth(h, a[0]));
+        const struct pyvalue key = fold_case(r, key_get(r, in->v[i], a[1]), value_truth(h, a[0]));
         heap_spend(h, 1);
         if (dict_get(h, seen, key)) continue;
         dict_set(h, seen, key, value_none());
@@ -211,13 +213,14 @@ FILTER(f_unique)
     return value_iter(h, out);
 }
 
-static struct value extreme(struct run *r, struct value of, const struct value *a, enum order op)
+static struct pyvalue extreme(struct template_run *r, struct pyvalue of, const struct pyvalue *a,
+                              enum pyorder op)
 {
-    const struct list *in = value_items(&r->h, of);
+    const struct pylist *in = value_items(&r->h, of);
     const bool sensitive = value_truth(&r->h, a[0]);
-    struct value best = {0}, best_key = {0};
+    struct pyvalue best = {0}, best_key = {0};
     for (int64_t i = 0; i < in->n; i++) {
-        const struct value key = fold_case(r, key_get(r, in->v[i], a[1]), sensitive);
+        const struct pyvalue key = fold_case(r, key_get(r, in->v[i], a[1]), sensitive);
         if (i && !value_order(&r->h, key, best_key, op)) continue;
         best = in->v[i];
         best_key = key;
@@ -237,8 +240,8 @@ FILTER(f_max)
 
 FILTER(f_sum)
 {
-    struct value sum = a[1].type == V_MISSING ? value_int(0) : a[1];
-    const struct list *in = value_items(&r->h, of);
+    struct pyvalue sum = a[1].type == V_MISSING ? value_int(0) : a[1];
+    const struct pylist *in = value_items(&r->h, of);
     if (sum.type == V_STR) heap_fail(&r->h, ERR_INVALID, "sum() can't sum strings");
     for (int64_t i = 0; i < in->n; i++)
         sum = op_binary(r, '+' << 8, sum, key_get(r, in->v[i], a[0]));

@@ -5,8 +5,8 @@
 #include "worker/text/template_run.h"
 
 #define TEST(name)                                                                                 \
-    static struct value name(struct run *r, struct value of, const struct value *a,                \
-                             const struct actual *raw)
+    static struct pyvalue name(struct template_run *r, struct pyvalue of, const struct pyvalue *a, \
+                               const struct actual *raw)
 #define IS(name, expression)                                                                       \
     TEST(name)                                                                                     \
     {                                                                                              \
@@ -40,9 +40,9 @@ IS(t_in, value_in(&r->h, of, a[0]))
 IS(t_sameas, of.type == a[0].type && (of.type <= V_STR ? value_eq(&r->h, of, a[0])
                                                        : of.p == a[0].p && of.id == a[0].id))
 
-static bool rest_is(struct run *r, struct value v, struct value by, int64_t want)
+static bool rest_is(struct template_run *r, struct pyvalue v, struct pyvalue by, int64_t want)
 {
-    const struct value rest = op_binary(r, '%' << 8, v, by);
+    const struct pyvalue rest = op_binary(r, '%' << 8, v, by);
     return value_eq(&r->h, rest, value_int(want));
 }
 
@@ -51,7 +51,8 @@ IS(t_even, rest_is(r, of, value_int(2), 0))
 IS(t_divisibleby, rest_is(r, of, a[0], 0))
 
 /* All letters that have a case have this one, and there is one. */
-static bool has_case(struct run *r, struct value v, enum chars_case want, enum chars_case other)
+static bool has_case(struct template_run *r, struct pyvalue v, enum chars_case want,
+                     enum chars_case other)
 {
     bool any = false;
     const struct str *s = value_to_str(&r->h, v).s;

@@ -9,8 +9,8 @@
 #include "worker/text/value_json.h"
 
 #define FILTER(name)                                                                               \
-    static struct value name(struct run *r, struct value of, const struct value *a,                \
-                             const struct actual *raw)
+    static struct pyvalue name(struct template_run *r, struct pyvalue of, const struct pyvalue *a, \
+                               const struct actual *raw)
 
 FILTER(f_trim)
 {
@@ -41,8 +41,8 @@ static bool begins_word(uint32_t c)
 FILTER(f_title)
 {
     struct heap *h = &r->h;
-    struct sink s = {0};
-    const struct value v = value_soft_str(h, of);
+    struct text_sink s = {0};
+    const struct pyvalue v = value_soft_str(h, of);
     const char *p = v.s->p, *end = p + v.s->n;
     while (p < end) {
         const char *q = p;
@@ -84,26 +84,26 @@ FILTER(f_replace)
 FILTER(f_indent)
 {
     struct heap *h = &r->h;
-    struct sink s = {0};
-    const struct value nl = value_text(h, "\n");
-    struct value by = a[0];
+    struct text_sink s = {0};
+    const struct pyvalue nl = value_text(h, "\n");
+    struct pyvalue by = a[0];
     if (of.type != V_STR) heap_fail(h, ERR_INVALID, "indent of a %s", value_type_name(of));
     if (by.type != V_STR) {
-        struct sink spaces = {0};
+        struct text_sink spaces = {0};
         sink_fill(h, &spaces, ' ', by.type == V_MISSING ? 4 : run_int(r, by, "the width"));
         by = sink_value(h, &spaces);
     }
     sink_str(h, &s, of);
     sink_str(h, &s, nl);
-    const struct list *l = text_lines(h, sink_value(h, &s), false);
-    s = (struct sink){0};
+    const struct pylist *l = text_lines(h, sink_value(h, &s), false);
+    s = (struct text_sink){0};
     if (value_truth(h, a[1])) sink_str(h, &s, by);
     for (int64_t i = 0; i < l->n; i++) {
         if (i) sink_str(h, &s, nl);
         if (i && (l->v[i].s->n || value_truth(h, a[2]))) sink_str(h, &s, by);
         sink_str(h, &s, l->v[i]);
     }
-    struct value v = sink_value(h, &s);
+    struct pyvalue v = sink_value(h, &s);
     v.safe = of.safe;
     return v;
 }
@@ -111,8 +111,8 @@ FILTER(f_indent)
 FILTER(f_center)
 {
     struct heap *h = &r->h;
-    struct sink s = {0};
-    const struct value v = value_soft_str(h, of);
+    struct text_sink s = {0};
+    const struct pyvalue v = value_soft_str(h, of);
     const int64_t width = a[0].type == V_MISSING ? 80 : run_int(r, a[0], "the width");
     const int64_t pad = width - v.s->n_chars, left = pad / 2 + (pad & width & 1);
     if (pad <= 0) return v;
@@ -126,7 +126,7 @@ FILTER(f_truncate)
 {
     struct heap *h = &r->h;
     const int64_t length = a[0].type == V_MISSING ? 255 : run_int(r, a[0], "the length");
-    const struct value end = a[2].type == V_MISSING ? value_text(h, "...") : a[2];
+    const struct pyvalue end = a[2].type == V_MISSING ? value_text(h, "...") : a[2];
     const int64_t leeway = a[3].type == V_MISSING || a[3].type == V_NONE
                                ? 5
                                : run_int(r, a[3], "the leeway");
@@ -135,9 +135,9 @@ FILTER(f_truncate)
     if (length < end.s->n_chars || leeway < 0)
         heap_fail(h, ERR_INVALID, "expected length >= %lld", (long long)end.s->n_chars);
     if (of.s->n_chars <= length + leeway) return of;
-    struct value v = text_part(h, of, value_int(0), value_int(length - end.s->n_chars));
+    struct pyvalue v = text_part(h, of, value_int(0), value_int(length - end.s->n_chars));
     if (!value_truth(h, a[1])) v = text_rsplit(h, v, value_text(h, " "), 1)->v[0];
-    struct sink s = {0};
+    struct text_sink s = {0};
     sink_str(h, &s, v);
     sink_str(h, &s, end);
     return sink_value(h, &s);
@@ -145,7 +145,7 @@ FILTER(f_truncate)
 
 FILTER(f_wordcount)
 {
-    const struct value v = value_soft_str(&r->h, of);
+    const struct pyvalue v = value_soft_str(&r->h, of);
     int64_t n = 0;
     bool within = false;
     heap_spend_bytes(&r->h, v.s->n);
@@ -160,10 +160,10 @@ FILTER(f_wordcount)
 
 /* ---- JSON ----------------------------------------------------------------------------------- */
 
-static void separators(struct run *r, struct value v, struct json_style *s)
+static void separators(struct template_run *r, struct pyvalue v, struct json_style *s)
 {
     if (v.type == V_MISSING || v.type == V_NONE) return;
-    const struct list *l = value_items(&r->h, v);
+    const struct pylist *l = value_items(&r->h, v);
     if (l->n != 2 || l->v[0].type != V_STR || l->v[1].type != V_STR)
         heap_fail(&r->h, ERR_INVALID, "separators are two strings");
     s->comma = l->v[0].s->p;
@@ -175,7 +175,7 @@ static void separators(struct run *r, struct value v, struct json_style *s)
 FILTER(f_tojson)
 {
     struct heap *h = &r->h;
-    struct sink spaces = {0}, out = {0};
+    struct text_sink spaces = {0}, out = {0};
     struct json_style s = {.ascii = value_truth(h, a[0]), .sort = value_truth(h, a[3])};
     s.indent = a[1].type == V_MISSING ? value_none() : a[1];
     if (s.indent.type != V_NONE && s.indent.type != V_STR) {
@@ -195,7 +195,7 @@ FILTER(f_tojson)
 
 /* What int() or float() reads, without the white space around and single underscores between
  * digits. */
-static bool clean_number(struct run *r, struct value v, char out[64])
+static bool clean_number(struct template_run *r, struct pyvalue v, char out[64])
 {
     const struct str *s = text_strip(&r->h, v, value_none(), STRIP_LEFT | STRIP_RIGHT).s;
     int n = 0;
@@ -210,7 +210,7 @@ static bool clean_number(struct run *r, struct value v, char out[64])
     return n > 0;
 }
 
-static bool read_int(struct run *r, struct value v, int base, int64_t *out)
+static bool read_int(struct template_run *r, struct pyvalue v, int base, int64_t *out)
 {
     char text[64], *stop;
     if (!clean_number(r, v, text)) return false;
@@ -230,7 +230,7 @@ static bool read_int(struct run *r, struct value v, int base, int64_t *out)
     return true;
 }
 
-static bool read_float(struct run *r, struct value v, double *out)
+static bool read_float(struct template_run *r, struct pyvalue v, double *out)
 {
     char text[64], *stop;
     if (value_is_number(v)) {
@@ -242,7 +242,7 @@ static bool read_float(struct run *r, struct value v, double *out)
     return !*stop;
 }
 
-static void fail_undefined(struct run *r, struct value v)
+static void fail_undefined(struct template_run *r, struct pyvalue v)
 {
     if (v.type == V_UNDEFINED) heap_fail(&r->h, ERR_INVALID, "%.*s", (int)v.s->n, v.s->p);
 }
@@ -251,7 +251,7 @@ FILTER(f_int)
 {
     int64_t i;
     double d;
-    const struct value preset = a[0].type == V_MISSING ? value_int(0) : a[0];
+    const struct pyvalue preset = a[0].type == V_MISSING ? value_int(0) : a[0];
     const int64_t base = a[1].type == V_MISSING ? 10 : run_int(r, a[1], "the base");
     fail_undefined(r, of);
     if (value_is_int(of)) return value_int(value_as_int(of));

@@ -7,10 +7,20 @@
 
 #define STEPS 32
 
-enum kind { NORMAL_FORM, LOWERCASE, STRIP_ACCENTS, CLEAN, CHINESE, PREPEND, REPLACE, STRIP, NMT };
+enum normalizer_kind {
+    NORMAL_FORM,
+    LOWERCASE,
+    STRIP_ACCENTS,
+    CLEAN,
+    CHINESE,
+    PREPEND,
+    REPLACE,
+    STRIP,
+    NMT
+};
 
-struct step {
-    enum kind kind;
+struct normalizer_step {
+    enum normalizer_kind kind;
     bool compatible, composed; /* NORMAL_FORM */
     struct rune_bits *bits;    /* NORMAL_FORM: unstable; STRIP_ACCENTS and CLEAN: dropped */
     struct rune_bits *space;   /* CLEAN, STRIP */
@@ -26,7 +36,7 @@ struct runes { /* of one segment that is not stable */
 };
 
 struct normalizer {
-    struct step step[STEPS];
+    struct normalizer_step step[STEPS];
     int n;
     struct run_buffer out[2]; /* in turn */
     struct runes runes;
@@ -36,7 +46,8 @@ struct normalizer {
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-static int add(struct normalizer *n, enum kind kind, struct step **out, struct err *e)
+static int add(struct normalizer *n, enum normalizer_kind kind, struct normalizer_step **out,
+               struct err *e)
 {
     if (n->n == STEPS)
         return err_set(e, ERR_TOO_LARGE, "tokenizer.json: normalizer: over %d steps", STEPS);
@@ -47,7 +58,7 @@ static int add(struct normalizer *n, enum kind kind, struct step **out, struct e
 
 static int add_form(struct normalizer *n, bool compatible, bool composed, struct err *e)
 {
-    struct step *s = NULL;
+    struct normalizer_step *s = NULL;
     if (add(n, NORMAL_FORM, &s, e) < 0) return -1;
     s->compatible = compatible;
     s->composed = composed;
@@ -55,9 +66,10 @@ static int add_form(struct normalizer *n, bool compatible, bool composed, struct
     return s->bits ? 0 : buffer_full(e);
 }
 
-static int add_bits(struct normalizer *n, enum kind kind, enum unicode_set set, struct err *e)
+static int add_bits(struct normalizer *n, enum normalizer_kind kind, enum unicode_set set,
+                    struct err *e)
 {
-    struct step *s = NULL;
+    struct normalizer_step *s = NULL;
     if (add(n, kind, &s, e) < 0) return -1;
     s->bits = unicode_bits(set);
     if (kind == CLEAN || kind == STRIP) s->space = unicode_bits(UNICODE_SPACE);
@@ -69,7 +81,7 @@ static int add_bert(struct normalizer *n, struct json j, struct err *e)
     static const char *const names[] = {"clean_text", "handle_chinese_chars", "strip_accents",
                                         "lowercase"};
     struct json v[4];
-    struct step *s = NULL;
+    struct normalizer_step *s = NULL;
     bool clean, chinese, accents, lower;
     if (json_members(j, "normalizer", 4, names, v, e) < 0 ||
         json_bool(v[0], "normalizer.clean_text", true, &clean, e) < 0 ||
@@ -89,7 +101,7 @@ static int add_replace(struct normalizer *n, struct json j, struct err *e)
 {
     static const char *const names[] = {"pattern", "content"}, *const kinds[] = {"String", "Regex"};
     struct json v[2], of[2];
-    struct step *s = NULL;
+    struct normalizer_step *s = NULL;
     if (add(n, REPLACE, &s, e) < 0 || json_members(j, "normalizer", 2, names, v, e) < 0 ||
         json_members(v[0], "normalizer.pattern", 2, kinds, of, e) < 0 ||
         json_text(of[of[1].p ? 1 : 0], "normalizer.pattern", &s->text, e) < 0 ||
@@ -105,7 +117,7 @@ static int add_replace(struct normalizer *n, struct json j, struct err *e)
 static int add_prepend(struct normalizer *n, struct json j, struct err *e)
 {
     struct json v;
-    struct step *s = NULL;
+    struct normalizer_step *s = NULL;
     if (add(n, PREPEND, &s, e) < 0 || json_member(j, "normalizer", "prepend", &v, e) < 0) return -1;
     return json_text(v, "normalizer.prepend", &s->text, e);
 }
@@ -115,7 +127,7 @@ static int add_strip(struct normalizer *n, struct json j, struct err *e)
     static const char *const names[] = {"strip_left", "strip_right"};
     struct json v[2];
     if (add_bits(n, STRIP, UNICODE_SPACE, e) < 0) return -1;
-    struct step *s = &n->step[n->n - 1];
+    struct normalizer_step *s = &n->step[n->n - 1];
     if (json_members(j, "normalizer", 2, names, v, e) < 0) return -1;
     return json_bool(v[0], "normalizer.strip_left", true, &s->left, e) < 0 ||
                    json_bool(v[1], "normalizer.strip_right", true, &s->right, e) < 0
@@ -135,7 +147,7 @@ static int add_one(void *who, struct json j, struct err *e)
 static int add_named(struct normalizer *n, struct json j, struct json type, struct err *e)
 {
     struct json all;
-    struct step *s = NULL;
+    struct normalizer_step *s = NULL;
     if (json_is(type, "Sequence")) {
         if (json_member(j, "normalizer", "normalizers", &all, e) < 0) return -1;
         return json_each(all, "normalizer.normalizers", add_one, n, e);
@@ -256,8 +268,8 @@ static void compose(struct runes *r)
 }
 
 /* Appends the normal form of bytes [begin, end) of r, which no stable rune is inside of. */
-static int segment(struct normalizer *n, const struct step *s, const struct run *r, int64_t begin,
-                   int64_t end, struct run_buffer *out)
+static int segment(struct normalizer *n, const struct normalizer_step *s, const struct text_run *r,
+                   int64_t begin, int64_t end, struct run_buffer *out)
 {
     const int64_t from = run_from(r, begin), to = run_to(r, end - 1);
     n->runes.n = 0;
@@ -276,8 +288,8 @@ static int segment(struct normalizer *n, const struct step *s, const struct run 
     return 0;
 }
 
-static int normal_form(struct normalizer *n, const struct step *s, const struct run *r,
-                       struct run_buffer *out)
+static int normal_form(struct normalizer *n, const struct normalizer_step *s,
+                       const struct text_run *r, struct run_buffer *out)
 {
     int64_t done = 0, stable = 0; /* copied up to; where the last stable rune begins */
     for (int64_t i = 0; i < r->n;) {
@@ -320,8 +332,8 @@ static uint32_t nmt(uint32_t c)
 }
 
 /* Appends what becomes of rune c, which is bytes [i, end) of r. */
-static int by_rune(const struct step *s, const struct run *r, uint32_t c, int64_t i, int64_t end,
-                   struct run_buffer *out)
+static int by_rune(const struct normalizer_step *s, const struct text_run *r, uint32_t c, int64_t i,
+                   int64_t end, struct run_buffer *out)
 {
     const int64_t from = run_from(r, i), to = run_to(r, end - 1);
     uint32_t low[2] = {c, 0};
@@ -350,7 +362,8 @@ static int by_rune(const struct step *s, const struct run *r, uint32_t c, int64_
     return 0;
 }
 
-static int each_rune(const struct step *s, const struct run *r, struct run_buffer *out)
+static int each_rune(const struct normalizer_step *s, const struct text_run *r,
+                     struct run_buffer *out)
 {
     for (int64_t i = 0; i < r->n;) {
         int size;
@@ -361,7 +374,8 @@ static int each_rune(const struct step *s, const struct run *r, struct run_buffe
     return 0;
 }
 
-static int prepend(const struct step *s, const struct run *r, struct run_buffer *out)
+static int prepend(const struct normalizer_step *s, const struct text_run *r,
+                   struct run_buffer *out)
 {
     if (!r->n) return 0;
     const int64_t first = rune_size((unsigned char)r->text[0]);
@@ -370,8 +384,8 @@ static int prepend(const struct step *s, const struct run *r, struct run_buffer 
 }
 
 /* The next of what REPLACE looks for: 1, 0 at the end, -1. */
-static int next_match(const struct step *s, const struct run *r, int64_t at, int64_t *begin,
-                      int64_t *end, struct err *e)
+static int next_match(const struct normalizer_step *s, const struct text_run *r, int64_t at,
+                      int64_t *begin, int64_t *end, struct err *e)
 {
     if (s->pattern) return pattern_next(s->pattern, begin, end, e);
     const char *found = at < r->n ? memmem(r->text + at, (size_t)(r->n - at), s->text.data,
@@ -383,7 +397,8 @@ static int next_match(const struct step *s, const struct run *r, int64_t at, int
     return 1;
 }
 
-static int replace(const struct step *s, const struct run *r, struct run_buffer *out, struct err *e)
+static int replace(const struct normalizer_step *s, const struct text_run *r,
+                   struct run_buffer *out, struct err *e)
 {
     int64_t at = 0, begin, end;
     int rc;
@@ -400,7 +415,7 @@ static int replace(const struct step *s, const struct run *r, struct run_buffer 
     return run_copy(out, r, at, r->n) < 0 ? buffer_full(e) : 0;
 }
 
-static int strip(const struct step *s, const struct run *r, struct run_buffer *out)
+static int strip(const struct normalizer_step *s, const struct text_run *r, struct run_buffer *out)
 {
     int64_t begin = 0, end = r->n, at;
     int size;
@@ -414,18 +429,18 @@ static int strip(const struct step *s, const struct run *r, struct run_buffer *o
     return run_copy(out, r, begin, end);
 }
 
-static bool ascii(const struct run *r)
+static bool ascii(const struct text_run *r)
 {
     for (int64_t i = 0; i < r->n; i++)
         if ((unsigned char)r->text[i] >= 0x80) return false;
     return true;
 }
 
-int normalizer_apply(struct normalizer *n, struct run *r, bool spans, struct err *e)
+int normalizer_apply(struct normalizer *n, struct text_run *r, bool spans, struct err *e)
 {
     int turn = 0;
     for (int i = 0; i < n->n; i++) {
-        const struct step *s = &n->step[i];
+        const struct normalizer_step *s = &n->step[i];
         struct run_buffer *out = &n->out[turn];
         int rc;
         if (s->kind == NORMAL_FORM && ascii(r)) continue;

@@ -11,6 +11,6 @@ int normalizer_open(struct json j, struct normalizer **out, struct err *e);
 void normalizer_destroy(struct normalizer *n);
 /* Replaces *r by its normal form, which is valid until the next call. spans: keeps where it is
  * from. */
-int normalizer_apply(struct normalizer *n, struct run *r, bool spans, struct err *e);
+int normalizer_apply(struct normalizer *n, struct text_run *r, bool spans, struct err *e);
 
 #endif

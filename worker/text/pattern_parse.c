@@ -14,7 +14,7 @@ struct item {
     char word[16]; /* "(?:", "|", ")", "*+", "{1,3}" */
 };
 
-struct parse {
+struct pattern_parse {
     const char *p, *end, *start;
     struct err *e;
     struct rune_set set[SETS];
@@ -26,14 +26,14 @@ struct parse {
     uint32_t last;   /* the letter just read, where it stands for itself; 0: none */
 };
 
-static int refuse(struct parse *r, const char *what)
+static int refuse(struct pattern_parse *r, const char *what)
 {
     return err_set(r->e, ERR_UNSUPPORTED, "tokenizer.json: pattern at byte %d (\"%.*s\"): %s",
                    (int)(r->p - r->start), r->end - r->p > 16 ? 16 : (int)(r->end - r->p), r->p,
                    what);
 }
 
-static int put_word(struct parse *r, const char *word, size_t n)
+static int put_word(struct pattern_parse *r, const char *word, size_t n)
 {
     if (r->n_items == ITEMS) return refuse(r, "it has more than 2048 parts");
     struct item *i = &r->item[r->n_items++];
@@ -49,7 +49,7 @@ static bool same_set(const struct rune_set *a, const struct rune_set *b)
 }
 
 /* Takes s. */
-static int put_set(struct parse *r, struct rune_set *s)
+static int put_set(struct pattern_parse *r, struct rune_set *s)
 {
     int i = 0;
     while (i < r->n_sets && !same_set(&r->set[i], s)) i++;
@@ -67,7 +67,7 @@ static int put_set(struct parse *r, struct rune_set *s)
     return 0;
 }
 
-static bool take(struct parse *r, const char *word)
+static bool take(struct pattern_parse *r, const char *word)
 {
     const size_t n = strlen(word);
     if ((size_t)(r->end - r->p) < n || memcmp(r->p, word, n)) return false;
@@ -78,7 +78,7 @@ static bool take(struct parse *r, const char *word)
 /* ---- escapes -------------------------------------------------------------------------------- */
 
 /* \p{Name}, \P{Name}, \p{^Name}, with p at the brace. */
-static int property(struct parse *r, struct rune_set *s, bool negate)
+static int property(struct pattern_parse *r, struct rune_set *s, bool negate)
 {
     struct rune_set own = {0};
     const char *from = r->p;
@@ -98,7 +98,7 @@ static int property(struct parse *r, struct rune_set *s, bool negate)
     return refuse(r, "no such property of characters is known");
 }
 
-static int named(struct parse *r, struct rune_set *s, const char *name, bool negate)
+static int named(struct pattern_parse *r, struct rune_set *s, const char *name, bool negate)
 {
     struct rune_set own = {0};
     int rc = unicode_class(&own, name, strlen(name));
@@ -108,7 +108,7 @@ static int named(struct parse *r, struct rune_set *s, const char *name, bool neg
     return rc < 0 ? buffer_full(r->e) : 0;
 }
 
-static int hex(struct parse *r, int min, int max, uint32_t *rune)
+static int hex(struct pattern_parse *r, int min, int max, uint32_t *rune)
 {
     int n = 0;
     uint32_t v = 0;
@@ -126,7 +126,7 @@ static int hex(struct parse *r, int min, int max, uint32_t *rune)
 }
 
 /* What follows a backslash: 0 and one character in *rune, 1 and a class added to s, -1. */
-static int escape(struct parse *r, struct rune_set *s, uint32_t *rune)
+static int escape(struct pattern_parse *r, struct rune_set *s, uint32_t *rune)
 {
     static const char from[] = "nrtfvae", to[] = "\n\r\t\f\v\a\033";
     if (r->p == r->end) return refuse(r, "it ends in a backslash");
@@ -159,7 +159,7 @@ static int escape(struct parse *r, struct rune_set *s, uint32_t *rune)
     return refuse(r, "this escape is not known");
 }
 
-static uint32_t next_rune(struct parse *r)
+static uint32_t next_rune(struct pattern_parse *r)
 {
     int n;
     const uint32_t c = rune_get(r->p, &n);
@@ -173,7 +173,7 @@ static bool letter(uint32_t c)
 }
 
 /* Adds first to last, with the other cases of its letters where the group ignores case. */
-static int add_range(struct parse *r, struct rune_set *s, uint32_t first, uint32_t last)
+static int add_range(struct pattern_parse *r, struct rune_set *s, uint32_t first, uint32_t last)
 {
     if (rune_set_add(s, first, last) < 0) return buffer_full(r->e);
     rune_set_sort(s);
@@ -186,10 +186,10 @@ static int add_range(struct parse *r, struct rune_set *s, uint32_t first, uint32
 
 /* ---- [classes] ------------------------------------------------------------------------------ */
 
-static int class_of(struct parse *r, struct rune_set *s, int depth);
+static int class_of(struct pattern_parse *r, struct rune_set *s, int depth);
 
 /* One member of a class: a rune (0), or a class that was added (1). */
-static int member(struct parse *r, struct rune_set *s, uint32_t *rune)
+static int member(struct pattern_parse *r, struct rune_set *s, uint32_t *rune)
 {
     if (take(r, "\\")) {
         const char *at = r->p;
@@ -202,7 +202,7 @@ static int member(struct parse *r, struct rune_set *s, uint32_t *rune)
     return 0;
 }
 
-static int nested(struct parse *r, struct rune_set *s, int depth)
+static int nested(struct pattern_parse *r, struct rune_set *s, int depth)
 {
     struct rune_set own = {0};
     int rc = depth < 8 ? class_of(r, &own, depth + 1) : refuse(r, "classes within classes");
@@ -212,7 +212,7 @@ static int nested(struct parse *r, struct rune_set *s, int depth)
 }
 
 /* A member or a range of them. */
-static int members(struct parse *r, struct rune_set *s)
+static int members(struct pattern_parse *r, struct rune_set *s)
 {
     uint32_t first, last;
     int rc = member(r, s, &first);
@@ -237,7 +237,7 @@ static int intersect(struct rune_set *s, struct rune_set *other)
 }
 
 /* The members up to && or the end. */
-static int operand(struct parse *r, struct rune_set *s, int depth)
+static int operand(struct pattern_parse *r, struct rune_set *s, int depth)
 {
     const char *first = r->p;
     for (;;) {
@@ -252,7 +252,7 @@ static int operand(struct parse *r, struct rune_set *s, int depth)
 }
 
 /* With p after the opening bracket. */
-static int class_of(struct parse *r, struct rune_set *s, int depth)
+static int class_of(struct pattern_parse *r, struct rune_set *s, int depth)
 {
     const bool negate = take(r, "^");
     if (operand(r, s, depth) < 0) return -1;
@@ -270,7 +270,7 @@ static int class_of(struct parse *r, struct rune_set *s, int depth)
 
 /* ---- groups and quantifiers ----------------------------------------------------------------- */
 
-static int open_group(struct parse *r)
+static int open_group(struct pattern_parse *r)
 {
     static const char *const kinds[] = {"(?:", "(?>", "(?=", "(?!", "(?<=", "(?<!"};
     bool fold = r->fold[r->depth];
@@ -296,7 +296,7 @@ static int open_group(struct parse *r)
     return put_word(r, word, strlen(word));
 }
 
-static int close_group(struct parse *r)
+static int close_group(struct pattern_parse *r)
 {
     if (!r->depth) return refuse(r, "a group is closed that is not open");
     r->p++;
@@ -306,7 +306,7 @@ static int close_group(struct parse *r)
 }
 
 /* {n}, {n,} or {n,m}: the bytes of it, 0: it is none. */
-static size_t braces(const struct parse *r)
+static size_t braces(const struct pattern_parse *r)
 {
     const char *p = r->p + 1;
     const char *digits = p;
@@ -320,7 +320,7 @@ static size_t braces(const struct parse *r)
     return p < r->end && *p == '}' ? (size_t)(p + 1 - r->p) : 0;
 }
 
-static int quantifier(struct parse *r)
+static int quantifier(struct pattern_parse *r)
 {
     size_t n = *r->p == '{' ? braces(r) : 1;
     if (!n || !r->can_repeat) return refuse(r, "a quantifier that is not known here");
@@ -344,7 +344,7 @@ static bool folds_together(uint32_t a, uint32_t b)
     return strstr(pairs, two) != NULL;
 }
 
-static int one_rune(struct parse *r, uint32_t c)
+static int one_rune(struct pattern_parse *r, uint32_t c)
 {
     struct rune_set s = {0};
     if (r->fold[r->depth] && letter(c)) {
@@ -359,7 +359,7 @@ static int one_rune(struct parse *r, uint32_t c)
     return put_set(r, &s);
 }
 
-static int one_class(struct parse *r, bool brackets)
+static int one_class(struct pattern_parse *r, bool brackets)
 {
     struct rune_set s = {0};
     uint32_t c = 0;
@@ -376,7 +376,7 @@ static int one_class(struct parse *r, bool brackets)
     return rc < 0 ? -1 : one_rune(r, c);
 }
 
-static int any_rune(struct parse *r)
+static int any_rune(struct pattern_parse *r)
 {
     struct rune_set s = {0};
     r->last = 0;
@@ -386,7 +386,7 @@ static int any_rune(struct parse *r)
 
 /* ---- anchors -------------------------------------------------------------------------------- */
 
-static int put_named(struct parse *r, const char *name, uint32_t rune)
+static int put_named(struct pattern_parse *r, const char *name, uint32_t rune)
 {
     struct rune_set s = {0};
     if (name ? named(r, &s, name, false) < 0 : rune_set_add(&s, rune, rune) < 0) {
@@ -398,7 +398,7 @@ static int put_named(struct parse *r, const char *name, uint32_t rune)
 
 /* Words with sets between them: 'w' is a word's, 'n' is a newline, the rest up to a comma stands
  * as it is. */
-static int put_anchor(struct parse *r, const char *text)
+static int put_anchor(struct pattern_parse *r, const char *text)
 {
     while (*text) {
         const size_t n = strcspn(text, ",");
@@ -418,7 +418,7 @@ static int put_anchor(struct parse *r, const char *text)
 }
 
 /* 1: p was at none. */
-static int anchor(struct parse *r)
+static int anchor(struct pattern_parse *r)
 {
     if (take(r, "^")) return put_anchor(r, "(?:\\A|(?<=,n,)(?!\\z))"); /* of a line */
     if (take(r, "$")) return put_anchor(r, "(?:\\z|(?=,n,))");
@@ -429,7 +429,7 @@ static int anchor(struct parse *r)
     return 1;
 }
 
-static int part(struct parse *r)
+static int part(struct pattern_parse *r)
 {
     const int rc = anchor(r);
     if (rc <= 0) return rc;
@@ -465,7 +465,7 @@ static int by_rune(const void *a, const void *b)
 }
 
 /* Where any set begins or has ended, sorted; the caller frees it. */
-static uint32_t *borders(const struct parse *r, int64_t *n)
+static uint32_t *borders(const struct pattern_parse *r, int64_t *n)
 {
     int64_t total = 1, at = 0;
     for (int i = 0; i < r->n_sets; i++) total += 2 * r->set[i].n;
@@ -481,7 +481,7 @@ static uint32_t *borders(const struct parse *r, int64_t *n)
     return b;
 }
 
-static struct signature sign(const struct parse *r, uint32_t c)
+static struct signature sign(const struct pattern_parse *r, uint32_t c)
 {
     struct signature s = {{0}};
     for (int i = 0; i < r->n_sets; i++) {
@@ -499,7 +499,8 @@ static struct signature sign(const struct parse *r, uint32_t c)
 }
 
 /* Fills classes; returns how many there are, their signatures in sig. */
-static int classify(struct parse *r, struct pattern_classes *classes, struct signature sig[256])
+static int classify(struct pattern_parse *r, struct pattern_classes *classes,
+                    struct signature sig[256])
 {
     int64_t n = 0;
     int n_classes = 0;
@@ -535,7 +536,7 @@ static int print_set(struct text *out, int set, const struct signature *sig, int
     return any ? text_add(out, "]", 1) : text_add(out, "(?!)", 4);
 }
 
-static int print(struct parse *r, struct pattern_classes *classes, struct text *out)
+static int print(struct pattern_parse *r, struct pattern_classes *classes, struct text *out)
 {
     struct signature sig[256];
     const int n = classify(r, classes, sig);
@@ -552,7 +553,7 @@ static int print(struct parse *r, struct pattern_classes *classes, struct text *
 int pattern_parse(const char *text, size_t n, struct pattern_classes *classes, struct text *out,
                   struct err *e)
 {
-    struct parse *r = calloc(1, sizeof *r);
+    struct pattern_parse *r = calloc(1, sizeof *r);
     int rc = 0;
     if (!r) return buffer_full(e);
     r->p = r->start = text;

@@ -82,14 +82,14 @@ static int add_template(struct post *p, struct json j, struct err *e)
 
 /* ---- the others ----------------------------------------------------------------------------- */
 
-struct pair {
+struct post_pair {
     int64_t id;
     int n;
 };
 
 static int each_of_pair(void *who, struct json j, struct err *e)
 {
-    struct pair *p = who;
+    struct post_pair *p = who;
     return p->n++ == 1 ? json_int(j, "post_processor", -1, &p->id, e) : 0;
 }
 
@@ -98,7 +98,7 @@ static int add_bert(struct post *p, struct json j, struct err *e)
 {
     static const char *const names[] = {"cls", "sep"};
     struct json v[2];
-    struct pair cls = {-1, 0}, sep = {-1, 0};
+    struct post_pair cls = {-1, 0}, sep = {-1, 0};
     struct post own = {{0}};
     if (json_members(j, "post_processor", 2, names, v, e) < 0 ||
         json_each(v[0], "post_processor.cls", each_of_pair, &cls, e) < 0 ||

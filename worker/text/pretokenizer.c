@@ -7,7 +7,7 @@
 
 #define STEPS 32
 
-enum kind {
+enum pretokenizer_kind {
     PREFIX_SPACE, /* of ByteLevel */
     METASPACE,    /* spaces become `text`, and one may be put before */
     SPLIT
@@ -16,8 +16,8 @@ enum finder { BY_PATTERN, BY_TEXT, BY_SET, BY_WORDS };
 enum behaviour { ISOLATED, REMOVED, MERGED_WITH_PREVIOUS, MERGED_WITH_NEXT, CONTIGUOUS };
 enum scheme { ALWAYS, FIRST, NEVER };
 
-struct step {
-    enum kind kind;
+struct pretokenizer_step {
+    enum pretokenizer_kind kind;
     enum finder finder;
     enum behaviour behaviour;
     enum scheme scheme;
@@ -29,7 +29,7 @@ struct step {
 };
 
 struct pretokenizer {
-    struct step step[STEPS];
+    struct pretokenizer_step step[STEPS];
     int n;
     bool byte_level;
 };
@@ -39,8 +39,8 @@ struct pretokenizer {
 static const char gpt2[] =
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 
-static int add(struct pretokenizer *p, enum kind kind, enum finder finder, struct step **out,
-               struct err *e)
+static int add(struct pretokenizer *p, enum pretokenizer_kind kind, enum finder finder,
+               struct pretokenizer_step **out, struct err *e)
 {
     if (p->byte_level) {
         return err_set(e, ERR_UNSUPPORTED,
@@ -57,15 +57,15 @@ static int add(struct pretokenizer *p, enum kind kind, enum finder finder, struc
 static int add_set(struct pretokenizer *p, enum unicode_set set, enum behaviour behaviour,
                    struct err *e)
 {
-    struct step *s = NULL;
+    struct pretokenizer_step *s = NULL;
     if (add(p, SPLIT, BY_SET, &s, e) < 0) return -1;
     s->behaviour = behaviour;
     s->set = unicode_bits(set);
     return s->set ? 0 : buffer_full(e);
 }
 
-static int add_pattern(struct pretokenizer *p, const char *text, size_t n, struct step **s,
-                       struct err *e)
+static int add_pattern(struct pretokenizer *p, const char *text, size_t n,
+                       struct pretokenizer_step **s, struct err *e)
 {
     if (add(p, SPLIT, BY_PATTERN, s, e) < 0) return -1;
     (*s)->pattern = pattern_create(text, n, e);
@@ -76,7 +76,7 @@ static int add_byte_level(struct pretokenizer *p, struct json j, struct err *e)
 {
     static const char *const names[] = {"add_prefix_space", "use_regex"};
     struct json v[2];
-    struct step *s = NULL;
+    struct pretokenizer_step *s = NULL;
     bool prefix, regex;
     if (json_members(j, "pre_tokenizer", 2, names, v, e) < 0 ||
         json_bool(v[0], "pre_tokenizer.add_prefix_space", true, &prefix, e) < 0 ||
@@ -109,7 +109,7 @@ static int add_split(struct pretokenizer *p, struct json j, struct err *e)
                                                                               "String", "Regex"};
     struct json v[3], of[2];
     struct text text = {0};
-    struct step *s = NULL;
+    struct pretokenizer_step *s = NULL;
     if (json_members(j, "pre_tokenizer", 3, names, v, e) < 0 ||
         json_members(v[0], "pre_tokenizer.pattern", 2, kinds, of, e) < 0 ||
         json_text(of[of[1].p ? 1 : 0], "pre_tokenizer.pattern", &text, e) < 0)
@@ -155,7 +155,7 @@ static int add_metaspace(struct pretokenizer *p, struct json j, struct err *e)
     static const char *const names[] = {"replacement", "prepend_scheme", "add_prefix_space",
                                         "split"};
     struct json v[4];
-    struct step *s = NULL, *after = NULL;
+    struct pretokenizer_step *s = NULL, *after = NULL;
     bool split;
     if (add(p, METASPACE, BY_TEXT, &s, e) < 0 ||
         json_members(j, "pre_tokenizer", 4, names, v, e) < 0 ||
@@ -174,7 +174,7 @@ static int add_metaspace(struct pretokenizer *p, struct json j, struct err *e)
 
 static int add_words(struct pretokenizer *p, struct err *e)
 {
-    struct step *s = NULL;
+    struct pretokenizer_step *s = NULL;
     if (add(p, SPLIT, BY_WORDS, &s, e) < 0) return -1;
     s->behaviour = REMOVED;
     s->invert = true;
@@ -258,8 +258,8 @@ bool pretokenizer_needs_place(const struct pretokenizer *p)
 
 /* ---- matches -------------------------------------------------------------------------------- */
 
-static int next_in_set(const struct step *s, const struct run *r, int64_t at, int64_t *begin,
-                       int64_t *end)
+static int next_in_set(const struct pretokenizer_step *s, const struct text_run *r, int64_t at,
+                       int64_t *begin, int64_t *end)
 {
     int size;
     for (; at < r->n; at += size) {
@@ -272,14 +272,15 @@ static int next_in_set(const struct step *s, const struct run *r, int64_t at, in
 }
 
 /* 0 of a space, 1 of a word, 2 of the rest. */
-static int word_class(const struct step *s, const struct run *r, int64_t at, int *size)
+static int word_class(const struct pretokenizer_step *s, const struct text_run *r, int64_t at,
+                      int *size)
 {
     const uint32_t c = rune_get(r->text + at, size);
     return rune_in(s->set, c) ? 1 : rune_in(s->second, c) ? 0 : 2;
 }
 
-static int next_word(const struct step *s, const struct run *r, int64_t at, int64_t *begin,
-                     int64_t *end)
+static int next_word(const struct pretokenizer_step *s, const struct text_run *r, int64_t at,
+                     int64_t *begin, int64_t *end)
 {
     int size, class = 0;
     while (at < r->n && !(class = word_class(s, r, at, &size))) at += size;
@@ -290,8 +291,8 @@ static int next_word(const struct step *s, const struct run *r, int64_t at, int6
     return 1;
 }
 
-static int next_match(struct step *s, const struct run *r, int64_t at, int64_t *begin, int64_t *end,
-                      struct err *e)
+static int next_match(struct pretokenizer_step *s, const struct text_run *r, int64_t at,
+                      int64_t *begin, int64_t *end, struct err *e)
 {
     const char *found;
     switch (s->finder) {
@@ -317,7 +318,7 @@ struct walk {
     bool spans;
 };
 
-static int walk(const struct walk *w, int step, const struct run *r, struct err *e);
+static int walk(const struct walk *w, int step, const struct text_run *r, struct err *e);
 
 /* What a split has read and not given yet. */
 struct pending {
@@ -325,17 +326,17 @@ struct pending {
     bool any, was_match;
 };
 
-static int give(const struct walk *w, int step, const struct run *r, struct pending *q,
+static int give(const struct walk *w, int step, const struct text_run *r, struct pending *q,
                 struct err *e)
 {
     if (!q->any) return 0;
     q->any = false;
-    const struct run part = run_part(r, q->begin, q->end);
+    const struct text_run part = run_part(r, q->begin, q->end);
     return walk(w, step + 1, &part, e);
 }
 
 /* The next stretch of r, a match or what lies between two. */
-static int stretch(const struct walk *w, int step, const struct run *r, struct pending *q,
+static int stretch(const struct walk *w, int step, const struct text_run *r, struct pending *q,
                    int64_t begin, int64_t end, bool match, struct err *e)
 {
     const enum behaviour b = w->p->step[step].behaviour;
@@ -350,9 +351,9 @@ static int stretch(const struct walk *w, int step, const struct run *r, struct p
     return 0;
 }
 
-static int split(const struct walk *w, int step, const struct run *r, struct err *e)
+static int split(const struct walk *w, int step, const struct text_run *r, struct err *e)
 {
-    struct step *s = &w->p->step[step];
+    struct pretokenizer_step *s = &w->p->step[step];
     struct pending q = {0};
     int64_t at = 0, begin, end;
     int rc;
@@ -367,7 +368,7 @@ static int split(const struct walk *w, int step, const struct run *r, struct err
     return give(w, step, r, &q, e);
 }
 
-static int prefix_space(const struct walk *w, int step, const struct run *r, struct err *e)
+static int prefix_space(const struct walk *w, int step, const struct text_run *r, struct err *e)
 {
     struct run_buffer *out = &w->p->step[step].out;
     if (r->text[0] == ' ') return walk(w, step + 1, r, e);
@@ -377,13 +378,13 @@ static int prefix_space(const struct walk *w, int step, const struct run *r, str
     if (run_put(out, " ", 1, run_from(r, 0), run_to(r, first - 1)) < 0 ||
         run_copy(out, r, 0, r->n) < 0)
         return buffer_full(e);
-    const struct run next = run_of(out);
+    const struct text_run next = run_of(out);
     return walk(w, step + 1, &next, e);
 }
 
-static int metaspace(const struct walk *w, int step, const struct run *r, struct err *e)
+static int metaspace(const struct walk *w, int step, const struct text_run *r, struct err *e)
 {
-    struct step *s = &w->p->step[step];
+    struct pretokenizer_step *s = &w->p->step[step];
     struct run_buffer *out = &s->out;
     const int64_t first = rune_size((unsigned char)r->text[0]);
     const bool begins = r->text[0] == ' ' ||
@@ -402,11 +403,11 @@ static int metaspace(const struct walk *w, int step, const struct run *r, struct
         i = end + 1;
     }
     if (rc < 0) return buffer_full(e);
-    const struct run next = run_of(out);
+    const struct text_run next = run_of(out);
     return walk(w, step + 1, &next, e);
 }
 
-static int walk(const struct walk *w, int step, const struct run *r, struct err *e)
+static int walk(const struct walk *w, int step, const struct text_run *r, struct err *e)
 {
     if (!r->n) return 0;
     if (!w->p || step == w->p->n) return w->each(w->who, r, e);
@@ -417,7 +418,7 @@ static int walk(const struct walk *w, int step, const struct run *r, struct err 
     }
 }
 
-int pretokenizer_apply(struct pretokenizer *p, const struct run *r, bool spans, piece_fn *each,
+int pretokenizer_apply(struct pretokenizer *p, const struct text_run *r, bool spans, piece_fn *each,
                        void *who, struct err *e)
 {
     const struct walk w = {p, each, who, spans};

@@ -15,10 +15,10 @@ bool pretokenizer_byte_level(const struct pretokenizer *p);
 /* Needs to know where in the caller's text a run begins. */
 bool pretokenizer_needs_place(const struct pretokenizer *p);
 
-typedef int piece_fn(void *who, const struct run *piece, struct err *e);
+typedef int piece_fn(void *who, const struct text_run *piece, struct err *e);
 /* Calls each(who, piece) for the pieces of r, which are not empty. p NULL: r is the one piece.
  * spans: pieces know where they are from. */
-int pretokenizer_apply(struct pretokenizer *p, const struct run *r, bool spans, piece_fn *each,
+int pretokenizer_apply(struct pretokenizer *p, const struct text_run *r, bool spans, piece_fn *each,
                        void *who, struct err *e);
 
 #endif

@@ -7,7 +7,7 @@
 #include <string.h>
 #include "worker/text/chars.h"
 
-static char *reserve(struct heap *h, struct sink *s, int64_t n)
+static char *reserve(struct heap *h, struct text_sink *s, int64_t n)
 {
     if (n > SINK_LIMIT - s->n)
         heap_fail(h, ERR_TOO_LARGE, "makes a text of more than %d MiB", (int)(SINK_LIMIT >> 20));
@@ -21,32 +21,32 @@ static char *reserve(struct heap *h, struct sink *s, int64_t n)
     return s->p + s->n - n;
 }
 
-void sink_add(struct heap *h, struct sink *s, const char *p, int64_t n)
+void sink_add(struct heap *h, struct text_sink *s, const char *p, int64_t n)
 {
     if (!n) return;
     memcpy(reserve(h, s, n), p, (size_t)n);
     heap_spend(h, n >> HEAP_STEP_LOG);
 }
 
-void sink_text(struct heap *h, struct sink *s, const char *z)
+void sink_text(struct heap *h, struct text_sink *s, const char *z)
 {
     sink_add(h, s, z, (int64_t)strlen(z));
 }
 
-void sink_char(struct heap *h, struct sink *s, uint32_t c)
+void sink_char(struct heap *h, struct text_sink *s, uint32_t c)
 {
     char b[4];
     sink_add(h, s, b, chars_put(b, c));
 }
 
-void sink_fill(struct heap *h, struct sink *s, char c, int64_t n)
+void sink_fill(struct heap *h, struct text_sink *s, char c, int64_t n)
 {
     if (n <= 0) return;
     memset(reserve(h, s, n), c, (size_t)n);
     heap_spend(h, n >> HEAP_STEP_LOG);
 }
 
-struct value sink_value(struct heap *h, const struct sink *s)
+struct pyvalue sink_value(struct heap *h, const struct text_sink *s)
 {
     return value_view(h, s->n ? s->p : "", s->n);
 }
@@ -83,7 +83,7 @@ char *float_repr(char *out, double d)
     return out;
 }
 
-static void repr_char(struct heap *h, struct sink *s, uint32_t c, char quote)
+static void repr_char(struct heap *h, struct text_sink *s, uint32_t c, char quote)
 {
     char b[16];
     if (c == (unsigned char)quote || c == '\\')
@@ -101,7 +101,7 @@ static void repr_char(struct heap *h, struct sink *s, uint32_t c, char quote)
     sink_text(h, s, b);
 }
 
-static void repr_str(struct heap *h, struct sink *s, const struct str *t)
+static void repr_str(struct heap *h, struct text_sink *s, const struct str *t)
 {
     const bool single = memchr(t->p, '\'', (size_t)t->n) != NULL;
     const char quote = single && !memchr(t->p, '"', (size_t)t->n) ? '"' : '\'';
@@ -112,7 +112,7 @@ static void repr_str(struct heap *h, struct sink *s, const struct str *t)
     sink_add(h, s, &quote, 1);
 }
 
-static void repr_seq(struct heap *h, struct sink *s, const struct list *l, const char *open,
+static void repr_seq(struct heap *h, struct text_sink *s, const struct pylist *l, const char *open,
                      const char *close)
 {
     sink_text(h, s, open);
@@ -123,7 +123,7 @@ static void repr_seq(struct heap *h, struct sink *s, const struct list *l, const
     sink_text(h, s, close);
 }
 
-static void repr_dict(struct heap *h, struct sink *s, const struct dict *d)
+static void repr_dict(struct heap *h, struct text_sink *s, const struct dict *d)
 {
     sink_text(h, s, "{");
     for (int64_t i = 0; i < d->n; i++) {
@@ -135,13 +135,13 @@ static void repr_dict(struct heap *h, struct sink *s, const struct dict *d)
     sink_text(h, s, "}");
 }
 
-static void repr_view(struct heap *h, struct sink *s, struct value v)
+static void repr_view(struct heap *h, struct text_sink *s, struct pyvalue v)
 {
     sink_text(h, s, value_type_name(v));
     repr_seq(h, s, value_items(h, v), "([", "])");
 }
 
-static void repr_range(struct heap *h, struct sink *s, const struct range *r)
+static void repr_range(struct heap *h, struct text_sink *s, const struct pyrange *r)
 {
     char b[80];
     const int64_t stop = r->start + r->n * r->step;
@@ -152,7 +152,7 @@ static void repr_range(struct heap *h, struct sink *s, const struct range *r)
     sink_text(h, s, b);
 }
 
-void sink_repr(struct heap *h, struct sink *s, struct value v)
+void sink_repr(struct heap *h, struct text_sink *s, struct pyvalue v)
 {
     char b[32];
     heap_spend(h, 1);
@@ -189,7 +189,7 @@ void sink_repr(struct heap *h, struct sink *s, struct value v)
     heap_leave(h);
 }
 
-void sink_str(struct heap *h, struct sink *s, struct value v)
+void sink_str(struct heap *h, struct text_sink *s, struct pyvalue v)
 {
     if (v.type == V_STR)
         sink_add(h, s, v.s->p, v.s->n);
@@ -197,9 +197,9 @@ void sink_str(struct heap *h, struct sink *s, struct value v)
         sink_repr(h, s, v);
 }
 
-struct value value_to_str(struct heap *h, struct value v)
+struct pyvalue value_to_str(struct heap *h, struct pyvalue v)
 {
-    struct sink s = {0};
+    struct text_sink s = {0};
     if (v.type == V_STR) {
         v.safe = 0;
         return v;
@@ -208,7 +208,7 @@ struct value value_to_str(struct heap *h, struct value v)
     return sink_value(h, &s);
 }
 
-struct value value_soft_str(struct heap *h, struct value v)
+struct pyvalue value_soft_str(struct heap *h, struct pyvalue v)
 {
     return v.type == V_STR ? v : value_to_str(h, v);
 }

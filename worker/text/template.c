@@ -29,7 +29,7 @@ static void check_utf8(struct heap *h, const char *text, int64_t size)
 
 static void compile(struct heap *h, struct template *t, const char *text, int64_t size)
 {
-    struct tokens tokens = {0};
+    struct template_tokens tokens = {0};
     h->line = 1;
     if (size > TEMPLATE_SOURCE)
         heap_fail(h, ERR_TOO_LARGE, "the source has %lld bytes, the most is %d", (long long)size,

@@ -46,14 +46,14 @@ enum node_type {
 
 enum compare { CMP_EQ, CMP_NE, CMP_LT, CMP_LE, CMP_GT, CMP_GE, CMP_IN, CMP_NOT_IN };
 
-struct node {
+struct template_node {
     uint8_t type;
     uint16_t op;
     int line, symbol, n; /* n: of list */
-    struct node *a, *b, *c, *test, *body;
-    struct node **list;
+    struct template_node *a, *b, *c, *test, *body;
+    struct template_node **list;
     uint8_t *ops; /* [n - 1] of N_COMPARE: enum compare */
-    struct value value;
+    struct pyvalue value;
     struct args *args;
     const struct native
         *native; /* NULL of a filter or test: value has the name, unknown to jinja2 too */
@@ -61,24 +61,24 @@ struct node {
 };
 
 struct args {
-    struct node **v; /* [n] */
+    struct template_node **v; /* [n] */
     int n;
-    struct value *key; /* [n_kw] names */
-    struct node **kw;
+    struct pyvalue *key; /* [n_kw] names */
+    struct template_node **kw;
     int n_kw;
-    struct node *star, *star_star; /* *a, **b, or NULL */
+    struct template_node *star, *star_star; /* *a, **b, or NULL */
 };
 
 struct macro {
-    struct value name; /* V_NONE: what caller() runs */
-    int symbol;        /* of name; -1: none */
-    int *param;        /* [n_params] symbols */
-    struct value *param_name;
-    struct node **preset; /* [n_params] defaults; NULL: none */
+    struct pyvalue name; /* V_NONE: what caller() runs */
+    int symbol;          /* of name; -1: none */
+    int *param;          /* [n_params] symbols */
+    struct pyvalue *param_name;
+    struct template_node **preset; /* [n_params] defaults; NULL: none */
     int n_params;
     bool takes_caller, takes_kwargs, takes_varargs; /* its body reads the variable of that name */
     bool names_caller;                              /* a parameter has that name */
-    struct node *body;
+    struct template_node *body;
 };
 
 /* Symbols that the interpreter itself sets. */
@@ -87,8 +87,8 @@ enum { SYM_LOOP, SYM_CALLER, SYM_KWARGS, SYM_VARARGS, SYM_N };
 struct template
 {
     struct arena arena;
-    struct node *root;
-    struct value *symbol; /* [n_symbols] names */
+    struct template_node *root;
+    struct pyvalue *symbol; /* [n_symbols] names */
     int n_symbols;
     const char *source; /* [size] */
     int64_t size;

@@ -4,14 +4,14 @@
 #include "worker/text/chars.h"
 #include "worker/text/template_run.h"
 
-static struct value bind(struct run *r, const struct native *native, struct value of)
+static struct pyvalue bind(struct template_run *r, const struct native *native, struct pyvalue of)
 {
     struct bound *b = heap_alloc(&r->h, sizeof *b);
     *b = (struct bound){native, of};
-    return (struct value){.type = V_BOUND, .p = b};
+    return (struct pyvalue){.type = V_BOUND, .p = b};
 }
 
-static const struct native *method_of(struct value of, struct value name)
+static const struct native *method_of(struct pyvalue of, struct pyvalue name)
 {
     switch (of.type) {
     case V_STR: return native_find(native_methods_str, name);
@@ -24,7 +24,7 @@ static const struct native *method_of(struct value of, struct value name)
 }
 
 /* Attributes that change a value: the sandbox has them and lets no template call them. */
-static bool is_unsafe(struct value of, struct value name)
+static bool is_unsafe(struct pyvalue of, struct pyvalue name)
 {
     static const char *const dict[] = {"clear", "pop", "popitem", "setdefault", "update", NULL};
     static const char *const list[] = {"append", "clear",  "pop",    "reverse", "insert",
@@ -36,24 +36,25 @@ static bool is_unsafe(struct value of, struct value name)
            !memcmp(name.s->p + name.s->n - 2, "__", 2);
 }
 
-static struct value unsafe(struct run *r, struct value of, struct value name)
+static struct pyvalue unsafe(struct template_run *r, struct pyvalue of, struct pyvalue name)
 {
     return value_undefined(&r->h, "access to attribute '%.*s' of '%s' object is unsafe.",
                            (int)(name.s->n < 64 ? name.s->n : 64), name.s->p, value_type_name(of));
 }
 
-static struct value no_attribute(struct run *r, struct value of, struct value name)
+static struct pyvalue no_attribute(struct template_run *r, struct pyvalue of, struct pyvalue name)
 {
     return value_undefined(&r->h, "'%s object' has no attribute '%.*s'", value_type_name(of),
                            (int)(name.s->n < 64 ? name.s->n : 64), name.s->p);
 }
 
-static struct value item_or_undefined(struct value v, struct run *r, const char *what)
+static struct pyvalue item_or_undefined(struct pyvalue v, struct template_run *r, const char *what)
 {
     return v.type == V_MISSING ? value_undefined(&r->h, "there is no %s item", what) : v;
 }
 
-static struct value loop_attr(struct run *r, struct loop *l, struct value name)
+static struct pyvalue loop_attr(struct template_run *r, struct template_loop *l,
+                                struct pyvalue name)
 {
     if (value_is_text(name, "index")) return value_int(l->index0 + 1);
     if (value_is_text(name, "index0")) return value_int(l->index0);
@@ -67,51 +68,51 @@ static struct value loop_attr(struct run *r, struct loop *l, struct value name)
     loop_peek(r, l);
     if (value_is_text(name, "last")) return value_bool(l->after.type == V_MISSING);
     if (value_is_text(name, "nextitem")) return item_or_undefined(l->after, r, "next");
-    return (struct value){0};
+    return (struct pyvalue){0};
 }
 
-static struct value macro_attr(struct run *r, const struct macro *m, struct value name)
+static struct pyvalue macro_attr(struct template_run *r, const struct macro *m, struct pyvalue name)
 {
     if (value_is_text(name, "name")) return m->name;
     if (value_is_text(name, "caller")) return value_bool(m->takes_caller);
     if (value_is_text(name, "catch_kwargs")) return value_bool(m->takes_kwargs);
     if (value_is_text(name, "catch_varargs")) return value_bool(m->takes_varargs);
     if (value_is_text(name, "arguments")) return value_tuple(&r->h, m->param_name, m->n_params);
-    return (struct value){0};
+    return (struct pyvalue){0};
 }
 
 /* getattr(of, name): V_MISSING when Python raises AttributeError. */
-static struct value own_attr(struct run *r, struct value of, struct value name)
+static struct pyvalue own_attr(struct template_run *r, struct pyvalue of, struct pyvalue name)
 {
     const struct native *m = method_of(of, name);
-    const struct value *v;
+    const struct pyvalue *v;
     if (m) return bind(r, m, of);
     if (is_unsafe(of, name)) return unsafe(r, of, name);
     switch (of.type) {
     case V_UNDEFINED: heap_fail(&r->h, ERR_INVALID, "%.*s", (int)of.s->n, of.s->p);
-    case V_NAMESPACE: v = dict_get(&r->h, of.dict, name); return v ? *v : (struct value){0};
+    case V_NAMESPACE: v = dict_get(&r->h, of.dict, name); return v ? *v : (struct pyvalue){0};
     case V_LOOP: return loop_attr(r, of.p, name);
     case V_MACRO: return macro_attr(r, ((struct macro_value *)of.p)->def, name);
-    default: return (struct value){0};
+    default: return (struct pyvalue){0};
     }
 }
 
-static struct value char_at(struct run *r, struct value of, int64_t i)
+static struct pyvalue char_at(struct template_run *r, struct pyvalue of, int64_t i)
 {
     const struct str *s = of.s;
     const int64_t at = s->n == s->n_chars ? i : chars_at(s->p, s->n, i);
     heap_spend(&r->h, at >> HEAP_STEP_LOG);
-    struct value v = value_view(&r->h, s->p + at, chars_size(s->p[at]));
+    struct pyvalue v = value_view(&r->h, s->p + at, chars_size(s->p[at]));
     v.safe = of.safe;
     return v;
 }
 
 /* of[index]: V_MISSING when Python raises LookupError or TypeError. */
-static struct value own_item(struct run *r, struct value of, struct value index)
+static struct pyvalue own_item(struct template_run *r, struct pyvalue of, struct pyvalue index)
 {
-    const struct value none = {0};
+    const struct pyvalue none = {0};
     if (of.type == V_DICT) {
-        const struct value *v = value_hashable(index) ? dict_get(&r->h, of.dict, index) : NULL;
+        const struct pyvalue *v = value_hashable(index) ? dict_get(&r->h, of.dict, index) : NULL;
         return v ? *v : none;
     }
     if (of.type == V_UNDEFINED) heap_fail(&r->h, ERR_INVALID, "%.*s", (int)of.s->n, of.s->p);
@@ -126,16 +127,16 @@ static struct value own_item(struct run *r, struct value of, struct value index)
                                 : of.list->v[i];
 }
 
-struct value attr_get(struct run *r, struct value of, struct value name)
+struct pyvalue attr_get(struct template_run *r, struct pyvalue of, struct pyvalue name)
 {
-    struct value v = own_attr(r, of, name);
+    struct pyvalue v = own_attr(r, of, name);
     if (v.type == V_MISSING) v = own_item(r, of, name);
     return v.type == V_MISSING ? no_attribute(r, of, name) : v;
 }
 
-struct value item_get(struct run *r, struct value of, struct value index)
+struct pyvalue item_get(struct template_run *r, struct pyvalue of, struct pyvalue index)
 {
-    struct value v = own_item(r, of, index);
+    struct pyvalue v = own_item(r, of, index);
     if (v.type == V_MISSING && index.type == V_STR) v = own_attr(r, of, index);
     if (v.type != V_MISSING) return v;
     if (index.type == V_STR) return no_attribute(r, of, index);

@@ -4,10 +4,10 @@
 #include "worker/text/template_run.h"
 
 struct gather { /* arguments while they are evaluated */
-    struct list *v, *key, *kw;
+    struct pylist *v, *key, *kw;
 };
 
-static void add_kw(struct run *r, struct gather *g, struct value key, struct value v)
+static void add_kw(struct template_run *r, struct gather *g, struct pyvalue key, struct pyvalue v)
 {
     for (int64_t i = 0; i < g->key->n; i++)
         if (value_eq(&r->h, g->key->v[i], key))
@@ -17,7 +17,7 @@ static void add_kw(struct run *r, struct gather *g, struct value key, struct val
     list_add(&r->h, g->kw, v);
 }
 
-static void add_star_star(struct run *r, struct gather *g, struct value of)
+static void add_star_star(struct template_run *r, struct gather *g, struct pyvalue of)
 {
     if (of.type != V_DICT)
         heap_fail(&r->h, ERR_INVALID, "argument after ** must be a mapping, not %s",
@@ -29,14 +29,14 @@ static void add_star_star(struct run *r, struct gather *g, struct value of)
     }
 }
 
-static struct actual eval_args(struct run *r, struct scope *scope, const struct args *a,
-                               struct value caller)
+static struct actual eval_args(struct template_run *r, struct scope *scope, const struct args *a,
+                               struct pyvalue caller)
 {
     struct heap *h = &r->h;
     struct gather g = {list_new(h, a->n), list_new(h, a->n_kw), list_new(h, a->n_kw)};
     for (int i = 0; i < a->n; i++) list_add(h, g.v, eval(r, scope, a->v[i]));
     if (a->star) {
-        const struct list *more = value_items(h, eval(r, scope, a->star));
+        const struct pylist *more = value_items(h, eval(r, scope, a->star));
         for (int64_t i = 0; i < more->n; i++) list_add(h, g.v, more->v[i]);
     }
     for (int i = 0; i < a->n_kw; i++) add_kw(r, &g, a->key[i], eval(r, scope, a->kw[i]));
@@ -48,38 +48,39 @@ static struct actual eval_args(struct run *r, struct scope *scope, const struct 
 /* ---- macros --------------------------------------------------------------------------------- */
 
 /* The keyword argument of that name, marked as taken; V_MISSING: none. */
-static struct value take_kw(struct run *r, const struct actual *a, struct value name, bool *taken)
+static struct pyvalue take_kw(struct template_run *r, const struct actual *a, struct pyvalue name,
+                              bool *taken)
 {
     for (int64_t i = 0; i < a->n_kw; i++)
         if (!taken[i] && value_eq(&r->h, a->key[i], name)) {
             taken[i] = true;
             return a->kw[i];
         }
-    return (struct value){0};
+    return (struct pyvalue){0};
 }
 
-static void bind_kwargs(struct run *r, struct scope *s, const struct macro *m,
+static void bind_kwargs(struct template_run *r, struct scope *s, const struct macro *m,
                         const struct actual *a, const bool *taken)
 {
     struct dict *rest = dict_new(&r->h);
     for (int64_t i = 0; i < a->n_kw; i++)
         if (!taken[i]) dict_set(&r->h, rest, a->key[i], a->kw[i]);
     if (m->takes_kwargs)
-        scope_set(r, s, SYM_KWARGS, (struct value){.type = V_DICT, .dict = rest});
+        scope_set(r, s, SYM_KWARGS, (struct pyvalue){.type = V_DICT, .dict = rest});
     else if (rest->n)
         heap_fail(&r->h, ERR_INVALID, "macro takes no keyword argument '%.*s'",
                   (int)rest->e[0].key.s->n, rest->e[0].key.s->p);
 }
 
-static void bind_macro(struct run *r, struct scope *s, const struct macro *m,
+static void bind_macro(struct template_run *r, struct scope *s, const struct macro *m,
                        const struct actual *a)
 {
     bool *taken = heap_alloc(&r->h, a->n_kw + 1);
-    struct value *v = heap_alloc(&r->h, (m->n_params + 1) * (int64_t)sizeof *v);
+    struct pyvalue *v = heap_alloc(&r->h, (m->n_params + 1) * (int64_t)sizeof *v);
     for (int i = 0; i < m->n_params; i++)
         v[i] = i < a->n ? a->v[i] : take_kw(r, a, m->param_name[i], taken);
     if (m->takes_caller && !m->names_caller) {
-        const struct value c = take_kw(r, a, value_text(&r->h, "caller"), taken);
+        const struct pyvalue c = take_kw(r, a, value_text(&r->h, "caller"), taken);
         scope_set(r, s, SYM_CALLER,
                   c.type == V_MISSING ? value_undefined(&r->h, "No caller defined") : c);
     }
@@ -99,21 +100,22 @@ static void bind_macro(struct run *r, struct scope *s, const struct macro *m,
     }
 }
 
-static struct value call_macro(struct run *r, const struct macro_value *m, const struct actual *a)
+static struct pyvalue call_macro(struct template_run *r, const struct macro_value *m,
+                                 const struct actual *a)
 {
     if (++r->calls > RUN_CALLS)
         heap_fail(&r->h, ERR_TOO_LARGE, "more than %d calls of macros one inside the other",
                   RUN_CALLS);
     struct scope *s = scope_new(r, m->scope);
     bind_macro(r, s, m->def, a);
-    const struct value v = run_capture(r, m->def->body, s);
+    const struct pyvalue v = run_capture(r, m->def->body, s);
     r->calls--;
     return v;
 }
 
 /* ---- any call ------------------------------------------------------------------------------- */
 
-struct value call_value(struct run *r, struct value f, const struct actual *a)
+struct pyvalue call_value(struct template_run *r, struct pyvalue f, const struct actual *a)
 {
     const struct bound *b = f.p;
     heap_spend(&r->h, 1);
@@ -129,18 +131,19 @@ struct value call_value(struct run *r, struct value f, const struct actual *a)
     }
 }
 
-struct value call_node(struct run *r, struct scope *scope, const struct node *n,
-                       struct value caller)
+struct pyvalue call_node(struct template_run *r, struct scope *scope, const struct template_node *n,
+                         struct pyvalue caller)
 {
-    const struct value f = eval(r, scope, n->a);
+    const struct pyvalue f = eval(r, scope, n->a);
     const struct actual a = eval_args(r, scope, n->args, caller);
     r->h.line = n->line;
     return call_value(r, f, &a);
 }
 
-struct value call_native(struct run *r, struct scope *scope, const struct node *n, struct value of)
+struct pyvalue call_native(struct template_run *r, struct scope *scope,
+                           const struct template_node *n, struct pyvalue of)
 {
-    const struct actual a = eval_args(r, scope, n->args, (struct value){0});
+    const struct actual a = eval_args(r, scope, n->args, (struct pyvalue){0});
     r->h.line = n->line;
     if (!n->native)
         heap_fail(&r->h, ERR_INVALID, "No %s named '%.*s' found.",

@@ -5,26 +5,27 @@
 #include <string.h>
 #include "worker/text/native.h"
 
-static struct node *parse_or(struct parse *p);
-static struct node *parse_unary(struct parse *p, bool with_filter);
+static struct template_node *parse_or(struct template_parse *p);
+static struct template_node *parse_unary(struct template_parse *p, bool with_filter);
 
-static struct node *binary(struct parse *p, enum node_type type, struct node *a, struct node *b)
+static struct template_node *binary(struct template_parse *p, enum node_type type,
+                                    struct template_node *a, struct template_node *b)
 {
-    struct node *n = parse_node(p, type);
+    struct template_node *n = parse_node(p, type);
     n->line = a->line;
     n->a = a;
     n->b = b;
     return n;
 }
 
-static struct node *constant(struct parse *p, struct value v)
+static struct template_node *constant(struct template_parse *p, struct pyvalue v)
 {
-    struct node *n = parse_node(p, N_CONST);
+    struct template_node *n = parse_node(p, N_CONST);
     n->value = v;
     return n;
 }
 
-static struct value name_value(struct parse *p, struct str s)
+static struct pyvalue name_value(struct template_parse *p, struct str s)
 {
     return value_str(p->h, s.p, s.n);
 }
@@ -37,7 +38,7 @@ static bool is(struct str s, const char *z)
 }
 
 /* Macros around a name learn which of their special variables their body reads. */
-static void note_name(struct parse *p, int symbol)
+static void note_name(struct template_parse *p, int symbol)
 {
     for (int i = 0; i < p->n_macros; i++) {
         p->macro[i]->takes_caller |= symbol == SYM_CALLER;
@@ -46,13 +47,13 @@ static void note_name(struct parse *p, int symbol)
     }
 }
 
-static struct node *parse_name(struct parse *p, bool with_ns)
+static struct template_node *parse_name(struct template_parse *p, bool with_ns)
 {
     const struct str s = parse_expect_name(p);
     if (is(s, "true") || is(s, "True")) return constant(p, value_bool(true));
     if (is(s, "false") || is(s, "False")) return constant(p, value_bool(false));
     if (is(s, "none") || is(s, "None")) return constant(p, value_none());
-    struct node *n = parse_node(p, N_NAME);
+    struct template_node *n = parse_node(p, N_NAME);
     n->symbol = parse_symbol(p, &s);
     if (with_ns && parse_skip_op(p, OP1('.'))) {
         n->type = N_NSREF;
@@ -62,11 +63,11 @@ static struct node *parse_name(struct parse *p, bool with_ns)
     return n;
 }
 
-static struct node *parse_strings(struct parse *p)
+static struct template_node *parse_strings(struct template_parse *p)
 {
-    struct node *n = constant(p, p->at++->value);
+    struct template_node *n = constant(p, p->at++->value);
     while (n->value.type == V_STR && p->at->type == T_CONST && p->at->value.type == V_STR) {
-        struct sink s = {0};
+        struct text_sink s = {0};
         sink_str(p->h, &s, n->value);
         sink_str(p->h, &s, p->at++->value);
         n->value = sink_value(p->h, &s);
@@ -74,9 +75,9 @@ static struct node *parse_strings(struct parse *p)
     return n;
 }
 
-static struct node *parse_brackets(struct parse *p)
+static struct template_node *parse_brackets(struct template_parse *p)
 {
-    struct node *n = parse_node(p, N_LIST);
+    struct template_node *n = parse_node(p, N_LIST);
     p->at++;
     while (!parse_is_op(p, OP1(']'))) {
         if (n->n) parse_expect_op(p, OP1(','));
@@ -87,9 +88,9 @@ static struct node *parse_brackets(struct parse *p)
     return n;
 }
 
-static struct node *parse_braces(struct parse *p)
+static struct template_node *parse_braces(struct template_parse *p)
 {
-    struct node *n = parse_node(p, N_DICT);
+    struct template_node *n = parse_node(p, N_DICT);
     p->at++;
     while (!parse_is_op(p, OP1('}'))) {
         if (n->n) parse_expect_op(p, OP1(','));
@@ -102,15 +103,15 @@ static struct node *parse_braces(struct parse *p)
     return n;
 }
 
-static bool tuple_ends(const struct parse *p)
+static bool tuple_ends(const struct template_parse *p)
 {
     return p->at->type == T_PRINT_END || p->at->type == T_BLOCK_END || parse_is_op(p, OP1(')')) ||
            parse_is_op(p, OP1('=')) || parse_is_name(p, "in");
 }
 
-static struct node *parse_primary(struct parse *p, bool with_ns)
+static struct template_node *parse_primary(struct template_parse *p, bool with_ns)
 {
-    struct node *n;
+    struct template_node *n;
     parse_enter(p);
     if (p->at->type == T_NAME) {
         n = parse_name(p, with_ns);
@@ -132,7 +133,7 @@ static struct node *parse_primary(struct parse *p, bool with_ns)
 
 /* ---- postfix -------------------------------------------------------------------------------- */
 
-static void add_kw(struct parse *p, struct args *a)
+static void add_kw(struct template_parse *p, struct args *a)
 {
     a->key = heap_grow(p->h, a->key, a->n_kw * (int64_t)sizeof *a->key,
                        (a->n_kw + 1) * (int64_t)sizeof *a->key);
@@ -147,7 +148,7 @@ static void add_kw(struct parse *p, struct args *a)
     a->kw[a->n_kw++] = parse_expression(p);
 }
 
-static void add_arg(struct parse *p, struct args *a)
+static void add_arg(struct template_parse *p, struct args *a)
 {
     const struct token *next = p->at->type == T_END ? p->at : p->at + 1;
     if (parse_skip_op(p, OP1('*')) && !a->star && !a->star_star) {
@@ -158,7 +159,7 @@ static void add_arg(struct parse *p, struct args *a)
                !a->star_star) {
         add_kw(p, a);
     } else if (!a->star && !a->star_star && !a->n_kw) {
-        const int64_t size = sizeof(struct node *);
+        const int64_t size = sizeof(struct template_node *);
         if (!(a->n & (a->n - 1))) /* a power of two: full */
             a->v = heap_grow(p->h, a->v, a->n * size, (a->n ? 2 * a->n : 1) * size);
         a->v[a->n++] = parse_expression(p);
@@ -167,7 +168,7 @@ static void add_arg(struct parse *p, struct args *a)
     }
 }
 
-static struct args *parse_args(struct parse *p)
+static struct args *parse_args(struct template_parse *p)
 {
     struct args *a = heap_alloc(p->h, sizeof *a);
     parse_expect_op(p, OP1('('));
@@ -179,9 +180,9 @@ static struct args *parse_args(struct parse *p)
     return a;
 }
 
-static struct node *parse_call(struct parse *p, struct node *of)
+static struct template_node *parse_call(struct template_parse *p, struct template_node *of)
 {
-    struct node *n = parse_node(p, N_CALL);
+    struct template_node *n = parse_node(p, N_CALL);
     if (of->type == N_ATTR) native_check_method(p->h, of->value);
     if (of->type == N_NAME) native_check_function(p->h, p->symbols->e[of->symbol].key);
     n->a = of;
@@ -189,9 +190,10 @@ static struct node *parse_call(struct parse *p, struct node *of)
     return n;
 }
 
-static struct node *parse_slice(struct parse *p, struct node *of, struct node *first)
+static struct template_node *parse_slice(struct template_parse *p, struct template_node *of,
+                                         struct template_node *first)
 {
-    struct node *n = parse_node(p, N_SLICE);
+    struct template_node *n = parse_node(p, N_SLICE);
     n->a = of;
     parse_append(p, n, first);
     for (int i = 1; i < 3; i++) {
@@ -202,9 +204,9 @@ static struct node *parse_slice(struct parse *p, struct node *of, struct node *f
     return n;
 }
 
-static struct node *parse_subscript(struct parse *p, struct node *of)
+static struct template_node *parse_subscript(struct template_parse *p, struct template_node *of)
 {
-    struct node *n;
+    struct template_node *n;
     if (parse_skip_op(p, OP1('.'))) {
         if (p->at->type == T_NAME) {
             n = parse_node(p, N_ATTR);
@@ -219,7 +221,7 @@ static struct node *parse_subscript(struct parse *p, struct node *of)
         return n;
     }
     p->at++;
-    struct node *first = parse_is_op(p, OP1(':')) ? NULL : parse_expression(p);
+    struct template_node *first = parse_is_op(p, OP1(':')) ? NULL : parse_expression(p);
     n = parse_is_op(p, OP1(':')) ? parse_slice(p, of, first) : binary(p, N_ITEM, of, first);
     if (parse_is_op(p, OP1(',')))
         heap_fail(p->h, ERR_UNSUPPORTED, "a subscript with a comma is not supported");
@@ -227,7 +229,7 @@ static struct node *parse_subscript(struct parse *p, struct node *of)
     return n;
 }
 
-struct node *parse_postfix_of(struct parse *p, struct node *of)
+struct template_node *parse_postfix_of(struct template_parse *p, struct template_node *of)
 {
     for (;;)
         if (parse_is_op(p, OP1('.')) || parse_is_op(p, OP1('[')))
@@ -238,7 +240,7 @@ struct node *parse_postfix_of(struct parse *p, struct node *of)
             return of;
 }
 
-static struct value dotted_name(struct parse *p)
+static struct pyvalue dotted_name(struct template_parse *p)
 {
     struct str s = parse_expect_name(p);
     while (parse_skip_op(p, OP1('.'))) {
@@ -248,10 +250,11 @@ static struct value dotted_name(struct parse *p)
     return name_value(p, s);
 }
 
-struct node *parse_filters(struct parse *p, struct node *of, bool started)
+struct template_node *parse_filters(struct template_parse *p, struct template_node *of,
+                                    bool started)
 {
     while (started || parse_skip_op(p, OP1('|'))) {
-        struct node *n = parse_node(p, N_FILTER);
+        struct template_node *n = parse_node(p, N_FILTER);
         n->value = dotted_name(p);
         n->native = native_filter(p->h, n->value, p->soft);
         n->a = of;
@@ -262,17 +265,17 @@ struct node *parse_filters(struct parse *p, struct node *of, bool started)
     return of;
 }
 
-static bool test_has_argument(const struct parse *p)
+static bool test_has_argument(const struct template_parse *p)
 {
     if (p->at->type == T_NAME)
         return !parse_is_name(p, "else") && !parse_is_name(p, "or") && !parse_is_name(p, "and");
     return p->at->type == T_CONST || parse_is_op(p, OP1('[')) || parse_is_op(p, OP1('{'));
 }
 
-static struct node *parse_test(struct parse *p, struct node *of)
+static struct template_node *parse_test(struct template_parse *p, struct template_node *of)
 {
     const bool negated = parse_skip_name(p, "not");
-    struct node *n = parse_node(p, N_TEST);
+    struct template_node *n = parse_node(p, N_TEST);
     n->value = dotted_name(p);
     n->native = native_test(p->h, n->value, p->soft);
     n->a = of;
@@ -288,12 +291,13 @@ static struct node *parse_test(struct parse *p, struct node *of)
         }
     }
     if (!negated) return n;
-    struct node *not = parse_node(p, N_NOT);
+    struct template_node *not = parse_node(p, N_NOT);
     not ->a = n;
     return not ;
 }
 
-static struct node *parse_filters_and_tests(struct parse *p, struct node *of)
+static struct template_node *parse_filters_and_tests(struct template_parse *p,
+                                                     struct template_node *of)
 {
     for (;;)
         if (parse_is_op(p, OP1('|')))
@@ -308,9 +312,9 @@ static struct node *parse_filters_and_tests(struct parse *p, struct node *of)
 
 /* ---- operators ------------------------------------------------------------------------------ */
 
-static struct node *parse_unary(struct parse *p, bool with_filter)
+static struct template_node *parse_unary(struct template_parse *p, bool with_filter)
 {
-    struct node *n;
+    struct template_node *n;
     if (parse_is_op(p, OP1('-')) || parse_is_op(p, OP1('+'))) {
         parse_enter(p);
         n = parse_node(p, parse_is_op(p, OP1('-')) ? N_NEG : N_POS);
@@ -324,54 +328,55 @@ static struct node *parse_unary(struct parse *p, bool with_filter)
     return with_filter ? parse_filters_and_tests(p, n) : n;
 }
 
-static struct node *operation(struct parse *p, struct node *a, struct node *(*next)(struct parse *))
+static struct template_node *operation(struct template_parse *p, struct template_node *a,
+                                       struct template_node *(*next)(struct template_parse *))
 {
     const uint16_t op = p->at++->op;
-    struct node *n = binary(p, N_BINARY, a, next(p));
+    struct template_node *n = binary(p, N_BINARY, a, next(p));
     n->op = op;
     return n;
 }
 
-static struct node *parse_factor(struct parse *p)
+static struct template_node *parse_factor(struct template_parse *p)
 {
     return parse_unary(p, true);
 }
 
-static struct node *parse_pow(struct parse *p)
+static struct template_node *parse_pow(struct template_parse *p)
 {
-    struct node *n = parse_factor(p);
+    struct template_node *n = parse_factor(p);
     while (parse_is_op(p, OP2('*', '*'))) n = operation(p, n, parse_factor);
     return n;
 }
 
-static struct node *parse_product(struct parse *p)
+static struct template_node *parse_product(struct template_parse *p)
 {
-    struct node *n = parse_pow(p);
+    struct template_node *n = parse_pow(p);
     while (parse_is_op(p, OP1('*')) || parse_is_op(p, OP1('/')) || parse_is_op(p, OP1('%')) ||
            parse_is_op(p, OP2('/', '/')))
         n = operation(p, n, parse_pow);
     return n;
 }
 
-static struct node *parse_concat(struct parse *p)
+static struct template_node *parse_concat(struct template_parse *p)
 {
-    struct node *first = parse_product(p);
+    struct template_node *first = parse_product(p);
     if (!parse_is_op(p, OP1('~'))) return first;
-    struct node *n = parse_node(p, N_CONCAT);
+    struct template_node *n = parse_node(p, N_CONCAT);
     parse_append(p, n, first);
     while (parse_skip_op(p, OP1('~'))) parse_append(p, n, parse_product(p));
     return n;
 }
 
-static struct node *parse_sum(struct parse *p)
+static struct template_node *parse_sum(struct template_parse *p)
 {
-    struct node *n = parse_concat(p);
+    struct template_node *n = parse_concat(p);
     while (parse_is_op(p, OP1('+')) || parse_is_op(p, OP1('-'))) n = operation(p, n, parse_concat);
     return n;
 }
 
 /* The comparison that begins here, and is skipped; -1: none. */
-static int comparison(struct parse *p)
+static int comparison(struct template_parse *p)
 {
     static const struct {
         int op, cmp;
@@ -387,9 +392,9 @@ static int comparison(struct parse *p)
     return -1;
 }
 
-static struct node *parse_compare(struct parse *p)
+static struct template_node *parse_compare(struct template_parse *p)
 {
-    struct node *first = parse_sum(p), *n = NULL;
+    struct template_node *first = parse_sum(p), *n = NULL;
     for (int cmp; (cmp = comparison(p)) >= 0;) {
         if (!n) {
             n = parse_node(p, N_COMPARE);
@@ -403,42 +408,42 @@ static struct node *parse_compare(struct parse *p)
     return n ? n : first;
 }
 
-static struct node *parse_not(struct parse *p)
+static struct template_node *parse_not(struct template_parse *p)
 {
     if (!parse_skip_name(p, "not")) return parse_compare(p);
     parse_enter(p);
-    struct node *n = parse_node(p, N_NOT);
+    struct template_node *n = parse_node(p, N_NOT);
     n->a = parse_not(p);
     parse_leave(p);
     return n;
 }
 
-static struct node *parse_and(struct parse *p)
+static struct template_node *parse_and(struct template_parse *p)
 {
-    struct node *n = parse_not(p);
+    struct template_node *n = parse_not(p);
     while (parse_skip_name(p, "and")) n = binary(p, N_AND, n, parse_not(p));
     return n;
 }
 
-static struct node *parse_or(struct parse *p)
+static struct template_node *parse_or(struct template_parse *p)
 {
-    struct node *n = parse_and(p);
+    struct template_node *n = parse_and(p);
     while (parse_skip_name(p, "or")) n = binary(p, N_OR, n, parse_and(p));
     return n;
 }
 
-struct node *parse_condition(struct parse *p)
+struct template_node *parse_condition(struct template_parse *p)
 {
     return parse_or(p);
 }
 
-struct node *parse_expression(struct parse *p)
+struct template_node *parse_expression(struct template_parse *p)
 {
     const bool soft = p->soft;
     parse_enter(p);
-    struct node *n = parse_or(p);
+    struct template_node *n = parse_or(p);
     while (parse_skip_name(p, "if")) {
-        struct node *cond = parse_node(p, N_COND);
+        struct template_node *cond = parse_node(p, N_COND);
         cond->b = n;
         p->soft = true;
         cond->a = parse_or(p);
@@ -451,11 +456,13 @@ struct node *parse_expression(struct parse *p)
 }
 
 /* Items up to one that no comma follows: a tuple if there was a comma. */
-static struct node *collect(struct parse *p, struct node *(*item)(struct parse *), const char *want)
+static struct template_node *collect(struct template_parse *p,
+                                     struct template_node *(*item)(struct template_parse *),
+                                     const char *want)
 {
-    struct node *first = NULL, *n = NULL;
+    struct template_node *first = NULL, *n = NULL;
     while (!tuple_ends(p)) {
-        struct node *next = item(p);
+        struct template_node *next = item(p);
         if (!first) first = next;
         if (n) parse_append(p, n, next);
         if (!parse_is_op(p, OP1(','))) break;
@@ -469,12 +476,12 @@ static struct node *collect(struct parse *p, struct node *(*item)(struct parse *
     return n ? n : first;
 }
 
-struct node *parse_tuple(struct parse *p, bool with_cond)
+struct template_node *parse_tuple(struct template_parse *p, bool with_cond)
 {
     return collect(p, with_cond ? parse_expression : parse_condition, "an expression");
 }
 
-static void check_target(struct parse *p, const struct node *n)
+static void check_target(struct template_parse *p, const struct template_node *n)
 {
     if (n->type == N_TUPLE)
         for (int i = 0; i < n->n; i++) check_target(p, n->list[i]);
@@ -482,19 +489,20 @@ static void check_target(struct parse *p, const struct node *n)
         heap_fail(p->h, ERR_INVALID, "can't assign to this expression");
 }
 
-static struct node *target_or_namespace(struct parse *p)
+static struct template_node *target_or_namespace(struct template_parse *p)
 {
     return parse_primary(p, true);
 }
 
-static struct node *target_item(struct parse *p)
+static struct template_node *target_item(struct template_parse *p)
 {
     return parse_primary(p, false);
 }
 
-struct node *parse_target(struct parse *p, bool with_ns)
+struct template_node *parse_target(struct template_parse *p, bool with_ns)
 {
-    struct node *n = collect(p, with_ns ? target_or_namespace : target_item, "a name to assign to");
+    struct template_node *n = collect(p, with_ns ? target_or_namespace : target_item,
+                                      "a name to assign to");
     check_target(p, n);
     return n;
 }

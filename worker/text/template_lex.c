@@ -9,7 +9,7 @@
 
 struct lex {
     struct heap *h; /* h->line: of p */
-    struct tokens *out;
+    struct template_tokens *out;
     const char *p, *end;
     bool line_begins; /* the last match ended with a newline */
     char close[64];   /* of the brackets that are open */
@@ -18,7 +18,7 @@ struct lex {
 
 static struct token *push(struct lex *x, enum token_type type)
 {
-    struct tokens *o = x->out;
+    struct template_tokens *o = x->out;
     const int64_t size = sizeof *o->t;
     if (o->n == o->room) {
         o->room = o->room ? 2 * o->room : 256;
@@ -166,7 +166,7 @@ static void number(struct lex *x)
         text[n++] = *q;
     }
     text[n] = 0;
-    struct value v = is_float ? value_float(strtod(text, NULL)) : value_int(0);
+    struct pyvalue v = is_float ? value_float(strtod(text, NULL)) : value_int(0);
     if (!is_float) {
         unsigned long long i = strtoull(text, &stop, base);
         if (!n || *stop || i > INT64_MAX || strlen(text) > 62)
@@ -189,7 +189,7 @@ static const char *hex(struct lex *x, const char *p, int n, uint32_t *out)
 }
 
 /* One escape: p is after the backslash. Returns where the next character begins. */
-static const char *escape(struct lex *x, struct sink *s, const char *p)
+static const char *escape(struct lex *x, struct text_sink *s, const char *p)
 {
     static const char letter[] = "\\'\"abfnrtv", byte[] = "\\'\"\a\b\f\n\r\t\v";
     const char *hit = memchr(letter, *p, sizeof letter - 1);
@@ -226,7 +226,7 @@ static const char *escape(struct lex *x, struct sink *s, const char *p)
 
 static void string(struct lex *x)
 {
-    struct sink s = {0};
+    struct text_sink s = {0};
     const char quote = *x->p, *p = x->p + 1;
     while (p < x->end && *p != quote) {
         const char *q = p;
@@ -319,7 +319,7 @@ static void tag(struct lex *x, bool print)
     }
 }
 
-void template_lex(struct heap *h, struct tokens *out, const char *source, int64_t size)
+void template_lex(struct heap *h, struct template_tokens *out, const char *source, int64_t size)
 {
     struct lex x = {.h = h, .out = out, .p = source, .end = source + size, .line_begins = true};
     h->line = 1;

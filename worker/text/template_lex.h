@@ -25,17 +25,17 @@ struct token {
     uint8_t type;
     uint16_t op;
     int line;
-    struct str text;    /* of T_DATA and T_NAME; borrows the source */
-    struct value value; /* of T_CONST */
+    struct str text;      /* of T_DATA and T_NAME; borrows the source */
+    struct pyvalue value; /* of T_CONST */
 };
 
-struct tokens {
+struct template_tokens {
     struct token *t; /* the last is T_END */
     int64_t n, room;
 };
 
 /* source: newlines are \n alone; borrowed as long as the tokens.
  * fails: ERR_INVALID with the line of what is no template. */
-void template_lex(struct heap *h, struct tokens *out, const char *source, int64_t size);
+void template_lex(struct heap *h, struct template_tokens *out, const char *source, int64_t size);
 
 #endif

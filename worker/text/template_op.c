@@ -7,7 +7,7 @@
 #include "worker/text/template_lex.h"
 #include "worker/text/template_run.h"
 
-int64_t run_int(struct run *r, struct value v, const char *what)
+int64_t run_int(struct template_run *r, struct pyvalue v, const char *what)
 {
     if (!value_is_int(v))
         heap_fail(&r->h, ERR_INVALID, "%s is a %s and not an integer", what, value_type_name(v));
@@ -16,7 +16,7 @@ int64_t run_int(struct run *r, struct value v, const char *what)
 
 /* ---- numbers -------------------------------------------------------------------------------- */
 
-static _Noreturn void too_large(struct run *r)
+static _Noreturn void too_large(struct template_run *r)
 {
     heap_fail(&r->h, ERR_TOO_LARGE, "an integer has more than 64 bits");
 }
@@ -26,7 +26,7 @@ static int64_t floor_div(int64_t a, int64_t b)
     return a / b - (a % b != 0 && (a % b < 0) != (b < 0));
 }
 
-static struct value int_pow(struct run *r, int64_t a, int64_t b)
+static struct pyvalue int_pow(struct template_run *r, int64_t a, int64_t b)
 {
     int64_t out = 1;
     if (b < 0) return value_float(pow((double)a, (double)b));
@@ -36,7 +36,7 @@ static struct value int_pow(struct run *r, int64_t a, int64_t b)
     return value_int(out);
 }
 
-static struct value op_int(struct run *r, int op, int64_t a, int64_t b)
+static struct pyvalue op_int(struct template_run *r, int op, int64_t a, int64_t b)
 {
     int64_t out = 0;
     bool over = false;
@@ -60,7 +60,7 @@ static struct value op_int(struct run *r, int op, int64_t a, int64_t b)
     return value_int(out);
 }
 
-static struct value op_float(struct run *r, int op, double a, double b)
+static struct pyvalue op_float(struct template_run *r, int op, double a, double b)
 {
     double m;
     if (b == 0 && (op == OP1('/') || op == OP1('%') || op == OP2('/', '/')))
@@ -83,7 +83,7 @@ static struct value op_float(struct run *r, int op, double a, double b)
     }
 }
 
-struct value op_negate(struct run *r, struct value v, bool minus)
+struct pyvalue op_negate(struct template_run *r, struct pyvalue v, bool minus)
 {
     if (v.type == V_FLOAT) return value_float(minus ? -v.d : v.d);
     if (v.type == V_UNDEFINED) heap_fail(&r->h, ERR_INVALID, "%.*s", (int)v.s->n, v.s->p);
@@ -97,11 +97,11 @@ struct value op_negate(struct run *r, struct value v, bool minus)
 
 /* ---- sequences ------------------------------------------------------------------------------ */
 
-struct value op_escape(struct run *r, struct value v)
+struct pyvalue op_escape(struct template_run *r, struct pyvalue v)
 {
     static const char from[] = "&<>'\"";
     static const char *const to[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
-    struct sink s = {0};
+    struct text_sink s = {0};
     if (v.type == V_STR && v.safe) return v;
     const struct str *t = value_to_str(&r->h, v).s;
     heap_spend_bytes(&r->h, t->n);
@@ -117,9 +117,9 @@ struct value op_escape(struct run *r, struct value v)
     return v;
 }
 
-static struct value add_str(struct run *r, struct value a, struct value b)
+static struct pyvalue add_str(struct template_run *r, struct pyvalue a, struct pyvalue b)
 {
-    struct sink s = {0};
+    struct text_sink s = {0};
     const bool safe = a.safe || b.safe;
     if (safe) {
         a = op_escape(r, a);
@@ -127,14 +127,14 @@ static struct value add_str(struct run *r, struct value a, struct value b)
     }
     sink_str(&r->h, &s, a);
     sink_str(&r->h, &s, b);
-    struct value v = sink_value(&r->h, &s);
+    struct pyvalue v = sink_value(&r->h, &s);
     v.safe = safe;
     return v;
 }
 
-static struct value add_list(struct run *r, struct value a, struct value b)
+static struct pyvalue add_list(struct template_run *r, struct pyvalue a, struct pyvalue b)
 {
-    struct list *l = list_new(&r->h, a.list->n + b.list->n);
+    struct pylist *l = list_new(&r->h, a.list->n + b.list->n);
     heap_spend(&r->h, l->room >> 4);
     for (int64_t i = 0; i < a.list->n; i++) list_add(&r->h, l, a.list->v[i]);
     for (int64_t i = 0; i < b.list->n; i++) list_add(&r->h, l, b.list->v[i]);
@@ -142,10 +142,10 @@ static struct value add_list(struct run *r, struct value a, struct value b)
     return a;
 }
 
-static struct value repeat(struct run *r, struct value v, int64_t n)
+static struct pyvalue repeat(struct template_run *r, struct pyvalue v, int64_t n)
 {
     if (v.type == V_STR) {
-        struct sink s = {0};
+        struct text_sink s = {0};
         if (n > 0 && v.s->n && n > SINK_LIMIT / v.s->n) n = SINK_LIMIT + 1;
         heap_spend(&r->h, v.s->n && n > 0 ? n >> 8 : 0);
         for (int64_t i = 0; v.s->n && i < n; i++) sink_str(&r->h, &s, v);
@@ -154,7 +154,7 @@ static struct value repeat(struct run *r, struct value v, int64_t n)
         v.safe = safe;
         return v;
     }
-    struct list *l = list_new(&r->h, 0);
+    struct pylist *l = list_new(&r->h, 0);
     for (int64_t k = 0; v.list->n && k < n; k++) {
         heap_spend(&r->h, 1 + (v.list->n >> 4));
         for (int64_t i = 0; i < v.list->n; i++) list_add(&r->h, l, v.list->v[i]);
@@ -163,12 +163,12 @@ static struct value repeat(struct run *r, struct value v, int64_t n)
     return v;
 }
 
-static bool is_sequence(struct value v)
+static bool is_sequence(struct pyvalue v)
 {
     return v.type == V_STR || value_is_seq(v);
 }
 
-struct value op_binary(struct run *r, int op, struct value a, struct value b)
+struct pyvalue op_binary(struct template_run *r, int op, struct pyvalue a, struct pyvalue b)
 {
     if (value_is_int(a) && value_is_int(b)) return op_int(r, op, value_as_int(a), value_as_int(b));
     if (value_is_number(a) && value_is_number(b))
@@ -178,7 +178,7 @@ struct value op_binary(struct run *r, int op, struct value a, struct value b)
     if (op == OP1('*') && is_sequence(a) && value_is_int(b)) return repeat(r, a, value_as_int(b));
     if (op == OP1('*') && is_sequence(b) && value_is_int(a)) return repeat(r, b, value_as_int(a));
     if (op == OP1('%') && a.type == V_STR) return op_format(r, a, b);
-    const struct value bad = a.type == V_UNDEFINED ? a : b;
+    const struct pyvalue bad = a.type == V_UNDEFINED ? a : b;
     if (bad.type == V_UNDEFINED) heap_fail(&r->h, ERR_INVALID, "%.*s", (int)bad.s->n, bad.s->p);
     heap_fail(&r->h, ERR_INVALID, "unsupported operand type(s) for %.*s: '%s' and '%s'",
               op & 0xff ? 2 : 1, (char[]){(char)(op >> 8), (char)(op & 0xff)}, value_type_name(a),
@@ -186,7 +186,8 @@ struct value op_binary(struct run *r, int op, struct value a, struct value b)
 }
 
 /* Python's slice.indices(): the first index and how many. */
-static void slice_range(struct run *r, const struct value b[3], int64_t n, struct range *out)
+static void slice_range(struct template_run *r, const struct pyvalue b[3], int64_t n,
+                        struct pyrange *out)
 {
     const int64_t step = b[2].type == V_NONE ? 1 : run_int(r, b[2], "a slice's step");
     if (!step) heap_fail(&r->h, ERR_INVALID, "slice step cannot be zero");
@@ -203,10 +204,10 @@ static void slice_range(struct run *r, const struct value b[3], int64_t n, struc
     }
     const int64_t gap = step > 0 ? at[1] - at[0] : at[0] - at[1];
     const uint64_t width = step > 0 ? (uint64_t)step : 0 - (uint64_t)step;
-    *out = (struct range){at[0], step, gap > 0 ? (int64_t)(((uint64_t)gap - 1) / width) + 1 : 0};
+    *out = (struct pyrange){at[0], step, gap > 0 ? (int64_t)(((uint64_t)gap - 1) / width) + 1 : 0};
 }
 
-static struct value slice_str(struct run *r, struct value v, const struct range *g)
+static struct pyvalue slice_str(struct template_run *r, struct pyvalue v, const struct pyrange *g)
 {
     const struct str *s = v.s;
     const uint8_t safe = v.safe;
@@ -216,8 +217,8 @@ static struct value slice_str(struct run *r, struct value v, const struct range 
         const int64_t size = s->n == s->n_chars ? g->n : chars_at(s->p + from, s->n - from, g->n);
         v = g->n ? value_view(&r->h, s->p + from, size) : value_text(&r->h, "");
     } else {
-        const struct list *l = value_items(&r->h, v);
-        struct sink out = {0};
+        const struct pylist *l = value_items(&r->h, v);
+        struct text_sink out = {0};
         for (int64_t i = 0; i < g->n; i++) sink_str(&r->h, &out, l->v[g->start + i * g->step]);
         v = sink_value(&r->h, &out);
     }
@@ -225,21 +226,21 @@ static struct value slice_str(struct run *r, struct value v, const struct range 
     return v;
 }
 
-struct value op_slice(struct run *r, struct value v, const struct value bound[3])
+struct pyvalue op_slice(struct template_run *r, struct pyvalue v, const struct pyvalue bound[3])
 {
-    struct range g;
+    struct pyrange g;
     if (v.type == V_UNDEFINED) heap_fail(&r->h, ERR_INVALID, "%.*s", (int)v.s->n, v.s->p);
     if (!is_sequence(v) && v.type != V_RANGE)
         heap_fail(&r->h, ERR_INVALID, "a %s cannot be sliced", value_type_name(v));
     slice_range(r, bound, value_len(&r->h, v), &g);
     if (v.type == V_STR) return slice_str(r, v, &g);
     if (v.type == V_RANGE) {
-        struct range *out = heap_alloc(&r->h, sizeof *out);
-        *out = (struct range){range_at(v.range, g.start).i, v.range->step * g.step, g.n};
+        struct pyrange *out = heap_alloc(&r->h, sizeof *out);
+        *out = (struct pyrange){range_at(v.range, g.start).i, v.range->step * g.step, g.n};
         v.range = out;
         return v;
     }
-    struct list *l = list_new(&r->h, g.n);
+    struct pylist *l = list_new(&r->h, g.n);
     heap_spend(&r->h, g.n >> 4);
     for (int64_t i = 0; i < g.n; i++) list_add(&r->h, l, v.list->v[g.start + i * g.step]);
     v.list = l;
@@ -247,14 +248,14 @@ struct value op_slice(struct run *r, struct value v, const struct value bound[3]
 }
 
 /* "%s %d" % args: %s, %r, %d, %i, %f with flags, width and precision of C. */
-static const char *format_one(struct run *r, struct sink *out, const char *p, const char *end,
-                              struct value v)
+static const char *format_one(struct template_run *r, struct text_sink *out, const char *p,
+                              const char *end, struct pyvalue v)
 {
     char spec[16] = "%", text[400];
     int n = 1;
     while (p < end && strchr("-+ 0123456789.", *p) && n < 6) spec[n++] = *p++;
     const char c = p < end ? *p++ : 0;
-    struct sink s = {0};
+    struct text_sink s = {0};
     if (c == 's' || c == 'r') {
         if (n > 1) heap_fail(&r->h, ERR_UNSUPPORTED, "%%%c with a width is not supported", c);
         if (c == 's')
@@ -278,10 +279,10 @@ static const char *format_one(struct run *r, struct sink *out, const char *p, co
     return p;
 }
 
-struct value op_format(struct run *r, struct value format, struct value args)
+struct pyvalue op_format(struct template_run *r, struct pyvalue format, struct pyvalue args)
 {
     const char *p = format.s->p, *end = p + format.s->n;
-    struct sink out = {0};
+    struct text_sink out = {0};
     int64_t next = 0;
     const int64_t n = args.type == V_TUPLE ? args.list->n : 1;
     while (p < end) {

@@ -7,15 +7,15 @@
 
 /* ---- tokens --------------------------------------------------------------------------------- */
 
-struct node *parse_node(struct parse *p, enum node_type type)
+struct template_node *parse_node(struct template_parse *p, enum node_type type)
 {
-    struct node *n = heap_alloc(p->h, sizeof *n);
+    struct template_node *n = heap_alloc(p->h, sizeof *n);
     n->type = (uint8_t)type;
     n->line = p->h->line = p->at->line;
     return n;
 }
 
-void parse_append(struct parse *p, struct node *n, struct node *item)
+void parse_append(struct template_parse *p, struct template_node *n, struct template_node *item)
 {
     const int64_t size = sizeof item;
     if (!(n->n & (n->n - 1))) /* none, or a power of two: full */
@@ -23,34 +23,34 @@ void parse_append(struct parse *p, struct node *n, struct node *item)
     n->list[n->n++] = item;
 }
 
-int parse_symbol(struct parse *p, const struct str *name)
+int parse_symbol(struct template_parse *p, const struct str *name)
 {
-    const struct value key = value_str(p->h, name->p, name->n);
-    const struct value *old = dict_get(p->h, p->symbols, key);
+    const struct pyvalue key = value_str(p->h, name->p, name->n);
+    const struct pyvalue *old = dict_get(p->h, p->symbols, key);
     if (old) return (int)old->i;
     dict_set(p->h, p->symbols, key, value_int(p->symbols->n));
     return (int)p->symbols->n - 1;
 }
 
-bool parse_is_op(const struct parse *p, int op)
+bool parse_is_op(const struct template_parse *p, int op)
 {
     return p->at->type == T_OP && p->at->op == op;
 }
 
-bool parse_is_name(const struct parse *p, const char *name)
+bool parse_is_name(const struct template_parse *p, const char *name)
 {
     return p->at->type == T_NAME && p->at->text.n == (int64_t)strlen(name) &&
            !memcmp(p->at->text.p, name, strlen(name));
 }
 
-bool parse_skip_op(struct parse *p, int op)
+bool parse_skip_op(struct template_parse *p, int op)
 {
     const bool yes = parse_is_op(p, op);
     p->at += yes;
     return yes;
 }
 
-bool parse_skip_name(struct parse *p, const char *name)
+bool parse_skip_name(struct template_parse *p, const char *name)
 {
     const bool yes = parse_is_name(p, name);
     p->at += yes;
@@ -76,27 +76,27 @@ static const char *describe(const struct token *t, char *out, size_t size)
     return out;
 }
 
-_Noreturn void parse_unexpected(struct parse *p, const char *want)
+_Noreturn void parse_unexpected(struct template_parse *p, const char *want)
 {
     char got[64];
     p->h->line = p->at->line;
     heap_fail(p->h, ERR_INVALID, "expected %s, got %s", want, describe(p->at, got, sizeof got));
 }
 
-void parse_expect_op(struct parse *p, int op)
+void parse_expect_op(struct template_parse *p, int op)
 {
     const char want[] = {'\'', (char)(op >> 8), (char)(op & 0xff ? op & 0xff : '\''),
                          (char)(op & 0xff ? '\'' : 0), 0};
     if (!parse_skip_op(p, op)) parse_unexpected(p, want);
 }
 
-struct str parse_expect_name(struct parse *p)
+struct str parse_expect_name(struct template_parse *p)
 {
     if (p->at->type != T_NAME) parse_unexpected(p, "a name");
     return p->at++->text;
 }
 
-void parse_enter(struct parse *p)
+void parse_enter(struct template_parse *p)
 {
     /* An expression enters twice, as itself and as its first operand. */
     if (++p->depth > 2 * TEMPLATE_NEST)
@@ -104,12 +104,12 @@ void parse_enter(struct parse *p)
                   TEMPLATE_NEST);
 }
 
-void parse_leave(struct parse *p)
+void parse_leave(struct template_parse *p)
 {
     p->depth--;
 }
 
-static void expect_block_end(struct parse *p)
+static void expect_block_end(struct template_parse *p)
 {
     if (p->at->type != T_BLOCK_END) parse_unexpected(p, "%}");
     p->at++;
@@ -117,10 +117,10 @@ static void expect_block_end(struct parse *p)
 
 /* ---- statements ----------------------------------------------------------------------------- */
 
-static struct node *parse_statement(struct parse *p);
+static struct template_node *parse_statement(struct template_parse *p);
 
 /* Is the tag that begins here one of the words, which a space separates? It is not skipped. */
-static bool ends_here(const struct parse *p, const char *words)
+static bool ends_here(const struct template_parse *p, const char *words)
 {
     const struct token *t = p->at + 1;
     for (size_t n; *words; words += n + (words[n] == ' ')) {
@@ -132,9 +132,9 @@ static bool ends_here(const struct parse *p, const char *words)
 }
 
 /* Up to "{% word", of which the word is the next token. words NULL: to the end of the template. */
-static struct node *parse_body(struct parse *p, const char *words)
+static struct template_node *parse_body(struct template_parse *p, const char *words)
 {
-    struct node *body = parse_node(p, N_BODY), *n;
+    struct template_node *body = parse_node(p, N_BODY), *n;
     parse_enter(p);
     parse_enter(p);
     while (p->at->type != T_END) {
@@ -166,7 +166,7 @@ static struct node *parse_body(struct parse *p, const char *words)
 }
 
 /* The body of a tag up to one of its end words. */
-static struct node *parse_block(struct parse *p, const char *words)
+static struct template_node *parse_block(struct template_parse *p, const char *words)
 {
     parse_skip_op(p, OP1(':'));
     expect_block_end(p);
@@ -174,19 +174,19 @@ static struct node *parse_block(struct parse *p, const char *words)
 }
 
 /* The same up to the only end word, which is skipped. A scope of its own: nothing is soft there. */
-static struct node *parse_scope(struct parse *p, const char *word)
+static struct template_node *parse_scope(struct template_parse *p, const char *word)
 {
     const bool soft = p->soft;
     p->soft = false;
-    struct node *body = parse_block(p, word);
+    struct template_node *body = parse_block(p, word);
     p->soft = soft;
     p->at++;
     return body;
 }
 
-static struct node *parse_if(struct parse *p)
+static struct template_node *parse_if(struct template_parse *p)
 {
-    struct node *n = parse_node(p, N_IF);
+    struct template_node *n = parse_node(p, N_IF);
     const bool soft = p->soft;
     p->soft = true;
     do {
@@ -199,9 +199,9 @@ static struct node *parse_if(struct parse *p)
     return n;
 }
 
-static struct node *parse_for(struct parse *p)
+static struct template_node *parse_for(struct template_parse *p)
 {
-    struct node *n = parse_node(p, N_FOR);
+    struct template_node *n = parse_node(p, N_FOR);
     const bool soft = p->soft;
     n->a = parse_target(p, false);
     if (n->a->type == N_NAME && n->a->symbol == SYM_LOOP)
@@ -220,9 +220,9 @@ static struct node *parse_for(struct parse *p)
     return n;
 }
 
-static struct node *parse_set(struct parse *p)
+static struct template_node *parse_set(struct template_parse *p)
 {
-    struct node *n = parse_node(p, N_SET);
+    struct template_node *n = parse_node(p, N_SET);
     n->a = parse_target(p, true);
     if (parse_skip_op(p, OP1('='))) {
         n->b = parse_tuple(p, true);
@@ -234,7 +234,7 @@ static struct node *parse_set(struct parse *p)
     return n;
 }
 
-static void parse_signature(struct parse *p, struct macro *m)
+static void parse_signature(struct template_parse *p, struct macro *m)
 {
     parse_expect_op(p, OP1('('));
     while (!parse_is_op(p, OP1(')'))) {
@@ -260,7 +260,7 @@ static void parse_signature(struct parse *p, struct macro *m)
 }
 
 /* Its body runs in a function of its own: break does not leave it. */
-static void parse_macro_body(struct parse *p, struct macro *m, const char *word)
+static void parse_macro_body(struct template_parse *p, struct macro *m, const char *word)
 {
     const int loops = p->loops;
     p->loops = 0;
@@ -270,7 +270,7 @@ static void parse_macro_body(struct parse *p, struct macro *m, const char *word)
     p->loops = loops;
 }
 
-static struct macro *new_macro(struct parse *p)
+static struct macro *new_macro(struct template_parse *p)
 {
     struct macro *m = heap_alloc(p->h, sizeof *m);
     m->name = value_none();
@@ -278,9 +278,9 @@ static struct macro *new_macro(struct parse *p)
     return m;
 }
 
-static struct node *parse_macro(struct parse *p)
+static struct template_node *parse_macro(struct template_parse *p)
 {
-    struct node *n = parse_node(p, N_MACRO);
+    struct template_node *n = parse_node(p, N_MACRO);
     const struct str s = parse_expect_name(p);
     n->macro = new_macro(p);
     n->macro->name = value_str(p->h, s.p, s.n);
@@ -290,9 +290,9 @@ static struct node *parse_macro(struct parse *p)
     return n;
 }
 
-static struct node *parse_call_block(struct parse *p)
+static struct template_node *parse_call_block(struct template_parse *p)
 {
-    struct node *n = parse_node(p, N_CALL_BLOCK);
+    struct template_node *n = parse_node(p, N_CALL_BLOCK);
     n->macro = new_macro(p);
     if (parse_is_op(p, OP1('('))) parse_signature(p, n->macro);
     n->a = parse_expression(p);
@@ -301,9 +301,9 @@ static struct node *parse_call_block(struct parse *p)
     return n;
 }
 
-static struct node *parse_generation(struct parse *p)
+static struct template_node *parse_generation(struct template_parse *p)
 {
-    struct node *n = parse_node(p, N_GENERATION);
+    struct template_node *n = parse_node(p, N_GENERATION);
     struct macro *m = new_macro(p);
     p->t->has_generation = true;
     parse_macro_body(p, m, "endgeneration");
@@ -311,17 +311,17 @@ static struct node *parse_generation(struct parse *p)
     return n;
 }
 
-static struct node *parse_filter_block(struct parse *p)
+static struct template_node *parse_filter_block(struct template_parse *p)
 {
-    struct node *n = parse_node(p, N_FILTER_BLOCK);
+    struct template_node *n = parse_node(p, N_FILTER_BLOCK);
     n->b = parse_filters(p, NULL, true);
     n->body = parse_scope(p, "endfilter");
     return n;
 }
 
-static struct node *parse_with(struct parse *p)
+static struct template_node *parse_with(struct template_parse *p)
 {
-    struct node *n = parse_node(p, N_WITH);
+    struct template_node *n = parse_node(p, N_WITH);
     while (p->at->type != T_BLOCK_END) {
         if (n->n) parse_expect_op(p, OP1(','));
         parse_append(p, n, parse_target(p, false));
@@ -332,9 +332,9 @@ static struct node *parse_with(struct parse *p)
     return n;
 }
 
-static struct node *parse_print(struct parse *p)
+static struct template_node *parse_print(struct template_parse *p)
 {
-    struct node *n = parse_node(p, N_PRINT);
+    struct template_node *n = parse_node(p, N_PRINT);
     n->a = parse_node(p, N_CONCAT);
     while (p->at->type != T_BLOCK_END) {
         if (n->a->n) parse_expect_op(p, OP1(','));
@@ -343,20 +343,20 @@ static struct node *parse_print(struct parse *p)
     return n;
 }
 
-static struct node *parse_leave_loop(struct parse *p)
+static struct template_node *parse_leave_loop(struct template_parse *p)
 {
-    struct node *n = parse_node(p, N_BREAK);
+    struct template_node *n = parse_node(p, N_BREAK);
     const bool is_continue = p->at[-1].text.n == 8;
     if (!p->loops) heap_fail(p->h, ERR_INVALID, "break or continue outside of a loop");
     if (is_continue) n->type = N_CONTINUE;
     return n;
 }
 
-static struct node *parse_statement(struct parse *p)
+static struct template_node *parse_statement(struct template_parse *p)
 {
     static const struct {
         const char *name;
-        struct node *(*parse)(struct parse *); /* NULL: not supported */
+        struct template_node *(*parse)(struct template_parse *); /* NULL: not supported */
     } row[] = {
         {"if", parse_if},
         {"for", parse_for},
@@ -386,10 +386,10 @@ static struct node *parse_statement(struct parse *p)
     heap_fail(p->h, ERR_INVALID, "unknown tag '%.*s'", (int)(s.n < 64 ? s.n : 64), s.p);
 }
 
-void template_parse(struct heap *h, struct template *t, const struct tokens *tokens)
+void template_parse(struct heap *h, struct template *t, const struct template_tokens *tokens)
 {
     static const char *const special[SYM_N] = {"loop", "caller", "kwargs", "varargs"};
-    struct parse p = {.h = h, .t = t, .at = tokens->t, .symbols = dict_new(h)};
+    struct template_parse p = {.h = h, .t = t, .at = tokens->t, .symbols = dict_new(h)};
     for (int i = 0; i < SYM_N; i++) {
         const struct str s = {special[i], (int64_t)strlen(special[i]), 0};
         parse_symbol(&p, &s);

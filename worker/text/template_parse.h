@@ -6,7 +6,7 @@
 #include "worker/text/template_ast.h"
 #include "worker/text/template_lex.h"
 
-struct parse {
+struct template_parse {
     struct heap *h;
     struct template *t;
     const struct token *at;
@@ -18,28 +18,30 @@ struct parse {
 };
 
 /* The whole tree of t->root. fails: as template_create. */
-void template_parse(struct heap *h, struct template *t, const struct tokens *tokens);
+void template_parse(struct heap *h, struct template *t, const struct template_tokens *tokens);
 
 /* Shared by the two files. */
-struct node *parse_node(struct parse *p, enum node_type type);
-void parse_append(struct parse *p, struct node *n, struct node *item); /* to its list */
-int parse_symbol(struct parse *p, const struct str *name);
-bool parse_is_op(const struct parse *p, int op);
-bool parse_is_name(const struct parse *p, const char *name);
-bool parse_skip_op(struct parse *p, int op);
-bool parse_skip_name(struct parse *p, const char *name);
-void parse_expect_op(struct parse *p, int op);
-struct str parse_expect_name(struct parse *p);
-void parse_enter(struct parse *p); /* fails: at TEMPLATE_NEST */
-void parse_leave(struct parse *p);
-_Noreturn void parse_unexpected(struct parse *p, const char *want);
+struct template_node *parse_node(struct template_parse *p, enum node_type type);
+void parse_append(struct template_parse *p, struct template_node *n,
+                  struct template_node *item); /* to its list */
+int parse_symbol(struct template_parse *p, const struct str *name);
+bool parse_is_op(const struct template_parse *p, int op);
+bool parse_is_name(const struct template_parse *p, const char *name);
+bool parse_skip_op(struct template_parse *p, int op);
+bool parse_skip_name(struct template_parse *p, const char *name);
+void parse_expect_op(struct template_parse *p, int op);
+struct str parse_expect_name(struct template_parse *p);
+void parse_enter(struct template_parse *p); /* fails: at TEMPLATE_NEST */
+void parse_leave(struct template_parse *p);
+_Noreturn void parse_unexpected(struct template_parse *p, const char *want);
 
-struct node *parse_expression(struct parse *p);
-struct node *parse_condition(struct parse *p); /* without "x if y" at its top */
-struct node *parse_tuple(struct parse *p,
-                         bool with_cond); /* one expression, or a tuple of several */
-struct node *parse_target(struct parse *p, bool with_ns);
-struct node *parse_filters(struct parse *p, struct node *of, bool started);
-struct node *parse_postfix_of(struct parse *p, struct node *of);
+struct template_node *parse_expression(struct template_parse *p);
+struct template_node *parse_condition(struct template_parse *p); /* without "x if y" at its top */
+struct template_node *parse_tuple(struct template_parse *p,
+                                  bool with_cond); /* one expression, or a tuple of several */
+struct template_node *parse_target(struct template_parse *p, bool with_ns);
+struct template_node *parse_filters(struct template_parse *p, struct template_node *of,
+                                    bool started);
+struct template_node *parse_postfix_of(struct template_parse *p, struct template_node *of);
 
 #endif

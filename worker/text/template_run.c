@@ -8,14 +8,14 @@
 
 /* ---- scopes --------------------------------------------------------------------------------- */
 
-struct scope *scope_new(struct run *r, struct scope *up)
+struct scope *scope_new(struct template_run *r, struct scope *up)
 {
     struct scope *s = heap_alloc(&r->h, sizeof *s);
     s->up = up;
     return s;
 }
 
-static struct value *scope_find(struct run *r, const struct scope *s, int symbol)
+static struct pyvalue *scope_find(struct template_run *r, const struct scope *s, int symbol)
 {
     if (!s->up) return &s->v[symbol];
     heap_spend(&r->h, s->n >> 5);
@@ -24,18 +24,18 @@ static struct value *scope_find(struct run *r, const struct scope *s, int symbol
     return NULL;
 }
 
-struct value scope_get(struct run *r, const struct scope *scope, int symbol)
+struct pyvalue scope_get(struct template_run *r, const struct scope *scope, int symbol)
 {
     for (; scope; scope = scope->up) {
-        const struct value *v = scope_find(r, scope, symbol);
+        const struct pyvalue *v = scope_find(r, scope, symbol);
         if (v && v->type != V_MISSING) return *v;
     }
-    return (struct value){0};
+    return (struct pyvalue){0};
 }
 
-void scope_set(struct run *r, struct scope *s, int symbol, struct value v)
+void scope_set(struct template_run *r, struct scope *s, int symbol, struct pyvalue v)
 {
-    struct value *old = scope_find(r, s, symbol);
+    struct pyvalue *old = scope_find(r, s, symbol);
     if (old) {
         *old = v;
         return;
@@ -51,10 +51,10 @@ void scope_set(struct run *r, struct scope *s, int symbol, struct value v)
     s->v[s->n++] = v;
 }
 
-static void assign_namespace(struct run *r, struct scope *scope, const struct node *n,
-                             struct value v)
+static void assign_namespace(struct template_run *r, struct scope *scope,
+                             const struct template_node *n, struct pyvalue v)
 {
-    const struct value ns = scope_get(r, scope, n->symbol);
+    const struct pyvalue ns = scope_get(r, scope, n->symbol);
     if (ns.type != V_NAMESPACE)
         heap_fail(&r->h, ERR_INVALID, "cannot assign attribute on non-namespace object");
     if (n->value.s->n && n->value.s->p[0] == '_')
@@ -62,7 +62,8 @@ static void assign_namespace(struct run *r, struct scope *scope, const struct no
     dict_set(&r->h, ns.dict, n->value, v);
 }
 
-void run_assign(struct run *r, struct scope *scope, const struct node *target, struct value v)
+void run_assign(struct template_run *r, struct scope *scope, const struct template_node *target,
+                struct pyvalue v)
 {
     if (target->type == N_NAME) {
         scope_set(r, scope, target->symbol, v);
@@ -72,7 +73,7 @@ void run_assign(struct run *r, struct scope *scope, const struct node *target, s
         assign_namespace(r, scope, target, v);
         return;
     }
-    const struct list *l = value_items(&r->h, v);
+    const struct pylist *l = value_items(&r->h, v);
     if (l->n != target->n)
         heap_fail(&r->h, ERR_INVALID, "%s values to unpack (expected %d, got %lld)",
                   l->n < target->n ? "not enough" : "too many", target->n, (long long)l->n);
@@ -82,7 +83,7 @@ void run_assign(struct run *r, struct scope *scope, const struct node *target, s
 /* ---- loops ---------------------------------------------------------------------------------- */
 
 /* The next item that passes the loop's own condition, which sees the target's variables alone. */
-static bool pull(struct run *r, struct loop *l, struct value *out)
+static bool pull(struct template_run *r, struct template_loop *l, struct pyvalue *out)
 {
     while (!l->over && cursor_next(&r->h, &l->items, out)) {
         if (!l->node->test) return true;
@@ -95,16 +96,16 @@ static bool pull(struct run *r, struct loop *l, struct value *out)
     return false;
 }
 
-void loop_peek(struct run *r, struct loop *l)
+void loop_peek(struct template_run *r, struct template_loop *l)
 {
-    if (l->after.type == V_MISSING && !pull(r, l, &l->after)) l->after = (struct value){0};
+    if (l->after.type == V_MISSING && !pull(r, l, &l->after)) l->after = (struct pyvalue){0};
 }
 
-bool loop_next(struct run *r, struct loop *l, struct value *out)
+bool loop_next(struct template_run *r, struct template_loop *l, struct pyvalue *out)
 {
     if (l->after.type != V_MISSING) {
         *out = l->after;
-        l->after = (struct value){0};
+        l->after = (struct pyvalue){0};
     } else if (!pull(r, l, out)) {
         return false;
     }
@@ -114,34 +115,34 @@ bool loop_next(struct run *r, struct loop *l, struct value *out)
     return true;
 }
 
-int64_t loop_length(struct run *r, struct loop *l)
+int64_t loop_length(struct template_run *r, struct template_loop *l)
 {
     if (l->n >= 0) return l->n;
-    struct list *rest = list_new(&r->h, 0);
-    struct value v;
+    struct pylist *rest = list_new(&r->h, 0);
+    struct pyvalue v;
     while (pull(r, l, &v)) list_add(&r->h, rest, v);
     cursor_init(&r->h, &l->items, value_of_list(rest));
     /* They passed the condition already: it is not asked again. */
-    struct node *plain = heap_grow(&r->h, l->node, sizeof *plain, sizeof *plain);
+    struct template_node *plain = heap_grow(&r->h, l->node, sizeof *plain, sizeof *plain);
     plain->test = NULL;
     l->node = plain;
     l->over = false;
     return l->n = rest->n + l->index0 + 1 + (l->after.type != V_MISSING);
 }
 
-void run_loop(struct run *r, const struct node *n, struct scope *scope, struct value items,
-              int64_t depth0)
+void run_loop(struct template_run *r, const struct template_node *n, struct scope *scope,
+              struct pyvalue items, int64_t depth0)
 {
-    struct loop *l = heap_alloc(&r->h, sizeof *l);
-    struct value v;
+    struct template_loop *l = heap_alloc(&r->h, sizeof *l);
+    struct pyvalue v;
     bool none = true;
-    *l = (struct loop){.node = n, .scope = scope, .index0 = -1, .depth0 = depth0, .n = -1};
+    *l = (struct template_loop){.node = n, .scope = scope, .index0 = -1, .depth0 = depth0, .n = -1};
     if (!n->test && value_has_len(items)) l->n = value_len(&r->h, items);
     cursor_init(&r->h, &l->items, items);
     while (loop_next(r, l, &v)) {
         heap_spend(&r->h, 1);
         struct scope *s = scope_new(r, scope);
-        scope_set(r, s, SYM_LOOP, (struct value){.type = V_LOOP, .p = l});
+        scope_set(r, s, SYM_LOOP, (struct pyvalue){.type = V_LOOP, .p = l});
         run_assign(r, s, n->a, v);
         const enum flow flow = run_body(r, n->body, s);
         if (flow == FLOW_BREAK) break;
@@ -151,9 +152,9 @@ void run_loop(struct run *r, const struct node *n, struct scope *scope, struct v
     if (none && n->c) run_body(r, n->c, scope_new(r, scope));
 }
 
-struct value run_loop_again(struct run *r, struct loop *l, struct value items)
+struct pyvalue run_loop_again(struct template_run *r, struct template_loop *l, struct pyvalue items)
 {
-    struct sink text = {0}, *out = r->out;
+    struct text_sink text = {0}, *out = r->out;
     if (!l->node->op)
         heap_fail(&r->h, ERR_INVALID,
                   "The loop must have the 'recursive' marker to be called recursively.");
@@ -167,16 +168,17 @@ struct value run_loop_again(struct run *r, struct loop *l, struct value items)
 
 /* ---- statements ----------------------------------------------------------------------------- */
 
-struct value run_capture(struct run *r, const struct node *body, struct scope *scope)
+struct pyvalue run_capture(struct template_run *r, const struct template_node *body,
+                           struct scope *scope)
 {
-    struct sink text = {0}, *out = r->out;
+    struct text_sink text = {0}, *out = r->out;
     r->out = &text;
     run_body(r, body, scope);
     r->out = out;
     return sink_value(&r->h, &text);
 }
 
-static enum flow run_if(struct run *r, const struct node *n, struct scope *scope)
+static enum flow run_if(struct template_run *r, const struct template_node *n, struct scope *scope)
 {
     for (int i = 0; i < n->n; i += 2)
         if (value_truth(&r->h, eval(r, scope, n->list[i])))
@@ -184,28 +186,29 @@ static enum flow run_if(struct run *r, const struct node *n, struct scope *scope
     return n->c ? run_body(r, n->c, scope) : FLOW_ON;
 }
 
-static struct value macro_value(struct run *r, const struct macro *def, struct scope *scope)
+static struct pyvalue macro_value(struct template_run *r, const struct macro *def,
+                                  struct scope *scope)
 {
     struct macro_value *m = heap_alloc(&r->h, sizeof *m);
     *m = (struct macro_value){def, scope};
-    return (struct value){.type = V_MACRO, .p = m};
+    return (struct pyvalue){.type = V_MACRO, .p = m};
 }
 
 /* The text of a block in a scope of its own, through its filters. break and continue pass
  * through. */
-static enum flow run_filtered(struct run *r, const struct node *n, struct scope *scope,
-                              struct value *out)
+static enum flow run_filtered(struct template_run *r, const struct template_node *n,
+                              struct scope *scope, struct pyvalue *out)
 {
     struct scope *inner = scope_new(r, scope);
-    struct sink text = {0}, *saved = r->out;
+    struct text_sink text = {0}, *saved = r->out;
     r->out = &text;
     const enum flow flow = run_body(r, n->body, inner);
     r->out = saved;
     *out = sink_value(&r->h, &text);
     if (n->b && flow == FLOW_ON) { /* the innermost filter takes the text */
-        struct node *chain[2 * TEMPLATE_NEST];
+        struct template_node *chain[2 * TEMPLATE_NEST];
         int depth = 0;
-        for (struct node *f = n->b; f; f = f->a) {
+        for (struct template_node *f = n->b; f; f = f->a) {
             if (depth == 2 * TEMPLATE_NEST)
                 heap_fail(&r->h, ERR_TOO_LARGE, "more than %d filters in a row", depth);
             chain[depth++] = f;
@@ -215,13 +218,14 @@ static enum flow run_filtered(struct run *r, const struct node *n, struct scope 
     return flow;
 }
 
-static void run_with(struct run *r, const struct node *n, struct scope *scope, struct scope *inner)
+static void run_with(struct template_run *r, const struct template_node *n, struct scope *scope,
+                     struct scope *inner)
 {
     for (int i = 0; i < n->n; i += 2)
         run_assign(r, inner, n->list[i], eval(r, scope, n->list[i + 1]));
 }
 
-static void add_span(struct run *r, int64_t begin, int64_t end)
+static void add_span(struct template_run *r, int64_t begin, int64_t end)
 {
     struct template_output *o = r->spans;
     if (o->n_spans == o->span_room) {
@@ -236,17 +240,19 @@ static void add_span(struct run *r, int64_t begin, int64_t end)
 
 /* Inside another block's text the place in the output is not known yet: the span has a negative
  * end. */
-static void run_generation(struct run *r, const struct node *n, struct scope *scope)
+static void run_generation(struct template_run *r, const struct template_node *n,
+                           struct scope *scope)
 {
-    const struct value text = run_capture(r, n->body, scope_new(r, scope));
+    const struct pyvalue text = run_capture(r, n->body, scope_new(r, scope));
     const int64_t begin = r->main->n;
     sink_str(&r->h, r->out, text);
     add_span(r, begin, r->out == r->main ? begin + text.s->n : -1);
 }
 
-static enum flow run_statement(struct run *r, const struct node *n, struct scope *scope)
+static enum flow run_statement(struct template_run *r, const struct template_node *n,
+                               struct scope *scope)
 {
-    struct value v;
+    struct pyvalue v;
     enum flow flow = FLOW_ON;
     struct scope *inner;
     switch (n->type) {
@@ -280,7 +286,7 @@ static enum flow run_statement(struct run *r, const struct node *n, struct scope
     return flow;
 }
 
-enum flow run_body(struct run *r, const struct node *body, struct scope *scope)
+enum flow run_body(struct template_run *r, const struct template_node *body, struct scope *scope)
 {
     enum flow flow = FLOW_ON;
     heap_enter(&r->h);
@@ -295,24 +301,24 @@ enum flow run_body(struct run *r, const struct node *body, struct scope *scope)
 
 /* ---- the whole ------------------------------------------------------------------------------ */
 
-static void set_root(struct run *r, const struct dict *vars)
+static void set_root(struct template_run *r, const struct dict *vars)
 {
     for (int i = 0; i < r->t->n_symbols; i++) {
-        const struct value *v = dict_get(&r->h, vars, r->t->symbol[i]);
+        const struct pyvalue *v = dict_get(&r->h, vars, r->t->symbol[i]);
         const struct native *f = native_find(native_functions, r->t->symbol[i]);
         if (v)
             r->root.v[i] = *v;
         else if (f)
-            r->root.v[i] = (struct value){.type = V_FUNCTION, .p = (void *)(uintptr_t)f};
+            r->root.v[i] = (struct pyvalue){.type = V_FUNCTION, .p = (void *)(uintptr_t)f};
     }
 }
 
-static void render(struct run *r, const char *json, int64_t size, const struct run_prepare *prepare,
-                   struct template_output *o)
+static void render(struct template_run *r, const char *json, int64_t size,
+                   const struct run_prepare *prepare, struct template_output *o)
 {
-    struct sink out = {0};
+    struct text_sink out = {0};
     r->h.n_steps = INT64_MAX; /* reading is bounded by its memory */
-    const struct value vars = json_read(&r->h, json, size);
+    const struct pyvalue vars = json_read(&r->h, json, size);
     if (vars.type != V_DICT) heap_fail(&r->h, ERR_INVALID, "the variables are not an object");
     if (prepare) prepare->fn(r, vars.dict, prepare->context);
     r->root.v = heap_alloc(&r->h, (r->t->n_symbols + 1) * (int64_t)sizeof *r->root.v);
@@ -331,7 +337,7 @@ static void render(struct run *r, const char *json, int64_t size, const struct r
 }
 
 /* Of its own, so that no variable of the caller is in doubt after a longjmp. */
-static int try_render(struct run *r, const char *json, int64_t size,
+static int try_render(struct template_run *r, const char *json, int64_t size,
                       const struct run_prepare *prepare, struct template_output *o)
 {
     if (setjmp(r->h.fail)) return -1;
@@ -349,7 +355,7 @@ int run_template(const struct template *t, const char *json, int64_t size, int64
                  const struct run_prepare *prepare, struct template_output *o, struct err *e)
 {
     struct err ignored;
-    struct run r = {.t = t, .now_s = now_s, .spans = o};
+    struct template_run r = {.t = t, .now_s = now_s, .spans = o};
     r.h.e = e ? e : &ignored;
     arena_init(&r.h.arena, (size_t)TEMPLATE_MEMORY);
     o->size = o->n_spans = 0;

@@ -12,28 +12,28 @@
 
 /* Variables of one block; a block sees those of the blocks around it. */
 struct scope {
-    struct scope *up; /* NULL: the root, whose variables are v[symbol] */
-    struct value *v;  /* beyond the root: [n] with their symbols beside them */
+    struct scope *up;  /* NULL: the root, whose variables are v[symbol] */
+    struct pyvalue *v; /* beyond the root: [n] with their symbols beside them */
     int *symbol;
     int n, room;
 };
 
-struct run {
+struct template_run {
     struct heap h;
     const struct template *t;
     struct scope root;
-    struct sink *out;  /* where statements write */
-    struct sink *main; /* the output itself */
+    struct text_sink *out;  /* where statements write */
+    struct text_sink *main; /* the output itself */
     int64_t now_s;
     int calls;                     /* macros that are open */
     struct template_output *spans; /* takes what {% generation %} encloses */
 };
 
 /* A loop that runs: what the variable `loop` is. */
-struct loop {
+struct template_loop {
     struct cursor items;
-    struct value after, now, before, changed; /* after: V_MISSING when it was not looked at */
-    const struct node *node;
+    struct pyvalue after, now, before, changed; /* after: V_MISSING when it was not looked at */
+    const struct template_node *node;
     struct scope *scope;       /* around the loop */
     int64_t index0, depth0, n; /* n: its length, -1 before it is known */
     bool over;                 /* no item follows `after` */
@@ -46,12 +46,12 @@ struct macro_value {
 
 struct bound { /* a method and what it is called on */
     const struct native *native;
-    struct value of;
+    struct pyvalue of;
 };
 
 /* Changes the variables after they were read and before the template sees them. */
 struct run_prepare {
-    void (*fn)(struct run *r, struct dict *vars, const void *context);
+    void (*fn)(struct template_run *r, struct dict *vars, const void *context);
     const void *context;
 };
 /* template_render with that; prepare may be NULL. */
@@ -60,38 +60,45 @@ int run_template(const struct template *t, const char *json, int64_t size, int64
 
 enum flow { FLOW_ON, FLOW_BREAK, FLOW_CONTINUE };
 
-enum flow run_body(struct run *r, const struct node *body, struct scope *scope);
+enum flow run_body(struct template_run *r, const struct template_node *body, struct scope *scope);
 /* What the body writes, as a string. */
-struct value run_capture(struct run *r, const struct node *body, struct scope *scope);
-struct value run_loop_again(struct run *r, struct loop *l, struct value items);
-void run_loop(struct run *r, const struct node *n, struct scope *scope, struct value items,
-              int64_t depth0);
-bool loop_next(struct run *r, struct loop *l, struct value *out);
-void loop_peek(struct run *r, struct loop *l);
-int64_t loop_length(struct run *r, struct loop *l);
+struct pyvalue run_capture(struct template_run *r, const struct template_node *body,
+                           struct scope *scope);
+struct pyvalue run_loop_again(struct template_run *r, struct template_loop *l,
+                              struct pyvalue items);
+void run_loop(struct template_run *r, const struct template_node *n, struct scope *scope,
+              struct pyvalue items, int64_t depth0);
+bool loop_next(struct template_run *r, struct template_loop *l, struct pyvalue *out);
+void loop_peek(struct template_run *r, struct template_loop *l);
+int64_t loop_length(struct template_run *r, struct template_loop *l);
 
-struct value scope_get(struct run *r, const struct scope *scope, int symbol); /* V_MISSING: none */
-void scope_set(struct run *r, struct scope *scope, int symbol, struct value v);
-struct scope *scope_new(struct run *r, struct scope *up);
+struct pyvalue scope_get(struct template_run *r, const struct scope *scope,
+                         int symbol); /* V_MISSING: none */
+void scope_set(struct template_run *r, struct scope *scope, int symbol, struct pyvalue v);
+struct scope *scope_new(struct template_run *r, struct scope *up);
 /* fails: ERR_INVALID when a tuple has another number of items. */
-void run_assign(struct run *r, struct scope *scope, const struct node *target, struct value v);
+void run_assign(struct template_run *r, struct scope *scope, const struct template_node *target,
+                struct pyvalue v);
 
-struct value eval(struct run *r, struct scope *scope, const struct node *n);
+struct pyvalue eval(struct template_run *r, struct scope *scope, const struct template_node *n);
 /* fails: ERR_INVALID for types without the operator, division by zero, more than 64 bits. */
-struct value op_binary(struct run *r, int op, struct value a, struct value b);
-struct value op_negate(struct run *r, struct value v, bool minus);
-struct value op_slice(struct run *r, struct value v, const struct value bound[3]);
-struct value attr_get(struct run *r, struct value of, struct value name);  /* of.name */
-struct value item_get(struct run *r, struct value of, struct value index); /* of[index] */
-struct value call_value(struct run *r, struct value f, const struct actual *raw);
-struct value call_node(struct run *r, struct scope *scope, const struct node *n,
-                       struct value caller); /* caller V_MISSING: none */
-struct value call_native(struct run *r, struct scope *scope, const struct node *n, struct value of);
+struct pyvalue op_binary(struct template_run *r, int op, struct pyvalue a, struct pyvalue b);
+struct pyvalue op_negate(struct template_run *r, struct pyvalue v, bool minus);
+struct pyvalue op_slice(struct template_run *r, struct pyvalue v, const struct pyvalue bound[3]);
+struct pyvalue attr_get(struct template_run *r, struct pyvalue of,
+                        struct pyvalue name); /* of.name */
+struct pyvalue item_get(struct template_run *r, struct pyvalue of,
+                        struct pyvalue index); /* of[index] */
+struct pyvalue call_value(struct template_run *r, struct pyvalue f, const struct actual *raw);
+struct pyvalue call_node(struct template_run *r, struct scope *scope, const struct template_node *n,
+                         struct pyvalue caller); /* caller V_MISSING: none */
+struct pyvalue call_native(struct template_run *r, struct scope *scope,
+                           const struct template_node *n, struct pyvalue of);
 /* "" % args; escape(): the five characters of HTML. */
-struct value op_format(struct run *r, struct value format, struct value args);
-struct value op_escape(struct run *r, struct value v);
+struct pyvalue op_format(struct template_run *r, struct pyvalue format, struct pyvalue args);
+struct pyvalue op_escape(struct template_run *r, struct pyvalue v);
 
 /* An argument as an integer. fails: ERR_INVALID naming what it is for. */
-int64_t run_int(struct run *r, struct value v, const char *what);
+int64_t run_int(struct template_run *r, struct pyvalue v, const char *what);
 
 #endif

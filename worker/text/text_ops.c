@@ -2,26 +2,26 @@
 
 #include <string.h>
 
-static struct value piece(struct heap *h, struct value of, const char *p, int64_t n)
+static struct pyvalue piece(struct heap *h, struct pyvalue of, const char *p, int64_t n)
 {
-    struct value v = value_view(h, p, n);
+    struct pyvalue v = value_view(h, p, n);
     v.safe = of.safe;
     return v;
 }
 
-static struct value built(struct heap *h, struct value of, const struct sink *s)
+static struct pyvalue built(struct heap *h, struct pyvalue of, const struct text_sink *s)
 {
-    struct value v = sink_value(h, s);
+    struct pyvalue v = sink_value(h, s);
     v.safe = of.safe;
     return v;
 }
 
-static bool absent(struct value v)
+static bool absent(struct pyvalue v)
 {
     return v.type == V_MISSING || v.type == V_NONE;
 }
 
-static const struct str *want_str(struct heap *h, struct value v)
+static const struct str *want_str(struct heap *h, struct pyvalue v)
 {
     if (v.type != V_STR) heap_fail(h, ERR_INVALID, "must be str, not %s", value_type_name(v));
     return v.s;
@@ -35,7 +35,7 @@ static bool stripped(const char *p, int n, const struct str *chars)
     return false;
 }
 
-struct value text_strip(struct heap *h, struct value v, struct value chars, int sides)
+struct pyvalue text_strip(struct heap *h, struct pyvalue v, struct pyvalue chars, int sides)
 {
     const struct str *set = absent(chars) ? NULL : want_str(h, chars);
     const char *p = v.s->p, *end = p + v.s->n;
@@ -51,9 +51,9 @@ struct value text_strip(struct heap *h, struct value v, struct value chars, int 
 
 /* ---- splitting ------------------------------------------------------------------------------ */
 
-static struct list *split_space(struct heap *h, struct value v, int64_t most)
+static struct pylist *split_space(struct heap *h, struct pyvalue v, int64_t most)
 {
-    struct list *l = list_new(h, 0);
+    struct pylist *l = list_new(h, 0);
     const char *p = v.s->p, *end = p + v.s->n;
     for (;;) {
         while (p < end && chars_space(chars_get(p))) p += chars_size(*p);
@@ -68,12 +68,12 @@ static struct list *split_space(struct heap *h, struct value v, int64_t most)
     }
 }
 
-struct list *text_split(struct heap *h, struct value v, struct value by, int64_t most)
+struct pylist *text_split(struct heap *h, struct pyvalue v, struct pyvalue by, int64_t most)
 {
     heap_spend_bytes(h, v.s->n);
     if (absent(by)) return split_space(h, v, most);
     const struct str *sep = want_str(h, by);
-    struct list *l = list_new(h, 0);
+    struct pylist *l = list_new(h, 0);
     const char *p = v.s->p, *end = p + v.s->n, *hit;
     if (!sep->n) heap_fail(h, ERR_INVALID, "empty separator");
     while ((most < 0 || l->n < most) &&
@@ -92,18 +92,18 @@ static const char *find_last(const char *p, const char *end, const struct str *w
     return NULL;
 }
 
-static void reverse(struct list *l)
+static void reverse(struct pylist *l)
 {
     for (int64_t i = 0; i < l->n / 2; i++) {
-        const struct value v = l->v[i];
+        const struct pyvalue v = l->v[i];
         l->v[i] = l->v[l->n - 1 - i];
         l->v[l->n - 1 - i] = v;
     }
 }
 
-static struct list *rsplit_space(struct heap *h, struct value v, int64_t most)
+static struct pylist *rsplit_space(struct heap *h, struct pyvalue v, int64_t most)
 {
-    struct list *l = list_new(h, 0);
+    struct pylist *l = list_new(h, 0);
     const char *p = v.s->p, *end;
     for (;;) {
         v = text_strip(h, v, value_none(), STRIP_RIGHT);
@@ -124,13 +124,13 @@ static struct list *rsplit_space(struct heap *h, struct value v, int64_t most)
     return l;
 }
 
-struct list *text_rsplit(struct heap *h, struct value v, struct value by, int64_t most)
+struct pylist *text_rsplit(struct heap *h, struct pyvalue v, struct pyvalue by, int64_t most)
 {
     if (most < 0) return text_split(h, v, by, most);
     heap_spend_bytes(h, v.s->n);
     if (absent(by)) return rsplit_space(h, v, most);
     const struct str *sep = want_str(h, by);
-    struct list *l = list_new(h, 0);
+    struct pylist *l = list_new(h, 0);
     const char *p = v.s->p, *end = p + v.s->n, *hit;
     if (!sep->n) heap_fail(h, ERR_INVALID, "empty separator");
     while (l->n < most && (hit = find_last(p, end, sep)) != NULL) {
@@ -142,9 +142,9 @@ struct list *text_rsplit(struct heap *h, struct value v, struct value by, int64_
     return l;
 }
 
-struct list *text_lines(struct heap *h, struct value v, bool keep_ends)
+struct pylist *text_lines(struct heap *h, struct pyvalue v, bool keep_ends)
 {
-    struct list *l = list_new(h, 0);
+    struct pylist *l = list_new(h, 0);
     const char *p = v.s->p, *end = p + v.s->n, *from = p;
     heap_spend_bytes(h, v.s->n);
     while (p < end) {
@@ -164,10 +164,10 @@ struct list *text_lines(struct heap *h, struct value v, bool keep_ends)
 /* ---- building ------------------------------------------------------------------------------- */
 
 /* An empty string is found before every character and at the end. */
-static struct value replace_nothing(struct heap *h, struct value v, const struct str *with,
-                                    int64_t most)
+static struct pyvalue replace_nothing(struct heap *h, struct pyvalue v, const struct str *with,
+                                      int64_t most)
 {
-    struct sink s = {0};
+    struct text_sink s = {0};
     int64_t i = 0;
     heap_spend(h, v.s->n >> 4);
     for (; i < v.s->n; i += chars_size(v.s->p[i])) {
@@ -179,12 +179,12 @@ static struct value replace_nothing(struct heap *h, struct value v, const struct
     return built(h, v, &s);
 }
 
-struct value text_replace(struct heap *h, struct value v, struct value old, struct value with,
-                          int64_t most)
+struct pyvalue text_replace(struct heap *h, struct pyvalue v, struct pyvalue old,
+                            struct pyvalue with, int64_t most)
 {
     const struct str *a = want_str(h, old), *b = want_str(h, with);
     const char *p = v.s->p, *end = p + v.s->n, *hit;
-    struct sink s = {0};
+    struct text_sink s = {0};
     heap_spend_bytes(h, v.s->n);
     if (!a->n) return replace_nothing(h, v, b, most);
     while (most != 0 && (hit = memmem(p, (size_t)(end - p), a->p, (size_t)a->n)) != NULL) {
@@ -197,11 +197,11 @@ struct value text_replace(struct heap *h, struct value v, struct value old, stru
     return built(h, v, &s);
 }
 
-struct value text_join(struct heap *h, struct value by, struct value items, bool strict)
+struct pyvalue text_join(struct heap *h, struct pyvalue by, struct pyvalue items, bool strict)
 {
-    struct sink s = {0};
+    struct text_sink s = {0};
     struct cursor c;
-    struct value v;
+    struct pyvalue v;
     bool first = true;
     for (cursor_init(h, &c, items); cursor_next(h, &c, &v); first = false) {
         heap_spend(h, 1);
@@ -212,7 +212,7 @@ struct value text_join(struct heap *h, struct value by, struct value items, bool
     return built(h, by, &s);
 }
 
-static void convert(struct heap *h, struct sink *s, uint32_t c, enum chars_case to)
+static void convert(struct heap *h, struct text_sink *s, uint32_t c, enum chars_case to)
 {
     uint32_t out[3];
     const int n = chars_convert(c, to, out);
@@ -237,7 +237,7 @@ static bool final_sigma(const struct str *t, int64_t at)
     return true;
 }
 
-static void lower_at(struct heap *h, struct sink *s, const struct str *t, int64_t i)
+static void lower_at(struct heap *h, struct text_sink *s, const struct str *t, int64_t i)
 {
     const uint32_t c = chars_get(t->p + i);
     if (c == 0x3a3)
@@ -246,9 +246,9 @@ static void lower_at(struct heap *h, struct sink *s, const struct str *t, int64_
         convert(h, s, c, CASE_LOWER);
 }
 
-struct value text_case(struct heap *h, struct value v, enum chars_case to)
+struct pyvalue text_case(struct heap *h, struct pyvalue v, enum chars_case to)
 {
-    struct sink s = {0};
+    struct text_sink s = {0};
     heap_spend_bytes(h, 16 * v.s->n);
     for (int64_t i = 0; i < v.s->n; i += chars_size(v.s->p[i]))
         if (to == CASE_LOWER)
@@ -258,9 +258,9 @@ struct value text_case(struct heap *h, struct value v, enum chars_case to)
     return built(h, v, &s);
 }
 
-struct value text_capitalize(struct heap *h, struct value v)
+struct pyvalue text_capitalize(struct heap *h, struct pyvalue v)
 {
-    struct sink s = {0};
+    struct text_sink s = {0};
     heap_spend_bytes(h, 16 * v.s->n);
     for (int64_t i = 0; i < v.s->n; i += chars_size(v.s->p[i]))
         if (i)
@@ -270,9 +270,9 @@ struct value text_capitalize(struct heap *h, struct value v)
     return built(h, v, &s);
 }
 
-struct value text_title(struct heap *h, struct value v)
+struct pyvalue text_title(struct heap *h, struct pyvalue v)
 {
-    struct sink s = {0};
+    struct text_sink s = {0};
     bool within = false;
     heap_spend_bytes(h, 16 * v.s->n);
     for (int64_t i = 0; i < v.s->n; i += chars_size(v.s->p[i])) {
@@ -288,7 +288,7 @@ struct value text_title(struct heap *h, struct value v)
 
 /* ---- searching ------------------------------------------------------------------------------ */
 
-static int64_t bound(struct heap *h, struct value v, int64_t n, int64_t preset)
+static int64_t bound(struct heap *h, struct pyvalue v, int64_t n, int64_t preset)
 {
     if (absent(v)) return preset;
     if (!value_is_int(v)) heap_fail(h, ERR_INVALID, "slice indices must be integers or None");
@@ -297,22 +297,22 @@ static int64_t bound(struct heap *h, struct value v, int64_t n, int64_t preset)
     return i > n ? n + 1 : i;
 }
 
-struct value text_part(struct heap *h, struct value v, struct value from, struct value to)
+struct pyvalue text_part(struct heap *h, struct pyvalue v, struct pyvalue from, struct pyvalue to)
 {
     const int64_t a = bound(h, from, v.s->n_chars, 0);
     int64_t b = bound(h, to, v.s->n_chars, v.s->n_chars);
     heap_spend_bytes(h, v.s->n);
     if (b > v.s->n_chars) b = v.s->n_chars;
-    if (a > b) return (struct value){0};
+    if (a > b) return (struct pyvalue){0};
     const int64_t at = chars_at(v.s->p, v.s->n, a);
     return piece(h, v, v.s->p + at, chars_at(v.s->p + at, v.s->n - at, b - a));
 }
 
-int64_t text_find(struct heap *h, struct value v, struct value what, struct value from,
-                  struct value to, bool last)
+int64_t text_find(struct heap *h, struct pyvalue v, struct pyvalue what, struct pyvalue from,
+                  struct pyvalue to, bool last)
 {
     const struct str *w = want_str(h, what);
-    const struct value part = text_part(h, v, from, to);
+    const struct pyvalue part = text_part(h, v, from, to);
     if (part.type == V_MISSING) return -1;
     const char *p = part.s->p, *end = p + part.s->n;
     if (last) heap_spend(h, (part.s->n >> HEAP_STEP_LOG) * (1 + w->n));
@@ -321,7 +321,7 @@ int64_t text_find(struct heap *h, struct value v, struct value what, struct valu
     return hit ? chars_count(v.s->p, hit - v.s->p) : -1;
 }
 
-int64_t text_count(struct heap *h, struct value v, struct value what)
+int64_t text_count(struct heap *h, struct pyvalue v, struct pyvalue what)
 {
     const struct str *w = want_str(h, what);
     const char *p = v.s->p, *end = p + v.s->n;

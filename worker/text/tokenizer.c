@@ -18,9 +18,9 @@ struct tokenizer {
     struct added *added;
     struct normalizer *normalizer;
     struct pretokenizer *pretokenizer;
-    struct model *model;
+    struct token_model *model;
     struct post post;
-    struct decoder *decoder;
+    struct token_decoder *decoder;
     struct special_ids special;
     struct hits hits; /* scratch */
 };
@@ -203,7 +203,7 @@ static int put_token(struct tokens *out, int32_t id, int64_t begin, int64_t end,
     return 0;
 }
 
-static int encode_piece(void *who, const struct run *r, struct err *e)
+static int encode_piece(void *who, const struct text_run *r, struct err *e)
 {
     struct encoding *c = who;
     struct hits *h = &c->t->hits;
@@ -219,7 +219,7 @@ static int encode_piece(void *who, const struct run *r, struct err *e)
 }
 
 /* A part between normalized added tokens, or one of them. */
-static int encode_normal(void *who, const struct run *r, int32_t id, struct err *e)
+static int encode_normal(void *who, const struct text_run *r, int32_t id, struct err *e)
 {
     struct encoding *c = who;
     if (id < 0) return pretokenizer_apply(c->t->pretokenizer, r, c->spans, encode_piece, c, e);
@@ -227,10 +227,10 @@ static int encode_normal(void *who, const struct run *r, int32_t id, struct err 
 }
 
 /* A part between the other added tokens, or one of them. */
-static int encode_raw(void *who, const struct run *r, int32_t id, struct err *e)
+static int encode_raw(void *who, const struct text_run *r, int32_t id, struct err *e)
 {
     struct encoding *c = who;
-    struct run normal = *r;
+    struct text_run normal = *r;
     if (id >= 0) return put_token(c->out, id, run_from(r, 0), run_to(r, r->n - 1), e);
     if (c->t->normalizer && normalizer_apply(c->t->normalizer, &normal, c->spans, e) < 0) return -1;
     return added_split(c->t->added, true, &normal, encode_normal, c, e);
@@ -253,7 +253,7 @@ int tokenizer_encode(struct tokenizer *t, const char *text, size_t n, bool add_s
                      struct tokens *out, struct err *e)
 {
     struct encoding c = {t, out, out->spans || pretokenizer_needs_place(t->pretokenizer)};
-    const struct run all = {.text = text, .n = (int64_t)n};
+    const struct text_run all = {.text = text, .n = (int64_t)n};
     const struct post *p = &t->post;
     const int64_t had = out->n;
     int rc = check_text(text, n, e);

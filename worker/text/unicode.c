@@ -8,7 +8,7 @@
 
 #define COUNT(a) ((int64_t)(sizeof(a) / sizeof *(a)))
 
-struct named {
+struct unicode_named {
     const char *name;
     const uint32_t *range;
     int64_t n; /* numbers */
@@ -17,20 +17,21 @@ struct named {
     {                                                                                              \
         name, table, COUNT(table)                                                                  \
     }
-static const struct named classes[] = {
+static const struct unicode_named classes[] = {
     SET("space", set_space),       SET("word", set_word),         SET("Latin", set_latin),
     SET("Greek", set_greek),       SET("Cyrillic", set_cyrillic), SET("Armenian", set_armenian),
     SET("Hebrew", set_hebrew),     SET("Arabic", set_arabic),     SET("Devanagari", set_devanagari),
     SET("Bengali", set_bengali),   SET("Tamil", set_tamil),       SET("Thai", set_thai),
     SET("Georgian", set_georgian), SET("Hangul", set_hangul),     SET("Hiragana", set_hiragana),
     SET("Katakana", set_katakana), SET("Bopomofo", set_bopomofo), SET("Han", set_han)};
-static const struct named sets[UNICODE_SETS] = {[UNICODE_SPACE] = SET("", set_space),
-                                                [UNICODE_NUMERIC] = SET("", set_numeric),
-                                                [UNICODE_PUNCTUATION] = SET("", set_punctuation),
-                                                [UNICODE_WORD] = SET("", set_word_rust),
-                                                [UNICODE_MARK] = SET("", set_mark),
-                                                [UNICODE_BERT_MARK] = SET("", set_bert_mark),
-                                                [UNICODE_BERT_CONTROL] = SET("", set_bert_control)};
+static const struct unicode_named sets[UNICODE_SETS] = {
+    [UNICODE_SPACE] = SET("", set_space),
+    [UNICODE_NUMERIC] = SET("", set_numeric),
+    [UNICODE_PUNCTUATION] = SET("", set_punctuation),
+    [UNICODE_WORD] = SET("", set_word_rust),
+    [UNICODE_MARK] = SET("", set_mark),
+    [UNICODE_BERT_MARK] = SET("", set_bert_mark),
+    [UNICODE_BERT_CONTROL] = SET("", set_bert_control)};
 
 int rune_set_add(struct rune_set *s, uint32_t first, uint32_t last)
 {

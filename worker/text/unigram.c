@@ -13,7 +13,7 @@ struct edge {
     int32_t to;
 };
 
-struct place {
+struct unigram_place {
     double score;      /* of the best way that ends here */
     int32_t begin, id; /* of its last token; begin -1: no way yet */
 };
@@ -30,7 +30,7 @@ struct unigram {
     int64_t n_edges, edge_slots;
     int32_t *token; /* by node: id, -1 */
     int64_t n_nodes, node_room;
-    struct place *place; /* scratch */
+    struct unigram_place *place; /* scratch */
     int64_t place_room;
     struct text word;
 };
@@ -92,14 +92,14 @@ static int trie_add(struct unigram *u, const char *s, int64_t n, int32_t id)
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-struct pair {
+struct unigram_pair {
     struct unigram *u;
     int n;
 };
 
 static int each_of_pair(void *who, struct json j, struct err *e)
 {
-    struct pair *p = who;
+    struct unigram_pair *p = who;
     struct unigram *u = p->u;
     struct jread r;
     double score;
@@ -116,7 +116,7 @@ static int each_of_pair(void *who, struct json j, struct err *e)
 static int each_token(void *who, struct json j, struct err *e)
 {
     struct unigram *u = who;
-    struct pair p = {u, 0};
+    struct unigram_pair p = {u, 0};
     u->word.n = 0;
     if (json_each(j, "model.vocab", each_of_pair, &p, e) < 0) return -1;
     if (p.n != 2)
@@ -180,9 +180,9 @@ void unigram_destroy(struct unigram *u)
 
 static void reach(struct unigram *u, int64_t begin, int64_t end, int32_t id, double score)
 {
-    struct place *p = &u->place[end];
+    struct unigram_place *p = &u->place[end];
     score += u->place[begin].score;
-    if (p->begin < 0 || score > p->score) *p = (struct place){score, (int32_t)begin, id};
+    if (p->begin < 0 || score > p->score) *p = (struct unigram_place){score, (int32_t)begin, id};
 }
 
 /* All tokens that begin at `at`, and the unknown one where none is the one character. */
@@ -200,14 +200,14 @@ static int extend(struct unigram *u, const char *s, int64_t at, int64_t n, struc
         single |= i + 1 == rune_end;
     }
     if (single) return 0;
-    struct place *p = &u->place[rune_end];
+    struct unigram_place *p = &u->place[rune_end];
     const double score = u->least - UNK_PENALTY + u->place[at].score;
     if (p->begin >= 0 && score <= p->score) return 0;
     if (u->unk < 0) {
         return err_set(e, ERR_INVALID,
                        "tokenizer.json: a character has no token, and model.unk_id is missing");
     }
-    *p = (struct place){score, (int32_t)at, (int32_t)u->unk};
+    *p = (struct unigram_place){score, (int32_t)at, (int32_t)u->unk};
     return 0;
 }
 
@@ -241,7 +241,7 @@ int unigram_encode(struct unigram *u, const char *s, int64_t n, struct hits *out
 {
     if (buffer_grow((void **)&u->place, &u->place_room, 0, n + 1, sizeof *u->place) < 0)
         return buffer_full(e);
-    for (int64_t i = 0; i <= n; i++) u->place[i] = (struct place){0, -1, -1};
+    for (int64_t i = 0; i <= n; i++) u->place[i] = (struct unigram_place){0, -1, -1};
     for (int64_t i = 0; i < n; i += rune_size((unsigned char)s[i]))
         if (extend(u, s, i, n, e) < 0) return -1;
     mark_way(u, n);

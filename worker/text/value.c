@@ -9,56 +9,56 @@
 
 enum { FEW = 8 }; /* entries of a dict that are searched one by one */
 
-double value_as_double(struct value v)
+double value_as_double(struct pyvalue v)
 {
     return v.type == V_FLOAT ? v.d : (double)value_as_int(v);
 }
 
-struct value value_view(struct heap *h, const char *p, int64_t n)
+struct pyvalue value_view(struct heap *h, const char *p, int64_t n)
 {
     struct str *s = heap_alloc(h, sizeof *s);
     *s = (struct str){p, n, chars_count(p, n)};
-    return (struct value){.type = V_STR, .s = s};
+    return (struct pyvalue){.type = V_STR, .s = s};
 }
 
-struct value value_str(struct heap *h, const char *p, int64_t n)
+struct pyvalue value_str(struct heap *h, const char *p, int64_t n)
 {
     heap_spend_bytes(h, n);
     return value_view(h, heap_grow(h, p, n, n + 1), n);
 }
 
-struct value value_text(struct heap *h, const char *z)
+struct pyvalue value_text(struct heap *h, const char *z)
 {
     return value_view(h, z, (int64_t)strlen(z));
 }
 
-bool value_is_text(struct value v, const char *z)
+bool value_is_text(struct pyvalue v, const char *z)
 {
     const int64_t n = (int64_t)strlen(z);
     return v.type == V_STR && v.s->n == n && !memcmp(v.s->p, z, (size_t)n);
 }
 
-struct value value_undefined(struct heap *h, const char *fmt, ...)
+struct pyvalue value_undefined(struct heap *h, const char *fmt, ...)
 {
     char text[256];
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    struct value v = value_str(h, text, (int64_t)strlen(text));
+    struct pyvalue v = value_str(h, text, (int64_t)strlen(text));
     v.type = V_UNDEFINED;
     return v;
 }
 
-struct list *list_new(struct heap *h, int64_t room)
+struct pylist *list_new(struct heap *h, int64_t room)
 {
-    struct list *l = heap_alloc(h, sizeof *l);
+    struct pylist *l = heap_alloc(h, sizeof *l);
     l->room = room;
     l->v = room ? heap_alloc(h, room * (int64_t)sizeof *l->v) : NULL;
     return l;
 }
 
-void list_add(struct heap *h, struct list *l, struct value v)
+void list_add(struct heap *h, struct pylist *l, struct pyvalue v)
 {
     const int64_t size = sizeof v;
     if (l->n == l->room) {
@@ -68,16 +68,16 @@ void list_add(struct heap *h, struct list *l, struct value v)
     l->v[l->n++] = v;
 }
 
-struct value value_tuple(struct heap *h, const struct value *v, int64_t n)
+struct pyvalue value_tuple(struct heap *h, const struct pyvalue *v, int64_t n)
 {
-    struct list *l = list_new(h, n);
+    struct pylist *l = list_new(h, n);
     for (int64_t i = 0; i < n; i++) list_add(h, l, v[i]);
-    return (struct value){.type = V_TUPLE, .list = l};
+    return (struct pyvalue){.type = V_TUPLE, .list = l};
 }
 
 /* ---- dicts ---------------------------------------------------------------------------------- */
 
-bool value_hashable(struct value v)
+bool value_hashable(struct pyvalue v)
 {
     if (v.type == V_TUPLE)
         for (int64_t i = 0; i < v.list->n; i++)
@@ -93,7 +93,7 @@ static uint64_t hash_bytes(const char *p, int64_t n)
 }
 
 /* 1, 1.0 and true are one key. */
-static uint64_t hash_of(struct value v)
+static uint64_t hash_of(struct pyvalue v)
 {
     if (v.type == V_STR) return hash_bytes(v.s->p, v.s->n);
     if (v.type == V_TUPLE) {
@@ -106,7 +106,7 @@ static uint64_t hash_of(struct value v)
     return hash_bytes((const char *)&d, sizeof d);
 }
 
-static int64_t *probe(struct heap *h, const struct dict *d, struct value key, int64_t *slot)
+static int64_t *probe(struct heap *h, const struct dict *d, struct pyvalue key, int64_t *slot)
 {
     const uint64_t mask = (uint64_t)d->n_slots - 1;
     for (uint64_t at = hash_of(key) & mask;; at = (at + 1) & mask) {
@@ -118,7 +118,7 @@ static int64_t *probe(struct heap *h, const struct dict *d, struct value key, in
     }
 }
 
-static struct entry *find(struct heap *h, const struct dict *d, struct value key)
+static struct entry *find(struct heap *h, const struct dict *d, struct pyvalue key)
 {
     int64_t at;
     if (d->slot) {
@@ -143,27 +143,27 @@ struct dict *dict_new(struct heap *h)
     return heap_alloc(h, sizeof(struct dict));
 }
 
-static void check_key(struct heap *h, struct value key)
+static void check_key(struct heap *h, struct pyvalue key)
 {
     if (!value_hashable(key))
         heap_fail(h, ERR_INVALID, "unhashable type: '%s'", value_type_name(key));
 }
 
-struct value *dict_get(struct heap *h, const struct dict *d, struct value key)
+struct pyvalue *dict_get(struct heap *h, const struct dict *d, struct pyvalue key)
 {
     check_key(h, key);
     struct entry *e = find(h, d, key);
     return e ? &e->value : NULL;
 }
 
-struct value *dict_get_text(struct heap *h, const struct dict *d, const char *z)
+struct pyvalue *dict_get_text(struct heap *h, const struct dict *d, const char *z)
 {
     return dict_get(h, d, value_text(h, z));
 }
 
-void dict_set(struct heap *h, struct dict *d, struct value key, struct value v)
+void dict_set(struct heap *h, struct dict *d, struct pyvalue key, struct pyvalue v)
 {
-    struct value *old = dict_get(h, d, key);
+    struct pyvalue *old = dict_get(h, d, key);
     if (old) {
         *old = v;
         return;
@@ -181,7 +181,7 @@ void dict_set(struct heap *h, struct dict *d, struct value key, struct value v)
 
 /* ---- truth, equality, order ----------------------------------------------------------------- */
 
-bool value_has_len(struct value v)
+bool value_has_len(struct pyvalue v)
 {
     switch (v.type) {
     case V_UNDEFINED:
@@ -195,7 +195,7 @@ bool value_has_len(struct value v)
     }
 }
 
-int64_t value_len(struct heap *h, struct value v)
+int64_t value_len(struct heap *h, struct pyvalue v)
 {
     switch (v.type) {
     case V_UNDEFINED: return 0;
@@ -209,7 +209,7 @@ int64_t value_len(struct heap *h, struct value v)
     }
 }
 
-bool value_truth(struct heap *h, struct value v)
+bool value_truth(struct heap *h, struct pyvalue v)
 {
     switch (v.type) {
     case V_MISSING:
@@ -221,7 +221,7 @@ bool value_truth(struct heap *h, struct value v)
     }
 }
 
-static int cmp_numbers(struct value a, struct value b) /* 2: one is NaN */
+static int cmp_numbers(struct pyvalue a, struct pyvalue b) /* 2: one is NaN */
 {
     if (value_is_int(a) && value_is_int(b)) {
         const int64_t x = value_as_int(a), y = value_as_int(b);
@@ -239,7 +239,7 @@ static int cmp_str(const struct str *a, const struct str *b)
     return c ? c : (a->n > b->n) - (a->n < b->n);
 }
 
-static bool eq_seq(struct heap *h, const struct list *a, const struct list *b)
+static bool eq_seq(struct heap *h, const struct pylist *a, const struct pylist *b)
 {
     if (a->n != b->n) return false;
     bool same = true;
@@ -255,14 +255,14 @@ static bool eq_dict(struct heap *h, const struct dict *a, const struct dict *b)
     bool same = true;
     heap_enter(h);
     for (int64_t i = 0; same && i < a->n; i++) {
-        const struct value *v = dict_get(h, b, a->e[i].key);
+        const struct pyvalue *v = dict_get(h, b, a->e[i].key);
         same = v && value_eq(h, a->e[i].value, *v);
     }
     heap_leave(h);
     return same;
 }
 
-bool value_eq(struct heap *h, struct value a, struct value b)
+bool value_eq(struct heap *h, struct pyvalue a, struct pyvalue b)
 {
     if (value_is_number(a) && value_is_number(b)) return cmp_numbers(a, b) == 0;
     if (a.type != b.type) return false;
@@ -282,7 +282,7 @@ bool value_eq(struct heap *h, struct value a, struct value b)
     }
 }
 
-static bool order_of(int c, enum order op)
+static bool order_of(int c, enum pyorder op)
 {
     switch (op) {
     case ORDER_LT: return c < 0;
@@ -292,7 +292,8 @@ static bool order_of(int c, enum order op)
     }
 }
 
-static bool order_seq(struct heap *h, const struct list *a, const struct list *b, enum order op)
+static bool order_seq(struct heap *h, const struct pylist *a, const struct pylist *b,
+                      enum pyorder op)
 {
     int64_t i = 0;
     heap_enter(h);
@@ -303,7 +304,7 @@ static bool order_seq(struct heap *h, const struct list *a, const struct list *b
     return yes;
 }
 
-bool value_order(struct heap *h, struct value a, struct value b, enum order op)
+bool value_order(struct heap *h, struct pyvalue a, struct pyvalue b, enum pyorder op)
 {
     static const char *const sign[] = {"<", "<=", ">", ">="};
     heap_spend(h, 1);
@@ -317,7 +318,7 @@ bool value_order(struct heap *h, struct value a, struct value b, enum order op)
               value_type_name(a), value_type_name(b));
 }
 
-bool value_in(struct heap *h, struct value item, struct value of)
+bool value_in(struct heap *h, struct pyvalue item, struct pyvalue of)
 {
     if (of.type == V_STR) {
         if (item.type != V_STR)
@@ -330,7 +331,7 @@ bool value_in(struct heap *h, struct value item, struct value of)
     if (!value_iterable(of))
         heap_fail(h, ERR_INVALID, "argument of type '%s' is not iterable", value_type_name(of));
     struct cursor c;
-    struct value v;
+    struct pyvalue v;
     for (cursor_init(h, &c, of); cursor_next(h, &c, &v);) {
         heap_spend(h, 1);
         if (value_eq(h, v, item)) return true;
@@ -340,19 +341,19 @@ bool value_in(struct heap *h, struct value item, struct value of)
 
 /* ---- iteration ------------------------------------------------------------------------------ */
 
-bool value_iterable(struct value v)
+bool value_iterable(struct pyvalue v)
 {
     return value_has_len(v) || v.type == V_ITER;
 }
 
-struct value range_at(const struct range *r, int64_t i)
+struct pyvalue range_at(const struct pyrange *r, int64_t i)
 {
     return value_int(r->start + i * r->step);
 }
 
-static struct list *chars_of(struct heap *h, const struct str *s)
+static struct pylist *chars_of(struct heap *h, const struct str *s)
 {
-    struct list *l = list_new(h, s->n_chars);
+    struct pylist *l = list_new(h, s->n_chars);
     heap_spend(h, s->n_chars >> 4);
     for (int64_t i = 0, n; i < s->n; i += n) {
         n = chars_size(s->p[i]);
@@ -361,11 +362,11 @@ static struct list *chars_of(struct heap *h, const struct str *s)
     return l;
 }
 
-static struct list *view_of(struct heap *h, const struct dict *d, enum view view)
+static struct pylist *view_of(struct heap *h, const struct dict *d, enum pyview view)
 {
-    struct list *l = list_new(h, d->n);
+    struct pylist *l = list_new(h, d->n);
     for (int64_t i = 0; i < d->n; i++) {
-        const struct value pair[2] = {d->e[i].key, d->e[i].value};
+        const struct pyvalue pair[2] = {d->e[i].key, d->e[i].value};
         list_add(h, l,
                  view == VIEW_ITEMS    ? value_tuple(h, pair, 2)
                  : view == VIEW_VALUES ? pair[1]
@@ -375,7 +376,7 @@ static struct list *view_of(struct heap *h, const struct dict *d, enum view view
 }
 
 /* A loop itself is not walked here: it is where it is used. */
-void cursor_init(struct heap *h, struct cursor *c, struct value v)
+void cursor_init(struct heap *h, struct cursor *c, struct pyvalue v)
 {
     *c = (struct cursor){.of = v};
     switch (v.type) {
@@ -383,7 +384,7 @@ void cursor_init(struct heap *h, struct cursor *c, struct value v)
     case V_TUPLE: c->items = v.list; break;
     case V_STR: c->items = chars_of(h, v.s); break;
     case V_DICT: c->items = view_of(h, v.dict, VIEW_KEYS); break;
-    case V_VIEW: c->items = view_of(h, v.dict, (enum view)v.id); break;
+    case V_VIEW: c->items = view_of(h, v.dict, (enum pyview)v.id); break;
     case V_RANGE: c->n = v.range->n; return;
     case V_UNDEFINED: return;
     case V_ITER: return;
@@ -392,7 +393,7 @@ void cursor_init(struct heap *h, struct cursor *c, struct value v)
     c->n = c->items->n;
 }
 
-bool cursor_next(struct heap *h, struct cursor *c, struct value *out)
+bool cursor_next(struct heap *h, struct cursor *c, struct pyvalue *out)
 {
     if (c->of.type == V_ITER) return cursor_next(h, c->of.iter, out);
     if (c->i >= c->n) return false;
@@ -401,25 +402,25 @@ bool cursor_next(struct heap *h, struct cursor *c, struct value *out)
     return true;
 }
 
-struct list *value_items(struct heap *h, struct value v)
+struct pylist *value_items(struct heap *h, struct pyvalue v)
 {
     struct cursor c;
-    struct value item;
+    struct pyvalue item;
     cursor_init(h, &c, v);
     if (c.items) return c.items;
-    struct list *l = list_new(h, c.n);
+    struct pylist *l = list_new(h, c.n);
     while (cursor_next(h, &c, &item)) list_add(h, l, item);
     return l;
 }
 
-struct value value_iter(struct heap *h, struct list *l)
+struct pyvalue value_iter(struct heap *h, struct pylist *l)
 {
     struct cursor *c = heap_alloc(h, sizeof *c);
     cursor_init(h, c, value_of_list(l));
-    return (struct value){.type = V_ITER, .iter = c};
+    return (struct pyvalue){.type = V_ITER, .iter = c};
 }
 
-const char *value_type_name(struct value v)
+const char *value_type_name(struct pyvalue v)
 {
     static const char *const view[] = {"dict_keys", "dict_values", "dict_items"};
     static const char *const name[] = {

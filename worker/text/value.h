@@ -3,7 +3,7 @@
  * insertion; nothing but a namespace changes after it was made, as in jinja2's
  * ImmutableSandboxedEnvironment.
  *
- * A struct value is 16 bytes and is passed by value; what it points to lives in the heap's
+ * A struct pyvalue is 16 bytes and is passed by value; what it points to lives in the heap's
  * arena. */
 #ifndef SEQD_TEXT_VALUE_H
 #define SEQD_TEXT_VALUE_H
@@ -25,7 +25,7 @@ enum value_type {
     V_TUPLE,
     V_DICT,
     V_RANGE,
-    V_VIEW, /* dict.keys(), .values(), .items(): id is an enum view */
+    V_VIEW, /* dict.keys(), .values(), .items(): id is an enum pyview */
     V_ITER, /* a generator: its items can be taken once */
     V_NAMESPACE,
     V_LOOP,
@@ -34,9 +34,9 @@ enum value_type {
     V_FUNCTION /* a global function */
 };
 
-enum view { VIEW_KEYS, VIEW_VALUES, VIEW_ITEMS };
+enum pyview { VIEW_KEYS, VIEW_VALUES, VIEW_ITEMS };
 
-struct value {
+struct pyvalue {
     uint8_t type;
     uint8_t safe; /* of V_STR: markupsafe's Markup, which escapes what is added to it */
     uint16_t id;
@@ -45,9 +45,9 @@ struct value {
         int64_t i;
         double d;
         const struct str *s; /* of V_UNDEFINED: why, or NULL */
-        struct list *list;
+        struct pylist *list;
         struct dict *dict; /* also of V_NAMESPACE and V_VIEW */
-        struct range *range;
+        struct pyrange *range;
         struct cursor *iter;
         void *p;
     };
@@ -58,105 +58,106 @@ struct str {
     int64_t n, n_chars;
 };
 
-struct list {
-    struct value *v;
+struct pylist {
+    struct pyvalue *v;
     int64_t n, room;
 };
 
 struct dict {
     struct entry {
-        struct value key, value;
+        struct pyvalue key, value;
     } * e;
     int64_t n, room;
     int32_t *slot; /* [n_slots], a power of two: entry + 1; NULL while there are few */
     int64_t n_slots;
 };
 
-struct range {
+struct pyrange {
     int64_t start, step, n;
 };
 
 /* Walks what can be iterated. */
 struct cursor {
-    struct value of;
-    struct list *items; /* NULL: of is a range */
+    struct pyvalue of;
+    struct pylist *items; /* NULL: of is a range */
     int64_t i, n;
 };
 
-static inline struct value value_none(void)
+static inline struct pyvalue value_none(void)
 {
-    return (struct value){.type = V_NONE};
+    return (struct pyvalue){.type = V_NONE};
 }
-static inline struct value value_bool(bool b)
+static inline struct pyvalue value_bool(bool b)
 {
-    return (struct value){.type = V_BOOL, .b = b};
+    return (struct pyvalue){.type = V_BOOL, .b = b};
 }
-static inline struct value value_int(int64_t i)
+static inline struct pyvalue value_int(int64_t i)
 {
-    return (struct value){.type = V_INT, .i = i};
+    return (struct pyvalue){.type = V_INT, .i = i};
 }
-static inline struct value value_float(double d)
+static inline struct pyvalue value_float(double d)
 {
-    return (struct value){.type = V_FLOAT, .d = d};
+    return (struct pyvalue){.type = V_FLOAT, .d = d};
 }
-static inline struct value value_of_list(struct list *l)
+static inline struct pyvalue value_of_list(struct pylist *l)
 {
-    return (struct value){.type = V_LIST, .list = l};
+    return (struct pyvalue){.type = V_LIST, .list = l};
 }
-static inline bool value_is_seq(struct value v)
+static inline bool value_is_seq(struct pyvalue v)
 {
     return v.type == V_LIST || v.type == V_TUPLE;
 }
-static inline bool value_is_int(struct value v) /* as isinstance(v, int) */
+static inline bool value_is_int(struct pyvalue v) /* as isinstance(v, int) */
 {
     return v.type == V_INT || v.type == V_BOOL;
 }
-static inline int64_t value_as_int(struct value v)
+static inline int64_t value_as_int(struct pyvalue v)
 {
     return v.type == V_BOOL ? v.b : v.i;
 }
-static inline bool value_is_number(struct value v)
+static inline bool value_is_number(struct pyvalue v)
 {
     return value_is_int(v) || v.type == V_FLOAT;
 }
-double value_as_double(struct value v);
+double value_as_double(struct pyvalue v);
 
 /* Undefined, and the sentence that its use fails with. */
-struct value value_undefined(struct heap *h, const char *fmt, ...)
+struct pyvalue value_undefined(struct heap *h, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-struct value value_str(struct heap *h, const char *p, int64_t n);  /* copies */
-struct value value_view(struct heap *h, const char *p, int64_t n); /* borrows for ever */
-struct value value_text(struct heap *h, const char *z);            /* borrows z for ever */
-bool value_is_text(struct value v, const char *z);                 /* a string equal to z */
+struct pyvalue value_str(struct heap *h, const char *p, int64_t n);  /* copies */
+struct pyvalue value_view(struct heap *h, const char *p, int64_t n); /* borrows for ever */
+struct pyvalue value_text(struct heap *h, const char *z);            /* borrows z for ever */
+bool value_is_text(struct pyvalue v, const char *z);                 /* a string equal to z */
 
-struct list *list_new(struct heap *h, int64_t room);
-void list_add(struct heap *h, struct list *l, struct value v);
-struct value value_tuple(struct heap *h, const struct value *v, int64_t n);
+struct pylist *list_new(struct heap *h, int64_t room);
+void list_add(struct heap *h, struct pylist *l, struct pyvalue v);
+struct pyvalue value_tuple(struct heap *h, const struct pyvalue *v, int64_t n);
 
 struct dict *dict_new(struct heap *h);
 /* NULL: no such key. fails: ERR_INVALID for a key that cannot be hashed. */
-struct value *dict_get(struct heap *h, const struct dict *d, struct value key);
-struct value *dict_get_text(struct heap *h, const struct dict *d, const char *z);
-void dict_set(struct heap *h, struct dict *d, struct value key, struct value v);
-bool value_hashable(struct value v);
+struct pyvalue *dict_get(struct heap *h, const struct dict *d, struct pyvalue key);
+struct pyvalue *dict_get_text(struct heap *h, const struct dict *d, const char *z);
+void dict_set(struct heap *h, struct dict *d, struct pyvalue key, struct pyvalue v);
+bool value_hashable(struct pyvalue v);
 
-bool value_truth(struct heap *h, struct value v);
-bool value_eq(struct heap *h, struct value a, struct value b);
-enum order { ORDER_LT, ORDER_LE, ORDER_GT, ORDER_GE };
+bool value_truth(struct heap *h, struct pyvalue v);
+bool value_eq(struct heap *h, struct pyvalue a, struct pyvalue b);
+enum pyorder { ORDER_LT, ORDER_LE, ORDER_GT, ORDER_GE };
 /* fails: ERR_INVALID for types that have no order. */
-bool value_order(struct heap *h, struct value a, struct value b, enum order op);
-bool value_in(struct heap *h, struct value item, struct value of);
-bool value_has_len(struct value v);
-int64_t value_len(struct heap *h, struct value v); /* fails: for what has no len() */
+bool value_order(struct heap *h, struct pyvalue a, struct pyvalue b, enum pyorder op);
+bool value_in(struct heap *h, struct pyvalue item, struct pyvalue of);
+bool value_has_len(struct pyvalue v);
+int64_t value_len(struct heap *h, struct pyvalue v); /* fails: for what has no len() */
 
-bool value_iterable(struct value v);
+bool value_iterable(struct pyvalue v);
 /* fails: ERR_INVALID for what cannot be iterated. A generator gives what is left of it. */
-void cursor_init(struct heap *h, struct cursor *c, struct value v);
-bool cursor_next(struct heap *h, struct cursor *c, struct value *out);
-struct list *value_items(struct heap *h, struct value v); /* all of them; the list is borrowed */
-struct value value_iter(struct heap *h, struct list *l);  /* a generator of l's items */
-struct value range_at(const struct range *r, int64_t i);
+void cursor_init(struct heap *h, struct cursor *c, struct pyvalue v);
+bool cursor_next(struct heap *h, struct cursor *c, struct pyvalue *out);
+struct pylist *value_items(struct heap *h,
+                           struct pyvalue v);                /* all of them; the list is borrowed */
+struct pyvalue value_iter(struct heap *h, struct pylist *l); /* a generator of l's items */
+struct pyvalue range_at(const struct pyrange *r, int64_t i);
 
-const char *value_type_name(struct value v);
+const char *value_type_name(struct pyvalue v);
 
 #endif

@@ -10,14 +10,14 @@
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-static struct value string_of(struct heap *h, const struct jread *j)
+static struct pyvalue string_of(struct heap *h, const struct jread *j)
 {
     if (!j->escaped) return value_str(h, j->text, (int64_t)j->len);
     char *p = heap_alloc(h, (int64_t)j->len + 1);
     return value_view(h, p, (int64_t)jread_unescape(j, p));
 }
 
-static struct value number_of(struct heap *h, struct jread *j)
+static struct pyvalue number_of(struct heap *h, struct jread *j)
 {
     int64_t i;
     double d;
@@ -33,20 +33,20 @@ static struct value number_of(struct heap *h, struct jread *j)
 }
 
 /* Recursion is as deep as jread lets a document be. */
-static struct value read_value(struct heap *h, struct jread *j, enum jtok t)
+static struct pyvalue read_value(struct heap *h, struct jread *j, enum jtok t)
 {
     switch (t) {
     case J_OBJECT: {
         struct dict *d = dict_new(h);
         while ((t = jread_next(j)) == J_KEY) {
-            const struct value key = string_of(h, j);
+            const struct pyvalue key = string_of(h, j);
             dict_set(h, d, key, read_value(h, j, jread_next(j)));
         }
         if (t != J_OBJECT_END) break;
-        return (struct value){.type = V_DICT, .dict = d};
+        return (struct pyvalue){.type = V_DICT, .dict = d};
     }
     case J_ARRAY: {
-        struct list *l = list_new(h, 0);
+        struct pylist *l = list_new(h, 0);
         while ((t = jread_next(j)) != J_ARRAY_END && t != J_ERROR)
             list_add(h, l, read_value(h, j, t));
         if (t != J_ARRAY_END) break;
@@ -62,18 +62,18 @@ static struct value read_value(struct heap *h, struct jread *j, enum jtok t)
     heap_fail(h, ERR_INVALID, "the variables: %s", j->err.text);
 }
 
-struct value json_read(struct heap *h, const char *text, int64_t size)
+struct pyvalue json_read(struct heap *h, const char *text, int64_t size)
 {
     struct jread j;
     jread_init(&j, text, (size_t)size);
-    const struct value v = read_value(h, &j, jread_next(&j));
+    const struct pyvalue v = read_value(h, &j, jread_next(&j));
     if (jread_next(&j) != J_END) heap_fail(h, ERR_INVALID, "the variables: %s", j.err.text);
     return v;
 }
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
-static void escape(struct heap *h, struct sink *s, uint32_t c)
+static void escape(struct heap *h, struct text_sink *s, uint32_t c)
 {
     static const char plain[] = "\"\\\n\r\t\f\b", letter[] = "\"\\nrtfb";
     char b[16];
@@ -87,7 +87,7 @@ static void escape(struct heap *h, struct sink *s, uint32_t c)
     sink_text(h, s, b);
 }
 
-static void write_string(struct heap *h, struct sink *s, const struct str *t, bool ascii)
+static void write_string(struct heap *h, struct text_sink *s, const struct str *t, bool ascii)
 {
     int64_t from = 0;
     heap_spend_bytes(h, t->n);
@@ -104,7 +104,7 @@ static void write_string(struct heap *h, struct sink *s, const struct str *t, bo
     sink_text(h, s, "\"");
 }
 
-static void write_float(struct heap *h, struct sink *s, double d)
+static void write_float(struct heap *h, struct text_sink *s, double d)
 {
     char b[32];
     sink_text(h, s,
@@ -113,7 +113,7 @@ static void write_float(struct heap *h, struct sink *s, double d)
                          : float_repr(b, d));
 }
 
-static void write_scalar(struct heap *h, struct sink *s, struct value v)
+static void write_scalar(struct heap *h, struct text_sink *s, struct pyvalue v)
 {
     char b[32];
     switch (v.type) {
@@ -129,7 +129,7 @@ static void write_scalar(struct heap *h, struct sink *s, struct value v)
     }
 }
 
-static void write_key(struct heap *h, struct sink *s, struct value key, bool ascii)
+static void write_key(struct heap *h, struct text_sink *s, struct pyvalue key, bool ascii)
 {
     if (key.type == V_STR) {
         write_string(h, s, key.s, ascii);
@@ -143,10 +143,10 @@ static void write_key(struct heap *h, struct sink *s, struct value key, bool asc
     sink_text(h, s, "\"");
 }
 
-static void write_level(struct heap *h, struct sink *s, struct value v,
+static void write_level(struct heap *h, struct text_sink *s, struct pyvalue v,
                         const struct json_style *style, int level);
 
-static void new_line(struct heap *h, struct sink *s, const struct json_style *style, int level)
+static void new_line(struct heap *h, struct text_sink *s, const struct json_style *style, int level)
 {
     if (style->indent.type == V_NONE) return;
     sink_text(h, s, "\n");
@@ -173,7 +173,7 @@ static struct entry *sorted(struct heap *h, const struct dict *d)
     return e;
 }
 
-static void write_dict(struct heap *h, struct sink *s, const struct dict *d,
+static void write_dict(struct heap *h, struct text_sink *s, const struct dict *d,
                        const struct json_style *style, int level)
 {
     const struct entry *e = style->sort && d->n ? sorted(h, d) : d->e;
@@ -189,7 +189,7 @@ static void write_dict(struct heap *h, struct sink *s, const struct dict *d,
     sink_text(h, s, "}");
 }
 
-static void write_seq(struct heap *h, struct sink *s, const struct list *l,
+static void write_seq(struct heap *h, struct text_sink *s, const struct pylist *l,
                       const struct json_style *style, int level)
 {
     sink_text(h, s, "[");
@@ -202,7 +202,7 @@ static void write_seq(struct heap *h, struct sink *s, const struct list *l,
     sink_text(h, s, "]");
 }
 
-static void write_level(struct heap *h, struct sink *s, struct value v,
+static void write_level(struct heap *h, struct text_sink *s, struct pyvalue v,
                         const struct json_style *style, int level)
 {
     heap_spend(h, 1);
@@ -217,7 +217,8 @@ static void write_level(struct heap *h, struct sink *s, struct value v,
     heap_leave(h);
 }
 
-void json_write(struct heap *h, struct sink *s, struct value v, const struct json_style *style)
+void json_write(struct heap *h, struct text_sink *s, struct pyvalue v,
+                const struct json_style *style)
 {
     write_level(h, s, v, style, 0);
 }

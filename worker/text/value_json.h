@@ -6,15 +6,16 @@
 
 /* The value of a whole document, at most JREAD_DEPTH levels deep; of equal keys the last one
  * counts. fails: ERR_INVALID for anything but one JSON value, and for an integer past 64 bits. */
-struct value json_read(struct heap *h, const char *text, int64_t size);
+struct pyvalue json_read(struct heap *h, const char *text, int64_t size);
 
 struct json_style {
     bool ascii, sort;          /* ensure_ascii, sort_keys */
-    struct value indent;       /* of one level, a string; V_NONE: all on one line */
+    struct pyvalue indent;     /* of one level, a string; V_NONE: all on one line */
     const char *comma, *colon; /* the separators */
     int64_t n_comma, n_colon;
 };
 /* json.dumps. fails: ERR_INVALID for a value that JSON has no form for, naming its type. */
-void json_write(struct heap *h, struct sink *s, struct value v, const struct json_style *style);
+void json_write(struct heap *h, struct text_sink *s, struct pyvalue v,
+                const struct json_style *style);
 
 #endif
