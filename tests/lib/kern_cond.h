@@ -312,7 +312,7 @@ static void check_route_nan(void)
     float *weight = ARRAY(float, 4);
     for (int at = 0; at < 7; at++) {
         for (int e = 0; e < 6; e++) *box_at(x, 0, e) = at == 6 || e == at ? NAN : (float)(e % 2);
-        CALL(be, route, &(struct route_args){x.t, 4, expert, weight, NULL, {0}});
+        CALL(be, route, &(struct route_args){x.t, 4, expert, weight, NULL, {0}, false});
         for (int j = 0; j < 4; j++) {
             CHECK(expert[j] >= 0 && expert[j] < 6);
             for (int i = 0; i < j; i++) CHECK(expert[i] != expert[j]);

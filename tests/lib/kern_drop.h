@@ -184,7 +184,7 @@ static struct drop_out drop_run(struct be *b, const struct drop_case *c, int64_t
         CALL(b, attn_fwd,
              &(struct attn_fwd_args){q, tensor_sub(c->kv.t, t0, t1 - t0, 0, w), x.o.t, x.m.t.data,
                                      x.l.t.data, x.m.t.ld, c->lo + r0, c->hi + r0, t0, s->H, s->Hk,
-                                     s->D, scale, &drop});
+                                     s->D, scale, &drop, 0});
     }
     CALL(b, attn_finish,
          &(struct attn_finish_args){x.o.t, act == DT_F32 ? x.o.t : x.out.t, x.m.t.data, x.l.t.data,
@@ -197,7 +197,7 @@ static struct drop_out drop_run(struct be *b, const struct drop_case *c, int64_t
              &(struct attn_bwd_args){q, tensor_sub(c->kv.t, t0, t1 - t0, 0, w), d_o, x.dq.t,
                                      tensor_sub(x.dkv.t, t0, t1 - t0, 0, w), x.m.t.data,
                                      delta.t.data, delta.t.ld, c->lo + r0, c->hi + r0, t0, s->H,
-                                     s->Hk, s->D, scale, &drop});
+                                     s->Hk, s->D, scale, &drop, 0});
     }
     CHECK(box_intact(x.o) && box_intact(x.m) && box_intact(x.dq) && box_intact(x.dkv));
     box_free(&delta);

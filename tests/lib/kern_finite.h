@@ -310,7 +310,7 @@ static void fin_attn_keys(struct fin_attn_case *c, int64_t k0, int64_t n)
     const struct tensor kv = tensor_sub(c->kv.t, k0, n, 0, c->kv.t.cols);
     FIN_CALL(attn_fwd, &(struct attn_fwd_args){c->q.t, kv, c->o.t, c->m.t.data, c->l.t.data, s->Tq,
                                                c->lo, c->hi, k0, s->H, s->Hk, s->D, c->scale,
-                                               s->drop ? &c->drop : NULL});
+                                               s->drop ? &c->drop : NULL, 0});
 }
 static void fin_attn_finish(struct fin_attn_case *c)
 {
@@ -403,7 +403,7 @@ static void fin_attn_bwd(struct fin *f, int arg)
     fin_poison(f);
     FIN_CALL(attn_bwd, &(struct attn_bwd_args){c.q.t, c.kv.t, d_o.t, dq.t, dkv.t, c.m.t.data,
                                                delta.t.data, s->Tq, c.lo, c.hi, 0, s->H, s->Hk,
-                                               s->D, c.scale, s->drop ? &c.drop : NULL});
+                                               s->D, c.scale, s->drop ? &c.drop : NULL, 0});
 }
 
 /* ---- linear attention ------------------------------------------------------------------------ */
@@ -834,7 +834,7 @@ static void fin_xent(struct fin *f, int arg)
     double *nll = fin_out_f64(f, FIN_T);
     if (arg) fin_out(f, d);
     fin_poison(f);
-    FIN_CALL(xent, &(struct xent_args){x.t, d.t, target, nll, 0.5f, arg});
+    FIN_CALL(xent, &(struct xent_args){x.t, d.t, target, nll, 0.5f, arg, 0});
 }
 
 static void fin_add(struct fin *f, int arg)
@@ -1002,7 +1002,7 @@ static void fin_route_fwd(struct fin *f, int arg)
     fin_site(f, x, 0, E, OUT0, OUT0, 0);
     fin_out(f, w);
     fin_poison(f);
-    FIN_CALL(route, &(struct route_args){x.t, k, expert, w.t.data, NULL, {0}});
+    FIN_CALL(route, &(struct route_args){x.t, k, expert, w.t.data, NULL, {0}, false});
 }
 
 static void fin_route_bwd(struct fin *f, int arg)
@@ -1014,7 +1014,7 @@ static void fin_route_bwd(struct fin *f, int arg)
     for (int64_t i = 0; i < FIN_T * k; i++) expert[i] = (int32_t)(i % k);
     fin_in(f, w, OUT0), fin_in(f, dw, OUT0), fin_out(f, dx);
     fin_poison(f);
-    FIN_CALL(route, &(struct route_args){{0}, k, expert, w.t.data, dw.t.data, dx.t});
+    FIN_CALL(route, &(struct route_args){{0}, k, expert, w.t.data, dw.t.data, dx.t, false});
 }
 
 static void fin_mse(struct fin *f, int arg)
