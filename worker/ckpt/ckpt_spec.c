@@ -78,8 +78,9 @@ static void digest_stages(struct sha256 *sha, const struct job_spec *spec)
 
 static bool is_governed(const struct field *f)
 {
-    static const char *const parts[] = {"data.",      "train.",     "optim.", "schedule.",
-                                        "precision.", "objective.", "ema.",   "seed"};
+    static const char *const parts[] = {"model.rope.", "data.",     "train.",
+                                        "optim.",      "schedule.", "precision.",
+                                        "objective.",  "ema.",      "seed"};
     /* Which files a directory has beside its weights, and who says what text means: data_id knows
      * what became of it. */
     if (is_size(f)) return f->kinds != 0;
