@@ -24,7 +24,7 @@ static _Noreturn void refuse(struct template_run *r, const char *field, const ch
 
 static void check_part(struct template_run *r, int64_t i, int64_t k, struct pyvalue part)
 {
-    char field[64];
+    char field[96];
     const struct pyvalue *type = part.type == V_DICT ? dict_get_text(&r->h, part.dict, "type")
                                                      : NULL;
     snprintf(field, sizeof field, "messages[%lld].content[%lld].type", (long long)i, (long long)k);
