@@ -11,7 +11,7 @@
 #define VOCAB  65536
 #define PROMPT 600
 #define ROOM   64
-#define OTHER  ((int64_t)384 << 10) /* libc, answers of ROOM tokens */
+#define OTHER  ((int64_t)256 << 10) /* libc, answers of ROOM tokens */
 #define STACK  (1 << 20)            /* of a thread: a planner's model as data is 0.6 MB */
 
 static char scratch[64];
