@@ -82,9 +82,11 @@ struct model_shape {
     int64_t n_experts, experts_per_token;
     int64_t expert_width; /* moe_intermediate_size, where it is not I */
     int32_t norm_topk;    /* weights of the chosen experts are over their sum */
-    double residual[6];   /* MiniMax: alpha, beta of linear attention, full attention, MLP */
-    /* bit l: layer l is special: linear (MiniMax), has LRPE (TNL), has no window where others have
-     * one (Llama, Gemma), has no experts (Qwen3-MoE) */
+    /* Gated delta networks: heads of values, of keys, their sizes, taps of the convolution. */
+    int64_t delta_heads, delta_key_heads, delta_key_dim, delta_value_dim, conv_width;
+    double residual[6]; /* MiniMax: alpha, beta of linear attention, full attention, MLP */
+    /* bit l: layer l is special: linear (MiniMax, Qwen3.5), has LRPE (TNL), has no window where
+     * others have one (Llama, Gemma), has no experts (Qwen3-MoE) */
     int64_t layer_mask[SHAPE_MASKS];
     double attn_cap, final_cap; /* soft caps of scores, of logits; 0: none */
     int64_t attn_scalar;        /* query_pre_attn_scalar: scores are over its root; 0: D */

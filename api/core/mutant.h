@@ -33,6 +33,10 @@ enum mutant_id {
     MUTANT_OWN_DROPPED,        /* LASP: a rank passes on what it received, without its own part */
     MUTANT_HEAD_OFFSET,    /* LASP: backward takes the next head's decay, except on the last rank */
     MUTANT_STATE_CROSSED,  /* LASP: a state passes the start of a document */
+    MUTANT_CARRY_LOST,     /* delta rule: the state that a rank receives is taken for 0 */
+    MUTANT_CARRY_EARLY,    /* delta rule: a rank passes on the state before its last chunk */
+    MUTANT_CARRY_BACK,     /* delta rule: the gradient of the state that was passed on is lost */
+    MUTANT_HALO_LOST,      /* a short convolution does not see the rows of the rank before */
     MUTANT_PAD_SEEN,       /* DSP: attention sees what only pads a dimension */
     MUTANT_SWITCH_SWAPPED, /* DSP: parts of a switch in the wrong order */
     MUTANT_GRAD_DROPPED,   /* rank 0's part of one tensor's gradient is not summed */

@@ -256,6 +256,11 @@ static void model_of(int family, int64_t seq_len, int ranks)
         m->layer_mask[0] = 5; /* two of four layers are linear */
         for (int i = 0; i < 6; i++) m->residual[i] = 1;
     }
+    if (family == FAMILY_QWEN3_5) {
+        m->delta_heads = m->delta_key_heads = 4, m->conv_width = 4;
+        m->delta_key_dim = m->delta_value_dim = 64;
+        m->layer_mask[0] = 7;
+    }
     const int64_t positions = m->max_pos;
     checked = spec;
     CHECK_MSG(family_check(&checked, &e) == 0 && family_complete(&checked.model.shape, &e) == 0,
@@ -502,6 +507,34 @@ static void test_compared(void)
     CHECK(choice.n == 1 && choice.n_compared == 0);
 }
 
+/* States that wait for those before them pass round the ring, whatever is faster for others; and
+ * the time says that ranks take turns. */
+static void test_in_turn(void)
+{
+    static struct plan p;
+    const struct machine m = devices(1e-3, 1, 10);
+    struct err e = {0};
+    double took[2];
+    for (int i = 0; i < 2; i++) {
+        model_of(FAMILY_QWEN3_5, 1024, i ? 4 : 1);
+        spec.parallel.sp = i ? 4 : 1;
+        took[i] = estimate_of(&m, &spec, &p).compute_s;
+    }
+    CHECK_MSG(took[1] > took[0] / 3.9 && took[1] < took[0], "%g s and %g s", took[0], took[1]);
+    choose(&m);
+    CHECK(found(STRATEGY_LASP, -1, EXCHANGE_RING) && !found(STRATEGY_LASP, -1, EXCHANGE_SCAN));
+    CHECK(!found(STRATEGY_LASP, -1, EXCHANGE_ALL_GATHER));
+    for (int x = EXCHANGE_ALL_GATHER; x <= EXCHANGE_SCAN; x++) {
+        spec.parallel.exchange = x;
+        CHECK(family_check(&spec, &e) && e.code == ERR_UNSUPPORTED);
+        CHECK_MSG(!strcmp(e.field, "parallel.exchange") && strstr(e.text, "use \"ring\""), "%s",
+                  e.text);
+    }
+    spec.parallel.exchange = EXCHANGE_RING;
+    CHECK(!spec_intern(&spec, "cuda", 4, &spec.resources.device));
+    CHECK(family_check(&spec, &e) && !strcmp(e.field, "resources.device"));
+}
+
 /* Tensor parallelism by hand: 4 ranks, 4 layers of two halves, S 1024 rows of 256 floats, each an
  * all-reduce forward and one backward: 2 * 3/4 of 1 MiB; beside the loss and the agreement of a
  * step, which a lone rank does not need. A rank's weights: a quarter of q, k, v, o and the MLP. */
@@ -715,6 +748,7 @@ int main(void)
     RUN(test_rates);
     RUN(test_elements);
     RUN(test_compared);
+    RUN(test_in_turn);
     RUN(test_tensor);
     RUN(test_nothing_fits);
     RUN(test_form_bytes);

@@ -16,7 +16,8 @@ static const char *const names[] = {
     "granite",      "smollm3",     "gpt2",          "mistral",     "minimax_wide", "retnet",
     "retnet_wide",  "tnl",         "tnl_wide",      "stdit",       "stdit3",       "stdit3_image",
     "latte",        "t2d",         "t2d_plain",     "ministral",   "qwen3_mixed",  "gemma2",
-    "gemma3",       "gemma2_wide", "mixtral",       "qwen3_moe",   "olmoe"};
+    "gemma3",       "gemma2_wide", "mixtral",       "qwen3_moe",   "olmoe",        "qwen3_5",
+    "qwen3_5_wide"};
 enum { N_NAMES = sizeof names / sizeof *names };
 
 static const char *golden(const char *name, const char *file)
@@ -359,7 +360,14 @@ static void test_defaults(void)
                                  "\"num_hidden_layers\":14,\"num_attention_heads\":4,"
                                  "\"max_position_embeddings\":32768,\"rope_scaling\":null,"
                                  "\"rope_local_base_freq\":20000,\"sliding_window\":512,"
-                                 "\"attn_logit_softcapping\":null,\"sliding_window_pattern\":6}";
+                                 "\"attn_logit_softcapping\":null,\"sliding_window_pattern\":6}",
+                      qwen3_5[] = "{\"model_type\":\"qwen3_5_text\",\"vocab_size\":300,"
+                                  "\"hidden_size\":64,\"intermediate_size\":80,"
+                                  "\"num_hidden_layers\":8,\"num_attention_heads\":4,"
+                                  "\"full_attention_interval\":4,\"mtp_num_hidden_layers\":1,"
+                                  "\"rope_parameters\":{\"mrope_interleaved\":true,"
+                                  "\"mrope_section\":[11,11,10],\"rope_type\":\"default\","
+                                  "\"rope_theta\":1e7}}";
     CHECK(hf_config_parse(retnet, sizeof retnet - 1, "c", &m, &e) == 0);
     CHECK(m.head_dim == 12 && m.value_dim == 24 && m.ffn_width == 256);
     CHECK(hf_config_parse(minimax, sizeof minimax - 1, "c", &m, &e) == 0);
@@ -373,6 +381,11 @@ static void test_defaults(void)
     CHECK_MSG(hf_config_parse(gemma3, sizeof gemma3 - 1, "c", &m, &e) == 0, "%s", e.text);
     CHECK(m.window == 512 && m.layer_mask[0] == 0x820 && m.rope_theta == 1e6);
     CHECK(m.rope_local == 20000 && m.qk_norm && !m.attn_cap && m.max_pos == 32768);
+    /* as published in 2026: every fourth layer has softmax attention, a quarter of a head turns */
+    CHECK_MSG(hf_config_parse(qwen3_5, sizeof qwen3_5 - 1, "c", &m, &e) == 0, "%s", e.text);
+    CHECK(m.layer_mask[0] == 0x77 && m.rotary_dim == 64 && m.head_dim == 256 && !m.tied);
+    CHECK(m.delta_heads == 32 && m.delta_key_heads == 16 && m.delta_value_dim == 128);
+    CHECK(m.rope_theta == 1e7 && m.norm_eps == 1e-6 && m.conv_width == 4);
     CHECK(hf_config_parse(mistral, sizeof mistral - 1, "c", &m, &e) == 0 && m.window == 4096);
 }
 

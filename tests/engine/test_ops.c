@@ -113,13 +113,18 @@ static void drop(struct env *t)
 static void open_frame(struct env *t, struct be *be, bool tree)
 {
     struct err e = {0};
-    const int64_t len = tree ? LEN : T;
+    const bool carries = op_rules[t->op.kind]->moves == MOVES_CARRY; /* by whole chunks */
+    const int64_t len = !tree ? T : carries ? T / PARTS : LEN;
     t->shape = (struct model_shape){
         .in_channels = 2, .out_channels = 3, .patch_t = 1, .patch_h = 2, .patch_w = PLACES / 2};
     CHECK(!shard_init(&t->shard, T, 1, 0, LAYOUT_CONTIGUOUS, false, &e));
     t->sp = (struct sp){.ops = &sp_local, .be = be, .shard = t->shard};
     t->sp.buf.m = floats(4 * T);
     t->sp.buf.delta = floats(4 * T);
+    t->carry = (struct sp_carry){.be = be, .shard = t->shard};
+    t->carry.shard.n_sums = t->carry.shard.n_segs = (int)(T / len);
+    t->carry.shard.sum_len = t->carry.shard.seg_len = len;
+    for (int k = 0; k < t->carry.shard.n_segs; k++) t->carry.shard.pos[k] = k * len;
     t->dsp = (struct dsp){.be = be, .P = 1, .n = {3, 4}};
     t->f = (struct frame){.be = be,
                           .p = &t->p,
@@ -129,6 +134,7 @@ static void open_frame(struct env *t, struct be *be, bool tree)
                           .tree = tree,
                           .batch = &t->batch,
                           .sp = &t->sp,
+                          .carry = &t->carry,
                           .dsp = &t->dsp,
                           .inv_freq = t->inv_freq,
                           .rope_scale = 1};

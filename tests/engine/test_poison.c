@@ -77,6 +77,7 @@ struct runner {
     struct room room[PART_N];
     struct sp sp;
     struct sp_linear linear;
+    struct sp_carry carry;
     struct dsp dsp;
     uint64_t rng;
 };
@@ -267,6 +268,7 @@ static void open_frame(struct runner *r, int layer)
                         .batch = &sample.batch,
                         .sp = &r->sp,
                         .linear = &r->linear,
+                        .carry = &r->carry,
                         .dsp = &r->dsp,
                         .inv_freq = sample.inv_freq,
                         .rope_scale = 1,
@@ -284,6 +286,7 @@ static void open_frame(struct runner *r, int layer)
     r->sp.buf.delta = (float *)r->room[DELTA].p;
     r->linear = (struct sp_linear){.ops = linear_find(p->exchange, 1), .be = be, .shard = sh};
     r->linear.buf.m = r->room[STATES].p;
+    r->carry = (struct sp_carry){.be = be, .shard = sh};
     r->dsp = (struct dsp){
         .be = be, .P = 1, .rank_bits = p->rank_bits, .n = {p->grid[0], p->grid[1]}};
     f->tree_room = (float *)r->room[TREE].p;

@@ -344,6 +344,24 @@ def mixture(name, module, **kw):
     return Package(c, getattr(transformers, name + "ForCausalLM"), mod)
 
 
+def qwen3_5(**kw):
+    """The rule is the recurrence, a row at a time, as the package has it for one token; chunks are
+    not."""
+    from transformers import Qwen3_5TextConfig, Qwen3_5ForCausalLM
+    from transformers.models.qwen3_5 import modeling_qwen3_5 as mod
+    torch.Tensor.float = torch.Tensor.double
+    c = Qwen3_5TextConfig(vocab_size=258, attn_implementation="eager", pad_token_id=257, **kw)
+    m = Package(c, Qwen3_5ForCausalLM, mod)
+    mod.torch_chunk_gated_delta_rule = mod.torch_recurrent_gated_delta_rule
+    with torch.no_grad():
+        for n, p in m.model.named_parameters():
+            if "norm" in n and "linear_attn" not in n:
+                p -= 1
+            if n.endswith("A_log"):  # heads that forget at once and heads that hardly do
+                p.copy_(torch.linspace(-3, 1, p.numel()).bfloat16())
+    return m
+
+
 def qwen3(**kw):
     from transformers import Qwen3Config, Qwen3ForCausalLM
     from transformers.models.qwen3 import modeling_qwen3
@@ -542,6 +560,21 @@ CASES = {
                               num_attention_heads=6, num_key_value_heads=3, intermediate_size=12,
                               num_experts=5, num_experts_per_tok=2, norm_topk_prob=False),
                       samples(20, reset=False)),
+    # heads of values in groups; one for each head of keys, a wider convolution, RoPE by pictures. An
+    # epsilon of the size of what is normalised: a query that sees one key or two may hardly see them,
+    # and a norm makes that large, with its rounding (8e-5 of a gradient in the package's own fp32)
+    "qwen3_5": lambda: (qwen3_5(
+        hidden_size=20, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2, head_dim=16,
+        intermediate_size=22, rms_norm_eps=1e-2, linear_num_key_heads=2, linear_num_value_heads=6,
+        linear_key_head_dim=10, linear_value_head_dim=6, layer_types=[LINEAR, FULL, LINEAR]),
+        samples(22)),
+    "qwen3_5_wide": lambda: (qwen3_5(
+        hidden_size=16, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=4, head_dim=8,
+        intermediate_size=20, rms_norm_eps=1e-2, linear_num_key_heads=3, linear_num_value_heads=3,
+        linear_key_head_dim=24, linear_value_head_dim=40, linear_conv_kernel_dim=6,
+        tie_word_embeddings=True, rope_parameters={
+            "rope_type": "default", "rope_theta": 5e4, "partial_rotary_factor": 0.5,
+            "mrope_section": [1, 1, 0], "mrope_interleaved": True}), samples(23, reset=False)),
     "minimax": lambda: (minimax(
         hidden_size=16, num_hidden_layers=3, num_attention_heads=9, num_key_value_heads=3,
         head_dim=24, intermediate_size=18, num_local_experts=4, num_experts_per_tok=2, block_size=8,

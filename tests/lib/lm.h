@@ -104,10 +104,12 @@ struct lm_run {
     enum strategy_id strategy;
 };
 
-/* The loss scale: gradients are computed times this. */
+/* The loss scale: gradients are computed times this. That of a short query or key is divided by its
+ * length: less, so that fp16 holds it. */
 static inline float lm_scale(const struct lm_run *r)
 {
-    return r->spec.precision.params == PRECISION_FP16 ? 0x1p16f : 1;
+    if (r->spec.precision.params != PRECISION_FP16) return 1;
+    return family_row(&r->g->m)->in_turn ? 0x1p10f : 0x1p16f;
 }
 
 struct lm_seat {
@@ -303,7 +305,8 @@ static const char *const lm_names[] = {
     "retnet",      "retnet_wide",  "minimax", "minimax_wide",  "mistral",     "qwen3",
     "qwen2",       "llama_linear", "llama3",  "llama_dynamic", "smollm3",     "olmo2",
     "phi3",        "granite",      "gpt2",    "ministral",     "qwen3_mixed", "gemma2",
-    "gemma2_wide", "gemma3",       "mixtral", "qwen3_moe",     "olmoe"};
+    "gemma2_wide", "gemma3",       "mixtral", "qwen3_moe",     "olmoe",       "qwen3_5",
+    "qwen3_5_wide"};
 enum { LM_NAMES = sizeof lm_names / sizeof *lm_names };
 
 /* ---- one token after another ----------------------------------------------------------------- */

@@ -3,7 +3,7 @@
 #ifndef SEQD_TESTS_OPS_CASES_H
 #define SEQD_TESTS_OPS_CASES_H
 
-#include "tests/lib/ops_rows.h"
+#include "tests/lib/ops_delta.h"
 
 /* ---- ATTENTION, CROSS ------------------------------------------------------------------------ */
 
@@ -298,6 +298,8 @@ static const struct op_case cases[] = {
     {"attention under a soft cap", write_cap, loop_attention},
     {"attention along a dimension", write_grid, loop_attention},
     {"cross attention", write_cross, loop_attention},
+    {"short convolution", write_short_conv, loop_short_conv},
+    {"gated delta rule", write_delta, loop_delta},
     {"mixture of experts", write_moe, loop_moe},
     {"mixture of experts by plain weights", write_moe_plain, loop_moe},
     {"patch", write_patch, loop_patch},

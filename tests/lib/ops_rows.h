@@ -19,6 +19,7 @@ struct env {
     struct batch batch;
     struct sp sp;
     struct dsp dsp;
+    struct sp_carry carry;
     struct shard shard;
     double *v[PROG_VALUES], *w; /* what the loops read and write */
     double r[T * 64], inv_freq[16];

@@ -183,7 +183,7 @@ static inline void trial_forward(struct trial *t, const struct step *st, int ste
                                  int64_t scratch_at)
 {
     const struct op *op = &t->p->op[st->op];
-    const bool states = again && op->kind == OP_LINEAR_ATTENTION;
+    const bool states = again && op_finds_kept(t->p, op);
     struct trial_step s = {0};
     int in[OP_INS] = {0}, out[OP_OUTS] = {-1, -1};
     for (int k = 0; k < OP_INS; k++) {

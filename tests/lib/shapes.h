@@ -28,6 +28,11 @@ static inline struct model_shape shape_of(int id)
     if (id == FAMILY_MINIMAX || id == FAMILY_MIXTRAL || id == FAMILY_QWEN3_MOE ||
         id == FAMILY_OLMOE)
         m.n_experts = 3, m.experts_per_token = 2;
+    if (id == FAMILY_QWEN3_5) {
+        m.delta_heads = 4, m.delta_key_heads = 2, m.conv_width = 3;
+        m.delta_key_dim = 6, m.delta_value_dim = 5;
+        m.layer_mask[0] = 5;
+    }
     if (diffusion) {
         m.in_channels = 2;
         m.out_channels = 4;

@@ -71,6 +71,13 @@ struct way {
                    1                                                                               \
                }                                                                                   \
     }
+/* A delta layer, then softmax attention; or two delta layers. */
+#define WAY_DELTA(mask)                                                                            \
+    {                                                                                              \
+        SIZES, .layer_mask = {mask}, .family = FAMILY_QWEN3_5, .n_kv_heads = 2, .rotary_dim = 4,   \
+               .delta_heads = 4, .delta_key_heads = 2, .delta_key_dim = 12, .delta_value_dim = 10, \
+               .conv_width = 4                                                                     \
+    }
 #define WAY_DIT(fam, text, norm)                                                                   \
     {                                                                                              \
         .family = fam, .n_layers = 2, .width = 48, .n_heads = 6, .n_kv_heads = 6, .head_dim = 8,   \
@@ -104,6 +111,8 @@ enum {
     WAY_RETNET_GATHER,
     WAY_MINIMAX_RING,
     WAY_MINIMAX_SCAN,
+    WAY_DELTA_SOFTMAX,
+    WAY_DELTA_ALONE,
     WAY_STDIT3,
     WAY_STDIT,
     WAY_LATTE,
@@ -147,6 +156,10 @@ static const struct way ways[N_WAYS] = {
                           .mixer = "self_attn."},
     [WAY_MINIMAX_SCAN] = {"minimax, scan", WAY_MINIMAX, WAY_LASP(EXCHANGE_SCAN),
                           .mixer = "self_attn."},
+    [WAY_DELTA_SOFTMAX] = {"qwen3_5, ring", WAY_DELTA(1), WAY_LASP(EXCHANGE_RING),
+                           .mixer = "self_attn."},
+    [WAY_DELTA_ALONE] = {"qwen3_5 of delta layers, ring", WAY_DELTA(3), WAY_LASP(EXCHANGE_RING),
+                         .mixer = "linear_attn."},
     [WAY_STDIT3] = {"stdit3, dsp", WAY_DIT(FAMILY_STDIT3, 1, 1), WAY_DSP},
     [WAY_STDIT] = {"stdit, dsp", WAY_DIT(FAMILY_STDIT, 1, 0), WAY_DSP},
     [WAY_LATTE] = {"latte, dsp", WAY_DIT(FAMILY_LATTE, 0, 0), WAY_DSP},

@@ -57,6 +57,10 @@ static int read_number(struct config *c, const char *object)
     for (size_t i = 0; i < sizeof v / sizeof *v; i++)
         if (jread_is(&c->j, v[i].key)) return hf_read_real(c, v[i].key, 0, 1e9, v[i].out);
     if (jread_is(&c->j, "finetuned")) return hf_ignore(c, object); /* who made it */
+    /* Which columns turn by which coordinate of a picture: of text all three are one number. */
+    if (family_row(c->m)->text_of_pictures &&
+        (jread_is(&c->j, "mrope_section") || jread_is(&c->j, "mrope_interleaved")))
+        return hf_ignore(c, object);
     char key[64], why[112];
     if (jread_copy(&c->j, key, sizeof key) < 0) key[0] = 0;
     const bool layers = jread_next(&c->j) == J_OBJECT;

@@ -32,7 +32,8 @@
     X(GEMMA, gemma)     /* Gemma 2, and Gemma 3's text model */ \
     X(MIXTRAL, mixtral) \
     X(QWEN3_MOE, qwen3_moe) \
-    X(OLMOE, olmoe)
+    X(OLMOE, olmoe) \
+    X(QWEN3_5, qwen3_5) /* gated delta networks and gated softmax attention */
 /* clang-format on */
 
 #define FAMILY_ID(WORD, name) FAMILY_##WORD,
@@ -52,6 +53,9 @@ struct family_row {
     const struct hf_family *config; /* its config.json (config_table.h), further names among it */
     enum task_id task;
     bool linear, softmax; /* which attentions its layers have */
+    /* What leaves a chunk depends on what enters it by more than a decay: states pass round the
+     * ring, and no other exchange takes them (worker/sp/carry.h). */
+    bool in_turn;
     /* Diffusion: the model whose published weights predict noise, which is not rectified flow;
      * NULL: there are none such. */
     const char *published_on_noise;
@@ -60,9 +64,10 @@ struct family_row {
     /* Its program with H / P heads and ffn_width / P columns is what a rank of tensor parallelism
      * runs. */
     bool slices_heads;
-    bool rope_kinds;     /* its files may ask for any rule of RoPE's frequencies (rope.h) */
-    bool position_table; /* positions are rows of a table, as many as max_position_embeddings */
-    bool flat_patches;   /* diffusion: the tensor of patches has no dimension of frames */
+    bool text_of_pictures; /* its files say how RoPE turns the rows of a picture, too */
+    bool rope_kinds;       /* its files may ask for any rule of RoPE's frequencies (rope.h) */
+    bool position_table;   /* positions are rows of a table, as many as max_position_embeddings */
+    bool flat_patches;     /* diffusion: the tensor of patches has no dimension of frames */
     /* Names of tensors in files. head: of a head that is tied to the embedding; NULL: the usual
      * one. beside: of no use here, NULL-terminated: beginnings, or ends that begin with a point.
      * rename: from what files of another age have; NULL: as it stands. */

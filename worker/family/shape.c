@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/delta.h"
 #include "api/core/err.h"
 #include "api/core/field.h"
 #include "api/core/job.h"
@@ -84,13 +85,18 @@ const struct field shape_fields[] = {
     INT("model.config.num_experts_per_tok", experts_per_token, 0, 64, 0, WRITTEN, "Experts that a token goes to."),
     INT("model.config.moe_intermediate_size", expert_width, 0, 1 << 22, 0, WRITTEN, "Width of an expert; 0: intermediate_size."),
     BOOL("model.config.norm_topk_prob", norm_topk, 0, WRITTEN, "Weights of the chosen experts are divided by their sum."),
+    INT("model.config.linear_num_value_heads", delta_heads, 0, 65536, 0, WRITTEN, "Gated delta networks: heads of values."),
+    INT("model.config.linear_num_key_heads", delta_key_heads, 0, 65536, 0, WRITTEN, "Gated delta networks: heads of queries and keys."),
+    INT("model.config.linear_key_head_dim", delta_key_dim, 0, JOB_MAX_HEAD, 0, WRITTEN, "Gated delta networks: size of a head of queries or keys."),
+    INT("model.config.linear_value_head_dim", delta_value_dim, 0, JOB_MAX_HEAD, 0, WRITTEN, "Gated delta networks: size of a head of values."),
+    INT("model.config.linear_conv_kernel_dim", conv_width, 0, CONV_MAX_WIDTH, 0, WRITTEN, "Gated delta networks: taps of the short convolution."),
     REAL("model.config.linear_attn_alpha_factor", residual[0], 0, 1e6, 1, WRITTEN, "MiniMax: residual factor of linear attention."),
     REAL("model.config.linear_attn_beta_factor", residual[1], 0, 1e6, 1, WRITTEN, "MiniMax: output factor of linear attention."),
     REAL("model.config.full_attn_alpha_factor", residual[2], 0, 1e6, 1, WRITTEN, "MiniMax: residual factor of full attention."),
     REAL("model.config.full_attn_beta_factor", residual[3], 0, 1e6, 1, WRITTEN, "MiniMax: output factor of full attention."),
     REAL("model.config.mlp_alpha_factor", residual[4], 0, 1e6, 1, WRITTEN, "MiniMax: residual factor of the MLP."),
     REAL("model.config.mlp_beta_factor", residual[5], 0, 1e6, 1, WRITTEN, "MiniMax: output factor of the MLP."),
-    INT("model.config.layer_mask.0", layer_mask[0], 0, 4294967295.0, 0, WRITTEN, "Layers of another kind, a bit each, as an array of numbers of 32 bits: linear attention (MiniMax), LRPE (TransNormerLLM), without the window that other layers have (Llama)."),
+    INT("model.config.layer_mask.0", layer_mask[0], 0, 4294967295.0, 0, WRITTEN, "Layers of another kind, a bit each, as an array of numbers of 32 bits: linear attention (MiniMax, Qwen3.5), LRPE (TransNormerLLM), without the window that other layers have (Llama)."),
     INT("model.config.layer_mask.1", layer_mask[1], 0, 4294967295.0, 0, WRITTEN, "Layers 32 to 63."),
     INT("model.config.layer_mask.2", layer_mask[2], 0, 4294967295.0, 0, WRITTEN, "Layers 64 to 95."),
     INT("model.config.layer_mask.3", layer_mask[3], 0, 4294967295.0, 0, WRITTEN, "Layers 96 to 127."),

@@ -23,6 +23,7 @@
 #include <math.h>
 #include "worker/model/batch.h"
 #include "worker/program/op_rules.h"
+#include "worker/sp/carry.h"
 #include "worker/sp/dsp.h"
 #include "worker/sp/linear.h"
 #include "worker/sp/sp.h"
@@ -61,6 +62,7 @@ struct frame {
     const int64_t *host_all_lo, *host_all_hi; /* the same for the host; NULL: it has none */
     struct sp *sp;                            /* its shape is the operation's */
     struct sp_linear *linear;
+    struct sp_carry *carry;
     struct dsp *dsp;
     const double *inv_freq;  /* [rotary_dim / 2], then as many of the second base */
     float rope_scale;        /* of their cosines and sines */
@@ -79,7 +81,7 @@ struct frame {
     float loss_scale;
 
     /* one new token: rows of ROWS_T are 1; its global position, and where keys, values and states
-     * of the context lie for ATTENTION and LINEAR_ATTENTION */
+     * of the context lie for ATTENTION and operations whose states pass on */
     int64_t decode_pos;
     struct tensor cache; /* rows so far and the new one's, if this rank keeps it */
     void *state;

@@ -12,13 +12,18 @@ static double uniform(uint32_t u)
     return ((double)u + 0.5) / 4294967296.0;
 }
 
-/* Four normals from one Philox block (Box and Muller). */
-static void normals(int64_t seed, uint32_t tensor, int64_t block, double out[4])
+static void words(int64_t seed, uint32_t tensor, int64_t block, uint32_t u[4])
 {
     const uint32_t key[2] = {(uint32_t)seed, (uint32_t)((uint64_t)seed >> 32)};
     const uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), tensor, 0};
-    uint32_t u[4];
     philox4x32(key, counter, u);
+}
+
+/* Four normals from one Philox block (Box and Muller). */
+static void normals(int64_t seed, uint32_t tensor, int64_t block, double out[4])
+{
+    uint32_t u[4];
+    words(seed, tensor, block, u);
     for (int i = 0; i < 4; i += 2) {
         const double r = sqrt(-2 * log(uniform(u[i]))), a = 2 * M_PI * uniform(u[i + 1]);
         out[i] = r * cos(a);
@@ -42,6 +47,15 @@ static void normal_line(const struct draw *d, double std, int64_t k, int64_t n, 
     }
 }
 
+static void decay_line(const struct draw *d, int64_t k, int64_t n, float *out)
+{
+    for (int64_t j = 0; j < n; j += 4) {
+        uint32_t u[4];
+        words(d->seed, (uint32_t)d->tensor, (k + j) / 4, u);
+        for (int q = 0; q < 4 && j + q < n; q++) out[j + q] = (float)log(16 * uniform(u[q]));
+    }
+}
+
 static void random_line(const struct draw *d, int64_t k, int64_t n, float *out)
 {
     const double count = (double)d->p->count, cols = (double)d->p->cols;
@@ -53,6 +67,7 @@ static void random_line(const struct draw *d, int64_t k, int64_t n, float *out)
     case INIT_ZERO:
         for (int64_t j = 0; j < n; j++) out[j] = d->p->init == INIT_ONE;
         return;
+    case INIT_DECAY: decay_line(d, k, n, out); return;
     case INIT_LRPE:
         for (int64_t j = 0; j < n; j++) out[j] = (float)pow(10000, -2 * (double)(k + j) / count);
     }

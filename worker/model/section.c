@@ -168,8 +168,7 @@ static char *carried(const struct model *m, const char *states)
     return (char *)states + m->prog.frame.layer * m->carry.stride;
 }
 
-/* Where a context's states are kept, linear attention leaves the state after the sequence on the
- * last rank. */
+/* Where a context's states are kept, the last rank leaves there the state after the sequence. */
 static void set_carry(struct model *m, const struct here *h, const struct step *s)
 {
     struct frame *f = &m->prog.frame;
@@ -199,7 +198,7 @@ static int run_forward(struct model *m, const struct here *h, struct err *e)
     return 0;
 }
 
-/* The backward list: what is computed again finds the states of linear attention kept. */
+/* The backward list: what is computed again finds its states kept. */
 static int run_backward(struct model *m, const struct here *h, struct err *e)
 {
     const struct schedule *list = &h->s->steps;
@@ -235,6 +234,13 @@ static double pass_length(const struct model *m, bool forward_alone)
     return (forward_alone ? 1.0 : 3.0) * (m->shape.n_layers + 2);
 }
 
+/* What the last layers sent. */
+static int settle(struct model *m, struct err *e)
+{
+    if (m->prog.linear.ops && linear_settle(&m->prog.linear, e)) return -1;
+    return carry_settle(&m->prog.carry, e);
+}
+
 int section_forward(struct model *m, const struct batch *b, bool to_loss, struct err *e)
 {
     const double all = pass_length(m, to_loss);
@@ -246,7 +252,7 @@ int section_forward(struct model *m, const struct batch *b, bool to_loss, struct
         if (run_forward(m, &h, e) || share_states(m, &h, e)) return -1;
         progress_part(m->progress, (i + 1) / all);
     }
-    if (m->prog.linear.ops && linear_settle(&m->prog.linear, e)) return -1;
+    if (settle(m, e)) return -1;
     if (model_fetch_head(m, e)) return -1;
     if (!to_loss) return 0;
     const struct here out = section_at(m, m->shape.n_layers + 1);
@@ -298,7 +304,7 @@ int section_backward(struct model *m, const struct batch *b, float scale, struct
         if (layer_back(m, i, b, e)) return -1;
         progress_part(m->progress, (m->shape.n_layers + 2 + 2 * n_done) / pass_length(m, false));
     }
-    return m->prog.linear.ops ? linear_settle(&m->prog.linear, e) : 0;
+    return settle(m, e);
 }
 
 /* ---- after the last layer -------------------------------------------------------------------- */

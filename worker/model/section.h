@@ -25,6 +25,7 @@ struct section_state {
     struct frame frame;           /* of the section that runs */
     int64_t weights[SECTION_MAX]; /* where each section's begin in the flat layout */
     struct sp_linear linear;
+    struct sp_carry carry;
     struct dsp dsp;
     int stream_of[SECTION_MAX]; /* the residual stream's buffer at each border */
     int d_stream_of[SECTION_MAX];

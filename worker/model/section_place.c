@@ -58,6 +58,14 @@ static void place_linear(struct model *m, char *arena, char *segment)
     if (recv->stride) l->buf.recv[1] = (char *)l->buf.recv[0] + recv->stride;
 }
 
+static void place_carry(struct model *m, char *arena, char *segment)
+{
+    const int64_t stride = m->plan->item[PLAN_CARRY_SEND].stride;
+    char *send = item(m, PLAN_CARRY_SEND, arena, segment);
+    m->prog.carry = (struct sp_carry){.be = m->be, .comm = m->comm};
+    for (int i = 0; i < 2 && send; i++) m->prog.carry.send[i] = send + i * stride;
+}
+
 static void place_dsp(struct model *m, char *arena, char *segment)
 {
     const struct plan *p = m->plan;
@@ -179,6 +187,7 @@ void section_place(struct model *m, char *arena, char *segment)
     s->grid[1] = m->plan->grid[1];
     place_ring(m, arena, segment);
     place_linear(m, arena, segment);
+    place_carry(m, arena, segment);
     place_dsp(m, arena, segment);
     place_tokens(m);
     place_latents(m);
@@ -197,6 +206,7 @@ void section_place(struct model *m, char *arena, char *segment)
                                                             : m->plan->tree_size,
                               .sp = &m->sp,
                               .linear = &s->linear,
+                              .carry = &s->carry,
                               .dsp = &s->dsp,
                               .inv_freq = s->inv_freq,
                               .stage = s->stage,
@@ -211,6 +221,7 @@ void section_place(struct model *m, char *arena, char *segment)
 void section_resize(struct model *m)
 {
     m->prog.linear.shard = m->sp.shard;
+    m->prog.carry.shard = m->sp.shard;
     m->prog.dsp.n[0] = m->prog.grid[0];
     m->prog.dsp.n[1] = m->prog.grid[1];
 }

@@ -281,6 +281,7 @@ static void put_exchange(struct placer *b, const struct needs *n)
         {PLAN_STATE_ALL, "state_all", PLAN_RING, placer_times(b, P * parts, state), P > 1 && gather,
          true},
         {PLAN_STATE_M, "state_own", PLAN_RING, placer_times(b, parts, state), 1},
+        {PLAN_CARRY_SEND, "carry_send", PLAN_RING, 4 * n->op.carry, P > 1 ? 2 : 0, true},
         {PLAN_CARRY, "carry", PLAN_RING, carries, walked},
         {PLAN_CARRY_PASS, "carry_pass", PLAN_RING, placer_times(b, 2, carry), walked, P > 1},
         {PLAN_SWITCH_SEND, "switch_send", PLAN_RING, switched, P > 1, true},

@@ -127,6 +127,7 @@ enum plan_id {
     PLAN_STATE_RECV, /* segment: 2 */
     PLAN_STATE_ALL,  /* segment: all_gather: [sp * parts] */
     PLAN_STATE_M,    /* [parts] */
+    PLAN_CARRY_SEND, /* segment: 2 states of struct sp_carry (worker/sp/carry.h) */
     PLAN_SLOPES,     /* double [L, H]: decays of linear attention, a row for each layer */
     PLAN_ATTN_WORK,  /* what a form of attention needs (worker/plan/attention.h) */
     PLAN_ATTN_SEGMENT,

@@ -72,6 +72,16 @@ static void count_states(const struct traffic_count *c, const struct moved *m)
     add(c, PURPOSE_STATE, volume_broadcast(c->p->sp, H * Dk * Dv * 4, c->sh.r == c->p->sp - 1));
 }
 
+static void count_carry(const struct traffic_count *c, const struct moved *m)
+{
+    const int64_t n = m->p->value[m->op->out[1]].cols; /* elements of a state */
+    if (c->p->sp == 1 || (m->again && op_finds_kept(m->p, m->op))) return;
+    add(c, m->back ? PURPOSE_DSTATE : PURPOSE_STATE,
+        volume_state(EXCHANGE_RING, c->p->sp, c->sh.r, 1, 1, n, 1, 1, m->back));
+    if (c->p->kind == JOB_GENERATE) /* to all, for the tokens that follow */
+        add(c, PURPOSE_STATE, volume_broadcast(c->p->sp, n * 4, c->sh.r == c->p->sp - 1));
+}
+
 static void count_rows(const struct traffic_count *c, const struct moved *m)
 {
     const struct op *op = m->op;
@@ -86,10 +96,8 @@ static void count_nothing(const struct traffic_count *c, const struct moved *m)
 }
 
 static void (*const count_moved[])(const struct traffic_count *, const struct moved *) = {
-    [MOVES_NOTHING] = count_nothing,
-    [MOVES_KEYS] = count_keys,
-    [MOVES_STATES] = count_states,
-    [MOVES_ROWS] = count_rows,
+    [MOVES_NOTHING] = count_nothing, [MOVES_KEYS] = count_keys, [MOVES_STATES] = count_states,
+    [MOVES_CARRY] = count_carry,     [MOVES_ROWS] = count_rows,
 };
 static_assert(sizeof count_moved / sizeof *count_moved == OP_MOVES_N, "a count of every exchange");
 

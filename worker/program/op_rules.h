@@ -35,6 +35,7 @@ enum op_moves {
     MOVES_NOTHING = 1,
     MOVES_KEYS,   /* keys and values of a sequence that is sharded, and their gradients */
     MOVES_STATES, /* a state per head */
+    MOVES_CARRY,  /* a state from each rank to the next, which waits for it (worker/sp/carry.h) */
     MOVES_ROWS,   /* all rows: sharded along another dimension afterwards */
     OP_MOVES_N
 };
@@ -55,6 +56,7 @@ struct op_ask {
 struct op_need {
     int64_t kv, heads, head_dim; /* attention over the sequence: columns of a KV row, H, D */
     int64_t state, slopes;       /* linear attention: elements of a state, H */
+    int64_t carry;               /* MOVES_CARRY: elements of a state */
     int64_t switched;            /* columns that an all-to-all moves */
     int64_t rotary, patch;       /* columns that are rotated; of a patch */
     int64_t rope_tables;         /* of frequencies */
@@ -90,6 +92,7 @@ struct op_term {
     double keys;              /* ATTENTION: that a row sees */
     double size;              /* ATTENTION, STATES: of a head, which the rate depends on */
     bool uneven;              /* ATTENTION over the sequence: ranks may have unequal parts of it */
+    bool in_turn;             /* STATES: each rank waits for the one before */
     double slow;              /* elements: times as long as the rate says */
 };
 #define OP_TERMS 12

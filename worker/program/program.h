@@ -46,8 +46,9 @@ enum init_id {
     INIT_RESIDUAL, /* normal(0, 0.02) / sqrt(2 L): what is added to the residual stream */
     INIT_ONE,
     INIT_ZERO,
-    INIT_LRPE, /* 10000^(-2 j / C) at flat index j of [H, D] (TransNormerLLM's theta) */
-    INIT_TABLE /* normal(0, 1) / sqrt(C): adaLN's scale_shift_table */
+    INIT_LRPE,  /* 10000^(-2 j / C) at flat index j of [H, D] (TransNormerLLM's theta) */
+    INIT_TABLE, /* normal(0, 1) / sqrt(C): adaLN's scale_shift_table */
+    INIT_DECAY  /* log of a number between 0 and 16: a_log of the gated delta rule */
 };
 
 /* One tensor of the checkpoint. */
@@ -157,6 +158,13 @@ enum norm_id {
     /* out o [T, H*Dv], states [H, Dk, Dv + normalise] of each sum chunk; in: q [T, H*Dk],         \
      * k [T, H*Dk], v [T, H*Dv] */                                                                 \
     X(OP_LINEAR_ATTENTION, linear_attention)                                                       \
+    /* out [T, C] = SiLU of a causal convolution of each column, within its document; out[1] the   \
+     * width - 1 rows before each sum chunk; in: a; w: taps [C, width] */                          \
+    X(OP_SHORT_CONV, short_conv)                                                                   \
+    /* out o [T, H*Dv] by the gated delta rule (kernels/backend.h), states [H, Dk, Dv] that enter  \
+     * each sum chunk; in: qkv [T, 2*Hk*Dk + H*Dv]: queries, keys, values; ba [T, 2*H]: b of each  \
+     * head, then a; w: dt_bias [H]; bias: a_log [H] */                                            \
+    X(OP_DELTA, delta)                                                                             \
     /* out = a (1 + scale[g]) + shift[g]; in: a, shift, scale [ROWS_COND, C] */                    \
     X(OP_MODULATE, modulate)                                                                       \
     /* out = base + gate[g] a; in: base, a, gate [ROWS_COND, C] */                                 \
@@ -239,6 +247,13 @@ struct op {
             float scale;    /* of q k */
             bool normalise; /* o / (q sum k): the sum travels as one more column of v */
         } linear;
+        struct {
+            int64_t width; /* taps */
+        } conv;
+        struct {
+            int64_t n_heads, n_key_heads, key_dim, value_dim;
+            float scale; /* of q k */
+        } delta;
         struct {
             int from, to;
         } dims; /* OP_SWITCH: dimension it is sharded along before, after */
@@ -342,7 +357,7 @@ struct step {
  * step makes both), so that it is never computed twice: the forward list is for those who only want
  * the loss or the logits. Gradients of shared values are never `first`: they are cleared before a
  * backward pass and summed over all sections. In the recomputing steps of the backward list an
- * OP_LINEAR_ATTENTION finds its states kept: no exchange. */
+ * operation that passes states between ranks finds them kept: no exchange. */
 struct schedule {
     int n_forward, n_backward;
     struct step forward[PROG_OPS];    /* the forward pass; inference: all there is */
@@ -393,7 +408,7 @@ struct placement {
     int64_t scratch_forward[PROG_OPS], scratch_backward[PROG_STEPS];
     /* XENT: [loss_chunk, V] fp32 in the workspace; gradients in their memory */
     struct place logits;
-    /* generate: the state after the context of a LINEAR_ATTENTION, [H, Dk, Dv + normalise] fp32,
+    /* generate: the state after the context of a CACHE_STATE operation (one chunk's out[1]), fp32,
      * in the cache record (a causal ATTENTION's keys and values are its value in[1] itself). */
     struct place state[PROG_OPS];
     bool in_place;      /* inference: the result lies where the input did: one stream does */

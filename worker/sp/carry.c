@@ -1,6 +1,7 @@
 #include "worker/sp/carry.h"
 
 #include <assert.h>
+#include "api/core/mutant.h"
 
 static int sent_wait(struct sp_carry *sp, int i, struct err *e)
 {
@@ -36,8 +37,10 @@ static int enter(struct sp_carry *sp, const struct carry_pass *p, int from, floa
     x.recv_from = from;
     x.recv = to;
     x.recv_size = size;
-    if (comm_sendrecv(sp->comm, &x, &arrival, e)) return -1;
-    return comm_wait(sp->comm, &arrival, e);
+    if (comm_sendrecv(sp->comm, &x, &arrival, e) || comm_wait(sp->comm, &arrival, e)) return -1;
+    if (mutant_on(p->back ? MUTANT_CARRY_BACK : MUTANT_CARRY_LOST))
+        sp->be->ops->fill(sp->be, to, p->count, 0);
+    return 0;
 }
 
 static int leave(struct sp_carry *sp, const struct carry_pass *p, int to, struct err *e)
@@ -53,6 +56,23 @@ static int leave(struct sp_carry *sp, const struct carry_pass *p, int to, struct
     return 0;
 }
 
+static struct carry_step step_at(const struct shard *sh, int chunk)
+{
+    struct carry_step s = {.chunk = chunk, .row0 = chunk * sh->sum_len, .n_rows = sh->sum_len};
+    s.pos = shard_pos(sh, s.row0);
+    return s;
+}
+
+void carry_again(struct sp_carry *sp, const struct carry_pass *p)
+{
+    assert(!p->back);
+    for (int k = 0; k < sp->shard.n_sums; k++) {
+        struct carry_step s = step_at(&sp->shard, k);
+        s.in = p->states + k * p->count;
+        p->step(p->arg, &s);
+    }
+}
+
 int carry_run(struct sp_carry *sp, const struct carry_pass *p, struct err *e)
 {
     const struct shard *sh = &sp->shard;
@@ -63,18 +83,17 @@ int carry_run(struct sp_carry *sp, const struct carry_pass *p, struct err *e)
     if (enter(sp, p, from, p->states, e)) return -1;
     if (to >= 0 && sent_wait(sp, sp->turn, e)) return -1;
     for (int k = 0; k < sh->n_sums; k++) {
-        const int chunk = p->back ? sh->n_sums - 1 - k : k;
-        struct carry_step s = {.chunk = chunk,
-                               .row0 = chunk * sh->sum_len,
-                               .n_rows = sh->sum_len,
-                               .in = p->states + (p->back ? k % 2 : k) * p->count};
-        s.pos = shard_pos(sh, s.row0);
+        struct carry_step s = step_at(sh, p->back ? sh->n_sums - 1 - k : k);
+        s.in = p->states + (p->back ? k % 2 : k) * p->count;
         if (k + 1 < sh->n_sums)
             s.out = p->states + (p->back ? (k + 1) % 2 : k + 1) * p->count;
         else
             s.out = to >= 0 ? sp->send[sp->turn] : p->edge_out;
         p->step(p->arg, &s);
     }
+    if (to >= 0 && !p->back && mutant_on(MUTANT_CARRY_EARLY))
+        sp->be->ops->copy(sp->be, sp->send[sp->turn], p->states + (sh->n_sums - 1) * p->count,
+                          p->count * (int64_t)sizeof(float));
     if (to >= 0 && leave(sp, p, to, e)) return -1;
     if (sp->comm) comm_where(sp->comm)->hop = -1;
     return 0;

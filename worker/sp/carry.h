@@ -47,6 +47,8 @@ struct carry_pass {
 
 /* fails: as comm does. A call returns when its receive is done; its send may still be under way. */
 int carry_run(struct sp_carry *sp, const struct carry_pass *p, struct err *e);
+/* Each chunk of a forward pass once more, from the states that carry_run left: no exchange. */
+void carry_again(struct sp_carry *sp, const struct carry_pass *p);
 /* Waits for the sends: before the ledger is read, and before send serves another purpose. */
 int carry_settle(struct sp_carry *sp, struct err *e);
 
