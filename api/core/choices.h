@@ -5,6 +5,7 @@
 #include "api/core/strategy.h"
 
 enum job_kind { JOB_TRAIN, JOB_SCORE, JOB_GENERATE, JOB_VERIFY, JOB_EMBED, JOB_KIND_N };
+enum model_init_id { MODEL_INIT_AUTO, MODEL_INIT_RANDOM, MODEL_INIT_N };
 enum form_id {
     FORM_BLOCKWISE,  /* blocks of keys and values travel, online softmax */
     FORM_TWO_PASS,   /* the paper's: whole rows of scores */

@@ -51,7 +51,8 @@ struct job_spec {
     struct spec_label labels[SPEC_LABELS];
 
     struct {
-        spec_ref path;        /* a directory transformers could load, or empty: random init */
+        spec_ref path;        /* a directory transformers could load; empty: config says it all */
+        int32_t init;         /* enum model_init_id: spec_random_weights() reads it */
         int32_t rope_compute; /* enum rope_compute_id; family_check() puts it into shape */
         /* The sizes as JSON, from model.config or from --describe of path; empty: not known yet.
          * What travels, and is kept ... */
@@ -226,8 +227,10 @@ struct job_spec {
 };
 
 const char *spec_text(const struct job_spec *s, spec_ref ref);
-/* Whether the job begins with random weights. */
+/* Whether the job describes its model itself, in model.config, and no directory does. */
 bool spec_new_model(const struct job_spec *s);
+/* Whether the job's first weights are drawn from its seed: such a model's, or with model.init. */
+bool spec_random_weights(const struct job_spec *s);
 /* Copies a string into the table. -1 when the 64 KiB are used up. */
 int spec_intern(struct job_spec *s, const char *str, size_t len, spec_ref *ref);
 

@@ -101,6 +101,7 @@ struct model_shape {
     /* What a directory says of its weights beside their sizes; 0: it says nothing. */
     int32_t tokenizer;  /* enum tokenizer_id: what its ids stand for */
     int32_t trained_on; /* enum objective_id */
+    int32_t weightless; /* it has no weights at all */
 };
 
 /* Whether layer l is of the family's other kind: layer_mask. */

@@ -21,6 +21,7 @@
 #define BIG ((double)((int64_t)1 << 50)) /* far below 2^53: every integer there is exact */
 
 static const char *const kind_words[] = {"train", "score", "generate", "verify", "embed", NULL};
+static const char *const init_words[] = {"auto", "random", NULL};
 static const char *const rope_compute_words[] = {"exact", "hf", NULL};
 static const char *const form_words[] = {"blockwise", "two_pass",         "all_gather",
                                          "auto",      "two_pass_scatter", NULL};
@@ -61,6 +62,7 @@ const struct field spec_fields[] = {
     TEXT("name", name, "", ALL, "A name for people, at most 128 bytes."),
     INT32("priority", priority, 0, 100, 50, ALL, "Higher goes first in the queue."),
     TEXT("model.path", model.path, "", ALL, "A model directory as transformers saves it; else model.config."),
+    ENUM("model.init", model.init, init_words, MODEL_INIT_AUTO, ALL, "auto: weights are those of model.path, and random for model.config; random: drawn from the seed for model.path too, of which the job takes config.json, tokenizer and template alone: it needs no weights."),
     ENUM("model.rope.compute", model.rope_compute, rope_compute_words, ROPE_EXACT, ALL, "Angles of RoPE: exact, in double, or hf, position times frequency in fp32 as transformers forms it: far from the start the two differ (0.05 radians at a million tokens)."),
     INT("data.seq_len", data.seq_len, 1, JOB_MAX_SEQ, 0, ALL, "Tokens per sequence S."),
     ENUM("data.tokenizer", data.tokenizer, tokenizer_words, TOKENIZER_AUTO, ALL, "What cuts text: byte, ids 0 to 255 are bytes and 256 ends a document; auto: the tokenizer.json of model.path, and byte for new models and for those with seqd's own tokenizer. A model without a tokenizer takes token ids only and refuses text. Where this is byte, a model is trained and queried in bytes, whatever its ids meant, and its checkpoints carry the byte tokenizer."),
@@ -253,6 +255,11 @@ const char *spec_text(const struct job_spec *s, spec_ref ref)
 bool spec_new_model(const struct job_spec *s)
 {
     return !*spec_text(s, s->model.path);
+}
+
+bool spec_random_weights(const struct job_spec *s)
+{
+    return spec_new_model(s) || s->model.init == MODEL_INIT_RANDOM;
 }
 
 int spec_intern(struct job_spec *s, const char *str, size_t len, spec_ref *ref)

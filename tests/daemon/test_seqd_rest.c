@@ -599,16 +599,50 @@ static void test_described_model(void)
         CHECK(strstr(reply, bad == 1 ? "\"pointer\":\"/model/path\""
                             : bad == 2
                                 ? "\"pointer\":\"/input/prompt\""
-                                : "\"model\":{\"path\":\"/m\",\"rope\":{\"compute\":\"exact\"}}"));
+                                : "\"model\":{\"path\":\"/"
+                                  "m\",\"init\":\"auto\",\"rope\":{\"compute\":\"exact\"}}"));
         if (bad == 2) CHECK_MSG(strstr(reply, "data.tokenizer \\\"byte\\\""), "%s", reply);
     }
     close_server();
     begin_in(false, 0); /* the shape survives */
     CHECK(get("/v1/jobs/1") == 200 &&
-          strstr(reply, "\"model\":{\"path\":\"/m\",\"rope\":{\"compute\":\"exact\"}}"));
+          strstr(reply,
+                 "\"model\":{\"path\":\"/m\",\"init\":\"auto\",\"rope\":{\"compute\":\"exact\"}}"));
     CHECK(control_job(w.control, 1)->spec->model.shape.n_kv_heads == 2);
     CHECK(control_job(w.control, 1)->spec->model.shape.tokenizer == TOKENIZER_BYTE);
     CHECK(strstr(reply, "\"tokenizer\":\"byte\"") && !strstr(reply, "hidden_size"));
+    finish();
+}
+
+/* A directory that is described as one without weights is taken by name alone. */
+static void test_described_weightless(void)
+{
+    static const char named[] = "{\"kind\":\"generate\",\"model\":{\"path\":\"/m\",\"init\":"
+                                "\"random\"},\"input\":{\"prompt\":\"x\"}}";
+    begin();
+    node_joins();
+    for (int i = 0; i < 2; i++) {
+        w.fetch.type = 0;
+        int fd = post_begin("/v1/jobs", "", i ? named : generate_json);
+        wait_question();
+        struct msg m = described("byte");
+        snprintf(strrchr(m.config, '}'), 32, ",\"weightless\":true}");
+        control_link_calls.message(w.control, "n1", &m);
+        CHECK_MSG(answer_of(fd) == (i ? 201 : 400), "%s", reply);
+        if (i) continue;
+        CHECK_MSG(strstr(reply, "\"pointer\":\"/model/path\""), "%s", reply);
+        CHECK_MSG(strstr(reply, "model.init \\\"random\\\""), "%s", reply);
+    }
+    close_server();
+    begin_in(false, 0); /* and kept */
+    CHECK(get("/v1/jobs/1") == 200 && strstr(reply, "\"init\":\"random\""));
+    CHECK(!strstr(reply, "weightless"));
+    CHECK(control_job(w.control, 1)->spec->model.shape.weightless);
+    finish();
+    begin();
+    CHECK(post("/v1/plan", "{\"kind\":\"train\",\"model\":{\"config\":{\"weightless\":true}}}") ==
+          400);
+    CHECK_MSG(strstr(reply, "weightless"), "%s", reply);
     finish();
 }
 
@@ -721,6 +755,7 @@ int main(void)
     RUN(test_metric_stream);
     RUN(test_stalled_reader);
     RUN(test_described_model);
+    RUN(test_described_weightless);
     RUN(test_described_by_another);
     RUN(test_download);
     RUN(test_logs_route);

@@ -150,6 +150,10 @@ static void test_policies(void)
     CHECK(!spec_intern(&spec, "dir", 3, &spec.model.path));
     CHECK(guard_judge(g, 0, NAN, 1) == GUARD_FAIL); /* the weights came so */
     CHECK(guard_judge(g, 1, NAN, 1) == GUARD_ROLLBACK);
+    fresh(g);
+    CHECK(!spec_intern(&spec, "dir", 3, &spec.model.path));
+    spec.model.init = MODEL_INIT_RANDOM;
+    CHECK(guard_judge(g, 0, NAN, 1) == GUARD_ROLLBACK); /* they came from no directory */
 }
 
 static void test_sentences(void)

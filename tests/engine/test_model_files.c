@@ -47,6 +47,13 @@ static void test_described(void)
     CHECK(!hf_save(in_dir("ours2", ""), &tiny_shape, DT_F32, weights, &e));
     CHECK(hf_describe(in_dir("ours2", ""), text, sizeof text, &e) > 0);
     CHECK_MSG(strstr(text, "\"tokenizer\":\"byte\""), "%s", text);
+    CHECK_MSG(!strstr(text, "weightless"), "%s", text);
+    CHECK(!unlink(in_dir("ours2", "model.safetensors")));
+    CHECK(hf_describe(in_dir("ours2", ""), text, sizeof text, &e) > 0);
+    CHECK_MSG(strstr(text, "\"weightless\":true"), "%s", text);
+    put("ours2", "model.safetensors.index.json", "{\"weight_map\":{}}"); /* weights, all missing */
+    CHECK(hf_describe(in_dir("ours2", ""), text, sizeof text, &e) < 0);
+    CHECK_MSG(strstr(e.text, "is missing"), "%s", e.text);
 }
 
 static void test_ends(void)

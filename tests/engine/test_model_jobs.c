@@ -125,6 +125,58 @@ static void test_train_on_text(void)
     free(o);
 }
 
+/* The digest of what a job has learnt of train.jsonl; NULL: it failed. */
+static const char *learnt(struct order *o, char hf[1300], char sha[65])
+{
+    o->spec.eval.n_data = 0;
+    const bool ran = job_runs(o);
+    if (ran) text(g.result, "hf", hf, 1300), text(g.result, "weights_sha256", sha, 65);
+    free(o);
+    return ran ? sha : NULL;
+}
+
+/* With model.init random a directory gives all but weights: they are those that the seed gives to
+ * the same model.config, whether the directory has others or none, on any number of ranks. */
+static void test_train_from_random(void)
+{
+    static const char *const dirs[] = {"bare", "bare", "own"};
+    static const int ranks[] = {1, 2, 1};
+    static const char *const names[] = {"random", "random2", "random3"};
+    char hf[1300] = "", want[65] = "", two[65] = "", sha[65];
+    make_own("own");
+    make_own("bare");
+    CHECK(!unlink(in_dir("bare", "model.safetensors")));
+    struct order *o = own_order(JOB_TRAIN, "no-weights", "bare");
+    CHECK(!task_runs(o, TASK_PREPARE));
+    CHECK_MSG(g.n_fails == 1 && g.fail.code == ERR_INVALID && !strcmp(g.fail.field, "model.path"),
+              "%s: %s", g.fail.field, g.fail.text);
+    CHECK_MSG(strstr(g.fail.text, "say model.init \"random\""), "%s", g.fail.text);
+    free(o);
+    for (int r = 1; r <= 2; r++) { /* the same model, by its sizes */
+        o = own_order(JOB_TRAIN, r == 1 ? "sizes" : "sizes2", "bare");
+        o->spec.model.path = 0;
+        o->spec.model.shape = tiny_shape;
+        o->spec.resources.ranks = r;
+        CHECK(learnt(o, hf, r == 1 ? want : two));
+    }
+    for (int i = 0; i < 3; i++) {
+        o = own_order(JOB_TRAIN, names[i], dirs[i]);
+        o->spec.model.init = MODEL_INIT_RANDOM;
+        o->spec.resources.ranks = ranks[i];
+        if (!learnt(o, hf, sha)) continue;
+        CHECK_STR(sha, ranks[i] == 1 ? want : two);
+        check_passed(hf);
+        CHECK(there(hf, "model.safetensors"));
+    }
+    o = own_order(JOB_TRAIN, "its-weights", "own"); /* that were read, if nothing was said */
+    if (learnt(o, hf, sha)) CHECK(strcmp(sha, want));
+    o = own_order(JOB_SCORE, "random-score", "bare");
+    o->spec.model.init = MODEL_INIT_RANDOM;
+    o->spec.data.seq_len = 300;
+    if (job_runs(o)) CHECK(number(g.result, "tokens") == 40 * 5 && number(g.result, "nll") > 0);
+    free(o);
+}
+
 static void test_left_out(void)
 {
     char hf[1300];
@@ -228,6 +280,7 @@ int main(int argc, char **argv)
     model_dir_begin("test_model_jobs");
     RUN(test_train_on_ids);
     RUN(test_train_on_text);
+    RUN(test_train_from_random);
     RUN(test_left_out);
     RUN(test_score_of_ids);
     RUN(test_generate_from_ids);

@@ -122,6 +122,7 @@ const struct field shape_fields[] = {
     REAL("model.config.time_scale", time_scale, 0, 1e6, 0, WRITTEN, "STDiT: frames per unit of position; 0: 1."),
     ENUM("model.config.tokenizer", tokenizer, tokenizer_words, TOKENIZER_AUTO, FOUND, "What the ids of model.path stand for."),
     ENUM("model.config.objective", trained_on, objective_words, OBJECTIVE_AUTO, FOUND, "What the weights of model.path were trained on."),
+    BOOL("model.config.weightless", weightless, 0, FOUND, "model.path has no weights."),
     {NULL}
 };
 /* clang-format on */

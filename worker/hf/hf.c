@@ -370,18 +370,28 @@ int hf_load(const char *dir, const struct model_shape *m, enum dtype dtype, void
 
 int hf_read_dir(const char *dir, struct model_shape *m, struct err *e)
 {
-    return hf_config_read(dir, m, e) < 0 ? -1 : hf_tokenizer_of(dir, &m->tokenizer, e);
+    bool weightless = false;
+    if (hf_config_read(dir, m, e) < 0 || hf_tokenizer_of(dir, &m->tokenizer, e) < 0 ||
+        hf_weightless(dir, &weightless, e) < 0)
+        return -1;
+    m->weightless = weightless;
+    return 0;
+}
+
+static int check_weights(const char *dir, const struct model_shape *m, struct err *e)
+{
+    struct hf_weights *w = hf_weights_open(dir, m, e);
+    if (!w) return -1;
+    const int rc = compare(w, dir, m, e);
+    hf_weights_close(w);
+    return rc;
 }
 
 int64_t hf_describe(const char *dir, char *out, size_t size, struct err *e)
 {
     struct model_shape m;
     if (hf_read_dir(dir, &m, e) < 0) return -1;
-    struct hf_weights *w = hf_weights_open(dir, &m, e);
-    if (!w) return -1;
-    int rc = compare(w, dir, &m, e);
-    hf_weights_close(w);
-    if (rc < 0) return -1;
+    if (!m.weightless && check_weights(dir, &m, e) < 0) return -1;
     int64_t n = hf_shape_json(&m, out, size);
     return n < 0 ? err_set(e, ERR_TOO_LARGE, "the description does not fit") : n;
 }

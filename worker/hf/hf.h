@@ -46,9 +46,10 @@ int hf_config_write(const char *dir, const struct model_shape *m, enum dtype dty
  * "n_params" (elements of all tensors): what `seqrank --describe DIR` prints. The agent reads it
  * back. Returns the length, or -1 when it does not fit. */
 int64_t hf_shape_json(const struct model_shape *m, char *out, size_t size);
-/* hf_config_read, and what else a directory says of itself: shape.tokenizer. */
+/* hf_config_read, and what else a directory says of itself: shape.tokenizer, shape.weightless. */
 int hf_read_dir(const char *dir, struct model_shape *m, struct err *e);
-/* hf_read_dir and hf_shape_json; also checks that DIR has weights of that shape. -1 with e. */
+/* hf_read_dir and hf_shape_json; also checks that DIR's weights, if it has any, are of that shape.
+ * -1 with e. */
 int64_t hf_describe(const char *dir, char *out, size_t size, struct err *e);
 
 /* The config.json key of the first size in which two shapes differ, NULL when they are the same

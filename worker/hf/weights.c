@@ -142,6 +142,23 @@ static void name_entries(struct hf_weights *w)
     }
 }
 
+/* Paths of FILE_PATH_SIZE. */
+static int weight_paths(const char *dir, char *single, char *index, struct err *e)
+{
+    return file_join(single, e, "%s/model.safetensors", dir) ||
+                   file_join(index, e, "%s/model.safetensors.index.json", dir)
+               ? -1
+               : 0;
+}
+
+int hf_weightless(const char *dir, bool *out, struct err *e)
+{
+    char path[FILE_PATH_SIZE], index[FILE_PATH_SIZE];
+    if (weight_paths(dir, path, index, e)) return -1;
+    *out = !file_exists(path) && !file_exists(index);
+    return 0;
+}
+
 struct hf_weights *hf_weights_open(const char *dir, const struct model_shape *m, struct err *e)
 {
     char path[FILE_PATH_SIZE], index[FILE_PATH_SIZE];
@@ -151,8 +168,7 @@ struct hf_weights *hf_weights_open(const char *dir, const struct model_shape *m,
         err_set(e, ERR_IO, "out of memory");
         return NULL;
     }
-    if (file_join(path, e, "%s/model.safetensors", dir) == 0 &&
-        file_join(index, e, "%s/model.safetensors.index.json", dir) == 0) {
+    if (weight_paths(dir, path, index, e) == 0) {
         if (file_exists(path))
             rc = open_single(w, path, e);
         else if (file_exists(index))

@@ -28,6 +28,8 @@ struct hf_weights {
  * older spellings of the family's are known. m: borrowed. fails: ERR_NOT_FOUND, ERR_CORRUPT,
  * ERR_TOO_LARGE. */
 struct hf_weights *hf_weights_open(const char *dir, const struct model_shape *m, struct err *e);
+/* Whether DIR has neither of the two. fails: ERR_TOO_LARGE for a path that is too long. */
+int hf_weightless(const char *dir, bool *out, struct err *e);
 void hf_weights_close(struct hf_weights *w);
 /* The tensor of that name and its file; NULL: none. */
 const struct st_tensor *hf_lookup(const struct hf_weights *w, const char *name, struct st_file **f);

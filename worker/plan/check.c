@@ -76,7 +76,7 @@ static int check_text(struct job_spec *s, struct err *e)
 /* Weights of another objective give a picture of noise, and no number shows it. */
 static int check_trained(const struct job_spec *s, const struct family_row *f, struct err *e)
 {
-    if (!f->published_on_noise || spec_new_model(s) || s->objective.type != OBJECTIVE_AUTO ||
+    if (!f->published_on_noise || spec_random_weights(s) || s->objective.type != OBJECTIVE_AUTO ||
         s->model.shape.trained_on != OBJECTIVE_AUTO)
         return 0;
     return err_field(e, ERR_INVALID, "objective.type",
@@ -202,6 +202,15 @@ static int check_data(const struct job_spec *s, struct err *e)
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
+static int check_weights(const struct job_spec *s, struct err *e)
+{
+    if (!s->model.shape.weightless || spec_random_weights(s)) return 0;
+    return err_field(e, ERR_INVALID, "model.path",
+                     "model.path has neither model.safetensors nor model.safetensors.index.json: "
+                     "add its weights, or say model.init \"random\" for a new model with this "
+                     "directory's config.json and tokenizer");
+}
+
 /* What only a known family decides. */
 static int check_model(struct job_spec *s, struct err *e)
 {
@@ -215,7 +224,7 @@ static int check_model(struct job_spec *s, struct err *e)
             e, ERR_UNSUPPORTED, "embed.pooling",
             "embed.pooling \"cls\": the first token has seen itself alone, use last or "
             "mean");
-    if (check_data(s, e)) return -1;
+    if (check_weights(s, e) || check_data(s, e)) return -1;
     if (f->task == MODEL_MASKED_LM && check_masked(s, e)) return -1;
     if (f->position_table && check_positions(s, e)) return -1;
     if (f->task == MODEL_DIFFUSION && rules_flow(s, e)) return -1;

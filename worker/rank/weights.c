@@ -64,9 +64,9 @@ static int choose(struct run *r, int64_t *origin, struct ckpt_info *info, struct
     const int found = find_checkpoint(r, info, e);
     if (found < 0) return -1;
     if (!found) info->path[0] = 0;
-    *origin = found                                      ? ORIGIN_CHECKPOINT
-              : *spec_text(r->spec, r->spec->model.path) ? ORIGIN_MODEL
-                                                         : ORIGIN_RANDOM;
+    *origin = found                          ? ORIGIN_CHECKPOINT
+              : spec_random_weights(r->spec) ? ORIGIN_RANDOM
+                                             : ORIGIN_MODEL;
     return 0;
 }
 
@@ -113,12 +113,13 @@ int weights_load(struct run *r, struct model *m, struct err *e)
 
 /* ---- a training ------------------------------------------------------------------------------ */
 
-/* Rank 0 reads, piece by piece. */
+/* Rank 0 reads, piece by piece; random weights are there already. */
 static int load_pieces(struct run *r, struct sharded_state *h, int64_t origin,
                        struct weights_start *out, struct err *e)
 {
     char dir[RANK_PATH_SIZE];
     const struct ckpt_arrays a = scatter_arrays(h);
+    if (origin == ORIGIN_RANDOM) return 0;
     if (origin == ORIGIN_CHECKPOINT) return load_checkpoint(r, &a, &out->info, &out->state, e);
     if (resolve_model(r, dir, e)) return -1;
     return scatter_model(h, dir, &r->spec->model.shape, e) ? about(e, "model.path") : 0;
@@ -153,7 +154,7 @@ int weights_start(struct run *r, struct sharded_state *h, struct weights_start *
     if (share(r, h->model, &origin, sizeof origin, e)) return -1;
     if (origin == ORIGIN_RANDOM) {
         sharded_random(h, r->spec->seed);
-        return 0;
+        if (spec_new_model(r->spec)) return 0;
     }
     if (!run_first(r)) {
         if (scatter_serve(h, e)) return -1;

@@ -3,8 +3,8 @@
  * see them. In this order:
  *
  *   train   the newest whole checkpoint of this job (unless checkpoint.resume is "none"), then
- *           checkpoint.resume's directory, then model.path, then random
- *   others  model.path, then random (verify only) */
+ *           checkpoint.resume's directory, then as the others
+ *   others  random where spec_random_weights(), else model.path */
 #ifndef SEQD_RANK_WEIGHTS_H
 #define SEQD_RANK_WEIGHTS_H
 
@@ -17,7 +17,8 @@ struct weights_start {
     struct ckpt_state state; /* zero unless resumed; the same on every rank */
     struct ckpt_info info;   /* rank 0: the checkpoint resumed from; path "" when none */
     /* Rank 0: JOB/beside, a copy of the files that the weights' directory has beside them and that
-     * checkpoints take over, whatever becomes of that directory or checkpoint; "": random weights.
+     * checkpoints take over, whatever becomes of that directory or checkpoint; "": there is no
+     * directory.
      * And what was left out (struct hf_files). */
     char beside[FILE_PATH_SIZE];
     int n_left;

@@ -61,7 +61,7 @@ static enum guard_verdict skip(struct guard *g, enum guard_reason why)
 static enum guard_verdict nonfinite(struct guard *g, int64_t step)
 {
     const struct job_spec *s = g->spec;
-    const bool damaged = step == 0 && *spec_text(s, s->model.path);
+    const bool damaged = step == 0 && !spec_random_weights(s);
     g->reason = GUARD_NONFINITE;
     if (damaged || s->guard.nonfinite == NONFINITE_FAIL) return GUARD_FAIL;
     if (s->guard.nonfinite == NONFINITE_SKIP)

@@ -259,7 +259,7 @@ int train_updated(const struct train *t, struct err *e)
 /* The same steps give the same bits: another attempt would end here too. */
 static int not_finite(struct train *t, const struct rank_step *out, struct err *e)
 {
-    if (t->step == 0 && *spec_text(t->spec, t->spec->model.path))
+    if (t->step == 0 && !spec_random_weights(t->spec))
         return finite_blame(&t->model, NULL, e, "step 1: the loss (%g) or gradient norm (%g) of %s",
                             fabs(out->loss), fabs(out->grad_norm),
                             spec_text(t->spec, t->spec->model.path));
