@@ -202,9 +202,19 @@ static void test_model(void)
     put("tokenizer_config.json", "{\"chat_template\": [{\"name\": 1, ]}");
     check_bad_model("tokenizer_config.json: ");
     put("tokenizer_config.json", "{\"chat_template\": [1]}");
+    check_bad_model("tokenizer_config.json: chat_template: want an object");
+    put("tokenizer_config.json", "{\"chat_template\": 1}");
     check_bad_model("a string or a list");
     put("tokenizer_config.json", "[]");
-    check_bad_model("must be a JSON object");
+    check_bad_model("tokenizer_config.json: the file: want an object");
+    put("tokenizer_config.json", "{\"eos_token\": \"<e>\", \"bos_token\": 7, \"chat_template\": "
+                                 "\"{{ bos_token }}{{ eos_token }}{{ cls_token }}\"}");
+    put("special_tokens_map.json", "{\"bos_token\": {\"content\": \"<b>\"}, \"eos_token\": "
+                                   "\"no\", \"cls_token\": \"<c>\"}");
+    check_model("<b><e><c>");
+    put("special_tokens_map.json", "{");
+    check_bad_model("special_tokens_map.json: ");
+    put("special_tokens_map.json", NULL);
     put("tokenizer_config.json", NULL);
     CHECK(!rmdir(dir));
 }

@@ -1,24 +1,23 @@
 /* chat_model.h: the chat template of a model's directory, with the special tokens that it names.
  *
  * chat_template.jinja comes first; else chat_template of tokenizer_config.json: a string, or a list
- * of {"name", "template"} of which "default" is taken. The special tokens are those of
- * tokenizer_config.json, each a string or an object with its content. */
+ * of {"name", "template"} of which "default" is taken. The special tokens are those of side.h. */
 #ifndef SEQD_TEXT_CHAT_MODEL_H
 #define SEQD_TEXT_CHAT_MODEL_H
 
 #include "worker/text/chat.h"
-
-#define CHAT_TOKENS 7 /* bos, eos, unk, sep, pad, cls, mask */
+#include "worker/text/side.h"
 
 struct chat_model {
-    struct template *t;       /* owned; NULL: the directory has no template */
-    char *value[CHAT_TOKENS]; /* owned */
-    const char *name[CHAT_TOKENS];
-    struct chat_tokens tokens; /* those above */
+    struct template *t; /* owned; NULL: the directory has no template */
+    struct text source; /* owned: its text */
+    struct side_tokens special;
+    const char *name[SIDE_TOKENS], *value[SIDE_TOKENS];
+    struct chat_tokens tokens; /* those of `special` that are there; points into this struct */
 };
 
-/* fails: as template_create, with the file's path; ERR_INVALID for a tokenizer_config.json that is
- * no JSON object, or whose list has no template "default". */
+/* fails: as template_create and side_file_open, with the file's path; ERR_INVALID for a
+ * chat_template that is of another kind, or a list without a template "default". */
 int chat_model_open(struct chat_model *m, const char *dir, struct err *e);
 void chat_model_close(struct chat_model *m);
 

@@ -1,4 +1,5 @@
-/* json.h: a tokenizer.json as values that are looked into. Nothing is copied but strings. */
+/* json.h: a tokenizer.json, and the files beside it, as values that are looked into. Nothing is
+ * copied but strings. */
 #ifndef SEQD_TEXT_JSON_H
 #define SEQD_TEXT_JSON_H
 
@@ -9,6 +10,7 @@
 struct json {
     const char *p;
     int64_t n;
+    const char *file; /* borrowed: for the sentence of an error; NULL: "tokenizer.json" */
 };
 
 /* Looks up the members `names` of an object, into out; "where" is for the sentence of an error. */

@@ -9,9 +9,7 @@
 #include "worker/text/model.h"
 #include "worker/text/post.h"
 #include "worker/text/pretokenizer.h"
-
-#define SIDE_FILE_SIZE                                                                             \
-    (16 << 20) /* of tokenizer_config.json at most: it may hold all added tokens again */
+#include "worker/text/side.h"
 
 struct tokenizer {
     struct vocab vocab; /* of the model */
@@ -68,38 +66,21 @@ void tokenizer_destroy(struct tokenizer *t)
 
 /* ---- a directory ---------------------------------------------------------------------------- */
 
-/* "token", or {"content": "token"}: its id, -1. */
-static int32_t named_id(const struct tokenizer *t, struct json j)
+static int read_special(struct tokenizer *t, const char *dir, struct err *e)
 {
-    struct text s = {0};
-    int32_t id = -1;
-    struct err e;
-    if (json_kind(j) == '{' && json_member(j, "a token", "content", &j, &e) < 0) return -1;
-    if (json_kind(j) == '"' && json_text(j, "a token", &s, &e) == 0)
-        id = tokenizer_id(t, s.data, (size_t)s.n);
-    text_fini(&s);
-    return id;
-}
-
-/* What an earlier file has named stays. */
-static int read_side_file(struct tokenizer *t, const char *dir, const char *name, struct err *e)
-{
-    static const char *const names[] = {"bos_token", "eos_token", "pad_token", "unk_token",
-                                        "mask_token"};
     struct special_ids *s = &t->special;
-    int32_t *const ids[] = {&s->bos, &s->eos, &s->pad, &s->unk, &s->mask};
-    struct json v[5];
-    char path[FILE_PATH_SIZE];
-    size_t size;
-    if (file_join(path, e, "%s/%s", dir, name) < 0) return -1;
-    if (!file_exists(path)) return 0;
-    char *text = file_read(path, SIDE_FILE_SIZE, &size, e);
-    if (!text) return -1;
-    const int rc = json_members((struct json){text, (int64_t)size}, name, 5, names, v, e);
-    for (int i = 0; rc == 0 && i < 5; i++)
-        if (*ids[i] < 0) *ids[i] = named_id(t, v[i]);
-    free(text);
-    return rc;
+    int32_t *const ids[SIDE_TOKENS] = {[SIDE_BOS] = &s->bos,
+                                       [SIDE_EOS] = &s->eos,
+                                       [SIDE_UNK] = &s->unk,
+                                       [SIDE_PAD] = &s->pad,
+                                       [SIDE_MASK] = &s->mask};
+    struct side_tokens named;
+    if (side_tokens_read(&named, dir, e) < 0) return -1;
+    for (int i = 0; i < SIDE_TOKENS; i++)
+        if (ids[i] && named.text[i].data)
+            *ids[i] = tokenizer_id(t, named.text[i].data, (size_t)named.text[i].n);
+    side_tokens_fini(&named);
+    return 0;
 }
 
 static int no_file(const char *dir, struct err *e)
@@ -130,8 +111,7 @@ struct tokenizer *tokenizer_open(const char *dir, struct err *e)
     free(text);
     if (!t) {
         err_prefix(e, "%s", dir);
-    } else if (read_side_file(t, dir, "tokenizer_config.json", e) < 0 ||
-               read_side_file(t, dir, "special_tokens_map.json", e) < 0) {
+    } else if (read_special(t, dir, e) < 0) {
         tokenizer_destroy(t);
         return NULL;
     }

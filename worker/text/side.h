@@ -1,0 +1,43 @@
+/* side.h: what a model directory says beside its tokenizer.json: the special tokens, by their text.
+ *
+ * tokenizer_config.json comes first; what it does not name is special_tokens_map.json's. A token is
+ * a string, or an object with its "content"; any other value names none. */
+#ifndef SEQD_TEXT_SIDE_H
+#define SEQD_TEXT_SIDE_H
+
+#include "api/core/file.h"
+#include "worker/text/json.h"
+
+enum side_token {
+    SIDE_BOS,
+    SIDE_EOS,
+    SIDE_UNK,
+    SIDE_SEP,
+    SIDE_PAD,
+    SIDE_CLS,
+    SIDE_MASK,
+    SIDE_TOKENS
+};
+
+struct side_tokens {
+    struct text text[SIDE_TOKENS]; /* owned; data NULL: there is none */
+};
+
+const char *side_token_name(enum side_token i); /* "bos_token" */
+/* fails: as side_file_open. s holds nothing then. */
+int side_tokens_read(struct side_tokens *s, const char *dir, struct err *e);
+void side_tokens_fini(struct side_tokens *s);
+
+/* One of the files, whole. */
+struct side_file {
+    char *text; /* owned; NULL: the directory has no such file */
+    struct json object;
+    char path[FILE_PATH_SIZE];
+};
+/* Finds the members `names` of its object; none of them where there is no file.
+ * fails: ERR_IO, ERR_TOO_LARGE, ERR_INVALID for what is not a JSON object, all with the path. */
+int side_file_open(struct side_file *f, const char *dir, const char *name, int n,
+                   const char *const names[], struct json out[], struct err *e);
+void side_file_close(struct side_file *f);
+
+#endif
