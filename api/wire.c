@@ -307,6 +307,7 @@ static int assign_pack(const struct msg *m, struct arena *a, void *body)
     w->n_local = m->n_local;
     w->prepared_id = (char *)m->prepared_id;
     w->memory_limit = m->memory_limit;
+    w->submitted_s = m->submitted_s;
     w->key = (ProtobufCBinaryData){sizeof m->key, (uint8_t *)m->key};
     w->spec = wire_spec_pack(m->spec, a);
     if (wire_uuids_pack(m, a, &w->n_gpus, &w->gpus) < 0) return -1;
@@ -321,12 +322,14 @@ static int assign_unpack(const void *body, struct arena *a, struct msg *m, struc
     m->first_rank = w->first_rank;
     m->n_local = w->n_local;
     m->memory_limit = w->memory_limit;
+    m->submitted_s = w->submitted_s;
     if (attempt_unpack(w->attempt, &m->job, &m->epoch, e) < 0) return -1;
     if (range_check(w->task, TASK_PREPARE, TASK_RUN, "task", e) < 0) return -1;
     if (range_check(w->n_ranks, 1, JOB_MAX_RANKS, "n_ranks", e) < 0) return -1;
     if (range_check(w->n_local, 1, w->n_ranks, "n_local", e) < 0) return -1;
     if (range_check(w->first_rank, 0, w->n_ranks - w->n_local, "first_rank", e) < 0) return -1;
     if (range_check(w->memory_limit, 0, INT64_MAX, "memory_limit", e) < 0) return -1;
+    if (range_check(w->submitted_s, 0, INT64_MAX / 1000, "submitted_s", e) < 0) return -1;
     if (prepared_id_unpack(w->prepared_id, m, e) < 0) return -1;
     if (w->key.len != 0 && w->key.len != sizeof m->key)
         return err_field(e, ERR_INVALID, "key", "the attempt's key has %zu bytes, want %zu",

@@ -45,7 +45,7 @@
 
 struct job_spec;
 
-#define WIRE_ABI           4u        /* another one is REFUSED, whatever else its HELLO has */
+#define WIRE_ABI           5u        /* another one is REFUSED, whatever else its HELLO has */
 #define WIRE_MAX_SIZE      (4 << 20) /* one message */
 #define NODE_NAME          64
 #define WIRE_CHUNK         65536     /* bytes of log in one message */
@@ -119,7 +119,7 @@ struct msg {
     /* ASSIGN: the gang's start record, less what the agent itself knows (directories, program) */
     int32_t task, n_ranks, first_rank, n_local;
     char prepared_id[80];
-    int64_t memory_limit;
+    int64_t memory_limit, submitted_s;
     unsigned char key[RANK_KEY_SIZE]; /* of the attempt, the same for all its nodes: a secret */
     const struct job_spec *spec;
     int n_uuids; /* of GPUs, one per rank here, in rank order; 0: the job takes none */

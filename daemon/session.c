@@ -23,6 +23,7 @@ static void assign(const struct session *s, const struct job *j, const struct at
                     .first_rank = p->place.first_rank,
                     .n_local = p->place.n_ranks,
                     .memory_limit = spec->resources.memory_mib << 20,
+                    .submitted_s = j->created_ms / 1000,
                     .spec = spec};
     if (j->gpus) {
         m.uuids = (const char(*)[GPU_UUID_SIZE])j->gpus + p->place.first_rank;

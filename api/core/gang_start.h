@@ -28,7 +28,8 @@ struct gang_start {
     int32_t first_rank, n_local;
     int32_t n_roots;
     int64_t memory_limit;
-    int64_t orphan_ms; /* stop by itself after this time without an agent; 0 = never */
+    int64_t orphan_ms;   /* stop by itself after this time without an agent; 0 = never */
+    int64_t submitted_s; /* see struct rank_args */
     char address[RANK_ADDRESS_SIZE]; /* see struct rank_args */
     unsigned char key[RANK_KEY_SIZE];
     char roots[RANK_ROOTS][RANK_PATH_SIZE];

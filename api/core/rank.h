@@ -28,7 +28,7 @@
 #include "api/core/limits.h"
 #include "api/core/purpose.h"
 
-#define RANK_ABI          6u
+#define RANK_ABI          7u
 #define RANK_SOCKET_FD    3
 #define RANK_MEMFD        4
 #define RANK_PATH_SIZE    1024
@@ -76,6 +76,9 @@ struct rank_args {
     char prepared_id[80];                   /* which one this job uses; empty for TASK_PREPARE */
     char job_dir[RANK_PATH_SIZE];           /* checkpoints/ and artifacts/ of this job live here */
     int64_t memory_limit;                   /* bytes this rank may plan; 0 = no limit */
+    /* When the job was submitted: seconds since 1970, UTC. What a job does may depend on this time
+     * and on no other, so that each attempt does the same. */
+    int64_t submitted_s;
 };
 
 /* An id of prepared data becomes the name of a directory: hex digits and nothing else. */

@@ -752,7 +752,7 @@ static void test_part(void)
     int pid = agent_start("0");
     UNTIL(d.n_hellos && d.stream);
     CHECK_STR(d.hello.address, "127.0.0.1"); /* seqd is on this machine */
-    m.n_ranks = 4, m.first_rank = 2, m.n_local = 2;
+    m.n_ranks = 4, m.first_rank = 2, m.n_local = 2, m.submitted_s = 1795000000;
     for (int i = 0; i < RANK_KEY_SIZE; i++) {
         m.key[i] = (unsigned char)(i * 11 + 1);
         key = key * 31 + m.key[i];
@@ -766,7 +766,7 @@ static void test_part(void)
     blobs(3, 1, 4);
     UNTIL(v->n[RANK_READY] == 2);
     char want[128];
-    snprintf(want, sizeof want, "2 ranks from 2 of 4 at 127.0.0.1, key %u\n", key);
+    snprintf(want, sizeof want, "2 ranks from 2 of 4 at 127.0.0.1, key %u, of 1795000000\n", key);
     UNTIL(strstr(v->log[2], want) && strstr(v->log[3], want));
     /* The start record holds the key. */
     struct pids p = pids_read(3, 1);

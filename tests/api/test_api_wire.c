@@ -159,6 +159,7 @@ static struct msg msg_fill(enum msg_type type, const struct job_spec *spec)
         break;
     case MSG_ASSIGN:
         m.task = TASK_RUN, m.n_ranks = 4, m.first_rank = 2, m.n_local = 2, m.memory_limit = 1 << 20;
+        m.submitted_s = 1795000000;
         snprintf(m.prepared_id, sizeof m.prepared_id, "0123abcd");
         for (int i = 0; i < RANK_KEY_SIZE; i++) m.key[i] = (unsigned char)(200 - 7 * i);
         m.spec = spec;

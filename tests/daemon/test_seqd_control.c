@@ -398,6 +398,10 @@ static void test_backoff_and_the_wall_clock(void)
                     settle();
                 }
             }
+            /* Every attempt gets the day on which the job was submitted, not its own. */
+            const int64_t created_ms = control_job(w.control, 1)->created_ms;
+            CHECK_MSG(created_ms >= 1000 && w.submitted_s == created_ms / 1000, "%lld of %lld",
+                      (long long)w.submitted_s, (long long)created_ms);
             CHECK_STR(state_of(1), "queued");
             CHECK(control_job(w.control, 1)->n_failures == 3);
             w.utc_shift = set * 3600000LL; /* an hour back, not at all, an hour on */

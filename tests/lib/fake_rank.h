@@ -130,8 +130,9 @@ static inline int fake_rank_main(void)
     if (fake_does("args", rank)) {
         unsigned key = 0;
         for (int i = 0; i < RANK_KEY_SIZE; i++) key = key * 31 + o.args.key[i];
-        printf("%d ranks from %d of %d at %s, key %u\n", o.args.n_local, o.args.first_local,
-               o.args.n_ranks, o.args.address, key);
+        printf("%d ranks from %d of %d at %s, key %u, of %lld\n", o.args.n_local,
+               o.args.first_local, o.args.n_ranks, o.args.address, key,
+               (long long)o.args.submitted_s);
         printf("sees GPUs \"%s\"\n", getenv("CUDA_VISIBLE_DEVICES"));
     }
     fflush(stdout);

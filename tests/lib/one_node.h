@@ -45,6 +45,7 @@ static struct world {
     struct control *control;
     bool up;
     int n_attempts, n_assigns, n_changed;
+    int64_t submitted_s; /* of the last ASSIGN */
     struct sim_attempt attempt[32];
     int64_t log_acked;
     int n_log_acks, log_ack_rank;
@@ -78,6 +79,7 @@ static inline int on_send(void *arg, const char *node, const struct msg *m)
     switch (m->type) {
     case MSG_ASSIGN:
         w.n_assigns++;
+        w.submitted_s = m->submitted_s;
         if (a) return 0; /* the same epoch again is ignored */
         a = &w.attempt[w.n_attempts++];
         memset(a, 0, sizeof *a);

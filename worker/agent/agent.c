@@ -257,6 +257,7 @@ static int start_fill(struct agent *a, const struct msg *m, struct gang_start *s
                              .n_local = m->n_local,
                              .n_roots = a->state_dir.n_roots,
                              .memory_limit = m->memory_limit,
+                             .submitted_s = m->submitted_s,
                              .orphan_ms = a->o.orphan_ms};
     memcpy(s->address, a->address, sizeof s->address);
     memcpy(s->key, m->key, sizeof s->key);

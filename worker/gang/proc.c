@@ -117,7 +117,8 @@ int proc_send_args(struct proc *p, const struct gang_start *start, struct err *e
                                  .first_local = start->first_rank,
                                  .n_local = start->n_local,
                                  .n_roots = start->n_roots,
-                                 .memory_limit = start->memory_limit};
+                                 .memory_limit = start->memory_limit,
+                                 .submitted_s = start->submitted_s};
     memcpy(m->args.address, start->address, sizeof m->args.address);
     memcpy(m->args.key, start->key, sizeof m->args.key);
     memcpy(m->args.roots, start->roots, sizeof m->args.roots);
