@@ -50,7 +50,13 @@ enum overlong_id {
     OVERLONG_DROP,
     OVERLONG_N
 };
-enum loss_on_id { LOSS_ON_ALL, LOSS_ON_COMPLETION, LOSS_ON_N };
+enum loss_on_id {
+    LOSS_ON_AUTO,       /* all; of a conversation the assistant's turns */
+    LOSS_ON_COMPLETION, /* what follows the prompt */
+    LOSS_ON_ALL,
+    LOSS_ON_ASSISTANT,
+    LOSS_ON_N
+};
 enum precision_id { PRECISION_FP32, PRECISION_BF16, PRECISION_FP16, PRECISION_N };
 enum schedule_id { SCHEDULE_COSINE, SCHEDULE_LINEAR, SCHEDULE_CONSTANT, SCHEDULE_WSD, SCHEDULE_N };
 enum decay_shape_id {

@@ -147,6 +147,10 @@ static int check_packing(const struct job_spec *s, struct err *e)
         return err_field(e, ERR_INVALID, "data.loss_on",
                          "data.loss_on \"completion\" needs a source of format \"jsonl\" with "
                          "\"prompt\" and \"completion\" in every record");
+    if (s->data.loss_on == LOSS_ON_ASSISTANT && !jsonl)
+        return err_field(e, ERR_INVALID, "data.loss_on",
+                         "data.loss_on \"assistant\" needs a source of format \"jsonl\" with "
+                         "\"messages\" in every record");
     return 0;
 }
 

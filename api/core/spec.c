@@ -39,7 +39,7 @@ static const char *const format_words[] = {"text", "jsonl",        "llmc",    "n
 static const char *const tokenizer_words[] = {"auto", "byte", NULL};
 static const char *const packing_words[] = {"concat", "best_fit", "none", NULL};
 static const char *const overlong_words[] = {"auto", "error", "split", "truncate", "drop", NULL};
-static const char *const loss_on_words[] = {"all", "completion", NULL};
+static const char *const loss_on_words[] = {"auto", "completion", "all", "assistant", NULL};
 static const char *const precision_words[] = {"fp32", "bf16", "fp16", NULL};
 static const char *const optim_words[] = {"adamw", NULL};
 static const char *const schedule_words[] = {"cosine", "linear", "constant", "wsd", NULL};
@@ -73,7 +73,7 @@ const struct field spec_fields[] = {
     BOOL("data.reset_positions", data.reset_positions, 1, READS_DATA, "Positions count from the document's start."),
     ENUM("data.packing", data.packing, packing_words, PACKING_CONCAT, READS_DATA, "concat, best_fit or none: how documents fill sequences."),
     ENUM("data.overlong", data.overlong, overlong_words, OVERLONG_AUTO, READS_DATA, "Documents longer than seq_len: error, split, truncate or drop; auto: split, but error where the loss is masked."),
-    ENUM("data.loss_on", data.loss_on, loss_on_words, LOSS_ON_ALL, TRAINING, "all, or completion: only what follows the prompt is learnt."),
+    ENUM("data.loss_on", data.loss_on, loss_on_words, LOSS_ON_AUTO, TRAINING, "What is learnt: all; completion: what follows the prompt; assistant: the assistant's turns of conversations; auto: those of conversations, and all of the rest."),
     INT("eval.seq_len", eval.seq_len, 1, JOB_MAX_SEQ, 0, TRAINING, "Tokens of an evaluation's windows, in every stage; at most the longest stage's; default: data.seq_len."),
     INT("eval.every_steps", eval.every_steps, 0, 1e9, 0, TRAINING, "Steps between evaluations."),
     INT("eval.max_tokens", eval.max_tokens, 0, BIG, 0, TRAINING, "Tokens of eval.data used; default: all."),

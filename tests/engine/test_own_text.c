@@ -2,45 +2,14 @@
  * files, trained on, scored, embedded and generated from on several ranks, and what is refused. */
 #include <math.h>
 #include "api/core/gang_start.h"
-#include "tests/lib/gang.h"
-#include "tests/lib/model_dir.h"
+#include "tests/lib/own_model.h"
 #include "worker/data/data.h"
 #include "worker/plan/check.h"
 #include "worker/text/tokenizer.h"
 
-#define GOLDEN "tests/golden/tokenizers/llama2" /* has no pattern: a build without PCRE2 takes it */
-enum { VOCAB = 512, EOS = 2, LINES = 64 };
-
-static struct gang g; /* 100 KiB: not on the stack */
-static struct model_shape shape;
-static float *own_weights;
+enum { LINES = 64 };
 
 /* ---- a model and its text -------------------------------------------------------------------- */
-
-static void copy_golden(const char *dir)
-{
-    char *text = file_read(GOLDEN ".json", 1 << 20, NULL, &e);
-    CHECK_MSG(text, "%s", e.text);
-    put(dir, "tokenizer.json", text);
-    free(text);
-    put(dir, "tokenizer_config.json", "{\"eos_token\":\"</s>\",\"model_max_length\":100}");
-    put(dir, "generation_config.json", "{\"eos_token_id\":[2]}");
-}
-
-static void make_model(const char *dir, int64_t vocab)
-{
-    shape = tiny_shape;
-    shape.vocab = vocab;
-    own_weights = realloc(own_weights, (size_t)param_count(&shape) * sizeof *own_weights);
-    for (int64_t i = 0; i < param_count(&shape); i++) {
-        uint32_t h = (uint32_t)i * 2654435761u;
-        h = (h ^ h >> 15) * 2246822519u;
-        own_weights[i] = (float)((h ^ h >> 13) % 1000) / 2000 - 0.25f;
-    }
-    CHECK_MSG(!hf_save(in_dir(dir, ""), &shape, DT_F32, own_weights, &e), "%s", e.text);
-    copy_golden(dir);
-    CHECK(tokenizer_of(dir) == TOKENIZER_OWN);
-}
 
 static size_t unhex(char *out, const char *hex)
 {
@@ -117,59 +86,9 @@ static void put_lines(void)
 
 /* ---- jobs ------------------------------------------------------------------------------------ */
 
-static struct order *own_order(enum job_kind kind, const char *name, const char *model)
+static struct order *own_job(enum job_kind kind, const char *name, const char *model)
 {
-    struct order *o = order_new(kind, scratch, "", name);
-    struct job_spec *s = &o->spec;
-    const struct spec_source lines = {tiny_text(s, in_dir("", "lines.jsonl")), tiny_text(s, "body"),
-                                      DATA_JSONL, 0, -1};
-    s->model.shape.width = 0; /* not described */
-    s->model.path = tiny_text(s, in_dir(model, ""));
-    s->data.seq_len = 512;
-    s->resources.ranks = s->resources.threads = 1;
-    s->train.steps = 2;
-    if (kind == JOB_TRAIN) {
-        s->data.n_train = 1;
-        s->data.train[0] = lines;
-    } else {
-        s->input.source = lines;
-    }
-    return o;
-}
-
-static bool task_runs(struct order *o, int task)
-{
-    o->args.task = task;
-    gang_start(&g, o->spec.resources.ranks, o);
-    gang_run(&g);
-    return !g.n_fails && g.result[0];
-}
-
-static bool prepares(struct order *o)
-{
-    e = (struct err){0};
-    CHECK_MSG(!family_check(&o->spec, &e), "%s: %s", e.field, e.text);
-    if (!task_runs(o, TASK_PREPARE)) return false;
-    text(g.result, "prepared_id", o->args.prepared_id, sizeof o->args.prepared_id);
-    return true;
-}
-
-static bool job_runs(struct order *o)
-{
-    char ledger[32];
-    if (o->spec.kind != JOB_GENERATE && !prepares(o)) return all_ok(&g);
-    if (o->spec.kind == JOB_GENERATE)
-        CHECK_MSG(!family_check(&o->spec, &e), "%s: %s", e.field, e.text);
-    task_runs(o, TASK_RUN);
-    if (!all_ok(&g)) return false;
-    CHECK_STR(text(g.result, "ledger", ledger, sizeof ledger), "equal");
-    return true;
-}
-
-static void fails(const char *field, const char *word)
-{
-    CHECK_MSG(g.n_fails >= 1 && !strcmp(g.fail.field, field) && strstr(g.fail.text, word), "%s: %s",
-              g.fail.field, g.fail.text);
+    return own_order(kind, name, model, "lines.jsonl");
 }
 
 /* ---- preparation ----------------------------------------------------------------------------- */
@@ -198,7 +117,7 @@ static char first_id[80];
 
 static void test_prepare(void)
 {
-    struct order *o = own_order(JOB_TRAIN, "prepare", "own");
+    struct order *o = own_job(JOB_TRAIN, "prepare", "own");
     CHECK(prepares(o) && all_ok(&g));
     CHECK(number(g.result, "n_bytes") == (double)n_bytes);
     CHECK(number(g.result, "n_documents") == n_lines);
@@ -214,7 +133,7 @@ static void test_prepare(void)
 /* The tokenizer's files are a part of what the data are. */
 static void test_id(void)
 {
-    struct order *o = own_order(JOB_TRAIN, "id", "own");
+    struct order *o = own_job(JOB_TRAIN, "id", "own");
     CHECK(prepares(o) && !strcmp(o->args.prepared_id, first_id));
     put("own", "tokenizer_config.json", "{\"eos_token\":\"</s>\",\"model_max_length\":99}");
     CHECK(prepares(o) && strcmp(o->args.prepared_id, first_id) != 0);
@@ -228,7 +147,7 @@ static void test_id(void)
 /* A whole file is a document, and a pair is one text of which the prompt is given. */
 static void test_other_sources(void)
 {
-    struct order *o = own_order(JOB_TRAIN, "whole", "own");
+    struct order *o = own_job(JOB_TRAIN, "whole", "own");
     char whole[2048];
     memcpy(whole, line[7].text, line[7].size);
     whole[line[7].size] = 0;
@@ -248,12 +167,12 @@ static void test_other_sources(void)
 
 static void test_refused(void)
 {
-    struct order *o = own_order(JOB_TRAIN, "narrow", "narrow");
+    struct order *o = own_job(JOB_TRAIN, "narrow", "narrow");
     make_model("narrow", 260);
     CHECK(!prepares(o));
     CHECK_MSG(strstr(g.fail.text, "has 260 ids") && strstr(g.fail.text, "line"), "%s", g.fail.text);
     free(o);
-    o = own_order(JOB_TRAIN, "unconverted", "unconverted");
+    o = own_job(JOB_TRAIN, "unconverted", "unconverted");
     make_model("unconverted", VOCAB);
     CHECK(
         !rename(in_dir("unconverted", "tokenizer.json"), in_dir("unconverted", "tokenizer.model")));
@@ -264,7 +183,7 @@ static void test_refused(void)
     CHECK(prepares(o) && all_ok(&g));
     free(o);
     put("", "bad.jsonl", "{\"body\":\"good\"}\n{\"body\":\"\xff\"}\n");
-    o = own_order(JOB_TRAIN, "bad", "own");
+    o = own_job(JOB_TRAIN, "bad", "own");
     o->spec.data.train[0].path = tiny_text(&o->spec, in_dir("", "bad.jsonl"));
     CHECK(!prepares(o));
     fails("data.train.0.path", "line 2");
@@ -280,7 +199,7 @@ static void test_train(void)
     double loss[2] = {0};
     char hf[1300];
     for (int ranks = 1; ranks <= 2; ranks++) {
-        struct order *o = own_order(JOB_TRAIN, ranks == 1 ? "train" : "train2", "own");
+        struct order *o = own_job(JOB_TRAIN, ranks == 1 ? "train" : "train2", "own");
         o->spec.resources.ranks = ranks;
         if (job_runs(o)) {
             loss[ranks - 1] = number(g.result, "loss");
@@ -298,7 +217,7 @@ static void test_score(void)
 {
     double nll[2] = {0};
     for (int ranks = 1; ranks <= 2; ranks++) {
-        struct order *o = own_order(JOB_SCORE, ranks == 1 ? "score" : "score2", "own");
+        struct order *o = own_job(JOB_SCORE, ranks == 1 ? "score" : "score2", "own");
         o->spec.resources.ranks = ranks;
         o->spec.data.seq_len = 8192;
         if (job_runs(o)) {
@@ -316,7 +235,7 @@ static void test_score(void)
 static void test_embed(void)
 {
     int64_t n = 0;
-    struct order *o = own_order(JOB_EMBED, "embed", "own");
+    struct order *o = own_job(JOB_EMBED, "embed", "own");
     for (int i = 0; i < n_lines; i++) n += line[i].n - !line[i].ends;
     if (job_runs(o)) {
         CHECK(number(g.result, "documents") == n_lines);
@@ -331,7 +250,7 @@ static bool asks(const char *name, int ranks, const char *model, const char *bod
                  size_t size)
 {
     char request[1024];
-    struct order *o = own_order(JOB_GENERATE, name, model);
+    struct order *o = own_job(JOB_GENERATE, name, model);
     snprintf(request, sizeof request,
              "{\"custom_id\":\"a\",\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":"
              "{\"max_tokens\":12,\"ignore_eos\":true,%s}}\n",
@@ -430,7 +349,7 @@ static void test_stop(void)
 static void test_prompt(void)
 {
     char result[4096], artifact[4096];
-    struct order *o = own_order(JOB_GENERATE, "inline", "own");
+    struct order *o = own_job(JOB_GENERATE, "inline", "own");
     o->spec.input.source = (struct spec_source){.eod = -1};
     o->spec.input.prompt = tiny_text(&o->spec, "Hello, world!");
     o->spec.data.seq_len = 512;

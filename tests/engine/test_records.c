@@ -42,7 +42,7 @@ static void test_prompt_completion(void)
     char id[80];
     snprintf(id, sizeof id, "%s", data_stats(d)->id);
     data_close(d);
-    jsonl(text, LOSS_ON_ALL);
+    jsonl(text, LOSS_ON_AUTO);
     d = prepare_open();
     check_data(d, ids, 14, ends, 3);
     CHECK(!data_masked(d) && data_stats(d)->n_masked == 0 && strcmp(id, data_stats(d)->id));
@@ -58,7 +58,7 @@ static void test_input_ids(void)
     jsonl("{\"input_ids\":[1,2,3]}\n{\"input_ids\":[299],\"labels\":[299]}\n{\"input_ids\":[]}\n"
           "{\"labels\":[-100,0],\"input_ids\":[4,0]}\n"
           "{\"input_ids\":[6,7,8,9],\"loss_mask\":[0,1,true,false],\"labels\":[6,-100,8,-100]}",
-          LOSS_ON_ALL);
+          LOSS_ON_AUTO);
     struct data *d = prepare_open();
     check_data(d, ids, 10, ends, 4);
     check_mask(d, "1111010010");
@@ -84,7 +84,7 @@ static void test_mask_places(void)
             n += (size_t)snprintf(text + n, sizeof text - n, "%s%c", i ? "," : "", want[i]);
         }
         snprintf(text + n, sizeof text - n, "]}\n");
-        jsonl(text, LOSS_ON_ALL);
+        jsonl(text, LOSS_ON_AUTO);
         struct data *d = prepare_open();
         check_mask(d, want);
         CHECK(size_of(d, "loss.bin") == (before + 3 + 7) / 8);

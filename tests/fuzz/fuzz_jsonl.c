@@ -14,6 +14,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz_put("f.jsonl", data + 1, size - 1);
     fuzz_spec.model.shape.tokenizer = data[0] & 2 ? TOKENIZER_OWN : TOKENIZER_AUTO;
     fuzz_format(format_read_jsonl, "f.jsonl", size, -1,
-                data[0] & 1 ? LOSS_ON_COMPLETION : LOSS_ON_ALL);
+                data[0] & 1 ? LOSS_ON_COMPLETION : LOSS_ON_AUTO);
     return 0;
 }

@@ -19,7 +19,8 @@
  *   meta.json      counts, sources with weights and document ranges, files, digests
  * <id> = first 32 hex digits of the SHA-256 over all that the directory is a function of: version,
  * every source's set, format, key, end id and weight, every file's path and digest, and, where a
- * source may be text that the model's own tokenizer cuts, the digests of that one's files. It does
+ * source may be text that the model's own tokenizer cuts, the digests of that one's files, and the
+ * day of submission where a chat template may ask for it. It does
  * not depend on seq_len, packing or overlong: those are properties of an order, and one prepared
  * directory serves stages of several lengths. <parent>/<id>.lock is held while <id> is being made.
  *
@@ -73,14 +74,20 @@ struct data_stats {
  * ids among them, and the number of bytes is unknown. */
 bool data_all_bytes(const struct data_stats *s, enum data_set set);
 
+/* What says how text is cut, of a job whose model has a tokenizer of its own. */
+struct data_model {
+    const char *dir;     /* the model directory; borrowed */
+    int64_t submitted_s; /* as of struct rank_args: for a chat template that writes the date */
+};
+
 /* roots: files must lie beneath one of them (openat2 RESOLVE_BENEATH; symlinks may not leave it).
  * spec->model.shape.vocab: ids beyond it are refused. progress: in bytes of the sources, which are
- * read twice; NULL: not reported. model_dir: has the tokenizer, where data_needs_tokenizer(spec).
+ * read twice; NULL: not reported. model: where data_needs_tokenizer(spec); else NULL will do.
  * fails: ERR_NOT_FOUND, ERR_INVALID with the field and the file, with the line of a JSONL record
  * or the position of a token; ERR_CORRUPT for a token file whose sizes contradict each other. */
-int data_prepare(const struct job_spec *spec, const char *model_dir, const char *const *roots,
-                 int n_roots, const char *parent, struct progress *progress, struct data_stats *out,
-                 struct err *e);
+int data_prepare(const struct job_spec *spec, const struct data_model *model,
+                 const char *const *roots, int n_roots, const char *parent,
+                 struct progress *progress, struct data_stats *out, struct err *e);
 
 /* Whether a source may hold text that the tokenizer of model.path cuts. */
 bool data_needs_tokenizer(const struct job_spec *spec);

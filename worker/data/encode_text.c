@@ -6,6 +6,9 @@
 #include "api/core/file.h"
 #include "worker/hf/files.h"
 #include "worker/hf/tokenizer.h"
+#include "worker/text/buffer.h"
+
+enum { DAY_S = 86400 };
 
 /* ---- the tokenizer --------------------------------------------------------------------------- */
 
@@ -16,25 +19,15 @@ static int of_model(struct err *e)
     return -1;
 }
 
-static int find_end(struct encode_text *t, struct err *e)
-{
-    struct token_ends ends = {0};
-    t->end = -1;
-    if (!t->ends) return 0;
-    t->end = tokenizer_special(t->tokenizer)->eos;
-    if (t->end >= 0) return 0;
-    if (hf_read_ends(t->dir, &ends, e) < 0) return of_model(e);
-    if (ends.n) t->end = ends.id[0];
-    return 0;
-}
-
 static int open_tokenizer(struct encode_text *t, struct err *e)
 {
     if (t->tokenizer) return 0;
     t->tokenizer = tokenizer_open(t->dir, e);
     if (!t->tokenizer) return of_model(e);
     t->ids.spans = true;
-    return find_end(t, e);
+    t->end = t->ends ? tokenizer_special(t->tokenizer)->eos : -1;
+    if (t->end < 0) t->end = t->listed_end;
+    return 0;
 }
 
 /* One of the files that say what ids there will be; *of is "" where it is not there. */
@@ -50,8 +43,22 @@ static int add_file(const char *dir, const char *name, struct sha256 *into, char
     return 0;
 }
 
-int encode_text_digest(const struct encode_text *t, struct sha256 *into, char of[SHA256_HEX],
-                       struct err *e)
+/* Opens the template: one that cannot be used is no fault of data that have no conversation. A
+ * directory without one has the id that it had before there were any. */
+static int add_chat(struct encode_text *t, struct sha256 *into, struct err *e)
+{
+    char path[FILE_PATH_SIZE], of[SHA256_HEX], day[32];
+    if (file_join(path, e, "%s/chat_template.jinja", t->dir) < 0) return of_model(e);
+    if (file_exists(path) && add_file(t->dir, "chat_template.jinja", into, of, e) < 0) return -1;
+    t->chat_open = chat_model_open(&t->chat, t->dir, &t->no_chat) == 0;
+    if (!t->chat_open || !t->chat.t || !template_mentions(t->chat.t, "strftime_now")) return 0;
+    const int n = snprintf(day, sizeof day, "day %lld", (long long)(t->submitted_s / DAY_S));
+    sha256_add(into, day, (size_t)n + 1);
+    return 0;
+}
+
+int encode_text_digest(struct encode_text *t, bool conversations, struct sha256 *into,
+                       char of[SHA256_HEX], struct err *e)
 {
     char other[SHA256_HEX], end[32];
     struct token_ends ends = {0};
@@ -60,8 +67,10 @@ int encode_text_digest(const struct encode_text *t, struct sha256 *into, char of
         add_file(t->dir, "special_tokens_map.json", into, other, e) < 0)
         return -1;
     if (t->ends && hf_read_ends(t->dir, &ends, e) < 0) return of_model(e);
-    const int n = snprintf(end, sizeof end, "end %d %d", t->ends, ends.n ? (int)ends.id[0] : -1);
+    t->listed_end = ends.n ? ends.id[0] : -1;
+    const int n = snprintf(end, sizeof end, "end %d %d", t->ends, (int)t->listed_end);
     sha256_add(into, end, (size_t)n + 1);
+    if (conversations && add_chat(t, into, e) < 0) return -1;
     if (!*of) strcpy(of, "none");
     return 0;
 }
@@ -71,6 +80,8 @@ void encode_text_fini(struct encode_text *t)
     tokenizer_destroy(t->tokenizer);
     tokens_fini(&t->ids);
     text_fini(&t->pair);
+    if (t->chat_open) chat_model_close(&t->chat);
+    template_output_fini(&t->turns);
     free(t->bytes);
     free(t->learn);
     *t = (struct encode_text){0};
@@ -121,19 +132,71 @@ int encode_text(struct encode *c, const char *text, size_t n, size_t given, stru
     return encode_cut(c, t->ids.id, (size_t)t->ids.n, t->bytes, t->learn, e);
 }
 
+static int join(struct text *t, const struct encode_part *parts, int n, struct err *e)
+{
+    t->n = 0;
+    for (int i = 0; i < n; i++)
+        if (text_add(t, parts[i].at, (int64_t)parts[i].n) < 0) return buffer_full(e);
+    return 0;
+}
+
 int encode_pair(struct encode *c, const struct encode_part *prompt,
                 const struct encode_part *completion, bool given, struct err *e)
 {
-    struct text *t = &c->text->pair;
-    const size_t n = prompt->n + completion->n;
-    if ((int64_t)n >= t->room) {
-        char *more = realloc(t->data, n + 1);
-        if (!more) return err_set(e, ERR_IO, "out of memory for %zu bytes of text", n);
-        t->data = more;
-        t->room = (int64_t)n + 1;
+    const struct encode_part parts[] = {*prompt, *completion};
+    if (join(&c->text->pair, parts, 2, e) < 0) return -1;
+    return encode_text(c, c->text->pair.data, (size_t)c->text->pair.n, given ? prompt->n : 0, e);
+}
+
+/* ---- conversations --------------------------------------------------------------------------- */
+
+static int check_chat(const struct encode_text *t, struct err *e)
+{
+    if (!t->chat_open) {
+        if (e) *e = t->no_chat;
+        return of_model(e);
     }
-    memcpy(t->data, prompt->at, prompt->n);
-    memcpy(t->data + prompt->n, completion->at, completion->n);
-    t->n = (int64_t)n;
-    return encode_text(c, t->data, n, given ? prompt->n : 0, e);
+    if (t->chat.t) return 0;
+    return err_field(e, ERR_UNSUPPORTED, "model.path",
+                     "\"messages\" is a conversation, and %s has no chat template, which says how "
+                     "the model reads one: add its chat_template.jinja, or give the whole text "
+                     "(\"text\", or \"prompt\" and \"completion\")",
+                     t->dir);
+}
+
+/* Which tokens have a byte of the assistant's. Turns do not overlap; one may be empty. */
+static void learn_turns(struct encode_text *t)
+{
+    const struct template_output *o = &t->turns;
+    const struct tokens *ids = &t->ids;
+    int64_t k = 0;
+    for (int64_t i = 0; i < ids->n; i++) {
+        const int64_t begin = ids->begin[i], end = ids->end[i] > begin ? ids->end[i] : begin + 1;
+        while (k < o->n_spans && (o->span[k].end <= begin || o->span[k].begin == o->span[k].end))
+            k++;
+        t->learn[i] = k < o->n_spans && o->span[k].begin < end;
+    }
+}
+
+int encode_chat(struct encode *c, const struct encode_part *messages, bool all, struct err *e)
+{
+    static const char open[] = "{\"messages\":", close[] = "}";
+    struct encode_text *t = c->text;
+    const struct encode_part parts[] = {{open, sizeof open - 1}, *messages, {close, 1}};
+    if (open_tokenizer(t, e) < 0 || check_chat(t, e) < 0) return -1;
+    if (join(&t->pair, parts, 3, e) < 0) return -1;
+    if (chat_render_spans(t->chat.t, t->pair.data, t->pair.n, &t->chat.tokens,
+                          t->submitted_s / DAY_S * DAY_S, &t->turns, e) < 0) {
+        if (e) *e->field = 0;
+        return -1;
+    }
+    t->ids.n = 0;
+    if (!t->turns.size) return 0;
+    if (tokenizer_encode(t->tokenizer, t->turns.text, (size_t)t->turns.size, false, &t->ids, e) <
+            0 ||
+        reserve(t, t->ids.n, e) < 0)
+        return -1;
+    measure(t, (size_t)t->turns.size, 0);
+    if (!all) learn_turns(t);
+    return encode_cut(c, t->ids.id, (size_t)t->ids.n, t->bytes, t->learn, e);
 }

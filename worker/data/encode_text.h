@@ -1,35 +1,49 @@
-/* encode_text.h: text cut by the tokenizer of a model directory.
+/* encode_text.h: text cut by the tokenizer of a model directory, and conversations that its chat
+ * template writes.
  *
  * A document is a whole text: its ids are those of tokenizer_encode with the ids that the file's
  * post-processor puts around a text (that is where a BOS comes from, if there is one), and then the
  * end id, unless the last one is it already. The end id is eos_token of tokenizer_config.json, else
  * of special_tokens_map.json, else the first eos_token_id of generation_config.json or config.json;
  * without any, nothing is added. Nor is it where a job embeds: what the post-processor makes is
- * the whole of it. */
+ * the whole of it.
+ *
+ * A conversation is what the template makes of it and no more: neither the post-processor nor the
+ * end id adds anything, as transformers' apply_chat_template does not. Its strftime_now is midnight
+ * (UTC) of the day on which the job was submitted. */
 #ifndef SEQD_DATA_ENCODE_TEXT_H
 #define SEQD_DATA_ENCODE_TEXT_H
 
 #include "api/core/sha256.h"
 #include "worker/data/encode.h"
+#include "worker/text/chat_model.h"
 #include "worker/text/tokenizer.h"
 
 struct encode_text {
     const char *dir;             /* borrowed: the model directory */
     bool ends;                   /* documents get an end id */
+    int64_t submitted_s;         /* as of struct rank_args */
     struct tokenizer *tokenizer; /* owned; opened when the first text is there */
+    int32_t listed_end;          /* the first eos_token_id of the directory; -1: none */
     int32_t end;                 /* -1: none */
-    struct tokens ids;           /* owned scratch, and those below */
+    bool chat_open;
+    struct chat_model chat; /* owned; opened for the digest */
+    struct err no_chat;     /* why it is not */
+    struct tokens ids;      /* owned scratch, and those below */
     struct text pair;
+    struct template_output turns;
     uint32_t *bytes;
     uint8_t *learn;
     int64_t room;
 };
 
-/* What a prepared directory is a function of: the digests of tokenizer.json, tokenizer_config.json
- * and special_tokens_map.json, and what the directory says of ends; *of: the first of them, or
- * "none": text is refused when it is read. fails: ERR_IO, ERR_INVALID. */
-int encode_text_digest(const struct encode_text *t, struct sha256 *into, char of[SHA256_HEX],
-                       struct err *e);
+/* What a prepared directory is a function of: the digests of tokenizer.json, tokenizer_config.json,
+ * special_tokens_map.json and chat_template.jinja, what the directory says of ends, and the day
+ * where conversations are read and the template asks for it; *of: the first of them, or "none":
+ * text is refused when it is read. To be called before any text is encoded.
+ * fails: ERR_IO, ERR_INVALID. */
+int encode_text_digest(struct encode_text *t, bool conversations, struct sha256 *into,
+                       char of[SHA256_HEX], struct err *e);
 void encode_text_fini(struct encode_text *t);
 
 /* A document's text. A token may be a target when it ends after the first `given` bytes. c->text is
@@ -42,5 +56,10 @@ struct encode_part {
 };
 int encode_pair(struct encode *c, const struct encode_part *prompt,
                 const struct encode_part *completion, bool given, struct err *e);
+/* A conversation: the JSON text of its list of messages. A token may be a target when a part of it
+ * lies in a turn of the assistant (chat_render_spans); all: every one may.
+ * fails: also as chat_render_spans, the field of the message in the sentence and not in e->field;
+ * ERR_UNSUPPORTED, field "model.path", for a directory without a chat template. */
+int encode_chat(struct encode *c, const struct encode_part *messages, bool all, struct err *e);
 
 #endif

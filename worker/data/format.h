@@ -3,7 +3,8 @@
  *   text      a file is a document: its bytes, then 256, or what the model's tokenizer makes of it
  *             (encode_text.h)
  *   jsonl     a line is a document: {"text"} (or text_key) and {"prompt", "completion"} as text
- *             is; {"input_ids"} with "labels" or "loss_mask" as it is
+ *             is; {"messages"}, a conversation (encode_text.h); {"input_ids"} with "labels" or
+ *             "loss_mask" as it is
  *   llmc      256 int32 (magic 20240520 version 1: uint16 follow; 20240801 version 7: uint32), the
  *             count of tokens in [2]. A document *begins* with the end id (50256, 128000)
  *   nanogpt   uint16, nothing else. A document ends with the end id (50256)

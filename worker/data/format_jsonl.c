@@ -24,6 +24,8 @@ struct ids {
 
 struct jsonl_record {
     struct member text, prompt, completion;
+    struct member messages; /* the JSON text of the list */
+    const char *beside;     /* what a conversation may not have: NULL, or the member's name */
     struct ids input_ids, labels, loss_mask;
 };
 
@@ -47,6 +49,33 @@ static int take_text(struct jread *j, char *line, const char *key, struct member
     t->at = line + (j->text - line);
     t->len = jread_unescape(j, t->at);
     return 0;
+}
+
+/* A list; anything else under that name is not a conversation. */
+static int take_messages(struct jread *j, char *line, struct member *m, struct err *e)
+{
+    const enum jtok tok = jread_next(j);
+    const char *begin = j->p - 1;
+    if (tok == J_ERROR || jread_skip(j) < 0) return -1;
+    if (tok != J_ARRAY) return 0;
+    if (m->at) return err_set(e, ERR_INVALID, "the member \"messages\" occurs twice");
+    m->at = line + (begin - line);
+    m->len = (size_t)(j->p - begin);
+    return 0;
+}
+
+/* Without what it has beside its messages, the model would read another conversation. */
+static const char *const beside_messages[] = {"tools",  "functions", "images", "image",
+                                              "videos", "audios",    "audio",  NULL};
+
+/* null and [] say that there is nothing. */
+static int take_beside(struct jread *j, const char *name, const char **out)
+{
+    enum jtok tok = jread_next(j);
+    if (tok == J_ERROR) return -1;
+    struct jread in = *j;
+    if (tok != J_NULL && !(tok == J_ARRAY && jread_next(&in) == J_ARRAY_END)) *out = name;
+    return jread_skip(j);
 }
 
 static int push(struct ids *a, int64_t v, struct err *e)
@@ -83,12 +112,17 @@ static int take_member(struct jsonl *s, struct jread *j, char *line, struct err 
 {
     struct jsonl_record *r = &s->rec;
     const char *key = s->in->text_key;
+    struct jread next = *j;
+    if (jread_is(j, "messages") && (strcmp(key, "messages") || jread_next(&next) != J_STRING))
+        return take_messages(j, line, &r->messages, e);
     if (jread_is(j, key)) return take_text(j, line, key, &r->text, e);
     if (jread_is(j, "prompt")) return take_text(j, line, "prompt", &r->prompt, e);
     if (jread_is(j, "completion")) return take_text(j, line, "completion", &r->completion, e);
     if (jread_is(j, "input_ids")) return take_ids(j, "input_ids", &r->input_ids, e);
     if (jread_is(j, "labels")) return take_ids(j, "labels", &r->labels, e);
     if (jread_is(j, "loss_mask")) return take_ids(j, "loss_mask", &r->loss_mask, e);
+    for (const char *const *name = beside_messages; *name; name++)
+        if (jread_is(j, *name)) return take_beside(j, *name, &r->beside);
     return jread_skip(j);
 }
 
@@ -96,25 +130,29 @@ static int take_member(struct jsonl *s, struct jread *j, char *line, struct err 
  * makes a whole record counts. */
 static int check_record(const struct jsonl_record *r, const char *key, struct err *e)
 {
-    const bool pair = r->prompt.at && r->completion.at;
-    const char *one = r->text.at ? key : pair ? "completion" : "input_ids";
-    if (r->text.at && (pair || r->input_ids.given))
-        return err_set(
-            e, ERR_INVALID,
-            "both \"%s\" and \"%s\": which is to be learnt? Set text_key to another name "
-            "to leave the text out",
-            key, pair ? "completion" : "input_ids");
-    if (pair && r->input_ids.given)
-        return err_set(e, ERR_INVALID, "both \"%s\" and \"input_ids\": which is to be learnt?",
-                       one);
-    if (r->text.at || pair || r->input_ids.given) return 0;
+    const char *kind[4];
+    int n = 0;
+    if (r->text.at) kind[n++] = key;
+    if (r->prompt.at && r->completion.at) kind[n++] = "completion";
+    if (r->input_ids.given) kind[n++] = "input_ids";
+    if (r->messages.at) kind[n++] = "messages";
+    if (n > 1)
+        return err_set(e, ERR_INVALID, "both \"%s\" and \"%s\": which is to be learnt?%s", kind[0],
+                       kind[1],
+                       r->text.at ? " Set text_key to another name to leave the text out" : "");
+    if (r->messages.at && r->beside)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "%s: a conversation is read with its messages alone: take the record out, "
+                       "or write what the model is to read as \"%s\"",
+                       r->beside, key);
+    if (n) return 0;
     if (r->prompt.at || r->completion.at)
         return err_set(e, ERR_INVALID, "\"%s\" without \"%s\"",
                        r->prompt.at ? "prompt" : "completion",
                        r->prompt.at ? "completion" : "prompt");
     return err_set(e, ERR_INVALID,
-                   "no member \"%s\"; set text_key (or give \"prompt\" and \"completion\", or "
-                   "\"input_ids\")",
+                   "no member \"%s\"; set text_key (or give \"prompt\" and \"completion\", "
+                   "\"messages\", or \"input_ids\")",
                    key);
 }
 
@@ -123,7 +161,8 @@ static int parse(struct jsonl *s, char *line, size_t n, struct err *e)
     struct jsonl_record *r = &s->rec;
     struct jread j;
     enum jtok t;
-    r->text = r->prompt = r->completion = (struct member){0};
+    r->text = r->prompt = r->completion = r->messages = (struct member){0};
+    r->beside = NULL;
     r->input_ids.n = r->labels.n = r->loss_mask.n = 0;
     r->input_ids.given = r->labels.given = r->loss_mask.given = false;
     jread_init(&j, line, n);
@@ -200,9 +239,24 @@ static int refuse_text(const struct jsonl *s, struct err *e)
 {
     struct err why;
     char what[96];
-    snprintf(what, sizeof what, "\"%.64s\"", s->rec.text.at ? s->in->text_key : "completion");
+    snprintf(what, sizeof what, "\"%.64s\"",
+             s->rec.text.at       ? s->in->text_key
+             : s->rec.messages.at ? "messages"
+                                  : "completion");
     job_refuse_text("", what, &why); /* of which source: prepare.c says */
     return err_set(e, why.code, "%s", why.text);
+}
+
+static int put_messages(struct jsonl *s, struct err *e)
+{
+    const struct encode_part messages = {s->rec.messages.at, s->rec.messages.len};
+    if (!s->in->c->text)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "\"messages\" is a conversation, and this job reads text as bytes: a "
+                       "model.path with a tokenizer and a chat template of its own reads it, or "
+                       "give the whole text (\"%s\")",
+                       s->in->text_key);
+    return encode_chat(s->in->c, &messages, s->in->loss_on == LOSS_ON_ALL, e);
 }
 
 static int put_text(struct encode *c, const struct jsonl_record *r, bool given, struct err *e)
@@ -222,18 +276,28 @@ static int put_record(struct jsonl *s, int64_t offset, struct err *e)
 {
     const struct jsonl_record *r = &s->rec;
     struct encode *c = s->in->c;
-    const bool completion = s->in->loss_on == LOSS_ON_COMPLETION;
+    const int loss_on = s->in->loss_on;
+    const bool completion = loss_on == LOSS_ON_COMPLETION;
     const uint64_t line = (uint64_t)s->line;
     c->mark = c->n_tokens;
     if (r->input_ids.given) {
-        if (completion && !r->labels.given && !r->loss_mask.given)
+        if ((completion || loss_on == LOSS_ON_ASSISTANT) && !r->labels.given && !r->loss_mask.given)
             return err_set(e, ERR_INVALID,
-                           "input_ids without labels or loss_mask, and data.loss_on is "
-                           "\"completion\"");
+                           "input_ids without labels or loss_mask, and data.loss_on is \"%s\"",
+                           completion ? "completion" : "assistant");
         if (put_ids(s, e) < 0) return -1;
         return encode_end(c, false, line, (uint64_t)offset, e);
     }
     if (!c->text && !job_reads_bytes(s->in->spec)) return refuse_text(s, e);
+    if (r->messages.at && completion)
+        return err_set(e, ERR_INVALID,
+                       "a conversation, and data.loss_on is \"completion\": want \"prompt\" and "
+                       "\"completion\", or data.loss_on \"assistant\"");
+    if (r->messages.at)
+        return put_messages(s, e) < 0 ? -1 : encode_end(c, false, line, (uint64_t)offset, e);
+    if (loss_on == LOSS_ON_ASSISTANT)
+        return err_set(e, ERR_INVALID,
+                       "no conversation, and data.loss_on is \"assistant\": want \"messages\"");
     if (r->text.at && completion)
         return err_set(e, ERR_INVALID,
                        "a text, and data.loss_on is \"completion\": want \"prompt\" and "

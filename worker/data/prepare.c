@@ -156,6 +156,13 @@ static const char *text_key(const struct prepare *p, const struct prepared_sourc
     return key[0] ? key : "text";
 }
 
+static bool has_records(const struct prepare *p)
+{
+    bool jsonl = false;
+    for (int i = 0; i < p->n_sources; i++) jsonl |= p->source[i].spec->format == DATA_JSONL;
+    return jsonl;
+}
+
 /* Everything that the prepared data is a function of, each piece ended by a NUL. The paths are in
  * it because origins name them. */
 static int make_id(struct prepare *p, char id[80], struct err *e)
@@ -165,7 +172,8 @@ static int make_id(struct prepare *p, char id[80], struct err *e)
     static const char version[] = "seqd prepared data 2, byte tokenizer";
     sha256_init(&sha);
     sha256_add(&sha, version, sizeof version);
-    if (p->text.dir && encode_text_digest(&p->text, &sha, p->meta.tokenizer, e) < 0) return -1;
+    if (p->text.dir && encode_text_digest(&p->text, has_records(p), &sha, p->meta.tokenizer, e) < 0)
+        return -1;
     for (int i = 0; i < p->n_sources; i++) {
         const struct prepared_source *s = &p->source[i];
         const struct format *row = format_row(s->spec->format);
@@ -362,9 +370,9 @@ bool data_needs_tokenizer(const struct job_spec *s)
     return text && job_has_tokenizer(s);
 }
 
-int data_prepare(const struct job_spec *spec, const char *model_dir, const char *const *roots,
-                 int n_roots, const char *parent, struct progress *progress, struct data_stats *out,
-                 struct err *e)
+int data_prepare(const struct job_spec *spec, const struct data_model *model,
+                 const char *const *roots, int n_roots, const char *parent,
+                 struct progress *progress, struct data_stats *out, struct err *e)
 {
     struct prepare *p = calloc(1, sizeof *p);
     char id[80];
@@ -375,7 +383,8 @@ int data_prepare(const struct job_spec *spec, const char *model_dir, const char 
     p->roots = roots;
     p->progress = progress;
     if (data_needs_tokenizer(spec))
-        p->text = (struct encode_text){.dir = model_dir, .ends = spec->kind != JOB_EMBED};
+        p->text = (struct encode_text){
+            .dir = model->dir, .ends = spec->kind != JOB_EMBED, .submitted_s = model->submitted_s};
     if (choose_sources(p, e) < 0 || find_sources(p, n_roots, e) < 0) goto out;
     if (make_id(p, id, e) < 0) goto out;
     if (file_make_dir(parent, e) < 0 || (lock = lock_id(parent, id, e)) < 0) goto out;

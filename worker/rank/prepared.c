@@ -31,7 +31,8 @@ int prepared_make(struct run *r, struct progress *progress, struct data_stats *o
     if (data_needs_tokenizer(s) &&
         roots_directory(spec_text(s, s->model.path), r->roots, a->n_roots, "model.path", dir, e))
         return -1;
-    return data_prepare(s, dir, r->roots, a->n_roots, a->prepared_dir, progress, out, e);
+    const struct data_model model = {dir, a->submitted_s};
+    return data_prepare(s, &model, r->roots, a->n_roots, a->prepared_dir, progress, out, e);
 }
 
 int prepared_ensure(struct run *r, struct err *e)

@@ -1,0 +1,282 @@
+/* Whole jobs on conversations, of a model directory with a chat template of its own: what is learnt
+ * of them, the day that a template writes, and what is refused. */
+#include <math.h>
+#include "tests/lib/own_model.h"
+#include "worker/data/data.h"
+#include "worker/text/tokenizer.h"
+
+static const char chat_template[] =
+    "{{ bos_token }}{% for m in messages %}[{{ m.role }}]{{ m.content }}{{ eos_token }}"
+    "{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}";
+
+/* Two lines, as records and as the template writes them. */
+static const char records[] =
+    "{\"messages\":[{\"role\":\"user\",\"content\":\"Hello\"},{\"role\":\"assistant\",\"content\":"
+    "\"the w\\u00f6rld\"}],\"id\":7,\"tools\":[],\"images\":null}\n"
+    "{\"messages\":[{\"role\":\"system\",\"content\":\"be\"},{\"role\":\"assistant\",\"content\":"
+    "\"on\"},{\"role\":\"user\",\"content\":\"e\"},{\"role\":\"assistant\",\"content\":\"\"}]}\n";
+static const char *const written[] = {"<s>[user]Hello</s>[assistant]the w\u00f6rld</s>",
+                                      "<s>[system]be</s>[assistant]on</s>[user]e</s>[assistant]</s>"};
+enum { N_RECORDS = 2 };
+
+static void make_chat(const char *dir, const char *jinja)
+{
+    make_model(dir, VOCAB);
+    put(dir, "tokenizer_config.json", "{\"bos_token\":\"<s>\",\"eos_token\":\"</s>\"}");
+    put(dir, "chat_template.jinja", jinja);
+}
+
+static struct order *chat_job(enum job_kind kind, const char *name, const char *model,
+                              const char *lines)
+{
+    put("", "chat.jsonl", lines);
+    return own_order(kind, name, model, "chat.jsonl");
+}
+
+/* ---- what is learnt -------------------------------------------------------------------------- */
+
+/* Is a byte of text[begin, end) in a turn of the assistant: after its header, to the end of its
+ * </s>? */
+static bool answers(const char *text, int64_t begin, int64_t end)
+{
+    static const char header[] = "[assistant]", last[] = "</s>";
+    for (const char *p = text; (p = strstr(p, header)) != NULL;) {
+        const int64_t from = p + strlen(header) - text;
+        p = strstr(p, last) + strlen(last);
+        if (begin < p - text && end > from) return true;
+    }
+    return false;
+}
+
+/* all: everything is learnt. */
+static void check_record(const struct data *d, int i, int64_t at, int64_t n, bool all)
+{
+    struct tokenizer *t = tokenizer_open(in_dir("chat", ""), &e);
+    struct tokens want = {.spans = true};
+    int32_t ids[256];
+    uint32_t bytes[256], sum = 0;
+    uint8_t learn[256];
+    CHECK(t && !tokenizer_encode(t, written[i], strlen(written[i]), false, &want, &e));
+    CHECK_MSG(n == want.n && n <= 256, "%lld ids, want %lld", (long long)n, (long long)want.n);
+    if (n == want.n && n <= 256) {
+        CHECK(!data_read(d, at, n, ids, &e) && !data_read_bytes(d, at, n, bytes, &e) &&
+              !data_read_mask(d, at, n, learn, &e));
+        for (int64_t k = 0; k < n; k++) {
+            sum += bytes[k];
+            CHECK_MSG(ids[k] == want.id[k], "record %d token %lld", i, (long long)k);
+            CHECK_MSG(learn[k] == (all || answers(written[i], want.begin[k], want.end[k])),
+                      "record %d token %lld: %d", i, (long long)k, learn[k]);
+        }
+        CHECK(learn[n - 1] && learn[0] == all && sum == strlen(written[i]));
+    }
+    tokens_fini(&want);
+    tokenizer_destroy(t);
+}
+
+static void check_prepared(const struct order *o, bool all)
+{
+    struct data *d = data_open(o->args.prepared_dir, o->args.prepared_id, DATA_CHECK, &e);
+    CHECK_MSG(d, "%s", e.text);
+    if (!d) return;
+    const uint64_t *ends = data_documents(d);
+    CHECK(data_stats(d)->n_documents == N_RECORDS);
+    for (int i = 0; i < N_RECORDS; i++) {
+        const int64_t at = i ? (int64_t)ends[i - 1] : 0;
+        check_record(d, i, at, (int64_t)ends[i] - at, all);
+    }
+    data_close(d);
+}
+
+static void test_learnt(void)
+{
+    static const struct {
+        enum loss_on_id loss_on;
+        bool all;
+    } row[] = {{LOSS_ON_AUTO, false}, {LOSS_ON_ASSISTANT, false}, {LOSS_ON_ALL, true}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        struct order *o = chat_job(JOB_TRAIN, "learnt", "chat", records);
+        o->spec.data.loss_on = row[i].loss_on;
+        CHECK_MSG(prepares(o) && all_ok(&g), "%s", g.fail.text);
+        check_prepared(o, row[i].all);
+        free(o);
+    }
+}
+
+/* {% generation %}: a turn of no byte, and one that begins in the middle of a token. */
+static void test_marked(void)
+{
+    struct order *o = chat_job(JOB_TRAIN, "marked", "marked", records);
+    make_chat("marked", "{% for m in messages %}{% if m.role == 'assistant' %}<s>{% generation %}"
+                        "{% endgeneration %}t{% generation %}h{% endgeneration %}e{% else %}e"
+                        "{% endif %}{% endfor %}");
+    CHECK_MSG(prepares(o) && all_ok(&g), "%s", g.fail.text);
+    struct data *d = data_open(o->args.prepared_dir, o->args.prepared_id, DATA_CHECK, &e);
+    uint8_t learn[8] = {0};
+    int32_t ids[8];
+    /* "_" "e" "<s>" "_th" "e", of which h is the assistant's */
+    CHECK(d && data_documents(d)[0] == 5 && !data_read_mask(d, 0, 5, learn, &e) &&
+          !data_read(d, 0, 5, ids, &e));
+    CHECK(ids[2] == 1 && !memcmp(learn, "\0\0\0\1\0", 5));
+    data_close(d);
+    free(o);
+}
+
+/* ---- the day --------------------------------------------------------------------------------- */
+
+static void test_day(void)
+{
+    char id[3][80];
+    struct order *o = chat_job(JOB_TRAIN, "day", "day", records);
+    make_chat("day", "{% for m in messages %}{{ strftime_now('%Y-%m-%d %H') }}{{ m.role }}"
+                     "{% endfor %}{% if add_generation_prompt %}a{% endif %}");
+    put("", "chat.jsonl", "{\"messages\":[{\"role\":\"user\",\"content\":\"\"}]}\n");
+    for (int i = 0; i < 3; i++) {
+        o->args.submitted_s = 1795000000 + (i ? 86400 : 3600 * 4);
+        if (i == 2) o->args.submitted_s += 100; /* 2026-11-19, in the afternoon */
+        CHECK_MSG(prepares(o) && all_ok(&g), "%s", g.fail.text);
+        snprintf(id[i], sizeof id[i], "%s", o->args.prepared_id);
+    }
+    CHECK(strcmp(id[0], id[1]) != 0 && !strcmp(id[1], id[2]));
+    struct data *d = data_open(o->args.prepared_dir, id[1], DATA_CHECK, &e);
+    struct tokenizer *t = tokenizer_open(in_dir("day", ""), &e);
+    struct text said = {0};
+    int32_t ids[64];
+    const int64_t n = d ? (int64_t)data_documents(d)[0] : 0;
+    CHECK(d && n < 64 && !data_read(d, 0, n, ids, &e));
+    CHECK(t && !tokenizer_decode(t, ids, n, false, &said, &e)); /* no end */
+    CHECK_STR(said.data ? said.data : "", "2026-11-19 00user");
+    text_fini(&said);
+    tokenizer_destroy(t);
+    data_close(d);
+    free(o);
+}
+
+/* A template that does not write it: the day is no part of the data. */
+static void test_no_day(void)
+{
+    char id[80];
+    struct order *o = chat_job(JOB_TRAIN, "no-day", "chat", records);
+    CHECK(prepares(o));
+    strcpy(id, o->args.prepared_id);
+    o->args.submitted_s = 1795000000;
+    CHECK(prepares(o) && !strcmp(id, o->args.prepared_id));
+    put("chat", "chat_template.jinja", "{{ messages[0].content }}");
+    CHECK(prepares(o) && strcmp(id, o->args.prepared_id) != 0);
+    put("chat", "chat_template.jinja", chat_template);
+    free(o);
+}
+
+/* ---- whole jobs ------------------------------------------------------------------------------ */
+
+static void test_train(void)
+{
+    double loss[2] = {0};
+    char hf[1300];
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        struct order *o = chat_job(JOB_TRAIN, ranks == 1 ? "train" : "train2", "chat", records);
+        o->spec.resources.ranks = ranks;
+        o->spec.eval.n_data = 1;
+        o->spec.eval.data[0] = o->spec.data.train[0];
+        o->spec.eval.at_end = 1;
+        if (job_runs(o)) {
+            const struct gang_event *ev = gang_event(&g, EV_EVAL, 0);
+            loss[ranks - 1] = number(g.result, "loss");
+            CHECK(ev && number(ev->json, "loss") > 1);
+            text(g.result, "hf", hf, sizeof hf);
+            CHECK(same_file("chat", hf, "chat_template.jinja"));
+        }
+        free(o);
+    }
+    CHECK_MSG(loss[0] > 1 && fabs(loss[0] - loss[1]) < 1e-5, "%.17g %.17g", loss[0], loss[1]);
+}
+
+static void test_score_and_embed(void)
+{
+    struct order *o = chat_job(JOB_SCORE, "score", "chat", records);
+    o->spec.data.seq_len = 8192;
+    if (job_runs(o)) /* "the w\u00f6rld</s>" "on</s>" "</s>" */
+        CHECK_MSG(number(g.result, "bytes") == 14 + 6 + 4, "%s", g.result);
+    free(o);
+    o = chat_job(JOB_EMBED, "embed", "chat", records);
+    if (job_runs(o)) CHECK(number(g.result, "documents") == N_RECORDS);
+    free(o);
+}
+
+/* ---- refusals -------------------------------------------------------------------------------- */
+
+static void check_refused(const char *model, enum loss_on_id loss_on, const char *field,
+                          const char *record, const char *why)
+{
+    char lines[2048];
+    snprintf(lines, sizeof lines, "{\"input_ids\":[1],\"labels\":[1]}\n%s\n", record);
+    struct order *o = chat_job(JOB_TRAIN, "refused", model, lines);
+    o->spec.data.loss_on = loss_on;
+    CHECK_MSG(!prepares(o), "%s", record);
+    CHECK_MSG(strstr(g.fail.text, "chat.jsonl line 2: "), "%s", g.fail.text);
+    fails(field, why);
+    free(o);
+}
+
+#define SAYS "{\"role\":\"user\",\"content\":\"a\"}"
+
+static void test_refused(void)
+{
+    static const struct {
+        const char *record, *why;
+        enum loss_on_id loss_on;
+    } row[] = {
+        {"{\"messages\":[" SAYS "],\"tools\":[{\"name\":\"f\"}]}", "line 2: tools: ", 0},
+        {"{\"functions\":[1],\"messages\":[" SAYS "]}", "line 2: functions: ", 0},
+        {"{\"messages\":[" SAYS "],\"images\":[\"x.png\"]}", "line 2: images: ", 0},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},"
+         "{\"type\":\"image_url\"}]}]}",
+         "line 2: messages[0].content[1].type: ", 0},
+        {"{\"messages\":[{\"role\":\"user\",\"images\":[1]}]}", "line 2: messages[0].images: ", 0},
+        {"{\"messages\":[1]}", "line 2: messages[0]: ", 0},
+        {"{\"messages\":[" SAYS "],\"body\":\"x\"}", "both \"body\" and \"messages\"", 0},
+        {"{\"messages\":[" SAYS "],\"messages\":[]}", "occurs twice", 0},
+        {"{\"messages\":\"a\"}", "no member \"body\"", 0},
+        {"{\"messages\":[" SAYS, "JSON", 0},
+        {"{\"messages\":[" SAYS "]}", "data.loss_on is \"completion\"", LOSS_ON_COMPLETION},
+        {"{\"body\":\"a\"}", "data.loss_on is \"assistant\"", LOSS_ON_ASSISTANT},
+        {"{\"input_ids\":[1]}", "data.loss_on is \"assistant\"", LOSS_ON_ASSISTANT},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++)
+        check_refused("chat", row[i].loss_on, "data.train.0.path", row[i].record, row[i].why);
+}
+
+static void test_no_template(void)
+{
+    static const char record[] = "{\"messages\":[" SAYS "]}";
+    make_chat("none", "");
+    CHECK(!unlink(in_dir("none", "chat_template.jinja")));
+    check_refused("none", LOSS_ON_AUTO, "model.path", record, "add its chat_template.jinja");
+    put("none", "chat_template.jinja", "\n{% include 'x' %}");
+    check_refused("none", LOSS_ON_AUTO, "model.path", record, "line 2: the tag 'include'");
+    struct order *o = chat_job(JOB_TRAIN, "unused", "none", "{\"body\":\"a\"}\n");
+    CHECK_MSG(prepares(o) && all_ok(&g), "%s", g.fail.text); /* no conversation needs it */
+    o->spec.data.tokenizer = TOKENIZER_BYTE;
+    put("", "chat.jsonl", record);
+    CHECK(!prepares(o));
+    fails("data.train.0.path", "reads text as bytes");
+    free(o);
+}
+
+int main(int argc, char **argv)
+{
+    (void)argc;
+    gang_program(argv[0]);
+    model_dir_begin("test_own_chat");
+    make_chat("chat", chat_template);
+    RUN(test_learnt);
+    RUN(test_marked);
+    RUN(test_day);
+    RUN(test_no_day);
+    RUN(test_train);
+    RUN(test_score_and_embed);
+    RUN(test_refused);
+    RUN(test_no_template);
+    free(own_weights);
+    model_dir_end();
+    return test_done("own_chat");
+}
