@@ -533,7 +533,7 @@ static void test_config_bad(void)
         {"{" LLAMA SIZES, ERR_INVALID, "JSON"},
         {"{" LLAMA SIZES "} x", ERR_INVALID, "JSON"},
         {"{" SIZES "}", ERR_INVALID, "model_type"},
-        {"{" LLAMA "\"vocab_size\":300}", ERR_INVALID, "hidden_size"},
+        {"{\"model_type\":\"transnormer\",\"vocab_size\":300}", ERR_INVALID, "decoder_embed_dim"},
         {"{\"model_type\":\"gptj\"," SIZES "}", ERR_UNSUPPORTED, "model_type"},
         {"{\"model_type\":5," SIZES "}", ERR_INVALID, "model_type"},
         {"{" LLAMA SIZES ",\"attention_bias\":1}", ERR_INVALID, "attention_bias"},

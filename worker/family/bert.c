@@ -134,15 +134,11 @@ static int check_bert(struct model_shape *m, struct err *e)
 
 /* ---- config.json ----------------------------------------------------------------------------- */
 
-static void bert_defaults(struct model_shape *m)
-{
-    hf_usual(m);
-    m->max_pos = 512;
-    m->type_vocab = 2;
-    m->norm_eps = 1e-12;
-    m->act = ACT_GELU;
-    m->tied = 1;
-}
+static const struct hf_absent own[] = {
+    HF_ABSENT(512, 1e-12, 10000), HF_ABSENT_SIZES(768, 12, 12, 3072, 30522),
+    {"type_vocab_size", 2},       {"hidden_act", ACT_GELU},
+    {"tie_word_embeddings", 1},   {NULL, 0}};
+static const struct hf_absent *const absent[] = {own};
 
 static int want_absolute(struct config *c, const char *key)
 {
@@ -187,7 +183,7 @@ static const char *const bert_nothing[] = {"attention_probs_dropout_prob",
 
 static const struct hf_family config = {.fields = bert_fields,
                                         .specials = bert_specials,
-                                        .defaults = bert_defaults,
+                                        .absent = absent,
                                         .type = bert_type,
                                         .nothing = bert_nothing,
                                         .architecture = bert_architecture};

@@ -22,7 +22,7 @@ int hf_error(struct config *c, enum err_code code, const char *key, const char *
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    if (c->form == CONFIG_FILE) return err_set(c->e, code, "%s: %s", c->path, text);
+    if (!c->job) return err_set(c->e, code, "%s: %s", c->path, text);
     snprintf(field, sizeof field, PREFIX "%.64s", key);
     return err_field(c->e, code, *key ? field : "model.config", "%s%s",
                      *key ? PREFIX : "model.config: ", text);
@@ -65,7 +65,7 @@ static int say_refused(struct config *c)
     if (c->n_refused == 1 && colon)
         snprintf(key, sizeof key, "%.*s", (int)(colon - c->refused), c->refused);
     if (c->n_refused == 1) return hf_error(c, code, key, "%s", c->refused);
-    if (c->form != CONFIG_FILE)
+    if (c->job)
         return err_field(c->e, code, "model.config",
                          "model.config asks for %d things that are not supported: %s", c->n_refused,
                          c->refused);
@@ -271,10 +271,15 @@ static const char *shown(const char *key)
     return n && n <= 64 ? key : "(not a word)";
 }
 
-static int refuse_key(struct config *c, const char *key, bool size)
+static bool next_is_null(const struct config *c)
 {
     struct jread here = c->j;
-    if (jread_next(&here) == J_NULL) return hf_ignore(c, key); /* as if it were not there */
+    return jread_next(&here) == J_NULL;
+}
+
+static int refuse_key(struct config *c, const char *key, bool size)
+{
+    if (next_is_null(c)) return hf_ignore(c, key); /* as if it were not there */
     char path[128], why[160] = "is not a key of this family";
     snprintf(path, sizeof path, PREFIX "%.90s", key);
     const char *near = c->form == CONFIG_JOB && !size ? field_nearest(shape_fields, path) : NULL;
@@ -311,8 +316,12 @@ static int read_key(struct config *c)
         return once(c, shape_name(array), key) < 0 ? -1 : hf_read_array(c, key, key);
     if (job && !own && (f || array) && !is_usual(key) && read_neutral(c, f, key)) return 0;
     if (x) return once(c, x->key, x->key) < 0 ? -1 : x->read(c, x->key);
-    if (f && (own || (job && (is_usual(key) || is_rope(c, key)))))
-        return once(c, shape_name(f), key) < 0 ? -1 : read_field(c, f, key);
+    if (f && (own || (job && (is_usual(key) || is_rope(c, key))))) {
+        if (once(c, shape_name(f), key) < 0) return -1;
+        if (!job && (own->flags & (HF_NEEDED | HF_DERIVED)) && next_is_null(c))
+            shape_set(c->m, f, 0);
+        return read_field(c, f, key);
+    }
     return refuse_key(c, key, f || array);
 }
 
@@ -328,10 +337,9 @@ static int check_needed(struct config *c)
     if (c->form == CONFIG_JOB) return family_needs(c->m, c->e);
     for (const struct hf_field *x = c->family->fields; x->name; x++) {
         const char *key = x->key ? x->key : x->name;
-        if (!(x->flags & HF_NEEDED)) continue;
-        if (!hf_met(c, x->name)) return hf_error(c, ERR_INVALID, key, "%s is missing", key);
-        if (is_null(c->m, shape_field(x->name)))
-            return hf_error(c, ERR_INVALID, key, "%s is null", key);
+        if ((x->flags & HF_NEEDED) && is_null(c->m, shape_field(x->name)))
+            return hf_error(c, ERR_INVALID, key, "%s is %s", key,
+                            hf_met(c, x->name) ? "null" : "missing");
     }
     return 0;
 }
@@ -346,19 +354,12 @@ static int check_theta(struct config *c)
     return 0;
 }
 
-void hf_usual(struct model_shape *m)
-{
-    m->max_pos = 2048;
-    m->norm_eps = 1e-6;
-    m->rope_theta = 10000;
-}
-
 static int finish(struct config *c)
 {
     if (check_needed(c) || (c->family->finish && c->family->finish(c)) || check_theta(c)) return -1;
     hf_finish_rope(c);
     const int rc = family_complete(c->m, c->e);
-    return rc && c->form == CONFIG_FILE ? err_prefix(c->e, "%s", c->path) : rc;
+    return rc && !c->job ? err_prefix(c->e, "%s", c->path) : rc;
 }
 
 /* ---- which family ---------------------------------------------------------------------------- */
@@ -395,13 +396,25 @@ static int find_family(struct config *c)
     return hf_error(c, ERR_UNSUPPORTED, "model_type", "model_type: only supported: %s", list);
 }
 
-/* The first pass: model_type alone. */
+/* A model.config that is a config.json of the package's: its keys, and the keys that it leaves out,
+ * mean what they mean in a file. */
+static void read_as_file(struct config *c)
+{
+    const int32_t family = c->m->family;
+    memset(c->m, 0, sizeof *c->m);
+    c->m->family = family;
+    c->form = CONFIG_FILE;
+}
+
+/* The first pass: model_type, and whether the package wrote it. */
 static int read_type(struct config *c, const char *text, size_t size)
 {
     enum jtok t;
+    bool published = false;
     jread_init(&c->j, text, size);
     if (jread_next(&c->j) != J_OBJECT) return hf_invalid(c, "it", "one JSON object");
     while ((t = jread_next(&c->j)) == J_KEY) {
+        published |= jread_is(&c->j, "architectures") || jread_is(&c->j, "transformers_version");
         if (!jread_is(&c->j, "model_type")) {
             if (jread_skip(&c->j) < 0) break;
             continue;
@@ -412,6 +425,7 @@ static int read_type(struct config *c, const char *text, size_t size)
     }
     if (t != J_OBJECT_END || jread_next(&c->j) != J_END)
         return hf_invalid(c, "it", "one JSON object");
+    if (published && c->family && c->form == CONFIG_JOB) read_as_file(c);
     if (c->family) return 0;
     if (c->form == CONFIG_FILE)
         return hf_error(c, ERR_INVALID, "model_type", "model_type is missing");
@@ -421,10 +435,16 @@ static int read_type(struct config *c, const char *text, size_t size)
     return 0;
 }
 
+static void set_absent(struct config *c)
+{
+    for (const struct hf_absent *a = c->family->absent[c->type + 1]; a->name; a++)
+        shape_set(c->m, shape_field(a->name), a->value);
+}
+
 int config_read(struct config *c, const char *text, size_t size)
 {
     if (read_type(c, text, size) < 0) return -1;
-    if (c->form == CONFIG_FILE && c->family->defaults) c->family->defaults(c->m);
+    if (c->form == CONFIG_FILE) set_absent(c);
     jread_init(&c->j, text, size);
     jread_next(&c->j);
     while (jread_next(&c->j) == J_KEY)

@@ -15,7 +15,8 @@ struct job_spec;
 enum config_form {
     CONFIG_FILE, /* a config.json: what transformers makes of its absence for that model_type */
     CONFIG_JOB,  /* model.config as a person writes it: shape_defaults(); sizes have the names of
-                  * shape_fields, too */
+                  * shape_fields, too. With model_type and "architectures" or "transformers_version"
+                  * among its keys the package wrote it, and it is read like a CONFIG_FILE */
     CONFIG_KEPT  /* as config_write() or a version before it wrote it: sizes by those names alone,
                   * other families' as they stand; unknown ones are of another version: skipped */
 };

@@ -21,7 +21,8 @@ static void absent(const struct job_spec *s, struct model_shape *m)
 int config_take(struct job_spec *s, const char *text, size_t size, enum config_form form,
                 struct err *e)
 {
-    struct config c = {.form = form, .path = "model.config", .m = &s->model.shape, .e = e};
+    struct config c = {
+        .form = form, .job = true, .path = "model.config", .m = &s->model.shape, .e = e};
     assert(form != CONFIG_FILE);
     if (size > MODEL_CONFIG_SIZE)
         return err_field(e, ERR_TOO_LARGE, "model.config", "model.config has %zu bytes, at most %d",

@@ -21,6 +21,7 @@
 struct config {
     struct jread j;
     enum config_form form;
+    bool job;         /* sentences name fields of a job, not the file at path */
     const char *path; /* for sentences */
     struct model_shape *m;
     const struct hf_family *family;
@@ -52,9 +53,10 @@ struct hf_field {
     const char *name; /* of a row of shape_fields; this key is read too */
     const char *key;  /* as the family's files call it; NULL: by the same name */
     enum {
-        HF_NEEDED = 1,    /* the file must say it */
+        HF_NEEDED = 1,    /* a file must say it, unless hf_family.absent does; never null */
         HF_UNWRITTEN = 2, /* a special key says it */
-        HF_FIXED = 4      /* the family has one value, and its files do not say it: not compared */
+        HF_FIXED = 4,     /* the family has one value, and its files do not say it: not compared */
+        HF_DERIVED = 8    /* null: it follows from the others, whatever its absence means */
     } flags;
 };
 
@@ -66,12 +68,18 @@ struct hf_special {
     void (*write)(struct jwrite *w, const char *key, const struct model_shape *m);
 };
 
+/* What a size is that a file does not say: the default of the package's class. */
+struct hf_absent {
+    const char *name; /* of a row of shape_fields; NULL: the last */
+    double value;
+};
+
 struct hf_family {
     const struct hf_field *fields;     /* ends with name NULL */
     const struct hf_special *specials; /* ends with key NULL */
     const char *const *types; /* words of model_type beside the family's own, NULL-terminated */
-    /* What the format means where a key is absent; 0 is set before. */
-    void (*defaults)(struct model_shape *m);
+    /* By model_type: the family's own word, then each of types. 0 is set before. */
+    const struct hf_absent *const *absent;
     /* After the last key. NULL: nothing to do. */
     int (*finish)(struct config *c);
     /* model_type and architectures of a file with these sizes. */
@@ -87,6 +95,12 @@ struct hf_family {
     {"num_attention_heads", NULL, HF_NEEDED}, {"intermediate_size", NULL, HF_NEEDED},              \
     {"vocab_size", NULL, HF_NEEDED}, {"max_position_embeddings", NULL, 0},                         \
     {"tie_word_embeddings", NULL, 0}
+/* What nearly all classes say where a file does not. */
+#define HF_ABSENT(max_pos, eps, theta)                                                             \
+    {"max_position_embeddings", max_pos}, {"rms_norm_eps", eps}, {"rope_theta", theta}
+#define HF_ABSENT_SIZES(width, layers, heads, ffn, vocab)                                          \
+    {"hidden_size", width}, {"num_hidden_layers", layers}, {"num_attention_heads", heads},         \
+    {"intermediate_size", ffn}, {"vocab_size", vocab}
 #define HF_MASKS                                                                                   \
     {"layer_mask.0", NULL, HF_UNWRITTEN}, {"layer_mask.1", NULL, HF_UNWRITTEN},                    \
     {"layer_mask.2", NULL, HF_UNWRITTEN}, {"layer_mask.3", NULL, HF_UNWRITTEN},                    \
@@ -162,8 +176,5 @@ void hf_write_true(struct jwrite *w, const char *key, const struct model_shape *
 void hf_write_null(struct jwrite *w, const char *key, const struct model_shape *m);
 void hf_write_zero(struct jwrite *w, const char *key, const struct model_shape *m);
 void hf_write_silu(struct jwrite *w, const char *key, const struct model_shape *m);
-
-/* max_position_embeddings 2048, norm_eps 1e-6, rope_theta 10000. */
-void hf_usual(struct model_shape *m);
 
 #endif

@@ -49,7 +49,7 @@ int decoder_want_full(struct config *c, const char *key);
 /* Sizes and keys that all of them have. */
 /* clang-format off */
 #define DECODER_FIELDS                                                                             \
-    HF_SIZES, {"num_key_value_heads", NULL, 0}, {"head_dim", NULL, 0}, {"rms_norm_eps", NULL, 0},  \
+    HF_SIZES, {"num_key_value_heads", NULL, HF_DERIVED}, {"head_dim", NULL, HF_DERIVED}, {"rms_norm_eps", NULL, 0},  \
     {"rope_theta", NULL, 0}
 #define DECODER_BIAS_FIELDS                                                                        \
     {"qkv_bias", NULL, HF_UNWRITTEN}, {"o_bias", NULL, HF_UNWRITTEN}

@@ -93,11 +93,12 @@ void dit_write_ratio(struct jwrite *w, const char *key, const struct model_shape
 void dit_write_patch(struct jwrite *w, const char *key, const struct model_shape *m);
 void dit_write_sigma(struct jwrite *w, const char *key, const struct model_shape *m);
 void dit_write_objective(struct jwrite *w, const char *key, const struct model_shape *m);
-int dit_finish(struct config *c); /* channels predicted, width of the MLP */
-void dit_defaults(struct model_shape *m);
+int dit_finish(struct config *c);       /* channels predicted, width of the MLP */
 extern const char *const dit_nothing[]; /* keys that change nothing */
 
 /* clang-format off */
+#define DIT_ABSENT                                                                                 \
+    HF_ABSENT(2048, 1e-6, 10000), {"in_channels", 4}, {"patch_t", 1}, {"patch_h", 2}, {"patch_w", 2}
 #define DIT_SIZES                                                                                  \
     {"hidden_size", NULL, HF_NEEDED}, {"num_attention_heads", "num_heads", HF_NEEDED},             \
     {"intermediate_size", NULL, HF_UNWRITTEN}, {"in_channels", NULL, 0},                           \

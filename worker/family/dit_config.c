@@ -95,11 +95,3 @@ const char *const dit_nothing[] = {"input_size",
                                    "only_train_temporal",
                                    "num_frames",
                                    NULL};
-
-void dit_defaults(struct model_shape *m)
-{
-    hf_usual(m);
-    m->in_channels = 4;
-    m->patch_t = 1;
-    m->patch_h = m->patch_w = 2;
-}

@@ -92,15 +92,24 @@ static void write_gemma(const struct model_shape *m, struct family *f)
 enum { TYPE_GEMMA3 };
 static const char *const gemma_types[] = {"gemma3_text", NULL};
 
-static void gemma_defaults(struct model_shape *m)
-{
-    hf_usual(m);
-    m->max_pos = 8192;
-    m->n_kv_heads = 4;
-    m->head_dim = 256;
-    m->attn_scalar = 256;
-    m->window = 4096;
-}
+#define HEADS                                                                                      \
+    {"num_key_value_heads", 4}, {"head_dim", 256}, {"query_pre_attn_scalar", 256},                 \
+        {"sliding_window", 4096},                                                                  \
+    {                                                                                              \
+        "tie_word_embeddings", 1                                                                   \
+    }
+static const struct hf_absent of_gemma2[] = {HF_ABSENT(8192, 1e-6, 10000),
+                                             HF_ABSENT_SIZES(2304, 26, 8, 9216, 256000),
+                                             HEADS,
+                                             {"attn_logit_softcapping", 50},
+                                             {"final_logit_softcapping", 30},
+                                             {NULL, 0}};
+static const struct hf_absent of_gemma3[] = {HF_ABSENT(131072, 1e-6, 1e6),
+                                             HF_ABSENT_SIZES(2304, 26, 8, 9216, 262208),
+                                             HEADS,
+                                             {"rope_local_base_freq", 10000},
+                                             {NULL, 0}};
+static const struct hf_absent *const absent[] = {of_gemma2, of_gemma3};
 
 /* null: none. */
 static int read_window(struct config *c, const char *key)
@@ -111,11 +120,13 @@ static int read_window(struct config *c, const char *key)
 
 static int read_attn_cap(struct config *c, const char *key)
 {
+    c->m->attn_cap = 0; /* null: none */
     return hf_read_real(c, key, 0, 1e6, &c->m->attn_cap);
 }
 
 static int read_final_cap(struct config *c, const char *key)
 {
+    c->m->final_cap = 0;
     return hf_read_real(c, key, 0, 1e6, &c->m->final_cap);
 }
 
@@ -157,7 +168,7 @@ static void mark_layers(struct config *c)
 static int finish_gemma(struct config *c)
 {
     struct model_shape *m = c->m;
-    const bool three = c->type == TYPE_GEMMA3, file = c->form == CONFIG_FILE;
+    const bool three = c->type == TYPE_GEMMA3;
     mark_layers(c);
     if (!hf_met(c, "tie_word_embeddings")) m->tied = 1;
     if (!three && !hf_met(c, "attn_logit_softcapping")) m->attn_cap = 50;
@@ -165,7 +176,6 @@ static int finish_gemma(struct config *c)
     if (three) {
         m->qk_norm = 1;
         if (!m->rope_local) m->rope_local = 10000;
-        if (file && !hf_met(c, "max_position_embeddings")) m->max_pos = 131072;
         if (!hf_met(c, "rope_theta") && !c->theta) m->rope_theta = 1e6;
     }
     return hf_check_list(c, "layer_types");
@@ -239,8 +249,8 @@ static const char *gemma_architecture(const struct model_shape *m)
 }
 
 static const struct hf_field gemma_fields[] = {HF_SIZES,
-                                               {"num_key_value_heads", NULL, 0},
-                                               {"head_dim", NULL, 0},
+                                               {"num_key_value_heads", NULL, HF_DERIVED},
+                                               {"head_dim", NULL, HF_DERIVED},
                                                {"rms_norm_eps", NULL, 0},
                                                {"rope_theta", NULL, 0},
                                                {"qk_norm", NULL, HF_UNWRITTEN},
@@ -276,7 +286,7 @@ static const struct hf_family config = {.nothing = gemma_nothing,
                                         .fields = gemma_fields,
                                         .specials = gemma_specials,
                                         .types = gemma_types,
-                                        .defaults = gemma_defaults,
+                                        .absent = absent,
                                         .finish = finish_gemma,
                                         .type = gemma_type,
                                         .architecture = gemma_architecture};

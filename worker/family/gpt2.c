@@ -104,14 +104,11 @@ static int check_gpt2(struct model_shape *m, struct err *e)
 
 /* ---- config.json ----------------------------------------------------------------------------- */
 
-static void gpt2_defaults(struct model_shape *m)
-{
-    hf_usual(m);
-    m->max_pos = 1024;
-    m->norm_eps = 1e-5;
-    m->act = ACT_GELU_TANH;
-    m->tied = 1;
-}
+static const struct hf_absent own[] = {HF_ABSENT(1024, 1e-5, 10000), {"hidden_size", 768},
+                                       {"num_hidden_layers", 12},    {"num_attention_heads", 12},
+                                       {"vocab_size", 50257},        {"hidden_act", ACT_GELU_TANH},
+                                       {"tie_word_embeddings", 1},   {NULL, 0}};
+static const struct hf_absent *const absent[] = {own};
 
 /* Another name of n_positions in its first files. */
 static int read_context(struct config *c, const char *key)
@@ -162,7 +159,7 @@ static const char *const nothing[] = {
 
 static const struct hf_family config = {.fields = fields,
                                         .specials = specials,
-                                        .defaults = gpt2_defaults,
+                                        .absent = absent,
                                         .type = type,
                                         .architecture = architecture,
                                         .nothing = nothing};

@@ -34,6 +34,10 @@ static const char *architecture(const struct model_shape *m)
     return "GraniteForCausalLM";
 }
 
+static const struct hf_absent own[] = {
+    HF_ABSENT(2048, 1e-6, 10000), HF_ABSENT_SIZES(4096, 32, 32, 11008, 32000), {NULL, 0}};
+static const struct hf_absent *const absent[] = {own};
+
 static const struct hf_field fields[] = {DECODER_FIELDS,
                                          DECODER_BIAS_FIELDS,
                                          {"mlp_bias", NULL, 0},
@@ -50,7 +54,7 @@ static const struct hf_special specials[] = {
 
 static const struct hf_family config = {.fields = fields,
                                         .specials = specials,
-                                        .defaults = hf_usual,
+                                        .absent = absent,
                                         .type = type,
                                         .architecture = architecture};
 

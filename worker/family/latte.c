@@ -128,11 +128,14 @@ static const char *const latte_types[] = {"Latte", NULL};
 static const char *const latte_nothing[] = {"input_size",       "class_dropout_prob", "num_frames",
                                             "caption_channels", "model_max_length",   NULL};
 
+static const struct hf_absent own[] = {DIT_ABSENT, {NULL, 0}};
+static const struct hf_absent *const absent[] = {own, own};
+
 static const struct hf_family config = {.nothing = latte_nothing,
                                         .fields = latte_fields,
                                         .specials = latte_specials,
                                         .types = latte_types,
-                                        .defaults = dit_defaults,
+                                        .absent = absent,
                                         .finish = dit_finish,
                                         .type = latte_type,
                                         .architecture = latte_type};

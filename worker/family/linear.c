@@ -110,10 +110,13 @@ static const struct hf_special linear_specials[] = {FLA_SPECIALS,
                                                     {"norm_k", hf_want_false, hf_write_false},
                                                     {"tie_q_k", hf_want_false, NULL},
                                                     {NULL, NULL, NULL}};
+static const struct hf_absent own[] = {HF_ABSENT(2048, 1e-6, 10000), {NULL, 0}};
+static const struct hf_absent *const absent[] = {own};
+
 static const struct hf_family config = {.fields = linear_fields,
                                         .specials = linear_specials,
                                         .nothing = fla_nothing,
-                                        .defaults = hf_usual,
+                                        .absent = absent,
                                         .finish = finish_linear,
                                         .type = linear_type,
                                         .architecture = linear_architecture};

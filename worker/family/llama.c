@@ -88,18 +88,15 @@ static int read_llama_layers(struct config *c, const char *key)
 /* What a key that is not in the file stands for. */
 static void llama_absent(struct config *c)
 {
-    struct model_shape *m = c->m;
     if (c->form == CONFIG_JOB) { /* a window that is given is meant */
         if (!hf_met(c, "use_sliding_window")) c->window_on = true;
         if (qwen(c) && !c->window_on) c->window = 0;
         return;
     }
     if (has_window(c) && !hf_met(c, "sliding_window")) c->window = 4096;
-    if (has_window(c) && !hf_met(c, "num_key_value_heads")) m->n_kv_heads = qwen(c) ? 32 : 8;
     if (!qwen(c)) return;
     if (!c->window_on) c->window = 0;
     if (!hf_met(c, "max_window_layers")) c->full_first = 28;
-    if (c->type == TYPE_QWEN3 && !hf_met(c, "head_dim")) m->head_dim = 128;
 }
 
 static int finish_llama(struct config *c)
@@ -161,6 +158,26 @@ static int refuse_chunks(struct config *c, const char *key)
     return hf_ignore(c, key);
 }
 
+/* By class of transformers. */
+static const struct hf_absent of_llama[] = {
+    HF_ABSENT(2048, 1e-6, 10000), HF_ABSENT_SIZES(4096, 32, 32, 11008, 32000), {NULL, 0}};
+static const struct hf_absent of_mistral[] = {HF_ABSENT(4096 * 32, 1e-6, 10000),
+                                              HF_ABSENT_SIZES(4096, 32, 32, 14336, 32000),
+                                              {"num_key_value_heads", 8},
+                                              {NULL, 0}};
+static const struct hf_absent of_qwen2[] = {HF_ABSENT(32768, 1e-6, 10000),
+                                            HF_ABSENT_SIZES(4096, 32, 32, 22016, 151936),
+                                            {"num_key_value_heads", 32},
+                                            {NULL, 0}};
+static const struct hf_absent of_qwen3[] = {HF_ABSENT(32768, 1e-6, 10000),
+                                            HF_ABSENT_SIZES(4096, 32, 32, 22016, 151936),
+                                            {"num_key_value_heads", 32},
+                                            {"head_dim", 128},
+                                            {NULL, 0}};
+static const struct hf_absent *const absent[] = {
+    of_llama, [1 + TYPE_MISTRAL] = of_mistral, [1 + TYPE_QWEN3] = of_qwen3,
+    [1 + TYPE_QWEN2] = of_qwen2, [1 + TYPE_MINISTRAL] = of_mistral};
+
 static const struct hf_field llama_fields[] = {DECODER_FIELDS,
                                                DECODER_BIAS_FIELDS,
                                                {"mlp_bias", NULL, HF_UNWRITTEN},
@@ -193,7 +210,7 @@ static const char *const llama_nothing[] = {"is_llama_config", NULL};
 static const struct hf_family config = {.fields = llama_fields,
                                         .specials = llama_specials,
                                         .types = llama_types,
-                                        .defaults = hf_usual,
+                                        .absent = absent,
                                         .finish = finish_llama,
                                         .type = llama_type,
                                         .architecture = llama_architecture,

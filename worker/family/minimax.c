@@ -137,16 +137,15 @@ static int check_minimax(struct model_shape *m, struct err *e)
 
 /* ---- config.json ----------------------------------------------------------------------------- */
 
-static void minimax_defaults(struct model_shape *m)
-{
-    hf_usual(m);
-    m->max_pos = 4096 * 32;
-    m->norm_eps = 1e-5;
-    m->rope_theta = 1e6;
-    m->n_experts = 8;
-    m->experts_per_token = 2;
-    for (int i = 0; i < 6; i++) m->residual[i] = 1;
-}
+static const struct hf_absent own[] = {
+    HF_ABSENT(4096 * 32, 1e-5, 1e6), HF_ABSENT_SIZES(4096, 32, 32, 14336, 32000),
+    {"num_key_value_heads", 8},      {"num_local_experts", 8},
+    {"num_experts_per_tok", 2},      {"linear_attn_alpha_factor", 1},
+    {"linear_attn_beta_factor", 1},  {"full_attn_alpha_factor", 1},
+    {"full_attn_beta_factor", 1},    {"mlp_alpha_factor", 1},
+    {"mlp_beta_factor", 1},          {NULL, 0}};
+/* Of its first releases, too. */
+static const struct hf_absent *const absent[] = {own, own, own};
 
 static int minimax_layer(struct config *c, enum jtok t)
 {
@@ -235,8 +234,8 @@ static const char *minimax_architecture(const struct model_shape *m)
 }
 
 static const struct hf_field minimax_fields[] = {HF_SIZES,
-                                                 {"num_key_value_heads", NULL, HF_NEEDED},
-                                                 {"head_dim", NULL, 0},
+                                                 {"num_key_value_heads", NULL, HF_DERIVED},
+                                                 {"head_dim", NULL, HF_DERIVED},
                                                  {"rms_norm_eps", NULL, 0},
                                                  {"rope_theta", NULL, 0},
                                                  {"rotary_dim", NULL, HF_UNWRITTEN},
@@ -283,7 +282,7 @@ static const struct hf_family config = {.nothing = minimax_nothing,
                                         .fields = minimax_fields,
                                         .types = minimax_types,
                                         .specials = minimax_specials,
-                                        .defaults = minimax_defaults,
+                                        .absent = absent,
                                         .finish = finish_minimax,
                                         .type = minimax_type,
                                         .architecture = minimax_architecture};

@@ -115,34 +115,25 @@ static int check_moe(struct model_shape *m, struct err *e)
 
 /* ---- config.json ----------------------------------------------------------------------------- */
 
-static void mixtral_defaults(struct model_shape *m)
-{
-    hf_usual(m);
-    m->max_pos = 4096 * 32;
-    m->norm_eps = 1e-5;
-    m->n_kv_heads = 8;
-    m->n_experts = 8;
-    m->experts_per_token = 2;
-}
-
-static void qwen3_moe_defaults(struct model_shape *m)
-{
-    hf_usual(m);
-    m->max_pos = 32768;
-    m->n_kv_heads = 4;
-    m->n_experts = 128;
-    m->experts_per_token = 8;
-    m->expert_width = 768;
-}
-
-static void olmoe_defaults(struct model_shape *m)
-{
-    hf_usual(m);
-    m->max_pos = 4096;
-    m->norm_eps = 1e-5;
-    m->n_experts = 64;
-    m->experts_per_token = 8;
-}
+static const struct hf_absent of_mixtral[] = {
+    HF_ABSENT(4096 * 32, 1e-5, 1e6), HF_ABSENT_SIZES(4096, 32, 32, 14336, 32000),
+    {"num_key_value_heads", 8},      {"num_local_experts", 8},
+    {"num_experts_per_tok", 2},      {NULL, 0}};
+static const struct hf_absent of_qwen3_moe[] = {HF_ABSENT(32768, 1e-6, 10000),
+                                                HF_ABSENT_SIZES(2048, 24, 32, 6144, 151936),
+                                                {"num_key_value_heads", 4},
+                                                {"num_local_experts", 128},
+                                                {"num_experts_per_tok", 8},
+                                                {"moe_intermediate_size", 768},
+                                                {NULL, 0}};
+static const struct hf_absent of_olmoe[] = {HF_ABSENT(4096, 1e-5, 10000),
+                                            HF_ABSENT_SIZES(2048, 16, 16, 2048, 50304),
+                                            {"num_local_experts", 64},
+                                            {"num_experts_per_tok", 8},
+                                            {NULL, 0}};
+static const struct hf_absent *const mixtral_absent[] = {of_mixtral};
+static const struct hf_absent *const qwen3_moe_absent[] = {of_qwen3_moe};
+static const struct hf_absent *const olmoe_absent[] = {of_olmoe};
 
 /* null: none. */
 static int read_window(struct config *c, const char *key)
@@ -226,8 +217,8 @@ static void write_width(struct jwrite *w, const char *key, const struct model_sh
 }
 
 #define SIZES                                                                                      \
-    HF_SIZES, {"num_key_value_heads", NULL, 0}, {"head_dim", NULL, 0}, {"rms_norm_eps", NULL, 0},  \
-        {"rope_theta", NULL, 0},                                                                   \
+    HF_SIZES, {"num_key_value_heads", NULL, HF_DERIVED}, {"head_dim", NULL, HF_DERIVED},           \
+        {"rms_norm_eps", NULL, 0}, {"rope_theta", NULL, 0},                                        \
     {                                                                                              \
         "num_experts_per_tok", NULL, 0                                                             \
     }
@@ -293,21 +284,21 @@ NAMES(olmoe, "OlmoeForCausalLM")
 static const struct hf_family mixtral_config = {.nothing = moe_nothing,
                                                 .fields = mixtral_fields,
                                                 .specials = mixtral_specials,
-                                                .defaults = mixtral_defaults,
+                                                .absent = mixtral_absent,
                                                 .finish = finish_mixtral,
                                                 .type = mixtral_type,
                                                 .architecture = mixtral_architecture};
 static const struct hf_family qwen3_moe_config = {.nothing = moe_nothing,
                                                   .fields = qwen3_moe_fields,
                                                   .specials = qwen3_moe_specials,
-                                                  .defaults = qwen3_moe_defaults,
+                                                  .absent = qwen3_moe_absent,
                                                   .finish = finish_qwen3_moe,
                                                   .type = qwen3_moe_type,
                                                   .architecture = qwen3_moe_architecture};
 static const struct hf_family olmoe_config = {.nothing = moe_nothing,
                                               .fields = olmoe_fields,
                                               .specials = olmoe_specials,
-                                              .defaults = olmoe_defaults,
+                                              .absent = olmoe_absent,
                                               .type = olmoe_type,
                                               .architecture = olmoe_architecture};
 

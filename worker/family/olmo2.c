@@ -14,11 +14,9 @@ static void write_olmo2(const struct model_shape *m, struct family *f)
 
 /* ---- config.json ----------------------------------------------------------------------------- */
 
-static void olmo2_defaults(struct model_shape *m)
-{
-    hf_usual(m);
-    m->norm_eps = 1e-5;
-}
+static const struct hf_absent own[] = {
+    HF_ABSENT(2048, 1e-5, 10000), HF_ABSENT_SIZES(4096, 32, 32, 11008, 50304), {NULL, 0}};
+static const struct hf_absent *const absent[] = {own};
 
 static const char *type(const struct model_shape *m)
 {
@@ -39,7 +37,7 @@ static const struct hf_special specials[] = {
 
 static const struct hf_family config = {.fields = fields,
                                         .specials = specials,
-                                        .defaults = olmo2_defaults,
+                                        .absent = absent,
                                         .type = type,
                                         .architecture = architecture};
 

@@ -27,12 +27,9 @@ static int check_phi3(struct model_shape *m, struct err *e)
 
 enum { ORIGINAL = 4096 }; /* tokens, where its file says nothing */
 
-static void phi3_defaults(struct model_shape *m)
-{
-    hf_usual(m);
-    m->max_pos = 4096;
-    m->norm_eps = 1e-5;
-}
+static const struct hf_absent own[] = {
+    HF_ABSENT(4096, 1e-5, 10000), HF_ABSENT_SIZES(3072, 32, 32, 8192, 32064), {NULL, 0}};
+static const struct hf_absent *const absent[] = {own};
 
 static int read_window(struct config *c, const char *key)
 {
@@ -85,7 +82,7 @@ static const struct hf_special specials[] = {
 
 static const struct hf_family config = {.fields = fields,
                                         .specials = specials,
-                                        .defaults = phi3_defaults,
+                                        .absent = absent,
                                         .finish = finish_phi3,
                                         .type = type,
                                         .architecture = architecture};

@@ -84,10 +84,13 @@ static const struct hf_special retnet_specials[] = {
     {"use_short_conv", hf_want_false, hf_write_false},
     {"use_output_gate", hf_want_true, hf_write_true},
     {NULL, NULL, NULL}};
+static const struct hf_absent own[] = {HF_ABSENT(2048, 1e-6, 10000), {NULL, 0}};
+static const struct hf_absent *const absent[] = {own};
+
 static const struct hf_family config = {.fields = retnet_fields,
                                         .specials = retnet_specials,
                                         .nothing = fla_nothing,
-                                        .defaults = hf_usual,
+                                        .absent = absent,
                                         .finish = finish_retnet,
                                         .type = retnet_type,
                                         .architecture = retnet_architecture};

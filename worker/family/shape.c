@@ -155,7 +155,7 @@ static double number(const struct model_shape *m, const struct field *f)
     }
 }
 
-static void set(struct model_shape *m, const struct field *f, double v)
+void shape_set(struct model_shape *m, const struct field *f, double v)
 {
     char *at = (char *)m + f->offset;
     switch (f->type) {
@@ -168,7 +168,7 @@ static void set(struct model_shape *m, const struct field *f, double v)
 void shape_defaults(struct model_shape *m)
 {
     memset(m, 0, sizeof *m); /* padding too: shapes are compared as bytes */
-    for (const struct field *f = shape_fields; f->path; f++) set(m, f, f->fallback);
+    for (const struct field *f = shape_fields; f->path; f++) shape_set(m, f, f->fallback);
 }
 
 bool shape_equal(const struct model_shape *a, const struct model_shape *b, const struct field *f)

@@ -20,6 +20,8 @@ const char *shape_name(const struct field *f); /* "hidden_size" */
 /* Arrays have a row for each element, NAME.0 and on, one after another: its index, or -1. */
 int shape_element(const struct field *f);
 
+/* v is rounded to what f holds. */
+void shape_set(struct model_shape *m, const struct field *f, double v);
 /* What a job means that says nothing. */
 void shape_defaults(struct model_shape *m);
 bool shape_equal(const struct model_shape *a, const struct model_shape *b, const struct field *f);

@@ -27,14 +27,12 @@ static int check_smollm3(struct model_shape *m, struct err *e)
 
 /* ---- config.json ----------------------------------------------------------------------------- */
 
-static void smollm3_defaults(struct model_shape *m)
-{
-    hf_usual(m);
-    m->max_pos = 32768;
-    m->rope_theta = 2e6;
-    m->n_kv_heads = 4;
-    m->tied = 1;
-}
+static const struct hf_absent own[] = {HF_ABSENT(32768, 1e-6, 2e6),
+                                       HF_ABSENT_SIZES(2048, 36, 16, 11008, 128256),
+                                       {"num_key_value_heads", 4},
+                                       {"tie_word_embeddings", 1},
+                                       {NULL, 0}};
+static const struct hf_absent *const absent[] = {own};
 
 /* 1: with RoPE. The list may be longer than there are layers. */
 static int rope_layer(struct config *c, enum jtok t)
@@ -106,7 +104,7 @@ static const struct hf_special specials[] = {
 
 static const struct hf_family config = {.fields = fields,
                                         .specials = specials,
-                                        .defaults = smollm3_defaults,
+                                        .absent = absent,
                                         .finish = finish_smollm3,
                                         .type = type,
                                         .architecture = architecture};

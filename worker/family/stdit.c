@@ -55,13 +55,10 @@ static int kind(const struct model_shape *m, int64_t l)
 
 /* ---- config.json ----------------------------------------------------------------------------- */
 
-static void stdit_defaults(struct model_shape *m)
-{
-    dit_defaults(m);
-    m->caption_channels = 4096;
-    m->text_len = 120;
-    m->space_scale = m->time_scale = 1;
-}
+static const struct hf_absent own[] = {
+    DIT_ABSENT,         {"caption_channels", 4096}, {"model_max_length", 120},
+    {"space_scale", 1}, {"time_scale", 1},          {NULL, 0}};
+static const struct hf_absent *const absent[] = {own, own};
 
 static const char *stdit_type(const struct model_shape *m)
 {
@@ -85,7 +82,7 @@ static const struct hf_family config = {.nothing = dit_nothing,
                                         .fields = stdit_fields,
                                         .specials = stdit_specials,
                                         .types = stdit_types,
-                                        .defaults = stdit_defaults,
+                                        .absent = absent,
                                         .finish = dit_finish,
                                         .type = stdit_type,
                                         .architecture = stdit_type};

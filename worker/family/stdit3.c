@@ -79,14 +79,13 @@ static void write_pairs(struct jwrite *w, const char *key, const struct model_sh
     jwrite_int(w, key, m->n_layers / 2);
 }
 
-static void stdit3_defaults(struct model_shape *m)
-{
-    dit_defaults(m);
-    m->n_layers = 56;
-    m->caption_channels = 4096;
-    m->text_len = 300;
-    m->base_size = 512;
-}
+static const struct hf_absent own[] = {DIT_ABSENT,
+                                       {"num_hidden_layers", 56},
+                                       {"caption_channels", 4096},
+                                       {"model_max_length", 300},
+                                       {"input_sq_size", 512},
+                                       {NULL, 0}};
+static const struct hf_absent *const absent[] = {own, own};
 
 static const char *stdit3_type(const struct model_shape *m)
 {
@@ -111,7 +110,7 @@ static const struct hf_family config = {.nothing = dit_nothing,
                                         .fields = stdit3_fields,
                                         .specials = stdit3_specials,
                                         .types = stdit3_types,
-                                        .defaults = stdit3_defaults,
+                                        .absent = absent,
                                         .finish = dit_finish,
                                         .type = stdit3_type,
                                         .architecture = stdit3_type};

@@ -64,10 +64,13 @@ static const struct hf_field t2d_fields[] = {DIT_SIZES,
                                              {NULL, NULL, 0}};
 static const struct hf_special t2d_specials[] = {DIT_SPECIALS, {NULL, NULL, NULL}};
 
+static const struct hf_absent own[] = {DIT_ABSENT, {NULL, 0}};
+static const struct hf_absent *const absent[] = {own};
+
 static const struct hf_family config = {.nothing = dit_nothing,
                                         .fields = t2d_fields,
                                         .specials = t2d_specials,
-                                        .defaults = dit_defaults,
+                                        .absent = absent,
                                         .finish = dit_finish,
                                         .type = t2d_type,
                                         .architecture = t2d_type};

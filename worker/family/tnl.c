@@ -192,10 +192,13 @@ static const struct hf_special tnl_specials[] = {
 
 static const char *const tnl_nothing[] = {"add_bos_token", NULL};
 
+static const struct hf_absent own[] = {HF_ABSENT(2048, 1e-6, 10000), {NULL, 0}};
+static const struct hf_absent *const absent[] = {own};
+
 static const struct hf_family config = {.nothing = tnl_nothing,
                                         .fields = tnl_fields,
                                         .specials = tnl_specials,
-                                        .defaults = hf_usual,
+                                        .absent = absent,
                                         .finish = finish_tnl,
                                         .type = tnl_type,
                                         .architecture = tnl_architecture};

@@ -1,0 +1,213 @@
+/* test_configs.c: config.json files of every family, whole and with keys left out, against what the
+ * Python package transformers makes of them (tests/golden/configs.txt, by make_configs.py): the
+ * number of parameters, names and shapes of tensors, and the sizes that no shape shows. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include "api/core/file.h"
+#include "api/core/job.h"
+#include "api/core/jread.h"
+#include "api/core/sha256.h"
+#include "tests/lib/test.h"
+#include "worker/family/config.h"
+#include "worker/family/shape.h"
+#include "worker/hf/hf.h"
+
+enum { MAX_KEYS = 64 };
+
+struct block {
+    char name[64];
+    const char *key[MAX_KEYS]; /* "key": value */
+    int n_keys;
+};
+
+static struct err e;
+static int n_cases;
+
+static bool is_key(const char *line, const char *key)
+{
+    const size_t n = strlen(key);
+    return !strncmp(line + 1, key, n) && line[1 + n] == '"';
+}
+
+/* The object without that key; "*": of what says which model it is alone. */
+static void write_text(const struct block *b, const char *without, char *out, size_t size)
+{
+    size_t n = (size_t)snprintf(out, size, "{");
+    for (int i = 0; i < b->n_keys; i++) {
+        const char *k = b->key[i];
+        const bool house = is_key(k, "architectures") || is_key(k, "model_type") ||
+                           is_key(k, "pad_token_id");
+        if (is_key(k, without) || (!strcmp(without, "*") && !house)) continue;
+        n += (size_t)snprintf(out + n, size - n, "%s%s", n > 1 ? "," : "", k);
+    }
+    snprintf(out + n, size - n, "}");
+}
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* "name dim,dim". */
+static char *tensor_line(const struct param *p)
+{
+    char text[160];
+    const int64_t plain[] = {p->rows, p->cols};
+    const int n_dims = p->n_dims ? p->n_dims : p->cols ? 2 : 1;
+    const int64_t *dims = p->n_dims ? p->dims : plain;
+    int n = snprintf(text, sizeof text, "%s ", p->name);
+    for (int i = 0; i < n_dims; i++)
+        n += snprintf(text + n, sizeof text - (size_t)n, "%s%" PRId64, i ? "," : "", dims[i]);
+    snprintf(text + n, sizeof text - (size_t)n, "\n");
+    return strdup(text);
+}
+
+static int64_t digest(const struct model_shape *m, char hex[SHA256_HEX])
+{
+    struct sha256 sum;
+    int64_t count = 0;
+    const int n = param_tensors(m);
+    struct param *p = malloc((size_t)n * sizeof *p);
+    char **line = malloc((size_t)n * sizeof *line);
+    param_list(m, p, n);
+    for (int i = 0; i < n; i++) {
+        line[i] = tensor_line(&p[i]);
+        count += p[i].count;
+    }
+    qsort(line, (size_t)n, sizeof *line, by_text);
+    sha256_init(&sum);
+    for (int i = 0; i < n; i++) sha256_add(&sum, line[i], strlen(line[i]));
+    sha256_hex(&sum, hex);
+    for (int i = 0; i < n; i++) free(line[i]);
+    free(line);
+    free(p);
+    return count;
+}
+
+static double size_of(const struct model_shape *m, const char *name)
+{
+    const struct field *f = shape_field(name);
+    const char *at = (const char *)m;
+    if (!strcmp(name, "layer_mask")) 
+        return (double)m->layer_mask[0] + (double)m->layer_mask[1] * 4294967296.0;
+    CHECK_MSG(f, "%s: not a name of model.config", name);
+    if (!f) return -1;
+    at += f->offset;
+    switch (f->type) {
+    case FIELD_INT: return (double)*(const int64_t *)at;
+    case FIELD_DOUBLE: return *(const double *)at;
+    default: return *(const int32_t *)at;
+    }
+}
+
+static double wanted(struct jread *j, const char *name)
+{
+    const struct field *f = shape_field(name);
+    double v = -1;
+    switch (jread_next(j)) {
+    case J_NUMBER: jread_double(j, &v); return v;
+    case J_TRUE: return 1;
+    case J_FALSE: return 0;
+    case J_STRING:
+        for (int i = 0; f && f->words && f->words[i]; i++)
+            if (jread_is(j, f->words[i])) return i;
+        return -1;
+    default: return -1;
+    }
+}
+
+static void check_sizes(const struct model_shape *m, const char *json, const char *what)
+{
+    struct jread j;
+    char name[64];
+    jread_init(&j, json, strlen(json));
+    CHECK(jread_next(&j) == J_OBJECT);
+    while (jread_next(&j) == J_KEY) {
+        CHECK(jread_copy(&j, name, sizeof name) == 0);
+        const double want = wanted(&j, name), have = size_of(m, name);
+        CHECK_MSG(have == want, "%s: %s %g, transformers %g", what, name, have, want);
+    }
+}
+
+static void check_case(const struct block *b, const char *line)
+{
+    static char text[8192];
+    static struct model_shape m;
+    static struct job_spec job;
+    char without[64], want[17], what[160], hex[SHA256_HEX];
+    int64_t count;
+    int at = 0;
+    if (sscanf(line, "%63s %" SCNd64 " %16s %n", without, &count, want, &at) != 3 || !at) abort();
+    write_text(b, without, text, sizeof text);
+    snprintf(what, sizeof what, "%s without %s", b->name, without);
+    e = (struct err){0};
+    CHECK_MSG(hf_config_parse(text, strlen(text), "config.json", &m, &e) == 0, "%s: %s", what,
+              e.text);
+    if (e.code) return;
+    const int64_t have = digest(&m, hex);
+    CHECK_MSG(have == count, "%s: %" PRId64 " parameters, transformers %" PRId64, what, have, count);
+    CHECK_MSG(!strncmp(hex, want, 16), "%s: names or shapes of tensors differ", what);
+    check_sizes(&m, line + at, what);
+    /* the same as a job's model.config, since the package wrote it */
+    spec_defaults(&job);
+    CHECK_MSG(config_take(&job, text, strlen(text), CONFIG_JOB, &e) == 0, "%s: %s", what, e.text);
+    CHECK_MSG(!memcmp(&m, &job.model.shape, sizeof m), "%s: another model as model.config", what);
+    /* and as it travels */
+    CHECK(config_open(&job, &e) == 0 && !hf_shape_diff(&m, &job.model.shape));
+    n_cases++;
+}
+
+static void test_as_the_package(void)
+{
+    static struct block b;
+    char *all = file_read("tests/golden/configs.txt", 1 << 20, NULL, &e), *next = NULL;
+    CHECK_MSG(all, "%s (run from the repository's root)", e.text);
+    for (char *l = all ? strtok_r(all, "\n", &next) : NULL; l; l = strtok_r(NULL, "\n", &next)) {
+        if (!strncmp(l, "config ", 7)) {
+            b.n_keys = 0;
+            snprintf(b.name, sizeof b.name, "%s", l + 7);
+        } else if (!strncmp(l, "key ", 4)) {
+            CHECK(b.n_keys < MAX_KEYS);
+            b.key[b.n_keys++] = l + 4;
+        } else {
+            check_case(&b, l + 5);
+        }
+    }
+    CHECK_MSG(n_cases > 400, "%d cases", n_cases);
+    free(all);
+}
+
+/* What a person writes keeps the job's defaults: nothing says that the package wrote it. */
+static void test_as_a_person(void)
+{
+    static const char text[] = "{\"model_type\":\"gpt2\",\"hidden_size\":48,\"num_hidden_layers\":2,"
+                               "\"num_attention_heads\":4%s}";
+    static struct job_spec job;
+    char given[256];
+    for (int k = 0; k < 3; k++) {
+        static const char *const marks[] = {"", ",\"architectures\":[\"GPT2LMHeadModel\"]",
+                                            ",\"transformers_version\":\"5.0.0\""};
+        spec_defaults(&job);
+        snprintf(given, sizeof given, text, marks[k]);
+        CHECK_MSG(config_take(&job, given, strlen(given), CONFIG_JOB, &e) == 0, "%s", e.text);
+        CHECK(job.model.shape.tied == (k > 0));
+        CHECK(job.model.shape.vocab == (k ? 50257 : 258));
+        CHECK(job.model.shape.max_pos == (k ? 1024 : 1 << 20));
+    }
+    /* sentences name the field in both */
+    snprintf(given, sizeof given, "{\"architectures\":[],\"model_type\":\"llama\",\"wings\":2}");
+    CHECK(config_take(&job, given, strlen(given), CONFIG_JOB, &e) == -1);
+    CHECK_STR(e.field, "model.config.wings");
+    /* without model_type it is no config.json */
+    snprintf(given, sizeof given, "{\"architectures\":[\"LlamaForCausalLM\"]}");
+    CHECK(config_take(&job, given, strlen(given), CONFIG_JOB, &e) == -1);
+    CHECK_STR(e.field, "model.config.hidden_size");
+}
+
+int main(void)
+{
+    RUN(test_as_the_package);
+    RUN(test_as_a_person);
+    return test_done("configs");
+}

@@ -1,0 +1,53 @@
+/* describe_configs.c: what seqd makes of a config.json, for scripts: make_configs.py compares it with
+ * the Python package transformers.
+ *
+ *     describe_configs      texts on stdin, one per line; one answer per line on stdout:
+ *                           "! sentence", or the sizes as JSON and then, each after a tab,
+ *                           "name dim,dim" of every tensor */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "api/core/job.h"
+#include "worker/family/config.h"
+#include "worker/hf/hf.h"
+
+static void tensors(const struct model_shape *m)
+{
+    for (int i = 0; i < param_tensors(m); i++) {
+        struct param p;
+        param_get(m, i, &p);
+        if (!p.n_dims) {
+            p.n_dims = p.cols ? 2 : 1;
+            p.dims[0] = p.rows;
+            p.dims[1] = p.cols;
+        }
+        printf("\t%s ", p.name);
+        for (int k = 0; k < p.n_dims; k++) printf("%s%lld", k ? "," : "", (long long)p.dims[k]);
+    }
+}
+
+int main(void)
+{
+    static char json[1 << 16];
+    char *line = NULL;
+    size_t size = 0;
+    ssize_t n;
+    while ((n = getline(&line, &size, stdin)) > 0) {
+        static struct job_spec s;
+        struct err e = {0};
+        spec_defaults(&s);
+        if (config_take(&s, line, (size_t)n, CONFIG_JOB, &e)) {
+            printf("! %s\n", e.text);
+        } else {
+            const int64_t length = hf_shape_json(&s.model.shape, json, sizeof json);
+            if (length <= 0) abort();
+            json[strcspn(json, "\n")] = 0;
+            printf("%s", json);
+            tensors(&s.model.shape);
+            putchar('\n');
+        }
+        fflush(stdout);
+    }
+    free(line);
+    return 0;
+}
