@@ -2,8 +2,9 @@
  *
  * Any bytes as a config.json: an accepted shape is one that the planner can multiply without
  * overflow, and its description reads back as the same shape; a description that has travelled is
- * refused with a field's name, or keeps its shape however often it travels; written beside new
- * weights, with the job's changes, it reads back as the job's. */
+ * refused with a field's name, or keeps its shape however often it travels, as a job's model.config
+ * does, a person's or the package's; written beside new weights, with the job's changes, it reads
+ * back as the job's. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,6 +65,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         m = job.model.shape;
         assert(config_open(&job, &e) == 0 && !memcmp(&m, &job.model.shape, sizeof m));
     }
+    spec_defaults(&job);
+    if (config_take(&job, (const char *)data, size, CONFIG_JOB, &e)) {
+        assert(e.code && *e.text);
+    } else {
+        m = job.model.shape;
+        assert(config_open(&job, &e) == 0 && !memcmp(&m, &job.model.shape, sizeof m));
+    }
+    spec_defaults(&job);
+    assert(!spec_intern(&job, "/m", 2, &job.model.path));
     if (hf_config_parse((const char *)data, size, "config.json", &m, &e) < 0) {
         assert(e.code && e.text[0]);
         return 0;

@@ -1,5 +1,5 @@
-/* describe_configs.c: what seqd makes of a config.json, for scripts: make_configs.py compares it with
- * the Python package transformers.
+/* describe_configs.c: what seqd makes of a config.json, for scripts: make_configs.py compares it
+ * with the Python package transformers.
  *
  *     describe_configs      texts on stdin, one per line; one answer per line on stdout:
  *                           "! sentence", or the sizes as JSON and then, each after a tab,

@@ -379,30 +379,69 @@ static bool answers(struct config *c, int f)
     return false;
 }
 
-static int find_family(struct config *c)
+/* What published models need that is not here. */
+static const struct {
+    const char *type, *needs;
+} unsupported[] = {{"qwen3_next", "gated delta networks"},
+                   {"qwen3_5", "gated delta networks"},
+                   {"qwen3_5_text", "gated delta networks"},
+                   {"qwen3_5_moe", "gated delta networks"},
+                   {"kimi_linear", "gated delta networks"},
+                   {"gpt_oss", "attention sinks"},
+                   {"roberta", "positions that begin after its padding id"},
+                   {"xlm-roberta", "positions that begin after its padding id"},
+                   {"modernbert", "windows and RoPE in an encoder"},
+                   {"qwen2_moe", "shared experts"},
+                   {"deepseek", "shared experts"},
+                   {"deepseek_v2", "latent attention and shared experts"},
+                   {"deepseek_v3", "latent attention and shared experts"},
+                   {"kimi_k2", "latent attention and shared experts"},
+                   {"glm4_moe", "shared experts"},
+                   {"granitemoe", "experts whose gate and up are one tensor"},
+                   {"mamba", "selective state spaces"},
+                   {"mamba2", "selective state spaces"},
+                   {"jamba", "selective state spaces"},
+                   {"t5", "an encoder and a decoder"},
+                   {"bart", "an encoder and a decoder"},
+                   {"gemma3", "a vision model; its text_config alone is a gemma3_text"},
+                   {"llama4", "a vision model and shared experts"}};
+
+/* The type is the word just read. */
+static int refuse_type(struct config *c)
 {
-    char list[560] = "";
+    char list[560] = "", type[48], needs[96] = "";
+    if (jread_copy(&c->j, type, sizeof type) < 0 || strpbrk(type, "\"\n\r\t")) type[0] = 0;
+    for (size_t i = 0; i < sizeof unsupported / sizeof *unsupported; i++)
+        if (!strcmp(type, unsupported[i].type))
+            snprintf(needs, sizeof needs, ": it needs %s", unsupported[i].needs);
     for (int f = 0; f < FAMILY_N; f++) {
-        if (answers(c, f)) {
-            c->m->family = f;
-            c->family = config_of(f);
-            return 0;
-        }
         const size_t n = strlen(list);
         snprintf(list + n, sizeof list - n, "%s%s", n ? ", " : "", family_words[f]);
         for (const char *const *t = config_of(f)->types; t && *t; t++)
             snprintf(list + strlen(list), sizeof list - strlen(list), ", %s", *t);
     }
-    return hf_error(c, ERR_UNSUPPORTED, "model_type", "model_type: only supported: %s", list);
+    return hf_error(c, ERR_UNSUPPORTED, "model_type",
+                    "model_type \"%s\" is not supported%s; supported: %s", type, needs, list);
+}
+
+static int find_family(struct config *c)
+{
+    for (int f = 0; f < FAMILY_N; f++) {
+        if (!answers(c, f)) continue;
+        c->m->family = f;
+        c->family = config_of(f);
+        return 0;
+    }
+    return refuse_type(c);
 }
 
 /* A model.config that is a config.json of the package's: its keys, and the keys that it leaves out,
  * mean what they mean in a file. */
 static void read_as_file(struct config *c)
 {
-    const int32_t family = c->m->family;
-    memset(c->m, 0, sizeof *c->m);
-    c->m->family = family;
+    for (const struct field *f = shape_fields; f->path; f++)
+        if (config_has(c->family, shape_name(f)) && strcmp(shape_name(f), "model_type"))
+            shape_set(c->m, f, 0);
     c->form = CONFIG_FILE;
 }
 
