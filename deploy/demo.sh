@@ -81,6 +81,7 @@ while read -r f; do
     cp "$f" "$DIR/text/$to/$(echo "$f" | tr / _)"
 done <"$DIR/files"
 cat "$DIR"/text/exam/* | head -c 60000 >"$DIR/text/exam.txt"
+cp -r "$REPO/client/examples/demo-model" "$DIR/text" # a config.json, a tokenizer and a chat template: no weights
 echo "$(ls "$DIR/text/train" | wc -l) files, $(cat "$DIR"/text/train/* | wc -c) bytes; exam: $(wc -c <"$DIR/text/exam.txt") bytes"
 
 # ---- 2 ------------------------------------------------------------------------------------------
@@ -104,8 +105,9 @@ run curl -fsS "http://$ADDRESS/readyz" || fail "seqd is not ready"; echo
 run seqctl nodes || fail "no node"
 
 # ---- 3 ------------------------------------------------------------------------------------------
-say "3. Plan before running: 5 million parameters, sequences of 4096 tokens over 2 ranks."
-TRAIN=("$SPEC" --set 'data.train=[{"path":"train/*","format":"text"}]' --set "train.steps=$STEPS")
+say "3. Plan before running: a new model of 5 million parameters with a tokenizer of its own (demo-model has a
+   config.json and a tokenizer.json, and no weights), sequences of 4096 tokens over 2 ranks."
+TRAIN=("$SPEC" --set model.path=demo-model --set 'data.train=[{"path":"train/*","format":"text"}]' --set "train.steps=$STEPS")
 run seqctl plan "${TRAIN[@]}" || fail "the plan was refused"
 
 # ---- 4 ------------------------------------------------------------------------------------------
@@ -137,7 +139,7 @@ show "seqctl events $JOB"
 seqctl events "$JOB" | cut_to 150
 LOSS=$(seqctl metrics "$JOB" -o jsonl | tail -n 10 | sed 's/.*"loss": \([0-9.e+-]*\), "grad.*/\1/' | awk '{ s += $1 } END { print s / NR }')
 ENTROPY=$(field result.unigram_entropy) HF=$(field result.hf)
-printf '\nfinal loss %.3f nats a byte (mean of the last 10 steps); guessing by letter frequencies (unigram entropy) gives %.3f\n' "$LOSS" "$ENTROPY"
+printf '\nfinal loss %.3f nats a token (mean of the last 10 steps); guessing by frequencies of tokens (unigram entropy) gives %.3f\n' "$LOSS" "$ENTROPY"
 awk -v l="$LOSS" -v e="$ENTROPY" 'BEGIN { exit !(l > 0 && l < 0.9 * e) }' || fail "the loss is not clearly below the unigram entropy"
 echo "bytes sent == formula: $(field last_metrics.ledger_ok); memory held $(field last_metrics.memory.high) bytes, planned $(field last_metrics.memory.planned)"
 
@@ -155,15 +157,21 @@ for p in 2 4; do
 done
 
 # ---- 7 ------------------------------------------------------------------------------------------
-say "7. Read the model back: the directory is what transformers saves and loads."
+say "7. Let it continue a beginning that sources have: text in, text out, by the model's own tokenizer."
+run seqctl submit "$REPO/client/examples/generate-tiny.json" --set "$MODEL" --set 'input.prompt=static int ' --set sampling.temperature=0 --wait || fail "generate"
+JOB=$(seqctl ls --limit 1 -o name)
+run seqctl artifacts "$JOB" generate.jsonl || fail "no answer"
+
+# ---- 8 ------------------------------------------------------------------------------------------
+say "8. Read the model back: the directory is what transformers saves and loads."
 run ls "$HF"
 run seqrank --describe "$HF" || fail "the model cannot be read"; echo
-READ="import transformers as t; m = t.LlamaForCausalLM.from_pretrained('$HF'); print(m.num_parameters(), 'parameters,', m.dtype)"
+READ="import transformers as t; m = t.AutoModelForCausalLM.from_pretrained('$HF'); print(m.num_parameters(), 'parameters,', m.dtype, t.AutoTokenizer.from_pretrained('$HF').vocab_size, 'tokens')"
 if python3 -c 'import torch, transformers' 2>/dev/null; then run python3 -c "$READ" || fail "transformers does not load the model"
 else printf 'with the Python package transformers (not installed here):\n  python3 -c "%s"\n' "$READ"; fi
 
-# ---- 8 ------------------------------------------------------------------------------------------
-say "8. Stop with Ctrl-C."
+# ---- 9 ------------------------------------------------------------------------------------------
+say "9. Stop with Ctrl-C."
 PIDS="$SEQD $(below "$SEQD" | tr '\n' ' ')"
 show "kill -INT $SEQD        # the same as Ctrl-C; processes now: $PIDS"
 kill -INT "$SEQD"; wait "$SEQD"; rc=$?; SEQD=
