@@ -395,6 +395,11 @@ paper: deps
 	$(Q)$(MAKE) $(B)/paper
 	$(Q)tests/paper/run.sh $(B)/paper build/paper
 
+## soak: 1,048,576 tokens scored on 4 ranks equal 1 rank, memory as planned: a quarter of an hour
+soak: deps
+	$(Q)$(MAKE) $(JOBS_ALL) all
+	$(Q)tests/scripts/soak.sh
+
 ## fuzz: build the fuzzers with clang's libFuzzer and run each for FUZZ_S seconds (default 60)
 fuzz: $(B)/gen/api/cluster.pb-c.h
 	$(Q)tests/fuzz/run.sh
@@ -427,7 +432,7 @@ clean:
 	rm -rf build
 
 ## help: this list
-HELP := demo check check-all | all deps install clean help | tests check-docs check-asan check-tsan mutants fuzz \
+HELP := demo check check-all | all deps install clean help | tests check-docs check-asan check-tsan mutants fuzz soak \
         check-layers check-symbols check-headers check-format format | bench paper | cuda gpu-check gpu-pack gpu-results
 help:
 	@sed -n 's/^## //p' $(firstword $(MAKEFILE_LIST)) | awk -F': ' -v order='$(HELP)' ' \
@@ -437,7 +442,7 @@ help:
 	        for (i = 1; i <= k; i++) if (word[i] == "|") print ""; else if (word[i] in text) row(word[i]); \
 	        for (i = 1; i <= n; i++) if (!(line[i] in shown)) row(line[i]) }'
 
-.PHONY: all tests check check-all check-docs check-asan check-tsan check-layers check-symbols check-headers check-format cuda mutants demo bench paper fuzz \
+.PHONY: all tests check check-all check-docs check-asan check-tsan check-layers check-symbols check-headers check-format cuda mutants demo bench paper fuzz soak \
         gpu-check gpu-pack gpu-results deps install format clean help
 # What rules and scripts ask for.
 .PHONY: FORCE release-objects print-nvcc print-nvccflags print-gpu-tests gpu-build bench-build
