@@ -66,6 +66,9 @@ BASES = {
                 "linear_attn_alpha_factor": 6.0, "linear_attn_beta_factor": 7.0,
                 "block_size": 8, "layer_types": ["linear_attention", "linear_attention", "full_attention",
                                                  "linear_attention", "full_attention"]},
+    "qwen3_5_text": {**LLAMA, "head_dim": 16, "full_attention_interval": 3, "partial_rotary_factor": 0.5,
+                     "linear_conv_kernel_dim": 3, "linear_key_head_dim": 6, "linear_value_head_dim": 10,
+                     "linear_num_key_heads": 4, "linear_num_value_heads": 16, "tie_word_embeddings": True},
     "bert": {**{k: v for k, v in SHORT.items() if k not in ("rms_norm_eps", "rope_theta")},
              "layer_norm_eps": 1e-3, "type_vocab_size": 3, "hidden_act": "relu"},
 }
@@ -193,7 +196,7 @@ def sizes_of(config):
         out["sliding_window"] = window
     if kind == "smollm3":
         out["layer_mask"] = mask(not r for r in config.no_rope_layers)
-    if kind == "minimax":
+    if kind in ("minimax", "qwen3_5_text"):
         out["layer_mask"] = mask(t == "linear_attention" for t in types)
     if kind == "qwen3_moe":
         out["layer_mask"] = mask(i in config.mlp_only_layers or (i + 1) % config.decoder_sparse_step
@@ -201,7 +204,9 @@ def sizes_of(config):
     for name in ("attn_logit_softcapping", "final_logit_softcapping", "query_pre_attn_scalar", "embedding_multiplier",
                  "attention_multiplier", "residual_multiplier", "logits_scaling", "norm_topk_prob",
                  "num_experts_per_tok", "linear_attn_alpha_factor", "linear_attn_beta_factor",
-                 "full_attn_alpha_factor", "full_attn_beta_factor", "mlp_alpha_factor", "mlp_beta_factor"):
+                 "full_attn_alpha_factor", "full_attn_beta_factor", "mlp_alpha_factor", "mlp_beta_factor",
+                 "linear_conv_kernel_dim", "linear_key_head_dim", "linear_value_head_dim", "linear_num_key_heads",
+                 "linear_num_value_heads"):
         if hasattr(config, name):
             out[name] = get(name)
     return out

@@ -382,11 +382,10 @@ static bool answers(struct config *c, int f)
 /* What published models need that is not here. */
 static const struct {
     const char *type, *needs;
-} unsupported[] = {{"qwen3_next", "gated delta networks"},
-                   {"qwen3_5", "gated delta networks"},
-                   {"qwen3_5_text", "gated delta networks"},
-                   {"qwen3_5_moe", "gated delta networks"},
-                   {"kimi_linear", "gated delta networks"},
+} unsupported[] = {{"qwen3_next", "shared experts"},
+                   {"qwen3_5", "a vision model; its text_config alone is a qwen3_5_text"},
+                   {"qwen3_5_moe", "shared experts"},
+                   {"kimi_linear", "gates of each column"},
                    {"gpt_oss", "attention sinks"},
                    {"roberta", "positions that begin after its padding id"},
                    {"xlm-roberta", "positions that begin after its padding id"},

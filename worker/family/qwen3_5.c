@@ -179,17 +179,13 @@ static int check_qwen3_5(struct model_shape *m, struct err *e)
 
 /* ---- config.json ----------------------------------------------------------------------------- */
 
-static void qwen3_5_defaults(struct model_shape *m)
-{
-    hf_usual(m);
-    m->max_pos = 32768;
-    m->n_kv_heads = 4;
-    m->head_dim = 256;
-    m->conv_width = 4;
-    m->delta_key_dim = m->delta_value_dim = 128;
-    m->delta_key_heads = 16;
-    m->delta_heads = 32;
-}
+static const struct hf_absent own[] = {
+    HF_ABSENT(32768, 1e-6, 10000),  HF_ABSENT_SIZES(4096, 32, 16, 12288, 248320),
+    {"num_key_value_heads", 4},     {"head_dim", 256},
+    {"linear_num_value_heads", 32}, {"linear_num_key_heads", 16},
+    {"linear_key_head_dim", 128},   {"linear_value_head_dim", 128},
+    {"linear_conv_kernel_dim", 4},  {NULL, 0}};
+static const struct hf_absent *const absent[] = {own};
 
 static int read_layer(struct config *c, enum jtok t)
 {
@@ -245,7 +241,7 @@ static const char *architecture(const struct model_shape *m)
 
 static const struct hf_field fields[] = {HF_SIZES,
                                          {"num_key_value_heads", NULL, 0},
-                                         {"head_dim", NULL, 0},
+                                         {"head_dim", NULL, HF_DERIVED},
                                          {"rms_norm_eps", NULL, 0},
                                          {"rope_theta", NULL, 0},
                                          {"rotary_dim", NULL, HF_UNWRITTEN},
@@ -276,7 +272,7 @@ static const char *const nothing[] = {"mtp_num_hidden_layers", "mtp_use_dedicate
 static const struct hf_family config = {.nothing = nothing,
                                         .fields = fields,
                                         .specials = specials,
-                                        .defaults = qwen3_5_defaults,
+                                        .absent = absent,
                                         .finish = finish_qwen3_5,
                                         .type = type,
                                         .architecture = architecture};
