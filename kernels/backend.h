@@ -101,7 +101,8 @@ struct gemm_args {
  *   q       [Tq, H*D] act
  *   kv      [Tk, 2*Hk*D] act: per row the Hk keys, then the Hk values; head h uses KV head h/(H/Hk)
  *   o       [Tq, H*D] fp32 in/out: sum of exp(s - m) v, not normalised. Before the first call: 0
- *   m, l    [H, ml_ld] in/out: running maximum (-inf before the first call) and sum (0)
+ *   m, l    [H, ml_ld] in/out: running maximum (-inf before the first call) and sum (0), or what
+ *           attn_sink_fwd made;
  *           between calls in units of the device's own: only attn_finish makes them mean something.
  *           l is 0 and m -inf as long as a row has seen no key; one whose scores were all -inf has
  *           another m
@@ -135,8 +136,31 @@ struct attn_drop {
     uint32_t head; /* number of the call's first head (dropout: added to its `head`) */
 };
 
+/* A sink of each head: a learned logit that takes part in the softmax of every row and has no value
+ * (2309.17453; gpt-oss). Instead of m = -inf and l = 0 before the first attn_fwd: m and l of rows
+ * that have seen the sink alone. Once for a row, however many blocks follow. A row that sees no key
+ * then has out = 0 and lse = its sink.
+ *   m, l    [n_heads, ml_ld] out, of `rows` rows
+ *   sink    [1, n_heads] act or fp32 */
+struct attn_sink_fwd_args {
+    float *m, *l;
+    int64_t ml_ld, rows, n_heads;
+    struct tensor sink;
+};
+
+/* d_sink[h] += - sum over rows of exp(sink_h - lse[h][i]) delta[h][i], with the final lse, which
+ * knows the sink: rows ascending, in double. A row with lse = -inf contributes 0.
+ *   lse, delta  [n_heads, ml_ld]; d_sink [n_heads] fp32 in/out */
+struct attn_sink_bwd_args {
+    struct tensor sink; /* as in forward */
+    const float *lse, *delta;
+    int64_t ml_ld, rows, n_heads;
+    float *d_sink;
+};
+
 /* After the last key block: out = o / l and lse = m + log l (m becomes lse).
- * A row that saw no key (l 0, m -inf): out = 0, lse = -inf. One whose scores were all -inf: NaN.
+ * A row that saw neither key nor sink (l 0, m -inf): out = 0, lse = -inf. One whose scores were all
+ * -inf: NaN.
  * o [Tq, H*D] fp32; out [Tq, H*D] act, may be o itself when fp32; m, l [H, ml_ld]. */
 struct attn_finish_args {
     struct tensor o, out;
@@ -606,6 +630,8 @@ struct be_handle {
 struct be_ops {
     const char *name; /* "cpu" */
     void (*gemm)(struct be *, const struct gemm_args *);
+    void (*attn_sink_fwd)(struct be *, const struct attn_sink_fwd_args *);
+    void (*attn_sink_bwd)(struct be *, const struct attn_sink_bwd_args *);
     void (*attn_fwd)(struct be *, const struct attn_fwd_args *);
     void (*attn_finish)(struct be *, const struct attn_finish_args *);
     void (*attn_delta)(struct be *, const struct attn_delta_args *);

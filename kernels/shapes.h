@@ -49,6 +49,21 @@ static inline void shape_attn_fwd(const struct attn_fwd_args *a)
     assert(a->ml_ld >= a->q.rows && a->scale > 0 && shape_drop(a->drop) && a->cap >= 0);
 }
 
+static inline bool shape_sink(struct tensor sink, int64_t n_heads)
+{
+    return n_heads > 0 && shape_act(sink, 1, n_heads, sink.dtype);
+}
+
+static inline void shape_attn_sink_fwd(const struct attn_sink_fwd_args *a)
+{
+    assert(shape_sink(a->sink, a->n_heads) && a->rows >= 0 && a->ml_ld >= a->rows);
+}
+
+static inline void shape_attn_sink_bwd(const struct attn_sink_bwd_args *a)
+{
+    assert(shape_sink(a->sink, a->n_heads) && a->rows >= 0 && a->ml_ld >= a->rows);
+}
+
 static inline void shape_attn_finish(const struct attn_finish_args *a)
 {
     assert(shape_f32(a->o, a->o.rows, a->n_heads * a->head_dim) && a->ml_ld >= a->o.rows);

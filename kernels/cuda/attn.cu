@@ -21,6 +21,7 @@
 #include "kernels/cuda/attn.h"
 #include "kernels/cuda/each.h"
 #include "kernels/cuda/hopper.h"
+#include "kernels/cuda/sums.h"
 
 /* ---- 16 bits: tensor cores ------------------------------------------------------------------- */
 
@@ -525,4 +526,43 @@ void cuda_attn_delta(struct be *be, const struct attn_delta_args *a)
         LAUNCH(c, attn_delta_kernel, dim3((unsigned)div_up(n, DELTA_WARPS)),
                dim3(DELTA_WARPS * WARP), 0, mat_of(a->o), mat_of(a->d_o), a->delta, a->ld,
                a->o.rows, a->n_heads, a->head_dim);
+}
+
+/* ---- sinks ----------------------------------------------------------------------------------- */
+
+/* Row h of m and l: in powers of two, as what attn_fwd carries. */
+struct sink_of {
+    mat sink;
+    float *m, *l;
+    int64_t ml_ld;
+    template <int VEC> __device__ void at(int64_t head, int64_t i) const
+    {
+        m[head * ml_ld + i] = (float)((double)get(sink, 0, head) * LOG2_E);
+        l[head * ml_ld + i] = 1;
+    }
+};
+
+void cuda_attn_sink_fwd(struct be *be, const struct attn_sink_fwd_args *a)
+{
+    shape_attn_sink_fwd(a);
+    each_vec<1>(cuda_of(be), sink_of{mat_of(a->sink), a->m, a->l, a->ml_ld}, a->n_heads, a->rows);
+}
+
+struct sink_term {
+    mat sink;
+    const float *lse, *delta;
+    int64_t ml_ld;
+    __device__ double term(int64_t row, int64_t head) const
+    {
+        const int64_t i = head * ml_ld + row;
+        if (lse[i] == -INFINITY) return 0;
+        return -exp((double)get(sink, 0, head) - (double)lse[i]) * (double)delta[i];
+    }
+};
+
+void cuda_attn_sink_bwd(struct be *be, const struct attn_sink_bwd_args *a)
+{
+    shape_attn_sink_bwd(a);
+    sum_rows(cuda_of(be), sink_term{mat_of(a->sink), a->lse, a->delta, a->ml_ld}, a->rows,
+             a->n_heads, a->d_sink);
 }

@@ -85,6 +85,8 @@ void memory_slots(struct be_ops *t);
 /* clang-format off */
 #define CUDA_OPS(X)                                                                                \
     X(gemm)                                                                                        \
+    X(attn_sink_fwd)                                                                               \
+    X(attn_sink_bwd)                                                                               \
     X(attn_fwd)                                                                                    \
     X(attn_finish)                                                                                 \
     X(attn_delta) X(attn_bwd) X(rmsnorm_fwd) X(rmsnorm_bwd) X(rope) X(swiglu_fwd) X(swiglu_bwd)    \

@@ -17,6 +17,7 @@
 #include "tests/lib/kern_finite.h"
 #include "tests/lib/kern_linear.h"
 #include "tests/lib/kern_naive.h"
+#include "tests/lib/kern_sink.h"
 #include "tests/lib/kern_transfer.h"
 
 static const char *device_name = "cpu"; /* SEQD_TEST_DEVICE: another one */
@@ -703,6 +704,7 @@ static const struct {
     {"gemm with a bias", check_gemm_bias, 0, true},
     {"gemm in any order", check_gemm_any_order, 0, true},
     {"attn_fwd, _finish, _delta, _bwd", check_attn, 4, true},
+    {"attn_sink_fwd, _bwd", check_attn_sink, 2, true},
     {"attn beside a plain computation", check_naive, 0, true},
     {"attn far below a maximum", check_attn_far, 0, true},
     {"few queries in any order", check_attn_any_order, 0, true},

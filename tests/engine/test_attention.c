@@ -206,11 +206,13 @@ static void decode_body(struct ranks *g, int rank, void *arg)
     int64_t q_cols = p->H * p->D, kv_cols = 2 * p->Hk * p->D;
     struct err e;
     float sums[64];
-    struct sp sp = {.ops = sp_find(g->P == 1 ? STRATEGY_LOCAL : STRATEGY_RSA, FORM_BLOCKWISE),
-                    .be = device(rank, 1),
-                    .comm = g->comm[rank],
-                    .shape = {p->H, p->Hk, p->D, (float)(1 / sqrt((double)p->D)), (float)p->cap},
-                    .buf = {.part = comm_segment(g->comm[rank]), .m = sums}};
+    const struct tensor sink = {p->sink, 1, p->H, p->H, DT_F32};
+    struct sp sp = {
+        .ops = sp_find(g->P == 1 ? STRATEGY_LOCAL : STRATEGY_RSA, FORM_BLOCKWISE),
+        .be = device(rank, 1),
+        .comm = g->comm[rank],
+        .shape = {p->H, p->Hk, p->D, (float)(1 / sqrt((double)p->D)), (float)p->cap, sink},
+        .buf = {.part = comm_segment(g->comm[rank]), .m = sums}};
     if (p->H > 64) abort();
     memset(sp.buf.part, 0xff, (size_t)volume_decode_size(g->P, p->H, p->D));
     if (shard_init(&sp.shard, p->S, g->P, rank, LAYOUT_CONTIGUOUS, false, &e)) abort();
@@ -270,6 +272,82 @@ static void test_decode(void)
     truth(&one);
     for (int i = 0; i < N_DEGREES; i++) decode_case(&one, degrees[i], true);
     problem_free(&one);
+}
+
+/* ---- sinks ----------------------------------------------------------------------------------- */
+
+/* Sinks of the scores' size, by every way that takes them. */
+static void check_sinks(struct problem p)
+{
+    static const struct variant ways[] = {
+        {.strategy = STRATEGY_RSA, .layout = LAYOUT_CONTIGUOUS},
+        {.strategy = STRATEGY_RSA, .layout = LAYOUT_ZIGZAG, .maps = true},
+        {.strategy = STRATEGY_RSA, .layout = LAYOUT_ZIGZAG, .form = FORM_ALL_GATHER},
+        {.strategy = STRATEGY_ULYSSES, .layout = LAYOUT_CONTIGUOUS}};
+    problem_sinks(&p);
+    truth(&p);
+    for (int i = 0; i < N_DEGREES; i++)
+        for (size_t k = 0; k < sizeof ways / sizeof *ways; k++) {
+            struct variant v = ways[k];
+            v.P = degrees[i];
+            v.n_threads = 1 + i % 2;
+            check_variant(&p, &v);
+        }
+    problem_free(&p);
+}
+
+/* Heads by ranks: the bits of one rank, whose sums over rows are a tree over its own chunks. */
+static void check_sink_heads(struct problem p)
+{
+    struct variant v = {.P = 1,
+                        .layout = LAYOUT_CONTIGUOUS,
+                        .rank_bits = true,
+                        .strategy = STRATEGY_LOCAL,
+                        .n_threads = 1};
+    struct result want = result_make(&p), got = result_make(&p);
+    problem_sinks(&p);
+    truth(&p);
+    CHECK(run(&p, &v, &want) == 0 && within(compare(&p, &want)));
+    v.strategy = STRATEGY_ULYSSES;
+    for (v.P = 2; v.P <= 4; v.P *= 2) {
+        CHECK(run(&p, &v, &got) == 0);
+        CHECK_MSG(same_bits(&p, &got, &want), "%d ranks differ from one", v.P);
+    }
+    result_free(&want);
+    result_free(&got);
+    problem_free(&p);
+}
+
+static void test_sinks(void)
+{
+    each_problem(37, small, 3, check_sinks);
+    struct problem wide = problem_make(150, 2, 1, 256, DOCS_FIVE, true);
+    wide.window = 40;
+    check_sinks(wide);
+    struct problem drop = problem_make(101, 6, 2, 8, DOCS_FIVE, true);
+    drop.drop = 0.3;
+    check_sinks(drop);
+    struct problem bits = problem_make(1000, 3, 1, 24, DOCS_FIVE, true);
+    problem_sinks(&bits);
+    check_bits(bits);
+    check_sink_heads(problem_make(333, 8, 4, 16, DOCS_FIVE, true));
+    struct problem one = problem_make(101, 6, 2, 8, DOCS_ONE, true);
+    problem_sinks(&one);
+    truth(&one);
+    for (int i = 0; i < N_DEGREES; i++) decode_case(&one, degrees[i], false);
+    for (int i = 0; i < N_DEGREES; i++) decode_case(&one, degrees[i], true);
+    problem_free(&one);
+}
+
+/* A sink far above all scores, and one hundreds below: the latter is none. */
+static void test_extreme_sinks(void)
+{
+    for (int k = 0; k < 2; k++) {
+        struct problem p = problem_make(40, 2, 1, 8, DOCS_ONE, true);
+        p.sink = random_floats(p.H, 0);
+        for (int64_t h = 0; h < p.H; h++) p.sink[h] = k ? -500 : 20;
+        check_problem(p, 0, 1);
+    }
 }
 
 /* ---- a soft cap ------------------------------------------------------------------------------ */
@@ -343,7 +421,7 @@ static void check_mutant(int mutant, enum layout_id layout)
 struct fault {
     int layout, P;
     double drop;
-    bool extreme;
+    bool extreme, sinks;
 };
 
 static void check_fault(int mutant, const struct fault *f)
@@ -352,6 +430,7 @@ static void check_fault(int mutant, const struct fault *f)
     struct variant v = {.P = f->P, .layout = f->layout, .strategy = STRATEGY_RSA, .n_threads = 1};
     struct result out = result_make(&p);
     p.drop = f->drop;
+    if (f->sinks) problem_sinks(&p);
     truth(&p);
     CHECK(run(&p, &v, &out) == 0 && within(compare(&p, &out)));
     v.mutant = mutant;
@@ -378,6 +457,8 @@ static void test_mutants_are_caught(void)
     for (int layout = LAYOUT_CONTIGUOUS; layout <= LAYOUT_ZIGZAG; layout++) {
         check_fault(MUTANT_SAME_PEER, &(struct fault){.layout = layout, .P = 2});
         check_fault(MUTANT_DROPOUT_LOCAL, &(struct fault){.layout = layout, .P = 3, .drop = 0.3});
+        check_fault(MUTANT_SINK_EACH, &(struct fault){.layout = layout, .P = 2, .sinks = true});
+        check_fault(MUTANT_SINK_ROWS, &(struct fault){.layout = layout, .P = 3, .sinks = true});
         check_fault(MUTANT_MERGE, &(struct fault){.layout = layout, .P = 3, .extreme = true});
     }
 }
@@ -406,5 +487,7 @@ int main(void)
     RUN(test_workspace_is_independent_of_ranks);
     RUN(test_decode);
     RUN(test_soft_cap);
+    RUN(test_sinks);
+    RUN(test_extreme_sinks);
     return variants_done("attention");
 }

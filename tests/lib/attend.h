@@ -18,6 +18,8 @@ struct problem {
     bool causal;
     int64_t window;                     /* 0: none; causal only */
     double cap;                         /* soft cap of scores; 0: none */
+    float *sink;                        /* [H]: logits without a value; NULL: none */
+    double *d_sink;                     /* [H]: the truth */
     double drop;                        /* rate; the key is drop_key, layer 3, sample 11 */
     int64_t *doc;                       /* [S] which document a position is of */
     float *q, *kv, *d_o;                /* global order */
@@ -100,7 +102,10 @@ static inline void truth_of_row(struct problem *p, struct truth_row *w, int64_t 
         }
         max = fmax(max, w->s[t]);
     }
+    if (p->sink) max = fmax(max, (double)p->sink[h]);
+    const double sunk = p->sink ? exp((double)p->sink[h] - max) : 0;
     for (int64_t t = 0; t < w->n; t++) sum += w->s[t] = exp(w->s[t] - max);
+    sum += sunk;
     for (int64_t t = 0; t < w->n; t++) {
         const float *v = p->kv + w->j[t] * kv_cols + (p->Hk + g) * D;
         w->s[t] /= sum;
@@ -109,6 +114,7 @@ static inline void truth_of_row(struct problem *p, struct truth_row *w, int64_t 
         delta += w->s[t] * w->dp[t];
         for (int64_t d = 0; d < D; d++) o[d] += w->s[t] * w->mask[t] * v[d];
     }
+    if (p->sink) p->d_sink[h] -= sunk / sum * delta;
     for (int64_t t = 0; t < w->n; t++) {
         const float *k = p->kv + w->j[t] * kv_cols + g * D;
         double *dk = p->dkv + w->j[t] * kv_cols + g * D, *dv = dk + p->Hk * D;
@@ -140,6 +146,7 @@ static inline void truth(struct problem *p)
     p->o = mem(p->S * p->H * p->D, 8);
     p->dq = mem(p->S * p->H * p->D, 8);
     p->dkv = mem(p->S * 2 * p->Hk * p->D, 8);
+    p->d_sink = mem(p->H, 8);
     for (int64_t i = 0; i < p->S; i++) {
         w.n = 0;
         for (int64_t j = 0; j < p->S; j++)
@@ -186,6 +193,12 @@ static inline struct problem problem_make(int64_t S, int64_t H, int64_t Hk, int6
     return p;
 }
 
+/* Of the scores' size, of either sign. */
+static inline void problem_sinks(struct problem *p)
+{
+    p->sink = random_floats(p->H, 3);
+}
+
 /* Inputs that a type of 16 bits holds exactly, before truth(). */
 static inline void problem_round(struct problem *p, enum dtype t)
 {
@@ -193,6 +206,8 @@ static inline void problem_round(struct problem *p, enum dtype t)
     for (int64_t i = 0; i < q; i++) p->q[i] = half_value(t, half_round(t, p->q[i]));
     for (int64_t i = 0; i < q; i++) p->d_o[i] = half_value(t, half_round(t, p->d_o[i]));
     for (int64_t i = 0; i < kv; i++) p->kv[i] = half_value(t, half_round(t, p->kv[i]));
+    for (int64_t i = 0; p->sink && i < p->H; i++)
+        p->sink[i] = half_value(t, half_round(t, p->sink[i]));
 }
 
 static inline void problem_free(struct problem *p)
@@ -204,6 +219,8 @@ static inline void problem_free(struct problem *p)
     free(p->o);
     free(p->dq);
     free(p->dkv);
+    free(p->sink);
+    free(p->d_sink);
 }
 
 #endif

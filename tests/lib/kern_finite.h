@@ -378,6 +378,30 @@ static void fin_attn_delta(struct fin *f, int arg)
     FIN_CALL(attn_delta, &(struct attn_delta_args){o.t, d_o.t, delta.t.data, T, H, D});
 }
 
+static void fin_attn_sink_fwd(struct fin *f, int arg)
+{
+    const int64_t T = 5, H = arg ? 8 : 3;
+    const struct box sink = fin_act(f, 1, H, OUT0), m = fin_out_f32(f, H, T);
+    float *l = fin_mem(f, H * T * 4);
+    fin_poison(f);
+    FIN_CALL(attn_sink_fwd, &(struct attn_sink_fwd_args){m.t.data, l, T, T, H, sink.t});
+}
+
+/* What is infinite in a sink is so in its probability, or 0; an lse that is has a probability of
+ * 0, or is of a row without keys. */
+static void fin_attn_sink_bwd(struct fin *f, int arg)
+{
+    const int64_t T = 5, H = arg ? 8 : 3;
+    const struct box sink = fin_new(f, act, 1, H, 0), lse = fin_new(f, DT_F32, H, T, 0);
+    fin_site(f, sink, 0, H, OUT0, OUT0, 0);
+    fin_site(f, lse, 0, T, OUT0, 0, 0);
+    const struct box delta = fin_f32(f, H, T, OUT0), d = fin_f32(f, 1, H, OUT0);
+    fin_out(f, d);
+    fin_poison(f);
+    FIN_CALL(attn_sink_bwd,
+             &(struct attn_sink_bwd_args){sink.t, lse.t.data, delta.t.data, T, T, H, d.t.data});
+}
+
 /* lse is of inputs that are finite: a score of inf has a probability of inf, one of -inf has 0,
  * which times what is infinite shows. */
 static void fin_attn_bwd(struct fin *f, int arg)
@@ -1050,6 +1074,8 @@ static const struct fin_case {
      false,
      {FIN_SLOT(attn_fwd), FIN_SLOT(attn_finish)}},
     {"attn_delta", FIN_OF_ATTN, fin_attn_delta, 2, false, {FIN_SLOT(attn_delta)}},
+    {"attn_sink_fwd", FIN_OF_ATTN, fin_attn_sink_fwd, 2, false, {FIN_SLOT(attn_sink_fwd)}},
+    {"attn_sink_bwd", FIN_OF_ATTN, fin_attn_sink_bwd, 2, false, {FIN_SLOT(attn_sink_bwd)}},
     {"attn_bwd", FIN_OF_ATTN, fin_attn_bwd, FIN_ATTNS, false, {FIN_SLOT(attn_bwd)}},
     {"linear_fwd", FIN_OF_LINEAR, fin_linear_fwd, FIN_LINEARS, false, {FIN_SLOT(linear_fwd)}},
     {"linear_enter", FIN_OF_LINEAR, fin_linear_enter, FIN_LINEARS, false, {FIN_SLOT(linear_enter)}},

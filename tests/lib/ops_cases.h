@@ -31,6 +31,18 @@ static inline void write_cap(struct env *t)
     write_attention(t);
     t->op.u.attn.cap = t->p.op[0].u.attn.cap = 0.8f;
 }
+static inline void write_sink(struct env *t)
+{
+    weight(t, 4, 0);
+    write_attention(t);
+    t->p.op[0].n_w = t->op.n_w = 1;
+    t->p.op[0].w = t->op.w = 0;
+}
+static inline void write_window_sink(struct env *t)
+{
+    write_sink(t);
+    t->op.u.attn.window = t->p.op[0].u.attn.window = 3;
+}
 /* Rows [3 spread, 4 whole]. */
 static inline void write_grid(struct env *t)
 {
@@ -68,7 +80,8 @@ static inline void loop_attention(const struct env *t)
     const int64_t H = 4, Hk = t->op.u.attn.n_kv_heads, D = 6, KD = 2 * Hk * D;
     for (int64_t i = 0; i < T; i++)
         for (int64_t h = 0; h < H; h++) {
-            double *o = out(t) + i * H * D + h * D, sum = 0;
+            double *o = out(t) + i * H * D + h * D;
+            double sum = t->op.n_w ? exp(weight_at(t, 0)[h]) : 0;
             int64_t from, to;
             seen(t, i, &from, &to);
             for (int64_t d = 0; d < D; d++) o[d] = 0;
@@ -296,6 +309,8 @@ static const struct op_case cases[] = {
     {"attention", write_attention, loop_attention},
     {"attention in a window", write_window, loop_attention},
     {"attention under a soft cap", write_cap, loop_attention},
+    {"attention with sinks", write_sink, loop_attention},
+    {"attention with sinks in a window", write_window_sink, loop_attention},
     {"attention along a dimension", write_grid, loop_attention},
     {"cross attention", write_cross, loop_attention},
     {"short convolution", write_short_conv, loop_short_conv},

@@ -41,6 +41,7 @@ struct variant {
 
 struct result { /* global order, S rows */
     float *o, *dq, *dkv;
+    float *d_sink; /* [MAX_P, H]: every rank's part; zeros where there are no sinks */
 };
 
 /* ---- one run of the code under test ---------------------------------------------------------- */
@@ -64,6 +65,7 @@ static inline int64_t rows_of(const struct problem *p,
 
 struct local { /* one rank's tensors, in one guarded allocation */
     struct tensor q, kv, o, d_o, dq, dkv;
+    struct tensor sink, d_sink; /* [1, H]; [SHARD_SEGS, H], its first row 0 */
     float *lse, *m, *delta, *sum;
     int64_t *lo, *hi;
     void *kept, *arena;       /* what the form needs, or NULL */
@@ -126,7 +128,8 @@ static inline void local_place(struct local *l, const struct problem *p, const s
                                int64_t T)
 {
     int64_t q_cols = p->H * p->D, kv_cols = 2 * p->Hk * p->D, wide = q_cols + kv_cols + 5;
-    int64_t n_floats = T * (2 * wide + 3 * q_cols + 3 * p->H) + 11 * GUARD;
+    int64_t n_floats = T * (2 * wide + 3 * q_cols + 3 * p->H) + 13 * GUARD;
+    n_floats += (1 + SHARD_SEGS) * p->H;
     l->block = mem(n_floats, 4);
     l->block_size = n_floats * 4;
     memset(l->block, 0xff, (size_t)l->block_size); /* NaN */
@@ -150,6 +153,8 @@ static inline void local_place(struct local *l, const struct problem *p, const s
         l->dq = tensor_f32(take(&at, T * q_cols), T, q_cols, q_cols);
         l->dkv = tensor_f32(take(&at, T * kv_cols), T, kv_cols, kv_cols);
     }
+    l->sink = tensor_of(v->act, take(&at, p->H), 1, p->H, p->H);
+    l->d_sink = tensor_f32(take(&at, SHARD_SEGS * p->H), SHARD_SEGS, p->H, p->H);
     l->lo = mem(T, 8);
     l->hi = mem(T, 8);
     l->all_lo = mem(v->P * T, 8);
@@ -210,6 +215,11 @@ static inline void local_load(struct local *l, const struct problem *p, const st
         l->lo[i] = visible_of(p, at).start;
         l->hi[i] = visible_of(p, at).end;
     }
+    for (int64_t h = 0; h < p->H; h++) {
+        if (p->sink) set_element(l->sink, 0, h, p->sink[h]);
+        set_element(l->d_sink, 0, h, 0);
+    }
+    if (!p->sink) l->sink.data = NULL;
     for (int64_t at = 0; at < v->P * T; at++) {
         l->all_lo[at] = visible_of(p, at).start;
         l->all_hi[at] = visible_of(p, at).end;
@@ -270,7 +280,7 @@ static inline bool sp_of(struct sp *sp, const struct run *x, struct comm *comm, 
         .ops = sp_find(x->v->strategy, x->v->form),
         .be = device(rank, x->v->n_threads),
         .comm = x->v->strategy == STRATEGY_LOCAL ? NULL : comm,
-        .shape = {p->H, p->Hk, p->D, (float)(1 / sqrt((double)p->D)), (float)p->cap},
+        .shape = {p->H, p->Hk, p->D, (float)(1 / sqrt((double)p->D)), (float)p->cap, l->sink},
         .buf = {.o = x->v->act == DT_F32 ? NULL : l->sum, .m = l->m, .delta = l->delta},
         .drop = {p->drop, {drop_key[0], drop_key[1]}, DROP_LAYER, DROP_SAMPLE},
         .rank_bits = x->v->rank_bits,
@@ -342,8 +352,9 @@ static inline struct local local_twin(struct mirrors *w, const struct local *l,
     mirror_add(w, l->hi, T * 8);
     mirror_add(w, l->all_lo, v->P * T * 8);
     mirror_add(w, l->all_hi, v->P * T * 8);
-    struct tensor *tensors[] = {&d.q, &d.kv, &d.o, &d.d_o, &d.dq, &d.dkv};
-    for (int i = 0; i < 6; i++) *tensors[i] = mirror_tensor(w, *tensors[i]);
+    struct tensor *tensors[] = {&d.q, &d.kv, &d.o, &d.d_o, &d.dq, &d.dkv, &d.d_sink, &d.sink};
+    for (int i = 0; i < 7 + (l->sink.data != NULL); i++)
+        *tensors[i] = mirror_tensor(w, *tensors[i]);
     d.lse = mirror_of(w, l->lse), d.m = mirror_of(w, l->m), d.delta = mirror_of(w, l->delta);
     d.sum = mirror_of(w, l->sum), d.kept = mirror_of(w, l->kept), d.arena = mirror_of(w, l->arena);
     d.lo = mirror_of(w, l->lo), d.hi = mirror_of(w, l->hi);
@@ -367,8 +378,9 @@ static inline void collect(struct run *x, int rank, const struct local *l, int64
     store(x->out->o, x, rank, l->o, &x->n_bad[rank]);
     store(x->out->dq, x, rank, l->dq, &x->n_bad[rank]);
     store(x->out->dkv, x, rank, l->dkv, &x->n_bad[rank]);
+    memcpy(x->out->d_sink + rank * x->p->H, l->d_sink.data, (size_t)x->p->H * 4);
     x->n_bad[rank] += guards_broken(l, x, T);
-    for (int64_t i = 0; i < T && !strategy_row(x->v->strategy)->ranges; i++)
+    for (int64_t i = 0; i < T && !strategy_row(x->v->strategy)->ranges && !x->p->sink; i++)
         for (int64_t h = 0; h < x->p->H; h++)
             x->n_bad[rank] += (l->lse[h * T + i] == -INFINITY) != (l->lo[i] >= l->hi[i]);
 }
@@ -397,6 +409,7 @@ static inline int both_ways(struct sp *sp, const struct local *d, const struct l
                                   .lse = d->lse,
                                   .dq = d->dq,
                                   .dkv = d->dkv,
+                                  .d_sink = l->sink.data ? d->d_sink : (struct tensor){0},
                                   .lo = d->lo,
                                   .hi = d->hi,
                                   .seen = f.seen,
@@ -435,7 +448,7 @@ static inline struct result result_make(const struct problem *p)
 {
     return (struct result){random_floats(p->S * p->H * p->D, NAN),
                            random_floats(p->S * p->H * p->D, NAN),
-                           random_floats(p->S * 2 * p->Hk * p->D, NAN)};
+                           random_floats(p->S * 2 * p->Hk * p->D, NAN), mem(MAX_P * p->H, 4)};
 }
 
 static inline void result_free(struct result *r)
@@ -443,6 +456,7 @@ static inline void result_free(struct result *r)
     free(r->o);
     free(r->dq);
     free(r->dkv);
+    free(r->d_sink);
 }
 
 static uint64_t n_runs; /* seeds the delays */
@@ -519,6 +533,7 @@ static inline int64_t run(const struct problem *p, const struct variant *v, stru
     struct ranks g;
     int64_t n_bad = 0;
     struct ranks_device on[MAX_P];
+    memset(out->d_sink, 0, (size_t)(MAX_P * p->H) * 4);
     ranks_devices(on, v, segment_size_of(p, v));
     ranks_open_on(&g, v->P, segment_size_of(p, v),
                   &(struct comm_options){.delay_seed = ++n_runs,
@@ -572,8 +587,29 @@ static inline double rel_l2(struct norms s, double cancelled)
 }
 
 struct errors {
-    double o, dq, dk, dv;
+    double o, dq, dk, dv, sink;
 };
+
+/* The sum over ranks as a tree, in place: of the same bits for 1, 2, 4 and 8 under "ranks". */
+static inline const float *sinks_sum(const struct problem *p, const struct result *r)
+{
+    for (int step = 1; step < MAX_P; step *= 2)
+        for (int k = 0; k + step < MAX_P; k += 2 * step)
+            for (int64_t h = 0; h < p->H; h++) {
+                r->d_sink[k * p->H + h] += r->d_sink[(k + step) * p->H + h];
+                r->d_sink[(k + step) * p->H + h] = 0;
+            }
+    return r->d_sink;
+}
+
+/* A sum over rows of either sign: relative to the root of its terms' squares, were they as large
+ * as d_o and o are. */
+static inline double sink_error(const struct problem *p, const struct result *r)
+{
+    if (!p->sink) return 0;
+    const struct norms n = norms(sinks_sum(p, r), p->d_sink, 1, p->H, 0, p->H);
+    return n.err / (n.ref + sqrt((double)(p->S * p->H)));
+}
 
 static inline struct errors compare(const struct problem *p, const struct result *r)
 {
@@ -583,6 +619,7 @@ static inline struct errors compare(const struct problem *p, const struct result
         rel_l2(norms(r->dq, p->dq, p->S, q, 0, q), p->floor_q),
         rel_l2(norms(r->dkv, p->dkv, p->S, 2 * k, 0, k), p->floor_k),
         rel_l2(norms(r->dkv, p->dkv, p->S, 2 * k, k, k), 0),
+        sink_error(p, r),
     };
 }
 
@@ -592,14 +629,16 @@ static inline struct errors compare(const struct problem *p, const struct result
 
 static inline bool within(struct errors e)
 {
-    return e.o <= TOL_OUT && e.dq <= TOL_GRAD && e.dk <= TOL_GRAD && e.dv <= TOL_GRAD;
+    return e.o <= TOL_OUT && e.dq <= TOL_GRAD && e.dk <= TOL_GRAD && e.dv <= TOL_GRAD &&
+           e.sink <= TOL_GRAD;
 }
 
 static inline bool same_bits(const struct problem *p, const struct result *a,
                              const struct result *b)
 {
     const size_t q = (size_t)(p->S * p->H * p->D) * 4, kv = (size_t)(p->S * 2 * p->Hk * p->D) * 4;
-    return !memcmp(a->o, b->o, q) && !memcmp(a->dq, b->dq, q) && !memcmp(a->dkv, b->dkv, kv);
+    return !memcmp(a->o, b->o, q) && !memcmp(a->dq, b->dq, q) && !memcmp(a->dkv, b->dkv, kv) &&
+           !memcmp(sinks_sum(p, a), sinks_sum(p, b), (size_t)p->H * 4);
 }
 
 #endif

@@ -16,13 +16,13 @@ static inline void check_variant(const struct problem *p, const struct variant *
     const int64_t n_bad = run(p, v, &out);
     const struct errors e = compare(p, &out);
     worst = (struct errors){fmax(worst.o, e.o), fmax(worst.dq, e.dq), fmax(worst.dk, e.dk),
-                            fmax(worst.dv, e.dv)};
+                            fmax(worst.dv, e.dv), fmax(worst.sink, e.sink)};
     CHECK_MSG(within(e) && n_bad == 0,
               "S %lld H %lld:%lld D %lld docs %d causal %d window %lld P %d layout %d form %d maps "
-              "%d: o %.2e dq %.2e dk %.2e dv %.2e, %lld bad",
+              "%d: o %.2e dq %.2e dk %.2e dv %.2e sinks %.2e, %lld bad",
               (long long)p->S, (long long)p->H, (long long)p->Hk, (long long)p->D, p->docs,
               p->causal, (long long)p->window, v->P, v->layout, v->form, v->maps, e.o, e.dq, e.dk,
-              e.dv, (long long)n_bad);
+              e.dv, e.sink, (long long)n_bad);
     result_free(&out);
 }
 
@@ -44,7 +44,8 @@ static inline void each_problem(int64_t S, const struct heads *h, int n,
 static inline int variants_done(const char *suite)
 {
     devices_close();
-    printf("  worst: o %.2e dq %.2e dk %.2e dv %.2e\n", worst.o, worst.dq, worst.dk, worst.dv);
+    printf("  worst: o %.2e dq %.2e dk %.2e dv %.2e sinks %.2e\n", worst.o, worst.dq, worst.dk,
+           worst.dv, worst.sink);
     return test_done(suite);
 }
 

@@ -104,7 +104,7 @@ bool family_idle_bias(const struct family *f)
     for (int k = 0; k < f->n_kinds; k++) {
         const struct program *p = &f->layer[k];
         for (int i = 0; i < p->n_ops; i++) {
-            if (p->op[i].kind != OP_ATTENTION) continue;
+            if (p->op[i].kind != OP_ATTENTION || p->op[i].n_w) continue; /* a sink is not shifted */
             const struct op *keys = maker(p, p->op[i].in[1]);
             if (keys && keys->kind == OP_LINEAR && keys->n_bias) return true;
         }

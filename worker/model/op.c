@@ -253,6 +253,14 @@ void frame_sum(struct frame *f, enum rows_id rows, float *dst, int64_t n,
         leaf->call(f, leaf->arg, frame_span(f, rows, 0), dst, false);
 }
 
+void frame_add_sum(struct frame *f, float *dst, struct tensor x)
+{
+    if (f->tree)
+        f->be->ops->copy(f->be, dst, x.data, 4 * x.cols);
+    else
+        f->be->ops->add(f->be, &(struct add_args){.y = dst, .x = x.data, .n = x.cols});
+}
+
 struct gemm_leaf {
     struct tensor dy, x;
 };

@@ -164,6 +164,8 @@ struct sum_leaf {
 };
 void frame_sum(struct frame *f, enum rows_id rows, float *dst, int64_t n,
                const struct sum_leaf *leaf);
+/* dst [cols] (+)= the first row of x, fp32: a sum that has been taken as frame_sum takes it. */
+void frame_add_sum(struct frame *f, float *dst, struct tensor x);
 /* dst [M, N] (+)= dy' x over rows: dy [grad rows, M], x [value rows, N], both of the model's
  * precision. */
 void frame_sum_gemm(struct frame *f, enum rows_id rows, float *dst, struct tensor dy,

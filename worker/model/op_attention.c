@@ -9,10 +9,12 @@ static void mark_place(struct frame *f, struct comm *c)
     if (c) comm_where(c)->layer = f->layer;
 }
 
-static struct sp_attn_shape shape_of(const struct op *o)
+static struct sp_attn_shape shape_of(const struct frame *f, const struct op *o)
 {
-    return (struct sp_attn_shape){o->u.attn.n_heads, o->u.attn.n_kv_heads, o->u.attn.head_dim,
-                                  o->u.attn.scale, o->u.attn.cap};
+    struct sp_attn_shape s = {o->u.attn.n_heads, o->u.attn.n_kv_heads, o->u.attn.head_dim,
+                              o->u.attn.scale, o->u.attn.cap};
+    if (o->n_w) s.sink = frame_weight(f, o->w, 1);
+    return s;
 }
 
 /* ---- over the sequence ----------------------------------------------------------------------- */
@@ -75,11 +77,21 @@ static int sequence_forward(struct frame *f, const struct op *o, struct err *e)
                                   .all_lo = all.dev,
                                   .all_hi = f->all_hi,
                                   .all_seen = {all.host, f->host_all_hi}};
-    f->sp->shape = shape_of(o);
+    f->sp->shape = shape_of(f, o);
     f->sp->drop.layer = (uint32_t)f->layer;
     if (f->dtype != DT_F32) f->sp->buf.o = scratch_rows(f, DT_F32, a.q.rows, a.q.cols).data;
     mark_place(f, f->sp->comm);
     return f->sp->ops->attn_fwd(f->sp, &a, e);
+}
+
+/* Room for the sinks' gradient; data NULL: the operation has none. */
+static struct tensor sink_room(struct frame *f, const struct op *o)
+{
+    if (!o->n_w) return (struct tensor){0};
+    _Static_assert(PROG_SUMS == SHARD_SEGS, "a rank may hold them all");
+    const struct tensor d = scratch_rows(f, DT_F32, PROG_SUMS, o->u.attn.n_heads);
+    frame_zero(f, d);
+    return d;
 }
 
 static int sequence_backward(struct frame *f, const struct op *o, const struct step *s,
@@ -96,6 +108,7 @@ static int sequence_backward(struct frame *f, const struct op *o, const struct s
                                   .lse = frame_out(f, o, 1).data,
                                   .dq = dq.to,
                                   .dkv = dkv.to,
+                                  .d_sink = sink_room(f, o),
                                   .lo = first.dev,
                                   .hi = f->batch->hi,
                                   .seen = {first.host, frame_host(f)->hi},
@@ -104,10 +117,11 @@ static int sequence_backward(struct frame *f, const struct op *o, const struct s
                                   .all_lo = all.dev,
                                   .all_hi = f->all_hi,
                                   .all_seen = {all.host, f->host_all_hi}};
-    f->sp->shape = shape_of(o);
+    f->sp->shape = shape_of(f, o);
     f->sp->drop.layer = (uint32_t)f->layer;
     mark_place(f, f->sp->comm);
     if (f->sp->ops->attn_bwd(f->sp, &a, e)) return -1;
+    if (o->n_w) frame_add_sum(f, frame_weight_grad(f, o->w), a.d_sink);
     back_end(f, &dq);
     back_end(f, &dkv);
     return 0;
@@ -275,7 +289,7 @@ static int attention_decode(struct frame *f, const struct op *o, struct err *e)
 {
     const struct sp_decode_args a = {
         .q = frame_in(f, o, 0), .kv = f->cache, .o = frame_out(f, o, 0)};
-    f->sp->shape = shape_of(o);
+    f->sp->shape = shape_of(f, o);
     mark_place(f, f->sp->comm);
     return f->sp->ops->attn_decode(f->sp, &a, e);
 }

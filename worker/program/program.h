@@ -36,6 +36,7 @@
 #define PROG_OPS     48
 #define PROG_WEIGHTS 400 /* 128 experts of three and what else a layer has */
 #define PROG_SHARED  8
+#define PROG_SUMS    8 /* sum chunks of a whole sequence, at most */
 #define PROG_X       0 /* the value every section but `in` begins with */
 #define PROG_NONE    (-1)
 
@@ -151,7 +152,8 @@ enum norm_id {
      * more sets of H heads (queries, keys): a weight is read by one operation of a section, since \
      * sums over rows are trees */                                                                 \
     X(OP_LRPE, lrpe)                                                                               \
-    /* out o [T, H*D], lse; in: q, kv [T, 2*Hk*D]; softmax over visible keys */                    \
+    /* out o [T, H*D], lse; in: q, kv [T, 2*Hk*D]; softmax over visible keys and, where there is w,\
+     * over the head's sink: w [H], a logit without a value; dim -1 alone has sinks */             \
     X(OP_ATTENTION, attention)                                                                     \
     /* out o [T, H*D], lse; in: q, kv [ROWS_TEXT, 2*H*D]: every row sees all text */               \
     X(OP_CROSS, cross)                                                                             \

@@ -14,6 +14,9 @@ static void check_attention(const struct program *p, const struct op *op, const 
     const int64_t H = op->u.attn.n_heads, Hk = op->u.attn.n_kv_heads, D = op->u.attn.head_dim;
     assert(q->cols == H * D && kv->cols == 2 * Hk * D && out->cols == H * D);
     assert(Hk > 0 && H % Hk == 0 && (op->kind == OP_CROSS || q->rows == kv->rows));
+    if (op->n_w == 0) return;
+    assert(op->n_w == 1 && p->weight[op->w].rows == H && !p->weight[op->w].cols);
+    assert(over_sequence(op));
 }
 
 /* lse, and over the sequence what its way of attention keeps. */
@@ -46,6 +49,7 @@ static void ask_sequence(struct op_ask *a)
     ask_dx_new(a, 0);
     ask_dx_new(a, 1);
     ask_dy(a);
+    if (a->op->n_w) ask_bytes(a, 4 * PROG_SUMS * a->op->u.attn.n_heads);
 }
 
 /* Of rows that see the same keys, `rows` at a time. */
@@ -124,6 +128,7 @@ const struct op_rule rule_attention = {
     .check = check_attention,
     .extra = extra_attention,
     .reads = READS_A | READS_B | READS_OUT | READS_SECOND | READS_THIRD,
+    .reads_weights = true,
     .attends = true,
     .scratch = scratch_attention,
     .need = need_attention,

@@ -137,7 +137,19 @@ static struct tensor carried(const struct sp *sp, const struct sp_fwd_args *a)
 void block_fwd_start(struct sp *sp, const struct sp_fwd_args *a)
 {
     int64_t n = sp->shape.n_heads * sp->shard.T;
+    const struct attn_sink_fwd_args sink = {.m = sp->buf.m,
+                                            .l = a->lse,
+                                            .ml_ld = sp->shard.T,
+                                            .rows = sp->shard.T,
+                                            .n_heads = sp->shape.n_heads,
+                                            .sink = sp->shape.sink};
     block_zero(sp, carried(sp, a));
+    if (sink.sink.data) {
+        sp->be->ops->attn_sink_fwd(sp->be, &sink);
+        if (mutant_on(MUTANT_SINK_EACH) && sp->shard.P > 1)
+            sp->be->ops->fill(sp->be, a->lse, n, (float)sp->shard.P);
+        return;
+    }
     sp->be->ops->fill(sp->be, sp->buf.m, n, -INFINITY);
     sp->be->ops->fill(sp->be, a->lse, n, 0);
 }
@@ -211,6 +223,27 @@ void block_fwd_finish(struct sp *sp, const struct sp_fwd_args *a)
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
+/* The sinks' gradient, delta being there: each sum chunk's, then ((0+1)+(2+3))+... */
+static void sink_back(struct sp *sp, const struct sp_bwd_args *a)
+{
+    const struct shard *sh = &sp->shard;
+    const int64_t H = sp->shape.n_heads, lost = mutant_on(MUTANT_SINK_ROWS) && sh->P > 1;
+    struct attn_sink_bwd_args s = {
+        .sink = sp->shape.sink, .ml_ld = sh->T, .rows = sh->sum_len - lost, .n_heads = H};
+    for (int c = 0; c < sh->n_sums; c++) {
+        s.d_sink = row(a->d_sink, c);
+        s.lse = a->lse + c * sh->sum_len;
+        s.delta = sp->buf.delta + c * sh->sum_len;
+        sp->be->ops->fill(sp->be, s.d_sink, H, 0);
+        sp->be->ops->attn_sink_bwd(sp->be, &s);
+    }
+    for (int step = 1; step < sh->n_sums; step *= 2)
+        for (int c = 0; c + step < sh->n_sums; c += 2 * step)
+            sp->be->ops->add(
+                sp->be,
+                &(struct add_args){.y = row(a->d_sink, c), .x = row(a->d_sink, c + step), .n = H});
+}
+
 void block_bwd_start(struct sp *sp, const struct sp_bwd_args *a)
 {
     block_zero(sp, a->dq);
@@ -220,6 +253,7 @@ void block_bwd_start(struct sp *sp, const struct sp_bwd_args *a)
                                                               .ld = sp->shard.T,
                                                               .n_heads = sp->shape.n_heads,
                                                               .head_dim = sp->shape.head_dim});
+    if (sp->shape.sink.data) sink_back(sp, a);
 }
 
 static void bwd_pair(struct sp *sp, const struct sp_bwd_args *a, const struct block *b, int c,

@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <math.h>
 #include "api/core/mem.h"
+#include "api/core/mutant.h"
 
 #define ROW(id, name) extern const struct sp_row sp_row_##name;
 STRATEGIES(ROW)
@@ -73,16 +74,32 @@ static void numbers(struct sp *sp, const struct merging *m, int64_t *to, int64_t
     sp->be->ops->permute(sp->be, &a);
 }
 
+/* Before the first key. The sink is one rank's to count: rank 0's, which need not have keys. */
+static void decode_start(struct sp *sp, const struct merging *m)
+{
+    const struct sp_attn_shape *s = &sp->shape;
+    sp->be->ops->fill(sp->be, m->own.o, s->n_heads * s->head_dim, 0);
+    if (s->sink.data && (sp->shard.r == 0 || mutant_on(MUTANT_SINK_EACH))) {
+        sp->be->ops->attn_sink_fwd(sp->be, &(struct attn_sink_fwd_args){.m = m->own.lse,
+                                                                        .l = sp->buf.m,
+                                                                        .ml_ld = 1,
+                                                                        .rows = 1,
+                                                                        .n_heads = s->n_heads,
+                                                                        .sink = s->sink});
+        return;
+    }
+    sp->be->ops->fill(sp->be, m->own.lse, s->n_heads, -INFINITY);
+    sp->be->ops->fill(sp->be, sp->buf.m, s->n_heads, 0);
+}
+
 /* This rank's keys all lie before the new token: it sees every one of its n_rows. */
 static void decode_own(struct sp *sp, const struct sp_decode_args *a, const struct merging *m)
 {
     const struct sp_attn_shape *s = &sp->shape;
     const int64_t width = s->n_heads * s->head_dim;
     const struct tensor o = tensor_f32(m->own.o, 1, width, width);
-    sp->be->ops->fill(sp->be, m->own.o, width, 0);
-    sp->be->ops->fill(sp->be, m->own.lse, s->n_heads, -INFINITY);
-    if (!a->kv.rows) return;
-    sp->be->ops->fill(sp->be, sp->buf.m, s->n_heads, 0);
+    decode_start(sp, m);
+    if (!a->kv.rows && !s->sink.data) return;
     numbers(sp, m, m->lo, 1, 0);
     numbers(sp, m, m->hi, 1, a->kv.rows);
     sp->be->ops->attn_fwd(sp->be, &(struct attn_fwd_args){.q = a->q,

@@ -20,7 +20,8 @@
 
 struct sp_attn_shape {
     int64_t n_heads, n_kv_heads, head_dim;
-    float scale, cap; /* of scores: 1/sqrt(D), or the family's; the soft cap, 0: none */
+    float scale, cap;   /* of scores: 1/sqrt(D), or the family's; the soft cap, 0: none */
+    struct tensor sink; /* [1, H] act: a logit of each head without a value; data NULL: none */
 };
 
 /* Attention dropout of this step: what all layers and samples share (struct attn_drop). */
@@ -77,7 +78,7 @@ struct sp_fwd_args {
     struct tensor q;        /* [T, H*D], after RoPE */
     struct tensor kv;       /* [T, 2*Hk*D] own block, K after RoPE; anywhere */
     struct tensor o;        /* [T, H*D] out, normalised */
-    float *lse;             /* [H, T] out; -inf for rows that see no key */
+    float *lse;             /* [H, T] out; for rows that see no key -inf, or the sink */
     const int64_t *lo, *hi; /* [T] visible global key range of each local row */
     struct sp_seen seen;    /* these, on the host */
     void *kept;             /* out: what the layer's backward needs; NULL where that is nothing */
@@ -92,6 +93,10 @@ struct sp_bwd_args {
     const float *lse;
     struct tensor dq;  /* [T, H*D] out */
     struct tensor dkv; /* [T, 2*Hk*D] out; anywhere */
+    /* [SHARD_SEGS, H] fp32, row 0 of it 0: there the gradient of the sinks is left, a tree over sum
+     * chunks as all sums over rows are; over ranks it is still to be added. Other rows are room.
+     * data NULL: there are no sinks. */
+    struct tensor d_sink;
     const int64_t *lo, *hi;
     struct sp_seen seen;
     void *kept; /* as forward left it; used up */

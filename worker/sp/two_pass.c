@@ -29,7 +29,8 @@ struct two_pass { /* one call */
 
 static struct two_pass pass_of(struct sp *sp, struct tensor q, struct tensor kv, void *kept)
 {
-    assert(q.dtype == DT_F32 && kept && !sp->rank_bits && !(sp->shape.cap > 0));
+    assert(q.dtype == DT_F32 && kept && !sp->rank_bits && !(sp->shape.cap > 0) &&
+           !sp->shape.sink.data);
     return (struct two_pass){.sp = sp,
                              .q = q,
                              .kv = kv,

@@ -223,6 +223,8 @@ static void take_group(struct heads *h, struct group g)
 {
     h->whole.shape.n_heads = g.n;
     h->whole.shape.n_kv_heads = 1;
+    if (h->sp->shape.sink.data)
+        h->whole.shape.sink = tensor_sub(h->sp->shape.sink, 0, 1, h->mine.q0 + g.first, g.n);
     h->whole.drop.head = (uint32_t)(h->mine.q0 + g.first);
 }
 
@@ -251,6 +253,12 @@ static int attend(struct heads *h, const struct sp_fwd_args *a, struct err *e)
     return 0;
 }
 
+static struct tensor sinks_of(const struct heads *h, struct tensor d_sink, struct group g)
+{
+    if (!d_sink.data) return d_sink;
+    return tensor_sub(d_sink, 0, d_sink.rows, h->mine.q0 + g.first, g.n);
+}
+
 static int attend_back(struct heads *h, const struct sp_bwd_args *a, struct tensor d_o,
                        struct tensor dq, struct tensor dkv, struct err *e)
 {
@@ -265,6 +273,7 @@ static int attend_back(struct heads *h, const struct sp_bwd_args *a, struct tens
                                         .lse = h->lse + g.first * h->whole.shard.T,
                                         .dq = group_cols(h, dq, g),
                                         .dkv = pair_cols(h, dkv, i),
+                                        .d_sink = sinks_of(h, a->d_sink, g),
                                         .lo = a->all_lo,
                                         .hi = a->all_hi,
                                         .seen = a->all_seen};
