@@ -15,8 +15,9 @@ static const char records[] =
     "\"the w\\u00f6rld\"}],\"id\":7,\"tools\":[],\"images\":null}\n"
     "{\"messages\":[{\"role\":\"system\",\"content\":\"be\"},{\"role\":\"assistant\",\"content\":"
     "\"on\"},{\"role\":\"user\",\"content\":\"e\"},{\"role\":\"assistant\",\"content\":\"\"}]}\n";
-static const char *const written[] = {"<s>[user]Hello</s>[assistant]the w\u00f6rld</s>",
-                                      "<s>[system]be</s>[assistant]on</s>[user]e</s>[assistant]</s>"};
+static const char *const written[] = {
+    "<s>[user]Hello</s>[assistant]the w\u00f6rld</s>",
+    "<s>[system]be</s>[assistant]on</s>[user]e</s>[assistant]</s>"};
 enum { N_RECORDS = 2 };
 
 static void make_chat(const char *dir, const char *jinja)
