@@ -4,6 +4,7 @@
 
 #include <glob.h>
 #include "api/core/file.h"
+#include "api/core/utf8.h"
 #include "tests/lib/test.h"
 
 #define GOLDEN "tests/golden/tokenizers/"
@@ -172,6 +173,72 @@ static void test_spans(void)
     tokenizer_destroy(t);
 }
 
+static bool whole_characters(const struct text *s)
+{
+    int64_t i = 0;
+    int k = 1;
+    for (; i < s->n && k; i += k) k = utf8_len(s->data + i, s->data + s->n);
+    return k != 0;
+}
+
+/* Is `more` the text of `less` with the piece somewhere in it? */
+static bool inserted(const struct text *less, const struct text *piece, const struct text *more)
+{
+    if (more->n != less->n + piece->n) return false;
+    for (int64_t k = 0; k <= less->n; k++)
+        if (!memcmp(more->data, less->data, (size_t)k) &&
+            !memcmp(more->data + k, piece->data, (size_t)piece->n) &&
+            !memcmp(more->data + k + piece->n, less->data + k, (size_t)(less->n - k)))
+            return true;
+    return false;
+}
+
+/* Between two words, an id adds its piece to what the decoder makes of them, where that is whole
+ * characters. */
+static void check_pieces(struct tokenizer *t, const char *path)
+{
+    struct tokens word = {0};
+    struct text less = {0}, more = {0}, piece = {0};
+    struct err e = {0};
+    int64_t n = 0;
+    CHECK(!tokenizer_encode(t, "ab", 2, false, &word, &e) && word.n > 0);
+    const int64_t k = word.n;
+    int32_t *ids = calloc((size_t)(2 * k) + 1, sizeof *ids);
+    for (int64_t i = 0; i < 2 * k; i++) ids[i] = word.id[i % k];
+    CHECK(!tokenizer_decode(t, ids, 2 * k, false, &less, &e));
+    for (int64_t i = 0; i < k; i++) ids[k + 1 + i] = word.id[i];
+    for (int32_t id = 0; id < tokenizer_size(t); id++) {
+        more.n = piece.n = 0;
+        ids[k] = id;
+        CHECK(!tokenizer_piece(t, id, &piece, &e) &&
+              !tokenizer_decode(t, ids, 2 * k + 1, false, &more, &e));
+        if (!piece.n || !whole_characters(&piece)) continue;
+        n++;
+        CHECK_MSG(inserted(&less, &piece, &more), "%s: id %d: \"%s\", piece \"%s\"", path, (int)id,
+                  more.data, piece.data);
+    }
+    CHECK_MSG(n > tokenizer_size(t) / 3, "%s: %lld pieces", path, (long long)n);
+    free(ids);
+    tokens_fini(&word);
+    text_fini(&less);
+    text_fini(&more);
+    text_fini(&piece);
+}
+
+static void test_pieces(void)
+{
+    glob_t g;
+    CHECK(glob(GOLDEN "*.json", 0, NULL, &g) == 0);
+    for (size_t i = 0; i < g.gl_pathc; i++) {
+        struct err e = {0};
+        struct tokenizer *t = open_file(g.gl_pathv[i], &e);
+        CHECK_MSG(t || without_patterns(&e), "%s: %s", g.gl_pathv[i], e.text);
+        if (t) check_pieces(t, g.gl_pathv[i]);
+        tokenizer_destroy(t);
+    }
+    globfree(&g);
+}
+
 static void test_bad_text(void)
 {
     struct err e = {0};
@@ -289,6 +356,7 @@ int main(void)
 {
     RUN(test_goldens);
     RUN(test_spans);
+    RUN(test_pieces);
     RUN(test_bad_text);
     RUN(test_refused);
     RUN(test_refused_patterns);

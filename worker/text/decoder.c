@@ -428,6 +428,79 @@ static int join(struct decoding *s, int at, const char *p, int64_t n, struct tex
     return put(s, at + 1, p, n, true, out);
 }
 
+/* ---- one token ------------------------------------------------------------------------------ */
+
+/* The visible alphabet's bytes; a token that has a character beyond it stays as it is. */
+static int byte_piece(const char *p, int64_t n, struct text *out)
+{
+    const int64_t had = out->n;
+    int size;
+    for (int64_t i = 0; i < n; i += size) {
+        const int byte = bytes_byte(rune_get(p + i, &size));
+        if (byte < 0) {
+            out->n = had;
+            return text_add(out, p, n);
+        }
+        if (text_add(out, &(char){(char)byte}, 1) < 0) return -1;
+    }
+    return text_add(out, "", 0);
+}
+
+static int word_piece(const struct decoder_stage *g, const char *p, int64_t n, struct text *out)
+{
+    const bool inner = n >= g->text.n && !memcmp(p, g->text.data, (size_t)g->text.n);
+    const int64_t skip = inner ? g->text.n : 0;
+    struct decoder_state st = {0};
+    int rc = inner ? 0 : text_add(&st.work, " ", 1);
+    if (rc == 0) rc = text_add(&st.work, p + skip, n - skip);
+    if (rc == 0 && g->cleanup) rc = clean(&st);
+    if (rc == 0) rc = text_add(out, st.work.data, st.work.n);
+    text_fini(&st.work);
+    text_fini(&st.held);
+    return rc;
+}
+
+/* p[n] after one stage, appended to out; *last: the other stages leave it as it is. */
+static int stage_piece(const struct decoder_stage *g, const char *p, int64_t n, struct text *out,
+                       bool *last)
+{
+    const int byte = g->kind == BYTE_FALLBACK ? fallback_byte(p, n) : -1;
+    *last = g->kind == BYTE_LEVEL || byte >= 0;
+    switch (g->kind) {
+    case BYTE_LEVEL: return byte_piece(p, n, out);
+    case BYTE_FALLBACK:
+        return byte >= 0 ? text_add(out, &(char){(char)byte}, 1) : text_add(out, p, n);
+    case REPLACE:
+        return replaced(out, p, n, g->text.data, g->text.n, g->content.data, g->content.n);
+    case METASPACE:
+    case SUFFIX: return replaced(out, p, n, g->text.data, g->text.n, " ", 1);
+    case WORDPIECE: return word_piece(g, p, n, out);
+    case JOIN: return text_add(out, " ", 1) < 0 ? -1 : text_add(out, p, n);
+    default: return text_add(out, p, n); /* STRIP and FUSE are about the ends of a text */
+    }
+}
+
+int decoder_piece(const struct token_decoder *d, const char *token, int64_t n, struct text *out)
+{
+    struct text work[2] = {{0}};
+    const char *p = token;
+    bool last = false;
+    int rc = 0;
+    for (int at = 0; rc == 0 && at < d->n && !last; at++) {
+        struct text *to = &work[at % 2];
+        to->n = 0;
+        rc = stage_piece(&d->stage[at], p, n, to, &last);
+        p = to->data;
+        n = to->n;
+    }
+    if (rc == 0) rc = text_add(out, p, n);
+    text_fini(&work[0]);
+    text_fini(&work[1]);
+    return rc;
+}
+
+/* ---- all of them ---------------------------------------------------------------------------- */
+
 static int put(struct decoding *s, int at, const char *p, int64_t n, bool first, struct text *out)
 {
     if (at == s->d->n) return text_add(out, p, n);

@@ -11,6 +11,10 @@ int decoder_open(struct json j, struct token_decoder **out,
                  struct err *e); /* j absent: joins with spaces */
 void decoder_destroy(struct token_decoder *d);
 
+/* Appends the bytes that a token of this content adds to the middle of a text: a part of a
+ * character, where that is what it stands for. -1: out of memory. */
+int decoder_piece(const struct token_decoder *d, const char *token, int64_t n, struct text *out);
+
 /* The state of one text that is decoded. */
 struct decoding;
 struct decoding *

@@ -282,6 +282,15 @@ int detokenizer_put(struct detokenizer *d, int32_t id, struct text *out, struct 
     return decoding_put(d->decoding, s, (int64_t)n, out) < 0 ? buffer_full(e) : 0;
 }
 
+int tokenizer_piece(const struct tokenizer *t, int32_t id, struct text *out, struct err *e)
+{
+    const struct added_token *a = added_by_id(t->added, id);
+    size_t n = 0;
+    const char *s = a ? a->form.data : vocab_content(&t->vocab, id, &n);
+    if (a) n = (size_t)a->form.n;
+    return s && decoder_piece(t->decoder, s, (int64_t)n, out) < 0 ? buffer_full(e) : 0;
+}
+
 int detokenizer_finish(struct detokenizer *d, struct text *out, struct err *e)
 {
     return decoding_finish(d->decoding, out) < 0 ? buffer_full(e) : 0;

@@ -68,6 +68,11 @@ int tokenizer_encode(struct tokenizer *t, const char *text, size_t n, bool add_s
 int tokenizer_decode(struct tokenizer *t, const int32_t *id, int64_t n, bool skip_special,
                      struct text *out, struct err *e);
 
+/* Appends the bytes that one id adds to the middle of a text: a part of a character, where that is
+ * what it stands for, and what a special token adds where it is not skipped. Nothing of an id
+ * without a token. */
+int tokenizer_piece(const struct tokenizer *t, int32_t id, struct text *out, struct err *e);
+
 /* Decoding id by id. The texts that put and finish append, one after the other, are what
  * tokenizer_decode gives for all the ids; each is final and ends with a whole character. Some
  * decoders know the text of an id only when the next one is there: put then appends nothing yet. */
