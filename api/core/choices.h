@@ -32,7 +32,7 @@ enum data_format {
     DATA_NANOGPT,  /* bare uint16 tokens */
     DATA_MEGATRON, /* PREFIX.bin and PREFIX.idx */
     DATA_NPY,      /* a one-dimensional array of token ids */
-    DATA_OPENAI_BATCH, /* generate: one /v1/completions request a line */
+    DATA_OPENAI_BATCH, /* generate: a request a line, of /v1/completions or a chat */
     DATA_LATENTS, /* a manifest: a line is a sample of latents and its caption, as safetensors */
     DATA_FORMAT_N
 };

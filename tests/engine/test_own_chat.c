@@ -203,6 +203,172 @@ static void test_score_and_embed(void)
     free(o);
 }
 
+/* ---- completions ----------------------------------------------------------------------------- */
+
+static bool asks_chat(const char *name, int ranks, const char *model, const char *body,
+                      char answer[16384])
+{
+    char whole[1024];
+    snprintf(whole, sizeof whole, "\"ignore_eos\":true,%s", body);
+    return own_asks(name, ranks, model, "/v1/chat/completions", whole, answer, 16384);
+}
+
+/* Of an answer: the text of a member that is a list of numbers, or a string. */
+static const char *part(const char *answer, const char *key, char end, char out[4096])
+{
+    char name[64];
+    snprintf(name, sizeof name, "\"%s\":", key);
+    const char *p = strstr(answer, name), *q = p ? strchr(p + strlen(name) + 1, end) : NULL;
+    snprintf(out, 4096, "%.*s", q ? (int)(q - p) : 0, q ? p : "");
+    return out;
+}
+
+/* As JSON: what the template writes of the messages below, before the answer. */
+static void written_ids(char out[1024])
+{
+    static const char prompt[] = "<s>[user]Hello</s>[assistant]";
+    struct tokenizer *t = tokenizer_open(in_dir("chat", ""), &e);
+    struct tokens ids = {0};
+    CHECK(t && !tokenizer_encode(t, prompt, strlen(prompt), false, &ids, &e));
+    *out = 0;
+    for (int64_t i = 0; i < ids.n; i++)
+        sprintf(out + strlen(out), "%s%d", i ? "," : "", (int)ids.id[i]);
+    tokens_fini(&ids);
+    tokenizer_destroy(t);
+}
+
+#define HELLO "\"messages\":[{\"role\":\"user\",\"content\":\"Hello\"}]"
+
+/* The answer is that of the same prompt as ids; the object is OpenAI's. */
+static void test_completion(void)
+{
+    static char chat[2][16384], plain[16384];
+    char ids[1024], prompt[1100], one[4096], two[4096];
+    written_ids(ids);
+    snprintf(prompt, sizeof prompt, "\"ignore_eos\":true,\"prompt\":[%s],\"max_tokens\":9", ids);
+    CHECK(own_asks("plain", 1, "chat", "/v1/completions", prompt, plain, sizeof plain));
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        CHECK(asks_chat(ranks == 1 ? "ask" : "ask2", ranks, "chat",
+                        HELLO ",\"max_completion_tokens\":9,\"tools\":null,\"model\":\"m\"",
+                        chat[ranks - 1]));
+        CHECK_STR(part(chat[ranks - 1], "token_ids", ']', one), part(plain, "token_ids", ']', two));
+        CHECK_STR(part(chat[ranks - 1], "usage", '}', one), part(plain, "usage", '}', two));
+        CHECK(*one && strstr(chat[ranks - 1], "\"completion_tokens\":9"));
+    }
+    CHECK_STR(chat[0], chat[1]);
+    CHECK_MSG(strstr(chat[0], "\"body\":{\"id\":\"chatcmpl-0\",\"object\":\"chat.completion\","
+                              "\"created\":1795100000,\"model\":") &&
+                  strstr(chat[0], "\"choices\":[{\"index\":0,\"message\":{\"role\":\"assistant\","
+                                  "\"content\":\"") &&
+                  strstr(chat[0], "\"finish_reason\":\"length\",\"logprobs\":null}]"),
+              "%s", chat[0]);
+    CHECK(!strstr(chat[0], "\"text\":"));
+    /* The content is the text of a completion. */
+    part(chat[0], "content", '"', one);
+    part(plain, "text", '"', two);
+    CHECK(strlen(two) > 8 && !strcmp(one + strlen("\"content"), two + strlen("\"text")));
+}
+
+static void test_completion_logprobs(void)
+{
+    static char answer[16384];
+    char name[4096];
+    CHECK(asks_chat("logprobs", 1, "chat",
+                    HELLO ",\"max_tokens\":2,\"logprobs\":true,\"top_logprobs\":3", answer));
+    const char *p = strstr(answer, "\"logprobs\":{\"content\":[{\"token\":\"");
+    CHECK_MSG(p && strstr(p, "\"top_logprobs\":[{\"token\":\""), "%s", answer);
+    int n = 0;
+    for (const char *q = p; q && (q = strstr(q, "\"token\":")) != NULL; q++) n++;
+    CHECK_MSG(n == 2 * (1 + 3), "%d names: %s", n, answer);
+    /* Greedy: the first alternative is the token. */
+    part(p ? p : "", "token", ']', name);
+    CHECK(p && strlen(name) > 10 && strstr(strstr(p, "top_logprobs"), name));
+    CHECK(asks_chat("no-logprobs", 1, "chat", HELLO ",\"logprobs\":false", answer));
+    CHECK(strstr(answer, "\"logprobs\":null"));
+}
+
+/* The day and the tokens that a template writes reach every rank. */
+static void test_completion_day(void)
+{
+    static char chat[16384], plain[16384];
+    char ids[1024], prompt[1100];
+    written_ids(ids);
+    make_chat("dated", "{{ bos_token }}{% if strftime_now('%d.%m.%Y %H:%M') == '19.11.2026 00:00' "
+                       "%}[user]Hello{{ eos_token }}[assistant]{% endif %}");
+    snprintf(prompt, sizeof prompt, "\"ignore_eos\":true,\"prompt\":[%s]", ids);
+    CHECK(own_asks("undated", 1, "dated", "/v1/completions", prompt, plain, sizeof plain));
+    CHECK(asks_chat("dated-2", 2, "dated", HELLO, chat));
+    char one[4096], two[4096];
+    CHECK_STR(part(chat, "usage", '}', one), part(plain, "usage", '}', two));
+    CHECK_STR(part(chat, "token_ids", ']', one), part(plain, "token_ids", ']', two));
+}
+
+/* eos_token of tokenizer_config.json ends an answer too, on every rank, whatever
+ * generation_config.json lists beside it. */
+static void test_completion_end(void)
+{
+    static char answer[16384];
+    char config[256], ids[4096];
+    size_t n = 0;
+    CHECK(asks_chat("no-end", 1, "chat", HELLO, answer));
+    struct tokenizer *t = tokenizer_open(in_dir("chat", ""), &e);
+    part(answer, "token_ids", ']', ids);
+    const char *first = t ? tokenizer_content(t, atoi(ids + strlen("\"token_ids\":[")), &n) : "";
+    snprintf(config, sizeof config, "{\"bos_token\":\"<s>\",\"eos_token\":\"%.*s\"}", (int)n,
+             first);
+    CHECK_MSG(n > 0 && !strpbrk(first, "\"\\"), "%s", config);
+    make_chat("ends", "{{ bos_token }}[user]Hello</s>[assistant]");
+    put("ends", "tokenizer_config.json", config);
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        CHECK(own_asks(ranks == 1 ? "end-1" : "end-2", ranks, "ends", "/v1/chat/completions", HELLO,
+                       answer, sizeof answer));
+        CHECK_MSG(strstr(answer, "\"content\":\"\"}") && strstr(answer, "\"token_ids\":[],") &&
+                      strstr(answer, "\"finish_reason\":\"stop\""),
+                  "%s", answer);
+    }
+    tokenizer_destroy(t);
+}
+
+static void test_completion_refused(void)
+{
+    static const struct {
+        const char *body, *field, *why;
+    } row[] = {
+        {HELLO ",\"tools\":[{\"type\":\"function\"}]", "tools", "calls nothing"},
+        {HELLO ",\"functions\":[{}]", "tools", "calls nothing"},
+        {"\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}]",
+         "messages[0].content[0].type", "no images"},
+        {"\"messages\":[]", "messages", "one message"},
+        {"\"messages\":\"hi\"", "messages", "a list"},
+        {"\"prompt\":\"hi\"", "prompt", "unknown member"},
+        {HELLO ",\"echo\":true", "echo", "unknown member"},
+        {HELLO ",\"max_tokens\":3,\"max_completion_tokens\":3", "max_completion_tokens", "are one"},
+        {HELLO ",\"max_tokens\":13", "max_tokens", "planned for"},
+        {HELLO ",\"top_logprobs\":2", "top_logprobs", "say \\\"logprobs"},
+        {HELLO ",\"logprobs\":3", "logprobs", "true or false"},
+        {HELLO ",\"logprobs\":true,\"top_logprobs\":21", "top_logprobs", "between 0 and 20"},
+        {"\"max_tokens\":3", "messages", "missing"},
+    };
+    static char answer[16384];
+    char param[64];
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        CHECK_MSG(asks_chat("refuse", 1, "chat", row[i].body, answer), "%s", g.fail.text);
+        snprintf(param, sizeof param, "\"param\":\"%s\"", row[i].field);
+        CHECK_MSG(strstr(answer, "\"status_code\":400") && strstr(answer, param) &&
+                      strstr(answer, row[i].why),
+                  "%s: %s", row[i].body, answer);
+        file_remove(in_dir("refuse", ""), &e);
+    }
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        const char *job = ranks == 1 ? "none-1" : "none-2";
+        CHECK(asks_chat(job, ranks, "none", HELLO, answer));
+        CHECK_MSG(strstr(answer, "line 2: the tag 'include'"), "%s", answer);
+    }
+    CHECK(!unlink(in_dir("none", "chat_template.jinja")));
+    CHECK(asks_chat("none-3", 2, "none", HELLO, answer));
+    CHECK_MSG(strstr(answer, "add its chat_template.jinja"), "%s", answer);
+}
+
 /* ---- refusals -------------------------------------------------------------------------------- */
 
 static void check_refused(const char *model, enum loss_on_id loss_on, const char *field,
@@ -259,7 +425,7 @@ static void test_no_template(void)
     o->spec.data.tokenizer = TOKENIZER_BYTE;
     put("", "chat.jsonl", record);
     CHECK(!prepares(o));
-    fails("data.train.0.path", "reads text as bytes");
+    fails("model.path", "reads text as bytes");
     free(o);
 }
 
@@ -277,6 +443,11 @@ int main(int argc, char **argv)
     RUN(test_score_and_embed);
     RUN(test_refused);
     RUN(test_no_template);
+    RUN(test_completion);
+    RUN(test_completion_logprobs);
+    RUN(test_completion_day);
+    RUN(test_completion_end);
+    RUN(test_completion_refused);
     free(own_weights);
     model_dir_end();
     return test_done("own_chat");

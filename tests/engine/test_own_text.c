@@ -4,6 +4,7 @@
 #include "api/core/gang_start.h"
 #include "tests/lib/own_model.h"
 #include "worker/data/data.h"
+#include "worker/infer/reply.h"
 #include "worker/plan/check.h"
 #include "worker/text/tokenizer.h"
 
@@ -249,23 +250,9 @@ static void test_embed(void)
 static bool asks(const char *name, int ranks, const char *model, const char *body, char *answer,
                  size_t size)
 {
-    char request[1024];
-    struct order *o = own_job(JOB_GENERATE, name, model);
-    snprintf(request, sizeof request,
-             "{\"custom_id\":\"a\",\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":"
-             "{\"max_tokens\":12,\"ignore_eos\":true,%s}}\n",
-             body);
-    put("", "ask.jsonl", request);
-    o->spec.input.source.path = tiny_text(&o->spec, in_dir("", "ask.jsonl"));
-    o->spec.input.source.format = DATA_OPENAI_BATCH;
-    o->spec.sampling.max_tokens = 12;
-    o->spec.resources.ranks = ranks;
-    const bool ok = job_runs(o);
-    char *all = get(o->args.job_dir, "artifacts/results.jsonl");
-    snprintf(answer, size, "%s", all);
-    free(all);
-    free(o);
-    return ok;
+    char whole[1024];
+    snprintf(whole, sizeof whole, "\"ignore_eos\":true,%s", body);
+    return own_asks(name, ranks, model, "/v1/completions", whole, answer, size);
 }
 
 /* The text of an answer, as JSON, and unescaped. */
@@ -310,6 +297,9 @@ static void test_batch(void)
     CHECK_STR(said(answer[0], plain, sizeof plain), said(answer[1], two, sizeof two));
     CHECK_MSG(strstr(answer[0], "\"text_offset\":[0,0,0,1,3,4,5,7,8,10,11,12,13,"), "%s",
               answer[0]);
+    CHECK_MSG(strstr(answer[0],
+                     "\"tokens\":[\"<s>\",\" \",\"H\",\"el\",\"l\",\"o\",\", \",\"w\",\"or\","),
+              "%s", answer[0]);
     decode(answer[0], &whole);
     CHECK_STR(said(answer[0], plain, sizeof plain), whole.data);
     CHECK_MSG(whole.n > 13 && !strncmp(whole.data, "Hello, world!", 13), "%s", whole.data);
@@ -317,6 +307,40 @@ static void test_batch(void)
     /* Both end with the same text, without the prompt in one of them. */
     CHECK_STR(said(answer[2], plain, sizeof plain), whole.data + 13);
     text_fini(&whole);
+}
+
+/* Two ids say "a", one of them as the byte 0x61; no two alternatives have one name, and the token
+ * has its own. A byte of a longer character is named as a byte. */
+static void test_names(void)
+{
+    struct tokenizer *t = tokenizer_open(in_dir("own", ""), &e);
+    struct reply p = {.ids = true, .tokenizer = t};
+    struct request r = {.id = "x", .logprobs = 3};
+    const int32_t a = t ? tokenizer_id(t, "a", 1) : 0, byte = 0x61 + 3;
+    int32_t id[] = {byte, 0xc3 + 3};
+    double logprob[] = {-2, -3};
+    struct sample_top top[] = {{a, -1}, {byte, -2}, {2, -4}, {2, -1}, {a, -2}, {byte, -3}};
+    struct infer_choice c = {
+        .tokens = {2, id, logprob, top, 3}, .n_text = 2, .text = "", .size = 0};
+    int64_t ends[2] = {0};
+    c.token_end = ends;
+    const struct infer_answer answer = {.choice = &c, .n = 1};
+    char want[512];
+    CHECK(t && a > 258 && !reply_batch(&p, &r, 0, "m", &answer, &e));
+    snprintf(want, sizeof want,
+             "\"tokens\":[\"a\",\"bytes:\\\\xc3\"],\"token_logprobs\":[-2,-3],\"top_logprobs\":["
+             "{\"<|token-%d|>\":-1,\"a\":-2,\"</s>\":-4},"
+             "{\"</s>\":-1,\"a\":-2,\"<|token-%d|>\":-3,\"bytes:\\\\xc3\":-3}]",
+             (int)a, (int)byte);
+    CHECK_MSG(p.line && strstr(p.line, want), "%s is not in %s", want, p.line);
+    r.is_chat = true;
+    CHECK(!reply_batch(&p, &r, 0, "m", &answer, &e));
+    CHECK_MSG(strstr(p.line, "{\"token\":\"a\",\"logprob\":-2,\"bytes\":[97],\"top_logprobs\":["),
+              "%s", p.line);
+    CHECK_MSG(strstr(p.line, "{\"token\":\"bytes:\\\\xc3\",\"logprob\":-3,\"bytes\":[195],"), "%s",
+              p.line);
+    reply_fini(&p);
+    tokenizer_destroy(t);
 }
 
 /* Ids that say the same as the text, and a stop string within what was written. */
@@ -400,6 +424,7 @@ int main(int argc, char **argv)
     RUN(test_score);
     RUN(test_embed);
     RUN(test_batch);
+    RUN(test_names);
     RUN(test_stop);
     RUN(test_prompt);
     RUN(test_unconverted);

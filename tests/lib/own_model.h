@@ -95,4 +95,27 @@ static inline void fails(const char *field, const char *word)
               g.fail.field, g.fail.text);
 }
 
+/* One request; its line of results.jsonl into answer. */
+static inline bool own_asks(const char *name, int ranks, const char *model, const char *url,
+                            const char *body, char *answer, size_t size)
+{
+    char request[2048];
+    struct order *o = own_order(JOB_GENERATE, name, model, "ask.jsonl");
+    snprintf(request, sizeof request,
+             "{\"custom_id\":\"a\",\"body\":{%s},\"method\":\"POST\","
+             "\"url\":\"%s\"}\n",
+             body, url);
+    put("", "ask.jsonl", request);
+    o->spec.input.source.format = DATA_OPENAI_BATCH;
+    o->spec.sampling.max_tokens = 12;
+    o->spec.resources.ranks = ranks;
+    o->args.submitted_s = 1795100000; /* 2026-11-19 */
+    const bool ok = job_runs(o);
+    char *all = get(o->args.job_dir, "artifacts/results.jsonl");
+    snprintf(answer, size, "%s", all);
+    free(all);
+    free(o);
+    return ok;
+}
+
 #endif

@@ -8,8 +8,6 @@
 #include "worker/hf/tokenizer.h"
 #include "worker/text/buffer.h"
 
-enum { DAY_S = 86400 };
-
 /* ---- the tokenizer --------------------------------------------------------------------------- */
 
 /* Blames the field that names the directory. */
@@ -52,7 +50,7 @@ static int add_chat(struct encode_text *t, struct sha256 *into, struct err *e)
     if (file_exists(path) && add_file(t->dir, "chat_template.jinja", into, of, e) < 0) return -1;
     t->chat_open = chat_model_open(&t->chat, t->dir, &t->no_chat) == 0;
     if (!t->chat_open || !t->chat.t || !template_mentions(t->chat.t, "strftime_now")) return 0;
-    const int n = snprintf(day, sizeof day, "day %lld", (long long)(t->submitted_s / DAY_S));
+    const int n = snprintf(day, sizeof day, "day %lld", (long long)chat_day(t->submitted_s));
     sha256_add(into, day, (size_t)n + 1);
     return 0;
 }
@@ -157,11 +155,8 @@ static int check_chat(const struct encode_text *t, struct err *e)
         return of_model(e);
     }
     if (t->chat.t) return 0;
-    return err_field(e, ERR_UNSUPPORTED, "model.path",
-                     "\"messages\" is a conversation, and %s has no chat template, which says how "
-                     "the model reads one: add its chat_template.jinja, or give the whole text "
-                     "(\"text\", or \"prompt\" and \"completion\")",
-                     t->dir);
+    return chat_model_refuse("\"messages\"", false,
+                             "give the whole text (\"text\", or \"prompt\" and \"completion\")", e);
 }
 
 /* Which tokens have a byte of the assistant's. Turns do not overlap; one may be empty. */
@@ -186,7 +181,7 @@ int encode_chat(struct encode *c, const struct encode_part *messages, bool all, 
     if (open_tokenizer(t, e) < 0 || check_chat(t, e) < 0) return -1;
     if (join(&t->pair, parts, 3, e) < 0) return -1;
     if (chat_render_spans(t->chat.t, t->pair.data, t->pair.n, &t->chat.tokens,
-                          t->submitted_s / DAY_S * DAY_S, &t->turns, e) < 0) {
+                          chat_day(t->submitted_s), &t->turns, e) < 0) {
         if (e) *e->field = 0;
         return -1;
     }

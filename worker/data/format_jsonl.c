@@ -250,12 +250,7 @@ static int refuse_text(const struct jsonl *s, struct err *e)
 static int put_messages(struct jsonl *s, struct err *e)
 {
     const struct encode_part messages = {s->rec.messages.at, s->rec.messages.len};
-    if (!s->in->c->text)
-        return err_set(e, ERR_UNSUPPORTED,
-                       "\"messages\" is a conversation, and this job reads text as bytes: a "
-                       "model.path with a tokenizer and a chat template of its own reads it, or "
-                       "give the whole text (\"%s\")",
-                       s->in->text_key);
+    if (!s->in->c->text) return chat_model_refuse("\"messages\"", true, "give the whole text", e);
     return encode_chat(s->in->c, &messages, s->in->loss_on == LOSS_ON_ALL, e);
 }
 

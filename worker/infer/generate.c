@@ -111,6 +111,9 @@ static int generator_open(struct generator *g, struct err *e)
         return -1;
     g->request.tokenizer = g->in->tokenizer;
     g->request.no_tokenizer = g->in->no_tokenizer;
+    g->request.chat = g->in->chat;
+    g->reply.tokenizer = g->in->tokenizer;
+    g->reply.created = g->in->chat.submitted_s;
     if (!g->writer) return 0;
     return g->batch ? results_open(&g->results, g->in->job_dir, g->p, e)
                     : artifact_open(&g->out, g->in->job_dir, "generate.jsonl", e);

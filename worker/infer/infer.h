@@ -31,7 +31,8 @@ struct infer {
     struct tokenizer
         *tokenizer; /* generate: the model's own; NULL: text is bytes, or none at all */
     const struct err
-        *no_tokenizer; /* why that is so of a model with one; NULL, ERR_NONE: no reason */
+        *no_tokenizer;        /* why that is so of a model with one; NULL, ERR_NONE: no reason */
+    struct request_chat chat; /* generate: {0}: conversations are refused */
 };
 
 enum infer_finish { FINISH_STOP, FINISH_LENGTH };

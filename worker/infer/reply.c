@@ -6,12 +6,17 @@
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/jwrite.h"
+#include "api/core/utf8.h"
 #include "worker/hf/tokenizer.h"
+#include "worker/text/buffer.h"
 
 void reply_fini(struct reply *p)
 {
     free(p->line);
     free(p->text);
+    text_fini(&p->name);
+    text_fini(&p->own_name);
+    text_fini(&p->others);
     *p = (struct reply){0};
 }
 
@@ -28,11 +33,45 @@ char *reply_token(char out[32], int32_t id)
     return out;
 }
 
-static char *token_name(const struct reply *p, char out[32], int32_t id)
+/* NUL is none that a name may have. */
+static bool whole_characters(const struct text *s)
 {
-    if (!p->ids) return reply_token(out, id);
-    snprintf(out, 32, "<|token-%d|>", (int)id);
-    return out;
+    int64_t i = 0;
+    for (int k; i < s->n && s->data[i] && (k = utf8_len(s->data + i, s->data + s->n)) > 0;) i += k;
+    return i == s->n;
+}
+
+/* Into out, which is emptied first; -1: out of memory. */
+static int name_number(struct text *out, int32_t id)
+{
+    char number[32];
+    out->n = 0;
+    return text_add(out, number, snprintf(number, sizeof number, "<|token-%d|>", (int)id));
+}
+
+static int name_bytes(struct text *out)
+{
+    const struct text raw = *out;
+    char byte[8];
+    *out = (struct text){0};
+    int rc = text_add(out, "bytes:", 6);
+    for (int64_t i = 0; rc == 0 && i < raw.n; i++) {
+        snprintf(byte, sizeof byte, "\\x%02x", (unsigned char)raw.data[i]);
+        rc = text_add(out, byte, 4);
+    }
+    free(raw.data);
+    return rc;
+}
+
+/* The name of a token, whatever other ones are called. */
+static int name_token(const struct reply *p, int32_t id, struct text *out)
+{
+    char byte[32];
+    out->n = 0;
+    if (!p->ids) return text_add(out, byte, (int64_t)strlen(reply_token(byte, id)));
+    if (p->tokenizer && tokenizer_piece(p->tokenizer, id, out, NULL) < 0) return -1;
+    if (!out->n) return name_number(out, id);
+    return whole_characters(out) ? 0 : name_bytes(out);
 }
 
 /* ---- text ------------------------------------------------------------------------------------ */
@@ -86,19 +125,62 @@ static void write_logprob(struct jwrite *w, const char *key, double v)
         jwrite_double(w, key, -9999); /* a probability that underflowed to 0 */
 }
 
+/* A name for the line; "" and p->full where memory has run out. */
+static const char *full_name(struct reply *p, int rc, const struct text *name)
+{
+    p->full |= rc < 0;
+    return rc < 0 ? "" : name->data;
+}
+
+static const char *token_name(struct reply *p, int32_t id)
+{
+    return full_name(p, name_token(p, id, &p->name), &p->name);
+}
+
+/* Begins a list of names that differ: `own` has its own. */
+static const char *names_begin(struct reply *p, int32_t own)
+{
+    p->others.n = 0;
+    return full_name(p, name_token(p, own, &p->own_name), &p->own_name);
+}
+
+static bool same_text(const char *s, int64_t n, const struct text *t)
+{
+    return n == t->n && !memcmp(s, t->data, (size_t)n);
+}
+
+static int take_name(struct reply *p, int32_t id, int32_t own)
+{
+    if (name_token(p, id, &p->name) < 0) return -1;
+    bool taken = id != own && same_text(p->own_name.data, p->own_name.n, &p->name);
+    for (int64_t at = 0, n; !taken && at < p->others.n; at += (int64_t)sizeof n + n) {
+        memcpy(&n, p->others.data + at, sizeof n);
+        taken = same_text(p->others.data + at + sizeof n, n, &p->name);
+    }
+    if (taken && name_number(&p->name, id) < 0) return -1;
+    if (text_add(&p->others, (const char *)&p->name.n, sizeof p->name.n) < 0) return -1;
+    return text_add(&p->others, p->name.data, p->name.n);
+}
+
+/* The name of an alternative to `own`: not one that the list has. Until the next name. */
+static const char *names_next(struct reply *p, int32_t id, int32_t own)
+{
+    return full_name(p, p->full ? -1 : take_name(p, id, own), &p->name);
+}
+
 /* The likeliest ones; the token itself last where it is not among them. */
-static void write_alternatives(const struct reply *p, struct jwrite *w,
-                               const struct infer_tokens *t, int64_t i)
+static void write_alternatives(struct reply *p, struct jwrite *w, const struct infer_tokens *t,
+                               int64_t i)
 {
     const struct sample_top *top = t->top + i * t->n_top;
-    char name[32];
+    const char *own = names_begin(p, t->id[i]);
     bool seen = false;
     jwrite_object(w, NULL);
     for (int k = 0; k < t->n_top; k++) {
         seen = seen || top[k].id == t->id[i];
-        write_logprob(w, token_name(p, name, top[k].id), top[k].logprob);
+        write_logprob(w, names_next(p, top[k].id, t->id[i]), top[k].logprob);
     }
-    if (!seen) write_logprob(w, token_name(p, name, t->id[i]), t->logprob[i]);
+    if (!seen) write_logprob(w, own, t->logprob[i]);
     jwrite_end(w);
 }
 
@@ -107,14 +189,13 @@ struct reply_part { /* tokens [0, n) of t; unscored: the first n have no log-pro
     int64_t n, unscored;
 };
 
-static void write_parts(const struct reply *p, struct jwrite *w, const struct reply_part *part,
+static void write_parts(struct reply *p, struct jwrite *w, const struct reply_part *part,
                         int n_parts)
 {
-    char name[32];
     jwrite_array(w, "tokens");
     for (int k = 0; k < n_parts; k++)
         for (int64_t i = 0; i < part[k].n; i++)
-            jwrite_str(w, NULL, token_name(p, name, part[k].t->id[i]));
+            jwrite_str(w, NULL, token_name(p, part[k].t->id[i]));
     jwrite_end(w);
     jwrite_array(w, "token_logprobs");
     for (int k = 0; k < n_parts; k++)
@@ -157,7 +238,46 @@ static void write_spelt_offsets(struct jwrite *w, const struct request *r,
     }
 }
 
-static void write_logprobs(const struct reply *p, struct jwrite *w, const struct request *r,
+/* One token of a chat, or one of its alternatives, that is opened already. */
+static void write_chat_token(struct reply *p, struct jwrite *w, const char *name, int32_t id,
+                             double logprob)
+{
+    jwrite_str(w, "token", name);
+    write_logprob(w, "logprob", logprob);
+    p->name.n = 0;
+    p->full |= p->tokenizer && tokenizer_piece(p->tokenizer, id, &p->name, NULL) < 0;
+    if (!p->name.n) {
+        jwrite_null(w, "bytes");
+        return;
+    }
+    jwrite_array(w, "bytes");
+    for (int64_t i = 0; i < p->name.n; i++) jwrite_int(w, NULL, (unsigned char)p->name.data[i]);
+    jwrite_end(w);
+}
+
+static void write_chat_logprobs(struct reply *p, struct jwrite *w, const struct infer_choice *c)
+{
+    const struct infer_tokens *t = &c->tokens;
+    jwrite_object(w, "logprobs");
+    jwrite_array(w, "content");
+    for (int64_t i = 0; i < c->n_text; i++) {
+        jwrite_object(w, NULL);
+        write_chat_token(p, w, names_begin(p, t->id[i]), t->id[i], t->logprob[i]);
+        jwrite_array(w, "top_logprobs");
+        for (int k = 0; k < t->n_top; k++) {
+            const struct sample_top *top = &t->top[i * t->n_top + k];
+            jwrite_object(w, NULL);
+            write_chat_token(p, w, names_next(p, top->id, t->id[i]), top->id, top->logprob);
+            jwrite_end(w);
+        }
+        jwrite_end(w);
+        jwrite_end(w);
+    }
+    jwrite_end(w);
+    jwrite_end(w);
+}
+
+static void write_logprobs(struct reply *p, struct jwrite *w, const struct request *r,
                            const struct infer_answer *a, const struct infer_choice *c)
 {
     const struct reply_part parts[] = {{&a->prompt, a->prompt.n, 1}, {&c->tokens, c->n_text, 0}};
@@ -191,7 +311,9 @@ static int make_line(struct reply *p, const struct reply_job *j,
     struct jwrite w;
     for (;;) {
         jwrite_init(&w, p->line, (size_t)p->room);
+        p->full = false;
         put(p, &w, j);
+        if (p->full) return err_set(e, ERR_IO, "out of memory for the names of tokens");
         int64_t n = p->room > 1 ? jwrite_finish(&w) : -1;
         if (n >= 0 && n + 1 < p->room) {
             p->line[n] = '\n';
@@ -231,6 +353,14 @@ int reply_prompt(struct reply *p, const struct request *r, const char *prompt, i
     return make_line(p, &j, put_prompt, e);
 }
 
+static void write_message(struct jwrite *w, const char *text, size_t size)
+{
+    jwrite_object(w, "message");
+    jwrite_str(w, "role", "assistant");
+    jwrite_strn(w, "content", text, size);
+    jwrite_end(w);
+}
+
 static void put_choices(struct reply *p, struct jwrite *w, const struct reply_job *j)
 {
     jwrite_array(w, "choices");
@@ -240,13 +370,18 @@ static void put_choices(struct reply *p, struct jwrite *w, const struct reply_jo
         const char *text = text_of(p, j->r, c, &size);
         jwrite_object(w, NULL);
         jwrite_int(w, "index", i);
-        jwrite_strn(w, "text", text, size);
+        if (j->r->is_chat)
+            write_message(w, text, size);
+        else
+            jwrite_strn(w, "text", text, size);
         if (p->ids) write_ids(w, j->r, c);
         jwrite_str(w, "finish_reason", infer_finish_name(c->finish));
-        if (c->tokens.logprob)
-            write_logprobs(p, w, j->r, j->a, c);
-        else
+        if (!c->tokens.logprob)
             jwrite_null(w, "logprobs");
+        else if (j->r->is_chat)
+            write_chat_logprobs(p, w, c);
+        else
+            write_logprobs(p, w, j->r, j->a, c);
         jwrite_end(w);
     }
     jwrite_end(w);
@@ -254,10 +389,12 @@ static void put_choices(struct reply *p, struct jwrite *w, const struct reply_jo
 
 static void put_answer(struct reply *p, struct jwrite *w, const struct reply_job *j)
 {
+    const bool chat = j->r->is_chat;
     char id[48];
-    snprintf(id, sizeof id, "cmpl-%lld", (long long)j->number);
+    snprintf(id, sizeof id, "%scmpl-%lld", chat ? "chat" : "", (long long)j->number);
     jwrite_str(w, "id", id);
-    jwrite_str(w, "object", "text_completion");
+    jwrite_str(w, "object", chat ? "chat.completion" : "text_completion");
+    if (chat) jwrite_int(w, "created", p->created);
     jwrite_str(w, "model", j->model);
     put_choices(p, w, j);
     jwrite_object(w, "usage");

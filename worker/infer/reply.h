@@ -6,29 +6,40 @@
  *   {"id", "custom_id", "response": {"status_code": 200, "request_id", "body": {"id", "object",
  *    "model", "choices": [{"index", "text", "finish_reason", "logprobs"}], "usage"}},
  *    "error": null}
+ *   of a chat: "object" is "chat.completion", with "created" (when the job was submitted), and a
+ *   choice has "message": {"role": "assistant", "content"} in place of its text
  *   refused: status_code 400, body {"error": {...}}, and the sentence under "error" as well
  *
  * "logprobs" is the object of OpenAI's completions: tokens, token_logprobs, top_logprobs,
  * text_offset, of the model's own distribution before temperature, cuts and penalties. A token's
  * alternatives hold the token itself, with the very digits of token_logprobs; with echo the
  * prompt's tokens come first, of which the first has null. text_offset counts bytes of the text's
- * tokens. The names of tokens are unique: a byte of ASCII is itself, the others (and 0)
- * "bytes:\xNN", ids beyond are "<|eod|>", "<|pad|>" and "<|token-N|>".
+ * tokens. Of a chat it is "content", a list of {"token", "logprob", "bytes", "top_logprobs"}, each
+ * of which has as many alternatives as were asked for.
  *
- * Where the model's ids are not bytes (data.tokenizer), a choice has "token_ids" after its text,
- * which is empty: with echo the prompt's first. Every token is named "<|token-N|>". */
+ * A token is named by its text in the middle of a text (tokenizer_piece); by "bytes:\xNN..." where
+ * that is not whole characters; by "<|token-N|>" where it has none, or where another alternative
+ * has the same, so that no two have one name. Of the byte tokenizer: a byte of ASCII but 0 is
+ * itself, the others "bytes:\xNN", ids beyond are "<|eod|>", "<|pad|>" and "<|token-N|>".
+ *
+ * Where the model's ids are not bytes (data.tokenizer), a choice has "token_ids" after its text:
+ * with echo the prompt's first. Without a tokenizer the text is empty. */
 #ifndef SEQD_INFER_REPLY_H
 #define SEQD_INFER_REPLY_H
 
 #include "worker/infer/infer.h"
 
-struct reply {    /* {0}: nothing yet */
-    bool ids;     /* tokens are not bytes: answers say "token_ids", and their text is empty */
-    char *line;   /* owned: the last one made, ends with a newline */
-    int64_t size; /* bytes of it */
+struct reply {                         /* {0}: nothing yet */
+    bool ids;                          /* tokens are not bytes: answers say "token_ids" */
+    const struct tokenizer *tokenizer; /* borrowed: the model's own; NULL: it has none */
+    int64_t created;                   /* of chats: seconds since 1970 */
+    char *line;                        /* owned: the last one made, ends with a newline */
+    int64_t size;                      /* bytes of it */
     int64_t room;
     char *text; /* owned: room for a text and its UTF-8 */
     int64_t text_room;
+    struct text name, own_name, others; /* owned: scratch */
+    bool full;                          /* there was no memory for a name */
 };
 void reply_fini(struct reply *p);
 

@@ -8,6 +8,7 @@
 #include "api/core/job.h"
 #include "api/core/jread.h"
 #include "api/core/sha256.h"
+#include "worker/text/buffer.h"
 
 int request_init(struct request *r, int64_t room, struct err *e)
 {
@@ -24,6 +25,8 @@ void request_fini(struct request *r)
     free(r->tokens);
     free(r->text);
     tokens_fini(&r->cut);
+    text_fini(&r->talk);
+    template_output_fini(&r->written);
     r->tokens = NULL;
     r->text = NULL;
 }
@@ -51,12 +54,13 @@ static int reserve_tokens(struct request *r, int64_t n, struct err *e)
     return 0;
 }
 
+/* add_special: with what the tokenizer's post-processor puts around a text. */
 static int cut_text(struct request *r, const struct job_spec *spec, const char *text, int64_t size,
-                    struct err *e)
+                    bool add_special, struct err *e)
 {
     const int64_t V = spec->model.shape.vocab;
     r->cut.n = 0;
-    if (tokenizer_encode(r->tokenizer, text, (size_t)size, true, &r->cut, e) < 0 ||
+    if (tokenizer_encode(r->tokenizer, text, (size_t)size, add_special, &r->cut, e) < 0 ||
         reserve_tokens(r, r->cut.n, e) < 0)
         return -1;
     for (int64_t i = 0; i < r->cut.n; i++) {
@@ -77,7 +81,7 @@ static int take_text(struct request *r, const struct job_spec *spec, const char 
 {
     if (!reads_text(r, spec)) return refuse_text(r, "prompt", e);
     if (r->tokenizer) {
-        if (cut_text(r, spec, text, size, e) == 0) return 0;
+        if (cut_text(r, spec, text, size, true, e) == 0) return 0;
         if (e) strcpy(e->field, "prompt");
         return err_prefix(e, "prompt");
     }
@@ -106,6 +110,7 @@ static void set_defaults(struct request *r, const struct job_spec *spec)
     r->logprobs = spec->sampling.logprobs;
     r->ignore_eos = spec->sampling.ignore_eos;
     r->echo = 0;
+    r->is_chat = false;
     r->refused = (struct err){0};
     stop_init(&r->stop);
     for (int i = 0; i < SPEC_STOPS; i++) {
@@ -139,11 +144,14 @@ void request_of_prompt(struct request *r, const struct job_spec *spec, const cha
 
 /* ---- the line of a batch --------------------------------------------------------------------- */
 
+enum request_api { API_TEXT = 1, API_CHAT = 2, API_BOTH = 3 }; /* which urls have a member */
+
 /* Members whose range is that of a field of the job spec, and whose type is the field's. */
 static const struct request_number {
     const char *name;
     const char *path;
     size_t offset;
+    enum request_api api; /* 0: both */
 } numbers[] = {
     {"temperature", "sampling.temperature", offsetof(struct request, sample.temperature)},
     {"top_k", "sampling.top_k", offsetof(struct request, sample.top_k)},
@@ -157,7 +165,9 @@ static const struct request_number {
     {"max_tokens", "sampling.max_tokens", offsetof(struct request, max_tokens)},
     {"min_tokens", "sampling.min_tokens", offsetof(struct request, min_tokens)},
     {"n", "sampling.n", offsetof(struct request, n)},
-    {"logprobs", "sampling.logprobs", offsetof(struct request, logprobs)},
+    {"logprobs", "sampling.logprobs", offsetof(struct request, logprobs), API_TEXT},
+    {"max_completion_tokens", "sampling.max_tokens", offsetof(struct request, max_tokens),
+     API_CHAT},
     {"ignore_eos", "sampling.ignore_eos", offsetof(struct request, ignore_eos)},
 };
 #define N_NUMBERS (sizeof numbers / sizeof *numbers)
@@ -166,8 +176,9 @@ struct body {
     struct request *r;
     const struct job_spec *spec;
     struct jread j;
-    uint32_t seen; /* a bit per member, in the order of members[] */
-    int64_t best_of;
+    uint32_t seen;                 /* a bit per member, in the order of members[] */
+    int64_t best_of, top_logprobs; /* -1: not given */
+    bool length;                   /* max_tokens was given, by one of its names */
     struct err *e;
 };
 
@@ -183,10 +194,14 @@ static int take_number(struct body *b, const struct request_number *m, enum jtok
 {
     const struct field *f = spec_field(m->path);
     char *at = (char *)b->r + m->offset;
-    const double lo = strcmp(m->name, "max_tokens") ? f->min
-                                                    : 0; /* 0: only the prompt, with echo */
+    const bool length = m->offset == offsetof(struct request, max_tokens);
+    const double lo = length ? 0 : f->min; /* 0: only the prompt, with echo */
     int64_t i = 0;
     double v = 0;
+    if (length && b->length)
+        return err_field(b->e, ERR_INVALID, m->name,
+                         "max_tokens and max_completion_tokens are one: leave one of them out");
+    b->length |= length;
     if (f->type == FIELD_BOOL) return take_bool(b, m->name, t, (int32_t *)at);
     if (t != J_NUMBER || jread_double(&b->j, &v) ||
         (f->type != FIELD_DOUBLE && jread_int(&b->j, &i)))
@@ -236,6 +251,82 @@ static int take_prompt(struct body *b, enum jtok t)
     return take_text(b->r, b->spec, b->r->text, (int64_t)jread_unescape(&b->j, b->r->text), b->e);
 }
 
+/* ---- conversations --------------------------------------------------------------------------- */
+
+static int check_chat(const struct request *r, const struct job_spec *spec, struct err *e)
+{
+    static const char instead[] = "ask /v1/completions with the whole prompt";
+    if (!reads_text(r, spec)) return refuse_text(r, "messages", e);
+    if (!r->tokenizer) return chat_model_refuse("messages", true, instead, e);
+    if (r->chat.model && r->chat.model->t) return 0;
+    if (!r->chat.why || r->chat.why->code == ERR_NONE)
+        return chat_model_refuse("messages", false, instead, e);
+    return err_field(e, r->chat.why->code, "model.path", "%s", r->chat.why->text);
+}
+
+/* json[size]: the list of messages. */
+static int write_messages(struct request *r, const char *json, int64_t size, struct err *e)
+{
+    const struct chat_model *m = r->chat.model;
+    struct text *t = &r->talk;
+    t->n = 0;
+    if (text_add(t, "{\"messages\":", 12) < 0 || text_add(t, json, size) < 0 ||
+        text_add(t, "}", 1) < 0)
+        return buffer_full(e);
+    return chat_render(m->t, t->data, t->n, &m->tokens, true, chat_day(r->chat.submitted_s),
+                       &r->written, e);
+}
+
+static int take_messages(struct body *b, enum jtok t)
+{
+    struct request *r = b->r;
+    const char *begin = b->j.p - 1;
+    struct jread in = b->j;
+    r->n_tokens = 0;
+    if (check_chat(r, b->spec, b->e)) return -1;
+    if (t != J_ARRAY)
+        return err_field(b->e, ERR_INVALID, "messages",
+                         "messages must be a list of objects with role and content");
+    if (jread_skip(&b->j)) return -1;
+    if (jread_next(&in) == J_ARRAY_END) return 0; /* refused as missing */
+    if (write_messages(r, begin, b->j.p - begin, b->e)) {
+        if (!*b->e->field) strcpy(b->e->field, "messages");
+        return -1;
+    }
+    if (cut_text(r, b->spec, r->written.text, r->written.size, false, b->e) == 0) return 0;
+    strcpy(b->e->field, "messages");
+    return err_prefix(b->e, "messages");
+}
+
+static int take_tools(struct body *b, enum jtok t)
+{
+    struct jread in = b->j;
+    if (t == J_ARRAY && jread_next(&in) == J_ARRAY_END) return jread_skip(&b->j);
+    return err_field(b->e, ERR_UNSUPPORTED, "tools",
+                     "tools: an answer is text and calls nothing: leave tools out, or write them "
+                     "into a message");
+}
+
+static int take_logprobs(struct body *b, enum jtok t)
+{
+    int32_t wanted = 0;
+    if (take_bool(b, "logprobs", t, &wanted)) return -1;
+    b->r->logprobs = wanted ? 0 : -1;
+    return 0;
+}
+
+static int take_top_logprobs(struct body *b, enum jtok t)
+{
+    const struct field *f = spec_field("sampling.logprobs");
+    if (t == J_NUMBER && !jread_int(&b->j, &b->top_logprobs) && b->top_logprobs >= 0 &&
+        (double)b->top_logprobs <= f->max)
+        return 0;
+    return err_field(b->e, ERR_INVALID, "top_logprobs",
+                     "top_logprobs must be an integer between 0 and %g", f->max);
+}
+
+/* ---- other members --------------------------------------------------------------------------- */
+
 static int add_stop(struct body *b, enum jtok t)
 {
     if (!reads_text(b->r, b->spec)) return refuse_text(b->r, "stop", b->e);
@@ -283,20 +374,36 @@ static int take_name(struct body *b, enum jtok t)
 static const struct request_member {
     const char *name;
     int (*take)(struct body *, enum jtok);
+    enum request_api api;
 } members[] = {
-    {"prompt", take_prompt},   {"stop", take_stop},  {"echo", take_echo}, {"stream", take_stream},
-    {"best_of", take_best_of}, {"model", take_name}, {"user", take_name},
+    {"prompt", take_prompt, API_TEXT},     {"messages", take_messages, API_CHAT},
+    {"stop", take_stop, API_BOTH},         {"echo", take_echo, API_TEXT},
+    {"stream", take_stream, API_BOTH},     {"best_of", take_best_of, API_TEXT},
+    {"model", take_name, API_BOTH},        {"user", take_name, API_BOTH},
+    {"logprobs", take_logprobs, API_CHAT}, {"top_logprobs", take_top_logprobs, API_CHAT},
+    {"tools", take_tools, API_CHAT},       {"functions", take_tools, API_CHAT},
 };
 #define N_MEMBERS (sizeof members / sizeof *members)
 _Static_assert(N_MEMBERS + N_NUMBERS <= 32, "a bit of body.seen for each");
 
+static bool api_has(const struct body *b, enum request_api api)
+{
+    return !api || (api & (b->r->is_chat ? API_CHAT : API_TEXT));
+}
+
+static size_t find_member(const struct body *b)
+{
+    for (size_t i = 0; i < N_MEMBERS; i++)
+        if (api_has(b, members[i].api) && jread_is(&b->j, members[i].name)) return i;
+    for (size_t i = 0; i < N_NUMBERS; i++)
+        if (api_has(b, numbers[i].api) && jread_is(&b->j, numbers[i].name)) return N_MEMBERS + i;
+    return N_MEMBERS + N_NUMBERS;
+}
+
 static int take_member(struct body *b)
 {
     char name[64];
-    size_t i = 0;
-    while (i < N_MEMBERS && !jread_is(&b->j, members[i].name)) i++;
-    for (; i >= N_MEMBERS && i < N_MEMBERS + N_NUMBERS; i++)
-        if (jread_is(&b->j, numbers[i - N_MEMBERS].name)) break;
+    const size_t i = find_member(b);
     if (i == N_MEMBERS + N_NUMBERS) {
         if (jread_copy(&b->j, name, sizeof name)) strcpy(name, "(a long name)");
         return err_field(b->e, ERR_INVALID, name, "unknown member \"%s\": leave it out", name);
@@ -318,17 +425,32 @@ static int take_body(struct body *b)
     return 0;
 }
 
-/* A string that has only one value here. */
-static int expect(struct body *b, const char *name, const char *want)
+static int take_method(struct body *b)
 {
-    enum jtok t = jread_next(&b->j);
-    if (t == J_STRING && jread_is(&b->j, want)) return 0;
-    return err_field(b->e, ERR_UNSUPPORTED, name, "%s must be \"%s\"", name, want);
+    if (jread_next(&b->j) == J_STRING && jread_is(&b->j, "POST")) return 0;
+    return err_field(b->e, ERR_UNSUPPORTED, "method", "method must be \"POST\"");
+}
+
+static int take_url(struct body *b)
+{
+    const bool text = jread_next(&b->j) == J_STRING;
+    b->r->is_chat = text && jread_is(&b->j, "/v1/chat/completions");
+    if (b->r->is_chat || (text && jread_is(&b->j, "/v1/completions"))) return 0;
+    return err_field(b->e, ERR_UNSUPPORTED, "url",
+                     "url must be \"/v1/completions\" or \"/v1/chat/completions\"");
+}
+
+/* The body is read when all else is known: what it may have depends on the url. */
+static int skip_body(struct body *b, struct jread *at)
+{
+    *at = b->j;
+    return jread_skip(&b->j);
 }
 
 static int take_line(struct body *b)
 {
     static const char *const known[] = {"custom_id", "method", "url", "body"};
+    struct jread body = b->j;
     int seen = 0, i;
     if (jread_next(&b->j) != J_OBJECT)
         return err_set(b->e, ERR_INVALID, "the line must be a JSON object");
@@ -341,14 +463,17 @@ static int take_line(struct body *b)
         seen |= 1 << i;
         if (i == 0 && jread_next(&b->j) != J_STRING)
             return err_set(b->e, ERR_INVALID, "custom_id must be a string");
-        if ((i == 1 && expect(b, known[i], "POST")) ||
-            (i == 2 && expect(b, known[i], "/v1/completions")) || (i == 3 && take_body(b)))
+        if ((i == 1 && take_method(b)) || (i == 2 && take_url(b)) ||
+            (i == 3 && skip_body(b, &body)))
             return -1;
     }
-    for (i = 1; i < 4 && b->j.err.code == ERR_NONE; i++)
+    if (b->j.err.code == ERR_NONE) jread_next(&b->j);
+    if (b->j.err.code != ERR_NONE) return -1;
+    for (i = 1; i < 4; i++)
         if (!(seen >> i & 1))
             return err_field(b->e, ERR_INVALID, known[i], "%s is missing", known[i]);
-    return 0;
+    b->j = body;
+    return take_body(b);
 }
 
 /* What single members cannot say. */
@@ -356,14 +481,16 @@ static int check(struct body *b)
 {
     const struct request *r = b->r;
     const int64_t V = b->spec->model.shape.vocab, S = b->spec->data.seq_len;
+    const char *const prompt = r->is_chat ? "messages" : "prompt";
     if (!r->n_tokens)
-        return err_field(b->e, ERR_INVALID, "prompt", "prompt is missing or empty: give one token");
+        return err_field(b->e, ERR_INVALID, prompt, "%s is missing or empty: give one %s", prompt,
+                         r->is_chat ? "message" : "token");
     if (r->max_tokens > b->spec->sampling.max_tokens)
         return err_field(b->e, ERR_TOO_LARGE, "max_tokens",
                          "max_tokens %lld: this job was planned for sampling.max_tokens %lld",
                          (long long)r->max_tokens, (long long)b->spec->sampling.max_tokens);
     if (r->n_tokens + r->max_tokens > S)
-        return err_field(b->e, ERR_TOO_LARGE, "prompt",
+        return err_field(b->e, ERR_TOO_LARGE, prompt,
                          "the prompt of %lld tokens and max_tokens %lld are %lld together: the job "
                          "was planned for data.seq_len %lld",
                          (long long)r->n_tokens, (long long)r->max_tokens,
@@ -379,6 +506,9 @@ static int check(struct body *b)
     if (b->best_of >= 0 && b->best_of != r->n)
         return err_field(b->e, ERR_UNSUPPORTED, "best_of", "best_of must be n, %lld",
                          (long long)r->n);
+    if (b->top_logprobs >= 0 && r->logprobs < 0)
+        return err_field(b->e, ERR_INVALID, "top_logprobs",
+                         "top_logprobs without logprobs: say \"logprobs\": true");
     return 0;
 }
 
@@ -400,14 +530,15 @@ static int read_line(struct body *b)
         if (b->j.err.code != ERR_NONE) *b->e = b->j.err;
         return -1;
     }
-    if (b->j.err.code == ERR_NONE) jread_next(&b->j);
     if (b->j.err.code != ERR_NONE) return err_set(b->e, ERR_INVALID, "%s", b->j.err.text);
-    return check(b);
+    if (check(b)) return -1;
+    if (b->top_logprobs >= 0) b->r->logprobs = (int32_t)b->top_logprobs;
+    return 0;
 }
 
 void request_of_line(struct request *r, const struct job_spec *spec, const char *line, int64_t size)
 {
-    struct body b = {.r = r, .spec = spec, .best_of = -1, .e = &r->refused};
+    struct body b = {.r = r, .spec = spec, .best_of = -1, .top_logprobs = -1, .e = &r->refused};
     int64_t seed = spec->sampling.seed;
     struct err none = {0};
     assert(size <= r->room);

@@ -3,6 +3,7 @@
  *   request_of_prompt   a prompt of input.prompt or of a text or jsonl file: the job's sampling.*
  *   request_of_line     a line of an openai_batch file:
  *       {"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {...}}
+ *       or of the url "/v1/chat/completions"
  *
  * The body: prompt (a string, or a list of token ids), max_tokens, temperature, top_p, top_k,
  * min_p, repetition_penalty, frequency_penalty, presence_penalty, min_tokens, ignore_eos, seed,
@@ -10,6 +11,11 @@
  * and change nothing; stream may be false, best_of may be n. A member that is null or missing is as
  * the job says. Anything else refuses that request and no other: what cannot be done is not
  * silently left out.
+ *
+ * Of a chat the body has messages in place of prompt, which the model's chat template writes with
+ * what opens the assistant's next turn; max_completion_tokens is max_tokens by another name;
+ * logprobs is true or false, and top_logprobs the number of alternatives; there is no echo and no
+ * best_of. Tools are refused.
  *
  * sampling.max_tokens of the job is the most a request may ask for: the cache is planned for it.
  * The prompt and max_tokens must fit into data.seq_len together.
@@ -25,11 +31,19 @@
 #include "api/core/err.h"
 #include "worker/infer/sample.h"
 #include "worker/infer/stop.h"
+#include "worker/text/chat_model.h"
 #include "worker/text/tokenizer.h"
 
 struct job_spec;
 
 #define REQUEST_ID_SIZE 129 /* of a custom_id, with its NUL */
+
+/* How conversations are read; all of it borrowed. */
+struct request_chat {
+    const struct chat_model *model; /* NULL, or without a template: they are refused */
+    const struct err *why; /* the sentence of that refusal; NULL, ERR_NONE: there is no template */
+    int64_t submitted_s;   /* as of struct rank_args */
+};
 
 struct request {
     char id[REQUEST_ID_SIZE]; /* custom_id; of a prompt, its number */
@@ -39,7 +53,11 @@ struct request {
     struct tokenizer *tokenizer; /* borrowed: the model's own; NULL: text is bytes, or refused */
     const struct err
         *no_tokenizer; /* borrowed: the sentence of that refusal; NULL: the usual one */
-    struct tokens cut; /* owned: scratch */
+    struct request_chat chat;
+    struct tokens cut; /* owned: scratch, and those below */
+    struct text talk;
+    struct template_output written;
+    bool is_chat; /* it was asked of /v1/chat/completions */
     struct sample_options sample;
     struct stop stop;
     struct sample_key key; /* seed and request */

@@ -34,11 +34,38 @@ int model_tokenizer_open(struct run *r, struct model_tokenizer *t, struct err *e
                         e))
         return -1;
     t->tokenizer = tokenizer_open(dir, &t->why);
-    if (t->tokenizer) return r->args->n_ranks > 1 ? read_file(t, dir, e) : 0;
+    if (t->tokenizer) {
+        chat_model_open(&t->chat, dir, &t->no_chat);
+        return r->args->n_ranks > 1 ? read_file(t, dir, e) : 0;
+    }
     strcpy(t->why.field, "model.path");
     if (!needs_text(s)) return 0;
     if (e) *e = t->why;
     return -1;
+}
+
+/* One of the texts, from rank 0; data NULL: there is none. */
+static int share_text(struct run *r, struct text *t, void *bounce, struct err *e)
+{
+    int64_t size = t->data ? t->n : -1;
+    if (comm_broadcast(r->comm, PURPOSE_CONTROL, 0, &size, sizeof size, bounce, e)) return -1;
+    if (size < 0) return 0;
+    if (!t->data) { /* not rank 0 */
+        *t = (struct text){calloc((size_t)size + 1, 1), size, size + 1};
+        if (!t->data)
+            return err_set(e, ERR_IO, "out of memory for a chat template of %lld bytes",
+                           (long long)size);
+    }
+    return size ? comm_broadcast(r->comm, PURPOSE_CONTROL, 0, t->data, size, bounce, e) : 0;
+}
+
+/* Of a template that rank 0 cannot use, the others get no source either. */
+static int share_chat(struct run *r, struct chat_model *m, void *bounce, struct err *e)
+{
+    if (share_text(r, &m->source, bounce, e)) return -1;
+    for (int i = 0; i < SIDE_TOKENS; i++)
+        if (share_text(r, &m->special.text[i], bounce, e)) return -1;
+    return m->t ? 0 : chat_model_compile(m, e);
 }
 
 int model_tokenizer_share(struct run *r, struct model_tokenizer *t, void *bounce, struct err *e)
@@ -54,12 +81,13 @@ int model_tokenizer_share(struct run *r, struct model_tokenizer *t, void *bounce
     if (!t->tokenizer) t->tokenizer = tokenizer_open_text(t->file, (size_t)t->size, e);
     free(t->file);
     t->file = NULL;
-    return t->tokenizer ? 0 : -1;
+    return t->tokenizer ? share_chat(r, &t->chat, bounce, e) : -1;
 }
 
 void model_tokenizer_fini(struct model_tokenizer *t)
 {
     tokenizer_destroy(t->tokenizer);
     free(t->file);
+    chat_model_close(&t->chat);
     *t = (struct model_tokenizer){0};
 }

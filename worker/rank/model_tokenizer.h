@@ -1,11 +1,13 @@
-/* model_tokenizer.h: the tokenizer of model.path, for a task that reads and writes text.
+/* model_tokenizer.h: the tokenizer and the chat template of model.path, for a task that reads and
+ * writes text.
  *
- * Rank 0 has the directory; the others get its tokenizer.json over the ring, so that all cut the
- * same text into the same ids. */
+ * Rank 0 has the directory; the others get its tokenizer.json and the text of its template over the
+ * ring, so that all cut the same text into the same ids. */
 #ifndef SEQD_RANK_MODEL_TOKENIZER_H
 #define SEQD_RANK_MODEL_TOKENIZER_H
 
 #include "worker/rank/run.h"
+#include "worker/text/chat_model.h"
 #include "worker/text/tokenizer.h"
 
 struct model_tokenizer {
@@ -13,6 +15,8 @@ struct model_tokenizer {
     struct err why;              /* it cannot be opened: the sentence, on rank 0 */
     char *file;                  /* owned, rank 0: its tokenizer.json */
     int64_t size;
+    struct chat_model chat; /* t NULL: there is none, or it cannot be used */
+    struct err no_chat;     /* it cannot be used: the sentence, on rank 0 */
 };
 
 /* Rank 0 alone. One that cannot be opened fails where the job needs text, with field

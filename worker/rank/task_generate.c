@@ -77,17 +77,30 @@ static int open_context(struct run *r, struct model *m, struct task_context *c, 
                           sizeof c->context.n_tokens, m->bounce, e);
 }
 
-/* What ends a text of a model whose ids are not bytes: rank 0 has its directory. */
-static int open_ends(struct run *r, struct model *m, struct token_ends *ends, struct infer *in,
+/* The ids that the directory lists, and the eos_token of its tokenizer, which ends the texts that
+ * it was trained on. */
+static int read_ends(struct run *r, const struct tokenizer *t, struct token_ends *ends,
                      struct err *e)
 {
     char dir[RANK_PATH_SIZE];
     const struct job_spec *s = r->spec;
-    if (job_reads_bytes(s)) return 0;
-    if (run_first(r) && (roots_directory(spec_text(s, s->model.path), r->roots, r->args->n_roots,
-                                         "model.path", dir, e) ||
-                         hf_read_ends(dir, ends, e)))
+    const int32_t eos = t ? tokenizer_special(t)->eos : -1;
+    if (roots_directory(spec_text(s, s->model.path), r->roots, r->args->n_roots, "model.path", dir,
+                        e) ||
+        hf_read_ends(dir, ends, e))
         return -1;
+    for (int i = 0; i < ends->n; i++)
+        if (ends->id[i] == eos) return 0;
+    if (eos >= 0 && ends->n < TOKEN_ENDS) ends->id[ends->n++] = eos;
+    return 0;
+}
+
+/* What ends a text of a model whose ids are not bytes: rank 0 has its directory. */
+static int open_ends(struct run *r, struct model *m, struct token_ends *ends, struct infer *in,
+                     struct err *e)
+{
+    if (job_reads_bytes(r->spec)) return 0;
+    if (run_first(r) && read_ends(r, in->tokenizer, ends, e)) return -1;
     in->ends = ends;
     if (!r->comm) return 0;
     return comm_broadcast(r->comm, PURPOSE_CONTROL, 0, ends, sizeof *ends, m->bounce, e);
@@ -114,6 +127,7 @@ int task_generate(struct run *r, struct err *e)
     in.digest = c.context.model;
     in.tokenizer = own.tokenizer;
     in.no_tokenizer = &own.why;
+    in.chat = (struct request_chat){&own.chat, &own.no_chat, r->args->submitted_s};
     if (open_ends(r, m, &ends, &in, e)) goto out;
     if (infer_generate(&in, &p, &out, e)) goto out;
     const struct artifact_done *const done[] = {&out.artifact, &out.errors, &out.context};

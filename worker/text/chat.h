@@ -15,6 +15,13 @@ struct chat_tokens { /* special tokens by name ("bos_token"); borrowed */
     int n;
 };
 
+/* What strftime_now reads as the time in a job that was submitted at that second: midnight of its
+ * day, UTC, so that every attempt writes the same. */
+static inline int64_t chat_day(int64_t submitted_s)
+{
+    return submitted_s / 86400 * 86400;
+}
+
 /* json[size]: an object with "messages". prompt: ends with what opens the assistant's next turn.
  * fails: as template_render; ERR_INVALID, with the field, for messages that are no list of
  * objects, an image or another part that is not text ("messages[i].content[k].type"), and for

@@ -55,13 +55,6 @@ static int read_source(struct text *out, const char *dir, char path[FILE_PATH_SI
 
 /* ---- the model ------------------------------------------------------------------------------- */
 
-static int compile(struct chat_model *m, const char *path, struct err *e)
-{
-    if (!m->source.data) return 0;
-    m->t = template_create(m->source.data, m->source.n, e);
-    return m->t ? 0 : err_prefix(e, "%s", path);
-}
-
 static void list_tokens(struct chat_model *m)
 {
     struct chat_tokens *l = &m->tokens;
@@ -71,6 +64,19 @@ static void list_tokens(struct chat_model *m)
         m->name[l->n] = side_token_name(i);
         m->value[l->n++] = m->special.text[i].data;
     }
+}
+
+int chat_model_compile(struct chat_model *m, struct err *e)
+{
+    list_tokens(m);
+    if (!m->source.data) return 0;
+    m->t = template_create(m->source.data, m->source.n, e);
+    return m->t ? 0 : -1;
+}
+
+static int compile(struct chat_model *m, const char *path, struct err *e)
+{
+    return chat_model_compile(m, e) < 0 ? err_prefix(e, "%s", path) : 0;
 }
 
 int chat_model_open(struct chat_model *m, const char *dir, struct err *e)
@@ -84,8 +90,21 @@ int chat_model_open(struct chat_model *m, const char *dir, struct err *e)
         chat_model_close(m);
         return -1;
     }
-    list_tokens(m);
     return 0;
+}
+
+int chat_model_refuse(const char *what, bool bytes, const char *instead, struct err *e)
+{
+    if (bytes)
+        return err_field(
+            e, ERR_UNSUPPORTED, "model.path",
+            "%s is a conversation, and this job reads text as bytes: give a model.path "
+            "with a tokenizer and a chat template of its own, or %s",
+            what, instead);
+    return err_field(e, ERR_UNSUPPORTED, "model.path",
+                     "%s is a conversation, and model.path has no chat template, which says how "
+                     "the model reads one: add its chat_template.jinja, or %s",
+                     what, instead);
 }
 
 void chat_model_close(struct chat_model *m)

@@ -19,6 +19,11 @@ struct chat_model {
 /* fails: as template_create and side_file_open, with the file's path; ERR_INVALID for a
  * chat_template that is of another kind, or a list without a template "default". */
 int chat_model_open(struct chat_model *m, const char *dir, struct err *e);
+/* The same of a source and special tokens that are there already, which m then owns. */
+int chat_model_compile(struct chat_model *m, struct err *e);
+/* There is no template, or bytes: the job reads text as bytes. what was given, and what to give in
+ * its place. */
+int chat_model_refuse(const char *what, bool bytes, const char *instead, struct err *e);
 void chat_model_close(struct chat_model *m);
 
 #endif
