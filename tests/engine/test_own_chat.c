@@ -183,6 +183,11 @@ static void test_train(void)
             const struct gang_event *ev = gang_event(&g, EV_EVAL, 0);
             loss[ranks - 1] = number(g.result, "loss");
             CHECK(ev && number(ev->json, "loss") > 1);
+            if (ev) { /* "the w\u00f6rld</s>" "on</s>" "</s>" are learnt */
+                const double bits = number(ev->json, "loss") * number(ev->json, "targets") / log(2);
+                CHECK_MSG(fabs(number(ev->json, "bits_per_byte") - bits / 24) < 1e-9, "%s",
+                          ev->json);
+            }
             text(g.result, "hf", hf, sizeof hf);
             CHECK(same_file("chat", hf, "chat_template.jinja"));
         }

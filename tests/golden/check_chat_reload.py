@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Trains a small text model on conversations, and loads what comes out with transformers.
+"""Trains a small text model on conversations, and loads the checkpoint with transformers.
 
 usage: check_chat_reload.py [BUILD] [--family llama|qwen2|qwen3] [--n 1000] [--steps 20] [--ranks 2]
 

@@ -206,6 +206,10 @@ void data_reach(const struct data_order *o, const struct shard *sh, int64_t n,
 /* Targets of sample n alone (any rank can count the global batch before it computes); reads the
  * disk only where something is masked or tokens are hidden. -1: as data_batch. */
 int64_t data_targets(const struct data_order *o, int64_t n, struct err *e);
+/* The bytes of text that those targets stand for, where data_order_bytes_known: text that the
+ * model's own tokenizer has cut, and tokens that follow others. Reads the disk. -1: as above. */
+int64_t data_target_bytes(const struct data_order *o, int64_t n, struct err *e);
+bool data_order_bytes_known(const struct data_order *o);
 
 struct sample {
     int stream;    /* source with weights, else 0 */

@@ -233,6 +233,44 @@ static int64_t all_hidden_targets(const struct data_order *o, int64_t n, const s
     return count;
 }
 
+/* Of tokens [token, token + n). */
+static int64_t learnt_bytes(const struct data *d, int64_t token, int64_t n, struct err *e)
+{
+    enum { PART = 1024 };
+    uint32_t bytes[PART];
+    uint8_t learn[PART];
+    int64_t sum = 0;
+    for (int64_t i = 0; i < n; i += PART) {
+        const int64_t m = n - i < PART ? n - i : PART;
+        if (data_read_bytes(d, token + i, m, bytes, e) < 0 ||
+            data_read_mask(d, token + i, m, learn, e) < 0)
+            return -1;
+        for (int64_t j = 0; j < m; j++) sum += learn[j] ? bytes[j] : 0;
+    }
+    return sum;
+}
+
+bool data_order_bytes_known(const struct data_order *o)
+{
+    return data_bytes_known(o->data) && o->options.mask.prob <= 0;
+}
+
+int64_t data_target_bytes(const struct data_order *o, int64_t n, struct err *e)
+{
+    struct sample s;
+    int64_t sum = 0;
+    assert(data_order_bytes_known(o));
+    data_sample(o, n, &s);
+    for (int64_t k = 0; k < s.n_fragments; k++) {
+        struct fragment f;
+        data_fragment(o, &s, k, &f);
+        const int64_t more = f.length > 1 ? learnt_bytes(o->data, f.token + 1, f.length - 1, e) : 0;
+        if (more < 0) return -1;
+        sum += more;
+    }
+    return sum;
+}
+
 int64_t data_targets(const struct data_order *o, int64_t n, struct err *e)
 {
     struct sample s;

@@ -40,7 +40,9 @@ static int send_eval(struct training *t, struct err *e)
     if (!latents(t)) jwrite_double(&w, "ppl", exp(v->loss));
     jwrite_int(&w, "targets", v->targets);
     jwrite_int(&w, "sequences", v->windows);
-    if (data_all_bytes(data_stats(t->r->data), SET_EVAL) && v->n_bytes > 0)
+    if ((data_all_bytes(data_stats(t->r->data), SET_EVAL) ||
+         data_order_bytes_known(t->feed.eval)) &&
+        v->n_bytes > 0)
         jwrite_double(&w, "bits_per_byte", eval_bits_per_byte(v));
     jwrite_end(&w);
     if (jwrite_finish(&w) < 0) return err_set(e, ERR_TOO_LARGE, "an evaluation is too long");

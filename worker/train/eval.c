@@ -97,6 +97,9 @@ static int run(struct train *t, const struct eval_args *a, struct eval *out, str
         const int64_t n = a->source.targets(a->source.arg, w, e);
         if (n < 0) return -1;
         out->targets += n;
+        const int64_t bytes = a->source.bytes ? a->source.bytes(a->source.arg, w, e) : 0;
+        if (bytes < 0) return -1;
+        out->n_bytes += bytes;
         if (w % t->plan->dp == t->model.ring && one_window(t, &p, w, e)) return -1;
     }
     /* In the last round a ring may have no window, but it has weights that the others need. */
@@ -107,7 +110,7 @@ static int run(struct train *t, const struct eval_args *a, struct eval *out, str
                             (long long)t->step);
     if (compare(t, p.want, &out->ledger_equal, e)) return -1;
     out->windows = a->n_windows;
-    out->n_bytes = (int64_t)p.sum.bytes;
+    if (!a->source.bytes) out->n_bytes = (int64_t)p.sum.bytes;
     out->loss = out->targets > 0 ? p.sum.nll / (double)out->targets : (double)NAN;
     return 0;
 }

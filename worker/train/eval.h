@@ -24,7 +24,8 @@ struct eval_args {
 struct eval {
     double loss;              /* NaN without a target */
     int64_t targets, windows; /* of all rings */
-    int64_t n_bytes;          /* targets below 256: bytes, where the data is text */
+    int64_t n_bytes;          /* of the targets: as the source says, else those below 256, which are
+                               * bytes where the data is text */
     bool ledger_equal;        /* on this rank, and with the last step's verdict on all others */
 };
 

@@ -29,9 +29,17 @@ static int64_t source_targets(void *arg, int64_t n, struct err *e)
     return data_targets(arg, n, e);
 }
 
+static int64_t source_bytes(void *arg, int64_t n, struct err *e)
+{
+    return data_target_bytes(arg, n, e);
+}
+
 struct train_source train_source_order(const struct data_order *o)
 {
-    return (struct train_source){source_batch, source_targets, (void *)o, NULL};
+    return (struct train_source){.batch = source_batch,
+                                 .targets = source_targets,
+                                 .arg = (void *)o,
+                                 .bytes = data_order_bytes_known(o) ? source_bytes : NULL};
 }
 
 static int latents_grid(void *arg, int64_t n, int64_t grid[2], struct err *e)

@@ -37,6 +37,9 @@ struct train_source {
     /* Diffusion: patches of a frame, frames; the model is set for them before batch is called.
      * NULL: all samples are of the length that the model is set for. */
     int (*grid)(void *arg, int64_t n, int64_t grid[2], struct err *e);
+    /* The bytes of text that the targets of the whole sample stand for, all ranks; -1 with e. NULL:
+     * not known, or tokens are bytes. */
+    int64_t (*bytes)(void *arg, int64_t n, struct err *e);
 };
 
 struct data_order;
