@@ -272,6 +272,7 @@ static int connect_and_run(struct cli *c)
 {
     struct err e = {0};
     char url[512];
+    if (c->verb->alone && c->verb->alone(c)) return c->verb->run(c);
     if (cli_url(c, url, sizeof url, &e) || !(c->http = http_create(url, &e)))
         return cli_fail(CLI_ERROR, "%s", e.text);
     int rc = c->verb->run(c);

@@ -67,6 +67,8 @@ struct verb {
     uint32_t options;            /* enum cli_option */
     int min_args, max_args;
     int (*run)(struct cli *c); /* returns enum cli_exit */
+    /* Whether these operands ask no seqd: http is NULL then. NULL: never. */
+    bool (*alone)(const struct cli *c);
 };
 
 /* Parses argv and runs the verb. verbs: NULL-terminated, listed by help in this order. */

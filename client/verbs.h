@@ -11,6 +11,7 @@ extern const struct verb events_verb, metrics_verb;                             
 extern const struct verb logs_verb;                                                   /* log.c */
 extern const struct verb artifacts_verb, checkpoints_verb; /* artifact.c */
 extern const struct verb data_verb;                        /* data.c */
+extern const struct verb model_verb;                       /* model.c */
 extern const struct verb nodes_verb, version_verb;         /* node.c */
 
 #endif

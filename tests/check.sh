@@ -51,7 +51,7 @@ read_hostile() {
     programs -name 'test_api_*' -o -name 'test_client_*' -o -name 'test_seqd_http.c' -o -name 'test_seqd_json.c' \
         -o -name 'test_seqd_rest.c' -o -name 'test_seqd_rows.c' -o -name 'test_seqd_strangers.c' \
         -o -name test_core.c -o -name test_beneath.c -o -name test_records.c -o -name test_formats.c \
-        -o -name test_latents.c -o -name test_safetensors.c -o -name test_model_files.c -o -name test_ckpt.c
+        -o -name test_latents.c -o -name test_safetensors.c -o -name test_model_files.c -o -name test_inspect.c -o -name test_ckpt.c
 }
 
 part "build"
@@ -112,6 +112,7 @@ begin_all gpus: "jobs on GPUs, without a GPU" && count tests/scripts/gpus.sh
 begin badnode: "a node that cannot start ranks" && count tests/scripts/badnode.sh
 begin store: "the disk of seqd, slow, failing, full" && count tests/scripts/store.sh
 begin_all soak: "65,536 tokens on 4 ranks and on 1" && count tests/scripts/soak.sh 65536
+begin models: "model directories" && count tests/scripts/models.sh
 begin_all kill: "kill -9" && count tests/scripts/kill.sh
 begin_all disk: "disks, full, read-only, slow" && count tests/scripts/disk.sh
 begin_all hang: "an agent that stands still" && count tests/scripts/hang.sh

@@ -757,6 +757,14 @@ static void test_describe(void)
     CHECK_MSG(strstr(out, "\"num_hidden_layers\":2"), "%s", out);
     CHECK(shell("--describe /no/such/dir", out, sizeof out) == 1);
     CHECK_MSG(strstr(out, "/no/such/dir"), "%s", out);
+    snprintf(args, sizeof args, "--check %s", model_dir);
+    CHECK(shell(args, out, sizeof out) == 0);
+    CHECK_MSG(strstr(out, "\"loads\":true,\"model_type\":\"llama\"") &&
+                  strstr(out, "\"tokenizer\":{\"kind\":\"byte\",\"size\":258,\"loads\":true}") &&
+                  strstr(out, "\"n_faults\":0"),
+              "%s", out);
+    CHECK(shell("--check /no/such/dir", out, sizeof out) == 1);
+    CHECK_MSG(strstr(out, "\"loads\":false") && strstr(out, "has no config.json"), "%s", out);
     CHECK(shell("--version", out, sizeof out) == 0 && !strncmp(out, "seqrank ", 8));
     CHECK(shell("--help", out, sizeof out) == 0);
     CHECK(shell("--nonsense", out, sizeof out) == 2);

@@ -47,6 +47,10 @@ int hf_refuse(struct config *c, const char *key, const char *why)
 {
     const size_t n = strlen(c->refused);
     if (is_refused(c, key)) return 0;
+    if (c->faults) {
+        hf_error(c, ERR_UNSUPPORTED, key, "%s: %s", key, why);
+        faults_add(c->faults, c->e);
+    }
     const int more = snprintf(c->refused + n, sizeof c->refused - n, "%s%s: %s", n ? "; " : "", key,
                               why);
     if (more >= (int)(sizeof c->refused - n)) { /* no room for the reason: the key at least */
@@ -479,17 +483,32 @@ static void set_absent(struct config *c)
         shape_set(c->m, shape_field(a->name), a->value);
 }
 
+/* After a value that is wrong in itself: the next key, while the text is JSON. */
+static int go_on(struct config *c, const struct jread *value)
+{
+    if (faults_pass(c->faults, c->e)) return -1;
+    c->j = *value;
+    return jread_skip(&c->j);
+}
+
 int config_read(struct config *c, const char *text, size_t size)
 {
+    bool broken = false;
     if (read_type(c, text, size) < 0) return -1;
     if (c->form == CONFIG_FILE) set_absent(c);
     jread_init(&c->j, text, size);
     jread_next(&c->j);
-    while (jread_next(&c->j) == J_KEY)
-        if (read_key(c) < 0) return -1;
+    while (jread_next(&c->j) == J_KEY) {
+        const struct jread value = c->j;
+        if (read_key(c) == 0) continue;
+        if (go_on(c, &value)) return -1;
+        broken = true;
+    }
     /* finish() may add to what is refused, and goes before what follows from it */
-    const int rc = c->form == CONFIG_KEPT ? 0 : finish(c);
-    return c->n_refused ? say_refused(c) : rc;
+    const int rc = c->form == CONFIG_KEPT || broken ? 0 : finish(c);
+    if (!c->faults) return c->n_refused ? say_refused(c) : rc;
+    if (rc && !c->n_refused) faults_add(c->faults, c->e);
+    return c->faults->n ? -1 : 0;
 }
 
 int hf_config_parse(const char *text, size_t size, const char *path, struct model_shape *m,
@@ -524,6 +543,20 @@ int hf_config_read(const char *dir, struct model_shape *m, struct err *e)
     int rc = hf_config_parse(text, size, path, m, e);
     free(text);
     return rc;
+}
+
+int hf_config_check(const char *dir, struct model_shape *m, struct faults *f)
+{
+    char path[FILE_PATH_SIZE];
+    struct err e = {0};
+    size_t size;
+    char *text = directory_config(dir, path, &size, &e);
+    struct config c = {.form = CONFIG_FILE, .path = path, .m = m, .e = &e, .faults = f};
+    const int before = f->n;
+    memset(m, 0, sizeof *m);
+    if ((!text || config_read(&c, text, size)) && f->n == before) faults_add(f, &e);
+    free(text);
+    return f->n == before ? 0 : -1;
 }
 
 int hf_config_copy(const char *from, const char *to, struct err *e)

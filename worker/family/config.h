@@ -7,6 +7,7 @@
 #include "api/core/err.h"
 #include "api/core/model_shape.h"
 
+struct faults;
 struct job_spec;
 
 #define MODEL_CONFIG_SIZE 65536 /* bytes of a model.config, as it is sent */
@@ -27,6 +28,9 @@ int hf_config_parse(const char *text, size_t size, const char *path, struct mode
                     struct err *e);
 /* DIR/config.json. */
 int hf_config_read(const char *dir, struct model_shape *m, struct err *e);
+/* The same, with every fault, each naming file and key. -1 where there is one: *m is not to be used
+ * then. */
+int hf_config_check(const char *dir, struct model_shape *m, struct faults *f);
 /* As it stands, from directory to directory. */
 int hf_config_copy(const char *from, const char *to, struct err *e);
 

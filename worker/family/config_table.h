@@ -9,6 +9,7 @@
 #ifndef SEQD_FAMILY_CONFIG_TABLE_H
 #define SEQD_FAMILY_CONFIG_TABLE_H
 
+#include "api/core/faults.h"
 #include "api/core/field.h"
 #include "api/core/jread.h"
 #include "api/core/jwrite.h"
@@ -21,8 +22,9 @@
 struct config {
     struct jread j;
     enum config_form form;
-    bool job;         /* sentences name fields of a job, not the file at path */
-    const char *path; /* for sentences */
+    struct faults *faults; /* takes every fault; NULL: the first one ends the reading */
+    bool job;              /* sentences name fields of a job, not the file at path */
+    const char *path;      /* for sentences */
     struct model_shape *m;
     const struct hf_family *family;
     const char *seen[HF_MAX_SEEN]; /* keys and fields met so far */

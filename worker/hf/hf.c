@@ -1,136 +1,12 @@
 /* Weights of a model directory; its config.json is read by worker/family/config.c. */
 #include "worker/hf/hf.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "worker/family/family.h"
 #include "worker/hf/files.h"
 #include "worker/hf/weights.h"
-
-/* ---- comparing with the shape ---------------------------------------------------------------- */
-
-/* Collects what is wrong: the first few by name, all by number. */
-struct complaint {
-    char text[384];
-    int n;
-};
-
-static void complain(struct complaint *c, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
-static void complain(struct complaint *c, const char *fmt, ...)
-{
-    size_t n = strlen(c->text);
-    va_list ap;
-    va_start(ap, fmt);
-    if (c->n < 6) {
-        if (c->n) snprintf(c->text + n, sizeof c->text - n, ", ");
-        n = strlen(c->text);
-        vsnprintf(c->text + n, sizeof c->text - n, fmt, ap);
-    }
-    va_end(ap);
-    c->n++;
-}
-
-/* The file's dimensions of a tensor. Returns how many. */
-static int dims_of(const struct param *p, int64_t dims[ST_DIMS])
-{
-    if (!p->n_dims) {
-        dims[0] = p->rows;
-        dims[1] = p->cols;
-        return p->cols ? 2 : 1;
-    }
-    memcpy(dims, p->dims, sizeof p->dims);
-    return p->n_dims;
-}
-
-static bool same_shape(const struct st_tensor *t, const struct param *p)
-{
-    int64_t dims[ST_DIMS];
-    const int n = dims_of(p, dims);
-    return t->n_dims == n && !memcmp(t->dims, dims, (size_t)n * sizeof *dims);
-}
-
-static void dims_text(const int64_t *dims, int n_dims, char out[64])
-{
-    size_t n = 0;
-    out[0] = 0;
-    for (int i = 0; i < n_dims && n < 40; i++)
-        n += (size_t)snprintf(out + n, 64 - n, "%s%lld", i ? "," : "", (long long)dims[i]);
-}
-
-static int compare_params(const struct hf_weights *w, struct complaint *c, struct err *e)
-{
-    int n;
-    struct st_file *f;
-    struct param *params = hf_list(w->m, &n, e);
-    for (int i = 0; params && i < n; i++) {
-        const struct st_tensor *t = hf_lookup(w, params[i].name, &f);
-        char have[64], want[64];
-        int64_t dims[ST_DIMS];
-        if (t && same_shape(t, &params[i])) continue;
-        if (!t) {
-            complain(c, "%s is missing", params[i].name);
-            continue;
-        }
-        dims_text(t->dims, t->n_dims, have);
-        dims_text(dims, dims_of(&params[i], dims), want);
-        complain(c, "%s is [%s], want [%s]", params[i].name, have, want);
-    }
-    free(params);
-    return params ? 0 : -1;
-}
-
-/* What files have beside the weights: a tied head, tables that are computed, other heads. */
-static bool skipped(const struct model_shape *m, const char *name)
-{
-    const struct family_row *row = family_row(m);
-    const char *head = row->head ? row->head : "lm_head.weight";
-    if (hf_ends_with(name, ".rotary_emb.inv_freq") || (m->tied && !strcmp(name, head))) return true;
-    for (const char *const *b = row->beside; b && *b; b++)
-        if (**b == '.' ? hf_ends_with(name, *b) : hf_starts_with(name, *b)) return true;
-    return false;
-}
-
-static int by_param_name(const void *a, const void *b)
-{
-    return strcmp(((const struct param *)a)->name, ((const struct param *)b)->name);
-}
-
-static int compare_unexpected(const struct hf_weights *w, const struct model_shape *m,
-                              struct complaint *c, struct err *e)
-{
-    int n;
-    struct param *params = hf_sorted(m, &n, e);
-    if (!params) return -1;
-    for (int i = 0; i < w->n; i++) {
-        const char *name = w->entry[i].name;
-        struct param key;
-        if (i && !strcmp(name, w->entry[i - 1].name))
-            complain(c, "%s is named twice", w->entry[i].stored);
-        size_t len = strlen(name);
-        if (len < sizeof key.name) {
-            memcpy(key.name, name, len + 1);
-            if (bsearch(&key, params, (size_t)n, sizeof *params, by_param_name)) continue;
-        }
-        if (!skipped(m, name)) complain(c, "%s is unexpected", w->entry[i].stored);
-    }
-    free(params);
-    return 0;
-}
-
-static int compare(const struct hf_weights *w, const char *dir, const struct model_shape *m,
-                   struct err *e)
-{
-    struct complaint c = {0};
-    if (compare_params(w, &c, e) < 0 || compare_unexpected(w, m, &c, e) < 0) return -1;
-    if (!c.n) return 0;
-    if (c.n <= 6)
-        return err_set(e, ERR_INVALID, "%s does not fit its config.json: %s", dir, c.text);
-    return err_set(e, ERR_INVALID, "%s does not fit its config.json in %d tensors: %s, ...", dir,
-                   c.n, c.text);
-}
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
@@ -179,7 +55,7 @@ static int check_tied_head(const struct hf_weights *w, const struct model_shape 
     if (!t) return 0;
     param_get(m, 0, &p);
     const int64_t unit = dtype_size(dtype);
-    void *head = same_shape(t, &p) ? malloc((size_t)(p.count * unit)) : NULL;
+    void *head = hf_same_shape(t, &p) ? malloc((size_t)(p.count * unit)) : NULL;
     int rc = head ? read_as(f, t, dtype, head, e) : 0;
     if (rc == 0 && (!head || memcmp(head, params + p.offset * unit, (size_t)(p.count * unit))))
         rc = tied_differs(f, (family_row(m)->head ? family_row(m)->head : "lm_head.weight"), e);
@@ -208,23 +84,6 @@ static int read_params(const struct hf_weights *w, const struct model_shape *m, 
     return rc ? rc : check_tied_head(w, m, dtype, params, e);
 }
 
-/* Every tensor is there under its prefixed name, in its shape. */
-static int compare_flat(const struct st_file *f, const struct param *list, int n,
-                        const char *prefix, struct err *e)
-{
-    struct complaint c = {0};
-    for (int i = 0; i < n; i++) {
-        char name[ST_NAME_SIZE];
-        snprintf(name, sizeof name, "%s%s", prefix, list[i].name);
-        const struct st_tensor *t = st_find(f, name);
-        if (!t)
-            complain(&c, "%s is missing", name);
-        else if (!same_shape(t, &list[i]))
-            complain(&c, "%s has another shape", name);
-    }
-    return c.n ? err_set(e, ERR_INVALID, "%s: %s", st_path(f), c.text) : 0;
-}
-
 int hf_read_flat(const struct st_file *f, const struct model_shape *m, const char *prefix,
                  float *flat, struct err *e)
 {
@@ -232,7 +91,7 @@ int hf_read_flat(const struct st_file *f, const struct model_shape *m, const cha
     int n;
     struct param *list = hf_list(m, &n, e);
     if (!list) return -1;
-    int rc = compare_flat(f, list, n, prefix, e);
+    int rc = hf_compare_flat(f, list, n, prefix, e);
     for (int i = 0; rc == 0 && i < n; i++) {
         const struct param *p = &list[i];
         char name[ST_NAME_SIZE];
@@ -306,7 +165,7 @@ static int check_tied_pieces(const struct hf_weights *w, const struct model_shap
                                            : NULL;
     if (!head) return 0;
     param_get(m, 0, &p);
-    if (!same_shape(head, &p)) return tied_differs(head_file, head->name, e);
+    if (!hf_same_shape(head, &p)) return tied_differs(head_file, head->name, e);
     struct tied_check c = {head_file, head, pieces + ST_CHUNK};
     const struct st_tensor *embed = hf_lookup(w, p.name, &f);
     p.offset = 0;
@@ -327,7 +186,7 @@ int hf_load_pieces(const char *dir, const struct model_shape *m, const struct hf
     struct param *list = hf_list(m, &n, e);
     struct hf_weights *w = list ? hf_weights_open(dir, m, e) : NULL;
     float *pieces = w ? new_pieces(2, e) : NULL;
-    int rc = pieces ? compare(w, dir, m, e) : -1;
+    int rc = pieces ? hf_compare(w, dir, m, e) : -1;
     if (rc == 0) rc = check_tied_pieces(w, m, pieces, e);
     for (int i = 0; rc == 0 && i < n; i++) {
         struct st_file *f;
@@ -346,7 +205,7 @@ int hf_read_pieces(const struct st_file *f, const struct model_shape *m, const c
     int n;
     struct param *list = hf_list(m, &n, e);
     float *piece = list ? new_pieces(1, e) : NULL;
-    int rc = piece ? compare_flat(f, list, n, prefix, e) : -1;
+    int rc = piece ? hf_compare_flat(f, list, n, prefix, e) : -1;
     for (int i = 0; rc == 0 && i < n; i++) {
         char name[ST_NAME_SIZE];
         snprintf(name, sizeof name, "%s%s", prefix, list[i].name);
@@ -362,7 +221,7 @@ int hf_load(const char *dir, const struct model_shape *m, enum dtype dtype, void
 {
     struct hf_weights *w = hf_weights_open(dir, m, e);
     if (!w) return -1;
-    int rc = compare(w, dir, m, e);
+    int rc = hf_compare(w, dir, m, e);
     if (rc == 0) rc = read_params(w, m, dtype, params, e);
     hf_weights_close(w);
     return rc;
@@ -382,7 +241,7 @@ static int check_weights(const char *dir, const struct model_shape *m, struct er
 {
     struct hf_weights *w = hf_weights_open(dir, m, e);
     if (!w) return -1;
-    const int rc = compare(w, dir, m, e);
+    const int rc = hf_compare(w, dir, m, e);
     hf_weights_close(w);
     return rc;
 }

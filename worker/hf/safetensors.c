@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "api/core/beneath.h"
+#include "api/core/faults.h"
 #include "api/core/file.h"
 #include "api/core/jread.h"
 #include "api/core/mem.h"
@@ -44,8 +45,10 @@ struct st_file {
     int fd;
     int64_t size;
     uint8_t *map;
+    struct faults *faults;    /* of tensors; NULL: the first one ends it */
     struct st_tensor *tensor; /* owned; ascending by name once checked */
     int n, room;
+    bool bad; /* faults has some of its tensors */
 };
 
 /* ---- the header ------------------------------------------------------------------------------ */
@@ -189,7 +192,13 @@ static int parse_header(struct st_file *f, const char *text, size_t size, struct
             continue;
         }
         struct st_tensor *tensor = add_tensor(f, &j, e);
-        if (!tensor || parse_tensor(f, tensor, &j, e) < 0) return -1;
+        if (!tensor) return -1;
+        const struct jread value = j;
+        if (parse_tensor(f, tensor, &j, e) == 0) continue;
+        if (faults_pass(f->faults, e)) return -1;
+        j = value;
+        f->bad = true;
+        if (jread_skip(&j) < 0) break;
     }
     if (t == J_OBJECT_END && jread_next(&j) == J_END) return 0;
     return err_set(e, ERR_CORRUPT, "%s: header: %s", f->path,
@@ -265,7 +274,7 @@ static int check_file(struct st_file *f, struct err *e)
     int rc = read_at(f, text, (int64_t)n, 8, e);
     if (rc == 0) rc = parse_header(f, text, (size_t)n, e);
     free(text);
-    return rc < 0 ? -1 : check_layout(f, 8 + (int64_t)n, e);
+    return rc < 0 || f->bad ? -1 : check_layout(f, 8 + (int64_t)n, e);
 }
 
 static int open_file(struct st_file *f, const char *path, struct err *e)
@@ -287,12 +296,20 @@ static int open_file(struct st_file *f, const char *path, struct err *e)
 
 struct st_file *st_open(const char *path, struct err *e)
 {
+    return st_check(path, NULL, e);
+}
+
+struct st_file *st_check(const char *path, struct faults *faults, struct err *e)
+{
     struct st_file *f = calloc(1, sizeof *f);
     if (!f) {
         err_set(e, ERR_IO, "%s: out of memory", path);
+        if (faults) faults_add(faults, e);
         return NULL;
     }
+    f->faults = faults;
     if (open_file(f, path, e) == 0) return f;
+    if (faults && !f->bad) faults_add(faults, e);
     st_close(f);
     return NULL;
 }

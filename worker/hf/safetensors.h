@@ -48,12 +48,15 @@ struct st_tensor {
     int64_t size;   /* bytes */
 };
 
+struct faults;
 struct st_file; /* a mapped, checked file */
 
 /* fails: ERR_NOT_FOUND, ERR_IO, ERR_CORRUPT naming the file and the tensor, ERR_UNSUPPORTED for an
  * element type of the format that we do not read (F8, F4, C64, ...), ERR_TOO_LARGE over our
  * limits. */
 struct st_file *st_open(const char *path, struct err *e);
+/* The same, with every tensor's fault: NULL where there is one. faults NULL: as st_open. */
+struct st_file *st_check(const char *path, struct faults *faults, struct err *e);
 void st_close(struct st_file *f); /* NULL allowed */
 const char *st_path(const struct st_file *f);
 

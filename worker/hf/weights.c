@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/faults.h"
 #include "api/core/file.h"
 #include "api/core/jread.h"
 #include "worker/family/family.h"
@@ -39,7 +40,7 @@ static struct hf_entry *add_entry(struct hf_weights *w, const char *path, struct
 
 static int open_single(struct hf_weights *w, const char *path, struct err *e)
 {
-    if (!(w->file[0] = st_open(path, e))) return -1;
+    if (!(w->file[0] = st_check(path, w->faults, e))) return -1;
     w->n_shards = 1;
     for (int i = 0; i < st_count(w->file[0]); i++) {
         struct hf_entry *x = add_entry(w, path, e);
@@ -103,17 +104,32 @@ static int parse_index(struct hf_weights *w, const char *text, size_t size, cons
     return found ? 0 : err_set(e, ERR_CORRUPT, "%s has no weight_map", path);
 }
 
+/* In all shards together, of 300 bytes each: what one directory may make a process hold. */
+enum { MAX_TENSORS = 4 * ST_TENSORS };
+
+static int too_many(struct hf_weights *w, const char *index, struct err *e)
+{
+    err_set(e, ERR_TOO_LARGE, "%s: its shards have more than %d tensors together", index,
+            MAX_TENSORS);
+    if (w->faults) faults_add(w->faults, e);
+    return -1;
+}
+
 static int open_sharded(struct hf_weights *w, const char *dir, const char *index, struct err *e)
 {
     char path[FILE_PATH_SIZE];
+    int64_t n_tensors = 0;
     size_t size;
     char *text = file_read(index, 64 << 20, &size, e);
     if (!text) return -1;
     int rc = parse_index(w, text, size, index, e);
     free(text);
+    if (rc && w->faults) faults_add(w->faults, e);
     for (int i = 0; rc == 0 && i < w->n_shards; i++) {
+        if (i && w->file[i - 1]) n_tensors += st_count(w->file[i - 1]);
+        if (n_tensors > MAX_TENSORS) return too_many(w, index, e);
         rc = file_join(path, e, "%s/%s", dir, w->shard_name[i]);
-        if (rc == 0 && !(w->file[i] = st_open(path, e))) rc = -1;
+        if (rc == 0 && !(w->file[i] = st_check(path, w->faults, e)) && !w->faults) rc = -1;
     }
     return rc;
 }
@@ -132,10 +148,10 @@ void hf_weights_close(struct hf_weights *w)
 
 static void name_entries(struct hf_weights *w)
 {
-    const struct family_row *row = family_row(w->m);
+    const struct family_row *row = w->m ? family_row(w->m) : NULL;
     for (int i = 0; i < w->n; i++) {
         struct hf_entry *x = &w->entry[i];
-        if (row->rename)
+        if (row && row->rename)
             row->rename(x->stored, x->name, sizeof x->name);
         else
             memcpy(x->name, x->stored, sizeof x->name);
@@ -159,7 +175,22 @@ int hf_weightless(const char *dir, bool *out, struct err *e)
     return 0;
 }
 
+static void no_weights(const char *dir, struct faults *faults, struct err *e)
+{
+    err_set(e, ERR_NOT_FOUND,
+            "%s has no model.safetensors and no index of shards: a new model needs none, with "
+            "model.init \"random\"",
+            dir);
+    if (faults) faults_add(faults, e);
+}
+
 struct hf_weights *hf_weights_open(const char *dir, const struct model_shape *m, struct err *e)
+{
+    return hf_weights_check(dir, m, NULL, e);
+}
+
+struct hf_weights *hf_weights_check(const char *dir, const struct model_shape *m,
+                                    struct faults *faults, struct err *e)
 {
     char path[FILE_PATH_SIZE], index[FILE_PATH_SIZE];
     int rc = -1;
@@ -168,13 +199,15 @@ struct hf_weights *hf_weights_open(const char *dir, const struct model_shape *m,
         err_set(e, ERR_IO, "out of memory");
         return NULL;
     }
+    w->faults = faults;
     if (weight_paths(dir, path, index, e) == 0) {
+        snprintf(w->path, sizeof w->path, "%s", file_exists(path) ? path : index);
         if (file_exists(path))
             rc = open_single(w, path, e);
         else if (file_exists(index))
             rc = open_sharded(w, dir, index, e);
         else
-            err_set(e, ERR_NOT_FOUND, "%s has no model.safetensors and no index of shards", dir);
+            no_weights(dir, faults, e);
     }
     if (rc < 0) {
         hf_weights_close(w);
@@ -186,20 +219,31 @@ struct hf_weights *hf_weights_open(const char *dir, const struct model_shape *m,
     return w;
 }
 
-/* The tensor of that name: by the directory's own map, then in its shard. */
-const struct st_tensor *hf_lookup(const struct hf_weights *w, const char *name, struct st_file **f)
+const struct hf_entry *hf_entry_of(const struct hf_weights *w, const char *name)
 {
     int lo = 0, hi = w->n;
     while (lo < hi) {
         int mid = (lo + hi) / 2, c = strcmp(w->entry[mid].name, name);
-        if (c == 0) {
-            *f = w->file[w->entry[mid].shard];
-            return st_find(*f, w->entry[mid].stored);
-        }
+        if (c == 0) return &w->entry[mid];
         if (c < 0)
             lo = mid + 1;
         else
             hi = mid;
     }
     return NULL;
+}
+
+bool hf_unreadable(const struct hf_weights *w, const char *name)
+{
+    const struct hf_entry *x = hf_entry_of(w, name);
+    return x && !w->file[x->shard];
+}
+
+/* The tensor of that name: by the directory's own map, then in its shard. */
+const struct st_tensor *hf_lookup(const struct hf_weights *w, const char *name, struct st_file **f)
+{
+    const struct hf_entry *x = hf_entry_of(w, name);
+    if (!x || !w->file[x->shard]) return NULL;
+    *f = w->file[x->shard];
+    return st_find(*f, x->stored);
 }

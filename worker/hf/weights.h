@@ -3,6 +3,7 @@
 #ifndef SEQD_HF_WEIGHTS_H
 #define SEQD_HF_WEIGHTS_H
 
+#include "api/core/file.h"
 #include "worker/hf/hf.h"
 #include "worker/hf/safetensors.h"
 
@@ -17,6 +18,8 @@ struct hf_entry {
 
 struct hf_weights {
     const struct model_shape *m;
+    struct faults *faults;
+    char path[FILE_PATH_SIZE];           /* of model.safetensors, or of the index */
     struct st_file *file[HF_MAX_SHARDS]; /* owned */
     char shard_name[HF_MAX_SHARDS][96];
     int n_shards;
@@ -30,9 +33,25 @@ struct hf_weights {
 struct hf_weights *hf_weights_open(const char *dir, const struct model_shape *m, struct err *e);
 /* Whether DIR has neither of the two. fails: ERR_TOO_LARGE for a path that is too long. */
 int hf_weightless(const char *dir, bool *out, struct err *e);
+/* The same, with every fault; a shard that cannot be read is left out, its file NULL. m NULL: the
+ * shape is not known, names are the files'. faults NULL: as hf_weights_open. */
+struct hf_weights *hf_weights_check(const char *dir, const struct model_shape *m,
+                                    struct faults *faults, struct err *e);
 void hf_weights_close(struct hf_weights *w);
 /* The tensor of that name and its file; NULL: none. */
 const struct st_tensor *hf_lookup(const struct hf_weights *w, const char *name, struct st_file **f);
+const struct hf_entry *hf_entry_of(const struct hf_weights *w, const char *name);
+/* It is in a shard that could not be opened, which is a fault already. */
+bool hf_unreadable(const struct hf_weights *w, const char *name);
+
+/* All tensors of m are there in its shapes, and no others. With w->faults: 0, and each is a fault.
+ * fails: ERR_INVALID naming the first few. */
+int hf_compare(const struct hf_weights *w, const char *dir, const struct model_shape *m,
+               struct err *e);
+/* Every tensor is there under its prefixed name, in its shape. */
+int hf_compare_flat(const struct st_file *f, const struct param *list, int n, const char *prefix,
+                    struct err *e);
+bool hf_same_shape(const struct st_tensor *t, const struct param *p);
 
 bool hf_starts_with(const char *s, const char *start);
 bool hf_ends_with(const char *s, const char *end);

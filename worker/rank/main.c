@@ -14,6 +14,7 @@
 #include "worker/hf/hf.h"
 #include "worker/rank/link.h"
 #include "worker/rank/profile.h"
+#include "worker/rank/report.h"
 #include "worker/rank/run.h"
 #include "worker/rank/trace.h"
 
@@ -22,6 +23,9 @@ static const char usage[] =
     "       seqrank --describe DIR [ROOT ...]\n"
     "                                print the sizes of the model in DIR as JSON; its links stay\n"
     "                                beneath the ROOT it lies in\n"
+    "       seqrank --check DIR [ROOT ...]\n"
+    "                                print what the model directory DIR holds, and everything\n"
+    "                                that is wrong with it, as JSON\n"
     "       seqrank --profile        measure this machine, print it as JSON\n"
     "       seqrank --trace DIR KEY=VALUE ...\n"
     "                                what a step of a job learnt from, as JSON. DIR: prepared "
@@ -106,6 +110,8 @@ int main(int argc, char **argv)
     if (argc == 1) return serve();
     if (argc >= 3 && !strcmp(argv[1], "--describe"))
         return describe(argv[2], (const char *const *)argv + 3, argc - 3);
+    if (argc >= 3 && !strcmp(argv[1], "--check"))
+        return report_main(argv[2], (const char *const *)argv + 3, argc - 3);
     if (argc == 2 && !strcmp(argv[1], "--profile")) return profile_main();
     if (argc >= 3 && !strcmp(argv[1], "--trace")) return trace_main(argc - 2, argv + 2);
     if (argc == 2 && !strcmp(argv[1], "--version")) {

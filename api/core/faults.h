@@ -1,0 +1,23 @@
+/* faults.h: everything that is wrong with a thing, where a reader can continue after a fault.
+ *
+ * A reader that takes a struct faults * of NULL stops at the first fault, as its err. */
+#ifndef SEQD_CORE_FAULTS_H
+#define SEQD_CORE_FAULTS_H
+
+#include "api/core/err.h"
+
+#define FAULTS 64 /* kept: the first ones; all are counted */
+
+struct faults {
+    int n; /* also those that are not kept */
+    struct err fault[FAULTS];
+};
+
+/* Adds *e. */
+void faults_add(struct faults *f, const struct err *e);
+/* f NULL: -1, the fault stays in *e. Else it is added and 0 returned: the reader continues. */
+int faults_pass(struct faults *f, const struct err *e);
+/* How many are kept. */
+int faults_kept(const struct faults *f);
+
+#endif

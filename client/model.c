@@ -1,0 +1,177 @@
+/* model.c: model directories: those of the nodes, and one of this machine. */
+#include <errno.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "client/api.h"
+#include "client/text.h"
+#include "client/verbs.h"
+
+/* ---- one directory of this machine ----------------------------------------------------------- */
+
+enum { REPORT_MAX = 1 << 20 }; /* bytes that seqrank may print */
+
+/* seqrank of the folder that seqctl is in; else of PATH. */
+static const char *program(char out[4096])
+{
+    const ssize_t n = readlink("/proc/self/exe", out, 4096 - 16);
+    char *slash = n > 0 ? memrchr(out, '/', (size_t)n) : NULL;
+    if (slash) strcpy(slash + 1, "seqrank");
+    return slash && !access(out, X_OK) ? out : "seqrank";
+}
+
+/* All that fd has, NUL-terminated; the caller frees. NULL: more than REPORT_MAX. */
+static char *read_all(int fd)
+{
+    char *text = malloc(REPORT_MAX + 1);
+    size_t size = 0;
+    ssize_t n;
+    if (!text) abort();
+    while ((n = read(fd, text + size, REPORT_MAX + 1 - size)) > 0 || (n < 0 && errno == EINTR))
+        if (n > 0 && (size += (size_t)n) > REPORT_MAX) break;
+    if (size <= REPORT_MAX) return text[size] = 0, text;
+    free(text);
+    return NULL;
+}
+
+/* What `seqrank --check DIR` prints; the caller frees. NULL after a message. */
+static char *run_check(const char *dir)
+{
+    extern char **environ;
+    char path[4096], *text, *argv[] = {"seqrank", "--check", (char *)dir, NULL};
+    int fd[2], status = -1;
+    pid_t pid;
+    posix_spawn_file_actions_t files;
+    if (pipe(fd)) return cli_fail(CLI_ERROR, "pipe: %s", strerror(errno)), NULL;
+    posix_spawn_file_actions_init(&files);
+    posix_spawn_file_actions_adddup2(&files, fd[1], STDOUT_FILENO);
+    posix_spawn_file_actions_addclose(&files, fd[0]);
+    posix_spawn_file_actions_addclose(&files, fd[1]);
+    const int failed = posix_spawnp(&pid, program(path), &files, NULL, argv, environ);
+    posix_spawn_file_actions_destroy(&files);
+    close(fd[1]);
+    text = failed ? NULL : read_all(fd[0]);
+    close(fd[0]);
+    while (!failed && waitpid(pid, &status, 0) < 0 && errno == EINTR) continue;
+    if (failed)
+        cli_fail(CLI_ERROR, "seqrank cannot be started: %s: it stands beside seqctl, or in PATH",
+                 strerror(failed));
+    else if (!text || !*text || !WIFEXITED(status))
+        cli_fail(CLI_ERROR, "seqrank --check %s gave no report", dir);
+    else
+        return text;
+    free(text);
+    return NULL;
+}
+
+static const char *tokenizer_text(const struct jv *m, char out[TEXT_SHORT])
+{
+    const char *kind = jv_str(m, "tokenizer.kind", "?");
+    if (!strcmp(kind, "none")) return "none: token ids alone";
+    if (!jv_bool(m, "tokenizer.loads", false)) return "does not load";
+    snprintf(out, TEXT_SHORT, "%s, %lld ids", strcmp(kind, "byte") ? "its own" : "bytes",
+             (long long)jv_int(m, "tokenizer.size", 0));
+    return out;
+}
+
+static const char *template_text(const struct jv *m)
+{
+    if (!jv_bool(m, "chat_template.there", false)) return "none";
+    return jv_bool(m, "chat_template.loads", false) ? "loads" : "does not load";
+}
+
+static void line(const char *name, const char *text)
+{
+    char clean[256];
+    printf("%-16s %s\n", name, text_safe(clean, sizeof clean, text));
+}
+
+static void print_ends(const struct jv *m)
+{
+    const struct jv *ends = jv_get(m, "generation_ends");
+    printf("%-16s ", "generation ends");
+    for (size_t i = 0; i < jv_len(ends); i++)
+        printf("%s%lld", i ? ", " : "", (long long)jv_int(jv_at(ends, i, NULL), NULL, 0));
+    puts(jv_len(ends) ? "" : "at no id: max_tokens alone ends a text");
+}
+
+static void print_faults(const struct jv *m)
+{
+    const struct jv *faults = jv_get(m, "faults");
+    const int64_t n = jv_int(m, "n_faults", 0), more = n - (int64_t)jv_len(faults);
+    if (!n) {
+        puts("no fault");
+        return;
+    }
+    printf("\n%lld fault%s:\n", (long long)n, n > 1 ? "s" : "");
+    for (size_t i = 0; i < jv_len(faults); i++) {
+        char clean[1024];
+        printf("  %s\n", text_safe(clean, sizeof clean, jv_str(jv_at(faults, i, NULL), NULL, "?")));
+    }
+    if (more > 0) printf("  and %lld more\n", (long long)more);
+}
+
+static void print_report(const struct jv *m)
+{
+    char text[TEXT_SHORT], family[128];
+    const char *type = jv_str(m, "model_type", ""), *ours = jv_str(m, "family", NULL);
+    const int64_t n = jv_int(m, "parameters", 0);
+    if (ours && !strcmp(ours, type))
+        snprintf(family, sizeof family, "%s", type);
+    else
+        snprintf(family, sizeof family, "%.48s, %s%.48s", *type ? type : "not known",
+                 ours ? "computed as " : "not computed here", ours ? ours : "");
+    line("family", family);
+    line("parameters", n ? text_count(text, (double)n) : "not known");
+    line("weights", text_bytes(text, jv_int(m, "weights_bytes", 0)));
+    line("element types", jv_str(m, "dtypes", ""));
+    line("tokenizer", tokenizer_text(m, text));
+    line("chat template", template_text(m));
+    print_ends(m);
+    print_faults(m);
+}
+
+static int check_run(struct cli *c, const char *dir)
+{
+    struct err e;
+    char *text = run_check(dir);
+    if (!text) return CLI_ERROR;
+    struct jv *m = jv_parse(text, strlen(text), &e);
+    free(text);
+    if (!m) return cli_fail(CLI_ERROR, "seqrank --check: %s", e.text);
+    if (!api_print(c, m)) print_report(m);
+    const int rc = jv_int(m, "n_faults", 1) ? CLI_ERROR : CLI_OK;
+    jv_free(m);
+    return rc;
+}
+
+/* ---- the verb -------------------------------------------------------------------------------- */
+
+static bool is_check(const struct cli *c)
+{
+    return c->n_args && !strcmp(c->arg[0], "check");
+}
+
+static int model_run(struct cli *c)
+{
+    if (is_check(c) && c->n_args == 2) return check_run(c, c->arg[1]);
+    return cli_fail(CLI_USAGE, "want: seqctl model check DIR");
+}
+
+const struct verb model_verb = {
+    .name = "model",
+    .operands = "check DIR",
+    .summary = "what a model directory of this machine holds, and its faults",
+    .min_args = 1,
+    .max_args = 2,
+    .run = model_run,
+    .alone = is_check,
+    .help = "Looks at a model directory of this machine, with seqrank, as a job would: family,\n"
+            "parameters, size, tokenizer, chat template, the ids that end a text; and prints\n"
+            "everything that is wrong, each fault with its file, its tensor or key, and the fix.\n"
+            "Reads no weights but their headers; asks no seqd. Exit code 1 with a fault.\n\n"
+            "  seqctl model check ~/models/Llama-3.2-1B",
+};

@@ -1,0 +1,268 @@
+/* test_inspect.c: model directories that are truncated, loop, lie or are absurd: each fault is a
+ * sentence that names file and tensor or key, and all of them are said at once. */
+#include <stdint.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include "tests/lib/model_dir.h"
+#include "worker/hf/inspect.h"
+#include "worker/hf/safetensors.h"
+
+static struct faults f;
+static struct hf_summary s;
+
+static void inspect(const char *dir)
+{
+    f.n = 0;
+    hf_inspect(in_dir(dir, ""), &s, &f);
+    for (int i = 0; i < faults_kept(&f); i++) {
+        CHECK(f.fault[i].code && *f.fault[i].text);
+        if (getenv("V")) printf("    %s\n", f.fault[i].text);
+    }
+}
+
+/* One fault says both. */
+static bool says(const char *a, const char *b)
+{
+    for (int i = 0; i < faults_kept(&f); i++)
+        if (strstr(f.fault[i].text, a) && strstr(f.fault[i].text, b)) return true;
+    return false;
+}
+
+static void check_says(const char *dir, const char *a, const char *b)
+{
+    CHECK_MSG(says(a, b), "%s: no fault of %d names %s and %s; the first: %s", dir, f.n, a, b,
+              f.n ? f.fault[0].text : "none");
+}
+
+/* A safetensors file of that header and that many bytes of zeros. header_size 0: its own. */
+static void put_weights(const char *dir, const char *name, const char *header, size_t data,
+                        uint64_t header_size)
+{
+    const uint64_t n = header_size ? header_size : strlen(header);
+    CHECK(!file_make_dir(in_dir(dir, ""), &e));
+    FILE *out = fopen(in_dir(dir, name), "we");
+    for (int i = 0; out && i < 8; i++) fputc((int)(n >> 8 * i & 255), out);
+    CHECK(out && fputs(header, out) >= 0);
+    for (size_t i = 0; out && i < data; i++) fputc(0, out);
+    CHECK(out && !fclose(out));
+}
+
+static void put_index(const char *dir, const char *map)
+{
+    char text[2048];
+    snprintf(text, sizeof text, "{\"metadata\":{},\"weight_map\":{%s}}", map);
+    put(dir, "model.safetensors.index.json", text);
+}
+
+static void test_good(void)
+{
+    make_own("good");
+    inspect("good");
+    CHECK_MSG(!f.n, "%d: %s", f.n, f.fault[0].text);
+    CHECK(s.known && s.n_params > 0 && s.weights_size == 4 * s.n_params && s.ends.n == 2);
+    CHECK_STR(s.family, "llama");
+    CHECK_STR(s.dtypes, "F32");
+    CHECK(s.tokenizer == TOKENIZER_OWN);
+}
+
+/* config.json, two shards, a tensor and the ends are wrong: none hides another. */
+static void test_all_at_once(void)
+{
+    put("all", "config.json",
+        "{\"model_type\":\"llama\",\"hidden_size\":-4,\"rope_theta\":\"x\",\"wings\":2,"
+        "\"hidden_act\":\"gelu\",\"vocab_size\":300}");
+    put_index("all", "\"a\":\"1.safetensors\",\"b\":\"2.safetensors\",\"c\":\"3.safetensors\"");
+    put_weights("all", "1.safetensors",
+                "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]},"
+                "\"d\":{\"dtype\":\"F8_E4M3\",\"shape\":[4],\"data_offsets\":[4,8]},"
+                "\"e\":{\"dtype\":\"F32\",\"shape\":[4611686018427387904,4],\"data_offsets\":[8,9]}}",
+                9, 0);
+    put_weights("all", "3.safetensors", "{", 0, 0);
+    put("all", "generation_config.json", "{\"eos_token_id\":\"x\"}");
+    inspect("all");
+    check_says("all", "config.json", "hidden_size");
+    check_says("all", "config.json", "rope_theta");
+    check_says("all", "config.json", "wings: is not a key");
+    check_says("all", "config.json", "hidden_act: only");
+    check_says("all", "1.safetensors", "tensor \"a\"");
+    check_says("all", "1.safetensors", "tensor \"d\" has element type F8_E4M3; convert");
+    check_says("all", "1.safetensors", "tensor \"e\": the product of its shape overflows");
+    check_says("all", "2.safetensors", "No such file");
+    check_says("all", "3.safetensors", "its header is empty: fetch the file again");
+    check_says("all", "generation_config.json", "eos_token_id");
+    CHECK_MSG(f.n == 10 && !s.known, "%d faults", f.n);
+}
+
+/* Tensors that do not fit the shape: each is one fault, with its file. */
+static void test_tensors(void)
+{
+    struct st_file *w;
+    make_own("tensors");
+    put("tensors", "config.json",
+        "{\"model_type\":\"llama\",\"hidden_size\":48,\"num_hidden_layers\":3,"
+        "\"num_attention_heads\":6,\"num_key_value_heads\":2,\"head_dim\":8,"
+        "\"intermediate_size\":44,\"vocab_size\":260,\"tie_word_embeddings\":true}");
+    inspect("tensors");
+    check_says("tensors", "model.safetensors: model.layers.2.mlp.up_proj.weight is missing",
+               "mend config.json");
+    check_says("tensors", "model.safetensors: model.layers.0.mlp.gate_proj.weight is [40,48], want "
+                          "[44,48]",
+               "two models");
+    CHECK_MSG(f.n == 9 + 6, "%d faults", f.n); /* tied: its head is no fault */
+    w = st_open(in_dir("tensors", "model.safetensors"), &e);
+    CHECK(w && s.weights_size > 0);
+    st_close(w);
+    /* more than are kept: all are counted */
+    put("tensors", "config.json",
+        "{\"model_type\":\"llama\",\"hidden_size\":48,\"num_hidden_layers\":30,"
+        "\"num_attention_heads\":6,\"num_key_value_heads\":2,\"head_dim\":8,"
+        "\"intermediate_size\":40,\"vocab_size\":260}");
+    inspect("tensors");
+    CHECK(f.n == 28 * 9 && faults_kept(&f) == FAULTS);
+    put("tensors", "config.json",
+        "{\"model_type\":\"llama\",\"hidden_size\":48,\"num_hidden_layers\":1,"
+        "\"num_attention_heads\":6,\"num_key_value_heads\":2,\"head_dim\":8,"
+        "\"intermediate_size\":40,\"vocab_size\":260,\"eos_token_id\":260}");
+    put("tensors", "generation_config.json", "{}");
+    inspect("tensors");
+    check_says("tensors", "model.layers.1.self_attn.q_proj.weight is unexpected", "config.json");
+    check_says("tensors", "eos_token_id 260", "vocab_size 260");
+    CHECK_MSG(f.n == 9 + 1, "%d faults", f.n);
+}
+
+/* What indexes say. */
+static void test_index(void)
+{
+    static const struct {
+        const char *map, *a, *b;
+    } v[] = {
+        {"\"a\":\"../good/model.safetensors\"", "index.json", "not a plain file name"},
+        {"\"a\":\"/etc/passwd\"", "index.json", "not a plain file name"},
+        {"\"a\":\"\"", "index.json", "not a plain file name"},
+        {"\"a\":5", "index.json", "the file of a is not a string"},
+        {"\"a\":\"model.safetensors.index.json\"", "model.safetensors.index.json", "a header of"},
+        {"\"a\":\"loop\"", "/loop", "Too many levels"},
+        {"\"a\":\"folder\"", "/folder", "regular file"},
+        {"\"a\":\"pipe\"", "/pipe", "regular file"},
+        {"\"model.norm.weight\":\"1.safetensors\"", "model.norm.weight is not in 1.safetensors",
+         "model.safetensors.index.json"},
+    };
+    put("index", "config.json", own_config);
+    CHECK(!symlink("loop", in_dir("index", "loop")) && !mkdir(in_dir("index", "folder"), 0700));
+    CHECK(!mkfifo(in_dir("index", "pipe"), 0600));
+    put_weights("index", "1.safetensors", "{}", 0, 0);
+    for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
+        put_index("index", v[i].map);
+        inspect("index");
+        check_says(v[i].map, v[i].a, v[i].b);
+    }
+    put("index", "model.safetensors.index.json", "{\"weight_map\":{\"a\":\"1\"},\"weight_map\":{}}");
+    inspect("index");
+    check_says("index", "weight_map occurs twice", "index.json");
+}
+
+/* What one file says. */
+static void test_file(void)
+{
+    static const struct {
+        const char *header;
+        size_t data;
+        uint64_t size;
+        const char *a, *b;
+    } v[] = {
+        {"{}", 0, UINT64_MAX, "model.safetensors", "the format's limit"},
+        {"{}", 0, 50000000, "model.safetensors", "truncated inside its header"},
+        {"{\"t\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}", 15, 0, "tensor \"t\"",
+         "beyond the end of the file"},
+        {"{\"t\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}", 17, 0,
+         "model.safetensors", "17 bytes of tensors, the header describes 16"},
+        {"{\"t\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[8,24]}}", 24, 0, "tensor \"t\"",
+         "leaves a hole"},
+        {"{\"t\":{\"dtype\":\"F32\",\"shape\":[-4],\"data_offsets\":[0,16]}}", 16, 0, "tensor \"t\"",
+         "shape"},
+        {"{\"t\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,4],\"data_offsets\":[0,16]}}", 16, 0,
+         "tensor \"t\"", "shape"},
+        {"{\"t\":{\"dtype\":\"F32\",\"shape\":[9223372036854775807],\"data_offsets\":[0,16]}}", 16,
+         0, "tensor \"t\"", "its size overflows"},
+        {"{\"t\":{\"t\":{\"t\":{\"t\":{\"t\":{\"t\":{\"t\":{\"t\":{\"t\":1}}}}}}}}}", 0, 0,
+         "tensor \"t\"", "missing"},
+    };
+    put("file", "config.json", own_config);
+    for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
+        put_weights("file", "model.safetensors", v[i].header, v[i].data, v[i].size);
+        inspect("file");
+        check_says(v[i].header, v[i].a, v[i].b);
+        CHECK_MSG(f.n == 1 && s.known, "%s: %d faults", v[i].header, f.n);
+    }
+}
+
+/* What config.json is. */
+static void test_config(void)
+{
+    char *huge = malloc((5 << 20) + 1), deep[1024] = "{\"model_type\":\"llama\",\"_x\":";
+    CHECK(!mkdir(in_dir("none", ""), 0700));
+    inspect("none");
+    check_says("none", "has no config.json", "give a directory");
+    check_says("none", "has no model.safetensors", "fetch the file again");
+    CHECK(!s.known && !s.n_params && !*s.family);
+    inspect("nowhere");
+    CHECK(f.n >= 2);
+    memset(deep + strlen(deep), '[', 500);
+    put("deep", "config.json", deep);
+    inspect("deep");
+    check_says("deep", "config.json", "deep");
+    memset(huge, ' ', 5 << 20);
+    huge[0] = '{', huge[(5 << 20) - 1] = '}', huge[5 << 20] = 0;
+    put("huge", "config.json", huge);
+    inspect("huge");
+    check_says("huge", "config.json", "bytes");
+    free(huge);
+    CHECK(!mkdir(in_dir("fifo", ""), 0700) && !mkfifo(in_dir("fifo", "config.json"), 0600));
+    inspect("fifo");
+    check_says("fifo", "config.json", "regular file");
+    put("cut", "config.json", "{\"model_type\":\"llama\",\"hidden_size\":48,\"num_att");
+    inspect("cut");
+    check_says("cut", "config.json", "JSON");
+    put("foreign", "config.json", "{\"model_type\":\"mamba2\",\"hidden_size\":48}");
+    inspect("foreign");
+    check_says("foreign", "model_type \"mamba2\" is not supported", "config.json");
+    CHECK_STR(s.model_type, "mamba2");
+}
+
+/* Shards whose headers would fill the memory: refused while it is still small. */
+static void test_memory(void)
+{
+    enum { TENSORS = 60000, SHARDS = 8 };
+    char *header = malloc(TENSORS * 64 + 16), map[512] = "";
+    size_t n = (size_t)sprintf(header, "{");
+    for (int i = 0; i < TENSORS; i++)
+        n += (size_t)sprintf(header + n, "%s\"%d\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":"
+                                         "[0,0]}",
+                             i ? "," : "", i);
+    sprintf(header + n, "}");
+    put("many", "config.json", own_config);
+    for (int i = 0; i < SHARDS; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "%d.safetensors", i);
+        put_weights("many", name, header, 0, 0);
+        sprintf(map + strlen(map), "%s\"%d\":\"%s\"", i ? "," : "", i, name);
+    }
+    put_index("many", map);
+    inspect("many");
+    check_says("many", "model.safetensors.index.json", "more than 262144 tensors together");
+    free(header);
+}
+
+int main(void)
+{
+    model_dir_begin("test_inspect");
+    RUN(test_good);
+    RUN(test_all_at_once);
+    RUN(test_tensors);
+    RUN(test_index);
+    RUN(test_file);
+    RUN(test_config);
+    RUN(test_memory);
+    model_dir_end();
+    return test_done("inspect");
+}

@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# Model directories: `seqctl model check` says all that one holds and all that is wrong with it.
+#   BUILD=build/release   KEEP=1 keeps the directories
+set -u
+cd "$(dirname "$0")/../.." || exit 2
+. tests/lib/lib.sh
+lib_start models
+golden=$PWD/tests/golden
+
+# A command, its exit status, and lines of its output.
+says() { # NAME STATUS 'PATTERN' ...; the output is $T/out
+    local name=$1 want=$2 rc=$3 p; shift 3
+    if [ "$rc" -ne "$want" ]; then bad "$name: exit status $rc" "$T/out"; return; fi
+    for p in "$@"; do grep -qE "$p" "$T/out" || { bad "$name: no $p" "$T/out"; return; }; done
+    ok "$name"
+}
+check() { seqctl model check "$1" >"$T/out" 2>&1; }
+
+check "$golden/llama3"
+says "a good directory" 0 $? '^family +llama$' '^parameters +16,560$' '^element types +BF16$' '^tokenizer +none' \
+    '^generation ends +256$' '^no fault$'
+
+# With a tokenizer and a template of its own; then with ids beyond the vocabulary, and a template that is none.
+mkdir "$T/own" && cp "$golden"/llama3/* "$T/own"
+cp "$golden/tokenizers/bert.json" "$T/own/tokenizer.json"
+echo '{{ messages[0].content }}' >"$T/own/chat_template.jinja"
+check "$T/own"
+says "a tokenizer with ids that the model has not" 1 $? '^tokenizer +its own, [0-9]+ ids$' '^chat template +loads$' \
+    'tokenizer.json: it has id [0-9]+, and vocab_size'
+echo '{% for x in %}' >"$T/own/chat_template.jinja"
+echo '{"model": {"type": "Telepathy"}}' >"$T/own/tokenizer.json"
+check "$T/own"
+says "a tokenizer and a template that do not load" 1 $? '^tokenizer +does not load' '^chat template +does not load' \
+    '^2 faults:' 'tokenizer.json: .*Telepathy' 'chat_template.jinja'
+
+# Several faults, none of which hides another.
+mkdir "$T/bad" && head -c 2000 "$golden/llama3/model.safetensors" >"$T/bad/model.safetensors"
+echo '{"model_type": "llama", "hidden_size": -1, "wings": 2}' >"$T/bad/config.json"
+echo '{"eos_token_id": -7}' >"$T/bad/generation_config.json"
+check "$T/bad"
+says "all faults at once" 1 $? '^4 faults:' 'config.json: hidden_size' 'config.json: wings' 'bad/model.safetensors: ' \
+    'generation_config.json: eos_token_id'
+seqctl model check "$T/bad" -o json >"$T/out"
+says "as JSON" 1 $? '"loads": false' '"n_faults": 4'
+seqctl model check "$T/nowhere" >"$T/out" 2>&1
+says "a directory that is not there" 1 $? 'nowhere has no config.json: give a directory'
+seqctl model check >"$T/out" 2>&1
+says "no directory" 2 $? 'seqctl model check DIR'
+
+lib_end

@@ -1,0 +1,178 @@
+/* compare.c: the tensors of files against those of a shape. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "api/core/faults.h"
+#include "worker/family/family.h"
+#include "worker/hf/weights.h"
+
+/* Collects what is wrong: the first few by name, all by number; or each as a fault of its own. */
+struct complaint {
+    struct faults *faults; /* NULL: in text */
+    char text[384];
+    int n;
+};
+
+/* file: where it stands; fix: what to do about it. Both for faults alone. */
+static void complain(struct complaint *c, const char *file, const char *fix, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+static void complain(struct complaint *c, const char *file, const char *fix, const char *fmt, ...)
+{
+    char what[256];
+    size_t n = strlen(c->text);
+    struct err e;
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(what, sizeof what, fmt, ap);
+    va_end(ap);
+    if (c->faults) { /* of a long path its end, which has the file's name */
+        const size_t size = strlen(file), cut = size > 160 ? size - 160 : 0;
+        err_set(&e, ERR_INVALID, "%s%s: %s: %s", cut ? "..." : "", file + cut, what, fix);
+        faults_add(c->faults, &e);
+    } else if (c->n < 6) {
+        snprintf(c->text + n, sizeof c->text - n, "%s%s", c->n ? ", " : "", what);
+    }
+    c->n++;
+}
+
+/* The file's dimensions of a tensor. Returns how many. */
+static int dims_of(const struct param *p, int64_t dims[ST_DIMS])
+{
+    if (!p->n_dims) {
+        dims[0] = p->rows;
+        dims[1] = p->cols;
+        return p->cols ? 2 : 1;
+    }
+    memcpy(dims, p->dims, sizeof p->dims);
+    return p->n_dims;
+}
+
+bool hf_same_shape(const struct st_tensor *t, const struct param *p)
+{
+    int64_t dims[ST_DIMS];
+    const int n = dims_of(p, dims);
+    return t->n_dims == n && !memcmp(t->dims, dims, (size_t)n * sizeof *dims);
+}
+
+static void dims_text(const int64_t *dims, int n_dims, char out[64])
+{
+    size_t n = 0;
+    out[0] = 0;
+    for (int i = 0; i < n_dims && n < 40; i++)
+        n += (size_t)snprintf(out + n, 64 - n, "%s%lld", i ? "," : "", (long long)dims[i]);
+}
+
+/* The path that sentences name for a tensor that no file has. */
+static const char *index_path(const struct hf_weights *w)
+{
+    return w->n_shards == 1 && w->file[0] && !*w->shard_name[0] ? st_path(w->file[0]) : w->path;
+}
+
+static void missing(const struct hf_weights *w, struct complaint *c, const char *name)
+{
+    const struct hf_entry *x = hf_entry_of(w, name);
+    if (x && *w->shard_name[x->shard])
+        complain(c, w->path, "fetch both again", "%s is not in %s, where the index has it", name,
+                 w->shard_name[x->shard]);
+    else
+        complain(c, index_path(w), "fetch the file that has it, or mend config.json",
+                 "%s is missing", name);
+}
+
+static int compare_params(const struct hf_weights *w, struct complaint *c, struct err *e)
+{
+    int n;
+    struct st_file *f;
+    struct param *params = hf_list(w->m, &n, e);
+    for (int i = 0; params && i < n; i++) {
+        if (hf_unreadable(w, params[i].name)) continue;
+        const struct st_tensor *t = hf_lookup(w, params[i].name, &f);
+        char have[64], want[64];
+        int64_t dims[ST_DIMS];
+        if (!t) {
+            missing(w, c, params[i].name);
+            continue;
+        }
+        if (c->faults && t->dtype != ST_F32 && t->dtype != ST_F16 && t->dtype != ST_BF16)
+            complain(c, st_path(f), "convert it to F32, BF16 or F16", "%s has element type %s",
+                     params[i].name, st_dtype_name(t->dtype));
+        if (hf_same_shape(t, &params[i])) continue;
+        dims_text(t->dims, t->n_dims, have);
+        dims_text(dims, dims_of(&params[i], dims), want);
+        complain(c, st_path(f), "config.json and weights are of two models",
+                 "%s is [%s], want [%s]", params[i].name, have, want);
+    }
+    free(params);
+    return params ? 0 : -1;
+}
+
+/* What files have beside the weights: a tied head, tables that are computed, other heads. */
+static bool skipped(const struct model_shape *m, const char *name)
+{
+    const struct family_row *row = family_row(m);
+    const char *head = row->head ? row->head : "lm_head.weight";
+    if (hf_ends_with(name, ".rotary_emb.inv_freq") || (m->tied && !strcmp(name, head))) return true;
+    for (const char *const *b = row->beside; b && *b; b++)
+        if (**b == '.' ? hf_ends_with(name, *b) : hf_starts_with(name, *b)) return true;
+    return false;
+}
+
+static int by_param_name(const void *a, const void *b)
+{
+    return strcmp(((const struct param *)a)->name, ((const struct param *)b)->name);
+}
+
+static int compare_unexpected(const struct hf_weights *w, const struct model_shape *m,
+                              struct complaint *c, struct err *e)
+{
+    int n;
+    struct param *params = hf_sorted(m, &n, e);
+    if (!params) return -1;
+    for (int i = 0; i < w->n; i++) {
+        const char *name = w->entry[i].name;
+        struct param key;
+        if (i && !strcmp(name, w->entry[i - 1].name))
+            complain(c, w->path, "fetch it again", "%s is named twice", w->entry[i].stored);
+        size_t len = strlen(name);
+        if (len < sizeof key.name) {
+            memcpy(key.name, name, len + 1);
+            if (bsearch(&key, params, (size_t)n, sizeof *params, by_param_name)) continue;
+        }
+        if (skipped(m, name)) continue;
+        const struct st_file *f = w->file[w->entry[i].shard];
+        complain(c, f ? st_path(f) : w->path, "config.json says nothing of it",
+                 "%s is unexpected", w->entry[i].stored);
+    }
+    free(params);
+    return 0;
+}
+
+int hf_compare(const struct hf_weights *w, const char *dir, const struct model_shape *m,
+               struct err *e)
+{
+    struct complaint c = {.faults = w->faults};
+    if (compare_params(w, &c, e) < 0 || compare_unexpected(w, m, &c, e) < 0) return -1;
+    if (!c.n || c.faults) return 0;
+    if (c.n <= 6)
+        return err_set(e, ERR_INVALID, "%s does not fit its config.json: %s", dir, c.text);
+    return err_set(e, ERR_INVALID, "%s does not fit its config.json in %d tensors: %s, ...", dir,
+                   c.n, c.text);
+}
+
+/* Every tensor is there under its prefixed name, in its shape. */
+int hf_compare_flat(const struct st_file *f, const struct param *list, int n,
+                        const char *prefix, struct err *e)
+{
+    struct complaint c = {0};
+    for (int i = 0; i < n; i++) {
+        char name[ST_NAME_SIZE];
+        snprintf(name, sizeof name, "%s%s", prefix, list[i].name);
+        const struct st_tensor *t = st_find(f, name);
+        if (!t)
+            complain(&c, "", "", "%s is missing", name);
+        else if (!hf_same_shape(t, &list[i]))
+            complain(&c, "", "", "%s has another shape", name);
+    }
+    return c.n ? err_set(e, ERR_INVALID, "%s: %s", st_path(f), c.text) : 0;
+}

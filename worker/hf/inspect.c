@@ -1,0 +1,115 @@
+#include "worker/hf/inspect.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "api/core/jread.h"
+#include "worker/family/family.h"
+#include "worker/hf/files.h"
+#include "worker/hf/weights.h"
+
+/* model_type alone, of a config.json that may be one of another family. */
+static void read_type(const char *dir, struct hf_summary *s)
+{
+    char path[FILE_PATH_SIZE];
+    struct err e;
+    struct jread j;
+    size_t size;
+    char *text = file_join(path, &e, "%s/config.json", dir) ? NULL
+                                                             : file_read(path, 4 << 20, &size, &e);
+    if (!text) return;
+    jread_init(&j, text, size);
+    jread_next(&j);
+    while (jread_next(&j) == J_KEY) {
+        if (jread_is(&j, "model_type") && jread_next(&j) == J_STRING) {
+            if (jread_copy(&j, s->model_type, sizeof s->model_type) < 0) *s->model_type = 0;
+            break;
+        }
+        if (jread_skip(&j) < 0) break;
+    }
+    free(text);
+}
+
+static void add_dtype(struct hf_summary *s, enum st_dtype d)
+{
+    const char *name = st_dtype_name(d);
+    const size_t n = strlen(s->dtypes);
+    char list[40], word[12];
+    snprintf(list, sizeof list, ", %s,", s->dtypes);
+    snprintf(word, sizeof word, " %s,", name);
+    if (strstr(list, word)) return;
+    snprintf(s->dtypes + n, sizeof s->dtypes - n, "%s%s", n ? ", " : "", name);
+}
+
+static void add_sizes(struct hf_summary *s, const struct hf_weights *w)
+{
+    for (int i = 0; i < w->n_shards; i++)
+        for (int k = 0; w->file[i] && k < st_count(w->file[i]); k++) {
+            const struct st_tensor *t = st_at(w->file[i], k);
+            s->weights_size += t->size;
+            if (t->n_dims > 1) add_dtype(s, t->dtype);
+        }
+}
+
+static void count_params(struct hf_summary *s, struct faults *f)
+{
+    struct err e;
+    int n;
+    struct param *p = hf_list(&s->shape, &n, &e);
+    if (!p) faults_add(f, &e);
+    for (int i = 0; p && i < n; i++) s->n_params += p[i].count;
+    free(p);
+}
+
+/* What to do about a file that does not hold. */
+static void advise(struct faults *f, int from)
+{
+    for (int i = from; i < faults_kept(f); i++) {
+        struct err *e = &f->fault[i];
+        const size_t n = strlen(e->text);
+        const char *fix = e->code == ERR_CORRUPT || e->code == ERR_NOT_FOUND
+                              ? ": fetch the file again"
+                              : "";
+        snprintf(e->text + n, sizeof e->text - n, "%s", fix);
+    }
+}
+
+static void look_at_weights(const char *dir, struct hf_summary *s, struct faults *f)
+{
+    struct err e = {0};
+    const int before = f->n;
+    struct hf_weights *w = hf_weights_check(dir, s->known ? &s->shape : NULL, f, &e);
+    advise(f, before);
+    if (!w) return;
+    add_sizes(s, w);
+    if (s->known && hf_compare(w, dir, &s->shape, &e)) faults_add(f, &e);
+    hf_weights_close(w);
+}
+
+static void look_at_ends(const char *dir, struct hf_summary *s, struct faults *f)
+{
+    struct err e = {0};
+    if (hf_read_ends(dir, &s->ends, &e)) faults_add(f, &e);
+    for (int i = 0; s->known && i < s->ends.n; i++) {
+        if (s->ends.id[i] < s->shape.vocab) continue;
+        err_set(&e, ERR_INVALID,
+                "%.200s: eos_token_id %d is not below vocab_size %lld: mend generation_config.json",
+                dir, s->ends.id[i], (long long)s->shape.vocab);
+        faults_add(f, &e);
+    }
+}
+
+void hf_inspect(const char *dir, struct hf_summary *s, struct faults *f)
+{
+    struct err e = {0};
+    *s = (struct hf_summary){0};
+    read_type(dir, s);
+    s->known = hf_config_check(dir, &s->shape, f) == 0;
+    if (s->known) {
+        snprintf(s->family, sizeof s->family, "%s", family_row(&s->shape)->name);
+        count_params(s, f);
+    }
+    look_at_weights(dir, s, f);
+    look_at_ends(dir, s, f);
+    if (hf_tokenizer_of(dir, &s->tokenizer, &e)) faults_add(f, &e);
+}

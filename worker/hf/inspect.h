@@ -1,0 +1,28 @@
+/* inspect.h: a model directory looked at as a whole: what it holds, and everything that is wrong
+ * with its config.json, its index, its shards and its tensors.
+ * tested: tests/engine/test_inspect.c */
+#ifndef SEQD_HF_INSPECT_H
+#define SEQD_HF_INSPECT_H
+
+#include <stdbool.h>
+#include "api/core/faults.h"
+#include "api/core/model_shape.h"
+#include "worker/hf/tokenizer.h"
+
+struct hf_summary {
+    struct model_shape shape;
+    bool known;           /* shape is the model's: config.json has no fault */
+    char family[24];      /* its row's name; "": not known */
+    char model_type[32];  /* as config.json has it */
+    int64_t n_params;     /* elements of all tensors that the shape has; 0: not known */
+    int64_t weights_size; /* bytes of the files that hold weights, as far as they can be read */
+    char dtypes[32];      /* element types that occur among them: "BF16" */
+    int32_t tokenizer;    /* enum tokenizer_id */
+    struct token_ends ends;
+};
+
+/* Reads the headers of all shards and no weights: megabytes, whatever the sizes of the weights are.
+ * Every fault names its file, and the tensor or key. */
+void hf_inspect(const char *dir, struct hf_summary *s, struct faults *f);
+
+#endif

@@ -1,0 +1,121 @@
+#include "worker/rank/report.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include "api/core/beneath.h"
+#include "api/core/jwrite.h"
+#include "worker/hf/inspect.h"
+#include "worker/text/chat_model.h"
+#include "worker/text/tokenizer.h"
+
+struct report {
+    struct hf_summary s;
+    struct faults faults;
+    int n_model_faults; /* of config.json and weights: they keep the model from loading */
+    bool tokenizer, template;
+    bool tokenizer_loads, template_loads;
+    int64_t tokenizer_size; /* 1 + the largest id */
+};
+
+static void look_at_tokenizer(const char *dir, struct report *r)
+{
+    struct err e = {0};
+    r->tokenizer = r->s.tokenizer == TOKENIZER_OWN || r->s.tokenizer == TOKENIZER_BYTE;
+    if (!r->tokenizer) return;
+    struct tokenizer *t = tokenizer_open(dir, &e);
+    r->tokenizer_loads = t;
+    if (!t) {
+        faults_add(&r->faults, &e);
+        return;
+    }
+    r->tokenizer_size = tokenizer_size(t);
+    tokenizer_destroy(t);
+    if (!r->s.known || r->tokenizer_size <= r->s.shape.vocab) return;
+    err_set(&e, ERR_INVALID,
+            "%.200s/tokenizer.json: it has id %lld, and vocab_size of config.json is %lld: the two "
+            "are of different models",
+            dir, (long long)r->tokenizer_size - 1, (long long)r->s.shape.vocab);
+    faults_add(&r->faults, &e);
+}
+
+static void look_at_template(const char *dir, struct report *r)
+{
+    struct err e = {0};
+    struct chat_model m = {0};
+    r->template_loads = chat_model_open(&m, dir, &e) == 0;
+    r->template = m.t || !r->template_loads;
+    r->template_loads &= r->template;
+    if (e.code) faults_add(&r->faults, &e);
+    chat_model_close(&m);
+}
+
+static void int_or_null(struct jwrite *w, const char *key, int64_t v)
+{
+    if (v)
+        jwrite_int(w, key, v);
+    else
+        jwrite_null(w, key);
+}
+
+static void put(struct jwrite *w, const char *path, const struct report *r, int max_faults)
+{
+    static const char *const kinds[] = {
+        [TOKENIZER_AUTO] = "none", [TOKENIZER_BYTE] = "byte", [TOKENIZER_OWN] = "own"};
+    jwrite_object(w, NULL);
+    jwrite_str(w, "path", path);
+    jwrite_bool(w, "loads", !r->n_model_faults);
+    jwrite_str(w, "model_type", r->s.model_type);
+    if (r->s.known)
+        jwrite_str(w, "family", r->s.family);
+    else
+        jwrite_null(w, "family");
+    int_or_null(w, "parameters", r->s.n_params);
+    jwrite_int(w, "weights_bytes", r->s.weights_size);
+    jwrite_str(w, "dtypes", r->s.dtypes);
+    jwrite_object(w, "tokenizer");
+    jwrite_str(w, "kind", r->tokenizer ? kinds[r->s.tokenizer] : "none");
+    int_or_null(w, "size", r->tokenizer_size);
+    jwrite_bool(w, "loads", r->tokenizer_loads);
+    jwrite_end(w);
+    jwrite_object(w, "chat_template");
+    jwrite_bool(w, "there", r->template);
+    jwrite_bool(w, "loads", r->template_loads);
+    jwrite_end(w);
+    jwrite_array(w, "generation_ends");
+    for (int i = 0; i < r->s.ends.n; i++) jwrite_int(w, NULL, r->s.ends.id[i]);
+    jwrite_end(w);
+    jwrite_array(w, "faults");
+    for (int i = 0; i < faults_kept(&r->faults) && i < max_faults; i++)
+        jwrite_str(w, NULL, r->faults.fault[i].text);
+    jwrite_end(w);
+    jwrite_int(w, "n_faults", r->faults.n);
+    jwrite_end(w);
+}
+
+int64_t report_write(const char *dir, const char *path, int max_faults, char *out, size_t size,
+                     int *n_faults)
+{
+    static struct report r;
+    struct jwrite w;
+    r = (struct report){0};
+    hf_inspect(dir, &r.s, &r.faults);
+    r.n_model_faults = r.faults.n;
+    look_at_tokenizer(dir, &r);
+    look_at_template(dir, &r);
+    jwrite_init(&w, out, size);
+    put(&w, path, &r, max_faults);
+    *n_faults = r.faults.n;
+    return jwrite_finish(&w);
+}
+
+int report_main(const char *dir, const char *const *roots, int n_roots)
+{
+    static char out[REPORT_SIZE];
+    int n_faults;
+    beneath_confine(roots, n_roots);
+    if (report_write(dir, dir, FAULTS, out, sizeof out, &n_faults) < 0) {
+        fprintf(stderr, "the report of %s does not fit\n", dir);
+        return 1;
+    }
+    return puts(out) < 0 || fflush(stdout) || n_faults ? 1 : 0;
+}

@@ -1,0 +1,27 @@
+/* report.h: `seqrank --check`: a model directory, and everything that is wrong with it.
+ *
+ *   seqrank --check DIR [ROOT ...]
+ *
+ * Prints one JSON object on one line. Links of DIR stay beneath the ROOT it lies in.
+ *
+ *   path, model_type, family (null: not one of ours), parameters (null: not known), weights_bytes,
+ *   dtypes; tokenizer {kind: "own" | "byte" | "none", size, loads}; chat_template {there, loads};
+ *   generation_ends [ids]; loads: its config.json and its weights have no fault; faults
+ *   [sentences, the first ones]; n_faults: all of them
+ *
+ * Exit status 0 without a fault, 1 with one, 2 for wrong arguments. */
+#ifndef SEQD_RANK_REPORT_H
+#define SEQD_RANK_REPORT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define REPORT_SIZE 65536 /* bytes of one with all faults */
+
+/* Looks at dir, which is called path, and writes at most max_faults of its faults. Returns the
+ * length, or -1 where it does not fit; *n_faults: of all. */
+int64_t report_write(const char *dir, const char *path, int max_faults, char *out, size_t size,
+                     int *n_faults);
+int report_main(const char *dir, const char *const *roots, int n_roots);
+
+#endif
