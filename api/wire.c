@@ -455,6 +455,7 @@ static int describe_pack(const struct msg *m, struct arena *a, void *body)
 {
     Seqd__Describe *w = body;
     w->request = m->request;
+    w->models = m->models;
     w->path = (char *)m->path;
     return 0;
 }
@@ -463,6 +464,7 @@ static int describe_unpack(const void *body, struct arena *a, struct msg *m, str
 {
     const Seqd__Describe *w = body;
     m->request = w->request;
+    m->models = w->models;
     return text_copy(m->path, sizeof m->path, w->path, "path", e);
 }
 

@@ -25,7 +25,8 @@
  *   seqw  HEARTBEAT  every WELCOME.heartbeat_ms, from its loop: with its GPUs as they are now, as
  *                    HELLO has them. After three that are missing seqd closes the session
  *   seqw  PROFILE    after WELCOME, once it has been measured: new with each session
- *   seqd  DESCRIBE, FETCH, TRACE -> DESCRIBED, FETCHED, FETCHED: exactly one each, with its number
+ *   seqd  DESCRIBE, FETCH, TRACE -> DESCRIBED, FETCHED, FETCHED: exactly one each, with its number;
+ *         DESCRIBE of all models -> FETCHED
  *
  * A node reports on itself alone: REPORT and LOG count from the node that has the part of the
  * attempt, for the ranks of that part; DESCRIBED and FETCHED from the node that was asked, once;
@@ -49,7 +50,7 @@ struct job_spec;
 #define WIRE_MAX_SIZE      (4 << 20) /* one message */
 #define NODE_NAME          64
 #define WIRE_CHUNK         65536     /* bytes of log in one message */
-#define WIRE_TRACE_SIZE    (1 << 20) /* of the answer to a TRACE */
+#define WIRE_TRACE_SIZE    (1 << 20) /* of the answer to a TRACE, or to a DESCRIBE of all models */
 #define WIRE_ATTEMPTS      4096 /* in one HELLO or EXPECT, and on one node: 4096 slots of 1 rank */
 #define WIRE_INSTANCE_SIZE 16
 #define WIRE_HEARTBEAT_MS  2000
@@ -70,7 +71,7 @@ enum msg_type {
     MSG_ACK,     /* spool and log offsets that are durable at seqd */
     MSG_EXPECT,  /* reconcile: the attempts seqd believes this node runs */
     MSG_FETCH, /* read path (a name inside the job's artifacts/) from offset, at most WIRE_CHUNK */
-    MSG_DESCRIBE, /* run seqrank --describe on a model directory */
+    MSG_DESCRIBE, /* run seqrank --describe on a model directory; or seqrank --models */
     MSG_FORGET,   /* attempt is final and acknowledged: its directory may go */
     MSG_TRACE,    /* where samples of prepared data came from; answered by MSG_FETCHED: JSON */
     /* seqw -> seqd */
@@ -140,6 +141,7 @@ struct msg {
     /* DESCRIBE / DESCRIBED / FETCH / FETCHED: request pairs question and answer */
     int64_t request;
     char path[RANK_PATH_SIZE];
+    bool models;                   /* DESCRIBE: all beneath the node's roots; path is empty */
     char config[SPEC_CONFIG_SIZE]; /* DESCRIBED: sizes of the model at path, as model.config */
     struct err err;                /* code ERR_NONE when config holds */
     struct wire_trace trace;       /* TRACE, of prepared_id */

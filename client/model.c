@@ -148,6 +148,61 @@ static int check_run(struct cli *c, const char *dir)
     return rc;
 }
 
+/* ---- those of the nodes ---------------------------------------------------------------------- */
+
+static void add_model(struct table *t, const char *node, const struct jv *m)
+{
+    char text[TEXT_SHORT];
+    const int64_t n = jv_int(m, "parameters", 0);
+    table_add(t, node);
+    table_add(t, jv_str(m, "path", "?"));
+    table_add(t, jv_str(m, "family", jv_str(m, "model_type", "?")));
+    table_add(t, n ? text_count(text, (double)n) : "-");
+    table_add(t, text_bytes(text, jv_int(m, "weights_bytes", 0)));
+    table_add(t, tokenizer_text(m, text));
+    table_add(t, jv_bool(m, "loads", false) ? "yes" : "no");
+    table_add(t, jv_str(m, "faults.0", ""));
+}
+
+static void print_models(const struct cli *c, const struct jv *list)
+{
+    static const char *const head[] = {"NODE",      "PATH",  "FAMILY", "PARAMETERS", "WEIGHTS",
+                                       "TOKENIZER", "LOADS", "",       NULL};
+    const struct jv *data = jv_get(list, "data");
+    struct table t;
+    table_init(&t, head);
+    for (size_t i = 0; i < jv_len(data); i++) {
+        const struct jv *node = jv_at(data, i, NULL), *models = jv_get(node, "models");
+        const char *name = jv_str(node, "node", "?"), *why = jv_str(node, "error", NULL),
+                   *more = jv_str(node, "incomplete", NULL);
+        for (size_t k = 0; k < jv_len(models); k++) {
+            const struct jv *m = jv_at(models, k, NULL);
+            char clean[4096];
+            if (c->output == OUT_NAME)
+                puts(text_safe(clean, sizeof clean, jv_str(m, "path", "?")));
+            else
+                add_model(&t, name, m);
+        }
+        if (why) cli_say(c, "%s: %s", name, why);
+        if (more) cli_say(c, "%s: there may be more: %s", name, more);
+    }
+    if (c->output != OUT_NAME && t.n_cells) table_print(&t, stdout);
+    if (!jv_len(data)) cli_say(c, "no node is up");
+}
+
+static int ls_run(struct cli *c)
+{
+    struct jv *list = NULL;
+    char name[256], path[300] = "/v1/models";
+    if (c->n_args == 2)
+        snprintf(path, sizeof path, "/v1/models?node=%s",
+                 http_escape(name, sizeof name, c->arg[1]));
+    const int rc = api_get(c, path, &list);
+    if (!rc && !api_print(c, list)) print_models(c, list);
+    jv_free(list);
+    return rc;
+}
+
 /* ---- the verb -------------------------------------------------------------------------------- */
 
 static bool is_check(const struct cli *c)
@@ -158,20 +213,24 @@ static bool is_check(const struct cli *c)
 static int model_run(struct cli *c)
 {
     if (is_check(c) && c->n_args == 2) return check_run(c, c->arg[1]);
-    return cli_fail(CLI_USAGE, "want: seqctl model check DIR");
+    if (!strcmp(c->arg[0], "ls")) return ls_run(c);
+    return cli_fail(CLI_USAGE, "want: seqctl model ls [NODE], or: seqctl model check DIR");
 }
 
 const struct verb model_verb = {
     .name = "model",
-    .operands = "check DIR",
-    .summary = "what a model directory of this machine holds, and its faults",
+    .operands = "ls [NODE] | check DIR",
+    .summary = "model directories: of the nodes; one of this machine, with its faults",
     .min_args = 1,
     .max_args = 2,
     .run = model_run,
     .alone = is_check,
-    .help = "Looks at a model directory of this machine, with seqrank, as a job would: family,\n"
-            "parameters, size, tokenizer, chat template, the ids that end a text; and prints\n"
-            "everything that is wrong, each fault with its file, its tensor or key, and the fix.\n"
-            "Reads no weights but their headers; asks no seqd. Exit code 1 with a fault.\n\n"
-            "  seqctl model check ~/models/Llama-3.2-1B",
+    .help =
+        "ls lists the model directories beneath the roots of the nodes, or of one node: family,\n"
+        "size, tokenizer, and whether a job can take it, with the first fault where not.\n\n"
+        "check looks at a model directory of this machine, with seqrank, as a job would: family,\n"
+        "parameters, size, tokenizer, chat template, the ids that end a text; and prints\n"
+        "everything that is wrong, each fault with its file, its tensor or key, and the fix.\n"
+        "Reads no weights but their headers; asks no seqd. Exit code 1 with a fault.\n\n"
+        "  seqctl model check ~/models/Llama-3.2-1B",
 };

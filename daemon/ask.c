@@ -34,6 +34,11 @@ struct asks *asks_create(struct loop *l, const struct cluster *k, const struct o
     return a;
 }
 
+static int64_t limit_ms(const struct ask *q)
+{
+    return q->m.models ? ASK_MODELS_MS : ASK_TIMEOUT_MS;
+}
+
 static const char *asked(const struct ask *q)
 {
     return q->n_tried ? q->tried[q->n_tried - 1] : "";
@@ -48,7 +53,7 @@ static int ask_node(struct ask *q, const char *node, struct err *e)
     const int rc = outbox_send(&q->all->out, node, &q->m);
     q->n_tried++; /* not before: a session that breaks now is not yet this question's */
     if (rc) return err_set(e, ERR_PEER, "node %s is not connected", node);
-    loop_timer_set(q->timer, ASK_TIMEOUT_MS);
+    loop_timer_set(q->timer, limit_ms(q));
     return 0;
 }
 
@@ -90,15 +95,21 @@ static void timed_out(void *arg)
 {
     struct ask *q = arg;
     struct err e;
-    err_set(&e, ERR_TIMEOUT, "node %s did not answer within %d s", asked(q), ASK_TIMEOUT_MS / 1000);
+    err_set(&e, ERR_TIMEOUT, "node %s did not answer within %d s", asked(q),
+            (int)(limit_ms(q) / 1000));
     finish(q, NULL, &e);
+}
+
+static enum msg_type answer_of(const struct msg *m)
+{
+    return m->type == MSG_DESCRIBE && !m->models ? MSG_DESCRIBED : MSG_FETCHED;
 }
 
 bool asks_take(struct asks *a, const char *node, const struct msg *m)
 {
     for (struct ask *q = a->first; q; q = q->next) {
-        const enum msg_type want = q->m.type == MSG_DESCRIBE ? MSG_DESCRIBED : MSG_FETCHED;
-        if (q->m.request != m->request || want != m->type || strcmp(asked(q), node)) continue;
+        if (q->m.request != m->request || answer_of(&q->m) != m->type || strcmp(asked(q), node))
+            continue;
         if (!m->err.code && q->m.offset != m->offset) return false;
         finish(q, m->err.code ? NULL : m, m->err.code ? &m->err : NULL);
         return true;

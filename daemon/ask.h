@@ -8,6 +8,7 @@
 #include "daemon/outbox.h"
 
 #define ASK_TIMEOUT_MS 10000
+#define ASK_MODELS_MS  35000 /* of all models: longer than the node gives itself */
 #define ASK_NODES      8
 
 /* m is the answer (DESCRIBED or FETCHED), or NULL with e: no node, no answer in time. Called

@@ -20,6 +20,7 @@ const struct route route_table[] = {
     {"GET", "/v1/jobs/{id}/steps/{n}/data", "sample fragments", route_step_data},
     {"POST", "/v1/plan", "", route_plan},
     {"GET", "/v1/nodes", "", route_nodes},
+    {"GET", "/v1/models", "node", route_models},
     {"POST", "/v1/nodes/{node}:release", "", route_release},
     {"GET", "/livez", "", route_livez},
     {"GET", "/readyz", "verbose", route_readyz},

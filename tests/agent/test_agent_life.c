@@ -872,6 +872,26 @@ static void test_describe(void)
     snprintf(path, sizeof path, "%s/none", d.dir);
     ask(MSG_DESCRIBE, path, 0);
     CHECK(d.answer.err.code == ERR_NOT_FOUND);
+    /* all beneath the roots: one process at a time, and its answer as it stands */
+    struct msg m = {.type = MSG_DESCRIBE, .request = 900, .models = true};
+    const int n = d.n_answers;
+    tell(&m);
+    m.request = 901;
+    tell(&m);
+    UNTIL(d.n_answers > n);
+    CHECK(d.answer.type == MSG_FETCHED && d.answer.request == 901);
+    CHECK_MSG(strstr(d.answer.err.text, "lists its models for another request"), "%s",
+              d.answer.err.text);
+    CHECK(!file_write(in_dir("../go", 0, 0), "", 0, NULL));
+    UNTIL(d.n_answers > n + 1);
+    CHECK(d.answer.request == 900 && !d.answer.err.code);
+    snprintf(path, sizeof path, "{\"models\":[\"%s\"]}\n", d.dir);
+    CHECK_MSG(d.answer.size == strlen(path) && !memcmp(d.chunk, path, strlen(path)), "%.*s",
+              (int)d.answer.size, (const char *)d.chunk);
+    m.request = 902;
+    tell(&m);
+    UNTIL(d.n_answers > n + 2);
+    CHECK(d.answer.request == 902 && !d.answer.err.code);
     terminate(pid);
     teardown();
 }
@@ -953,8 +973,18 @@ static int fake_describe(const char *dir, const char *root)
     return 0;
 }
 
+/* `seqrank --models ROOT` of the fake rank, which takes as long as the test wants. */
+static int fake_models(const char *root)
+{
+    char go[512];
+    snprintf(go, sizeof go, "%s/go", root);
+    while (access(go, F_OK)) usleep(1000);
+    return printf("{\"models\":[\"%s\"]}\n", root) < 0;
+}
+
 int main(int argc, char **argv)
 {
+    if (argc == 3 && !strcmp(argv[1], "--models")) return fake_models(argv[2]);
     if (argc == 4 && !strcmp(argv[1], "--describe")) return fake_describe(argv[2], argv[3]);
     if (argc == 2 && !strcmp(argv[1], "--profile")) return fake_profile();
     if (fake_rank_is(argv)) return fake_rank_main();

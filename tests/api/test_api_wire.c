@@ -172,7 +172,9 @@ static struct msg msg_fill(enum msg_type type, const struct job_spec *spec)
         m.job = m.epoch = 0, m.n_attempts = 2, m.attempts = two_attempts, m.more = true;
         break;
     case MSG_FETCH: m.epoch = 0, m.request = 4, m.offset = 12, snprintf(m.path, 32, "a.bin"); break;
-    case MSG_DESCRIBE: m.job = m.epoch = 0, m.request = 4, snprintf(m.path, 32, "/m/x"); break;
+    case MSG_DESCRIBE:
+        m.job = m.epoch = 0, m.request = 4, m.models = true, snprintf(m.path, 32, "/m/x");
+        break;
     case MSG_HEARTBEAT: m.job = m.epoch = 0, m.n_gpus = 2, m.gpus = two_gpus; break;
     case MSG_WELCOME: m.job = m.epoch = 0, m.heartbeat_ms = 250; break;
     case MSG_REFUSED:

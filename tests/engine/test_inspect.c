@@ -61,6 +61,9 @@ static void test_good(void)
     CHECK_MSG(!f.n, "%d: %s", f.n, f.fault[0].text);
     CHECK(s.known && s.n_params > 0 && s.weights_size == 4 * s.n_params && s.ends.n == 2);
     CHECK_STR(s.family, "llama");
+    put("good", "generation_config.json", "{\"eos_token_id\":260}");
+    inspect("good");
+    CHECK(f.n == 1 && s.loads); /* an end that never comes */
     CHECK_STR(s.dtypes, "F32");
     CHECK(s.tokenizer == TOKENIZER_OWN);
 }
@@ -72,11 +75,12 @@ static void test_all_at_once(void)
         "{\"model_type\":\"llama\",\"hidden_size\":-4,\"rope_theta\":\"x\",\"wings\":2,"
         "\"hidden_act\":\"gelu\",\"vocab_size\":300}");
     put_index("all", "\"a\":\"1.safetensors\",\"b\":\"2.safetensors\",\"c\":\"3.safetensors\"");
-    put_weights("all", "1.safetensors",
-                "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]},"
-                "\"d\":{\"dtype\":\"F8_E4M3\",\"shape\":[4],\"data_offsets\":[4,8]},"
-                "\"e\":{\"dtype\":\"F32\",\"shape\":[4611686018427387904,4],\"data_offsets\":[8,9]}}",
-                9, 0);
+    put_weights(
+        "all", "1.safetensors",
+        "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]},"
+        "\"d\":{\"dtype\":\"F8_E4M3\",\"shape\":[4],\"data_offsets\":[4,8]},"
+        "\"e\":{\"dtype\":\"F32\",\"shape\":[4611686018427387904,4],\"data_offsets\":[8,9]}}",
+        9, 0);
     put_weights("all", "3.safetensors", "{", 0, 0);
     put("all", "generation_config.json", "{\"eos_token_id\":\"x\"}");
     inspect("all");
@@ -105,8 +109,9 @@ static void test_tensors(void)
     inspect("tensors");
     check_says("tensors", "model.safetensors: model.layers.2.mlp.up_proj.weight is missing",
                "mend config.json");
-    check_says("tensors", "model.safetensors: model.layers.0.mlp.gate_proj.weight is [40,48], want "
-                          "[44,48]",
+    check_says("tensors",
+               "model.safetensors: model.layers.0.mlp.gate_proj.weight is [40,48], want "
+               "[44,48]",
                "two models");
     CHECK_MSG(f.n == 9 + 6, "%d faults", f.n); /* tied: its head is no fault */
     w = st_open(in_dir("tensors", "model.safetensors"), &e);
@@ -127,6 +132,7 @@ static void test_tensors(void)
     inspect("tensors");
     check_says("tensors", "model.layers.1.self_attn.q_proj.weight is unexpected", "config.json");
     check_says("tensors", "eos_token_id 260", "vocab_size 260");
+    CHECK(!s.loads);
     CHECK_MSG(f.n == 9 + 1, "%d faults", f.n);
 }
 
@@ -156,7 +162,8 @@ static void test_index(void)
         inspect("index");
         check_says(v[i].map, v[i].a, v[i].b);
     }
-    put("index", "model.safetensors.index.json", "{\"weight_map\":{\"a\":\"1\"},\"weight_map\":{}}");
+    put("index", "model.safetensors.index.json",
+        "{\"weight_map\":{\"a\":\"1\"},\"weight_map\":{}}");
     inspect("index");
     check_says("index", "weight_map occurs twice", "index.json");
 }
@@ -178,8 +185,8 @@ static void test_file(void)
          "model.safetensors", "17 bytes of tensors, the header describes 16"},
         {"{\"t\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[8,24]}}", 24, 0, "tensor \"t\"",
          "leaves a hole"},
-        {"{\"t\":{\"dtype\":\"F32\",\"shape\":[-4],\"data_offsets\":[0,16]}}", 16, 0, "tensor \"t\"",
-         "shape"},
+        {"{\"t\":{\"dtype\":\"F32\",\"shape\":[-4],\"data_offsets\":[0,16]}}", 16, 0,
+         "tensor \"t\"", "shape"},
         {"{\"t\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,4],\"data_offsets\":[0,16]}}", 16, 0,
          "tensor \"t\"", "shape"},
         {"{\"t\":{\"dtype\":\"F32\",\"shape\":[9223372036854775807],\"data_offsets\":[0,16]}}", 16,
@@ -236,8 +243,9 @@ static void test_memory(void)
     char *header = malloc(TENSORS * 64 + 16), map[512] = "";
     size_t n = (size_t)sprintf(header, "{");
     for (int i = 0; i < TENSORS; i++)
-        n += (size_t)sprintf(header + n, "%s\"%d\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":"
-                                         "[0,0]}",
+        n += (size_t)sprintf(header + n,
+                             "%s\"%d\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":"
+                             "[0,0]}",
                              i ? "," : "", i);
     sprintf(header + n, "}");
     put("many", "config.json", own_config);

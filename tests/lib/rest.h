@@ -202,11 +202,19 @@ static inline int talk(const char *bytes)
 
 #define HEAD "Host: localhost\r\nConnection: close\r\n"
 
-static inline int get(const char *path)
+/* Sends it alone; answer_of waits for the answer. */
+static inline int get_begin(const char *path)
 {
     static char out[8192];
+    const int fd = dial();
     snprintf(out, sizeof out, "GET %s HTTP/1.1\r\n" HEAD "\r\n", path);
-    return talk(out);
+    send_all(fd, out, strlen(out));
+    return fd;
+}
+
+static inline int get(const char *path)
+{
+    return answer_of(get_begin(path));
 }
 
 /* Sends it alone; answer_of waits for the answer. */

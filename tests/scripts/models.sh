@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Model directories: `seqctl model check` says all that one holds and all that is wrong with it.
+# Model directories: `seqctl model check` says all that one holds and all that is wrong with it, and
+# GET /v1/models what lies beneath the roots of a node.
 #   BUILD=build/release   KEEP=1 keeps the directories
 set -u
 cd "$(dirname "$0")/../.." || exit 2
@@ -46,5 +47,25 @@ seqctl model check "$T/nowhere" >"$T/out" 2>&1
 says "a directory that is not there" 1 $? 'nowhere has no config.json: give a directory'
 seqctl model check >"$T/out" 2>&1
 says "no directory" 2 $? 'seqctl model check DIR'
+
+# Those of a node: good ones and hostile ones, and what makes the walk long.
+R=$T/data/models
+mkdir -p "$R/deep/er" "$R/none" && cp -r "$golden/llama3" "$R/deep/er/good" && cp -r "$T/bad" "$R/bad"
+ln -s .. "$R/deep/up" && ln -s "$R/deep" "$R/again" && ln -s "$golden" "$R/outside"
+mkdir "$R/leads_out" && cp "$golden/llama3/config.json" "$R/leads_out" &&
+    ln -s "$golden/llama3/model.safetensors" "$R/leads_out/model.safetensors"
+mkdir "$R/pipe" && mkfifo "$R/pipe/config.json" && touch "$R/pipe/tokenizer.json"
+mkdir "$R/$(printf 'na\033[31mme\xff')" && cp "$golden"/llama3/* "$R"/na*/
+seqd_start || { lib_end; exit 1; }
+seqctl model ls >"$T/out" 2>&1
+says "models of a node" 0 $? '^local +/.*/models/deep/er/good +llama +16,560 +32.3 KiB +none: token ids alone +yes *$' \
+    '/models/bad +llama +- .* no +.*config.json: hidden_size' '/models/leads_out +llama .* no +.*model.safetensors' \
+    '/models/pipe +.* no +.*config.json' '/models/na.*me.* +llama .* yes'
+n=$(grep -c '^local' "$T/out")
+if [ "$n" -eq 5 ]; then ok "each once, and no link to a directory is followed"; else bad "$n models" "$T/out"; fi
+seqctl model ls local -o json >"$T/out" 2>&1
+says "as JSON" 0 $? '"n_faults": 4' '"incomplete": null' '"error": null'
+seqctl model ls elsewhere >"$T/out" 2>&1
+says "of a node that is not up" 3 $? 'node "elsewhere" is not up'
 
 lib_end

@@ -57,6 +57,7 @@ struct agent {
         int64_t request;
         struct capture *a;
     } capture[MAX_CAPTURES];
+    bool listing;                /* one of them is seqrank --models */
     struct capture *profiling;   /* seqrank --profile, once after the start */
     struct profile profile;      /* what it found; zeros: nothing yet */
     struct arena arena;          /* of the message being handled */
@@ -403,8 +404,54 @@ static void described(void *arg, int64_t request, const char *text, size_t size,
     send_msg(a, &m);
 }
 
+static void traced(void *arg, int64_t request, const char *text, size_t size, const struct err *why)
+{
+    struct agent *a = arg;
+    struct msg m = {.type = MSG_FETCHED, .request = request, .err = *why};
+    capture_over(a, request);
+    if (!m.err.code) {
+        m.data = text;
+        m.size = size;
+        m.total = (int64_t)size;
+    }
+    send_msg(a, &m);
+}
+
+static void listed_models(void *arg, int64_t request, const char *text, size_t size,
+                          const struct err *why)
+{
+    struct agent *a = arg;
+    a->listing = false;
+    traced(a, request, text, size, why);
+}
+
+/* What lies beneath the roots: one process at a time looks, whatever seqd asks. */
+static void on_models(struct agent *a, const struct msg *m)
+{
+    char *argv[2 + RANK_ROOTS + 1] = {"seqrank", "--models"};
+    for (int k = 0; k < a->state_dir.n_roots; k++) argv[2 + k] = a->state_dir.roots[k];
+    const struct capture_options o = {a->loop,  a->rank_program, argv,          m->request,
+                                      ASIDE_MS, WIRE_TRACE_SIZE, listed_models, a};
+    struct err e = {0};
+    int i;
+    if (a->listing)
+        err_set(&e, ERR_CONFLICT, "node %s lists its models for another request", a->o.name);
+    else if (!a->state_dir.n_roots)
+        err_set(&e, ERR_NOT_FOUND, "node %s has no roots: seqw --root", a->o.name);
+    else if (capture_room(a, &i, &e) == 0) {
+        a->capture[i].request = m->request;
+        a->capture[i].a = capture_start(&o, &e);
+        if ((a->listing = a->capture[i].a != NULL)) return;
+    }
+    traced(a, m->request, "", 0, &e);
+}
+
 static void on_describe(struct agent *a, const struct msg *m)
 {
+    if (m->models) {
+        on_models(a, m);
+        return;
+    }
     char path[FILE_PATH_SIZE];
     char *argv[3 + RANK_ROOTS + 1] = {"seqrank", "--describe", path};
     for (int k = 0; k < a->state_dir.n_roots; k++) argv[3 + k] = a->state_dir.roots[k];
@@ -442,19 +489,6 @@ static void profile_start(struct agent *a)
                                       ASIDE_MS, DESCRIBE_SIZE,   profiled, a};
     struct err e = {0};
     if (!(a->profiling = capture_start(&o, &e))) profiled(a, 0, "", 0, &e);
-}
-
-static void traced(void *arg, int64_t request, const char *text, size_t size, const struct err *why)
-{
-    struct agent *a = arg;
-    struct msg m = {.type = MSG_FETCHED, .request = request, .err = *why};
-    capture_over(a, request);
-    if (!m.err.code) {
-        m.data = text;
-        m.size = size;
-        m.total = (int64_t)size;
-    }
-    send_msg(a, &m);
 }
 
 /* Which files a step learnt from: `seqrank --trace` reads the prepared data of this node. */

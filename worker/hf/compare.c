@@ -141,8 +141,8 @@ static int compare_unexpected(const struct hf_weights *w, const struct model_sha
         }
         if (skipped(m, name)) continue;
         const struct st_file *f = w->file[w->entry[i].shard];
-        complain(c, f ? st_path(f) : w->path, "config.json says nothing of it",
-                 "%s is unexpected", w->entry[i].stored);
+        complain(c, f ? st_path(f) : w->path, "config.json says nothing of it", "%s is unexpected",
+                 w->entry[i].stored);
     }
     free(params);
     return 0;
@@ -161,8 +161,8 @@ int hf_compare(const struct hf_weights *w, const char *dir, const struct model_s
 }
 
 /* Every tensor is there under its prefixed name, in its shape. */
-int hf_compare_flat(const struct st_file *f, const struct param *list, int n,
-                        const char *prefix, struct err *e)
+int hf_compare_flat(const struct st_file *f, const struct param *list, int n, const char *prefix,
+                    struct err *e)
 {
     struct complaint c = {0};
     for (int i = 0; i < n; i++) {

@@ -16,7 +16,7 @@ static void read_type(const char *dir, struct hf_summary *s)
     struct jread j;
     size_t size;
     char *text = file_join(path, &e, "%s/config.json", dir) ? NULL
-                                                             : file_read(path, 4 << 20, &size, &e);
+                                                            : file_read(path, 4 << 20, &size, &e);
     if (!text) return;
     jread_init(&j, text, size);
     jread_next(&j);
@@ -101,6 +101,7 @@ static void look_at_ends(const char *dir, struct hf_summary *s, struct faults *f
 
 void hf_inspect(const char *dir, struct hf_summary *s, struct faults *f)
 {
+    const int before = f->n;
     struct err e = {0};
     *s = (struct hf_summary){0};
     read_type(dir, s);
@@ -110,6 +111,7 @@ void hf_inspect(const char *dir, struct hf_summary *s, struct faults *f)
         count_params(s, f);
     }
     look_at_weights(dir, s, f);
+    s->loads = f->n == before;
     look_at_ends(dir, s, f);
     if (hf_tokenizer_of(dir, &s->tokenizer, &e)) faults_add(f, &e);
 }

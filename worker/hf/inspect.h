@@ -17,6 +17,7 @@ struct hf_summary {
     int64_t n_params;     /* elements of all tensors that the shape has; 0: not known */
     int64_t weights_size; /* bytes of the files that hold weights, as far as they can be read */
     char dtypes[32];      /* element types that occur among them: "BF16" */
+    bool loads;           /* config.json and weights have no fault */
     int32_t tokenizer;    /* enum tokenizer_id */
     struct token_ends ends;
 };

@@ -13,6 +13,7 @@
 #include "api/core/version.h"
 #include "worker/hf/hf.h"
 #include "worker/rank/link.h"
+#include "worker/rank/models.h"
 #include "worker/rank/profile.h"
 #include "worker/rank/report.h"
 #include "worker/rank/run.h"
@@ -26,6 +27,8 @@ static const char usage[] =
     "       seqrank --check DIR [ROOT ...]\n"
     "                                print what the model directory DIR holds, and everything\n"
     "                                that is wrong with it, as JSON\n"
+    "       seqrank --models ROOT ...\n"
+    "                                the same of every model directory beneath the ROOTs\n"
     "       seqrank --profile        measure this machine, print it as JSON\n"
     "       seqrank --trace DIR KEY=VALUE ...\n"
     "                                what a step of a job learnt from, as JSON. DIR: prepared "
@@ -112,6 +115,8 @@ int main(int argc, char **argv)
         return describe(argv[2], (const char *const *)argv + 3, argc - 3);
     if (argc >= 3 && !strcmp(argv[1], "--check"))
         return report_main(argv[2], (const char *const *)argv + 3, argc - 3);
+    if (argc >= 3 && !strcmp(argv[1], "--models"))
+        return models_main((const char *const *)argv + 2, argc - 2);
     if (argc == 2 && !strcmp(argv[1], "--profile")) return profile_main();
     if (argc >= 3 && !strcmp(argv[1], "--trace")) return trace_main(argc - 2, argv + 2);
     if (argc == 2 && !strcmp(argv[1], "--version")) {

@@ -11,7 +11,6 @@
 struct report {
     struct hf_summary s;
     struct faults faults;
-    int n_model_faults; /* of config.json and weights: they keep the model from loading */
     bool tokenizer, template;
     bool tokenizer_loads, template_loads;
     int64_t tokenizer_size; /* 1 + the largest id */
@@ -63,7 +62,7 @@ static void put(struct jwrite *w, const char *path, const struct report *r, int 
         [TOKENIZER_AUTO] = "none", [TOKENIZER_BYTE] = "byte", [TOKENIZER_OWN] = "own"};
     jwrite_object(w, NULL);
     jwrite_str(w, "path", path);
-    jwrite_bool(w, "loads", !r->n_model_faults);
+    jwrite_bool(w, "loads", r->s.loads);
     jwrite_str(w, "model_type", r->s.model_type);
     if (r->s.known)
         jwrite_str(w, "family", r->s.family);
@@ -99,13 +98,28 @@ int64_t report_write(const char *dir, const char *path, int max_faults, char *ou
     struct jwrite w;
     r = (struct report){0};
     hf_inspect(dir, &r.s, &r.faults);
-    r.n_model_faults = r.faults.n;
     look_at_tokenizer(dir, &r);
     look_at_template(dir, &r);
     jwrite_init(&w, out, size);
     put(&w, path, &r, max_faults);
     *n_faults = r.faults.n;
     return jwrite_finish(&w);
+}
+
+void report_failed(const char *path, const char *why, char *out, size_t size)
+{
+    static struct report r;
+    struct err e;
+    struct jwrite w;
+    r = (struct report){0};
+    err_set(&e, ERR_INVALID, "%s", why);
+    faults_add(&r.faults, &e);
+    jwrite_init(&w, out, size);
+    put(&w, path, &r, 1);
+    if (jwrite_finish(&w) > 0) return;
+    jwrite_init(&w, out, size); /* the path alone is too long */
+    put(&w, "", &r, 1);
+    jwrite_finish(&w);
 }
 
 int report_main(const char *dir, const char *const *roots, int n_roots)

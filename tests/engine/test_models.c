@@ -1,0 +1,112 @@
+/* test_models.c: what seqrank --models finds beneath roots, and the limits that hostile ones meet. */
+#include <sys/stat.h>
+#include "api/core/jread.h"
+#include "tests/lib/model_dir.h"
+#include "worker/rank/models.h"
+
+static char out[MODELS_SIZE];
+
+/* With limits; 0: the product's. The process that looks has no limit of memory under a sanitizer,
+ * whose own is counted. */
+static void list(const char *root, const struct models_limits *l)
+{
+    const char *roots[] = {in_dir(root, ""), in_dir(root, "")}; /* the same twice */
+    struct models_limits own = models_limits;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    own.memory_size = 0;
+#endif
+    const int64_t n = models_write(roots, 2, l ? l : &own, out, sizeof out);
+    struct jread j;
+    CHECK(n > 0);
+    jread_init(&j, out, (size_t)n);
+    CHECK(jread_next(&j) == J_OBJECT && !jread_skip(&j) && jread_next(&j) == J_END);
+    if (getenv("V")) printf("    %.2000s\n", out);
+}
+
+static int count(const char *what)
+{
+    int n = 0;
+    for (const char *p = out; (p = strstr(p, what)); p++) n++;
+    return n;
+}
+
+static void test_found(void)
+{
+    char deep[256] = "found", far[300];
+    make_own("found/a");
+    put("found/a/inside", "model.safetensors", ""); /* of a: not looked through */
+    put("found/b", "config.json", "{}");            /* of anything */
+    put("found/c", "config.json", "{");
+    put("found/c", "tokenizer_config.json", "{}");
+    put("found/d/e", "model.safetensors.index.json", "{}");
+    CHECK(!symlink("../d", in_dir("found", "d/loop")) && !symlink("..", in_dir("found", "up")));
+    for (int i = 0; i < MODELS_DEPTH; i++) strcat(deep, "/x");
+    snprintf(far, sizeof far, "%s/x", deep);
+    CHECK(!file_make_dir(in_dir("found", ""), &e));
+    put(deep, "model.safetensors", "");
+    list("found", NULL);
+    CHECK_MSG(count("\"path\":") == 4 && strstr(out, "\"incomplete\":null"), "%s", out);
+    CHECK(count("/found/a\",\"loads\":true,\"model_type\":\"llama\"") == 1);
+    CHECK(count("/found/c\",\"loads\":false") == 1 && count("/found/d/e\",\"loads\":false") == 1);
+    CHECK(strstr(out, "/a\"") < strstr(out, "/c\"") && strstr(out, "/c\"") < strstr(out, "/d/e\""));
+    CHECK(!file_remove(in_dir(deep, ""), &e));
+    put(far, "model.safetensors", ""); /* one deeper */
+    list("found", NULL);
+    CHECK_MSG(count("\"path\":") == 3, "%s", out);
+    list("nowhere", NULL);
+    CHECK_STR(out, "{\"models\":[],\"incomplete\":null}");
+}
+
+static void test_too_many(void)
+{
+    char name[64];
+    for (int i = 0; i < MODELS_MAX + 3; i++) {
+        snprintf(name, sizeof name, "many/%d", i);
+        put(name, "model.safetensors", "12345678");
+    }
+    list("many", NULL);
+    CHECK_MSG(count("\"path\":") == MODELS_MAX, "%d", count("\"path\":"));
+    CHECK(strstr(out, "\"incomplete\":\"the roots hold more models than are listed: 256\""));
+    CHECK(count("has no config.json") == MODELS_MAX);
+}
+
+/* Time and memory: the one that has not enough is named, the others are listed. */
+static void test_limits(void)
+{
+    const struct models_limits no_time = {6000, 0, 24000, 0}, none_at_all = {6000, 6000, 0, 0},
+                               no_walk = {-1, 6000, 24000, 0};
+    make_own("limits/a");
+    make_own("limits/b");
+    list("limits", &no_time);
+    CHECK_MSG(count("looking at it took longer than 0 s") == 2 && count("\"loads\":false") >= 2,
+              "%s", out);
+    list("limits", &none_at_all);
+    CHECK_MSG(strstr(out, "\"models\":[],\"incomplete\":\"looking at them took too long: 0 of 2 "
+                          "are listed\""),
+              "%s", out);
+    list("limits", &no_walk);
+    CHECK_STR(out, "{\"models\":[],\"incomplete\":\"looking for directories took too long\"}");
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    const struct models_limits small = {6000, 6000, 24000, 48 << 20};
+    const size_t size = 64 << 20; /* a header that the file has, and that does not fit */
+    char *text = calloc(1, size + 8);
+    for (int i = 0; i < 8; i++) text[i] = (char)(size >> 8 * i & 255);
+    memset(text + 8, ' ', size);
+    CHECK(!file_write(in_dir("limits/b", "model.safetensors"), text, size + 8, &e));
+    free(text);
+    list("limits", &small);
+    CHECK_MSG(count("limits/a\",\"loads\":true") == 1 && count("limits/b\",\"loads\":false") == 1 &&
+                  (count("model.safetensors: out of memory") == 1 || count("died of signal") == 1),
+              "%s", out);
+#endif
+}
+
+int main(void)
+{
+    model_dir_begin("test_models");
+    RUN(test_found);
+    RUN(test_too_many);
+    RUN(test_limits);
+    model_dir_end();
+    return test_done("models");
+}

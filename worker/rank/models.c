@@ -1,0 +1,281 @@
+#include "worker/rank/models.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include "api/core/beneath.h"
+#include "api/core/file.h"
+#include "api/core/jwrite.h"
+#include "worker/rank/report.h"
+
+const struct models_limits models_limits = {6000, 6000, 24000, (int64_t)3 << 30};
+
+static int64_t now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* ---- which directories ----------------------------------------------------------------------- */
+
+struct walk_seen { /* a directory, by what no link and no mount changes */
+    dev_t dev;
+    ino_t ino;
+};
+
+struct root_walk {
+    const struct models_limits *limits;
+    int64_t begun_ms;
+    int n_dirs, n_entries, n;
+    char *path[MODELS_MAX]; /* owned */
+    struct walk_seen seen[MODELS_DIRS];
+    int table[2 * MODELS_DIRS]; /* 1 + a place in seen, by hash */
+    char incomplete[160];       /* why it ended early; "": it did not */
+};
+
+/* Ends the walk. false, for `return`. */
+static bool enough(struct root_walk *w, const char *why)
+{
+    if (!*w->incomplete) snprintf(w->incomplete, sizeof w->incomplete, "%s", why);
+    return false;
+}
+
+static bool first_time(struct root_walk *w, const struct stat *st)
+{
+    const struct walk_seen x = {st->st_dev, st->st_ino};
+    size_t at = ((size_t)x.ino * 0x9e3779b97f4a7c15u ^ (size_t)x.dev) % (2 * MODELS_DIRS);
+    for (; w->table[at]; at = (at + 1) % (2 * MODELS_DIRS)) {
+        const struct walk_seen *y = &w->seen[w->table[at] - 1];
+        if (y->dev == x.dev && y->ino == x.ino) return false;
+    }
+    w->seen[w->n_dirs] = x;
+    w->table[at] = ++w->n_dirs;
+    return true;
+}
+
+struct names { /* of a directory: what makes it a model's */
+    bool config, tokenizer, weights;
+};
+
+static void look(struct names *n, const char *name)
+{
+    n->config |= !strcmp(name, "config.json");
+    n->tokenizer |= !strncmp(name, "tokeniz", 7) || !strcmp(name, "generation_config.json");
+    n->weights |= !strcmp(name, "model.safetensors") ||
+                  !strcmp(name, "model.safetensors.index.json");
+}
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static bool walk_dir(struct root_walk *w, int fd, const char *path, int depth);
+
+static bool walk_below(struct root_walk *w, int parent, const char *path, char **sub, int n, int depth)
+{
+    qsort(sub, (size_t)n, sizeof *sub, by_text);
+    for (int i = 0; i < n; i++) {
+        char below[FILE_PATH_SIZE];
+        if (snprintf(below, sizeof below, "%s/%s", strcmp(path, "/") ? path : "", sub[i]) >=
+            (int)sizeof below)
+            continue;
+        const int fd = openat(parent, sub[i],
+                              O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+        if (fd >= 0 && !walk_dir(w, fd, below, depth + 1)) return false;
+    }
+    return true;
+}
+
+/* The names of subdirectories into sub, owned by the caller. */
+static bool read_names(struct root_walk *w, DIR *d, struct names *names, char ***sub, int *n)
+{
+    int room = 0;
+    for (struct dirent *x; (x = readdir(d));) {
+        if (++w->n_entries > MODELS_ENTRIES)
+            return enough(w, "the roots hold more names than are read: 400000");
+        if (!strcmp(x->d_name, ".") || !strcmp(x->d_name, "..")) continue;
+        look(names, x->d_name);
+        if (x->d_type != DT_DIR && x->d_type != DT_UNKNOWN) continue;
+        if (*n == room) {
+            room = room ? 2 * room : 16;
+            if (!(*sub = realloc(*sub, (size_t)room * sizeof **sub))) abort();
+        }
+        if (!((*sub)[(*n)++] = strdup(x->d_name))) abort();
+    }
+    return true;
+}
+
+/* Takes fd. false: the walk is over. */
+static bool walk_dir(struct root_walk *w, int fd, const char *path, int depth)
+{
+    struct names names = {0};
+    struct stat st;
+    char **sub = NULL;
+    int n = 0;
+    bool rc = true;
+    if (now_ms() - w->begun_ms > w->limits->walk_ms)
+        rc = enough(w, "looking for directories took too long");
+    else if (w->n_dirs == MODELS_DIRS)
+        rc = enough(w, "the roots hold more directories than are looked at: 20000");
+    DIR *d = rc && !fstat(fd, &st) && first_time(w, &st) ? fdopendir(fd) : NULL;
+    if (!d) {
+        close(fd);
+        return rc;
+    }
+    rc = read_names(w, d, &names, &sub, &n);
+    const bool model = names.weights || (names.config && names.tokenizer);
+    if (rc && model && w->n == MODELS_MAX)
+        rc = enough(w, "the roots hold more models than are listed: 256");
+    else if (rc && model)
+        w->path[w->n++] = strdup(path);
+    else if (rc && depth < MODELS_DEPTH)
+        rc = walk_below(w, dirfd(d), path, sub, n, depth);
+    for (int i = 0; i < n; i++) free(sub[i]);
+    free(sub);
+    closedir(d);
+    return rc;
+}
+
+static void walk_roots(struct root_walk *w, const char *const *roots, int n_roots)
+{
+    for (int i = 0; i < n_roots; i++) {
+        const int fd = open(roots[i], O_RDONLY | O_DIRECTORY | O_NONBLOCK | O_CLOEXEC);
+        if (fd >= 0 && !walk_dir(w, fd, roots[i], 0)) break;
+    }
+    qsort(w->path, (size_t)w->n, sizeof *w->path, by_text);
+}
+
+/* ---- one of them ----------------------------------------------------------------------------- */
+
+enum { ONE_SIZE = 16384 }; /* a report of MODELS_FAULTS faults; less than a pipe holds */
+
+/* In the process that looks at the directory: its whole life. */
+static void child(const char *path, int fd, const struct models_limits *l, pid_t parent)
+{
+    static char out[ONE_SIZE];
+    const struct rlimit data = {(rlim_t)l->memory_size, (rlim_t)l->memory_size};
+    const struct rlimit cpu = {(rlim_t)(l->one_ms / 1000 + 1), (rlim_t)(l->one_ms / 1000 + 1)};
+    const struct rlimit core = {0, 0};
+    int n_faults;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent || (l->memory_size && setrlimit(RLIMIT_DATA, &data)) || setrlimit(RLIMIT_CPU, &cpu) ||
+        setrlimit(RLIMIT_CORE, &core))
+        _exit(1);
+    if (!freopen("/dev/null", "w", stderr)) _exit(1); /* its last words are in no one's format */
+    const int64_t n = report_write(path, path, MODELS_FAULTS, out, sizeof out, &n_faults);
+    _exit(n > 0 && write(fd, out, (size_t)n) == n ? 0 : 1);
+}
+
+/* Until the child closes the pipe, or until_ms. Returns the bytes, or -1: too late. */
+static int64_t receive(int fd, char *out, int64_t size, int64_t until_ms)
+{
+    int64_t n = 0;
+    for (;;) {
+        struct pollfd p = {fd, POLLIN, 0};
+        const int64_t left = until_ms - now_ms();
+        if (left <= 0 || poll(&p, 1, (int)left) == 0) return -1;
+        const ssize_t got = read(fd, out + n, (size_t)(size - 1 - n));
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) return out[n] = 0, n;
+        n += got;
+    }
+}
+
+/* One report into out. */
+static void look_at(const char *path, const struct models_limits *l, int64_t until_ms, char *out)
+{
+    char why[160] = "";
+    int fd[2], status = 0;
+    const pid_t parent = getpid();
+    const pid_t pid = pipe2(fd, O_CLOEXEC) ? -2 : fork();
+    if (pid == 0) {
+        close(fd[0]);
+        child(path, fd[1], l, parent);
+    }
+    if (pid != -2) close(fd[1]);
+    const int64_t n = pid > 0 ? receive(fd[0], out, ONE_SIZE, until_ms) : 0;
+    if (pid != -2) close(fd[0]);
+    if (n < 0) kill(pid, SIGKILL);
+    while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR) continue;
+    if (pid < 0)
+        snprintf(why, sizeof why, "no process could be started to look at it: %s", strerror(errno));
+    else if (n < 0)
+        snprintf(why, sizeof why, "looking at it took longer than %.3g s",
+                 (double)l->one_ms / 1000);
+    else if (WIFSIGNALED(status))
+        snprintf(why, sizeof why,
+                 "the process that looked at it died of signal %d, as one does that needs more "
+                 "than %lld MiB: seqctl model check says more on that node",
+                 WTERMSIG(status), (long long)(l->memory_size >> 20));
+    else if (status)
+        snprintf(why, sizeof why, "its report does not fit");
+    if (*why) report_failed(path, why, out, ONE_SIZE);
+}
+
+/* ---- all of them ----------------------------------------------------------------------------- */
+
+static void put_models(struct jwrite *w, struct root_walk *walk, int64_t size)
+{
+    static char one[ONE_SIZE];
+    const struct models_limits *l = walk->limits;
+    for (int i = 0; i < walk->n; i++) {
+        const int64_t now = now_ms(), last = walk->begun_ms + l->all_ms;
+        if (now >= last || (int64_t)w->len + ONE_SIZE > size) {
+            snprintf(walk->incomplete, sizeof walk->incomplete,
+                     "looking at them %s: %d of %d are listed",
+                     now >= last ? "took too long" : "said too much", i, walk->n);
+            break;
+        }
+        look_at(walk->path[i], l, now + l->one_ms < last ? now + l->one_ms : last, one);
+        jwrite_raw(w, NULL, one);
+    }
+}
+
+int64_t models_write(const char *const *roots, int n_roots, const struct models_limits *l,
+                     char *out, int64_t size)
+{
+    struct jwrite w;
+    struct root_walk *walk = calloc(1, sizeof *walk);
+    if (!walk) abort();
+    walk->limits = l;
+    walk->begun_ms = now_ms();
+    walk_roots(walk, roots, n_roots);
+    jwrite_init(&w, out, (size_t)size);
+    jwrite_object(&w, NULL);
+    jwrite_array(&w, "models");
+    put_models(&w, walk, size - 1024);
+    jwrite_end(&w);
+    if (*walk->incomplete)
+        jwrite_str(&w, "incomplete", walk->incomplete);
+    else
+        jwrite_null(&w, "incomplete");
+    jwrite_end(&w);
+    for (int i = 0; i < walk->n; i++) free(walk->path[i]);
+    free(walk);
+    return jwrite_finish(&w);
+}
+
+int models_main(const char *const *roots, int n_roots)
+{
+    char *out = malloc(MODELS_SIZE);
+    if (!out) abort();
+    beneath_confine(roots, n_roots);
+    const int64_t n = models_write(roots, n_roots, &models_limits, out, MODELS_SIZE);
+    const int rc = n < 0 || puts(out) < 0 || fflush(stdout) ? 1 : 0;
+    free(out);
+    return rc;
+}

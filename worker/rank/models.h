@@ -1,0 +1,39 @@
+/* models.h: `seqrank --models ROOT ...`: what model directories lie beneath the roots.
+ *
+ * Prints one JSON object on one line: {"models": [as report.h, ascending by path, each with the
+ * first MODELS_FAULTS faults], "incomplete": a sentence, or null}. Exit status 0, 2 for wrong
+ * arguments.
+ *
+ * A model directory has weights in safetensors or an index of them, or a config.json beside a
+ * tokenizer. What lies in one is not looked through. Links to directories are not followed, and a
+ * directory is seen once, however it is reached.
+ *
+ * What the directories hold is hostile: each is read by a process of its own, one after the other,
+ * of bounded memory and time, and what kills that process is a fault of that directory alone. The
+ * limits below bound the whole: 24 s, an answer of MODELS_SIZE.
+ * tested: tests/engine/test_models.c, tests/scripts/models.sh */
+#ifndef SEQD_RANK_MODELS_H
+#define SEQD_RANK_MODELS_H
+
+#include <stdint.h>
+
+#define MODELS_MAX     256       /* listed: 256 of 4 KiB are the answer */
+#define MODELS_SIZE    (1 << 20) /* bytes of the answer at most */
+#define MODELS_DEPTH   8         /* directories below a root */
+#define MODELS_DIRS    20000     /* directories opened, all roots together */
+#define MODELS_ENTRIES 400000    /* names read in them */
+#define MODELS_FAULTS  3
+
+struct models_limits {
+    int64_t walk_ms, one_ms, all_ms; /* looking for directories; at one of them; everything */
+    int64_t memory_size;             /* bytes of data that one process may take; 0: any */
+};
+/* 6 s, 6 s, 24 s and 3 GiB. A tokenizer.json of 35 MB takes 2 s and 400 MiB. */
+extern const struct models_limits models_limits;
+
+int models_main(const char *const *roots, int n_roots);
+/* The same with other limits, into out. Returns the length, or -1: it does not fit. */
+int64_t models_write(const char *const *roots, int n_roots, const struct models_limits *l,
+                     char *out, int64_t size);
+
+#endif
