@@ -64,10 +64,11 @@ static void test_of_nodes(void)
     err_set(&m.err, ERR_NOT_FOUND, "node n3 has no roots");
     control_link_calls.message(w.control, "n3", &m);
     CHECK(answer_of(fd) == 200);
-    CHECK_MSG(strstr(reply, "{\"node\":\"n2\",\"models\":[7],\"incomplete\":null,\"error\":null}") &&
-                  strstr(reply, "\"error\":\"node n1 went away\"") &&
-                  strstr(reply, "\"error\":\"node n3 has no roots\""),
-              "%s", reply);
+    CHECK_MSG(
+        strstr(reply, "{\"node\":\"n2\",\"models\":[7],\"incomplete\":null,\"error\":null}") &&
+            strstr(reply, "\"error\":\"node n1 went away\"") &&
+            strstr(reply, "\"error\":\"node n3 has no roots\""),
+        "%s", reply);
     finish();
 }
 

@@ -228,10 +228,39 @@ static void test_not_here(void)
     }
 }
 
+/* What MiniMax's first releases must say: their own code has no default, or another computation. */
+static void test_first_releases(void)
+{
+    static const struct {
+        const char *more, *says;
+    } v[] = {
+        {"\"postnorm\":true,\"attn_type_list\":[0,1]", NULL},
+        {"\"postnorm\":true", "attn_type_list: missing"},
+        {"\"attn_type_list\":[0,1]", "postnorm: missing, which is false of its own code"},
+        {"\"postnorm\":false,\"attn_type_list\":[0,1]", "postnorm: false is not supported"},
+        {"\"postnorm\":true,\"attn_type_list\":[0,1],\"shared_intermediate_size\":8",
+         "shared_intermediate_size: only 0"},
+        {"\"postnorm\":true,\"attn_type_list\":[1,1]", "no layer of linear attention"},
+    };
+    static const char *const types[] = {"minimax_text_01", "minimax_m1"};
+    static struct model_shape m;
+    char text[512];
+    for (size_t i = 0; i < 2 * sizeof v / sizeof *v; i++) {
+        e = (struct err){0};
+        const int n = snprintf(text, sizeof text,
+                               "{\"model_type\":\"%s\",\"num_hidden_layers\":2,%s}", types[i % 2],
+                               v[i / 2].more);
+        const int rc = hf_config_parse(text, (size_t)n, "config.json", &m, &e);
+        CHECK_MSG(v[i / 2].says ? rc && strstr(e.text, v[i / 2].says) : !rc, "%s: %s", text,
+                  e.text);
+    }
+}
+
 int main(void)
 {
     RUN(test_as_the_package);
     RUN(test_as_a_person);
     RUN(test_not_here);
+    RUN(test_first_releases);
     return test_done("configs");
 }

@@ -216,6 +216,13 @@ static int finish_minimax(struct config *c)
 {
     bool any = !c->n_flags;
     for (int l = 0; l < c->m->n_layers; l++) any |= shape_special(c->m, l);
+    /* The first releases' own code has no default for one, and false for the other. */
+    if (c->type >= 0 && c->form == CONFIG_FILE && !c->n_flags)
+        return hf_refuse(c, "attn_type_list", "missing, and without a default of its own code");
+    if (c->type >= 0 && c->form == CONFIG_FILE && !hf_met(c, "postnorm"))
+        return hf_refuse(c, "postnorm",
+                         "missing, which is false of its own code: only true is "
+                         "supported");
     /* The first release's decays are ALiBi's, which are these where H is a power of two. */
     if (c->type >= 0 && (c->m->n_heads & (c->m->n_heads - 1)))
         return hf_refuse(c, "num_attention_heads", "only a power of two is supported");

@@ -85,7 +85,8 @@ static int by_text(const void *a, const void *b)
 
 static bool walk_dir(struct root_walk *w, int fd, const char *path, int depth);
 
-static bool walk_below(struct root_walk *w, int parent, const char *path, char **sub, int n, int depth)
+static bool walk_below(struct root_walk *w, int parent, const char *path, char **sub, int n,
+                       int depth)
 {
     qsort(sub, (size_t)n, sizeof *sub, by_text);
     for (int i = 0; i < n; i++) {
@@ -172,8 +173,8 @@ static void child(const char *path, int fd, const struct models_limits *l, pid_t
     const struct rlimit core = {0, 0};
     int n_faults;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent || (l->memory_size && setrlimit(RLIMIT_DATA, &data)) || setrlimit(RLIMIT_CPU, &cpu) ||
-        setrlimit(RLIMIT_CORE, &core))
+    if (getppid() != parent || (l->memory_size && setrlimit(RLIMIT_DATA, &data)) ||
+        setrlimit(RLIMIT_CPU, &cpu) || setrlimit(RLIMIT_CORE, &core))
         _exit(1);
     if (!freopen("/dev/null", "w", stderr)) _exit(1); /* its last words are in no one's format */
     const int64_t n = report_write(path, path, MODELS_FAULTS, out, sizeof out, &n_faults);
