@@ -1,4 +1,4 @@
-/* test_models.c: what seqrank --models finds beneath roots, and the limits that hostile ones meet. */
+/* test_models.c: what seqrank --models finds beneath roots, and which limits hostile ones meet. */
 #include <sys/stat.h>
 #include "api/core/jread.h"
 #include "tests/lib/model_dir.h"

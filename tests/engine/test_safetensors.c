@@ -723,7 +723,9 @@ static void test_model_wrong(void)
     items[1].dtype = ST_I32;
     items[1].data = zeros;
     CHECK(st_write(path, items, n, &e) == 0);
-    CHECK(hf_load(in_dir("model"), &m, DT_F32, y, &e) == -1 && e.code == ERR_UNSUPPORTED);
+    CHECK(hf_load(in_dir("model"), &m, DT_F32, y, &e) == -1 && e.code == ERR_INVALID);
+    CHECK_MSG(strstr(e.text, items[1].name) && strstr(e.text, "has element type I32"), "%s",
+              e.text);
     free(items);
     /* no weights, no directory */
     CHECK(unlink(path) == 0 && hf_load(in_dir("model"), &m, DT_F32, y, &e) == -1 &&

@@ -94,7 +94,7 @@ static int compare_params(const struct hf_weights *w, struct complaint *c, struc
             missing(w, c, params[i].name);
             continue;
         }
-        if (c->faults && t->dtype != ST_F32 && t->dtype != ST_F16 && t->dtype != ST_BF16)
+        if (t->dtype != ST_F32 && t->dtype != ST_F16 && t->dtype != ST_BF16)
             complain(c, st_path(f), "convert it to F32, BF16 or F16", "%s has element type %s",
                      params[i].name, st_dtype_name(t->dtype));
         if (hf_same_shape(t, &params[i])) continue;

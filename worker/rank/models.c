@@ -88,7 +88,7 @@ static bool walk_dir(struct root_walk *w, int fd, const char *path, int depth);
 static bool walk_below(struct root_walk *w, int parent, const char *path, char **sub, int n,
                        int depth)
 {
-    qsort(sub, (size_t)n, sizeof *sub, by_text);
+    if (n) qsort(sub, (size_t)n, sizeof *sub, by_text);
     for (int i = 0; i < n; i++) {
         char below[FILE_PATH_SIZE];
         if (snprintf(below, sizeof below, "%s/%s", strcmp(path, "/") ? path : "", sub[i]) >=
