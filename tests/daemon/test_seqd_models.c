@@ -1,4 +1,5 @@
-/* GET /v1/models: every node that is up is asked, and what it answers is checked and passed on. */
+/* Models that are not a job's: GET /v1/models, where every node that is up is asked, and what it
+ * answers is checked and passed on; the plan of a published config.json. */
 #include "tests/lib/rest.h"
 
 static struct msg listed(const char *text)
@@ -72,10 +73,42 @@ static void test_of_nodes(void)
     finish();
 }
 
+/* A config.json as it was published is a model.config, for machines that are not here: what it
+ * leaves out is what the package's class takes. */
+static void test_plan_of_published(void)
+{
+#define JOB(config, more)                                                                          \
+    "{\"kind\":\"train\",\"model\":{\"config\":" config                                            \
+    "},\"data\":{\"train\":[{\"path\":\"/x/*.npy\","                                               \
+    "\"format\":\"npy\"}],\"seq_len\":" more "},\"train\":{\"steps\":1},\"optim\":{\"lr\":1e-4},"  \
+    "\"parallel\":{\"sp\":4},\"hardware\":{\"devices\":4,\"memory_gib\":4000}}"
+#define SMOLLM3                                                                                    \
+    "\"model_type\":\"smollm3\",\"eos_token_id\":128012,\"hidden_size\":2048,\"num_hidden_"        \
+    "layers\":36,"                                                                                 \
+    "\"num_attention_heads\":16,\"intermediate_size\":11008,\"vocab_size\":128256"
+    begin();
+    CHECK(post("/v1/plan", JOB("{\"architectures\":[\"GPT2LMHeadModel\"],\"model_type\":\"gpt2\"}",
+                               "1024")) == 200);
+    CHECK_MSG(strstr(reply, "\"parameters\":124439808,"), "%.300s", reply);
+    CHECK(post("/v1/plan",
+               JOB("{\"architectures\":[\"SmolLM3ForCausalLM\"]," SMOLLM3 "}", "1048576")) == 200);
+    CHECK_MSG(strstr(reply, "\"parameters\":3075098624,"), "%.300s", reply);
+    CHECK(strstr(reply, "\"num_key_value_heads\":4,"));
+    /* the same by hand: heads of their own keys, a head of its own */
+    CHECK(post("/v1/plan", JOB("{" SMOLLM3 "}", "1048576")) == 200);
+    CHECK_MSG(!strstr(reply, "\"parameters\":3075098624,"), "%.300s", reply);
+    CHECK(strstr(reply, "\"num_key_value_heads\":16,"));
+    CHECK(post("/v1/plan", JOB("{\"architectures\":[],\"model_type\":\"mamba2\"}", "1024")) == 400);
+    CHECK(strstr(reply, "\"pointer\":\"/model/config/model_type\"") &&
+          strstr(reply, "it needs selective state spaces"));
+    finish();
+}
+
 int main(void)
 {
     seqd_test_init();
     RUN(test_of_a_node);
     RUN(test_of_nodes);
+    RUN(test_plan_of_published);
     return test_done("seqd_models");
 }
