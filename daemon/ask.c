@@ -108,8 +108,16 @@ static enum msg_type answer_of(const struct msg *m)
 bool asks_take(struct asks *a, const char *node, const struct msg *m)
 {
     for (struct ask *q = a->first; q; q = q->next) {
-        if (q->m.request != m->request || answer_of(&q->m) != m->type || strcmp(asked(q), node))
+        const bool old = q->m.models && m->type == MSG_DESCRIBED; /* it knows no such question */
+        if (q->m.request != m->request || (answer_of(&q->m) != m->type && !old) ||
+            strcmp(asked(q), node))
             continue;
+        if (old) {
+            struct err e;
+            err_set(&e, ERR_UNSUPPORTED, "node %s lists no models: its version is older", node);
+            finish(q, NULL, &e);
+            return true;
+        }
         if (!m->err.code && q->m.offset != m->offset) return false;
         finish(q, m->err.code ? NULL : m, m->err.code ? &m->err : NULL);
         return true;

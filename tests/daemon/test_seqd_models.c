@@ -40,6 +40,13 @@ static void test_of_a_node(void)
         CHECK(answer_of(fd) == 200);
         CHECK_MSG(strstr(reply, v[i].reply), "%s: %s", v[i].answer, reply);
     }
+    w.fetch.type = 0; /* of an older version, it looks for a model without a name */
+    const int fd = get_begin("/v1/models");
+    wait_question();
+    struct msg m = {.type = MSG_DESCRIBED, .request = w.fetch.request};
+    err_set(&m.err, ERR_NOT_FOUND, " does not exist on this node");
+    control_link_calls.message(w.control, "n1", &m);
+    CHECK(answer_of(fd) == 200 && strstr(reply, "node n1 lists no models: its version is older"));
     CHECK(get("/v1/models?node=n2") == 404 && strstr(reply, "node \\\"n2\\\" is not up"));
     CHECK(get("/v1/models?nodes=n1") == 400);
     finish();
