@@ -355,6 +355,18 @@ struct glu_bwd_args {
     bool accumulate_a, accumulate_b;
 };
 
+/* A gated unit that is clamped (gpt-oss): with g = min(a, limit) and u = b within [-limit, limit],
+ * y = g sigmoid(alpha g) (u + 1); y may be a or b. da, db = gradient, times 0 of what was beyond
+ * the limit; da may be a and db may be b. All act, limit and alpha > 0. */
+struct clamp_glu_fwd_args {
+    struct tensor a, b, y;
+    float alpha, limit;
+};
+struct clamp_glu_bwd_args {
+    struct tensor a, b, dy, da, db;
+    float alpha, limit;
+};
+
 /* y = alpha a + beta b (b.data NULL: alpha a). y may be a or b. Any dtypes: formed in fp32. */
 struct mix_args {
     struct tensor a, b, y;
@@ -654,6 +666,8 @@ struct be_ops {
     void (*act_bwd)(struct be *, const struct act_bwd_args *);
     void (*glu_fwd)(struct be *, const struct glu_fwd_args *);
     void (*glu_bwd)(struct be *, const struct glu_bwd_args *);
+    void (*clamp_glu_fwd)(struct be *, const struct clamp_glu_fwd_args *);
+    void (*clamp_glu_bwd)(struct be *, const struct clamp_glu_bwd_args *);
     void (*mix)(struct be *, const struct mix_args *);
     void (*bias_fwd)(struct be *, const struct bias_fwd_args *);
     void (*bias_bwd)(struct be *, const struct bias_bwd_args *);

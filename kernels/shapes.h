@@ -218,6 +218,24 @@ static inline void shape_glu_bwd(const struct glu_bwd_args *a)
     assert(!a->db.data || shape_act(a->db, a->a.rows, a->a.cols, a->a.dtype));
 }
 
+static inline void shape_clamp_glu_fwd(const struct clamp_glu_fwd_args *a)
+{
+    assert(shape_act(a->a, a->a.rows, a->a.cols, a->a.dtype));
+    assert(shape_act(a->b, a->a.rows, a->a.cols, a->a.dtype));
+    assert(shape_act(a->y, a->a.rows, a->a.cols, a->a.dtype));
+    assert(a->alpha > 0 && a->limit > 0);
+}
+
+static inline void shape_clamp_glu_bwd(const struct clamp_glu_bwd_args *a)
+{
+    assert(shape_act(a->a, a->a.rows, a->a.cols, a->a.dtype));
+    assert(shape_act(a->b, a->a.rows, a->a.cols, a->a.dtype));
+    assert(shape_act(a->dy, a->a.rows, a->a.cols, a->a.dtype));
+    assert(shape_act(a->da, a->a.rows, a->a.cols, a->a.dtype));
+    assert(shape_act(a->db, a->a.rows, a->a.cols, a->a.dtype));
+    assert(a->alpha > 0 && a->limit > 0);
+}
+
 static inline void shape_mix(const struct mix_args *a)
 {
     assert(shape_act(a->y, a->y.rows, a->y.cols, a->y.dtype));

@@ -91,7 +91,8 @@ void memory_slots(struct be_ops *t);
     X(attn_finish)                                                                                 \
     X(attn_delta) X(attn_bwd) X(rmsnorm_fwd) X(rmsnorm_bwd) X(rope) X(swiglu_fwd) X(swiglu_bwd)    \
         X(embed_fwd) X(embed_bwd) X(xent) X(add) X(adamw) X(sumsq) X(cast) X(norm_fwd) X(norm_bwd) \
-            X(act_fwd) X(act_bwd) X(glu_fwd) X(glu_bwd) X(mix) X(bias_fwd) X(bias_bwd)             \
+            X(act_fwd) X(act_bwd) X(glu_fwd) X(glu_bwd)                       \
+    X(clamp_glu_fwd) X(clamp_glu_bwd) X(mix) X(bias_fwd) X(bias_bwd)             \
                 X(modulate_fwd) X(modulate_bwd) X(gate_fwd) X(gate_bwd) X(lrpe_fwd) X(lrpe_bwd)    \
                     X(softmax_fwd) X(softmax_bwd) X(dropout) X(permute) X(mse) X(route)            \
                         X(linear_fwd) X(linear_enter) X(linear_bwd) X(linear_enter_bwd)            \

@@ -159,6 +159,76 @@ void cuda_glu_bwd(struct be *be, const struct glu_bwd_args *a)
          {a->a, a->b, a->dy, a->da, a->db}, a->a.rows, a->a.cols);
 }
 
+/* ---- clamped gated units: a NaN is within every limit ---------------------------------------- */
+
+struct clamped {
+    float gate, up, gate_slope, up_slope;
+};
+
+static __device__ __forceinline__ clamped clamp_of(float a, float b, float limit)
+{
+    clamped x = {a, b, 1, 1};
+    if (a > limit) x.gate = limit, x.gate_slope = 0;
+    if (b > limit) x.up = limit, x.up_slope = 0;
+    if (b < -limit) x.up = -limit, x.up_slope = 0;
+    return x;
+}
+
+struct clamp_glu_forward {
+    mat a, b, y;
+    float alpha, limit;
+    template <int VEC> __device__ void at(int64_t row, int64_t col) const
+    {
+        float v[VEC], w[VEC];
+        load(a, row, col, v);
+        load(b, row, col, w);
+        UNROLL
+        for (int i = 0; i < VEC; i++) {
+            const clamped x = clamp_of(v[i], w[i], limit);
+            v[i] = x.gate * act_value(ACT_SIGMOID, alpha * x.gate) * (x.up + 1);
+        }
+        store(y, row, col, v);
+    }
+};
+
+struct clamp_glu_backward {
+    mat a, b, dy, da, db;
+    float alpha, limit;
+    template <int VEC> __device__ void at(int64_t row, int64_t col) const
+    {
+        float v[VEC], w[VEC], d[VEC];
+        load(a, row, col, v);
+        load(b, row, col, w);
+        load(dy, row, col, d);
+        UNROLL
+        for (int i = 0; i < VEC; i++) {
+            const clamped x = clamp_of(v[i], w[i], limit);
+            const float s = act_value(ACT_SIGMOID, alpha * x.gate);
+            v[i] = d[i] * (x.up + 1) * (s * (1 + alpha * x.gate * (1 - s))) * x.gate_slope;
+            w[i] = d[i] * x.gate * s * x.up_slope;
+        }
+        store(da, row, col, v);
+        store(db, row, col, w);
+    }
+};
+
+void cuda_clamp_glu_fwd(struct be *be, const struct clamp_glu_fwd_args *a)
+{
+    shape_clamp_glu_fwd(a);
+    each(cuda_of(be),
+         clamp_glu_forward{mat_of(a->a), mat_of(a->b), mat_of(a->y), a->alpha, a->limit},
+         {a->a, a->b, a->y}, a->a.rows, a->a.cols);
+}
+
+void cuda_clamp_glu_bwd(struct be *be, const struct clamp_glu_bwd_args *a)
+{
+    shape_clamp_glu_bwd(a);
+    each(cuda_of(be),
+         clamp_glu_backward{mat_of(a->a), mat_of(a->b), mat_of(a->dy), mat_of(a->da), mat_of(a->db),
+                            a->alpha, a->limit},
+         {a->a, a->b, a->dy, a->da, a->db}, a->a.rows, a->a.cols);
+}
+
 /* The halves of a row of gate and up. */
 static struct tensor half(struct tensor t, int which)
 {

@@ -725,6 +725,7 @@ static const struct {
     {"norm_fwd, _bwd", check_norm, 2, true},
     {"act_fwd, _bwd", check_act, 2, true},
     {"glu_fwd, _bwd", check_glu, 2, true},
+    {"clamp_glu_fwd, _bwd", check_clamp_glu, 2, true},
     {"mix", check_mix, 1, true},
     {"bias_fwd, _bwd", check_bias, 2, true},
     {"attention under dropout", check_attn_drop, 0, true},

@@ -348,6 +348,44 @@ static void check_glu_fn(enum act_id fn, int64_t T, int64_t C)
     box_free(&db0);
 }
 
+/* Values on both sides of every limit, and on it. */
+static void check_clamp_glu_of(int64_t T, int64_t C)
+{
+    const float limit = 1.5f, alpha = 1.702f;
+    struct box a = box_act(T, C, 1), b = box_act(T, C, 2), y = box_act(T, C, 0);
+    struct box dy = box_act(T, C, 3), da = box_act(T, C, 1), db = box_act(T, C, 0);
+    box_random(a, 1, 2), box_random(b, 2, 2), box_random(dy, 3, 1);
+    box_set(a, 0, 0, limit), box_set(b, 0, C - 1, -limit);
+    struct mat my = mat_of(a.t), mb = mat_of(b.t), mda = mat_of(dy.t), mdb = mat_of(dy.t);
+    for (int64_t i = 0; i < T * C; i++) {
+        const double x = my.p[i], z = mb.p[i], g = fmin(x, limit), u = fmax(-limit, fmin(z, limit));
+        const double s = 1 / (1 + exp(-(double)alpha * g));
+        mda.p[i] *= x > limit ? 0 : (u + 1) * (s + (double)alpha * g * s * (1 - s));
+        mdb.p[i] *= z > limit || z < -limit ? 0 : g * s;
+        my.p[i] = g * s * (u + 1);
+    }
+    CALL(be, clamp_glu_fwd, &(struct clamp_glu_fwd_args){a.t, b.t, y.t, alpha, limit});
+    CHECK_MSG(ref_rel_l2(y.t, my) <= act_error + 2 * ULP, "y %g", ref_rel_l2(y.t, my));
+    CALL(be, clamp_glu_bwd, &(struct clamp_glu_bwd_args){a.t, b.t, dy.t, da.t, db.t, alpha, limit});
+    CHECK_MSG(ref_rel_l2(da.t, mda) <= 2 * act_error, "da %g", ref_rel_l2(da.t, mda));
+    CHECK_MSG(ref_rel_l2(db.t, mdb) <= 2 * act_error, "db %g", ref_rel_l2(db.t, mdb));
+    CHECK(box_intact(y) && box_intact(da) && box_intact(db));
+    struct box a0 = box_copy(a, 1);
+    CALL(be_other, clamp_glu_fwd, &(struct clamp_glu_fwd_args){a0.t, b.t, a0.t, alpha, limit});
+    CHECK(box_same_bits(a0, y, 0) && box_intact(a0));
+    CALL(be_other, clamp_glu_bwd, /* in place */
+         &(struct clamp_glu_bwd_args){a.t, b.t, dy.t, a.t, b.t, alpha, limit});
+    CHECK(box_same_bits(a, da, 0) && box_same_bits(b, db, 0) && box_intact(a) && box_intact(b));
+    mat_free(&my), mat_free(&mb), mat_free(&mda), mat_free(&mdb);
+    box_free(&a), box_free(&b), box_free(&y), box_free(&dy), box_free(&da), box_free(&db);
+    box_free(&a0);
+}
+
+static void check_clamp_glu(void)
+{
+    EACH_ELEM_SHAPE(s) check_clamp_glu_of(elem_shapes[s][0], elem_shapes[s][1]);
+}
+
 /* SiLU's gated unit is swiglu, to the bit. */
 static void check_glu_is_swiglu(void)
 {

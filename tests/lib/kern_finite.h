@@ -829,6 +829,27 @@ static void fin_glu_bwd(struct fin *f, int fn)
     FIN_CALL(glu_bwd, &(struct glu_bwd_args){fn, a.t, b.t, dy.t, da.t, db.t, true, true});
 }
 
+/* Values are within the limit, and infinity becomes the limit: but for that which no gate has
+ * below. */
+static void fin_clamp_glu_fwd(struct fin *f, int arg)
+{
+    const struct box a = fin_new(f, act, FIN_T, FIN_C, 1), b = fin_new(f, act, FIN_T, FIN_C, 0);
+    const struct box y = fin_out_act(f, FIN_T, FIN_C);
+    fin_site(f, a, 0, FIN_C, OUT0, 0, OUT0), fin_site(f, b, 0, FIN_C, OUT0, 0, 0);
+    fin_poison(f);
+    FIN_CALL(clamp_glu_fwd, &(struct clamp_glu_fwd_args){a.t, b.t, y.t, 1.702f, 40});
+}
+
+static void fin_clamp_glu_bwd(struct fin *f, int arg)
+{
+    const struct box a = fin_new(f, act, FIN_T, FIN_C, 1), b = fin_new(f, act, FIN_T, FIN_C, 0);
+    fin_site(f, a, 0, FIN_C, OUT0 | OUT1, 0, OUT1), fin_site(f, b, 0, FIN_C, OUT0, 0, 0);
+    const struct box dy = fin_act(f, FIN_T, FIN_C, OUT0 | OUT1);
+    const struct box da = fin_out_act(f, FIN_T, FIN_C), db = fin_out_act(f, FIN_T, FIN_C);
+    fin_poison(f);
+    FIN_CALL(clamp_glu_bwd, &(struct clamp_glu_bwd_args){a.t, b.t, dy.t, da.t, db.t, 1.702f, 40});
+}
+
 static void fin_embed_fwd(struct fin *f, int arg)
 {
     const struct box table = fin_act(f, 7, FIN_C, OUT0), x = fin_out_act(f, FIN_T, FIN_C);
@@ -1104,6 +1125,8 @@ static const struct fin_case {
     {"act_bwd", FIN_OF_OTHERS, fin_act_bwd, ACT_N, false, {FIN_SLOT(act_bwd)}},
     {"glu_fwd", FIN_OF_OTHERS, fin_glu_fwd, ACT_N, false, {FIN_SLOT(glu_fwd)}},
     {"glu_bwd", FIN_OF_OTHERS, fin_glu_bwd, ACT_N, false, {FIN_SLOT(glu_bwd)}},
+    {"clamp_glu_fwd", FIN_OF_OTHERS, fin_clamp_glu_fwd, 1, false, {FIN_SLOT(clamp_glu_fwd)}},
+    {"clamp_glu_bwd", FIN_OF_OTHERS, fin_clamp_glu_bwd, 1, false, {FIN_SLOT(clamp_glu_bwd)}},
     {"embed_fwd", FIN_OF_OTHERS, fin_embed_fwd, 1, false, {FIN_SLOT(embed_fwd)}},
     {"embed_bwd", FIN_OF_OTHERS, fin_embed_bwd, 1, false, {FIN_SLOT(embed_bwd)}},
     {"xent", FIN_OF_OTHERS, fin_xent, 2, false, {FIN_SLOT(xent)}},

@@ -127,6 +127,49 @@ static inline void write_moe_plain(struct env *t)
     t->op.u.moe.plain = t->p.op[0].u.moe.plain = true;
 }
 
+/* gpt-oss: gate and up of an expert one after the other, biases, a clamped unit. */
+static inline void write_moe_joined(struct env *t)
+{
+    const int a = input(t, ROWS_T, MOE_C), w = weight(t, EXPERTS, MOE_C);
+    weight(t, EXPERTS * 2 * MOE_I, MOE_C);
+    weight(t, EXPERTS * MOE_C, MOE_I);
+    const int b = weight(t, EXPERTS, 0);
+    weight(t, EXPERTS * 2 * MOE_I, 0);
+    weight(t, EXPERTS * MOE_C, 0);
+    output(t,
+           &(struct op){.kind = OP_MOE,
+                        .in = {a},
+                        .w = w,
+                        .n_w = 3,
+                        .bias = b,
+                        .n_bias = 3,
+                        .u.moe = {EXPERTS, CHOICES, MOE_I, .joined = true, 0.6f, 1.702f}},
+           ROWS_T, MOE_C);
+}
+
+static inline double clamped_unit(const struct env *t, double a, double b)
+{
+    const double limit = t->op.u.moe.limit, g = fmin(a, limit), u = fmax(-limit, fmin(b, limit));
+    return g / (1 + exp(-(double)t->op.u.moe.alpha * g)) * (u + 1);
+}
+
+static inline void expert_joined(const struct env *t, int e, const double *x, double p, double *y)
+{
+    const double *up = weight_at(t, 1) + e * 2 * MOE_I * MOE_C, *gate_bias = weight_at(t, 4);
+    const double *down = weight_at(t, 2) + e * MOE_C * MOE_I, *down_bias = weight_at(t, 5);
+    gate_bias += e * 2 * MOE_I;
+    for (int c = 0; c < MOE_C; c++) y[c] += p * down_bias[e * MOE_C + c];
+    for (int i = 0; i < MOE_I; i++) {
+        double a = gate_bias[i], b = gate_bias[MOE_I + i];
+        for (int c = 0; c < MOE_C; c++) {
+            a += up[i * MOE_C + c] * x[c];
+            b += up[(MOE_I + i) * MOE_C + c] * x[c];
+        }
+        const double unit = clamped_unit(t, a, b);
+        for (int c = 0; c < MOE_C; c++) y[c] += p * down[c * MOE_I + i] * unit;
+    }
+}
+
 static inline void expert(const struct env *t, int e, const double *x, double p, double *y)
 {
     const double *w1 = weight_at(t, 1 + 3 * e), *w3 = weight_at(t, 2 + 3 * e);
@@ -148,6 +191,7 @@ static inline void loop_moe(const struct env *t)
         double p[EXPERTS] = {0}, sum = 0, all = 0, top[CHOICES];
         int best[CHOICES];
         for (int e = 0; e < EXPERTS; e++) {
+            if (t->op.n_bias) p[e] = weight_at(t, 3)[e];
             for (int c = 0; c < MOE_C; c++) p[e] += weight_at(t, 0)[e * MOE_C + c] * x[c];
             p[e] = exp(p[e]);
             all += p[e];
@@ -161,7 +205,9 @@ static inline void loop_moe(const struct env *t)
         }
         if (t->op.u.moe.plain) sum = all;
         for (int c = 0; c < MOE_C; c++) out(t)[i * MOE_C + c] = 0;
-        for (int j = 0; j < CHOICES; j++) expert(t, best[j], x, top[j] / sum, out(t) + i * MOE_C);
+        for (int j = 0; j < CHOICES; j++)
+            (t->op.u.moe.joined ? expert_joined : expert)(t, best[j], x, top[j] / sum,
+                                                          out(t) + i * MOE_C);
     }
 }
 
@@ -317,6 +363,7 @@ static const struct op_case cases[] = {
     {"gated delta rule", write_delta, loop_delta},
     {"mixture of experts", write_moe, loop_moe},
     {"mixture of experts by plain weights", write_moe_plain, loop_moe},
+    {"mixture of clamped experts with biases", write_moe_joined, loop_moe},
     {"patch", write_patch, loop_patch},
     {"position_2d", write_position_2d, loop_position_2d},
     {"position_1d", write_position_1d, loop_position_1d},

@@ -2,6 +2,8 @@
  *
  *   y_t = sum_j p_tj  w2_e (silu(w1_e x_t) * w3_e x_t),  e = expert j of row t
  *
+ * or with a clamped unit (u.moe.limit) and with biases.
+ *
  * Rows are gathered expert by expert (a row goes to an expert at most once, so one needs room for T
  * rows), and what the experts made is kept in slots, [T*k, C], sorted by expert and then by row;
  * row t reads its k slots in the order of the router's choice. No sum depends on the number of
@@ -81,10 +83,47 @@ static void sort_slots(struct frame *f, struct moe *m)
     twin_up(f, &m->slot);
 }
 
+/* One matrix of an expert, or one bias: where in which weight of the section it lies. */
+struct part {
+    int weight;
+    int64_t row, rows;
+};
+
 /* w: 0 w1, 1 w3, 2 w2. */
-static int weight_of(const struct moe *m, int64_t e, int w)
+static struct part part_of(const struct moe *m, int64_t e, int w)
 {
-    return m->o->w + 1 + (int)(3 * e) + w;
+    const int64_t rows = w == 2 ? m->C : m->I;
+    if (!m->o->u.moe.joined) return (struct part){m->o->w + 1 + (int)(3 * e) + w, 0, rows};
+    if (w == 2) return (struct part){m->o->w + 2, e * m->C, rows};
+    return (struct part){m->o->w + 1, (2 * e + w) * m->I, rows};
+}
+
+static struct tensor weight_of(const struct frame *f, const struct moe *m, int64_t e, int w)
+{
+    const struct part p = part_of(m, e, w);
+    const struct tensor all = frame_weight(f, p.weight, 1);
+    return tensor_sub(all, p.row, p.rows, 0, all.cols);
+}
+
+static float *weight_grad_of(const struct frame *f, const struct moe *m, int64_t e, int w)
+{
+    const struct part p = part_of(m, e, w);
+    return frame_weight_grad(f, p.weight) + p.row * (w == 2 ? m->I : m->C);
+}
+
+/* Bias number w as weights are: data NULL: there is none. Those of the weights stand in their
+ * order. */
+static struct tensor bias_of(const struct frame *f, const struct moe *m, int64_t e, int w)
+{
+    const struct part p = part_of(m, e, w);
+    if (!m->o->n_bias) return (struct tensor){0};
+    return tensor_sub(frame_weight(f, m->o->bias + p.weight - m->o->w, 1), 0, 1, p.row, p.rows);
+}
+
+static float *bias_grad_of(const struct frame *f, const struct moe *m, int64_t e, int w)
+{
+    const struct part p = part_of(m, e, w);
+    return frame_weight_grad(f, m->o->bias + p.weight - m->o->w) + p.row;
 }
 
 static struct tensor gathered(struct frame *f, struct tensor from, const int32_t *ids,
@@ -96,16 +135,24 @@ static struct tensor gathered(struct frame *f, struct tensor from, const int32_t
     return to;
 }
 
-static void product(struct frame *f, struct tensor a, struct tensor w, struct tensor c)
+/* c = a w' [+ bias] */
+static void product(struct frame *f, struct tensor a, struct tensor w, struct tensor bias,
+                    struct tensor c)
 {
-    f->be->ops->gemm(f->be, &(struct gemm_args){.a = a, .b = w, .c = c, .trans_b = true});
+    f->be->ops->gemm(f->be,
+                     &(struct gemm_args){.a = a, .b = w, .c = c, .trans_b = true, .bias = bias});
 }
 
 /* Router logits [T, E], fp32. */
 static struct tensor route_logits(struct frame *f, const struct moe *m)
 {
     const struct tensor logits = scratch_rows(f, DT_F32, m->T, m->E);
-    product(f, m->x, frame_weight(f, m->o->w, 1), logits);
+    struct tensor bias = {0};
+    if (m->o->n_bias) {
+        bias = scratch_rows(f, DT_F32, 1, m->E);
+        frame_move(f, bias, frame_weight(f, m->o->bias, 1), false);
+    }
+    product(f, m->x, frame_weight(f, m->o->w, 1), bias, logits);
     return logits;
 }
 
@@ -136,11 +183,27 @@ static struct expert expert_forward(struct frame *f, const struct moe *m,
     x.h3 = tensor_sub(r->h3, 0, x.n, 0, m->I);
     x.a = tensor_sub(r->a, 0, x.n, 0, m->I);
     if (!x.n) return x;
-    product(f, x.x, frame_weight(f, weight_of(m, e, 0), 1), x.h1);
-    product(f, x.x, frame_weight(f, weight_of(m, e, 1), 1), x.h3);
-    f->be->ops->glu_fwd(f->be,
-                        &(struct glu_fwd_args){.fn = ACT_SILU, .a = x.h1, .b = x.h3, .y = x.a});
+    product(f, x.x, weight_of(f, m, e, 0), bias_of(f, m, e, 0), x.h1);
+    product(f, x.x, weight_of(f, m, e, 1), bias_of(f, m, e, 1), x.h3);
+    if (m->o->u.moe.limit > 0)
+        f->be->ops->clamp_glu_fwd(f->be, &(struct clamp_glu_fwd_args){.a = x.h1,
+                                                                      .b = x.h3,
+                                                                      .y = x.a,
+                                                                      .alpha = m->o->u.moe.alpha,
+                                                                      .limit = m->o->u.moe.limit});
+    else
+        f->be->ops->glu_fwd(f->be,
+                            &(struct glu_fwd_args){.fn = ACT_SILU, .a = x.h1, .b = x.h3, .y = x.a});
     return x;
+}
+
+/* What an expert makes, into its slots. */
+static void expert_slots(struct frame *f, const struct moe *m, const struct expert *x, int64_t e,
+                         struct tensor slots)
+{
+    if (!x->n) return;
+    product(f, x->a, weight_of(f, m, e, 2), bias_of(f, m, e, 2),
+            tensor_sub(slots, first_of(m, e), x->n, 0, m->C));
 }
 
 /* Weights [T, 1] beside each other [T, C]: a product with a row of ones. */
@@ -177,9 +240,7 @@ static int moe_forward(struct frame *f, const struct op *o, struct err *err)
     const struct expert_room room = expert_room(f, &m);
     for (int64_t e = 0; e < m.E; e++) {
         const struct expert x = expert_forward(f, &m, &room, e);
-        if (x.n)
-            product(f, x.a, frame_weight(f, weight_of(&m, e, 2), 1),
-                    tensor_sub(slots, first_of(&m, e), x.n, 0, m.C));
+        expert_slots(f, &m, &x, e, slots);
     }
     const struct tensor ones = ones_row(f, m.C), spread = scratch_rows(f, f->dtype, m.T, m.C);
     const struct tensor part = scratch_rows(f, f->dtype, m.T, m.C);
@@ -196,36 +257,78 @@ static int moe_forward(struct frame *f, const struct op *o, struct err *err)
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
-/* dw [out, in] += over the rows of an expert that lie in the span. */
-struct expert_leaf {
-    struct tensor dy, x;
-    const int32_t *rows;
-    int64_t n;
+/* The rows of an expert that lie in a span: [from, to) of its own. */
+struct expert_rows {
+    int64_t from, to;
 };
 
+static struct expert_rows rows_within(const struct expert *x, struct span s)
+{
+    struct expert_rows r = {0, 0};
+    while (r.from < x->n && x->rows[r.from] < s.value0) r.from++;
+    for (r.to = r.from; r.to < x->n && x->rows[r.to] < s.value0 + s.n;) r.to++;
+    return r;
+}
+
+/* Sums over an expert's rows; in.data NULL: of dy alone. */
+struct expert_leaf {
+    const struct expert *x;
+    struct tensor dy, in;
+};
+
+/* dw [out, in] += dy' in */
 static void expert_leaf(struct frame *f, void *arg, struct span s, float *dst, bool fresh)
 {
     const struct expert_leaf *a = arg;
-    const int64_t M = a->dy.cols, N = a->x.cols;
-    int64_t from = 0, to;
-    while (from < a->n && a->rows[from] < s.value0) from++;
-    for (to = from; to < a->n && a->rows[to] < s.value0 + s.n;) to++;
-    if (to == from) {
+    const int64_t M = a->dy.cols, N = a->in.cols;
+    const struct expert_rows r = rows_within(a->x, s);
+    if (r.to == r.from) {
         if (fresh) f->be->ops->fill(f->be, dst, M * N, 0);
         return;
     }
-    f->be->ops->gemm(f->be, &(struct gemm_args){.a = tensor_sub(a->dy, from, to - from, 0, M),
-                                                .b = tensor_sub(a->x, from, to - from, 0, N),
+    f->be->ops->gemm(f->be, &(struct gemm_args){.a = tensor_sub(a->dy, r.from, r.to - r.from, 0, M),
+                                                .b = tensor_sub(a->in, r.from, r.to - r.from, 0, N),
                                                 .c = tensor_f32(dst, M, N, N),
                                                 .trans_a = true,
                                                 .accumulate = !fresh});
 }
 
-static void expert_sum(struct frame *f, const struct expert *x, float *dst, struct tensor dy,
-                       struct tensor in)
+static void bias_leaf(struct frame *f, void *arg, struct span s, float *dst, bool fresh)
 {
-    struct expert_leaf a = {dy, in, x->rows, x->n};
-    frame_sum(f, ROWS_T, dst, dy.cols * in.cols, &(struct sum_leaf){expert_leaf, &a});
+    const struct expert_leaf *a = arg;
+    const struct expert_rows r = rows_within(a->x, s);
+    const struct tensor dy = tensor_sub(a->dy, r.from, r.to - r.from, 0, a->dy.cols);
+    if (fresh) f->be->ops->fill(f->be, dst, dy.cols, 0);
+    if (dy.rows) f->be->ops->bias_bwd(f->be, &(struct bias_bwd_args){.dy = dy, .db = dst});
+}
+
+/* Gradients of matrix w of expert e and of its bias: of what it made, dy, from what it read. */
+static void expert_sum(struct frame *f, const struct moe *m, const struct expert *x, int64_t e,
+                       int w, struct tensor dy, struct tensor in)
+{
+    struct expert_leaf a = {x, dy, in};
+    frame_sum(f, ROWS_T, weight_grad_of(f, m, e, w), dy.cols * in.cols,
+              &(struct sum_leaf){expert_leaf, &a});
+    if (m->o->n_bias)
+        frame_sum(f, ROWS_T, bias_grad_of(f, m, e, w), dy.cols, &(struct sum_leaf){bias_leaf, &a});
+}
+
+/* da: of what the gated unit made; its gradients lie over what it read. */
+static void unit_backward(struct frame *f, const struct moe *m, const struct expert *x,
+                          struct tensor da)
+{
+    if (m->o->u.moe.limit > 0)
+        f->be->ops->clamp_glu_bwd(f->be, &(struct clamp_glu_bwd_args){.a = x->h1,
+                                                                      .b = x->h3,
+                                                                      .dy = da,
+                                                                      .da = x->h1,
+                                                                      .db = x->h3,
+                                                                      .alpha = m->o->u.moe.alpha,
+                                                                      .limit = m->o->u.moe.limit});
+    else
+        f->be->ops->glu_bwd(
+            f->be, &(struct glu_bwd_args){
+                       .fn = ACT_SILU, .a = x->h1, .b = x->h3, .dy = da, .da = x->h1, .db = x->h3});
 }
 
 /* An expert's weights and, into the rows of dx_slots that are its own, the gradient of what it
@@ -233,21 +336,17 @@ static void expert_sum(struct frame *f, const struct expert *x, float *dst, stru
 static void expert_backward(struct frame *f, const struct moe *m, const struct expert *x, int64_t e,
                             struct tensor dy, struct tensor da, struct tensor dx)
 {
-    const int w1 = weight_of(m, e, 0), w3 = weight_of(m, e, 1), w2 = weight_of(m, e, 2);
-    expert_sum(f, x, frame_weight_grad(f, w2), dy, x->a);
+    const struct tensor w1 = weight_of(f, m, e, 0), w3 = weight_of(f, m, e, 1);
+    expert_sum(f, m, x, e, 2, dy, x->a);
     if (x->n) {
-        f->be->ops->gemm(f->be, &(struct gemm_args){.a = dy, .b = frame_weight(f, w2, 1), .c = da});
-        f->be->ops->glu_bwd(
-            f->be, &(struct glu_bwd_args){
-                       .fn = ACT_SILU, .a = x->h1, .b = x->h3, .dy = da, .da = x->h1, .db = x->h3});
+        f->be->ops->gemm(f->be, &(struct gemm_args){.a = dy, .b = weight_of(f, m, e, 2), .c = da});
+        unit_backward(f, m, x, da);
     }
-    expert_sum(f, x, frame_weight_grad(f, w1), x->h1, x->x);
-    expert_sum(f, x, frame_weight_grad(f, w3), x->h3, x->x);
+    expert_sum(f, m, x, e, 0, x->h1, x->x);
+    expert_sum(f, m, x, e, 1, x->h3, x->x);
     if (!x->n) return;
-    f->be->ops->gemm(f->be, &(struct gemm_args){.a = x->h1, .b = frame_weight(f, w1, 1), .c = dx});
-    f->be->ops->gemm(
-        f->be,
-        &(struct gemm_args){.a = x->h3, .b = frame_weight(f, w3, 1), .c = dx, .accumulate = true});
+    f->be->ops->gemm(f->be, &(struct gemm_args){.a = x->h1, .b = w1, .c = dx});
+    f->be->ops->gemm(f->be, &(struct gemm_args){.a = x->h3, .b = w3, .c = dx, .accumulate = true});
 }
 
 struct slots_room {
@@ -317,6 +416,7 @@ static void router_backward(struct frame *f, const struct moe *m, const float *d
         frame_move(f, dl, d, false);
     }
     frame_sum_gemm(f, ROWS_T, frame_weight_grad(f, m->o->w), dl, m->x);
+    if (m->o->n_bias) frame_sum_rows(f, ROWS_T, frame_weight_grad(f, m->o->bias), dl);
     f->be->ops->gemm(f->be, &(struct gemm_args){.a = dl,
                                                 .b = frame_weight(f, m->o->w, 1),
                                                 .c = dx->to,
@@ -337,9 +437,7 @@ static int moe_backward(struct frame *f, const struct op *o, const struct step *
     sort_slots(f, &m);
     for (int64_t e = 0; e < m.E; e++) {
         const struct expert x = expert_forward(f, &m, &room, e);
-        if (x.n)
-            product(f, x.a, frame_weight(f, weight_of(&m, e, 2), 1),
-                    tensor_sub(slots, first_of(&m, e), x.n, 0, m.C));
+        expert_slots(f, &m, &x, e, slots);
     }
     slots_backward(f, &m, dy, slots, d_slots, dweight);
     for (int64_t e = 0; e < m.E; e++) {

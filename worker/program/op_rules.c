@@ -57,9 +57,7 @@ static void raise(int64_t *most, int64_t n)
 void op_needs(const struct program *p, const struct op *op, struct op_need *n)
 {
     const struct op_rule *r = op_rules[op->kind];
-    for (int i = 0; r->apart && i < op->n_w; i++)
-        raise(&n->gradient, weights_size(p, op->w + i, 1));
-    if (!r->apart) raise(&n->gradient, weights_size(p, op->w, op->n_w));
+    raise(&n->gradient, r->gradient ? r->gradient(p, op) : weights_size(p, op->w, op->n_w));
     r->need(p, op, n);
 }
 

@@ -129,7 +129,8 @@ struct op_rule {
     void (*scratch)(struct op_ask *a);
     /* Of shared buffers, beside the weights' gradients. */
     void (*need)(const struct program *p, const struct op *op, struct op_need *n);
-    bool apart; /* gradients of its weights are summed one by one, else all at once */
+    /* Elements of the largest gradient that is summed at once; NULL: that of all its weights. */
+    int64_t (*gradient)(const struct program *p, const struct op *op);
 
     enum op_cache cache;
     enum op_moves moves;

@@ -62,7 +62,10 @@ struct weight {
      * [parts][n][D]. 0: the same order. */
     int32_t head_major_parts, head_major_dim;
     bool transposed; /* the file has [in, out] (GPT-2's Conv1D), as dims are, too */
-    bool frozen;     /* part of the checkpoint that training does not change: no gradient */
+    /* That many tensors of rows / stack rows each, one after the other: [stack, ...] in files, and
+     * in another order, or transposed, each by itself (the experts of gpt-oss). 0: it is one. */
+    int32_t stack;
+    bool frozen; /* part of the checkpoint that training does not change: no gradient */
     /* The file's dimensions where they are not [rows, cols] but as many elements: [H, 1, D] of
      * LRPE's theta, [C, 4, 1, 2, 2] of a convolution. n_dims 0: rows, cols. */
     int32_t n_dims;
@@ -178,7 +181,8 @@ enum norm_id {
     X(OP_TABLE, table_add)                                                                         \
     /* out = a, sharded along the other dimension: all-to-all; in: a */                            \
     X(OP_SWITCH, switch)                                                                           \
-    /* out = mixture of experts, routes; w: router, then w1, w3, w2 of each expert */              \
+    /* out = mixture of experts, routes; w: router, then w1, w3, w2 of each expert; u.moe.joined:  \
+     * router, w1 and w3 of all, w2 of all, and biases likewise */                                 \
     X(OP_MOE, moe)                                                                                 \
     /* loss: chunked logits a W' [+ b] and cross-entropy; last of `out` */                         \
     X(OP_XENT, xent)                                                                               \
@@ -262,6 +266,10 @@ struct op {
         struct {
             int64_t n_experts, top_k, width;
             bool plain; /* weights are the router's softmax over all experts, not over the chosen */
+            /* Weights are three: the router, gate and up of all experts, [E 2I, C], what leads down
+             * of all, [E C, I]; and each has a bias, or none. */
+            bool joined;
+            float limit, alpha; /* > 0: the gated unit is clamped (struct clamp_glu_fwd_args) */
         } moe;
         struct {
             float cap; /* logits x become cap tanh(x / cap); 0: they do not */

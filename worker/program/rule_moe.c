@@ -1,4 +1,26 @@
+#include <assert.h>
+#include <stddef.h>
 #include "worker/program/rule.h"
+
+static void check_moe(const struct program *p, const struct op *op, const struct value *out)
+{
+    const int64_t E = op->u.moe.n_experts, I = op->u.moe.width, C = out->cols;
+    const struct weight *w = &p->weight[op->w], *b = op->n_bias ? &p->weight[op->bias] : NULL;
+    check_alike(p, op, out);
+    assert(w[0].rows == E && w[0].cols == C && E >= op->u.moe.top_k);
+    assert(op->n_w == (op->u.moe.joined ? 3 : 1 + 3 * E) && !op->u.moe.alpha == !op->u.moe.limit);
+    assert(op->n_bias == 0 || (op->n_bias == 3 && op->u.moe.joined));
+    if (!op->u.moe.joined) return;
+    assert(w[1].rows == 2 * E * I && w[1].cols == C && w[2].rows == E * C && w[2].cols == I);
+    assert(!b || (b[0].rows == E && b[1].rows == 2 * E * I && b[2].rows == E * C));
+}
+
+/* An expert's, one by one. */
+static int64_t gradient_moe(const struct program *p, const struct op *op)
+{
+    const int64_t C = p->value[op->in[0]].cols;
+    return C * rule_max(op->u.moe.n_experts, op->u.moe.width);
+}
 
 static int extra_moe(const struct program *p, const struct op *op, struct value v[2])
 {
@@ -18,7 +40,8 @@ static void scratch_moe(struct op_ask *a)
     ask_stage(a, 4 * T * k); /* the routes */
     ask_act(a, T * k * C);   /* slots */
     ask_bytes(a, 4 * T * E); /* logits */
-    ask_act(a, T * C);       /* an expert's */
+    if (a->op->n_bias) ask_bytes(a, 4 * E);
+    ask_act(a, T * C); /* an expert's */
     for (int i = 0; i < 3; i++) ask_act(a, T * I);
     ask_bytes(a, 4 * C);
     ask_act(a, T * C);
@@ -53,13 +76,13 @@ static void work_moe(const struct op_site *s, struct op_work *w)
 const struct op_rule rule_moe = {
     .name = "mixture of experts",
     .n_in = 1,
-    .check = check_alike,
+    .check = check_moe,
     .extra = extra_moe,
     .reads = READS_A | READS_SECOND,
     .reads_weights = true,
     .scratch = scratch_moe,
     .need = need_nothing,
-    .apart = true,
+    .gradient = gradient_moe,
     .cache = CACHE_NOTHING,
     .moves = MOVES_NOTHING,
     .work = work_moe,
