@@ -29,7 +29,7 @@ enum mutant_id {
     MUTANT_CAP_LOST,           /* forward does not cap scores */
     MUTANT_CAP_LOST_BACK,      /* backward does not */
     MUTANT_SINK_EACH,          /* attention's sink counts once for every rank */
-    MUTANT_SINK_ROWS,          /* a shard's last row has no part in the sinks' gradient */
+    MUTANT_SINK_ROWS,          /* half of a shard's rows have no part in the sinks' gradient */
     MUTANT_DECAY_POWER,        /* LASP: the state is not decayed over the rank's rows */
     MUTANT_STATE_EARLY,        /* LASP: the state is used before it was received */
     MUTANT_OWN_DROPPED,        /* LASP: a rank passes on what it received, without its own part */

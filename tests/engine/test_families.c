@@ -17,7 +17,7 @@ static const char *const names[] = {
     "retnet_wide",  "tnl",         "tnl_wide",      "stdit",       "stdit3",       "stdit3_image",
     "latte",        "t2d",         "t2d_plain",     "ministral",   "qwen3_mixed",  "gemma2",
     "gemma3",       "gemma2_wide", "mixtral",       "qwen3_moe",   "olmoe",        "qwen3_5",
-    "qwen3_5_wide"};
+    "qwen3_5_wide", "gpt_oss"};
 enum { N_NAMES = sizeof names / sizeof *names };
 
 static const char *golden(const char *name, const char *file)
@@ -66,6 +66,9 @@ static void test_shapes(void)
     if (!load_shape("gemma3", &m)) return;
     CHECK(m.window == 5 && m.layer_mask[0] == 2 && m.qk_norm && !m.attn_cap && !m.final_cap);
     CHECK(m.rope_theta == 1e6 && m.rope_local == 10000 && m.attn_scalar == 24);
+    if (!load_shape("gpt_oss", &m)) return;
+    CHECK(m.family == FAMILY_GPT_OSS && m.window == 6 && m.layer_mask[0] == 2 && m.n_experts == 5);
+    CHECK(m.rope.kind == ROPE_YARN && m.rope.no_truncate && m.rope.original == 32);
     if (!load_shape("minimax", &m)) return;
     CHECK(m.family == FAMILY_MINIMAX && m.layer_mask[0] == 5 && m.n_experts == 4);
     CHECK(m.residual[0] == 1.5 && m.residual[5] == 0.5 && m.rope_theta == 1e6 && !m.rotary_dim);
@@ -112,14 +115,15 @@ static void check_tensors(const char *name, const struct model_shape *m, const f
         int64_t bad = 0;
         /* Head-major files: row (head, part, d) there is row (part, head, d) here. */
         const int64_t parts = p.head_major_parts ? p.head_major_parts : 1;
-        const int64_t D = p.head_major_parts ? p.head_major_dim : p.rows, C = p.count / p.rows;
-        for (int64_t r = 0; t && r < p.rows; r++) {
+        const int64_t blocks = p.stack ? p.stack : 1, rows = p.rows / blocks, C = p.count / p.rows;
+        const int64_t D = p.head_major_parts ? p.head_major_dim : rows;
+        for (int64_t row = 0; t && row < p.rows; row++) {
+            const int64_t b = row / rows, r = row % rows;
             const int64_t head = r / D / parts, part = r / D % parts, d = r % D;
-            const int64_t here = (part * (p.rows / D / parts) + head) * D + d;
-            for (int64_t k = 0; p.transposed && k < C; k++)
-                bad += want[k * p.rows + r] != params[p.offset + r * C + k];
-            if (p.transposed) continue;
-            bad += memcmp(want + r * C, params + p.offset + here * C, (size_t)C * 4) != 0;
+            const int64_t here = (part * (rows / D / parts) + head) * D + d;
+            const float *ours = params + p.offset + (b * rows + here) * C;
+            for (int64_t k = 0; k < C; k++)
+                bad += want[b * rows * C + (p.transposed ? k * rows + r : r * C + k)] != ours[k];
         }
         CHECK_MSG(!bad, "%s %s: %lld rows differ", name, p.name, (long long)bad);
         free(want);
@@ -262,6 +266,7 @@ static void test_old_bert(void)
 #define LINEAR  "\"model_type\":\"linear_attn\"," FLA
 #define MINIMAX "\"model_type\":\"minimax\",\"num_key_value_heads\":2," CORE
 #define MISTRAL "\"model_type\":\"mistral\",\"num_key_value_heads\":2," CORE
+#define GPT_OSS "\"model_type\":\"gpt_oss\",\"num_key_value_heads\":2," CORE
 #define QWEN3   "\"model_type\":\"qwen3\",\"num_key_value_heads\":2," CORE
 
 static void test_refusals(void)
@@ -330,6 +335,20 @@ static void test_refusals(void)
         {QWEN3 ",\"layer_types\":[\"full_attention\"]", ERR_INVALID, "layer_types"},
         {MISTRAL ",\"sliding_window\":8,\"layer_types\":[\"full_attention\",\"sliding_attention\"]",
          ERR_UNSUPPORTED, "layer_types"},
+        {GPT_OSS, ERR_NONE, ""},
+        {GPT_OSS ",\"quantization_config\":{\"modules_to_not_convert\":[\"lm_head\"],"
+                 "\"quant_method\":\"mxfp4\"}",
+         ERR_NONE, ""},
+        {GPT_OSS ",\"quantization_config\":{\"quant_method\":\"gptq\",\"bits\":4}", ERR_UNSUPPORTED,
+         "quantization_config: quant_method \"gptq\""},
+        {QWEN3 ",\"quantization_config\":{\"quant_method\":\"mxfp4\"}", ERR_UNSUPPORTED,
+         "quantization_config: quant_method \"mxfp4\""},
+        {GPT_OSS ",\"quantization_config\":[{}]", ERR_UNSUPPORTED, "quantization_config"},
+        {GPT_OSS ",\"quantization_config\":{\"quant_method\":4}", ERR_INVALID,
+         "quantization_config"},
+        {GPT_OSS ",\"swiglu_limit\":8.0", ERR_UNSUPPORTED, "swiglu_limit"},
+        {GPT_OSS ",\"attention_bias\":false", ERR_UNSUPPORTED, "attention_bias"},
+        {GPT_OSS ",\"num_experts_per_tok\":500", ERR_INVALID, "num_experts_per_tok"},
         {"\"model_type\":\"qwen2_moe\"," CORE, ERR_UNSUPPORTED, "model_type"},
     };
     static struct model_shape m;
@@ -352,7 +371,7 @@ static void test_defaults(void)
 {
     static struct model_shape m;
     static const char retnet[] = "{" RETNET "}", minimax[] = "{" MINIMAX "}", bert[] = "{" BERT "}",
-                      mistral[] = "{" MISTRAL "}",
+                      mistral[] = "{" MISTRAL "}", gpt_oss[] = "{" GPT_OSS "}",
                       gemma2[] = "{\"model_type\":\"gemma2\",\"cache_implementation\":\"hybrid\","
                                  "\"hidden_act\":\"gelu_pytorch_tanh\"," CORE "}",
                       gemma3[] = "{\"model_type\":\"gemma3_text\",\"vocab_size\":300,"
@@ -387,6 +406,10 @@ static void test_defaults(void)
     CHECK(m.delta_heads == 32 && m.delta_key_heads == 16 && m.delta_value_dim == 128);
     CHECK(m.rope_theta == 1e7 && m.norm_eps == 1e-6 && m.conv_width == 4);
     CHECK(hf_config_parse(mistral, sizeof mistral - 1, "c", &m, &e) == 0 && m.window == 4096);
+    CHECK_MSG(hf_config_parse(gpt_oss, sizeof gpt_oss - 1, "c", &m, &e) == 0, "%s", e.text);
+    CHECK(m.window == 128 && m.layer_mask[0] == 2 && m.rope_theta == 150000 && m.head_dim == 64);
+    CHECK(m.rope.kind == ROPE_YARN && m.rope.factor == 32 && m.rope.original == 4096);
+    CHECK(m.rope.no_truncate && m.n_experts == 128 && m.experts_per_token == 4);
 }
 
 int main(void)

@@ -6,8 +6,8 @@
 #include "tests/lib/test.h"
 #include "worker/hf/hf.h"
 
-static const char *const names[] = {"bert",    "tnl",     "linear",    "retnet",
-                                    "minimax", "mistral", "ministral", "qwen3_mixed"};
+static const char *const names[] = {"bert",    "tnl",       "linear",      "retnet", "minimax",
+                                    "mistral", "ministral", "qwen3_mixed", "gpt_oss"};
 enum { NAMES = sizeof names / sizeof *names, STEPS = 2 };
 
 static void spec_of(struct job_spec *s, const char *name)

@@ -362,6 +362,22 @@ def qwen3_5(**kw):
     return m
 
 
+def gpt_oss(**kw):
+    """Sinks of a score's size, of either sign, and experts beyond the clamp."""
+    from transformers import modeling_rope_utils
+    in_float64(modeling_rope_utils)
+    m = mixture("GptOss", "gpt_oss", **kw)
+    with torch.no_grad():
+        for n, p in m.model.named_parameters():
+            if n.endswith("sinks"):
+                p.copy_((1.5 * torch.randn(p.shape)).bfloat16().double())
+            if n.endswith("gate_up_proj_bias"):
+                p.copy_((4 * torch.randn(p.shape)).bfloat16().double())
+            if n.endswith(("experts.gate_up_proj", "experts.down_proj")):
+                p.copy_((1.2 * torch.randn(p.shape) / math.sqrt(p.shape[1])).bfloat16().double())
+    return m
+
+
 def qwen3(**kw):
     from transformers import Qwen3Config, Qwen3ForCausalLM
     from transformers.models.qwen3 import modeling_qwen3
@@ -575,6 +591,14 @@ CASES = {
         tie_word_embeddings=True, rope_parameters={
             "rope_type": "default", "rope_theta": 5e4, "partial_rotary_factor": 0.5,
             "mrope_section": [1, 1, 0], "mrope_interleaved": True}), samples(23, reset=False)),
+    # sinks, every other layer with a window, clamped experts with biases; heads of several sizes
+    "gpt_oss": lambda: (gpt_oss(hidden_size=18, num_hidden_layers=3, num_attention_heads=6,
+                                num_key_value_heads=3, head_dim=8, intermediate_size=14,
+                                num_local_experts=5, num_experts_per_tok=2, sliding_window=6,
+                                rope_parameters=dict(
+                                    rope_type="yarn", factor=8.0, rope_theta=1000.0, beta_fast=16.0,
+                                    beta_slow=0.5, truncate=False,
+                                    original_max_position_embeddings=32)), samples(21)),
     "minimax": lambda: (minimax(
         hidden_size=16, num_hidden_layers=3, num_attention_heads=9, num_key_value_heads=3,
         head_dim=24, intermediate_size=18, num_local_experts=4, num_experts_per_tok=2, block_size=8,

@@ -26,7 +26,7 @@ static inline struct model_shape shape_of(int id)
     if (id == FAMILY_BERT) m.type_vocab = 2;
     if (id == FAMILY_GEMMA) m.attn_cap = 3, m.final_cap = 5, m.attn_scalar = 6;
     if (id == FAMILY_MINIMAX || id == FAMILY_MIXTRAL || id == FAMILY_QWEN3_MOE ||
-        id == FAMILY_OLMOE)
+        id == FAMILY_OLMOE || id == FAMILY_GPT_OSS)
         m.n_experts = 3, m.experts_per_token = 2;
     if (id == FAMILY_QWEN3_5) {
         m.delta_heads = 4, m.delta_key_heads = 2, m.conv_width = 3;

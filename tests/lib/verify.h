@@ -47,6 +47,12 @@ struct way {
         SIZES, .n_kv_heads = 2, .window = 7, .layer_mask = {2}, .family = FAMILY_GEMMA,            \
                .attn_cap = 0.5, .final_cap = 2, .tied = 1                                          \
     }
+/* Sinks, clamped experts with biases, windows as above. */
+#define WAY_GPT_OSS                                                                                \
+    {                                                                                              \
+        SIZES, .n_kv_heads = 2, .window = 7, .layer_mask = {2}, .family = FAMILY_GPT_OSS,          \
+               .n_experts = 3, .experts_per_token = 2                                              \
+    }
 #define WAY_BERT                                                                                   \
     {                                                                                              \
         SIZES, .family = FAMILY_BERT, .type_vocab = 2, .tied = 1                                   \
@@ -102,6 +108,8 @@ enum {
     WAY_WINDOWED_ULYSSES,
     WAY_CAPPED,
     WAY_CAPPED_GATHER,
+    WAY_SINKS,
+    WAY_SINKS_GATHER,
     WAY_BERT_RSA,
     WAY_TNL_RING,
     WAY_TNL_GATHER,
@@ -137,6 +145,9 @@ static const struct way ways[N_WAYS] = {
     [WAY_CAPPED] = {"gemma2, ring", WAY_GEMMA, WAY_RSA(LAYOUT_ZIGZAG), .gain = 30},
     [WAY_CAPPED_GATHER] = {"gemma2, all_gather", WAY_GEMMA, WAY_RSA(LAYOUT_CONTIGUOUS),
                            .form = FORM_ALL_GATHER, .gain = 30},
+    [WAY_SINKS] = {"gpt_oss, ring", WAY_GPT_OSS, WAY_RSA(LAYOUT_ZIGZAG)},
+    [WAY_SINKS_GATHER] = {"gpt_oss, all_gather", WAY_GPT_OSS, WAY_RSA(LAYOUT_CONTIGUOUS),
+                          .form = FORM_ALL_GATHER},
     [WAY_BERT_RSA] = {"bert, ring", WAY_BERT, .strategy = STRATEGY_RSA, .layout = LAYOUT_CONTIGUOUS,
                       .mixer = "attention.self."},
     [WAY_TNL_RING] = {"tnl, ring", WAY_TNL, WAY_LASP(EXCHANGE_RING), .mixer = "token_mixer."},

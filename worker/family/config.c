@@ -390,7 +390,6 @@ static const struct {
                    {"qwen3_5", "a vision model; its text_config alone is a qwen3_5_text"},
                    {"qwen3_5_moe", "shared experts"},
                    {"kimi_linear", "gates of each column"},
-                   {"gpt_oss", "attention sinks"},
                    {"roberta", "positions that begin after its padding id"},
                    {"xlm-roberta", "positions that begin after its padding id"},
                    {"modernbert", "windows and RoPE in an encoder"},

@@ -109,7 +109,7 @@ struct hf_family {
     {"layer_mask.4", NULL, HF_UNWRITTEN}, {"layer_mask.5", NULL, HF_UNWRITTEN},                    \
     {"layer_mask.6", NULL, HF_UNWRITTEN}, {"layer_mask.7", NULL, HF_UNWRITTEN}
 #define HF_NEVER                                                                                   \
-    {"quantization_config", hf_want_null, NULL}, {"text_config", hf_want_null, NULL}
+    {"quantization_config", hf_want_plain, NULL}, {"text_config", hf_want_null, NULL}
 /* clang-format on */
 
 /* Reads a whole text into *c->m, by c->form; 0, or -1 with c->e. */
@@ -143,6 +143,9 @@ int hf_ignore(struct config *c, const char *key);
 int hf_want_false(struct config *c, const char *key);
 int hf_want_true(struct config *c, const char *key);
 int hf_want_null(struct config *c, const char *key);
+/* quantization_config: null, or, of hf_want_plain_or_mxfp4, quant_method "mxfp4". */
+int hf_want_plain(struct config *c, const char *key);
+int hf_want_plain_or_mxfp4(struct config *c, const char *key);
 int hf_want_zero(struct config *c, const char *key);
 int hf_want_one(struct config *c, const char *key);
 int hf_want_silu(struct config *c, const char *key);

@@ -81,6 +81,42 @@ int hf_want_null(struct config *c, const char *key)
     return hf_refuse(c, key, "only null is supported");
 }
 
+/* only: the method that is read; NULL: none is. */
+static int read_quantization(struct config *c, const char *key, const char *only)
+{
+    char method[32] = "", why[112];
+    enum jtok t = jread_next(&c->j);
+    if (t == J_NULL) return 0;
+    if (t != J_OBJECT) {
+        if (t == J_ERROR || jread_skip(&c->j) < 0) return hf_invalid(c, key, "an object or null");
+        return hf_refuse(c, key, "only null, or an object with quant_method, has a meaning");
+    }
+    while ((t = jread_next(&c->j)) == J_KEY) {
+        const bool named = jread_is(&c->j, "quant_method");
+        if (!named && jread_skip(&c->j) < 0) break;
+        if (named && jread_next(&c->j) != J_STRING)
+            return hf_invalid(c, key, "an object whose quant_method is a string");
+        if (named && jread_copy(&c->j, method, sizeof method) < 0) method[0] = 0;
+    }
+    if (t != J_OBJECT_END) return hf_invalid(c, key, "an object");
+    if (only && !strcmp(method, only)) return 0;
+    for (char *p = method; *p; p++)
+        if (*p <= ' ' || *p > '~' || *p == '"') *p = '?';
+    snprintf(why, sizeof why, "quant_method \"%s\" is not supported: save the weights as bf16%s",
+             method, only ? ", or in MXFP4" : "");
+    return hf_refuse(c, key, why);
+}
+
+int hf_want_plain(struct config *c, const char *key)
+{
+    return read_quantization(c, key, NULL);
+}
+
+int hf_want_plain_or_mxfp4(struct config *c, const char *key)
+{
+    return read_quantization(c, key, "mxfp4");
+}
+
 static int want_number(struct config *c, const char *key, double only)
 {
     double v = only;

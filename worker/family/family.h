@@ -33,7 +33,8 @@
     X(MIXTRAL, mixtral) \
     X(QWEN3_MOE, qwen3_moe) \
     X(OLMOE, olmoe) \
-    X(QWEN3_5, qwen3_5) /* gated delta networks and gated softmax attention */
+    X(QWEN3_5, qwen3_5) /* gated delta networks and gated softmax attention */ \
+    X(GPT_OSS, gpt_oss) /* attention sinks, clamped experts with biases */
 /* clang-format on */
 
 #define FAMILY_ID(WORD, name) FAMILY_##WORD,
@@ -64,6 +65,7 @@ struct family_row {
     /* Its program with H / P heads and ffn_width / P columns is what a rank of tensor parallelism
      * runs. */
     bool slices_heads;
+    bool sinks;            /* its attention has sinks */
     bool text_of_pictures; /* its files say how RoPE turns the rows of a picture, too */
     bool rope_kinds;       /* its files may ask for any rule of RoPE's frequencies (rope.h) */
     bool position_table;   /* positions are rows of a table, as many as max_position_embeddings */

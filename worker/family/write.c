@@ -95,16 +95,20 @@ int write_sum(struct program *p, int a, int b, const char *name, enum keep_id ke
 int write_attention(struct program *p, const struct model_shape *m, const struct write_attention *w)
 {
     const int64_t scalar = m->attn_scalar ? m->attn_scalar : m->head_dim;
-    const struct op op = {.kind = OP_ATTENTION,
-                          .in = {w->q, w->kv},
-                          .u.attn = {.n_heads = m->n_heads,
-                                     .n_kv_heads = m->n_kv_heads,
-                                     .head_dim = m->head_dim,
-                                     .scale = 1 / sqrtf((float)scalar),
-                                     .causal = w->causal,
-                                     .cap = (float)m->attn_cap,
-                                     .window = w->window,
-                                     .dim = -1}};
+    struct op op = {.kind = OP_ATTENTION,
+                    .in = {w->q, w->kv},
+                    .u.attn = {.n_heads = m->n_heads,
+                               .n_kv_heads = m->n_kv_heads,
+                               .head_dim = m->head_dim,
+                               .scale = 1 / sqrtf((float)scalar),
+                               .causal = w->causal,
+                               .cap = (float)m->attn_cap,
+                               .window = w->window,
+                               .dim = -1}};
+    if (w->sinks) {
+        op.w = prog_tensor(p, w->sinks, m->n_heads, 0, INIT_NORMAL);
+        op.n_w = 1;
+    }
     return prog_op(
         p, &op,
         &(struct value){.name = "attn_out", .cols = m->n_heads * m->head_dim, .keep = KEEP_RING});

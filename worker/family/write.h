@@ -34,11 +34,13 @@ int write_rope(struct program *p, const struct model_shape *m, int x, int64_t he
 /* By the second base, rope_local. */
 int write_local_rope(struct program *p, const struct model_shape *m, int x, int64_t heads,
                      const char *name);
-/* Softmax attention of all query and key heads of m, by its scale and soft cap. window 0: none. */
+/* Softmax attention of all query and key heads of m, by its scale and soft cap. window 0: none;
+ * sinks: the name of their tensor, NULL: none. */
 struct write_attention {
     int q, kv;
     bool causal;
     int64_t window;
+    const char *sinks;
 };
 int write_attention(struct program *p, const struct model_shape *m,
                     const struct write_attention *w);

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "api/core/faults.h"
 #include "worker/family/family.h"
+#include "worker/hf/mxfp4.h"
 #include "worker/hf/weights.h"
 
 /* Collects what is wrong: the first few by name, all by number; or each as a fault of its own. */
@@ -90,8 +91,13 @@ static int compare_params(const struct hf_weights *w, struct complaint *c, struc
         const struct st_tensor *t = hf_lookup(w, params[i].name, &f);
         char have[64], want[64];
         int64_t dims[ST_DIMS];
+        struct mxfp4 x;
         if (!t) {
-            missing(w, c, params[i].name);
+            if (!mxfp4_find(w, &params[i], &x))
+                missing(w, c, params[i].name);
+            else if (!mxfp4_fits(&x, &params[i]))
+                complain(c, st_path(x.block_file), "config.json and weights are of two models",
+                         "%s has another shape or type", x.blocks->name);
             continue;
         }
         if (t->dtype != ST_F32 && t->dtype != ST_F16 && t->dtype != ST_BF16)
@@ -123,6 +129,16 @@ static int by_param_name(const void *a, const void *b)
     return strcmp(((const struct param *)a)->name, ((const struct param *)b)->name);
 }
 
+/* Whether `name` has the values of one of the n sorted params. */
+static bool packed(const struct hf_weights *w, const char *name, const struct param *params, int n)
+{
+    struct param key;
+    struct st_file *f;
+    if (!mxfp4_part(name, key.name, sizeof key.name) || hf_lookup(w, key.name, &f)) return false;
+    const struct param *p = bsearch(&key, params, (size_t)n, sizeof *params, by_param_name);
+    return p && p->stack;
+}
+
 static int compare_unexpected(const struct hf_weights *w, const struct model_shape *m,
                               struct complaint *c, struct err *e)
 {
@@ -139,7 +155,7 @@ static int compare_unexpected(const struct hf_weights *w, const struct model_sha
             memcpy(key.name, name, len + 1);
             if (bsearch(&key, params, (size_t)n, sizeof *params, by_param_name)) continue;
         }
-        if (skipped(m, name)) continue;
+        if (skipped(m, name) || packed(w, name, params, n)) continue;
         const struct st_file *f = w->file[w->entry[i].shard];
         complain(c, f ? st_path(f) : w->path, "config.json says nothing of it", "%s is unexpected",
                  w->entry[i].stored);

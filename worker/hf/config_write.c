@@ -187,6 +187,8 @@ static void edit_key(struct edit *d)
     } else if (d->flow && !strcmp(d->key, "objective")) {
         if (!d->seen_objective) jwrite_str(&d->w, d->key, "rectified_flow");
         d->seen_objective = true;
+    } else if (!strcmp(d->key, "quantization_config") && strcmp(d->value, "null")) {
+        return; /* what is written is not quantized */
     } else if (!token_id(d) && !rope_theta(d)) {
         jwrite_raw(&d->w, d->key, d->value);
     }

@@ -4,9 +4,28 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "kernels/half.h"
 #include "worker/family/family.h"
 #include "worker/hf/files.h"
+#include "worker/hf/mxfp4.h"
 #include "worker/hf/weights.h"
+
+/* A tensor of a directory, or what stands for one. */
+struct stored {
+    const struct st_file *f;
+    const struct st_tensor *t;
+    struct mxfp4 mx; /* mx.blocks NULL: it is stored as it is */
+};
+
+/* By the name of the tensor, or of its blocks: one of the two is there. */
+static struct stored find_stored(const struct hf_weights *w, const struct param *p)
+{
+    struct st_file *f = NULL;
+    struct stored x = {.t = hf_lookup(w, p->name, &f)};
+    x.f = f;
+    if (!x.t) mxfp4_find(w, p, &x.mx);
+    return x;
+}
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
@@ -17,17 +36,51 @@ static int read_as(const struct st_file *f, const struct st_tensor *t, enum dtyp
     return st_read_half(f, t, dtype == DT_F16 ? ST_F16 : ST_BF16, out, e);
 }
 
-/* Into our order of rows. */
-static int read_param(const struct st_file *f, const struct st_tensor *t, const struct param *p,
-                      enum dtype dtype, char *out, struct err *e)
+/* Block b of a tensor that is read so, in our order, as fp32. room: for as much. */
+static int read_block(const struct stored *x, const struct param *p, int64_t b, float *room,
+                      float *out, struct err *e)
 {
-    if (!p->head_major_parts && !p->transposed) return read_as(f, t, dtype, out, e);
+    const int64_t size = hf_block_size(p);
+    const int rc = x->t ? st_read_part(x->f, x->t, b * size, size, room, e)
+                        : mxfp4_read(&x->mx, b * size, size, room, e);
+    if (rc == 0) hf_block_here(p, room, out, sizeof *out, x->t && p->transposed);
+    return rc;
+}
+
+/* n elements of `to`, which has dtype. */
+static void put(void *to, enum dtype dtype, const float *x, int64_t n)
+{
+    if (dtype == DT_F32)
+        memcpy(to, x, (size_t)n * sizeof *x);
+    else
+        for (int64_t i = 0; i < n; i++) ((uint16_t *)to)[i] = half_round(dtype, x[i]);
+}
+
+static int read_blocks(const struct stored *x, const struct param *p, enum dtype dtype, char *out,
+                       struct err *e)
+{
+    const int64_t size = hf_block_size(p);
+    float *room = malloc((size_t)size * 2 * sizeof *room);
+    int rc = room ? 0 : err_set(e, ERR_IO, "out of memory for %s", p->name);
+    for (int64_t b = 0; rc == 0 && b * size < p->count; b++) {
+        rc = read_block(x, p, b, room, room + size, e);
+        if (rc == 0) put(out + b * size * dtype_size(dtype), dtype, room + size, size);
+    }
+    free(room);
+    return rc;
+}
+
+/* Into our order of rows. */
+static int read_param(const struct stored *x, const struct param *p, enum dtype dtype, char *out,
+                      struct err *e)
+{
+    if (hf_by_blocks(p)) return read_blocks(x, p, dtype, out, e);
+    if (!p->head_major_parts) return read_as(x->f, x->t, dtype, out, e);
     const int64_t size = hf_run_size(p) * dtype_size(dtype);
     char *file = malloc((size_t)(p->count * dtype_size(dtype)));
-    int rc = file ? read_as(f, t, dtype, file, e)
+    int rc = file ? read_as(x->f, x->t, dtype, file, e)
                   : err_set(e, ERR_IO, "out of memory for %s", p->name);
-    if (rc == 0 && p->transposed) hf_transpose(file, out, p->cols, p->rows, dtype_size(dtype));
-    for (int64_t i = 0; rc == 0 && !p->transposed && i * hf_run_size(p) < p->count; i++)
+    for (int64_t i = 0; rc == 0 && i * hf_run_size(p) < p->count; i++)
         memcpy(out + i * size, file + hf_run_in_file(p, i) * size, (size_t)size);
     free(file);
     return rc;
@@ -73,10 +126,9 @@ static int read_params(const struct hf_weights *w, const struct model_shape *m, 
     if (!list) return -1;
     for (int i = 0; rc == 0 && i < n; i++) { /* ascending offsets */
         const struct param *p = &list[i];
-        struct st_file *f;
         memset(params + at * unit, 0, (size_t)((p->offset - at) * unit));
-        const struct st_tensor *t = hf_lookup(w, p->name, &f);
-        rc = read_param(f, t, p, dtype, params + p->offset * unit, e);
+        const struct stored x = find_stored(w, p);
+        rc = read_param(&x, p, dtype, params + p->offset * unit, e);
         at = p->offset + p->count;
     }
     free(list);
@@ -98,7 +150,8 @@ int hf_read_flat(const struct st_file *f, const struct model_shape *m, const cha
         snprintf(name, sizeof name, "%s%s", prefix, p->name);
         memset(flat + at, 0, (size_t)(p->offset - at) * sizeof *flat);
         at = p->offset + p->count;
-        rc = read_param(f, st_find(f, name), p, DT_F32, (char *)(flat + p->offset), e);
+        const struct stored x = {.f = f, .t = st_find(f, name)};
+        rc = read_param(&x, p, DT_F32, (char *)(flat + p->offset), e);
     }
     free(list);
     if (rc == 0) memset(flat + at, 0, (size_t)(param_count(m) - at) * sizeof *flat);
@@ -107,31 +160,33 @@ int hf_read_flat(const struct st_file *f, const struct model_shape *m, const cha
 
 /* ---- reading piece by piece ------------------------------------------------------------------ */
 
-/* A transposed tensor: whole, as no piece of the file is a piece of ours. */
-static int read_transposed(const struct st_file *f, const struct st_tensor *t,
-                           const struct param *p, const struct hf_sink *to, struct err *e)
+static int pieces_of_blocks(const struct stored *x, const struct param *p, const struct hf_sink *to,
+                            struct err *e)
 {
-    float *whole = malloc((size_t)p->count * sizeof *whole);
-    int rc = whole ? read_param(f, t, p, DT_F32, (char *)whole, e)
-                   : err_set(e, ERR_IO, "out of memory for %s", p->name);
-    for (int64_t at = 0; rc == 0 && at < p->count; at += ST_CHUNK)
-        rc = to->take(to->arg, p->offset + at, p->count - at < ST_CHUNK ? p->count - at : ST_CHUNK,
-                      whole + at, e);
-    free(whole);
+    const int64_t size = hf_block_size(p);
+    float *room = malloc((size_t)size * 2 * sizeof *room), *ours = room + size;
+    int rc = room ? 0 : err_set(e, ERR_IO, "out of memory for %s", p->name);
+    for (int64_t b = 0; rc == 0 && b * size < p->count; b++) {
+        rc = read_block(x, p, b, room, ours, e);
+        for (int64_t at = 0; rc == 0 && at < size; at += ST_CHUNK)
+            rc = to->take(to->arg, p->offset + b * size + at,
+                          size - at < ST_CHUNK ? size - at : ST_CHUNK, ours + at, e);
+    }
+    free(room);
     return rc;
 }
 
 /* The tensor's elements in our order of rows. */
-static int read_pieces(const struct st_file *f, const struct st_tensor *t, const struct param *p,
-                       const struct hf_sink *to, float *piece, struct err *e)
+static int read_pieces(const struct stored *x, const struct param *p, const struct hf_sink *to,
+                       float *piece, struct err *e)
 {
     const int64_t size = hf_run_size(p);
-    if (p->transposed) return read_transposed(f, t, p, to, e);
+    if (hf_by_blocks(p)) return pieces_of_blocks(x, p, to, e);
     for (int64_t run = 0; run * size < p->count; run++) {
         const int64_t from = hf_run_in_file(p, run) * size;
         for (int64_t at = 0; at < size; at += ST_CHUNK) {
             const int64_t n = size - at < ST_CHUNK ? size - at : ST_CHUNK;
-            if (st_read_part(f, t, from + at, n, piece, e) < 0) return -1;
+            if (st_read_part(x->f, x->t, from + at, n, piece, e) < 0) return -1;
             if (to->take(to->arg, p->offset + run * size + at, n, piece, e)) return -1;
         }
     }
@@ -156,7 +211,7 @@ static int take_equal(void *arg, int64_t offset, int64_t n, const float *x, stru
 static int check_tied_pieces(const struct hf_weights *w, const struct model_shape *m, float *pieces,
                              struct err *e)
 {
-    struct st_file *head_file, *f;
+    struct st_file *head_file;
     struct param p;
     const struct st_tensor *head = m->tied ? hf_lookup(w,
                                                        (family_row(m)->head ? family_row(m)->head
@@ -167,9 +222,9 @@ static int check_tied_pieces(const struct hf_weights *w, const struct model_shap
     param_get(m, 0, &p);
     if (!hf_same_shape(head, &p)) return tied_differs(head_file, head->name, e);
     struct tied_check c = {head_file, head, pieces + ST_CHUNK};
-    const struct st_tensor *embed = hf_lookup(w, p.name, &f);
+    const struct stored embed = find_stored(w, &p);
     p.offset = 0;
-    return read_pieces(f, embed, &p, &(struct hf_sink){take_equal, &c}, pieces, e);
+    return read_pieces(&embed, &p, &(struct hf_sink){take_equal, &c}, pieces, e);
 }
 
 static float *new_pieces(int n, struct err *e)
@@ -189,9 +244,8 @@ int hf_load_pieces(const char *dir, const struct model_shape *m, const struct hf
     int rc = pieces ? hf_compare(w, dir, m, e) : -1;
     if (rc == 0) rc = check_tied_pieces(w, m, pieces, e);
     for (int i = 0; rc == 0 && i < n; i++) {
-        struct st_file *f;
-        const struct st_tensor *t = hf_lookup(w, list[i].name, &f);
-        rc = read_pieces(f, t, &list[i], to, pieces, e);
+        const struct stored x = find_stored(w, &list[i]);
+        rc = read_pieces(&x, &list[i], to, pieces, e);
     }
     free(pieces);
     free(list);
@@ -209,7 +263,8 @@ int hf_read_pieces(const struct st_file *f, const struct model_shape *m, const c
     for (int i = 0; rc == 0 && i < n; i++) {
         char name[ST_NAME_SIZE];
         snprintf(name, sizeof name, "%s%s", prefix, list[i].name);
-        rc = read_pieces(f, st_find(f, name), &list[i], to, piece, e);
+        const struct stored x = {.f = f, .t = st_find(f, name)};
+        rc = read_pieces(&x, &list[i], to, piece, e);
     }
     free(piece);
     free(list);

@@ -126,8 +126,14 @@ int64_t hf_run_size(const struct param *p);
 /* ... and run i of the flat layout is this run of the file, run i of the file that one of ours. */
 int64_t hf_run_in_file(const struct param *p, int64_t i);
 int64_t hf_run_here(const struct param *p, int64_t i);
-/* in [rows, cols], elements of `unit` bytes, into out [cols, rows]: of tensors that a file has
- * transposed (struct weight.transposed), which are read and written whole. */
-void hf_transpose(const void *in, void *out, int64_t rows, int64_t cols, int64_t unit);
+/* Of tensors that are stacked or that a file has transposed (struct weight), no run of the file is
+ * one of ours: they are read and written a block at a time, that many elements, which the file has
+ * in another order: from the file's order to ours, elements of `unit` bytes, and back.
+ * transposed: whether the file's block is, which what was unpacked is not. */
+bool hf_by_blocks(const struct param *p);
+int64_t hf_block_size(const struct param *p);
+void hf_block_here(const struct param *p, const void *file, void *ours, int64_t unit,
+                   bool transposed);
+void hf_block_in_file(const struct param *p, const void *ours, void *file, int64_t unit);
 
 #endif

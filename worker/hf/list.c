@@ -32,13 +32,48 @@ int64_t hf_run_size(const struct param *p)
     return p->head_major_parts ? p->head_major_dim * (p->count / p->rows) : p->count;
 }
 
-void hf_transpose(const void *in, void *out, int64_t rows, int64_t cols, int64_t unit)
+int64_t hf_block_size(const struct param *p)
 {
-    const char *from = in;
-    char *to = out;
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t c = 0; c < cols; c++)
-            memcpy(to + (c * rows + r) * unit, from + (r * cols + c) * unit, (size_t)unit);
+    return p->count / (p->stack ? p->stack : 1);
+}
+
+bool hf_by_blocks(const struct param *p)
+{
+    return p->transposed || p->stack;
+}
+
+/* The file's row of our row r of a block. */
+static int64_t row_in_file(const struct param *p, int64_t rows, int64_t r)
+{
+    const int64_t D = p->head_major_dim, parts = p->head_major_parts;
+    if (!parts) return r;
+    const int64_t heads = rows / D / parts, run = r / D;
+    return (run % heads * parts + run / heads) * D + r % D;
+}
+
+static void block_move(const struct param *p, char *to, const char *from, int64_t unit,
+                       bool transposed, bool here)
+{
+    const int64_t rows = p->rows / (p->stack ? p->stack : 1), C = hf_block_size(p) / rows;
+    for (int64_t r = 0; r < rows; r++) {
+        const int64_t at = row_in_file(p, rows, r);
+        for (int64_t c = 0; c < C; c++) {
+            const int64_t ours = r * C + c, file = transposed ? c * rows + at : at * C + c;
+            memcpy(to + (here ? ours : file) * unit, from + (here ? file : ours) * unit,
+                   (size_t)unit);
+        }
+    }
+}
+
+void hf_block_here(const struct param *p, const void *file, void *ours, int64_t unit,
+                   bool transposed)
+{
+    block_move(p, ours, file, unit, transposed, true);
+}
+
+void hf_block_in_file(const struct param *p, const void *ours, void *file, int64_t unit)
+{
+    block_move(p, file, ours, unit, p->transposed, false);
 }
 
 /* ours: [parts][heads] runs, the file's: [heads][parts]. */

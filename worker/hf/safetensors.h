@@ -72,6 +72,9 @@ int st_read_f32(const struct st_file *f, const struct st_tensor *t, float *out, 
 /* Elements [at, at + n) of the same. */
 int st_read_part(const struct st_file *f, const struct st_tensor *t, int64_t at, int64_t n,
                  float *out, struct err *e);
+/* Bytes [at, at + n) of a tensor of U8. */
+int st_read_bytes(const struct st_file *f, const struct st_tensor *t, int64_t at, int64_t n,
+                  uint8_t *out, struct err *e);
 /* The same as `type`, ST_BF16 or ST_F16: what is stored so is copied bit by bit, the rest is
  * rounded to nearest even. */
 int st_read_half(const struct st_file *f, const struct st_tensor *t, enum st_dtype type,

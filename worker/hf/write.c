@@ -20,7 +20,8 @@ struct named { /* one tensor of one flat array, for the writer */
     char text[ST_NAME_SIZE];
     const struct hf_flat *flat;
     const struct param *param;
-    char *whole; /* owned: a transposed tensor as the file has it, while it is written */
+    char *block;    /* owned: one of a tensor that is written by blocks, as the file has it */
+    int64_t number; /* of that block */
 };
 
 /* Elements [offset, offset + n) of the flat layout, in the array's dtype. */
@@ -40,31 +41,38 @@ static int read_here(const struct named *t, int64_t offset, int64_t n, void *out
     return rc;
 }
 
-static int transpose_whole(struct named *t, struct err *e)
+/* Block b as the file has it, into t->block. */
+static int load_block(struct named *t, int64_t b, struct err *e)
 {
     const struct param *p = t->param;
-    const int64_t unit = dtype_size(t->flat->dtype);
-    char *ours = malloc((size_t)(p->count * unit));
+    const int64_t unit = dtype_size(t->flat->dtype), size = hf_block_size(p);
+    char *ours = malloc((size_t)(size * unit));
     int rc = 0;
-    t->whole = malloc((size_t)(p->count * unit));
-    if (!ours || !t->whole) rc = err_set(e, ERR_IO, "out of memory for %s", t->text);
-    for (int64_t at = 0; rc == 0 && at < p->count; at += ST_CHUNK) {
-        const int64_t n = p->count - at < ST_CHUNK ? p->count - at : ST_CHUNK;
-        rc = read_here(t, p->offset + at, n, ours + at * unit, e);
+    if (!t->block) t->block = malloc((size_t)(size * unit));
+    if (!ours || !t->block) rc = err_set(e, ERR_IO, "out of memory for %s", t->text);
+    for (int64_t at = 0; rc == 0 && at < size; at += ST_CHUNK) {
+        const int64_t n = size - at < ST_CHUNK ? size - at : ST_CHUNK;
+        rc = read_here(t, p->offset + b * size + at, n, ours + at * unit, e);
     }
-    if (rc == 0) hf_transpose(ours, t->whole, p->rows, p->cols, unit);
+    if (rc == 0) hf_block_in_file(p, ours, t->block, unit);
+    t->number = b;
     free(ours);
     return rc;
 }
 
-static int read_transposed(struct named *t, int64_t at, int64_t n, void *out, struct err *e)
+static int read_blocks(struct named *t, int64_t at, int64_t n, char *out, struct err *e)
 {
-    const int64_t unit = dtype_size(t->flat->dtype);
-    if (!t->whole && transpose_whole(t, e) < 0) return -1;
-    memcpy(out, t->whole + at * unit, (size_t)(n * unit));
+    const int64_t unit = dtype_size(t->flat->dtype), size = hf_block_size(t->param);
+    for (int64_t done = 0; done < n;) {
+        const int64_t b = (at + done) / size, from = (at + done) % size;
+        const int64_t k = n - done < size - from ? n - done : size - from;
+        if ((!t->block || t->number != b) && load_block(t, b, e) < 0) return -1;
+        memcpy(out + done * unit, t->block + from * unit, (size_t)(k * unit));
+        done += k;
+    }
     if (at + n < t->param->count) return 0;
-    free(t->whole);
-    t->whole = NULL;
+    free(t->block);
+    t->block = NULL;
     return 0;
 }
 
@@ -72,7 +80,7 @@ static int read_transposed(struct named *t, int64_t at, int64_t n, void *out, st
 static int read_named(void *arg, int64_t at, int64_t n, void *out, struct err *e)
 {
     struct named *t = arg;
-    if (t->param->transposed) return read_transposed(arg, at, n, out, e);
+    if (hf_by_blocks(t->param)) return read_blocks(arg, at, n, out, e);
     const int64_t size = hf_run_size(t->param), unit = dtype_size(t->flat->dtype);
     for (int64_t done = 0; done < n;) {
         const int64_t run = (at + done) / size, in_run = (at + done) % size;
@@ -100,7 +108,7 @@ static struct st_out item_of(struct named *t, const struct param *p)
     t->param = p;
     snprintf(t->text, sizeof t->text, "%s%s", f->prefix, p->name);
     if (p->n_dims) memcpy(item.dims, p->dims, sizeof p->dims);
-    if (!p->head_major_parts && !p->transposed && f->data) item.data = element(f, p->offset);
+    if (!p->head_major_parts && !hf_by_blocks(p) && f->data) item.data = element(f, p->offset);
     return item;
 }
 
@@ -121,7 +129,7 @@ int hf_write_flats(const char *path, const struct model_shape *m, const struct h
     } else {
         err_set(e, ERR_IO, "%s: out of memory", path);
     }
-    for (int i = 0; names && i < n * n_flats; i++) free(names[i].whole); /* what failed */
+    for (int i = 0; names && i < n * n_flats; i++) free(names[i].block); /* what failed */
     free(names);
     free(items);
     free(params);
@@ -182,12 +190,13 @@ int hf_flat_digest(const struct model_shape *m, const struct hf_flat *weights, c
     int rc = piece ? 0 : err_set(e, ERR_IO, "out of memory for a digest");
     sha256_init(&sha);
     for (int i = 0; rc == 0 && i < n; i++) {
-        const struct named t = {.flat = weights, .param = &p[i]};
+        struct named t = {.flat = weights, .param = &p[i]};
         for (int64_t at = 0; rc == 0 && at < p[i].count; at += ST_CHUNK) {
             const int64_t k = p[i].count - at < ST_CHUNK ? p[i].count - at : ST_CHUNK;
-            rc = read_named((void *)&t, at, k, piece, e);
+            rc = read_named(&t, at, k, piece, e);
             if (rc == 0) sha256_add(&sha, piece, (size_t)(k * unit));
         }
+        free(t.block); /* what failed */
     }
     if (rc == 0) sha256_hex(&sha, out);
     free(piece);

@@ -66,6 +66,12 @@ static int check_form(const struct job_spec *s, struct err *e)
                          "attn_logit_softcapping %g is of scores: take \"blockwise\" or "
                          "\"all_gather\"",
                          word, s->model.shape.attn_cap);
+    if (rules_known(s) && family_row(&s->model.shape)->sinks)
+        return err_field(e, ERR_UNSUPPORTED, "parallel.form",
+                         "parallel.form \"%s\" keeps probabilities of keys, and this model's "
+                         "attention has sinks, which are none: take \"blockwise\" or "
+                         "\"all_gather\"",
+                         word);
     if (s->determinism == DET_RANKS)
         return err_field(e, ERR_INVALID, "parallel.form",
                          "parallel.form \"%s\" sums as blocks arrive: determinism \"ranks\" needs "

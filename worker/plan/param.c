@@ -99,6 +99,7 @@ static void fill(struct param *out, const struct program *p, int bucket, int i, 
     out->head_major_parts = w->head_major_parts;
     out->head_major_dim = w->head_major_dim;
     out->transposed = w->transposed;
+    out->stack = w->stack;
     out->frozen = w->frozen;
     out->n_dims = w->n_dims;
     memcpy(out->dims, w->dims, sizeof out->dims);

@@ -47,6 +47,7 @@ struct param {
     /* As in struct weight: */
     int32_t head_major_parts, head_major_dim;
     bool transposed;
+    int32_t stack;
     bool frozen; /* and no weight decay */
     int32_t n_dims;
     int64_t dims[5];

@@ -227,9 +227,10 @@ void block_fwd_finish(struct sp *sp, const struct sp_fwd_args *a)
 static void sink_back(struct sp *sp, const struct sp_bwd_args *a)
 {
     const struct shard *sh = &sp->shard;
-    const int64_t H = sp->shape.n_heads, lost = mutant_on(MUTANT_SINK_ROWS) && sh->P > 1;
+    const int64_t H = sp->shape.n_heads;
     struct attn_sink_bwd_args s = {
-        .sink = sp->shape.sink, .ml_ld = sh->T, .rows = sh->sum_len - lost, .n_heads = H};
+        .sink = sp->shape.sink, .ml_ld = sh->T, .rows = sh->sum_len, .n_heads = H};
+    if (mutant_on(MUTANT_SINK_ROWS) && sh->P > 1) s.rows /= 2;
     for (int c = 0; c < sh->n_sums; c++) {
         s.d_sink = row(a->d_sink, c);
         s.lse = a->lse + c * sh->sum_len;

@@ -1,0 +1,28 @@
+/* mxfp4.h: weights in MXFP4, as the files of gpt-oss have its experts'. Inside worker/hf.
+ *
+ * A stacked tensor NAME whose file would have [stack, cols, rows] is instead
+ *   NAME_blocks  U8 [stack, rows, cols / 32, 16]: 32 values of 4 bits each (E2M1), of a byte the
+ *                low ones first
+ *   NAME_scales  U8 [stack, rows, cols / 32]: what they are times, 2^(scale - 127) (E8M0)
+ * Every such value is exact in bf16. They are only read: what is written is plain.
+ * from: OCP Microscaling Formats 1.0; transformers, integrations/mxfp4.py */
+#ifndef SEQD_HF_MXFP4_H
+#define SEQD_HF_MXFP4_H
+
+#include "worker/hf/weights.h"
+
+struct mxfp4 {
+    struct st_file *block_file, *scale_file;
+    const struct st_tensor *blocks, *scales;
+};
+
+/* Whether a directory has p so; p is stacked and transposed. */
+bool mxfp4_find(const struct hf_weights *w, const struct param *p, struct mxfp4 *out);
+bool mxfp4_fits(const struct mxfp4 *x, const struct param *p);
+/* Whether `name` is of one of the two; out: the tensor's. */
+bool mxfp4_part(const char *name, char *out, size_t size);
+/* Values [at, at + n) of [stack, rows, cols], both multiples of 32. fails: ERR_CORRUPT for a scale
+ * that is NaN (255), and as st_read_bytes does. */
+int mxfp4_read(const struct mxfp4 *x, int64_t at, int64_t n, float *out, struct err *e);
+
+#endif
