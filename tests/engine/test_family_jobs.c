@@ -45,6 +45,13 @@ static const struct job_family {
                .long_factor = {1, 2, 4}}}},
     {"granite", {.family = FAMILY_GRANITE, .residual_scale = 0.5, .logit_scale = 2, .tied = 1}},
     {"gpt2", {.family = FAMILY_GPT2, .max_pos = 64, .tied = 1}},
+    {"gpt_oss",
+     {.family = FAMILY_GPT_OSS,
+      .n_kv_heads = 2,
+      .window = 9,
+      .layer_mask = {2},
+      .n_experts = 3,
+      .experts_per_token = 2}},
 };
 enum { N_FAMILIES = sizeof families / sizeof *families };
 

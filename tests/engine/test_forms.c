@@ -253,6 +253,17 @@ static void test_refusals(void)
     for (s->precision.params = PRECISION_BF16; s->precision.params < PRECISION_N;
          s->precision.params++)
         check_refused(s, "parallel.form", "fp32");
+    s = asked(2);
+    s->model.shape.family = FAMILY_GPT_OSS;
+    s->model.shape.n_experts = 4, s->model.shape.experts_per_token = 2;
+    CHECK_MSG(family_check(s, &e) == 0, "%s", e.text);
+    for (int form = FORM_TWO_PASS; form < FORM_N; form++) {
+        s->parallel.form = form;
+        if (form == FORM_ALL_GATHER || form == FORM_AUTO)
+            CHECK_MSG(family_check(s, &e) == 0, "%s", e.text);
+        else
+            check_refused(s, "parallel.form", "sinks");
+    }
     s = asked(8);
     s->parallel.strategy = STRATEGY_ULYSSES;
     check_refused(s, "parallel.sp", "4 attention heads");
