@@ -412,6 +412,30 @@ static void test_defaults(void)
     CHECK(m.rope.no_truncate && m.n_experts == 128 && m.experts_per_token == 4);
 }
 
+/* As it was published in August 2025, four of its layers. */
+static void test_published(void)
+{
+    static struct model_shape m;
+    size_t size;
+    char *text = file_read("tests/fuzz/seeds/fuzz_config/gpt_oss.json", 1 << 16, &size, &e);
+    CHECK_MSG(text && hf_config_parse(text, size, "c", &m, &e) == 0, "%s", e.text);
+    CHECK(m.family == FAMILY_GPT_OSS && m.n_experts == 32 && m.experts_per_token == 4);
+    CHECK(m.window == 128 && m.layer_mask[0] == 10 && m.rope_theta == 150000 && !m.tied);
+    CHECK(m.rope.kind == ROPE_YARN && m.rope.factor == 32 && m.rope.no_truncate);
+    CHECK(m.rope.original == 4096 && m.rope.beta_fast == 32 && m.rope.beta_slow == 1);
+    /* of a layer: attention, two norms, the router, the experts */
+    const int64_t layer = 2880 * (64 * 64 * 2 + 8 * 64 * 2) + 64 * 64 + 8 * 64 * 2 + 2880 + 64 +
+                          2 * 2880 + 32 * 2881 + 32 * (2880 * 2880 * 3 + 2880 * 3);
+    int64_t n = 0;
+    for (int i = 0; i < param_tensors(&m); i++) {
+        struct param p;
+        param_get(&m, i, &p);
+        n += p.count;
+    }
+    CHECK(n == 4 * layer + 2 * 201088 * 2880 + 2880);
+    free(text);
+}
+
 int main(void)
 {
     datadir_begin("families");
@@ -421,5 +445,6 @@ int main(void)
     RUN(test_old_bert);
     RUN(test_refusals);
     RUN(test_defaults);
+    RUN(test_published);
     return datadir_end("families");
 }

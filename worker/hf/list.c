@@ -1,4 +1,5 @@
 /* The tensors of a model as files name them, and in which order a file has their rows. */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include "worker/hf/hf.h"
@@ -51,18 +52,31 @@ static int64_t row_in_file(const struct param *p, int64_t rows, int64_t r)
     return (run % heads * parts + run / heads) * D + r % D;
 }
 
+static inline void move(char *to, const char *from, int64_t unit)
+{
+    if (unit == 2)
+        memcpy(to, from, 2);
+    else
+        memcpy(to, from, 4);
+}
+
+enum { TILE = 32 }; /* rows and columns at a time: lines of both sides stay in the cache */
+
 static void block_move(const struct param *p, char *to, const char *from, int64_t unit,
                        bool transposed, bool here)
 {
     const int64_t rows = p->rows / (p->stack ? p->stack : 1), C = hf_block_size(p) / rows;
-    for (int64_t r = 0; r < rows; r++) {
-        const int64_t at = row_in_file(p, rows, r);
-        for (int64_t c = 0; c < C; c++) {
-            const int64_t ours = r * C + c, file = transposed ? c * rows + at : at * C + c;
-            memcpy(to + (here ? ours : file) * unit, from + (here ? file : ours) * unit,
-                   (size_t)unit);
-        }
-    }
+    assert(unit == 2 || unit == 4);
+    for (int64_t r0 = 0; r0 < rows; r0 += TILE)
+        for (int64_t c0 = 0; c0 < C; c0 += TILE)
+            for (int64_t r = r0; r < rows && r < r0 + TILE; r++) {
+                const int64_t at = row_in_file(p, rows, r);
+                for (int64_t c = c0; c < C && c < c0 + TILE; c++) {
+                    const int64_t ours = r * C + c, file = transposed ? c * rows + at : at * C + c;
+                    move(to + (here ? ours : file) * unit, from + (here ? file : ours) * unit,
+                         unit);
+                }
+            }
 }
 
 void hf_block_here(const struct param *p, const void *file, void *ours, int64_t unit,
