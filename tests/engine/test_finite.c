@@ -49,6 +49,7 @@ static void rank_body(struct ranks *g, int rank, void *arg)
 struct way {
     int P, dp, zero;
     enum precision_id precision;
+    bool sinks; /* gpt-oss instead of Llama */
 };
 
 /* Normal weights; the caller spoils them. */
@@ -57,6 +58,10 @@ static void own_init(struct own *x, const struct way *w, int (*body)(struct trai
     struct err e = {0};
     *x = (struct own){.body = body};
     engine_spec(&spec, S);
+    if (w->sinks) {
+        spec.model.shape.family = FAMILY_GPT_OSS;
+        spec.model.shape.n_experts = 3, spec.model.shape.experts_per_token = 2;
+    }
     spec.parallel.sp = w->P, spec.parallel.dp = w->dp, spec.parallel.zero = w->zero;
     spec.train.global_batch = w->dp;
     spec.precision.params = (int32_t)w->precision;
@@ -152,6 +157,20 @@ static void test_operation(void)
             scale_tensor(&x, cases[c].spoiled[k], half ? cases[c].by_fp16 : cases[c].by);
         own_run(&x, half ? "precision.params" : "model.path", cases[c].begins);
     }
+}
+
+/* Attention is named after itself, not after its sinks; a sink that is NaN is a weight. */
+static void test_sinks(void)
+{
+    struct own x;
+    const struct way w = {2, 1, 0, PRECISION_FP32, true};
+    own_init(&x, &w, forward);
+    scale_tensor(&x, "model.layers.1.self_attn.q_proj.weight", 1e25f);
+    scale_tensor(&x, "model.layers.1.self_attn.k_proj.weight", 1e25f);
+    own_run(&x, "model.path", "the attention of model.layers.1");
+    own_init(&x, &w, forward);
+    x.w[param_named(&spec.model.shape, "model.layers.0.self_attn.sinks").offset + 3] = NAN;
+    own_run(&x, "model.path", "model.layers.0.self_attn.sinks");
 }
 
 /* ---- held-out sequences ---------------------------------------------------------------------- */
@@ -253,6 +272,7 @@ int main(void)
 {
     RUN(test_weight);
     RUN(test_operation);
+    RUN(test_sinks);
     RUN(test_eval);
     RUN(test_no_update);
     RUN(test_no_loss);

@@ -109,7 +109,7 @@ static void describe(const struct model *m, int64_t find, char *out, size_t size
     char prefix[64];
     struct param p;
     int first, last;
-    if (o->n_w > 0 && o->w >= 0) {
+    if (o->n_w > 0 && o->w >= 0 && !op_rules[o->kind]->attends) { /* sinks make no output */
         param_range(&m->shape, b, &first, &last);
         param_get(&m->shape, first + o->w, &p);
         snprintf(out, size, "the output of %s", p.name);
