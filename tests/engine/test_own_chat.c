@@ -321,7 +321,7 @@ static void test_completion_end(void)
     const char *first = t ? tokenizer_content(t, atoi(ids + strlen("\"token_ids\":[")), &n) : "";
     snprintf(config, sizeof config, "{\"bos_token\":\"<s>\",\"eos_token\":\"%.*s\"}", (int)n,
              first);
-    CHECK_MSG(n > 0 && !strpbrk(first, "\"\\"), "%s", config);
+    CHECK_MSG(n > 0 && !memchr(first, '"', n) && !memchr(first, '\\', n), "%s", config);
     make_chat("ends", "{{ bos_token }}[user]Hello</s>[assistant]");
     put("ends", "tokenizer_config.json", config);
     for (int ranks = 1; ranks <= 2; ranks++) {
@@ -358,6 +358,7 @@ static void test_completion_refused(void)
     char param[64];
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         CHECK_MSG(asks_chat("refuse", 1, "chat", row[i].body, answer), "%s", g.fail.text);
+        CHECK_MSG(strstr(answer, "\"message\":\"line 1: "), "%s", answer);
         snprintf(param, sizeof param, "\"param\":\"%s\"", row[i].field);
         CHECK_MSG(strstr(answer, "\"status_code\":400") && strstr(answer, param) &&
                       strstr(answer, row[i].why),

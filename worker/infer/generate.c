@@ -94,6 +94,7 @@ static int one_prompt(struct generator *g, int i, struct err *e)
     }
     request_of_line(&g->request, g->in->spec, prompt, size);
     if (g->request.refused.code == ERR_NONE) return answer(g, i, e);
+    if (g->writer) err_prefix(&g->request.refused, "line %lld", (long long)g->p->line[i]);
     return write_answer(g, i, NULL, e);
 }
 
