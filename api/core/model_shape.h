@@ -102,6 +102,7 @@ struct model_shape {
     int32_t tokenizer;  /* enum tokenizer_id: what its ids stand for */
     int32_t trained_on; /* enum objective_id */
     int32_t weightless; /* it has no weights at all */
+    int32_t mask;       /* 1 + the id of the tokenizer's mask token, of a masked language model */
 };
 
 /* Whether layer l is of the family's other kind: layer_mask. */

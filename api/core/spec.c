@@ -88,7 +88,7 @@ const struct field spec_fields[] = {
     REAL("train.attention_dropout", train.attention_dropout, 0, 0.99, 0, TRAINING, "Share of attention weights dropped, the same ones on any number of ranks."),
     ENUM("objective.type", objective.type, objective_words, OBJECTIVE_AUTO, TRAINING | GENERATE, "auto: what the family is trained on; causal_lm, masked_lm or rectified_flow. Latte and STDiT 1.0 as published predict noise: where model.path does not say rectified_flow, this must."),
     REAL("objective.mask_prob", objective.mask_prob, 0, 1, 0.15, TRAINING, "masked_lm: share of the tokens that are predicted."),
-    INT("objective.mask_token", objective.mask_token, 0, 1 << 22, 258, TRAINING, "masked_lm: the id that hides a token; default: the byte tokenizer's, so that the vocabulary needs 259; a model with another tokenizer must be told its own."),
+    INT("objective.mask_token", objective.mask_token, 0, 1 << 22, 258, TRAINING, "masked_lm: the id that hides a token; default: mask_token of model.path's tokenizer, else the byte tokenizer's, so that the vocabulary needs 259."),
     ENUM("objective.timestep", objective.timestep, timestep_words, TIMESTEP_LOGIT_NORMAL, TRAINING, "rectified_flow: how the time of a sample is drawn."),
     BOOL("objective.transform", objective.transform, 1, TRAINING | GENERATE, "rectified_flow: times are shifted towards noise for large pictures and long videos."),
     REAL("objective.text_dropout", objective.text_dropout, 0, 1, 0.1, TRAINING, "rectified_flow: share of samples trained without their caption."),

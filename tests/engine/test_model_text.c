@@ -124,6 +124,9 @@ static void test_mask_token(void)
         .path = tiny_text(s, "a"), .format = DATA_NPY, .eod = -1};
     e = (struct err){0};
     CHECK(family_check(s, &e) == -1 && !strcmp(e.field, "objective.mask_token"));
+    s->model.shape.mask = 5;
+    CHECK_MSG(!family_check(s, &e) && s->objective.mask_token == 4, "%s", e.text);
+    s->model.shape.mask = 0;
     s->objective.mask_token = 103;
     CHECK_MSG(!family_check(s, &e), "%s", e.text);
     s->objective.mask_token = 258;

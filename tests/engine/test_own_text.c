@@ -245,6 +245,24 @@ static void test_embed(void)
     free(o);
 }
 
+/* The mask token of a masked language model is that of its tokenizer. */
+static void test_mask(void)
+{
+    struct model_shape m;
+    char *config = file_read("tests/golden/bert/config.json", 1 << 20, NULL, &e);
+    char *tokenizer = file_read("tests/golden/tokenizers/bert.json", 1 << 20, NULL, &e);
+    CHECK_MSG(config && tokenizer, "%s", e.text);
+    put("bert", "config.json", config ? config : "");
+    put("bert", "tokenizer.json", tokenizer ? tokenizer : "");
+    CHECK_MSG(!hf_read_dir(in_dir("bert", ""), &m, &e) && m.mask == 0, "%s", e.text);
+    put("bert", "special_tokens_map.json", "{\"mask_token\":\"[MASK]\"}");
+    CHECK_MSG(!hf_read_dir(in_dir("bert", ""), &m, &e) && m.mask == 1 + 4, "%d", (int)m.mask);
+    put("bert", "tokenizer.json", "{}");
+    CHECK_MSG(!hf_read_dir(in_dir("bert", ""), &m, &e) && m.mask == 0, "%s", e.text);
+    free(config);
+    free(tokenizer);
+}
+
 /* ---- generation ------------------------------------------------------------------------------ */
 
 static bool asks(const char *name, int ranks, const char *model, const char *body, char *answer,
@@ -423,6 +441,7 @@ int main(int argc, char **argv)
     RUN(test_train);
     RUN(test_score);
     RUN(test_embed);
+    RUN(test_mask);
     RUN(test_batch);
     RUN(test_names);
     RUN(test_stop);

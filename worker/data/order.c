@@ -16,7 +16,7 @@
 static struct mask_rule mask_rule(const struct job_spec *s, int set)
 {
     const struct model_shape *m = &s->model.shape;
-    const bool byte = s->objective.mask_token == TOKEN_MASK;
+    const bool byte = s->objective.mask_token == TOKEN_MASK && job_reads_bytes(s);
     const struct family_row *row = family_row(m);
     if (!row || row->task != MODEL_MASKED_LM || (s->kind != JOB_TRAIN && s->kind != JOB_VERIFY))
         return (struct mask_rule){0};

@@ -123,6 +123,7 @@ const struct field shape_fields[] = {
     ENUM("model.config.tokenizer", tokenizer, tokenizer_words, TOKENIZER_AUTO, FOUND, "What the ids of model.path stand for."),
     ENUM("model.config.objective", trained_on, objective_words, OBJECTIVE_AUTO, FOUND, "What the weights of model.path were trained on."),
     BOOL("model.config.weightless", weightless, 0, FOUND, "model.path has no weights."),
+    INT32("model.config.tokenizer_mask", mask, 0, 1 << 30, 0, FOUND, "1 + the id of the mask token of model.path's tokenizer."),
     {NULL}
 };
 /* clang-format on */

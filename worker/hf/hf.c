@@ -9,6 +9,7 @@
 #include "worker/hf/files.h"
 #include "worker/hf/mxfp4.h"
 #include "worker/hf/weights.h"
+#include "worker/text/tokenizer.h"
 
 /* A tensor of a directory, or what stands for one. */
 struct stored {
@@ -282,6 +283,16 @@ int hf_load(const char *dir, const struct model_shape *m, enum dtype dtype, void
     return rc;
 }
 
+/* A tokenizer that cannot be opened names none: what needs its text will say why. */
+static int32_t find_mask(const char *dir)
+{
+    struct err none;
+    struct tokenizer *t = tokenizer_open(dir, &none);
+    const int32_t mask = t ? tokenizer_special(t)->mask : -1;
+    tokenizer_destroy(t);
+    return mask + 1;
+}
+
 int hf_read_dir(const char *dir, struct model_shape *m, struct err *e)
 {
     bool weightless = false;
@@ -289,6 +300,7 @@ int hf_read_dir(const char *dir, struct model_shape *m, struct err *e)
         hf_weightless(dir, &weightless, e) < 0)
         return -1;
     m->weightless = weightless;
+    if (m->tokenizer == TOKENIZER_OWN && family_masked(m)) m->mask = find_mask(dir);
     return 0;
 }
 

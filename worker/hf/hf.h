@@ -46,7 +46,8 @@ int hf_config_write(const char *dir, const struct model_shape *m, enum dtype dty
  * "n_params" (elements of all tensors): what `seqrank --describe DIR` prints. The agent reads it
  * back. Returns the length, or -1 when it does not fit. */
 int64_t hf_shape_json(const struct model_shape *m, char *out, size_t size);
-/* hf_config_read, and what else a directory says of itself: shape.tokenizer, shape.weightless. */
+/* hf_config_read, and what else a directory says of itself: shape.tokenizer, shape.weightless, and
+ * of a masked language model shape.mask. */
 int hf_read_dir(const char *dir, struct model_shape *m, struct err *e);
 /* hf_read_dir and hf_shape_json; also checks that DIR's weights, if it has any, are of that shape.
  * -1 with e. */

@@ -105,18 +105,26 @@ static int check_objective(struct job_spec *s, struct err *e)
                      words[s->objective.type], words[own]);
 }
 
-static int check_mask(const struct job_spec *s, struct err *e)
+/* The field's default is the byte tokenizer's. */
+static bool mask_is_default(const struct job_spec *s)
+{
+    return s->objective.mask_token == spec_field("objective.mask_token")->fallback;
+}
+
+static int check_mask(struct job_spec *s, struct err *e)
 {
     const struct model_shape *m = &s->model.shape;
+    const bool own = !job_reads_bytes(s) && mask_is_default(s);
     if (s->kind != JOB_TRAIN && s->kind != JOB_VERIFY) return 0;
     if (s->objective.mask_prob <= 0)
         return err_field(e, ERR_INVALID, "objective.mask_prob",
                          "objective.mask_prob 0 hides no token: there would be nothing to learn");
-    if (!job_reads_bytes(s) &&
-        s->objective.mask_token == spec_field("objective.mask_token")->fallback)
+    if (own && m->mask) s->objective.mask_token = m->mask - 1;
+    if (own && !m->mask)
         return err_field(e, ERR_INVALID, "objective.mask_token",
                          "objective.mask_token %lld hides bytes, and the ids of model.path are not "
-                         "bytes: give the id of the model's own mask token",
+                         "bytes, nor does its tokenizer name a mask_token: give the id of the "
+                         "model's own",
                          (long long)s->objective.mask_token);
     if (s->objective.mask_token < m->vocab) return 0;
     return err_field(e, ERR_INVALID, "model.config.vocab_size",
