@@ -13,6 +13,10 @@ For every directory here of a model_type that the Python package transformers ha
      seqd's own random numbers, the mean of the last hidden states (an embed job) takes the place
      of the loss.
 
+And a new model from client/examples/demo-model, a directory without weights, learns conversations:
+transformers' tokenizer and template, from what was saved, make the tokens of 1,000 random texts and
+of conversations that it was not shown, as many as seqd scores and with the same sum of losses.
+
 Starts a seqd --dev of its own. Not part of `make check`: it needs torch and transformers.
 BUILD=build/release"""
 import io
@@ -32,13 +36,16 @@ import urllib.request
 import numpy
 import torch
 import transformers
+import fuzz_tokenizer
 from safetensors.torch import load_file
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 HERE = pathlib.Path(__file__).resolve().parent
-BUILD = (HERE.parents[1] / os.environ.get("BUILD", "build/release")).resolve()
+ROOT = HERE.parents[1]
+BUILD = (ROOT / os.environ.get("BUILD", "build/release")).resolve()
 S = 37  # tokens of a sequence; no multiple of 2
 MASK = 255  # of BERT: an id that no text has
+ALL = 1 << 16  # tokens of a window that holds every text
 CLOSE = 1e-6  # relative difference of two losses in float32
 # transformers does not read rotary_dim of this family, and turns all columns of a head.
 KNOWN = {"minimax_wide": "transformers ignores rotary_dim"}
@@ -202,6 +209,91 @@ def check(seqd, name, folder):
     return None
 
 
+# ---- text --------------------------------------------------------------------------------------
+
+
+def talk(i):
+    """A conversation of two to five messages; its last is the assistant's."""
+    said = [f"What is {i} and {k}?" for k in range(i % 3 + 1)]
+    out = [{"role": "system", "content": "Add.\n"}] if i % 2 else []
+    for k, question in enumerate(said):
+        out += [{"role": "user", "content": question},
+                {"role": "assistant", "content": f"{i} and {k} is {i + k} \u2013 {'so ' * (i % 5)}"}]
+    return out
+
+
+def ids_of_text(tok, line):
+    return [(tok(line["text"])["input_ids"] + [tok.eos_token_id], None)]
+
+
+def ids_of_talk(tok, line):
+    """With the places of the assistant's turns: what each adds to a prompt that ends before it."""
+    said = line["messages"]
+    ids = tok.apply_chat_template(said, return_dict=False)
+    learnt = [False] * len(ids)
+    for i, m in enumerate(said):
+        if m["role"] == "assistant":
+            before = tok.apply_chat_template(said[:i], add_generation_prompt=True, return_dict=False)
+            after = tok.apply_chat_template(said[:i + 1], return_dict=False)
+            assert ids[:len(after)] == after and after[:len(before)] == before
+            learnt[len(before):len(after)] = [True] * (len(after) - len(before))
+    return [(ids, learnt)]
+
+
+def theirs_of(saved, path, ids_of):
+    """How many tokens transformers scores, and the sum of their losses."""
+    model, _ = load(saved, dtype=torch.float32)
+    tok = transformers.AutoTokenizer.from_pretrained(saved)
+    n, nll = 0, 0.0
+    for line in path.read_text().splitlines():
+        for ids, learnt in ids_of(tok, json.loads(line)):
+            with torch.no_grad():
+                logits = model(input_ids=torch.tensor([ids])).logits[0, :-1]
+            loss = torch.nn.functional.cross_entropy(logits, torch.tensor(ids[1:]), reduction="none")
+            keep = torch.tensor(learnt[1:]) if learnt else torch.ones(len(ids) - 1, dtype=torch.bool)
+            n, nll = n + int(keep.sum()), nll + loss[keep].double().sum().item()
+    return n, nll
+
+
+def check_text(seqd, folder):
+    files = {"talks": [{"messages": talk(i)} for i in range(60)],
+             "held talks": [{"messages": talk(i)} for i in range(100, 150)],
+             "texts": [{"text": t} for t in texts(1000)]}
+    for name, lines in files.items():
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
+    shutil.copytree(ROOT / "client/examples/demo-model", folder / "demo-model")
+    done = seqd.run(spec("train", folder / "demo-model",
+                         {"data": {"train": [{"path": str(folder / "talks.jsonl")}], "seq_len": 512,
+                                   "packing": "best_fit"}}, train={"steps": 10}, optim={"lr": 1e-3},
+                         model={"path": str(folder / "demo-model"), "init": "random"}))
+    if isinstance(done, str):
+        return f"does not train: {done}"
+    saved = pathlib.Path(done["result"]["hf"])
+    for name, ids_of in (("held talks", ids_of_talk), ("texts", ids_of_text)):
+        path = folder / f"{name}.jsonl"
+        done = seqd.run(spec("score", saved, {"input": {"path": str(path)}, "data": {"seq_len": ALL}}))
+        if isinstance(done, str):
+            return f"does not score {name}: {done}"
+        assert done["result"]["windows"] == 1  # no document is cut
+        n, nll = done["result"]["tokens"], done["result"]["nll"]
+        n_theirs, theirs = theirs_of(saved, path, ids_of)
+        apart = abs(nll - theirs) / theirs
+        print(f"{name:14} {len(files[name])}: seqd {n} tokens, nll {nll:.6f}; transformers {n_theirs}, "
+              f"{theirs:.6f}; apart {apart:.1e}", flush=True)
+        if n != n_theirs or apart > CLOSE:
+            return f"{name}: not the same"
+    return None
+
+
+def texts(n):
+    """Random ones, of at most 500 tokens."""
+    rng = random.Random(3)
+    return [fuzz_tokenizer.text(rng, ["<|im_end|>"])[:150] for _ in range(n)]
+
+
+# ---- all of it -----------------------------------------------------------------------------------
+
+
 def write_ids(path, n, seed):
     rng = random.Random(seed)
     lines = [json.dumps({"input_ids": [rng.randrange(MASK) for _ in range(S)]}) for _ in range(n)]
@@ -232,6 +324,12 @@ def main():
                 if why:
                     failed += 1
                     print(f"{name:14} FAIL {why}")
+            if not sys.argv[1:]:
+                n += 1
+                why = check_text(seqd, folder)
+                if why:
+                    failed += 1
+                    print(f"text           FAIL {why}")
         finally:
             seqd.stop()
     print(f"reload: {n - failed} passed, {failed} failed; not in transformers: {' '.join(skipped)}")
