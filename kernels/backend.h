@@ -767,6 +767,9 @@ struct be_options {
      * once, those that it has seen before by a graph: the same bits. SEQD_CUDA_GRAPHS=0 in the
      * environment sets it too. */
     bool no_graphs;
+    /* CPU: moves while an operation computes, a task of its first thread at a time (an atomic add);
+     * NULL: none is counted. Borrowed. */
+    int64_t *n_tasks;
 };
 
 /* Opens a device by name. fails: ERR_UNSUPPORTED naming the rows there are. */

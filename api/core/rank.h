@@ -28,7 +28,7 @@
 #include "api/core/limits.h"
 #include "api/core/purpose.h"
 
-#define RANK_ABI          7u
+#define RANK_ABI          8u
 #define RANK_SOCKET_FD    3
 #define RANK_MEMFD        4
 #define RANK_PATH_SIZE    1024
@@ -177,7 +177,8 @@ enum gang_end {
 struct rank_lastop {
     int64_t step;
     int32_t layer, hop, purpose, peer; /* -1 where there is none */
-    int64_t n_ops;                     /* moves with every operation: standing still is a hang */
+    int64_t n_ops;                     /* moves with every operation of the transport ... */
+    int64_t n_tasks; /* ... and this while the CPU computes: if both stand still, it is a hang */
 };
 
 /* First page of the shared segment (fd RANK_MEMFD): made and zeroed by seqgang, which sets magic

@@ -157,7 +157,7 @@ struct be *cpu_open(const struct be_options *o, struct err *e)
                         .scratch = scratch,
                         .scratch_size = (int64_t)scratch_size};
     c->owns_scratch = scratch && !o->scratch;
-    c->pool = pool_open(o->n_threads, e);
+    c->pool = pool_open(o->n_threads, o->n_tasks, e);
     if (c->pool) return &c->be;
 fail:
     if (!o->scratch) free(scratch);

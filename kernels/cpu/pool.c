@@ -39,6 +39,7 @@ struct pool {
     int64_t n_tasks;
     int n_threads;
     bool running;
+    int64_t *watched;       /* the tasks that the caller has done; NULL: not counted */
     struct worker *workers; /* n_threads - 1 */
 };
 
@@ -79,12 +80,19 @@ static bool spin(_Atomic uint32_t *word, uint32_t seen)
     return false;
 }
 
+/* The caller's part stands for all: every run has it, and one thread alone writes. */
+static void do_task(struct pool *p, int64_t task, int index)
+{
+    p->fn(p->arg, task, index);
+    if (index == 0 && p->watched) __atomic_fetch_add(p->watched, 1, __ATOMIC_RELAXED);
+}
+
 static void take_tasks(struct pool *p, int index)
 {
     for (;;) {
         int64_t t = atomic_fetch_add(&p->next_task, 1);
         if (t >= p->n_tasks) return;
-        p->fn(p->arg, t, index);
+        do_task(p, t, index);
     }
 }
 
@@ -133,13 +141,13 @@ static void wait_done(struct pool *p, uint32_t n_joined)
 void pool_run(struct pool *p, pool_fn fn, void *arg, int64_t n_tasks)
 {
     assert(!p->running);
+    p->fn = fn;
+    p->arg = arg;
     if (p->n_threads == 1 || n_tasks <= 1) {
-        for (int64_t t = 0; t < n_tasks; t++) fn(arg, t, 0);
+        for (int64_t t = 0; t < n_tasks; t++) do_task(p, t, 0);
         return;
     }
     p->running = true;
-    p->fn = fn;
-    p->arg = arg;
     p->n_tasks = n_tasks;
     atomic_store(&p->next_task, 0);
     atomic_store(&p->n_done, 0);
@@ -163,7 +171,7 @@ static int start(struct worker *w)
     return rc;
 }
 
-struct pool *pool_open(int n_threads, struct err *e)
+struct pool *pool_open(int n_threads, int64_t *n_tasks, struct err *e)
 {
     assert(n_threads >= 1 && n_threads <= POOL_MAX_THREADS);
     struct pool *p = aligned_alloc(64, sizeof *p);
@@ -177,6 +185,7 @@ struct pool *pool_open(int n_threads, struct err *e)
     memset(p, 0, sizeof *p);
     p->n_threads = n_threads;
     p->workers = workers;
+    p->watched = n_tasks;
     for (int i = 1; i < n_threads; i++) {
         workers[i - 1] = (struct worker){.pool = p, .index = i};
         int rc = start(&workers[i - 1]);

@@ -16,8 +16,10 @@ struct pool;
 
 typedef void (*pool_fn)(void *arg, int64_t task, int worker);
 
-/* n_threads in [1, POOL_MAX_THREADS]. fails: ERR_IO when threads cannot be started. */
-struct pool *pool_open(int n_threads, struct err *e);
+/* n_threads in [1, POOL_MAX_THREADS]. n_tasks: counts what the caller has done in its runs, while
+ * they last, for who watches from outside; borrowed; NULL: not counted. fails: ERR_IO when threads
+ * cannot be started. */
+struct pool *pool_open(int n_threads, int64_t *n_tasks, struct err *e);
 void pool_close(struct pool *p); /* NULL allowed */
 
 /* Runs fn(arg, t, worker) for t in [0, n_tasks), each once, started in ascending order, and returns

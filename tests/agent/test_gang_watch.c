@@ -43,6 +43,14 @@ static void test_quiet(void)
     s[1].state = 'D'; /* in the disk: a checkpoint */
     watch_tick(&w, s, 2, 1000);
     CHECK(w.quiet_ms == 2100);
+    for (int i = 0; i < 1000; i++) { /* an operation that computes for a quarter of an hour */
+        s[0].cpu_ms += 1000;
+        s[0].op.n_tasks++;
+        watch_tick(&w, s, 2, 1000);
+        CHECK(w.quiet_ms == 0);
+    }
+    watch_tick(&w, s, 2, 1000); /* and then none */
+    CHECK(w.quiet_ms > 0);
 }
 
 /* A step on a GPU shows on no CPU: it has a tenth of the clock, unless a rank is stopped. */

@@ -141,7 +141,7 @@ static inline void peak_task(void *arg, int64_t task, int worker)
 /* GFLOP/s, the best of many short runs on n_threads cores. */
 static inline double peak_gflops(int n_threads, double (*work)(void))
 {
-    struct pool *p = pool_open(n_threads, NULL);
+    struct pool *p = pool_open(n_threads, NULL, NULL);
     struct peak_call call = {.work = work};
     double best = INFINITY, sum = 0;
     for (int r = 0; r < 400; r++) {
@@ -256,7 +256,7 @@ static inline double peak_gb_s(int n_threads, int64_t footprint, enum peak_mix m
                             .slice = slice,
                             .reps = slice < huge ? (int)(huge / slice) : 1,
                             .mix = mix};
-    struct pool *p = pool_open(n_threads, NULL);
+    struct pool *p = pool_open(n_threads, NULL, NULL);
     double best = INFINITY;
     const double until = peak_now_s() + PEAK_SPAN_S;
     if (!m.at || !p) abort();

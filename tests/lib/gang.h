@@ -95,10 +95,10 @@ struct gang {
     char result[RANK_RESULT_SIZE + 1];
     struct rank_fail fail; /* the first */
     int fail_rank;
-    bool silent_blobs;        /* never answer with BLOBS */
-    bool short_blobs;         /* hand them round a byte too short */
-    int kill_rank;            /* SIGKILL this one at the first checkpoint event; -1: none */
-    int64_t n_ops[MAX_RANKS]; /* of the last-operation records, at the end */
+    bool silent_blobs; /* never answer with BLOBS */
+    bool short_blobs;  /* hand them round a byte too short */
+    int kill_rank;     /* SIGKILL this one at the first checkpoint event; -1: none */
+    int64_t n_ops[MAX_RANKS], n_tasks[MAX_RANKS]; /* of the last-operation records, at the end */
     void (*on_step)(struct gang *g, const struct rank_step *s); /* NULL: nothing */
     int stop_at_step; /* send STOP to all when this step is reported; 0: never */
     int stopped; /* this rank's process stands still: killed when the others have left; -1: none */
@@ -294,7 +294,10 @@ static inline void gang_run(struct gang *g)
             if (g->stopped >= 0 && open == 1) kill(g->pid[g->stopped], SIGKILL);
         }
     }
-    for (int i = 0; i < g->n; i++) g->n_ops[i] = g->head->lastop[i].n_ops;
+    for (int i = 0; i < g->n; i++) {
+        g->n_ops[i] = g->head->lastop[i].n_ops;
+        g->n_tasks[i] = g->head->lastop[i].n_tasks;
+    }
     munmap(g->head, sizeof *g->head);
     close(g->memfd);
 }

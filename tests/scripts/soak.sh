@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# One sequence that is longer than any other of the tests: a document of N tokens, scored by a model of
-# one layer on 4 ranks and on 1. The loss of the whole and of each sixteenth of it are equal to 1e-6,
-# bytes sent are those of the formula, and memory is as planned.
+# One sequence that is longer than any other of the tests: a document of N tokens, scored by a model
+# of one layer on 4 ranks and on 1. The loss of the whole and of each sixteenth of it are equal to
+# 1e-6, bytes sent are those of the formula, and memory is as planned.
 #   tests/scripts/soak.sh [N]    default 1048576: about 600 s of two idle cores; 65536 takes 15 s
 #   BUILD=build/release          KEEP=1 keeps the state directory
 set -u
@@ -16,7 +16,7 @@ MODEL='{"config": {"model_type": "llama", "hidden_size": 32, "num_hidden_layers"
 make_text $((N - 1)) >"$T/data/book.txt" # and the end of the document
 seqd_start || { lib_end; exit 1; }
 
-# Weights that look at what they read: random ones see the mean of a million values, which is nothing.
+# Weights that look at what they read: random ones see the mean of a million values: nothing.
 id=$(seqctl submit - -o name -q <<EOF
 {"kind": "train", "name": "a model", "model": $MODEL, "data": {"train": [{"path": "book.txt"}], "seq_len": 2048},
  "train": {"steps": 60, "global_batch": 2}, "optim": {"lr": 0.01}, "schedule": {"warmup_steps": 4},

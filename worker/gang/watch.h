@@ -1,8 +1,9 @@
 /* watch.h: the hang watchdog: pure, fed with samples, so that tests move its time.
  *
- * Progress is any rank's last-operation record moving. While a rank computes without an operation
- * its CPU time moves: then time counts a tenth, so that a slow step is given patience and an
- * endless loop is still found. A rank that waits for its GPU sleeps, so it has that patience
+ * Progress is any rank's last-operation record moving: an operation of the transport, or a task of
+ * an operation that the CPU computes, however long that takes. While a rank's CPU time alone moves,
+ * time counts a tenth, so that what has no tasks is given patience and an endless loop is still
+ * found. A rank that waits for its GPU sleeps, so it has that patience
  * always; a peer that it misses it finds itself, sooner (worker/comm). */
 #ifndef SEQD_GANG_WATCH_H
 #define SEQD_GANG_WATCH_H
@@ -20,7 +21,7 @@ struct watch_sample {
 
 struct watch {
     int64_t quiet_ms; /* how long nothing has moved */
-    int64_t n_ops[JOB_MAX_RANKS], cpu_ms[JOB_MAX_RANKS];
+    int64_t n_ops[JOB_MAX_RANKS], n_tasks[JOB_MAX_RANKS], cpu_ms[JOB_MAX_RANKS];
 };
 
 /* Takes samples of the n ranks here, dt_ms after those before. */

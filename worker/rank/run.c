@@ -119,7 +119,8 @@ static int open_memory(struct run *r, struct err *e)
     const struct be_options o = {.device = spec_text(r->spec, r->spec->resources.device),
                                  .n_threads = p->n_threads,
                                  .any_order = !p->rank_bits,
-                                 .scratch_later = true};
+                                 .scratch_later = true,
+                                 .n_tasks = &r->head->lastop[r->args->rank].n_tasks};
     r->be = be_open(&o, e);
     if (!r->be) return -1;
     assert(r->be->own_memory == p->own_memory);
