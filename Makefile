@@ -355,7 +355,7 @@ check-headers: $(B)/gen/api/cluster.pb-c.h
 check-docs:
 	$(Q)tests/scripts/words.sh && tests/scripts/links.sh && tests/scripts/docs.sh
 
-## demo: the main job, in minutes: train, kill a rank, resume, score, verify, read the model back
+## demo: the main job, in minutes: train, kill a rank, resume, score, verify, teach it to answer, ask it
 demo: deps
 	$(Q)$(MAKE) $(JOBS_ALL) all
 	$(Q)deploy/demo.sh

@@ -157,21 +157,46 @@ for p in 2 4; do
 done
 
 # ---- 7 ------------------------------------------------------------------------------------------
-say "7. Let it continue a beginning that sources have: text in, text out, by the model's own tokenizer."
-run seqctl submit "$REPO/client/examples/generate-tiny.json" --set "$MODEL" --set 'input.prompt=static int ' --set sampling.temperature=0 --wait || fail "generate"
+say "7. Teach it to answer: the lines of seqctl help as conversations, in the words of the model's chat template.
+   Only the assistant's turns are learnt."
+seqctl help | awk '
+    function ask(question) {
+        printf "{\"messages\": [{\"role\": \"user\", \"content\": \"%s\"}, ", question
+        printf "{\"role\": \"assistant\", \"content\": \"%s\"}]}\n", says
+    }
+    /^Options/ { exit }
+    /^  [a-z]/ { says = substr($0, 34); ask("What does seqctl " $1 " do?"); ask("Tell me about seqctl " $1 "."); ask("seqctl " $1 "?") }
+' >chat.jsonl
+run tail -n 3 chat.jsonl
+run seqctl submit "$REPO/client/examples/train-chat.json" --set "$MODEL" --set 'data.train=[{"path":"chat.jsonl"}]' --wait || fail "training on conversations"
 JOB=$(seqctl ls --limit 1 -o name)
-run seqctl artifacts "$JOB" generate.jsonl || fail "no answer"
+HF=$(field result.hf) MODEL="model={\"path\":\"$HF\"}"
 
 # ---- 8 ------------------------------------------------------------------------------------------
-say "8. Read the model back: the directory is what transformers saves and loads."
+say "8. Ask it, in the format of OpenAI's batches, and in words that were in none of the questions."
+cat >ask.jsonl <<EOF
+{"custom_id": "what for", "method": "POST", "url": "/v1/chat/completions", "body": {"messages": [{"role": "user", "content": "What is seqctl explain for?"}], "temperature": 0}}
+EOF
+run cat ask.jsonl
+run seqctl submit "$REPO/client/examples/generate-batch.json" --set "$MODEL" --set input.path=ask.jsonl --wait || fail "generate"
+JOB=$(seqctl ls --limit 1 -o name)
+show "seqctl artifacts $JOB results.jsonl"
+seqctl artifacts "$JOB" results.jsonl | tee "$DIR/answer"
+ANSWER=$(sed -nE 's/.*"content":"([^"]*)".*/\1/p' "$DIR/answer")
+TRUTH=$(seqctl help | sed -nE 's/^  explain ID +//p')
+printf '\nasked:     What is seqctl explain for?\nit says:   %s\nseqctl help: %s\n' "$ANSWER" "$TRUTH"
+[ "$ANSWER" = "$TRUTH" ] || fail "it has not learnt what seqctl help says"
+
+# ---- 9 ------------------------------------------------------------------------------------------
+say "9. Read the model back: the directory is what transformers saves and loads."
 run ls "$HF"
 run seqrank --describe "$HF" || fail "the model cannot be read"; echo
 READ="import transformers as t; m = t.AutoModelForCausalLM.from_pretrained('$HF'); print(m.num_parameters(), 'parameters,', m.dtype, t.AutoTokenizer.from_pretrained('$HF').vocab_size, 'tokens')"
 if python3 -c 'import torch, transformers' 2>/dev/null; then run python3 -c "$READ" || fail "transformers does not load the model"
 else printf 'with the Python package transformers (not installed here):\n  python3 -c "%s"\n' "$READ"; fi
 
-# ---- 9 ------------------------------------------------------------------------------------------
-say "9. Stop with Ctrl-C."
+# ---- 10 -----------------------------------------------------------------------------------------
+say "10. Stop with Ctrl-C."
 PIDS="$SEQD $(below "$SEQD" | tr '\n' ' ')"
 show "kill -INT $SEQD        # the same as Ctrl-C; processes now: $PIDS"
 kill -INT "$SEQD"; wait "$SEQD"; rc=$?; SEQD=
