@@ -72,6 +72,7 @@ class Seqd:
             except OSError:
                 pass
             time.sleep(0.1)
+        self.stop()
         raise SystemExit(f"seqd does not get to where it {what}: {self.folder}/seqd.log")
 
     def get(self, path):
@@ -304,7 +305,7 @@ def main():
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     torch.set_num_threads(1)
-    names = sys.argv[1:] or sorted(p.parent.name for p in HERE.glob("*/config.json"))
+    names = sys.argv[1:] or sorted(p.parent.name for p in HERE.glob("*/golden.safetensors"))
     failed, skipped, n = 0, [], 0
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
