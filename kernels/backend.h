@@ -567,12 +567,11 @@ struct linear_fold_args {
  *     S = exp(g) S;  S = S + k (beta (v - S' k))';  o = scale S' q
  * States S [H, Dk, Dv] fp32, H contiguous matrices. lo, hi, pos and padding as of linear attention:
  * a row whose document began before the chunk continues from the entering state, a document that
- * begins in the chunk from 0. Rows go over blocks of 64 counted from row 0 of the call and, from
- * block to block, through a state that is rounded to fp32 after each.
+ * begins in the chunk from 0. Rows go over blocks counted from row 0 of the call, of 64 or of one
+ * by the device, and, from block to block, through a state that is rounded to fp32 after each.
  *
  * What leaves a chunk depends on what enters it by an affine map: chunks are computed one after the
- * other, each from the state that the one before left. NULL slots: the device has no such
- * kernels. */
+ * other, each from the state that the one before left. */
 struct delta_args {
     struct tensor q, k, v; /* [n, Hk*Dk], [n, Hk*Dk], [n, H*Dv] act; head h has key head h/(H/Hk) */
     struct tensor a, b;    /* [n, H] act */

@@ -1,0 +1,150 @@
+/* conv.cu: the short convolution of gated delta networks, and its SiLU: an element of the result to
+ * a thread. */
+#include "kernels/cuda/each.h"
+#include "kernels/cuda/sums.h"
+
+struct conv_rows {
+    mat x, w;
+    const int64_t *lo;
+    int64_t pos, width;
+    const float *state;
+    int64_t cols;
+    /* Row i of x, of the state where i < 0; it is in the document. */
+    __device__ float at(int64_t i, int64_t c) const
+    {
+        if (i >= 0) return get(x, i, c);
+        return state ? state[(width - 1 + i) * cols + c] : 0;
+    }
+    __device__ bool sees(int64_t row, int64_t from) const
+    {
+        return pos + from >= lo[row];
+    }
+    /* Before the activation: taps in ascending order. */
+    __device__ float sum(int64_t row, int64_t c) const
+    {
+        float s = 0;
+        for (int64_t j = 0; j < width; j++) {
+            const int64_t from = row - width + 1 + j;
+            if (sees(row, from)) s = fmaf(get(w, c, j), at(from, c), s);
+        }
+        return s;
+    }
+    /* The gradient of that sum, of dy. */
+    __device__ float d_sum(int64_t row, int64_t c, const mat &dy) const
+    {
+        const float z = sum(row, c), s = 1 / (1 + expf(-z));
+        return get(dy, row, c) * (s + z * s * (1 - s));
+    }
+};
+
+static struct conv_rows rows_of(const struct conv_args *a)
+{
+    return {mat_of(a->x), mat_of(a->w), a->lo, a->pos, a->width, a->state, a->x.cols};
+}
+
+/* Padding stands at the end. */
+static __device__ int64_t valid_rows(const int64_t *lo, const int64_t *hi, int64_t n)
+{
+    while (n > 0 && hi[n - 1] <= lo[n - 1]) n--;
+    return n;
+}
+
+/* ---- forward --------------------------------------------------------------------------------- */
+
+struct conv_fwd {
+    struct conv_rows r;
+    const int64_t *hi;
+    mat y;
+    template <int VEC> __device__ void at(int64_t row, int64_t c) const
+    {
+        if (hi[row] <= r.lo[row]) {
+            set(y, row, c, 0);
+            return;
+        }
+        const float z = r.sum(row, c);
+        set(y, row, c, z / (1 + expf(-z)));
+    }
+};
+
+/* The last width - 1 rows of the state and the rows after it: a column to a thread, which reads no
+ * row of the state after it has written it. */
+struct conv_leave {
+    struct conv_rows r;
+    const int64_t *hi;
+    int64_t n;
+    float *out;
+    template <int VEC> __device__ void at(int64_t, int64_t c) const
+    {
+        const int64_t end = valid_rows(r.lo, hi, n);
+        for (int64_t j = 0; j < r.width - 1; j++)
+            out[j * r.cols + c] = r.at(end - (r.width - 1) + j, c);
+    }
+};
+
+void cuda_conv_fwd(struct be *be, const struct conv_fwd_args *a)
+{
+    shape_conv_fwd(a);
+    struct cuda *c = cuda_of(be);
+    const struct conv_args *in = &a->in;
+    if (a->y.data)
+        each_vec<1>(c, conv_fwd{rows_of(in), in->hi, mat_of(a->y)}, in->x.rows, in->x.cols);
+    if (a->state_out)
+        each_vec<1>(c, conv_leave{rows_of(in), in->hi, in->x.rows, a->state_out}, 1, in->x.cols);
+}
+
+/* ---- backward -------------------------------------------------------------------------------- */
+
+/* Row `row` counts from the first of the state: what the leaving state asks of it, then the rows
+ * that read it, ascending. */
+struct conv_dx {
+    struct conv_rows r;
+    const int64_t *hi;
+    int64_t n;
+    mat dy, dx;
+    const float *d_out;
+    float *d_in;
+    template <int VEC> __device__ void at(int64_t row, int64_t c) const
+    {
+        const int64_t before = r.width - 1, i = row - before, end = valid_rows(r.lo, hi, n);
+        if (i >= end && i >= 0) {
+            set(dx, i, c, 0);
+            return;
+        }
+        float sum = d_out && i >= end - before ? d_out[(i - end + before) * r.cols + c] : 0;
+        for (int64_t of = i > 0 ? i : 0; of < end && of <= i + before; of++)
+            if (r.sees(of, i)) sum = fmaf(get(r.w, c, before - (of - i)), r.d_sum(of, c, dy), sum);
+        if (i >= 0)
+            set(dx, i, c, sum);
+        else if (d_in)
+            d_in[row * r.cols + c] = sum;
+    }
+};
+
+struct conv_dw {
+    struct conv_rows r;
+    const int64_t *hi;
+    mat dy;
+    int64_t col0; /* of [C, width], flat */
+    __device__ double term(int64_t row, int64_t col) const
+    {
+        const int64_t c = (col0 + col) / r.width, from = row - r.width + 1 + (col0 + col) % r.width;
+        if (hi[row] <= r.lo[row] || !r.sees(row, from)) return 0;
+        return (double)(r.d_sum(row, c, dy) * r.at(from, c));
+    }
+};
+
+void cuda_conv_bwd(struct be *be, const struct conv_bwd_args *a)
+{
+    shape_conv_bwd(a);
+    struct cuda *c = cuda_of(be);
+    const struct conv_args *in = &a->in;
+    const struct conv_rows r = rows_of(in);
+    const int64_t n = in->x.rows, all = in->x.cols * in->width, step = 1 << 14;
+    if (a->dx.data)
+        each_vec<1>(c,
+                    conv_dx{r, in->hi, n, mat_of(a->dy), mat_of(a->dx), a->d_state_out, a->d_state},
+                    n + in->width - 1, in->x.cols);
+    for (int64_t at = 0; a->dw && at < all; at += step)
+        sum_rows(c, conv_dw{r, in->hi, mat_of(a->dy), at}, n, all - at < step ? all - at : step,
+                 a->dw + at);
+}

@@ -1,0 +1,544 @@
+/* delta.cu: the gated delta rule (2412.06464), a row at a time: a warp has some columns of a head's
+ * state in registers, its lanes the rows of the state.
+ *
+ * With S the state after a row's decay and D the gradient of the state after the row, d_o included,
+ *
+ *     r = S' k;  u = beta (v - r);  S += k u';  o = scale S' q
+ *     du = D' k;  dv = beta du;  dq = scale S d_o;  dk = D u - (S before u) dv
+ *     D becomes exp(g) (D - k dv') for the row before
+ *
+ * so that D needs no state: backward walks the rows forward for u, back for D and dv, and forward
+ * again for what needs S. Of g, <D - k dv', S before u> = <D, S> - u du - r dv, and <D, S> of the
+ * row after it and of its own d_o: a sum from the right of d_o o - dv v, begun anew from <D, S>
+ * itself every DELTA_SPAN rows. The caller's room keeps D before each of those rows, and, in the
+ * place of row 0, the gradient of the state that leaves, which d_state may overwrite. */
+#include "kernels/cuda/device.h"
+
+#define DELTA_COLS    4 /* of a warp; 8 where a head has more than 128 */
+#define DELTA_WARPS   4 /* of a block, forward */
+#define DELTA_MOST    32
+#define DELTA_EPS     1e-6f
+#define DELTA_THREADS 128
+#define DELTA_GONE    -17.f /* 2^-24: what passes such a decay is less than the sum's rounding */
+
+struct delta_in {
+    mat q, k, v, a, b, a_log, dt_bias;
+    const int64_t *lo, *hi;
+    int64_t pos, n, heads, group, K, V;
+    float scale;
+};
+
+static struct delta_in in_of(const struct delta_args *a)
+{
+    return {mat_of(a->q),
+            mat_of(a->k),
+            mat_of(a->v),
+            mat_of(a->a),
+            mat_of(a->b),
+            mat_of(a->a_log),
+            mat_of(a->dt_bias),
+            a->lo,
+            a->hi,
+            a->pos,
+            a->q.rows,
+            a->n_heads,
+            a->n_heads / a->n_key_heads,
+            a->key_dim,
+            a->value_dim,
+            a->scale};
+}
+
+/* Padding stands at the end. */
+static __device__ int64_t valid_rows(const struct delta_in &x)
+{
+    int64_t n = x.n;
+    while (n > 0 && x.hi[n - 1] <= x.lo[n - 1]) n--;
+    return n;
+}
+
+struct delta_gate {
+    float g, slope, beta; /* slope: of g by a */
+};
+
+static __device__ struct delta_gate gate_of(const struct delta_in &x, int64_t h, int64_t i)
+{
+    const float t = get(x.a, i, h) + get(x.dt_bias, 0, h), rate = expf(get(x.a_log, 0, h));
+    const float plus = t > 20 ? t : log1pf(expf(t));
+    return {-rate * plus, -rate / (1 + expf(-t)), 1 / (1 + expf(-get(x.b, i, h)))};
+}
+
+/* This lane's part of a row: elements lane + 32 j of its unit query and key. */
+template <int J> struct delta_row {
+    float q[J], k[J], beta;
+    float times, plus; /* exp(g) is times + plus, which is 1 where exp(g) is near 1 */
+    bool begins;       /* the first of its document: it decays nothing */
+};
+
+template <int J>
+static __device__ __forceinline__ float unit_of(const mat &x, int64_t row, int64_t col0, int64_t K,
+                                                float (&to)[J])
+{
+    float sum = 0;
+    UNROLL
+    for (int j = 0; j < J; j++) {
+        const int64_t d = threadIdx.x % WARP + (int64_t)j * WARP;
+        to[j] = d < K ? get(x, row, col0 + d) : 0;
+        sum = fmaf(to[j], to[j], sum);
+    }
+    const float norm = 1 / sqrtf(warp_sum(sum) + DELTA_EPS);
+    UNROLL
+    for (int j = 0; j < J; j++) to[j] *= norm;
+    return norm;
+}
+
+template <int J>
+static __device__ __forceinline__ void row_of(const struct delta_in &x, int64_t h, int64_t i,
+                                              struct delta_row<J> &r)
+{
+    const int64_t col0 = h / x.group * x.K;
+    const struct delta_gate gate = gate_of(x, h, i);
+    unit_of(x.q, i, col0, x.K, r.q);
+    unit_of(x.k, i, col0, x.K, r.k);
+    r.beta = gate.beta;
+    r.plus = gate.g > -0.7f;
+    r.times = r.plus > 0 ? expm1f(gate.g) : expf(gate.g);
+    r.begins = x.lo[i] == x.pos + i;
+}
+
+/* Columns [c0, c0 + C) of a head's state, those that there are; a lane has the rows lane + 32 j. */
+template <int J, int C> struct delta_part {
+    float s[J][C];
+};
+
+/* p: of head h; NULL: zeros. */
+template <int J, int C>
+static __device__ void part_read(const struct delta_in &x, const float *p, int64_t h, int64_t c0,
+                                 struct delta_part<J, C> &to)
+{
+    for (int j = 0; j < J; j++)
+        for (int c = 0; c < C; c++) {
+            const int64_t d = threadIdx.x % WARP + (int64_t)j * WARP;
+            const bool there = p && d < x.K && c0 + c < x.V;
+            to.s[j][c] = there ? p[(h * x.K + d) * x.V + c0 + c] : 0;
+        }
+}
+
+template <int J, int C>
+static __device__ void part_write(const struct delta_in &x, float *p, int64_t h, int64_t c0,
+                                  const struct delta_part<J, C> &from)
+{
+    for (int j = 0; p && j < J; j++)
+        for (int c = 0; c < C; c++) {
+            const int64_t d = threadIdx.x % WARP + (int64_t)j * WARP;
+            if (d < x.K && c0 + c < x.V) p[(h * x.K + d) * x.V + c0 + c] = from.s[j][c];
+        }
+}
+
+template <int J, int C>
+static __device__ __forceinline__ void part_decay(struct delta_part<J, C> &p,
+                                                  const struct delta_row<J> &r)
+{
+    UNROLL
+    for (int j = 0; j < J; j++) UNROLL
+    for (int c = 0; c < C; c++)
+        p.s[j][c] = r.begins ? 0 : fmaf(r.times, p.s[j][c], r.plus * p.s[j][c]);
+}
+
+/* p += x y' */
+template <int J, int C>
+static __device__ __forceinline__ void part_add(struct delta_part<J, C> &p, const float (&x)[J],
+                                                const float (&y)[C])
+{
+    UNROLL
+    for (int j = 0; j < J; j++) UNROLL
+    for (int c = 0; c < C; c++) p.s[j][c] = fmaf(x[j], y[c], p.s[j][c]);
+}
+
+/* to = p' x, on every lane. */
+template <int J, int C>
+static __device__ __forceinline__ void part_across(const struct delta_part<J, C> &p,
+                                                   const float (&x)[J], float (&to)[C])
+{
+    UNROLL
+    for (int c = 0; c < C; c++) {
+        float sum = 0;
+        UNROLL
+        for (int j = 0; j < J; j++) sum = fmaf(p.s[j][c], x[j], sum);
+        to[c] = warp_sum(sum);
+    }
+}
+
+/* to += times p y: this lane's rows. */
+template <int J, int C>
+static __device__ __forceinline__ void part_along(const struct delta_part<J, C> &p,
+                                                  const float (&y)[C], float times, float (&to)[J])
+{
+    UNROLL
+    for (int j = 0; j < J; j++) {
+        float sum = 0;
+        UNROLL
+        for (int c = 0; c < C; c++) sum = fmaf(p.s[j][c], y[c], sum);
+        to[j] = fmaf(times, sum, to[j]);
+    }
+}
+
+template <int C>
+static __device__ __forceinline__ void cols_read(const mat &x, int64_t row, int64_t h, int64_t V,
+                                                 int64_t c0, float (&to)[C])
+{
+    UNROLL
+    for (int c = 0; c < C; c++) to[c] = c0 + c < V ? get(x, row, h * V + c0 + c) : 0;
+}
+
+template <int C>
+static __device__ __forceinline__ void cols_write(const mat &x, int64_t row, int64_t h, int64_t V,
+                                                  int64_t c0, const float (&from)[C])
+{
+    UNROLL
+    for (int c = 0; c < C; c++)
+        if ((int)threadIdx.x % WARP == c && c0 + c < V) set(x, row, h * V + c0 + c, from[c]);
+}
+
+/* ---- forward --------------------------------------------------------------------------------- */
+
+/* o or, for the backward, u; data NULL: unwanted. */
+template <int J>
+static __global__ void delta_forward(struct delta_in x, mat o, mat u_out, const float *state,
+                                     float *state_out)
+{
+    constexpr int C = DELTA_COLS;
+    const int64_t h = blockIdx.x, n = valid_rows(x);
+    const int64_t c0 = ((int64_t)blockIdx.y * DELTA_WARPS + threadIdx.x / WARP) * C;
+    struct delta_part<J, C> S;
+    struct delta_row<J> r;
+    if (c0 >= x.V) return;
+    part_read(x, state, h, c0, S);
+    for (int64_t i = 0; i < n; i++) {
+        float seen[C], u[C], out[C];
+        row_of(x, h, i, r);
+        part_decay(S, r);
+        part_across(S, r.k, seen);
+        cols_read(x.v, i, h, x.V, c0, u);
+        UNROLL
+        for (int c = 0; c < C; c++) u[c] = r.beta * (u[c] - seen[c]);
+        part_add(S, r.k, u);
+        if (u_out.data) cols_write(u_out, i, h, x.V, c0, u);
+        if (!o.data) continue;
+        part_across(S, r.q, out);
+        UNROLL
+        for (int c = 0; c < C; c++) out[c] *= x.scale;
+        cols_write(o, i, h, x.V, c0, out);
+    }
+    const float zero[C] = {};
+    for (int64_t i = n; o.data && i < x.n; i++) cols_write(o, i, h, x.V, c0, zero);
+    part_write(x, state_out, h, c0, S);
+}
+
+/* f(std::integral_constant) with the lanes' share of K rows. */
+template <int J> struct delta_share {
+    static constexpr int value = J;
+};
+template <class F> static void by_rows(int64_t K, F f)
+{
+    assert(K <= 8 * WARP);
+    if (K <= WARP)
+        f(delta_share<1>());
+    else if (K <= 2 * WARP)
+        f(delta_share<2>());
+    else if (K <= 4 * WARP)
+        f(delta_share<4>());
+    else
+        f(delta_share<8>());
+}
+
+static void forward(struct cuda *c, const struct delta_in &x, mat o, mat u, const float *state,
+                    float *state_out)
+{
+    const dim3 grid((unsigned)x.heads, (unsigned)div_up(x.V, DELTA_COLS * DELTA_WARPS));
+    by_rows(x.K, [&](auto j) {
+        auto delta_rule = delta_forward<decltype(j)::value>;
+        LAUNCH(c, delta_rule, grid, dim3(DELTA_WARPS * WARP), 0, x, o, u, state, state_out);
+    });
+}
+
+void cuda_delta_fwd(struct be *be, const struct delta_fwd_args *a)
+{
+    shape_delta_fwd(a);
+    const mat none = {};
+    forward(cuda_of(be), in_of(&a->in), mat_of(a->o), none, a->state, a->state_out);
+}
+
+/* ---- backward -------------------------------------------------------------------------------- */
+
+/* A head has as many warps as its columns need; a block is the heads of one head of keys, one after
+ * another, so that their sums have one order. */
+struct delta_back {
+    struct delta_in x;
+    mat d_o, dq, dk, dv, db, d_log;
+    const float *state, *d_state_out;
+    float *d_state, *room;
+    double
+        *inner; /* [heads, spans + 1]: <D, S> at the first row of each span, and after the last */
+    int64_t spans;
+};
+
+/* to[row][col0 + d] (+)= sum over warps of their lanes' parts. part: [warps, K] shared. */
+template <int J>
+static __device__ __forceinline__ void sum_warps(const struct delta_in &x, const float (&mine)[J],
+                                                 float *part, const mat &to, int64_t row,
+                                                 int64_t col0, bool add)
+{
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
+    __syncthreads(); /* part may still be read */
+    UNROLL
+    for (int j = 0; j < J; j++)
+        if (lane + j * WARP < x.K) part[warp * x.K + lane + j * WARP] = mine[j];
+    __syncthreads();
+    for (int64_t d = threadIdx.x; d < x.K; d += blockDim.x) {
+        float sum = add ? get(to, row, col0 + d) : 0;
+        for (int w = 0; w < warps; w++) sum += part[w * x.K + d];
+        set(to, row, col0 + d, sum);
+    }
+}
+
+/* Of all warps, on the first thread. room: [DELTA_MOST] shared. */
+static __device__ __forceinline__ double sum_lanes(double mine, double *room)
+{
+    const int warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
+    double sum = 0;
+    __syncthreads();
+    if (threadIdx.x % WARP == 0) room[warp] = mine;
+    __syncthreads();
+    for (int w = 0; threadIdx.x == 0 && w < warps; w++) sum += room[w];
+    return sum;
+}
+
+/* Rows from the last to the first: dv, which holds u, and what D has of dk. */
+template <int J, int C>
+static __device__ void walk_back(const struct delta_back &b, int64_t h, int64_t n, float *part)
+{
+    const struct delta_in &x = b.x;
+    const int64_t c0 = threadIdx.x / WARP * C, col0 = h / x.group * x.K;
+    struct delta_part<J, C> D;
+    struct delta_row<J> r;
+    part_read(x, b.d_state_out, h, c0, D);
+    part_write(x, b.room, h * b.spans, c0, D);
+    for (int64_t i = n - 1; i >= 0; i--) {
+        float y[C], u[C], dk[J] = {};
+        row_of(x, h, i, r);
+        cols_read(b.d_o, i, h, x.V, c0, y);
+        cols_read(b.dv, i, h, x.V, c0, u);
+        UNROLL
+        for (int c = 0; c < C; c++) y[c] *= x.scale;
+        part_add(D, r.q, y);
+        part_along(D, u, 1, dk);
+        part_across(D, r.k, y);
+        UNROLL
+        for (int c = 0; c < C; c++) y[c] *= r.beta;
+        __syncwarp();
+        cols_write(b.dv, i, h, x.V, c0, y);
+        UNROLL
+        for (int c = 0; c < C; c++) y[c] = -y[c];
+        part_add(D, r.k, y);
+        sum_warps(x, dk, part, b.dk, i, col0, h % x.group != 0);
+        part_decay(D, r);
+        if (i && i % DELTA_SPAN == 0) part_write(x, b.room, h * b.spans + i / DELTA_SPAN, c0, D);
+    }
+    part_write(x, b.d_state, h, c0, D);
+}
+
+template <int J, int C>
+static __device__ double part_inner(const struct delta_in &x, const float *p, int64_t h, int64_t c0,
+                                    const struct delta_part<J, C> &S)
+{
+    struct delta_part<J, C> D;
+    double sum = 0;
+    part_read(x, p, h, c0, D);
+    for (int j = 0; j < J; j++)
+        for (int c = 0; c < C; c++) sum += (double)D.s[j][c] * (double)S.s[j][c];
+    return warp_sum(sum);
+}
+
+/* Rows from the first to the last: dq, the rest of dk, db, the terms of g's sums in d_log. */
+template <int J, int C>
+static __device__ void walk_on(const struct delta_back &b, int64_t h, int64_t n, float *part,
+                               double *room)
+{
+    const struct delta_in &x = b.x;
+    const int64_t c0 = threadIdx.x / WARP * C, col0 = h / x.group * x.K;
+    struct delta_part<J, C> S;
+    struct delta_row<J> r;
+    double *inner = b.inner + h * (b.spans + 1);
+    part_read(x, b.state, h, c0, S);
+    for (int64_t i = 0; i < n; i++) {
+        float v[C], dv[C], y[C], seen[C], o[C], dq[J] = {}, dk[J] = {};
+        if (i && i % DELTA_SPAN == 0) {
+            const double sum = sum_lanes(part_inner(x, b.room, h * b.spans + i / DELTA_SPAN, c0, S),
+                                         room);
+            if (threadIdx.x == 0) inner[i / DELTA_SPAN] = sum;
+        }
+        row_of(x, h, i, r);
+        part_decay(S, r);
+        cols_read(x.v, i, h, x.V, c0, v);
+        cols_read(b.dv, i, h, x.V, c0, dv);
+        cols_read(b.d_o, i, h, x.V, c0, y);
+        part_across(S, r.k, seen);
+        part_along(S, dv, -1, dk);
+        double d_beta = 0, flow = 0;
+        UNROLL
+        for (int c = 0; c < C; c++) {
+            d_beta += (double)dv[c] * (double)(v[c] - seen[c]);
+            flow -= (double)dv[c] * (double)v[c];
+            seen[c] = r.beta * (v[c] - seen[c]);
+        }
+        part_add(S, r.k, seen);
+        part_across(S, r.q, o);
+        part_along(S, y, x.scale, dq);
+        UNROLL
+        for (int c = 0; c < C; c++) flow += (double)y[c] * (double)(x.scale * o[c]);
+        sum_warps(x, dq, part, b.dq, i, col0, h % x.group != 0);
+        sum_warps(x, dk, part, b.dk, i, col0, true);
+        d_beta = sum_lanes(d_beta, room);
+        flow = sum_lanes(flow, room);
+        if (threadIdx.x) continue;
+        set(b.db, i, h, (float)(d_beta * (1 - (double)r.beta)));
+        set(b.d_log, i, h, (float)flow);
+    }
+    const double end = sum_lanes(part_inner(x, b.room, h * b.spans, c0, S), room);
+    if (threadIdx.x == 0) inner[n ? (n - 1) / DELTA_SPAN + 1 : 0] = end;
+}
+
+template <int J, int C>
+static __global__ void __launch_bounds__(DELTA_MOST *WARP) delta_walk_back(struct delta_back b)
+{
+    DYNAMIC_SHARED(smem);
+    const int64_t n = valid_rows(b.x), h0 = blockIdx.x * b.x.group;
+    for (int64_t h = h0; h < h0 + b.x.group; h++) walk_back<J, C>(b, h, n, (float *)smem);
+}
+
+template <int J, int C>
+static __global__ void __launch_bounds__(DELTA_MOST *WARP) delta_walk_on(struct delta_back b)
+{
+    DYNAMIC_SHARED(smem);
+    const int64_t n = valid_rows(b.x), h0 = blockIdx.x * b.x.group;
+    double *room = (double *)smem;
+    for (int64_t h = h0; h < h0 + b.x.group; h++)
+        walk_on<J, C>(b, h, n, (float *)(room + DELTA_MOST), room);
+}
+
+/* dx of one head of keys becomes that of the row before it was divided by its length. */
+template <int J>
+static __device__ void raw_of(const mat &x, const mat &dx, int64_t row, int64_t col0, int64_t K)
+{
+    float unit[J], sum = 0;
+    const float norm = unit_of(x, row, col0, K, unit);
+    UNROLL
+    for (int j = 0; j < J; j++) {
+        const int64_t d = threadIdx.x % WARP + (int64_t)j * WARP;
+        if (d < K) sum = fmaf(unit[j], get(dx, row, col0 + d), sum);
+    }
+    const float along = warp_sum(sum);
+    UNROLL
+    for (int j = 0; j < J; j++) {
+        const int64_t d = threadIdx.x % WARP + (int64_t)j * WARP;
+        if (d < K) set(dx, row, col0 + d, norm * (get(dx, row, col0 + d) - along * unit[j]));
+    }
+}
+
+static __device__ void zero_cols(const mat &t, int64_t row, int64_t col0, int64_t n)
+{
+    for (int64_t c = threadIdx.x % WARP; c < n; c += WARP) set(t, row, col0 + c, 0);
+}
+
+/* A row to a block, a head of keys to a warp. */
+template <int J> static __global__ void delta_rows(struct delta_back b, mat da)
+{
+    const struct delta_in &x = b.x;
+    const int64_t i = blockIdx.x, kh = blockIdx.y, h0 = kh * x.group;
+    if (x.hi[i] > x.lo[i]) {
+        raw_of<J>(x.q, b.dq, i, kh * x.K, x.K);
+        raw_of<J>(x.k, b.dk, i, kh * x.K, x.K);
+        return;
+    }
+    zero_cols(b.dq, i, kh * x.K, x.K);
+    zero_cols(b.dk, i, kh * x.K, x.K);
+    zero_cols(b.dv, i, h0 * x.V, x.group * x.V);
+    zero_cols(da, i, h0, x.group);
+    zero_cols(b.db, i, h0, x.group);
+    zero_cols(b.d_log, i, h0, x.group);
+}
+
+/* A span of a head to a thread: the sums from the right. */
+static __global__ void delta_gates(struct delta_back b, mat da)
+{
+    const struct delta_in &x = b.x;
+    const int64_t at = (int64_t)blockIdx.x * DELTA_THREADS + threadIdx.x, n = valid_rows(x);
+    const int64_t h = at / b.spans, s = at % b.spans, i0 = s * DELTA_SPAN;
+    const int64_t end = n < i0 + DELTA_SPAN ? n : i0 + DELTA_SPAN;
+    if (at >= x.heads * b.spans || i0 >= n) return;
+    double sum = b.inner[h * (b.spans + 1) + s + 1];
+    for (int64_t i = end - 1; i >= i0; i--) {
+        const struct delta_gate gate = gate_of(x, h, i);
+        sum += (double)get(b.d_log, i, h);
+        if (x.lo[i] == x.pos + i || gate.g < DELTA_GONE) sum = 0;
+        set(da, i, h, (float)(sum * (double)gate.slope));
+        set(b.d_log, i, h, (float)(sum * (double)gate.g));
+    }
+}
+
+template <int J, int C> static void walk(struct cuda *c, const struct delta_back &b, bool on)
+{
+    const int64_t warps = div_up(b.x.V, C);
+    const int sums = DELTA_MOST * (int)sizeof(double);
+    const int smem = (int)(warps * b.x.K) * (int)sizeof(float) + sums;
+    const dim3 grid((unsigned)(b.x.heads / b.x.group)), block((unsigned)warps * WARP);
+    assert(warps <= DELTA_MOST && smem <= 48 << 10);
+    auto walks_on = delta_walk_on<J, C>;
+    auto walks_back = delta_walk_back<J, C>;
+    if (on)
+        LAUNCH(c, walks_on, grid, block, smem, b);
+    else
+        LAUNCH(c, walks_back, grid, block, smem, b);
+}
+
+static void walk_rows(struct cuda *c, const struct delta_back &b, bool on)
+{
+    by_rows(b.x.K, [&](auto j) {
+        if (b.x.V <= DELTA_COLS * DELTA_MOST)
+            walk<decltype(j)::value, DELTA_COLS>(c, b, on);
+        else
+            walk<decltype(j)::value, 2 * DELTA_COLS>(c, b, on);
+    });
+}
+
+void cuda_delta_bwd(struct be *be, const struct delta_bwd_args *a)
+{
+    shape_delta_bwd(a);
+    struct cuda *c = cuda_of(be);
+    const mat none = {}, da = mat_of(a->da);
+    const struct delta_back b = {in_of(&a->in),
+                                 mat_of(a->d_o),
+                                 mat_of(a->dq),
+                                 mat_of(a->dk),
+                                 mat_of(a->dv),
+                                 mat_of(a->db),
+                                 mat_of(a->d_log),
+                                 a->state,
+                                 a->d_state_out,
+                                 a->d_state,
+                                 a->room,
+                                 (double *)c->be.scratch,
+                                 delta_spans(a->in.q.rows)};
+    const struct delta_in &x = b.x;
+    if (x.n < 1) return;
+    assert(x.heads * (b.spans + 1) * (int64_t)sizeof(double) <= c->be.scratch_size);
+    forward(c, x, none, b.dv, a->state, NULL);
+    walk_rows(c, b, false);
+    walk_rows(c, b, true);
+    by_rows(x.K, [&](auto j) {
+        auto rows = delta_rows<decltype(j)::value>;
+        LAUNCH(c, rows, dim3((unsigned)x.n, (unsigned)(x.heads / x.group)), dim3(WARP), 0, b, da);
+    });
+    LAUNCH(c, delta_gates, dim3((unsigned)div_up(x.heads * b.spans, DELTA_THREADS)),
+           dim3(DELTA_THREADS), 0, b, da);
+}
