@@ -372,9 +372,10 @@ static __device__ void walk_on(const struct delta_back &b, int64_t h, int64_t n,
     part_read(x, b.state, h, c0, S);
     for (int64_t i = 0; i < n; i++) {
         float v[C], dv[C], y[C], seen[C], o[C], dq[J] = {}, dk[J] = {};
-        if (i && i % DELTA_SPAN == 0) {
-            const double sum = sum_lanes(part_inner(x, b.room, h * b.spans + i / DELTA_SPAN, c0, S),
-                                         room);
+        if (i % DELTA_SPAN == 0) {
+            const double mine = i ? part_inner(x, b.room, h * b.spans + i / DELTA_SPAN, c0, S)
+                                  : part_inner(x, b.d_state, h, c0, S);
+            const double sum = sum_lanes(mine, room);
             if (threadIdx.x == 0) inner[i / DELTA_SPAN] = sum;
         }
         row_of(x, h, i, r);
@@ -468,21 +469,37 @@ template <int J> static __global__ void delta_rows(struct delta_back b, mat da)
     zero_cols(b.d_log, i, h0, x.group);
 }
 
-/* A span of a head to a thread: the sums from the right. */
+/* Nothing of g's sums passes the row. */
+static __device__ bool closes(const struct delta_in &x, int64_t h, int64_t i)
+{
+    return x.lo[i] == x.pos + i || gate_of(x, h, i).g < DELTA_GONE;
+}
+
+/* A span of a head to a thread: the sums from the right. What a sum is at the other end of its rows
+ * is known: by how much it misses that is rounding, which the rows share. */
 static __global__ void delta_gates(struct delta_back b, mat da)
 {
     const struct delta_in &x = b.x;
     const int64_t at = (int64_t)blockIdx.x * DELTA_THREADS + threadIdx.x, n = valid_rows(x);
     const int64_t h = at / b.spans, s = at % b.spans, i0 = s * DELTA_SPAN;
-    const int64_t end = n < i0 + DELTA_SPAN ? n : i0 + DELTA_SPAN;
     if (at >= x.heads * b.spans || i0 >= n) return;
-    double sum = b.inner[h * (b.spans + 1) + s + 1];
-    for (int64_t i = end - 1; i >= i0; i--) {
-        const struct delta_gate gate = gate_of(x, h, i);
-        sum += (double)get(b.d_log, i, h);
-        if (x.lo[i] == x.pos + i || gate.g < DELTA_GONE) sum = 0;
-        set(da, i, h, (float)(sum * (double)gate.slope));
-        set(b.d_log, i, h, (float)(sum * (double)gate.g));
+    const double *inner = b.inner + h * (b.spans + 1) + s;
+    double sum = inner[1];
+    int64_t i = (n < i0 + DELTA_SPAN ? n : i0 + DELTA_SPAN) - 1;
+    while (i >= i0) {
+        int64_t first = i;
+        double total = sum + (double)get(b.d_log, i, h);
+        while (first > i0 && !closes(x, h, first)) total += (double)get(b.d_log, --first, h);
+        const bool closed = closes(x, h, first);
+        const double want = closed ? 0 : s || b.d_state ? inner[0] : total;
+        const double each = (want - total) / (double)(i - first + 1);
+        for (; i >= first; i--) {
+            const struct delta_gate gate = gate_of(x, h, i);
+            sum += (double)get(b.d_log, i, h) + each;
+            if (closed && i == first) sum = 0;
+            set(da, i, h, (float)(sum * (double)gate.slope));
+            set(b.d_log, i, h, (float)(sum * (double)gate.g));
+        }
     }
 }
 

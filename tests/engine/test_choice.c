@@ -530,9 +530,6 @@ static void test_in_turn(void)
         CHECK_MSG(!strcmp(e.field, "parallel.exchange") && strstr(e.text, "use \"ring\""), "%s",
                   e.text);
     }
-    spec.parallel.exchange = EXCHANGE_RING;
-    CHECK(!spec_intern(&spec, "cuda", 4, &spec.resources.device));
-    CHECK(family_check(&spec, &e) && !strcmp(e.field, "resources.device"));
 }
 
 /* Tensor parallelism by hand: 4 ranks, 4 layers of two halves, S 1024 rows of 256 floats, each an

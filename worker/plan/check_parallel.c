@@ -1,6 +1,5 @@
 /* check_parallel.c: which strategies, layouts and forms of attention a family takes, and which it
  * has where the job leaves that to "auto". What a strategy asks for is its row's. */
-#include "api/core/device.h"
 #include "worker/plan/rules.h"
 #include "worker/plan/strategy.h"
 
@@ -80,17 +79,6 @@ static int check_form(const struct job_spec *s, struct err *e)
     return 0;
 }
 
-static int check_device(const struct job_spec *s, struct err *e)
-{
-    const char *device = spec_text(s, s->resources.device);
-    const struct device_kind *d = device_find(device);
-    if (!rules_known(s) || !family_row(&s->model.shape)->in_turn || !d || !d->own_memory) return 0;
-    return err_field(e, ERR_UNSUPPORTED, "resources.device",
-                     "resources.device \"%.32s\" has no kernels of this family's delta rule: use "
-                     "\"cpu\"",
-                     device);
-}
-
 /* The states of such a family depend on all that come before them. */
 static int check_exchange(const struct job_spec *s, struct err *e)
 {
@@ -123,8 +111,8 @@ int rules_parallel(struct job_spec *s, struct err *e)
                          "not run tensor parallelism; choose \"auto\"",
                          strategy_word(s->parallel.strategy));
     set_auto(s);
-    if ((rules_known(s) && check_strategy(s, e)) || check_exchange(s, e) || check_device(s, e) ||
-        check_dropout(s, e) || check_form(s, e))
+    if ((rules_known(s) && check_strategy(s, e)) || check_exchange(s, e) || check_dropout(s, e) ||
+        check_form(s, e))
         return -1;
     row = strategy_row(s->parallel.strategy);
     return row && row->check && s->parallel.sp > 1 ? row->check(s, e) : 0;
