@@ -9,7 +9,7 @@
  *
  * so that D needs no state: backward walks the rows forward for u, back for D and dv, and forward
  * again for what needs S. Of g, <D - k dv', S before u> = <D, S> - u du - r dv, and <D, S> of the
- * row after it and of its own d_o: a sum from the right of d_o o - dv v, begun anew from <D, S>
+ * row after it and of its own d_o: a sum from the right of d_o o - dv v, begun again from <D, S>
  * itself every DELTA_SPAN rows. The caller's room keeps D before each of those rows, and, in the
  * place of row 0, the gradient of the state that leaves, which d_state may overwrite. */
 #include "kernels/cuda/device.h"

@@ -74,6 +74,10 @@ BASES = {
                         "layernorm_linear_attention_alpha": 6.0, "layernorm_linear_attention_beta": 7.0,
                         "attn_type_list": [0, 0, 1, 0, 1], "postnorm": True, "shared_intermediate_size": 0,
                         "shared_moe_mode": "sigmoid", "rotary_dim": 4},
+    "gpt_oss": {**LLAMA, **WINDOW, "num_local_experts": 9, "num_experts_per_tok": 3, "head_dim": 16,
+                "attention_bias": True, "tie_word_embeddings": True,
+                "layer_types": ["full_attention", "sliding_attention", "sliding_attention", "full_attention",
+                                "sliding_attention"]},
     "bert": {**{k: v for k, v in SHORT.items() if k not in ("rms_norm_eps", "rope_theta")},
              "layer_norm_eps": 1e-3, "type_vocab_size": 3, "hidden_act": "relu"},
 }
@@ -194,7 +198,7 @@ def sizes_of(config):
         out["hidden_act"] = {"gelu_new": "gelu_tanh"}.get(act, act)
     types = getattr(config, "layer_types", None) or []
     window = get("sliding_window")
-    if kind in ("qwen2", "qwen3", "gemma2", "gemma3_text", "ministral"):
+    if kind in ("qwen2", "qwen3", "gemma2", "gemma3_text", "ministral", "gpt_oss"):
         some = any(t == "sliding_attention" for t in types)
         out["sliding_window"] = window if some else 0
         out["layer_mask"] = mask(t == "full_attention" for t in types) if some else 0
