@@ -251,7 +251,15 @@ static void attn_place(struct attn_rank *x, const struct attn *a)
         x->hi[i] = p < a->S ? p + 1 : 0; /* causal, one document */
     }
     x->fwd = (struct sp_fwd_args){tq, tkv, to, lse, x->lo, x->hi};
-    x->bwd = (struct sp_bwd_args){tq, tkv, to, tdo, lse, tdq, tdkv, x->lo, x->hi};
+    x->bwd = (struct sp_bwd_args){.q = tq,
+                                  .kv = tkv,
+                                  .o = to,
+                                  .d_o = tdo,
+                                  .lse = lse,
+                                  .dq = tdq,
+                                  .dkv = tdkv,
+                                  .lo = x->lo,
+                                  .hi = x->hi};
 }
 
 static void attn_body(struct ranks *g, int rank, void *arg)
