@@ -209,14 +209,6 @@ static void write_layers(struct jwrite *w, const char *key, const struct model_s
     jwrite_end(w);
 }
 
-static void write_window(struct jwrite *w, const char *key, const struct model_shape *m)
-{
-    if (m->window)
-        jwrite_int(w, key, m->window);
-    else
-        jwrite_null(w, key);
-}
-
 static void write_scalar(struct jwrite *w, const char *key, const struct model_shape *m)
 {
     jwrite_int(w, key, m->attn_scalar ? m->attn_scalar : m->head_dim);
@@ -275,7 +267,7 @@ static const struct hf_special gemma_specials[] = {
     {"rope_scaling", hf_read_rope, NULL},
     {"rope_parameters", read_ropes, NULL},
     {"rope_local_base_freq", NULL, write_local},
-    {"sliding_window", read_window, write_window},
+    {"sliding_window", read_window, window_write_size},
     {"sliding_window_pattern", read_pattern, NULL},
     {"layer_types", window_read_layers, write_layers},
     {NULL, NULL, NULL}};

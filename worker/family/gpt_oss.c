@@ -175,14 +175,6 @@ static int finish(struct config *c)
     return hf_check_list(c, "layer_types");
 }
 
-static void write_window(struct jwrite *w, const char *key, const struct model_shape *m)
-{
-    if (m->window)
-        jwrite_int(w, key, m->window);
-    else
-        jwrite_null(w, key);
-}
-
 /* What the package takes where the key is missing alternates. */
 static void write_layers(struct jwrite *w, const char *key, const struct model_shape *m)
 {
@@ -228,7 +220,7 @@ static const struct hf_special specials[] = {
     {"original_max_position_embeddings", hf_read_original, NULL},
     {"swiglu_limit", want_limit, NULL},
     {"swiglu_alpha", want_alpha, NULL},
-    {"sliding_window", read_window, write_window},
+    {"sliding_window", read_window, window_write_size},
     {"layer_types", window_read_layers, write_layers},
     {NULL, NULL, NULL}};
 

@@ -9,6 +9,7 @@
 #include <string.h>
 #include "api/core/err.h"
 #include "worker/family/config_table.h"
+#include "worker/family/window.h"
 #include "worker/family/write.h"
 
 enum { SPARSE, DENSE }; /* kinds of layer */
@@ -184,14 +185,6 @@ static int finish_qwen3_moe(struct config *c)
     return 0;
 }
 
-static void write_window(struct jwrite *w, const char *key, const struct model_shape *m)
-{
-    if (m->window)
-        jwrite_int(w, key, m->window);
-    else
-        jwrite_null(w, key);
-}
-
 static void write_window_use(struct jwrite *w, const char *key, const struct model_shape *m)
 {
     jwrite_bool(w, key, m->window > 0);
@@ -245,13 +238,13 @@ static const struct hf_field olmoe_fields[] = {
 
 static const struct hf_special mixtral_specials[] = {
     SPECIALS,
-    {"sliding_window", read_window, write_window},
+    {"sliding_window", read_window, window_write_size},
     {"router_jitter_noise", hf_want_zero, hf_write_zero},
     {NULL, NULL, NULL}};
 static const struct hf_special qwen3_moe_specials[] = {
     SPECIALS,
     {"attention_bias", hf_want_false, hf_write_false},
-    {"sliding_window", read_window, write_window},
+    {"sliding_window", read_window, window_write_size},
     {"use_sliding_window", read_window_use, write_window_use},
     {"max_window_layers", hf_ignore, NULL}, /* every layer has the window */
     {"moe_intermediate_size", NULL, write_width},

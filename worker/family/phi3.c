@@ -3,6 +3,7 @@
 #include <stddef.h>
 #include "api/core/limits.h"
 #include "worker/family/decoder.h"
+#include "worker/family/window.h"
 
 static void write_phi3(const struct model_shape *m, struct family *f)
 {
@@ -34,14 +35,6 @@ static const struct hf_absent *const absent[] = {own};
 static int read_window(struct config *c, const char *key)
 {
     return hf_read_int(c, key, 1, JOB_MAX_SEQ, &c->m->window);
-}
-
-static void write_window(struct jwrite *w, const char *key, const struct model_shape *m)
-{
-    if (m->window)
-        jwrite_int(w, key, m->window);
-    else
-        jwrite_null(w, key);
 }
 
 /* The class has a length of its own whatever the object says, and by "yarn" its first files meant
@@ -76,7 +69,7 @@ static const struct hf_special specials[] = {
     DECODER_SPECIALS,
     {"original_max_position_embeddings", NULL, write_original},
     {"partial_rotary_factor", hf_read_partial, hf_write_partial},
-    {"sliding_window", read_window, write_window},
+    {"sliding_window", read_window, window_write_size},
     {"attention_bias", hf_want_false, NULL},
     {NULL, NULL, NULL}};
 

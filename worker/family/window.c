@@ -62,3 +62,11 @@ void window_write_layers(struct jwrite *w, const char *key, const struct model_s
         jwrite_str(w, NULL, window_kind(m, l) ? "full_attention" : "sliding_attention");
     jwrite_end(w);
 }
+
+void window_write_size(struct jwrite *w, const char *key, const struct model_shape *m)
+{
+    if (m->window)
+        jwrite_int(w, key, m->window);
+    else
+        jwrite_null(w, key);
+}
