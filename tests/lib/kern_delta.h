@@ -286,7 +286,7 @@ static void del_close(struct box got, struct mat want, double bar, const char *w
  * device sums it from the right (kernels/cuda/delta.cu). */
 static double del_gate_bar(const struct del_case *c)
 {
-    return be->own_memory && c->s.decay > 0 ? 2.5e-5 : 5e-6;
+    return be->own_memory && c->s.decay > 0 ? 1.2e-5 : 5e-6;
 }
 
 static void del_compare(const struct del_case *c, const struct del_out *x, const struct del_ref *f,
