@@ -66,6 +66,7 @@ static void test_shapes(void)
     if (!load_shape("gemma3", &m)) return;
     CHECK(m.window == 5 && m.layer_mask[0] == 2 && m.qk_norm && !m.attn_cap && !m.final_cap);
     CHECK(m.rope_theta == 1e6 && m.rope_local == 10000 && m.attn_scalar == 24);
+    CHECK(m.rope.kind == ROPE_LINEAR && m.rope.factor == 4);
     if (!load_shape("gpt_oss", &m)) return;
     CHECK(m.family == FAMILY_GPT_OSS && m.window == 6 && m.layer_mask[0] == 2 && m.n_experts == 5);
     CHECK(m.rope.kind == ROPE_YARN && m.rope.no_truncate && m.rope.original == 32);
@@ -349,6 +350,12 @@ static void test_refusals(void)
         {GPT_OSS ",\"swiglu_limit\":8.0", ERR_UNSUPPORTED, "swiglu_limit"},
         {GPT_OSS ",\"attention_bias\":false", ERR_UNSUPPORTED, "attention_bias"},
         {GPT_OSS ",\"num_experts_per_tok\":500", ERR_INVALID, "num_experts_per_tok"},
+        {"\"model_type\":\"gemma3_text\"," CORE ",\"rope_parameters\":{\"sliding_attention\":"
+         "{\"factor\":2.0,\"rope_type\":\"linear\"}}",
+         ERR_UNSUPPORTED, "rope_parameters: of sliding_attention only"},
+        {"\"model_type\":\"gemma3_text\"," CORE ",\"rope_parameters\":{\"full_attention\":{},"
+         "\"chunked_attention\":{}}",
+         ERR_INVALID, "rope_parameters"},
         {"\"model_type\":\"qwen2_moe\"," CORE, ERR_UNSUPPORTED, "model_type"},
     };
     static struct model_shape m;
@@ -377,7 +384,8 @@ static void test_defaults(void)
                       gemma3[] = "{\"model_type\":\"gemma3_text\",\"vocab_size\":300,"
                                  "\"hidden_size\":48,\"intermediate_size\":80,"
                                  "\"num_hidden_layers\":14,\"num_attention_heads\":4,"
-                                 "\"max_position_embeddings\":32768,\"rope_scaling\":null,"
+                                 "\"max_position_embeddings\":32768,"
+                                 "\"rope_scaling\":{\"factor\":8.0,\"rope_type\":\"linear\"},"
                                  "\"rope_local_base_freq\":20000,\"sliding_window\":512,"
                                  "\"attn_logit_softcapping\":null,\"sliding_window_pattern\":6}",
                       qwen3_5[] = "{\"model_type\":\"qwen3_5_text\",\"vocab_size\":300,"
@@ -399,6 +407,7 @@ static void test_defaults(void)
     CHECK(m.tied && m.head_dim == 256 && m.n_kv_heads == 4 && m.rope_theta == 10000);
     CHECK_MSG(hf_config_parse(gemma3, sizeof gemma3 - 1, "c", &m, &e) == 0, "%s", e.text);
     CHECK(m.window == 512 && m.layer_mask[0] == 0x820 && m.rope_theta == 1e6);
+    CHECK(m.rope.kind == ROPE_LINEAR && m.rope.factor == 8);
     CHECK(m.rope_local == 20000 && m.qk_norm && !m.attn_cap && m.max_pos == 32768);
     /* as published in 2026: every fourth layer has softmax attention, a quarter of a head turns */
     CHECK_MSG(hf_config_parse(qwen3_5, sizeof qwen3_5 - 1, "c", &m, &e) == 0, "%s", e.text);

@@ -196,6 +196,23 @@ static void test_passes_through(void)
     CHECK(!hf_config_read(in_dir("hf5", ""), &back, &e) && back.rope_theta == 5e4);
     check_config("hf5", (const char *const[]){"\"torch_dtype\":\"float32\"", NULL},
                  (const char *const[]){"\"rope_theta\":50000,\"torch", "eos_token_id", NULL});
+    /* Of two bases it is that of layers without a window. */
+    struct model_shape two;
+    put("v5", "config.json",
+        "{\"model_type\":\"gemma3_text\",\"hidden_size\":48,\"num_hidden_layers\":2,"
+        "\"num_attention_heads\":6,\"num_key_value_heads\":2,\"head_dim\":8,"
+        "\"intermediate_size\":40,\"vocab_size\":260,\"rope_parameters\":{"
+        "\"full_attention\":{\"factor\":8.0,\"rope_theta\":1e6,\"rope_type\":\"linear\"},"
+        "\"sliding_attention\":{\"rope_theta\":30000.0,\"rope_type\":\"default\"}}}");
+    CHECK_MSG(!hf_config_read(in_dir("v5", ""), &two, &e), "%s", e.text);
+    CHECK(two.rope_theta == 1e6 && two.rope_local == 3e4);
+    two.rope_theta = 5e4;
+    CHECK_MSG(!save("hf6", "v5", false, DT_F32, &two), "%s", e.text);
+    CHECK(!hf_config_read(in_dir("hf6", ""), &back, &e) && !hf_shape_diff(&two, &back));
+    check_config("hf6",
+                 (const char *const[]){"\"full_attention\":{\"factor\":8.0,\"rope_theta\":50000,",
+                                       "\"rope_theta\":30000.0", NULL},
+                 (const char *const[]){"\"rope_parameters\":{\"rope_theta\"", "1e6", NULL});
     /* Another model's keys are not taken over. */
     m.ffn_width = 44;
     CHECK(save("hf6", "own", false, DT_F32, &m) == -1 && e.code == ERR_CONFLICT);

@@ -146,6 +146,22 @@ static void test_length(void)
     CHECK(memcmp(a, b, sizeof a) == 0);
 }
 
+/* The table of layers with a window: the default rule, whatever the others' is. */
+static void test_local(void)
+{
+    static struct model_shape m, plain;
+    double a[32], b[32];
+    set_shape(&m, 1);
+    m.rope_local = 300;
+    for (int hf = 0; hf < 2; hf++) {
+        m.rope.compute = plain.rope.compute = hf ? ROPE_HF : ROPE_EXACT;
+        rope_local_frequencies(&m, 64, a);
+        rope_frequencies(&plain, 300, 7, 64, b);
+        CHECK(memcmp(a, b, sizeof a) == 0);
+    }
+    CHECK(a[5] == (double)(float)a[5]);
+}
+
 static void test_refused(void)
 {
     static const struct {
@@ -171,6 +187,7 @@ int main(void)
 {
     RUN(test_against_transformers);
     RUN(test_length);
+    RUN(test_local);
     RUN(test_refused);
     return test_done("rope");
 }

@@ -556,6 +556,8 @@ CASES = {
     "gemma3": lambda: (gemma3(hidden_size=18, num_hidden_layers=3, num_attention_heads=9,
                               num_key_value_heads=3, head_dim=10, intermediate_size=20,
                               query_pre_attn_scalar=24, sliding_window=5,
+                              rope_parameters={FULL: {"rope_type": "linear", "factor": 4.0, "rope_theta": 1e6},
+                                               SLIDING: {"rope_type": "default", "rope_theta": 1e4}},
                               layer_types=[SLIDING, FULL, SLIDING]), samples(16, reset=False)),
     "gemma2_wide": lambda: (gemma2(hidden_size=12, num_hidden_layers=2, num_attention_heads=2,
                                    num_key_value_heads=1, head_dim=256, intermediate_size=14,

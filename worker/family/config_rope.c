@@ -102,6 +102,42 @@ int hf_read_rope(struct config *c, const char *key)
     return hf_refuse(c, key, "rope_scaling and rope_parameters say different things");
 }
 
+/* The default rule with a base of its own. */
+static int read_local(struct config *c, const char *key)
+{
+    const struct shape_rope full = c->m->rope;
+    const double theta = c->theta;
+    const bool object = c->rope_object;
+    memset(&c->m->rope, 0, sizeof c->m->rope);
+    c->theta = 0;
+    c->rope_object = false;
+    if (hf_read_rope(c, key) < 0) return -1;
+    const bool plain = c->m->rope.kind == ROPE_DEFAULT;
+    if (c->theta) c->m->rope_local = c->theta;
+    c->m->rope = full;
+    c->theta = theta;
+    c->rope_object = object;
+    return plain
+               ? 0
+               : hf_refuse(c, key, "of sliding_attention only rope_type \"default\" is supported");
+}
+
+int hf_read_layer_ropes(struct config *c, const char *key)
+{
+    struct jread here = c->j;
+    enum jtok t = jread_next(&here);
+    if (t != J_OBJECT || jread_next(&here) != J_KEY) return hf_read_rope(c, key);
+    if (jread_next(&here) != J_OBJECT) return hf_read_rope(c, key); /* v4: of full layers */
+    jread_next(&c->j);
+    while ((t = jread_next(&c->j)) == J_KEY) {
+        const bool local = jread_is(&c->j, "sliding_attention");
+        if (!local && !jread_is(&c->j, "full_attention"))
+            return hf_invalid(c, key, "an object of \"full_attention\" and \"sliding_attention\"");
+        if ((local ? read_local : hf_read_rope)(c, key) < 0) return -1;
+    }
+    return t == J_OBJECT_END ? 0 : hf_invalid(c, key, "an object");
+}
+
 /* Of a family that has it: a share of the head; others have all of it. */
 int hf_read_partial(struct config *c, const char *key)
 {

@@ -153,6 +153,9 @@ int hf_want_word(struct config *c, const char *key, const char *word);
 /* rope_scaling of v4, rope_parameters of v5. Of families that take any rule (family_row.rope_kinds)
  * into shape.rope; of others rope_type must be "default". Takes theta and the share, too. */
 int hf_read_rope(struct config *c, const char *key);
+/* The same of a family whose layers with a window have a base of their own, shape.rope_local: one
+ * object for "full_attention", one for "sliding_attention". */
+int hf_read_layer_ropes(struct config *c, const char *key);
 void hf_write_rope(struct jwrite *w, const char *key, const struct model_shape *m);
 /* partial_rotary_factor. */
 int hf_read_partial(struct config *c, const char *key);

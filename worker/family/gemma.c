@@ -135,25 +135,9 @@ static int read_pattern(struct config *c, const char *key)
     return hf_read_int(c, key, 1, HF_MAX_LAYERS, &c->full_first);
 }
 
-/* The bases of the two kinds of layers, each in an object of its own. */
 static int read_ropes(struct config *c, const char *key)
 {
-    struct jread here = c->j;
-    if (c->type != TYPE_GEMMA3) return hf_read_rope(c, key);
-    if (jread_next(&here) != J_OBJECT) return hf_read_rope(c, key);
-    c->j = here;
-    enum jtok t;
-    while ((t = jread_next(&c->j)) == J_KEY) {
-        const bool full = jread_is(&c->j, "full_attention");
-        if (!full && !jread_is(&c->j, "sliding_attention"))
-            return hf_invalid(c, key, "an object of \"full_attention\" and \"sliding_attention\"");
-        const double before = c->theta;
-        if (hf_read_rope(c, key) < 0) return -1;
-        if (full) continue;
-        if (c->theta) c->m->rope_local = c->theta;
-        c->theta = before;
-    }
-    return t == J_OBJECT_END ? 0 : hf_invalid(c, key, "an object");
+    return c->type == TYPE_GEMMA3 ? hf_read_layer_ropes(c, key) : hf_read_rope(c, key);
 }
 
 static void mark_layers(struct config *c)
@@ -264,7 +248,7 @@ static const struct hf_special gemma_specials[] = {
     {"attn_logit_softcapping", read_attn_cap, write_attn_cap},
     {"final_logit_softcapping", read_final_cap, write_final_cap},
     {"query_pre_attn_scalar", NULL, write_scalar},
-    {"rope_scaling", hf_read_rope, NULL},
+    {"rope_scaling", hf_read_rope, hf_write_rope},
     {"rope_parameters", read_ropes, NULL},
     {"rope_local_base_freq", NULL, write_local},
     {"sliding_window", read_window, window_write_size},
@@ -290,6 +274,7 @@ const struct family_row family_gemma = {.config = &config,
                                         .task = MODEL_CAUSAL_LM,
                                         .softmax = true,
                                         .slices_heads = true,
+                                        .rope_kinds = true,
                                         .check = window_check,
                                         .write = write_gemma,
                                         .layer_kind = window_kind};

@@ -144,25 +144,35 @@ static int take_value(char *value, struct jread *j)
     return 0;
 }
 
-/* An object of RoPE's parameters with another rope_theta. It has been read before. */
-static void edit_rope(struct edit *d)
+/* An object of RoPE's parameters with another rope_theta: that of all layers, or of those without a
+ * window where there is an object for each kind. It has been read before. */
+static void edit_rope(struct edit *d, const char *key, const char *text, size_t size)
 {
-    char key[64];
+    char name[64];
     struct jread j;
-    const size_t size = strlen(d->value);
-    char *value = d->value + size + 1; /* room for as much again */
-    bool seen = false;
-    jread_init(&j, d->value, size);
+    char *value = d->value + strlen(d->value) + 1; /* room for as much again */
+    bool seen = false, layers = false;
+    jread_init(&j, text, size);
     jread_next(&j);
-    jwrite_object(&d->w, d->key);
+    jwrite_object(&d->w, key);
     while (jread_next(&j) == J_KEY) {
-        if (jread_copy(&j, key, sizeof key) < 0 || take_value(value, &j) < 0) break;
-        if (strcmp(key, "rope_theta"))
-            jwrite_raw(&d->w, key, value);
+        if (jread_copy(&j, name, sizeof name) < 0) break;
+        const bool full = !strcmp(name, "full_attention");
+        const char *at = j.p;
+        if (take_value(value, &j) < 0) break;
+        if (full && value[0] == '{')
+            edit_rope(d, "full_attention", strchr(at, '{'), strlen(value));
+        else if (strcmp(name, "rope_theta"))
+            jwrite_raw(&d->w, name, value);
         else
-            jwrite_double(&d->w, key, d->m->rope_theta), seen = true;
+            jwrite_double(&d->w, name, d->m->rope_theta);
+        seen |= full || !strcmp(name, "rope_theta");
+        layers |= !strcmp(name, "sliding_attention");
     }
+    if (!seen && layers) jwrite_object(&d->w, "full_attention");
+    if (!seen && layers) jwrite_str(&d->w, "rope_type", "default");
     if (!seen) jwrite_double(&d->w, "rope_theta", d->m->rope_theta);
+    if (!seen && layers) jwrite_end(&d->w);
     jwrite_end(&d->w);
 }
 
@@ -175,7 +185,7 @@ static bool rope_theta(struct edit *d)
     if (top)
         jwrite_double(&d->w, d->key, d->m->rope_theta);
     else
-        edit_rope(d);
+        edit_rope(d, d->key, d->value, strlen(d->value));
     return true;
 }
 

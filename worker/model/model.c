@@ -130,8 +130,7 @@ static void set_frequencies(struct model *m, int64_t S)
     const int n_tables = m->shape.rope_local > 0 ? 2 : 1;
     const int64_t D = size / 4 / n_tables; /* columns that turn */
     m->prog.frame.rope_scale = (float)rope_frequencies(&m->shape, m->rope_theta, S, D, m->inv_freq);
-    for (int64_t j = 0; n_tables == 2 && j < D / 2; j++)
-        m->inv_freq[D / 2 + j] = pow(m->shape.rope_local, -2.0 * (double)j / (double)D);
+    if (n_tables == 2) rope_local_frequencies(&m->shape, D, m->inv_freq + D / 2);
     if (m->inv_freq != m->prog.inv_freq)
         m->be->ops->upload(m->be, m->prog.inv_freq, m->inv_freq, size);
 }

@@ -130,6 +130,12 @@ double rope_frequencies(const struct model_shape *m, double theta, int64_t S, in
     return scale_of(&m->rope);
 }
 
+void rope_local_frequencies(const struct model_shape *m, int64_t dim, double *inv_freq)
+{
+    const struct rule x = {.dim = dim, .single = m->rope.compute == ROPE_HF};
+    plain(&x, m->rope_local, inv_freq);
+}
+
 bool rope_differs(const struct model_shape *a, const struct model_shape *b)
 {
     struct shape_rope x = a->rope;

@@ -34,5 +34,7 @@ bool rope_by_length(const struct model_shape *m);
  * is rounded to fp32, as transformers' are. */
 double rope_frequencies(const struct model_shape *m, double theta, int64_t S, int64_t dim,
                         double *inv_freq);
+/* Of layers with a window, whose base is m->rope_local: the default rule, multiplied by 1. */
+void rope_local_frequencies(const struct model_shape *m, int64_t dim, double *inv_freq);
 
 #endif
