@@ -749,6 +749,8 @@ static bool unsaid(const struct job_spec *s, const struct field *f)
         v = (double)*(const int64_t *)at;
     else if (f->type == FIELD_INT32)
         v = *(const int32_t *)at;
+    else if (f->type == FIELD_DOUBLE)
+        v = *(const double *)at;
     else
         return false;
     return v == f->fallback && (v < f->min || v > f->max) && !find_auto(f->path);

@@ -51,9 +51,14 @@ struct job_spec {
     struct spec_label labels[SPEC_LABELS];
 
     struct {
-        spec_ref path;        /* a directory transformers could load; empty: config says it all */
-        int32_t init;         /* enum model_init_id: spec_random_weights() reads it */
-        int32_t rope_compute; /* enum rope_compute_id; family_check() puts it into shape */
+        spec_ref path; /* a directory transformers could load; empty: config says it all */
+        int32_t init;  /* enum model_init_id: spec_random_weights() reads it */
+        struct {
+            int32_t type;     /* 0: the model's rule; else 1 + enum rope_id, and rule has it */
+            int32_t truncate; /* rule.no_truncate */
+            double theta;     /* 0: the model's */
+            struct shape_rope rule; /* its kind is type's */
+        } rope;                     /* family_check() puts it into shape */
         /* The sizes as JSON, from model.config or from --describe of path; empty: not known yet.
          * What travels, and is kept ... */
         char config[SPEC_CONFIG_SIZE];
@@ -245,6 +250,8 @@ extern const struct field spec_constants[];
 void spec_defaults(struct job_spec *s);
 void spec_source_defaults(struct spec_source *src); /* but its strings and its format */
 const struct field *spec_field(const char *path);   /* NULL: unknown */
+/* Whether *v, which is f's in a document whose strings are s's, is what f means unsaid. */
+bool spec_is_default(const struct job_spec *s, const struct field *f, const void *v);
 /* The known path nearest to an unknown one (edit distance at most 3), or NULL ... */
 const char *spec_suggest(const char *path);
 /* ... of that table; of model.config's keys, their last part. */

@@ -22,6 +22,9 @@
 
 static const char *const kind_words[] = {"train", "score", "generate", "verify", "embed", NULL};
 static const char *const init_words[] = {"auto", "random", NULL};
+/* By 1 + enum rope_id. The lists of longrope's factors are trained with a model. */
+static const char *const rope_type_words[] = {"auto",   "default", "linear", "dynamic",
+                                              "llama3", "yarn",    NULL};
 static const char *const rope_compute_words[] = {"exact", "hf", NULL};
 static const char *const form_words[] = {"blockwise", "two_pass",         "all_gather",
                                          "auto",      "two_pass_scatter", NULL};
@@ -63,7 +66,19 @@ const struct field spec_fields[] = {
     INT32("priority", priority, 0, 100, 50, ALL, "Higher goes first in the queue."),
     TEXT("model.path", model.path, "", ALL, "A model directory as transformers saves it; else model.config."),
     ENUM("model.init", model.init, init_words, MODEL_INIT_AUTO, ALL, "auto: weights are those of model.path, and random for model.config; random: drawn from the seed for model.path too, of which the job takes config.json, tokenizer and template alone: it needs no weights."),
-    ENUM("model.rope.compute", model.rope_compute, rope_compute_words, ROPE_EXACT, ALL, "Angles of RoPE: exact, in double, or hf, position times frequency in fp32 as transformers forms it: far from the start the two differ (0.05 radians at a million tokens)."),
+    ENUM("model.rope.compute", model.rope.rule.compute, rope_compute_words, ROPE_EXACT, ALL, "Angles of RoPE: exact, in double, or hf, position times frequency in fp32 as transformers forms it: far from the start the two differ (0.05 radians at a million tokens)."),
+    ENUM("model.rope.type", model.rope.type, rope_type_words, 0, ALL, "Another rule of RoPE's frequencies than the model's, by the words of transformers' rope_parameters, with the parameters below; auto: the model's own."),
+    REAL("model.rope.theta", model.rope.theta, 1, 1e12, 0, ALL, "Another base of RoPE, under the model's own rule too; of layers without a window where a family has two."),
+    REAL("model.rope.factor", model.rope.rule.factor, 1e-3, 1e9, 0, ALL, "model.rope.type: how many times longer sequences are than those the model was trained on."),
+    INT("model.rope.original_max_position_embeddings", model.rope.rule.original, 1, BIG, 0, ALL, "llama3, yarn: the length the model was trained on; default: max_position_embeddings."),
+    REAL("model.rope.low_freq_factor", model.rope.rule.low_freq, 1e-6, 1e9, 0, ALL, "llama3: low_freq_factor."),
+    REAL("model.rope.high_freq_factor", model.rope.rule.high_freq, 1e-6, 1e9, 0, ALL, "llama3: high_freq_factor."),
+    REAL("model.rope.beta_fast", model.rope.rule.beta_fast, 1e-6, 1e9, 0, ALL, "yarn: beta_fast; default: 32."),
+    REAL("model.rope.beta_slow", model.rope.rule.beta_slow, 1e-6, 1e9, 0, ALL, "yarn: beta_slow; default: 1."),
+    REAL("model.rope.mscale", model.rope.rule.mscale, 1e-6, 1e9, 0, ALL, "yarn: mscale, with mscale_all_dim."),
+    REAL("model.rope.mscale_all_dim", model.rope.rule.mscale_all_dim, 1e-6, 1e9, 0, ALL, "yarn: mscale_all_dim, with mscale."),
+    REAL("model.rope.attention_factor", model.rope.rule.attention_factor, 1e-6, 1e9, 0, ALL, "yarn: what cosines and sines are multiplied by; default: by the rule."),
+    BOOL("model.rope.truncate", model.rope.truncate, 1, ALL, "yarn: the ends of the ramp are whole numbers."),
     INT("data.seq_len", data.seq_len, 1, JOB_MAX_SEQ, 0, ALL, "Tokens per sequence S."),
     ENUM("data.tokenizer", data.tokenizer, tokenizer_words, TOKENIZER_AUTO, ALL, "What cuts text: byte, ids 0 to 255 are bytes and 256 ends a document; auto: the tokenizer.json of model.path, and byte for new models and for those with seqd's own tokenizer. A model without a tokenizer takes token ids only and refuses text. Where this is byte, a model is trained and queried in bytes, whatever its ids meant, and its checkpoints carry the byte tokenizer."),
     BOOL("data.document_mask", data.document_mask, 1, READS_DATA, "Attention stays within a document."),
@@ -311,6 +326,16 @@ static const struct field *find(const struct field *table, const char *path)
     for (const struct field *f = table; f->path; f++)
         if (!strcmp(f->path, path)) return f;
     return NULL;
+}
+
+bool spec_is_default(const struct job_spec *s, const struct field *f, const void *v)
+{
+    switch (f->type) {
+    case FIELD_INT: return (double)*(const int64_t *)v == f->fallback;
+    case FIELD_DOUBLE: return *(const double *)v == f->fallback;
+    case FIELD_STRING: return !strcmp(spec_text(s, *(const spec_ref *)v), f->text);
+    default: return *(const int32_t *)v == (int32_t)f->fallback;
+    }
 }
 
 const struct field *spec_field(const char *path)

@@ -149,6 +149,17 @@ static void test_degree(void)
     m = devices(1e-4, 100, 1); /* a fast one: worth it */
     choose(&m);
     CHECK(choice.option[choice.best].sp == 4 && !*choice.warning && choice.alone_s > 0);
+    /* RoPE's factor counts, whatever the lengths say */
+    spec.model.rope.type = 1 + ROPE_YARN;
+    spec.model.rope.rule.factor = 4;
+    spec.model.rope.rule.original = spec.model.shape.max_pos = 4096;
+    choose(&m);
+    CHECK(strstr(choice.rope_warning, "factor 4 as it is given"));
+    spec.model.shape.max_pos *= 4;
+    choose(&m);
+    CHECK(!*choice.rope_warning);
+    spec.model.rope.type = 0;
+    spec.model.rope.rule.factor = spec.model.rope.rule.original = 0;
     CHECK(choice.alone_s > 3 * choice.option[choice.best].time.step_s);
     /* what does not fit is not chosen, though it were fastest */
     m = devices(1, 1e-4, 1000);

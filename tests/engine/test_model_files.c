@@ -213,6 +213,14 @@ static void test_passes_through(void)
                  (const char *const[]){"\"full_attention\":{\"factor\":8.0,\"rope_theta\":50000,",
                                        "\"rope_theta\":30000.0", NULL},
                  (const char *const[]){"\"rope_parameters\":{\"rope_theta\"", "1e6", NULL});
+    /* Another rule is written as a new file has it, and the first one's keys go. */
+    two.rope = (struct shape_rope){
+        .kind = ROPE_YARN, .factor = 4, .original = 2048, .no_truncate = 1, .beta_slow = 2};
+    CHECK_MSG(!save("hf7", "v5", false, DT_F32, &two), "%s", e.text);
+    CHECK(!hf_config_read(in_dir("hf7", ""), &back, &e) && !hf_shape_diff(&two, &back));
+    CHECK(back.rope.kind == ROPE_YARN && back.rope_theta == 5e4 && back.rope_local == 3e4);
+    check_config("hf7", (const char *const[]){"\"rope_scaling\":{\"rope_type\":\"yarn\"", NULL},
+                 (const char *const[]){"rope_parameters", "linear", NULL});
     /* Another model's keys are not taken over. */
     m.ffn_width = 44;
     CHECK(save("hf6", "own", false, DT_F32, &m) == -1 && e.code == ERR_CONFLICT);

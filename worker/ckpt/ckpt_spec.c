@@ -38,13 +38,7 @@ static const struct field *next_row(const struct field *f)
  * they were. */
 static bool is_default(const struct job_spec *spec, const struct field *f)
 {
-    const void *v = value_of(spec, f);
-    switch (f->type) {
-    case FIELD_INT: return (double)*(const int64_t *)v == f->fallback;
-    case FIELD_DOUBLE: return *(const double *)v == f->fallback;
-    case FIELD_STRING: return !strcmp(spec_text(spec, *(const spec_ref *)v), f->text);
-    default: return *(const int32_t *)v == (int32_t)f->fallback;
-    }
+    return spec_is_default(spec, f, value_of(spec, f));
 }
 
 static void digest_field(struct sha256 *sha, const struct job_spec *spec, const struct field *f)

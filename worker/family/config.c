@@ -235,6 +235,12 @@ static bool is_rope(const struct config *c, const char *name)
            (shape_field(name) || array_of(name));
 }
 
+bool config_says(const struct hf_family *family, const char *name)
+{
+    const struct hf_field *x = own_field(family, name);
+    return x && !(x->flags & HF_FIXED);
+}
+
 bool config_has(const struct hf_family *family, const char *name)
 {
     return own_field(family, name) || is_usual(name);

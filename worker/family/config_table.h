@@ -119,6 +119,8 @@ void config_write_value(struct jwrite *w, const char *key, const struct field *f
                         const struct model_shape *m);
 /* Whether shapes of the family say that size: by its own fields, or since every shape does. */
 bool config_has(const struct hf_family *family, const char *name);
+/* Whether files of the family say it, and may say anything. */
+bool config_says(const struct hf_family *family, const char *name);
 
 /* ---- for the tables -------------------------------------------------------------------------- */
 

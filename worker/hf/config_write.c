@@ -87,6 +87,19 @@ static void write_token_id(struct jwrite *w, int i, bool bytes)
         jwrite_null(w, token_ids[i].key);
 }
 
+/* The family's keys: all, or those that `which` takes. */
+static void write_keys(struct jwrite *w, const struct model_shape *m, bool (*which)(const char *))
+{
+    const struct hf_family *family = family_of(m);
+    for (const struct hf_field *x = family->fields; x->name; x++) {
+        const char *key = x->key ? x->key : x->name;
+        if (!(x->flags & (HF_UNWRITTEN | HF_FIXED)) && (!which || which(key)))
+            config_write_value(w, key, row_of(x), m);
+    }
+    for (const struct hf_special *x = family->specials; x->key; x++)
+        if (x->write && (!which || which(x->key))) x->write(w, x->key, m);
+}
+
 static void write_new(struct jwrite *w, const struct model_shape *m, enum dtype dtype, bool bytes)
 {
     const struct hf_family *family = family_of(m);
@@ -95,11 +108,7 @@ static void write_new(struct jwrite *w, const struct model_shape *m, enum dtype 
     jwrite_str(w, NULL, family->architecture(m));
     jwrite_end(w);
     jwrite_str(w, "model_type", family->type(m));
-    for (const struct hf_field *x = family->fields; x->name; x++)
-        if (!(x->flags & (HF_UNWRITTEN | HF_FIXED)))
-            config_write_value(w, x->key ? x->key : x->name, row_of(x), m);
-    for (const struct hf_special *x = family->specials; x->key; x++)
-        if (x->write) x->write(w, x->key, m);
+    write_keys(w, m, NULL);
     for (int i = 0; i < N_TOKEN_IDS && !family_diffusion(m); i++) write_token_id(w, i, bytes);
     jwrite_str(w, "torch_dtype", dtype_word(dtype));
     jwrite_end(w);
@@ -113,7 +122,8 @@ struct edit {
     struct jwrite w;
     const struct model_shape *m;
     enum dtype dtype;
-    bool bytes, theta; /* what has changed: ids of special tokens, rope_theta */
+    bool bytes, theta; /* what has changed: ids of special tokens, rope_theta ... */
+    bool rope;         /* ... the rule of RoPE's frequencies: all that says it is written as new */
     bool flow;         /* says what the weights were trained on */
     bool seen_id[N_TOKEN_IDS];
     bool seen_dtype, seen_theta, seen_objective;
@@ -176,6 +186,21 @@ static void edit_rope(struct edit *d, const char *key, const char *text, size_t 
     jwrite_end(&d->w);
 }
 
+/* What says RoPE's rule, in one spelling or the other. */
+static bool says_rope(const char *key)
+{
+    static const char *const keys[] = {"rope_theta",
+                                       "rope_scaling",
+                                       "rope_parameters",
+                                       "rope_local_base_freq",
+                                       "partial_rotary_factor",
+                                       "original_max_position_embeddings",
+                                       NULL};
+    for (const char *const *k = keys; *k; k++)
+        if (!strcmp(*k, key)) return true;
+    return false;
+}
+
 static bool rope_theta(struct edit *d)
 {
     const bool top = !strcmp(d->key, "rope_theta");
@@ -199,6 +224,8 @@ static void edit_key(struct edit *d)
         d->seen_objective = true;
     } else if (!strcmp(d->key, "quantization_config") && strcmp(d->value, "null")) {
         return; /* what is written is not quantized */
+    } else if (d->rope && says_rope(d->key)) {
+        return;
     } else if (!token_id(d) && !rope_theta(d)) {
         jwrite_raw(&d->w, d->key, d->value);
     }
@@ -208,7 +235,10 @@ static void edit_missing(struct edit *d)
 {
     for (int i = 0; d->bytes && i < N_TOKEN_IDS; i++)
         if (!d->seen_id[i]) write_token_id(&d->w, i, true);
-    if (d->theta && !d->seen_theta) jwrite_double(&d->w, "rope_theta", d->m->rope_theta);
+    if (d->rope)
+        write_keys(&d->w, d->m, says_rope);
+    else if (d->theta && !d->seen_theta)
+        jwrite_double(&d->w, "rope_theta", d->m->rope_theta);
     if (d->flow && !d->seen_objective) jwrite_str(&d->w, "objective", "rectified_flow");
     if (!d->seen_dtype) jwrite_str(&d->w, "torch_dtype", dtype_word(d->dtype));
 }
@@ -240,10 +270,12 @@ static int64_t write_edited(const char *path, const char *text, size_t size,
     int64_t n = -1;
     if (hf_config_parse(text, size, path, &was, e) < 0) return -1;
     as = was;
-    as.rope_theta = m->rope_theta;
+    as.rope_theta = m->rope_theta; /* what a job may change */
+    as.rope = m->rope;
     const char *key = hf_shape_diff(&as, m);
     if (key) return err_set(e, ERR_CONFLICT, "%s: %s is not the job's", path, key);
     d.theta = was.rope_theta != m->rope_theta;
+    d.rope = rope_differs(&was, m);
     d.flow = family_diffusion(m);
     d.key = malloc(size + 1);
     d.value = malloc(2 * size + 2);

@@ -246,8 +246,8 @@ static int complete(struct model_shape *m, struct err *e)
 
 int family_check(struct job_spec *s, struct err *e)
 {
-    if (job_check(s, e) || (rules_known(s) && complete(&s->model.shape, e))) return -1;
-    s->model.shape.rope.compute = s->model.rope_compute;
+    if (job_check(s, e) || rules_rope(s, e)) return -1;
+    if (rules_known(s) && complete(&s->model.shape, e)) return rules_rope_error(s, e);
     if (s->kind == JOB_GENERATE && rules_generate(s, e)) return -1;
     if (rules_known(s) && check_model(s, e)) return -1;
     if (rules_parallel(s, e) || rules_states(s, e)) return -1;

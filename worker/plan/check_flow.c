@@ -43,12 +43,6 @@ static int check_lengths(const struct job_spec *s, struct err *e)
     for (int i = 0; i < s->n_stages; i++) {
         snprintf(field, sizeof field, "stages.%d.seq_len", i);
         if (s->stages[i].seq_len) return no_tokens(e, field, "leave it out");
-        snprintf(field, sizeof field, "stages.%d.rope_theta", i);
-        if (s->stages[i].rope_theta > 0)
-            return err_field(e, ERR_UNSUPPORTED, field,
-                             "%s: this family's rotary base is part of its definition: leave it "
-                             "out",
-                             field);
     }
     return 0;
 }

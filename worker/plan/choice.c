@@ -212,7 +212,7 @@ void choice_make(const struct job_spec *asked, const struct machine *m, bool lim
     if (out->n) {
         alone(&w);
         out->waits = weigh_best(&w) && form_waits(w.spec);
-        choice_explain(asked, out);
+        choice_explain(asked, w.spec, out);
         if (limits) weigh_compared(&w);
         if (limits) find_limits(&w);
     }

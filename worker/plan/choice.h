@@ -38,11 +38,12 @@ struct choice {
     double alone_s; /* a step on one rank of the same machine; 0: not known, or it does not fit */
     /* What the memory allows; 0: no limit is known. */
     bool frames; /* a video's: lengths are frames of the asked size, and there is no max_batch */
-    int64_t max_seq_len;            /* the longest sequence with the chosen strategy and degree */
-    int64_t max_batch;              /* sequences of data.seq_len at once: packed in one, times dp */
-    int64_t longest;                /* the longest with all ranks in one ring */
-    bool waits;                     /* parallel.form is decided by the data (form.h) */
-    char reason[640], warning[384]; /* "" : none */
+    int64_t max_seq_len; /* the longest sequence with the chosen strategy and degree */
+    int64_t max_batch;   /* sequences of data.seq_len at once: packed in one, times dp */
+    int64_t longest;     /* the longest with all ranks in one ring */
+    bool waits;          /* parallel.form is decided by the data (form.h) */
+    char reason[640];
+    char warning[384], rope_warning[384]; /* "" : none */
 };
 
 /* max_position_embeddings where none is given: a table is as long as the job needs. */

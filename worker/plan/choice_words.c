@@ -6,6 +6,7 @@
 #include "api/core/job.h"
 #include "worker/plan/strategy.h"
 #include "worker/plan/weigh.h"
+#include "worker/program/rope.h"
 
 /* "lasp by ring, sp 4 x dp 1" */
 static char *name_of(char out[64], const struct option *o)
@@ -80,10 +81,22 @@ static void warn(const struct job_spec *asked, struct choice *c)
              what, seconds(alone_s, c->alone_s / b->dp), b->sp, seconds(ours, b->time.step_s));
 }
 
-void choice_explain(const struct job_spec *asked, struct choice *c)
+/* Two keys of a file say by how much a length was stretched, and the factor counts. */
+static void warn_rope(const struct model_shape *m, struct choice *c)
+{
+    double ratio;
+    if (!rope_disagrees(m, &ratio)) return;
+    snprintf(c->rope_warning, sizeof c->rope_warning,
+             "RoPE is scaled by factor %g as it is given, but max_position_embeddings is %g times "
+             "original_max_position_embeddings: see that the factor is meant",
+             m->rope.factor, ratio);
+}
+
+void choice_explain(const struct job_spec *asked, const struct job_spec *checked, struct choice *c)
 {
     explain(c);
     warn(asked, c);
+    warn_rope(&checked->model.shape, c);
 }
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
@@ -167,5 +180,6 @@ void choice_write(const struct choice *c, const struct machine *m, struct jwrite
     }
     jwrite_array(w, "warnings");
     if (*c->warning) jwrite_str(w, NULL, c->warning);
+    if (*c->rope_warning) jwrite_str(w, NULL, c->rope_warning);
     jwrite_end(w);
 }

@@ -11,6 +11,10 @@ static inline bool rules_known(const struct job_spec *s)
     return s->model.shape.width > 0;
 }
 
+/* model.rope, into the sizes of a model that is known; rope_complete() comes after it. */
+int rules_rope(struct job_spec *s, struct err *e);
+/* Of an error of a rule that model.rope names: by its own field. Returns -1. */
+int rules_rope_error(const struct job_spec *s, struct err *e);
 /* Strategies, layouts and forms of attention that the family takes; sets those that are "auto". */
 int rules_parallel(struct job_spec *s, struct err *e);
 /* Windows in time, and contexts kept: what states of linear attention alone can do. */

@@ -29,6 +29,7 @@ bool weigh_better(const struct choice *c, const struct option *a, const struct o
 /* compare.c: appends what is only compared with. */
 void weigh_compared(struct weighing *w);
 /* choice_words.c: reason and warning. */
-void choice_explain(const struct job_spec *asked, struct choice *c);
+/* checked: asked with what was chosen. */
+void choice_explain(const struct job_spec *asked, const struct job_spec *checked, struct choice *c);
 
 #endif

@@ -143,6 +143,14 @@ bool rope_differs(const struct model_shape *a, const struct model_shape *b)
     return memcmp(&x, &b->rope, sizeof x) != 0;
 }
 
+bool rope_disagrees(const struct model_shape *m, double *ratio)
+{
+    const struct shape_rope *r = &m->rope;
+    if (r->kind != ROPE_YARN || r->original < 1 || m->max_pos < 1) return false;
+    *ratio = (double)m->max_pos / (double)r->original;
+    return *ratio != r->factor;
+}
+
 bool rope_by_length(const struct model_shape *m)
 {
     return m->rope.kind == ROPE_DYNAMIC || m->rope.kind == ROPE_LONGROPE;

@@ -25,6 +25,9 @@ extern const char *const rope_words[]; /* by enum rope_id, NULL-terminated */
 int rope_complete(struct model_shape *m, struct err *e);
 /* Whether a and b have other rules; model.rope.compute is the job's, not the model's. */
 bool rope_differs(const struct model_shape *a, const struct model_shape *b);
+/* Whether yarn's factor differs from max_position_embeddings / original_max_position_embeddings:
+ * *ratio. The factor counts, as in transformers v5; older versions took the ratio. */
+bool rope_disagrees(const struct model_shape *m, double *ratio);
 /* Columns of a head that turn. */
 int64_t rope_columns(const struct model_shape *m);
 /* Whether the frequencies depend on the length of the sequence. */
