@@ -79,6 +79,7 @@ struct model_shape {
     int64_t value_dim;  /* Dv, where a value head's size differs from D */
     int64_t rotary_dim; /* columns of a head that RoPE turns; 0: all */
     int64_t type_vocab; /* BERT: type_vocab_size */
+    int64_t first_pos;  /* RoBERTa: the table's row of position 0, pad_token_id + 1 */
     int64_t n_experts, experts_per_token;
     int64_t expert_width; /* moe_intermediate_size, where it is not I */
     int32_t norm_topk;    /* weights of the chosen experts are over their sum */

@@ -367,6 +367,10 @@ static void test_model_types(void)
          FAMILY_STDIT3},
         {"\"model_type\":\"Latte\",\"num_classes\":10," DIT, FAMILY_LATTE},
         {"\"model_type\":\"transformer_2d\"," DIT, FAMILY_T2D},
+        {"\"model_type\":\"roberta\"," SIZES ",\"vocab_size\":259,\"pad_token_id\":4",
+         FAMILY_ROBERTA},
+        {"\"model_type\":\"xlm-roberta\"," SIZES ",\"vocab_size\":259,\"first_position\":5",
+         FAMILY_ROBERTA},
     };
     struct err e;
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {

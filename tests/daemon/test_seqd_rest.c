@@ -238,8 +238,8 @@ static void test_too_few_gpus(void)
     "\"seq_len\":32768},\"train\":{\"steps\":5,\"global_batch\":8}" more "}"
 #define CLUSTER "\"devices\":8,\"memory_gib\":16,\"tflops\":50,\"link_gbs\":100"
 
-#define BERT(more)                                                                                 \
-    "{\"kind\":\"train\",\"model\":{\"config\":{\"model_type\":\"bert\",\"hidden_size\":256,"      \
+#define ENCODER(type, more)                                                                        \
+    "{\"kind\":\"train\",\"model\":{\"config\":{\"model_type\":\"" type "\",\"hidden_size\":256,"  \
     "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"intermediate_size\":512,\"vocab_size\":"  \
     "300" more                                                                                     \
     "}},\"data\":{\"train\":[{\"path\":\"/x\"}],\"seq_len\":1024},\"train\":{\"steps\":5},"        \
@@ -277,10 +277,15 @@ static void test_plan_hardware(void)
     CHECK(strstr(reply, "\"runs\":false") && strstr(reply, "\"comm_messages\":"));
     CHECK(strstr(reply, "decides it when the data are prepared"));
     /* BERT's table of positions is as long as it must be, or as it was said to be. */
-    CHECK_MSG(post("/v1/plan", BERT("")) == 200, "%s", reply);
+    CHECK_MSG(post("/v1/plan", ENCODER("bert", "")) == 200, "%s", reply);
     CHECK(number_at("\"max_seq_len\":") > 1024);
-    CHECK(post("/v1/plan", BERT(",\"max_position_embeddings\":1500")) == 200);
+    CHECK(post("/v1/plan", ENCODER("bert", ",\"max_position_embeddings\":1500")) == 200);
     CHECK(number_at("\"max_seq_len\":") == 1500);
+    CHECK_MSG(post("/v1/plan", ENCODER("roberta", "")) == 200, "%s", reply);
+    CHECK(number_at("\"max_position_embeddings\":") == 1024 + 2);
+    CHECK(number_at("\"max_seq_len\":") > 1024);
+    CHECK(post("/v1/plan", ENCODER("roberta", ",\"max_position_embeddings\":1500")) == 200);
+    CHECK(number_at("\"max_seq_len\":") == 1500 - 2);
     finish();
 }
 

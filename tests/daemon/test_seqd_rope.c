@@ -8,7 +8,7 @@
 #include "worker/program/rope.h"
 
 #define SIZES                                                                                      \
-    "\"hidden_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":4,"                            \
+    "\"hidden_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":4,"                        \
     "\"intermediate_size\":80,\"vocab_size\":300,\"max_position_embeddings\":512"
 
 /* kind of job: a training of a new model, as a person writes it. */
@@ -64,18 +64,20 @@ static void test_of_a_job_refused(void)
 {
     static const struct {
         const char *type, *rope, *field;
-    } v[] = {{"llama", "{\"factor\":4}", "model.rope.factor"},
-             {"llama", "{\"truncate\":false}", "model.rope.truncate"},
-             {"llama", "{\"type\":\"linear\",\"factor\":2,\"beta_fast\":3}", "model.rope.beta_fast"},
-             {"llama", "{\"type\":\"default\",\"factor\":2}", "model.rope.factor"},
-             {"llama", "{\"type\":\"longrope\",\"factor\":2}", "model.rope.type"},
-             {"llama", "{\"type\":\"linear\"}", "model.rope.factor"},
-             {"llama", "{\"type\":\"llama3\",\"factor\":2}", "model.rope.low_freq_factor"},
-             {"llama", "{\"type\":\"yarn\",\"factor\":-2}", "model.rope.factor"},
-             {"phi3", "{\"type\":\"yarn\",\"factor\":2}", "model.rope.type"},
-             {"minimax\",\"num_local_experts\":4,\"num_experts_per_tok\":2,\"hidden_act\":\"silu", "{\"type\":\"linear\",\"factor\":2}", "model.rope.type"},
-             {"gpt2", "{\"theta\":500}", "model.rope.theta"},
-             {"retnet", "{\"type\":\"linear\",\"factor\":2}", "model.rope.type"}};
+    } v[] = {
+        {"llama", "{\"factor\":4}", "model.rope.factor"},
+        {"llama", "{\"truncate\":false}", "model.rope.truncate"},
+        {"llama", "{\"type\":\"linear\",\"factor\":2,\"beta_fast\":3}", "model.rope.beta_fast"},
+        {"llama", "{\"type\":\"default\",\"factor\":2}", "model.rope.factor"},
+        {"llama", "{\"type\":\"longrope\",\"factor\":2}", "model.rope.type"},
+        {"llama", "{\"type\":\"linear\"}", "model.rope.factor"},
+        {"llama", "{\"type\":\"llama3\",\"factor\":2}", "model.rope.low_freq_factor"},
+        {"llama", "{\"type\":\"yarn\",\"factor\":-2}", "model.rope.factor"},
+        {"phi3", "{\"type\":\"yarn\",\"factor\":2}", "model.rope.type"},
+        {"minimax\",\"num_local_experts\":4,\"num_experts_per_tok\":2,\"hidden_act\":\"silu",
+         "{\"type\":\"linear\",\"factor\":2}", "model.rope.type"},
+        {"gpt2", "{\"theta\":500}", "model.rope.theta"},
+        {"retnet", "{\"type\":\"linear\",\"factor\":2}", "model.rope.type"}};
     static struct job_spec s;
     for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
         struct err e = {0};

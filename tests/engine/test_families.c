@@ -17,7 +17,7 @@ static const char *const names[] = {
     "retnet_wide",  "tnl",         "tnl_wide",      "stdit",       "stdit3",       "stdit3_image",
     "latte",        "t2d",         "t2d_plain",     "ministral",   "qwen3_mixed",  "gemma2",
     "gemma3",       "gemma2_wide", "mixtral",       "qwen3_moe",   "olmoe",        "qwen3_5",
-    "qwen3_5_wide", "gpt_oss"};
+    "qwen3_5_wide", "gpt_oss",     "roberta"};
 enum { N_NAMES = sizeof names / sizeof *names };
 
 static const char *golden(const char *name, const char *file)
@@ -54,6 +54,9 @@ static void test_shapes(void)
     if (!load_shape("bert", &m)) return;
     CHECK(m.family == FAMILY_BERT && m.act == ACT_GELU && m.norm_eps == 1e-12 && m.tied);
     CHECK(m.max_pos == 48 && m.type_vocab == 2 && m.head_dim == 6);
+    if (!load_shape("roberta", &m)) return;
+    CHECK(m.family == FAMILY_ROBERTA && m.act == ACT_RELU && m.type_vocab == 1 && m.tied);
+    CHECK(m.max_pos == 41 && m.first_pos == 4 && family_positions(&m) == 37);
     if (!load_shape("mistral", &m)) return;
     CHECK(m.family == FAMILY_LLAMA && m.window == 6 && m.n_kv_heads == 3 && m.head_dim == 24);
     if (!load_shape("ministral", &m)) return;
@@ -263,6 +266,7 @@ static void test_old_bert(void)
     "\"model_type\":\"transnormer\",\"vocab_size\":300,\"decoder_embed_dim\":48,"                  \
     "\"decoder_layers\":2,\"decoder_attention_heads\":4,\"glu_dim\":64"
 #define BERT    "\"model_type\":\"bert\"," CORE
+#define ROBERTA "\"model_type\":\"roberta\"," CORE
 #define RETNET  "\"model_type\":\"retnet\"," FLA
 #define LINEAR  "\"model_type\":\"linear_attn\"," FLA
 #define MINIMAX "\"model_type\":\"minimax\",\"num_key_value_heads\":2," CORE
@@ -297,6 +301,13 @@ static void test_refusals(void)
          "position_embedding_type"},
         {BERT ",\"is_decoder\":true", ERR_UNSUPPORTED, "is_decoder"},
         {BERT ",\"quantization_config\":{}", ERR_UNSUPPORTED, "quantization_config"},
+        {ROBERTA, ERR_NONE, ""},
+        {ROBERTA ",\"pad_token_id\":0", ERR_NONE, ""},
+        {ROBERTA ",\"pad_token_id\":null", ERR_INVALID, "pad_token_id"},
+        {ROBERTA ",\"pad_token_id\":-1", ERR_INVALID, "pad_token_id"},
+        {ROBERTA ",\"pad_token_id\":30,\"max_position_embeddings\":31", ERR_INVALID,
+         "max_position_embeddings"},
+        {"\"model_type\":\"xlm-roberta\"," CORE, ERR_NONE, ""},
         {RETNET, ERR_NONE, ""},
         {RETNET ",\"expand_v\":0.3", ERR_INVALID, "expand_v"},
         {RETNET ",\"expand_v\":1e9", ERR_INVALID, "expand_v"},
@@ -379,6 +390,7 @@ static void test_defaults(void)
     static struct model_shape m;
     static const char retnet[] = "{" RETNET "}", minimax[] = "{" MINIMAX "}", bert[] = "{" BERT "}",
                       mistral[] = "{" MISTRAL "}", gpt_oss[] = "{" GPT_OSS "}",
+                      roberta[] = "{" ROBERTA "}",
                       gemma2[] = "{\"model_type\":\"gemma2\",\"cache_implementation\":\"hybrid\","
                                  "\"hidden_act\":\"gelu_pytorch_tanh\"," CORE "}",
                       gemma3[] = "{\"model_type\":\"gemma3_text\",\"vocab_size\":300,"
@@ -414,6 +426,8 @@ static void test_defaults(void)
     CHECK(m.layer_mask[0] == 0x77 && m.rotary_dim == 64 && m.head_dim == 256 && !m.tied);
     CHECK(m.delta_heads == 32 && m.delta_key_heads == 16 && m.delta_value_dim == 128);
     CHECK(m.rope_theta == 1e7 && m.norm_eps == 1e-6 && m.conv_width == 4);
+    CHECK(hf_config_parse(roberta, sizeof roberta - 1, "c", &m, &e) == 0);
+    CHECK(m.max_pos == 512 && m.first_pos == 2 && m.type_vocab == 2 && m.tied && m.act == ACT_GELU);
     CHECK(hf_config_parse(mistral, sizeof mistral - 1, "c", &m, &e) == 0 && m.window == 4096);
     CHECK_MSG(hf_config_parse(gpt_oss, sizeof gpt_oss - 1, "c", &m, &e) == 0, "%s", e.text);
     CHECK(m.window == 128 && m.layer_mask[0] == 2 && m.rope_theta == 150000 && m.head_dim == 64);

@@ -9,7 +9,7 @@ For every directory here of a model_type that the Python package transformers ha
      saves, in its file and as transformers loads it, is the golden directory's bit by bit; none is
      missing or left over; the configuration means the same.
   2. three steps in float32 over two ranks: transformers' loss of what was saved equals the loss
-     that seqd's evaluation had, on the same tokens. Of BERT, whose evaluation hides tokens by
+     that seqd's evaluation had, on the same tokens. Of BERT and RoBERTa, whose evaluation hides tokens by
      seqd's own random numbers, the mean of the last hidden states (an embed job) takes the place
      of the loss.
 
@@ -44,7 +44,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 BUILD = (ROOT / os.environ.get("BUILD", "build/release")).resolve()
 S = 37  # tokens of a sequence; no multiple of 2
-MASK = 255  # of BERT: an id that no text has
+MASKED = ("bert", "roberta")  # model_type
+MASK = 255  # of those: an id that no text has
 ALL = 1 << 16  # tokens of a window that holds every text
 CLOSE = 1e-6  # relative difference of two losses in float32
 # Models that learn under another rule than their own: model.rope is in what they save.
@@ -110,7 +111,7 @@ class Seqd:
 def load(path, **kw):
     """The model, and what transformers says about its tensors."""
     config = transformers.AutoConfig.from_pretrained(path)
-    masked = config.model_type == "bert"
+    masked = config.model_type in MASKED
     auto = transformers.AutoModelForMaskedLM if masked else transformers.AutoModelForCausalLM
     experts = {"experts_implementation": "eager"} if "num_experts_per_tok" in config.to_dict() else {}
     model, info = auto.from_pretrained(path, output_loading_info=True, attn_implementation="eager",
@@ -159,7 +160,7 @@ def train(path, folder, steps, lr, precision):
                train={"steps": steps}, optim={"lr": lr, "weight_decay": 0.1},
                schedule={"warmup_steps": 0, "type": "constant"}, precision={"params": precision},
                eval={"data": [{"path": str(folder / "held.jsonl")}], "at_end": True})
-    if config["model_type"] == "bert":
+    if config["model_type"] in MASKED:
         out["objective"] = {"mask_token": MASK, "mask_prob": 0.5}
     return out
 
@@ -173,11 +174,11 @@ def compare(seqd, saved, job, folder):
     model, _ = load(saved, dtype=torch.float32)
     ids = line_of(folder / "held.jsonl")
     with torch.no_grad():
-        if model.config.model_type != "bert":
+        if model.config.model_type not in MASKED:
             theirs = model(input_ids=ids, labels=ids).loss.item()
             ours = job["result"]["eval"]["loss"]
             return ours, theirs, abs(ours - theirs) / abs(theirs)
-        hidden = model.bert(input_ids=ids).last_hidden_state[0].mean(0)
+        hidden = model.base_model(input_ids=ids).last_hidden_state[0].mean(0)
     done = seqd.run(spec("embed", saved, {"input": {"path": str(folder / "held.jsonl")},
                                           "data": {"seq_len": S}},
                          embed={"pooling": "mean", "normalize": False}))

@@ -24,6 +24,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
+MASKED = ("bert", "roberta", "xlm-roberta")
 CLASSES = {"minimax_text_01": "minimax", "minimax_m1": "minimax"}
 
 LLAMA = {"hidden_size": 384, "num_hidden_layers": 5, "num_attention_heads": 64, "num_key_value_heads": 4,
@@ -82,6 +83,8 @@ BASES = {
     "bert": {**{k: v for k, v in SHORT.items() if k not in ("rms_norm_eps", "rope_theta")},
              "layer_norm_eps": 1e-3, "type_vocab_size": 3, "hidden_act": "relu"},
 }
+BASES["roberta"] = {**BASES["bert"], "pad_token_id": 6}
+BASES["xlm-roberta"] = BASES["roberta"]
 BASES["minimax_m1"] = BASES["minimax_text_01"]
 # Of the package's own use: seqd reads them and nothing follows, or they stay in every case.
 HOUSE = {"architectures", "model_type", "transformers_version", "dtype", "id2label", "label2id", "problem_type",
@@ -124,6 +127,8 @@ def from_config(c):
 
 def in_files(name, shape):
     """Tensors of files for one parameter in memory: experts are one by one there."""
+    if in_files.kind == "xlm-roberta" and name == "lm_head.decoder.weight":  # the model's first of two tied names
+        return [("roberta.embeddings.word_embeddings.weight", shape)]
     m = re.match(r"(.*)\.mlp\.(gate\.weight|experts\.(gate_up_proj|down_proj))$", name)
     if not m or in_files.kind not in ("mixtral", "minimax", "qwen3_moe", "olmoe"):
         return [(name, shape)]
@@ -138,7 +143,7 @@ def in_files(name, shape):
 
 
 def model_of(config, device):
-    auto = AutoModelForMaskedLM if config.model_type == "bert" else AutoModelForCausalLM
+    auto = AutoModelForMaskedLM if config.model_type in MASKED else AutoModelForCausalLM
     with torch.device(device):
         return auto.from_config(config)
 
@@ -183,7 +188,7 @@ def sizes_of(config):
            "rms_norm_eps": get("rms_norm_eps", "layer_norm_epsilon", "layer_norm_eps"),
            "max_position_embeddings": config.max_position_embeddings,
            "tie_word_embeddings": config.tie_word_embeddings}
-    if kind not in ("gpt2", "bert"):
+    if kind not in ("gpt2", *MASKED):
         heads = config.num_attention_heads
         out["num_key_value_heads"] = config.num_key_value_heads
         out["head_dim"] = get("head_dim") or config.hidden_size // heads
@@ -194,9 +199,11 @@ def sizes_of(config):
         out["rope_factor"] = rope.get("factor", 0)
     if kind == "gemma3_text":
         out["rope_local_base_freq"] = config.rope_parameters["sliding_attention"]["rope_theta"]
-    if kind in ("gpt2", "bert"):
+    if kind in ("gpt2", *MASKED):
         act = get("hidden_act", "activation_function")
         out["hidden_act"] = {"gelu_new": "gelu_tanh"}.get(act, act)
+    if kind.endswith("roberta"):
+        out["first_position"] = config.pad_token_id + 1
     types = getattr(config, "layer_types", None) or []
     window = get("sliding_window")
     if kind in ("qwen2", "qwen3", "gemma2", "gemma3_text", "ministral", "gpt_oss"):

@@ -247,9 +247,9 @@ def in_float64(module):
 class Package:
     """A model of the package, run document by document: no mask of ours is involved."""
 
-    def __init__(self, config, model, module, masked=False):
+    def __init__(self, config, model, module, masked=False, first=0):
         in_float64(module)
-        self.config, self.masked = config, masked
+        self.config, self.masked, self.first = config, masked, first
         self.model = model(config).double().eval()
         with torch.no_grad():
             for n, p in self.model.named_parameters():
@@ -260,7 +260,8 @@ class Package:
         for a, b in s.docs:
             arg = {} if self.masked else {"use_cache": False}
             out.append(self.model(input_ids=torch.tensor([s.ids[a:b]]),
-                                  position_ids=torch.tensor([s.pos[a:b]]), **arg).logits[0])
+                                  position_ids=torch.tensor([s.pos[a:b]]) + self.first,
+                                  **arg).logits[0])
         return torch.cat(out)
 
     def save(self, path):
@@ -289,6 +290,22 @@ def bert(**kw):
                    attention_probs_dropout_prob=0.0, hidden_dropout_prob=0.0, pad_token_id=257,
                    attn_implementation="eager", **kw)
     return Package(c, BertForMaskedLM, modeling_bert, masked=True)
+
+
+def roberta(**kw):
+    from transformers import RobertaConfig, RobertaForMaskedLM
+    from transformers.models.roberta import modeling_roberta
+    c = RobertaConfig(vocab_size=259, attention_probs_dropout_prob=0.0, hidden_dropout_prob=0.0,
+                      attn_implementation="eager", **kw)
+    return Package(c, RobertaForMaskedLM, modeling_roberta, masked=True, first=c.pad_token_id + 1)
+
+
+def without(pad, batch):
+    """The package gives what stands for padding neither a position nor a gradient."""
+    for s in batch:
+        s.ids = [pad + 1 if i == pad else i for i in s.ids]
+        s.targets = [pad + 1 if i == pad else i for i in s.targets]
+    return batch
 
 
 def mistral(**kw):
@@ -486,6 +503,11 @@ CASES = {
         tie_word_embeddings=True), retnet, fla_shapes), samples(6, reset=False)),
     "bert": lambda: (bert(hidden_size=54, num_hidden_layers=2, num_attention_heads=9,
                           intermediate_size=44), samples(7, masked=True, causal=False)),
+    # the table ends where the longest document does; the head is gelu whatever the layers are
+    "roberta": lambda: (roberta(hidden_size=54, num_hidden_layers=2, num_attention_heads=9,
+                                intermediate_size=44, max_position_embeddings=S + 4, pad_token_id=3,
+                                type_vocab_size=1, hidden_act="relu", layer_norm_eps=1e-5),
+                        without(3, samples(24, masked=True, causal=False))),
     "bert_wide": lambda: (bert(hidden_size=72, num_hidden_layers=1, num_attention_heads=1,
                                intermediate_size=60), samples(8, masked=True, causal=False)),
     "mistral": lambda: (mistral(hidden_size=20, num_hidden_layers=2, num_attention_heads=9,

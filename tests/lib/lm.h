@@ -306,7 +306,7 @@ static const char *const lm_names[] = {
     "qwen2",        "llama_linear", "llama3",  "llama_dynamic", "smollm3",     "olmo2",
     "phi3",         "granite",      "gpt2",    "ministral",     "qwen3_mixed", "gemma2",
     "gemma2_wide",  "gemma3",       "mixtral", "qwen3_moe",     "olmoe",       "qwen3_5",
-    "qwen3_5_wide", "gpt_oss"};
+    "qwen3_5_wide", "gpt_oss",      "roberta"};
 enum { LM_NAMES = sizeof lm_names / sizeof *lm_names };
 
 /* ---- one token after another ----------------------------------------------------------------- */

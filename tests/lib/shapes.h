@@ -9,21 +9,24 @@
 static inline struct model_shape shape_of(int id)
 {
     const bool diffusion = family_diffusion(&(struct model_shape){.family = id});
+    const bool masked = family_masked(&(struct model_shape){.family = id});
     struct err e = {0};
-    struct model_shape m = {
-        .family = id,
-        .n_layers = 4,
-        .width = 16,
-        .n_heads = 4,
-        .n_kv_heads = id == FAMILY_LLAMA || id == FAMILY_MINIMAX || id >= FAMILY_GEMMA ? 2 : 4,
-        .head_dim = 4,
-        .ffn_width = 24,
-        .vocab = diffusion ? 0 : 19,
-        .max_pos = 64,
-        .norm_eps = 1e-5,
-        .rope_theta = 10000,
-        .tied = id == FAMILY_BERT};
-    if (id == FAMILY_BERT) m.type_vocab = 2;
+    struct model_shape m = {.family = id,
+                            .n_layers = 4,
+                            .width = 16,
+                            .n_heads = 4,
+                            .n_kv_heads = id == FAMILY_LLAMA || id == FAMILY_MINIMAX ||
+                                                  (id >= FAMILY_GEMMA && !masked)
+                                              ? 2
+                                              : 4,
+                            .head_dim = 4,
+                            .ffn_width = 24,
+                            .vocab = diffusion ? 0 : 19,
+                            .max_pos = 64,
+                            .norm_eps = 1e-5,
+                            .rope_theta = 10000,
+                            .tied = masked};
+    if (masked) m.type_vocab = 2;
     if (id == FAMILY_GEMMA) m.attn_cap = 3, m.final_cap = 5, m.attn_scalar = 6;
     if (id == FAMILY_MINIMAX || id == FAMILY_MIXTRAL || id == FAMILY_QWEN3_MOE ||
         id == FAMILY_OLMOE || id == FAMILY_GPT_OSS)

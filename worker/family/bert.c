@@ -4,12 +4,12 @@
  *   x = n(word[ids] + position[pos] + type[0])
  *   per layer   x = n(x + Wo attn(Wq x, Wk x, Wv x));  x = n(x + W2 act(W1 x))
  *   logits = Wword n(act(Wt x)) + b */
+#include "worker/family/bert.h"
+
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include "api/core/limits.h"
-#include "worker/family/config_table.h"
-#include "worker/family/write.h"
 
 /* LayerNorm of x with the weights "NAME.weight" and "NAME.bias". */
 #define LAYER_NORM(p, m, x, name)                                                                  \
@@ -20,14 +20,17 @@ static int embedded(struct program *p, const struct model_shape *m, int x, const
                     int64_t rows, enum embed_index by)
 {
     const int w = prog_tensor(p, name, rows, m->width, INIT_NORMAL);
+    const int64_t first = by == INDEX_POSITION ? m->first_pos : 0;
     return prog_op(
-        p, &(struct op){.kind = OP_EMBED_ADD, .in = {x}, .w = w, .n_w = 1, .u.embed = {1, by}},
+        p,
+        &(struct op){
+            .kind = OP_EMBED_ADD, .in = {x}, .w = w, .n_w = 1, .u.embed = {1, by, false, first}},
         &(struct value){.name = "embedded", .cols = m->width, .keep = KEEP_NEVER});
 }
 
-static void write_in(struct program *in, const struct model_shape *m)
+static void write_in(struct program *in, const struct model_shape *m, const char *prefix)
 {
-    prog_init(in, "bert.embeddings.");
+    prog_init(in, prefix);
     const int w = prog_tensor(in, "word_embeddings.weight", m->vocab, m->width, INIT_NORMAL);
     int x = prog_op(in, &(struct op){.kind = OP_EMBED, .w = w, .n_w = 1, .u.embed.scale = 1},
                     &(struct value){.name = "embedded", .cols = m->width, .keep = KEEP_NEVER});
@@ -85,35 +88,49 @@ static int mlp(struct program *p, const struct model_shape *m, int x)
     return LAYER_NORM(p, m, sum, "output.LayerNorm");
 }
 
-static void write_out(struct program *out, const struct model_shape *m)
+static void write_out(struct program *out, const struct model_shape *m, const struct bert_names *n,
+                      enum act_id act)
 {
     const int64_t C = m->width;
-    prog_init(out, "cls.predictions.");
+    prog_init(out, n->head);
     int x = prog_input(out, C);
-    const struct dense t = dense(out, "transform.dense.weight", "transform.dense.bias", C, C,
-                                 INIT_NORMAL);
+    const struct dense t = dense(out, n->up, n->up_bias, C, C, INIT_NORMAL);
     x = write_linear(out,
                      &(struct write_linear){x, PROG_NONE, t.w, 1, t.bias, "head_up", KEEP_NEVER});
-    x = write_act(out, (enum act_id)m->act, x, "head_act", KEEP_NEVER);
-    x = LAYER_NORM(out, m, x, "transform.LayerNorm");
+    x = write_act(out, act, x, "head_act", KEEP_NEVER);
+    x = write_norm(out, x, &(struct write_norm){n->norm, n->norm_bias, NORM_LAYER, m->norm_eps, 0});
     const int w = m->tied ? PROG_TIED
                           : prog_tensor(out, "decoder.weight", m->vocab, C, INIT_NORMAL);
-    const int b = prog_tensor(out, "bias", m->vocab, 0, INIT_ZERO);
+    const int b = prog_tensor(out, n->bias, m->vocab, 0, INIT_ZERO);
     prog_op(out, &(struct op){.kind = OP_XENT, .in = {x}, .w = w, .n_w = 1, .bias = b, .n_bias = 1},
             NULL);
 }
 
-static void write_bert(const struct model_shape *m, struct family *f)
+void bert_write(const struct model_shape *m, struct family *f, const struct bert_names *n,
+                enum act_id act)
 {
     struct program *layer = &f->layer[0];
-    write_in(&f->in, m);
-    prog_init(layer, "bert.encoder.layer.%d.");
+    write_in(&f->in, m, n->embeddings);
+    prog_init(layer, n->layer);
     layer->result = mlp(layer, m, attention(layer, m, prog_input(layer, m->width)));
     f->n_kinds = 1;
-    write_out(&f->out, m);
+    write_out(&f->out, m, n, act);
 }
 
-static int check_bert(struct model_shape *m, struct err *e)
+static void write_bert(const struct model_shape *m, struct family *f)
+{
+    static const struct bert_names names = {.embeddings = "bert.embeddings.",
+                                            .layer = "bert.encoder.layer.%d.",
+                                            .head = "cls.predictions.",
+                                            .up = "transform.dense.weight",
+                                            .up_bias = "transform.dense.bias",
+                                            .norm = "transform.LayerNorm.weight",
+                                            .norm_bias = "transform.LayerNorm.bias",
+                                            .bias = "bias"};
+    bert_write(m, f, &names, (enum act_id)m->act);
+}
+
+int bert_check(struct model_shape *m, struct err *e)
 {
     if (check_heads(m, e)) return -1;
     if (!m->head_dim && m->width % m->n_heads == 0) m->head_dim = m->width / m->n_heads;
@@ -140,7 +157,7 @@ static const struct hf_absent own[] = {
     {"tie_word_embeddings", 1},   {NULL, 0}};
 static const struct hf_absent *const absent[] = {own};
 
-static int want_absolute(struct config *c, const char *key)
+int bert_want_absolute(struct config *c, const char *key)
 {
     return hf_want_word(c, key, "absolute");
 }
@@ -155,31 +172,19 @@ static const char *bert_architecture(const struct model_shape *m)
     return "BertForMaskedLM";
 }
 
-static const struct hf_field bert_fields[] = {HF_SIZES,
-                                              {"type_vocab_size", NULL, 0},
-                                              {"rms_norm_eps", "layer_norm_eps", 0},
-                                              {"rope_theta", NULL, HF_FIXED},
-                                              {"hidden_act", NULL, HF_UNWRITTEN},
-                                              {NULL, NULL, 0}};
-static const struct hf_special bert_specials[] = {
-    HF_NEVER,
-    {"hidden_act", hf_read_act, hf_write_act},
-    {"position_embedding_type", want_absolute, NULL},
-    {"is_decoder", hf_want_false, NULL},
-    {"add_cross_attention", hf_want_false, NULL},
-    {"attention_probs_dropout_prob", NULL, hf_write_zero}, /* what the job says counts */
-    {"hidden_dropout_prob", NULL, hf_write_zero},
-    {NULL, NULL, NULL}};
+static const struct hf_field bert_fields[] = {BERT_FIELDS, {NULL, NULL, 0}};
+static const struct hf_special bert_specials[] = {BERT_SPECIALS, {NULL, NULL, NULL}};
 
-static const char *const bert_nothing[] = {"attention_probs_dropout_prob",
-                                           "hidden_dropout_prob",
-                                           "directionality",
-                                           "pooler_fc_size",
-                                           "pooler_num_attention_heads",
-                                           "pooler_num_fc_layers",
-                                           "pooler_size_per_head",
-                                           "pooler_type",
-                                           NULL};
+const char *const bert_nothing[] = {"attention_probs_dropout_prob",
+                                    "hidden_dropout_prob",
+                                    "directionality",
+                                    "pooler_fc_size",
+                                    "pooler_num_attention_heads",
+                                    "pooler_num_fc_layers",
+                                    "pooler_size_per_head",
+                                    "pooler_type",
+                                    "output_past",
+                                    NULL};
 
 static const struct hf_family config = {.fields = bert_fields,
                                         .specials = bert_specials,
@@ -221,5 +226,5 @@ const struct family_row family_bert = {.head = "cls.predictions.decoder.weight",
                                        .name = "bert",
                                        .task = MODEL_MASKED_LM,
                                        .softmax = true,
-                                       .check = check_bert,
+                                       .check = bert_check,
                                        .write = write_bert};

@@ -314,9 +314,9 @@ static int read_key(struct config *c)
     if (jread_copy(&c->j, key, sizeof key) < 0) key[0] = 0; /* too long for us */
     if (c->form == CONFIG_KEPT) return read_kept(c, key);
     if (!strcmp(key, "model_type")) return hf_ignore(c, key); /* of the first pass */
-    if (is_nothing(c, key) && (c->form == CONFIG_FILE || !shape_field(key)))
-        return hf_ignore(c, key);
     const struct hf_special *x = special(c->family, key);
+    if (!x && is_nothing(c, key) && (c->form == CONFIG_FILE || !shape_field(key)))
+        return hf_ignore(c, key);
     const struct hf_field *own = key[0] ? own_field(c->family, key) : NULL;
     const bool job = c->form == CONFIG_JOB;
     const struct field *f = shape_field(own ? own->name : key);
@@ -396,8 +396,6 @@ static const struct {
                    {"qwen3_5", "a vision model; its text_config alone is a qwen3_5_text"},
                    {"qwen3_5_moe", "shared experts"},
                    {"kimi_linear", "gates of each column"},
-                   {"roberta", "positions that begin after its padding id"},
-                   {"xlm-roberta", "positions that begin after its padding id"},
                    {"modernbert", "windows and RoPE in an encoder"},
                    {"qwen2_moe", "shared experts"},
                    {"deepseek", "shared experts"},

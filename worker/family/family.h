@@ -34,7 +34,8 @@
     X(QWEN3_MOE, qwen3_moe) \
     X(OLMOE, olmoe) \
     X(QWEN3_5, qwen3_5) /* gated delta networks and gated softmax attention */ \
-    X(GPT_OSS, gpt_oss) /* attention sinks, clamped experts with biases */
+    X(GPT_OSS, gpt_oss) /* attention sinks, clamped experts with biases */ \
+    X(ROBERTA, roberta) /* BERT, positions after the padding id */
 /* clang-format on */
 
 #define FAMILY_ID(WORD, name) FAMILY_##WORD,
@@ -68,7 +69,7 @@ struct family_row {
     bool sinks;            /* its attention has sinks */
     bool text_of_pictures; /* its files say how RoPE turns the rows of a picture, too */
     bool rope_kinds;       /* its files may ask for any rule of RoPE's frequencies (rope.h) */
-    bool position_table;   /* positions are rows of a table, as many as max_position_embeddings */
+    bool position_table;   /* positions are rows of a table of max_position_embeddings */
     bool flat_patches;     /* diffusion: the tensor of patches has no dimension of frames */
     /* Names of tensors in files. head: of a head that is tied to the embedding; NULL: the usual
      * one. beside: of no use here, NULL-terminated: beginnings, or ends that begin with a point.
@@ -95,6 +96,17 @@ static inline bool family_diffusion(const struct model_shape *m)
 static inline bool family_masked(const struct model_shape *m)
 {
     return family_row(m)->task == MODEL_MASKED_LM;
+}
+/* The tensor of a head that is tied to the embedding. */
+static inline const char *family_head(const struct model_shape *m)
+{
+    const char *head = family_row(m)->head;
+    return head ? head : "lm_head.weight";
+}
+/* Of a position_table: how many positions it has rows for. */
+static inline int64_t family_positions(const struct model_shape *m)
+{
+    return m->max_pos - m->first_pos;
 }
 /* The sizes that nothing can be derived from. fails: ERR_INVALID naming the one that is missing. */
 int family_needs(const struct model_shape *m, struct err *e);

@@ -81,6 +81,7 @@ const struct field shape_fields[] = {
     INT("model.config.value_dim", value_dim, 0, JOB_MAX_HEAD, 0, WRITTEN, "Size of a value head where it is not head_dim."),
     INT("model.config.rotary_dim", rotary_dim, 0, JOB_MAX_HEAD, 0, WRITTEN, "Columns of a head that RoPE turns; 0: all."),
     INT("model.config.type_vocab_size", type_vocab, 0, 1 << 16, 0, WRITTEN, "BERT: token types."),
+    INT("model.config.first_position", first_pos, 0, 1 << 22, 0, WRITTEN, "RoBERTa: row of the table of positions that position 0 has, pad_token_id + 1; 0: 2."),
     INT("model.config.num_local_experts", n_experts, 0, 1024, 0, WRITTEN, "Experts of a layer."),
     INT("model.config.num_experts_per_tok", experts_per_token, 0, 64, 0, WRITTEN, "Experts that a token goes to."),
     INT("model.config.moe_intermediate_size", expert_width, 0, 1 << 22, 0, WRITTEN, "Width of an expert; 0: intermediate_size."),

@@ -117,8 +117,8 @@ static int compare_params(const struct hf_weights *w, struct complaint *c, struc
 static bool skipped(const struct model_shape *m, const char *name)
 {
     const struct family_row *row = family_row(m);
-    const char *head = row->head ? row->head : "lm_head.weight";
-    if (hf_ends_with(name, ".rotary_emb.inv_freq") || (m->tied && !strcmp(name, head))) return true;
+    if (hf_ends_with(name, ".rotary_emb.inv_freq")) return true;
+    if (m->tied && !strcmp(name, family_head(m))) return true;
     for (const char *const *b = row->beside; b && *b; b++)
         if (**b == '.' ? hf_ends_with(name, *b) : hf_starts_with(name, *b)) return true;
     return false;

@@ -78,6 +78,14 @@ static const struct {
     {"bos_token_id", TOKEN_EOD}, {"eos_token_id", TOKEN_EOD}, {"pad_token_id", TOKEN_PAD}};
 enum { N_TOKEN_IDS = sizeof token_ids / sizeof *token_ids };
 
+/* A size of the model, whatever cuts text. */
+static bool is_size(const struct model_shape *m, int i)
+{
+    for (const struct hf_special *x = family_of(m)->specials; x->key; x++)
+        if (!strcmp(x->key, token_ids[i].key)) return true;
+    return false;
+}
+
 /* Not bytes: null, since a key that is missing stands for ids of the package's own. */
 static void write_token_id(struct jwrite *w, int i, bool bytes)
 {
@@ -109,7 +117,8 @@ static void write_new(struct jwrite *w, const struct model_shape *m, enum dtype 
     jwrite_end(w);
     jwrite_str(w, "model_type", family->type(m));
     write_keys(w, m, NULL);
-    for (int i = 0; i < N_TOKEN_IDS && !family_diffusion(m); i++) write_token_id(w, i, bytes);
+    for (int i = 0; i < N_TOKEN_IDS && !family_diffusion(m); i++)
+        if (!is_size(m, i)) write_token_id(w, i, bytes);
     jwrite_str(w, "torch_dtype", dtype_word(dtype));
     jwrite_end(w);
 }
@@ -134,11 +143,12 @@ static bool token_id(struct edit *d)
 {
     const size_t n = strlen(d->key);
     if (!d->bytes || n < 9 || strcmp(d->key + n - 9, "_token_id") != 0) return false;
-    for (int i = 0; i < N_TOKEN_IDS; i++)
-        if (!strcmp(d->key, token_ids[i].key) && !d->seen_id[i]) {
-            write_token_id(&d->w, i, true);
-            d->seen_id[i] = true;
-        }
+    for (int i = 0; i < N_TOKEN_IDS; i++) {
+        if (strcmp(d->key, token_ids[i].key) != 0) continue;
+        if (is_size(d->m, i)) return false;
+        if (!d->seen_id[i]) write_token_id(&d->w, i, true);
+        d->seen_id[i] = true;
+    }
     return true; /* others (cls, sep, mask ...) are ids of the tokenizer that is left out */
 }
 
@@ -234,7 +244,7 @@ static void edit_key(struct edit *d)
 static void edit_missing(struct edit *d)
 {
     for (int i = 0; d->bytes && i < N_TOKEN_IDS; i++)
-        if (!d->seen_id[i]) write_token_id(&d->w, i, true);
+        if (!d->seen_id[i] && !is_size(d->m, i)) write_token_id(&d->w, i, true);
     if (d->rope)
         write_keys(&d->w, d->m, says_rope);
     else if (d->theta && !d->seen_theta)

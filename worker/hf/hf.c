@@ -101,18 +101,14 @@ static int check_tied_head(const struct hf_weights *w, const struct model_shape 
 {
     struct st_file *f;
     struct param p;
-    const struct st_tensor *t = m->tied ? hf_lookup(w,
-                                                    (family_row(m)->head ? family_row(m)->head
-                                                                         : "lm_head.weight"),
-                                                    &f)
-                                        : NULL;
+    const struct st_tensor *t = m->tied ? hf_lookup(w, family_head(m), &f) : NULL;
     if (!t) return 0;
     param_get(m, 0, &p);
     const int64_t unit = dtype_size(dtype);
     void *head = hf_same_shape(t, &p) ? malloc((size_t)(p.count * unit)) : NULL;
     int rc = head ? read_as(f, t, dtype, head, e) : 0;
     if (rc == 0 && (!head || memcmp(head, params + p.offset * unit, (size_t)(p.count * unit))))
-        rc = tied_differs(f, (family_row(m)->head ? family_row(m)->head : "lm_head.weight"), e);
+        rc = tied_differs(f, family_head(m), e);
     free(head);
     return rc;
 }
@@ -214,11 +210,7 @@ static int check_tied_pieces(const struct hf_weights *w, const struct model_shap
 {
     struct st_file *head_file;
     struct param p;
-    const struct st_tensor *head = m->tied ? hf_lookup(w,
-                                                       (family_row(m)->head ? family_row(m)->head
-                                                                            : "lm_head.weight"),
-                                                       &head_file)
-                                           : NULL;
+    const struct st_tensor *head = m->tied ? hf_lookup(w, family_head(m), &head_file) : NULL;
     if (!head) return 0;
     param_get(m, 0, &p);
     if (!hf_same_shape(head, &p)) return tied_differs(head_file, head->name, e);

@@ -74,9 +74,10 @@ static const int32_t *index_of(struct frame *f, const struct op *o)
     if (o->u.embed.index == INDEX_TYPE && f->batch->types) return f->batch->types;
     const struct twin ids = twin_take(f, 4 * n);
     for (int64_t i = 0; i < n; i++) {
-        const int64_t at = o->u.embed.index == INDEX_POSITION ? frame_host(f)->pos[i]
-                           : o->u.embed.index == INDEX_LABEL  ? f->batch->latents.label
-                                                              : 0;
+        const int64_t at = o->u.embed.index == INDEX_POSITION
+                               ? frame_host(f)->pos[i] + o->u.embed.first
+                           : o->u.embed.index == INDEX_LABEL ? f->batch->latents.label
+                                                             : 0;
         assert(at >= 0 && at <= last);
         ((int32_t *)ids.host)[i] = (int32_t)at;
     }

@@ -142,12 +142,13 @@ static int check_positions(struct job_spec *s, struct err *e)
     for (int i = 0; i < s->n_stages; i++)
         if (s->stages[i].seq_len > longest) longest = s->stages[i].seq_len;
     if (spec_new_model(s) && m->max_pos == (int64_t)1 << 20) /* not said */
-        m->max_pos = longest;
-    if (longest <= m->max_pos) return 0;
+        m->max_pos = longest + m->first_pos;
+    if (longest <= family_positions(m)) return 0;
     return err_field(e, ERR_INVALID, "data.seq_len",
                      "data.seq_len %lld: the model has a table of %lld positions, "
-                     "max_position_embeddings",
-                     (long long)longest, (long long)m->max_pos);
+                     "max_position_embeddings%s",
+                     (long long)longest, (long long)family_positions(m),
+                     m->first_pos ? " less pad_token_id + 1" : "");
 }
 
 static int check_masked(struct job_spec *s, struct err *e)

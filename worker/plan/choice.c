@@ -143,8 +143,8 @@ static bool fits_at(struct weighing *w, int64_t n)
     if (family_row(m)->position_table) {
         const bool said = !spec_new_model(w->spec) ||
                           w->asked->model.shape.max_pos != CHOICE_ANY_POSITIONS;
-        if (said && n > m->max_pos) return false;
-        if (!said) m->max_pos = n;
+        if (said && n > family_positions(m)) return false;
+        if (!said) m->max_pos = n + m->first_pos;
     }
     return try_plan(w) == 1;
 }

@@ -217,7 +217,8 @@ struct op {
         struct {
             float scale;
             enum embed_index index;
-            bool rounded; /* the scale is rounded to the model's precision first */
+            bool rounded;  /* the scale is rounded to the model's precision first */
+            int64_t first; /* row of position 0 */
         } embed;
         struct {
             enum norm_id kind;

@@ -1,0 +1,38 @@
+/* bert.h: what the encoders in BERT's mould have in common. Inside worker/family. */
+#ifndef SEQD_FAMILY_BERT_H
+#define SEQD_FAMILY_BERT_H
+
+#include "worker/family/config_table.h"
+#include "worker/family/write.h"
+
+/* Beginnings and names of tensors. */
+struct bert_names {
+    const char *embeddings, *layer; /* layer: with one %d */
+    const char *head;
+    const char *up, *up_bias, *norm, *norm_bias, *bias; /* after head */
+};
+/* The whole model. act: of the head. */
+void bert_write(const struct model_shape *m, struct family *f, const struct bert_names *n,
+                enum act_id act);
+/* Heads, table of positions, activation. fails: ERR_INVALID, ERR_UNSUPPORTED naming the key. */
+int bert_check(struct model_shape *m, struct err *e);
+
+/* Reader of position_embedding_type. */
+int bert_want_absolute(struct config *c, const char *key);
+
+extern const char *const bert_nothing[]; /* keys that change nothing */
+
+/* clang-format off */
+#define BERT_FIELDS                                                                                \
+    HF_SIZES, {"type_vocab_size", NULL, 0}, {"rms_norm_eps", "layer_norm_eps", 0},                 \
+    {"rope_theta", NULL, HF_FIXED}, {"hidden_act", NULL, HF_UNWRITTEN}
+/* What the job says of dropout counts. */
+#define BERT_SPECIALS                                                                              \
+    HF_NEVER, {"hidden_act", hf_read_act, hf_write_act},                                           \
+    {"position_embedding_type", bert_want_absolute, NULL},                                         \
+    {"is_decoder", hf_want_false, NULL}, {"add_cross_attention", hf_want_false, NULL},             \
+    {"attention_probs_dropout_prob", NULL, hf_write_zero},                                         \
+    {"hidden_dropout_prob", NULL, hf_write_zero}
+/* clang-format on */
+
+#endif

@@ -1,0 +1,105 @@
+/* roberta.c: RoBERTa (1907.11692) and XLM-RoBERTa (1911.02116): BERT with positions that begin
+ * after the padding id and a head of its own names, whose activation is gelu.
+ *
+ *   position i of a document is row i + pad_token_id + 1 of the table
+ *
+ * transformers counts only tokens that are not pad_token_id: such a token has row pad_token_id, and
+ * what follows it moves down. A document has no padding here: a pad_token_id in it is a token. */
+#include <stdio.h>
+#include "worker/family/bert.h"
+
+enum { FIRST = 2 }; /* of pad_token_id 1, the class's */
+
+/* Where the head is not tied, transformers adds the other bias that its files have. */
+static void write_roberta(const struct model_shape *m, struct family *f)
+{
+    const struct bert_names names = {.embeddings = "roberta.embeddings.",
+                                     .layer = "roberta.encoder.layer.%d.",
+                                     .head = "lm_head.",
+                                     .up = "dense.weight",
+                                     .up_bias = "dense.bias",
+                                     .norm = "layer_norm.weight",
+                                     .norm_bias = "layer_norm.bias",
+                                     .bias = m->tied ? "bias" : "decoder.bias"};
+    bert_write(m, f, &names, ACT_GELU);
+}
+
+static int check_roberta(struct model_shape *m, struct err *e)
+{
+    if (!m->first_pos) m->first_pos = FIRST;
+    if (m->first_pos >= m->max_pos)
+        return err_field(e, ERR_INVALID, "model.config.max_position_embeddings",
+                         "max_position_embeddings %lld: positions begin at row %lld, pad_token_id "
+                         "+ 1, so that the table has none for a token",
+                         (long long)m->max_pos, (long long)m->first_pos);
+    return bert_check(m, e);
+}
+
+/* ---- config.json ----------------------------------------------------------------------------- */
+
+#define ABSENT                                                                                     \
+    HF_ABSENT(512, 1e-12, 10000), {"type_vocab_size", 2}, {"hidden_act", ACT_GELU},                \
+        {"tie_word_embeddings", 1},                                                                \
+    {                                                                                              \
+        "first_position", FIRST                                                                    \
+    }
+static const struct hf_absent roberta[] = {
+    ABSENT, HF_ABSENT_SIZES(768, 12, 12, 3072, 50265), {NULL, 0}};
+static const struct hf_absent xlm[] = {
+    ABSENT, HF_ABSENT_SIZES(768, 12, 12, 3072, 30522), {NULL, 0}};
+static const struct hf_absent *const absent[] = {roberta, xlm};
+static const char *const types[] = {"xlm-roberta", NULL};
+
+static int read_pad(struct config *c, const char *key)
+{
+    struct jread here = c->j;
+    int64_t pad = 0;
+    if (jread_next(&here) == J_NULL)
+        return hf_invalid(c, key, "a number: positions are counted from it");
+    if (hf_read_int(c, key, 0, 1 << 20, &pad) < 0) return -1;
+    c->m->first_pos = pad + 1;
+    return 0;
+}
+
+static void write_pad(struct jwrite *w, const char *key, const struct model_shape *m)
+{
+    jwrite_int(w, key, m->first_pos - 1);
+}
+
+static const char *roberta_type(const struct model_shape *m)
+{
+    return "roberta";
+}
+
+static const char *roberta_architecture(const struct model_shape *m)
+{
+    return "RobertaForMaskedLM";
+}
+
+static const struct hf_field fields[] = {
+    BERT_FIELDS, {"first_position", NULL, HF_UNWRITTEN}, {NULL, NULL, 0}};
+static const struct hf_special specials[] = {
+    BERT_SPECIALS, {"pad_token_id", read_pad, write_pad}, {NULL, NULL, NULL}};
+
+static const struct hf_family config = {.fields = fields,
+                                        .specials = specials,
+                                        .types = types,
+                                        .absent = absent,
+                                        .type = roberta_type,
+                                        .nothing = bert_nothing,
+                                        .architecture = roberta_architecture};
+
+/* ---- the row --------------------------------------------------------------------------------- */
+
+static const char *const beside[] = {"roberta.pooler.", "roberta.embeddings.position_ids",
+                                     "lm_head.bias", "lm_head.decoder.bias", NULL};
+
+const struct family_row family_roberta = {.head = "lm_head.decoder.weight",
+                                          .beside = beside,
+                                          .position_table = true,
+                                          .config = &config,
+                                          .name = "roberta",
+                                          .task = MODEL_MASKED_LM,
+                                          .softmax = true,
+                                          .check = check_roberta,
+                                          .write = write_roberta};
