@@ -43,14 +43,64 @@ bool hf_by_blocks(const struct param *p)
     return p->transposed || p->stack;
 }
 
+/* ---- rows that files group by head ----------------------------------------------------------- */
+
+static int64_t runs_of(const struct param *p, int part)
+{
+    return p->head_major_runs[part] ? p->head_major_runs[part] : 1;
+}
+
+/* Runs of a head before `part`; of all of it. */
+static int64_t runs_before(const struct param *p, int part)
+{
+    int64_t n = 0;
+    for (int i = 0; i < part; i++) n += runs_of(p, i);
+    return n;
+}
+
+/* ours: [parts][heads][runs of the part], the file's: [heads][parts][runs]. */
+static int64_t run_in_file(const struct param *p, int64_t heads, int64_t i)
+{
+    int part = 0;
+    while (i >= heads * runs_before(p, part + 1)) part++;
+    const int64_t n = runs_of(p, part), before = runs_before(p, part), at = i - heads * before;
+    return at / n * runs_before(p, p->head_major_parts) + before + at % n;
+}
+
+static int64_t run_here(const struct param *p, int64_t heads, int64_t i)
+{
+    const int64_t all = runs_before(p, p->head_major_parts), at = i % all;
+    int part = 0;
+    while (at >= runs_before(p, part + 1)) part++;
+    const int64_t before = runs_before(p, part);
+    return heads * before + i / all * runs_of(p, part) + at - before;
+}
+
+/* In that many rows. */
+static int64_t heads_of(const struct param *p, int64_t rows)
+{
+    return rows / p->head_major_dim / runs_before(p, p->head_major_parts);
+}
+
+int64_t hf_run_in_file(const struct param *p, int64_t i)
+{
+    return p->head_major_parts ? run_in_file(p, heads_of(p, p->rows), i) : i;
+}
+
+int64_t hf_run_here(const struct param *p, int64_t i)
+{
+    return p->head_major_parts ? run_here(p, heads_of(p, p->rows), i) : i;
+}
+
 /* The file's row of our row r of a block. */
 static int64_t row_in_file(const struct param *p, int64_t rows, int64_t r)
 {
-    const int64_t D = p->head_major_dim, parts = p->head_major_parts;
-    if (!parts) return r;
-    const int64_t heads = rows / D / parts, run = r / D;
-    return (run % heads * parts + run / heads) * D + r % D;
+    const int64_t D = p->head_major_dim;
+    if (!p->head_major_parts) return r;
+    return run_in_file(p, heads_of(p, rows), r / D) * D + r % D;
 }
+
+/* ---- blocks ---------------------------------------------------------------------------------- */
 
 static inline void move(char *to, const char *from, int64_t unit)
 {
@@ -88,19 +138,4 @@ void hf_block_here(const struct param *p, const void *file, void *ours, int64_t 
 void hf_block_in_file(const struct param *p, const void *ours, void *file, int64_t unit)
 {
     block_move(p, file, ours, unit, p->transposed, false);
-}
-
-/* ours: [parts][heads] runs, the file's: [heads][parts]. */
-int64_t hf_run_in_file(const struct param *p, int64_t i)
-{
-    if (!p->head_major_parts) return i;
-    const int64_t heads = p->rows / p->head_major_dim / p->head_major_parts;
-    return i % heads * p->head_major_parts + i / heads;
-}
-
-int64_t hf_run_here(const struct param *p, int64_t i)
-{
-    if (!p->head_major_parts) return i;
-    const int64_t heads = p->rows / p->head_major_dim / p->head_major_parts;
-    return i % p->head_major_parts * heads + i / p->head_major_parts;
 }

@@ -98,6 +98,7 @@ static void fill(struct param *out, const struct program *p, int bucket, int i, 
     out->init = w->init;
     out->head_major_parts = w->head_major_parts;
     out->head_major_dim = w->head_major_dim;
+    memcpy(out->head_major_runs, w->head_major_runs, sizeof out->head_major_runs);
     out->transposed = w->transposed;
     out->stack = w->stack;
     out->frozen = w->frozen;

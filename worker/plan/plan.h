@@ -45,7 +45,7 @@ struct param {
     bool decay;        /* weight decay applies (matrices) */
     enum init_id init; /* what random weights it gets */
     /* As in struct weight: */
-    int32_t head_major_parts, head_major_dim;
+    int32_t head_major_parts, head_major_dim, head_major_runs[HEAD_PARTS];
     bool transposed;
     int32_t stack;
     bool frozen; /* and no weight decay */

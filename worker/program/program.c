@@ -44,6 +44,7 @@ int prog_weight(struct program *p, const struct weight *w)
     struct weight *to = &p->weight[p->n_weights];
     assert(p->n_weights < PROG_WEIGHTS && w->name[0] && w->rows > 0 && w->cols >= 0);
     assert(!w->joined || p->n_weights > 0);
+    assert(w->head_major_parts <= HEAD_PARTS);
     *to = *w;
     to->offset = p->weights_size;
     if (w->joined) to->offset = to[-1].offset + count_of(&to[-1]);

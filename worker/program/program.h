@@ -36,6 +36,7 @@
 #define PROG_OPS     48
 #define PROG_WEIGHTS 400 /* 128 experts of three and what else a layer has */
 #define PROG_SHARED  8
+#define HEAD_PARTS   4 /* of a tensor that a file groups by head */
 #define PROG_SUMS    8 /* sum chunks of a whole sequence, at most */
 #define PROG_X       0 /* the value every section but `in` begins with */
 #define PROG_NONE    (-1)
@@ -59,8 +60,9 @@ struct weight {
     bool joined;        /* follows the one before without a gap: one product serves both */
     enum init_id init;
     /* The file keeps rows in another order: files group them by head, [n][parts][D], we by part,
-     * [parts][n][D]. 0: the same order. */
-    int32_t head_major_parts, head_major_dim;
+     * [parts][n][D]. 0: the same order. Part i of a head has head_major_runs[i] times D rows; 0:
+     * once. */
+    int32_t head_major_parts, head_major_dim, head_major_runs[HEAD_PARTS];
     bool transposed; /* the file has [in, out] (GPT-2's Conv1D), as dims are, too */
     /* That many tensors of rows / stack rows each, one after the other: [stack, ...] in files, and
      * in another order, or transposed, each by itself (the experts of gpt-oss). 0: it is one. */
