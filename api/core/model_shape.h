@@ -82,15 +82,17 @@ struct model_shape {
     int64_t first_pos;  /* RoBERTa: the table's row of position 0, pad_token_id + 1 */
     int64_t n_experts, experts_per_token;
     int64_t expert_width; /* moe_intermediate_size, where it is not I */
+    int64_t shared_width; /* of an expert that every row goes to; 0: there is none */
     int32_t norm_topk;    /* weights of the chosen experts are over their sum */
     /* Gated delta networks: heads of values, of keys, their sizes, taps of the convolution. */
     int64_t delta_heads, delta_key_heads, delta_key_dim, delta_value_dim, conv_width;
     double residual[6]; /* MiniMax: alpha, beta of linear attention, full attention, MLP */
-    /* bit l: layer l is special: linear (MiniMax, Qwen3.5), has LRPE (TNL), has no window where
-     * others have one (Llama, Gemma), has no experts (Qwen3-MoE) */
+    /* bit l: layer l is special: linear (MiniMax, Qwen3.5, Qwen3-Next), has LRPE (TNL), has no
+     * window where others have one (Llama, Gemma), has no experts (Qwen2-MoE, Qwen3-MoE) */
     int64_t layer_mask[SHAPE_MASKS];
-    double attn_cap, final_cap; /* soft caps of scores, of logits; 0: none */
-    int64_t attn_scalar;        /* query_pre_attn_scalar: scores are over its root; 0: D */
+    int64_t dense_mask[SHAPE_MASKS]; /* Qwen3-Next: bit l: layer l has no experts */
+    double attn_cap, final_cap;      /* soft caps of scores, of logits; 0: none */
+    int64_t attn_scalar;             /* query_pre_attn_scalar: scores are over its root; 0: D */
     double rope_local; /* rope_local_base_freq: theta of layers with a window; 0: rope_theta */
     int32_t normalise; /* linear transformer: outputs are divided by their summed weights */
     int32_t unscaled;  /* TNL: no_scale_embedding */
@@ -106,10 +108,14 @@ struct model_shape {
     int32_t mask;       /* 1 + the id of the tokenizer's mask token, of a masked language model */
 };
 
+static inline bool shape_bit(const int64_t mask[SHAPE_MASKS], int64_t l)
+{
+    return l < 32 * SHAPE_MASKS && (mask[l / 32] >> (l % 32) & 1);
+}
 /* Whether layer l is of the family's other kind: layer_mask. */
 static inline bool shape_special(const struct model_shape *m, int64_t l)
 {
-    return l < 32 * SHAPE_MASKS && (m->layer_mask[l / 32] >> (l % 32) & 1);
+    return shape_bit(m->layer_mask, l);
 }
 
 #endif

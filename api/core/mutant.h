@@ -39,6 +39,7 @@ enum mutant_id {
     MUTANT_CARRY_EARLY,    /* delta rule: a rank passes on the state before its last chunk */
     MUTANT_CARRY_BACK,     /* delta rule: the gradient of the state that was passed on is lost */
     MUTANT_HALO_LOST,      /* a short convolution does not see the rows of the rank before */
+    MUTANT_GATE_LOST,      /* on ranks but the first, gates of rows are taken for 0 */
     MUTANT_PAD_SEEN,       /* DSP: attention sees what only pads a dimension */
     MUTANT_SWITCH_SWAPPED, /* DSP: parts of a switch in the wrong order */
     MUTANT_GRAD_DROPPED,   /* rank 0's part of one tensor's gradient is not summed */

@@ -11,13 +11,15 @@
 #include "worker/hf/safetensors.h"
 
 static const char *const names[] = {
-    "bert",         "bert_wide",   "linear",        "linear_relu", "minimax",      "llama3",
-    "llama_linear", "phi3",        "llama_dynamic", "qwen2",       "qwen3",        "olmo2",
-    "granite",      "smollm3",     "gpt2",          "mistral",     "minimax_wide", "retnet",
-    "retnet_wide",  "tnl",         "tnl_wide",      "stdit",       "stdit3",       "stdit3_image",
-    "latte",        "t2d",         "t2d_plain",     "ministral",   "qwen3_mixed",  "gemma2",
-    "gemma3",       "gemma2_wide", "mixtral",       "qwen3_moe",   "olmoe",        "qwen3_5",
-    "qwen3_5_wide", "gpt_oss",     "roberta"};
+    "bert",       "bert_wide",       "linear",     "linear_relu",   "minimax",
+    "llama3",     "llama_linear",    "phi3",       "llama_dynamic", "qwen2",
+    "qwen3",      "olmo2",           "granite",    "smollm3",       "gpt2",
+    "mistral",    "minimax_wide",    "retnet",     "retnet_wide",   "tnl",
+    "tnl_wide",   "stdit",           "stdit3",     "stdit3_image",  "latte",
+    "t2d",        "t2d_plain",       "ministral",  "qwen3_mixed",   "gemma2",
+    "gemma3",     "gemma2_wide",     "mixtral",    "qwen3_moe",     "olmoe",
+    "qwen3_5",    "qwen3_5_wide",    "gpt_oss",    "roberta",       "qwen2_moe",
+    "qwen3_next", "qwen3_next_wide", "qwen3_5_moe"};
 enum { N_NAMES = sizeof names / sizeof *names };
 
 static const char *golden(const char *name, const char *file)
@@ -105,6 +107,20 @@ static void test_describe(void)
 
 /* ---- loading and saving ---------------------------------------------------------------------- */
 
+/* Head-major files: row (head, part, d) there is row (part, head, d) here. */
+static int64_t row_here(const struct param *p, int64_t rows, int64_t r)
+{
+    int64_t of[HEAD_PARTS], head_rows = 0, part = 0, before = 0;
+    if (!p->head_major_parts) return r;
+    for (int i = 0; i < p->head_major_parts; i++) {
+        of[i] = p->head_major_dim * (p->head_major_runs[i] ? p->head_major_runs[i] : 1);
+        head_rows += of[i];
+    }
+    const int64_t head = r / head_rows;
+    for (r %= head_rows; r >= of[part]; part++) r -= of[part], before += of[part];
+    return before * (rows / head_rows) + head * of[part] + r;
+}
+
 /* Tensor by tensor, by the file's own names and order of elements. */
 static void check_tensors(const char *name, const struct model_shape *m, const float *params)
 {
@@ -117,15 +133,10 @@ static void check_tensors(const char *name, const struct model_shape *m, const f
         float *want = malloc((size_t)p.count * sizeof *want);
         CHECK_MSG(t && t->count == p.count && st_read_f32(f, t, want, &e) == 0, "%s", p.name);
         int64_t bad = 0;
-        /* Head-major files: row (head, part, d) there is row (part, head, d) here. */
-        const int64_t parts = p.head_major_parts ? p.head_major_parts : 1;
         const int64_t blocks = p.stack ? p.stack : 1, rows = p.rows / blocks, C = p.count / p.rows;
-        const int64_t D = p.head_major_parts ? p.head_major_dim : rows;
         for (int64_t row = 0; t && row < p.rows; row++) {
             const int64_t b = row / rows, r = row % rows;
-            const int64_t head = r / D / parts, part = r / D % parts, d = r % D;
-            const int64_t here = (part * (rows / D / parts) + head) * D + d;
-            const float *ours = params + p.offset + (b * rows + here) * C;
+            const float *ours = params + p.offset + (b * rows + row_here(&p, rows, r)) * C;
             for (int64_t k = 0; k < C; k++)
                 bad += want[b * rows * C + (p.transposed ? k * rows + r : r * C + k)] != ours[k];
         }
@@ -274,6 +285,9 @@ static void test_old_bert(void)
 #define GPT_OSS "\"model_type\":\"gpt_oss\",\"num_key_value_heads\":2," CORE
 #define QWEN3   "\"model_type\":\"qwen3\",\"num_key_value_heads\":2," CORE
 
+#define QWEN2_MOE "\"model_type\":\"qwen2_moe\",\"num_key_value_heads\":2," CORE
+#define NEXT      "\"model_type\":\"qwen3_next\"," CORE
+
 static void test_refusals(void)
 {
     static const struct {
@@ -333,7 +347,7 @@ static void test_refusals(void)
         {MINIMAX ",\"layernorm_mlp_alpha\":-1", ERR_INVALID, "layernorm_mlp_alpha"},
         {MINIMAX ",\"postnorm\":false", ERR_UNSUPPORTED, "postnorm"},
         {MINIMAX ",\"shared_intermediate_size\":64", ERR_UNSUPPORTED, "shared_intermediate_size"},
-        {MINIMAX ",\"num_local_experts\":512", ERR_UNSUPPORTED, "num_local_experts"},
+        {MINIMAX ",\"num_local_experts\":600", ERR_UNSUPPORTED, "num_local_experts"},
         {MINIMAX ",\"num_local_experts\":0", ERR_UNSUPPORTED, "num_local_experts"},
         {MINIMAX ",\"num_experts_per_tok\":9", ERR_INVALID, "num_experts_per_tok"},
         {MINIMAX ",\"rotary_dim\":14", ERR_INVALID, "rotary_dim"},
@@ -367,7 +381,18 @@ static void test_refusals(void)
         {"\"model_type\":\"gemma3_text\"," CORE ",\"rope_parameters\":{\"full_attention\":{},"
          "\"chunked_attention\":{}}",
          ERR_INVALID, "rope_parameters"},
-        {"\"model_type\":\"qwen2_moe\"," CORE, ERR_UNSUPPORTED, "model_type"},
+        {"\"model_type\":\"glm4_moe\"," CORE, ERR_UNSUPPORTED, "model_type"},
+        {"\"model_type\":\"qwen3_5_moe\"," CORE, ERR_UNSUPPORTED, "is a qwen3_5_moe_text"},
+        {QWEN2_MOE, ERR_NONE, ""},
+        {QWEN2_MOE ",\"shared_expert_intermediate_size\":0", ERR_INVALID,
+         "shared_expert_intermediate_size"},
+        {QWEN2_MOE ",\"use_sliding_window\":true", ERR_UNSUPPORTED, "use_sliding_window"},
+        {NEXT, ERR_NONE, ""},
+        {NEXT ",\"decoder_sparse_step\":0", ERR_INVALID, "decoder_sparse_step"},
+        {NEXT ",\"mlp_only_layers\":[256]", ERR_INVALID, "mlp_only_layers"},
+        {NEXT ",\"mlp_only_layers\":{}", ERR_INVALID, "mlp_only_layers"},
+        {NEXT ",\"linear_num_key_heads\":3", ERR_INVALID, "linear_num_value_heads"},
+        {NEXT ",\"num_experts\":0", ERR_UNSUPPORTED, "num_local_experts"},
     };
     static struct model_shape m;
     for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
@@ -388,6 +413,9 @@ static void test_refusals(void)
 static void test_defaults(void)
 {
     static struct model_shape m;
+    static const char next[] =
+        "{\"model_type\":\"qwen3_next\",\"num_hidden_layers\":8,\"mlp_only_layers\":[3],"
+        "\"decoder_sparse_step\":2}";
     static const char retnet[] = "{" RETNET "}", minimax[] = "{" MINIMAX "}", bert[] = "{" BERT "}",
                       mistral[] = "{" MISTRAL "}", gpt_oss[] = "{" GPT_OSS "}",
                       roberta[] = "{" ROBERTA "}",
@@ -429,6 +457,10 @@ static void test_defaults(void)
     CHECK(hf_config_parse(roberta, sizeof roberta - 1, "c", &m, &e) == 0);
     CHECK(m.max_pos == 512 && m.first_pos == 2 && m.type_vocab == 2 && m.tied && m.act == ACT_GELU);
     CHECK(hf_config_parse(mistral, sizeof mistral - 1, "c", &m, &e) == 0 && m.window == 4096);
+    CHECK_MSG(hf_config_parse(next, sizeof next - 1, "c", &m, &e) == 0, "%s", e.text);
+    CHECK(m.layer_mask[0] == 0x77 && m.dense_mask[0] == 0x5d && m.rotary_dim == 64);
+    CHECK(m.n_experts == 512 && m.experts_per_token == 10 && m.norm_topk && m.ffn_width == 5632);
+    CHECK(m.expert_width == 512 && m.shared_width == 512 && m.delta_heads == 32);
     CHECK_MSG(hf_config_parse(gpt_oss, sizeof gpt_oss - 1, "c", &m, &e) == 0, "%s", e.text);
     CHECK(m.window == 128 && m.layer_mask[0] == 2 && m.rope_theta == 150000 && m.head_dim == 64);
     CHECK(m.rope.kind == ROPE_YARN && m.rope.factor == 32 && m.rope.original == 4096);

@@ -350,7 +350,7 @@ def root(m):
 
 
 def mixture(name, module, **kw):
-    """Mixtral, Qwen3-MoE, OLMoE."""
+    """Mixtral, Qwen2-MoE, Qwen3-MoE, OLMoE."""
     import importlib
     import transformers
     mod = importlib.import_module(f"transformers.models.{module}.modeling_{module}")
@@ -361,14 +361,18 @@ def mixture(name, module, **kw):
     return Package(c, getattr(transformers, name + "ForCausalLM"), mod)
 
 
-def qwen3_5(**kw):
+def gated_delta(config, model, module, **kw):
     """The rule is the recurrence, a row at a time, as the package has it for one token; chunks are
     not."""
-    from transformers import Qwen3_5TextConfig, Qwen3_5ForCausalLM
-    from transformers.models.qwen3_5 import modeling_qwen3_5 as mod
+    import importlib
+    import transformers
+    mod = importlib.import_module(f"transformers.models.{module}.modeling_{module}")
     torch.Tensor.float = torch.Tensor.double
-    c = Qwen3_5TextConfig(vocab_size=258, attn_implementation="eager", pad_token_id=257, **kw)
-    m = Package(c, Qwen3_5ForCausalLM, mod)
+    if "num_experts" in kw:
+        kw["experts_implementation"] = "eager"
+    c = getattr(transformers, config)(vocab_size=258, attn_implementation="eager", pad_token_id=257,
+                                      **kw)
+    m = Package(c, getattr(transformers, model), mod)
     mod.torch_chunk_gated_delta_rule = mod.torch_recurrent_gated_delta_rule
     with torch.no_grad():
         for n, p in m.model.named_parameters():
@@ -377,6 +381,18 @@ def qwen3_5(**kw):
             if n.endswith("A_log"):  # heads that forget at once and heads that hardly do
                 p.copy_(torch.linspace(-3, 1, p.numel()).bfloat16())
     return m
+
+
+def qwen3_5(**kw):
+    return gated_delta("Qwen3_5TextConfig", "Qwen3_5ForCausalLM", "qwen3_5", **kw)
+
+
+def qwen3_next(**kw):
+    return gated_delta("Qwen3NextConfig", "Qwen3NextForCausalLM", "qwen3_next", **kw)
+
+
+def qwen3_5_moe(**kw):
+    return gated_delta("Qwen3_5MoeTextConfig", "Qwen3_5MoeForCausalLM", "qwen3_5_moe", **kw)
 
 
 def gpt_oss(**kw):
@@ -615,6 +631,31 @@ CASES = {
         tie_word_embeddings=True, rope_parameters={
             "rope_type": "default", "rope_theta": 5e4, "partial_rotary_factor": 0.5,
             "mrope_section": [1, 1, 0], "mrope_interleaved": True}), samples(23, reset=False)),
+    # an expert for every token, biases; a dense layer between by the step
+    "qwen2_moe": lambda: (mixture("Qwen2Moe", "qwen2_moe", hidden_size=18, num_hidden_layers=3,
+                                  num_attention_heads=6, num_key_value_heads=3, head_dim=8,
+                                  intermediate_size=20, moe_intermediate_size=10, num_experts=5,
+                                  num_experts_per_tok=2, shared_expert_intermediate_size=14,
+                                  decoder_sparse_step=2), samples(24)),
+    # the four kinds of layer, in two models; parts of a key head in the file: 10, 10, 18 and 18 rows
+    "qwen3_next": lambda: (qwen3_next(
+        hidden_size=20, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2, head_dim=16,
+        intermediate_size=22, rms_norm_eps=1e-2, linear_num_key_heads=2, linear_num_value_heads=6,
+        linear_key_head_dim=10, linear_value_head_dim=6, layer_types=[LINEAR, FULL, LINEAR],
+        num_experts=5, num_experts_per_tok=2, moe_intermediate_size=10,
+        shared_expert_intermediate_size=14, mlp_only_layers=[1]), samples(25)),
+    "qwen3_next_wide": lambda: (qwen3_next(
+        hidden_size=16, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=4, head_dim=8,
+        intermediate_size=20, rms_norm_eps=1e-2, linear_num_key_heads=3, linear_num_value_heads=3,
+        linear_key_head_dim=24, linear_value_head_dim=40, linear_conv_kernel_dim=6,
+        full_attention_interval=2, num_experts=4, num_experts_per_tok=3, moe_intermediate_size=8,
+        shared_expert_intermediate_size=6, decoder_sparse_step=2, norm_topk_prob=False,
+        tie_word_embeddings=True), samples(26, reset=False)),
+    "qwen3_5_moe": lambda: (qwen3_5_moe(
+        hidden_size=20, num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=2, head_dim=16,
+        rms_norm_eps=1e-2, linear_num_key_heads=2, linear_num_value_heads=6, linear_key_head_dim=10,
+        linear_value_head_dim=6, layer_types=[LINEAR, FULL], num_experts=5, num_experts_per_tok=2,
+        moe_intermediate_size=10, shared_expert_intermediate_size=14), samples(27)),
     # sinks, every other layer with a window, clamped experts with biases; heads of several sizes
     "gpt_oss": lambda: (gpt_oss(hidden_size=18, num_hidden_layers=3, num_attention_heads=6,
                                 num_key_value_heads=3, head_dim=8, intermediate_size=14,

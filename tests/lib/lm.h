@@ -306,7 +306,8 @@ static const char *const lm_names[] = {
     "qwen2",        "llama_linear", "llama3",  "llama_dynamic", "smollm3",     "olmo2",
     "phi3",         "granite",      "gpt2",    "ministral",     "qwen3_mixed", "gemma2",
     "gemma2_wide",  "gemma3",       "mixtral", "qwen3_moe",     "olmoe",       "qwen3_5",
-    "qwen3_5_wide", "gpt_oss",      "roberta"};
+    "qwen3_5_wide", "gpt_oss",      "roberta", "qwen2_moe",     "qwen3_next",  "qwen3_next_wide",
+    "qwen3_5_moe"};
 enum { LM_NAMES = sizeof lm_names / sizeof *lm_names };
 
 /* ---- one token after another ----------------------------------------------------------------- */

@@ -344,6 +344,7 @@ static const struct op_case cases[] = {
     {"mix of one", write_mix_one, loop_mix},
     {"modulate", write_modulate, loop_modulate},
     {"gate", write_gate, loop_gate},
+    {"gate of rows", write_row_gate, loop_row_gate},
     {"select", write_select, loop_select},
     {"table", write_table, loop_table},
     {"table of what is repeated", write_table_repeat, loop_table},

@@ -261,7 +261,7 @@ static inline void loop_mix(const struct env *t)
         out(t)[i] = 1.5 * in(t, 0)[i] - (t->op.in[1] == PROG_NONE ? 0 : 0.5 * in(t, 1)[i]);
 }
 
-/* ---- MODULATE, GATE, TABLE ------------------------------------------------------------------- */
+/* ---- MODULATE, GATE, ROW_GATE, TABLE --------------------------------------------------------- */
 
 static inline void write_modulate(struct env *t)
 {
@@ -291,6 +291,17 @@ static inline void loop_gate(const struct env *t)
         for (int64_t j = 0; j < 10; j++)
             out(t)[i * 10 + j] = in(t, 0)[i * 10 + j] +
                                  in(t, 2)[t->group[i] * 10 + j] * in(t, 1)[i * 10 + j];
+}
+
+static inline void write_row_gate(struct env *t)
+{
+    const int base = input(t, ROWS_T, 10), a = input(t, ROWS_T, 10), gate = input(t, ROWS_T, 1);
+    output(t, &(struct op){.kind = OP_ROW_GATE, .in = {base, a, gate}}, ROWS_T, 10);
+}
+static inline void loop_row_gate(const struct env *t)
+{
+    for (int64_t i = 0; i < T * 10; i++)
+        out(t)[i] = in(t, 0)[i] + act(ACT_SIGMOID, in(t, 2)[i / 10]) * in(t, 1)[i];
 }
 
 static inline void write_select(struct env *t)

@@ -4,6 +4,7 @@
 
 #include "api/core/model_shape.h"
 #include "tests/lib/test.h"
+#include "worker/family/config_table.h"
 #include "worker/family/family.h"
 
 static inline struct model_shape shape_of(int id)
@@ -28,10 +29,12 @@ static inline struct model_shape shape_of(int id)
                             .tied = masked};
     if (masked) m.type_vocab = 2;
     if (id == FAMILY_GEMMA) m.attn_cap = 3, m.final_cap = 5, m.attn_scalar = 6;
-    if (id == FAMILY_MINIMAX || id == FAMILY_MIXTRAL || id == FAMILY_QWEN3_MOE ||
-        id == FAMILY_OLMOE || id == FAMILY_GPT_OSS)
-        m.n_experts = 3, m.experts_per_token = 2;
-    if (id == FAMILY_QWEN3_5) {
+    const struct hf_family *keys = family_row(&m)->config;
+    if (config_has(keys, "num_local_experts")) m.n_experts = 3, m.experts_per_token = 2;
+    if (config_has(keys, "shared_expert_intermediate_size")) m.shared_width = 7, m.expert_width = 9;
+    if (id == FAMILY_QWEN2_MOE) m.qkv_bias = 1;
+    if (config_has(keys, "dense_mask.0")) m.dense_mask[0] = 6;
+    if (family_row(&m)->in_turn) {
         m.delta_heads = 4, m.delta_key_heads = 2, m.conv_width = 3;
         m.delta_key_dim = 6, m.delta_value_dim = 5;
         m.layer_mask[0] = 5;

@@ -392,12 +392,10 @@ static bool answers(struct config *c, int f)
 /* What published models need that is not here. */
 static const struct {
     const char *type, *needs;
-} unsupported[] = {{"qwen3_next", "shared experts"},
-                   {"qwen3_5", "a vision model; its text_config alone is a qwen3_5_text"},
-                   {"qwen3_5_moe", "shared experts"},
+} unsupported[] = {{"qwen3_5", "a vision model; its text_config alone is a qwen3_5_text"},
+                   {"qwen3_5_moe", "a vision model; its text_config alone is a qwen3_5_moe_text"},
                    {"kimi_linear", "gates of each column"},
                    {"modernbert", "windows and RoPE in an encoder"},
-                   {"qwen2_moe", "shared experts"},
                    {"deepseek", "shared experts"},
                    {"deepseek_v2", "latent attention and shared experts"},
                    {"deepseek_v3", "latent attention and shared experts"},

@@ -43,6 +43,7 @@ struct config {
     int type;                   /* which of family->types the file says; -1: the family's own */
     int64_t window, full_first; /* a window, and how many layers come before it */
     bool window_on;             /* use_sliding_window */
+    int64_t sparse_step;        /* decoder_sparse_step */
     char refused[400];          /* "key: why; key: why": hf_refuse */
     int n_refused;
     bool unknown;         /* one of them means nothing here */
@@ -108,6 +109,11 @@ struct hf_family {
     {"layer_mask.2", NULL, HF_UNWRITTEN}, {"layer_mask.3", NULL, HF_UNWRITTEN},                    \
     {"layer_mask.4", NULL, HF_UNWRITTEN}, {"layer_mask.5", NULL, HF_UNWRITTEN},                    \
     {"layer_mask.6", NULL, HF_UNWRITTEN}, {"layer_mask.7", NULL, HF_UNWRITTEN}
+#define HF_DENSE_MASKS                                                                             \
+    {"dense_mask.0", NULL, HF_UNWRITTEN}, {"dense_mask.1", NULL, HF_UNWRITTEN},                    \
+    {"dense_mask.2", NULL, HF_UNWRITTEN}, {"dense_mask.3", NULL, HF_UNWRITTEN},                    \
+    {"dense_mask.4", NULL, HF_UNWRITTEN}, {"dense_mask.5", NULL, HF_UNWRITTEN},                    \
+    {"dense_mask.6", NULL, HF_UNWRITTEN}, {"dense_mask.7", NULL, HF_UNWRITTEN}
 #define HF_NEVER                                                                                   \
     {"quantization_config", hf_want_plain, NULL}, {"text_config", hf_want_null, NULL}
 /* clang-format on */
@@ -175,6 +181,7 @@ int hf_read_array(struct config *c, const char *key, const char *name);
 /* An array with an element for every layer: read is called for each (c->n_flags tells which); it
  * returns 1 for what is no element, -1 with c->e for what is refused. */
 int hf_read_list(struct config *c, const char *key, int (*read)(struct config *, enum jtok));
+void hf_mark(int64_t mask[SHAPE_MASKS], int64_t l);
 /* Layer l is of the other kind. */
 void hf_mark_layer(struct model_shape *m, int64_t l, bool special);
 /* That there were as many as layers. */

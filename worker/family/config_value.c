@@ -232,7 +232,12 @@ int hf_check_list(struct config *c, const char *key)
                     (long long)c->n_flags, c->m->n_layers);
 }
 
+void hf_mark(int64_t mask[SHAPE_MASKS], int64_t l)
+{
+    if (l < 32 * SHAPE_MASKS) mask[l / 32] |= (int64_t)1 << (l % 32);
+}
+
 void hf_mark_layer(struct model_shape *m, int64_t l, bool special)
 {
-    if (special && l < 32 * SHAPE_MASKS) m->layer_mask[l / 32] |= (int64_t)1 << (l % 32);
+    if (special) hf_mark(m->layer_mask, l);
 }

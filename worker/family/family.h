@@ -35,14 +35,17 @@
     X(OLMOE, olmoe) \
     X(QWEN3_5, qwen3_5) /* gated delta networks and gated softmax attention */ \
     X(GPT_OSS, gpt_oss) /* attention sinks, clamped experts with biases */ \
-    X(ROBERTA, roberta) /* BERT, positions after the padding id */
+    X(ROBERTA, roberta) /* BERT, positions after the padding id */ \
+    X(QWEN2_MOE, qwen2_moe) /* an expert that every token goes to */ \
+    X(QWEN3_NEXT, qwen3_next) /* Qwen3.5's layers with experts */ \
+    X(QWEN3_5_MOE, qwen3_5_moe)
 /* clang-format on */
 
 #define FAMILY_ID(WORD, name) FAMILY_##WORD,
 enum model_family { FAMILIES(FAMILY_ID) FAMILY_N };
 #undef FAMILY_ID
 
-/* A whole model, written down. About 600 KB: one per process, filled once. */
+/* A whole model, written down. About 1.6 MB: one per process, filled once. */
 struct family {
     int n_kinds;
     struct program in, out, layer[FAMILY_KINDS];

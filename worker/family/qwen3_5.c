@@ -1,191 +1,50 @@
-/* qwen3_5.c: Qwen3.5's text model: layers of gated delta networks (2412.06464) and of gated softmax
- * attention in one model.
- *
- *   per layer   x += Wo mixer(n1(x));  x += Wd (silu(Wg n2(x)) * Wu n2(x))
- *   attention   [q, gate] = Wq h of each head;  o = attn(rope(n(q)), rope(n(k)), v) sigmoid(gate)
- *   delta       qkv = silu(conv(Wqkv h));  o = n(delta(qkv, Wb h, Wa h)) silu(Wz h), n of each head
- *
- * RoPE turns a part of each head. The factors of norms are 1 + their weights, but for those of the
- * delta rule's outputs. */
-#include <math.h>
+/* qwen3_5.c: the families of gated_delta.h: Qwen3.5's text models, dense and with experts, and
+ * Qwen3-Next: their config.json, their rows. */
 #include <stddef.h>
-#include "api/core/delta.h"
-#include "worker/family/config_table.h"
-#include "worker/family/write.h"
-
-enum { FULL, DELTA }; /* kinds of layer; layer_mask: DELTA */
-
-static struct write_norm norm_of(const struct model_shape *m, const char *weight)
-{
-    return (struct write_norm){
-        .weight = weight, .kind = NORM_RMS, .eps = m->norm_eps, .offset = true};
-}
-
-/* Of queries, or of the keys of a KV row. */
-static int head_norm(struct program *p, const struct model_shape *m, int x, int64_t heads,
-                     const char *weight)
-{
-    struct write_norm n = norm_of(m, weight);
-    n.groups = heads;
-    n.dim = m->head_dim;
-    return write_norm(p, x, &n);
-}
-
-static int product(struct program *p, int a, int base, int w, int n_w, const char *name,
-                   enum keep_id keep)
-{
-    return write_linear(p, &(struct write_linear){a, base, w, n_w, PROG_NONE, name, keep});
-}
-
-/* Its file has the queries and the gate of a head next to each other. */
-static int gated_queries(struct program *p, const struct model_shape *m)
-{
-    return prog_weight(p, &(struct weight){.name = "self_attn.q_proj.weight",
-                                           .rows = 2 * m->n_heads * m->head_dim,
-                                           .cols = m->width,
-                                           .init = INIT_NORMAL,
-                                           .head_major_parts = 2,
-                                           .head_major_dim = (int32_t)m->head_dim});
-}
-
-static int attention(struct program *p, const struct model_shape *m, int h, int x)
-{
-    const int64_t C = m->width, HD = m->n_heads * m->head_dim, KD = m->n_kv_heads * m->head_dim;
-    const int q_w = gated_queries(p, m);
-    const int kv_w = prog_tensor(p, "self_attn.k_proj.weight", KD, C, INIT_NORMAL);
-    prog_joined(p, "self_attn.v_proj.weight", KD, C, INIT_NORMAL);
-    const int both = product(p, h, PROG_NONE, q_w, 1, "q_gate", KEEP_NONE_MODE);
-    int q = prog_view(p, both, 0, HD);
-    int kv = product(p, h, PROG_NONE, kv_w, 2, "kv", KEEP_NEVER);
-    q = head_norm(p, m, q, m->n_heads, "self_attn.q_norm.weight");
-    kv = head_norm(p, m, kv, m->n_kv_heads, "self_attn.k_norm.weight");
-    q = write_rope(p, m, q, m->n_heads, "q");
-    kv = write_rope(p, m, kv, m->n_kv_heads, "kv");
-    const int o = write_attention(p, m, &(struct write_attention){q, kv, true, 0});
-    const int gated = write_glu(p, ACT_SIGMOID, prog_view(p, both, HD, HD), o, "gated");
-    const int o_w = prog_tensor(p, "self_attn.o_proj.weight", C, HD, INIT_RESIDUAL);
-    return product(p, gated, x, o_w, 1, "mlp_input", KEEP_NONE_MODE);
-}
-
-static int delta(struct program *p, const struct model_shape *m, int h, int x)
-{
-    const int64_t C = m->width, keys = m->delta_key_heads * m->delta_key_dim;
-    const int64_t H = m->delta_heads, values = H * m->delta_value_dim, mixed = 2 * keys + values;
-    const int in_w = prog_tensor(p, "linear_attn.in_proj_qkv.weight", mixed, C, INIT_NORMAL);
-    prog_joined(p, "linear_attn.in_proj_z.weight", values, C, INIT_NORMAL);
-    prog_joined(p, "linear_attn.in_proj_b.weight", H, C, INIT_NORMAL);
-    prog_joined(p, "linear_attn.in_proj_a.weight", H, C, INIT_NORMAL);
-    const int taps = prog_weight(p, &(struct weight){.name = "linear_attn.conv1d.weight",
-                                                     .rows = mixed,
-                                                     .cols = m->conv_width,
-                                                     .init = INIT_NORMAL,
-                                                     .n_dims = 3,
-                                                     .dims = {mixed, 1, m->conv_width}});
-    const int dt_bias = prog_tensor(p, "linear_attn.dt_bias", H, 0, INIT_ONE);
-    const int a_log = prog_tensor(p, "linear_attn.A_log", H, 0, INIT_DECAY);
-    const int in = product(p, h, PROG_NONE, in_w, 4, "delta_in", KEEP_NONE_MODE);
-    const int qkv = prog_op(p,
-                            &(struct op){.kind = OP_SHORT_CONV,
-                                         .in = {prog_view(p, in, 0, mixed)},
-                                         .w = taps,
-                                         .n_w = 1,
-                                         .u.conv.width = m->conv_width},
-                            &(struct value){.name = "qkv", .cols = mixed, .keep = KEEP_NEVER});
-    const int z = prog_view(p, in, mixed, values), ba = prog_view(p, in, mixed + values, 2 * H);
-    const struct op rule = {.kind = OP_DELTA,
-                            .in = {qkv, ba},
-                            .w = dt_bias,
-                            .n_w = 1,
-                            .bias = a_log,
-                            .n_bias = 1,
-                            .u.delta = {H, m->delta_key_heads, m->delta_key_dim, m->delta_value_dim,
-                                        1 / sqrtf((float)m->delta_key_dim)}};
-    const int o = prog_op(p, &rule,
-                          &(struct value){.name = "delta_out", .cols = values, .keep = KEEP_RING});
-    const int n = write_norm(p, o,
-                             &(struct write_norm){.weight = "linear_attn.norm.weight",
-                                                  .kind = NORM_RMS,
-                                                  .eps = m->norm_eps,
-                                                  .groups = H,
-                                                  .dim = m->delta_value_dim});
-    const int out_w = prog_tensor(p, "linear_attn.out_proj.weight", C, values, INIT_RESIDUAL);
-    return product(p, write_glu(p, ACT_SILU, z, n, "gated"), x, out_w, 1, "mlp_input",
-                   KEEP_NONE_MODE);
-}
-
-static void write_qwen3_5(const struct model_shape *m, struct family *f)
-{
-    const struct write_norm before = norm_of(m, "input_layernorm.weight");
-    const struct write_norm last = norm_of(m, "model.norm.weight");
-    const struct write_mlp mlp = {.norm = norm_of(m, "post_attention_layernorm.weight"),
-                                  .gate = "mlp.gate_proj.weight",
-                                  .up = "mlp.up_proj.weight",
-                                  .down = "mlp.down_proj.weight",
-                                  .act = ACT_SILU};
-    write_embedding(&f->in, m, "model.embed_tokens.weight", 1);
-    for (int kind = FULL; kind <= DELTA; kind++) {
-        struct program *p = &f->layer[kind];
-        prog_init(p, "model.layers.%d.");
-        const int x = prog_input(p, m->width), h = write_norm(p, x, &before);
-        p->result = write_mlp(p, m, kind == FULL ? attention(p, m, h, x) : delta(p, m, h, x), &mlp);
-    }
-    f->n_kinds = 2;
-    write_head(&f->out, m, &last, "lm_head.weight");
-}
-
-static int layer_kind(const struct model_shape *m, int64_t l)
-{
-    return shape_special(m, l) ? DELTA : FULL;
-}
-
-static int check_sizes(const struct model_shape *m, struct err *e)
-{
-    const struct {
-        const char *key;
-        int64_t v, least;
-    } all[] = {{"model.config.linear_num_value_heads", m->delta_heads, 1},
-               {"model.config.linear_num_key_heads", m->delta_key_heads, 1},
-               {"model.config.linear_key_head_dim", m->delta_key_dim, 1},
-               {"model.config.linear_value_head_dim", m->delta_value_dim, 1},
-               {"model.config.linear_conv_kernel_dim", m->conv_width, 2}};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (all[i].v < all[i].least)
-            return err_field(e, ERR_INVALID, all[i].key, "%s is %lld: want at least %lld",
-                             all[i].key, (long long)all[i].v, (long long)all[i].least);
-    return 0;
-}
-
-static int check_qwen3_5(struct model_shape *m, struct err *e)
-{
-    if (check_sizes(m, e)) return -1;
-    if (m->n_layers > 32 * SHAPE_MASKS)
-        return err_field(e, ERR_UNSUPPORTED, "model.config.num_hidden_layers",
-                         "num_hidden_layers %d: at most %d of a hybrid", m->n_layers,
-                         32 * SHAPE_MASKS);
-    if (m->delta_heads % m->delta_key_heads)
-        return err_field(e, ERR_INVALID, "model.config.linear_num_value_heads",
-                         "linear_num_value_heads %lld: it must be a multiple of "
-                         "linear_num_key_heads %lld",
-                         (long long)m->delta_heads, (long long)m->delta_key_heads);
-    if (m->rotary_dim > m->head_dim || m->rotary_dim % 2)
-        return err_field(e, ERR_INVALID, "model.config.partial_rotary_factor",
-                         "RoPE turns %lld columns of a head of %lld: they must be even in number "
-                         "and no more than the head has",
-                         (long long)m->rotary_dim, (long long)m->head_dim);
-    for (int64_t l = m->n_layers; l < 32 * SHAPE_MASKS; l++)
-        m->layer_mask[l / 32] &= ~((int64_t)1 << l % 32);
-    return 0;
-}
+#include "worker/family/gated_delta.h"
+#include "worker/family/moe.h"
 
 /* ---- config.json ----------------------------------------------------------------------------- */
 
-static const struct hf_absent own[] = {
-    HF_ABSENT(32768, 1e-6, 10000),  HF_ABSENT_SIZES(4096, 32, 16, 12288, 248320),
-    {"num_key_value_heads", 4},     {"head_dim", 256},
-    {"linear_num_value_heads", 32}, {"linear_num_key_heads", 16},
-    {"linear_key_head_dim", 128},   {"linear_value_head_dim", 128},
-    {"linear_conv_kernel_dim", 4},  {NULL, 0}};
+#define DELTA_ABSENT                                                                               \
+    {"linear_num_value_heads", 32}, {"linear_num_key_heads", 16}, {"linear_key_head_dim", 128},    \
+        {"linear_value_head_dim", 128},                                                            \
+    {                                                                                              \
+        "linear_conv_kernel_dim", 4                                                                \
+    }
+static const struct hf_absent own[] = {HF_ABSENT(32768, 1e-6, 10000),
+                                       HF_ABSENT_SIZES(4096, 32, 16, 12288, 248320),
+                                       {"num_key_value_heads", 4},
+                                       {"head_dim", 256},
+                                       DELTA_ABSENT,
+                                       {NULL, 0}};
 static const struct hf_absent *const absent[] = {own};
+static const struct hf_absent of_next[] = {HF_ABSENT(32768, 1e-6, 10000),
+                                           HF_ABSENT_SIZES(2048, 48, 16, 5632, 151936),
+                                           {"num_key_value_heads", 2},
+                                           {"head_dim", 256},
+                                           {"num_local_experts", 512},
+                                           {"num_experts_per_tok", 10},
+                                           {"moe_intermediate_size", 512},
+                                           {"shared_expert_intermediate_size", 512},
+                                           {"norm_topk_prob", 1},
+                                           DELTA_ABSENT,
+                                           {NULL, 0}};
+static const struct hf_absent *const next_absent[] = {of_next};
+static const struct hf_absent of_moe[] = {HF_ABSENT(32768, 1e-6, 10000),
+                                          {"hidden_size", 2048},
+                                          {"num_hidden_layers", 40},
+                                          {"num_attention_heads", 16},
+                                          {"vocab_size", 248320},
+                                          {"num_key_value_heads", 2},
+                                          {"head_dim", 256},
+                                          {"num_local_experts", 256},
+                                          {"num_experts_per_tok", 8},
+                                          {"moe_intermediate_size", 512},
+                                          {"shared_expert_intermediate_size", 512},
+                                          DELTA_ABSENT,
+                                          {NULL, 0}};
+static const struct hf_absent *const moe_absent[] = {of_moe};
 
 static int read_layer(struct config *c, enum jtok t)
 {
@@ -207,7 +66,7 @@ static void write_layers(struct jwrite *w, const char *key, const struct model_s
 {
     jwrite_array(w, key);
     for (int64_t l = 0; l < m->n_layers; l++)
-        jwrite_str(w, NULL, layer_kind(m, l) == DELTA ? "linear_attention" : "full_attention");
+        jwrite_str(w, NULL, shape_special(m, l) ? "linear_attention" : "full_attention");
     jwrite_end(w);
 }
 
@@ -217,79 +76,126 @@ static int read_interval(struct config *c, const char *key)
     return hf_read_int(c, key, 1, HF_MAX_LAYERS, &c->full_first);
 }
 
-static int finish_qwen3_5(struct config *c)
+static int finish(struct config *c)
 {
     struct model_shape *m = c->m;
     const int64_t every = c->full_first ? c->full_first : 4;
     if (!c->n_flags && !hf_met(c, "layer_mask"))
         for (int64_t l = 0; l < m->n_layers; l++) hf_mark_layer(m, l, (l + 1) % every != 0);
     if (c->partial_rotary <= 0 && !hf_met(c, "rotary_dim")) m->rotary_dim = m->head_dim / 4;
+    moe_finish_step(c);
     return hf_check_list(c, "layer_types");
 }
 
-static const char *type(const struct model_shape *m)
-{
-    (void)m;
-    return "qwen3_5_text";
-}
+#define NAMES(row, name, class)                                                                    \
+    static const char *row##_type(const struct model_shape *m)                                     \
+    {                                                                                              \
+        (void)m;                                                                                   \
+        return name;                                                                               \
+    }                                                                                              \
+    static const char *row##_architecture(const struct model_shape *m)                             \
+    {                                                                                              \
+        (void)m;                                                                                   \
+        return class;                                                                              \
+    }
+NAMES(own, "qwen3_5_text", "Qwen3_5ForCausalLM")
+NAMES(next, "qwen3_next", "Qwen3NextForCausalLM")
+NAMES(moe, "qwen3_5_moe_text", "Qwen3_5MoeForCausalLM")
 
-static const char *architecture(const struct model_shape *m)
-{
-    (void)m;
-    return "Qwen3_5ForCausalLM";
-}
+/* clang-format off */
+#define DELTA_FIELDS                                                                               \
+    {"num_key_value_heads", NULL, 0}, {"head_dim", NULL, HF_DERIVED}, {"rms_norm_eps", NULL, 0},   \
+    {"rope_theta", NULL, 0}, {"rotary_dim", NULL, HF_UNWRITTEN},                                   \
+    {"linear_conv_kernel_dim", NULL, 0}, {"linear_key_head_dim", NULL, 0},                         \
+    {"linear_value_head_dim", NULL, 0}, {"linear_num_key_heads", NULL, 0},                         \
+    {"linear_num_value_heads", NULL, 0}, HF_MASKS
+#define EXPERT_FIELDS                                                                              \
+    {"num_local_experts", "num_experts", 0}, {"num_experts_per_tok", NULL, 0},                     \
+    {"shared_expert_intermediate_size", NULL, 0}
+static const struct hf_field own_fields[] = {HF_SIZES, DELTA_FIELDS, {NULL, NULL, 0}};
+static const struct hf_field next_fields[] = {
+    HF_SIZES, DELTA_FIELDS, EXPERT_FIELDS, {"moe_intermediate_size", NULL, HF_UNWRITTEN},
+    {"norm_topk_prob", NULL, 0}, HF_DENSE_MASKS, {NULL, NULL, 0}};
+static const struct hf_field moe_fields[] = {
+    {"hidden_size", NULL, HF_NEEDED}, {"num_hidden_layers", NULL, HF_NEEDED},
+    {"num_attention_heads", NULL, HF_NEEDED}, {"vocab_size", NULL, HF_NEEDED},
+    {"max_position_embeddings", NULL, 0}, {"tie_word_embeddings", NULL, 0},
+    DELTA_FIELDS, EXPERT_FIELDS, {"moe_intermediate_size", NULL, HF_NEEDED}, {NULL, NULL, 0}};
 
-static const struct hf_field fields[] = {HF_SIZES,
-                                         {"num_key_value_heads", NULL, 0},
-                                         {"head_dim", NULL, HF_DERIVED},
-                                         {"rms_norm_eps", NULL, 0},
-                                         {"rope_theta", NULL, 0},
-                                         {"rotary_dim", NULL, HF_UNWRITTEN},
-                                         {"linear_conv_kernel_dim", NULL, 0},
-                                         {"linear_key_head_dim", NULL, 0},
-                                         {"linear_value_head_dim", NULL, 0},
-                                         {"linear_num_key_heads", NULL, 0},
-                                         {"linear_num_value_heads", NULL, 0},
-                                         HF_MASKS,
-                                         {NULL, NULL, 0}};
-
-static const struct hf_special specials[] = {
-    HF_NEVER,
-    {"attention_bias", hf_want_false, hf_write_false},
-    {"attention_dropout", NULL, hf_write_zero}, /* what the job says counts */
-    {"hidden_act", hf_want_silu, hf_write_silu},
-    {"layer_types", read_layers, write_layers},
-    {"full_attention_interval", read_interval, NULL},
-    {"rope_scaling", hf_read_rope, hf_write_rope},
-    {"rope_parameters", hf_read_rope, NULL},
-    {"partial_rotary_factor", hf_read_partial, hf_write_partial},
+#define DELTA_SPECIALS                                                                             \
+    HF_NEVER, {"attention_bias", hf_want_false, hf_write_false},                                   \
+    {"attention_dropout", NULL, hf_write_zero}, /* what the job says counts */                     \
+    {"hidden_act", hf_want_silu, hf_write_silu}, {"layer_types", read_layers, write_layers},       \
+    {"full_attention_interval", read_interval, NULL},                                              \
+    {"rope_scaling", hf_read_rope, hf_write_rope}, {"rope_parameters", hf_read_rope, NULL},        \
+    {"partial_rotary_factor", hf_read_partial, hf_write_partial}
+/* clang-format on */
+static const struct hf_special own_specials[] = {DELTA_SPECIALS, {NULL, NULL, NULL}};
+static const struct hf_special next_specials[] = {DELTA_SPECIALS,
+                                                  {"moe_intermediate_size", NULL, moe_write_width},
+                                                  MOE_DENSE_SPECIALS,
+                                                  {NULL, NULL, NULL}};
+static const struct hf_special moe_specials[] = {
+    DELTA_SPECIALS,
+    {"norm_topk_prob", hf_ignore, NULL}, /* they are, whatever it says */
+    {"intermediate_size", hf_ignore, NULL},
     {NULL, NULL, NULL}};
 
 /* Heads that predict further tokens, and how a vision tower would feed its rows. */
-static const char *const nothing[] = {"mtp_num_hidden_layers", "mtp_use_dedicated_embeddings",
-                                      "mamba_ssm_dtype", NULL};
+#define DELTA_NOTHING "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings", "mamba_ssm_dtype"
+static const char *const own_nothing[] = {DELTA_NOTHING, NULL};
+static const char *const moe_nothing[] = {DELTA_NOTHING, MOE_NOTHING, NULL};
 
-static const struct hf_family config = {.nothing = nothing,
-                                        .fields = fields,
-                                        .specials = specials,
-                                        .absent = absent,
-                                        .finish = finish_qwen3_5,
-                                        .type = type,
-                                        .architecture = architecture};
+static const struct hf_family own_config = {.nothing = own_nothing,
+                                            .fields = own_fields,
+                                            .specials = own_specials,
+                                            .absent = absent,
+                                            .finish = finish,
+                                            .type = own_type,
+                                            .architecture = own_architecture};
+static const struct hf_family next_config = {.nothing = moe_nothing,
+                                             .fields = next_fields,
+                                             .specials = next_specials,
+                                             .absent = next_absent,
+                                             .finish = finish,
+                                             .type = next_type,
+                                             .architecture = next_architecture};
+static const struct hf_family moe_config = {.nothing = moe_nothing,
+                                            .fields = moe_fields,
+                                            .specials = moe_specials,
+                                            .absent = moe_absent,
+                                            .finish = finish,
+                                            .type = moe_type,
+                                            .architecture = moe_architecture};
 
-/* ---- the row --------------------------------------------------------------------------------- */
+/* ---- the rows -------------------------------------------------------------------------------- */
 
 static const char *const beside[] = {"mtp.", NULL};
 
-const struct family_row family_qwen3_5 = {.beside = beside,
-                                          .config = &config,
-                                          .name = "qwen3_5_text",
-                                          .task = MODEL_CAUSAL_LM,
-                                          .linear = true,
-                                          .softmax = true,
-                                          .in_turn = true,
-                                          .text_of_pictures = true,
-                                          .rope_kinds = true,
-                                          .check = check_qwen3_5,
-                                          .write = write_qwen3_5,
-                                          .layer_kind = layer_kind};
+/* Every token's weights are over their sum; there is no MLP but those of experts. */
+static int check_moe(struct model_shape *m, struct err *e)
+{
+    if (!m->expert_width)
+        return err_field(e, ERR_INVALID, "model.config.moe_intermediate_size",
+                         "moe_intermediate_size is missing: a model.config needs it");
+    m->ffn_width = m->expert_width;
+    m->norm_topk = 1;
+    return moe_check(m, e) ? -1 : gated_delta_check(m, e);
+}
+
+static int check_next(struct model_shape *m, struct err *e)
+{
+    return moe_check(m, e) ? -1 : gated_delta_check(m, e);
+}
+
+#define ROW                                                                                        \
+    .beside = beside, .task = MODEL_CAUSAL_LM, .linear = true, .softmax = true, .in_turn = true,   \
+    .rope_kinds = true, .write = gated_delta_write, .layer_kind = gated_delta_kind
+
+const struct family_row family_qwen3_5 = {ROW, .name = "qwen3_5_text", .config = &own_config,
+                                          .text_of_pictures = true, .check = gated_delta_check};
+const struct family_row family_qwen3_5_moe = {ROW, .name = "qwen3_5_moe_text",
+                                              .config = &moe_config, .text_of_pictures = true,
+                                              .check = check_moe};
+const struct family_row family_qwen3_next = {ROW, .name = "qwen3_next", .config = &next_config,
+                                             .check = check_next};

@@ -176,8 +176,28 @@ int write_experts(struct program *p, const struct model_shape *m, int x,
     return prog_op(p, &op, &(struct value){.name = "moe_out", .cols = C, .keep = KEEP_NEVER});
 }
 
+int write_shared(struct program *p, const struct model_shape *m, int x, int y,
+                 const struct write_shared *w)
+{
+    const int64_t C = m->width, I = m->shared_width;
+    const int gate_up = prog_tensor(p, w->gate, I, C, INIT_NORMAL);
+    prog_joined(p, w->up, I, C, INIT_NORMAL);
+    const int down = prog_tensor(p, w->down, C, I, INIT_RESIDUAL);
+    const int share_w = prog_tensor(p, w->share, 1, C, INIT_NORMAL);
+    const int gu = write_linear(p, &(struct write_linear){x, PROG_NONE, gate_up, 2, PROG_NONE,
+                                                          "shared_gate_up", KEEP_NONE_MODE});
+    const int a = write_glu(p, ACT_SILU, prog_view(p, gu, 0, I), prog_view(p, gu, I, I),
+                            "shared_act");
+    const int out = write_linear(
+        p, &(struct write_linear){a, PROG_NONE, down, 1, PROG_NONE, "shared_out", KEEP_NONE_MODE});
+    const int share = write_linear(p, &(struct write_linear){x, PROG_NONE, share_w, 1, PROG_NONE,
+                                                             "shared_gate", KEEP_NONE_MODE});
+    return prog_op(p, &(struct op){.kind = OP_ROW_GATE, .in = {y, out, share}},
+                   &(struct value){.name = "moe_and_shared", .cols = C, .keep = KEEP_NEVER});
+}
+
 /* Every layer's weights stand in one table. */
-#define MAX_EXPERTS ((PROG_WEIGHTS - 10) / 3)
+#define MAX_EXPERTS ((PROG_WEIGHTS - 20) / 3)
 
 int check_experts(struct model_shape *m, struct err *e)
 {

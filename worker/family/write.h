@@ -73,6 +73,13 @@ struct write_experts {
 };
 int write_experts(struct program *p, const struct model_shape *m, int x,
                   const struct write_experts *w);
+/* An expert that every row of x goes to, by a gate: y + sigmoid(Wgate x) Wd (silu(Wg x) * Wu x).
+ * Names of tensors. */
+struct write_shared {
+    const char *share, *gate, *up, *down;
+};
+int write_shared(struct program *p, const struct model_shape *m, int x, int y,
+                 const struct write_shared *w);
 /* That there are as many experts, and chosen ones, as a program holds. fails: ERR_INVALID,
  * ERR_UNSUPPORTED naming the key. */
 int check_experts(struct model_shape *m, struct err *e);

@@ -89,6 +89,19 @@ void frame_move(struct frame *f, struct tensor y, struct tensor x, bool add)
         f->be->ops->cast(f->be, &(struct cast_args){.dst = y, .src = x});
 }
 
+struct tensor frame_ones(struct frame *f, int64_t n)
+{
+    const struct tensor t = scratch_rows(f, DT_F32, 1, n);
+    f->be->ops->fill(f->be, t.data, n, 1);
+    return t;
+}
+
+/* A product with a row of ones. */
+void frame_spread(struct frame *f, struct tensor x, struct tensor ones, struct tensor to)
+{
+    f->be->ops->gemm(f->be, &(struct gemm_args){.a = x, .b = ones, .c = to});
+}
+
 /* Memory that is whole floats is filled where it lies; other ends come from here. */
 static void zero_run(struct frame *f, char *to, int64_t size)
 {

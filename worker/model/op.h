@@ -141,6 +141,9 @@ void back_end(struct frame *f, const struct back *b);
 /* y (+)= x, of any types; nothing when they are one buffer. */
 void frame_move(struct frame *f, struct tensor y, struct tensor x, bool add);
 void frame_zero(struct frame *f, struct tensor t);
+/* n ones in a row of scratch, fp32; and x [T, 1], fp32, in each of to's columns [T, ones]. */
+struct tensor frame_ones(struct frame *f, int64_t n);
+void frame_spread(struct frame *f, struct tensor x, struct tensor ones, struct tensor to);
 /* n times value, at p. */
 void frame_repeat(struct frame *f, int64_t *p, int64_t n, int64_t value);
 

@@ -206,23 +206,10 @@ static void expert_slots(struct frame *f, const struct moe *m, const struct expe
             tensor_sub(slots, first_of(m, e), x->n, 0, m->C));
 }
 
-/* Weights [T, 1] beside each other [T, C]: a product with a row of ones. */
-static void spread_weight(struct frame *f, struct tensor w, struct tensor ones, struct tensor to)
-{
-    f->be->ops->gemm(f->be, &(struct gemm_args){.a = w, .b = ones, .c = to});
-}
-
 /* Slots of all rows' j-th choice. */
 static const int32_t *slots_of(const struct moe *m, int64_t j)
 {
     return (const int32_t *)m->slot.dev + j * m->T;
-}
-
-static struct tensor ones_row(struct frame *f, int64_t n)
-{
-    const struct tensor t = scratch_rows(f, DT_F32, 1, n);
-    f->be->ops->fill(f->be, t.data, n, 1);
-    return t;
 }
 
 static int moe_forward(struct frame *f, const struct op *o, struct err *err)
@@ -242,11 +229,11 @@ static int moe_forward(struct frame *f, const struct op *o, struct err *err)
         const struct expert x = expert_forward(f, &m, &room, e);
         expert_slots(f, &m, &x, e, slots);
     }
-    const struct tensor ones = ones_row(f, m.C), spread = scratch_rows(f, f->dtype, m.T, m.C);
+    const struct tensor ones = frame_ones(f, m.C), spread = scratch_rows(f, f->dtype, m.T, m.C);
     const struct tensor part = scratch_rows(f, f->dtype, m.T, m.C);
     for (int64_t j = 0; j < m.k; j++) {
         gathered(f, slots, slots_of(&m, j), part, m.T);
-        spread_weight(f, tensor_f32(m.weight + j, m.T, 1, m.k), ones, spread);
+        frame_spread(f, tensor_f32(m.weight + j, m.T, 1, m.k), ones, spread);
         f->be->ops->glu_fwd(
             f->be, &(struct glu_fwd_args){.fn = ACT_IDENTITY, .a = spread, .b = part, .y = part});
         f->be->ops->mix(
@@ -381,7 +368,7 @@ static void slots_part(struct frame *f, const struct moe *m, const struct slots_
     gathered(f, dy, (const int32_t *)m->row.dev + at, r->spread, m->T);
     frame_move(f, r->wide, r->spread, false);
     gathered(f, weights, (const int32_t *)m->choice.dev + at, w, m->T);
-    spread_weight(f, w, r->ones, r->part);
+    frame_spread(f, w, r->ones, r->part);
     f->be->ops->glu_fwd(f->be, &(struct glu_fwd_args){
                                    .fn = ACT_IDENTITY, .a = r->part, .b = r->wide, .y = r->part});
     frame_move(f, tensor_sub(d_slots, at, m->T, 0, m->C), r->part, false);
@@ -390,7 +377,7 @@ static void slots_part(struct frame *f, const struct moe *m, const struct slots_
 static void slots_backward(struct frame *f, const struct moe *m, struct tensor dy,
                            struct tensor slots, struct tensor d_slots, float *dweight)
 {
-    const struct slots_room r = {ones_row(f, m->C), scratch_rows(f, f->dtype, m->T, m->C),
+    const struct slots_room r = {frame_ones(f, m->C), scratch_rows(f, f->dtype, m->T, m->C),
                                  scratch_rows(f, DT_F32, m->T, m->C),
                                  scratch_rows(f, DT_F32, m->T, m->C), scratch_take(f, 4 * m->T)};
     frame_move(f, r.wide, dy, false);

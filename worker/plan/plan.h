@@ -242,7 +242,7 @@ struct plan {
 /* ---- a family's sections --------------------------------------------------------------------- */
 
 /* All that running a model takes beside the plan's items. A pure function of the shape and the
- * plan, computed where it is needed. About 600 KB. */
+ * plan, computed where it is needed. About 1.7 MB. */
 struct section {
     struct schedule steps;
     struct placement at;

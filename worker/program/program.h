@@ -34,7 +34,7 @@
 
 #define PROG_VALUES  80 /* of a section, shared ones that it reads included */
 #define PROG_OPS     48
-#define PROG_WEIGHTS 400 /* 128 experts of three and what else a layer has */
+#define PROG_WEIGHTS 1600 /* 512 experts of three and what else a layer has */
 #define PROG_SHARED  8
 #define HEAD_PARTS   4 /* of a tensor that a file groups by head */
 #define PROG_SUMS    8 /* sum chunks of a whole sequence, at most */
@@ -176,6 +176,8 @@ enum norm_id {
     X(OP_MODULATE, modulate)                                                                       \
     /* out = base + gate[g] a; in: base, a, gate [ROWS_COND, C] */                                 \
     X(OP_GATE, gate)                                                                               \
+    /* out = base + sigmoid(gate) a; in: base, a, gate [T, 1]: a gate for each row */              \
+    X(OP_ROW_GATE, row_gate)                                                                       \
     /* out = a in rows whose vector is 0, b where it is 1 (frames given clean); in: a, b */        \
     X(OP_SELECT, select)                                                                           \
     /* out [ROWS_COND, n C] = a + table (broadcast over rows); w: table [n, C]; in: a of n C       \
@@ -362,8 +364,8 @@ struct step {
     bool first[OP_INS];  /* backward: the input's gradient is written, else added to */
     bool wanted[OP_INS]; /* backward: the input has a gradient */
     int alias; /* backward: this input's gradient lies where the output's does: equal to it
-                         * (base of LINEAR and GATE, MIX with 1, what embeddings are added to) or
-                         * computed in place (ROPE, ACT); PROG_NONE */
+                         * (base of LINEAR, GATE and ROW_GATE, MIX with 1, what embeddings are added
+                         * to) or computed in place (ROPE, ACT); PROG_NONE */
 };
 #define PROG_STEPS (3 * PROG_OPS)
 /* Forward of `out` in a training is part of its backward list, loss included (the loss's backward

@@ -1,5 +1,5 @@
-/* rule_point.c: operators on one row at a time without products: ACT, GLU, MIX, and adaLN's
- * MODULATE, GATE, TABLE and SELECT. */
+/* rule_point.c: operators on one row at a time without products: ACT, GLU, MIX, ROW_GATE, and
+ * adaLN's MODULATE, GATE, TABLE and SELECT. */
 #include <assert.h>
 #include "worker/program/rule.h"
 
@@ -61,6 +61,46 @@ const struct op_rule rule_mix = {
     .cache = CACHE_NOTHING,
     .moves = MOVES_NOTHING,
     .work = work_mix,
+};
+
+/* ---- ROW_GATE -------------------------------------------------------------------------------- */
+
+static void check_row_gate(const struct program *p, const struct op *op, const struct value *out)
+{
+    const struct value *base = rule_in(p, op, 0), *gate = rule_in(p, op, 2);
+    assert(rule_alike(base, out) && rule_alike(base, rule_in(p, op, 1)));
+    assert(base->rows == ROWS_T && gate->rows == ROWS_T && gate->cols == 1);
+}
+
+static void scratch_row_gate(struct op_ask *a)
+{
+    const int64_t T = ask_rows(a, a->op->in[1]), C = a->p->value[a->op->in[1]].cols;
+    ask_bytes(a, 4 * C);
+    ask_bytes(a, 4 * T);
+    ask_act(a, T * C);
+    if (!ask_back(a)) return;
+    ask_dy(a);
+    ask_dx(a, 1);
+    ask_bytes(a, 4 * T * C);
+}
+
+static void work_row_gate(const struct op_site *s, struct op_work *w)
+{
+    work_points(s, w, s->back ? 4 : 3);
+}
+
+const struct op_rule rule_row_gate = {
+    .name = "gate of rows",
+    .n_in = 3,
+    .check = check_row_gate,
+    .reads = READS_B | READS_C,
+    .over = READS_A,
+    .alias = alias_first,
+    .scratch = scratch_row_gate,
+    .need = need_nothing,
+    .cache = CACHE_NOTHING,
+    .moves = MOVES_NOTHING,
+    .work = work_row_gate,
 };
 
 /* ---- adaLN ----------------------------------------------------------------------------------- */

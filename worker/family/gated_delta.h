@@ -1,0 +1,14 @@
+/* gated_delta.h: models of gated delta networks and gated softmax attention: Qwen3.5, dense or with
+ * experts, and Qwen3-Next. Inside worker/family. */
+#ifndef SEQD_FAMILY_GATED_DELTA_H
+#define SEQD_FAMILY_GATED_DELTA_H
+
+#include "worker/family/family.h"
+
+/* As family_row has them. Layers of layer_mask have a gated delta network; but for those of
+ * dense_mask and all of Qwen3.5's own family, layers have experts. */
+void gated_delta_write(const struct model_shape *m, struct family *f);
+int gated_delta_kind(const struct model_shape *m, int64_t l);
+int gated_delta_check(struct model_shape *m, struct err *e);
+
+#endif

@@ -1,0 +1,38 @@
+/* moe.h: mixtures of experts as Qwen's files have them, for all families that do: the block, and its
+ * keys of config.json. Inside worker/family. */
+#ifndef SEQD_FAMILY_MOE_H
+#define SEQD_FAMILY_MOE_H
+
+#include "worker/family/config_table.h"
+#include "worker/family/write.h"
+
+/* x + experts(n(x)), and where m has shared_width the expert that every row goes to. */
+int moe_block(struct program *p, const struct model_shape *m, int x, const struct write_norm *n);
+/* check_experts, and that there is a shared expert in families that have one. fails: ERR_INVALID,
+ * ERR_UNSUPPORTED naming the key. */
+int moe_check(struct model_shape *m, struct err *e);
+
+/* As family_row has them, of decoders in Llama's mould. */
+void moe_decoder_write(const struct model_shape *m, struct family *f);
+int moe_decoder_kind(const struct model_shape *m, int64_t l);
+int moe_decoder_check(struct model_shape *m, struct err *e);
+
+/* mlp_only_layers and decoder_sparse_step, into the mask of layers without experts: dense_mask of
+ * a family whose layer_mask says something else. */
+int moe_read_dense(struct config *c, const char *key);
+void moe_write_dense(struct jwrite *w, const char *key, const struct model_shape *m);
+int moe_read_step(struct config *c, const char *key);
+void moe_finish_step(struct config *c); /* after the last key */
+void moe_write_step(struct jwrite *w, const char *key, const struct model_shape *m);
+/* moe_intermediate_size. */
+void moe_write_width(struct jwrite *w, const char *key, const struct model_shape *m);
+
+#define MOE_DENSE_SPECIALS                                                                         \
+    {"mlp_only_layers", moe_read_dense, moe_write_dense},                                          \
+    {                                                                                              \
+        "decoder_sparse_step", moe_read_step, moe_write_step                                       \
+    }
+/* Keys that change nothing: a training has no loss of the routers. */
+#define MOE_NOTHING "router_aux_loss_coef", "output_router_logits"
+
+#endif
