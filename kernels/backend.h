@@ -492,7 +492,8 @@ struct route_args {
  *
  * Sums go over blocks of 64 rows counted from row 0 of the call and, from block to block, through
  * a state that is rounded to fp32 after each: o and dq of a row do not depend on how many rows
- * follow.
+ * follow. Dk is at most JOB_MAX_LINEAR_HEAD, Dv one more. A device may add to o, and so round it,
+ * once for each 256 columns of Dk.
  *
  * The chunk is computed from a state of zero, and what entered is added after (attended), so that
  * the sums do not depend on how many ranks there are: linear_fold folds chunks left to right. */

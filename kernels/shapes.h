@@ -4,6 +4,7 @@
 #define SEQD_KERNELS_SHAPES_H
 
 #include <assert.h>
+#include "api/core/limits.h"
 #include "kernels/backend.h"
 
 /* A view that every device can address, of any dtype. */
@@ -348,11 +349,13 @@ static inline void shape_dropout(const struct dropout_args *a)
 
 /* ---- linear attention ---- */
 
-/* Gates that depend on the data are not there yet: a fold would need their sums. */
+/* Gates that depend on the data are not there yet: a fold would need their sums. A value may have a
+ * column more, for the sum of weights. */
 static inline void shape_linear(const struct linear_args *a)
 {
     enum dtype act = a->q.dtype;
     assert(a->n_heads > 0 && a->key_dim > 0 && a->value_dim > 0 && !a->gate && !a->gate_diagonal);
+    assert(a->key_dim <= JOB_MAX_LINEAR_HEAD && a->value_dim <= JOB_MAX_LINEAR_HEAD + 1);
     assert(shape_act(a->q, a->q.rows, a->n_heads * a->key_dim, act));
     assert(shape_act(a->k, a->q.rows, a->n_heads * a->key_dim, act));
     assert(shape_act(a->v, a->q.rows, a->n_heads * a->value_dim, act));

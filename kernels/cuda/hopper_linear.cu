@@ -505,6 +505,7 @@ template <bool ROWS> static bool choose(struct cuda *c, const linear_part &p)
 {
     const int64_t K = p.key_dim, V = p.value_dim;
     if (!c->hopper || (K != 64 && K != 128) || (V != 64 && V != 128)) return false;
+    if (p.head_keys != K) return false;
     if (p.k.dtype != DT_BF16 || p.v.dtype != DT_BF16 || !p.wide_k || !p.wide_v) return false;
     if (ROWS && (p.q.dtype != DT_BF16 || !p.wide_q)) return false;
     if ((ROWS && p.out.dtype == DT_BF16 && !p.pairs) || p.n > INT32_MAX) return false;

@@ -62,7 +62,8 @@ void linear_find_ends(struct cuda *c, const struct linear_args *a)
 struct scan {
     linear_part p;
     float *carry; /* [n_heads, key_dim, value_dim]: from one part to the next */
-    float *to;    /* of head 0; NULL unless this is the last part and it is wanted */
+    float *to;    /* of head 0, the piece's first row; NULL unless this is the last part and it is
+                   * wanted */
     float to_scale;
     bool first; /* nothing is carried yet */
 };
@@ -108,7 +109,8 @@ static __global__ void scan_kernel(scan s)
         }
     }
     s.carry[at] = state;
-    if (s.to) s.to[p.head * size + at] = state * s.to_scale;
+    if (s.to)
+        s.to[(p.head + at / size) * p.head_keys * p.value_dim + at % size] = state * s.to_scale;
 }
 
 /* ---- a walk --------------------------------------------------------------------------------- */
@@ -156,37 +158,50 @@ static void walk_heads(struct cuda *c, linear_part p, const struct linear_walk *
     }
 }
 
-void linear_walk_run(struct cuda *c, const struct linear_args *a, const struct linear_walk *w)
+/* Of every head the key columns [k0, k0 + K). */
+static void walk_keys(struct cuda *c, const struct linear_args *a, struct linear_walk w, int64_t k0,
+                      int64_t K)
 {
-    const int64_t K = w->key_dim, V = w->value_dim;
-    assert(K <= LINEAR_MAX && V <= LINEAR_MAX);
+    const int64_t V = w.value_dim;
     /* states that there is room for: heads of them are carried, the others the segments' */
     const int64_t room = (c->be.scratch_size - ENDS_SIZE) / (K * V * (int64_t)sizeof(float));
     const int64_t heads = a->n_heads < room / 2 ? a->n_heads : room / 2;
     assert(heads > 0);
+    const int64_t cols = w.q.cols - k0;
+    w.q = tensor_sub(w.q, 0, w.q.rows, k0, cols), w.k = tensor_sub(w.k, 0, w.k.rows, k0, cols);
+    if (w.state) w.state += k0 * V;
     linear_part p = {};
-    p.q = mat_of(w->q);
-    p.k = mat_of(w->k);
-    p.v = mat_of(w->v);
-    p.out = mat_of(w->out);
-    p.wide_q = wide(w->q, K);
-    p.wide_k = wide(w->k, K);
-    p.wide_v = wide(w->v, V);
-    p.pairs = pairs(w->out, V);
+    p.q = mat_of(w.q);
+    p.k = mat_of(w.k);
+    p.v = mat_of(w.v);
+    p.out = mat_of(w.out);
+    p.wide_q = wide(w.q, w.key_dim);
+    p.wide_k = wide(w.k, w.key_dim);
+    p.wide_v = wide(w.v, V);
+    p.pairs = pairs(w.out, V);
     p.slope = a->slope;
     p.lo = a->lo;
     p.ends = ends_of(c);
     p.pos = a->pos;
     p.n = a->q.rows;
     p.key_dim = K;
+    p.head_keys = w.key_dim;
+    p.add = k0 > 0;
     p.value_dim = V;
     p.scale = a->scale;
-    p.reverse = w->reverse;
+    p.reverse = w.reverse;
     for (int64_t h = 0; h < a->n_heads; h += heads) {
         p.head = h;
         p.n_heads = a->n_heads - h < heads ? a->n_heads - h : heads;
-        walk_heads(c, p, w, room);
+        walk_heads(c, p, &w, room);
     }
+}
+
+void linear_walk_run(struct cuda *c, const struct linear_args *a, const struct linear_walk *w)
+{
+    const int64_t K = w->key_dim;
+    for (int64_t k0 = 0; k0 < K; k0 += LINEAR_KEYS)
+        walk_keys(c, a, *w, k0, K - k0 < LINEAR_KEYS ? K - k0 : LINEAR_KEYS);
 }
 
 void cuda_linear_fwd(struct be *be, const struct linear_fwd_args *a)
@@ -204,7 +219,6 @@ void cuda_linear_fwd(struct be *be, const struct linear_fwd_args *a)
 
 void linear_apply_run(struct cuda *c, const struct linear_args *a, const struct linear_apply *p)
 {
-    assert(p->rows <= LINEAR_MAX && p->cols <= LINEAR_MAX);
     linear_apply_part part = {};
     part.x = mat_of(p->x);
     part.out = mat_of(p->out);

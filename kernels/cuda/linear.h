@@ -16,6 +16,9 @@
  * bits depend on the rows that it may see, whatever the number of rows, of segments that the
  * scratch has room for, and of blocks of threads.
  *
+ * Heads of more than LINEAR_KEYS key columns are walked in pieces of as many, one after the other:
+ * each has rows of the state to itself, and adds to out, which is rounded once for each.
+ *
  *   linear.cu       the order of the three, what enters and leaves   linear_bf16.cu  tensor cores
  *   linear_bwd.cu   the backward                                    linear_f32.cu   fp32
  *                                                hopper_linear.cu   1 and 3 in bf16 for 9.0 */
@@ -26,7 +29,7 @@
 
 #define LINEAR_T       64  /* rows of a block */
 #define LINEAR_SEGMENT 16  /* blocks of a segment */
-#define LINEAR_MAX     256 /* Dk and Dv */
+#define LINEAR_KEYS    256 /* key columns of a walk, at most */
 #define LINEAR_ROWS    (LINEAR_T * LINEAR_SEGMENT)
 
 /* What the rows' documents come to, found on the device: the scratch begins with it. */
@@ -46,7 +49,8 @@ struct linear_walk {
     float state_scale; /* NULL: nowhere */
 };
 
-/* The same for the kernels, of some heads and segments: grid (columns of v, heads, segments). */
+/* The same for the kernels, of some heads and segments: grid (columns of v, heads, segments). q and
+ * k begin with the piece of head 0. */
 struct linear_part {
     mat q, k, v, out;
     bool wide_q, wide_k, wide_v; /* rows of a head can be read 16 bytes at a time */
@@ -55,6 +59,8 @@ struct linear_part {
     const int64_t *lo;
     const struct linear_ends *ends;
     int64_t pos, n, key_dim, value_dim;
+    int64_t head_keys;     /* key columns of a head, of which key_dim are the piece */
+    bool add;              /* to out, where pieces before this one are */
     int64_t head, segment; /* the first ones */
     int64_t n_heads, n_segments;
     float *states; /* [n_segments, n_heads, key_dim, value_dim]; NULL: nothing enters */
@@ -81,6 +87,7 @@ struct linear_apply_part {
     int64_t n, rows, cols;
     bool transposed, to_end;
     float scale;
+    int64_t from; /* linear_bf16.cu: the piece's first column of x, row or column of m */
 };
 
 /* linear.cu. ends first, in each call of a slot. Scratch: the ends and the states. */

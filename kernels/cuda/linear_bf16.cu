@@ -287,7 +287,7 @@ template <class T, int DK, int TV, int STAGES> struct walk {
             UNROLL
             for (int j = 0; j < TV / 8; j++)
                 if (r < s.L)
-                    put_pair(p.out, p.pairs, false, r0 + r, v0, 8 * j + lane % 4 * 2, v_cols,
+                    put_pair(p.out, p.pairs, p.add, r0 + r, v0, 8 * j + lane % 4 * 2, v_cols,
                              o[j][2 * i], o[j][2 * i + 1]);
         }
     }
@@ -402,7 +402,7 @@ static __global__ void __launch_bounds__(THREADS, DK <= 128 ? 2 : 1) walk_kernel
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     const walk<T, DK, TV, STAGES> w = {p,
                                        linear_blocks_of(p),
-                                       h * p.key_dim,
+                                       h * p.head_keys,
                                        h * p.value_dim + e0,
                                        v_cols,
                                        p.slope[h],
@@ -524,7 +524,8 @@ static __global__ void __launch_bounds__(THREADS) apply_kernel(linear_apply_part
     DYNAMIC_SHARED(shared);
     T *const xt = (T *)shared;
     bf16 *const hi = (bf16 *)(xt + 2 * z::k), *const lo = hi + z::state;
-    const int64_t in = p.transposed ? p.cols : p.rows, to = p.transposed ? p.rows : p.cols;
+    const int64_t all = p.transposed ? p.cols : p.rows, to = p.transposed ? p.rows : p.cols;
+    const int64_t in = all - p.from < DK ? all - p.from : DK; /* of the piece */
     const int64_t h = blockIdx.y, e0 = (int64_t)blockIdx.x * TV;
     const int64_t begin = p.to_end ? p.ends->last : 0;
     const int64_t end = p.to_end ? p.ends->n_valid : p.ends->n_see;
@@ -535,9 +536,9 @@ static __global__ void __launch_bounds__(THREADS) apply_kernel(linear_apply_part
     const int cols = to - e0 < TV ? (int)(to - e0) : TV, m0 = threadIdx.x / WARP * 16;
     const int lane = threadIdx.x % WARP;
     const double slope = p.slope[h];
-    const float *m = p.m + h * p.rows * p.cols;
+    const float *m = p.m + h * p.rows * p.cols + p.from * (p.transposed ? 1 : p.cols);
     auto start = [&](int64_t r0, int stage) {
-        if (r0 < s1) fetch<DK>(xt + stage * z::k, p.x, p.wide, r0, s1 - r0, h * in, in);
+        if (r0 < s1) fetch<DK>(xt + stage * z::k, p.x, p.wide, r0, s1 - r0, h * all + p.from, in);
         copies_commit();
     };
     if (b0 >= s1) return;
@@ -584,10 +585,10 @@ static void run_apply(struct cuda *c, const linear_apply_part &p, int64_t n_head
            dim3(THREADS), (size_t)smem, p);
 }
 
+/* The piece of `in` key columns from p.from on. */
 template <class T>
-static void choose_apply(struct cuda *c, const linear_apply_part &p, int64_t n_heads)
+static void choose_apply(struct cuda *c, const linear_apply_part &p, int64_t in, int64_t n_heads)
 {
-    const int64_t in = p.transposed ? p.cols : p.rows;
     const int least = is_f16<T> ? 64 : 32;
     if (in <= least)
         run_apply<T, least, least>(c, p, n_heads);
@@ -601,5 +602,11 @@ static void choose_apply(struct cuda *c, const linear_apply_part &p, int64_t n_h
 
 void linear_apply_bf16(struct cuda *c, const linear_apply_part &p, int64_t n_heads)
 {
-    half_typed(p.x.dtype, [&](auto type) { choose_apply<decltype(type)>(c, p, n_heads); });
+    const int64_t in = p.transposed ? p.cols : p.rows;
+    linear_apply_part piece = p;
+    for (piece.from = 0; piece.from < in; piece.from += LINEAR_KEYS) {
+        const int64_t n = in - piece.from < LINEAR_KEYS ? in - piece.from : LINEAR_KEYS;
+        half_typed(p.x.dtype,
+                   [&](auto type) { choose_apply<decltype(type)>(c, piece, n, n_heads); });
+    }
 }

@@ -123,8 +123,10 @@ template <int N> struct walk {
         UNROLL
         for (int i = 0; i < EACH; i++) UNROLL
         for (int j = 0; j < N; j++)
-            if (row_of(i) < s.L && col_of(j) < v_cols)
-                set(p.out, r0 + row_of(i), v0 + col_of(j), o[i][j]);
+            if (row_of(i) < s.L && col_of(j) < v_cols) {
+                const int64_t r = r0 + row_of(i), c = v0 + col_of(j);
+                set(p.out, r, c, p.add ? get(p.out, r, c) + o[i][j] : o[i][j]);
+            }
     }
 
     template <bool ROWS> __device__ void block(int i) const
@@ -172,7 +174,7 @@ static __global__ void __launch_bounds__(THREADS) walk_kernel(linear_part p)
     const int64_t h = p.head + blockIdx.y, e0 = (int64_t)blockIdx.x * COLS;
     const walk<N> w = {p,
                        linear_blocks_of(p),
-                       h * p.key_dim,
+                       h * p.head_keys,
                        h * p.value_dim + e0,
                        p.value_dim - e0 < COLS ? (int)(p.value_dim - e0) : COLS,
                        tiles + 2 * size,

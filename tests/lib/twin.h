@@ -22,8 +22,8 @@
 #include "kernels/backend.h"
 #include "tests/lib/test.h"
 
-#define TWIN_SIZE    ((int64_t)12 << 20) /* of device memory: scratch and the blocks of one call */
-#define TWIN_SCRATCH ((int64_t)3 << 20)  /* of it, at the front */
+#define TWIN_SIZE    ((int64_t)32 << 20) /* of device memory: scratch and the blocks of one call */
+#define TWIN_SCRATCH ((int64_t)9 << 20)  /* of it, at the front */
 #define TWIN_BLOCKS  1024
 #define TWIN_WORDS   96   /* of an args struct */
 #define TWIN_GUARD   64   /* bytes after each block that no operation may write */
