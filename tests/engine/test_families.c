@@ -6,20 +6,22 @@
 
 #include "api/core/sha256.h"
 #include "worker/agent/describe.h"
+#include "worker/family/config.h"
 #include "worker/family/family.h"
 #include "worker/hf/hf.h"
 #include "worker/hf/safetensors.h"
+#include "worker/plan/plan.h"
 
 static const char *const names[] = {
-    "bert",       "bert_wide",       "linear",     "linear_relu",   "minimax",
-    "llama3",     "llama_linear",    "phi3",       "llama_dynamic", "qwen2",
-    "qwen3",      "olmo2",           "granite",    "smollm3",       "gpt2",
-    "mistral",    "minimax_wide",    "retnet",     "retnet_wide",   "tnl",
-    "tnl_wide",   "stdit",           "stdit3",     "stdit3_image",  "latte",
-    "t2d",        "t2d_plain",       "ministral",  "qwen3_mixed",   "gemma2",
-    "gemma3",     "gemma2_wide",     "mixtral",    "qwen3_moe",     "olmoe",
-    "qwen3_5",    "qwen3_5_wide",    "gpt_oss",    "roberta",       "qwen2_moe",
-    "qwen3_next", "qwen3_next_wide", "qwen3_5_moe"};
+    "bert",       "bert_wide",       "linear",      "linear_relu",   "minimax",
+    "llama3",     "llama_linear",    "phi3",        "llama_dynamic", "qwen2",
+    "qwen3",      "olmo2",           "granite",     "smollm3",       "gpt2",
+    "mistral",    "minimax_wide",    "retnet",      "retnet_wide",   "tnl",
+    "tnl_wide",   "stdit",           "stdit3",      "stdit3_image",  "latte",
+    "t2d",        "t2d_plain",       "ministral",   "qwen3_mixed",   "gemma2",
+    "gemma3",     "gemma2_wide",     "mixtral",     "qwen3_moe",     "olmoe",
+    "qwen3_5",    "qwen3_5_wide",    "gpt_oss",     "roberta",       "qwen2_moe",
+    "qwen3_next", "qwen3_next_wide", "qwen3_5_moe", "retnet_large",  "linear_large"};
 enum { N_NAMES = sizeof names / sizeof *names };
 
 static const char *golden(const char *name, const char *file)
@@ -305,7 +307,10 @@ static void test_refusals(void)
         {TNL ",\"linear_use_lrpe_list\":[1,2]", ERR_INVALID, "linear_use_lrpe_list"},
         {TNL ",\"linear_use_lrpe_list\":[1,\"a\"]", ERR_INVALID, "linear_use_lrpe_list"},
         {TNL ",\"linear_use_lrpe_list\":7", ERR_INVALID, "linear_use_lrpe_list"},
-        {TNL ",\"hidden_dim\":640,\"linear_use_lrpe_list\":[1,0]", ERR_UNSUPPORTED, "head_dim"},
+        {TNL ",\"hidden_dim\":1024,\"linear_use_lrpe_list\":[1,0]", ERR_NONE, ""},
+        {TNL ",\"hidden_dim\":1032,\"linear_use_lrpe_list\":[1,0]", ERR_UNSUPPORTED, "head_dim"},
+        {TNL ",\"hidden_dim\":2048", ERR_NONE, ""},
+        {TNL ",\"hidden_dim\":2056", ERR_INVALID, "head_dim"},
         {TNL ",\"hidden_size\":48", ERR_INVALID, "hidden_size"}, /* the same thing twice */
         {BERT, ERR_NONE, ""},
         {BERT ",\"hidden_act\":\"gelu_new\",\"position_embedding_type\":\"absolute\"", ERR_NONE,
@@ -325,7 +330,8 @@ static void test_refusals(void)
         {RETNET, ERR_NONE, ""},
         {RETNET ",\"expand_v\":0.3", ERR_INVALID, "expand_v"},
         {RETNET ",\"expand_v\":1e9", ERR_INVALID, "expand_v"},
-        {RETNET ",\"expand_v\":40", ERR_INVALID, "head_dim"},
+        {RETNET ",\"expand_k\":40,\"expand_v\":40", ERR_NONE, ""}, /* heads of 480 */
+        {RETNET ",\"expand_v\":43", ERR_INVALID, "head_dim"},
         {RETNET ",\"num_kv_heads\":2", ERR_UNSUPPORTED, "num_key_value_heads"},
         {RETNET ",\"feature_map\":\"relu\"", ERR_UNSUPPORTED, "feature_map"},
         {RETNET ",\"use_short_conv\":true", ERR_UNSUPPORTED, "use_short_conv"},
@@ -336,6 +342,8 @@ static void test_refusals(void)
         {LINEAR ",\"feature_map\":\"hedgehog\"", ERR_UNSUPPORTED, "feature_map"},
         {LINEAR ",\"feature_map\":\"elu\",\"norm_q\":true", ERR_UNSUPPORTED, "norm_q"},
         {MINIMAX, ERR_NONE, ""},
+        {MINIMAX ",\"head_dim\":256", ERR_NONE, ""},
+        {MINIMAX ",\"head_dim\":258", ERR_INVALID, "head_dim"}, /* softmax attention's, too */
         {MINIMAX ",\"attn_type_list\":[0,1]", ERR_NONE, ""},
         {MINIMAX ",\"layer_types\":[\"linear_attention\",\"full_attention\"]", ERR_NONE, ""},
         {MINIMAX ",\"layer_types\":[\"full_attention\",\"full_attention\"]", ERR_UNSUPPORTED,
@@ -467,6 +475,49 @@ static void test_defaults(void)
     CHECK(m.rope.no_truncate && m.n_experts == 128 && m.experts_per_token == 4);
 }
 
+static int64_t count_of(const struct model_shape *m)
+{
+    int64_t n = 0;
+    for (int i = 0; i < param_tensors(m); i++) {
+        struct param p;
+        param_get(m, i, &p);
+        n += p.count;
+    }
+    return n;
+}
+
+/* RetNet of 1.3B as fla-hub publishes it: 8 heads of 256 columns of keys and 512 of values. It is a
+ * job's model.config as it stands, and planned. */
+static void test_published_retnet(void)
+{
+    static struct job_spec job;
+    static struct plan p;
+    char *text = file_read("tests/fuzz/seeds/fuzz_config/retnet_large.json", 1 << 16, NULL, &e);
+    CHECK_MSG(text, "%s", e.text);
+    spec_defaults(&job);
+    job.kind = JOB_TRAIN;
+    job.train.global_batch = 1;
+    job.parallel.sp = 2;
+    job.parallel.exchange = EXCHANGE_RING;
+    job.data.seq_len = 2048;
+    job.determinism = DET_RUN;
+    if (!text) return;
+    CHECK_MSG(config_take(&job, text, strlen(text), CONFIG_JOB, &e) == 0, "%s", e.text);
+    const struct model_shape *m = &job.model.shape;
+    CHECK(m->family == FAMILY_RETNET && m->head_dim == 256 && m->value_dim == 512 && !m->tied);
+    /* of a layer: q and k, v, the gate and what goes out, the MLP, norms */
+    const int64_t layer = 2048 * (2 * 2048 + 3 * 4096) + 3 * 2048 * 4096 + 2 * 2048 + 512;
+    CHECK(count_of(m) == 24 * layer + 2 * 32000 * 2048 + 2048);
+    CHECK_MSG(plan_make(&job, 0, &p, &e) == 0, "%s: %s", e.field, e.text);
+    CHECK(p.n_params == count_of(m));
+    const int64_t state = 4 * 8 * 256 * 512; /* of a layer, which goes to the next rank */
+    struct comm_count c[PURPOSE_N];
+    plan_comm(m, &p, 0, c);
+    CHECK(c[PURPOSE_STATE].bytes_sent == 24 * state && c[PURPOSE_DSTATE].bytes_sent == 0);
+    CHECK(p.item[PLAN_STATE_M].size == state);
+    free(text);
+}
+
 /* As it was published in August 2025, four of its layers. */
 static void test_published(void)
 {
@@ -481,13 +532,7 @@ static void test_published(void)
     /* of a layer: attention, two norms, the router, the experts */
     const int64_t layer = 2880 * (64 * 64 * 2 + 8 * 64 * 2) + 64 * 64 + 8 * 64 * 2 + 2880 + 64 +
                           2 * 2880 + 32 * 2881 + 32 * (2880 * 2880 * 3 + 2880 * 3);
-    int64_t n = 0;
-    for (int i = 0; i < param_tensors(&m); i++) {
-        struct param p;
-        param_get(&m, i, &p);
-        n += p.count;
-    }
-    CHECK(n == 4 * layer + 2 * 201088 * 2880 + 2880);
+    CHECK(count_of(&m) == 4 * layer + 2 * 201088 * 2880 + 2880);
     free(text);
 }
 
@@ -501,5 +546,6 @@ int main(void)
     RUN(test_refusals);
     RUN(test_defaults);
     RUN(test_published);
+    RUN(test_published_retnet);
     return datadir_end("families");
 }

@@ -514,6 +514,19 @@ static void test_invalid(void)
     spec.model.shape.head_dim = JOB_MAX_HEAD + 2; /* the kernels' tiles end there */
     CHECK(plan_make(&spec, 0, &p, &e) == -1 && e.code == ERR_INVALID);
     CHECK_STR(e.field, "model.config.head_dim");
+    for (int64_t d = JOB_MAX_LINEAR_HEAD; d <= JOB_MAX_LINEAR_HEAD + 2; d += 2) {
+        small_spec(JOB_TRAIN, 2); /* linear attention's are larger */
+        spec.model.shape.family = FAMILY_TNL;
+        spec.parallel.strategy = STRATEGY_LASP;
+        spec.model.shape.n_kv_heads = spec.model.shape.n_heads;
+        spec.model.shape.head_dim = d;
+        e = (struct err){0};
+        const int rc = plan_make(&spec, 0, &p, &e);
+        CHECK_MSG(d > JOB_MAX_LINEAR_HEAD ? rc && e.code == ERR_INVALID : !rc, "%lld: %s",
+                  (long long)d, e.text);
+    }
+    CHECK_STR(e.field, "model.config.head_dim");
+    CHECK_MSG(strstr(e.text, "514: at most 512"), "%s", e.text);
 }
 
 /* The largest that every field of a spec admits: refused with a sentence, never wrapped. */

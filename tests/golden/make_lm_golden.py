@@ -517,6 +517,16 @@ CASES = {
         model_type="retnet", vocab_size=258, hidden_size=36, num_hidden_layers=2, num_heads=2,
         expand_k=2.0, expand_v=4.0, intermediate_size=20, hidden_act="swish", norm_eps=1e-5,
         tie_word_embeddings=True), retnet, fla_shapes), samples(6, reset=False)),
+    # the largest heads: 256 columns of keys and 512 of values, as published; 512 of both
+    "retnet_large": lambda: (Own(dict(
+        model_type="retnet", vocab_size=258, hidden_size=8, num_hidden_layers=1, num_heads=2,
+        expand_k=64.0, expand_v=128.0, intermediate_size=12, hidden_act="swish", norm_eps=0.05,
+        tie_word_embeddings=True), retnet, fla_shapes), samples(40)),
+    "linear_large": lambda: (Own(dict(
+        model_type="linear_attn", vocab_size=258, hidden_size=8, num_hidden_layers=2, num_heads=1,
+        expand_k=64.0, expand_v=64.0, intermediate_size=12, feature_map="elu", hidden_act="swish",
+        norm_feature_map=True, norm_eps=0.05, tie_word_embeddings=True), linear, fla_shapes),
+        samples(41)),
     "bert": lambda: (bert(hidden_size=54, num_hidden_layers=2, num_attention_heads=9,
                           intermediate_size=44), samples(7, masked=True, causal=False)),
     # the table ends where the longest document does; the head is gelu whatever the layers are

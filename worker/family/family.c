@@ -33,9 +33,8 @@ int family_needs(const struct model_shape *m, struct err *e)
                : 0;
 }
 
-static int complete_heads(struct model_shape *m, struct err *e)
+static int complete_heads(const struct family_row *row, struct model_shape *m, struct err *e)
 {
-    const int64_t widest = m->head_dim > m->value_dim ? m->head_dim : m->value_dim;
     if (!m->n_kv_heads) m->n_kv_heads = m->n_heads;
     if (m->n_heads % m->n_kv_heads)
         return err_field(e, ERR_INVALID, "model.config.num_key_value_heads",
@@ -51,11 +50,13 @@ static int complete_heads(struct model_shape *m, struct err *e)
         return err_field(e, ERR_INVALID, "model.config.head_dim",
                          "head_dim %lld is odd: rotary positions turn pairs, it must be even",
                          (long long)m->head_dim);
-    if (m->head_dim <= JOB_MAX_HEAD && m->value_dim <= JOB_MAX_HEAD) return 0;
+    const int64_t widest = m->head_dim > m->value_dim ? m->head_dim : m->value_dim;
+    const int most = row->softmax ? JOB_MAX_HEAD : JOB_MAX_LINEAR_HEAD;
+    if (widest <= most) return 0;
     /* derived from the width, or read from a config.json */
     return err_field(e, ERR_INVALID, "model.config.head_dim",
-                     "head_dim %lld: at most %d, so take more attention heads",
-                     (long long)(widest > m->head_dim ? widest : m->head_dim), JOB_MAX_HEAD);
+                     "head_dim %lld: at most %d, so take more attention heads", (long long)widest,
+                     most);
 }
 
 static int complete_rope(const struct family_row *row, struct model_shape *m, struct err *e)
@@ -73,7 +74,7 @@ int family_complete(struct model_shape *m, struct err *e)
     if (!row)
         return err_field(e, ERR_UNSUPPORTED, "model.config.model_type",
                          "no model of this family is known here");
-    return family_needs(m, e) || complete_heads(m, e) || (row->check && row->check(m, e)) ||
+    return family_needs(m, e) || complete_heads(row, m, e) || (row->check && row->check(m, e)) ||
                    complete_rope(row, m, e) ||
                    need(m->ffn_width, "model.config.intermediate_size", e)
                ? -1

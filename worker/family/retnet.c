@@ -49,10 +49,10 @@ static void write_retnet(const struct model_shape *m, struct family *f)
 static int check_retnet(struct model_shape *m, struct err *e)
 {
     if (!m->value_dim) m->value_dim = 2 * m->head_dim;
-    if (m->value_dim > JOB_MAX_HEAD)
+    if (m->value_dim > JOB_MAX_LINEAR_HEAD)
         return err_field(e, ERR_UNSUPPORTED, "model.config.value_dim",
                          "value_dim %lld: at most %d is supported, so take more attention heads",
-                         (long long)m->value_dim, JOB_MAX_HEAD);
+                         (long long)m->value_dim, JOB_MAX_LINEAR_HEAD);
     if (m->rope_theta != 10000)
         return err_field(e, ERR_UNSUPPORTED, "model.config.rope_theta",
                          "rope_theta %g: this family's is 10000, its files have no other",

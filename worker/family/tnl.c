@@ -94,10 +94,10 @@ static int layer_kind(const struct model_shape *m, int64_t l)
 static int check_tnl(struct model_shape *m, struct err *e)
 {
     for (int64_t l = 0; l < m->n_layers; l++)
-        if (shape_special(m, l) && 2 * m->head_dim > JOB_MAX_HEAD)
+        if (shape_special(m, l) && 2 * m->head_dim > JOB_MAX_LINEAR_HEAD)
             return err_field(e, ERR_UNSUPPORTED, "model.config.head_dim",
                              "head_dim %lld: LRPE doubles it, and at most %d is supported",
-                             (long long)m->head_dim, JOB_MAX_HEAD);
+                             (long long)m->head_dim, JOB_MAX_LINEAR_HEAD);
     return check_heads(m, e);
 }
 
