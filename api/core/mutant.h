@@ -38,6 +38,8 @@ enum mutant_id {
     MUTANT_CARRY_LOST,     /* delta rule: the state that a rank receives is taken for 0 */
     MUTANT_CARRY_EARLY,    /* delta rule: a rank passes on the state before its last chunk */
     MUTANT_CARRY_BACK,     /* delta rule: the gradient of the state that was passed on is lost */
+    MUTANT_MAP_LOST,       /* delta rule: no state passes through the maps of a rank */
+    MUTANT_MAP_BACK,       /* delta rule: no gradient of one passes back through them */
     MUTANT_HALO_LOST,      /* a short convolution does not see the rows of the rank before */
     MUTANT_GATE_LOST,      /* on ranks but the first, gates of rows are taken for 0 */
     MUTANT_PAD_SEEN,       /* DSP: attention sees what only pads a dimension */

@@ -1,7 +1,7 @@
 /* test_carry.c: the gated delta rule and its short convolution over ranks, forward and backward,
- * states passed on by worker/sp/carry.h: against one call of the kernels for the whole sequence,
- * which check_kernels compares with the recurrence in float64; messages and bytes as the formula
- * says. */
+ * states passed on by every exchange of worker/sp/carry.h: against one call of the kernels for the
+ * whole sequence, which check_kernels compares with the recurrence in float64; messages and bytes
+ * as the formula says. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +14,7 @@
 
 enum { H = 4, HK = 2, DK = 8, DV = 12, TAPS = 4, MAX_S = 400 };
 enum { CONV_C = 2 * HK * DK + H * DV, STATE = H * DK * DV, HALO = (TAPS - 1) * CONV_C };
+enum { MAP = H * DK * DK };
 enum { OUT_ROW = 2 * CONV_C + H * DV + HK * DK * 2 + H * DV + 3 * H };
 #define BAR 5e-6 /* that of check_kernels, backward */
 
@@ -32,6 +33,7 @@ struct part {
     int64_t T, r0;
     float *x, *dy, *d_o, *a, *b, *y, *o, *dx, *dq, *dk, *dv, *da, *db, *d_log, *room;
     float *halo, *state, *d_room; /* states that entered each chunk; scratch */
+    float *zero;                  /* [T, H*DK] */
     int64_t *lo, *hi;
 };
 
@@ -63,6 +65,7 @@ static struct part part_new(const struct whole *w, struct be *be, const struct s
     p.room = rows(NULL, 0, delta_spans(T), 0, STATE);
     p.halo = rows(NULL, 0, sh->n_sums, 0, HALO), p.state = rows(NULL, 0, sh->n_sums, 0, STATE);
     p.d_room = rows(NULL, 0, 2, 0, STATE > HALO ? STATE : HALO);
+    p.zero = calloc((size_t)(T * H * DK), sizeof *p.zero);
     p.lo = calloc((size_t)T, 8), p.hi = calloc((size_t)T, 8);
     for (int64_t i = 0; i < T && r0 + i < S; i++) p.lo[i] = w->lo[r0 + i], p.hi[i] = w->hi[r0 + i];
     return p;
@@ -72,7 +75,7 @@ static void part_free(struct part *p)
 {
     void *all[] = {p->x,     p->dy,   p->d_o,  p->a,     p->b,      p->y,  p->o,
                    p->dx,    p->dq,   p->dk,   p->dv,    p->da,     p->db, p->lo,
-                   p->d_log, p->room, p->halo, p->state, p->d_room, p->hi};
+                   p->d_log, p->room, p->halo, p->state, p->d_room, p->hi, p->zero};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
 }
 
@@ -159,6 +162,62 @@ static void delta_step_back(void *arg, const struct carry_step *s)
     p->be->ops->delta_bwd(p->be, &a);
 }
 
+/* ---- maps of all rows, made in one call each ------------------------------------------------- */
+
+static struct carry_step all_rows(const struct part *p, float *out)
+{
+    return (struct carry_step){.n_rows = p->T, .pos = p->r0, .out = out};
+}
+
+static int64_t valid(const struct part *p)
+{
+    int64_t n = 0;
+    while (n < p->T && p->lo[n] < p->hi[n]) n++;
+    return n;
+}
+
+static void make_map(struct part *p, float *a)
+{
+    const struct carry_step s = all_rows(p, NULL);
+    struct delta_fwd_args x = {.in = delta_of(p, &s), .state = a, .state_out = a};
+    for (int64_t i = 0; i < MAP; i++) a[i] = i / DK % DK == i % DK ? 1 : 0;
+    x.in.v = tensor_f32(p->zero, p->T, H * DK, H * DK);
+    x.in.value_dim = DK;
+    p->be->ops->delta_fwd(p->be, &x);
+}
+
+static bool delta_ahead(void *arg, float *b, float *a)
+{
+    struct part *p = arg;
+    struct carry_step s = all_rows(p, b);
+    delta_step(p, &s);
+    make_map(p, a);
+    return true;
+}
+
+static bool delta_ahead_back(void *arg, float *b, float *a)
+{
+    struct part *p = arg;
+    struct carry_step s = all_rows(p, b);
+    delta_step_back(p, &s);
+    make_map(p, a);
+    return true;
+}
+
+static bool conv_ahead(void *arg, float *b, float *a)
+{
+    struct carry_step s = all_rows(arg, b);
+    if (valid(arg) >= TAPS - 1) conv_step(arg, &s);
+    return valid(arg) >= TAPS - 1;
+}
+
+static bool conv_ahead_back(void *arg, float *b, float *a)
+{
+    struct carry_step s = all_rows(arg, b);
+    if (valid(arg) >= TAPS - 1) conv_step_back(arg, &s);
+    return valid(arg) >= TAPS - 1;
+}
+
 static void store(double *to, const struct part *p, const float *x, int64_t *at, int64_t cols)
 {
     for (int64_t i = 0; i < p->T && p->r0 + i < p->in->S; i++)
@@ -180,10 +239,10 @@ static void part_store(const struct part *p, double *to)
 static int passes(struct sp_carry *sp, struct part *p, struct err *e)
 {
     const struct carry_pass list[] = {
-        {HALO, false, p->halo, NULL, NULL, conv_step, p},
-        {STATE, false, p->state, NULL, NULL, delta_step, p},
-        {STATE, true, p->d_room, NULL, NULL, delta_step_back, p},
-        {HALO, true, p->d_room, NULL, NULL, conv_step_back, p},
+        {HALO, false, p->halo, NULL, conv_step, p, 0, 0, 0, conv_ahead},
+        {STATE, false, p->state, NULL, delta_step, p, H, DK, DV, delta_ahead},
+        {STATE, true, p->d_room, NULL, delta_step_back, p, H, DK, DV, delta_ahead_back},
+        {HALO, true, p->d_room, NULL, conv_step_back, p, 0, 0, 0, conv_ahead_back},
     };
     for (int i = 0; i < 4; i++)
         if (carry_run(sp, &list[i], e)) return -1;
@@ -191,6 +250,7 @@ static int passes(struct sp_carry *sp, struct part *p, struct err *e)
 }
 
 struct run {
+    enum exchange_id exchange;
     bool rank_bits;
     double *out;
 };
@@ -200,47 +260,57 @@ static int64_t state_size(void)
     return 4 * (STATE > HALO ? STATE : HALO) + 64;
 }
 
+static int64_t segment_size(int P)
+{
+    return 2 * state_size() + 4 * P * (STATE + MAP);
+}
+
 static void body(struct ranks *g, int rank, void *arg)
 {
     const struct run *x = arg;
     struct err e = {0};
     struct be *be = be_open(&(struct be_options){.device = "cpu", .n_threads = 1}, &e);
-    struct sp_carry sp = {.be = be, .comm = g->P > 1 ? g->comm[rank] : NULL};
+    struct sp_carry sp = {
+        .be = be, .comm = g->P > 1 ? g->comm[rank] : NULL, .exchange = x->exchange};
     CHECK(be);
     if (shard_init(&sp.shard, whole.S, g->P, rank, LAYOUT_CONTIGUOUS, x->rank_bits, &e)) abort();
     for (int i = 0; i < 2; i++)
         sp.send[i] = (char *)comm_segment(g->comm[rank]) + i * (state_size() / 64 * 64);
+    sp.all = (float *)((char *)comm_segment(g->comm[rank]) + 2 * (state_size() / 64 * 64));
+    sp.map = rows(NULL, 0, 1, 0, MAP);
     struct part p = part_new(&whole, be, &sp.shard);
     if (passes(&sp, &p, &e))
         ranks_fail(g, rank, &e);
     else
         part_store(&p, x->out);
     part_free(&p);
+    free(sp.map);
     be_close(be);
 }
 
-static void check_bytes(struct ranks *g, int rank)
+static void check_bytes(struct ranks *g, int rank, enum exchange_id x)
 {
+    const int64_t cols = DV + (x == EXCHANGE_ALL_GATHER ? DK : 0);
+    const int pieces = x == EXCHANGE_SCAN ? 4 : 1;
     struct comm_count want[PURPOSE_N] = {0};
     struct err e;
     for (int back = 0; back < 2; back++) {
         struct comm_count *c = &want[back ? PURPOSE_DSTATE : PURPOSE_STATE];
         if (g->P == 1) continue;
-        volume_add(c, volume_state(EXCHANGE_RING, g->P, rank, H, DK, DV, 1, 1, back), 1);
+        volume_add(c, volume_state(x, g->P, rank, H, DK, cols, 1, pieces, back), 1);
         volume_add(c, volume_state(EXCHANGE_RING, g->P, rank, 1, TAPS - 1, CONV_C, 1, 1, back), 1);
     }
     CHECK_MSG(!ledger_check(comm_ledger(g->comm[rank]), want, &e), "%s", e.text);
 }
 
-static void run(int P, bool rank_bits, double *out)
+static void run(int P, enum exchange_id exchange, bool rank_bits, double *out)
 {
-    struct run x = {rank_bits, out};
+    struct run x = {exchange, rank_bits, out};
     struct ranks g;
-    ranks_open(&g, P, 2 * state_size(),
-               &(struct comm_options){.delay_seed = 1, .delay_max_us = 50});
+    ranks_open(&g, P, segment_size(P), &(struct comm_options){.delay_seed = 1, .delay_max_us = 50});
     ranks_run(&g, body, &x);
     ranks_check(&g);
-    for (int r = 0; r < P; r++) check_bytes(&g, r);
+    for (int r = 0; r < P; r++) check_bytes(&g, r, exchange);
     ranks_close(&g);
 }
 
@@ -284,20 +354,35 @@ static double apart(int64_t S)
 static const int64_t lengths[] = {1, 2, 3, 5, 8, 37, 130, 400}, documents[] = {0, 3, 29, 150};
 
 /* Segments of one and two rows take their halo from several ranks. */
-static void test_ranks(void)
+static void check_exchange(enum exchange_id x)
 {
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
         for (size_t d = 0; d < sizeof documents / sizeof *documents; d++) {
             make(lengths[i], documents[d]);
-            run(1, false, made[0]);
-            for (int P = 2; P <= 4; P++) {
+            run(1, x, false, made[0]);
+            for (int P = 2; P <= 5; P++) {
                 memset(made[1], 0xff, sizeof made[1]);
-                run(P, false, made[1]);
+                run(P, x, false, made[1]);
                 const double e = apart(whole.S);
-                CHECK_MSG(e <= BAR, "S %lld documents of %lld P %d: %g", (long long)whole.S,
-                          (long long)documents[d], P, e);
+                CHECK_MSG(e <= BAR, "exchange %d S %lld documents of %lld P %d: %g", x,
+                          (long long)whole.S, (long long)documents[d], P, e);
             }
         }
+}
+
+static void test_ring(void)
+{
+    check_exchange(EXCHANGE_RING);
+}
+
+static void test_all_gather(void)
+{
+    check_exchange(EXCHANGE_ALL_GATHER);
+}
+
+static void test_scan(void)
+{
+    check_exchange(EXCHANGE_SCAN);
 }
 
 /* determinism "ranks": the same bits. */
@@ -305,10 +390,10 @@ static void test_bits(void)
 {
     for (int64_t S = 5; S <= 400; S += 79) {
         make(S, 61);
-        run(1, true, made[0]);
+        run(1, EXCHANGE_RING, true, made[0]);
         for (int P = 2; P <= 8; P *= 2) {
             memset(made[1], 0xff, sizeof made[1]);
-            run(P, true, made[1]);
+            run(P, EXCHANGE_RING, true, made[1]);
             CHECK_MSG(!memcmp(made[0], made[1], (size_t)(S * OUT_ROW) * sizeof made[0][0]),
                       "S %lld P %d", (long long)S, P);
         }
@@ -317,7 +402,9 @@ static void test_bits(void)
 
 int main(void)
 {
-    RUN(test_ranks);
+    RUN(test_ring);
+    RUN(test_all_gather);
+    RUN(test_scan);
     RUN(test_bits);
     return test_done("carry");
 }

@@ -85,6 +85,31 @@ static void test_ways(void)
     }
 }
 
+/* ---- every exchange of the delta rule's states ----------------------------------------------- */
+
+/* 8 ranks: some have padding alone. */
+static void test_maps(void)
+{
+    static const char *const names[] = {"qwen3_5", "qwen3_5_wide"};
+    static const int P[] = {2, 3, 4, 8};
+    for (size_t i = 0; i < 2 * 2 * sizeof P / sizeof *P; i++) {
+        const enum exchange_id x = i % 2 ? EXCHANGE_SCAN : EXCHANGE_ALL_GATHER;
+        const int n = P[i / 4];
+        struct lm_golden g;
+        lm_open(&g, names[i / 2 % 2]);
+        for (enum recompute_id mode = RECOMPUTE_NONE; mode <= RECOMPUTE_FULL; mode++) {
+            struct lm_run r = {.spec.memory.recompute = mode, .spec.parallel.exchange = (int32_t)x};
+            char what[64];
+            snprintf(what, sizeof what, "exchange %d, %d ranks, recompute %d", x, n, mode);
+            lm_go(&r, &g, n);
+            lm_check(&r, what);
+            lm_free(&r);
+        }
+        lm_decode_by(&g, n, x);
+        lm_close(&g);
+    }
+}
+
 /* ---- the same bits --------------------------------------------------------------------------- */
 
 static void check_same(const struct lm_run *a, const struct lm_run *b, const char *what)
@@ -193,6 +218,7 @@ int main(void)
     RUN(test_more_ranks);
     RUN(test_recompute);
     RUN(test_ways);
+    RUN(test_maps);
     RUN(test_rank_bits);
     RUN(test_half);
     RUN(test_decode);

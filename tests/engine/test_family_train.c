@@ -6,8 +6,8 @@
 #include "tests/lib/test.h"
 #include "worker/hf/hf.h"
 
-static const char *const names[] = {"bert",    "tnl",       "linear",      "retnet", "minimax",
-                                    "mistral", "ministral", "qwen3_mixed", "gpt_oss"};
+static const char *const names[] = {"bert",    "tnl",       "linear",      "retnet",  "minimax",
+                                    "mistral", "ministral", "qwen3_mixed", "gpt_oss", "qwen3_5"};
 enum { NAMES = sizeof names / sizeof *names, STEPS = 2 };
 
 static void spec_of(struct job_spec *s, const char *name)
@@ -123,10 +123,37 @@ static void test_ways(void)
             }
 }
 
+/* The gated delta rule by maps of states: what one rank learns. A second step has the rounding of
+ * the first in its weights. */
+static void test_maps(void)
+{
+    for (int i = 0; i < 16; i++) {
+        struct job_spec s;
+        struct synth y;
+        struct engine_run one, more;
+        const int P = (int[]){2, 3, 4, 8}[i / 4];
+        spec_of(&s, i / 2 % 2 ? "qwen3_5_wide" : "qwen3_5");
+        s.memory.recompute = RECOMPUTE_NONE + i % 3;
+        go(&one, &s, &y, 1, 1, 0);
+        s.parallel.exchange = i % 2 ? EXCHANGE_SCAN : EXCHANGE_ALL_GATHER;
+        go(&more, &s, &y, P, 1, i % 4);
+        CHECK((int32_t)more.plan.exchange == s.parallel.exchange);
+        for (int k = 0; k < STEPS; k++)
+            CHECK_MSG(fabs(more.loss[k] - one.loss[k]) <= 2e-6 * (1 + 9 * k) * one.loss[k] &&
+                          fabs(more.norm[k] - one.norm[k]) <= 5e-5 * (1 + 9 * k) * one.norm[k],
+                      "exchange %d, %d ranks, step %d: loss %.9g, %.9g, norm %.9g, %.9g",
+                      s.parallel.exchange, P, k, more.loss[k], one.loss[k], more.norm[k],
+                      one.norm[k]);
+        engine_free(&more);
+        engine_free(&one);
+    }
+}
+
 int main(void)
 {
     RUN(test_rank_bits);
     RUN(test_rings);
     RUN(test_ways);
+    RUN(test_maps);
     return test_done("family_train");
 }

@@ -113,7 +113,8 @@ static void drop(struct env *t)
 static void open_frame(struct env *t, struct be *be, bool tree)
 {
     struct err e = {0};
-    const bool carries = op_rules[t->op.kind]->moves == MOVES_CARRY; /* by whole chunks */
+    const enum op_moves moves = op_rules[t->op.kind]->moves;
+    const bool carries = moves == MOVES_CARRY || moves == MOVES_MAP; /* by whole chunks */
     const int64_t len = !tree ? T : carries ? T / PARTS : LEN;
     t->shape = (struct model_shape){
         .in_channels = 2, .out_channels = 3, .patch_t = 1, .patch_h = 2, .patch_w = PLACES / 2};

@@ -297,6 +297,11 @@ struct fault {
 #define DELTA(w)                                                                                   \
     ALL(w, CARRY_LOST, IN_FORWARD), ALL(w, CARRY_EARLY, IN_FORWARD), ALL(w, HALO_LOST, IN_FORWARD)
 
+/* Where states pass by maps; through one on a third rank, whose rows a document covers. */
+#define MAPS(w)                                                                                    \
+    DELTA(w), ALL(w, CARRY_BACK, IN_BACKWARD), FROM(3, w, MAP_LOST, IN_FORWARD),                   \
+        FROM(4, w, MAP_BACK, IN_BACKWARD)
+
 #define DSP(w) ALL(w, PAD_SEEN, IN_FORWARD), ALL(w, SWITCH_SWAPPED, IN_FORWARD)
 
 static const struct fault faults[] = {
@@ -360,6 +365,10 @@ static const struct fault faults[] = {
     DELTA(WAY_DELTA_SOFTMAX),
     DELTA(WAY_DELTA_ALONE),
     ALL(WAY_DELTA_ALONE, CARRY_BACK, IN_BACKWARD),
+    DATA(WAY_DELTA_GATHER),
+    MAPS(WAY_DELTA_GATHER),
+    DATA(WAY_DELTA_SCAN),
+    MAPS(WAY_DELTA_SCAN),
     DSP(WAY_STDIT3),
     FROM(3, WAY_STDIT3, REPLICATED_ROTATED, IN_FORWARD),
     DSP(WAY_STDIT),

@@ -356,7 +356,8 @@ static inline void lm_decode_body(struct ranks *g, int rank, void *arg)
     free(s);
 }
 
-static inline struct be_graphs lm_decode_go(const struct lm_golden *g, int P)
+static inline struct be_graphs lm_decode_by(const struct lm_golden *g, int P,
+                                            enum exchange_id exchange)
 {
     static struct plan p;
     struct lm_decode d = {.r = {.g = g}, .sample = g->n - 1}; /* one document */
@@ -368,6 +369,7 @@ static inline struct be_graphs lm_decode_go(const struct lm_golden *g, int P)
     s->sampling.max_tokens = g->S - LM_PROMPT;
     s->resources.threads = 1;
     s->parallel.sp = P;
+    s->parallel.exchange = (int32_t)exchange;
     s->text_used = 1;
     engine_on_device(s);
     const bool made = !plan_make(s, 0, &p, &e);
@@ -376,6 +378,11 @@ static inline struct be_graphs lm_decode_go(const struct lm_golden *g, int P)
         engine_ranks(s, &p, NULL, &(struct comm_options){.delay_max_us = 50}, d.r.mem,
                      lm_decode_body, &d);
     return d.graphs;
+}
+
+static inline struct be_graphs lm_decode_go(const struct lm_golden *g, int P)
+{
+    return lm_decode_by(g, P, EXCHANGE_AUTO);
 }
 
 #endif

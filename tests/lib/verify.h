@@ -26,7 +26,9 @@ struct way {
     enum exchange_id exchange;
     const char *mixer; /* in the names of tensors that attention's backward makes wrong */
     double dropout;    /* of attention's weights */
-    double gain;       /* of the queries' weights: scores that no plain exp survives; 0: 1 */
+    /* Of the queries' weights: scores that no plain exp survives. Of the delta rule's dt_bias,
+     * which is 1: decays that many rows survive. 0: 1. */
+    double gain;
 };
 
 #define SIZES                                                                                      \
@@ -122,6 +124,8 @@ enum {
     WAY_MINIMAX_SCAN,
     WAY_DELTA_SOFTMAX,
     WAY_DELTA_ALONE,
+    WAY_DELTA_GATHER,
+    WAY_DELTA_SCAN,
     WAY_STDIT3,
     WAY_STDIT,
     WAY_LATTE,
@@ -172,6 +176,10 @@ static const struct way ways[N_WAYS] = {
                            .mixer = "self_attn."},
     [WAY_DELTA_ALONE] = {"qwen3_5 of delta layers, ring", WAY_DELTA(3), WAY_LASP(EXCHANGE_RING),
                          .mixer = "linear_attn."},
+    [WAY_DELTA_GATHER] = {"qwen3_5 of delta layers, all_gather", WAY_DELTA(3),
+                          WAY_LASP(EXCHANGE_ALL_GATHER), .mixer = "linear_attn.", .gain = -8},
+    [WAY_DELTA_SCAN] = {"qwen3_5 of delta layers, scan", WAY_DELTA(3), WAY_LASP(EXCHANGE_SCAN),
+                        .mixer = "linear_attn.", .gain = -8},
     [WAY_STDIT3] = {"stdit3, dsp", WAY_DIT(FAMILY_STDIT3, 1, 1), WAY_DSP},
     [WAY_STDIT] = {"stdit, dsp", WAY_DIT(FAMILY_STDIT, 1, 0), WAY_DSP},
     [WAY_LATTE] = {"latte, dsp", WAY_DIT(FAMILY_LATTE, 0, 0), WAY_DSP},
@@ -276,7 +284,6 @@ static inline void trial_set(struct trial *t, const struct way *w, int P, int64_
     trial_data(t);
 }
 
-/* Queries so long that scores are far apart. */
 static inline void trial_times(struct model *m, int64_t i, float gain)
 {
     uint16_t *const half = m->params;
@@ -291,7 +298,8 @@ static inline void trial_gain(const struct trial *t, struct model *m)
     for (int i = 0; t->way->gain && i < param_tensors(&m->shape); i++) {
         struct param p;
         param_get(&m->shape, i, &p);
-        for (int64_t k = 0; strstr(p.name, "q_proj") && k < p.count; k++)
+        const bool found = strstr(p.name, "q_proj") || strstr(p.name, "dt_bias");
+        for (int64_t k = 0; found && k < p.count; k++)
             trial_times(m, p.offset + k, (float)t->way->gain);
     }
 }

@@ -58,8 +58,8 @@ struct family_row {
     const struct hf_family *config; /* its config.json (config_table.h), further names among it */
     enum task_id task;
     bool linear, softmax; /* which attentions its layers have */
-    /* What leaves a chunk depends on what enters it by more than a decay: states pass round the
-     * ring, and no other exchange takes them (worker/sp/carry.h). */
+    /* What leaves a chunk depends on what enters it by more than a decay: round the ring, ranks
+     * take turns, and other exchanges pass maps of states (worker/sp/carry.h). */
     bool in_turn;
     /* Diffusion: the model whose published weights predict noise, which is not rectified flow;
      * NULL: there are none such. */

@@ -13,6 +13,15 @@ struct carried {
     const int64_t *lo, *hi;
     struct tensor d_o, dx[2]; /* backward: fp32 gradients of the inputs */
     float *d_log, *room;
+    struct tensor zero, seen; /* DELTA by maps: values, and backward outputs, of some rows */
+    float *one;
+};
+
+/* What runs an operation's chunks (struct carry_pass). */
+struct steps {
+    void (*step)(void *arg, const struct carry_step *s);
+    bool (*ahead)(void *arg, float *b, float *a);
+    int64_t heads, rows, cols;
 };
 
 static struct tensor cut(struct tensor t, const struct carry_step *s, int64_t col, int64_t cols)
@@ -30,34 +39,53 @@ static float *states_of(const struct frame *f, const struct op *o)
     return frame_out(f, o, 1).data;
 }
 
-static int pass_forward(struct frame *f, const struct op *o,
-                        void (*step)(void *arg, const struct carry_step *s), struct err *e)
+static struct carry_pass pass_of(struct carried *c, const struct steps *s)
 {
-    struct carried c = {.f = f, .o = o, .lo = f->batch->lo, .hi = f->batch->hi};
-    const struct carry_pass pass = {.count = count_of(f, o),
-                                    .states = states_of(f, o),
-                                    .edge_out = f->carry_out,
-                                    .step = step,
-                                    .arg = &c};
+    if (c->f->carry->comm) comm_where(c->f->carry->comm)->layer = c->f->layer;
+    return (struct carry_pass){.count = count_of(c->f, c->o),
+                               .step = s->step,
+                               .arg = c,
+                               .heads = s->heads,
+                               .rows = s->rows,
+                               .cols = s->cols,
+                               .ahead = s->ahead};
+}
+
+static int pass_forward(struct carried *c, const struct steps *s, struct err *e)
+{
+    struct frame *f = c->f;
+    struct carry_pass pass = pass_of(c, s);
+    pass.states = states_of(f, c->o);
+    pass.edge_out = f->carry_out;
     assert(!f->carry_in);
-    if (f->carry->comm) comm_where(f->carry->comm)->layer = f->layer;
     if (!f->again) return carry_run(f->carry, &pass, e);
     carry_again(f->carry, &pass);
     return 0;
 }
 
-static int pass_backward(struct carried *c, void (*step)(void *arg, const struct carry_step *s),
-                         struct err *e)
+static int pass_backward(struct carried *c, const struct steps *s, struct err *e)
 {
     struct frame *f = c->f;
-    const int64_t n = count_of(f, c->o);
+    struct carry_pass pass = pass_of(c, s);
+    pass.back = true;
+    pass.states = scratch_take(f, 2 * 4 * pass.count);
     assert(!f->d_carry_out && !f->d_carry_in);
-    if (f->carry->comm) comm_where(f->carry->comm)->layer = f->layer;
-    return carry_run(
-        f->carry,
-        &(struct carry_pass){
-            .count = n, .back = true, .states = scratch_take(f, 2 * 4 * n), .step = step, .arg = c},
-        e);
+    return carry_run(f->carry, &pass, e);
+}
+
+/* Rows of the rank that are no padding; those of them, the first, that see what enters. */
+struct rows_of_rank {
+    int64_t valid, see;
+};
+
+static struct rows_of_rank rows_of_rank(const struct frame *f, const struct op *o)
+{
+    const struct batch *b = frame_host(f);
+    const int64_t T = frame_in(f, o, 0).rows, pos = shard_pos(&f->carry->shard, 0);
+    struct rows_of_rank n = {0};
+    while (n.valid < T && b->lo[n.valid] < b->hi[n.valid]) n.valid++;
+    while (n.see < n.valid && b->lo[n.see] < pos) n.see++;
+    return n;
 }
 
 /* A single row that continues what its state holds, which it changes in place. */
@@ -106,6 +134,29 @@ static void conv_step_back(void *arg, const struct carry_step *s)
     c->f->be->ops->conv_bwd(c->f->be, &a);
 }
 
+/* The rows that the next rank sees are this one's alone, where it has as many. */
+static bool conv_ahead(void *arg, float *b, float *a)
+{
+    const struct carried *c = arg;
+    struct carry_step s = {.n_rows = frame_in(c->f, c->o, 0).rows, .out = b};
+    if (rows_of_rank(c->f, c->o).valid < c->o->u.conv.width - 1) return false;
+    s.pos = shard_pos(&c->f->carry->shard, 0);
+    const struct conv_fwd_args x = {.in = conv_of(c, &s), .state_out = b};
+    c->f->be->ops->conv_fwd(c->f->be, &x);
+    return true;
+}
+
+/* So are the gradients of the rows before it, by as many of its own, whose dx is made again. */
+static bool conv_ahead_back(void *arg, float *b, float *a)
+{
+    const struct carried *c = arg;
+    struct carry_step s = {.n_rows = c->o->u.conv.width - 1, .out = b};
+    if (rows_of_rank(c->f, c->o).valid < s.n_rows) return false;
+    s.pos = shard_pos(&c->f->carry->shard, 0);
+    conv_step_back(arg, &s);
+    return true;
+}
+
 /* The gradient of the taps by the rows of a sum chunk. */
 static void conv_leaf(struct frame *f, void *arg, struct span span, float *dst, bool fresh)
 {
@@ -125,7 +176,8 @@ static void conv_leaf(struct frame *f, void *arg, struct span span, float *dst, 
 
 static int short_conv_forward(struct frame *f, const struct op *o, struct err *e)
 {
-    return pass_forward(f, o, conv_step, e);
+    struct carried c = {.f = f, .o = o, .lo = f->batch->lo, .hi = f->batch->hi};
+    return pass_forward(&c, &(struct steps){.step = conv_step, .ahead = conv_ahead}, e);
 }
 
 static int short_conv_backward(struct frame *f, const struct op *o, const struct step *s,
@@ -139,7 +191,8 @@ static int short_conv_backward(struct frame *f, const struct op *o, const struct
     c.dx[0] = dx.to;
     frame_sum(f, ROWS_T, frame_weight_grad(f, o->w), w.rows * w.cols,
               &(struct sum_leaf){conv_leaf, &c});
-    if (pass_backward(&c, conv_step_back, e)) return -1;
+    if (pass_backward(&c, &(struct steps){.step = conv_step_back, .ahead = conv_ahead_back}, e))
+        return -1;
     back_end(f, &dx);
     return 0;
 }
@@ -221,15 +274,111 @@ static void delta_step_back(void *arg, const struct carry_step *s)
     c->f->be->ops->delta_bwd(c->f->be, &a);
 }
 
+/* a = n matrices of one. */
+static void put_ones(const struct carried *c, float *a)
+{
+    const int64_t H = c->o->u.delta.n_heads, K = c->o->u.delta.key_dim;
+    struct be *be = c->f->be;
+    be->ops->fill(be, a, H * K * K, 0);
+    be->ops->fill(be, c->one, 1, 1);
+    be->ops->permute(be, &(struct permute_args){.dst = a,
+                                                .src = c->one,
+                                                .n = {H, K, 1},
+                                                .dst_stride = {4 * K * K, 4 * (K + 1), 4},
+                                                .size = 4});
+}
+
+/* b [Dk, Dv] of each head = the sum over rows of seen' d_o: the first of them (fresh), or more. */
+static void add_seen(const struct carried *c, const struct carry_step *s, float *b)
+{
+    const int64_t H = c->o->u.delta.n_heads, K = c->o->u.delta.key_dim;
+    const int64_t V = c->o->u.delta.value_dim;
+    for (int64_t h = 0; h < H; h++) {
+        const struct gemm_args x = {.a = tensor_sub(c->seen, 0, s->n_rows, h * K, K),
+                                    .b = cut(c->d_o, s, h * V, V),
+                                    .c = tensor_f32(b + h * K * V, K, V, V),
+                                    .trans_a = true,
+                                    .accumulate = s->row0 > 0};
+        c->f->be->ops->gemm(c->f->be, &x);
+    }
+}
+
+/* Column c of A is what becomes of a state's column, the unit vector of c, through rows without
+ * values. What a row would give out is then its query as the entering state meets it: its product
+ * with d_o is the gradient b of that state. Rows of documents that begin here see nothing of it. */
+static void delta_map(const struct carried *c, float *b, float *a)
+{
+    const struct rows_of_rank n = rows_of_rank(c->f, c->o);
+    const int64_t K = c->o->u.delta.key_dim, H = c->o->u.delta.n_heads;
+    struct be *be = c->f->be;
+    put_ones(c, a);
+    if (c->seen.data && n.see == 0) be->ops->fill(be, b, count_of(c->f, c->o), 0);
+    for (int64_t r = 0; r < n.see; r += MAP_ROWS) {
+        struct carry_step s = {.row0 = r, .n_rows = n.see - r < MAP_ROWS ? n.see - r : MAP_ROWS};
+        s.pos = shard_pos(&c->f->carry->shard, r);
+        struct delta_fwd_args x = {.in = delta_of(c, &s), .state = a, .state_out = a};
+        x.in.v = tensor_sub(c->zero, 0, s.n_rows, 0, H * K);
+        x.in.value_dim = K;
+        if (c->seen.data) x.o = tensor_sub(c->seen, 0, s.n_rows, 0, H * K);
+        be->ops->delta_fwd(be, &x);
+        if (c->seen.data) add_seen(c, &s, b);
+    }
+    if (n.see < n.valid) be->ops->fill(be, a, H * K * K, 0);
+}
+
+static bool delta_ahead(void *arg, float *b, float *a)
+{
+    const struct carried *c = arg;
+    struct carry_step s = {.n_rows = frame_in(c->f, c->o, 0).rows};
+    s.pos = shard_pos(&c->f->carry->shard, 0);
+    c->f->be->ops->delta_fwd(c->f->be,
+                             &(struct delta_fwd_args){.in = delta_of(c, &s), .state_out = b});
+    delta_map(c, b, a);
+    return true;
+}
+
+static bool delta_ahead_back(void *arg, float *b, float *a)
+{
+    delta_map(arg, b, a);
+    return true;
+}
+
+/* Where states pass by maps. */
+static void take_map(struct carried *c, bool back)
+{
+    struct frame *f = c->f;
+    const int64_t T = frame_in(f, c->o, 0).rows, rows = T < MAP_ROWS ? T : MAP_ROWS;
+    const int64_t cols = c->o->u.delta.n_heads * c->o->u.delta.key_dim;
+    if (f->carry->shard.P == 1 || f->carry->exchange <= EXCHANGE_RING) return;
+    c->zero = scratch_rows(f, f->dtype, rows, cols);
+    c->one = scratch_take(f, 4);
+    if (back) c->seen = scratch_rows(f, f->dtype, rows, cols);
+    frame_zero(f, c->zero);
+}
+
+static struct steps delta_steps(const struct op *o, bool back)
+{
+    return (struct steps){.step = back ? delta_step_back : delta_step,
+                          .ahead = back ? delta_ahead_back : delta_ahead,
+                          .heads = o->u.delta.n_heads,
+                          .rows = o->u.delta.key_dim,
+                          .cols = o->u.delta.value_dim};
+}
+
 static int delta_forward(struct frame *f, const struct op *o, struct err *e)
 {
-    return pass_forward(f, o, delta_step, e);
+    struct carried c = {.f = f, .o = o, .lo = f->batch->lo, .hi = f->batch->hi};
+    const struct steps s = delta_steps(o, false);
+    if (!f->again) take_map(&c, false);
+    return pass_forward(&c, &s, e);
 }
 
 static int delta_backward(struct frame *f, const struct op *o, const struct step *s, struct err *e)
 {
     const int64_t T = frame_in(f, o, 0).rows, H = o->u.delta.n_heads;
     struct carried c = {.f = f, .o = o, .lo = f->batch->lo, .hi = f->batch->hi};
+    take_map(&c, true);
+    const struct steps steps = delta_steps(o, true);
     c.d_o = frame_dy(f, o);
     assert(frame_wants(f, o, 0) && frame_wants(f, o, 1));
     const struct back dx = back_begin_new(f, o, s, 0, DT_F32);
@@ -238,7 +387,7 @@ static int delta_backward(struct frame *f, const struct op *o, const struct step
     c.dx[1] = dba.to;
     c.d_log = scratch_take(f, 4 * T * H);
     c.room = scratch_take(f, 4 * delta_spans(T) * count_of(f, o));
-    if (pass_backward(&c, delta_step_back, e)) return -1;
+    if (pass_backward(&c, &steps, e)) return -1;
     frame_sum_rows(f, ROWS_T, frame_weight_grad(f, o->bias), tensor_f32(c.d_log, T, H, H));
     frame_sum_rows(f, ROWS_T, frame_weight_grad(f, o->w), tensor_sub(c.dx[1], 0, T, H, H));
     back_end(f, &dx);

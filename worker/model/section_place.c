@@ -62,7 +62,9 @@ static void place_carry(struct model *m, char *arena, char *segment)
 {
     const int64_t stride = m->plan->item[PLAN_CARRY_SEND].stride;
     char *send = item(m, PLAN_CARRY_SEND, arena, segment);
-    m->prog.carry = (struct sp_carry){.be = m->be, .comm = m->comm};
+    m->prog.carry = (struct sp_carry){.be = m->be, .comm = m->comm, .exchange = m->plan->exchange};
+    m->prog.carry.map = (float *)item(m, PLAN_CARRY_MAP, arena, segment);
+    m->prog.carry.all = (float *)item(m, PLAN_CARRY_ALL, arena, segment);
     for (int i = 0; i < 2 && send; i++) m->prog.carry.send[i] = send + i * stride;
 }
 

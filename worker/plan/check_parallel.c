@@ -79,16 +79,17 @@ static int check_form(const struct job_spec *s, struct err *e)
     return 0;
 }
 
-/* The states of such a family depend on all that come before them. */
+/* Maps of states are multiplied, and the products of more ranks round otherwise. */
 static int check_exchange(const struct job_spec *s, struct err *e)
 {
     const int exchange = s->parallel.exchange;
     if (!rules_known(s) || !family_row(&s->model.shape)->in_turn || exchange == EXCHANGE_AUTO ||
-        exchange == EXCHANGE_RING)
+        exchange == EXCHANGE_RING || s->determinism != DET_RANKS)
         return 0;
-    return err_field(e, ERR_UNSUPPORTED, "parallel.exchange",
-                     "parallel.exchange \"%s\" combines states that decay, and those of this "
-                     "family's delta rule pass from rank to rank: use \"ring\"",
+    return err_field(e, ERR_INVALID, "parallel.exchange",
+                     "parallel.exchange \"%s\" multiplies what each rank's rows do to the states "
+                     "of this family's delta rule, which rounds as the number of ranks is: "
+                     "determinism \"ranks\" needs \"ring\"",
                      spec_field("parallel.exchange")->words[exchange]);
 }
 

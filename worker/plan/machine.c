@@ -70,7 +70,8 @@ static bool within_ring(int purpose)
 static double chain(const struct job_spec *s, const struct plan *p)
 {
     const int asked = s->parallel.exchange, planned = p->exchange;
-    const double pieces = plan_scan_pieces(s->model.shape.head_dim);
+    const struct model_shape *m = &s->model.shape;
+    const double pieces = plan_scan_pieces(m->delta_heads ? m->delta_heads : m->head_dim);
     switch (planned != EXCHANGE_AUTO ? planned : asked) {
     case EXCHANGE_ALL_GATHER: return 1;
     case EXCHANGE_SCAN: return (pieces + p->sp - 2) / pieces;

@@ -77,9 +77,9 @@ int64_t plan_shared(const struct program *in, const struct plan *p, int k, bool 
     return at;
 }
 
-int plan_scan_pieces(int64_t Dk)
+int plan_scan_pieces(int64_t n)
 {
-    return Dk % 4 == 0 ? 4 : Dk % 2 == 0 ? 2 : 1;
+    return n % 4 == 0 ? 4 : n % 2 == 0 ? 2 : 1;
 }
 
 /* ---- what all sections together ask for ------------------------------------------------------ */
@@ -146,6 +146,7 @@ static struct extent extent_of(const struct placer *b, const struct needs *n)
                        .grid = {p->grid[0], p->grid[1]},
                        .attn_kept = need.kept,
                        .sp = p->sp,
+                       .maps = p->sp > 1 && p->exchange != EXCHANGE_RING,
                        .ranges = strategy_row(p->strategy)->ranges};
     x.rows[ROWS_TEXT] = b->m->text_len;
     if (p->grid[0]) x.rows[ROWS_ALT] = shard_share(p->grid[1], p->sp, p->rank_bits) * p->grid[0];
@@ -282,6 +283,10 @@ static void put_exchange(struct placer *b, const struct needs *n)
          true},
         {PLAN_STATE_M, "state_own", PLAN_RING, placer_times(b, parts, state), 1},
         {PLAN_CARRY_SEND, "carry_send", PLAN_RING, 4 * n->op.carry, P > 1 ? 2 : 0, true},
+        {PLAN_CARRY_MAP, "carry_map", PLAN_RING, 4 * n->op.map,
+         P > 1 && p->exchange == EXCHANGE_SCAN},
+        {PLAN_CARRY_ALL, "carry_all", PLAN_RING, placer_times(b, P, 4 * n->op.summary),
+         P > 1 && gather, true},
         {PLAN_CARRY, "carry", PLAN_RING, carries, walked},
         {PLAN_CARRY_PASS, "carry_pass", PLAN_RING, placer_times(b, 2, carry), walked, P > 1},
         {PLAN_SWITCH_SEND, "switch_send", PLAN_RING, switched, P > 1, true},

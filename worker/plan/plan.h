@@ -129,6 +129,8 @@ enum plan_id {
     PLAN_STATE_ALL,  /* segment: all_gather: [sp * parts] */
     PLAN_STATE_M,    /* [parts] */
     PLAN_CARRY_SEND, /* segment: 2 states of struct sp_carry (worker/sp/carry.h) */
+    PLAN_CARRY_MAP,  /* scan: its matrices of one rank */
+    PLAN_CARRY_ALL,  /* segment: all_gather: [sp] of its summaries */
     PLAN_SLOPES,     /* double [L, H]: decays of linear attention, a row for each layer */
     PLAN_ATTN_WORK,  /* what a form of attention needs (worker/plan/attention.h) */
     PLAN_ATTN_SEGMENT,
@@ -264,7 +266,7 @@ bool plan_fetches_in(const struct model_shape *m, const struct plan *p);
 /* Tokens that are worked on at once of sequences of S: S, or a window of it. */
 int64_t plan_held(const struct plan *p, int64_t S);
 /* Into how many pieces a scan cuts a state of Dk rows. */
-int plan_scan_pieces(int64_t Dk);
+int plan_scan_pieces(int64_t n);
 /* Bytes from the start of PLAN_SHARED (gradient: of PLAN_DSHARED) to shared value k; k = n_shared:
  * the end. */
 int64_t plan_shared(const struct program *in, const struct plan *p, int k, bool gradient);

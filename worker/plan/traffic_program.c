@@ -72,14 +72,30 @@ static void count_states(const struct traffic_count *c, const struct moved *m)
     add(c, PURPOSE_STATE, volume_broadcast(c->p->sp, H * Dk * Dv * 4, c->sh.r == c->p->sp - 1));
 }
 
-static void count_carry(const struct traffic_count *c, const struct moved *m)
+/* n: elements of what passes, by exchange x. */
+static void count_passed(const struct traffic_count *c, const struct moved *m, enum exchange_id x,
+                         int64_t n, int pieces)
 {
-    const int64_t n = m->p->value[m->op->out[1]].cols; /* elements of a state */
+    const int64_t state = m->p->value[m->op->out[1]].cols;
     if (c->p->sp == 1 || (m->again && op_finds_kept(m->p, m->op))) return;
     add(c, m->back ? PURPOSE_DSTATE : PURPOSE_STATE,
-        volume_state(EXCHANGE_RING, c->p->sp, c->sh.r, 1, 1, n, 1, 1, m->back));
+        volume_state(x, c->p->sp, c->sh.r, 1, 1, n, 1, pieces, m->back));
     if (c->p->kind == JOB_GENERATE) /* to all, for the tokens that follow */
-        add(c, PURPOSE_STATE, volume_broadcast(c->p->sp, n * 4, c->sh.r == c->p->sp - 1));
+        add(c, PURPOSE_STATE, volume_broadcast(c->p->sp, state * 4, c->sh.r == c->p->sp - 1));
+}
+
+static void count_carry(const struct traffic_count *c, const struct moved *m)
+{
+    count_passed(c, m, EXCHANGE_RING, m->p->value[m->op->out[1]].cols, 1);
+}
+
+static void count_map(const struct traffic_count *c, const struct moved *m)
+{
+    const enum exchange_id x = c->p->exchange;
+    struct op_need n = {0};
+    op_needs(m->p, m->op, &n);
+    count_passed(c, m, x, x == EXCHANGE_ALL_GATHER ? n.summary : n.carry,
+                 x == EXCHANGE_SCAN ? plan_scan_pieces(m->op->u.delta.n_heads) : 1);
 }
 
 static void count_rows(const struct traffic_count *c, const struct moved *m)
@@ -97,7 +113,7 @@ static void count_nothing(const struct traffic_count *c, const struct moved *m)
 
 static void (*const count_moved[])(const struct traffic_count *, const struct moved *) = {
     [MOVES_NOTHING] = count_nothing, [MOVES_KEYS] = count_keys, [MOVES_STATES] = count_states,
-    [MOVES_CARRY] = count_carry,     [MOVES_ROWS] = count_rows,
+    [MOVES_CARRY] = count_carry,     [MOVES_MAP] = count_map,   [MOVES_ROWS] = count_rows,
 };
 static_assert(sizeof count_moved / sizeof *count_moved == OP_MOVES_N, "a count of every exchange");
 
@@ -190,7 +206,8 @@ struct op_site traffic_site(const struct plan *p, const struct program *prog, co
                         .S = (double)p->S,
                         .grid = {(double)p->grid[0], (double)p->grid[1]},
                         .vocab = (double)p->extent.vocab,
-                        .sp = p->sp};
+                        .sp = p->sp,
+                        .maps = p->extent.maps};
     for (int i = 0; i < ROWS_N; i++) s.rows[i] = (double)p->extent.rows[i];
     return s;
 }

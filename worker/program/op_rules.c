@@ -77,6 +77,6 @@ double op_products(const struct op_site *s)
     forward.back = false;
     op_work(&forward, &w);
     for (int i = 0; i < w.n; i++)
-        if (w.term[i].id <= TERM_STATES) n += w.term[i].n;
+        if (w.term[i].id <= TERM_STATES && !w.term[i].beside) n += w.term[i].n;
     return n;
 }

@@ -35,12 +35,15 @@ enum op_moves {
     MOVES_NOTHING = 1,
     MOVES_KEYS,   /* keys and values of a sequence that is sharded, and their gradients */
     MOVES_STATES, /* a state per head */
-    MOVES_CARRY,  /* a state from each rank to the next, which waits for it (worker/sp/carry.h) */
+    MOVES_CARRY,  /* a state from each rank to the next (worker/sp/carry.h) */
+    MOVES_MAP,    /* the same, or maps of states to all ranks */
     MOVES_ROWS,   /* all rows: sharded along another dimension afterwards */
     OP_MOVES_N
 };
 
 /* ---- scratch --------------------------------------------------------------------------------- */
+
+#define MAP_ROWS 512 /* rows at a time of which the matrix of a delta rule's map is made */
 
 /* Bytes of a step beside values and gradients, added up piece by piece in the order in which its
  * worker/model/op_*.c takes them (rule.h has what adds). */
@@ -56,7 +59,8 @@ struct op_ask {
 struct op_need {
     int64_t kv, heads, head_dim; /* attention over the sequence: columns of a KV row, H, D */
     int64_t state, slopes;       /* linear attention: elements of a state, H */
-    int64_t carry;               /* MOVES_CARRY: elements of a state */
+    int64_t carry, map, summary; /* MOVES_CARRY, MOVES_MAP: elements of a state, of a map's
+                                  * matrices, of both for MOVES_MAP */
     int64_t switched;            /* columns that an all-to-all moves */
     int64_t rotary, patch;       /* columns that are rotated; of a patch */
     int64_t rope_tables;         /* of frequencies */
@@ -73,6 +77,7 @@ struct op_site {
     double rows[ROWS_N];      /* that its values have */
     double S, grid[2], vocab; /* of the whole sequence */
     int sp;                   /* ranks of the sequence group */
+    bool maps;                /* MOVES_MAP: each rank makes its maps, and none waits */
     bool back;
 };
 
@@ -93,6 +98,7 @@ struct op_term {
     double size;              /* ATTENTION, STATES: of a head, which the rate depends on */
     bool uneven;              /* ATTENTION over the sequence: ranks may have unequal parts of it */
     bool in_turn;             /* STATES: each rank waits for the one before */
+    bool beside;              /* for the exchange alone: no part of the model */
     double slow;              /* elements: times as long as the rate says */
 };
 #define OP_TERMS 12

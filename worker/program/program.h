@@ -396,6 +396,7 @@ struct extent {
     int64_t grid[2];           /* DSP: indices of space and of time */
     int64_t attn_kept;         /* bytes of a value with `form` */
     int sp;                    /* ranks of the sequence group */
+    bool maps;                 /* MOVES_MAP states are passed on by their maps */
     bool ranges;               /* attention reads which keys every row of the sequence sees */
 };
 

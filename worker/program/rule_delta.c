@@ -97,10 +97,29 @@ static int extra_delta(const struct program *p, const struct op *op, struct valu
     return extra_state("state", state_size(op), v);
 }
 
+static void need_delta(const struct program *p, const struct op *op, struct op_need *n)
+{
+    const int64_t map = op->u.delta.n_heads * op->u.delta.key_dim * op->u.delta.key_dim;
+    need_carry(p, op, n);
+    n->map = rule_max(n->map, map);
+    n->summary = rule_max(n->summary, map + state_size(op));
+}
+
+/* Of the map's matrices: values of zero, a one, and backward what would be the outputs. */
+static void ask_map(struct op_ask *a)
+{
+    const int64_t T = ask_rows(a, a->op->in[0]), rows = T < MAP_ROWS ? T : MAP_ROWS;
+    const int64_t n = rows * a->op->u.delta.n_heads * a->op->u.delta.key_dim;
+    ask_act(a, n);
+    ask_bytes(a, 4);
+    if (ask_back(a)) ask_act(a, n);
+}
+
 static void scratch_delta(struct op_ask *a)
 {
     const int64_t T = ask_rows(a, a->op->in[0]);
     ask_token(a);
+    if (a->x->maps) ask_map(a);
     if (!ask_back(a)) return;
     ask_dy(a);
     ask_dx_new(a, 0);
@@ -110,7 +129,9 @@ static void scratch_delta(struct op_ask *a)
     ask_bytes(a, 4 * delta_spans(T) * state_size(a->op));
 }
 
-/* Of each row S' k, the update of S and S' q; backward computes the states again. */
+/* Of each row S' k, the update of S and S' q; backward computes the states again. For a map, A by
+ * the first two as of values that are Dk wide; forward b, backward S' q as well and b by a product.
+ * Maps are applied one after the other. */
 static void work_delta(const struct op_site *s, struct op_work *w)
 {
     const struct op *op = s->op;
@@ -119,7 +140,13 @@ static void work_delta(const struct op_site *s, struct op_work *w)
     work_add(w, &(struct op_term){.id = TERM_STATES,
                                   .n = 3 * rows * H * Dk * Dv * (s->back ? 3 : 1),
                                   .size = sqrt(Dk * Dv),
-                                  .in_turn = true});
+                                  .in_turn = !s->maps});
+    if (!s->maps) return;
+    work_add(w, &(struct op_term){.id = TERM_STATES,
+                                  .n = rows * H * Dk * (s->back ? 3 * Dk + Dv : 2 * Dk + 2 * Dv) +
+                                       (s->sp - 1) * H * Dk * Dk * Dv,
+                                  .size = sqrt(Dk * Dv),
+                                  .beside = true});
 }
 
 const struct op_rule rule_delta = {
@@ -130,8 +157,8 @@ const struct op_rule rule_delta = {
     .reads = READS_A | READS_B | READS_SECOND,
     .reads_weights = true,
     .scratch = scratch_delta,
-    .need = need_carry,
+    .need = need_delta,
     .cache = CACHE_STATE,
-    .moves = MOVES_CARRY,
+    .moves = MOVES_MAP,
     .work = work_delta,
 };

@@ -2,59 +2,79 @@
 
 #include <assert.h>
 #include "api/core/mutant.h"
+#include "worker/plan/plan.h"
 
-static int sent_wait(struct sp_carry *sp, int i, struct err *e)
+/* Where the pass begins and ends, and this rank's neighbours in its direction; -1: none. */
+struct course {
+    int first, last, by, from, to;
+};
+
+static struct course course_of(const struct shard *sh, bool back)
 {
-    if (!sp->busy[i]) return 0;
-    sp->busy[i] = false;
-    return comm_wait(sp->comm, &sp->sent[i], e);
+    struct course c = {.first = back ? sh->P - 1 : 0, .by = back ? -1 : 1};
+    c.last = sh->P - 1 - c.first;
+    c.from = sh->r == c.first ? -1 : sh->r - c.by;
+    c.to = sh->r == c.last ? -1 : sh->r + c.by;
+    return c;
+}
+
+/* ---- messages -------------------------------------------------------------------------------- */
+
+static int sends_wait(struct sp_carry *sp, struct carry_sends *s, struct err *e)
+{
+    for (int i = 0; i < s->n; i++)
+        if (comm_wait(sp->comm, &s->ticket[i], e)) return -1;
+    s->n = 0;
+    return 0;
 }
 
 int carry_settle(struct sp_carry *sp, struct err *e)
 {
-    return sent_wait(sp, 0, e) || sent_wait(sp, 1, e) ? -1 : 0;
+    return sends_wait(sp, &sp->sent[0], e) || sends_wait(sp, &sp->sent[1], e) ? -1 : 0;
 }
 
-static struct comm_xfer xfer_of(const struct carry_pass *p)
+static struct comm_xfer xfer_of(const struct carry_pass *p, enum comm_channel channel)
 {
     return (struct comm_xfer){.purpose = p->back ? PURPOSE_DSTATE : PURPOSE_STATE,
-                              .channel = p->back ? CHANNEL_DKV : CHANNEL_KV,
+                              .channel = channel,
                               .send_to = -1,
                               .recv_from = -1};
 }
 
-/* What enters the first chunk of the pass, at `to`. */
-static int enter(struct sp_carry *sp, const struct carry_pass *p, int from, float *to,
-                 struct err *e)
+static enum comm_channel chain_channel(const struct carry_pass *p)
 {
-    const int64_t size = p->count * (int64_t)sizeof(float);
-    struct comm_xfer x = xfer_of(p);
-    struct comm_ticket arrival;
-    if (from < 0 && p->edge_in) sp->be->ops->copy(sp->be, to, p->edge_in, size);
-    if (from < 0 && !p->edge_in) sp->be->ops->fill(sp->be, to, p->count, 0);
-    if (from < 0) return 0;
-    comm_where(sp->comm)->hop = sp->shard.r;
+    return p->back ? CHANNEL_DKV : CHANNEL_KV;
+}
+
+static int receive(struct sp_carry *sp, const struct carry_pass *p, enum comm_channel channel,
+                   int from, float *to, int64_t n, struct comm_ticket *t, struct err *e)
+{
+    struct comm_xfer x = xfer_of(p, channel);
     x.recv_from = from;
     x.recv = to;
-    x.recv_size = size;
-    if (comm_sendrecv(sp->comm, &x, &arrival, e) || comm_wait(sp->comm, &arrival, e)) return -1;
-    if (mutant_on(p->back ? MUTANT_CARRY_BACK : MUTANT_CARRY_LOST))
-        sp->be->ops->fill(sp->be, to, p->count, 0);
+    x.recv_size = n * (int64_t)sizeof *to;
+    return comm_sendrecv(sp->comm, &x, t, e);
+}
+
+static int post(struct sp_carry *sp, const struct carry_pass *p, enum comm_channel channel, int to,
+                const float *from, int64_t n, struct carry_sends *s, struct err *e)
+{
+    struct comm_xfer x = xfer_of(p, channel);
+    x.send_to = to;
+    x.send = from;
+    x.send_size = n * (int64_t)sizeof *from;
+    assert(s->n < JOB_MAX_RANKS);
+    if (comm_sendrecv(sp->comm, &x, &s->ticket[s->n], e)) return -1;
+    s->n++;
     return 0;
 }
 
-static int leave(struct sp_carry *sp, const struct carry_pass *p, int to, struct err *e)
+static void copy(struct sp_carry *sp, float *to, const float *from, int64_t n)
 {
-    struct comm_xfer x = xfer_of(p);
-    const int i = sp->turn;
-    x.send_to = to;
-    x.send = sp->send[i];
-    x.send_size = p->count * (int64_t)sizeof(float);
-    if (comm_sendrecv(sp->comm, &x, &sp->sent[i], e)) return -1;
-    sp->busy[i] = true;
-    sp->turn = !i;
-    return 0;
+    sp->be->ops->copy(sp->be, to, from, n * (int64_t)sizeof *to);
 }
+
+/* ---- ring ------------------------------------------------------------------------------------ */
 
 static struct carry_step step_at(const struct shard *sh, int chunk)
 {
@@ -73,28 +93,174 @@ void carry_again(struct sp_carry *sp, const struct carry_pass *p)
     }
 }
 
-int carry_run(struct sp_carry *sp, const struct carry_pass *p, struct err *e)
+static void lose_mutant(struct sp_carry *sp, const struct carry_pass *p)
+{
+    if (mutant_on(p->back ? MUTANT_CARRY_BACK : MUTANT_CARRY_LOST))
+        sp->be->ops->fill(sp->be, p->states, p->count, 0);
+}
+
+/* The chunks, from the state at p->states; out: where the last one's goes. */
+static void compute(struct sp_carry *sp, const struct carry_pass *p, float *out)
 {
     const struct shard *sh = &sp->shard;
-    const int first = p->back ? sh->P - 1 : 0, last = sh->P - 1 - first, by = p->back ? -1 : 1;
-    const int from = sh->r == first ? -1 : sh->r - by, to = sh->r == last ? -1 : sh->r + by;
-    assert(sp->comm || sh->P == 1);
-    assert(sh->n_segs == sh->n_sums); /* a zigzag shard's segments are no neighbours */
-    if (enter(sp, p, from, p->states, e)) return -1;
-    if (to >= 0 && sent_wait(sp, sp->turn, e)) return -1;
     for (int k = 0; k < sh->n_sums; k++) {
         struct carry_step s = step_at(sh, p->back ? sh->n_sums - 1 - k : k);
         s.in = p->states + (p->back ? k % 2 : k) * p->count;
-        if (k + 1 < sh->n_sums)
-            s.out = p->states + (p->back ? (k + 1) % 2 : k + 1) * p->count;
-        else
-            s.out = to >= 0 ? sp->send[sp->turn] : p->edge_out;
+        s.out = k + 1 < sh->n_sums ? p->states + (p->back ? (k + 1) % 2 : k + 1) * p->count : out;
         p->step(p->arg, &s);
     }
-    if (to >= 0 && !p->back && mutant_on(MUTANT_CARRY_EARLY))
-        sp->be->ops->copy(sp->be, sp->send[sp->turn], p->states + (sh->n_sums - 1) * p->count,
-                          p->count * (int64_t)sizeof(float));
-    if (to >= 0 && leave(sp, p, to, e)) return -1;
+}
+
+static int run_ring(struct sp_carry *sp, const struct carry_pass *p, const struct course *c,
+                    struct err *e)
+{
+    const enum comm_channel channel = chain_channel(p);
+    struct carry_sends *sent = &sp->sent[sp->turn];
+    float *send = sp->send[sp->turn];
+    struct comm_ticket arrival;
+    if (c->from < 0) {
+        sp->be->ops->fill(sp->be, p->states, p->count, 0);
+    } else {
+        if (receive(sp, p, channel, c->from, p->states, p->count, &arrival, e) ||
+            comm_wait(sp->comm, &arrival, e))
+            return -1;
+        lose_mutant(sp, p);
+    }
+    if (c->to >= 0 && sends_wait(sp, sent, e)) return -1;
+    compute(sp, p, c->to >= 0 ? send : p->edge_out);
+    if (c->to < 0) return 0;
+    if (!p->back && mutant_on(MUTANT_CARRY_EARLY))
+        copy(sp, send, p->states + (sp->shard.n_sums - 1) * p->count, p->count);
+    sp->turn = !sp->turn;
+    return post(sp, p, channel, c->to, send, p->count, sent, e);
+}
+
+/* ---- maps ------------------------------------------------------------------------------------ */
+
+/* b += A S, of n heads from h on: at S, A and b their first. */
+static void apply(struct sp_carry *sp, const struct carry_pass *p, int64_t n, const float *a,
+                  const float *in, float *b)
+{
+    const int64_t K = p->rows, V = p->cols;
+    if (mutant_on(p->back ? MUTANT_MAP_BACK : MUTANT_MAP_LOST)) return;
+    for (int64_t h = 0; h < n; h++) {
+        const struct gemm_args product = {
+            .a = tensor_f32((float *)a + h * K * K, K, K, K),
+            .b = tensor_f32((float *)in + h * K * V, K, V, V),
+            .c = tensor_f32(b + h * K * V, K, V, V),
+            .trans_a = p->back,
+            .accumulate = true,
+        };
+        sp->be->ops->gemm(sp->be, &product);
+    }
+}
+
+/* Piece by piece: what arrives goes through this rank's map, if b is there, and on. */
+static int chain_pieces(struct sp_carry *sp, const struct carry_pass *p, const struct course *c,
+                        bool there, struct comm_ticket arrival[], struct err *e)
+{
+    const int n = p->heads ? plan_scan_pieces(p->heads) : 1;
+    const int64_t size = p->count / n, heads = p->heads / n;
+    float *send = sp->send[sp->turn];
+    const bool sends = there && c->to >= 0;
+    for (int i = 0; i < n; i++) {
+        float *out = send + i * size, *in = p->states + i * size;
+        struct carry_sends *sent = &sp->sent[sp->turn];
+        if (sends && !heads && post(sp, p, chain_channel(p), c->to, out, size, sent, e)) return -1;
+        if (c->from >= 0 && comm_wait(sp->comm, &arrival[i], e)) return -1;
+        if (!sends || !heads) continue;
+        if (c->from >= 0) apply(sp, p, heads, sp->map + i * heads * p->rows * p->rows, in, out);
+        if (!p->back && mutant_on(MUTANT_CARRY_EARLY)) copy(sp, out, in, size);
+        if (post(sp, p, chain_channel(p), c->to, out, size, sent, e)) return -1;
+    }
+    if (c->from >= 0) lose_mutant(sp, p);
+    return 0;
+}
+
+static int run_scan(struct sp_carry *sp, const struct carry_pass *p, const struct course *c,
+                    struct err *e)
+{
+    const int n = p->heads ? plan_scan_pieces(p->heads) : 1;
+    struct carry_sends *sent = &sp->sent[sp->turn];
+    float *send = sp->send[sp->turn];
+    struct comm_ticket arrival[4];
+    bool there = false;
+    if (c->from < 0) sp->be->ops->fill(sp->be, p->states, p->count, 0);
+    for (int i = 0; i < n && c->from >= 0; i++)
+        if (receive(sp, p, chain_channel(p), c->from, p->states + i * (p->count / n), p->count / n,
+                    &arrival[i], e))
+            return -1;
+    if (c->to >= 0) {
+        if (sends_wait(sp, sent, e)) return -1;
+        there = p->ahead(p->arg, send, sp->map);
+        assert(there || !p->heads);
+    }
+    if (chain_pieces(sp, p, c, there, arrival, e)) return -1;
+    compute(sp, p, c->to < 0 ? p->edge_out : there ? NULL : send);
+    if (c->to < 0) return 0;
+    sp->turn = !sp->turn;
+    return there ? 0 : post(sp, p, chain_channel(p), c->to, send, p->count, sent, e);
+}
+
+/* Receives the maps of all others, the previous rank's first, and sends the own one to all, the
+ * next rank first: one exchange. size: floats of a map. */
+static int trade(struct sp_carry *sp, const struct carry_pass *p, int64_t size, struct err *e)
+{
+    const int P = sp->shard.P, r = sp->shard.r;
+    struct comm_ticket arrival[JOB_MAX_RANKS];
+    if (comm_batch_begin(sp->comm, e)) return -1;
+    for (int d = 1; d < P; d++) {
+        const int w = (r + P - d) % P;
+        if (receive(sp, p, CHANNEL_COLL, w, sp->all + w * size, size, &arrival[d], e)) return -1;
+    }
+    for (int d = 1; d < P; d++)
+        if (post(sp, p, CHANNEL_COLL, (r + d) % P, sp->all + r * size, size, &sp->sent[0], e))
+            return -1;
+    if (comm_batch_end(sp->comm, e)) return -1;
+    for (int d = 1; d < P; d++)
+        if (comm_wait(sp->comm, &arrival[d], e)) return -1;
+    return 0;
+}
+
+static int run_gather(struct sp_carry *sp, const struct carry_pass *p, const struct course *c,
+                      struct err *e)
+{
+    const int64_t size = p->count + p->heads * p->rows * p->rows;
+    float *own = sp->all + sp->shard.r * size;
+    const float *state = sp->all + c->first * size;
+    if (sends_wait(sp, &sp->sent[0], e)) return -1;
+    if (c->to < 0) /* no rank needs it */
+        sp->be->ops->fill(sp->be, own, size, 0);
+    else
+        p->ahead(p->arg, own, own + p->count);
+    if (!p->back && mutant_on(MUTANT_CARRY_EARLY)) sp->be->ops->fill(sp->be, own, p->count, 0);
+    if (trade(sp, p, size, e)) return -1;
+    if (c->from < 0) sp->be->ops->fill(sp->be, p->states, p->count, 0);
+    for (int w = c->first + c->by; c->from >= 0 && w != sp->shard.r; w += c->by) {
+        float *b = sp->all + w * size;
+        apply(sp, p, p->heads, b + p->count, state, b);
+        state = b;
+    }
+    if (c->from >= 0) {
+        copy(sp, p->states, state, p->count);
+        lose_mutant(sp, p);
+    }
+    compute(sp, p, c->to < 0 ? p->edge_out : NULL);
+    return 0;
+}
+
+int carry_run(struct sp_carry *sp, const struct carry_pass *p, struct err *e)
+{
+    const struct shard *sh = &sp->shard;
+    const struct course c = course_of(sh, p->back);
+    const bool maps = sh->P > 1 && sp->exchange > EXCHANGE_RING;
+    assert(sp->comm || sh->P == 1);
+    assert(sh->n_segs == sh->n_sums); /* a zigzag shard's segments are no neighbours */
+    assert(!maps || sh->n_sums == 1);
+    if (sp->comm) comm_where(sp->comm)->hop = c.from < 0 ? -1 : sh->r;
+    const bool gather = maps && p->heads && sp->exchange == EXCHANGE_ALL_GATHER;
+    if (gather ? run_gather(sp, p, &c, e) : maps ? run_scan(sp, p, &c, e) : run_ring(sp, p, &c, e))
+        return -1;
     if (sp->comm) comm_where(sp->comm)->hop = -1;
     return 0;
 }

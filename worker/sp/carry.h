@@ -2,26 +2,46 @@
  * one before left (the gated delta rule, a short convolution), over a sequence that no rank holds
  * whole.
  *
- * What leaves a chunk depends on what enters it by an affine map that is not a decay: unlike
- * linear.h a rank waits for the state of the rank before it, and then computes its chunks. Backward
- * mirrors it from right to left with the state's gradient. The order of work is that of one rank,
- * so that under determinism "ranks", where the chunks are the logical ones, the bits are those of
- * one rank.
+ * What leaves a rank's rows depends on what enters them by an affine map, S -> A S + b, that is not
+ * a decay: a matrix A for each head, the product of those of the rows, zero where a document begins
+ * among them. How the state passes is sp_carry.exchange:
+ *   ring        a rank waits for the state of the rank before it, and then computes its chunks.
+ *               The order of work is that of one rank, so that under determinism "ranks", where
+ *               the chunks are the logical ones, the bits are those of one rank
+ *   scan        each rank makes its A and b at once. The state passes as in the ring, but all that
+ *               it waits for in a rank is A S + b; in plan_scan_pieces() of some heads each, so
+ *               that a piece moves on while the next one is computed (2507.01004). Then all compute
+ *               their rows
+ *   all_gather  the A and b of every rank go to all ranks, and each forms the state that enters its
+ *               rows: one exchange, after which only products are made in turn
+ * A and b cost a pass more over the rows. Products of matrices round otherwise than rows one by
+ * one, so that bits depend on the number of ranks. Backward mirrors all of it from right to left:
+ * the gradient D of the state that leaves gives A' D + b.
  *
- * Each rank but the last sends one state to the next, each but the first one gradient to the one
- * before: volume_state() of EXCHANGE_RING. */
+ * ring and scan: each rank but the last sends one state to the next, each but the first one
+ * gradient to the one before; all_gather: each sends A and b to all others. Where b alone is the
+ * whole (a short convolution: the last rows, whatever enters), it is sent as in the ring, but at
+ * once. */
 #ifndef SEQD_SP_CARRY_H
 #define SEQD_SP_CARRY_H
 
 #include "worker/sp/sp.h"
 
+/* Sends whose buffers the peers may still be reading. */
+struct carry_sends {
+    int n;
+    struct comm_ticket ticket[JOB_MAX_RANKS];
+};
+
 struct sp_carry {
     struct be *be;
     struct comm *comm; /* NULL: one rank */
     struct shard shard;
+    enum exchange_id exchange; /* AUTO: ring. Others: one sum chunk a rank */
     void *send[2]; /* in the comm segment: states of the largest size, in turns; P = 1: unused */
-    struct comm_ticket sent[2]; /* private, as are these: zeros at first */
-    bool busy[2];
+    float *map;    /* scan: A of the largest size */
+    float *all;    /* all_gather, in the comm segment: [P] of the largest b and A */
+    struct carry_sends sent[2]; /* private, as are these: zeros at first */
     int turn;
 };
 
@@ -39,17 +59,23 @@ struct carry_pass {
     bool back;
     /* forward: [n_chunks] states, out: what entered each; backward: 2 states, scratch. */
     float *states;
-    const float *edge_in; /* on the rank that the pass begins at: enters the sequence; NULL: 0 */
-    float *edge_out;      /* on the one that it ends at: what leaves the sequence; NULL: unwanted */
+    float *edge_out; /* on the rank that it ends at: what leaves the sequence; NULL: unwanted */
     void (*step)(void *arg, const struct carry_step *s);
     void *arg;
+    /* For an exchange that is no ring. A state is `heads` matrices [rows, cols], A as many [rows,
+     * rows]; heads 0: A is zero, and there is none. ahead() makes b [count] and A of all rows of
+     * the rank, before anything has entered; false: it cannot, and the rank waits as in a ring,
+     * which heads 0 alone may. */
+    int64_t heads, rows, cols;
+    bool (*ahead)(void *arg, float *b, float *a);
 };
 
-/* fails: as comm does. A call returns when its receive is done; its send may still be under way. */
+/* fails: as comm does. A call returns when its receives are done; its sends may still be under
+ * way. */
 int carry_run(struct sp_carry *sp, const struct carry_pass *p, struct err *e);
 /* Each chunk of a forward pass once more, from the states that carry_run left: no exchange. */
 void carry_again(struct sp_carry *sp, const struct carry_pass *p);
-/* Waits for the sends: before the ledger is read, and before send serves another purpose. */
+/* Waits for the sends: before the ledger is read, and before send or all serve another purpose. */
 int carry_settle(struct sp_carry *sp, struct err *e);
 
 #endif
