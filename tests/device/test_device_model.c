@@ -3,18 +3,23 @@
  * that memory, unless SEQD_TEST_DEVICE names another. */
 #include "tests/lib/lm.h"
 
-static void ring_of(const char *name, int P, enum strategy_id strategy)
+static void states_of(const char *name, int P, enum strategy_id strategy, enum exchange_id x)
 {
     struct lm_golden g;
-    struct lm_run r = {.spec.parallel.strategy = strategy};
+    struct lm_run r = {.spec.parallel = {.strategy = strategy, .exchange = (int32_t)x}};
     char what[64];
-    snprintf(what, sizeof what, "%s, %d ranks", engine_device(), P);
+    snprintf(what, sizeof what, "%s, %d ranks, exchange %d", engine_device(), P, x);
     lm_open(&g, name);
     lm_go(&r, &g, P);
     CHECK(strategy == STRATEGY_AUTO || r.strategy == strategy);
     lm_check(&r, what);
     lm_free(&r);
     lm_close(&g);
+}
+
+static void ring_of(const char *name, int P, enum strategy_id strategy)
+{
+    states_of(name, P, strategy, EXCHANGE_AUTO);
 }
 
 static void test_families(void)
@@ -30,6 +35,13 @@ static void test_rings(void)
     ring_of("tnl", 2, STRATEGY_LASP);
     ring_of("qwen3_5", 2, STRATEGY_LASP);
     ring_of("mistral", 2, STRATEGY_ULYSSES);
+}
+
+/* The delta rule's maps; one passes through the second of three ranks. */
+static void test_maps(void)
+{
+    states_of("qwen3_5", 3, STRATEGY_LASP, EXCHANGE_ALL_GATHER);
+    states_of("qwen3_5", 3, STRATEGY_LASP, EXCHANGE_SCAN);
 }
 
 static void decoded(const char *name, int P)
@@ -56,6 +68,7 @@ int main(void)
     setenv("SEQD_TEST_DEVICE", "emulated", 0);
     RUN(test_families);
     RUN(test_rings);
+    RUN(test_maps);
     RUN(test_decode);
     return test_done("device_model");
 }

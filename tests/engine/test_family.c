@@ -187,6 +187,16 @@ static void check_half(enum precision_id precision)
         const double rule = family_row(&g.m)->in_turn ? 2 : 1;
         const double back = strstr(g.name, "relu") ? sqrt(part) : part * rule;
         CHECK_MSG(a <= 0.042 * back && b <= 1.25 * a, "%s: gradients off by %g, %g", g.name, a, b);
+        for (int x = EXCHANGE_ALL_GATHER; family_row(&g.m)->in_turn && x <= EXCHANGE_SCAN; x++) {
+            struct lm_run maps = {.spec.precision.params = (int32_t)precision,
+                                  .spec.parallel.exchange = x};
+            lm_go(&maps, &g, 4);
+            const double lm = lm_rel_l2(maps.logits, g.logits, g.n * g.S * g.V);
+            CHECK_MSG(lm <= 1.25 * la && gradient_error(&maps) <= 1.25 * a,
+                      "%s, exchange %d: logits off by %g, gradients by %g", g.name, x, lm,
+                      gradient_error(&maps));
+            lm_free(&maps);
+        }
         lm_free(&one);
         lm_free(&four);
         lm_close(&g);

@@ -238,6 +238,33 @@ static void test_states(void)
         }
 }
 
+/* The delta rule in two layers: 4 heads of 6 x 5, maps of 6 x 6. Its convolution of 44 columns
+ * passes two rows on as in the ring, whatever the exchange. */
+static void test_maps(void)
+{
+    const int64_t state = 4 * 4 * 6 * 5, map = 4 * 4 * 6 * 6, halo = 4 * 2 * 44;
+    const int64_t times = 2 * 3; /* layers, samples */
+    for (int x = EXCHANGE_RING; x < EXCHANGE_N; x++)
+        for (int mode = RECOMPUTE_NONE; mode <= RECOMPUTE_FULL; mode++) {
+            small_spec(FAMILY_QWEN3_5, JOB_TRAIN, 4);
+            spec.parallel.exchange = x;
+            spec.memory.recompute = mode;
+            const struct plan *p = make();
+            const bool gather = x == EXCHANGE_ALL_GATHER;
+            for (int r = 0; r < 4; r++)
+                for (int back = 0; back < 2; back++) {
+                    const bool sends = back ? r > 0 : r < 3;
+                    const int64_t passed = gather ? 3 * (state + map) : sends ? state : 0;
+                    const int64_t want = times * (passed + (sends ? halo : 0));
+                    const int64_t got = sent(p, r, back ? PURPOSE_DSTATE : PURPOSE_STATE);
+                    CHECK_MSG(got == want, "exchange %d rank %d back %d: %lld, by hand %lld", x, r,
+                              back, (long long)got, (long long)want);
+                }
+            CHECK(p->item[PLAN_CARRY_ALL].size == (gather ? 4 * (state + map) : 0));
+            CHECK(p->item[PLAN_CARRY_MAP].size == (x == EXCHANGE_SCAN ? map : 0));
+        }
+}
+
 /* Under "ranks" all_gather carries a state for each of the eight logical chunks. */
 static void test_states_of_chunks(void)
 {
@@ -383,6 +410,7 @@ int main(void)
     RUN(test_sizes);
     RUN(test_decoder);
     RUN(test_states);
+    RUN(test_maps);
     RUN(test_states_of_chunks);
     RUN(test_switches);
     RUN(test_kept_by_ways);
