@@ -564,6 +564,29 @@ static void test_in_turn(void)
     }
 }
 
+/* Four ranks on two cores: those that take turns each have a core, those that pass maps half of
+ * one. */
+static void test_turns_on_shared_cores(void)
+{
+    static struct plan p;
+    const struct profile rates = profile_of(1e10, 1e9, 1e9, 1e-5);
+    double slower[2];
+    for (int i = 0; i < 2; i++) {
+        double took[2];
+        for (int k = 0; k < 2; k++) {
+            struct machine m;
+            machine_of_profile(&rates, k ? 4 : 2, &m);
+            model_of(FAMILY_QWEN3_5, 1024, 4);
+            spec.parallel.sp = 4;
+            spec.parallel.exchange = i ? EXCHANGE_SCAN : EXCHANGE_RING;
+            took[k] = estimate_of(&m, &spec, &p).compute_s;
+        }
+        slower[i] = took[0] / took[1];
+    }
+    CHECK_MSG(slower[0] > 1 && slower[0] < 1.9, "%g times", slower[0]);
+    CHECK_MSG(fabs(slower[1] - 2) < 1e-9, "%g times", slower[1]);
+}
+
 /* Tensor parallelism by hand: 4 ranks, 4 layers of two halves, S 1024 rows of 256 floats, each an
  * all-reduce forward and one backward: 2 * 3/4 of 1 MiB; beside the loss and the agreement of a
  * step, which a lone rank does not need. A rank's weights: a quarter of q, k, v, o and the MLP. */
@@ -778,6 +801,7 @@ int main(void)
     RUN(test_elements);
     RUN(test_compared);
     RUN(test_in_turn);
+    RUN(test_turns_on_shared_cores);
     RUN(test_tensor);
     RUN(test_nothing_fits);
     RUN(test_form_bytes);

@@ -52,12 +52,16 @@ void machine_of_profile(const struct profile *p, int32_t cores, struct machine *
 
 /* ---- what a step takes ----------------------------------------------------------------------- */
 
-/* How many threads or devices of its own a rank has: those beyond the cores take turns. */
-static double threads_of(const struct machine *m, const struct plan *p)
+double machine_share(const struct machine *m, const struct plan *p)
 {
     const int here = p->n_ranks < m->ranks_per_node ? p->n_ranks : m->ranks_per_node;
-    if (m->cores <= 0) return 1;
-    return p->n_threads / fmax(1, here * p->n_threads / m->cores);
+    return m->cores <= 0 ? 1 : 1 / fmax(1, here * p->n_threads / m->cores);
+}
+
+/* How many threads or devices of its own a rank has. */
+static double threads_of(const struct machine *m, const struct plan *p)
+{
+    return m->cores <= 0 ? 1 : p->n_threads * machine_share(m, p);
 }
 
 static bool within_ring(int purpose)

@@ -56,6 +56,10 @@ struct machine {
 void machine_of_profile(const struct profile *p, int32_t cores, struct machine *out);
 void machine_of_hardware(const struct hardware *h, struct machine *out);
 
+/* How much of a core a thread of p's has while all ranks compute: those beyond the cores take
+ * turns. */
+double machine_share(const struct machine *m, const struct plan *p);
+
 struct estimate {
     double compute_s, exchange_s, hidden_s, step_s; /* step = compute + exchange - hidden */
     double tokens_s;                                /* tokens of all rings in a second */

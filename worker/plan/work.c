@@ -70,13 +70,14 @@ static void add_attention(const struct work_count *c, const struct op_site *s,
 }
 
 /* What entered is added after, for a third of the whole (kernels/backend.h); or it must be there
- * before, and the last rank is done when all have had their turn. */
+ * before, and the last rank is done when all have had their turn, each with a core for itself. */
 static void add_states(const struct work_count *c, const struct op_site *s, const struct op_term *t)
 {
     const int kind = s->back ? RATE_LINEAR_BACK : RATE_LINEAR;
     const double rate = rate_at(c->m->rate[kind][c->p->precision], profile_heads, t->size);
     const bool enters = c->m->measured && (c->p->sp > 1 || c->p->n_windows > 1);
-    const double longer = t->in_turn ? c->p->sp : enters ? 4.0 / 3 : 1;
+    const double turns = fmax(1, c->p->sp * machine_share(c->m, c->p));
+    const double longer = t->in_turn ? (s->maps ? 1 : turns) : enters ? 4.0 / 3 : 1;
     c->out->other_s += c->times * 2 * t->n * longer / rate;
 }
 

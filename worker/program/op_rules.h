@@ -97,7 +97,7 @@ struct op_term {
     double keys;              /* ATTENTION: that a row sees */
     double size;              /* ATTENTION, STATES: of a head, which the rate depends on */
     bool uneven;              /* ATTENTION over the sequence: ranks may have unequal parts of it */
-    bool in_turn;             /* STATES: each rank waits for the one before */
+    bool in_turn;             /* STATES: ranks take turns, unless maps of states pass */
     bool beside;              /* for the exchange alone: no part of the model */
     double slow;              /* elements: times as long as the rate says */
 };

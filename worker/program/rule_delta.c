@@ -140,12 +140,13 @@ static void work_delta(const struct op_site *s, struct op_work *w)
     work_add(w, &(struct op_term){.id = TERM_STATES,
                                   .n = 3 * rows * H * Dk * Dv * (s->back ? 3 : 1),
                                   .size = sqrt(Dk * Dv),
-                                  .in_turn = !s->maps});
+                                  .in_turn = true});
     if (!s->maps) return;
     work_add(w, &(struct op_term){.id = TERM_STATES,
                                   .n = rows * H * Dk * (s->back ? 3 * Dk + Dv : 2 * Dk + 2 * Dv) +
                                        (s->sp - 1) * H * Dk * Dk * Dv,
                                   .size = sqrt(Dk * Dv),
+                                  .in_turn = true,
                                   .beside = true});
 }
 
