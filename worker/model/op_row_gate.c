@@ -1,7 +1,7 @@
 /* op_row_gate.c: ROW_GATE: out = base + sigmoid(gate) a, a gate of one column for each row.
  *
- * The gate is spread over the columns of a, and its gradient is a sum over them, taken in fp32: both
- * are products with ones. */
+ * The gate is spread over the columns of a, and its gradient is a sum over them, taken in fp32:
+ * both are products with ones. */
 #include "api/core/mutant.h"
 #include "worker/model/op.h"
 
