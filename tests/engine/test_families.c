@@ -3,6 +3,7 @@
  * tests/golden's: those of BERT, Mistral and MiniMax were saved by the Python package
  * transformers. */
 #include "tests/lib/datadir.h"
+#include "tests/lib/goldens.h"
 
 #include "api/core/sha256.h"
 #include "worker/agent/describe.h"
@@ -12,16 +13,7 @@
 #include "worker/hf/safetensors.h"
 #include "worker/plan/plan.h"
 
-static const char *const names[] = {
-    "bert",       "bert_wide",       "linear",      "linear_relu",   "minimax",
-    "llama3",     "llama_linear",    "phi3",        "llama_dynamic", "qwen2",
-    "qwen3",      "olmo2",           "granite",     "smollm3",       "gpt2",
-    "mistral",    "minimax_wide",    "retnet",      "retnet_wide",   "tnl",
-    "tnl_wide",   "stdit",           "stdit3",      "stdit3_image",  "latte",
-    "t2d",        "t2d_plain",       "ministral",   "qwen3_mixed",   "gemma2",
-    "gemma3",     "gemma2_wide",     "mixtral",     "qwen3_moe",     "olmoe",
-    "qwen3_5",    "qwen3_5_wide",    "gpt_oss",     "roberta",       "qwen2_moe",
-    "qwen3_next", "qwen3_next_wide", "qwen3_5_moe", "retnet_large",  "linear_large"};
+static const char *const names[] = {GOLDENS_LM, GOLDENS_DIT};
 enum { N_NAMES = sizeof names / sizeof *names };
 
 static const char *golden(const char *name, const char *file)

@@ -8,6 +8,7 @@
 #include "api/core/mem.h"
 #include "tests/lib/dit.h"
 #include "tests/lib/engine.h"
+#include "tests/lib/goldens.h"
 #include "tests/lib/mutant.h"
 #include "worker/family/family.h"
 #include "worker/hf/hf.h"
@@ -586,8 +587,7 @@ static inline bool dit_holds(const struct verdict *v)
     return v->prediction <= 1e-5 && v->loss <= 1e-5 && v->worst <= 1e-5;
 }
 
-static const char *const dit_names[] = {"stdit3", "stdit3_image", "stdit",
-                                        "latte",  "t2d",          "t2d_plain"};
+static const char *const dit_names[] = {GOLDENS_DIT};
 enum { DIT_NAMES = sizeof dit_names / sizeof dit_names[0] };
 
 /* What each rank sent is what the plan counts. Recomputing makes no switch twice but in mode

@@ -12,6 +12,7 @@
 #include "api/core/job.h"
 #include "api/core/mem.h"
 #include "tests/lib/engine.h"
+#include "tests/lib/goldens.h"
 #include "worker/hf/hf.h"
 #include "worker/model/model.h"
 #include "worker/hf/safetensors.h"
@@ -300,17 +301,7 @@ static inline void lm_check(const struct lm_run *r, const char *what)
     }
 }
 
-static const char *const lm_names[] = {
-    "bert",        "bert_wide",    "tnl",          "tnl_wide",
-    "linear",      "linear_relu",  "retnet",       "retnet_wide",
-    "minimax",     "minimax_wide", "mistral",      "qwen3",
-    "qwen2",       "llama_linear", "llama3",       "llama_dynamic",
-    "smollm3",     "olmo2",        "phi3",         "granite",
-    "gpt2",        "ministral",    "qwen3_mixed",  "gemma2",
-    "gemma2_wide", "gemma3",       "mixtral",      "qwen3_moe",
-    "olmoe",       "qwen3_5",      "qwen3_5_wide", "gpt_oss",
-    "roberta",     "qwen2_moe",    "qwen3_next",   "qwen3_next_wide",
-    "qwen3_5_moe", "retnet_large", "linear_large"};
+static const char *const lm_names[] = {GOLDENS_LM};
 enum { LM_NAMES = sizeof lm_names / sizeof *lm_names };
 
 /* ---- one token after another ----------------------------------------------------------------- */

@@ -1,5 +1,5 @@
-/* moe.h: mixtures of experts as Qwen's files have them, for all families that do: the block, and its
- * keys of config.json. Inside worker/family. */
+/* moe.h: mixtures of experts as Qwen's files have them, for all families that do: the block, and
+ * its keys of config.json. Inside worker/family. */
 #ifndef SEQD_FAMILY_MOE_H
 #define SEQD_FAMILY_MOE_H
 
