@@ -146,6 +146,8 @@ static void test_goldens(void)
     "{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2,\"aba\":3},"                            \
     "\"merges\":[\"a b\",\"ab a\"]}"
 
+#define CHARSMAP(base64) "{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"" base64 "\"}"
+
 static struct tokenizer *open_small(const char *json, struct err *e)
 {
     return tokenizer_open_text(json, strlen(json), e);
@@ -259,6 +261,12 @@ static void test_refused(void)
         {"{", "byte"},
         {"[]", "object"},
         {SMALL("{\"type\":\"Wrong\"}", "null", AB), "normalizer \"Wrong\" is not known"},
+        {SMALL("{\"type\":\"Precompiled\"}", "null", AB), "precompiled_charsmap"},
+        {SMALL(CHARSMAP(""), "null", AB), "has 0 bytes"},
+        {SMALL(CHARSMAP("BA=A"), "null", AB), "not base64"},
+        {SMALL(CHARSMAP("BAA"), "null", AB), "not base64"},
+        {SMALL(CHARSMAP("kAEAAAAAAAA="), "null", AB), "has 8 bytes and says that its trie has 400"},
+        {SMALL(CHARSMAP("BAAAAAAAAAD/"), "null", AB), "not UTF-8"},
         {SMALL("null", "{\"type\":\"Wrong\"}", AB), "pre_tokenizer \"Wrong\" is not known"},
         {SMALL("null", "null", "{\"type\":\"Wrong\"}"), "model \"Wrong\" is not known"},
         {SMALL("null", "null", "{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[\"a c\"]}"),

@@ -23,10 +23,17 @@ WORDS = ["the", "The", " quick", "brown fox", "don't", "I'LL", "'S", "123", "456
          "##ing", "<0x41>", "<0xE2>", "\r\n", "\n\n", "\t", "  ", "   ", "\u00a0", "\u3000", "\u0085", "\u200d", "\u200b",
          "\u180e", "\ufeff", "\ufffd", "\u0000", "e\u0301", "\u0344", "\u1100\u1161\u11a8", "각", "ﬁ", "Ⅷ", "ﷺ", "ｆｕ",
          "İ", "ΑΣ", "ǅ", "n't", " '", "' ", " .", " ,", " ?", "/", "_", "-", "```", "{}", "();", "a" * 70]
+# What grapheme clusters are made of, in many orders.
+CLUSTERS = ["e", "a", "E", "\u0301", "\u0308", "\u0304", "\u0344", "\u200d", "\u200c", "\u00a9", "\u00ae", "\u2122", "\U0001f44d",
+            "\U0001f3fd", "\u0915", "\u0958", "\u094d", "\u0903", "\u0bbe", "\u1039", "\u0600", "\u0d4e", "\u1100", "\u1161",
+            "\u11a8", "\uac00", "\uac01", "\U00016d63", "\U0001f1e6", "\r", "\n", "\t", "\u00ad", "\u200b", "\u0e33", "\ufb01",
+            "\u00bd", "\U0001d165", "\u0e01", "\u0f40", "\u302a", "\u3099", "\u304b", "\uff76", "\uff9e"]
 
 
 def rune(rng):
-    kind = rng.randrange(12)
+    kind = rng.randrange(13)
+    if kind == 12:
+        return rng.choice(CLUSTERS)
     if kind < 4:
         c = rng.randrange(0x20, 0x7F)
     elif kind < 6:
@@ -54,6 +61,8 @@ def text(rng, added):
             out.append(" " * rng.randrange(1, 5))
         elif kind < 7:
             out.append(rng.choice([" ", "\n", "\r\n", "\t", "\u00a0", "'", ".", "a", "1"]) * rng.randrange(1, 6))
+        elif kind < 8:
+            out.append("".join(rng.choice(CLUSTERS) for _ in range(rng.randrange(1, 9))))
         else:
             out.append("".join(rune(rng) for _ in range(rng.randrange(1, 8))))
     return "".join(out)

@@ -2,13 +2,14 @@
 """Writes tests/golden/tokenizers/KIND.json: small tokenizer.json files of the kinds that models have, and
 KIND.txt: strings with their ids and what the ids decode to, by the package `tokenizers`.
 
-Needed only to make the files again: pip install tokenizers==0.23.3; python3 make_tokenizers.py
+Needed only to make the files again: pip install tokenizers==0.23.3 sentencepiece protobuf; python3 make_tokenizers.py
 
 KIND.txt, a line for each string: the string in hexadecimal, its ids, its ids with the post-processor's,
 and the decoded text in hexadecimal with all tokens and without the special ones, separated by tabs."""
 import json
 import os
 import sys
+import unicodedata
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
@@ -195,6 +196,18 @@ def unigram_bytes():
     return Tokenizer.from_str(json.dumps(j))
 
 
+def charsmap():
+    """SentencePiece's normalization: keys of one and of more characters, keys that begin others, deletions."""
+    from make_unicode import charsmap as made
+    rules = {c: unicodedata.normalize("NFKC", c) for c in "ﬁﬂ½Ⅷ①ｆｕｌﷺ㎏№…\u00a0\u3000\u0958\u095f\u0344"}
+    rules |= {"\u200b": "", "\t": " ", "\n": " ", "\r\n": "/", "\u0301": "'", "e\u0301": "é", "E\u0301": "É",
+              "a\u0308": "ä", "a\u0308\u0304": "ǟ", "\u00a9": "(c)", "\u00e9": "E", "\u0600": "<", "\u0950": "om",
+              "\u1100": "k", "\u1161": "a", "\u11a8": "g", "\u1100\u1161": "ka", "\u200d": "+", "👍": "+1", "中": "zhong"}
+    tok = unigram_bytes()  # whose tokens show every character
+    tok.normalizer = normalizers.Sequence([normalizers.Precompiled(made(rules)), normalizers.Replace(Regex(" {2,}"), " ")])
+    return tok
+
+
 def patterns():
     """Constructs that few published patterns have."""
     tok = byte_level(r"\d{1,3}(?=(?:\d{3})*\b)|\A\s+|\s+\z|^-|\w+$|[\p{L}&&[^\p{Lu}\p{Han}]]++|[^\s[a-z]]|\B ")
@@ -202,7 +215,7 @@ def patterns():
 
 
 KINDS = {f.__name__: f for f in (gpt2, llama3, qwen, o200k, llama2, mistral, gemma, bert, bert_cased, words, splits,
-                                 unigram, unigram_bytes, patterns)}
+                                 unigram, unigram_bytes, charsmap, patterns)}
 
 STRINGS = [
     "", " ", "  ", "\n", "\r\n", "\t", "a", " a", "Hello, world!", "Hello,  world! 123 4567", "½5 x²", "a\r\n\r\n b",
@@ -214,6 +227,10 @@ STRINGS = [
     "the " * 40, "日本語のテキスト中文", "\U0010ffff\ufffd\ufeff", "[CLS] the [MASK] fox [SEP]", "Ça VA? Œuvre À l'été",
     "10€ — “quotes” …", "x" + "\u0327\u0301" * 3 + "y", "a\u00a0b\u2028c\u2029d", "ﷺ ｆｕｌｌ ㎏ ①",
 ]
+MORE = {"charsmap": [  # where clusters of characters end
+    "e\u0301 e\u0301\u0302 e\u200d \u00e9\u0301 \u00a9\u0301 \u00a9\u200d\u00a9\u0301 \u00a9\u200d", "a\u0308\u0304 a\u0308\u0301",
+    "\u0915\u094d\u0958\u0301 \u0915\u0958\u0301 \u0600\u0301 \u0600a\u0301 \t\u0301\u0301 x\r\ny \r \n", "\u200be\u200b\u200b",
+]}
 
 
 def line(tok, s):
@@ -232,7 +249,7 @@ def main():
         with open(os.path.join(here, name + ".json"), "w") as f:
             f.write(json.dumps(json.loads(tok.to_str()), ensure_ascii=False, separators=(",", ":")) + "\n")
         with open(os.path.join(here, name + ".txt"), "w") as f:
-            for s in STRINGS:
+            for s in STRINGS + MORE.get(name, []):
                 f.write(line(tok, s) + "\n")
         print(name, tok.get_vocab_size())
 

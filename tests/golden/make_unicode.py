@@ -4,12 +4,16 @@
 Its parts carry different versions of Unicode (regular expressions 16, normal forms 9, BERT's classes 8,
 Rust's own classes the compiler's), so no library's tables would do. Every table here is measured: each
 code point runs through the package. Needed only to make the file again:
-pip install tokenizers==0.23.3; python3 make_unicode.py"""
+pip install tokenizers==0.23.3 sentencepiece protobuf; python3 make_unicode.py"""
+import io
 import os
 import sys
+import tempfile
 import unicodedata
 
+import sentencepiece
 import tokenizers
+from sentencepiece import sentencepiece_model_pb2
 from tokenizers import Regex, normalizers as N, pre_tokenizers as P
 
 CPS = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
@@ -206,6 +210,52 @@ def normal_forms(f):
     print("compositions:", len(pairs))
 
 
+def charsmap(rules):
+    """SentencePiece's form of a normalization; it makes one of a table of rules."""
+    model = io.BytesIO()
+    with tempfile.NamedTemporaryFile("w", suffix=".tsv") as f:
+        for a, b in rules.items():
+            f.write(" ".join("%X" % ord(c) for c in a) + "\t" + " ".join("%X" % ord(c) for c in b) + "\n")
+        f.flush()
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(["a b c d e f"] * 10), model_writer=model, vocab_size=11, minloglevel=2,
+            normalization_rule_tsv=f.name, hard_vocab_limit=False)
+    proto = sentencepiece_model_pb2.ModelProto()
+    proto.ParseFromString(model.getvalue())
+    return proto.normalizer_spec.precompiled_charsmap
+
+
+def graphemes(f):
+    """Of Precompiled: it takes a cluster of at most five bytes whole if a key begins it, so that one key tells where
+    clusters end. Hangul syllables and pairs of flags have more; of these only the first can be told apart."""
+    def by(key):
+        return N.Precompiled(charsmap({key: "Z"})).normalize_str
+    acute, ka, zwj = "\u0301", "\u0958", "\u200d"
+    letter, mark, picture, consonant = by("a"), by(acute), by("\u00a9"), by(ka)
+    join = {c for c in CPS if letter("a" + chr(c)) == "Z"}
+    extend = {c for c in join if picture("\u00a9" + chr(c) + zwj + "\u00a9" + acute).endswith("Z" + acute)}
+    assert {0x200C, 0x200D} == extend ^ {
+        c for c in join if consonant(ka + "\u094d" + chr(c) + ka + acute).endswith(acute)}
+    linker = {c for c in join if consonant(ka + chr(c) + ka + acute).endswith(acute)}
+    control = {c for c in CPS if mark(chr(c) + acute * 2) == chr(c) + "Z"}
+    prepend = {c for c in CPS if letter(chr(c) + "a" + acute).endswith("Z" + acute)} - {ord("a")}
+    begins = {c for c in CPS if consonant(chr(c) + "\u094d" + ka + acute).endswith(acute)}
+    pictures = {c for c in CPS if picture("\u00a9" + zwj + chr(c)).startswith("Z" + zwj)} - join
+    before = [{c for c in CPS if part(chr(c) + j + acute).endswith(acute)} - prepend
+              for j in ("\u1100", "\u1161", "\u11a8") for part in [by(j)]]
+    assert linker <= extend and 0x200C in extend and not join & (control | prepend | begins)
+    lv = {c for c in range(0xAC00, 0xD7A4) if (c - 0xAC00) % 28 == 0}
+    lvt = set(range(0xAC00, 0xD7A4)) - lv
+    l, v, t = before[0], before[1] - before[0] - lv, before[2] - before[1] - lvt
+    assert before == [l, l | v | lv, v | t | lv | lvt]
+    kinds = [(control, 1), (extend, 2), (linker, 3), ({0x200D}, 4), (join - extend - {0x200D}, 5), (prepend, 6), (begins, 7),
+             (pictures, 8), (l, 9), (v, 10), (t, 11), (lv, 12), (lvt, 13), ({13}, 14), ({10}, 15), ({0x200C}, 16)]
+    of = {c: k for cps, k in kinds for c in cps}
+    runs = [c << 8 | of.get(c, 0) for c in CPS if c == 0 or of.get(c, 0) != of.get(c - 1, 0)]
+    table(f, "break_runs", runs)
+    print("grapheme clusters:", [(k, len(cps)) for cps, k in kinds], len(runs), "runs")
+
+
 def main():
     root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
     with open(os.path.join(root, "worker/text/unicode_tables.inc"), "w") as f:
@@ -216,6 +266,7 @@ def main():
         rust(f)
         bert(f)
         normal_forms(f)
+        graphemes(f)
         f.write("/* clang-format on */\n")
 
 

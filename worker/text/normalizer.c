@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "worker/text/charsmap.h"
+#include "worker/text/grapheme.h"
 #include "worker/text/pattern.h"
 #include "worker/text/unicode.h"
 
@@ -16,7 +18,8 @@ enum normalizer_kind {
     PREPEND,
     REPLACE,
     STRIP,
-    NMT
+    NMT,
+    PRECOMPILED
 };
 
 struct normalizer_step {
@@ -26,7 +29,8 @@ struct normalizer_step {
     struct rune_bits *space;   /* CLEAN, STRIP */
     struct text text, content; /* PREPEND; REPLACE by content, of text or of pattern */
     struct pattern *pattern;
-    bool left, right; /* STRIP */
+    struct charsmap *map; /* PRECOMPILED */
+    bool left, right;     /* STRIP */
 };
 
 struct runes { /* of one segment that is not stable */
@@ -135,6 +139,17 @@ static int add_strip(struct normalizer *n, struct json j, struct err *e)
                : 0;
 }
 
+static int add_precompiled(struct normalizer *n, struct json j, struct err *e)
+{
+    struct json v;
+    struct normalizer_step *s = NULL;
+    if (add(n, PRECOMPILED, &s, e) < 0 ||
+        json_member(j, "normalizer", "precompiled_charsmap", &v, e) < 0)
+        return -1;
+    s->map = charsmap_open(v, e);
+    return s->map ? 0 : -1;
+}
+
 static int add_named(struct normalizer *n, struct json j, struct json type, struct err *e);
 
 static int add_one(void *who, struct json j, struct err *e)
@@ -163,6 +178,7 @@ static int add_named(struct normalizer *n, struct json j, struct json type, stru
     if (json_is(type, "Replace")) return add_replace(n, j, e);
     if (json_is(type, "Strip")) return add_strip(n, j, e);
     if (json_is(type, "Nmt")) return add(n, NMT, &s, e);
+    if (json_is(type, "Precompiled")) return add_precompiled(n, j, e);
     return err_set(e, ERR_UNSUPPORTED, "tokenizer.json: normalizer %.*s is not known",
                    type.n > 60 ? 60 : (int)type.n, type.p ? type.p : "without a type");
 }
@@ -184,6 +200,7 @@ void normalizer_destroy(struct normalizer *n)
         text_fini(&n->step[i].text);
         text_fini(&n->step[i].content);
         pattern_destroy(n->step[i].pattern);
+        charsmap_destroy(n->step[i].map);
     }
     run_buffer_fini(&n->out[0]);
     run_buffer_fini(&n->out[1]);
@@ -429,6 +446,34 @@ static int strip(const struct normalizer_step *s, const struct text_run *r, stru
     return run_copy(out, r, begin, end);
 }
 
+/* Puts what takes the place of bytes [begin, end) of r: 1, or 0 where nothing does. */
+static int put_mapped(const struct normalizer_step *s, const struct text_run *r, int64_t begin,
+                      int64_t end, struct run_buffer *out)
+{
+    int64_t n;
+    const char *to = charsmap_find(s->map, r->text + begin, end - begin, &n);
+    if (!to) return 0;
+    return run_put(out, to, n, run_from(r, begin), run_to(r, end - 1)) < 0 ? -1 : 1;
+}
+
+/* As the package does: a cluster of at most five bytes goes as a whole where a key begins it, with
+ * what follows that key; of others each character goes by itself. */
+static int precompiled(const struct normalizer_step *s, const struct text_run *r,
+                       struct run_buffer *out)
+{
+    for (int64_t i = 0, end; i < r->n; i = end) {
+        end = grapheme_end(r->text, r->n, i);
+        int rc = end - i < 6 ? put_mapped(s, r, i, end, out) : 0;
+        if (rc < 0) return -1;
+        for (int64_t at = i, next; !rc && at < end; at = next) {
+            next = at + rune_size((unsigned char)r->text[at]);
+            const int one = put_mapped(s, r, at, next, out);
+            if (one < 0 || (!one && run_copy(out, r, at, next) < 0)) return -1;
+        }
+    }
+    return 0;
+}
+
 static bool ascii(const struct text_run *r)
 {
     for (int64_t i = 0; i < r->n; i++)
@@ -451,6 +496,7 @@ int normalizer_apply(struct normalizer *n, struct text_run *r, bool spans, struc
         case NORMAL_FORM: rc = normal_form(n, s, r, out); break;
         case PREPEND: rc = prepend(s, r, out); break;
         case STRIP: rc = strip(s, r, out); break;
+        case PRECOMPILED: rc = precompiled(s, r, out); break;
         case REPLACE:
             if (replace(s, r, out, e) < 0) return -1;
             rc = 0;

@@ -115,6 +115,20 @@ static int add_category(struct rune_set *s, const char *name, size_t n)
     return 0;
 }
 
+enum unicode_break unicode_break(uint32_t c)
+{
+    int64_t lo = 0, hi = COUNT(break_runs);
+    if (c >= ' ' && c < 0x7f) return BREAK_OTHER;
+    while (hi - lo > 1) {
+        const int64_t mid = (lo + hi) / 2;
+        if (break_runs[mid] >> 8 <= c)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    return (enum unicode_break)(break_runs[lo] & 0xff);
+}
+
 int unicode_class(struct rune_set *s, const char *name, size_t n)
 {
     if (n == 1 || n == 2) return add_category(s, name, n);

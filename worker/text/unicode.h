@@ -46,6 +46,28 @@ static inline bool rune_in(const struct rune_bits *b, uint32_t c)
     return b->word[c / 64] >> (c % 64) & 1;
 }
 
+/* What a character is to grapheme clusters; the file of tables has these numbers. */
+enum unicode_break {
+    BREAK_OTHER,
+    BREAK_CONTROL,
+    BREAK_EXTEND,
+    BREAK_LINKER, /* of conjuncts; extends, too */
+    BREAK_JOINER, /* U+200D */
+    BREAK_SPACING,
+    BREAK_PREPEND,
+    BREAK_CONSONANT, /* of conjuncts */
+    BREAK_PICTURE,
+    BREAK_L,
+    BREAK_V,
+    BREAK_T,
+    BREAK_LV,
+    BREAK_LVT,
+    BREAK_CR,
+    BREAK_LF,
+    BREAK_NONJOINER /* U+200C: extends, but no conjunct */
+};
+enum unicode_break unicode_break(uint32_t c);
+
 /* Lowercase of c to out; returns 1 or 2 runes. */
 int unicode_lower(uint32_t c, uint32_t out[2]);
 

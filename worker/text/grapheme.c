@@ -1,0 +1,62 @@
+#include "worker/text/grapheme.h"
+
+#include <stdbool.h>
+#include "worker/text/unicode.h"
+
+/* What has been seen of a cluster beside its last rune. */
+struct cluster {
+    enum unicode_break last;
+    bool consonant, linked; /* begins a conjunct; a linker came after its consonant */
+    bool picture, joiner;   /* a picture and what extends it; a joiner came after that */
+};
+
+static void take(struct cluster *c, enum unicode_break k)
+{
+    const bool both = k == BREAK_EXTEND || k == BREAK_LINKER;
+    const bool consonant = c->consonant && (both || k == BREAK_JOINER);
+    c->linked = consonant && (c->linked || k == BREAK_LINKER);
+    c->consonant = k == BREAK_CONSONANT || consonant;
+    c->joiner = c->picture && k == BREAK_JOINER;
+    c->picture = k == BREAK_PICTURE || (c->picture && (both || k == BREAK_NONJOINER));
+    c->last = k;
+}
+
+static bool hangul(enum unicode_break a, enum unicode_break b)
+{
+    if (a == BREAK_L) return b == BREAK_L || b == BREAK_V || b == BREAK_LV || b == BREAK_LVT;
+    if (a == BREAK_LV || a == BREAK_V) return b == BREAK_V || b == BREAK_T;
+    return (a == BREAK_LVT || a == BREAK_T) && b == BREAK_T;
+}
+
+/* Whether no cluster ends before k: rules GB3 to GB11. */
+static bool joins(const struct cluster *c, enum unicode_break k)
+{
+    if (c->last == BREAK_CR || c->last == BREAK_LF || c->last == BREAK_CONTROL)
+        return c->last == BREAK_CR && k == BREAK_LF;
+    switch (k) {
+    case BREAK_CR:
+    case BREAK_LF:
+    case BREAK_CONTROL: return false;
+    case BREAK_EXTEND:
+    case BREAK_LINKER:
+    case BREAK_JOINER:
+    case BREAK_NONJOINER:
+    case BREAK_SPACING: return true;
+    default: break;
+    }
+    return c->last == BREAK_PREPEND || hangul(c->last, k) ||
+           (k == BREAK_CONSONANT && c->linked) || (k == BREAK_PICTURE && c->joiner);
+}
+
+int64_t grapheme_end(const char *s, int64_t n, int64_t at)
+{
+    struct cluster c = {0};
+    int size;
+    take(&c, unicode_break(rune_get(s + at, &size)));
+    for (at += size; at < n; at += size) {
+        const enum unicode_break k = unicode_break(rune_get(s + at, &size));
+        if (!joins(&c, k)) break;
+        take(&c, k);
+    }
+    return at;
+}
