@@ -91,6 +91,8 @@ static double size_of(const struct model_shape *m, const char *name)
     const char *at = (const char *)m;
     if (!strcmp(name, "layer_mask"))
         return (double)m->layer_mask[0] + (double)m->layer_mask[1] * 4294967296.0;
+    if (!strcmp(name, "dense_mask"))
+        return (double)m->dense_mask[0] + (double)m->dense_mask[1] * 4294967296.0;
     CHECK_MSG(f, "%s: not a name of model.config", name);
     if (!f) return -1;
     at += f->offset;

@@ -13,9 +13,12 @@
 
 static void tensors(const struct model_shape *m)
 {
-    for (int i = 0; i < param_tensors(m); i++) {
-        struct param p;
-        param_get(m, i, &p);
+    const int n = param_tensors(m);
+    struct param *all = calloc((size_t)n, sizeof *all);
+    if (!all) abort();
+    param_list(m, all, n);
+    for (int i = 0; i < n; i++) {
+        struct param p = all[i];
         if (!p.n_dims) {
             p.n_dims = p.cols ? 2 : 1;
             p.dims[0] = p.rows;
@@ -24,6 +27,7 @@ static void tensors(const struct model_shape *m)
         printf("\t%s ", p.name);
         for (int k = 0; k < p.n_dims; k++) printf("%s%lld", k ? "," : "", (long long)p.dims[k]);
     }
+    free(all);
 }
 
 int main(void)

@@ -36,6 +36,9 @@ QWEN = {"use_sliding_window": True, "max_window_layers": 2, **WINDOW}
 EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 3}
 GEMMA = {"head_dim": 8, "query_pre_attn_scalar": 10, "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0,
          "hidden_activation": "gelu_pytorch_tanh", "tie_word_embeddings": False, **WINDOW}
+DELTA = {"head_dim": 16, "full_attention_interval": 3, "partial_rotary_factor": 0.5, "linear_conv_kernel_dim": 3,
+         "linear_key_head_dim": 6, "linear_value_head_dim": 10, "linear_num_key_heads": 4,
+         "linear_num_value_heads": 16, "tie_word_embeddings": True}
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
           "original_max_position_embeddings": 64}
 BASES = {
@@ -61,6 +64,9 @@ BASES = {
     "qwen3_moe": {**LLAMA, "num_key_value_heads": 8, "head_dim": 16, "use_sliding_window": True, **WINDOW,
                   "num_experts": 9, "num_experts_per_tok": 3, "moe_intermediate_size": 24, "norm_topk_prob": True,
                   "decoder_sparse_step": 2, "mlp_only_layers": [1], "tie_word_embeddings": True},
+    "qwen2_moe": {**LLAMA, "num_key_value_heads": 16, "num_experts": 9, "num_experts_per_tok": 3,
+                  "moe_intermediate_size": 24, "shared_expert_intermediate_size": 40, "norm_topk_prob": True,
+                  "decoder_sparse_step": 2, "mlp_only_layers": [1], "qkv_bias": False, "tie_word_embeddings": True},
     "olmoe": {**LLAMA, "num_experts": 9, "num_experts_per_tok": 3, "norm_topk_prob": True,
               "tie_word_embeddings": True},
     "minimax": {**LLAMA, **EXPERTS, "head_dim": 16, "tie_word_embeddings": True, "mlp_alpha_factor": 2.0,
@@ -68,9 +74,13 @@ BASES = {
                 "linear_attn_alpha_factor": 6.0, "linear_attn_beta_factor": 7.0,
                 "block_size": 8, "layer_types": ["linear_attention", "linear_attention", "full_attention",
                                                  "linear_attention", "full_attention"]},
-    "qwen3_5_text": {**LLAMA, "head_dim": 16, "full_attention_interval": 3, "partial_rotary_factor": 0.5,
-                     "linear_conv_kernel_dim": 3, "linear_key_head_dim": 6, "linear_value_head_dim": 10,
-                     "linear_num_key_heads": 4, "linear_num_value_heads": 16, "tie_word_embeddings": True},
+    "qwen3_5_text": {**LLAMA, **DELTA},
+    "qwen3_next": {**LLAMA, **DELTA, "intermediate_size": 88, "num_experts": 12, "num_experts_per_tok": 3,
+                   "moe_intermediate_size": 24, "shared_expert_intermediate_size": 40, "norm_topk_prob": False,
+                   "decoder_sparse_step": 2, "mlp_only_layers": [1]},
+    "qwen3_5_moe_text": {**{k: v for k, v in LLAMA.items() if k != "intermediate_size"}, **DELTA, "num_experts": 9,
+                         "num_experts_per_tok": 3, "moe_intermediate_size": 24,
+                         "shared_expert_intermediate_size": 40},
     "minimax_text_01": {**LLAMA, **EXPERTS, "head_dim": 16, "layernorm_mlp_alpha": 2.0, "layernorm_mlp_beta": 3.0,
                         "layernorm_full_attention_alpha": 4.0, "layernorm_full_attention_beta": 5.0,
                         "layernorm_linear_attention_alpha": 6.0, "layernorm_linear_attention_beta": 7.0,
@@ -130,7 +140,8 @@ def in_files(name, shape):
     if in_files.kind == "xlm-roberta" and name == "lm_head.decoder.weight":  # the model's first of two tied names
         return [("roberta.embeddings.word_embeddings.weight", shape)]
     m = re.match(r"(.*)\.mlp\.(gate\.weight|experts\.(gate_up_proj|down_proj))$", name)
-    if not m or in_files.kind not in ("mixtral", "minimax", "qwen3_moe", "olmoe"):
+    if not m or in_files.kind not in ("mixtral", "minimax", "qwen2_moe", "qwen3_moe", "olmoe",
+                                        "qwen3_next", "qwen3_5_moe_text"):
         return [(name, shape)]
     old = in_files.kind in ("mixtral", "minimax")
     where = m[1] + (".block_sparse_moe" if old else ".mlp")
@@ -216,17 +227,20 @@ def sizes_of(config):
         out["layer_mask"] = mask(not r for r in config.no_rope_layers)
     if kind == "minimax":
         out["rotary_dim"] = int((getattr(config, "rotary_dim", 0) or 0))
-    if kind in ("minimax", "qwen3_5_text"):
+    if kind in ("minimax", "qwen3_5_text", "qwen3_next", "qwen3_5_moe_text"):
         out["layer_mask"] = mask(t == "linear_attention" for t in types)
-    if kind == "qwen3_moe":
-        out["layer_mask"] = mask(i in config.mlp_only_layers or (i + 1) % config.decoder_sparse_step
-                                 for i in range(config.num_hidden_layers))
+    if kind in ("qwen3_5_text", "qwen3_next", "qwen3_5_moe_text"):
+        out["rotary_dim"] = int(out["head_dim"] * rope["partial_rotary_factor"])
+    if kind in ("qwen2_moe", "qwen3_moe", "qwen3_next"):
+        which = "dense_mask" if kind == "qwen3_next" else "layer_mask"
+        out[which] = mask(i in config.mlp_only_layers or (i + 1) % config.decoder_sparse_step
+                          for i in range(config.num_hidden_layers))
     for name in ("attn_logit_softcapping", "final_logit_softcapping", "query_pre_attn_scalar", "embedding_multiplier",
                  "attention_multiplier", "residual_multiplier", "logits_scaling", "norm_topk_prob",
                  "num_experts_per_tok", "linear_attn_alpha_factor", "linear_attn_beta_factor",
                  "full_attn_alpha_factor", "full_attn_beta_factor", "mlp_alpha_factor", "mlp_beta_factor",
                  "linear_conv_kernel_dim", "linear_key_head_dim", "linear_value_head_dim", "linear_num_key_heads",
-                 "linear_num_value_heads"):
+                 "linear_num_value_heads", "shared_expert_intermediate_size"):
         if hasattr(config, name):
             out[name] = get(name)
     return out
@@ -236,7 +250,7 @@ def same(want, sizes):
     bad = []
     for k, v in want.items():
         have = sizes.get(k, 0)
-        if k == "layer_mask":
+        if k in ("layer_mask", "dense_mask"):
             have = sum(b << 32 * i for i, b in enumerate(have or []))
         if k == "rope_type" and not have:
             have = "default"

@@ -13,7 +13,7 @@
 #include <stdint.h>
 #include "api/core/err.h"
 
-#define ST_TENSORS     65536 /* tensors in one file */
+#define ST_TENSORS     131072 /* tensors in one file: of the largest model */
 #define ST_DIMS        8
 #define ST_NAME_SIZE   192
 #define ST_HEADER_SIZE ((int64_t)100000000)
