@@ -61,12 +61,11 @@ static int fetch(struct model *m, int bucket, struct err *e)
 /* The first of a bucket's tensors that holds some, before `found`; else `found`. */
 static int64_t look_at_bucket(struct model *m, int bucket, int64_t found)
 {
-    int i, last;
-    for (param_range(&m->shape, bucket, &i, &last); i < last && i < found; i++) {
-        struct param p;
-        param_get(&m->shape, i, &p);
-        if (tensor_holds(m->be, model_weight(m, p.offset, 1, p.count))) return i;
-    }
+    struct param p[PROG_WEIGHTS];
+    int first;
+    const int n = param_bucket(&m->shape, bucket, p, &first);
+    for (int i = 0; i < n && first + i < found; i++)
+        if (tensor_holds(m->be, model_weight(m, p[i].offset, 1, p[i].count))) return first + i;
     return found;
 }
 

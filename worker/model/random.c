@@ -86,20 +86,17 @@ static void store(struct be *be, struct tensor to, const float *line)
     be->ops->upload(be, to.data, half, to.cols * 2);
 }
 
-/* The elements of [from, from + out.cols) that belong to tensor i. */
-static void random_tensor(struct be *be, const struct model_shape *s, int64_t seed, int i,
-                          int64_t from, struct tensor out)
+/* The elements of [from, from + out.cols) that belong to a tensor. */
+static void random_tensor(struct be *be, const struct draw *d, int64_t from, struct tensor out)
 {
-    struct param p;
+    const struct param *p = d->p;
     float line[LINE];
-    const struct draw d = {seed, i, s->n_layers, &p};
-    param_get(s, i, &p);
-    int64_t k = from > p.offset ? from - p.offset : 0;
-    const int64_t end = from + out.cols - p.offset < p.count ? from + out.cols - p.offset : p.count;
+    int64_t k = from > p->offset ? from - p->offset : 0;
+    const int64_t left = from + out.cols - p->offset, end = left < p->count ? left : p->count;
     while (k < end) {
         const int64_t k0 = k & ~(int64_t)3, room = k0 + LINE < end ? k0 + LINE : end;
-        random_line(&d, k0, room - k0, line);
-        store(be, tensor_sub(out, 0, 1, p.offset + k - from, room - k), line + (k - k0));
+        random_line(d, k0, room - k0, line);
+        store(be, tensor_sub(out, 0, 1, p->offset + k - from, room - k), line + (k - k0));
         k = room;
     }
 }
@@ -111,7 +108,13 @@ void model_random_part(struct be *be, const struct model_shape *s, int64_t seed,
     assert(out.rows == 1);
     for (int64_t k = 0; k < out.cols; k += LINE)
         store(be, tensor_sub(out, 0, 1, k, out.cols - k < LINE ? out.cols - k : LINE), zeros);
-    for (int i = 0; i < param_tensors(s); i++) random_tensor(be, s, seed, i, from, out);
+    for (int b = 0; b <= s->n_layers + 1; b++) {
+        struct param p[PROG_WEIGHTS];
+        int first;
+        const int n = param_bucket(s, b, p, &first);
+        for (int i = 0; i < n; i++)
+            random_tensor(be, &(struct draw){seed, first + i, s->n_layers, &p[i]}, from, out);
+    }
 }
 
 void model_random(struct model *m, int64_t seed)

@@ -128,6 +128,17 @@ static void get(const struct model_shape *m, int from, int to, struct param *out
     assert(at >= to);
 }
 
+int param_bucket(const struct model_shape *m, int bucket, struct param *out, int *first)
+{
+    struct family f;
+    family_write(m, &f);
+    const struct program *p = section(&f, m, bucket);
+    const int64_t offset = section_offset(&f, m, bucket);
+    for (int i = 0; i < p->n_weights; i++) fill(&out[i], p, bucket, i, offset);
+    if (first) *first = tensors_before(&f, m, bucket);
+    return p->n_weights;
+}
+
 void param_get(const struct model_shape *m, int i, struct param *out)
 {
     assert(i >= 0);

@@ -64,6 +64,9 @@ void param_range(const struct model_shape *m, int bucket, int *first, int *last)
 void param_prefix(const struct program *p, int bucket, char out[64]);
 /* The i-th tensor, 0 <= i < param_tensors. */
 void param_get(const struct model_shape *m, int i, struct param *out);
+/* Those of a bucket, in the room of PROG_WEIGHTS; returns how many, and *first, where it is not
+ * NULL, is the number of the first. One by one they would take as long as the square of that. */
+int param_bucket(const struct model_shape *m, int bucket, struct param *out, int *first);
 /* The first max tensors. Returns how many there are. */
 int param_list(const struct model_shape *m, struct param *out, int max);
 /* ---- memory ---------------------------------------------------------------------------------- */

@@ -88,8 +88,16 @@ int64_t zero_units(const struct zero *z)
 
 void zero_walk(struct zero_walk *w, const struct zero *z, const struct model_shape *m, int b)
 {
-    *w = (struct zero_walk){.m = m, .unit = -1};
-    param_range(m, b, &w->tensor, &w->last);
+    struct param p[PROG_WEIGHTS];
+    w->n = param_bucket(m, b, p, NULL);
+    for (int i = 0; i < w->n; i++) {
+        w->of[i].rows = p[i].cols ? p[i].rows : 1;
+        w->of[i].cols = p[i].cols ? p[i].cols : p[i].rows;
+        w->of[i].offset = p[i].offset;
+    }
+    w->tensor = 0;
+    w->row = 0;
+    w->unit = -1;
     const int64_t len = zero_len(z, b);
     w->target = len / ZERO_UNITS;
     if (w->target > ZERO_UNIT_SIZE) w->target = ZERO_UNIT_SIZE;
@@ -98,21 +106,16 @@ void zero_walk(struct zero_walk *w, const struct zero *z, const struct model_sha
 
 bool zero_next(struct zero_walk *w)
 {
-    if (w->tensor == w->last) return false;
-    if (w->row == 0) {
-        struct param p;
-        param_get(w->m, w->tensor, &p);
-        w->rows = p.cols ? p.rows : 1;
-        w->cols = p.cols ? p.cols : p.rows;
-        w->offset = p.offset;
-    }
-    const int64_t step = w->target > w->cols ? w->target / w->cols : 1;
-    const int64_t next = w->row + step < w->rows ? w->row + step : w->rows;
-    w->begin = w->offset + w->row * w->cols;
-    w->end = w->offset + next * w->cols;
+    if (w->tensor == w->n) return false;
+    const int64_t rows = w->of[w->tensor].rows, cols = w->of[w->tensor].cols;
+    const int64_t offset = w->of[w->tensor].offset;
+    const int64_t step = w->target > cols ? w->target / cols : 1;
+    const int64_t next = w->row + step < rows ? w->row + step : rows;
+    w->begin = offset + w->row * cols;
+    w->end = offset + next * cols;
     w->row = next;
     w->unit++;
-    if (next < w->rows) return true;
+    if (next < rows) return true;
     w->row = 0;
     w->tensor++;
     return true;

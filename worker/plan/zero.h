@@ -91,9 +91,10 @@ int64_t zero_first_unit(const struct zero *z, int b);
 
 /* The units of a bucket in order: begin and end in elements of the flat layout. */
 struct zero_walk {
-    const struct model_shape *m;
-    int tensor, last;           /* of param_get */
-    int64_t rows, cols, offset; /* of that tensor */
+    int tensor, n;
+    struct {
+        int64_t rows, cols, offset;
+    } of[PROG_WEIGHTS]; /* tensors of the bucket */
     int64_t row, target, begin, end;
     int64_t unit; /* number in the bucket of [begin, end) */
 };

@@ -81,15 +81,12 @@ static void update_run(const struct optim *o, const struct optim_part *x,
 
 void optim_update(const struct optim *o, const struct optim_part *x, const struct optim_rate *r)
 {
-    const struct model_shape *m = &o->spec->model.shape;
-    int first, last;
-    param_range(m, x->bucket, &first, &last);
-    for (int i = first; i < last; i++) {
-        struct param p;
-        param_get(m, i, &p);
-        struct zero_range run = {p.offset, p.offset + p.count};
+    struct param p[PROG_WEIGHTS];
+    const int n = param_bucket(&o->spec->model.shape, x->bucket, p, NULL);
+    for (int i = 0; i < n; i++) {
+        struct zero_range run = {p[i].offset, p[i].offset + p[i].count};
         if (run.begin < x->begin) run.begin = x->begin;
         if (run.end > x->end) run.end = x->end;
-        if (run.begin < run.end) update_run(o, x, r, &run, p.decay);
+        if (run.begin < run.end) update_run(o, x, r, &run, p[i].decay);
     }
 }
