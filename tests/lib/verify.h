@@ -87,6 +87,19 @@ struct way {
                .delta_heads = 4, .delta_key_heads = 2, .delta_key_dim = 12, .delta_value_dim = 10, \
                .conv_width = 4                                                                     \
     }
+/* Experts that all rows go to: no rounding sends a row elsewhere. */
+#define EXPERTS .n_experts = 2, .experts_per_token = 2, .expert_width = 16, .shared_width = 24
+#define WAY_QWEN2_MOE                                                                              \
+    {                                                                                              \
+        SIZES, .family = FAMILY_QWEN2_MOE, .n_kv_heads = 2, .qkv_bias = 1, EXPERTS                 \
+    }
+/* More heads than above: with four, the gradient of A_log in bf16 is what few roundings leave. */
+#define WAY_NEXT                                                                                   \
+    {                                                                                              \
+        SIZES, .layer_mask = {1}, .family = FAMILY_QWEN3_NEXT, .n_kv_heads = 2, .rotary_dim = 4,   \
+               .delta_heads = 12, .delta_key_heads = 4, .delta_key_dim = 12,                       \
+               .delta_value_dim = 10, .conv_width = 4, EXPERTS                                     \
+    }
 #define WAY_DIT(fam, text, norm)                                                                   \
     {                                                                                              \
         .family = fam, .n_layers = 2, .width = 48, .n_heads = 6, .n_kv_heads = 6, .head_dim = 8,   \
@@ -126,6 +139,8 @@ enum {
     WAY_DELTA_ALONE,
     WAY_DELTA_GATHER,
     WAY_DELTA_SCAN,
+    WAY_SHARED,
+    WAY_SHARED_DELTA,
     WAY_STDIT3,
     WAY_STDIT,
     WAY_LATTE,
@@ -180,6 +195,9 @@ static const struct way ways[N_WAYS] = {
                           WAY_LASP(EXCHANGE_ALL_GATHER), .mixer = "linear_attn.", .gain = -8},
     [WAY_DELTA_SCAN] = {"qwen3_5 of delta layers, scan", WAY_DELTA(3), WAY_LASP(EXCHANGE_SCAN),
                         .mixer = "linear_attn.", .gain = -8},
+    [WAY_SHARED] = {"qwen2_moe, ring", WAY_QWEN2_MOE, WAY_RSA(LAYOUT_ZIGZAG)},
+    [WAY_SHARED_DELTA] = {"qwen3_next, ring", WAY_NEXT, WAY_LASP(EXCHANGE_RING),
+                          .mixer = "self_attn."},
     [WAY_STDIT3] = {"stdit3, dsp", WAY_DIT(FAMILY_STDIT3, 1, 1), WAY_DSP},
     [WAY_STDIT] = {"stdit, dsp", WAY_DIT(FAMILY_STDIT, 1, 0), WAY_DSP},
     [WAY_LATTE] = {"latte, dsp", WAY_DIT(FAMILY_LATTE, 0, 0), WAY_DSP},
