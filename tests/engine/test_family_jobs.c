@@ -53,6 +53,20 @@ static const struct job_family {
       .n_experts = 3,
       .experts_per_token = 2}},
     {"roberta", {.family = FAMILY_ROBERTA, .vocab = 259, .max_pos = 69, .first_pos = 5, .tied = 1}},
+    {"qwen3_next",
+     {.family = FAMILY_QWEN3_NEXT,
+      .n_kv_heads = 2,
+      .layer_mask = {1},
+      .dense_mask = {1},
+      .delta_heads = 4,
+      .delta_key_heads = 2,
+      .delta_key_dim = 6,
+      .delta_value_dim = 5,
+      .conv_width = 3,
+      .n_experts = 3,
+      .experts_per_token = 2,
+      .expert_width = 12,
+      .shared_width = 10}},
 };
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
