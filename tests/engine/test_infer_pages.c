@@ -12,7 +12,7 @@
 #define PROMPT 600
 #define ROOM   64
 #define OTHER  ((int64_t)256 << 10) /* libc, answers of ROOM tokens */
-#define STACK  (1 << 20)            /* of a thread: a planner's model as data is 0.6 MB */
+#define STACK  (4 << 20)            /* of a thread: two models as data of 1.7 MB */
 
 static char scratch[64];
 static struct tiny_rank ready; /* one rank's, touched before anything is measured */
