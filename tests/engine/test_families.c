@@ -388,6 +388,7 @@ static void test_refusals(void)
          "shared_expert_intermediate_size"},
         {QWEN2_MOE ",\"use_sliding_window\":true", ERR_UNSUPPORTED, "use_sliding_window"},
         {NEXT, ERR_NONE, ""},
+        {NEXT ",\"attn_output_gate\":false", ERR_UNSUPPORTED, "attn_output_gate"},
         {NEXT ",\"decoder_sparse_step\":0", ERR_INVALID, "decoder_sparse_step"},
         {NEXT ",\"mlp_only_layers\":[256]", ERR_INVALID, "mlp_only_layers"},
         {NEXT ",\"mlp_only_layers\":{}", ERR_INVALID, "mlp_only_layers"},
@@ -413,6 +414,13 @@ static void test_refusals(void)
 static void test_defaults(void)
 {
     static struct model_shape m;
+    static const char moe[] =
+        "{\"model_type\":\"qwen3_5_moe_text\",\"attn_output_gate\":true,\"full_attention_"
+        "interval\":4,"
+        "\"mlp_only_layers\":[],\"mtp_num_hidden_layers\":1,\"output_gate_type\":\"swish\","
+        "\"router_aux_loss_coef\":0.001,\"mamba_ssm_dtype\":\"float32\","
+        "\"rope_parameters\":{\"mrope_interleaved\":true,\"mrope_section\":[11,11,10],"
+        "\"partial_rotary_factor\":0.25,\"rope_type\":\"default\",\"rope_theta\":1e7}}";
     static const char next[] =
         "{\"model_type\":\"qwen3_next\",\"num_hidden_layers\":8,\"mlp_only_layers\":[3],"
         "\"decoder_sparse_step\":2}";
@@ -457,6 +465,9 @@ static void test_defaults(void)
     CHECK(hf_config_parse(roberta, sizeof roberta - 1, "c", &m, &e) == 0);
     CHECK(m.max_pos == 512 && m.first_pos == 2 && m.type_vocab == 2 && m.tied && m.act == ACT_GELU);
     CHECK(hf_config_parse(mistral, sizeof mistral - 1, "c", &m, &e) == 0 && m.window == 4096);
+    CHECK_MSG(hf_config_parse(moe, sizeof moe - 1, "c", &m, &e) == 0, "%s", e.text);
+    CHECK(m.n_layers == 40 && m.n_experts == 256 && m.layer_mask[0] == 0x77777777 && m.norm_topk);
+    CHECK(m.ffn_width == 512 && m.shared_width == 512 && !m.dense_mask[0] && m.vocab == 248320);
     CHECK_MSG(hf_config_parse(next, sizeof next - 1, "c", &m, &e) == 0, "%s", e.text);
     CHECK(m.layer_mask[0] == 0x77 && m.dense_mask[0] == 0x5d && m.rotary_dim == 64);
     CHECK(m.n_experts == 512 && m.experts_per_token == 10 && m.norm_topk && m.ffn_width == 5632);

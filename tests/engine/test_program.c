@@ -305,14 +305,19 @@ static void test_random(void)
 
 static void check_bucket(const struct model_shape *m, int b, int64_t *end, int *next)
 {
-    int first, last;
+    static struct param all[PROG_WEIGHTS];
+    int first, last, from;
     struct param p;
     param_range(m, b, &first, &last);
     CHECK(first == *next && last >= first);
+    CHECK(param_bucket(m, b, all, &from) == last - first && from == first);
     CHECK_MSG(param_section(m, b) == *end, "bucket %d begins at %lld", b, (long long)*end);
     for (int i = first; i < last; i++) {
         param_get(m, i, &p);
         CHECK_MSG(p.offset >= *end && p.offset < *end + 16, "%s", p.name);
+        const struct param *q = &all[i - first];
+        CHECK_MSG(!strcmp(q->name, p.name) && q->offset == p.offset && q->count == p.count,
+                  "%s, %s", q->name, p.name);
         CHECK(p.count == p.rows * (p.cols ? p.cols : 1) && (!p.decay || p.cols));
         *end = p.offset + p.count;
     }

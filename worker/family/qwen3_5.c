@@ -127,6 +127,7 @@ static const struct hf_field moe_fields[] = {
     {"attention_dropout", NULL, hf_write_zero}, /* what the job says counts */                     \
     {"hidden_act", hf_want_silu, hf_write_silu}, {"layer_types", read_layers, write_layers},       \
     {"full_attention_interval", read_interval, NULL},                                              \
+    {"attn_output_gate", hf_want_true, NULL}, {"output_gate_type", hf_want_silu, NULL},            \
     {"rope_scaling", hf_read_rope, hf_write_rope}, {"rope_parameters", hf_read_rope, NULL},        \
     {"partial_rotary_factor", hf_read_partial, hf_write_partial}
 /* clang-format on */
@@ -139,6 +140,8 @@ static const struct hf_special moe_specials[] = {
     DELTA_SPECIALS,
     {"norm_topk_prob", hf_ignore, NULL}, /* they are, whatever it says */
     {"intermediate_size", hf_ignore, NULL},
+    {"mlp_only_layers", hf_ignore, NULL}, /* and every layer has experts */
+    {"decoder_sparse_step", hf_ignore, NULL},
     {NULL, NULL, NULL}};
 
 /* Heads that predict further tokens, and how a vision tower would feed its rows. */
