@@ -58,19 +58,6 @@ static __device__ __forceinline__ void fetch(T *to, const mat &g, bool wide, int
     }
 }
 
-/* Copies 8 bytes to shared memory, asynchronously. */
-static __device__ __forceinline__ void copy8_async(int64_t *shared, const int64_t *global)
-{
-#ifdef SEQD_EMU
-    *shared = *global;
-#else
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(
-                     (uint32_t)__cvta_generic_to_shared(shared)),
-                 "l"(global)
-                 : "memory");
-#endif
-}
-
 /* A's fragment of rows [m, m + 16), K [k, k + 16), from rows of M or, K_ROWS, of K. */
 template <bool K_ROWS, int LD, class T>
 static __device__ __forceinline__ void frag_a(uint32_t (&a)[4], const T *s, int m, int k)
@@ -279,6 +266,7 @@ template <class T, int DK, int TV, int STAGES> struct walk {
         }
     }
 
+    template <bool ADD>
     __device__ void put_rows(const float (&o)[TV / 8][4], const linear_span &s, int64_t r0) const
     {
         UNROLL
@@ -287,7 +275,7 @@ template <class T, int DK, int TV, int STAGES> struct walk {
             UNROLL
             for (int j = 0; j < TV / 8; j++)
                 if (r < s.L)
-                    put_pair(p.out, p.pairs, p.add, r0 + r, v0, 8 * j + lane % 4 * 2, v_cols,
+                    put_pair(p.out, p.pairs, ADD, r0 + r, v0, 8 * j + lane % 4 * 2, v_cols,
                              o[j][2 * i], o[j][2 * i + 1]);
         }
     }
@@ -439,7 +427,10 @@ static __global__ void __launch_bounds__(THREADS, DK <= 128 ? 2 : 1) walk_kernel
             w.mask(a, s, tables.lo[i % 2], p.pos + w.first_row(i));
             w.decay(o, s);
             w.values(o, a, vi);
-            w.put_rows(o, s, w.first_row(i));
+            if (p.add)
+                w.template put_rows<true>(o, s, w.first_row(i));
+            else
+                w.template put_rows<false>(o, s, w.first_row(i));
         }
         if (!ROWS || i + 1 < w.blocks.n) {
             float d[z::slices][TV / 8][4] = {};
@@ -603,10 +594,9 @@ static void choose_apply(struct cuda *c, const linear_apply_part &p, int64_t in,
 void linear_apply_bf16(struct cuda *c, const linear_apply_part &p, int64_t n_heads)
 {
     const int64_t in = p.transposed ? p.cols : p.rows;
-    linear_apply_part piece = p;
-    for (piece.from = 0; piece.from < in; piece.from += LINEAR_KEYS) {
-        const int64_t n = in - piece.from < LINEAR_KEYS ? in - piece.from : LINEAR_KEYS;
-        half_typed(p.x.dtype,
-                   [&](auto type) { choose_apply<decltype(type)>(c, piece, n, n_heads); });
+    linear_apply_part x = p;
+    for (x.from = 0; x.from < in; x.from += LINEAR_KEYS) {
+        const int64_t n = in - x.from < LINEAR_KEYS ? in - x.from : LINEAR_KEYS;
+        half_typed(p.x.dtype, [&](auto type) { choose_apply<decltype(type)>(c, x, n, n_heads); });
     }
 }

@@ -128,6 +128,18 @@ static __device__ __forceinline__ void copy16_async(void *shared, const void *gl
                  : "memory");
 #endif
 }
+/* Copies 8 bytes to shared memory, asynchronously. */
+static __device__ __forceinline__ void copy8_async(int64_t *shared, const int64_t *global)
+{
+#ifdef SEQD_EMU
+    *shared = *global;
+#else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(
+                     (uint32_t)__cvta_generic_to_shared(shared)),
+                 "l"(global)
+                 : "memory");
+#endif
+}
 /* Ends a group of copies; waits until at most N groups of this thread are under way. */
 static __device__ __forceinline__ void copies_commit(void)
 {
