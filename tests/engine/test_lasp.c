@@ -131,6 +131,17 @@ static void test_32_long(void)
                               DT_F32, cell % 5, 5);
 }
 
+/* The largest heads, of values a column more: the sum of weights. */
+static void test_32_large(void)
+{
+    check_problem(lin_make((struct lin_sizes){70, 1, 512, 513, 0}, LIN_SPAN, LIN_LAST, true),
+                  DT_F32, 0, 4);
+    check_problem(lin_make((struct lin_sizes){37, 2, 256, 512, 5}, LIN_MISS, LIN_LAST, false),
+                  DT_F32, 1, 3);
+    check_problem(lin_make((struct lin_sizes){67, 1, 384, 288, 0}, LIN_HIT, LIN_FIRST, true),
+                  DT_F32, 2, 4);
+}
+
 /* ---- bits ------------------------------------------------------------------------------------ */
 
 /* "ranks": the same bits for 1, 2, 4 and 8 ranks, 1 and 2 threads, all exchanges, and
@@ -176,6 +187,7 @@ static void test_32_bits(void)
 {
     bits_of(DT_F32);
     check_bits(lin_make((struct lin_sizes){1000, 2, 16, 32, 0}, LIN_SPAN, LIN_LAST, true), DT_F32);
+    check_bits(lin_make((struct lin_sizes){37, 1, 288, 512, 0}, LIN_SPAN, LIN_LAST, true), DT_F32);
 }
 
 /* ---- decoding -------------------------------------------------------------------------------- */
@@ -206,9 +218,9 @@ static void decode_all(const struct lin_problem *p, struct be *be, enum dtype t,
     free(sp.buf.m);
 }
 
-static void check_decode(struct be *be, enum dtype t, double tol)
+static void check_decode(struct be *be, struct lin_sizes z, enum dtype t, double tol)
 {
-    struct lin_problem p = lin_make((struct lin_sizes){23, 3, 8, 6, 0}, LIN_ONE, LIN_LAST, true);
+    struct lin_problem p = lin_make(z, LIN_ONE, LIN_LAST, true);
     const int64_t n = p.S * p.H * p.Dv, s = lin_state_count(&p);
     double *o = lin_mem(n, 8), *state = lin_mem(s, 8);
     decode_all(&p, be, t, o, state);
@@ -222,12 +234,13 @@ static void check_decode(struct be *be, enum dtype t, double tol)
 static void test_64_decode(void)
 {
     struct be be = device64();
-    check_decode(&be, DT_F64, TOL_64);
+    check_decode(&be, (struct lin_sizes){23, 3, 8, 6, 0}, DT_F64, TOL_64);
 }
 
 static void test_32_decode(void)
 {
-    check_decode(lin_device(0, 1), DT_F32, TOL_OUT);
+    check_decode(lin_device(0, 1), (struct lin_sizes){23, 3, 8, 6, 0}, DT_F32, TOL_OUT);
+    check_decode(lin_device(0, 1), (struct lin_sizes){9, 2, 512, 384, 0}, DT_F32, TOL_OUT);
 }
 
 /* ---- volume ---------------------------------------------------------------------------------- */
@@ -308,6 +321,7 @@ int main(void)
     if (lin_device(0, 1)->ops->linear_fwd) {
         RUN(test_32_products);
         if (!quick) RUN(test_32_long);
+        if (!quick) RUN(test_32_large);
         RUN(test_32_bits);
         RUN(test_32_decode);
     }

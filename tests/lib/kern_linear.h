@@ -30,9 +30,9 @@ static const struct lin_shape lin_shapes[] = {
 
 /* Up to the largest: of values a column more, the sum of weights. */
 static const struct lin_shape lin_large_shapes[] = {
-    {70, 1, 512, 512, FROM_BEFORE, 0.01, 0}, {100, 2, 288, 40, MANY_DOCS, 0.02, 3},
-    {67, 2, 64, 384, AT_BLOCKS, 0.01, 1},    {66, 1, 301, 267, FROM_BEFORE, 1e-3, 0},
-    {66, 1, 257, 513, AT_BLOCKS, 0.1, 0},    {1050, 1, 272, 16, AT_BLOCKS, 1e-3, 2},
+    {20, 1, 512, 513, FROM_BEFORE, 0.01, 0}, {100, 2, 288, 40, MANY_DOCS, 0.02, 3},
+    {67, 2, 64, 384, AT_BLOCKS, 0.01, 1},    {66, 1, 301, 65, FROM_BEFORE, 1e-3, 0},
+    {1050, 1, 264, 9, AT_BLOCKS, 1e-3, 2},
 };
 
 /* Of those that devices have a way of their own for, rows beginning where 16 bytes can be read. */
