@@ -1,6 +1,6 @@
 /* attend.h: attention from its definition in float64, for tests. It knows documents and positions
- * only: query i sees key j iff doc(i) == doc(j), (not causal or j <= i) and (no window or j > i -
- * window); dropout's mask is that of tests/lib/philox.h. */
+ * only: query i sees key j iff doc(i) == doc(j), (not causal or j <= i) and (no window or
+ * |i - j| < window); dropout's mask is that of tests/lib/philox.h. */
 #ifndef SEQD_TESTS_ATTEND_H
 #define SEQD_TESTS_ATTEND_H
 
@@ -16,7 +16,7 @@ struct problem {
     int64_t S, H, Hk, D;
     enum docs docs;
     bool causal;
-    int64_t window;                     /* 0: none; causal only */
+    int64_t window;                     /* 0: none */
     double cap;                         /* soft cap of scores; 0: none */
     float *sink;                        /* [H]: logits without a value; NULL: none */
     double *d_sink;                     /* [H]: the truth */
@@ -59,7 +59,8 @@ static inline float *random_floats(int64_t n, float scale)
 
 static inline bool sees(const struct problem *p, int64_t i, int64_t j)
 {
-    return p->doc[i] == p->doc[j] && (!p->causal || j <= i) && (!p->window || j > i - p->window);
+    return p->doc[i] == p->doc[j] && (!p->causal || j <= i) &&
+           (!p->window || (j > i - p->window && j < i + p->window));
 }
 
 /* ---- the truth ------------------------------------------------------------------------------- */

@@ -26,6 +26,12 @@ static inline void write_window(struct env *t)
     write_attention(t);
     t->op.u.attn.window = t->p.op[0].u.attn.window = 3;
 }
+static inline void write_window_both(struct env *t)
+{
+    write_window(t);
+    t->op.u.attn.causal = t->p.op[0].u.attn.causal = false;
+    for (int64_t i = 0; i < T; i++) t->hi[i] = i < 5 ? 5 : i < 11 ? 11 : 0;
+}
 static inline void write_cap(struct env *t)
 {
     write_attention(t);
@@ -72,7 +78,9 @@ static inline void seen(const struct env *t, int64_t i, int64_t *from, int64_t *
     }
     *to = t->hi[i];
     *from = t->lo[i];
-    if (t->op.u.attn.window && *from < *to - t->op.u.attn.window) *from = *to - t->op.u.attn.window;
+    const int64_t window = t->op.u.attn.window;
+    if (window && *from < *to && *from <= i - window) *from = i - window + 1;
+    if (window && *from<*to && * to> i + window) *to = i + window;
 }
 
 static inline void loop_attention(const struct env *t)
@@ -355,6 +363,7 @@ static const struct op_case cases[] = {
     {"lrpe", write_lrpe, loop_lrpe},
     {"attention", write_attention, loop_attention},
     {"attention in a window", write_window, loop_attention},
+    {"attention in a window both ways", write_window_both, loop_attention},
     {"attention under a soft cap", write_cap, loop_attention},
     {"attention with sinks", write_sink, loop_attention},
     {"attention with sinks in a window", write_window_sink, loop_attention},

@@ -198,6 +198,7 @@ static inline struct reach_document visible_of(const struct problem *p, int64_t 
     struct reach_document d = document_at((void *)p, at);
     if (p->causal) d.end = at + 1;
     if (p->window && d.start < at - p->window + 1) d.start = at - p->window + 1;
+    if (p->window && d.end > at + p->window) d.end = at + p->window;
     return d;
 }
 
@@ -309,7 +310,7 @@ static inline void map_of(struct reach_map *map, const struct problem *p, const 
     reach_make(&plain, sh,
                &(struct reach_documents){
                    .at = document_at, .arg = (void *)p, .n_tokens = p->S, .causal = p->causal});
-    *map = *reach_window(&plain, sh, p->window, &cut);
+    *map = *reach_window(&plain, sh, p->window, p->causal, &cut);
 }
 
 static inline void store(float *global, const struct run *x, int rank, struct tensor t,

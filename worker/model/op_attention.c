@@ -19,64 +19,86 @@ static struct sp_attn_shape shape_of(const struct frame *f, const struct op *o)
 
 /* ---- over the sequence ----------------------------------------------------------------------- */
 
-/* The first key a row sees: as operations and as the host read it. */
-struct first {
-    const int64_t *dev, *host;
+/* The keys that each row sees, [lo, hi): as operations and as the host read them. */
+struct interval {
+    const int64_t *lo, *hi;
+    struct sp_seen host;
 };
 
-/* A sliding window cuts what a row's document leaves. lo, hi: the host's. */
-static struct first cut(struct frame *f, int64_t window, const int64_t *lo, const int64_t *hi,
-                        int64_t n)
+/* A sliding window cuts what a row's document leaves: before the row, and after it where rows look
+ * both ways. pos: the rows' places in the sequence. */
+static void cut_row(const struct op *o, int64_t wide, int64_t pos, int64_t *lo, int64_t *hi)
 {
-    const struct twin t = twin_take(f, 8 * n);
-    const int64_t wide = mutant_on(MUTANT_WINDOW_WIDE) && f->sp->shard.P > 1;
-    int64_t *first = t.host;
-    for (int64_t i = 0; i < n; i++) {
-        const int64_t from = hi[i] - window - wide;
-        first[i] = from > lo[i] ? from : lo[i];
-    }
-    twin_up(f, &t);
-    return (struct first){t.dev, first};
+    const int64_t window = o->u.attn.window, from = pos - window + 1 - wide;
+    if (*lo >= *hi) return; /* padding */
+    if (from > *lo) *lo = from;
+    if (!o->u.attn.causal && pos + window < *hi) *hi = pos + window;
 }
 
-static struct first first_keys(struct frame *f, const struct op *o)
+/* Of n rows: rank `first`'s and those of the ranks after it. */
+static struct interval cut(struct frame *f, const struct op *o, struct interval x, int first,
+                           int64_t n)
+{
+    const struct twin lo = twin_take(f, 8 * n);
+    const struct twin hi = o->u.attn.causal ? (struct twin){0} : twin_take(f, 8 * n);
+    const int64_t wide = mutant_on(MUTANT_WINDOW_WIDE) && f->sp->shard.P > 1;
+    int64_t *to_lo = lo.host, *to_hi = hi.host;
+    assert(n % f->sp->shard.T == 0);
+    for (int64_t at = 0; at < n; at += f->sp->shard.T) {
+        const struct shard sh = shard_of(&f->sp->shard, first++);
+        for (int64_t i = 0; i < sh.T; i++) {
+            int64_t end = x.host.hi[at + i];
+            to_lo[at + i] = x.host.lo[at + i];
+            cut_row(o, wide, shard_pos(&sh, i), &to_lo[at + i], &end);
+            if (to_hi) to_hi[at + i] = end;
+        }
+    }
+    twin_up(f, &lo);
+    if (!to_hi) return (struct interval){lo.dev, x.hi, {to_lo, x.host.hi}};
+    twin_up(f, &hi);
+    return (struct interval){lo.dev, hi.dev, {to_lo, to_hi}};
+}
+
+static struct interval own_keys(struct frame *f, const struct op *o)
 {
     const struct batch *b = frame_host(f);
-    if (o->u.attn.window <= 0) return (struct first){f->batch->lo, b->lo};
-    return cut(f, o->u.attn.window, b->lo, b->hi, f->rows[ROWS_T].n);
+    const struct interval x = {f->batch->lo, f->batch->hi, {b->lo, b->hi}};
+    if (o->u.attn.window <= 0) return x;
+    return cut(f, o, x, f->sp->shard.r, f->rows[ROWS_T].n);
 }
 
 /* The same of all ranks' rows. The host has them where there is a window to cut them by. */
-static struct first all_first_keys(struct frame *f, const struct op *o)
+static struct interval all_keys(struct frame *f, const struct op *o)
 {
-    const int64_t *lo = f->host_all_lo ? f->host_all_lo : f->all_lo;
-    const int64_t *hi = f->host_all_hi ? f->host_all_hi : f->all_hi;
-    if (o->u.attn.window <= 0 || !lo) return (struct first){f->all_lo, f->host_all_lo};
-    return cut(f, o->u.attn.window, lo, hi, f->sp->shard.P * f->sp->shard.T);
+    const struct interval x = {f->all_lo, f->all_hi, {f->host_all_lo, f->host_all_hi}};
+    const struct sp_seen host = {f->host_all_lo ? f->host_all_lo : f->all_lo,
+                                 f->host_all_hi ? f->host_all_hi : f->all_hi};
+    if (o->u.attn.window <= 0 || !host.lo) return x;
+    return cut(f, o, (struct interval){x.lo, x.hi, host}, 0, f->sp->shard.P * f->sp->shard.T);
 }
 
 /* Whom everybody sees in this layer. */
 static const struct reach_map *reach_of(struct frame *f, const struct op *o, struct reach_map *room)
 {
-    return reach_window(&f->batch->reach, &f->sp->shard, o->u.attn.window, room);
+    return reach_window(&f->batch->reach, &f->sp->shard, o->u.attn.window, o->u.attn.causal, room);
 }
 
 static int sequence_forward(struct frame *f, const struct op *o, struct err *e)
 {
     struct reach_map room;
-    const struct first first = first_keys(f, o), all = all_first_keys(f, o);
+    const struct interval own = own_keys(f, o), all = all_keys(f, o);
     const struct sp_fwd_args a = {.q = frame_in(f, o, 0),
                                   .kv = frame_in(f, o, 1),
                                   .o = frame_out(f, o, 0),
                                   .lse = frame_out(f, o, 1).data,
-                                  .lo = first.dev,
-                                  .hi = f->batch->hi,
-                                  .seen = {first.host, frame_host(f)->hi},
+                                  .lo = own.lo,
+                                  .hi = own.hi,
+                                  .seen = own.host,
                                   .kept = frame_out(f, o, 2).data,
                                   .reach = reach_of(f, o, &room),
-                                  .all_lo = all.dev,
-                                  .all_hi = f->all_hi,
-                                  .all_seen = {all.host, f->host_all_hi}};
+                                  .all_lo = all.lo,
+                                  .all_hi = all.hi,
+                                  .all_seen = all.host};
     f->sp->shape = shape_of(f, o);
     f->sp->drop.layer = (uint32_t)f->layer;
     if (f->dtype != DT_F32) f->sp->buf.o = scratch_rows(f, DT_F32, a.q.rows, a.q.cols).data;
@@ -100,7 +122,7 @@ static int sequence_backward(struct frame *f, const struct op *o, const struct s
     struct reach_map room;
     const struct back dq = back_begin_new(f, o, s, 0, DT_F32);
     const struct back dkv = back_begin_new(f, o, s, 1, DT_F32);
-    const struct first first = first_keys(f, o), all = all_first_keys(f, o);
+    const struct interval own = own_keys(f, o), all = all_keys(f, o);
     const struct sp_bwd_args a = {.q = frame_in(f, o, 0),
                                   .kv = frame_in(f, o, 1),
                                   .o = frame_out(f, o, 0),
@@ -109,14 +131,14 @@ static int sequence_backward(struct frame *f, const struct op *o, const struct s
                                   .dq = dq.to,
                                   .dkv = dkv.to,
                                   .d_sink = sink_room(f, o),
-                                  .lo = first.dev,
-                                  .hi = f->batch->hi,
-                                  .seen = {first.host, frame_host(f)->hi},
+                                  .lo = own.lo,
+                                  .hi = own.hi,
+                                  .seen = own.host,
                                   .kept = frame_out(f, o, 2).data,
                                   .reach = reach_of(f, o, &room),
-                                  .all_lo = all.dev,
-                                  .all_hi = f->all_hi,
-                                  .all_seen = {all.host, f->host_all_hi}};
+                                  .all_lo = all.lo,
+                                  .all_hi = all.hi,
+                                  .all_seen = all.host};
     f->sp->shape = shape_of(f, o);
     f->sp->drop.layer = (uint32_t)f->layer;
     mark_place(f, f->sp->comm);

@@ -32,7 +32,7 @@ void reach_make(struct reach_map *map, const struct shard *sh, const struct reac
 }
 
 const struct reach_map *reach_window(const struct reach_map *map, const struct shard *sh,
-                                     int64_t window, struct reach_map *room)
+                                     int64_t window, bool causal, struct reach_map *room)
 {
     if (!window || !map || !map->n) return map;
     *room = *map;
@@ -40,6 +40,7 @@ const struct reach_map *reach_window(const struct reach_map *map, const struct s
         struct reach *r = &room->seg[i];
         if (r->lo >= r->hi) continue; /* all padding */
         r->lo = max64(r->lo, i * sh->seg_len - window + 1);
+        if (!causal) r->hi = min64(r->hi, (i + 1) * sh->seg_len - 1 + window);
         r->meets = r->hi;
     }
     return room;

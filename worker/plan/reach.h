@@ -34,9 +34,9 @@ struct reach_documents {
 /* Of a layer without a window. */
 void reach_make(struct reach_map *map, const struct shard *sh, const struct reach_documents *d);
 /* What a layer with a window goes by: map itself where there is none (0) or nothing is known (NULL,
- * n 0), else it is written to *room. Only of a causal map. */
+ * n 0), else it is written to *room. causal: as the map is; else a window cuts both ways. */
 const struct reach_map *reach_window(const struct reach_map *map, const struct shard *sh,
-                                     int64_t window, struct reach_map *room);
+                                     int64_t window, bool causal, struct reach_map *room);
 
 /* Below, map NULL is a map in which nothing is known; sh: any rank's. */
 

@@ -34,7 +34,7 @@ static void count_keys(const struct traffic_count *c, const struct moved *m)
     struct reach_map windowed;
     const struct attention_pass a = {
         .sh = &c->sh,
-        .map = reach_window(c->map, &c->sh, op->u.attn.window, &windowed),
+        .map = reach_window(c->map, &c->sh, op->u.attn.window, op->u.attn.causal, &windowed),
         .H = op->u.attn.n_heads,
         .Hk = op->u.attn.n_kv_heads,
         .D = op->u.attn.head_dim,

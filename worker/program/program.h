@@ -249,7 +249,8 @@ struct op {
             float scale;
             bool causal;
             float cap;      /* scores s become cap tanh(s / cap), before the mask; 0: they do not */
-            int64_t window; /* 0: none */
+            int64_t window; /* a row sees itself and window - 1 before it, and as many after it
+                             * where it is not causal; 0: all */
             int dim;        /* DSP: along which dimension rows see each other; -1: the sequence */
         } attn;
         struct {

@@ -33,12 +33,13 @@ static int extra_attention(const struct program *p, const struct op *op, struct 
 
 /* ---- scratch --------------------------------------------------------------------------------- */
 
-/* Over the sequence: the first key of each row where there is a window; of all ranks' rows,
- * too, where those are read. */
+/* Over the sequence: the first key of each row where there is a window, and the end of its keys
+ * where rows look both ways; of all ranks' rows, too, where those are read. */
 static void ask_sequence(struct op_ask *a)
 {
     const int64_t T = ask_rows(a, a->op->in[0]);
-    if (a->op->u.attn.window > 0) {
+    const int n = a->op->u.attn.window <= 0 ? 0 : a->op->u.attn.causal ? 1 : 2;
+    for (int i = 0; i < n; i++) {
         ask_twin(a, 8 * T);
         if (a->x->ranges) ask_twin(a, 8 * a->x->sp * T);
     }
@@ -92,7 +93,7 @@ static void need_attention(const struct program *p, const struct op *op, struct 
 /* ---- work ------------------------------------------------------------------------------------ */
 
 /* Of queries and keys that meet, twice: a product with keys and one with values. A causal row sees
- * half of the sequence, with a window a band. */
+ * half of the sequence, with a window a band; one that looks both ways all of it, or two bands. */
 static double pairs(const struct op_site *s)
 {
     const struct op *op = s->op;
@@ -100,7 +101,7 @@ static double pairs(const struct op_site *s)
     if (op->kind == OP_CROSS) return 2 * S * s->rows[ROWS_TEXT];
     if (op->u.attn.dim >= 0) return 2 * S * s->grid[op->u.attn.dim];
     const double window = (double)op->u.attn.window, W = window > 0 && window < S ? window : S;
-    return op->u.attn.causal ? 2 * S * W - W * W : 2 * S * S;
+    return 2 * (op->u.attn.causal ? S * W - W * W / 2 : 2 * S * W - W * W);
 }
 
 static double keys_of(const struct op_site *s)
