@@ -73,9 +73,11 @@ struct model_shape {
     int32_t feature_map; /* linear transformer: enum act_id, of queries and keys */
     int32_t qk_norm;     /* RMSNorm of every query and key head */
     int32_t qkv_bias, o_bias, mlp_bias;
+    int32_t norm_bias, classifier_bias, no_decoder_bias; /* ModernBERT: of norms and of the head */
     /* Granite: embeddings, scores and what a layer adds are multiplied, logits divided */
     double embed_scale, attn_scale, residual_scale, logit_scale;
-    int64_t window;     /* sliding_window: a token sees itself and window - 1 before it; 0: all */
+    int64_t window;     /* sliding_window: a token sees itself and window - 1 before it, of
+                         * encoders as many after it, too; 0: all */
     int64_t value_dim;  /* Dv, where a value head's size differs from D */
     int64_t rotary_dim; /* columns of a head that RoPE turns; 0: all */
     int64_t type_vocab; /* BERT: type_vocab_size */

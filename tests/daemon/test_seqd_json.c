@@ -369,6 +369,9 @@ static void test_model_types(void)
         {"\"model_type\":\"transformer_2d\"," DIT, FAMILY_T2D},
         {"\"model_type\":\"roberta\"," SIZES ",\"vocab_size\":259,\"pad_token_id\":4",
          FAMILY_ROBERTA},
+        {"\"model_type\":\"modernbert\"," SIZES ",\"vocab_size\":259,\"local_attention\":8,"
+         "\"attention_bias\":true,\"decoder_bias\":false,\"local_rope_theta\":500",
+         FAMILY_MODERNBERT},
         {"\"model_type\":\"xlm-roberta\"," SIZES ",\"vocab_size\":259,\"first_position\":5",
          FAMILY_ROBERTA},
     };

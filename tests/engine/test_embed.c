@@ -7,6 +7,7 @@
 #include "tests/lib/reading.h"
 #include "tests/lib/ref.h"
 #include "tests/lib/told.h"
+#include "worker/family/family.h"
 #include "worker/infer/embed.h"
 
 static char scratch[64];
@@ -19,13 +20,32 @@ static const char *const docs[] = {"hello", "a", "the quick brown fox jumps over
 struct job {
     struct job_spec spec;
     char id[80], dir[128];
+    int family; /* enum model_family */
     struct embed out;
     struct err e; /* of rank 0 */
     double want[N_DOCS][C];
     bool reference;
 };
 
-/* The final norm and the pooling, in double, from the residual stream after the last layer. */
+/* What stands for a row, in double, from the residual stream after the last layer: a decoder's
+ * final norm, ModernBERT's LayerNorm; of BERT the stream itself, since its norm is the head's. */
+static void state(const struct tiny_rank *t, int64_t row, double out[C])
+{
+    struct model *m = (struct model *)&t->model;
+    const bool rms = m->shape.family == FAMILY_LLAMA;
+    const struct tensor x = model_hidden(m);
+    double mean = 0, square = 0;
+    for (int c = 0; c < C; c++) out[c] = ref_at(x, row, c);
+    if (m->shape.family == FAMILY_BERT) return;
+    const char *name = rms ? "model.norm.weight" : "model.final_norm.weight";
+    const struct tensor g = model_weight(m, param_named(&m->shape, name).offset, 1, C);
+    for (int c = 0; c < C && !rms; c++) mean += out[c] / C;
+    for (int c = 0; c < C; c++) square += (out[c] - mean) * (out[c] - mean) / C;
+    for (int c = 0; c < C; c++)
+        out[c] = (out[c] - mean) / sqrt(square + m->shape.norm_eps) * ref_at(g, 0, c);
+}
+
+/* And the pooling. */
 static int pool(struct tiny_rank *t, const struct job_spec *spec, const char *doc, double *out,
                 struct err *e)
 {
@@ -35,14 +55,11 @@ static int pool(struct tiny_rank *t, const struct job_spec *spec, const char *do
     double length = 0;
     for (int64_t i = 0; i < n; i++) ids[i] = (unsigned char)doc[i];
     if (infer_forward(&in, ids, n, e)) return -1;
-    const int64_t norm = param_named(&spec->model.shape, "model.norm.weight").offset;
-    struct tensor x = model_hidden(&t->model), g = model_weight(&t->model, norm, 1, C);
     for (int c = 0; c < C; c++) out[c] = 0;
     for (int64_t i = spec->embed.pooling == POOLING_MEAN ? 0 : n - 1; i < n; i++) {
-        double square = 0;
-        for (int c = 0; c < C; c++) square += ref_at(x, i, c) * ref_at(x, i, c);
-        const double scale = 1 / sqrt(square / C + spec->model.shape.norm_eps);
-        for (int c = 0; c < C; c++) out[c] += ref_at(x, i, c) * scale * ref_at(g, 0, c);
+        double row[C];
+        state(t, i, row);
+        for (int c = 0; c < C; c++) out[c] += row[c];
     }
     for (int c = 0; c < C; c++) out[c] /= spec->embed.pooling == POOLING_MEAN ? (double)n : 1;
     for (int c = 0; c < C; c++) length += out[c] * out[c];
@@ -75,12 +92,25 @@ static void body(struct ranks *g, int rank, void *arg)
     data_close(d);
 }
 
+static void set_family(struct model_shape *m, int family)
+{
+    struct err e = {0};
+    m->family = family;
+    if (family == FAMILY_LLAMA) return;
+    m->n_kv_heads = m->n_heads;
+    m->max_pos = 64;
+    m->tied = 1;
+    if (family == FAMILY_MODERNBERT) m->window = 5, m->layer_mask[0] = 2, m->norm_bias = 1;
+    CHECK_MSG(!family_complete(m, &e), "%s", e.text);
+}
+
 static void prepare(struct job *j, int P, int pooling, bool normalized, int64_t seq_len)
 {
     char path[128];
     snprintf(path, sizeof path, "%s/docs.jsonl", scratch);
     snprintf(j->dir, sizeof j->dir, "%s/job%d", scratch, P);
     reading_spec(&j->spec, JOB_EMBED, scratch, path, P, seq_len);
+    set_family(&j->spec.model.shape, j->family);
     j->spec.embed.pooling = pooling;
     j->spec.embed.normalize = normalized;
     reading_prepare(&j->spec, scratch, j->id);
@@ -121,10 +151,11 @@ static void check_ids(const struct job *j)
  * rounding of the result are between the two: a norm of 48 terms errs by at most some 30 roundings
  * of 6e-8, its root and two products included: 2e-6 of the vector's largest entry. Several ranks:
  * attention adds its keys in another order, 1e-5 after two layers. */
-static void test_pooling(void)
+static void check_pooling(int family)
 {
     static struct job one, many;
     static float got[N_DOCS][C];
+    one.family = many.family = family;
     for (int k = 0; k < 4; k++) {
         one.reference = true;
         prepare(&one, 1, k / 2, k % 2, S);
@@ -144,12 +175,17 @@ static void test_pooling(void)
                     worst = fmax(worst, fabs((double)got[i][c] - one.want[i][c]));
                     length += (double)got[i][c] * (double)got[i][c];
                 }
-                CHECK_MSG(worst <= (P == 1 ? 2e-6 : 1e-5) * most, "%d P %d document %d: %g of %g",
-                          k, P, i, worst, most);
+                CHECK_MSG(worst <= (P == 1 ? 2e-6 : 1e-5) * most,
+                          "family %d: %d P %d document %d: %g of %g", family, k, P, i, worst, most);
                 if (k % 2) CHECK(fabs(length - 1) < 1e-6);
             }
         }
     }
+}
+
+static void test_pooling(void)
+{
+    check_pooling(FAMILY_LLAMA), check_pooling(FAMILY_BERT), check_pooling(FAMILY_MODERNBERT);
 }
 
 /* 16 bits: the same hidden states, whose normed rows were rounded: each entry by at most u of

@@ -53,6 +53,15 @@ static void test_shapes(void)
     if (!load_shape("roberta", &m)) return;
     CHECK(m.family == FAMILY_ROBERTA && m.act == ACT_RELU && m.type_vocab == 1 && m.tied);
     CHECK(m.max_pos == 41 && m.first_pos == 4 && family_positions(&m) == 37);
+    if (!load_shape("modernbert", &m)) return;
+    CHECK(m.family == FAMILY_MODERNBERT && m.window == 5 && m.layer_mask[0] == 5 && m.tied);
+    CHECK(m.rope_theta == 160000 && m.rope_local == 10000 && m.act == ACT_GELU &&
+          !m.no_decoder_bias);
+    CHECK(!m.qkv_bias && !m.o_bias && !m.mlp_bias && !m.norm_bias && !m.classifier_bias);
+    if (!load_shape("modernbert_wide", &m)) return;
+    CHECK(m.window == 13 && !m.layer_mask[0] && m.rope_theta == 3e4 && m.rope_local == 500);
+    CHECK(m.qkv_bias && m.o_bias && m.mlp_bias && m.norm_bias && m.classifier_bias);
+    CHECK(m.act == ACT_SILU && m.no_decoder_bias);
     if (!load_shape("mistral", &m)) return;
     CHECK(m.family == FAMILY_LLAMA && m.window == 6 && m.n_kv_heads == 3 && m.head_dim == 24);
     if (!load_shape("ministral", &m)) return;
@@ -272,6 +281,7 @@ static void test_old_bert(void)
     "\"decoder_layers\":2,\"decoder_attention_heads\":4,\"glu_dim\":64"
 #define BERT    "\"model_type\":\"bert\"," CORE
 #define ROBERTA "\"model_type\":\"roberta\"," CORE
+#define MODERN  "\"model_type\":\"modernbert\"," CORE
 #define RETNET  "\"model_type\":\"retnet\"," FLA
 #define LINEAR  "\"model_type\":\"linear_attn\"," FLA
 #define MINIMAX "\"model_type\":\"minimax\",\"num_key_value_heads\":2," CORE
@@ -319,6 +329,16 @@ static void test_refusals(void)
         {ROBERTA ",\"pad_token_id\":30,\"max_position_embeddings\":31", ERR_INVALID,
          "max_position_embeddings"},
         {"\"model_type\":\"xlm-roberta\"," CORE, ERR_NONE, ""},
+        {MODERN, ERR_NONE, ""},
+        {MODERN ",\"local_attention\":0,\"global_attn_every_n_layers\":1", ERR_NONE, ""},
+        {MODERN ",\"local_attention\":-1", ERR_INVALID, "local_attention"},
+        {MODERN ",\"global_attn_every_n_layers\":0", ERR_INVALID, "global_attn_every_n_layers"},
+        {MODERN ",\"layer_types\":[\"sliding_attention\"]", ERR_INVALID, "layer_types"},
+        {MODERN ",\"classifier_activation\":\"relu\"", ERR_UNSUPPORTED, "classifier_activation"},
+        {MODERN ",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":2}", ERR_UNSUPPORTED,
+         "rope_scaling"},
+        {MODERN ",\"num_key_value_heads\":2", ERR_UNSUPPORTED, "num_key_value_heads"},
+        {MODERN ",\"head_dim\":10", ERR_UNSUPPORTED, "head_dim"},
         {RETNET, ERR_NONE, ""},
         {RETNET ",\"expand_v\":0.3", ERR_INVALID, "expand_v"},
         {RETNET ",\"expand_v\":1e9", ERR_INVALID, "expand_v"},
@@ -427,6 +447,7 @@ static void test_defaults(void)
     static const char retnet[] = "{" RETNET "}", minimax[] = "{" MINIMAX "}", bert[] = "{" BERT "}",
                       mistral[] = "{" MISTRAL "}", gpt_oss[] = "{" GPT_OSS "}",
                       roberta[] = "{" ROBERTA "}",
+                      modern[] = "{" MODERN ",\"sliding_window\":8,\"hidden_act\":\"relu\"}",
                       gemma2[] = "{\"model_type\":\"gemma2\",\"cache_implementation\":\"hybrid\","
                                  "\"hidden_act\":\"gelu_pytorch_tanh\"," CORE "}",
                       gemma3[] = "{\"model_type\":\"gemma3_text\",\"vocab_size\":300,"
@@ -464,6 +485,8 @@ static void test_defaults(void)
     CHECK(m.rope_theta == 1e7 && m.norm_eps == 1e-6 && m.conv_width == 4);
     CHECK(hf_config_parse(roberta, sizeof roberta - 1, "c", &m, &e) == 0);
     CHECK(m.max_pos == 512 && m.first_pos == 2 && m.type_vocab == 2 && m.tied && m.act == ACT_GELU);
+    CHECK(hf_config_parse(modern, sizeof modern - 1, "c", &m, &e) == 0 && m.max_pos == 8192);
+    CHECK(m.window == 8 + 1 && m.layer_mask[0] == 1 && m.rope_local == 10000 && m.act == ACT_GELU);
     CHECK(hf_config_parse(mistral, sizeof mistral - 1, "c", &m, &e) == 0 && m.window == 4096);
     CHECK_MSG(hf_config_parse(moe, sizeof moe - 1, "c", &m, &e) == 0, "%s", e.text);
     CHECK(m.n_layers == 40 && m.n_experts == 256 && m.layer_mask[0] == 0x77777777 && m.norm_topk);

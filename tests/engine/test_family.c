@@ -62,8 +62,9 @@ enum { PLAIN = 2 }; /* from here on they take sinks, too */
  * and rows are padded. */
 static void test_ways(void)
 {
-    static const char *const softmax[] = {"bert", "bert_wide", "mistral", "qwen3",   "olmo2",
-                                          "phi3", "ministral", "gemma3",  "roberta", "gpt_oss"};
+    static const char *const softmax[] = {"bert",    "bert_wide",  "mistral",   "qwen3",
+                                          "olmo2",   "phi3",       "ministral", "gemma3",
+                                          "roberta", "modernbert", "gpt_oss"};
     for (size_t i = 0; i < sizeof softmax / sizeof *softmax; i++) {
         struct lm_golden g;
         lm_open(&g, softmax[i]);

@@ -67,6 +67,13 @@ static const struct job_family {
       .experts_per_token = 2,
       .expert_width = 12,
       .shared_width = 10}},
+    {"modernbert",
+     {.family = FAMILY_MODERNBERT,
+      .vocab = 259,
+      .window = 9,
+      .layer_mask = {1},
+      .rope_local = 500,
+      .tied = 1}},
 };
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
@@ -273,7 +280,7 @@ static void test_rules(void)
     o->spec.train.steps = STEPS;
     o->spec.data.seq_len = 65; /* positions are a table of 64 */
     refused(o, "data.seq_len");
-    o = make_order(JOB_TRAIN, 2, &families[N_FAMILIES - 1], "");
+    o = make_order(JOB_TRAIN, 2, &families[N_FAMILIES - 2], "");
     add_data(&o->spec);
     o->spec.train.steps = STEPS;
     o->spec.data.seq_len = 65; /* the table's first 5 rows are no positions */

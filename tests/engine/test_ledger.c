@@ -340,6 +340,8 @@ static void test_attention(void)
     run(WAY_ULYSSES, 4, 1, 1, DECODER);
     run(WAY_ZIGZAG, 3, 1, 1, DECODER);
     run(WAY_BERT_RSA, 3, 1, 1, MASKED);
+    run(WAY_BOTH_WAYS, 4, 1, 1, MASKED);
+    run(WAY_BOTH_WAYS_GATHER, 3, 1, 1, MASKED);
     run(WAY_GATHER, 3, 1, 1, 1 << TRAIN | 1 << EVAL | 1 << SCORE);
     run(WAY_TWO_PASS, 3, 1, 1, 1 << TRAIN | 1 << SCORE);
     run(WAY_SCATTER, 3, 1, 1, 1 << TRAIN | 1 << VERIFY);

@@ -221,6 +221,22 @@ static void test_passes_through(void)
     CHECK(back.rope.kind == ROPE_YARN && back.rope_theta == 5e4 && back.rope_local == 3e4);
     check_config("hf7", (const char *const[]){"\"rope_scaling\":{\"rope_type\":\"yarn\"", NULL},
                  (const char *const[]){"rope_parameters", "linear", NULL});
+    /* By the family's own name, whether the file had it or not. */
+    for (int said = 0; said < 2; said++) {
+        char text[512];
+        snprintf(text, sizeof text,
+                 "{\"model_type\":\"modernbert\",\"hidden_size\":48,\"num_hidden_layers\":2,"
+                 "\"num_attention_heads\":6,\"intermediate_size\":40,\"vocab_size\":260%s}",
+                 said ? ",\"global_rope_theta\":20000" : "");
+        put("v4", "config.json", text);
+        CHECK_MSG(!hf_config_read(in_dir("v4", ""), &two, &e), "%s", e.text);
+        CHECK(two.rope_theta == (said ? 2e4 : 16e4));
+        two.rope_theta = 5e4;
+        CHECK_MSG(!save("hf8", "v4", false, DT_F32, &two), "%s", e.text);
+        CHECK(!hf_config_read(in_dir("hf8", ""), &back, &e) && !hf_shape_diff(&two, &back));
+        check_config("hf8", (const char *const[]){"\"global_rope_theta\":50000", NULL},
+                     (const char *const[]){"20000", "\"rope_theta\"", NULL});
+    }
     /* Another model's keys are not taken over. */
     m.ffn_width = 44;
     CHECK(save("hf6", "own", false, DT_F32, &m) == -1 && e.code == ERR_CONFLICT);

@@ -453,8 +453,10 @@ static void make_plan(const struct way *w)
     spec.kind = JOB_TRAIN;
     spec.model.shape = shape_of(w->family);
     spec.model.shape.layer_mask[0] = 2; /* layer 1: of the other kind, where the family has two */
-    if (w->family == FAMILY_LLAMA || w->family == FAMILY_GEMMA || w->family == FAMILY_GPT_OSS)
+    if (w->family == FAMILY_LLAMA || w->family == FAMILY_GEMMA || w->family == FAMILY_GPT_OSS ||
+        w->family == FAMILY_MODERNBERT)
         spec.model.shape.window = 9;
+    if (w->family == FAMILY_MODERNBERT) spec.model.shape.rope_local = 100;
     if (w->family == FAMILY_GEMMA) spec.model.shape.rope_local = 100, spec.model.shape.qk_norm = 1;
     spec.data.seq_len = 37; /* which no number of chunks divides */
     spec.data.frames = 5;

@@ -24,7 +24,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
-MASKED = ("bert", "roberta", "xlm-roberta")
+MASKED = ("bert", "roberta", "xlm-roberta", "modernbert")
 CLASSES = {"minimax_text_01": "minimax", "minimax_m1": "minimax"}
 
 LLAMA = {"hidden_size": 384, "num_hidden_layers": 5, "num_attention_heads": 64, "num_key_value_heads": 4,
@@ -95,6 +95,10 @@ BASES = {
 }
 BASES["roberta"] = {**BASES["bert"], "pad_token_id": 6}
 BASES["xlm-roberta"] = BASES["roberta"]
+BASES["modernbert"] = {**{k: v for k, v in SHORT.items() if k not in ("rms_norm_eps", "rope_theta")},
+                       "norm_eps": 1e-3, "global_rope_theta": 5000.0, "local_rope_theta": 2000.0, "local_attention": 12,
+                       "global_attn_every_n_layers": 2, "attention_bias": True, "mlp_bias": True, "norm_bias": True,
+                       "classifier_bias": True, "decoder_bias": False, "hidden_activation": "relu"}
 BASES["minimax_m1"] = BASES["minimax_text_01"]
 # Of the package's own use: seqd reads them and nothing follows, or they stay in every case.
 HOUSE = {"architectures", "model_type", "transformers_version", "dtype", "id2label", "label2id", "problem_type",
@@ -196,7 +200,7 @@ def sizes_of(config):
     kind = config.model_type
     get = lambda *names: next((getattr(config, n) for n in names if getattr(config, n, None) is not None), 0)
     out = {"num_attention_heads": config.num_attention_heads,
-           "rms_norm_eps": get("rms_norm_eps", "layer_norm_epsilon", "layer_norm_eps"),
+           "rms_norm_eps": get("rms_norm_eps", "layer_norm_epsilon", "layer_norm_eps", "norm_eps"),
            "max_position_embeddings": config.max_position_embeddings,
            "tie_word_embeddings": config.tie_word_embeddings}
     if kind not in ("gpt2", *MASKED):
@@ -211,13 +215,18 @@ def sizes_of(config):
     if kind == "gemma3_text":
         out["rope_local_base_freq"] = config.rope_parameters["sliding_attention"]["rope_theta"]
     if kind in ("gpt2", *MASKED):
-        act = get("hidden_act", "activation_function")
+        act = get("hidden_act", "activation_function", "hidden_activation")
         out["hidden_act"] = {"gelu_new": "gelu_tanh"}.get(act, act)
+    if kind == "modernbert":
+        ropes = config.rope_parameters
+        out["rope_theta"] = ropes["full_attention"]["rope_theta"]
+        out["rope_local_base_freq"] = ropes["sliding_attention"]["rope_theta"]
     if kind.endswith("roberta"):
         out["first_position"] = config.pad_token_id + 1
     types = getattr(config, "layer_types", None) or []
     window = get("sliding_window")
-    if kind in ("qwen2", "qwen3", "gemma2", "gemma3_text", "ministral", "gpt_oss"):
+    if kind in ("qwen2", "qwen3", "gemma2", "gemma3_text", "ministral", "gpt_oss", "modernbert"):
+        window += kind == "modernbert"  # the token itself
         some = any(t == "sliding_attention" for t in types)
         out["sliding_window"] = window if some else 0
         out["layer_mask"] = mask(t == "full_attention" for t in types) if some else 0

@@ -300,6 +300,16 @@ def roberta(**kw):
     return Package(c, RobertaForMaskedLM, modeling_roberta, masked=True, first=c.pad_token_id + 1)
 
 
+def modernbert(**kw):
+    from transformers import ModernBertConfig, ModernBertForMaskedLM
+    from transformers.models.modernbert import modeling_modernbert
+    torch.Tensor.float = torch.Tensor.double
+    c = ModernBertConfig(vocab_size=259, max_position_embeddings=48, pad_token_id=257, bos_token_id=256,
+                         eos_token_id=256, cls_token_id=256, sep_token_id=256,
+                         attn_implementation="eager", **kw)
+    return Package(c, ModernBertForMaskedLM, modeling_modernbert, masked=True)
+
+
 def without(pad, batch):
     """The package gives what stands for padding neither a position nor a gradient."""
     for s in batch:
@@ -534,6 +544,18 @@ CASES = {
                                 intermediate_size=44, max_position_embeddings=S + 4, pad_token_id=3,
                                 type_vocab_size=1, hidden_act="relu", layer_norm_eps=1e-5),
                         without(3, samples(24, masked=True, causal=False))),
+    # windows that look both ways, and one layer without; the last two have every bias but one
+    "modernbert": lambda: (modernbert(hidden_size=54, num_hidden_layers=3, num_attention_heads=9,
+                                      intermediate_size=22, local_attention=8,
+                                      layer_types=[FULL, SLIDING, FULL]),
+                           samples(25, masked=True, causal=False)),
+    "modernbert_wide": lambda: (modernbert(
+        hidden_size=72, num_hidden_layers=2, num_attention_heads=1, intermediate_size=30,
+        local_attention=25, layer_types=[SLIDING, SLIDING], attention_bias=True, mlp_bias=True,
+        norm_bias=True, classifier_bias=True, decoder_bias=False, hidden_activation="silu",
+        rope_parameters={"full_attention": {"rope_type": "default", "rope_theta": 3e4},
+                         "sliding_attention": {"rope_type": "default", "rope_theta": 500.0}}),
+        samples(26, reset=False, masked=True, causal=False)),
     "bert_wide": lambda: (bert(hidden_size=72, num_hidden_layers=1, num_attention_heads=1,
                                intermediate_size=60), samples(8, masked=True, causal=False)),
     "mistral": lambda: (mistral(hidden_size=20, num_hidden_layers=2, num_attention_heads=9,

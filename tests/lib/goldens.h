@@ -9,7 +9,8 @@
     "llama_dynamic", "smollm3", "olmo2", "phi3", "granite", "gpt2", "ministral", \
     "qwen3_mixed", "gemma2", "gemma2_wide", "gemma3", "mixtral", "qwen3_moe", "olmoe", \
     "qwen3_5", "qwen3_5_wide", "gpt_oss", "roberta", "qwen2_moe", "qwen3_next", \
-    "qwen3_next_wide", "qwen3_5_moe", "retnet_large", "linear_large"
+    "qwen3_next_wide", "qwen3_5_moe", "retnet_large", "linear_large", "modernbert", \
+    "modernbert_wide"
 
 #define GOLDENS_DIT \
     "stdit3", "stdit3_image", "stdit", "latte", "t2d", "t2d_plain"

@@ -108,6 +108,12 @@ struct way {
         .type_vocab = (text) ? 0 : LATENTS_USUAL + 1, .caption_channels = (text) ? 6 : 0,          \
         .text_len = (text) ? 3 : 0, .qk_norm = norm                                                \
     }
+/* Windows both ways, layer 1 has none. */
+#define WAY_MODERNBERT                                                                             \
+    {                                                                                              \
+        SIZES, .family = FAMILY_MODERNBERT, .window = 7, .layer_mask = {2}, .rope_local = 500,     \
+               .tied = 1                                                                           \
+    }
 #define WAY_DSP      .strategy = STRATEGY_DSP, .layout = LAYOUT_CONTIGUOUS, .mixer = "attn"
 #define WAY_RSA(lay) .strategy = STRATEGY_RSA, .layout = lay, .mixer = "self_attn."
 #define WAY_LASP(x)  .strategy = STRATEGY_LASP, .layout = LAYOUT_CONTIGUOUS, .exchange = x
@@ -127,6 +133,8 @@ enum {
     WAY_SINKS,
     WAY_SINKS_GATHER,
     WAY_BERT_RSA,
+    WAY_BOTH_WAYS,
+    WAY_BOTH_WAYS_GATHER,
     WAY_TNL_RING,
     WAY_TNL_GATHER,
     WAY_TNL_SCAN,
@@ -170,6 +178,11 @@ static const struct way ways[N_WAYS] = {
                           .form = FORM_ALL_GATHER},
     [WAY_BERT_RSA] = {"bert, ring", WAY_BERT, .strategy = STRATEGY_RSA, .layout = LAYOUT_CONTIGUOUS,
                       .mixer = "attention.self."},
+    [WAY_BOTH_WAYS] = {"modernbert, ring", WAY_MODERNBERT, .strategy = STRATEGY_RSA,
+                       .layout = LAYOUT_CONTIGUOUS, .mixer = "attn."},
+    [WAY_BOTH_WAYS_GATHER] = {"modernbert, all_gather", WAY_MODERNBERT, .strategy = STRATEGY_RSA,
+                              .layout = LAYOUT_CONTIGUOUS, .form = FORM_ALL_GATHER,
+                              .mixer = "attn."},
     [WAY_TNL_RING] = {"tnl, ring", WAY_TNL, WAY_LASP(EXCHANGE_RING), .mixer = "token_mixer."},
     [WAY_TNL_GATHER] = {"tnl, all_gather", WAY_TNL, WAY_LASP(EXCHANGE_ALL_GATHER),
                         .mixer = "token_mixer."},

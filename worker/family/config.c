@@ -395,7 +395,6 @@ static const struct {
 } unsupported[] = {{"qwen3_5", "a vision model; its text_config alone is a qwen3_5_text"},
                    {"qwen3_5_moe", "a vision model; its text_config alone is a qwen3_5_moe_text"},
                    {"kimi_linear", "gates of each column"},
-                   {"modernbert", "windows and RoPE in an encoder"},
                    {"deepseek", "shared experts"},
                    {"deepseek_v2", "latent attention and shared experts"},
                    {"deepseek_v3", "latent attention and shared experts"},

@@ -38,7 +38,8 @@
     X(ROBERTA, roberta) /* BERT, positions after the padding id */ \
     X(QWEN2_MOE, qwen2_moe) /* an expert that every token goes to */ \
     X(QWEN3_NEXT, qwen3_next) /* Qwen3.5's layers with experts */ \
-    X(QWEN3_5_MOE, qwen3_5_moe)
+    X(QWEN3_5_MOE, qwen3_5_moe) \
+    X(MODERNBERT, modernbert) /* an encoder with RoPE and windows both ways */
 /* clang-format on */
 
 #define FAMILY_ID(WORD, name) FAMILY_##WORD,

@@ -183,16 +183,6 @@ static void write_final_cap(struct jwrite *w, const char *key, const struct mode
     write_cap(w, key, m->final_cap);
 }
 
-/* A file without layer_types has windows in every second layer, or in five of six. */
-static void write_layers(struct jwrite *w, const char *key, const struct model_shape *m)
-{
-    jwrite_array(w, key);
-    for (int64_t l = 0; l < m->n_layers; l++)
-        jwrite_str(w, NULL,
-                   m->window && !window_kind(m, l) ? "sliding_attention" : "full_attention");
-    jwrite_end(w);
-}
-
 static void write_scalar(struct jwrite *w, const char *key, const struct model_shape *m)
 {
     jwrite_int(w, key, m->attn_scalar ? m->attn_scalar : m->head_dim);
@@ -253,7 +243,7 @@ static const struct hf_special gemma_specials[] = {
     {"rope_local_base_freq", NULL, write_local},
     {"sliding_window", read_window, window_write_size},
     {"sliding_window_pattern", read_pattern, NULL},
-    {"layer_types", window_read_layers, write_layers},
+    {"layer_types", window_read_layers, window_write_all_layers},
     {NULL, NULL, NULL}};
 
 static const char *const gemma_nothing[] = {"cache_implementation", NULL};

@@ -63,6 +63,15 @@ void window_write_layers(struct jwrite *w, const char *key, const struct model_s
     jwrite_end(w);
 }
 
+void window_write_all_layers(struct jwrite *w, const char *key, const struct model_shape *m)
+{
+    jwrite_array(w, key);
+    for (int64_t l = 0; l < m->n_layers; l++)
+        jwrite_str(w, NULL,
+                   m->window && !window_kind(m, l) ? "sliding_attention" : "full_attention");
+    jwrite_end(w);
+}
+
 void window_write_size(struct jwrite *w, const char *key, const struct model_shape *m)
 {
     if (m->window)

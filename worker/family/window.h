@@ -22,6 +22,8 @@ int window_check(struct model_shape *m, struct err *e);
 /* layer_types: "sliding_attention" and "full_attention" into the mask; c->n_windowed counts. */
 int window_read_layers(struct config *c, const char *key);
 void window_write_layers(struct jwrite *w, const char *key, const struct model_shape *m);
+/* The same of a family in whose files no list means a window in some layers. */
+void window_write_all_layers(struct jwrite *w, const char *key, const struct model_shape *m);
 /* sliding_window: the window, or null. */
 void window_write_size(struct jwrite *w, const char *key, const struct model_shape *m);
 

@@ -211,9 +211,17 @@ static bool says_rope(const char *key)
     return false;
 }
 
+/* As the family's files call it. */
+static const char *theta_key(const struct model_shape *m)
+{
+    for (const struct hf_field *x = family_of(m)->fields; x->name; x++)
+        if (!strcmp(x->name, "rope_theta") && x->key) return x->key;
+    return "rope_theta";
+}
+
 static bool rope_theta(struct edit *d)
 {
-    const bool top = !strcmp(d->key, "rope_theta");
+    const bool top = !strcmp(d->key, theta_key(d->m));
     const bool inside = !strcmp(d->key, "rope_parameters") || !strcmp(d->key, "rope_scaling");
     if (!d->theta || (!top && !(inside && d->value[0] == '{'))) return false;
     d->seen_theta = true;
@@ -248,7 +256,7 @@ static void edit_missing(struct edit *d)
     if (d->rope)
         write_keys(&d->w, d->m, says_rope);
     else if (d->theta && !d->seen_theta)
-        jwrite_double(&d->w, "rope_theta", d->m->rope_theta);
+        jwrite_double(&d->w, theta_key(d->m), d->m->rope_theta);
     if (d->flow && !d->seen_objective) jwrite_str(&d->w, "objective", "rectified_flow");
     if (!d->seen_dtype) jwrite_str(&d->w, "torch_dtype", dtype_word(d->dtype));
 }

@@ -16,21 +16,14 @@
 
 #define PIECE 32 /* rows of hidden states that are downloaded at once */
 
-/* What stands for a token: what the head would read. A masked language model's reads what its own
- * layers have made of it: there it is the last layer's output. */
-static struct tensor states(struct model *m, int64_t row0, int64_t n)
-{
-    if (!family_masked(&m->shape)) return model_normed(m, row0, n);
-    return tensor_sub(model_hidden(m), row0, n, 0, m->shape.width);
-}
-
-/* sum += the final hidden states of rows [row0, row0 + n), rows ascending. */
-static void add_rows(struct model *m, int64_t row0, int64_t n, float *buf, double *sum)
+/* sum += rows [row0, row0 + n) of the states, rows ascending. */
+static void add_rows(struct model *m, struct tensor states, int64_t row0, int64_t n, float *buf,
+                     double *sum)
 {
     const int64_t C = m->shape.width;
     for (int64_t r = 0; r < n; r += PIECE) {
         const int64_t k = r + PIECE < n ? PIECE : n - r;
-        const struct tensor x = states(m, row0 + r, k);
+        const struct tensor x = tensor_sub(states, row0 + r, k, 0, C);
         assert(x.ld == C);
         copy_to_host(m->be, x.dtype, x.data, buf, k * C);
         for (int64_t i = 0; i < k; i++)
@@ -42,11 +35,12 @@ static void add_rows(struct model *m, int64_t row0, int64_t n, float *buf, doubl
 static void add_own(struct model *m, int64_t from, int64_t n, float *buf, double *sum)
 {
     const struct shard *sh = &m->sp.shard;
+    const struct tensor states = model_states(m);
     for (int s = 0; s < sh->n_segs; s++) {
         const int64_t pos = sh->pos[s];
         const int64_t lo = from > pos ? from - pos : 0, end = n - pos;
         const int64_t hi = end < sh->seg_len ? end : sh->seg_len;
-        if (lo < hi) add_rows(m, s * sh->seg_len + lo, hi - lo, buf, sum);
+        if (lo < hi) add_rows(m, states, s * sh->seg_len + lo, hi - lo, buf, sum);
     }
 }
 

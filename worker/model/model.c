@@ -368,6 +368,11 @@ struct tensor model_hidden(struct model *m)
     return section_hidden(m);
 }
 
+struct tensor model_states(struct model *m)
+{
+    return section_states(m);
+}
+
 struct tensor model_normed(struct model *m, int64_t row0, int64_t n)
 {
     assert(row0 >= 0 && row0 + n <= m->sp.shard.T);

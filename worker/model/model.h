@@ -132,6 +132,10 @@ int model_lend(struct model *m, struct err *e);
  * norm), until the next model_forward or model_decode. */
 struct tensor model_hidden(struct model *m);
 
+/* What stands for each token, [T, C]: of a model whose head begins with a norm what that norm makes
+ * of the stream, else the stream. A view that lives until the next call. Local. */
+struct tensor model_states(struct model *m);
+
 /* Rows [row0, row0 + n) of it after the final norm, as the head reads them: a view [n, C] that
  * lives until the next call. Local. */
 struct tensor model_normed(struct model *m, int64_t row0, int64_t n);

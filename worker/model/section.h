@@ -70,6 +70,7 @@ int section_forward(struct model *m, const struct batch *b, bool to_loss, struct
 int section_backward(struct model *m, const struct batch *b, float scale, struct err *e);
 /* After section_forward to the loss: nll of every row; what the loss reads; its logits. */
 void section_loss(struct model *m, const struct batch *b);
+struct tensor section_states(struct model *m);
 struct tensor section_normed(struct model *m, int64_t row0, int64_t n);
 struct tensor section_logits(struct model *m, int64_t row0, int64_t n);
 struct tensor section_hidden(struct model *m);
