@@ -6,8 +6,9 @@
 #include "tests/lib/test.h"
 #include "worker/hf/hf.h"
 
-static const char *const names[] = {"bert",    "tnl",       "linear",      "retnet",  "minimax",
-                                    "mistral", "ministral", "qwen3_mixed", "gpt_oss", "qwen3_5", "qwen3_next"};
+static const char *const names[] = {"bert",    "tnl",     "linear",    "retnet",
+                                    "minimax", "mistral", "ministral", "qwen3_mixed",
+                                    "gpt_oss", "qwen3_5", "qwen3_next"};
 enum { NAMES = sizeof names / sizeof *names, STEPS = 2 };
 
 static void spec_of(struct job_spec *s, const char *name)

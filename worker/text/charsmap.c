@@ -59,8 +59,9 @@ static int parse(struct charsmap *m, struct err *e)
     const char *p = m->pool, *end = p + m->pool_size;
     for (int n = 1; p < end && n; p += n) n = utf8_len(p, end);
     if (p == end) return 0;
-    return err_set(e, ERR_INVALID, "tokenizer.json: precompiled_charsmap has strings that are not "
-                                   "UTF-8");
+    return err_set(e, ERR_INVALID,
+                   "tokenizer.json: precompiled_charsmap has strings that are not "
+                   "UTF-8");
 }
 
 struct charsmap *charsmap_open(struct json v, struct err *e)

@@ -1,5 +1,5 @@
-/* charsmap.h: the precompiled_charsmap of SentencePiece: characters that a normalizer replaces, in a
- * double-array trie, and what takes their place. */
+/* charsmap.h: the precompiled_charsmap of SentencePiece: characters that a normalizer replaces, in
+ * a double-array trie, and what takes their place. */
 #ifndef SEQD_TEXT_CHARSMAP_H
 #define SEQD_TEXT_CHARSMAP_H
 

@@ -44,8 +44,8 @@ static bool joins(const struct cluster *c, enum unicode_break k)
     case BREAK_SPACING: return true;
     default: break;
     }
-    return c->last == BREAK_PREPEND || hangul(c->last, k) ||
-           (k == BREAK_CONSONANT && c->linked) || (k == BREAK_PICTURE && c->joiner);
+    return c->last == BREAK_PREPEND || hangul(c->last, k) || (k == BREAK_CONSONANT && c->linked) ||
+           (k == BREAK_PICTURE && c->joiner);
 }
 
 int64_t grapheme_end(const char *s, int64_t n, int64_t at)
