@@ -4,13 +4,13 @@
 #include "worker/text/unicode.h"
 
 /* What has been seen of a cluster beside its last rune. */
-struct cluster {
+struct grapheme {
     enum unicode_break last;
     bool consonant, linked; /* begins a conjunct; a linker came after its consonant */
     bool picture, joiner;   /* a picture and what extends it; a joiner came after that */
 };
 
-static void take(struct cluster *c, enum unicode_break k)
+static void take(struct grapheme *c, enum unicode_break k)
 {
     const bool both = k == BREAK_EXTEND || k == BREAK_LINKER;
     const bool consonant = c->consonant && (both || k == BREAK_JOINER);
@@ -29,7 +29,7 @@ static bool hangul(enum unicode_break a, enum unicode_break b)
 }
 
 /* Whether no cluster ends before k: rules GB3 to GB11. */
-static bool joins(const struct cluster *c, enum unicode_break k)
+static bool joins(const struct grapheme *c, enum unicode_break k)
 {
     if (c->last == BREAK_CR || c->last == BREAK_LF || c->last == BREAK_CONTROL)
         return c->last == BREAK_CR && k == BREAK_LF;
@@ -50,7 +50,7 @@ static bool joins(const struct cluster *c, enum unicode_break k)
 
 int64_t grapheme_end(const char *s, int64_t n, int64_t at)
 {
-    struct cluster c = {0};
+    struct grapheme c = {0};
     int size;
     take(&c, unicode_break(rune_get(s + at, &size)));
     for (at += size; at < n; at += size) {
