@@ -108,6 +108,9 @@ static void test_equal_other_modes(void)
     trial_set(&t, &ways[WAY_TNL_GATHER], 4, 96, PRECISION_FP32);
     t.spec.determinism = DET_RANKS;
     expect_equal(&t);
+    trial_set(&t, &ways[WAY_TNL_GATHER], 2, 37, PRECISION_FP32); /* no multiple of 8 chunks */
+    t.spec.determinism = DET_RANKS;
+    expect_equal(&t);
     trial_set(&t, &ways[WAY_ZIGZAG], 2, 96, PRECISION_FP32);
     t.spec.data.document_mask = t.spec.data.reset_positions = 0;
     expect_equal(&t);

@@ -190,7 +190,7 @@ static int fill_reference(const struct verify_args *a, const struct data_order *
         pos += f.length;
     }
     b->n_tokens = pos;
-    for (; pos < ref->plan->S; pos++) {
+    for (; pos < ref->plan->T; pos++) {
         b->ids[pos] = TOKEN_PAD, b->targets[pos] = -1;
         b->pos[pos] = b->lo[pos] = b->hi[pos] = 0;
     }
