@@ -42,13 +42,6 @@ static struct conv_rows rows_of(const struct conv_args *a)
     return {mat_of(a->x), mat_of(a->w), a->lo, a->pos, a->width, a->state, a->x.cols};
 }
 
-/* Padding stands at the end. */
-static __device__ int64_t valid_rows(const int64_t *lo, const int64_t *hi, int64_t n)
-{
-    while (n > 0 && hi[n - 1] <= lo[n - 1]) n--;
-    return n;
-}
-
 /* ---- forward --------------------------------------------------------------------------------- */
 
 struct conv_fwd {

@@ -48,14 +48,6 @@ static struct delta_in in_of(const struct delta_args *a)
             a->scale};
 }
 
-/* Padding stands at the end. */
-static __device__ int64_t valid_rows(const struct delta_in &x)
-{
-    int64_t n = x.n;
-    while (n > 0 && x.hi[n - 1] <= x.lo[n - 1]) n--;
-    return n;
-}
-
 struct delta_gate {
     float g, slope, beta; /* slope: of g by a */
 };
@@ -207,7 +199,7 @@ static __global__ void delta_forward(struct delta_in x, mat o, mat u_out, const 
                                      float *state_out)
 {
     constexpr int C = DELTA_COLS;
-    const int64_t h = blockIdx.x, n = valid_rows(x);
+    const int64_t h = blockIdx.x, n = valid_rows(x.lo, x.hi, x.n);
     const int64_t c0 = ((int64_t)blockIdx.y * DELTA_WARPS + threadIdx.x / WARP) * C;
     struct delta_part<J, C> S;
     struct delta_row<J> r;
@@ -413,7 +405,7 @@ template <int J, int C>
 static __global__ void __launch_bounds__(DELTA_MOST *WARP) delta_walk_back(struct delta_back b)
 {
     DYNAMIC_SHARED(smem);
-    const int64_t n = valid_rows(b.x), h0 = blockIdx.x * b.x.group;
+    const int64_t n = valid_rows(b.x.lo, b.x.hi, b.x.n), h0 = blockIdx.x * b.x.group;
     for (int64_t h = h0; h < h0 + b.x.group; h++) walk_back<J, C>(b, h, n, (float *)smem);
 }
 
@@ -421,7 +413,7 @@ template <int J, int C>
 static __global__ void __launch_bounds__(DELTA_MOST *WARP) delta_walk_on(struct delta_back b)
 {
     DYNAMIC_SHARED(smem);
-    const int64_t n = valid_rows(b.x), h0 = blockIdx.x * b.x.group;
+    const int64_t n = valid_rows(b.x.lo, b.x.hi, b.x.n), h0 = blockIdx.x * b.x.group;
     double *room = (double *)smem;
     for (int64_t h = h0; h < h0 + b.x.group; h++)
         walk_on<J, C>(b, h, n, (float *)(room + DELTA_MOST), room);
@@ -480,7 +472,8 @@ static __device__ bool closes(const struct delta_in &x, int64_t h, int64_t i)
 static __global__ void delta_gates(struct delta_back b, mat da)
 {
     const struct delta_in &x = b.x;
-    const int64_t at = (int64_t)blockIdx.x * DELTA_THREADS + threadIdx.x, n = valid_rows(x);
+    const int64_t at = (int64_t)blockIdx.x * DELTA_THREADS + threadIdx.x,
+                  n = valid_rows(x.lo, x.hi, x.n);
     const int64_t h = at / b.spans, s = at % b.spans, i0 = s * DELTA_SPAN;
     if (at >= x.heads * b.spans || i0 >= n) return;
     const double *inner = b.inner + h * (b.spans + 1) + s;

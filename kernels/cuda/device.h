@@ -200,6 +200,14 @@ static inline bool fits_packs(struct tensor t)
     return !t.data || ((uintptr_t)t.data % 16 == 0 && t.ld * dtype_size(t.dtype) % 16 == 0);
 }
 
+/* Rows before the padding, which stands at the end. */
+static __device__ __forceinline__ int64_t valid_rows(const int64_t *lo, const int64_t *hi,
+                                                     int64_t n)
+{
+    while (n > 0 && hi[n - 1] <= lo[n - 1]) n--;
+    return n;
+}
+
 /* ---- sums over threads ----------------------------------------------------------------------- */
 
 template <class T> static __device__ __forceinline__ T warp_sum(T x)
