@@ -46,7 +46,7 @@
 
 struct job_spec;
 
-#define WIRE_ABI           5u        /* another one is REFUSED, whatever else its HELLO has */
+#define WIRE_ABI           6u        /* another one is REFUSED, whatever else its HELLO has */
 #define WIRE_MAX_SIZE      (4 << 20) /* one message */
 #define NODE_NAME          64
 #define WIRE_CHUNK         65536     /* bytes of log in one message */

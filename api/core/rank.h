@@ -28,7 +28,7 @@
 #include "api/core/limits.h"
 #include "api/core/purpose.h"
 
-#define RANK_ABI          8u
+#define RANK_ABI          9u
 #define RANK_SOCKET_FD    3
 #define RANK_MEMFD        4
 #define RANK_PATH_SIZE    1024
