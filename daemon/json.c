@@ -739,7 +739,6 @@ static json_t *stages_value(const struct job_spec *s)
     return list;
 }
 
-/* Fields that would not read back, or that say what another field already said. */
 /* A default outside of the range stands for "not given", and is never written down. */
 static bool unsaid(const struct job_spec *s, const struct field *f)
 {
@@ -756,9 +755,19 @@ static bool unsaid(const struct job_spec *s, const struct field *f)
     return v == f->fallback && (v < f->min || v > f->max) && !find_auto(f->path);
 }
 
+/* A parameter of model.rope that the job leaves to the model, as most do. */
+static bool models_rope(const struct job_spec *s, const struct field *f)
+{
+    static const char prefix[] = "model.rope.";
+    return !strncmp(f->path, prefix, sizeof prefix - 1) &&
+           strcmp(f->path + sizeof prefix - 1, "compute") &&
+           spec_is_default(s, f, (const char *)s + f->offset);
+}
+
+/* Fields that would not read back, or that say what another field already said. */
 static bool hidden(const struct job_spec *s, const struct field *f, enum json_form form)
 {
-    if (!(f->kinds & 1u << s->kind) || unsaid(s, f)) return true;
+    if (!(f->kinds & 1u << s->kind) || unsaid(s, f) || models_rope(s, f)) return true;
     bool steps = !strcmp(f->path, "train.steps"), tokens = !strcmp(f->path, "train.tokens");
     if (tokens) return !s->train.tokens;
     if (!strcmp(f->path, "train.passes")) return !s->train.passes;
