@@ -273,7 +273,7 @@ class Package:
         with torch.no_grad():
             grads = {n: p.grad for n, p in self.model.named_parameters()}
             for n, p in self.model.named_parameters():
-                p.copy_(grads[n])
+                p.copy_(torch.zeros_like(p) if grads[n] is None else grads[n])
         aside = path / "gradients"
         self.model.save_pretrained(aside)
         out = load_file(aside / "model.safetensors")
@@ -557,7 +557,8 @@ CASES = {
                          "sliding_attention": {"rope_type": "default", "rope_theta": 500.0}}),
         samples(26, reset=False, masked=True, causal=False)),
     "bert_wide": lambda: (bert(hidden_size=72, num_hidden_layers=1, num_attention_heads=1,
-                               intermediate_size=60), samples(8, masked=True, causal=False)),
+                               intermediate_size=60, tie_word_embeddings=False),
+                          samples(8, masked=True, causal=False)),
     "mistral": lambda: (mistral(hidden_size=20, num_hidden_layers=2, num_attention_heads=9,
                                 num_key_value_heads=3, head_dim=24, intermediate_size=30,
                                 sliding_window=6), samples(9)),

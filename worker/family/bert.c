@@ -119,14 +119,15 @@ void bert_write(const struct model_shape *m, struct family *f, const struct bert
 
 static void write_bert(const struct model_shape *m, struct family *f)
 {
-    static const struct bert_names names = {.embeddings = "bert.embeddings.",
-                                            .layer = "bert.encoder.layer.%d.",
-                                            .head = "cls.predictions.",
-                                            .up = "transform.dense.weight",
-                                            .up_bias = "transform.dense.bias",
-                                            .norm = "transform.LayerNorm.weight",
-                                            .norm_bias = "transform.LayerNorm.bias",
-                                            .bias = "bias"};
+    const struct bert_names names = {.embeddings = "bert.embeddings.",
+                                     .layer = "bert.encoder.layer.%d.",
+                                     .head = "cls.predictions.",
+                                     .up = "transform.dense.weight",
+                                     .up_bias = "transform.dense.bias",
+                                     .norm = "transform.LayerNorm.weight",
+                                     .norm_bias = "transform.LayerNorm.bias",
+                                     /* untied, its file has two: "bias" is read by no one */
+                                     .bias = m->tied ? "bias" : "decoder.bias"};
     bert_write(m, f, &names, (enum act_id)m->act);
 }
 
@@ -214,9 +215,9 @@ static void rename_tensor(const char *stored, char *name, size_t size)
 }
 
 /* Its other heads. */
-static const char *const beside[] = {"bert.pooler.", "cls.seq_relationship.",
-                                     "bert.embeddings.position_ids", "cls.predictions.decoder.bias",
-                                     NULL};
+static const char *const beside[] = {
+    "bert.pooler.",         "cls.seq_relationship.",        "bert.embeddings.position_ids",
+    "cls.predictions.bias", "cls.predictions.decoder.bias", NULL};
 
 const struct family_row family_bert = {.head = "cls.predictions.decoder.weight",
                                        .beside = beside,
