@@ -544,6 +544,26 @@ static void test_published_retnet(void)
     free(text);
 }
 
+/* Qwen3-Next of 80B as it is published, of 74,391 tensors. More of them than a directory may have
+ * are refused before anything is trained. */
+static void test_published_next(void)
+{
+    static struct job_spec job;
+    static char out[8192];
+    char *text = file_read("tests/fuzz/seeds/fuzz_config/qwen3_next.json", 1 << 16, NULL, &e);
+    CHECK_MSG(text, "%s", e.text);
+    spec_defaults(&job);
+    if (!text) return;
+    struct model_shape *m = &job.model.shape;
+    CHECK_MSG(config_take(&job, text, strlen(text), CONFIG_JOB, &e) == 0, "%s", e.text);
+    CHECK_MSG(hf_shape_json(m, out, sizeof out) > 0, "%d tensors", param_tensors(m));
+    CHECK_MSG(strstr(out, "\"n_params\":79674391296}"), "%s", out); /* as transformers counts */
+    m->n_layers = 200;
+    CHECK(family_complete(m, &e) == -1 && !strcmp(e.field, "model.config.num_local_experts"));
+    CHECK_MSG(strstr(e.text, "at most 131072 tensors"), "%s", e.text);
+    free(text);
+}
+
 /* As it was published in August 2025, four of its layers. */
 static void test_published(void)
 {
@@ -573,5 +593,6 @@ int main(void)
     RUN(test_defaults);
     RUN(test_published);
     RUN(test_published_retnet);
+    RUN(test_published_next);
     return datadir_end("families");
 }

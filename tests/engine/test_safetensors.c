@@ -673,7 +673,7 @@ static void test_model_round_trip(void)
 /* Rewrites the untied model with a change to its tensors and expects one sentence. */
 static struct st_out *all_items(const struct model_shape *m, const float *x, struct param *params)
 {
-    int n = param_list(m, params, HF_MAX_PARAMS);
+    int n = param_list(m, params, FAMILY_TENSORS);
     struct st_out *items = calloc((size_t)n + 2, sizeof *items);
     for (int i = 0; i < n; i++)
         items[i] = (struct st_out){params[i].name,
@@ -687,7 +687,7 @@ static struct st_out *all_items(const struct model_shape *m, const float *x, str
 static void test_model_wrong(void)
 {
     struct model_shape m = small;
-    struct param *params = malloc(HF_MAX_PARAMS * sizeof *params);
+    struct param *params = malloc(FAMILY_TENSORS * sizeof *params);
     int n = param_tensors(&m);
     float *x = make_params(&m), *y = make_params(&m);
     struct st_out *items = all_items(&m, x, params), keep;
@@ -740,7 +740,7 @@ static void test_model_tied_head(void)
 {
     struct model_shape m = small;
     m.tied = 1;
-    struct param *params = malloc(HF_MAX_PARAMS * sizeof *params);
+    struct param *params = malloc(FAMILY_TENSORS * sizeof *params);
     int n = param_tensors(&m);
     float *x = make_params(&m), *y = make_params(&m);
     CHECK(hf_save(in_dir("tied"), &m, DT_F32, x, &e) == 0);
@@ -764,7 +764,7 @@ static void test_model_tied_head(void)
 static void test_model_sharded(void)
 {
     struct model_shape m = small;
-    struct param *params = malloc(HF_MAX_PARAMS * sizeof *params);
+    struct param *params = malloc(FAMILY_TENSORS * sizeof *params);
     int n = param_tensors(&m);
     float *x = make_params(&m), *y = make_params(&m);
     uint16_t *half = malloc((size_t)param_count(&m) * 2);

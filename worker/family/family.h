@@ -8,7 +8,8 @@
 #include "api/core/model_shape.h"
 #include "worker/program/program.h"
 
-#define FAMILY_KINDS 4 /* kinds of layer in one model */
+#define FAMILY_KINDS   4      /* kinds of layer in one model */
+#define FAMILY_TENSORS 131072 /* of one model: 85 layers of 512 experts */
 
 /* Every family: its word among constants, and its row family_NAME, which stands in its file. Jobs
  * and checkpoints know a family by its place: new ones go last. */

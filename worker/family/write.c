@@ -196,8 +196,8 @@ int write_shared(struct program *p, const struct model_shape *m, int x, int y,
                    &(struct value){.name = "moe_and_shared", .cols = C, .keep = KEEP_NEVER});
 }
 
-/* Every layer's weights stand in one table. */
-#define MAX_EXPERTS ((PROG_WEIGHTS - 20) / 3)
+/* Every layer's weights stand in one table: three of each expert, and others. */
+enum { OTHERS = 20, MAX_EXPERTS = (PROG_WEIGHTS - OTHERS) / 3 };
 
 int check_experts(struct model_shape *m, struct err *e)
 {
@@ -205,6 +205,13 @@ int check_experts(struct model_shape *m, struct err *e)
         return err_field(e, ERR_UNSUPPORTED, "model.config.num_local_experts",
                          "num_local_experts %lld: from 1 to %d are supported",
                          (long long)m->n_experts, MAX_EXPERTS);
+    const int64_t tensors = m->n_layers * (3 * m->n_experts + OTHERS);
+    if (tensors > FAMILY_TENSORS)
+        return err_field(e, ERR_UNSUPPORTED, "model.config.num_local_experts",
+                         "num_local_experts %lld in %d layers: at most %d tensors are supported, "
+                         "so %lld experts",
+                         (long long)m->n_experts, m->n_layers, FAMILY_TENSORS,
+                         (long long)(FAMILY_TENSORS / m->n_layers - OTHERS) / 3);
     if (m->experts_per_token >= 1 && m->experts_per_token <= m->n_experts) return 0;
     return err_field(e, ERR_INVALID, "model.config.num_experts_per_tok",
                      "num_experts_per_tok %lld: it must lie between 1 and num_local_experts %lld",

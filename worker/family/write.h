@@ -80,8 +80,8 @@ struct write_shared {
 };
 int write_shared(struct program *p, const struct model_shape *m, int x, int y,
                  const struct write_shared *w);
-/* That there are as many experts, and chosen ones, as a program holds. fails: ERR_INVALID,
- * ERR_UNSUPPORTED naming the key. */
+/* That there are as many experts, and chosen ones, as a program and FAMILY_TENSORS hold. fails:
+ * ERR_INVALID, ERR_UNSUPPORTED naming the key. */
 int check_experts(struct model_shape *m, struct err *e);
 
 /* `in`: the embedding, a tensor of that name, times scale. */

@@ -23,8 +23,6 @@
 #include "worker/family/config.h"
 #include "worker/plan/plan.h"
 
-#define HF_MAX_PARAMS 131072 /* tensors of one model: 80 layers of 512 experts */
-
 /* What stands beside the weights of a directory that is written. */
 struct hf_beside {
     const char

@@ -3,6 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include "worker/hf/hf.h"
+#include "worker/hf/safetensors.h"
+
+_Static_assert(FAMILY_TENSORS <= ST_TENSORS, "a model is saved in one file");
 
 static int by_param_name(const void *a, const void *b)
 {
@@ -12,9 +15,9 @@ static int by_param_name(const void *a, const void *b)
 struct param *hf_list(const struct model_shape *m, int *n, struct err *e)
 {
     *n = param_tensors(m);
-    struct param *p = *n > HF_MAX_PARAMS ? NULL : malloc((size_t)*n * sizeof *p);
+    struct param *p = *n > FAMILY_TENSORS ? NULL : malloc((size_t)*n * sizeof *p);
     if (!p) {
-        err_set(e, ERR_TOO_LARGE, "a model of %d tensors; the limit is %d", *n, HF_MAX_PARAMS);
+        err_set(e, ERR_TOO_LARGE, "a model of %d tensors; the limit is %d", *n, FAMILY_TENSORS);
         return NULL;
     }
     param_list(m, p, *n);

@@ -105,7 +105,7 @@ static int parse_index(struct hf_weights *w, const char *text, size_t size, cons
 }
 
 /* In all shards together, of 300 bytes each: what one directory may make a process hold. */
-enum { MAX_TENSORS = 4 * ST_TENSORS };
+enum { MAX_TENSORS = 2 * ST_TENSORS };
 
 static int too_many(struct hf_weights *w, const char *index, struct err *e)
 {
