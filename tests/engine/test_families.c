@@ -558,6 +558,16 @@ static void test_published_next(void)
     CHECK_MSG(config_take(&job, text, strlen(text), CONFIG_JOB, &e) == 0, "%s", e.text);
     CHECK_MSG(hf_shape_json(m, out, sizeof out) > 0, "%d tensors", param_tensors(m));
     CHECK_MSG(strstr(out, "\"n_params\":79674391296}"), "%s", out); /* as transformers counts */
+    char *part = strstr(text, "factor\": 0.25");
+    for (int i = 0; part && i < 2; i++) { /* none at all, and less than one column */
+        memcpy(part + 9, i ? "1e-3" : "0.00", 4);
+        CHECK(config_take(&job, text, strlen(text), CONFIG_JOB, &e) == -1);
+        CHECK(!strcmp(e.field, "model.config.partial_rotary_factor"));
+        CHECK_MSG(strstr(e.text, "turns no column"), "%s", e.text);
+    }
+    CHECK(part);
+    memcpy(part ? part + 9 : text, "0.25", 4);
+    CHECK_MSG(config_take(&job, text, strlen(text), CONFIG_JOB, &e) == 0, "%s", e.text);
     m->n_layers = 200;
     CHECK(family_complete(m, &e) == -1 && !strcmp(e.field, "model.config.num_local_experts"));
     CHECK_MSG(strstr(e.text, "at most 131072 tensors"), "%s", e.text);

@@ -366,8 +366,9 @@ static int check_theta(struct config *c)
 
 static int finish(struct config *c)
 {
-    if (check_needed(c) || (c->family->finish && c->family->finish(c)) || check_theta(c)) return -1;
-    hf_finish_rope(c);
+    if (check_needed(c) || (c->family->finish && c->family->finish(c)) || check_theta(c) ||
+        hf_finish_rope(c))
+        return -1;
     const int rc = family_complete(c->m, c->e);
     return rc && !c->job ? err_prefix(c->e, "%s", c->path) : rc;
 }

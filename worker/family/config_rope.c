@@ -138,6 +138,14 @@ int hf_read_layer_ropes(struct config *c, const char *key)
     return t == J_OBJECT_END ? 0 : hf_invalid(c, key, "an object");
 }
 
+/* 0 columns would stand for all of them. */
+static int no_column(struct config *c)
+{
+    return hf_error(c, ERR_INVALID, "partial_rotary_factor",
+                    "partial_rotary_factor %g: RoPE turns no column of a head: make it larger",
+                    c->partial_rotary);
+}
+
 /* Of a family that has it: a share of the head; others have all of it. */
 int hf_read_partial(struct config *c, const char *key)
 {
@@ -145,16 +153,18 @@ int hf_read_partial(struct config *c, const char *key)
     if (!config_has(c->family, "rotary_dim") || !any_rule(c)) return hf_want_one(c, key);
     if (hf_read_real(c, key, 0, 1, &v) < 0) return -1;
     c->partial_rotary = v;
-    return 0;
+    return v > 0 ? 0 : no_column(c);
 }
 
-void hf_finish_rope(struct config *c)
+int hf_finish_rope(struct config *c)
 {
     struct model_shape *m = c->m;
     const int64_t D = m->head_dim ? m->head_dim : m->n_heads ? m->width / m->n_heads : 0;
     if (c->partial_rotary > 0 && c->partial_rotary < 1)
         m->rotary_dim = (int64_t)((double)D * c->partial_rotary);
+    if (D > 0 && c->partial_rotary > 0 && (double)D * c->partial_rotary < 1) return no_column(c);
     if (c->original && m->rope.kind != ROPE_DEFAULT) m->rope.original = c->original;
+    return 0;
 }
 
 int hf_read_original(struct config *c, const char *key)

@@ -167,8 +167,9 @@ int hf_read_layer_ropes(struct config *c, const char *key);
 void hf_write_rope(struct jwrite *w, const char *key, const struct model_shape *m);
 /* partial_rotary_factor. */
 int hf_read_partial(struct config *c, const char *key);
-/* After the last key: rotary_dim of the share, and what goes before the object. */
-void hf_finish_rope(struct config *c);
+/* After the last key: rotary_dim of the share, and what goes before the object. fails: ERR_INVALID
+ * for a share of no column. */
+int hf_finish_rope(struct config *c);
 void hf_write_partial(struct jwrite *w, const char *key, const struct model_shape *m);
 /* original_max_position_embeddings beside the object, which it goes before. */
 int hf_read_original(struct config *c, const char *key);
