@@ -145,6 +145,8 @@ static void test_index(void)
         {"\"a\":\"../good/model.safetensors\"", "index.json", "not a plain file name"},
         {"\"a\":\"/etc/passwd\"", "index.json", "not a plain file name"},
         {"\"a\":\"\"", "index.json", "not a plain file name"},
+        {"\"a\":\"1\\n.safetensors\"", "index.json", "not a plain file name"},
+        {"\"a\\u001b[2J\":\"1.safetensors\"", "index.json", "control character"},
         {"\"a\":5", "index.json", "the file of a is not a string"},
         {"\"a\":\"model.safetensors.index.json\"", "model.safetensors.index.json", "a header of"},
         {"\"a\":\"loop\"", "/loop", "Too many levels"},

@@ -51,11 +51,20 @@ static int open_single(struct hf_weights *w, const char *path, struct err *e)
     return 0;
 }
 
+/* Fit for a sentence: without control characters. */
+static bool plain(const char *name)
+{
+    for (; *name; name++)
+        if ((unsigned char)*name < ' ' || *name == 0x7f) return false;
+    return true;
+}
+
 /* The number of the shard whose file name was just read. */
 static int shard_index(struct hf_weights *w, struct jread *j, const char *path, struct err *e)
 {
     char name[96];
-    if (jread_copy(j, name, sizeof name) < 0 || !name[0] || name[0] == '.' || strchr(name, '/'))
+    if (jread_copy(j, name, sizeof name) < 0 || !name[0] || name[0] == '.' || strchr(name, '/') ||
+        !plain(name))
         return err_set(e, ERR_CORRUPT, "%s: a shard's name is not a plain file name", path);
     for (int i = w->n_shards - 1; i >= 0; i--) /* neighbours share a shard */
         if (!strcmp(w->shard_name[i], name)) return i;
@@ -75,6 +84,8 @@ static int parse_weight_map(struct hf_weights *w, struct jread *j, const char *p
         if (!x) return -1;
         if (jread_copy(j, x->stored, sizeof x->stored) < 0)
             return err_set(e, ERR_TOO_LARGE, "%s: a tensor's name is too long", path);
+        if (!plain(x->stored))
+            return err_set(e, ERR_CORRUPT, "%s: a tensor's name holds a control character", path);
         if (jread_next(j) != J_STRING)
             return err_set(e, ERR_CORRUPT, "%s: the file of %s is not a string", path, x->stored);
         if ((x->shard = shard_index(w, j, path, e)) < 0) return -1;
