@@ -89,9 +89,29 @@ static void test_of_a_job_refused(void)
     }
 }
 
+/* A stage's base is refused where the family has none. */
+static void test_of_a_stage(void)
+{
+    static const char *const types[] = {"llama", "gemma2", "gpt2", "retnet"};
+    static struct job_spec s;
+    for (int i = 0; i < 4; i++) {
+        struct err e = {0};
+        char text[1024];
+        snprintf(text, sizeof text, "\"model_type\":\"%s\"," SIZES, types[i]);
+        CHECK_MSG(!take(&s, text, "{}", &e), "%s", e.text);
+        s.n_stages = 2;
+        s.stages[0] = (struct spec_stage){.from_step = 2, .lr = 1e-4};
+        s.stages[1] = (struct spec_stage){.from_step = 3, .rope_theta = 500};
+        const int rc = family_check(&s, &e);
+        CHECK_MSG(i < 2 ? rc == 0 : rc == -1 && !strcmp(e.field, "stages.1.rope_theta"), "%s: %s",
+                  types[i], e.text);
+    }
+}
+
 int main(void)
 {
     RUN(test_of_a_job);
     RUN(test_of_a_job_refused);
+    RUN(test_of_a_stage);
     return test_done("seqd_rope");
 }
