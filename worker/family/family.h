@@ -47,7 +47,7 @@
 enum model_family { FAMILIES(FAMILY_ID) FAMILY_N };
 #undef FAMILY_ID
 
-/* A whole model, written down. About 1.6 MB: one per process, filled once. */
+/* A whole model, written down. About 1.6 MB, often on a stack: threads have 4 MB or more. */
 struct family {
     int n_kinds;
     struct program in, out, layer[FAMILY_KINDS];

@@ -39,8 +39,6 @@ static int product(struct program *p, int a, int w, int n_w, const char *name, e
 static int attention(struct program *p, const struct model_shape *m, int x, int64_t window)
 {
     const int64_t C = m->width, D = m->head_dim, HD = m->n_heads * D, KD = m->n_kv_heads * D;
-    int (*const rope)(struct program *, const struct model_shape *, int, int64_t,
-                      const char *) = window && m->rope_local > 0 ? write_local_rope : write_rope;
     const int xn = norm(p, m, x, "input_layernorm.weight");
     const int q_w = prog_tensor(p, "self_attn.q_proj.weight", HD, C, INIT_NORMAL);
     const int kv_w = prog_tensor(p, "self_attn.k_proj.weight", KD, C, INIT_NORMAL);
@@ -48,8 +46,8 @@ static int attention(struct program *p, const struct model_shape *m, int x, int6
     int kv = product(p, xn, kv_w, 2, "kv", KEEP_NEVER), q = product(p, xn, q_w, 1, "q", KEEP_NEVER);
     q = head_norm(p, m, q, m->n_heads, "self_attn.q_norm.weight");
     kv = head_norm(p, m, kv, m->n_kv_heads, "self_attn.k_norm.weight");
-    q = rope(p, m, q, m->n_heads, "q");
-    kv = rope(p, m, kv, m->n_kv_heads, "kv");
+    q = write_window_rope(p, m, q, m->n_heads, "q", window);
+    kv = write_window_rope(p, m, kv, m->n_kv_heads, "kv", window);
     const int o = write_attention(p, m, &(struct write_attention){q, kv, true, window});
     const int o_w = prog_tensor(p, "self_attn.o_proj.weight", C, HD, INIT_RESIDUAL);
     const int y = product(p, o, o_w, 1, "attn_proj", KEEP_NONE_MODE);

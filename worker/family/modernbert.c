@@ -52,14 +52,12 @@ static int projected(struct program *p, int a, int base, const struct projected 
 static int attention(struct program *p, const struct model_shape *m, int kind, int x)
 {
     const int64_t C = m->width, window = window_of_kind(m, kind);
-    int (*const rope)(struct program *, const struct model_shape *, int, int64_t,
-                      const char *) = window && m->rope_local > 0 ? write_local_rope : write_rope;
     const int xn = kind == FIRST ? x : LAYER_NORM(p, m, x, "attn_norm");
     const int qkv = projected(p, xn, PROG_NONE,
                               &(struct projected){"attn.Wqkv.weight", "attn.Wqkv.bias", m->qkv_bias,
                                                   3 * C, INIT_NORMAL, "qkv", KEEP_NEVER});
-    const int q = rope(p, m, prog_view(p, qkv, 0, C), m->n_heads, "q");
-    const int kv = rope(p, m, prog_view(p, qkv, C, 2 * C), m->n_heads, "kv");
+    const int q = write_window_rope(p, m, prog_view(p, qkv, 0, C), m->n_heads, "q", window);
+    const int kv = write_window_rope(p, m, prog_view(p, qkv, C, 2 * C), m->n_heads, "kv", window);
     const int a = write_attention(p, m, &(struct write_attention){q, kv, false, window});
     return projected(p, a, x,
                      &(struct projected){"attn.Wo.weight", "attn.Wo.bias", m->o_bias, C,

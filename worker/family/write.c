@@ -80,10 +80,10 @@ int write_rope(struct program *p, const struct model_shape *m, int x, int64_t he
     return rope(p, m, x, heads, name, false);
 }
 
-int write_local_rope(struct program *p, const struct model_shape *m, int x, int64_t heads,
-                     const char *name)
+int write_window_rope(struct program *p, const struct model_shape *m, int x, int64_t heads,
+                      const char *name, int64_t window)
 {
-    return rope(p, m, x, heads, name, true);
+    return rope(p, m, x, heads, name, window && m->rope_local > 0);
 }
 
 int write_sum(struct program *p, int a, int b, const char *name, enum keep_id keep)

@@ -31,9 +31,9 @@ int write_glu(struct program *p, enum act_id act, int a, int b, const char *name
 int write_act(struct program *p, enum act_id act, int a, const char *name, enum keep_id keep);
 int write_rope(struct program *p, const struct model_shape *m, int x, int64_t heads,
                const char *name);
-/* By the second base, rope_local. */
-int write_local_rope(struct program *p, const struct model_shape *m, int x, int64_t heads,
-                     const char *name);
+/* Of a layer with that window, 0: none: by rope_local where it has one and the model has that. */
+int write_window_rope(struct program *p, const struct model_shape *m, int x, int64_t heads,
+                      const char *name, int64_t window);
 /* Softmax attention of all query and key heads of m, by its scale and soft cap. window 0: none;
  * sinks: the name of their tensor, NULL: none. */
 struct write_attention {
