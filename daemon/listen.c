@@ -2,11 +2,16 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 /* "host:port" or "[v6]:port" with a numeric host. */
@@ -84,4 +89,80 @@ int listen_open(const char *address, char *url, size_t url_size, struct err *e)
                 "port %s is in use: another seqd? choose one with --listen host:port", address);
     close(fd);
     return -1;
+}
+
+/* ---- Unix sockets ---------------------------------------------------------------------------- */
+
+static int unix_address(const char *path, struct sockaddr_un *un, struct err *e)
+{
+    *un = (struct sockaddr_un){.sun_family = AF_UNIX};
+    if (!*path || strlen(path) >= sizeof un->sun_path)
+        return err_set(e, ERR_INVALID,
+                       "--socket %s: the path has %zu bytes; from 1 to %zu: use one such as "
+                       "/run/seqd/seqd.sock",
+                       path, strlen(path), sizeof un->sun_path - 1);
+    memcpy(un->sun_path, path, strlen(path));
+    return 0;
+}
+
+/* Two servers that start at once must not take each other's socket for one that is left over. */
+static int lock_parent(const char *path, struct err *e)
+{
+    char copy[sizeof(((struct sockaddr_un *)0)->sun_path)];
+    snprintf(copy, sizeof copy, "%s", path);
+    const int fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return err_errno(e, "--socket %s: its directory", path);
+    if (!flock(fd, LOCK_EX | LOCK_NB)) return fd;
+    err_set(e, ERR_CONFLICT, "--socket %s: another process is making a socket there: start again",
+            path);
+    close(fd);
+    return -1;
+}
+
+static int remove_stale(int fd, const struct sockaddr_un *un, struct err *e)
+{
+    struct stat st;
+    if (lstat(un->sun_path, &st)) return 0; /* nothing, or bind says what is wrong */
+    if (!S_ISSOCK(st.st_mode))
+        return err_set(e, ERR_CONFLICT, "--socket %s: something else than a socket lies there",
+                       un->sun_path);
+    if (connect(fd, (const struct sockaddr *)un, sizeof *un) && errno == ECONNREFUSED)
+        return unlink(un->sun_path) ? err_errno(e, "--socket %s", un->sun_path) : 0;
+    return err_set(e, ERR_CONFLICT,
+                   "--socket %s is in use: another seqd? choose one with --socket PATH",
+                   un->sun_path);
+}
+
+static int bind_unix(int fd, const struct sockaddr_un *un, struct err *e)
+{
+    if (remove_stale(fd, un, e)) return -1;
+    if (bind(fd, (const struct sockaddr *)un, sizeof *un))
+        return err_errno(e, "--socket %s", un->sun_path);
+    if (!chmod(un->sun_path, 0666) && !listen(fd, 511)) return 0;
+    err_errno(e, "--socket %s", un->sun_path);
+    unlink(un->sun_path);
+    return -1;
+}
+
+int listen_open_unix(const char *path, struct err *e)
+{
+    struct sockaddr_un un;
+    if (unix_address(path, &un, e)) return -1;
+    const int lock = lock_parent(path, e);
+    if (lock < 0) return -1;
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) {
+        err_errno(e, "socket");
+    } else if (bind_unix(fd, &un, e)) {
+        close(fd);
+        fd = -1;
+    }
+    close(lock);
+    return fd;
+}
+
+void listen_close_unix(int fd, const char *path)
+{
+    unlink(path);
+    close(fd);
 }

@@ -78,7 +78,7 @@ static int create(struct seqd *d, struct err *e)
     if (!(d->link = link_create(d->loop, o->node_address, &control_link_calls, d->control, e)))
         return -1;
     link_set_heartbeat(d->link, o->heartbeat_ms);
-    struct http_options h = {.listen = o->listen, .local_only = true};
+    struct http_options h = {.listen = o->listen, .socket = o->socket, .local_only = true};
     if (!(d->http = http_create(d->loop, &h, routes_handle, &d->routes, e))) return -1;
     if (options_write_address(o, http_url(d->http), e)) return -1;
     struct dev_options dev = {o->state_dir, o->node_address, o->n_slots, o->roots, o->n_roots};

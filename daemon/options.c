@@ -21,6 +21,8 @@ static const char help[] =
     "                          $XDG_STATE_HOME/seqd-dev, else /var/lib/seqd)\n"
     "  --listen HOST:PORT      REST (default 127.0.0.1:7433); port 0: any free one, written to\n"
     "                          DIR/address\n"
+    "  --socket PATH           REST on a Unix socket, which tells seqd who asks (default\n"
+    "                          DIR/seqd.sock)\n"
     "  --node-address ADDR     where nodes dial: unix:/path or 127.0.0.1:port, or "
     "insecure:HOST:port\n"
     "                          where every machine of the network is trusted: sessions are "
@@ -35,12 +37,23 @@ static const char help[] =
     "down\n"
     "  SEQD_LOST_MS=N          a node unseen for so long is given up (default 10000)\n";
 
-enum { OPT_DEV = 256, OPT_STATE, OPT_LISTEN, OPT_NODE, OPT_SLOTS, OPT_ROOT, OPT_HELP, OPT_VERSION };
+enum {
+    OPT_DEV = 256,
+    OPT_STATE,
+    OPT_LISTEN,
+    OPT_SOCKET,
+    OPT_NODE,
+    OPT_SLOTS,
+    OPT_ROOT,
+    OPT_HELP,
+    OPT_VERSION
+};
 
 static const struct option longs[] = {
     {"dev", no_argument, NULL, OPT_DEV},
     {"state", required_argument, NULL, OPT_STATE},
     {"listen", required_argument, NULL, OPT_LISTEN},
+    {"socket", required_argument, NULL, OPT_SOCKET},
     {"node-address", required_argument, NULL, OPT_NODE},
     {"slots", required_argument, NULL, OPT_SLOTS},
     {"root", required_argument, NULL, OPT_ROOT},
@@ -102,6 +115,19 @@ static int node_address(struct options *o, struct err *e)
     return 0;
 }
 
+/* Another one's length is listen_open_unix's to refuse. */
+static int rest_socket(struct options *o, struct err *e)
+{
+    struct sockaddr_un un;
+    if (*o->socket) return 0;
+    snprintf(o->socket, sizeof o->socket, "%.*s/seqd.sock", RANK_PATH_SIZE - 32, o->state_dir);
+    if (strlen(o->socket) < sizeof un.sun_path) return 0;
+    return err_set(e, ERR_INVALID,
+                   "the socket %s is longer than %zu bytes: use a shorter --state, or --socket "
+                   "/run/...",
+                   o->socket, sizeof un.sun_path - 1);
+}
+
 static int from_environment(const char *name, int64_t otherwise, int64_t *out, struct err *e)
 {
     const char *text = getenv(name);
@@ -124,7 +150,7 @@ static int finish(struct options *o, const char *state, struct err *e)
                        "--listen %s: other machines could reach it and there is no authentication "
                        "yet; use a loopback address such as 127.0.0.1:7433",
                        o->listen);
-    if (state_dir(o, state, e) || node_address(o, e)) return -1;
+    if (state_dir(o, state, e) || node_address(o, e) || rest_socket(o, e)) return -1;
     if (!o->dev && (o->n_roots || o->n_slots))
         return err_set(e, ERR_INVALID,
                        "--slots and --root belong to --dev; other nodes say their own");
@@ -144,6 +170,7 @@ int options_read(struct options *o, int argc, char **argv, struct err *e)
         case OPT_DEV: o->dev = true; break;
         case OPT_STATE: state = optarg; break;
         case OPT_LISTEN: snprintf(o->listen, sizeof o->listen, "%s", optarg); break;
+        case OPT_SOCKET: snprintf(o->socket, sizeof o->socket, "%s", optarg); break;
         case OPT_NODE: snprintf(o->node_address, sizeof o->node_address, "%s", optarg); break;
         case OPT_SLOTS:
             o->n_slots = atoi(optarg);

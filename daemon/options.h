@@ -12,6 +12,7 @@ struct options {
     char state_dir[RANK_PATH_SIZE];    /* exists, 0700 */
     int n_mended;                      /* files there that others could read until now */
     char listen[128];                  /* REST */
+    char socket[RANK_PATH_SIZE];       /* the same, for this machine */
     char node_address[RANK_PATH_SIZE]; /* gRPC, for seqw */
     int n_slots;                       /* of the node that --dev starts */
     int64_t heartbeat_ms, lost_ms;     /* of nodes; from the environment: tests */

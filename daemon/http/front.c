@@ -2,8 +2,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -47,7 +45,8 @@ struct front_conn {
     bool served, killed; /* the library holds this; its client is gone */
     bool narrow, again;  /* again: a request was answered before */
     enum phase phase;
-    unsigned char address[16];
+    const struct door *door;
+    struct http_peer peer;
     int64_t deadline_ms; /* 0: it is not the client's turn */
     int64_t read_ms;     /* the client has read since, or something waits for it since */
     char *in;            /* GUARD_HEAD_SIZE bytes, while there are any */
@@ -248,7 +247,7 @@ static int read_head(struct front_conn *c)
     c->looked = c->in_size;
     if (!n) return 0;
     c->request.is_head = false;
-    if (n > 0) why = guard_head(c->in, (size_t)n, c->f->o.local_only, &c->request);
+    if (n > 0) why = guard_head(c->in, (size_t)n, c->door->local_only, &c->request);
     if (!why) why = narrow_verdict(c);
     if (why) return refuse(c, why) ? -1 : 1;
     if (put(c, LIBRARY, c->in, (size_t)n)) return -1;
@@ -378,18 +377,11 @@ static int on_events(struct front_conn *c, enum side s, uint32_t events)
 
 /* ---- accepting ------------------------------------------------------------------------------- */
 
-static void address_of(const struct sockaddr_storage *sa, unsigned char out[16])
-{
-    memset(out, 0, 16);
-    if (sa->ss_family == AF_INET) memcpy(out, &((const struct sockaddr_in *)sa)->sin_addr, 4);
-    if (sa->ss_family == AF_INET6) memcpy(out, &((const struct sockaddr_in6 *)sa)->sin6_addr, 16);
-}
-
-static int of_address(const struct front *f, const unsigned char address[16])
+static int of_client(const struct front *f, const struct http_peer *peer)
 {
     int n = 0;
     for (const struct front_conn *c = f->first; c; c = c->next)
-        n += !c->narrow && !memcmp(c->address, address, 16);
+        n += !c->narrow && door_same_client(&c->peer, peer);
     return n;
 }
 
@@ -410,22 +402,22 @@ static void link_conn(struct front *f, struct front_conn *c)
     ++*(c->narrow ? &f->n_narrow : &f->n_full);
 }
 
-static void add(struct front *f, int fd, const struct sockaddr_storage *sa)
+static void add(struct front *f, const struct door *d, int fd, const struct http_peer *peer)
 {
     struct front_conn *c = calloc(1, sizeof *c);
-    int pair[2] = {-1, -1}, one = 1;
+    int pair[2] = {-1, -1};
     if (!c || socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair)) {
         free(c);
         close(fd);
         return;
     }
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     c->f = f;
+    c->door = d;
+    c->peer = *peer;
     c->fd[CLIENT] = fd;
     c->fd[LIBRARY] = pair[0];
-    address_of(sa, c->address);
     c->narrow = f->n_full >= f->o.max_connections ||
-                of_address(f, c->address) >= (f->o.max_connections + 3) / 4;
+                of_client(f, peer) >= (f->o.max_connections + 3) / 4;
     if (c->narrow && f->n_narrow >= RESERVE) kill_oldest_narrow(f);
     c->deadline_ms = now_ms() +
                      (c->narrow && f->o.header_ms > NARROW_MS ? NARROW_MS : f->o.header_ms);
@@ -445,22 +437,34 @@ static void watch_fd(struct front *f, int op, int fd)
     epoll_ctl(f->epoll, op, fd, &ev);
 }
 
-static void accept_some(struct front *f)
+static void watch_doors(struct front *f, int op)
 {
+    for (int i = 0; i < f->o.n_doors; i++) watch_fd(f, op, f->o.doors[i].fd);
+}
+
+/* 0, or -1 when descriptors or memory have run out. */
+static int accept_some(struct front *f, const struct door *d)
+{
+    struct http_peer peer;
     for (int i = 0; i < EVENTS; i++) {
-        struct sockaddr_storage sa = {0};
-        socklen_t size = sizeof sa;
-        const int fd = accept4(f->o.listen_fd, (struct sockaddr *)&sa, &size,
-                               SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd >= 0) {
-            add(f, fd, &sa);
-            continue;
-        }
-        if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
-            log_warn("http.accept", "error=\"%s\"", strerror(errno));
-            f->accept_at_ms = now_ms() + 100;
-            watch_fd(f, EPOLL_CTL_DEL, f->o.listen_fd);
-        }
+        const int fd = door_accept(d, &peer);
+        if (fd >= 0)
+            add(f, d, fd, &peer);
+        else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
+            return -1;
+        else
+            return 0;
+    }
+    return 0;
+}
+
+static void accept_all(struct front *f)
+{
+    for (int i = 0; i < f->o.n_doors; i++) {
+        if (!accept_some(f, &f->o.doors[i])) continue;
+        log_warn("http.accept", "error=\"%s\"", strerror(errno));
+        f->accept_at_ms = now_ms() + 100;
+        watch_doors(f, EPOLL_CTL_DEL);
         return;
     }
 }
@@ -506,9 +510,9 @@ static void round_of_events(struct front *f, int64_t wait_ms)
     }
     if (read(f->event, &n_wakes, sizeof n_wakes) < 0) n_wakes = 0;
     if (f->stopping || now_ms() < f->accept_at_ms) return;
-    if (f->accept_at_ms) watch_fd(f, EPOLL_CTL_ADD, f->o.listen_fd);
+    if (f->accept_at_ms) watch_doors(f, EPOLL_CTL_ADD);
     f->accept_at_ms = 0;
-    accept_some(f);
+    accept_all(f);
 }
 
 static void *run(void *arg)
@@ -549,7 +553,7 @@ struct front *front_create(const struct front_options *o, int library_fd,
         return NULL;
     }
     watch_fd(f, EPOLL_CTL_ADD, f->event);
-    watch_fd(f, EPOLL_CTL_ADD, f->o.listen_fd);
+    watch_doors(f, EPOLL_CTL_ADD);
     watch_fd(f, EPOLL_CTL_ADD, library_fd);
     f->started = !pthread_create(&f->thread, NULL, run, f);
     if (f->started) return f;
@@ -567,7 +571,7 @@ void front_wake(struct front *f)
 void front_stop(struct front *f)
 {
     f->stopping = true;
-    watch_fd(f, EPOLL_CTL_DEL, f->o.listen_fd);
+    watch_doors(f, EPOLL_CTL_DEL);
     front_wake(f);
 }
 
@@ -601,6 +605,11 @@ void front_destroy(struct front *f)
 struct front_request front_request(struct front_conn *c)
 {
     return (struct front_request){&c->request.target, c->verdict, c->verdict || c->narrow};
+}
+
+const struct http_peer *front_peer(const struct front_conn *c)
+{
+    return &c->peer;
 }
 
 void front_done(struct front_conn *c)

@@ -7,7 +7,7 @@
  * every refusal is answered in its turn, as a problem, and is its connection's last answer. A
  * connection's next request is handed over when the one before has been answered.
  *
- * Limits: max_connections at once, a quarter of them of one address; one whose client has gone
+ * Limits: max_connections at once, a quarter of them of one client (door.h); one whose client has gone
  * counts until its request is answered. Connections over these are narrow: RESERVE of them are
  * held, the oldest gives way, and only health is answered on them.
  * Deadlines are absolute, so that a client that drips a byte a second meets them too: for a head
@@ -20,6 +20,7 @@
 #define SEQD_DAEMON_HTTP_FRONT_H
 
 #include "api/core/err.h"
+#include "daemon/http/door.h"
 #include "daemon/http/guard.h"
 
 struct front;
@@ -34,8 +35,8 @@ struct front_request {
 struct front_conn;
 
 struct front_options {
-    int listen_fd; /* borrowed */
-    bool local_only;
+    const struct door *doors; /* borrowed */
+    int n_doors;
     int max_connections;
     int64_t header_ms, body_ms, idle_ms;
 };
@@ -62,6 +63,7 @@ void front_destroy(struct front *f);
 
 /* Front's thread. */
 struct front_request front_request(struct front_conn *c);
+const struct http_peer *front_peer(const struct front_conn *c);
 void front_done(struct front_conn *c);   /* the request is answered, or given up */
 void front_closed(struct front_conn *c); /* the library has closed; c is invalid for it */
 /* What the library keeps with a connection; NULL at first. */

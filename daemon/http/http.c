@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 #include "api/core/log.h"
+#include "daemon/http/door.h"
 #include "daemon/http/front.h"
 #include "daemon/http/guard.h"
 #include "daemon/listen.h"
@@ -33,7 +34,8 @@ struct http_req {
     struct MHD_Connection *mhd;
     struct front_conn *conn;
     const struct target *target; /* front's, until the request is completed */
-    bool last;                   /* its answer closes the connection */
+    struct http_peer peer;
+    bool last; /* its answer closes the connection */
     int64_t id;
     char method[8];
     char *header[sizeof kept_headers / sizeof *kept_headers]; /* the first value of each, or NULL */
@@ -64,7 +66,8 @@ struct http_server {
     http_handler *handler;
     void *arg;
     struct MHD_Daemon *mhd;
-    int fd;
+    int n_doors;
+    struct door door[DOORS];
     char url[96];
     int64_t last_id;
     struct front *front;
@@ -187,6 +190,7 @@ static struct http_req *begin(struct http_server *h, struct MHD_Connection *mhd,
     r->mhd = mhd;
     r->conn = info->socket_context;
     r->target = front_request(r->conn).target;
+    r->peer = *front_peer(r->conn);
     r->last = front_request(r->conn).last;
     snprintf(r->method, sizeof r->method, "%s", !strcmp(method, "HEAD") ? "GET" : method);
     pthread_mutex_lock(&h->mutex);
@@ -521,6 +525,11 @@ int64_t http_id(const struct http_req *r)
     return r->id;
 }
 
+const struct http_peer *http_peer(const struct http_req *r)
+{
+    return &r->peer;
+}
+
 /* ---- the daemon ------------------------------------------------------------------------------ */
 
 static size_t keep_raw(void *arg, struct MHD_Connection *mhd, char *s)
@@ -551,14 +560,38 @@ static int start_front(struct http_server *h, struct err *e)
 {
     static const struct front_calls calls = {open_conn, run_library, conn_gone};
     const union MHD_DaemonInfo *info = MHD_get_daemon_info(h->mhd, MHD_DAEMON_INFO_EPOLL_FD);
-    struct front_options o = {.listen_fd = h->fd,
-                              .local_only = h->o.local_only,
+    struct front_options o = {.doors = h->door,
+                              .n_doors = h->n_doors,
                               .max_connections = h->o.max_connections,
                               .header_ms = h->o.header_ms,
                               .body_ms = h->o.body_ms,
                               .idle_ms = h->o.idle_ms};
     h->front = front_create(&o, info->epoll_fd, &calls, h, e);
     return h->front ? 0 : -1;
+}
+
+static int add_door(struct http_server *h, int fd, enum http_peer_kind kind, bool local_only)
+{
+    if (fd < 0) return -1;
+    h->door[h->n_doors++] = (struct door){.fd = fd, .kind = kind, .local_only = local_only};
+    return 0;
+}
+
+static int open_doors(struct http_server *h, struct err *e)
+{
+    const struct http_options *o = &h->o;
+    if (add_door(h, listen_open(o->listen, h->url, sizeof h->url, e), HTTP_PEER_TCP, o->local_only))
+        return -1;
+    return o->socket ? add_door(h, listen_open_unix(o->socket, e), HTTP_PEER_UNIX, false) : 0;
+}
+
+static void close_doors(struct http_server *h)
+{
+    for (int i = 0; i < h->n_doors; i++)
+        if (h->door[i].kind == HTTP_PEER_UNIX)
+            listen_close_unix(h->door[i].fd, h->o.socket);
+        else
+            close(h->door[i].fd);
 }
 
 struct http_server *http_create(struct loop *l, const struct http_options *o, http_handler *handler,
@@ -574,10 +607,8 @@ struct http_server *http_create(struct loop *l, const struct http_options *o, ht
     if (!h->o.max_connections) h->o.max_connections = MAX_CONNECTIONS;
     h->handler = handler;
     h->arg = arg;
-    h->fd = -1;
     pthread_mutex_init(&h->mutex, NULL);
-    h->fd = listen_open(o->listen, h->url, sizeof h->url, e);
-    if (h->fd < 0) goto fail;
+    if (open_doors(h, e)) goto fail;
     h->mhd = start(h);
     if (!h->mhd) {
         err_set(e, ERR_IO, "the HTTP server does not start on %s", h->o.listen);
@@ -627,7 +658,7 @@ void http_destroy(struct http_server *h)
         free(s);
     }
     front_destroy(h->front);
-    if (h->fd >= 0) close(h->fd);
+    close_doors(h);
     pthread_mutex_destroy(&h->mutex);
     free(h);
 }

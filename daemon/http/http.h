@@ -29,15 +29,16 @@ struct http_out;
 typedef void http_handler(void *arg, struct http_req *r);
 
 struct http_options {
-    const char *listen; /* "127.0.0.1:7433", "[::1]:0"; port 0: any free one */
-    bool local_only;
+    const char *listen;         /* "127.0.0.1:7433", "[::1]:0"; port 0: any free one */
+    const char *socket;         /* path of a Unix socket for the same; NULL: none */
+    bool local_only;            /* of the TCP socket; no web page reaches the other */
     int64_t header_ms, body_ms; /* deadlines; 0: 5 s and 30 s */
     int64_t idle_ms;            /* without a request, or with an answer unread; 0: 60 s */
     /* 0: 1000. A quarter of them for one address, half of them for streams; health beyond. */
     int max_connections;
 };
 
-/* fails: ERR_INVALID for an address, ERR_CONFLICT when the port is in use. */
+/* fails: ERR_INVALID for an address, ERR_CONFLICT when the port or the socket is in use. */
 struct http_server *http_create(struct loop *l, const struct http_options *o, http_handler *handler,
                                 void *arg, struct err *e);
 void http_destroy(struct http_server *h);          /* answers 503 to what is open; NULL allowed */
@@ -52,6 +53,17 @@ const char *http_query_name(const struct http_req *r, int i);
 const char *http_header(const struct http_req *r, const char *name);
 const char *http_body(const struct http_req *r, size_t *size);
 int64_t http_id(const struct http_req *r); /* of this request, for logs and problems */
+
+enum http_peer_kind { HTTP_PEER_TCP, HTTP_PEER_UNIX };
+
+/* Who is at the other end of a request's connection. */
+struct http_peer {
+    enum http_peer_kind kind;
+    unsigned char address[16]; /* of TCP: IPv6; IPv4 as ::ffff:a.b.c.d */
+    uint32_t uid;              /* of the Unix socket, by the kernel; else UINT32_MAX */
+    bool tls;                  /* what was read came encrypted to this process */
+};
+const struct http_peer *http_peer(const struct http_req *r); /* until the reply */
 
 /* Before the reply. Values are copied; control bytes are refused by assertion. */
 void http_set_header(struct http_req *r, const char *name, const char *value);

@@ -1,0 +1,22 @@
+/* door.h: the listening sockets of REST, and who comes in through each. */
+#ifndef SEQD_DAEMON_HTTP_DOOR_H
+#define SEQD_DAEMON_HTTP_DOOR_H
+
+#include "daemon/http/http.h"
+
+#define DOORS 2 /* TCP and a Unix socket */
+
+struct door {
+    int fd; /* listening, non-blocking; borrowed */
+    enum http_peer_kind kind;
+    bool local_only; /* as http_options has it */
+    bool tls;
+};
+
+/* The next client's socket, non-blocking, and who it is; -1 with errno. */
+int door_accept(const struct door *d, struct http_peer *peer);
+/* Whether two clients share one limit: a user of the Unix socket, an IPv4 address, or an IPv6
+ * network of 64 bits, whose owner has as many addresses as it likes. */
+bool door_same_client(const struct http_peer *a, const struct http_peer *b);
+
+#endif

@@ -1,0 +1,254 @@
+/* Who asks, and through which socket: TCP of IPv4 and IPv6, and the Unix socket with the word of
+ * the kernel; what may lie where that socket is made. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "api/core/log.h"
+#include "daemon/http/door.h"
+#include "daemon/http/http.h"
+#include "daemon/listen.h"
+#include "tests/lib/test.h"
+
+static struct {
+    char dir[64], path[96];
+    struct loop *loop;
+    struct http_server *http;
+    int port;
+    bool v6;
+    struct http_peer peer; /* of the last request */
+} s;
+
+static char reply[65536];
+
+static void on_request(void *arg, struct http_req *r)
+{
+    s.peer = *http_peer(r);
+    http_reply(r, 200, "text/plain", "ok\n", 3);
+}
+
+static void begin(const char *listen, int max_connections)
+{
+    struct err e = {0};
+    snprintf(s.dir, sizeof s.dir, "/tmp/seqd-peer-XXXXXX");
+    CHECK(mkdtemp(s.dir) && !chmod(s.dir, 0755));
+    snprintf(s.path, sizeof s.path, "%s/seqd.sock", s.dir);
+    s.v6 = *listen == '[';
+    s.loop = loop_create(NULL, NULL, &e);
+    struct http_options o = {.listen = listen,
+                             .socket = s.path,
+                             .local_only = true,
+                             .max_connections = max_connections};
+    s.http = http_create(s.loop, &o, on_request, NULL, &e);
+    CHECK_MSG(s.http != NULL, "%s", e.text);
+    s.port = atoi(strrchr(http_url(s.http), ':') + 1);
+}
+
+static void finish(void)
+{
+    struct stat st;
+    http_destroy(s.http);
+    loop_destroy(s.loop);
+    CHECK(lstat(s.path, &st) && errno == ENOENT);
+    CHECK(!rmdir(s.dir));
+}
+
+static int dial_unix(const char *path)
+{
+    struct sockaddr_un un = {.sun_family = AF_UNIX};
+    const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    snprintf(un.sun_path, sizeof un.sun_path, "%s", path);
+    if (!connect(fd, (struct sockaddr *)&un, sizeof un)) return fd;
+    close(fd);
+    return -1;
+}
+
+static int dial_tcp(void)
+{
+    struct sockaddr_in in = {.sin_family = AF_INET, .sin_port = htons((uint16_t)s.port)};
+    struct sockaddr_in6 in6 = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)s.port)};
+    const int fd = socket(s.v6 ? AF_INET6 : AF_INET, SOCK_STREAM, 0);
+    in.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    in6.sin6_addr = in6addr_loopback;
+    CHECK(!connect(fd, s.v6 ? (struct sockaddr *)&in6 : (struct sockaddr *)&in,
+                   s.v6 ? sizeof in6 : sizeof in));
+    return fd;
+}
+
+/* One request; the answer's status. fd is closed. */
+static int ask(int fd, const char *first, const char *headers)
+{
+    char out[512];
+    size_t n = 0;
+    CHECK(fd >= 0);
+    snprintf(out, sizeof out, "%s HTTP/1.1\r\nConnection: close\r\n%s\r\n", first, headers);
+    CHECK(send(fd, out, strlen(out), MSG_NOSIGNAL) == (ssize_t)strlen(out));
+    for (ssize_t got = 1; got > 0;) {
+        struct pollfd p = {fd, POLLIN, 0};
+        loop_turn(s.loop, 1);
+        if (poll(&p, 1, 1) <= 0) continue;
+        got = recv(fd, reply + n, sizeof reply - 1 - n, 0);
+        if (got > 0) n += (size_t)got;
+        reply[n] = 0;
+    }
+    close(fd);
+    return n > 12 ? atoi(reply + 9) : 0;
+}
+
+static void test_tcp(void)
+{
+    static const unsigned char v4[16] = {[10] = 0xff, 0xff, 127, 0, 0, 1}, v6[16] = {[15] = 1};
+    const char *const listens[] = {"127.0.0.1:0", "[::1]:0"};
+    for (int i = 0; i < 2; i++) {
+        begin(listens[i], 0);
+        CHECK(ask(dial_tcp(), "GET /a", "Host: localhost\r\n") == 200);
+        CHECK(s.peer.kind == HTTP_PEER_TCP && !s.peer.tls && s.peer.uid == UINT32_MAX);
+        CHECK(!memcmp(s.peer.address, i ? v6 : v4, 16));
+        finish();
+    }
+}
+
+static void test_unix(void)
+{
+    static const unsigned char none[16];
+    struct stat st;
+    begin("127.0.0.1:0", 0);
+    CHECK(!lstat(s.path, &st) && S_ISSOCK(st.st_mode) && (st.st_mode & 0777) == 0666);
+    CHECK(ask(dial_unix(s.path), "GET /a", "Host: localhost\r\n") == 200);
+    CHECK(s.peer.kind == HTTP_PEER_UNIX && s.peer.uid == getuid() && !s.peer.tls);
+    CHECK(!memcmp(s.peer.address, none, 16));
+    finish();
+}
+
+/* A name may be rebound to TCP, not to a file. A page is refused on both. */
+static void test_hosts(void)
+{
+    static const char page[] = "Host: a.example\r\nOrigin: http://b.example\r\n";
+    begin("127.0.0.1:0", 0);
+    CHECK(ask(dial_tcp(), "GET /a", "Host: a.example\r\n") == 403);
+    CHECK(ask(dial_unix(s.path), "GET /a", "Host: a.example\r\n") == 200);
+    CHECK(ask(dial_unix(s.path), "POST /a", page) == 403);
+    CHECK(ask(dial_unix(s.path), "GET /a", "") == 400);
+    finish();
+}
+
+/* As another user, where the test may become one: 0, or what is wrong. */
+static int as_user(uid_t uid, int n_before)
+{
+    int fd[8];
+    const pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (!pid) {
+        if (setuid(uid)) _exit(9);
+        for (int i = 0; i < n_before; i++)
+            if ((fd[i] = dial_unix(s.path)) < 0) _exit(8);
+        static const char get[] = "GET /a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+        const int last = dial_unix(s.path);
+        if (last < 0 || send(last, get, sizeof get - 1, 0) < 0) _exit(7);
+        _exit(recv(last, reply, sizeof reply, 0) < 12 ? 6 : atoi(reply + 9) == 200 ? 0 : 1);
+    }
+    int status;
+    while (waitpid(pid, &status, WNOHANG) != pid) loop_turn(s.loop, 5);
+    CHECK(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+/* A quarter of the connections for each user, whose word the kernel gives. */
+static void test_users(void)
+{
+    int fd[4];
+    begin("127.0.0.1:0", 16);
+    for (int i = 0; i < 4; i++) CHECK((fd[i] = dial_unix(s.path)) >= 0);
+    CHECK(ask(dial_unix(s.path), "GET /a", "Host: x\r\n") == 429);
+    CHECK(ask(dial_tcp(), "GET /a", "Host: localhost\r\n") == 200);
+    if (!getuid()) {
+        CHECK(as_user(1234, 0) == 0 && s.peer.uid == 1234);
+        CHECK(as_user(1235, 4) == 1);
+    }
+    for (int i = 0; i < 4; i++) close(fd[i]);
+    finish();
+}
+
+static struct http_peer at(const char *address)
+{
+    struct http_peer p = {.kind = HTTP_PEER_TCP};
+    CHECK(inet_pton(AF_INET6, address, p.address) == 1);
+    return p;
+}
+
+static void test_same_client(void)
+{
+    static const struct {
+        const char *a, *b;
+        bool same;
+    } pairs[] = {{"::ffff:10.0.0.1", "::ffff:10.0.0.1", true},
+                 {"::ffff:10.0.0.1", "::ffff:10.0.0.2", false},
+                 {"2001:db8::1", "2001:db8::ffff:1", true},
+                 {"2001:db8::1", "2001:db8:0:1::1", false},
+                 {"::1", "::ffff:127.0.0.1", false}};
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        const struct http_peer a = at(pairs[i].a), b = at(pairs[i].b);
+        CHECK_MSG(door_same_client(&a, &b) == pairs[i].same, "%s %s", pairs[i].a, pairs[i].b);
+    }
+    const struct http_peer none = at("::"), user = {.kind = HTTP_PEER_UNIX, .uid = 0};
+    CHECK(!door_same_client(&none, &user));
+}
+
+static int try_path(const char *path, struct err *e)
+{
+    *e = (struct err){0};
+    const int fd = listen_open_unix(path, e);
+    if (fd >= 0) listen_close_unix(fd, path);
+    return fd;
+}
+
+/* What a dead server left is replaced, and nothing else. */
+static void test_left_over(void)
+{
+    char file[128], other[128], longer[200];
+    struct err e;
+    struct stat st;
+    begin("127.0.0.1:0", 0);
+    CHECK(try_path(s.path, &e) < 0 && e.code == ERR_CONFLICT && strstr(e.text, "another seqd"));
+    CHECK(ask(dial_unix(s.path), "GET /a", "Host: x\r\n") == 200); /* still there */
+
+    snprintf(other, sizeof other, "%s/other.sock", s.dir);
+    const int fd = listen_open_unix(other, &e);
+    CHECK(fd >= 0 && !close(fd)); /* as kill -9 leaves it */
+    CHECK(dial_unix(other) < 0 && errno == ECONNREFUSED);
+    CHECK_MSG(try_path(other, &e) >= 0, "%s", e.text);
+
+    snprintf(file, sizeof file, "%s/file", s.dir);
+    FILE *f = fopen(file, "w");
+    CHECK(f && !fclose(f));
+    CHECK(try_path(file, &e) < 0 && e.code == ERR_CONFLICT && !lstat(file, &st));
+    CHECK(!symlink(s.path, other));
+    CHECK(try_path(other, &e) < 0 && e.code == ERR_CONFLICT && !lstat(other, &st));
+    CHECK(!unlink(other) && !unlink(file));
+
+    memset(longer, 'a', sizeof longer - 1);
+    longer[0] = '/';
+    longer[sizeof longer - 1] = 0;
+    CHECK(try_path(longer, &e) < 0 && e.code == ERR_INVALID);
+    CHECK(try_path("/nowhere/seqd.sock", &e) < 0 && strstr(e.text, "/nowhere/seqd.sock"));
+    finish();
+}
+
+int main(void)
+{
+    log_init("test");
+    RUN(test_tcp);
+    RUN(test_unix);
+    RUN(test_hosts);
+    RUN(test_users);
+    RUN(test_same_client);
+    RUN(test_left_over);
+    return test_done("seqd_peer");
+}
