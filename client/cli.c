@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "api/core/context.h"
 #include "api/core/version.h"
 #include "client/help.h"
 #include "client/http.h"
@@ -39,7 +40,13 @@ static const struct option_row {
     {"file", 0, WORD, OPT_FILE, offsetof(struct cli_options, file)},
     {"timeout", 0, NUMBER, OPT_TIMEOUT, offsetof(struct cli_options, timeout_s)},
     {"field", 0, WORD, OPT_FIELD, offsetof(struct cli_options, field)},
+    {"user", 0, WORD, OPT_USER, offsetof(struct cli_options, user)},
+    {"role", 0, WORD, OPT_ROLE, offsetof(struct cli_options, role)},
+    {"label", 0, WORD, OPT_LABEL, offsetof(struct cli_options, label)},
+    {"ttl", 0, WORD, OPT_TTL, offsetof(struct cli_options, ttl)},
+    {"owner", 0, WORD, OPT_OWNER, offsetof(struct cli_options, owner)},
     {"url", 0, WORD, 0, offsetof(struct cli_options, url)},
+    {"token-file", 0, WORD, 0, offsetof(struct cli_options, token_file)},
     {"output", 'o', WORD, 0, offsetof(struct cli_options, output)},
     {"quiet", 'q', FLAG, 0, offsetof(struct cli_options, quiet)},
     {"no-color", 0, FLAG, 0, offsetof(struct cli_options, no_color)},
@@ -196,10 +203,21 @@ static int read_address(const char *dir, char *out, size_t size, struct err *e)
     return 0;
 }
 
-int cli_url(const struct cli *c, char *out, size_t size, struct err *e)
+/* --url or SEQD_URL; NULL: neither. */
+static const char *given_url(const struct cli *c)
 {
     const char *url = c->opt.url ? c->opt.url : getenv("SEQD_URL");
-    if (!url || !*url) url = DEFAULT_URL;
+    return url && *url ? url : NULL;
+}
+
+int cli_url(const struct cli *c, char *out, size_t size, struct err *e)
+{
+    char current[CONTEXT_URL];
+    const char *url = given_url(c);
+    if (!url) {
+        context_current(current);
+        url = *current ? current : DEFAULT_URL;
+    }
     if (*url == '/' || *url == '.') {
         if (read_address(url, out, size, e)) return -1;
     } else if ((size_t)snprintf(out, size, "%s%s", strstr(url, "://") ? "" : "http://", url) >=
@@ -207,6 +225,46 @@ int cli_url(const struct cli *c, char *out, size_t size, struct err *e)
         return err_set(e, ERR_TOO_LARGE, "the URL is longer than %zu bytes", size - 1);
     }
     for (size_t n = strlen(out); n && out[n - 1] == '/'; n--) out[n - 1] = 0;
+    return 0;
+}
+
+/* "-": stdin. What goes into a header is one line without blanks. */
+static int read_token(const char *path, char *out, size_t size, struct err *e)
+{
+    const bool is_stdin = !strcmp(path, "-");
+    char line[512] = "";
+    FILE *f = is_stdin ? stdin : fopen(path, "re");
+    if (!f) return err_errno(e, "the token file %s", path);
+    if (!fgets(line, sizeof line, f)) line[0] = 0;
+    if (!is_stdin) fclose(f);
+    const size_t n = strcspn(line, " \t\r\n");
+    int rc = 0;
+    if (!n || n >= size)
+        rc = err_set(e, ERR_INVALID, "the token file %s has no token in its first line", path);
+    else
+        snprintf(out, size, "%.*s", (int)n, line);
+    explicit_bzero(line, sizeof line);
+    return rc;
+}
+
+int cli_token(const struct cli *c, const char *url, char *out, size_t size, struct err *e)
+{
+    const char *given = given_url(c), *file = c->opt.token_file;
+    struct context known;
+    struct err why = {0};
+    char path[1024];
+    *out = 0;
+    if (!file) file = getenv("SEQD_TOKEN_FILE");
+    if (file && *file) return read_token(file, out, size, e);
+    if (given && (*given == '/' || *given == '.')) {
+        snprintf(path, sizeof path, "%s/token", given);
+        if (!access(path, F_OK)) return read_token(path, out, size, e);
+    }
+    if (!context_read(url, &known, &why))
+        snprintf(out, size, "%s", known.token);
+    else if (why.code != ERR_NOT_FOUND && why.code != ERR_INVALID)
+        return err_set(e, why.code, "%s", why.text);
+    explicit_bzero(&known, sizeof known);
     return 0;
 }
 
@@ -271,10 +329,13 @@ static void look_at_terminal(struct cli *c)
 static int connect_and_run(struct cli *c)
 {
     struct err e = {0};
-    char url[512];
+    char url[512], token[CONTEXT_TOKEN];
     if (c->verb->alone && c->verb->alone(c)) return c->verb->run(c);
-    if (cli_url(c, url, sizeof url, &e) || !(c->http = http_create(url, &e)))
+    if (cli_url(c, url, sizeof url, &e) || cli_token(c, url, token, sizeof token, &e) ||
+        !(c->http = http_create(url, &e)))
         return cli_fail(CLI_ERROR, "%s", e.text);
+    http_set_token(c->http, token);
+    explicit_bzero(token, sizeof token);
     int rc = c->verb->run(c);
     http_destroy(c->http);
     c->http = NULL;

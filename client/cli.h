@@ -36,13 +36,19 @@ enum cli_option {
     OPT_EPOCH = 1 << 8,
     OPT_FILE = 1 << 9,
     OPT_TIMEOUT = 1 << 10,
-    OPT_FIELD = 1 << 11
+    OPT_FIELD = 1 << 11,
+    OPT_USER = 1 << 20,
+    OPT_ROLE = 1 << 21,
+    OPT_LABEL = 1 << 22,
+    OPT_TTL = 1 << 23,
+    OPT_OWNER = 1 << 24
 };
 
 #define CLI_SETS 32
 struct cli_options {
     bool wait, dry_run, follow, quiet, no_color, help, version;
-    const char *name, *state, *file, *field, *url;
+    const char *name, *state, *file, *field, *url, *token_file;
+    const char *user, *role, *label, *ttl, *owner;
     const char *output; /* the word of -o */
     const char *set[CLI_SETS];
     int n_sets;
@@ -76,9 +82,12 @@ int cli_run(int argc, char **argv, const struct verb *const *verbs);
 /* Parses into *c, whose arg must have room for argc pointers. Returns -1 with a sentence on a usage
  * error. c->verb NULL: none was named (help or version asked for, or nothing at all). */
 int cli_parse(struct cli *c, int argc, char **argv, const struct verb *const *verbs, struct err *e);
-/* Where seqd answers: --url, else SEQD_URL, else the default. A directory is a state directory,
- * whose file `address` is read. Never ends with '/'. */
+/* Where seqd answers: --url, else SEQD_URL, else the server of the last seqctl login, else the
+ * default. A directory is a state directory, whose file `address` is read. Never ends with '/'. */
 int cli_url(const struct cli *c, char *out, size_t size, struct err *e);
+/* The token for it: of --token-file, else SEQD_TOKEN_FILE, else of the state directory, else of
+ * seqctl login (api/core/context.h); "" where there is none. url: what cli_url gave. */
+int cli_token(const struct cli *c, const char *url, char *out, size_t size, struct err *e);
 
 /* A message to a person, on stderr, silenced by -q. Control characters are removed. */
 void cli_say(const struct cli *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -29,7 +29,10 @@ void help_all(FILE *out, const struct verb *const *verbs)
     }
     fputs("\nOptions of every verb\n"
           "  --url URL|DIR      where seqd answers, or its state directory\n"
-          "                     (default: SEQD_URL, else http://127.0.0.1:7433)\n"
+          "                     (default: SEQD_URL, else the server of the last login, else\n"
+          "                     http://127.0.0.1:7433)\n"
+          "  --token-file FILE  the token for it, - for stdin (default: SEQD_TOKEN_FILE, else of\n"
+          "                     the state directory, else of seqctl login)\n"
           "  -o FORMAT          table, wide, json, jsonl or name\n"
           "  -q, --quiet        no messages, only data and errors\n"
           "  --no-color         no colours (also NO_COLOR=1, or TERM=dumb)\n"

@@ -13,6 +13,7 @@
 struct http {
     CURLM *multi;
     char url[512];
+    char token[256];
     struct http_stream *open; /* list */
 };
 
@@ -48,12 +49,18 @@ void http_destroy(struct http *h)
     while (h->open) http_close(h->open);
     curl_multi_cleanup(h->multi);
     curl_global_cleanup();
+    explicit_bzero(h->token, sizeof h->token);
     free(h);
 }
 
 void http_set_url(struct http *h, const char *base_url)
 {
     snprintf(h->url, sizeof h->url, "%s", base_url);
+}
+
+void http_set_token(struct http *h, const char *token)
+{
+    snprintf(h->token, sizeof h->token, "%s", token);
 }
 
 const char *http_url(const struct http *h)
@@ -167,6 +174,12 @@ static void set_options(struct http_stream *s, const struct http_request *q)
         curl_easy_setopt(c, CURLOPT_COPYPOSTFIELDS, q->body ? q->body : "");
         add_header(s, "Content-Type", "application/json");
         add_header(s, "Expect", ""); /* no 100-continue: one round trip less */
+    }
+    if (*s->http->token) {
+        char bearer[sizeof s->http->token + 8];
+        snprintf(bearer, sizeof bearer, "Bearer %s", s->http->token);
+        add_header(s, "Authorization", bearer);
+        explicit_bzero(bearer, sizeof bearer);
     }
     add_header(s, "Accept", q->accept);
     add_header(s, "Last-Event-ID", q->last_event_id);

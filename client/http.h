@@ -20,6 +20,8 @@ struct http *http_create(const char *base_url, struct err *e);
 void http_destroy(struct http *h); /* NULL allowed; closes what is open */
 void http_set_url(struct http *h, const char *base_url);
 const char *http_url(const struct http *h);
+/* Sent with every request from now on, copied; "": none. */
+void http_set_token(struct http *h, const char *token);
 
 struct http_request {
     const char *method;                          /* "GET", "POST" */

@@ -198,6 +198,17 @@ static void add_row(struct table *t, const struct jv *job, bool wide)
     table_add(t, wide ? why : cut);
 }
 
+/* What a user sees of the jobs of others. */
+static void say_others(const struct cli *c, const struct jv *others)
+{
+    const int64_t queued = jv_int(others, "queued", 0);
+    const int64_t placed = jv_int(others, "starting", 0) + jv_int(others, "running", 0) +
+                           jv_int(others, "stopping", 0);
+    if (queued || placed)
+        cli_say(c, "other users have %lld jobs queued and %lld on nodes", (long long)queued,
+                (long long)placed);
+}
+
 static void print_jobs(const struct cli *c, const struct jv *list)
 {
     static const char *const narrow[] = {"ID",  "NAME", "KIND", "STATE", "DONE", "RATE",
@@ -217,6 +228,7 @@ static void print_jobs(const struct cli *c, const struct jv *list)
             add_row(&t, job, c->output == OUT_WIDE);
     }
     if (!names) table_print(&t, stdout);
+    say_others(c, jv_get(list, "others"));
     if (!jv_len(data)) cli_say(c, "no jobs%s", c->opt.state ? " in that state" : " yet");
     if (!names && jv_bool(list, "has_more", false))
         cli_say(c, "there are more: --limit N shows up to 1000");
@@ -228,6 +240,9 @@ static int ls_run(struct cli *c)
     struct jv *list = NULL;
     int64_t limit = c->opt.limit >= 0 ? c->opt.limit : 50;
     int n = snprintf(path, sizeof path, "/v1/jobs?limit=%lld", (long long)limit);
+    if (c->opt.owner)
+        n += snprintf(path + n, sizeof path - (size_t)n, "&owner=%s",
+                      http_escape(state, sizeof state, c->opt.owner));
     if (c->opt.state)
         snprintf(path + n, sizeof path - (size_t)n, "&state=%s",
                  http_escape(state, sizeof state, c->opt.state));
@@ -405,8 +420,9 @@ const struct verb ls_verb = {
     .operands = "",
     .summary = "jobs, newest first",
     .run = ls_run,
-    .options = OPT_STATE | OPT_LIMIT,
-    .help = "Lists jobs.\n\n"
+    .options = OPT_STATE | OPT_LIMIT | OPT_OWNER,
+    .help = "Lists jobs: one's own, or everyone's for an operator.\n\n"
+            "  --owner USER    only that user's, for an operator\n"
             "  --state S[,S]   only these: queued starting running stopping succeeded failed\n"
             "                  cancelled\n"
             "  --limit N       at most N, up to 1000 (default 50)\n\n"

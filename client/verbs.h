@@ -9,9 +9,11 @@ extern const struct verb ls_verb, show_verb, cancel_verb, restart_verb, explain_
 extern const struct verb watch_verb;                                                  /* watch.c */
 extern const struct verb events_verb, metrics_verb;                                   /* event.c */
 extern const struct verb logs_verb;                                                   /* log.c */
-extern const struct verb artifacts_verb, checkpoints_verb; /* artifact.c */
-extern const struct verb data_verb;                        /* data.c */
-extern const struct verb model_verb;                       /* model.c */
-extern const struct verb nodes_verb, version_verb;         /* node.c */
+extern const struct verb artifacts_verb, checkpoints_verb;                    /* artifact.c */
+extern const struct verb data_verb;                                           /* data.c */
+extern const struct verb model_verb;                                          /* model.c */
+extern const struct verb nodes_verb, version_verb;                            /* node.c */
+extern const struct verb login_verb, logout_verb, contexts_verb, whoami_verb; /* login.c */
+extern const struct verb tokens_verb, audit_verb;                             /* token.c */
 
 #endif

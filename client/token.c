@@ -1,0 +1,186 @@
+/* token.c: tokens of the server, and its audit log. */
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "client/api.h"
+#include "client/text.h"
+#include "client/verbs.h"
+
+static void print_tokens(const struct cli *c, const struct jv *list)
+{
+    static const char *const head[] = {"ID",      "USER",    "ROLE",  "LABEL", "CREATED",
+                                       "EXPIRES", "REVOKED", "USED",  NULL};
+    const struct jv *data = jv_get(list, "data");
+    struct table t;
+    table_init(&t, head);
+    for (size_t i = 0; i < jv_len(data); i++) {
+        const struct jv *k = jv_at(data, i, NULL);
+        char id[TEXT_SHORT];
+        snprintf(id, sizeof id, "%lld", (long long)jv_int(k, "id", 0));
+        if (c->output == OUT_NAME) {
+            puts(id);
+            continue;
+        }
+        table_add(&t, id);
+        table_add(&t, jv_str(k, "user", "?"));
+        table_add(&t, jv_str(k, "role", "?"));
+        table_add(&t, jv_str(k, "label", ""));
+        table_add(&t, jv_str(k, "created_at", "-"));
+        table_add(&t, jv_str(k, "expires_at", "never"));
+        table_add(&t, jv_str(k, "revoked_at", "-"));
+        table_add(&t, jv_str(k, "used_at", "-"));
+    }
+    if (c->output != OUT_NAME) table_print(&t, stdout);
+    if (jv_bool(list, "has_more", false)) cli_say(c, "there are more: --limit N shows up to 1000");
+}
+
+/* "90d", "24h", "30m", "45s", "never" -> seconds; -1: none of these. */
+static int64_t seconds_of(const char *text)
+{
+    static const struct {
+        char unit;
+        int64_t s;
+    } units[] = {{'d', 86400}, {'h', 3600}, {'m', 60}, {'s', 1}};
+    char *end;
+    if (!strcmp(text, "never")) return 0;
+    const long long n = strtoll(text, &end, 10);
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (end > text && *end == units[i].unit && !end[1] && n > 0 && n <= 10000000)
+            return n * units[i].s;
+    return -1;
+}
+
+static int add(struct jv *body, const char *name, const char *text)
+{
+    struct err e;
+    return text && jv_set_str(body, name, text, &e) ? -1 : 0;
+}
+
+static int create(struct cli *c)
+{
+    struct jv *body = jv_parse("{}", 2, NULL), *k = NULL;
+    char number[32], clean[256];
+    struct err e;
+    const int64_t ttl_s = c->opt.ttl ? seconds_of(c->opt.ttl) : 0;
+    snprintf(number, sizeof number, "%lld", (long long)ttl_s);
+    if (ttl_s < 0 || add(body, "user", c->opt.user) || add(body, "role", c->opt.role) ||
+        add(body, "label", c->opt.label) || (c->opt.ttl && jv_set(body, "ttl_s", number, &e))) {
+        jv_free(body);
+        return cli_fail(CLI_USAGE, "--ttl \"%s\": want 90d, 24h, 30m, 45s or never", c->opt.ttl);
+    }
+    char *json = jv_dump(body, JV_COMPACT);
+    int rc = api_post(c, "/v1/tokens", json, NULL, &k);
+    if (!rc && !api_print(c, k)) {
+        puts(text_safe(clean, sizeof clean, jv_str(k, "token", "?")));
+        cli_say(c, "this is token %lld of %s, a%s %s; it is not shown again",
+                (long long)jv_int(k, "id", 0), jv_str(k, "user", "?"),
+                strchr("ao", *jv_str(k, "role", "?")) ? "n" : "", jv_str(k, "role", "?"));
+    }
+    free(json);
+    jv_free(body);
+    jv_free(k);
+    return rc;
+}
+
+static int revoke(struct cli *c)
+{
+    char path[64];
+    struct jv *k = NULL;
+    char *end;
+    const long long id = strtoll(c->arg[1], &end, 10);
+    if (!*c->arg[1] || *end || id <= 0 || id == LLONG_MAX)
+        return cli_fail(CLI_USAGE, "\"%s\" is not the id of a token: seqctl tokens lists them",
+                        c->arg[1]);
+    snprintf(path, sizeof path, "/v1/tokens/%lld:revoke", id);
+    int rc = api_post(c, path, NULL, NULL, &k);
+    if (!rc && !api_print(c, k)) cli_say(c, "token %lld is refused from now on", id);
+    jv_free(k);
+    return rc;
+}
+
+static int list(struct cli *c)
+{
+    char path[64];
+    struct jv *page = NULL;
+    snprintf(path, sizeof path, "/v1/tokens?limit=%lld",
+             (long long)(c->opt.limit >= 0 ? c->opt.limit : 100));
+    int rc = api_get(c, path, &page);
+    if (!rc && !api_print(c, page)) print_tokens(c, page);
+    jv_free(page);
+    return rc;
+}
+
+static int tokens_run(struct cli *c)
+{
+    if (!c->n_args) return list(c);
+    if (c->n_args == 1 && !strcmp(c->arg[0], "create")) return create(c);
+    if (c->n_args == 2 && !strcmp(c->arg[0], "revoke")) return revoke(c);
+    return cli_fail(CLI_USAGE, "want: seqctl tokens, tokens create, or tokens revoke ID");
+}
+
+static int audit_run(struct cli *c)
+{
+    static const char *const head[] = {"AT",      "USER",   "ROLE",   "TOKEN", "FROM",
+                                       "REQUEST", "ACTION", "STATUS", NULL};
+    char path[256], user[192];
+    struct jv *page = NULL;
+    struct table t;
+    int n = snprintf(path, sizeof path, "/v1/audit?limit=%lld",
+                     (long long)(c->opt.limit >= 0 ? c->opt.limit : 50));
+    if (c->opt.user)
+        snprintf(path + n, sizeof path - (size_t)n, "&user=%s",
+                 http_escape(user, sizeof user, c->opt.user));
+    int rc = api_get(c, path, &page);
+    const struct jv *data = jv_get(page, "data");
+    if (!rc && !api_print(c, page)) {
+        table_init(&t, head);
+        for (size_t i = 0; i < jv_len(data); i++) {
+            const struct jv *a = jv_at(data, i, NULL);
+            char text[TEXT_SHORT];
+            table_add(&t, jv_str(a, "at", "?"));
+            table_add(&t, jv_str(a, "user", "?"));
+            table_add(&t, jv_str(a, "role", "?"));
+            snprintf(text, sizeof text, "%lld", (long long)jv_int(a, "token", 0));
+            table_add(&t, jv_int(a, "token", 0) ? text : "-");
+            table_add(&t, jv_str(a, "address", "?"));
+            snprintf(text, sizeof text, "%lld", (long long)jv_int(a, "request", 0));
+            table_add(&t, text);
+            table_add(&t, jv_str(a, "action", "?"));
+            snprintf(text, sizeof text, "refused %lld", (long long)jv_int(a, "status", 0));
+            table_add(&t, jv_int(a, "status", 0) ? text : "-");
+        }
+        table_print(&t, stdout);
+    }
+    jv_free(page);
+    return rc;
+}
+
+const struct verb tokens_verb = {
+    .name = "tokens",
+    .operands = "[create | revoke ID]",
+    .summary = "tokens: list, make and revoke",
+    .options = OPT_USER | OPT_ROLE | OPT_LABEL | OPT_TTL | OPT_LIMIT,
+    .max_args = 2,
+    .run = tokens_run,
+    .help = "Lists tokens: one's own, or everyone's for an admin. None shows a secret.\n\n"
+            "  tokens create   prints a new token, once\n"
+            "    --user NAME   whose (admins; default: one's own)\n"
+            "    --role ROLE   user (default), operator or admin; at most one's own\n"
+            "    --label TEXT  what it is for\n"
+            "    --ttl T       90d (default), 24h, 30m, 45s; never for admins\n"
+            "  tokens revoke ID\n\n"
+            "Example: root of the machine that seqd runs on makes the first one\n"
+            "  seqctl --url unix:/run/seqd/seqd.sock tokens create --user ann >ann.token",
+};
+const struct verb audit_verb = {
+    .name = "audit",
+    .operands = "",
+    .summary = "who changed what, and who read what is another's",
+    .options = OPT_USER | OPT_LIMIT,
+    .run = audit_run,
+    .help = "The audit log, newest first, for admins: every change that was asked for, every read\n"
+            "of another user's prompts or results, and what a known user was refused.\n\n"
+            "  --user NAME     of that user\n"
+            "  --limit N       at most N rows (default 50)",
+};
