@@ -230,13 +230,14 @@ void commit_submit(struct commits *all, const struct commit_new *s, commit_done 
     ev.job = j->id;
     ev.seq = ++all->last_event;
     ev.at_ms = all->utc_ms();
+    if (s->owner) snprintf(ev.by, sizeof ev.by, "%s", s->owner);
     if (s->only) snprintf(ev.node, sizeof ev.node, "%s", s->only);
     job_fold(j, &ev, NULL);
     struct store_txn *t = store_begin();
     int64_t n = json_spec_write(j->spec, JSON_STORED, all->spec_json, sizeof all->spec_json);
     assert(n > 0);
     write_doc(all, j);
-    store_job_new(t, j->id, ev.at_ms, all->spec_json, s->plan, all->doc);
+    store_job_new(t, j->id, ev.at_ms, all->spec_json, s->plan, all->doc, j->owner);
     commit_event(t, &ev);
     if (s->key) store_key_add(t, s->key, s->fingerprint, j->id, ev.at_ms);
     struct commit *k = commit_for(all, j);

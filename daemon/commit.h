@@ -58,6 +58,7 @@ struct commit_new {
     const struct job_spec *spec;   /* checked */
     const char *plan;              /* JSON, or NULL */
     const char *key, *fingerprint; /* Idempotency-Key, or NULL */
+    const char *owner;             /* a user; NULL: seqd itself */
     const char *only;              /* a toy run: tests this node; NULL: a job */
 };
 /* A job's first event. fails through done: ERR_CONFLICT when the key exists; ERR_TOO_LARGE when the

@@ -156,6 +156,10 @@ int64_t doc_job(const struct job *j, char *out, size_t size)
     jwrite_str(&w, "phase", job_phase(j));
     if (j->state == JOB_STOPPING) jwrite_str(&w, "target", job_state_name(j->target));
     put_reason(&w, j);
+    if (*j->owner)
+        jwrite_str(&w, "owner", j->owner);
+    else
+        jwrite_null(&w, "owner");
     jwrite_int(&w, "priority", j->spec->priority);
     put_time(&w, "created_at", j->created_ms);
     put_time(&w, "started_at", j->started_ms);

@@ -78,6 +78,7 @@ int64_t event_write(const struct event *ev, char *out, size_t size)
     struct jwrite w;
     jwrite_init(&w, out, size);
     jwrite_object(&w, NULL);
+    if (*ev->by) jwrite_str(&w, "by", ev->by);
     if (ev->type == EV_ASSIGN) jwrite_str(&w, "task", ev->task == TASK_PREPARE ? "prepare" : "run");
     if (ev->n_ranks) jwrite_int(&w, "n_ranks", ev->n_ranks);
     if (*ev->node) jwrite_str(&w, "node", ev->node);
@@ -185,6 +186,7 @@ static int read_member(struct jread *j, struct event *ev, struct err *e)
     }
     if (jread_is(j, "gpus")) return read_gpus(j, ev, e);
     if (jread_is(j, "node")) return read_text(j, ev->node, sizeof ev->node, e);
+    if (jread_is(j, "by")) return read_text(j, ev->by, sizeof ev->by, e);
     if (jread_is(j, "field")) return read_text(j, ev->err.field, sizeof ev->err.field, e);
     if (jread_is(j, "text")) return read_text(j, ev->err.text, sizeof ev->err.text, e);
     if (jread_is(j, "prepared_id")) return read_text(j, ev->prepared_id, sizeof ev->prepared_id, e);

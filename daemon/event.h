@@ -13,6 +13,7 @@
 #include "api/core/job_state.h"
 #include "api/core/limits.h"
 #include "api/wire.h"
+#include "daemon/principal.h"
 
 #define EVENT_DATA_SIZE   53248 /* 64 places with names of 63 escaped bytes, 64 GPUs, the rest */
 #define EVENT_DETAIL_SIZE 4096
@@ -45,6 +46,7 @@ struct event {
     int64_t seq;               /* global, ascending; 0 before the store knows it */
     int64_t job, epoch, at_ms; /* at_ms: UTC milliseconds */
     enum job_event type;
+    char by[USER_NAME]; /* whose request it was; of SUBMIT: the owner. "": seqd itself */
     /* ASSIGN */
     int32_t task, n_ranks;
     char node[NODE_NAME]; /* that of rank 0; below: the node it happened on. SUBMIT: see job.only */

@@ -31,6 +31,7 @@ struct job_left {
 
 struct job {
     int64_t id;
+    char owner[USER_NAME]; /* "": of a version without owners, or seqd's own toy run */
     struct job_spec *spec; /* owns; cut to offsetof(text) + text_used bytes */
     /* the fold */
     enum job_state state, target; /* target: where a stopping job goes */

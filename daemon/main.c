@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include "api/core/log.h"
+#include "daemon/auth.h"
 #include "daemon/control.h"
 #include "daemon/dev.h"
 #include "daemon/http/follow.h"
@@ -14,6 +15,7 @@
 #include "daemon/link.h"
 #include "daemon/options.h"
 #include "daemon/secret.h"
+#include "daemon/token_file.h"
 
 struct seqd {
     struct options o;
@@ -21,6 +23,7 @@ struct seqd {
     struct loop *loop;
     struct store *store;
     struct logs *logs;
+    struct auth *auth;
     struct control *control;
     struct links *link;
     struct routes routes;
@@ -62,6 +65,8 @@ static int create(struct seqd *d, struct err *e)
     if (!(d->store = store_open(d->loop, o->state_dir, e))) return -1;
     if (secret_open(o->state_dir, d->secret, e)) return -1;
     if (!(d->logs = logs_open(o->state_dir, e))) return -1;
+    if (!(d->auth = auth_create(d->store, NULL, e))) return -1;
+    d->routes.auth = d->auth;
     d->routes.follows = follows_create(d->loop);
     struct control_options c = {.loop = d->loop,
                                 .store = d->store,
@@ -80,6 +85,9 @@ static int create(struct seqd *d, struct err *e)
     link_set_heartbeat(d->link, o->heartbeat_ms);
     struct http_options h = {.listen = o->listen, .socket = o->socket, .local_only = true};
     if (!(d->http = http_create(d->loop, &h, routes_handle, &d->routes, e))) return -1;
+    /* A port that was any free one is found by the state directory. */
+    const char *url = strcmp(strrchr(o->listen, ':'), ":0") ? http_url(d->http) : NULL;
+    if (o->dev && token_file_write(d->auth, o->state_dir, url, e)) return -1;
     if (options_write_address(o, http_url(d->http), e)) return -1;
     struct dev_options dev = {o->state_dir, o->node_address, o->n_slots, o->roots, o->n_roots};
     if (o->dev && !(d->dev = dev_start(d->loop, &dev, e))) return -1;
@@ -94,6 +102,7 @@ static void destroy(struct seqd *d)
     http_destroy(d->http);
     link_destroy(d->link);
     control_destroy(d->control);
+    auth_destroy(d->auth);
     follows_destroy(d->routes.follows);
     logs_close(d->logs);
     loop_destroy(d->loop);

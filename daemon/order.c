@@ -1,10 +1,17 @@
 #include "daemon/order.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-void order_cancel(struct commits *all, int64_t id, commit_done *done, void *arg)
+static void set_by(struct event *ev, const char *by)
 {
+    snprintf(ev->by, sizeof ev->by, "%s", by);
+}
+
+void order_cancel(struct commits *all, int64_t id, const char *by, commit_done *done, void *arg)
+{
+    struct event ev = {.type = EV_CANCEL, .rank = -1};
     struct job *j = jobs_find(&all->cluster->jobs, id);
     struct err e;
     if (!j || job_final(j->state)) {
@@ -19,7 +26,8 @@ void order_cancel(struct commits *all, int64_t id, commit_done *done, void *arg)
         commit_answer(all, j, NULL, done, arg);
         return;
     }
-    if (commit_apply(all, j, &(struct event){.type = EV_CANCEL, .rank = -1}, done, arg)) {
+    set_by(&ev, by);
+    if (commit_apply(all, j, &ev, done, arg)) {
         err_set(&e, ERR_CONFLICT, "job %lld cannot be cancelled now", (long long)id);
         commit_answer(all, j, &e, done, arg);
     }
@@ -40,7 +48,7 @@ static int check_restart(struct commits *all, const struct job *j, struct err *e
                    j->checkpoint_node, (long long)j->id, (long long)j->checkpoint_step);
 }
 
-void order_restart(struct commits *all, int64_t id, commit_done *done, void *arg)
+void order_restart(struct commits *all, int64_t id, const char *by, commit_done *done, void *arg)
 {
     struct job *j = jobs_find(&all->cluster->jobs, id);
     struct err e = {0};
@@ -52,6 +60,7 @@ void order_restart(struct commits *all, int64_t id, commit_done *done, void *arg
     if (!check_restart(all, j, &e)) {
         struct event ev = {.type = EV_RESTART, .rank = -1, .step = j->checkpoint_step};
         memcpy(ev.node, j->checkpoint_node, sizeof ev.node);
+        set_by(&ev, by);
         if (!commit_apply(all, j, &ev, done, arg)) return;
         err_set(&e, ERR_CONFLICT, "job %lld cannot be restarted now", (long long)id);
     }

@@ -21,6 +21,8 @@ static const char *const names[ERR_N] = {
     [ERR_INTERNAL] = "internal",
     [ERR_DEVICE] = "device",
     [ERR_NO_SPACE] = "no_space",
+    [ERR_UNAUTHORIZED] = "unauthorized",
+    [ERR_FORBIDDEN] = "forbidden",
 };
 
 static void fill(struct err *e, enum err_code code, const char *field, const char *fmt, va_list ap)

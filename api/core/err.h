@@ -22,8 +22,10 @@ enum err_code {
     ERR_ABORTED,     /* another process asked for a stop */
     ERR_UNSUPPORTED, /* a known word that this build or device has no row for */
     ERR_INTERNAL,
-    ERR_DEVICE,   /* what computes failed, or is not there: another one may do */
-    ERR_NO_SPACE, /* a disk of seqd is full: it takes nothing new */
+    ERR_DEVICE,       /* what computes failed, or is not there: another one may do */
+    ERR_NO_SPACE,     /* a disk of seqd is full: it takes nothing new */
+    ERR_UNAUTHORIZED, /* the caller has not proved who it is */
+    ERR_FORBIDDEN,    /* the caller is known and may not */
     ERR_N
 };
 

@@ -7,8 +7,8 @@
  * every refusal is answered in its turn, as a problem, and is its connection's last answer. A
  * connection's next request is handed over when the one before has been answered.
  *
- * Limits: max_connections at once, a quarter of them of one client (door.h); one whose client has gone
- * counts until its request is answered. Connections over these are narrow: RESERVE of them are
+ * Limits: max_connections at once, a quarter of them of one client (door.h); one whose client has
+ * gone counts until its request is answered. Connections over these are narrow: RESERVE of them are
  * held, the oldest gives way, and only health is answered on them.
  * Deadlines are absolute, so that a client that drips a byte a second meets them too: for a head
  * from its first byte (a connection's first head: from accept), for a body from its head. A client

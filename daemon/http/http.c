@@ -21,7 +21,8 @@
 #define MAX_HEADERS     12    /* of an answer */
 
 static const char *const kept_headers[] = {"idempotency-key", "last-event-id", "accept",
-                                           "if-none-match",   "range",         "if-range"};
+                                           "if-none-match",   "range",         "if-range",
+                                           "authorization"};
 #define KEPT ((int)(sizeof kept_headers / sizeof *kept_headers))
 
 struct http_pair {
@@ -266,7 +267,10 @@ static void on_completed(void *arg, struct MHD_Connection *mhd, void **state,
     UNLINK(r);
     pthread_mutex_unlock(&h->mutex);
     if (r->response) MHD_destroy_response(r->response);
-    for (int i = 0; i < KEPT; i++) free(r->header[i]);
+    for (int i = 0; i < KEPT; i++) {
+        if (r->header[i]) explicit_bzero(r->header[i], strlen(r->header[i])); /* a token */
+        free(r->header[i]);
+    }
     for (int i = 0; i < r->n_out; i++) {
         free(r->out[i].name);
         free(r->out[i].value);

@@ -49,7 +49,8 @@ const char *http_path(const struct http_req *r);                    /* decoded, 
 const char *http_query(const struct http_req *r, const char *name); /* decoded, or NULL */
 /* Name of the i-th query parameter, or NULL past the last. */
 const char *http_query_name(const struct http_req *r, int i);
-/* idempotency-key, last-event-id, accept, if-none-match, range, if-range: or NULL. */
+/* idempotency-key, last-event-id, accept, if-none-match, range, if-range, authorization: or
+ * NULL. */
 const char *http_header(const struct http_req *r, const char *name);
 const char *http_body(const struct http_req *r, size_t *size);
 int64_t http_id(const struct http_req *r); /* of this request, for logs and problems */

@@ -25,6 +25,8 @@ static const struct {
     [ERR_INTERNAL] = {500, "internal error"},
     [ERR_DEVICE] = {500, "a device failed"},
     [ERR_NO_SPACE] = {507, "no space left"},
+    [ERR_UNAUTHORIZED] = {401, "not signed in"},
+    [ERR_FORBIDDEN] = {403, "not allowed"},
 };
 
 int reply_status(enum err_code code)

@@ -3,30 +3,37 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "daemon/http/admit.h"
 #include "daemon/http/reply.h"
 
 const struct route route_table[] = {
-    {"POST", "/v1/jobs", "dry_run", route_submit},
-    {"GET", "/v1/jobs", "limit cursor state", route_jobs},
-    {"GET", "/v1/jobs/{id}", "", route_job},
-    {"POST", "/v1/jobs/{id}:cancel", "", route_cancel},
-    {"POST", "/v1/jobs/{id}:restart", "", route_restart},
-    {"GET", "/v1/jobs/{id}/events", "limit cursor", route_events},
-    {"GET", "/v1/jobs/{id}/metrics", "limit cursor", route_metrics},
-    {"GET", "/v1/jobs/{id}/logs", "rank epoch offset limit", route_logs},
-    {"GET", "/v1/jobs/{id}/artifacts", "limit cursor", route_artifacts},
-    {"GET", "/v1/jobs/{id}/artifacts/{name}", "", route_download},
-    {"GET", "/v1/jobs/{id}/checkpoints", "limit cursor", route_checkpoints},
-    {"GET", "/v1/jobs/{id}/steps/{n}/data", "sample fragments", route_step_data},
-    {"POST", "/v1/plan", "", route_plan},
-    {"GET", "/v1/nodes", "", route_nodes},
-    {"GET", "/v1/models", "node", route_models},
-    {"POST", "/v1/nodes/{node}:release", "", route_release},
-    {"GET", "/livez", "", route_livez},
-    {"GET", "/readyz", "verbose", route_readyz},
-    {"GET", "/version", "", route_version},
-    {"GET", "/openapi.yaml", "", route_openapi},
-    {NULL, NULL, NULL, NULL},
+    {"POST", "/v1/jobs", "dry_run", ROLE_USER, ROUTE_CHANGES, route_submit},
+    {"GET", "/v1/jobs", "limit cursor state owner", ROLE_USER, ROUTE_READS, route_jobs},
+    {"GET", "/v1/jobs/{id}", "", ROLE_USER, ROUTE_SHOWS, route_job},
+    {"POST", "/v1/jobs/{id}:cancel", "", ROLE_USER, ROUTE_CHANGES, route_cancel},
+    {"POST", "/v1/jobs/{id}:restart", "", ROLE_USER, ROUTE_CHANGES, route_restart},
+    {"GET", "/v1/jobs/{id}/events", "limit cursor", ROLE_USER, ROUTE_READS, route_events},
+    {"GET", "/v1/jobs/{id}/metrics", "limit cursor", ROLE_USER, ROUTE_READS, route_metrics},
+    {"GET", "/v1/jobs/{id}/logs", "rank epoch offset limit", ROLE_USER, ROUTE_SHOWS, route_logs},
+    {"GET", "/v1/jobs/{id}/artifacts", "limit cursor", ROLE_USER, ROUTE_READS, route_artifacts},
+    {"GET", "/v1/jobs/{id}/artifacts/{name}", "", ROLE_USER, ROUTE_SHOWS, route_download},
+    {"GET", "/v1/jobs/{id}/checkpoints", "limit cursor", ROLE_USER, ROUTE_READS, route_checkpoints},
+    {"GET", "/v1/jobs/{id}/steps/{n}/data", "sample fragments", ROLE_USER, ROUTE_SHOWS,
+     route_step_data},
+    {"POST", "/v1/plan", "", ROLE_USER, ROUTE_READS, route_plan},
+    {"GET", "/v1/nodes", "", ROLE_USER, ROUTE_READS, route_nodes},
+    {"GET", "/v1/models", "node", ROLE_USER, ROUTE_READS, route_models},
+    {"POST", "/v1/nodes/{node}:release", "", ROLE_OPERATOR, ROUTE_CHANGES, route_release},
+    {"GET", "/v1/me", "", ROLE_USER, ROUTE_READS, route_me},
+    {"GET", "/v1/tokens", "limit cursor", ROLE_USER, ROUTE_READS, route_tokens},
+    {"POST", "/v1/tokens", "", ROLE_USER, ROUTE_CHANGES, route_token_make},
+    {"POST", "/v1/tokens/{id}:revoke", "", ROLE_USER, ROUTE_CHANGES, route_token_revoke},
+    {"GET", "/v1/audit", "limit cursor user", ROLE_ADMIN, ROUTE_READS, route_audit},
+    {"GET", "/livez", "", ROLE_NONE, ROUTE_READS, route_livez},
+    {"GET", "/readyz", "verbose", ROLE_NONE, ROUTE_READS, route_readyz},
+    {"GET", "/version", "", ROLE_NONE, ROUTE_READS, route_version},
+    {"GET", "/openapi.yaml", "", ROLE_NONE, ROUTE_READS, route_openapi},
+    {NULL, NULL, NULL, ROLE_NONE, ROUTE_READS, NULL},
 };
 
 /* ---- dispatch -------------------------------------------------------------------------------- */
@@ -96,7 +103,7 @@ void routes_handle(void *arg, struct http_req *r)
         struct route_match a = {0};
         if (!match(t->path, http_path(r), &a)) continue;
         if (!strcmp(t->method, http_method(r))) {
-            if (!check_params(r, t)) t->call(R, r, &a);
+            if (!check_params(r, t)) admit(R, r, t, &a);
             return;
         }
         size_t n = strlen(allow);

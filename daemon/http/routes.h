@@ -5,7 +5,9 @@
 
 #include "daemon/control.h"
 #include "daemon/http/http.h"
+#include "daemon/principal.h"
 
+struct auth;
 struct follows;
 struct routes;
 
@@ -14,18 +16,29 @@ struct route_match {
     int64_t n;            /* {n}: a step */
     const char *name;     /* {name}: the rest of the path */
     char node[NODE_NAME]; /* {node} */
+    struct principal who; /* whose request it is */
 };
 
 typedef void route_call(struct routes *R, struct http_req *r, const struct route_match *a);
 
+/* What the audit log keeps of it (admit.h). */
+enum route_deed {
+    ROUTE_READS,  /* nothing */
+    ROUTE_SHOWS,  /* that prompts or results were read, where they are another user's */
+    ROUTE_CHANGES /* that it was asked for */
+};
+
 struct route {
     const char *method, *path; /* "/v1/jobs/{id}" */
     const char *params;        /* query parameters it knows, separated by blanks */
+    enum role needs;           /* the least role; ROLE_NONE: anyone */
+    enum route_deed deed;
     route_call *call;
 };
 extern const struct route route_table[]; /* ends with method NULL */
 
 struct routes {
+    struct auth *auth;
     struct control *control;
     struct follows *follows;
     struct posting *in_flight; /* submit.c: those that hold an Idempotency-Key */
@@ -39,11 +52,13 @@ const char *routes_document(void); /* api/openapi.yaml, as compiled in */
 
 route_call route_submit, route_plan; /* submit.c */
 route_call route_jobs, route_job, route_cancel, route_restart, route_logs, route_artifacts,
-    route_checkpoints, route_events, route_metrics;                 /* views.c */
-route_call route_models;                                            /* models.c */
-route_call route_nodes, route_release;                              /* nodes.c */
-route_call route_livez, route_readyz, route_version, route_openapi; /* health.c */
-route_call route_download;                                          /* download.c */
-route_call route_step_data;                                         /* origin.c */
+    route_checkpoints, route_events, route_metrics;                      /* views.c */
+route_call route_models;                                                 /* models.c */
+route_call route_nodes, route_release;                                   /* nodes.c */
+route_call route_livez, route_readyz, route_version, route_openapi;      /* health.c */
+route_call route_tokens, route_token_make, route_token_revoke, route_me; /* tokens.c */
+route_call route_audit;                                                  /* audit.c */
+route_call route_download;                                               /* download.c */
+route_call route_step_data;                                              /* origin.c */
 
 #endif

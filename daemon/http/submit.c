@@ -33,7 +33,9 @@ struct posting {
     struct posting *next; /* among those that hold an Idempotency-Key */
     bool holds_key;
     int64_t first; /* the job of the same key */
-    char key[MAX_KEY + 1], fingerprint[SHA256_HEX];
+    struct principal who;
+    char key[USER_NAME + MAX_KEY + 1]; /* "USER KEY": each user has keys of its own */
+    char fingerprint[SHA256_HEX];
     char plan[PLAN_JSON_SIZE];
     struct job_spec spec;
     struct job_spec asked;    /* as it was written: what "auto" stood for is weighed later */
@@ -80,7 +82,7 @@ static void on_submitted(void *arg, const struct job *j, const struct err *e)
 
 static void submit(struct posting *p)
 {
-    struct commit_new s = {.spec = &p->spec, .plan = p->plan};
+    struct commit_new s = {.spec = &p->spec, .plan = p->plan, .owner = p->who.user};
     if (*p->key) s.key = p->key, s.fingerprint = p->fingerprint;
     commit_submit(control_commits(p->R->control), &s, on_submitted, p);
 }
@@ -326,7 +328,7 @@ static int read_key(struct posting *p, struct err *e)
     size_t n = strlen(key);
     if (!n || n > MAX_KEY)
         return err_set(e, ERR_INVALID, "Idempotency-Key must have 1 to %d bytes", MAX_KEY);
-    memcpy(p->key, key, n + 1);
+    snprintf(p->key, sizeof p->key, "%s %s", p->who.user, key);
     size_t size;
     const char *body = http_body(p->r, &size);
     char *canonical = json_canonical(body, size, e);
@@ -364,13 +366,14 @@ static int read_body(struct posting *p, struct err *e)
     return family_check(&p->spec, e) || read_key(p, e) ? -1 : 0;
 }
 
-static void start(struct routes *R, struct http_req *r, enum goal goal)
+static void start(struct routes *R, struct http_req *r, const struct principal *who, enum goal goal)
 {
     struct posting *p = calloc(1, sizeof *p);
     struct err e;
     if (!p) abort();
     p->R = R;
     p->r = r;
+    p->who = *who;
     p->goal = goal;
     if (read_body(p, &e)) {
         refuse(p, 0, &e);
@@ -389,10 +392,10 @@ void route_submit(struct routes *R, struct http_req *r, const struct route_match
         reply_fail(r, &e);
         return;
     }
-    start(R, r, dry && !strcmp(dry, "true") ? GOAL_DRY_RUN : GOAL_SUBMIT);
+    start(R, r, &a->who, dry && !strcmp(dry, "true") ? GOAL_DRY_RUN : GOAL_SUBMIT);
 }
 
 void route_plan(struct routes *R, struct http_req *r, const struct route_match *a)
 {
-    start(R, r, GOAL_PLAN);
+    start(R, r, &a->who, GOAL_PLAN);
 }

@@ -3,7 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/jread.h"
+#include "api/core/job_state.h"
 #include "api/core/jwrite.h"
+#include "daemon/auth.h"
 #include "daemon/cluster.h"
 #include "daemon/doc.h"
 #include "daemon/http/follow.h"
@@ -22,8 +24,12 @@ struct view {
     struct routes *R;
     struct http_req *r;
     int64_t id, limit;
-    int status; /* of the reply that shows a job */
+    struct principal who;
+    char owner[USER_NAME]; /* of the jobs that are listed; "": anyone's */
+    int status;            /* of the reply that shows a job */
     uint32_t states;
+    bool counts; /* the page tells how many jobs of others are live */
+    int64_t others[JOB_STATE_N];
     bool known; /* the job exists */
     void (*page)(struct view *v, struct jwrite *w, const struct store_row *row);
     enum store_ask ask;
@@ -39,6 +45,7 @@ static struct view *view_of(struct routes *R, struct http_req *r, const struct r
     v->R = R;
     v->r = r;
     v->id = a->id;
+    v->who = a->who;
     v->status = 200;
     return v;
 }
@@ -88,7 +95,7 @@ static void on_job(void *arg, const struct store_rows *rows, const struct err *f
 
 static void ask_store(struct view *v, store_answer *answer)
 {
-    store_read(control_store(v->R->control), v->ask, v->n, NULL, answer, v);
+    store_read(control_store(v->R->control), v->ask, v->n, *v->owner ? v->owner : NULL, answer, v);
 }
 
 static void ask_job(struct view *v, store_answer *answer)
@@ -113,7 +120,7 @@ static void on_cancelled(void *arg, const struct job *j, const struct err *e)
 
 void route_cancel(struct routes *R, struct http_req *r, const struct route_match *a)
 {
-    order_cancel(control_commits(R->control), a->id, on_cancelled, view_of(R, r, a));
+    order_cancel(control_commits(R->control), a->id, a->who.user, on_cancelled, view_of(R, r, a));
 }
 
 /* Of a job that is not live: whether there was one. */
@@ -152,10 +159,20 @@ static void on_restarted(void *arg, const struct job *j, const struct err *e)
 
 void route_restart(struct routes *R, struct http_req *r, const struct route_match *a)
 {
-    order_restart(control_commits(R->control), a->id, on_restarted, view_of(R, r, a));
+    order_restart(control_commits(R->control), a->id, a->who.user, on_restarted, view_of(R, r, a));
 }
 
 /* ---- pages ----------------------------------------------------------------------------------- */
+
+/* Live jobs of other users, by state: all that is shown of them. */
+static void write_others(const struct view *v, struct jwrite *w)
+{
+    jwrite_object(w, "others");
+    for (int state = 0; state < JOB_STATE_N; state++)
+        if (!job_final((enum job_state)state))
+            jwrite_int(w, job_state_name(state), v->others[state]);
+    jwrite_end(w);
+}
 
 static void reply_page(struct view *v, const struct store_rows *rows, int64_t cursor)
 {
@@ -177,6 +194,7 @@ static void reply_page(struct view *v, const struct store_rows *rows, int64_t cu
     else
         jwrite_null(&w, "next_cursor");
     jwrite_bool(&w, "has_more", more);
+    if (v->counts) write_others(v, &w);
     jwrite_end(&w);
     struct err e;
     if (jwrite_finish(&w) > 0) {
@@ -219,6 +237,35 @@ static void on_jobs(void *arg, const struct store_rows *rows, const struct err *
     reply_page(v, rows, last >= 0 ? rows->row[last].n[0] : 0);
 }
 
+static void on_others(void *arg, const struct store_rows *rows, const struct err *failed)
+{
+    struct view *v = arg;
+    if (refuse_view(v, failed)) return;
+    for (int i = 0; i < rows->n_rows; i++) v->others[rows->row[i].n[0]] = rows->row[i].n[1];
+    ask_store(v, on_jobs);
+}
+
+/* A user sees its own jobs; others may ask for those of one user. */
+static int choose_owner(struct view *v)
+{
+    const char *owner = http_query(v->r, "owner");
+    struct err e;
+    v->counts = v->who.role < ROLE_OPERATOR;
+    if (owner && !auth_name_ok(owner))
+        err_field(&e, ERR_INVALID, "owner", "query parameter owner: \"%.64s\" is no user's name",
+                  owner);
+    else if (owner && v->counts && strcmp(owner, v->who.user))
+        err_field(&e, ERR_FORBIDDEN, "owner", "%s may list no jobs of %s", v->who.user, owner);
+    else {
+        const char *whose = owner ? owner : v->counts ? v->who.user : "";
+        memcpy(v->owner, whose, strlen(whose) + 1); /* a user's name */
+        return 0;
+    }
+    reply_fail(v->r, &e);
+    free(v);
+    return -1;
+}
+
 /* "running,queued" */
 static int parse_states(struct view *v, const char *text)
 {
@@ -247,12 +294,17 @@ static int parse_states(struct view *v, const char *text)
 void route_jobs(struct routes *R, struct http_req *r, const struct route_match *a)
 {
     struct view *v = view_of(R, r, a);
-    if (page_params(v, PAGE_MAX) || parse_states(v, http_query(r, "state"))) return;
+    if (page_params(v, PAGE_MAX) || parse_states(v, http_query(r, "state")) || choose_owner(v))
+        return;
     int64_t before = v->n[1];
     v->page = page_job;
     v->ask = ASK_JOBS;
     memcpy(v->n, (const int64_t[4]){before, v->limit + 1, v->states}, sizeof v->n);
-    ask_store(v, on_jobs);
+    if (!v->counts) {
+        ask_store(v, on_jobs);
+        return;
+    }
+    store_read(control_store(R->control), ASK_OTHERS, v->n, v->who.user, on_others, v);
 }
 
 static void page_event(struct view *v, struct jwrite *w, const struct store_row *row)

@@ -99,3 +99,28 @@ int load_all(sqlite3 *db, const char *path, const struct store_load *c, struct e
         return -1;
     return 0;
 }
+
+int load_tokens(sqlite3 *db, const char *path, void *arg,
+                int (*token)(void *, const struct store_token *), struct err *e)
+{
+    static const char sql[] = "SELECT id, role, created_at, expires_at, revoked_at, used_at, "
+                              "user, hash, label FROM tokens ORDER BY id";
+    sqlite3_stmt *st = NULL;
+    int rc = sqlite3_prepare_v2(db, sql, -1, &st, NULL), bad = 0;
+    while (rc == SQLITE_OK && !bad && (rc = sqlite3_step(st)) == SQLITE_ROW) {
+        const struct store_token k = {.id = sqlite3_column_int64(st, 0),
+                                      .role = sqlite3_column_int(st, 1),
+                                      .created_ms = sqlite3_column_int64(st, 2),
+                                      .expires_ms = sqlite3_column_int64(st, 3),
+                                      .revoked_ms = sqlite3_column_int64(st, 4),
+                                      .used_ms = sqlite3_column_int64(st, 5),
+                                      .user = sure_column(st, 6),
+                                      .hash = sure_column(st, 7),
+                                      .label = sure_column(st, 8)};
+        bad = token(arg, &k);
+        rc = SQLITE_OK;
+    }
+    if (!bad && rc != SQLITE_DONE) bad = schema_damaged(db, path, e);
+    sqlite3_finalize(st);
+    return bad;
+}

@@ -6,7 +6,10 @@
 
 struct sqlite3;
 
-/* As store_load. path: for sentences. */
+/* As store_load_tokens. path: for sentences. */
+int load_tokens(struct sqlite3 *db, const char *path, void *arg,
+                int (*token)(void *, const struct store_token *), struct err *e);
+/* As store_load. */
 int load_all(struct sqlite3 *db, const char *path, const struct store_load *c, struct err *e);
 
 #endif

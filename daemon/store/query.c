@@ -46,7 +46,50 @@ static int newest_first(const void *a, const void *b)
     return x->n[0] > y->n[0] ? -1 : x->n[0] < y->n[0];
 }
 
+static void sort_jobs(struct query *a)
+{
+    if (a->rows.n_rows)
+        qsort(a->rows.row, (size_t)a->rows.n_rows, sizeof *a->rows.row, newest_first);
+}
+
 /* A filter by several states is one indexed scan per state, merged: never a scan of all jobs. */
+static void select_jobs_of(sqlite3 *db, struct query *a)
+{
+    const int64_t before = a->n[0] > 0 ? a->n[0] : INT64_MAX;
+    for (int state = 0; state < JOB_STATE_N; state++) {
+        const int64_t bound[] = {0, state, before, a->n[1]};
+        if (!a->n[2] || a->n[2] >> state & 1)
+            select_rows(db,
+                        "SELECT id, coalesce(doc, '') FROM jobs WHERE owner = ?1 AND state = ?2 "
+                        "AND id < ?3 ORDER BY id DESC LIMIT ?4",
+                        bound, 4, a->text, 1, 1, a);
+    }
+    sort_jobs(a);
+}
+
+/* Those of all users less that one's own, each by an index alone. */
+static void select_others(sqlite3 *db, struct query *a)
+{
+    for (int state = 0; state < JOB_STATE_N; state++) {
+        const int64_t bound[] = {0, state};
+        if (!job_final((enum job_state)state))
+            select_rows(db,
+                        "SELECT ?2, (SELECT count(*) FROM jobs WHERE state = ?2) - "
+                        "(SELECT count(*) FROM jobs WHERE owner = ?1 AND state = ?2)",
+                        bound, 2, a->text, 2, 0, a);
+    }
+}
+
+static void select_audit(sqlite3 *db, struct query *a)
+{
+    const int64_t bound[] = {0, a->n[0] > 0 ? a->n[0] : INT64_MAX, a->n[1], a->text == NULL};
+    select_rows(db,
+                "SELECT seq, at, role, token, request, status, user, address, action FROM audit "
+                "WHERE seq < ?2 AND (?4 OR user = ?1) ORDER BY seq DESC LIMIT ?3",
+                bound, 4, a->text, 6, 3, a);
+}
+
+/* As select_jobs_of, of all users. */
 static void select_jobs(sqlite3 *db, struct query *a)
 {
     int64_t before = a->n[0] > 0 ? a->n[0] : INT64_MAX, limit = a->n[1];
@@ -66,8 +109,7 @@ static void select_jobs(sqlite3 *db, struct query *a)
                         "ORDER BY id DESC LIMIT ?3",
                         bound, 3, NULL, 1, 1, a);
     }
-    if (a->rows.n_rows)
-        qsort(a->rows.row, (size_t)a->rows.n_rows, sizeof *a->rows.row, newest_first);
+    sort_jobs(a);
 }
 
 /* The last word on each step, where that is that it was written. */
@@ -91,7 +133,18 @@ void query_run(sqlite3 *db, struct query *a)
                     "WHERE id = ?1",
                     a->n, 1, NULL, 0, 4, a);
         break;
-    case ASK_JOBS: select_jobs(db, a); break;
+    case ASK_JOBS:
+        if (a->text)
+            select_jobs_of(db, a);
+        else
+            select_jobs(db, a);
+        break;
+    case ASK_OWNER:
+        select_rows(db, "SELECT coalesce(owner, '') FROM jobs WHERE id = ?1", a->n, 1, NULL, 0, 1,
+                    a);
+        break;
+    case ASK_OTHERS: select_others(db, a); break;
+    case ASK_AUDIT: select_audit(db, a); break;
     case ASK_EVENTS:
         select_rows(db,
                     "SELECT seq, epoch, at, type, coalesce(data, '') FROM events "

@@ -27,6 +27,26 @@ int schema_number(sqlite3 *db, const char *path, const char *sql, int64_t *out, 
     return bad ? -1 : 0;
 }
 
+/* Columns that were added to tables of version 1. A seqd of before reads and writes such tables as
+ * its own: user_version stays, and what it writes has NULL there. */
+static const struct {
+    const char *has, *add;
+} columns[] = {
+    {"SELECT count(*) FROM pragma_table_info('jobs') WHERE name = 'owner'",
+     "ALTER TABLE jobs ADD COLUMN owner TEXT"},
+};
+
+static int add_columns(sqlite3 *db, const char *path, struct err *e)
+{
+    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) {
+        int64_t has;
+        if (schema_number(db, path, columns[i].has, &has, e)) return -1;
+        if (!has && sqlite3_exec(db, columns[i].add, NULL, NULL, NULL) != SQLITE_OK)
+            return schema_damaged(db, path, e);
+    }
+    return 0;
+}
+
 static int make_schema(sqlite3 *db, const char *path, struct err *e)
 {
     int64_t version;
@@ -36,6 +56,7 @@ static int make_schema(sqlite3 *db, const char *path, struct err *e)
                        "%s has schema version %lld, this seqd knows %d: a newer "
                        "seqd wrote it",
                        path, (long long)version, SCHEMA_VERSION);
+    if (version && add_columns(db, path, e)) return -1;
     /* Where all is there nothing is written: the disk may be full. */
     if (sqlite3_exec(db, schema_sql, NULL, NULL, NULL) != SQLITE_OK ||
         (version < SCHEMA_VERSION &&

@@ -13,9 +13,11 @@ CREATE TABLE IF NOT EXISTS jobs (
   spec        TEXT NOT NULL,     -- canonical JSON, json.h JSON_STORED
   plan        TEXT,              -- JSON of plan_json at submit
   doc         TEXT NOT NULL,     -- members of the job's JSON, without braces
-  result      TEXT               -- JSON from rank 0
+  result      TEXT,              -- JSON from rank 0
+  owner       TEXT               -- user, "" for seqd's own; NULL: of a version without owners
 ) STRICT;
 CREATE INDEX IF NOT EXISTS jobs_by_state ON jobs (state, id);
+CREATE INDEX IF NOT EXISTS jobs_by_owner ON jobs (owner, state, id);
 
 CREATE TABLE IF NOT EXISTS events (
   seq   INTEGER PRIMARY KEY,     -- ascending over all jobs
@@ -74,3 +76,29 @@ CREATE TABLE IF NOT EXISTS keys (
   job         INTEGER NOT NULL REFERENCES jobs (id),
   at          INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
+
+-- Bearer tokens (daemon/auth.h). A token itself is shown once and kept nowhere.
+CREATE TABLE IF NOT EXISTS tokens (
+  id         INTEGER PRIMARY KEY,
+  user       TEXT NOT NULL,
+  role       INTEGER NOT NULL,   -- enum role
+  hash       TEXT NOT NULL,      -- SHA-256 of the token's text
+  label      TEXT NOT NULL,      -- what its owner calls it
+  created_at INTEGER NOT NULL,
+  expires_at INTEGER NOT NULL,   -- 0: never
+  revoked_at INTEGER NOT NULL,   -- 0: it is valid
+  used_at    INTEGER NOT NULL    -- 0: never; to the hour
+) STRICT;
+
+-- Who changed what, and who read what is another's (daemon/http/admit.c).
+CREATE TABLE IF NOT EXISTS audit (
+  seq     INTEGER PRIMARY KEY,
+  at      INTEGER NOT NULL,
+  user    TEXT NOT NULL,
+  role    INTEGER NOT NULL,      -- enum role
+  token   INTEGER NOT NULL,      -- 0: by the Unix socket
+  address TEXT NOT NULL,         -- of the client: an IP address, or "uid N"
+  request INTEGER NOT NULL,      -- X-Request-Id
+  action  TEXT NOT NULL,         -- "POST /v1/jobs/7:cancel"
+  status  INTEGER NOT NULL       -- 0: it was let through; else it was refused with that
+) STRICT;

@@ -202,6 +202,7 @@ static int run_op(struct store *s, const struct txn_op *o)
     for (int i = 0; i < 3 && i + 4 < n_params; i++)
         sqlite3_bind_text(st, i + 5, o->text[i], -1, SQLITE_STATIC);
     if (n_params >= 8) sqlite3_bind_int64(st, 8, o->n[4]);
+    if (n_params >= 9) sqlite3_bind_text(st, 9, o->text[3], -1, SQLITE_STATIC);
     int rc = sqlite3_step(st);
     sqlite3_reset(st);
     sqlite3_clear_bindings(st);
@@ -495,6 +496,12 @@ void store_read(struct store *s, enum store_ask what, const int64_t n[4], const 
 int store_load(struct store *s, const struct store_load *c, struct err *e)
 {
     return load_all(s->write_db, s->path, c, e);
+}
+
+int store_load_tokens(struct store *s, void *arg, int (*token)(void *, const struct store_token *),
+                      struct err *e)
+{
+    return load_tokens(s->write_db, s->path, arg, token, e);
 }
 
 int64_t store_last_job(const struct store *s)

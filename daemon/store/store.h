@@ -58,6 +58,15 @@ struct store_load {
     int (*quarantine)(void *arg, const char *node, int64_t at_ms, const char *reason);
 };
 int store_load(struct store *s, const struct store_load *calls, struct err *e);
+
+struct store_token {
+    int64_t id, created_ms, expires_ms, revoked_ms, used_ms;
+    int role;
+    const char *user, *hash, *label; /* borrowed until the call returns */
+};
+/* All tokens, ascending. As store_load, before or after it. */
+int store_load_tokens(struct store *s, void *arg, int (*token)(void *, const struct store_token *),
+                      struct err *e);
 int64_t store_last_job(const struct store *s);   /* largest id so far, 0 when there is none */
 int64_t store_last_event(const struct store *s); /* largest seq so far */
 
@@ -66,7 +75,7 @@ int64_t store_last_event(const struct store *s); /* largest seq so far */
 struct store_txn;
 struct store_txn *store_begin(void); /* NULL never: out of memory ends the process */
 void store_job_new(struct store_txn *t, int64_t id, int64_t at_ms, const char *spec,
-                   const char *plan, const char *doc);
+                   const char *plan, const char *doc, const char *owner);
 void store_job_set(struct store_txn *t, int64_t id, int state, const char *doc);
 /* The job's row cannot be read: the job is failed from now on, and its document says why. error:
  * JSON; at: when, as in documents; doc: used where the stored one is not JSON. */
@@ -81,6 +90,17 @@ void store_metrics_add(struct store_txn *t, int64_t job, const char *data);
 void store_mark_set(struct store_txn *t, int64_t job, int64_t epoch, int part, int64_t seq);
 void store_key_add(struct store_txn *t, const char *key, const char *fingerprint, int64_t job,
                    int64_t at_ms);
+
+void store_token_add(struct store_txn *t, const struct store_token *token);
+void store_token_revoke(struct store_txn *t, int64_t id, int64_t at_ms);
+void store_token_used(struct store_txn *t, int64_t id, int64_t at_ms);
+
+struct store_audit {
+    int64_t at_ms, token, request;
+    int role, status;
+    const char *user, *address, *action;
+};
+void store_audit_add(struct store_txn *t, const struct store_audit *a);
 
 void store_blame_add(struct store_txn *t, const char *node, int64_t job, int64_t at_ms);
 void store_blame_remove(struct store_txn *t, const char *node, int64_t job);
@@ -110,8 +130,16 @@ void store_health(const struct store *s, struct store_health *out); /* loop thre
 
 enum store_ask {
     ASK_JOB,    /* n[0] id                     -> text: doc, spec, plan, result */
-    ASK_JOBS,   /* n[0] before id (0: newest), n[1] limit, n[2] bit per state (0: all), newest first
+    ASK_JOBS,   /* n[0] before id (0: newest), n[1] limit, n[2] bit per state (0: all), newest
+                 * first; text[0] their owner, or NULL: anyone's
                                                -> n: id; text: doc */
+    ASK_OWNER,  /* n[0] id                     -> text: owner, "" for none */
+    ASK_OTHERS, /* text[0] owner: the live jobs that are not of that one
+                                               -> n: state, how many */
+    ASK_AUDIT,  /* n[0] before seq (0: newest), n[1] limit, newest first; text[0] of that user, or
+                 * NULL
+                                -> n: seq, at, role, token, request, status; text: user, address,
+                                   action */
     ASK_EVENTS, /* n[0] job, n[1] after seq, n[2] limit, n[3] only this type or -1
                                                -> n: seq, epoch, at, type; text: data */
     ASK_CHECKPOINTS, /* the same, of n[3] EV_CHECKPOINT: those of steps that have not been removed
@@ -122,7 +150,7 @@ enum store_ask {
 };
 
 struct store_row {
-    int64_t n[4];
+    int64_t n[6];
     char *text[4]; /* NULL for NULL */
 };
 

@@ -6,8 +6,8 @@
 #include "api/core/log.h"
 
 const char *const txn_sql[OP_N] = {
-    [OP_JOB_NEW] = "INSERT INTO jobs (id, state, created_at, spec, plan, doc) "
-                   "VALUES (?1, ?2, ?3, ?5, ?6, ?7)",
+    [OP_JOB_NEW] = "INSERT INTO jobs (id, state, created_at, spec, plan, doc, owner) "
+                   "VALUES (?1, ?2, ?3, ?5, ?6, ?7, ?9)",
     [OP_JOB_SET] = "UPDATE jobs SET state = ?2, doc = ?5 WHERE id = ?1",
     [OP_SPEC] = "UPDATE jobs SET spec = ?5, plan = coalesce(?6, plan) WHERE id = ?1",
     [OP_RESULT] = "UPDATE jobs SET result = ?5 WHERE id = ?1",
@@ -31,6 +31,12 @@ const char *const txn_sql[OP_N] = {
     [OP_QUARANTINE] = "INSERT INTO quarantine (at, node, reason) VALUES (?1, ?5, ?6) "
                       "ON CONFLICT (node) DO UPDATE SET at = excluded.at, reason = excluded.reason",
     [OP_QUARANTINE_END] = "DELETE FROM quarantine WHERE node = ?5",
+    [OP_TOKEN] = "INSERT INTO tokens (id, role, created_at, expires_at, user, hash, label, "
+                 "revoked_at, used_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0, 0)",
+    [OP_TOKEN_REVOKE] = "UPDATE tokens SET revoked_at = ?2 WHERE id = ?1 AND revoked_at = 0",
+    [OP_TOKEN_USED] = "UPDATE tokens SET used_at = ?2 WHERE id = ?1",
+    [OP_AUDIT] = "INSERT INTO audit (at, token, request, role, status, user, address, action) "
+                 "VALUES (?1, ?2, ?3, ?4, ?8, ?5, ?6, ?7)",
 };
 
 void *txn_must(void *p)
@@ -62,12 +68,13 @@ struct store_txn *store_begin(void)
 }
 
 void store_job_new(struct store_txn *t, int64_t id, int64_t at_ms, const char *spec,
-                   const char *plan, const char *doc)
+                   const char *plan, const char *doc, const char *owner)
 {
     struct txn_op *o = add_op(t, OP_JOB_NEW);
     t->is_new = true;
     o->n[0] = id, o->n[1] = JOB_QUEUED, o->n[2] = at_ms;
     o->text[0] = txn_copy(spec), o->text[1] = txn_copy(plan), o->text[2] = txn_copy(doc);
+    o->text[3] = txn_copy(owner);
 }
 
 void store_job_set(struct store_txn *t, int64_t id, int state, const char *doc)
@@ -147,6 +154,35 @@ void store_quarantine_remove(struct store_txn *t, const char *node)
     o->text[0] = txn_copy(node);
 }
 
+void store_token_add(struct store_txn *t, const struct store_token *k)
+{
+    struct txn_op *o = add_op(t, OP_TOKEN);
+    o->n[0] = k->id, o->n[1] = k->role, o->n[2] = k->created_ms, o->n[3] = k->expires_ms;
+    o->text[0] = txn_copy(k->user), o->text[1] = txn_copy(k->hash);
+    o->text[2] = txn_copy(k->label);
+}
+
+void store_token_revoke(struct store_txn *t, int64_t id, int64_t at_ms)
+{
+    struct txn_op *o = add_op(t, OP_TOKEN_REVOKE);
+    o->n[0] = id, o->n[1] = at_ms;
+}
+
+void store_token_used(struct store_txn *t, int64_t id, int64_t at_ms)
+{
+    struct txn_op *o = add_op(t, OP_TOKEN_USED);
+    o->n[0] = id, o->n[1] = at_ms;
+}
+
+void store_audit_add(struct store_txn *t, const struct store_audit *a)
+{
+    struct txn_op *o = add_op(t, OP_AUDIT);
+    o->n[0] = a->at_ms, o->n[1] = a->token, o->n[2] = a->request, o->n[3] = a->role;
+    o->n[4] = a->status;
+    o->text[0] = txn_copy(a->user), o->text[1] = txn_copy(a->address);
+    o->text[2] = txn_copy(a->action);
+}
+
 void store_job_unreadable(struct store_txn *t, int64_t id, const char *error, const char *at,
                           const char *doc)
 {
@@ -159,7 +195,7 @@ void txn_free(struct store_txn *t)
 {
     for (struct txn_op *o = t->first, *next; o; o = next) {
         next = o->next;
-        for (int i = 0; i < 3; i++) free(o->text[i]);
+        for (int i = 0; i < 4; i++) free(o->text[i]);
         free(o);
     }
     free(t);

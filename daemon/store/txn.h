@@ -19,16 +19,20 @@ enum txn_op_type {
     OP_QUARANTINE,
     OP_QUARANTINE_END,
     OP_UNREADABLE,
+    OP_TOKEN,
+    OP_TOKEN_REVOKE,
+    OP_TOKEN_USED,
+    OP_AUDIT,
     OP_N
 };
 
-/* ?1..?4 are n[0..3], ?5..?7 text[0..2], ?8 n[4]. */
+/* ?1..?4 are n[0..3], ?5..?7 text[0..2], ?8 n[4], ?9 text[3]. */
 extern const char *const txn_sql[OP_N];
 struct txn_op {
     struct txn_op *next;
     enum txn_op_type type;
     int64_t n[5];
-    char *text[3];
+    char *text[4];
 };
 
 /* An answer on its way to the loop thread: first member of requests and questions. */

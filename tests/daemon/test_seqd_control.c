@@ -218,7 +218,7 @@ static void test_consequence_waits_for_cause(void)
 static void cancel(int64_t id)
 {
     got_code = ERR_INTERNAL;
-    order_cancel(control_commits(w.control), id, on_done, NULL);
+    order_cancel(control_commits(w.control), id, "u", on_done, NULL);
     settle();
 }
 

@@ -303,7 +303,7 @@ static void on_restart(void *arg, const struct job *j, const struct err *e)
 static enum err_code restart(int64_t id)
 {
     enum err_code code = ERR_N;
-    order_restart(control_commits(w.control), id, on_restart, &code);
+    order_restart(control_commits(w.control), id, "u", on_restart, &code);
     settle();
     return code;
 }
@@ -438,7 +438,7 @@ static void test_cancel(void)
     struct gang *a, *b;
     begin();
     to_ready(&a, &b, 0);
-    order_cancel(control_commits(w.control), 1, on_done, NULL);
+    order_cancel(control_commits(w.control), 1, "u", on_done, NULL);
     settle();
     CHECK(a->over && b->over);
     send_spool(A, a);
@@ -586,7 +586,7 @@ static void random_act(int64_t *last_job)
     int what = below(40);
     if (what == 0 && *last_job < 12) *last_job = submit(1 + below(6), below(3));
     if (what == 1 && *last_job)
-        order_cancel(control_commits(w.control), 1 + below((int)*last_job), on_done, NULL);
+        order_cancel(control_commits(w.control), 1 + below((int)*last_job), "u", on_done, NULL);
     if (what == 2 && n->up) goodbye(n);
     if (what >= 3 && what < 6 && !n->up) hello(n), send_all(n);
     if (what == 6) w.now += below(6000);
@@ -620,7 +620,7 @@ static void test_random(void)
         }
         w.obeys = true;
         for (int64_t id = 1; id <= last_job; id++)
-            order_cancel(control_commits(w.control), id, on_done, NULL);
+            order_cancel(control_commits(w.control), id, "u", on_done, NULL);
         for (int i = 0; i < NODES; i++)
             if (!w.node[i].up) hello(&w.node[i]);
         for (int i = 0; i < 8; i++) {

@@ -530,7 +530,7 @@ static void random_act(int64_t *last_job)
     if (what == 0 && *last_job < 12)
         *last_job = below(3) ? submit_on("cuda", 1 + below(5), below(3), "{}") : submit(1, 0);
     if (what == 1 && *last_job)
-        order_cancel(control_commits(w.control), 1 + below((int)*last_job), on_done, NULL);
+        order_cancel(control_commits(w.control), 1 + below((int)*last_job), "u", on_done, NULL);
     if (what == 2 && n->up) goodbye(n);
     if (what >= 3 && what < 6 && !n->up) hello(n), send_all(n);
     if (what == 6) w.now += below(6000);
@@ -565,7 +565,7 @@ static void test_random(void)
         }
         w.obeys = true;
         for (int64_t id = 1; id <= last_job; id++)
-            order_cancel(control_commits(w.control), id, on_done, NULL);
+            order_cancel(control_commits(w.control), id, "u", on_done, NULL);
         for (int i = 0; i < NODES; i++)
             if (!w.node[i].up) hello(&w.node[i]);
         for (int i = 0; i < 8; i++) {

@@ -11,14 +11,16 @@
     {                                                                                              \
         name, bytes, sizeof(bytes) - 1, status                                                     \
     }
-#define POST_HEAD        "POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+#define POST_HEAD                                                                                  \
+    "POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\n" BEARER "Content-Type: application/json\r\n"
 #define CHUNKED          POST_HEAD "Transfer-Encoding: chunked\r\n\r\n"
 #define GET_WITH(header) "GET /livez HTTP/1.1\r\nHost: localhost\r\n" header "\r\n\r\n" SMUGGLED
 #define LENGTH(text)                                                                               \
     POST_HEAD "Content-Length:" text "\r\n\r\n"                                                    \
               "{}" SMUGGLED
 #define ORIGIN(method, host, origin)                                                               \
-    method " /v1/jobs/1:cancel HTTP/1.1\r\nHost: " host "\r\nOrigin: " origin "\r\n\r\n" SMUGGLED
+    method " /v1/jobs/1:cancel HTTP/1.1\r\n" BEARER "Host: " host "\r\nOrigin: " origin            \
+           "\r\n\r\n" SMUGGLED
 
 static const struct {
     const char *name, *bytes;
@@ -161,7 +163,8 @@ static const struct {
     GOOD("an empty line before", "\r\nGET /livez HTTP/1.1\r\n" HEAD "\r\n", "200"),
     GOOD("version 1.0", "GET /livez HTTP/1.0\r\nHost: localhost\r\n\r\n", "200"),
     GOOD("a page of ours",
-         "POST /v1/jobs/1:cancel HTTP/1.1\r\nConnection: close\r\nHost: LOCALHOST:7433\r\n"
+         "POST /v1/jobs/1:cancel HTTP/1.1\r\n" BEARER
+         "Connection: close\r\nHost: LOCALHOST:7433\r\n"
          "Origin: http://localhost:7433\r\n\r\n",
          "404"),
     GOOD("chunks, an extension, a trailer",
@@ -192,7 +195,7 @@ static void test_sound_requests(void)
 static void test_pipelined(void)
 {
     static const char two[] = "GET /version HTTP/1.1\r\nHost: localhost\r\n\r\n"
-                              "POST /v1/jobs/7:cancel HTTP/1.1\r\nHost: localhost\r\n"
+                              "POST /v1/jobs/7:cancel HTTP/1.1\r\nHost: localhost\r\n" BEARER
                               "Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
                               "GET /livez HTTP/1.1\r\n" HEAD "\r\n";
     begin();
@@ -356,7 +359,7 @@ static int ask_from(int last, const char *path)
 /* A stream of events, or its refusal. Returns the status. */
 static int follow_from(int last, int *fd)
 {
-    static const char follow[] = "GET /v1/jobs/1/events HTTP/1.1\r\nHost: localhost\r\n"
+    static const char follow[] = "GET /v1/jobs/1/events HTTP/1.1\r\nHost: localhost\r\n" BEARER
                                  "Accept: text/event-stream\r\n\r\n";
     *fd = dial_from(last);
     clear();

@@ -126,7 +126,7 @@ static void test_end_before_its_commit(void)
     send_spool(a); /* its end: one commit */
     bad_disk_wait_held();
     w.up = false; /* nothing else happens */
-    order_cancel(control_commits(w.control), 1, on_done, NULL);
+    order_cancel(control_commits(w.control), 1, "u", on_done, NULL);
     CHECK(control_job(w.control, 1)->state == JOB_CANCELLED);
     bad_disk_let_one();
     while (control_job(w.control, 1) && control_job(w.control, 1)->attempt) loop_turn(w.loop, 5);

@@ -42,10 +42,8 @@ static void begin(const char *listen, int max_connections)
     snprintf(s.path, sizeof s.path, "%s/seqd.sock", s.dir);
     s.v6 = *listen == '[';
     s.loop = loop_create(NULL, NULL, &e);
-    struct http_options o = {.listen = listen,
-                             .socket = s.path,
-                             .local_only = true,
-                             .max_connections = max_connections};
+    struct http_options o = {
+        .listen = listen, .socket = s.path, .local_only = true, .max_connections = max_connections};
     s.http = http_create(s.loop, &o, on_request, NULL, &e);
     CHECK_MSG(s.http != NULL, "%s", e.text);
     s.port = atoi(strrchr(http_url(s.http), ':') + 1);

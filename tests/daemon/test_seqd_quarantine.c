@@ -444,7 +444,7 @@ static void test_checkpoint_in_quarantine(void)
     CHECK_STR(job(1)->reason, "node a, which holds its checkpoint of step 1, is in quarantine; to "
                               "start again on another node: seqctl restart 1");
     enum err_code code = ERR_N;
-    order_restart(control_commits(w.control), 1, on_restart, &code);
+    order_restart(control_commits(w.control), 1, "u", on_restart, &code);
     play_on(10);
     CHECK(code == ERR_NONE && is(1, "succeeded") && n_runs(B) == 1);
     finish();

@@ -45,7 +45,7 @@ static const struct {
     {"INSERT INTO part_marks VALUES (J, 7, -1, 9223372036854775807)", "queued", ""},
     {"UPDATE jobs SET state = 77 WHERE id = J", "queued", ""}, /* of no state: shown as it was */
     {"UPDATE jobs SET state = -1 WHERE id = J", "queued", ""},
-    {"INSERT INTO keys VALUES ('key', 'print', J, 0)", "queued", ""},
+    {"INSERT INTO keys VALUES ('tester key', 'print', J, 0)", "queued", ""},
 };
 enum { N_FAULTS = sizeof faults / sizeof *faults };
 

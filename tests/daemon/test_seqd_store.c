@@ -31,7 +31,7 @@ static void remove_dir(void)
 
 static void add_job(struct store_txn *t, int64_t id)
 {
-    store_job_new(t, id, 1000 + id, "{}", NULL, "\"state\":\"queued\"");
+    store_job_new(t, id, 1000 + id, "{}", NULL, "\"state\":\"queued\"", "u");
     store_event_add(t, &(struct store_event){.seq = id * 10, .job = id, .type = 0, .data = "{}"});
 }
 

@@ -20,8 +20,9 @@ static int open_log(const char *path, const char *last)
     int fd = dial();
     clear();
     snprintf(out, sizeof out,
-             "GET %s HTTP/1.0\r\nHost: localhost\r\nAccept: text/event-stream\r\n%s%s%s\r\n", path,
-             last ? "Last-Event-ID: " : "", last ? last : "", last ? "\r\n" : "");
+             "GET %s HTTP/1.0\r\nHost: localhost\r\n" BEARER
+             "Accept: text/event-stream\r\n%s%s%s\r\n",
+             path, last ? "Last-Event-ID: " : "", last ? last : "", last ? "\r\n" : "");
     send_all(fd, out, strlen(out));
     return fd;
 }

@@ -13,7 +13,7 @@ lib_start() { # names the suite, makes $T, $BIN, $STATE
     BIN=$T/bin STATE=$T/state
     mkdir -p "$BIN" "$STATE" "$T/data"
     cp "${BUILD:-build/release}"/seq{d,w,gang,rank,ctl} "$BIN" || exit 1
-    export SEQD_URL=$STATE NO_COLOR=1 TSAN_OPTIONS="suppressions=$PWD/tests/tsan.supp"
+    export SEQD_URL=$STATE NO_COLOR=1 XDG_CONFIG_HOME=$T/config TSAN_OPTIONS="suppressions=$PWD/tests/tsan.supp"
     SEQD_PID= SEQD_N=0
     trap 'lib_clean' EXIT
     trap 'exit 130' INT TERM

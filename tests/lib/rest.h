@@ -10,10 +10,18 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include "daemon/auth.h"
 #include "daemon/http/follow.h"
 #include "daemon/http/routes.h"
 #include "tests/lib/seqd.h"
 #include "tests/lib/test.h"
+
+/* The token of an admin, which every request shows unless a test wants it otherwise. */
+#define REST_TOKEN                                                                                 \
+    "seqd_1_0123456789abcdef0123456789abcdef"                                                      \
+    "0123456789abcdef0123456789abcdef0cfd72fc"
+#define REST_HASH "e23d360425515ff74f177db951acd189dc1b608fd7a9327da943add377c01260"
+#define BEARER    "Authorization: Bearer " REST_TOKEN "\r\n"
 
 /* ---- the server ------------------------------------------------------------------------------ */
 
@@ -21,6 +29,7 @@ static struct {
     char dir[64];
     struct loop *loop;
     struct store *store;
+    struct auth *auth;
     struct logs *logs;
     struct control *control;
     struct routes routes;
@@ -38,6 +47,19 @@ static inline int rest_on_send(void *arg, const char *node, const struct msg *m)
     return 0;
 }
 
+static inline void note_done(void *arg, const struct err *e)
+{
+    *(bool *)arg = true;
+}
+
+/* Returns when it is on disk. */
+static inline void commit(struct store_txn *t)
+{
+    bool done = false;
+    store_commit(w.store, t, note_done, &done);
+    while (!done) loop_turn(w.loop, 5);
+}
+
 static inline void begin_in(bool fresh, int64_t deadline_ms)
 {
     struct err e = {0};
@@ -49,7 +71,15 @@ static inline void begin_in(bool fresh, int64_t deadline_ms)
     w.loop = loop_create(rest_clock, NULL, &e);
     w.store = store_open(w.loop, w.dir, &e);
     w.logs = logs_open(w.dir, &e);
-    w.routes = (struct routes){0};
+    if (fresh) {
+        const struct store_token admin = {
+            .id = 1, .role = ROLE_ADMIN, .user = "tester", .hash = REST_HASH, .label = "test"};
+        struct store_txn *t = store_begin();
+        store_token_add(t, &admin);
+        commit(t);
+    }
+    w.auth = auth_create(w.store, NULL, &e);
+    w.routes = (struct routes){.auth = w.auth};
     w.routes.follows = follows_create(w.loop);
     struct control_options o = {.loop = w.loop,
                                 .store = w.store,
@@ -82,6 +112,7 @@ static inline void close_server(void)
     store_close(w.store);
     http_destroy(w.http);
     control_destroy(w.control);
+    auth_destroy(w.auth);
     follows_destroy(w.routes.follows);
     logs_close(w.logs);
     loop_destroy(w.loop);
@@ -90,19 +121,6 @@ static inline void close_server(void)
 static inline int remove_one(const char *path, const struct stat *st, int type, struct FTW *f)
 {
     return remove(path);
-}
-
-static inline void note_done(void *arg, const struct err *e)
-{
-    *(bool *)arg = true;
-}
-
-/* Returns when it is on disk. */
-static inline void commit(struct store_txn *t)
-{
-    bool done = false;
-    store_commit(w.store, t, note_done, &done);
-    while (!done) loop_turn(w.loop, 5);
 }
 
 static inline void finish(void)
@@ -200,7 +218,7 @@ static inline int talk(const char *bytes)
     return talk_n(bytes, strlen(bytes));
 }
 
-#define HEAD "Host: localhost\r\nConnection: close\r\n"
+#define HEAD "Host: localhost\r\nConnection: close\r\n" BEARER
 
 /* Sends it alone; answer_of waits for the answer. */
 static inline int get_begin(const char *path)
@@ -254,8 +272,9 @@ static inline int open_stream(const char *path, const char *last)
     int fd = dial();
     clear();
     snprintf(out, sizeof out,
-             "GET %s HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n%s%s%s\r\n", path,
-             last ? "Last-Event-ID: " : "", last ? last : "", last ? "\r\n" : "");
+             "GET %s HTTP/1.1\r\nHost: localhost\r\n" BEARER
+             "Accept: text/event-stream\r\n%s%s%s\r\n",
+             path, last ? "Last-Event-ID: " : "", last ? last : "", last ? "\r\n" : "");
     send_all(fd, out, strlen(out));
     return fd;
 }

@@ -100,7 +100,7 @@ blocks() {
 # Runs block after block in one shell; a command that fails ends it.
 play() { # the blocks' shell
     cd "$T/tree" || exit 1
-    export TMPDIR=$T PATH=$BIN:$PATH
+    export TMPDIR=$T PATH=$BIN:$PATH XDG_CONFIG_HOME=$T/config
     trap '{ kill -INT $(jobs -p) && wait; } 2>/dev/null || true' EXIT
     set -e
     find "$T/doc" -name '*.sh' -o -name '*.json' | sort >"$T/list"

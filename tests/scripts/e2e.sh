@@ -13,6 +13,8 @@ RING='"parallel": {"strategy": "rsa", "sp": 2, "layout": "zigzag"}, "resources":
 TRAIN="{\"kind\": \"train\", \"name\": \"e2e\", \"model\": $MODEL, \"data\": $DATA, $RING, \"train\": {\"steps\": 40}, \"optim\": {\"lr\": 0.003}, \"checkpoint\": {\"every_steps\": 10}, \"seed\": 1}"
 
 base() { head -n 1 "$STATE/address" | sed 's#^\(http://\)\{0,1\}#http://#'; }
+# Every curl shows the token, as the documents have it.
+curl() { command curl -H "Authorization: Bearer $(cat "$STATE/token")" "$@"; }
 post() { # PATH BODY [curl options]: prints the body, then the status on a line of its own
     local path=$1 body=$2; shift 2
     printf '%s' "$body" | curl -sS -w '\n%{http_code}\n' -H 'Content-Type: application/json' "$@" --data-binary @- "$(base)$path"

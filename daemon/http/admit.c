@@ -1,0 +1,152 @@
+#include "daemon/http/admit.h"
+
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "api/core/log.h"
+#include "daemon/auth.h"
+#include "daemon/http/reply.h"
+
+#define ACTION_SIZE 256
+
+/* A request whose job has ended: the store knows the owner. */
+struct admission {
+    struct routes *R;
+    struct http_req *r;
+    const struct route *t;
+    struct route_match a;
+};
+
+static void write_address(const struct http_peer *p, char *out, size_t size)
+{
+    static const unsigned char mapped[12] = {[10] = 0xff, [11] = 0xff};
+    if (p->kind == HTTP_PEER_UNIX)
+        snprintf(out, size, "uid %u", p->uid);
+    else if (!memcmp(p->address, mapped, sizeof mapped))
+        inet_ntop(AF_INET, p->address + 12, out, (socklen_t)size);
+    else
+        inet_ntop(AF_INET6, p->address, out, (socklen_t)size);
+}
+
+/* status 0: it was let through. */
+static void note(struct routes *R, struct http_req *r, const struct principal *who, int status)
+{
+    char action[ACTION_SIZE], address[INET6_ADDRSTRLEN + 16] = "";
+    struct store_txn *t = store_begin();
+    write_address(http_peer(r), address, sizeof address);
+    snprintf(action, sizeof action, "%s %s", http_method(r), http_path(r));
+    store_audit_add(t, &(struct store_audit){.at_ms = auth_now_ms(R->auth),
+                                             .token = who->token,
+                                             .request = http_id(r),
+                                             .role = (int)who->role,
+                                             .status = status,
+                                             .user = who->user,
+                                             .address = address,
+                                             .action = action});
+    store_commit(control_store(R->control), t, NULL, NULL);
+}
+
+static void forbid(struct routes *R, struct http_req *r, const struct principal *who,
+                   const struct err *e)
+{
+    note(R, r, who, 403);
+    reply_problem(r, 403, e, NULL);
+}
+
+static void let_through(struct routes *R, struct http_req *r, const struct route *t,
+                        const struct route_match *a, const char *owner)
+{
+    const bool another = owner && *owner && strcmp(owner, a->who.user);
+    if (t->deed == ROUTE_CHANGES || (t->deed == ROUTE_SHOWS && another)) note(R, r, &a->who, 0);
+    t->call(R, r, a);
+}
+
+static void check_owner(struct routes *R, struct http_req *r, const struct route *t,
+                        const struct route_match *a, const char *owner)
+{
+    struct err e;
+    if (principal_owns(&a->who, owner)) {
+        let_through(R, r, t, a, owner);
+        return;
+    }
+    err_set(&e, ERR_FORBIDDEN, "job %lld is not %s's", (long long)a->id, a->who.user);
+    forbid(R, r, &a->who, &e);
+}
+
+static void on_owner(void *arg, const struct store_rows *rows, const struct err *failed)
+{
+    struct admission *m = arg;
+    if (failed)
+        reply_fail(m->r, failed);
+    else if (rows->n_rows)
+        check_owner(m->R, m->r, m->t, &m->a, rows->row[0].text[0]);
+    else
+        let_through(m->R, m->r, m->t, &m->a, NULL); /* the route says that there is none */
+    free(m);
+}
+
+static void find_owner(struct routes *R, struct http_req *r, const struct route *t,
+                       const struct route_match *a)
+{
+    const struct job *j = control_job(R->control, a->id);
+    if (j) {
+        check_owner(R, r, t, a, j->owner);
+        return;
+    }
+    struct admission *m = malloc(sizeof *m);
+    if (!m) abort();
+    *m = (struct admission){R, r, t, *a};
+    store_read(control_store(R->control), ASK_OWNER, (const int64_t[4]){a->id}, NULL, on_owner, m);
+}
+
+static bool of_a_job(const struct route *t)
+{
+    static const char path[] = "/v1/jobs/{id}";
+    return !strncmp(t->path, path, sizeof path - 1);
+}
+
+/* A token that is shown counts, on the Unix socket too. */
+static int identify(struct routes *R, struct http_req *r, struct principal *who, struct err *e)
+{
+    const struct http_peer *p = http_peer(r);
+    const char *authorization = http_header(r, "authorization");
+    if (p->kind == HTTP_PEER_UNIX && !authorization) return auth_uid(R->auth, p->uid, who, e);
+    return auth_bearer(R->auth, authorization, p->address, who, e);
+}
+
+static void refuse_unknown(struct http_req *r, const struct err *e)
+{
+    char address[INET6_ADDRSTRLEN + 16] = "";
+    const bool limited = e->code == ERR_TOO_LARGE;
+    write_address(http_peer(r), address, sizeof address);
+    if (!limited)
+        log_info("http.unknown", "request=%lld address=\"%s\" text=\"%s\"", (long long)http_id(r),
+                 address, e->text);
+    if (!limited) http_set_header(r, "WWW-Authenticate", "Bearer realm=\"seqd\"");
+    reply_problem(r, limited ? 429 : 401, e, NULL);
+}
+
+void admit(struct routes *R, struct http_req *r, const struct route *t, const struct route_match *a)
+{
+    struct route_match m = *a;
+    struct err e;
+    if (t->needs == ROLE_NONE) {
+        t->call(R, r, a);
+        return;
+    }
+    if (identify(R, r, &m.who, &e)) {
+        refuse_unknown(r, &e);
+        return;
+    }
+    if (m.who.role < t->needs) {
+        err_set(&e, ERR_FORBIDDEN, "%s %s is for the role %s; %s has the role %s", t->method,
+                t->path, role_name(t->needs), m.who.user, role_name(m.who.role));
+        forbid(R, r, &m.who, &e);
+        return;
+    }
+    if (of_a_job(t))
+        find_owner(R, r, t, &m);
+    else
+        let_through(R, r, t, &m, NULL);
+}

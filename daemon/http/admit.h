@@ -1,0 +1,18 @@
+/* admit.h: whether a request is let through to its route: who it comes from (auth.h), whether that
+ * role may, whether the job is its own, and what of that the audit log keeps.
+ *
+ *   token or socket -> principal -> role of the route -> owner of {id} -> audit row -> the route
+ *
+ * A change is written to the audit log before it is made: the row joins the open group of commits,
+ * so that no change is on disk without it. So is every read of another user's prompts or results,
+ * and every request that a known user was refused. */
+#ifndef SEQD_DAEMON_HTTP_ADMIT_H
+#define SEQD_DAEMON_HTTP_ADMIT_H
+
+#include "daemon/http/routes.h"
+
+/* Calls t, now or when the store has said whose job it is; or answers 401, 403 or 429. */
+void admit(struct routes *R, struct http_req *r, const struct route *t,
+           const struct route_match *a);
+
+#endif

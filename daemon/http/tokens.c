@@ -1,0 +1,217 @@
+/* Tokens: made, listed and revoked; and who one is. A user has those of its own name and role; an
+ * admin has everyone's. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "api/core/jwrite.h"
+#include "daemon/auth.h"
+#include "daemon/doc.h"
+#include "daemon/http/body.h"
+#include "daemon/http/reply.h"
+#include "daemon/http/routes.h"
+
+#define TOKEN_JSON_SIZE 1024
+#define PAGE_DEFAULT    100
+#define PAGE_MAX        1000
+
+/* A change on its way to the disk. */
+struct token_change {
+    struct http_req *r;
+    int status;
+    struct auth_token token;
+    char text[AUTH_TOKEN_SIZE]; /* "": it is not shown */
+};
+
+static void put_time(struct jwrite *w, const char *key, int64_t at_ms)
+{
+    char text[32];
+    if (at_ms)
+        jwrite_str(w, key, doc_time(at_ms, text));
+    else
+        jwrite_null(w, key);
+}
+
+static void put_token(struct jwrite *w, const char *key, const struct auth_token *k,
+                      const char *text)
+{
+    jwrite_object(w, key);
+    jwrite_int(w, "id", k->id);
+    jwrite_str(w, "user", k->user);
+    jwrite_str(w, "role", role_name(k->role));
+    jwrite_str(w, "label", k->label);
+    put_time(w, "created_at", k->created_ms);
+    put_time(w, "expires_at", k->expires_ms);
+    put_time(w, "revoked_at", k->revoked_ms);
+    put_time(w, "used_at", k->used_ms);
+    if (text && *text) jwrite_str(w, "token", text);
+    jwrite_end(w);
+}
+
+static void reply_written(struct http_req *r, int status, struct jwrite *w, const char *json)
+{
+    if (jwrite_finish(w) < 0) abort(); /* sizes are bounded */
+    reply_json(r, status, json);
+}
+
+static void on_changed(void *arg, const struct err *failed)
+{
+    struct token_change *c = arg;
+    char json[TOKEN_JSON_SIZE];
+    struct jwrite w;
+    if (failed) {
+        reply_fail(c->r, failed);
+    } else {
+        jwrite_init(&w, json, sizeof json);
+        put_token(&w, NULL, &c->token, c->text);
+        reply_written(c->r, c->status, &w, json);
+    }
+    explicit_bzero(json, sizeof json);
+    explicit_bzero(c, sizeof *c);
+    free(c);
+}
+
+static struct token_change *change(struct http_req *r, int status)
+{
+    struct token_change *c = calloc(1, sizeof *c);
+    if (!c) abort();
+    c->r = r;
+    c->status = status;
+    return c;
+}
+
+static void refuse(struct token_change *c, const struct err *e)
+{
+    reply_fail(c->r, e);
+    free(c);
+}
+
+/* ---- making ---------------------------------------------------------------------------------- */
+
+static int check_new(const struct principal *who, const struct auth_token *k, const char *role,
+                     int64_t ttl_s, struct err *e)
+{
+    if (!auth_name_ok(k->user))
+        return err_field(e, ERR_INVALID, "user",
+                         "user \"%s\": want 1 to %d letters, digits and ._@-, beginning with a "
+                         "letter or digit",
+                         k->user, USER_NAME - 1);
+    if (k->role == ROLE_NONE)
+        return err_field(e, ERR_INVALID, "role", "role \"%.20s\": want user, operator or admin",
+                         role);
+    if (who->role == ROLE_ADMIN) return 0;
+    if (strcmp(k->user, who->user))
+        return err_field(e, ERR_FORBIDDEN, "user", "%s may make tokens for %s alone", who->user,
+                         who->user);
+    if (k->role > who->role)
+        return err_field(e, ERR_FORBIDDEN, "role", "%s may not make a token of the role %s",
+                         who->user, role_name(k->role));
+    if (!ttl_s)
+        return err_field(e, ERR_FORBIDDEN, "ttl_s",
+                         "ttl_s 0: a token that never expires is for admins to make");
+    return 0;
+}
+
+static int read_new(struct http_req *r, const struct principal *who, struct auth_token *k,
+                    struct err *e)
+{
+    char role[16] = "user";
+    int64_t ttl_s = AUTH_DEFAULT_TTL;
+    struct body_member m[] = {
+        {"user", BODY_TEXT, k->user, sizeof k->user},
+        {"role", BODY_TEXT, role, sizeof role},
+        {"label", BODY_TEXT, k->label, sizeof k->label},
+        {"ttl_s", BODY_INT, &ttl_s, .lo = 0, .hi = AUTH_MAX_TTL},
+    };
+    snprintf(k->user, sizeof k->user, "%s", who->user);
+    if (body_read(r, m, sizeof m / sizeof *m, e)) return -1;
+    k->role = role_by_name(role);
+    k->expires_ms = ttl_s * 1000; /* from now on, below */
+    return check_new(who, k, role, ttl_s, e);
+}
+
+void route_token_make(struct routes *R, struct http_req *r, const struct route_match *a)
+{
+    struct token_change *c = change(r, 201);
+    struct auth_token *k = &c->token;
+    struct err e;
+    if (read_new(r, &a->who, k, &e)) {
+        refuse(c, &e);
+        return;
+    }
+    if (k->expires_ms) k->expires_ms += auth_now_ms(R->auth);
+    if (auth_make(R->auth, k, c->text, on_changed, c, &e)) refuse(c, &e);
+}
+
+/* ---- revoking -------------------------------------------------------------------------------- */
+
+static bool may_see(const struct principal *who, const struct auth_token *k)
+{
+    return who->role == ROLE_ADMIN || !strcmp(who->user, k->user);
+}
+
+void route_token_revoke(struct routes *R, struct http_req *r, const struct route_match *a)
+{
+    struct token_change *c = change(r, 200);
+    const struct auth_token *k = auth_find(R->auth, a->id);
+    struct err e;
+    if (!k || !may_see(&a->who, k)) {
+        err_set(&e, ERR_NOT_FOUND, "%s has no token %lld", a->who.user, (long long)a->id);
+        refuse(c, &e);
+        return;
+    }
+    c->token = *k;
+    if (!c->token.revoked_ms) c->token.revoked_ms = auth_now_ms(R->auth);
+    if (auth_revoke(R->auth, a->id, on_changed, c, &e)) refuse(c, &e);
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+void route_tokens(struct routes *R, struct http_req *r, const struct route_match *a)
+{
+    int64_t limit, cursor, last = 0;
+    if (reply_query_int(r, "limit", PAGE_DEFAULT, 1, PAGE_MAX, &limit) ||
+        reply_query_int(r, "cursor", 0, 0, INT64_MAX - 1, &cursor))
+        return;
+    const size_t size = 256 + (size_t)limit * TOKEN_JSON_SIZE;
+    char *json = malloc(size), next[32];
+    const struct auth_token *k;
+    struct jwrite w;
+    int n = 0;
+    if (!json) abort();
+    jwrite_init(&w, json, size);
+    jwrite_object(&w, NULL);
+    jwrite_array(&w, "data");
+    for (int i = auth_after(R->auth, cursor); (k = auth_at(R->auth, i)); i++) {
+        if (!may_see(&a->who, k)) continue;
+        if (n++ == limit) break;
+        put_token(&w, NULL, k, NULL);
+        last = k->id;
+    }
+    jwrite_end(&w);
+    snprintf(next, sizeof next, "%lld", (long long)last);
+    if (n > limit)
+        jwrite_str(&w, "next_cursor", next);
+    else
+        jwrite_null(&w, "next_cursor");
+    jwrite_bool(&w, "has_more", n > limit);
+    jwrite_end(&w);
+    reply_written(r, 200, &w, json);
+    free(json);
+}
+
+void route_me(struct routes *R, struct http_req *r, const struct route_match *a)
+{
+    const struct auth_token *k = auth_find(R->auth, a->who.token);
+    char json[TOKEN_JSON_SIZE];
+    struct jwrite w;
+    jwrite_init(&w, json, sizeof json);
+    jwrite_object(&w, NULL);
+    jwrite_str(&w, "user", a->who.user);
+    jwrite_str(&w, "role", role_name(a->who.role));
+    if (k)
+        put_token(&w, "token", k, NULL);
+    else
+        jwrite_null(&w, "token");
+    jwrite_end(&w);
+    reply_written(r, 200, &w, json);
+}

@@ -1,0 +1,372 @@
+/* Who may do what, over raw sockets: every route without a token, with a wrong, an expired, a
+ * revoked and a weaker one; owners of jobs; the audit log; and a database of a version before. */
+#include <sqlite3.h>
+#include "api/core/sha256.h"
+#include "tests/lib/rest.h"
+
+static char user_a[AUTH_TOKEN_SIZE], user_b[AUTH_TOKEN_SIZE], operator_o[AUTH_TOKEN_SIZE];
+
+static int make_token(const char *user, enum role role, int64_t expires_ms, char *text)
+{
+    struct auth_token k = {.role = role, .expires_ms = expires_ms};
+    struct err e;
+    bool done = false;
+    snprintf(k.user, sizeof k.user, "%s", user);
+    CHECK(!auth_make(w.auth, &k, text, note_done, &done, &e));
+    while (!done) loop_turn(w.loop, 5);
+    return (int)k.id;
+}
+
+/* With that token; NULL: none. */
+static int ask_as(const char *token, const char *method, const char *path, const char *body)
+{
+    static char out[16384];
+    snprintf(out, sizeof out,
+             "%s %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n%s%s%s"
+             "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
+             method, path, token ? "Authorization: Bearer " : "", token ? token : "",
+             token ? "\r\n" : "", strlen(body), body);
+    return talk(out);
+}
+
+static int get_as(const char *token, const char *path)
+{
+    return ask_as(token, "GET", path, "");
+}
+
+static int post_as(const char *token, const char *path, const char *body)
+{
+    return ask_as(token, "POST", path, body);
+}
+
+static void begin_users(void)
+{
+    begin();
+    make_token("ann", ROLE_USER, 0, user_a);
+    make_token("bob", ROLE_USER, 0, user_b);
+    make_token("olga", ROLE_OPERATOR, 0, operator_o);
+}
+
+/* A path of the route with something in the place of its parameters. */
+static void path_of(const struct route *t, char *out, size_t size)
+{
+    size_t n = 0;
+    for (const char *p = t->path; *p && n + 8 < size; p++) {
+        if (*p != '{') {
+            out[n++] = *p;
+            continue;
+        }
+        const bool word = p[1] == 'n' && p[2] != '}';
+        n += (size_t)snprintf(out + n, size - n, word ? "x" : "1");
+        p = strchr(p, '}');
+    }
+    out[n] = 0;
+}
+
+/* Every route of the table, by every kind of caller. */
+static void test_every_route(void)
+{
+    char path[256];
+    begin_users();
+    CHECK(post("/v1/jobs", job_json) == 201); /* job 1 is the admin's */
+    for (const struct route *t = route_table; t->method; t++) {
+        path_of(t, path, sizeof path);
+        const int bare = ask_as(NULL, t->method, path, "");
+        if (t->needs == ROLE_NONE) {
+            CHECK_MSG(bare == 200, "%s: %d", path, bare);
+            continue;
+        }
+        CHECK_MSG(bare == 401, "%s %s without a token: %d", t->method, path, bare);
+        CHECK(strstr(reply, "WWW-Authenticate: Bearer") != NULL);
+        if (t->needs == ROLE_USER) continue;
+        const int weak = ask_as(user_a, t->method, path, "");
+        CHECK_MSG(weak == 403, "%s %s by a user: %d", t->method, path, weak);
+        if (t->needs == ROLE_OPERATOR) continue;
+        CHECK_MSG(ask_as(operator_o, t->method, path, "") == 403, "%s by an operator", path);
+    }
+    finish();
+}
+
+/* Every route of a job refuses another user, whether the job is live or has ended, before anything
+ * else is said of it. */
+static void test_owner_of_every_route(void)
+{
+    char path[256];
+    begin_users();
+    CHECK(post_as(user_a, "/v1/jobs", job_json) == 201);
+    CHECK(strstr(reply, "\"owner\":\"ann\""));
+    for (int ended = 0; ended < 2; ended++) {
+        for (const struct route *t = route_table; t->method; t++) {
+            if (strncmp(t->path, "/v1/jobs/{id}", 13)) continue;
+            path_of(t, path, sizeof path);
+            const int status = ask_as(user_b, t->method, path, "");
+            CHECK_MSG(status == 403, "%s %s by another user: %d", t->method, path, status);
+            CHECK(strstr(reply, "job 1 is not bob's") && !strstr(reply, "ann"));
+        }
+        CHECK(get_as(user_a, "/v1/jobs/1") == 200 && get_as(operator_o, "/v1/jobs/1") == 200);
+        CHECK(get_as(user_b, "/v1/jobs/2") == 404);
+        if (!ended) CHECK(post_as(user_a, "/v1/jobs/1:cancel", "") == 202);
+    }
+    finish();
+}
+
+static void test_lists(void)
+{
+    begin_users();
+    CHECK(post_as(user_a, "/v1/jobs", job_json) == 201);
+    CHECK(post_as(user_a, "/v1/jobs", job_json) == 201);
+    CHECK(post_as(user_b, "/v1/jobs", job_json) == 201);
+    CHECK(get_as(user_a, "/v1/jobs") == 200);
+    CHECK(strstr(reply, "\"id\":1,") && strstr(reply, "\"id\":2,") && !strstr(reply, "\"id\":3,"));
+    CHECK(strstr(reply, "\"others\":{\"queued\":1,\"starting\":0,\"running\":0,\"stopping\":0}"));
+    CHECK(get_as(user_b, "/v1/jobs?state=queued") == 200);
+    CHECK(strstr(reply, "\"id\":3,") && !strstr(reply, "\"id\":1,"));
+    CHECK(strstr(reply, "\"others\":{\"queued\":2,"));
+    CHECK(get_as(user_a, "/v1/jobs?limit=1") == 200 && strstr(reply, "\"next_cursor\":\"2\""));
+    CHECK(get_as(user_a, "/v1/jobs?limit=1&cursor=2") == 200 && strstr(reply, "\"id\":1,"));
+    CHECK(strstr(reply, "\"has_more\":false"));
+    CHECK(get_as(user_a, "/v1/jobs?owner=bob") == 403);
+    CHECK(get_as(user_a, "/v1/jobs?owner=ann") == 200 && strstr(reply, "\"id\":2,"));
+    CHECK(get_as(operator_o, "/v1/jobs") == 200 && !strstr(reply, "\"others\""));
+    CHECK(strstr(reply, "\"id\":1,") && strstr(reply, "\"id\":3,"));
+    CHECK(get_as(operator_o, "/v1/jobs?owner=bob") == 200);
+    CHECK(strstr(reply, "\"id\":3,") && !strstr(reply, "\"id\":1,"));
+    CHECK(get_as(operator_o, "/v1/jobs?owner=%27%3B--") == 400);
+    finish();
+}
+
+/* One user's key says nothing of another's. */
+static void test_keys_are_a_users(void)
+{
+    static const char with[] = "POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+                               "Idempotency-Key: k\r\nContent-Type: application/json\r\n"
+                               "Authorization: Bearer %s\r\nContent-Length: %zu\r\n\r\n%s";
+    char out[4096];
+    begin_users();
+    for (int i = 0; i < 2; i++) {
+        snprintf(out, sizeof out, with, user_a, strlen(job_json), job_json);
+        CHECK(talk(out) == 201 && strstr(reply, "\"id\":1,"));
+        snprintf(out, sizeof out, with, user_b, strlen(job_json), job_json);
+        CHECK(talk(out) == 201 && strstr(reply, "\"id\":2,"));
+    }
+    finish();
+}
+
+static char *flip(char *text, size_t at)
+{
+    text[at] = text[at] == 'a' ? 'b' : 'a';
+    return text;
+}
+
+static void test_wrong_tokens(void)
+{
+    char text[AUTH_TOKEN_SIZE + 80], wrong[AUTH_TOKEN_SIZE];
+    begin_users();
+    static const char *const never[] = {
+        "Authorization: Bearer\r\n",      "Authorization: Basic YTpi\r\n",
+        "Authorization: Bearer x\r\n",    "Authorization: Bearer seqd_1_\r\n",
+        "Authorization: Bearer seqd__\r\n"};
+    for (size_t i = 0; i < sizeof never / sizeof *never; i++) {
+        snprintf(text, sizeof text, "GET /v1/me HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+                                    "%s\r\n", never[i]);
+        CHECK_MSG(talk(text) == 401, "%s", never[i]);
+    }
+    const size_t n = strlen(user_a);
+    for (size_t at = 5; at < n; at += n / 4) { /* the id, the secret, the check */
+        snprintf(wrong, sizeof wrong, "%s", user_a);
+        CHECK_MSG(get_as(flip(wrong, at), "/v1/me") == 401, "byte %zu", at);
+    }
+    CHECK(get_as(wrong, "/v1/me") == 429 || get_as(wrong, "/v1/me") == 429);
+    CHECK(strstr(reply, "wrong tokens from this address") && strstr(reply, "Retry-After"));
+    CHECK(get_as(user_a, "/v1/me") == 200); /* a right one is listened to */
+    CHECK(strstr(reply, "\"user\":\"ann\",\"role\":\"user\""));
+    finish();
+}
+
+static int64_t utc = 1700000000000;
+
+static int64_t fake_utc(void)
+{
+    return utc;
+}
+
+static void test_expiry(void)
+{
+    char late[AUTH_TOKEN_SIZE];
+    struct err e;
+    begin();
+    auth_destroy(w.auth);
+    w.routes.auth = w.auth = auth_create(w.store, &(struct auth_clock){fake_utc}, &e);
+    make_token("ann", ROLE_USER, utc + 5000, late);
+    CHECK(get_as(late, "/v1/me") == 200);
+    utc += 4999;
+    CHECK(get_as(late, "/v1/me") == 200);
+    utc += 1;
+    CHECK(get_as(late, "/v1/me") == 401 && strstr(reply, "expired"));
+    finish();
+}
+
+/* Revoked tokens are refused at once and after a restart; others survive it. */
+static void test_revocation(void)
+{
+    char path[64];
+    begin_users();
+    const int id = make_token("ann", ROLE_USER, 0, user_a);
+    snprintf(path, sizeof path, "/v1/tokens/%d:revoke", id);
+    CHECK(post_as(user_b, path, "") == 404); /* another's is not there */
+    CHECK(get_as(user_a, "/v1/me") == 200);
+    CHECK(post_as(user_a, path, "") == 200 && strstr(reply, "\"revoked_at\":\"2"));
+    CHECK(get_as(user_a, "/v1/me") == 401 && strstr(reply, "revoked"));
+    CHECK(post(path, "") == 200); /* again, by an admin */
+    close_server();
+    begin_in(false, 0);
+    CHECK(get_as(user_a, "/v1/me") == 401 && strstr(reply, "revoked"));
+    CHECK(get_as(user_b, "/v1/me") == 200 && get("/v1/me") == 200);
+    finish();
+}
+
+/* The text of a new token works; the database has no part of it. */
+static void test_making(void)
+{
+    char text[AUTH_TOKEN_SIZE], path[128], body[256];
+    static char file[1 << 20];
+    begin_users();
+    CHECK(post_as(user_a, "/v1/tokens", "{\"label\":\"laptop\"}") == 201);
+    CHECK(strstr(reply, "\"user\":\"ann\",\"role\":\"user\",\"label\":\"laptop\""));
+    const char *at = strstr(reply, "\"token\":\"");
+    CHECK(at && sscanf(at + 9, "%111[^\"]", text) == 1);
+    CHECK(get_as(text, "/v1/me") == 200 && strstr(reply, "\"label\":\"laptop\""));
+    CHECK(!strstr(reply, text));
+    CHECK(get_as(user_a, "/v1/tokens") == 200 && strstr(reply, "laptop"));
+    CHECK(!strstr(reply, "\"user\":\"bob\"") && !strstr(reply, "\"token\":"));
+    CHECK(get("/v1/tokens?limit=2") == 200 && strstr(reply, "\"next_cursor\":\"2\""));
+    CHECK(get("/v1/tokens?limit=2&cursor=2") == 200 && strstr(reply, "\"user\":\"bob\""));
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/seqd.db%s", w.dir, i ? "-wal" : "");
+        FILE *f = fopen(path, "r");
+        const size_t n = f ? fread(file, 1, sizeof file, f) : 0;
+        if (f) fclose(f);
+        CHECK(n && !memmem(file, n, text + 8, 32));
+    }
+    static const struct {
+        const char *body, *says;
+    } bad[] = {{"{\"user\":\"bob\"}", "for ann alone"},
+               {"{\"role\":\"admin\"}", "role admin"},
+               {"{\"ttl_s\":0}", "never expires"}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        CHECK(post_as(user_a, "/v1/tokens", bad[i].body) == 403 && strstr(reply, bad[i].says));
+    static const struct {
+        const char *body, *says;
+    } wrong[] = {{"{\"role\":\"king\"}", "want user, operator or admin"},
+                 {"{\"user\":\"a b\"}", "letters, digits"},
+                 {"{\"user\":\"\"}", "letters, digits"},
+                 {"{\"user\":7}", "user must be a string"},
+                 {"{\"ttl_s\":-1}", "ttl_s must be an integer from 0"},
+                 {"{\"uesr\":\"x\"}", "unknown field \\\"uesr\\\""},
+                 {"{\"label\":\"a\",\"label\":\"b\"}", "more than once"},
+                 {"{\"label\":\"a\\u0007\"}", "control character"},
+                 {"[1]", "must be a JSON object"},
+                 {"{", "not JSON"},
+                 {"{}{}", "not JSON"}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        CHECK_MSG(post("/v1/tokens", wrong[i].body) == 400 && strstr(reply, wrong[i].says), "%s",
+                  reply);
+    snprintf(body, sizeof body, "{\"user\":\"%064d\",\"role\":\"operator\",\"ttl_s\":0}", 7);
+    CHECK(post("/v1/tokens", body) == 201 && strstr(reply, "\"expires_at\":null"));
+    finish();
+}
+
+static void test_audit(void)
+{
+    begin_users();
+    CHECK(post_as(user_a, "/v1/jobs", job_json) == 201);
+    CHECK(get_as(user_a, "/v1/jobs/1") == 200);     /* one's own: no row */
+    CHECK(get_as(operator_o, "/v1/jobs/1") == 200); /* another's prompts */
+    CHECK(get_as(operator_o, "/v1/jobs") == 200);
+    CHECK(get_as(user_b, "/v1/jobs/1") == 403);
+    CHECK(post_as(user_a, "/v1/jobs/1:cancel", "") == 202);
+    CHECK(get("/v1/audit") == 200);
+    const char *row[4];
+    row[0] = strstr(reply, "\"user\":\"ann\",\"role\":\"user\",\"token\":2,\"address\":"
+                           "\"127.0.0.1\"");
+    CHECK(row[0] && strstr(row[0], "\"action\":\"POST /v1/jobs/1:cancel\",\"status\":0}"));
+    row[1] = strstr(reply, "\"user\":\"bob\"");
+    CHECK(row[1] && strstr(row[1], "\"action\":\"GET /v1/jobs/1\",\"status\":403}"));
+    row[2] = strstr(reply, "\"user\":\"olga\"");
+    CHECK(row[2] && strstr(row[2], "\"action\":\"GET /v1/jobs/1\",\"status\":0}"));
+    row[3] = strstr(reply, "\"action\":\"POST /v1/jobs\",\"status\":0}");
+    CHECK(row[0] < row[1] && row[1] < row[2] && row[2] < row[3]); /* newest first */
+    int n = 0;
+    for (const char *p = reply; (p = strstr(p, "\"action\"")); p++) n++;
+    CHECK_MSG(n == 4, "%d rows", n);
+    CHECK(get("/v1/audit?user=bob") == 200 && !strstr(reply, "olga") && strstr(reply, "bob"));
+    CHECK(get("/v1/audit?limit=1") == 200 && strstr(reply, "\"has_more\":true"));
+    finish();
+}
+
+/* Events have the user; owners survive a restart. */
+static void test_event_says_who(void)
+{
+    begin_users();
+    CHECK(post_as(user_a, "/v1/jobs", job_json) == 201);
+    CHECK(post_as(operator_o, "/v1/jobs/1:cancel", "") == 202);
+    CHECK(get("/v1/jobs/1/events") == 200);
+    const char *submit = strstr(reply, "\"by\":\"ann\""), *cancel = strstr(reply, "\"by\":\"olga\"");
+    CHECK(submit && cancel && submit < cancel);
+    close_server();
+    begin_in(false, 0);
+    CHECK(get_as(user_a, "/v1/jobs/1") == 200 && get_as(user_b, "/v1/jobs/1") == 403);
+    finish();
+}
+
+/* ---- a database of the version before -------------------------------------------------------- */
+
+static void run(const char *sql)
+{
+    char path[128];
+    sqlite3 *db;
+    snprintf(path, sizeof path, "%s/seqd.db", w.dir);
+    CHECK(sqlite3_open(path, &db) == SQLITE_OK);
+    CHECK_MSG(sqlite3_exec(db, sql, NULL, NULL, NULL) == SQLITE_OK, "%s", sqlite3_errmsg(db));
+    sqlite3_close(db);
+}
+
+/* Its jobs have no owner: operators only. That version still reads and writes what this one has
+ * opened, as its own statements show. */
+static void test_version_before(void)
+{
+    begin();
+    make_token("ann", ROLE_USER, 0, user_a);
+    make_token("olga", ROLE_OPERATOR, 0, operator_o);
+    CHECK(post_as(user_a, "/v1/jobs", job_json) == 201);
+    CHECK(post_as(user_a, "/v1/jobs/1:cancel", "") == 202);
+    close_server();
+    run("DROP INDEX jobs_by_owner; ALTER TABLE jobs DROP COLUMN owner; DROP TABLE audit");
+    begin_in(false, 0);
+    CHECK(get_as(user_a, "/v1/jobs/1") == 403 && get_as(operator_o, "/v1/jobs/1") == 200);
+    CHECK(get_as(user_a, "/v1/jobs") == 200 && strstr(reply, "\"data\":[]"));
+    close_server();
+    run("INSERT INTO jobs (id, state, created_at, spec, plan, doc) SELECT 2, state, created_at, "
+        "spec, plan, doc FROM jobs");
+    begin_in(false, 0);
+    CHECK(get_as(operator_o, "/v1/jobs/2") == 200 && get_as(user_a, "/v1/jobs/2") == 403);
+    CHECK(post_as(user_a, "/v1/jobs", job_json) == 201 && strstr(reply, "\"owner\":\"ann\""));
+    finish();
+}
+
+int main(void)
+{
+    seqd_test_init();
+    RUN(test_every_route);
+    RUN(test_owner_of_every_route);
+    RUN(test_lists);
+    RUN(test_keys_are_a_users);
+    RUN(test_wrong_tokens);
+    RUN(test_expiry);
+    RUN(test_revocation);
+    RUN(test_making);
+    RUN(test_audit);
+    RUN(test_event_says_who);
+    RUN(test_version_before);
+    return test_done("seqd_auth");
+}
