@@ -3,9 +3,9 @@
 #ifndef SEQD_CORE_VERSION_H
 #define SEQD_CORE_VERSION_H
 
-#define SEQD_VERSION "0.2.0"
+#define SEQD_VERSION "0.3.0"
 
 const char *version_revision(void); /* of git, at the build; "unknown" outside of a clone */
-const char *version_text(void);     /* both: "0.2.0 (4bc71f3)" */
+const char *version_text(void);     /* both: "0.3.0 (4bc71f3)" */
 
 #endif
