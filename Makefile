@@ -75,6 +75,7 @@ src = $(sort $(wildcard $(addsuffix /*.c,$(1))))
 obj = $(patsubst %.c,$(B)/obj/%.o,$(1))
 CORE_SRC   := $(call src,api/core)
 API_SRC    := $(call src,api)
+API_CXX    := $(wildcard api/*.cc)
 PLAN_SRC   := $(call src,worker/program worker/family worker/plan)
 ENGINE_SRC := $(call src,kernels kernels/cpu worker/comm worker/sp worker/model worker/text worker/hf worker/data worker/infer worker/train worker/ckpt worker/verify)
 RANK_SRC   := $(call src,worker/rank)
@@ -134,7 +135,7 @@ all: $(PROGRAMS)
 
 # A fault to inject is asked for by the core's header, and answered by this alone.
 $(LIBCORE): $(call obj,$(CORE_SRC) $(if $(filter mutants,$(MODE)),tests/mutants/hook.c))
-$(LIBAPI): $(call obj,$(API_SRC)) $(B)/obj/gen/cluster.pb-c.o
+$(LIBAPI): $(call obj,$(API_SRC)) $(API_CXX:%.cc=$(B)/obj/%.o) $(B)/obj/gen/cluster.pb-c.o
 $(LIBPLAN): $(call obj,$(PLAN_SRC))
 $(LIBENGINE): $(call obj,$(ENGINE_SRC))
 $(LIBDAEMON): $(call obj,$(filter-out daemon/main.c,$(DAEMON_SRC)))
@@ -150,7 +151,8 @@ $(B)/lib%.a:
 link = @$(if $(V),,echo '  LD  $@'; )mkdir -p $(@D)
 do_link = $(link); $(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o %.a,$^) $(1)
 
-RPC_LIBS := -lgrpc -lgpr -lprotobuf-c
+# What api/ is linked with.
+RPC_LIBS := -lgrpc -lgpr -lprotobuf-c -ltomlplusplus -lstdc++
 $(B)/seqd: $(B)/obj/daemon/main.o $(LIBDAEMON) $(LIBAPI) $(LIBPLAN) $(LIBCORE)
 	$(call do_link,-lmicrohttpd -ljansson -lsqlite3 $(RPC_LIBS) -lpthread -lm)
 $(B)/seqw: $(B)/obj/worker/agent/main.o $(LIBAGENT) $(LIBAPI) $(LIBCORE)
@@ -180,6 +182,13 @@ $(B)/obj/api/core/version.o: EXTRA = -DSEQD_REVISION='"$(REVISION)"'
 $(B)/obj/%.o: %.c $(B)/flags
 	@$(if $(V),,echo '  CC  $<'; )mkdir -p $(@D)
 	$(Q)$(call cached,CC) $(CFLAGS_ALL) $(EXTRA) -MMD -MP -c -o $@ $<
+
+# Debian has no TOML library in C.
+CXXFLAGS_ALL := -std=c++17 -D_GNU_SOURCE -I. $(filter-out -Wstrict-prototypes -Wmissing-prototypes,$(WARN)) $(HARDEN) \
+                $(CFLAGS_$(MODE)) -DTOML_HEADER_ONLY=0 -DTOML_SHARED_LIB=1 $(CFLAGS)
+$(B)/obj/api/%.o: api/%.cc $(B)/flags | $(B)/libraries
+	@$(if $(V),,echo '  CXX $<'; )mkdir -p $(@D)
+	$(Q)$(call cached,CXX) $(CXXFLAGS_ALL) -MMD -MP -c -o $@ $<
 
 # Where no fault is injected, the release's objects serve.
 ifeq ($(MODE),mutants)

@@ -42,9 +42,22 @@ static void on_gone(void *arg)
     loop_stop(((struct seqd *)arg)->loop);
 }
 
+static void on_reload(struct seqd *d)
+{
+    struct err e;
+    if (options_reload(&d->o, &e))
+        log_error("settings.kept", "text=\"%s; the options stay as they were\"", e.text);
+    else
+        log_info("settings.read", "signal=SIGHUP");
+}
+
 static void on_signal(void *arg, int signo)
 {
     struct seqd *d = arg;
+    if (signo == SIGHUP) {
+        on_reload(d);
+        return;
+    }
     log_info("seqd.stop", "signal=%d", signo);
     control_pause(d->control);
     if (d->dev)
@@ -55,13 +68,13 @@ static void on_signal(void *arg, int signo)
 
 static int create(struct seqd *d, struct err *e)
 {
-    static const int signals[] = {SIGINT, SIGTERM};
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
     struct options *o = &d->o;
     if (o->n_mended)
         log_warn("seqd.mode", "state=%s mended=%d text=\"others could read it: 0700 and 0600 now\"",
                  o->state_dir, o->n_mended);
     d->loop = loop_create(NULL, NULL, e);
-    if (!d->loop || loop_signals(d->loop, signals, 2, on_signal, d, e)) return -1;
+    if (!d->loop || loop_signals(d->loop, signals, 3, on_signal, d, e)) return -1;
     if (!(d->store = store_open(d->loop, o->state_dir, e))) return -1;
     if (secret_open(o->state_dir, d->secret, e)) return -1;
     if (!(d->logs = logs_open(o->state_dir, e))) return -1;
@@ -89,7 +102,7 @@ static int create(struct seqd *d, struct err *e)
     const char *url = strcmp(strrchr(o->listen, ':'), ":0") ? http_url(d->http) : NULL;
     if (o->dev && token_file_write(d->auth, o->state_dir, url, e)) return -1;
     if (options_write_address(o, http_url(d->http), e)) return -1;
-    struct dev_options dev = {o->state_dir, o->node_address, o->n_slots, o->roots, o->n_roots};
+    struct dev_options dev = {o->state_dir, o->node_address, (int)o->slots, o->roots, o->n_roots};
     if (o->dev && !(d->dev = dev_start(d->loop, &dev, e))) return -1;
     log_info("seqd.ready", "url=%s state=%s", http_url(d->http), o->state_dir);
     return 0;

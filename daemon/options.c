@@ -1,65 +1,68 @@
 #include "daemon/options.h"
 
 #include <errno.h>
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
+#include "api/settings.h"
 #include "api/core/file.h"
+#include "api/core/log.h"
 #include "api/core/version.h"
 #include "daemon/listen.h"
 #include "daemon/node.h"
 
-static const char help[] =
-    "seqd --dev [options]      a whole service on this machine, loopback only\n"
-    "seqd [options]            the coordinator alone: nodes join with seqw --connect\n"
-    "\n"
-    "  --state DIR             what must survive a restart (default with --dev:\n"
-    "                          $XDG_STATE_HOME/seqd-dev, else /var/lib/seqd)\n"
-    "  --listen HOST:PORT      REST (default 127.0.0.1:7433); port 0: any free one, written to\n"
-    "                          DIR/address\n"
-    "  --socket PATH           REST on a Unix socket, which tells seqd who asks (default\n"
-    "                          DIR/seqd.sock)\n"
-    "  --node-address ADDR     where nodes dial: unix:/path or 127.0.0.1:port, or "
-    "insecure:HOST:port\n"
-    "                          where every machine of the network is trusted: sessions are "
-    "neither\n"
-    "                          encrypted nor authenticated (default unix:DIR/node.sock)\n"
-    "  --slots N               with --dev: ranks the local node may run at once (default 8)\n"
-    "  --root DIR              with --dev: directory whose files jobs may read; may be repeated\n"
-    "                          (default: the current directory and the state directory)\n"
-    "  --help, --version\n"
-    "In the environment, for tests:\n"
-    "  SEQD_HEARTBEAT_MS=N     how often nodes say that they run (default 2000); three missing: "
-    "down\n"
-    "  SEQD_LOST_MS=N          a node unseen for so long is given up (default 10000)\n";
+#define AT(field) OPTION_TARGET(struct options, field)
 
-enum {
-    OPT_DEV = 256,
-    OPT_STATE,
-    OPT_LISTEN,
-    OPT_SOCKET,
-    OPT_NODE,
-    OPT_SLOTS,
-    OPT_ROOT,
-    OPT_HELP,
-    OPT_VERSION
+/* clang-format off */
+static const struct option_row rows[] = {
+    {"dev", OPTION_FLAG, OPTION_COMMAND, NULL, NULL, 0, 0, AT(dev), NULL,
+     "A whole service on this machine, with a node of its own, for one user."},
+    {"config", OPTION_TEXT, OPTION_COMMAND, "FILE", NULL, 0, 0, AT(config), NULL,
+     "Options as TOML, each under its name here (default without --dev, where it exists: "
+     OPTIONS_FILE "). The command line overrides the file; SIGHUP reads it again."},
+    {"check-config", OPTION_FLAG, OPTION_COMMAND, NULL, NULL, 0, 0, AT(check_config), NULL,
+     "Say what is wrong with the options and the file, and exit."},
+    {"state", OPTION_TEXT, OPTION_RESTART, "DIR", NULL, 0, 0, AT(state), NULL,
+     "What must survive a restart (default with --dev: $XDG_STATE_HOME/seqd-dev, else "
+     "/var/lib/seqd)."},
+    {"listen", OPTION_TEXT, OPTION_RESTART, "HOST:PORT", "127.0.0.1:7433", 0, 0, AT(listen), NULL,
+     "REST; port 0: any free one, written to DIR/address."},
+    {"socket", OPTION_TEXT, OPTION_RESTART, "PATH", NULL, 0, 0, AT(socket), NULL,
+     "REST on a Unix socket, which tells seqd who asks (default DIR/seqd.sock)."},
+    {"node-address", OPTION_TEXT, OPTION_RESTART, "ADDR", NULL, 0, 0, AT(node_address), NULL,
+     "Where nodes dial: unix:/path or 127.0.0.1:port, or insecure:HOST:port where every machine of "
+     "the network is trusted: sessions are neither encrypted nor authenticated (default "
+     "unix:DIR/node.sock)."},
+    {"slots", OPTION_NUMBER, OPTION_RESTART, "N", NULL, 1, 4096, AT(slots), NULL,
+     "With --dev: ranks the local node may run at once (default 8)."},
+    {"root", OPTION_TEXTS, OPTION_RESTART, "DIR", NULL, 0, 0, AT(root), NULL,
+     "With --dev: directory whose files jobs may read; may be repeated (default: the current "
+     "directory and the state directory)."},
+    {"log", OPTION_TEXT, OPTION_RELOADS, "LEVEL", NULL, 0, 0, AT(log), log_levels,
+     "debug, info, warn or error (default: $SEQD_LOG, else info)."},
+    {"help", OPTION_ANSWER, OPTION_COMMAND, NULL, NULL, 0, 0, AT(help), NULL,
+     "This text."},
+    {"version", OPTION_ANSWER, OPTION_COMMAND, NULL, NULL, 0, 0, AT(version), NULL,
+     "The version and the revision."},
 };
+/* clang-format on */
 
-static const struct option longs[] = {
-    {"dev", no_argument, NULL, OPT_DEV},
-    {"state", required_argument, NULL, OPT_STATE},
-    {"listen", required_argument, NULL, OPT_LISTEN},
-    {"socket", required_argument, NULL, OPT_SOCKET},
-    {"node-address", required_argument, NULL, OPT_NODE},
-    {"slots", required_argument, NULL, OPT_SLOTS},
-    {"root", required_argument, NULL, OPT_ROOT},
-    {"help", no_argument, NULL, OPT_HELP},
-    {"version", no_argument, NULL, OPT_VERSION},
-    {NULL, 0, NULL, 0},
+static const struct option_table table = {
+    .program = "seqd",
+    .usage = "seqd --dev [options]      a whole service on this machine, loopback only\n"
+             "seqd [options]            the coordinator alone: nodes join with seqw --connect\n"
+             "\n",
+    .notes = "SIGHUP changes rows with [SIGHUP]; what else has changed in the file is logged.\n"
+             "In the environment, for tests:\n"
+             "  SEQD_HEARTBEAT_MS=N     how often nodes say that they run (default 2000); three "
+             "missing: down\n"
+             "  SEQD_LOST_MS=N          a node unseen for so long is given up (default 10000)\n",
+    .rows = rows,
+    .n_rows = sizeof rows / sizeof *rows,
+    .size = sizeof(struct options),
 };
 
 static int add_root(struct options *o, const char *dir, struct err *e)
@@ -77,12 +80,12 @@ static int add_root(struct options *o, const char *dir, struct err *e)
     return 0;
 }
 
-static int state_dir(struct options *o, const char *given, struct err *e)
+static int state_dir(struct options *o, struct err *e)
 {
     char path[4096], real[4096];
     const char *xdg = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
-    if (given)
-        snprintf(path, sizeof path, "%s", given);
+    if (*o->state)
+        snprintf(path, sizeof path, "%s", o->state);
     else if (!o->dev)
         snprintf(path, sizeof path, "/var/lib/seqd");
     else if (xdg && *xdg)
@@ -139,55 +142,64 @@ static int from_environment(const char *name, int64_t otherwise, int64_t *out, s
     return err_set(e, ERR_INVALID, "%s=%s: from 1 to 3600000", name, text);
 }
 
-static int finish(struct options *o, const char *state, struct err *e)
+/* What the rows cannot say of each other; touches nothing. */
+static int check(const void *target, struct err *e)
 {
-    if (from_environment("SEQD_HEARTBEAT_MS", WIRE_HEARTBEAT_MS, &o->heartbeat_ms, e) ||
-        from_environment("SEQD_LOST_MS", NODE_LOST_MS, &o->lost_ms, e))
-        return -1;
-    int loopback = listen_is_loopback(o->listen);
-    if (!loopback)
+    const struct options *o = target;
+    if (!listen_is_loopback(o->listen))
         return err_set(e, ERR_UNSUPPORTED,
                        "--listen %s: other machines could reach it and there is no authentication "
                        "yet; use a loopback address such as 127.0.0.1:7433",
                        o->listen);
-    if (state_dir(o, state, e) || node_address(o, e) || rest_socket(o, e)) return -1;
-    if (!o->dev && (o->n_roots || o->n_slots))
+    if (!o->dev && (o->root.n || o->slots))
         return err_set(e, ERR_INVALID,
                        "--slots and --root belong to --dev; other nodes say their own");
-    if (!o->n_slots) o->n_slots = 8;
-    if (o->dev && !o->n_roots && (add_root(o, ".", e) || add_root(o, o->state_dir, e))) return -1;
     return 0;
+}
+
+static int roots(struct options *o, struct err *e)
+{
+    for (int i = 0; i < o->root.n; i++)
+        if (add_root(o, o->root.text[i], e)) return -1;
+    if (!o->dev || o->n_roots) return 0;
+    return add_root(o, ".", e) || add_root(o, o->state_dir, e) ? -1 : 0;
+}
+
+static int finish(struct options *o, struct err *e)
+{
+    if (from_environment("SEQD_HEARTBEAT_MS", WIRE_HEARTBEAT_MS, &o->heartbeat_ms, e) ||
+        from_environment("SEQD_LOST_MS", NODE_LOST_MS, &o->lost_ms, e))
+        return -1;
+    if (state_dir(o, e) || node_address(o, e) || rest_socket(o, e)) return -1;
+    if (!o->slots) o->slots = 8;
+    return roots(o, e);
+}
+
+static const char *config_file(const void *target)
+{
+    const struct options *o = target;
+    if (*o->config) return o->config;
+    return !o->dev && file_exists(OPTIONS_FILE) ? OPTIONS_FILE : NULL;
 }
 
 int options_read(struct options *o, int argc, char **argv, struct err *e)
 {
-    const char *state = NULL;
-    memset(o, 0, sizeof *o);
-    snprintf(o->listen, sizeof o->listen, "127.0.0.1:7433");
-    opterr = 0;
-    for (int c; (c = getopt_long(argc, argv, "", longs, NULL)) != -1;) {
-        switch (c) {
-        case OPT_DEV: o->dev = true; break;
-        case OPT_STATE: state = optarg; break;
-        case OPT_LISTEN: snprintf(o->listen, sizeof o->listen, "%s", optarg); break;
-        case OPT_SOCKET: snprintf(o->socket, sizeof o->socket, "%s", optarg); break;
-        case OPT_NODE: snprintf(o->node_address, sizeof o->node_address, "%s", optarg); break;
-        case OPT_SLOTS:
-            o->n_slots = atoi(optarg);
-            if (o->n_slots < 1 || o->n_slots > 4096)
-                return err_set(e, ERR_INVALID, "--slots %s: from 1 to 4096", optarg);
-            break;
-        case OPT_ROOT:
-            if (add_root(o, optarg, e)) return -1;
-            break;
-        case OPT_HELP: return fputs(help, stdout), 1;
-        case OPT_VERSION: return printf("seqd %s\n", version_text()), 1;
-        default:
-            return err_set(e, ERR_INVALID, "unknown option %s: see seqd --help", argv[optind - 1]);
-        }
-    }
-    if (optind < argc) return err_set(e, ERR_INVALID, "%s: see seqd --help", argv[optind]);
-    return finish(o, state, e);
+    int rc = settings_read(&table, argc, argv, config_file, o, e);
+    if (rc > 0 && o->version) printf("seqd %s\n", version_text());
+    if (rc) return rc;
+    if (check(o, e)) return -1;
+    if (o->check_config) return printf("seqd: the options are right\n"), 1;
+    o->argc = argc;
+    o->argv = argv;
+    log_level_set(o->log);
+    return finish(o, e);
+}
+
+int options_reload(struct options *o, struct err *e)
+{
+    if (settings_reload(&table, o->argc, o->argv, config_file, check, o, e) < 0) return -1;
+    log_level_set(o->log);
+    return 0;
 }
 
 static bool write_line(const char *path, const char *mode, const char *line)

@@ -1,28 +1,43 @@
-/* options.h: the command line of seqd, checked, with defaults and absolute paths. */
+/* options.h: the options of seqd, from its command line and seqd.toml, checked, with defaults and
+ * absolute paths. A new option is a member and a row of options.c. */
 #ifndef SEQD_DAEMON_OPTIONS_H
 #define SEQD_DAEMON_OPTIONS_H
 
 #include <stdbool.h>
 #include <stdint.h>
 #include "api/core/err.h"
+#include "api/core/option.h"
 #include "api/core/rank.h"
 
+#define OPTIONS_FILE "/etc/seqd/seqd.toml" /* read without --config and --dev, where it exists */
+
 struct options {
-    bool dev;
-    char state_dir[RANK_PATH_SIZE];    /* exists, 0700 */
-    int n_mended;                      /* files there that others could read until now */
+    /* The rows of the table, as they were given. */
+    bool dev, check_config, help, version;
+    char config[RANK_PATH_SIZE];
+    char state[RANK_PATH_SIZE];
     char listen[128];                  /* REST */
     char socket[RANK_PATH_SIZE];       /* the same, for this machine */
-    char node_address[RANK_PATH_SIZE]; /* gRPC, for seqw */
-    int n_slots;                       /* of the node that --dev starts */
-    int64_t heartbeat_ms, lost_ms;     /* of nodes; from the environment: tests */
+    char node_address[RANK_PATH_SIZE]; /* gRPC, for seqw; never empty once options_read is done */
+    int64_t slots;                     /* of the node that --dev starts */
+    struct option_list root;
+    char log[16];
+    /* What follows from them. */
+    char state_dir[RANK_PATH_SIZE]; /* exists, 0700 */
+    int n_mended;                   /* files there that others could read until now */
+    int64_t heartbeat_ms, lost_ms;  /* of nodes; from the environment: tests */
     const char *roots[RANK_ROOTS];
     int n_roots;
     char root_text[RANK_ROOTS][RANK_PATH_SIZE];
+    int argc; /* for options_reload */
+    char **argv;
 };
 
-/* 0: run; 1: --help or --version was answered; -1: wrong, *e says what. */
+/* 0: run; 1: --help, --version or --check-config was answered; -1: wrong, *e says what. */
 int options_read(struct options *o, int argc, char **argv, struct err *e);
+/* SIGHUP: takes what may change while seqd runs, and logs what needs a restart. -1: the file is
+ * wrong, *e says where, and nothing has changed. */
+int options_reload(struct options *o, struct err *e);
 /* Writes the URL to <state>/address, for a caller that gave port 0. */
 int options_write_address(const struct options *o, const char *url, struct err *e);
 

@@ -42,6 +42,7 @@ protobuf-c/       : api/wire_pack.h
 cluster.pb-c.h    : api/wire_pack.h
 wire_pack.h       : api/wire.c api/wire_gpu.c api/wire_spec.c
 curl/             : client/http.c
+toml++/           : api/toml.cc
 nccl.h            : worker/comm/nccl.c
 openssl/          : worker/comm/tls.c
 pcre2.h           : worker/text/pattern.c

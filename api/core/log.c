@@ -7,23 +7,35 @@
 #include <time.h>
 #include <unistd.h>
 
-static const char *const level_names[] = {"debug", "info", "warn", "error"};
+const char *const log_levels[] = {"debug", "info", "warn", "error", NULL};
 
 /* Written once by log_init before any thread starts, read-only after. */
 static const char *log_program = "seqd";
-static enum log_level log_threshold = LOG_INFO;
+static enum log_level log_initial = LOG_INFO;
+static _Atomic int log_threshold = LOG_INFO;
+
+static enum log_level level_of(const char *word, enum log_level otherwise)
+{
+    for (int i = 0; word && log_levels[i]; i++)
+        if (!strcmp(word, log_levels[i])) return (enum log_level)i;
+    return otherwise;
+}
 
 void log_init(const char *program)
 {
     log_program = program;
-    const char *want = getenv("SEQD_LOG");
-    for (int i = 0; want && i < 4; i++)
-        if (!strcmp(want, level_names[i])) log_threshold = (enum log_level)i;
+    log_initial = level_of(getenv("SEQD_LOG"), LOG_INFO);
+    log_threshold = (int)log_initial;
+}
+
+void log_level_set(const char *level)
+{
+    log_threshold = (int)level_of(level, log_initial);
 }
 
 void log_line(enum log_level level, const char *name, const char *fmt, ...)
 {
-    if (level < log_threshold) return;
+    if ((int)level < log_threshold) return;
     char line[1024];
     struct timespec now;
     struct tm tm;
@@ -31,7 +43,7 @@ void log_line(enum log_level level, const char *name, const char *fmt, ...)
     gmtime_r(&now.tv_sec, &tm);
     int n = snprintf(line, sizeof line, "%04d-%02d-%02dT%02d:%02d:%02d.%03ldZ %s %s %s ",
                      tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec,
-                     now.tv_nsec / 1000000, level_names[level], log_program, name);
+                     now.tv_nsec / 1000000, log_levels[level], log_program, name);
     va_list ap;
     va_start(ap, fmt);
     int m = vsnprintf(line + n, sizeof line - (size_t)n - 1, fmt, ap);

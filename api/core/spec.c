@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include "api/core/nearest.h"
 
 /* Kinds of job in which a field may appear. A verify job also takes what only training reads
  * (train, optim, schedule, checkpoint), so that the spec of a training job, with nothing but its
@@ -343,30 +344,6 @@ const struct field *spec_field(const char *path)
     return find(spec_fields, path);
 }
 
-/* Levenshtein with a swap of neighbours counted as one (optimal string alignment). */
-static int distance(const char *a, const char *b)
-{
-    enum { MAX = 64 };
-    size_t n = strlen(a), m = strlen(b);
-    if (n >= MAX || m >= MAX) return MAX;
-    unsigned char d[3][MAX + 1];
-    for (size_t j = 0; j <= m; j++) d[0][j] = (unsigned char)j;
-    for (size_t i = 1; i <= n; i++) {
-        unsigned char *row = d[i % 3], *up = d[(i + 2) % 3], *up2 = d[(i + 1) % 3];
-        row[0] = (unsigned char)i;
-        for (size_t j = 1; j <= m; j++) {
-            int best = up[j - 1] + (a[i - 1] != b[j - 1]);
-            if (up[j] + 1 < best) best = up[j] + 1;
-            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
-                up2[j - 2] + 1 < best)
-                best = up2[j - 2] + 1;
-            row[j] = (unsigned char)best;
-        }
-    }
-    return d[n % 3][m];
-}
-
 struct nearest {
     const char *path;
     int distance;
@@ -375,7 +352,7 @@ struct nearest {
 static void consider(struct nearest *best, const char *path, const char *candidate)
 {
     const char *leaf = strrchr(path, '.'), *cleaf = strrchr(candidate, '.');
-    int d = distance(path, candidate);
+    int d = nearest_distance(path, candidate);
     /* The right word in the wrong section is as good as one letter wrong. */
     if (!strcmp(leaf ? leaf + 1 : path, cleaf ? cleaf + 1 : candidate) && d > 1) d = 1;
     if (d < best->distance) *best = (struct nearest){candidate, d};

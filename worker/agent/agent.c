@@ -673,6 +673,13 @@ void agent_quit(struct agent *a, const char *why)
     quit_check(a);
 }
 
+void agent_set_orphan(struct agent *a, int64_t orphan_ms)
+{
+    if (a->o.orphan_ms == orphan_ms) return;
+    a->o.orphan_ms = orphan_ms;
+    if (!a->accepted) loop_timer_set(a->orphan, orphan_ms > 0 ? orphan_ms : -1);
+}
+
 static int agent_open(struct agent *a, struct err *e)
 {
     static const struct rpc_calls calls = {on_opened, on_message, on_closed};

@@ -1,5 +1,4 @@
 /* seqw: the agent of one node. Dials seqd, starts gangs, relays what they say. */
-#include <getopt.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -9,87 +8,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "api/core/log.h"
-#include "api/core/version.h"
 #include "worker/agent/agent.h"
 #include "worker/agent/nvml.h"
+#include "worker/agent/options.h"
 
-static const char usage[] =
-    "usage: seqw --connect ADDRESS --state DIR [options]\n"
-    "  --connect ADDRESS   seqd's cluster address: unix:/path or 127.0.0.1:port, or, where every\n"
-    "                      machine of the network is trusted, insecure:HOST:port\n"
-    "  --state DIR         attempts, checkpoints and prepared data live here\n"
-    "  --name NAME         of this node (default: the host's name)\n"
-    "  --address ADDR      numeric: where ranks here listen for those of other nodes (default: "
-    "this\n"
-    "                      machine's address towards seqd)\n"
-    "  --slots N           ranks that may run here at once (default 8)\n"
-    "  --root DIR          jobs may read files beneath DIR; up to 8 times\n"
-    "  --bin DIR           where seqgang and seqrank are (default: beside seqw)\n"
-    "  --orphan-ms MS      stop everything and leave after so long without seqd (default 0: "
-    "never)\n"
-    "SIGTERM stops all gangs, waits for their end, and exits 0. Gangs survive a seqw that is "
-    "killed:\n"
-    "the next one on the same state directory adopts them.\n"
-    "GPUs are found through the driver's " NVML_LIBRARY ". In the environment:\n"
-    "  SEQD_NVML=FILE      another library in its place, as tests have; none: offer no GPU\n"
-    "  SEQD_EMULATED=1     take jobs of the device \"emulated\", which is for tests and slow\n";
-
-static char bin_dir[PATH_MAX], host[64];
-
-static int number(const char *text, long long min, long long max, const char *option,
-                  long long *out)
-{
-    char *end;
-    *out = strtoll(text, &end, 10);
-    if (*text && !*end && *out >= min && *out <= max) return 0;
-    fprintf(stderr, "seqw: %s %s: want a number from %lld to %lld\n", option, text, min, max);
-    return -1;
-}
-
-static int options_parse(int argc, char **argv, struct agent_options *o)
-{
-    static const struct option longs[] = {{"connect", required_argument, NULL, 'c'},
-                                          {"state", required_argument, NULL, 's'},
-                                          {"address", required_argument, NULL, 'a'},
-                                          {"name", required_argument, NULL, 'n'},
-                                          {"slots", required_argument, NULL, 'l'},
-                                          {"root", required_argument, NULL, 'r'},
-                                          {"bin", required_argument, NULL, 'b'},
-                                          {"orphan-ms", required_argument, NULL, 'o'},
-                                          {"help", no_argument, NULL, 'h'},
-                                          {"version", no_argument, NULL, 'v'},
-                                          {NULL, 0, NULL, 0}};
-    long long n;
-    for (int c; (c = getopt_long(argc, argv, "", longs, NULL)) != -1;) {
-        if (c == 'c')
-            o->connect = optarg;
-        else if (c == 's')
-            o->state = optarg;
-        else if (c == 'n')
-            o->name = optarg;
-        else if (c == 'a')
-            o->address = optarg;
-        else if (c == 'b')
-            o->bin = optarg;
-        else if (c == 'r' && o->n_roots < RANK_ROOTS)
-            o->roots[o->n_roots++] = optarg;
-        else if (c == 'r')
-            return fprintf(stderr, "seqw: at most %d --root\n", RANK_ROOTS), 2;
-        else if (c == 'l' && number(optarg, 0, 4096, "--slots", &n) == 0)
-            o->n_slots = (int)n;
-        else if (c == 'o' && number(optarg, 0, 1 << 30, "--orphan-ms", &n) == 0)
-            o->orphan_ms = n;
-        else if (c == 'v')
-            return printf("seqw %s\n", version_text()), exit(0), 0;
-        else if (c == 'h')
-            return fputs(usage, stdout), exit(0), 0;
-        else
-            return 2;
-    }
-    if (optind == argc && o->connect && o->state) return 0;
-    fputs(usage, stderr);
-    return 2;
-}
+struct seqw {
+    struct options o;
+    char bin_dir[PATH_MAX], host[64];
+    struct loop *loop;
+    struct agent *agent; /* begins to exist a little after its signals */
+};
 
 /* For tests, which also come through a seqd --dev. */
 static void environment_read(struct agent_options *o)
@@ -99,46 +27,75 @@ static void environment_read(struct agent_options *o)
     o->emulated = emulated && !strcmp(emulated, "1");
 }
 
-/* arg: where main keeps the agent, which begins to exist a little after its signals. */
+static void on_reload(struct seqw *w)
+{
+    struct err e;
+    if (options_reload(&w->o, &e)) {
+        log_error("settings.kept", "text=\"%s; the options stay as they were\"", e.text);
+        return;
+    }
+    agent_set_orphan(w->agent, w->o.orphan_ms);
+    log_info("settings.read", "signal=SIGHUP");
+}
+
 static void on_signal(void *arg, int signo)
 {
-    struct agent **a = arg;
-    if (!*a) return;
+    struct seqw *w = arg;
+    if (!w->agent) return;
     if (signo == SIGCHLD)
-        agent_reap(*a);
+        agent_reap(w->agent);
+    else if (signo == SIGHUP)
+        on_reload(w);
     else
-        agent_quit(*a, signo == SIGTERM ? "SIGTERM" : "SIGINT");
+        agent_quit(w->agent, signo == SIGTERM ? "SIGTERM" : "SIGINT");
 }
 
 /* The directory of this very program, for its siblings. */
-static const char *bin_default(void)
+static const char *bin_default(struct seqw *w)
 {
-    ssize_t n = readlink("/proc/self/exe", bin_dir, sizeof bin_dir - 1);
-    if (n > 0) *strrchr(bin_dir, '/') = 0;
-    return bin_dir;
+    ssize_t n = readlink("/proc/self/exe", w->bin_dir, sizeof w->bin_dir - 1);
+    if (n > 0) *strrchr(w->bin_dir, '/') = 0;
+    return w->bin_dir;
+}
+
+static struct agent_options agent_options(struct seqw *w)
+{
+    const struct options *o = &w->o;
+    struct agent_options a = {.connect = o->connect,
+                              .name = *o->name ? o->name : w->host,
+                              .address = *o->address ? o->address : NULL,
+                              .state = o->state,
+                              .bin = *o->bin ? o->bin : bin_default(w),
+                              .n_roots = o->root.n,
+                              .n_slots = (int)o->slots,
+                              .orphan_ms = o->orphan_ms};
+    for (int i = 0; i < o->root.n; i++) a.roots[i] = o->root.text[i];
+    gethostname(w->host, sizeof w->host - 1);
+    environment_read(&a);
+    return a;
 }
 
 int main(int argc, char **argv)
 {
-    int signos[] = {SIGTERM, SIGINT, SIGCHLD};
+    static const int signos[] = {SIGTERM, SIGINT, SIGCHLD, SIGHUP};
+    static struct seqw w;
     struct err e = {0};
-    struct agent *a = NULL;
     log_init("seqw");
-    gethostname(host, sizeof host - 1);
-    struct agent_options o = {.name = host, .n_slots = 8, .bin = bin_default()};
-    int rc = options_parse(argc, argv, &o);
-    if (rc) return rc;
-    environment_read(&o);
+    int rc = options_read(&w.o, argc, argv, &e);
+    if (rc < 0) fprintf(stderr, "seqw: %s\n", e.text);
+    if (rc) return rc < 0 ? 2 : 0;
+    const struct agent_options o = agent_options(&w);
     umask(077);
     signal(SIGPIPE, SIG_IGN);
-    struct loop *l = loop_create(NULL, NULL, &e);
-    if (l && loop_signals(l, signos, 3, on_signal, &a, &e) == 0) a = agent_create(l, &o, &e);
-    if (a)
-        loop_run(l);
+    w.loop = loop_create(NULL, NULL, &e);
+    if (w.loop && loop_signals(w.loop, signos, 4, on_signal, &w, &e) == 0)
+        w.agent = agent_create(w.loop, &o, &e);
+    if (w.agent)
+        loop_run(w.loop);
     else
         log_error("agent.create", "why=\"%s\"", e.text);
-    rc = a ? 0 : 1;
-    agent_destroy(a);
-    loop_destroy(l);
+    rc = w.agent ? 0 : 1;
+    agent_destroy(w.agent);
+    loop_destroy(w.loop);
     return rc;
 }

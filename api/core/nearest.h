@@ -1,0 +1,10 @@
+/* nearest.h: how far one word is from another, for "did you mean". */
+#ifndef SEQD_CORE_NEAREST_H
+#define SEQD_CORE_NEAREST_H
+
+#define NEAREST_FAR 64 /* what the distance of words that are as long as this is said to be */
+
+/* Levenshtein with a swap of neighbours counted as one (optimal string alignment). */
+int nearest_distance(const char *a, const char *b);
+
+#endif

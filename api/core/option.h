@@ -1,0 +1,91 @@
+/* option.h: the options of a program as one table, which its command line, its --help, its
+ * configuration file and SIGHUP all read.
+ *
+ * A row is an option "--name VALUE" and a key `name = value` of the file. Values go to a struct of
+ * the program; where the command line and the file both give one, the command line's holds. */
+#ifndef SEQD_CORE_OPTION_H
+#define SEQD_CORE_OPTION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include "api/core/err.h"
+
+#define OPTION_ROWS      64   /* of one table */
+#define OPTION_LIST      8    /* values of one list */
+#define OPTION_TEXT_SIZE 1024 /* of one value of a list */
+
+struct option_list {
+    int n;
+    char text[OPTION_LIST][OPTION_TEXT_SIZE];
+};
+
+enum option_type {
+    OPTION_FLAG,   /* bool: given or not */
+    OPTION_TEXT,   /* char[size] */
+    OPTION_NUMBER, /* int64_t from min to max */
+    OPTION_TEXTS,  /* struct option_list: may be repeated; an array of the file */
+    OPTION_ANSWER, /* --help and --version: bool, no key of the file */
+};
+
+enum option_reload {
+    OPTION_RESTART, /* a change needs a restart */
+    OPTION_RELOADS, /* SIGHUP changes it */
+    OPTION_COMMAND, /* of the command line alone: no key of the file */
+};
+
+struct option_row {
+    const char *name;
+    enum option_type type;
+    enum option_reload reload;
+    const char *value;        /* what --help calls it; NULL: takes none */
+    const char *otherwise;    /* the default; NULL: empty, 0, or what help says */
+    int64_t min, max;         /* of a number */
+    size_t offset, size;      /* of the target */
+    const char *const *words; /* of a text: the only ones allowed; NULL: any */
+    const char *help;         /* sentences, without the default */
+};
+
+#define OPTION_TARGET(type, field) offsetof(type, field), sizeof(((type *)0)->field)
+
+struct option_table {
+    const char *program;       /* "seqd" */
+    const char *usage, *notes; /* of --help: before and after the rows; lines */
+    const struct option_row *rows;
+    int n_rows;
+    size_t size; /* of the struct of targets */
+};
+
+/* Which source each row's value has. */
+enum option_source { OPTION_DEFAULT, OPTION_FILE, OPTION_LINE };
+struct option_sources {
+    unsigned char of[OPTION_ROWS];
+};
+
+/* A value as the file has it. */
+enum option_kind { OPTION_IS_TEXT, OPTION_IS_NUMBER, OPTION_IS_BOOL, OPTION_IS_OTHER };
+struct option_value {
+    enum option_kind kind;
+    const char *text; /* of a text; "" else */
+    int64_t number;   /* of a number; 0 or 1 of a bool */
+    int index, n;     /* place in an array of n; index -1: in none. An empty array: index 0, n 0 */
+};
+
+/* Zeroes the target and sets the defaults. */
+void option_defaults(const struct option_table *t, void *target, struct option_sources *from);
+/* 0; 1: --help was printed, or an OPTION_ANSWER is set in the target; -1: wrong. */
+int option_line(const struct option_table *t, int argc, char **argv, void *target,
+                struct option_sources *from, struct err *e);
+/* One key of the file. An unknown one is an error that names the nearest. */
+int option_key(const struct option_table *t, const char *key, const struct option_value *v,
+               void *target, struct option_sources *from, struct err *e);
+void option_help(const struct option_table *t, FILE *out);
+
+/* What SIGHUP does: every row that differs is told to `call`; the new value of those that reload is
+ * taken into `now`. Returns how many were taken. */
+typedef void option_changed(void *arg, const struct option_row *row, bool taken);
+int option_adopt(const struct option_table *t, void *now, const void *fresh, option_changed *call,
+                 void *arg);
+
+#endif

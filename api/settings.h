@@ -1,0 +1,21 @@
+/* settings.h: a program's options from its command line and its configuration file. */
+#ifndef SEQD_API_SETTINGS_H
+#define SEQD_API_SETTINGS_H
+
+#include "api/core/option.h"
+
+/* The file to read, now that the command line is known; NULL: none. */
+typedef const char *settings_path(const void *target);
+
+/* The defaults, the command line, and the file for what the command line leaves open.
+ * 0; 1: the command line asked for an answer (OPTION_ANSWER); -1: *e names the file and line. */
+int settings_read(const struct option_table *t, int argc, char **argv, settings_path *path,
+                  void *target, struct err *e);
+/* On SIGHUP: reads the same again and takes what reloads into `now`; the rest is logged. A file
+ * that is wrong changes nothing. check (NULL allowed): is the fresh target right as a whole?
+ * Returns how many rows were taken, or -1. */
+typedef int settings_check(const void *fresh, struct err *e);
+int settings_reload(const struct option_table *t, int argc, char **argv, settings_path *path,
+                    settings_check *check, void *now, struct err *e);
+
+#endif

@@ -1,0 +1,95 @@
+#include "worker/agent/options.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "api/core/file.h"
+#include "api/core/log.h"
+#include "api/core/version.h"
+#include "api/settings.h"
+#include "worker/agent/nvml.h"
+
+#define AT(field) OPTION_TARGET(struct options, field)
+
+/* clang-format off */
+static const struct option_row rows[] = {
+    {"config", OPTION_TEXT, OPTION_COMMAND, "FILE", NULL, 0, 0, AT(config), NULL,
+     "Options as TOML, each under its name here (default without --connect, where it exists: "
+     OPTIONS_FILE "). The command line overrides the file; SIGHUP reads it again."},
+    {"check-config", OPTION_FLAG, OPTION_COMMAND, NULL, NULL, 0, 0, AT(check_config), NULL,
+     "Say what is wrong with the options and the file, and exit."},
+    {"connect", OPTION_TEXT, OPTION_RESTART, "ADDRESS", NULL, 0, 0, AT(connect), NULL,
+     "seqd's cluster address: unix:/path or 127.0.0.1:port, or, where every machine of the network "
+     "is trusted, insecure:HOST:port."},
+    {"state", OPTION_TEXT, OPTION_RESTART, "DIR", NULL, 0, 0, AT(state), NULL,
+     "Attempts, checkpoints and prepared data live here."},
+    {"name", OPTION_TEXT, OPTION_RESTART, "NAME", NULL, 0, 0, AT(name), NULL,
+     "Of this node (default: the host's name)."},
+    {"address", OPTION_TEXT, OPTION_RESTART, "ADDR", NULL, 0, 0, AT(address), NULL,
+     "Numeric: where ranks here listen for those of other nodes (default: this machine's address "
+     "towards seqd)."},
+    {"slots", OPTION_NUMBER, OPTION_RESTART, "N", "8", 0, 4096, AT(slots), NULL,
+     "Ranks that may run here at once."},
+    {"root", OPTION_TEXTS, OPTION_RESTART, "DIR", NULL, 0, 0, AT(root), NULL,
+     "Jobs may read files beneath DIR; up to 8 times."},
+    {"bin", OPTION_TEXT, OPTION_RESTART, "DIR", NULL, 0, 0, AT(bin), NULL,
+     "Where seqgang and seqrank are (default: beside seqw)."},
+    {"orphan-ms", OPTION_NUMBER, OPTION_RELOADS, "MS", "86400000", 0, 1 << 30, AT(orphan_ms), NULL,
+     "Stop everything and leave after so long without seqd; 0: never."},
+    {"log", OPTION_TEXT, OPTION_RELOADS, "LEVEL", NULL, 0, 0, AT(log), log_levels,
+     "debug, info, warn or error (default: $SEQD_LOG, else info)."},
+    {"help", OPTION_ANSWER, OPTION_COMMAND, NULL, NULL, 0, 0, AT(help), NULL, "This text."},
+    {"version", OPTION_ANSWER, OPTION_COMMAND, NULL, NULL, 0, 0, AT(version), NULL,
+     "The version and the revision."},
+};
+/* clang-format on */
+
+static const struct option_table table = {
+    .program = "seqw",
+    .usage = "usage: seqw --connect ADDRESS --state DIR [options]\n",
+    .notes =
+        "SIGTERM stops all gangs, waits for their end, and exits 0. Gangs survive a seqw that is "
+        "killed:\n"
+        "the next one on the same state directory adopts them. SIGHUP changes rows with [SIGHUP].\n"
+        "GPUs are found through the driver's " NVML_LIBRARY ". In the environment:\n"
+        "  SEQD_NVML=FILE      another library in its place, as tests have; none: offer no GPU\n"
+        "  SEQD_EMULATED=1     take jobs of the device \"emulated\", which is for tests and slow\n",
+    .rows = rows,
+    .n_rows = sizeof rows / sizeof *rows,
+    .size = sizeof(struct options),
+};
+
+/* What the rows cannot say. */
+static int check(const void *target, struct err *e)
+{
+    const struct options *o = target;
+    if (!*o->connect) return err_set(e, ERR_INVALID, "give --connect ADDRESS: see seqw --help");
+    if (!*o->state) return err_set(e, ERR_INVALID, "give --state DIR: see seqw --help");
+    return 0;
+}
+
+static const char *config_file(const void *target)
+{
+    const struct options *o = target;
+    if (*o->config) return o->config;
+    return !*o->connect && file_exists(OPTIONS_FILE) ? OPTIONS_FILE : NULL;
+}
+
+int options_read(struct options *o, int argc, char **argv, struct err *e)
+{
+    int rc = settings_read(&table, argc, argv, config_file, o, e);
+    if (rc > 0 && o->version) printf("seqw %s\n", version_text());
+    if (rc) return rc;
+    if (check(o, e)) return -1;
+    if (o->check_config) return printf("seqw: the options are right\n"), 1;
+    o->argc = argc;
+    o->argv = argv;
+    log_level_set(o->log);
+    return 0;
+}
+
+int options_reload(struct options *o, struct err *e)
+{
+    if (settings_reload(&table, o->argc, o->argv, config_file, check, o, e) < 0) return -1;
+    log_level_set(o->log);
+    return 0;
+}

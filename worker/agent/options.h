@@ -1,0 +1,36 @@
+/* options.h: the options of seqw, from its command line and seqw.toml. A new option is a member and
+ * a row of options.c. */
+#ifndef SEQD_AGENT_OPTIONS_H
+#define SEQD_AGENT_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "api/core/err.h"
+#include "api/core/option.h"
+#include "api/core/rank.h"
+
+#define OPTIONS_FILE "/etc/seqd/seqw.toml" /* read without --config and --connect, if it exists */
+
+struct options {
+    bool check_config, help, version;
+    char config[RANK_PATH_SIZE];
+    char connect[RANK_PATH_SIZE];
+    char state[RANK_PATH_SIZE];
+    char name[64];
+    char address[128];
+    int64_t slots;
+    struct option_list root;
+    char bin[RANK_PATH_SIZE]; /* "": beside seqw */
+    int64_t orphan_ms;
+    char log[16];
+    int argc; /* for options_reload */
+    char **argv;
+};
+
+/* 0: run; 1: --help, --version or --check-config was answered; -1: wrong, *e says what. */
+int options_read(struct options *o, int argc, char **argv, struct err *e);
+/* SIGHUP: takes what may change while seqw runs, and logs what needs a restart. -1: the file is
+ * wrong, *e says where, and nothing has changed. */
+int options_reload(struct options *o, struct err *e);
+
+#endif
