@@ -96,13 +96,13 @@ static int create(struct seqd *d, struct err *e)
     if (!(d->link = link_create(d->loop, o->node_address, &control_link_calls, d->control, e)))
         return -1;
     link_set_heartbeat(d->link, o->heartbeat_ms);
-    struct http_options h = {.listen = o->listen, .socket = o->socket, .local_only = true};
+    struct http_options h = {.listen = o->listen, .socket = o->socket_path, .local_only = true};
     if (!(d->http = http_create(d->loop, &h, routes_handle, &d->routes, e))) return -1;
     /* A port that was any free one is found by the state directory. */
     const char *url = strcmp(strrchr(o->listen, ':'), ":0") ? http_url(d->http) : NULL;
     if (o->dev && token_file_write(d->auth, o->state_dir, url, e)) return -1;
     if (options_write_address(o, http_url(d->http), e)) return -1;
-    struct dev_options dev = {o->state_dir, o->node_address, (int)o->slots, o->roots, o->n_roots};
+    struct dev_options dev = {o->state_dir, o->node_address, o->n_slots, o->roots, o->n_roots};
     if (o->dev && !(d->dev = dev_start(d->loop, &dev, e))) return -1;
     log_info("seqd.ready", "url=%s state=%s", http_url(d->http), o->state_dir);
     return 0;

@@ -32,7 +32,7 @@ static const struct option_row rows[] = {
      "REST; port 0: any free one, written to DIR/address."},
     {"socket", OPTION_TEXT, OPTION_RESTART, "PATH", NULL, 0, 0, AT(socket), NULL,
      "REST on a Unix socket, which tells seqd who asks (default DIR/seqd.sock)."},
-    {"node-address", OPTION_TEXT, OPTION_RESTART, "ADDR", NULL, 0, 0, AT(node_address), NULL,
+    {"node-address", OPTION_TEXT, OPTION_RESTART, "ADDR", NULL, 0, 0, AT(node), NULL,
      "Where nodes dial: unix:/path or 127.0.0.1:port, or insecure:HOST:port where every machine of "
      "the network is trusted: sessions are neither encrypted nor authenticated (default "
      "unix:DIR/node.sock)."},
@@ -106,7 +106,8 @@ static int state_dir(struct options *o, struct err *e)
 
 static int node_address(struct options *o, struct err *e)
 {
-    if (!*o->node_address)
+    memcpy(o->node_address, o->node, sizeof o->node);
+    if (!*o->node)
         snprintf(o->node_address, sizeof o->node_address, "unix:%.*s/node.sock",
                  RANK_PATH_SIZE - 32, o->state_dir);
     struct sockaddr_un un;
@@ -122,13 +123,15 @@ static int node_address(struct options *o, struct err *e)
 static int rest_socket(struct options *o, struct err *e)
 {
     struct sockaddr_un un;
+    memcpy(o->socket_path, o->socket, sizeof o->socket);
     if (*o->socket) return 0;
-    snprintf(o->socket, sizeof o->socket, "%.*s/seqd.sock", RANK_PATH_SIZE - 32, o->state_dir);
-    if (strlen(o->socket) < sizeof un.sun_path) return 0;
+    snprintf(o->socket_path, sizeof o->socket_path, "%.*s/seqd.sock", RANK_PATH_SIZE - 32,
+             o->state_dir);
+    if (strlen(o->socket_path) < sizeof un.sun_path) return 0;
     return err_set(e, ERR_INVALID,
                    "the socket %s is longer than %zu bytes: use a shorter --state, or --socket "
                    "/run/...",
-                   o->socket, sizeof un.sun_path - 1);
+                   o->socket_path, sizeof un.sun_path - 1);
 }
 
 static int from_environment(const char *name, int64_t otherwise, int64_t *out, struct err *e)
@@ -171,7 +174,7 @@ static int finish(struct options *o, struct err *e)
         from_environment("SEQD_LOST_MS", NODE_LOST_MS, &o->lost_ms, e))
         return -1;
     if (state_dir(o, e) || node_address(o, e) || rest_socket(o, e)) return -1;
-    if (!o->slots) o->slots = 8;
+    o->n_slots = o->slots ? (int)o->slots : 8;
     return roots(o, e);
 }
 

@@ -12,20 +12,23 @@
 #define OPTIONS_FILE "/etc/seqd/seqd.toml" /* read without --config and --dev, where it exists */
 
 struct options {
-    /* The rows of the table, as they were given. */
+    /* The rows of the table, as they were given: nothing else writes to them. */
     bool dev, check_config, help, version;
     char config[RANK_PATH_SIZE];
     char state[RANK_PATH_SIZE];
-    char listen[128];                  /* REST */
-    char socket[RANK_PATH_SIZE];       /* the same, for this machine */
-    char node_address[RANK_PATH_SIZE]; /* gRPC, for seqw; never empty once options_read is done */
-    int64_t slots;                     /* of the node that --dev starts */
+    char listen[128];          /* REST */
+    char socket[RANK_PATH_SIZE]; /* --socket */
+    char node[RANK_PATH_SIZE]; /* --node-address */
+    int64_t slots;
     struct option_list root;
     char log[16];
     /* What follows from them. */
-    char state_dir[RANK_PATH_SIZE]; /* exists, 0700 */
-    int n_mended;                   /* files there that others could read until now */
-    int64_t heartbeat_ms, lost_ms;  /* of nodes; from the environment: tests */
+    char node_address[RANK_PATH_SIZE]; /* gRPC, for seqw */
+    int n_slots;                       /* of the node that --dev starts */
+    char state_dir[RANK_PATH_SIZE];    /* exists, 0700 */
+    int n_mended;                      /* files there that others could read until now */
+    int64_t heartbeat_ms, lost_ms;     /* of nodes; from the environment: tests */
+    char socket_path[RANK_PATH_SIZE]; /* REST for this machine */
     const char *roots[RANK_ROOTS];
     int n_roots;
     char root_text[RANK_ROOTS][RANK_PATH_SIZE];
