@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include "api/core/log.h"
 #include "daemon/auth.h"
+#include "api/core/notify.h"
 #include "daemon/control.h"
 #include "daemon/dev.h"
 #include "daemon/http/follow.h"
@@ -29,6 +30,7 @@ struct seqd {
     struct routes routes;
     struct http_server *http;
     struct dev *dev;
+    struct notify *notify;
 };
 
 static int send_to_node(void *arg, const char *node, const struct msg *m)
@@ -42,13 +44,28 @@ static void on_gone(void *arg)
     loop_stop(((struct seqd *)arg)->loop);
 }
 
+/* Has the writer moved? The loop has: it calls this. */
+static bool on_tick(void *arg, char *status, size_t size)
+{
+    struct seqd *d = arg;
+    const struct nodes *t = control_nodes(d->control);
+    int up = 0;
+    for (int i = 0; i < t->n; i++) up += t->node[i].up;
+    const bool moved = store_moved(d->store);
+    snprintf(status, size, "%s; %d jobs, %d nodes up%s", http_url(d->http),
+             control_n_live(d->control), up, moved ? "" : "; the store's writer stands");
+    return moved;
+}
+
 static void on_reload(struct seqd *d)
 {
     struct err e;
+    notify_reloading(d->notify);
     if (options_reload(&d->o, &e))
         log_error("settings.kept", "text=\"%s; the options stay as they were\"", e.text);
     else
         log_info("settings.read", "signal=SIGHUP");
+    notify_ready(d->notify);
 }
 
 static void on_signal(void *arg, int signo)
@@ -59,6 +76,7 @@ static void on_signal(void *arg, int signo)
         return;
     }
     log_info("seqd.stop", "signal=%d", signo);
+    notify_stopping(d->notify);
     control_pause(d->control);
     if (d->dev)
         dev_stop(d->dev, on_gone, d);
@@ -75,6 +93,7 @@ static int create(struct seqd *d, struct err *e)
                  o->state_dir, o->n_mended);
     d->loop = loop_create(NULL, NULL, e);
     if (!d->loop || loop_signals(d->loop, signals, 3, on_signal, d, e)) return -1;
+    d->notify = notify_open(d->loop, on_tick, d); /* before any child: it takes the variables */
     if (!(d->store = store_open(d->loop, o->state_dir, e))) return -1;
     if (secret_open(o->state_dir, d->secret, e)) return -1;
     if (!(d->logs = logs_open(o->state_dir, e))) return -1;
@@ -104,12 +123,14 @@ static int create(struct seqd *d, struct err *e)
     if (options_write_address(o, http_url(d->http), e)) return -1;
     struct dev_options dev = {o->state_dir, o->node_address, o->n_slots, o->roots, o->n_roots};
     if (o->dev && !(d->dev = dev_start(d->loop, &dev, e))) return -1;
+    notify_ready(d->notify);
     log_info("seqd.ready", "url=%s state=%s", http_url(d->http), o->state_dir);
     return 0;
 }
 
 static void destroy(struct seqd *d)
 {
+    notify_close(d->notify);
     dev_destroy(d->dev);
     store_close(d->store); /* first: what is committed now is still answered */
     http_destroy(d->http);

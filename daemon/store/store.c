@@ -50,6 +50,7 @@ struct store {
     int n_queued;
     bool full; /* of struct store_health */
     int64_t commit_ms, wal_size;
+    bool look, looked;  /* at the queue: asked for and done by the writer */
     bool reading, gate; /* a query runs; none begins */
     pthread_cond_t gate_wake;
     /* loop thread */
@@ -161,6 +162,17 @@ void store_health(const struct store *s, struct store_health *out)
     pthread_mutex_unlock(&w->mutex);
 }
 
+bool store_moved(struct store *s)
+{
+    pthread_mutex_lock(&s->mutex);
+    const bool moved = s->looked || !s->look;
+    s->looked = false;
+    s->look = true;
+    pthread_cond_signal(&s->write_wake);
+    pthread_mutex_unlock(&s->mutex);
+    return moved;
+}
+
 /* ---- the writer ------------------------------------------------------------------------------ */
 
 /* fsyncgate: a write that failed once may seem to succeed the next time. So there is none. */
@@ -265,6 +277,7 @@ static void release_reserve(struct store *s)
 static void wait_a_while(struct store *s)
 {
     struct timespec until;
+    s->looked = s->look;
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += ROOM_MS / 1000;
     pthread_cond_timedwait(&s->write_wake, &s->mutex, &until);
@@ -359,7 +372,7 @@ static void note_size(struct store *s)
 static struct store_txn *take_group(struct store *s)
 {
     pthread_mutex_lock(&s->mutex);
-    while (!s->txn_first && !s->stop) {
+    for (; !s->txn_first && !s->stop; s->looked = s->look) {
         if (s->reserve.held) {
             pthread_cond_wait(&s->write_wake, &s->mutex);
             continue;
@@ -369,6 +382,7 @@ static struct store_txn *take_group(struct store *s)
         look_for_room(s);
         pthread_mutex_lock(&s->mutex);
     }
+    s->looked = s->look;
     struct store_txn *group = s->txn_first, **at = &group;
     for (int n = 0; *at && n < STORE_GROUP; n++, s->n_queued--) at = &(*at)->next;
     s->txn_first = *at;

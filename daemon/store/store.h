@@ -125,6 +125,8 @@ struct store_health {
     bool full;         /* store_full */
 };
 void store_health(const struct store *s, struct store_health *out); /* loop thread */
+/* Has the writer looked at its queue since the last call? Asks it to look again. For a watchdog. */
+bool store_moved(struct store *s);
 
 /* ---- reading --------------------------------------------------------------------------------- */
 

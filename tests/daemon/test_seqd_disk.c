@@ -379,8 +379,12 @@ static void test_stuck_writer(void)
     clock_ms += STORE_STUCK_MS;
     CHECK(get("/readyz") == 503 && strstr(reply, "committed nothing for 11 s"));
     CHECK(get("/livez") == 200 && get("/v1/jobs/1") == 200);
+    store_moved(w.store);
+    CHECK(!store_moved(w.store) && !store_moved(w.store));
     bad_disk_release();
     CHECK(answer_of(fd) == 202);
+    for (int i = 0; i < 2; i++)
+        while (!store_moved(w.store)) loop_turn(w.loop, 1); /* with work and without */
     CHECK(get("/readyz") == 200);
     clock_ms += 10 * STORE_STUCK_MS; /* no commit waits: nothing is stuck */
     CHECK(get("/readyz") == 200);
@@ -423,6 +427,8 @@ static void test_full_disk(void)
     while (control_job(w.control, 2)->state != JOB_CANCELLED) loop_turn(w.loop, 5);
     CHECK(get("/v1/jobs/2") == 200 && strstr(reply, "\"state\":\"queued\""));
     refused();
+    for (int i = 0; i < 2; i++)
+        while (!store_moved(w.store)) loop_turn(w.loop, 1); /* it waits for room, and moves */
     bad_disk_full(false);
     CHECK(answer_of(fd) == 202 && strstr(reply, "\"state\":\"cancelled\""));
     /* Room again: the reserve first, then new jobs. */

@@ -673,6 +673,12 @@ void agent_quit(struct agent *a, const char *why)
     quit_check(a);
 }
 
+bool agent_connected(const struct agent *a, int *n)
+{
+    *n = n_attempts(a);
+    return a->accepted;
+}
+
 void agent_set_orphan(struct agent *a, int64_t orphan_ms)
 {
     if (a->o.orphan_ms == orphan_ms) return;

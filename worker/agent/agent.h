@@ -28,7 +28,8 @@ struct agent;
 struct agent *agent_create(struct loop *l, const struct agent_options *o, struct err *e);
 /* Stops all gangs; when they are gone and told, the loop is stopped. */
 void agent_quit(struct agent *a, const char *why);
-void agent_reap(struct agent *a); /* SIGCHLD */
+void agent_reap(struct agent *a);                             /* SIGCHLD */
+bool agent_connected(const struct agent *a, int *n_attempts); /* and how many attempts it has */
 /* From now on; a gang that runs keeps the limit that it started with. */
 void agent_set_orphan(struct agent *a, int64_t orphan_ms);
 void agent_destroy(struct agent *a); /* gangs that still run are left running */

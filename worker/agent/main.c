@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "api/core/log.h"
+#include "api/core/notify.h"
 #include "worker/agent/agent.h"
 #include "worker/agent/nvml.h"
 #include "worker/agent/options.h"
@@ -17,6 +18,7 @@ struct seqw {
     char bin_dir[PATH_MAX], host[64];
     struct loop *loop;
     struct agent *agent; /* begins to exist a little after its signals */
+    struct notify *notify;
 };
 
 /* For tests, which also come through a seqd --dev. */
@@ -27,15 +29,27 @@ static void environment_read(struct agent_options *o)
     o->emulated = emulated && !strcmp(emulated, "1");
 }
 
+/* All that seqw does is done by its loop, which calls this. */
+static bool on_tick(void *arg, char *status, size_t size)
+{
+    const struct seqw *w = arg;
+    int n;
+    const bool up = agent_connected(w->agent, &n);
+    snprintf(status, size, "%s %.120s, %d attempts", up ? "session with" : "no session with",
+             w->o.connect, n);
+    return true;
+}
+
 static void on_reload(struct seqw *w)
 {
     struct err e;
-    if (options_reload(&w->o, &e)) {
+    notify_reloading(w->notify);
+    if (options_reload(&w->o, &e))
         log_error("settings.kept", "text=\"%s; the options stay as they were\"", e.text);
-        return;
-    }
+    else
+        log_info("settings.read", "signal=SIGHUP");
     agent_set_orphan(w->agent, w->o.orphan_ms);
-    log_info("settings.read", "signal=SIGHUP");
+    notify_ready(w->notify);
 }
 
 static void on_signal(void *arg, int signo)
@@ -47,7 +61,7 @@ static void on_signal(void *arg, int signo)
     else if (signo == SIGHUP)
         on_reload(w);
     else
-        agent_quit(w->agent, signo == SIGTERM ? "SIGTERM" : "SIGINT");
+        notify_stopping(w->notify), agent_quit(w->agent, signo == SIGTERM ? "SIGTERM" : "SIGINT");
 }
 
 /* The directory of this very program, for its siblings. */
@@ -88,13 +102,18 @@ int main(int argc, char **argv)
     umask(077);
     signal(SIGPIPE, SIG_IGN);
     w.loop = loop_create(NULL, NULL, &e);
-    if (w.loop && loop_signals(w.loop, signos, 4, on_signal, &w, &e) == 0)
+    if (w.loop && loop_signals(w.loop, signos, 4, on_signal, &w, &e) == 0) {
+        w.notify = notify_open(w.loop, on_tick, &w); /* before any child: it takes the variables */
         w.agent = agent_create(w.loop, &o, &e);
-    if (w.agent)
+    }
+    if (w.agent) {
+        notify_ready(w.notify);
         loop_run(w.loop);
-    else
+    } else {
         log_error("agent.create", "why=\"%s\"", e.text);
+    }
     rc = w.agent ? 0 : 1;
+    notify_close(w.notify);
     agent_destroy(w.agent);
     loop_destroy(w.loop);
     return rc;
