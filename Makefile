@@ -417,13 +417,18 @@ fuzz: $(B)/gen/api/cluster.pb-c.h
 deps:
 	$(Q)deploy/deps
 
-## install: programs into DESTDIR/PREFIX/bin, systemd's units and their /srv/seqd, with CUDA=1 the kernels
+## install: programs into DESTDIR/PREFIX/bin, systemd's units, users and options, with CUDA=1 the kernels
 PREFIX ?= /usr/local
-UNITS := $(DESTDIR)$(PREFIX)/lib/systemd/system
+LIBDIR := $(DESTDIR)$(PREFIX)/lib
 install: all
-	install -d $(DESTDIR)$(PREFIX)/bin $(UNITS) $(DESTDIR)/srv/seqd
+	install -d $(DESTDIR)$(PREFIX)/bin $(addprefix $(LIBDIR)/,systemd/system sysusers.d tmpfiles.d) $(DESTDIR)/etc/seqd $(DESTDIR)/srv/seqd
 	install -m 755 $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
-	for u in seqd seqw; do sed 's#@PREFIX@#$(PREFIX)#' deploy/systemd/$$u.service >$(UNITS)/$$u.service; done
+	for u in seqd seqw; do \
+	    sed 's#@PREFIX@#$(PREFIX)#' deploy/systemd/$$u.service >$(LIBDIR)/systemd/system/$$u.service && \
+	    install -m 644 deploy/systemd/$$u.sysusers $(LIBDIR)/sysusers.d/$$u.conf && \
+	    install -m 644 deploy/systemd/$$u.tmpfiles $(LIBDIR)/tmpfiles.d/$$u.conf && \
+	    { [ -e $(DESTDIR)/etc/seqd/$$u.toml ] || install -m 644 deploy/systemd/$$u.toml $(DESTDIR)/etc/seqd/$$u.toml; } || exit 1; \
+	done
 ifeq ($(CUDA),1)
 	install -d $(DESTDIR)$(PREFIX)/lib/seqd
 	install -m 755 $(CUDA_PLUGIN) $(DESTDIR)$(PREFIX)/lib/seqd

@@ -1,6 +1,7 @@
 /* seqd: REST, queue, scheduler and state of a cluster; all decisions, no computation. */
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -84,6 +85,16 @@ static void on_signal(void *arg, int signo)
         loop_stop(d->loop);
 }
 
+/* A socket in the directory that systemd made is for its group: an agent of another user. */
+static int share_socket(const struct options *o, struct err *e)
+{
+    const char *dir = getenv("RUNTIME_DIRECTORY"), *path = o->node_address + strlen("unix:");
+    const size_t n = dir ? strlen(dir) : 0;
+    if (!n || strncmp(o->node_address, "unix:", 5) || strncmp(path, dir, n) || path[n] != '/')
+        return 0;
+    return chmod(path, 0660) ? err_errno(e, "chmod %s", path) : 0;
+}
+
 static int create(struct seqd *d, struct err *e)
 {
     static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
@@ -114,6 +125,7 @@ static int create(struct seqd *d, struct err *e)
     d->routes.control = d->control;
     if (!(d->link = link_create(d->loop, o->node_address, &control_link_calls, d->control, e)))
         return -1;
+    if (share_socket(o, e)) return -1;
     link_set_heartbeat(d->link, o->heartbeat_ms);
     struct http_options h = {.listen = o->listen, .socket = o->socket_path, .local_only = true};
     if (!(d->http = http_create(d->loop, &h, routes_handle, &d->routes, e))) return -1;

@@ -113,6 +113,7 @@ begin badnode: "a node that cannot start ranks" && count tests/scripts/badnode.s
 begin store: "the disk of seqd, slow, failing, full" && count tests/scripts/store.sh
 begin_all soak: "65,536 tokens on 4 ranks and on 1" && count tests/scripts/soak.sh 65536
 begin models: "model directories" && count tests/scripts/models.sh
+begin_all units: "systemd's units, without systemd" && count tests/scripts/units.sh
 begin_all kill: "kill -9" && count tests/scripts/kill.sh
 begin_all disk: "disks, full, read-only, slow" && count tests/scripts/disk.sh
 begin_all hang: "an agent that stands still" && count tests/scripts/hang.sh

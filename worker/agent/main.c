@@ -14,7 +14,7 @@
 #include "worker/agent/options.h"
 
 struct seqw {
-    struct options o;
+    struct seqw_options o;
     char bin_dir[PATH_MAX], host[64];
     struct loop *loop;
     struct agent *agent; /* begins to exist a little after its signals */
@@ -60,6 +60,8 @@ static void on_signal(void *arg, int signo)
         agent_reap(w->agent);
     else if (signo == SIGHUP)
         on_reload(w);
+    else if (signo == SIGUSR1)
+        log_info("agent.leave", "why=SIGUSR1 text=\"gangs run on\""), loop_stop(w->loop);
     else
         notify_stopping(w->notify), agent_quit(w->agent, signo == SIGTERM ? "SIGTERM" : "SIGINT");
 }
@@ -74,7 +76,7 @@ static const char *bin_default(struct seqw *w)
 
 static struct agent_options agent_options(struct seqw *w)
 {
-    const struct options *o = &w->o;
+    const struct seqw_options *o = &w->o;
     struct agent_options a = {.connect = o->connect,
                               .name = *o->name ? o->name : w->host,
                               .address = *o->address ? o->address : NULL,
@@ -91,7 +93,7 @@ static struct agent_options agent_options(struct seqw *w)
 
 int main(int argc, char **argv)
 {
-    static const int signos[] = {SIGTERM, SIGINT, SIGCHLD, SIGHUP};
+    static const int signos[] = {SIGTERM, SIGINT, SIGCHLD, SIGHUP, SIGUSR1};
     static struct seqw w;
     struct err e = {0};
     log_init("seqw");
@@ -102,7 +104,7 @@ int main(int argc, char **argv)
     umask(077);
     signal(SIGPIPE, SIG_IGN);
     w.loop = loop_create(NULL, NULL, &e);
-    if (w.loop && loop_signals(w.loop, signos, 4, on_signal, &w, &e) == 0) {
+    if (w.loop && loop_signals(w.loop, signos, 5, on_signal, &w, &e) == 0) {
         w.notify = notify_open(w.loop, on_tick, &w); /* before any child: it takes the variables */
         w.agent = agent_create(w.loop, &o, &e);
     }

@@ -8,7 +8,7 @@
 #include "api/settings.h"
 #include "worker/agent/nvml.h"
 
-#define AT(field) OPTION_TARGET(struct options, field)
+#define AT(field) OPTION_TARGET(struct seqw_options, field)
 
 /* clang-format off */
 static const struct option_row rows[] = {
@@ -47,21 +47,23 @@ static const struct option_table table = {
     .program = "seqw",
     .usage = "usage: seqw --connect ADDRESS --state DIR [options]\n",
     .notes =
-        "SIGTERM stops all gangs, waits for their end, and exits 0. Gangs survive a seqw that is "
-        "killed:\n"
-        "the next one on the same state directory adopts them. SIGHUP changes rows with [SIGHUP].\n"
+        "SIGTERM stops all gangs, waits for their end, and exits 0. After SIGUSR1, or a kill, "
+        "gangs "
+        "run on:\n"
+        "the next seqw on the same state directory adopts them. SIGHUP changes rows with "
+        "[SIGHUP].\n"
         "GPUs are found through the driver's " NVML_LIBRARY ". In the environment:\n"
         "  SEQD_NVML=FILE      another library in its place, as tests have; none: offer no GPU\n"
         "  SEQD_EMULATED=1     take jobs of the device \"emulated\", which is for tests and slow\n",
     .rows = rows,
     .n_rows = sizeof rows / sizeof *rows,
-    .size = sizeof(struct options),
+    .size = sizeof(struct seqw_options),
 };
 
 /* What the rows cannot say. */
 static int check(const void *target, struct err *e)
 {
-    const struct options *o = target;
+    const struct seqw_options *o = target;
     if (!*o->connect) return err_set(e, ERR_INVALID, "give --connect ADDRESS: see seqw --help");
     if (!*o->state) return err_set(e, ERR_INVALID, "give --state DIR: see seqw --help");
     return 0;
@@ -69,12 +71,12 @@ static int check(const void *target, struct err *e)
 
 static const char *config_file(const void *target)
 {
-    const struct options *o = target;
+    const struct seqw_options *o = target;
     if (*o->config) return o->config;
     return !*o->connect && file_exists(OPTIONS_FILE) ? OPTIONS_FILE : NULL;
 }
 
-int options_read(struct options *o, int argc, char **argv, struct err *e)
+int options_read(struct seqw_options *o, int argc, char **argv, struct err *e)
 {
     int rc = settings_read(&table, argc, argv, config_file, o, e);
     if (rc > 0 && o->version) printf("seqw %s\n", version_text());
@@ -87,7 +89,7 @@ int options_read(struct options *o, int argc, char **argv, struct err *e)
     return 0;
 }
 
-int options_reload(struct options *o, struct err *e)
+int options_reload(struct seqw_options *o, struct err *e)
 {
     if (settings_reload(&table, o->argc, o->argv, config_file, check, o, e) < 0) return -1;
     log_level_set(o->log);

@@ -11,7 +11,7 @@
 
 #define OPTIONS_FILE "/etc/seqd/seqw.toml" /* read without --config and --connect, if it exists */
 
-struct options {
+struct seqw_options {
     bool check_config, help, version;
     char config[RANK_PATH_SIZE];
     char connect[RANK_PATH_SIZE];
@@ -28,9 +28,9 @@ struct options {
 };
 
 /* 0: run; 1: --help, --version or --check-config was answered; -1: wrong, *e says what. */
-int options_read(struct options *o, int argc, char **argv, struct err *e);
+int options_read(struct seqw_options *o, int argc, char **argv, struct err *e);
 /* SIGHUP: takes what may change while seqw runs, and logs what needs a restart. -1: the file is
  * wrong, *e says where, and nothing has changed. */
-int options_reload(struct options *o, struct err *e);
+int options_reload(struct seqw_options *o, struct err *e);
 
 #endif
