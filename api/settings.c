@@ -41,7 +41,7 @@ int settings_read(const struct option_table *t, int argc, char **argv, settings_
     return file ? read_file(t, file, target, &from, e) : 0;
 }
 
-static void say(void *arg, const struct option_row *row, bool taken)
+static void say(void *arg, const struct option_entry *row, bool taken)
 {
     if (taken)
         log_info("settings.changed", "key=%s", row->name);

@@ -17,7 +17,7 @@
 #define AT(field) OPTION_TARGET(struct options, field)
 
 /* clang-format off */
-static const struct option_row rows[] = {
+static const struct option_entry rows[] = {
     {"dev", OPTION_FLAG, OPTION_COMMAND, NULL, NULL, 0, 0, AT(dev), NULL,
      "A whole service on this machine, with a node of its own, for one user."},
     {"config", OPTION_TEXT, OPTION_COMMAND, "FILE", NULL, 0, 0, AT(config), NULL,

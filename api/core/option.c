@@ -8,14 +8,14 @@
 
 enum { HELP_COLUMN = 26, HELP_WIDTH = 100 };
 
-static void *place(void *target, const struct option_row *r)
+static void *place(void *target, const struct option_entry *r)
 {
     return (char *)target + r->offset;
 }
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-static int not_a_word(const struct option_row *r, const char *text, struct err *e)
+static int not_a_word(const struct option_entry *r, const char *text, struct err *e)
 {
     char all[256] = "";
     for (const char *const *w = r->words; *w; w++) {
@@ -25,7 +25,7 @@ static int not_a_word(const struct option_row *r, const char *text, struct err *
     return err_set(e, ERR_INVALID, "%s %s: want one of %s", r->name, text, all);
 }
 
-static int set_text(const struct option_row *r, char *to, size_t size, const char *text,
+static int set_text(const struct option_entry *r, char *to, size_t size, const char *text,
                     struct err *e)
 {
     const char *const *w = r->words;
@@ -39,7 +39,7 @@ static int set_text(const struct option_row *r, char *to, size_t size, const cha
     return 0;
 }
 
-static int set_number(const struct option_row *r, void *target, int64_t number, struct err *e)
+static int set_number(const struct option_entry *r, void *target, int64_t number, struct err *e)
 {
     if (number < r->min || number > r->max)
         return err_set(e, ERR_INVALID, "%s %lld: from %lld to %lld", r->name, (long long)number,
@@ -48,7 +48,7 @@ static int set_number(const struct option_row *r, void *target, int64_t number, 
     return 0;
 }
 
-static int read_number(const struct option_row *r, const char *text, int64_t *out, struct err *e)
+static int read_number(const struct option_entry *r, const char *text, int64_t *out, struct err *e)
 {
     char *end;
     *out = strtoll(text, &end, 10);
@@ -57,7 +57,7 @@ static int read_number(const struct option_row *r, const char *text, int64_t *ou
                    (long long)r->min, (long long)r->max);
 }
 
-static int add_text(const struct option_row *r, struct option_list *l, const char *text,
+static int add_text(const struct option_entry *r, struct option_list *l, const char *text,
                     struct err *e)
 {
     if (l->n == OPTION_LIST) return err_set(e, ERR_INVALID, "%s: at most %d", r->name, OPTION_LIST);
@@ -67,7 +67,7 @@ static int add_text(const struct option_row *r, struct option_list *l, const cha
 }
 
 /* A value as words: of the command line, or a default. */
-static int set(const struct option_row *r, void *target, const char *text, struct err *e)
+static int set(const struct option_entry *r, void *target, const char *text, struct err *e)
 {
     int64_t number;
     switch (r->type) {
@@ -85,7 +85,7 @@ void option_defaults(const struct option_table *t, void *target, struct option_s
     memset(target, 0, t->size);
     memset(from, 0, sizeof *from);
     for (int i = 0; i < t->n_rows; i++) {
-        const struct option_row *r = &t->rows[i];
+        const struct option_entry *r = &t->rows[i];
         struct err e;
         const int bad = r->otherwise && set(r, target, r->otherwise, &e);
         assert(!bad);
@@ -119,7 +119,7 @@ static int unknown(const struct option_table *t, const char *arg, struct err *e)
     return err_set(e, ERR_INVALID, "unknown option --%s: see %s --help", word, t->program);
 }
 
-static int answer(const struct option_table *t, const struct option_row *r)
+static int answer(const struct option_table *t, const struct option_entry *r)
 {
     if (!strcmp(r->name, "help")) option_help(t, stdout);
     return 1;
@@ -139,7 +139,7 @@ int option_line(const struct option_table *t, int argc, char **argv, void *targe
             return err_set(e, ERR_INVALID, "%s needs a value: see %s --help", argv[optind - 1],
                            t->program);
         if (at < 0) return unknown(t, argv[optind - 1], e);
-        const struct option_row *r = &t->rows[at];
+        const struct option_entry *r = &t->rows[at];
         struct err bad;
         if (set(r, target, optarg, &bad)) return err_set(e, bad.code, "--%s", bad.text);
         from->of[at] = OPTION_LINE;
@@ -151,7 +151,7 @@ int option_line(const struct option_table *t, int argc, char **argv, void *targe
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
-static int wrong_kind(const struct option_row *r, struct err *e)
+static int wrong_kind(const struct option_entry *r, struct err *e)
 {
     static const char *const wanted[] = {
         [OPTION_FLAG] = "true or false",
@@ -163,7 +163,7 @@ static int wrong_kind(const struct option_row *r, struct err *e)
     return err_set(e, ERR_INVALID, "%s: want %s", r->name, wanted[r->type]);
 }
 
-static int take(const struct option_row *r, const struct option_value *v, void *target,
+static int take(const struct option_entry *r, const struct option_value *v, void *target,
                 struct err *e)
 {
     static const enum option_kind kinds[] = {
@@ -187,7 +187,7 @@ int option_key(const struct option_table *t, const char *key, const struct optio
 {
     int i = 0;
     while (i < t->n_rows && strcmp(t->rows[i].name, key)) i++;
-    const struct option_row *r = &t->rows[i];
+    const struct option_entry *r = &t->rows[i];
     if (i == t->n_rows) {
         const char *near = nearest(t, key, true);
         return near ? err_set(e, ERR_INVALID, "unknown key %s: did you mean %s?", key, near)
@@ -215,7 +215,7 @@ int option_adopt(const struct option_table *t, void *now, const void *fresh, opt
 {
     int n = 0;
     for (int i = 0; i < t->n_rows; i++) {
-        const struct option_row *r = &t->rows[i];
+        const struct option_entry *r = &t->rows[i];
         void *to = place(now, r);
         const void *new = (const char *)fresh + r->offset;
         if (!memcmp(to, new, r->size)) continue;
@@ -241,7 +241,7 @@ static void wrap(FILE *out, const char *text, int *at)
     }
 }
 
-static void help_row(FILE *out, const struct option_row *r)
+static void help_row(FILE *out, const struct option_entry *r)
 {
     char left[64], tail[128] = "";
     snprintf(left, sizeof left, "  --%s%s%s", r->name, r->value ? " " : "",

@@ -35,7 +35,7 @@ enum option_reload {
     OPTION_COMMAND, /* of the command line alone: no key of the file */
 };
 
-struct option_row {
+struct option_entry {
     const char *name;
     enum option_type type;
     enum option_reload reload;
@@ -52,7 +52,7 @@ struct option_row {
 struct option_table {
     const char *program;       /* "seqd" */
     const char *usage, *notes; /* of --help: before and after the rows; lines */
-    const struct option_row *rows;
+    const struct option_entry *rows;
     int n_rows;
     size_t size; /* of the struct of targets */
 };
@@ -84,7 +84,7 @@ void option_help(const struct option_table *t, FILE *out);
 
 /* What SIGHUP does: every row that differs is told to `call`; the new value of those that reload is
  * taken into `now`. Returns how many were taken. */
-typedef void option_changed(void *arg, const struct option_row *row, bool taken);
+typedef void option_changed(void *arg, const struct option_entry *row, bool taken);
 int option_adopt(const struct option_table *t, void *now, const void *fresh, option_changed *call,
                  void *arg);
 

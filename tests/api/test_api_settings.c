@@ -15,7 +15,7 @@ struct target {
 
 #define AT(field) OPTION_TARGET(struct target, field)
 
-static const struct option_row rows[] = {
+static const struct option_entry rows[] = {
     {"file", OPTION_TEXT, OPTION_COMMAND, "FILE", NULL, 0, 0, AT(file), NULL, "The file."},
     {"name", OPTION_TEXT, OPTION_RESTART, "NAME", NULL, 0, 0, AT(name), NULL, "A name."},
     {"limit", OPTION_NUMBER, OPTION_RELOADS, "N", "5", 1, 9, AT(limit), NULL, "A limit."},

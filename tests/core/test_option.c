@@ -13,7 +13,7 @@ struct target {
 #define AT(field) OPTION_TARGET(struct target, field)
 
 static const char *const levels[] = {"low", "high", NULL};
-static const struct option_row rows[] = {
+static const struct option_entry rows[] = {
     {"flag", OPTION_FLAG, OPTION_RESTART, NULL, NULL, 0, 0, AT(flag), NULL, "A flag."},
     {"word", OPTION_TEXT, OPTION_RESTART, "TEXT", "none", 0, 0, AT(word), NULL, "A word."},
     {"level", OPTION_TEXT, OPTION_RELOADS, "LEVEL", NULL, 0, 0, AT(level), levels, "Low or high."},
@@ -118,7 +118,7 @@ static void test_key_list(void)
 }
 
 static int n_taken, n_restart;
-static void count(void *arg, const struct option_row *row, bool taken)
+static void count(void *arg, const struct option_entry *row, bool taken)
 {
     if (taken)
         n_taken++;

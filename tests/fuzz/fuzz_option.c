@@ -15,7 +15,7 @@ struct target {
 
 #define AT(field) OPTION_TARGET(struct target, field)
 
-static const struct option_row rows[] = {
+static const struct option_entry rows[] = {
     {"flag", OPTION_FLAG, OPTION_RESTART, NULL, NULL, 0, 0, AT(flag), NULL, ""},
     {"word", OPTION_TEXT, OPTION_RESTART, "W", NULL, 0, 0, AT(word), NULL, ""},
     {"number", OPTION_NUMBER, OPTION_RESTART, "N", NULL, -5, 5, AT(number), NULL, ""},

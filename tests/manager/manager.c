@@ -6,8 +6,8 @@
  *
  * Prints a line for every line that the service sends, and "started PID", "timeout", "watchdog"
  * (it was not fed in time: SIGABRT), "exit N" or "signal N" at its end, which ends the manager.
- * SIGHUP, SIGUSR1, SIGTERM and SIGINT are passed on; by KillMode=process to the main process alone, else to
- * its session. SECONDS: how long the start may take (default 60). */
+ * SIGHUP, SIGUSR1, SIGTERM and SIGINT are passed on; by KillMode=process to the main process alone,
+ * else to its session. SECONDS: how long the start may take (default 60). */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>

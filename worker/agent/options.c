@@ -11,7 +11,7 @@
 #define AT(field) OPTION_TARGET(struct seqw_options, field)
 
 /* clang-format off */
-static const struct option_row rows[] = {
+static const struct option_entry rows[] = {
     {"config", OPTION_TEXT, OPTION_COMMAND, "FILE", NULL, 0, 0, AT(config), NULL,
      "Options as TOML, each under its name here (default without --connect, where it exists: "
      OPTIONS_FILE "). The command line overrides the file; SIGHUP reads it again."},
