@@ -802,6 +802,46 @@ static void test_orphan(void)
     teardown();
 }
 
+/* Of another process: a file of /proc, its NULs as newlines. */
+static const char *proc_file(int pid, const char *name)
+{
+    static char text[65536];
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/%s", pid, name);
+    FILE *f = fopen(path, "re");
+    const size_t n = f ? fread(text + 1, 1, sizeof text - 2, f) : 0;
+    if (f) fclose(f);
+    text[0] = '\n';
+    text[n + 1] = 0;
+    for (size_t i = 0; i <= n; i++)
+        if (!text[i]) text[i] = '\n';
+    return text;
+}
+
+static void test_rank_environment(void)
+{
+    setup();
+    setenv("SECRET_OF_SEQW", "token", 1);
+    setenv("CREDENTIALS_DIRECTORY", "/run/credentials", 1);
+    setenv("SEQD_LIBRARY_PATH", "/opt/nccl", 1);
+    int pid = agent_start("0");
+    running(7, 2, "wait", 2);
+    struct pids p = pids_read(7, 2);
+    CHECK(p.n == 2);
+    for (int i = 0; i < p.n; i++) {
+        const char *env = proc_file(p.pid[i], "environ");
+        CHECK(strstr(env, "\nPATH=") && strstr(env, "\nSEQD_LIBRARY_PATH=/opt/nccl\n"));
+        CHECK(strstr(env, "\nCUDA_VISIBLE_DEVICES="));
+        CHECK(!strstr(env, "SECRET_OF_SEQW") && !strstr(env, "CREDENTIALS_DIRECTORY"));
+        CHECK(strstr(proc_file(p.pid[i], "status"), "\nNoNewPrivs:\t1\n"));
+    }
+    unsetenv("SECRET_OF_SEQW");
+    unsetenv("CREDENTIALS_DIRECTORY");
+    unsetenv("SEQD_LIBRARY_PATH");
+    terminate(pid);
+    teardown();
+}
+
 static void ask(enum msg_type type, const char *path, int64_t offset)
 {
     int n = d.n_answers;
@@ -1000,6 +1040,7 @@ int main(int argc, char **argv)
     RUN(test_reconcile);
     RUN(test_part);
     RUN(test_orphan);
+    RUN(test_rank_environment);
     RUN(test_fetch);
     RUN(test_describe);
     RUN(test_instance);

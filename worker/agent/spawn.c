@@ -4,8 +4,10 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdlib.h>
 #include <unistd.h>
 #include "api/core/file.h"
+#include "worker/agent/environment.h"
 
 extern char **environ;
 
@@ -27,10 +29,12 @@ int spawn_program(const char *program, char *const argv[], int out_fd, int err_f
     posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_adddup2(&actions, out_fd, STDOUT_FILENO);
     posix_spawn_file_actions_adddup2(&actions, err_fd, STDERR_FILENO);
-    errno = posix_spawn(&pid, program, &actions, &attr, argv, environ);
+    char **env = environment_for_ranks(environ);
+    errno = posix_spawn(&pid, program, &actions, &attr, argv, env);
     if (errno) pid = -1, err_errno(e, "cannot run %s", program);
     posix_spawn_file_actions_destroy(&actions);
     posix_spawnattr_destroy(&attr);
+    free(env);
     return pid;
 }
 

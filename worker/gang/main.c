@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include "api/core/log.h"
 #include "api/core/version.h"
@@ -29,6 +30,7 @@ int main(int argc, char **argv)
         return 2;
     }
     signal(SIGHUP, SIG_IGN);
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); /* its ranks inherit it */
     struct loop *l = loop_create(NULL, NULL, &e);
     struct gang *g = l ? gang_create(l, argv[1], &e) : NULL;
     if (g && loop_signals(l, signos, 2, on_signal, g, &e) == 0) loop_run(l);

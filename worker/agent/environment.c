@@ -1,0 +1,52 @@
+#include "worker/agent/environment.h"
+
+#include <assert.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Whole names, or beginnings where they end in '*'. */
+static const char *const allowed[] = {
+    "PATH",            /* python3, whose packages may have NCCL */
+    "LD_LIBRARY_PATH", /* of the machine's own libraries */
+    "LANG",
+    "LC_ALL",
+    "TZ",
+    "TMPDIR",
+    "HOME", /* the CUDA driver's cache of compiled kernels */
+    "SEQD_LIBRARY_PATH",
+    "SEQD_COLLECTIVES",
+    "SEQD_CUDA_*",
+    "SEQD_LOG",
+    "SEQD_MUTANT", /* a fault to inject */
+    "SEQD_TEST_*",
+    "CUDA_*", /* the driver's */
+    "NCCL_*", /* its interfaces and transports */
+    "NVIDIA_*",
+    "ASAN_OPTIONS",
+    "LSAN_OPTIONS",
+    "TSAN_OPTIONS",
+    "UBSAN_OPTIONS",
+};
+
+static bool is_allowed(const char *variable)
+{
+    const size_t n = strcspn(variable, "=");
+    for (size_t i = 0; i < sizeof allowed / sizeof *allowed; i++) {
+        const size_t m = strcspn(allowed[i], "*");
+        if (!strncmp(variable, allowed[i], m) && (allowed[i][m] ? n > m : n == m)) return true;
+    }
+    return false;
+}
+
+char **environment_for_ranks(char **from)
+{
+    size_t n = 0, m = 0;
+    while (from[n]) n++;
+    char **out = malloc((n + 1) * sizeof *out);
+    assert(out);
+    for (size_t i = 0; i < n; i++)
+        if (is_allowed(from[i])) out[m++] = from[i];
+    out[m] = NULL;
+    return out;
+}
