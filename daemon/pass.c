@@ -90,10 +90,11 @@ static void choose_only(const struct cluster *k, const struct job *j, struct sch
     q->only = node_index(k, q->toy ? j->only : checkpoint ? j->checkpoint_node : j->prepared_node);
     if (q->only < 0 || checkpoint || q->toy) return;
     const struct node *n = &k->nodes.node[q->only];
+    const bool here = n->up && !quarantine_find(k->quarantine, n->name);
+    const bool left = sched_has(&q->blamed, q->only) || sched_has(&q->lacks, q->only);
     q->awaited = !n->up && !sched_has(&q->lacks, q->only);
-    if (!n->up || sched_has(&q->blamed, q->only) || sched_has(&q->lacks, q->only) ||
-        quarantine_find(k->quarantine, n->name))
-        q->only = -1;
+    if (here && left) q->data = q->only + 1;
+    if (!here || left) q->only = -1;
 }
 
 static void describe(const struct cluster *k, const struct job *j, struct sched_job *q)

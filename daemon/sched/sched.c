@@ -241,6 +241,15 @@ static void give_way(struct sched_job *j, const struct sched_node *nodes, int n)
     if (!sched_held(j)) j->only = -1;
 }
 
+/* The node that has its data failed it, or lacks its files, and has to do all the same: then so do
+ * the data. Made again they would be on a node that it leaves out, again. */
+static void take_data(struct sched_job *j, const struct sched_node *nodes)
+{
+    if (!j->data || !j->prepare || !room_usable(j, nodes, j->data - 1)) return;
+    j->prepare = false;
+    j->only = j->data - 1;
+}
+
 /* It waits for the node that it is held to. What it would take if that node were idle is kept for
  * it; false: that would not do either. Of several that wait for one node the first keeps it. */
 static bool keep(struct sched_job *j, struct sched_node *nodes, int n)
@@ -267,6 +276,7 @@ static bool keep(struct sched_job *j, struct sched_node *nodes, int n)
 static bool place(struct sched_job *j, struct sched_node *nodes, int n, int64_t first)
 {
     give_way(j, nodes, n);
+    take_data(j, nodes);
     struct room_group g = room_widest(j, nodes, n, false);
     const bool bare = j->prepare && j->device == SCHED_SLOTS; /* any node prepares it */
     if (bare) {

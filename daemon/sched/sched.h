@@ -73,6 +73,7 @@ struct sched_job {
     int64_t checkpoint;      /* of which step `only` has the newest; 0: it has prepared data */
     int64_t not_before_ms;   /* backoff, of the clock that sched_pick is given */
     int only;                /* the node that rank 0 should be on, as an index; -1: any will do */
+    int data;                /* 1 + the node that has its data and is left out; 0: there is none */
     bool toy;                /* tests node `only`, which may be in quarantine; -1: it is not here */
     struct sched_set blamed; /* nodes that failed it: taken only if nothing else will do */
     struct sched_set lacks;  /* nodes without its files: so, and not while awaited */

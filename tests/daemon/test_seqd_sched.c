@@ -609,6 +609,23 @@ static void test_left_out(void)
     }
 }
 
+/* Its data are on a node that failed it and must do all the same: they are not made again there,
+ * and again after that. */
+static void test_data_left_out(void)
+{
+    for (int device = SCHED_SLOTS; device <= SCHED_GPUS; device++) {
+        struct sched_node n[2] = {large_node(), {.name = "b", .up = true}};
+        struct sched_job j = {.id = 1, .n_ranks = 2, .only = -1, .avoid_node = -1};
+        j.device = device;
+        j.prepare = true;
+        j.data = 1;
+        sched_add(&j.blamed, 0);
+        sched_pick(&j, 1, n, device == SCHED_SLOTS ? 1 : 2, 0);
+        CHECK_MSG(j.node == 0 && !j.prepare, "device %d: node %d, prepares %d", device, j.node,
+                  j.prepare);
+    }
+}
+
 static void test_quarantine(void)
 {
     struct sched_node n[2] = {{.name = "a", .up = true, .n_slots = 2, .quarantined = true},
@@ -726,6 +743,7 @@ int main(void)
     RUN(test_held_and_large);
     RUN(test_held_is_not_starved);
     RUN(test_left_out);
+    RUN(test_data_left_out);
     RUN(test_quarantine);
     RUN(test_rings);
     RUN(test_reach);
