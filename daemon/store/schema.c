@@ -1,6 +1,7 @@
 #include "daemon/store/schema.h"
 
 #include <sqlite3.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include "schema_sql.h"
 
@@ -13,7 +14,9 @@ static const char setup_sql[] =
 
 int schema_damaged(sqlite3 *db, const char *path, struct err *e)
 {
-    return err_set(e, ERR_CORRUPT, "%s: %s", path, sqlite3_errmsg(db));
+    const int rc = sqlite3_errcode(db) & 0xff;
+    const bool disk = rc == SQLITE_IOERR || rc == SQLITE_FULL || rc == SQLITE_CANTOPEN;
+    return err_set(e, disk ? ERR_IO : ERR_CORRUPT, "%s: %s", path, sqlite3_errmsg(db));
 }
 
 int schema_number(sqlite3 *db, const char *path, const char *sql, int64_t *out, struct err *e)

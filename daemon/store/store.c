@@ -611,7 +611,7 @@ static int open_reader(struct store *s, struct err *e)
     if (sqlite3_open_v2(s->path, &s->read_db, flags, NULL) != SQLITE_OK ||
         sqlite3_exec(s->read_db, "PRAGMA query_only=ON; PRAGMA wal_autocheckpoint=0", NULL, NULL,
                      NULL) != SQLITE_OK)
-        return err_set(e, ERR_CORRUPT, "%s: %s", s->path, sqlite3_errmsg(s->read_db));
+        return schema_damaged(s->read_db, s->path, e);
     sqlite3_extended_result_codes(s->read_db, 1);
     sqlite3_busy_timeout(s->read_db, BUSY_MS);
     sqlite3_progress_handler(s->read_db, 10000, on_progress, s);

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include "api/core/clock.h"
 #include "api/core/log.h"
+#include "daemon/store/schema.h"
 
 #define INTERRUPTIBLE 3043000     /* before this version the walk through the pages cannot be */
 #define MAX_SIZE      (128 << 20) /* of a file that is walked then: under a second */
@@ -31,6 +32,14 @@ static bool of_a_row(const char *text)
             !strncmp(text, "NUMERIC value in", 16));
 }
 
+/* The disk's fault: a page that could not be read. That it is no sound one has another code. */
+static bool of_the_disk(const char *text)
+{
+    const char *code = strstr(text, "error code=");
+    if (code) return strncmp(code + 11, "11", 2) != 0; /* SQLITE_CORRUPT */
+    return strstr(text, "failed to get page") != NULL;
+}
+
 static int look(sqlite3_stmt *st, const char *path, struct err *e)
 {
     int rc, n = 0;
@@ -38,6 +47,11 @@ static int look(sqlite3_stmt *st, const char *path, struct err *e)
         const char *text = (const char *)sqlite3_column_text(st, 0);
         if (!text) text = "out of memory";
         if (!strcmp(text, "ok")) continue;
+        if (of_the_disk(text))
+            return err_set(e, ERR_IO,
+                           "%s could not be read: quick_check says: %.200s; see to the disk, then "
+                           "start seqd again",
+                           path, text);
         if (!of_a_row(text))
             return err_set(e, ERR_CORRUPT,
                            "%s is damaged: quick_check says: %.200s; put a copy of it that is "
@@ -63,8 +77,7 @@ int store_check(sqlite3 *db, const char *path, int64_t limit_ms, struct err *e)
     sqlite3_progress_handler(db, OPS, on_progress, &b);
     int rc = sqlite3_prepare_v2(db, "PRAGMA quick_check", -1, &check, NULL);
     if (rc == SQLITE_OK) rc = look(check, path, e);
-    if (rc > 0 && rc != SQLITE_DONE && !b.over)
-        rc = err_set(e, ERR_CORRUPT, "%s is damaged: quick_check: %s", path, sqlite3_errmsg(db));
+    if (rc > 0 && rc != SQLITE_DONE && !b.over) rc = schema_damaged(db, path, e);
     sqlite3_finalize(check);
     sqlite3_progress_handler(db, 0, NULL, NULL);
     if (b.over)

@@ -304,6 +304,36 @@ static void test_damaged_file(void)
     remove_dir();
 }
 
+/* A disk that cannot be read is no damage: no one is told to bring back an older copy. */
+static void test_unreadable_disk(void)
+{
+    int64_t last = 0, n = 0;
+    struct loop *l = loop_create(NULL, NULL, NULL);
+    make_dir();
+    check_kept(0);
+    const struct round r = {0, 0, 0, 1 << 20, 0};
+    CHECK(run_round(&r, &last) == UNTOUCHED && last == 4);
+    check_kept(4);
+    for (int64_t at = 1; at < 1000; at++, n++) {
+        struct err e = {0};
+        disk.faults = DISK_READ;
+        disk.fail_at = at;
+        disk.goes_on = at % 2; /* or that call alone */
+        disk.n_calls = 0;
+        disk.failed = NULL;
+        struct store *s = store_open(l, dir, &e);
+        CHECK_MSG(s || (e.code == ERR_IO && !strstr(e.text, "damaged")), "read %lld: %s",
+                  (long long)at, e.text);
+        store_close(s);
+        if (!disk.failed || test_failures_now > 3) break;
+    }
+    CHECK_MSG(n > 10, "%lld reads", (long long)n);
+    bad_disk_mend();
+    check_kept(4);
+    loop_destroy(l);
+    remove_dir();
+}
+
 /* A commit, so that the reader's pages are of the past, and then reads that fail. */
 static void forget_pages(void)
 {
@@ -465,6 +495,7 @@ int main(void)
     RUN(test_every_fault); /* first: it forks */
     RUN(test_failed_checkpoint);
     RUN(test_damaged_file);
+    RUN(test_unreadable_disk);
     RUN(test_log_is_bounded);
     RUN(test_read_at_the_start);
     RUN(test_failed_query);
