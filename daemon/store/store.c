@@ -58,6 +58,7 @@ struct store {
     int64_t answered_ms;
     /* writer */
     struct reserve reserve;
+    bool gave_up;                     /* seqd stops, a group was dropped: so are all after it */
     int64_t look_ms;                  /* for room, not before */
     const char *doing;                /* for the sentence when it fails */
     int64_t wal_pages, checkpoint_at; /* bytes */
@@ -410,6 +411,15 @@ static struct store_txn *refuse_new(struct store *s, struct store_txn *group)
     return rest;
 }
 
+/* They were not acknowledged. */
+static void drop_group(struct store_txn *group)
+{
+    for (struct store_txn *t = group, *next; t; t = next) {
+        next = t->next;
+        txn_free(t);
+    }
+}
+
 /* Returns what is on disk now; NULL when all was refused, or seqd stops on a full disk. */
 static struct store_txn *commit_group(struct store *s, struct store_txn *group)
 {
@@ -422,10 +432,8 @@ static struct store_txn *commit_group(struct store *s, struct store_txn *group)
         if (!out_of_room(s, rc)) writer_dies(s);
         if (!sqlite3_get_autocommit(s->write_db)) sqlite3_exec(s->write_db, "ROLLBACK", 0, 0, 0);
         if (wait_for_room(s)) continue;
-        for (struct store_txn *t = group, *next; t; t = next) { /* not acknowledged */
-            next = t->next;
-            txn_free(t);
-        }
+        s->gave_up = true;
+        drop_group(group);
         return NULL;
     }
     pthread_mutex_lock(&s->mutex);
@@ -439,6 +447,10 @@ static void *writer_main(void *arg)
     struct store *s = arg;
     struct store_txn *group;
     while ((group = take_group(s))) {
+        if (s->gave_up) { /* there may be room again, but for a log with a hole */
+            drop_group(group);
+            continue;
+        }
         group = commit_group(s, group);
         for (struct store_txn *t = group, *next; t; t = next) {
             next = t->next;
