@@ -106,12 +106,14 @@ endif
 BENCH_SRC  := $(call src,tests/bench)
 FUZZ_SRC   := $(call src,tests/fuzz)
 PAPER_SRC  := $(call src,tests/paper)
+SIM_SRC    := $(call src,tests/sim)
 
 PROGRAMS := $(addprefix $(B)/,$(if $(DAEMON_SRC),seqd) $(if $(AGENT_SRC),seqw) \
             $(if $(GANG_SRC),seqgang) $(if $(RANK_SRC),seqrank) $(if $(CLIENT_SRC),seqctl))
 TEST_NAMES := $(basename $(notdir $(TEST_SRC)))
 # What runs on the emulated device: sanitizers do not follow its threads from stack to stack.
 ON_DEVICE := $(basename $(notdir $(wildcard tests/device/*.c)))
+SIM := $(B)/sim
 TESTS   := $(addprefix $(B)/tests/,$(filter-out $(if $(filter asan tsan,$(MODE)),$(ON_DEVICE)),$(TEST_NAMES)))
 BENCHES := $(patsubst tests/bench/%.c,$(B)/bench/%,$(BENCH_SRC))
 FUZZERS := $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(FUZZ_SRC))
@@ -316,6 +318,11 @@ $(B)/bench/%: $(B)/obj/tests/bench/%.o $(TEST_LIBS)
 	$(call do_link,$(ENGINE_LIBS) -lpthread -lm)
 $(B)/paper: $(call obj,$(PAPER_SRC)) $(TEST_LIBS)
 	$(call do_link,$(ENGINE_LIBS) -lpthread -lm)
+# The control plane in one thread: these objects take the place of gRPC, HTTP, threads and processes.
+SIM_WRAPS := pthread_create pthread_join pthread_cond_wait pthread_cond_timedwait pthread_cond_signal \
+             pthread_cond_broadcast clock_gettime _exit waitpid kill
+$(SIM): $(call obj,$(SIM_SRC)) $(LIBDAEMON) $(LIBAGENT) $(LIBAPI) $(LIBPLAN) $(LIBCORE)
+	$(call do_link,$(addprefix -Wl$(COMMA)--wrap=,$(SIM_WRAPS)) -ljansson -lsqlite3 -lprotobuf-c -lpthread -lm)
 # Tests that start programs.
 $(B)/tests/test_rank $(B)/tests/test_life $(B)/tests/test_prepare $(B)/tests/test_model_jobs \
 $(B)/tests/test_family_jobs: | $(B)/seqrank
@@ -404,9 +411,13 @@ paper: deps
 	$(Q)$(MAKE) $(B)/paper
 	$(Q)tests/paper/run.sh $(B)/paper build/paper
 
-## soak: 1,048,576 tokens scored on 4 ranks equal 1 rank, memory as planned: a quarter of an hour
+## sim: build the simulator of the control plane, build/release/sim
+sim: $(SIM)
+
+## soak: 100,000 faults in the simulator; 1,048,576 tokens scored on 4 ranks equal 1 rank, memory as planned: half an hour
 soak: deps
-	$(Q)$(MAKE) $(JOBS_ALL) all
+	$(Q)$(MAKE) $(JOBS_ALL) all $(SIM)
+	$(Q)$(SIM) --faults 100000
 	$(Q)tests/scripts/soak.sh
 
 ## fuzz: build the fuzzers with clang's libFuzzer and run each for FUZZ_S seconds (default 60)
@@ -446,7 +457,7 @@ clean:
 	rm -rf build
 
 ## help: this list
-HELP := demo check check-all | all deps install clean help | tests check-docs check-asan check-tsan mutants fuzz soak \
+HELP := demo check check-all | all deps install clean help | tests check-docs check-asan check-tsan mutants fuzz sim soak \
         check-layers check-symbols check-headers check-format format | bench paper | cuda gpu-check gpu-pack gpu-results
 help:
 	@sed -n 's/^## //p' $(firstword $(MAKEFILE_LIST)) | awk -F': ' -v order='$(HELP)' ' \
@@ -456,7 +467,7 @@ help:
 	        for (i = 1; i <= k; i++) if (word[i] == "|") print ""; else if (word[i] in text) row(word[i]); \
 	        for (i = 1; i <= n; i++) if (!(line[i] in shown)) row(line[i]) }'
 
-.PHONY: all tests check check-all check-docs check-asan check-tsan check-layers check-symbols check-headers check-format cuda mutants demo bench paper fuzz soak \
+.PHONY: all tests check check-all check-docs check-asan check-tsan check-layers check-symbols check-headers check-format cuda mutants demo bench paper fuzz sim soak \
         gpu-check gpu-pack gpu-results deps install format clean help
 # What rules and scripts ask for.
 .PHONY: FORCE release-objects print-nvcc print-nvccflags print-gpu-tests gpu-build bench-build

@@ -106,6 +106,9 @@ if begin asan "and UBSan: $under"; then
 fi
 begin_all asan "end to end" && BUILD=build/asan count tests/scripts/e2e.sh
 begin_all mutants: "every injected fault must be caught" && JOBS=$jobs count tests/mutants.sh
+if begin_all sim: "10,000 faults from seeds"; then
+    if make -s -j"$jobs" sim; then count build/release/sim --faults 10000; else one sim-build false; fi
+fi
 begin e2e: "end to end" && count tests/scripts/e2e.sh
 begin docs: "the commands of the documents" && count tests/scripts/docs.sh $all
 begin_all gpus: "jobs on GPUs, without a GPU" && count tests/scripts/gpus.sh

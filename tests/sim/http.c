@@ -1,0 +1,319 @@
+/* daemon/http/http.h without sockets, and its clients: they submit, with a key that they
+ * use again when no answer came; they cancel, restart and read. What they are told goes to the
+ * checker, unless the network loses it. */
+#include "daemon/http/http.h"
+#include "api/core/job.h"
+#include "daemon/http/routes.h"
+#include "tests/sim/sim.h"
+
+enum { OPEN_MAX = 24, BODY_SIZE = 1024 };
+
+enum what { SUBMIT, CANCEL, RESTART, SHOW, LIST, EVENTS, METRICS, CHECKPOINTS, NODES, PLAN };
+
+struct order { /* a submission, until it is known to be done */
+    char key[24], body[BODY_SIZE];
+    bool done, under_way;
+    int64_t job, next_ms;
+};
+
+struct http_req {
+    struct http_req *next;
+    enum what what;
+    const char *method, *body;
+    char path[64], query_name[16], query[32], location[64];
+    int64_t job;
+    struct order *order;
+    bool orphan, lost; /* the client is gone; the answer will not reach it */
+};
+
+static struct order orders[SIM_JOBS];
+static int n_orders, n_jobs;
+static int64_t jobs[SIM_JOBS], cursors[SIM_JOBS], metric_cursors[SIM_JOBS];
+static struct http_req *open_requests;
+static int n_open;
+
+void clients_reset(void)
+{
+    n_orders = n_jobs = 0;
+    clients_cut();
+}
+
+int clients_jobs(void)
+{
+    return n_jobs;
+}
+
+/* ---- http.h ---------------------------------------------------------------------------------- */
+
+const char *http_method(const struct http_req *r)
+{
+    return r->method;
+}
+
+const char *http_path(const struct http_req *r)
+{
+    return r->path;
+}
+
+const char *http_query(const struct http_req *r, const char *name)
+{
+    return *r->query_name && !strcmp(r->query_name, name) ? r->query : NULL;
+}
+
+const char *http_query_name(const struct http_req *r, int i)
+{
+    return !i && *r->query_name ? r->query_name : NULL;
+}
+
+const char *http_header(const struct http_req *r, const char *name)
+{
+    return r->order && !strcmp(name, "idempotency-key") ? r->order->key : NULL;
+}
+
+const char *http_body(const struct http_req *r, size_t *size)
+{
+    *size = r->body ? strlen(r->body) : 0;
+    return r->body ? r->body : "";
+}
+
+int64_t http_id(const struct http_req *r)
+{
+    return 1;
+}
+
+void http_set_header(struct http_req *r, const char *name, const char *value)
+{
+    if (!strcmp(name, "Location")) snprintf(r->location, sizeof r->location, "%s", value);
+}
+
+struct http_out *http_stream_open(struct http_req *r, int status, const char *type, int64_t size,
+                                  const struct http_stream_calls *calls, void *arg)
+{
+    http_reply(r, 503, "text/plain", "", 0);
+    return NULL;
+}
+
+size_t http_stream_room(struct http_out *s)
+{
+    return 0;
+}
+
+int http_stream_write(struct http_out *s, const void *data, size_t size)
+{
+    return -1;
+}
+
+void http_stream_end(struct http_out *s, bool whole)
+{
+}
+
+/* ---- answers --------------------------------------------------------------------------------- */
+
+static void remember(int64_t job)
+{
+    for (int i = 0; i < n_jobs; i++)
+        if (jobs[i] == job) return;
+    if (n_jobs == SIM_JOBS) return;
+    cursors[n_jobs] = metric_cursors[n_jobs] = 0;
+    jobs[n_jobs++] = job;
+}
+
+static int64_t number_at(const char *text, const char *key)
+{
+    const char *at = strstr(text, key);
+    return at ? strtoll(at + strlen(key), NULL, 10) : 0;
+}
+
+static void submitted(struct http_req *r, int status, const char *body)
+{
+    struct order *o = r->order;
+    const int64_t id = number_at(body, "\"id\":");
+    if (status != 201) {
+        sim_note(0, "client: %s is answered %d", o->key, status);
+        const bool no_gpu = strstr(o->body, "\"cuda\"") && status == 400; /* none is there now */
+        if (status == 422 || (status == 400 && !no_gpu))
+            sim_broken("submit", 0, "%s: %d %.300s", o->key, status, body);
+        o->done = no_gpu;
+        return;
+    }
+    sim_note(id, "client: %s is job %lld", o->key, (long long)id);
+    o->done = true;
+    o->job = id;
+    check_submitted(o->key, id);
+    remember(id);
+}
+
+static int64_t *cursor_of(struct http_req *r)
+{
+    for (int i = 0; i < n_jobs; i++)
+        if (jobs[i] == r->job) return r->what == METRICS ? &metric_cursors[i] : &cursors[i];
+    return NULL;
+}
+
+static void page_read(struct http_req *r, const char *body)
+{
+    int64_t *cursor = cursor_of(r);
+    const char *next = strstr(body, "\"next_cursor\":\"");
+    check_page(r->job, body, r->what == METRICS);
+    if (cursor && next && sim_below(2)) *cursor = strtoll(next + 15, NULL, 10);
+    if (cursor && !next) *cursor = 0;
+}
+
+static void take_answer(struct http_req *r, int status, const char *body)
+{
+    switch (r->what) {
+    case SUBMIT: submitted(r, status, body); return;
+    case CANCEL:
+        if (status == 202) check_cancelled(r->job);
+        /* fall through */
+    case RESTART:
+    case SHOW:
+        if (status == 200 || status == 202) check_shown(body);
+        if (status == 404) sim_broken("lost", r->job, "job %lld is not found", (long long)r->job);
+        return;
+    case EVENTS:
+    case METRICS:
+        if (status == 200) page_read(r, body);
+        return;
+    default: return;
+    }
+}
+
+static void request_free(struct http_req *r)
+{
+    struct http_req **at = &open_requests;
+    while (*at && *at != r) at = &(*at)->next;
+    if (*at) *at = r->next, n_open--;
+    free(r);
+}
+
+void http_reply(struct http_req *r, int status, const char *type, const char *body, size_t size)
+{
+    char *copy = strndup(body, size);
+    if (!copy) abort();
+    if (r->order && !r->orphan) r->order->under_way = false;
+    if (status == 500 && !r->orphan)
+        sim_note(r->job, "client: %s is answered 500 %.200s", r->path, copy);
+    if (!r->orphan && !r->lost) take_answer(r, status, copy);
+    free(copy);
+    request_free(r);
+}
+
+void clients_cut(void)
+{
+    for (struct http_req *r = open_requests, *next; r; r = next) {
+        next = r->next;
+        r->orphan = true;
+        r->next = NULL;
+        if (r->order) r->order->under_way = false;
+    }
+    open_requests = NULL;
+    n_open = 0;
+}
+
+/* ---- questions ------------------------------------------------------------------------------- */
+
+static void handle(void *arg)
+{
+    struct http_req *r = arg;
+    routes_handle(seqd_routes(), r);
+}
+
+static struct http_req *ask(enum what what, const char *method, int64_t job, const char *path)
+{
+    struct http_req *r = calloc(1, sizeof *r);
+    if (!r) abort();
+    *r = (struct http_req){.what = what, .method = method, .job = job, .next = open_requests};
+    snprintf(r->path, sizeof r->path, path, (long long)job);
+    r->lost = sim_chance(50000);
+    open_requests = r;
+    n_open++;
+    return r;
+}
+
+static void send_off(struct http_req *r)
+{
+    loop_post(seqd_loop(), handle, r);
+}
+
+/* Nothing that the cluster could never take. */
+static void write_body(char *out, size_t size)
+{
+    static const int sizes[] = {1, 1, 1, 2, 2, 3, 4};
+    const bool gpus = nodes_gpus() && !sim_below(3);
+    int ranks = sizes[sim_below(7)];
+    if (gpus && ranks > nodes_gpus()) ranks = nodes_gpus();
+    snprintf(out, size,
+             "{\"kind\":\"train\",\"model\":{\"config\":{\"hidden_size\":64,"
+             "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"intermediate_size\":128}},"
+             "\"data\":{\"train\":[{\"path\":\"/x\"}],\"seq_len\":100},\"train\":{\"passes\":1},"
+             "\"resources\":{\"device\":\"%s\",\"ranks\":%d},\"priority\":%d,"
+             "\"limits\":{\"restarts\":%d}}",
+             gpus ? "cuda" : "cpu", ranks, sim_below(3), sim_below(4));
+}
+
+static void submit_one(void)
+{
+    struct order *o = NULL;
+    for (int i = 0; i < n_orders && !o; i++)
+        if (!orders[i].done && !orders[i].under_way && orders[i].next_ms <= sim_now) o = &orders[i];
+    /* Once done, it is sent again now and then: the same answer must come. */
+    if (!o && n_orders && !sim_below(6)) o = &orders[sim_below(n_orders)];
+    if (!o && n_orders < SIM_JOBS) {
+        o = &orders[n_orders++];
+        *o = (struct order){0};
+        snprintf(o->key, sizeof o->key, "key-%d", n_orders);
+        write_body(o->body, sizeof o->body);
+    }
+    if (!o || o->under_way) return;
+    o->under_way = true;
+    o->next_ms = sim_now + 500;
+    struct http_req *r = ask(SUBMIT, "POST", 0, "/v1/jobs");
+    r->order = o;
+    r->body = o->body;
+    send_off(r);
+}
+
+static void read_one(void)
+{
+    static const char *const paths[] = {"/v1/jobs/%lld/events", "/v1/jobs/%lld/metrics",
+                                        "/v1/jobs/%lld/checkpoints"};
+    const int64_t job = jobs[sim_below(n_jobs)];
+    const int how = sim_below(8);
+    struct http_req *r;
+    if (how == 0) {
+        r = ask(LIST, "GET", 0, "/v1/jobs");
+    } else if (how == 1) {
+        r = ask(NODES, "GET", 0, "/v1/nodes");
+    } else if (how < 5) {
+        r = ask(SHOW, "GET", job, "/v1/jobs/%lld");
+    } else {
+        r = ask(EVENTS + (how - 5), "GET", job, paths[how - 5]);
+        const int64_t *cursor = how < 7 ? cursor_of(r) : NULL;
+        if (cursor && *cursor) {
+            snprintf(r->query_name, sizeof r->query_name, "cursor");
+            snprintf(r->query, sizeof r->query, "%lld", (long long)*cursor);
+        }
+    }
+    send_off(r);
+}
+
+static void order_one(void)
+{
+    const int64_t job = jobs[sim_below(n_jobs)];
+    if (sim_below(3))
+        send_off(ask(CANCEL, "POST", job, "/v1/jobs/%lld:cancel"));
+    else
+        send_off(ask(RESTART, "POST", job, "/v1/jobs/%lld:restart"));
+}
+
+void clients_turn(bool submit)
+{
+    if (!seqd_up() || n_open >= OPEN_MAX) return;
+    bool waits = false; /* an order whose answer was lost is sent until it is known */
+    for (int i = 0; i < n_orders && !waits; i++)
+        waits = !orders[i].done && !orders[i].under_way && orders[i].next_ms <= sim_now;
+    if ((submit && !sim_below(60)) || waits) submit_one();
+    if (n_jobs && !sim_below(8)) read_one();
+    if (n_jobs && submit && !sim_below(400)) order_one();
+}

@@ -1,0 +1,304 @@
+/* api/rpc.h over nothing: sessions between loops of one process. A message takes some time, and
+ * they keep their order; a session can break, be cut in either direction, or be half open: then
+ * each end finds out by itself, by keepalive. */
+#include "api/rpc.h"
+#include "tests/sim/sim.h"
+
+enum { RETRY_MIN_MS = 100, RETRY_MAX_MS = 1000, DELAY_MS = 30 };
+
+struct packet {
+    struct packet *next;
+    int64_t due_ms;
+    size_t size;
+    char data[];
+};
+
+struct end { /* of one program: its streams */
+    struct loop *loop;
+    const struct rpc_calls *calls;
+    void *arg;
+    struct rpc_stream *first;
+};
+
+struct rpc_stream {
+    struct rpc_stream *next, *peer; /* peer NULL: gone */
+    struct end *end;
+    struct rpc_client *client; /* NULL: the server's end */
+    void *user;
+    int node;
+    bool opened, closing;
+    int64_t open_ms, dead_ms; /* dead_ms: the peer is gone, as noticed then; 0: it is there */
+    int64_t stuck_ms;         /* since when nothing of the peer can come; 0: it can */
+    int64_t last_due_ms;
+    size_t queued_size;
+    struct packet *packets, **last;
+};
+
+struct rpc_server {
+    struct end end;
+};
+
+struct rpc_client {
+    struct end end;
+    struct loop_timer *retry;
+    int node;
+    int64_t wait_ms, retry_ms;
+};
+
+static struct rpc_server *server;
+static struct {
+    int64_t up_ms, down_ms; /* cut until then */
+} cuts[SIM_NODES];
+
+static bool cut(int node, bool up)
+{
+    return (up ? cuts[node].up_ms : cuts[node].down_ms) > sim_now;
+}
+
+void net_reset(void)
+{
+    memset(cuts, 0, sizeof cuts);
+}
+
+void net_mend(void)
+{
+    memset(cuts, 0, sizeof cuts);
+}
+
+void net_cut(int node, bool up, bool down, int64_t until_ms)
+{
+    if (up) cuts[node].up_ms = until_ms;
+    if (down) cuts[node].down_ms = until_ms;
+}
+
+/* ---- streams --------------------------------------------------------------------------------- */
+
+static struct rpc_stream *stream_new(struct end *end, int node, int64_t open_ms)
+{
+    struct rpc_stream *s = calloc(1, sizeof *s);
+    if (!s) abort();
+    *s = (struct rpc_stream){.end = end, .node = node, .open_ms = open_ms, .next = end->first};
+    s->last = &s->packets;
+    end->first = s;
+    return s;
+}
+
+static void stream_free(struct rpc_stream *s)
+{
+    for (struct packet *p = s->packets, *next; p; p = next) {
+        next = p->next;
+        free(p);
+    }
+    free(s);
+}
+
+/* The other end is told when what is on its way has come, or a part of it. */
+static void leave_peer(struct rpc_stream *s)
+{
+    struct rpc_stream *p = s->peer;
+    if (!p) return;
+    s->peer = NULL;
+    p->peer = NULL;
+    if (!p->dead_ms) p->dead_ms = sim_now + 1 + sim_below(2 * DELAY_MS);
+}
+
+static void stream_drop(struct rpc_stream *s)
+{
+    struct rpc_stream **at = &s->end->first;
+    while (*at != s) at = &(*at)->next;
+    *at = s->next;
+    leave_peer(s);
+    stream_free(s);
+}
+
+int rpc_send(struct rpc_stream *s, const void *data, size_t size)
+{
+    if (s->closing || s->queued_size + size > RPC_QUEUE_SIZE) return -1;
+    struct rpc_stream *to = s->peer;
+    if (!to) return 0; /* into a connection that is gone: no error yet */
+    struct packet *p = malloc(sizeof *p + size);
+    if (!p) abort();
+    int64_t due_ms = sim_now + 1 + sim_below(DELAY_MS);
+    if (due_ms < to->last_due_ms) due_ms = to->last_due_ms;
+    *p = (struct packet){.due_ms = due_ms, .size = size};
+    memcpy(p->data, data, size);
+    to->last_due_ms = due_ms;
+    *to->last = p;
+    to->last = &p->next;
+    s->queued_size += size;
+    return 0;
+}
+
+size_t rpc_stream_queued(const struct rpc_stream *s)
+{
+    return s->queued_size;
+}
+
+void rpc_stream_close(struct rpc_stream *s)
+{
+    s->closing = true;
+}
+
+void rpc_stream_set(struct rpc_stream *s, void *user)
+{
+    s->user = user;
+}
+
+void *rpc_stream_user(const struct rpc_stream *s)
+{
+    return s->user;
+}
+
+/* ---- what arrives ---------------------------------------------------------------------------- */
+
+/* The other process stands still, or its direction is cut. */
+static bool hears_nothing(const struct rpc_stream *s)
+{
+    if (s->client) return cut(s->node, false) || seqd_paused() > sim_now;
+    return cut(s->node, true) || node_paused(s->node) > sim_now;
+}
+
+static bool silent_too_long(struct rpc_stream *s)
+{
+    const bool either = cut(s->node, true) || cut(s->node, false) || hears_nothing(s);
+    if (!either) s->stuck_ms = 0;
+    if (either && !s->stuck_ms) s->stuck_ms = sim_now;
+    return s->stuck_ms && sim_now - s->stuck_ms >= RPC_DEAD_MS;
+}
+
+static void deliver(struct rpc_stream *s)
+{
+    while (s->packets && !s->closing && s->packets->due_ms <= sim_now) {
+        struct packet *p = s->packets;
+        /* A process that was stopped finds what had come before; a cut lets nothing through. */
+        if (cut(s->node, !s->client)) return;
+        if (s->dead_ms && s->dead_ms <= sim_now && sim_below(2)) return;
+        if (!(s->packets = p->next)) s->last = &s->packets;
+        if (s->peer) s->peer->queued_size -= p->size;
+        s->end->calls->message(s->end->arg, s, p->data, p->size);
+        free(p);
+    }
+}
+
+static void client_failed(struct rpc_client *c)
+{
+    loop_timer_set(c->retry, c->wait_ms > c->retry_ms ? c->wait_ms : c->retry_ms);
+    c->wait_ms = 0;
+    c->retry_ms = c->retry_ms * 2 < RETRY_MAX_MS ? c->retry_ms * 2 : RETRY_MAX_MS;
+}
+
+static void stream_turn(struct rpc_stream *s)
+{
+    if (!s->opened) {
+        if (s->open_ms > sim_now) return;
+        s->opened = true;
+        if (s->client) s->client->retry_ms = RETRY_MIN_MS;
+        s->end->calls->opened(s->end->arg, s);
+    }
+    deliver(s);
+    const bool over = s->closing || (s->dead_ms && s->dead_ms <= sim_now);
+    if (!over && !silent_too_long(s)) return;
+    s->end->calls->closed(s->end->arg, s, s->closing ? "closed here" : "the peer is gone");
+    if (s->client) client_failed(s->client);
+    stream_drop(s);
+}
+
+static void turn(void *arg)
+{
+    struct end *e = arg;
+    struct rpc_stream *all[64];
+    int n = 0;
+    for (struct rpc_stream *s = e->first; s && n < 64; s = s->next) all[n++] = s;
+    while (n--) stream_turn(all[n]); /* none of them frees another one; the oldest first */
+}
+
+static struct rpc_client *clients[SIM_NODES];
+
+void net_turn(struct loop *l)
+{
+    if (server && server->end.loop == l) loop_post(l, turn, &server->end);
+    for (int i = 0; i < SIM_NODES; i++)
+        if (clients[i] && clients[i]->end.loop == l) loop_post(l, turn, &clients[i]->end);
+}
+
+void net_break(int node)
+{
+    for (struct rpc_stream *s = clients[node] ? clients[node]->end.first : NULL; s; s = s->next) {
+        struct rpc_stream *p = s->peer;
+        leave_peer(s);
+        if (p) s->dead_ms = sim_now + 1 + sim_below(20 * DELAY_MS);
+        if (p) p->dead_ms = sim_now + 1 + sim_below(20 * DELAY_MS);
+    }
+}
+
+/* ---- the two programs ------------------------------------------------------------------------ */
+
+static void end_destroy(struct end *e)
+{
+    while (e->first) stream_drop(e->first);
+}
+
+struct rpc_server *rpc_serve(struct loop *l, const char *address, const struct rpc_calls *calls,
+                             void *arg, struct err *e)
+{
+    struct rpc_server *s = calloc(1, sizeof *s);
+    if (!s) abort();
+    s->end = (struct end){.loop = l, .calls = calls, .arg = arg};
+    return server = s;
+}
+
+void rpc_server_destroy(struct rpc_server *s)
+{
+    if (!s) return;
+    end_destroy(&s->end);
+    server = NULL;
+    free(s);
+}
+
+int rpc_server_port(const struct rpc_server *s)
+{
+    return 0;
+}
+
+static void dial(void *arg)
+{
+    struct rpc_client *c = arg;
+    const bool there = server && seqd_paused() <= sim_now;
+    if (!there || cut(c->node, true) || cut(c->node, false)) {
+        client_failed(c);
+        return;
+    }
+    struct rpc_stream *here = stream_new(&c->end, c->node, sim_now + 2 + sim_below(DELAY_MS));
+    struct rpc_stream *far = stream_new(&server->end, c->node, sim_now + 1);
+    here->client = c;
+    here->peer = far;
+    far->peer = here;
+}
+
+struct rpc_client *rpc_dial(struct loop *l, const char *address, const struct rpc_calls *calls,
+                            void *arg, struct err *e)
+{
+    struct rpc_client *c = calloc(1, sizeof *c);
+    if (!c) abort();
+    c->end = (struct end){.loop = l, .calls = calls, .arg = arg};
+    c->node = node_now();
+    c->retry_ms = RETRY_MIN_MS;
+    c->retry = loop_timer_create(l, dial, c);
+    clients[c->node] = c;
+    dial(c);
+    return c;
+}
+
+void rpc_client_wait(struct rpc_client *c, int64_t ms)
+{
+    c->wait_ms = ms;
+}
+
+void rpc_client_destroy(struct rpc_client *c)
+{
+    if (!c) return;
+    end_destroy(&c->end);
+    loop_timer_destroy(c->retry);
+    clients[c->node] = NULL;
+    free(c);
+}

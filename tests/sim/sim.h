@@ -1,0 +1,169 @@
+/* sim.h: a whole cluster in one thread, made from one seed: seqd and its agents are the product's
+ * code; what lies beneath them is simulated.
+ *
+ *   world.c    the clock, whose turn it is, which fault comes next
+ *   fiber.c    the store's threads as fibers, and the system's clocks
+ *   disk.c     the files of SQLite: lost power, no room, errors, short writes (a VFS)
+ *   net.c      api/rpc.h: sessions that are slow, cut, half open
+ *   http.c     daemon/http/http.h: clients that submit, cancel, restart, read and give up
+ *   seqd.c     a life of seqd: control, link, store, routes as daemon/main.c joins them
+ *   node.c     a life of an agent: worker/agent/agent.c, its GPUs
+ *   gang.c     gangs and ranks, by the rules of api/core/gang_start.h and rank.h
+ *   truth.c    what gangs did, and which of their processes live
+ *   liar.c     a node that says what is not so
+ *   check.c    what must hold: a small model of jobs over committed rows, and what was told
+ *
+ * What one seed does, it does again: no real time, no thread, no real random number. */
+#ifndef SEQD_TESTS_SIM_SIM_H
+#define SEQD_TESTS_SIM_SIM_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "api/core/gpu.h"
+#include "api/core/loop.h"
+#include "api/wire.h"
+
+enum {
+    SIM_NODES = 5, /* the last one is the liar */
+    SIM_LIAR = SIM_NODES - 1,
+    SIM_GPUS = 4,
+    SIM_JOBS = 512,  /* of one seed */
+    SIM_GANGS = 2048 /* the same */
+};
+
+/* ---- world.c --------------------------------------------------------------------------------- */
+
+extern int64_t sim_now, sim_utc; /* milliseconds; sim_utc: what the wall clock shows */
+extern bool sim_calm;            /* the faults are over: everything must come to its end */
+uint64_t sim_random(void);
+int sim_below(int n);             /* 0 .. n - 1 */
+bool sim_chance(int per_million); /* never when calm */
+/* A line of what happened; job 0: of none. Kept, and shown after a violation. */
+void sim_note(int64_t job, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Something must hold and does not: rule is its short name. */
+void sim_broken(const char *rule, int64_t job, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+bool sim_is_broken(void);
+const char *sim_dir(void); /* the seed's directory */
+
+/* ---- fiber.c --------------------------------------------------------------------------------- */
+
+void fibers_turn(bool all); /* runs what is ready, or some of it */
+void fiber_yield(void);     /* lets others run; nothing outside a fiber */
+bool fiber_inside(void);
+void fibers_drop(void);    /* all are forgotten, wherever they are */
+int fiber_exit_code(void); /* of _exit in a fiber since the last drop; -1: there was none */
+
+/* ---- disk.c ---------------------------------------------------------------------------------- */
+
+extern struct disk_faults {
+    int64_t room; /* bytes that files may still grow by; -1: any */
+    int fail_in;  /* the n-th call from now fails; 0: none */
+    bool no_sync; /* the next sync fails */
+    bool shorter; /* the call that fails has written a part */
+    bool aside;   /* it is the checker that calls: nothing fails */
+} disk;
+void disk_install(void);
+void disk_reset(void);     /* an empty disk */
+void disk_cut(bool power); /* every open file is dead; power: what was not synced may be lost */
+
+/* ---- net.c ----------------------------------------------------------------------------------- */
+
+void net_reset(void);
+void net_turn(struct loop *l); /* what has arrived for that process */
+/* Cuts a node from seqd until then: what it says, what it is told, or both. */
+void net_cut(int node, bool up, bool down, int64_t until_ms);
+void net_break(int node); /* its session breaks; both ends learn of it, not at once */
+void net_mend(void);
+
+/* ---- seqd.c ---------------------------------------------------------------------------------- */
+
+void seqd_reset(void);
+bool seqd_up(void);
+void seqd_turn(void);              /* starts it when it is time */
+void seqd_kill(bool power);        /* kill -9; power: and the disk loses what was not synced */
+void seqd_pause(int64_t until_ms); /* SIGSTOP */
+int64_t seqd_paused(void);         /* until when; 0: it is not */
+struct loop *seqd_loop(void);
+struct routes *seqd_routes(void);
+int32_t seqd_reserved(const char *node);
+const char *seqd_reason(int64_t job); /* why it waits */
+int64_t seqd_log_size(int64_t job, int64_t epoch, int rank);
+int seqd_starts(void);
+int64_t seqd_full_ms(void); /* when its disk was last known to be full */
+void seqd_quit(void);       /* an orderly end */
+
+/* ---- node.c ---------------------------------------------------------------------------------- */
+
+void nodes_reset(int n_gpus);
+const char *node_name(int node);
+int node_slots(int node);
+int nodes_gpus(void); /* of all nodes */
+void nodes_turn(void);
+void node_kill(int node); /* its agent, kill -9 */
+void node_pause(int node, int64_t until_ms);
+void node_leave(int node, int64_t until_ms); /* agent and gangs at once; back later */
+void node_gpu(int node, int gpu, int health, int64_t until_ms);
+bool node_runs(int node);
+int64_t node_paused(int node);
+struct loop *node_loop(int node);
+void node_reap(int node); /* SIGCHLD */
+int node_now(void);       /* whose turn it is, -1: no node's */
+void node_enter(int node);
+void nodes_end(void);
+
+/* ---- gang.c ---------------------------------------------------------------------------------- */
+
+void gangs_reset(void);
+void gangs_turn(void);
+void gangs_end(void);
+void gang_kill_any(int node); /* one of its gangs, and so its ranks */
+void gang_kill_all(int node);
+void gang_pause_any(int node, int64_t until_ms);
+int gangs_alive(void);
+int gang_ranks(int node); /* that run there now and hold slots */
+bool gang_uses_gpu(int node, const char *uuid);
+/* The truth about attempts, for the checker. */
+bool gang_done(int64_t job, int64_t epoch); /* every rank of it exited 0 */
+bool gang_said(int64_t nonce, int64_t job, int64_t epoch, int type);
+int64_t gang_log_size(int64_t job, int64_t epoch, int rank);
+int gang_faults(int64_t job); /* failures that are the job's own */
+bool gang_part_alive(int64_t job, int64_t epoch, const char *node);
+
+/* ---- liar.c ---------------------------------------------------------------------------------- */
+
+void liar_reset(void);
+void liar_turn(void);
+void liar_stop(void);
+
+/* ---- http.c ---------------------------------------------------------------------------------- */
+
+void clients_reset(void);
+void clients_turn(bool submit);
+void clients_cut(void); /* seqd is gone, and with it what was asked */
+int clients_jobs(void);
+
+/* ---- check.c --------------------------------------------------------------------------------- */
+
+void check_reset(void);
+void check_rows(void);  /* what has been committed since the last look */
+void check_again(void); /* after a start: all that was there is there */
+void check_truth(void); /* slots and GPUs by what runs */
+bool check_ended(void); /* every job is final */
+void check_at_end(void);
+void check_tainted(int64_t job); /* the liar has, or had, a part of it */
+/* What clients were told. */
+void check_submitted(const char *key, int64_t job);
+void check_cancelled(int64_t job);
+void check_shown(const char *doc);
+void check_page(int64_t job, const char *page, bool metrics);
+/* Jobs by their states are added, rows, and logs that a full disk has cut. */
+void check_report(int count[], int64_t *rows, int64_t *cut_logs);
+void check_close(void); /* before seqd opens or closes its files */
+
+#endif
