@@ -113,11 +113,12 @@ const struct verb login_verb = {
     .summary = "keep a token for a server, and talk to it from now on",
     .max_args = 1,
     .run = login_run,
-    .help = "Asks for a token (on a pipe: reads it from stdin; --token-file FILE), tries it, and\n"
-            "keeps it for that URL in ~/.config/seqctl (0600). Verbs without --url talk to the\n"
-            "server of the last login. seqd --dev needs no login: it keeps a token there itself.\n\n"
-            "Example\n"
-            "  seqctl login https://seqd.example:7433 <token.txt",
+    .help =
+        "Asks for a token (on a pipe: reads it from stdin; --token-file FILE), tries it, and\n"
+        "keeps it for that URL in ~/.config/seqctl (0600). Verbs without --url talk to the\n"
+        "server of the last login. seqd --dev needs no login: it keeps a token there itself.\n\n"
+        "Example\n"
+        "  seqctl login https://seqd.example:7433 <token.txt",
 };
 const struct verb logout_verb = {
     .name = "logout",

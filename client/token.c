@@ -9,8 +9,8 @@
 
 static void print_tokens(const struct cli *c, const struct jv *list)
 {
-    static const char *const head[] = {"ID",      "USER",    "ROLE",  "LABEL", "CREATED",
-                                       "EXPIRES", "REVOKED", "USED",  NULL};
+    static const char *const head[] = {"ID",      "USER",    "ROLE", "LABEL", "CREATED",
+                                       "EXPIRES", "REVOKED", "USED", NULL};
     const struct jv *data = jv_get(list, "data");
     struct table t;
     table_init(&t, head);

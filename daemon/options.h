@@ -16,9 +16,9 @@ struct options {
     bool dev, check_config, help, version;
     char config[RANK_PATH_SIZE];
     char state[RANK_PATH_SIZE];
-    char listen[128];          /* REST */
+    char listen[128];            /* REST */
     char socket[RANK_PATH_SIZE]; /* --socket */
-    char node[RANK_PATH_SIZE]; /* --node-address */
+    char node[RANK_PATH_SIZE];   /* --node-address */
     int64_t slots;
     struct option_list root;
     char log[16];
@@ -28,7 +28,7 @@ struct options {
     char state_dir[RANK_PATH_SIZE];    /* exists, 0700 */
     int n_mended;                      /* files there that others could read until now */
     int64_t heartbeat_ms, lost_ms;     /* of nodes; from the environment: tests */
-    char socket_path[RANK_PATH_SIZE]; /* REST for this machine */
+    char socket_path[RANK_PATH_SIZE];  /* REST for this machine */
     const char *roots[RANK_ROOTS];
     int n_roots;
     char root_text[RANK_ROOTS][RANK_PATH_SIZE];

@@ -163,12 +163,13 @@ static void test_wrong_tokens(void)
     char text[AUTH_TOKEN_SIZE + 80], wrong[AUTH_TOKEN_SIZE];
     begin_users();
     static const char *const never[] = {
-        "Authorization: Bearer\r\n",      "Authorization: Basic YTpi\r\n",
-        "Authorization: Bearer x\r\n",    "Authorization: Bearer seqd_1_\r\n",
-        "Authorization: Bearer seqd__\r\n"};
+        "Authorization: Bearer\r\n", "Authorization: Basic YTpi\r\n", "Authorization: Bearer x\r\n",
+        "Authorization: Bearer seqd_1_\r\n", "Authorization: Bearer seqd__\r\n"};
     for (size_t i = 0; i < sizeof never / sizeof *never; i++) {
-        snprintf(text, sizeof text, "GET /v1/me HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
-                                    "%s\r\n", never[i]);
+        snprintf(text, sizeof text,
+                 "GET /v1/me HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+                 "%s\r\n",
+                 never[i]);
         CHECK_MSG(talk(text) == 401, "%s", never[i]);
     }
     const size_t n = strlen(user_a);
@@ -311,7 +312,8 @@ static void test_event_says_who(void)
     CHECK(post_as(user_a, "/v1/jobs", job_json) == 201);
     CHECK(post_as(operator_o, "/v1/jobs/1:cancel", "") == 202);
     CHECK(get("/v1/jobs/1/events") == 200);
-    const char *submit = strstr(reply, "\"by\":\"ann\""), *cancel = strstr(reply, "\"by\":\"olga\"");
+    const char *submit = strstr(reply, "\"by\":\"ann\""),
+               *cancel = strstr(reply, "\"by\":\"olga\"");
     CHECK(submit && cancel && submit < cancel);
     close_server();
     begin_in(false, 0);

@@ -46,7 +46,7 @@ struct gang {
 
 extern struct gang gangs[SIM_GANGS];
 extern int n_gangs, active[SIM_GANGS], n_active; /* active: those whose processes may be there */
-struct gang_truth { /* of a job */
+struct gang_truth {                              /* of a job */
     int checkpoint[SIM_NODES], faults;
 };
 extern struct gang_truth truth[SIM_JOBS + 1];

@@ -2,6 +2,7 @@
  * use again when no answer came; they cancel, restart and read. What they are told goes to the
  * checker, unless the network loses it. */
 #include "daemon/http/http.h"
+#include <unistd.h>
 #include "api/core/job.h"
 #include "daemon/http/routes.h"
 #include "tests/sim/sim.h"
@@ -68,6 +69,14 @@ const char *http_query_name(const struct http_req *r, int i)
 const char *http_header(const struct http_req *r, const char *name)
 {
     return r->order && !strcmp(name, "idempotency-key") ? r->order->key : NULL;
+}
+
+/* Over the Unix socket, from the user that runs seqd. */
+const struct http_peer *http_peer(const struct http_req *r)
+{
+    static struct http_peer peer;
+    peer = (struct http_peer){.kind = HTTP_PEER_UNIX, .uid = geteuid()};
+    return &peer;
 }
 
 const char *http_body(const struct http_req *r, size_t *size)

@@ -2,6 +2,7 @@
 #include <dirent.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "daemon/auth.h"
 #include "daemon/control.h"
 #include "daemon/http/follow.h"
 #include "daemon/http/routes.h"
@@ -18,6 +19,7 @@ static struct {
     struct logs *logs;
     struct control *control;
     struct links *link;
+    struct auth *auth;
     struct routes routes;
     int64_t start_ms, paused_ms, full_ms;
     bool reserve, dying;
@@ -85,7 +87,9 @@ static int open_all(struct err *e)
                                       .logged = follows_logged,
                                       .changed_arg = d.routes.follows};
     if (!(d.control = control_create(&o, e))) return -1;
+    if (!(d.auth = auth_create(d.store, &(struct auth_clock){utc_now}, e))) return -1;
     d.routes.control = d.control;
+    d.routes.auth = d.auth;
     d.link = link_create(d.loop, "unix:/sim", &control_link_calls, d.control, e);
     return d.link ? 0 : -1;
 }
@@ -100,8 +104,10 @@ static void close_all(bool orderly)
     link_destroy(d.link);
     control_destroy(d.control);
     if (d.routes.follows) follows_destroy(d.routes.follows);
+    auth_destroy(d.auth);
     logs_close(d.logs);
     loop_destroy(d.loop);
+    d.auth = NULL;
     d.store = NULL, d.link = NULL, d.control = NULL, d.logs = NULL, d.loop = NULL;
     d.routes = (struct routes){0};
     d.dying = false;

@@ -147,4 +147,3 @@ int process_alive(int pid, int64_t start_time)
     const struct gang *g = gang_of_rank(pid);
     return g && gang_has_ranks(g);
 }
-
