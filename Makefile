@@ -445,6 +445,10 @@ ifeq ($(CUDA),1)
 	install -m 755 $(CUDA_PLUGIN) $(DESTDIR)$(PREFIX)/lib/seqd
 endif
 
+## deb: packages of Debian for coordinator, agent and client in build/deb (needs debhelper)
+deb: all
+	$(Q)deploy/deb
+
 ## format: clang-format, of the version that deploy/deps names, over the tree
 format:
 	$(Q)tests/format.sh --write
@@ -457,7 +461,7 @@ clean:
 	rm -rf build
 
 ## help: this list
-HELP := demo check check-all | all deps install clean help | tests check-docs check-asan check-tsan mutants fuzz sim soak \
+HELP := demo check check-all | all deps install deb clean help | tests check-docs check-asan check-tsan mutants fuzz sim soak \
         check-layers check-symbols check-headers check-format format | bench paper | cuda gpu-check gpu-pack gpu-results
 help:
 	@sed -n 's/^## //p' $(firstword $(MAKEFILE_LIST)) | awk -F': ' -v order='$(HELP)' ' \
@@ -468,7 +472,7 @@ help:
 	        for (i = 1; i <= n; i++) if (!(line[i] in shown)) row(line[i]) }'
 
 .PHONY: all tests check check-all check-docs check-asan check-tsan check-layers check-symbols check-headers check-format cuda mutants demo bench paper fuzz sim soak \
-        gpu-check gpu-pack gpu-results deps install format clean help
+        gpu-check gpu-pack gpu-results deps install deb format clean help
 # What rules and scripts ask for.
 .PHONY: FORCE release-objects print-nvcc print-nvccflags print-gpu-tests gpu-build bench-build
 
