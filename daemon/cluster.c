@@ -9,6 +9,7 @@ void cluster_init(struct cluster *k)
     if (jobs_init(&k->jobs)) abort();
     k->nodes.n = 0;
     k->quarantine = quarantine_create();
+    k->users = (struct users){0};
 }
 
 static void drop_attempt(void *arg, struct job *j)
@@ -23,6 +24,7 @@ void cluster_fini(struct cluster *k)
     jobs_fini(&k->jobs);
     nodes_fini(&k->nodes);
     quarantine_destroy(k->quarantine);
+    users_fini(&k->users);
 }
 
 const char *cluster_any_node(const struct cluster *k, const char (*but)[NODE_NAME], int n_but)

@@ -1,16 +1,19 @@
-/* cluster.h: what seqd decides upon: its live jobs, its nodes, and those of them in quarantine.
- * Plain data of the loop thread; questions about more than one of the three are answered here. */
+/* cluster.h: what seqd decides upon: its live jobs, its nodes, those of them in
+ * quarantine, and users. Plain data of the loop thread; questions about more than one of the four
+ * are answered here. */
 #ifndef SEQD_DAEMON_CLUSTER_H
 #define SEQD_DAEMON_CLUSTER_H
 
 #include "daemon/jobs.h"
 #include "daemon/node.h"
 #include "daemon/quarantine.h"
+#include "daemon/users.h"
 
 struct cluster {
     struct jobs jobs;
     struct nodes nodes;
     struct quarantine *quarantine; /* owns */
+    struct users users;
 };
 
 void cluster_init(struct cluster *k);

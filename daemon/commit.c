@@ -96,6 +96,7 @@ static void committed(void *arg, const struct err *e)
      * is not: an earlier commit than that one's must not take the job away. */
     if (j && k->final) {
         jobs_remove(&all->cluster->jobs, j);
+        users_leave(&all->cluster->users, j->owner);
         job_destroy(j);
     }
     all->calls->changed(all->arg, k->job);
@@ -199,10 +200,12 @@ static void submitted(void *arg, const struct err *e)
 {
     struct commit *k = arg;
     struct commits *all = k->all;
-    if (e)
+    if (e) {
+        users_leave(&all->cluster->users, k->submitted->owner);
         job_destroy(k->submitted);
-    else
+    } else {
         jobs_add(&all->cluster->jobs, k->submitted);
+    }
     k->done(k->arg, e ? NULL : k->submitted, e);
     if (!e) all->calls->pass(all->arg);
     commit_free(k);
@@ -233,6 +236,7 @@ void commit_submit(struct commits *all, const struct commit_new *s, commit_done 
     if (s->owner) snprintf(ev.by, sizeof ev.by, "%s", s->owner);
     if (s->only) snprintf(ev.node, sizeof ev.node, "%s", s->only);
     job_fold(j, &ev, NULL);
+    users_join(&all->cluster->users, j->owner);
     struct store_txn *t = store_begin();
     int64_t n = json_spec_write(j->spec, JSON_STORED, all->spec_json, sizeof all->spec_json);
     assert(n > 0);

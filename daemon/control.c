@@ -63,6 +63,11 @@ const struct nodes *control_nodes(const struct control *c)
     return &c->cluster.nodes;
 }
 
+struct users *control_users(struct control *c)
+{
+    return &c->cluster.users;
+}
+
 const struct cluster *control_cluster(const struct control *c)
 {
     return &c->cluster;

@@ -57,6 +57,7 @@ const struct cluster *control_cluster(const struct control *c);
 /* The fold, for acting; what clients are shown is the store's. NULL: not live, as committed. */
 const struct job *control_job(const struct control *c, int64_t id);
 const struct nodes *control_nodes(const struct control *c);
+struct users *control_users(struct control *c);
 /* Slots held on it, as committed: by jobs, and by ranks of attempts that are over here and not yet
  * there. */
 int32_t control_reserved(const struct control *c, const char *node);

@@ -66,6 +66,7 @@ static void on_reload(struct seqd *d)
         log_error("settings.kept", "text=\"%s; the options stay as they were\"", e.text);
     else
         log_info("settings.read", "signal=SIGHUP");
+    control_users(d->control)->limits = d->o.user;
     notify_ready(d->notify);
 }
 
@@ -123,6 +124,7 @@ static int create(struct seqd *d, struct err *e)
                                 .changed_arg = d->routes.follows};
     if (!(d->control = control_create(&c, e))) return -1;
     d->routes.control = d->control;
+    control_users(d->control)->limits = o->user;
     if (!(d->link = link_create(d->loop, o->node_address, &control_link_calls, d->control, e)))
         return -1;
     if (share_socket(o, e)) return -1;

@@ -41,6 +41,12 @@ static const struct option_entry rows[] = {
     {"root", OPTION_TEXTS, OPTION_RESTART, "DIR", NULL, 0, 0, AT(root), NULL,
      "With --dev: directory whose files jobs may read; may be repeated (default: the current "
      "directory and the state directory)."},
+    {"user-jobs", OPTION_NUMBER, OPTION_RELOADS, "N", "10000", 0, 100000, AT(user.jobs), NULL,
+     "Live jobs of a user; 0: any number. No limit of a user holds for operators and admins."},
+    {"user-running", OPTION_NUMBER, OPTION_RELOADS, "N", "0", 0, 100000, AT(user.running), NULL,
+     "Jobs of a user with ranks on nodes, more wait; 0: any number."},
+    {"user-submits", OPTION_NUMBER, OPTION_RELOADS, "N", "6000", 0, 1000000, AT(user.submits), NULL,
+     "Jobs and plans that a user may send in a minute; 0: any number."},
     {"log", OPTION_TEXT, OPTION_RELOADS, "LEVEL", NULL, 0, 0, AT(log), log_levels,
      "debug, info, warn or error (default: $SEQD_LOG, else info)."},
     {"help", OPTION_ANSWER, OPTION_COMMAND, NULL, NULL, 0, 0, AT(help), NULL,

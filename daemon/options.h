@@ -8,6 +8,7 @@
 #include "api/core/err.h"
 #include "api/core/option.h"
 #include "api/core/rank.h"
+#include "daemon/users.h"
 
 #define OPTIONS_FILE "/etc/seqd/seqd.toml" /* read without --config and --dev, where it exists */
 
@@ -21,6 +22,7 @@ struct options {
     char node[RANK_PATH_SIZE];   /* --node-address */
     int64_t slots;
     struct option_list root;
+    struct users_limits user;
     char log[16];
     /* What follows from them. */
     char node_address[RANK_PATH_SIZE]; /* gRPC, for seqw */

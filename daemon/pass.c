@@ -112,6 +112,9 @@ static void describe(const struct cluster *k, const struct job *j, struct sched_
     q->not_before_ms = j->wake_ms;
     q->device = device_of(j);
     q->avoid_node = -1;
+    struct user *u = users_of((struct users *)&k->users, j->owner);
+    q->n_user = u ? &u->n_placed : NULL;
+    q->max_user = (int32_t)k->users.limits.running;
     if (q->device == SCHED_GPUS) enqueue_gpus(k, j, q);
 }
 
@@ -250,6 +253,26 @@ static void assign(const struct cluster *k, const struct job *j, const struct sc
         name_gpu(k, q, r, ev->gpus[r]);
 }
 
+static void forget_placed(void *arg, struct job *j)
+{
+    struct user *u = users_of(arg, j->owner);
+    if (u) u->n_placed = 0;
+}
+
+static void count_placed(void *arg, struct job *j)
+{
+    struct user *u = users_of(arg, j->owner);
+    if (u && (j->gpus || job_slots(j, NULL))) u->n_placed++;
+}
+
+static void count_users(const struct cluster *k)
+{
+    struct users *users = (struct users *)&k->users;
+    if (!users->limits.running) return;
+    jobs_each((struct jobs *)&k->jobs, forget_placed, users);
+    jobs_each((struct jobs *)&k->jobs, count_placed, users);
+}
+
 int pass_pick(struct sched_pass *p, const struct cluster *k, int64_t now_ms)
 {
     p->n_jobs = 0;
@@ -257,6 +280,7 @@ int pass_pick(struct sched_pass *p, const struct cluster *k, int64_t now_ms)
     if (!p->n_jobs) return 0;
     list_nodes(k, p->nodes);
     list_held(k, p->nodes);
+    count_users(k);
     sched_pick(p->queue, p->n_jobs, p->nodes, k->nodes.n, now_ms);
     return p->n_jobs;
 }

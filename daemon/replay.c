@@ -171,6 +171,7 @@ static void expect_quarantined(const struct replaying *r)
 static void live_again(void *arg, struct job *j)
 {
     const struct replaying *r = arg;
+    users_join(&r->cluster->users, j->owner);
     job_set_wake(j, r->utc_ms, r->now_ms);
     for (int i = 0; j->attempt && i < j->attempt->n_parts; i++)
         node_expect(&r->cluster->nodes, j->attempt->parts[i].place.node, r->now_ms);

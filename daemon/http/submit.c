@@ -83,6 +83,11 @@ static void on_submitted(void *arg, const struct job *j, const struct err *e)
 static void submit(struct posting *p)
 {
     struct commit_new s = {.spec = &p->spec, .plan = p->plan, .owner = p->who.user};
+    struct err e;
+    if (users_refuse(control_users(p->R->control), &p->who, &e)) {
+        refuse(p, 429, &e);
+        return;
+    }
     if (*p->key) s.key = p->key, s.fingerprint = p->fingerprint;
     commit_submit(control_commits(p->R->control), &s, on_submitted, p);
 }
@@ -375,6 +380,10 @@ static void start(struct routes *R, struct http_req *r, const struct principal *
     p->r = r;
     p->who = *who;
     p->goal = goal;
+    if (users_ask(control_users(R->control), who, control_now_ms(R->control), &e)) {
+        refuse(p, 429, &e);
+        return;
+    }
     if (read_body(p, &e)) {
         refuse(p, 0, &e);
         return;

@@ -323,7 +323,13 @@ void sched_pick(struct sched_job *jobs, int n_jobs, struct sched_node *nodes, in
                    (double)(j->not_before_ms - now_ms) / 1000);
             continue;
         }
+        if (j->n_user && j->max_user && *j->n_user >= j->max_user) {
+            reason(j, "user_limit",
+                   "its user has %d jobs with ranks on nodes, the most that one may", *j->n_user);
+            continue;
+        }
         int64_t *in_front = &first[j->device == SCHED_GPUS];
         if (place(j, nodes, n_nodes, *in_front)) *in_front = j->id;
+        if (j->n_user && j->node >= 0 && !j->prepare) ++*j->n_user;
     }
 }

@@ -78,8 +78,10 @@ struct sched_job {
     struct sched_set blamed; /* nodes that failed it: taken only if nothing else will do */
     struct sched_set lacks;  /* nodes without its files: so, and not while awaited */
     bool awaited;            /* a node that has its files is down */
-    bool soon;      /* a node went down a moment ago: until it is back or lost, neither is taken */
-    int32_t device; /* enum sched_device */
+    bool soon;       /* a node went down a moment ago: until it is back or lost, neither is taken */
+    int32_t device;  /* enum sched_device */
+    int32_t *n_user; /* in/out: jobs of its user with ranks on nodes; NULL: it has no user */
+    int32_t max_user;  /* of those; 0: any number */
     int64_t gpu_size;  /* bytes of memory that a GPU must have */
     int64_t gpu_free;  /* and of those, that must be free now */
     int64_t host_size; /* SCHED_GPUS: bytes of its node's memory that a rank takes */

@@ -321,6 +321,33 @@ static void test_event_says_who(void)
     finish();
 }
 
+static void test_limits(void)
+{
+    begin_users();
+    struct users *users = control_users(w.control);
+    users->limits = (struct users_limits){.jobs = 2};
+    CHECK(post_as(user_a, "/v1/jobs", job_json) == 201);
+    CHECK(post_as(user_a, "/v1/jobs", job_json) == 201);
+    CHECK(post_as(user_a, "/v1/jobs", job_json) == 429 &&
+          strstr(reply, "the limit of a user is 2"));
+    CHECK(post_as(user_b, "/v1/jobs", job_json) == 201);
+    for (int i = 0; i < 3; i++) CHECK(post_as(operator_o, "/v1/jobs", job_json) == 201);
+    CHECK(post_as(user_a, "/v1/jobs/1:cancel", "") == 202);
+    CHECK(post_as(user_a, "/v1/jobs", job_json) == 201); /* job 7 */
+    CHECK(users_of(users, "ann")->n_live == 2);
+    close_server();
+    begin_in(false, 0);
+    users = control_users(w.control);
+    users->limits = (struct users_limits){.jobs = 2, .submits = 3};
+    CHECK(users_of(users, "ann")->n_live == 2 && users_of(users, "bob")->n_live == 1);
+    CHECK(post_as(user_a, "/v1/jobs", job_json) == 429); /* a refused one counts, too */
+    CHECK(post_as(user_a, "/v1/plan", job_json) == 200 && post_as(user_a, "/v1/plan", "{") == 400);
+    CHECK(post_as(user_a, "/v1/plan", job_json) == 429 && strstr(reply, "within a minute"));
+    CHECK(post_as(user_b, "/v1/plan", job_json) == 200);
+    for (int i = 0; i < 4; i++) CHECK(post_as(operator_o, "/v1/plan", job_json) == 200);
+    finish();
+}
+
 /* ---- a database of the version before -------------------------------------------------------- */
 
 static void run(const char *sql)
@@ -369,6 +396,7 @@ int main(void)
     RUN(test_making);
     RUN(test_audit);
     RUN(test_event_says_who);
+    RUN(test_limits);
     RUN(test_version_before);
     return test_done("seqd_auth");
 }

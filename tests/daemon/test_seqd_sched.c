@@ -430,6 +430,28 @@ static void test_never_fits_does_not_block(void)
 
 /* A job runs where its data lies if there is room, and elsewhere if there is not: data can be made
  * again. A checkpoint cannot. */
+/* More of a user's jobs wait, whatever their priority, and hold up none of another user's. */
+static void test_user_limit(void)
+{
+    struct sched_node n = large_node();
+    int32_t ann = 1, bob = 0;
+    struct sched_job j[5];
+    for (int i = 0; i < 5; i++)
+        j[i] = (struct sched_job){.id = i + 1,
+                                  .priority = 5 - i,
+                                  .n_ranks = 1,
+                                  .only = -1,
+                                  .avoid_node = -1,
+                                  .n_user = i < 3 ? &ann : &bob,
+                                  .max_user = 2};
+    j[0].prepare = true; /* holds no slots: no limit */
+    sched_pick(j, 5, &n, 1, 0);
+    CHECK(j[0].node == 0 && j[1].node == 0 && j[3].node == 0 && j[4].node == 0);
+    CHECK(j[2].node == -1 && !strcmp(j[2].reason_code, "user_limit"));
+    CHECK(strstr(j[2].reason, "has 2 jobs with ranks on nodes") != NULL);
+    CHECK(ann == 2 && bob == 2);
+}
+
 static void test_pinned(void)
 {
     const struct sched_node n[2] = {{.name = "a", .up = true, .n_slots = 4, .n_reserved = 3},
@@ -735,6 +757,7 @@ int main(void)
     RUN(test_two_lines);
     RUN(test_order);
     RUN(test_never_fits_does_not_block);
+    RUN(test_user_limit);
     RUN(test_pinned);
     RUN(test_full_house);
     RUN(test_held_does_not_block);

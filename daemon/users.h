@@ -1,0 +1,43 @@
+/* users.h: what each user has live, and the limits on it. Operators and admins have none. In memory
+ * alone: after a restart the live jobs are counted again. Loop thread. */
+#ifndef SEQD_DAEMON_USERS_H
+#define SEQD_DAEMON_USERS_H
+
+#include "api/core/err.h"
+#include "daemon/principal.h"
+
+#define USERS_BUCKETS   256
+#define USERS_MINUTE_MS 60000
+
+struct users_limits { /* of one user; 0: none */
+    int64_t jobs;     /* that are live */
+    int64_t running;  /* with ranks on nodes: more wait, with that as their reason */
+    int64_t submits;  /* POSTs of jobs and plans within a minute */
+};
+
+struct user {
+    struct user *next;
+    char name[USER_NAME];
+    int32_t n_live;   /* with those that are being committed */
+    int32_t n_placed; /* with ranks on nodes: of the scheduling pass */
+    int64_t window_ms;
+    int64_t n_submits; /* since then */
+};
+
+struct users {
+    struct users_limits limits;
+    struct user *bucket[USERS_BUCKETS];
+};
+
+void users_fini(struct users *t);
+/* The entry of that name, made where there is none; NULL for "". It lives as long as the table. */
+struct user *users_of(struct users *t, const char *name);
+
+/* Counts one more POST. fails: ERR_TOO_LARGE with when to come again. now_ms: of the loop. */
+int users_ask(struct users *t, const struct principal *who, int64_t now_ms, struct err *e);
+/* fails: ERR_TOO_LARGE when that user has as many live jobs as one may have. */
+int users_refuse(struct users *t, const struct principal *who, struct err *e);
+void users_join(struct users *t, const char *owner); /* a job of that owner begins to be live */
+void users_leave(struct users *t, const char *owner);
+
+#endif
