@@ -154,7 +154,7 @@ link = @$(if $(V),,echo '  LD  $@'; )mkdir -p $(@D)
 do_link = $(link); $(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o %.a,$^) $(1)
 
 # What api/ is linked with.
-RPC_LIBS := -lgrpc -lgpr -lprotobuf-c -ltomlplusplus -lstdc++
+RPC_LIBS := -lgrpc -lgpr -lprotobuf-c -lssl -lcrypto -ltomlplusplus -lstdc++
 $(B)/seqd: $(B)/obj/daemon/main.o $(LIBDAEMON) $(LIBAPI) $(LIBPLAN) $(LIBCORE)
 	$(call do_link,-lmicrohttpd -ljansson -lsqlite3 $(RPC_LIBS) -lpthread -lm)
 $(B)/seqw: $(B)/obj/worker/agent/main.o $(LIBAGENT) $(LIBAPI) $(LIBCORE)

@@ -44,7 +44,7 @@ wire_pack.h       : api/wire.c api/wire_gpu.c api/wire_spec.c
 curl/             : client/http.c
 toml++/           : api/toml.cc
 nccl.h            : worker/comm/nccl.c
-openssl/          : worker/comm/tls.c
+openssl/          : worker/comm/tls.c api/pki.c
 pcre2.h           : worker/text/pattern.c
 '
 generated=' api/cluster.pb-c.h schema_sql.h openapi_yaml.h '

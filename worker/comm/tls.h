@@ -2,7 +2,7 @@
  *
  * Both ends derive the key from the attempt's; there are no certificates and no names. The exchange
  * is psk_dhe_ke: who learns the key later cannot read what was recorded. tls.c is the only user of
- * OpenSSL; a build without it has tls_context_open fail and nothing else. */
+ * OpenSSL in the engine; a build without it has tls_context_open fail and nothing else. */
 #ifndef SEQD_COMM_TLS_H
 #define SEQD_COMM_TLS_H
 

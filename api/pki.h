@@ -1,0 +1,82 @@
+/* pki.h: the certificate authority of a seqd, and the certificates of its nodes. Beside
+ * worker/comm/tls.c the only user of OpenSSL.
+ *
+ * A seqd is its own authority: <state>/pki/ca.pem has its key and its certificate (EC P-256, ten
+ * years), made at the first start. It signs two kinds of certificates and no other authority is
+ * asked about either:
+ *   of seqd itself   DNS name "seqd", for servers; made at each start, its key is in no file
+ *   of a node        URI "seqd:node:NAME", for clients; the key never leaves the node
+ * A certificate is good for a purpose, a name and a time. Whether it was revoked is not written in
+ * it: seqd keeps the serial numbers that it has given (daemon/join.h).
+ *
+ * The fingerprint of the authority is the SHA-256 of its certificate (DER), as hex digits. It comes
+ * with a join token, by a way that the operator trusts, and is all that a node knows before it
+ * joins. Texts are PEM. tested: tests/api/test_api_pki.c, tests/fuzz/fuzz_pki.c */
+#ifndef SEQD_API_PKI_H
+#define SEQD_API_PKI_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include "api/core/err.h"
+#include "api/core/sha256.h"
+
+#define PKI_SERVER    "seqd"           /* the name in seqd's own certificate */
+#define PKI_PEM_SIZE  4096             /* one certificate, key or request, with its NUL */
+#define PKI_FILE_SIZE (4 * PKI_PEM_SIZE)
+#define PKI_NAME_SIZE 64               /* as NODE_NAME */
+#define PKI_SKEW_S    3600             /* certificates begin that long ago: clocks differ */
+#define PKI_CA_S      (3652LL * 86400) /* ten years */
+
+struct pki; /* an authority with its key */
+
+/* Reads <dir>/ca.pem, or makes it (0600, durable) the first time; makes dir.
+ * fails: ERR_CORRUPT naming the file; ERR_INVALID when another user owns dir; ERR_IO. */
+struct pki *pki_open(const char *dir, int64_t now_s, struct err *e);
+void pki_close(struct pki *p); /* NULL allowed */
+const char *pki_ca(const struct pki *p);
+const char *pki_fingerprint(const struct pki *p); /* 64 hex digits */
+
+/* Of seqd itself, until now_s + life_s: a new key, and its certificate followed by the CA's. */
+struct pki_server {
+    char key[PKI_PEM_SIZE], chain[2 * PKI_PEM_SIZE];
+};
+int pki_serve(const struct pki *p, int64_t now_s, int64_t life_s, struct pki_server *out,
+              struct err *e);
+
+/* ---- certificates of nodes ------------------------------------------------------------------- */
+
+struct pki_node {
+    char name[PKI_NAME_SIZE];
+    int64_t serial; /* from 1 */
+    int64_t from_s, until_s;
+    char key[SHA256_HEX]; /* digest of the public key */
+};
+
+/* The digest of the key of a request that a node sent: hostile input. fails: ERR_INVALID when it is
+ * no request, is not signed by its own key, or its key is not EC P-256. */
+int pki_request_key(const char *csr, char key[SHA256_HEX], struct err *e);
+/* A certificate for the key of the request: name, serial, from_s and until_s are the caller's. What
+ * the request says of names and purposes is not read. */
+int pki_sign(const struct pki *p, const char *csr, const struct pki_node *as,
+             char cert[PKI_PEM_SIZE], struct err *e);
+/* Whether this authority signed the certificate for a node, and its time is now. The sentence names
+ * the node and the time. hostile input. */
+int pki_verify(const struct pki *p, const char *cert, int64_t now_s, struct pki_node *out,
+               struct err *e);
+
+/* ---- a node's side --------------------------------------------------------------------------- */
+
+int pki_key_make(char key[PKI_PEM_SIZE], struct err *e);
+int pki_request(const char *key, const char *name, char csr[PKI_PEM_SIZE], struct err *e);
+/* Reads a certificate of a node without asking who signed it. */
+int pki_read(const char *cert, struct pki_node *out, struct err *e);
+/* Whether key and certificate belong together, and ca signed it. */
+int pki_match(const char *key, const char *cert, const char *ca, struct err *e);
+
+/* Asks the server at the other end of fd (connected, not blocking) which authority it shows, by a
+ * TLS handshake in which nothing else is said: ca gets the certificate of that fingerprint.
+ * fails: ERR_PEER naming the fingerprint that the server shows; ERR_TIMEOUT after timeout_ms. */
+int pki_find(int fd, const char *fingerprint, int64_t timeout_ms, char ca[PKI_PEM_SIZE],
+             struct err *e);
+
+#endif
