@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,16 +49,7 @@ static int host_parse(const char *host, bool is_v6, uint16_t port, struct sockad
     return inet_pton(AF_INET6, host, &v6->sin6_addr);
 }
 
-static bool is_loopback(const struct sockaddr_storage *sa)
-{
-    const struct sockaddr_in *v4 = (const struct sockaddr_in *)sa;
-    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)sa;
-    if (sa->ss_family == AF_INET) return v4->sin_addr.s_addr == htonl(INADDR_LOOPBACK);
-    return IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
-}
-
-/* Splits "127.0.0.1:50051" or "[::1]:50051". Beyond this machine only where the address begins with
- * "insecure:": there is no TLS here yet. */
+/* Splits "127.0.0.1:50051" or "[::1]:50051". */
 static int tcp_parse(const char *address, struct sockaddr_storage *out, socklen_t *size,
                      struct err *e)
 {
@@ -67,18 +59,16 @@ static int tcp_parse(const char *address, struct sockaddr_storage *out, socklen_
     char *end = NULL;
     long port = colon ? strtol(colon + 1, &end, 10) : -1;
     if (!colon || end == colon + 1 || *end || port < 0 || port > 65535)
-        return err_set(e, ERR_INVALID, "address %s: want unix:/path or 127.0.0.1:port", address);
+        return err_set(e, ERR_INVALID, "address %s: want unix:/path or 10.0.0.1:port", address);
     bool is_v6 = target[0] == '[' && colon[-1] == ']';
     int len = (int)(colon - target) - (is_v6 ? 2 : 0);
     snprintf(host, sizeof host, "%.*s", len, target + (is_v6 ? 1 : 0));
-    if (host_parse(host, is_v6, (uint16_t)port, out, size) == 1 &&
-        (target != address || is_loopback(out)))
-        return 0;
-    return err_set(e, ERR_UNSUPPORTED,
-                   "address %s: only unix:/path, 127.0.0.1:port and [::1]:port: sessions are not "
-                   "encrypted; insecure:NUMERIC-HOST:port is for networks where every machine is "
-                   "trusted",
-                   address);
+    if (host_parse(host, is_v6, (uint16_t)port, out, size) == 1) return 0;
+    return err_set(
+        e, ERR_INVALID,
+        "address %s: \"%s\" is not a numeric address; write unix:/path, 10.0.0.1:port or "
+        "[fd00::1]:port",
+        address, host);
 }
 
 static int tcp_check(const char *address, struct err *e)
@@ -103,6 +93,11 @@ static int tcp_check(const char *address, struct err *e)
 static bool is_unix(const char *address)
 {
     return !strncmp(address, "unix:", 5);
+}
+
+bool address_is_plain(const char *address)
+{
+    return is_unix(address) || address_target(address) != address;
 }
 
 int address_check(const char *address, struct err *e)
@@ -146,4 +141,26 @@ bool address_is_numeric(const char *host)
 {
     unsigned char any[sizeof(struct in6_addr)];
     return inet_pton(AF_INET, host, any) == 1 || inet_pton(AF_INET6, host, any) == 1;
+}
+
+int address_connect(const char *address, int timeout_ms, struct err *e)
+{
+    struct sockaddr_storage sa;
+    socklen_t size, n = sizeof(int);
+    int why = 0;
+    if (tcp_parse(address, &sa, &size, e) < 0) return -1;
+    int fd = socket(sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) return err_errno(e, "socket");
+    struct pollfd p = {.fd = fd, .events = POLLOUT};
+    if (!connect(fd, (struct sockaddr *)&sa, size)) return fd;
+    if (errno != EINPROGRESS)
+        err_errno(e, "connect to %s", address);
+    else if (poll(&p, 1, timeout_ms) != 1)
+        err_set(e, ERR_TIMEOUT, "connect to %s: no answer for %d ms", address, timeout_ms);
+    else if (!getsockopt(fd, SOL_SOCKET, SO_ERROR, &why, &n) && !why)
+        return fd;
+    else
+        errno = why, err_errno(e, "connect to %s", address);
+    close(fd);
+    return -1;
 }

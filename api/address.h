@@ -1,17 +1,16 @@
-/* address.h: where a session may be: "unix:/path/sock", "127.0.0.1:port", "[::1]:port".
+/* address.h: where a session may be: "unix:/path/sock", "10.0.0.1:port", "[::1]:port".
  *
- * Sessions are neither encrypted nor authenticated, so they stay on one machine, unless the address
- * says "insecure:10.0.0.1:port", for networks where every machine is trusted (a program that
- * reaches the port can start programs on the nodes). Hosts are numeric. */
+ * Over TCP sessions are encrypted and authenticated (rpc.h), unless the address says
+ * "insecure:10.0.0.1:port": for tests, and for networks where every machine is trusted, because a
+ * program that reaches the port can start programs on the nodes. Hosts are numeric. */
 #ifndef SEQD_API_ADDRESS_H
 #define SEQD_API_ADDRESS_H
 
 #include <stdbool.h>
 #include "api/core/err.h"
 
-/* Checks the form. fails: ERR_INVALID; ERR_UNSUPPORTED for an address beyond this machine,
- * because sessions are not encrypted. */
-int address_check(const char *address, struct err *e);
+int address_check(const char *address, struct err *e); /* of the form. fails: ERR_INVALID */
+bool address_is_plain(const char *address);            /* a Unix socket, or marked insecure */
 /* Binds it for a moment. fails: ERR_CONFLICT when it is in use, ERR_IO. Called before gRPC binds,
  * which unlinks an existing Unix socket and gives no reason for a port in use. */
 int address_free_check(const char *address, struct err *e);
@@ -23,5 +22,9 @@ const char *address_target(const char *address);
 #define ADDRESS_HOST_SIZE 64
 void address_local(const char *address, char out[ADDRESS_HOST_SIZE]);
 bool address_is_numeric(const char *host);
+
+/* A TCP connection to it, not blocking, made within timeout_ms; it blocks that long: for threads.
+ * Returns the descriptor, which the caller closes. fails: ERR_INVALID, ERR_IO, ERR_TIMEOUT. */
+int address_connect(const char *address, int timeout_ms, struct err *e);
 
 #endif

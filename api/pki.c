@@ -249,8 +249,8 @@ static int node_read(X509 *x, struct pki_node *out, struct err *e)
         return err_set(e, ERR_INVALID, "the certificate is not of a node: it has no name %sNAME",
                        NODE_URI);
     if (!ASN1_INTEGER_get_int64(&out->serial, X509_get0_serialNumber(x)) || out->serial < 1)
-        return err_set(e, ERR_INVALID, "the certificate of node %s has a serial number out of range",
-                       out->name);
+        return err_set(e, ERR_INVALID,
+                       "the certificate of node %s has a serial number out of range", out->name);
     EVP_PKEY *k = X509_get0_pubkey(x);
     if (!k) return openssl_failed(e, ERR_INVALID, "the certificate's key cannot be read");
     key_digest(k, out->key);
@@ -438,8 +438,8 @@ static int why_not(int code, const struct pki_node *n, int64_t now_s, struct err
     time_text(late ? n->until_s : n->from_s, when);
     time_text(now_s, now);
     if (late || code == X509_V_ERR_CERT_NOT_YET_VALID)
-        return err_set(e, ERR_INVALID, "the certificate of node %s %s %s, and it is %s here", n->name,
-                       late ? "expired at" : "is not valid before", when, now);
+        return err_set(e, ERR_INVALID, "the certificate of node %s %s %s, and it is %s here",
+                       n->name, late ? "expired at" : "is not valid before", when, now);
     return err_set(e, ERR_INVALID,
                    "the certificate of node %s is not of this seqd: %s; the node joined another "
                    "coordinator, or this one's authority was made again",
@@ -460,8 +460,7 @@ int pki_verify(const struct pki *p, const char *cert, int64_t now_s, struct pki_
         X509_VERIFY_PARAM_set_purpose(how, X509_PURPOSE_SSL_CLIENT);
         X509_VERIFY_PARAM_set_time(how, (time_t)now_s);
         X509_VERIFY_PARAM_set_flags(how, X509_V_FLAG_X509_STRICT);
-        if (X509_verify_cert(c) != 1)
-            rc = why_not(X509_STORE_CTX_get_error(c), out, now_s, e);
+        if (X509_verify_cert(c) != 1) rc = why_not(X509_STORE_CTX_get_error(c), out, now_s, e);
     }
     ERR_clear_error();
     X509_STORE_CTX_free(c);

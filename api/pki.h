@@ -20,8 +20,8 @@
 #include "api/core/err.h"
 #include "api/core/sha256.h"
 
-#define PKI_SERVER    "seqd"           /* the name in seqd's own certificate */
-#define PKI_PEM_SIZE  4096             /* one certificate, key or request, with its NUL */
+#define PKI_SERVER    "seqd" /* the name in seqd's own certificate */
+#define PKI_PEM_SIZE  4096   /* one certificate, key or request, with its NUL */
 #define PKI_FILE_SIZE (4 * PKI_PEM_SIZE)
 #define PKI_NAME_SIZE 64               /* as NODE_NAME */
 #define PKI_SKEW_S    3600             /* certificates begin that long ago: clocks differ */

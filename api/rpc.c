@@ -3,11 +3,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <grpc/byte_buffer_reader.h>
-#include <grpc/grpc.h>
-#include <grpc/grpc_security.h>
-#if __has_include(<grpc/credentials.h>)
-#include <grpc/credentials.h>
-#endif
 #include <grpc/slice.h>
 #include <grpc/support/alloc.h>
 #include <grpc/support/time.h>
@@ -23,6 +18,7 @@
 #include <unistd.h>
 #include "api/address.h"
 #include "api/core/log.h"
+#include "api/rpc_creds.h"
 
 /* How it works
  *
@@ -40,9 +36,11 @@
  * metadata: both succeed. So the server puts SESSION_KEY there, and the client looks for it. */
 
 static const char SESSION_METHOD[] = "/seqd.Cluster/Session";
+static const char JOIN_METHOD[] = "/seqd.Cluster/Join";
 static const char SESSION_KEY[] = "seqd-session";
 
 enum { KEEPALIVE_MS = 2000, KEEPALIVE_TIMEOUT_MS = 5000, RETRY_MIN_MS = 100, RETRY_MAX_MS = 1000 };
+enum { HANDSHAKE_MS = 10000, MAX_STREAMS = 8 /* of one connection; a node has one */ };
 static_assert(KEEPALIVE_MS + KEEPALIVE_TIMEOUT_MS == RPC_DEAD_MS, "as rpc.h says");
 
 struct rpc_op; /* the tag of one batch */
@@ -85,7 +83,9 @@ struct rpc_stream {
     void *user;
     struct rpc_op open, recv, send, finish;
     int n_ops;
-    bool is_server, opened, closing, ended, peer_left;
+    bool is_server, opened, closing, ended, peer_left, joins;
+    struct pki_node node; /* name empty: no certificate */
+    char peer[RPC_PEER_SIZE];
     grpc_byte_buffer *received;
     struct chunk *queue, **queue_end; /* the first one is in flight while sending */
     size_t queued_size;
@@ -100,6 +100,7 @@ struct rpc_stream {
 struct rpc_server {
     struct endpoint ep;
     grpc_server *server;
+    struct rpc_creds *creds; /* NULL: plain */
     int port;
     struct rpc_op accept, shutdown;
     bool is_shut;
@@ -114,6 +115,8 @@ struct rpc_client {
     struct loop_timer *retry;
     int64_t retry_ms, wait_ms; /* wait_ms: asked for by rpc_client_wait */
     bool is_failing;
+    grpc_status_code status; /* that was logged while it fails */
+    const char *method;
     char address[256];
 };
 
@@ -393,6 +396,21 @@ void rpc_stream_close(struct rpc_stream *s)
                                  NULL);
 }
 
+const struct pki_node *rpc_stream_node(const struct rpc_stream *s)
+{
+    return s->node.name[0] ? &s->node : NULL;
+}
+
+bool rpc_stream_joins(const struct rpc_stream *s)
+{
+    return s->joins;
+}
+
+const char *rpc_stream_peer(const struct rpc_stream *s)
+{
+    return s->peer;
+}
+
 void rpc_stream_set(struct rpc_stream *s, void *user)
 {
     s->user = user;
@@ -450,15 +468,35 @@ static void server_begin(struct rpc_stream *s)
 }
 
 /* An unknown method would otherwise wait for its deadline without an answer. */
-static void server_refuse(struct rpc_stream *s)
+static void server_refuse(struct rpc_stream *s, grpc_status_code status, const char *why)
 {
-    grpc_slice text = grpc_slice_from_static_string("no such method: this is a seqd cluster port");
+    s->details = grpc_slice_from_copied_string(why);
     grpc_op ops[2] = {{.op = GRPC_OP_SEND_INITIAL_METADATA},
                       {.op = GRPC_OP_SEND_STATUS_FROM_SERVER}};
-    ops[1].data.send_status_from_server.status = GRPC_STATUS_UNIMPLEMENTED;
-    ops[1].data.send_status_from_server.status_details = &text;
+    ops[1].data.send_status_from_server.status = status;
+    ops[1].data.send_status_from_server.status_details = &s->details;
     recv_close_start(s, server_refused);
     op_start(s, &s->open, server_refused, ops, 2);
+}
+
+/* Which method it is, and whether this peer may call it. */
+static void server_answer(struct rpc_server *server, struct rpc_stream *s, bool session)
+{
+    struct err e;
+    char *peer = grpc_call_get_peer(s->call);
+    snprintf(s->peer, sizeof s->peer, "%s", peer ? peer : "");
+    gpr_free(peer);
+    if (!session && !(server->creds && s->joins)) {
+        server_refuse(s, GRPC_STATUS_UNIMPLEMENTED, "no such method: this is a seqd cluster port");
+        return;
+    }
+    if (session && server->creds && rpc_creds_peer(server->creds, s->call, &s->node, &e)) {
+        log_warn("rpc.refused", "peer=%s why=\"%s\"", s->peer, e.text);
+        s->node.name[0] = 0;
+        server_refuse(s, GRPC_STATUS_UNAUTHENTICATED, e.text);
+        return;
+    }
+    server_begin(s);
 }
 
 static void accept_start(struct rpc_server *s);
@@ -470,16 +508,15 @@ static void accept_done(struct rpc_op *op)
     bool ok = op->ok; /* op is s->accept, used again below */
     s->next_call = NULL;
     s->accept.done = NULL;
-    bool known = ok && grpc_slice_str_cmp(s->details.method, SESSION_METHOD) == 0;
+    const bool session = ok && grpc_slice_str_cmp(s->details.method, SESSION_METHOD) == 0;
+    const bool join = ok && grpc_slice_str_cmp(s->details.method, JOIN_METHOD) == 0;
     grpc_call_details_destroy(&s->details);
     grpc_metadata_array_destroy(&s->metadata);
     if (ok && !s->ep.stopping) accept_start(s);
     if (!ok) return;
     struct rpc_stream *stream = stream_new(&s->ep, call, true);
-    if (known)
-        server_begin(stream);
-    else
-        server_refuse(stream);
+    stream->joins = join;
+    server_answer(s, stream, session);
     if (s->ep.stopping) rpc_stream_close(stream);
 }
 
@@ -498,9 +535,16 @@ static grpc_arg arg_int(const char *key, int value)
     return (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (char *)key, .value.integer = value};
 }
 
+static grpc_arg arg_text(const char *key, const char *value)
+{
+    return (grpc_arg){.type = GRPC_ARG_STRING, .key = (char *)key, .value.string = (char *)value};
+}
+
 static grpc_server *server_create(void)
 {
     grpc_arg list[] = {
+        arg_int(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, HANDSHAKE_MS),
+        arg_int(GRPC_ARG_MAX_CONCURRENT_STREAMS, MAX_STREAMS),
         arg_int(GRPC_ARG_ALLOW_REUSEPORT, 0), /* two servers would share a port without an error */
         arg_int(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, RPC_MAX_SIZE),
         arg_int(GRPC_ARG_KEEPALIVE_TIME_MS, KEEPALIVE_MS),
@@ -515,23 +559,32 @@ static grpc_server *server_create(void)
     return grpc_server_create(&args, NULL);
 }
 
-struct rpc_server *rpc_serve(struct loop *l, const char *address, const struct rpc_calls *calls,
-                             void *arg, struct err *e)
+static bool server_bind(struct rpc_server *s, const char *address)
 {
-    if (address_free_check(address, e) < 0) return NULL;
+    grpc_server_credentials *creds = s->creds ? rpc_creds_server(s->creds)
+                                              : grpc_insecure_server_credentials_create();
+    s->port = grpc_server_add_http2_port(s->server, address_target(address), creds);
+    grpc_server_credentials_release(creds);
+    const bool bound = s->port != 0;
+    if (!strncmp(address, "unix:", 5)) s->port = 0;
+    return bound;
+}
+
+/* Takes creds. */
+static struct rpc_server *serve(struct loop *l, const char *address, struct rpc_creds *creds,
+                                const struct rpc_calls *calls, void *arg, struct err *e)
+{
     struct rpc_server *s = calloc(1, sizeof *s);
-    if (!s) return err_set(e, ERR_INTERNAL, "out of memory"), NULL;
-    if (endpoint_init(&s->ep, l, calls, arg, e) < 0) {
+    if (!s || endpoint_init(&s->ep, l, calls, arg, e) < 0) {
+        if (!s) err_set(e, ERR_INTERNAL, "out of memory");
+        rpc_creds_close(creds);
         free(s);
         return NULL;
     }
+    s->creds = creds;
     s->server = server_create();
     grpc_server_register_completion_queue(s->server, s->ep.cq, NULL);
-    grpc_server_credentials *creds = grpc_insecure_server_credentials_create();
-    s->port = grpc_server_add_http2_port(s->server, address_target(address), creds);
-    grpc_server_credentials_release(creds);
-    bool bound = s->port != 0;
-    if (!strncmp(address, "unix:", 5)) s->port = 0;
+    const bool bound = server_bind(s, address);
     grpc_server_start(s->server);
     if (bound) {
         accept_start(s);
@@ -542,6 +595,39 @@ struct rpc_server *rpc_serve(struct loop *l, const char *address, const struct r
             address);
     rpc_server_destroy(s);
     return NULL;
+}
+
+static int plain_check(const char *address, struct err *e)
+{
+    if (address_check(address, e) < 0) return -1;
+    if (address_is_plain(address)) return 0;
+    return err_set(e, ERR_UNSUPPORTED,
+                   "address %s: sessions over TCP are encrypted and need certificates; "
+                   "insecure:%s is for tests, and for networks where every machine is trusted",
+                   address, address);
+}
+
+static int tls_check(const char *address, struct err *e)
+{
+    if (address_check(address, e) < 0) return -1;
+    if (!address_is_plain(address)) return 0;
+    return err_set(e, ERR_UNSUPPORTED, "address %s is of a plain session: it has no certificates",
+                   address);
+}
+
+struct rpc_server *rpc_serve(struct loop *l, const char *address, const struct rpc_calls *calls,
+                             void *arg, struct err *e)
+{
+    if (plain_check(address, e) < 0 || address_free_check(address, e) < 0) return NULL;
+    return serve(l, address, NULL, calls, arg, e);
+}
+
+struct rpc_server *rpc_serve_tls(struct loop *l, const char *address, const struct rpc_authority *a,
+                                 const struct rpc_calls *calls, void *arg, struct err *e)
+{
+    if (tls_check(address, e) < 0 || address_free_check(address, e) < 0) return NULL;
+    struct rpc_creds *creds = rpc_creds_open(a, e);
+    return creds ? serve(l, address, creds, calls, arg, e) : NULL;
 }
 
 static void shutdown_done(struct rpc_op *op)
@@ -568,6 +654,7 @@ void rpc_server_destroy(struct rpc_server *s)
     while (!s->is_shut || s->accept.done || s->ep.streams) endpoint_wait(&s->ep);
     grpc_server_destroy(s->server);
     endpoint_fini(&s->ep);
+    rpc_creds_close(s->creds);
     free(s);
 }
 
@@ -602,10 +689,12 @@ static void client_open_done(struct rpc_op *op)
 static void client_end_done(struct rpc_op *op)
 {
     struct rpc_stream *s = op->owner;
-    char why[256];
+    char why[512];
     int len = (int)GRPC_SLICE_LENGTH(s->details);
-    snprintf(why, sizeof why, "status %d: %.*s", (int)s->status, len > 200 ? 200 : len,
+    snprintf(why, sizeof why, "status %d: %.*s", (int)s->status, len > 480 ? 480 : len,
              (const char *)GRPC_SLICE_START_PTR(s->details));
+    if (s->status == GRPC_STATUS_UNAUTHENTICATED && !s->ep->stopping && s->ep->calls->refused)
+        s->ep->calls->refused(s->ep->arg, why + strcspn(why, ":") + 2);
     stream_ended(s, s->closing ? "closed here" : why);
     stream_op_over(s);
 }
@@ -613,7 +702,7 @@ static void client_end_done(struct rpc_op *op)
 static void client_start(void *arg)
 {
     struct rpc_client *c = arg;
-    grpc_slice method = grpc_slice_from_static_string(SESSION_METHOD);
+    grpc_slice method = grpc_slice_from_static_string(c->method);
     grpc_call *call = grpc_channel_create_call(c->channel, NULL, GRPC_PROPAGATE_DEFAULTS, c->ep.cq,
                                                method, NULL, gpr_inf_future(GPR_CLOCK_REALTIME),
                                                NULL);
@@ -634,14 +723,16 @@ static void client_retry(void *owner, struct rpc_stream *s, const char *why)
 {
     struct rpc_client *c = owner;
     if (c->ep.stopping) return;
-    if (!c->is_failing) log_warn("rpc.down", "address=%s why=\"%s\"", c->address, why);
+    if (!c->is_failing || c->status != s->status)
+        log_warn("rpc.down", "address=%s why=\"%s\"", c->address, why);
     c->is_failing = true;
+    c->status = s->status;
     loop_timer_set(c->retry, c->wait_ms > c->retry_ms ? c->wait_ms : c->retry_ms);
     c->wait_ms = 0;
     c->retry_ms = c->retry_ms * 2 < RETRY_MAX_MS ? c->retry_ms * 2 : RETRY_MAX_MS;
 }
 
-static grpc_channel *channel_create(const char *address)
+static grpc_channel *channel_create(const char *address, const struct rpc_identity *id)
 {
     grpc_arg list[] = {
         arg_int(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, RPC_MAX_SIZE),
@@ -655,18 +746,20 @@ static grpc_channel *channel_create(const char *address)
         arg_int(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, RETRY_MAX_MS),
         arg_int(GRPC_ARG_ENABLE_RETRIES, 0),
         arg_int(GRPC_ARG_ENABLE_HTTP_PROXY, 0),
+        /* The authority is seqd's own: its certificate has this name, whatever the address is. */
+        arg_text(GRPC_SSL_TARGET_NAME_OVERRIDE_ARG, PKI_SERVER),
     };
-    grpc_channel_args args = {sizeof list / sizeof list[0], list};
-    grpc_channel_credentials *creds = grpc_insecure_credentials_create();
+    /* The last one is for TLS alone. */
+    grpc_channel_args args = {sizeof list / sizeof list[0] - (id ? 0 : 1), list};
+    grpc_channel_credentials *creds = rpc_creds_channel(id);
     grpc_channel *channel = grpc_channel_create(address_target(address), creds, &args);
     grpc_channel_credentials_release(creds);
     return channel;
 }
 
-struct rpc_client *rpc_dial(struct loop *l, const char *address, const struct rpc_calls *calls,
-                            void *arg, struct err *e)
+static struct rpc_client *dial(struct loop *l, const char *address, const struct rpc_identity *id,
+                               const struct rpc_calls *calls, void *arg, struct err *e)
 {
-    if (address_check(address, e) < 0) return NULL;
     struct rpc_client *c = calloc(1, sizeof *c);
     if (!c) return err_set(e, ERR_INTERNAL, "out of memory"), NULL;
     if (endpoint_init(&c->ep, l, calls, arg, e) < 0) {
@@ -676,11 +769,30 @@ struct rpc_client *rpc_dial(struct loop *l, const char *address, const struct rp
     c->ep.ended = client_retry;
     c->ep.owner = c;
     c->retry_ms = RETRY_MIN_MS;
+    c->method = id && !id->cert ? JOIN_METHOD : SESSION_METHOD;
     snprintf(c->address, sizeof c->address, "%s", address);
     c->retry = loop_timer_create(l, client_start, c);
-    c->channel = channel_create(address);
+    c->channel = channel_create(address, id);
     client_start(c);
     return c;
+}
+
+struct rpc_client *rpc_dial(struct loop *l, const char *address, const struct rpc_calls *calls,
+                            void *arg, struct err *e)
+{
+    return plain_check(address, e) < 0 ? NULL : dial(l, address, NULL, calls, arg, e);
+}
+
+struct rpc_client *rpc_dial_tls(struct loop *l, const char *address, const struct rpc_identity *id,
+                                const struct rpc_calls *calls, void *arg, struct err *e)
+{
+    return tls_check(address, e) < 0 ? NULL : dial(l, address, id, calls, arg, e);
+}
+
+void rpc_client_renew(struct rpc_client *c, const struct rpc_identity *id)
+{
+    grpc_channel_destroy(c->channel); /* its open session stays */
+    c->channel = channel_create(c->address, id);
 }
 
 void rpc_client_wait(struct rpc_client *c, int64_t ms)

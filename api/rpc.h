@@ -3,16 +3,22 @@
  * it only posts events: every callback runs on the loop thread, and every function here is
  * called from it.
  *
- * Not encrypted yet: addresses are Unix sockets and loopback; others begin with "insecure:"
- * (address.h). A peer that is silent (stopped, cut off) is noticed by keepalive within RPC_DEAD_MS.
- * A message over RPC_MAX_SIZE ends the stream of its receiver. */
+ * Over TCP both ends prove who they are (TLS, pki.h): the client takes no server but the
+ * authority's, and the server opens a `Session` for nodes of its authority alone. A client without
+ * a certificate may open `Join`, the same stream for asking for one. Plain are Unix sockets, and addresses that
+ * begin with "insecure:" (address.h).
+ *
+ * A peer that is silent (stopped, cut off) is noticed by keepalive within RPC_DEAD_MS. A message
+ * over RPC_MAX_SIZE ends the stream of its receiver. */
 #ifndef SEQD_API_RPC_H
 #define SEQD_API_RPC_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "api/core/err.h"
 #include "api/core/loop.h"
+#include "api/pki.h"
 
 struct rpc_server;
 struct rpc_stream; /* one open session, either side */
@@ -25,15 +31,26 @@ struct rpc_calls {
     /* The stream is gone, by the peer or by rpc_stream_close; s is invalid afterwards. why: a
      * sentence. Not called for streams that end by rpc_server_destroy or rpc_client_destroy. */
     void (*closed)(void *arg, struct rpc_stream *s, const char *why);
+    /* Client: the server opens no session for this certificate; the next attempt follows. NULL
+     * allowed. */
+    void (*refused)(void *arg, const char *why);
 };
 
 #define RPC_MAX_SIZE (4 << 20) /* bytes of one message */
 #define RPC_DEAD_MS  7000      /* keepalive period and its timeout together */
 
-/* address: "unix:/path/sock" or "127.0.0.1:port". fails: ERR_CONFLICT when it is in use, ERR_IO,
- * ERR_INVALID. */
+/* Plain: "unix:/path/sock" or "insecure:127.0.0.1:port". fails: ERR_CONFLICT when it is in use,
+ * ERR_IO, ERR_INVALID, ERR_UNSUPPORTED for another address. */
 struct rpc_server *rpc_serve(struct loop *l, const char *address, const struct rpc_calls *calls,
                              void *arg, struct err *e);
+/* The same over TLS: "10.0.0.1:port". */
+struct rpc_authority {
+    const struct pki *ca; /* borrowed until rpc_server_destroy */
+    int64_t life_s;       /* of the server's own certificate, which is renewed at half of it */
+};
+#define RPC_LIFE_S (30 * 86400)
+struct rpc_server *rpc_serve_tls(struct loop *l, const char *address, const struct rpc_authority *a,
+                                 const struct rpc_calls *calls, void *arg, struct err *e);
 void rpc_server_destroy(struct rpc_server *s);   /* closes all streams; blocks until gRPC is done */
 int rpc_server_port(const struct rpc_server *s); /* the one chosen for port 0; 0 for Unix sockets */
 
@@ -41,6 +58,14 @@ int rpc_server_port(const struct rpc_server *s); /* the one chosen for port 0; 0
 struct rpc_client;
 struct rpc_client *rpc_dial(struct loop *l, const char *address, const struct rpc_calls *calls,
                             void *arg, struct err *e);
+/* The same over TLS, with PEM texts, borrowed for the call. */
+struct rpc_identity {
+    const char *ca, *cert, *key; /* cert and key NULL: it opens Join */
+};
+struct rpc_client *rpc_dial_tls(struct loop *l, const char *address, const struct rpc_identity *id,
+                                const struct rpc_calls *calls, void *arg, struct err *e);
+/* The next session is dialled with this one. */
+void rpc_client_renew(struct rpc_client *c, const struct rpc_identity *id);
 void rpc_client_destroy(struct rpc_client *c);
 /* After the end of the open session the next one is not dialled for ms. */
 void rpc_client_wait(struct rpc_client *c, int64_t ms);
@@ -52,6 +77,11 @@ int rpc_send(struct rpc_stream *s, const void *data, size_t size);
 size_t rpc_stream_queued(const struct rpc_stream *s); /* bytes not yet taken by the transport */
 void rpc_stream_close(
     struct rpc_stream *s); /* at once: what is queued is dropped; closed follows */
+/* Server. The node that the peer is, by its certificate; NULL: the session is plain, or a Join. */
+const struct pki_node *rpc_stream_node(const struct rpc_stream *s);
+bool rpc_stream_joins(const struct rpc_stream *s);
+#define RPC_PEER_SIZE 96
+const char *rpc_stream_peer(const struct rpc_stream *s); /* "ipv4:10.0.0.7:51234": for logs */
 void rpc_stream_set(struct rpc_stream *s, void *user);
 void *rpc_stream_user(const struct rpc_stream *s);
 

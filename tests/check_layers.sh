@@ -37,7 +37,8 @@ owners='
 microhttpd.h      : daemon/http/http.c
 sqlite3.h         : daemon/store/load.c daemon/store/query.c daemon/store/schema.c daemon/store/store.c daemon/store/store_check.c
 jansson.h         : daemon/json.c client/json.c
-grpc/             : api/rpc.c
+grpc/             : api/rpc.c api/rpc_creds.h
+rpc_creds.h       : api/rpc.c api/rpc_creds.c
 protobuf-c/       : api/wire_pack.h
 cluster.pb-c.h    : api/wire_pack.h
 wire_pack.h       : api/wire.c api/wire_gpu.c api/wire_spec.c

@@ -137,15 +137,14 @@ static void test_server_is_no_node(void)
 }
 
 /* A key of another curve. */
-static const char p384[] =
-    "-----BEGIN CERTIFICATE REQUEST-----\n"
-    "MIIBBDCBiwIBADAMMQowCAYDVQQDDAFhMHYwEAYHKoZIzj0CAQYFK4EEACIDYgAE\n"
-    "R4uybr6sH+EsOVEfaG4qYoepAx0RItg0U2+zXN7TZObCLFVTxhc6QWdkqfg3Zc6y\n"
-    "SvIItYqsyiBChqf8e06J9rb4CsJfj07SvPGlnUbMGSa6qdqtFYgQPgPQ1fmmB8rr\n"
-    "oAAwCgYIKoZIzj0EAwIDaAAwZQIxAPoGP8ZXMZoaSWczkkZKibknLCz3lpiuxBpy\n"
-    "eEwW16ZQ5f2Xgn2Z3H1DqDTB4dVCXgIwB6qeqPQoQNcWEDezZcEHQoJjRG74p198\n"
-    "lpI+tkNZzlVCYP4FkdPNiGNehqFvW530\n"
-    "-----END CERTIFICATE REQUEST-----\n";
+static const char p384[] = "-----BEGIN CERTIFICATE REQUEST-----\n"
+                           "MIIBBDCBiwIBADAMMQowCAYDVQQDDAFhMHYwEAYHKoZIzj0CAQYFK4EEACIDYgAE\n"
+                           "R4uybr6sH+EsOVEfaG4qYoepAx0RItg0U2+zXN7TZObCLFVTxhc6QWdkqfg3Zc6y\n"
+                           "SvIItYqsyiBChqf8e06J9rb4CsJfj07SvPGlnUbMGSa6qdqtFYgQPgPQ1fmmB8rr\n"
+                           "oAAwCgYIKoZIzj0EAwIDaAAwZQIxAPoGP8ZXMZoaSWczkkZKibknLCz3lpiuxBpy\n"
+                           "eEwW16ZQ5f2Xgn2Z3H1DqDTB4dVCXgIwB6qeqPQoQNcWEDezZcEHQoJjRG74p198\n"
+                           "lpI+tkNZzlVCYP4FkdPNiGNehqFvW530\n"
+                           "-----END CERTIFICATE REQUEST-----\n";
 
 static void test_requests(void)
 {
@@ -185,10 +184,9 @@ static void test_requests(void)
 /* An encrypted key asks nothing on the terminal. */
 static void test_no_passphrase(void)
 {
-    static const char locked[] =
-        "-----BEGIN EC PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n"
-        "DEK-Info: AES-256-CBC,00112233445566778899AABBCCDDEEFF\n\nAAAA\n"
-        "-----END EC PRIVATE KEY-----\n";
+    static const char locked[] = "-----BEGIN EC PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n"
+                                 "DEK-Info: AES-256-CBC,00112233445566778899AABBCCDDEEFF\n\nAAAA\n"
+                                 "-----END EC PRIVATE KEY-----\n";
     char csr[PKI_PEM_SIZE];
     CHECK(pki_request(locked, "a", csr, &e) < 0);
 }

@@ -89,7 +89,7 @@ static void echo_over(const char *address)
     snprintf(to, sizeof to, "%s", address);
     if (strncmp(address, "unix:", 5) != 0) {
         CHECK(rpc_server_port(server) > 0);
-        snprintf(to, sizeof to, "127.0.0.1:%d", rpc_server_port(server));
+        snprintf(to, sizeof to, "insecure:127.0.0.1:%d", rpc_server_port(server));
     }
     struct rpc_client *client = rpc_dial(l, to, &calls, &at_client, &e);
     CHECK_MSG(client, "%s", e.text);
@@ -124,7 +124,7 @@ static void test_echo_unix(void)
 
 static void test_echo_tcp(void)
 {
-    echo_over("127.0.0.1:0");
+    echo_over("insecure:127.0.0.1:0");
 }
 
 static void test_restart(void)
@@ -251,9 +251,9 @@ static void test_addresses(void)
     struct err e = {0};
     struct loop *l = loop_create(NULL, NULL, NULL);
     struct side side = {0};
-    struct rpc_server *one = rpc_serve(l, "127.0.0.1:0", &calls, &side, &e);
+    struct rpc_server *one = rpc_serve(l, "insecure:127.0.0.1:0", &calls, &side, &e);
     char address[400];
-    snprintf(address, sizeof address, "127.0.0.1:%d", rpc_server_port(one));
+    snprintf(address, sizeof address, "insecure:127.0.0.1:%d", rpc_server_port(one));
     CHECK(!rpc_serve(l, address, &calls, &side, &e));
     CHECK_MSG(e.code == ERR_CONFLICT && strstr(e.text, "in use") && strstr(e.text, address), "%s",
               e.text);
@@ -265,13 +265,14 @@ static void test_addresses(void)
     rpc_server_destroy(two);
     CHECK(!rpc_serve(l, "unix:/nowhere/at/all/sock", &calls, &side, &e));
     CHECK_MSG(e.code == ERR_IO && strstr(e.text, "/nowhere"), "%s", e.text);
-    CHECK(!rpc_serve(l, "0.0.0.0:0", &calls, &side, &e));
-    CHECK_MSG(e.code == ERR_UNSUPPORTED, "%s", e.text);
-    CHECK(!rpc_serve(l, "10.1.2.3:7434", &calls, &side, &e) && e.code == ERR_UNSUPPORTED);
-    CHECK_MSG(strstr(e.text, "insecure:") && strstr(e.text, "trusted"), "%s", e.text);
+    CHECK(!rpc_serve(l, "127.0.0.1:0", &calls, &side, &e) && e.code == ERR_UNSUPPORTED);
+    CHECK_MSG(strstr(e.text, "insecure:127.0.0.1:0") && strstr(e.text, "certificates"), "%s",
+              e.text);
+    CHECK(!rpc_dial(l, "10.1.2.3:7434", &calls, &side, &e) && e.code == ERR_UNSUPPORTED);
     CHECK(!rpc_serve(l, "insecure:", &calls, &side, &e) && e.code == ERR_INVALID);
-    CHECK(!rpc_serve(l, "insecure:node7:80", &calls, &side, &e) && e.code == ERR_UNSUPPORTED);
-    CHECK(!rpc_serve(l, "127.0.0.1:99999", &calls, &side, &e));
+    CHECK(!rpc_serve(l, "insecure:node7:80", &calls, &side, &e) && e.code == ERR_INVALID);
+    CHECK_MSG(strstr(e.text, "\"node7\" is not a numeric address"), "%s", e.text);
+    CHECK(!rpc_serve(l, "insecure:127.0.0.1:99999", &calls, &side, &e));
     CHECK(!rpc_dial(l, "nonsense", &calls, &side, &e));
     CHECK_MSG(e.code == ERR_INVALID, "%s", e.text);
     memset(address, 'a', sizeof address);

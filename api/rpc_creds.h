@@ -1,0 +1,24 @@
+/* rpc_creds.h: who is at the other end of a session over TCP: gRPC's credentials, made of what pki.h
+ * has. For rpc.c. */
+#ifndef SEQD_API_RPC_CREDS_H
+#define SEQD_API_RPC_CREDS_H
+
+#include <grpc/grpc.h>
+#include <grpc/grpc_security.h>
+#if __has_include(<grpc/credentials.h>)
+#include <grpc/credentials.h>
+#endif
+#include "api/rpc.h"
+
+/* Of a server: its certificate, made again at half its life; handshakes take the newest. */
+struct rpc_creds;
+struct rpc_creds *rpc_creds_open(const struct rpc_authority *a, struct err *e);
+void rpc_creds_close(struct rpc_creds *c); /* after gRPC's shutdown; NULL allowed */
+grpc_server_credentials *rpc_creds_server(struct rpc_creds *c); /* the caller releases */
+/* The node at the other end. fails: ERR_NOT_FOUND without a certificate; as pki_verify. */
+int rpc_creds_peer(const struct rpc_creds *c, grpc_call *call, struct pki_node *out, struct err *e);
+
+/* Of a client: it takes no server but the authority's. id NULL: plain. The caller releases. */
+grpc_channel_credentials *rpc_creds_channel(const struct rpc_identity *id);
+
+#endif
