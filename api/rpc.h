@@ -5,8 +5,8 @@
  *
  * Over TCP both ends prove who they are (TLS, pki.h): the client takes no server but the
  * authority's, and the server opens a `Session` for nodes of its authority alone. A client without
- * a certificate may open `Join`, the same stream for asking for one. Plain are Unix sockets, and addresses that
- * begin with "insecure:" (address.h).
+ * a certificate may open `Join`, the same stream for asking for one. Plain are Unix sockets, and
+ * addresses that begin with "insecure:" (address.h).
  *
  * A peer that is silent (stopped, cut off) is noticed by keepalive within RPC_DEAD_MS. A message
  * over RPC_MAX_SIZE ends the stream of its receiver. */

@@ -14,7 +14,7 @@
  * put them. */
 
 static_assert((int)MSG_HELLO == (int)SEQD__MSG__BODY_HELLO &&
-                  (int)MSG_REFUSED == (int)SEQD__MSG__BODY_REFUSED,
+                  (int)MSG_JOINED == (int)SEQD__MSG__BODY_JOINED,
               "enum msg_type numbers the members of Msg.body");
 
 /* ---- attempts, errors ------------------------------------------------------------------------ */
@@ -120,6 +120,15 @@ bool wire_name_good(const char *name)
     return *name && strlen(name) < NODE_NAME && !name[strspn(name, legal)];
 }
 
+static int name_unpack(const char *in, struct msg *m, struct err *e)
+{
+    if (text_copy(m->node, sizeof m->node, in, "node", e) < 0) return -1;
+    if (wire_name_good(m->node)) return 0;
+    return err_field(e, ERR_INVALID, "node",
+                     "node has a name that is empty or has characters other than letters, "
+                     "digits, '.', '_', '-', ':'");
+}
+
 static int hello_unpack(const void *body, struct arena *a, struct msg *m, struct err *e)
 {
     const Seqd__Hello *w = body;
@@ -127,11 +136,7 @@ static int hello_unpack(const void *body, struct arena *a, struct msg *m, struct
     m->n_slots = w->n_slots;
     m->n_cores = w->n_cores;
     m->memory_size = w->memory_size;
-    if (text_copy(m->node, sizeof m->node, w->node, "node", e) < 0) return -1;
-    if (!wire_name_good(m->node))
-        return err_field(e, ERR_INVALID, "node",
-                         "node has a name that is empty or has characters other than letters, "
-                         "digits, '.', '_', '-', ':'");
+    if (name_unpack(w->node, m, e) < 0) return -1;
     if (m->abi != WIRE_ABI) return 0; /* it is refused, and nothing else of it is read */
     if (w->instance.len != sizeof m->instance)
         return err_field(e, ERR_INVALID, "instance", "instance has %zu bytes, want %zu",
@@ -534,6 +539,44 @@ static int profile_unpack(const void *body, struct arena *a, struct msg *m, stru
     return profile_check(&m->profile, e);
 }
 
+static int length_check(const char *text, size_t size, const char *field, struct err *e)
+{
+    return range_check((int64_t)strlen(text), 0, (int64_t)size - 1, field, e);
+}
+
+static int join_pack(const struct msg *m, struct arena *a, void *body)
+{
+    Seqd__Join *w = body;
+    w->node = (char *)m->node;
+    w->token = (char *)(m->token ? m->token : "");
+    w->csr = (char *)(m->pem ? m->pem : "");
+    return 0;
+}
+
+static int join_unpack(const void *body, struct arena *a, struct msg *m, struct err *e)
+{
+    const Seqd__Join *w = body;
+    m->token = w->token;
+    m->pem = w->csr;
+    if (name_unpack(w->node, m, e) < 0) return -1;
+    if (length_check(w->token, WIRE_TOKEN_SIZE, "token", e) < 0) return -1;
+    return length_check(w->csr, PKI_PEM_SIZE, "csr", e);
+}
+
+static int joined_pack(const struct msg *m, struct arena *a, void *body)
+{
+    Seqd__Joined *w = body;
+    w->cert = (char *)(m->pem ? m->pem : "");
+    return 0;
+}
+
+static int joined_unpack(const void *body, struct arena *a, struct msg *m, struct err *e)
+{
+    const Seqd__Joined *w = body;
+    m->pem = w->cert;
+    return length_check(w->cert, PKI_PEM_SIZE, "cert", e);
+}
+
 static const struct row {
     const ProtobufCMessageDescriptor *body;
     int (*pack)(const struct msg *m, struct arena *a, void *body);
@@ -557,6 +600,8 @@ static const struct row {
     [MSG_TRACE] = {&seqd__trace__descriptor, trace_pack, trace_unpack},
     [MSG_PROFILE] = {&seqd__profile__descriptor, profile_pack, profile_unpack},
     [MSG_REFUSED] = {&seqd__refused__descriptor, refused_pack, refused_unpack},
+    [MSG_JOIN] = {&seqd__join__descriptor, join_pack, join_unpack},
+    [MSG_JOINED] = {&seqd__joined__descriptor, joined_pack, joined_unpack},
 };
 #define N_ROWS ((int)(sizeof rows / sizeof rows[0]))
 

@@ -25,8 +25,13 @@
  *   seqw  HEARTBEAT  every WELCOME.heartbeat_ms, from its loop: with its GPUs as they are now, as
  *                    HELLO has them. After three that are missing seqd closes the session
  *   seqw  PROFILE    after WELCOME, once it has been measured: new with each session
+ *   seqw  JOIN       over a Session: its certificate is to be renewed
+ *   seqd  JOINED     the new one; or REFUSED with the reason, and the session stays
  *   seqd  DESCRIBE, FETCH, TRACE -> DESCRIBED, FETCHED, FETCHED: exactly one each, with its number;
  *         DESCRIBE of all models -> FETCHED
+ *
+ * Over `Join`, which needs no certificate (api/rpc.h), there is one JOIN with a token, and JOINED
+ * or REFUSED; then the node closes it.
  *
  * A node reports on itself alone: REPORT and LOG count from the node that has the part of the
  * attempt, for the ranks of that part; DESCRIBED and FETCHED from the node that was asked, once;
@@ -43,16 +48,18 @@
 #include "api/core/mem.h"
 #include "api/core/profile.h"
 #include "api/core/rank.h"
+#include "api/pki.h"
 
 struct job_spec;
 
 #define WIRE_ABI           6u        /* another one is REFUSED, whatever else its HELLO has */
 #define WIRE_MAX_SIZE      (4 << 20) /* one message */
-#define NODE_NAME          64
+#define NODE_NAME          PKI_NAME_SIZE
 #define WIRE_CHUNK         65536     /* bytes of log in one message */
 #define WIRE_TRACE_SIZE    (1 << 20) /* of the answer to a TRACE, or to a DESCRIBE of all models */
 #define WIRE_ATTEMPTS      4096 /* in one HELLO or EXPECT, and on one node: 4096 slots of 1 rank */
 #define WIRE_INSTANCE_SIZE 16
+#define WIRE_TOKEN_SIZE    160 /* of a join token, with its NUL */
 #define WIRE_HEARTBEAT_MS  2000
 
 enum msg_type {
@@ -77,13 +84,17 @@ enum msg_type {
     /* seqw -> seqd */
     MSG_PROFILE, /* what the node measured about itself */
     /* seqd -> seqw */
-    MSG_REFUSED /* first answer: no session, and why */
+    MSG_REFUSED, /* first answer: no session, and why; of a JOIN: no certificate */
+    /* seqw -> seqd */
+    MSG_JOIN, /* a certificate, please */
+    /* seqd -> seqw */
+    MSG_JOINED /* here it is */
 };
 
 /* Who sends it: a node, or seqd. */
 static inline bool msg_from_node(enum msg_type t)
 {
-    return t <= MSG_FETCHED || t == MSG_PROFILE;
+    return t <= MSG_FETCHED || t == MSG_PROFILE || t == MSG_JOIN;
 }
 
 struct wire_trace { /* arguments of seqrank --trace (worker/rank/trace.h) */
@@ -147,7 +158,9 @@ struct msg {
     struct wire_trace trace;       /* TRACE, of prepared_id */
     struct profile profile;        /* PROFILE */
     /* STOP, REFUSED */
-    char reason[128];
+    char reason[512];
+    /* JOIN: the token, or "", and the request; JOINED: the certificate. PEM (api/pki.h) */
+    const char *token, *pem;
 };
 
 /* The name of a node: it stands in logs, in JSON and in commands. */

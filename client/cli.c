@@ -45,6 +45,8 @@ static const struct option_row {
     {"label", 0, WORD, OPT_LABEL, offsetof(struct cli_options, label)},
     {"ttl", 0, WORD, OPT_TTL, offsetof(struct cli_options, ttl)},
     {"owner", 0, WORD, OPT_OWNER, offsetof(struct cli_options, owner)},
+    {"names", 0, WORD, OPT_JOIN, offsetof(struct cli_options, names)},
+    {"uses", 0, NUMBER, OPT_JOIN, offsetof(struct cli_options, uses)},
     {"url", 0, WORD, 0, offsetof(struct cli_options, url)},
     {"token-file", 0, WORD, 0, offsetof(struct cli_options, token_file)},
     {"output", 'o', WORD, 0, offsetof(struct cli_options, output)},
@@ -168,7 +170,7 @@ int cli_parse(struct cli *c, int argc, char **argv, const struct verb *const *ve
 {
     uint32_t seen = 0;
     bool only_operands = false;
-    c->opt.limit = c->opt.rank = c->opt.epoch = c->opt.timeout_s = -1;
+    c->opt.limit = c->opt.rank = c->opt.epoch = c->opt.timeout_s = c->opt.uses = -1;
     for (int i = 1; i < argc;) {
         const char *a = argv[i];
         if (!only_operands && !strcmp(a, "--")) {

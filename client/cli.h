@@ -41,18 +41,19 @@ enum cli_option {
     OPT_ROLE = 1 << 21,
     OPT_LABEL = 1 << 22,
     OPT_TTL = 1 << 23,
-    OPT_OWNER = 1 << 24
+    OPT_OWNER = 1 << 24,
+    OPT_JOIN = 1 << 25 /* --names, --uses */
 };
 
 #define CLI_SETS 32
 struct cli_options {
     bool wait, dry_run, follow, quiet, no_color, help, version;
     const char *name, *state, *file, *field, *url, *token_file;
-    const char *user, *role, *label, *ttl, *owner;
+    const char *user, *role, *label, *ttl, *owner, *names;
     const char *output; /* the word of -o */
     const char *set[CLI_SETS];
     int n_sets;
-    int64_t limit, rank, epoch, timeout_s; /* -1: not given */
+    int64_t limit, rank, epoch, timeout_s, uses; /* -1: not given */
 };
 
 struct http;

@@ -1,9 +1,11 @@
 /* node.c: the machines, and the daemon itself. */
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include "api/core/version.h"
 #include "client/api.h"
 #include "client/http.h"
+#include "client/join.h"
 #include "client/text.h"
 #include "client/verbs.h"
 
@@ -70,17 +72,15 @@ static void print_nodes(const struct cli *c, const struct jv *list)
     if (!jv_len(data)) cli_say(c, "no node has joined");
 }
 
-/* `nodes release NODE`, else the list alone. */
-static int nodes_run(struct cli *c)
+/* The list, after what was asked of one of them. */
+static int list_after(struct cli *c, const char *action)
 {
     struct jv *list = NULL;
     char name[256], path[300];
     int rc;
-    if (c->n_args == 1 || (c->n_args && strcmp(c->arg[0], "release")))
-        return cli_fail(CLI_USAGE, "want: seqctl nodes, or: seqctl nodes release NODE");
-    if (c->n_args) {
-        snprintf(path, sizeof path, "/v1/nodes/%s:release",
-                 http_escape(name, sizeof name, c->arg[1]));
+    if (action) {
+        snprintf(path, sizeof path, "/v1/nodes/%s:%s", http_escape(name, sizeof name, c->arg[1]),
+                 action);
         rc = api_post(c, path, NULL, NULL, &list);
     } else {
         rc = api_get(c, "/v1/nodes", &list);
@@ -88,6 +88,26 @@ static int nodes_run(struct cli *c)
     if (!rc && !api_print(c, list)) print_nodes(c, list);
     jv_free(list);
     return rc;
+}
+
+static bool is(const struct cli *c, const char *word, int n_args)
+{
+    return c->n_args == n_args && !strcmp(c->arg[0], word);
+}
+
+static int nodes_run(struct cli *c)
+{
+    if (is(c, "token", 1)) return join_token(c);
+    if (c->opt.names || c->opt.ttl || c->opt.uses >= 0)
+        return cli_fail(CLI_USAGE, "--names, --uses and --ttl belong to: seqctl nodes token");
+    if (!c->n_args) return list_after(c, NULL);
+    if (is(c, "release", 2)) return list_after(c, "release");
+    if (is(c, "revoke", 2)) return list_after(c, "revoke");
+    if (is(c, "tokens", 1)) return join_tokens(c);
+    if (is(c, "tokens", 3) && !strcmp(c->arg[1], "revoke")) return join_token_revoke(c, c->arg[2]);
+    return cli_fail(CLI_USAGE,
+                    "want: seqctl nodes, or: seqctl nodes release NODE, revoke NODE, token "
+                    "--names GLOB, tokens, tokens revoke ID");
 }
 
 static int version_run(struct cli *c)
@@ -106,15 +126,26 @@ static int version_run(struct cli *c)
 
 const struct verb nodes_verb = {
     .name = "nodes",
-    .operands = "[release NODE]",
+    .operands = "[ACTION ...]",
     .summary = "machines, their slots, memory and GPUs",
-    .max_args = 2,
+    .max_args = 3,
     .run = nodes_run,
-    .help = "Lists the nodes that run gangs, with free slots (one a rank) and memory, and their\n"
-            "GPUs: who holds each, and what is wrong with those that no job gets.\n\n"
-            "A node on which three jobs failed to start within an hour is quarantined: it gets no\n"
-            "jobs until a toy run on it succeeds, tried every ten minutes, or until\n\n"
-            "  seqctl nodes release NODE",
+    .options = OPT_JOIN | OPT_TTL,
+    .help =
+        "Lists the nodes that run gangs, with free slots (one a rank) and memory, and their\n"
+        "GPUs: who holds each, and what is wrong with those that no job gets.\n\n"
+        "A node on which three jobs failed to start within an hour is quarantined: it gets no\n"
+        "jobs until a toy run on it succeeds, tried every ten minutes, or until\n\n"
+        "  seqctl nodes release NODE\n\n"
+        "Over a network a node joins with a token, and has a certificate from then on:\n\n"
+        "  seqctl nodes token --names GLOB [--uses N] [--ttl T]\n"
+        "                  prints a new one, once: for N nodes (default 1) whose names match,\n"
+        "                  within T, as 30m, 24h or 7d (default 24h)\n"
+        "  seqctl nodes tokens [revoke ID]\n"
+        "                  lists tokens; ends one, and nodes that joined with it stay\n"
+        "  seqctl nodes revoke NODE\n"
+        "                  its certificates count no more, its session ends at once; what runs\n"
+        "                  there is given up, and the name may join again with a new token",
 };
 const struct verb version_verb = {
     .name = "version",

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/duration.h"
 #include "client/api.h"
 #include "client/text.h"
 #include "client/verbs.h"
@@ -38,17 +39,9 @@ static void print_tokens(const struct cli *c, const struct jv *list)
 /* "90d", "24h", "30m", "45s", "never" -> seconds; -1: none of these. */
 static int64_t seconds_of(const char *text)
 {
-    static const struct {
-        char unit;
-        int64_t s;
-    } units[] = {{'d', 86400}, {'h', 3600}, {'m', 60}, {'s', 1}};
-    char *end;
+    int64_t s;
     if (!strcmp(text, "never")) return 0;
-    const long long n = strtoll(text, &end, 10);
-    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
-        if (end > text && *end == units[i].unit && !end[1] && n > 0 && n <= 10000000)
-            return n * units[i].s;
-    return -1;
+    return duration_parse(text, 1, (int64_t)10000000 * 86400, &s, NULL) ? -1 : s;
 }
 
 static int add(struct jv *body, const char *name, const char *text)

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include "api/core/log.h"
 #include "api/rpc.h"
 
@@ -11,24 +12,30 @@ enum {
     ARENA_SIZE = 16 << 20, /* a message of WIRE_MAX_SIZE, unpacked, and room for its spec */
     MISSED = 3,            /* heartbeats: then the node is down */
     RETRY_MS = 5000,       /* of a node that was refused, when that may pass */
-    RETRY_VERSION_MS = 60000
+    RETRY_VERSION_MS = 60000,
+    MAX_JOINS = 32 /* at one time: strangers take no more of seqd than that */
 };
 
 struct link_session {
     struct links *link;
     struct rpc_stream *stream;
     struct link_session *next;
+    int64_t id;
     char node[NODE_NAME]; /* empty until HELLO */
     unsigned char instance[WIRE_INSTANCE_SIZE];
     int64_t silent_ms; /* since its last message */
     bool refused;      /* told so: it is to close the session */
+    bool joining;      /* a JOIN waits for its answer */
 };
 
 struct links {
     struct rpc_server *server;
     const struct link_calls *calls;
     void *arg;
+    const struct link_gate *gate; /* NULL: sessions are plain */
+    void *gate_arg;
     struct link_session *sessions;
+    int64_t last_id;
     struct loop *loop;
     struct loop_timer *watch;
     int64_t heartbeat_ms, watched_ms; /* watched: when the watch last ran */
@@ -68,7 +75,8 @@ static void session_unbind(struct link_session *s, const char *why)
 /* What it said makes no sense. */
 static void session_refuse(struct link_session *s, const char *why)
 {
-    log_warn("link.refused", "node=%s why=\"%s\"", s->node[0] ? s->node : "-", why);
+    log_warn("link.refused", "node=%s peer=%s why=\"%s\"", s->node[0] ? s->node : "-",
+             rpc_stream_peer(s->stream), why);
     rpc_stream_close(s->stream);
 }
 
@@ -77,7 +85,8 @@ static void session_turn_away(struct link_session *s, const char *node, const ch
                               int64_t retry_ms)
 {
     struct msg m = {.type = MSG_REFUSED, .retry_ms = retry_ms};
-    log_warn("link.refused", "node=%s retry_ms=%lld why=\"%s\"", node, (long long)retry_ms, why);
+    log_warn("link.refused", "node=%s peer=%s retry_ms=%lld why=\"%s\"", node,
+             rpc_stream_peer(s->stream), (long long)retry_ms, why);
     snprintf(m.reason, sizeof m.reason, "%s", why);
     s->refused = true;
     session_send(s, &m);
@@ -94,8 +103,14 @@ static void session_watch(struct link_session *s, int64_t passed_ms)
 {
     struct links *k = s->link;
     const int64_t limit_ms = MISSED * k->heartbeat_ms + k->heartbeat_ms / 2;
+    const struct pki_node *holder = rpc_stream_node(s->stream);
     char why[96];
     s->silent_ms += passed_ms;
+    if (holder && holder->until_s <= time(NULL)) {
+        session_unbind(s, "its certificate expired");
+        rpc_stream_close(s->stream);
+        return;
+    }
     if (s->silent_ms < limit_ms) return;
     snprintf(why, sizeof why, "no heartbeat for %.1f s: its agent hangs or is stopped",
              (double)s->silent_ms / 1000);
@@ -124,6 +139,18 @@ void link_set_heartbeat(struct links *k, int64_t ms)
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
+/* The name is the certificate's, and the certificate counts. */
+static int session_check_holder(struct link_session *s, const struct msg *m, struct err *e)
+{
+    const struct links *k = s->link;
+    const struct pki_node *holder = rpc_stream_node(s->stream);
+    if (!k->gate) return 0;
+    if (holder && !strcmp(holder->name, m->node)) return k->gate->holder(k->gate_arg, holder, e);
+    return err_set(e, ERR_INVALID,
+                   "the certificate is of node %s, and the session is said to be of %s",
+                   holder ? holder->name : "-", m->node);
+}
+
 /* NULL: it may join. */
 static const char *session_admit(struct link_session *s, const struct msg *m, int64_t *retry_ms)
 {
@@ -146,8 +173,9 @@ static void session_hello(struct link_session *s, const struct msg *m)
         session_refuse(s, "a second hello");
         return;
     }
-    int64_t retry_ms;
-    const char *why = session_admit(s, m, &retry_ms);
+    int64_t retry_ms = RETRY_MS;
+    struct err e;
+    const char *why = session_check_holder(s, m, &e) ? e.text : session_admit(s, m, &retry_ms);
     if (why) {
         session_turn_away(s, m->node, why, retry_ms);
         return;
@@ -163,14 +191,63 @@ static void session_hello(struct link_session *s, const struct msg *m)
     if (session_send(s, &welcome) == 0) k->calls->up(k->arg, m->node, m);
 }
 
+/* One at a time, and of a stranger one alone. */
+static void session_join(struct link_session *s, const struct msg *m)
+{
+    struct links *k = s->link;
+    const bool stranger = rpc_stream_joins(s->stream);
+    if (!k->gate || s->joining || !(stranger || s->node[0])) {
+        session_refuse(s, "a join at the wrong time");
+        return;
+    }
+    s->joining = true;
+    k->gate->join(k->gate_arg, s->id, stranger ? NULL : rpc_stream_node(s->stream), m);
+}
+
+void link_answer(struct links *k, int64_t session, const struct msg *m)
+{
+    struct link_session *s = k->sessions;
+    while (s && s->id != session) s = s->next;
+    if (!s) return;
+    s->joining = rpc_stream_joins(s->stream);
+    if (m->type == MSG_REFUSED)
+        log_warn("join.refused", "node=%s peer=%s why=\"%s\"", m->node, rpc_stream_peer(s->stream),
+                 m->reason);
+    session_send(s, m);
+}
+
+void link_close(struct links *k, const char *node, const char *why)
+{
+    struct link_session *s = session_find(k, node);
+    if (!s) return;
+    session_unbind(s, why);
+    rpc_stream_close(s->stream);
+}
+
+int link_port(const struct links *k)
+{
+    return rpc_server_port(k->server);
+}
+
+static int count_joins(const struct links *k)
+{
+    int n = 0;
+    for (const struct link_session *s = k->sessions; s; s = s->next)
+        n += rpc_stream_joins(s->stream);
+    return n;
+}
+
 static void stream_opened(void *arg, struct rpc_stream *stream)
 {
     struct links *k = arg;
     struct link_session *s = calloc(1, sizeof *s);
     assert(s);
-    *s = (struct link_session){.link = k, .stream = stream, .next = k->sessions};
+    *s = (struct link_session){
+        .link = k, .stream = stream, .next = k->sessions, .id = ++k->last_id};
     k->sessions = s;
     rpc_stream_set(stream, s);
+    if (rpc_stream_joins(stream) && count_joins(k) > MAX_JOINS)
+        session_refuse(s, "too many nodes join at one time");
 }
 
 static void stream_message(void *arg, struct rpc_stream *stream, const void *data, size_t size)
@@ -184,6 +261,10 @@ static void stream_message(void *arg, struct rpc_stream *stream, const void *dat
         rpc_stream_close(stream);
     } else if (wire_unpack(data, size, &k->arena, &m, &e) < 0) {
         session_refuse(s, e.text);
+    } else if (m.type == MSG_JOIN) {
+        session_join(s, &m);
+    } else if (rpc_stream_joins(stream)) {
+        session_refuse(s, "without a certificate there is nothing but a join");
     } else if (m.type == MSG_HELLO) {
         session_hello(s, &m);
     } else if (!msg_from_node(m.type)) {
@@ -207,17 +288,21 @@ static void stream_closed(void *arg, struct rpc_stream *stream, const char *why)
     free(s);
 }
 
-struct links *link_create(struct loop *l, const char *address, const struct link_calls *calls,
-                          void *arg, struct err *e)
+struct links *link_create(struct loop *l, const struct link_options *o,
+                          const struct link_calls *calls, void *arg, struct err *e)
 {
-    static const struct rpc_calls rpc_calls = {stream_opened, stream_message, stream_closed};
+    static const struct rpc_calls rpc_calls = {stream_opened, stream_message, stream_closed, NULL};
+    const struct rpc_authority authority = {o->ca, RPC_LIFE_S};
     struct links *k = calloc(1, sizeof *k);
     if (!k) return err_set(e, ERR_INTERNAL, "out of memory"), NULL;
     k->calls = calls;
     k->arg = arg;
     k->loop = l;
     arena_init(&k->arena, ARENA_SIZE);
-    k->server = rpc_serve(l, address, &rpc_calls, k, e);
+    k->gate = o->ca ? o->gate : NULL;
+    k->gate_arg = o->gate_arg;
+    k->server = o->ca ? rpc_serve_tls(l, o->address, &authority, &rpc_calls, k, e)
+                      : rpc_serve(l, o->address, &rpc_calls, k, e);
     if (!k->server) {
         free(k);
         return NULL;

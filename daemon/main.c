@@ -5,6 +5,9 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <time.h>
+#include "api/address.h"
+#include "api/core/file.h"
 #include "api/core/log.h"
 #include "daemon/auth.h"
 #include "api/core/notify.h"
@@ -13,6 +16,7 @@
 #include "daemon/http/follow.h"
 #include "daemon/http/http.h"
 #include "daemon/http/routes.h"
+#include "daemon/join.h"
 #include "daemon/json.h"
 #include "daemon/link.h"
 #include "daemon/options.h"
@@ -27,6 +31,8 @@ struct seqd {
     struct logs *logs;
     struct auth *auth;
     struct control *control;
+    struct pki *pki; /* NULL: sessions of nodes are plain */
+    struct joins *joins;
     struct links *link;
     struct routes routes;
     struct http_server *http;
@@ -38,6 +44,53 @@ static int send_to_node(void *arg, const char *node, const struct msg *m)
 {
     struct seqd *d = arg;
     return d->link ? link_send(d->link, node, m) : -1;
+}
+
+static void answer_join(void *arg, int64_t session, const struct msg *m)
+{
+    link_answer(((struct seqd *)arg)->link, session, m);
+}
+
+static void close_node(void *arg, const char *node, const char *why)
+{
+    link_close(((struct seqd *)arg)->link, node, why);
+}
+
+static int64_t utc_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* Before the first commit: it loads tables. */
+static int create_joins(struct seqd *d, struct err *e)
+{
+    const struct options *o = &d->o;
+    char dir[FILE_PATH_SIZE];
+    if (address_is_plain(o->node_address)) return 0;
+    if (file_join(dir, e, "%s/pki", o->state_dir)) return -1;
+    if (!(d->pki = pki_open(dir, utc_ms() / 1000, e))) return -1;
+    const struct joins_options j = {d->store,   d->pki, o->cert_ttl_s, utc_ms, answer_join,
+                                    close_node, d};
+    if (!(d->joins = joins_create(&j, e))) return -1;
+    d->routes.joins = d->joins;
+    log_info("seqd.authority", "dir=%s fingerprint=%s", dir, pki_fingerprint(d->pki));
+    return 0;
+}
+
+static int create_link(struct seqd *d, struct err *e)
+{
+    const char *address = d->o.node_address;
+    const struct link_options l = {address, d->pki, &joins_gate, d->joins};
+    if (address_target(address) != address)
+        log_warn("seqd.insecure",
+                 "address=%s text=\"sessions of nodes are neither encrypted nor authenticated: a "
+                 "machine that reaches the port can take any node's name and start programs on the "
+                 "nodes\"",
+                 address);
+    d->link = link_create(d->loop, &l, &control_link_calls, d->control, e);
+    return d->link ? 0 : -1;
 }
 
 static void on_gone(void *arg)
@@ -107,7 +160,7 @@ static int create(struct seqd *d, struct err *e)
     if (!d->loop || loop_signals(d->loop, signals, 3, on_signal, d, e)) return -1;
     d->notify = notify_open(d->loop, on_tick, d); /* before any child: it takes the variables */
     if (!(d->store = store_open(d->loop, o->state_dir, e))) return -1;
-    if (secret_open(o->state_dir, d->secret, e)) return -1;
+    if (create_joins(d, e) || secret_open(o->state_dir, d->secret, e)) return -1;
     if (!(d->logs = logs_open(o->state_dir, e))) return -1;
     if (!(d->auth = auth_create(d->store, NULL, e))) return -1;
     d->routes.auth = d->auth;
@@ -125,9 +178,7 @@ static int create(struct seqd *d, struct err *e)
     if (!(d->control = control_create(&c, e))) return -1;
     d->routes.control = d->control;
     control_users(d->control)->limits = o->user;
-    if (!(d->link = link_create(d->loop, o->node_address, &control_link_calls, d->control, e)))
-        return -1;
-    if (share_socket(o, e)) return -1;
+    if (create_link(d, e) || share_socket(o, e)) return -1;
     link_set_heartbeat(d->link, o->heartbeat_ms);
     struct http_options h = {.listen = o->listen, .socket = o->socket_path, .local_only = true};
     if (!(d->http = http_create(d->loop, &h, routes_handle, &d->routes, e))) return -1;
@@ -149,6 +200,8 @@ static void destroy(struct seqd *d)
     store_close(d->store); /* first: what is committed now is still answered */
     http_destroy(d->http);
     link_destroy(d->link);
+    joins_destroy(d->joins);
+    pki_close(d->pki);
     control_destroy(d->control);
     auth_destroy(d->auth);
     follows_destroy(d->routes.follows);

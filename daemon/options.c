@@ -7,10 +7,13 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
-#include "api/settings.h"
+#include "api/address.h"
+#include "api/core/duration.h"
 #include "api/core/file.h"
 #include "api/core/log.h"
 #include "api/core/version.h"
+#include "api/settings.h"
+#include "daemon/join.h"
 #include "daemon/listen.h"
 #include "daemon/node.h"
 
@@ -33,9 +36,11 @@ static const struct option_entry rows[] = {
     {"socket", OPTION_TEXT, OPTION_RESTART, "PATH", NULL, 0, 0, AT(socket), NULL,
      "REST on a Unix socket, which tells seqd who asks (default DIR/seqd.sock)."},
     {"node-address", OPTION_TEXT, OPTION_RESTART, "ADDR", NULL, 0, 0, AT(node), NULL,
-     "Where nodes dial: unix:/path or 127.0.0.1:port, or insecure:HOST:port where every machine of "
-     "the network is trusted: sessions are neither encrypted nor authenticated (default "
-     "unix:DIR/node.sock)."},
+     "Where nodes dial: unix:/path, or HOST:port (numeric) over TLS, where nodes join with a token "
+     "of `seqctl nodes token`; insecure:HOST:port is plain, for tests and networks where every "
+     "machine is trusted (default unix:DIR/node.sock)."},
+    {"node-cert-ttl", OPTION_TEXT, OPTION_RESTART, "T", "30d", 0, 0, AT(cert_ttl), NULL,
+     "How long certificates of nodes hold, as 12h or 30d; nodes renew them at half of it."},
     {"slots", OPTION_NUMBER, OPTION_RESTART, "N", NULL, 1, 4096, AT(slots), NULL,
      "With --dev: ranks the local node may run at once (default 8)."},
     {"root", OPTION_TEXTS, OPTION_RESTART, "DIR", NULL, 0, 0, AT(root), NULL,
@@ -151,15 +156,30 @@ static int from_environment(const char *name, int64_t otherwise, int64_t *out, s
     return err_set(e, ERR_INVALID, "%s=%s: from 1 to 3600000", name, text);
 }
 
+static int cert_ttl(const struct options *o, int64_t *out_s, struct err *e)
+{
+    if (!duration_parse(o->cert_ttl, 1, JOIN_TTL_MAX_S, out_s, e)) return 0;
+    return err_prefix(e, "--node-cert-ttl");
+}
+
 /* What the rows cannot say of each other; touches nothing. */
 static int check(const void *target, struct err *e)
 {
     const struct options *o = target;
+    int64_t ttl_s;
     if (!listen_is_loopback(o->listen))
         return err_set(e, ERR_UNSUPPORTED,
                        "--listen %s: other machines could reach it and there is no authentication "
                        "yet; use a loopback address such as 127.0.0.1:7433",
                        o->listen);
+    if (*o->node && address_check(o->node, e)) return err_prefix(e, "--node-address");
+    if (*o->node && o->dev && !address_is_plain(o->node))
+        return err_set(
+            e, ERR_INVALID,
+            "--node-address %s: sessions there need certificates, which the node of --dev "
+            "has not: leave it out, or start seqd without --dev",
+            o->node);
+    if (cert_ttl(o, &ttl_s, e)) return -1;
     if (!o->dev && (o->root.n || o->slots))
         return err_set(e, ERR_INVALID,
                        "--slots and --root belong to --dev; other nodes say their own");
@@ -179,7 +199,9 @@ static int finish(struct options *o, struct err *e)
     if (from_environment("SEQD_HEARTBEAT_MS", WIRE_HEARTBEAT_MS, &o->heartbeat_ms, e) ||
         from_environment("SEQD_LOST_MS", NODE_LOST_MS, &o->lost_ms, e))
         return -1;
-    if (state_dir(o, e) || node_address(o, e) || rest_socket(o, e)) return -1;
+    if (cert_ttl(o, &o->cert_ttl_s, e) || state_dir(o, e) || node_address(o, e) ||
+        rest_socket(o, e))
+        return -1;
     o->n_slots = o->slots ? (int)o->slots : 8;
     return roots(o, e);
 }

@@ -20,12 +20,14 @@ struct options {
     char listen[128];            /* REST */
     char socket[RANK_PATH_SIZE]; /* --socket */
     char node[RANK_PATH_SIZE];   /* --node-address */
+    char cert_ttl[32];
     int64_t slots;
     struct option_list root;
     struct users_limits user;
     char log[16];
     /* What follows from them. */
     char node_address[RANK_PATH_SIZE]; /* gRPC, for seqw */
+    int64_t cert_ttl_s;                /* of certificates of nodes */
     int n_slots;                       /* of the node that --dev starts */
     char state_dir[RANK_PATH_SIZE];    /* exists, 0700 */
     int n_mended;                      /* files there that others could read until now */

@@ -29,7 +29,7 @@ daemon/store    : api/core
 daemon/sched    : api/core api
 daemon          : api/core api worker/family worker/plan daemon/sched daemon/store
 daemon/http     : api/core worker/family worker/plan daemon
-daemon/main.c   : api/core daemon daemon/http
+daemon/main.c   : api/core api daemon daemon/http
 client          : api/core
 '
 # header, or a folder of headers : the only files that include it

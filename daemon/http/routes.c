@@ -23,6 +23,11 @@ const struct route route_table[] = {
     {"POST", "/v1/plan", "", ROLE_USER, ROUTE_READS, route_plan},
     {"GET", "/v1/nodes", "", ROLE_USER, ROUTE_READS, route_nodes},
     {"GET", "/v1/models", "node", ROLE_USER, ROUTE_READS, route_models},
+    {"POST", "/v1/nodes/tokens", "", ROLE_ADMIN, ROUTE_CHANGES, route_join_token},
+    {"GET", "/v1/nodes/tokens", "", ROLE_OPERATOR, ROUTE_READS, route_join_tokens},
+    {"POST", "/v1/nodes/tokens/{token}:revoke", "", ROLE_OPERATOR, ROUTE_CHANGES,
+     route_join_token_revoke},
+    {"POST", "/v1/nodes/{node}:revoke", "", ROLE_OPERATOR, ROUTE_CHANGES, route_node_revoke},
     {"POST", "/v1/nodes/{node}:release", "", ROLE_OPERATOR, ROUTE_CHANGES, route_release},
     {"GET", "/v1/me", "", ROLE_USER, ROUTE_READS, route_me},
     {"GET", "/v1/tokens", "limit cursor", ROLE_USER, ROUTE_READS, route_tokens},
@@ -53,6 +58,7 @@ static bool match(const char *pattern, const char *path, struct route_match *a)
 {
     for (; *pattern; pattern++) {
         if (!strncmp(pattern, "{node}", 6)) return match_node(pattern + 6, path, a);
+        if (!strncmp(pattern, "{token}", 7)) return match_node(pattern + 7, path, a);
         if (!strncmp(pattern, "{name}", 6)) {
             a->name = path;
             return *path != 0;

@@ -9,6 +9,7 @@
 
 struct auth;
 struct follows;
+struct joins;
 struct routes;
 
 struct route_match {
@@ -41,6 +42,7 @@ struct routes {
     struct auth *auth;
     struct control *control;
     struct follows *follows;
+    struct joins *joins;       /* NULL: nodes need no certificates */
     struct posting *in_flight; /* submit.c: those that hold an Idempotency-Key */
 };
 
@@ -52,9 +54,11 @@ const char *routes_document(void); /* api/openapi.yaml, as compiled in */
 
 route_call route_submit, route_plan; /* submit.c */
 route_call route_jobs, route_job, route_cancel, route_restart, route_logs, route_artifacts,
-    route_checkpoints, route_events, route_metrics;                      /* views.c */
-route_call route_models;                                                 /* models.c */
-route_call route_nodes, route_release;                                   /* nodes.c */
+    route_checkpoints, route_events, route_metrics; /* views.c */
+route_call route_models;                            /* models.c */
+route_call route_nodes, route_release;              /* nodes.c */
+route_call route_join_token, route_join_tokens, route_join_token_revoke,
+    route_node_revoke;                                                   /* joins.c */
 route_call route_livez, route_readyz, route_version, route_openapi;      /* health.c */
 route_call route_tokens, route_token_make, route_token_revoke, route_me; /* tokens.c */
 route_call route_audit;                                                  /* audit.c */

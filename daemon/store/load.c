@@ -20,9 +20,8 @@ static const char *sure_column(sqlite3_stmt *st, int i)
     return text ? text : "";
 }
 
-static int load_rows(sqlite3 *db, const char *path, const char *sql, const struct store_load *c,
-                     int (*row)(const struct store_load *, sqlite3_stmt *, struct err *),
-                     struct err *e)
+static int load_rows(sqlite3 *db, const char *path, const char *sql, const void *c,
+                     int (*row)(const void *, sqlite3_stmt *, struct err *), struct err *e)
 {
     sqlite3_stmt *st = NULL;
     if (sqlite3_prepare_v2(db, sql, -1, &st, NULL) != SQLITE_OK) return schema_damaged(db, path, e);
@@ -33,14 +32,16 @@ static int load_rows(sqlite3 *db, const char *path, const char *sql, const struc
     return bad;
 }
 
-static int load_job(const struct store_load *c, sqlite3_stmt *st, struct err *e)
+static int load_job(const void *calls, sqlite3_stmt *st, struct err *e)
 {
+    const struct store_load *c = calls;
     return c->job(c->arg, sqlite3_column_int64(st, 0), sure_column(st, 1), column(st, 2),
                   column(st, 3), sqlite3_column_int(st, 4), e);
 }
 
-static int load_event(const struct store_load *c, sqlite3_stmt *st, struct err *e)
+static int load_event(const void *calls, sqlite3_stmt *st, struct err *e)
 {
+    const struct store_load *c = calls;
     struct store_event ev = {.seq = sqlite3_column_int64(st, 0),
                              .job = sqlite3_column_int64(st, 1),
                              .epoch = sqlite3_column_int64(st, 2),
@@ -50,26 +51,30 @@ static int load_event(const struct store_load *c, sqlite3_stmt *st, struct err *
     return c->event(c->arg, &ev, e);
 }
 
-static int load_mark(const struct store_load *c, sqlite3_stmt *st, struct err *e)
+static int load_mark(const void *calls, sqlite3_stmt *st, struct err *e)
 {
+    const struct store_load *c = calls;
     return c->mark(c->arg, sqlite3_column_int64(st, 0), sqlite3_column_int64(st, 1),
                    sqlite3_column_int(st, 2), sqlite3_column_int64(st, 3));
 }
 
-static int load_steps(const struct store_load *c, sqlite3_stmt *st, struct err *e)
+static int load_steps(const void *calls, sqlite3_stmt *st, struct err *e)
 {
+    const struct store_load *c = calls;
     return c->steps(c->arg, sqlite3_column_int64(st, 0), sure_column(st, 1));
 }
 
-static int load_blame(const struct store_load *c, sqlite3_stmt *st, struct err *e)
+static int load_blame(const void *calls, sqlite3_stmt *st, struct err *e)
 {
+    const struct store_load *c = calls;
     if (!c->blame) return 0;
     return c->blame(c->arg, column(st, 0), sqlite3_column_int64(st, 1),
                     sqlite3_column_int64(st, 2));
 }
 
-static int load_quarantine(const struct store_load *c, sqlite3_stmt *st, struct err *e)
+static int load_quarantine(const void *calls, sqlite3_stmt *st, struct err *e)
 {
+    const struct store_load *c = calls;
     if (!c->quarantine) return 0;
     return c->quarantine(c->arg, column(st, 0), sqlite3_column_int64(st, 1), column(st, 2));
 }
@@ -123,4 +128,44 @@ int load_tokens(sqlite3 *db, const char *path, void *arg,
     if (!bad && rc != SQLITE_DONE) bad = schema_damaged(db, path, e);
     sqlite3_finalize(st);
     return bad;
+}
+
+static int load_join_token(const void *calls, sqlite3_stmt *st, struct err *e)
+{
+    const struct store_load_joins *c = calls;
+    const struct store_join_token row = {.id = sure_column(st, 0),
+                                         .hash = sure_column(st, 1),
+                                         .names = sure_column(st, 2),
+                                         .uses = sqlite3_column_int64(st, 3),
+                                         .used = sqlite3_column_int64(st, 4),
+                                         .created_ms = sqlite3_column_int64(st, 5),
+                                         .expires_ms = sqlite3_column_int64(st, 6)};
+    return c->token(c->arg, &row, e);
+}
+
+static int load_certificate(const void *calls, sqlite3_stmt *st, struct err *e)
+{
+    const struct store_load_joins *c = calls;
+    const struct store_certificate row = {.serial = sqlite3_column_int64(st, 0),
+                                          .node = sure_column(st, 1),
+                                          .key = sure_column(st, 2),
+                                          .token = sure_column(st, 3),
+                                          .issued_ms = sqlite3_column_int64(st, 4),
+                                          .expires_ms = sqlite3_column_int64(st, 5),
+                                          .revoked_ms = sqlite3_column_int64(st, 6)};
+    return c->certificate(c->arg, &row, e);
+}
+
+int load_joins(sqlite3 *db, const char *path, const struct store_load_joins *c, struct err *e)
+{
+    if (load_rows(db, path,
+                  "SELECT id, hash, names, uses, used, created_at, expires_at FROM join_tokens "
+                  "ORDER BY created_at, id",
+                  c, load_join_token, e) ||
+        load_rows(db, path,
+                  "SELECT serial, node, key, token, issued_at, expires_at, revoked_at "
+                  "FROM certificates ORDER BY issued_at, serial",
+                  c, load_certificate, e))
+        return -1;
+    return 0;
 }

@@ -11,5 +11,8 @@ int load_tokens(struct sqlite3 *db, const char *path, void *arg,
                 int (*token)(void *, const struct store_token *), struct err *e);
 /* As store_load. */
 int load_all(struct sqlite3 *db, const char *path, const struct store_load *c, struct err *e);
+/* As store_load_joins. */
+int load_joins(struct sqlite3 *db, const char *path, const struct store_load_joins *c,
+               struct err *e);
 
 #endif

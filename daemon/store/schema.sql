@@ -102,3 +102,25 @@ CREATE TABLE IF NOT EXISTS audit (
   action  TEXT NOT NULL,         -- "POST /v1/jobs/7:cancel"
   status  INTEGER NOT NULL       -- 0: it was let through; else it was refused with that
 ) STRICT;
+
+-- Join tokens (daemon/join.h). The token itself is nowhere.
+CREATE TABLE IF NOT EXISTS join_tokens (
+  id         TEXT PRIMARY KEY,
+  hash       TEXT NOT NULL,      -- SHA-256 of the token
+  names      TEXT NOT NULL,      -- glob of the nodes that may use it
+  uses       INTEGER NOT NULL,
+  used       INTEGER NOT NULL,
+  created_at INTEGER NOT NULL,
+  expires_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- Certificates of nodes until they expire: one that is not here counts for nothing.
+CREATE TABLE IF NOT EXISTS certificates (
+  serial     INTEGER PRIMARY KEY,
+  node       TEXT NOT NULL,
+  key        TEXT NOT NULL,      -- SHA-256 of the public key
+  token      TEXT NOT NULL,      -- by which the node joined
+  issued_at  INTEGER NOT NULL,
+  expires_at INTEGER NOT NULL,
+  revoked_at INTEGER
+) STRICT;

@@ -530,6 +530,11 @@ int store_load_tokens(struct store *s, void *arg, int (*token)(void *, const str
     return load_tokens(s->write_db, s->path, arg, token, e);
 }
 
+int store_load_joins(struct store *s, const struct store_load_joins *c, struct err *e)
+{
+    return load_joins(s->write_db, s->path, c, e);
+}
+
 int64_t store_last_job(const struct store *s)
 {
     return s->last_job;

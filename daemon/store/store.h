@@ -67,6 +67,23 @@ struct store_token {
 /* All tokens, ascending. As store_load, before or after it. */
 int store_load_tokens(struct store *s, void *arg, int (*token)(void *, const struct store_token *),
                       struct err *e);
+/* What join.h keeps. Texts are borrowed until the call returns. */
+struct store_join_token {
+    const char *id, *hash, *names;
+    int64_t uses, used, created_ms, expires_ms;
+};
+struct store_certificate {
+    const char *node, *key, *token;
+    int64_t serial, issued_ms, expires_ms;
+    int64_t revoked_ms; /* 0: it is not */
+};
+struct store_load_joins {
+    void *arg;
+    int (*token)(void *arg, const struct store_join_token *row, struct err *e);
+    int (*certificate)(void *arg, const struct store_certificate *row, struct err *e);
+};
+int store_load_joins(struct store *s, const struct store_load_joins *calls, struct err *e);
+
 int64_t store_last_job(const struct store *s);   /* largest id so far, 0 when there is none */
 int64_t store_last_event(const struct store *s); /* largest seq so far */
 
@@ -106,6 +123,14 @@ void store_blame_add(struct store_txn *t, const char *node, int64_t job, int64_t
 void store_blame_remove(struct store_txn *t, const char *node, int64_t job);
 void store_quarantine_add(struct store_txn *t, const char *node, int64_t at_ms, const char *reason);
 void store_quarantine_remove(struct store_txn *t, const char *node);
+
+void store_join_token_add(struct store_txn *t, const struct store_join_token *row);
+void store_join_token_use(struct store_txn *t, const char *id); /* once more */
+void store_join_token_remove(struct store_txn *t, const char *id);
+void store_certificate_add(struct store_txn *t, const struct store_certificate *row);
+/* All of the node that are not revoked. */
+void store_certificate_revoke(struct store_txn *t, const char *node, int64_t at_ms);
+void store_certificate_remove(struct store_txn *t, int64_t serial);
 
 /* e is NULL once it is durable; else one of the two things that may fail: a key that exists
  * (ERR_CONFLICT), or a new job while the disk is full (ERR_NO_SPACE).

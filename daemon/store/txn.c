@@ -37,6 +37,16 @@ const char *const txn_sql[OP_N] = {
     [OP_TOKEN_USED] = "UPDATE tokens SET used_at = ?2 WHERE id = ?1",
     [OP_AUDIT] = "INSERT INTO audit (at, token, request, role, status, user, address, action) "
                  "VALUES (?1, ?2, ?3, ?4, ?8, ?5, ?6, ?7)",
+    [OP_JOIN_TOKEN] =
+        "INSERT INTO join_tokens (id, hash, names, uses, used, created_at, expires_at) "
+        "VALUES (?5, ?6, ?7, ?1, 0, ?2, ?3)",
+    [OP_JOIN_TOKEN_USE] = "UPDATE join_tokens SET used = used + 1 WHERE id = ?5",
+    [OP_JOIN_TOKEN_END] = "DELETE FROM join_tokens WHERE id = ?5",
+    [OP_CERTIFICATE] = "INSERT INTO certificates (serial, node, key, token, issued_at, expires_at) "
+                       "VALUES (?1, ?5, ?6, ?7, ?2, ?3)",
+    [OP_CERTIFICATE_REVOKE] = "UPDATE certificates SET revoked_at = ?1 "
+                              "WHERE node = ?5 AND revoked_at IS NULL",
+    [OP_CERTIFICATE_END] = "DELETE FROM certificates WHERE serial = ?1",
 };
 
 void *txn_must(void *p)
@@ -181,6 +191,44 @@ void store_audit_add(struct store_txn *t, const struct store_audit *a)
     o->n[4] = a->status;
     o->text[0] = txn_copy(a->user), o->text[1] = txn_copy(a->address);
     o->text[2] = txn_copy(a->action);
+}
+
+void store_join_token_add(struct store_txn *t, const struct store_join_token *row)
+{
+    struct txn_op *o = add_op(t, OP_JOIN_TOKEN);
+    o->n[0] = row->uses, o->n[1] = row->created_ms, o->n[2] = row->expires_ms;
+    o->text[0] = txn_copy(row->id), o->text[1] = txn_copy(row->hash);
+    o->text[2] = txn_copy(row->names);
+}
+
+void store_join_token_use(struct store_txn *t, const char *id)
+{
+    add_op(t, OP_JOIN_TOKEN_USE)->text[0] = txn_copy(id);
+}
+
+void store_join_token_remove(struct store_txn *t, const char *id)
+{
+    add_op(t, OP_JOIN_TOKEN_END)->text[0] = txn_copy(id);
+}
+
+void store_certificate_add(struct store_txn *t, const struct store_certificate *row)
+{
+    struct txn_op *o = add_op(t, OP_CERTIFICATE);
+    o->n[0] = row->serial, o->n[1] = row->issued_ms, o->n[2] = row->expires_ms;
+    o->text[0] = txn_copy(row->node), o->text[1] = txn_copy(row->key);
+    o->text[2] = txn_copy(row->token);
+}
+
+void store_certificate_revoke(struct store_txn *t, const char *node, int64_t at_ms)
+{
+    struct txn_op *o = add_op(t, OP_CERTIFICATE_REVOKE);
+    o->n[0] = at_ms;
+    o->text[0] = txn_copy(node);
+}
+
+void store_certificate_remove(struct store_txn *t, int64_t serial)
+{
+    add_op(t, OP_CERTIFICATE_END)->n[0] = serial;
 }
 
 void store_job_unreadable(struct store_txn *t, int64_t id, const char *error, const char *at,

@@ -181,6 +181,10 @@ static struct msg msg_fill(enum msg_type type, const struct job_spec *spec)
         m.job = m.epoch = 0, m.retry_ms = 5000;
         snprintf(m.reason, sizeof m.reason, "a node of this name is up");
         break;
+    case MSG_JOIN:
+        m = (struct msg){.type = type, .node = "n1", .token = "seqj_1", .pem = "-----BEGIN"};
+        break;
+    case MSG_JOINED: m = (struct msg){.type = type, .pem = "-----BEGIN CERTIFICATE"}; break;
     case MSG_FORGET: break;
     case MSG_TRACE:
         m.job = m.epoch = 0, m.request = 3;
@@ -211,6 +215,10 @@ static void msg_compare(const struct msg *a, const struct msg *b)
     CHECK(a->n_gpus == b->n_gpus && a->n_uuids == b->n_uuids);
     CHECK(!a->n_gpus || !memcmp(a->gpus, b->gpus, (size_t)a->n_gpus * sizeof *a->gpus));
     CHECK(!a->n_uuids || !memcmp(a->uuids, b->uuids, (size_t)a->n_uuids * sizeof *a->uuids));
+    CHECK(!a->token == !b->token && !a->pem == !b->pem);
+    if (a->token) CHECK_STR(b->token, a->token);
+    if (a->pem) CHECK_STR(b->pem, a->pem);
+    flat_a.token = flat_b.token = flat_a.pem = flat_b.pem = NULL;
     flat_a.attempts = flat_b.attempts = NULL;
     flat_a.blobs = flat_b.blobs = NULL;
     flat_a.data = flat_b.data = NULL;
@@ -224,7 +232,7 @@ static void test_round_trip(void)
 {
     struct job_spec *spec = spec_fill();
     memset(two_blobs[1].data, 0xA5, BLOB_SIZE);
-    for (int type = MSG_HELLO; type <= MSG_REFUSED; type++) {
+    for (int type = MSG_HELLO; type <= MSG_JOINED; type++) {
         struct arena a, b;
         struct msg in = msg_fill((enum msg_type)type, spec), out;
         struct err e = {0};
@@ -279,7 +287,7 @@ static void test_hostile(void)
 {
     struct job_spec *spec = spec_fill();
     spec->data.n_train = 2; /* the attack is quadratic in the size */
-    for (int type = MSG_HELLO; type <= MSG_REFUSED; type++) {
+    for (int type = MSG_HELLO; type <= MSG_JOINED; type++) {
         struct arena a;
         struct msg m = msg_fill((enum msg_type)type, spec);
         size_t size = 0;
@@ -325,6 +333,24 @@ static void test_refusals(void)
     CHECK_STR(e.field, "record");
     m.size = 3;
     CHECK(unpack_of(&m, &e) < 0);
+    static char long_text[PKI_PEM_SIZE + 1];
+    memset(long_text, 'a', sizeof long_text - 1);
+    m = msg_fill(MSG_JOIN, spec);
+    m.pem = long_text;
+    CHECK(unpack_of(&m, &e) < 0);
+    CHECK_STR(e.field, "csr");
+    m = msg_fill(MSG_JOIN, spec);
+    m.token = long_text + PKI_PEM_SIZE - WIRE_TOKEN_SIZE;
+    CHECK(unpack_of(&m, &e) < 0);
+    CHECK_STR(e.field, "token");
+    m = msg_fill(MSG_JOIN, spec);
+    memcpy(m.node, "a b", 4);
+    CHECK(unpack_of(&m, &e) < 0);
+    CHECK_STR(e.field, "node");
+    m = msg_fill(MSG_JOINED, spec);
+    m.pem = long_text;
+    CHECK(unpack_of(&m, &e) < 0);
+    CHECK_STR(e.field, "cert");
     m = msg_fill(MSG_FORGET, spec);
     m.job = 0;
     CHECK(unpack_of(&m, &e) < 0);

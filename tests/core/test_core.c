@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "api/core/duration.h"
 #include "api/core/err.h"
 #include "api/core/file.h"
 #include "api/core/hmac.h"
@@ -620,6 +621,28 @@ static void test_file_full(void)
     CHECK(file_remove(dir, &e) == 0);
 }
 
+static void test_duration(void)
+{
+    static const struct {
+        const char *text;
+        int64_t s; /* -1: refused */
+    } rows[] = {{"90", 90},     {"90s", 90},
+                {"30m", 1800},  {"24h", 86400},
+                {"7d", 604800}, {"0", -1},
+                {"", -1},       {"d", -1},
+                {"-1", -1},     {"1w", -1},
+                {"1hh", -1},    {"1 h", -1},
+                {"1.5h", -1},   {"99999999999999999", -1},
+                {"8d", -1},     {"999999999999d", -1}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct err e = {0};
+        int64_t s = -1;
+        const int rc = duration_parse(rows[i].text, 1, 604800, &s, &e);
+        CHECK_MSG(rc ? rows[i].s < 0 && e.code == ERR_INVALID : s == rows[i].s, "%s: %lld",
+                  rows[i].text, (long long)s);
+    }
+}
+
 int main(void)
 {
     RUN(test_err);
@@ -642,5 +665,6 @@ int main(void)
     RUN(test_jwrite);
     RUN(test_jwrite_round_trip);
     RUN(test_number);
+    RUN(test_duration);
     return test_done("core");
 }

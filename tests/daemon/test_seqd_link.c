@@ -146,7 +146,7 @@ static void setup(void)
     struct err e = {0};
     memset(&seen, 0, sizeof seen);
     loop = loop_create(fake ? fake_clock : NULL, NULL, NULL);
-    server = link_create(loop, address, &calls, NULL, &e);
+    server = link_create(loop, &(struct link_options){.address = address}, &calls, NULL, &e);
     CHECK_MSG(server, "%s", e.text);
 }
 

@@ -63,7 +63,7 @@ all=
 # Document and first command.
 by_hand='README.md make check
 deploy/README.md make
-deploy/README.md seqd --state /var/lib/seqd --node-address insecure:10.0.0.1:7434
+deploy/README.md seqd --state /var/lib/seqd --node-address 10.0.0.1:7434
 deploy/README.md seqctl nodes'
 lib_start docs
 mkdir -p "$T/tree/build" "$T/doc"

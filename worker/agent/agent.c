@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "api/address.h"
 #include "api/core/gang_start.h"
 #include "api/core/log.h"
 #include "api/core/version.h"
@@ -23,6 +24,7 @@
 #include "worker/agent/capture.h"
 #include "worker/agent/describe.h"
 #include "worker/agent/gpus.h"
+#include "worker/agent/member.h"
 #include "worker/agent/probe.h"
 #include "worker/agent/spawn.h"
 #include "worker/agent/state_dir.h"
@@ -35,6 +37,7 @@ enum {
     QUIT_MS = 2000,       /* for seqd to hear the last reports */
     MAX_CAPTURES = 8,
     ASIDE_MS = 30000,
+    UNKNOWN_MS = 5000, /* between two attempts with a certificate that seqd does not take */
     DESCRIBE_SIZE = 8192,
     ARENA_SIZE = 16 << 20
 };
@@ -45,8 +48,9 @@ struct agent {
     struct state_dir state_dir;
     char address[RANK_ADDRESS_SIZE]; /* where ranks listen */
     char gang_program[FILE_PATH_SIZE], rank_program[FILE_PATH_SIZE];
-    struct gpus *gpus; /* NULL: there are none */
-    struct rpc_client *client;
+    struct gpus *gpus;         /* NULL: there are none */
+    struct member *member;     /* NULL: sessions are plain */
+    struct rpc_client *client; /* NULL: not joined yet */
     struct rpc_stream *stream; /* NULL: no session */
     bool accepted;             /* WELCOME came */
     struct attempt *attempts;
@@ -556,15 +560,18 @@ static void on_welcome(struct agent *a, const struct msg *m)
     loop_timer_set(a->heartbeat, a->heartbeat_ms);
     loop_timer_set(a->tick, 0);
     send_profile(a);
+    if (a->member) member_welcome(a->member);
 }
 
 /* seqd says how long it is no use to dial again. */
 static void on_refused(struct agent *a, const struct msg *m)
 {
+    if (a->member && a->accepted && member_answer(a->member, m)) return;
     log_error("session.refused", "address=%s node=%s retry_ms=%lld why=\"%s\"", a->o.connect,
               a->o.name, (long long)m->retry_ms, m->reason);
     rpc_client_wait(a->client, m->retry_ms);
     rpc_stream_close(a->stream);
+    if (a->member) member_refused(a->member);
 }
 
 static void on_message(void *arg, struct rpc_stream *s, const void *data, size_t size)
@@ -596,7 +603,11 @@ static void on_message(void *arg, struct rpc_stream *s, const void *data, size_t
     case MSG_LOG:
     case MSG_DESCRIBED:
     case MSG_FETCHED:
-    case MSG_PROFILE: rpc_stream_close(s); break; /* these only go the other way */
+    case MSG_PROFILE:
+    case MSG_JOIN: rpc_stream_close(s); break; /* these only go the other way */
+    case MSG_JOINED:
+        if (!a->member || !member_answer(a->member, &m)) rpc_stream_close(s);
+        break;
     }
     arena_reset(&a->arena);
 }
@@ -686,9 +697,63 @@ void agent_set_orphan(struct agent *a, int64_t orphan_ms)
     if (!a->accepted) loop_timer_set(a->orphan, orphan_ms > 0 ? orphan_ms : -1);
 }
 
+/* seqd opens no session for this certificate. */
+static void on_unknown(void *arg, const char *why)
+{
+    struct agent *a = arg;
+    rpc_client_wait(a->client, UNKNOWN_MS);
+    member_refused(a->member);
+}
+
+static const struct rpc_calls session_calls = {on_opened, on_message, on_closed, on_unknown};
+
+/* There is a certificate, or another one: sessions begin with it. */
+static void on_identity(void *arg)
+{
+    struct agent *a = arg;
+    struct err e;
+    const struct rpc_identity *id = member_identity(a->member);
+    if (a->client) {
+        rpc_client_renew(a->client, id);
+        if (a->stream) rpc_stream_close(a->stream);
+        return;
+    }
+    a->client = rpc_dial_tls(a->loop, a->o.connect, id, &session_calls, a, &e);
+    if (!a->client) log_error("session.dial", "why=\"%s\"", e.text);
+}
+
+static int member_send(void *arg, const struct msg *m)
+{
+    struct agent *a = arg;
+    return a->accepted ? send_msg(a, m) : -1;
+}
+
+static int dial(struct agent *a, struct err *e)
+{
+    static const struct member_calls calls = {on_identity, member_send};
+    const struct member_options o = {a->o.connect, a->o.name, a->o.state, a->o.token_file};
+    if (!address_is_plain(a->o.connect)) {
+        a->member = member_open(a->loop, &o, &calls, a, e);
+        if (a->member && member_identity(a->member)) on_identity(a);
+        return a->member ? 0 : -1;
+    }
+    if (a->o.token_file)
+        return err_set(
+            e, ERR_INVALID,
+            "--join-token-file is for --connect HOST:port: at %s no certificate is asked for",
+            a->o.connect);
+    if (address_target(a->o.connect) != a->o.connect)
+        log_warn(
+            "session.insecure",
+            "address=%s text=\"sessions there are neither encrypted nor authenticated: a machine "
+            "between can start programs here\"",
+            a->o.connect);
+    a->client = rpc_dial(a->loop, a->o.connect, &session_calls, a, e);
+    return a->client ? 0 : -1;
+}
+
 static int agent_open(struct agent *a, struct err *e)
 {
-    static const struct rpc_calls calls = {on_opened, on_message, on_closed};
     if (!wire_name_good(a->o.name))
         return err_set(e, ERR_INVALID,
                        "--name '%s': want 1 to %d characters, letters, digits, '.', '_', '-', ':'",
@@ -709,8 +774,8 @@ static int agent_open(struct agent *a, struct err *e)
     if (a->attempts) loop_timer_set(a->tick, 0);
     if (a->o.orphan_ms > 0) loop_timer_set(a->orphan, a->o.orphan_ms);
     if (a->o.nvml) a->gpus = gpus_open(a->o.nvml, bin, a->o.state);
-    a->client = rpc_dial(a->loop, a->o.connect, &calls, a, e);
-    if (!a->client) return -1;
+    if (address_check(a->o.connect, e) < 0) return err_prefix(e, "--connect");
+    if (dial(a, e) < 0) return -1;
     profile_start(a);
     return 0;
 }
@@ -735,6 +800,7 @@ struct agent *agent_create(struct loop *l, const struct agent_options *o, struct
 void agent_destroy(struct agent *a)
 {
     if (!a) return;
+    member_close(a->member);
     rpc_client_destroy(a->client);
     for (int i = 0; i < MAX_CAPTURES; i++) capture_cancel(a->capture[i].a);
     capture_cancel(a->profiling);

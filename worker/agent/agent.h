@@ -10,11 +10,12 @@
 #include "api/core/rank.h"
 
 struct agent_options {
-    const char *connect; /* seqd's address, as for rpc_dial */
-    const char *name;    /* of this node */
-    const char *address; /* where its ranks listen for those of other nodes; NULL: found out */
-    const char *state;   /* directory */
-    const char *bin;     /* directory of seqgang and seqrank */
+    const char *connect;    /* seqd's address, as for rpc_dial or rpc_dial_tls */
+    const char *token_file; /* to join over TLS with; NULL: none */
+    const char *name;       /* of this node */
+    const char *address;    /* where its ranks listen for those of other nodes; NULL: found out */
+    const char *state;      /* directory */
+    const char *bin;        /* directory of seqgang and seqrank */
     const char *roots[RANK_ROOTS];
     int n_roots;
     int n_slots;

@@ -78,6 +78,7 @@ static struct agent_options agent_options(struct seqw *w)
 {
     const struct seqw_options *o = &w->o;
     struct agent_options a = {.connect = o->connect,
+                              .token_file = *o->token_file ? o->token_file : NULL,
                               .name = *o->name ? o->name : w->host,
                               .address = *o->address ? o->address : NULL,
                               .state = o->state,

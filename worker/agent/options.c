@@ -18,8 +18,10 @@ static const struct option_entry rows[] = {
     {"check-config", OPTION_FLAG, OPTION_COMMAND, NULL, NULL, 0, 0, AT(check_config), NULL,
      "Say what is wrong with the options and the file, and exit."},
     {"connect", OPTION_TEXT, OPTION_RESTART, "ADDRESS", NULL, 0, 0, AT(connect), NULL,
-     "seqd's cluster address: unix:/path or 127.0.0.1:port, or, where every machine of the network "
-     "is trusted, insecure:HOST:port."},
+     "seqd's cluster address: unix:/path, or HOST:port (numeric) over TLS; insecure:HOST:port is "
+     "plain, for tests and networks where every machine is trusted."},
+    {"join-token-file", OPTION_TEXT, OPTION_RESTART, "FILE", NULL, 0, 0, AT(token_file), NULL,
+     "The token of `seqctl nodes token` by which this node joins over TLS; needed once."},
     {"state", OPTION_TEXT, OPTION_RESTART, "DIR", NULL, 0, 0, AT(state), NULL,
      "Attempts, checkpoints and prepared data live here."},
     {"name", OPTION_TEXT, OPTION_RESTART, "NAME", NULL, 0, 0, AT(name), NULL,

@@ -15,6 +15,7 @@ struct seqw_options {
     bool check_config, help, version;
     char config[RANK_PATH_SIZE];
     char connect[RANK_PATH_SIZE];
+    char token_file[RANK_PATH_SIZE];
     char state[RANK_PATH_SIZE];
     char name[64];
     char address[128];

@@ -1,0 +1,12 @@
+/* join.h: join tokens and certificates of nodes. */
+#ifndef SEQD_CLIENT_JOIN_H
+#define SEQD_CLIENT_JOIN_H
+
+#include "client/cli.h"
+
+/* Return an enum cli_exit, their message printed. */
+int join_token(struct cli *c);                        /* makes one of --names, --uses, --ttl */
+int join_tokens(struct cli *c);                       /* lists them */
+int join_token_revoke(struct cli *c, const char *id); /* and lists the others */
+
+#endif

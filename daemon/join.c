@@ -1,0 +1,504 @@
+#include "daemon/join.h"
+
+#include <assert.h>
+#include <fnmatch.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include "api/core/log.h"
+#include "api/core/sha256.h"
+#include "daemon/doc.h"
+
+/* A token: "seqj_" id "_" secret, all hex digits but the head, which scanners for secrets know. */
+static const char HEAD[] = "seqj_";
+enum { ID_SIZE = 6, RANDOM_SIZE = 32 };
+enum { ID_HEX = 2 * ID_SIZE + 1, RETRY_MS = 5000, TOKEN_TEXT = 256 };
+
+struct token {
+    char id[ID_HEX], hash[SHA256_HEX], names[NODE_NAME];
+    int64_t uses, used, created_ms, expires_ms;
+};
+
+struct certificate {
+    char node[NODE_NAME], key[SHA256_HEX], token[ID_HEX];
+    int64_t serial, expires_ms;
+    bool revoked;
+};
+
+struct joins {
+    struct joins_options o;
+    int n_tokens, n_certificates;
+    struct token token[JOIN_TOKENS];
+    struct certificate certificate[JOIN_CERTIFICATES];
+};
+
+/* ---- the tables ------------------------------------------------------------------------------ */
+
+static void copy(char *out, size_t size, const char *in)
+{
+    snprintf(out, size, "%s", in);
+}
+
+static int load_token(void *arg, const struct store_join_token *row, struct err *e)
+{
+    struct joins *j = arg;
+    if (j->n_tokens == JOIN_TOKENS)
+        return err_set(e, ERR_TOO_LARGE, "more than %d join tokens", JOIN_TOKENS);
+    struct token *t = &j->token[j->n_tokens++];
+    *t = (struct token){.uses = row->uses,
+                        .used = row->used,
+                        .created_ms = row->created_ms,
+                        .expires_ms = row->expires_ms};
+    copy(t->id, sizeof t->id, row->id);
+    copy(t->hash, sizeof t->hash, row->hash);
+    copy(t->names, sizeof t->names, row->names);
+    return 0;
+}
+
+static int load_certificate(void *arg, const struct store_certificate *row, struct err *e)
+{
+    struct joins *j = arg;
+    if (j->n_certificates == JOIN_CERTIFICATES)
+        return err_set(e, ERR_TOO_LARGE, "more than %d certificates of nodes", JOIN_CERTIFICATES);
+    struct certificate *c = &j->certificate[j->n_certificates++];
+    *c = (struct certificate){
+        .serial = row->serial, .expires_ms = row->expires_ms, .revoked = row->revoked_ms != 0};
+    copy(c->node, sizeof c->node, row->node);
+    copy(c->key, sizeof c->key, row->key);
+    copy(c->token, sizeof c->token, row->token);
+    return 0;
+}
+
+struct joins *joins_create(const struct joins_options *o, struct err *e)
+{
+    struct joins *j = calloc(1, sizeof *j);
+    if (!j) return err_set(e, ERR_INTERNAL, "out of memory"), NULL;
+    j->o = *o;
+    const struct store_load_joins calls = {j, load_token, load_certificate};
+    if (!store_load_joins(o->store, &calls, e)) return j;
+    free(j);
+    return NULL;
+}
+
+void joins_destroy(struct joins *j)
+{
+    free(j);
+}
+
+static struct token *token_find(struct joins *j, const char *id)
+{
+    for (int i = 0; i < j->n_tokens; i++)
+        if (!strcmp(j->token[i].id, id)) return &j->token[i];
+    return NULL;
+}
+
+static void token_drop(struct joins *j, struct store_txn *t, struct token *old)
+{
+    store_join_token_remove(t, old->id);
+    const int i = (int)(old - j->token);
+    memmove(old, old + 1, (size_t)(--j->n_tokens - i) * sizeof *old);
+}
+
+static const struct certificate *certificate_find(const struct joins *j, int64_t serial)
+{
+    for (int i = 0; i < j->n_certificates; i++)
+        if (j->certificate[i].serial == serial) return &j->certificate[i];
+    return NULL;
+}
+
+/* The newest that counts. */
+static const struct certificate *certificate_of(const struct joins *j, const char *node,
+                                                int64_t now_ms)
+{
+    for (int i = j->n_certificates - 1; i >= 0; i--) {
+        const struct certificate *c = &j->certificate[i];
+        if (!c->revoked && c->expires_ms > now_ms && !strcmp(c->node, node)) return c;
+    }
+    return NULL;
+}
+
+/* What has expired is kept no longer. */
+static void prune(struct joins *j, struct store_txn *t, int64_t now_ms)
+{
+    for (int i = j->n_tokens - 1; i >= 0; i--)
+        if (j->token[i].expires_ms + JOIN_KEPT_S * 1000 < now_ms) token_drop(j, t, &j->token[i]);
+    int kept = 0;
+    for (int i = 0; i < j->n_certificates; i++) {
+        const struct certificate *c = &j->certificate[i];
+        if (c->expires_ms + PKI_SKEW_S * 1000 < now_ms)
+            store_certificate_remove(t, c->serial);
+        else
+            j->certificate[kept++] = *c;
+    }
+    j->n_certificates = kept;
+}
+
+/* ---- tokens ---------------------------------------------------------------------------------- */
+
+static void random_hex(char *out, size_t n_bytes)
+{
+    unsigned char bytes[32];
+    assert(n_bytes <= sizeof bytes);
+    if (getrandom(bytes, n_bytes, 0) != (ssize_t)n_bytes) abort();
+    for (size_t i = 0; i < n_bytes; i++) snprintf(out + 2 * i, 3, "%02x", bytes[i]);
+}
+
+static void text_hash(const char *text, char out[SHA256_HEX])
+{
+    struct sha256 s;
+    sha256_init(&s);
+    sha256_add(&s, text, strlen(text));
+    sha256_hex(&s, out);
+}
+
+/* Takes the same time wherever they differ. */
+static bool same_hash(const char a[SHA256_HEX], const char b[SHA256_HEX])
+{
+    int diff = 0;
+    for (int i = 0; i < SHA256_HEX; i++) diff |= a[i] ^ b[i];
+    return !diff;
+}
+
+static int check_token(const struct joins *j, const struct joins_token *want, struct err *e)
+{
+    static const char legal[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-:*?[]!";
+    const size_t n = strlen(want->names);
+    if (!n || n >= NODE_NAME || want->names[strspn(want->names, legal)])
+        return err_field(e, ERR_INVALID, "names",
+                         "names \"%.80s\": want a glob of 1 to %d characters, as gpu-* or "
+                         "rack[12]-?",
+                         want->names, NODE_NAME - 1);
+    if (want->uses < 1 || want->uses > JOIN_USES)
+        return err_field(e, ERR_INVALID, "uses", "uses %lld: from 1 to %d", (long long)want->uses,
+                         JOIN_USES);
+    if (want->ttl_s < 1 || want->ttl_s > JOIN_TOKEN_S)
+        return err_field(e, ERR_INVALID, "ttl_s", "ttl_s %lld: from 1 to %lld",
+                         (long long)want->ttl_s, (long long)JOIN_TOKEN_S);
+    if (j->n_tokens == JOIN_TOKENS)
+        return err_set(e, ERR_CONFLICT,
+                       "there are %d join tokens, as many as there may be: revoke some",
+                       JOIN_TOKENS);
+    return 0;
+}
+
+struct making {
+    joins_made *done;
+    void *arg;
+    char id[ID_HEX], text[TOKEN_TEXT];
+};
+
+static void made(void *arg, const struct err *e)
+{
+    struct making *m = arg;
+    m->done(m->arg, m->id, e ? NULL : m->text, e);
+    explicit_bzero(m->text, sizeof m->text);
+    free(m);
+}
+
+void joins_token_make(struct joins *j, const struct joins_token *want, joins_made *done, void *arg)
+{
+    struct err e;
+    char secret[2 * RANDOM_SIZE + 1], text[TOKEN_TEXT];
+    const int64_t now_ms = j->o.utc_ms();
+    struct store_txn *t = store_begin();
+    struct making *m = calloc(1, sizeof *m);
+    if (!m) abort();
+    *m = (struct making){.done = done, .arg = arg};
+    prune(j, t, now_ms);
+    if (check_token(j, want, &e)) {
+        store_commit(j->o.store, t, NULL, NULL);
+        made(m, &e);
+        return;
+    }
+    struct token *k = &j->token[j->n_tokens++];
+    *k = (struct token){
+        .uses = want->uses, .created_ms = now_ms, .expires_ms = now_ms + want->ttl_s * 1000};
+    copy(k->names, sizeof k->names, want->names);
+    random_hex(k->id, ID_SIZE);
+    random_hex(secret, RANDOM_SIZE);
+    snprintf(text, sizeof text, "%s%s_%s", HEAD, k->id, secret);
+    text_hash(text, k->hash);
+    copy(m->id, sizeof m->id, k->id);
+    snprintf(m->text, sizeof m->text, "%.100s.%s", text, pki_fingerprint(j->o.ca));
+    store_join_token_add(t, &(struct store_join_token){.id = k->id,
+                                                       .hash = k->hash,
+                                                       .names = k->names,
+                                                       .uses = k->uses,
+                                                       .created_ms = k->created_ms,
+                                                       .expires_ms = k->expires_ms});
+    explicit_bzero(secret, sizeof secret);
+    explicit_bzero(text, sizeof text);
+    log_info("join.token", "id=%s names=%s uses=%lld ttl_s=%lld", k->id, k->names,
+             (long long)k->uses, (long long)want->ttl_s);
+    store_commit(j->o.store, t, made, m);
+}
+
+static void write_token(const struct token *k, struct jwrite *w, const char *text)
+{
+    char at[32];
+    jwrite_object(w, NULL);
+    jwrite_str(w, "id", k->id);
+    if (text) jwrite_str(w, "token", text);
+    jwrite_str(w, "names", k->names);
+    jwrite_int(w, "uses", k->uses);
+    jwrite_int(w, "used", k->used);
+    jwrite_str(w, "created_at", doc_time(k->created_ms, at));
+    jwrite_str(w, "expires_at", doc_time(k->expires_ms, at));
+    jwrite_end(w);
+}
+
+bool joins_token_write(const struct joins *j, struct jwrite *w, const char *id, const char *text)
+{
+    const struct token *k = token_find((struct joins *)j, id);
+    if (k) write_token(k, w, text);
+    return k != NULL;
+}
+
+void joins_tokens_write(const struct joins *j, struct jwrite *w, const char *key)
+{
+    jwrite_array(w, key);
+    for (int i = 0; i < j->n_tokens; i++) write_token(&j->token[i], w, NULL);
+    jwrite_end(w);
+}
+
+/* ---- revocation ------------------------------------------------------------------------------ */
+
+void joins_token_revoke(struct joins *j, const char *id, joins_done *done, void *arg)
+{
+    struct err e;
+    struct token *k = token_find(j, id);
+    if (!k) {
+        err_set(&e, ERR_NOT_FOUND, "there is no join token %.40s", id);
+        done(arg, &e);
+        return;
+    }
+    struct store_txn *t = store_begin();
+    log_info("join.token_revoked", "id=%s names=%s", k->id, k->names);
+    token_drop(j, t, k);
+    store_commit(j->o.store, t, done, arg);
+}
+
+struct revoking {
+    struct joins *joins;
+    joins_done *done;
+    void *arg;
+    char node[NODE_NAME];
+};
+
+static void revoked(void *arg, const struct err *e)
+{
+    struct revoking *r = arg;
+    if (!e) r->joins->o.close(r->joins->o.arg, r->node, "its certificate was revoked");
+    r->done(r->arg, e);
+    free(r);
+}
+
+void joins_revoke(struct joins *j, const char *node, joins_done *done, void *arg)
+{
+    struct err e;
+    const int64_t now_ms = j->o.utc_ms();
+    if (!certificate_of(j, node, now_ms)) {
+        err_set(&e, ERR_NOT_FOUND, "node %.64s has no certificate", node);
+        done(arg, &e);
+        return;
+    }
+    for (int i = 0; i < j->n_certificates; i++)
+        if (!strcmp(j->certificate[i].node, node)) j->certificate[i].revoked = true;
+    struct store_txn *t = store_begin();
+    struct revoking *r = calloc(1, sizeof *r);
+    if (!r) abort();
+    *r = (struct revoking){.joins = j, .done = done, .arg = arg};
+    copy(r->node, sizeof r->node, node);
+    store_certificate_revoke(t, node, now_ms);
+    log_info("join.revoked", "node=%s", node);
+    store_commit(j->o.store, t, revoked, r);
+}
+
+static int gate_holder(void *arg, const struct pki_node *n, struct err *e)
+{
+    const struct joins *j = arg;
+    const struct certificate *c = certificate_find(j, n->serial);
+    if (!c || strcmp(c->node, n->name) || strcmp(c->key, n->key))
+        return err_set(e, ERR_INVALID,
+                       "the certificate of node %s (serial %llx) is not known here any more: join "
+                       "again with a new token",
+                       n->name, (unsigned long long)n->serial);
+    if (c->revoked)
+        return err_set(
+            e, ERR_INVALID,
+            "the certificate of node %s (serial %llx) was revoked: join again with a new "
+            "token",
+            n->name, (unsigned long long)n->serial);
+    return 0;
+}
+
+/* ---- joining --------------------------------------------------------------------------------- */
+
+struct joining {
+    struct joins *joins;
+    int64_t session;
+    bool uses_token;      /* it costs a use */
+    char by[ID_HEX];      /* the token by which the node joined first */
+    struct pki_node node; /* what is to be signed */
+    char cert[PKI_PEM_SIZE];
+};
+
+/* Splits off the id. */
+static struct token *token_of(struct joins *j, const char *text)
+{
+    char id[ID_HEX], hash[SHA256_HEX];
+    const size_t head = sizeof HEAD - 1;
+    if (strncmp(text, HEAD, head) || strlen(text) < head + ID_HEX) return NULL;
+    snprintf(id, sizeof id, "%s", text + head);
+    struct token *k = token_find(j, id);
+    text_hash(text, hash);
+    return k && same_hash(k->hash, hash) ? k : NULL;
+}
+
+/* owner: the certificate that the name has, or NULL. */
+static int judge_token(struct joining *c, const struct certificate *owner, const struct token *k,
+                       int64_t now_ms, struct err *e)
+{
+    char at[32];
+    const char *name = c->node.name;
+    if (!k)
+        return err_set(e, ERR_INVALID,
+                       "this coordinator knows no such join token: it was revoked, or is another "
+                       "coordinator's");
+    if (k->expires_ms <= now_ms)
+        return err_set(e, ERR_INVALID, "the join token %s expired at %s", k->id,
+                       doc_time(k->expires_ms, at));
+    if (fnmatch(k->names, name, 0))
+        return err_set(e, ERR_INVALID, "the join token %s is for nodes named %s, not for %s", k->id,
+                       k->names, name);
+    if (owner && strcmp(owner->key, c->node.key))
+        return err_set(e, ERR_INVALID,
+                       "the name %s belongs to another key until %s: `seqctl nodes revoke %s` ends "
+                       "that, or join with another --name",
+                       name, doc_time(owner->expires_ms, at), name);
+    if (owner && !strcmp(owner->token, k->id)) return 0; /* its answer was lost */
+    if (k->used >= k->uses)
+        return err_set(e, ERR_INVALID, "the join token %s is used up: %lld of %lld uses", k->id,
+                       (long long)k->used, (long long)k->uses);
+    c->uses_token = true;
+    return 0;
+}
+
+static int judge_holder(struct joining *c, const struct pki_node *holder, struct err *e)
+{
+    if (gate_holder(c->joins, holder, e)) return -1;
+    if (!strcmp(holder->name, c->node.name) && !strcmp(holder->key, c->node.key)) return 0;
+    return err_set(e, ERR_INVALID, "node %s asked for a certificate of another name or key: %s",
+                   holder->name, c->node.name);
+}
+
+static int judge(struct joining *c, const struct pki_node *holder, const struct msg *m,
+                 struct err *e)
+{
+    struct joins *j = c->joins;
+    const int64_t now_ms = j->o.utc_ms();
+    struct token *k = token_of(j, m->token);
+    /* Nothing of a stranger's request is read before its token is known. */
+    if (!holder && !k) return judge_token(c, NULL, k, now_ms, e);
+    if (pki_request_key(m->pem, c->node.key, e)) return -1;
+    const struct certificate *owner = certificate_of(j, c->node.name, now_ms);
+    if (holder ? judge_holder(c, holder, e) : judge_token(c, owner, k, now_ms, e)) return -1;
+    snprintf(c->by, sizeof c->by, "%s", !holder ? k->id : owner ? owner->token : "");
+    return 0;
+}
+
+static void refuse(struct joins *j, int64_t session, const char *name, const struct err *e)
+{
+    struct msg m = {.type = MSG_REFUSED, .retry_ms = RETRY_MS};
+    snprintf(m.node, sizeof m.node, "%s", name);
+    snprintf(m.reason, sizeof m.reason, "%s", e->text);
+    j->o.answer(j->o.arg, session, &m);
+}
+
+static void joined(void *arg, const struct err *e)
+{
+    struct joining *c = arg;
+    const struct msg m = {.type = MSG_JOINED, .pem = c->cert};
+    if (e)
+        refuse(c->joins, c->session, c->node.name, e);
+    else
+        c->joins->o.answer(c->joins->o.arg, c->session, &m);
+    free(c);
+}
+
+/* The row and the use of the token are in memory at once, and JOINED follows the commit. */
+static void record(struct joining *c, struct store_txn *t, int64_t now_ms)
+{
+    struct joins *j = c->joins;
+    const struct pki_node *n = &c->node;
+    const int64_t expires_ms = n->until_s * 1000;
+    struct certificate *row = &j->certificate[j->n_certificates++];
+    *row = (struct certificate){.serial = n->serial, .expires_ms = expires_ms};
+    copy(row->node, sizeof row->node, n->name);
+    copy(row->key, sizeof row->key, n->key);
+    copy(row->token, sizeof row->token, c->by);
+    store_certificate_add(t, &(struct store_certificate){.node = row->node,
+                                                         .key = row->key,
+                                                         .token = row->token,
+                                                         .serial = row->serial,
+                                                         .issued_ms = now_ms,
+                                                         .expires_ms = expires_ms});
+    if (c->uses_token) token_find(j, c->by)->used++;
+    if (c->uses_token) store_join_token_use(t, c->by);
+    log_info("join.certificate", "node=%s serial=%llx token=%s renewal=%d ttl_s=%lld", n->name,
+             (unsigned long long)n->serial, c->by, !c->uses_token, (long long)j->o.ttl_s);
+}
+
+static int64_t new_serial(const struct joins *j)
+{
+    int64_t serial = 0;
+    while (serial < 1 || certificate_find(j, serial)) {
+        if (getrandom(&serial, sizeof serial, 0) != sizeof serial) abort();
+        serial &= INT64_MAX;
+    }
+    return serial;
+}
+
+/* Strangers cost no commit. */
+static void issue(struct joining *c, const char *csr)
+{
+    struct joins *j = c->joins;
+    struct err e;
+    const int64_t now_ms = j->o.utc_ms();
+    struct store_txn *t = store_begin();
+    prune(j, t, now_ms);
+    c->node.serial = new_serial(j);
+    c->node.from_s = now_ms / 1000 - PKI_SKEW_S;
+    c->node.until_s = now_ms / 1000 + j->o.ttl_s;
+    int rc = 0;
+    if (j->n_certificates == JOIN_CERTIFICATES)
+        rc = err_set(&e, ERR_TOO_LARGE, "there are %d certificates, as many as there may be",
+                     JOIN_CERTIFICATES);
+    if (rc || pki_sign(j->o.ca, csr, &c->node, c->cert, &e)) {
+        store_commit(j->o.store, t, NULL, NULL);
+        joined(c, &e);
+        return;
+    }
+    record(c, t, now_ms);
+    store_commit(j->o.store, t, joined, c);
+}
+
+static void gate_join(void *arg, int64_t session, const struct pki_node *holder,
+                      const struct msg *m)
+{
+    struct joins *j = arg;
+    struct err e;
+    struct joining *c = calloc(1, sizeof *c);
+    if (!c) abort();
+    *c = (struct joining){.joins = j, .session = session};
+    copy(c->node.name, sizeof c->node.name, m->node);
+    if (judge(c, holder, m, &e))
+        joined(c, &e);
+    else
+        issue(c, m->pem);
+}
+
+const struct link_gate joins_gate = {gate_holder, gate_join};

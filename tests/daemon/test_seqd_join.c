@@ -1,0 +1,530 @@
+/* Nodes that join over TLS, against the real store and real links: tokens, names, uses, times, what
+ * a restart remembers, renewal and revocation. Time is the test's where seqd asks for it. */
+#include <assert.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+#include "api/core/file.h"
+#include "api/rpc.h"
+#include "daemon/join.h"
+#include "tests/lib/test.h"
+
+static char dir[] = "/tmp/seqd-join-XXXXXX";
+static struct err e;
+
+static struct {
+    struct loop *loop;
+    struct store *store;
+    struct pki *ca;
+    struct joins *joins;
+    struct links *links;
+    char address[64];
+    int n_up, n_down;
+    char down_why[128];
+} w;
+static int64_t later_s; /* seqd's clock is ahead by that */
+
+static int64_t utc_ms(void)
+{
+    return (time(NULL) + later_s) * 1000;
+}
+
+static void on_up(void *arg, const char *node, const struct msg *hello)
+{
+    w.n_up++;
+}
+
+static void on_down(void *arg, const char *node, const char *why, int64_t silent_ms)
+{
+    w.n_down++;
+    snprintf(w.down_why, sizeof w.down_why, "%s", why);
+}
+
+static void on_node_message(void *arg, const char *node, const struct msg *m)
+{
+}
+
+static const struct link_calls link_calls = {on_up, on_down, on_node_message, NULL};
+
+static void answer(void *arg, int64_t session, const struct msg *m)
+{
+    link_answer(w.links, session, m);
+}
+
+static void close_node(void *arg, const char *node, const char *why)
+{
+    link_close(w.links, node, why);
+}
+
+/* Port: the same after a restart. */
+static void start(int port)
+{
+    char path[64], address[64];
+    memset(&w, 0, sizeof w);
+    snprintf(path, sizeof path, "%s/pki", dir);
+    w.loop = loop_create(NULL, NULL, &e);
+    w.store = store_open(w.loop, dir, &e);
+    CHECK_MSG(w.store, "%s", e.text);
+    w.ca = pki_open(path, time(NULL), &e);
+    const struct joins_options o = {w.store, w.ca, 3600, utc_ms, answer, close_node, NULL};
+    w.joins = joins_create(&o, &e);
+    CHECK_MSG(w.ca && w.joins, "%s", e.text);
+    snprintf(address, sizeof address, "127.0.0.1:%d", port);
+    const struct link_options l = {address, w.ca, &joins_gate, w.joins};
+    w.links = link_create(w.loop, &l, &link_calls, NULL, &e);
+    CHECK_MSG(w.links, "%s", e.text);
+    snprintf(w.address, sizeof w.address, "127.0.0.1:%d", link_port(w.links));
+}
+
+static void stop(void)
+{
+    store_close(w.store);
+    link_destroy(w.links);
+    joins_destroy(w.joins);
+    pki_close(w.ca);
+    loop_destroy(w.loop);
+}
+
+static void restart(void)
+{
+    const int port = link_port(w.links);
+    stop();
+    start(port);
+}
+
+static void give_up(void *arg)
+{
+    printf("gave up waiting\n");
+    abort();
+}
+
+#define UNTIL(cond)                                                                                \
+    do {                                                                                           \
+        struct loop_timer *limit_ = loop_timer_create(w.loop, give_up, NULL);                      \
+        loop_timer_set(limit_, 60000);                                                             \
+        while (!(cond)) loop_turn(w.loop, 1000);                                                   \
+        loop_timer_destroy(limit_);                                                                \
+    } while (0)
+
+/* ---- orders ---------------------------------------------------------------------------------- */
+
+static struct {
+    bool done, failed;
+    struct err e;
+    char id[16], text[256];
+} order;
+
+static void on_made(void *arg, const char *id, const char *text, const struct err *why)
+{
+    order.done = true;
+    order.failed = why != NULL;
+    if (why) order.e = *why;
+    snprintf(order.id, sizeof order.id, "%s", id);
+    snprintf(order.text, sizeof order.text, "%s", text ? text : "");
+}
+
+static void on_done(void *arg, const struct err *why)
+{
+    order.done = true;
+    order.failed = why != NULL;
+    if (why) order.e = *why;
+}
+
+/* The token without the fingerprint, which is checked. */
+static const char *make_token(const char *names, int64_t uses, int64_t ttl_s)
+{
+    static char text[8][256];
+    static int n;
+    memset(&order, 0, sizeof order);
+    joins_token_make(w.joins, &(struct joins_token){names, uses, ttl_s}, on_made, NULL);
+    UNTIL(order.done);
+    if (order.failed) return NULL;
+    char *out = text[n++ % 8], *dot = strrchr(order.text, '.');
+    CHECK(dot && !strcmp(dot + 1, pki_fingerprint(w.ca)));
+    snprintf(out, sizeof text[0], "%.*s", (int)(dot - order.text), order.text);
+    return out;
+}
+
+static void revoke_node(const char *node)
+{
+    memset(&order, 0, sizeof order);
+    joins_revoke(w.joins, node, on_done, NULL);
+    UNTIL(order.done);
+}
+
+/* ---- nodes ----------------------------------------------------------------------------------- */
+
+struct node {
+    char name[NODE_NAME], key[PKI_PEM_SIZE], csr[PKI_PEM_SIZE], cert[PKI_PEM_SIZE];
+    const struct msg *first;
+    struct rpc_client *client;
+    struct rpc_stream *stream;
+    int n_closed;
+    enum msg_type got; /* the last; 0: none */
+    char reason[512], refused[512];
+};
+
+static void node_send(struct node *n, const struct msg *m)
+{
+    struct arena a;
+    size_t size;
+    arena_init(&a, 16 << 20);
+    void *data = wire_pack(m, &a, &size);
+    assert(data);
+    rpc_send(n->stream, data, size);
+    arena_fini(&a);
+}
+
+static void node_opened(void *arg, struct rpc_stream *s)
+{
+    struct node *n = arg;
+    n->stream = s;
+    if (n->first) node_send(n, n->first);
+}
+
+static void node_message(void *arg, struct rpc_stream *s, const void *data, size_t size)
+{
+    struct node *n = arg;
+    struct arena a;
+    struct msg m;
+    arena_init(&a, 16 << 20);
+    CHECK(!wire_unpack(data, size, &a, &m, &e));
+    n->got = m.type;
+    if (m.type == MSG_REFUSED) snprintf(n->reason, sizeof n->reason, "%s", m.reason);
+    if (m.type == MSG_JOINED) snprintf(n->cert, sizeof n->cert, "%s", m.pem);
+    arena_fini(&a);
+}
+
+static void node_closed(void *arg, struct rpc_stream *s, const char *why)
+{
+    struct node *n = arg;
+    n->stream = NULL;
+    n->n_closed++;
+}
+
+static void node_refused(void *arg, const char *why)
+{
+    struct node *n = arg;
+    snprintf(n->refused, sizeof n->refused, "%s", why);
+}
+
+static const struct rpc_calls node_calls = {node_opened, node_message, node_closed, node_refused};
+
+static void node_key(struct node *n, const char *name)
+{
+    memset(n, 0, sizeof *n);
+    snprintf(n->name, sizeof n->name, "%s", name);
+    CHECK(!pki_key_make(n->key, &e) && !pki_request(n->key, name, n->csr, &e));
+}
+
+/* True: it has a certificate now. */
+static bool join(struct node *n, const char *token)
+{
+    const struct rpc_identity id = {pki_ca(w.ca), NULL, NULL};
+    struct msg m = {.type = MSG_JOIN, .token = token, .pem = n->csr};
+    snprintf(m.node, sizeof m.node, "%s", n->name);
+    n->first = &m;
+    n->got = 0;
+    n->client = rpc_dial_tls(w.loop, w.address, &id, &node_calls, n, &e);
+    UNTIL(n->got);
+    rpc_client_destroy(n->client);
+    n->client = NULL;
+    return n->got == MSG_JOINED;
+}
+
+static void refused(struct node *n, const char *token, const char *why)
+{
+    CHECK(!join(n, token));
+    CHECK_MSG(strstr(n->reason, why), "\"%s\" says nothing of \"%s\"", n->reason, why);
+}
+
+static struct msg hello_of(const char *name)
+{
+    struct msg m = {.type = MSG_HELLO, .abi = WIRE_ABI, .n_slots = 1};
+    snprintf(m.node, sizeof m.node, "%s", name);
+    return m;
+}
+
+/* Opens a session as `name`; it stays open when there is one. */
+static bool session(struct node *n, const struct msg *hello)
+{
+    const struct rpc_identity id = {pki_ca(w.ca), n->cert, n->key};
+    n->first = hello;
+    n->got = 0;
+    n->refused[0] = n->reason[0] = 0;
+    n->client = rpc_dial_tls(w.loop, w.address, &id, &node_calls, n, &e);
+    UNTIL(n->got || n->refused[0]);
+    return n->got == MSG_WELCOME;
+}
+
+static void leave(struct node *n)
+{
+    rpc_client_destroy(n->client);
+    n->client = NULL;
+}
+
+/* ---- tests ----------------------------------------------------------------------------------- */
+
+static void test_joins(void)
+{
+    struct node n, m;
+    struct pki_node got;
+    const struct msg hello = hello_of("gpu-1"), other = hello_of("gpu-2");
+    start(0);
+    const char *t = make_token("gpu-*", 1, 60);
+    node_key(&n, "gpu-1");
+    CHECK_MSG(join(&n, t), "%s", n.reason);
+    CHECK(!pki_verify(w.ca, n.cert, time(NULL), &got, &e) && !strcmp(got.name, "gpu-1"));
+    CHECK(got.until_s - time(NULL) > 3500 && got.until_s - time(NULL) <= 3600);
+    CHECK(session(&n, &hello) && w.n_up == 1);
+    /* Its answer was lost: the same key joins again, and no use is counted. */
+    m = n;
+    CHECK_MSG(join(&m, t), "%s", m.reason);
+    node_key(&m, "gpu-2");
+    refused(&m, t, "is used up: 1 of 1 uses");
+    /* The certificate is of another name. */
+    m = n;
+    CHECK(!session(&m, &other) && m.got == MSG_REFUSED);
+    CHECK_MSG(strstr(m.reason, "of node gpu-1, and the session is said to be of gpu-2"), "%s",
+              m.reason);
+    CHECK(w.n_up == 1);
+    leave(&m);
+    leave(&n);
+    UNTIL(w.n_down == 1);
+    stop();
+}
+
+static void test_refusals(void)
+{
+    struct node n;
+    start(0);
+    node_key(&n, "cpu-1");
+    const char *t = make_token("gpu-*", 5, 60);
+    refused(&n, t, "is for nodes named gpu-*, not for cpu-1");
+    refused(&n, "", "knows no such join token");
+    refused(&n, "seqj_000000000000_00", "knows no such join token");
+    char wrong[160];
+    snprintf(wrong, sizeof wrong, "%s", t);
+    wrong[strlen(wrong) - 1] ^= 1;
+    refused(&n, wrong, "knows no such join token");
+    node_key(&n, "gpu-1");
+    memset(n.csr, 'a', 100);
+    refused(&n, t, "not a certificate signing request");
+    node_key(&n, "gpu-1");
+    later_s = 61;
+    refused(&n, t, "expired at");
+    later_s = 0;
+    memset(&order, 0, sizeof order);
+    joins_token_revoke(w.joins, order.id, on_done, NULL);
+    CHECK(order.failed && order.e.code == ERR_NOT_FOUND);
+    t = make_token("*", 1, 60);
+    char id[16];
+    snprintf(id, sizeof id, "%s", order.id);
+    memset(&order, 0, sizeof order);
+    joins_token_revoke(w.joins, id, on_done, NULL);
+    UNTIL(order.done);
+    CHECK(!order.failed);
+    refused(&n, t, "knows no such join token");
+    CHECK(!make_token("", 1, 1) && !strcmp(order.e.field, "names"));
+    CHECK(!make_token("a b", 1, 1) && !strcmp(order.e.field, "names"));
+    CHECK(!make_token("*", 0, 1) && !strcmp(order.e.field, "uses"));
+    CHECK(!make_token("*", JOIN_USES + 1, 1) && !strcmp(order.e.field, "uses"));
+    CHECK(!make_token("*", 1, 0) && !strcmp(order.e.field, "ttl_s"));
+    CHECK(!make_token("*", 1, JOIN_TOKEN_S + 1) && !strcmp(order.e.field, "ttl_s"));
+    stop();
+}
+
+/* Only the key that joined with it has a name. */
+static void test_name_is_taken(void)
+{
+    struct node n, thief;
+    const struct msg hello = hello_of("taken");
+    start(0);
+    const char *t = make_token("*", 5, 600);
+    node_key(&n, "taken");
+    CHECK(join(&n, t));
+    node_key(&thief, "taken");
+    refused(&thief, t, "the name taken belongs to another key until");
+    revoke_node("taken");
+    CHECK(!order.failed);
+    CHECK(join(&thief, t));
+    CHECK(session(&thief, &hello));
+    CHECK(!session(&n, &hello) && strstr(n.reason, "was revoked"));
+    leave(&n);
+    leave(&thief);
+    /* Nor after its certificate has expired. */
+    t = make_token("*", 5, 7200);
+    later_s = 3601;
+    CHECK(join(&n, t));
+    refused(&thief, t, "belongs to another key");
+    later_s = 0;
+    stop();
+}
+
+static void test_revoked(void)
+{
+    struct node n;
+    const struct msg hello = hello_of("r1");
+    start(0);
+    const char *t = make_token("r*", 5, 600);
+    node_key(&n, "r1");
+    CHECK(join(&n, t) && session(&n, &hello));
+    revoke_node("r1");
+    CHECK(!order.failed);
+    UNTIL(n.n_closed == 1);
+    CHECK(w.n_down == 1);
+    CHECK_STR(w.down_why, "its certificate was revoked");
+    leave(&n);
+    CHECK(!session(&n, &hello) && strstr(n.reason, "was revoked"));
+    leave(&n);
+    restart();
+    CHECK(!session(&n, &hello));
+    CHECK_MSG(strstr(n.reason, "was revoked"), "%s", n.reason);
+    CHECK(w.n_up == 0);
+    leave(&n);
+    revoke_node("r1");
+    CHECK(order.failed && order.e.code == ERR_NOT_FOUND);
+    /* The same name joins again. */
+    CHECK(join(&n, t) && session(&n, &hello));
+    leave(&n);
+    stop();
+}
+
+/* What is durable is what was answered. */
+static void test_restart(void)
+{
+    struct node n, m;
+    const struct msg hello = hello_of("s1");
+    start(0);
+    const char *t = make_token("s*", 1, 600);
+    node_key(&n, "s1");
+    CHECK(join(&n, t));
+    restart();
+    CHECK(session(&n, &hello));
+    node_key(&m, "s2");
+    refused(&m, t, "is used up");
+    leave(&n);
+    stop();
+}
+
+/* A certificate of this authority that is not in the table, as after an older backup. */
+static void test_unknown_serial(void)
+{
+    struct node n;
+    const struct msg hello = hello_of("u1");
+    struct pki_node as = {"u1", 4711, time(NULL) - 60, time(NULL) + 60, ""};
+    start(0);
+    node_key(&n, "u1");
+    CHECK(!pki_sign(w.ca, n.csr, &as, n.cert, &e));
+    CHECK(!session(&n, &hello));
+    CHECK_MSG(strstr(n.reason, "serial 1267) is not known here"), "%s", n.reason);
+    leave(&n);
+    stop();
+}
+
+static void test_renewal(void)
+{
+    struct node n, m;
+    struct pki_node was, is;
+    const struct msg hello = hello_of("v1");
+    start(0);
+    const char *t = make_token("v*", 2, 600);
+    node_key(&n, "v1");
+    CHECK(join(&n, t) && session(&n, &hello));
+    CHECK(!pki_read(n.cert, &was, &e));
+    struct msg ask = {.type = MSG_JOIN, .node = "v1", .token = "", .pem = n.csr};
+    n.got = 0;
+    node_send(&n, &ask);
+    UNTIL(n.got);
+    CHECK(n.got == MSG_JOINED && !pki_read(n.cert, &is, &e));
+    CHECK(is.serial != was.serial && !strcmp(is.key, was.key) && !strcmp(is.name, "v1"));
+    /* Of another name, or for another key: no. */
+    node_key(&m, "v2");
+    const struct msg bad[] = {{.type = MSG_JOIN, .node = "v2", .token = "", .pem = n.csr},
+                              {.type = MSG_JOIN, .node = "v1", .token = "", .pem = m.csr}};
+    for (int i = 0; i < 2; i++) {
+        n.got = 0;
+        node_send(&n, &bad[i]);
+        UNTIL(n.got);
+        CHECK_MSG(n.got == MSG_REFUSED && strstr(n.reason, "another name or key"), "%s", n.reason);
+    }
+    CHECK(w.n_up == 1 && w.n_down == 0 && n.stream);
+    leave(&n);
+    CHECK(session(&n, &hello));
+    /* All of them are revoked. */
+    revoke_node("v1");
+    UNTIL(!n.stream);
+    leave(&n);
+    CHECK(!session(&n, &hello) && strstr(n.reason, "was revoked"));
+    leave(&n);
+    stop();
+}
+
+/* Over Join there is one JOIN and nothing else. */
+static void test_strangers(void)
+{
+    const struct msg hello = hello_of("x1"), beat = {.type = MSG_HEARTBEAT};
+    const struct msg *const bad[] = {&hello, &beat};
+    struct node n;
+    start(0);
+    const struct rpc_identity none = {pki_ca(w.ca), NULL, NULL};
+    for (int i = 0; i < 2; i++) {
+        node_key(&n, "x1");
+        n.first = bad[i];
+        n.client = rpc_dial_tls(w.loop, w.address, &none, &node_calls, &n, &e);
+        UNTIL(n.n_closed > 0);
+        CHECK(!n.got && w.n_up == 0);
+        leave(&n);
+    }
+    /* A second JOIN, whatever the first was answered. */
+    struct msg ask = {.type = MSG_JOIN, .node = "x1", .token = "", .pem = n.csr};
+    node_key(&n, "x1");
+    n.first = &ask;
+    n.client = rpc_dial_tls(w.loop, w.address, &none, &node_calls, &n, &e);
+    UNTIL(n.got == MSG_REFUSED);
+    node_send(&n, &ask);
+    UNTIL(n.n_closed > 0);
+    leave(&n);
+    stop();
+}
+
+/* A session does not outlive its certificate. */
+static void test_expires(void)
+{
+    struct node n;
+    const struct msg hello = hello_of("y1"), beat = {.type = MSG_HEARTBEAT};
+    start(0);
+    const char *t = make_token("y*", 1, 600);
+    later_s = 2 - 3600; /* signed as if it were nearly an hour ago */
+    node_key(&n, "y1");
+    CHECK(join(&n, t));
+    later_s = 0;
+    link_set_heartbeat(w.links, 100);
+    CHECK(session(&n, &hello));
+    while (!w.n_down) {
+        if (n.stream) node_send(&n, &beat);
+        loop_turn(w.loop, 20);
+    }
+    CHECK_STR(w.down_why, "its certificate expired");
+    UNTIL(n.refused[0]);
+    CHECK_MSG(strstr(n.refused, "node y1 expired at"), "%s", n.refused);
+    leave(&n);
+    stop();
+}
+
+int main(void)
+{
+    if (!mkdtemp(dir)) abort();
+    RUN(test_joins);
+    RUN(test_refusals);
+    RUN(test_name_is_taken);
+    RUN(test_revoked);
+    RUN(test_restart);
+    RUN(test_unknown_serial);
+    RUN(test_renewal);
+    RUN(test_strangers);
+    RUN(test_expires);
+    file_remove(dir, &e);
+    return test_done("join");
+}

@@ -1,0 +1,415 @@
+#include "worker/agent/member.h"
+
+#include <assert.h>
+#include <ctype.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include "api/address.h"
+#include "api/core/file.h"
+#include "api/core/log.h"
+#include "api/core/sha256.h"
+
+enum {
+    FIND_MS = 5000,
+    RETRY_MIN_MS = 1000,
+    RETRY_MAX_MS = 60000,
+    LOOK_MS = 3600000, /* the clock may be set: look again */
+    ARENA_SIZE = 1 << 20
+};
+
+struct token {
+    char text[WIRE_TOKEN_SIZE], fingerprint[SHA256_HEX], hash[SHA256_HEX]; /* hash: of both */
+};
+
+struct member {
+    struct loop *loop;
+    struct member_options o;
+    const struct member_calls *calls;
+    void *arg;
+    char dir[FILE_PATH_SIZE];
+    char key[PKI_PEM_SIZE], cert[PKI_PEM_SIZE], ca[PKI_PEM_SIZE], joined_by[SHA256_HEX];
+    struct rpc_identity identity; /* cert NULL: not joined */
+    struct pki_node node;         /* what the certificate says */
+    struct loop_timer *renew, *retry;
+    bool asked; /* a renewal is on its way */
+    /* while it joins */
+    struct token token;
+    char new_ca[PKI_PEM_SIZE];
+    struct rpc_client *client;
+    int64_t retry_ms;
+    char said[512]; /* why it failed last, which is logged once */
+    pthread_t thread;
+    bool finding; /* the thread is to be waited for */
+    struct err found;
+};
+
+/* ---- the token ------------------------------------------------------------------------------- */
+
+static bool is_fingerprint(const char *s)
+{
+    return strlen(s) == SHA256_HEX - 1 && strspn(s, "0123456789abcdef") == SHA256_HEX - 1;
+}
+
+static int token_parse(char *text, struct token *out, struct err *e)
+{
+    size_t n = strlen(text);
+    while (n && isspace((unsigned char)text[n - 1])) text[--n] = 0;
+    char *dot = strrchr(text, '.');
+    if (!dot || !is_fingerprint(dot + 1) || dot == text || dot - text >= WIRE_TOKEN_SIZE)
+        return err_set(e, ERR_INVALID,
+                       "there is no join token in it: want the one line TOKEN.FINGERPRINT of "
+                       "`seqctl nodes token`");
+    struct sha256 s;
+    sha256_init(&s);
+    sha256_add(&s, text, n);
+    sha256_hex(&s, out->hash);
+    snprintf(out->fingerprint, sizeof out->fingerprint, "%s", dot + 1);
+    *dot = 0;
+    snprintf(out->text, sizeof out->text, "%s", text);
+    return 0;
+}
+
+/* fails: ERR_NOT_FOUND when there is no file. */
+static int token_read(const char *path, struct token *out, struct err *e)
+{
+    char *text = file_read(path, 1024, NULL, e);
+    if (!text) return -1;
+    const int rc = token_parse(text, out, e);
+    explicit_bzero(text, strlen(text));
+    free(text);
+    return rc ? err_prefix(e, "--join-token-file %s", path) : 0;
+}
+
+/* ---- what is kept ---------------------------------------------------------------------------- */
+
+static int path_of(const struct member *m, const char *name, char out[FILE_PATH_SIZE],
+                   struct err *e)
+{
+    return file_join(out, e, "%.*s/%s", FILE_PATH_SIZE - 32, m->dir, name);
+}
+
+static void identity_set(struct member *m)
+{
+    m->identity = (struct rpc_identity){m->ca, m->cert, m->key};
+}
+
+/* The two certificates of node.pem, after its line with the token. */
+static int split(struct member *m, const char *text, struct err *e)
+{
+    static const char begin[] = "-----BEGIN CERTIFICATE";
+    const char *cert = strstr(text, begin), *ca = cert ? strstr(cert + 1, begin) : NULL;
+    if (!ca || ca - cert >= PKI_PEM_SIZE || strlen(ca) >= PKI_PEM_SIZE ||
+        sscanf(text, "token %64[0-9a-f]", m->joined_by) != 1)
+        return err_set(e, ERR_CORRUPT, "it has another form");
+    snprintf(m->cert, sizeof m->cert, "%.*s", (int)(ca - cert), cert);
+    snprintf(m->ca, sizeof m->ca, "%s", ca);
+    return pki_match(m->key, m->cert, m->ca, e) || pki_read(m->cert, &m->node, e) ? -1 : 0;
+}
+
+static int key_load(struct member *m, struct err *e)
+{
+    char path[FILE_PATH_SIZE];
+    if (path_of(m, "node.key", path, e)) return -1;
+    char *text = file_exists(path) ? file_read(path, PKI_PEM_SIZE - 1, NULL, e) : NULL;
+    if (text) {
+        snprintf(m->key, sizeof m->key, "%s", text);
+        explicit_bzero(text, strlen(text));
+        free(text);
+        return 0;
+    }
+    if (file_exists(path)) return -1;
+    return pki_key_make(m->key, e) || file_write_private(path, m->key, strlen(m->key), e) ||
+                   file_sync_dir(m->dir, e)
+               ? -1
+               : 0;
+}
+
+/* No file is no failure: there is no identity then. */
+static int load(struct member *m, struct err *e)
+{
+    char path[FILE_PATH_SIZE];
+    if (key_load(m, e) || path_of(m, "node.pem", path, e)) return -1;
+    if (!file_exists(path)) return 0;
+    char *text = file_read(path, PKI_FILE_SIZE, NULL, e);
+    if (!text) return -1;
+    const int rc = split(m, text, e);
+    free(text);
+    if (rc) return err_prefix(e, "%s is damaged; remove it and join again with a new token", path);
+    if (strcmp(m->node.name, m->o.name)) {
+        log_warn("member.name", "path=%s text=\"the certificate is of node %s, and --name is %s\"",
+                 path, m->node.name, m->o.name);
+        m->joined_by[0] = 0;
+        return 0;
+    }
+    identity_set(m);
+    return 0;
+}
+
+static int save(struct member *m, const char *cert, const char *ca, const char *by, struct err *e)
+{
+    char path[FILE_PATH_SIZE], text[PKI_FILE_SIZE];
+    struct pki_node node;
+    if (pki_match(m->key, cert, ca, e) || pki_read(cert, &node, e)) return -1;
+    if (strcmp(node.name, m->o.name))
+        return err_set(e, ERR_PEER, "seqd sent a certificate of node %s", node.name);
+    snprintf(text, sizeof text, "token %s\n%s%s", by, cert, ca);
+    if (path_of(m, "node.pem", path, e) || file_write_private(path, text, strlen(text), e) ||
+        file_sync_dir(m->dir, e))
+        return -1;
+    return split(m, text, e);
+}
+
+/* ---- renewal --------------------------------------------------------------------------------- */
+
+static int64_t renew_at_s(const struct member *m)
+{
+    const int64_t issued_s = m->node.from_s + PKI_SKEW_S;
+    return issued_s + (m->node.until_s - issued_s) / 2;
+}
+
+static void renew_due(void *arg)
+{
+    struct member *m = arg;
+    char csr[PKI_PEM_SIZE];
+    struct err e;
+    if (!m->identity.cert) return;
+    const int64_t left_ms = (renew_at_s(m) - time(NULL)) * 1000;
+    loop_timer_set(m->renew, left_ms > 0 && left_ms < LOOK_MS ? left_ms : LOOK_MS);
+    if (left_ms > 0 || m->asked) return;
+    struct msg ask = {.type = MSG_JOIN, .token = "", .pem = csr};
+    snprintf(ask.node, sizeof ask.node, "%s", m->o.name);
+    if (pki_request(m->key, m->o.name, csr, &e))
+        log_error("member.request", "why=\"%s\"", e.text);
+    else
+        m->asked = m->calls->send(m->arg, &ask) == 0;
+}
+
+void member_welcome(struct member *m)
+{
+    m->asked = false;
+    renew_due(m);
+}
+
+static void adopt(struct member *m, const char *how)
+{
+    char until[32];
+    const time_t t = (time_t)m->node.until_s;
+    struct tm tm;
+    identity_set(m);
+    strftime(until, sizeof until, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&t, &tm));
+    log_info("member.certificate", "node=%s serial=%llx until=%s how=%s", m->node.name,
+             (unsigned long long)m->node.serial, until, how);
+    renew_due(m);
+    m->calls->ready(m->arg);
+}
+
+bool member_answer(struct member *m, const struct msg *answer)
+{
+    struct err e;
+    if (!m->asked) return false;
+    m->asked = false;
+    if (answer->type == MSG_REFUSED)
+        log_error("member.renewal", "why=\"%s\"", answer->reason);
+    else if (save(m, answer->pem, m->ca, m->joined_by, &e))
+        log_error("member.renewal", "why=\"%s\"", e.text);
+    else
+        adopt(m, "renewed");
+    return true;
+}
+
+/* ---- joining --------------------------------------------------------------------------------- */
+
+static void failed(struct member *m, const char *why)
+{
+    if (strcmp(m->said, why))
+        log_error("join.refused", "address=%s node=%s why=\"%s\"", m->o.connect, m->o.name, why);
+    snprintf(m->said, sizeof m->said, "%s", why);
+    loop_timer_set(m->retry, m->retry_ms);
+    m->retry_ms = m->retry_ms * 2 > RETRY_MAX_MS ? RETRY_MAX_MS : m->retry_ms * 2;
+}
+
+/* After the callback of its stream. */
+static void client_end(void *arg)
+{
+    struct member *m = arg;
+    rpc_client_destroy(m->client);
+    m->client = NULL;
+}
+
+static void join_opened(void *arg, struct rpc_stream *s)
+{
+    struct member *m = arg;
+    char csr[PKI_PEM_SIZE];
+    struct msg ask = {.type = MSG_JOIN, .token = m->token.text, .pem = csr};
+    struct arena a;
+    struct err e;
+    size_t size;
+    snprintf(ask.node, sizeof ask.node, "%s", m->o.name);
+    if (pki_request(m->key, m->o.name, csr, &e)) {
+        failed(m, e.text);
+        loop_post(m->loop, client_end, m);
+        return;
+    }
+    arena_init(&a, ARENA_SIZE);
+    void *data = wire_pack(&ask, &a, &size);
+    assert(data);
+    rpc_send(s, data, size);
+    arena_fini(&a);
+}
+
+static void join_message(void *arg, struct rpc_stream *s, const void *data, size_t size)
+{
+    struct member *m = arg;
+    struct arena a;
+    struct msg got;
+    struct err e;
+    arena_init(&a, ARENA_SIZE);
+    if (wire_unpack(data, size, &a, &got, &e))
+        failed(m, e.text);
+    else if (got.type == MSG_REFUSED)
+        failed(m, got.reason);
+    else if (got.type != MSG_JOINED)
+        failed(m, "seqd answered with another message");
+    else if (save(m, got.pem, m->new_ca, m->token.hash, &e))
+        failed(m, e.text);
+    else
+        adopt(m, "joined");
+    arena_fini(&a);
+    loop_post(m->loop, client_end, m);
+}
+
+static void found(void *arg)
+{
+    static const struct rpc_calls calls = {join_opened, join_message, NULL, NULL};
+    struct member *m = arg;
+    struct err e;
+    const struct rpc_identity id = {m->new_ca, NULL, NULL};
+    pthread_join(m->thread, NULL);
+    m->finding = false;
+    if (m->found.code) {
+        failed(m, m->found.text);
+        return;
+    }
+    m->client = rpc_dial_tls(m->loop, m->o.connect, &id, &calls, m, &e);
+    if (!m->client) failed(m, e.text);
+    loop_timer_set(m->retry, RETRY_MAX_MS);
+}
+
+static void *find_thread(void *arg)
+{
+    struct member *m = arg;
+    m->found = (struct err){0};
+    const int fd = address_connect(m->o.connect, FIND_MS, &m->found);
+    if (fd >= 0) pki_find(fd, m->token.fingerprint, FIND_MS, m->new_ca, &m->found);
+    if (fd >= 0) close(fd);
+    loop_post(m->loop, found, m);
+    return NULL;
+}
+
+static void find_start(struct member *m)
+{
+    if (m->finding || m->client) return;
+    m->finding = pthread_create(&m->thread, NULL, find_thread, m) == 0;
+    if (!m->finding) failed(m, "a thread cannot be started");
+}
+
+/* Whether the file has another token than the one that was used, or is tried: it is tried now. */
+static bool token_is_new(struct member *m, struct err *e)
+{
+    struct token t;
+    *e = (struct err){0};
+    if (m->finding || !m->o.token_file || token_read(m->o.token_file, &t, e)) return false;
+    if (!strcmp(t.hash, m->joined_by) || !strcmp(t.hash, m->token.hash)) return false;
+    m->token = t;
+    return true;
+}
+
+static void join_start(struct member *m)
+{
+    log_info("member.join", "address=%s node=%s authority=%s", m->o.connect, m->o.name,
+             m->token.fingerprint);
+    m->retry_ms = RETRY_MIN_MS;
+    m->said[0] = 0;
+    client_end(m);
+    find_start(m);
+}
+
+/* Or it takes too long. */
+static void retry(void *arg)
+{
+    struct member *m = arg;
+    struct err e;
+    if (token_is_new(m, &e))
+        join_start(m);
+    else if (m->client)
+        loop_timer_set(m->retry, RETRY_MAX_MS);
+    else
+        find_start(m);
+}
+
+void member_refused(struct member *m)
+{
+    struct err e;
+    if (token_is_new(m, &e)) join_start(m);
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+static int member_begin(struct member *m, struct err *e)
+{
+    int mended;
+    struct err why;
+    if (file_join(m->dir, e, "%s/pki", m->o.state) || file_make_private_dir(m->dir, &mended, e) ||
+        load(m, e))
+        return -1;
+    const bool fresh = token_is_new(m, &why);
+    if (!m->identity.cert && !m->o.token_file)
+        return err_set(
+            e, ERR_INVALID,
+            "node %s has no certificate in %.200s: give --join-token-file FILE with a token "
+            "of `seqctl nodes token` on the coordinator",
+            m->o.name, m->dir);
+    if (why.code && !m->identity.cert) return *e = why, -1;
+    if (why.code && why.code != ERR_NOT_FOUND) log_warn("member.token", "why=\"%s\"", why.text);
+    if (fresh) join_start(m);
+    renew_due(m);
+    return 0;
+}
+
+struct member *member_open(struct loop *l, const struct member_options *o,
+                           const struct member_calls *calls, void *arg, struct err *e)
+{
+    struct member *m = calloc(1, sizeof *m);
+    if (!m) return err_set(e, ERR_INTERNAL, "out of memory"), NULL;
+    m->loop = l;
+    m->o = *o;
+    m->calls = calls;
+    m->arg = arg;
+    m->renew = loop_timer_create(l, renew_due, m);
+    m->retry = loop_timer_create(l, retry, m);
+    if (!member_begin(m, e)) return m;
+    member_close(m);
+    return NULL;
+}
+
+void member_close(struct member *m)
+{
+    if (!m) return;
+    if (m->finding) pthread_join(m->thread, NULL);
+    rpc_client_destroy(m->client);
+    loop_timer_destroy(m->renew);
+    loop_timer_destroy(m->retry);
+    explicit_bzero(m->key, sizeof m->key);
+    explicit_bzero(&m->token, sizeof m->token);
+    free(m);
+}
+
+const struct rpc_identity *member_identity(const struct member *m)
+{
+    return m->identity.cert ? &m->identity : NULL;
+}

@@ -1,0 +1,41 @@
+/* member.h: this node's certificate: how it is got by a join token, kept, and renewed.
+ *
+ *   <state>/pki/node.key   the private key, drawn before the first request; it leaves the node never
+ *   <state>/pki/node.pem   which token it joined with, its certificate, and seqd's authority
+ *
+ * To join: the authority that the coordinator shows in a TLS handshake is compared with the token's
+ * fingerprint; only then, over TLS with a server of that authority, the token and the request are
+ * sent. A token is used once: with node.pem it is not needed any more, and another token in the file
+ * makes the node join again. A certificate is renewed at half its life over the open session.
+ * Nothing here waits: looking at the coordinator is a thread's work. */
+#ifndef SEQD_AGENT_MEMBER_H
+#define SEQD_AGENT_MEMBER_H
+
+#include "api/core/loop.h"
+#include "api/rpc.h"
+#include "api/wire.h"
+
+struct member;
+struct member_options {
+    const char *connect, *name; /* as seqw has them; borrowed */
+    const char *state;          /* directory, which exists */
+    const char *token_file;     /* NULL: none */
+};
+struct member_calls {
+    void (*ready)(void *arg);                    /* there is an identity, or another one */
+    int (*send)(void *arg, const struct msg *m); /* over the open session; -1: there is none */
+};
+/* fails: ERR_INVALID when there is neither a certificate nor a token; ERR_CORRUPT naming a file. */
+struct member *member_open(struct loop *l, const struct member_options *o,
+                           const struct member_calls *calls, void *arg, struct err *e);
+void member_close(struct member *m); /* not in a callback; NULL allowed */
+/* NULL: it has not joined yet. */
+const struct rpc_identity *member_identity(const struct member *m);
+
+void member_welcome(struct member *m); /* a session is up */
+/* What was asked for has come. False: nothing was asked for. */
+bool member_answer(struct member *m, const struct msg *answer);
+/* seqd does not take the certificate: the token file may hold a new token. */
+void member_refused(struct member *m);
+
+#endif
