@@ -284,11 +284,13 @@ static int check_length(struct job_spec *s, struct err *e)
     return 0;
 }
 
-/* Tensors that lie on devices do not go over sockets, and NCCL reaches nothing else. */
-static int check_transport(const struct job_spec *s, struct err *e)
+/* Tensors that lie on devices do not go over sockets, and NCCL reaches nothing else. What does not
+ * go over TCP is not encrypted, and the spec says so from then on. */
+static int check_transport(struct job_spec *s, struct err *e)
 {
     const char *device = spec_text(s, s->resources.device);
-    const bool own = device_find(device)->own_memory, tls = s->parallel.tls != 0;
+    const bool own = device_find(device)->own_memory;
+    if (own || s->parallel.transport == TRANSPORT_SHM) s->parallel.tls = 0;
     if (!own && s->parallel.transport == TRANSPORT_NCCL)
         return err_field(e, ERR_UNSUPPORTED, "parallel.transport",
                          "parallel.transport \"nccl\" is for GPUs: use \"auto\" on \"cpu\"");
@@ -297,15 +299,6 @@ static int check_transport(const struct job_spec *s, struct err *e)
                          "parallel.transport \"tcp\" does not reach the memory of \"%s\": use "
                          "\"auto\"",
                          device);
-    if (own && tls)
-        return err_field(e, ERR_UNSUPPORTED, "parallel.tls",
-                         "parallel.tls encrypts TCP, and ranks on \"%s\" send each other by ways "
-                         "that do not encrypt: leave it out, on a network that you trust",
-                         device);
-    if (tls && s->parallel.transport == TRANSPORT_SHM)
-        return err_field(e, ERR_INVALID, "parallel.tls",
-                         "parallel.tls encrypts TCP, and parallel.transport is \"shm\": use "
-                         "\"auto\", or leave parallel.tls out");
     return 0;
 }
 
@@ -341,7 +334,7 @@ static int check_ranks(struct job_spec *s, struct err *e)
 }
 
 /* What the job says of ranks and bits; what it leaves to "auto" is the family's: family_check(). */
-static int check_parallel(const struct job_spec *s, struct err *e)
+static int check_parallel(struct job_spec *s, struct err *e)
 {
     const int sp = s->parallel.sp;
     const bool bits = s->determinism == DET_RANKS;

@@ -132,7 +132,7 @@ const struct field spec_fields[] = {
     INT32("parallel.dp", parallel.dp, 1, JOB_MAX_RANKS, 0, ALL, "Rings side by side; default resources.ranks / sp."),
     INT32("parallel.zero", parallel.zero, 0, 3, 1, TRAINING, "ZeRO over all ranks: 0 none, 1 optimizer, 2 and gradients, 3 and weights."),
     ENUM("parallel.transport", parallel.transport, transport_words, TRANSPORT_AUTO, ALL, "auto: shared memory within a node, TCP between, and NCCL for what GPUs send each other where every rank has one of its own; shm; tcp; nccl: that or a refusal."),
-    BOOL("parallel.tls", parallel.tls, 0, ALL, "Encrypt TCP between ranks: TLS 1.3, keyed for the attempt."),
+    BOOL("parallel.tls", parallel.tls, 1, ALL, "Encrypt TCP between ranks: TLS 1.3, keyed for the attempt. Shared memory and NCCL are not encrypted: false there."),
     ENUM("guard.nonfinite", guard.nonfinite, nonfinite_words, NONFINITE_ROLLBACK, TRAINING, "A loss or gradient that is NaN or infinity: rollback, skip or fail. A training that ends without one update fails whatever this says."),
     INT32("guard.rollbacks", guard.rollbacks, 0, 1000, 3, TRAINING, "Rollbacks at most; then the job fails."),
     REAL("guard.loss_z", guard.loss_z, 0, 1e6, 0, TRAINING, "Skip the update of a step whose loss lies this many deviations above the recent mean; default: never."),

@@ -183,8 +183,7 @@ static void break_one(struct job_spec *s, int i)
         s->model.shape.width = 4096, s->model.shape.n_heads = s->model.shape.n_kv_heads = 1;
         break;
     case 26: s->parallel.dp = 2, s->train.global_batch = 3; break;
-    case 27: put(s, &s->resources.device, "cuda"), s->parallel.tls = 1; break;
-    case 28: s->model.shape.width = 0; break;
+    case 27: s->model.shape.width = 0; break;
     }
 }
 
@@ -218,7 +217,6 @@ static void test_rules(void)
         "model.config.vocab_size",
         "model.config.head_dim",
         "train.global_batch",
-        "parallel.tls",
         "model", /* no width: neither sizes nor a path */
     };
     struct job_spec s;
@@ -298,19 +296,20 @@ static void test_data_rules(void)
 }
 
 /* Every number outside its range is refused, for every row of the table: none is forgotten. */
-/* Encryption is for TCP, and only asked for where there is any. */
-static void test_tls_needs_tcp(void)
+/* TCP is encrypted unless the job says otherwise, and nothing else is said to be. */
+static void test_tls_is_for_tcp(void)
 {
     struct job_spec s;
     struct err e = {0};
-    for (int t = 0; t < TRANSPORT_NCCL; t++) {
-        good(&s, JOB_TRAIN);
-        s.parallel.transport = t;
-        CHECK(family_check(&s, &e) == 0);
-        s.parallel.tls = 1;
-        CHECK((family_check(&s, &e) == 0) == (t != TRANSPORT_SHM));
-    }
-    CHECK_STR(e.field, "parallel.tls");
+    for (int t = 0; t < TRANSPORT_NCCL; t++)
+        for (int tls = 0; tls < 2; tls++) {
+            good(&s, JOB_TRAIN);
+            CHECK(s.parallel.tls == 1);
+            s.parallel.transport = t;
+            s.parallel.tls = tls;
+            CHECK(family_check(&s, &e) == 0);
+            CHECK(s.parallel.tls == (tls && t != TRANSPORT_SHM));
+        }
 }
 
 /* NCCL is for GPUs, and sockets are not for what lies on them; nothing there is encrypted. */
@@ -327,10 +326,7 @@ static void test_transports_of_gpus(void)
             const bool right = t != (gpu ? TRANSPORT_TCP : TRANSPORT_NCCL);
             CHECK((family_check(&s, &e) == 0) == right);
             if (!right) CHECK_STR(e.field, "parallel.transport");
-            s.parallel.tls = 1;
-            if (!gpu || !right) continue;
-            CHECK(family_check(&s, &e) == -1);
-            CHECK_STR(e.field, "parallel.tls");
+            if (right) CHECK(s.parallel.tls == (!gpu && t != TRANSPORT_SHM));
         }
 }
 
@@ -655,7 +651,7 @@ int main(void)
     RUN(test_published_objectives);
     RUN(test_infer_rules);
     RUN(test_data_rules);
-    RUN(test_tls_needs_tcp);
+    RUN(test_tls_is_for_tcp);
     RUN(test_transports_of_gpus);
     RUN(test_ranges);
     RUN(test_stages);
