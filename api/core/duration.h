@@ -1,5 +1,5 @@
-/* duration.h: a length of time as people write it: "90s", "30m", "24h", "7d"; seconds without a unit.
- * libc only. tested: tests/core/test_core.c */
+/* duration.h: a length of time as people write it: "90s", "30m", "24h", "7d"; seconds without a
+ * unit. libc only. tested: tests/core/test_core.c */
 #ifndef SEQD_CORE_DURATION_H
 #define SEQD_CORE_DURATION_H
 

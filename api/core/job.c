@@ -285,7 +285,7 @@ static int check_length(struct job_spec *s, struct err *e)
 }
 
 /* Tensors that lie on devices do not go over sockets, and NCCL reaches nothing else. What does not
- * go over TCP is not encrypted, and the spec says so from then on. */
+ * go over TCP is not encrypted: the spec has false for it from then on. */
 static int check_transport(struct job_spec *s, struct err *e)
 {
     const char *device = spec_text(s, s->resources.device);

@@ -51,9 +51,7 @@ static int read_token(const struct http_req *r, char names[NODE_NAME], struct jo
     for (int i = 0; i < n; i++)
         if (!m[i].given)
             return err_field(e, ERR_INVALID, m[i].name,
-                             "%s is missing: the body has names, uses and "
-                             "ttl_s",
-                             m[i].name);
+                             "%s is missing: the body has names, uses and ttl_s", m[i].name);
     return 0;
 }
 
