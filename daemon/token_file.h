@@ -1,4 +1,5 @@
-/* token_file.h: the token of seqd --dev, for its own user: STATE/token (0600), and a context for seqctl (api/core/context.h). */
+/* token_file.h: the token of seqd --dev, for its own user: STATE/token (0600), and a context for
+ * seqctl (api/core/context.h). */
 #ifndef SEQD_DAEMON_TOKEN_FILE_H
 #define SEQD_DAEMON_TOKEN_FILE_H
 

@@ -1,4 +1,5 @@
-/* gang.h: a gang and its ranks, for gang.c, which lives their lives, and truth.c, which is asked. */
+/* gang.h: a gang and its ranks, for gang.c, which lives their lives, and truth.c, which is
+ * asked. */
 #ifndef SEQD_TESTS_SIM_GANG_H
 #define SEQD_TESTS_SIM_GANG_H
 
