@@ -156,7 +156,7 @@ do_link = $(link); $(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o %.a,$^) $(1)
 # What api/ is linked with.
 RPC_LIBS := -lgrpc -lgpr -lprotobuf-c -lssl -lcrypto -ltomlplusplus -lstdc++
 $(B)/seqd: $(B)/obj/daemon/main.o $(LIBDAEMON) $(LIBAPI) $(LIBPLAN) $(LIBCORE)
-	$(call do_link,-lmicrohttpd -ljansson -lsqlite3 $(RPC_LIBS) -lpthread -lm)
+	$(call do_link,-lmicrohttpd -lgnutls -ljansson -lsqlite3 $(RPC_LIBS) -lpthread -lm)
 $(B)/seqw: $(B)/obj/worker/agent/main.o $(LIBAGENT) $(LIBAPI) $(LIBCORE)
 	$(call do_link,$(RPC_LIBS) -lpthread)
 $(B)/seqgang: $(B)/obj/worker/gang/main.o $(LIBGANG) $(LIBCORE)
@@ -296,7 +296,7 @@ in = $(patsubst tests/$(1)/%.c,$(B)/tests/%,$(filter tests/$(1)/%,$(TEST_SRC)))
 # build on a bare GPU machine too.
 TEST_LIBS = $(LIBTEST) $(LIBRANK) $(LIBENGINE) $(LIBPLAN) $(LIBCORE)
 $(call in,daemon): $(B)/tests/%: $(B)/obj/tests/daemon/%.o $(LIBTEST) $(LIBDAEMON) $(LIBAPI) $(LIBPLAN) $(LIBCORE)
-	$(call do_link,-lmicrohttpd -ljansson -lsqlite3 $(RPC_LIBS) -lpthread -lm)
+	$(call do_link,-lmicrohttpd -lgnutls -ljansson -lsqlite3 $(RPC_LIBS) -lpthread -lm)
 $(call in,core): $(B)/tests/%: $(B)/obj/tests/core/%.o $(LIBTEST) $(LIBCORE)
 	$(call do_link,-lpthread)
 $(call in,device): $(B)/tests/%: $(B)/obj/tests/device/%.o $(TEST_LIBS)

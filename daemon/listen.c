@@ -57,18 +57,18 @@ int listen_is_loopback(const char *address)
     return ntohl(in->sin_addr.s_addr) >> 24 == 127;
 }
 
-static void write_url(const struct sockaddr_storage *sa, char *url, size_t size)
+static void write_url(const struct sockaddr_storage *sa, const char *scheme, char *url, size_t size)
 {
     char host[INET6_ADDRSTRLEN];
     bool v6 = sa->ss_family == AF_INET6;
     const struct sockaddr_in *in = (const struct sockaddr_in *)sa;
     const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)sa;
     inet_ntop(sa->ss_family, v6 ? (const void *)&in6->sin6_addr : &in->sin_addr, host, sizeof host);
-    snprintf(url, size, v6 ? "http://[%s]:%d" : "http://%s:%d", host,
+    snprintf(url, size, v6 ? "%s://[%s]:%d" : "%s://%s:%d", scheme, host,
              ntohs(v6 ? in6->sin6_port : in->sin_port));
 }
 
-int listen_open(const char *address, char *url, size_t url_size, struct err *e)
+int listen_open(const char *address, const char *scheme, char *url, size_t url_size, struct err *e)
 {
     struct sockaddr_storage sa;
     socklen_t size;
@@ -79,7 +79,7 @@ int listen_open(const char *address, char *url, size_t url_size, struct err *e)
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     if (!bind(fd, (struct sockaddr *)&sa, size) && !listen(fd, 511) &&
         !getsockname(fd, (struct sockaddr *)&sa, &size)) {
-        write_url(&sa, url, url_size);
+        write_url(&sa, scheme, url, url_size);
         return fd;
     }
     if (errno != EADDRINUSE)

@@ -120,6 +120,7 @@ static void on_reload(struct seqd *d)
     else
         log_info("settings.read", "signal=SIGHUP");
     control_users(d->control)->limits = d->o.user;
+    if (d->http) http_reload(d->http);
     notify_ready(d->notify);
 }
 
@@ -147,6 +148,20 @@ static int share_socket(const struct options *o, struct err *e)
     if (!n || strncmp(o->node_address, "unix:", 5) || strncmp(path, dir, n) || path[n] != '/')
         return 0;
     return chmod(path, 0660) ? err_errno(e, "chmod %s", path) : 0;
+}
+
+static int create_http(struct seqd *d, struct err *e)
+{
+    const struct options *o = &d->o;
+    struct http_options h = {.listen = o->listen,
+                             .socket = o->socket_path,
+                             .local_only = options_local_only(o),
+                             .tls_cert = *o->tls_cert ? o->tls_cert : NULL,
+                             .tls_key = o->tls_key};
+    if (o->tls_by_proxy)
+        log_warn("http.plain", "listen=%s text=\"plain HTTP: a proxy before it must speak TLS\"",
+                 o->listen);
+    return (d->http = http_create(d->loop, &h, routes_handle, &d->routes, e)) ? 0 : -1;
 }
 
 static int create(struct seqd *d, struct err *e)
@@ -180,8 +195,7 @@ static int create(struct seqd *d, struct err *e)
     control_users(d->control)->limits = o->user;
     if (create_link(d, e) || share_socket(o, e)) return -1;
     link_set_heartbeat(d->link, o->heartbeat_ms);
-    struct http_options h = {.listen = o->listen, .socket = o->socket_path, .local_only = true};
-    if (!(d->http = http_create(d->loop, &h, routes_handle, &d->routes, e))) return -1;
+    if (create_http(d, e)) return -1;
     /* A port that was any free one is found by the state directory. */
     const char *url = strcmp(strrchr(o->listen, ':'), ":0") ? http_url(d->http) : NULL;
     if (o->dev && token_file_write(d->auth, o->state_dir, url, e)) return -1;

@@ -35,6 +35,13 @@ static const struct option_entry rows[] = {
      "REST; port 0: any free one, written to DIR/address."},
     {"socket", OPTION_TEXT, OPTION_RESTART, "PATH", NULL, 0, 0, AT(socket), NULL,
      "REST on a Unix socket, which tells seqd who asks (default DIR/seqd.sock)."},
+    {"tls-cert", OPTION_TEXT, OPTION_RESTART, "FILE", NULL, 0, 0, AT(tls_cert), NULL,
+     "PEM: the certificate of REST with its chain; REST is https then. This file and --tls-key's are "
+     "read again when they change, and at SIGHUP."},
+    {"tls-key", OPTION_TEXT, OPTION_RESTART, "FILE", NULL, 0, 0, AT(tls_key), NULL,
+     "PEM: the certificate's key."},
+    {"tls-by-proxy", OPTION_FLAG, OPTION_RESTART, NULL, NULL, 0, 0, AT(tls_by_proxy), NULL,
+     "REST is plain HTTP, and a proxy before it speaks TLS."},
     {"node-address", OPTION_TEXT, OPTION_RESTART, "ADDR", NULL, 0, 0, AT(node), NULL,
      "Where nodes dial: unix:/path, or HOST:port (numeric) over TLS, where nodes join with a token "
      "of `seqctl nodes token`; insecure:HOST:port is plain, for tests and networks where every "
@@ -162,16 +169,36 @@ static int cert_ttl(const struct options *o, int64_t *out_s, struct err *e)
     return err_prefix(e, "--node-cert-ttl");
 }
 
+/* What is not an address at all is listen_open's to refuse. */
+static int rest_tls(const struct options *o, struct err *e)
+{
+    const bool tls = *o->tls_cert;
+    if (tls != (*o->tls_key != 0))
+        return err_set(e, ERR_INVALID, "--tls-cert and --tls-key belong together: give %s, too",
+                       tls ? "--tls-key FILE" : "--tls-cert FILE");
+    if (tls && o->tls_by_proxy)
+        return err_set(e, ERR_INVALID,
+                       "--tls-by-proxy says that a proxy speaks TLS in seqd's place: leave out "
+                       "either it or --tls-cert and --tls-key");
+    if (tls || o->tls_by_proxy || listen_is_loopback(o->listen)) return 0;
+    return err_set(e, ERR_INVALID,
+                   "--listen %s: other machines reach it, and what they send could be read on the "
+                   "way: give --tls-cert FILE and --tls-key FILE, or --tls-by-proxy where a proxy "
+                   "speaks TLS, or listen on 127.0.0.1:7433",
+                   o->listen);
+}
+
+bool options_local_only(const struct options *o)
+{
+    return listen_is_loopback(o->listen) == 1 && !*o->tls_cert && !o->tls_by_proxy;
+}
+
 /* What the rows cannot say of each other; touches nothing. */
 static int check(const void *target, struct err *e)
 {
     const struct options *o = target;
     int64_t ttl_s;
-    if (!listen_is_loopback(o->listen))
-        return err_set(e, ERR_UNSUPPORTED,
-                       "--listen %s: other machines could reach it and there is no authentication "
-                       "yet; use a loopback address such as 127.0.0.1:7433",
-                       o->listen);
+    if (rest_tls(o, e)) return -1;
     if (*o->node && address_check(o->node, e)) return err_prefix(e, "--node-address");
     if (*o->node && o->dev && !address_is_plain(o->node))
         return err_set(

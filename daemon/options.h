@@ -17,9 +17,11 @@ struct options {
     bool dev, check_config, help, version;
     char config[RANK_PATH_SIZE];
     char state[RANK_PATH_SIZE];
-    char listen[128];            /* REST */
-    char socket[RANK_PATH_SIZE]; /* --socket */
-    char node[RANK_PATH_SIZE];   /* --node-address */
+    char listen[128];                                       /* REST */
+    char socket[RANK_PATH_SIZE];                            /* --socket */
+    char tls_cert[RANK_PATH_SIZE], tls_key[RANK_PATH_SIZE]; /* of listen; "": plain HTTP */
+    bool tls_by_proxy;
+    char node[RANK_PATH_SIZE]; /* --node-address */
     char cert_ttl[32];
     int64_t slots;
     struct option_list root;
@@ -45,6 +47,8 @@ int options_read(struct options *o, int argc, char **argv, struct err *e);
 /* SIGHUP: takes what may change while seqd runs, and logs what needs a restart. -1: the file is
  * wrong, *e says where, and nothing has changed. */
 int options_reload(struct options *o, struct err *e);
+/* Whether REST's TCP is for this machine's own clients: loopback, and no proxy before it. */
+bool options_local_only(const struct options *o);
 /* Writes the URL to <state>/address, for a caller that gave port 0. */
 int options_write_address(const struct options *o, const char *url, struct err *e);
 

@@ -46,6 +46,7 @@ curl/             : client/http.c
 toml++/           : api/toml.cc
 nccl.h            : worker/comm/nccl.c
 openssl/          : worker/comm/tls.c api/pki.c
+gnutls/           : daemon/http/tls.c
 pcre2.h           : worker/text/pattern.c
 '
 generated=' api/cluster.pb-c.h schema_sql.h openapi_yaml.h '

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include "daemon/http/tls.h"
+#include "daemon/listen.h"
 
 static const unsigned char mapped[12] = {[10] = 0xff, [11] = 0xff}; /* ::ffff:0:0/96 */
 
@@ -29,6 +31,34 @@ static int user_of(int fd, uint32_t *uid)
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &u, &size)) return -1;
     *uid = (uint32_t)u.uid;
     return 0;
+}
+
+static int add(struct doors *d, int fd, enum http_peer_kind kind, bool local_only, bool tls)
+{
+    if (fd < 0) return -1;
+    d->door[d->n++] = (struct door){fd, kind, local_only, tls};
+    return 0;
+}
+
+int doors_open(struct doors *d, const struct http_options *o, char *url, size_t url_size,
+               struct err *e)
+{
+    *d = (struct doors){.socket = o->socket};
+    if (o->tls_cert && !(d->tls = tls_server_open(o->tls_cert, o->tls_key, e))) return -1;
+    const int tcp = listen_open(o->listen, d->tls ? "https" : "http", url, url_size, e);
+    if (add(d, tcp, HTTP_PEER_TCP, o->local_only, d->tls != NULL)) return -1;
+    return o->socket ? add(d, listen_open_unix(o->socket, e), HTTP_PEER_UNIX, false, false) : 0;
+}
+
+void doors_close(struct doors *d)
+{
+    for (int i = 0; i < d->n; i++)
+        if (d->door[i].kind == HTTP_PEER_UNIX)
+            listen_close_unix(d->door[i].fd, d->socket);
+        else
+            close(d->door[i].fd);
+    tls_server_close(d->tls);
+    *d = (struct doors){0};
 }
 
 int door_accept(const struct door *d, struct http_peer *peer)

@@ -4,14 +4,28 @@
 
 #include "daemon/http/http.h"
 
-#define DOORS 2 /* TCP and a Unix socket */
+struct tls_server;
 
 struct door {
-    int fd; /* listening, non-blocking; borrowed */
+    int fd; /* listening, non-blocking; -1: closed */
     enum http_peer_kind kind;
     bool local_only; /* as http_options has it */
     bool tls;
 };
+
+#define DOORS 2 /* TCP and a Unix socket */
+
+struct doors {
+    int n;
+    struct door door[DOORS];
+    struct tls_server *tls; /* of those that have it; or NULL */
+    const char *socket;     /* the path, borrowed; NULL: none */
+};
+
+/* The listening sockets of o. url: where TCP is served. fails: as http_create. */
+int doors_open(struct doors *d, const struct http_options *o, char *url, size_t url_size,
+               struct err *e);
+void doors_close(struct doors *d); /* also after a failure */
 
 /* The next client's socket, non-blocking, and who it is; -1 with errno. */
 int door_accept(const struct door *d, struct http_peer *peer);

@@ -14,6 +14,7 @@
 #include <unistd.h>
 #include "api/core/log.h"
 #include "daemon/http/chunked.h"
+#include "daemon/http/sock.h"
 
 #define RESERVE   16    /* narrow connections, beyond max_connections */
 #define NARROW_MS 1000  /* a narrow connection's whole life */
@@ -23,15 +24,10 @@
 
 enum side { CLIENT, LIBRARY };
 
-/* What one direction still has to write. */
-struct front_pending {
-    char *bytes;
-    size_t from, to;
-};
-
 enum phase {
-    HEAD,   /* reading a head; in[] has what was read of it */
-    LENGTH, /* handing a body over, `left` bytes to go */
+    HANDSHAKE, /* of TLS */
+    HEAD,      /* reading a head; in[] has what was read of it */
+    LENGTH,    /* handing a body over, `left` bytes to go */
     CHUNKS,
     ANSWER, /* the request is handed over, or there will be no other */
     LINGER  /* the library has closed: its last bytes go out, what the client sends is dropped */
@@ -40,7 +36,7 @@ enum phase {
 struct front_conn {
     struct front_conn *next, **at;
     struct front *f;
-    int fd[2];           /* [CLIENT], [LIBRARY]: front's end of the pair; -1: closed */
+    struct sock sock[2]; /* [CLIENT], [LIBRARY]: front's end of the pair */
     uint32_t events[2];  /* asked of epoll; 0: not in it */
     bool served, killed; /* the library holds this; its client is gone */
     bool narrow, again;  /* again: a request was answered before */
@@ -53,7 +49,6 @@ struct front_conn {
     size_t in_size, looked;
     int64_t left;
     struct chunked chunks;
-    struct front_pending out[2]; /* to [CLIENT], to [LIBRARY] */
     struct guard_request request;
     const struct request_verdict *verdict;
     void *slot;
@@ -66,7 +61,7 @@ struct front {
     int epoll, event;
     pthread_t thread;
     bool started;
-    atomic_bool stopping, finishing;
+    atomic_bool stopping, finishing, reload;
     struct front_conn *first, *dead; /* the newest first; freed after a round of events */
     int n_full, n_narrow;
     int64_t accept_at_ms; /* not before: descriptors had run out */
@@ -96,17 +91,16 @@ static void *tag(struct front_conn *c, enum side s)
 static void watch(struct front_conn *c, enum side s, uint32_t events)
 {
     struct epoll_event ev = {.events = events, .data.ptr = tag(c, s)};
-    if (c->fd[s] < 0 || events == c->events[s]) return;
+    if (c->sock[s].fd < 0 || events == c->events[s]) return;
     const int op = !c->events[s] ? EPOLL_CTL_ADD : events ? EPOLL_CTL_MOD : EPOLL_CTL_DEL;
-    epoll_ctl(c->f->epoll, op, c->fd[s], &ev);
+    epoll_ctl(c->f->epoll, op, c->sock[s].fd, &ev);
     c->events[s] = events;
 }
 
 static void close_side(struct front_conn *c, enum side s)
 {
     watch(c, s, 0);
-    if (c->fd[s] >= 0) close(c->fd[s]);
-    c->fd[s] = -1;
+    sock_close(&c->sock[s]);
 }
 
 /* When the library has let go of it, too. Until then it counts: a request without a client holds as
@@ -137,8 +131,6 @@ static void free_dead(struct front *f)
     for (struct front_conn *c = f->dead, *next; c; c = next) {
         next = c->next;
         free(c->in);
-        free(c->out[CLIENT].bytes);
-        free(c->out[LIBRARY].bytes);
         free(c);
     }
     f->dead = NULL;
@@ -148,13 +140,19 @@ static void free_dead(struct front *f)
 
 static bool waits(const struct front_conn *c, enum side s)
 {
-    return c->out[s].from < c->out[s].to;
+    return sock_waits(&c->sock[s]);
+}
+
+static bool reads(const struct front_conn *c)
+{
+    return c->phase == LINGER || (c->phase != ANSWER && !waits(c, LIBRARY));
 }
 
 static void ask_events(struct front_conn *c)
 {
-    const bool reads = c->phase == LINGER || (c->phase != ANSWER && !waits(c, LIBRARY));
-    watch(c, CLIENT, (reads ? EPOLLIN : 0) | (waits(c, CLIENT) ? EPOLLOUT : 0) | EPOLLERR);
+    uint32_t client = (reads(c) ? EPOLLIN : 0) | (waits(c, CLIENT) ? EPOLLOUT : 0);
+    if (c->phase == HANDSHAKE) client = tls_wants_write(c->sock[CLIENT].tls) ? EPOLLOUT : EPOLLIN;
+    watch(c, CLIENT, client | EPOLLERR);
     /* Not while the client is slow: an end that the library has closed would wake the loop again
      * and again. */
     watch(c, LIBRARY, (waits(c, CLIENT) ? 0 : EPOLLIN) | (waits(c, LIBRARY) ? EPOLLOUT : 0));
@@ -163,40 +161,81 @@ static void ask_events(struct front_conn *c)
 /* Sends what waits. -1: the other end is gone. */
 static int flush(struct front_conn *c, enum side s)
 {
-    struct front_pending *p = &c->out[s];
     if (s == CLIENT) c->read_ms = now_ms();
-    while (p->from < p->to) {
-        const ssize_t n = send(c->fd[s], p->bytes + p->from, p->to - p->from,
-                               MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return errno == EAGAIN ? 0 : -1;
-        p->from += (size_t)n;
-    }
-    free(p->bytes);
-    *p = (struct front_pending){0};
-    return 0;
+    return sock_flush(&c->sock[s]);
 }
 
-/* Sends, and keeps what does not go now. Bounded: no more is read for a side that waits. */
+/* Bounded: no more is read for a side that waits. */
 static int put(struct front_conn *c, enum side s, const char *bytes, size_t n)
 {
-    struct front_pending *p = &c->out[s];
-    while (n && !waits(c, s)) {
-        const ssize_t sent = send(c->fd[s], bytes, n, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (sent < 0 && errno == EINTR) continue;
-        if (sent < 0 && errno != EAGAIN) return -1;
-        if (sent < 0) break;
-        bytes += sent;
-        n -= (size_t)sent;
+    const bool waited = waits(c, s);
+    const int rc = sock_put(&c->sock[s], bytes, n);
+    if (s == CLIENT && !waited && waits(c, s)) c->read_ms = now_ms();
+    return rc;
+}
+
+/* ---- before the first request ---------------------------------------------------------------- */
+
+/* Of the next phase. A narrow connection has one for its whole life. */
+static void set_deadline(struct front_conn *c)
+{
+    const int64_t ms = c->f->o.header_ms;
+    if (c->narrow && c->deadline_ms) return;
+    c->deadline_ms = now_ms() + (c->narrow && ms > NARROW_MS ? NARROW_MS : ms);
+}
+
+/* From here on the library serves the client. */
+static int serve(struct front_conn *c)
+{
+    int pair[2];
+    c->phase = HEAD;
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair)) return -1;
+    c->sock[LIBRARY].fd = pair[0];
+    c->served = true;
+    if (!c->f->calls.open(c->f->arg, c, pair[1])) return 0;
+    c->served = false;
+    return -1;
+}
+
+static int begin_tls(struct front_conn *c)
+{
+    struct sock *s = &c->sock[CLIENT];
+    c->phase = HANDSHAKE;
+    s->tls = tls_accept(c->f->o.doors->tls, s->fd);
+    return s->tls ? 0 : -1;
+}
+
+/* A client that speaks HTTP without TLS is told so in its own language. */
+static int answer_plain(struct front_conn *c)
+{
+    static const char detail[] = "this port speaks TLS: write https:// in the URL";
+    char body[512], out[1024];
+    struct sock *s = &c->sock[CLIENT];
+    const int64_t n = guard_problem(400, "invalid", detail, 0, body, sizeof body);
+    snprintf(out, sizeof out,
+             "HTTP/1.1 400 Bad Request\r\nContent-Type: application/problem+json\r\n"
+             "Content-Length: %lld\r\nConnection: close\r\n\r\n%s",
+             (long long)n, body);
+    tls_free(s->tls);
+    s->tls = NULL;
+    c->phase = LINGER;
+    c->deadline_ms = now_ms() + LINGER_MS;
+    return sock_put(s, out, strlen(out)) || sock_end(s) ? -1 : 0;
+}
+
+/* A record of TLS begins with its type; 22: handshake. */
+static int shake(struct front_conn *c)
+{
+    unsigned char first;
+    if (!c->looked && recv(c->sock[CLIENT].fd, &first, 1, MSG_PEEK | MSG_DONTWAIT) == 1) {
+        if (first >= 'A' && first <= 'Z') return answer_plain(c);
+        c->looked = 1;
     }
-    if (!n) return 0;
-    if (s == CLIENT && !waits(c, s)) c->read_ms = now_ms();
-    char *more = realloc(p->bytes, p->to + n);
-    if (!more) return -1;
-    p->bytes = more;
-    memcpy(more + p->to, bytes, n);
-    p->to += n;
-    return 0;
+    const int rc = tls_shake(c->sock[CLIENT].tls);
+    if (rc <= 0) return rc;
+    c->looked = 0;
+    set_deadline(c);
+    return serve(c);
 }
 
 /* ---- requests -------------------------------------------------------------------------------- */
@@ -323,7 +362,7 @@ static int proceed(struct front_conn *c)
  * and its end of the pair is read to the end. */
 static int no_more(struct front_conn *c)
 {
-    shutdown(c->fd[LIBRARY], SHUT_WR);
+    sock_end(&c->sock[LIBRARY]);
     c->phase = ANSWER;
     return 0;
 }
@@ -337,7 +376,7 @@ static int from_client(struct front_conn *c)
     char *to = straight ? f->piece : c->in + c->in_size;
     size_t room = straight ? sizeof f->piece : GUARD_HEAD_SIZE - c->in_size;
     if (c->phase == LENGTH && c->left < (int64_t)room) room = (size_t)c->left;
-    const ssize_t n = recv(c->fd[CLIENT], to, room, MSG_DONTWAIT);
+    const ssize_t n = sock_recv(&c->sock[CLIENT], to, room);
     if (n < 0) return errno == EAGAIN || errno == EINTR ? 0 : -1;
     if (!n) return c->phase == HEAD && c->again ? no_more(c) : -1;
     if (c->phase == LINGER) return 0;
@@ -350,7 +389,7 @@ static int from_client(struct front_conn *c)
 static int from_library(struct front_conn *c)
 {
     struct front *f = c->f;
-    const ssize_t n = recv(c->fd[LIBRARY], f->piece, sizeof f->piece, MSG_DONTWAIT);
+    const ssize_t n = sock_recv(&c->sock[LIBRARY], f->piece, sizeof f->piece);
     if (n > 0) return put(c, CLIENT, f->piece, (size_t)n);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
     /* Closed. A client that has sent more than was read would see a reset in the place of its
@@ -358,21 +397,27 @@ static int from_library(struct front_conn *c)
     close_side(c, LIBRARY);
     c->phase = LINGER;
     c->deadline_ms = now_ms() + LINGER_MS;
-    if (!waits(c, CLIENT)) shutdown(c->fd[CLIENT], SHUT_WR);
+    return sock_end(&c->sock[CLIENT]);
+}
+
+/* What TLS has decrypted already: no event reports it. */
+static int read_held(struct front_conn *c)
+{
+    while (reads(c) && sock_holds(&c->sock[CLIENT]))
+        if (from_client(c)) return -1;
     return 0;
 }
 
 static int on_events(struct front_conn *c, enum side s, uint32_t events)
 {
-    if (events & EPOLLOUT) {
-        if (flush(c, s)) return -1;
-        if (s == CLIENT && c->phase == LINGER && !waits(c, CLIENT))
-            shutdown(c->fd[CLIENT], SHUT_WR);
-    }
     if (s == CLIENT && events & (EPOLLERR | EPOLLHUP)) return -1;
-    if (s == LIBRARY && events & (EPOLLIN | EPOLLHUP | EPOLLERR) && !waits(c, CLIENT))
-        return from_library(c);
-    return s == CLIENT && events & EPOLLIN ? from_client(c) : 0;
+    if (c->phase == HANDSHAKE) return shake(c);
+    if (events & EPOLLOUT && flush(c, s)) return -1;
+    if (s == LIBRARY && events & (EPOLLIN | EPOLLHUP | EPOLLERR) && !waits(c, CLIENT) &&
+        from_library(c))
+        return -1;
+    if (s == CLIENT && events & EPOLLIN && from_client(c)) return -1;
+    return read_held(c);
 }
 
 /* ---- accepting ------------------------------------------------------------------------------- */
@@ -405,30 +450,24 @@ static void link_conn(struct front *f, struct front_conn *c)
 static void add(struct front *f, const struct door *d, int fd, const struct http_peer *peer)
 {
     struct front_conn *c = calloc(1, sizeof *c);
-    int pair[2] = {-1, -1};
-    if (!c || socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair)) {
-        free(c);
+    if (!c) {
         close(fd);
         return;
     }
     c->f = f;
     c->door = d;
     c->peer = *peer;
-    c->fd[CLIENT] = fd;
-    c->fd[LIBRARY] = pair[0];
+    c->sock[CLIENT].fd = fd;
+    c->sock[LIBRARY].fd = -1;
     c->narrow = f->n_full >= f->o.max_connections ||
                 of_client(f, peer) >= (f->o.max_connections + 3) / 4;
     if (c->narrow && f->n_narrow >= RESERVE) kill_oldest_narrow(f);
-    c->deadline_ms = now_ms() +
-                     (c->narrow && f->o.header_ms > NARROW_MS ? NARROW_MS : f->o.header_ms);
+    set_deadline(c);
     link_conn(f, c);
-    c->served = true;
-    if (f->calls.open(f->arg, c, pair[1])) {
-        c->served = false;
+    if (d->tls ? begin_tls(c) : serve(c))
         kill_conn(c);
-        return;
-    }
-    ask_events(c);
+    else
+        ask_events(c);
 }
 
 static void watch_fd(struct front *f, int op, int fd)
@@ -439,7 +478,7 @@ static void watch_fd(struct front *f, int op, int fd)
 
 static void watch_doors(struct front *f, int op)
 {
-    for (int i = 0; i < f->o.n_doors; i++) watch_fd(f, op, f->o.doors[i].fd);
+    for (int i = 0; i < f->o.doors->n; i++) watch_fd(f, op, f->o.doors->door[i].fd);
 }
 
 /* 0, or -1 when descriptors or memory have run out. */
@@ -460,8 +499,8 @@ static int accept_some(struct front *f, const struct door *d)
 
 static void accept_all(struct front *f)
 {
-    for (int i = 0; i < f->o.n_doors; i++) {
-        if (!accept_some(f, &f->o.doors[i])) continue;
+    for (int i = 0; i < f->o.doors->n; i++) {
+        if (!accept_some(f, &f->o.doors->door[i])) continue;
         log_warn("http.accept", "error=\"%s\"", strerror(errno));
         f->accept_at_ms = now_ms() + 100;
         watch_doors(f, EPOLL_CTL_DEL);
@@ -485,6 +524,11 @@ static void sweep(struct front *f)
         next = c->next;
         if (is_late(c, now)) kill_conn(c);
     }
+}
+
+static void look_at_certificate(struct front *f, bool anyway)
+{
+    if (f->o.doors->tls) tls_server_look(f->o.doors->tls, anyway);
 }
 
 static bool unanswered(const struct front *f)
@@ -531,9 +575,11 @@ static void *run(void *arg)
             if (wait > 10) wait = 10;
         }
         round_of_events(f, wait);
+        if (atomic_exchange(&f->reload, false)) look_at_certificate(f, true);
         if (now_ms() - swept < tick) continue;
         swept = now_ms();
         sweep(f);
+        look_at_certificate(f, false);
     }
 }
 
@@ -566,6 +612,12 @@ void front_wake(struct front *f)
 {
     const uint64_t one = 1;
     if (write(f->event, &one, sizeof one) < 0) return; /* full: it is awake */
+}
+
+void front_reload(struct front *f)
+{
+    f->reload = true;
+    front_wake(f);
 }
 
 void front_stop(struct front *f)
@@ -622,7 +674,7 @@ void front_done(struct front_conn *c)
     c->phase = HEAD;
     c->again = true;
     c->deadline_ms = now_ms() + (c->in_size ? c->f->o.header_ms : c->f->o.idle_ms);
-    if (proceed(c))
+    if (proceed(c) || read_held(c))
         kill_conn(c);
     else
         ask_events(c);

@@ -1,7 +1,10 @@
 /* front.h: the clients' sockets. One thread accepts, reads requests, and hands to the HTTP library
  * only bytes that guard.h and chunked.h have accepted, over a socket pair for each connection:
  *
- *   client <--TCP--> front: head checked, body framed again <--pair--> libmicrohttpd (http.c)
+ *   client <--TCP, TLS, Unix--> front: head checked, body framed again <--pair--> libmicrohttpd
+ *
+ * TLS ends here (sock.h), so that the bytes that are checked are those that the library reads. The
+ * library is told of a client after the handshake.
  *
  * A request that is refused reaches the library as an empty one with its verdict beside it, so that
  * every refusal is answered in its turn, as a problem, and is its connection's last answer. A
@@ -10,9 +13,10 @@
  * Limits: max_connections at once, a quarter of them of one client (door.h); one whose client has
  * gone counts until its request is answered. Connections over these are narrow: RESERVE of them are
  * held, the oldest gives way, and only health is answered on them.
- * Deadlines are absolute, so that a client that drips a byte a second meets them too: for a head
- * from its first byte (a connection's first head: from accept), for a body from its head. A client
- * that reads nothing of an answer, or asks nothing, for idle_ms is cut off.
+ * Deadlines are absolute, so that a client that drips a byte a second meets them too: for a
+ * handshake from accept, for a head from its first byte (a connection's first head: from accept, or
+ * from the handshake), for a body from its head. A client that reads nothing of an answer, or asks
+ * nothing, for idle_ms is cut off.
  *
  * The thread runs the library as well (front_calls.run), so the library's callbacks and front's
  * functions need no lock between them; front_wake and front_stop are for other threads. */
@@ -35,8 +39,7 @@ struct front_request {
 struct front_conn;
 
 struct front_options {
-    const struct door *doors; /* borrowed */
-    int n_doors;
+    const struct doors *doors; /* borrowed */
     int max_connections;
     int64_t header_ms, body_ms, idle_ms;
 };
@@ -56,6 +59,7 @@ struct front *front_create(const struct front_options *o, int library_fd,
 /* Any thread. After stop nothing is accepted. finish then waits until every answer is sent, at most
  * one second, and ends the thread. */
 void front_wake(struct front *f);
+void front_reload(struct front *f); /* the certificate */
 void front_stop(struct front *f);
 void front_finish(struct front *f);
 /* After finish, when the library is stopped. NULL allowed. */

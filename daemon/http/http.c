@@ -8,12 +8,10 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
-#include <unistd.h>
 #include "api/core/log.h"
 #include "daemon/http/door.h"
 #include "daemon/http/front.h"
 #include "daemon/http/guard.h"
-#include "daemon/listen.h"
 
 #define MAX_CONNECTIONS 1000
 #define POOL_SIZE       16384 /* of a connection: fits GUARD_HEAD_SIZE, GUARD_HEADERS, parameters */
@@ -67,8 +65,7 @@ struct http_server {
     http_handler *handler;
     void *arg;
     struct MHD_Daemon *mhd;
-    int n_doors;
-    struct door door[DOORS];
+    struct doors doors;
     char url[96];
     int64_t last_id;
     struct front *front;
@@ -564,38 +561,13 @@ static int start_front(struct http_server *h, struct err *e)
 {
     static const struct front_calls calls = {open_conn, run_library, conn_gone};
     const union MHD_DaemonInfo *info = MHD_get_daemon_info(h->mhd, MHD_DAEMON_INFO_EPOLL_FD);
-    struct front_options o = {.doors = h->door,
-                              .n_doors = h->n_doors,
+    struct front_options o = {.doors = &h->doors,
                               .max_connections = h->o.max_connections,
                               .header_ms = h->o.header_ms,
                               .body_ms = h->o.body_ms,
                               .idle_ms = h->o.idle_ms};
     h->front = front_create(&o, info->epoll_fd, &calls, h, e);
     return h->front ? 0 : -1;
-}
-
-static int add_door(struct http_server *h, int fd, enum http_peer_kind kind, bool local_only)
-{
-    if (fd < 0) return -1;
-    h->door[h->n_doors++] = (struct door){.fd = fd, .kind = kind, .local_only = local_only};
-    return 0;
-}
-
-static int open_doors(struct http_server *h, struct err *e)
-{
-    const struct http_options *o = &h->o;
-    if (add_door(h, listen_open(o->listen, h->url, sizeof h->url, e), HTTP_PEER_TCP, o->local_only))
-        return -1;
-    return o->socket ? add_door(h, listen_open_unix(o->socket, e), HTTP_PEER_UNIX, false) : 0;
-}
-
-static void close_doors(struct http_server *h)
-{
-    for (int i = 0; i < h->n_doors; i++)
-        if (h->door[i].kind == HTTP_PEER_UNIX)
-            listen_close_unix(h->door[i].fd, h->o.socket);
-        else
-            close(h->door[i].fd);
 }
 
 struct http_server *http_create(struct loop *l, const struct http_options *o, http_handler *handler,
@@ -612,7 +584,7 @@ struct http_server *http_create(struct loop *l, const struct http_options *o, ht
     h->handler = handler;
     h->arg = arg;
     pthread_mutex_init(&h->mutex, NULL);
-    if (open_doors(h, e)) goto fail;
+    if (doors_open(&h->doors, o, h->url, sizeof h->url, e)) goto fail;
     h->mhd = start(h);
     if (!h->mhd) {
         err_set(e, ERR_IO, "the HTTP server does not start on %s", h->o.listen);
@@ -623,6 +595,11 @@ struct http_server *http_create(struct loop *l, const struct http_options *o, ht
 fail:
     http_destroy(h);
     return NULL;
+}
+
+void http_reload(struct http_server *h)
+{
+    front_reload(h->front);
 }
 
 static struct http_req *first_open(struct http_server *h)
@@ -662,7 +639,7 @@ void http_destroy(struct http_server *h)
         free(s);
     }
     front_destroy(h->front);
-    close_doors(h);
+    doors_close(&h->doors);
     pthread_mutex_destroy(&h->mutex);
     free(h);
 }

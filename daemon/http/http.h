@@ -6,9 +6,9 @@
  *
  * What a request must be (tests/daemon/test_seqd_http.c): its bytes as RFC 9112 has them (guard.h,
  * chunked.h), its body at most HTTP_MAX_BODY of application/json, its target decoded once, without
- * NUL, control bytes and ".."; sent within absolute deadlines (5 s for the head, 30 s for the
- * body); of a page, only of this very host and port where it changes something; with local_only,
- * to a loopback name, because a web page may post to loopback. */
+ * NUL, control bytes and ".."; sent within absolute deadlines (5 s for a handshake, 5 s for the
+ * head, 30 s for the body); of a page, only of this very host and port where it changes something;
+ * with local_only, to a loopback name, because a web page may post to loopback. */
 #ifndef SEQD_DAEMON_HTTP_HTTP_H
 #define SEQD_DAEMON_HTTP_HTTP_H
 
@@ -29,11 +29,14 @@ struct http_out;
 typedef void http_handler(void *arg, struct http_req *r);
 
 struct http_options {
-    const char *listen;         /* "127.0.0.1:7433", "[::1]:0"; port 0: any free one */
-    const char *socket;         /* path of a Unix socket for the same; NULL: none */
-    bool local_only;            /* of the TCP socket; no web page reaches the other */
-    int64_t header_ms, body_ms; /* deadlines; 0: 5 s and 30 s */
-    int64_t idle_ms;            /* without a request, or with an answer unread; 0: 60 s */
+    const char *listen; /* "127.0.0.1:7433", "[::1]:0"; port 0: any free one */
+    const char *socket; /* path of a Unix socket for the same; NULL: none */
+    bool local_only;    /* of the TCP socket; no web page reaches the other */
+    /* PEM files: TLS on the TCP socket, which speaks nothing else then. NULL: plain. */
+    const char *tls_cert, *tls_key;
+    /* Deadlines; 0: 5 s and 30 s. A handshake of TLS has header_ms, too. */
+    int64_t header_ms, body_ms;
+    int64_t idle_ms; /* without a request, or with an answer unread; 0: 60 s */
     /* 0: 1000. A quarter of them for one address, half of them for streams; health beyond. */
     int max_connections;
 };
@@ -43,6 +46,9 @@ struct http_server *http_create(struct loop *l, const struct http_options *o, ht
                                 void *arg, struct err *e);
 void http_destroy(struct http_server *h);          /* answers 503 to what is open; NULL allowed */
 const char *http_url(const struct http_server *h); /* "http://127.0.0.1:7433" */
+/* Reads the certificate again, soon, on a thread of its own. It is also read when its files change;
+ * files that are no good are logged, and the certificate before them stays. */
+void http_reload(struct http_server *h);
 
 const char *http_method(const struct http_req *r);                  /* HEAD reads as GET */
 const char *http_path(const struct http_req *r);                    /* decoded, begins with / */

@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 #include "daemon/auth.h"
 #include "daemon/http/follow.h"
@@ -41,6 +42,16 @@ static struct {
 static int rest_connections;   /* at once; 0: as seqd has it */
 static loop_clock *rest_clock; /* NULL: the machine's */
 
+/* How clients talk to it, where it is not plain TCP. */
+static struct {
+    bool by_unix;
+    const char *cert, *key; /* of TLS, with what follows */
+    void (*dialed)(int fd);
+    ssize_t (*send)(int fd, const void *bytes, size_t n); /* these do not wait */
+    ssize_t (*recv)(int fd, void *bytes, size_t n);
+    void (*shut)(int fd); /* nothing more is sent */
+} rest_by;
+
 static inline int rest_on_send(void *arg, const char *node, const struct msg *m)
 {
     if (m->type == MSG_FETCH || m->type == MSG_DESCRIBE) w.fetch = *m;
@@ -63,6 +74,7 @@ static inline void commit(struct store_txn *t)
 static inline void begin_in(bool fresh, int64_t deadline_ms)
 {
     struct err e = {0};
+    static char path[96]; /* the server borrows it */
     if (fresh) {
         memset(&w, 0, sizeof w);
         snprintf(w.dir, sizeof w.dir, "/tmp/seqd-rest-XXXXXX");
@@ -91,7 +103,11 @@ static inline void begin_in(bool fresh, int64_t deadline_ms)
                                 .changed_arg = w.routes.follows};
     w.control = control_create(&o, &e);
     w.routes.control = w.control;
+    snprintf(path, sizeof path, "%s/seqd.sock", w.dir);
     struct http_options h = {.listen = "127.0.0.1:0",
+                             .socket = path,
+                             .tls_cert = rest_by.cert,
+                             .tls_key = rest_by.key,
                              .local_only = true,
                              .header_ms = deadline_ms,
                              .body_ms = deadline_ms,
@@ -134,8 +150,16 @@ static inline void finish(void)
 static char reply[1 << 20];
 static size_t reply_len;
 
-/* As the client 127.0.0.LAST. */
-static inline int dial_from(int last)
+static inline int dial_unix(void)
+{
+    struct sockaddr_un un = {.sun_family = AF_UNIX};
+    const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    snprintf(un.sun_path, sizeof un.sun_path, "%s/seqd.sock", w.dir);
+    CHECK(!connect(fd, (struct sockaddr *)&un, sizeof un));
+    return fd;
+}
+
+static inline int dial_tcp(int last)
 {
     struct sockaddr_in sa = {.sin_family = AF_INET};
     int fd = socket(AF_INET, SOCK_STREAM, 0), later = 1;
@@ -149,6 +173,34 @@ static inline int dial_from(int last)
     return fd;
 }
 
+/* As the client 127.0.0.LAST. */
+static inline int dial_from(int last)
+{
+    const int fd = rest_by.by_unix ? dial_unix() : dial_tcp(last);
+    if (rest_by.dialed) rest_by.dialed(fd);
+    return fd;
+}
+
+static inline ssize_t rest_send(int fd, const void *bytes, size_t n)
+{
+    return rest_by.send ? rest_by.send(fd, bytes, n)
+                        : send(fd, bytes, n, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+/* 0: the server has closed; -1 with EAGAIN: nothing is there. */
+static inline ssize_t rest_recv(int fd, void *bytes, size_t n)
+{
+    return rest_by.recv ? rest_by.recv(fd, bytes, n) : recv(fd, bytes, n, MSG_DONTWAIT);
+}
+
+static inline void rest_shut(int fd)
+{
+    if (rest_by.shut)
+        rest_by.shut(fd);
+    else
+        CHECK(!shutdown(fd, SHUT_WR));
+}
+
 static inline int dial(void)
 {
     return dial_from(1);
@@ -157,7 +209,7 @@ static inline int dial(void)
 static inline void send_all(int fd, const char *bytes, size_t n)
 {
     while (n) {
-        ssize_t sent = send(fd, bytes, n, MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t sent = rest_send(fd, bytes, n);
         loop_turn(w.loop, sent > 0 ? 0 : 5);
         if (sent <= 0) {
             if (errno != EAGAIN) return; /* the server has closed: the reply says why */
@@ -174,9 +226,12 @@ static inline bool receive(int fd, const char *until)
     for (;;) {
         if (until && strstr(reply, until)) return true;
         loop_turn(w.loop, 2);
-        struct pollfd p = {fd, POLLIN, 0};
-        if (poll(&p, 1, 1) <= 0) continue;
-        ssize_t n = recv(fd, reply + reply_len, sizeof reply - 1 - reply_len, 0);
+        ssize_t n = rest_recv(fd, reply + reply_len, sizeof reply - 1 - reply_len);
+        if (n < 0 && errno == EAGAIN) {
+            struct pollfd p = {fd, POLLIN, 0};
+            poll(&p, 1, 1);
+            continue;
+        }
         if (n <= 0) return false;
         reply_len += (size_t)n;
         reply[reply_len] = 0;

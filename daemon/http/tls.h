@@ -1,0 +1,40 @@
+/* tls.h: the server's side of TLS on non-blocking sockets. The only user of GnuTLS.
+ *
+ * TLS 1.3 and 1.2 with forward secrecy and AEAD ciphers, tickets, HTTP/1.1 alone by ALPN, no
+ * renegotiation, no early data, no client certificates. A session keeps the certificate that it
+ * began with. Everything is called on one thread, and nothing waits; files are read by open and
+ * look. */
+#ifndef SEQD_DAEMON_HTTP_TLS_H
+#define SEQD_DAEMON_HTTP_TLS_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+#include "api/core/err.h"
+
+struct tls_server;
+
+/* PEM files: the certificate with its chain, and its key. fails: ERR_INVALID and what is wrong. */
+struct tls_server *tls_server_open(const char *cert, const char *key, struct err *e);
+void tls_server_close(struct tls_server *s); /* after its sessions; NULL allowed */
+/* Reads the files again when they have changed, or anyway. Files that are no good are logged, and
+ * the certificate before them stays. */
+void tls_server_look(struct tls_server *s, bool anyway);
+
+struct tls;
+
+/* fd: connected and non-blocking; stays the caller's. NULL: no memory. */
+struct tls *tls_accept(struct tls_server *s, int fd);
+void tls_free(struct tls *t); /* says nothing to the client; NULL allowed */
+/* 1: done, 0: not yet, -1: failed, and the client was told why where it could be. */
+int tls_shake(struct tls *t);
+bool tls_wants_write(const struct tls *t); /* after 0: else it waits for the client */
+
+/* As recv and send of a non-blocking socket: -1 with EAGAIN, EPROTO. recv: 0 after the client's
+ * close_notify alone, a connection that was cut is EPROTO. send: after EAGAIN the same bytes come
+ * again. */
+ssize_t tls_recv(struct tls *t, void *bytes, size_t n);
+ssize_t tls_send(struct tls *t, const void *bytes, size_t n);
+bool tls_holds(const struct tls *t); /* bytes that recv returns though the socket has none */
+int tls_bye(struct tls *t);          /* close_notify. 1: sent or given up, 0: not yet */
+
+#endif
