@@ -49,6 +49,7 @@ static const struct option_row {
     {"uses", 0, NUMBER, OPT_JOIN, offsetof(struct cli_options, uses)},
     {"url", 0, WORD, 0, offsetof(struct cli_options, url)},
     {"token-file", 0, WORD, 0, offsetof(struct cli_options, token_file)},
+    {"ca", 0, WORD, 0, offsetof(struct cli_options, ca)},
     {"output", 'o', WORD, 0, offsetof(struct cli_options, output)},
     {"quiet", 'q', FLAG, 0, offsetof(struct cli_options, quiet)},
     {"no-color", 0, FLAG, 0, offsetof(struct cli_options, no_color)},
@@ -191,6 +192,12 @@ int cli_parse(struct cli *c, int argc, char **argv, const struct verb *const *ve
     return check_usage(c, seen, e);
 }
 
+/* What a URL without one has. */
+static const char *scheme_of(const char *url)
+{
+    return strstr(url, "://") || !strncmp(url, "unix:", 5) ? "" : "http://";
+}
+
 static int read_address(const char *dir, char *out, size_t size, struct err *e)
 {
     char path[1024], line[256] = "";
@@ -201,7 +208,11 @@ static int read_address(const char *dir, char *out, size_t size, struct err *e)
     fclose(f);
     line[strcspn(line, " \r\n")] = 0;
     if (!line[0]) return err_set(e, ERR_INVALID, "%s is empty", path);
-    snprintf(out, size, "%s%s", strstr(line, "://") ? "" : "http://", line);
+    snprintf(path, sizeof path, "%s/seqd.sock", dir);
+    if (!strncmp(line, "https://", 8) && !access(path, F_OK))
+        snprintf(out, size, "unix:%s", path);
+    else
+        snprintf(out, size, "%s%s", scheme_of(line), line);
     return 0;
 }
 
@@ -222,8 +233,7 @@ int cli_url(const struct cli *c, char *out, size_t size, struct err *e)
     }
     if (*url == '/' || *url == '.') {
         if (read_address(url, out, size, e)) return -1;
-    } else if ((size_t)snprintf(out, size, "%s%s", strstr(url, "://") ? "" : "http://", url) >=
-               size) {
+    } else if ((size_t)snprintf(out, size, "%s%s", scheme_of(url), url) >= size) {
         return err_set(e, ERR_TOO_LARGE, "the URL is longer than %zu bytes", size - 1);
     }
     for (size_t n = strlen(out); n && out[n - 1] == '/'; n--) out[n - 1] = 0;
@@ -268,6 +278,12 @@ int cli_token(const struct cli *c, const char *url, char *out, size_t size, stru
         return err_set(e, why.code, "%s", why.text);
     explicit_bzero(&known, sizeof known);
     return 0;
+}
+
+const char *cli_ca(const struct cli *c)
+{
+    const char *ca = c->opt.ca ? c->opt.ca : getenv("SEQD_CA");
+    return ca && *ca ? ca : NULL;
 }
 
 static bool drawn; /* stderr's terminal shows a progress line, which the next message replaces */
@@ -328,6 +344,16 @@ static void look_at_terminal(struct cli *c)
                !(term && !strcmp(term, "dumb"));
 }
 
+/* What the login said is for where nothing is named. */
+static void set_trust(const struct cli *c, const char *url)
+{
+    struct context known = {0};
+    const char *ca = cli_ca(c);
+    if (!ca && !context_read(url, &known, NULL)) ca = known.ca;
+    http_set_ca(c->http, ca);
+    explicit_bzero(&known, sizeof known);
+}
+
 static int connect_and_run(struct cli *c)
 {
     struct err e = {0};
@@ -338,6 +364,7 @@ static int connect_and_run(struct cli *c)
         return cli_fail(CLI_ERROR, "%s", e.text);
     http_set_token(c->http, token);
     explicit_bzero(token, sizeof token);
+    set_trust(c, url);
     int rc = c->verb->run(c);
     http_destroy(c->http);
     c->http = NULL;

@@ -48,7 +48,7 @@ enum cli_option {
 #define CLI_SETS 32
 struct cli_options {
     bool wait, dry_run, follow, quiet, no_color, help, version;
-    const char *name, *state, *file, *field, *url, *token_file;
+    const char *name, *state, *file, *field, *url, *ca, *token_file;
     const char *user, *role, *label, *ttl, *owner, *names;
     const char *output; /* the word of -o */
     const char *set[CLI_SETS];
@@ -84,11 +84,14 @@ int cli_run(int argc, char **argv, const struct verb *const *verbs);
  * error. c->verb NULL: none was named (help or version asked for, or nothing at all). */
 int cli_parse(struct cli *c, int argc, char **argv, const struct verb *const *verbs, struct err *e);
 /* Where seqd answers: --url, else SEQD_URL, else the server of the last seqctl login, else the
- * default. A directory is a state directory, whose file `address` is read. Never ends with '/'. */
+ * default. A directory is a state directory, whose file `address` is read; where that says https,
+ * its Unix socket is taken, which needs no certificate. Never ends with '/'. */
 int cli_url(const struct cli *c, char *out, size_t size, struct err *e);
 /* The token for it: of --token-file, else SEQD_TOKEN_FILE, else of the state directory, else of
  * seqctl login (api/core/context.h); "" where there is none. url: what cli_url gave. */
 int cli_token(const struct cli *c, const char *url, char *out, size_t size, struct err *e);
+/* The file of --ca, else SEQD_CA; NULL: neither. */
+const char *cli_ca(const struct cli *c);
 
 /* A message to a person, on stderr, silenced by -q. Control characters are removed. */
 void cli_say(const struct cli *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

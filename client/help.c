@@ -28,9 +28,11 @@ void help_all(FILE *out, const struct verb *const *verbs)
         fprintf(out, "  %-30s %s\n", left, (*verbs)->summary);
     }
     fputs("\nOptions of every verb\n"
-          "  --url URL|DIR      where seqd answers, or its state directory\n"
-          "                     (default: SEQD_URL, else the server of the last login, else\n"
-          "                     http://127.0.0.1:7433)\n"
+          "  --url URL|DIR      where seqd answers, https://HOST:PORT or unix:PATH, or its\n"
+          "                     state directory (default: SEQD_URL, else the server of the last\n"
+          "                     login, else http://127.0.0.1:7433)\n"
+          "  --ca FILE          whose certificates are trusted (default: SEQD_CA, else of seqctl\n"
+          "                     login, else the system's)\n"
           "  --token-file FILE  the token for it, - for stdin (default: SEQD_TOKEN_FILE, else of\n"
           "                     the state directory, else of seqctl login)\n"
           "  -o FORMAT          table, wide, json, jsonl or name\n"

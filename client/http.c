@@ -12,7 +12,7 @@
 
 struct http {
     CURLM *multi;
-    char url[512];
+    char url[512], ca[1024];
     char token[256];
     struct http_stream *open; /* list */
 };
@@ -61,6 +61,11 @@ void http_set_url(struct http *h, const char *base_url)
 void http_set_token(struct http *h, const char *token)
 {
     snprintf(h->token, sizeof h->token, "%s", token);
+}
+
+void http_set_ca(struct http *h, const char *path)
+{
+    snprintf(h->ca, sizeof h->ca, "%s", path ? path : "");
 }
 
 const char *http_url(const struct http *h)
@@ -151,19 +156,33 @@ static bool is_loopback(const char *url)
            !strncmp(host, "[::1]", 5);
 }
 
+/* Where the request goes, and whom it trusts. */
+static void set_server(struct http_stream *s, const char *path)
+{
+    char url[4096];
+    const struct http *h = s->http;
+    const bool is_socket = !strncmp(h->url, "unix:", 5);
+    snprintf(url, sizeof url, "%s%s", is_socket ? "http://localhost" : h->url, path);
+    curl_easy_setopt(s->easy, CURLOPT_URL, url);
+    curl_easy_setopt(s->easy, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(s->easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+    if (is_socket) curl_easy_setopt(s->easy, CURLOPT_UNIX_SOCKET_PATH, h->url + 5);
+    if (is_loopback(url)) curl_easy_setopt(s->easy, CURLOPT_NOPROXY, "*");
+    if (!*h->ca) return;
+    curl_easy_setopt(s->easy, CURLOPT_CAINFO, h->ca);
+    curl_easy_setopt(s->easy, CURLOPT_CAPATH, NULL); /* the system's */
+}
+
 static void set_options(struct http_stream *s, const struct http_request *q)
 {
-    char url[4096], range[40];
+    char range[40];
     CURL *c = s->easy;
-    snprintf(url, sizeof url, "%s%s", s->http->url, q->path);
-    curl_easy_setopt(c, CURLOPT_URL, url);
-    curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http,https");
+    set_server(s, q->path);
     curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(c, CURLOPT_ERRORBUFFER, s->why);
     curl_easy_setopt(c, CURLOPT_CONNECTTIMEOUT_MS, (long)CONNECT_MS);
     curl_easy_setopt(c, CURLOPT_LOW_SPEED_LIMIT, 1L);
     curl_easy_setopt(c, CURLOPT_LOW_SPEED_TIME, (long)HTTP_IDLE_MS / 1000);
-    if (is_loopback(url)) curl_easy_setopt(c, CURLOPT_NOPROXY, "*");
     curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, on_bytes);
     curl_easy_setopt(c, CURLOPT_WRITEDATA, s);
     curl_easy_setopt(c, CURLOPT_HEADERFUNCTION, on_header);
@@ -256,7 +275,8 @@ bool http_turn(struct http *h, int timeout_ms, int fd)
 
 static int explain(const struct http_stream *s, struct err *e)
 {
-    const char *url = s->http->url;
+    const char *url = s->http->url, *ca = s->http->ca;
+    const char *why = s->why[0] ? s->why : curl_easy_strerror(s->result);
     if (s->too_large)
         return err_set(e, ERR_TOO_LARGE, "the answer is larger than %d MiB", HTTP_BODY_SIZE >> 20);
     switch (s->result) {
@@ -268,9 +288,16 @@ static int explain(const struct http_stream *s, struct err *e)
                        url);
     case CURLE_OPERATION_TIMEDOUT:
         return err_set(e, ERR_TIMEOUT, "seqd at %s does not answer", url);
-    default:
-        return err_set(e, ERR_PEER, "%s: %s", url,
-                       s->why[0] ? s->why : curl_easy_strerror(s->result));
+    case CURLE_PEER_FAILED_VERIFICATION:
+        return err_set(e, ERR_INVALID,
+                       "the certificate of %s is not trusted (%s): name the file of the authority "
+                       "that signed it with --ca FILE or SEQD_CA, and the server as its "
+                       "certificate does",
+                       url, why);
+    case CURLE_SSL_CACERT_BADFILE:
+        return err_set(e, ERR_INVALID, "--ca %s: no PEM file with certificates (%s)", ca, why);
+    case CURLE_SSL_CONNECT_ERROR: return err_set(e, ERR_PEER, "%s: %s; is it http://?", url, why);
+    default: return err_set(e, ERR_PEER, "%s: %s", url, why);
     }
 }
 

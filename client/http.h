@@ -3,7 +3,10 @@
  * Requests run on one multi handle: http_do runs one to its end, http_open starts one whose bytes
  * are passed to a function as they arrive (SSE, artifacts), and http_turn moves all of them.
  * Limits: a collected body HTTP_BODY_SIZE; 10 s to connect; an idle stream HTTP_IDLE_MS (the server
- * sends a heartbeat every 15 s). Redirects are not followed, proxies not used for loopback. */
+ * sends a heartbeat every 15 s). Redirects are not followed, proxies not used for loopback.
+ *
+ * A URL is http://, https:// or unix:PATH, a socket of this machine. The server's certificate is
+ * checked, always. */
 #ifndef SEQD_CLIENT_HTTP_H
 #define SEQD_CLIENT_HTTP_H
 
@@ -22,6 +25,8 @@ void http_set_url(struct http *h, const char *base_url);
 const char *http_url(const struct http *h);
 /* Sent with every request from now on, copied; "": none. */
 void http_set_token(struct http *h, const char *token);
+/* PEM file of the authorities that are trusted, and no others; NULL: the system's. */
+void http_set_ca(struct http *h, const char *path);
 
 struct http_request {
     const char *method;                          /* "GET", "POST" */
@@ -42,8 +47,8 @@ struct http_reply {
 };
 void http_reply_fini(struct http_reply *r);
 
-/* fails: ERR_PEER when seqd cannot be reached or hung up, ERR_TIMEOUT, ERR_TOO_LARGE. Any status is
- * a success here. */
+/* fails: ERR_PEER when seqd cannot be reached or hung up, ERR_TIMEOUT, ERR_TOO_LARGE, ERR_INVALID
+ * for a certificate that is not trusted. Any status is a success here. */
 int http_do(struct http *h, const struct http_request *q, struct http_reply *r, struct err *e);
 
 /* A request whose body is passed to call as it arrives where the status is 200 or 206, and

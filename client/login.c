@@ -1,5 +1,7 @@
 /* login.c: servers that seqctl has a token for. */
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <termios.h>
 #include <unistd.h>
@@ -50,12 +52,25 @@ static int read_new_token(struct cli *c, const char *url, char *out, size_t size
     return cli_fail(CLI_ERROR, "%s", e.text);
 }
 
+/* The file of authorities is named from any directory later. */
+static int keep_ca(const struct cli *c, struct context *known)
+{
+    char real[PATH_MAX];
+    const char *ca = cli_ca(c);
+    if (!ca) return 0;
+    if (!realpath(ca, real) || strlen(real) >= sizeof known->ca)
+        return cli_fail(CLI_ERROR, "--ca %s: no such file, or its path is too long", ca);
+    memcpy(known->ca, real, strlen(real) + 1);
+    return 0;
+}
+
 static int login_run(struct cli *c)
 {
     struct context known = {0};
     struct err e;
     if (c->n_args) c->opt.url = c->arg[0];
     int rc = cli_url(c, known.url, sizeof known.url, &e) ? cli_fail(CLI_ERROR, "%s", e.text) : 0;
+    if (!rc) rc = keep_ca(c, &known);
     if (!rc) rc = read_new_token(c, known.url, known.token, sizeof known.token);
     if (rc) return CLI_ERROR;
     http_set_url(c->http, known.url);

@@ -107,6 +107,8 @@ static void test_url(void)
     CHECK_STR(out, "http://host:80");
     CHECK(!url_of("https://a//", "host:80", out, sizeof out, &e));
     CHECK_STR(out, "https://a");
+    CHECK(!url_of("unix:/run/seqd/seqd.sock", NULL, out, sizeof out, &e));
+    CHECK_STR(out, "unix:/run/seqd/seqd.sock");
     CHECK(url_of("a.very.long.name.that.does.not.fit", NULL, out, 16, &e) < 0);
     CHECK(mkdtemp(dir) != NULL);
     snprintf(path, sizeof path, "%s/address", dir);
@@ -118,6 +120,18 @@ static void test_url(void)
     fclose(f);
     CHECK(!url_of(NULL, dir, out, sizeof out, &e));
     CHECK_STR(out, "http://127.0.0.1:1234");
+    f = fopen(path, "w");
+    fputs("https://0.0.0.0:1234\n", f);
+    fclose(f);
+    CHECK(!url_of(dir, NULL, out, sizeof out, &e));
+    CHECK_STR(out, "https://0.0.0.0:1234");
+    char sock[64], want[96];
+    snprintf(sock, sizeof sock, "%s/seqd.sock", dir);
+    snprintf(want, sizeof want, "unix:%s", sock);
+    CHECK((f = fopen(sock, "w")) && !fclose(f));
+    CHECK(!url_of(dir, NULL, out, sizeof out, &e));
+    CHECK_STR(out, want);
+    unlink(sock);
     f = fopen(path, "w");
     fclose(f);
     CHECK(url_of(dir, NULL, out, sizeof out, &e) < 0);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "api/core/sha256.h"
@@ -22,7 +23,7 @@ static const struct verb *const verbs[] = {&submit_verb, &plan_verb,  &verify_ve
 struct server {
     pid_t pid;
     int port, asked; /* asked: a pipe with the requests, one after the other */
-    char url[64];
+    char url[80];
 };
 
 /* Reads one request: headers and Content-Length bytes. */
@@ -78,22 +79,39 @@ static void serve(int listener, int asked, const char *const *reply, int n)
     }
 }
 
-static void server_start(struct server *s, const char *const *reply, int n)
+static void server_begin(struct server *s, int listener, const char *const *reply, int n)
 {
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t len = sizeof a;
-    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), pipes[2];
-    if (bind(listener, (struct sockaddr *)&a, sizeof a) || listen(listener, 8) || pipe(pipes) ||
-        getsockname(listener, (struct sockaddr *)&a, &len))
-        abort();
-    s->port = ntohs(a.sin_port);
-    snprintf(s->url, sizeof s->url, "http://127.0.0.1:%d", s->port);
+    int pipes[2];
+    if (listen(listener, 8) || pipe(pipes)) abort();
     fflush(stdout);
     s->pid = fork();
     if (!s->pid) serve(listener, pipes[1], reply, n);
     close(listener);
     close(pipes[1]);
     s->asked = pipes[0];
+}
+
+static void server_start(struct server *s, const char *const *reply, int n)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof a;
+    const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (bind(listener, (struct sockaddr *)&a, sizeof a) ||
+        getsockname(listener, (struct sockaddr *)&a, &len))
+        abort();
+    s->port = ntohs(a.sin_port);
+    snprintf(s->url, sizeof s->url, "http://127.0.0.1:%d", s->port);
+    server_begin(s, listener, reply, n);
+}
+
+static void server_start_unix(struct server *s, const char *path, const char *const *reply, int n)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    snprintf(a.sun_path, sizeof a.sun_path, "%s", path);
+    snprintf(s->url, sizeof s->url, "unix:%s", path);
+    if (bind(listener, (struct sockaddr *)&a, sizeof a)) abort();
+    server_begin(s, listener, reply, n);
 }
 
 /* The verb has ended, and so does the server; returns all it was asked. */
@@ -201,6 +219,26 @@ static void test_submit_retries_with_one_key(void)
     CHECK_STR(err, "");
     asked = server_end(&s);
     CHECK_MSG(!strstr(asked, key[0]), "two submits had one key");
+}
+
+/* unix:PATH: the same requests through a socket, whatever proxy the environment names. */
+static void test_unix_socket(void)
+{
+    static const char *const reply[] = {JSON_REPLY("200 OK", JOB("queued"))};
+    char path[64];
+    struct server s;
+    snprintf(path, sizeof path, "/tmp/test_client_%d.sock", (int)getpid());
+    setenv("http_proxy", "http://127.0.0.1:1", 1);
+    server_start_unix(&s, path, reply, 1);
+    const int rc = SEQCTL(&s, "show", "12", "--field", "state");
+    const char *asked = server_end(&s);
+    unsetenv("http_proxy");
+    unlink(path);
+    CHECK_MSG(rc == CLI_OK, "rc %d: %s", rc, err);
+    CHECK_STR(out, "queued\n");
+    CHECK_MSG(!strncmp(asked, "GET /v1/jobs/12 HTTP/1.1\r\nHost: localhost\r\n", 43), "%s", asked);
+    CHECK(SEQCTL(&s, "show", "12") == CLI_ERROR);
+    CHECK_MSG(strstr(err, path) && strstr(err, "Is it running?"), "%s", err);
 }
 
 /* A refusal is not repeated; it names the field and the fix, cleaned of terminal escapes. */
@@ -434,6 +472,7 @@ int main(void)
 {
     signal(SIGPIPE, SIG_IGN);
     RUN(test_submit_retries_with_one_key);
+    RUN(test_unix_socket);
     RUN(test_submit_refused);
     RUN(test_exit_codes);
     RUN(test_events_resume);

@@ -64,6 +64,7 @@ all=
 by_hand='README.md make check
 deploy/README.md make
 deploy/README.md seqd --state /var/lib/seqd --node-address 10.0.0.1:7434
+deploy/README.md seqd --state /var/lib/seqd --listen 0.0.0.0:7433 --tls-cert /etc/seqd/cert.pem --tls-key /etc/seqd/key.pem
 deploy/README.md seqctl nodes'
 lib_start docs
 mkdir -p "$T/tree/build" "$T/doc"
