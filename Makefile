@@ -316,6 +316,8 @@ $(call in,client): $(B)/tests/%: $(B)/obj/tests/client/%.o $(LIBTEST) $(LIBCLIEN
 	$(call do_link,-lcurl -ljansson -lm)
 $(B)/bench/%: $(B)/obj/tests/bench/%.o $(TEST_LIBS)
 	$(call do_link,$(ENGINE_LIBS) -lpthread -lm)
+$(B)/bench/bench_rest: $(B)/obj/tests/bench/bench_rest.o $(LIBTEST) $(LIBDAEMON) $(LIBAPI) $(LIBPLAN) $(LIBCORE)
+	$(call do_link,-lmicrohttpd -lgnutls -ljansson -lsqlite3 $(RPC_LIBS) -lpthread -lm)
 $(B)/paper: $(call obj,$(PAPER_SRC)) $(TEST_LIBS)
 	$(call do_link,$(ENGINE_LIBS) -lpthread -lm)
 # The control plane in one thread: these objects take the place of gRPC, HTTP, threads and processes.
