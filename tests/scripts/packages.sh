@@ -65,13 +65,18 @@ refuse "and the agent's user cannot read it" 2 'denied' as seqw ls /var/lib/seqd
 
 # ---- an ordinary user's job
 inside useradd -m alice
+install -m 600 /dev/null "$ROOT/home/alice/token"
+nsenter --net="$T/net" curl -s --unix-socket "$ROOT/run/seqd/seqd.sock" -H 'Content-Type: application/json' \
+    -d '{"user": "alice"}' http://localhost/v1/tokens | sed -n 's/.*"token":"\([^"]*\)".*/\1/p' >"$ROOT/home/alice/token"
+inside chown alice: /home/alice/token
+refuse "without a token she is refused" 1 'needs a token' as alice seqctl ls
 make_text 20000 >"$ROOT/srv/seqd/text.txt"
 chmod 644 "$ROOT/srv/seqd/text.txt"
 cat >"$ROOT/home/alice/job.json" <<JSON
 {"kind": "train", "model": {"config": $LLAMA}, "data": {"train": [{"path": "/srv/seqd/text.txt", "format": "text"}], "seq_len": 256},
  "train": {"steps": 4000}, "resources": {"ranks": 2}}
 JSON
-ctl() { as alice env HOME=/home/alice seqctl "$@"; }
+ctl() { as alice env HOME=/home/alice SEQD_TOKEN_FILE=/home/alice/token seqctl "$@"; }
 up() { ctl nodes -o json 2>/dev/null | grep -q '"state": "up"'; }
 check "the node is up" until_ok 100 up
 ID=$(ctl submit /home/alice/job.json -o name -q 2>"$T/out")

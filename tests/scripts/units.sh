@@ -64,6 +64,11 @@ check "seqd.service is ready" unit_start seqd
 check "seqd.service tells its status" grep -q '^STATUS=http://127.0.0.1:' "$T/seqd.said"
 check "the socket of nodes is its group's" [ "$(stat -c %a "$T/run/node.sock")" = 660 ]
 check "seqw.service is ready" unit_start seqw
+# The first token: of the socket, where the kernel says who asks.
+curl -s --unix-socket "$T/run/seqd.sock" -H 'Content-Type: application/json' -d '{"user": "test", "role": "admin"}' \
+    http://localhost/v1/tokens | sed -n 's/.*"token":"\([^"]*\)".*/\1/p' >"$T/token"
+chmod 600 "$T/token"
+export SEQD_TOKEN_FILE=$T/token
 check "its session is up" until_ok 100 ready
 check "seqd.service feeds its watchdog" until_ok 100 n_said seqd WATCHDOG=1 2
 check "seqw.service feeds its watchdog" until_ok 100 n_said seqw WATCHDOG=1 2
