@@ -192,6 +192,7 @@ void commit_result(struct commits *all, struct job *j, char *json)
     free(j->result);
     j->result = json;
     store_result_set(t, j->id, json);
+    add_steps(t, j); /* the marks say that they are here */
     add_marks(t, k, j);
     store_commit(all->store, t, committed, k);
 }

@@ -188,6 +188,25 @@ static void test_restart_after_each_record(void)
     }
 }
 
+/* The result's commit says that the records before it are here: so are their steps. */
+static void test_steps_before_a_result(void)
+{
+    char steps[64];
+    begin();
+    struct sim_attempt *a = to_run();
+    play_start(a);
+    rec_step(a, 1);
+    record(a, RANK_RESULT, 0, NULL, 0, "{\"loss\":1.5}");
+    send_spool(a);
+    settle();
+    goodbye();
+    close_seqd();
+    open_seqd();
+    ask(ASK_METRICS, 1, on_steps, steps);
+    CHECK_STR(steps, "1 ");
+    finish();
+}
+
 static void test_logs(void)
 {
     char back[64];
@@ -230,6 +249,7 @@ int main(void)
     RUN(test_spec_of_another_version);
     RUN(test_end_before_its_commit);
     RUN(test_restart_after_each_record);
+    RUN(test_steps_before_a_result);
     RUN(test_logs);
     RUN(test_idempotency_key);
     return test_done("seqd_kept");
