@@ -198,6 +198,15 @@ static const char *scheme_of(const char *url)
     return strstr(url, "://") || !strncmp(url, "unix:", 5) ? "" : "http://";
 }
 
+/* Of a seqd that speaks TLS the socket needs no certificate; of one that has written no token,
+ * which only seqd --dev does, it needs none. */
+static bool takes_socket(const char *dir, const char *address, const char *socket)
+{
+    char token[1024];
+    snprintf(token, sizeof token, "%s/token", dir);
+    return !access(socket, F_OK) && (!strncmp(address, "https://", 8) || access(token, F_OK));
+}
+
 static int read_address(const char *dir, char *out, size_t size, struct err *e)
 {
     char path[1024], line[256] = "";
@@ -209,7 +218,7 @@ static int read_address(const char *dir, char *out, size_t size, struct err *e)
     line[strcspn(line, " \r\n")] = 0;
     if (!line[0]) return err_set(e, ERR_INVALID, "%s is empty", path);
     snprintf(path, sizeof path, "%s/seqd.sock", dir);
-    if (!strncmp(line, "https://", 8) && !access(path, F_OK))
+    if (takes_socket(dir, line, path))
         snprintf(out, size, "unix:%s", path);
     else
         snprintf(out, size, "%s%s", scheme_of(line), line);

@@ -84,8 +84,8 @@ int cli_run(int argc, char **argv, const struct verb *const *verbs);
  * error. c->verb NULL: none was named (help or version asked for, or nothing at all). */
 int cli_parse(struct cli *c, int argc, char **argv, const struct verb *const *verbs, struct err *e);
 /* Where seqd answers: --url, else SEQD_URL, else the server of the last seqctl login, else the
- * default. A directory is a state directory, whose file `address` is read; where that says https,
- * its Unix socket is taken, which needs no certificate. Never ends with '/'. */
+ * default. A directory is a state directory, whose file `address` is read; where that says https or
+ * no token lies beside it, its Unix socket is taken. Never ends with '/'. */
 int cli_url(const struct cli *c, char *out, size_t size, struct err *e);
 /* The token for it: of --token-file, else SEQD_TOKEN_FILE, else of the state directory, else of
  * seqctl login (api/core/context.h); "" where there is none. url: what cli_url gave. */

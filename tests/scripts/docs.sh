@@ -65,7 +65,8 @@ by_hand='README.md make check
 deploy/README.md make
 deploy/README.md seqd --state /var/lib/seqd --node-address 10.0.0.1:7434
 deploy/README.md seqd --state /var/lib/seqd --listen 0.0.0.0:7433 --tls-cert /etc/seqd/cert.pem --tls-key /etc/seqd/key.pem
-deploy/README.md seqctl nodes'
+deploy/README.md seqctl nodes
+deploy/README.md systemd-sysusers && systemd-tmpfiles --create && systemctl daemon-reload'
 lib_start docs
 mkdir -p "$T/tree/build" "$T/doc"
 tests/scripts/tree.sh | grep -v '^tests/golden/' | tar -cf - -T - 2>/dev/null | tar -xf - -C "$T/tree"
