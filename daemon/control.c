@@ -78,6 +78,11 @@ int64_t control_passes(const struct control *c)
     return c->n_passes;
 }
 
+int64_t control_busy_ms(const struct control *c)
+{
+    return loop_busy_ms(c->o.loop);
+}
+
 int control_n_live(const struct control *c)
 {
     return c->cluster.jobs.n;

@@ -62,7 +62,8 @@ struct users *control_users(struct control *c);
  * there. */
 int32_t control_reserved(const struct control *c, const char *node);
 int control_n_live(const struct control *c);
-int64_t control_passes(const struct control *c); /* scheduling passes so far */
+int64_t control_passes(const struct control *c);  /* scheduling passes so far */
+int64_t control_busy_ms(const struct control *c); /* the loop's, since the start */
 struct commits *control_commits(struct control *c);
 struct store *control_store(struct control *c);
 struct logs *control_logs(struct control *c);

@@ -34,6 +34,7 @@ const struct route route_table[] = {
     {"POST", "/v1/tokens", "", ROLE_USER, ROUTE_CHANGES, route_token_make},
     {"POST", "/v1/tokens/{id}:revoke", "", ROLE_USER, ROUTE_CHANGES, route_token_revoke},
     {"GET", "/v1/audit", "limit cursor user", ROLE_ADMIN, ROUTE_READS, route_audit},
+    {"GET", "/metrics", "", ROLE_USER, ROUTE_READS, route_prometheus},
     {"GET", "/livez", "", ROLE_NONE, ROUTE_READS, route_livez},
     {"GET", "/readyz", "verbose", ROLE_NONE, ROUTE_READS, route_readyz},
     {"GET", "/version", "", ROLE_NONE, ROUTE_READS, route_version},

@@ -61,6 +61,7 @@ route_call route_join_token, route_join_tokens, route_join_token_revoke,
     route_node_revoke;                                                   /* joins.c */
 route_call route_livez, route_readyz, route_version, route_openapi;      /* health.c */
 route_call route_tokens, route_token_make, route_token_revoke, route_me; /* tokens.c */
+route_call route_prometheus;                                             /* prometheus.c */
 route_call route_audit;                                                  /* audit.c */
 route_call route_download;                                               /* download.c */
 route_call route_step_data;                                              /* origin.c */

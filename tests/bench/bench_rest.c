@@ -31,7 +31,8 @@ static char dir[] = "/tmp/seqd-bench-XXXXXX", cert[64], key[64];
 /* A child must not run on: the server would wait for it. */
 #define MUST(x)                                                                                    \
     do {                                                                                           \
-        if (!(x)) fprintf(stderr, "bench_rest:%d: %s: %s\n", __LINE__, #x, strerror(errno)), _exit(1); \
+        if (!(x))                                                                                  \
+            fprintf(stderr, "bench_rest:%d: %s: %s\n", __LINE__, #x, strerror(errno)), _exit(1);   \
     } while (0)
 
 static double read_clock(clockid_t id)

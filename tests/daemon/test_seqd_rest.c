@@ -741,6 +741,50 @@ static void test_logs_route(void)
     finish();
 }
 
+/* Prometheus' rules: a name is of one family, whose HELP and TYPE come once and before it; counters
+ * and no others end with _total; every value is a number. */
+static void test_prometheus(void)
+{
+    char family[128] = "", seen[4096] = " ", type[16] = "";
+    int n = 0;
+    begin();
+    CHECK(post("/v1/jobs", job_json) == 201);
+    CHECK(get("/metrics") == 200 && strstr(reply, "text/plain; version=0.0.4"));
+    char *text = strstr(reply, "\r\n\r\n") + 4;
+    CHECK(reply[reply_len - 1] == '\n');
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
+        char name[128], word[160];
+        if (sscanf(line, "# HELP %127s", name) == 1) {
+            snprintf(family, sizeof family, "%s", name);
+            snprintf(word, sizeof word, " %s ", name);
+            CHECK_MSG(!strstr(seen, word), "%s twice", name);
+            snprintf(seen + strlen(seen), sizeof seen - strlen(seen), "%s ", name);
+            continue;
+        }
+        if (sscanf(line, "# TYPE %127s %15s", name, type) == 2) {
+            CHECK_STR(name, family);
+            const size_t len = strlen(name);
+            const bool total = len > 6 && !strcmp(name + len - 6, "_total");
+            CHECK_MSG(total == !strcmp(type, "counter"), "%s is a %s", name, type);
+            CHECK_MSG(!strncmp(name, "seqd_", 5), "%s", name);
+            continue;
+        }
+        const size_t len = strcspn(line, "{ ");
+        CHECK_MSG(len == strlen(family) && !strncmp(line, family, len), "%s", line);
+        char *end;
+        const char *value = strrchr(line, ' ') + 1;
+        strtod(value, &end);
+        CHECK_MSG(end > value && !*end, "%s", line);
+        n++;
+    }
+    CHECK_MSG(n > 20, "%d samples", n);
+    CHECK(get("/metrics") == 200 && strstr(reply, "\nseqd_jobs{state=\"queued\"} 1\n"));
+    node_joins_as("n1", 4);
+    CHECK(get("/metrics") == 200 && strstr(reply, "\nseqd_nodes{state=\"up\"} 1\n"));
+    CHECK(strstr(reply, "\nseqd_slots 4\n") != NULL);
+    finish();
+}
+
 int main(void)
 {
     seqd_test_init();
@@ -765,5 +809,6 @@ int main(void)
     RUN(test_described_by_another);
     RUN(test_download);
     RUN(test_logs_route);
+    RUN(test_prometheus);
     return test_done("seqd_rest");
 }

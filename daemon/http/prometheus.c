@@ -1,0 +1,126 @@
+/* GET /metrics: numbers of this seqd in Prometheus' text format, from the loop's own state: no lock
+ * is taken and no query is made. No label names a job or a user: their number has no bound. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "api/core/job_state.h"
+#include "api/core/version.h"
+#include "daemon/cluster.h"
+#include "daemon/gpus.h"
+#include "daemon/http/reply.h"
+#include "daemon/http/routes.h"
+
+#define TEXT_SIZE 16384 /* 30 families of at most 8 samples, 60 bytes each, with their help */
+
+struct exposition {
+    char text[TEXT_SIZE];
+    size_t n;
+};
+
+static void add(struct exposition *x, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+static void add(struct exposition *x, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    const int n = vsnprintf(x->text + x->n, sizeof x->text - x->n, fmt, ap);
+    va_end(ap);
+    if (n < 0 || x->n + (size_t)n >= sizeof x->text) abort(); /* all of it is bounded */
+    x->n += (size_t)n;
+}
+
+static void family(struct exposition *x, const char *name, const char *type, const char *help)
+{
+    add(x, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+static void one(struct exposition *x, const char *name, const char *type, double value,
+                const char *help)
+{
+    family(x, name, type, help);
+    add(x, "%s %.17g\n", name, value);
+}
+
+struct tally {
+    int64_t state[JOB_STATE_N], gpus;
+};
+
+static void tally_job(void *arg, struct job *j)
+{
+    struct tally *t = arg;
+    t->state[j->state]++;
+    if (j->gpus)
+        for (int i = 0; i < j->n_places; i++) t->gpus += j->places[i].n_ranks;
+}
+
+static void add_jobs(struct exposition *x, const struct tally *t)
+{
+    family(x, "seqd_jobs", "gauge", "Live jobs by state.");
+    for (int s = 0; s < JOB_STATE_N; s++)
+        if (!job_final((enum job_state)s))
+            add(x, "seqd_jobs{state=\"%s\"} %lld\n", job_state_name((enum job_state)s),
+                (long long)t->state[s]);
+}
+
+static void add_nodes(struct exposition *x, const struct cluster *k, const struct tally *t)
+{
+    int64_t up = 0, down = 0, shut = 0, slots = 0, reserved = 0, gpus = 0, dropped = 0;
+    for (int i = 0; i < k->nodes.n; i++) {
+        const struct node *n = &k->nodes.node[i];
+        const bool quarantined = quarantine_find(k->quarantine, n->name) != NULL;
+        dropped += n->n_dropped;
+        shut += quarantined;
+        down += !quarantined && !n->up;
+        up += !quarantined && n->up;
+        if (!n->up) continue;
+        slots += n->n_slots;
+        gpus += n->n_gpus;
+        reserved += cluster_reserved(k, n->name);
+    }
+    family(x, "seqd_nodes", "gauge", "Nodes by state.");
+    add(x, "seqd_nodes{state=\"up\"} %lld\nseqd_nodes{state=\"down\"} %lld\n", (long long)up,
+        (long long)down);
+    add(x, "seqd_nodes{state=\"quarantined\"} %lld\n", (long long)shut);
+    one(x, "seqd_slots", "gauge", (double)slots, "Slots of nodes that are up.");
+    one(x, "seqd_slots_allocated", "gauge", (double)reserved, "Slots of those that jobs hold.");
+    one(x, "seqd_gpus", "gauge", (double)gpus, "GPUs of nodes that are up.");
+    one(x, "seqd_gpus_allocated", "gauge", (double)t->gpus, "GPUs that jobs hold.");
+    one(x, "seqd_node_messages_dropped", "gauge", (double)dropped,
+        "Messages of the known nodes that were not their own to send.");
+}
+
+static void add_store(struct exposition *x, struct control *c)
+{
+    struct store_health h;
+    store_health(control_store(c), &h);
+    one(x, "seqd_commits_waiting", "gauge", h.n_waiting, "Requests that wait for their commit.");
+    one(x, "seqd_commit_seconds", "gauge", h.commit_ms < 0 ? 0 : (double)h.commit_ms / 1000,
+        "What the last commit took.");
+    one(x, "seqd_commit_stuck_seconds", "gauge", (double)h.stuck_ms / 1000,
+        "Since the last commit, while requests wait.");
+    one(x, "seqd_wal_bytes", "gauge", (double)h.wal_size, "Bytes of the log without a checkpoint.");
+    one(x, "seqd_disk_full", "gauge", h.full, "1: the disk of the state directory is full.");
+}
+
+void route_prometheus(struct routes *R, struct http_req *r, const struct route_match *a)
+{
+    const struct cluster *k = control_cluster(R->control);
+    struct exposition *x = calloc(1, sizeof *x);
+    struct tally t = {0};
+    if (!x) abort();
+    jobs_each((struct jobs *)&k->jobs, tally_job, &t);
+    family(x, "seqd_build_info", "gauge", "1, with the version and the revision.");
+    add(x, "seqd_build_info{version=\"%s\",revision=\"%.64s\"} 1\n", SEQD_VERSION,
+        version_revision());
+    add_jobs(x, &t);
+    add_nodes(x, k, &t);
+    one(x, "seqd_scheduler_cycles_total", "counter", (double)control_passes(R->control),
+        "Scheduling passes.");
+    one(x, "seqd_loop_busy_seconds_total", "counter", (double)control_busy_ms(R->control) / 1000,
+        "Time that the loop has not waited.");
+    one(x, "seqd_http_requests_total", "counter", (double)http_id(r), "Requests that were read.");
+    add_store(x, R->control);
+    http_reply(r, 200, "text/plain; version=0.0.4; charset=utf-8", x->text, x->n);
+    free(x);
+}
