@@ -2,8 +2,8 @@
  * handshakes; what an idle connection and a follower hold of the server's memory.
  *
  * The server is this process, the client a child: its figures are of both together, on loopback.
- * Rounds of plain and TLS alternate, and the least of each counts: other load only adds. The time of
- * the processors is that of both processes, and says more where others use them. */
+ * Rounds of plain and TLS alternate, and the least of each counts: other load only adds. The time
+ * of the processors is that of both processes, and says more where others use them. */
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
@@ -119,7 +119,7 @@ static void do_submits(struct client *c)
 {
     char ask[1024];
     const int n = snprintf(ask, sizeof ask,
-                           "POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\n"
+                           "POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\n" BEARER
                            "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
                            sizeof job_json - 1, job_json);
     const struct cost from = spent();
@@ -132,7 +132,8 @@ static void do_submits(struct client *c)
 
 static void do_lists(struct client *c)
 {
-    static const char ask[] = "GET /v1/jobs?limit=100 HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    static const char ask[] = "GET /v1/jobs?limit=100 HTTP/1.1\r\nHost: localhost\r\n" BEARER
+                              "\r\n";
     const struct cost from = spent();
     for (int i = 0; i < LISTS; i++) {
         say(c, ask, sizeof ask - 1);
@@ -141,7 +142,7 @@ static void do_lists(struct client *c)
     c->us[LIST] = since(from, LISTS);
 }
 
-static const char follow[] = "GET /v1/jobs/%d/logs?rank=0 HTTP/1.1\r\nHost: localhost\r\n"
+static const char follow[] = "GET /v1/jobs/%d/logs?rank=0 HTTP/1.1\r\nHost: localhost\r\n" BEARER
                              "Accept: text/event-stream\r\n\r\n";
 
 static void ask_server(struct client *c, char what)
@@ -152,7 +153,7 @@ static void ask_server(struct client *c, char what)
 /* Each line is written when the one before has been read. */
 static void do_lines(struct client *c)
 {
-    char ask[256];
+    char ask[512];
     say(c, ask, (size_t)snprintf(ask, sizeof ask, follow, 1));
     hear(c, "retry: 3000");
     const struct cost from = spent();
@@ -168,7 +169,7 @@ static void do_lines(struct client *c)
 /* Job 2 has ended; its log is read whole. */
 static void do_replays(struct client *c)
 {
-    char ask[256];
+    char ask[512];
     const int n = snprintf(ask, sizeof ask, follow, 2);
     const struct cost from = spent();
     for (int i = 0; i < REPLAYS; i++) {
@@ -401,7 +402,7 @@ static void hold_idle(struct client *c)
 
 static void hold_followers(struct client *c)
 {
-    char ask[256];
+    char ask[512];
     snprintf(ask, sizeof ask, follow, 1);
     hold(c, FOLLOWERS, ask, "retry: 3000");
 }
