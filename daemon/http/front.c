@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "api/core/log.h"
-#include "daemon/http/chunked.h"
+#include "daemon/http/intake.h"
 #include "daemon/http/sock.h"
 
 #define RESERVE   16    /* narrow connections, beyond max_connections */
@@ -26,11 +26,8 @@ enum side { CLIENT, LIBRARY };
 
 enum phase {
     HANDSHAKE, /* of TLS */
-    HEAD,      /* reading a head; in[] has what was read of it */
-    LENGTH,    /* handing a body over, `left` bytes to go */
-    CHUNKS,
-    ANSWER, /* the request is handed over, or there will be no other */
-    LINGER  /* the library has closed: its last bytes go out, what the client sends is dropped */
+    SERVING,
+    LINGER /* the library has closed: its last bytes go out, what the client sends is dropped */
 };
 
 struct front_conn {
@@ -40,17 +37,13 @@ struct front_conn {
     uint32_t events[2];  /* asked of epoll; 0: not in it */
     bool served, killed; /* the library holds this; its client is gone */
     bool narrow, again;  /* again: a request was answered before */
+    bool spoke;          /* a handshake has begun */
     enum phase phase;
     const struct door *door;
     struct http_peer peer;
     int64_t deadline_ms; /* 0: it is not the client's turn */
     int64_t read_ms;     /* the client has read since, or something waits for it since */
-    char *in;            /* GUARD_HEAD_SIZE bytes, while there are any */
-    size_t in_size, looked;
-    int64_t left;
-    struct chunked chunks;
-    struct guard_request request;
-    const struct request_verdict *verdict;
+    struct intake intake;
     void *slot;
 };
 
@@ -130,7 +123,7 @@ static void free_dead(struct front *f)
 {
     for (struct front_conn *c = f->dead, *next; c; c = next) {
         next = c->next;
-        free(c->in);
+        intake_free(&c->intake);
         free(c);
     }
     f->dead = NULL;
@@ -143,9 +136,15 @@ static bool waits(const struct front_conn *c, enum side s)
     return sock_waits(&c->sock[s]);
 }
 
+/* A request is with the library. */
+static bool answers(const struct front_conn *c)
+{
+    return c->phase == SERVING && c->intake.phase == INTAKE_DONE;
+}
+
 static bool reads(const struct front_conn *c)
 {
-    return c->phase == LINGER || (c->phase != ANSWER && !waits(c, LIBRARY));
+    return c->phase == LINGER || (c->intake.phase != INTAKE_DONE && !waits(c, LIBRARY));
 }
 
 static void ask_events(struct front_conn *c)
@@ -188,7 +187,7 @@ static void set_deadline(struct front_conn *c)
 static int serve(struct front_conn *c)
 {
     int pair[2];
-    c->phase = HEAD;
+    c->phase = SERVING;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair)) return -1;
     c->sock[LIBRARY].fd = pair[0];
     c->served = true;
@@ -227,163 +226,61 @@ static int answer_plain(struct front_conn *c)
 static int shake(struct front_conn *c)
 {
     unsigned char first;
-    if (!c->looked && recv(c->sock[CLIENT].fd, &first, 1, MSG_PEEK | MSG_DONTWAIT) == 1) {
+    if (!c->spoke && recv(c->sock[CLIENT].fd, &first, 1, MSG_PEEK | MSG_DONTWAIT) == 1) {
         if (first >= 'A' && first <= 'Z') return answer_plain(c);
-        c->looked = 1;
+        c->spoke = true;
     }
     const int rc = tls_shake(c->sock[CLIENT].tls);
     if (rc <= 0) return rc;
-    c->looked = 0;
     set_deadline(c);
     return serve(c);
 }
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-static bool is_health(const struct target *t)
+static struct intake_rules rules(const struct front_conn *c)
 {
-    return !strcmp(t->text, "/livez") || !strcmp(t->text, "/readyz");
+    const bool all = c->f->n_full >= c->f->o.max_connections;
+    return (struct intake_rules){.local_only = c->door->local_only,
+                                 .busy = !c->narrow ? NULL
+                                         : all      ? &all_taken
+                                                    : &yours_taken};
 }
 
-static const struct request_verdict *narrow_verdict(const struct front_conn *c)
+/* How long for the rest of a request whose head was being read, or not. */
+static void set_body_deadline(struct front_conn *c, bool in_head)
 {
-    if (!c->narrow || is_health(&c->request.target)) return NULL;
-    return c->f->n_full >= c->f->o.max_connections ? &all_taken : &yours_taken;
-}
-
-static void handed_over(struct front_conn *c)
-{
-    c->phase = ANSWER;
-    c->deadline_ms = 0;
-}
-
-/* The library gets an empty request in its place; it is the connection's last. */
-static int refuse(struct front_conn *c, const struct request_verdict *v)
-{
-    static const char empty[] = " / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-    c->verdict = v;
-    handed_over(c);
-    c->in_size = 0;
-    return put(c, LIBRARY, c->request.is_head ? "HEAD" : "GET", c->request.is_head ? 4 : 3) ||
-                   put(c, LIBRARY, empty, sizeof empty - 1)
-               ? -1
-               : 0;
-}
-
-/* in[0, n) is done with. */
-static void consume(struct front_conn *c, size_t n)
-{
-    memmove(c->in, c->in + n, c->in_size - n);
-    c->in_size -= n;
-    c->looked = 0;
-}
-
-/* 1: the head is complete and dealt with, 0: not yet, -1: kill. */
-static int read_head(struct front_conn *c)
-{
-    const struct request_verdict *why = NULL;
-    const int64_t n = guard_find(c->in, c->in_size, c->looked, &why);
-    c->looked = c->in_size;
-    if (!n) return 0;
-    c->request.is_head = false;
-    if (n > 0) why = guard_head(c->in, (size_t)n, c->door->local_only, &c->request);
-    if (!why) why = narrow_verdict(c);
-    if (why) return refuse(c, why) ? -1 : 1;
-    if (put(c, LIBRARY, c->in, (size_t)n)) return -1;
-    consume(c, (size_t)n);
-    c->left = c->request.length;
-    c->chunks = (struct chunked){0};
-    c->phase = c->request.body == GUARD_CHUNKED  ? CHUNKS
-               : c->request.body == GUARD_LENGTH ? LENGTH
-                                                 : ANSWER;
-    c->deadline_ms = c->phase == ANSWER ? 0 : now_ms() + c->f->o.body_ms;
-    return 1;
-}
-
-static int put_length(struct front_conn *c, const char *bytes, size_t n)
-{
-    c->left -= (int64_t)n;
-    if (!c->left) handed_over(c);
-    return put(c, LIBRARY, bytes, n);
-}
-
-/* The last chunk, whether the client sent one or was refused: the library answers either way. */
-static int end_chunks(struct front_conn *c, const struct request_verdict *why)
-{
-    c->verdict = why;
-    handed_over(c);
-    if (why) c->in_size = 0;
-    return put(c, LIBRARY, "0\r\n\r\n", 5);
-}
-
-/* Takes from in[] what belongs to the body. */
-static int read_chunks(struct front_conn *c)
-{
-    size_t at = 0, n_data;
-    const char *data;
-    const struct request_verdict *why = NULL;
-    char size[24];
-    int done = 0, rc = 0;
-    while (!done && !rc && at < c->in_size) {
-        at += chunked_read(&c->chunks, c->in + at, c->in_size - at, &data, &n_data, &done, &why);
-        if (!n_data) continue;
-        const int n = snprintf(size, sizeof size, "%zx\r\n", n_data);
-        rc = put(c, LIBRARY, size, (size_t)n) || put(c, LIBRARY, data, n_data) ||
-             put(c, LIBRARY, "\r\n", 2);
-    }
-    consume(c, at);
-    if (rc) return -1;
-    return done ? end_chunks(c, done < 0 ? why : NULL) : 0;
-}
-
-/* Handles as much as possible of the bytes that were read. -1: kill the connection. */
-static int proceed(struct front_conn *c)
-{
-    int more = 1;
-    while (more > 0 && c->in_size && c->phase != ANSWER && c->phase != LINGER) {
-        if (c->phase == HEAD) {
-            more = read_head(c);
-        } else if (c->phase == CHUNKS) {
-            if (read_chunks(c)) return -1;
-        } else {
-            const size_t n = (int64_t)c->in_size < c->left ? c->in_size : (size_t)c->left;
-            if (put_length(c, c->in, n)) return -1;
-            consume(c, n);
-        }
-    }
-    if (!c->in_size) {
-        free(c->in);
-        c->in = NULL;
-    }
-    return more < 0 ? -1 : 0;
+    if (c->intake.phase == INTAKE_DONE)
+        c->deadline_ms = 0;
+    else if (in_head && c->intake.phase != INTAKE_HEAD)
+        c->deadline_ms = now_ms() + c->f->o.body_ms;
 }
 
 /* The client asks no more. What it has not read yet still goes out: the library is told the same,
  * and its end of the pair is read to the end. */
 static int no_more(struct front_conn *c)
 {
-    sock_end(&c->sock[LIBRARY]);
-    c->phase = ANSWER;
-    return 0;
+    c->intake.phase = INTAKE_DONE;
+    return sock_end(&c->sock[LIBRARY]);
 }
 
-/* A body of known length goes straight through; all else through in[]. */
 static int from_client(struct front_conn *c)
 {
     struct front *f = c->f;
-    const bool straight = c->phase == LENGTH || c->phase == LINGER;
-    if (!straight && !c->in && !(c->in = malloc(GUARD_HEAD_SIZE))) return -1;
-    char *to = straight ? f->piece : c->in + c->in_size;
-    size_t room = straight ? sizeof f->piece : GUARD_HEAD_SIZE - c->in_size;
-    if (c->phase == LENGTH && c->left < (int64_t)room) room = (size_t)c->left;
+    struct intake *k = &c->intake;
+    const struct intake_rules r = rules(c);
+    const bool in_head = k->phase == INTAKE_HEAD;
+    char *to = f->piece;
+    size_t room = sizeof f->piece;
+    if (c->phase != LINGER && intake_room(k, to, room, &to, &room)) return -1;
     const ssize_t n = sock_recv(&c->sock[CLIENT], to, room);
     if (n < 0) return errno == EAGAIN || errno == EINTR ? 0 : -1;
-    if (!n) return c->phase == HEAD && c->again ? no_more(c) : -1;
+    if (!n) return c->phase != LINGER && in_head && c->again ? no_more(c) : -1;
     if (c->phase == LINGER) return 0;
-    if (straight) return put_length(c, to, (size_t)n);
-    if (c->phase == HEAD && !c->in_size && c->again) c->deadline_ms = now_ms() + f->o.header_ms;
-    c->in_size += (size_t)n;
-    return proceed(c);
+    if (in_head && !k->in_size && c->again) c->deadline_ms = now_ms() + f->o.header_ms;
+    const int rc = intake_took(k, to, (size_t)n, &r, &c->sock[LIBRARY]);
+    set_body_deadline(c, in_head);
+    return rc;
 }
 
 static int from_library(struct front_conn *c)
@@ -411,7 +308,7 @@ static int read_held(struct front_conn *c)
 static int on_events(struct front_conn *c, enum side s, uint32_t events)
 {
     if (s == CLIENT && events & (EPOLLERR | EPOLLHUP)) return -1;
-    if (c->phase == HANDSHAKE) return shake(c);
+    if (c->phase == HANDSHAKE) return shake(c) ? -1 : read_held(c);
     if (events & EPOLLOUT && flush(c, s)) return -1;
     if (s == LIBRARY && events & (EPOLLIN | EPOLLHUP | EPOLLERR) && !waits(c, CLIENT) &&
         from_library(c))
@@ -534,7 +431,7 @@ static void look_at_certificate(struct front *f, bool anyway)
 static bool unanswered(const struct front *f)
 {
     for (const struct front_conn *c = f->first; c; c = c->next)
-        if (!c->killed && (c->phase == ANSWER || waits(c, CLIENT))) return true;
+        if (!c->killed && (answers(c) || waits(c, CLIENT))) return true;
     return false;
 }
 
@@ -656,7 +553,8 @@ void front_destroy(struct front *f)
 
 struct front_request front_request(struct front_conn *c)
 {
-    return (struct front_request){&c->request.target, c->verdict, c->verdict || c->narrow};
+    return (struct front_request){&c->intake.request.target, c->intake.verdict,
+                                  c->intake.verdict || c->narrow};
 }
 
 const struct http_peer *front_peer(const struct front_conn *c)
@@ -666,15 +564,17 @@ const struct http_peer *front_peer(const struct front_conn *c)
 
 void front_done(struct front_conn *c)
 {
-    if (c->killed || c->phase != ANSWER) return;
+    if (c->killed || !answers(c)) return;
     if (front_request(c).last) { /* the library closes */
         c->deadline_ms = now_ms() + LINGER_MS;
         return;
     }
-    c->phase = HEAD;
+    const struct intake_rules r = rules(c);
     c->again = true;
-    c->deadline_ms = now_ms() + (c->in_size ? c->f->o.header_ms : c->f->o.idle_ms);
-    if (proceed(c) || read_held(c))
+    c->deadline_ms = now_ms() + (c->intake.in_size ? c->f->o.header_ms : c->f->o.idle_ms);
+    const int rc = intake_next(&c->intake, &r, &c->sock[LIBRARY]);
+    set_body_deadline(c, true);
+    if (rc || read_held(c))
         kill_conn(c);
     else
         ask_events(c);

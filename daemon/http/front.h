@@ -1,7 +1,7 @@
 /* front.h: the clients' sockets. One thread accepts, reads requests, and hands to the HTTP library
  * only bytes that guard.h and chunked.h have accepted, over a socket pair for each connection:
  *
- *   client <--TCP, TLS, Unix--> front: head checked, body framed again <--pair--> libmicrohttpd
+ *   client <--TCP, TLS, Unix--> front: intake.h <--pair--> libmicrohttpd (http.c)
  *
  * TLS ends here (sock.h), so that the bytes that are checked are those that the library reads. The
  * library is told of a client after the handshake.

@@ -1,0 +1,141 @@
+#include "daemon/http/intake.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool is_health(const struct target *t)
+{
+    return !strcmp(t->text, "/livez") || !strcmp(t->text, "/readyz");
+}
+
+/* The library gets an empty request in its place; it is the connection's last. */
+static int refuse(struct intake *k, const struct request_verdict *v, struct sock *library)
+{
+    static const char empty[] = " / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    const char *method = k->request.is_head ? "HEAD" : "GET";
+    k->verdict = v;
+    k->phase = INTAKE_DONE;
+    k->in_size = 0;
+    return sock_put(library, method, strlen(method)) || sock_put(library, empty, sizeof empty - 1)
+               ? -1
+               : 0;
+}
+
+/* in[0, n) is done with. */
+static void consume(struct intake *k, size_t n)
+{
+    memmove(k->in, k->in + n, k->in_size - n);
+    k->in_size -= n;
+    k->looked = 0;
+}
+
+/* 1: the head is complete and dealt with, 0: not yet, -1: kill. */
+static int read_head(struct intake *k, const struct intake_rules *r, struct sock *library)
+{
+    const struct request_verdict *why = NULL;
+    const int64_t n = guard_find(k->in, k->in_size, k->looked, &why);
+    k->looked = k->in_size;
+    if (!n) return 0;
+    k->request.is_head = false;
+    if (n > 0) why = guard_head(k->in, (size_t)n, r->local_only, &k->request);
+    if (!why && !is_health(&k->request.target)) why = r->busy;
+    if (why) return refuse(k, why, library) ? -1 : 1;
+    if (sock_put(library, k->in, (size_t)n)) return -1;
+    consume(k, (size_t)n);
+    k->left = k->request.length;
+    k->chunks = (struct chunked){0};
+    k->phase = k->request.body == GUARD_CHUNKED  ? INTAKE_CHUNKS
+               : k->request.body == GUARD_LENGTH ? INTAKE_LENGTH
+                                                 : INTAKE_DONE;
+    return 1;
+}
+
+static int put_length(struct intake *k, const char *bytes, size_t n, struct sock *library)
+{
+    k->left -= (int64_t)n;
+    if (!k->left) k->phase = INTAKE_DONE;
+    return sock_put(library, bytes, n);
+}
+
+/* The last chunk, whether the client sent one or was refused: the library answers either way. */
+static int end_chunks(struct intake *k, const struct request_verdict *why, struct sock *library)
+{
+    k->verdict = why;
+    k->phase = INTAKE_DONE;
+    if (why) k->in_size = 0;
+    return sock_put(library, "0\r\n\r\n", 5);
+}
+
+/* Takes from in[] what belongs to the body. */
+static int read_chunks(struct intake *k, struct sock *library)
+{
+    size_t at = 0, n_data;
+    const char *data;
+    const struct request_verdict *why = NULL;
+    char size[24];
+    int done = 0, rc = 0;
+    while (!done && !rc && at < k->in_size) {
+        at += chunked_read(&k->chunks, k->in + at, k->in_size - at, &data, &n_data, &done, &why);
+        if (!n_data) continue;
+        const int n = snprintf(size, sizeof size, "%zx\r\n", n_data);
+        rc = sock_put(library, size, (size_t)n) || sock_put(library, data, n_data) ||
+             sock_put(library, "\r\n", 2);
+    }
+    consume(k, at);
+    if (rc) return -1;
+    return done ? end_chunks(k, done < 0 ? why : NULL, library) : 0;
+}
+
+/* Handles as much as possible of the bytes that were read. */
+static int proceed(struct intake *k, const struct intake_rules *r, struct sock *library)
+{
+    int more = 1;
+    while (more > 0 && k->in_size && k->phase != INTAKE_DONE) {
+        if (k->phase == INTAKE_HEAD) {
+            more = read_head(k, r, library);
+        } else if (k->phase == INTAKE_CHUNKS) {
+            if (read_chunks(k, library)) return -1;
+        } else {
+            const size_t n = (int64_t)k->in_size < k->left ? k->in_size : (size_t)k->left;
+            if (put_length(k, k->in, n, library)) return -1;
+            consume(k, n);
+        }
+    }
+    if (!k->in_size) intake_free(k);
+    return more < 0 ? -1 : 0;
+}
+
+/* A body of known length goes straight through; all else through in[]. */
+int intake_room(struct intake *k, char *piece, size_t piece_size, char **to, size_t *n)
+{
+    if (k->phase == INTAKE_LENGTH) {
+        *to = piece;
+        *n = k->left < (int64_t)piece_size ? (size_t)k->left : piece_size;
+        return 0;
+    }
+    if (!k->in && !(k->in = malloc(GUARD_HEAD_SIZE))) return -1;
+    *to = k->in + k->in_size;
+    *n = GUARD_HEAD_SIZE - k->in_size;
+    return 0;
+}
+
+int intake_took(struct intake *k, const char *at, size_t n, const struct intake_rules *r,
+                struct sock *library)
+{
+    if (k->phase == INTAKE_LENGTH) return put_length(k, at, n, library);
+    k->in_size += n;
+    return proceed(k, r, library);
+}
+
+int intake_next(struct intake *k, const struct intake_rules *r, struct sock *library)
+{
+    k->phase = INTAKE_HEAD;
+    return proceed(k, r, library);
+}
+
+void intake_free(struct intake *k)
+{
+    free(k->in);
+    k->in = NULL;
+}

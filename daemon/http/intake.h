@@ -1,0 +1,43 @@
+/* intake.h: the bytes that a client sends, made into those that the HTTP library may read: heads
+ * that guard.h accepts, bodies of their length or framed again by chunked.h. The state of one
+ * connection's requests, one at a time; it knows neither sockets of clients nor deadlines. */
+#ifndef SEQD_DAEMON_HTTP_INTAKE_H
+#define SEQD_DAEMON_HTTP_INTAKE_H
+
+#include "daemon/http/chunked.h"
+#include "daemon/http/guard.h"
+#include "daemon/http/sock.h"
+
+enum intake_phase {
+    INTAKE_HEAD,   /* reading a head; in[] has what was read of it */
+    INTAKE_LENGTH, /* handing a body over, `left` bytes to go */
+    INTAKE_CHUNKS,
+    INTAKE_DONE /* the request is handed over, or there will be no other */
+};
+
+struct intake {
+    enum intake_phase phase;
+    char *in; /* GUARD_HEAD_SIZE bytes, while there are any */
+    size_t in_size, looked;
+    int64_t left;
+    struct chunked chunks;
+    struct guard_request request;
+    const struct request_verdict *verdict; /* not NULL: the request is refused, the last one */
+};
+
+struct intake_rules {
+    bool local_only;                    /* as guard_head has it */
+    const struct request_verdict *busy; /* of all requests but health's; NULL: none is refused so */
+};
+
+/* Where the next bytes are to be read to, and how many at most: in[], or piece, which borrows.
+ * -1: no memory. */
+int intake_room(struct intake *k, char *piece, size_t piece_size, char **to, size_t *n);
+/* n bytes were read there. -1: the library is gone. */
+int intake_took(struct intake *k, const char *at, size_t n, const struct intake_rules *r,
+                struct sock *library);
+/* The request was answered: handles bytes that were read already. -1: as took. */
+int intake_next(struct intake *k, const struct intake_rules *r, struct sock *library);
+void intake_free(struct intake *k);
+
+#endif
