@@ -14,10 +14,10 @@
  * put them. */
 
 static_assert((int)MSG_HELLO == (int)SEQD__MSG__BODY_HELLO &&
-                  (int)MSG_JOINED == (int)SEQD__MSG__BODY_JOINED,
+                  (int)MSG_REMOVED == (int)SEQD__MSG__BODY_REMOVED,
               "enum msg_type numbers the members of Msg.body");
 
-/* ---- attempts, errors ------------------------------------------------------------------------ */
+/* ---- attempts -------------------------------------------------------------------------------- */
 
 static Seqd__Attempt *attempt_pack(int64_t job, int64_t epoch, struct arena *a)
 {
@@ -65,26 +65,6 @@ static int attempts_unpack(size_t n, Seqd__Attempt **in, struct msg *m, struct a
     m->n_attempts = (int)n;
     m->attempts = out;
     return 0;
-}
-
-static Seqd__Error *error_pack(const struct err *in, struct arena *a)
-{
-    Seqd__Error *w = message_new(a, &seqd__error__descriptor);
-    if (!w) return NULL;
-    w->code = in->code;
-    w->field = (char *)in->field;
-    w->text = (char *)in->text;
-    return w;
-}
-
-static int error_unpack(const Seqd__Error *w, struct err *out, struct err *e)
-{
-    *out = (struct err){0};
-    if (!w) return 0;
-    if (range_check(w->code, 0, ERR_N - 1, "error.code", e) < 0) return -1;
-    out->code = (enum err_code)w->code;
-    if (text_copy(out->field, sizeof out->field, w->field, "error.field", e) < 0) return -1;
-    return text_copy(out->text, sizeof out->text, w->text, "error.text", e);
 }
 
 /* ---- one pair of functions per kind of message ----------------------------------------------- */
@@ -259,7 +239,7 @@ static int described_pack(const struct msg *m, struct arena *a, void *body)
     Seqd__Described *w = body;
     w->request = m->request;
     w->config = (char *)m->config;
-    w->error = error_pack(&m->err, a);
+    w->error = wire_error_pack(&m->err, a);
     return w->error ? 0 : -1;
 }
 
@@ -268,7 +248,7 @@ static int described_unpack(const void *body, struct arena *a, struct msg *m, st
     const Seqd__Described *w = body;
     m->request = w->request;
     if (text_copy(m->config, sizeof m->config, w->config, "config", e) < 0) return -1;
-    return error_unpack(w->error, &m->err, e);
+    return wire_error_unpack(w->error, &m->err, e);
 }
 
 static int fetched_pack(const struct msg *m, struct arena *a, void *body)
@@ -277,7 +257,7 @@ static int fetched_pack(const struct msg *m, struct arena *a, void *body)
     w->request = m->request;
     w->offset = m->offset;
     w->data = (ProtobufCBinaryData){m->size, (uint8_t *)m->data};
-    w->error = error_pack(&m->err, a);
+    w->error = wire_error_pack(&m->err, a);
     w->total = m->total;
     return w->error ? 0 : -1;
 }
@@ -289,7 +269,7 @@ static int fetched_unpack(const void *body, struct arena *a, struct msg *m, stru
     m->total = w->total;
     if (range_check(w->total, 0, INT64_MAX / 2, "total", e) < 0) return -1;
     if (chunk_unpack(w->data, w->offset, WIRE_TRACE_SIZE, m, e) < 0) return -1;
-    return error_unpack(w->error, &m->err, e);
+    return wire_error_unpack(w->error, &m->err, e);
 }
 
 /* It becomes the name of a directory. Empty where an ASSIGN names no data. */
@@ -602,6 +582,8 @@ static const struct row {
     [MSG_REFUSED] = {&seqd__refused__descriptor, refused_pack, refused_unpack},
     [MSG_JOIN] = {&seqd__join__descriptor, join_pack, join_unpack},
     [MSG_JOINED] = {&seqd__joined__descriptor, joined_pack, joined_unpack},
+    [MSG_REMOVE] = {&seqd__remove__descriptor, wire_remove_pack, wire_remove_unpack},
+    [MSG_REMOVED] = {&seqd__removed__descriptor, wire_removed_pack, wire_removed_unpack},
 };
 #define N_ROWS ((int)(sizeof rows / sizeof rows[0]))
 

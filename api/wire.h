@@ -22,6 +22,9 @@
  *   seqw  REPORT     of the final record (rank.h): after all other records and all log bytes. With
  *                    it STOP is answered; seqd sends FORGET once it is durable.
  *   seqd  BLOBS, STOP, FORGET: idempotent; sent again at will (after a reconnect)
+ *   seqd  REMOVE     of a job that has ended: what it left on this node goes. Idempotent; again in
+ *                    every session, and once in a while, until
+ *   seqw  REMOVED    it is gone, durably; or why it is not
  *   seqw  HEARTBEAT  every WELCOME.heartbeat_ms, from its loop: with its GPUs as they are now, as
  *                    HELLO has them. After three that are missing seqd closes the session
  *   seqw  PROFILE    after WELCOME, once it has been measured: new with each session
@@ -52,7 +55,7 @@
 
 struct job_spec;
 
-#define WIRE_ABI           6u        /* another one is REFUSED, whatever else its HELLO has */
+#define WIRE_ABI           7u        /* another one is REFUSED, whatever else its HELLO has */
 #define WIRE_MAX_SIZE      (4 << 20) /* one message */
 #define NODE_NAME          PKI_NAME_SIZE
 #define WIRE_CHUNK         65536     /* bytes of log in one message */
@@ -88,13 +91,16 @@ enum msg_type {
     /* seqw -> seqd */
     MSG_JOIN, /* a certificate, please */
     /* seqd -> seqw */
-    MSG_JOINED /* here it is */
+    MSG_JOINED, /* here it is */
+    MSG_REMOVE, /* what of the job's files here is to go: `what` */
+    /* seqw -> seqd */
+    MSG_REMOVED /* it is gone: total bytes; or err */
 };
 
 /* Who sends it: a node, or seqd. */
 static inline bool msg_from_node(enum msg_type t)
 {
-    return t <= MSG_FETCHED || t == MSG_PROFILE || t == MSG_JOIN;
+    return t <= MSG_FETCHED || t == MSG_PROFILE || t == MSG_JOIN || t == MSG_REMOVED;
 }
 
 struct wire_trace { /* arguments of seqrank --trace (worker/rank/trace.h) */
@@ -157,6 +163,7 @@ struct msg {
     struct err err;                /* code ERR_NONE when config holds */
     struct wire_trace trace;       /* TRACE, of prepared_id */
     struct profile profile;        /* PROFILE */
+    int32_t what;                  /* REMOVE, REMOVED: enum removal_what */
     /* STOP, REFUSED */
     char reason[512];
     /* JOIN: the token, or "", and the request; JOINED: the certificate. PEM (api/pki.h) */

@@ -1,6 +1,6 @@
-/* wire_pack.h: packing and unpacking of the values inside messages: the job spec (wire_spec.c) and
- * GPUs (wire_gpu.c), for wire.c, which has the messages. No other file includes it: it shows
- * protobuf-c. */
+/* wire_pack.h: packing and unpacking of the values inside messages: the job spec (wire_spec.c),
+ * GPUs (wire_gpu.c), errors and removals (wire_removal.c), for wire.c, which has the messages. No
+ * other file includes it: it shows protobuf-c. */
 #ifndef SEQD_API_WIRE_PACK_H
 #define SEQD_API_WIRE_PACK_H
 
@@ -57,5 +57,13 @@ int wire_gpus_pack(const struct gpu *list, int n, struct arena *a, size_t *n_out
 int wire_gpus_unpack(size_t n, Seqd__Gpu **in, struct arena *a, struct msg *m, struct err *e);
 int wire_uuids_pack(const struct msg *m, struct arena *a, size_t *n, char ***out);
 int wire_uuids_unpack(size_t n, char **in, struct arena *a, struct msg *m, struct err *e);
+
+/* NULL: the arena is full. A message without an error unpacks as ERR_NONE. */
+Seqd__Error *wire_error_pack(const struct err *in, struct arena *a);
+int wire_error_unpack(const Seqd__Error *w, struct err *out, struct err *e);
+int wire_remove_pack(const struct msg *m, struct arena *a, void *body);
+int wire_remove_unpack(const void *body, struct arena *a, struct msg *m, struct err *e);
+int wire_removed_pack(const struct msg *m, struct arena *a, void *body);
+int wire_removed_unpack(const void *body, struct arena *a, struct msg *m, struct err *e);
 
 #endif

@@ -128,6 +128,11 @@ int api_post(struct cli *c, const char *path, const char *body, const char *key,
     return request(c, &q, API_TRIES, out);
 }
 
+int api_delete(struct cli *c, const char *path, struct jv **out)
+{
+    return request(c, &(struct http_request){.method = "DELETE", .path = path}, API_TRIES, out);
+}
+
 int api_job(struct cli *c, int64_t id, struct jv **out)
 {
     char path[64];

@@ -14,6 +14,8 @@ int api_get(struct cli *c, const char *path, struct jv **out);
  * the same idempotency key; key NULL: none is sent. */
 #define API_TRIES 5
 int api_post(struct cli *c, const char *path, const char *body, const char *key, struct jv **out);
+/* Tried again as a post: to delete twice is to delete. */
+int api_delete(struct cli *c, const char *path, struct jv **out);
 /* One job. */
 int api_job(struct cli *c, int64_t id, struct jv **out);
 

@@ -31,6 +31,7 @@ static const struct option_row {
     {"wait", 'w', FLAG, OPT_WAIT, offsetof(struct cli_options, wait)},
     {"dry-run", 0, FLAG, OPT_DRY_RUN, offsetof(struct cli_options, dry_run)},
     {"follow", 'f', FLAG, OPT_FOLLOW, offsetof(struct cli_options, follow)},
+    {"yes", 'y', FLAG, OPT_YES, offsetof(struct cli_options, yes)},
     {"name", 'n', WORD, OPT_NAME, offsetof(struct cli_options, name)},
     {"set", 0, LIST, OPT_SET, offsetof(struct cli_options, set)},
     {"state", 0, WORD, OPT_STATE, offsetof(struct cli_options, state)},

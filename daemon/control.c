@@ -28,6 +28,7 @@ struct control {
     struct commits commits;
     struct session session;
     struct asks *asks;
+    struct removals *removals;
     struct sched_pass *pass;
     int64_t next_expect_ms, next_forget_ms;
     bool paused;
@@ -101,6 +102,11 @@ struct store *control_store(struct control *c)
 struct logs *control_logs(struct control *c)
 {
     return c->o.logs;
+}
+
+struct removals *control_removals(struct control *c)
+{
+    return c->removals;
 }
 
 int32_t control_reserved(const struct control *c, const char *node)
@@ -347,6 +353,7 @@ static void on_up(void *arg, const char *name, const struct msg *hello)
     session_attach(&c->session, name, hello);
     session_expect(&c->session, name);
     session_resume(&c->session, name, loop_now_ms(c->o.loop));
+    removals_node_up(c->removals, name);
     want_pass(c);
 }
 
@@ -356,6 +363,7 @@ static void on_down(void *arg, const char *name, const char *why, int64_t silent
     struct control *c = arg;
     log_warn("node.down", "node=%s text=\"%s\"", name, why);
     node_down(&c->cluster.nodes, name, loop_now_ms(c->o.loop) - silent_ms);
+    removals_node_down(c->removals, name);
     if (c->paused) return; /* every client is gone or about to go */
     asks_node_down(c->asks, name);
     want_pass(c);
@@ -451,6 +459,9 @@ static void on_message(void *arg, const char *name, const struct msg *m)
     case MSG_DESCRIBED:
     case MSG_FETCHED:
         if (!asks_take(c->asks, name, m)) drop(c, name, m, "an answer to no question");
+        return;
+    case MSG_REMOVED:
+        if (!removals_take(c->removals, name, m)) drop(c, name, m, "a removal it was not told of");
         return;
     default: return;
     }
@@ -590,6 +601,7 @@ struct control *control_create(const struct control_options *o, struct err *e)
         control_destroy(c);
         return NULL;
     }
+    c->removals = removals_create(&c->commits, o->logs, &out);
     arm_tick(c);
     want_pass(c);
     return c;
@@ -598,11 +610,13 @@ struct control *control_create(const struct control_options *o, struct err *e)
 void control_pause(struct control *c)
 {
     c->paused = true;
+    removals_pause(c->removals);
 }
 
 void control_destroy(struct control *c)
 {
     if (!c) return;
+    removals_destroy(c->removals);
     cluster_fini(&c->cluster);
     asks_destroy(c->asks);
     loop_timer_destroy(c->tick);

@@ -13,6 +13,7 @@
  *   pass.c blame.c                         what begins where; whose failure it is
  *   commit.c replay.c                      events into the store, and out of it after a restart
  *   order.c                                what clients want of jobs and nodes that exist
+ *   retain.c removal.c                     what must stay; what goes, and how
  *   session.c ask.c                        what nodes are told, and what they are asked */
 #ifndef SEQD_DAEMON_CONTROL_H
 #define SEQD_DAEMON_CONTROL_H
@@ -21,6 +22,7 @@
 #include "daemon/ask.h"
 #include "daemon/commit.h"
 #include "daemon/link.h"
+#include "daemon/removal.h"
 #include "daemon/store/logs.h"
 #include "daemon/store/store.h"
 
@@ -67,6 +69,7 @@ int64_t control_busy_ms(const struct control *c); /* the loop's, since the start
 struct commits *control_commits(struct control *c);
 struct store *control_store(struct control *c);
 struct logs *control_logs(struct control *c);
+struct removals *control_removals(struct control *c);
 int64_t control_now_ms(const struct control *c); /* the loop's clock */
 
 /* Asks a node, or any (ask.h). */

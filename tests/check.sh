@@ -116,6 +116,7 @@ begin_all gpus: "jobs on GPUs, without a GPU" && count tests/scripts/gpus.sh
 begin badnode: "a node that cannot start ranks" && count tests/scripts/badnode.sh
 begin store: "the disk of seqd, slow, failing, full" && count tests/scripts/store.sh
 begin_all soak: "65,536 tokens on 4 ranks and on 1" && count tests/scripts/soak.sh 65536
+begin removal: "what is removed is gone, and nothing else" && count tests/scripts/removal.sh
 begin models: "model directories" && count tests/scripts/models.sh
 begin_all units: "systemd's units, without systemd" && count tests/scripts/units.sh
 begin_all kill: "kill -9" && count tests/scripts/kill.sh

@@ -35,13 +35,13 @@ client          : api/core
 # header, or a folder of headers : the only files that include it
 owners='
 microhttpd.h      : daemon/http/http.c
-sqlite3.h         : daemon/store/load.c daemon/store/query.c daemon/store/schema.c daemon/store/store.c daemon/store/store_check.c
+sqlite3.h         : daemon/store/load.c daemon/store/query.c daemon/store/remove.c daemon/store/schema.c daemon/store/store.c daemon/store/store_check.c
 jansson.h         : daemon/json.c client/json.c
 grpc/             : api/rpc.c api/rpc_creds.h
 rpc_creds.h       : api/rpc.c api/rpc_creds.c
 protobuf-c/       : api/wire_pack.h
 cluster.pb-c.h    : api/wire_pack.h
-wire_pack.h       : api/wire.c api/wire_gpu.c api/wire_spec.c
+wire_pack.h       : api/wire.c api/wire_gpu.c api/wire_removal.c api/wire_spec.c
 curl/             : client/http.c
 toml++/           : api/toml.cc
 nccl.h            : worker/comm/nccl.c

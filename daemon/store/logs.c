@@ -191,6 +191,17 @@ static void scan(struct logs *l, int64_t job, logs_durable *call, void *arg)
     closedir(d);
 }
 
+void logs_forget(struct logs *l, int64_t job, char *path, size_t size)
+{
+    for (int i = 0; i < OPEN_FILES; i++) {
+        struct file *f = &l->file[i];
+        if (f->fd < 0 || f->job != job) continue;
+        close(f->fd);
+        f->fd = -1;
+    }
+    snprintf(path, size, "%s/%lld", l->dir, (long long)job);
+}
+
 int64_t logs_size(const struct logs *l, int64_t job, int64_t epoch, int rank)
 {
     char path[1152];

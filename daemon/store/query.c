@@ -1,10 +1,15 @@
 #include "daemon/store/query.h"
 
 #include <sqlite3.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/choices.h"
 #include "api/core/job_state.h"
+#include "api/core/removal.h"
+
+#define SHOWN "EXISTS (SELECT 1 FROM jobs WHERE id = ?1 AND state < 100)"
+_Static_assert(STORE_GONE == 100, "SHOWN names it");
 
 static void take_row(struct store_rows *rows, sqlite3_stmt *st, int n_ints, int n_texts)
 {
@@ -96,7 +101,7 @@ static void select_jobs(sqlite3 *db, struct query *a)
     if (!a->n[2]) {
         const int64_t bound[] = {before, limit};
         select_rows(db,
-                    "SELECT id, coalesce(doc, '') FROM jobs WHERE id < ?1 "
+                    "SELECT id, coalesce(doc, '') FROM jobs WHERE id < ?1 AND state < 100 "
                     "ORDER BY id DESC LIMIT ?2",
                     bound, 2, NULL, 1, 1, a);
         return;
@@ -118,10 +123,38 @@ static void select_checkpoints(sqlite3 *db, struct query *a)
     const int64_t bound[] = {a->n[0], a->n[1], a->n[2], EV_CHECKPOINT, EV_CHECKPOINT_REMOVED};
     select_rows(db,
                 "SELECT seq, epoch, at, type, coalesce(data, '') FROM events "
-                "WHERE job = ?1 AND seq > ?2 AND type = ?4 AND seq IN ("
+                "WHERE job = ?1 AND " SHOWN " AND seq > ?2 AND type = ?4 AND seq IN ("
                 "SELECT max(seq) FROM events WHERE job = ?1 AND type IN (?4, ?5) AND "
                 "json_valid(data) GROUP BY json_extract(data, '$.step')) ORDER BY seq LIMIT ?3",
                 bound, 5, NULL, 4, 1, a);
+}
+
+/* Of removals r, as clients see them. */
+#define REMOVAL                                                                                    \
+    "SELECT r.seq, r.job, r.what, r.state, json_object('id', r.seq, 'job', r.job, 'what', "        \
+    "CASE r.what " WHATS " END, 'why', r.why, 'who', r.who, 'state', "                             \
+    "iif(r.state = 3, 'done', 'pending'), 'at', " TIME("r.at") ", 'done_at', " TIME(               \
+        "r.done_at") ", 'bytes', json_object('rows', r.rows_size, 'logs', r.logs_size, 'files', "  \
+                     "r.files_size), "                                                             \
+                     "'waits_for', (SELECT json_group_array(json_object('node', w.node, 'error', " \
+                     "w.error)) "                                                                  \
+                     "FROM removal_nodes AS w WHERE w.job = r.job AND w.what = r.what)) FROM "     \
+                     "removals AS r "
+#define WHATS                                                                                      \
+    "WHEN 0 THEN 'job' WHEN 1 THEN 'events' WHEN 2 THEN 'metrics' WHEN 3 THEN 'logs' "             \
+    "WHEN 4 THEN 'checkpoints'"
+#define TIME(at) "strftime('%Y-%m-%dT%H:%M:%fZ', " at " / 1000.0, 'unixepoch')"
+_Static_assert(REMOVAL_CHECKPOINTS == 4 && REMOVAL_N == 5, "WHATS has them all");
+
+static void select_removals(sqlite3 *db, struct query *a)
+{
+    const bool pending = a->n[2] == 1;
+    const int64_t bound[] = {a->n[0] > 0 || pending ? a->n[0] : INT64_MAX, a->n[1]};
+    /* By state, as the index has them. */
+    select_rows(db,
+                pending ? REMOVAL "WHERE r.state < 3 AND r.seq > ?1 ORDER BY r.seq LIMIT ?2"
+                        : REMOVAL "WHERE r.seq < ?1 ORDER BY r.seq DESC LIMIT ?2",
+                bound, 2, NULL, 4, 1, a);
 }
 
 void query_run(sqlite3 *db, struct query *a)
@@ -130,7 +163,7 @@ void query_run(sqlite3 *db, struct query *a)
     case ASK_JOB:
         select_rows(db,
                     "SELECT coalesce(doc, ''), coalesce(spec, ''), plan, result FROM jobs "
-                    "WHERE id = ?1",
+                    "WHERE id = ?1 AND state < 100",
                     a->n, 1, NULL, 0, 4, a);
         break;
     case ASK_JOBS:
@@ -148,14 +181,15 @@ void query_run(sqlite3 *db, struct query *a)
     case ASK_EVENTS:
         select_rows(db,
                     "SELECT seq, epoch, at, type, coalesce(data, '') FROM events "
-                    "WHERE job = ?1 AND seq > ?2 AND (?4 < 0 OR type = ?4) ORDER BY seq LIMIT ?3",
+                    "WHERE job = ?1 AND " SHOWN
+                    " AND seq > ?2 AND (?4 < 0 OR type = ?4) ORDER BY seq LIMIT ?3",
                     a->n, 4, NULL, 4, 1, a);
         break;
     case ASK_CHECKPOINTS: select_checkpoints(db, a); break;
     case ASK_METRICS:
         select_rows(db,
-                    "SELECT seq, coalesce(data, '') FROM metrics WHERE job = ?1 AND seq > ?2 "
-                    "ORDER BY seq LIMIT ?3",
+                    "SELECT seq, coalesce(data, '') FROM metrics WHERE job = ?1 AND " SHOWN
+                    " AND seq > ?2 ORDER BY seq LIMIT ?3",
                     a->n, 3, NULL, 1, 1, a);
         break;
     case ASK_QUARANTINE:
@@ -164,6 +198,22 @@ void query_run(sqlite3 *db, struct query *a)
     case ASK_KEY:
         select_rows(db, "SELECT job, coalesce(fingerprint, '') FROM keys WHERE key = ?1", a->n, 0,
                     a->text, 1, 1, a);
+        break;
+    case ASK_REMOVAL:
+        select_rows(db, REMOVAL "WHERE r.job = ?1 AND r.what = ?2", a->n, 2, NULL, 4, 1, a);
+        break;
+    case ASK_REMOVALS: select_removals(db, a); break;
+    case ASK_REMOVAL_FILES:
+        select_rows(db,
+                    "SELECT seq, job, what FROM removals WHERE state = 0 AND seq > ?1 "
+                    "ORDER BY seq LIMIT ?2",
+                    a->n, 2, NULL, 3, 0, a);
+        break;
+    case ASK_REMOVAL_NODE: /* those that failed come last: they hold no other up */
+        select_rows(db,
+                    "SELECT job, what FROM removal_nodes WHERE node = ?1 "
+                    "ORDER BY error IS NOT NULL, job LIMIT ?2",
+                    a->n, 2, a->text, 2, 0, a);
         break;
     }
 }

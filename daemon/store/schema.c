@@ -8,7 +8,8 @@
 #define SCHEMA_VERSION 1
 
 static const char setup_sql[] =
-    "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON;"
+    "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA "
+    "foreign_keys=ON;"
     "PRAGMA wal_autocheckpoint=0; PRAGMA cell_size_check=ON; PRAGMA trusted_schema=OFF;"
     "PRAGMA temp_store=MEMORY;"; /* savepoints need no other disk */
 
@@ -70,6 +71,11 @@ static int make_schema(sqlite3 *db, const char *path, struct err *e)
 
 int schema_setup(sqlite3 *db, const char *path, struct err *e)
 {
+    int64_t n_pages;
+    /* Of a new file alone, before anything is written to it: pages that removals free are given
+     * back (remove.c). An older file keeps its size, and uses them again. */
+    if (schema_number(db, path, "PRAGMA page_count", &n_pages, e)) return -1;
+    if (!n_pages) sqlite3_exec(db, "PRAGMA auto_vacuum=INCREMENTAL", NULL, NULL, NULL);
     if (sqlite3_exec(db, setup_sql, NULL, NULL, NULL) != SQLITE_OK)
         return schema_damaged(db, path, e);
     return make_schema(db, path, e);

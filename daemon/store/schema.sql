@@ -124,3 +124,34 @@ CREATE TABLE IF NOT EXISTS certificates (
   expires_at INTEGER NOT NULL,
   revoked_at INTEGER
 ) STRICT;
+
+-- What is removed, and what was (api/core/removal.h): the row is there before anything goes, and
+-- stays as the record of it. jobs.state of a job that goes is 100: no query shows it.
+CREATE TABLE IF NOT EXISTS removals (
+  seq        INTEGER PRIMARY KEY AUTOINCREMENT,
+  job        INTEGER NOT NULL,
+  what       INTEGER NOT NULL,     -- enum removal_what
+  state      INTEGER NOT NULL,     -- enum removal_state
+  at         INTEGER NOT NULL,
+  done_at    INTEGER,
+  why        TEXT NOT NULL,        -- delete, prune, ttl
+  who        TEXT NOT NULL,
+  rows_size  INTEGER NOT NULL DEFAULT 0, -- bytes, estimated
+  logs_size  INTEGER NOT NULL DEFAULT 0,
+  files_size INTEGER NOT NULL DEFAULT 0, -- on nodes
+  UNIQUE (job, what)
+) STRICT;
+CREATE INDEX IF NOT EXISTS removals_by_state ON removals (state, seq);
+
+-- Nodes that have not confirmed a removal: told again until they do.
+CREATE TABLE IF NOT EXISTS removal_nodes (
+  node  TEXT NOT NULL,
+  job   INTEGER NOT NULL,
+  what  INTEGER NOT NULL,
+  error TEXT,                      -- why it could not, the last time
+  PRIMARY KEY (node, job, what)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS removal_nodes_by_job ON removal_nodes (job, what);
+
+-- Without it every removal of a job looks at every key.
+CREATE INDEX IF NOT EXISTS keys_by_job ON keys (job);

@@ -16,6 +16,7 @@
 #include "api/core/log.h"
 #include "daemon/store/load.h"
 #include "daemon/store/query.h"
+#include "daemon/store/remove.h"
 #include "daemon/store/reserve.h"
 #include "daemon/store/schema.h"
 #include "daemon/store/store_check.h"
@@ -209,6 +210,8 @@ static int exec(struct store *s, const char *sql)
 static int run_op(struct store *s, const struct txn_op *o)
 {
     sqlite3_stmt *st = s->op[o->type];
+    s->doing = "the removal of rows";
+    if (o->type == OP_REMOVAL_ROWS) return remove_rows(s->write_db, (int)o->n[0], o->n[1], o->out);
     int n_params = sqlite3_bind_parameter_count(st);
     s->doing = txn_sql[o->type];
     for (int i = 0; i < 4 && i < n_params; i++) sqlite3_bind_int64(st, i + 1, o->n[i]);
@@ -606,12 +609,12 @@ static int open_writer(struct store *s, struct err *e)
     if (bad || store_check(s->write_db, s->path, STORE_CHECK_MS, e) || first_checkpoint(s, e))
         return -1;
     for (int i = 0; i < OP_N; i++)
-        if (sqlite3_prepare_v3(s->write_db, txn_sql[i], -1, SQLITE_PREPARE_PERSISTENT, &s->op[i],
-                               NULL) != SQLITE_OK)
+        if (txn_sql[i] && sqlite3_prepare_v3(s->write_db, txn_sql[i], -1, SQLITE_PREPARE_PERSISTENT,
+                                             &s->op[i], NULL) != SQLITE_OK)
             return schema_damaged(s->write_db, s->path, e);
-    return schema_number(s->write_db, s->path, "SELECT max(id) FROM jobs", &s->last_job, e) ||
-                   schema_number(s->write_db, s->path, "SELECT max(seq) FROM events",
-                                 &s->last_event, e)
+    return schema_number(s->write_db, s->path, REMOVE_LAST("id", "jobs"), &s->last_job, e) ||
+                   schema_number(s->write_db, s->path, REMOVE_LAST("seq", "events"), &s->last_event,
+                                 e)
                ? -1
                : 0;
 }

@@ -131,6 +131,29 @@ void store_certificate_add(struct store_txn *t, const struct store_certificate *
 /* All of the node that are not revoked. */
 void store_certificate_revoke(struct store_txn *t, const char *node, int64_t at_ms);
 void store_certificate_remove(struct store_txn *t, int64_t serial);
+/* ---- removing (api/core/removal.h, remove.h) ------------------------------------------------- */
+
+#define STORE_GONE 100 /* jobs.state of a job that is being removed */
+
+struct store_removal {
+    int64_t job, at_ms;
+    int what; /* enum removal_what */
+    const char *why, *who;
+};
+/* Nothing for a job that is not final, or of which that goes already. A whole job is in no answer
+ * from here on. */
+void store_removal_add(struct store_txn *t, const struct store_removal *r);
+/* seqd's own files of it are gone: their bytes. */
+void store_removal_files(struct store_txn *t, int64_t job, int what, int64_t size);
+/* Deletes at most n rows of what goes, oldest removals first. *n_moved, written before the commit
+ * is answered: 0 when there is nothing to do. */
+void store_removal_rows(struct store_txn *t, int n, int64_t at_ms, int64_t *n_moved);
+/* The node has removed its part: its bytes. Told twice, it counts once. */
+void store_removal_node(struct store_txn *t, int64_t job, int what, const char *node, int64_t size,
+                        int64_t at_ms);
+/* It could not. */
+void store_removal_error(struct store_txn *t, int64_t job, int what, const char *node,
+                         const char *error);
 
 /* e is NULL once it is durable; else one of the two things that may fail: a key that exists
  * (ERR_CONFLICT), or a new job while the disk is full (ERR_NO_SPACE).
@@ -174,6 +197,11 @@ enum store_ask {
     ASK_METRICS,     /* n[0] job, n[1] after seq, n[2] limit -> n: seq; text: data */
     ASK_QUARANTINE,  /*                         -> n: at; text: node, reason */
     ASK_KEY,         /* text[0] key                 -> n: job; text: fingerprint */
+    ASK_REMOVAL,     /* n[0] job, n[1] what         -> n: seq, job, what, state; text: JSON */
+    ASK_REMOVALS, /* n[0] before seq (0: newest), n[1] limit, n[2] 1: those not done, oldest first
+                      * and after n[0]              -> the same */
+    ASK_REMOVAL_FILES, /* n[0] after seq, n[1] limit -> n: seq, job, what: seqd's files go next */
+    ASK_REMOVAL_NODE,  /* text[0] node, n[1] limit   -> n: job, what: not confirmed by it */
 };
 
 struct store_row {

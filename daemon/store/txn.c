@@ -4,6 +4,14 @@
 #include <string.h>
 #include "api/core/job_state.h"
 #include "api/core/log.h"
+#include "api/core/removal.h"
+
+#define FINAL "state BETWEEN 4 AND 6"
+_Static_assert(JOB_SUCCEEDED == 4 && JOB_CANCELLED == 6, "FINAL names the states");
+_Static_assert(EV_ASSIGN == 1, "OP_REMOVAL_NODES names it");
+_Static_assert(REMOVAL_ROWS == 1 && REMOVAL_NODES == 2 && REMOVAL_DONE == 3,
+               "and those of removals");
+_Static_assert(STORE_GONE == 100 && STORE_GONE > JOB_STATE_N, "OP_REMOVAL_HIDE names it");
 
 const char *const txn_sql[OP_N] = {
     [OP_JOB_NEW] = "INSERT INTO jobs (id, state, created_at, spec, plan, doc, owner) "
@@ -47,6 +55,32 @@ const char *const txn_sql[OP_N] = {
     [OP_CERTIFICATE_REVOKE] = "UPDATE certificates SET revoked_at = ?1 "
                               "WHERE node = ?5 AND revoked_at IS NULL",
     [OP_CERTIFICATE_END] = "DELETE FROM certificates WHERE serial = ?1",
+    [OP_REMOVAL] = "INSERT OR IGNORE INTO removals (job, what, state, at, why, who) "
+                   "SELECT ?1, ?2, ?3, ?4, ?5, ?6 FROM jobs WHERE id = ?1 AND " FINAL,
+    /* Every node that an attempt of it was ever given to. */
+    [OP_REMOVAL_NODES] =
+        "INSERT OR IGNORE INTO removal_nodes (job, what, node) SELECT ?1, ?2, node FROM ("
+        "SELECT json_extract(data, '$.node') AS node FROM events "
+        "WHERE job = ?1 AND type = 1 AND json_valid(data) UNION "
+        "SELECT json_extract(p.value, '$.node') FROM events AS e, "
+        "json_each(CASE WHEN json_valid(e.data) THEN e.data ELSE '{}' END, '$.nodes') AS p "
+        "WHERE e.job = ?1 AND e.type = 1) WHERE typeof(node) = 'text' AND "
+        "EXISTS (SELECT 1 FROM jobs WHERE id = ?1 AND " FINAL ") AND "
+        "EXISTS (SELECT 1 FROM removals WHERE job = ?1 AND what = ?2 AND state < 2)",
+    [OP_REMOVAL_HIDE] = "UPDATE jobs SET state = 100 WHERE id = ?1 AND " FINAL,
+    [OP_REMOVAL_KEYS] = "DELETE FROM keys WHERE job = ?1 AND "
+                        "(SELECT state FROM jobs WHERE id = ?1) = 100",
+    [OP_REMOVAL_FILES] = "UPDATE removals SET state = 1, logs_size = logs_size + ?3 "
+                         "WHERE job = ?1 AND what = ?2 AND state = 0",
+    [OP_REMOVAL_SIZE] = "UPDATE removals SET files_size = files_size + ?3 "
+                        "WHERE job = ?1 AND what = ?2 AND EXISTS (SELECT 1 FROM removal_nodes "
+                        "WHERE node = ?5 AND job = ?1 AND what = ?2)",
+    [OP_REMOVAL_NODE] = "DELETE FROM removal_nodes WHERE node = ?5 AND job = ?1 AND what = ?2",
+    [OP_REMOVAL_END] = "UPDATE removals SET state = 3, done_at = ?3 "
+                       "WHERE job = ?1 AND what = ?2 AND state = 2 AND NOT EXISTS "
+                       "(SELECT 1 FROM removal_nodes WHERE job = ?1 AND what = ?2)",
+    [OP_REMOVAL_ERROR] = "UPDATE removal_nodes SET error = ?6 "
+                         "WHERE node = ?5 AND job = ?1 AND what = ?2",
 };
 
 void *txn_must(void *p)
@@ -237,6 +271,61 @@ void store_job_unreadable(struct store_txn *t, int64_t id, const char *error, co
     struct txn_op *o = add_op(t, OP_UNREADABLE);
     o->n[0] = id, o->n[1] = JOB_FAILED;
     o->text[0] = txn_copy(error), o->text[1] = txn_copy(doc), o->text[2] = txn_copy(at);
+}
+
+/* The first state in which there is something to do. */
+static enum removal_state first_state(const struct removal_row *w)
+{
+    return w->files ? REMOVAL_FILES : w->rows ? REMOVAL_ROWS : REMOVAL_NODES;
+}
+
+void store_removal_add(struct store_txn *t, const struct store_removal *r)
+{
+    const struct removal_row *w = &removal_rows[r->what];
+    struct txn_op *o = add_op(t, OP_REMOVAL);
+    o->n[0] = r->job, o->n[1] = r->what, o->n[2] = first_state(w), o->n[3] = r->at_ms;
+    o->text[0] = txn_copy(r->why), o->text[1] = txn_copy(r->who);
+    if (w->nodes) {
+        o = add_op(t, OP_REMOVAL_NODES);
+        o->n[0] = r->job, o->n[1] = r->what;
+    }
+    if (r->what != REMOVAL_JOB) return;
+    add_op(t, OP_REMOVAL_HIDE)->n[0] = r->job;
+    add_op(t, OP_REMOVAL_KEYS)->n[0] = r->job;
+}
+
+void store_removal_files(struct store_txn *t, int64_t job, int what, int64_t size)
+{
+    struct txn_op *o = add_op(t, OP_REMOVAL_FILES);
+    o->n[0] = job, o->n[1] = what, o->n[2] = size;
+}
+
+void store_removal_rows(struct store_txn *t, int n, int64_t at_ms, int64_t *n_moved)
+{
+    struct txn_op *o = add_op(t, OP_REMOVAL_ROWS);
+    o->n[0] = n, o->n[1] = at_ms;
+    o->out = n_moved;
+}
+
+void store_removal_node(struct store_txn *t, int64_t job, int what, const char *node, int64_t size,
+                        int64_t at_ms)
+{
+    struct txn_op *o = add_op(t, OP_REMOVAL_SIZE);
+    o->n[0] = job, o->n[1] = what, o->n[2] = size;
+    o->text[0] = txn_copy(node);
+    o = add_op(t, OP_REMOVAL_NODE);
+    o->n[0] = job, o->n[1] = what;
+    o->text[0] = txn_copy(node);
+    o = add_op(t, OP_REMOVAL_END);
+    o->n[0] = job, o->n[1] = what, o->n[2] = at_ms;
+}
+
+void store_removal_error(struct store_txn *t, int64_t job, int what, const char *node,
+                         const char *error)
+{
+    struct txn_op *o = add_op(t, OP_REMOVAL_ERROR);
+    o->n[0] = job, o->n[1] = what;
+    o->text[0] = txn_copy(node), o->text[1] = txn_copy(error);
 }
 
 void txn_free(struct store_txn *t)

@@ -29,6 +29,16 @@ enum txn_op_type {
     OP_CERTIFICATE,
     OP_CERTIFICATE_REVOKE,
     OP_CERTIFICATE_END,
+    OP_REMOVAL,
+    OP_REMOVAL_NODES,
+    OP_REMOVAL_HIDE,
+    OP_REMOVAL_KEYS,
+    OP_REMOVAL_FILES,
+    OP_REMOVAL_SIZE,
+    OP_REMOVAL_NODE,
+    OP_REMOVAL_END,
+    OP_REMOVAL_ERROR,
+    OP_REMOVAL_ROWS, /* no statement: remove.c */
     OP_N
 };
 
@@ -39,6 +49,7 @@ struct txn_op {
     enum txn_op_type type;
     int64_t n[5];
     char *text[4];
+    int64_t *out; /* of OP_REMOVAL_ROWS: borrowed until the answer */
 };
 
 /* An answer on its way to the loop thread: first member of requests and questions. */

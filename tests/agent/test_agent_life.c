@@ -10,6 +10,7 @@
 #include "api/core/file.h"
 #include "api/core/job.h"
 #include "api/core/process.h"
+#include "api/core/removal.h"
 #include "api/rpc.h"
 #include "api/wire.h"
 #include "tests/lib/profile.h"
@@ -202,6 +203,7 @@ static void on_message(void *arg, struct rpc_stream *s, const void *data, size_t
     case MSG_REPORT: on_report(&m); break;
     case MSG_LOG: on_log(&m); break;
     case MSG_DESCRIBED:
+    case MSG_REMOVED:
     case MSG_FETCHED:
         d.answer = m;
         if (m.size) memcpy(d.chunk, m.data, m.size);
@@ -880,6 +882,58 @@ static void test_fetch(void)
     teardown();
 }
 
+static const struct msg *remove_job(int64_t job, int what)
+{
+    const int n = d.n_answers;
+    tell(&(struct msg){.type = MSG_REMOVE, .job = job, .what = what});
+    UNTIL(d.n_answers > n);
+    CHECK(d.answer.type == MSG_REMOVED && d.answer.job == job && d.answer.what == what);
+    return &d.answer;
+}
+
+static void put_file(const char *name, int64_t job, size_t size)
+{
+    static const char zeros[1 << 16];
+    char path[400], dir[400];
+    snprintf(path, sizeof path, "%s", in_dir(name, job, 0));
+    snprintf(dir, sizeof dir, "%s", path);
+    *strrchr(dir, '/') = 0;
+    CHECK(file_make_dir(dir, NULL) == 0 && file_write(path, zeros, size, NULL) == 0);
+}
+
+/* Of a job that has ended nothing is left but what other jobs have; a symbolic link is not
+ * followed. */
+static void test_remove(void)
+{
+    setup();
+    int pid = agent_start("0");
+    struct view *v = running(7, 2, "ok", 2);
+    UNTIL(v->end >= 0);
+    CHECK(remove_job(7, REMOVAL_JOB)->err.code == ERR_CONFLICT); /* not forgotten yet */
+    about(MSG_FORGET, 7, 2);
+    UNTIL(!file_exists(in_dir("gangs/%lld-e%lld", 7, 2)));
+    put_file("jobs/%lld/artifacts/a.bin", 7, 1 << 16);
+    put_file("jobs/%lld/checkpoints/step-1/w/x.safetensors", 7, 1 << 16);
+    put_file("jobs/%lld/checkpoints/step-1/y", 77, 100);
+    put_file("jobs/%lld.gone/rest", 7, 100); /* of a removal that a crash cut short */
+    char link[300];
+    snprintf(link, sizeof link, "%s", in_dir("jobs/%lld/checkpoints/best", 7, 0));
+    CHECK(symlink("../../77/checkpoints", link) == 0);
+    CHECK(file_exists(in_dir("epochs/%lld", 7, 0)));
+    CHECK(remove_job(7, REMOVAL_CHECKPOINTS)->err.code == ERR_NONE && d.answer.total >= 1 << 16);
+    CHECK(!file_exists(in_dir("jobs/%lld/checkpoints", 7, 0)));
+    CHECK(!file_exists(in_dir("jobs/%lld/checkpoints.gone", 7, 0)));
+    CHECK(file_exists(in_dir("jobs/%lld/artifacts/a.bin", 7, 0)));
+    CHECK(remove_job(7, REMOVAL_JOB)->err.code == ERR_NONE && d.answer.total >= 1 << 16);
+    CHECK(!file_exists(in_dir("jobs/%lld", 7, 0)) && !file_exists(in_dir("jobs/%lld.gone", 7, 0)));
+    CHECK(!file_exists(in_dir("epochs/%lld", 7, 0)));
+    CHECK(file_exists(in_dir("jobs/%lld/checkpoints/step-1/y", 77, 0)));
+    CHECK(remove_job(7, REMOVAL_JOB)->err.code == ERR_NONE && d.answer.total == 0); /* again */
+    CHECK(remove_job(1234, REMOVAL_JOB)->err.code == ERR_NONE); /* never was here */
+    terminate(pid);
+    teardown();
+}
+
 #define FAKE_DESCRIPTION                                                                           \
     "{\"model_type\":\"llama\",\"hidden_size\":64,\"num_hidden_layers\":4,\"n"                     \
     "um_attention_heads\":8,\"num_key_value_heads\":2,\"head_dim\":8,\"interm"                     \
@@ -1042,6 +1096,7 @@ int main(int argc, char **argv)
     RUN(test_orphan);
     RUN(test_rank_environment);
     RUN(test_fetch);
+    RUN(test_remove);
     RUN(test_describe);
     RUN(test_instance);
     RUN(test_profile);

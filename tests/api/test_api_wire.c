@@ -1,4 +1,5 @@
 /* Messages: round trip of every kind, hostile bytes at every position. */
+#include "api/core/removal.h"
 #include "api/wire.h"
 
 #include <assert.h>
@@ -186,6 +187,11 @@ static struct msg msg_fill(enum msg_type type, const struct job_spec *spec)
         break;
     case MSG_JOINED: m = (struct msg){.type = type, .pem = "-----BEGIN CERTIFICATE"}; break;
     case MSG_FORGET: break;
+    case MSG_REMOVE: m.epoch = 0, m.what = REMOVAL_CHECKPOINTS; break;
+    case MSG_REMOVED:
+        m.epoch = 0, m.what = REMOVAL_JOB, m.total = (int64_t)5 << 40;
+        err_set(&m.err, ERR_IO, "remove step-1: input/output error");
+        break;
     case MSG_TRACE:
         m.job = m.epoch = 0, m.request = 3;
         snprintf(m.prepared_id, sizeof m.prepared_id, "0123abcd");
@@ -232,7 +238,7 @@ static void test_round_trip(void)
 {
     struct job_spec *spec = spec_fill();
     memset(two_blobs[1].data, 0xA5, BLOB_SIZE);
-    for (int type = MSG_HELLO; type <= MSG_JOINED; type++) {
+    for (int type = MSG_HELLO; type <= MSG_REMOVED; type++) {
         struct arena a, b;
         struct msg in = msg_fill((enum msg_type)type, spec), out;
         struct err e = {0};
@@ -287,7 +293,7 @@ static void test_hostile(void)
 {
     struct job_spec *spec = spec_fill();
     spec->data.n_train = 2; /* the attack is quadratic in the size */
-    for (int type = MSG_HELLO; type <= MSG_JOINED; type++) {
+    for (int type = MSG_HELLO; type <= MSG_REMOVED; type++) {
         struct arena a;
         struct msg m = msg_fill((enum msg_type)type, spec);
         size_t size = 0;
@@ -352,6 +358,14 @@ static void test_refusals(void)
     CHECK(unpack_of(&m, &e) < 0);
     CHECK_STR(e.field, "cert");
     m = msg_fill(MSG_FORGET, spec);
+    m.job = 0;
+    CHECK(unpack_of(&m, &e) < 0);
+    CHECK_STR(e.field, "job");
+    m = msg_fill(MSG_REMOVE, spec);
+    m.what = REMOVAL_N;
+    CHECK(unpack_of(&m, &e) < 0);
+    CHECK_STR(e.field, "what");
+    m = msg_fill(MSG_REMOVED, spec);
     m.job = 0;
     CHECK(unpack_of(&m, &e) < 0);
     CHECK_STR(e.field, "job");

@@ -38,7 +38,8 @@ static void test_openapi_matches(void)
         if (!in_paths || n < 6 || line[n - 1] != ':') continue;
         line[n - 1] = 0;
         if (!strncmp(line, "  /", 3)) snprintf(path, sizeof path, "%.120s", line + 2);
-        bool method = !strcmp(line, "    get") || !strcmp(line, "    post");
+        bool method = !strcmp(line, "    get") || !strcmp(line, "    post") ||
+                      !strcmp(line, "    delete");
         if (!method) continue;
         n_doc++;
         bool found = false;

@@ -26,6 +26,7 @@
 #include "worker/agent/gpus.h"
 #include "worker/agent/member.h"
 #include "worker/agent/probe.h"
+#include "worker/agent/removal.h"
 #include "worker/agent/spawn.h"
 #include "worker/agent/state_dir.h"
 
@@ -49,6 +50,8 @@ struct agent {
     char address[RANK_ADDRESS_SIZE]; /* where ranks listen */
     char gang_program[FILE_PATH_SIZE], rank_program[FILE_PATH_SIZE];
     struct gpus *gpus;         /* NULL: there are none */
+    struct trees *trees;
+    struct removals *removals;
     struct member *member;     /* NULL: sessions are plain */
     struct rpc_client *client; /* NULL: not joined yet */
     struct rpc_stream *stream; /* NULL: no session */
@@ -532,6 +535,18 @@ static void on_fetch(struct agent *a, const struct msg *m)
     send_msg(a, &answer);
 }
 
+static void on_removed(void *arg, const struct msg *m)
+{
+    send_msg(arg, m); /* without a session: it is asked for again */
+}
+
+static void on_remove(struct agent *a, const struct msg *m)
+{
+    bool busy = false;
+    for (const struct attempt *t = a->attempts; t; t = t->next) busy = busy || t->job == m->job;
+    removals_take(a->removals, m, busy);
+}
+
 /* STOP, BLOBS, ACK, FORGET: about an attempt that may not be here. */
 static void on_attempt(struct agent *a, const struct msg *m)
 {
@@ -593,6 +608,7 @@ static void on_message(void *arg, struct rpc_stream *s, const void *data, size_t
     case MSG_DESCRIBE: on_describe(a, &m); break;
     case MSG_TRACE: on_trace(a, &m); break;
     case MSG_FETCH: on_fetch(a, &m); break;
+    case MSG_REMOVE: on_remove(a, &m); break;
     case MSG_STOP:
     case MSG_BLOBS:
     case MSG_ACK:
@@ -603,6 +619,7 @@ static void on_message(void *arg, struct rpc_stream *s, const void *data, size_t
     case MSG_LOG:
     case MSG_DESCRIBED:
     case MSG_FETCHED:
+    case MSG_REMOVED:
     case MSG_PROFILE:
     case MSG_JOIN: rpc_stream_close(s); break; /* these only go the other way */
     case MSG_JOINED:
@@ -792,6 +809,8 @@ struct agent *agent_create(struct loop *l, const struct agent_options *o, struct
     a->heartbeat = loop_timer_create(l, heartbeat, a);
     a->orphan = loop_timer_create(l, orphaned, a);
     a->quit = loop_timer_create(l, quit_late, a);
+    a->trees = trees_create(l);
+    a->removals = removals_create(a->trees, &a->state_dir, on_removed, a);
     if (agent_open(a, e) == 0) return a;
     agent_destroy(a);
     return NULL;
@@ -802,6 +821,8 @@ void agent_destroy(struct agent *a)
     if (!a) return;
     member_close(a->member);
     rpc_client_destroy(a->client);
+    trees_destroy(a->trees);
+    removals_destroy(a->removals);
     for (int i = 0; i < MAX_CAPTURES; i++) capture_cancel(a->capture[i].a);
     capture_cancel(a->profiling);
     while (a->attempts) {

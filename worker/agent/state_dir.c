@@ -149,6 +149,15 @@ int state_dir_epoch_set(const struct state_dir *s, int64_t job, int64_t epoch, s
     return file_sync_dir(path, e);
 }
 
+int state_dir_epoch_remove(const struct state_dir *s, int64_t job, struct err *e)
+{
+    char path[FILE_PATH_SIZE];
+    if (file_join(path, e, "%s/epochs/%lld", s->dir, (long long)job) < 0) return -1;
+    if (unlink(path) < 0) return errno == ENOENT ? 0 : err_errno(e, "remove %s", path);
+    if (file_join(path, e, "%s/epochs", s->dir) < 0) return -1;
+    return file_sync_dir(path, e);
+}
+
 int state_dir_beneath(const struct state_dir *s, const char *path, char out[FILE_PATH_SIZE],
                       struct err *e)
 {

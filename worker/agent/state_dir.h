@@ -4,7 +4,8 @@
  *   <state>/instance               32 hex digits, drawn once: who has them is this node, restarted
  *   <state>/gangs/<job>-e<epoch>/  an attempt (api/core/gang_start.h), until seqd says FORGET
  *   <state>/epochs/<job>           the newest epoch ever begun here, as text: never begun again
- *   <state>/jobs/<job>/            checkpoints/ and artifacts/ of a job
+ *   <state>/jobs/<job>/            checkpoints/ and artifacts/ of a job, until seqd says REMOVE;
+ *                                  <job>.gone/ while they are removed
  *   <state>/prepared/              prepared data by digest */
 #ifndef SEQD_AGENT_STATE_DIR_H
 #define SEQD_AGENT_STATE_DIR_H
@@ -38,7 +39,8 @@ int state_dir_scan(const struct state_dir *s,
 
 int64_t state_dir_epoch(const struct state_dir *s, int64_t job); /* 0: none yet */
 int state_dir_epoch_set(const struct state_dir *s, int64_t job, int64_t epoch,
-                        struct err *e); /* durable */
+                        struct err *e);                                            /* durable */
+int state_dir_epoch_remove(const struct state_dir *s, int64_t job, struct err *e); /* durable */
 
 /* path without symbolic links, if it lies beneath a root. fails: ERR_NOT_FOUND, ERR_INVALID. */
 int state_dir_beneath(const struct state_dir *s, const char *path, char out[FILE_PATH_SIZE],

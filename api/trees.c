@@ -1,0 +1,252 @@
+#include "api/trees.h"
+
+#include <assert.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define DEPTH_MAX 32 /* a job's directory has 5: each open level is a descriptor */
+
+struct request {
+    struct request *next;
+    struct trees *all;
+    bool remove;
+    int n;
+    struct tree *tree; /* owns n */
+    struct err err;
+    trees_done *done;
+    void *arg;
+};
+
+struct trees {
+    struct loop *loop;
+    pthread_t thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t wake;
+    bool stop;
+    struct request *first, **last;        /* asked */
+    struct request *out_first, **out_last; /* done, in order */
+};
+
+/* ---- the walk -------------------------------------------------------------------------------- */
+
+struct walk {
+    const struct trees *all;
+    bool remove;
+    int64_t size;
+    struct err *e;
+};
+
+static bool stopping(const struct trees *t)
+{
+    struct trees *all = (struct trees *)t;
+    pthread_mutex_lock(&all->mutex);
+    const bool stop = all->stop;
+    pthread_mutex_unlock(&all->mutex);
+    return stop;
+}
+
+static int walk_entry(struct walk *w, int dir, const char *name, int depth);
+
+static int walk_dir(struct walk *w, int fd, int depth)
+{
+    int rc = 0;
+    DIR *d = fdopendir(fd);
+    if (!d) {
+        err_errno(w->e, "open a directory");
+        close(fd);
+        return -1;
+    }
+    for (struct dirent *ent; !rc && (ent = readdir(d));)
+        if (strcmp(ent->d_name, ".") && strcmp(ent->d_name, ".."))
+            rc = walk_entry(w, dirfd(d), ent->d_name, depth + 1);
+    closedir(d);
+    return rc;
+}
+
+/* An entry that is gone meanwhile is no failure: a gang may end while it is measured. */
+static int walk_entry(struct walk *w, int dir, const char *name, int depth)
+{
+    struct stat st;
+    if (stopping(w->all)) return err_set(w->e, ERR_ABORTED, "the program stops");
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW))
+        return errno == ENOENT ? 0 : err_errno(w->e, "stat %s", name);
+    const bool is_dir = S_ISDIR(st.st_mode);
+    if (is_dir && depth == DEPTH_MAX)
+        return err_set(w->e, ERR_TOO_LARGE, "%s lies deeper than %d directories", name, DEPTH_MAX);
+    if (is_dir) {
+        const int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (fd < 0) return errno == ENOENT ? 0 : err_errno(w->e, "open %s", name);
+        if (walk_dir(w, fd, depth)) return -1;
+    }
+    w->size += (int64_t)st.st_blocks * 512;
+    if (!w->remove || !unlinkat(dir, name, is_dir ? AT_REMOVEDIR : 0) || errno == ENOENT) return 0;
+    return err_errno(w->e, "remove %s", name);
+}
+
+static int walk_path(const struct trees *all, const char *path, bool remove, int64_t *size,
+                     struct err *e)
+{
+    struct walk w = {.all = all, .remove = remove, .e = e};
+    const int rc = walk_entry(&w, AT_FDCWD, path, 0);
+    *size += w.size;
+    return rc;
+}
+
+/* ---- the thread ------------------------------------------------------------------------------ */
+
+static int remove_tree(const struct trees *all, struct tree *t, struct err *e)
+{
+    char gone[FILE_PATH_SIZE];
+    if (file_join(gone, e, "%s.gone", t->path) < 0 || walk_path(all, gone, true, &t->size, e))
+        return -1;
+    if (!rename(t->path, gone)) return walk_path(all, gone, true, &t->size, e);
+    return errno == ENOENT ? 0 : err_errno(e, "rename %s", t->path);
+}
+
+static int sync_parent(const char *path, struct err *e)
+{
+    char dir[FILE_PATH_SIZE];
+    snprintf(dir, sizeof dir, "%s", path);
+    *strrchr(dir, '/') = 0;
+    return file_exists(dir) ? file_sync_dir(dir, e) : 0;
+}
+
+static void run(struct request *q)
+{
+    struct err e;
+    for (int i = 0; i < q->n; i++) {
+        struct tree *t = &q->tree[i];
+        t->size = t->code = 0;
+        e = (struct err){0};
+        if (!(q->remove ? remove_tree(q->all, t, &e)
+                        : walk_path(q->all, t->path, false, &t->size, &e)))
+            continue;
+        t->code = (int32_t)e.code;
+        err_prefix(&e, "%.200s", t->path);
+        if (!q->err.code) q->err = e;
+    }
+    e = (struct err){0};
+    if (!q->remove || !sync_parent(q->tree[0].path, &e)) return;
+    for (int i = 0; i < q->n; i++) q->tree[i].code = (int32_t)e.code;
+    q->err = e;
+}
+
+static void request_free(struct request *q)
+{
+    free(q->tree);
+    free(q);
+}
+
+/* Loop thread. */
+static void give_all(void *arg)
+{
+    struct trees *t = arg;
+    pthread_mutex_lock(&t->mutex);
+    struct request *q = t->out_first;
+    t->out_first = NULL;
+    t->out_last = &t->out_first;
+    pthread_mutex_unlock(&t->mutex);
+    for (struct request *next; q; q = next) {
+        next = q->next;
+        q->done(q->arg, q->tree, q->n, q->err.code ? &q->err : NULL);
+        request_free(q);
+    }
+}
+
+static void *thread_main(void *arg)
+{
+    struct trees *t = arg;
+    pthread_mutex_lock(&t->mutex);
+    for (;;) {
+        while (!t->first && !t->stop) pthread_cond_wait(&t->wake, &t->mutex);
+        if (t->stop) break;
+        struct request *q = t->first;
+        t->first = q->next;
+        if (!t->first) t->last = &t->first;
+        pthread_mutex_unlock(&t->mutex);
+        run(q);
+        q->next = NULL;
+        pthread_mutex_lock(&t->mutex);
+        const bool first = !t->out_first;
+        *t->out_last = q;
+        t->out_last = &q->next;
+        if (first && !t->stop) loop_post(t->loop, give_all, t);
+    }
+    pthread_mutex_unlock(&t->mutex);
+    return NULL;
+}
+
+/* ---- asking ---------------------------------------------------------------------------------- */
+
+static void ask(struct trees *t, const struct tree *tree, int n, bool remove, trees_done *done,
+                void *arg)
+{
+    struct request *q = calloc(1, sizeof *q);
+    assert(n >= 1 && n <= TREES_BATCH);
+    if (!q || !(q->tree = malloc((size_t)n * sizeof *tree))) abort();
+    memcpy(q->tree, tree, (size_t)n * sizeof *tree);
+    q->all = t;
+    q->remove = remove;
+    q->n = n;
+    q->done = done;
+    q->arg = arg;
+    pthread_mutex_lock(&t->mutex);
+    *t->last = q;
+    t->last = &q->next;
+    pthread_cond_signal(&t->wake);
+    pthread_mutex_unlock(&t->mutex);
+}
+
+void trees_remove(struct trees *t, const struct tree *tree, int n, trees_done *done, void *arg)
+{
+    ask(t, tree, n, true, done, arg);
+}
+
+void trees_measure(struct trees *t, const struct tree *tree, int n, trees_done *done, void *arg)
+{
+    ask(t, tree, n, false, done, arg);
+}
+
+struct trees *trees_create(struct loop *l)
+{
+    struct trees *t = calloc(1, sizeof *t);
+    if (!t) abort();
+    t->loop = l;
+    t->last = &t->first;
+    t->out_last = &t->out_first;
+    pthread_mutex_init(&t->mutex, NULL);
+    pthread_cond_init(&t->wake, NULL);
+    if (pthread_create(&t->thread, NULL, thread_main, t)) abort();
+    return t;
+}
+
+static void free_all(struct request *q)
+{
+    for (struct request *next; q; q = next) {
+        next = q->next;
+        request_free(q);
+    }
+}
+
+void trees_destroy(struct trees *t)
+{
+    if (!t) return;
+    pthread_mutex_lock(&t->mutex);
+    t->stop = true;
+    pthread_cond_signal(&t->wake);
+    pthread_mutex_unlock(&t->mutex);
+    pthread_join(t->thread, NULL);
+    free_all(t->first);
+    free_all(t->out_first);
+    pthread_cond_destroy(&t->wake);
+    pthread_mutex_destroy(&t->mutex);
+    free(t);
+}

@@ -1,0 +1,41 @@
+/* trees.h: directories that are measured and removed with all beneath them, on a thread of its own:
+ * to unlink a checkpoint of gigabytes takes seconds, and no loop waits for that.
+ *
+ * A directory that goes is first renamed to "<path>.gone", so that under its own name it is whole
+ * or absent, whenever the process or the machine stops. Both names are removed: to ask again after
+ * a crash ends what was begun. Symbolic links are removed, never followed.
+ *
+ * Loop thread. tested: tests/api/test_trees.c */
+#ifndef SEQD_API_TREES_H
+#define SEQD_API_TREES_H
+
+#include <stdint.h>
+#include "api/core/err.h"
+#include "api/core/file.h"
+#include "api/core/loop.h"
+
+#define TREES_BATCH 64 /* directories in one request: 64 paths of 4 KiB, one sync of their parents */
+
+struct trees;
+
+struct tree {
+    int64_t id;   /* the caller's */
+    int64_t size; /* bytes of the disk that it took, or takes; 0 when it is not there */
+    int32_t code; /* enum err_code: of why it is still there, or could not be read */
+    char path[FILE_PATH_SIZE];
+};
+
+/* What was asked for is done; the changes of names are on disk. e: the first failure, or NULL. */
+typedef void trees_done(void *arg, const struct tree *tree, int n, const struct err *e);
+
+struct trees *trees_create(struct loop *l);
+/* Waits for the directory that is under way; what else was asked for is dropped, without an answer.
+ * NULL allowed. */
+void trees_destroy(struct trees *t);
+
+/* tree: copied; n from 1 to TREES_BATCH, siblings of one directory. Answers come in the order of
+ * the requests. */
+void trees_remove(struct trees *t, const struct tree *tree, int n, trees_done *done, void *arg);
+void trees_measure(struct trees *t, const struct tree *tree, int n, trees_done *done, void *arg);
+
+#endif

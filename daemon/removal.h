@@ -1,0 +1,38 @@
+/* removal.h: what goes, and how: the acting half of retention.
+ *
+ *   a row of `removals`, committed      the intent; from here on a whole job is in no answer
+ *   seqd's own files, on a thread       logs of ranks
+ *   rows, some hundred in a commit      metrics, events, then the job's
+ *   the nodes are told, until they say that it is gone
+ *
+ * Every step follows from the rows alone and can be done twice, so a crash anywhere loses and leaves
+ * nothing: what was not finished is taken up after the restart. A node that is away is told when it is
+ * back; until then the removal is pending, which is seen. Loop thread. */
+#ifndef SEQD_DAEMON_REMOVAL_H
+#define SEQD_DAEMON_REMOVAL_H
+
+#include "daemon/commit.h"
+#include "daemon/outbox.h"
+#include "daemon/store/logs.h"
+
+#define REMOVAL_RETRY_MS 30000 /* until what failed is tried again */
+#define REMOVAL_PACE     3     /* times the length of a commit of rows between two of them */
+
+struct removals;
+
+/* Borrows all. Takes up what is pending. */
+struct removals *removals_create(struct commits *all, struct logs *logs, const struct outbox *out);
+void removals_destroy(struct removals *r); /* after the store; NULL allowed */
+void removals_pause(struct removals *r);   /* seqd is stopping */
+
+/* Removes one job, or something of it. done: j is always NULL; fails: ERR_NOT_FOUND; ERR_CONFLICT
+ * while it is not final, or a live job reads its files. One that goes already is no failure. */
+void removals_order(struct removals *r, const struct store_removal *what, commit_done *done,
+                    void *arg);
+
+void removals_node_up(struct removals *r, const char *node);
+void removals_node_down(struct removals *r, const char *node);
+/* MSG_REMOVED. False: it was not asked. */
+bool removals_take(struct removals *r, const char *node, const struct msg *m);
+
+#endif

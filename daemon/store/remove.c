@@ -1,0 +1,170 @@
+#include "daemon/store/remove.h"
+
+#include <sqlite3.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include "api/core/job_state.h"
+#include "api/core/removal.h"
+
+#define ROW_SIZE 48 /* of a row beside its text: head, keys, its places in the indices */
+/* Pages are given back beyond a tenth of the file, so that a file in use does not shrink and grow
+ * all the time: at least SPARE_PAGES (4 MiB) stay, at most VACUUM_PAGES go at once (1 MiB moved). */
+#define SPARE_PAGES  1024
+#define VACUUM_PAGES 256
+
+_Static_assert(EV_ASSIGN == 1 && EV_CHECKPOINT == 5 && EV_ARTIFACT == 6 &&
+                   EV_CHECKPOINT_REMOVED == 18,
+               "the statements name them");
+_Static_assert(REMOVAL_JOB == 0 && REMOVAL_EVENTS == 1 && REMOVAL_METRICS == 2 &&
+                   REMOVAL_CHECKPOINTS == 4,
+               "and those");
+
+/* In this order. ?1 the job, ?2 how many at most; each row deleted returns the bytes of its text. */
+static const struct part {
+    unsigned whats; /* bit of each enum removal_what that it belongs to */
+    const char *sql;
+} parts[] = {
+    {1u << REMOVAL_JOB | 1u << REMOVAL_METRICS,
+     "DELETE FROM metrics WHERE seq IN (SELECT seq FROM metrics WHERE job = ?1 ORDER BY seq "
+     "LIMIT ?2) RETURNING length(data)"},
+    {1u << REMOVAL_JOB, "DELETE FROM events WHERE seq IN (SELECT seq FROM events WHERE job = ?1 "
+                        "ORDER BY seq LIMIT ?2) RETURNING length(data)"},
+    {1u << REMOVAL_EVENTS,
+     "DELETE FROM events WHERE seq IN (SELECT seq FROM events WHERE job = ?1 AND "
+     "type NOT IN (1, 5, 6, 18) ORDER BY seq LIMIT ?2) RETURNING length(data)"},
+    {1u << REMOVAL_CHECKPOINTS,
+     "DELETE FROM events WHERE seq IN (SELECT seq FROM events WHERE job = ?1 AND type IN (5, 18) "
+     "ORDER BY seq LIMIT ?2) RETURNING length(data)"},
+    {1u << REMOVAL_JOB, "DELETE FROM marks WHERE job = ?1 AND epoch IN (SELECT epoch FROM marks "
+                        "WHERE job = ?1 LIMIT ?2) RETURNING 0"},
+    {1u << REMOVAL_JOB, "DELETE FROM part_marks WHERE job = ?1 AND epoch IN (SELECT epoch FROM "
+                        "part_marks WHERE job = ?1 LIMIT ?2) RETURNING 0"},
+    {1u << REMOVAL_JOB, "DELETE FROM blames WHERE job = ?1 AND ?2 RETURNING 0"}, /* an hour's */
+    {1u << REMOVAL_JOB, "DELETE FROM keys WHERE job = ?1 AND ?2 RETURNING 0"},
+    {1u << REMOVAL_JOB, "DELETE FROM jobs WHERE id = ?1 AND state = 100 AND ?2 "
+                        "RETURNING length(spec) + length(doc) + coalesce(length(plan), 0) + "
+                        "coalesce(length(result), 0)"},
+};
+#define N_PARTS ((int)(sizeof parts / sizeof parts[0]))
+
+static const char last_sql[] =
+    "INSERT INTO meta (key, value) SELECT 'last.jobs', coalesce(max(id), 0) FROM jobs "
+    "UNION ALL SELECT 'last.events', coalesce(max(seq), 0) FROM events WHERE true "
+    "ON CONFLICT (key) DO UPDATE SET value = max(CAST(value AS INTEGER), "
+    "CAST(excluded.value AS INTEGER))";
+
+struct removing {
+    sqlite3 *db;
+    sqlite3_stmt *part[N_PARTS];
+    int n;          /* rows that may go yet */
+    int64_t size;   /* of those of this removal that went */
+};
+
+/* One row at most. */
+static int number(sqlite3 *db, const char *sql, int64_t *out)
+{
+    sqlite3_stmt *st = NULL;
+    int rc = sqlite3_prepare_v2(db, sql, -1, &st, NULL);
+    *out = 0;
+    if (!rc && (rc = sqlite3_step(st)) == SQLITE_ROW) *out = sqlite3_column_int64(st, 0);
+    sqlite3_finalize(st);
+    return rc == SQLITE_ROW || rc == SQLITE_DONE ? SQLITE_OK : rc;
+}
+
+static int delete_part(struct removing *r, int i, int64_t job)
+{
+    sqlite3_stmt **st = &r->part[i];
+    int rc = *st ? SQLITE_OK : sqlite3_prepare_v2(r->db, parts[i].sql, -1, st, NULL);
+    if (rc) return rc;
+    sqlite3_bind_int64(*st, 1, job);
+    sqlite3_bind_int(*st, 2, r->n);
+    while ((rc = sqlite3_step(*st)) == SQLITE_ROW) {
+        r->size += ROW_SIZE + sqlite3_column_int64(*st, 0);
+        r->n--;
+    }
+    sqlite3_reset(*st);
+    return rc == SQLITE_DONE ? SQLITE_OK : rc;
+}
+
+/* All parts of it as far as n reaches. */
+static int delete_rows(struct removing *r, int64_t job, int what)
+{
+    int rc = SQLITE_OK;
+    for (int i = 0; !rc && i < N_PARTS && r->n > 0; i++)
+        if (parts[i].whats >> what & 1) rc = delete_part(r, i, job);
+    return rc;
+}
+
+/* Its rows are gone, or some of them: what was freed, and whether the nodes come next. */
+static int move_on(struct removing *r, int64_t seq, bool gone, int64_t at_ms)
+{
+    static const char sql[] =
+        "UPDATE removals SET rows_size = rows_size + ?2, state = CASE WHEN NOT ?3 THEN state "
+        "WHEN EXISTS (SELECT 1 FROM removal_nodes AS n WHERE n.job = removals.job AND "
+        "n.what = removals.what) THEN 2 ELSE 3 END, "
+        "done_at = CASE WHEN ?3 AND NOT EXISTS (SELECT 1 FROM removal_nodes AS n WHERE "
+        "n.job = removals.job AND n.what = removals.what) THEN ?4 END WHERE seq = ?1";
+    sqlite3_stmt *st = NULL;
+    int rc = sqlite3_prepare_v2(r->db, sql, -1, &st, NULL);
+    if (rc) return rc;
+    sqlite3_bind_int64(st, 1, seq);
+    sqlite3_bind_int64(st, 2, r->size);
+    sqlite3_bind_int(st, 3, gone);
+    sqlite3_bind_int64(st, 4, at_ms);
+    rc = sqlite3_step(st);
+    sqlite3_finalize(st);
+    return rc == SQLITE_DONE ? SQLITE_OK : rc;
+}
+
+/* The oldest removal whose rows are next. *n_moved: 0 when there is none. */
+static int remove_oldest(struct removing *r, int64_t at_ms, int64_t *n_moved)
+{
+    static const char sql[] = "SELECT seq, job, what FROM removals WHERE state = 1 "
+                              "ORDER BY seq LIMIT 1";
+    sqlite3_stmt *st = NULL;
+    int rc = sqlite3_prepare_v2(r->db, sql, -1, &st, NULL);
+    if (!rc) rc = sqlite3_step(st);
+    const int64_t seq = rc == SQLITE_ROW ? sqlite3_column_int64(st, 0) : 0;
+    const int64_t job = seq ? sqlite3_column_int64(st, 1) : 0;
+    const int what = seq ? sqlite3_column_int(st, 2) : 0;
+    sqlite3_finalize(st);
+    *n_moved = 0;
+    if (rc != SQLITE_ROW) return rc == SQLITE_DONE ? SQLITE_OK : rc;
+    const int before = r->n;
+    r->size = 0;
+    if ((rc = delete_rows(r, job, what))) return rc;
+    *n_moved = before - r->n + (r->n > 0);
+    return move_on(r, seq, r->n > 0, at_ms);
+}
+
+/* Free pages at the end of the file, or moved there. */
+static int give_back(sqlite3 *db, int64_t *n_moved)
+{
+    int64_t n_free, n_pages, mode, left;
+    int rc = number(db, "PRAGMA auto_vacuum", &mode);
+    if (!rc) rc = number(db, "PRAGMA freelist_count", &n_free);
+    if (!rc) rc = number(db, "PRAGMA page_count", &n_pages);
+    if (rc || mode != 2 || n_free < SPARE_PAGES + VACUUM_PAGES || n_free < n_pages / 10) return rc;
+    char sql[64];
+    sqlite3_snprintf(sizeof sql, sql, "PRAGMA incremental_vacuum(%d)", VACUUM_PAGES);
+    if ((rc = sqlite3_exec(db, sql, NULL, NULL, NULL))) return rc;
+    rc = number(db, "PRAGMA freelist_count", &left);
+    *n_moved += n_free - left;
+    return rc;
+}
+
+int remove_rows(sqlite3 *db, int n, int64_t at_ms, int64_t *n_moved)
+{
+    struct removing r = {.db = db, .n = n};
+    int64_t moved, all = 0;
+    int rc = number(db, "SELECT 1 FROM removals WHERE state = 1 LIMIT 1", &moved);
+    if (!rc && moved) rc = sqlite3_exec(db, last_sql, NULL, NULL, NULL);
+    while (!rc && moved && r.n > 0) {
+        rc = remove_oldest(&r, at_ms, &moved);
+        all += moved;
+    }
+    if (!rc) rc = give_back(db, &all);
+    for (int i = 0; i < N_PARTS; i++) sqlite3_finalize(r.part[i]);
+    *n_moved = all;
+    return rc;
+}

@@ -1,0 +1,440 @@
+/* Removals: what goes is gone everywhere, what stays is untouched, and no crash and no node that is
+ * away leaves anything. */
+#include <dirent.h>
+#include "api/core/removal.h"
+#include "daemon/removal.h"
+#include "tests/lib/sim.h"
+
+#define A (&w.node[0])
+#define B (&w.node[1])
+
+/* ---- what nodes are told, and answer --------------------------------------------------------- */
+
+static struct heard {
+    char node[8];
+    int64_t job;
+    int32_t what;
+} heard[512];
+static int n_heard;
+
+static void hear(const char *name, const struct msg *m)
+{
+    struct sim *n = sim_of(name);
+    if (m->type != MSG_REMOVE || !n || !n->up) return;
+    CHECK(n_heard < 512);
+    struct heard *h = &heard[n_heard++];
+    snprintf(h->node, sizeof h->node, "%s", name);
+    h->job = m->job;
+    h->what = m->what;
+}
+
+static void answer(const struct heard *h, int64_t size, const char *error)
+{
+    struct msg m = {.type = MSG_REMOVED, .job = h->job, .what = h->what, .total = size};
+    if (error) err_set(&m.err, ERR_IO, "%s", error);
+    control_link_calls.message(w.control, h->node, &m);
+}
+
+/* The node's answers to all that it was told; returns how many. */
+static int answer_all(const struct sim *n, int64_t size)
+{
+    int n_told = 0;
+    for (int i = 0; i < n_heard; i++) {
+        const struct heard h = heard[i];
+        if (strcmp(h.node, n->name) || !h.job) continue;
+        heard[i].job = 0;
+        answer(&h, size, NULL);
+        n_told++;
+    }
+    return n_told;
+}
+
+/* ---- the store ------------------------------------------------------------------------------- */
+
+static char shown[65536];
+static int64_t state;
+static int n_rows;
+static bool read_done;
+
+static void on_shown(void *arg, const struct store_rows *rows, const struct err *e)
+{
+    CHECK(!e);
+    n_rows = rows->n_rows;
+    shown[0] = 0;
+    state = n_rows ? rows->row[0].n[3] : -1;
+    if (n_rows && rows->row[0].text[0]) snprintf(shown, sizeof shown, "%s", rows->row[0].text[0]);
+    read_done = true;
+}
+
+static void ask(enum store_ask what, int64_t a, int64_t b, int64_t c, int64_t d)
+{
+    read_done = false;
+    store_read(w.store, what, (const int64_t[4]){a, b, c, d}, NULL, on_shown, NULL);
+    while (!read_done) loop_turn(w.loop, 10);
+}
+
+static int64_t removal(int64_t job, int what)
+{
+    ask(ASK_REMOVAL, job, what, 0, 0);
+    return state;
+}
+
+/* Turns the loop, and time with it, until the removal is that far. */
+static void until(int64_t job, int what, int want)
+{
+    for (int i = 0; i < 2000 && removal(job, what) != want; i++) pass(10);
+    CHECK_MSG(state == want, "removal of job %lld: state %lld, want %d: %s", (long long)job,
+              (long long)state, want, shown);
+}
+
+/* Reads of the store are on their way to what nodes are told. */
+static void until_heard(int n)
+{
+    for (int i = 0; i < 200 && n_heard < n; i++) loop_turn(w.loop, 10);
+    CHECK_MSG(n_heard == n, "%d told, want %d", n_heard, n);
+}
+
+static bool known(int64_t job)
+{
+    ask(ASK_JOB, job, 0, 0, 0);
+    return n_rows > 0;
+}
+
+static int events_of(int64_t job)
+{
+    ask(ASK_EVENTS, job, 0, 1000, -1);
+    return n_rows;
+}
+
+/* ---- jobs ------------------------------------------------------------------------------------ */
+
+static int order_code;
+static char order_text[1024];
+static bool ordered;
+
+static void on_ordered(void *arg, const struct job *j, const struct err *e)
+{
+    order_code = e ? (int)e->code : 0;
+    snprintf(order_text, sizeof order_text, "%s", e ? e->text : "");
+    ordered = true;
+}
+
+static int order(int64_t job, int what)
+{
+    ordered = false;
+    removals_order(control_removals(w.control),
+                   &(struct store_removal){job, fake_utc(), what, "delete", "me"}, on_ordered,
+                   NULL);
+    while (!ordered) loop_turn(w.loop, 10);
+    return order_code;
+}
+
+/* A job that has run on A, with steps, a checkpoint and a log. */
+static int64_t ended_job(void)
+{
+    const int64_t id = submit(1, 0);
+    play_prepare(gang_of(A, id, 1));
+    send_spool(A, gang_of(A, id, 1));
+    settle();
+    struct gang *g = gang_of(A, id, 2);
+    play_blobs(g), send_spool(A, g), settle();
+    struct msg m = {.type = MSG_LOG, .job = id, .epoch = 2, .data = "a line\n", .size = 7};
+    control_link_calls.message(w.control, A->name, &m);
+    play_ready(g), play_run(g), send_spool(A, g), settle();
+    CHECK_MSG(!job(id) && is(id, "succeeded"), "%s", stored);
+    return id;
+}
+
+static bool has_dir(int64_t job)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/jobs/%lld", w.dir, (long long)job);
+    return !access(path, F_OK);
+}
+
+/* Entries of <state>/jobs. */
+static int n_dirs(void)
+{
+    char path[128];
+    int n = 0;
+    snprintf(path, sizeof path, "%s/jobs", w.dir);
+    DIR *d = opendir(path);
+    while (readdir(d)) n++;
+    closedir(d);
+    return n - 2;
+}
+
+static void restart_seqd(void)
+{
+    close_seqd();
+    for (int i = 0; i < NODES; i++) w.node[i].up = false;
+    open_seqd();
+}
+
+static void begin_removal(void)
+{
+    begin();
+    n_heard = 0;
+    w.hear = hear;
+    hello(A);
+}
+
+/* ---- tests ----------------------------------------------------------------------------------- */
+
+static void test_all_of_it(void)
+{
+    begin_removal();
+    const int64_t first = ended_job(), second = ended_job();
+    const int kept = events_of(second);
+    CHECK(has_dir(first) && has_dir(second) && kept > 5);
+    CHECK(order(first, REMOVAL_JOB) == 0);
+    CHECK(!known(first) && events_of(first) == 0); /* from the answer on */
+    until(first, REMOVAL_JOB, REMOVAL_NODES);
+    CHECK(!has_dir(first) && has_dir(second) && n_dirs() == 1);
+    until_heard(1);
+    CHECK(heard[0].job == first && heard[0].what == REMOVAL_JOB);
+    CHECK_STR(heard[0].node, A->name);
+    CHECK(strstr(shown, "\"waits_for\":[{\"node\":\"a\",\"error\":null}]"));
+    CHECK(order(first, REMOVAL_JOB) == 0); /* again: the same one */
+    CHECK(answer_all(A, 4096) >= 1);
+    until(first, REMOVAL_JOB, REMOVAL_DONE);
+    CHECK_MSG(strstr(shown, "\"files\":4096") && strstr(shown, "\"state\":\"done\"") &&
+                  strstr(shown, "\"who\":\"me\"") && !strstr(shown, "\"done_at\":null") &&
+                  !strstr(shown, "\"rows\":0") && strstr(shown, "\"waits_for\":[]"),
+              "%s", shown);
+    CHECK(known(second) && events_of(second) == kept);
+    CHECK(order(first, REMOVAL_JOB) == 0 && removal(first, REMOVAL_JOB) == REMOVAL_DONE);
+    finish();
+}
+
+/* The newest job is gone: its id, and those of its events, are not given again. */
+static void test_ids(void)
+{
+    begin_removal();
+    const int64_t id = ended_job(), last = store_last_event(w.store);
+    CHECK(order(id, REMOVAL_JOB) == 0);
+    until(id, REMOVAL_JOB, REMOVAL_NODES);
+    until_heard(1);
+    answer_all(A, 0);
+    until(id, REMOVAL_JOB, REMOVAL_DONE);
+    restart_seqd();
+    CHECK(store_last_job(w.store) == id && store_last_event(w.store) > last);
+    CHECK(submit(1, 0) == id + 1);
+    CHECK(removal(id, REMOVAL_JOB) == REMOVAL_DONE);
+    finish();
+}
+
+static int64_t submit_model(const char *path)
+{
+    static struct job_spec s;
+    struct err e;
+    char json[512];
+    snprintf(json, sizeof json,
+             "{\"kind\":\"train\",\"model\":{\"config\":{\"hidden_size\":64,\"num_hidden_layers\":"
+             "2,\"num_attention_heads\":4,\"intermediate_size\":128}},\"data\":{\"train\":[{\"path\""
+             ":\"/x\"}],\"seq_len\":100},\"train\":{\"passes\":1},\"checkpoint\":{\"resume\":\"%s\"}}",
+             path);
+    CHECK_MSG(!json_spec_read(json, strlen(json), JSON_FOR_PEOPLE, &s, &e), "%s", e.text);
+    CHECK_MSG(!family_check(&s, &e), "%s", e.text);
+    commit_submit(control_commits(w.control), &(struct commit_new){.spec = &s, .plan = "{}"},
+                  on_done, NULL);
+    settle();
+    return got_id;
+}
+
+static void test_refusals(void)
+{
+    char path[128];
+    begin_removal();
+    CHECK(order(1, REMOVAL_JOB) == ERR_NOT_FOUND);
+    const int64_t id = ended_job(), live = submit(1, 0);
+    CHECK(order(live, REMOVAL_JOB) == ERR_CONFLICT && strstr(order_text, "cancel it"));
+    CHECK(order(live, REMOVAL_METRICS) == ERR_CONFLICT && known(live));
+    snprintf(path, sizeof path, "/state/jobs/%lld0/checkpoints/step-1", (long long)id);
+    const int64_t other = submit_model(path); /* of job 10, not of 1 */
+    CHECK(other > 0);
+    snprintf(path, sizeof path, "/state/jobs/%lld/checkpoints/step-1", (long long)id);
+    const int64_t user = submit_model(path);
+    CHECK(order(id, REMOVAL_JOB) == ERR_CONFLICT && strstr(order_text, "checkpoint.resume"));
+    CHECK(order(id, REMOVAL_CHECKPOINTS) == ERR_CONFLICT);
+    CHECK(order(id, REMOVAL_METRICS) == 0); /* it reads none of these */
+    until(id, REMOVAL_METRICS, REMOVAL_DONE);
+    CHECK(known(id) && events_of(id) > 5 && n_heard == 0);
+    order_cancel(control_commits(w.control), user, "u", on_done, NULL);
+    settle();
+    send_all(A), settle();
+    CHECK_MSG(!job(user), "%s", doc(user));
+    CHECK(order(id, REMOVAL_JOB) == 0);
+    finish();
+}
+
+/* A node that was away is told when it is back, and so is one that was there when seqd was not. */
+static void test_away(void)
+{
+    begin_removal();
+    const int64_t id = ended_job();
+    goodbye(A);
+    CHECK(order(id, REMOVAL_JOB) == 0);
+    until(id, REMOVAL_JOB, REMOVAL_NODES);
+    CHECK(n_heard == 0);
+    hello(A), until_heard(1);
+    n_heard = 0; /* its answer is lost with the session */
+    goodbye(A), hello(A), until_heard(1);
+    n_heard = 0;
+    restart_seqd();
+    hello(B), settle();
+    CHECK(n_heard == 0 && removal(id, REMOVAL_JOB) == REMOVAL_NODES);
+    hello(A), until_heard(1);
+    CHECK(heard[0].job == id);
+    answer_all(A, 1);
+    until(id, REMOVAL_JOB, REMOVAL_DONE);
+    CHECK(strstr(shown, "\"files\":1"));
+    finish();
+}
+
+/* A node speaks for itself alone, and only of what it was told. */
+static void test_strange_answers(void)
+{
+    begin_removal();
+    hello(B);
+    const int64_t id = ended_job();
+    answer(&(struct heard){"a", id, REMOVAL_JOB}, 5, NULL);
+    settle();
+    CHECK(removal(id, REMOVAL_JOB) == -1 && known(id));
+    CHECK(order(id, REMOVAL_JOB) == 0);
+    until(id, REMOVAL_JOB, REMOVAL_NODES);
+    answer(&(struct heard){"b", id, REMOVAL_JOB}, 5, NULL);
+    pass(100);
+    CHECK(removal(id, REMOVAL_JOB) == REMOVAL_NODES && strstr(shown, "\"files\":0"));
+    finish();
+}
+
+static void test_failed(void)
+{
+    begin_removal();
+    const int64_t id = ended_job();
+    CHECK(order(id, REMOVAL_JOB) == 0);
+    until(id, REMOVAL_JOB, REMOVAL_NODES);
+    until_heard(1);
+    answer(&heard[0], 0, "remove step-1: input/output error");
+    pass(1000);
+    CHECK(removal(id, REMOVAL_JOB) == REMOVAL_NODES && n_heard == 1);
+    CHECK(strstr(shown, "\"error\":\"remove step-1: input/output error\""));
+    pass(REMOVAL_RETRY_MS), pass(100);
+    until_heard(2);
+    answer_all(A, 7);
+    until(id, REMOVAL_JOB, REMOVAL_DONE);
+    finish();
+}
+
+/* Each part alone, and the rest stays. */
+static void test_parts(void)
+{
+    begin_removal();
+    const int64_t id = ended_job();
+    const int all = events_of(id);
+    CHECK(order(id, REMOVAL_LOGS) == 0);
+    until(id, REMOVAL_LOGS, REMOVAL_DONE);
+    CHECK(!has_dir(id) && events_of(id) == all);
+    ask(ASK_METRICS, id, 0, 10, 0);
+    CHECK(n_rows >= 1);
+    CHECK(order(id, REMOVAL_METRICS) == 0);
+    until(id, REMOVAL_METRICS, REMOVAL_DONE);
+    ask(ASK_METRICS, id, 0, 10, 0);
+    CHECK(n_rows == 0 && events_of(id) == all);
+    ask(ASK_CHECKPOINTS, id, 0, 10, 0);
+    CHECK(n_rows == 1);
+    CHECK(order(id, REMOVAL_EVENTS) == 0);
+    until(id, REMOVAL_EVENTS, REMOVAL_DONE);
+    CHECK(events_of(id) > 0 && events_of(id) < all && strstr(events(id), "assign") &&
+          strstr(events(id), "checkpoint") && !strstr(events(id), "ready"));
+    CHECK(order(id, REMOVAL_CHECKPOINTS) == 0);
+    until(id, REMOVAL_CHECKPOINTS, REMOVAL_NODES);
+    until_heard(1);
+    CHECK(heard[0].what == REMOVAL_CHECKPOINTS);
+    answer_all(A, 9);
+    until(id, REMOVAL_CHECKPOINTS, REMOVAL_DONE);
+    ask(ASK_CHECKPOINTS, id, 0, 10, 0);
+    CHECK(n_rows == 0 && known(id));
+    CHECK(order(id, REMOVAL_JOB) == 0); /* the node is known still */
+    until(id, REMOVAL_JOB, REMOVAL_NODES);
+    until_heard(2);
+    CHECK(answer_all(A, 1) == 1);
+    until(id, REMOVAL_JOB, REMOVAL_DONE);
+    CHECK(!known(id));
+    finish();
+}
+
+/* More than one node is told of at a time, more rows than go at once, and other work between. */
+static void test_many(void)
+{
+    enum { JOBS = 150 };
+    begin_removal();
+    const int64_t from = ended_job();
+    for (int i = 0; i < JOBS; i++) { /* as ended_job left it, and more of it */
+        struct store_txn *t = store_begin();
+        const int64_t id = 1000 + i;
+        store_job_new(t, id, 5, "{}", NULL, "\"state\":\"failed\"", "u");
+        store_event_add(t, &(struct store_event){100000 + i * 10, id, 1, 5, EV_ASSIGN,
+                                                 "{\"node\":\"a\"}"});
+        for (int k = 1; k < 10; k++)
+            store_event_add(t, &(struct store_event){100000 + i * 10 + k, id, 1, 5, EV_NOTE, "{}"});
+        for (int k = 0; k < 20; k++) store_metrics_add(t, id, "[{\"step\":1}]");
+        store_job_set(t, id, JOB_FAILED, "\"state\":\"failed\"");
+        store_commit(w.store, t, NULL, NULL);
+    }
+    settle();
+    for (int i = 0; i < JOBS; i++) CHECK(order(1000 + i, REMOVAL_JOB) == 0);
+    CHECK(n_heard <= 64);
+    int told = 0;
+    for (int i = 0; i < 3000 && told < JOBS; i++) {
+        pass(10);
+        told += answer_all(A, 1);
+        n_heard = 0;
+    }
+    CHECK_MSG(told == JOBS, "%d told", told);
+    for (int i = 0; i < JOBS; i++) until(1000 + i, REMOVAL_JOB, REMOVAL_DONE);
+    ask(ASK_REMOVALS, 0, 1000, 1, 0);
+    CHECK(n_rows == 0);
+    ask(ASK_REMOVALS, 0, 1000, 0, 0);
+    CHECK(n_rows == JOBS);
+    CHECK(known(from) && events_of(from) > 5);
+    ask(ASK_EVENTS, 1000, 0, 1000, -1);
+    CHECK(n_rows == 0);
+    finish();
+}
+
+/* Rows that are not JSON stop nothing: the job goes all the same. */
+static void test_damaged_rows(void)
+{
+    begin_removal();
+    struct store_txn *t = store_begin();
+    store_job_new(t, 50, 5, "not JSON", "nor this", "x", "u");
+    store_event_add(t, &(struct store_event){1000, 50, 1, 5, EV_ASSIGN, "{\"node\":"});
+    store_event_add(t, &(struct store_event){1001, 50, 2, 5, EV_ASSIGN,
+                                             "{\"node\":\"a\",\"nodes\":[{\"node\":\"b\"},7]}"});
+    store_event_add(t, &(struct store_event){1002, 50, 2, 5, 99, ""});
+    store_job_set(t, 50, JOB_FAILED, "x");
+    store_commit(w.store, t, NULL, NULL);
+    hello(B), settle();
+    CHECK(order(50, REMOVAL_JOB) == 0);
+    until(50, REMOVAL_JOB, REMOVAL_NODES);
+    until_heard(2);
+    CHECK(answer_all(A, 1) == 1 && answer_all(B, 1) == 1);
+    until(50, REMOVAL_JOB, REMOVAL_DONE);
+    finish();
+}
+
+int main(void)
+{
+    RUN(test_all_of_it);
+    RUN(test_ids);
+    RUN(test_refusals);
+    RUN(test_away);
+    RUN(test_strange_answers);
+    RUN(test_failed);
+    RUN(test_parts);
+    RUN(test_many);
+    RUN(test_damaged_rows);
+    return test_done("seqd_removal");
+}

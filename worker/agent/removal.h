@@ -1,0 +1,23 @@
+/* removal.h: what seqd has removed goes from this node, too: a job's directory, or its checkpoints.
+ * A thread of trees.h does the work; seqd is told when it is durable. What is asked for twice is done
+ * twice: the second time nothing is there. Loop thread. */
+#ifndef SEQD_AGENT_REMOVAL_H
+#define SEQD_AGENT_REMOVAL_H
+
+#include "api/trees.h"
+#include "api/wire.h"
+#include "worker/agent/state_dir.h"
+
+/* MSG_REMOVED of a request. */
+typedef void removal_done(void *arg, const struct msg *m);
+
+struct removals;
+/* Borrows all three. */
+struct removals *removals_create(struct trees *t, const struct state_dir *s, removal_done *done,
+                                 void *arg);
+void removals_destroy(struct removals *r); /* after the trees; NULL allowed */
+
+/* MSG_REMOVE. busy: an attempt of the job is here, so nothing of it can go now. */
+void removals_take(struct removals *r, const struct msg *m, bool busy);
+
+#endif
