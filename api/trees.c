@@ -31,7 +31,7 @@ struct trees {
     pthread_mutex_t mutex;
     pthread_cond_t wake;
     bool stop;
-    struct request *first, **last;        /* asked */
+    struct request *first, **last;         /* asked */
     struct request *out_first, **out_last; /* done, in order */
 };
 

@@ -14,7 +14,8 @@
 #include "api/core/file.h"
 #include "api/core/loop.h"
 
-#define TREES_BATCH 64 /* directories in one request: 64 paths of 4 KiB, one sync of their parents */
+#define TREES_BATCH                                                                                \
+    64 /* directories in one request: 64 paths of 4 KiB, one sync of their parents */
 
 struct trees;
 

@@ -9,8 +9,7 @@
 #define RM_JOBS      1000
 #define LIMIT_NORMAL 20
 
-static const char *const head[] = {"JOB",   "WHAT", "STATE", "WHY",       "BY",
-                                   "FREED", "AT",   "",      NULL};
+static const char *const head[] = {"JOB", "WHAT", "STATE", "WHY", "BY", "FREED", "AT", "", NULL};
 
 /* "waits for n1: input/output error, n2" */
 static void waits(const struct jv *v, char *out, size_t size)
@@ -119,8 +118,10 @@ const struct verb rm_verb = {
     .max_args = RM_JOBS,
     .run = rm_run,
     .options = OPT_YES,
-    .help = "Removes jobs that have ended: their events, metrics, logs, checkpoints and artifacts, here\n"
-            "and on the nodes. A live job is refused (cancel it first), and one whose files a live job\n"
+    .help = "Removes jobs that have ended: their events, metrics, logs, checkpoints and artifacts, "
+            "here\n"
+            "and on the nodes. A live job is refused (cancel it first), and one whose files a live "
+            "job\n"
             "reads. What is on a node that is away goes when it is back: see seqctl removals.\n\n"
             "  -y, --yes       do not ask; needed where no terminal is",
 };

@@ -16,6 +16,7 @@
 #include "daemon/record.h"
 #include "daemon/replay.h"
 #include "daemon/session.h"
+#include "daemon/sweep.h"
 
 #define TICK_MS   1000
 #define EXPECT_MS 30000
@@ -29,6 +30,7 @@ struct control {
     struct session session;
     struct asks *asks;
     struct removals *removals;
+    struct sweep *sweep; /* NULL: nothing has a time to live */
     struct sched_pass *pass;
     int64_t next_expect_ms, next_forget_ms;
     bool paused;
@@ -157,6 +159,7 @@ static void on_event(void *arg, struct job *j, enum job_event type, int64_t epoc
     case EV_ASSIGN:
         if (!a || a->epoch != epoch) return;
         a->assigned = true;
+        if (c->sweep) sweep_epoch(c->sweep, j);
         /* What has failed meanwhile, as by a GPU, is not begun: its nodes are told to stop. */
         if (j->state == JOB_STARTING) session_assign(&c->session, j);
         return;
@@ -602,6 +605,7 @@ struct control *control_create(const struct control_options *o, struct err *e)
         return NULL;
     }
     c->removals = removals_create(&c->commits, o->logs, &out);
+    if (o->policy) c->sweep = sweep_create(&c->commits, c->removals, o->policy);
     arm_tick(c);
     want_pass(c);
     return c;
@@ -616,6 +620,7 @@ void control_pause(struct control *c)
 void control_destroy(struct control *c)
 {
     if (!c) return;
+    sweep_destroy(c->sweep);
     removals_destroy(c->removals);
     cluster_fini(&c->cluster);
     asks_destroy(c->asks);

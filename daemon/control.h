@@ -13,7 +13,7 @@
  *   pass.c blame.c                         what begins where; whose failure it is
  *   commit.c replay.c                      events into the store, and out of it after a restart
  *   order.c                                what clients want of jobs and nodes that exist
- *   retain.c removal.c                     what must stay; what goes, and how
+ *   retain.c removal.c sweep.c             what must stay; what goes, how and when
  *   session.c ask.c                        what nodes are told, and what they are asked */
 #ifndef SEQD_DAEMON_CONTROL_H
 #define SEQD_DAEMON_CONTROL_H
@@ -23,6 +23,7 @@
 #include "daemon/commit.h"
 #include "daemon/link.h"
 #include "daemon/removal.h"
+#include "daemon/retain.h"
 #include "daemon/store/logs.h"
 #include "daemon/store/store.h"
 
@@ -44,7 +45,8 @@ struct control_options {
     /* Bytes of its log have come; may be NULL. */
     void (*logged)(void *arg, int64_t job);
     void *changed_arg;
-    int64_t lost_ms; /* a node unseen for so long is given up; 0: NODE_LOST_MS */
+    const struct retain_policy *policy; /* NULL: nothing has a time to live; copied */
+    int64_t lost_ms;                    /* a node unseen for so long is given up; 0: NODE_LOST_MS */
 };
 
 /* Replays the store. fails as replay (replay.h). */

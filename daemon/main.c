@@ -185,6 +185,7 @@ static int create(struct seqd *d, struct err *e)
                                 .logs = d->logs,
                                 .secret = d->secret,
                                 .lost_ms = o->lost_ms,
+                                .policy = &o->policy,
                                 .send = send_to_node,
                                 .send_arg = d,
                                 .changed = follows_changed,

@@ -68,20 +68,47 @@ static const struct option_entry rows[] = {
 };
 /* clang-format on */
 
-static const struct option_table table = {
-    .program = "seqd",
-    .usage = "seqd --dev [options]      a whole service on this machine, loopback only\n"
-             "seqd [options]            the coordinator alone: nodes join with seqw --connect\n"
-             "\n",
-    .notes = "SIGHUP changes rows with [SIGHUP]; what else has changed in the file is logged.\n"
-             "In the environment, for tests:\n"
-             "  SEQD_HEARTBEAT_MS=N     how often nodes say that they run (default 2000); three "
-             "missing: down\n"
-             "  SEQD_LOST_MS=N          a node unseen for so long is given up (default 10000)\n",
-    .rows = rows,
-    .n_rows = sizeof rows / sizeof *rows,
-    .size = sizeof(struct options),
-};
+#define N_ROWS ((int)(sizeof rows / sizeof *rows))
+
+/* The rows above and those of retain.h. */
+static const struct option_table *table(void)
+{
+    static struct option_entry all[N_ROWS + RETAIN_N];
+    static const struct option_table whole = {
+        .program = "seqd",
+        .usage = "seqd --dev [options]      a whole service on this machine, loopback only\n"
+                 "seqd [options]            the coordinator alone: nodes join with seqw --connect\n"
+                 "\n",
+        .notes = "SIGHUP changes rows with [SIGHUP]; what else has changed in the file is logged.\n"
+                 "In the environment, for tests:\n"
+                 "  SEQD_HEARTBEAT_MS=N     how often nodes say that they run (default 2000); three "
+                 "missing: down\n"
+                 "  SEQD_LOST_MS=N          a node unseen for so long is given up (default 10000)\n",
+        .rows = all,
+        .n_rows = N_ROWS + RETAIN_N,
+        .size = sizeof(struct options),
+    };
+    memcpy(all, rows, sizeof rows);
+    for (int i = 0; i < RETAIN_N; i++) {
+        const struct retain_row *r = &retain_rows[i];
+        all[N_ROWS + i] = (struct option_entry){.name = r->option,
+                                                .type = OPTION_TEXT,
+                                                .reload = OPTION_RELOADS,
+                                                .value = r->is_count ? "N" : "AGE",
+                                                .otherwise = r->fallback,
+                                                .offset = offsetof(struct options, keep[i]),
+                                                .size = sizeof((struct options *)0)->keep[i],
+                                                .help = r->sentence};
+    }
+    return &whole;
+}
+
+static int keep(const struct options *o, struct retain_policy *out, struct err *e)
+{
+    for (int i = 0; i < RETAIN_N; i++)
+        if (retain_read(out, (enum retain_id)i, o->keep[i], e)) return -1;
+    return 0;
+}
 
 static int add_root(struct options *o, const char *dir, struct err *e)
 {
@@ -206,7 +233,8 @@ static int check(const void *target, struct err *e)
             "--node-address %s: sessions there need certificates, which the node of --dev "
             "has not: leave it out, or start seqd without --dev",
             o->node);
-    if (cert_ttl(o, &ttl_s, e)) return -1;
+    struct retain_policy policy;
+    if (cert_ttl(o, &ttl_s, e) || keep(o, &policy, e)) return -1;
     if (!o->dev && (o->root.n || o->slots))
         return err_set(e, ERR_INVALID,
                        "--slots and --root belong to --dev; other nodes say their own");
@@ -227,7 +255,7 @@ static int finish(struct options *o, struct err *e)
         from_environment("SEQD_LOST_MS", NODE_LOST_MS, &o->lost_ms, e))
         return -1;
     if (cert_ttl(o, &o->cert_ttl_s, e) || state_dir(o, e) || node_address(o, e) ||
-        rest_socket(o, e))
+        rest_socket(o, e) || keep(o, &o->policy, e))
         return -1;
     o->n_slots = o->slots ? (int)o->slots : 8;
     return roots(o, e);
@@ -242,7 +270,7 @@ static const char *config_file(const void *target)
 
 int options_read(struct options *o, int argc, char **argv, struct err *e)
 {
-    int rc = settings_read(&table, argc, argv, config_file, o, e);
+    int rc = settings_read(table(), argc, argv, config_file, o, e);
     if (rc > 0 && o->version) printf("seqd %s\n", version_text());
     if (rc) return rc;
     if (check(o, e)) return -1;
@@ -255,7 +283,8 @@ int options_read(struct options *o, int argc, char **argv, struct err *e)
 
 int options_reload(struct options *o, struct err *e)
 {
-    if (settings_reload(&table, o->argc, o->argv, config_file, check, o, e) < 0) return -1;
+    if (settings_reload(table(), o->argc, o->argv, config_file, check, o, e) < 0) return -1;
+    if (keep(o, &o->policy, e)) return -1;
     log_level_set(o->log);
     return 0;
 }

@@ -8,6 +8,7 @@
 #include "api/core/err.h"
 #include "api/core/option.h"
 #include "api/core/rank.h"
+#include "daemon/retain.h"
 #include "daemon/users.h"
 
 #define OPTIONS_FILE "/etc/seqd/seqd.toml" /* read without --config and --dev, where it exists */
@@ -26,10 +27,12 @@ struct options {
     int64_t slots;
     struct option_list root;
     struct users_limits user;
+    char keep[RETAIN_N][24]; /* --keep-*: rows of retain.h */
     char log[16];
     /* What follows from them. */
     char node_address[RANK_PATH_SIZE]; /* gRPC, for seqw */
     int64_t cert_ttl_s;                /* of certificates of nodes */
+    struct retain_policy policy;       /* of --keep-* */
     int n_slots;                       /* of the node that --dev starts */
     char state_dir[RANK_PATH_SIZE];    /* exists, 0700 */
     int n_mended;                      /* files there that others could read until now */

@@ -88,8 +88,8 @@ static void remove_files(struct removals *r)
     r->files_again = r->files_busy;
     if (r->files_busy || r->paused) return;
     r->files_busy = true;
-    store_read(r->commits->store, ASK_REMOVAL_FILES, (const int64_t[4]){r->files_after, TREES_BATCH},
-               NULL, on_files_rows, r);
+    store_read(r->commits->store, ASK_REMOVAL_FILES,
+               (const int64_t[4]){r->files_after, TREES_BATCH}, NULL, on_files_rows, r);
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */
@@ -151,9 +151,8 @@ static void on_node_rows(void *arg, const struct store_rows *rows, const struct 
     struct told *n = arg;
     n->again = n->again || rows->n_rows == NODE_WINDOW;
     for (int i = 0; i < rows->n_rows && !n->gone; i++) {
-        const struct msg m = {.type = MSG_REMOVE,
-                              .job = rows->row[i].n[0],
-                              .what = (int32_t)rows->row[i].n[1]};
+        const struct msg m = {
+            .type = MSG_REMOVE, .job = rows->row[i].n[0], .what = (int32_t)rows->row[i].n[1]};
         n->n_open++; /* before it is sent: its answer may be that the session broke */
         if (!outbox_send(&n->all->out, n->node, &m)) continue;
         n->n_open = 0;
@@ -208,6 +207,11 @@ static void on_confirmed(void *arg, const struct err *e)
     loop_timer_set(r->wake, WAKE_MS);
 }
 
+static void on_cut(void *arg, const struct tree *tree, int n, const struct err *e)
+{
+    if (e) log_error("removal.epoch", "text=\"%s\"", e->text);
+}
+
 bool removals_take(struct removals *r, const char *node, const struct msg *m)
 {
     struct told *n = told_find(r, node);
@@ -222,6 +226,24 @@ bool removals_take(struct removals *r, const char *node, const struct msg *m)
     const bool more = !n->n_open && n->again && !n->failed;
     store_commit(r->commits->store, t, more ? on_confirmed : NULL, r);
     return true;
+}
+
+void removals_wake(struct removals *r)
+{
+    loop_timer_set(r->wake, WAKE_MS);
+}
+
+void removals_cut_log(struct removals *r, int64_t job, int64_t epoch, int n_ranks)
+{
+    struct tree tree[TREES_BATCH];
+    for (int rank = 0; rank < n_ranks;) {
+        int n = 0;
+        for (; n < TREES_BATCH && rank < n_ranks; n++, rank++) {
+            tree[n] = (struct tree){.id = rank};
+            logs_forget_log(r->logs, job, epoch, rank, tree[n].path, sizeof tree[n].path);
+        }
+        trees_remove(r->trees, tree, n, on_cut, r);
+    }
 }
 
 /* ---- orders ---------------------------------------------------------------------------------- */
@@ -258,20 +280,26 @@ static void on_ordered(void *arg, const struct err *e)
 static int refuse(struct removals *r, const struct store_removal *what, struct err *e)
 {
     struct jobs *jobs = &r->commits->cluster->jobs;
-    const struct job *j = jobs_find(jobs, what->job), *user;
-    const char *where;
+    const struct job *j = jobs_find(jobs, what->job);
+    struct retain_uses uses;
     if (j && !job_final(j->state))
-        return err_set(e, ERR_CONFLICT,
-                       "job %lld is %s: cancel it (POST /v1/jobs/%lld:cancel), and remove it when it "
-                       "has ended",
-                       (long long)what->job, job_state_name(j->state), (long long)what->job);
+        return err_set(
+            e, ERR_CONFLICT,
+            "job %lld is %s: cancel it (POST /v1/jobs/%lld:cancel), and remove it when it "
+            "has ended",
+            (long long)what->job, job_state_name(j->state), (long long)what->job);
     if (!removal_rows[what->what].nodes) return 0;
-    if (!(user = retain_user(jobs, what->job, &where))) return 0;
-    return err_set(e, ERR_CONFLICT,
-                   "job %lld, which is %s, reads files of job %lld as its %s: remove it when job "
-                   "%lld has ended",
-                   (long long)user->id, job_state_name(user->state), (long long)what->job, where,
-                   (long long)user->id);
+    retain_uses_init(&uses, jobs);
+    const struct retain_use *use = retain_uses_find(&uses, what->job);
+    const struct job *user = use ? jobs_find(jobs, use->user) : NULL;
+    if (user)
+        err_set(e, ERR_CONFLICT,
+                "job %lld, which is %s, reads files of job %lld as its %s: remove it when job %lld "
+                "has ended",
+                (long long)user->id, job_state_name(user->state), (long long)what->job, use->field,
+                (long long)user->id);
+    retain_uses_fini(&uses);
+    return user ? -1 : 0;
 }
 
 void removals_order(struct removals *r, const struct store_removal *what, commit_done *done,

@@ -5,9 +5,9 @@
  *   rows, some hundred in a commit      metrics, events, then the job's
  *   the nodes are told, until they say that it is gone
  *
- * Every step follows from the rows alone and can be done twice, so a crash anywhere loses and leaves
- * nothing: what was not finished is taken up after the restart. A node that is away is told when it is
- * back; until then the removal is pending, which is seen. Loop thread. */
+ * Every step follows from the rows alone and can be done twice, so a crash anywhere loses and
+ * leaves nothing: what was not finished is taken up after the restart. A node that is away is told
+ * when it is back; until then the removal is pending, which is seen. Loop thread. */
 #ifndef SEQD_DAEMON_REMOVAL_H
 #define SEQD_DAEMON_REMOVAL_H
 
@@ -29,6 +29,11 @@ void removals_pause(struct removals *r);   /* seqd is stopping */
  * while it is not final, or a live job reads its files. One that goes already is no failure. */
 void removals_order(struct removals *r, const struct store_removal *what, commit_done *done,
                     void *arg);
+
+/* Something has been added to what goes. */
+void removals_wake(struct removals *r);
+/* The logs of an attempt that is long over, of a job that lives. */
+void removals_cut_log(struct removals *r, int64_t job, int64_t epoch, int n_ranks);
 
 void removals_node_up(struct removals *r, const char *node);
 void removals_node_down(struct removals *r, const char *node);

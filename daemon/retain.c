@@ -1,60 +1,130 @@
 #include "daemon/retain.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include "api/core/choices.h"
 #include "api/core/job.h"
+#include "api/core/removal.h"
 
-struct looking {
-    char part[48]; /* "/jobs/7/" */
-    int64_t id;
+/* ---- how long things are kept ---------------------------------------------------------------- */
+
+// clang-format off
+const struct retain_row retain_rows[RETAIN_N] = {
+    [RETAIN_JOBS] = {"keep-jobs", "90d", false, REMOVAL_JOB, "Jobs that have ended, with all of their files."},
+    [RETAIN_JOBS_MAX] = {"keep-jobs-max", "100000", true, -1, "The newest jobs that have ended."},
+    [RETAIN_EVENTS] = {"keep-events", "90d", false, REMOVAL_EVENTS, "Their events, but those that name nodes and files."},
+    [RETAIN_METRICS] = {"keep-metrics", "30d", false, REMOVAL_METRICS, "Their steps."},
+    [RETAIN_LOGS] = {"keep-logs", "30d", false, REMOVAL_LOGS, "The logs of their ranks."},
+    [RETAIN_CHECKPOINTS] = {"keep-checkpoints", "90d", false, REMOVAL_CHECKPOINTS, "Their checkpoints, on the nodes."},
+    [RETAIN_EPOCHS] = {"keep-epochs", "16", true, -1, "Logs of the newest attempts of a live job."},
+    [RETAIN_REMOVALS] = {"keep-removals", "365d", false, -1, "The records of what was removed."},
+};
+// clang-format on
+
+static int64_t unit_ms(char unit)
+{
+    return unit == 's'   ? 1000
+           : unit == 'm' ? 60000
+           : unit == 'h' ? 3600000
+           : unit == 'd' ? 86400000
+                         : 0;
+}
+
+int retain_read(struct retain_policy *p, enum retain_id id, const char *text, struct err *e)
+{
+    const struct retain_row *r = &retain_rows[id];
+    char *end;
+    const long long n = strtoll(text, &end, 10);
+    const int64_t unit = r->is_count ? 1 : unit_ms(*end);
+    if (!strcmp(text, "never")) {
+        p->keep[id] = RETAIN_NEVER;
+        return 0;
+    }
+    if (end == text || n < 1 || n > 1000000000 || !unit || end[!r->is_count])
+        return err_set(e, ERR_INVALID, "--%s %.40s: want %s", r->option, text,
+                       r->is_count ? "a number from 1 to 1000000000, or never"
+                                   : "an age such as 90d, 12h, 30m or 45s, or never");
+    p->keep[id] = n * unit;
+    return 0;
+}
+
+struct retain_policy retain_defaults(void)
+{
+    struct retain_policy p;
+    for (int i = 0; i < RETAIN_N; i++)
+        if (retain_read(&p, (enum retain_id)i, retain_rows[i].fallback, NULL)) abort();
+    return p;
+}
+
+/* ---- what live jobs read --------------------------------------------------------------------- */
+
+struct collecting {
+    struct retain_uses *all;
     const struct job *user;
-    const char *where;
+    int room;
 };
 
-static bool beneath(const struct looking *l, const struct job_spec *s, spec_ref path)
+static void add(struct collecting *c, int64_t id, const char *field)
 {
-    const char *at = strstr(spec_text(s, path), l->part);
-    const size_t n = strlen(l->part) - 1; /* the directory itself may end the path */
-    if (at) return true;
-    const char *text = spec_text(s, path);
-    const size_t size = strlen(text);
-    return size >= n && !strncmp(text + size - n, l->part, n);
+    struct retain_uses *u = c->all;
+    if (u->n == c->room) {
+        c->room = c->room ? 2 * c->room : 64;
+        if (!(u->use = realloc(u->use, (size_t)c->room * sizeof *u->use))) abort();
+    }
+    u->use[u->n++] = (struct retain_use){id, c->user->id, field};
 }
 
-static bool in_sources(const struct looking *l, const struct job_spec *s,
-                       const struct spec_source *src, int n)
+/* Every ".../jobs/7" in the path, where the number is a whole name. */
+static void add_path(struct collecting *c, spec_ref path, const char *field)
 {
-    for (int i = 0; i < n; i++)
-        if (beneath(l, s, src[i].path)) return true;
-    return false;
+    for (const char *p = spec_text(c->user->spec, path); (p = strstr(p, "/jobs/")); p += 5) {
+        const size_t n = strspn(p + 6, "0123456789");
+        if (n && n < 19 && (p[6 + n] == '/' || !p[6 + n])) add(c, strtoll(p + 6, NULL, 10), field);
+    }
 }
 
-static const char *uses(const struct looking *l, const struct job_spec *s)
+static void add_sources(struct collecting *c, const struct spec_source *src, int n,
+                        const char *field)
 {
-    if (beneath(l, s, s->model.path)) return "model.path";
-    if (s->checkpoint.resume == RESUME_PATH && beneath(l, s, s->checkpoint.resume_path))
-        return "checkpoint.resume";
-    if (in_sources(l, s, s->data.train, s->data.n_train)) return "data.train";
-    if (in_sources(l, s, s->eval.data, s->eval.n_data)) return "eval.data";
-    if (in_sources(l, s, &s->input.source, 1)) return "input";
-    if (beneath(l, s, s->context.load)) return "context.load";
-    return NULL;
+    for (int i = 0; i < n; i++) add_path(c, src[i].path, field);
 }
 
-static void look(void *arg, struct job *j)
+static void collect(void *arg, struct job *j)
 {
-    struct looking *l = arg;
-    if (l->user || j->id == l->id) return;
-    l->where = uses(l, j->spec);
-    if (l->where) l->user = j;
+    struct collecting *c = arg;
+    const struct job_spec *s = j->spec;
+    c->user = j;
+    add_path(c, s->model.path, "model.path");
+    if (s->checkpoint.resume == RESUME_PATH)
+        add_path(c, s->checkpoint.resume_path, "checkpoint.resume");
+    add_sources(c, s->data.train, s->data.n_train, "data.train");
+    add_sources(c, s->eval.data, s->eval.n_data, "eval.data");
+    add_sources(c, &s->input.source, 1, "input");
+    add_path(c, s->context.load, "context.load");
 }
 
-const struct job *retain_user(struct jobs *t, int64_t id, const char **where)
+static int ascending(const void *a, const void *b)
 {
-    struct looking l = {.id = id};
-    snprintf(l.part, sizeof l.part, "/jobs/%lld/", (long long)id);
-    jobs_each(t, look, &l);
-    *where = l.where;
-    return l.user;
+    const struct retain_use *x = a, *y = b;
+    return x->id < y->id ? -1 : x->id > y->id;
+}
+
+void retain_uses_init(struct retain_uses *u, struct jobs *t)
+{
+    struct collecting c = {.all = u};
+    *u = (struct retain_uses){0};
+    jobs_each(t, collect, &c);
+    if (u->n) qsort(u->use, (size_t)u->n, sizeof *u->use, ascending);
+}
+
+void retain_uses_fini(struct retain_uses *u)
+{
+    free(u->use);
+}
+
+const struct retain_use *retain_uses_find(const struct retain_uses *u, int64_t id)
+{
+    const struct retain_use key = {.id = id};
+    return u->n ? bsearch(&key, u->use, (size_t)u->n, sizeof *u->use, ascending) : NULL;
 }

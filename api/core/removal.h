@@ -4,9 +4,11 @@
 
 #include <stdbool.h>
 
-enum removal_what { /* stored and sent by number: new ones go last */
-    REMOVAL_JOB,    /* all of it: nothing but the record of the removal is left */
-    REMOVAL_EVENTS, /* but those that say on which nodes it ran and which files it made */
+/* Stored and sent by number: new ones go last. Of REMOVAL_JOB nothing is left but the record of the
+ * removal. REMOVAL_EVENTS leaves those that say on which nodes it ran, and which files it made. */
+enum removal_what {
+    REMOVAL_JOB,
+    REMOVAL_EVENTS,
     REMOVAL_METRICS,
     REMOVAL_LOGS,
     REMOVAL_CHECKPOINTS,

@@ -37,7 +37,8 @@ static void on_removal(void *arg, const struct store_rows *rows, const struct er
 {
     struct removal_view *v = arg;
     struct err e;
-    if (!failed && !rows->n_rows) err_set(&e, ERR_NOT_FOUND, "there is no job %lld", (long long)v->id);
+    if (!failed && !rows->n_rows)
+        err_set(&e, ERR_NOT_FOUND, "there is no job %lld", (long long)v->id);
     if (refuse(v, failed ? failed : rows->n_rows ? NULL : &e)) return;
     const struct store_row *row = &rows->row[0];
     reply_json(v->r, row->n[3] == REMOVAL_DONE ? 200 : 202, row->text[0]);

@@ -191,14 +191,27 @@ static void scan(struct logs *l, int64_t job, logs_durable *call, void *arg)
     closedir(d);
 }
 
-void logs_forget(struct logs *l, int64_t job, char *path, size_t size)
+static void let_go(struct file *f)
 {
+    if (f->fd >= 0) close(f->fd);
+    f->fd = -1;
+}
+
+void logs_forget_log(struct logs *l, int64_t job, int64_t epoch, int rank, char *path, size_t size)
+{
+    char full[1152];
     for (int i = 0; i < OPEN_FILES; i++) {
         struct file *f = &l->file[i];
-        if (f->fd < 0 || f->job != job) continue;
-        close(f->fd);
-        f->fd = -1;
+        if (f->job == job && f->epoch == epoch && f->rank == rank) let_go(f);
     }
+    path_of(l, job, epoch, rank, full);
+    snprintf(path, size, "%s", full);
+}
+
+void logs_forget(struct logs *l, int64_t job, char *path, size_t size)
+{
+    for (int i = 0; i < OPEN_FILES; i++)
+        if (l->file[i].job == job) let_go(&l->file[i]);
     snprintf(path, size, "%s/%lld", l->dir, (long long)job);
 }
 

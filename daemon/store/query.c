@@ -146,6 +146,21 @@ static void select_checkpoints(sqlite3 *db, struct query *a)
 #define TIME(at) "strftime('%Y-%m-%dT%H:%M:%fZ', " at " / 1000.0, 'unixepoch')"
 _Static_assert(REMOVAL_CHECKPOINTS == 4 && REMOVAL_N == 5, "WHATS has them all");
 
+/* One partial index for each. */
+static void select_due(sqlite3 *db, struct query *a)
+{
+#define DUE(bit)                                                                                   \
+    "SELECT job, at FROM ended WHERE cut & " bit                                                   \
+    " = 0 AND at < ?2 AND (at, job) > (?3, ?4) ORDER BY at, job LIMIT 100"
+    static const char *const sql[REMOVAL_N] = {[REMOVAL_JOB] = DUE("1"),
+                                               [REMOVAL_EVENTS] = DUE("2"),
+                                               [REMOVAL_METRICS] = DUE("4"),
+                                               [REMOVAL_LOGS] = DUE("8"),
+                                               [REMOVAL_CHECKPOINTS] = DUE("16")};
+    _Static_assert(STORE_DUE == 100, "DUE names it");
+    select_rows(db, sql[a->n[0]], a->n, 4, NULL, 2, 0, a);
+}
+
 static void select_removals(sqlite3 *db, struct query *a)
 {
     const bool pending = a->n[2] == 1;
@@ -201,6 +216,10 @@ void query_run(sqlite3 *db, struct query *a)
         break;
     case ASK_REMOVAL:
         select_rows(db, REMOVAL "WHERE r.job = ?1 AND r.what = ?2", a->n, 2, NULL, 4, 1, a);
+        break;
+    case ASK_DUE: select_due(db, a); break;
+    case ASK_ENDED:
+        select_rows(db, "SELECT count(*) FROM ended WHERE cut & 1 = 0", a->n, 0, NULL, 1, 0, a);
         break;
     case ASK_REMOVALS: select_removals(db, a); break;
     case ASK_REMOVAL_FILES:

@@ -8,18 +8,20 @@
 
 #define ROW_SIZE 48 /* of a row beside its text: head, keys, its places in the indices */
 /* Pages are given back beyond a tenth of the file, so that a file in use does not shrink and grow
- * all the time: at least SPARE_PAGES (4 MiB) stay, at most VACUUM_PAGES go at once (1 MiB moved). */
+ * all the time: at least SPARE_PAGES (4 MiB) stay, and VACUUM_PAGES (1 MiB) at most go at once. */
 #define SPARE_PAGES  1024
 #define VACUUM_PAGES 256
 
 _Static_assert(EV_ASSIGN == 1 && EV_CHECKPOINT == 5 && EV_ARTIFACT == 6 &&
                    EV_CHECKPOINT_REMOVED == 18,
                "the statements name them");
+_Static_assert(JOB_SUCCEEDED == 4 && JOB_CANCELLED == 6, "and these");
 _Static_assert(REMOVAL_JOB == 0 && REMOVAL_EVENTS == 1 && REMOVAL_METRICS == 2 &&
                    REMOVAL_CHECKPOINTS == 4,
                "and those");
 
-/* In this order. ?1 the job, ?2 how many at most; each row deleted returns the bytes of its text. */
+/* In this order. ?1 the job, ?2 how many at most; each row deleted returns the bytes of its text.
+ */
 static const struct part {
     unsigned whats; /* bit of each enum removal_what that it belongs to */
     const char *sql;
@@ -41,6 +43,7 @@ static const struct part {
                         "part_marks WHERE job = ?1 LIMIT ?2) RETURNING 0"},
     {1u << REMOVAL_JOB, "DELETE FROM blames WHERE job = ?1 AND ?2 RETURNING 0"}, /* an hour's */
     {1u << REMOVAL_JOB, "DELETE FROM keys WHERE job = ?1 AND ?2 RETURNING 0"},
+    {1u << REMOVAL_JOB, "DELETE FROM ended WHERE job = ?1 AND ?2 RETURNING 0"},
     {1u << REMOVAL_JOB, "DELETE FROM jobs WHERE id = ?1 AND state = 100 AND ?2 "
                         "RETURNING length(spec) + length(doc) + coalesce(length(plan), 0) + "
                         "coalesce(length(result), 0)"},
@@ -56,8 +59,8 @@ static const char last_sql[] =
 struct removing {
     sqlite3 *db;
     sqlite3_stmt *part[N_PARTS];
-    int n;          /* rows that may go yet */
-    int64_t size;   /* of those of this removal that went */
+    int n;        /* rows that may go yet */
+    int64_t size; /* of those of this removal that went */
 };
 
 /* One row at most. */
@@ -167,4 +170,29 @@ int remove_rows(sqlite3 *db, int n, int64_t at_ms, int64_t *n_moved)
     for (int i = 0; i < N_PARTS; i++) sqlite3_finalize(r.part[i]);
     *n_moved = all;
     return rc;
+}
+
+int remove_fill(sqlite3 *db, int n, int64_t *n_moved)
+{
+    static const char cursor_sql[] =
+        "SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'ended.jobs'";
+    char sql[512];
+    int64_t after, last;
+    *n_moved = 0;
+    int rc = number(db, cursor_sql, &after);
+    if (rc || after == INT64_MAX) return rc;
+    sqlite3_snprintf(
+        sizeof sql, sql,
+        "SELECT max(id) FROM (SELECT id FROM jobs WHERE id > %lld ORDER BY id LIMIT %d)",
+        (long long)after, n);
+    if ((rc = number(db, sql, &last))) return rc;
+    sqlite3_snprintf(sizeof sql, sql,
+                     "INSERT OR IGNORE INTO ended (job, at) SELECT id, coalesce((SELECT max(at) "
+                     "FROM events WHERE job = id), created_at) FROM jobs WHERE id > %lld AND "
+                     "id <= %lld AND state BETWEEN 4 AND 6;"
+                     "INSERT INTO meta (key, value) VALUES ('ended.jobs', '%lld') "
+                     "ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+                     (long long)after, (long long)last, (long long)(last ? last : INT64_MAX));
+    *n_moved = last != 0;
+    return sqlite3_exec(db, sql, NULL, NULL, NULL);
 }

@@ -153,5 +153,18 @@ CREATE TABLE IF NOT EXISTS removal_nodes (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS removal_nodes_by_job ON removal_nodes (job, what);
 
+-- Jobs that have ended, by when: what their time to live is counted from. cut: bit 1 << enum
+-- removal_what of what is removed of it; a query for what is due reads no job of which that is gone.
+CREATE TABLE IF NOT EXISTS ended (
+  job INTEGER PRIMARY KEY,
+  at  INTEGER NOT NULL,
+  cut INTEGER NOT NULL DEFAULT 0
+) STRICT;
+CREATE INDEX IF NOT EXISTS ended_whole ON ended (at, job) WHERE cut & 1 = 0;
+CREATE INDEX IF NOT EXISTS ended_events ON ended (at, job) WHERE cut & 2 = 0;
+CREATE INDEX IF NOT EXISTS ended_metrics ON ended (at, job) WHERE cut & 4 = 0;
+CREATE INDEX IF NOT EXISTS ended_logs ON ended (at, job) WHERE cut & 8 = 0;
+CREATE INDEX IF NOT EXISTS ended_checkpoints ON ended (at, job) WHERE cut & 16 = 0;
+
 -- Without it every removal of a job looks at every key.
 CREATE INDEX IF NOT EXISTS keys_by_job ON keys (job);

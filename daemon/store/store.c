@@ -211,6 +211,7 @@ static int run_op(struct store *s, const struct txn_op *o)
 {
     sqlite3_stmt *st = s->op[o->type];
     s->doing = "the removal of rows";
+    if (o->type == OP_ENDED_FILL) return remove_fill(s->write_db, (int)o->n[0], o->out);
     if (o->type == OP_REMOVAL_ROWS) return remove_rows(s->write_db, (int)o->n[0], o->n[1], o->out);
     int n_params = sqlite3_bind_parameter_count(st);
     s->doing = txn_sql[o->type];

@@ -133,6 +133,7 @@ void store_certificate_revoke(struct store_txn *t, const char *node, int64_t at_
 void store_certificate_remove(struct store_txn *t, int64_t serial);
 /* ---- removing (api/core/removal.h, remove.h) ------------------------------------------------- */
 
+#define STORE_DUE  100 /* rows of one ASK_DUE */
 #define STORE_GONE 100 /* jobs.state of a job that is being removed */
 
 struct store_removal {
@@ -143,6 +144,10 @@ struct store_removal {
 /* Nothing for a job that is not final, or of which that goes already. A whole job is in no answer
  * from here on. */
 void store_removal_add(struct store_txn *t, const struct store_removal *r);
+/* Of the n oldest records of removals those that were done before that time go. */
+void store_removals_forget(struct store_txn *t, int64_t before_ms, int n);
+/* A database of an older seqd: when its jobs ended, of the next n. *n_moved: as below. */
+void store_ended_fill(struct store_txn *t, int n, int64_t *n_moved);
 /* seqd's own files of it are gone: their bytes. */
 void store_removal_files(struct store_txn *t, int64_t job, int what, int64_t size);
 /* Deletes at most n rows of what goes, oldest removals first. *n_moved, written before the commit
@@ -201,7 +206,10 @@ enum store_ask {
     ASK_REMOVALS, /* n[0] before seq (0: newest), n[1] limit, n[2] 1: those not done, oldest first
                       * and after n[0]              -> the same */
     ASK_REMOVAL_FILES, /* n[0] after seq, n[1] limit -> n: seq, job, what: seqd's files go next */
-    ASK_REMOVAL_NODE,  /* text[0] node, n[1] limit   -> n: job, what: not confirmed by it */
+    ASK_DUE,   /* n[0] what, n[1] ended before, after n[2] at and n[3] job, STORE_DUE at most:
+                        * of which that is not removed, those that ended first -> n: job, at */
+    ASK_ENDED, /*                           -> n: jobs that have ended and are not removed */
+    ASK_REMOVAL_NODE, /* text[0] node, n[1] limit   -> n: job, what: not confirmed by it */
 };
 
 struct store_row {

@@ -6,6 +6,10 @@
 #include "api/core/log.h"
 #include "api/core/removal.h"
 
+/* When it ended: at its last event. */
+#define ENDED                                                                                      \
+    "INSERT OR IGNORE INTO ended (job, at) SELECT id, "                                            \
+    "coalesce((SELECT max(at) FROM events WHERE job = id), created_at) FROM jobs"
 #define FINAL "state BETWEEN 4 AND 6"
 _Static_assert(JOB_SUCCEEDED == 4 && JOB_CANCELLED == 6, "FINAL names the states");
 _Static_assert(EV_ASSIGN == 1, "OP_REMOVAL_NODES names it");
@@ -67,6 +71,11 @@ const char *const txn_sql[OP_N] = {
         "WHERE e.job = ?1 AND e.type = 1) WHERE typeof(node) = 'text' AND "
         "EXISTS (SELECT 1 FROM jobs WHERE id = ?1 AND " FINAL ") AND "
         "EXISTS (SELECT 1 FROM removals WHERE job = ?1 AND what = ?2 AND state < 2)",
+    [OP_REMOVAL_CUT] = "UPDATE ended SET cut = cut | ?2 WHERE job = ?1",
+    [OP_REMOVALS_FORGET] = "DELETE FROM removals WHERE seq IN (SELECT seq FROM (SELECT seq, "
+                           "done_at FROM removals WHERE state = 3 ORDER BY seq LIMIT ?2) "
+                           "WHERE done_at < ?1)",
+    [OP_ENDED] = ENDED " WHERE id = ?1 AND " FINAL,
     [OP_REMOVAL_HIDE] = "UPDATE jobs SET state = 100 WHERE id = ?1 AND " FINAL,
     [OP_REMOVAL_KEYS] = "DELETE FROM keys WHERE job = ?1 AND "
                         "(SELECT state FROM jobs WHERE id = ?1) = 100",
@@ -126,6 +135,7 @@ void store_job_set(struct store_txn *t, int64_t id, int state, const char *doc)
     struct txn_op *o = add_op(t, OP_JOB_SET);
     o->n[0] = id, o->n[1] = state;
     o->text[0] = txn_copy(doc);
+    if (job_final((enum job_state)state)) add_op(t, OP_ENDED)->n[0] = id;
 }
 
 void store_spec_set(struct store_txn *t, int64_t id, const char *spec, const char *plan)
@@ -271,6 +281,7 @@ void store_job_unreadable(struct store_txn *t, int64_t id, const char *error, co
     struct txn_op *o = add_op(t, OP_UNREADABLE);
     o->n[0] = id, o->n[1] = JOB_FAILED;
     o->text[0] = txn_copy(error), o->text[1] = txn_copy(doc), o->text[2] = txn_copy(at);
+    add_op(t, OP_ENDED)->n[0] = id;
 }
 
 /* The first state in which there is something to do. */
@@ -289,9 +300,25 @@ void store_removal_add(struct store_txn *t, const struct store_removal *r)
         o = add_op(t, OP_REMOVAL_NODES);
         o->n[0] = r->job, o->n[1] = r->what;
     }
+    o = add_op(t, OP_REMOVAL_CUT);
+    o->n[0] = r->job;
+    o->n[1] = r->what == REMOVAL_JOB ? (1 << REMOVAL_N) - 1 : 1 << r->what;
     if (r->what != REMOVAL_JOB) return;
     add_op(t, OP_REMOVAL_HIDE)->n[0] = r->job;
     add_op(t, OP_REMOVAL_KEYS)->n[0] = r->job;
+}
+
+void store_removals_forget(struct store_txn *t, int64_t before_ms, int n)
+{
+    struct txn_op *o = add_op(t, OP_REMOVALS_FORGET);
+    o->n[0] = before_ms, o->n[1] = n;
+}
+
+void store_ended_fill(struct store_txn *t, int n, int64_t *n_moved)
+{
+    struct txn_op *o = add_op(t, OP_ENDED_FILL);
+    o->n[0] = n;
+    o->out = n_moved;
 }
 
 void store_removal_files(struct store_txn *t, int64_t job, int what, int64_t size)

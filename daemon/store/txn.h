@@ -38,6 +38,10 @@ enum txn_op_type {
     OP_REMOVAL_NODE,
     OP_REMOVAL_END,
     OP_REMOVAL_ERROR,
+    OP_REMOVAL_CUT,
+    OP_REMOVALS_FORGET,
+    OP_ENDED,
+    OP_ENDED_FILL,   /* no statement: remove.c */
     OP_REMOVAL_ROWS, /* no statement: remove.c */
     OP_N
 };
@@ -49,7 +53,7 @@ struct txn_op {
     enum txn_op_type type;
     int64_t n[5];
     char *text[4];
-    int64_t *out; /* of OP_REMOVAL_ROWS: borrowed until the answer */
+    int64_t *out; /* of those of remove.c: borrowed until the answer */
 };
 
 /* An answer on its way to the loop thread: first member of requests and questions. */

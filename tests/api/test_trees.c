@@ -79,7 +79,8 @@ static void test_whole(void)
     run(t, names, 3, true);
     CHECK(!why.code && got[0].size >= size + 70000 && got[0].id == 0 && got[2].id == 2);
     CHECK(!file_exists(at("jobs/1")) && !file_exists(at("jobs/1.gone")));
-    CHECK(!file_exists(at("jobs/2")) && file_exists(at("jobs/10/a")) && file_exists(at("out/side")));
+    CHECK(!file_exists(at("jobs/2")) && file_exists(at("jobs/10/a")) &&
+          file_exists(at("out/side")));
     run(t, names, 3, true);
     CHECK(!why.code && got[0].size == 0);
     trees_destroy(t);
@@ -98,7 +99,8 @@ static void test_failure(void)
     put(deep, 1), put("jobs/2/x", 1);
     run(t, names, 2, true);
     CHECK(why.code == ERR_TOO_LARGE && strstr(why.text, "jobs/1") && got[0].code && !got[1].code);
-    CHECK(!file_exists(at("jobs/1")) && file_exists(at("jobs/1.gone")) && !file_exists(at("jobs/2")));
+    CHECK(!file_exists(at("jobs/1")) && file_exists(at("jobs/1.gone")) &&
+          !file_exists(at("jobs/2")));
     trees_destroy(t);
     finish();
 }

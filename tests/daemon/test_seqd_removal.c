@@ -229,11 +229,12 @@ static int64_t submit_model(const char *path)
     static struct job_spec s;
     struct err e;
     char json[512];
-    snprintf(json, sizeof json,
-             "{\"kind\":\"train\",\"model\":{\"config\":{\"hidden_size\":64,\"num_hidden_layers\":"
-             "2,\"num_attention_heads\":4,\"intermediate_size\":128}},\"data\":{\"train\":[{\"path\""
-             ":\"/x\"}],\"seq_len\":100},\"train\":{\"passes\":1},\"checkpoint\":{\"resume\":\"%s\"}}",
-             path);
+    snprintf(
+        json, sizeof json,
+        "{\"kind\":\"train\",\"model\":{\"config\":{\"hidden_size\":64,\"num_hidden_layers\":"
+        "2,\"num_attention_heads\":4,\"intermediate_size\":128}},\"data\":{\"train\":[{\"path\""
+        ":\"/x\"}],\"seq_len\":100},\"train\":{\"passes\":1},\"checkpoint\":{\"resume\":\"%s\"}}",
+        path);
     CHECK_MSG(!json_spec_read(json, strlen(json), JSON_FOR_PEOPLE, &s, &e), "%s", e.text);
     CHECK_MSG(!family_check(&s, &e), "%s", e.text);
     commit_submit(control_commits(w.control), &(struct commit_new){.spec = &s, .plan = "{}"},
@@ -375,8 +376,8 @@ static void test_many(void)
         struct store_txn *t = store_begin();
         const int64_t id = 1000 + i;
         store_job_new(t, id, 5, "{}", NULL, "\"state\":\"failed\"", "u");
-        store_event_add(t, &(struct store_event){100000 + i * 10, id, 1, 5, EV_ASSIGN,
-                                                 "{\"node\":\"a\"}"});
+        store_event_add(
+            t, &(struct store_event){100000 + i * 10, id, 1, 5, EV_ASSIGN, "{\"node\":\"a\"}"});
         for (int k = 1; k < 10; k++)
             store_event_add(t, &(struct store_event){100000 + i * 10 + k, id, 1, 5, EV_NOTE, "{}"});
         for (int k = 0; k < 20; k++) store_metrics_add(t, id, "[{\"step\":1}]");

@@ -4,7 +4,7 @@
 #include "daemon/order.h"
 #include "tests/lib/rest.h"
 
-static int delete(const char *path)
+static int delete (const char *path)
 {
     char out[512];
     const int fd = dial();
@@ -16,12 +16,12 @@ static int delete(const char *path)
 static void test_delete(void)
 {
     begin();
-    CHECK(delete("/v1/jobs/1") == 404);
+    CHECK(delete ("/v1/jobs/1") == 404);
     CHECK(post("/v1/jobs", job_json) == 201 && post("/v1/jobs", job_json) == 201);
-    CHECK(delete("/v1/jobs/1") == 409 && strstr(reply, "cancel it"));
+    CHECK(delete ("/v1/jobs/1") == 409 && strstr(reply, "cancel it"));
     CHECK(post("/v1/jobs/1:cancel", "") == 202 && get("/v1/jobs/1") == 200);
     CHECK(strstr(reply, "\"state\":\"cancelled\""));
-    const int status = delete("/v1/jobs/1");
+    const int status = delete ("/v1/jobs/1");
     CHECK_MSG((status == 202 || status == 200) && strstr(reply, "\"job\":1,\"what\":\"job\""), "%s",
               reply);
     CHECK(get("/v1/jobs/1") == 404 && get("/v1/jobs/1/events") == 404);
@@ -29,7 +29,7 @@ static void test_delete(void)
     CHECK(get("/v1/jobs/1/checkpoints") == 404 && get("/v1/jobs/1/artifacts/x") == 404);
     CHECK(post("/v1/jobs/1:cancel", "") == 404);
     CHECK(get("/v1/jobs") == 200 && strstr(reply, "\"id\":2") && !strstr(reply, "\"id\":1,"));
-    while (delete("/v1/jobs/1") == 202) loop_turn(w.loop, 5); /* no node has anything of it */
+    while (delete ("/v1/jobs/1") == 202) loop_turn(w.loop, 5); /* no node has anything of it */
     CHECK(status_of() == 200 && strstr(reply, "\"state\":\"done\""));
     CHECK(get("/v1/removals") == 200 && strstr(reply, "\"why\":\"delete\"") &&
           strstr(reply, "\"has_more\":false"));
@@ -48,7 +48,7 @@ static void test_pages(void)
         snprintf(path, sizeof path, "/v1/jobs/%d:cancel", i);
         CHECK(post(path, "") == 202);
         snprintf(path, sizeof path, "/v1/jobs/%d", i);
-        CHECK(delete(path) / 100 == 2);
+        CHECK(delete (path) / 100 == 2);
     }
     CHECK(get("/v1/removals?limit=2") == 200 && strstr(reply, "\"job\":3") &&
           strstr(reply, "\"next_cursor\":\"2\"") && strstr(reply, "\"has_more\":true"));
@@ -63,7 +63,7 @@ static void test_key(void)
     static const char key[] = "Idempotency-Key: \"k1\"\r\n";
     begin();
     CHECK(post_with("/v1/jobs", key, job_json) == 201 && strstr(reply, "\"id\":1,"));
-    CHECK(post("/v1/jobs/1:cancel", "") == 202 && delete("/v1/jobs/1") / 100 == 2);
+    CHECK(post("/v1/jobs/1:cancel", "") == 202 && delete ("/v1/jobs/1") / 100 == 2);
     CHECK(post_with("/v1/jobs", key, job_json) == 201 && strstr(reply, "\"id\":2,"));
     finish();
 }

@@ -66,7 +66,8 @@ struct sim {
 
 static struct world {
     char dir[64];
-    int64_t now;
+    int64_t now, utc_shift; /* shift: the wall clock was set */
+    const struct retain_policy *policy;
     struct loop *loop;
     struct store *store;
     struct logs *logs;
@@ -87,7 +88,7 @@ static inline int64_t fake_clock(void *arg)
 
 static inline int64_t fake_utc(void)
 {
-    return 1000000 + w.now;
+    return 1000000 + w.now + w.utc_shift;
 }
 
 static inline struct sim *sim_of(const char *name)
@@ -358,6 +359,7 @@ static inline void open_seqd_with(loop_clock *clock)
                                 .logs = w.logs,
                                 .secret = secret,
                                 .send = on_send,
+                                .policy = w.policy,
                                 .utc_ms = fake_utc};
     w.control = control_create(&o, &e);
     CHECK_MSG(w.control != NULL, "%s", e.text);

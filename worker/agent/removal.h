@@ -1,6 +1,6 @@
-/* removal.h: what seqd has removed goes from this node, too: a job's directory, or its checkpoints.
- * A thread of trees.h does the work; seqd is told when it is durable. What is asked for twice is done
- * twice: the second time nothing is there. Loop thread. */
+/* removal.h: what seqd has removed goes from this node, too: a job's directory, or its
+ * checkpoints. A thread of trees.h does the work; seqd is told when it is durable. What is asked
+ * for twice is done twice: the second time nothing is there. Loop thread. */
 #ifndef SEQD_AGENT_REMOVAL_H
 #define SEQD_AGENT_REMOVAL_H
 

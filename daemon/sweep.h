@@ -1,0 +1,25 @@
+/* sweep.h: the time to live of what jobs leave: once a minute, rule by rule, oldest first, some
+ * hundred at a time, each in a commit of its own. What a live job reads stays until it has ended.
+ *
+ * Ages are of the wall clock, which people set. When it is an hour further than the loop's clock
+ * says, nothing is removed for an hour: a wrong year is set right before it costs anything. Loop
+ * thread. */
+#ifndef SEQD_DAEMON_SWEEP_H
+#define SEQD_DAEMON_SWEEP_H
+
+#include "daemon/removal.h"
+#include "daemon/retain.h"
+
+#define SWEEP_MS      60000
+#define SWEEP_JUMP_MS 3600000 /* of the wall clock; and how long it has to hold */
+
+struct sweep;
+
+/* Borrows all. policy: copied. */
+struct sweep *sweep_create(struct commits *all, struct removals *r,
+                           const struct retain_policy *policy);
+void sweep_destroy(struct sweep *s); /* after the store; NULL allowed */
+/* A new attempt of j: the logs of those beyond --keep-epochs go. */
+void sweep_epoch(struct sweep *s, const struct job *j);
+
+#endif
