@@ -9,7 +9,7 @@
 #include "api/trees.h"
 #include "daemon/retain.h"
 
-#define ROWS        400 /* in one commit: some milliseconds of the writer */
+#define ROWS        200 /* in one commit: some milliseconds of the writer */
 #define NODE_WINDOW 64  /* removals that one node is told of at a time */
 #define WAKE_MS     20  /* so that many orders at once are one look */
 
@@ -94,7 +94,7 @@ static void remove_files(struct removals *r)
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-/* Others write between two of them: a commit of rows takes at most a quarter of the time. */
+/* Others write between two of them: a commit of rows takes at most a fifth of the time. */
 static void on_rows_removed(void *arg, const struct err *e)
 {
     struct removals *r = arg;

@@ -16,7 +16,7 @@
 #include "daemon/store/logs.h"
 
 #define REMOVAL_RETRY_MS 30000 /* until what failed is tried again */
-#define REMOVAL_PACE     3     /* times the length of a commit of rows between two of them */
+#define REMOVAL_PACE     4     /* times the length of a commit of rows between two of them */
 
 struct removals;
 

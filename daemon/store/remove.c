@@ -8,9 +8,9 @@
 
 #define ROW_SIZE 48 /* of a row beside its text: head, keys, its places in the indices */
 /* Pages are given back beyond a tenth of the file, so that a file in use does not shrink and grow
- * all the time: at least SPARE_PAGES (4 MiB) stay, and VACUUM_PAGES (1 MiB) at most go at once. */
+ * all the time: at least SPARE_PAGES (4 MiB) stay, and VACUUM_PAGES (256 KiB) at most go at once. */
 #define SPARE_PAGES  1024
-#define VACUUM_PAGES 256
+#define VACUUM_PAGES 64
 
 _Static_assert(EV_ASSIGN == 1 && EV_CHECKPOINT == 5 && EV_ARTIFACT == 6 &&
                    EV_CHECKPOINT_REMOVED == 18,
