@@ -32,6 +32,8 @@ static const struct option_row {
     {"dry-run", 0, FLAG, OPT_DRY_RUN, offsetof(struct cli_options, dry_run)},
     {"follow", 'f', FLAG, OPT_FOLLOW, offsetof(struct cli_options, follow)},
     {"yes", 'y', FLAG, OPT_YES, offsetof(struct cli_options, yes)},
+    {"older-than", 0, WORD, OPT_OLDER, offsetof(struct cli_options, older_than)},
+    {"part", 0, WORD, OPT_PART, offsetof(struct cli_options, part)},
     {"name", 'n', WORD, OPT_NAME, offsetof(struct cli_options, name)},
     {"set", 0, LIST, OPT_SET, offsetof(struct cli_options, set)},
     {"state", 0, WORD, OPT_STATE, offsetof(struct cli_options, state)},

@@ -43,12 +43,15 @@ enum cli_option {
     OPT_TTL = 1 << 23,
     OPT_OWNER = 1 << 24,
     OPT_JOIN = 1 << 25, /* --names, --uses */
-    OPT_YES = 1 << 12
+    OPT_YES = 1 << 12,
+    OPT_OLDER = 1 << 13,
+    OPT_PART = 1 << 14
 };
 
 #define CLI_SETS 32
 struct cli_options {
     bool wait, dry_run, follow, yes, quiet, no_color, help, version;
+    const char *older_than, *part;
     const char *name, *state, *file, *field, *url, *ca, *token_file;
     const char *user, *role, *label, *ttl, *owner, *names;
     const char *output; /* the word of -o */

@@ -6,7 +6,6 @@
 #include "api/core/job_state.h"
 #include "api/core/log.h"
 #include "api/core/removal.h"
-#include "api/trees.h"
 #include "daemon/retain.h"
 
 #define ROWS        200 /* in one commit: some milliseconds of the writer */
@@ -226,6 +225,18 @@ bool removals_take(struct removals *r, const char *node, const struct msg *m)
     const bool more = !n->n_open && n->again && !n->failed;
     store_commit(r->commits->store, t, more ? on_confirmed : NULL, r);
     return true;
+}
+
+void removals_measure(struct removals *r, const int64_t *jobs, int n, trees_done *done, void *arg)
+{
+    struct tree *tree = calloc((size_t)n, sizeof *tree);
+    if (!tree) abort();
+    for (int i = 0; i < n; i++) {
+        tree[i].id = jobs[i];
+        logs_path(r->logs, jobs[i], tree[i].path, sizeof tree[i].path);
+    }
+    trees_measure(r->trees, tree, n, done, arg);
+    free(tree);
 }
 
 void removals_wake(struct removals *r)

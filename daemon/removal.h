@@ -11,6 +11,7 @@
 #ifndef SEQD_DAEMON_REMOVAL_H
 #define SEQD_DAEMON_REMOVAL_H
 
+#include "api/trees.h"
 #include "daemon/commit.h"
 #include "daemon/outbox.h"
 #include "daemon/store/logs.h"
@@ -29,6 +30,9 @@ void removals_pause(struct removals *r);   /* seqd is stopping */
  * while it is not final, or a live job reads its files. One that goes already is no failure. */
 void removals_order(struct removals *r, const struct store_removal *what, commit_done *done,
                     void *arg);
+
+/* The bytes of seqd's own files of n jobs, in the order given: TREES_BATCH at most. */
+void removals_measure(struct removals *r, const int64_t *jobs, int n, trees_done *done, void *arg);
 
 /* Something has been added to what goes. */
 void removals_wake(struct removals *r);

@@ -31,21 +31,29 @@ static int64_t unit_ms(char unit)
                          : 0;
 }
 
+int64_t retain_age_ms(const char *text)
+{
+    char *end;
+    const long long n = strtoll(text, &end, 10);
+    const int64_t unit = end == text || *text < '0' || *text > '9' ? 0 : unit_ms(*end);
+    return n < 1 || n > 1000000000 || !unit || end[1] ? -1 : n * unit;
+}
+
 int retain_read(struct retain_policy *p, enum retain_id id, const char *text, struct err *e)
 {
     const struct retain_row *r = &retain_rows[id];
     char *end;
-    const long long n = strtoll(text, &end, 10);
-    const int64_t unit = r->is_count ? 1 : unit_ms(*end);
+    int64_t n = r->is_count ? strtoll(text, &end, 10) : retain_age_ms(text);
     if (!strcmp(text, "never")) {
         p->keep[id] = RETAIN_NEVER;
         return 0;
     }
-    if (end == text || n < 1 || n > 1000000000 || !unit || end[!r->is_count])
+    if (r->is_count && (end == text || *end)) n = -1;
+    if (n < 1 || (r->is_count && n > 1000000000))
         return err_set(e, ERR_INVALID, "--%s %.40s: want %s", r->option, text,
                        r->is_count ? "a number from 1 to 1000000000, or never"
                                    : "an age such as 90d, 12h, 30m or 45s, or never");
-    p->keep[id] = n * unit;
+    p->keep[id] = n;
     return 0;
 }
 

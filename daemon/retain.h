@@ -40,6 +40,9 @@ struct retain_policy retain_defaults(void);
 /* text: "90d", "1000", "never". fails: ERR_INVALID naming the option. */
 int retain_read(struct retain_policy *p, enum retain_id id, const char *text, struct err *e);
 
+/* "90d", "12h", "30m", "45s"; -1: it is no age. */
+int64_t retain_age_ms(const char *text);
+
 /* ---- what live jobs read --------------------------------------------------------------------- */
 
 struct retain_use {

@@ -208,11 +208,16 @@ void logs_forget_log(struct logs *l, int64_t job, int64_t epoch, int rank, char 
     snprintf(path, size, "%s", full);
 }
 
+void logs_path(const struct logs *l, int64_t job, char *path, size_t size)
+{
+    snprintf(path, size, "%s/%lld", l->dir, (long long)job);
+}
+
 void logs_forget(struct logs *l, int64_t job, char *path, size_t size)
 {
     for (int i = 0; i < OPEN_FILES; i++)
         if (l->file[i].job == job) let_go(&l->file[i]);
-    snprintf(path, size, "%s/%lld", l->dir, (long long)job);
+    logs_path(l, job, path, size);
 }
 
 int64_t logs_size(const struct logs *l, int64_t job, int64_t epoch, int rank)

@@ -33,6 +33,7 @@ int64_t logs_read(struct logs *l, int64_t job, int64_t epoch, int rank, int64_t 
                   size_t size, struct err *e);
 /* Lets go of the job's files, which are about to be removed, and says where they are. */
 void logs_forget(struct logs *l, int64_t job, char *path, size_t size);
+void logs_path(const struct logs *l, int64_t job, char *path, size_t size); /* where they are */
 void logs_forget_log(struct logs *l, int64_t job, int64_t epoch, int rank, char *path, size_t size);
 /* Newest epoch of which this rank has a log; 0 when there is none. */
 int64_t logs_last_epoch(struct logs *l, int64_t job, int rank);

@@ -161,6 +161,28 @@ static void select_due(sqlite3 *db, struct query *a)
     select_rows(db, sql[a->n[0]], a->n, 4, NULL, 2, 0, a);
 }
 
+/* The rows of each part, as remove.c counts them. */
+static void select_prune(sqlite3 *db, struct query *a)
+{
+#define METRICS_SIZE "(SELECT coalesce(sum(length(data) + 48), 0) FROM metrics WHERE job = e.job)"
+#define EVENTS_SIZE(and)                                                                           \
+    "(SELECT coalesce(sum(length(data) + 48), 0) FROM events WHERE job = e.job" and ")"
+#define PRUNE(bit, size)                                                                           \
+    "SELECT e.job, e.at, j.state, " size " FROM ended AS e JOIN jobs AS j ON j.id = e.job WHERE "  \
+    "e.cut & " bit " = 0 AND e.at < ?2 AND j.state < 100 AND (?3 >> j.state) & 1 "                 \
+    "ORDER BY e.at, e.job LIMIT ?4"
+    static const char *const sql[REMOVAL_N] = {
+        [REMOVAL_JOB] = PRUNE("1", METRICS_SIZE
+                              " + " EVENTS_SIZE("") " + 48 + length(j.spec) + "
+                                                    "length(j.doc) + coalesce(length(j.plan), 0) + "
+                                                    "coalesce(length(j.result), 0)"),
+        [REMOVAL_EVENTS] = PRUNE("2", EVENTS_SIZE(" AND type NOT IN (1, 5, 6, 18)")),
+        [REMOVAL_METRICS] = PRUNE("4", METRICS_SIZE),
+        [REMOVAL_LOGS] = PRUNE("8", "0"),
+        [REMOVAL_CHECKPOINTS] = PRUNE("16", EVENTS_SIZE(" AND type IN (5, 18)"))};
+    select_rows(db, sql[a->n[0]], a->n, 4, NULL, 4, 0, a);
+}
+
 static void select_removals(sqlite3 *db, struct query *a)
 {
     const bool pending = a->n[2] == 1;
@@ -217,6 +239,7 @@ void query_run(sqlite3 *db, struct query *a)
     case ASK_REMOVAL:
         select_rows(db, REMOVAL "WHERE r.job = ?1 AND r.what = ?2", a->n, 2, NULL, 4, 1, a);
         break;
+    case ASK_PRUNE: select_prune(db, a); break;
     case ASK_DUE: select_due(db, a); break;
     case ASK_ENDED:
         select_rows(db, "SELECT count(*) FROM ended WHERE cut & 1 = 0", a->n, 0, NULL, 1, 0, a);

@@ -8,7 +8,7 @@
 
 #define ROW_SIZE 48 /* of a row beside its text: head, keys, its places in the indices */
 /* Pages are given back beyond a tenth of the file, so that a file in use does not shrink and grow
- * all the time: at least SPARE_PAGES (4 MiB) stay, and VACUUM_PAGES (256 KiB) at most go at once. */
+ * all the time: SPARE_PAGES (4 MiB) stay in any case, VACUUM_PAGES (256 KiB) at most go at once. */
 #define SPARE_PAGES  1024
 #define VACUUM_PAGES 64
 

@@ -209,6 +209,8 @@ enum store_ask {
     ASK_DUE,   /* n[0] what, n[1] ended before, after n[2] at and n[3] job, STORE_DUE at most:
                         * of which that is not removed, those that ended first -> n: job, at */
     ASK_ENDED, /*                           -> n: jobs that have ended and are not removed */
+    ASK_PRUNE, /* n[0] what, n[1] ended before, n[2] bit per state, n[3] limit: of which that is not
+                * removed, those that ended first -> n: job, at, state, bytes of rows */
     ASK_REMOVAL_NODE, /* text[0] node, n[1] limit   -> n: job, what: not confirmed by it */
 };
 

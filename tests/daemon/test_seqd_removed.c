@@ -68,11 +68,134 @@ static void test_key(void)
     finish();
 }
 
+/* ---- prune ----------------------------------------------------------------------------------- */
+
+enum { JOBS = 40 };
+
+static int64_t utc_now(void)
+{
+    return control_commits(w.control)->utc_ms();
+}
+
+/* Job i ended i hours ago, as one of three. */
+static void fill(void)
+{
+    for (int i = 1; i <= JOBS; i++) {
+        const int64_t at = utc_now() - (int64_t)i * 3600000 - 60000;
+        const int state = JOB_SUCCEEDED + i % 3;
+        char doc[128];
+        struct store_txn *t = store_begin();
+        snprintf(doc, sizeof doc, "\"state\":\"%s\"", job_state_name((enum job_state)state));
+        store_job_new(t, i, at, "{}", NULL, doc);
+        store_event_add(t, &(struct store_event){i, i, 0, at, EV_SUBMIT, "{}"});
+        store_metrics_add(t, i, "[{\"step\":1}]");
+        store_job_set(t, i, state, doc);
+        commit(t);
+    }
+}
+
+/* The jobs of "data" in the reply; their number. */
+static int listed(int64_t ids[JOBS])
+{
+    int n = 0;
+    const char *end = strstr(reply, "\"kept\":");
+    for (const char *p = strstr(reply, "\"data\":"); p && (p = strstr(p, "{\"job\":")) && p < end;
+         p++)
+        if (n < JOBS) ids[n++] = strtoll(p + 7, NULL, 10);
+    return n;
+}
+
+static bool exists(int64_t id)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/v1/jobs/%lld", (long long)id);
+    return get(path) == 200;
+}
+
+/* What a dry run lists, and nothing else, is what goes: for many filters, until nothing is left. */
+static void test_prune_is_its_dry_run(void)
+{
+    static const char *const states[] = {"", ",\"states\":[\"failed\"]",
+                                         ",\"states\":[\"succeeded\",\"cancelled\"]"};
+    unsigned seed = 7;
+    int left = JOBS;
+    begin();
+    fill();
+    for (int round = 0; round < 60 && left; round++) {
+        char body[256];
+        int64_t dry[JOBS], wet[JOBS], gone = 0;
+        bool before[JOBS + 1];
+        seed = seed * 1103515245u + 12345u;
+        const int hours = round < 50 ? (int)(seed >> 16) % JOBS + 1 : 1;
+        const int limit = (int)(seed >> 8) % 5 + 1;
+        snprintf(body, sizeof body, "{\"older_than\":\"%dh\",\"limit\":%d%s,\"dry_run\":true}",
+                 hours, limit, round < 50 ? states[seed % 3] : "");
+        for (int i = 1; i <= JOBS; i++) before[i] = exists(i);
+        CHECK(post("/v1/prune", body) == 200 && strstr(reply, "\"dry_run\":true"));
+        const int n = listed(dry);
+        for (int i = 1; i <= JOBS; i++) CHECK(exists(i) == before[i]); /* it changed nothing */
+        memcpy(strstr(body, "true"), "false}", 7);
+        CHECK(post("/v1/prune", body) == 202 && listed(wet) == n && n <= limit);
+        CHECK(!n || !memcmp(dry, wet, (size_t)n * sizeof *dry));
+        for (int i = 1; i <= JOBS; i++) gone += before[i] && !exists(i);
+        for (int i = 0; i < n; i++) CHECK(dry[i] >= hours && before[dry[i]] && !exists(dry[i]));
+        CHECK(gone == n);
+        left -= n;
+    }
+    CHECK_MSG(left < JOBS / 2, "%d left", left);
+    finish();
+}
+
+static void test_prune_what(void)
+{
+    begin();
+    fill();
+    CHECK(post("/v1/prune", "{\"older_than\":\"39h\",\"what\":\"metrics\"}") == 202);
+    CHECK(strstr(reply, "\"what\":\"metrics\"") && strstr(reply, "\"rows\":60"));
+    while (get("/v1/removals?state=pending") == 200 && !strstr(reply, "\"data\":[]"))
+        loop_turn(w.loop, 5);
+    CHECK(get("/v1/jobs/40/metrics") == 200 && strstr(reply, "\"data\":[]"));
+    CHECK(get("/v1/removals") == 200 && strstr(reply, "\"why\":\"prune\"") &&
+          strstr(reply, "\"rows\":60"));
+    CHECK(get("/v1/jobs/38/metrics") == 200 && strstr(reply, "\"step\":1"));
+    finish();
+}
+
+static void test_prune_refusals(void)
+{
+    static const char *const bad[][2] = {
+        {"", "JSON object"},
+        {"[]", "JSON object"},
+        {"{}", "older_than is missing"},
+        {"{\"older_than\":\"5\"}", "older_than: want"},
+        {"{\"older_than\":90}", "older_than: want"},
+        {"{\"older_than\":\"-1d\"}", "older_than: want"},
+        {"{\"older_than\":\"0d\"}", "older_than: want"},
+        {"{\"older_than\":\"1d\",\"states\":[]}", "states: want"},
+        {"{\"older_than\":\"1d\",\"states\":[\"running\"]}", "states: want"},
+        {"{\"older_than\":\"1d\",\"states\":\"failed\"}", "states: want"},
+        {"{\"older_than\":\"1d\",\"what\":\"all\"}", "what: want"},
+        {"{\"older_than\":\"1d\",\"dry_run\":1}", "dry_run: want"},
+        {"{\"older_than\":\"1d\",\"limit\":1001}", "limit: want"},
+        {"{\"older_than\":\"1d\",\"dryrun\":true}", "unknown field"},
+        {"{\"older_than\":\"1d\"} x", "one JSON object"}};
+    begin();
+    fill();
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        CHECK_MSG(post("/v1/prune", bad[i][0]) == 400 && strstr(reply, bad[i][1]), "%s: %s",
+                  bad[i][0], reply);
+    CHECK(get("/v1/removals") == 200 && strstr(reply, "\"data\":[]"));
+    finish();
+}
+
 int main(void)
 {
     json_init();
     RUN(test_delete);
     RUN(test_pages);
     RUN(test_key);
+    RUN(test_prune_is_its_dry_run);
+    RUN(test_prune_what);
+    RUN(test_prune_refusals);
     return test_done("seqd_removed");
 }

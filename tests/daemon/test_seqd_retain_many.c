@@ -1,6 +1,6 @@
 /* Many jobs go while others are submitted: all of them and no other, the loop is never long in a
  * turn, no submission waits for them, and the file of the database becomes smaller.
- *   SEQD_BENCH=1   100,000 of 200,000 jobs with 1,000,000 rows, on a disk; prints what it measures */
+ *   SEQD_BENCH=1   100,000 of 200,000 jobs, 1,000,000 rows, on a disk; prints what it measures */
 #include <sqlite3.h>
 #include <time.h>
 #include "api/core/removal.h"
@@ -39,32 +39,34 @@ static int64_t number(const char *sql)
     sqlite3_stmt *st = NULL;
     snprintf(path, sizeof path, "%s/seqd.db", w.dir);
     CHECK(sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK);
-    CHECK(sqlite3_prepare_v2(db, sql, -1, &st, NULL) == SQLITE_OK && sqlite3_step(st) == SQLITE_ROW);
+    CHECK(sqlite3_prepare_v2(db, sql, -1, &st, NULL) == SQLITE_OK &&
+          sqlite3_step(st) == SQLITE_ROW);
     const int64_t n = sqlite3_column_int64(st, 0);
     sqlite3_finalize(st);
     sqlite3_close(db);
     return n;
 }
 
-/* Twice n_jobs, of which the first half ended long ago; three events and two rows of metrics each. */
+/* Twice n_jobs; the first half ended long ago. Three events and two rows of metrics each. */
 static void fill(void)
 {
     char sql[4096];
-    snprintf(sql, sizeof sql,
-             "BEGIN; CREATE TEMP TABLE n AS WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i + 1 "
-             "FROM c WHERE i < %d) SELECT i FROM c;"
-             "INSERT INTO jobs (id, state, created_at, spec, plan, doc) SELECT i, 5, 5, "
-             "'{\"x\":\"' || hex(zeroblob(500)) || '\"}', hex(zeroblob(1000)), "
-             "'\"state\":\"failed\",\"x\":\"' || hex(zeroblob(600)) || '\"' FROM n;"
-             "INSERT INTO events (job, epoch, at, type, data) SELECT i, 1, 5, 1, '{\"node\":\"a\"}' "
-             "FROM n UNION ALL SELECT i, 1, 5, 16, hex(zeroblob(100)) FROM n UNION ALL "
-             "SELECT i, 1, 5, 12, '{}' FROM n;"
-             "INSERT INTO metrics (job, data) SELECT i, '[{\"step\":1,\"x\":\"' || "
-             "hex(zeroblob(300)) || '\"}]' FROM n UNION ALL SELECT i, hex(zeroblob(300)) FROM n;"
-             "INSERT INTO ended (job, at) SELECT i, CASE WHEN i <= %d THEN 1000 ELSE 9000000000 END "
-             "FROM n; INSERT INTO meta VALUES ('ended.jobs', '9223372036854775807'); COMMIT;"
-             "PRAGMA wal_checkpoint(TRUNCATE)",
-             2 * n_jobs, n_jobs);
+    snprintf(
+        sql, sizeof sql,
+        "BEGIN; CREATE TEMP TABLE n AS WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i + 1 "
+        "FROM c WHERE i < %d) SELECT i FROM c;"
+        "INSERT INTO jobs (id, state, created_at, spec, plan, doc) SELECT i, 5, 5, "
+        "'{\"x\":\"' || hex(zeroblob(500)) || '\"}', hex(zeroblob(1000)), "
+        "'\"state\":\"failed\",\"x\":\"' || hex(zeroblob(600)) || '\"' FROM n;"
+        "INSERT INTO events (job, epoch, at, type, data) SELECT i, 1, 5, 1, '{\"node\":\"a\"}' "
+        "FROM n UNION ALL SELECT i, 1, 5, 16, hex(zeroblob(100)) FROM n UNION ALL "
+        "SELECT i, 1, 5, 12, '{}' FROM n;"
+        "INSERT INTO metrics (job, data) SELECT i, '[{\"step\":1,\"x\":\"' || "
+        "hex(zeroblob(300)) || '\"}]' FROM n UNION ALL SELECT i, hex(zeroblob(300)) FROM n;"
+        "INSERT INTO ended (job, at) SELECT i, CASE WHEN i <= %d THEN 1000 ELSE 9000000000 END "
+        "FROM n; INSERT INTO meta VALUES ('ended.jobs', '9223372036854775807'); COMMIT;"
+        "PRAGMA wal_checkpoint(TRUNCATE)",
+        2 * n_jobs, n_jobs);
     run_sql(sql);
 }
 

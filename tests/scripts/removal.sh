@@ -48,6 +48,11 @@ refuse "a live job" 4 'cancel it' seqctl rm "$long" --yes
 refuse "whose model it reads" 4 "job $long, which is running, reads files of job $kept as its model.path" seqctl rm "$kept" --yes
 seqctl cancel "$long" --wait -q >/dev/null 2>&1
 
+says "a dry run lists it" "^ *$kept +job +succeeded" seqctl prune --older-than 1s --dry-run --state succeeded
+says "and removes nothing" succeeded seqctl show "$kept"
+refuse "prune without a terminal" 2 'say --yes' seqctl prune --older-than 1s
+refuse "prune without an age" 2 'older-than' seqctl prune --dry-run
+
 # The node is away: pending and visible. Then seqd dies, too; afterwards all of it ends.
 b=$(submit); succeeds "a third job" "$b"
 agent=$(procs seqw)
