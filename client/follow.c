@@ -60,7 +60,9 @@ static void on_event(void *arg, const struct sse_event *ev)
     struct err e = {0};
     struct jv *v = jv_parse(ev->data, ev->size, &e);
     bool end = !strcmp(ev->name, "end");
-    if (v || end)
+    if (!strcmp(ev->name, "gap"))
+        cli_say(l->run->c, "some of it was removed: its %s", jv_str(v, "what", "history"));
+    else if (v || end)
         l->item->call(l->run->f->arg, ev->name, v);
     else
         cli_say(l->run->c, "an event that is not JSON was left out: %s", e.text);

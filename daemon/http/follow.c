@@ -8,13 +8,17 @@
  * A log's stream is one rank's, attempt after attempt: {"rank","epoch","offset","text"}, whole
  * lines where they are not too long; id: is "epoch.offset" after the text, so that a client that
  * comes back gets every byte once. Bytes that are no UTF-8 become U+FFFD here; ?offset= reads the
- * file as it is. */
+ * file as it is.
+ *
+ * A stream whose history was cut (removal.h) begins with "event: gap", which has the removal. One
+ * whose job is removed while it is followed ends with a gap and the state "removed". */
 #include "daemon/http/follow.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/jwrite.h"
+#include "api/core/removal.h"
 #include "api/core/utf8.h"
 #include "daemon/attempt.h"
 #include "daemon/doc.h"
@@ -132,10 +136,40 @@ static int write_steps(struct follow *f, const struct store_row *row)
     return 0;
 }
 
+/* -1: no room. */
+static int write_gap(struct follow *f, const char *json)
+{
+    char out[MESSAGE_SIZE];
+    int n = snprintf(out, sizeof out, "event: gap\ndata: %s\n\n", json);
+    return n < (int)sizeof out ? http_stream_write(f->stream, out, (size_t)n) : 0;
+}
+
+/* Its job is in no answer any more. */
+static int write_removed(struct follow *f)
+{
+    char out[256];
+    const long long id = (long long)f->job;
+    int n = snprintf(out, sizeof out,
+                     "event: gap\ndata: {\"job\":%lld,\"what\":\"job\"}\n\n"
+                     "event: end\ndata: {\"id\":%lld,\"state\":\"removed\"}\n\n",
+                     id, id);
+    return http_stream_write(f->stream, out, (size_t)n);
+}
+
+static int write_end(struct follow *f, const char *doc)
+{
+    char out[128];
+    /* In doc the state precedes all text of a client, whose names are escaped as well. */
+    const char *at = strstr(doc, "\"state\":\"");
+    int n = snprintf(out, sizeof out, "event: end\ndata: {\"id\":%lld,\"state\":\"%.*s\"}\n\n",
+                     (long long)f->job, at ? (int)strcspn(at + 9, "\"") : 7,
+                     at ? at + 9 : "unknown");
+    return http_stream_write(f->stream, out, (size_t)n);
+}
+
 static void on_final(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct follow *f = arg;
-    char out[128];
     f->asking = false;
     if (!f->stream) {
         drop(f);
@@ -145,12 +179,7 @@ static void on_final(void *arg, const struct store_rows *rows, const struct err 
         http_stream_end(f->stream, false);
         return;
     }
-    /* In doc the state precedes all text of a client, whose names are escaped as well. */
-    const char *at = rows->n_rows ? strstr(rows->row[0].text[0], "\"state\":\"") : NULL;
-    int n = snprintf(out, sizeof out, "event: end\ndata: {\"id\":%lld,\"state\":\"%.*s\"}\n\n",
-                     (long long)f->job, at ? (int)strcspn(at + 9, "\"") : 7,
-                     at ? at + 9 : "unknown");
-    if (!http_stream_write(f->stream, out, (size_t)n))
+    if (!(rows->n_rows ? write_end(f, rows->row[0].text[0]) : write_removed(f)))
         http_stream_end(f->stream, true);
     else
         f->again = true; /* no room yet: on_want comes back here through pump */
@@ -249,6 +278,13 @@ static bool send_piece(struct follow *f)
     for (size_t i = 0; i < take; i++)
         if (!buf[i]) buf[i] = (char)0xff; /* many readers of JSON cannot hold a NUL: U+FFFD, too */
     if (take) return !write_log(f, buf, take);
+    if (n < 0 && over && g->offset) { /* it has seen a part of it; the file is gone since */
+        char json[96];
+        snprintf(json, sizeof json, "{\"job\":%lld,\"what\":\"logs\",\"epoch\":%lld}",
+                 (long long)f->job, (long long)g->epoch);
+        write_gap(f, json); /* there is room for a LOG_MESSAGE */
+        g->offset = 0;
+    }
     return over && n <= 0 && leave_log(f, j);
 }
 
@@ -295,7 +331,8 @@ struct opening {
     struct follow_log log;
 };
 
-static void open_stream(struct opening *o)
+/* cut: the removal that cut its history, or NULL. */
+static void open_stream(struct opening *o, const char *cut)
 {
     static const struct http_stream_calls calls = {on_want, on_closed};
     struct follow *f = calloc(1, sizeof *f);
@@ -323,7 +360,27 @@ static void open_stream(struct opening *o)
     f->next = o->all->first;
     o->all->first = f;
     http_stream_write(f->stream, "retry: 3000\n\n", 13);
+    if (cut) write_gap(f, cut); /* the stream is empty: there is room */
     pump(f);
+}
+
+static void on_cut(void *arg, const struct store_rows *rows, const struct err *failed)
+{
+    struct opening *o = arg;
+    if (failed)
+        reply_fail(o->r, failed);
+    else
+        open_stream(o, rows->n_rows ? rows->row[0].text[0] : NULL);
+    free(o);
+}
+
+static void ask_cut(struct opening *o)
+{
+    static const int what[] = {[FOLLOW_EVENTS] = REMOVAL_EVENTS,
+                               [FOLLOW_METRICS] = REMOVAL_METRICS,
+                               [FOLLOW_LOG] = REMOVAL_LOGS};
+    store_read(control_store(o->control), ASK_REMOVAL, (const int64_t[4]){o->job, what[o->what]},
+               NULL, on_cut, o);
 }
 
 static void on_known(void *arg, const struct store_rows *rows, const struct err *failed)
@@ -333,7 +390,8 @@ static void on_known(void *arg, const struct store_rows *rows, const struct err 
     if (failed) {
         reply_fail(o->r, failed);
     } else if (rows->n_rows) {
-        open_stream(o);
+        ask_cut(o);
+        return;
     } else {
         err_set(&e, ERR_NOT_FOUND, "there is no job %lld", (long long)o->job);
         reply_fail(o->r, &e);

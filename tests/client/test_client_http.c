@@ -381,7 +381,8 @@ static void test_logs(void)
 static void test_logs_follow(void)
 {
     static const char *const reply[] = {
-        SSE_REPLY("id: 1.6\ndata: {\"epoch\":1,\"text\":\"hello\\n\"}\n\nid: 1.10\ndata: {\"epo"),
+        SSE_REPLY("event: gap\ndata: {\"what\":\"logs\"}\n\n"
+                  "id: 1.6\ndata: {\"epoch\":1,\"text\":\"hello\\n\"}\n\nid: 1.10\ndata: {\"epo"),
         SSE_REPLY("id: 1.10\ndata: {\"epoch\":1,\"text\":\"you\\n\"}\n\n"
                   "id: 2.6\ndata: {\"epoch\":2,\"text\":\"again\\n\"}\n\n"
                   "event: end\ndata: {\"state\":\"succeeded\"}\n\n")};
@@ -392,6 +393,7 @@ static void test_logs_follow(void)
     CHECK_MSG(rc == CLI_OK, "rc %d: %s", rc, err);
     CHECK_STR(out, "hello\nyou\nagain\n");
     CHECK(strstr(err, "attempt 2") && strstr(err, "succeeded"));
+    CHECK(strstr(err, "some of it was removed: its logs"));
     CHECK_MSG(count(asked, "Last-Event-ID: 1.6\r\n") == 1, "%s", asked);
 }
 

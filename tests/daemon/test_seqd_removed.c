@@ -72,6 +72,10 @@ static void test_key(void)
 
 enum { JOBS = 40 };
 
+static void on_nothing(void *arg, const struct job *j, const struct err *e)
+{
+}
+
 static int64_t utc_now(void)
 {
     return control_commits(w.control)->utc_ms();
@@ -188,12 +192,57 @@ static void test_prune_refusals(void)
     finish();
 }
 
+/* ---- streams --------------------------------------------------------------------------------- */
+
+static void test_gaps(void)
+{
+    begin();
+    fill();
+    int fd = open_stream("/v1/jobs/39/metrics", NULL);
+    CHECK(receive(fd, "event: end") && !strstr(reply, "event: gap") && strstr(reply, "\"step\":1"));
+    close(fd);
+    CHECK(post("/v1/prune", "{\"older_than\":\"39h\",\"what\":\"metrics\"}") == 202);
+    while (get("/v1/removals?state=pending") == 200 && !strstr(reply, "\"data\":[]"))
+        loop_turn(w.loop, 5);
+    fd = open_stream("/v1/jobs/39/metrics", NULL);
+    CHECK(receive(fd, "event: end"));
+    CHECK_MSG(strstr(reply, "event: gap\ndata: {\"id\":") &&
+                  strstr(reply, "\"what\":\"metrics\"") && !strstr(reply, "\"step\":1"),
+              "%s", reply);
+    close(fd);
+    fd = open_stream("/v1/jobs/39/events", NULL); /* they are all there */
+    CHECK(receive(fd, "event: end") && !strstr(reply, "event: gap"));
+    close(fd);
+    finish();
+}
+
+/* One that is open while its job goes, here because its reader was slower than both. */
+static void test_followed_and_removed(void)
+{
+    begin();
+    CHECK(post("/v1/jobs", job_json) == 201);
+    int fd = open_stream("/v1/jobs/1/events", NULL);
+    CHECK(receive(fd, "\"type\":\"submit\""));
+    order_cancel(control_commits(w.control), 1, on_nothing, NULL);
+    removals_order(control_removals(w.control),
+                   &(struct store_removal){1, utc_now(), REMOVAL_JOB, "delete", ""}, on_nothing,
+                   NULL);
+    CHECK(receive(fd, "event: end"));
+    CHECK_MSG(strstr(reply, "\"state\":\"removed\"") ? strstr(reply, "event: gap") != NULL
+                                                     : strstr(reply, "cancelled") != NULL,
+              "%s", reply);
+    close(fd);
+    finish();
+}
+
 int main(void)
 {
     json_init();
     RUN(test_delete);
     RUN(test_pages);
     RUN(test_key);
+    RUN(test_gaps);
+    RUN(test_followed_and_removed);
     RUN(test_prune_is_its_dry_run);
     RUN(test_prune_what);
     RUN(test_prune_refusals);
