@@ -59,7 +59,7 @@ void route_remove(struct routes *R, struct http_req *r, const struct route_match
                                        .at_ms = control_commits(R->control)->utc_ms(),
                                        .what = REMOVAL_JOB,
                                        .why = "delete",
-                                       .who = ""};
+                                       .who = a->who.user};
     removals_order(control_removals(R->control), &what, on_ordered, begin(R, r, a->id));
 }
 

@@ -90,7 +90,7 @@ static void fill(void)
         char doc[128];
         struct store_txn *t = store_begin();
         snprintf(doc, sizeof doc, "\"state\":\"%s\"", job_state_name((enum job_state)state));
-        store_job_new(t, i, at, "{}", NULL, doc);
+        store_job_new(t, i, at, "{}", NULL, doc, "u");
         store_event_add(t, &(struct store_event){i, i, 0, at, EV_SUBMIT, "{}"});
         store_metrics_add(t, i, "[{\"step\":1}]");
         store_job_set(t, i, state, doc);
@@ -223,7 +223,7 @@ static void test_followed_and_removed(void)
     CHECK(post("/v1/jobs", job_json) == 201);
     int fd = open_stream("/v1/jobs/1/events", NULL);
     CHECK(receive(fd, "\"type\":\"submit\""));
-    order_cancel(control_commits(w.control), 1, on_nothing, NULL);
+    order_cancel(control_commits(w.control), 1, "u", on_nothing, NULL);
     removals_order(control_removals(w.control),
                    &(struct store_removal){1, utc_now(), REMOVAL_JOB, "delete", ""}, on_nothing,
                    NULL);
