@@ -7,6 +7,7 @@
 extern const struct verb submit_verb, plan_verb, verify_verb; /* submit.c, plan.c, verify.c */
 extern const struct verb ls_verb, show_verb, cancel_verb, restart_verb, explain_verb; /* job.c */
 extern const struct verb rm_verb, removals_verb;                                      /* rm.c */
+extern const struct verb usage_verb;                                                  /* usage.c */
 extern const struct verb prune_verb;                                                  /* prune.c */
 extern const struct verb watch_verb;                                                  /* watch.c */
 extern const struct verb events_verb, metrics_verb;                                   /* event.c */

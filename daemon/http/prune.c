@@ -24,6 +24,7 @@ struct prune_job {
 struct pruning {
     struct routes *R;
     struct http_req *r;
+    char who[USER_NAME];
     /* the request */
     int64_t older_ms, limit;
     uint32_t states; /* bit of each enum job_state */
@@ -192,7 +193,7 @@ static void order(struct pruning *p)
     struct commits *all = control_commits(p->R->control);
     struct store_txn *t = store_begin();
     for (int i = 0; i < p->n; i++) {
-        const struct store_removal r = {p->job[i].id, all->utc_ms(), p->what, "prune", ""};
+        const struct store_removal r = {p->job[i].id, all->utc_ms(), p->what, "prune", p->who};
         if (!p->job[i].user) store_removal_add(t, &r);
     }
     store_commit(all->store, t, on_ordered, p);
@@ -262,6 +263,7 @@ void route_prune(struct routes *R, struct http_req *r, const struct route_match 
     struct err e;
     if (!p) abort();
     *p = (struct pruning){.R = R, .r = r, .limit = LIMIT_NORMAL, .what = REMOVAL_JOB};
+    memcpy(p->who, a->who.user, sizeof p->who);
     p->states = 1u << JOB_SUCCEEDED | 1u << JOB_FAILED | 1u << JOB_CANCELLED;
     if (read_request(p, &e)) {
         refuse(p, &e);

@@ -30,6 +30,7 @@ const struct route route_table[] = {
      route_join_token_revoke},
     {"POST", "/v1/nodes/{node}:revoke", "", ROLE_OPERATOR, ROUTE_CHANGES, route_node_revoke},
     {"POST", "/v1/nodes/{node}:release", "", ROLE_OPERATOR, ROUTE_CHANGES, route_release},
+    {"GET", "/v1/usage", "limit cursor", ROLE_OPERATOR, ROUTE_READS, route_usage},
     {"POST", "/v1/prune", "", ROLE_OPERATOR, ROUTE_CHANGES, route_prune},
     {"GET", "/v1/removals", "limit cursor state", ROLE_OPERATOR, ROUTE_READS, route_removals},
     {"GET", "/v1/me", "", ROLE_USER, ROUTE_READS, route_me},

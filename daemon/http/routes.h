@@ -55,6 +55,7 @@ const char *routes_document(void); /* api/openapi.yaml, as compiled in */
 route_call route_submit, route_plan; /* submit.c */
 route_call route_jobs, route_job, route_cancel, route_restart, route_logs, route_artifacts,
     route_checkpoints, route_events, route_metrics; /* views.c */
+route_call route_usage;                             /* usage.c */
 route_call route_prune;                             /* prune.c */
 route_call route_remove, route_removals;            /* removals.c */
 route_call route_models;                            /* models.c */

@@ -183,6 +183,29 @@ static void select_prune(sqlite3 *db, struct query *a)
     select_rows(db, sql[a->n[0]], a->n, 4, NULL, 4, 0, a);
 }
 
+/* Files as the ranks that wrote them have said: the last word on each name or step. */
+static void select_usage(sqlite3 *db, struct query *a)
+{
+    const int64_t bound[] = {a->n[0] > 0 ? a->n[0] : INT64_MAX, a->n[1]};
+    select_rows(
+        db,
+        "SELECT e.job, " METRICS_SIZE " + " EVENTS_SIZE(
+            "") " + e.size, "
+                "(SELECT coalesce(sum(json_extract(data, '$.detail.size')), 0) FROM events "
+                "WHERE job = e.job AND type = 5 AND seq IN (SELECT max(seq) FROM events WHERE "
+                "job = e.job AND type IN (5, 18) AND json_valid(data) "
+                "GROUP BY json_extract(data, '$.step'))), "
+                "(SELECT coalesce(sum(json_extract(data, '$.detail.size')), 0) FROM events "
+                "WHERE job = e.job AND type = 6 AND seq IN (SELECT max(seq) FROM events WHERE "
+                "job = e.job AND type = 6 AND json_valid(data) "
+                "GROUP BY json_extract(data, '$.detail.name'))) "
+                "FROM (SELECT id AS job, 48 + length(spec) + length(doc) + coalesce(length(plan), "
+                "0) + "
+                "coalesce(length(result), 0) AS size FROM jobs WHERE id < ?1 AND state < 100 "
+                "ORDER BY id DESC LIMIT ?2) AS e",
+        bound, 2, NULL, 4, 0, a);
+}
+
 static void select_removals(sqlite3 *db, struct query *a)
 {
     const bool pending = a->n[2] == 1;
@@ -238,6 +261,13 @@ void query_run(sqlite3 *db, struct query *a)
         break;
     case ASK_REMOVAL:
         select_rows(db, REMOVAL "WHERE r.job = ?1 AND r.what = ?2", a->n, 2, NULL, 4, 1, a);
+        break;
+    case ASK_USAGE: select_usage(db, a); break;
+    case ASK_DATABASE:
+        select_rows(db,
+                    "SELECT page_count * page_size, freelist_count * page_size FROM "
+                    "pragma_page_count, pragma_page_size, pragma_freelist_count",
+                    a->n, 0, NULL, 2, 0, a);
         break;
     case ASK_PRUNE: select_prune(db, a); break;
     case ASK_DUE: select_due(db, a); break;

@@ -192,6 +192,40 @@ static void test_prune_refusals(void)
     finish();
 }
 
+/* ---- usage ----------------------------------------------------------------------------------- */
+
+/* Checkpoints that were removed since do not count, nor does the first version of a file. */
+static void test_usage(void)
+{
+    static const struct {
+        int type;
+        const char *data;
+    } events[] = {{EV_CHECKPOINT, "{\"step\":1,\"detail\":{\"path\":\"/x\",\"size\":1000}}"},
+                  {EV_CHECKPOINT, "{\"step\":2,\"detail\":{\"path\":\"/y\",\"size\":500}}"},
+                  {EV_CHECKPOINT_REMOVED, "{\"step\":1,\"detail\":{\"path\":\"/x\"}}"},
+                  {EV_ARTIFACT, "{\"detail\":{\"name\":\"a\",\"size\":70}}"},
+                  {EV_ARTIFACT, "{\"detail\":{\"name\":\"a\",\"size\":30}}"},
+                  {EV_ARTIFACT, "{\"detail\":{\"name\":\"b\",\"size\":5}}"},
+                  {EV_ARTIFACT, "not JSON"}};
+    begin();
+    fill();
+    struct store_txn *t = store_begin();
+    for (int i = 0; i < 7; i++)
+        store_event_add(t,
+                        &(struct store_event){1000 + i, 40, 1, 5, events[i].type, events[i].data});
+    commit(t);
+    CHECK(get("/v1/usage?limit=2") == 200);
+    CHECK_MSG(strstr(reply, "{\"job\":40,\"bytes\":{\"rows\":") &&
+                  strstr(reply, "\"logs\":0,\"checkpoints\":500,\"artifacts\":35,"),
+              "%s", reply);
+    CHECK(strstr(reply, "\"job\":39") && !strstr(reply, "\"job\":38") &&
+          strstr(reply, "\"next_cursor\":\"39\"") && !strstr(reply, "\"database\":{\"bytes\":0"));
+    CHECK(get("/v1/usage?limit=64&cursor=2") == 200 && strstr(reply, "\"job\":1,") &&
+          strstr(reply, "\"has_more\":false"));
+    CHECK(get("/v1/usage?limit=65") == 400 && get("/v1/usage?limit=0") == 400);
+    finish();
+}
+
 /* ---- streams --------------------------------------------------------------------------------- */
 
 static void test_gaps(void)
@@ -241,6 +275,7 @@ int main(void)
     RUN(test_delete);
     RUN(test_pages);
     RUN(test_key);
+    RUN(test_usage);
     RUN(test_gaps);
     RUN(test_followed_and_removed);
     RUN(test_prune_is_its_dry_run);

@@ -38,6 +38,7 @@ files >"$T/after"
 check "its files are gone, and no other" diff "$T/before" "$T/after"
 refuse "it is unknown" 3 'there is no job' seqctl show "$a"
 says "the other one is there" succeeded seqctl show "$kept"
+says "what a job takes" "^ *$kept +[0-9.]+ [KM]iB +.*[0-9.]+ MiB" seqctl usage
 says "removals say what was freed" "$a +job +done +delete.*[1-9][0-9.]* [KM]iB" seqctl removals
 
 # A live job's files stay; one whose checkpoint another job reads stays, too.

@@ -1,0 +1,54 @@
+/* usage.c: what jobs take of disks. */
+#include <stdio.h>
+#include "client/api.h"
+#include "client/text.h"
+#include "client/verbs.h"
+
+#define LIMIT_NORMAL 20
+
+static void print_usage(const struct cli *c, const struct jv *list)
+{
+    static const char *const head[] = {"JOB",       "ROWS",  "LOGS", "CHECKPOINTS",
+                                       "ARTIFACTS", "TOTAL", NULL};
+    static const char *const part[] = {"bytes.rows", "bytes.logs", "bytes.checkpoints",
+                                       "bytes.artifacts", "bytes.total"};
+    const struct jv *data = jv_get(list, "data");
+    char text[TEXT_SHORT], spare[TEXT_SHORT];
+    struct table t;
+    table_init(&t, head);
+    for (size_t i = 0; i < jv_len(data); i++) {
+        const struct jv *v = jv_at(data, i, NULL);
+        snprintf(text, sizeof text, "%lld", (long long)jv_int(v, "job", 0));
+        table_add(&t, text);
+        for (size_t k = 0; k < sizeof part / sizeof *part; k++)
+            table_add(&t, text_bytes(text, jv_int(v, part[k], 0)));
+    }
+    if (t.n_cells) table_print(&t, stdout);
+    cli_say(c, "the database has %s, of which %s are free",
+            text_bytes(text, jv_int(list, "database.bytes", 0)),
+            text_bytes(spare, jv_int(list, "database.free_bytes", 0)));
+}
+
+static int usage_run(struct cli *c)
+{
+    struct jv *list = NULL;
+    char path[64];
+    snprintf(path, sizeof path, "/v1/usage?limit=%lld",
+             (long long)(c->opt.limit >= 0 ? c->opt.limit : LIMIT_NORMAL));
+    int rc = api_get(c, path, &list);
+    if (!rc && !api_print(c, list)) print_usage(c, list);
+    jv_free(list);
+    return rc;
+}
+
+const struct verb usage_verb = {
+    .name = "usage",
+    .operands = "",
+    .summary = "what jobs take of disks",
+    .run = usage_run,
+    .options = OPT_LIMIT,
+    .help =
+        "Lists jobs, newest first, with what they take: rows of the database (estimated) and logs\n"
+        "on seqd's disk, checkpoints and artifacts on their nodes.\n\n"
+        "  --limit N       at most N jobs, up to 64 (default 20)",
+};

@@ -1,0 +1,115 @@
+/* GET /v1/usage: what jobs take of disks. */
+#include <stdio.h>
+#include <stdlib.h>
+#include "api/core/jwrite.h"
+#include "daemon/http/reply.h"
+#include "daemon/http/routes.h"
+
+#define LIMIT_NORMAL 20
+#define ROW_SIZE     256 /* of the answer */
+
+struct usage_view {
+    struct routes *R;
+    struct http_req *r;
+    int64_t limit;
+    int64_t file_size, free_size; /* of the database */
+    int n;
+    bool more;
+    struct usage_job {
+        int64_t id, rows, logs, checkpoints, artifacts;
+    } job[TREES_BATCH];
+};
+
+static void put_job(struct jwrite *w, const struct usage_job *k)
+{
+    jwrite_object(w, NULL);
+    jwrite_int(w, "job", k->id);
+    jwrite_object(w, "bytes");
+    jwrite_int(w, "rows", k->rows);
+    jwrite_int(w, "logs", k->logs);
+    jwrite_int(w, "checkpoints", k->checkpoints);
+    jwrite_int(w, "artifacts", k->artifacts);
+    jwrite_int(w, "total", k->rows + k->logs + k->checkpoints + k->artifacts);
+    jwrite_end(w);
+    jwrite_end(w);
+}
+
+static void reply(struct usage_view *v)
+{
+    char out[1024 + TREES_BATCH * ROW_SIZE], next[32];
+    struct jwrite w;
+    jwrite_init(&w, out, sizeof out);
+    jwrite_object(&w, NULL);
+    jwrite_array(&w, "data");
+    for (int i = 0; i < v->n; i++) put_job(&w, &v->job[i]);
+    jwrite_end(&w);
+    jwrite_object(&w, "database");
+    jwrite_int(&w, "bytes", v->file_size);
+    jwrite_int(&w, "free_bytes", v->free_size);
+    jwrite_end(&w);
+    snprintf(next, sizeof next, "%lld", v->n ? (long long)v->job[v->n - 1].id : 0);
+    if (v->more)
+        jwrite_str(&w, "next_cursor", next);
+    else
+        jwrite_null(&w, "next_cursor");
+    jwrite_bool(&w, "has_more", v->more);
+    jwrite_end(&w);
+    if (jwrite_finish(&w) < 0) abort();
+    reply_json(v->r, 200, out);
+    free(v);
+}
+
+static void on_logs(void *arg, const struct tree *tree, int n, const struct err *e)
+{
+    struct usage_view *v = arg;
+    for (int i = 0; i < n; i++) v->job[i].logs = tree[i].size;
+    reply(v);
+}
+
+static void on_jobs(void *arg, const struct store_rows *rows, const struct err *failed)
+{
+    struct usage_view *v = arg;
+    int64_t ids[TREES_BATCH];
+    if (failed) {
+        reply_fail(v->r, failed);
+        free(v);
+        return;
+    }
+    v->more = rows->n_rows > v->limit;
+    v->n = v->more ? (int)v->limit : rows->n_rows;
+    for (int i = 0; i < v->n; i++) {
+        const int64_t *n = rows->row[i].n;
+        ids[i] = n[0];
+        v->job[i] = (struct usage_job){
+            .id = n[0], .rows = n[1], .checkpoints = n[2], .artifacts = n[3]};
+    }
+    if (v->n)
+        removals_measure(control_removals(v->R->control), ids, v->n, on_logs, v);
+    else
+        reply(v);
+}
+
+static void on_database(void *arg, const struct store_rows *rows, const struct err *failed)
+{
+    struct usage_view *v = arg;
+    if (failed || !rows->n_rows) return;
+    v->file_size = rows->row[0].n[0];
+    v->free_size = rows->row[0].n[1];
+}
+
+void route_usage(struct routes *R, struct http_req *r, const struct route_match *a)
+{
+    int64_t limit, cursor;
+    if (reply_query_int(r, "limit", LIMIT_NORMAL, 1, TREES_BATCH, &limit) ||
+        reply_query_int(r, "cursor", 0, 0, INT64_MAX, &cursor))
+        return;
+    struct usage_view *v = calloc(1, sizeof *v);
+    if (!v) abort();
+    v->R = R;
+    v->r = r;
+    v->limit = limit;
+    /* One reader answers in order: the first answer is here when the second one is. */
+    store_read(control_store(R->control), ASK_DATABASE, NULL, NULL, on_database, v);
+    store_read(control_store(R->control), ASK_USAGE, (const int64_t[4]){cursor, limit + 1}, NULL,
+               on_jobs, v);
+}
