@@ -13,6 +13,14 @@ static bool bench;
 static int n_jobs = 4000;
 static struct retain_policy policy;
 
+/* Of this thread alone: what the loop does, not what it waits for. */
+static int64_t thread_us(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
 static int64_t machine_us(void)
 {
     struct timespec t;
@@ -153,15 +161,16 @@ static void on_left(void *arg, const struct store_rows *rows, const struct err *
  * pending, or that many were submitted. */
 static void submit_until(int at_most, bool gone)
 {
-    int64_t longest_us = 0, turn = 0;
+    int64_t longest_us = 0, most_cpu_us = 0, turn = 0;
     bool asking = false;
     for (int n = 0; n < at_most || gone;) {
-        const int64_t from = machine_us();
+        const int64_t from = machine_us(), cpu = thread_us();
         answer_all();
         if (!waiting && (n < at_most || gone)) submit_one(), n++;
         loop_turn(w.loop, 1);
         const int64_t us = machine_us() - from;
         if (us > longest_us) longest_us = us;
+        if (thread_us() - cpu > most_cpu_us) most_cpu_us = thread_us() - cpu;
         w.now += 1 + us / 1000;
         if (!gone || ++turn % 64) continue;
         if (asking && left == 0 && n_all_told >= n_jobs) break;
@@ -169,7 +178,9 @@ static void submit_until(int at_most, bool gone)
         store_read(w.store, ASK_REMOVALS, (const int64_t[4]){0, 1, 1}, NULL, on_left, NULL);
     }
     while (waiting) loop_turn(w.loop, 10);
-    if (bench) printf("  longest turn of the loop with its wait: %.1f ms\n", longest_us / 1e3);
+    if (bench)
+        printf("  longest turn of the loop: %.1f ms, with its waits %.1f ms\n", most_cpu_us / 1e3,
+               longest_us / 1e3);
 }
 
 static void begin_many(void)
