@@ -79,11 +79,12 @@ static const struct option_table *table(void)
         .usage = "seqd --dev [options]      a whole service on this machine, loopback only\n"
                  "seqd [options]            the coordinator alone: nodes join with seqw --connect\n"
                  "\n",
-        .notes = "SIGHUP changes rows with [SIGHUP]; what else has changed in the file is logged.\n"
-                 "In the environment, for tests:\n"
-                 "  SEQD_HEARTBEAT_MS=N     how often nodes say that they run (default 2000); three "
-                 "missing: down\n"
-                 "  SEQD_LOST_MS=N          a node unseen for so long is given up (default 10000)\n",
+        .notes =
+            "SIGHUP changes rows with [SIGHUP]; what else has changed in the file is logged.\n"
+            "In the environment, for tests:\n"
+            "  SEQD_HEARTBEAT_MS=N     how often nodes say that they run (default 2000); three "
+            "missing: down\n"
+            "  SEQD_LOST_MS=N          a node unseen for so long is given up (default 10000)\n",
         .rows = all,
         .n_rows = N_ROWS + RETAIN_N,
         .size = sizeof(struct options),

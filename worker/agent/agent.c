@@ -49,7 +49,7 @@ struct agent {
     struct state_dir state_dir;
     char address[RANK_ADDRESS_SIZE]; /* where ranks listen */
     char gang_program[FILE_PATH_SIZE], rank_program[FILE_PATH_SIZE];
-    struct gpus *gpus;         /* NULL: there are none */
+    struct gpus *gpus; /* NULL: there are none */
     struct trees *trees;
     struct removals *removals;
     struct member *member;     /* NULL: sessions are plain */
