@@ -157,7 +157,8 @@ static int create_http(struct seqd *d, struct err *e)
                              .socket = o->socket_path,
                              .local_only = options_local_only(o),
                              .tls_cert = *o->tls_cert ? o->tls_cert : NULL,
-                             .tls_key = o->tls_key};
+                             .tls_key = o->tls_key,
+                             .by_proxy = o->tls_by_proxy};
     if (o->tls_by_proxy)
         log_warn("http.plain", "listen=%s text=\"plain HTTP: a proxy before it must speak TLS\"",
                  o->listen);

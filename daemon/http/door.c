@@ -36,7 +36,7 @@ static int user_of(int fd, uint32_t *uid)
 static int add(struct doors *d, int fd, enum http_peer_kind kind, bool local_only, bool tls)
 {
     if (fd < 0) return -1;
-    d->door[d->n++] = (struct door){fd, kind, local_only, tls};
+    d->door[d->n++] = (struct door){.fd = fd, .kind = kind, .local_only = local_only, .tls = tls};
     return 0;
 }
 
@@ -47,6 +47,7 @@ int doors_open(struct doors *d, const struct http_options *o, char *url, size_t 
     if (o->tls_cert && !(d->tls = tls_server_open(o->tls_cert, o->tls_key, e))) return -1;
     const int tcp = listen_open(o->listen, d->tls ? "https" : "http", url, url_size, e);
     if (add(d, tcp, HTTP_PEER_TCP, o->local_only, d->tls != NULL)) return -1;
+    d->door[0].by_proxy = o->by_proxy;
     return o->socket ? add(d, listen_open_unix(o->socket, e), HTTP_PEER_UNIX, false, false) : 0;
 }
 

@@ -11,6 +11,7 @@ struct door {
     enum http_peer_kind kind;
     bool local_only; /* as http_options has it */
     bool tls;
+    bool by_proxy; /* its clients have one address: no limit of a client's own */
 };
 
 #define DOORS 2 /* TCP and a Unix socket */

@@ -357,7 +357,7 @@ static void add(struct front *f, const struct door *d, int fd, const struct http
     c->sock[CLIENT].fd = fd;
     c->sock[LIBRARY].fd = -1;
     c->narrow = f->n_full >= f->o.max_connections ||
-                of_client(f, peer) >= (f->o.max_connections + 3) / 4;
+                (!d->by_proxy && of_client(f, peer) >= (f->o.max_connections + 3) / 4);
     if (c->narrow && f->n_narrow >= RESERVE) kill_oldest_narrow(f);
     set_deadline(c);
     link_conn(f, c);

@@ -34,6 +34,7 @@ struct http_options {
     bool local_only;    /* of the TCP socket; no web page reaches the other */
     /* PEM files: TLS on the TCP socket, which speaks nothing else then. NULL: plain. */
     const char *tls_cert, *tls_key;
+    bool by_proxy; /* clients of TCP come through one: its address says nothing of them */
     /* Deadlines; 0: 5 s and 30 s. A handshake of TLS has header_ms, too. */
     int64_t header_ms, body_ms;
     int64_t idle_ms; /* without a request, or with an answer unread; 0: 60 s */

@@ -34,6 +34,8 @@ static void on_request(void *arg, struct http_req *r)
     http_reply(r, 200, "text/plain", "ok\n", 3);
 }
 
+static bool by_proxy;
+
 static void begin(const char *listen, int max_connections)
 {
     struct err e = {0};
@@ -42,8 +44,11 @@ static void begin(const char *listen, int max_connections)
     snprintf(s.path, sizeof s.path, "%s/seqd.sock", s.dir);
     s.v6 = *listen == '[';
     s.loop = loop_create(NULL, NULL, &e);
-    struct http_options o = {
-        .listen = listen, .socket = s.path, .local_only = true, .max_connections = max_connections};
+    struct http_options o = {.listen = listen,
+                             .socket = s.path,
+                             .local_only = true,
+                             .by_proxy = by_proxy,
+                             .max_connections = max_connections};
     s.http = http_create(s.loop, &o, on_request, NULL, &e);
     CHECK_MSG(s.http != NULL, "%s", e.text);
     s.port = atoi(strrchr(http_url(s.http), ':') + 1);
@@ -174,6 +179,26 @@ static void test_users(void)
     finish();
 }
 
+/* A proxy brings the connections of many: no quarter for it, but all of them. */
+static void test_proxy(void)
+{
+    int fd[16];
+    for (int i = 0; i < 2; i++) {
+        by_proxy = i;
+        begin("127.0.0.1:0", 16);
+        const int n = by_proxy ? 16 : 4;
+        for (int k = 0; k < n - 1; k++) fd[k] = dial_tcp();
+        CHECK(ask(dial_tcp(), "GET /a", "Host: localhost\r\n") == 200);
+        int status = 200; /* the server may count that one for a moment longer, or not any more */
+        fd[n - 1] = dial_tcp();
+        while (status == 200) status = ask(dial_tcp(), "GET /a", "Host: localhost\r\n");
+        CHECK_MSG(status == (by_proxy ? 503 : 429), "%d", status);
+        for (int k = 0; k < n; k++) close(fd[k]);
+        finish();
+    }
+    by_proxy = false;
+}
+
 static struct http_peer at(const char *address)
 {
     struct http_peer p = {.kind = HTTP_PEER_TCP};
@@ -246,6 +271,7 @@ int main(void)
     RUN(test_unix);
     RUN(test_hosts);
     RUN(test_users);
+    RUN(test_proxy);
     RUN(test_same_client);
     RUN(test_left_over);
     return test_done("seqd_peer");
