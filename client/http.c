@@ -148,12 +148,29 @@ static void add_header(struct http_stream *s, const char *name, const char *valu
     s->headers = longer;
 }
 
+/* Of this machine, by its name: no "localhost.example", no "127.0.0.1@example". */
 static bool is_loopback(const char *url)
 {
+    static const char *const names[] = {"localhost", "[::1]", "0.0.0.0", "[::]"};
     const char *host = strstr(url, "://");
     host = host ? host + 3 : url;
-    return !strncmp(host, "127.", 4) || !strncmp(host, "localhost", 9) ||
-           !strncmp(host, "[::1]", 5);
+    const size_t n = strcspn(host, "/?#");
+    if (memchr(host, '@', n)) return false;
+    size_t k = strncmp(host, "127.", 4) ? 0 : strspn(host, "0123456789.");
+    for (int i = 0; i < 4 && !k; i++)
+        if (!strncasecmp(host, names[i], strlen(names[i]))) k = strlen(names[i]);
+    return k && (k == n || host[k] == ':');
+}
+
+/* A token that others could read on the way is theirs as well. */
+static int check_token(const struct http *h, struct err *e)
+{
+    if (!*h->token || !strncmp(h->url, "unix:", 5) || !strncasecmp(h->url, "https://", 8)) return 0;
+    if (is_loopback(h->url)) return 0;
+    return err_set(e, ERR_INVALID,
+                   "%s: the token could be read on the way: write https://, or unix:PATH for a "
+                   "socket of this machine",
+                   h->url);
 }
 
 /* Where the request goes, and whom it trusts. */
@@ -214,6 +231,7 @@ static void set_options(struct http_stream *s, const struct http_request *q)
 struct http_stream *http_open(struct http *h, const struct http_request *q, http_bytes *call,
                               void *arg, struct err *e)
 {
+    if (check_token(h, e)) return NULL;
     struct http_stream *s = calloc(1, sizeof *s);
     assert(s);
     s->http = h;

@@ -6,7 +6,7 @@
  * sends a heartbeat every 15 s). Redirects are not followed, proxies not used for loopback.
  *
  * A URL is http://, https:// or unix:PATH, a socket of this machine. The server's certificate is
- * checked, always. */
+ * checked, always, and a token leaves this machine by https alone. */
 #ifndef SEQD_CLIENT_HTTP_H
 #define SEQD_CLIENT_HTTP_H
 
@@ -48,7 +48,8 @@ struct http_reply {
 void http_reply_fini(struct http_reply *r);
 
 /* fails: ERR_PEER when seqd cannot be reached or hung up, ERR_TIMEOUT, ERR_TOO_LARGE, ERR_INVALID
- * for a certificate that is not trusted. Any status is a success here. */
+ * for a certificate that is not trusted, or a token that would be sent in the clear. Any status is
+ * a success here. */
 int http_do(struct http *h, const struct http_request *q, struct http_reply *r, struct err *e);
 
 /* A request whose body is passed to call as it arrives where the status is 200 or 206, and

@@ -241,6 +241,33 @@ static void test_unix_socket(void)
     CHECK_MSG(strstr(err, path) && strstr(err, "Is it running?"), "%s", err);
 }
 
+/* A token is sent to this machine, and beyond it by https alone, whatever a URL looks like. */
+static void test_token_in_the_clear(void)
+{
+    static const char *const reply[] = {JSON_REPLY("200 OK", JOB("queued"))};
+    static const char *const urls[] = {"http://192.0.2.1:7433",
+                                       "192.0.2.1:7433",
+                                       "http://localhost.example.invalid:1",
+                                       "http://127.0.0.1.example.invalid:1",
+                                       "http://127.0.0.1:80@192.0.2.1:1",
+                                       "HTTP://[::2]:1",
+                                       "http://localhost@192.0.2.1"};
+    char path[64];
+    struct server s;
+    snprintf(path, sizeof path, "/tmp/test_client_%d.token", (int)getpid());
+    FILE *f = fopen(path, "w");
+    CHECK(f && fputs("seqd_1_abc\n", f) > 0 && !fclose(f));
+    for (size_t i = 0; i < sizeof urls / sizeof *urls; i++) {
+        snprintf(s.url, sizeof s.url, "%s", urls[i]);
+        CHECK(SEQCTL(&s, "show", "12", "--token-file", path) == CLI_ERROR);
+        CHECK_MSG(strstr(err, "write https://"), "%s: %s", urls[i], err);
+    }
+    server_start(&s, reply, 1);
+    CHECK(SEQCTL(&s, "show", "12", "--token-file", path, "--field", "state") == CLI_OK);
+    CHECK(strstr(server_end(&s), "Authorization: Bearer seqd_1_abc\r\n"));
+    unlink(path);
+}
+
 /* A refusal is not repeated; it names the field and the fix, cleaned of terminal escapes. */
 static void test_submit_refused(void)
 {
@@ -475,6 +502,7 @@ int main(void)
     signal(SIGPIPE, SIG_IGN);
     RUN(test_submit_retries_with_one_key);
     RUN(test_unix_socket);
+    RUN(test_token_in_the_clear);
     RUN(test_submit_refused);
     RUN(test_exit_codes);
     RUN(test_events_resume);
