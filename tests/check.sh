@@ -123,6 +123,7 @@ begin_all kill: "kill -9" && count tests/scripts/kill.sh
 begin_all disk: "disks, full, read-only, slow" && count tests/scripts/disk.sh
 begin_all hang: "an agent that stands still" && count tests/scripts/hang.sh
 begin_all nodes: "one gang over two nodes" && count tests/scripts/nodes.sh
+begin_all join: "nodes that join with certificates, and strangers" && count tests/scripts/join.sh
 part
 printf '\n%s%6d s  in all\n' "$times" "$SECONDS"
 echo "$passed passed, $failed failed" | tee "build/${all:+all-}result"
