@@ -1,5 +1,10 @@
 /* Sessions over TLS: who may open one, who may only ask to join, and what both sides are told. */
 #include <assert.h>
+#include <grpc/grpc.h>
+#include <grpc/grpc_security.h>
+#include <grpc/slice.h>
+#include <grpc/support/time.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <time.h>
@@ -167,6 +172,77 @@ static void test_join(void)
     stop();
 }
 
+/* A client of gRPC that is not a node: TLS with our authority, no certificate, and Session all the
+ * same. The server's loop runs meanwhile, so it calls from a thread. */
+struct foreign {
+    bool done;
+    grpc_status_code status;
+    char text[512];
+};
+
+static void foreign_done(void *arg)
+{
+    ((struct foreign *)arg)->done = true;
+}
+
+static void *foreign_call(void *arg)
+{
+    struct foreign *out = arg;
+    grpc_metadata_array initial, trailing;
+    grpc_slice details = grpc_empty_slice();
+    grpc_init();
+    grpc_metadata_array_init(&initial);
+    grpc_metadata_array_init(&trailing);
+    grpc_arg name = {.type = GRPC_ARG_STRING,
+                     .key = GRPC_SSL_TARGET_NAME_OVERRIDE_ARG,
+                     .value.string = PKI_SERVER};
+    const grpc_channel_args args = {1, &name};
+    grpc_completion_queue *cq = grpc_completion_queue_create_for_pluck(NULL);
+    grpc_channel_credentials *creds = grpc_ssl_credentials_create_ex(pki_ca(ours), NULL, NULL,
+                                                                     NULL);
+    grpc_channel *channel = grpc_channel_create(address, creds, &args);
+    grpc_call *call = grpc_channel_create_call(
+        channel, NULL, GRPC_PROPAGATE_DEFAULTS, cq,
+        grpc_slice_from_static_string("/seqd.Cluster/Session"), NULL,
+        gpr_inf_future(GPR_CLOCK_REALTIME), NULL);
+    grpc_op ops[3] = {{.op = GRPC_OP_SEND_INITIAL_METADATA},
+                      {.op = GRPC_OP_RECV_INITIAL_METADATA},
+                      {.op = GRPC_OP_RECV_STATUS_ON_CLIENT}};
+    ops[1].data.recv_initial_metadata.recv_initial_metadata = &initial;
+    ops[2].data.recv_status_on_client.trailing_metadata = &trailing;
+    ops[2].data.recv_status_on_client.status = &out->status;
+    ops[2].data.recv_status_on_client.status_details = &details;
+    CHECK(grpc_call_start_batch(call, ops, 3, call, NULL) == GRPC_CALL_OK);
+    grpc_completion_queue_pluck(cq, call, gpr_inf_future(GPR_CLOCK_REALTIME), NULL);
+    snprintf(out->text, sizeof out->text, "%.*s", (int)GRPC_SLICE_LENGTH(details),
+             (const char *)GRPC_SLICE_START_PTR(details));
+    grpc_slice_unref(details);
+    grpc_metadata_array_destroy(&initial);
+    grpc_metadata_array_destroy(&trailing);
+    grpc_call_unref(call);
+    grpc_channel_destroy(channel);
+    grpc_channel_credentials_release(creds);
+    grpc_completion_queue_shutdown(cq);
+    grpc_completion_queue_destroy(cq);
+    grpc_shutdown();
+    loop_post(loop, foreign_done, out);
+    return NULL;
+}
+
+static void test_no_certificate(void)
+{
+    struct foreign got = {0};
+    pthread_t thread;
+    serve(RPC_LIFE_S);
+    CHECK(!pthread_create(&thread, NULL, foreign_call, &got));
+    UNTIL(got.done);
+    pthread_join(thread, NULL);
+    CHECK(got.status == GRPC_STATUS_UNAUTHENTICATED && !at_server.n_opened);
+    CHECK_MSG(strstr(got.text, "needs the certificate of a node, and there is none"), "%s",
+              got.text);
+    stop();
+}
+
 /* Runs until the client has been told n times that there is no session. */
 static int n_downs;
 static void count_down(void *arg)
@@ -277,6 +353,7 @@ int main(void)
     RUN(test_session);
     RUN(test_refused);
     RUN(test_join);
+    RUN(test_no_certificate);
     RUN(test_never_opens);
     RUN(test_server_renews);
     RUN(test_find);

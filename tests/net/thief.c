@@ -1,5 +1,6 @@
 /* thief ADDRESS NAME PKI: a session with the key and certificate in PKI, a node's STATE/pki, as the
- * node NAME, whoever the certificate is of. Prints what seqd says: "welcome" or "refused: why". */
+ * node NAME, whatever name the certificate has. Prints what seqd says: "welcome" or "refused:" and
+ * the reason. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -178,8 +178,12 @@ static void renew_due(void *arg)
     char csr[PKI_PEM_SIZE];
     struct err e;
     if (!m->identity.cert) return;
-    const int64_t left_ms = (renew_at_s(m) - time(NULL)) * 1000;
-    loop_timer_set(m->renew, left_ms > 0 && left_ms < LOOK_MS ? left_ms : LOOK_MS);
+    const int64_t now_s = time(NULL), left_ms = (renew_at_s(m) - now_s) * 1000;
+    /* Due: a few more attempts are made before it expires. */
+    const int64_t again_ms = left_ms > 0 ? left_ms : (m->node.until_s - now_s) * 1000 / 4;
+    loop_timer_set(m->renew, again_ms < RETRY_MIN_MS ? RETRY_MIN_MS
+                             : again_ms < LOOK_MS    ? again_ms
+                                                     : LOOK_MS);
     if (left_ms > 0 || m->asked) return;
     struct msg ask = {.type = MSG_JOIN, .token = "", .pem = csr};
     snprintf(ask.node, sizeof ask.node, "%s", m->o.name);
