@@ -230,6 +230,21 @@ static void test_false_coordinator(void)
     stop();
 }
 
+/* Closed while a thread looks, and the loop turns on. */
+static void test_closed_early(void)
+{
+    start(ours);
+    fresh("early");
+    token("seqj_1", ours);
+    for (int i = 0; i < 3; i++) {
+        CHECK(open_member("n1", true));
+        member_close(n.m);
+        loop_turn(loop, 100);
+        CHECK(!n.n_ready && !d.n_joins);
+    }
+    stop();
+}
+
 static void test_files(void)
 {
     static const char *const bad[] = {"", "seqj_1", "seqj_1.", ".", "seqj_1.00", "\n\n"};
@@ -317,6 +332,7 @@ int main(void)
     RUN(test_joins_once);
     RUN(test_refused_and_tried_again);
     RUN(test_false_coordinator);
+    RUN(test_closed_early);
     RUN(test_files);
     RUN(test_renews);
     pki_close(ours);

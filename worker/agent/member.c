@@ -26,6 +26,16 @@ struct token {
     char text[WIRE_TOKEN_SIZE], fingerprint[SHA256_HEX], hash[SHA256_HEX]; /* hash: of both */
 };
 
+/* A look at the coordinator. The thread has it until it posts; then it is the loop's, which may find
+ * that the member is closed. */
+struct find {
+    struct member *member; /* loop thread; NULL: closed */
+    struct loop *loop;
+    pthread_t thread;
+    char address[RANK_PATH_SIZE], fingerprint[SHA256_HEX], ca[PKI_PEM_SIZE];
+    struct err err;
+};
+
 struct member {
     struct loop *loop;
     struct member_options o;
@@ -35,17 +45,15 @@ struct member {
     char key[PKI_PEM_SIZE], cert[PKI_PEM_SIZE], ca[PKI_PEM_SIZE], joined_by[SHA256_HEX];
     struct rpc_identity identity; /* cert NULL: not joined */
     struct pki_node node;         /* what the certificate says */
-    struct loop_timer *renew, *retry;
+    struct loop_timer *renew, *retry, *end;
     bool asked; /* a renewal is on its way */
     /* while it joins */
     struct token token;
     char new_ca[PKI_PEM_SIZE];
     struct rpc_client *client;
     int64_t retry_ms;
-    char said[512]; /* why it failed last, which is logged once */
-    pthread_t thread;
-    bool finding; /* the thread is to be waited for */
-    struct err found;
+    char said[512];    /* why it failed last, which is logged once */
+    struct find *find; /* NULL: none runs */
 };
 
 /* ---- the token ------------------------------------------------------------------------------- */
@@ -241,6 +249,7 @@ static void failed(struct member *m, const char *why)
 static void client_end(void *arg)
 {
     struct member *m = arg;
+    loop_timer_set(m->end, -1);
     rpc_client_destroy(m->client);
     m->client = NULL;
 }
@@ -256,7 +265,7 @@ static void join_opened(void *arg, struct rpc_stream *s)
     snprintf(ask.node, sizeof ask.node, "%s", m->o.name);
     if (pki_request(m->key, m->o.name, csr, &e)) {
         failed(m, e.text);
-        loop_post(m->loop, client_end, m);
+        loop_timer_set(m->end, 0);
         return;
     }
     arena_init(&a, ARENA_SIZE);
@@ -284,42 +293,62 @@ static void join_message(void *arg, struct rpc_stream *s, const void *data, size
     else
         adopt(m, "joined");
     arena_fini(&a);
-    loop_post(m->loop, client_end, m);
+    loop_timer_set(m->end, 0);
+}
+
+static void dial(struct member *m)
+{
+    static const struct rpc_calls calls = {join_opened, join_message, NULL, NULL};
+    struct err e;
+    const struct rpc_identity id = {m->new_ca, NULL, NULL};
+    m->client = rpc_dial_tls(m->loop, m->o.connect, &id, &calls, m, &e);
+    if (m->client)
+        loop_timer_set(m->retry, RETRY_MAX_MS);
+    else
+        failed(m, e.text);
 }
 
 static void found(void *arg)
 {
-    static const struct rpc_calls calls = {join_opened, join_message, NULL, NULL};
-    struct member *m = arg;
-    struct err e;
-    const struct rpc_identity id = {m->new_ca, NULL, NULL};
-    pthread_join(m->thread, NULL);
-    m->finding = false;
-    if (m->found.code) {
-        failed(m, m->found.text);
-        return;
+    struct find *f = arg;
+    struct member *m = f->member;
+    if (m) {
+        pthread_join(f->thread, NULL);
+        m->find = NULL;
+        memcpy(m->new_ca, f->ca, sizeof m->new_ca);
+        if (f->err.code)
+            failed(m, f->err.text);
+        else
+            dial(m);
     }
-    m->client = rpc_dial_tls(m->loop, m->o.connect, &id, &calls, m, &e);
-    if (!m->client) failed(m, e.text);
-    loop_timer_set(m->retry, RETRY_MAX_MS);
+    free(f);
 }
 
 static void *find_thread(void *arg)
 {
-    struct member *m = arg;
-    m->found = (struct err){0};
-    const int fd = address_connect(m->o.connect, FIND_MS, &m->found);
-    if (fd >= 0) pki_find(fd, m->token.fingerprint, FIND_MS, m->new_ca, &m->found);
+    struct find *f = arg;
+    const int fd = address_connect(f->address, FIND_MS, &f->err);
+    if (fd >= 0) pki_find(fd, f->fingerprint, FIND_MS, f->ca, &f->err);
     if (fd >= 0) close(fd);
-    loop_post(m->loop, found, m);
+    loop_post(f->loop, found, f);
     return NULL;
 }
 
 static void find_start(struct member *m)
 {
-    if (m->finding || m->client) return;
-    m->finding = pthread_create(&m->thread, NULL, find_thread, m) == 0;
-    if (!m->finding) failed(m, "a thread cannot be started");
+    if (m->find || m->client) return;
+    struct find *f = calloc(1, sizeof *f);
+    assert(f);
+    f->member = m;
+    f->loop = m->loop;
+    snprintf(f->address, sizeof f->address, "%s", m->o.connect);
+    memcpy(f->fingerprint, m->token.fingerprint, sizeof f->fingerprint);
+    if (pthread_create(&f->thread, NULL, find_thread, f) == 0) {
+        m->find = f;
+        return;
+    }
+    free(f);
+    failed(m, "a thread cannot be started");
 }
 
 /* Whether the file has another token than the one that was used, or is tried: it is tried now. */
@@ -327,7 +356,7 @@ static bool token_is_new(struct member *m, struct err *e)
 {
     struct token t;
     *e = (struct err){0};
-    if (m->finding || !m->o.token_file || token_read(m->o.token_file, &t, e)) return false;
+    if (m->find || !m->o.token_file || token_read(m->o.token_file, &t, e)) return false;
     if (!strcmp(t.hash, m->joined_by) || !strcmp(t.hash, m->token.hash)) return false;
     m->token = t;
     return true;
@@ -396,6 +425,7 @@ struct member *member_open(struct loop *l, const struct member_options *o,
     m->arg = arg;
     m->renew = loop_timer_create(l, renew_due, m);
     m->retry = loop_timer_create(l, retry, m);
+    m->end = loop_timer_create(l, client_end, m);
     if (!member_begin(m, e)) return m;
     member_close(m);
     return NULL;
@@ -404,10 +434,14 @@ struct member *member_open(struct loop *l, const struct member_options *o,
 void member_close(struct member *m)
 {
     if (!m) return;
-    if (m->finding) pthread_join(m->thread, NULL);
+    if (m->find) {
+        pthread_join(m->find->thread, NULL);
+        m->find->member = NULL; /* its mail frees it */
+    }
     rpc_client_destroy(m->client);
     loop_timer_destroy(m->renew);
     loop_timer_destroy(m->retry);
+    loop_timer_destroy(m->end);
     explicit_bzero(m->key, sizeof m->key);
     explicit_bzero(&m->token, sizeof m->token);
     free(m);
