@@ -135,6 +135,21 @@ static void prune(struct joins *j, struct store_txn *t, int64_t now_ms)
     j->n_certificates = kept;
 }
 
+/* A node that asks again and again fills no table. */
+static void trim(struct joins *j, struct store_txn *t, const char *node)
+{
+    int n = 0, oldest = -1;
+    for (int i = j->n_certificates - 1; i >= 0; i--) {
+        if (strcmp(j->certificate[i].node, node)) continue;
+        n++;
+        oldest = i;
+    }
+    if (n < JOIN_PER_NODE) return;
+    struct certificate *c = &j->certificate[oldest];
+    store_certificate_remove(t, c->serial);
+    memmove(c, c + 1, (size_t)(--j->n_certificates - oldest) * sizeof *c);
+}
+
 /* ---- tokens ---------------------------------------------------------------------------------- */
 
 static void random_hex(char *out, size_t n_bytes)
@@ -470,6 +485,7 @@ static void issue(struct joining *c, const char *csr)
     const int64_t now_ms = j->o.utc_ms();
     struct store_txn *t = store_begin();
     prune(j, t, now_ms);
+    trim(j, t, c->node.name);
     c->node.serial = new_serial(j);
     c->node.from_s = now_ms / 1000 - PKI_SKEW_S;
     c->node.until_s = now_ms / 1000 + j->o.ttl_s;

@@ -21,6 +21,7 @@
 
 #define JOIN_TOKENS       256
 #define JOIN_CERTIFICATES 8192                   /* unexpired: of each node one, or two */
+#define JOIN_PER_NODE     16                     /* of one node: the oldest goes */
 #define JOIN_USES         10000                  /* of one token */
 #define JOIN_TOKEN_S      ((int64_t)366 * 86400) /* the longest life of a token */
 #define JOIN_TTL_S        ((int64_t)30 * 86400)  /* of a certificate, by default */

@@ -13,7 +13,8 @@ enum {
     MISSED = 3,            /* heartbeats: then the node is down */
     RETRY_MS = 5000,       /* of a node that was refused, when that may pass */
     RETRY_VERSION_MS = 60000,
-    MAX_JOINS = 32 /* at one time: strangers take no more of seqd than that */
+    MAX_JOINS = 32,      /* at one time: strangers take no more of seqd than that */
+    JOIN_SIZE = 16 << 10 /* of a message of a stranger */
 };
 
 struct link_session {
@@ -259,6 +260,8 @@ static void stream_message(void *arg, struct rpc_stream *stream, const void *dat
     s->silent_ms = 0;
     if (s->refused) {
         rpc_stream_close(stream);
+    } else if (rpc_stream_joins(stream) && size > JOIN_SIZE) {
+        session_refuse(s, "the message is too large for a join");
     } else if (wire_unpack(data, size, &k->arena, &m, &e) < 0) {
         session_refuse(s, e.text);
     } else if (m.type == MSG_JOIN) {

@@ -461,6 +461,33 @@ static void test_renewal(void)
     stop();
 }
 
+/* A node keeps JOIN_PER_NODE certificates: the oldest count for nothing, the newest does. */
+static void test_many_renewals(void)
+{
+    struct node n, first;
+    const struct msg hello = hello_of("w1");
+    start(0);
+    const char *t = make_token("w*", 1, 600);
+    node_key(&n, "w1");
+    CHECK(join(&n, t));
+    first = n;
+    CHECK(session(&n, &hello));
+    for (int i = 0; i < JOIN_PER_NODE; i++) {
+        const struct msg ask = {.type = MSG_JOIN, .node = "w1", .token = "", .pem = n.csr};
+        n.got = 0;
+        node_send(&n, &ask);
+        UNTIL(n.got);
+        CHECK(n.got == MSG_JOINED);
+    }
+    leave(&n);
+    restart();
+    CHECK(!session(&first, &hello) && strstr(first.reason, "not known here any more"));
+    leave(&first);
+    CHECK(session(&n, &hello));
+    leave(&n);
+    stop();
+}
+
 /* Over Join there is one JOIN and nothing else. */
 static void test_strangers(void)
 {
@@ -475,6 +502,28 @@ static void test_strangers(void)
         n.client = rpc_dial_tls(w.loop, w.address, &none, &node_calls, &n, &e);
         UNTIL(n.n_closed > 0);
         CHECK(!n.got && w.n_up == 0);
+        leave(&n);
+    }
+    /* More than a join needs: a good one with an unknown field of 20,000 bytes. */
+    static unsigned char big[32 << 10];
+    const unsigned char unknown[] = {0xa2, 0x06, 0xa0, 0x9c, 0x01};
+    const struct msg good = {.type = MSG_JOIN, .node = "x1", .token = "", .pem = ""};
+    struct arena a;
+    size_t size;
+    arena_init(&a, 1 << 20);
+    const void *data = wire_pack(&good, &a, &size);
+    assert(data);
+    memcpy(big, data, size);
+    arena_fini(&a);
+    memcpy(big + size, unknown, sizeof unknown);
+    for (int wide = 0; wide < 2; wide++) {
+        node_key(&n, "x1");
+        n.client = rpc_dial_tls(w.loop, w.address, &none, &node_calls, &n, &e);
+        UNTIL(n.stream);
+        rpc_send(n.stream, big, wide ? size + sizeof unknown + 20000 : size);
+        UNTIL(n.got || n.n_closed > 0);
+        CHECK_MSG(wide ? !n.got : n.got == MSG_REFUSED, "wide %d got %d closed %d", wide,
+                  (int)n.got, n.n_closed);
         leave(&n);
     }
     /* A second JOIN, whatever the first was answered. */
@@ -523,6 +572,7 @@ int main(void)
     RUN(test_restart);
     RUN(test_unknown_serial);
     RUN(test_renewal);
+    RUN(test_many_renewals);
     RUN(test_strangers);
     RUN(test_expires);
     file_remove(dir, &e);

@@ -26,8 +26,8 @@ struct token {
     char text[WIRE_TOKEN_SIZE], fingerprint[SHA256_HEX], hash[SHA256_HEX]; /* hash: of both */
 };
 
-/* A look at the coordinator. The thread has it until it posts; then it is the loop's, which may find
- * that the member is closed. */
+/* A look at the coordinator. The thread has it until it posts; then it is the loop's, which may
+ * find that the member is closed. */
 struct find {
     struct member *member; /* loop thread; NULL: closed */
     struct loop *loop;
