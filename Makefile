@@ -323,8 +323,8 @@ $(B)/paper: $(call obj,$(PAPER_SRC)) $(TEST_LIBS)
 # The control plane in one thread: these objects take the place of gRPC, HTTP, threads and processes.
 SIM_WRAPS := pthread_create pthread_join pthread_cond_wait pthread_cond_timedwait pthread_cond_signal \
              pthread_cond_broadcast clock_gettime _exit waitpid kill
-$(SIM): $(call obj,$(SIM_SRC)) $(LIBDAEMON) $(LIBAGENT) $(LIBAPI) $(LIBPLAN) $(LIBCORE)
-	$(call do_link,$(addprefix -Wl$(COMMA)--wrap=,$(SIM_WRAPS)) -ljansson -lsqlite3 -lprotobuf-c -lpthread -lm)
+$(SIM): $(call obj,$(SIM_SRC)) $(LIBTEST) $(LIBDAEMON) $(LIBAGENT) $(LIBAPI) $(LIBPLAN) $(LIBCORE)
+	$(call do_link,$(addprefix -Wl$(COMMA)--wrap=,$(SIM_WRAPS)) -ljansson -lsqlite3 $(filter-out -lgrpc -lgpr,$(RPC_LIBS)) -lpthread -lm)
 # Tests that start programs.
 $(B)/tests/test_rank $(B)/tests/test_life $(B)/tests/test_prepare $(B)/tests/test_model_jobs \
 $(B)/tests/test_family_jobs: | $(B)/seqrank

@@ -149,6 +149,22 @@ void *rpc_stream_user(const struct rpc_stream *s)
     return s->user;
 }
 
+/* Sessions here are plain, as over a Unix socket. */
+const struct pki_node *rpc_stream_node(const struct rpc_stream *s)
+{
+    return NULL;
+}
+
+bool rpc_stream_joins(const struct rpc_stream *s)
+{
+    return false;
+}
+
+const char *rpc_stream_peer(const struct rpc_stream *s)
+{
+    return "sim";
+}
+
 /* ---- what arrives ---------------------------------------------------------------------------- */
 
 /* The other process stands still, or its direction is cut. */
@@ -247,6 +263,12 @@ struct rpc_server *rpc_serve(struct loop *l, const char *address, const struct r
     return server = s;
 }
 
+struct rpc_server *rpc_serve_tls(struct loop *l, const char *address, const struct rpc_authority *a,
+                                 const struct rpc_calls *calls, void *arg, struct err *e)
+{
+    abort();
+}
+
 void rpc_server_destroy(struct rpc_server *s)
 {
     if (!s) return;
@@ -287,6 +309,17 @@ struct rpc_client *rpc_dial(struct loop *l, const char *address, const struct rp
     clients[c->node] = c;
     dial(c);
     return c;
+}
+
+struct rpc_client *rpc_dial_tls(struct loop *l, const char *address, const struct rpc_identity *id,
+                                const struct rpc_calls *calls, void *arg, struct err *e)
+{
+    abort();
+}
+
+void rpc_client_renew(struct rpc_client *c, const struct rpc_identity *id)
+{
+    abort();
 }
 
 void rpc_client_wait(struct rpc_client *c, int64_t ms)

@@ -90,7 +90,8 @@ static int open_all(struct err *e)
     if (!(d.auth = auth_create(d.store, &(struct auth_clock){utc_now}, e))) return -1;
     d.routes.control = d.control;
     d.routes.auth = d.auth;
-    d.link = link_create(d.loop, "unix:/sim", &control_link_calls, d.control, e);
+    d.link = link_create(d.loop, &(struct link_options){.address = "unix:/sim"},
+                         &control_link_calls, d.control, e);
     return d.link ? 0 : -1;
 }
 
