@@ -207,6 +207,33 @@ static void test_steps_before_a_result(void)
     finish();
 }
 
+/* A job that is cancelled while it starts may reach a checkpoint before it has stopped: that one
+ * comes once, although the start was never over. */
+static void test_cancel_while_starting(void)
+{
+    int n_before, n_after;
+    begin();
+    struct sim_attempt *a = to_run();
+    play_start(a);
+    a->n_records = a->n_ranks; /* blobs, and no rank is ready */
+    send_spool(a);
+    order_cancel(control_commits(w.control), 1, "u", on_done, NULL);
+    settle();
+    rec_event(a, EV_CHECKPOINT, 1, "{\"path\":\"/x/step-1\"}");
+    send_spool(a);
+    settle();
+    ask(ASK_EVENTS, 1, on_count, &n_before);
+    goodbye();
+    close_seqd();
+    open_seqd();
+    hello();
+    send_spool(a);
+    settle();
+    ask(ASK_EVENTS, 1, on_count, &n_after);
+    CHECK_MSG(n_after == n_before, "%d events, then %d", n_before, n_after);
+    finish();
+}
+
 static void test_logs(void)
 {
     char back[64];
@@ -250,6 +277,7 @@ int main(void)
     RUN(test_end_before_its_commit);
     RUN(test_restart_after_each_record);
     RUN(test_steps_before_a_result);
+    RUN(test_cancel_while_starting);
     RUN(test_logs);
     RUN(test_idempotency_key);
     return test_done("seqd_kept");
