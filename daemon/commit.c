@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/log.h"
+#include "api/core/mutant.h"
 #include "daemon/attempt.h"
 
 /* What is to be done when a request is on disk. */
@@ -70,7 +71,7 @@ static void add_steps(struct store_txn *t, const struct job *j)
     if (!a || !a->steps_size) return;
     a->steps[a->steps_size] = ']'; /* room was kept */
     a->steps[a->steps_size + 1] = 0;
-    store_metrics_add(t, j->id, a->steps);
+    if (!mutant_on(MUTANT_STEP_LOST)) store_metrics_add(t, j->id, a->steps);
     a->steps_size = 0;
 }
 
@@ -214,6 +215,10 @@ static void submitted(void *arg, const struct err *e)
     commit_free(k);
 }
 
+static void ignore(void *arg, const struct job *j, const struct err *e)
+{
+}
+
 static int refuse_new(const struct commits *all, struct err *e)
 {
     if (all->cluster->jobs.n + store_queued(all->store) >= COMMIT_MAX_LIVE)
@@ -246,11 +251,16 @@ void commit_submit(struct commits *all, const struct commit_new *s, commit_done 
     write_doc(all, j);
     store_job_new(t, j->id, ev.at_ms, all->spec_json, s->plan, all->doc, j->owner);
     commit_event(t, &ev);
-    if (s->key) store_key_add(t, s->key, s->fingerprint, j->id, ev.at_ms);
+    if (s->key && !mutant_on(MUTANT_KEY_LOST))
+        store_key_add(t, s->key, s->fingerprint, j->id, ev.at_ms);
     struct commit *k = commit_for(all, j);
     k->submitted = j;
     k->done = done;
     k->arg = arg;
+    if (mutant_on(MUTANT_ACK_EARLY)) {
+        done(arg, j, NULL);
+        k->done = ignore;
+    }
     store_commit(all->store, t, submitted, k);
 }
 

@@ -8,6 +8,7 @@
 #include "api/core/job.h"
 #include "api/core/job_state.h"
 #include "api/core/log.h"
+#include "api/core/mutant.h"
 #include "daemon/attempt.h"
 #include "daemon/blame.h"
 #include "daemon/cluster.h"
@@ -255,13 +256,15 @@ static bool take_report(struct control *c, struct job *j, struct attempt_part *p
     struct job_attempt *a = j->attempt;
     struct record r;
     if (record_parse(m, &r)) return false;
-    if (m->seq && m->seq != p->seq + 1) {
+    if (m->seq && m->seq != p->seq + 1 && !mutant_on(MUTANT_TAKEN_AGAIN)) {
         /* Again, after a new session; or ahead of what we have, which the next EXPECT mends. */
         if (m->seq <= p->seq && p->marked)
             session_ack(&c->session, p->place.node, j->id, a->epoch, p->marked);
         return true;
     }
     if (m->seq) p->seq = m->seq; /* dropped or not: the next one is awaited */
+    if (mutant_on(MUTANT_MARK_EARLY))
+        session_ack(&c->session, p->place.node, j->id, a->epoch, m->seq);
     if (!record_is_of(p, &r)) return false;
     if (a->ended) {
         if (record_is_final(&r)) p->ended = true;
@@ -390,7 +393,8 @@ static void drop(struct control *c, const char *node, const struct msg *m, const
 static struct attempt_part *part_of(const struct job *j, int64_t epoch, const char *node)
 {
     const struct job_attempt *a = j ? j->attempt : NULL;
-    return a && a->assigned && a->epoch == epoch ? attempt_part(a, node) : NULL;
+    const bool same = a && (a->epoch == epoch || mutant_on(MUTANT_EPOCH_ANY));
+    return same && a->assigned ? attempt_part(a, node) : NULL;
 }
 
 /* Of an attempt that is over for us: the node may let go of it. */

@@ -9,6 +9,7 @@
 #include "api/core/job.h"
 #include "api/core/job_state.h"
 #include "api/core/jread.h"
+#include "api/core/mutant.h"
 #include "worker/plan/stage.h"
 
 /* ---- one job --------------------------------------------------------------------------------- */
@@ -367,7 +368,9 @@ int job_fold(struct job *j, const struct event *ev, struct err *e)
     case EV_NODE_LOST:
     case EV_START_TIMEOUT:
     case EV_HANG: fold_failure(j, ev, before); break;
-    case EV_CANCEL: j->target = JOB_CANCELLED; break;
+    case EV_CANCEL:
+        if (before != JOB_STOPPING || !mutant_on(MUTANT_CANCEL_LOST)) j->target = JOB_CANCELLED;
+        break;
     case EV_RESTART: fold_restart(j); break;
     case EV_STOPPED: j->state = j->target; break;
     case EV_DONE: j->err = (struct err){0}, j->err_cause = CAUSE_NONE, j->err_rank = -1; break;

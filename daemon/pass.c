@@ -8,6 +8,7 @@
 #include "api/core/device.h"
 #include "api/core/job.h"
 #include "api/core/job_state.h"
+#include "api/core/mutant.h"
 #include "daemon/sched/sched.h"
 
 _Static_assert(NODE_MAX <= SCHED_NODES, "the scheduler has room for every node");
@@ -172,6 +173,7 @@ static void list_job(void *arg, struct job *j)
     struct pass_list *l = arg;
     bool prepares = j->state == JOB_STARTING && j->task == TASK_PREPARE;
     if (!prepares && !j->gpus && !job_slots(j, NULL)) return;
+    if (mutant_on(MUTANT_SLOT_EARLY) && j->state == JOB_STOPPING) return;
     for (int i = 0; i < j->n_places; i++) {
         const struct node *n = node_find((struct nodes *)&l->k->nodes, j->places[i].node);
         if (!n) continue;

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "api/core/job.h"
 #include "api/core/job_state.h"
+#include "api/core/mutant.h"
 #include "daemon/secret.h"
 
 /* ---- of one attempt -------------------------------------------------------------------------- */
@@ -212,6 +213,7 @@ void session_note_stale(const struct session *s, struct node *n, const struct ms
         const struct job *j = jobs_find(&s->cluster->jobs, w->job);
         const struct job_attempt *a = j ? j->attempt : NULL;
         if (a && a->epoch == w->epoch && attempt_part(a, n->name)) continue;
-        if (w->slots > 0) node_stale_add(n, w->job, w->epoch, w->slots);
+        if (w->slots > 0 && !mutant_on(MUTANT_STALE_FREE))
+            node_stale_add(n, w->job, w->epoch, w->slots);
     }
 }

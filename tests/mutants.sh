@@ -5,11 +5,14 @@
 set -u
 cd "$(dirname "$0")/.."
 programs=$(find tests -name 'test_*.c' | xargs grep -lE 'SEQD_MUTANTS' | sed -E 's#.*/(.*)\.c#\1#' | sort)
-targets=$(printf 'build/mutants/tests/%s ' $programs)
+targets="$(printf 'build/mutants/tests/%s ' $programs) build/mutants/sim"
 make -s -j"${JOBS:-$(nproc)}" MODE=mutants all $targets || { echo "FAIL mutants-build"; echo "0 passed, 1 failed"; exit 1; }
 # shellcheck disable=SC2086
 SEQD_TEST_MUTANTS=1 tests/run.sh mutants $programs
 read -r passed _ failed _ < build/mutants/result
+# Faults of the control plane are the simulator's to find.
+build/mutants/sim --mutants | tee build/mutants/tests-sim.log | tail -n 1
+programs="$programs sim"
 passed=${passed%,} failed=${failed%,}
 lines=$(for t in $programs; do sed -nE "s/^mutant ([a-z_]+) (caught|missed) (.*)/\\1\t\\2\t$t: \\3/p" "build/mutants/tests-$t.log"; done)
 proofs=$(sed -nE "s/^verify ([a-z_]+) (names|misses) (.*)/\1\t\2\t\3/p" build/mutants/tests-test_verify.log)

@@ -47,7 +47,20 @@ enum mutant_id {
     MUTANT_GRAD_DROPPED,   /* rank 0's part of one tensor's gradient is not summed */
     MUTANT_EMA_SKIPPED,    /* the average of the weights moves on a skipped step */
     MUTANT_DROPOUT_SAME,   /* every step has the first one's dropout */
-    MUTANT_N
+    /* of the control plane: tests/sim */
+    MUTANT_ACK_EARLY,     /* a submission is answered before its commit */
+    MUTANT_EPOCH_ANY,     /* reports of every epoch count */
+    MUTANT_SLOT_EARLY,    /* a job that stops holds nothing */
+    MUTANT_KEY_LOST,      /* an Idempotency-Key is not kept */
+    MUTANT_CANCEL_LOST,   /* a cancel does not outrank the failure before it */
+    MUTANT_TAKEN_AGAIN,   /* a record that comes again counts again */
+    MUTANT_MARK_EARLY,    /* a record is acknowledged before its commit */
+    MUTANT_SYNC_LAZY,     /* a commit is not synced */
+    MUTANT_STALE_FREE,    /* what runs on a node that was given up holds no slots there */
+    MUTANT_STOPPED_EARLY, /* an attempt is over when its first node has ended it */
+    MUTANT_STEP_LOST,     /* the steps before a checkpoint are not committed with it */
+    MUTANT_N,
+    MUTANT_CONTROL = MUTANT_ACK_EARLY /* the first of the control plane */
 };
 
 #ifdef SEQD_MUTANTS

@@ -3,6 +3,7 @@
 #include <sqlite3.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include "api/core/mutant.h"
 #include "schema_sql.h"
 
 #define SCHEMA_VERSION 1
@@ -81,5 +82,6 @@ int schema_setup(sqlite3 *db, const char *path, struct err *e)
     if (!n_pages) sqlite3_exec(db, "PRAGMA auto_vacuum=INCREMENTAL", NULL, NULL, NULL);
     if (sqlite3_exec(db, setup_sql, NULL, NULL, NULL) != SQLITE_OK)
         return schema_damaged(db, path, e);
+    if (mutant_on(MUTANT_SYNC_LAZY)) sqlite3_exec(db, "PRAGMA synchronous=NORMAL", 0, 0, 0);
     return make_schema(db, path, e);
 }

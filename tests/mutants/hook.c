@@ -42,6 +42,17 @@ const char *const mutant_names[] = {
     [MUTANT_GRAD_DROPPED] = "grad_dropped",
     [MUTANT_EMA_SKIPPED] = "ema_skipped",
     [MUTANT_DROPOUT_SAME] = "dropout_same",
+    [MUTANT_ACK_EARLY] = "ack_early",
+    [MUTANT_EPOCH_ANY] = "epoch_any",
+    [MUTANT_SLOT_EARLY] = "slot_early",
+    [MUTANT_KEY_LOST] = "key_lost",
+    [MUTANT_CANCEL_LOST] = "cancel_lost",
+    [MUTANT_TAKEN_AGAIN] = "taken_again",
+    [MUTANT_MARK_EARLY] = "mark_early",
+    [MUTANT_SYNC_LAZY] = "sync_lazy",
+    [MUTANT_STALE_FREE] = "stale_free",
+    [MUTANT_STOPPED_EARLY] = "stopped_early",
+    [MUTANT_STEP_LOST] = "step_lost",
 };
 _Static_assert(sizeof mutant_names / sizeof *mutant_names == MUTANT_N, "a name of every fault");
 

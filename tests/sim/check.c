@@ -18,7 +18,7 @@ struct model {
     } place[PLACES];
     char gpu[PLACES][GPU_UUID_SIZE];
     int restarts, max_restarts;
-    bool tainted, acked, cancel_acked;
+    bool tainted, acked, cancel_acked, whole;
     int64_t shown_version, step_epoch, assign_ms;
     int calm_assigns;
     int shown_state;
@@ -277,6 +277,23 @@ static void check_done(const struct model *m, const struct row *r)
     }
 }
 
+/* Of an attempt that is done, every step and every checkpoint that its rank 0 told of is there. */
+static void check_whole(void)
+{
+    for (int64_t j = 1; j <= n_models; j++) {
+        struct model *m = &models[j];
+        if (m->state != JOB_SUCCEEDED || m->tainted || m->whole) continue;
+        m->whole = true;
+        for (int64_t n = 0; (n = gang_next_said(n, j, m->epoch));)
+            if (!used[n]) {
+                sim_broken("missing", j,
+                           "job %lld is done, and what it said as the %lldth is not here",
+                           (long long)j, (long long)n);
+                return;
+            }
+    }
+}
+
 static void take_row(const struct row *r)
 {
     struct model *m = model_of(r->job);
@@ -378,6 +395,7 @@ static void read_events(void)
 static void take_steps(int64_t job, const char *data)
 {
     struct model *m = model_of(job);
+    sim_note(job, "steps of job %lld: %.400s", (long long)job, data);
     for (const char *at = data; m && !m->tainted && (at = strstr(at, "{\"step\":")); at++) {
         const int64_t nonce = (int64_t)strtod(value(at, "loss") ? value(at, "loss") : "0", NULL);
         const int64_t epoch = number(at, "epoch");
@@ -445,6 +463,7 @@ static void read_all(void)
     read_limits();
     read_events();
     read_metrics();
+    check_whole();
     read_jobs();
     sqlite3_exec(db, "COMMIT", NULL, NULL, NULL);
 }

@@ -314,7 +314,8 @@ static void hear(struct gang *g)
 static void turn(struct gang *g)
 {
     if (g->stage > BORN) hear(g);
-    if (g->stop && g->stage > BORN) {
+    if (g->stop && !g->stop_ms) g->stop_ms = sim_now + sim_below(sim_below(4) ? 300 : 15000);
+    if (g->stop && g->stage > BORN && sim_now >= g->stop_ms) {
         if (sim_below(2)) rank_fails(g, g->first, ERR_ABORTED, "told to stop");
         finish(g, GANG_STOPPED);
     } else if (sim_now >= g->next_ms) {

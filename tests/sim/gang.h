@@ -1,5 +1,4 @@
-/* gang.h: a gang and its ranks, for gang.c, which lives their lives, and truth.c, which is
- * asked. */
+/* gang.h: a gang and its ranks: gang.c moves them, truth.c answers for them. */
 #ifndef SEQD_TESTS_SIM_GANG_H
 #define SEQD_TESTS_SIM_GANG_H
 
@@ -39,7 +38,7 @@ struct gang {
     enum stage stage;
     enum fate fate;
     int fate_step;
-    int64_t next_ms, paused_ms, linger_ms;
+    int64_t next_ms, paused_ms, linger_ms, stop_ms; /* stop_ms: it has stopped by then */
     int lock_fd, listen_fd, sock_fd, steps;
     struct spool spool;
     int64_t log_size[JOB_MAX_RANKS];

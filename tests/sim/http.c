@@ -322,7 +322,7 @@ void clients_turn(bool submit)
     bool waits = false; /* an order whose answer was lost is sent until it is known */
     for (int i = 0; i < n_orders && !waits; i++)
         waits = !orders[i].done && !orders[i].under_way && orders[i].next_ms <= sim_now;
-    if ((submit && !sim_below(60)) || waits) submit_one();
+    if ((submit && !sim_below(25)) || waits) submit_one();
     if (n_jobs && !sim_below(8)) read_one();
     if (n_jobs && submit && !sim_below(400)) order_one();
 }

@@ -131,6 +131,7 @@ bool gang_uses_gpu(int node, const char *uuid);
 /* The truth about attempts, for the checker. */
 bool gang_done(int64_t job, int64_t epoch); /* every rank of it exited 0 */
 bool gang_said(int64_t nonce, int64_t job, int64_t epoch, int type);
+int64_t gang_next_said(int64_t nonce, int64_t job, int64_t epoch); /* after that one; 0: none */
 int64_t gang_log_size(int64_t job, int64_t epoch, int rank);
 int gang_faults(int64_t job); /* failures that are the job's own */
 bool gang_part_alive(int64_t job, int64_t epoch, const char *node);

@@ -31,6 +31,13 @@ bool gang_said(int64_t nonce, int64_t job, int64_t epoch, int type)
            said[nonce].epoch == epoch && said[nonce].type == type;
 }
 
+int64_t gang_next_said(int64_t nonce, int64_t job, int64_t epoch)
+{
+    while (++nonce <= n_said)
+        if (said[nonce].job == job && said[nonce].epoch == epoch) return nonce;
+    return 0;
+}
+
 int64_t truth_say(const struct gang *g, int type)
 {
     if (n_said + 1 == NONCES) abort();

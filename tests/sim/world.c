@@ -6,6 +6,7 @@
 #include "api/core/job_state.h"
 #include "api/core/log.h"
 #include "daemon/json.h"
+#include "tests/lib/mutant.h"
 #include "tests/lib/scratch.h"
 #include "tests/sim/sim.h"
 
@@ -47,7 +48,7 @@ static struct {
     char text[NOTE_SIZE];
 } notes[NOTES];
 static int64_t n_notes, step, full_until_ms;
-static bool broken, loud;
+static bool broken, loud, muted;
 static char broken_rule[32];
 static int64_t faults[N_FAULTS], n_faults;
 
@@ -117,6 +118,7 @@ void sim_broken(const char *rule, int64_t job, const char *fmt, ...)
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
     snprintf(broken_rule, sizeof broken_rule, "%s", rule);
+    if (muted) return;
     printf("broken %s: %s\n  replay: sim %llu %lld\n", rule, text, (unsigned long long)seed,
            (long long)step);
     show_notes(job);
@@ -263,7 +265,8 @@ static void end(void)
 static void run(uint64_t s, int64_t max_steps)
 {
     begin(s);
-    const uint64_t kinds = sim_random() | (uint64_t)1 << sim_below(N_FAULTS);
+    uint64_t kinds = sim_random() | (uint64_t)1 << sim_below(N_FAULTS);
+    if (getenv("SEQD_SIM_KINDS")) kinds = strtoull(getenv("SEQD_SIM_KINDS"), NULL, 0);
     const int every_ms = 300 + sim_below(3000);
     const int64_t calm_ms = sim_now + 60000 + sim_below(240000);
     int64_t next_ms = sim_now + 5000;
@@ -289,6 +292,34 @@ static void run(uint64_t s, int64_t max_steps)
     if (!broken && step < max_steps) check_at_end();
     end();
 }
+
+/* ---- injected faults of the product --------------------------------------------------------- */
+
+#ifdef SEQD_MUTANTS
+enum { MUTANT_SEEDS = 60 };
+
+/* Which rule each of them breaks, and how many seeds that took. */
+static int run_mutants(void)
+{
+    int missed = 0;
+    muted = true;
+    for (int m = MUTANT_CONTROL; m < MUTANT_N; m++) {
+        char by[96] = "sim: every rule held";
+        bool caught = false;
+        mutant_choose(m);
+        for (int s = 1; s <= MUTANT_SEEDS && !caught; s++) {
+            run((uint64_t)s, INT64_MAX);
+            caught = broken;
+            if (caught) snprintf(by, sizeof by, "rule %s, seed %d", broken_rule, s);
+        }
+        mutant_report(m, caught, by);
+        printf("verify %s blind the control plane: it computes nothing\n", mutant_names[m]);
+        missed += !caught;
+    }
+    printf("sim: %d passed, %d failed\n", MUTANT_N - MUTANT_CONTROL - missed, missed);
+    return missed ? 1 : 0;
+}
+#endif
 
 /* ---- main ------------------------------------------------------------------------------------ */
 
@@ -317,6 +348,9 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: sim SEED [STEPS] | sim --faults N [FIRST_SEED]\n");
         return 2;
     }
+#ifdef SEQD_MUTANTS
+    if (!strcmp(argv[1], "--mutants")) return run_mutants();
+#endif
     uint64_t s = strtoull(many ? argc > 3 ? argv[3] : "1" : argv[1], NULL, 10);
     const int64_t steps = !many && argc > 2 ? strtoll(argv[2], NULL, 10) : INT64_MAX;
     do {
