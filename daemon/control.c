@@ -240,8 +240,11 @@ static void take_record(struct control *c, struct job *j, struct attempt_part *p
     if (final)
         logs_sync(c->o.logs, NULL, NULL, NULL); /* before an end is told, its last line is there */
     if (record_proves_ring(j, r)) {
+        const int64_t seq = p->seq;
+        if (r->seq) p->seq = r->seq - 1; /* that commit does not say that this record is taken */
         attempt_open_ring(j->attempt, &v.ev);
         apply(c, j, &v.ev);
+        p->seq = seq;
     }
     record_take(j, &c->cluster.nodes, p, r, &t, &v);
     carry_out(c, j, &v);

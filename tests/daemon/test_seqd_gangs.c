@@ -55,6 +55,38 @@ static void test_life(void)
     finish();
 }
 
+static void on_rows(void *arg, const struct store_rows *rows, const struct err *failed)
+{
+    answered = true;
+    *(int *)arg = rows->n_rows;
+}
+
+/* What proves the ring is itself not taken when the proof is committed: a seqd that is killed
+ * between the two hears it again. */
+static void test_proof_is_kept(void)
+{
+    struct gang *a, *b;
+    int n_rows = 0;
+    begin();
+    to_run(&a, &b, 0);
+    play_blobs(a), play_blobs(b);
+    rec_step(a, 1);
+    send_all(A), send_all(B);
+    settle(); /* the ring's row; steps are committed once a second */
+    CHECK(is(1, "running") && a->acked == 2);
+    goodbye(A), goodbye(B);
+    close_seqd();
+    open_seqd();
+    hello(A), hello(B);
+    send_all(A), send_all(B);
+    pass(1001);
+    answered = false;
+    store_read(w.store, ASK_METRICS, (const int64_t[4]){1, 0, 9}, NULL, on_rows, &n_rows);
+    while (!answered) loop_turn(w.loop, 10);
+    CHECK_MSG(n_rows == 1, "%d rows of steps", n_rows);
+    finish();
+}
+
 /* A node that is slow to report is not waited for: what rank 0 says proves the ring. */
 static void test_late_ready(void)
 {
@@ -648,6 +680,7 @@ int main(void)
 {
     seqd_test_init();
     RUN(test_life);
+    RUN(test_proof_is_kept);
     RUN(test_late_ready);
     RUN(test_first_cause);
     RUN(test_partition);
