@@ -107,7 +107,10 @@ fi
 begin_all asan "end to end" && BUILD=build/asan count tests/scripts/e2e.sh
 begin_all mutants: "every injected fault must be caught" && JOBS=$jobs count tests/mutants.sh
 if begin_all sim: "10,000 faults from seeds"; then
-    if make -s -j"$jobs" sim; then count build/release/sim --faults 10000; else one sim-build false; fi
+    if make -s -j"$jobs" sim; then
+        count build/release/sim --faults 10000
+        SEQD_SIM_KINDS=5122 count build/release/sim --faults 3000 # lost power, full disks, failed syncs
+    else one sim-build false; fi
 fi
 begin e2e: "end to end" && count tests/scripts/e2e.sh
 begin tls: "TLS and the Unix socket" && count tests/scripts/tls.sh

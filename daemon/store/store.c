@@ -590,11 +590,13 @@ static int open_database(struct store *s, struct err *e)
 
 /* The log may hold commits of a seqd that died of a failed sync: they can be read and may not be on
  * disk. Copying them into the database and syncing that makes them durable. They stay in the log
- * when the disk is full, the newest also when a reader outside seqd began before them. */
+ * when the disk is full, the newest also when a reader outside seqd began before them: then the log
+ * itself is made so. */
 static int first_checkpoint(struct store *s, struct err *e)
 {
     int rc = try_checkpoint(s, SQLITE_CHECKPOINT_TRUNCATE);
-    return rc == SQLITE_OK || rc == SQLITE_BUSY ? 0 : schema_damaged(s->write_db, s->path, e);
+    if (rc == SQLITE_BUSY) return store_settle_log(s->write_db, s->path, e);
+    return rc == SQLITE_OK ? 0 : schema_damaged(s->write_db, s->path, e);
 }
 
 static int open_writer(struct store *s, struct err *e)

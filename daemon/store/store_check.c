@@ -10,7 +10,8 @@
 
 #define INTERRUPTIBLE 3043000     /* before this version the walk through the pages cannot be */
 #define MAX_SIZE      (128 << 20) /* of a file that is walked then: under a second */
-#define OPS           1000        /* between two looks at the clock */
+#define LOG_PART      16384
+#define OPS           1000 /* between two looks at the clock */
 
 struct box {
     int64_t end_ms;
@@ -60,6 +61,25 @@ static int look(sqlite3_stmt *st, const char *path, struct err *e)
         if (!n++) log_warn("store.row", "file=%s text=\"%s\"", path, text);
     }
     return rc;
+}
+
+int store_settle_log(sqlite3 *db, const char *path, struct err *e)
+{
+    static const char failed[] = "%s: its log could not be written again: see to the disk, then "
+                                 "start seqd again";
+    sqlite3_file *f = NULL;
+    sqlite3_int64 size = 0;
+    char part[LOG_PART];
+    int rc = sqlite3_file_control(db, NULL, SQLITE_FCNTL_JOURNAL_POINTER, &f);
+    if (rc != SQLITE_OK || !f || !f->pMethods) return 0; /* there is no log */
+    rc = f->pMethods->xFileSize(f, &size);
+    for (sqlite3_int64 at = 0; rc == SQLITE_OK && at < size; at += LOG_PART) {
+        const int n = size - at < LOG_PART ? (int)(size - at) : LOG_PART;
+        rc = f->pMethods->xRead(f, part, n, at);
+        if (rc == SQLITE_OK) rc = f->pMethods->xWrite(f, part, n, at);
+    }
+    if (rc == SQLITE_OK) rc = f->pMethods->xSync(f, SQLITE_SYNC_FULL);
+    return rc == SQLITE_OK ? 0 : err_set(e, ERR_IO, failed, path);
 }
 
 int store_check(sqlite3 *db, const char *path, int64_t limit_ms, struct err *e)

@@ -13,4 +13,8 @@ struct sqlite3;
  * the disk could not be read, which is none. */
 int store_check(struct sqlite3 *db, const char *path, int64_t limit_ms, struct err *e);
 
+/* Commits that the log has and the disk may not, after a sync that failed, are on disk from here
+ * on: the same bytes are written where they are, which needs no room, and synced. fails: ERR_IO. */
+int store_settle_log(struct sqlite3 *db, const char *path, struct err *e);
+
 #endif
