@@ -17,6 +17,7 @@ extern const struct verb data_verb;                                           /*
 extern const struct verb model_verb;                                          /* model.c */
 extern const struct verb nodes_verb, version_verb;                            /* node.c */
 extern const struct verb login_verb, logout_verb, contexts_verb, whoami_verb; /* login.c */
+extern const struct verb backup_verb;                                         /* backup.c */
 extern const struct verb tokens_verb, audit_verb;                             /* token.c */
 
 #endif

@@ -121,6 +121,7 @@ begin store: "the disk of seqd, slow, failing, full" && count tests/scripts/stor
 begin_all soak: "65,536 tokens on 4 ranks and on 1" && count tests/scripts/soak.sh 65536
 begin removal: "what is removed is gone, and nothing else" && count tests/scripts/removal.sh
 begin models: "model directories" && count tests/scripts/models.sh
+begin_all backup: "a backup under load, restored" && count tests/scripts/backup.sh
 begin_all units: "systemd's units, without systemd" && count tests/scripts/units.sh
 begin_all kill: "kill -9" && count tests/scripts/kill.sh
 begin_all disk: "disks, full, read-only, slow" && count tests/scripts/disk.sh

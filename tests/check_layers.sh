@@ -35,7 +35,7 @@ client          : api/core
 # header, or a folder of headers : the only files that include it
 owners='
 microhttpd.h      : daemon/http/http.c
-sqlite3.h         : daemon/store/load.c daemon/store/query.c daemon/store/remove.c daemon/store/schema.c daemon/store/store.c daemon/store/store_check.c
+sqlite3.h         : daemon/store/backup.c daemon/store/load.c daemon/store/query.c daemon/store/remove.c daemon/store/schema.c daemon/store/store.c daemon/store/store_check.c
 jansson.h         : daemon/json.c client/json.c
 grpc/             : api/rpc.c api/rpc_creds.h
 rpc_creds.h       : api/rpc.c api/rpc_creds.c

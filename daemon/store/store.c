@@ -41,6 +41,7 @@ struct store {
     char path[1024];
     int lock_fd;
     int64_t last_job, last_event;
+    struct backups *backups;
     sqlite3 *write_db, *read_db;
     sqlite3_stmt *op[OP_N];
     pthread_t writer, reader;
@@ -539,6 +540,11 @@ int store_load_joins(struct store *s, const struct store_load_joins *c, struct e
     return load_joins(s->write_db, s->path, c, e);
 }
 
+struct backups *store_backups(struct store *s)
+{
+    return s->backups;
+}
+
 int64_t store_last_job(const struct store *s)
 {
     return s->last_job;
@@ -678,6 +684,7 @@ struct store *store_open(struct loop *l, const char *dir, struct err *e)
     if (s->reserve.held && reserve_free(&s->reserve) < START_ROOM) release_reserve(s);
     if (!reserve_make(&s->reserve) && !s->full) release_reserve(s); /* logged once */
     warn_version();
+    s->backups = backups_create(l, dir, s->path);
     s->running = true;
     if (pthread_create(&s->writer, NULL, writer_main, s)) abort();
     if (pthread_create(&s->reader, NULL, reader_main, s)) abort();
@@ -690,6 +697,7 @@ fail:
 void store_close(struct store *s)
 {
     if (!s) return;
+    backups_destroy(s->backups);
     if (s->running) {
         pthread_mutex_lock(&s->mutex);
         s->stop = true;

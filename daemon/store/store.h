@@ -19,6 +19,7 @@
 #include <stdint.h>
 #include "api/core/err.h"
 #include "api/core/loop.h"
+#include "daemon/store/backup.h"
 
 #define STORE_GROUP    256   /* requests in one commit */
 #define STORE_CHECK_MS 1000  /* of quick_check at the start */
@@ -180,6 +181,8 @@ struct store_health {
 void store_health(const struct store *s, struct store_health *out); /* loop thread */
 /* Has the writer looked at its queue since the last call? Asks it to look again. For a watchdog. */
 bool store_moved(struct store *s);
+
+struct backups *store_backups(struct store *s);
 
 /* ---- reading --------------------------------------------------------------------------------- */
 

@@ -1,0 +1,347 @@
+#include "daemon/store/backup.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sqlite3.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <time.h>
+#include <unistd.h>
+#include "api/core/clock.h"
+#include "api/core/file.h"
+#include "api/core/log.h"
+#include "daemon/store/reserve.h"
+#include "daemon/store/txn.h"
+
+#define PREFIX "seqd-"
+#define SUFFIX ".db"
+
+/* A question to the thread, and its answer. */
+struct backup_ask {
+    struct backup_ask *next;
+    backup_done *done; /* NULL: it reads */
+    backup_bytes *bytes;
+    void *arg;
+    struct backup_made made; /* its name also where it reads */
+    int64_t offset, total;
+    size_t n;
+    struct err err;
+    char data[];
+};
+
+struct backups {
+    struct loop *loop;
+    char dir[FILE_PATH_SIZE], path[FILE_PATH_SIZE];
+    pthread_t thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t wake;
+    bool started, stop;
+    bool making; /* loop thread */
+    sqlite3 *db; /* to be interrupted */
+    struct backup_ask *in_first, **in_last, *out_first, **out_last;
+};
+
+/* ---- making one ------------------------------------------------------------------------------ */
+
+static int sql_failed(sqlite3 *db, const char *what, struct err *e)
+{
+    const int rc = sqlite3_extended_errcode(db);
+    const bool full = (rc & 0xff) == SQLITE_FULL || sqlite3_system_errno(db) == ENOSPC;
+    return err_set(e,
+                   full                              ? ERR_NO_SPACE
+                   : (rc & 0xff) == SQLITE_INTERRUPT ? ERR_ABORTED
+                                                     : ERR_IO,
+                   "%s: %s", what, sqlite3_errmsg(db));
+}
+
+/* The file would take the room that keeps cancels going. */
+static int check_room(const struct backups *b, struct err *e)
+{
+    struct stat st;
+    struct statvfs fs;
+    if (stat(b->path, &st)) return err_errno(e, "stat %s", b->path);
+    if (statvfs(b->dir, &fs)) return err_errno(e, "%s", b->dir);
+    const int64_t left = (int64_t)(fs.f_bavail * fs.f_frsize), need = st.st_size + RESERVE_ROOM;
+    if (left >= need) return 0;
+    return err_set(e, ERR_NO_SPACE,
+                   "a backup needs %lld MiB on the disk of %s, and %lld MiB are free",
+                   (long long)(need >> 20) + 1, b->dir, (long long)(left >> 20));
+}
+
+static void remember(struct backups *b, sqlite3 *db)
+{
+    pthread_mutex_lock(&b->mutex);
+    b->db = db;
+    if (b->stop && db) sqlite3_interrupt(db);
+    pthread_mutex_unlock(&b->mutex);
+}
+
+static int copy(struct backups *b, const char *to, struct err *e)
+{
+    sqlite3 *db = NULL;
+    sqlite3_stmt *st = NULL;
+    int rc = sqlite3_open_v2(b->path, &db, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, NULL);
+    sqlite3_extended_result_codes(db, 1);
+    sqlite3_busy_timeout(db, 5000);
+    remember(b, db);
+    if (!rc) rc = sqlite3_exec(db, "PRAGMA wal_autocheckpoint=0", NULL, NULL, NULL);
+    if (!rc) rc = sqlite3_prepare_v2(db, "VACUUM INTO ?1", -1, &st, NULL);
+    if (!rc) rc = sqlite3_bind_text(st, 1, to, -1, SQLITE_STATIC);
+    if (!rc) rc = sqlite3_step(st);
+    rc = rc == SQLITE_DONE ? 0 : sql_failed(db, "the backup could not be written", e);
+    remember(b, NULL);
+    sqlite3_finalize(st);
+    sqlite3_close(db);
+    return rc;
+}
+
+static int check_copy(struct backups *b, const char *path, struct err *e)
+{
+    sqlite3 *db = NULL;
+    sqlite3_stmt *st = NULL;
+    bool sound = false;
+    int rc = sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, NULL);
+    remember(b, db);
+    if (!rc) rc = sqlite3_prepare_v2(db, "PRAGMA integrity_check(1)", -1, &st, NULL);
+    if (!rc && sqlite3_step(st) == SQLITE_ROW) {
+        const char *word = (const char *)sqlite3_column_text(st, 0);
+        sound = word && !strcmp(word, "ok");
+    }
+    remember(b, NULL);
+    sqlite3_finalize(st);
+    if (!sound)
+        err_set(e, ERR_CORRUPT, "the backup of %s is not sound: %s", b->path, sqlite3_errmsg(db));
+    sqlite3_close(db);
+    return sound ? 0 : -1;
+}
+
+static int sync_file(const char *path, int64_t *size, struct err *e)
+{
+    struct stat st;
+    const int fd = open(path, O_RDWR | O_CLOEXEC);
+    const bool bad = fd < 0 || fchmod(fd, 0600) || fstat(fd, &st) || fsync(fd);
+    if (bad) err_errno(e, "sync %s", path);
+    if (fd >= 0) close(fd);
+    if (bad) return -1;
+    *size = st.st_size;
+    return 0;
+}
+
+static bool is_backup(const char *name)
+{
+    const size_t n = strlen(name), head = strlen(PREFIX), tail = strlen(SUFFIX);
+    return n > head + tail && n < BACKUP_NAME && !strncmp(name, PREFIX, head) &&
+           !strcmp(name + n - tail, SUFFIX) &&
+           strspn(name + head, "0123456789TZ") == n - head - tail;
+}
+
+static int is_entry(const struct dirent *d)
+{
+    return is_backup(d->d_name);
+}
+
+/* Names are in the order of time. */
+static void remove_old(const struct backups *b)
+{
+    struct dirent **all;
+    char path[FILE_PATH_SIZE];
+    const int n = scandir(b->dir, &all, is_entry, alphasort);
+    for (int i = 0; i < n; i++) {
+        if (i < n - BACKUP_KEEP && file_join(path, NULL, "%s/%s", b->dir, all[i]->d_name) >= 0)
+            unlink(path);
+        free(all[i]);
+    }
+    if (n >= 0) free(all);
+}
+
+static int64_t utc_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static void name_it(struct backup_made *m)
+{
+    struct tm tm;
+    const time_t s = (time_t)(m->at_ms / 1000);
+    char text[32];
+    gmtime_r(&s, &tm);
+    strftime(text, sizeof text, "%Y%m%dT%H%M%S", &tm);
+    snprintf(m->name, sizeof m->name, PREFIX "%s%03dZ" SUFFIX, text, (int)(m->at_ms % 1000));
+}
+
+static int make(struct backups *b, struct backup_made *m, struct err *e)
+{
+    char part[FILE_PATH_SIZE], path[FILE_PATH_SIZE];
+    const int64_t begin_ms = clock_ms();
+    m->at_ms = utc_ms();
+    name_it(m);
+    if (file_make_dir(b->dir, e) || file_join(part, e, "%s/part", b->dir) < 0 ||
+        file_join(path, e, "%s/%s", b->dir, m->name) < 0)
+        return -1;
+    unlink(part); /* of a seqd that was killed */
+    int rc = check_room(b, e) || copy(b, part, e) || sync_file(part, &m->size, e) ||
+             check_copy(b, part, e) || sha256_file(part, m->sha256, NULL, e);
+    if (!rc && rename(part, path)) rc = err_errno(e, "rename %s", part);
+    if (rc) unlink(part);
+    if (rc || file_sync_dir(b->dir, e)) return -1;
+    remove_old(b);
+    m->took_ms = clock_ms() - begin_ms;
+    log_info("store.backup", "file=%s bytes=%lld ms=%lld", path, (long long)m->size,
+             (long long)m->took_ms);
+    return 0;
+}
+
+/* ---- reading one ----------------------------------------------------------------------------- */
+
+static int read_part(const struct backups *b, struct backup_ask *a, struct err *e)
+{
+    char path[FILE_PATH_SIZE];
+    struct stat st;
+    if (!is_backup(a->made.name))
+        return err_set(e, ERR_NOT_FOUND, "there is no backup %s", a->made.name);
+    if (file_join(path, e, "%s/%s", b->dir, a->made.name) < 0) return -1;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0 && errno == ENOENT)
+        return err_set(e, ERR_NOT_FOUND, "there is no backup %s: %d are kept", a->made.name,
+                       BACKUP_KEEP);
+    if (fd < 0) return err_errno(e, "open %s", path);
+    const ssize_t n = fstat(fd, &st) ? -1 : pread(fd, a->data, BACKUP_CHUNK, a->offset);
+    if (n < 0) err_errno(e, "read %s", path);
+    close(fd);
+    if (n < 0) return -1;
+    a->n = (size_t)n;
+    a->total = st.st_size;
+    return 0;
+}
+
+/* ---- the thread ------------------------------------------------------------------------------ */
+
+static void give(struct backups *b, struct backup_ask *a)
+{
+    const struct err *e = a->err.code ? &a->err : NULL;
+    if (a->done) {
+        b->making = false;
+        a->done(a->arg, &a->made, e);
+    } else {
+        a->bytes(a->arg, a->data, a->n, a->total, e);
+    }
+    free(a);
+}
+
+static void give_all(void *arg)
+{
+    struct backups *b = arg;
+    pthread_mutex_lock(&b->mutex);
+    struct backup_ask *a = b->out_first;
+    b->out_first = NULL;
+    b->out_last = &b->out_first;
+    pthread_mutex_unlock(&b->mutex);
+    for (struct backup_ask *next; a; a = next) {
+        next = a->next;
+        give(b, a);
+    }
+}
+
+static void *backup_main(void *arg)
+{
+    struct backups *b = arg;
+    pthread_mutex_lock(&b->mutex);
+    for (;;) {
+        while (!b->in_first && !b->stop) pthread_cond_wait(&b->wake, &b->mutex);
+        struct backup_ask *a = b->in_first;
+        if (b->stop) break;
+        b->in_first = a->next;
+        if (!b->in_first) b->in_last = &b->in_first;
+        pthread_mutex_unlock(&b->mutex);
+        const int rc = a->done ? make(b, &a->made, &a->err) : read_part(b, a, &a->err);
+        if (rc && a->done) log_error("store.backup", "text=\"%s\"", a->err.text);
+        a->next = NULL;
+        pthread_mutex_lock(&b->mutex);
+        const bool first = !b->out_first;
+        *b->out_last = a;
+        b->out_last = &a->next;
+        if (first && !b->stop) loop_post(b->loop, give_all, b);
+    }
+    pthread_mutex_unlock(&b->mutex);
+    return NULL;
+}
+
+static void ask(struct backups *b, struct backup_ask *a)
+{
+    pthread_mutex_lock(&b->mutex);
+    *b->in_last = a;
+    b->in_last = &a->next;
+    pthread_cond_signal(&b->wake);
+    pthread_mutex_unlock(&b->mutex);
+    if (!b->started && pthread_create(&b->thread, NULL, backup_main, b)) abort();
+    b->started = true;
+}
+
+int backups_make(struct backups *b, backup_done *done, void *arg, struct err *e)
+{
+    if (b->making) return err_set(e, ERR_CONFLICT, "a backup is being made: wait until it ends");
+    struct backup_ask *a = txn_must(calloc(1, sizeof *a));
+    a->done = done;
+    a->arg = arg;
+    b->making = true;
+    ask(b, a);
+    return 0;
+}
+
+void backups_read(struct backups *b, const char *name, int64_t offset, backup_bytes *call,
+                  void *arg)
+{
+    struct backup_ask *a = txn_must(calloc(1, sizeof *a + BACKUP_CHUNK));
+    a->bytes = call;
+    a->arg = arg;
+    a->offset = offset;
+    snprintf(a->made.name, sizeof a->made.name, "%s", name);
+    ask(b, a);
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+struct backups *backups_create(struct loop *l, const char *dir, const char *path)
+{
+    struct backups *b = txn_must(calloc(1, sizeof *b));
+    b->loop = l;
+    b->in_last = &b->in_first;
+    b->out_last = &b->out_first;
+    pthread_mutex_init(&b->mutex, NULL);
+    pthread_cond_init(&b->wake, NULL);
+    snprintf(b->dir, sizeof b->dir, "%s/backups", dir);
+    snprintf(b->path, sizeof b->path, "%s", path);
+    return b;
+}
+
+static void free_list(struct backup_ask *a)
+{
+    for (struct backup_ask *next; a; a = next) {
+        next = a->next;
+        free(a);
+    }
+}
+
+void backups_destroy(struct backups *b)
+{
+    if (!b) return;
+    pthread_mutex_lock(&b->mutex);
+    b->stop = true;
+    if (b->db) sqlite3_interrupt(b->db);
+    pthread_cond_signal(&b->wake);
+    pthread_mutex_unlock(&b->mutex);
+    if (b->started) pthread_join(b->thread, NULL);
+    free_list(b->in_first);
+    free_list(b->out_first);
+    pthread_cond_destroy(&b->wake);
+    pthread_mutex_destroy(&b->mutex);
+    free(b);
+}

@@ -1,0 +1,152 @@
+/* test_seqd_backup: a copy of the database over REST, what it holds, and what is refused. */
+#include "tests/lib/rest.h"
+
+#include <dirent.h>
+#include <sqlite3.h>
+#include "api/core/file.h"
+
+static char name[BACKUP_NAME], digest[SHA256_HEX];
+
+static void value(const char *key, char *out, size_t size)
+{
+    char want[32];
+    snprintf(want, sizeof want, "\"%s\":\"", key);
+    const char *p = strstr(reply, want);
+    CHECK_MSG(p != NULL, "%s in %s", key, reply);
+    if (!p) return;
+    p += strlen(want);
+    snprintf(out, size, "%.*s", (int)strcspn(p, "\""), p);
+}
+
+static void make_one(void)
+{
+    CHECK_MSG(post("/v1/backup", "") == 201, "%s", reply);
+    value("name", name, sizeof name);
+    value("sha256", digest, sizeof digest);
+}
+
+static int n_files(void)
+{
+    char dir[128];
+    int n = 0;
+    snprintf(dir, sizeof dir, "%s/backups", w.dir);
+    DIR *d = opendir(dir);
+    for (struct dirent *x; d && (x = readdir(d));) n += x->d_name[0] != '.';
+    if (d) closedir(d);
+    return n;
+}
+
+static int64_t count_of(const char *path, const char *sql)
+{
+    sqlite3 *db;
+    sqlite3_stmt *st;
+    CHECK(sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK);
+    CHECK(sqlite3_prepare_v2(db, sql, -1, &st, NULL) == SQLITE_OK);
+    CHECK(sqlite3_step(st) == SQLITE_ROW);
+    const int64_t n = sqlite3_column_int64(st, 0);
+    sqlite3_finalize(st);
+    sqlite3_close(db);
+    return n;
+}
+
+static void test_made_and_read(void)
+{
+    char path[256], hex[SHA256_HEX], url[128];
+    struct stat st;
+    begin();
+    for (int i = 0; i < 20; i++) CHECK(post("/v1/jobs", job_json) == 201);
+    make_one();
+    CHECK(post("/v1/jobs", job_json) == 201); /* after it */
+    snprintf(path, sizeof path, "%s/backups/%s", w.dir, name);
+    CHECK(!stat(path, &st) && (st.st_mode & 0777) == 0600);
+    CHECK(sha256_file(path, hex, NULL, NULL) == 0);
+    CHECK_STR(hex, digest);
+    CHECK(count_of(path, "SELECT count(*) FROM jobs") == 20);
+    CHECK(count_of(path, "SELECT count(*) FROM events") >= 20);
+    snprintf(url, sizeof url, "/v1/backup/%s", name);
+    CHECK(get(url) == 200);
+    const char *body = strstr(reply, "\r\n\r\n");
+    CHECK(body && reply_len - (size_t)(body + 4 - reply) == (size_t)st.st_size);
+    CHECK(body && !memcmp(body + 4, "SQLite format 3", 16));
+
+    finish();
+}
+
+static void test_refused(void)
+{
+    static const char *const wrong[] = {
+        "/v1/backup/seqd.db",       "/v1/backup/..%2Fseqd.db",
+        "/v1/backup/../seqd.db",    "/v1/backup/seqd-20260101T000000000Z.db",
+        "/v1/backup/seqd-..%2F.db", "/v1/backup/part",
+        "/v1/backup/seqd-%00.db",   "/v1/backup/seqd-1.db/x",
+    };
+    begin();
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        const int status = get(wrong[i]);
+        CHECK_MSG(status == 404 || status == 400, "%s: %d", wrong[i], status);
+    }
+    /* One at a time. */
+    int fd = post_begin("/v1/backup", "", "");
+    CHECK(post("/v1/backup", "") == 409 || status_of() == 201);
+    CHECK(answer_of(fd) == 201);
+    finish();
+}
+
+static void test_newest_are_kept(void)
+{
+    char first[128], url[128];
+    begin();
+    make_one();
+    snprintf(first, sizeof first, "/v1/backup/%s", name);
+    for (int i = 0; i < BACKUP_KEEP; i++) make_one();
+    CHECK(n_files() == BACKUP_KEEP);
+    CHECK(get(first) == 404);
+    snprintf(url, sizeof url, "/v1/backup/%s", name);
+    CHECK(get(url) == 200);
+    finish();
+}
+
+/* A state directory that holds the copy alone. */
+static void test_restored(void)
+{
+    char from[256], to[256];
+    begin();
+    for (int i = 0; i < 5; i++) CHECK(post("/v1/jobs", job_json) == 201);
+    CHECK(post("/v1/jobs/2:cancel", "") == 202);
+    make_one();
+    snprintf(from, sizeof from, "%s/backups/%s", w.dir, name);
+    close_server();
+    char old[64];
+    snprintf(old, sizeof old, "%s", w.dir);
+    snprintf(w.dir, sizeof w.dir, "/tmp/seqd-rest-XXXXXX");
+    CHECK(mkdtemp(w.dir) != NULL);
+    snprintf(to, sizeof to, "%s/seqd.db", w.dir);
+    CHECK(!rename(from, to));
+    begin_in(false, 0);
+    CHECK(get("/v1/jobs/5") == 200 && strstr(reply, "\"state\":\"queued\""));
+    CHECK(get("/v1/jobs/2") == 200 && strstr(reply, "\"state\":\"cancelled\""));
+    CHECK(post("/v1/jobs", job_json) == 201 && strstr(reply, "\"id\":6"));
+    finish();
+    nftw(old, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* Stopped while one is being made: nothing hangs. */
+static void test_stopped(void)
+{
+    begin();
+    CHECK(post("/v1/jobs", job_json) == 201);
+    int fd = post_begin("/v1/backup", "", "");
+    for (int i = 0; i < 20; i++) loop_turn(w.loop, 1);
+    finish();
+    close(fd);
+}
+
+int main(void)
+{
+    RUN(test_made_and_read);
+    RUN(test_refused);
+    RUN(test_newest_are_kept);
+    RUN(test_restored);
+    RUN(test_stopped);
+    return test_done("seqd_backup");
+}
