@@ -66,7 +66,7 @@ route_call route_livez, route_readyz, route_version, route_openapi;      /* heal
 route_call route_tokens, route_token_make, route_token_revoke, route_me; /* tokens.c */
 route_call route_prometheus;                                             /* prometheus.c */
 route_call route_audit;                                                  /* audit.c */
-route_call route_backup, route_backup_get;                                /* backup.c */
+route_call route_backup, route_backup_get;                               /* backup.c */
 route_call route_download;                                               /* download.c */
 route_call route_step_data;                                              /* origin.c */
 

@@ -14,6 +14,6 @@ for p in seqd seqw seqgang seqrank seqctl; do
     same "$p --version" "$(echo "$said" | sed 's/(..*)$/(revision)/')" "$p $want (revision)"
 done
 same "the newest entry of the changelog" "$(sed -n 's/^## //p' .github/CHANGELOG.md | head -n 1)" "$want"
-same "tags of images" "$(grep -rhoE '(image: |-t |:ro )(seqd|seqw-cuda)[^ ]*' deploy | sed -E 's/.*(seqd|seqw-cuda)//' | sort -u)" ":$want"
+same "tags of images" "$(grep -rhoE '(image: |-t |:ro )(seqd|seqw-cuda|seqw)[^ ]*' deploy | sed -E 's/.*(seqd|seqw-cuda|seqw):/:/' | sort -u)" ":$want"
 echo "version: $passed passed, $failed failed"
 [ "$failed" -eq 0 ]
