@@ -16,6 +16,7 @@
 #include <unistd.h>
 #include "api/address.h"
 #include "api/core/gang_start.h"
+#include "api/core/cgroup.h"
 #include "api/core/log.h"
 #include "api/core/version.h"
 #include "api/rpc.h"
@@ -177,6 +178,7 @@ static void forget(struct agent *a, struct attempt *t)
     }
     while (*p != t) p = &(*p)->next;
     *p = t->next;
+    cgroup_remove(t->dir);
     if (file_remove(t->dir, &e) < 0) log_error("attempt.remove", "why=\"%s\"", e.text);
     if (t->stale) send_end(a, t->job, t->epoch, GANG_UNKNOWN);
     attempt_free(t);

@@ -14,6 +14,7 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "api/core/cgroup.h"
 #include "api/core/gang_start.h"
 #include "api/core/log.h"
 #include "api/core/process.h"
@@ -81,7 +82,10 @@ struct attempt *attempt_begin(struct loop *l, const char *dir, const struct gang
     struct attempt *a = attempt_new(l, dir, start->job, start->epoch);
     start_take(a, start);
     /* The record before the process: whatever dies from here on, the epoch is never run twice. */
-    if (start_write(a, start, e) == 0) a->gang_pid = spawn_gang(program, dir, e);
+    if (start_write(a, start, e) == 0) {
+        cgroup_make(dir, start->job, start->epoch); /* seqgang joins it before it starts a rank */
+        a->gang_pid = spawn_gang(program, dir, e);
+    }
     if (a->gang_pid > 0) return a;
     attempt_free(a);
     return NULL;
@@ -180,6 +184,7 @@ static bool ranks_gone(const struct attempt *a)
     long long start_time;
     bool gone = true;
     if (path_of(a, "pids", path, NULL) < 0) return false;
+    cgroup_kill(a->dir); /* and what they have forked */
     FILE *f = fopen(path, "re");
     if (!f) return errno == ENOENT;
     while (fscanf(f, "%d %d %lld", &rank, &pid, &start_time) == 3) {

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include "api/core/cgroup.h"
 #include "api/core/log.h"
 #include "api/core/version.h"
 #include "worker/gang/gang.h"
@@ -30,6 +31,7 @@ int main(int argc, char **argv)
         return 2;
     }
     signal(SIGHUP, SIG_IGN);
+    cgroup_join(argv[1]);
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); /* its ranks inherit it */
     struct loop *l = loop_create(NULL, NULL, &e);
     struct gang *g = l ? gang_create(l, argv[1], &e) : NULL;

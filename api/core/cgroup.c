@@ -1,0 +1,100 @@
+#include "api/core/cgroup.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+#include "api/core/file.h"
+#include "api/core/log.h"
+
+/* Where cgroup v2 is mounted, alone or beside v1. */
+static const char *const mounts[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
+
+/* systemd marks what it has delegated: for everyone, or where its kernel lets only root see it. */
+static bool is_delegated(const char *path)
+{
+    char mark[4] = "";
+    return (getxattr(path, "user.delegate", mark, sizeof mark) == 1 ||
+            getxattr(path, "trusted.delegate", mark, sizeof mark) == 1) &&
+           *mark == '1';
+}
+
+/* The group that this process is in, where it is ours to divide. */
+static bool own_group(char out[FILE_PATH_SIZE])
+{
+    char line[FILE_PATH_SIZE];
+    const char *given = getenv("SEQD_CGROUP"); /* for tests */
+    if (given && *given) return file_join(out, NULL, "%s", given) >= 0;
+    FILE *f = fopen("/proc/self/cgroup", "re");
+    bool found = false;
+    while (f && !found && fgets(line, sizeof line, f)) {
+        line[strcspn(line, "\n")] = 0;
+        if (strncmp(line, "0::", 3)) continue;
+        for (size_t i = 0; i < sizeof mounts / sizeof *mounts && !found; i++)
+            found = file_join(out, NULL, "%s%s", mounts[i], line + 3) >= 0 && is_delegated(out);
+    }
+    if (f) fclose(f);
+    return found;
+}
+
+int cgroup_make(const char *dir, int64_t job, int64_t epoch)
+{
+    char base[FILE_PATH_SIZE], group[FILE_PATH_SIZE], path[FILE_PATH_SIZE];
+    struct err e = {0};
+    if (!own_group(base)) return 0;
+    if (file_join(group, &e, "%s/attempt-%lld-e%lld", base, (long long)job, (long long)epoch) >=
+            0 &&
+        file_join(path, &e, "%s/cgroup", dir) >= 0) {
+        if (mkdir(group, 0755) && errno != EEXIST)
+            err_errno(&e, "make the control group %s", group);
+        else if (!file_write(path, group, strlen(group), &e))
+            return 1;
+    }
+    log_warn("cgroup.make", "job=%lld epoch=%lld text=\"%s: the attempt has no group of its own\"",
+             (long long)job, (long long)epoch, e.text);
+    return 0;
+}
+
+/* Writes a word to a file of the attempt's group. The path is from our own state directory. */
+static void write_word(const char *dir, const char *name, const char *word)
+{
+    char path[FILE_PATH_SIZE], in[FILE_PATH_SIZE];
+    struct err e;
+    if (file_join(path, NULL, "%s/cgroup", dir) < 0 || !file_exists(path)) return;
+    char *group = file_read(path, FILE_PATH_SIZE, NULL, &e);
+    const int fd = group && file_join(in, NULL, "%s/%s", group, name) >= 0
+                       ? open(in, O_WRONLY | O_CLOEXEC)
+                       : -1;
+    /* After a boot the group is gone, and all that was in it. */
+    if ((fd < 0 && errno != ENOENT) || (fd >= 0 && write(fd, word, strlen(word)) < 0))
+        log_warn("cgroup.write", "dir=%s file=%s text=\"%s\"", dir, name, strerror(errno));
+    if (fd >= 0) close(fd);
+    free(group);
+}
+
+void cgroup_join(const char *dir)
+{
+    write_word(dir, "cgroup.procs", "0");
+}
+
+void cgroup_kill(const char *dir)
+{
+    write_word(dir, "cgroup.kill", "1");
+}
+
+void cgroup_remove(const char *dir)
+{
+    char path[FILE_PATH_SIZE];
+    if (file_join(path, NULL, "%s/cgroup", dir) < 0 || !file_exists(path)) return;
+    cgroup_kill(dir);
+    char *group = file_read(path, FILE_PATH_SIZE, NULL, NULL);
+    /* Those that were killed may still be leaving: an empty group costs little until seqw ends. */
+    if (group && rmdir(group) && errno != EBUSY && errno != ENOENT)
+        log_warn("cgroup.remove", "path=%s text=\"%s\"", group, strerror(errno));
+    free(group);
+}

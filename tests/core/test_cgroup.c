@@ -1,0 +1,111 @@
+/* test_cgroup: an attempt's control group, in a folder that looks like one, and in a real one where
+ * this machine lets the test make it. */
+#include "tests/lib/test.h"
+
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "api/core/cgroup.h"
+#include "api/core/file.h"
+
+static char dir[] = "/tmp/test-cgroup-XXXXXX";
+
+static const char *in(const char *base, const char *name)
+{
+    static char path[2][512];
+    static int i;
+    i = !i;
+    snprintf(path[i], sizeof path[i], "%s/%s", base, name);
+    return path[i];
+}
+
+static void is(const char *path, const char *want)
+{
+    char *text = file_read(path, 100, NULL, NULL);
+    CHECK(text != NULL);
+    if (text) CHECK_STR(text, want);
+    free(text);
+}
+
+static void test_folder(void)
+{
+    CHECK(!mkdir(in(dir, "base"), 0700) && !mkdir(in(dir, "attempt"), 0700));
+    setenv("SEQD_CGROUP", in(dir, "base"), 1);
+    CHECK(cgroup_make(in(dir, "attempt"), 7, 2) == 1);
+    CHECK(cgroup_make(in(dir, "attempt"), 7, 2) == 1); /* again, after a kill */
+    const char *group = in(dir, "base/attempt-7-e2");
+    is(in(dir, "attempt/cgroup"), group);
+    CHECK(!file_write(in(dir, "base/attempt-7-e2/cgroup.procs"), "", 0, NULL));
+    CHECK(!file_write(in(dir, "base/attempt-7-e2/cgroup.kill"), "", 0, NULL));
+    cgroup_join(in(dir, "attempt"));
+    is(in(dir, "base/attempt-7-e2/cgroup.procs"), "0");
+    is(in(dir, "base/attempt-7-e2/cgroup.kill"), "");
+    cgroup_kill(in(dir, "attempt"));
+    is(in(dir, "base/attempt-7-e2/cgroup.kill"), "1");
+    CHECK(!unlink(in(dir, "base/attempt-7-e2/cgroup.procs")));
+    CHECK(!unlink(in(dir, "base/attempt-7-e2/cgroup.kill")));
+    cgroup_remove(in(dir, "attempt"));
+    CHECK(!file_exists(in(dir, "base/attempt-7-e2")));
+}
+
+/* Without delegation, and with a group that cannot be made, attempts run as before. */
+static void test_none(void)
+{
+    CHECK(!mkdir(in(dir, "alone"), 0700));
+    setenv("SEQD_CGROUP", in(dir, "no/such/base"), 1);
+    CHECK(cgroup_make(in(dir, "alone"), 7, 3) == 0);
+    unsetenv("SEQD_CGROUP");
+    CHECK(cgroup_make(in(dir, "alone"), 7, 3) == 0);
+    CHECK(!file_exists(in(dir, "alone/cgroup")));
+    cgroup_join(in(dir, "alone"));
+    cgroup_kill(in(dir, "alone"));
+    cgroup_remove(in(dir, "alone"));
+}
+
+static void test_real(void)
+{
+    static const char *const roots[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
+    char base[128] = "";
+    for (int i = 0; i < 2 && !*base; i++) {
+        if (!file_exists(in(roots[i], "cgroup.procs"))) continue;
+        snprintf(base, sizeof base, "%s/seqd-test-%d", roots[i], (int)getpid());
+        if (mkdir(base, 0755) || !file_exists(in(base, "cgroup.kill"))) rmdir(base), *base = 0;
+    }
+    if (!*base) {
+        printf("left out: this machine lets the test make no control group with cgroup.kill\n");
+        return;
+    }
+    int ready[2];
+    CHECK(!pipe(ready) && !mkdir(in(dir, "real"), 0700));
+    setenv("SEQD_CGROUP", base, 1);
+    CHECK(cgroup_make(in(dir, "real"), 1, 1) == 1);
+    const pid_t child = fork();
+    if (!child) {
+        cgroup_join(in(dir, "real"));
+        /* One that left the session and the parent: no signal to a group of processes finds it. */
+        if (!fork()) setsid();
+        if (write(ready[1], "x", 1) == 1) pause();
+        _exit(0);
+    }
+    char two[2];
+    for (int n = 0; n < 2;) n += (int)read(ready[0], two, 1);
+    close(ready[1]);
+    cgroup_kill(in(dir, "real"));
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status));
+    CHECK(read(ready[0], two, 1) == 0); /* the stray is gone too: the end of the pipe */
+    while (file_exists(in(base, "attempt-1-e1"))) cgroup_remove(in(dir, "real"));
+    CHECK(!rmdir(base));
+    unsetenv("SEQD_CGROUP");
+}
+
+int main(void)
+{
+    CHECK(mkdtemp(dir) != NULL);
+    RUN(test_folder);
+    RUN(test_none);
+    RUN(test_real);
+    file_remove(dir, NULL);
+    return test_done("cgroup");
+}
