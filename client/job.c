@@ -95,14 +95,11 @@ struct jv *job_peek(struct cli *c, int64_t id)
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
-enum { SAY_EVERY_MS = 10000 };
-
 struct wait {
     struct cli *c;
-    int64_t id, looked_ms, said_ms;
-    bool in_place;  /* a line on a terminal, drawn again and again */
-    bool counted;   /* progress was printed */
-    char phase[32]; /* as printed last */
+    int64_t id, looked_ms;
+    bool in_place; /* a line on a terminal, drawn again and again */
+    struct progress_said said;
 };
 
 static void ignore(void *arg, const char *name, const struct jv *v)
@@ -110,7 +107,7 @@ static void ignore(void *arg, const char *name, const struct jv *v)
     (void)arg, (void)name, (void)v;
 }
 
-/* In place at every change, else a line for each phase and every ten seconds. */
+/* In place at every change, else lines. */
 static void wait_say(struct wait *w, const struct jv *job, int64_t now)
 {
     char phase[32], line[256], all[320];
@@ -118,15 +115,11 @@ static void wait_say(struct wait *w, const struct jv *job, int64_t now)
     progress_line(line, sizeof line, job);
     snprintf(all, sizeof all, "job %lld %s%s%s", (long long)w->id, phase, *line ? "  " : "", line);
     if (w->in_place) {
-        all[text_cut(all, 79)] = 0;
+        all[text_cut(all, screen_columns(STDERR_FILENO) - 1)] = 0;
         cli_draw(all);
-    } else if (strcmp(phase, w->phase) ||
-               (*line && (!w->counted || now - w->said_ms >= SAY_EVERY_MS))) {
+    } else if (progress_due(&w->said, job, now)) {
         cli_say(w->c, "%s", all);
-        w->said_ms = now;
-        w->counted = *line != 0;
     }
-    snprintf(w->phase, sizeof w->phase, "%s", phase);
 }
 
 static void wait_tick(void *arg)

@@ -1,5 +1,6 @@
 #include "client/progress.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -72,6 +73,27 @@ char *progress_line(char *out, size_t size, const struct jv *job)
     if (n < size && strcmp(unit, "bytes")) n += (size_t)snprintf(out + n, size - n, " %s", unit);
     if (n < size && *progress_rate(rate, job) != '-')
         n += (size_t)snprintf(out + n, size - n, "  %s", rate);
-    if (n < size && *progress_eta(eta, job) != '-') snprintf(out + n, size - n, "  ETA %s", eta);
+    if (n < size && *progress_eta(eta, job) != '-')
+        n += (size_t)snprintf(out + n, size - n, "  ETA %s", eta);
+    const double loss = jv_num(job, "last_metrics.loss", NAN);
+    if (n < size && isfinite(loss)) snprintf(out + n, size - n, "  loss %.4f", loss);
     return out;
+}
+
+bool progress_due(struct progress_said *s, const struct jv *job, int64_t now_ms)
+{
+    char phase[sizeof s->phase];
+    const bool counts = jv_is_object(jv_get(job, "progress"));
+    const bool times = jv_num(job, "progress.eta_s", -1) >= 0;
+    const double fraction = jv_num(job, "progress.fraction", 0);
+    text_safe(phase, sizeof phase, jv_str(job, "phase", ""));
+    const bool other = strcmp(phase, s->phase) != 0;
+    if (!other && !(counts && !s->counted) && !(times && !s->timed) &&
+        fraction - s->fraction < PROGRESS_SAY_FRACTION &&
+        (!counts || now_ms - s->at_ms < PROGRESS_SAY_MS))
+        return false;
+    *s = (struct progress_said){
+        .fraction = fraction, .counted = counts, .timed = times, .at_ms = now_ms};
+    memcpy(s->phase, phase, sizeof phase);
+    return true;
 }

@@ -3,6 +3,8 @@
 #ifndef SEQD_CLIENT_PROGRESS_H
 #define SEQD_CLIENT_PROGRESS_H
 
+#include <stdbool.h>
+#include <stdint.h>
 #include "client/json.h"
 #include "client/text.h"
 
@@ -11,7 +13,20 @@ char *progress_percent(char out[TEXT_SHORT], const struct jv *job); /* "34%" */
 char *progress_rate(char out[TEXT_SHORT], const struct jv *job);    /* "8,123 tokens/s" */
 char *progress_eta(char out[TEXT_SHORT], const struct jv *job);     /* "1m 30s" */
 /* "34%  12,345 of 36,000 tokens  8,123 tokens/s  ETA 1m 30s", without what is unknown; "" where
- * nothing is known. Returns out. */
+ * nothing is known. A training's ends with its loss. Returns out. */
 char *progress_line(char *out, size_t size, const struct jv *job);
+
+/* What a reader of lines (not of a terminal) has seen of a job. Zeros: nothing. */
+struct progress_said {
+    char phase[32];
+    double fraction;
+    bool counted, timed; /* a line had figures; and the time left */
+    int64_t at_ms;       /* of the last line */
+};
+#define PROGRESS_SAY_FRACTION 0.05
+#define PROGRESS_SAY_MS       60000
+/* Whether it is time for another line, and if so takes it as said: for a new phase, the first
+ * figures, the first time left, each 5 % more, and once a minute. */
+bool progress_due(struct progress_said *s, const struct jv *job, int64_t now_ms);
 
 #endif

@@ -14,14 +14,19 @@ bool screen_draws(int fd)
     return isatty(fd) && !(term && !strcmp(term, "dumb"));
 }
 
+int screen_columns(int fd)
+{
+    struct winsize w = {0};
+    return !ioctl(fd, TIOCGWINSZ, &w) && w.ws_col >= 20 ? w.ws_col : 80;
+}
+
 void screen_begin(struct screen *s)
 {
     struct winsize w = {0};
     s->n = 0;
-    s->columns = 80;
+    s->columns = screen_columns(STDOUT_FILENO);
     s->rows = 24;
-    if (!ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) && w.ws_col >= 20) s->columns = w.ws_col;
-    if (w.ws_row) s->rows = w.ws_row;
+    if (!ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) && w.ws_row) s->rows = w.ws_row;
     if (s->columns > 200) s->columns = 200;
 }
 

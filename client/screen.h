@@ -17,6 +17,8 @@ struct screen {
 
 /* Whether fd is a terminal that obeys cursor movements. */
 bool screen_draws(int fd);
+/* Its width, 80 where that is not known. */
+int screen_columns(int fd);
 void screen_begin(struct screen *s); /* asks the terminal for its size */
 void screen_add(struct screen *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Replaces the last frame by this one in a single write. Lines are cut at the width; a line may

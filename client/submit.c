@@ -71,7 +71,7 @@ const struct verb submit_verb = {
         "its roots. When the answer is lost the request is sent again with the same\n"
         "Idempotency-Key: it never makes two jobs.\n\n"
         "  -w, --wait        until the job has ended: exit code 0, 10 failed, 11 cancelled; says\n"
-        "                    on stderr how far it is, in place or every ten seconds\n"
+        "                    on stderr how far it is, in place or a line for each 5 %\n"
         "  --timeout N       with --wait: at most N seconds, then exit code 124\n"
         "  --dry-run         only plan it\n"
         "  -n, --name NAME   call it NAME\n"

@@ -20,9 +20,8 @@ enum {
     EVENTS_SHOWN = 4,
     EVENT_LINE = 200,
     CURVE_MOST = 10,  /* rows of the curve on a terminal that has them */
-    OTHER_LINES = 13, /* everything else, and the prompt */
-    DRAW_EVERY_MS = 100,
-    RATE_STEPS = 16
+    OTHER_LINES = 14, /* everything else, and the prompt */
+    DRAW_EVERY_MS = 100
 };
 
 struct job_watch {
@@ -31,13 +30,11 @@ struct job_watch {
     struct jv *last; /* the newest step */
     bool job_stale;  /* an event was received: fetch the job again */
     int64_t looked_at_ms;
-    int said_percent; /* of the last line about progress; -1: none yet */
-    bool fresh;       /* data were received since the last frame */
+    struct progress_said said;
+    bool fresh; /* data were received since the last frame */
     struct curve curve;
     char event[EVENTS_SHOWN][EVENT_LINE];
     int n_events;
-    double step_ms[RATE_STEPS]; /* of the newest steps, for the ETA */
-    int64_t n_steps_seen;
     int64_t drawn_at_ms;
     struct screen screen;
 };
@@ -90,7 +87,6 @@ static void keep_step(struct job_watch *w, const struct jv *m)
     jv_free(w->last);
     w->last = jv_parse(copy, strlen(copy), &e);
     free(copy);
-    w->step_ms[w->n_steps_seen++ % RATE_STEPS] = jv_num(m, "step_ms", 0);
     curve_add(&w->curve, jv_num(m, "step", 0), jv_num(m, "loss", NAN));
     w->fresh = true;
 }
@@ -109,18 +105,6 @@ static void on_metrics(void *arg, const char *name, const struct jv *v)
         else if (!as_picture(w))
             puts(event_step_line(m, text, sizeof text));
     }
-}
-
-static double median_step_ms(const struct job_watch *w)
-{
-    int n = w->n_steps_seen < RATE_STEPS ? (int)w->n_steps_seen : RATE_STEPS;
-    double sorted[RATE_STEPS];
-    for (int i = 0; i < n; i++) {
-        int k = i;
-        for (; k > 0 && sorted[k - 1] > w->step_ms[i]; k--) sorted[k] = sorted[k - 1];
-        sorted[k] = w->step_ms[i];
-    }
-    return n ? sorted[n / 2] : 0;
 }
 
 /* ---- the picture ----------------------------------------------------------------------------- */
@@ -189,23 +173,20 @@ static void add_bytes(struct job_watch *w)
 
 static void add_numbers(struct job_watch *w, double steps)
 {
-    char rate[TEXT_SHORT], eta[TEXT_SHORT], high[TEXT_SHORT], plan[TEXT_SHORT];
+    char rate[TEXT_SHORT], high[TEXT_SHORT], plan[TEXT_SHORT];
     double step = jv_num(w->last, "step", 0);
     int64_t got = jv_int(w->last, "memory.high", 0), want = jv_int(w->last, "memory.planned", 0);
     screen_add(&w->screen, "step     %.0f/%.0f   loss %.4f   grad norm %.3g   lr %.2e", step, steps,
                jv_num(w->last, "loss", NAN), jv_num(w->last, "grad_norm", NAN),
                jv_num(w->last, "lr", NAN));
-    screen_add(&w->screen,
-               "speed    %s tokens/s   step %.0f ms   waiting for comm %.1f ms   ETA %s",
+    screen_add(&w->screen, "speed    %s tokens/s   step %.0f ms   waiting for comm %.1f ms",
                text_count(rate, jv_num(w->last, "tokens_s", 0)), jv_num(w->last, "step_ms", 0),
-               jv_num(w->last, "comm_wait_ms", 0),
-               text_duration(eta, (steps - step) * median_step_ms(w) / 1000));
+               jv_num(w->last, "comm_wait_ms", 0));
     screen_add(&w->screen, "memory   %s per rank %s plan %s", text_bytes(high, got),
                got == want ? "==" : "!=", text_bytes(plan, want));
     add_bytes(w);
 }
 
-/* Of a job that has no steps to show, or none yet. */
 static void add_progress(struct job_watch *w)
 {
     char line[256];
@@ -218,10 +199,8 @@ static void draw(struct job_watch *w)
     screen_begin(&w->screen);
     add_head(w);
     if (w->curve.n) add_curve(w, steps);
-    if (w->last)
-        add_numbers(w, steps);
-    else
-        add_progress(w);
+    add_progress(w);
+    if (w->last) add_numbers(w, steps);
     for (int i = 0; i < w->n_events; i++) screen_add(&w->screen, "  %s", w->event[i]);
     screen_draw(&w->screen);
     w->drawn_at_ms = clock_ms();
@@ -240,14 +219,12 @@ static void look(struct job_watch *w)
     w->fresh = true;
 }
 
-/* A line for each per cent of a job that reports no steps. */
+/* Lines about a job that reports no steps. */
 static void print_progress(struct job_watch *w)
 {
     char line[256];
-    const int percent = (int)(100 * jv_num(w->job, "progress.fraction", -1));
-    if (w->last || percent < 0 || percent == w->said_percent) return;
-    w->said_percent = percent;
-    if (*progress_line(line, sizeof line, w->job)) puts(line);
+    if (w->last || !*progress_line(line, sizeof line, w->job)) return;
+    if (progress_due(&w->said, w->job, clock_ms())) puts(line);
 }
 
 static void tick(void *arg)
@@ -255,7 +232,8 @@ static void tick(void *arg)
     struct job_watch *w = arg;
     const int64_t now = clock_ms();
     const bool late = now - w->drawn_at_ms >= DRAW_EVERY_MS;
-    const bool looks = !w->last && !as_data(w) && now - w->looked_at_ms >= JOB_PEEK_MS;
+    const bool shows = as_picture(w) || !w->last;
+    const bool looks = shows && !as_data(w) && now - w->looked_at_ms >= JOB_PEEK_MS;
     if (looks || (late && w->job_stale && as_picture(w))) look(w);
     if (looks && !as_picture(w)) print_progress(w);
     fflush(stdout);
@@ -296,7 +274,6 @@ static int watch_run(struct cli *c)
     struct job_watch *w = calloc(1, sizeof *w);
     if (!w) return cli_fail(CLI_ERROR, "out of memory");
     w->c = c;
-    w->said_percent = -1;
     curve_init(&w->curve);
     int rc = api_job(c, id, &w->job);
     if (!rc) {
@@ -320,10 +297,9 @@ const struct verb watch_verb = {
     .help =
         "Shows a job until it has ended: the loss as a curve, tokens/s, memory against the plan,\n"
         "bytes sent against the formula (== or !=), and what happens to it. In a pipe or file:\n"
-        "one line an event and a step; with -o jsonl, one JSON object each. A job without steps\n"
-        "(score, generate, embed, verify) shows per cent, rate and time left, in a pipe a line "
-        "for\n"
-        "each per cent.\n\n"
+        "one line an event and a step; with -o jsonl, one JSON object each. Every kind of job "
+        "shows\n"
+        "per cent, rate and time left; in a pipe those without steps, a line for each 5 %.\n\n"
         "  --timeout N     at most N seconds, then exit code 124\n\n"
         "Exit code 0: the job succeeded; 10 failed; 11 cancelled. Ctrl-C detaches (130); the job\n"
         "runs on. When seqd is away for a moment the picture waits and then catches up.",

@@ -15,6 +15,7 @@
 
 #include "daemon/jobs.h"
 #include "daemon/node.h"
+#include "daemon/pace.h"
 
 /* Ranks on other nodes notice a death as soon as its own node does, and their reports may arrive
  * first: "my peer is gone" waits this long for the peer's own node to report why. */
@@ -52,6 +53,7 @@ struct job_attempt {
     int64_t suspect_ms, suspect_reached; /* reached: as in struct rank_fail; 0: no hang */
     struct event suspect;
     bool has_progress; /* newer than what is stored */
+    struct pace pace;  /* of the progress that was reported */
     char *steps;       /* "[{..},{..}": of the last second */
     size_t steps_size, steps_room;
 };

@@ -7,6 +7,7 @@
 #include "api/core/job.h"
 #include "api/core/job_state.h"
 #include "api/core/jread.h"
+#include "daemon/attempt.h"
 
 char *doc_time(int64_t at_ms, char *out)
 {
@@ -69,13 +70,13 @@ static void put_rate(struct jwrite *w, const char *key, bool known, double rate)
 /* Speed, and the time left at that speed, of an attempt that runs. */
 static void put_speed(struct jwrite *w, const struct job *j, const struct rank_progress *p)
 {
-    const bool goes_on = j->state == JOB_STARTING || j->state == JOB_RUNNING;
-    const double s = (double)p->elapsed_us / 1e6, n = p->done - p->from;
-    const bool known = goes_on && s > 0 && n > 0;
-    const double tokens = p->unit == PROGRESS_TOKENS ? n : (double)p->tokens;
-    put_rate(w, "rate", known, n / s);
-    put_rate(w, "tokens_s", known && tokens > 0, tokens / s);
-    put_rate(w, "eta_s", known && p->total > 0, (p->total - p->done) * s / n);
+    const bool goes_on = attempt_alive(j) && j->attempt;
+    double rate = 0, tokens = 0;
+    const bool known = goes_on && pace_speed(&j->attempt->pace, &rate, &tokens);
+    if (p->unit == PROGRESS_TOKENS) tokens = rate;
+    put_rate(w, "rate", known, rate);
+    put_rate(w, "tokens_s", known && tokens > 0, tokens);
+    put_rate(w, "eta_s", known && p->total > 0, (p->total - p->done) / rate);
 }
 
 /* A job that waits has no work at hand, but a training's steps are kept. */

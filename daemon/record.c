@@ -198,6 +198,7 @@ static void progress_of_step(struct job *j, const struct rank_step *s)
     p->done = (double)s->step;
     p->tokens = sum(p->tokens, s->tokens);
     p->elapsed_us = sum(p->elapsed_us, s->step_us);
+    pace_add(&j->attempt->pace, p);
 }
 
 /* In range, so that what is shown of it is. */
@@ -222,6 +223,7 @@ static void on_progress(const struct taking *k)
     struct rank_progress p;
     if (!read_progress(k->r, &p)) return;
     k->j->progress = p;
+    pace_add(&k->j->attempt->pace, &p);
     k->j->attempt->has_progress = true;
 }
 

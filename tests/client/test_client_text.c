@@ -108,6 +108,10 @@ static void test_progress(void)
         {"{\"progress\":{\"unit\":\"bytes\",\"done\":1048576,\"total\":null,\"fraction\":null,"
          "\"rate\":2097152,\"tokens_s\":null,\"eta_s\":null}}",
          "-", "2.0 MiB/s", "-", "1.0 MiB  2.0 MiB/s"},
+        {"{\"last_metrics\":{\"loss\":3.25},\"progress\":{\"unit\":\"steps\",\"done\":120,"
+         "\"total\":1000,\"fraction\":0.12,\"rate\":2,\"tokens_s\":4096,\"eta_s\":440}}",
+         "12%", "4,096 tokens/s", "7m 20s",
+         "12%  120 of 1,000 steps  4,096 tokens/s  ETA 7m 20s  loss 3.2500"},
         {"{\"progress\":{\"unit\":\"a\\u001b[2J, and much too long\",\"done\":1e300,"
          "\"total\":1e301,\"fraction\":7,\"rate\":1e-9,\"tokens_s\":0,\"eta_s\":-1}}",
          "-", NULL, "-", NULL},
@@ -127,6 +131,39 @@ static void test_progress(void)
             progress_line(out, size, job);
             CHECK(strlen(out) < size && out[size] == 'X');
         }
+        jv_free(job);
+    }
+}
+
+/* Lines of one job, at times of a clock that the test turns. */
+static void test_progress_lines(void)
+{
+#define AT(phase, fraction, eta)                                                                   \
+    "{\"phase\":\"" phase "\",\"progress\":{\"unit\":\"steps\",\"done\":1,\"fraction\":" fraction  \
+    ",\"eta_s\":" eta "}}"
+    static const struct {
+        int64_t ms;
+        bool due;
+        const char *job;
+    } cases[] = {
+        {0, true, "{\"phase\":\"queued\",\"progress\":null}"},
+        {3600000, false, "{\"phase\":\"queued\",\"progress\":null}"}, /* nothing to tell */
+        {3600001, true, AT("preparing", "0", "null")},
+        {3600002, false, AT("preparing", "0.01", "null")},
+        {3600003, true, AT("preparing", "0.02", "9")}, /* the first time left */
+        {3600004, false, AT("preparing", "0.0699", "8")},
+        {3600005, true, AT("preparing", "0.07001", "8")},
+        {3660004, false, AT("preparing", "0.08", "8")},
+        {3660005, true, AT("preparing", "0.08", "8")}, /* a minute */
+        {3660006, true, AT("running", "0", "null")},   /* falls back with the phase */
+        {3660007, true, AT("running", "1", "null")},
+        {3660008, false, AT("running", "1", "null")},
+    };
+    struct progress_said said = {.at_ms = 0};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct jv *job = jv_parse(cases[i].job, strlen(cases[i].job), NULL);
+        CHECK(job != NULL);
+        CHECK_MSG(progress_due(&said, job, cases[i].ms) == cases[i].due, "case %zu", i);
         jv_free(job);
     }
 }
@@ -362,6 +399,7 @@ int main(void)
     RUN(test_clean_sizes);
     RUN(test_numbers);
     RUN(test_progress);
+    RUN(test_progress_lines);
     RUN(test_table);
     RUN(test_curve_ascii);
     RUN(test_curve_braille);

@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# seqctl as people use it: progress, names, several jobs at once, templates, terminals.
+#   BUILD=build/release   KEEP=1 keeps the state directory
+set -u
+cd "$(dirname "$0")/../.." || exit 2
+. tests/lib/lib.sh
+lib_start people
+EXAMPLES=$PWD/client/examples
+
+RING='"parallel": {"strategy": "rsa", "sp": 2}, "resources": {"ranks": 2, "threads": 1}'
+TRAIN="{\"kind\": \"train\", \"name\": \"people\", \"model\": {\"config\": $LLAMA}, \"data\": {\"train\": [{\"path\": \"text.txt\", \"format\": \"text\"}], \"seq_len\": 128}, $RING, \"train\": {\"steps\": 20}, \"checkpoint\": {\"every_steps\": 10}, \"seed\": 1}"
+submit() { printf '%s' "$TRAIN" | seqctl submit - "$@"; }
+on_terminal() { # COMMAND LINE: its output on a terminal of 80 columns
+    env -C "$T/data" TERM=xterm script -qec "stty cols ${COLUMNS_OF:-80} rows 24; $1" /dev/null </dev/null
+}
+state_is() { [ "$(field "$1" state)" = "$2" ]; }
+
+make_text 100000 >"$T/data/text.txt"
+make_text 3000 >"$T/data/held.txt"
+seqd_start || { lib_end; exit 1; }
+
+# ---- one status line ----------------------------------------------------------------------------
+: >"$T/waited"
+submit --wait --set train.steps=100000 2>"$T/waited" >"$T/id" & waiting=$!
+until_ok 600 grep -qE 'running  [0-9]+%  [0-9,]+ of 100,000 steps  .* (tokens|steps)/s  ETA .*  loss [0-9.]+$' "$T/waited" &&
+    ok "submit --wait in a pipe: a training's line" || bad "submit --wait: no line" "$T/waited"
+long=$(sed -n 's/^job \([0-9]*\) .*/\1/p' "$T/id" | head -n 1)
+on_terminal "timeout -s INT 6 $BIN/seqctl watch $long" >"$T/watched" 2>&1
+says "watch on a terminal: the same line, in place" 'done     [0-9]+%  [0-9,]+ of 100,000 steps  .*ETA .*loss' cat "$T/watched"
+check "cancel it" seqctl cancel "$long" --wait --timeout 60
+wait "$waiting"; same "submit --wait ends as the job does" $? 11
+
+mkdir -p "$T/data/client/examples"; cp "$EXAMPLES"/*.jsonl "$T/data/client/examples"
+# Every kind of job counts, and ends at 100 %.
+done_job=$(submit -q -o name) && succeeds "train" "$done_job"
+hf=$(field "$done_job" result.hf)
+for kind in train verify score generate embed batch sample; do
+    case $kind in
+        train) spec=$TRAIN ;;
+        verify) spec=${TRAIN/\"kind\": \"train\"/\"kind\": \"verify\"} ;;
+        score | embed) spec="{\"kind\": \"$kind\", \"model\": {\"path\": \"$hf\"}, \"input\": {\"path\": \"held.txt\", \"format\": \"text\"}, \"data\": {\"seq_len\": 4096}, $RING}" ;;
+        batch) spec=$(cat "$EXAMPLES/generate-batch.json") ;;
+        generate) spec="{\"kind\": \"generate\", \"model\": {\"path\": \"$hf\"}, \"input\": {\"prompt\": \"static int \"}, \"sampling\": {\"temperature\": 0, \"max_tokens\": 8}, $RING}" ;;
+        sample) spec=$(cat "$EXAMPLES/sample-tiny.json") ;;
+    esac
+    one=$(printf '%s' "$spec" | seqctl submit - -q -o name --wait --timeout 120 2>"$T/out")
+    says "$kind ends at 100 %" '^progress +100%  [0-9]' seqctl show "${one:-0}"
+done
+
+seqd_stop; same "seqd ends well" $? 0
+check "no program is left" until_ok 100 nothing_left
+lib_end
