@@ -176,7 +176,7 @@ static int list(struct cli *c, int64_t id, const char *what,
 static int artifacts_run(struct cli *c)
 {
     int64_t id = cli_job_id(c, 0);
-    if (id < 0) return CLI_USAGE;
+    if (id < 0) return (int)-id;
     return c->n_args == 2 ? fetch(c, id, c->arg[1]) : list(c, id, "artifacts", print_list);
 }
 

@@ -14,6 +14,7 @@
 #include "api/core/version.h"
 #include "client/help.h"
 #include "client/http.h"
+#include "client/name.h"
 #include "client/text.h"
 
 #define DEFAULT_URL "http://127.0.0.1:7433"
@@ -36,6 +37,10 @@ static const struct option_row {
     {"part", 0, WORD, OPT_PART, offsetof(struct cli_options, part)},
     {"name", 'n', WORD, OPT_NAME, offsetof(struct cli_options, name)},
     {"set", 0, LIST, OPT_SET, offsetof(struct cli_options, set)},
+    {"unset", 0, LIST, OPT_UNSET, offsetof(struct cli_options, unset)},
+    {"label", 'l', LIST, OPT_LABEL, offsetof(struct cli_options, label)},
+    {"yes", 'y', FLAG, OPT_YES, offsetof(struct cli_options, yes)},
+    {"last", 0, NUMBER, OPT_LAST, offsetof(struct cli_options, last)},
     {"state", 0, WORD, OPT_STATE, offsetof(struct cli_options, state)},
     {"limit", 0, NUMBER, OPT_LIMIT, offsetof(struct cli_options, limit)},
     {"rank", 0, NUMBER, OPT_RANK, offsetof(struct cli_options, rank)},
@@ -45,7 +50,6 @@ static const struct option_row {
     {"field", 0, WORD, OPT_FIELD, offsetof(struct cli_options, field)},
     {"user", 0, WORD, OPT_USER, offsetof(struct cli_options, user)},
     {"role", 0, WORD, OPT_ROLE, offsetof(struct cli_options, role)},
-    {"label", 0, WORD, OPT_LABEL, offsetof(struct cli_options, label)},
     {"ttl", 0, WORD, OPT_TTL, offsetof(struct cli_options, ttl)},
     {"owner", 0, WORD, OPT_OWNER, offsetof(struct cli_options, owner)},
     {"names", 0, WORD, OPT_JOIN, offsetof(struct cli_options, names)},
@@ -94,6 +98,15 @@ static int set_number(const struct option_row *r, const char *value, int64_t *ou
     return 0;
 }
 
+static int add_to_list(struct cli_list *l, const struct option_row *r, const char *value,
+                       struct err *e)
+{
+    if (l->n == CLI_LIST)
+        return err_set(e, ERR_TOO_LARGE, "--%s may be given %d times", r->name, CLI_LIST);
+    l->at[l->n++] = value;
+    return 0;
+}
+
 static int set_option(struct cli *c, const struct option_row *r, const char *value, struct err *e)
 {
     char *at = (char *)&c->opt + r->offset;
@@ -101,11 +114,7 @@ static int set_option(struct cli *c, const struct option_row *r, const char *val
     case FLAG: *(bool *)at = true; return 0;
     case WORD: *(const char **)at = value; return 0;
     case NUMBER: return set_number(r, value, (int64_t *)at, e);
-    case LIST:
-        if (c->opt.n_sets == CLI_SETS)
-            return err_set(e, ERR_TOO_LARGE, "--%s may be given %d times", r->name, CLI_SETS);
-        c->opt.set[c->opt.n_sets++] = value;
-        return 0;
+    case LIST: return add_to_list((struct cli_list *)at, r, value, e);
     }
     return 0;
 }
@@ -174,7 +183,7 @@ int cli_parse(struct cli *c, int argc, char **argv, const struct verb *const *ve
 {
     uint32_t seen = 0;
     bool only_operands = false;
-    c->opt.limit = c->opt.rank = c->opt.epoch = c->opt.timeout_s = c->opt.uses = -1;
+    c->opt.limit = c->opt.rank = c->opt.epoch = c->opt.timeout_s = c->opt.uses = c->opt.last = -1;
     for (int i = 1; i < argc;) {
         const char *a = argv[i];
         if (!only_operands && !strcmp(a, "--")) {
@@ -334,15 +343,17 @@ int cli_fail(int code, const char *fmt, ...)
     return code;
 }
 
-int64_t cli_job_id(const struct cli *c, int i)
+int64_t cli_job_id(struct cli *c, int i)
 {
     const char *s = c->arg[i];
     char *end;
     if (!strncmp(s, "job/", 4)) s += 4;
     long long id = strtoll(s, &end, 10);
-    if (!*s || *end || id <= 0 || id == LLONG_MAX)
-        return cli_fail(-1, "\"%s\" is not a job id (want a number, as `seqctl ls` shows)",
-                        c->arg[i]);
+    if (*s && *end) return name_job(c, c->arg[i]); /* no number */
+    if (!*s || id <= 0 || id == LLONG_MAX)
+        return -cli_fail(CLI_USAGE,
+                         "\"%s\" is not a job: want an id, as `seqctl ls` shows, or a name",
+                         c->arg[i]);
     return id;
 }
 

@@ -37,6 +37,9 @@ enum cli_option {
     OPT_FILE = 1 << 9,
     OPT_TIMEOUT = 1 << 10,
     OPT_FIELD = 1 << 11,
+    OPT_YES = 1 << 13,
+    OPT_UNSET = 1 << 14,
+    OPT_LAST = 1 << 15,
     OPT_USER = 1 << 20,
     OPT_ROLE = 1 << 21,
     OPT_LABEL = 1 << 22,
@@ -48,16 +51,21 @@ enum cli_option {
     OPT_PART = 1 << 14
 };
 
-#define CLI_SETS 32
+/* An option that may be repeated, in its order. */
+#define CLI_LIST 32
+struct cli_list {
+    int n;
+    const char *at[CLI_LIST];
+};
+
 struct cli_options {
     bool wait, dry_run, follow, yes, quiet, no_color, help, version;
     const char *older_than, *part;
     const char *name, *state, *file, *field, *url, *ca, *token_file;
-    const char *user, *role, *label, *ttl, *owner, *names;
+    const char *user, *role, *ttl, *owner, *names;
     const char *output; /* the word of -o */
-    const char *set[CLI_SETS];
-    int n_sets;
-    int64_t limit, rank, epoch, timeout_s, uses; /* -1: not given */
+    struct cli_list set, unset, label;
+    int64_t limit, rank, epoch, timeout_s, uses, last; /* -1: not given */
 };
 
 struct http;
@@ -104,7 +112,7 @@ void cli_say(const struct cli *c, const char *fmt, ...) __attribute__((format(pr
 void cli_draw(const char *line);
 /* "seqctl: ..." on stderr, never silenced. Returns code. */
 int cli_fail(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* The decimal operand i as a job id. Returns -1 after a message. */
-int64_t cli_job_id(const struct cli *c, int i);
+/* Operand i as a job: its id, or its name (name.h). Returns -(exit code) after a message. */
+int64_t cli_job_id(struct cli *c, int i);
 
 #endif

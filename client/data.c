@@ -58,7 +58,7 @@ static int data_run(struct cli *c)
     char path[96], *end;
     struct jv *v = NULL;
     int64_t id = cli_job_id(c, 0);
-    if (id < 0) return CLI_USAGE;
+    if (id < 0) return (int)-id;
     long long step = strtoll(c->arg[1], &end, 10);
     if (*end || end == c->arg[1] || step < 1)
         return cli_fail(CLI_USAGE, "\"%s\" is not a step: steps are counted from 1", c->arg[1]);

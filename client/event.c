@@ -115,7 +115,7 @@ static int run(struct cli *c, const char *what,
     char path[64];
     struct printer p = {.c = c, .line = line};
     int64_t id = cli_job_id(c, 0);
-    if (id < 0) return CLI_USAGE;
+    if (id < 0) return (int)-id;
     snprintf(path, sizeof path, "/v1/jobs/%lld/%s", (long long)id, what);
     if (!c->opt.follow) return print_list(c, path, &p);
     struct follow_item item = {.path = path, .call = on_event};

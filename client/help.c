@@ -39,6 +39,7 @@ void help_all(FILE *out, const struct verb *const *verbs)
           "  -q, --quiet        no messages, only data and errors\n"
           "  --no-color         no colours (also NO_COLOR=1, or TERM=dumb)\n"
           "  -h, --help         help on the verb;  --version\n\n"
+          "ID is a job's id or its name. A name means the live job of that name, else the newest.\n"
           "Data goes to stdout, messages to stderr.\n\n"
           "Exit codes\n"
           "    0  ok; with --wait, watch, verify: the job succeeded\n"

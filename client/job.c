@@ -1,4 +1,4 @@
-/* job.c: ls, show, cancel, restart, explain. */
+/* job.c: ls, show, restart, explain. */
 #include "client/job.h"
 
 #include <math.h>
@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include "api/core/clock.h"
 #include "client/api.h"
+#include "client/filter.h"
 #include "client/follow.h"
 #include "client/progress.h"
 #include "client/screen.h"
@@ -222,26 +223,23 @@ static void print_jobs(const struct cli *c, const struct jv *list)
     }
     if (!names) table_print(&t, stdout);
     say_others(c, jv_get(list, "others"));
-    if (!jv_len(data)) cli_say(c, "no jobs%s", c->opt.state ? " in that state" : " yet");
+    if (!jv_len(data)) cli_say(c, "no jobs%s", filter_given(c) ? " of that kind" : " yet");
     if (!names && jv_bool(list, "has_more", false))
         cli_say(c, "there are more: --limit N shows up to 1000");
 }
 
 static int ls_run(struct cli *c)
 {
-    char path[256], state[128];
     struct jv *list = NULL;
-    int64_t limit = c->opt.limit >= 0 ? c->opt.limit : 50;
-    int n = snprintf(path, sizeof path, "/v1/jobs?limit=%lld", (long long)limit);
-    if (c->opt.owner)
-        n += snprintf(path + n, sizeof path - (size_t)n, "&owner=%s",
-                      http_escape(state, sizeof state, c->opt.owner));
-    if (c->opt.state)
-        snprintf(path + n, sizeof path - (size_t)n, "&state=%s",
-                 http_escape(state, sizeof state, c->opt.state));
+    const int64_t limit = c->opt.limit >= 0 ? c->opt.limit : 50;
+    char *filter = filter_query(c), *path = NULL;
+    if (!filter) return CLI_USAGE;
+    if (asprintf(&path, "/v1/jobs?limit=%lld%s", (long long)limit, filter) < 0) abort();
     int rc = api_get(c, path, &list);
     if (!rc && !api_print(c, list)) print_jobs(c, list);
     jv_free(list);
+    free(path);
+    free(filter);
     return rc;
 }
 
@@ -330,7 +328,7 @@ static int show_run(struct cli *c)
 {
     struct jv *job = NULL;
     int64_t id = cli_job_id(c, 0);
-    if (id < 0) return CLI_USAGE;
+    if (id < 0) return (int)-id;
     int rc = api_job(c, id, &job);
     if (!rc && c->opt.field)
         rc = api_print_field(c, job);
@@ -342,49 +340,32 @@ static int show_run(struct cli *c)
     return rc;
 }
 
-/* ---- cancel, restart, explain ---------------------------------------------------------------- */
+/* ---- restart, explain ------------------------------------------------------------------------ */
 
-/* POST /v1/jobs/ID:action. */
-static int act_on(struct cli *c, int64_t id, const char *action, struct jv **job)
+int job_act(struct cli *c, int64_t id, const char *action, struct jv **job)
 {
     char path[64];
     snprintf(path, sizeof path, "/v1/jobs/%lld:%s", (long long)id, action);
     return api_post(c, path, NULL, NULL, job);
 }
 
-/* Prints how it ended; frees job. */
-static void print_state(struct cli *c, int64_t id, struct jv *job)
+void job_print_state(struct cli *c, int64_t id, const struct jv *job)
 {
     char text[128];
-    if (job && c->output == OUT_NAME)
+    if (c->output == OUT_NAME)
         printf("%lld\n", (long long)id);
-    else if (job && !api_print(c, job))
+    else if (!api_print(c, job))
         printf("job %lld %s\n", (long long)id, job_state_text(c, job, text, sizeof text));
-    jv_free(job);
-}
-
-static int cancel_run(struct cli *c)
-{
-    struct jv *job = NULL;
-    int64_t id = cli_job_id(c, 0);
-    if (id < 0) return CLI_USAGE;
-    int rc = act_on(c, id, "cancel", &job);
-    if (!rc && c->opt.wait) {
-        jv_free(job);
-        rc = job_wait(c, id, &job);
-        if (rc == CLI_JOB_CANCELLED) rc = CLI_OK; /* that is what was asked for */
-    }
-    print_state(c, id, job);
-    return rc;
 }
 
 static int restart_run(struct cli *c)
 {
     struct jv *job = NULL;
     int64_t id = cli_job_id(c, 0);
-    if (id < 0) return CLI_USAGE;
-    int rc = act_on(c, id, "restart", &job);
-    print_state(c, id, job);
+    if (id < 0) return (int)-id;
+    int rc = job_act(c, id, "restart", &job);
+    if (!rc) job_print_state(c, id, job);
+    jv_free(job);
     return rc;
 }
 
@@ -393,7 +374,7 @@ static int explain_run(struct cli *c)
     char clean[1024], state[128];
     struct jv *job = NULL;
     int64_t id = cli_job_id(c, 0);
-    if (id < 0) return CLI_USAGE;
+    if (id < 0) return (int)-id;
     int rc = api_job(c, id, &job);
     if (!rc && !api_print(c, job)) {
         const char *why = jv_str(job, "reason.text", NULL);
@@ -413,12 +394,14 @@ const struct verb ls_verb = {
     .operands = "",
     .summary = "jobs, newest first",
     .run = ls_run,
-    .options = OPT_STATE | OPT_LIMIT | OPT_OWNER,
+    .options = OPT_STATE | OPT_LIMIT | OPT_NAME | OPT_LABEL | OPT_OWNER,
     .help = "Lists jobs: one's own, or everyone's for an operator.\n\n"
-            "  --owner USER    only that user's, for an operator\n"
-            "  --state S[,S]   only these: queued starting running stopping succeeded failed\n"
-            "                  cancelled\n"
-            "  --limit N       at most N, up to 1000 (default 50)\n\n"
+            "  --owner USER      only that user's, for an operator\n"
+            "  --state S[,S]     only these: queued starting running stopping succeeded failed\n"
+            "                    cancelled\n"
+            "  -n, --name NAME   only those of this name\n"
+            "  -l, --label K=V   only those with this label; may be repeated, then all must hold\n"
+            "  --limit N         at most N, up to 1000 (default 50)\n\n"
             "  seqctl ls --state running,queued\n"
             "  seqctl ls -o name | head -n 1",
 };
@@ -433,18 +416,6 @@ const struct verb show_verb = {
     .help = "Shows one job. -o json prints all of it, with plan and spec_effective.\n\n"
             "  --field PATH    only this member, as plain text; exit code 3 when it is null\n\n"
             "  seqctl show 12 --field result.weights_sha256",
-};
-const struct verb cancel_verb = {
-    .name = "cancel",
-    .operands = "ID",
-    .summary = "stop a job for good",
-    .min_args = 1,
-    .max_args = 1,
-    .run = cancel_run,
-    .options = OPT_WAIT | OPT_TIMEOUT,
-    .help = "Asks for a job to be stopped. seqd remembers the wish until every rank is dead.\n\n"
-            "  --wait          until it has ended; then exit code 0 means cancelled\n"
-            "  --timeout N     with --wait: at most N seconds, then exit code 124",
 };
 const struct verb restart_verb = {
     .name = "restart",

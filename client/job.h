@@ -14,6 +14,10 @@ void job_say_end(const struct cli *c, const struct jv *job);
  * not reported. The caller frees. */
 struct jv *job_peek(struct cli *c, int64_t id);
 #define JOB_PEEK_MS 1000 /* between two requests: progress changes no more often */
+/* POST /v1/jobs/ID:action. Returns an enum cli_exit; *job: the caller frees. */
+int job_act(struct cli *c, int64_t id, const char *action, struct jv **job);
+/* "job 12 cancelled", or as -o asks. */
+void job_print_state(struct cli *c, int64_t id, const struct jv *job);
 /* Waits for the end of job id through its event stream, prints progress meanwhile, and fetches it.
  * Returns the exit code of the job's state. *out: NULL on an error, else the caller frees it. Keeps
  * to --timeout. */

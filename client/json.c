@@ -176,6 +176,73 @@ int jv_set_str(struct jv *v, const char *path, const char *text, struct err *e)
     return set_new(v, path, json_string(text), e);
 }
 
+int jv_unset(struct jv *v, const char *path, struct err *e)
+{
+    const char *dot = strrchr(path, '.'), *last = dot ? dot + 1 : path;
+    char *parent = strndup(path, dot ? (size_t)(dot - path) : 0);
+    assert(parent);
+    json_t *at = *path ? in(jv_get(v, parent)) : NULL;
+    free(parent);
+    int rc = json_is_array(at) && *last && !last[strspn(last, "0123456789")]
+                 ? json_array_remove(at, strtoul(last, NULL, 10))
+                 : json_object_del(at, last);
+    return rc ? err_set(e, ERR_NOT_FOUND, "%s: there is no such field", path) : 0;
+}
+
+static struct jv *made(json_t *v)
+{
+    return (struct jv *)v;
+}
+
+struct jv *jv_object(void)
+{
+    return made(json_object());
+}
+
+struct jv *jv_array(void)
+{
+    return made(json_array());
+}
+
+struct jv *jv_string(const char *text, size_t size)
+{
+    return memchr(text, 0, size) ? NULL : made(json_stringn(text, size));
+}
+
+struct jv *jv_integer(int64_t n)
+{
+    return made(json_integer(n));
+}
+
+struct jv *jv_real(double n)
+{
+    return made(json_real(n));
+}
+
+struct jv *jv_boolean(bool on)
+{
+    return made(json_boolean(on));
+}
+
+struct jv *jv_null(void)
+{
+    return made(json_null());
+}
+
+int jv_put(struct jv *object, const char *key, struct jv *value)
+{
+    if (!value || json_object_get(in(object), key)) {
+        jv_free(value);
+        return -1;
+    }
+    return json_object_set_new(in(object), key, in(value));
+}
+
+int jv_add(struct jv *array, struct jv *value)
+{
+    return json_array_append_new(in(array), in(value));
+}
+
 char *jv_dump(const struct jv *v, int style)
 {
     size_t flags = JSON_ENCODE_ANY | JSON_REAL_PRECISION(17);

@@ -34,6 +34,23 @@ const struct jv *jv_at(const struct jv *v, size_t i, const char **key); /* key N
 int jv_set(struct jv *v, const char *path, const char *text, struct err *e);
 int jv_set_str(struct jv *v, const char *path, const char *text, struct err *e);
 
+/* Removes what path names. fails: ERR_NOT_FOUND when nothing is there. */
+int jv_unset(struct jv *v, const char *path, struct err *e);
+
+/* ---- values that are built: the caller owns them until they are put somewhere ---------------- */
+
+struct jv *jv_object(void);
+struct jv *jv_array(void);
+struct jv *jv_string(const char *text, size_t size); /* NULL: not UTF-8, or with a NUL */
+struct jv *jv_integer(int64_t n);
+struct jv *jv_real(double n); /* finite */
+struct jv *jv_boolean(bool on);
+struct jv *jv_null(void);
+/* Each takes value, also when it fails: -1 when value is NULL, the key is there already, or is not
+ * UTF-8. */
+int jv_put(struct jv *object, const char *key, struct jv *value);
+int jv_add(struct jv *array, struct jv *value);
+
 enum jv_style {
     JV_COMPACT = 0, /* one line */
     JV_INDENT = 1,

@@ -87,7 +87,7 @@ static int logs_run(struct cli *c)
     char path[128];
     struct tail t = {.c = c};
     int64_t id = cli_job_id(c, 0);
-    if (id < 0) return CLI_USAGE;
+    if (id < 0) return (int)-id;
     if (!c->opt.follow) return print_all(c, id);
     int n = snprintf(path, sizeof path, "/v1/jobs/%lld/logs?rank=%lld", (long long)id,
                      (long long)(c->opt.rank < 0 ? 0 : c->opt.rank));

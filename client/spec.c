@@ -35,14 +35,14 @@ fail:
 
 static int apply_sets(struct cli *c, struct jv *spec, struct err *e)
 {
-    for (int i = 0; i < c->opt.n_sets; i++) {
+    for (int i = 0; i < c->opt.set.n; i++) {
         char path[256];
-        const char *eq = strchr(c->opt.set[i], '=');
-        size_t n = eq ? (size_t)(eq - c->opt.set[i]) : 0;
+        const char *eq = strchr(c->opt.set.at[i], '=');
+        size_t n = eq ? (size_t)(eq - c->opt.set.at[i]) : 0;
         if (!n || n >= sizeof path)
             return err_set(e, ERR_INVALID, "--set \"%s\": want path=value, as in train.steps=20",
-                           c->opt.set[i]);
-        memcpy(path, c->opt.set[i], n);
+                           c->opt.set.at[i]);
+        memcpy(path, c->opt.set.at[i], n);
         path[n] = 0;
         if (jv_set(spec, path, eq + 1, e)) return -1;
     }

@@ -270,7 +270,7 @@ static int follow(struct cli *c, struct job_watch *w, int64_t id)
 static int watch_run(struct cli *c)
 {
     int64_t id = cli_job_id(c, 0);
-    if (id < 0) return CLI_USAGE;
+    if (id < 0) return (int)-id;
     struct job_watch *w = calloc(1, sizeof *w);
     if (!w) return cli_fail(CLI_ERROR, "out of memory");
     w->c = c;

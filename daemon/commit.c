@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/job.h"
 #include "api/core/log.h"
 #include "api/core/mutant.h"
 #include "daemon/attempt.h"
@@ -215,6 +216,15 @@ static void submitted(void *arg, const struct err *e)
     commit_free(k);
 }
 
+static void add_tags(struct store_txn *t, const struct job *j)
+{
+    const struct job_spec *s = j->spec;
+    const char *name = spec_text(s, s->name);
+    if (*name) store_job_tag(t, j->id, "", name);
+    for (int i = 0; i < s->n_labels; i++)
+        store_job_tag(t, j->id, spec_text(s, s->labels[i].key), spec_text(s, s->labels[i].value));
+}
+
 static void ignore(void *arg, const struct job *j, const struct err *e)
 {
 }
@@ -250,6 +260,7 @@ void commit_submit(struct commits *all, const struct commit_new *s, commit_done 
     assert(n > 0);
     write_doc(all, j);
     store_job_new(t, j->id, ev.at_ms, all->spec_json, s->plan, all->doc, j->owner);
+    add_tags(t, j);
     commit_event(t, &ev);
     if (s->key && !mutant_on(MUTANT_KEY_LOST))
         store_key_add(t, s->key, s->fingerprint, j->id, ev.at_ms);

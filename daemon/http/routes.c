@@ -8,7 +8,8 @@
 
 const struct route route_table[] = {
     {"POST", "/v1/jobs", "dry_run", ROLE_USER, ROUTE_CHANGES, route_submit},
-    {"GET", "/v1/jobs", "limit cursor state owner", ROLE_USER, ROUTE_READS, route_jobs},
+    {"GET", "/v1/jobs", "limit cursor state owner name label.*", ROLE_USER, ROUTE_READS, route_jobs},
+    {"POST", "/v1/jobs:cancel", "", ROLE_USER, ROUTE_CHANGES, route_cancel_many},
     {"GET", "/v1/jobs/{id}", "", ROLE_USER, ROUTE_SHOWS, route_job},
     {"DELETE", "/v1/jobs/{id}", "", ROLE_USER, ROUTE_CHANGES, route_remove},
     {"POST", "/v1/jobs/{id}:cancel", "", ROLE_USER, ROUTE_CHANGES, route_cancel},
@@ -84,11 +85,16 @@ static bool match(const char *pattern, const char *path, struct route_match *a)
     return !*path;
 }
 
+/* Words of a list are separated by blanks; "label.*" stands for all that begin with "label." */
 static bool has_word(const char *list, const char *word)
 {
-    size_t n = strlen(word);
-    for (const char *p = list; (p = strstr(p, word)); p += n)
-        if ((p == list || p[-1] == ' ') && (!p[n] || p[n] == ' ')) return true;
+    for (const char *p = list; *p; p += strspn(p, " ")) {
+        const size_t n = strcspn(p, " ");
+        const bool any = p[n ? n - 1 : 0] == '*';
+        if (any ? !strncmp(p, word, n - 1) && word[n - 1] : !strncmp(p, word, n) && !word[n])
+            return true;
+        p += n;
+    }
     return false;
 }
 

@@ -31,7 +31,7 @@ enum route_deed {
 
 struct route {
     const char *method, *path; /* "/v1/jobs/{id}" */
-    const char *params;        /* query parameters it knows, separated by blanks */
+    const char *params;        /* query parameters it knows, separated by blanks; a*: all with a */
     enum role needs;           /* the least role; ROLE_NONE: anyone */
     enum route_deed deed;
     route_call *call;
@@ -55,6 +55,7 @@ const char *routes_document(void); /* api/openapi.yaml, as compiled in */
 route_call route_submit, route_plan; /* submit.c */
 route_call route_jobs, route_job, route_cancel, route_restart, route_logs, route_artifacts,
     route_checkpoints, route_events, route_metrics; /* views.c */
+route_call route_cancel_many;                       /* cancel.c */
 route_call route_usage;                             /* usage.c */
 route_call route_prune;                             /* prune.c */
 route_call route_remove, route_removals;            /* removals.c */

@@ -8,6 +8,7 @@
 #include "daemon/auth.h"
 #include "daemon/cluster.h"
 #include "daemon/doc.h"
+#include "daemon/http/filter.h"
 #include "daemon/http/follow.h"
 #include "daemon/http/job_json.h"
 #include "daemon/http/reply.h"
@@ -27,7 +28,7 @@ struct view {
     struct principal who;
     char owner[USER_NAME]; /* of the jobs that are listed; "": anyone's */
     int status;            /* of the reply that shows a job */
-    uint32_t states;
+    char *tags; /* owns; of ASK_TAGGED, else NULL */
     bool counts; /* the page tells how many jobs of others are live */
     int64_t others[JOB_STATE_N];
     bool known; /* the job exists */
@@ -62,6 +63,7 @@ static bool refuse_view(struct view *v, const struct err *failed)
 {
     if (!failed) return false;
     reply_fail(v->r, failed);
+    free(v->tags);
     free(v);
     return true;
 }
@@ -95,7 +97,10 @@ static void on_job(void *arg, const struct store_rows *rows, const struct err *f
 
 static void ask_store(struct view *v, store_answer *answer)
 {
-    store_read(control_store(v->R->control), v->ask, v->n, *v->owner ? v->owner : NULL, answer, v);
+    const char *owner = *v->owner ? v->owner : NULL;
+    store_read(control_store(v->R->control), v->ask, v->n, v->tags ? v->tags : owner, answer, v);
+    free(v->tags);
+    v->tags = NULL;
 }
 
 static void ask_job(struct view *v, store_answer *answer)
@@ -266,40 +271,23 @@ static int choose_owner(struct view *v)
     return -1;
 }
 
-/* "running,queued" */
-static int parse_states(struct view *v, const char *text)
-{
-    struct err e;
-    while (text && *text) {
-        size_t n = strcspn(text, ",");
-        int state = 0;
-        while (state < JOB_STATE_N &&
-               (strlen(job_state_name(state)) != n || strncmp(job_state_name(state), text, n)))
-            state++;
-        if (state == JOB_STATE_N) {
-            err_field(&e, ERR_INVALID, "state",
-                      "query parameter state: \"%.20s\" is not one of queued, starting, running, "
-                      "stopping, succeeded, failed, cancelled",
-                      text);
-            reply_fail(v->r, &e);
-            free(v);
-            return -1;
-        }
-        v->states |= 1u << state;
-        text += n + (text[n] == ',');
-    }
-    return 0;
-}
-
 void route_jobs(struct routes *R, struct http_req *r, const struct route_match *a)
 {
     struct view *v = view_of(R, r, a);
-    if (page_params(v, PAGE_MAX) || parse_states(v, http_query(r, "state")) || choose_owner(v))
+    struct filter f;
+    struct err e;
+    if (page_params(v, PAGE_MAX)) return;
+    if (filter_of_query(r, &f, &e)) {
+        reply_fail(r, &e);
+        free(v);
         return;
+    }
+    if (choose_owner(v)) return;
     int64_t before = v->n[1];
     v->page = page_job;
-    v->ask = ASK_JOBS;
-    memcpy(v->n, (const int64_t[4]){before, v->limit + 1, v->states}, sizeof v->n);
+    v->ask = f.n_tags ? ASK_TAGGED : ASK_JOBS;
+    v->tags = filter_tags(&f, v->owner);
+    memcpy(v->n, (const int64_t[4]){before, v->limit + 1, f.states}, sizeof v->n);
     if (!v->counts) {
         ask_store(v, on_jobs);
         return;

@@ -44,6 +44,7 @@ static const struct part {
     {1u << REMOVAL_JOB, "DELETE FROM blames WHERE job = ?1 AND ?2 RETURNING 0"}, /* an hour's */
     {1u << REMOVAL_JOB, "DELETE FROM keys WHERE job = ?1 AND ?2 RETURNING 0"},
     {1u << REMOVAL_JOB, "DELETE FROM ended WHERE job = ?1 AND ?2 RETURNING 0"},
+    {1u << REMOVAL_JOB, "DELETE FROM tags WHERE job = ?1 AND ?2 RETURNING length(value)"},
     {1u << REMOVAL_JOB, "DELETE FROM jobs WHERE id = ?1 AND state = 100 AND ?2 "
                         "RETURNING length(spec) + length(doc) + coalesce(length(plan), 0) + "
                         "coalesce(length(result), 0)"},

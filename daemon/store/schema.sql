@@ -19,6 +19,27 @@ CREATE TABLE IF NOT EXISTS jobs (
 CREATE INDEX IF NOT EXISTS jobs_by_state ON jobs (state, id);
 CREATE INDEX IF NOT EXISTS jobs_by_owner ON jobs (owner, state, id);
 
+-- What jobs are found by: the name (key "") and labels, with jobs.state beside them, so that every
+-- filter is a scan of an index.
+CREATE TABLE IF NOT EXISTS tags (
+  job   INTEGER NOT NULL REFERENCES jobs (id) ON DELETE CASCADE,
+  key   TEXT NOT NULL,
+  value TEXT NOT NULL,
+  state INTEGER NOT NULL,
+  PRIMARY KEY (job, key)
+) STRICT, WITHOUT ROWID;
+-- Those of jobs from before there was this table: once, and the index after it.
+INSERT OR IGNORE INTO tags (job, key, value, state)
+  SELECT j.id, t.key, t.value, j.state
+  FROM (SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM meta WHERE key = 'tags'))
+  CROSS JOIN jobs AS j
+  CROSS JOIN json_each(CASE WHEN json_valid('{' || j.doc || '}') THEN
+    json_set(coalesce(json_extract('{' || j.doc || '}', '$.labels'), '{}'), '$.""',
+             json_extract('{' || j.doc || '}', '$.name')) ELSE '{}' END) AS t
+  WHERE t.type = 'text' AND (t.key <> '' OR t.value <> '');
+CREATE INDEX IF NOT EXISTS tags_find ON tags (key, value, state, job);
+INSERT INTO meta (key, value) SELECT 'tags', '1' WHERE NOT EXISTS (SELECT 1 FROM meta WHERE key = 'tags');
+
 CREATE TABLE IF NOT EXISTS events (
   seq   INTEGER PRIMARY KEY,     -- ascending over all jobs
   job   INTEGER NOT NULL REFERENCES jobs (id),

@@ -94,6 +94,8 @@ struct store_txn;
 struct store_txn *store_begin(void); /* NULL never: out of memory ends the process */
 void store_job_new(struct store_txn *t, int64_t id, int64_t at_ms, const char *spec,
                    const char *plan, const char *doc, const char *owner);
+/* What a new job can be found by: its name (key "") and its labels. */
+void store_job_tag(struct store_txn *t, int64_t id, const char *key, const char *value);
 void store_job_set(struct store_txn *t, int64_t id, int state, const char *doc);
 /* The job's row cannot be read: the job is failed from now on, and its document says why. error:
  * JSON; at: when, as in documents; doc: used where the stored one is not JSON. */
@@ -191,6 +193,8 @@ enum store_ask {
     ASK_JOBS,   /* n[0] before id (0: newest), n[1] limit, n[2] bit per state (0: all), newest
                  * first; text[0] their owner, or NULL: anyone's
                                                -> n: id; text: doc */
+    ASK_TAGGED, /* as ASK_JOBS; text[0] {"owner": "" or one, "tags": [["key","value"],..]}: those that
+                 * have all of these tags -> n: id; text: doc */
     ASK_OWNER,  /* n[0] id                     -> text: owner, "" for none */
     ASK_OTHERS, /* text[0] owner: the live jobs that are not of that one
                                                -> n: state, how many */

@@ -21,6 +21,8 @@ const char *const txn_sql[OP_N] = {
     [OP_JOB_NEW] = "INSERT INTO jobs (id, state, created_at, spec, plan, doc, owner) "
                    "VALUES (?1, ?2, ?3, ?5, ?6, ?7, ?9)",
     [OP_JOB_SET] = "UPDATE jobs SET state = ?2, doc = ?5 WHERE id = ?1",
+    [OP_TAG] = "INSERT OR IGNORE INTO tags (job, key, value, state) VALUES (?1, ?5, ?6, ?2)",
+    [OP_TAG_STATE] = "UPDATE tags SET state = ?2 WHERE job = ?1 AND state <> ?2",
     [OP_SPEC] = "UPDATE jobs SET spec = ?5, plan = coalesce(?6, plan) WHERE id = ?1",
     [OP_RESULT] = "UPDATE jobs SET result = ?5 WHERE id = ?1",
     [OP_EVENT] = "INSERT INTO events (seq, job, epoch, at, type, data) "
@@ -130,12 +132,26 @@ void store_job_new(struct store_txn *t, int64_t id, int64_t at_ms, const char *s
     o->text[3] = txn_copy(owner);
 }
 
+void store_job_tag(struct store_txn *t, int64_t id, const char *key, const char *value)
+{
+    struct txn_op *o = add_op(t, OP_TAG);
+    o->n[0] = id, o->n[1] = JOB_QUEUED;
+    o->text[0] = txn_copy(key), o->text[1] = txn_copy(value);
+}
+
+static void set_tag_state(struct store_txn *t, int64_t id, int state)
+{
+    struct txn_op *o = add_op(t, OP_TAG_STATE);
+    o->n[0] = id, o->n[1] = state;
+}
+
 void store_job_set(struct store_txn *t, int64_t id, int state, const char *doc)
 {
     struct txn_op *o = add_op(t, OP_JOB_SET);
     o->n[0] = id, o->n[1] = state;
     o->text[0] = txn_copy(doc);
     if (job_final((enum job_state)state)) add_op(t, OP_ENDED)->n[0] = id;
+    set_tag_state(t, id, state);
 }
 
 void store_spec_set(struct store_txn *t, int64_t id, const char *spec, const char *plan)
@@ -282,6 +298,7 @@ void store_job_unreadable(struct store_txn *t, int64_t id, const char *error, co
     o->n[0] = id, o->n[1] = JOB_FAILED;
     o->text[0] = txn_copy(error), o->text[1] = txn_copy(doc), o->text[2] = txn_copy(at);
     add_op(t, OP_ENDED)->n[0] = id;
+    set_tag_state(t, id, JOB_FAILED);
 }
 
 /* The first state in which there is something to do. */

@@ -7,6 +7,8 @@
 enum txn_op_type {
     OP_JOB_NEW,
     OP_JOB_SET,
+    OP_TAG,
+    OP_TAG_STATE,
     OP_SPEC,
     OP_RESULT,
     OP_EVENT,

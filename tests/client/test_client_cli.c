@@ -35,7 +35,7 @@ static void test_options(void)
     CHECK(!parse(&c, &e, "submit a.json --wait --timeout 30 --set x=1 --set=y.z=2 -o json"));
     CHECK(c.verb == &submit_verb && c.opt.wait && c.opt.timeout_s == 30 && c.output == OUT_JSON);
     CHECK(c.n_args == 1 && !strcmp(c.arg[0], "a.json"));
-    CHECK(c.opt.n_sets == 2 && !strcmp(c.opt.set[1], "y.z=2"));
+    CHECK(c.opt.set.n == 2 && !strcmp(c.opt.set.at[1], "y.z=2"));
     CHECK(!parse(&c, &e, "-q --url=h:1 submit - -w -ojsonl"));
     CHECK(c.opt.quiet && c.output == OUT_JSONL && !strcmp(c.arg[0], "-"));
     CHECK_STR(c.opt.url, "h:1");
@@ -80,9 +80,9 @@ static void test_sets_limit(void)
 {
     struct cli c = {.arg = operands};
     struct err e = {0};
-    char *argv[2 * (CLI_SETS + 1) + 3] = {"seqctl", "submit", "x"};
+    char *argv[2 * (CLI_LIST + 1) + 3] = {"seqctl", "submit", "x"};
     int argc = 3;
-    for (int i = 0; i <= CLI_SETS; i++) argv[argc++] = "--set", argv[argc++] = "a=1";
+    for (int i = 0; i <= CLI_LIST; i++) argv[argc++] = "--set", argv[argc++] = "a=1";
     CHECK(cli_parse(&c, argc, argv, verbs, &e) < 0);
     CHECK(e.code == ERR_TOO_LARGE);
 }
@@ -145,8 +145,8 @@ static void test_job_id(void)
     static const struct {
         const char *text;
         int64_t want;
-    } cases[] = {{"12", 12}, {"job/12", 12}, {"0", -1},   {"-3", -1},
-                 {"", -1},   {"12x", -1},    {"1.5", -1}, {"99999999999999999999", -1}};
+    } cases[] = {{"12", 12},         {"job/12", 12},   {"0", -CLI_USAGE},
+                 {"-3", -CLI_USAGE}, {"", -CLI_USAGE}, {"99999999999999999999", -CLI_USAGE}};
     int keep = dup(STDERR_FILENO), null = -1;
     FILE *f = fopen("/dev/null", "w");
     null = fileno(f);

@@ -451,6 +451,75 @@ static void test_ls(void)
     CHECK_MSG(strstr(out, "12  t     train  running"), "%s", out);
 }
 
+#define LIST(jobs)       JSON_REPLY("200 OK", "{\"data\":[" jobs "],\"has_more\":false}")
+#define NAMED(id, state) "{\"id\":" id ",\"name\":\"my run\",\"state\":\"" state "\"}"
+
+/* A name means the live job, else the newest; of several live ones none. */
+static void test_names(void)
+{
+    static const char *const live[] = {LIST(NAMED("7", "running")), JSON_REPLY("200 OK", JOB("x"))};
+    static const char *const ended[] = {LIST(""),
+                                        LIST(NAMED("9", "failed") "," NAMED("3", "failed")),
+                                        JSON_REPLY("200 OK", JOB("x"))};
+    static const char *const many[] = {LIST(NAMED("9", "queued") "," NAMED("7", "running"))};
+    static const char *const none[] = {LIST(""), LIST("")};
+    struct server s;
+    server_start(&s, live, 2);
+    CHECK(SEQCTL(&s, "show", "my run") == CLI_OK);
+    const char *asked = server_end(&s);
+    CHECK_MSG(strstr(asked, "&name=my%20run&state=queued,starting,running,stopping ") &&
+                  strstr(asked, "GET /v1/jobs/7 "),
+              "%s", asked);
+    server_start(&s, ended, 3);
+    CHECK(SEQCTL(&s, "show", "my run") == CLI_OK);
+    CHECK(strstr(server_end(&s), "GET /v1/jobs/9 "));
+    server_start(&s, many, 1);
+    CHECK(SEQCTL(&s, "cancel", "my run") == CLI_CONFLICT);
+    CHECK_MSG(strstr(err, "several live jobs: 9 (queued), 7 (running); give an id"), "%s", err);
+    CHECK(!strstr(server_end(&s), "POST"));
+    server_start(&s, none, 2);
+    CHECK(SEQCTL(&s, "events", "my run") == CLI_NOT_FOUND);
+    CHECK_MSG(strstr(err, "no job has the id or name \"my run\""), "%s", err);
+    server_end(&s);
+}
+
+/* Several ids: each is asked, whatever becomes of the one before. Several jobs of a filter: only
+ * with --yes where no terminal can be asked. */
+static void test_cancel(void)
+{
+#define COUNT(matched, cancelled)                                                                  \
+    JSON_REPLY("200 OK", "{\"matched\":" matched ",\"cancelled\":" cancelled "}")
+    static const char *const three[] = {
+        JSON_REPLY("202 Accepted", JOB("cancelled")),
+        JSON_REPLY("404 Not Found", "{\"detail\":\"no job 4\",\"code\":\"not_found\"}"),
+        JSON_REPLY("202 Accepted", JOB("stopping"))};
+    static const char *const filter[] = {COUNT("2", "0"), COUNT("2", "2")};
+    struct server s;
+    server_start(&s, three, 3);
+    CHECK(SEQCTL(&s, "cancel", "3", "4", "5") == CLI_NOT_FOUND);
+    CHECK_STR(out, "job 3 cancelled\njob 5 stopping\n");
+    CHECK(strstr(server_end(&s), "POST /v1/jobs/5:cancel "));
+    server_start(&s, filter, 1);
+    CHECK(SEQCTL(&s, "cancel", "--state", "queued,running", "--label", "team=x y") == CLI_USAGE);
+    CHECK_MSG(strstr(err, "2 jobs match: add --yes"), "%s", err);
+    const char *asked = server_end(&s);
+    CHECK_MSG(count(asked, "POST /v1/jobs:cancel ") == 1 &&
+                  strstr(asked, "{\"state\": [\"queued\", \"running\"], \"labels\": {\"team\": \"x "
+                                "y\"}, \"dry_run\": true}"),
+              "%s", asked);
+    server_start(&s, filter, 2);
+    CHECK(SEQCTL(&s, "cancel", "--name", "n", "-y") == CLI_OK);
+    CHECK_STR(out, "cancelled 2 of 2 jobs\n");
+    CHECK(strstr(server_end(&s), "{\"name\": \"n\", \"dry_run\": false}"));
+    struct server no = {.url = "http://127.0.0.1:1"};
+    CHECK(SEQCTL(&no, "cancel") == CLI_USAGE);
+    CHECK(SEQCTL(&no, "cancel", "3", "--state", "queued") == CLI_USAGE);
+    CHECK(SEQCTL(&no, "cancel", "--state", "queued", "--wait") == CLI_USAGE);
+    CHECK(SEQCTL(&no, "cancel", "--label", "team") == CLI_USAGE && strstr(err, "KEY=VALUE"));
+    CHECK(SEQCTL(&no, "cancel", "-l", "a=1", "-l", "a=2") == CLI_USAGE);
+    CHECK(SEQCTL(&no, "ls", "--label", "=x") == CLI_USAGE);
+}
+
 /* A download that breaks off leaves no file that looks whole, and resumes where it stopped; a file
  * with another digest is not kept. */
 #define PARTS(status, size, body)                                                                  \
@@ -512,6 +581,8 @@ int main(void)
     RUN(test_logs_follow);
     RUN(test_watch_lines);
     RUN(test_ls);
+    RUN(test_names);
+    RUN(test_cancel);
     RUN(test_artifact_broken);
     unlink(spec_file(""));
     return test_done("client_http");

@@ -87,8 +87,8 @@ static void test_any(void)
             x = x * 6364136223846793005u + 1442695040888963407u;
             v[k] = (double)(x >> 40) * ((x >> 33) % 3 ? 1 : 1e6);
         }
-        const struct rank_progress r =
-            at((int)v[0] % 4 / 3, v[0] > v[1] ? 0 : v[0], v[1], v[2], (int64_t)v[3]);
+        const struct rank_progress r = at((int)v[0] % 4 / 3, v[0] > v[1] ? 0 : v[0], v[1], v[2],
+                                          (int64_t)v[3]);
         pace_add(&p, &r);
         if (pace_speed(&p, &rate, &tokens))
             CHECK_MSG(rate > 0 && rate < 1e300 && tokens >= 0, "%g %g", rate, tokens);

@@ -47,6 +47,22 @@ for kind in train verify score generate embed batch sample; do
     says "$kind ends at 100 %" '^progress +100%  [0-9]' seqctl show "${one:-0}"
 done
 
+# ---- names, filters -----------------------------------------------------------------------------
+for k in 1 2 3; do printf '%s' "$TRAIN" | seqctl submit - -q -o name --name "night run" --set 'labels={"team": "x"}' --set train.steps=100000 --set resources.ranks=8 --set parallel.sp=8 >"$T/id.$k"; done
+one=$(cat "$T/id.1") two=$(cat "$T/id.2") three=$(cat "$T/id.3")
+refuse "a name of several live jobs" 4 "several live jobs: $three .*, $one" seqctl show "night run"
+check "two ids" seqctl cancel "$one" "$two" --wait --timeout 60
+same "the name is the last one's" "$(field "night run" id)" "$three"
+same "ls --name" "$(seqctl ls --name "night run" -o name | tr '\n' ' ')" "$three $two $one "
+same "ls --label and --state" "$(seqctl ls -l team=x --state cancelled -o name | tr '\n' ' ')" "$two $one "
+says "ls of another label" 'no jobs' seqctl ls -l team=y
+submit -q --name "night run" --set 'labels={"team": "x"}' --set train.steps=100000 >/dev/null
+refuse "a filter takes two, and there is no terminal" 2 '2 jobs match: add --yes' seqctl cancel -l team=x </dev/null
+says "with --yes" 'cancelled 2 of 2' seqctl cancel -l team=x --yes
+team_ended() { [ -z "$(seqctl ls -l team=x --state running,starting,stopping -o name -q)" ]; }
+check "both have ended" until_ok 300 team_ended
+says "the newest that ended" "^job +$((three + 1)) " seqctl show "night run"
+
 seqd_stop; same "seqd ends well" $? 0
 check "no program is left" until_ok 100 nothing_left
 lib_end

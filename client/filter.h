@@ -1,0 +1,14 @@
+/* filter.h: --state, --name and --label: which jobs are meant. */
+#ifndef SEQD_CLIENT_FILTER_H
+#define SEQD_CLIENT_FILTER_H
+
+#include "client/cli.h"
+#include "client/json.h"
+
+bool filter_given(const struct cli *c);
+/* "&state=queued&name=n&owner=u&label.team=x", malloc'd. NULL after a message. */
+char *filter_query(const struct cli *c);
+/* {"state": ["queued"], "name": "n", "labels": {"team": "x"}}. Returns an enum cli_exit. */
+int filter_body(const struct cli *c, struct jv **out);
+
+#endif

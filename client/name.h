@@ -1,0 +1,11 @@
+/* name.h: jobs by their names: anywhere a job's id is taken, its name is, too. */
+#ifndef SEQD_CLIENT_NAME_H
+#define SEQD_CLIENT_NAME_H
+
+#include "client/cli.h"
+
+/* The id of the live job of that name; where none is live, of the newest that was. Several live
+ * ones are refused, and listed. Returns -(exit code) after a message. */
+int64_t name_job(struct cli *c, const char *name);
+
+#endif

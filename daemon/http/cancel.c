@@ -1,0 +1,97 @@
+/* POST /v1/jobs:cancel: every live job that a filter takes, as it is now. Jobs are cancelled in
+ * turns of a few hundred, each of them a group of commits, so that the loop has time for others;
+ * the answer is given once all are on disk. */
+#include <stdlib.h>
+#include "api/core/jwrite.h"
+#include "daemon/cluster.h"
+#include "daemon/http/filter.h"
+#include "daemon/http/reply.h"
+#include "daemon/http/routes.h"
+#include "daemon/order.h"
+
+struct cancelling {
+    struct routes *R;
+    struct http_req *r;
+    struct principal who; /* cancels its own, or an operator anyone's */
+    struct filter filter;
+    int64_t *id; /* owns; those that it takes */
+    int n, room;
+    int next, waiting; /* of id; orders without an answer */
+    int n_cancelled;
+};
+
+static void add_job(void *arg, struct job *j)
+{
+    struct cancelling *c = arg;
+    if (job_final(j->state) || !filter_takes(&c->filter, j) ||
+        !principal_owns(&c->who, j->owner))
+        return;
+    if (c->n == c->room) {
+        c->room = c->room ? 2 * c->room : 256;
+        c->id = realloc(c->id, (size_t)c->room * sizeof *c->id);
+        if (!c->id) abort();
+    }
+    c->id[c->n++] = j->id;
+}
+
+static void answer(struct cancelling *c)
+{
+    char out[128];
+    struct jwrite w;
+    jwrite_init(&w, out, sizeof out);
+    jwrite_object(&w, NULL);
+    jwrite_int(&w, "matched", c->n);
+    jwrite_int(&w, "cancelled", c->n_cancelled);
+    jwrite_end(&w);
+    if (jwrite_finish(&w) < 0) abort();
+    reply_json(c->r, 200, out);
+    free(c->id);
+    free(c);
+}
+
+static void next_turn(struct cancelling *c);
+
+static void on_cancelled(void *arg, const struct job *j, const struct err *e)
+{
+    struct cancelling *c = arg;
+    if (!e) c->n_cancelled++;
+    if (!--c->waiting) next_turn(c);
+}
+
+static void next_turn(struct cancelling *c)
+{
+    const int end = c->n - c->next > STORE_GROUP ? c->next + STORE_GROUP : c->n;
+    if (c->next == end) {
+        answer(c);
+        return;
+    }
+    /* One more than there are orders: one that is refused at once must not end the turn. */
+    c->waiting = end - c->next + 1;
+    while (c->next < end)
+        order_cancel(control_commits(c->R->control), c->id[c->next++], c->who.user, on_cancelled,
+                     c);
+    if (!--c->waiting) next_turn(c);
+}
+
+void route_cancel_many(struct routes *R, struct http_req *r, const struct route_match *a)
+{
+    size_t size;
+    const char *body = http_body(r, &size);
+    struct cancelling *c = calloc(1, sizeof *c);
+    bool dry_run;
+    struct err e = {0};
+    if (!c) abort();
+    c->R = R;
+    c->r = r;
+    c->who = a->who;
+    if (filter_of_body(body, size, &c->filter, &dry_run, &e)) {
+        reply_fail(r, &e);
+        free(c);
+        return;
+    }
+    jobs_each(&control_commits(R->control)->cluster->jobs, add_job, c);
+    if (dry_run)
+        answer(c);
+    else
+        next_turn(c);
+}
