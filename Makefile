@@ -153,6 +153,7 @@ $(B)/lib%.a:
 link = @$(if $(V),,echo '  LD  $@'; )mkdir -p $(@D)
 do_link = $(link); $(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o %.a,$^) $(1)
 
+CLIENT_LIBS := -lcurl -ljansson -lyaml -lm
 # What api/ is linked with.
 RPC_LIBS := -lgrpc -lgpr -lprotobuf-c -lssl -lcrypto -ltomlplusplus -lstdc++
 $(B)/seqd: $(B)/obj/daemon/main.o $(LIBDAEMON) $(LIBAPI) $(LIBPLAN) $(LIBCORE)
@@ -164,7 +165,7 @@ $(B)/seqgang: $(B)/obj/worker/gang/main.o $(LIBGANG) $(LIBCORE)
 $(B)/seqrank: $(B)/obj/worker/rank/main.o $(LIBRANK) $(LIBENGINE) $(LIBPLAN) $(LIBCORE)
 	$(call do_link,$(ENGINE_LIBS) -lpthread -lm)
 $(B)/seqctl: $(B)/obj/client/main.o $(LIBCLIENT) $(LIBCORE)
-	$(call do_link,-lcurl -ljansson -lm)
+	$(call do_link,$(CLIENT_LIBS))
 
 # ---- objects --------------------------------------------------------------------------------
 # The object list depends on the flags that made it: a change of flags rebuilds.
@@ -222,6 +223,11 @@ $(B)/gen/schema_sql.h: daemon/store/schema.sql
 	$(call embed,$<,schema_sql)
 $(B)/gen/openapi_yaml.h: api/openapi.yaml
 	$(call embed,$<,openapi_yaml)
+TEMPLATES := $(sort $(wildcard client/templates/*.yaml))
+$(B)/gen/templates.h: $(TEMPLATES)
+	@mkdir -p $(@D); for f in $^; do printf 'static const char template_%s[] = {' "$$(basename $$f .yaml)"; \
+	    od -An -v -tx1 $$f | sed 's/\([0-9a-f][0-9a-f]\)/0x\1,/g'; printf '0};\n'; done > $@
+$(B)/obj/client/init.o: $(B)/gen/templates.h
 $(B)/obj/daemon/store/schema.o: $(B)/gen/schema_sql.h
 $(B)/obj/daemon/http/health.o: $(B)/gen/openapi_yaml.h
 
@@ -313,7 +319,7 @@ $(FAKE_NVML): tests/nvml/fake.c $(B)/flags
 	$(link); $(CC) $(filter-out -fPIE,$(CFLAGS_ALL)) -fPIC -shared $(LDFLAGS_$(MODE)) -o $@ $<
 $(B)/tests/test_agent_life: | $(FAKE_NVML)
 $(call in,client): $(B)/tests/%: $(B)/obj/tests/client/%.o $(LIBTEST) $(LIBCLIENT) $(LIBCORE)
-	$(call do_link,-lcurl -ljansson -lm)
+	$(call do_link,$(CLIENT_LIBS))
 $(B)/bench/%: $(B)/obj/tests/bench/%.o $(TEST_LIBS)
 	$(call do_link,$(ENGINE_LIBS) -lpthread -lm)
 $(B)/bench/bench_rest: $(B)/obj/tests/bench/bench_rest.o $(LIBTEST) $(LIBDAEMON) $(LIBAPI) $(LIBPLAN) $(LIBCORE)

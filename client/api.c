@@ -6,7 +6,9 @@
 #include <string.h>
 #include <sys/random.h>
 #include <time.h>
+#include "client/csv.h"
 #include "client/text.h"
+#include "client/yaml.h"
 
 void api_key(char out[API_KEY])
 {
@@ -157,6 +159,12 @@ bool api_print(const struct cli *c, const struct jv *v)
         if (!jv_is_array(data)) print_json(v, ascii);
         for (size_t i = 0; jv_is_array(data) && i < jv_len(data); i++)
             print_json(jv_at(data, i, NULL), ascii);
+    } else if (c->output == OUT_YAML) {
+        const struct jv *data = jv_get(v, "data");
+        yaml_print(stdout, jv_is_array(data) ? data : v, c->tty);
+    } else if (c->output == OUT_CSV) {
+        const struct jv *data = jv_get(v, "data");
+        csv_print(stdout, jv_is_array(data) ? data : v, c->tty);
     } else {
         return false;
     }

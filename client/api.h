@@ -25,8 +25,8 @@ void api_key(char out[API_KEY]);
 
 /* Prints the problem in a reply and returns its exit code. */
 int api_refused(const struct http_reply *r, const char *path);
-/* Prints v as the -o format asks (json or jsonl; arrays under "data" line by line). Returns true
- * when it did, false for the formats a verb prints itself. */
+/* Prints v as the -o format asks (json, jsonl, yaml, csv; arrays under "data" item by item).
+ * Returns true when it did, false for the formats a verb prints itself. */
 bool api_print(const struct cli *c, const struct jv *v);
 /* --field PATH: prints one member of v. */
 int api_print_field(const struct cli *c, const struct jv *v);

@@ -110,14 +110,15 @@ const struct verb cancel_verb = {
     .max_args = MOST_IDS,
     .run = cancel_run,
     .options = OPT_WAIT | OPT_TIMEOUT | OPT_STATE | OPT_NAME | OPT_LABEL | OPT_YES,
-    .help = "Asks for jobs to be stopped. seqd remembers the wish until every rank is dead.\n\n"
-            "  --wait            with ids: until they have ended; then exit code 0 means cancelled\n"
-            "  --timeout N       with --wait: at most N seconds a job, then exit code 124\n"
-            "  --state S[,S]     instead of ids: all live jobs in these states,\n"
-            "  -n, --name NAME   of this name,\n"
-            "  -l, --label K=V   with this label; may be repeated. All that are given must hold\n"
-            "  -y, --yes         do not ask before several jobs of a filter are cancelled; without\n"
-            "                    a terminal they are refused\n\n"
-            "  seqctl cancel 3 4 5 --wait\n"
-            "  seqctl cancel --state queued --label team=x",
+    .help =
+        "Asks for jobs to be stopped. seqd remembers the wish until every rank is dead.\n\n"
+        "  --wait            with ids: until they have ended; then exit code 0 means cancelled\n"
+        "  --timeout N       with --wait: at most N seconds a job, then exit code 124\n"
+        "  --state S[,S]     instead of ids: all live jobs in these states,\n"
+        "  -n, --name NAME   of this name,\n"
+        "  -l, --label K=V   with this label; may be repeated. All that are given must hold\n"
+        "  -y, --yes         do not ask before several jobs of a filter are cancelled; without\n"
+        "                    a terminal they are refused\n\n"
+        "  seqctl cancel 3 4 5 --wait\n"
+        "  seqctl cancel --state queued --label team=x",
 };

@@ -163,7 +163,8 @@ static int no_such_verb(const char *name, const struct verb *const *verbs, struc
 
 static int check_usage(struct cli *c, uint32_t seen, struct err *e)
 {
-    static const char *const words[OUT_N] = {"table", "wide", "json", "jsonl", "name"};
+    static const char *const words[OUT_N] = {"table", "wide", "json", "jsonl",
+                                             "name",  "yaml", "csv"};
     const struct verb *v = c->verb;
     int o = 0;
     for (; c->opt.output && o < OUT_N && strcmp(words[o], c->opt.output); o++) continue;

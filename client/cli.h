@@ -21,7 +21,7 @@ enum cli_exit {
     CLI_DETACHED = 130
 };
 
-enum cli_output { OUT_TABLE, OUT_WIDE, OUT_JSON, OUT_JSONL, OUT_NAME, OUT_N };
+enum cli_output { OUT_TABLE, OUT_WIDE, OUT_JSON, OUT_JSONL, OUT_NAME, OUT_YAML, OUT_CSV, OUT_N };
 
 /* Which options a verb takes. The global ones are not listed. */
 enum cli_option {

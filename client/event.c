@@ -9,6 +9,7 @@
 #include "client/follow.h"
 #include "client/text.h"
 #include "client/verbs.h"
+#include "client/yaml.h"
 
 /* Appends the members of an event's data; `detail` is the report of a rank, without what the line
  * has already (said). */
@@ -69,6 +70,9 @@ static void print_one(const struct printer *p, const struct jv *v)
         char *s = jv_dump(v, p->c->tty ? JV_ASCII : JV_COMPACT);
         puts(s);
         free(s);
+    } else if (p->c->output == OUT_YAML) {
+        puts("---");
+        yaml_print(stdout, v, p->c->tty);
     } else {
         puts(p->line(v, text, sizeof text));
     }
@@ -88,25 +92,57 @@ static void on_event(void *arg, const char *name, const struct jv *v)
     fflush(stdout);
 }
 
-/* All pages of a list, oldest first. */
+/* One page of a list, oldest first, into *rows, which it is added to. cursor: "", then where to
+ * continue; "" again at the end. */
+static int read_page(struct cli *c, const char *path, char cursor[256], struct jv *rows)
+{
+    char page[512];
+    struct jv *list = NULL;
+    if (c->opt.last >= 0)
+        snprintf(page, sizeof page, "%s?last=%lld", path, (long long)c->opt.last);
+    else
+        snprintf(page, sizeof page, "%s?limit=1000%s%s", path, *cursor ? "&cursor=" : "", cursor);
+    int rc = api_get(c, page, &list);
+    const struct jv *data = jv_get(list, "data");
+    for (size_t i = 0; i < jv_len(data); i++) jv_add(rows, jv_share(jv_at(data, i, NULL)));
+    const char *next = jv_str(list, "next_cursor", NULL);
+    const bool more = !rc && next && jv_bool(list, "has_more", true) && jv_len(data);
+    *cursor = 0;
+    if (more) http_escape(cursor, 256, next);
+    jv_free(list);
+    return rc;
+}
+
+/* Rows that stand together: a table of CSV has one head, a page of JSON is one document. */
+static void print_together(struct cli *c, struct jv *rows)
+{
+    struct jv *list = jv_object();
+    jv_put(list, "data", jv_share(rows));
+    api_print(c, list);
+    jv_free(list);
+}
+
+/* All pages of a list. Lines are printed page by page. */
 static int print_list(struct cli *c, const char *path, const struct printer *p)
 {
-    char page[512], cursor[256] = "";
-    for (;;) {
-        struct jv *list = NULL;
-        snprintf(page, sizeof page, "%s?limit=1000%s%s", path, *cursor ? "&cursor=" : "", cursor);
-        int rc = api_get(c, page, &list);
-        const struct jv *data = jv_get(list, "data");
-        bool whole = c->output == OUT_JSON && !*cursor && !jv_bool(list, "has_more", false);
-        if (!rc && whole) api_print(c, list);
-        for (size_t i = 0; !rc && !whole && i < jv_len(data); i++)
-            print_one(p, jv_at(data, i, NULL));
-        const char *next = jv_str(list, "next_cursor", NULL);
-        bool more = !rc && next && jv_bool(list, "has_more", true) && jv_len(data);
-        if (more) http_escape(cursor, sizeof cursor, next);
-        jv_free(list);
-        if (!more) return rc;
-    }
+    char cursor[256] = "";
+    struct jv *rows = jv_array();
+    int rc;
+    do {
+        rc = read_page(c, path, cursor, rows);
+        const bool whole = c->output == OUT_CSV || (c->output == OUT_JSON && !*cursor);
+        if (rc || (whole && *cursor)) continue;
+        const size_t n = jv_len(rows), last = (size_t)c->opt.last;
+        for (size_t i = 0; c->opt.last >= 0 && i + last < n; i++) jv_unset(rows, "0", NULL);
+        if (whole)
+            print_together(c, rows);
+        else
+            for (size_t i = 0; i < jv_len(rows); i++) print_one(p, jv_at(rows, i, NULL));
+        jv_free(rows);
+        rows = jv_array();
+    } while (!rc && *cursor);
+    jv_free(rows);
+    return rc;
 }
 
 static int run(struct cli *c, const char *what,
@@ -114,10 +150,14 @@ static int run(struct cli *c, const char *what,
 {
     char path[64];
     struct printer p = {.c = c, .line = line};
+    if (c->opt.follow && c->opt.last >= 0)
+        return cli_fail(CLI_USAGE, "--last and --follow exclude each other");
     int64_t id = cli_job_id(c, 0);
     if (id < 0) return (int)-id;
     snprintf(path, sizeof path, "/v1/jobs/%lld/%s", (long long)id, what);
     if (!c->opt.follow) return print_list(c, path, &p);
+    if (c->output == OUT_CSV)
+        return cli_fail(CLI_USAGE, "-o csv needs all rows at once: leave out --follow");
     struct follow_item item = {.path = path, .call = on_event};
     return follow_run(
         c, &(struct follow_job){
@@ -156,8 +196,11 @@ const struct verb metrics_verb = {
     .min_args = 1,
     .max_args = 1,
     .run = metrics_run,
-    .options = OPT_FOLLOW | OPT_TIMEOUT,
-    .help = "Prints the steps of a job. -o jsonl has every counter of every purpose.\n\n"
+    .options = OPT_FOLLOW | OPT_TIMEOUT | OPT_LAST,
+    .help = "Prints the steps of a job. -o jsonl has every counter of every purpose, -o csv a "
+            "table of\n"
+            "them.\n\n"
+            "  --last N        only the last N steps, at most 1000\n"
             "  -f, --follow    continue until the job has ended; Ctrl-C detaches (exit code 130)\n"
             "  --timeout N     with -f: at most N seconds, then exit code 124",
 };

@@ -35,7 +35,7 @@ void help_all(FILE *out, const struct verb *const *verbs)
           "                     login, else the system's)\n"
           "  --token-file FILE  the token for it, - for stdin (default: SEQD_TOKEN_FILE, else of\n"
           "                     the state directory, else of seqctl login)\n"
-          "  -o FORMAT          table, wide, json, jsonl or name\n"
+          "  -o FORMAT          table, wide, json, jsonl, yaml, csv or name\n"
           "  -q, --quiet        no messages, only data and errors\n"
           "  --no-color         no colours (also NO_COLOR=1, or TERM=dumb)\n"
           "  -h, --help         help on the verb;  --version\n\n"

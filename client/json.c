@@ -229,6 +229,11 @@ struct jv *jv_null(void)
     return made(json_null());
 }
 
+struct jv *jv_share(const struct jv *v)
+{
+    return made(json_incref(in(v)));
+}
+
 int jv_put(struct jv *object, const char *key, struct jv *value)
 {
     if (!value || json_object_get(in(object), key)) {

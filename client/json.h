@@ -46,6 +46,7 @@ struct jv *jv_integer(int64_t n);
 struct jv *jv_real(double n); /* finite */
 struct jv *jv_boolean(bool on);
 struct jv *jv_null(void);
+struct jv *jv_share(const struct jv *v); /* the same value once more; neither is changed then */
 /* Each takes value, also when it fails: -1 when value is NULL, the key is there already, or is not
  * UTF-8. */
 int jv_put(struct jv *object, const char *key, struct jv *value);

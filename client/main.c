@@ -20,7 +20,7 @@ static const struct verb help_verb_row = {
 };
 
 static const struct verb *const verbs[] = {
-    &submit_verb,  &plan_verb,     &verify_verb,    &ls_verb,          &show_verb,
+    &init_verb, &submit_verb,  &plan_verb,     &verify_verb,    &ls_verb,          &show_verb,
     &watch_verb,   &logs_verb,     &events_verb,    &metrics_verb,     &cancel_verb,
     &restart_verb, &explain_verb,  &artifacts_verb, &checkpoints_verb, &data_verb,
     &rm_verb,      &removals_verb, &prune_verb,     &usage_verb,       &model_verb,

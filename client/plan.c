@@ -171,12 +171,13 @@ const struct verb plan_verb = {
     .min_args = 1,
     .max_args = 1,
     .run = plan_run,
-    .options = OPT_NAME | OPT_SET | OPT_FIELD,
+    .options = OPT_NAME | OPT_SET | OPT_UNSET | OPT_FIELD,
     .help = "Answers what a job would hold and send, and why that strategy and layout. Nothing is\n"
             "started. A job that cannot fit is refused with numbers, exit code 1. With "
             "\"hardware\" in\n"
             "the spec: for machines that are not here.\n\n"
             "  --set PATH=VALUE  change a field of the spec; may be repeated\n"
+            "  --unset PATH      remove one; may be repeated\n"
             "  --field PATH      only this member of the plan\n\n"
             "  seqctl plan client/examples/train-tiny.json --set resources.ranks=4\n"
             "  seqctl plan client/examples/plan-cluster.json --set hardware.devices=16",

@@ -8,6 +8,7 @@
 #include <unistd.h>
 #include "client/http.h"
 #include "client/text.h"
+#include "client/yaml.h"
 
 static char *read_all(const char *path, size_t *size, struct err *e)
 {
@@ -46,7 +47,23 @@ static int apply_sets(struct cli *c, struct jv *spec, struct err *e)
         path[n] = 0;
         if (jv_set(spec, path, eq + 1, e)) return -1;
     }
+    for (int i = 0; i < c->opt.unset.n; i++)
+        if (jv_unset(spec, c->opt.unset.at[i], e)) {
+            char why[sizeof e->text];
+            memcpy(why, e->text, sizeof why);
+            return err_set(e, ERR_INVALID, "--unset %.900s", why);
+        }
     return c->opt.name ? jv_set_str(spec, "name", c->opt.name, e) : 0;
+}
+
+/* JSON begins with a brace; what does not is YAML, and a file that is called so. */
+static struct jv *parse(const char *path, const char *text, size_t size, struct err *e)
+{
+    const char *dot = strrchr(path, '.');
+    const bool called = dot && (!strcmp(dot, ".yaml") || !strcmp(dot, ".yml"));
+    const size_t blank = strspn(text, " \t\r\n");
+    const bool json = blank == size || text[blank] == '{' || text[blank] == '[';
+    return json && !called ? jv_parse(text, size, e) : yaml_parse(text, size, e);
 }
 
 /* ---- relative paths -------------------------------------------------------------------------- */
@@ -109,7 +126,8 @@ int spec_load(struct cli *c, const char *kind, struct jv **out)
     *out = NULL;
     char *text = read_all(c->arg[0], &size, &e);
     if (!text) return cli_fail(CLI_ERROR, "%s", e.text);
-    struct jv *spec = jv_parse(text, size, &e);
+    text[size] = 0;
+    struct jv *spec = parse(c->arg[0], text, size, &e);
     free(text);
     if (!spec) return cli_fail(CLI_ERROR, "%s: %s", c->arg[0], e.text);
     if (!jv_is_object(spec)) {

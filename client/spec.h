@@ -1,5 +1,5 @@
-/* spec.h: job specs before they are sent. The client parses JSON and applies options; seqd alone
- * interprets a spec. */
+/* spec.h: job specs before they are sent. The client parses JSON or YAML and applies options; seqd
+ * alone interprets a spec. */
 #ifndef SEQD_CLIENT_SPEC_H
 #define SEQD_CLIENT_SPEC_H
 
@@ -8,9 +8,9 @@
 
 #define SPEC_FILE_SIZE (1 << 20) /* seqd refuses more */
 
-/* Reads operand 0 ("-": stdin) and applies --name and --set path=value. kind NULL: as written.
- * Where seqd is on this machine (a loopback URL), relative paths become absolute: they belong to
- * the directory of the person who submits, not to the daemon's.
+/* Reads operand 0 ("-": stdin) and applies --set path=value, --unset path and --name. kind NULL: as
+ * written. Where seqd is on this machine (a loopback URL), relative paths become absolute: they
+ * belong to the directory of the person who submits, not to the daemon's.
  * Returns CLI_OK, or another exit code with the message printed. */
 int spec_load(struct cli *c, const char *kind, struct jv **out);
 /* Every path in the spec that is relative, below cwd. Globs stay globs. */

@@ -61,11 +61,11 @@ static int submit_run(struct cli *c)
 const struct verb submit_verb = {
     .name = "submit",
     .operands = "FILE|-",
-    .summary = "start a job from a JSON spec",
+    .summary = "start a job from a spec, JSON or YAML",
     .min_args = 1,
     .max_args = 1,
     .run = submit_run,
-    .options = OPT_WAIT | OPT_DRY_RUN | OPT_NAME | OPT_SET | OPT_TIMEOUT,
+    .options = OPT_WAIT | OPT_DRY_RUN | OPT_NAME | OPT_SET | OPT_UNSET | OPT_TIMEOUT,
     .help =
         "Submits a job spec; \"-\" reads it from stdin. Paths in it are read by the node, beneath\n"
         "its roots. When the answer is lost the request is sent again with the same\n"
@@ -75,7 +75,8 @@ const struct verb submit_verb = {
         "  --timeout N       with --wait: at most N seconds, then exit code 124\n"
         "  --dry-run         only plan it\n"
         "  -n, --name NAME   call it NAME\n"
-        "  --set PATH=VALUE  change a field of the spec; may be repeated\n\n"
+        "  --set PATH=VALUE  change a field of the spec; may be repeated\n"
+        "  --unset PATH      remove one; may be repeated\n\n"
         "Ctrl-C while waiting detaches (exit code 130); the job runs on.\n\n"
         "  seqctl submit client/examples/train-tiny.json --wait\n"
         "  seqctl submit client/examples/train-tiny.json --set train.steps=50 -o name",

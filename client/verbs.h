@@ -5,6 +5,7 @@
 #include "client/cli.h"
 
 extern const struct verb submit_verb, plan_verb, verify_verb; /* submit.c, plan.c, verify.c */
+extern const struct verb init_verb;                           /* init.c */
 extern const struct verb ls_verb, show_verb, restart_verb, explain_verb; /* job.c */
 extern const struct verb cancel_verb; /* cancel.c */
 extern const struct verb rm_verb, removals_verb;                                      /* rm.c */

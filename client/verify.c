@@ -108,7 +108,7 @@ const struct verb verify_verb = {
     .min_args = 1,
     .max_args = 1,
     .run = verify_run,
-    .options = OPT_NAME | OPT_SET | OPT_TIMEOUT,
+    .options = OPT_NAME | OPT_SET | OPT_UNSET | OPT_TIMEOUT,
     .help =
         "Runs a job spec as kind \"verify\": the first verify.max_tokens tokens of its batch on "
         "one\n"
@@ -116,6 +116,7 @@ const struct verb verify_verb = {
         "Exit code 0: equal; 10: they differ, or the job failed. Both gradient sets stay as\n"
         "artifacts.\n\n"
         "  --set PATH=VALUE  change a field of the spec; may be repeated\n"
+        "  --unset PATH      remove one; may be repeated\n"
         "  --timeout N       wait at most N seconds, then exit code 124\n\n"
         "  seqctl verify client/examples/train-tiny.json\n"
         "  seqctl verify client/examples/train-tiny.json --set resources.ranks=4 \\\n"

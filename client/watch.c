@@ -269,6 +269,8 @@ static int follow(struct cli *c, struct job_watch *w, int64_t id)
 
 static int watch_run(struct cli *c)
 {
+    if (c->output == OUT_YAML || c->output == OUT_CSV)
+        return cli_fail(CLI_USAGE, "watch prints -o json or jsonl, not %s", c->opt.output);
     int64_t id = cli_job_id(c, 0);
     if (id < 0) return (int)-id;
     struct job_watch *w = calloc(1, sizeof *w);

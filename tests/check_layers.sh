@@ -32,7 +32,8 @@ daemon/http     : api/core worker/family worker/plan daemon
 daemon/main.c   : api/core api daemon daemon/http
 client          : api/core
 '
-# header, or a folder of headers : the only files that include it
+# header, or a folder of headers : the only files that include it. <header>: of the system, where
+# one of ours ends with the same name
 owners='
 microhttpd.h      : daemon/http/http.c
 sqlite3.h         : daemon/store/backup.c daemon/store/load.c daemon/store/query.c daemon/store/remove.c daemon/store/schema.c daemon/store/store.c daemon/store/store_check.c
@@ -44,12 +45,13 @@ cluster.pb-c.h    : api/wire_pack.h
 wire_pack.h       : api/wire.c api/wire_gpu.c api/wire_removal.c api/wire_spec.c
 curl/             : client/http.c
 toml++/           : api/toml.cc
+<yaml.h>          : client/yaml.c
 nccl.h            : worker/comm/nccl.c
 openssl/          : worker/comm/tls.c api/pki.c
 gnutls/           : daemon/http/tls.c
 pcre2.h           : worker/text/pattern.c
 '
-generated=' api/cluster.pb-c.h schema_sql.h openapi_yaml.h '
+generated=' api/cluster.pb-c.h schema_sql.h openapi_yaml.h templates.h '
 # The only files that may test HAVE_CUDA and HAVE_NCCL.
 devices='^(kernels/backend\.c|worker/comm/comm\.c):'
 
@@ -85,7 +87,7 @@ BEGIN {
     header = $0; sub(/.*include[ \t]*["<]/, "", header); sub(/[">].*/, "", header)
     where = file ":" at
     for (h in owned)
-        if (index("/" header, "/" h) && !index(owned[h], " " file " "))
+        if ((index("/" header, "/" h) || (!quoted && h == "<" header ">")) && !index(owned[h], " " file " "))
             say(where " may not include " header ": only" owned[h])
     if (!quoted || index(generated, " " header " ")) next
     if ((getline text < header) < 0) { say(where " includes \"" header "\", which does not exist: paths begin at the root"); next }

@@ -8,8 +8,7 @@
 #include "daemon/jobs.h"
 
 #define FILTER_TAGS 8 /* the name, and labels */
-#define FILTER_LIVE                                                                                \
-    (1u << JOB_QUEUED | 1u << JOB_STARTING | 1u << JOB_RUNNING | 1u << JOB_STOPPING)
+#define FILTER_LIVE (1u << JOB_QUEUED | 1u << JOB_STARTING | 1u << JOB_RUNNING | 1u << JOB_STOPPING)
 
 struct filter {
     uint32_t states; /* a bit for each; 0: all */

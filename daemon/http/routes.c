@@ -15,7 +15,7 @@ const struct route route_table[] = {
     {"POST", "/v1/jobs/{id}:cancel", "", ROLE_USER, ROUTE_CHANGES, route_cancel},
     {"POST", "/v1/jobs/{id}:restart", "", ROLE_USER, ROUTE_CHANGES, route_restart},
     {"GET", "/v1/jobs/{id}/events", "limit cursor", ROLE_USER, ROUTE_READS, route_events},
-    {"GET", "/v1/jobs/{id}/metrics", "limit cursor", ROLE_USER, ROUTE_READS, route_metrics},
+    {"GET", "/v1/jobs/{id}/metrics", "limit cursor last", ROLE_USER, ROUTE_READS, route_metrics},
     {"GET", "/v1/jobs/{id}/logs", "rank epoch offset limit", ROLE_USER, ROUTE_SHOWS, route_logs},
     {"GET", "/v1/jobs/{id}/artifacts", "limit cursor", ROLE_USER, ROUTE_READS, route_artifacts},
     {"GET", "/v1/jobs/{id}/artifacts/{name}", "", ROLE_USER, ROUTE_SHOWS, route_download},

@@ -378,6 +378,7 @@ static void job_page(struct view *v, enum store_ask ask, int64_t type, int64_t m
                      void (*page)(struct view *, struct jwrite *, const struct store_row *))
 {
     if (page_params(v, max)) return;
+    if (ask == ASK_METRICS && type > 0) v->limit = PAGE_MAX;
     v->page = page;
     v->ask = ask;
     v->n[0] = v->id;
@@ -393,12 +394,23 @@ void route_events(struct routes *R, struct http_req *r, const struct route_match
         job_page(view_of(R, r, a), ASK_EVENTS, -1, PAGE_MAX, page_event);
 }
 
+/* A page, or the newest seconds that have that many steps. */
+static void metrics_page(struct view *v)
+{
+    int64_t last;
+    if (reply_query_int(v->r, "last", 0, 0, PAGE_MAX, &last)) {
+        free(v);
+        return;
+    }
+    job_page(v, ASK_METRICS, last, last ? PAGE_MAX : METRIC_ROWS_MAX, page_steps);
+}
+
 void route_metrics(struct routes *R, struct http_req *r, const struct route_match *a)
 {
     if (reply_wants_stream(r))
         follow_start(R->follows, R->control, r, a->id, FOLLOW_METRICS, NULL);
     else
-        job_page(view_of(R, r, a), ASK_METRICS, -1, METRIC_ROWS_MAX, page_steps);
+        metrics_page(view_of(R, r, a));
 }
 
 void route_artifacts(struct routes *R, struct http_req *r, const struct route_match *a)

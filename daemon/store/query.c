@@ -238,6 +238,19 @@ static void select_removals(sqlite3 *db, struct query *a)
                 bound, 2, NULL, 4, 1, a);
 }
 
+/* The newest rows, until they have n[3] steps. */
+static void select_last_steps(sqlite3 *db, struct query *a)
+{
+    const int64_t bound[] = {a->n[0], a->n[3]};
+    select_rows(db,
+                "SELECT seq, data FROM (SELECT seq, data, sum(n) OVER (ORDER BY seq DESC ROWS "
+                "BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS newer FROM (SELECT seq, "
+                "coalesce(data, '') AS data, CASE WHEN json_valid(data) THEN "
+                "json_array_length(data) ELSE 0 END AS n FROM metrics WHERE job = ?1 "
+                "ORDER BY seq DESC LIMIT ?2)) WHERE coalesce(newer, 0) < ?2 ORDER BY seq",
+                bound, 2, NULL, 1, 1, a);
+}
+
 void query_run(sqlite3 *db, struct query *a)
 {
     switch (a->what) {
@@ -269,6 +282,10 @@ void query_run(sqlite3 *db, struct query *a)
         break;
     case ASK_CHECKPOINTS: select_checkpoints(db, a); break;
     case ASK_METRICS:
+        if (a->n[3] > 0) {
+            select_last_steps(db, a);
+            break;
+        }
         select_rows(db,
                     "SELECT seq, coalesce(data, '') FROM metrics WHERE job = ?1 AND " SHOWN
                     " AND seq > ?2 ORDER BY seq LIMIT ?3",

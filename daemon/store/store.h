@@ -206,7 +206,8 @@ enum store_ask {
                                                -> n: seq, epoch, at, type; text: data */
     ASK_CHECKPOINTS, /* the same, of n[3] EV_CHECKPOINT: those of steps that have not been removed
                       * or written again since */
-    ASK_METRICS,     /* n[0] job, n[1] after seq, n[2] limit -> n: seq; text: data */
+    ASK_METRICS,     /* n[0] job, n[1] after seq, n[2] limit, n[3] 0; or n[3] > 0: the newest rows
+                      * that have that many steps   -> n: seq; text: data */
     ASK_QUARANTINE,  /*                         -> n: at; text: node, reason */
     ASK_KEY,         /* text[0] key                 -> n: job; text: fingerprint */
     ASK_REMOVAL,     /* n[0] job, n[1] what         -> n: seq, job, what, state; text: JSON */

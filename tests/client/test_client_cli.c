@@ -36,6 +36,8 @@ static void test_options(void)
     CHECK(c.verb == &submit_verb && c.opt.wait && c.opt.timeout_s == 30 && c.output == OUT_JSON);
     CHECK(c.n_args == 1 && !strcmp(c.arg[0], "a.json"));
     CHECK(c.opt.set.n == 2 && !strcmp(c.opt.set.at[1], "y.z=2"));
+    CHECK(!parse(&c, &e, "submit a --unset x.y --unset z -o csv") && c.output == OUT_CSV);
+    CHECK(c.opt.unset.n == 2 && !strcmp(c.opt.unset.at[0], "x.y") && c.opt.last == -1);
     CHECK(!parse(&c, &e, "-q --url=h:1 submit - -w -ojsonl"));
     CHECK(c.opt.quiet && c.output == OUT_JSONL && !strcmp(c.arg[0], "-"));
     CHECK_STR(c.opt.url, "h:1");
@@ -69,7 +71,8 @@ static void test_refusals(void)
     refused("ls --limit 3x", "want an integer");
     refused("ls --limit 99999999999999999999", "want an integer");
     refused("ls --limit", "--limit needs a value");
-    refused("ls -o yml", "unknown output format");
+    refused("ls -o yml", "did you mean yaml?");
+    refused("ls --unset x", "seqctl ls has no option --unset");
     refused("ls --quiet=yes", "takes no value");
     refused("show", "usage: seqctl show ID");
     refused("show 1 2", "usage: seqctl show ID");

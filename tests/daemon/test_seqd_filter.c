@@ -86,10 +86,11 @@ static void test_refused(void)
     } cases[] = {
         {"/v1/jobs?label=x", NULL, "unknown query parameter"},
         {"/v1/jobs?label.=x", NULL, "unknown query parameter"},
-        {"/v1/jobs?name=" "0123456789012345678901234567890123456789012345678901234567890123"
-                          "0123456789012345678901234567890123456789012345678901234567890123"
-                          "0123456789012345678901234567890123456789012345678901234567890123"
-                          "0123456789012345678901234567890123456789012345678901234567890123",
+        {"/v1/jobs?name="
+         "0123456789012345678901234567890123456789012345678901234567890123"
+         "0123456789012345678901234567890123456789012345678901234567890123"
+         "0123456789012345678901234567890123456789012345678901234567890123"
+         "0123456789012345678901234567890123456789012345678901234567890123",
          NULL, "at most 255 bytes"},
         {"/v1/jobs?label.a=&label.b=&label.c=&label.d=&label.e=&label.f=&label.g=&label.h=&label.i",
          NULL, "at most 7 labels"},
@@ -185,7 +186,8 @@ static void bench(void)
     sqlite3_close(db);
     int64_t ms = clock_ms();
     begin_in(false, 0);
-    printf("a start that makes the index of a million jobs: %lld ms\n", (long long)(clock_ms() - ms));
+    printf("a start that makes the index of a million jobs: %lld ms\n",
+           (long long)(clock_ms() - ms));
     close_server();
     ms = clock_ms();
     begin_in(false, 0);

@@ -63,6 +63,27 @@ team_ended() { [ -z "$(seqctl ls -l team=x --state running,starting,stopping -o 
 check "both have ended" until_ok 300 team_ended
 says "the newest that ended" "^job +$((three + 1)) " seqctl show "night run"
 
+# ---- specs --------------------------------------------------------------------------------------
+mkdir -p "$T/data/data"; cp "$T/data/text.txt" "$T/data/data/a.txt"; cp "$T/data/held.txt" "$T/data/data/held-out.txt"
+cp "$EXAMPLES/documents.jsonl" "$T/data/data/documents.jsonl"
+for kind in train score generate embed verify; do
+    check "init $kind" seqctl init "$kind" "$kind.yaml"
+    made=$(seqctl submit "$kind.yaml" --wait -q -o name --timeout 120 2>"$T/out") && ok "submit takes it as it is: $kind" || bad "submit $kind.yaml" "$T/out"
+done
+refuse "init does not replace a file" 1 'train\.yaml: File exists' seqctl init train train.yaml
+refuse "init of no kind" 2 'did you mean train' seqctl init tran
+says "YAML from stdin, --unset" '"seq_len": 512' sh -c "'$BIN/seqctl' init train | '$BIN/seqctl' submit - --dry-run --unset labels --unset schedule.type -o json"
+refuse "--unset of nothing" 1 '^seqctl: --unset train\.stps: there is no such field' seqctl plan train.yaml --unset train.stps
+printf 'kind: train\nkind: score\n' >"$T/data/twice.yaml"
+refuse "line and column" 1 'twice\.yaml: line 2, column 1: "kind" is there twice' seqctl plan twice.yaml
+says "-o yaml of a job" '^state: succeeded$' seqctl show "$made" -o yaml
+says "-o yaml of a list" '^- id: [0-9]+$' seqctl ls -o yaml
+same "a job in YAML is a spec again" "$(seqctl show "$made" -o json --field spec_effective | seqctl plan - -o yaml | grep -c '^plan:')" 1
+same "-o csv of a list" "$(seqctl ls --limit 3 -o csv | sed -n '1s/,.*//p;$=' | tr '\n' ' ')" "id 4 "
+same "metrics --last" "$(seqctl metrics my-training --last 3 -o jsonl | grep -o '"step": [0-9]*' | tr '\n' ' ')" '"step": 198 "step": 199 "step": 200 '
+same "metrics --last beyond all" "$(seqctl metrics my-training --last 1000 -o name | wc -l)" 200
+same "metrics as a table" "$(seqctl metrics my-training -o csv | sed -n '1s/,.*//p;$=' | tr '\n' ' ')" "step 201 "
+
 seqd_stop; same "seqd ends well" $? 0
 check "no program is left" until_ok 100 nothing_left
 lib_end

@@ -1,0 +1,114 @@
+#include "client/csv.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include "client/text.h"
+
+enum { MOST_COLUMNS = 512, PATH = 256 };
+
+struct columns {
+    int n;
+    char (*path)[PATH];
+};
+
+static void add_column(struct columns *c, const char *path)
+{
+    for (int i = 0; i < c->n; i++)
+        if (!strcmp(c->path[i], path)) return;
+    if (c->n < MOST_COLUMNS) snprintf(c->path[c->n++], PATH, "%s", path);
+}
+
+/* A key with a dot is not a path: its object is one cell. */
+static bool has_dotted_key(const struct jv *object)
+{
+    for (size_t i = 0; i < jv_len(object); i++) {
+        const char *key = "";
+        jv_at(object, i, &key);
+        if (!*key || strchr(key, '.')) return true;
+    }
+    return false;
+}
+
+static void add_columns(struct columns *c, const struct jv *object, const char *prefix)
+{
+    for (size_t i = 0; i < jv_len(object); i++) {
+        char path[PATH];
+        const char *key = "";
+        const struct jv *v = jv_at(object, i, &key);
+        if ((size_t)snprintf(path, sizeof path, "%s%s", prefix, key) >= sizeof path - 1) continue;
+        if (jv_is_object(v) && jv_len(v) && !has_dotted_key(v)) {
+            strcat(path, ".");
+            add_columns(c, v, path);
+        } else {
+            add_column(c, path);
+        }
+    }
+}
+
+static void print_cell(FILE *out, const char *text, bool clean)
+{
+    const size_t n = strlen(text);
+    char *s = malloc(n + 1);
+    assert(s);
+    memcpy(s, text, n + 1);
+    if (clean) text_clean(s, n + 1, text, n, "\n\t");
+    const bool quote = strpbrk(s, ",\"\r\n") != NULL;
+    if (quote) fputc('"', out);
+    for (const char *p = s; *p; p++) {
+        if (*p == '"') fputc('"', out);
+        fputc(*p, out);
+    }
+    if (quote) fputc('"', out);
+    free(s);
+}
+
+/* An object where other rows have members of it is no cell: null, or its members. */
+static void print_value(FILE *out, const struct jv *row, const char *path, bool clean)
+{
+    const struct jv *v = jv_get(row, path);
+    char *text = v ? jv_text(v) : NULL;
+    if (text) print_cell(out, text, clean);
+    free(text);
+}
+
+static void print_row(FILE *out, const struct columns *c, const struct jv *row, bool clean)
+{
+    for (int i = 0; i < c->n; i++) {
+        if (i) fputc(',', out);
+        print_value(out, row, c->path[i], clean);
+    }
+    fputs("\r\n", out);
+}
+
+/* "progress" of a row without any, where others have "progress.done". */
+static void drop_parents(struct columns *c)
+{
+    int n = 0;
+    for (int i = 0; i < c->n; i++) {
+        const size_t len = strlen(c->path[i]);
+        bool parent = false;
+        for (int k = 0; k < c->n; k++)
+            parent |= !strncmp(c->path[k], c->path[i], len) && c->path[k][len] == '.';
+        if (!parent && n++ != i) memcpy(c->path[n - 1], c->path[i], PATH);
+    }
+    c->n = n;
+}
+
+void csv_print(FILE *out, const struct jv *rows, bool clean)
+{
+    const bool list = jv_is_array(rows);
+    const size_t n = list ? jv_len(rows) : 1;
+    struct columns c = {.path = calloc(MOST_COLUMNS, PATH)};
+    assert(c.path);
+    for (size_t i = 0; i < n; i++) add_columns(&c, list ? jv_at(rows, i, NULL) : rows, "");
+    drop_parents(&c);
+    for (int i = 0; i < c.n; i++) {
+        if (i) fputc(',', out);
+        print_cell(out, c.path[i], clean);
+    }
+    if (c.n) fputs("\r\n", out);
+    for (size_t i = 0; c.n && i < n; i++)
+        print_row(out, &c, list ? jv_at(rows, i, NULL) : rows, clean);
+    free(c.path);
+}
