@@ -24,6 +24,12 @@ static const char *state_color(const char *state)
     return "\033[33m";
 }
 
+/* The head of the column has no colour. */
+static const char *cell_color(const char *cell)
+{
+    return *cell >= 'a' && *cell <= 'z' ? state_color(cell) : NULL;
+}
+
 char *job_state_text(const struct cli *c, const struct jv *job, char *out, size_t size)
 {
     char clean[64];
@@ -153,7 +159,8 @@ int job_wait(struct cli *c, int64_t id, struct jv **out)
     return rc ? rc : follow_verdict(*out);
 }
 
-#define WHY_COLUMNS 60 /* of a reason in the narrow list; explain and -o wide show all of it */
+#define NAME_COLUMNS 24 /* of a name on a terminal */
+#define WHY_COLUMNS  60 /* of a reason in the narrow list; explain and -o wide show all of it */
 
 /* ---- ls -------------------------------------------------------------------------------------- */
 
@@ -164,11 +171,20 @@ static void add_number(struct table *t, double v, const char *fmt)
     table_add(t, text);
 }
 
+/* A long name leaves room for the state. */
+static void add_name(struct table *t, const char *name)
+{
+    char cut[512];
+    const bool whole = !t->columns || text_width(name) <= NAME_COLUMNS;
+    snprintf(cut, sizeof cut, "%.*s...", (int)text_cut(name, NAME_COLUMNS - 3), name);
+    table_add(t, whole ? name : cut);
+}
+
 static void add_row(struct table *t, const struct jv *job, bool wide)
 {
     char text[TEXT_SHORT];
     add_number(t, jv_num(job, "id", -1), "%.0f");
-    table_add(t, jv_str(job, "name", ""));
+    add_name(t, jv_str(job, "name", ""));
     table_add(t, jv_str(job, "kind", ""));
     table_add(t, jv_str(job, "state", ""));
     table_add(t, progress_percent(text, job));
@@ -186,7 +202,7 @@ static void add_row(struct table *t, const struct jv *job, bool wide)
         table_add(t, jv_str(job, "node", "-"));
     }
     const char *why = jv_str(job, "error.text", jv_str(job, "reason.text", ""));
-    char cut[WHY_COLUMNS * 4 + 8];
+    char cut[1024];
     size_t n = wide ? strlen(why) : text_cut(why, WHY_COLUMNS);
     snprintf(cut, sizeof cut, "%.*s%s", (int)n, why, why[n] ? "..." : "");
     table_add(t, wide ? why : cut);
@@ -214,6 +230,9 @@ static void print_jobs(const struct cli *c, const struct jv *list)
     struct table t;
     bool names = c->output == OUT_NAME;
     table_init(&t, c->output == OUT_WIDE ? wide : narrow);
+    if (c->output == OUT_TABLE && c->tty) t.columns = screen_columns(STDOUT_FILENO);
+    t.color_column = 3;
+    if (c->output == OUT_TABLE && c->color) t.color = cell_color;
     for (size_t i = 0; i < jv_len(data); i++) {
         const struct jv *job = jv_at(data, i, NULL);
         if (names)

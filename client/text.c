@@ -1,6 +1,7 @@
 #include "client/text.h"
 
 #include <assert.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,18 +55,64 @@ char *text_safe(char *out, size_t size, const char *s)
     return text_clean(out, size, s, strlen(s), "");
 }
 
+struct range {
+    uint32_t from, to;
+};
+
+static bool in_ranges(const struct range *r, size_t n, uint32_t c)
+{
+    for (size_t i = 0; i < n; i++)
+        if (c >= r[i].from && c <= r[i].to) return true;
+    return false;
+}
+
+/* As Unicode's East Asian Width says, and terminals draw: marks add nothing to the letter before
+ * them, wide letters and pictures take two columns. */
+static int columns_of(uint32_t c)
+{
+    static const struct range none[] = {
+        {0x300, 0x36f},   {0x483, 0x489},   {0x591, 0x5bd},   {0x610, 0x61a},    {0x64b, 0x65f},
+        {0x6d6, 0x6dc},   {0x93c, 0x93c},   {0x941, 0x948},   {0x94d, 0x94d},    {0xe31, 0xe31},
+        {0xe34, 0xe3a},   {0xe47, 0xe4e},   {0x1ab0, 0x1aff}, {0x1dc0, 0x1dff},  {0x200b, 0x200f},
+        {0x20d0, 0x20ff}, {0xfe00, 0xfe0f}, {0xfe20, 0xfe2f}, {0xe0100, 0xe01ef}};
+    static const struct range wide[] = {
+        {0x1100, 0x115f},   {0x231a, 0x231b},   {0x23e9, 0x23ec},   {0x2614, 0x2615},
+        {0x2648, 0x2653},   {0x26a1, 0x26a1},   {0x26bd, 0x26be},   {0x2705, 0x2705},
+        {0x270a, 0x270b},   {0x2728, 0x2728},   {0x274c, 0x274c},   {0x2753, 0x2757},
+        {0x2795, 0x2797},   {0x2b1b, 0x2b1c},   {0x2b50, 0x2b50},   {0x2e80, 0x303e},
+        {0x3041, 0x4dbf},   {0x4e00, 0xa4cf},   {0xa960, 0xa97f},   {0xac00, 0xd7a3},
+        {0xf900, 0xfaff},   {0xfe30, 0xfe6f},   {0xff00, 0xff60},   {0xffe0, 0xffe6},
+        {0x16fe0, 0x18dff}, {0x1b000, 0x1b2ff}, {0x1f18e, 0x1f19a}, {0x1f200, 0x1f265},
+        {0x1f300, 0x1f64f}, {0x1f680, 0x1f6ff}, {0x1f900, 0x1f9ff}, {0x1fa70, 0x1faff},
+        {0x20000, 0x3fffd}};
+    if (c < 0x300) return 1;
+    if (in_ranges(none, sizeof none / sizeof *none, c)) return 0;
+    return in_ranges(wide, sizeof wide / sizeof *wide, c) ? 2 : 1;
+}
+
+/* The next letter of s: its bytes, and its columns. A byte that is not UTF-8 is one of each. */
+static size_t letter(const char *s, int *columns)
+{
+    uint32_t c = 0;
+    const size_t n = decode((const unsigned char *)s, strnlen(s, 4), &c);
+    *columns = n ? columns_of(c) : 1;
+    return n ? n : 1;
+}
+
 int text_width(const char *s)
 {
-    int n = 0;
-    for (; *s; s++) n += ((unsigned char)*s & 0xc0) != 0x80;
+    int n = 0, w;
+    for (; *s; n += w) s += letter(s, &w);
     return n;
 }
 
 size_t text_cut(const char *s, int columns)
 {
-    size_t i = 0;
-    for (; s[i]; i++)
-        if (((unsigned char)s[i] & 0xc0) != 0x80 && columns-- <= 0) break;
+    size_t i = 0, n;
+    for (int w; s[i]; i += n, columns -= w) {
+        n = letter(s + i, &w);
+        if (w > columns) break;
+    }
     return i;
 }
 
@@ -158,13 +205,29 @@ void table_add(struct table *t, const char *s)
     t->cell[t->n_cells++] = text_clean(copy, len + 1, s, len, "");
 }
 
-static void print_cell(FILE *out, const char *s, int width, bool last)
+/* A cell and the blanks to the next; at most `left` columns. Returns those it took. */
+static int print_cell(const struct table *t, FILE *out, int column, const char *s, int width,
+                      int left)
 {
-    fprintf(out, "%s", s);
-    if (last)
-        fputc('\n', out);
-    else
-        fprintf(out, "%*s", width - text_width(s) + 2, "");
+    const bool last = column == t->n_columns - 1;
+    const int w = text_width(s), room = left < 3 ? left : left - 3;
+    const bool cut = w > left;
+    const char *color = t->color && column == t->color_column ? t->color(s) : NULL;
+    fprintf(out, "%s%.*s%s%s", color ? color : "", (int)(cut ? text_cut(s, room) : strlen(s)), s,
+            cut && left >= 3 ? "..." : "", color ? "\033[0m" : "");
+    if (cut) return left;
+    const int blanks = last ? 0 : width - w + 2;
+    fprintf(out, "%*s", blanks < left - w ? blanks : left - w, "");
+    return w + (blanks < left - w ? blanks : left - w);
+}
+
+/* cells: of one line. */
+static void print_line(const struct table *t, FILE *out, const char *const *cells, const int *width)
+{
+    int left = t->columns ? t->columns : INT_MAX;
+    for (int c = 0; c < t->n_columns && left > 0; c++)
+        left -= print_cell(t, out, c, cells[c], width[c], left);
+    fputc('\n', out);
 }
 
 void table_print(struct table *t, FILE *out)
@@ -175,12 +238,10 @@ void table_print(struct table *t, FILE *out)
         int w = text_width(t->cell[i]);
         if (w > width[i % (size_t)n]) width[i % (size_t)n] = w;
     }
-    for (int c = 0; c < n; c++) print_cell(out, t->head[c], width[c], c == n - 1);
-    for (size_t i = 0; i < t->n_cells; i++) {
-        int c = (int)(i % (size_t)n);
-        print_cell(out, t->cell[i], width[c], c == n - 1);
-        free(t->cell[i]);
-    }
+    print_line(t, out, t->head, width);
+    for (size_t i = 0; i + (size_t)n <= t->n_cells; i += (size_t)n)
+        print_line(t, out, (const char *const *)t->cell + i, width);
+    for (size_t i = 0; i < t->n_cells; i++) free(t->cell[i]);
     free(t->cell);
     memset(t, 0, sizeof *t);
 }

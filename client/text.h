@@ -15,7 +15,7 @@
 char *text_clean(char *out, size_t size, const char *s, size_t len, const char *keep);
 /* The same for a whole NUL-terminated string, nothing kept. */
 char *text_safe(char *out, size_t size, const char *s);
-int text_width(const char *s); /* columns, one per code point */
+int text_width(const char *s); /* columns of a terminal: wide letters have two, marks none */
 /* Bytes of s that fill at most `columns`. Never cuts a code point. */
 size_t text_cut(const char *s, int columns);
 
@@ -32,6 +32,10 @@ struct table {
     const char *head[TABLE_COLUMNS];
     char **cell;
     size_t n_cells, room;
+    /* For a terminal; set after table_init. */
+    int columns; /* lines are cut there; 0: never */
+    int color_column;
+    const char *(*color)(const char *cell); /* an escape, or NULL for none; NULL: no colours */
 };
 void table_init(struct table *t, const char *const *head); /* NULL-terminated */
 void table_add(struct table *t, const char *s);            /* the next cell; copied and cleaned */

@@ -186,6 +186,71 @@ static void test_table(void)
     free(out);
 }
 
+/* Wide letters take two columns and marks none, whatever the locale. */
+static void test_widths(void)
+{
+    static const struct {
+        const char *text;
+        int width;
+    } cases[] = {
+        {"", 0},
+        {"abc", 3},
+        {"gr\u00fc\u00df", 4},
+        {"\u65e5\u672c", 4},
+        {"e\u0301", 1},
+        {"\uff21", 2},
+        {"\U0001f600", 2},
+        {"a\u200bb", 2},
+        {"\ud55c\uae00", 4},
+        {"\u20ac", 1},
+        {"\xff\xfe", 2},
+        {"\u2026", 1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        CHECK_MSG(text_width(cases[i].text) == cases[i].width, "case %zu: %d", i,
+                  text_width(cases[i].text));
+    CHECK(text_cut("\u65e5\u672c", 3) == 3); /* no half letter */
+    CHECK(text_cut("e\u0301x", 1) == 3);     /* its mark belongs to it */
+}
+
+static const char *red_ok(const char *cell)
+{
+    return !strcmp(cell, "ok") ? "\033[31m" : NULL;
+}
+
+/* On a terminal of 12 columns no line is longer; colours take no column. */
+static void test_table_cut(void)
+{
+    static const char *const head[] = {"ID", "STATE", "NAME", NULL};
+    char *out = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&out, &size);
+    struct table t;
+    table_init(&t, head);
+    t.columns = 12;
+    t.color_column = 1;
+    t.color = red_ok;
+    for (int i = 0; i < 6; i++)
+        table_add(
+            &t, ((const char *const[]){"1", "ok", "x", "2", "bad", "\u65e5\u672c\u65e5\u672c"})[i]);
+    table_print(&t, f);
+    fclose(f);
+    CHECK_MSG(strstr(out, "1   \033[31mok\033[0m"), "%s", out);
+    for (char *line = strtok(out, "\n"); line; line = strtok(NULL, "\n")) {
+        char plain[128];
+        size_t n = 0;
+        for (const char *p = line; *p; p++) {
+            if (*p == '\033')
+                p = strchr(p, 'm');
+            else
+                plain[n++] = *p;
+        }
+        plain[n] = 0;
+        CHECK_MSG(text_width(plain) <= 12, "%s", plain);
+    }
+    free(out);
+}
+
 /* ---- curve ----------------------------------------------------------------------------------- */
 
 static char rows[CURVE_ROWS][CURVE_LINE];
@@ -401,6 +466,8 @@ int main(void)
     RUN(test_progress);
     RUN(test_progress_lines);
     RUN(test_table);
+    RUN(test_widths);
+    RUN(test_table_cut);
     RUN(test_curve_ascii);
     RUN(test_curve_braille);
     RUN(test_curve_edges);

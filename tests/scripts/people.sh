@@ -84,6 +84,15 @@ same "metrics --last" "$(seqctl metrics my-training --last 3 -o jsonl | grep -o 
 same "metrics --last beyond all" "$(seqctl metrics my-training --last 1000 -o name | wc -l)" 200
 same "metrics as a table" "$(seqctl metrics my-training -o csv | sed -n '1s/,.*//p;$=' | tr '\n' ' ')" "step 201 "
 
+# ---- terminals ----------------------------------------------------------------------------------
+submit -q --name "日本語のとても長い名前です、ほんとうに長い" --set train.steps=1 >/dev/null
+COLUMNS_OF=60 on_terminal "env -u NO_COLOR LC_ALL=C.UTF-8 $BIN/seqctl ls" >"$T/ls" 2>&1
+says "ls on a terminal colours states" $'\033\\[32msucceeded\033\\[0m' cat "$T/ls"
+width() { sed 's/\x1b\[[0-9;]*m//g; s/\r$//' "$T/ls" | LC_ALL=C.UTF-8 wc -L; }
+same "ls is cut to the terminal" "$(width)" 60
+says "-o wide is not cut" 'PRIORITY' seqctl ls -o wide
+says "no colour in a pipe" '^ID +NAME' sh -c "'$BIN/seqctl' ls | grep -v \$'\\033'"
+
 seqd_stop; same "seqd ends well" $? 0
 check "no program is left" until_ok 100 nothing_left
 lib_end
