@@ -436,11 +436,23 @@ fuzz: $(B)/gen/api/cluster.pb-c.h
 deps:
 	$(Q)deploy/deps
 
-## install: programs into DESTDIR/PREFIX/bin, systemd's units, users and options, with CUDA=1 the kernels
+## man: the man pages seqctl.1, seqd.8 and seqw.8, from the help of the programs, into build/release/man
+MAN_PAGES := $(B)/man/seqctl.1 $(B)/man/seqd.8 $(B)/man/seqw.8
+man: $(MAN_PAGES)
+$(MAN_PAGES): $(PROGRAMS) deploy/man.sh
+	$(Q)mkdir -p $(@D); deploy/man.sh $(B)/$(basename $(@F)) $(@F) >$@.tmp && mv $@.tmp $@
+
+## install: programs, man pages and completion into DESTDIR/PREFIX, systemd's units, users and options, with CUDA=1 the kernels
 PREFIX ?= /usr/local
 LIBDIR := $(DESTDIR)$(PREFIX)/lib
-install: all
+SHARE := $(DESTDIR)$(PREFIX)/share
+install: all man
 	install -d $(DESTDIR)$(PREFIX)/bin $(addprefix $(LIBDIR)/,systemd/system sysusers.d tmpfiles.d) $(DESTDIR)/etc/seqd $(DESTDIR)/srv/seqd
+	install -d $(SHARE)/man/man1 $(SHARE)/man/man8 $(SHARE)/bash-completion/completions $(SHARE)/zsh/site-functions
+	install -m 644 $(B)/man/seqctl.1 $(SHARE)/man/man1
+	install -m 644 $(B)/man/seqd.8 $(B)/man/seqw.8 $(SHARE)/man/man8
+	$(B)/seqctl completion bash >$(SHARE)/bash-completion/completions/seqctl
+	$(B)/seqctl completion zsh >$(SHARE)/zsh/site-functions/_seqctl
 	install -m 755 $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
 	for u in seqd seqw; do \
 	    sed 's#@PREFIX@#$(PREFIX)#' deploy/systemd/$$u.service >$(LIBDIR)/systemd/system/$$u.service && \
@@ -469,7 +481,7 @@ clean:
 	rm -rf build
 
 ## help: this list
-HELP := demo check check-all | all deps install deb clean help | tests check-docs check-asan check-tsan mutants fuzz sim soak \
+HELP := demo check check-all | all deps install deb clean help | man tests check-docs check-asan check-tsan mutants fuzz sim soak \
         check-layers check-symbols check-headers check-format format | bench paper | cuda gpu-check gpu-pack gpu-results
 help:
 	@sed -n 's/^## //p' $(firstword $(MAKEFILE_LIST)) | awk -F': ' -v order='$(HELP)' ' \
@@ -480,7 +492,7 @@ help:
 	        for (i = 1; i <= n; i++) if (!(line[i] in shown)) row(line[i]) }'
 
 .PHONY: all tests check check-all check-docs check-asan check-tsan check-layers check-symbols check-headers check-format cuda mutants demo bench paper fuzz sim soak \
-        gpu-check gpu-pack gpu-results deps install deb format clean help
+        gpu-check gpu-pack gpu-results deps man install deb format clean help
 # What rules and scripts ask for.
 .PHONY: FORCE release-objects print-nvcc print-nvccflags print-gpu-tests gpu-build bench-build
 

@@ -146,6 +146,14 @@ static int take_option(struct cli *c, char **argv, uint32_t *seen, struct err *e
     return set_option(c, r, value ? value : argv[1], e) ? -1 : value ? 1 : 2;
 }
 
+bool cli_option_at(int i, struct cli_option_info *out)
+{
+    if (i < 0 || i >= N_ROWS) return false;
+    const struct option_row *r = &rows[i];
+    *out = (struct cli_option_info){r->name, r->letter, r->kind != FLAG, r->need};
+    return true;
+}
+
 static const struct verb *find_verb(const char *name, const struct verb *const *verbs)
 {
     for (; *verbs; verbs++)
@@ -161,14 +169,15 @@ static int no_such_verb(const char *name, const struct verb *const *verbs, struc
     return unknown("verb", name, words, n, e);
 }
 
+const char *const cli_outputs[OUT_N + 1] = {"table", "wide", "json", "jsonl",
+                                            "name",  "yaml", "csv",  NULL};
+
 static int check_usage(struct cli *c, uint32_t seen, struct err *e)
 {
-    static const char *const words[OUT_N] = {"table", "wide", "json", "jsonl",
-                                             "name",  "yaml", "csv"};
     const struct verb *v = c->verb;
     int o = 0;
-    for (; c->opt.output && o < OUT_N && strcmp(words[o], c->opt.output); o++) continue;
-    if (o == OUT_N) return unknown("output format", c->opt.output, words, OUT_N, e);
+    for (; c->opt.output && o < OUT_N && strcmp(cli_outputs[o], c->opt.output); o++) continue;
+    if (o == OUT_N) return unknown("output format", c->opt.output, cli_outputs, OUT_N, e);
     c->output = (enum cli_output)o;
     if (!v || c->opt.help) return 0;
     for (int i = 0; i < N_ROWS; i++)
@@ -397,7 +406,7 @@ static int connect_and_run(struct cli *c)
 
 int cli_run(int argc, char **argv, const struct verb *const *verbs)
 {
-    struct cli c = {0};
+    struct cli c = {.verbs = verbs};
     struct err e = {0};
     int rc;
     c.arg = calloc((size_t)argc + 1, sizeof *c.arg);

@@ -70,7 +70,7 @@ struct cli_options {
 
 struct http;
 struct cli {
-    const struct verb *verb;
+    const struct verb *verb, *const *verbs; /* the one that runs; all, NULL-terminated */
     struct cli_options opt;
     int n_args;
     const char **arg; /* operands */
@@ -95,6 +95,15 @@ int cli_run(int argc, char **argv, const struct verb *const *verbs);
 /* Parses into *c, whose arg must have room for argc pointers. Returns -1 with a sentence on a usage
  * error. c->verb NULL: none was named (help or version asked for, or nothing at all). */
 int cli_parse(struct cli *c, int argc, char **argv, const struct verb *const *verbs, struct err *e);
+/* One row of the table of options, for completion. false: there is no i-th. */
+struct cli_option_info {
+    const char *name; /* "wait" */
+    char letter;      /* 0: none */
+    bool takes_value;
+    uint32_t need; /* enum cli_option; 0: every verb takes it */
+};
+bool cli_option_at(int i, struct cli_option_info *out);
+extern const char *const cli_outputs[OUT_N + 1]; /* words of -o, then NULL */
 /* Where seqd answers: --url, else SEQD_URL, else the server of the last seqctl login, else the
  * default. A directory is a state directory, whose file `address` is read; where that says https or
  * no token lies beside it, its Unix socket is taken. Never ends with '/'. */

@@ -25,7 +25,7 @@ static const struct verb *const verbs[] = {
     &restart_verb, &explain_verb,  &artifacts_verb, &checkpoints_verb, &data_verb,
     &rm_verb,      &removals_verb, &prune_verb,     &usage_verb,       &model_verb,
     &nodes_verb,   &login_verb,    &logout_verb,    &contexts_verb,    &whoami_verb,
-    &tokens_verb,  &audit_verb,    &backup_verb,    &version_verb,   &help_verb_row,    NULL,
+    &tokens_verb,  &audit_verb,    &backup_verb,    &completion_verb, &version_verb,   &help_verb_row,    NULL,
 };
 
 int main(int argc, char **argv)

@@ -115,6 +115,7 @@ fi
 begin e2e: "end to end" && count tests/scripts/e2e.sh
 begin tls: "TLS and the Unix socket" && count tests/scripts/tls.sh
 begin people: "seqctl as people use it" && count tests/scripts/people.sh
+begin man: "the man pages and completion" && count tests/scripts/man.sh
 begin docs: "the commands of the documents" && count tests/scripts/docs.sh $all
 begin_all gpus: "jobs on GPUs, without a GPU" && count tests/scripts/gpus.sh
 begin badnode: "a node that cannot start ranks" && count tests/scripts/badnode.sh

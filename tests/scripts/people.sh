@@ -93,6 +93,9 @@ same "ls is cut to the terminal" "$(width)" 60
 says "-o wide is not cut" 'PRIORITY' seqctl ls -o wide
 says "no colour in a pipe" '^ID +NAME' sh -c "'$BIN/seqctl' ls | grep -v \$'\\033'"
 
+# ---- completion ---------------------------------------------------------------------------------
+same "ids that begin so" "$(seqctl completion words -- show 1 | head -n 1 | cut -c 1)" 1
+
 seqd_stop; same "seqd ends well" $? 0
 check "no program is left" until_ok 100 nothing_left
 lib_end

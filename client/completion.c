@@ -1,0 +1,170 @@
+/* completion.c: completion for shells. Their scripts hand the words of the command line to
+ * `seqctl completion words`, which knows verbs and options by the tables that parse them. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "client/api.h"
+#include "client/verbs.h"
+
+#define JOBS "100" /* the newest, whose ids are offered */
+
+static const char bash_text[] =
+    "# Completion of seqctl for bash: source <(seqctl completion bash)\n"
+    "_seqctl() {\n"
+    "    local IFS=$'\\n' cur=${COMP_WORDS[COMP_CWORD]}\n"
+    "    COMPREPLY=($(seqctl completion words -- \"${COMP_WORDS[@]:1:COMP_CWORD}\" 2>/dev/null))\n"
+    "    if [[ ${COMPREPLY[0]-} == :files ]]; then\n"
+    "        compopt -o filenames 2>/dev/null\n"
+    "        COMPREPLY=($(compgen -f -- \"$cur\"))\n"
+    "    fi\n"
+    "}\n"
+    "complete -F _seqctl seqctl\n";
+
+static const char zsh_text[] =
+    "#compdef seqctl\n"
+    "# Completion of seqctl for zsh: source <(seqctl completion zsh), or this as _seqctl in fpath.\n"
+    "_seqctl() {\n"
+    "    local -a found\n"
+    "    found=(\"${(@f)$(seqctl completion words -- \"${(@)words[2,CURRENT]}\" 2>/dev/null)}\")\n"
+    "    if [[ $found[1] == :files ]]; then _files; else compadd -- $found; fi\n"
+    "}\n"
+    "if [[ ${funcstack[1]-} == _seqctl ]]; then _seqctl \"$@\"; else compdef _seqctl seqctl; fi\n";
+
+/* ---- candidates ------------------------------------------------------------------------------ */
+
+static void offer(const char *candidate, const char *prefix)
+{
+    if (!strncmp(candidate, prefix, strlen(prefix))) puts(candidate);
+}
+
+static void offer_all(const char *const *words, const char *prefix)
+{
+    for (; *words; words++) offer(*words, prefix);
+}
+
+static void offer_value(const char *option, const char *prefix)
+{
+    static const char *const states[] = {"queued",    "starting", "running",   "stopping",
+                                         "succeeded", "failed",   "cancelled", NULL};
+    if (!strcmp(option, "state"))
+        offer_all(states, prefix);
+    else if (!strcmp(option, "output"))
+        offer_all(cli_outputs, prefix);
+    else if (!strcmp(option, "file") || !strcmp(option, "url"))
+        puts(":files");
+}
+
+static void offer_options(const struct verb *v, const char *prefix)
+{
+    struct cli_option_info o;
+    char word[64];
+    for (int i = 0; cli_option_at(i, &o); i++) {
+        if (o.need && !(v && v->options & o.need)) continue;
+        snprintf(word, sizeof word, "--%s", o.name);
+        offer(word, prefix);
+    }
+}
+
+/* Without a server there are none. */
+static void offer_jobs(struct cli *c, const char *prefix)
+{
+    struct http_reply r;
+    if (http_do(c->http, &(struct http_request){.method = "GET", .path = "/v1/jobs?limit=" JOBS},
+                &r, NULL))
+        return;
+    struct jv *list = r.status == 200 ? jv_parse(r.body, r.size, NULL) : NULL;
+    const struct jv *data = jv_get(list, "data");
+    for (size_t i = 0; i < jv_len(data); i++) {
+        char id[32];
+        snprintf(id, sizeof id, "%lld", (long long)jv_int(jv_at(data, i, NULL), "id", 0));
+        offer(id, prefix);
+    }
+    jv_free(list);
+    http_reply_fini(&r);
+}
+
+/* n: operands before it. */
+static void offer_operand(struct cli *c, const struct verb *v, int n, const char *prefix)
+{
+    static const char *const kinds[] = {"train", "score", "generate", "embed", "verify", NULL};
+    static const char *const shells[] = {"bash", "zsh", NULL};
+    if (!strncmp(v->operands, "KIND", 4) && !n) {
+        offer_all(kinds, prefix);
+        return;
+    }
+    if (!strcmp(v->operands, "bash|zsh")) offer_all(shells, prefix);
+    if (!strcmp(v->operands, "[VERB]"))
+        for (const struct verb *const *w = c->verbs; *w; w++) offer((*w)->name, prefix);
+    if (strstr(v->operands, "ID")) offer_jobs(c, prefix);
+    if (strstr(v->operands, "FILE") || strstr(v->operands, "DIR")) puts(":files");
+}
+
+/* The option that the word is and whose value follows; NULL: none. */
+static const char *waiting(const char *word)
+{
+    static struct cli_option_info o;
+    if (word[0] != '-' || !word[1]) return NULL;
+    for (int i = 0; cli_option_at(i, &o); i++)
+        if (o.takes_value && (word[1] == '-' ? !strcmp(o.name, word + 2)
+                                             : o.letter && o.letter == word[1] && !word[2]))
+            return o.name;
+    return NULL;
+}
+
+/* arg[1] .. are the words so far; the last one is what is typed. */
+static int offer_words(struct cli *c)
+{
+    const struct verb *v = NULL;
+    int n = 0;
+    const char *prefix = c->n_args > 1 ? c->arg[c->n_args - 1] : "", *option = NULL;
+    for (int i = 1; i < c->n_args - 1; i++) {
+        const bool value = option != NULL;
+        option = value ? NULL : waiting(c->arg[i]);
+        if (value || c->arg[i][0] == '-') continue;
+        if (v) {
+            n++;
+            continue;
+        }
+        for (const struct verb *const *w = c->verbs; *w && !v; w++)
+            if (!strcmp((*w)->name, c->arg[i])) v = *w;
+        if (!v) return CLI_OK; /* a word that means nothing */
+    }
+    if (option)
+        offer_value(option, prefix);
+    else if (*prefix == '-')
+        offer_options(v, prefix);
+    else if (v)
+        offer_operand(c, v, n, prefix);
+    else
+        for (const struct verb *const *w = c->verbs; *w; w++) offer((*w)->name, prefix);
+    return CLI_OK;
+}
+
+/* ---- the verb -------------------------------------------------------------------------------- */
+
+static int completion_run(struct cli *c)
+{
+    if (!strcmp(c->arg[0], "words")) return offer_words(c);
+    const bool bash = !strcmp(c->arg[0], "bash");
+    if (!bash && strcmp(c->arg[0], "zsh"))
+        return cli_fail(CLI_USAGE, "want: seqctl completion bash, or: seqctl completion zsh");
+    fputs(bash ? bash_text : zsh_text, stdout);
+    return CLI_OK;
+}
+
+static bool is_script(const struct cli *c)
+{
+    return c->n_args && strcmp(c->arg[0], "words") != 0;
+}
+
+const struct verb completion_verb = {
+    .name = "completion",
+    .operands = "bash|zsh",
+    .summary = "completion for a shell, with live job ids",
+    .min_args = 1,
+    .max_args = 256,
+    .run = completion_run,
+    .alone = is_script,
+    .help = "Prints the completion of a shell: verbs, options, states, files, and ids of jobs.\n\n"
+            "  source <(seqctl completion bash)",
+};

@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# The man pages are made from the help texts, have every verb, and man finds nothing to warn of;
+# make install puts them and the completions in their places; bash completes by them.
+set -u
+cd "$(dirname "$0")/../.." || exit 2
+T=$(mktemp -d) passed=0 failed=0
+trap 'rm -rf "$T"' EXIT
+is() { # NAME COMMAND...
+    local name=$1; shift
+    if "$@" >"$T/out" 2>&1; then passed=$((passed + 1)); echo "ok   $name"
+    else failed=$((failed + 1)); echo "FAIL $name"; head -n 5 "$T/out"; fi
+}
+B=${BUILD:-build/release}
+is "make install" make -s install DESTDIR="$T/root" PREFIX=/usr
+share=$T/root/usr/share
+has_verbs() { # every verb of the list has its help in the page
+    local v
+    "$B/seqctl" help | sed -n '/^usage/,/^Options/s/^  \([a-z]*\) .*/\1/p' | while read -r v; do
+        grep -qx "\.SS $v" "$share/man/man1/seqctl.1" || { echo "no $v"; exit 1; }
+    done
+}
+is "seqctl.1 has every verb" has_verbs
+for page in man1/seqctl.1 man8/seqd.8 man8/seqw.8; do
+    is "$page is there" test -s "$share/man/$page"
+    if command -v man >/dev/null; then
+        lints() { man --warnings=w -E UTF-8 -l -Tutf8 "$share/man/$page" 2>"$T/warned" >/dev/null && cat "$T/warned" && [ ! -s "$T/warned" ]; }
+        is "man warns of nothing in $page" lints
+    else echo "left out: there is no man to lint $page"; fi
+done
+is "a page of roff that is wrong is found out" sh -c "printf '.TH X 1\n.nosuchmacro\n' >'$T/x.1'; ! command -v man >/dev/null || man --warnings=w -l -Tutf8 '$T/x.1' 2>&1 >/dev/null | grep -q nosuch"
+
+# What bash offers for a line; its last word is the one that is typed.
+PATH=$PWD/$B:$PATH
+offers() { # WANT WORD...
+    local want=$1; shift
+    . "$share/bash-completion/completions/seqctl"
+    COMP_WORDS=(seqctl "$@") COMP_CWORD=$#
+    _seqctl
+    echo "${COMPREPLY[*]}"
+    [ "${COMPREPLY[*]}" = "$want" ]
+}
+export SEQD_URL=http://127.0.0.1:1
+is "verbs" offers "cancel" can
+is "options of a verb" offers "--timeout" cancel --ti
+is "no other verb's options" offers "" cancel --fie
+is "states" offers "running" ls --state run
+is "formats" offers "json jsonl" ls -o js
+is "kinds" offers "train" init tr
+is "no ids without a server" offers "" show ""
+is "files" offers "deploy/man.sh" submit deploy/ma
+echo "man: $passed passed, $failed failed"
+[ "$failed" -eq 0 ]
