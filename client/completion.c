@@ -22,7 +22,8 @@ static const char bash_text[] =
 
 static const char zsh_text[] =
     "#compdef seqctl\n"
-    "# Completion of seqctl for zsh: source <(seqctl completion zsh), or this as _seqctl in fpath.\n"
+    "# Completion of seqctl for zsh: source <(seqctl completion zsh), or this as _seqctl in "
+    "fpath.\n"
     "_seqctl() {\n"
     "    local -a found\n"
     "    found=(\"${(@f)$(seqctl completion words -- \"${(@)words[2,CURRENT]}\" 2>/dev/null)}\")\n"

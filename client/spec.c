@@ -119,6 +119,13 @@ static int settle_paths(struct cli *c, struct jv *spec, struct err *e)
     return spec_make_absolute(spec, cwd, e);
 }
 
+int spec_apply(struct cli *c, struct jv *spec)
+{
+    struct err e = {0};
+    return apply_sets(c, spec, &e) || settle_paths(c, spec, &e) ? cli_fail(CLI_ERROR, "%s", e.text)
+                                                                : CLI_OK;
+}
+
 int spec_load(struct cli *c, const char *kind, struct jv **out)
 {
     struct err e = {0};
@@ -134,10 +141,11 @@ int spec_load(struct cli *c, const char *kind, struct jv **out)
         jv_free(spec);
         return cli_fail(CLI_ERROR, "%s: a job spec is an object, {\"kind\": ...}", c->arg[0]);
     }
-    if (apply_sets(c, spec, &e) || (kind && jv_set_str(spec, "kind", kind, &e)) ||
-        settle_paths(c, spec, &e)) {
+    int rc = spec_apply(c, spec);
+    if (!rc && kind && jv_set_str(spec, "kind", kind, &e)) rc = cli_fail(CLI_ERROR, "%s", e.text);
+    if (rc) {
         jv_free(spec);
-        return cli_fail(CLI_ERROR, "%s", e.text);
+        return rc;
     }
     *out = spec;
     return CLI_OK;

@@ -35,25 +35,30 @@ static void print_submitted(const struct cli *c, const struct jv *job)
     if (!c->opt.wait && c->output == OUT_TABLE) cli_say(c, "next: seqctl watch %lld", id);
 }
 
-static int submit_run(struct cli *c)
+int submit_and_wait(struct cli *c, const struct jv *spec)
 {
-    struct jv *spec = NULL, *job = NULL;
-    int rc = spec_load(c, NULL, &spec);
+    struct jv *job = NULL;
+    const bool quiet = c->opt.wait && c->output != OUT_TABLE && c->output != OUT_WIDE &&
+                       c->output != OUT_NAME;
+    int rc = submit_spec(c, spec, &job);
     if (rc) return rc;
-    if (c->opt.dry_run) {
-        rc = plan_spec(c, spec);
-    } else if (!(rc = submit_spec(c, spec, &job))) {
-        int64_t id = jv_int(job, "id", 0);
-        bool quiet_wait = c->opt.wait && (c->output == OUT_JSON || c->output == OUT_JSONL);
-        if (!quiet_wait) print_submitted(c, job);
-        if (c->opt.wait) {
-            jv_free(job);
-            rc = job_wait(c, id, &job);
-            if (job && quiet_wait) api_print(c, job);
-            if (job) job_say_end(c, job);
-        }
+    const int64_t id = jv_int(job, "id", 0);
+    if (!quiet) print_submitted(c, job);
+    if (c->opt.wait) {
+        jv_free(job);
+        rc = job_wait(c, id, &job);
+        if (job && quiet) api_print(c, job);
+        if (job) job_say_end(c, job);
     }
     jv_free(job);
+    return rc;
+}
+
+static int submit_run(struct cli *c)
+{
+    struct jv *spec = NULL;
+    int rc = spec_load(c, NULL, &spec);
+    if (!rc) rc = c->opt.dry_run ? plan_spec(c, spec) : submit_and_wait(c, spec);
     jv_free(spec);
     return rc;
 }

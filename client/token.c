@@ -58,7 +58,8 @@ static int create(struct cli *c)
     const int64_t ttl_s = c->opt.ttl ? seconds_of(c->opt.ttl) : 0;
     snprintf(number, sizeof number, "%lld", (long long)ttl_s);
     if (ttl_s < 0 || add(body, "user", c->opt.user) || add(body, "role", c->opt.role) ||
-        add(body, "label", c->opt.label.n ? c->opt.label.at[c->opt.label.n - 1] : NULL) || (c->opt.ttl && jv_set(body, "ttl_s", number, &e))) {
+        add(body, "label", c->opt.label.n ? c->opt.label.at[c->opt.label.n - 1] : NULL) ||
+        (c->opt.ttl && jv_set(body, "ttl_s", number, &e))) {
         jv_free(body);
         return cli_fail(CLI_USAGE, "--ttl \"%s\": want 90d, 24h, 30m, 45s or never", c->opt.ttl);
     }

@@ -21,6 +21,7 @@ extern const struct verb nodes_verb, version_verb;                            /*
 extern const struct verb login_verb, logout_verb, contexts_verb, whoami_verb; /* login.c */
 extern const struct verb backup_verb;                                         /* backup.c */
 extern const struct verb tokens_verb, audit_verb;                             /* token.c */
-extern const struct verb completion_verb; /* completion.c */
+extern const struct verb completion_verb;                                     /* completion.c */
+extern const struct verb continue_verb, retry_verb;                           /* continue.c */
 
 #endif

@@ -281,6 +281,10 @@ static int check_length(struct job_spec *s, struct err *e)
                          (long long)s->schedule.warmup_steps, (long long)s->train.steps);
     if (s->checkpoint.resume == RESUME_PATH && !*spec_text(s, s->checkpoint.resume_path))
         return err_field(e, ERR_INVALID, "checkpoint.resume", "checkpoint.resume names no path");
+    if (s->checkpoint.changes && s->checkpoint.resume != RESUME_PATH)
+        return err_field(e, ERR_INVALID, "checkpoint.changes",
+                         "checkpoint.changes needs checkpoint.resume with the path of a step "
+                         "directory");
     return 0;
 }
 

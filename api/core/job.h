@@ -166,6 +166,7 @@ struct job_spec {
         int32_t best;         /* keep the checkpoint of the lowest eval loss as well */
         int32_t resume;       /* enum resume_id */
         spec_ref resume_path; /* a step directory, with RESUME_PATH */
+        int32_t changes;      /* it may have been made with other steps, rates, schedule, data */
     } checkpoint;
 
     struct {

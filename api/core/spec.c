@@ -146,6 +146,7 @@ const struct field spec_fields[] = {
     INT("checkpoint.keep_every", checkpoint.keep_every, 0, 1e9, 0, TRAINING, "Checkpoints of steps divisible by it are never removed."),
     BOOL("checkpoint.best", checkpoint.best, 1, TRAINING, "Keep the checkpoint of the lowest eval loss as well."),
     ENUM("checkpoint.resume", checkpoint.resume, resume_words, RESUME_AUTO, TRAINING, "auto, none, or the path of a step directory."),
+    BOOL("checkpoint.changes", checkpoint.changes, 0, TRAINING, "With a path: steps, rate, schedule, stages and data may differ from those of the checkpoint; the optimizer state is kept."),
     TEXT("checkpoint.resume_path", checkpoint.resume_path, "", INTERNAL, "The path given as checkpoint.resume."),
     INT("verify.max_tokens", verify.max_tokens, 1, JOB_MAX_SEQ, 2048, TRAINING, "Tokens of the batch that are compared; at most data.seq_len."),
     REAL("verify.loss_rel", verify.loss_rel, 0, 1, -1, TRAINING, "Allowed relative difference of the loss; default 1e-6, in bf16 2e-3, in fp16 2.5e-4."),

@@ -23,8 +23,7 @@ struct cancelling {
 static void add_job(void *arg, struct job *j)
 {
     struct cancelling *c = arg;
-    if (job_final(j->state) || !filter_takes(&c->filter, j) ||
-        !principal_owns(&c->who, j->owner))
+    if (job_final(j->state) || !filter_takes(&c->filter, j) || !principal_owns(&c->who, j->owner))
         return;
     if (c->n == c->room) {
         c->room = c->room ? 2 * c->room : 256;

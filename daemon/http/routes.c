@@ -8,7 +8,8 @@
 
 const struct route route_table[] = {
     {"POST", "/v1/jobs", "dry_run", ROLE_USER, ROUTE_CHANGES, route_submit},
-    {"GET", "/v1/jobs", "limit cursor state owner name label.*", ROLE_USER, ROUTE_READS, route_jobs},
+    {"GET", "/v1/jobs", "limit cursor state owner name label.*", ROLE_USER, ROUTE_READS,
+     route_jobs},
     {"POST", "/v1/jobs:cancel", "", ROLE_USER, ROUTE_CHANGES, route_cancel_many},
     {"GET", "/v1/jobs/{id}", "", ROLE_USER, ROUTE_SHOWS, route_job},
     {"DELETE", "/v1/jobs/{id}", "", ROLE_USER, ROUTE_CHANGES, route_remove},

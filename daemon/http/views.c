@@ -28,8 +28,8 @@ struct view {
     struct principal who;
     char owner[USER_NAME]; /* of the jobs that are listed; "": anyone's */
     int status;            /* of the reply that shows a job */
-    char *tags; /* owns; of ASK_TAGGED, else NULL */
-    bool counts; /* the page tells how many jobs of others are live */
+    char *tags;            /* owns; of ASK_TAGGED, else NULL */
+    bool counts;           /* the page tells how many jobs of others are live */
     int64_t others[JOB_STATE_N];
     bool known; /* the job exists */
     void (*page)(struct view *v, struct jwrite *w, const struct store_row *row);

@@ -14,9 +14,10 @@
 #include "client/verbs.h"
 #include "tests/lib/test.h"
 
-static const struct verb *const verbs[] = {&submit_verb, &plan_verb,  &verify_verb,    &ls_verb,
-                                           &show_verb,   &watch_verb, &logs_verb,      &events_verb,
-                                           &cancel_verb, &nodes_verb, &artifacts_verb, NULL};
+static const struct verb *const verbs[] = {
+    &submit_verb,    &plan_verb,     &verify_verb, &ls_verb,     &show_verb,
+    &watch_verb,     &logs_verb,     &events_verb, &cancel_verb, &nodes_verb,
+    &artifacts_verb, &continue_verb, &retry_verb,  NULL};
 
 /* ---- the server ------------------------------------------------------------------------------ */
 
@@ -520,6 +521,67 @@ static void test_cancel(void)
     CHECK(SEQCTL(&no, "ls", "--label", "=x") == CLI_USAGE);
 }
 
+/* The newest checkpoint continues, and what differs is said; a retry is the spec as it was. */
+static void test_continue(void)
+{
+#define ENDED(state, steps)                                                                        \
+    "{\"id\":12,\"kind\":\"train\",\"state\":\"" state                                             \
+    "\",\"finished_at\":\"2026-11-21T12:01:24.000Z\","                                             \
+    "\"spec_effective\":{\"kind\":\"train\",\"train\":{\"steps\":" steps                           \
+    "},\"labels\":{\"a.b\":\"c\"},"                                                                \
+    "\"optim\":{\"lr\":0.5},\"checkpoint\":{\"resume\":\"auto\"}}}"
+#define CHECKPOINTS                                                                                \
+    LIST("{\"step\":10,\"path\":\"/j/step-10\"},{\"step\":20,\"path\":\"/j/step-20\"},"            \
+         "{\"step\":15,\"path\":\"/j/step-15\"}")
+    static const char *const good[] = {JSON_REPLY("200 OK", ENDED("succeeded", "20")), CHECKPOINTS,
+                                       JSON_REPLY("201 Created", JOB("queued"))};
+    static const char *const failed[] = {JSON_REPLY("200 OK", ENDED("failed", "40")), CHECKPOINTS,
+                                         JSON_REPLY("201 Created", JOB("queued"))};
+    static const char *const none[] = {JSON_REPLY("200 OK", ENDED("failed", "20")), LIST("")};
+    static const char *const runs[] = {
+        JSON_REPLY("200 OK", "{\"id\":12,\"kind\":\"train\",\"state\":\"running\"}"), CHECKPOINTS};
+    static const char *const score[] = {
+        JSON_REPLY("200 OK", "{\"id\":12,\"kind\":\"score\",\"state\":\"succeeded\"}"), LIST("")};
+    struct server s;
+    server_start(&s, good, 3);
+    CHECK_MSG(SEQCTL(&s, "continue", "12", "--set", "train.steps=40", "--set", "optim.lr=0.25",
+                     "--unset", "labels") == CLI_OK,
+              "%s", err);
+    const char *asked = server_end(&s);
+    CHECK_MSG(strstr(asked, "\"train\": {\"steps\": 40}") && strstr(asked, "\"lr\": 0.25") &&
+                  strstr(asked, "{\"resume\": \"/j/step-20\", \"changes\": true}") &&
+                  !strstr(asked, "labels"),
+              "%s", asked);
+    CHECK_MSG(strstr(err,
+                     "from job 12, step 20, with its optimizer:\n  train.steps              20 -> "
+                     "40\n  labels                   {\"a.b\": \"c\"} -> -\n  optim.lr"),
+              "%s", err);
+    server_start(&s, good, 2);
+    CHECK(SEQCTL(&s, "continue", "12") == CLI_USAGE);
+    CHECK_MSG(strstr(err, "give more, --set train.steps=40"), "%s", err);
+    CHECK(!strstr(server_end(&s), "POST"));
+    static const struct {
+        const char *const *reply;
+        const char *verb, *says;
+    } refused[] = {{none, "continue", "has no checkpoint"},
+                   {runs, "continue", "cancel it first"},
+                   {score, "continue", "only a training"},
+                   {runs, "retry", "is running: only one that failed"},
+                   {good, "retry", "is succeeded: only one"}};
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        server_start(&s, refused[i].reply, 2);
+        CHECK(SEQCTL(&s, (char *)refused[i].verb, "12") == CLI_CONFLICT);
+        CHECK_MSG(strstr(err, refused[i].says), "%zu: %s", i, err);
+        server_end(&s);
+    }
+    server_start(&s, failed, 3);
+    CHECK(SEQCTL(&s, "retry", "12") == CLI_OK);
+    asked = server_end(&s);
+    CHECK_MSG(strstr(asked, "{\"resume\": \"/j/step-20\", \"changes\": false}") &&
+                  strstr(asked, "\"a.b\": \"c\""),
+              "%s", asked);
+}
+
 /* A download that breaks off leaves no file that looks whole, and resumes where it stopped; a file
  * with another digest is not kept. */
 #define PARTS(status, size, body)                                                                  \
@@ -583,6 +645,7 @@ int main(void)
     RUN(test_ls);
     RUN(test_names);
     RUN(test_cancel);
+    RUN(test_continue);
     RUN(test_artifact_broken);
     unlink(spec_file(""));
     return test_done("client_http");

@@ -647,6 +647,16 @@ static void test_spec_difference(void)
         *s = kept;
     }
     CHECK_MSG(n_named > 30, "%d fields", n_named);
+    /* checkpoint.changes: another rate, length or text, and no other optimizer or model. */
+    s->checkpoint.changes = 1;
+    s->optim.lr = 0.5, s->train.steps = 9999, s->data.seq_len = 78, s->schedule.warmup_steps = 3;
+    CHECK(!ckpt_spec_refuse(in_dir("differs"), s, &e));
+    s->optim.beta2 = 0.5;
+    CHECK(ckpt_spec_refuse(in_dir("differs"), s, &e) == -1);
+    CHECK_MSG(!strncmp(e.field, "optim.betas", 11), "names %s", e.field);
+    spec_defaults(s);
+    shape_defaults(&s->model.shape);
+    s->data.seq_len = 77;
     s->optim.lr = 0.5;
     ckpt_spec_refuse(in_dir("differs"), s, &e);
     CHECK_MSG(strstr(e.text, "made with optim.lr 0.125, this job has 0.5"), "%s", e.text);

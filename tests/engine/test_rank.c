@@ -471,6 +471,24 @@ static void test_resume_of_another(void)
     expect_fail(o, ERR_CONFLICT, "optim.lr", "this job has 0.001: give the same");
 }
 
+/* With checkpoint.changes it continues from there with another rate and more steps. */
+static void test_continue_with_changes(void)
+{
+    struct order *o = make_order(JOB_TRAIN, 2, "changes");
+    char dir[1300];
+    snprintf(dir, sizeof dir, "%.*s", (int)(strlen(model_dir) - 3), model_dir);
+    o->spec.checkpoint.resume = RESUME_PATH;
+    o->spec.checkpoint.resume_path = tiny_text(&o->spec, dir);
+    o->spec.checkpoint.changes = 1;
+    o->spec.optim.lr = 1e-3;
+    o->spec.train.steps = STEPS + 3;
+    run(&g, o);
+    CHECK_MSG(all_ok(&g) && g.n_steps == 3, "%d steps", g.n_steps);
+    CHECK(g.step[0].step == STEPS + 1);
+    CHECK_MSG(g.step[0].loss < losses[0] * 0.9, "loss %g after %g", g.step[0].loss, losses[0]);
+    free(o);
+}
+
 /* ---- 16 bits --------------------------------------------------------------------------------- */
 
 static struct order *half_order(enum job_kind kind, int n, enum precision_id p, const char *what)
@@ -806,6 +824,7 @@ int main(int argc, char **argv)
     RUN(test_verify_refuses);
     RUN(test_bad_input);
     RUN(test_resume_of_another);
+    RUN(test_continue_with_changes);
     RUN(test_not_finite);
     RUN(test_half);
     RUN(test_loss_scale);

@@ -93,6 +93,25 @@ same "ls is cut to the terminal" "$(width)" 60
 says "-o wide is not cut" 'PRIORITY' seqctl ls -o wide
 says "no colour in a pipe" '^ID +NAME' sh -c "'$BIN/seqctl' ls | grep -v \$'\\033'"
 
+# ---- continue, retry ----------------------------------------------------------------------------
+first=$(submit -q -o name) && succeeds "a training of 20 steps" "$first"
+refuse "nothing is left to do" 2 'checkpoint of step 20, and train\.steps is 20' seqctl continue "$first"
+cp "$T/data/held.txt" "$T/data/other.txt"
+seqctl continue "$first" --set train.steps=30 --set optim.lr=0.0005 --set data.train.0.path=other.txt -o name --wait --timeout 120 >"$T/id" 2>"$T/said" && ok "continue with more steps, another rate and data" || bad "continue" "$T/said"
+says "what changes is said" 'train\.steps +20 -> 30' cat "$T/said"
+more=$(cat "$T/id")
+same "it begins after the checkpoint" "$(seqctl metrics "$more" -o jsonl | head -n 1 | grep -o '"step": [0-9]*')" '"step": 21'
+same "and ends" "$(field "$more" step)" 30
+refuse "another model is refused" 10 'num_attention_heads' seqctl continue "$first" --set train.steps=30 --set model.config.num_attention_heads=2 --set model.config.num_key_value_heads=2 --wait --timeout 120
+long=$(submit -q -o name --set train.steps=60 --set checkpoint.every_steps=2)
+wait_event "$long" checkpoint 2; seqctl cancel "$long" --wait --timeout 60 >/dev/null 2>&1
+again=$(seqctl retry "$long" -q -o name --wait --timeout 120 2>"$T/out") && ok "retry a cancelled training" || bad "retry" "$T/out"
+same "to its end" "$(field "$again" step)" 60
+check "from its checkpoint" test "$(seqctl metrics "$again" -o jsonl | head -n 1 | grep -o '"step": [0-9]*' | grep -o '[0-9]*')" -gt 2
+whole=$(submit -q -o name --set train.steps=60 --set checkpoint.every_steps=2) && succeeds "the same at once" "$whole"
+same "the same weights" "$(field "$again" result.weights_sha256)" "$(field "$whole" result.weights_sha256)"
+refuse "retry of a success" 4 'only one that failed' seqctl retry "$again"
+
 # ---- completion ---------------------------------------------------------------------------------
 same "ids that begin so" "$(seqctl completion words -- show 1 | head -n 1 | cut -c 1)" 1
 

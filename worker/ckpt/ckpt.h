@@ -124,7 +124,8 @@ void ckpt_spec_digest(const struct job_spec *spec, char out[SHA256_HEX]);
 /* The same fields with their values, an object of strings. -1: it exceeds CKPT_SPEC_SIZE. */
 int ckpt_spec_json(const struct job_spec *spec, char out[CKPT_SPEC_SIZE]);
 /* Why a checkpoint whose digest differs is not this job's: sets ERR_CONFLICT with the first field
- * that differs and both its values, as far as the checkpoint says them. Returns -1. */
+ * that differs and both its values, as far as the checkpoint says them. Returns -1; 0 when
+ * checkpoint.changes allows all that differs. */
 int ckpt_spec_refuse(const char *step_dir, const struct job_spec *spec, struct err *e);
 
 /* EV_CHECKPOINT payload: {"step":..,"path":..,"size":..,"weights_sha256":..}. Length, or -1. */

@@ -175,6 +175,16 @@ static int refuse(struct err *e, const char *dir, const char *field, const char 
                      dir, field, made, has, dir);
 }
 
+/* With checkpoint.changes they may differ: nothing that was learnt has their shape. */
+static bool is_free(const struct job_spec *spec, const char *path)
+{
+    static const char *const parts[] = {"data.",     "train.", "optim.lr", "optim.weight_decay",
+                                        "schedule.", "stages"};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts && spec->checkpoint.changes; i++)
+        if (!strncmp(path, parts[i], strlen(parts[i]))) return true;
+    return false;
+}
+
 /* 1: named in e, 0: no field of the table differs, -1: the checkpoint does not say. */
 static int name_difference(const char *dir, const char *state, size_t size,
                            const struct job_spec *spec, struct err *e)
@@ -186,7 +196,7 @@ static int name_difference(const char *dir, const char *state, size_t size,
     spec_defaults(defaults);
     shape_defaults(&defaults->model.shape);
     for (const struct field *f = next_row(NULL); f && !rc; f = next_row(f)) {
-        if (!is_governed(f)) continue;
+        if (!is_governed(f) || is_free(spec, f->path)) continue;
         const int found = stored_text(state, size, f->path, made);
         if (found < 0) rc = -1;
         if (!found) value_text(defaults, f, made);
@@ -194,7 +204,8 @@ static int name_difference(const char *dir, const char *state, size_t size,
         if (found >= 0 && strcmp(made, has)) rc = 1, refuse(e, dir, f->path, made, has);
     }
     stages_text(spec, has);
-    if (!rc && stored_text(state, size, "stages", made) == 1 && strcmp(made, has))
+    if (!rc && !is_free(spec, "stages") && stored_text(state, size, "stages", made) == 1 &&
+        strcmp(made, has))
         rc = 1, refuse(e, dir, "stages", made, has);
     free(defaults);
     return rc;
@@ -209,6 +220,7 @@ int ckpt_spec_refuse(const char *step_dir, const struct job_spec *spec, struct e
     const int named = state ? name_difference(step_dir, state, size, spec, e) : -1;
     free(state);
     if (named > 0) return -1;
+    if (!named && spec->checkpoint.changes) return 0; /* what differs may */
     return err_field(e, ERR_CONFLICT, "checkpoint.resume",
                      "%s was made by a job with another model, data, schedule or precision; to "
                      "start from its weights alone set model.path to %s/hf",

@@ -47,10 +47,11 @@ static int load_checkpoint(struct run *r, const struct ckpt_arrays *a, const str
     shape.rope_theta = stage_rope_theta(r->spec, stage_at(r->spec, info->step - 1));
     const int rc = ckpt_load(info->path, &shape, a, s, e);
     ckpt_spec_digest(r->spec, digest);
-    if (s->spec_digest[0] && strcmp(digest, s->spec_digest))
-        return ckpt_spec_refuse(info->path, r->spec, e);
+    if (s->spec_digest[0] && strcmp(digest, s->spec_digest) &&
+        ckpt_spec_refuse(info->path, r->spec, e))
+        return -1;
     if (rc) return -1;
-    if (strcmp(r->args->prepared_id, s->data_id))
+    if (strcmp(r->args->prepared_id, s->data_id) && !r->spec->checkpoint.changes)
         return err_field(e, ERR_CONFLICT, "data.train",
                          "%s counts in data %s, this job has %s: the files have changed",
                          info->path, s->data_id, r->args->prepared_id);

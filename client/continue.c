@@ -1,0 +1,253 @@
+/* continue.c: a new job from an old one: continue (its newest checkpoint, and changes) and retry
+ * (the same spec, from its last checkpoint where there is one). */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "client/api.h"
+#include "client/job.h"
+#include "client/plan.h"
+#include "client/spec.h"
+#include "client/submit.h"
+#include "client/text.h"
+#include "client/verbs.h"
+
+/* ---- the old job ----------------------------------------------------------------------------- */
+
+struct old {
+    int64_t id, step; /* step: of its newest checkpoint; 0: it has none */
+    struct jv *job;   /* owns */
+    char *path;       /* owns; of the checkpoint */
+};
+
+static void old_fini(struct old *o)
+{
+    jv_free(o->job);
+    free(o->path);
+}
+
+/* One page of its checkpoints. cursor: as in event.c. */
+static int read_checkpoints(struct cli *c, struct old *o, char cursor[256])
+{
+    char path[400];
+    struct jv *list = NULL;
+    snprintf(path, sizeof path, "/v1/jobs/%lld/checkpoints?limit=1000%s%s", (long long)o->id,
+             *cursor ? "&cursor=" : "", cursor);
+    int rc = api_get(c, path, &list);
+    const struct jv *data = jv_get(list, "data");
+    for (size_t i = 0; i < jv_len(data); i++) {
+        const struct jv *k = jv_at(data, i, NULL);
+        const char *at = jv_str(k, "path", NULL);
+        const int64_t step = jv_int(k, "step", 0);
+        if (!at || step <= o->step) continue;
+        free(o->path);
+        o->path = strdup(at);
+        if (!o->path) abort();
+        o->step = step;
+    }
+    const char *next = jv_bool(list, "has_more", false) ? jv_str(list, "next_cursor", "") : "";
+    http_escape(cursor, 256, next);
+    jv_free(list);
+    return rc;
+}
+
+static int old_read(struct cli *c, struct old *o)
+{
+    char cursor[256] = "";
+    int rc;
+    *o = (struct old){.id = cli_job_id(c, 0)};
+    if (o->id < 0) return (int)-o->id;
+    if ((rc = api_job(c, o->id, &o->job))) return rc;
+    do rc = read_checkpoints(c, o, cursor);
+    while (!rc && *cursor);
+    return rc;
+}
+
+/* Its spec, as JSON that a new one is made from. NULL after a message. */
+static struct jv *copy_spec(const struct old *o)
+{
+    const struct jv *spec = jv_get(o->job, "spec_effective");
+    if (!jv_is_object(spec)) {
+        cli_fail(CLI_ERROR, "the spec of job %lld cannot be read", (long long)o->id);
+        return NULL;
+    }
+    char *text = jv_dump(spec, JV_COMPACT);
+    struct jv *copy = jv_parse(text, strlen(text), NULL);
+    free(text);
+    return copy;
+}
+
+static int set_resume(struct jv *spec, const struct old *o, bool changes)
+{
+    struct err e = {0};
+    if (jv_set_str(spec, "checkpoint.resume", o->path, &e) ||
+        jv_set(spec, "checkpoint.changes", changes ? "true" : "false", &e))
+        return cli_fail(CLI_ERROR, "%s", e.text);
+    return CLI_OK;
+}
+
+/* ---- what changes ---------------------------------------------------------------------------- */
+
+static void say_change(const struct cli *c, const char *path, const struct jv *was,
+                       const struct jv *is)
+{
+    char *old = was ? jv_text(was) : NULL, *now = is ? jv_text(is) : NULL;
+    cli_say(c, "  %-24s %s -> %s", path, old ? old : "-", now ? now : "-");
+    free(old);
+    free(now);
+}
+
+static bool same(const struct jv *a, const struct jv *b)
+{
+    char *x = jv_dump(a, JV_COMPACT), *y = jv_dump(b, JV_COMPACT);
+    const bool equal = !strcmp(x, y);
+    free(x);
+    free(y);
+    return equal;
+}
+
+/* Keys of labels may have dots, so this is not a path. */
+static const struct jv *member(const struct jv *object, const char *key)
+{
+    for (size_t i = 0; i < jv_len(object); i++) {
+        const char *name = "";
+        const struct jv *v = jv_at(object, i, &name);
+        if (!strcmp(name, key)) return v;
+    }
+    return NULL;
+}
+
+/* Members that differ, one level after the other; those of b alone too. Returns how many. */
+static int say_changes(const struct cli *c, const char *prefix, const struct jv *a,
+                       const struct jv *b)
+{
+    int n = 0;
+    for (int side = 0; side < 2; side++) {
+        const struct jv *from = side ? b : a, *other = side ? a : b;
+        for (size_t i = 0; i < jv_len(from); i++) {
+            const char *key = "";
+            char path[256];
+            const struct jv *x = jv_at(from, i, &key), *y = member(other, key);
+            if ((side && y) || (!side && y && same(x, y))) continue;
+            snprintf(path, sizeof path, "%s%s%s", prefix, *prefix ? "." : "", key);
+            if (!strcmp(path, "checkpoint.resume") || !strcmp(path, "checkpoint.changes")) continue;
+            if (jv_is_object(x) && jv_is_object(y))
+                n += say_changes(c, path, x, y);
+            else
+                n++, say_change(c, path, side ? NULL : x, side ? x : y);
+        }
+    }
+    return n;
+}
+
+/* ---- continue -------------------------------------------------------------------------------- */
+
+static int check_continue(const struct old *o)
+{
+    const long long id = o->id;
+    const char *kind = jv_str(o->job, "kind", "?");
+    if (strcmp(kind, "train"))
+        return cli_fail(CLI_CONFLICT, "job %lld is of kind %s: only a training can be continued",
+                        id, kind);
+    if (!o->step)
+        return cli_fail(CLI_CONFLICT, "job %lld has no checkpoint: see seqctl checkpoints %lld", id,
+                        id);
+    if (!jv_str(o->job, "finished_at", NULL))
+        return cli_fail(CLI_CONFLICT, "job %lld is %s: cancel it first, or wait until it has ended",
+                        id, jv_str(o->job, "state", "?"));
+    return CLI_OK;
+}
+
+/* Steps may also follow from train.tokens or train.passes: then seqd counts them. */
+static int check_steps(const struct old *o, const struct jv *spec)
+{
+    const int64_t steps = jv_int(spec, "train.steps", 0);
+    if (!steps || steps > o->step) return CLI_OK;
+    return cli_fail(CLI_USAGE,
+                    "job %lld has a checkpoint of step %lld, and train.steps is %lld: nothing is "
+                    "left to do; give more, --set train.steps=%lld",
+                    (long long)o->id, (long long)o->step, (long long)steps, (long long)steps * 2);
+}
+
+static int submit_new(struct cli *c, const struct jv *spec)
+{
+    return c->opt.dry_run ? plan_spec(c, spec) : submit_and_wait(c, spec);
+}
+
+static int continue_run(struct cli *c)
+{
+    struct old o;
+    struct jv *spec = NULL;
+    int rc = old_read(c, &o);
+    if (!rc) rc = check_continue(&o);
+    if (!rc && !(spec = copy_spec(&o))) rc = CLI_ERROR;
+    if (!rc) rc = set_resume(spec, &o, true);
+    if (!rc) rc = spec_apply(c, spec);
+    if (!rc) rc = check_steps(&o, spec);
+    if (!rc) {
+        cli_say(c, "from job %lld, step %lld, with its optimizer:", (long long)o.id,
+                (long long)o.step);
+        if (!say_changes(c, "", jv_get(o.job, "spec_effective"), spec))
+            cli_say(c, "  nothing changes but where it begins");
+        rc = submit_new(c, spec);
+    }
+    jv_free(spec);
+    old_fini(&o);
+    return rc;
+}
+
+/* ---- retry ----------------------------------------------------------------------------------- */
+
+static int retry_run(struct cli *c)
+{
+    struct old o;
+    struct jv *spec = NULL;
+    int rc = old_read(c, &o);
+    const char *state = jv_str(o.job, "state", "?");
+    if (!rc && strcmp(state, "failed") && strcmp(state, "cancelled"))
+        rc = cli_fail(CLI_CONFLICT, "job %lld is %s: only one that failed or was cancelled is tried "
+                                    "again",
+                      (long long)o.id, state);
+    if (!rc && !(spec = copy_spec(&o))) rc = CLI_ERROR;
+    if (!rc && o.step) {
+        cli_say(c, "from its checkpoint of step %lld", (long long)o.step);
+        rc = set_resume(spec, &o, jv_bool(spec, "checkpoint.changes", false));
+    }
+    if (!rc) rc = submit_new(c, spec);
+    jv_free(spec);
+    old_fini(&o);
+    return rc;
+}
+
+const struct verb continue_verb = {
+    .name = "continue",
+    .operands = "ID",
+    .summary = "a new job from a job's newest checkpoint: more steps, another rate or data",
+    .min_args = 1,
+    .max_args = 1,
+    .run = continue_run,
+    .options = OPT_WAIT | OPT_TIMEOUT | OPT_DRY_RUN | OPT_NAME | OPT_SET | OPT_UNSET,
+    .help = "Submits the spec of a training that has ended once more, with changes, from its newest\n"
+            "checkpoint; the optimizer state is kept. Says what changes. Free to change are data.*,\n"
+            "train.*, optim.lr, optim.weight_decay, schedule.* and stages.\n\n"
+            "  --set PATH=VALUE  change a field of the spec; may be repeated\n"
+            "  --unset PATH      remove one; may be repeated\n"
+            "  -n, --name NAME   call it NAME\n"
+            "  --dry-run         only plan it\n"
+            "  -w, --wait        until the new job has ended, as with submit\n"
+            "  --timeout N       with --wait: at most N seconds, then exit code 124\n\n"
+            "  seqctl continue 12 --set train.steps=2000 --set optim.lr=1e-4",
+};
+const struct verb retry_verb = {
+    .name = "retry",
+    .operands = "ID",
+    .summary = "a new job from one that failed or was cancelled",
+    .min_args = 1,
+    .max_args = 1,
+    .run = retry_run,
+    .options = OPT_WAIT | OPT_TIMEOUT | OPT_DRY_RUN,
+    .help = "Submits the spec of a job that failed or was cancelled once more, as it was; a training\n"
+            "resumes from its last checkpoint where it has one.\n\n"
+            "  --dry-run         only plan it\n"
+            "  -w, --wait        until the new job has ended, as with submit\n"
+            "  --timeout N       with --wait: at most N seconds, then exit code 124",
+};
