@@ -204,8 +204,9 @@ static int retry_run(struct cli *c)
     int rc = old_read(c, &o);
     const char *state = jv_str(o.job, "state", "?");
     if (!rc && strcmp(state, "failed") && strcmp(state, "cancelled"))
-        rc = cli_fail(CLI_CONFLICT, "job %lld is %s: only one that failed or was cancelled is tried "
-                                    "again",
+        rc = cli_fail(CLI_CONFLICT,
+                      "job %lld is %s: only one that failed or was cancelled is tried "
+                      "again",
                       (long long)o.id, state);
     if (!rc && !(spec = copy_spec(&o))) rc = CLI_ERROR;
     if (!rc && o.step) {
@@ -226,16 +227,17 @@ const struct verb continue_verb = {
     .max_args = 1,
     .run = continue_run,
     .options = OPT_WAIT | OPT_TIMEOUT | OPT_DRY_RUN | OPT_NAME | OPT_SET | OPT_UNSET,
-    .help = "Submits the spec of a training that has ended once more, with changes, from its newest\n"
-            "checkpoint; the optimizer state is kept. Says what changes. Free to change are data.*,\n"
-            "train.*, optim.lr, optim.weight_decay, schedule.* and stages.\n\n"
-            "  --set PATH=VALUE  change a field of the spec; may be repeated\n"
-            "  --unset PATH      remove one; may be repeated\n"
-            "  -n, --name NAME   call it NAME\n"
-            "  --dry-run         only plan it\n"
-            "  -w, --wait        until the new job has ended, as with submit\n"
-            "  --timeout N       with --wait: at most N seconds, then exit code 124\n\n"
-            "  seqctl continue 12 --set train.steps=2000 --set optim.lr=1e-4",
+    .help =
+        "Submits the spec of a training that has ended once more, with changes, from its newest\n"
+        "checkpoint; the optimizer state is kept. Says what changes. Free to change are data.*,\n"
+        "train.*, optim.lr, optim.weight_decay, schedule.* and stages.\n\n"
+        "  --set PATH=VALUE  change a field of the spec; may be repeated\n"
+        "  --unset PATH      remove one; may be repeated\n"
+        "  -n, --name NAME   call it NAME\n"
+        "  --dry-run         only plan it\n"
+        "  -w, --wait        until the new job has ended, as with submit\n"
+        "  --timeout N       with --wait: at most N seconds, then exit code 124\n\n"
+        "  seqctl continue 12 --set train.steps=2000 --set optim.lr=1e-4",
 };
 const struct verb retry_verb = {
     .name = "retry",
@@ -245,9 +247,10 @@ const struct verb retry_verb = {
     .max_args = 1,
     .run = retry_run,
     .options = OPT_WAIT | OPT_TIMEOUT | OPT_DRY_RUN,
-    .help = "Submits the spec of a job that failed or was cancelled once more, as it was; a training\n"
-            "resumes from its last checkpoint where it has one.\n\n"
-            "  --dry-run         only plan it\n"
-            "  -w, --wait        until the new job has ended, as with submit\n"
-            "  --timeout N       with --wait: at most N seconds, then exit code 124",
+    .help =
+        "Submits the spec of a job that failed or was cancelled once more, as it was; a training\n"
+        "resumes from its last checkpoint where it has one.\n\n"
+        "  --dry-run         only plan it\n"
+        "  -w, --wait        until the new job has ended, as with submit\n"
+        "  --timeout N       with --wait: at most N seconds, then exit code 124",
 };

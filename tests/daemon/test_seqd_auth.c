@@ -136,6 +136,39 @@ static void test_lists(void)
 }
 
 /* One user's key says nothing of another's. */
+/* By name and label a user finds its own jobs alone, and cancels no other's; an operator's filter
+ * takes anyone's. */
+static void test_filters(void)
+{
+    static const char *const by[] = {"name=t", "label.node=evil", "name=t&label.state=fake",
+                                     "name=t&state=queued"};
+    begin_users();
+    CHECK(post_as(user_a, "/v1/jobs", job_json) == 201);
+    CHECK(post_as(user_b, "/v1/jobs", job_json) == 201);
+    for (size_t i = 0; i < sizeof by / sizeof *by; i++) {
+        char path[128];
+        snprintf(path, sizeof path, "/v1/jobs?%s", by[i]);
+        CHECK(get_as(user_a, path) == 200);
+        CHECK_MSG(strstr(reply, "{\"id\":1,") && !strstr(reply, "{\"id\":2,"), "%s", reply);
+        CHECK(get_as(user_b, path) == 200);
+        CHECK_MSG(strstr(reply, "{\"id\":2,") && !strstr(reply, "{\"id\":1,"), "%s", reply);
+        CHECK(get_as(operator_o, path) == 200);
+        CHECK(strstr(reply, "{\"id\":2,") && strstr(reply, "{\"id\":1,"));
+        snprintf(path, sizeof path, "/v1/jobs?owner=ann&%s", by[i]);
+        CHECK(get_as(user_b, path) == 403);
+        CHECK(get_as(operator_o, path) == 200);
+        CHECK(strstr(reply, "{\"id\":1,") && !strstr(reply, "{\"id\":2,"));
+    }
+    CHECK(post_as(user_a, "/v1/jobs:cancel", "{\"name\":\"t\"}") == 200);
+    CHECK_MSG(strstr(reply, "{\"matched\":1,\"cancelled\":1}"), "%s", reply);
+    CHECK(get_as(user_b, "/v1/jobs/2") == 200 && strstr(reply, "\"state\":\"queued\""));
+    CHECK(get_as(user_a, "/v1/jobs/1") == 200 && strstr(reply, "\"state\":\"cancelled\""));
+    CHECK(post_as(operator_o, "/v1/jobs:cancel", "{\"name\":\"t\"}") == 200);
+    CHECK_MSG(strstr(reply, "{\"matched\":1,\"cancelled\":1}"), "%s", reply);
+    CHECK(ask_as(NULL, "POST", "/v1/jobs:cancel", "{\"name\":\"t\"}") == 401);
+    finish();
+}
+
 static void test_keys_are_a_users(void)
 {
     static const char with[] = "POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
@@ -389,6 +422,7 @@ int main(void)
     RUN(test_every_route);
     RUN(test_owner_of_every_route);
     RUN(test_lists);
+    RUN(test_filters);
     RUN(test_keys_are_a_users);
     RUN(test_wrong_tokens);
     RUN(test_expiry);
