@@ -177,11 +177,12 @@ static void bench(void)
               db,
               "DELETE FROM tags; DELETE FROM meta WHERE key = 'tags';"
               "WITH RECURSIVE n(i) AS (SELECT 2 UNION ALL SELECT i + 1 FROM n WHERE i < 1000000) "
-              "INSERT INTO jobs SELECT i, 6 - (i % 7 = 0), created_at, spec, plan, "
+              "INSERT INTO jobs (id, state, created_at, spec, plan, doc, result, owner) SELECT i, "
+              "6 - (i % 7 = 0), created_at, spec, plan, "
               "replace(replace(replace(doc, '\"id\":1,', '\"id\":' || i || ','), '\"name\":\"a\"', "
               "'\"name\":\"' || CASE WHEN i % 2 THEN 'common' ELSE 'n' || i END || '\"'), "
               "'\"labels\":{}', '\"labels\":{\"team\":\"t' || (i % 10) || '\",\"size\":\"' || "
-              "(i % 3) || '\"}'), result FROM jobs, n WHERE id = 1",
+              "(i % 3) || '\"}'), result, owner FROM jobs, n WHERE id = 1",
               NULL, NULL, NULL) == SQLITE_OK);
     sqlite3_close(db);
     int64_t ms = clock_ms();
