@@ -39,7 +39,6 @@ static const struct option_row {
     {"set", 0, LIST, OPT_SET, offsetof(struct cli_options, set)},
     {"unset", 0, LIST, OPT_UNSET, offsetof(struct cli_options, unset)},
     {"label", 'l', LIST, OPT_LABEL, offsetof(struct cli_options, label)},
-    {"yes", 'y', FLAG, OPT_YES, offsetof(struct cli_options, yes)},
     {"last", 0, NUMBER, OPT_LAST, offsetof(struct cli_options, last)},
     {"state", 0, WORD, OPT_STATE, offsetof(struct cli_options, state)},
     {"limit", 0, NUMBER, OPT_LIMIT, offsetof(struct cli_options, limit)},

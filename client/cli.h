@@ -37,18 +37,17 @@ enum cli_option {
     OPT_FILE = 1 << 9,
     OPT_TIMEOUT = 1 << 10,
     OPT_FIELD = 1 << 11,
-    OPT_YES = 1 << 13,
-    OPT_UNSET = 1 << 14,
-    OPT_LAST = 1 << 15,
-    OPT_USER = 1 << 20,
-    OPT_ROLE = 1 << 21,
-    OPT_LABEL = 1 << 22,
-    OPT_TTL = 1 << 23,
-    OPT_OWNER = 1 << 24,
-    OPT_JOIN = 1 << 25, /* --names, --uses */
     OPT_YES = 1 << 12,
     OPT_OLDER = 1 << 13,
-    OPT_PART = 1 << 14
+    OPT_PART = 1 << 14,
+    OPT_UNSET = 1 << 15,
+    OPT_LAST = 1 << 16,
+    OPT_USER = 1 << 17,
+    OPT_ROLE = 1 << 18,
+    OPT_LABEL = 1 << 19,
+    OPT_TTL = 1 << 20,
+    OPT_OWNER = 1 << 21,
+    OPT_JOIN = 1 << 22 /* --names, --uses */
 };
 
 /* An option that may be repeated, in its order. */

@@ -6,14 +6,14 @@
 
 extern const struct verb submit_verb, plan_verb, verify_verb; /* submit.c, plan.c, verify.c */
 extern const struct verb init_verb;                           /* init.c */
-extern const struct verb ls_verb, show_verb, restart_verb, explain_verb; /* job.c */
-extern const struct verb cancel_verb; /* cancel.c */
-extern const struct verb rm_verb, removals_verb;                                      /* rm.c */
-extern const struct verb usage_verb;                                                  /* usage.c */
-extern const struct verb prune_verb;                                                  /* prune.c */
-extern const struct verb watch_verb;                                                  /* watch.c */
-extern const struct verb events_verb, metrics_verb;                                   /* event.c */
-extern const struct verb logs_verb;                                                   /* log.c */
+extern const struct verb ls_verb, show_verb, restart_verb, explain_verb;      /* job.c */
+extern const struct verb cancel_verb;                                         /* cancel.c */
+extern const struct verb rm_verb, removals_verb;                              /* rm.c */
+extern const struct verb usage_verb;                                          /* usage.c */
+extern const struct verb prune_verb;                                          /* prune.c */
+extern const struct verb watch_verb;                                          /* watch.c */
+extern const struct verb events_verb, metrics_verb;                           /* event.c */
+extern const struct verb logs_verb;                                           /* log.c */
 extern const struct verb artifacts_verb, checkpoints_verb;                    /* artifact.c */
 extern const struct verb data_verb;                                           /* data.c */
 extern const struct verb model_verb;                                          /* model.c */

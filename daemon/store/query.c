@@ -101,16 +101,17 @@ static void select_tagged(sqlite3 *db, struct query *a)
     for (int state = 0; state < JOB_STATE_N; state++) {
         const int64_t bound[] = {0, state, before, a->n[1]};
         if (a->n[2] && !(a->n[2] >> state & 1)) continue;
-        select_rows(db,
-                    "SELECT t.job, coalesce(j.doc, '') FROM tags AS t CROSS JOIN jobs AS j ON "
-                    "j.id = t.job AND j.state < 100 WHERE t.key = json_extract(?1, '$.tags[0][0]') AND "
-                    "t.value = json_extract(?1, '$.tags[0][1]') AND t.state = ?2 AND t.job < ?3 "
-                    "AND json_extract(?1, '$.owner') IN (j.owner, '') AND NOT EXISTS ("
-                    "SELECT 1 FROM json_each(?1, '$.tags') AS f WHERE f.key > 0 AND NOT EXISTS ("
-                    "SELECT 1 FROM tags AS o WHERE o.job = t.job AND "
-                    "o.key = json_extract(f.value, '$[0]') AND "
-                    "o.value = json_extract(f.value, '$[1]'))) ORDER BY t.job DESC LIMIT ?4",
-                    bound, 4, a->text, 1, 1, a);
+        select_rows(
+            db,
+            "SELECT t.job, coalesce(j.doc, '') FROM tags AS t CROSS JOIN jobs AS j ON "
+            "j.id = t.job AND j.state < 100 WHERE t.key = json_extract(?1, '$.tags[0][0]') AND "
+            "t.value = json_extract(?1, '$.tags[0][1]') AND t.state = ?2 AND t.job < ?3 "
+            "AND json_extract(?1, '$.owner') IN (j.owner, '') AND NOT EXISTS ("
+            "SELECT 1 FROM json_each(?1, '$.tags') AS f WHERE f.key > 0 AND NOT EXISTS ("
+            "SELECT 1 FROM tags AS o WHERE o.job = t.job AND "
+            "o.key = json_extract(f.value, '$[0]') AND "
+            "o.value = json_extract(f.value, '$[1]'))) ORDER BY t.job DESC LIMIT ?4",
+            bound, 4, a->text, 1, 1, a);
     }
     sort_jobs(a);
 }
