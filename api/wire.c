@@ -259,6 +259,7 @@ static int fetched_pack(const struct msg *m, struct arena *a, void *body)
     w->data = (ProtobufCBinaryData){m->size, (uint8_t *)m->data};
     w->error = wire_error_pack(&m->err, a);
     w->total = m->total;
+    w->stamp = m->stamp;
     return w->error ? 0 : -1;
 }
 
@@ -267,6 +268,7 @@ static int fetched_unpack(const void *body, struct arena *a, struct msg *m, stru
     const Seqd__Fetched *w = body;
     m->request = w->request;
     m->total = w->total;
+    m->stamp = w->stamp;
     if (range_check(w->total, 0, INT64_MAX / 2, "total", e) < 0) return -1;
     if (chunk_unpack(w->data, w->offset, WIRE_TRACE_SIZE, m, e) < 0) return -1;
     return wire_error_unpack(w->error, &m->err, e);

@@ -72,15 +72,15 @@ enum msg_type {
     MSG_REPORT,    /* one spooled record of an attempt: see below */
     MSG_LOG,       /* bytes of one rank's log at an offset */
     MSG_DESCRIBED, /* answer to MSG_DESCRIBE */
-    MSG_FETCHED,   /* answer to MSG_FETCH: bytes of an artifact; size 0 = end; err when it failed */
+    MSG_FETCHED,   /* answer to MSG_FETCH: bytes of a file; size 0 = end; err when it failed */
     /* seqd -> seqw */
-    MSG_WELCOME, /* first answer: session accepted */
-    MSG_ASSIGN,  /* start this gang */
-    MSG_BLOBS,   /* all blobs of an attempt */
-    MSG_STOP,    /* end this attempt: TERM-like stop, grace, kill */
-    MSG_ACK,     /* spool and log offsets that are durable at seqd */
-    MSG_EXPECT,  /* reconcile: the attempts seqd believes this node runs */
-    MSG_FETCH, /* read path (a name inside the job's artifacts/) from offset, at most WIRE_CHUNK */
+    MSG_WELCOME,  /* first answer: session accepted */
+    MSG_ASSIGN,   /* start this gang */
+    MSG_BLOBS,    /* all blobs of an attempt */
+    MSG_STOP,     /* end this attempt: TERM-like stop, grace, kill */
+    MSG_ACK,      /* spool and log offsets that are durable at seqd */
+    MSG_EXPECT,   /* reconcile: the attempts seqd believes this node runs */
+    MSG_FETCH,    /* read a file that the job left from offset, at most WIRE_CHUNK */
     MSG_DESCRIBE, /* run seqrank --describe on a model directory; or seqrank --models */
     MSG_FORGET,   /* attempt is final and acknowledged: its directory may go */
     MSG_TRACE,    /* where samples of prepared data came from; answered by MSG_FETCHED: JSON */
@@ -149,9 +149,11 @@ struct msg {
      * LOG: bytes [offset, offset + size) of rank's log.
      * ACK: records up to seq are durable (0: says nothing), and of rank's log the bytes before
      * offset (rank -1: says nothing). The same offset again: what follows it is to be sent again.
-     * FETCH: at most WIRE_CHUNK bytes from offset of job's artifact `path`. FETCHED: data, size 0
-     * at the end, offset as asked; total: bytes of the whole file as it is now. */
-    int64_t seq, offset, total;
+     * FETCH: at most WIRE_CHUNK bytes from offset of a file of job: `path` is the name of an
+     * artifact, or "checkpoints/step-00000500/hf/config.json". FETCHED: data, size 0 at the end,
+     * offset as asked; total: bytes of the whole file as it is now; stamp: another number once that
+     * file has been replaced or written, 0: from an agent that does not say. */
+    int64_t seq, offset, total, stamp;
     int32_t rank;
     const void *data;
     size_t size;

@@ -53,6 +53,7 @@ static const struct option_row {
     {"owner", 0, WORD, OPT_OWNER, offsetof(struct cli_options, owner)},
     {"names", 0, WORD, OPT_JOIN, offsetof(struct cli_options, names)},
     {"uses", 0, NUMBER, OPT_JOIN, offsetof(struct cli_options, uses)},
+    {"artifacts", 0, FLAG, OPT_ARTIFACTS, offsetof(struct cli_options, artifacts)},
     {"url", 0, WORD, 0, offsetof(struct cli_options, url)},
     {"token-file", 0, WORD, 0, offsetof(struct cli_options, token_file)},
     {"ca", 0, WORD, 0, offsetof(struct cli_options, ca)},

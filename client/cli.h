@@ -47,7 +47,8 @@ enum cli_option {
     OPT_LABEL = 1 << 19,
     OPT_TTL = 1 << 20,
     OPT_OWNER = 1 << 21,
-    OPT_JOIN = 1 << 22 /* --names, --uses */
+    OPT_JOIN = 1 << 22, /* --names, --uses */
+    OPT_ARTIFACTS = 1 << 23
 };
 
 /* An option that may be repeated, in its order. */
@@ -58,7 +59,7 @@ struct cli_list {
 };
 
 struct cli_options {
-    bool wait, dry_run, follow, yes, quiet, no_color, help, version;
+    bool wait, dry_run, follow, yes, artifacts, quiet, no_color, help, version;
     const char *older_than, *part;
     const char *name, *state, *file, *field, *url, *ca, *token_file;
     const char *user, *role, *ttl, *owner, *names;

@@ -132,6 +132,7 @@ static size_t on_header(char *p, size_t size, size_t n, void *arg)
     line[n] = 0;
     if ((v = header_value(line, n, "Seqd-Next-Offset")))
         s->reply.next_offset = strtoll(v, NULL, 10);
+    if ((v = header_value(line, n, "Upload-Offset"))) s->reply.upload_offset = strtoll(v, NULL, 10);
     if ((v = header_value(line, n, "Retry-After"))) s->reply.retry_after_s = strtoll(v, NULL, 10);
     if ((v = header_value(line, n, "Seqd-Log-End")))
         s->reply.log_end = !strncasecmp(v, "true", 4) || *v == '1';
@@ -206,9 +207,11 @@ static void set_options(struct http_stream *s, const struct http_request *q)
     curl_easy_setopt(c, CURLOPT_HEADERDATA, s);
     curl_easy_setopt(c, CURLOPT_CUSTOMREQUEST, q->method);
     if (strcmp(q->method, "GET")) {
-        curl_easy_setopt(c, CURLOPT_POSTFIELDSIZE, (long)(q->body ? strlen(q->body) : 0));
+        const size_t size = q->body_size || !q->body ? q->body_size : strlen(q->body);
+        curl_easy_setopt(c, CURLOPT_POSTFIELDSIZE, (long)size);
         curl_easy_setopt(c, CURLOPT_COPYPOSTFIELDS, q->body ? q->body : "");
-        add_header(s, "Content-Type", "application/json");
+        add_header(s, "Content-Type", q->type ? q->type : "application/json");
+        add_header(s, "Upload-Offset", q->upload_offset);
         add_header(s, "Expect", ""); /* no 100-continue: one round trip less */
     }
     if (*s->http->token) {
@@ -222,6 +225,7 @@ static void set_options(struct http_stream *s, const struct http_request *q)
     if (q->range_from > 0) {
         snprintf(range, sizeof range, "bytes=%lld-", (long long)q->range_from);
         add_header(s, "Range", range);
+        add_header(s, "If-Range", q->if_range);
     }
     add_header(s, "Idempotency-Key", q->idempotency_key);
     curl_easy_setopt(c, CURLOPT_USERAGENT, "seqctl/" SEQD_VERSION);
@@ -237,7 +241,7 @@ struct http_stream *http_open(struct http *h, const struct http_request *q, http
     s->http = h;
     s->call = call;
     s->arg = arg;
-    s->reply.next_offset = s->reply.retry_after_s = -1;
+    s->reply.next_offset = s->reply.upload_offset = s->reply.retry_after_s = -1;
     s->easy = curl_easy_init();
     if (!s->easy) {
         free(s);

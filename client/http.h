@@ -32,9 +32,13 @@ struct http_request {
     const char *method;                          /* "GET", "POST" */
     const char *path;                            /* "/v1/jobs?limit=3", already escaped */
     const char *body;                            /* JSON, or NULL */
+    size_t body_size;                            /* 0: body is text that ends with NUL */
+    const char *type;                            /* of body; NULL: application/json */
+    const char *upload_offset;                   /* Upload-Offset, or NULL */
     const char *accept;                          /* or NULL */
     const char *idempotency_key, *last_event_id; /* or NULL */
     int64_t range_from;                          /* the bytes from there on; 0: all of them */
+    const char *if_range;                        /* the range is of this entity tag; or NULL */
 };
 
 struct http_reply {
@@ -42,6 +46,7 @@ struct http_reply {
     char *body; /* owned, NUL-terminated */
     size_t size;
     int64_t next_offset;   /* Seqd-Next-Offset, or -1 */
+    int64_t upload_offset; /* Upload-Offset, or -1 */
     bool log_end;          /* Seqd-Log-End: true */
     int64_t retry_after_s; /* or -1 */
 };

@@ -82,7 +82,7 @@ static int make_absolute(struct jv *spec, const char *field, const char *cwd, st
 {
     char path[8192];
     const char *given = jv_str(spec, field, NULL);
-    if (!given || !*given || *given == '/') return 0;
+    if (!given || !*given || *given == '/' || !strncmp(given, "upload:", 7)) return 0;
     while (!strncmp(given, "./", 2)) given += 2;
     if ((size_t)snprintf(path, sizeof path, "%s/%s", strcmp(cwd, "/") ? cwd : "", given) >=
         sizeof path)

@@ -15,6 +15,8 @@ extern const struct verb watch_verb;                                          /*
 extern const struct verb events_verb, metrics_verb;                           /* event.c */
 extern const struct verb logs_verb;                                           /* log.c */
 extern const struct verb artifacts_verb, checkpoints_verb;                    /* artifact.c */
+extern const struct verb pull_verb, push_verb;                                /* pull.c, push.c */
+extern const struct verb uploads_verb;                                        /* upload.c */
 extern const struct verb data_verb;                                           /* data.c */
 extern const struct verb model_verb;                                          /* model.c */
 extern const struct verb nodes_verb, version_verb;                            /* node.c */

@@ -16,12 +16,14 @@
 #include "daemon/http/follow.h"
 #include "daemon/http/http.h"
 #include "daemon/http/routes.h"
+#include "daemon/http/transfer.h"
 #include "daemon/join.h"
 #include "daemon/json.h"
 #include "daemon/link.h"
 #include "daemon/options.h"
 #include "daemon/secret.h"
 #include "daemon/token_file.h"
+#include "daemon/uploads.h"
 
 struct seqd {
     struct options o;
@@ -140,6 +142,18 @@ static void on_signal(void *arg, int signo)
         loop_stop(d->loop);
 }
 
+static int open_uploads(struct seqd *d, struct err *e)
+{
+    struct options *o = &d->o;
+    const struct upload_dir_options u = {o->uploads_dir, o->uploads_bytes, o->user_uploads_bytes,
+                                         UPLOADS_EXPIRE_MS};
+    if (!*o->uploads_dir) return 0;
+    if (!(d->routes.uploads = uploads_open(d->loop, &u, e))) return -1;
+    if (o->dev && o->n_roots < RANK_ROOTS)
+        o->roots[o->n_roots++] = uploads_files(d->routes.uploads);
+    return 0;
+}
+
 /* A socket in the directory that systemd made is for its group: an agent of another user. */
 static int share_socket(const struct options *o, struct err *e)
 {
@@ -194,6 +208,7 @@ static int create(struct seqd *d, struct err *e)
                                 .changed_arg = d->routes.follows};
     if (!(d->control = control_create(&c, e))) return -1;
     d->routes.control = d->control;
+    if (open_uploads(d, e)) return -1;
     control_users(d->control)->limits = o->user;
     if (create_link(d, e) || share_socket(o, e)) return -1;
     link_set_heartbeat(d->link, o->heartbeat_ms);
@@ -213,13 +228,15 @@ static void destroy(struct seqd *d)
 {
     notify_close(d->notify);
     dev_destroy(d->dev);
-    store_close(d->store); /* first: what is committed now is still answered */
+    store_close(d->store);            /* first: what is committed now is still answered */
+    uploads_close(d->routes.uploads); /* bodies of requests are HTTP's */
     http_destroy(d->http);
     link_destroy(d->link);
     joins_destroy(d->joins);
     pki_close(d->pki);
     control_destroy(d->control);
     auth_destroy(d->auth);
+    transfers_drop(&d->routes);
     follows_destroy(d->routes.follows);
     logs_close(d->logs);
     loop_destroy(d->loop);

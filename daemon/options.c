@@ -53,6 +53,13 @@ static const struct option_entry rows[] = {
     {"root", OPTION_TEXTS, OPTION_RESTART, "DIR", NULL, 0, 0, AT(root), NULL,
      "With --dev: directory whose files jobs may read; may be repeated (default: the current "
      "directory and the state directory)."},
+    {"uploads", OPTION_TEXT, OPTION_RESTART, "DIR", NULL, 0, 0, AT(uploads), NULL,
+     "Where inputs go that clients push, beneath DIR/files/NAME: give nodes --root DIR/files, on a "
+     "disk they share (default with --dev: uploads in the state directory; else none are taken)."},
+    {"uploads-max", OPTION_TEXT, OPTION_RESTART, "SIZE", "64G", 0, 0, AT(uploads_max), NULL,
+     "Bytes of all uploads, as 500G."},
+    {"user-uploads-max", OPTION_TEXT, OPTION_RESTART, "SIZE", "16G", 0, 0, AT(user_uploads_max),
+     NULL, "Bytes of one user's uploads."},
     {"user-jobs", OPTION_NUMBER, OPTION_RELOADS, "N", "10000", 0, 100000, AT(user.jobs), NULL,
      "Live jobs of a user; 0: any number. No limit of a user holds for operators and admins."},
     {"user-running", OPTION_NUMBER, OPTION_RELOADS, "N", "0", 0, 100000, AT(user.running), NULL,
@@ -124,6 +131,42 @@ static int add_root(struct options *o, const char *dir, struct err *e)
     memcpy(text, real, strlen(real) + 1);
     o->roots[o->n_roots++] = text;
     return 0;
+}
+
+/* "500G": bytes, by powers of 1024. */
+static int size_of(const char *option, const char *text, int64_t *out, struct err *e)
+{
+    static const char units[] = "KMGT";
+    char *end;
+    errno = 0;
+    const long long n = strtoll(text, &end, 10);
+    const char *unit = *end ? strchr(units, *end) : NULL;
+    const int shift = unit ? 10 * (int)(unit - units + 1) : 0;
+    if (*text >= '0' && *text <= '9' && !errno && (!*end || (unit && !end[1])) &&
+        n <= ((int64_t)1 << 50) >> shift) {
+        *out = (int64_t)n << shift;
+        return 0;
+    }
+    return err_set(e, ERR_INVALID, "--%s %s: want bytes up to 2^50, or a number with K, M, G or T",
+                   option, text);
+}
+
+static int uploads_sizes(const struct options *o, int64_t *all, int64_t *user, struct err *e)
+{
+    return size_of("uploads-max", o->uploads_max, all, e) ||
+                   size_of("user-uploads-max", o->user_uploads_max, user, e)
+               ? -1
+               : 0;
+}
+
+/* Made when it is opened. */
+static int uploads_dir(struct options *o, struct err *e)
+{
+    int n = snprintf(o->uploads_dir, sizeof o->uploads_dir, "%s", o->uploads);
+    if (!n && o->dev)
+        n = snprintf(o->uploads_dir, sizeof o->uploads_dir, "%s/uploads", o->state_dir);
+    if (n < RANK_PATH_SIZE - 128) return 0;
+    return err_set(e, ERR_INVALID, "--uploads %s: the path is too long", o->uploads_dir);
 }
 
 static int state_dir(struct options *o, struct err *e)
@@ -225,7 +268,7 @@ bool options_local_only(const struct options *o)
 static int check(const void *target, struct err *e)
 {
     const struct options *o = target;
-    int64_t ttl_s;
+    int64_t ttl_s, all, own;
     if (rest_tls(o, e)) return -1;
     if (*o->node && address_check(o->node, e)) return err_prefix(e, "--node-address");
     if (*o->node && o->dev && !address_is_plain(o->node))
@@ -235,7 +278,7 @@ static int check(const void *target, struct err *e)
             "has not: leave it out, or start seqd without --dev",
             o->node);
     struct retain_policy policy;
-    if (cert_ttl(o, &ttl_s, e) || keep(o, &policy, e)) return -1;
+    if (cert_ttl(o, &ttl_s, e) || keep(o, &policy, e) || uploads_sizes(o, &all, &own, e)) return -1;
     if (!o->dev && (o->root.n || o->slots))
         return err_set(e, ERR_INVALID,
                        "--slots and --root belong to --dev; other nodes say their own");
@@ -256,7 +299,8 @@ static int finish(struct options *o, struct err *e)
         from_environment("SEQD_LOST_MS", NODE_LOST_MS, &o->lost_ms, e))
         return -1;
     if (cert_ttl(o, &o->cert_ttl_s, e) || state_dir(o, e) || node_address(o, e) ||
-        rest_socket(o, e) || keep(o, &o->policy, e))
+        rest_socket(o, e) || keep(o, &o->policy, e) || uploads_dir(o, e) ||
+        uploads_sizes(o, &o->uploads_bytes, &o->user_uploads_bytes, e))
         return -1;
     o->n_slots = o->slots ? (int)o->slots : 8;
     return roots(o, e);

@@ -28,6 +28,8 @@ struct options {
     struct option_list root;
     struct users_limits user;
     char keep[RETAIN_N][24]; /* --keep-*: rows of retain.h */
+    char uploads[RANK_PATH_SIZE];
+    char uploads_max[32], user_uploads_max[32];
     char log[16];
     /* What follows from them. */
     char node_address[RANK_PATH_SIZE]; /* gRPC, for seqw */
@@ -38,6 +40,8 @@ struct options {
     int n_mended;                      /* files there that others could read until now */
     int64_t heartbeat_ms, lost_ms;     /* of nodes; from the environment: tests */
     char socket_path[RANK_PATH_SIZE];  /* REST for this machine */
+    char uploads_dir[RANK_PATH_SIZE];  /* "": none are taken */
+    int64_t uploads_bytes, user_uploads_bytes;
     const char *roots[RANK_ROOTS];
     int n_roots;
     char root_text[RANK_ROOTS][RANK_PATH_SIZE];

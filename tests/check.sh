@@ -125,6 +125,8 @@ begin removal: "what is removed is gone, and nothing else" && count tests/script
 begin models: "model directories" && count tests/scripts/models.sh
 begin_all backup: "a backup under load, restored" && count tests/scripts/backup.sh
 begin_all units: "systemd's units, without systemd" && count tests/scripts/units.sh
+begin_all pull: "results come out" && count tests/scripts/pull.sh
+begin_all push: "inputs come in" && count tests/scripts/push.sh
 begin_all kill: "kill -9" && count tests/scripts/kill.sh
 begin_all disk: "disks, full, read-only, slow" && count tests/scripts/disk.sh
 begin_all hang: "an agent that stands still" && count tests/scripts/hang.sh

@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -20,6 +21,19 @@ size_t beneath_root_len(const char *root)
     size_t n = strlen(root);
     while (n && root[n - 1] == '/') n--;
     return n;
+}
+
+bool beneath_name_good(const char *name)
+{
+    for (const char *p = name;; p++) {
+        const size_t n = strcspn(p, "/");
+        if (!n || n > NAME_MAX || (p[0] == '.' && (n == 1 || (n == 2 && p[1] == '.'))))
+            return false;
+        for (size_t i = 0; i < n; i++)
+            if ((unsigned char)p[i] < 0x20 || p[i] == 0x7f) return false;
+        p += n;
+        if (!*p) return true;
+    }
 }
 
 const char *beneath_rest(const char *root, const char *path)
@@ -91,6 +105,35 @@ int beneath_open(const char *root, const char *path, int flags)
     const int old = beneath_open_old(root, path, flags);
     if (old < 0 && why == EXDEV) errno = EXDEV;
     return old;
+}
+
+/* One directory deeper, which is made when it is missing. Takes dir. */
+static int descend(int dir, const char *name, unsigned mode, struct err *e)
+{
+    int fd = mkdirat(dir, name, (mode_t)mode) && errno != EEXIST
+                 ? -1
+                 : openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 && (errno == ELOOP || errno == ENOTDIR))
+        err_set(e, ERR_INVALID, "%s is not a directory, or a symbolic link: it is not followed",
+                name);
+    else if (fd < 0)
+        err_errno(e, "directory %s", name);
+    close(dir);
+    return fd;
+}
+
+int beneath_make_parent(int root, const char *name, unsigned mode, const char **leaf, struct err *e)
+{
+    char part[NAME_MAX + 1];
+    int dir = fcntl(root, F_DUPFD_CLOEXEC, 0);
+    if (dir < 0) return err_errno(e, "open the directory");
+    for (const char *slash; dir >= 0 && (slash = strchr(name, '/')); name = slash + 1) {
+        memcpy(part, name, (size_t)(slash - name));
+        part[slash - name] = 0;
+        dir = descend(dir, part, mode, e);
+    }
+    *leaf = name;
+    return dir;
 }
 
 void beneath_confine(const char *const *roots, int n_roots)

@@ -9,10 +9,15 @@
 #ifndef SEQD_CORE_BENEATH_H
 #define SEQD_CORE_BENEATH_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include "api/core/err.h"
 
 #define BENEATH_ROOTS 8
+
+/* A relative name of a file that stays beneath where it is put: parts between single slashes, none
+ * of them empty, "." or "..", no control byte. Words alone: no link is looked at. */
+bool beneath_name_good(const char *name);
 
 /* The part of path after root and its slash, "." for the root itself; NULL when path does not begin
  * with root. Words alone: no link is looked at. */
@@ -24,6 +29,12 @@ size_t beneath_root_len(const char *root);
 int beneath_open(const char *root, const char *path, int flags);
 /* The walk that takes its place where openat2 is missing or refused. */
 int beneath_open_old(const char *root, const char *path, int flags);
+
+/* The parent directory of name (beneath_name_good) beneath the directory root, opened, made with
+ * `mode` where it is missing; *leaf: the last part of name. No symbolic link is followed.
+ * fails: ERR_INVALID when a part is a link or no directory, as err_errno. */
+int beneath_make_parent(int root, const char *name, unsigned mode, const char **leaf,
+                        struct err *e);
 
 /* From now on, in this whole process, beneath_read opens what begins with one of these directories
  * (canonical paths) beneath it and nowhere else. Like umask: once, before there are threads. */

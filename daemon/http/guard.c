@@ -36,7 +36,9 @@ VERDICT(target_bad, 400, "invalid",
 VERDICT(host_refused, 403, "forbidden", "seqd answers to localhost only: wrong Host");
 VERDICT(origin_refused, 403, "forbidden",
         "seqd does not serve web pages of other origins: Origin is not Host");
-VERDICT(type_refused, 415, "unsupported", "a body must come with Content-Type: application/json");
+VERDICT(type_refused, 415, "unsupported",
+        "a body must come with Content-Type: application/json; only a PATCH of an upload brings "
+        "application/offset+octet-stream");
 
 /* A piece of the head; not terminated. */
 struct guard_span {
@@ -123,7 +125,7 @@ static bool split_header(struct guard_span line, struct guard_span *name, struct
 
 struct guard_seen {
     int n_headers, n_length, n_encoding, n_host, n_origin;
-    bool chunked, is_json, bad_length, origin_differs;
+    bool chunked, is_json, is_octets, bad_length, origin_differs;
     int64_t length;
     struct guard_span host, origin;
 };
@@ -176,10 +178,14 @@ static void see_length(struct guard_seen *g, struct guard_span v)
     }
 }
 
+static bool type_is(struct guard_span v, const char *type)
+{
+    const size_t n = strlen(type);
+    return v.n >= n && !strncasecmp(v.p, type, n) && (v.n == n || v.p[n] == ';' || v.p[n] == ' ');
+}
+
 static void see_header(struct guard_seen *g, struct guard_span name, struct guard_span v)
 {
-    static const char json[] = "application/json";
-    const size_t n = sizeof json - 1;
     g->n_headers++;
     if (span_is(name, "content-length")) {
         see_length(g, v);
@@ -193,8 +199,8 @@ static void see_header(struct guard_seen *g, struct guard_span name, struct guar
         g->n_origin++;
         g->origin = v;
     } else if (span_is(name, "content-type")) {
-        g->is_json = v.n >= n && !strncasecmp(v.p, json, n) &&
-                     (v.n == n || v.p[n] == ';' || v.p[n] == ' ');
+        g->is_json = type_is(v, "application/json");
+        g->is_octets = type_is(v, GUARD_OCTETS);
     }
 }
 
@@ -220,8 +226,16 @@ static const struct request_verdict *check_meaning(const struct guard_seen *g,
     if (g->n_host != 1) return &hosts;
     if (g->length > HTTP_MAX_BODY) return &guard_too_large;
     if (local_only && !loopback_host(g->host)) return &host_refused;
-    if (refused_origin(g, f->method, local_only)) return &origin_refused;
-    return (g->length || g->n_encoding) && !g->is_json ? &type_refused : NULL;
+    return refused_origin(g, f->method, local_only) ? &origin_refused : NULL;
+}
+
+/* JSON, and for one route the bytes of a file. */
+static bool type_fits(const struct guard_seen *g, const struct first_line *f,
+                      const struct target *t)
+{
+    if (!g->length && !g->n_encoding) return true;
+    if (!span_is(f->method, "PATCH")) return g->is_json;
+    return g->is_octets && !strncmp(t->text, "/v1/uploads/", 12);
 }
 
 static const struct request_verdict *read_target(struct guard_span raw, struct target *t)
@@ -258,6 +272,7 @@ static const struct request_verdict *read_head(const char *bytes, bool local_onl
     }
     const struct request_verdict *v = check_meaning(&g, &f, local_only);
     if (v || (v = read_target(f.target, &r->target))) return v;
+    if (!type_fits(&g, &f, &r->target)) return &type_refused;
     r->body = g.n_encoding ? GUARD_CHUNKED : g.length ? GUARD_LENGTH : GUARD_NO_BODY;
     r->length = g.length;
     return NULL;

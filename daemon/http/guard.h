@@ -13,6 +13,7 @@
 
 #define GUARD_HEAD_SIZE 8192 /* of the request line and the headers, with the empty line */
 #define GUARD_HEADERS   64
+#define GUARD_OCTETS    "application/offset+octet-stream" /* bytes of an upload: no JSON */
 
 enum guard_body { GUARD_NO_BODY, GUARD_LENGTH, GUARD_CHUNKED };
 

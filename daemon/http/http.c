@@ -20,7 +20,7 @@
 
 static const char *const kept_headers[] = {"idempotency-key", "last-event-id", "accept",
                                            "if-none-match",   "range",         "if-range",
-                                           "authorization"};
+                                           "authorization",   "upload-offset"};
 #define KEPT ((int)(sizeof kept_headers / sizeof *kept_headers))
 
 struct http_pair {

@@ -5,7 +5,8 @@
  * declared here is called on the loop thread.
  *
  * What a request must be (tests/daemon/test_seqd_http.c): its bytes as RFC 9112 has them (guard.h,
- * chunked.h), its body at most HTTP_MAX_BODY of application/json, its target decoded once, without
+ * chunked.h), its body at most HTTP_MAX_BODY of application/json (GUARD_OCTETS in a piece of an
+ * upload), its target decoded once, without
  * NUL, control bytes and ".."; sent within absolute deadlines (5 s for a handshake, 5 s for the
  * head, 30 s for the body); of a page, only of this very host and port where it changes something;
  * with local_only, to a loopback name, because a web page may post to loopback. */
@@ -56,8 +57,8 @@ const char *http_path(const struct http_req *r);                    /* decoded, 
 const char *http_query(const struct http_req *r, const char *name); /* decoded, or NULL */
 /* Name of the i-th query parameter, or NULL past the last. */
 const char *http_query_name(const struct http_req *r, int i);
-/* idempotency-key, last-event-id, accept, if-none-match, range, if-range, authorization: or
- * NULL. */
+/* idempotency-key, last-event-id, accept, if-none-match, range, if-range, authorization,
+ * upload-offset: or NULL. */
 const char *http_header(const struct http_req *r, const char *name);
 const char *http_body(const struct http_req *r, size_t *size);
 int64_t http_id(const struct http_req *r); /* of this request, for logs and problems */

@@ -11,6 +11,7 @@ struct auth;
 struct follows;
 struct joins;
 struct routes;
+struct uploads;
 
 struct route_match {
     int64_t id;           /* {id} */
@@ -42,8 +43,10 @@ struct routes {
     struct auth *auth;
     struct control *control;
     struct follows *follows;
-    struct joins *joins;       /* NULL: nodes need no certificates */
-    struct posting *in_flight; /* submit.c: those that hold an Idempotency-Key */
+    struct joins *joins;        /* NULL: nodes need no certificates */
+    struct posting *in_flight;  /* submit.c: those that hold an Idempotency-Key */
+    struct uploads *uploads;    /* NULL: none are taken */
+    struct transfer *transfers; /* transfer.c: the newest first */
 };
 
 void routes_handle(void *arg, struct http_req *r); /* http_handler; arg is struct routes */
@@ -62,13 +65,17 @@ route_call route_remove, route_removals;            /* removals.c */
 route_call route_models;                            /* models.c */
 route_call route_nodes, route_release;              /* nodes.c */
 route_call route_join_token, route_join_tokens, route_join_token_revoke,
-    route_node_revoke;                                                   /* joins.c */
-route_call route_livez, route_readyz, route_version, route_openapi;      /* health.c */
-route_call route_tokens, route_token_make, route_token_revoke, route_me; /* tokens.c */
-route_call route_prometheus;                                             /* prometheus.c */
-route_call route_audit;                                                  /* audit.c */
-route_call route_backup, route_backup_get;                               /* backup.c */
-route_call route_download;                                               /* download.c */
-route_call route_step_data;                                              /* origin.c */
+    route_node_revoke;                                                    /* joins.c */
+route_call route_livez, route_readyz, route_version, route_openapi;       /* health.c */
+route_call route_tokens, route_token_make, route_token_revoke, route_me;  /* tokens.c */
+route_call route_prometheus;                                              /* prometheus.c */
+route_call route_audit;                                                   /* audit.c */
+route_call route_backup, route_backup_get;                                /* backup.c */
+route_call route_download;                                                /* download.c */
+route_call route_step_data;                                               /* origin.c */
+route_call route_checkpoint, route_checkpoint_file, route_checkpoint_tar; /* checkpoint.c */
+
+route_call route_uploads, route_upload_new, route_upload, route_upload_write, route_upload_commit,
+    route_upload_remove; /* upload.c */
 
 #endif

@@ -15,6 +15,7 @@
 #include "daemon/http/reply.h"
 #include "daemon/http/routes.h"
 #include "daemon/json.h"
+#include "daemon/names.h"
 #include "worker/family/config.h"
 #include "worker/family/family.h"
 #include "worker/plan/check.h"
@@ -366,7 +367,7 @@ static int read_body(struct posting *p, struct err *e)
     const char *body = http_body(p->r, &size);
     int bad = p->goal == GOAL_PLAN ? json_plan_read(body, size, &p->spec, &p->hardware, e)
                                    : json_spec_read(body, size, JSON_FOR_PEOPLE, &p->spec, e);
-    if (bad || take_hardware(p, e)) return -1;
+    if (bad || take_hardware(p, e) || names_resolve(&p->spec, p->R->uploads, &p->who, e)) return -1;
     p->asked = p->spec;
     return family_check(&p->spec, e) || read_key(p, e) ? -1 : 0;
 }

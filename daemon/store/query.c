@@ -252,6 +252,17 @@ static void select_last_steps(sqlite3 *db, struct query *a)
                 bound, 2, NULL, 1, 1, a);
 }
 
+static void select_checkpoint(sqlite3 *db, struct query *a)
+{
+    const int64_t bound[] = {a->n[0], a->n[1], EV_CHECKPOINT, EV_CHECKPOINT_REMOVED, EV_ASSIGN};
+    select_rows(db,
+                "SELECT seq, epoch, at, type, data, (SELECT data FROM events AS b WHERE b.job = ?1 "
+                "AND b.epoch = a.epoch AND b.type = ?5 ORDER BY seq DESC LIMIT 1) "
+                "FROM events AS a WHERE job = ?1 AND type IN (?3, ?4) AND json_valid(data) AND "
+                "json_extract(data, '$.step') = ?2 ORDER BY seq DESC LIMIT 1",
+                bound, 5, NULL, 4, 2, a);
+}
+
 void query_run(sqlite3 *db, struct query *a)
 {
     switch (a->what) {
@@ -282,6 +293,7 @@ void query_run(sqlite3 *db, struct query *a)
                     a->n, 4, NULL, 4, 1, a);
         break;
     case ASK_CHECKPOINTS: select_checkpoints(db, a); break;
+    case ASK_CHECKPOINT: select_checkpoint(db, a); break;
     case ASK_METRICS:
         if (a->n[3] > 0) {
             select_last_steps(db, a);

@@ -206,6 +206,8 @@ enum store_ask {
                                                -> n: seq, epoch, at, type; text: data */
     ASK_CHECKPOINTS, /* the same, of n[3] EV_CHECKPOINT: those of steps that have not been removed
                       * or written again since */
+    ASK_CHECKPOINT,  /* n[0] job, n[1] step: the last word on it -> n: seq, epoch, at, type; text:
+                      * data, and that of the ASSIGN of its epoch */
     ASK_METRICS,     /* n[0] job, n[1] after seq, n[2] limit, n[3] 0; or n[3] > 0: the newest rows
                       * that have that many steps   -> n: seq; text: data */
     ASK_QUARANTINE,  /*                         -> n: at; text: node, reason */

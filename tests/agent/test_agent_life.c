@@ -970,6 +970,67 @@ static void test_remove(void)
     teardown();
 }
 
+/* Files of checkpoints alone, beneath checkpoints/; a file that was replaced has another stamp. */
+static void test_fetch_checkpoint(void)
+{
+    static const char *const bad[] = {"checkpoints/",
+                                      "checkpoints/step-00000005",
+                                      "checkpoints/../artifacts/a.bin",
+                                      "checkpoints/step-00000005/../../../../epochs/7",
+                                      "checkpoints//etc/passwd",
+                                      "checkpoints/step-00000005/hf",
+                                      "checkpoints/step-00000005/./x",
+                                      "checkpoints/step-00000005/link",
+                                      "checkpoints/out/passwd",
+                                      "checkpoints/step-00000005/none"};
+    char path[300];
+    setup();
+    int pid = agent_start("0");
+    UNTIL(d.n_hellos && d.stream);
+    snprintf(path, sizeof path, "%s", in_dir("jobs/%lld/checkpoints/step-00000005/hf", 7, 0));
+    CHECK(file_make_dir(path, NULL) == 0);
+    snprintf(path, sizeof path, "%s", in_dir("jobs/%lld/checkpoints/step-00000005/hf/x", 7, 0));
+    CHECK(file_write(path, "hello", 5, NULL) == 0);
+    CHECK(!symlink("/etc/passwd", in_dir("jobs/%lld/checkpoints/step-00000005/link", 7, 0)));
+    CHECK(!symlink("/etc", in_dir("jobs/%lld/checkpoints/out", 7, 0)));
+    ask(MSG_FETCH, "checkpoints/step-00000005/hf/x", 1);
+    CHECK(d.answer.size == 4 && !memcmp(d.chunk, "ello", 4) && d.answer.total == 5);
+    const int64_t stamp = d.answer.stamp;
+    ask(MSG_FETCH, "checkpoints/step-00000005/hf/x", 5);
+    CHECK(d.answer.size == 0 && !d.answer.err.code && stamp && d.answer.stamp == stamp);
+    CHECK(file_write(path, "Hello", 5, NULL) == 0); /* by a rename: another inode */
+    ask(MSG_FETCH, "checkpoints/step-00000005/hf/x", 0);
+    CHECK(d.answer.size == 5 && d.answer.stamp != stamp);
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        ask(MSG_FETCH, bad[i], 0);
+        CHECK_MSG(d.answer.err.code != ERR_NONE && d.answer.size == 0, "%s", bad[i]);
+    }
+    terminate(pid);
+    teardown();
+}
+
+/* More questions at once than may wait: each has exactly one answer, of its own bytes or none. */
+static void test_fetch_many(void)
+{
+    enum { N = 300 };
+    setup();
+    int pid = agent_start("0");
+    UNTIL(d.n_hellos && d.stream);
+    CHECK(file_make_dir(in_dir("jobs/%lld/artifacts", 7, 0), NULL) == 0);
+    CHECK(file_write(in_dir("jobs/%lld/artifacts/a.bin", 7, 0), "0123456789", 10, NULL) == 0);
+    const int before = d.n_answers;
+    for (int i = 0; i < N; i++) {
+        struct msg m = {.type = MSG_FETCH, .job = 7, .request = 5000 + i, .offset = i % 10};
+        snprintf(m.path, sizeof m.path, "a.bin");
+        tell(&m);
+    }
+    UNTIL(d.n_answers >= before + N);
+    ask(MSG_FETCH, "a.bin", 3); /* none came twice: this is the next one */
+    CHECK(d.n_answers == before + N + 1 && d.answer.size == 7 && !memcmp(d.chunk, "3456789", 7));
+    terminate(pid);
+    teardown();
+}
+
 #define FAKE_DESCRIPTION                                                                           \
     "{\"model_type\":\"llama\",\"hidden_size\":64,\"num_hidden_layers\":4,\"n"                     \
     "um_attention_heads\":8,\"num_key_value_heads\":2,\"head_dim\":8,\"interm"                     \
@@ -1134,6 +1195,8 @@ int main(int argc, char **argv)
     RUN(test_control_group);
     RUN(test_fetch);
     RUN(test_remove);
+    RUN(test_fetch_checkpoint);
+    RUN(test_fetch_many);
     RUN(test_describe);
     RUN(test_instance);
     RUN(test_profile);

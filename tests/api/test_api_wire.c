@@ -155,7 +155,7 @@ static struct msg msg_fill(enum msg_type type, const struct job_spec *spec)
         break;
     case MSG_FETCHED:
         m.job = m.epoch = 0, m.request = 6, m.offset = 65536, m.data = "\0\1\2", m.size = 3;
-        m.total = 70000;
+        m.total = 70000, m.stamp = 77;
         err_field(&m.err, ERR_NOT_FOUND, "path", "no such artifact");
         break;
     case MSG_ASSIGN:

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "api/core/beneath.h"
@@ -181,6 +182,46 @@ static void test_checkpoint(void)
     free(x);
 }
 
+/* ---- names of others ------------------------------------------------------------------------- */
+
+static void test_names(void)
+{
+    static const char *const good[] = {"a",   "a/b", "a..b", "..a",
+                                       "...", "a.",  ".a",   "a b/\303\244"};
+    static const char *const bad[] = {"",     "/",    "/a",    "a/",  "a//b",   ".",       "..",
+                                      "a/..", "../a", "a/./b", "a\n", "a/\x7f", "a/\x01/b"};
+    char *lengthy = calloc(1, 512);
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+        CHECK_MSG(beneath_name_good(good[i]), "%s", good[i]);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        CHECK_MSG(!beneath_name_good(bad[i]), "%s", bad[i]);
+    memset(lengthy, 'x', 255);
+    CHECK(beneath_name_good(lengthy));
+    lengthy[255] = 'x';
+    CHECK(!beneath_name_good(lengthy)); /* no file can have it */
+    free(lengthy);
+}
+
+/* Directories are made where they are missing; a link in their place is not followed. */
+static void test_make_parent(void)
+{
+    const int at = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const char *leaf = NULL;
+    struct stat st;
+    CHECK(at >= 0);
+    int fd = beneath_make_parent(at, "made/of/parts", 0700, &leaf, &e);
+    CHECK(fd >= 0 && !strcmp(leaf, "parts") && !stat(in_root("made/of"), &st));
+    CHECK((st.st_mode & 0777) == 0700 && stat(in_root("made/of/parts"), &st));
+    close(fd);
+    link_to("led", "..");
+    CHECK(beneath_make_parent(at, "led/x/y", 0700, &leaf, &e) < 0 && e.code == ERR_INVALID);
+    CHECK(access(outside("x"), F_OK));
+    fd = open(in_root("file"), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    CHECK(fd >= 0 && !close(fd));
+    CHECK(beneath_make_parent(at, "file/x", 0700, &leaf, &e) < 0 && e.code == ERR_INVALID);
+    close(at);
+}
+
 int main(void)
 {
     snprintf(dir, sizeof dir, "/tmp/seqd-beneath-XXXXXX");
@@ -192,6 +233,8 @@ int main(void)
     const char *const roots[] = {"/", root};
     beneath_confine(roots, 2);
     RUN(test_links);
+    RUN(test_names);
+    RUN(test_make_parent);
     RUN(test_model);
     RUN(test_directory);
     RUN(test_checkpoint);

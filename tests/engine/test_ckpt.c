@@ -19,7 +19,7 @@
 #include "worker/hf/hf.h"
 #include "worker/hf/safetensors.h"
 #include "worker/ckpt/ckpt.h"
-#include "worker/ckpt/manifest.h"
+#include "api/core/manifest.h"
 #include "worker/ckpt/steps.h"
 #include "worker/family/family.h"
 #include "worker/plan/check.h"
@@ -530,6 +530,50 @@ static void test_killed(void)
     }
 }
 
+/* Text of a manifest that has its own digest, and may say anything. */
+static int parse_said(const char *files, struct err *why)
+{
+    static struct manifest m;
+    char text[4096], hex[SHA256_HEX];
+    struct sha256 sha;
+    int n = snprintf(text, sizeof text, "{\"version\":1,\"step\":1,\"epoch\":1,\"files\":[%s]",
+                     files);
+    sha256_init(&sha);
+    sha256_add(&sha, text, (size_t)n);
+    sha256_hex(&sha, hex);
+    n += snprintf(text + n, sizeof text - (size_t)n, ",\"sha256\":\"%s\"}", hex);
+    return manifest_parse(&m, text, (size_t)n, "m", why);
+}
+
+#define HEX64                  "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+#define ENTRY(path, size, hex) "{\"path\":\"" path "\",\"size\":" size ",\"sha256\":\"" hex "\"}"
+
+/* A node may send any manifest: nothing in it leads out of a directory. */
+static void test_manifest_said(void)
+{
+    static const char *const good[] = {"", ENTRY("a", "0", HEX64), ENTRY("hf/a..b", "9", HEX64),
+                                       ENTRY("a", "1", HEX64) "," ENTRY("b", "1", HEX64)};
+    static const char *const bad[] = {
+        ENTRY("", "1", HEX64),
+        ENTRY("/a", "1", HEX64),
+        ENTRY("../a", "1", HEX64),
+        ENTRY("a/..", "1", HEX64),
+        ENTRY("a/../b", "1", HEX64),
+        ENTRY("./a", "1", HEX64),
+        ENTRY("a//b", "1", HEX64),
+        ENTRY("a/", "1", HEX64),
+        ENTRY("a\\nb", "1", HEX64),
+        ENTRY("a", "-1", HEX64),
+        ENTRY("a", "1125899906842625", HEX64),
+        ENTRY("a", "1", "xyz"),
+        ENTRY("a", "1", HEX64) "," ENTRY("a", "1", HEX64),
+    };
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+        CHECK_MSG(parse_said(good[i], &e) == 0, "%s: %s", good[i], e.text);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        CHECK_MSG(parse_said(bad[i], &e) < 0 && e.code == ERR_CORRUPT, "%s", bad[i]);
+}
+
 static void test_spec_digest(void)
 {
     struct job_spec *s = malloc(sizeof *s);
@@ -688,6 +732,7 @@ int main(void)
     RUN(test_names);
     RUN(test_write_fails);
     RUN(test_killed);
+    RUN(test_manifest_said);
     RUN(test_spec_digest);
     RUN(test_digests_stay);
     RUN(test_spec_difference);

@@ -14,6 +14,7 @@
 #include "daemon/auth.h"
 #include "daemon/http/follow.h"
 #include "daemon/http/routes.h"
+#include "daemon/http/transfer.h"
 #include "tests/lib/seqd.h"
 #include "tests/lib/test.h"
 
@@ -41,6 +42,8 @@ static struct {
 
 static int rest_connections;   /* at once; 0: as seqd has it */
 static loop_clock *rest_clock; /* NULL: the machine's */
+static int rest_fetches;       /* asked of nodes so far */
+static bool rest_away;         /* no node has a session */
 
 /* How clients talk to it, where it is not plain TCP. */
 static struct {
@@ -55,6 +58,8 @@ static struct {
 static inline int rest_on_send(void *arg, const char *node, const struct msg *m)
 {
     if (m->type == MSG_FETCH || m->type == MSG_DESCRIBE) w.fetch = *m;
+    rest_fetches += m->type == MSG_FETCH;
+    if (rest_away) return -1;
     return 0;
 }
 
@@ -129,6 +134,7 @@ static inline void close_server(void)
     http_destroy(w.http);
     control_destroy(w.control);
     auth_destroy(w.auth);
+    transfers_drop(&w.routes);
     follows_destroy(w.routes.follows);
     logs_close(w.logs);
     loop_destroy(w.loop);

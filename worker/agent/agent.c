@@ -27,6 +27,7 @@
 #include "worker/agent/gpus.h"
 #include "worker/agent/member.h"
 #include "worker/agent/probe.h"
+#include "worker/agent/reader.h"
 #include "worker/agent/removal.h"
 #include "worker/agent/spawn.h"
 #include "worker/agent/state_dir.h"
@@ -57,6 +58,7 @@ struct agent {
     struct rpc_client *client; /* NULL: not joined yet */
     struct rpc_stream *stream; /* NULL: no session */
     bool accepted;             /* WELCOME came */
+    int64_t session;           /* how many there were */
     struct attempt *attempts;
     struct loop_timer *tick, *heartbeat, *orphan, *quit;
     int64_t heartbeat_ms; /* as seqd wants them */
@@ -66,6 +68,7 @@ struct agent {
         struct capture *a;
     } capture[MAX_CAPTURES];
     bool listing;                /* one of them is seqrank --models */
+    struct reader *reader;       /* of files that seqd fetches */
     struct capture *profiling;   /* seqrank --profile, once after the start */
     struct profile profile;      /* what it found; zeros: nothing yet */
     struct arena arena;          /* of the message being handled */
@@ -527,14 +530,24 @@ static void on_trace(struct agent *a, const struct msg *m)
     traced(a, m->request, "", 0, &e);
 }
 
+/* Of a session before this one it is no answer: a seqd that was restarted counts from 1 again, and
+ * would take it for that of another file. */
+static void fetched(void *arg, const struct reader_op *op)
+{
+    struct agent *a = arg;
+    struct msg m = {.type = MSG_FETCHED, .request = op->request, .offset = op->file.offset};
+    m.err = op->err;
+    m.data = op->buf;
+    m.size = op->n > 0 ? (size_t)op->n : 0;
+    m.total = op->file.total;
+    m.stamp = op->file.stamp;
+    if (op->session == a->session) send_msg(a, &m);
+}
+
 static void on_fetch(struct agent *a, const struct msg *m)
 {
-    struct msg answer = {
-        .type = MSG_FETCHED, .request = m->request, .offset = m->offset, .data = a->buf};
-    int64_t n = state_dir_fetch(&a->state_dir, m->job, m->path, m->offset, a->buf, WIRE_CHUNK,
-                                &answer.total, &answer.err);
-    if (n > 0) answer.size = (size_t)n;
-    send_msg(a, &answer);
+    struct msg no = {.type = MSG_FETCHED, .request = m->request, .offset = m->offset};
+    if (reader_add(a->reader, a->session, m, &no.err)) send_msg(a, &no);
 }
 
 static void on_removed(void *arg, const struct msg *m)
@@ -645,6 +658,7 @@ static void on_opened(void *arg, struct rpc_stream *s)
     struct gpu gpus[GPU_MAX];
     struct wire_attempt *list;
     a->stream = s;
+    a->session++;
     a->accepted = false;
     list = calloc((size_t)n_attempts(a) + 1, sizeof *list);
     assert(list);
@@ -790,6 +804,7 @@ static int agent_open(struct agent *a, struct err *e)
                        "%s/gangs has %d attempts, at most %d are possible: remove the directories "
                        "of attempts that are over",
                        a->state_dir.dir, n_attempts(a), WIRE_ATTEMPTS);
+    a->reader = reader_create(a->loop, &a->state_dir, fetched, a);
     if (a->attempts) loop_timer_set(a->tick, 0);
     if (a->o.orphan_ms > 0) loop_timer_set(a->orphan, a->o.orphan_ms);
     if (a->o.nvml) a->gpus = gpus_open(a->o.nvml, bin, a->o.state);
@@ -825,6 +840,7 @@ void agent_destroy(struct agent *a)
     rpc_client_destroy(a->client);
     trees_destroy(a->trees);
     removals_destroy(a->removals);
+    reader_destroy(a->reader);
     for (int i = 0; i < MAX_CAPTURES; i++) capture_cancel(a->capture[i].a);
     capture_cancel(a->profiling);
     while (a->attempts) {

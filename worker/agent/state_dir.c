@@ -170,30 +170,65 @@ int state_dir_beneath(const struct state_dir *s, const char *path, char out[FILE
                    path, s->n_roots);
 }
 
-int64_t state_dir_fetch(const struct state_dir *s, int64_t job, const char *name, int64_t offset,
-                        void *buf, size_t size, int64_t *total, struct err *e)
+static int open_artifact(const char *job_dir, const char *name, struct err *e)
 {
     char path[FILE_PATH_SIZE];
-    struct stat st;
     if (!name[0] || name[0] == '.' || strchr(name, '/'))
         return err_set(e, ERR_INVALID, "'%s' is no artifact's name: want no slash, no dot in front",
                        name);
-    if (file_join(path, e, "%s/jobs/%lld/artifacts", s->dir, (long long)job) < 0) return -1;
+    if (file_join(path, e, "%s/artifacts", job_dir) < 0) return -1;
     int dir_fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     int fd = dir_fd < 0 ? -1 : openat(dir_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     int saved = errno;
     if (dir_fd >= 0) close(dir_fd);
     errno = saved;
-    if (fd < 0) return err_errno(e, "artifact %s of job %lld", name, (long long)job);
-    int64_t n = -1;
+    return fd < 0 ? err_errno(e, "open") : fd;
+}
+
+/* name: of checkpoints/, in at least two parts. */
+static int open_checkpoint(const char *job_dir, const char *name, struct err *e)
+{
+    char root[FILE_PATH_SIZE], path[FILE_PATH_SIZE];
+    if (!beneath_name_good(name) || !strchr(name, '/'))
+        return err_set(e, ERR_INVALID, "'%s' is no name of a checkpoint's file", name);
+    if (file_join(root, e, "%s/checkpoints", job_dir) < 0 ||
+        file_join(path, e, "%s/%s", root, name) < 0)
+        return -1;
+    const int fd = beneath_open(root, path, 0);
+    return fd < 0 ? err_errno(e, "open") : fd;
+}
+
+/* Of inode and time of the last write: what another file of that name, or a write, changes. */
+static int64_t stamp_of(const struct stat *st)
+{
+    const uint64_t ns = (uint64_t)st->st_mtim.tv_sec * 1000000000u + (uint64_t)st->st_mtim.tv_nsec;
+    const uint64_t mixed = (ns ^ (uint64_t)st->st_ino * 0x9e3779b97f4a7c15u) >> 1;
+    return mixed ? (int64_t)mixed : 1;
+}
+
+static int64_t read_open(int fd, struct state_dir_file *f, struct err *e)
+{
+    struct stat st;
     if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
-        err_set(e, ERR_NOT_FOUND, "artifact %s of job %lld is no file", name, (long long)job);
-    else if ((n = pread(fd, buf, size, offset)) < 0)
-        err_errno(e, "read artifact %s of job %lld", name, (long long)job);
-    else
-        *total = st.st_size;
-    close(fd);
+        return err_set(e, ERR_NOT_FOUND, "it is no regular file");
+    const ssize_t n = pread(fd, f->buf, f->size, f->offset);
+    if (n < 0) return err_errno(e, "read");
+    f->total = st.st_size;
+    f->stamp = stamp_of(&st);
     return n;
+}
+
+int64_t state_dir_fetch(const struct state_dir *s, struct state_dir_file *f, struct err *e)
+{
+    static const char checkpoints[] = "checkpoints/";
+    const size_t n = sizeof checkpoints - 1;
+    char dir[FILE_PATH_SIZE];
+    if (file_join(dir, e, "%s/jobs/%lld", s->dir, (long long)f->job) < 0) return -1;
+    const int fd = strncmp(f->path, checkpoints, n) ? open_artifact(dir, f->path, e)
+                                                    : open_checkpoint(dir, f->path + n, e);
+    const int64_t size = fd < 0 ? -1 : read_open(fd, f, e);
+    if (fd >= 0) close(fd);
+    return size < 0 ? err_prefix(e, "%s of job %lld", f->path, (long long)f->job) : size;
 }
 
 int state_dir_prepared(const struct state_dir *s, const char *id, char out[FILE_PATH_SIZE],

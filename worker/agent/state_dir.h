@@ -46,11 +46,18 @@ int state_dir_epoch_remove(const struct state_dir *s, int64_t job, struct err *e
 int state_dir_beneath(const struct state_dir *s, const char *path, char out[FILE_PATH_SIZE],
                       struct err *e);
 
-/* At most size bytes of artifact `name` of a job from offset; returns their number, 0 at the end,
- * and in *total the size of the whole file. fails: ERR_NOT_FOUND; ERR_INVALID for a name with a
- * slash; ERR_IO. */
-int64_t state_dir_fetch(const struct state_dir *s, int64_t job, const char *name, int64_t offset,
-                        void *buf, size_t size, int64_t *total, struct err *e);
+struct state_dir_file {
+    int64_t job;
+    const char *path; /* NAME: of artifacts/; checkpoints/DIR/NAME: as it says */
+    int64_t offset;
+    void *buf;
+    size_t size;   /* of buf */
+    int64_t total; /* out: bytes of the whole file */
+    int64_t stamp; /* out: another one once the file has been replaced or written; never 0 */
+};
+/* At most f->size bytes of a file that a job left, from an offset; returns their number, 0 at the
+ * end. fails: ERR_NOT_FOUND; ERR_INVALID for a name that may lead elsewhere; ERR_IO. */
+int64_t state_dir_fetch(const struct state_dir *s, struct state_dir_file *f, struct err *e);
 
 /* The directory of prepared data. fails: ERR_INVALID for an id that is not hex digits;
  * ERR_NOT_FOUND. */

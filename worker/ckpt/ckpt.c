@@ -8,7 +8,7 @@
 #include "api/core/jread.h"
 #include "api/core/jwrite.h"
 #include "api/core/log.h"
-#include "worker/ckpt/manifest.h"
+#include "api/core/manifest.h"
 #include "worker/ckpt/steps.h"
 #include "worker/hf/files.h"
 #include "worker/hf/hf.h"
@@ -269,7 +269,7 @@ int ckpt_save(const char *job_dir, int64_t epoch, const struct model_shape *shap
     struct manifest m = {.step = s->step, .epoch = epoch};
     long long step = s->step;
     if (file_join(dir, e, "%s/checkpoints", job_dir) < 0 || file_make_dir(dir, e) < 0) return -1;
-    if (file_join(final, e, "%s/step-%08lld", dir, step) < 0) return -1;
+    if (file_join(final, e, "%s/" MANIFEST_STEP, dir, step) < 0) return -1;
     if (file_join(tmp, e, "%s.e%lld.tmp", final, (long long)epoch) < 0) return -1;
     if (file_remove(tmp, e) < 0 || file_make_dir(tmp, e) < 0) return -1;
     int rc = write_all(tmp, shape, a, s, &m, e);

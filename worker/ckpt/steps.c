@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "api/core/file.h"
-#include "worker/ckpt/manifest.h"
+#include "api/core/manifest.h"
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
@@ -105,7 +105,7 @@ int steps_list(const char *dir, const struct steps_aside *aside, struct step_dir
 int ckpt_mark_best(const char *job_dir, int64_t step, struct err *e)
 {
     char dir[FILE_PATH_SIZE], link[FILE_PATH_SIZE], tmp[FILE_PATH_SIZE], to[64];
-    snprintf(to, sizeof to, "step-%08lld", (long long)step);
+    snprintf(to, sizeof to, MANIFEST_STEP, (long long)step);
     if (file_join(dir, e, "%s/checkpoints", job_dir) < 0 ||
         file_join(link, e, "%s/best", dir) < 0 || file_join(tmp, e, "%s/best.tmp", dir) < 0)
         return -1;

@@ -6,16 +6,21 @@
  *    "size":512,"sha256":".."},..],"sha256":".."}
  *
  * tested: tests/engine/test_ckpt.c */
-#ifndef SEQD_CKPT_MANIFEST_H
-#define SEQD_CKPT_MANIFEST_H
+#ifndef SEQD_CORE_MANIFEST_H
+#define SEQD_CORE_MANIFEST_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include "api/core/err.h"
 #include "api/core/sha256.h"
 
+#define MANIFEST_NAME      "MANIFEST.json"
+#define MANIFEST_STEP      "step-%08lld"          /* the directory's own name, of a step */
+#define MANIFEST_SIZE      (MANIFEST_FILES * 512) /* of its text, escapes and all */
 #define MANIFEST_FILES     200
 #define MANIFEST_PATH_SIZE 128
+#define MANIFEST_FILE_MAX  ((int64_t)1 << 50) /* bytes of one file: sums of all do not overflow */
 
 struct manifest_file {
     char path[MANIFEST_PATH_SIZE]; /* relative, inside the directory */
@@ -42,6 +47,10 @@ enum manifest_depth {
 /* Reads and checks. fails: ERR_CORRUPT naming the file and what is wrong; ERR_NOT_FOUND when dir
  * does not exist. */
 int manifest_check(struct manifest *m, const char *dir, enum manifest_depth depth, struct err *e);
+/* A manifest's text alone, of a file called `path` in errors, which may come from anywhere: names
+ * are safe (beneath_name_good) and given once, digests are digests. fails: ERR_CORRUPT. */
+int manifest_parse(struct manifest *m, const char *text, size_t size, const char *path,
+                   struct err *e);
 /* The entry of path, or NULL. */
 const struct manifest_file *manifest_find(const struct manifest *m, const char *path);
 

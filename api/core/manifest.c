@@ -1,4 +1,4 @@
-#include "worker/ckpt/manifest.h"
+#include "api/core/manifest.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -11,8 +11,6 @@
 #include "api/core/jread.h"
 #include "api/core/jwrite.h"
 
-#define NAME "MANIFEST.json"
-enum { TEXT_SIZE = MANIFEST_FILES * 512 }; /* escapes and all */
 /* What follows the digested bytes: ,"sha256":"<64>"} */
 #define TAIL_KEY ",\"sha256\":\""
 enum { TAIL_SIZE = sizeof TAIL_KEY - 1 + 64 + 2 };
@@ -41,9 +39,9 @@ int manifest_write(const struct manifest *m, const char *dir, struct err *e)
 {
     char path[FILE_PATH_SIZE], hex[SHA256_HEX];
     struct jwrite w;
-    char *text = malloc(TEXT_SIZE);
+    char *text = malloc(MANIFEST_SIZE);
     if (!text) return err_set(e, ERR_IO, "out of memory");
-    jwrite_init(&w, text, TEXT_SIZE);
+    jwrite_init(&w, text, MANIFEST_SIZE);
     jwrite_object(&w, NULL);
     jwrite_int(&w, "version", 1);
     jwrite_int(&w, "step", m->step);
@@ -63,7 +61,7 @@ int manifest_write(const struct manifest *m, const char *dir, struct err *e)
     jwrite_end(&w);
     int64_t n = jwrite_finish(&w);
     assert(n > 0);
-    int rc = file_join(path, e, "%s/" NAME, dir);
+    int rc = file_join(path, e, "%s/" MANIFEST_NAME, dir);
     if (rc == 0) rc = file_write(path, text, (size_t)n, e);
     free(text);
     return rc;
@@ -71,7 +69,17 @@ int manifest_write(const struct manifest *m, const char *dir, struct err *e)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* A digest covers the text, so what follows need not be suspicious, only safe. */
+static bool good_digest(const char *hex)
+{
+    return strspn(hex, "0123456789abcdef") == SHA256_HEX - 1 && !hex[SHA256_HEX - 1];
+}
+
+static bool good_entry(const struct manifest *m, const struct manifest_file *f)
+{
+    return beneath_name_good(f->path) && f->size >= 0 && f->size <= MANIFEST_FILE_MAX &&
+           good_digest(f->sha256) && !manifest_find(m, f->path);
+}
+
 static int read_file_entry(struct manifest *m, struct jread *j)
 {
     struct manifest_file *f = &m->file[m->n_files];
@@ -88,8 +96,7 @@ static int read_file_entry(struct manifest *m, struct jread *j)
             rc = jread_skip(j);
         if (rc < 0) return -1;
     }
-    if (t != J_OBJECT_END || f->path[0] == 0 || f->path[0] == '/' || strstr(f->path, ".."))
-        return -1;
+    if (t != J_OBJECT_END || !good_entry(m, f)) return -1;
     m->n_files++;
     return 0;
 }
@@ -114,13 +121,15 @@ static int read_member(struct manifest *m, struct jread *j, int64_t *version)
     return jread_copy(j, m->weights_sha256, sizeof m->weights_sha256);
 }
 
-static int parse(struct manifest *m, const char *text, size_t size, const char *path, struct err *e)
+int manifest_parse(struct manifest *m, const char *text, size_t size, const char *path,
+                   struct err *e)
 {
     char hex[SHA256_HEX];
     struct jread j;
     enum jtok t = J_ERROR;
     int64_t version = 0;
     int rc = 0;
+    *m = (struct manifest){0};
     if (size < TAIL_SIZE) return err_set(e, ERR_CORRUPT, "%s is truncated", path);
     const char *tail = text + size - TAIL_SIZE;
     digest(text, (size_t)(tail - text), hex);
@@ -142,15 +151,16 @@ static int read_manifest(struct manifest *m, const char *dir, struct err *e)
     size_t size;
     *m = (struct manifest){0};
     if (stat(dir, &st) < 0) return err_errno(e, "checkpoint %s", dir);
-    if (file_join(path, e, "%s/" NAME, dir) < 0) return -1;
-    char *text = file_read(path, TEXT_SIZE, &size, e);
+    if (file_join(path, e, "%s/" MANIFEST_NAME, dir) < 0) return -1;
+    char *text = file_read(path, MANIFEST_SIZE, &size, e);
     if (!text && e && e->code == ERR_NOT_FOUND)
-        return err_set(e, ERR_CORRUPT, "%s has no " NAME ": it is not a complete checkpoint", dir);
+        return err_set(e, ERR_CORRUPT,
+                       "%s has no " MANIFEST_NAME ": it is not a complete checkpoint", dir);
     if (!text) {
         if (e && e->code != ERR_IO) e->code = ERR_CORRUPT; /* a directory, or far too large */
         return -1;
     }
-    int rc = parse(m, text, size, path, e);
+    int rc = manifest_parse(m, text, size, path, e);
     free(text);
     return rc;
 }

@@ -1,0 +1,24 @@
+/* range.h: one range of bytes (RFC 9110, 14), and the conditions on a validator. Pure.
+ * tested: tests/daemon/test_seqd_range.c */
+#ifndef SEQD_DAEMON_HTTP_RANGE_H
+#define SEQD_DAEMON_HTTP_RANGE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct range {
+    bool given;
+    int64_t first, last; /* inclusive, as in the header; first -1: the final `last` bytes */
+};
+
+/* "bytes=5-9", "bytes=5-", "bytes=-5"; NULL and anything else count as no range at all. */
+struct range range_parse(const char *text);
+/* The range of a request with these headers (NULL: without) on a file with that entity tag (quotes
+ * and all; NULL: none is given out): none where If-Range names another one. */
+struct range range_of(const char *range, const char *if_range, const char *etag);
+/* Where the answer begins and ends in a file of total bytes. false: the range lies outside. */
+bool range_resolve(const struct range *g, int64_t total, int64_t *from, int64_t *to);
+/* Whether If-None-Match (NULL: without) names this entity tag, or any. */
+bool range_none_match(const char *if_none_match, const char *etag);
+
+#endif

@@ -1,0 +1,41 @@
+/* transfer.h: files of a node as the body of a reply. Bytes come by FETCH, one chunk asked for when
+ * the client has read the one before; at most TRANSFER_FETCHES chunks are on their way from one
+ * node, over all replies, so that reports and heartbeats of its session do not wait. A file that is
+ * replaced, or becomes another size, during the transfer ends it short of its Content-Length. */
+#ifndef SEQD_DAEMON_HTTP_TRANSFER_H
+#define SEQD_DAEMON_HTTP_TRANSFER_H
+
+#include "daemon/http/http.h"
+#include "daemon/http/routes.h"
+
+#define TRANSFER_FETCHES 4
+#define TRANSFER_BYTES   2048
+
+/* What begins at a position of the body: bytes of a file, or bytes[0, size). */
+struct transfer_run {
+    char path[RANK_PATH_SIZE]; /* as MSG_FETCH has it; "": bytes */
+    int64_t offset;            /* in the file */
+    int64_t size;              /* of the run, at least 1 */
+    int64_t total;             /* of the file; -1: as it is */
+    unsigned char bytes[TRANSFER_BYTES];
+};
+
+struct transfer_source {
+    int64_t job;
+    char node[NODE_NAME];
+    const char *type; /* media type */
+    const char *name; /* in errors; borrowed until over */
+    int64_t total;    /* bytes of the body; -1: of one file, known with its first chunk */
+    char etag[80];    /* with its quotes; "": none */
+    void (*run)(void *arg, int64_t at, struct transfer_run *out);
+    void (*over)(void *arg); /* last call: arg may be freed */
+    void *arg;
+};
+
+/* Answers r: 200, 206, 304, 416, or why the node does not. */
+void transfer_start(struct routes *R, struct http_req *r, const struct transfer_source *s);
+
+/* Frees those that are under way, when neither the HTTP server nor control will call any more. */
+void transfers_drop(struct routes *R);
+
+#endif

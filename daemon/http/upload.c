@@ -1,0 +1,121 @@
+/* /v1/uploads: inputs that clients bring. POST /v1/uploads gives the list of files, with sizes and
+ * digests; PATCH /v1/uploads/{n}?file=K appends a piece of at most 1 MiB to file K at its
+ * Upload-Offset; POST /v1/uploads/{n}:commit gives the whole its name. A client that was cut off
+ * posts the same list again, and learns how much of each file is here. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "daemon/http/reply.h"
+#include "daemon/http/routes.h"
+#include "daemon/uploads.h"
+
+struct upload_request {
+    struct upload_op op;
+    struct http_req *r;
+};
+
+/* A digest that differs is the sender's matter here: it is damaged on the way, not on a disk. */
+static int status_of(const struct err *e)
+{
+    return e->code == ERR_CORRUPT ? 409 : reply_status(e->code);
+}
+
+static void put_offset(struct http_req *r, int64_t at)
+{
+    char text[32];
+    if (at < 0) return;
+    snprintf(text, sizeof text, "%lld", (long long)at);
+    http_set_header(r, "Upload-Offset", text);
+}
+
+static void on_answer(void *arg, struct upload_op *op)
+{
+    struct upload_request *q = arg;
+    char json[64];
+    if (op->what == UPLOAD_WRITE) put_offset(q->r, op->at);
+    snprintf(json, sizeof json, "{\"offset\":%lld}", (long long)op->at);
+    if (op->err.code)
+        reply_problem(q->r, status_of(&op->err), &op->err, NULL);
+    else if (op->json)
+        reply_json(q->r, op->made ? 201 : 200, op->json);
+    else
+        reply_json(q->r, 200, op->what == UPLOAD_WRITE ? json : "{}");
+    free(op->json);
+    free(q);
+}
+
+static struct upload_request *request(struct http_req *r, enum upload_what what,
+                                      const struct route_match *a)
+{
+    struct upload_request *q = calloc(1, sizeof *q);
+    if (!q) abort();
+    q->r = r;
+    q->op.what = what;
+    q->op.id = a->n;
+    q->op.who = a->who;
+    q->op.body = http_body(r, &q->op.size);
+    q->op.call = on_answer;
+    q->op.arg = q;
+    return q;
+}
+
+static void fail(struct upload_request *q, const struct err *e)
+{
+    reply_fail(q->r, e);
+    free(q);
+}
+
+static void send_op(struct routes *R, struct upload_request *q)
+{
+    struct err e;
+    if (!R->uploads) {
+        err_set(&e, ERR_UNSUPPORTED, "this seqd takes no uploads: it runs without --uploads DIR");
+        fail(q, &e);
+    } else if (uploads_do(R->uploads, &q->op, &e)) {
+        fail(q, &e);
+    }
+}
+
+void route_uploads(struct routes *R, struct http_req *r, const struct route_match *a)
+{
+    send_op(R, request(r, UPLOAD_LIST, a));
+}
+
+void route_upload_new(struct routes *R, struct http_req *r, const struct route_match *a)
+{
+    send_op(R, request(r, UPLOAD_CREATE, a));
+}
+
+void route_upload(struct routes *R, struct http_req *r, const struct route_match *a)
+{
+    send_op(R, request(r, UPLOAD_SHOW, a));
+}
+
+void route_upload_commit(struct routes *R, struct http_req *r, const struct route_match *a)
+{
+    send_op(R, request(r, UPLOAD_COMMIT, a));
+}
+
+void route_upload_remove(struct routes *R, struct http_req *r, const struct route_match *a)
+{
+    send_op(R, request(r, UPLOAD_REMOVE, a));
+}
+
+void route_upload_write(struct routes *R, struct http_req *r, const struct route_match *a)
+{
+    const char *at = http_header(r, "upload-offset");
+    const size_t n = at ? strspn(at, "0123456789") : 0;
+    int64_t file;
+    struct err e;
+    if (reply_query_int(r, "file", 0, 0, INT32_MAX, &file)) return;
+    struct upload_request *q = request(r, UPLOAD_WRITE, a);
+    if (!n || n > 18 || at[n]) {
+        err_field(&e, ERR_INVALID, "Upload-Offset",
+                  "Upload-Offset: want the bytes that the file has, as a decimal number");
+        fail(q, &e);
+        return;
+    }
+    q->op.file = (int)file;
+    q->op.offset = strtoll(at, NULL, 10);
+    send_op(R, q);
+}

@@ -1,0 +1,54 @@
+/* uploads.h: uploads for the loop thread: one thread does the file work of upload_dir.h, in order,
+ * and answers by the loop's mailbox. */
+#ifndef SEQD_DAEMON_UPLOADS_H
+#define SEQD_DAEMON_UPLOADS_H
+
+#include "api/core/loop.h"
+#include "daemon/upload_dir.h"
+
+#define UPLOADS_WAITING   64 /* requests at once; each may hold a body of 1 MiB */
+#define UPLOADS_SWEEP_MS  60000
+#define UPLOADS_EXPIRE_MS (24 * 3600 * 1000ll) /* of an upload to which no byte has come */
+
+/* An upload of another is not there, unless who may see all (principal_owns). */
+enum upload_what {
+    UPLOAD_CREATE, /* who, body, size -> id, made, json */
+    UPLOAD_WRITE,  /* id, file, offset, body, size -> at */
+    UPLOAD_COMMIT, /* id -> json */
+    UPLOAD_REMOVE, /* id */
+    UPLOAD_SHOW,   /* id -> json */
+    UPLOAD_LIST,   /* -> json */
+    UPLOAD_SWEEP
+};
+
+struct upload_op { /* the caller's, until call is called */
+    struct upload_op *next;
+    enum upload_what what;
+    struct principal who; /* whose request it is */
+    int64_t id, offset;
+    int file;
+    const char *body; /* borrowed as long */
+    size_t size;
+    /* the answer */
+    struct err err; /* code 0: done */
+    bool made;
+    int64_t at;              /* WRITE: bytes of the file, also after a conflict; -1: not known */
+    struct upload_name name; /* COMMIT, REMOVE: of the upload */
+    char *json;              /* owned by the op's owner; NULL: none */
+    void (*call)(void *arg, struct upload_op *op);
+    void *arg;
+};
+
+struct uploads;
+/* fails: as upload_dir_open. */
+struct uploads *uploads_open(struct loop *l, const struct upload_dir_options *o, struct err *e);
+/* The directory with what is complete, absolute: what nodes have as a root. */
+const char *uploads_files(const struct uploads *u);
+/* The owner of the complete upload of that name ("": none); NULL: there is no such upload. */
+const char *uploads_owner(const struct uploads *u, const char *name);
+/* Finishes what waits and calls it; the loop must not turn again. */
+void uploads_close(struct uploads *u);
+/* fails: ERR_PEER when too many wait; op->call is not called then. */
+int uploads_do(struct uploads *u, struct upload_op *op, struct err *e);
+
+#endif

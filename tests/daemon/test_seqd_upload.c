@@ -1,0 +1,546 @@
+/* Uploads: the directory alone, under every break and lie, on a disk that fills up and with a seqd
+ * that is killed at any moment; and the routes over it. */
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include "api/core/file.h"
+#include "api/core/sha256.h"
+#include "daemon/upload_dir.h"
+#include "daemon/upload_list.h"
+#include "daemon/uploads.h"
+#include "tests/lib/rest.h"
+
+static char dir[128];
+static struct upload_dir *d;
+static struct err e;
+static int64_t at;
+static const struct principal all = {.role = ROLE_OPERATOR};
+
+static struct upload_dir_options options = {
+    .dir = dir, .max = 1000000, .user_max = 500000, .expire_ms = 1000};
+
+static void open_dir(void)
+{
+    d = upload_dir_open(&options, 0, &e);
+    CHECK_MSG(d != NULL, "%s", e.text);
+}
+
+static void setup(void)
+{
+    snprintf(dir, sizeof dir, "/tmp/seqd-upload-XXXXXX");
+    CHECK(mkdtemp(dir) != NULL);
+    open_dir();
+}
+
+static void teardown(void)
+{
+    upload_dir_close(d);
+    nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+static void again(void)
+{
+    upload_dir_close(d);
+    open_dir();
+}
+
+static const char *digest_of(const char *bytes, size_t n)
+{
+    static char hex[4][SHA256_HEX];
+    static int next;
+    struct sha256 sha;
+    sha256_init(&sha);
+    sha256_add(&sha, bytes, n);
+    sha256_hex(&sha, hex[next = (next + 1) % 4]);
+    return hex[next];
+}
+
+static const char *list_of(const char *name, const char *path, const char *bytes, size_t n)
+{
+    static char text[2048];
+    snprintf(text, sizeof text,
+             "{\"name\":\"%s\",\"files\":[{\"path\":\"%s\",\"size\":%zu,\"sha256\":\"%s\"}]}", name,
+             path, n, digest_of(bytes, n));
+    return text;
+}
+
+static int create_as(const char *owner, const char *text, int64_t *id)
+{
+    bool made;
+    return upload_dir_create(d, owner, text, strlen(text), 0, id, &made, &e);
+}
+
+static int64_t make(const char *name, const char *path, const char *bytes)
+{
+    int64_t id = -1;
+    CHECK_MSG(!create_as("", list_of(name, path, bytes, strlen(bytes)), &id), "%s", e.text);
+    return id;
+}
+
+static int put(int64_t id, int64_t offset, const char *bytes, size_t n)
+{
+    return upload_dir_write(d, id, 0, offset, bytes, n, 0, &at, &e);
+}
+
+static bool holds(const char *path, const char *bytes)
+{
+    char full[256];
+    size_t n = 0;
+    snprintf(full, sizeof full, "%s/files/%s", dir, path);
+    char *have = file_read(full, 1 << 20, &n, NULL);
+    const bool same = have && n == strlen(bytes) && !memcmp(have, bytes, n);
+    free(have);
+    return same;
+}
+
+static const char body[] = "the bytes of an input, of no great size";
+
+/* ---- the directory --------------------------------------------------------------------------- */
+
+/* Cut at every border, with and without a restart of seqd there. */
+static void test_every_border(void)
+{
+    const size_t n = sizeof body - 1;
+    for (size_t cut = 0; cut <= n; cut++)
+        for (int restart = 0; restart < 2; restart++) {
+            int64_t id, same;
+            setup();
+            id = make("in", "a/b/c.txt", body);
+            CHECK(!put(id, 0, body, cut) && at == (int64_t)cut);
+            if (restart) again();
+            same = make("in", "a/b/c.txt", body);
+            CHECK(same == id); /* found again, to continue */
+            char *json = upload_dir_show(d, id, &e), want[32];
+            snprintf(want, sizeof want, "\"received\":%zu", cut);
+            CHECK(json && strstr(json, want) && strstr(json, "\"state\":\"receiving\""));
+            free(json);
+            CHECK(cut == n || upload_dir_commit(d, id, &e)); /* not whole */
+            CHECK(!holds("in/a/b/c.txt", body));
+            CHECK(cut == 0 || put(id, 0, body, 1)); /* not there */
+            CHECK(at == (int64_t)cut || cut == 0);
+            if (cut == 0) { /* one byte went */
+                CHECK(!put(id, 0, body, 1) && at == 1 && !put(id, 1, body + 1, n - 1));
+            } else {
+                CHECK(!put(id, (int64_t)cut, body + cut, n - cut) && at == (int64_t)n);
+            }
+            if (restart) again();
+            CHECK_MSG(!upload_dir_commit(d, id, &e), "%s", e.text);
+            CHECK(holds("in/a/b/c.txt", body));
+            again();
+            CHECK(make("in", "a/b/c.txt", body) == id && holds("in/a/b/c.txt", body));
+            CHECK(!upload_dir_commit(d, id, &e)); /* again: nothing to do */
+            CHECK(!put(id, (int64_t)n, "", 0) && at == (int64_t)n);
+            CHECK(!upload_dir_remove(d, id, &e) && !holds("in/a/b/c.txt", body));
+            CHECK(upload_dir_remove(d, id, &e) && e.code == ERR_NOT_FOUND);
+            teardown();
+        }
+}
+
+static void test_lies(void)
+{
+    setup();
+    int64_t id = make("in", "x", body), other;
+    const size_t n = strlen(body);
+    char wrong[sizeof body];
+    memcpy(wrong, body, sizeof wrong);
+    wrong[5] ^= 1;
+    CHECK(put(id, 0, wrong, n) && e.code == ERR_CORRUPT && at == 0); /* at its last byte */
+    CHECK(!put(id, 0, wrong, 10));
+    again(); /* no digest was taken along: found at the commit */
+    CHECK(!put(id, 10, body + 10, n - 10));
+    CHECK(upload_dir_commit(d, id, &e) && e.code == ERR_CORRUPT && strstr(e.text, "x does not"));
+    CHECK(upload_dir_commit(d, id, &e) && e.code == ERR_CONFLICT && strstr(e.text, "0 of"));
+    CHECK(put(id, 0, "more than the list has, by far, and then some", 45) && e.code == ERR_INVALID);
+    CHECK(put(id, -1, "x", 1) && put(id, 7, "x", 1) && e.code == ERR_CONFLICT && at == 0);
+    CHECK(upload_dir_write(d, id, 1, 0, "x", 1, 0, &at, &e) && e.code == ERR_NOT_FOUND);
+    CHECK(upload_dir_write(d, id, -1, 0, "x", 1, 0, &at, &e) && e.code == ERR_NOT_FOUND);
+    CHECK(put(99, 0, "x", 1) && e.code == ERR_NOT_FOUND && at == -1);
+    CHECK(create_as("", list_of("in", "y", body, n), &other) && e.code == ERR_CONFLICT);
+    CHECK(create_as("bob", list_of("in", "x", body, n), &other) && e.code == ERR_CONFLICT);
+    CHECK(!put(id, 0, body, n) && !upload_dir_commit(d, id, &e) && holds("in/x", body));
+    CHECK(create_as("", list_of("in", "y", body, n), &other) && e.code == ERR_CONFLICT);
+    teardown();
+}
+
+static void test_lists(void)
+{
+#define H       "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+#define F(path) "{\"path\":\"" path "\",\"size\":1,\"sha256\":\"" H "\"}"
+    static const char *const bad[] = {
+        "",
+        "[]",
+        "{}",
+        "{\"name\":\"a\"}",
+        "{\"name\":\"a\",\"files\":[]}",
+        "{\"name\":\"a\",\"files\":[{}]}",
+        "{\"name\":\"\",\"files\":[" F("x") "]}",
+        "{\"name\":\".a\",\"files\":[" F("x") "]}",
+        "{\"name\":\"a/b\",\"files\":[" F("x") "]}",
+        "{\"name\":\"a\",\"id\":7,\"files\":[" F("x") "]}",
+        "{\"name\":\"a\",\"owner\":\"root\",\"files\":[" F("x") "]}",
+        "{\"name\":\"a\",\"files\":[" F("x") "]} ,",
+        "{\"name\":\"a\",\"files\":[" F("../x") "]}",
+        "{\"name\":\"a\",\"files\":[" F("/x") "]}",
+        "{\"name\":\"a\",\"files\":[" F("x/") "]}",
+        "{\"name\":\"a\",\"files\":[" F("x\\u0000") "]}",
+        "{\"name\":\"a\",\"files\":[" F("x\\n") "]}",
+        "{\"name\":\"a\",\"files\":[" F("x") "," F("x") "]}",
+        "{\"name\":\"a\",\"files\":[" F("x") "," F("x/y") "]}",
+        "{\"name\":\"a\",\"files\":[" F("x/y") "," F("x") "]}",
+        "{\"name\":\"a\",\"files\":[{\"path\":\"x\",\"size\":-1,\"sha256\":\"" H "\"}]}",
+        "{\"name\":\"a\",\"files\":[{\"path\":\"x\",\"size\":2e15,\"sha256\":\"" H "\"}]}",
+        "{\"name\":\"a\",\"files\":[{\"path\":\"x\",\"size\":1,\"sha256\":\"12\"}]}",
+        "{\"name\":\"a\",\"files\":[{\"path\":\"x\",\"size\":1}]}",
+    };
+    int64_t id;
+    setup();
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        CHECK_MSG(create_as("", bad[i], &id) && e.code == ERR_INVALID && *e.text, "%s", bad[i]);
+    CHECK(!create_as("", "{\"files\":[" F("x/y") "," F("x.y") "],\"name\":\"a\"}", &id));
+    teardown();
+}
+
+static void test_quota(void)
+{
+    static char big[400001];
+    int64_t id, other;
+    memset(big, 'x', sizeof big - 1);
+    setup();
+    CHECK(!create_as("ann", list_of("a", "x", big, 400000), &id));
+    CHECK(create_as("ann", list_of("b", "x", big, 100001), &other) && e.code == ERR_TOO_LARGE);
+    CHECK(strstr(e.text, "--user-uploads-max") && strstr(e.field, "files"));
+    CHECK(!create_as("ann", list_of("b", "x", big, 100000), &other));
+    CHECK(!create_as("bob", list_of("c", "x", big, 400000), &other));
+    CHECK(create_as("eve", list_of("d", "x", big, 100001), &other) && e.code == ERR_TOO_LARGE);
+    CHECK(strstr(e.text, "--uploads-max"));
+    again(); /* promises count after a restart, and with their owners */
+    CHECK(create_as("eve", list_of("d", "x", big, 100001), &other) && e.code == ERR_TOO_LARGE);
+    CHECK(create_as("ann", list_of("d", "x", big, 1), &other) && strstr(e.text, "your uploads"));
+    CHECK(!upload_dir_remove(d, id, &e));
+    CHECK(!create_as("eve", list_of("d", "x", big, 100001), &other));
+    teardown();
+    options.max = INT64_MAX / 2;
+    options.user_max = INT64_MAX / 2;
+    setup();
+    static const char huge[] =
+        "{\"name\":\"a\",\"files\":[{\"path\":\"x\",\"size\":1125899906842624,"
+        "\"sha256\":\"" H "\"}]}";
+    CHECK(create_as("", huge, &id) && e.code == ERR_NO_SPACE);
+    teardown();
+    options.max = 1000000;
+    options.user_max = 500000;
+}
+
+static void test_expiry(void)
+{
+    setup();
+    const int64_t part = make("part", "x", body), whole = make("whole", "x", body);
+    CHECK(!put(whole, 0, body, strlen(body)) && !upload_dir_commit(d, whole, &e));
+    upload_dir_sweep(d, 999);
+    CHECK(!upload_dir_write(d, part, 0, 0, body, 5, 900, &at, &e)); /* a byte keeps it */
+    upload_dir_sweep(d, 1899);
+    CHECK(!put(part, 5, body + 5, 1));
+    upload_dir_write(d, part, 0, 6, body + 6, 1, 1000, &at, &e);
+    upload_dir_sweep(d, 2000);
+    CHECK(put(part, 7, body + 7, 1) && e.code == ERR_NOT_FOUND);
+    CHECK(holds("whole/x", body));
+    char *json = upload_dir_list(d, &all);
+    CHECK(strstr(json, "\"whole\"") && !strstr(json, "\"part\"") && strstr(json, "/files/whole"));
+    free(json);
+    teardown();
+}
+
+/* A limit of the file's size stands in for the disk: a write is cut short in its middle. */
+static void test_full_disk(void)
+{
+    static char big[100001];
+    memset(big, 'z', sizeof big - 1);
+    for (int64_t room = 0; room < 100000; room += 24999) {
+        setup();
+        const int64_t id = make("in", "x", big);
+        struct rlimit old, limit;
+        signal(SIGXFSZ, SIG_IGN);
+        getrlimit(RLIMIT_FSIZE, &old);
+        limit = old;
+        limit.rlim_cur = (rlim_t)room;
+        CHECK(!setrlimit(RLIMIT_FSIZE, &limit));
+        const int rc = put(id, 0, big, 100000);
+        setrlimit(RLIMIT_FSIZE, &old);
+        CHECK(rc && at == 0); /* nothing of it stays */
+        again();
+        CHECK(!put(id, 0, big, 100000) && !upload_dir_commit(d, id, &e) && holds("in/x", big));
+        teardown();
+    }
+}
+
+/* A child is killed anywhere in create, write, commit and remove: afterwards there is all or
+ * nothing, and the same requests end well. */
+static void test_killed(void)
+{
+    for (int round = 0; round < 60; round++) {
+        setup();
+        upload_dir_close(d);
+        fflush(NULL);
+        const pid_t pid = fork();
+        if (!pid) {
+            for (int i = 0;; i++) {
+                int64_t id;
+                open_dir();
+                if (create_as("", list_of("in", "x/y", body, strlen(body)), &id)) _exit(1);
+                put(id, 0, body, 7);
+                put(id, 7, body + 7, strlen(body) - 7);
+                if (upload_dir_commit(d, id, &e)) _exit(2);
+                if (i % 2 && upload_dir_remove(d, id, &e)) _exit(3);
+                upload_dir_close(d);
+            }
+        }
+        usleep((useconds_t)(1000 + round * 379 % 30000));
+        kill(pid, SIGKILL);
+        int status = 0;
+        waitpid(pid, &status, 0);
+        CHECK_MSG(WIFSIGNALED(status), "exit %d", WEXITSTATUS(status));
+        open_dir();
+        char *json = upload_dir_list(d, &all);
+        const bool complete = strstr(json, "\"complete\"") != NULL;
+        CHECK(complete == holds("in/x/y", body));
+        free(json);
+        const int64_t id = make("in", "x/y", body);
+        upload_dir_write(d, id, 0, -1, "", 0, 0, &at, &e);
+        if (at >= 0 && !complete) CHECK(!put(id, at, body + at, strlen(body) - (size_t)at));
+        CHECK_MSG(!upload_dir_commit(d, id, &e) && holds("in/x/y", body), "%s", e.text);
+        teardown();
+    }
+}
+
+static void test_locked(void)
+{
+    setup();
+    CHECK(!upload_dir_open(&options, 0, &e) && e.code == ERR_CONFLICT);
+    teardown();
+}
+
+/* ---- routes ---------------------------------------------------------------------------------- */
+
+static int patch(const char *path, const char *headers, const char *bytes, size_t n)
+{
+    char head[1024];
+    int fd = dial();
+    const int k = snprintf(head, sizeof head,
+                           "PATCH %s HTTP/1.1\r\n" HEAD "Content-Length: %zu\r\n%s\r\n", path, n,
+                           headers);
+    send_all(fd, head, (size_t)k);
+    send_all(fd, bytes, n);
+    return answer_of(fd);
+}
+
+#define OCTETS "Content-Type: application/offset+octet-stream\r\n"
+
+static void test_routes(void)
+{
+    static char big[(1 << 20) + 2];
+    memset(big, 'b', sizeof big - 1);
+    begin();
+    CHECK(get("/v1/uploads") == 400 && strstr(reply, "--uploads"));
+    snprintf(dir, sizeof dir, "%s/up", w.dir);
+    options.max = options.user_max = 10 << 20;
+    w.routes.uploads = uploads_open(w.loop, &options, &e);
+    CHECK(w.routes.uploads != NULL);
+    CHECK(get("/v1/uploads") == 200 && strstr(reply, "\"data\":[]"));
+    const char *list = list_of("in", "x", big, sizeof big - 1);
+    CHECK(post("/v1/uploads", list) == 201 && strstr(reply, "\"id\":1"));
+    CHECK(post("/v1/uploads", list) == 200 && strstr(reply, "\"received\":0"));
+    CHECK(post("/v1/uploads", "{\"name\":\"..\"}") == 400);
+    CHECK(get("/v1/uploads/1") == 200 && get("/v1/uploads/2") == 404);
+    CHECK(patch("/v1/uploads/1", OCTETS "Upload-Offset: 0\r\n", big, 1 << 20) == 200);
+    CHECK(strstr(reply, "Upload-Offset: 1048576\r\n") && strstr(reply, "{\"offset\":1048576}"));
+    CHECK(patch("/v1/uploads/1", OCTETS "Upload-Offset: 0\r\n", big, 5) == 409);
+    CHECK(strstr(reply, "Upload-Offset: 1048576\r\n"));
+    CHECK(patch("/v1/uploads/1", OCTETS "Upload-Offset: 0\r\n", big, (1 << 20) + 1) == 413);
+    CHECK(patch("/v1/uploads/1", OCTETS "Upload-Offset: x\r\n", big, 1) == 400);
+    CHECK(patch("/v1/uploads/1", OCTETS, big, 1) == 400);
+    CHECK(patch("/v1/uploads/1?file=1", OCTETS "Upload-Offset: 0\r\n", big, 1) == 404);
+    CHECK(patch("/v1/uploads/1?file=-1", OCTETS "Upload-Offset: 0\r\n", big, 1) == 400);
+    /* The type belongs to this route, and this route to the type. */
+    CHECK(patch("/v1/uploads/1", "Content-Type: application/json\r\nUpload-Offset: 1048576\r\n",
+                big, 1) == 415);
+    CHECK(patch("/v1/jobs", OCTETS, big, 1) == 415);
+    CHECK(patch("/v1/jobs/../uploads/1", OCTETS, big, 1) == 400);
+    CHECK(talk("POST /v1/uploads HTTP/1.1\r\n" HEAD OCTETS "Content-Length: 2\r\n\r\n{}") == 415);
+    CHECK(post("/v1/uploads/1:commit", "") == 409 && strstr(reply, "send the rest"));
+    CHECK(patch("/v1/uploads/1", OCTETS "Upload-Offset: 1048576\r\n", "B", 1) == 409);
+    CHECK(strstr(reply, "digest") && strstr(reply, "Upload-Offset: 0\r\n"));
+    CHECK(patch("/v1/uploads/1", OCTETS "Upload-Offset: 0\r\n", big, 1 << 20) == 200);
+    CHECK(patch("/v1/uploads/1", OCTETS "Upload-Offset: 1048576\r\n", "b", 1) == 200);
+    CHECK(post("/v1/uploads/1:commit", "") == 200 && strstr(reply, "\"state\":\"complete\""));
+    CHECK(strstr(reply, "/up/files/in\""));
+    CHECK(talk("DELETE /v1/uploads/1 HTTP/1.1\r\n" HEAD "\r\n") == 200);
+    CHECK(get("/v1/uploads/1") == 404);
+    uploads_close(w.routes.uploads);
+    finish();
+}
+
+/* ---- upload: in specs ------------------------------------------------------------------------ */
+
+static void push_one(const char *name, const char *path, const char *bytes)
+{
+    CHECK(post("/v1/uploads", list_of(name, path, bytes, strlen(bytes))) == 201);
+    const int id = atoi(strstr(reply, "\"id\":") + 5);
+    char target[64];
+    snprintf(target, sizeof target, "/v1/uploads/%d", id);
+    CHECK(patch(target, OCTETS "Upload-Offset: 0\r\n", bytes, strlen(bytes)) == 200);
+    snprintf(target, sizeof target, "/v1/uploads/%d:commit", id);
+    CHECK(post(target, "") == 200);
+}
+
+static int submit_with(const char *data, const char *more)
+{
+    char text[2048];
+    snprintf(text, sizeof text,
+             "{\"kind\":\"train\",\"model\":{\"config\":{\"hidden_size\":64,"
+             "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"intermediate_size\":128}},"
+             "\"data\":{\"train\":[{\"path\":\"/x\"},{\"path\":\"%s\"}],\"seq_len\":100},"
+             "\"train\":{\"steps\":5}%s}",
+             data, more);
+    return post("/v1/jobs", text);
+}
+
+static void test_in_specs(void)
+{
+    char want[256];
+    begin();
+    CHECK(submit_with("upload:in/x", "") == 400 && strstr(reply, "--uploads"));
+    snprintf(dir, sizeof dir, "%s/up", w.dir);
+    w.routes.uploads = uploads_open(w.loop, &options, &e);
+    push_one("in", "x", body);
+    CHECK_MSG(submit_with("upload:in/x", "") == 201, "%s", reply);
+    snprintf(want, sizeof want, "\"path\":\"%s/up/files/in/x\"", w.dir);
+    CHECK_MSG(strstr(reply, want), "%s", reply);
+    CHECK(submit_with("upload:in/*.txt", "") == 201); /* a glob, as of any path */
+    static const char *const bad[] = {"upload:",   "upload:none/x", "upload:in/../../x",
+                                      "upload:/x", "upload:in//x",  "upload:.."};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        CHECK_MSG(submit_with(bad[i], "") == 400, "%s", bad[i]);
+        CHECK_MSG(strstr(reply, "\"pointer\":\"/data/train/1/path\""), "%s", reply);
+    }
+    CHECK(submit_with("/y", ",\"checkpoint\":{\"resume\":\"upload:none\"}") == 400);
+    CHECK(strstr(reply, "/checkpoint/resume") && strstr(reply, "seqctl push"));
+    CHECK(submit_with("/y", ",\"eval\":{\"data\":[{\"path\":\"upload:none/x\"}]}") == 400);
+    CHECK(strstr(reply, "/eval/data/0/path"));
+    uploads_close(w.routes.uploads); /* a restart knows the names */
+    w.routes.uploads = uploads_open(w.loop, &options, &e);
+    CHECK(submit_with("upload:in/x", "") == 201);
+    CHECK(talk("DELETE /v1/uploads/1 HTTP/1.1\r\n" HEAD "\r\n") == 200);
+    CHECK(submit_with("upload:in/x", "") == 400);
+    uploads_close(w.routes.uploads);
+    finish();
+}
+
+/* ---- users ----------------------------------------------------------------------------------- */
+
+static char ann[AUTH_TOKEN_SIZE], bob[AUTH_TOKEN_SIZE], olga[AUTH_TOKEN_SIZE];
+
+static void make_user(const char *user, enum role role, char *text)
+{
+    struct auth_token k = {.role = role};
+    bool done = false;
+    snprintf(k.user, sizeof k.user, "%s", user);
+    CHECK(!auth_make(w.auth, &k, text, note_done, &done, &e));
+    while (!done) loop_turn(w.loop, 5);
+}
+
+static int ask_as(const char *token, const char *method, const char *path, const char *headers,
+                  const char *text)
+{
+    static char out[8192];
+    snprintf(out, sizeof out,
+             "%s %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer "
+             "%s\r\n%sContent-Length: %zu\r\n\r\n%s",
+             method, path, token, headers, strlen(text), text);
+    return talk(out);
+}
+
+#define JSON "Content-Type: application/json\r\n"
+
+static int plan_as(const char *token, const char *path)
+{
+    char text[1024];
+    snprintf(text, sizeof text,
+             "{\"kind\":\"train\",\"model\":{\"config\":{\"hidden_size\":64,"
+             "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"intermediate_size\":128}},"
+             "\"data\":{\"train\":[{\"path\":\"%s\"}],\"seq_len\":100},\"train\":{\"steps\":5}}",
+             path);
+    return ask_as(token, "POST", "/v1/jobs", JSON, text);
+}
+
+/* Another user's upload, complete or not, is not there. */
+static void others_see_nothing(bool complete, const char *list)
+{
+    CHECK(ask_as(bob, "GET", "/v1/uploads", "", "") == 200 && strstr(reply, "\"data\":[]"));
+    CHECK(ask_as(bob, "GET", "/v1/uploads/1", "", "") == 404 && !strstr(reply, "ann"));
+    CHECK(ask_as(bob, "PATCH", "/v1/uploads/1", OCTETS "Upload-Offset: 0\r\n", "x") == 404);
+    CHECK(!strstr(reply, "Upload-Offset: "));
+    CHECK(ask_as(bob, "POST", "/v1/uploads/1:commit", JSON, "") == 404);
+    CHECK(ask_as(bob, "DELETE", "/v1/uploads/1", "", "") == 404);
+    CHECK(ask_as(bob, "POST", "/v1/uploads", JSON, list) == 409 && !strstr(reply, "ann"));
+    CHECK(strstr(reply, "another user has an upload"));
+    CHECK(plan_as(bob, "upload:in/x") == 400 && strstr(reply, "no complete upload"));
+    CHECK(plan_as(ann, "upload:in/x") == (complete ? 201 : 400));
+    CHECK(plan_as(olga, "upload:in/x") == (complete ? 201 : 400));
+    CHECK(ask_as(ann, "GET", "/v1/uploads", "", "") == 200 && strstr(reply, "\"name\":\"in\""));
+    CHECK(ask_as(olga, "GET", "/v1/uploads", "", "") == 200 && strstr(reply, "\"ann\""));
+    CHECK(ask_as(olga, "GET", "/v1/uploads/1", "", "") == 200);
+}
+
+static void test_users(void)
+{
+    static char long_a[USER_NAME], long_b[USER_NAME], token_a[AUTH_TOKEN_SIZE],
+        token_b[AUTH_TOKEN_SIZE];
+    char list[2048];
+    begin();
+    make_user("ann", ROLE_USER, ann);
+    make_user("bob", ROLE_USER, bob);
+    make_user("olga", ROLE_OPERATOR, olga);
+    snprintf(dir, sizeof dir, "%s/up", w.dir);
+    w.routes.uploads = uploads_open(w.loop, &options, &e);
+    snprintf(list, sizeof list, "%s", list_of("in", "x", body, strlen(body)));
+    CHECK(ask_as(ann, "POST", "/v1/uploads", JSON, list) == 201);
+    others_see_nothing(false, list);
+    CHECK(ask_as(ann, "PATCH", "/v1/uploads/1", OCTETS "Upload-Offset: 0\r\n", body) == 200);
+    CHECK(ask_as(ann, "POST", "/v1/uploads/1:commit", JSON, "") == 200);
+    others_see_nothing(true, list);
+    uploads_close(w.routes.uploads); /* owners survive a restart */
+    w.routes.uploads = uploads_open(w.loop, &options, &e);
+    others_see_nothing(true, list);
+    CHECK(ask_as(olga, "DELETE", "/v1/uploads/1", "", "") == 200);
+    CHECK(ask_as(ann, "GET", "/v1/uploads/1", "", "") == 404);
+    /* The longest names that differ at their ends. */
+    memset(long_a, 'u', USER_NAME - 1);
+    memcpy(long_b, long_a, sizeof long_b);
+    long_b[USER_NAME - 2] = 'v';
+    make_user(long_a, ROLE_USER, token_a);
+    make_user(long_b, ROLE_USER, token_b);
+    CHECK(ask_as(token_a, "POST", "/v1/uploads", JSON, list) == 201);
+    CHECK(ask_as(token_b, "POST", "/v1/uploads", JSON, list) == 409);
+    CHECK(ask_as(token_a, "POST", "/v1/uploads", JSON, list) == 200);
+    uploads_close(w.routes.uploads);
+    finish();
+}
+
+int main(void)
+{
+    seqd_test_init();
+    RUN(test_every_border);
+    RUN(test_lies);
+    RUN(test_lists);
+    RUN(test_quota);
+    RUN(test_expiry);
+    RUN(test_full_disk);
+    RUN(test_killed);
+    RUN(test_locked);
+    RUN(test_routes);
+    RUN(test_in_specs);
+    RUN(test_users);
+    return test_done("seqd_upload");
+}
