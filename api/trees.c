@@ -17,7 +17,7 @@
 struct request {
     struct request *next;
     struct trees *all;
-    bool remove;
+    enum { MEASURE, REMOVE, LIST } what;
     int n;
     struct tree *tree; /* owns n */
     struct err err;
@@ -119,22 +119,56 @@ static int sync_parent(const char *path, struct err *e)
     return file_exists(dir) ? file_sync_dir(dir, e) : 0;
 }
 
+static void list_entry(struct request *q, const char *dir, const char *name)
+{
+    struct stat st;
+    struct tree *t = &q->tree[q->n];
+    struct err e;
+    *t = (struct tree){0};
+    if (file_join(t->path, &e, "%s/%s", dir, name) < 0 || lstat(t->path, &st)) return;
+    t->used_s = st.st_mtime;
+    if (walk_path(q->all, t->path, false, &t->size, &e)) t->code = (int32_t)e.code;
+    q->n++;
+}
+
+/* The entries take the place of the directory. */
+static void list(struct request *q)
+{
+    char dir[FILE_PATH_SIZE];
+    snprintf(dir, sizeof dir, "%s", q->tree[0].path);
+    q->n = 0;
+    DIR *d = opendir(dir);
+    if (!d) {
+        err_errno(&q->err, "open %s", dir);
+        return;
+    }
+    if (!(q->tree = realloc(q->tree, TREES_LIST * sizeof *q->tree))) abort();
+    for (struct dirent *ent; q->n < TREES_LIST && !stopping(q->all) && (ent = readdir(d));)
+        if (strcmp(ent->d_name, ".") && strcmp(ent->d_name, "..")) list_entry(q, dir, ent->d_name);
+    closedir(d);
+}
+
 static void run(struct request *q)
 {
     struct err e;
+    if (q->what == LIST) {
+        list(q);
+        return;
+    }
+    const bool remove = q->what == REMOVE;
     for (int i = 0; i < q->n; i++) {
         struct tree *t = &q->tree[i];
         t->size = t->code = 0;
         e = (struct err){0};
-        if (!(q->remove ? remove_tree(q->all, t, &e)
-                        : walk_path(q->all, t->path, false, &t->size, &e)))
+        if (!(remove ? remove_tree(q->all, t, &e)
+                     : walk_path(q->all, t->path, false, &t->size, &e)))
             continue;
         t->code = (int32_t)e.code;
         err_prefix(&e, "%.200s", t->path);
         if (!q->err.code) q->err = e;
     }
     e = (struct err){0};
-    if (!q->remove || !sync_parent(q->tree[0].path, &e)) return;
+    if (!remove || !sync_parent(q->tree[0].path, &e)) return;
     for (int i = 0; i < q->n; i++) q->tree[i].code = (int32_t)e.code;
     q->err = e;
 }
@@ -186,7 +220,7 @@ static void *thread_main(void *arg)
 
 /* ---- asking ---------------------------------------------------------------------------------- */
 
-static void ask(struct trees *t, const struct tree *tree, int n, bool remove, trees_done *done,
+static void ask(struct trees *t, const struct tree *tree, int n, int what, trees_done *done,
                 void *arg)
 {
     struct request *q = calloc(1, sizeof *q);
@@ -194,7 +228,7 @@ static void ask(struct trees *t, const struct tree *tree, int n, bool remove, tr
     if (!q || !(q->tree = malloc((size_t)n * sizeof *tree))) abort();
     memcpy(q->tree, tree, (size_t)n * sizeof *tree);
     q->all = t;
-    q->remove = remove;
+    q->what = what;
     q->n = n;
     q->done = done;
     q->arg = arg;
@@ -207,12 +241,17 @@ static void ask(struct trees *t, const struct tree *tree, int n, bool remove, tr
 
 void trees_remove(struct trees *t, const struct tree *tree, int n, trees_done *done, void *arg)
 {
-    ask(t, tree, n, true, done, arg);
+    ask(t, tree, n, REMOVE, done, arg);
 }
 
 void trees_measure(struct trees *t, const struct tree *tree, int n, trees_done *done, void *arg)
 {
-    ask(t, tree, n, false, done, arg);
+    ask(t, tree, n, MEASURE, done, arg);
+}
+
+void trees_list(struct trees *t, const struct tree *tree, trees_done *done, void *arg)
+{
+    ask(t, tree, 1, LIST, done, arg);
 }
 
 struct trees *trees_create(struct loop *l)

@@ -14,15 +14,16 @@
 #include "api/core/file.h"
 #include "api/core/loop.h"
 
-#define TREES_BATCH                                                                                \
-    64 /* directories in one request: 64 paths of 4 KiB, one sync of their parents */
+#define TREES_LIST  1024 /* entries of one listing, 4 MiB while it is handed over */
+#define TREES_BATCH 64   /* directories in one request: paths of 4 KiB, one sync of their parents */
 
 struct trees;
 
 struct tree {
-    int64_t id;   /* the caller's */
-    int64_t size; /* bytes of the disk that it took, or takes; 0 when it is not there */
-    int32_t code; /* enum err_code: of why it is still there, or could not be read */
+    int64_t id;     /* the caller's */
+    int64_t size;   /* bytes of the disk that it took, or takes; 0 when it is not there */
+    int64_t used_s; /* of a listing: when the entry itself was last changed, UTC */
+    int32_t code;   /* enum err_code: of why it is still there, or could not be read */
     char path[FILE_PATH_SIZE];
 };
 
@@ -38,5 +39,7 @@ void trees_destroy(struct trees *t);
  * the requests. */
 void trees_remove(struct trees *t, const struct tree *tree, int n, trees_done *done, void *arg);
 void trees_measure(struct trees *t, const struct tree *tree, int n, trees_done *done, void *arg);
+/* The entries of the directory of `tree`, each with its size: TREES_LIST of them at most. */
+void trees_list(struct trees *t, const struct tree *tree, trees_done *done, void *arg);
 
 #endif

@@ -56,6 +56,7 @@ struct agent {
     struct removals *removals;
     struct member *member;     /* NULL: sessions are plain */
     struct rpc_client *client; /* NULL: not joined yet */
+    struct prepared *prepared; /* NULL: it could not begin */
     struct rpc_stream *stream; /* NULL: no session */
     bool accepted;             /* WELCOME came */
     int64_t session;           /* how many there were */
@@ -287,6 +288,24 @@ static int start_fill(struct agent *a, const struct msg *m, struct gang_start *s
     return 0;
 }
 
+/* A preparation finds out which data it makes, and takes those that are here. */
+static bool uses(void *arg, const char *id)
+{
+    const struct agent *a = arg;
+    for (const struct attempt *t = a->attempts; t; t = t->next)
+        if (t->state != ATTEMPT_OVER && (!*t->prepared_id || !strcmp(t->prepared_id, id)))
+            return true;
+    return false;
+}
+
+static void keep_prepared(struct agent *a)
+{
+    static const struct prepared_calls calls = {uses, NULL};
+    char dir[FILE_PATH_SIZE];
+    if (file_join(dir, NULL, "%s/prepared", a->state_dir.dir) < 0) return;
+    a->prepared = prepared_create(a->loop, a->trees, dir, &a->o.keep, &calls, a);
+}
+
 static int begin(struct agent *a, const struct msg *m, struct err *e)
 {
     char dir[FILE_PATH_SIZE];
@@ -304,6 +323,7 @@ static int begin(struct agent *a, const struct msg *m, struct err *e)
         return -1;
     }
     add(a, t, nudged);
+    prepared_use(a->prepared, m->prepared_id);
     loop_timer_set(a->tick, 0);
     log_info("attempt.begin", "job=%lld epoch=%lld ranks=%d", (long long)m->job,
              (long long)m->epoch, m->n_local);
@@ -805,6 +825,7 @@ static int agent_open(struct agent *a, struct err *e)
                        "of attempts that are over",
                        a->state_dir.dir, n_attempts(a), WIRE_ATTEMPTS);
     a->reader = reader_create(a->loop, &a->state_dir, fetched, a);
+    keep_prepared(a);
     if (a->attempts) loop_timer_set(a->tick, 0);
     if (a->o.orphan_ms > 0) loop_timer_set(a->orphan, a->o.orphan_ms);
     if (a->o.nvml) a->gpus = gpus_open(a->o.nvml, bin, a->o.state);
@@ -841,6 +862,7 @@ void agent_destroy(struct agent *a)
     trees_destroy(a->trees);
     removals_destroy(a->removals);
     reader_destroy(a->reader);
+    prepared_destroy(a->prepared);
     for (int i = 0; i < MAX_CAPTURES; i++) capture_cancel(a->capture[i].a);
     capture_cancel(a->profiling);
     while (a->attempts) {

@@ -8,6 +8,7 @@
 #include "api/core/err.h"
 #include "api/core/loop.h"
 #include "api/core/rank.h"
+#include "worker/agent/prepared.h"
 
 struct agent_options {
     const char *connect;    /* seqd's address, as for rpc_dial or rpc_dial_tls */
@@ -19,8 +20,9 @@ struct agent_options {
     const char *roots[RANK_ROOTS];
     int n_roots;
     int n_slots;
-    const char *nvml;  /* the library to ask for GPUs; NULL: this node offers none */
-    bool emulated;     /* takes jobs of the device "emulated": tests */
+    const char *nvml;            /* the library to ask for GPUs; NULL: this node offers none */
+    struct prepared_policy keep; /* of prepared data */
+    bool emulated;               /* takes jobs of the device "emulated": tests */
     int64_t orphan_ms; /* without a session for so long: stop everything and leave; 0 = never */
 };
 

@@ -71,6 +71,8 @@ static int start_write(struct attempt *a, const struct gang_start *start, struct
 
 static void start_take(struct attempt *a, const struct gang_start *start)
 {
+    memcpy(a->prepared_id, start->prepared_id, sizeof a->prepared_id);
+    a->prepared_id[sizeof a->prepared_id - 1] = 0;
     a->n_logs = start->n_local;
     a->first_rank = start->first_rank;
     a->n_running = start->task == TASK_RUN ? start->n_local : 0;

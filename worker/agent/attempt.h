@@ -42,9 +42,10 @@ struct attempt {
     bool spool_open;
     int64_t acked_seq;
     int n_logs, first_rank;
-    int n_running; /* ranks it may have: 0 for a preparation */
-    bool stale;    /* seqd does not expect it: told when it is gone */
-    bool expected; /* by a message of an EXPECT that is not at its end */
+    char prepared_id[80]; /* the data it uses; "": a preparation */
+    int n_running;        /* ranks it may have: 0 for a preparation */
+    bool stale;           /* seqd does not expect it: told when it is gone */
+    bool expected;        /* by a message of an EXPECT that is not at its end */
     struct attempt_log log[JOB_MAX_RANKS];
 };
 

@@ -86,6 +86,7 @@ static struct agent_options agent_options(struct seqw *w)
                               .n_roots = o->root.n,
                               .n_slots = (int)o->slots,
                               .orphan_ms = o->orphan_ms};
+    prepared_policy_read(&a.keep, o->keep_prepared, NULL); /* it was checked */
     for (int i = 0; i < o->root.n; i++) a.roots[i] = o->root.text[i];
     gethostname(w->host, sizeof w->host - 1);
     environment_read(&a);

@@ -7,6 +7,7 @@
 #include "api/core/version.h"
 #include "api/settings.h"
 #include "worker/agent/nvml.h"
+#include "worker/agent/prepared.h"
 
 #define AT(field) OPTION_TARGET(struct seqw_options, field)
 
@@ -37,6 +38,9 @@ static const struct option_entry rows[] = {
      "Where seqgang and seqrank are (default: beside seqw)."},
     {"orphan-ms", OPTION_NUMBER, OPTION_RELOADS, "MS", "86400000", 0, 1 << 30, AT(orphan_ms), NULL,
      "Stop everything and leave after so long without seqd; 0: never."},
+    {"keep-prepared", OPTION_TEXT, OPTION_RESTART, "K", PREPARED_KEEP, 0, 0, AT(keep_prepared), NULL,
+     "Prepared data that no attempt uses: at most this much of the disk (200G, 20%), used within "
+     "an age (30d), both with a comma, or never to remove any."},
     {"log", OPTION_TEXT, OPTION_RELOADS, "LEVEL", NULL, 0, 0, AT(log), log_levels,
      "debug, info, warn or error (default: $SEQD_LOG, else info)."},
     {"help", OPTION_ANSWER, OPTION_COMMAND, NULL, NULL, 0, 0, AT(help), NULL, "This text."},
@@ -67,8 +71,9 @@ static int check(const void *target, struct err *e)
 {
     const struct seqw_options *o = target;
     if (!*o->connect) return err_set(e, ERR_INVALID, "give --connect ADDRESS: see seqw --help");
+    struct prepared_policy keep;
     if (!*o->state) return err_set(e, ERR_INVALID, "give --state DIR: see seqw --help");
-    return 0;
+    return prepared_policy_read(&keep, o->keep_prepared, e);
 }
 
 static const char *config_file(const void *target)

@@ -23,6 +23,7 @@ struct seqw_options {
     struct option_list root;
     char bin[RANK_PATH_SIZE]; /* "": beside seqw */
     int64_t orphan_ms;
+    char keep_prepared[64];
     char log[16];
     int argc; /* for options_reload */
     char **argv;

@@ -1,0 +1,56 @@
+/* prepared.h: prepared data are kept as long as there is room: those that were used last, never
+ * what an attempt here uses. What goes is made again when a job needs it, from the same files.
+ *
+ * Once a minute a thread lists and measures them; what goes is renamed on the loop, where no
+ * attempt can begin meanwhile, and removed on the thread. Loop thread.
+ * tested: tests/agent/test_prepared.c */
+#ifndef SEQD_AGENT_PREPARED_H
+#define SEQD_AGENT_PREPARED_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "api/core/err.h"
+#include "api/core/loop.h"
+#include "api/trees.h"
+
+#define PREPARED_SWEEP_MS 60000
+#define PREPARED_ID       80
+
+/* A fifth of the disk, and a month: a node's disk is for checkpoints. */
+#define PREPARED_KEEP "20%,30d"
+
+struct prepared_policy {
+    int64_t size;  /* bytes; 0: percent says it */
+    int percent;   /* of the file system; 0: no limit */
+    int64_t age_s; /* since it was last used; 0: no limit */
+};
+/* "200G", "20%", "30d", or two of them with a comma; "never". fails: ERR_INVALID. */
+int prepared_policy_read(struct prepared_policy *p, const char *text, struct err *e);
+
+struct prepared_entry {
+    char id[PREPARED_ID];
+    int64_t size, used_s;
+    bool in_use;
+    bool goes; /* out */
+};
+/* Pure: marks what goes so that the rest takes at most `size` bytes (0: any) and was used within
+ * age_s (0: any) before now_s. Sorts: the one that was used longest ago is first. Returns how many
+ * go. */
+int prepared_pick(struct prepared_entry *list, int n, int64_t size, int64_t age_s, int64_t now_s);
+
+struct prepared_calls {
+    /* An attempt here uses it, or may: of one whose data are not known yet, every id. */
+    bool (*in_use)(void *arg, const char *id);
+    int64_t (*utc_s)(void); /* NULL: the machine's */
+};
+
+struct prepared;
+/* dir: copied. */
+struct prepared *prepared_create(struct loop *l, struct trees *t, const char *dir,
+                                 const struct prepared_policy *policy,
+                                 const struct prepared_calls *calls, void *arg);
+void prepared_destroy(struct prepared *p); /* after the trees; NULL allowed */
+/* An attempt begins to use it. */
+void prepared_use(struct prepared *p, const char *id);
+
+#endif
