@@ -26,7 +26,8 @@ enum json_form {
     JSON_STORED
 };
 
-void json_init(void); /* seeds the hash tables; before any thread starts */
+/* Seeds the hash tables; from here on out of memory ends the process. Before any thread starts. */
+void json_init(void);
 
 /* Fills *s with defaults and what the text says; job_check is the caller's next step.
  * fails: ERR_INVALID with the field; ERR_TOO_LARGE when the strings exceed 64 KiB. */
