@@ -329,7 +329,13 @@ $(B)/paper: $(call obj,$(PAPER_SRC)) $(TEST_LIBS)
 # The control plane in one thread: these objects take the place of gRPC, HTTP, threads and processes.
 SIM_WRAPS := pthread_create pthread_join pthread_cond_wait pthread_cond_timedwait pthread_cond_signal \
              pthread_cond_broadcast clock_gettime _exit waitpid kill
-$(SIM): $(call obj,$(SIM_SRC)) $(LIBTEST) $(LIBDAEMON) $(LIBAGENT) $(LIBAPI) $(LIBPLAN) $(LIBCORE)
+# seqd and its agents are two programs: what both call alike gets another name in the agent's.
+names = nm -g --defined-only $(1) | awk 'NF == 3 { print $$3 }' | sort -u
+$(B)/libsim_agent.a: $(LIBAGENT) $(LIBDAEMON)
+	$(Q)$(call names,$(LIBAGENT)) > $@.agent; $(call names,$(LIBDAEMON)) > $@.daemon
+	$(Q)comm -12 $@.agent $@.daemon | sed 's/.*/& seqw_&/' > $@.both
+	$(Q)objcopy --redefine-syms=$@.both $(LIBAGENT) $@
+$(SIM): $(call obj,$(SIM_SRC)) $(LIBTEST) $(LIBDAEMON) $(B)/libsim_agent.a $(LIBAPI) $(LIBPLAN) $(LIBCORE)
 	$(call do_link,$(addprefix -Wl$(COMMA)--wrap=,$(SIM_WRAPS)) -ljansson -lsqlite3 $(filter-out -lgrpc -lgpr,$(RPC_LIBS)) -lpthread -lm)
 # Tests that start programs.
 $(B)/tests/test_rank $(B)/tests/test_life $(B)/tests/test_prepare $(B)/tests/test_model_jobs \
