@@ -2,6 +2,7 @@
  * that is cut leaves of the writes since the last sync any part. */
 #include <errno.h>
 #include <sqlite3.h>
+#include "tests/sim/oom.h"
 #include "tests/sim/sim.h"
 
 enum { FILES = 16, REGIONS = 64, LOCKS = 8, SECTOR = 512 };
@@ -49,7 +50,7 @@ static void image_size(struct image *m, int64_t size)
 {
     if (size > m->room) {
         m->room = 2 * size + 65536;
-        if (!(m->data = realloc(m->data, (size_t)m->room))) abort();
+        if (!(m->data = sim_realloc(m->data, (size_t)m->room))) abort();
     }
     if (size > m->size) memset(m->data + m->size, 0, (size_t)(size - m->size));
     m->size = size;
@@ -69,7 +70,7 @@ static void image_copy(struct image *to, const struct image *from)
 
 static void note_change(struct file *f, const void *data, int64_t size, int64_t at)
 {
-    struct change *c = malloc(sizeof *c + (size > 0 ? (size_t)size : 0));
+    struct change *c = sim_malloc(sizeof *c + (size > 0 ? (size_t)size : 0));
     if (!c) abort();
     *c = (struct change){.at = at, .size = size};
     if (size > 0) memcpy(c->data, data, (size_t)size);
@@ -330,7 +331,7 @@ static int io_shm_map(sqlite3_file *file, int i, int size, int extend, void vola
         return SQLITE_IOERR_SHMSIZE;
     }
     for (; f->n_regions <= i; f->n_regions++)
-        if (!(f->region[f->n_regions] = calloc(1, (size_t)size))) abort();
+        if (!(f->region[f->n_regions] = sim_calloc(1, (size_t)size))) abort();
     *out = f->region[i];
     return SQLITE_OK;
 }

@@ -5,6 +5,7 @@
 #include <time.h>
 #include <ucontext.h>
 #include <unistd.h>
+#include "tests/sim/oom.h"
 #include "tests/sim/sim.h"
 
 enum { FIBERS = 8, STACK_SIZE = 1 << 20 };
@@ -99,7 +100,7 @@ int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*main)(v
     for (int i = 0; i < FIBERS; i++) {
         struct fiber *f = &fibers[i];
         if (f->used) continue;
-        if (!f->stack && !(f->stack = malloc(STACK_SIZE))) abort();
+        if (!f->stack && !(f->stack = sim_malloc(STACK_SIZE))) abort();
         *f = (struct fiber){
             .stack = f->stack, .main = main, .arg = arg, .used = true, .ready = true};
         getcontext(&f->context);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 #include "api/core/job.h"
 #include "daemon/http/routes.h"
+#include "tests/sim/oom.h"
 #include "tests/sim/sim.h"
 
 enum { OPEN_MAX = 24, BODY_SIZE = 1024 };
@@ -30,7 +31,7 @@ struct http_req {
 static struct order orders[SIM_JOBS];
 static int n_orders, n_jobs;
 static int64_t jobs[SIM_JOBS], cursors[SIM_JOBS], metric_cursors[SIM_JOBS];
-static struct http_req *open_requests;
+static struct http_req *open_requests, *probe;
 static int n_open;
 
 void clients_reset(void)
@@ -198,8 +199,11 @@ static void request_free(struct http_req *r)
 
 void http_reply(struct http_req *r, int status, const char *type, const char *body, size_t size)
 {
-    char *copy = strndup(body, size);
+    char *copy = sim_malloc(size + 1);
     if (!copy) abort();
+    memcpy(copy, body, size);
+    copy[size] = 0;
+    if (r == probe) oom.told->status = status;
     if (r->order && !r->orphan) r->order->under_way = false;
     if (status == 500 && !r->orphan)
         sim_note(r->job, "client: %s is answered 500 %.200s", r->path, copy);
@@ -230,7 +234,7 @@ static void handle(void *arg)
 
 static struct http_req *ask(enum what what, const char *method, int64_t job, const char *path)
 {
-    struct http_req *r = calloc(1, sizeof *r);
+    struct http_req *r = sim_calloc(1, sizeof *r);
     if (!r) abort();
     *r = (struct http_req){.what = what, .method = method, .job = job, .next = open_requests};
     snprintf(r->path, sizeof r->path, path, (long long)job);
@@ -314,6 +318,26 @@ static void order_one(void)
         send_off(ask(CANCEL, "POST", job, "/v1/jobs/%lld:cancel"));
     else
         send_off(ask(RESTART, "POST", job, "/v1/jobs/%lld:restart"));
+}
+
+void clients_probe(int i)
+{
+    static const enum what whats[] = {SUBMIT, CANCEL, SHOW, LIST, EVENTS, METRICS};
+    static const char *const paths[] = {
+        "/v1/jobs", "/v1/jobs/%lld:cancel", "/v1/jobs/%lld",
+        "/v1/jobs", "/v1/jobs/%lld/events", "/v1/jobs/%lld/metrics"};
+    static struct order o;
+    probe = ask(whats[i], i < 2 ? "POST" : "GET", i == 1 ? jobs[n_jobs - 1] : jobs[0], paths[i]);
+    probe->lost = true;
+    if (!i) {
+        snprintf(o.key, sizeof o.key, "probe");
+        write_body(o.body, sizeof o.body);
+        probe->order = &o;
+        probe->body = o.body;
+    }
+    oom.aside++;
+    send_off(probe);
+    oom.aside--;
 }
 
 void clients_turn(bool submit)

@@ -2,6 +2,7 @@
  * they keep their order; a session can break, be cut in either direction, or be half open: then
  * each end finds out by itself, by keepalive. */
 #include "api/rpc.h"
+#include "tests/sim/oom.h"
 #include "tests/sim/sim.h"
 
 enum { RETRY_MIN_MS = 100, RETRY_MAX_MS = 1000, DELAY_MS = 30 };
@@ -75,7 +76,7 @@ void net_cut(int node, bool up, bool down, int64_t until_ms)
 
 static struct rpc_stream *stream_new(struct end *end, int node, int64_t open_ms)
 {
-    struct rpc_stream *s = calloc(1, sizeof *s);
+    struct rpc_stream *s = sim_calloc(1, sizeof *s);
     if (!s) abort();
     *s = (struct rpc_stream){.end = end, .node = node, .open_ms = open_ms, .next = end->first};
     s->last = &s->packets;
@@ -116,7 +117,7 @@ int rpc_send(struct rpc_stream *s, const void *data, size_t size)
     if (s->closing || s->queued_size + size > RPC_QUEUE_SIZE) return -1;
     struct rpc_stream *to = s->peer;
     if (!to) return 0; /* into a connection that is gone: no error yet */
-    struct packet *p = malloc(sizeof *p + size);
+    struct packet *p = sim_malloc(sizeof *p + size);
     if (!p) abort();
     int64_t due_ms = sim_now + 1 + sim_below(DELAY_MS);
     if (due_ms < to->last_due_ms) due_ms = to->last_due_ms;
@@ -257,7 +258,7 @@ static void end_destroy(struct end *e)
 struct rpc_server *rpc_serve(struct loop *l, const char *address, const struct rpc_calls *calls,
                              void *arg, struct err *e)
 {
-    struct rpc_server *s = calloc(1, sizeof *s);
+    struct rpc_server *s = sim_calloc(1, sizeof *s);
     if (!s) abort();
     s->end = (struct end){.loop = l, .calls = calls, .arg = arg};
     return server = s;
@@ -300,7 +301,7 @@ static void dial(void *arg)
 struct rpc_client *rpc_dial(struct loop *l, const char *address, const struct rpc_calls *calls,
                             void *arg, struct err *e)
 {
-    struct rpc_client *c = calloc(1, sizeof *c);
+    struct rpc_client *c = sim_calloc(1, sizeof *c);
     if (!c) abort();
     c->end = (struct end){.loop = l, .calls = calls, .arg = arg};
     c->node = node_now();

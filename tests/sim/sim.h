@@ -11,6 +11,7 @@
  *   gang.c     gangs and ranks, by the rules of api/core/gang_start.h and rank.h
  *   truth.c    what gangs did, and which of their processes live
  *   liar.c     a node that says what is not so
+ *   oom.c      allocations that fail, one after the other
  *   check.c    what must hold: a small model of jobs over committed rows, and what was told
  *
  * What one seed does, it does again: no real time, no thread, no real random number. */
@@ -148,6 +149,7 @@ void clients_reset(void);
 void clients_turn(bool submit);
 void clients_cut(void); /* seqd is gone, and with it what was asked */
 int clients_jobs(void);
+void clients_probe(int i); /* sends the i-th kind of request: submit, cancel, show, list, ... */
 
 /* ---- check.c --------------------------------------------------------------------------------- */
 

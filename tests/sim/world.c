@@ -8,6 +8,7 @@
 #include "daemon/json.h"
 #include "tests/lib/mutant.h"
 #include "tests/lib/scratch.h"
+#include "tests/sim/oom.h"
 #include "tests/sim/sim.h"
 
 enum { NOTES = 4096, NOTE_SIZE = 512, SHOWN = 60, CALM_MS = 4 * 3600 * 1000 };
@@ -293,6 +294,21 @@ static void run(uint64_t s, int64_t max_steps)
     end();
 }
 
+/* A world with some jobs, and then the walk. */
+static int walk(void)
+{
+    oom.told = sim_calloc(1, sizeof *oom.told);
+    begin(5);
+    while (sim_now < 1030000) {
+        advance(1 + sim_below(40));
+        turn();
+    }
+    const int rc = oom_walk();
+    oom.at = 0;
+    end();
+    return rc;
+}
+
 /* ---- injected faults of the product --------------------------------------------------------- */
 
 #ifdef SEQD_MUTANTS
@@ -351,6 +367,7 @@ int main(int argc, char **argv)
 #ifdef SEQD_MUTANTS
     if (!strcmp(argv[1], "--mutants")) return run_mutants();
 #endif
+    if (!strcmp(argv[1], "--oom")) return walk();
     uint64_t s = strtoull(many ? argc > 3 ? argv[3] : "1" : argv[1], NULL, 10);
     const int64_t steps = !many && argc > 2 ? strtoll(argv[2], NULL, 10) : INT64_MAX;
     do {

@@ -1,0 +1,25 @@
+/* oom.h: allocations that fail (oom.c); the simulator itself is aside. */
+#ifndef SEQD_TESTS_SIM_OOM_H
+#define SEQD_TESTS_SIM_OOM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct oom_told { /* in memory that a parent sees */
+    int64_t caller; /* of the allocation that failed: an offset in the program; 0: none */
+    int status;     /* what the request was answered; 0: nothing */
+};
+
+extern struct oom {
+    int64_t at, n; /* the at-th fails, of n so far; at 0: none */
+    int aside;     /* it is the simulator that allocates */
+    struct oom_told *told;
+} oom;
+
+void *sim_malloc(size_t size); /* of the simulator: they do not fail */
+void *sim_calloc(size_t n, size_t size);
+void *sim_realloc(void *p, size_t size);
+
+int oom_walk(void); /* `sim --oom`: a table; 1 when a request crashed */
+
+#endif
