@@ -38,7 +38,7 @@ static bool of_the_disk(const char *text)
 {
     const char *code = strstr(text, "error code=");
     if (code) return strncmp(code + 11, "11", 2) != 0; /* SQLITE_CORRUPT */
-    return strstr(text, "failed to get page") != NULL;
+    return strstr(text, "failed to get page") || strstr(text, "Failed to read ptrmap");
 }
 
 static int look(sqlite3_stmt *st, const char *path, struct err *e)
