@@ -1,5 +1,5 @@
-/* The store's two threads as fibers: each runs until it waits, or until its disk lets others run.
- * The linker gives these functions in the place of the system's (--wrap). */
+/* The threads of seqd and of agents as fibers: each runs until it waits, or until its disk lets
+ * others run. The linker gives these functions in the place of the system's (--wrap). */
 #include <errno.h>
 #include <pthread.h>
 #include <time.h>
@@ -8,7 +8,7 @@
 #include "tests/sim/oom.h"
 #include "tests/sim/sim.h"
 
-enum { FIBERS = 8, STACK_SIZE = 1 << 20 };
+enum { FIBERS = 64, STACK_SIZE = 1 << 20 };
 
 struct fiber {
     ucontext_t context;
@@ -16,6 +16,7 @@ struct fiber {
     void *(*main)(void *arg);
     void *arg;
     bool used, done, ready;
+    int node; /* whose it is: -1: seqd's */
     pthread_cond_t *waits;
     int64_t until_ms; /* -1: no limit */
 };
@@ -44,9 +45,12 @@ static void leave(void)
 
 static void enter(struct fiber *f)
 {
+    const int before = node_now();
     f->ready = false;
     current = f;
+    node_enter(f->node);
     swapcontext(&outside, &f->context);
+    node_enter(before);
     current = NULL;
 }
 
@@ -86,7 +90,8 @@ void fibers_turn(bool all)
 
 void fibers_drop(void)
 {
-    for (int i = 0; i < FIBERS; i++) fibers[i].used = false;
+    for (int i = 0; i < FIBERS; i++)
+        if (fibers[i].node < 0) fibers[i].used = false;
     exit_code = -1;
 }
 
@@ -101,8 +106,12 @@ int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*main)(v
         struct fiber *f = &fibers[i];
         if (f->used) continue;
         if (!f->stack && !(f->stack = sim_malloc(STACK_SIZE))) abort();
-        *f = (struct fiber){
-            .stack = f->stack, .main = main, .arg = arg, .used = true, .ready = true};
+        *f = (struct fiber){.stack = f->stack,
+                            .main = main,
+                            .arg = arg,
+                            .used = true,
+                            .ready = true,
+                            .node = node_now()};
         getcontext(&f->context);
         f->context.uc_stack.ss_sp = f->stack;
         f->context.uc_stack.ss_size = STACK_SIZE;

@@ -67,7 +67,7 @@ void *sim_realloc(void *p, size_t size)
     return __libc_realloc(p, size);
 }
 
-/* ---- the walk: every allocation of each request fails once ------------------------------------ */
+/* ---- the walk: every allocation of each request fails once ----------------------------------- */
 
 pid_t __real_waitpid(pid_t pid, int *status, int flags);
 

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct oom_told { /* in memory that a parent sees */
+struct oom_told {   /* in memory that a parent sees */
     int64_t caller; /* of the allocation that failed: an offset in the program; 0: none */
     int status;     /* what the request was answered; 0: nothing */
 };

@@ -57,7 +57,7 @@ const char *sim_dir(void); /* the seed's directory */
 void fibers_turn(bool all); /* runs what is ready, or some of it */
 void fiber_yield(void);     /* lets others run; nothing outside a fiber */
 bool fiber_inside(void);
-void fibers_drop(void);    /* all are forgotten, wherever they are */
+void fibers_drop(void);    /* those of seqd are forgotten, wherever they are */
 int fiber_exit_code(void); /* of _exit in a fiber since the last drop; -1: there was none */
 
 /* ---- disk.c ---------------------------------------------------------------------------------- */
