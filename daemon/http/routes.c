@@ -34,7 +34,7 @@ const struct route route_table[] = {
     {"GET", "/v1/uploads", "", ROLE_USER, ROUTE_READS, route_uploads},
     {"POST", "/v1/uploads", "", ROLE_USER, ROUTE_CHANGES, route_upload_new},
     {"GET", "/v1/uploads/{n}", "", ROLE_USER, ROUTE_READS, route_upload},
-    {"PATCH", "/v1/uploads/{n}", "file", ROLE_USER, ROUTE_CHANGES, route_upload_write},
+    {"PATCH", "/v1/uploads/{n}", "file", ROLE_USER, ROUTE_READS, route_upload_write},
     {"DELETE", "/v1/uploads/{n}", "", ROLE_USER, ROUTE_CHANGES, route_upload_remove},
     {"POST", "/v1/uploads/{n}:commit", "", ROLE_USER, ROUTE_CHANGES, route_upload_commit},
     {"POST", "/v1/nodes/tokens", "", ROLE_ADMIN, ROUTE_CHANGES, route_join_token},
