@@ -129,7 +129,7 @@ static void on_reload(struct seqd *d)
 static void on_signal(void *arg, int signo)
 {
     struct seqd *d = arg;
-    if (signo == SIGHUP) {
+    if (signo == SIGHUP && !d->o.dev) { /* with --dev its terminal is gone */
         on_reload(d);
         return;
     }

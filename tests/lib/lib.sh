@@ -80,10 +80,10 @@ preload() { # PROGRAM [options of cc]
 nothing_left() { [ -z "$(procs 'seq[dwgr]*')" ]; }
 no_gang() { [ -z "$(procs seqgang)$(procs seqrank)" ]; }
 
-# SIGINT, as Ctrl-C: seqd stops the agent and the gangs, and exits 0.
-seqd_stop() {
+# SIGINT, as Ctrl-C, or the SIGNAL given: seqd stops the agent and the gangs, and exits 0.
+seqd_stop() { # [SIGNAL]
     local rc
-    kill -INT "$SEQD_PID" 2>/dev/null
+    kill "-${1:-INT}" "$SEQD_PID" 2>/dev/null
     until_ok 150 gone "$SEQD_PID" || kill -9 "$SEQD_PID"
     wait "$SEQD_PID"; rc=$?
     SEQD_PID=

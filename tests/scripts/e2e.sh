@@ -263,7 +263,7 @@ check "seqd stops on Ctrl-C" seqd_stop
 check "nothing is left running" until_ok 50 nothing_left
 seqd_start && ok "starts again on the same state"
 same "and knows its jobs" "$(field "$id" result.weights_sha256)" "$sha"
-check "stops again" seqd_stop
+check "stops when its terminal goes" seqd_stop HUP
 check "nothing is left running" until_ok 50 nothing_left
 # With BUILD=build/asan or build/tsan a report is in a log, of seqd or of a rank.
 same "no sanitizer report" "$(grep -rlE 'AddressSanitizer|ThreadSanitizer|runtime error:|LeakSanitizer' "$T"/*.log "$STATE" 2>/dev/null | wc -l)" 0
