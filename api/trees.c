@@ -14,8 +14,8 @@
 
 #define DEPTH_MAX 32 /* a job's directory has 5: each open level is a descriptor */
 
-struct request {
-    struct request *next;
+struct tree_request {
+    struct tree_request *next;
     struct trees *all;
     enum { MEASURE, REMOVE, LIST } what;
     int n;
@@ -31,13 +31,13 @@ struct trees {
     pthread_mutex_t mutex;
     pthread_cond_t wake;
     bool stop;
-    struct request *first, **last;         /* asked */
-    struct request *out_first, **out_last; /* done, in order */
+    struct tree_request *first, **last;         /* asked */
+    struct tree_request *out_first, **out_last; /* done, in order */
 };
 
 /* ---- the walk -------------------------------------------------------------------------------- */
 
-struct walk {
+struct tree_walk {
     const struct trees *all;
     bool remove;
     int64_t size;
@@ -53,9 +53,9 @@ static bool stopping(const struct trees *t)
     return stop;
 }
 
-static int walk_entry(struct walk *w, int dir, const char *name, int depth);
+static int walk_entry(struct tree_walk *w, int dir, const char *name, int depth);
 
-static int walk_dir(struct walk *w, int fd, int depth)
+static int walk_dir(struct tree_walk *w, int fd, int depth)
 {
     int rc = 0;
     DIR *d = fdopendir(fd);
@@ -72,7 +72,7 @@ static int walk_dir(struct walk *w, int fd, int depth)
 }
 
 /* An entry that is gone meanwhile is no failure: a gang may end while it is measured. */
-static int walk_entry(struct walk *w, int dir, const char *name, int depth)
+static int walk_entry(struct tree_walk *w, int dir, const char *name, int depth)
 {
     struct stat st;
     if (stopping(w->all)) return err_set(w->e, ERR_ABORTED, "the program stops");
@@ -94,7 +94,7 @@ static int walk_entry(struct walk *w, int dir, const char *name, int depth)
 static int walk_path(const struct trees *all, const char *path, bool remove, int64_t *size,
                      struct err *e)
 {
-    struct walk w = {.all = all, .remove = remove, .e = e};
+    struct tree_walk w = {.all = all, .remove = remove, .e = e};
     const int rc = walk_entry(&w, AT_FDCWD, path, 0);
     *size += w.size;
     return rc;
@@ -119,7 +119,7 @@ static int sync_parent(const char *path, struct err *e)
     return file_exists(dir) ? file_sync_dir(dir, e) : 0;
 }
 
-static void list_entry(struct request *q, const char *dir, const char *name)
+static void list_entry(struct tree_request *q, const char *dir, const char *name)
 {
     struct stat st;
     struct tree *t = &q->tree[q->n];
@@ -132,7 +132,7 @@ static void list_entry(struct request *q, const char *dir, const char *name)
 }
 
 /* The entries take the place of the directory. */
-static void list(struct request *q)
+static void list(struct tree_request *q)
 {
     char dir[FILE_PATH_SIZE];
     snprintf(dir, sizeof dir, "%s", q->tree[0].path);
@@ -148,7 +148,7 @@ static void list(struct request *q)
     closedir(d);
 }
 
-static void run(struct request *q)
+static void run(struct tree_request *q)
 {
     struct err e;
     if (q->what == LIST) {
@@ -173,7 +173,7 @@ static void run(struct request *q)
     q->err = e;
 }
 
-static void request_free(struct request *q)
+static void request_free(struct tree_request *q)
 {
     free(q->tree);
     free(q);
@@ -184,11 +184,11 @@ static void give_all(void *arg)
 {
     struct trees *t = arg;
     pthread_mutex_lock(&t->mutex);
-    struct request *q = t->out_first;
+    struct tree_request *q = t->out_first;
     t->out_first = NULL;
     t->out_last = &t->out_first;
     pthread_mutex_unlock(&t->mutex);
-    for (struct request *next; q; q = next) {
+    for (struct tree_request *next; q; q = next) {
         next = q->next;
         q->done(q->arg, q->tree, q->n, q->err.code ? &q->err : NULL);
         request_free(q);
@@ -202,7 +202,7 @@ static void *thread_main(void *arg)
     for (;;) {
         while (!t->first && !t->stop) pthread_cond_wait(&t->wake, &t->mutex);
         if (t->stop) break;
-        struct request *q = t->first;
+        struct tree_request *q = t->first;
         t->first = q->next;
         if (!t->first) t->last = &t->first;
         pthread_mutex_unlock(&t->mutex);
@@ -223,7 +223,7 @@ static void *thread_main(void *arg)
 static void ask(struct trees *t, const struct tree *tree, int n, int what, trees_done *done,
                 void *arg)
 {
-    struct request *q = calloc(1, sizeof *q);
+    struct tree_request *q = calloc(1, sizeof *q);
     assert(n >= 1 && n <= TREES_BATCH);
     if (!q || !(q->tree = malloc((size_t)n * sizeof *tree))) abort();
     memcpy(q->tree, tree, (size_t)n * sizeof *tree);
@@ -267,9 +267,9 @@ struct trees *trees_create(struct loop *l)
     return t;
 }
 
-static void free_all(struct request *q)
+static void free_all(struct tree_request *q)
 {
-    for (struct request *next; q; q = next) {
+    for (struct tree_request *next; q; q = next) {
         next = q->next;
         request_free(q);
     }

@@ -293,7 +293,7 @@ static int read_token(const char *path, char *out, size_t size, struct err *e)
 int cli_token(const struct cli *c, const char *url, char *out, size_t size, struct err *e)
 {
     const char *given = given_url(c), *file = c->opt.token_file;
-    struct context known;
+    struct server_context known;
     struct err why = {0};
     char path[1024];
     *out = 0;
@@ -380,7 +380,7 @@ static void look_at_terminal(struct cli *c)
 /* What the login said is for where nothing is named. */
 static void set_trust(const struct cli *c, const char *url)
 {
-    struct context known = {0};
+    struct server_context known = {0};
     const char *ca = cli_ca(c);
     if (!ca && !context_read(url, &known, NULL)) ca = known.ca;
     http_set_ca(c->http, ca);

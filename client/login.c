@@ -53,7 +53,7 @@ static int read_new_token(struct cli *c, const char *url, char *out, size_t size
 }
 
 /* The file of authorities is named from any directory later. */
-static int keep_ca(const struct cli *c, struct context *known)
+static int keep_ca(const struct cli *c, struct server_context *known)
 {
     char real[PATH_MAX];
     const char *ca = cli_ca(c);
@@ -66,7 +66,7 @@ static int keep_ca(const struct cli *c, struct context *known)
 
 static int login_run(struct cli *c)
 {
-    struct context known = {0};
+    struct server_context known = {0};
     struct err e;
     if (c->n_args) c->opt.url = c->arg[0];
     int rc = cli_url(c, known.url, sizeof known.url, &e) ? cli_fail(CLI_ERROR, "%s", e.text) : 0;
@@ -101,7 +101,7 @@ static int logout_run(struct cli *c)
     return CLI_OK;
 }
 
-static void print_context(void *arg, const struct context *k)
+static void print_context(void *arg, const struct server_context *k)
 {
     const char *current = arg;
     char clean[CONTEXT_URL];
@@ -111,7 +111,7 @@ static void print_context(void *arg, const struct context *k)
 static int contexts_run(struct cli *c)
 {
     char current[CONTEXT_URL];
-    struct context known;
+    struct server_context known;
     struct err e;
     if (c->n_args && context_read(c->arg[0], &known, &e))
         return cli_fail(CLI_NOT_FOUND, "%s: run seqctl login %s", e.text, c->arg[0]);

@@ -32,7 +32,7 @@ struct pull {
 };
 
 /* One file on its way. */
-struct flow {
+struct pull_flow {
     struct pull *p;
     struct local_file *f;
     const struct http_stream *stream;
@@ -146,7 +146,7 @@ static void draw(struct pull *p, const char *name, bool now)
 
 static void on_bytes(void *arg, const char *bytes, size_t n)
 {
-    struct flow *w = arg;
+    struct pull_flow *w = arg;
     if (w->err.code) return;
     if (w->begun && !w->whole && http_answer(w->stream)->status == 200) {
         w->whole = true; /* it is another file now: from the beginning */
@@ -179,7 +179,7 @@ static void path_of(const struct pull *p, const char *name, char *out, size_t si
 static int ask_bytes(struct pull *p, struct local_file *f, const struct jv *file, bool *again)
 {
     char path[1024], etag[80];
-    struct flow w = {.p = p, .f = f, .begun = f->size, .size = jv_int(file, "size", 0)};
+    struct pull_flow w = {.p = p, .f = f, .begun = f->size, .size = jv_int(file, "size", 0)};
     struct err e = {0};
     path_of(p, jv_str(file, "name", ""), path, sizeof path);
     snprintf(etag, sizeof etag, "\"%s\"", jv_str(file, "sha256", ""));

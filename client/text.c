@@ -55,11 +55,11 @@ char *text_safe(char *out, size_t size, const char *s)
     return text_clean(out, size, s, strlen(s), "");
 }
 
-struct range {
+struct text_range {
     uint32_t from, to;
 };
 
-static bool in_ranges(const struct range *r, size_t n, uint32_t c)
+static bool in_ranges(const struct text_range *r, size_t n, uint32_t c)
 {
     for (size_t i = 0; i < n; i++)
         if (c >= r[i].from && c <= r[i].to) return true;
@@ -70,12 +70,12 @@ static bool in_ranges(const struct range *r, size_t n, uint32_t c)
  * them, wide letters and pictures take two columns. */
 static int columns_of(uint32_t c)
 {
-    static const struct range none[] = {
+    static const struct text_range none[] = {
         {0x300, 0x36f},   {0x483, 0x489},   {0x591, 0x5bd},   {0x610, 0x61a},    {0x64b, 0x65f},
         {0x6d6, 0x6dc},   {0x93c, 0x93c},   {0x941, 0x948},   {0x94d, 0x94d},    {0xe31, 0xe31},
         {0xe34, 0xe3a},   {0xe47, 0xe4e},   {0x1ab0, 0x1aff}, {0x1dc0, 0x1dff},  {0x200b, 0x200f},
         {0x20d0, 0x20ff}, {0xfe00, 0xfe0f}, {0xfe20, 0xfe2f}, {0xe0100, 0xe01ef}};
-    static const struct range wide[] = {
+    static const struct text_range wide[] = {
         {0x1100, 0x115f},   {0x231a, 0x231b},   {0x23e9, 0x23ec},   {0x2614, 0x2615},
         {0x2648, 0x2653},   {0x26a1, 0x26a1},   {0x26bd, 0x26be},   {0x2705, 0x2705},
         {0x270a, 0x270b},   {0x2728, 0x2728},   {0x274c, 0x274c},   {0x2753, 0x2757},

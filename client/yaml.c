@@ -7,15 +7,15 @@
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-struct reader {
+struct yaml_reader {
     yaml_parser_t parser;
     int depth, n_nodes;
     struct err *e;
 };
 
-static struct jv *read_value(struct reader *r, yaml_event_t *ev);
+static struct jv *read_value(struct yaml_reader *r, yaml_event_t *ev);
 
-static struct jv *refuse(struct reader *r, const yaml_event_t *ev, const char *why)
+static struct jv *refuse(struct yaml_reader *r, const yaml_event_t *ev, const char *why)
 {
     err_set(r->e, ERR_INVALID, "line %zu, column %zu: %s", ev->start_mark.line + 1,
             ev->start_mark.column + 1, why);
@@ -23,7 +23,7 @@ static struct jv *refuse(struct reader *r, const yaml_event_t *ev, const char *w
 }
 
 /* -1: not YAML. The caller deletes *ev. */
-static int next(struct reader *r, yaml_event_t *ev)
+static int next(struct yaml_reader *r, yaml_event_t *ev)
 {
     if (yaml_parser_parse(&r->parser, ev)) return 0;
     const yaml_parser_t *p = &r->parser;
@@ -49,7 +49,7 @@ static struct jv *plain(const char *text, size_t n)
     return jv_string(text, n);
 }
 
-static struct jv *read_scalar(struct reader *r, const yaml_event_t *ev)
+static struct jv *read_scalar(struct yaml_reader *r, const yaml_event_t *ev)
 {
     const char *text = (const char *)ev->data.scalar.value;
     const size_t n = ev->data.scalar.length;
@@ -60,7 +60,7 @@ static struct jv *read_scalar(struct reader *r, const yaml_event_t *ev)
     return v ? v : refuse(r, ev, "the text has a NUL");
 }
 
-static struct jv *read_list(struct reader *r)
+static struct jv *read_list(struct yaml_reader *r)
 {
     struct jv *list = jv_array();
     for (;;) {
@@ -77,7 +77,7 @@ static struct jv *read_list(struct reader *r)
 }
 
 /* One key, and its value. */
-static int read_pair(struct reader *r, struct jv *object, const yaml_event_t *key)
+static int read_pair(struct yaml_reader *r, struct jv *object, const yaml_event_t *key)
 {
     yaml_event_t ev;
     const char *name = (const char *)key->data.scalar.value;
@@ -97,7 +97,7 @@ static int read_pair(struct reader *r, struct jv *object, const yaml_event_t *ke
     return -1;
 }
 
-static struct jv *read_object(struct reader *r)
+static struct jv *read_object(struct yaml_reader *r)
 {
     struct jv *object = jv_object();
     for (;;) {
@@ -124,7 +124,7 @@ static bool has_anchor(const yaml_event_t *ev)
     }
 }
 
-static struct jv *read_value(struct reader *r, yaml_event_t *ev)
+static struct jv *read_value(struct yaml_reader *r, yaml_event_t *ev)
 {
     struct jv *v = NULL;
     if (has_anchor(ev)) return refuse(r, ev, "anchors (&) and aliases (*) are not read");
@@ -151,7 +151,7 @@ static struct jv *read_value(struct reader *r, yaml_event_t *ev)
 }
 
 /* The next event, which must be of that type. */
-static int expect(struct reader *r, yaml_event_type_t type, const char *why)
+static int expect(struct yaml_reader *r, yaml_event_type_t type, const char *why)
 {
     yaml_event_t ev;
     if (next(r, &ev)) return -1;
@@ -161,7 +161,7 @@ static int expect(struct reader *r, yaml_event_type_t type, const char *why)
     return bad ? -1 : 0;
 }
 
-static struct jv *read_document(struct reader *r)
+static struct jv *read_document(struct yaml_reader *r)
 {
     yaml_event_t ev;
     if (expect(r, YAML_STREAM_START_EVENT, "not YAML") ||
@@ -179,7 +179,7 @@ static struct jv *read_document(struct reader *r)
 
 struct jv *yaml_parse(const char *text, size_t size, struct err *e)
 {
-    struct reader r = {.e = e};
+    struct yaml_reader r = {.e = e};
     if (!yaml_parser_initialize(&r.parser)) {
         err_set(e, ERR_INTERNAL, "out of memory");
         return NULL;

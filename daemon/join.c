@@ -16,7 +16,7 @@ static const char HEAD[] = "seqj_";
 enum { ID_SIZE = 6, RANDOM_SIZE = 32 };
 enum { ID_HEX = 2 * ID_SIZE + 1, RETRY_MS = 5000, TOKEN_TEXT = 256 };
 
-struct token {
+struct join_token {
     char id[ID_HEX], hash[SHA256_HEX], names[NODE_NAME];
     int64_t uses, used, created_ms, expires_ms;
 };
@@ -30,7 +30,7 @@ struct certificate {
 struct joins {
     struct joins_options o;
     int n_tokens, n_certificates;
-    struct token token[JOIN_TOKENS];
+    struct join_token token[JOIN_TOKENS];
     struct certificate certificate[JOIN_CERTIFICATES];
 };
 
@@ -46,11 +46,11 @@ static int load_token(void *arg, const struct store_join_token *row, struct err 
     struct joins *j = arg;
     if (j->n_tokens == JOIN_TOKENS)
         return err_set(e, ERR_TOO_LARGE, "more than %d join tokens", JOIN_TOKENS);
-    struct token *t = &j->token[j->n_tokens++];
-    *t = (struct token){.uses = row->uses,
-                        .used = row->used,
-                        .created_ms = row->created_ms,
-                        .expires_ms = row->expires_ms};
+    struct join_token *t = &j->token[j->n_tokens++];
+    *t = (struct join_token){.uses = row->uses,
+                             .used = row->used,
+                             .created_ms = row->created_ms,
+                             .expires_ms = row->expires_ms};
     copy(t->id, sizeof t->id, row->id);
     copy(t->hash, sizeof t->hash, row->hash);
     copy(t->names, sizeof t->names, row->names);
@@ -87,14 +87,14 @@ void joins_destroy(struct joins *j)
     free(j);
 }
 
-static struct token *token_find(struct joins *j, const char *id)
+static struct join_token *token_find(struct joins *j, const char *id)
 {
     for (int i = 0; i < j->n_tokens; i++)
         if (!strcmp(j->token[i].id, id)) return &j->token[i];
     return NULL;
 }
 
-static void token_drop(struct joins *j, struct store_txn *t, struct token *old)
+static void token_drop(struct joins *j, struct store_txn *t, struct join_token *old)
 {
     store_join_token_remove(t, old->id);
     const int i = (int)(old - j->token);
@@ -228,8 +228,8 @@ void joins_token_make(struct joins *j, const struct joins_token *want, joins_mad
         made(m, &e);
         return;
     }
-    struct token *k = &j->token[j->n_tokens++];
-    *k = (struct token){
+    struct join_token *k = &j->token[j->n_tokens++];
+    *k = (struct join_token){
         .uses = want->uses, .created_ms = now_ms, .expires_ms = now_ms + want->ttl_s * 1000};
     copy(k->names, sizeof k->names, want->names);
     random_hex(k->id, ID_SIZE);
@@ -251,7 +251,7 @@ void joins_token_make(struct joins *j, const struct joins_token *want, joins_mad
     store_commit(j->o.store, t, made, m);
 }
 
-static void write_token(const struct token *k, struct jwrite *w, const char *text)
+static void write_token(const struct join_token *k, struct jwrite *w, const char *text)
 {
     char at[32];
     jwrite_object(w, NULL);
@@ -267,7 +267,7 @@ static void write_token(const struct token *k, struct jwrite *w, const char *tex
 
 bool joins_token_write(const struct joins *j, struct jwrite *w, const char *id, const char *text)
 {
-    const struct token *k = token_find((struct joins *)j, id);
+    const struct join_token *k = token_find((struct joins *)j, id);
     if (k) write_token(k, w, text);
     return k != NULL;
 }
@@ -284,7 +284,7 @@ void joins_tokens_write(const struct joins *j, struct jwrite *w, const char *key
 void joins_token_revoke(struct joins *j, const char *id, joins_done *done, void *arg)
 {
     struct err e;
-    struct token *k = token_find(j, id);
+    struct join_token *k = token_find(j, id);
     if (!k) {
         err_set(&e, ERR_NOT_FOUND, "there is no join token %.40s", id);
         done(arg, &e);
@@ -362,20 +362,20 @@ struct joining {
 };
 
 /* Splits off the id. */
-static struct token *token_of(struct joins *j, const char *text)
+static struct join_token *token_of(struct joins *j, const char *text)
 {
     char id[ID_HEX], hash[SHA256_HEX];
     const size_t head = sizeof HEAD - 1;
     if (strncmp(text, HEAD, head) || strlen(text) < head + ID_HEX) return NULL;
     snprintf(id, sizeof id, "%s", text + head);
-    struct token *k = token_find(j, id);
+    struct join_token *k = token_find(j, id);
     text_hash(text, hash);
     return k && same_hash(k->hash, hash) ? k : NULL;
 }
 
 /* owner: the certificate that the name has, or NULL. */
-static int judge_token(struct joining *c, const struct certificate *owner, const struct token *k,
-                       int64_t now_ms, struct err *e)
+static int judge_token(struct joining *c, const struct certificate *owner,
+                       const struct join_token *k, int64_t now_ms, struct err *e)
 {
     char at[32];
     const char *name = c->node.name;
@@ -415,7 +415,7 @@ static int judge(struct joining *c, const struct pki_node *holder, const struct 
 {
     struct joins *j = c->joins;
     const int64_t now_ms = j->o.utc_ms();
-    struct token *k = token_of(j, m->token);
+    struct join_token *k = token_of(j, m->token);
     /* Nothing of a stranger's request is read before its token is known. */
     if (!holder && !k) return judge_token(c, NULL, k, now_ms, e);
     if (pki_request_key(m->pem, c->node.key, e)) return -1;

@@ -39,7 +39,7 @@ static int make(struct auth *a, const char *path, char text[AUTH_TOKEN_SIZE], st
 
 static void write_context(const char *url, const char *text)
 {
-    struct context c = {0};
+    struct server_context c = {0};
     struct err e;
     snprintf(c.url, sizeof c.url, "%s", url);
     snprintf(c.token, sizeof c.token, "%s", text);

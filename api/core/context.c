@@ -41,7 +41,7 @@ static int path_of(const char *url, char out[FILE_PATH_SIZE], struct err *e)
     return file_join(out, e, "%s/%s" SUFFIX, dir, name);
 }
 
-static int parse(const char *text, size_t size, struct context *c)
+static int parse(const char *text, size_t size, struct server_context *c)
 {
     struct jread j;
     enum jtok t;
@@ -62,11 +62,11 @@ static int parse(const char *text, size_t size, struct context *c)
     return t == J_OBJECT_END ? 0 : -1;
 }
 
-static int read_file(const char *path, struct context *c, struct err *e)
+static int read_file(const char *path, struct server_context *c, struct err *e)
 {
     struct stat st;
     size_t size;
-    *c = (struct context){0};
+    *c = (struct server_context){0};
     if (stat(path, &st))
         return errno == ENOENT ? err_set(e, ERR_NOT_FOUND, "there is no %s", path)
                                : err_errno(e, "%s", path);
@@ -81,13 +81,13 @@ static int read_file(const char *path, struct context *c, struct err *e)
     return rc;
 }
 
-int context_read(const char *url, struct context *c, struct err *e)
+int context_read(const char *url, struct server_context *c, struct err *e)
 {
     char path[FILE_PATH_SIZE];
     return path_of(url, path, e) ? -1 : read_file(path, c, e);
 }
 
-int context_write(const struct context *c, struct err *e)
+int context_write(const struct server_context *c, struct err *e)
 {
     char dir[FILE_PATH_SIZE], path[FILE_PATH_SIZE], text[MAX_FILE];
     struct jwrite w;
@@ -135,7 +135,7 @@ int context_set_current(const char *url, struct err *e)
     return file_write_private(path, url, strlen(url), e);
 }
 
-int context_each(void (*call)(void *arg, const struct context *c), void *arg, struct err *e)
+int context_each(void (*call)(void *arg, const struct server_context *c), void *arg, struct err *e)
 {
     char dir[FILE_PATH_SIZE], path[FILE_PATH_SIZE];
     if (directory(dir, e)) return -1;
@@ -143,7 +143,7 @@ int context_each(void (*call)(void *arg, const struct context *c), void *arg, st
     if (!d) return errno == ENOENT ? 0 : err_errno(e, "%s", dir);
     for (const struct dirent *f; (f = readdir(d));) {
         const size_t n = strlen(f->d_name), tail = strlen(SUFFIX);
-        struct context c;
+        struct server_context c;
         if (n <= tail || strcmp(f->d_name + n - tail, SUFFIX)) continue;
         if (!file_join(path, NULL, "%s/%s", dir, f->d_name) && !read_file(path, &c, NULL))
             call(arg, &c);

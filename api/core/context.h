@@ -11,21 +11,21 @@
 #define CONTEXT_TOKEN 256
 #define CONTEXT_CA    1024
 
-struct context {
+struct server_context {
     char url[CONTEXT_URL];
     char token[CONTEXT_TOKEN];
     char ca[CONTEXT_CA]; /* file of certificates to trust; "": the system's */
 };
 
 /* fails: ERR_NOT_FOUND where there is none, ERR_INVALID where others may read it. */
-int context_read(const char *url, struct context *c, struct err *e);
+int context_read(const char *url, struct server_context *c, struct err *e);
 /* Makes the directory (0700) and the file (0600). fails: ERR_IO; ERR_INVALID without a home. */
-int context_write(const struct context *c, struct err *e);
+int context_write(const struct server_context *c, struct err *e);
 int context_remove(const char *url, struct err *e); /* fails: ERR_NOT_FOUND */
 /* The URL that is used where none is named; "": none. */
 void context_current(char out[CONTEXT_URL]);
 int context_set_current(const char *url, struct err *e);
 /* Calls with each of them, in no order; *c is wiped afterwards. */
-int context_each(void (*call)(void *arg, const struct context *c), void *arg, struct err *e);
+int context_each(void (*call)(void *arg, const struct server_context *c), void *arg, struct err *e);
 
 #endif

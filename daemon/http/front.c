@@ -43,7 +43,7 @@ struct front_conn {
     struct http_peer peer;
     int64_t deadline_ms; /* 0: it is not the client's turn */
     int64_t read_ms;     /* the client has read since, or something waits for it since */
-    struct intake intake;
+    struct client_intake intake;
     void *slot;
 };
 
@@ -267,7 +267,7 @@ static int no_more(struct front_conn *c)
 static int from_client(struct front_conn *c)
 {
     struct front *f = c->f;
-    struct intake *k = &c->intake;
+    struct client_intake *k = &c->intake;
     const struct intake_rules r = rules(c);
     const bool in_head = k->phase == INTAKE_HEAD;
     char *to = f->piece;

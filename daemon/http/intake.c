@@ -10,7 +10,7 @@ static bool is_health(const struct target *t)
 }
 
 /* The library gets an empty request in its place; it is the connection's last. */
-static int refuse(struct intake *k, const struct request_verdict *v, struct sock *library)
+static int refuse(struct client_intake *k, const struct request_verdict *v, struct sock *library)
 {
     static const char empty[] = " / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     const char *method = k->request.is_head ? "HEAD" : "GET";
@@ -23,7 +23,7 @@ static int refuse(struct intake *k, const struct request_verdict *v, struct sock
 }
 
 /* in[0, n) is done with. */
-static void consume(struct intake *k, size_t n)
+static void consume(struct client_intake *k, size_t n)
 {
     memmove(k->in, k->in + n, k->in_size - n);
     k->in_size -= n;
@@ -31,7 +31,7 @@ static void consume(struct intake *k, size_t n)
 }
 
 /* 1: the head is complete and dealt with, 0: not yet, -1: kill. */
-static int read_head(struct intake *k, const struct intake_rules *r, struct sock *library)
+static int read_head(struct client_intake *k, const struct intake_rules *r, struct sock *library)
 {
     const struct request_verdict *why = NULL;
     const int64_t n = guard_find(k->in, k->in_size, k->looked, &why);
@@ -51,7 +51,7 @@ static int read_head(struct intake *k, const struct intake_rules *r, struct sock
     return 1;
 }
 
-static int put_length(struct intake *k, const char *bytes, size_t n, struct sock *library)
+static int put_length(struct client_intake *k, const char *bytes, size_t n, struct sock *library)
 {
     k->left -= (int64_t)n;
     if (!k->left) k->phase = INTAKE_DONE;
@@ -59,7 +59,8 @@ static int put_length(struct intake *k, const char *bytes, size_t n, struct sock
 }
 
 /* The last chunk, whether the client sent one or was refused: the library answers either way. */
-static int end_chunks(struct intake *k, const struct request_verdict *why, struct sock *library)
+static int end_chunks(struct client_intake *k, const struct request_verdict *why,
+                      struct sock *library)
 {
     k->verdict = why;
     k->phase = INTAKE_DONE;
@@ -68,7 +69,7 @@ static int end_chunks(struct intake *k, const struct request_verdict *why, struc
 }
 
 /* Takes from in[] what belongs to the body. */
-static int read_chunks(struct intake *k, struct sock *library)
+static int read_chunks(struct client_intake *k, struct sock *library)
 {
     size_t at = 0, n_data;
     const char *data;
@@ -88,7 +89,7 @@ static int read_chunks(struct intake *k, struct sock *library)
 }
 
 /* Handles as much as possible of the bytes that were read. */
-static int proceed(struct intake *k, const struct intake_rules *r, struct sock *library)
+static int proceed(struct client_intake *k, const struct intake_rules *r, struct sock *library)
 {
     int more = 1;
     while (more > 0 && k->in_size && k->phase != INTAKE_DONE) {
@@ -107,7 +108,7 @@ static int proceed(struct intake *k, const struct intake_rules *r, struct sock *
 }
 
 /* A body of known length goes straight through; all else through in[]. */
-int intake_room(struct intake *k, char *piece, size_t piece_size, char **to, size_t *n)
+int intake_room(struct client_intake *k, char *piece, size_t piece_size, char **to, size_t *n)
 {
     if (k->phase == INTAKE_LENGTH) {
         *to = piece;
@@ -120,7 +121,7 @@ int intake_room(struct intake *k, char *piece, size_t piece_size, char **to, siz
     return 0;
 }
 
-int intake_took(struct intake *k, const char *at, size_t n, const struct intake_rules *r,
+int intake_took(struct client_intake *k, const char *at, size_t n, const struct intake_rules *r,
                 struct sock *library)
 {
     if (k->phase == INTAKE_LENGTH) return put_length(k, at, n, library);
@@ -128,13 +129,13 @@ int intake_took(struct intake *k, const char *at, size_t n, const struct intake_
     return proceed(k, r, library);
 }
 
-int intake_next(struct intake *k, const struct intake_rules *r, struct sock *library)
+int intake_next(struct client_intake *k, const struct intake_rules *r, struct sock *library)
 {
     k->phase = INTAKE_HEAD;
     return proceed(k, r, library);
 }
 
-void intake_free(struct intake *k)
+void intake_free(struct client_intake *k)
 {
     free(k->in);
     k->in = NULL;

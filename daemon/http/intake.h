@@ -15,7 +15,7 @@ enum intake_phase {
     INTAKE_DONE /* the request is handed over, or there will be no other */
 };
 
-struct intake {
+struct client_intake {
     enum intake_phase phase;
     char *in; /* GUARD_HEAD_SIZE bytes, while there are any */
     size_t in_size, looked;
@@ -32,12 +32,12 @@ struct intake_rules {
 
 /* Where the next bytes are to be read to, and how many at most: in[], or piece, which borrows.
  * -1: no memory. */
-int intake_room(struct intake *k, char *piece, size_t piece_size, char **to, size_t *n);
+int intake_room(struct client_intake *k, char *piece, size_t piece_size, char **to, size_t *n);
 /* n bytes were read there. -1: the library is gone. */
-int intake_took(struct intake *k, const char *at, size_t n, const struct intake_rules *r,
+int intake_took(struct client_intake *k, const char *at, size_t n, const struct intake_rules *r,
                 struct sock *library);
 /* The request was answered: handles bytes that were read already. -1: as took. */
-int intake_next(struct intake *k, const struct intake_rules *r, struct sock *library);
-void intake_free(struct intake *k);
+int intake_next(struct client_intake *k, const struct intake_rules *r, struct sock *library);
+void intake_free(struct client_intake *k);
 
 #endif

@@ -42,19 +42,19 @@ static void one(struct exposition *x, const char *name, const char *type, double
     add(x, "%s %.17g\n", name, value);
 }
 
-struct tally {
+struct live_counts {
     int64_t state[JOB_STATE_N], gpus;
 };
 
 static void tally_job(void *arg, struct job *j)
 {
-    struct tally *t = arg;
+    struct live_counts *t = arg;
     t->state[j->state]++;
     if (j->gpus)
         for (int i = 0; i < j->n_places; i++) t->gpus += j->places[i].n_ranks;
 }
 
-static void add_jobs(struct exposition *x, const struct tally *t)
+static void add_jobs(struct exposition *x, const struct live_counts *t)
 {
     family(x, "seqd_jobs", "gauge", "Live jobs by state.");
     for (int s = 0; s < JOB_STATE_N; s++)
@@ -63,7 +63,7 @@ static void add_jobs(struct exposition *x, const struct tally *t)
                 (long long)t->state[s]);
 }
 
-static void add_nodes(struct exposition *x, const struct cluster *k, const struct tally *t)
+static void add_nodes(struct exposition *x, const struct cluster *k, const struct live_counts *t)
 {
     int64_t up = 0, down = 0, shut = 0, slots = 0, reserved = 0, gpus = 0, dropped = 0;
     for (int i = 0; i < k->nodes.n; i++) {
@@ -107,7 +107,7 @@ void route_prometheus(struct routes *R, struct http_req *r, const struct route_m
 {
     const struct cluster *k = control_cluster(R->control);
     struct exposition *x = calloc(1, sizeof *x);
-    struct tally t = {0};
+    struct live_counts t = {0};
     if (!x) abort();
     jobs_each((struct jobs *)&k->jobs, tally_job, &t);
     family(x, "seqd_build_info", "gauge", "1, with the version and the revision.");

@@ -21,7 +21,7 @@ struct prune_job {
     int64_t user; /* a live job that reads its files; 0: it goes */
 };
 
-struct pruning {
+struct prune_request {
     struct routes *R;
     struct http_req *r;
     char who[USER_NAME];
@@ -36,13 +36,13 @@ struct pruning {
     bool more;
 };
 
-static void prune_free(struct pruning *p)
+static void prune_free(struct prune_request *p)
 {
     free(p->job);
     free(p);
 }
 
-static void refuse(struct pruning *p, const struct err *e)
+static void refuse(struct prune_request *p, const struct err *e)
 {
     reply_fail(p->r, e);
     prune_free(p);
@@ -101,7 +101,7 @@ static int read_limit(struct jread *j, int64_t *limit, struct err *e)
     return err_field(e, ERR_INVALID, "limit", "limit: want a number from 1 to %d", LIMIT_MAX);
 }
 
-static int read_member(struct pruning *p, struct jread *j, struct err *e)
+static int read_member(struct prune_request *p, struct jread *j, struct err *e)
 {
     char key[64];
     if (jread_is(j, "older_than")) return read_older(j, &p->older_ms, e);
@@ -114,7 +114,7 @@ static int read_member(struct pruning *p, struct jread *j, struct err *e)
                      "unknown field \"%.40s\": want older_than, states, what, dry_run, limit", key);
 }
 
-static int read_request(struct pruning *p, struct err *e)
+static int read_request(struct prune_request *p, struct err *e)
 {
     struct jread j;
     size_t size;
@@ -133,7 +133,7 @@ static int read_request(struct pruning *p, struct err *e)
 
 /* ---- the answer ------------------------------------------------------------------------------ */
 
-static void put_job(const struct pruning *p, struct jwrite *w, const struct prune_job *k)
+static void put_job(const struct prune_request *p, struct jwrite *w, const struct prune_job *k)
 {
     char at[32];
     jwrite_object(w, NULL);
@@ -149,7 +149,7 @@ static void put_job(const struct pruning *p, struct jwrite *w, const struct prun
     jwrite_end(w);
 }
 
-static void put_jobs(const struct pruning *p, struct jwrite *w, const char *key, bool goes)
+static void put_jobs(const struct prune_request *p, struct jwrite *w, const char *key, bool goes)
 {
     jwrite_array(w, key);
     for (int i = 0; i < p->n; i++)
@@ -157,7 +157,7 @@ static void put_jobs(const struct pruning *p, struct jwrite *w, const char *key,
     jwrite_end(w);
 }
 
-static void reply(struct pruning *p)
+static void reply(struct prune_request *p)
 {
     const size_t size = 256 + (size_t)p->n * ROW_SIZE;
     char *out = malloc(size);
@@ -180,7 +180,7 @@ static void reply(struct pruning *p)
 
 static void on_ordered(void *arg, const struct err *e)
 {
-    struct pruning *p = arg;
+    struct prune_request *p = arg;
     removals_wake(control_removals(p->R->control));
     if (e)
         refuse(p, e);
@@ -188,7 +188,7 @@ static void on_ordered(void *arg, const struct err *e)
         reply(p);
 }
 
-static void order(struct pruning *p)
+static void order(struct prune_request *p)
 {
     struct commits *all = control_commits(p->R->control);
     struct store_txn *t = store_begin();
@@ -200,7 +200,7 @@ static void order(struct pruning *p)
 }
 
 /* Live jobs are looked at last: nothing is committed in between that could begin to read. */
-static void find_users(struct pruning *p)
+static void find_users(struct prune_request *p)
 {
     struct retain_uses uses;
     if (!removal_rows[p->what].nodes) return;
@@ -212,16 +212,16 @@ static void find_users(struct pruning *p)
     retain_uses_fini(&uses);
 }
 
-static void measure(struct pruning *p);
+static void measure(struct prune_request *p);
 
 static void on_measured(void *arg, const struct tree *tree, int n, const struct err *e)
 {
-    struct pruning *p = arg;
+    struct prune_request *p = arg;
     for (int i = 0; i < n; i++) p->job[p->n_measured++].logs_size = tree[i].size;
     measure(p);
 }
 
-static void measure(struct pruning *p)
+static void measure(struct prune_request *p)
 {
     int64_t jobs[TREES_BATCH];
     int n = 0;
@@ -240,7 +240,7 @@ static void measure(struct pruning *p)
 
 static void on_found(void *arg, const struct store_rows *rows, const struct err *failed)
 {
-    struct pruning *p = arg;
+    struct prune_request *p = arg;
     if (failed) {
         refuse(p, failed);
         return;
@@ -259,10 +259,10 @@ static void on_found(void *arg, const struct store_rows *rows, const struct err 
 
 void route_prune(struct routes *R, struct http_req *r, const struct route_match *a)
 {
-    struct pruning *p = calloc(1, sizeof *p);
+    struct prune_request *p = calloc(1, sizeof *p);
     struct err e;
     if (!p) abort();
-    *p = (struct pruning){.R = R, .r = r, .limit = LIMIT_NORMAL, .what = REMOVAL_JOB};
+    *p = (struct prune_request){.R = R, .r = r, .limit = LIMIT_NORMAL, .what = REMOVAL_JOB};
     memcpy(p->who, a->who.user, sizeof p->who);
     p->states = 1u << JOB_SUCCEEDED | 1u << JOB_FAILED | 1u << JOB_CANCELLED;
     if (read_request(p, &e)) {

@@ -8,9 +8,9 @@
 #include "daemon/http/tls.h"
 
 struct sock {
-    int fd;          /* -1: closed */
-    struct tls *tls; /* NULL: plain */
-    char *bytes;     /* [from, to) waits to be sent; NULL while nothing does */
+    int fd;               /* -1: closed */
+    struct tls_conn *tls; /* NULL: plain */
+    char *bytes;          /* [from, to) waits to be sent; NULL while nothing does */
     size_t from, to;
     bool ending; /* nothing comes after that: the other end is to be told */
 };

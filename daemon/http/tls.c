@@ -41,7 +41,7 @@ struct tls_server {
     gnutls_datum_t ticket_key;
 };
 
-struct tls {
+struct tls_conn {
     gnutls_session_t session;
     struct tls_cert *cert;
 };
@@ -208,9 +208,9 @@ static int configure(struct tls_server *s, gnutls_session_t session)
                : 0;
 }
 
-struct tls *tls_accept(struct tls_server *s, int fd)
+struct tls_conn *tls_accept(struct tls_server *s, int fd)
 {
-    struct tls *t = calloc(1, sizeof *t);
+    struct tls_conn *t = calloc(1, sizeof *t);
     if (!t) return NULL;
     if (gnutls_init(&t->session, GNUTLS_SERVER | GNUTLS_NONBLOCK | GNUTLS_NO_SIGNAL)) {
         free(t);
@@ -227,7 +227,7 @@ struct tls *tls_accept(struct tls_server *s, int fd)
     return t;
 }
 
-void tls_free(struct tls *t)
+void tls_free(struct tls_conn *t)
 {
     if (!t) return;
     gnutls_deinit(t->session);
@@ -240,7 +240,7 @@ static bool again(ssize_t rc)
     return rc == GNUTLS_E_AGAIN || rc == GNUTLS_E_INTERRUPTED;
 }
 
-int tls_shake(struct tls *t)
+int tls_shake(struct tls_conn *t)
 {
     int rc;
     do rc = gnutls_handshake(t->session);
@@ -252,7 +252,7 @@ int tls_shake(struct tls *t)
     return -1;
 }
 
-bool tls_wants_write(const struct tls *t)
+bool tls_wants_write(const struct tls_conn *t)
 {
     return gnutls_record_get_direction(t->session) == 1;
 }
@@ -265,22 +265,22 @@ static ssize_t as_errno(ssize_t rc)
     return -1;
 }
 
-ssize_t tls_recv(struct tls *t, void *bytes, size_t n)
+ssize_t tls_recv(struct tls_conn *t, void *bytes, size_t n)
 {
     return as_errno(gnutls_record_recv(t->session, bytes, n));
 }
 
-ssize_t tls_send(struct tls *t, const void *bytes, size_t n)
+ssize_t tls_send(struct tls_conn *t, const void *bytes, size_t n)
 {
     return as_errno(gnutls_record_send(t->session, bytes, n));
 }
 
-bool tls_holds(const struct tls *t)
+bool tls_holds(const struct tls_conn *t)
 {
     return gnutls_record_check_pending(t->session) > 0;
 }
 
-int tls_bye(struct tls *t)
+int tls_bye(struct tls_conn *t)
 {
     return !again(gnutls_bye(t->session, GNUTLS_SHUT_WR));
 }

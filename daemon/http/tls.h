@@ -20,21 +20,21 @@ void tls_server_close(struct tls_server *s); /* after its sessions; NULL allowed
  * the certificate before them stays. */
 void tls_server_look(struct tls_server *s, bool anyway);
 
-struct tls;
+struct tls_conn;
 
 /* fd: connected and non-blocking; stays the caller's. NULL: no memory. */
-struct tls *tls_accept(struct tls_server *s, int fd);
-void tls_free(struct tls *t); /* says nothing to the client; NULL allowed */
+struct tls_conn *tls_accept(struct tls_server *s, int fd);
+void tls_free(struct tls_conn *t); /* says nothing to the client; NULL allowed */
 /* 1: done, 0: not yet, -1: failed, and the client was told why where it could be. */
-int tls_shake(struct tls *t);
-bool tls_wants_write(const struct tls *t); /* after 0: else it waits for the client */
+int tls_shake(struct tls_conn *t);
+bool tls_wants_write(const struct tls_conn *t); /* after 0: else it waits for the client */
 
 /* As recv and send of a non-blocking socket: -1 with EAGAIN, EPROTO. recv: 0 after the client's
  * close_notify alone, a connection that was cut is EPROTO. send: after EAGAIN the same bytes come
  * again. */
-ssize_t tls_recv(struct tls *t, void *bytes, size_t n);
-ssize_t tls_send(struct tls *t, const void *bytes, size_t n);
-bool tls_holds(const struct tls *t); /* bytes that recv returns though the socket has none */
-int tls_bye(struct tls *t);          /* close_notify. 1: sent or given up, 0: not yet */
+ssize_t tls_recv(struct tls_conn *t, void *bytes, size_t n);
+ssize_t tls_send(struct tls_conn *t, const void *bytes, size_t n);
+bool tls_holds(const struct tls_conn *t); /* bytes that recv returns though the socket has none */
+int tls_bye(struct tls_conn *t);          /* close_notify. 1: sent or given up, 0: not yet */
 
 #endif

@@ -22,7 +22,7 @@ _Static_assert(REMOVAL_JOB == 0 && REMOVAL_EVENTS == 1 && REMOVAL_METRICS == 2 &
 
 /* In this order. ?1 the job, ?2 how many at most; each row deleted returns the bytes of its text.
  */
-static const struct part {
+static const struct removal_part {
     unsigned whats; /* bit of each enum removal_what that it belongs to */
     const char *sql;
 } parts[] = {

@@ -12,23 +12,23 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* No TLS here. */
-void tls_free(struct tls *t)
+void tls_free(struct tls_conn *t)
 {
     if (t) abort();
 }
-ssize_t tls_recv(struct tls *t, void *bytes, size_t n)
+ssize_t tls_recv(struct tls_conn *t, void *bytes, size_t n)
 {
     abort();
 }
-ssize_t tls_send(struct tls *t, const void *bytes, size_t n)
+ssize_t tls_send(struct tls_conn *t, const void *bytes, size_t n)
 {
     abort();
 }
-bool tls_holds(const struct tls *t)
+bool tls_holds(const struct tls_conn *t)
 {
     abort();
 }
-int tls_bye(struct tls *t)
+int tls_bye(struct tls_conn *t)
 {
     abort();
 }
@@ -98,7 +98,7 @@ static const struct request_verdict *feed(struct library *l, const char *bytes, 
                                           size_t cut)
 {
     static const struct intake_rules rules = {.local_only = true};
-    struct intake k = {0};
+    struct client_intake k = {0};
     char piece[1024], *to;
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair)) abort();

@@ -27,7 +27,7 @@
 #include "worker/agent/gpus.h"
 #include "worker/agent/member.h"
 #include "worker/agent/probe.h"
-#include "worker/agent/reader.h"
+#include "worker/agent/fetches.h"
 #include "worker/agent/removal.h"
 #include "worker/agent/spawn.h"
 #include "worker/agent/state_dir.h"
@@ -53,7 +53,7 @@ struct agent {
     char gang_program[FILE_PATH_SIZE], rank_program[FILE_PATH_SIZE];
     struct gpus *gpus; /* NULL: there are none */
     struct trees *trees;
-    struct removals *removals;
+    struct node_removals *removals;
     struct member *member;     /* NULL: sessions are plain */
     struct rpc_client *client; /* NULL: not joined yet */
     struct prepared *prepared; /* NULL: it could not begin */
@@ -69,7 +69,7 @@ struct agent {
         struct capture *a;
     } capture[MAX_CAPTURES];
     bool listing;                /* one of them is seqrank --models */
-    struct reader *reader;       /* of files that seqd fetches */
+    struct fetches *fetches;     /* of files that seqd fetches */
     struct capture *profiling;   /* seqrank --profile, once after the start */
     struct profile profile;      /* what it found; zeros: nothing yet */
     struct arena arena;          /* of the message being handled */
@@ -552,7 +552,7 @@ static void on_trace(struct agent *a, const struct msg *m)
 
 /* Of a session before this one it is no answer: a seqd that was restarted counts from 1 again, and
  * would take it for that of another file. */
-static void fetched(void *arg, const struct reader_op *op)
+static void fetched(void *arg, const struct fetch_op *op)
 {
     struct agent *a = arg;
     struct msg m = {.type = MSG_FETCHED, .request = op->request, .offset = op->file.offset};
@@ -567,7 +567,7 @@ static void fetched(void *arg, const struct reader_op *op)
 static void on_fetch(struct agent *a, const struct msg *m)
 {
     struct msg no = {.type = MSG_FETCHED, .request = m->request, .offset = m->offset};
-    if (reader_add(a->reader, a->session, m, &no.err)) send_msg(a, &no);
+    if (fetches_add(a->fetches, a->session, m, &no.err)) send_msg(a, &no);
 }
 
 static void on_removed(void *arg, const struct msg *m)
@@ -824,7 +824,7 @@ static int agent_open(struct agent *a, struct err *e)
                        "%s/gangs has %d attempts, at most %d are possible: remove the directories "
                        "of attempts that are over",
                        a->state_dir.dir, n_attempts(a), WIRE_ATTEMPTS);
-    a->reader = reader_create(a->loop, &a->state_dir, fetched, a);
+    a->fetches = fetches_create(a->loop, &a->state_dir, fetched, a);
     keep_prepared(a);
     if (a->attempts) loop_timer_set(a->tick, 0);
     if (a->o.orphan_ms > 0) loop_timer_set(a->orphan, a->o.orphan_ms);
@@ -861,7 +861,7 @@ void agent_destroy(struct agent *a)
     rpc_client_destroy(a->client);
     trees_destroy(a->trees);
     removals_destroy(a->removals);
-    reader_destroy(a->reader);
+    fetches_destroy(a->fetches);
     prepared_destroy(a->prepared);
     for (int i = 0; i < MAX_CAPTURES; i++) capture_cancel(a->capture[i].a);
     capture_cancel(a->profiling);

@@ -22,7 +22,7 @@ enum {
     ARENA_SIZE = 1 << 20
 };
 
-struct token {
+struct member_token {
     char text[WIRE_TOKEN_SIZE], fingerprint[SHA256_HEX], hash[SHA256_HEX]; /* hash: of both */
 };
 
@@ -48,7 +48,7 @@ struct member {
     struct loop_timer *renew, *retry, *end;
     bool asked; /* a renewal is on its way */
     /* while it joins */
-    struct token token;
+    struct member_token token;
     char new_ca[PKI_PEM_SIZE];
     struct rpc_client *client;
     int64_t retry_ms;
@@ -63,7 +63,7 @@ static bool is_fingerprint(const char *s)
     return strlen(s) == SHA256_HEX - 1 && strspn(s, "0123456789abcdef") == SHA256_HEX - 1;
 }
 
-static int token_parse(char *text, struct token *out, struct err *e)
+static int token_parse(char *text, struct member_token *out, struct err *e)
 {
     size_t n = strlen(text);
     while (n && isspace((unsigned char)text[n - 1])) text[--n] = 0;
@@ -83,7 +83,7 @@ static int token_parse(char *text, struct token *out, struct err *e)
 }
 
 /* fails: ERR_NOT_FOUND when there is no file. */
-static int token_read(const char *path, struct token *out, struct err *e)
+static int token_read(const char *path, struct member_token *out, struct err *e)
 {
     char *text = file_read(path, 1024, NULL, e);
     if (!text) return -1;
@@ -354,7 +354,7 @@ static void find_start(struct member *m)
 /* Whether the file has another token than the one that was used, or is tried: it is tried now. */
 static bool token_is_new(struct member *m, struct err *e)
 {
-    struct token t;
+    struct member_token t;
     *e = (struct err){0};
     if (m->find || !m->o.token_file || token_read(m->o.token_file, &t, e)) return false;
     if (!strcmp(t.hash, m->joined_by) || !strcmp(t.hash, m->token.hash)) return false;

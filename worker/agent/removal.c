@@ -6,28 +6,28 @@
 #include "api/core/log.h"
 #include "api/core/removal.h"
 
-struct removals {
+struct node_removals {
     struct trees *trees;
     const struct state_dir *state_dir;
     removal_done *done;
     void *arg;
 };
 
-struct removals *removals_create(struct trees *t, const struct state_dir *s, removal_done *done,
-                                 void *arg)
+struct node_removals *removals_create(struct trees *t, const struct state_dir *s,
+                                      removal_done *done, void *arg)
 {
-    struct removals *r = malloc(sizeof *r);
+    struct node_removals *r = malloc(sizeof *r);
     if (!r) abort();
-    *r = (struct removals){t, s, done, arg};
+    *r = (struct node_removals){t, s, done, arg};
     return r;
 }
 
-void removals_destroy(struct removals *r)
+void removals_destroy(struct node_removals *r)
 {
     free(r);
 }
 
-static void answer(const struct removals *r, int64_t job, int what, int64_t size,
+static void answer(const struct node_removals *r, int64_t job, int what, int64_t size,
                    const struct err *e)
 {
     struct msg m = {.type = MSG_REMOVED, .job = job, .what = what, .total = size};
@@ -40,7 +40,7 @@ static void answer(const struct removals *r, int64_t job, int what, int64_t size
  * to no other job. */
 static void removed(void *arg, const struct tree *t, int n, const struct err *e)
 {
-    const struct removals *r = arg;
+    const struct node_removals *r = arg;
     struct err why;
     if (!e && state_dir_epoch_remove(r->state_dir, t->id, &why)) e = &why;
     answer(r, t->id, REMOVAL_JOB, t->size, e);
@@ -51,7 +51,7 @@ static void checkpoints_removed(void *arg, const struct tree *t, int n, const st
     answer(arg, t->id, REMOVAL_CHECKPOINTS, t->size, e);
 }
 
-void removals_take(struct removals *r, const struct msg *m, bool busy)
+void removals_take(struct node_removals *r, const struct msg *m, bool busy)
 {
     struct tree t = {.id = m->job};
     struct err e;

@@ -11,13 +11,13 @@
 /* MSG_REMOVED of a request. */
 typedef void removal_done(void *arg, const struct msg *m);
 
-struct removals;
+struct node_removals;
 /* Borrows all three. */
-struct removals *removals_create(struct trees *t, const struct state_dir *s, removal_done *done,
-                                 void *arg);
-void removals_destroy(struct removals *r); /* after the trees; NULL allowed */
+struct node_removals *removals_create(struct trees *t, const struct state_dir *s,
+                                      removal_done *done, void *arg);
+void removals_destroy(struct node_removals *r); /* after the trees; NULL allowed */
 
 /* MSG_REMOVE. busy: an attempt of the job is here, so nothing of it can go now. */
-void removals_take(struct removals *r, const struct msg *m, bool busy);
+void removals_take(struct node_removals *r, const struct msg *m, bool busy);
 
 #endif

@@ -11,7 +11,7 @@
 
 #define LINE_SIZE ((size_t)256 << 20)
 
-struct member {
+struct jsonl_member {
     char *at; /* into the line; NULL: no such member */
     size_t len;
 };
@@ -23,9 +23,9 @@ struct ids {
 };
 
 struct jsonl_record {
-    struct member text, prompt, completion;
-    struct member messages; /* the JSON text of the list */
-    const char *beside;     /* what a conversation may not have: NULL, or the member's name */
+    struct jsonl_member text, prompt, completion;
+    struct jsonl_member messages; /* the JSON text of the list */
+    const char *beside;           /* what a conversation may not have: NULL, or the member's name */
     struct ids input_ids, labels, loss_mask;
 };
 
@@ -40,7 +40,8 @@ struct jsonl {
 
 /* ---- members --------------------------------------------------------------------------------- */
 
-static int take_text(struct jread *j, char *line, const char *key, struct member *t, struct err *e)
+static int take_text(struct jread *j, char *line, const char *key, struct jsonl_member *t,
+                     struct err *e)
 {
     if (t->at) return err_set(e, ERR_INVALID, "the member \"%s\" occurs twice", key);
     enum jtok tok = jread_next(j);
@@ -52,7 +53,7 @@ static int take_text(struct jread *j, char *line, const char *key, struct member
 }
 
 /* A list; anything else under that name is not a conversation. */
-static int take_messages(struct jread *j, char *line, struct member *m, struct err *e)
+static int take_messages(struct jread *j, char *line, struct jsonl_member *m, struct err *e)
 {
     const enum jtok tok = jread_next(j);
     const char *begin = j->p - 1;
@@ -161,7 +162,7 @@ static int parse(struct jsonl *s, char *line, size_t n, struct err *e)
     struct jsonl_record *r = &s->rec;
     struct jread j;
     enum jtok t;
-    r->text = r->prompt = r->completion = r->messages = (struct member){0};
+    r->text = r->prompt = r->completion = r->messages = (struct jsonl_member){0};
     r->beside = NULL;
     r->input_ids.n = r->labels.n = r->loss_mask.n = 0;
     r->input_ids.given = r->labels.given = r->loss_mask.given = false;

@@ -14,13 +14,13 @@ int plan_sum_ranks(const struct plan *p)
 /* One operation on every bucket: `scatter` sums each into its owners' parts, otherwise parts of
  * elements of `size` bytes are gathered everywhere. times: by kind of bucket, of one of them, all
  * kinds of layer alike. */
-struct sweep {
+struct traffic_sweep {
     bool scatter;
     int64_t size;
     int64_t times[ZERO_LAYER + 1];
 };
 
-static void count_sweep(const struct plan *p, int rank, const struct sweep *s,
+static void count_sweep(const struct plan *p, int rank, const struct traffic_sweep *s,
                         struct comm_count *out)
 {
     const struct zero *z = &p->shards;
@@ -52,7 +52,7 @@ static void count_gradients(const struct plan *p, int rank, struct comm_count *o
         volume_add(out, volume_sum_f32(plan_sum_ranks(p), p->n_grad), n);
         return;
     }
-    struct sweep s = {.scatter = true, .size = 4, .times = {n * (1 + apart), n, n}};
+    struct traffic_sweep s = {.scatter = true, .size = 4, .times = {n * (1 + apart), n, n}};
     count_sweep(p, rank, &s, out);
     if (p->zero) {
         count_norm(p, rank, out);
@@ -69,7 +69,7 @@ static void count_weights(const struct model_shape *m, const struct plan *p, int
                           struct comm_count *out)
 {
     const int64_t n = p->micro_batches;
-    struct sweep s = {.size = precision_size(p->precision), .times = {1, 1, 1}};
+    struct traffic_sweep s = {.size = precision_size(p->precision), .times = {1, 1, 1}};
     if (!p->zero) return;
     if (p->zero == 3) {
         s.times[ZERO_EMBED] = n * (1 + p->shards.tied + plan_fetches_in(m, p));
@@ -145,8 +145,8 @@ void plan_grid_comm(const struct model_shape *m, const struct plan *p, int rank,
 
 void plan_fetch_comm(const struct plan *p, int rank, int64_t n, struct comm_count *out)
 {
-    const struct sweep s = {.size = precision_size(p->precision),
-                            .times = {n * (1 + p->shards.tied), n, n}};
+    const struct traffic_sweep s = {.size = precision_size(p->precision),
+                                    .times = {n * (1 + p->shards.tied), n, n}};
     if (p->zero == 3) count_sweep(p, rank, &s, out);
 }
 

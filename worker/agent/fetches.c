@@ -1,27 +1,27 @@
-#include "worker/agent/reader.h"
+#include "worker/agent/fetches.h"
 
 #include <assert.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct reader {
+struct fetches {
     struct loop *loop;
     const struct state_dir *dir;
-    void (*answer)(void *arg, const struct reader_op *op);
+    void (*answer)(void *arg, const struct fetch_op *op);
     void *arg;
     pthread_t thread;
     pthread_mutex_t mutex; /* of what follows */
     pthread_cond_t wake;
-    struct reader_op *first, **last; /* to be read; the first one is under way */
-    struct reader_op *done, **done_last;
+    struct fetch_op *first, **last; /* to be read; the first one is under way */
+    struct fetch_op *done, **done_last;
     int n; /* not answered yet */
     bool stopping;
 };
 
-static void free_list(struct reader_op *op)
+static void free_list(struct fetch_op *op)
 {
-    for (struct reader_op *next; op; op = next) {
+    for (struct fetch_op *next; op; op = next) {
         next = op->next;
         free(op);
     }
@@ -29,18 +29,18 @@ static void free_list(struct reader_op *op)
 
 static void answer_all(void *arg)
 {
-    struct reader *r = arg;
+    struct fetches *r = arg;
     pthread_mutex_lock(&r->mutex);
-    struct reader_op *op = r->done;
+    struct fetch_op *op = r->done;
     r->done = NULL;
     r->done_last = &r->done;
-    for (const struct reader_op *o = op; o; o = o->next) r->n--;
+    for (const struct fetch_op *o = op; o; o = o->next) r->n--;
     pthread_mutex_unlock(&r->mutex);
-    for (const struct reader_op *o = op; o; o = o->next) r->answer(r->arg, o);
+    for (const struct fetch_op *o = op; o; o = o->next) r->answer(r->arg, o);
     free_list(op);
 }
 
-static void read_one(const struct reader *r, struct reader_op *op)
+static void read_one(const struct fetches *r, struct fetch_op *op)
 {
     op->file.path = op->path;
     op->file.buf = op->buf;
@@ -50,10 +50,10 @@ static void read_one(const struct reader *r, struct reader_op *op)
 
 static void *work(void *arg)
 {
-    struct reader *r = arg;
+    struct fetches *r = arg;
     pthread_mutex_lock(&r->mutex);
     while (!r->stopping) {
-        struct reader_op *op = r->first;
+        struct fetch_op *op = r->first;
         if (!op) {
             pthread_cond_wait(&r->wake, &r->mutex);
             continue;
@@ -71,10 +71,10 @@ static void *work(void *arg)
     return NULL;
 }
 
-struct reader *reader_create(struct loop *l, const struct state_dir *s,
-                             void (*answer)(void *arg, const struct reader_op *op), void *arg)
+struct fetches *fetches_create(struct loop *l, const struct state_dir *s,
+                               void (*answer)(void *arg, const struct fetch_op *op), void *arg)
 {
-    struct reader *r = calloc(1, sizeof *r);
+    struct fetches *r = calloc(1, sizeof *r);
     assert(r);
     r->loop = l;
     r->dir = s;
@@ -89,7 +89,7 @@ struct reader *reader_create(struct loop *l, const struct state_dir *s,
     return r;
 }
 
-void reader_destroy(struct reader *r)
+void fetches_destroy(struct fetches *r)
 {
     if (!r) return;
     pthread_mutex_lock(&r->mutex);
@@ -104,9 +104,9 @@ void reader_destroy(struct reader *r)
     free(r);
 }
 
-int reader_add(struct reader *r, int64_t session, const struct msg *fetch, struct err *e)
+int fetches_add(struct fetches *r, int64_t session, const struct msg *fetch, struct err *e)
 {
-    struct reader_op *op = calloc(1, sizeof *op);
+    struct fetch_op *op = calloc(1, sizeof *op);
     assert(op);
     op->session = session;
     op->request = fetch->request;
@@ -114,7 +114,7 @@ int reader_add(struct reader *r, int64_t session, const struct msg *fetch, struc
     op->file.offset = fetch->offset;
     memcpy(op->path, fetch->path, sizeof op->path);
     pthread_mutex_lock(&r->mutex);
-    const bool taken = r->n < READER_WAITING;
+    const bool taken = r->n < FETCHES_WAITING;
     if (taken) {
         *r->last = op;
         r->last = &op->next;
@@ -124,5 +124,5 @@ int reader_add(struct reader *r, int64_t session, const struct msg *fetch, struc
     pthread_mutex_unlock(&r->mutex);
     if (taken) return 0;
     free(op);
-    return err_set(e, ERR_PEER, "%d reads of files wait already on this node", READER_WAITING);
+    return err_set(e, ERR_PEER, "%d reads of files wait already on this node", FETCHES_WAITING);
 }

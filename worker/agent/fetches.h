@@ -1,0 +1,31 @@
+/* fetches.h: files of jobs, read for seqd on a thread of their own: a disk that is slow or stuck
+ * keeps no heartbeat waiting. In order, one at a time.
+ * tested: tests/agent/test_agent_life.c */
+#ifndef SEQD_AGENT_FETCHES_H
+#define SEQD_AGENT_FETCHES_H
+
+#include "api/core/loop.h"
+#include "worker/agent/state_dir.h"
+
+#define FETCHES_WAITING 64 /* each holds a chunk once it is read: 4 MiB */
+
+struct fetch_op { /* of one FETCH; valid during the call of answer */
+    struct fetch_op *next;
+    int64_t session, request; /* request: its numbers begin again with a restarted seqd */
+    char path[RANK_PATH_SIZE];
+    struct state_dir_file file;
+    int64_t n; /* bytes read, -1: err says why */
+    struct err err;
+    char buf[WIRE_CHUNK];
+};
+
+struct fetches;
+/* Borrows the directory until fetches_destroy. answer: on the loop, once for each read. */
+struct fetches *fetches_create(struct loop *l, const struct state_dir *s,
+                               void (*answer)(void *arg, const struct fetch_op *op), void *arg);
+/* Waits for the read that is under way; answers no more. NULL allowed. */
+void fetches_destroy(struct fetches *r);
+/* fails: ERR_PEER when too many wait. */
+int fetches_add(struct fetches *r, int64_t session, const struct msg *fetch, struct err *e);
+
+#endif
