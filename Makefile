@@ -217,12 +217,20 @@ $(B)/obj/gen/cluster.pb-c.o: $(B)/gen/api/cluster.pb-c.c $(B)/flags
 	$(Q)$(call cached,CC) $(CFLAGS_ALL) -w -c -o $@ $<
 $(call obj,$(API_SRC)): | $(B)/gen/api/cluster.pb-c.h
 
-# schema.sql and openapi.yaml are compiled into seqd as byte strings.
+# schema.sql, openapi.yaml and page.html are compiled into seqd as byte strings.
 embed = @mkdir -p $(@D); { printf 'const char $(2)[] = {'; od -An -v -tx1 $(1) | sed 's/\([0-9a-f][0-9a-f]\)/0x\1,/g'; printf '0};\n'; } > $@
 $(B)/gen/schema_sql.h: daemon/store/schema.sql
 	$(call embed,$<,schema_sql)
 $(B)/gen/openapi_yaml.h: api/openapi.yaml
 	$(call embed,$<,openapi_yaml)
+# Of the page also what its Content-Security-Policy names: the digests of its style and its script,
+# from the end of one tag to the begin of the other.
+csp_digest = sha256-$$({ echo; sed -n '/^<$(2)>$$/,/^<\/$(2)>$$/{//!p}' $(1); } | sha256sum | cut -c 1-64 | tr a-f A-F | basenc --base16 -d | base64)
+$(B)/gen/page_html.h: daemon/http/page.html
+	$(call embed,$<,page_html)
+	$(Q){ printf '#define PAGE_STYLE "%s"\n' "$(call csp_digest,$<,style)"; \
+	    printf '#define PAGE_SCRIPT "%s"\n' "$(call csp_digest,$<,script)"; \
+	    printf '#define PAGE_ETAG "%s"\n' "$$(sha256sum $< | cut -c 1-32)"; } >> $@
 TEMPLATES := $(sort $(wildcard client/templates/*.yaml))
 $(B)/gen/templates.h: $(TEMPLATES)
 	@mkdir -p $(@D); for f in $^; do printf 'static const char template_%s[] = {' "$$(basename $$f .yaml)"; \
@@ -230,6 +238,7 @@ $(B)/gen/templates.h: $(TEMPLATES)
 $(B)/obj/client/init.o: $(B)/gen/templates.h
 $(B)/obj/daemon/store/schema.o: $(B)/gen/schema_sql.h
 $(B)/obj/daemon/http/health.o: $(B)/gen/openapi_yaml.h
+$(B)/obj/daemon/http/page.o: $(B)/gen/page_html.h
 
 # ---- devices that are plugins ---------------------------------------------------------------
 # CUDA=1: with the device "cuda", for compute capability 8.0 (and PTX for later ones), 9.0a, 10.0.
@@ -336,7 +345,7 @@ $(B)/libsim_agent.a: $(LIBAGENT) $(LIBDAEMON)
 	$(Q)comm -12 $@.agent $@.daemon | sed 's/.*/& seqw_&/' > $@.both
 	$(Q)objcopy --redefine-syms=$@.both $(LIBAGENT) $@
 $(SIM): $(call obj,$(SIM_SRC)) $(LIBTEST) $(LIBDAEMON) $(B)/libsim_agent.a $(LIBAPI) $(LIBPLAN) $(LIBCORE)
-	$(call do_link,$(addprefix -Wl$(COMMA)--wrap=,$(SIM_WRAPS)) -ljansson -lsqlite3 $(filter-out -lgrpc -lgpr,$(RPC_LIBS)) -lpthread -lm)
+	$(call do_link,$(addprefix -Wl$(COMMA)--wrap=,$(SIM_WRAPS)) -lgnutls -ljansson -lsqlite3 $(filter-out -lgrpc -lgpr,$(RPC_LIBS)) -lpthread -lm)
 # Tests that start programs.
 $(B)/tests/test_rank $(B)/tests/test_life $(B)/tests/test_prepare $(B)/tests/test_model_jobs \
 $(B)/tests/test_family_jobs: | $(B)/seqrank
@@ -454,11 +463,12 @@ LIBDIR := $(DESTDIR)$(PREFIX)/lib
 SHARE := $(DESTDIR)$(PREFIX)/share
 install: all man
 	install -d $(DESTDIR)$(PREFIX)/bin $(addprefix $(LIBDIR)/,systemd/system sysusers.d tmpfiles.d) $(DESTDIR)/etc/seqd $(DESTDIR)/srv/seqd
-	install -d $(SHARE)/man/man1 $(SHARE)/man/man8 $(SHARE)/bash-completion/completions $(SHARE)/zsh/site-functions
+	install -d $(SHARE)/man/man1 $(SHARE)/man/man8 $(SHARE)/bash-completion/completions $(SHARE)/zsh/site-functions $(SHARE)/fish/vendor_completions.d
 	install -m 644 $(B)/man/seqctl.1 $(SHARE)/man/man1
 	install -m 644 $(B)/man/seqd.8 $(B)/man/seqw.8 $(SHARE)/man/man8
 	$(B)/seqctl completion bash >$(SHARE)/bash-completion/completions/seqctl
 	$(B)/seqctl completion zsh >$(SHARE)/zsh/site-functions/_seqctl
+	$(B)/seqctl completion fish >$(SHARE)/fish/vendor_completions.d/seqctl.fish
 	install -m 755 $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
 	for u in seqd seqw; do \
 	    sed 's#@PREFIX@#$(PREFIX)#' deploy/systemd/$$u.service >$(LIBDIR)/systemd/system/$$u.service && \

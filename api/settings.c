@@ -31,14 +31,15 @@ static int read_file(const struct option_table *t, const char *path, void *targe
 }
 
 int settings_read(const struct option_table *t, int argc, char **argv, settings_path *path,
-                  void *target, struct err *e)
+                  void *target, struct option_sources *from, struct err *e)
 {
-    struct option_sources from;
-    option_defaults(t, target, &from);
-    int rc = option_line(t, argc, argv, target, &from, e);
+    struct option_sources own;
+    if (!from) from = &own;
+    option_defaults(t, target, from);
+    int rc = option_line(t, argc, argv, target, from, e);
     if (rc) return rc;
     const char *file = path(target);
-    return file ? read_file(t, file, target, &from, e) : 0;
+    return file ? read_file(t, file, target, from, e) : 0;
 }
 
 static void say(void *arg, const struct option_entry *row, bool taken)
@@ -54,7 +55,7 @@ int settings_reload(const struct option_table *t, int argc, char **argv, setting
 {
     void *fresh = malloc(t->size);
     assert(fresh);
-    int rc = settings_read(t, argc, argv, path, fresh, e);
+    int rc = settings_read(t, argc, argv, path, fresh, NULL, e);
     if (!rc && check) rc = check(fresh, e);
     if (!rc) rc = option_adopt(t, now, fresh, say, NULL);
     free(fresh);

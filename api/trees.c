@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #define DEPTH_MAX 32 /* a job's directory has 5: each open level is a descriptor */
@@ -148,6 +149,16 @@ static void list(struct tree_request *q)
     closedir(d);
 }
 
+/* What others than root may still write. */
+static void look_at_disk(struct tree *t)
+{
+    struct statvfs v;
+    t->disk_size = t->disk_free = 0;
+    if (statvfs(t->path, &v)) return;
+    t->disk_size = (int64_t)v.f_blocks * (int64_t)v.f_frsize;
+    t->disk_free = (int64_t)v.f_bavail * (int64_t)v.f_frsize;
+}
+
 static void run(struct tree_request *q)
 {
     struct err e;
@@ -159,6 +170,7 @@ static void run(struct tree_request *q)
     for (int i = 0; i < q->n; i++) {
         struct tree *t = &q->tree[i];
         t->size = t->code = 0;
+        if (!remove) look_at_disk(t);
         e = (struct err){0};
         if (!(remove ? remove_tree(q->all, t, &e)
                      : walk_path(q->all, t->path, false, &t->size, &e)))

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "api/address.h"
+#include "api/core/version.h"
 #include "api/wire_pack.h"
 
 /* Packing builds the protobuf-c tree of a message in the caller's arena and serialises it there.
@@ -117,7 +118,7 @@ static int hello_unpack(const void *body, struct arena *a, struct msg *m, struct
     m->n_cores = w->n_cores;
     m->memory_size = w->memory_size;
     if (name_unpack(w->node, m, e) < 0) return -1;
-    if (m->abi != WIRE_ABI) return 0; /* it is refused, and nothing else of it is read */
+    if (!wire_speaks(m->abi)) return 0; /* it is refused, and nothing else of it is read */
     if (w->instance.len != sizeof m->instance)
         return err_field(e, ERR_INVALID, "instance", "instance has %zu bytes, want %zu",
                          w->instance.len, sizeof m->instance);
@@ -136,6 +137,7 @@ static int welcome_pack(const struct msg *m, struct arena *a, void *body)
 {
     Seqd__Welcome *w = body;
     w->heartbeat_ms = m->heartbeat_ms;
+    w->abi = m->abi;
     return 0;
 }
 
@@ -143,6 +145,7 @@ static int welcome_unpack(const void *body, struct arena *a, struct msg *m, stru
 {
     const Seqd__Welcome *w = body;
     m->heartbeat_ms = w->heartbeat_ms;
+    m->abi = w->abi;
     return range_check(w->heartbeat_ms, 1, HOUR_MS, "heartbeat_ms", e);
 }
 
@@ -151,6 +154,7 @@ static int refused_pack(const struct msg *m, struct arena *a, void *body)
     Seqd__Refused *w = body;
     w->reason = (char *)m->reason;
     w->retry_ms = m->retry_ms;
+    w->abi = m->abi;
     return 0;
 }
 
@@ -158,6 +162,7 @@ static int refused_unpack(const void *body, struct arena *a, struct msg *m, stru
 {
     const Seqd__Refused *w = body;
     m->retry_ms = w->retry_ms;
+    m->abi = w->abi;
     if (text_copy(m->reason, sizeof m->reason, w->reason, "reason", e) < 0) return -1;
     return range_check(w->retry_ms, 0, HOUR_MS, "retry_ms", e);
 }
@@ -165,12 +170,28 @@ static int refused_unpack(const void *body, struct arena *a, struct msg *m, stru
 static int heartbeat_pack(const struct msg *m, struct arena *a, void *body)
 {
     Seqd__Heartbeat *w = body;
+    if (m->disk.size) {
+        if (!(w->disk = message_new(a, &seqd__disk__descriptor))) return -1;
+        w->disk->jobs = m->disk.jobs;
+        w->disk->prepared = m->disk.prepared;
+        w->disk->size = m->disk.size;
+        w->disk->free = m->disk.free;
+    }
     return wire_gpus_pack(m->gpus, m->n_gpus, a, &w->n_gpus, &w->gpus);
 }
 
 static int heartbeat_unpack(const void *body, struct arena *a, struct msg *m, struct err *e)
 {
     const Seqd__Heartbeat *w = body;
+    if (w->disk) {
+        const Seqd__Disk *d = w->disk;
+        m->disk = (struct disk_use){d->jobs, d->prepared, d->size, d->free};
+        if (range_check(d->jobs, 0, INT64_MAX, "disk.jobs", e) ||
+            range_check(d->prepared, 0, INT64_MAX, "disk.prepared", e) ||
+            range_check(d->size, 0, INT64_MAX, "disk.size", e) ||
+            range_check(d->free, 0, d->size, "disk.free", e))
+            return -1;
+    }
     return wire_gpus_unpack(w->n_gpus, w->gpus, a, m, e);
 }
 
@@ -284,6 +305,25 @@ static int prepared_id_unpack(const char *in, struct msg *m, struct err *e)
                      m->prepared_id);
 }
 
+static void grants_pack(const struct msg *m, size_t *n, char ***out)
+{
+    assert(m->n_grants >= 0 && m->n_grants <= WIRE_GRANTS);
+    *n = (size_t)m->n_grants;
+    *out = (char **)m->grants;
+}
+
+static int grants_unpack(size_t n, char **in, struct msg *m, struct err *e)
+{
+    if (range_check((int64_t)n, 0, WIRE_GRANTS, "grants", e) < 0) return -1;
+    for (size_t i = 0; i < n; i++)
+        if (in[i][0] != '/' || strlen(in[i]) >= RANK_PATH_SIZE)
+            return err_field(e, ERR_INVALID, "grants",
+                             "a grant is no absolute path of at most %d bytes", RANK_PATH_SIZE - 1);
+    m->n_grants = (int)n;
+    m->grants = (const char *const *)in;
+    return 0;
+}
+
 static int assign_pack(const struct msg *m, struct arena *a, void *body)
 {
     Seqd__Assign *w = body;
@@ -297,6 +337,7 @@ static int assign_pack(const struct msg *m, struct arena *a, void *body)
     w->submitted_s = m->submitted_s;
     w->key = (ProtobufCBinaryData){sizeof m->key, (uint8_t *)m->key};
     w->spec = wire_spec_pack(m->spec, a);
+    grants_pack(m, &w->n_grants, &w->grants);
     if (wire_uuids_pack(m, a, &w->n_gpus, &w->gpus) < 0) return -1;
     return w->attempt && w->spec ? 0 : -1;
 }
@@ -322,6 +363,7 @@ static int assign_unpack(const void *body, struct arena *a, struct msg *m, struc
         return err_field(e, ERR_INVALID, "key", "the attempt's key has %zu bytes, want %zu",
                          w->key.len, sizeof m->key);
     if (w->key.len) memcpy(m->key, w->key.data, sizeof m->key);
+    if (grants_unpack(w->n_grants, w->grants, m, e) < 0) return -1;
     if (wire_uuids_unpack(w->n_gpus, w->gpus, a, m, e) < 0) return -1;
     return wire_spec_unpack(w->spec, a, &m->spec, e);
 }
@@ -444,6 +486,7 @@ static int describe_pack(const struct msg *m, struct arena *a, void *body)
     w->request = m->request;
     w->models = m->models;
     w->path = (char *)m->path;
+    grants_pack(m, &w->n_grants, &w->grants);
     return 0;
 }
 
@@ -452,6 +495,7 @@ static int describe_unpack(const void *body, struct arena *a, struct msg *m, str
     const Seqd__Describe *w = body;
     m->request = w->request;
     m->models = w->models;
+    if (grants_unpack(w->n_grants, w->grants, m, e) < 0) return -1;
     return text_copy(m->path, sizeof m->path, w->path, "path", e);
 }
 
@@ -559,45 +603,99 @@ static int joined_unpack(const void *body, struct arena *a, struct msg *m, struc
     return length_check(w->cert, PKI_PEM_SIZE, "cert", e);
 }
 
+static int leaving_pack(const struct msg *m, struct arena *a, void *body)
+{
+    Seqd__Leaving *w = body;
+    w->end_s = m->end_s;
+    w->margin_s = m->margin_s;
+    return 0;
+}
+
+static int leaving_unpack(const void *body, struct arena *a, struct msg *m, struct err *e)
+{
+    const Seqd__Leaving *w = body;
+    m->end_s = w->end_s;
+    m->margin_s = w->margin_s;
+    if (range_check(w->end_s, 0, WIRE_MAX_TIME_S, "end_s", e) < 0) return -1;
+    return range_check(w->margin_s, 0, WIRE_MAX_TIME_S, "margin_s", e);
+}
+
 static const struct row {
+    uint32_t since; /* ABI */
     const ProtobufCMessageDescriptor *body;
     int (*pack)(const struct msg *m, struct arena *a, void *body);
     int (*unpack)(const void *body, struct arena *a, struct msg *m, struct err *e);
 } rows[] = {
-    [MSG_HELLO] = {&seqd__hello__descriptor, hello_pack, hello_unpack},
-    [MSG_HEARTBEAT] = {&seqd__heartbeat__descriptor, heartbeat_pack, heartbeat_unpack},
-    [MSG_REPORT] = {&seqd__report__descriptor, report_pack, report_unpack},
-    [MSG_LOG] = {&seqd__log__descriptor, log_pack, log_unpack},
-    [MSG_DESCRIBED] = {&seqd__described__descriptor, described_pack, described_unpack},
-    [MSG_FETCHED] = {&seqd__fetched__descriptor, fetched_pack, fetched_unpack},
-    [MSG_WELCOME] = {&seqd__welcome__descriptor, welcome_pack, welcome_unpack},
-    [MSG_ASSIGN] = {&seqd__assign__descriptor, assign_pack, assign_unpack},
-    [MSG_BLOBS] = {&seqd__blobs__descriptor, blobs_pack, blobs_unpack},
-    [MSG_STOP] = {&seqd__stop__descriptor, stop_pack, stop_unpack},
-    [MSG_ACK] = {&seqd__ack__descriptor, ack_pack, ack_unpack},
-    [MSG_EXPECT] = {&seqd__expect__descriptor, expect_pack, expect_unpack},
-    [MSG_FETCH] = {&seqd__fetch__descriptor, fetch_pack, fetch_unpack},
-    [MSG_DESCRIBE] = {&seqd__describe__descriptor, describe_pack, describe_unpack},
-    [MSG_FORGET] = {&seqd__forget__descriptor, forget_pack, forget_unpack},
-    [MSG_TRACE] = {&seqd__trace__descriptor, trace_pack, trace_unpack},
-    [MSG_PROFILE] = {&seqd__profile__descriptor, profile_pack, profile_unpack},
-    [MSG_REFUSED] = {&seqd__refused__descriptor, refused_pack, refused_unpack},
-    [MSG_JOIN] = {&seqd__join__descriptor, join_pack, join_unpack},
-    [MSG_JOINED] = {&seqd__joined__descriptor, joined_pack, joined_unpack},
-    [MSG_REMOVE] = {&seqd__remove__descriptor, wire_remove_pack, wire_remove_unpack},
-    [MSG_REMOVED] = {&seqd__removed__descriptor, wire_removed_pack, wire_removed_unpack},
+    [MSG_HELLO] = {6, &seqd__hello__descriptor, hello_pack, hello_unpack},
+    [MSG_HEARTBEAT] = {6, &seqd__heartbeat__descriptor, heartbeat_pack, heartbeat_unpack},
+    [MSG_REPORT] = {6, &seqd__report__descriptor, report_pack, report_unpack},
+    [MSG_LOG] = {6, &seqd__log__descriptor, log_pack, log_unpack},
+    [MSG_DESCRIBED] = {6, &seqd__described__descriptor, described_pack, described_unpack},
+    [MSG_FETCHED] = {6, &seqd__fetched__descriptor, fetched_pack, fetched_unpack},
+    [MSG_WELCOME] = {6, &seqd__welcome__descriptor, welcome_pack, welcome_unpack},
+    [MSG_ASSIGN] = {6, &seqd__assign__descriptor, assign_pack, assign_unpack},
+    [MSG_BLOBS] = {6, &seqd__blobs__descriptor, blobs_pack, blobs_unpack},
+    [MSG_STOP] = {6, &seqd__stop__descriptor, stop_pack, stop_unpack},
+    [MSG_ACK] = {6, &seqd__ack__descriptor, ack_pack, ack_unpack},
+    [MSG_EXPECT] = {6, &seqd__expect__descriptor, expect_pack, expect_unpack},
+    [MSG_FETCH] = {6, &seqd__fetch__descriptor, fetch_pack, fetch_unpack},
+    [MSG_DESCRIBE] = {6, &seqd__describe__descriptor, describe_pack, describe_unpack},
+    [MSG_FORGET] = {6, &seqd__forget__descriptor, forget_pack, forget_unpack},
+    [MSG_TRACE] = {6, &seqd__trace__descriptor, trace_pack, trace_unpack},
+    [MSG_PROFILE] = {6, &seqd__profile__descriptor, profile_pack, profile_unpack},
+    [MSG_REFUSED] = {6, &seqd__refused__descriptor, refused_pack, refused_unpack},
+    [MSG_JOIN] = {7, &seqd__join__descriptor, join_pack, join_unpack},
+    [MSG_JOINED] = {7, &seqd__joined__descriptor, joined_pack, joined_unpack},
+    [MSG_REMOVE] = {7, &seqd__remove__descriptor, wire_remove_pack, wire_remove_unpack},
+    [MSG_REMOVED] = {7, &seqd__removed__descriptor, wire_removed_pack, wire_removed_unpack},
+    [MSG_SAVE] = {7, &seqd__stop__descriptor, stop_pack, stop_unpack},
+    [MSG_LEAVING] = {7, &seqd__leaving__descriptor, leaving_pack, leaving_unpack},
 };
+_Static_assert(sizeof rows / sizeof rows[0] == MSG_TYPE_N, "every message has its row");
 #define N_ROWS ((int)(sizeof rows / sizeof rows[0]))
+
+/* ---- versions -------------------------------------------------------------------------------- */
+
+bool wire_speaks(uint32_t abi)
+{
+    return abi == WIRE_ABI || abi == WIRE_ABI_BEFORE;
+}
+
+bool wire_knows(uint32_t abi, enum msg_type type)
+{
+    return (int)type > 0 && (int)type < N_ROWS && rows[type].since <= abi;
+}
+
+uint32_t wire_choose(uint32_t theirs)
+{
+    return theirs < WIRE_ABI ? WIRE_ABI_BEFORE : WIRE_ABI;
+}
+
+void wire_refusal(uint32_t abi, char *out, size_t size)
+{
+    const char *fix = abi > WIRE_ABI ? "upgrade seqd, and seqw after it" : "upgrade seqw";
+    snprintf(out, size,
+             "seqw speaks another version of the protocol: %u, and this seqd, %s, speaks %u and "
+             "%u: %s",
+             abi, SEQD_VERSION, WIRE_ABI_BEFORE, WIRE_ABI, fix);
+}
 
 /* ---- whole messages -------------------------------------------------------------------------- */
 
 void *wire_pack(const struct msg *m, struct arena *a, size_t *size)
 {
+    return wire_pack_for(m, WIRE_ABI, a, size);
+}
+
+void *wire_pack_for(const struct msg *m, uint32_t abi, struct arena *a, size_t *size)
+{
     assert((int)m->type > 0 && (int)m->type < N_ROWS);
     const struct row *row = &rows[m->type];
     Seqd__Msg w = SEQD__MSG__INIT;
+    if (!wire_knows(abi, m->type)) return NULL;
     void *body = message_new(a, row->body);
     if (!body || row->pack(m, a, body) < 0) return NULL;
+    if (m->type == MSG_ASSIGN) wire_spec_cut(((Seqd__Assign *)body)->spec, abi);
     w.body_case = (Seqd__Msg__BodyCase)m->type;
     w.hello = body; /* every member of the union is a pointer to a message */
     *size = seqd__msg__get_packed_size(&w);

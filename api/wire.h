@@ -10,8 +10,9 @@
  *                    and unknown with a final record of GANG_UNKNOWN. EXPECT again every 30 s. A
  *                    list of more than WIRE_ATTEMPTS takes several messages, the last with `more` 0
  *   seqd  REFUSED    in place of WELCOME: why, and for how long not to dial again. Then the session
- *                    is closed. A name that is up belongs to its instance: another one is refused
- *                    until the name is down, the same one replaces its own session at once
+ *                    is closed; after a wrong ABI seqw says HELLO with another at once. A name
+ *                    that is up belongs to its instance: another one is refused until the name is
+ *                    down, the same one replaces its own session at once
  *   seqd  ASSIGN     start this gang (ranks [first_rank, first_rank + n_local) of an attempt that
  *                    may have others on other nodes), once per epoch: the same epoch again is
  *                    ignored; one older than the job's newest here is answered GANG_UNKNOWN
@@ -21,7 +22,8 @@
  *   seqw  LOG        bytes of rank's log at offset, again from the last ACK
  *   seqw  REPORT     of the final record (rank.h): after all other records and all log bytes. With
  *                    it STOP is answered; seqd sends FORGET once it is durable.
- *   seqd  BLOBS, STOP, FORGET: idempotent; sent again at will (after a reconnect)
+ *   seqd  BLOBS, SAVE, STOP, FORGET: idempotent; sent again at will (after a reconnect). SAVE is
+ *         answered like STOP, by the final record: GANG_SAVED where rank 0 has saved
  *   seqd  REMOVE     of a job that has ended: what it left on this node goes. Idempotent; again in
  *                    every session, and once in a while, until
  *   seqw  REMOVED    it is gone, durably; or why it is not
@@ -30,11 +32,25 @@
  *   seqw  PROFILE    after WELCOME, once it has been measured: new with each session
  *   seqw  JOIN       over a Session: its certificate is to be renewed
  *   seqd  JOINED     the new one; or REFUSED with the reason, and the session stays
+ *   seqw  LEAVING    after WELCOME, where it is known: the node ends at that time
  *   seqd  DESCRIBE, FETCH, TRACE -> DESCRIBED, FETCHED, FETCHED: exactly one each, with its number;
  *         DESCRIBE of all models -> FETCHED
  *
  * Over `Join`, which needs no certificate (api/rpc.h), there is one JOIN with a token, and JOINED
  * or REFUSED; then the node closes it.
+ *
+ * Versions: both programs speak WIRE_ABI and WIRE_ABI_BEFORE. A session speaks what its HELLO says.
+ * seqw says WIRE_ABI first, and WIRE_ABI_BEFORE after a REFUSED of a seqd that does not speak more;
+ * a WELCOME of a seqd that does speak more ends that session, and the next one speaks it. What is
+ * new in WIRE_ABI is never sent to a peer that speaks the one before:
+ *   a message: its row in wire.c says since which ABI it is (wire_knows). link_send and the agent's
+ *              send_msg return -1 for a peer without it, and the session stays. So the sender keeps
+ *              the truth in its tables, as for a node that is down, and says in the API and in the
+ *              log why it waits: "node n1 speaks protocol 6"
+ *   a field of a message: WIRE_ABI_BEFORE ignores it. Who sets it must not count on it there
+ *   a field of the job spec: its row in spec.c ends with the ABI that has it. A peer without it is
+ *              sent the spec less that field, and a job in which it is not the default is placed on
+ *              no such node (spec_needs)
  *
  * A node reports on itself alone: REPORT and LOG count from the node that has the part of the
  * attempt, for the ranks of that part; DESCRIBED and FETCHED from the node that was asked, once;
@@ -55,7 +71,9 @@
 
 struct job_spec;
 
-#define WIRE_ABI           7u        /* another one is REFUSED, whatever else its HELLO has */
+#define WIRE_ABI           7u /* another one is REFUSED, whatever else its HELLO has; */
+#define WIRE_ABI_BEFORE    6u /* but for this one: of the version that tests/previous names */
+#define WIRE_GRANTS        RANK_GRANTS
 #define WIRE_MAX_SIZE      (4 << 20) /* one message */
 #define NODE_NAME          PKI_NAME_SIZE
 #define WIRE_CHUNK         65536     /* bytes of log in one message */
@@ -64,6 +82,7 @@ struct job_spec;
 #define WIRE_INSTANCE_SIZE 16
 #define WIRE_TOKEN_SIZE    160 /* of a join token, with its NUL */
 #define WIRE_HEARTBEAT_MS  2000
+#define WIRE_MAX_TIME_S    ((int64_t)1 << 37) /* seconds: until the year 6300 */
 
 enum msg_type {
     /* seqw -> seqd */
@@ -94,18 +113,29 @@ enum msg_type {
     MSG_JOINED, /* here it is */
     MSG_REMOVE, /* what of the job's files here is to go: `what` */
     /* seqw -> seqd */
-    MSG_REMOVED /* it is gone: total bytes; or err */
+    MSG_REMOVED, /* it is gone: total bytes; or err */
+    /* seqd -> seqw */
+    MSG_SAVE, /* save at the next step boundary, then end this attempt */
+    /* seqw -> seqd */
+    MSG_LEAVING, /* this node ends at end_s */
+    MSG_TYPE_N
 };
 
 /* Who sends it: a node, or seqd. */
 static inline bool msg_from_node(enum msg_type t)
 {
-    return t <= MSG_FETCHED || t == MSG_PROFILE || t == MSG_JOIN || t == MSG_REMOVED;
+    return t <= MSG_FETCHED || t == MSG_PROFILE || t == MSG_JOIN || t == MSG_REMOVED ||
+           t == MSG_LEAVING;
 }
 
 struct wire_trace { /* arguments of seqrank --trace (worker/rank/trace.h) */
     int64_t seq_len, seed, first, count, max_fragments;
     char packing[16], overlong[16]; /* words of data.packing and data.overlong */
+};
+
+struct disk_use { /* bytes, of a node's state directory */
+    int64_t jobs, prepared;
+    int64_t size, free; /* of its file system; size 0: it has not said */
 };
 
 struct wire_attempt {
@@ -115,8 +145,9 @@ struct wire_attempt {
 
 struct msg {
     enum msg_type type;
+    uint32_t abi; /* HELLO: what the session speaks; WELCOME, REFUSED: the newest that seqd speaks,
+                   * 0: of ABI 6 */
     /* HELLO */
-    uint32_t abi;
     char node[NODE_NAME], version[32];
     unsigned char instance[WIRE_INSTANCE_SIZE];
     int32_t n_slots, n_cores;
@@ -127,7 +158,8 @@ struct msg {
     bool emulated;           /* it takes jobs of the device "emulated": tests */
     int n_gpus;              /* HELLO, HEARTBEAT */
     const struct gpu *gpus;
-    int n_attempts; /* HELLO: attempts found here; EXPECT: attempts expected here */
+    struct disk_use disk; /* HEARTBEAT */
+    int n_attempts;       /* HELLO: attempts found here; EXPECT: attempts expected here */
     const struct wire_attempt *attempts;
     bool more;            /* EXPECT: the list continues in the next message */
     int64_t heartbeat_ms; /* WELCOME */
@@ -142,6 +174,10 @@ struct msg {
     const struct job_spec *spec;
     int n_uuids; /* of GPUs, one per rank here, in rank order; 0: the job takes none */
     const char (*uuids)[GPU_UUID_SIZE];
+    /* ASSIGN, DESCRIBE: private directories that are read for it, as the uploads of its owner:
+     * absolute. What the job names by job:ID is not among them: the node knows where that is. */
+    int n_grants;
+    const char *const *grants;
     /* BLOBS */
     int n_blobs;
     const struct rank_blob *blobs;
@@ -166,7 +202,10 @@ struct msg {
     struct wire_trace trace;       /* TRACE, of prepared_id */
     struct profile profile;        /* PROFILE */
     int32_t what;                  /* REMOVE, REMOVED: enum removal_what */
-    /* STOP, REFUSED */
+    /* LEAVING: UTC, seconds since 1970, 0: not known any more; and how much sooner its jobs are to
+     * save and stop */
+    int64_t end_s, margin_s;
+    /* SAVE, STOP, REFUSED */
     char reason[512];
     /* JOIN: the token, or "", and the request; JOINED: the certificate. PEM (api/pki.h) */
     const char *token, *pem;
@@ -174,8 +213,18 @@ struct msg {
 
 /* The name of a node: it stands in logs, in JSON and in commands. */
 bool wire_name_good(const char *name);
+bool wire_speaks(uint32_t abi); /* WIRE_ABI or WIRE_ABI_BEFORE */
+/* Whether a peer that speaks abi, one of the two, takes messages of that type. */
+bool wire_knows(uint32_t abi, enum msg_type type);
+/* What a seqd that answered with `theirs` (struct msg, abi) speaks with this program. */
+uint32_t wire_choose(uint32_t theirs);
+/* Why no session can speak abi, and what to do. Of use where wire_speaks is false. */
+void wire_refusal(uint32_t abi, char *out, size_t size);
 /* Packs m into arena memory. NULL when the arena or WIRE_MAX_SIZE is too small. */
 void *wire_pack(const struct msg *m, struct arena *a, size_t *size);
+/* For a peer that speaks abi: less what it does not know. NULL also where it knows no such
+ * message. */
+void *wire_pack_for(const struct msg *m, uint32_t abi, struct arena *a, size_t *size);
 /* Unpacks into *m; pointers point into the arena. fails: ERR_INVALID, ERR_TOO_LARGE. Hostile input
  * is expected. */
 int wire_unpack(const void *data, size_t size, struct arena *a, struct msg *m, struct err *e);

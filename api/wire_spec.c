@@ -126,6 +126,8 @@ static int fields_unpack(const struct field *table, size_t n, Seqd__Field **in, 
                          void *base, struct err *e)
 {
     if (range_check((int64_t)n, 0, 512, "spec.fields", e) < 0) return -1;
+    for (const struct field *f = table; f->path; f++)
+        if (f->since) spec_set_default(s, f, base);
     for (size_t i = 0; i < n; i++) {
         const struct field *f = field_find(table, in[i]->path);
         if (!f)
@@ -201,6 +203,30 @@ Seqd__Spec *wire_spec_pack(const struct job_spec *s, struct arena *a)
         stages_pack(s, a, w) < 0)
         return NULL;
     return w;
+}
+
+static void fields_cut(const struct field *table, uint32_t abi, size_t *n, Seqd__Field **list)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < *n; i++)
+        if (field_find(table, list[i]->path)->since <= abi) list[kept++] = list[i];
+    *n = kept;
+}
+
+static void sources_cut(uint32_t abi, size_t n, Seqd__Source **list)
+{
+    for (size_t i = 0; i < n; i++)
+        fields_cut(source_fields, abi, &list[i]->n_fields, list[i]->fields);
+}
+
+void wire_spec_cut(Seqd__Spec *w, uint32_t abi)
+{
+    fields_cut(spec_fields, abi, &w->n_fields, w->fields);
+    sources_cut(abi, w->n_train, w->train);
+    sources_cut(abi, w->n_eval, w->eval);
+    sources_cut(abi, 1, &w->input);
+    for (size_t i = 0; i < w->n_stages; i++)
+        fields_cut(stage_fields, abi, &w->stages[i]->n_fields, w->stages[i]->fields);
 }
 
 static int sources_unpack(const char *field, size_t n, Seqd__Source **in, struct job_spec *s,

@@ -23,7 +23,9 @@ void api_key(char out[API_KEY])
 
 static int exit_of_status(int status)
 {
-    return status == 404 ? CLI_NOT_FOUND : status == 409 ? CLI_CONFLICT : CLI_ERROR;
+    return status == 404                    ? CLI_NOT_FOUND
+           : status == 409 || status == 412 ? CLI_CONFLICT
+                                            : CLI_ERROR;
 }
 
 /* "/data/seq_len" -> "data.seq_len", as job specs write it. */
@@ -102,19 +104,21 @@ static int ask(struct cli *c, const struct http_request *q, int tries, struct ht
     }
 }
 
+static int take_answer(const struct http_request *q, const struct http_reply *r, struct jv **out)
+{
+    struct err e = {0};
+    if (r->status < 200 || r->status > 299) return api_refused(r, q->path);
+    *out = jv_parse(r->body, r->size, &e);
+    return *out ? CLI_OK : cli_fail(CLI_ERROR, "the answer of %s is not JSON: %s", q->path, e.text);
+}
+
 static int request(struct cli *c, const struct http_request *q, int tries, struct jv **out)
 {
     struct http_reply r;
-    struct err e = {0};
     *out = NULL;
     int rc = ask(c, q, tries, &r);
     if (rc) return rc;
-    if (r.status < 200 || r.status > 299) {
-        rc = api_refused(&r, q->path);
-    } else {
-        *out = jv_parse(r.body, r.size, &e);
-        if (!*out) rc = cli_fail(CLI_ERROR, "the answer of %s is not JSON: %s", q->path, e.text);
-    }
+    rc = take_answer(q, &r, out);
     http_reply_fini(&r);
     return rc;
 }
@@ -133,6 +137,19 @@ int api_post(struct cli *c, const char *path, const char *body, const char *key,
 int api_delete(struct cli *c, const char *path, struct jv **out)
 {
     return request(c, &(struct http_request){.method = "DELETE", .path = path}, API_TRIES, out);
+}
+
+int api_patch(struct cli *c, const char *path, const char *body, const char *if_match,
+              struct jv **out)
+{
+    struct http_request q = {.method = "PATCH", .path = path, .body = body, .if_match = if_match};
+    struct http_reply r;
+    int rc = ask(c, &q, API_TRIES, &r);
+    *out = NULL;
+    if (rc) return rc;
+    if (r.status != 412) rc = take_answer(&q, &r, out);
+    http_reply_fini(&r);
+    return rc;
 }
 
 int api_job(struct cli *c, int64_t id, struct jv **out)

@@ -16,6 +16,10 @@ int api_get(struct cli *c, const char *path, struct jv **out);
 int api_post(struct cli *c, const char *path, const char *body, const char *key, struct jv **out);
 /* Tried again as a post: to delete twice is to delete. */
 int api_delete(struct cli *c, const char *path, struct jv **out);
+/* A change of what is of that version ("7", in quotes). CLI_OK with *out NULL: it is of another one
+ * by now, and nothing has changed. */
+int api_patch(struct cli *c, const char *path, const char *body, const char *if_match,
+              struct jv **out);
 /* One job. */
 int api_job(struct cli *c, int64_t id, struct jv **out);
 

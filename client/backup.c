@@ -1,4 +1,4 @@
-/* backup.c: a copy of seqd's database, made while it runs. */
+/* backup.c: a copy of seqd's database and secrets, made while it runs. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -45,8 +45,8 @@ static int download(struct cli *c, const char *name, int fd)
     return rc;
 }
 
-/* By way of FILE.part: a broken backup never looks like one. It has every job of every user, so it
- * is its owner's alone. */
+/* By way of FILE.part: a broken backup never looks like one. It has every job of every user and the
+ * secrets of seqd, so it is its owner's alone. */
 static int fetch(struct cli *c, const struct jv *made, const char *file)
 {
     char part[1024], have[SHA256_HEX], size[TEXT_SHORT];
@@ -63,7 +63,9 @@ static int fetch(struct cli *c, const struct jv *made, const char *file)
                       part);
     if (!rc && rename(part, file)) rc = cli_fail(CLI_ERROR, "%s: %s", file, strerror(errno));
     if (rc) unlink(part);
-    if (!rc) cli_say(c, "%s: %s", file, text_bytes(size, jv_int(made, "bytes", 0)));
+    if (!rc)
+        cli_say(c, "%s: %s, with the secrets of seqd: keep it as you keep a private key", file,
+                text_bytes(size, jv_int(made, "bytes", 0)));
     return rc;
 }
 
@@ -82,12 +84,18 @@ static int backup_run(struct cli *c)
 const struct verb backup_verb = {
     .name = "backup",
     .operands = "FILE",
-    .summary = "a copy of seqd's database, while it runs",
+    .summary = "a copy of seqd's database and secrets, while it runs",
     .help =
         "Makes a backup on the server and downloads it to FILE, a new file (0600). Jobs run on\n"
         "meanwhile; the copy is the state of one moment, and its digest is checked. For admins.\n"
         "\n"
-        "Restore: stop seqd, put FILE into an empty state directory as seqd.db, start seqd.\n"
+        "FILE has the secrets too (secret, pki/ca.pem and token of the state directory), not\n"
+        "encrypted: with it one can act as any node. Logs of ranks, uploads, checkpoints and "
+        "the\n"
+        "configuration are not in it.\n"
+        "\n"
+        "Restore: stop seqd, put FILE into an empty state directory as seqd.db, start seqd. It\n"
+        "writes the secrets beside it. New jobs get ids from the next million on.\n"
         "\n"
         "Example\n"
         "  seqctl backup seqd-monday.db\n",

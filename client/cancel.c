@@ -1,26 +1,38 @@
-/* cancel.c: stops jobs for good: those that are named, or all live ones that a filter takes. */
+/* cancel.c: cancels, suspends and resumes jobs: those that are named, or all live ones that a
+ * filter takes. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 #include "client/api.h"
 #include "client/filter.h"
+#include "client/follow.h"
 #include "client/job.h"
+#include "api/core/clock.h"
 #include "client/verbs.h"
 
 #define MOST_IDS 4096
+
+#define POLL_MS 200
+
+/* What is asked, and how the answer says that it was done. */
+struct mass_act {
+    const char *action, *done; /* "cancel", "cancelled" */
+    int (*wait)(struct cli *c, int64_t id, struct jv **job);
+};
 
 /* ---- by id or name --------------------------------------------------------------------------- */
 
 /* Asked of every job before one is waited for. Returns the first exit code that is not 0; *id of a
  * job that was not asked: 0. */
-static int ask_all(struct cli *c, int64_t *id)
+static int ask_all(struct cli *c, const struct mass_act *act, int64_t *id)
 {
     int rc = CLI_OK;
     for (int i = 0; i < c->n_args; i++) {
         struct jv *job = NULL;
         id[i] = cli_job_id(c, i);
-        int one = id[i] < 0 ? (int)-id[i] : job_act(c, id[i], "cancel", &job);
+        int one = id[i] < 0 ? (int)-id[i] : job_act(c, id[i], act->action, &job);
         if (one) id[i] = 0;
         if (!rc) rc = one;
         if (!one && !c->opt.wait) job_print_state(c, id[i], job);
@@ -29,16 +41,15 @@ static int ask_all(struct cli *c, int64_t *id)
     return rc;
 }
 
-static int cancel_ids(struct cli *c)
+static int act_on_ids(struct cli *c, const struct mass_act *act)
 {
     int64_t *id = calloc((size_t)c->n_args, sizeof *id);
     if (!id) return cli_fail(CLI_ERROR, "out of memory");
-    int rc = ask_all(c, id);
+    int rc = ask_all(c, act, id);
     for (int i = 0; c->opt.wait && i < c->n_args; i++) {
         struct jv *job = NULL;
         if (!id[i]) continue;
-        int one = job_wait(c, id[i], &job);
-        if (one == CLI_JOB_CANCELLED) one = CLI_OK; /* that is what was asked for */
+        int one = act->wait(c, id[i], &job);
         if (job) job_print_state(c, id[i], job);
         jv_free(job);
         if (one == CLI_DETACHED || one == CLI_TIMEOUT) i = c->n_args;
@@ -50,57 +61,111 @@ static int cancel_ids(struct cli *c)
 
 /* ---- by filter ------------------------------------------------------------------------------- */
 
-static int post(struct cli *c, struct jv *filter, bool dry_run, struct jv **out)
+static int post(struct cli *c, const struct mass_act *act, struct jv *filter, bool dry_run,
+                struct jv **out)
 {
+    char path[32];
     struct err e = {0};
     if (jv_set(filter, "dry_run", dry_run ? "true" : "false", &e))
         return cli_fail(CLI_ERROR, "%s", e.text);
     char *body = jv_dump(filter, JV_COMPACT);
-    int rc = api_post(c, "/v1/jobs:cancel", body, NULL, out);
+    snprintf(path, sizeof path, "/v1/jobs:%s", act->action);
+    int rc = api_post(c, path, body, NULL, out);
     free(body);
     return rc;
 }
 
 /* Whether that many jobs are meant. Returns CLI_OK or the exit code. */
-static int confirm(const struct cli *c, long long n)
+static int confirm(const struct cli *c, const struct mass_act *act, long long n)
 {
     char answer[16] = "";
     if (n < 2 || c->opt.yes) return CLI_OK;
     if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO))
-        return cli_fail(CLI_USAGE, "%lld jobs match: add --yes to cancel them", n);
-    fprintf(stderr, "cancel %lld jobs? [y/N] ", n);
+        return cli_fail(CLI_USAGE, "%lld jobs match: add --yes to %s them", n, act->action);
+    fprintf(stderr, "%s %lld jobs? [y/N] ", act->action, n);
     if (!fgets(answer, sizeof answer, stdin) || (*answer != 'y' && *answer != 'Y'))
-        return cli_fail(CLI_ERROR, "nothing was cancelled");
+        return cli_fail(CLI_ERROR, "nothing was %s", act->done);
     return CLI_OK;
 }
 
-static int cancel_filtered(struct cli *c)
+static int act_filtered(struct cli *c, const struct mass_act *act)
 {
     struct jv *filter = NULL, *reply = NULL;
     int rc = filter_body(c, &filter);
-    if (!rc) rc = post(c, filter, true, &reply);
-    if (!rc) rc = confirm(c, jv_int(reply, "matched", 0));
+    if (!rc) rc = post(c, act, filter, true, &reply);
+    if (!rc) rc = confirm(c, act, jv_int(reply, "matched", 0));
     jv_free(reply);
     reply = NULL;
-    if (!rc) rc = post(c, filter, false, &reply);
+    if (!rc) rc = post(c, act, filter, false, &reply);
     if (!rc && !api_print(c, reply))
-        printf("cancelled %lld of %lld jobs\n", (long long)jv_int(reply, "cancelled", 0),
+        printf("%s %lld of %lld jobs\n", act->done, (long long)jv_int(reply, act->done, 0),
                (long long)jv_int(reply, "matched", 0));
     jv_free(reply);
     jv_free(filter);
     return rc;
 }
 
-static int cancel_run(struct cli *c)
+static int act_run(struct cli *c, const struct mass_act *act)
 {
     if (!filter_given(c))
-        return c->n_args ? cancel_ids(c)
+        return c->n_args ? act_on_ids(c, act)
                          : cli_fail(CLI_USAGE, "which jobs? want ids or names, or a filter: "
                                                "--state, --name, --label");
     if (c->n_args)
         return cli_fail(CLI_USAGE, "want ids, or a filter (--state, --name, --label), not both");
     if (c->opt.wait) return cli_fail(CLI_USAGE, "--wait needs ids");
-    return cancel_filtered(c);
+    return act_filtered(c, act);
+}
+
+/* ---- verbs ----------------------------------------------------------------------------------- */
+
+/* Cancelled is what was asked for. */
+static int wait_end(struct cli *c, int64_t id, struct jv **job)
+{
+    const int rc = job_wait(c, id, job);
+    return rc == CLI_JOB_CANCELLED ? CLI_OK : rc;
+}
+
+static bool is_held(const struct jv *job)
+{
+    return !strcmp(jv_str(job, "state", ""), "suspended");
+}
+
+/* No stream ends with a suspended job. */
+static int wait_held(struct cli *c, int64_t id, struct jv **job)
+{
+    const struct timespec rest = {0, POLL_MS * 1000000};
+    const int64_t end_us = clock_us() + c->opt.timeout_s * 1000000;
+    for (;;) {
+        int rc = api_job(c, id, job);
+        if (rc) return rc;
+        if (is_held(*job)) return CLI_OK;
+        if (jv_str(*job, "finished_at", NULL)) return follow_verdict(*job);
+        jv_free(*job);
+        *job = NULL;
+        if (c->opt.timeout_s >= 0 && clock_us() >= end_us)
+            return cli_fail(CLI_TIMEOUT, "job %lld: not suspended within %lld s", (long long)id,
+                            (long long)c->opt.timeout_s);
+        nanosleep(&rest, NULL);
+    }
+}
+
+static int cancel_run(struct cli *c)
+{
+    static const struct mass_act act = {"cancel", "cancelled", wait_end};
+    return act_run(c, &act);
+}
+
+static int suspend_run(struct cli *c)
+{
+    static const struct mass_act act = {"suspend", "suspended", wait_held};
+    return act_run(c, &act);
+}
+
+static int resume_run(struct cli *c)
+{
+    static const struct mass_act act = {"resume", "resumed", NULL};
+    return act_run(c, &act);
 }
 
 const struct verb cancel_verb = {
@@ -121,4 +186,44 @@ const struct verb cancel_verb = {
         "                    a terminal they are refused\n\n"
         "  seqctl cancel 3 4 5 --wait\n"
         "  seqctl cancel --state queued --label team=x",
+};
+
+const struct verb suspend_verb = {
+    .name = "suspend",
+    .operands = "[ID ...]",
+    .summary = "hold jobs: they save, stop and wait to be resumed",
+    .max_args = MOST_IDS,
+    .run = suspend_run,
+    .options = OPT_WAIT | OPT_TIMEOUT | OPT_STATE | OPT_NAME | OPT_LABEL | OPT_YES,
+    .help =
+        "A running training saves a checkpoint of the step it is in, then stops; score and\n"
+        "generate of a batch finish the window or request at hand. A queued job is held. Until\n"
+        "`seqctl resume` a suspended job takes no slots. A job that cannot save in time (seqd\n"
+        "--save-grace) is suspended with its last checkpoint: `seqctl events ID` has why.\n\n"
+        "  --wait            with ids: until they are suspended\n"
+        "  --timeout N       with --wait: at most N seconds a job, then exit code 124\n"
+        "  --state S[,S]     instead of ids: all live jobs in these states,\n"
+        "  -n, --name NAME   of this name,\n"
+        "  -l, --label K=V   with this label; may be repeated. All that are given must hold\n"
+        "  -y, --yes         do not ask before several jobs of a filter are suspended\n\n"
+        "  seqctl suspend 3 4 --wait\n"
+        "  seqctl suspend --state running,queued --label team=x",
+};
+
+const struct verb resume_verb = {
+    .name = "resume",
+    .operands = "[ID ...]",
+    .summary = "queue suspended jobs again",
+    .max_args = MOST_IDS,
+    .run = resume_run,
+    .options = OPT_STATE | OPT_NAME | OPT_LABEL | OPT_YES,
+    .help =
+        "A resumed job is queued, and begins from its newest checkpoint when there is room. To\n"
+        "run on a job that has ended, see `seqctl help continue`.\n\n"
+        "  --state S[,S]     instead of ids: all live jobs in these states,\n"
+        "  -n, --name NAME   of this name,\n"
+        "  -l, --label K=V   with this label; may be repeated. All that are given must hold\n"
+        "  -y, --yes         do not ask before several jobs of a filter are resumed\n\n"
+        "  seqctl resume 3 4\n"
+        "  seqctl resume --state suspended --label team=x",
 };

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "api/core/context.h"
 #include "api/core/version.h"
@@ -18,6 +19,8 @@
 #include "client/text.h"
 
 #define DEFAULT_URL "http://127.0.0.1:7433"
+
+const char *cli_system_socket = "/run/seqd/seqd.sock";
 
 enum kind { FLAG, WORD, NUMBER, LIST };
 
@@ -52,8 +55,10 @@ static const struct option_row {
     {"ttl", 0, WORD, OPT_TTL, offsetof(struct cli_options, ttl)},
     {"owner", 0, WORD, OPT_OWNER, offsetof(struct cli_options, owner)},
     {"names", 0, WORD, OPT_JOIN, offsetof(struct cli_options, names)},
+    {"reason", 0, WORD, OPT_REASON, offsetof(struct cli_options, reason)},
     {"uses", 0, NUMBER, OPT_JOIN, offsetof(struct cli_options, uses)},
     {"artifacts", 0, FLAG, OPT_ARTIFACTS, offsetof(struct cli_options, artifacts)},
+    {"priority", 0, NUMBER, OPT_PRIORITY, offsetof(struct cli_options, priority)},
     {"url", 0, WORD, 0, offsetof(struct cli_options, url)},
     {"token-file", 0, WORD, 0, offsetof(struct cli_options, token_file)},
     {"ca", 0, WORD, 0, offsetof(struct cli_options, ca)},
@@ -194,6 +199,7 @@ int cli_parse(struct cli *c, int argc, char **argv, const struct verb *const *ve
     uint32_t seen = 0;
     bool only_operands = false;
     c->opt.limit = c->opt.rank = c->opt.epoch = c->opt.timeout_s = c->opt.uses = c->opt.last = -1;
+    c->opt.priority = -1;
     for (int i = 1; i < argc;) {
         const char *a = argv[i];
         if (!only_operands && !strcmp(a, "--")) {
@@ -254,13 +260,24 @@ static const char *given_url(const struct cli *c)
     return url && *url ? url : NULL;
 }
 
+static void default_url(char out[CONTEXT_URL])
+{
+    struct stat st;
+    context_current(out);
+    if (*out) return;
+    if (!stat(cli_system_socket, &st) && S_ISSOCK(st.st_mode))
+        snprintf(out, CONTEXT_URL, "unix:%s", cli_system_socket);
+    else
+        snprintf(out, CONTEXT_URL, "%s", DEFAULT_URL);
+}
+
 int cli_url(const struct cli *c, char *out, size_t size, struct err *e)
 {
-    char current[CONTEXT_URL];
+    char text[CONTEXT_URL];
     const char *url = given_url(c);
     if (!url) {
-        context_current(current);
-        url = *current ? current : DEFAULT_URL;
+        default_url(text);
+        url = text;
     }
     if (*url == '/' || *url == '.') {
         if (read_address(url, out, size, e)) return -1;

@@ -48,7 +48,9 @@ enum cli_option {
     OPT_TTL = 1 << 20,
     OPT_OWNER = 1 << 21,
     OPT_JOIN = 1 << 22, /* --names, --uses */
-    OPT_ARTIFACTS = 1 << 23
+    OPT_ARTIFACTS = 1 << 23,
+    OPT_PRIORITY = 1 << 24,
+    OPT_REASON = 1 << 25
 };
 
 /* An option that may be repeated, in its order. */
@@ -62,10 +64,10 @@ struct cli_options {
     bool wait, dry_run, follow, yes, artifacts, quiet, no_color, help, version;
     const char *older_than, *part;
     const char *name, *state, *file, *field, *url, *ca, *token_file;
-    const char *user, *role, *ttl, *owner, *names;
+    const char *user, *role, *ttl, *owner, *names, *reason;
     const char *output; /* the word of -o */
     struct cli_list set, unset, label;
-    int64_t limit, rank, epoch, timeout_s, uses, last; /* -1: not given */
+    int64_t limit, rank, epoch, timeout_s, uses, last, priority; /* -1: not given */
 };
 
 struct http;
@@ -104,9 +106,11 @@ struct cli_option_info {
 };
 bool cli_option_at(int i, struct cli_option_info *out);
 extern const char *const cli_outputs[OUT_N + 1]; /* words of -o, then NULL */
-/* Where seqd answers: --url, else SEQD_URL, else the server of the last seqctl login, else the
- * default. A directory is a state directory, whose file `address` is read; where that says https or
- * no token lies beside it, its Unix socket is taken. Never ends with '/'. */
+extern const char *cli_system_socket; /* of a seqd that systemd runs; tests set their own */
+/* Where seqd answers: --url, else SEQD_URL, else the server of the last seqctl login, else
+ * cli_system_socket where there is one, else the default. A directory is a state directory, whose
+ * file `address` is read; where that says https or no token lies beside it, its Unix socket is
+ * taken. Never ends with '/'. */
 int cli_url(const struct cli *c, char *out, size_t size, struct err *e);
 /* The token for it: of --token-file, else SEQD_TOKEN_FILE, else of the state directory, else of
  * seqctl login (api/core/context.h); "" where there is none. url: what cli_url gave. */

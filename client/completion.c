@@ -31,6 +31,25 @@ static const char zsh_text[] =
     "}\n"
     "if [[ ${funcstack[1]-} == _seqctl ]]; then _seqctl \"$@\"; else compdef _seqctl seqctl; fi\n";
 
+static const char fish_text[] =
+    "# Completion of seqctl for fish: seqctl completion fish | source\n"
+    "function __seqctl_offer\n"
+    "    set -l typed (commandline -ct)\n"
+    "    set -l before (commandline -opc)\n"
+    "    set -l found (seqctl completion words -- $before[2..] \"$typed\" 2>/dev/null)\n"
+    "    if test \"$found[1]\" = :files\n"
+    "        __fish_complete_path \"$typed\"\n"
+    "    else\n"
+    "        string join \\n -- $found\n"
+    "    end\n"
+    "end\n"
+    "complete -c seqctl -f -a '(__seqctl_offer)'\n";
+
+static const struct {
+    const char *name, *script;
+} shells[] = {{"bash", bash_text}, {"zsh", zsh_text}, {"fish", fish_text}};
+#define N_SHELLS (sizeof shells / sizeof *shells)
+
 /* ---- candidates ------------------------------------------------------------------------------ */
 
 static void offer(const char *candidate, const char *prefix)
@@ -45,8 +64,9 @@ static void offer_all(const char *const *words, const char *prefix)
 
 static void offer_value(const char *option, const char *prefix)
 {
-    static const char *const states[] = {"queued",    "starting", "running",   "stopping",
-                                         "succeeded", "failed",   "cancelled", NULL};
+    static const char *const states[] = {"queued",   "starting",  "running",
+                                         "stopping", "suspended", "succeeded",
+                                         "failed",   "cancelled", NULL};
     if (!strcmp(option, "state"))
         offer_all(states, prefix);
     else if (!strcmp(option, "output"))
@@ -88,12 +108,12 @@ static void offer_jobs(struct cli *c, const char *prefix)
 static void offer_operand(struct cli *c, const struct verb *v, int n, const char *prefix)
 {
     static const char *const kinds[] = {"train", "score", "generate", "embed", "verify", NULL};
-    static const char *const shells[] = {"bash", "zsh", NULL};
     if (!strncmp(v->operands, "KIND", 4) && !n) {
         offer_all(kinds, prefix);
         return;
     }
-    if (!strcmp(v->operands, "bash|zsh")) offer_all(shells, prefix);
+    if (v == &completion_verb)
+        for (size_t i = 0; i < N_SHELLS; i++) offer(shells[i].name, prefix);
     if (!strcmp(v->operands, "[VERB]"))
         for (const struct verb *const *w = c->verbs; *w; w++) offer((*w)->name, prefix);
     if (strstr(v->operands, "ID")) offer_jobs(c, prefix);
@@ -146,11 +166,9 @@ static int offer_words(struct cli *c)
 static int completion_run(struct cli *c)
 {
     if (!strcmp(c->arg[0], "words")) return offer_words(c);
-    const bool bash = !strcmp(c->arg[0], "bash");
-    if (!bash && strcmp(c->arg[0], "zsh"))
-        return cli_fail(CLI_USAGE, "want: seqctl completion bash, or: seqctl completion zsh");
-    fputs(bash ? bash_text : zsh_text, stdout);
-    return CLI_OK;
+    for (size_t i = 0; i < N_SHELLS; i++)
+        if (!strcmp(c->arg[0], shells[i].name)) return fputs(shells[i].script, stdout), CLI_OK;
+    return cli_fail(CLI_USAGE, "%s: want: seqctl completion bash, zsh or fish", c->arg[0]);
 }
 
 static bool is_script(const struct cli *c)
@@ -160,12 +178,13 @@ static bool is_script(const struct cli *c)
 
 const struct verb completion_verb = {
     .name = "completion",
-    .operands = "bash|zsh",
+    .operands = "bash|zsh|fish",
     .summary = "completion for a shell, with live job ids",
     .min_args = 1,
     .max_args = 256,
     .run = completion_run,
     .alone = is_script,
     .help = "Prints the completion of a shell: verbs, options, states, files, and ids of jobs.\n\n"
-            "  source <(seqctl completion bash)",
+            "  source <(seqctl completion bash)\n"
+            "  seqctl completion fish | source",
 };

@@ -16,13 +16,11 @@
 struct old {
     int64_t id, step; /* step: of its newest checkpoint; 0: it has none */
     struct jv *job;   /* owns */
-    char *path;       /* owns; of the checkpoint */
 };
 
 static void old_fini(struct old *o)
 {
     jv_free(o->job);
-    free(o->path);
 }
 
 /* One page of its checkpoints. cursor: as in event.c. */
@@ -36,13 +34,8 @@ static int read_checkpoints(struct cli *c, struct old *o, char cursor[256])
     const struct jv *data = jv_get(list, "data");
     for (size_t i = 0; i < jv_len(data); i++) {
         const struct jv *k = jv_at(data, i, NULL);
-        const char *at = jv_str(k, "path", NULL);
         const int64_t step = jv_int(k, "step", 0);
-        if (!at || step <= o->step) continue;
-        free(o->path);
-        o->path = strdup(at);
-        if (!o->path) abort();
-        o->step = step;
+        if (step > o->step) o->step = step;
     }
     const char *next = jv_bool(list, "has_more", false) ? jv_str(list, "next_cursor", "") : "";
     http_escape(cursor, 256, next);
@@ -79,7 +72,9 @@ static struct jv *copy_spec(const struct old *o)
 static int set_resume(struct jv *spec, const struct old *o, bool changes)
 {
     struct err e = {0};
-    if (jv_set_str(spec, "checkpoint.resume", o->path, &e) ||
+    char from[64];
+    snprintf(from, sizeof from, "job:%lld/step-%lld", (long long)o->id, (long long)o->step);
+    if (jv_set_str(spec, "checkpoint.resume", from, &e) ||
         jv_set(spec, "checkpoint.changes", changes ? "true" : "false", &e))
         return cli_fail(CLI_ERROR, "%s", e.text);
     return CLI_OK;

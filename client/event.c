@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "client/api.h"
+#include "client/filter.h"
 #include "client/follow.h"
 #include "client/text.h"
 #include "client/verbs.h"
@@ -42,6 +43,15 @@ char *event_line(const struct jv *ev, char *out, size_t size)
     snprintf(line, sizeof line, "%.8s  epoch %lld  %-10s%s", clock ? clock + 1 : at,
              (long long)jv_int(ev, "epoch", 0), jv_str(ev, "type", "?"), members);
     return text_safe(out, size, line);
+}
+
+/* Of all jobs: with its job. */
+static char *all_line(const struct jv *ev, char *out, size_t size)
+{
+    char line[1024];
+    snprintf(out, size, "%8lld  job %-6lld %s", (long long)jv_int(ev, "seq", 0),
+             (long long)jv_int(ev, "job", 0), event_line(ev, line, sizeof line));
+    return out;
 }
 
 char *event_step_line(const struct jv *m, char *out, size_t size)
@@ -145,6 +155,54 @@ static int print_list(struct cli *c, const char *path, const struct printer *p)
     return rc;
 }
 
+/* "gap" of the stream of all jobs is written by follow.c. */
+static int follow_all(struct cli *c, const struct printer *p)
+{
+    char *filter = filter_query(c), *path = NULL;
+    if (!filter) return CLI_USAGE;
+    const long long last = c->opt.last >= 0 ? (long long)c->opt.last : 0;
+    if (asprintf(&path, "/v1/events?last=%lld%s", last, filter) < 0) abort();
+    free(filter);
+    struct follow_item item = {.path = path, .call = on_event};
+    const int rc = follow_run(
+        c, &(struct follow_job){
+               .item = &item, .n_items = 1, .arg = (void *)p, .timeout_s = c->opt.timeout_s});
+    free(path);
+    return rc;
+}
+
+/* Of all jobs: one page after the other, each looked at once. */
+static int list_all(struct cli *c, const struct printer *p)
+{
+    char cursor[256] = "";
+    struct jv *rows = jv_array();
+    char *filter = filter_query(c), *path = NULL;
+    int rc = filter ? CLI_OK : CLI_USAGE;
+    for (bool more = !rc; more && !rc;) {
+        struct jv *list = NULL;
+        const bool last = !*cursor && c->opt.last >= 0;
+        if (!*cursor) snprintf(cursor, sizeof cursor, "%lld", last ? (long long)c->opt.last : 0);
+        if (asprintf(&path, "/v1/events?limit=1000&%s=%s%s", last ? "last" : "cursor", cursor,
+                     filter) < 0)
+            abort();
+        rc = api_get(c, path, &list);
+        free(path);
+        const struct jv *data = jv_get(list, "data");
+        for (size_t i = 0; i < jv_len(data); i++) jv_add(rows, jv_share(jv_at(data, i, NULL)));
+        more = jv_bool(list, "has_more", false);
+        http_escape(cursor, sizeof cursor, jv_str(list, "next_cursor", "0"));
+        jv_free(list);
+        if (c->output == OUT_CSV || c->output == OUT_JSON) continue;
+        for (size_t i = 0; i < jv_len(rows); i++) print_one(p, jv_at(rows, i, NULL));
+        jv_free(rows);
+        rows = jv_array();
+    }
+    if (!rc && (c->output == OUT_CSV || c->output == OUT_JSON)) print_together(c, rows);
+    jv_free(rows);
+    free(filter);
+    return rc;
+}
+
 static int run(struct cli *c, const char *what,
                char *(*line)(const struct jv *v, char *out, size_t size))
 {
@@ -164,8 +222,21 @@ static int run(struct cli *c, const char *what,
                .id = id, .item = &item, .n_items = 1, .arg = &p, .timeout_s = c->opt.timeout_s});
 }
 
+static int events_of_all(struct cli *c)
+{
+    const struct printer p = {.c = c, .line = all_line};
+    if (!c->opt.follow) return list_all(c, &p);
+    if (c->output == OUT_CSV)
+        return cli_fail(CLI_USAGE, "-o csv needs all rows at once: leave out --follow");
+    return follow_all(c, &p);
+}
+
 static int events_run(struct cli *c)
 {
+    if (!c->n_args) return events_of_all(c);
+    if (filter_given(c) || c->opt.owner || c->opt.last >= 0)
+        return cli_fail(CLI_USAGE, "a job's own events have no filter: leave out the job, or "
+                                   "--state, --name, --label, --owner and --last");
     return run(c, "events", event_line);
 }
 
@@ -176,18 +247,28 @@ static int metrics_run(struct cli *c)
 
 const struct verb events_verb = {
     .name = "events",
-    .operands = "ID",
-    .summary = "what happened to a job",
-    .min_args = 1,
+    .operands = "[ID]",
+    .summary = "what happened to a job, or to all of yours",
+    .min_args = 0,
     .max_args = 1,
     .run = events_run,
-    .options = OPT_FOLLOW | OPT_TIMEOUT,
+    .options = OPT_FOLLOW | OPT_TIMEOUT | OPT_LAST | OPT_STATE | OPT_NAME | OPT_LABEL | OPT_OWNER,
     .help =
         "Prints the events of a job, oldest first: submit, assign, prepared, ready, checkpoint,\n"
-        "checkpoint_removed, artifact, rank_exit, stopped, done ...\n\n"
-        "  -f, --follow    continue until the job has ended; Ctrl-C detaches (exit code 130)\n"
-        "  --timeout N     with -f: at most N seconds, then exit code 124\n\n"
-        "  seqctl events 12 -f -o jsonl",
+        "checkpoint_removed, artifact, rank_exit, edit, stopped, done ... Without ID, those of "
+        "all\n"
+        "your jobs (of an operator: of all), each with its number and job.\n\n"
+        "  -f, --follow      continue until the job has ended, without ID from now on until "
+        "Ctrl-C\n"
+        "                    (exit code 130)\n"
+        "  --timeout N       with -f: at most N seconds, then exit code 124\n"
+        "  --last N          without ID: begin N events ago\n"
+        "  --state S[,S]     without ID: of jobs that are in one of these states now,\n"
+        "  -n, --name NAME   of this name,\n"
+        "  -l, --label K=V   with this label,\n"
+        "  --owner USER      of this user: for operators\n\n"
+        "  seqctl events 12 -f -o jsonl\n"
+        "  seqctl events -f --last 100 --label team=x",
 };
 const struct verb metrics_verb = {
     .name = "metrics",

@@ -62,8 +62,7 @@ static struct jv *states_of(const char *states)
     return list;
 }
 
-/* The labels; NULL after a message. */
-static struct jv *labels_of(const struct cli *c)
+struct jv *filter_labels(const struct cli *c)
 {
     struct jv *labels = jv_object();
     char key[PART];
@@ -80,7 +79,7 @@ static struct jv *labels_of(const struct cli *c)
 int filter_body(const struct cli *c, struct jv **out)
 {
     const char *state = c->opt.state, *name = c->opt.name;
-    struct jv *labels = labels_of(c), *body = jv_object();
+    struct jv *labels = filter_labels(c), *body = jv_object();
     *out = NULL;
     if (!labels) {
         jv_free(body);

@@ -60,7 +60,10 @@ static void on_event(void *arg, const struct sse_event *ev)
     struct err e = {0};
     struct jv *v = jv_parse(ev->data, ev->size, &e);
     bool end = !strcmp(ev->name, "end");
-    if (!strcmp(ev->name, "gap"))
+    if (!strcmp(ev->name, "gap") && jv_get(v, "from"))
+        cli_say(l->run->c, "events %lld to %lld are not kept any more",
+                (long long)jv_int(v, "from", 0), (long long)jv_int(v, "to", 0));
+    else if (!strcmp(ev->name, "gap"))
         cli_say(l->run->c, "some of it was removed: its %s", jv_str(v, "what", "history"));
     else if (v || end)
         l->item->call(l->run->f->arg, ev->name, v);
@@ -116,8 +119,8 @@ static int closed_line(struct follow_line *l, bool first)
     if (l->lost_at_ms < 0) l->lost_at_ms = now;
     if (first && e.code != ERR_NONE) return cli_fail(CLI_ERROR, "%s", e.text);
     if (now - l->lost_at_ms > FOLLOW_LOST_MS)
-        return cli_fail(CLI_ERROR, "seqd has been away for %d s; job %lld may run on without it",
-                        FOLLOW_LOST_MS / 1000, (long long)l->run->f->id);
+        return cli_fail(CLI_ERROR, "seqd has been away for %d s; jobs may run on without it",
+                        FOLLOW_LOST_MS / 1000);
     if (!l->run->said_lost && e.code != ERR_NONE) {
         cli_say(l->run->c, "connection lost, trying again (%s)", e.text);
         l->run->said_lost = true;
@@ -145,6 +148,15 @@ static int tend(struct follow_run *r, int *live)
     return CLI_OK;
 }
 
+static void say_left(const struct follow_run *r, const char *why)
+{
+    const long long id = (long long)r->f->id;
+    if (id)
+        cli_say(r->c, "%s; job %lld runs on; seqctl watch %lld", why, id, id);
+    else
+        cli_say(r->c, "%s", why);
+}
+
 static int follow_loop(struct follow_run *r, int sigs)
 {
     const struct follow_job *f = r->f;
@@ -154,16 +166,14 @@ static int follow_loop(struct follow_run *r, int sigs)
         if (rc || !live) return rc;
         int64_t left = deadline_ms - clock_ms();
         if (left <= 0) {
-            cli_say(r->c, "job %lld runs on, but --timeout %lld s have passed", (long long)f->id,
-                    (long long)f->timeout_s);
+            say_left(r, "the --timeout has passed");
             return CLI_TIMEOUT;
         }
         int wait_ms = left < 1000 ? (int)left : 1000;
         for (int i = 0; i < f->n_items; i++)
             if (!r->line[i].stream && !r->line[i].ended && wait_ms > 100) wait_ms = 100;
         if (http_turn(r->c->http, wait_ms, sigs) && asked_to_leave(sigs)) {
-            cli_say(r->c, "\ndetached; job %lld runs on; seqctl watch %lld", (long long)f->id,
-                    (long long)f->id);
+            say_left(r, "\ndetached");
             return CLI_DETACHED;
         }
         if (f->tick) f->tick(f->arg);

@@ -16,7 +16,7 @@ struct follow_item {
 };
 
 struct follow_job {
-    int64_t id;
+    int64_t id; /* 0: of all jobs */
     const struct follow_item *item;
     int n_items;             /* at most 2 */
     void (*tick)(void *arg); /* after each burst of bytes and at least once a second; or NULL */

@@ -228,6 +228,7 @@ static void set_options(struct http_stream *s, const struct http_request *q)
         add_header(s, "If-Range", q->if_range);
     }
     add_header(s, "Idempotency-Key", q->idempotency_key);
+    add_header(s, "If-Match", q->if_match);
     curl_easy_setopt(c, CURLOPT_USERAGENT, "seqctl/" SEQD_VERSION);
     curl_easy_setopt(c, CURLOPT_HTTPHEADER, s->headers);
 }

@@ -37,6 +37,7 @@ struct http_request {
     const char *upload_offset;                   /* Upload-Offset, or NULL */
     const char *accept;                          /* or NULL */
     const char *idempotency_key, *last_event_id; /* or NULL */
+    const char *if_match;                        /* or NULL */
     int64_t range_from;                          /* the bytes from there on; 0: all of them */
     const char *if_range;                        /* the range is of this entity tag; or NULL */
 };

@@ -75,12 +75,13 @@ void job_say_end(const struct cli *c, const struct jv *job)
     char took[TEXT_SHORT];
     long long id = jv_int(job, "id", 0);
     const char *state = jv_str(job, "state", "?"), *kind = jv_str(job, "kind", "");
+    const bool last = getenv("SEQD_RUN"); /* of `seqd run`: no seqd answers after it */
     cli_say(c, "job %lld %s after %s", id, state,
             text_duration(took, seconds_between(job, "created_at", "finished_at")));
     if (!strcmp(state, "failed")) {
         if (jv_get(job, "error")) say_error(c, job);
-        cli_say(c, "next: seqctl logs %lld; seqctl events %lld", id, id);
-    } else if (!strcmp(state, "succeeded")) {
+        if (!last) cli_say(c, "next: seqctl logs %lld; seqctl events %lld", id, id);
+    } else if (!strcmp(state, "succeeded") && !last) {
         const char *hf = jv_str(job, "result.hf", NULL);
         if (hf) cli_say(c, "  model directory %s", hf);
         cli_say(c, "next: seqctl %s %lld", strcmp(kind, "train") ? "artifacts" : "checkpoints", id);
@@ -416,8 +417,8 @@ const struct verb ls_verb = {
     .options = OPT_STATE | OPT_LIMIT | OPT_NAME | OPT_LABEL | OPT_OWNER,
     .help = "Lists jobs: one's own, or everyone's for an operator.\n\n"
             "  --owner USER      only that user's, for an operator\n"
-            "  --state S[,S]     only these: queued starting running stopping succeeded failed\n"
-            "                    cancelled\n"
+            "  --state S[,S]     only these: queued starting running stopping suspended succeeded\n"
+            "                    failed cancelled\n"
             "  -n, --name NAME   only those of this name\n"
             "  -l, --label K=V   only those with this label; may be repeated, then all must hold\n"
             "  --limit N         at most N, up to 1000 (default 50)\n\n"

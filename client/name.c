@@ -6,7 +6,7 @@
 #include "client/text.h"
 
 #define LISTED 10 /* live jobs of one name that a refusal lists */
-#define LIVE   "&state=queued,starting,running,stopping"
+#define LIVE   "&state=queued,starting,running,stopping,suspended"
 
 /* The newest jobs of that name. */
 static int find(struct cli *c, const char *name, const char *more, struct jv **list)

@@ -1,6 +1,7 @@
 /* node.c: the machines, and the daemon itself. */
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include "api/core/version.h"
 #include "client/api.h"
@@ -8,6 +9,8 @@
 #include "client/join.h"
 #include "client/text.h"
 #include "client/verbs.h"
+
+#define MOST_NODES 257 /* in one command, after its word */
 
 /* One row a GPU; nothing where no node has one. */
 static void print_gpus(const struct jv *list)
@@ -40,10 +43,22 @@ static void print_gpus(const struct jv *list)
     table_print(&t, stdout);
 }
 
+/* "-": it has not said. */
+static void add_disk(struct table *t, const struct jv *node)
+{
+    char text[TEXT_SHORT];
+    const bool known = jv_int(node, "disk.bytes", 0) > 0;
+    table_add(t, known ? text_bytes(text, jv_int(node, "disk.free_bytes", 0)) : "-");
+    table_add(t, known ? text_bytes(text, jv_int(node, "disk.jobs_bytes", 0) +
+                                              jv_int(node, "disk.prepared_bytes", 0))
+                       : "-");
+}
+
 static void print_nodes(const struct cli *c, const struct jv *list)
 {
-    static const char *const head[] = {"NODE", "STATE",           "SLOTS FREE", "CORES", "MEMORY",
-                                       "SEEN", "RANKS LISTEN ON", "",           NULL};
+    static const char *const head[] = {
+        "NODE",      "STATE", "SLOTS FREE",      "CORES", "MEMORY", "DISK FREE",
+        "JOBS TAKE", "SEEN",  "RANKS LISTEN ON", "",      NULL};
     const struct jv *data = jv_get(list, "data");
     struct table t;
     table_init(&t, head);
@@ -57,34 +72,50 @@ static void print_nodes(const struct cli *c, const struct jv *list)
         table_add(&t, jv_str(n, "name", "?"));
         const bool up = !strcmp(jv_str(n, "state", "?"), "up"),
                    shut = jv_get(n, "quarantine") != NULL;
-        table_add(&t, up && shut ? "quarantined" : jv_str(n, "state", "?"));
+        const char *cordon = jv_str(n, "cordon.state", NULL);
+        table_add(&t, up && cordon ? cordon : up && shut ? "quarantined" : jv_str(n, "state", "?"));
         snprintf(text, sizeof text, "%lld of %lld", (long long)jv_int(n, "slots_free", 0),
                  (long long)jv_int(n, "slots", 0));
         table_add(&t, text);
         table_add(&t, text_count(text, jv_num(n, "cores", 0)));
         table_add(&t, text_bytes(text, jv_int(n, "memory_bytes", 0)));
+        add_disk(&t, n);
         table_add(&t, text_duration(text, jv_num(n, "seen_ms_ago", -1) / 1000));
         table_add(&t, jv_str(n, "address", "-"));
-        table_add(&t, jv_str(n, "quarantine.reason", ""));
+        table_add(&t, jv_str(n, cordon ? "cordon.reason" : "quarantine.reason", ""));
     }
     if (c->output != OUT_NAME) table_print(&t, stdout);
     if (c->output != OUT_NAME) print_gpus(list);
     if (!jv_len(data)) cli_say(c, "no node has joined");
 }
 
-/* The list, after what was asked of one of them. */
+/* {"reason": R}, malloc'd; NULL: none was given. */
+static char *reason_body(const struct cli *c)
+{
+    if (!c->opt.reason) return NULL; /* one that is no UTF-8 is left out */
+    struct jv *text = jv_string(c->opt.reason, strlen(c->opt.reason)), *o = jv_object();
+    if (text) jv_put(o, "reason", text);
+    char *body = jv_dump(o, JV_COMPACT);
+    jv_free(o);
+    return body;
+}
+
+/* The list, after what was asked of those that are named. */
 static int list_after(struct cli *c, const char *action)
 {
     struct jv *list = NULL;
     char name[256], path[300];
-    int rc;
-    if (action) {
-        snprintf(path, sizeof path, "/v1/nodes/%s:%s", http_escape(name, sizeof name, c->arg[1]),
+    char *body = reason_body(c);
+    int rc = CLI_OK;
+    for (int i = 1; action && i < c->n_args && !rc; i++) {
+        jv_free(list);
+        list = NULL;
+        snprintf(path, sizeof path, "/v1/nodes/%s:%s", http_escape(name, sizeof name, c->arg[i]),
                  action);
-        rc = api_post(c, path, NULL, NULL, &list);
-    } else {
-        rc = api_get(c, "/v1/nodes", &list);
+        rc = api_post(c, path, body, NULL, &list);
     }
+    free(body);
+    if (!action) rc = api_get(c, "/v1/nodes", &list);
     if (!rc && !api_print(c, list)) print_nodes(c, list);
     jv_free(list);
     return rc;
@@ -95,19 +126,36 @@ static bool is(const struct cli *c, const char *word, int n_args)
     return c->n_args == n_args && !strcmp(c->arg[0], word);
 }
 
+/* What may be asked of several nodes, and the route that does it; NULL: it is no such word. */
+static const char *order_of(const char *word)
+{
+    static const char *const orders[][2] = {{"cordon", "cordon"},
+                                            {"drain", "drain"},
+                                            {"uncordon", "uncordon"},
+                                            {"undrain", "uncordon"}};
+    for (size_t i = 0; i < sizeof orders / sizeof *orders; i++)
+        if (!strcmp(word, orders[i][0])) return orders[i][1];
+    return NULL;
+}
+
 static int nodes_run(struct cli *c)
 {
+    const char *order = c->n_args > 1 ? order_of(c->arg[0]) : NULL;
+    if (c->opt.reason && (!order || !strcmp(order, "uncordon")))
+        return cli_fail(CLI_USAGE, "--reason belongs to: seqctl nodes cordon, drain");
     if (is(c, "token", 1)) return join_token(c);
     if (c->opt.names || c->opt.ttl || c->opt.uses >= 0)
         return cli_fail(CLI_USAGE, "--names, --uses and --ttl belong to: seqctl nodes token");
     if (!c->n_args) return list_after(c, NULL);
+    if (order) return list_after(c, order);
     if (is(c, "release", 2)) return list_after(c, "release");
     if (is(c, "revoke", 2)) return list_after(c, "revoke");
     if (is(c, "tokens", 1)) return join_tokens(c);
     if (is(c, "tokens", 3) && !strcmp(c->arg[1], "revoke")) return join_token_revoke(c, c->arg[2]);
     return cli_fail(CLI_USAGE,
-                    "want: seqctl nodes, or: seqctl nodes release NODE, revoke NODE, token "
-                    "--names GLOB, tokens, tokens revoke ID");
+                    "want: seqctl nodes, or: seqctl nodes cordon NODE ..., drain NODE ..., "
+                    "uncordon NODE ..., release NODE, revoke NODE, token --names GLOB, tokens, "
+                    "tokens revoke ID");
 }
 
 static int version_run(struct cli *c)
@@ -128,15 +176,24 @@ const struct verb nodes_verb = {
     .name = "nodes",
     .operands = "[ACTION ...]",
     .summary = "machines, their slots, memory and GPUs",
-    .max_args = 3,
+    .max_args = MOST_NODES,
     .run = nodes_run,
-    .options = OPT_JOIN | OPT_TTL,
+    .options = OPT_JOIN | OPT_TTL | OPT_REASON,
     .help =
         "Lists the nodes that run gangs, with free slots (one a rank) and memory, and their\n"
         "GPUs: who holds each, and what is wrong with those that no job gets.\n\n"
         "A node on which three jobs failed to start within an hour is quarantined: it gets no\n"
         "jobs until a toy run on it succeeds, tried every ten minutes, or until\n\n"
         "  seqctl nodes release NODE\n\n"
+        "  seqctl nodes cordon NODE ... [--reason TEXT]\n"
+        "                  no new work; what runs there runs on\n"
+        "  seqctl nodes drain NODE ... [--reason TEXT]\n"
+        "                  no new work, and what runs there saves at its next step, stops and\n"
+        "                  is queued for other nodes: \"draining\", then \"drained\". A job whose\n"
+        "                  checkpoint lies there alone waits for the node; seqctl restart ID\n"
+        "                  gives the checkpoint up\n"
+        "  seqctl nodes uncordon NODE ...\n"
+        "                  ends either; undrain is the same\n\n"
         "Over a network a node joins with a token, and has a certificate from then on:\n\n"
         "  seqctl nodes token --names GLOB [--uses N] [--ttl T]\n"
         "                  prints a new one, once: for N nodes (default 1) whose names match,\n"

@@ -82,7 +82,9 @@ static int make_absolute(struct jv *spec, const char *field, const char *cwd, st
 {
     char path[8192];
     const char *given = jv_str(spec, field, NULL);
-    if (!given || !*given || *given == '/' || !strncmp(given, "upload:", 7)) return 0;
+    if (!given || !*given || *given == '/' || !strncmp(given, "upload:", 7) ||
+        !strncmp(given, "job:", 4))
+        return 0;
     while (!strncmp(given, "./", 2)) given += 2;
     if ((size_t)snprintf(path, sizeof path, "%s/%s", strcmp(cwd, "/") ? cwd : "", given) >=
         sizeof path)
@@ -93,9 +95,9 @@ static int make_absolute(struct jv *spec, const char *field, const char *cwd, st
 
 int spec_make_absolute(struct jv *spec, const char *cwd, struct err *e)
 {
-    static const char *const single[] = {"model.path", "input.path", "context.load"};
+    static const char *const single[] = {"model.path", "input.path", "context.load", "output.path"};
     static const char *const lists[] = {"data.train", "eval.data"};
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         if (make_absolute(spec, single[i], cwd, e)) return -1;
     const char *resume = jv_str(spec, "checkpoint.resume", "auto");
     if (strcmp(resume, "auto") && strcmp(resume, "none") &&

@@ -7,7 +7,7 @@
 extern const struct verb submit_verb, plan_verb, verify_verb; /* submit.c, plan.c, verify.c */
 extern const struct verb init_verb;                           /* init.c */
 extern const struct verb ls_verb, show_verb, restart_verb, explain_verb;      /* job.c */
-extern const struct verb cancel_verb;                                         /* cancel.c */
+extern const struct verb cancel_verb, suspend_verb, resume_verb;              /* cancel.c */
 extern const struct verb rm_verb, removals_verb;                              /* rm.c */
 extern const struct verb usage_verb;                                          /* usage.c */
 extern const struct verb prune_verb;                                          /* prune.c */
@@ -21,9 +21,11 @@ extern const struct verb data_verb;                                           /*
 extern const struct verb model_verb;                                          /* model.c */
 extern const struct verb nodes_verb, version_verb;                            /* node.c */
 extern const struct verb login_verb, logout_verb, contexts_verb, whoami_verb; /* login.c */
+extern const struct verb page_verb;                                           /* page.c */
 extern const struct verb backup_verb;                                         /* backup.c */
 extern const struct verb tokens_verb, audit_verb;                             /* token.c */
 extern const struct verb completion_verb;                                     /* completion.c */
+extern const struct verb set_verb;                                            /* set.c */
 extern const struct verb continue_verb, retry_verb;                           /* continue.c */
 
 #endif

@@ -44,10 +44,24 @@ static const char *asked(const struct ask *q)
     return q->n_tried ? q->tried[q->n_tried - 1] : "";
 }
 
-/* -1: there is no such node, or it is not connected. */
+/* ABI 6 fetches artifacts alone. */
+static bool understands(uint32_t abi, const struct msg *m)
+{
+    static const char checkpoints[] = "checkpoints/";
+    return wire_knows(abi, m->type) && (abi >= 7 || m->type != MSG_FETCH ||
+                                        strncmp(m->path, checkpoints, sizeof checkpoints - 1));
+}
+
+/* -1: there is no such node, it is not connected, or its version has no such question. */
 static int ask_node(struct ask *q, const char *node, struct err *e)
 {
     if (!node) return err_set(e, ERR_PEER, "no node is up to answer");
+    const struct node *n = node_find((struct nodes *)&q->all->cluster->nodes, node);
+    if (n && n->up && !understands(n->abi, &q->m))
+        return err_set(e, ERR_PEER,
+                       "node %s speaks protocol %u, which does not send checkpoints: upgrade seqw "
+                       "there",
+                       node, n->abi);
     snprintf(q->tried[q->n_tried], NODE_NAME, "%s", node);
     q->m.request = ++q->all->last;
     const int rc = outbox_send(&q->all->out, node, &q->m);

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "api/core/job.h"
 #include "api/core/job_state.h"
+#include "api/core/jwrite.h"
 #include "api/core/mutant.h"
 #include "daemon/blame.h"
 
@@ -166,6 +167,7 @@ static void blame_gang(const struct job *j, const struct nodes *nodes, const str
         [GANG_ORPHANED] = "the gang had no agent for too long and stopped itself",
         [GANG_LOST] = "the gang died; its ranks are dead",
         [GANG_UNKNOWN] = "the node knows no such attempt",
+        [GANG_SAVED] = "the gang saved and stopped, but was not asked to by seqd",
     };
     struct event ev = {.type = EV_RANK_EXIT, .rank = -1};
     const bool own = end == GANG_DONE || end == GANG_FAILED;
@@ -180,27 +182,75 @@ static void blame_gang(const struct job *j, const struct nodes *nodes, const str
     fail_at(v, p, &ev);
 }
 
-bool attempt_stopped(const struct job *j, struct event *ev)
+int64_t attempt_ran_ms(const struct job_attempt *a, int64_t now_ms)
+{
+    return a->ran && now_ms > a->ready_ms ? now_ms - a->ready_ms : 0;
+}
+
+bool attempt_stopped(const struct job *j, int64_t now_ms, struct event *ev)
 {
     const struct job_attempt *a = j->attempt;
     if (j->state != JOB_STOPPING || a->ended || !all_ended(a)) return false;
-    *ev = (struct event){.type = EV_STOPPED, .rank = -1};
+    *ev = (struct event){.type = EV_STOPPED, .rank = -1, .ran_ms = attempt_ran_ms(a, now_ms)};
+    if (j->saving && all_done(a)) ev->type = EV_DONE;
     memcpy(ev->node, a->parts[0].place.node, sizeof ev->node);
     return true;
 }
 
+bool attempt_save_late(const struct job *j, int64_t now_ms, int64_t grace_ms)
+{
+    const struct job_attempt *a = j->attempt;
+    return j->state == JOB_STOPPING && j->saving && a->save_ms && !a->stop_ms &&
+           now_ms - a->save_ms >= grace_ms;
+}
+
+/* A peer that is gone, and what was told to stop, explain nothing. */
+void attempt_note_unsaved(struct job_attempt *a, const struct err *e)
+{
+    const bool weak = a->unsaved.code == ERR_ABORTED || a->unsaved.code == ERR_PEER;
+    if (!a->unsaved.code || (weak && e->code != ERR_ABORTED && e->code != ERR_PEER))
+        a->unsaved = *e;
+}
+
+bool attempt_unsaved(const struct job *j, struct event *ev)
+{
+    const struct job_attempt *a = j->attempt;
+    const char *why = a->unsaved.code ? a->unsaved.text : "its ranks ended before";
+    char text[768];
+    struct jwrite w;
+    if (!j->saving || a->parts[0].saved) return false;
+    *ev = (struct event){.type = EV_NOTE, .rank = -1, .step = j->step};
+    memcpy(ev->node, a->parts[0].place.node, sizeof ev->node);
+    if (j->checkpoint_step)
+        snprintf(text, sizeof text, "nothing was saved: %s; the last checkpoint is of step %lld",
+                 why, (long long)j->checkpoint_step);
+    else
+        snprintf(text, sizeof text, "nothing was saved: %s", why);
+    jwrite_init(&w, ev->detail, sizeof ev->detail);
+    jwrite_object(&w, NULL);
+    jwrite_str(&w, "code", "save_failed");
+    jwrite_int(&w, "step", j->step);
+    jwrite_str(&w, "text", text);
+    jwrite_end(&w);
+    return jwrite_finish(&w) > 0;
+}
+
 void attempt_part_end(struct job *j, const struct nodes *nodes, struct attempt_part *p, int64_t seq,
-                      int end, struct verdict *v)
+                      int end, int64_t now_ms, struct verdict *v)
 {
     struct job_attempt *a = j->attempt;
     if (end < 0 || end >= GANG_END_N) end = GANG_FAILED;
     p->ended = true;
     p->done = end == GANG_DONE;
+    p->saved = end == GANG_SAVED;
     p->last = seq;
+    /* Rank 0 has saved, or someone never will: the others need not wait for it. */
+    if (j->saving && !p->done && (p == a->parts || !p->saved) && !all_ended(a))
+        v->type = VERDICT_STOP;
     if (all_done(a) && j->state == JOB_RUNNING) {
         attempt_release(a);
         v->type = VERDICT_EVENT;
-        v->ev = (struct event){.type = EV_DONE, .rank = -1};
+        v->ev = (struct event){.type = EV_DONE, .rank = -1, .ran_ms = attempt_ran_ms(a, now_ms)};
         return;
     }
     /* A part that is done, or failed because of its peers, waits for what the others say. */

@@ -34,6 +34,7 @@ struct attempt_part {
     bool ended;     /* the final record is here, or the node is lost */
     bool lost;      /* fenced: what it still says counts for nothing */
     bool done;      /* ended well */
+    bool saved;     /* ended after SAVE, with what was to be saved */
 };
 
 struct job_attempt {
@@ -45,6 +46,10 @@ struct job_attempt {
     bool ended;                 /* its end is folded and waits for its commit */
     int64_t start_ms;           /* loop clock: of the ASSIGN, or of seqd's own start */
     int64_t stop_ms;            /* when STOP was last sent; 0: never */
+    int64_t save_ms;            /* when SAVE was first sent; 0: never */
+    int64_t ready_ms;           /* when it began to run, on this clock; of use after the READY */
+    bool ran;                   /* the READY is folded */
+    struct err unsaved;         /* what failed while it was to save; ERR_NONE: nothing did */
     int n_blobs, n_ready;
     struct rank_blob *blobs; /* n_ranks; size -1: not here yet */
     bool ready[JOB_MAX_RANKS];
@@ -99,12 +104,20 @@ void attempt_suspect(struct job_attempt *a, struct attempt_part *p, int64_t seq,
                      const struct event *ev, int64_t reached, int64_t now_ms);
 /* The final record of a part: end is an enum gang_end. */
 void attempt_part_end(struct job *j, const struct nodes *nodes, struct attempt_part *p, int64_t seq,
-                      int end, struct verdict *v);
+                      int end, int64_t now_ms, struct verdict *v);
 /* The node of part p cannot say its end itself. why: a sentence that follows "node NAME". Once the
  * failure *ev is applied, the part is to be marked as ended and lost. */
 void attempt_lose_node(const struct attempt_part *p, const char *why, struct event *ev);
-/* Whether a stopping job has stopped on every node: *ev is its STOPPED. */
-bool attempt_stopped(const struct job *j, struct event *ev);
+/* Whether a stopping job has stopped on every node: *ev is its STOPPED; or its DONE, where it came
+ * to its end while it was to save. */
+bool attempt_stopped(const struct job *j, int64_t now_ms, struct event *ev);
+/* Of one that has stopped: it was to save and has not. *ev is the NOTE of that, with the reason. */
+bool attempt_unsaved(const struct job *j, struct event *ev);
+/* Whether it has had its time to save. */
+bool attempt_save_late(const struct job *j, int64_t now_ms, int64_t grace_ms);
+/* A failure while it is to save: what of it is told once all has stopped. */
+void attempt_note_unsaved(struct job_attempt *a, const struct err *e);
+int64_t attempt_ran_ms(const struct job_attempt *a, int64_t now_ms); /* so far */
 /* Once a second, while it is not ended: deadlines. */
 void attempt_tick(struct job *j, const struct nodes *nodes, int64_t now_ms, struct verdict *v);
 

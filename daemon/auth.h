@@ -17,7 +17,7 @@
 #define AUTH_TOKENS      10000 /* 256 bytes each */
 #define AUTH_TOKEN_SIZE  112   /* of a token's text, with its NUL */
 #define AUTH_LABEL_SIZE  65
-#define AUTH_ADDRESS     16 /* bytes of a client's address */
+#define AUTH_ADDRESS     16 /* bytes of a client's address or network, by which failures count */
 #define AUTH_FAILURES    10 /* wrong tokens of one address in AUTH_WINDOW_MS */
 #define AUTH_WINDOW_MS   60000
 #define AUTH_USED_MS     (3600 * 1000)  /* how exactly the last use is known */

@@ -9,6 +9,7 @@ void cluster_init(struct cluster *k)
     if (jobs_init(&k->jobs)) abort();
     k->nodes.n = 0;
     k->quarantine = quarantine_create();
+    k->cordons = cordons_create();
     k->users = (struct users){0};
 }
 
@@ -24,6 +25,7 @@ void cluster_fini(struct cluster *k)
     jobs_fini(&k->jobs);
     nodes_fini(&k->nodes);
     quarantine_destroy(k->quarantine);
+    cordons_destroy(k->cordons);
     users_fini(&k->users);
 }
 
@@ -61,6 +63,27 @@ int32_t cluster_reserved(const struct cluster *k, const char *node)
     const struct node *n = node_find((struct nodes *)&k->nodes, node);
     jobs_each((struct jobs *)&k->jobs, tally_job, &t);
     return t.slots + (n ? node_stale_slots(n) : 0);
+}
+
+struct seeking_part {
+    const char *node;
+    bool found;
+};
+
+static void seek_part(void *arg, struct job *j)
+{
+    struct seeking_part *s = arg;
+    const struct job_attempt *a = j->attempt;
+    for (int i = 0; attempt_shown(j) && i < a->n_parts; i++)
+        if (!strcmp(a->parts[i].place.node, s->node)) s->found = true;
+}
+
+bool cluster_is_empty(const struct cluster *k, const char *node)
+{
+    struct seeking_part s = {.node = node};
+    const struct node *n = node_find((struct nodes *)&k->nodes, node);
+    jobs_each((struct jobs *)&k->jobs, seek_part, &s);
+    return !s.found && (!n || !n->n_stale);
 }
 
 /* ---- nodes that are needed ------------------------------------------------------------------- */

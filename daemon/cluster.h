@@ -4,6 +4,7 @@
 #ifndef SEQD_DAEMON_CLUSTER_H
 #define SEQD_DAEMON_CLUSTER_H
 
+#include "daemon/cordon.h"
 #include "daemon/jobs.h"
 #include "daemon/node.h"
 #include "daemon/quarantine.h"
@@ -13,6 +14,7 @@ struct cluster {
     struct jobs jobs;
     struct nodes nodes;
     struct quarantine *quarantine; /* owns */
+    struct cordons *cordons;       /* owns */
     struct users users;
 };
 
@@ -24,6 +26,8 @@ const char *cluster_any_node(const struct cluster *k, const char (*but)[NODE_NAM
 /* Slots held on it, as committed: by jobs, and by ranks of attempts that are over here and not yet
  * there. */
 int32_t cluster_reserved(const struct cluster *k, const char *node);
+/* Whether nothing of an attempt is left on the node, as committed. */
+bool cluster_is_empty(const struct cluster *k, const char *node);
 /* Forgets a node that is down and holds nothing of a job; it looks at every job. False: there is
  * none. Moves other nodes, as node_forget_one. */
 bool cluster_forget_node(struct cluster *k);

@@ -128,6 +128,16 @@ static void add_spec(struct commits *all, struct store_txn *t, const struct job 
     free(whole);
 }
 
+static void add_tags(struct store_txn *t, const struct job *j)
+{
+    const struct job_spec *s = j->spec;
+    const char *name = spec_text(s, s->name);
+    if (*name) store_job_tag(t, j->id, (int)j->state, "", name);
+    for (int i = 0; i < s->n_labels; i++)
+        store_job_tag(t, j->id, (int)j->state, spec_text(s, s->labels[i].key),
+                      spec_text(s, s->labels[i].value));
+}
+
 int commit_apply(struct commits *all, struct job *j, struct event *ev, commit_done *done, void *arg)
 {
     struct err e;
@@ -147,6 +157,10 @@ int commit_apply(struct commits *all, struct job *j, struct event *ev, commit_do
         j->attempt = attempt_create(j, now_ms);
         j->progress = (struct rank_progress){0};
     }
+    if (ev->type == EV_READY) {
+        j->attempt->ran = true;
+        j->attempt->ready_ms = now_ms;
+    }
     struct store_txn *t = store_begin();
     struct commit *k = commit_for(all, j);
     k->type = ev->type;
@@ -162,6 +176,11 @@ int commit_apply(struct commits *all, struct job *j, struct event *ev, commit_do
     commit_event(t, ev);
     quarantine_take(cl->quarantine, &cl->nodes, now_ms, t, j, ev);
     if (ev->type == EV_PREPARED) add_spec(all, t, j, ev->form ? j->plan : NULL);
+    if (ev->type == EV_EDIT) {
+        add_spec(all, t, j, NULL);
+        store_labels_remove(t, j->id);
+        add_tags(t, j);
+    }
     write_doc(all, j);
     store_job_set(t, j->id, (int)j->state, all->doc);
     store_commit(all->store, t, committed, k);
@@ -210,19 +229,12 @@ static void submitted(void *arg, const struct err *e)
         job_destroy(k->submitted);
     } else {
         jobs_add(&all->cluster->jobs, k->submitted);
+        if (*k->submitted->source)
+            node_expect(&all->cluster->nodes, k->submitted->source, loop_now_ms(all->loop));
     }
     k->done(k->arg, e ? NULL : k->submitted, e);
     if (!e) all->calls->pass(all->arg);
     commit_free(k);
-}
-
-static void add_tags(struct store_txn *t, const struct job *j)
-{
-    const struct job_spec *s = j->spec;
-    const char *name = spec_text(s, s->name);
-    if (*name) store_job_tag(t, j->id, "", name);
-    for (int i = 0; i < s->n_labels; i++)
-        store_job_tag(t, j->id, spec_text(s, s->labels[i].key), spec_text(s, s->labels[i].value));
 }
 
 static void ignore(void *arg, const struct job *j, const struct err *e)
@@ -252,6 +264,8 @@ void commit_submit(struct commits *all, const struct commit_new *s, commit_done 
     ev.seq = ++all->last_event;
     ev.at_ms = all->utc_ms();
     if (s->owner) snprintf(ev.by, sizeof ev.by, "%s", s->owner);
+    if (s->source) snprintf(ev.source, sizeof ev.source, "%s", s->source);
+    if (*ev.source) ev.step = s->source_step;
     if (s->only) snprintf(ev.node, sizeof ev.node, "%s", s->only);
     job_fold(j, &ev, NULL);
     users_join(&all->cluster->users, j->owner);
@@ -261,6 +275,7 @@ void commit_submit(struct commits *all, const struct commit_new *s, commit_done 
     write_doc(all, j);
     store_job_new(t, j->id, ev.at_ms, all->spec_json, s->plan, all->doc, j->owner);
     add_tags(t, j);
+    if (spec_needs(j->spec, WIRE_ABI_BEFORE)) store_newer(t);
     commit_event(t, &ev);
     if (s->key && !mutant_on(MUTANT_KEY_LOST))
         store_key_add(t, s->key, s->fingerprint, j->id, ev.at_ms);

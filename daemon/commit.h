@@ -58,8 +58,10 @@ struct commit_new {
     const struct job_spec *spec;   /* checked */
     const char *plan;              /* JSON, or NULL */
     const char *key, *fingerprint; /* Idempotency-Key, or NULL */
-    const char *owner;             /* a user; NULL: seqd itself */
-    const char *only;              /* a toy run: tests this node; NULL: a job */
+    const char *source;            /* a node: has checkpoint source_step, or NULL; see struct job */
+    int64_t source_step;
+    const char *owner; /* a user; NULL: seqd itself */
+    const char *only;  /* a toy run: tests this node; NULL: a job */
 };
 /* A job's first event. fails through done: ERR_CONFLICT when the key exists; ERR_TOO_LARGE when the
  * queue is full; ERR_NO_SPACE when the disk is. The job joins the cluster only

@@ -13,11 +13,13 @@
 #include "daemon/blame.h"
 #include "daemon/cluster.h"
 #include "daemon/gpus.h"
+#include "daemon/hold.h"
 #include "daemon/pass.h"
 #include "daemon/record.h"
 #include "daemon/replay.h"
 #include "daemon/session.h"
 #include "daemon/sweep.h"
+#include "daemon/tally.h"
 
 #define TICK_MS   1000
 #define EXPECT_MS 30000
@@ -32,6 +34,7 @@ struct control {
     struct asks *asks;
     struct removals *removals;
     struct sweep *sweep; /* NULL: nothing has a time to live */
+    struct disk_tally *tally;
     struct sched_pass *pass;
     int64_t next_expect_ms, next_forget_ms;
     bool paused;
@@ -65,6 +68,11 @@ const struct job *control_job(const struct control *c, int64_t id)
 const struct nodes *control_nodes(const struct control *c)
 {
     return &c->cluster.nodes;
+}
+
+const struct disk_tally *control_tally(const struct control *c)
+{
+    return c->tally;
 }
 
 struct users *control_users(struct control *c)
@@ -172,6 +180,12 @@ static void on_event(void *arg, struct job *j, enum job_event type, int64_t epoc
         if (a && !a->ended && j->state == JOB_STOPPING)
             session_stop(&c->session, j, loop_now_ms(c->o.loop));
         return;
+    case EV_SUSPEND:
+    case EV_WALL_LIMIT:
+    case EV_DRAIN:
+        if (a && a->assigned && !a->ended && j->state == JOB_STOPPING)
+            session_end(&c->session, j, loop_now_ms(c->o.loop));
+        return;
     case EV_PREPARED:
     case EV_STOPPED:
     case EV_DONE: end_attempt(c, j); return;
@@ -200,7 +214,10 @@ static void fail(struct control *c, struct job *j, struct event *ev)
     attempt_release(j->attempt);
     ev->stepped_ms = j->stepped_ms;
     if (ev->blame)
-        blame_settle(j, ev->blame != BLAME_FILES || pass_elsewhere(&c->cluster, j, ev->node), ev);
+        blame_settle(j,
+                     ev->blame != BLAME_FILES ||
+                         pass_elsewhere(&c->cluster, j, ev->node, loop_now_ms(c->o.loop)),
+                     ev);
     ev->gives_up = ev->cause == CAUSE_INFRASTRUCTURE && job_gives_up(j, c->commits.utc_ms());
     if (ev->gives_up)
         err_prefix(&ev->err, "given up %d h after the last step or the first attempt",
@@ -227,8 +244,10 @@ static void carry_out(struct control *c, struct job *j, struct verdict *v)
 
 static void stop_when_all_ended(struct control *c, struct job *j)
 {
-    struct event ev;
-    if (attempt_stopped(j, &ev)) apply(c, j, &ev);
+    struct event ev, note;
+    if (!attempt_stopped(j, loop_now_ms(c->o.loop), &ev)) return;
+    if (ev.type == EV_STOPPED && attempt_unsaved(j, &note)) apply(c, j, &note);
+    apply(c, j, &ev);
 }
 
 static void take_record(struct control *c, struct job *j, struct attempt_part *p,
@@ -362,7 +381,7 @@ static void on_up(void *arg, const char *name, const struct msg *hello)
     session_attach(&c->session, name, hello);
     session_expect(&c->session, name);
     session_resume(&c->session, name, loop_now_ms(c->o.loop));
-    removals_node_up(c->removals, name);
+    removals_node_up(c->removals, name, hello->abi);
     want_pass(c);
 }
 
@@ -461,10 +480,15 @@ static void on_message(void *arg, const char *name, const struct msg *m)
     case MSG_REPORT: on_report(c, name, m); return;
     case MSG_LOG: on_log_bytes(c, name, m); return;
     case MSG_HEARTBEAT:
+        if (n && m->disk.size) n->disk = m->disk;
         if (n && node_take_gpus(n, m)) on_gpus(c, n);
         return;
     case MSG_PROFILE:
         if (n) n->profile = m->profile;
+        return;
+    case MSG_LEAVING:
+        if (n) node_ends(n, m, loop_now_ms(c->o.loop), c->commits.utc_ms());
+        want_pass(c);
         return;
     case MSG_DESCRIBED:
     case MSG_FETCHED:
@@ -537,11 +561,15 @@ static void tick_job(void *arg, struct job *j)
 {
     struct control *c = arg;
     struct verdict v = {.type = VERDICT_NONE};
+    const int64_t now_ms = loop_now_ms(c->o.loop);
     if (!j->attempt || j->attempt->ended) return;
     commit_flush(&c->commits, j);
     stop_when_all_ended(c, j);
     if (j->attempt->ended) return;
-    attempt_tick(j, &c->cluster.nodes, loop_now_ms(c->o.loop), &v);
+    hold_tick(&c->cluster, j, now_ms, c->o.save_grace_ms, &v);
+    carry_out(c, j, &v);
+    v = (struct verdict){.type = VERDICT_NONE};
+    attempt_tick(j, &c->cluster.nodes, now_ms, &v);
     carry_out(c, j, &v);
 }
 
@@ -595,6 +623,7 @@ struct control *control_create(const struct control_options *o, struct err *e)
     if (!c) abort();
     assert(o->secret);
     c->o = *o;
+    if (!c->o.save_grace_ms) c->o.save_grace_ms = CONTROL_SAVE_GRACE_MS;
     cluster_init(&c->cluster);
     c->commits = (struct commits){.cluster = &c->cluster,
                                   .store = o->store,
@@ -602,7 +631,7 @@ struct control *control_create(const struct control_options *o, struct err *e)
                                   .utc_ms = o->utc_ms ? o->utc_ms : machine_utc_ms,
                                   .calls = &commit_calls,
                                   .arg = c};
-    c->session = (struct session){&c->cluster, o->logs, o->secret, out};
+    c->session = (struct session){&c->cluster, o->logs, o->secret, o->uploads, out};
     c->pass = pass_create();
     c->asks = asks_create(o->loop, &c->cluster, &out);
     c->tick = loop_timer_create(o->loop, tick, c);
@@ -612,6 +641,7 @@ struct control *control_create(const struct control_options *o, struct err *e)
         return NULL;
     }
     c->removals = removals_create(&c->commits, o->logs, &out);
+    c->tally = tally_create(&c->commits, c->removals);
     if (o->policy) c->sweep = sweep_create(&c->commits, c->removals, o->policy);
     arm_tick(c);
     want_pass(c);
@@ -628,6 +658,7 @@ void control_destroy(struct control *c)
 {
     if (!c) return;
     sweep_destroy(c->sweep);
+    tally_destroy(c->tally);
     removals_destroy(c->removals);
     cluster_fini(&c->cluster);
     asks_destroy(c->asks);

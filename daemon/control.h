@@ -11,6 +11,7 @@
  *   jobs.c attempt.c record.c prepared.c   folds and verdicts: a job, its attempt, a report
  *   cluster.c node.c quarantine.c gpus.c   what there is, and what it is fit for
  *   pass.c blame.c                         what begins where; whose failure it is
+ *   hold.c wall.c cordon.c                 what is to save and stop: time limits, drained nodes
  *   commit.c replay.c                      events into the store, and out of it after a restart
  *   order.c                                what clients want of jobs and nodes that exist
  *   retain.c removal.c sweep.c             what must stay; what goes, how and when
@@ -26,6 +27,8 @@
 #include "daemon/retain.h"
 #include "daemon/store/logs.h"
 #include "daemon/store/store.h"
+
+#define CONTROL_SAVE_GRACE_MS ((int64_t)600 * 1000)
 
 struct control;
 
@@ -45,7 +48,9 @@ struct control_options {
     /* Bytes of its log have come; may be NULL. */
     void (*logged)(void *arg, int64_t job);
     void *changed_arg;
+    const char *uploads; /* where complete uploads lie, for nodes too; NULL: none are taken */
     const struct retain_policy *policy; /* NULL: nothing has a time to live; copied */
+    int64_t save_grace_ms;              /* to save on request; 0: CONTROL_SAVE_GRACE_MS */
     int64_t lost_ms;                    /* a node unseen for so long is given up; 0: NODE_LOST_MS */
 };
 
@@ -62,6 +67,7 @@ const struct cluster *control_cluster(const struct control *c);
 const struct job *control_job(const struct control *c, int64_t id);
 const struct nodes *control_nodes(const struct control *c);
 struct users *control_users(struct control *c);
+const struct disk_tally *control_tally(const struct control *c);
 /* Slots held on it, as committed: by jobs, and by ranks of attempts that are over here and not yet
  * there. */
 int32_t control_reserved(const struct control *c, const char *node);

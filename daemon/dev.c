@@ -23,6 +23,7 @@ struct dev {
     char program[1024], node_dir[1024], pid_path[1024], address[256], slots[16];
     char roots[RANK_ROOTS][RANK_PATH_SIZE];
     int n_roots;
+    struct option_list writable;
     int pidfd; /* -1: not running */
     struct loop_fd *watch;
     struct loop_timer *timer; /* to start it again, or to kill it */
@@ -93,7 +94,7 @@ static bool adopt(struct dev *d)
 
 static int spawn(struct dev *d, struct err *e)
 {
-    char *argv[16 + 2 * RANK_ROOTS];
+    char *argv[16 + 2 * RANK_ROOTS + 2 * OPTION_LIST];
     int n = 0;
     argv[n++] = d->program;
     argv[n++] = "--connect", argv[n++] = d->address;
@@ -103,6 +104,8 @@ static int spawn(struct dev *d, struct err *e)
     argv[n++] = "--slots", argv[n++] = d->slots;
     argv[n++] = "--orphan-ms", argv[n++] = "60000"; /* outlives a kill -9 of seqd, not for ever */
     for (int i = 0; i < d->n_roots; i++) argv[n++] = "--root", argv[n++] = d->roots[i];
+    for (int i = 0; i < d->writable.n; i++)
+        argv[n++] = "--writable-root", argv[n++] = d->writable.text[i];
     argv[n] = NULL;
     posix_spawnattr_t attr;
     posix_spawn_file_actions_t files;
@@ -179,6 +182,7 @@ struct dev *dev_start(struct loop *l, const struct dev_options *o, struct err *e
     snprintf(d->pid_path, sizeof d->pid_path, "%s/seqw.pid", o->state_dir);
     snprintf(d->address, sizeof d->address, "%s", o->node_address);
     snprintf(d->slots, sizeof d->slots, "%d", o->n_slots);
+    d->writable = *o->writable;
     d->n_roots = o->n_roots < RANK_ROOTS ? o->n_roots : RANK_ROOTS;
     for (int i = 0; i < d->n_roots; i++)
         snprintf(d->roots[i], sizeof d->roots[i], "%s", o->roots[i]);

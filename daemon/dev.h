@@ -6,6 +6,7 @@
 
 #include "api/core/err.h"
 #include "api/core/loop.h"
+#include "api/core/option.h"
 
 struct dev;
 
@@ -15,6 +16,7 @@ struct dev_options {
     int n_slots;
     const char *const *roots; /* directories jobs may read */
     int n_roots;
+    const struct option_list *writable; /* and beneath which they may publish */
 };
 
 /* Copies o. fails when seqw is not beside this program. */

@@ -84,7 +84,7 @@ static void put_progress(struct jwrite *w, const struct job *j)
 {
     struct rank_progress p = j->progress;
     const bool said = p.total > 0 || p.done > 0;
-    if (j->state == JOB_QUEUED || !said)
+    if (j->state == JOB_QUEUED || j->state == JOB_SUSPENDED || !said)
         p = (struct rank_progress){
             .unit = PROGRESS_STEPS, .done = (double)j->step, .total = (double)j->steps};
     if (p.total <= 0 && p.done <= 0) {
@@ -383,12 +383,42 @@ static void put_quarantine(struct jwrite *w, const struct quarantined *q)
     jwrite_end(w);
 }
 
+static void put_disk(struct jwrite *w, const struct disk_use *d)
+{
+    if (!d->size) {
+        jwrite_null(w, "disk");
+        return;
+    }
+    jwrite_object(w, "disk");
+    jwrite_int(w, "bytes", d->size);
+    jwrite_int(w, "free_bytes", d->free);
+    jwrite_int(w, "jobs_bytes", d->jobs);
+    jwrite_int(w, "prepared_bytes", d->prepared);
+    jwrite_end(w);
+}
+
+static void put_cordon(struct jwrite *w, const struct doc_node *d)
+{
+    const struct cordon *c = d->cordon;
+    if (!c) {
+        jwrite_null(w, "cordon");
+        return;
+    }
+    jwrite_object(w, "cordon");
+    jwrite_str(w, "state", !c->drains ? "cordoned" : d->is_empty ? "drained" : "draining");
+    put_time(w, "since", c->at_ms);
+    jwrite_str(w, "by", c->by);
+    jwrite_str(w, "reason", c->reason);
+    jwrite_end(w);
+}
+
 void doc_node(struct jwrite *w, const struct node *n, const struct doc_node *d)
 {
     jwrite_object(w, NULL);
     jwrite_str(w, "name", n->name);
     jwrite_str(w, "state", n->up ? "up" : "down");
     put_quarantine(w, d->quarantined);
+    put_cordon(w, d);
     if (*n->address)
         jwrite_str(w, "address", n->address);
     else
@@ -397,11 +427,14 @@ void doc_node(struct jwrite *w, const struct node *n, const struct doc_node *d)
     jwrite_int(w, "slots_free", n->n_slots - d->n_reserved);
     jwrite_int(w, "cores", n->n_cores);
     jwrite_int(w, "memory_bytes", n->memory_size);
+    put_disk(w, &n->disk);
     jwrite_array(w, "gpus");
     for (int i = 0; i < n->n_gpus; i++) put_node_gpu(w, &n->gpu[i], d->holders[i]);
     jwrite_end(w);
     put_profile(w, &n->profile);
+    put_time(w, "ends_at", n->end_s * 1000);
     jwrite_str(w, "version", n->version);
+    jwrite_int(w, "protocol", n->abi);
     jwrite_int(w, "seen_ms_ago", d->now_ms - n->seen_ms);
     jwrite_int(w, "messages_dropped", n->n_dropped);
     jwrite_end(w);

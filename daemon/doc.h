@@ -5,6 +5,7 @@
 
 #include "api/core/jwrite.h"
 #include "api/core/rank.h"
+#include "daemon/cordon.h"
 #include "daemon/jobs.h"
 #include "daemon/node.h"
 #include "daemon/quarantine.h"
@@ -13,7 +14,7 @@
 #define DOC_STEP_SIZE 8192
 /* Of a node, every byte of its texts escaped, and of each of its GPUs. */
 #define DOC_PROFILE_SIZE 2048
-#define DOC_NODE_SIZE    (1024 + DOC_PROFILE_SIZE + 6 * QUARANTINE_REASON)
+#define DOC_NODE_SIZE    (1024 + DOC_PROFILE_SIZE + 6 * QUARANTINE_REASON + 6 * CORDON_REASON)
 #define DOC_GPU_SIZE     2048
 
 /* "2026-11-21T12:00:00.123Z"; out holds at least 32 bytes. */
@@ -39,6 +40,8 @@ struct doc_node {
     int64_t holders[GPU_MAX]; /* of each of its GPUs the job that holds it, 0: none does */
     int64_t now_ms;
     const struct quarantined *quarantined; /* NULL: in none */
+    const struct cordon *cordon;           /* NULL: it takes work */
+    bool is_empty;                         /* nothing of a job is left there */
 };
 void doc_node(struct jwrite *w, const struct node *n, const struct doc_node *d);
 /* One event row: {"seq","job","epoch","at","type","data"}. */

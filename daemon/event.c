@@ -81,6 +81,7 @@ int64_t event_write(const struct event *ev, char *out, size_t size)
     if (*ev->by) jwrite_str(&w, "by", ev->by);
     if (ev->type == EV_ASSIGN) jwrite_str(&w, "task", ev->task == TASK_PREPARE ? "prepare" : "run");
     if (ev->n_ranks) jwrite_int(&w, "n_ranks", ev->n_ranks);
+    if (*ev->source) jwrite_str(&w, "source", ev->source);
     if (*ev->node) jwrite_str(&w, "node", ev->node);
     if (ev->n_places > 1) write_places(&w, ev);
     if (ev->type == EV_ASSIGN) write_gpus(&w, ev);
@@ -96,6 +97,7 @@ int64_t event_write(const struct event *ev, char *out, size_t size)
         if (*ev->err.field) jwrite_str(&w, "field", ev->err.field);
         jwrite_str(&w, "text", ev->err.text);
     }
+    if (ev->ran_ms) jwrite_int(&w, "ran_ms", ev->ran_ms);
     if (ev->step) jwrite_int(&w, "step", ev->step);
     if (*ev->prepared_id) jwrite_str(&w, "prepared_id", ev->prepared_id);
     if (ev->n_tokens) jwrite_int(&w, "n_tokens", ev->n_tokens);
@@ -186,6 +188,7 @@ static int read_member(struct jread *j, struct event *ev, struct err *e)
     }
     if (jread_is(j, "gpus")) return read_gpus(j, ev, e);
     if (jread_is(j, "node")) return read_text(j, ev->node, sizeof ev->node, e);
+    if (jread_is(j, "source")) return read_text(j, ev->source, sizeof ev->source, e);
     if (jread_is(j, "by")) return read_text(j, ev->by, sizeof ev->by, e);
     if (jread_is(j, "field")) return read_text(j, ev->err.field, sizeof ev->err.field, e);
     if (jread_is(j, "text")) return read_text(j, ev->err.text, sizeof ev->err.text, e);
@@ -193,6 +196,7 @@ static int read_member(struct jread *j, struct event *ev, struct err *e)
     if (jread_is(j, "step")) return read_int(j, &ev->step, e);
     if (jread_is(j, "steps")) return read_int(j, &ev->steps, e);
     if (jread_is(j, "n_tokens")) return read_int(j, &ev->n_tokens, e);
+    if (jread_is(j, "ran_ms")) return read_int(j, &ev->ran_ms, e);
     if (jread_is(j, "stepped_ms")) return read_int(j, &ev->stepped_ms, e);
     bool task = jread_is(j, "task"), cause = jread_is(j, "class"), code = jread_is(j, "code");
     bool form = jread_is(j, "form"), blame = jread_is(j, "blame");

@@ -49,6 +49,7 @@ struct event {
     char by[USER_NAME]; /* whose request it was; of SUBMIT: the owner. "": seqd itself */
     /* ASSIGN */
     int32_t task, n_ranks;
+    char source[NODE_NAME]; /* SUBMIT: has the other job's checkpoint, of `step`, that it names */
     char node[NODE_NAME]; /* that of rank 0; below: the node it happened on. SUBMIT: see job.only */
     int n_places;         /* 0: all ranks on `node`, as events of one node are stored */
     struct job_place places[JOB_MAX_RANKS];
@@ -59,6 +60,8 @@ struct event {
     int64_t stepped_ms; /* UTC: when the job completed its last step; 0: none */
     bool gives_up;      /* an infrastructure failure that is not retried: it was the last one */
     struct err err;
+    /* STOPPED, DONE: how long the attempt ran, in milliseconds; 0: it never did */
+    int64_t ran_ms;
     /* CHECKPOINT, STEP */
     int64_t step;
     /* PREPARED */

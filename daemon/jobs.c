@@ -56,6 +56,15 @@ void job_spec_copy(const struct job *j, struct job_spec *out)
     memset((char *)out + n, 0, sizeof *out - n);
 }
 
+void job_set_spec(struct job *j, const struct job_spec *spec)
+{
+    struct job_spec *copy = malloc(spec_size(spec));
+    if (!copy) abort();
+    memcpy(copy, spec, spec_size(spec));
+    free(j->spec);
+    j->spec = copy;
+}
+
 /* Member `key` of the plan's "memory"; 0: it has none. */
 static int64_t plan_size(const char *json, const char *key)
 {
@@ -84,6 +93,13 @@ void job_set_plan(struct job *j, char *json)
 bool job_takes_gpus(const struct job *j)
 {
     return device_find(spec_text(j->spec, j->spec->resources.device))->is_gpu;
+}
+
+/* Generation keeps a journal of a batch alone; what it has of other prompts is done again. */
+bool job_saves(const struct job *j)
+{
+    const int kind = j->spec->kind;
+    return j->task == TASK_RUN && (kind == JOB_TRAIN || kind == JOB_SCORE || kind == JOB_GENERATE);
 }
 
 static bool job_placed(const struct job *j)
@@ -130,6 +146,7 @@ static enum job_phase_id phase_in(const struct job *j, enum job_state state)
 const char *job_phase(const struct job *j)
 {
     if (j->state == JOB_STARTING && j->task == TASK_PREPARE) return "preparing";
+    if (j->state == JOB_STOPPING && j->saving) return "saving";
     return job_state_name(j->state);
 }
 
@@ -325,6 +342,83 @@ static void fold_restart(struct job *j)
     j->stepped_ms = j->tried_ms = 0;
 }
 
+/* Where an attempt that is asked to save and stop goes. What stops already goes where it was to go,
+ * but a job that is suspended is not queued. */
+static void fold_ask(struct job *j, const struct event *ev, enum job_state before)
+{
+    static const enum job_state targets[JOB_EVENT_N] = {
+        [EV_SUSPEND] = JOB_SUSPENDED, [EV_WALL_LIMIT] = JOB_FAILED, [EV_DRAIN] = JOB_QUEUED};
+    if (before == JOB_STOPPING && (j->target != JOB_QUEUED || ev->type != EV_SUSPEND)) return;
+    if (before != JOB_STARTING && before != JOB_RUNNING && before != JOB_STOPPING) return;
+    j->target = targets[ev->type];
+    if (before == JOB_STOPPING) return;
+    j->saving = before == JOB_RUNNING && job_saves(j);
+    if (ev->type != EV_WALL_LIMIT) return;
+    j->err = ev->err;
+    j->err_cause = CAUSE_FINAL;
+    j->err_rank = -1;
+    memcpy(j->err_node, j->node, sizeof j->err_node);
+}
+
+/* The time in which failures are tried again does not run while a job is held. */
+static void fold_resume(struct job *j, enum job_state before)
+{
+    if (before == JOB_STOPPING) {
+        if (j->target == JOB_SUSPENDED) j->target = JOB_QUEUED;
+        return;
+    }
+    j->stepped_ms = j->tried_ms = 0;
+    j->n_failures = 0;
+    j->not_before_ms = j->backoff_ms = 0;
+}
+
+/* What the limit left, and how to go further, is known now. */
+static void end_by_wall(struct job *j)
+{
+    const size_t n = strlen(j->err.text);
+    char *out = j->err.text + n;
+    if (j->err.code != ERR_WALL_LIMIT || j->state != JOB_FAILED) return;
+    if (j->spec->kind != JOB_TRAIN)
+        snprintf(out, sizeof j->err.text - n, "; submit it with a larger limit");
+    else if (j->checkpoint_step)
+        snprintf(
+            out, sizeof j->err.text - n,
+            "; step %lld is saved: `seqctl continue %lld --set limits.wall_s=...` continues it",
+            (long long)j->checkpoint_step, (long long)j->id);
+    else
+        snprintf(out, sizeof j->err.text - n, "; no step is saved");
+}
+
+static void fold_end(struct job *j, const struct event *ev, enum job_state before)
+{
+    j->ran_ms += ev->ran_ms;
+    j->saving = false;
+    if (ev->type == EV_STOPPED) {
+        j->state = j->target;
+        end_by_wall(j);
+        return;
+    }
+    if (before == JOB_STOPPING) j->state = JOB_SUCCEEDED;
+    j->err = (struct err){0};
+    j->err_cause = CAUSE_NONE;
+    j->err_rank = -1;
+}
+
+/* A member of what a rank said of its product; 0: it did not say. */
+static int64_t number_in(const char *json, const char *key)
+{
+    struct jread r;
+    int64_t n = 0;
+    jread_init(&r, json, strlen(json));
+    if (jread_next(&r) != J_OBJECT) return 0;
+    while (jread_next(&r) == J_KEY) {
+        const bool found = jread_is(&r, key);
+        if (!found && jread_skip(&r)) return 0;
+        if (found) return jread_next(&r) == J_NUMBER && !jread_int(&r, &n) && n > 0 ? n : 0;
+    }
+    return 0;
+}
+
 /* Something came of this attempt: what fails from here on is no node that cannot start ranks. */
 static void fold_progress(struct job *j, const struct event *ev)
 {
@@ -340,6 +434,8 @@ int job_fold(struct job *j, const struct event *ev, struct err *e)
         if (j->version) return err_set(e, ERR_CONFLICT, "job %lld exists", (long long)j->id);
         j->created_ms = ev->at_ms;
         memcpy(j->only, ev->node, sizeof j->only);
+        memcpy(j->source, ev->source, sizeof j->source);
+        j->source_step = *j->source && ev->step < 1 ? 1 : ev->step;
         j->version = 1;
         return 0;
     }
@@ -361,6 +457,7 @@ int job_fold(struct job *j, const struct event *ev, struct err *e)
     case EV_CHECKPOINT:
         fold_progress(j, ev);
         j->checkpoint_step = ev->step;
+        j->save_ms = number_in(ev->detail, "save_ms");
         memcpy(j->checkpoint_node, j->node, sizeof j->checkpoint_node);
         j->n_failures = 0;
         break; /* a GPU that failed stays avoided: it got no better by that */
@@ -370,10 +467,16 @@ int job_fold(struct job *j, const struct event *ev, struct err *e)
     case EV_HANG: fold_failure(j, ev, before); break;
     case EV_CANCEL:
         if (before != JOB_STOPPING || !mutant_on(MUTANT_CANCEL_LOST)) j->target = JOB_CANCELLED;
+        j->saving = false;
         break;
+    case EV_SUSPEND:
+    case EV_WALL_LIMIT:
+    case EV_DRAIN: fold_ask(j, ev, before); break;
+    case EV_WALL_WARNING: j->warned = true; break;
+    case EV_RESUME: fold_resume(j, before); break;
     case EV_RESTART: fold_restart(j); break;
-    case EV_STOPPED: j->state = j->target; break;
-    case EV_DONE: j->err = (struct err){0}, j->err_cause = CAUSE_NONE, j->err_rank = -1; break;
+    case EV_STOPPED:
+    case EV_DONE: fold_end(j, ev, before); break;
     default: break;
     }
     /* Steps come once a second and are no rows of the log: they leave the version alone. */

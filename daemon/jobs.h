@@ -35,6 +35,7 @@ struct job {
     struct job_spec *spec; /* owns; cut to offsetof(text) + text_used bytes */
     /* the fold */
     enum job_state state, target; /* target: where a stopping job goes */
+    bool saving;                  /* it is stopping, and was asked to save before */
     int64_t version;              /* events folded */
     int64_t epoch;
     int32_t attempts; /* of TASK_RUN */
@@ -47,11 +48,16 @@ struct job {
     char avoid_gpu[GPU_UUID_SIZE], avoid_node[NODE_NAME]; /* failed it last; "": none did */
     struct job_left *left;                                /* owns */
     int n_left;
-    char only[NODE_NAME]; /* a toy run, which tests this quarantined node; "": any will do */
+    char source[NODE_NAME]; /* has what it begins from, by job:ID; "": nothing of the kind */
+    int64_t source_step;    /* of that checkpoint */
+    char only[NODE_NAME];   /* a toy run, which tests this quarantined node; "": any will do */
     int64_t created_ms, started_ms, finished_ms; /* 0: not yet */
     int64_t step, steps, checkpoint_step;
     int64_t step_epoch;    /* the last one that completed a step, or gave a product */
     int64_t stepped_ms;    /* UTC: of the last step; 0: none */
+    int64_t ran_ms;        /* how long its attempts ran, less the one at hand */
+    int64_t save_ms;       /* what its newest checkpoint took; 0: not known */
+    bool warned;           /* that limits.wall_s is near */
     int64_t tried_ms;      /* UTC: of the first attempt, since it was last told to begin again */
     int32_t restarts;      /* burnt of limits.restarts */
     int32_t n_failures;    /* in a row, without a checkpoint between: the backoff */
@@ -73,6 +79,7 @@ struct job {
     struct job_attempt *attempt;   /* owns; NULL unless starting, running or stopping */
     int64_t plan_size;             /* bytes of a rank's device, by the plan */
     int64_t plan_host_size;        /* and of the host beside it, where that is another memory */
+    bool over_disk;                /* that its owner's jobs take too much of disks is noted */
     bool rewrite;                  /* replay: its stored document is none */
     char reason_code[32], reason[320]; /* why it waits: of the last scheduling pass */
     struct job *next;                  /* in the table's bucket */
@@ -97,6 +104,8 @@ struct job *job_create(int64_t id, const struct job_spec *spec);
 void job_destroy(struct job *j);
 /* Copies the spec at its full size, for a caller that changes it. */
 void job_spec_copy(const struct job *j, struct job_spec *out);
+/* Copies spec in the place of the job's. */
+void job_set_spec(struct job *j, const struct job_spec *spec);
 
 /* Its backoff as of now, by both clocks: after a failure, and after a restart of seqd. However the
  * wall clock was set in between, it is no longer than it was when it began. */
@@ -106,6 +115,8 @@ void job_set_wake(struct job *j, int64_t utc_ms, int64_t now_ms);
 int job_fold(struct job *j, const struct event *ev, struct err *e);
 
 bool job_needs_data(const struct job *j); /* and has not got it yet: TASK_PREPARE comes first */
+/* Whether an attempt of it that runs can end with something saved that the next one begins from. */
+bool job_saves(const struct job *j);
 bool job_takes_gpus(const struct job *j);
 /* Takes json, malloc'd, or NULL. */
 void job_set_plan(struct job *j, char *json);

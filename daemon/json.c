@@ -852,3 +852,61 @@ int64_t json_spec_write(const struct job_spec *s, enum json_form form, char *out
     json_decref(root);
     return jwrite_finish(&w);
 }
+
+/* ---- changing -------------------------------------------------------------------------------- */
+
+static int edit_labels(json_t *root, json_t *change, struct err *e)
+{
+    struct spec_reader r = {.form = JSON_FOR_PEOPLE, .e = e};
+    const char *key;
+    json_t *v, *labels = json_object_get(root, "labels");
+    if (!json_is_object(change))
+        return err_field(e, ERR_INVALID, "labels",
+                         "labels must be an object: a string sets a label, null removes it");
+    if (!labels) json_object_set_new(root, "labels", labels = json_object());
+    json_object_foreach(change, key, v)
+    {
+        if (!json_is_null(v) && check_label(&r, key, v)) return -1;
+        if (json_is_null(v))
+            json_object_del(labels, key);
+        else
+            json_object_set(labels, key, v);
+    }
+    return 0;
+}
+
+static int edit(json_t *root, json_t *change, struct err *e)
+{
+    const char *key;
+    json_t *v;
+    if (!json_object_size(change))
+        return err_set(e, ERR_INVALID, "nothing changes: give priority or labels");
+    json_object_foreach(change, key, v)
+    {
+        if (!strcmp(key, "labels")) {
+            if (edit_labels(root, v, e)) return -1;
+        } else if (!strcmp(key, "priority")) {
+            if (!json_is_integer(v))
+                return err_field(e, ERR_INVALID, key, "priority must be an integer");
+            json_object_set(root, "priority", v);
+        } else {
+            return err_field(e, ERR_INVALID, key,
+                             "%.80s cannot be changed: of a job only priority and labels can", key);
+        }
+    }
+    return 0;
+}
+
+char *json_spec_edit(const char *old, const char *change, size_t size, struct job_spec *s,
+                     struct err *e)
+{
+    struct err why;
+    json_t *root = load(old, strlen(old), e), *by = root ? load(change, size, e) : NULL;
+    char *out = by && !edit(root, by, e) ? json_dumps(root, JSON_COMPACT) : NULL;
+    json_decref(root);
+    json_decref(by);
+    if (!out || !json_spec_read(out, strlen(out), JSON_STORED, s, &why)) return out;
+    free(out);
+    *e = why;
+    return NULL;
+}

@@ -44,6 +44,13 @@ int json_plan_read(const char *text, size_t size, struct job_spec *s, struct har
  * length, or -1 when size (JSON_SPEC_SIZE is always enough) is too small. */
 int64_t json_spec_write(const struct job_spec *s, enum json_form form, char *out, size_t size);
 
+/* The change of a job: {"priority": 7, "labels": {"team": "x", "old": null}}, where null removes a
+ * label and others stay. old: a stored spec. Fills *s, as json_spec_read does; family_check is the
+ * caller's next step. Returns the new stored spec, malloc'd, or NULL. fails: ERR_INVALID with the
+ * field. */
+char *json_spec_edit(const char *old, const char *change, size_t size, struct job_spec *s,
+                     struct err *e);
+
 /* Sorted and compact, for fingerprints of request bodies. malloc'd, or NULL with *e. */
 char *json_canonical(const char *text, size_t size, struct err *e);
 

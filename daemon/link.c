@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "api/core/job.h"
 #include "api/core/log.h"
 #include "api/rpc.h"
 
@@ -23,6 +24,7 @@ struct link_session {
     struct link_session *next;
     int64_t id;
     char node[NODE_NAME]; /* empty until HELLO */
+    uint32_t abi;         /* with node: what the session speaks */
     unsigned char instance[WIRE_INSTANCE_SIZE];
     int64_t silent_ms; /* since its last message */
     bool refused;      /* told so: it is to close the session */
@@ -55,7 +57,7 @@ static int session_send(struct link_session *s, const struct msg *m)
     struct arena a; /* not the link's: a send is often the answer to the message being handled */
     size_t size;
     arena_init(&a, ARENA_SIZE);
-    void *data = wire_pack(m, &a, &size);
+    void *data = wire_pack_for(m, s->abi, &a, &size);
     int rc = data ? rpc_send(s->stream, data, size) : -1;
     if (!data) log_error("link.pack", "node=%s type=%d", s->node, (int)m->type);
     arena_fini(&a);
@@ -85,7 +87,7 @@ static void session_refuse(struct link_session *s, const char *why)
 static void session_turn_away(struct link_session *s, const char *node, const char *why,
                               int64_t retry_ms)
 {
-    struct msg m = {.type = MSG_REFUSED, .retry_ms = retry_ms};
+    struct msg m = {.type = MSG_REFUSED, .retry_ms = retry_ms, .abi = WIRE_ABI};
     log_warn("link.refused", "node=%s peer=%s retry_ms=%lld why=\"%s\"", node,
              rpc_stream_peer(s->stream), (long long)retry_ms, why);
     snprintf(m.reason, sizeof m.reason, "%s", why);
@@ -152,14 +154,17 @@ static int session_check_holder(struct link_session *s, const struct msg *m, str
                    holder ? holder->name : "-", m->node);
 }
 
-/* NULL: it may join. */
-static const char *session_admit(struct link_session *s, const struct msg *m, int64_t *retry_ms)
+/* NULL: it may join. The text may be in buf. */
+static const char *session_admit(struct link_session *s, const struct msg *m, int64_t *retry_ms,
+                                 char *buf, size_t size)
 {
     struct links *k = s->link;
     const struct link_session *up = session_find(k, m->node);
     *retry_ms = RETRY_VERSION_MS;
-    if (m->abi != WIRE_ABI)
-        return "another version of the protocol: upgrade seqw and seqd together";
+    if (!wire_speaks(m->abi)) {
+        wire_refusal(m->abi, buf, size);
+        return buf;
+    }
     *retry_ms = RETRY_MS;
     if (up && memcmp(up->instance, m->instance, sizeof m->instance))
         return "a node of this name is up, with another state directory: start this worker "
@@ -176,7 +181,9 @@ static void session_hello(struct link_session *s, const struct msg *m)
     }
     int64_t retry_ms = RETRY_MS;
     struct err e;
-    const char *why = session_check_holder(s, m, &e) ? e.text : session_admit(s, m, &retry_ms);
+    const char *why = session_check_holder(s, m, &e)
+                          ? e.text
+                          : session_admit(s, m, &retry_ms, e.text, sizeof e.text);
     if (why) {
         session_turn_away(s, m->node, why, retry_ms);
         return;
@@ -188,7 +195,14 @@ static void session_hello(struct link_session *s, const struct msg *m)
     }
     memcpy(s->node, m->node, sizeof s->node);
     memcpy(s->instance, m->instance, sizeof s->instance);
-    const struct msg welcome = {.type = MSG_WELCOME, .heartbeat_ms = k->heartbeat_ms};
+    s->abi = m->abi;
+    if (s->abi < WIRE_ABI)
+        log_warn("link.before",
+                 "node=%s abi=%u version=\"%s\" text=\"it knows no grants: its jobs read whatever "
+                 "lies beneath its roots, and none by job:ID\"",
+                 s->node, s->abi, m->version);
+    const struct msg welcome = {
+        .type = MSG_WELCOME, .heartbeat_ms = k->heartbeat_ms, .abi = WIRE_ABI};
     if (session_send(s, &welcome) == 0) k->calls->up(k->arg, m->node, m);
 }
 
@@ -244,7 +258,7 @@ static void stream_opened(void *arg, struct rpc_stream *stream)
     struct link_session *s = calloc(1, sizeof *s);
     assert(s);
     *s = (struct link_session){
-        .link = k, .stream = stream, .next = k->sessions, .id = ++k->last_id};
+        .link = k, .stream = stream, .next = k->sessions, .id = ++k->last_id, .abi = WIRE_ABI};
     k->sessions = s;
     rpc_stream_set(stream, s);
     if (rpc_stream_joins(stream) && count_joins(k) > MAX_JOINS)
@@ -272,6 +286,8 @@ static void stream_message(void *arg, struct rpc_stream *stream, const void *dat
         session_hello(s, &m);
     } else if (!msg_from_node(m.type)) {
         session_refuse(s, "a message that only seqd sends");
+    } else if (!wire_knows(s->abi, m.type)) {
+        session_refuse(s, "a message that its version of the protocol does not have");
     } else if (s->node[0]) {
         k->calls->message(k->arg, s->node, &m);
     } else {
@@ -329,8 +345,15 @@ void link_destroy(struct links *k)
     free(k);
 }
 
+/* That its session speaks a version that has the message, and for a job each field that it uses: it
+ * was placed there under a session that did. */
+static bool knows(const struct link_session *s, const struct msg *m)
+{
+    return wire_knows(s->abi, m->type) && !(m->type == MSG_ASSIGN && spec_needs(m->spec, s->abi));
+}
+
 int link_send(struct links *k, const char *node, const struct msg *m)
 {
     struct link_session *s = session_find(k, node);
-    return s ? session_send(s, m) : -1;
+    return s && knows(s, m) ? session_send(s, m) : -1;
 }

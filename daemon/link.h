@@ -51,8 +51,9 @@ struct links *link_create(struct loop *l, const struct link_options *o,
 void link_destroy(struct links *k);
 /* How often nodes are told to send a heartbeat; WIRE_HEARTBEAT_MS unless a test says otherwise. */
 void link_set_heartbeat(struct links *k, int64_t ms);
-/* -1 when the node has no session, or one that does not drain (it is closed then): the caller keeps
- * the truth in its tables and sends again at up. */
+/* -1 when the node has no session, one that does not drain (it is closed then), or one that speaks
+ * a version of the protocol without such messages (it stays; node.h, abi): the caller keeps the
+ * truth in its tables and sends again at up. */
 int link_send(struct links *k, const char *node, const struct msg *m);
 /* What a JOIN gets: JOINED, or REFUSED for the node m->node. The session may be gone. */
 void link_answer(struct links *k, int64_t session, const struct msg *m);

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <time.h>
 #include "api/address.h"
+#include "api/core/beneath.h"
 #include "api/core/file.h"
 #include "api/core/log.h"
 #include "daemon/auth.h"
@@ -21,6 +22,7 @@
 #include "daemon/json.h"
 #include "daemon/link.h"
 #include "daemon/options.h"
+#include "daemon/run.h"
 #include "daemon/secret.h"
 #include "daemon/token_file.h"
 #include "daemon/uploads.h"
@@ -189,18 +191,24 @@ static int create(struct seqd *d, struct err *e)
     d->loop = loop_create(NULL, NULL, e);
     if (!d->loop || loop_signals(d->loop, signals, 3, on_signal, d, e)) return -1;
     d->notify = notify_open(d->loop, on_tick, d); /* before any child: it takes the variables */
+    if (beneath_mark(o->state_dir, e)) return -1;
     if (!(d->store = store_open(d->loop, o->state_dir, e))) return -1;
     if (create_joins(d, e) || secret_open(o->state_dir, d->secret, e)) return -1;
     if (!(d->logs = logs_open(o->state_dir, e))) return -1;
     if (!(d->auth = auth_create(d->store, NULL, e))) return -1;
     d->routes.auth = d->auth;
+    d->routes.state_dir = o->state_dir;
     d->routes.follows = follows_create(d->loop);
+    if (open_uploads(d, e)) return -1;
     struct control_options c = {.loop = d->loop,
                                 .store = d->store,
                                 .logs = d->logs,
                                 .secret = d->secret,
                                 .lost_ms = o->lost_ms,
+                                .save_grace_ms = o->save_grace_s * 1000,
                                 .policy = &o->policy,
+                                .uploads = d->routes.uploads ? uploads_files(d->routes.uploads)
+                                                             : NULL,
                                 .send = send_to_node,
                                 .send_arg = d,
                                 .changed = follows_changed,
@@ -208,7 +216,6 @@ static int create(struct seqd *d, struct err *e)
                                 .changed_arg = d->routes.follows};
     if (!(d->control = control_create(&c, e))) return -1;
     d->routes.control = d->control;
-    if (open_uploads(d, e)) return -1;
     control_users(d->control)->limits = o->user;
     if (create_link(d, e) || share_socket(o, e)) return -1;
     link_set_heartbeat(d->link, o->heartbeat_ms);
@@ -217,10 +224,14 @@ static int create(struct seqd *d, struct err *e)
     const char *url = strcmp(strrchr(o->listen, ':'), ":0") ? http_url(d->http) : NULL;
     if (o->dev && token_file_write(d->auth, o->state_dir, url, e)) return -1;
     if (options_write_address(o, http_url(d->http), e)) return -1;
-    struct dev_options dev = {o->state_dir, o->node_address, o->n_slots, o->roots, o->n_roots};
+    struct dev_options dev = {o->state_dir, o->node_address, o->n_slots,
+                              o->roots,     o->n_roots,      &o->writable};
     if (o->dev && !(d->dev = dev_start(d->loop, &dev, e))) return -1;
     notify_ready(d->notify);
     log_info("seqd.ready", "url=%s state=%s", http_url(d->http), o->state_dir);
+    if (o->dev) /* without the token: logs are kept, and shown to others */
+        log_info("dev.page", "url=%s/ text=\"seqctl --url %s page prints it with the token\"",
+                 http_url(d->http), o->state_dir);
     return 0;
 }
 
@@ -258,6 +269,7 @@ int main(int argc, char **argv)
     log_init("seqd");
     umask(077); /* whatever it writes is its owner's alone */
     signal(SIGPIPE, SIG_IGN);
+    if (argc > 1 && !strcmp(argv[1], "run")) return run_main(argc - 1, argv + 1);
     raise_files();
     json_init();
     int rc = options_read(&d.o, argc, argv, &e);

@@ -30,6 +30,8 @@ struct node *node_up(struct nodes *t, const struct msg *hello, int64_t now_ms)
     n->lost = false;
     memcpy(n->instance, hello->instance, sizeof n->instance);
     n->since_ms = n->seen_ms = now_ms;
+    n->abi = hello->abi;
+    n->end_s = n->margin_s = 0;
     n->n_slots = hello->n_slots;
     n->n_cores = hello->n_cores;
     n->memory_size = hello->memory_size;
@@ -51,6 +53,13 @@ bool node_take_gpus(struct node *n, const struct msg *m)
     n->n_gpus = m->n_gpus;
     if (m->n_gpus) memcpy(n->gpu, m->gpus, (size_t)m->n_gpus * sizeof *n->gpu);
     return news;
+}
+
+void node_ends(struct node *n, const struct msg *m, int64_t now_ms, int64_t utc_ms)
+{
+    n->end_s = m->end_s;
+    n->margin_s = m->margin_s;
+    n->end_ms = now_ms + m->end_s * 1000 - utc_ms;
 }
 
 void node_down(struct nodes *t, const char *name, int64_t since_ms)

@@ -18,6 +18,7 @@ struct stale {
 
 struct node {
     char name[NODE_NAME], version[32];
+    uint32_t abi; /* what its session speaks, or spoke last: api/wire.h */
     bool up;
     bool lost;   /* down for longer than NODE_LOST_MS, and acted upon */
     bool joined; /* it has said HELLO: instance holds */
@@ -28,11 +29,14 @@ struct node {
     int64_t seen_ms;   /* last message */
     int32_t n_slots, n_cores;
     int64_t memory_size;
+    struct disk_use disk;            /* as it last said */
     struct profile profile;          /* what it measured about itself; zeros until it reports */
     char address[RANK_ADDRESS_SIZE]; /* where its ranks listen; "": no other node reaches them */
     bool emulated;                   /* takes jobs of the device "emulated" */
     int n_gpus;
     struct gpu gpu[GPU_MAX]; /* as it last said */
+    /* Of this session, as LEAVING has them; end_s 0: not known to end. end_ms: by the loop. */
+    int64_t end_s, margin_s, end_ms;
     int n_stale;
     struct stale *stale; /* owns */
 };
@@ -47,6 +51,8 @@ struct node *node_find(struct nodes *t, const char *name); /* NULL: never seen *
 struct node *node_up(struct nodes *t, const struct msg *hello, int64_t now_ms);
 /* A HELLO or HEARTBEAT says what GPUs it has. True: something about their health is new. */
 bool node_take_gpus(struct node *n, const struct msg *m);
+/* A LEAVING. utc_ms: the wall clock at now_ms, by which the node's end is told. */
+void node_ends(struct node *n, const struct msg *m, int64_t now_ms, int64_t utc_ms);
 void node_down(struct nodes *t, const char *name, int64_t since_ms);
 /* A node that jobs of a previous seqd run on: down as of now, so it has its time to come back. */
 struct node *node_expect(struct nodes *t, const char *name, int64_t now_ms);

@@ -48,11 +48,17 @@ static const struct option_entry rows[] = {
      "machine is trusted (default unix:DIR/node.sock)."},
     {"node-cert-ttl", OPTION_TEXT, OPTION_RESTART, "T", "30d", 0, 0, AT(cert_ttl), NULL,
      "How long certificates of nodes hold, as 12h or 30d; nodes renew them at half of it."},
+    {"save-grace", OPTION_TEXT, OPTION_RESTART, "T", "10m", 0, 0, AT(save_grace), NULL,
+     "How long a job may take to save when it is suspended, drained or at its time limit, as 30s or "
+     "10m; then it is stopped with what it has saved before."},
     {"slots", OPTION_NUMBER, OPTION_RESTART, "N", NULL, 1, 4096, AT(slots), NULL,
      "With --dev: ranks the local node may run at once (default 8)."},
     {"root", OPTION_TEXTS, OPTION_RESTART, "DIR", NULL, 0, 0, AT(root), NULL,
      "With --dev: directory whose files jobs may read; may be repeated (default: the current "
-     "directory and the state directory)."},
+     "directory). What seqd and nodes keep is read by no job beneath any root."},
+    {"writable-root", OPTION_TEXTS, OPTION_RESTART, "DIR", NULL, 0, 0, AT(writable), NULL,
+     "With --dev: directory beneath which jobs may publish results, by output.path; may be "
+     "repeated."},
     {"uploads", OPTION_TEXT, OPTION_RESTART, "DIR", NULL, 0, 0, AT(uploads), NULL,
      "Where inputs go that clients push, beneath DIR/files/NAME: give nodes --root DIR/files, on a "
      "disk they share (default with --dev: uploads in the state directory; else none are taken)."},
@@ -66,6 +72,9 @@ static const struct option_entry rows[] = {
      "Jobs of a user with ranks on nodes, more wait; 0: any number."},
     {"user-submits", OPTION_NUMBER, OPTION_RELOADS, "N", "6000", 0, 1000000, AT(user.submits), NULL,
      "Jobs and plans that a user may send in a minute; 0: any number."},
+    {"user-disk-max", OPTION_TEXT, OPTION_RELOADS, "SIZE", "0", 0, 0, AT(user_disk_max), NULL,
+     "Bytes that a user's jobs may take of disks, as 500G, with checkpoints and logs, as counted at "
+     "most a minute ago: then new ones are refused until some are removed; 0: any number."},
     {"log", OPTION_TEXT, OPTION_RELOADS, "LEVEL", NULL, 0, 0, AT(log), log_levels,
      "debug, info, warn or error (default: $SEQD_LOG, else info)."},
     {"help", OPTION_ANSWER, OPTION_COMMAND, NULL, NULL, 0, 0, AT(help), NULL,
@@ -85,6 +94,8 @@ static const struct option_table *table(void)
         .program = "seqd",
         .usage = "seqd --dev [options]      a whole service on this machine, loopback only\n"
                  "seqd [options]            the coordinator alone: nodes join with seqw --connect\n"
+                 "seqd run SPEC [options]   one job with a service of its own, also in Slurm: see "
+                 "seqd run --help\n"
                  "\n",
         .notes =
             "SIGHUP changes rows with [SIGHUP]; what else has changed in the file is logged.\n"
@@ -149,6 +160,11 @@ static int size_of(const char *option, const char *text, int64_t *out, struct er
     }
     return err_set(e, ERR_INVALID, "--%s %s: want bytes up to 2^50, or a number with K, M, G or T",
                    option, text);
+}
+
+static int user_disk(const struct options *o, int64_t *out, struct err *e)
+{
+    return size_of("user-disk-max", o->user_disk_max, out, e);
 }
 
 static int uploads_sizes(const struct options *o, int64_t *all, int64_t *user, struct err *e)
@@ -240,6 +256,12 @@ static int cert_ttl(const struct options *o, int64_t *out_s, struct err *e)
     return err_prefix(e, "--node-cert-ttl");
 }
 
+static int save_grace(const struct options *o, int64_t *out_s, struct err *e)
+{
+    if (!duration_parse(o->save_grace, 1, 86400, out_s, e)) return 0;
+    return err_prefix(e, "--save-grace");
+}
+
 /* What is not an address at all is listen_open's to refuse. */
 static int rest_tls(const struct options *o, struct err *e)
 {
@@ -268,7 +290,7 @@ bool options_local_only(const struct options *o)
 static int check(const void *target, struct err *e)
 {
     const struct options *o = target;
-    int64_t ttl_s, all, own;
+    int64_t ttl_s, grace_s, all, own;
     if (rest_tls(o, e)) return -1;
     if (*o->node && address_check(o->node, e)) return err_prefix(e, "--node-address");
     if (*o->node && o->dev && !address_is_plain(o->node))
@@ -278,10 +300,14 @@ static int check(const void *target, struct err *e)
             "has not: leave it out, or start seqd without --dev",
             o->node);
     struct retain_policy policy;
-    if (cert_ttl(o, &ttl_s, e) || keep(o, &policy, e) || uploads_sizes(o, &all, &own, e)) return -1;
-    if (!o->dev && (o->root.n || o->slots))
+    if (save_grace(o, &grace_s, e)) return -1;
+    if (cert_ttl(o, &ttl_s, e) || keep(o, &policy, e) || uploads_sizes(o, &all, &own, e) ||
+        user_disk(o, &all, e))
+        return -1;
+    if (!o->dev && (o->root.n || o->writable.n || o->slots))
         return err_set(e, ERR_INVALID,
-                       "--slots and --root belong to --dev; other nodes say their own");
+                       "--slots, --root and --writable-root belong to --dev; other nodes say their "
+                       "own");
     return 0;
 }
 
@@ -290,7 +316,7 @@ static int roots(struct options *o, struct err *e)
     for (int i = 0; i < o->root.n; i++)
         if (add_root(o, o->root.text[i], e)) return -1;
     if (!o->dev || o->n_roots) return 0;
-    return add_root(o, ".", e) || add_root(o, o->state_dir, e) ? -1 : 0;
+    return add_root(o, ".", e);
 }
 
 static int finish(struct options *o, struct err *e)
@@ -298,8 +324,9 @@ static int finish(struct options *o, struct err *e)
     if (from_environment("SEQD_HEARTBEAT_MS", WIRE_HEARTBEAT_MS, &o->heartbeat_ms, e) ||
         from_environment("SEQD_LOST_MS", NODE_LOST_MS, &o->lost_ms, e))
         return -1;
-    if (cert_ttl(o, &o->cert_ttl_s, e) || state_dir(o, e) || node_address(o, e) ||
-        rest_socket(o, e) || keep(o, &o->policy, e) || uploads_dir(o, e) ||
+    if (save_grace(o, &o->save_grace_s, e) || cert_ttl(o, &o->cert_ttl_s, e) || state_dir(o, e) ||
+        node_address(o, e) || rest_socket(o, e) || keep(o, &o->policy, e) || uploads_dir(o, e) ||
+        user_disk(o, &o->user.disk, e) ||
         uploads_sizes(o, &o->uploads_bytes, &o->user_uploads_bytes, e))
         return -1;
     o->n_slots = o->slots ? (int)o->slots : 8;
@@ -315,7 +342,7 @@ static const char *config_file(const void *target)
 
 int options_read(struct options *o, int argc, char **argv, struct err *e)
 {
-    int rc = settings_read(table(), argc, argv, config_file, o, e);
+    int rc = settings_read(table(), argc, argv, config_file, o, NULL, e);
     if (rc > 0 && o->version) printf("seqd %s\n", version_text());
     if (rc) return rc;
     if (check(o, e)) return -1;
@@ -329,7 +356,7 @@ int options_read(struct options *o, int argc, char **argv, struct err *e)
 int options_reload(struct options *o, struct err *e)
 {
     if (settings_reload(table(), o->argc, o->argv, config_file, check, o, e) < 0) return -1;
-    if (keep(o, &o->policy, e)) return -1;
+    if (keep(o, &o->policy, e) || user_disk(o, &o->user.disk, e)) return -1;
     log_level_set(o->log);
     return 0;
 }

@@ -24,23 +24,25 @@ struct options {
     bool tls_by_proxy;
     char node[RANK_PATH_SIZE]; /* --node-address */
     char cert_ttl[32];
+    char save_grace[32];
     int64_t slots;
-    struct option_list root;
+    struct option_list root, writable;
     struct users_limits user;
     char keep[RETAIN_N][24]; /* --keep-*: rows of retain.h */
     char uploads[RANK_PATH_SIZE];
-    char uploads_max[32], user_uploads_max[32];
+    char uploads_max[32], user_uploads_max[32], user_disk_max[32];
     char log[16];
     /* What follows from them. */
     char node_address[RANK_PATH_SIZE]; /* gRPC, for seqw */
     int64_t cert_ttl_s;                /* of certificates of nodes */
-    struct retain_policy policy;       /* of --keep-* */
-    int n_slots;                       /* of the node that --dev starts */
-    char state_dir[RANK_PATH_SIZE];    /* exists, 0700 */
-    int n_mended;                      /* files there that others could read until now */
-    int64_t heartbeat_ms, lost_ms;     /* of nodes; from the environment: tests */
-    char socket_path[RANK_PATH_SIZE];  /* REST for this machine */
-    char uploads_dir[RANK_PATH_SIZE];  /* "": none are taken */
+    int64_t save_grace_s;
+    struct retain_policy policy;      /* of --keep-* */
+    int n_slots;                      /* of the node that --dev starts */
+    char state_dir[RANK_PATH_SIZE];   /* exists, 0700 */
+    int n_mended;                     /* files there that others could read until now */
+    int64_t heartbeat_ms, lost_ms;    /* of nodes; from the environment: tests */
+    char socket_path[RANK_PATH_SIZE]; /* REST for this machine */
+    char uploads_dir[RANK_PATH_SIZE]; /* "": none are taken */
     int64_t uploads_bytes, user_uploads_bytes;
     const char *roots[RANK_ROOTS];
     int n_roots;

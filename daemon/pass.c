@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/choices.h"
@@ -10,6 +11,7 @@
 #include "api/core/job_state.h"
 #include "api/core/mutant.h"
 #include "daemon/sched/sched.h"
+#include "daemon/wall.h"
 
 _Static_assert(NODE_MAX <= SCHED_NODES, "the scheduler has room for every node");
 
@@ -81,24 +83,47 @@ static int node_index(const struct cluster *k, const char *name)
     return n ? (int)(n - k->nodes.node) : -1;
 }
 
-/* Checkpoints lie on the node of rank 0, and are waited for. Data lies on the node that prepared
- * it; when that one is away or left out, another prepares it again. */
-static void choose_only(const struct cluster *k, const struct job *j, struct sched_job *q)
+/* Checkpoints, its own or the one it begins from, lie on the node of rank 0, and are waited for.
+ * Data lies on the node that prepared it; when that one is away or left out, another prepares
+ * it again. */
+static void choose_only(const struct cluster *k, const struct job *j, int64_t now_ms,
+                        struct sched_job *q)
 {
-    const bool checkpoint = *j->checkpoint_node && j->spec->checkpoint.resume != RESUME_NONE;
+    const bool own = *j->checkpoint_node && j->spec->checkpoint.resume != RESUME_NONE;
+    const bool checkpoint = own || *j->source;
     q->toy = *j->only != 0;
-    q->checkpoint = checkpoint ? j->checkpoint_step : 0;
-    q->only = node_index(k, q->toy ? j->only : checkpoint ? j->checkpoint_node : j->prepared_node);
+    q->checkpoint = own ? j->checkpoint_step : checkpoint ? j->source_step : 0;
+    q->source = checkpoint && !own;
+    q->only = node_index(k, q->toy       ? j->only
+                            : own        ? j->checkpoint_node
+                            : checkpoint ? j->source
+                                         : j->prepared_node);
     if (q->only < 0 || checkpoint || q->toy) return;
     const struct node *n = &k->nodes.node[q->only];
-    const bool here = n->up && !quarantine_find(k->quarantine, n->name);
-    const bool left = sched_has(&q->blamed, q->only) || sched_has(&q->lacks, q->only);
+    struct cordon why;
+    const bool here = n->up && !quarantine_find(k->quarantine, n->name) &&
+                      !cordon_of(k->cordons, n, now_ms, &why);
+    const bool left = sched_has(&q->blamed, q->only) || sched_has(&q->lacks, q->only) ||
+                      sched_has(&q->old, q->only);
     q->awaited = !n->up && !sched_has(&q->lacks, q->only);
     if (here && left) q->data = q->only + 1;
     if (!here || left) q->only = -1;
 }
 
-static void describe(const struct cluster *k, const struct job *j, struct sched_job *q)
+/* The nodes whose version does not know a field that it has set. */
+static void leave_old(const struct cluster *k, const struct job *j, struct sched_job *q)
+{
+    for (int i = 0; i < k->nodes.n; i++) {
+        const struct node *n = &k->nodes.node[i];
+        const char *needs = n->up && n->abi < WIRE_ABI ? spec_needs(j->spec, n->abi) : NULL;
+        if (!needs) continue;
+        sched_add(&q->old, i);
+        q->needs = needs;
+    }
+}
+
+static void describe(const struct cluster *k, const struct job *j, int64_t now_ms,
+                     struct sched_job *q)
 {
     memset(q, 0, offsetof(struct sched_job, part)); /* the rest is output */
     q->id = j->id;
@@ -106,7 +131,10 @@ static void describe(const struct cluster *k, const struct job *j, struct sched_
     q->n_ranks = j->spec->resources.ranks;
     q->ring = j->spec->parallel.sp;
     leave_out(k, j, q);
-    choose_only(k, j, q);
+    leave_old(k, j, q);
+    choose_only(k, j, now_ms, q);
+    const int64_t left_ms = wall_left_ms(j, now_ms);
+    q->wall_ms = left_ms < 0 ? 0 : left_ms > 0 ? left_ms : 1;
     q->soon = j->n_left && !sched_held(q) && is_soon(k, q);
     q->prepare = job_needs_data(j) || (*j->prepared_node && q->only < 0);
     q->one_node = j->spec->parallel.transport == TRANSPORT_SHM;
@@ -122,6 +150,7 @@ static void describe(const struct cluster *k, const struct job *j, struct sched_
 struct enqueueing {
     struct sched_pass *p;
     const struct cluster *k;
+    int64_t now_ms;
 };
 
 static void enqueue(void *arg, struct job *j)
@@ -134,7 +163,7 @@ static void enqueue(void *arg, struct job *j)
         p->queue = realloc(p->queue, (size_t)p->room * sizeof *p->queue);
         if (!p->queue) abort();
     }
-    describe(to->k, j, &p->queue[p->n_jobs++]);
+    describe(to->k, j, to->now_ms, &p->queue[p->n_jobs++]);
 }
 
 struct pass_list {
@@ -187,11 +216,16 @@ static void list_job(void *arg, struct job *j)
     }
 }
 
-static void list_nodes(const struct cluster *k, struct sched_node *out)
+static void list_nodes(const struct cluster *k, int64_t now_ms, struct sched_node *out)
 {
     for (int i = 0; i < k->nodes.n; i++) {
         const struct node *n = &k->nodes.node[i];
+        struct cordon why;
+        const bool cordoned = cordon_of(k->cordons, n, now_ms, &why);
         out[i] = (struct sched_node){.up = n->up,
+                                     .cordoned = cordoned,
+                                     .ends = n->end_s != 0,
+                                     .left_ms = cordon_left_ms(n, now_ms),
                                      .quarantined = quarantine_find(k->quarantine, n->name),
                                      .net = node_net(n),
                                      .n_slots = n->n_slots,
@@ -200,6 +234,9 @@ static void list_nodes(const struct cluster *k, struct sched_node *out)
                                      .memory_size = n->memory_size};
         list_gpus(n, &out[i]);
         memcpy(out[i].name, n->name, sizeof out[i].name);
+        if (cordoned)
+            snprintf(out[i].why, sizeof out[i].why, "%s%s%.*s", why.drains ? "drained" : "cordoned",
+                     *why.reason ? ": " : "", SCHED_WHY_SIZE - 16, why.reason);
     }
 }
 
@@ -209,16 +246,16 @@ static void list_held(const struct cluster *k, struct sched_node *out)
     jobs_each((struct jobs *)&k->jobs, list_job, &l);
 }
 
-bool pass_elsewhere(const struct cluster *k, const struct job *j, const char *node)
+bool pass_elsewhere(const struct cluster *k, const struct job *j, const char *node, int64_t now_ms)
 {
     struct sched_node nodes[NODE_MAX];
     struct sched_job *q = malloc(sizeof *q);
     if (!q) abort();
-    describe(k, j, q);
+    describe(k, j, now_ms, q);
     const int i = node_index(k, node);
     if (i >= 0) sched_add(&q->lacks, i);
     if (!sched_held(q)) q->only = -1;
-    list_nodes(k, nodes);
+    list_nodes(k, now_ms, nodes);
     const bool could = sched_could(q, nodes, k->nodes.n) || (!sched_held(q) && is_soon(k, q)) ||
                        (q->awaited && strcmp(node, j->prepared_node));
     free(q);
@@ -278,9 +315,9 @@ static void count_users(const struct cluster *k)
 int pass_pick(struct sched_pass *p, const struct cluster *k, int64_t now_ms)
 {
     p->n_jobs = 0;
-    jobs_each((struct jobs *)&k->jobs, enqueue, &(struct enqueueing){p, k});
+    jobs_each((struct jobs *)&k->jobs, enqueue, &(struct enqueueing){p, k, now_ms});
     if (!p->n_jobs) return 0;
-    list_nodes(k, p->nodes);
+    list_nodes(k, now_ms, p->nodes);
     list_held(k, p->nodes);
     count_users(k);
     sched_pick(p->queue, p->n_jobs, p->nodes, k->nodes.n, now_ms);

@@ -22,6 +22,6 @@ struct job *pass_verdict(const struct sched_pass *p, const struct cluster *k, in
 /* Whether nodes that the job does not leave out could take it without `node`, were all idle. A node
  * that is down counts until it is lost, and where it has prepared the job's data, even then: it has
  * the files. */
-bool pass_elsewhere(const struct cluster *k, const struct job *j, const char *node);
+bool pass_elsewhere(const struct cluster *k, const struct job *j, const char *node, int64_t now_ms);
 
 #endif

@@ -74,11 +74,15 @@ static void on_fail(const struct taking *k)
     const struct record *r = k->r;
     struct rank_fail f;
     struct event ev = {.type = EV_RANK_EXIT, .rank = r->head.rank};
-    if (r->head.size < sizeof f || !attempt_alive(j)) return;
+    if (r->head.size < sizeof f || !(attempt_alive(j) || j->saving)) return;
     memcpy(&f, r->data, sizeof f);
     f.field[sizeof f.field - 1] = f.text[sizeof f.text - 1] = 0;
     enum err_code code = f.code > ERR_NONE && f.code < ERR_N ? (enum err_code)f.code : ERR_INTERNAL;
     err_field(&ev.err, code, f.field, "%s", f.text);
+    if (j->saving) {
+        attempt_note_unsaved(j->attempt, &ev.err);
+        return;
+    }
     blame_report(j, &ev);
     /* Where it happened says more than which rank it was. */
     if (code == ERR_IO && ev.cause == CAUSE_INFRASTRUCTURE)
@@ -95,7 +99,8 @@ static void on_rank_exit(const struct taking *k, const struct rank_exit *x)
 {
     const struct job *j = k->j;
     struct event ev = {.type = EV_RANK_EXIT, .rank = x->rank};
-    if ((!x->exit_status && !x->signal) || !attempt_alive(j)) return;
+    if ((!x->exit_status && !x->signal) || !(attempt_alive(j) || j->saving)) return;
+    if (j->saving && x->exit_status == RANK_EXIT_SAVED) return;
     if (j->attempt->has_suspect && !x->signal) return; /* it said why before it went */
     ev.exit_status = x->exit_status;
     ev.signal = x->signal;
@@ -110,7 +115,10 @@ static void on_rank_exit(const struct taking *k, const struct rank_exit *x)
         err_set(&ev.err, ERR_INTERNAL, "rank %d (pid %d) exited with status %d without a report%s",
                 x->rank, x->pid, x->exit_status,
                 x->exit_status == EXIT_NOT_RUN ? ": it could not be run; its log says why" : "");
-    fail(k, &ev);
+    if (j->saving)
+        attempt_note_unsaved(j->attempt, &ev.err);
+    else
+        fail(k, &ev);
 }
 
 static void on_exit_record(const struct taking *k)
@@ -120,7 +128,7 @@ static void on_exit_record(const struct taking *k)
     if (r->head.size < sizeof x) return;
     memcpy(&x, r->data, sizeof x);
     if (r->head.rank == RANK_GANG)
-        attempt_part_end(k->j, k->nodes, k->p, r->seq, x.exit_status, k->v);
+        attempt_part_end(k->j, k->nodes, k->p, r->seq, x.exit_status, k->t->now_ms, k->v);
     else
         on_rank_exit(k, &x);
 }

@@ -21,6 +21,7 @@ struct told { /* a node that is up */
     bool again;   /* there may be more than was read */
     bool failed;  /* of those told: the rest waits for the retry */
     bool gone;    /* it went down: freed with the last answer */
+    uint32_t abi; /* what it speaks */
 };
 
 struct removals {
@@ -162,8 +163,22 @@ static void on_node_rows(void *arg, const struct store_rows *rows, const struct 
     told_rest(n);
 }
 
+static void tell_old(const struct told *n)
+{
+    char why[128];
+    struct store_txn *t = store_begin();
+    snprintf(why, sizeof why, "it speaks protocol %u, which has no removals: upgrade seqw there",
+             n->abi);
+    store_removal_waits(t, n->node, why);
+    store_commit(n->all->commits->store, t, NULL, NULL);
+}
+
 static void tell(struct told *n)
 {
+    if (!wire_knows(n->abi, MSG_REMOVE)) {
+        if (!n->all->paused) tell_old(n);
+        return;
+    }
     n->again = n->reading || n->n_open;
     if (n->again || n->all->paused) return;
     n->reading = true;
@@ -179,12 +194,13 @@ static void tell_all(struct removals *r)
     }
 }
 
-void removals_node_up(struct removals *r, const char *node)
+void removals_node_up(struct removals *r, const char *node, uint32_t abi)
 {
     struct told *n = told_find(r, node);
     if (n) removals_node_down(r, node);
     if (!(n = calloc(1, sizeof *n))) abort();
     n->all = r;
+    n->abi = abi;
     snprintf(n->node, sizeof n->node, "%s", node);
     n->next = r->told;
     r->told = n;

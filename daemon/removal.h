@@ -39,7 +39,8 @@ void removals_wake(struct removals *r);
 /* The logs of an attempt that is long over, of a job that lives. */
 void removals_cut_log(struct removals *r, int64_t job, int64_t epoch, int n_ranks);
 
-void removals_node_up(struct removals *r, const char *node);
+/* One whose version has no removals (abi, api/wire.h) is told of none: why stands beside each. */
+void removals_node_up(struct removals *r, const char *node, uint32_t abi);
 void removals_node_down(struct removals *r, const char *node);
 /* MSG_REMOVED. False: it was not asked. */
 bool removals_take(struct removals *r, const char *node, const struct msg *m);

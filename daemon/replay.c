@@ -1,11 +1,13 @@
 #include "daemon/replay.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/choices.h"
 #include "api/core/job.h"
 #include "api/core/job_state.h"
 #include "api/core/log.h"
+#include "api/wire.h"
 #include "daemon/attempt.h"
 #include "daemon/doc.h"
 #include "daemon/json.h"
@@ -26,6 +28,7 @@ struct replaying {
     struct cluster *cluster;
     int64_t now_ms, utc_ms; /* the loop's clock, and the day's */
     struct unreadable *first;
+    bool newer; /* a live job has what the version before would misread */
 };
 
 static void set_aside(struct replaying *r, int64_t id, const struct err *e)
@@ -87,6 +90,11 @@ static void follow_attempt(const struct replaying *r, struct job *j, const struc
         struct attempt_part *p = ev->type == EV_NODE_LOST ? attempt_part(j->attempt, ev->node)
                                                           : NULL;
         if (p) p->ended = p->lost = true; /* fenced, whether or not the node has come back */
+        if (ev->type == EV_READY) {
+            const int64_t ago_ms = r->utc_ms - ev->at_ms;
+            j->attempt->ran = true;
+            j->attempt->ready_ms = r->now_ms - (ago_ms > 0 ? ago_ms : 0);
+        }
         return;
     }
     attempt_destroy(j->attempt);
@@ -107,6 +115,7 @@ static int load_event(void *arg, const struct store_event *row, struct err *e)
         return 0;
     }
     ev.type = (enum job_event)row->type;
+    r->newer = r->newer || ev.type >= STORE_EVENTS_BEFORE;
     if (event_read(row->data, strlen(row->data), &ev, &why) || job_fold(j, &ev, &why)) {
         err_prefix(&why, "event %lld", (long long)row->seq);
         set_aside(r, row->job, &why);
@@ -159,6 +168,18 @@ static int load_quarantine(void *arg, const char *node, int64_t at_ms, const cha
     return 0;
 }
 
+static int load_cordon(void *arg, const char *node, int64_t at_ms, bool drains, const char *by,
+                       const char *reason)
+{
+    const struct replaying *r = arg;
+    struct cordon row = {.at_ms = at_ms, .drains = drains};
+    snprintf(row.node, sizeof row.node, "%s", node);
+    snprintf(row.by, sizeof row.by, "%s", by);
+    snprintf(row.reason, sizeof row.reason, "%s", reason);
+    cordon_load(r->cluster->cordons, &row);
+    return 0;
+}
+
 /* So that they are seen; after those that jobs need. */
 static void expect_quarantined(const struct replaying *r)
 {
@@ -181,6 +202,7 @@ static void live_again(void *arg, struct job *j)
 static void expect_files(void *arg, struct job *j)
 {
     const struct replaying *r = arg;
+    if (*j->source) node_expect(&r->cluster->nodes, j->source, r->now_ms);
     if (*j->checkpoint_node) node_expect(&r->cluster->nodes, j->checkpoint_node, r->now_ms);
     if (*j->prepared_node) node_expect(&r->cluster->nodes, j->prepared_node, r->now_ms);
 }
@@ -191,6 +213,7 @@ static void look_at_job(void *arg, struct job *j)
     struct replaying *r = arg;
     struct commits *all = r->all;
     struct err e;
+    r->newer = r->newer || spec_needs(j->spec, WIRE_ABI_BEFORE);
     if (!j->version) {
         err_set(&e, ERR_CORRUPT, "it has no events");
         set_aside(r, j->id, &e);
@@ -228,14 +251,21 @@ static void fail_unreadable(struct commits *all, const struct unreadable *u, int
     store_commit(all->store, t, NULL, NULL);
 }
 
+static void as_before(struct commits *all)
+{
+    struct store_txn *t = store_begin();
+    store_as_before(t);
+    store_commit(all->store, t, NULL, NULL);
+}
+
 int replay(struct commits *all, struct err *e)
 {
     struct replaying r = {.all = all,
                           .cluster = all->cluster,
                           .now_ms = loop_now_ms(all->loop),
                           .utc_ms = all->utc_ms()};
-    struct store_load calls = {&r,         load_job,   load_event,     load_mark,
-                               load_steps, load_blame, load_quarantine};
+    struct store_load calls = {&r,         load_job,   load_event,      load_mark,
+                               load_steps, load_blame, load_quarantine, load_cordon};
     struct jobs *jobs = &r.cluster->jobs;
     int n = 0;
     if (store_load(all->store, &calls, e)) return -1;
@@ -243,6 +273,7 @@ int replay(struct commits *all, struct err *e)
     jobs_each(jobs, live_again, &r);
     jobs_each(jobs, expect_files, &r);
     expect_quarantined(&r);
+    if (store_is_newer(all->store) && !r.newer) as_before(all);
     all->last_job = store_last_job(all->store);
     all->last_event = store_last_event(all->store);
     for (struct unreadable *u = r.first, *next; u; u = next, n++) {

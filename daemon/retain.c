@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/job_paths.h"
 #include "api/core/choices.h"
 #include "api/core/job.h"
 #include "api/core/removal.h"
@@ -83,33 +84,30 @@ static void add(struct collecting *c, int64_t id, const char *field)
     u->use[u->n++] = (struct retain_use){id, c->user->id, field};
 }
 
-/* Every ".../jobs/7" in the path, where the number is a whole name. */
-static void add_path(struct collecting *c, spec_ref path, const char *field)
+/* "job:7/step-20", and every ".../jobs/7" in the path, where the number is a whole name. */
+static void add_path(struct collecting *c, const struct spec_path *path)
 {
-    for (const char *p = spec_text(c->user->spec, path); (p = strstr(p, "/jobs/")); p += 5) {
+    static const char *const dirs[] = {"data.train", "eval.data", "input", NULL};
+    const char *text = spec_text(c->user->spec, *path->ref), *field = path->field;
+    struct job_ref ref;
+    /* By a name that lives as long as the program. */
+    for (int i = 0; dirs[i]; i++)
+        if (!strncmp(field, dirs[i], strlen(dirs[i]))) field = dirs[i];
+    if (field == path->field) field = spec_field(field) ? spec_field(field)->path : "context.load";
+    if (job_ref_is(text) && !job_ref_read(text, field, &ref, NULL)) add(c, ref.job, field);
+    for (const char *p = text; (p = strstr(p, "/jobs/")); p += 5) {
         const size_t n = strspn(p + 6, "0123456789");
         if (n && n < 19 && (p[6 + n] == '/' || !p[6 + n])) add(c, strtoll(p + 6, NULL, 10), field);
     }
 }
 
-static void add_sources(struct collecting *c, const struct spec_source *src, int n,
-                        const char *field)
-{
-    for (int i = 0; i < n; i++) add_path(c, src[i].path, field);
-}
-
 static void collect(void *arg, struct job *j)
 {
     struct collecting *c = arg;
-    const struct job_spec *s = j->spec;
+    struct spec_path path[SPEC_PATHS];
+    const int n = spec_paths(j->spec, path);
     c->user = j;
-    add_path(c, s->model.path, "model.path");
-    if (s->checkpoint.resume == RESUME_PATH)
-        add_path(c, s->checkpoint.resume_path, "checkpoint.resume");
-    add_sources(c, s->data.train, s->data.n_train, "data.train");
-    add_sources(c, s->eval.data, s->eval.n_data, "eval.data");
-    add_sources(c, &s->input.source, 1, "input");
-    add_path(c, s->context.load, "context.load");
+    for (int i = 0; i < n; i++) add_path(c, &path[i]);
 }
 
 static int ascending(const void *a, const void *b)

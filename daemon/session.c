@@ -6,6 +6,7 @@
 #include "api/core/job.h"
 #include "api/core/job_state.h"
 #include "api/core/mutant.h"
+#include "daemon/names.h"
 #include "daemon/secret.h"
 
 /* ---- of one attempt -------------------------------------------------------------------------- */
@@ -26,6 +27,10 @@ static void assign(const struct session *s, const struct job *j, const struct at
                     .memory_limit = spec->resources.memory_mib << 20,
                     .submitted_s = j->created_ms / 1000,
                     .spec = spec};
+    struct names_grants grants;
+    names_grants(spec, s->uploads, &grants);
+    m.grants = grants.list;
+    m.n_grants = grants.n;
     if (j->gpus) {
         m.uuids = (const char(*)[GPU_UUID_SIZE])j->gpus + p->place.first_rank;
         m.n_uuids = p->place.n_ranks;
@@ -42,15 +47,52 @@ void session_assign(const struct session *s, const struct job *j)
     for (int i = 0; i < j->attempt->n_parts; i++) assign(s, j, &j->attempt->parts[i]);
 }
 
+/* SAVE or STOP, to every node whose part has not ended. */
+static void tell_end(const struct session *s, const struct job *j, struct msg *m)
+{
+    const struct job_attempt *a = j->attempt;
+    const char *why = j->target == JOB_CANCELLED   ? "cancelled"
+                      : j->target == JOB_SUSPENDED ? "suspended"
+                      : j->saving && !j->err.code  ? "drained"
+                                                   : j->err.text;
+    snprintf(m->reason, sizeof m->reason, "%.*s", (int)sizeof m->reason - 1, why);
+    for (int i = 0; i < a->n_parts; i++)
+        if (!a->parts[i].ended) outbox_send(&s->out, a->parts[i].place.node, m);
+}
+
 void session_stop(const struct session *s, const struct job *j, int64_t now_ms)
 {
     struct job_attempt *a = j->attempt;
     struct msg m = {.type = MSG_STOP, .job = j->id, .epoch = a->epoch};
-    const char *why = j->target == JOB_CANCELLED ? "cancelled" : j->err.text;
-    snprintf(m.reason, sizeof m.reason, "%.*s", (int)sizeof m.reason - 1, why);
+    tell_end(s, j, &m);
     a->stop_ms = now_ms > 0 ? now_ms : 1;
-    for (int i = 0; i < a->n_parts; i++)
-        if (!a->parts[i].ended) outbox_send(&s->out, a->parts[i].place.node, &m);
+}
+
+/* An agent of before: its ranks cannot save on request, and the others cannot without them. */
+static bool all_save(const struct session *s, const struct job_attempt *a)
+{
+    for (int i = 0; i < a->n_parts; i++) {
+        const struct node *n = node_find(&s->cluster->nodes, a->parts[i].place.node);
+        if (n && n->joined && !wire_knows(n->abi, MSG_SAVE)) return false;
+    }
+    return true;
+}
+
+void session_end(const struct session *s, struct job *j, int64_t now_ms)
+{
+    struct job_attempt *a = j->attempt;
+    struct msg m = {.type = MSG_SAVE, .job = j->id, .epoch = a->epoch};
+    struct err e;
+    if (j->saving && !a->stop_ms && !all_save(s, a)) {
+        err_set(&e, ERR_UNSUPPORTED,
+                "the agent of a node is of a version that cannot save on request");
+        attempt_note_unsaved(a, &e);
+    } else if (j->saving && !a->stop_ms) {
+        tell_end(s, j, &m);
+        if (!a->save_ms) a->save_ms = now_ms > 0 ? now_ms : 1;
+        return;
+    }
+    session_stop(s, j, now_ms);
 }
 
 void session_blobs(const struct session *s, const struct job *j, const struct attempt_part *p)
@@ -194,7 +236,7 @@ static void resume(void *arg, struct job *j)
                                                                 : NULL;
     if (!p) return;
     session_blobs(l->s, j, p);
-    if (j->state == JOB_STOPPING && !j->attempt->ended) session_stop(l->s, j, l->now_ms);
+    if (j->state == JOB_STOPPING && !j->attempt->ended) session_end(l->s, j, l->now_ms);
 }
 
 void session_resume(const struct session *s, const char *node, int64_t now_ms)

@@ -13,6 +13,7 @@ struct session { /* with all nodes */
     struct cluster *cluster;
     struct logs *logs;
     const unsigned char *secret; /* SECRET_SIZE bytes: the keys of attempts follow from it */
+    const char *uploads;         /* see struct control_options */
     struct outbox out;
 };
 
@@ -21,6 +22,8 @@ struct session { /* with all nodes */
 void session_assign(const struct session *s, const struct job *j); /* to every part */
 /* To every part that has not ended. */
 void session_stop(const struct session *s, const struct job *j, int64_t now_ms);
+/* Of a job that is stopping: SAVE where it is to save and the nodes' agents know how, else STOP. */
+void session_end(const struct session *s, struct job *j, int64_t now_ms);
 /* All blobs again, when all are here and the ring is not open yet. p NULL: to every part. */
 void session_blobs(const struct session *s, const struct job *j, const struct attempt_part *p);
 /* Records up to seq are on disk. */

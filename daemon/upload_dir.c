@@ -218,6 +218,8 @@ static int make_dirs(struct upload_dir *d, struct err *e)
     snprintf(d->files, sizeof d->files, "%s/files", d->dir);
     for (int i = 0; i < 3; i++)
         if (file_join(path, e, "%s/%s", d->dir, parts[i]) || file_make_dir(path, e)) return -1;
+    /* Nodes may have either as a root, or what is above them. */
+    if (beneath_mark(d->dir, e) || beneath_mark(d->files, e)) return -1;
     return chmod(path, 0755) ? err_errno(e, "chmod %s", path) : take_lock(d, e);
 }
 
@@ -530,6 +532,7 @@ void upload_dir_sweep(struct upload_dir *d, int64_t now_ms)
 
 static void copy_name(const struct upload *u, struct upload_name *out)
 {
+    out->id = u->l->id;
     memcpy(out->name, u->l->name, sizeof out->name);
     memcpy(out->owner, u->l->owner, sizeof out->owner);
 }

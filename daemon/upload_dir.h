@@ -48,6 +48,7 @@ int upload_dir_remove(struct upload_dir *d, int64_t id, struct err *e);
 void upload_dir_sweep(struct upload_dir *d, int64_t now_ms);
 
 struct upload_name {
+    int64_t id;
     char name[64], owner[USER_NAME];
 };
 /* Of complete upload number i, from 0; false: there are fewer. */

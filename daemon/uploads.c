@@ -35,6 +35,18 @@ static int find(const struct uploads *u, const char *name)
     return -1;
 }
 
+const struct upload_name *uploads_at(const struct uploads *u, int i)
+{
+    return i < u->n_complete ? &u->complete[i] : NULL;
+}
+
+const struct upload_name *uploads_find(const struct uploads *u, int64_t id)
+{
+    for (int i = 0; i < u->n_complete; i++)
+        if (u->complete[i].id == id) return &u->complete[i];
+    return NULL;
+}
+
 const char *uploads_owner(const struct uploads *u, const char *name)
 {
     const int i = find(u, name);

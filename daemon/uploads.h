@@ -46,6 +46,9 @@ struct uploads *uploads_open(struct loop *l, const struct upload_dir_options *o,
 const char *uploads_files(const struct uploads *u);
 /* The owner of the complete upload of that name ("": none); NULL: there is no such upload. */
 const char *uploads_owner(const struct uploads *u, const char *name);
+/* The complete upload of that id; NULL: there is none. Until the loop turns. */
+const struct upload_name *uploads_find(const struct uploads *u, int64_t id);
+const struct upload_name *uploads_at(const struct uploads *u, int i); /* from 0; NULL: no more */
 /* Finishes what waits and calls it; the loop must not turn again. */
 void uploads_close(struct uploads *u);
 /* fails: ERR_PEER when too many wait; op->call is not called then. */

@@ -44,6 +44,7 @@ static struct user *limited(struct users *t, const struct principal *who)
 int users_ask(struct users *t, const struct principal *who, int64_t now_ms, struct err *e)
 {
     struct user *u = limited(t, who);
+    if (u) u->limited = true;
     if (!u || !t->limits.submits) return 0;
     if (!u->n_submits || now_ms - u->window_ms >= USERS_MINUTE_MS) {
         u->window_ms = now_ms;
@@ -60,9 +61,32 @@ int users_ask(struct users *t, const struct principal *who, int64_t now_ms, stru
                    (long long)(u->window_ms + USERS_MINUTE_MS - now_ms + 999) / 1000);
 }
 
+int64_t users_disk(const struct user *u)
+{
+    const struct user_disk *d = &u->disk;
+    return d->rows + d->logs + d->checkpoints + d->artifacts;
+}
+
+bool users_over_disk(const struct users *t, const struct user *u)
+{
+    return t->limits.disk && users_disk(u) >= t->limits.disk;
+}
+
+void users_each(struct users *t, void (*call)(void *arg, struct user *u), void *arg)
+{
+    for (int i = 0; i < USERS_BUCKETS; i++)
+        for (struct user *u = t->bucket[i]; u; u = u->next) call(arg, u);
+}
+
 int users_refuse(struct users *t, const struct principal *who, struct err *e)
 {
     const struct user *u = limited(t, who);
+    if (u && users_over_disk(t, u))
+        return err_set(e, ERR_TOO_LARGE,
+                       "jobs of %s take %lld MiB of disks and the limit of a user is %lld MiB: "
+                       "remove some that have ended (seqctl rm ID; seqctl ls has their ids)",
+                       who->user, (long long)(users_disk(u) >> 20),
+                       (long long)(t->limits.disk >> 20));
     if (!u || !t->limits.jobs || u->n_live < t->limits.jobs) return 0;
     return err_set(e, ERR_TOO_LARGE,
                    "%s has %d live jobs and the limit of a user is %lld: wait until one has ended, "

@@ -13,6 +13,13 @@ struct users_limits { /* of one user; 0: none */
     int64_t jobs;     /* that are live */
     int64_t running;  /* with ranks on nodes: more wait, with that as their reason */
     int64_t submits;  /* POSTs of jobs and plans within a minute */
+    int64_t disk;     /* bytes that its jobs take, live or ended: as last tallied */
+};
+
+/* Bytes of a user's jobs (tally.h). */
+struct user_disk {
+    int64_t jobs; /* how many */
+    int64_t rows, logs, checkpoints, artifacts;
 };
 
 struct user {
@@ -22,6 +29,9 @@ struct user {
     int32_t n_placed; /* with ranks on nodes: of the scheduling pass */
     int64_t window_ms;
     int64_t n_submits; /* since then */
+    bool limited;      /* it has asked as a user since the start, not as an operator */
+    struct user_disk disk;
+    struct user_disk tally; /* of the one that is under way */
 };
 
 struct users {
@@ -35,8 +45,12 @@ struct user *users_of(struct users *t, const char *name);
 
 /* Counts one more POST. fails: ERR_TOO_LARGE with when to come again. now_ms: of the loop. */
 int users_ask(struct users *t, const struct principal *who, int64_t now_ms, struct err *e);
-/* fails: ERR_TOO_LARGE when that user has as many live jobs as one may have. */
+/* fails: ERR_TOO_LARGE when that user has as many live jobs as one may have, or its jobs take as
+ * much of disks. */
 int users_refuse(struct users *t, const struct principal *who, struct err *e);
+int64_t users_disk(const struct user *u); /* bytes in all */
+bool users_over_disk(const struct users *t, const struct user *u);
+void users_each(struct users *t, void (*call)(void *arg, struct user *u), void *arg);
 void users_join(struct users *t, const char *owner); /* a job of that owner begins to be live */
 void users_leave(struct users *t, const char *owner);
 

@@ -28,6 +28,10 @@ if [ "$name" = seqctl ]; then
         "$program" help "$verb" | block
     done
 fi
+if [ "$name" = seqd ]; then
+    echo .SH RUN
+    "$program" run --help | block
+fi
 echo .SH SEE ALSO
 for other in seqctl.1 seqd.8 seqw.8; do
     [ "$other" = "$page" ] || printf '.BR %s (%s)\n' "${other%.*}" "${other##*.}"

@@ -114,24 +114,34 @@ if begin_all sim: "10,000 faults from seeds"; then
 fi
 begin e2e: "end to end" && count tests/scripts/e2e.sh
 begin tls: "TLS and the Unix socket" && count tests/scripts/tls.sh
+begin run: "one job with a service of its own" && count tests/scripts/run.sh
+begin hold: "jobs suspended, at their limit, drained" && count tests/scripts/hold.sh
 begin people: "seqctl as people use it" && count tests/scripts/people.sh
+begin page: "the page, in a browser where there is one" && count tests/scripts/page.sh
+begin verbs: "verbs that change jobs and follow all of them" && count tests/scripts/verbs.sh
 begin man: "the man pages and completion" && count tests/scripts/man.sh
 begin docs: "the commands of the documents" && count tests/scripts/docs.sh $all
 begin_all gpus: "jobs on GPUs, without a GPU" && count tests/scripts/gpus.sh
 begin badnode: "a node that cannot start ranks" && count tests/scripts/badnode.sh
 begin store: "the disk of seqd, slow, failing, full" && count tests/scripts/store.sh
 begin_all soak: "65,536 tokens on 4 ranks and on 1" && count tests/scripts/soak.sh 65536
+begin private: "what no job may read" && count tests/scripts/private.sh
 begin removal: "what is removed is gone, and nothing else" && count tests/scripts/removal.sh
 begin models: "model directories" && count tests/scripts/models.sh
 begin_all backup: "a backup under load, restored" && count tests/scripts/backup.sh
 begin_all units: "systemd's units, without systemd" && count tests/scripts/units.sh
 begin_all pull: "results come out" && count tests/scripts/pull.sh
 begin_all push: "inputs come in" && count tests/scripts/push.sh
+begin_all previous: "the version before, under this one and beside it" && JOBS=$jobs count tests/scripts/previous.sh
 begin_all kill: "kill -9" && count tests/scripts/kill.sh
 begin_all disk: "disks, full, read-only, slow" && count tests/scripts/disk.sh
 begin_all hang: "an agent that stands still" && count tests/scripts/hang.sh
 begin_all nodes: "one gang over two nodes" && count tests/scripts/nodes.sh
 begin_all join: "nodes that join with certificates, and strangers" && count tests/scripts/join.sh
+if begin_all slurm: "one job of Slurm on three nodes"; then
+    if command -v slurmctld >/dev/null; then count tests/scripts/slurm.sh
+    else echo "left out: there is no slurmctld here (apt-get install slurmctld slurmd slurm-client munge)"; fi
+fi
 part
 printf '\n%s%6d s  in all\n' "$times" "$SECONDS"
 echo "$passed passed, $failed failed" | tee "build/${all:+all-}result"

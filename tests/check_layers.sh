@@ -36,7 +36,7 @@ client          : api/core
 # one of ours ends with the same name
 owners='
 microhttpd.h      : daemon/http/http.c
-sqlite3.h         : daemon/store/backup.c daemon/store/load.c daemon/store/query.c daemon/store/remove.c daemon/store/schema.c daemon/store/store.c daemon/store/store_check.c
+sqlite3.h         : daemon/store/backup.c daemon/store/carried.c daemon/store/load.c daemon/store/query.c daemon/store/remove.c daemon/store/schema.c daemon/store/store.c daemon/store/store_check.c
 jansson.h         : daemon/json.c client/json.c
 grpc/             : api/rpc.c api/rpc_creds.h
 rpc_creds.h       : api/rpc.c api/rpc_creds.c
@@ -51,7 +51,7 @@ openssl/          : worker/comm/tls.c api/pki.c
 gnutls/           : daemon/http/tls.c
 pcre2.h           : worker/text/pattern.c
 '
-generated=' api/cluster.pb-c.h schema_sql.h openapi_yaml.h templates.h '
+generated=' api/cluster.pb-c.h schema_sql.h openapi_yaml.h page_html.h templates.h '
 # The only files that may test HAVE_CUDA and HAVE_NCCL.
 devices='^(kernels/backend\.c|worker/comm/comm\.c):'
 

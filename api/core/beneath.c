@@ -6,6 +6,7 @@
 #include <linux/openat2.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -15,6 +16,9 @@
 /* A policy of the process, not a state of the engine: set once, then only read. */
 static char *confined[BENEATH_ROOTS];
 static int n_confined;
+static bool guarded; /* it reads nothing private: confined, be it to "/" */
+static char *granted[BENEATH_GRANTS];
+static int n_granted;
 
 size_t beneath_root_len(const char *root)
 {
@@ -76,7 +80,105 @@ static int open_root(const char *root)
     return open(beneath_root_len(root) ? root : "/", O_PATH | O_DIRECTORY | O_CLOEXEC);
 }
 
-int beneath_open_old(const char *root, const char *path, int flags)
+/* ---- private directories --------------------------------------------------------------------- */
+
+/* Whether the first n bytes of path, "" for "/", are a directory with a mark. In a directory that
+ * all may write to, as /tmp, a mark is its owner's or none: no user of the machine shuts out the
+ * others. What cannot be told is private. */
+static bool is_marked(const char *path, size_t n)
+{
+    char name[PATH_MAX + sizeof BENEATH_MARK + 1];
+    struct stat mark, dir;
+    snprintf(name, sizeof name, "%.*s/" BENEATH_MARK, (int)n, path);
+    if (fstatat(AT_FDCWD, name, &mark, AT_SYMLINK_NOFOLLOW))
+        return errno != ENOENT && errno != ENOTDIR && errno != ENAMETOOLONG;
+    name[n + 1] = 0;
+    return stat(name, &dir) || !(dir.st_mode & S_IWOTH) || mark.st_uid == dir.st_uid;
+}
+
+/* real has no link in it. */
+static bool is_private(const char *real)
+{
+    size_t mark = 0; /* 1 + the length of the deepest one */
+    const size_t len = strlen(real);
+    if (*real != '/' || len >= PATH_MAX) return true;
+    for (size_t n = beneath_root_len(real);;) {
+        if (is_marked(real, n)) {
+            mark = n + 1;
+            break;
+        }
+        if (!n) break;
+        while (n && real[n - 1] != '/') n--;
+        n = n ? n - 1 : 0;
+    }
+    for (int i = 0; i < n_granted && mark; i++)
+        if (beneath_rest(granted[i], real) && beneath_root_len(granted[i]) >= mark - 1)
+            return false;
+    return mark > 0;
+}
+
+bool beneath_private(const char *path)
+{
+    char real[PATH_MAX], part[PATH_MAX];
+    if (snprintf(part, sizeof part, "%s", path) >= (int)sizeof part) return true;
+    while (!realpath(part, real)) {
+        char *slash = strrchr(part, '/');
+        for (int i = 0; i < n_granted; i++)
+            if (errno == ENOENT && beneath_rest(granted[i], part)) return false;
+        if ((errno != ENOENT && errno != ENOTDIR) || !slash) return true;
+        slash[slash == part] = 0;
+    }
+    return is_private(real);
+}
+
+/* The last word is the opened file's own path: whatever links led there, and however they change
+ * meanwhile. */
+static int keep_out(int fd)
+{
+    char link[64], real[PATH_MAX];
+    if (!guarded || fd < 0) return fd;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    const ssize_t n = readlink(link, real, sizeof real - 1);
+    real[n > 0 ? n : 0] = 0;
+    if (!is_private(real)) return fd;
+    close(fd);
+    return errno = EPERM, -1;
+}
+
+int beneath_mark(const char *dir, struct err *e)
+{
+    static const char text[] = "What is in this directory is read by no job, except what seqd "
+                               "grants to it.\n";
+    char path[PATH_MAX];
+    if (snprintf(path, sizeof path, "%s/" BENEATH_MARK, dir) >= (int)sizeof path)
+        return err_set(e, ERR_TOO_LARGE, "the path %s is too long", dir);
+    const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    if (fd < 0) return errno == EEXIST ? 0 : err_errno(e, "make %s", path);
+    /* On a full disk it is empty: that it is there is what counts. */
+    const int rc = write(fd, text, sizeof text - 1) < 0 && errno != ENOSPC && errno != EDQUOT
+                       ? err_errno(e, "write %s", path)
+                       : 0;
+    close(fd);
+    return rc;
+}
+
+void beneath_grant(const char *dir)
+{
+    char real[PATH_MAX];
+    if (n_granted == BENEATH_GRANTS) return;
+    if (!realpath(dir, real)) snprintf(real, sizeof real, "%s", dir);
+    if (!(granted[n_granted] = strdup(real))) abort();
+    n_granted++;
+}
+
+void beneath_grant_none(void)
+{
+    while (n_granted) free(granted[--n_granted]);
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+static int open_old(const char *root, const char *path, int flags)
 {
     char real_root[PATH_MAX], real[PATH_MAX];
     if (!realpath(beneath_root_len(root) ? root : "/", real_root) || !realpath(path, real))
@@ -87,7 +189,12 @@ int beneath_open_old(const char *root, const char *path, int flags)
     return dir < 0 ? -1 : walk(dir, rest, flags | O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 }
 
-int beneath_open(const char *root, const char *path, int flags)
+int beneath_open_old(const char *root, const char *path, int flags)
+{
+    return keep_out(open_old(root, path, flags));
+}
+
+static int open_new(const char *root, const char *path, int flags)
 {
     const char *rest = beneath_rest(root, path);
     flags |= O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
@@ -102,9 +209,14 @@ int beneath_open(const char *root, const char *path, int flags)
      * one that does not, nothing more is said: not even whether what it leads to exists. */
     const int why = errno;
     if (fd >= 0 || (why != ENOSYS && why != EPERM && why != EXDEV && why != EAGAIN)) return fd;
-    const int old = beneath_open_old(root, path, flags);
+    const int old = open_old(root, path, flags);
     if (old < 0 && why == EXDEV) errno = EXDEV;
     return old;
+}
+
+int beneath_open(const char *root, const char *path, int flags)
+{
+    return keep_out(open_new(root, path, flags));
 }
 
 /* One directory deeper, which is made when it is missing. Takes dir. */
@@ -140,6 +252,7 @@ void beneath_confine(const char *const *roots, int n_roots)
 {
     for (int i = 0; i < n_confined; i++) free(confined[i]);
     n_confined = 0;
+    guarded = n_roots > 0;
     for (int i = 0; i < n_roots && i < BENEATH_ROOTS; i++) {
         if (!beneath_root_len(roots[i])) continue; /* "/": every path is inside */
         if (!(confined[n_confined] = strdup(roots[i]))) abort();
@@ -161,10 +274,19 @@ int beneath_read(const char *path, struct err *e)
 {
     const char *root = root_of(path);
     const int fd = root ? beneath_open(root, path, 0)
-                        : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+                        : keep_out(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     if (fd >= 0) return fd;
+    if (errno == EPERM) return beneath_refuse(path, e);
     if (root && (errno == EXDEV || errno == ELOOP))
         return err_set(e, ERR_INVALID,
                        "%s leads outside the root %s: its links must stay beneath it", path, root);
     return err_errno(e, "open %s", path);
+}
+
+int beneath_refuse(const char *path, struct err *e)
+{
+    return err_set(e, ERR_INVALID,
+                   "%s lies in a directory that seqd keeps for itself and its users: name an "
+                   "upload of yours by upload:NAME, a job's checkpoint by job:ID/step-N",
+                   path);
 }

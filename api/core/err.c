@@ -23,6 +23,7 @@ static const char *const names[ERR_N] = {
     [ERR_NO_SPACE] = "no_space",
     [ERR_UNAUTHORIZED] = "unauthorized",
     [ERR_FORBIDDEN] = "forbidden",
+    [ERR_WALL_LIMIT] = "wall_limit",
 };
 
 static void fill(struct err *e, enum err_code code, const char *field, const char *fmt, va_list ap)

@@ -26,6 +26,7 @@ enum err_code {
     ERR_NO_SPACE,     /* a disk of seqd is full: it takes nothing new */
     ERR_UNAUTHORIZED, /* the caller has not proved who it is */
     ERR_FORBIDDEN,    /* the caller is known and may not */
+    ERR_WALL_LIMIT,   /* a job has run for limits.wall_s */
     ERR_N
 };
 

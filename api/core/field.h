@@ -24,6 +24,7 @@ struct field {
     const char *text;         /* default of strings */
     const char *help;         /* one sentence with the unit */
     uint32_t kinds;           /* bit per job_kind in which the field may appear; 0: never in JSON */
+    uint32_t since;           /* the first WIRE_ABI that has it (api/wire.h); 0: all have it */
 };
 
 #endif

@@ -5,9 +5,9 @@
  *   lock        flocked by seqgang for as long as it lives. Who can lock it knows that no gang runs
  *               here; seqgang that cannot, or finds `exit`, leaves without having done anything
  *   sock        SOCK_SEQPACKET, seqgang listens. One agent at a time, the newest. Agent -> gang:
- *               struct rank_msg RANK_BLOBS with n_ranks struct rank_blob, or RANK_STOP. Gang ->
- *               agent: one byte at first and whenever the spool has grown; end of file when the
- *               gang is gone
+ *               struct rank_msg RANK_BLOBS with n_ranks struct rank_blob, RANK_SAVE, RANK_STOP.
+ *               Gang -> agent: one byte at first and whenever the spool has grown; end of file when
+ *               the gang is gone
  *   pids        a line "rank pid start_time" per rank, written before the rank gets its ARGS
  *   spool       what the ranks said (api/core/spool.h); its last record is the final record
  *   rank-N.log  stdout and stderr of rank N; gang.log those of seqgang
@@ -15,13 +15,14 @@
 #ifndef SEQD_CORE_GANG_START_H
 #define SEQD_CORE_GANG_START_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include "api/core/gpu.h"
 #include "api/core/job.h"
 #include "api/core/rank.h"
 
 struct gang_start {
-    uint32_t abi;
+    uint32_t abi; /* RANK_ABI */
     int32_t task;
     int64_t job, epoch;
     int32_t n_ranks; /* of the whole attempt */
@@ -38,7 +39,21 @@ struct gang_start {
     char job_dir[RANK_PATH_SIZE];
     char seqrank[RANK_PATH_SIZE];            /* the program */
     char gpus[JOB_MAX_RANKS][GPU_UUID_SIZE]; /* of rank first_rank + i; "": it gets none */
+    /* What precedes is as 0.2.0 has it: agents of both versions adopt gangs of both by it, and read
+     * no more. What follows is for the seqgang of this version alone. */
+    char version[32];
+    int64_t spec_size; /* of struct job_spec */
+    int32_t n_grants;  /* see struct rank_args */
+    char grants[RANK_GRANTS][RANK_PATH_SIZE];
+    int32_t n_writable;
+    char writable[RANK_ROOTS][RANK_PATH_SIZE];
     struct job_spec spec;
 };
+
+/* Writes it, for its owner alone: it holds the attempt's key. Sets version and spec_size. */
+int gang_start_write(const char *path, struct gang_start *start, struct err *e);
+/* malloc'd: the caller overwrites the key and frees. Where *whole is false another version wrote
+ * it, and nothing after gpus holds. fails: ERR_NOT_FOUND; ERR_CORRUPT, of another ABI too. */
+struct gang_start *gang_start_read(const char *path, bool *whole, struct err *e);
 
 #endif

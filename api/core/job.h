@@ -212,6 +212,10 @@ struct job_spec {
     } embed;
 
     struct {
+        spec_ref path; /* a directory beneath a writable root of the node; empty: none */
+    } output;
+
+    struct {
         spec_ref device; /* "cpu" */
         int32_t ranks;
         int32_t threads;    /* per rank */
@@ -223,6 +227,7 @@ struct job_spec {
         int64_t step_timeout_s; /* 0 = auto */
         int64_t init_timeout_s;
         int64_t hop_timeout_s; /* comm_options.silence_ms */
+        int64_t wall_s;        /* 0: none */
     } limits;
 
     int64_t seed;
@@ -249,10 +254,15 @@ extern const struct field stage_fields[];  /* of one stage */
 extern const struct field spec_constants[];
 
 void spec_defaults(struct job_spec *s);
+/* base: s, or the source or stage of it that has the field. */
+void spec_set_default(struct job_spec *s, const struct field *f, void *base);
 void spec_source_defaults(struct spec_source *src); /* but its strings and its format */
 const struct field *spec_field(const char *path);   /* NULL: unknown */
 /* Whether *v, which is f's in a document whose strings are s's, is what f means unsaid. */
 bool spec_is_default(const struct job_spec *s, const struct field *f, const void *v);
+/* What of s a peer that speaks abi (api/wire.h) does not know: a field that is not at its default,
+ * or "paths by job:ID"; NULL: nothing. */
+const char *spec_needs(const struct job_spec *s, uint32_t abi);
 /* The known path nearest to an unknown one (edit distance at most 3), or NULL ... */
 const char *spec_suggest(const char *path);
 /* ... of that table; of model.config's keys, their last part. */

@@ -6,7 +6,7 @@
 static const char *const state_names[JOB_STATE_N] = {
     [JOB_QUEUED] = "queued",       [JOB_STARTING] = "starting",   [JOB_RUNNING] = "running",
     [JOB_STOPPING] = "stopping",   [JOB_SUCCEEDED] = "succeeded", [JOB_FAILED] = "failed",
-    [JOB_CANCELLED] = "cancelled",
+    [JOB_CANCELLED] = "cancelled", [JOB_SUSPENDED] = "suspended",
 };
 
 static const char *const event_names[JOB_EVENT_N] = {
@@ -29,7 +29,17 @@ static const char *const event_names[JOB_EVENT_N] = {
     [EV_NOTE] = "note",
     [EV_RESTART] = "restart",
     [EV_CHECKPOINT_REMOVED] = "checkpoint_removed",
+    [EV_EDIT] = "edit",
+    [EV_SUSPEND] = "suspend",
+    [EV_RESUME] = "resume",
+    [EV_WALL_LIMIT] = "wall_limit",
+    [EV_DRAIN] = "drain",
+    [EV_WALL_WARNING] = "wall_warning",
 };
+
+_Static_assert(JOB_SUCCEEDED == 4 && JOB_CANCELLED == 6 && JOB_SUSPENDED == 7 && EV_NOTE == 16 &&
+                   EV_CHECKPOINT_REMOVED == 18 && EV_SUSPEND == 20,
+               "stored by number");
 
 const char *job_state_name(enum job_state s)
 {
@@ -55,16 +65,27 @@ static const signed char step_table[JOB_STATE_N][JOB_EVENT_N] = {
             [EV_ASSIGN] = TO(JOB_STARTING),
             [EV_CANCEL] = TO(JOB_CANCELLED),
             [EV_RESTART] = TO(JOB_QUEUED),
+            [EV_EDIT] = TO(JOB_QUEUED),
+            [EV_SUSPEND] = TO(JOB_SUSPENDED),
+        },
+    [JOB_SUSPENDED] =
+        {
+            [EV_RESUME] = TO(JOB_QUEUED),
+            [EV_CANCEL] = TO(JOB_CANCELLED),
+            [EV_EDIT] = TO(JOB_SUSPENDED),
         },
     [JOB_STARTING] =
         {
             [EV_PREPARED] = TO(JOB_QUEUED),
             [EV_READY] = TO(JOB_RUNNING),
             [EV_NOTE] = TO(JOB_STARTING),
+            [EV_EDIT] = TO(JOB_STARTING),
             [EV_RANK_EXIT] = TO(JOB_STOPPING),
             [EV_NODE_LOST] = TO(JOB_STOPPING),
             [EV_START_TIMEOUT] = TO(JOB_STOPPING),
             [EV_CANCEL] = TO(JOB_STOPPING),
+            [EV_SUSPEND] = TO(JOB_STOPPING),
+            [EV_DRAIN] = TO(JOB_STOPPING),
         },
     [JOB_RUNNING] =
         {
@@ -75,10 +96,15 @@ static const signed char step_table[JOB_STATE_N][JOB_EVENT_N] = {
             [EV_EVAL] = TO(JOB_RUNNING),
             [EV_VERIFIED] = TO(JOB_RUNNING),
             [EV_NOTE] = TO(JOB_RUNNING),
+            [EV_EDIT] = TO(JOB_RUNNING),
             [EV_RANK_EXIT] = TO(JOB_STOPPING),
             [EV_NODE_LOST] = TO(JOB_STOPPING),
             [EV_HANG] = TO(JOB_STOPPING),
             [EV_CANCEL] = TO(JOB_STOPPING),
+            [EV_SUSPEND] = TO(JOB_STOPPING),
+            [EV_DRAIN] = TO(JOB_STOPPING),
+            [EV_WALL_LIMIT] = TO(JOB_STOPPING),
+            [EV_WALL_WARNING] = TO(JOB_RUNNING),
             [EV_DONE] = TO(JOB_SUCCEEDED),
         },
     [JOB_STOPPING] =
@@ -92,10 +118,14 @@ static const signed char step_table[JOB_STATE_N][JOB_EVENT_N] = {
             [EV_EVAL] = TO(JOB_STOPPING),
             [EV_VERIFIED] = TO(JOB_STOPPING),
             [EV_NOTE] = TO(JOB_STOPPING),
+            [EV_EDIT] = TO(JOB_STOPPING),
             [EV_RANK_EXIT] = TO(JOB_STOPPING),
             [EV_NODE_LOST] = TO(JOB_STOPPING),
             [EV_CANCEL] = TO(JOB_STOPPING),
+            [EV_SUSPEND] = TO(JOB_STOPPING),
+            [EV_RESUME] = TO(JOB_STOPPING),
             [EV_STOPPED] = TO(JOB_STOPPING),
+            [EV_DONE] = TO(JOB_STOPPING), /* it came to its end while it was asked to save */
         },
 };
 

@@ -12,6 +12,8 @@ enum job_state {
     JOB_SUCCEEDED,
     JOB_FAILED,
     JOB_CANCELLED,
+    /* stored by number: new ones go last, final or not */
+    JOB_SUSPENDED, /* holds nothing, and waits to be resumed */
     JOB_STATE_N
 };
 
@@ -37,6 +39,12 @@ enum job_event {
                     * documents dropped or cut) */
     EV_RESTART,            /* the checkpoint of `step` on `node`, which is away, is given up */
     EV_CHECKPOINT_REMOVED, /* the directory of `step` goes: {"path", "reason"} */
+    EV_EDIT,               /* its priority or labels are others from here on: the change */
+    EV_SUSPEND,            /* intent: save, stop, hold */
+    EV_RESUME,             /* queued again */
+    EV_WALL_LIMIT,         /* it has run for limits.wall_s: save, stop, fail */
+    EV_DRAIN,              /* a node is drained of it: save, stop, queue */
+    EV_WALL_WARNING,       /* limits.wall_s is near: {"code", "text", ...} */
     JOB_EVENT_N
 };
 
@@ -44,8 +52,8 @@ const char *job_state_name(enum job_state s);
 const char *job_event_name(enum job_event e);
 bool job_final(enum job_state s);
 /* The one transition table. Returns the next state, or -1 for an illegal pair. A stopping job has a
- * target (queued, failed or cancelled) kept by the caller; EV_STOPPED returns JOB_STOPPING here and
- * the caller moves to the target. */
+ * target (queued, suspended, failed or cancelled) kept by the caller; EV_STOPPED and EV_DONE return
+ * JOB_STOPPING here and the caller moves to the target, or to JOB_SUCCEEDED. */
 int job_step(enum job_state from, enum job_event ev);
 
 #endif

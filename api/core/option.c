@@ -149,6 +149,14 @@ int option_line(const struct option_table *t, int argc, char **argv, void *targe
     return err_set(e, ERR_INVALID, "%s is not an option: see %s --help", argv[optind], t->program);
 }
 
+bool option_given(const struct option_table *t, const struct option_sources *from, const char *name)
+{
+    int i = 0;
+    while (i < t->n_rows && strcmp(t->rows[i].name, name)) i++;
+    assert(i < t->n_rows);
+    return from->of[i] != OPTION_DEFAULT;
+}
+
 /* ---- the file -------------------------------------------------------------------------------- */
 
 static int wrong_kind(const struct option_entry *r, struct err *e)

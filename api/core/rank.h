@@ -2,7 +2,9 @@
  * for seqgang.
  *
  * All structs are plain data of one build on one machine: the programs are installed together, and
- * RANK_ABI is checked first. Messages travel over one SOCK_SEQPACKET pair per rank (inherited as
+ * RANK_ABI is checked first. What gangs keep and say to agents outlives an upgrade, and the spool's
+ * records reach seqd: RANK_ABI, struct rank_msg and the payloads of all but ARGS are as in 0.2.0.
+ * ARGS is known by its size. Messages travel over one SOCK_SEQPACKET pair per rank (inherited as
  * fd RANK_SOCKET_FD); one message is one packet: struct rank_msg followed by `size` payload bytes.
  *
  *   gang -> rank   ARGS   struct rank_args, then struct job_spec    first message
@@ -15,6 +17,12 @@
  *   rank -> gang   RESULT JSON text (at most RANK_RESULT_SIZE)      rank 0, once, before exit 0
  *   rank -> gang   FAIL   struct rank_fail                          then the rank exits 1
  *   gang -> rank   STOP                                             finish: exit with ERR_ABORTED
+ *   gang -> rank   SAVE                                             save where that can be, then
+ *                                                                   exit with RANK_EXIT_SAVED
+ *
+ * SAVE is rank 0's to act upon: it leaves at the end of a step or of a unit of work. In training it
+ * tells the others with the sum that every step ends with, and all leave after the same one;
+ * elsewhere its exit ends the gang. Work that has nothing to save passes SAVE over.
  *
  * The shared segment of the shared-memory transport is one memfd made by seqgang and inherited as
  * fd RANK_MEMFD. A rank whose gang dies gets SIGKILL (PR_SET_PDEATHSIG, set by the rank itself, and
@@ -34,8 +42,10 @@
 #define RANK_PATH_SIZE    1024
 #define RANK_RESULT_SIZE  32768
 #define RANK_ROOTS        8
+#define RANK_GRANTS       16
 #define RANK_KEY_SIZE     32
 #define RANK_ADDRESS_SIZE 64
+#define RANK_EXIT_SAVED   3 /* the exit status of a rank that has saved and stopped as asked */
 
 enum rank_msg_type {
     RANK_ARGS = 1,
@@ -48,7 +58,8 @@ enum rank_msg_type {
     RANK_EVENT,
     RANK_RESULT,
     RANK_FAIL,
-    RANK_EXIT /* written to the spool by seqgang itself: struct rank_exit */
+    RANK_EXIT, /* written to the spool by seqgang itself: struct rank_exit */
+    RANK_SAVE  /* from the agent to seqgang, and on to the ranks */
 };
 
 struct rank_msg {
@@ -72,10 +83,14 @@ struct rank_args {
         key[RANK_KEY_SIZE]; /* of the attempt: a process that knows it is one of its ranks */
     int32_t n_roots;
     char roots[RANK_ROOTS][RANK_PATH_SIZE]; /* user paths must lie beneath one of these */
-    char prepared_dir[RANK_PATH_SIZE];      /* parent of content-addressed prepared data */
-    char prepared_id[80];                   /* which one this job uses; empty for TASK_PREPARE */
-    char job_dir[RANK_PATH_SIZE];           /* checkpoints/ and artifacts/ of this job live here */
-    int64_t memory_limit;                   /* bytes this rank may plan; 0 = no limit */
+    int32_t n_writable;
+    char writable[RANK_ROOTS][RANK_PATH_SIZE]; /* results may be published beneath these */
+    int32_t n_grants;
+    char grants[RANK_GRANTS][RANK_PATH_SIZE]; /* private directories that this job may read */
+    char prepared_dir[RANK_PATH_SIZE];        /* parent of content-addressed prepared data */
+    char prepared_id[80];                     /* which one this job uses; empty for TASK_PREPARE */
+    char job_dir[RANK_PATH_SIZE]; /* checkpoints/ and artifacts/ of this job live here */
+    int64_t memory_limit;         /* bytes this rank may plan; 0 = no limit */
     /* When the job was submitted: seconds since 1970, UTC. What a job does may depend on this time
      * and on no other, so that each attempt does the same. */
     int64_t submitted_s;
@@ -170,6 +185,7 @@ enum gang_end {
     GANG_ORPHANED, /* no agent for orphan_ms: stopped by itself */
     GANG_LOST,     /* seqgang died or never ran; its ranks are dead */
     GANG_UNKNOWN,  /* this node knows no such attempt (REPORT with seq 0) */
+    GANG_SAVED,    /* as asked by RANK_SAVE: a rank here left with RANK_EXIT_SAVED, none failed */
     GANG_END_N
 };
 

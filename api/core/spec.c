@@ -52,20 +52,21 @@ static const char *const nonfinite_words[] = {"rollback", "skip", "fail", NULL};
 static const char *const transport_words[] = {"auto", "shm", "tcp", "nccl", NULL};
 static const char *const pooling_words[] = {"last", "mean", "cls", NULL};
 
+/* A field that WIRE_ABI_BEFORE has not ends with the ABI that has it. */
 /* clang-format off */
 #define AT(member) offsetof(struct job_spec, member)
-#define INT(path, m, lo, hi, dflt, kinds, help)   {path, FIELD_INT, AT(m), lo, hi, NULL, dflt, NULL, help, kinds}
-#define INT32(path, m, lo, hi, dflt, kinds, help) {path, FIELD_INT32, AT(m), lo, hi, NULL, dflt, NULL, help, kinds}
-#define REAL(path, m, lo, hi, dflt, kinds, help)  {path, FIELD_DOUBLE, AT(m), lo, hi, NULL, dflt, NULL, help, kinds}
-#define BOOL(path, m, dflt, kinds, help)          {path, FIELD_BOOL, AT(m), 0, 1, NULL, dflt, NULL, help, kinds}
-#define ENUM(path, m, words, dflt, kinds, help)   {path, FIELD_ENUM, AT(m), 0, 0, words, dflt, NULL, help, kinds}
-#define TEXT(path, m, dflt, kinds, help)          {path, FIELD_STRING, AT(m), 0, 0, NULL, 0, dflt, help, kinds}
+#define INT(path, m, lo, hi, dflt, kinds, help, ...)   {path, FIELD_INT, AT(m), lo, hi, NULL, dflt, NULL, help, kinds, __VA_ARGS__}
+#define INT32(path, m, lo, hi, dflt, kinds, help, ...) {path, FIELD_INT32, AT(m), lo, hi, NULL, dflt, NULL, help, kinds, __VA_ARGS__}
+#define REAL(path, m, lo, hi, dflt, kinds, help, ...)  {path, FIELD_DOUBLE, AT(m), lo, hi, NULL, dflt, NULL, help, kinds, __VA_ARGS__}
+#define BOOL(path, m, dflt, kinds, help, ...)          {path, FIELD_BOOL, AT(m), 0, 1, NULL, dflt, NULL, help, kinds, __VA_ARGS__}
+#define ENUM(path, m, words, dflt, kinds, help, ...)   {path, FIELD_ENUM, AT(m), 0, 0, words, dflt, NULL, help, kinds, __VA_ARGS__}
+#define TEXT(path, m, dflt, kinds, help, ...)          {path, FIELD_STRING, AT(m), 0, 0, NULL, 0, dflt, help, kinds, __VA_ARGS__}
 
 const struct field spec_fields[] = {
     ENUM("kind", kind, kind_words, JOB_TRAIN, ALL, "What to do: train, score, generate, verify or embed."),
     TEXT("name", name, "", ALL, "A name for people, at most 128 bytes."),
     INT32("priority", priority, 0, 100, 50, ALL, "Higher goes first in the queue."),
-    TEXT("model.path", model.path, "", ALL, "A model directory as transformers saves it; else model.config."),
+    TEXT("model.path", model.path, "", ALL, "A model directory as transformers saves it, by its path, upload:NAME, job:ID or job:ID/step-N; else model.config."),
     ENUM("model.init", model.init, init_words, MODEL_INIT_AUTO, ALL, "auto: weights are those of model.path, and random for model.config; random: drawn from the seed for model.path too, of which the job takes config.json, tokenizer and template alone: it needs no weights."),
     ENUM("model.rope.compute", model.rope.rule.compute, rope_compute_words, ROPE_EXACT, ALL, "Angles of RoPE: exact, in double, or hf, position times frequency in fp32 as transformers forms it: far from the start the two differ (0.05 radians at a million tokens)."),
     ENUM("model.rope.type", model.rope.type, rope_type_words, 0, ALL, "Another rule of RoPE's frequencies than the model's, by the words of transformers' rope_parameters, with the parameters below; auto: the model's own."),
@@ -145,8 +146,8 @@ const struct field spec_fields[] = {
     INT("checkpoint.every_s", checkpoint.every_s, 0, 1e9, 0, TRAINING, "And whenever this many seconds have passed."),
     INT("checkpoint.keep_every", checkpoint.keep_every, 0, 1e9, 0, TRAINING, "Checkpoints of steps divisible by it are never removed."),
     BOOL("checkpoint.best", checkpoint.best, 1, TRAINING, "Keep the checkpoint of the lowest eval loss as well."),
-    ENUM("checkpoint.resume", checkpoint.resume, resume_words, RESUME_AUTO, TRAINING, "auto, none, or the path of a step directory."),
-    BOOL("checkpoint.changes", checkpoint.changes, 0, TRAINING, "With a path: steps, rate, schedule, stages and data may differ from those of the checkpoint; the optimizer state is kept."),
+    ENUM("checkpoint.resume", checkpoint.resume, resume_words, RESUME_AUTO, TRAINING, "auto, none, job:ID, job:ID/step-N, or the path of a step directory."),
+    BOOL("checkpoint.changes", checkpoint.changes, 0, TRAINING, "With a path: steps, rate, schedule, stages and data may differ from those of the checkpoint; the optimizer state is kept.", 7),
     TEXT("checkpoint.resume_path", checkpoint.resume_path, "", INTERNAL, "The path given as checkpoint.resume."),
     INT("verify.max_tokens", verify.max_tokens, 1, JOB_MAX_SEQ, 2048, TRAINING, "Tokens of the batch that are compared; at most data.seq_len."),
     REAL("verify.loss_rel", verify.loss_rel, 0, 1, -1, TRAINING, "Allowed relative difference of the loss; default 1e-6, in bf16 2e-3, in fp16 2.5e-4."),
@@ -179,6 +180,7 @@ const struct field spec_fields[] = {
     BOOL("score.token_logprobs", score.token_logprobs, 0, SCORE, "The log-probability of every token, as an artifact."),
     ENUM("embed.pooling", embed.pooling, pooling_words, POOLING_LAST, EMBED, "last: the hidden state of the last token, cls: of the first, or mean over the document."),
     BOOL("embed.normalize", embed.normalize, 1, EMBED, "Embeddings of length 1."),
+    TEXT("output.path", output.path, "", ALL, "Publish results there too, a training's hf/ and other jobs' artifacts: a directory that is not there yet, beneath a --writable-root of the node.", 7),
     TEXT("resources.device", resources.device, "cpu", ALL, "What every rank computes on: cpu, its threads; cuda, a GPU of its own."),
     INT32("resources.ranks", resources.ranks, 1, JOB_MAX_RANKS, 0, ALL, "Processes of the gang; default parallel.sp, else 1."),
     INT32("resources.threads", resources.threads, 1, 256, 1, ALL, "Threads per rank."),
@@ -187,6 +189,7 @@ const struct field spec_fields[] = {
     INT("limits.step_timeout_s", limits.step_timeout_s, 1, 1e6, 0, ALL, "Longest step in seconds; auto: max(30, 10 x the slowest)."),
     INT("limits.init_timeout_s", limits.init_timeout_s, 1, 1e6, 600, ALL, "Longest start in seconds."),
     INT("limits.hop_timeout_s", limits.hop_timeout_s, 1, 1e6, 30, ALL, "A peer that gives no sign of life for this long is lost, and so is one for which a connection or a transfer by NCCL waits this long."),
+    INT("limits.wall_s", limits.wall_s, 0, 1e9, 0, ALL, "Seconds that the job may run, over all its attempts, once its ranks are ready; then it saves, stops and has failed with wall_limit. 0: any.", 7),
     INT("seed", seed, 0, BIG, 0, ALL, "Seed of initial weights and of the order of the data."),
     ENUM("determinism", determinism, determinism_words, DET_RUN, ALL, "off, run: same bits on the same ranks, ranks: on any number of ranks."),
     {NULL}
@@ -195,7 +198,7 @@ const struct field spec_fields[] = {
 #undef AT
 #define AT(member) offsetof(struct spec_source, member)
 const struct field source_fields[] = {
-    TEXT("path", path, "", READS_DATA | READS_IN, "File or glob beneath a root of the node."),
+    TEXT("path", path, "", READS_DATA | READS_IN, "File or glob beneath a root of the node, upload:NAME/FILE or job:ID/artifacts/NAME."),
     ENUM("format", format, format_words, DATA_TEXT, READS_DATA | READS_IN, "text, jsonl, llmc, nanogpt, megatron, npy, openai_batch or latents; default by suffix."),
     TEXT("text_key", text_key, "text", READS_DATA | READS_IN, "jsonl: the member that holds the text."),
     REAL("weight", weight, 0, 1e9, 0, TRAINING, "Share of the samples, relative to the others; default: by size."),
@@ -293,9 +296,9 @@ int spec_intern(struct job_spec *s, const char *str, size_t len, spec_ref *ref)
     return 0;
 }
 
-static void set_default(struct job_spec *s, const struct field *f)
+void spec_set_default(struct job_spec *s, const struct field *f, void *base)
 {
-    char *at = (char *)s + f->offset;
+    char *at = (char *)base + f->offset;
     switch (f->type) {
     case FIELD_INT: *(int64_t *)at = (int64_t)f->fallback; break;
     case FIELD_INT32:
@@ -315,7 +318,7 @@ void spec_defaults(struct job_spec *s)
 {
     memset(s, 0, sizeof *s);
     s->text_used = 1; /* offset 0 is the empty string */
-    for (const struct field *f = spec_fields; f->path; f++) set_default(s, f);
+    for (const struct field *f = spec_fields; f->path; f++) spec_set_default(s, f, s);
     spec_source_defaults(&s->input.source);
     for (int i = 0; i < SPEC_SOURCES; i++) {
         spec_source_defaults(&s->data.train[i]);

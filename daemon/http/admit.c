@@ -6,6 +6,7 @@
 #include <string.h>
 #include "api/core/log.h"
 #include "daemon/auth.h"
+#include "daemon/http/door.h"
 #include "daemon/http/reply.h"
 
 #define ACTION_SIZE 256
@@ -111,8 +112,10 @@ static int identify(struct routes *R, struct http_req *r, struct principal *who,
 {
     const struct http_peer *p = http_peer(r);
     const char *authorization = http_header(r, "authorization");
+    unsigned char network[AUTH_ADDRESS];
     if (p->kind == HTTP_PEER_UNIX && !authorization) return auth_uid(R->auth, p->uid, who, e);
-    return auth_bearer(R->auth, authorization, p->address, who, e);
+    door_network(p, network);
+    return auth_bearer(R->auth, authorization, network, who, e);
 }
 
 static void refuse_unknown(struct http_req *r, const struct err *e)

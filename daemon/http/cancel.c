@@ -1,6 +1,6 @@
-/* POST /v1/jobs:cancel: every live job that a filter takes, as it is now. Jobs are cancelled in
- * turns of a few hundred, each of them a group of commits, so that the loop has time for others;
- * the answer is given once all are on disk. */
+/* POST /v1/jobs:cancel, :suspend and :resume: every live job that a filter takes, as it is now.
+ * Jobs are asked in turns of a few hundred, each of them a group of commits, so that the loop has
+ * time for others; the answer is given once all are on disk. */
 #include <stdlib.h>
 #include "api/core/jwrite.h"
 #include "daemon/cluster.h"
@@ -9,20 +9,27 @@
 #include "daemon/http/routes.h"
 #include "daemon/order.h"
 
-struct cancelling {
+/* What is asked of each, and the member of the answer that counts those that took it. */
+struct mass_order {
+    order_call *call;
+    const char *done;
+};
+
+struct mass_ordering {
+    const struct mass_order *order;
     struct routes *R;
     struct http_req *r;
-    struct principal who; /* cancels its own, or an operator anyone's */
+    struct principal who; /* asks its own, or an operator anyone's */
     struct filter filter;
     int64_t *id; /* owns; those that it takes */
     int n, room;
     int next, waiting; /* of id; orders without an answer */
-    int n_cancelled;
+    int n_done;
 };
 
 static void add_job(void *arg, struct job *j)
 {
-    struct cancelling *c = arg;
+    struct mass_ordering *c = arg;
     if (job_final(j->state) || !filter_takes(&c->filter, j) || !principal_owns(&c->who, j->owner))
         return;
     if (c->n == c->room) {
@@ -33,14 +40,14 @@ static void add_job(void *arg, struct job *j)
     c->id[c->n++] = j->id;
 }
 
-static void answer(struct cancelling *c)
+static void answer(struct mass_ordering *c)
 {
     char out[128];
     struct jwrite w;
     jwrite_init(&w, out, sizeof out);
     jwrite_object(&w, NULL);
     jwrite_int(&w, "matched", c->n);
-    jwrite_int(&w, "cancelled", c->n_cancelled);
+    jwrite_int(&w, c->order->done, c->n_done);
     jwrite_end(&w);
     if (jwrite_finish(&w) < 0) abort();
     reply_json(c->r, 200, out);
@@ -48,16 +55,16 @@ static void answer(struct cancelling *c)
     free(c);
 }
 
-static void next_turn(struct cancelling *c);
+static void next_turn(struct mass_ordering *c);
 
-static void on_cancelled(void *arg, const struct job *j, const struct err *e)
+static void on_done(void *arg, const struct job *j, const struct err *e)
 {
-    struct cancelling *c = arg;
-    if (!e) c->n_cancelled++;
+    struct mass_ordering *c = arg;
+    if (!e) c->n_done++;
     if (!--c->waiting) next_turn(c);
 }
 
-static void next_turn(struct cancelling *c)
+static void next_turn(struct mass_ordering *c)
 {
     const int end = c->n - c->next > STORE_GROUP ? c->next + STORE_GROUP : c->n;
     if (c->next == end) {
@@ -67,19 +74,20 @@ static void next_turn(struct cancelling *c)
     /* One more than there are orders: one that is refused at once must not end the turn. */
     c->waiting = end - c->next + 1;
     while (c->next < end)
-        order_cancel(control_commits(c->R->control), c->id[c->next++], c->who.user, on_cancelled,
-                     c);
+        c->order->call(control_commits(c->R->control), c->id[c->next++], c->who.user, on_done, c);
     if (!--c->waiting) next_turn(c);
 }
 
-void route_cancel_many(struct routes *R, struct http_req *r, const struct route_match *a)
+static void order_many(struct routes *R, struct http_req *r, const struct route_match *a,
+                       const struct mass_order *order)
 {
     size_t size;
     const char *body = http_body(r, &size);
-    struct cancelling *c = calloc(1, sizeof *c);
+    struct mass_ordering *c = calloc(1, sizeof *c);
     bool dry_run;
     struct err e = {0};
     if (!c) abort();
+    c->order = order;
     c->R = R;
     c->r = r;
     c->who = a->who;
@@ -93,4 +101,22 @@ void route_cancel_many(struct routes *R, struct http_req *r, const struct route_
         answer(c);
     else
         next_turn(c);
+}
+
+void route_cancel_many(struct routes *R, struct http_req *r, const struct route_match *a)
+{
+    static const struct mass_order order = {order_cancel, "cancelled"};
+    order_many(R, r, a, &order);
+}
+
+void route_suspend_many(struct routes *R, struct http_req *r, const struct route_match *a)
+{
+    static const struct mass_order order = {order_suspend, "suspended"};
+    order_many(R, r, a, &order);
+}
+
+void route_resume_many(struct routes *R, struct http_req *r, const struct route_match *a)
+{
+    static const struct mass_order order = {order_resume, "resumed"};
+    order_many(R, r, a, &order);
 }

@@ -1,5 +1,6 @@
 #include "daemon/http/door.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -69,7 +70,8 @@ int door_accept(const struct door *d, struct http_peer *peer)
     int one = 1;
     const int fd = accept4(d->fd, (struct sockaddr *)&sa, &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0) return -1;
-    *peer = (struct http_peer){.kind = d->kind, .tls = d->tls, .uid = UINT32_MAX};
+    *peer = (struct http_peer){
+        .kind = d->kind, .tls = d->tls, .by_proxy = d->by_proxy, .uid = UINT32_MAX};
     if (d->kind == HTTP_PEER_TCP) {
         address_of(&sa, peer->address);
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
@@ -81,11 +83,44 @@ int door_accept(const struct door *d, struct http_peer *peer)
     return -1;
 }
 
+void door_forwarded(struct http_peer *peer, const char *value)
+{
+    char text[INET6_ADDRSTRLEN];
+    struct in_addr v4;
+    struct in6_addr v6;
+    if (!peer->by_proxy) return;
+    const char *last = strrchr(value, ',');
+    last = last ? last + 1 : value;
+    last += strspn(last, " \t");
+    const size_t n = strcspn(last, " \t");
+    if (n >= sizeof text || last[n + strspn(last + n, " \t")]) return;
+    memcpy(text, last, n);
+    text[n] = 0;
+    if (inet_pton(AF_INET, text, &v4) == 1) {
+        memcpy(peer->address, mapped, sizeof mapped);
+        memcpy(peer->address + sizeof mapped, &v4, sizeof v4);
+    } else if (inet_pton(AF_INET6, text, &v6) == 1) {
+        memcpy(peer->address, &v6, sizeof v6);
+    }
+}
+
+static bool is_v4(const struct http_peer *p)
+{
+    return !memcmp(p->address, mapped, sizeof mapped);
+}
+
+void door_network(const struct http_peer *peer, unsigned char out[16])
+{
+    memset(out, 0, 16);
+    memcpy(out, peer->address, is_v4(peer) ? 16 : 8);
+}
+
 bool door_same_client(const struct http_peer *a, const struct http_peer *b)
 {
+    unsigned char x[16], y[16];
     if (a->kind != b->kind) return false;
     if (a->kind == HTTP_PEER_UNIX) return a->uid == b->uid;
-    const bool v4 = !memcmp(a->address, mapped, sizeof mapped);
-    if (v4 != !memcmp(b->address, mapped, sizeof mapped)) return false;
-    return !memcmp(a->address, b->address, v4 ? 16 : 8);
+    door_network(a, x);
+    door_network(b, y);
+    return is_v4(a) == is_v4(b) && !memcmp(x, y, sizeof x);
 }

@@ -11,7 +11,7 @@ struct door {
     enum http_peer_kind kind;
     bool local_only; /* as http_options has it */
     bool tls;
-    bool by_proxy; /* its clients have one address: no limit of a client's own */
+    bool by_proxy; /* its connections have one address: no limit of a client's own */
 };
 
 #define DOORS 2 /* TCP and a Unix socket */
@@ -30,8 +30,13 @@ void doors_close(struct doors *d); /* also after a failure */
 
 /* The next client's socket, non-blocking, and who it is; -1 with errno. */
 int door_accept(const struct door *d, struct http_peer *peer);
-/* Whether two clients share one limit: a user of the Unix socket, an IPv4 address, or an IPv6
- * network of 64 bits, whose owner has as many addresses as it likes. */
+/* The last address of an X-Forwarded-For, which the proxy itself wrote, becomes the peer's. Text
+ * that is no address, and every peer that is not a proxy, leaves *peer as it is. */
+void door_forwarded(struct http_peer *peer, const char *value);
+/* What a limit of a client of TCP counts by: an IPv4 address, or an IPv6 network of 64 bits, whose
+ * owner has as many addresses as it likes. */
+void door_network(const struct http_peer *peer, unsigned char out[16]);
+/* Whether two clients share one limit: a user of the Unix socket, or one network. */
 bool door_same_client(const struct http_peer *a, const struct http_peer *b);
 
 #endif

@@ -162,8 +162,12 @@ bool filter_takes(const struct filter *f, const struct job *j)
 
 char *filter_tags(const struct filter *f, const char *owner)
 {
+    return f->n_tags ? filter_json(f, owner) : NULL;
+}
+
+char *filter_json(const struct filter *f, const char *owner)
+{
     const size_t size = (size_t)f->n_tags * 6 * (sizeof f->tag[0] + 8) + 6 * USER_NAME + 64;
-    if (!f->n_tags) return NULL;
     char *out = malloc(size);
     struct jwrite w;
     if (!out) abort();

@@ -8,7 +8,9 @@
 #include "daemon/jobs.h"
 
 #define FILTER_TAGS 8 /* the name, and labels */
-#define FILTER_LIVE (1u << JOB_QUEUED | 1u << JOB_STARTING | 1u << JOB_RUNNING | 1u << JOB_STOPPING)
+#define FILTER_LIVE                                                                                \
+    (1u << JOB_QUEUED | 1u << JOB_STARTING | 1u << JOB_RUNNING | 1u << JOB_STOPPING |              \
+     1u << JOB_SUSPENDED)
 
 struct filter {
     uint32_t states; /* a bit for each; 0: all */
@@ -28,5 +30,8 @@ int filter_of_body(const char *body, size_t size, struct filter *f, bool *dry_ru
 bool filter_takes(const struct filter *f, const struct job *j);
 /* Its tags as ASK_TAGGED takes them, malloc'd; NULL: it has none. owner "": anyone's jobs. */
 char *filter_tags(const struct filter *f, const char *owner);
+
+/* The same with or without tags: {"owner": "", "tags": []}. */
+char *filter_json(const struct filter *f, const char *owner);
 
 #endif

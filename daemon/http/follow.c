@@ -22,7 +22,9 @@
 #include "api/core/utf8.h"
 #include "daemon/attempt.h"
 #include "daemon/doc.h"
+#include "daemon/http/feed.h"
 #include "daemon/http/reply.h"
+#include "daemon/http/wait.h"
 
 #define HEARTBEAT_MS 15000
 #define ROWS         64
@@ -47,6 +49,8 @@ struct follows {
     struct loop *loop;
     struct loop_timer *heartbeat;
     struct follow *first;
+    struct waits *waits;
+    struct feeds *feeds;
 };
 
 static void pump(struct follow *f);
@@ -67,7 +71,19 @@ struct follows *follows_create(struct loop *l)
     all->loop = l;
     all->heartbeat = loop_timer_create(l, beat, all);
     loop_timer_set(all->heartbeat, HEARTBEAT_MS);
+    all->waits = waits_create(l);
+    all->feeds = feeds_create(l);
     return all;
+}
+
+struct waits *follows_waits(struct follows *all)
+{
+    return all->waits;
+}
+
+struct feeds *follows_feeds(struct follows *all)
+{
+    return all->feeds;
 }
 
 void follows_destroy(struct follows *all)
@@ -78,6 +94,8 @@ void follows_destroy(struct follows *all)
         free(f);
     }
     loop_timer_destroy(all->heartbeat);
+    waits_destroy(all->waits);
+    feeds_destroy(all->feeds);
     free(all);
 }
 
@@ -313,6 +331,8 @@ void follows_changed(void *arg, int64_t job)
     struct follows *all = arg;
     for (struct follow *f = all->first; f; f = f->next)
         if (f->job == job) pump(f);
+    waits_changed(all->waits, job);
+    feeds_changed(all->feeds);
 }
 
 void follows_logged(void *arg, int64_t job)

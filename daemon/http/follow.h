@@ -6,8 +6,12 @@
 #include "daemon/http/http.h"
 
 struct follows;
+struct feeds;
+struct waits;
 struct follows *follows_create(struct loop *l);
 void follows_destroy(struct follows *f);
+struct waits *follows_waits(struct follows *f);
+struct feeds *follows_feeds(struct follows *f);
 void follows_changed(void *arg, int64_t job); /* control_options.changed */
 void follows_logged(void *arg, int64_t job);  /* control_options.logged */
 enum follow_what { FOLLOW_EVENTS, FOLLOW_METRICS, FOLLOW_LOG };

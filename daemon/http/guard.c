@@ -125,7 +125,7 @@ static bool split_header(struct guard_span line, struct guard_span *name, struct
 
 struct guard_seen {
     int n_headers, n_length, n_encoding, n_host, n_origin;
-    bool chunked, is_json, is_octets, bad_length, origin_differs;
+    bool chunked, is_json, is_patch, is_octets, bad_length, origin_differs;
     int64_t length;
     struct guard_span host, origin;
 };
@@ -200,6 +200,7 @@ static void see_header(struct guard_seen *g, struct guard_span name, struct guar
         g->origin = v;
     } else if (span_is(name, "content-type")) {
         g->is_json = type_is(v, "application/json");
+        g->is_patch = type_is(v, "application/merge-patch+json");
         g->is_octets = type_is(v, GUARD_OCTETS);
     }
 }
@@ -235,7 +236,7 @@ static bool type_fits(const struct guard_seen *g, const struct first_line *f,
 {
     if (!g->length && !g->n_encoding) return true;
     if (!span_is(f->method, "PATCH")) return g->is_json;
-    return g->is_octets && !strncmp(t->text, "/v1/uploads/", 12);
+    return strncmp(t->text, "/v1/uploads/", 12) ? g->is_json || g->is_patch : g->is_octets;
 }
 
 static const struct request_verdict *read_target(struct guard_span raw, struct target *t)

@@ -20,7 +20,7 @@
 
 static const char *const kept_headers[] = {"idempotency-key", "last-event-id", "accept",
                                            "if-none-match",   "range",         "if-range",
-                                           "authorization",   "upload-offset"};
+                                           "authorization",   "upload-offset", "if-match"};
 #define KEPT ((int)(sizeof kept_headers / sizeof *kept_headers))
 
 struct http_pair {
@@ -96,10 +96,12 @@ struct http_server {
 static void add_headers(struct MHD_Response *resp, struct http_req *r, const char *type)
 {
     char id[32];
+    bool kept = false; /* a route has said how long */
+    for (int i = 0; i < r->n_out; i++) kept |= !strcmp(r->out[i].name, "Cache-Control");
     snprintf(id, sizeof id, "%lld", (long long)r->id);
     MHD_add_response_header(resp, "Content-Type", type);
     MHD_add_response_header(resp, "X-Content-Type-Options", "nosniff");
-    MHD_add_response_header(resp, "Cache-Control", "no-store");
+    if (!kept) MHD_add_response_header(resp, "Cache-Control", "no-store");
     MHD_add_response_header(resp, "X-Request-Id", id);
     if (r->last) MHD_add_response_header(resp, "Connection", "close");
     for (int i = 0; i < r->n_out; i++)
@@ -172,6 +174,7 @@ static enum MHD_Result see_header(void *arg, enum MHD_ValueKind kind, const char
                                   const char *value)
 {
     struct http_req *r = arg;
+    if (!strcasecmp(name, "x-forwarded-for") && value) door_forwarded(&r->peer, value);
     for (int i = 0; i < KEPT; i++)
         if (!strcasecmp(name, kept_headers[i]) && !r->header[i])
             r->header[i] = must_dup(value ? value : "");

@@ -57,7 +57,7 @@ const char *http_path(const struct http_req *r);                    /* decoded, 
 const char *http_query(const struct http_req *r, const char *name); /* decoded, or NULL */
 /* Name of the i-th query parameter, or NULL past the last. */
 const char *http_query_name(const struct http_req *r, int i);
-/* idempotency-key, last-event-id, accept, if-none-match, range, if-range, authorization,
+/* idempotency-key, last-event-id, accept, if-match, if-none-match, range, if-range, authorization,
  * upload-offset: or NULL. */
 const char *http_header(const struct http_req *r, const char *name);
 const char *http_body(const struct http_req *r, size_t *size);
@@ -69,12 +69,14 @@ enum http_peer_kind { HTTP_PEER_TCP, HTTP_PEER_UNIX };
 struct http_peer {
     enum http_peer_kind kind;
     unsigned char address[16]; /* of TCP: IPv6; IPv4 as ::ffff:a.b.c.d */
+    bool by_proxy;             /* the address is what X-Forwarded-For ends with, else the proxy's */
     uint32_t uid;              /* of the Unix socket, by the kernel; else UINT32_MAX */
     bool tls;                  /* what was read came encrypted to this process */
 };
 const struct http_peer *http_peer(const struct http_req *r); /* until the reply */
 
-/* Before the reply. Values are copied; control bytes are refused by assertion. */
+/* Before the reply. Values are copied; control bytes are refused by assertion. An answer without
+ * Cache-Control gets no-store. */
 void http_set_header(struct http_req *r, const char *name, const char *value);
 /* Copies body. r is gone afterwards. */
 void http_reply(struct http_req *r, int status, const char *type, const char *body, size_t size);

@@ -10,6 +10,7 @@
 #include "daemon/control.h"
 #include "daemon/http/reply.h"
 #include "daemon/http/routes.h"
+#include "daemon/names.h"
 
 #define ANSWER_SIZE ((size_t)16 << 20) /* bytes of one answer: 16 nodes with very many models */
 
@@ -23,6 +24,7 @@ struct listing { /* of one node */
 struct listing_all {
     struct http_req *r;
     int n, n_waiting;
+    struct names_grants own; /* uploads of who asks */
     struct listing of[NODE_MAX];
 };
 
@@ -141,9 +143,9 @@ void route_models(struct routes *R, struct http_req *r, const struct route_match
     struct listing_all *a = calloc(1, sizeof *a);
     struct msg *m = calloc(1, sizeof *m);
     struct err e;
-    (void)match;
     if (!a || !m) abort();
     a->r = r;
+    names_own(R->uploads, &match->who, &a->own);
     for (int i = 0; i < t->n; i++) {
         if (!t->node[i].up || (only && strcmp(only, t->node[i].name))) continue;
         a->of[a->n].all = a;
@@ -151,6 +153,8 @@ void route_models(struct routes *R, struct http_req *r, const struct route_match
     }
     m->type = MSG_DESCRIBE;
     m->models = true;
+    m->grants = a->own.list;
+    m->n_grants = a->own.n;
     a->n_waiting = a->n + 1; /* an answer may come at once: not the last before all are asked */
     for (int i = 0; i < a->n; i++) control_ask(R->control, a->of[i].node, m, on_listed, &a->of[i]);
     free(m);

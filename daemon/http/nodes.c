@@ -1,10 +1,11 @@
-/* Nodes: their state, and which of them are in quarantine. */
+/* Nodes: their state, which of them are in quarantine, and which get no new work by order. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "daemon/cluster.h"
 #include "daemon/doc.h"
 #include "daemon/gpus.h"
+#include "daemon/http/body.h"
 #include "daemon/http/reply.h"
 #include "daemon/http/routes.h"
 #include "daemon/order.h"
@@ -30,13 +31,39 @@ static bool refuse(struct node_view *v, const struct err *e)
     return true;
 }
 
+#define NOT_CORDONED (-1) /* a row of ASK_QUARANTINE that is one of that */
+
+static void put_text(char *out, size_t size, const char *text)
+{
+    snprintf(out, size, "%s", text ? text : "");
+}
+
+/* Its row, as committed; a node that ends needs none. false: it takes work. */
+static bool find_cordon(const struct control *c, const struct store_rows *rows,
+                        const struct node *n, struct cordon *out)
+{
+    struct cordons *committed = cordons_create();
+    for (int i = 0; i < rows->n_rows; i++) {
+        const struct store_row *row = &rows->row[i];
+        if (row->n[1] == NOT_CORDONED || !row->text[0] || strcmp(row->text[0], n->name)) continue;
+        struct cordon one = {.at_ms = row->n[0], .drains = row->n[1] != 0};
+        put_text(one.node, sizeof one.node, row->text[0]);
+        put_text(one.reason, sizeof one.reason, row->text[1]);
+        put_text(one.by, sizeof one.by, row->text[2]);
+        cordon_load(committed, &one);
+    }
+    const bool found = cordon_of(committed, n, control_now_ms(c), out);
+    cordons_destroy(committed);
+    return found;
+}
+
 /* Its row, as committed. false: the node is in none. */
 static bool find_quarantine(const struct store_rows *rows, const char *node,
                             struct quarantined *out)
 {
     for (int i = 0; i < rows->n_rows; i++) {
         const struct store_row *row = &rows->row[i];
-        if (!row->text[0] || strcmp(row->text[0], node)) continue;
+        if (row->n[1] != NOT_CORDONED || !row->text[0] || strcmp(row->text[0], node)) continue;
         *out = (struct quarantined){.at_ms = row->n[0]};
         snprintf(out->node, sizeof out->node, "%s", node);
         snprintf(out->reason, sizeof out->reason, "%s", row->text[1] ? row->text[1] : "");
@@ -50,7 +77,10 @@ static void put_node(struct jwrite *w, const struct control *c, const struct nod
 {
     struct doc_node d = {.n_reserved = control_reserved(c, n->name), .now_ms = control_now_ms(c)};
     struct quarantined q;
+    struct cordon why;
     if (find_quarantine(rows, n->name, &q)) d.quarantined = &q;
+    if (find_cordon(c, rows, n, &why)) d.cordon = &why;
+    d.is_empty = cluster_is_empty(control_cluster(c), n->name);
     for (int k = 0; k < n->n_gpus; k++) {
         const struct job *j = gpus_holder(&control_cluster(c)->jobs, n->name, n->gpu[k].uuid);
         d.holders[k] = j ? j->id : 0;
@@ -103,4 +133,47 @@ static void on_released(void *arg, const struct job *j, const struct err *e)
 void route_release(struct routes *R, struct http_req *r, const struct route_match *a)
 {
     order_release(control_commits(R->control), a->node, on_released, begin(R, r));
+}
+
+/* ---- cordon and drain ------------------------------------------------------------------------ */
+
+/* A reason stands in reasons of jobs and on terminals. */
+static int read_reason(struct http_req *r, char reason[CORDON_REASON], struct err *e)
+{
+    struct body_member m[] = {{"reason", BODY_TEXT, reason, .size = CORDON_REASON}};
+    if (body_read(r, m, 1, e)) return -1;
+    for (const unsigned char *p = (const unsigned char *)reason; *p; p++)
+        if (*p < 0x20 || *p == 0x7f)
+            return err_field(e, ERR_INVALID, "reason",
+                             "reason has a control character (byte %td): leave it out",
+                             (const char *)p - reason);
+    return 0;
+}
+
+static void cordon(struct routes *R, struct http_req *r, const struct route_match *a, bool drains)
+{
+    struct cordon row = {.drains = drains};
+    struct err e;
+    if (read_reason(r, row.reason, &e)) {
+        reply_fail(r, &e);
+        return;
+    }
+    memcpy(row.node, a->node, sizeof row.node);
+    put_text(row.by, sizeof row.by, a->who.user);
+    order_cordon(control_commits(R->control), &row, on_released, begin(R, r));
+}
+
+void route_cordon(struct routes *R, struct http_req *r, const struct route_match *a)
+{
+    cordon(R, r, a, false);
+}
+
+void route_drain(struct routes *R, struct http_req *r, const struct route_match *a)
+{
+    cordon(R, r, a, true);
+}
+
+void route_uncordon(struct routes *R, struct http_req *r, const struct route_match *a)
+{
+    order_uncordon(control_commits(R->control), a->node, on_released, begin(R, r));
 }

@@ -11,7 +11,8 @@
 #include "daemon/http/reply.h"
 #include "daemon/http/routes.h"
 
-#define TEXT_SIZE 16384 /* 30 families of at most 8 samples, 60 bytes each, with their help */
+/* 30 families of at most 8 samples, 60 bytes each, with their help; and four of each node. */
+#define TEXT_SIZE (16384 + NODE_MAX * 4 * (64 + NODE_NAME))
 
 struct exposition {
     char text[TEXT_SIZE];
@@ -63,13 +64,17 @@ static void add_jobs(struct exposition *x, const struct live_counts *t)
                 (long long)t->state[s]);
 }
 
-static void add_nodes(struct exposition *x, const struct cluster *k, const struct live_counts *t)
+static void add_nodes(struct exposition *x, const struct cluster *k, int64_t now_ms,
+                      const struct live_counts *t)
 {
-    int64_t up = 0, down = 0, shut = 0, slots = 0, reserved = 0, gpus = 0, dropped = 0;
+    int64_t up = 0, down = 0, shut = 0, cordoned = 0, slots = 0, reserved = 0, gpus = 0,
+            dropped = 0;
     for (int i = 0; i < k->nodes.n; i++) {
         const struct node *n = &k->nodes.node[i];
         const bool quarantined = quarantine_find(k->quarantine, n->name) != NULL;
+        struct cordon why;
         dropped += n->n_dropped;
+        cordoned += cordon_of(k->cordons, n, now_ms, &why);
         shut += quarantined;
         down += !quarantined && !n->up;
         up += !quarantined && n->up;
@@ -82,12 +87,37 @@ static void add_nodes(struct exposition *x, const struct cluster *k, const struc
     add(x, "seqd_nodes{state=\"up\"} %lld\nseqd_nodes{state=\"down\"} %lld\n", (long long)up,
         (long long)down);
     add(x, "seqd_nodes{state=\"quarantined\"} %lld\n", (long long)shut);
+    one(x, "seqd_nodes_cordoned", "gauge", (double)cordoned,
+        "Nodes that are cordoned, drained or about to end, up or down.");
     one(x, "seqd_slots", "gauge", (double)slots, "Slots of nodes that are up.");
     one(x, "seqd_slots_allocated", "gauge", (double)reserved, "Slots of those that jobs hold.");
     one(x, "seqd_gpus", "gauge", (double)gpus, "GPUs of nodes that are up.");
     one(x, "seqd_gpus_allocated", "gauge", (double)t->gpus, "GPUs that jobs hold.");
     one(x, "seqd_node_messages_dropped", "gauge", (double)dropped,
         "Messages of the known nodes that were not their own to send.");
+}
+
+static int64_t disk_member(const struct disk_use *d, int which)
+{
+    return which == 0 ? d->size : which == 1 ? d->free : which == 2 ? d->jobs : d->prepared;
+}
+
+/* Names of nodes have a bound, and are safe as labels (wire_name_good). */
+static void add_disks(struct exposition *x, const struct nodes *t)
+{
+    static const struct {
+        const char *name, *help;
+    } rows[] = {{"seqd_node_disk_bytes", "The file system of a node's state directory."},
+                {"seqd_node_disk_free_bytes", "What is free of it."},
+                {"seqd_node_jobs_bytes", "Checkpoints and artifacts of jobs on a node."},
+                {"seqd_node_prepared_bytes", "Prepared data on a node."}};
+    for (int k = 0; k < 4; k++) {
+        family(x, rows[k].name, "gauge", rows[k].help);
+        for (int i = 0; i < t->n; i++)
+            if (t->node[i].up && t->node[i].disk.size)
+                add(x, "%s{node=\"%s\"} %lld\n", rows[k].name, t->node[i].name,
+                    (long long)disk_member(&t->node[i].disk, k));
+    }
 }
 
 static void add_store(struct exposition *x, struct control *c)
@@ -114,7 +144,8 @@ void route_prometheus(struct routes *R, struct http_req *r, const struct route_m
     add(x, "seqd_build_info{version=\"%s\",revision=\"%.64s\"} 1\n", SEQD_VERSION,
         version_revision());
     add_jobs(x, &t);
-    add_nodes(x, k, &t);
+    add_nodes(x, k, control_now_ms(R->control), &t);
+    add_disks(x, &k->nodes);
     one(x, "seqd_scheduler_cycles_total", "counter", (double)control_passes(R->control),
         "Scheduling passes.");
     one(x, "seqd_loop_busy_seconds_total", "counter", (double)control_busy_ms(R->control) / 1000,

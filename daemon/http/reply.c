@@ -27,6 +27,7 @@ static const struct {
     [ERR_NO_SPACE] = {507, "no space left"},
     [ERR_UNAUTHORIZED] = {401, "not signed in"},
     [ERR_FORBIDDEN] = {403, "not allowed"},
+    [ERR_WALL_LIMIT] = {409, "over its time"},
 };
 
 int reply_status(enum err_code code)

@@ -46,6 +46,7 @@ struct routes {
     struct joins *joins;        /* NULL: nodes need no certificates */
     struct posting *in_flight;  /* submit.c: those that hold an Idempotency-Key */
     struct uploads *uploads;    /* NULL: none are taken */
+    const char *state_dir;      /* canonical; NULL: not known, as in tests */
     struct transfer *transfers; /* transfer.c: the newest first */
 };
 
@@ -53,20 +54,26 @@ void routes_handle(void *arg, struct http_req *r); /* http_handler; arg is struc
 
 const char *routes_document(void); /* api/openapi.yaml, as compiled in */
 
+/* Answers with a job as it is on disk, or 404; views.c. */
+void view_job(struct routes *R, struct http_req *r, int64_t id, int status);
+
 /* ---- handlers, by file ----------------------------------------------------------------------- */
 
 route_call route_submit, route_plan; /* submit.c */
-route_call route_jobs, route_job, route_cancel, route_restart, route_logs, route_artifacts,
-    route_checkpoints, route_events, route_metrics; /* views.c */
-route_call route_cancel_many;                       /* cancel.c */
-route_call route_usage;                             /* usage.c */
-route_call route_prune;                             /* prune.c */
-route_call route_remove, route_removals;            /* removals.c */
-route_call route_models;                            /* models.c */
-route_call route_nodes, route_release;              /* nodes.c */
+route_call route_jobs, route_job, route_cancel, route_suspend, route_resume, route_restart,
+    route_logs, route_artifacts, route_checkpoints, route_events, route_feed,
+    route_metrics;                                                                /* views.c */
+route_call route_cancel_many, route_suspend_many, route_resume_many;              /* cancel.c */
+route_call route_edit;                                                            /* edit.c */
+route_call route_usage, route_usage_users;                                        /* usage.c */
+route_call route_prune;                                                           /* prune.c */
+route_call route_remove, route_removals;                                          /* removals.c */
+route_call route_models;                                                          /* models.c */
+route_call route_nodes, route_release, route_cordon, route_drain, route_uncordon; /* nodes.c */
 route_call route_join_token, route_join_tokens, route_join_token_revoke,
     route_node_revoke;                                                    /* joins.c */
 route_call route_livez, route_readyz, route_version, route_openapi;       /* health.c */
+route_call route_page;                                                    /* page.c */
 route_call route_tokens, route_token_make, route_token_revoke, route_me;  /* tokens.c */
 route_call route_prometheus;                                              /* prometheus.c */
 route_call route_audit;                                                   /* audit.c */

@@ -1,6 +1,7 @@
 /* POST /v1/jobs and POST /v1/plan.
  *
- *   body -> json_spec_read -> family_check -> [DESCRIBE to a node, for model.path -> family_check]
+ *   body -> json_spec_read -> names_resolve, refs_resolve -> family_check
+ *        -> [DESCRIBE to a node, for model.path -> family_check]
  *        -> plan_make -> plan: reply     dry_run: reply
  *                        submit: [key known? -> the first answer again] -> commit_submit -> 201 */
 #include <stdio.h>
@@ -8,14 +9,17 @@
 #include <string.h>
 #include "api/core/device.h"
 #include "api/core/job.h"
+#include "api/core/job_paths.h"
 #include "api/core/jwrite.h"
 #include "api/core/sha256.h"
 #include "daemon/gpus.h"
 #include "daemon/http/job_json.h"
+#include "daemon/http/refs.h"
 #include "daemon/http/reply.h"
 #include "daemon/http/routes.h"
 #include "daemon/json.h"
 #include "daemon/names.h"
+#include "daemon/uploads.h"
 #include "worker/family/config.h"
 #include "worker/family/family.h"
 #include "worker/plan/check.h"
@@ -35,6 +39,8 @@ struct posting {
     bool holds_key;
     int64_t first; /* the job of the same key */
     struct principal who;
+    struct refs_found source;          /* what job:ID led to */
+    struct names_grants grants;        /* of a DESCRIBE */
     char key[USER_NAME + MAX_KEY + 1]; /* "USER KEY": each user has keys of its own */
     char fingerprint[SHA256_HEX];
     char plan[PLAN_JSON_SIZE];
@@ -83,7 +89,11 @@ static void on_submitted(void *arg, const struct job *j, const struct err *e)
 
 static void submit(struct posting *p)
 {
-    struct commit_new s = {.spec = &p->spec, .plan = p->plan, .owner = p->who.user};
+    struct commit_new s = {.spec = &p->spec,
+                           .plan = p->plan,
+                           .owner = p->who.user,
+                           .source = p->source.node,
+                           .source_step = p->source.step};
     struct err e;
     if (users_refuse(control_users(p->R->control), &p->who, &e)) {
         refuse(p, 429, &e);
@@ -322,7 +332,12 @@ static void describe_or_plan(struct posting *p)
         return;
     }
     snprintf(m.path, sizeof m.path, "%s", path);
-    control_ask(p->R->control, NULL, &m, on_described, p);
+    names_grants(&p->spec, p->R->uploads ? uploads_files(p->R->uploads) : NULL, &p->grants);
+    m.grants = p->grants.list;
+    m.n_grants = p->grants.n;
+    /* What a job left is on one node. */
+    const bool held = job_ref_is(path) && *p->source.node;
+    control_ask(p->R->control, held ? p->source.node : NULL, &m, on_described, p);
 }
 
 /* ---- the first step -------------------------------------------------------------------------- */
@@ -365,11 +380,28 @@ static int read_body(struct posting *p, struct err *e)
 {
     size_t size;
     const char *body = http_body(p->r, &size);
+    const struct names_of names = {p->R->uploads, p->R->state_dir};
     int bad = p->goal == GOAL_PLAN ? json_plan_read(body, size, &p->spec, &p->hardware, e)
                                    : json_spec_read(body, size, JSON_FOR_PEOPLE, &p->spec, e);
-    if (bad || take_hardware(p, e) || names_resolve(&p->spec, p->R->uploads, &p->who, e)) return -1;
+    return bad || take_hardware(p, e) || names_resolve(&p->spec, &names, &p->who, e) ? -1 : 0;
+}
+
+static void on_refs(void *arg, const struct refs_found *found, const struct err *why)
+{
+    struct posting *p = arg;
+    struct err e;
+    if (why) {
+        refuse(p, 0, why);
+        return;
+    }
+    p->source = *found;
     p->asked = p->spec;
-    return family_check(&p->spec, e) || read_key(p, e) ? -1 : 0;
+    if (family_check(&p->spec, &e) || read_key(p, &e)) {
+        refuse(p, 0, &e);
+        return;
+    }
+    if (*p->key && take_key(p)) return;
+    describe_or_plan(p);
 }
 
 static void start(struct routes *R, struct http_req *r, const struct principal *who, enum goal goal)
@@ -389,8 +421,7 @@ static void start(struct routes *R, struct http_req *r, const struct principal *
         refuse(p, 0, &e);
         return;
     }
-    if (*p->key && take_key(p)) return;
-    describe_or_plan(p);
+    refs_resolve(R, &p->spec, who, on_refs, p);
 }
 
 void route_submit(struct routes *R, struct http_req *r, const struct route_match *a)

@@ -7,6 +7,7 @@
 #include <string.h>
 #include "daemon/http/reply.h"
 #include "daemon/http/routes.h"
+#include "daemon/names.h"
 #include "daemon/uploads.h"
 
 struct upload_request {
@@ -96,8 +97,44 @@ void route_upload_commit(struct routes *R, struct http_req *r, const struct rout
     send_op(R, request(r, UPLOAD_COMMIT, a));
 }
 
+struct upload_use {
+    char dir[RANK_PATH_SIZE]; /* of the upload */
+    const char *files;
+    int64_t job; /* that is live and names it; 0: none does */
+};
+
+static void look_at_job(void *arg, struct job *j)
+{
+    struct upload_use *u = arg;
+    struct names_grants g;
+    if (u->job) return;
+    names_grants(j->spec, u->files, &g);
+    for (int i = 0; i < g.n; i++)
+        if (!strcmp(g.list[i], u->dir)) u->job = j->id;
+}
+
+/* Its name may be given to another's files: a job that waits must not find those. */
+static int refuse_use(struct routes *R, const struct route_match *a, struct err *e)
+{
+    const struct upload_name *name = R->uploads ? uploads_find(R->uploads, a->n) : NULL;
+    if (!name || !principal_owns(&a->who, name->owner)) return 0; /* the thread says the rest */
+    struct upload_use u = {.files = uploads_files(R->uploads)};
+    snprintf(u.dir, sizeof u.dir, "%s/%s", u.files, name->name);
+    jobs_each(&control_commits(R->control)->cluster->jobs, look_at_job, &u);
+    if (!u.job) return 0;
+    return err_set(e, ERR_CONFLICT,
+                   "upload %s is in use: job %lld names it and has not ended; cancel it first, or "
+                   "wait",
+                   name->name, (long long)u.job);
+}
+
 void route_upload_remove(struct routes *R, struct http_req *r, const struct route_match *a)
 {
+    struct err e;
+    if (refuse_use(R, a, &e)) {
+        reply_fail(r, &e);
+        return;
+    }
     send_op(R, request(r, UPLOAD_REMOVE, a));
 }
 

@@ -1,9 +1,13 @@
-/* GET /v1/usage: what jobs take of disks. */
+/* GET /v1/usage: what jobs take of disks, and each user's. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include "api/core/jwrite.h"
 #include "daemon/http/reply.h"
+#include "daemon/cluster.h"
+#include "daemon/doc.h"
 #include "daemon/http/routes.h"
+#include "daemon/tally.h"
 
 #define LIMIT_NORMAL 20
 #define ROW_SIZE     256 /* of the answer */
@@ -112,4 +116,84 @@ void route_usage(struct routes *R, struct http_req *r, const struct route_match 
     store_read(control_store(R->control), ASK_DATABASE, NULL, NULL, on_database, v);
     store_read(control_store(R->control), ASK_USAGE, (const int64_t[4]){cursor, limit + 1}, NULL,
                on_jobs, v);
+}
+
+/* ---- of users -------------------------------------------------------------------------------- */
+
+#define USERS_NORMAL 100
+#define USERS_MAX    1000
+
+struct users_view {
+    const char *only; /* NULL: all */
+    int n, room;
+    const struct user **user; /* owns */
+};
+
+static void collect(void *arg, struct user *u)
+{
+    struct users_view *v = arg;
+    if (v->only ? strcmp(v->only, u->name) : !u->disk.jobs) return;
+    if (v->n == v->room) {
+        v->room = v->room ? 2 * v->room : 64;
+        if (!(v->user = realloc(v->user, (size_t)v->room * sizeof *v->user))) abort();
+    }
+    v->user[v->n++] = u;
+}
+
+static int most_first(const void *a, const void *b)
+{
+    const struct user *x = *(const struct user *const *)a, *y = *(const struct user *const *)b;
+    const int64_t p = users_disk(x), q = users_disk(y);
+    return p != q ? (p > q ? -1 : 1) : strcmp(x->name, y->name);
+}
+
+static void put_user(struct jwrite *w, const struct user *u)
+{
+    jwrite_object(w, NULL);
+    jwrite_str(w, "user", u->name);
+    jwrite_int(w, "jobs", u->disk.jobs);
+    jwrite_object(w, "bytes");
+    jwrite_int(w, "rows", u->disk.rows);
+    jwrite_int(w, "logs", u->disk.logs);
+    jwrite_int(w, "checkpoints", u->disk.checkpoints);
+    jwrite_int(w, "artifacts", u->disk.artifacts);
+    jwrite_int(w, "total", users_disk(u));
+    jwrite_end(w);
+    jwrite_end(w);
+}
+
+/* Operators see every user; others themselves. */
+void route_usage_users(struct routes *R, struct http_req *r, const struct route_match *a)
+{
+    struct users *all = control_users(R->control);
+    struct users_view v = {.only = a->who.role >= ROLE_OPERATOR ? NULL : a->who.user};
+    const int64_t at_ms = tally_at_ms(control_tally(R->control));
+    int64_t limit;
+    char at[32];
+    struct jwrite w;
+    if (reply_query_int(r, "limit", USERS_NORMAL, 1, USERS_MAX, &limit)) return;
+    if (v.only) users_of(all, v.only); /* one without jobs is shown with none */
+    users_each(all, collect, &v);
+    if (v.n) qsort(v.user, (size_t)v.n, sizeof *v.user, most_first);
+    const int n = v.n < limit ? v.n : (int)limit;
+    const size_t size = 512 + (size_t)n * (ROW_SIZE + 6 * USER_NAME);
+    char *out = malloc(size);
+    if (!out) abort();
+    jwrite_init(&w, out, size);
+    jwrite_object(&w, NULL);
+    jwrite_array(&w, "data");
+    for (int i = 0; i < n; i++) put_user(&w, v.user[i]);
+    jwrite_end(&w);
+    jwrite_int(&w, "limit_bytes", all->limits.disk);
+    if (at_ms)
+        jwrite_str(&w, "counted_at", doc_time(at_ms, at));
+    else
+        jwrite_null(&w, "counted_at");
+    jwrite_null(&w, "next_cursor");
+    jwrite_bool(&w, "has_more", n < v.n);
+    jwrite_end(&w);
+    if (jwrite_finish(&w) < 0) abort();
+    reply_json(r, 200, out);
+    free(out);
+    free(v.user);
 }

@@ -2,17 +2,22 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/duration.h"
 #include "api/core/jread.h"
 #include "api/core/job_state.h"
 #include "api/core/jwrite.h"
 #include "daemon/auth.h"
 #include "daemon/cluster.h"
 #include "daemon/doc.h"
+#include "daemon/http/etag.h"
+#include "daemon/http/feed.h"
 #include "daemon/http/filter.h"
 #include "daemon/http/follow.h"
 #include "daemon/http/job_json.h"
+#include "daemon/http/job_reply.h"
 #include "daemon/http/reply.h"
 #include "daemon/http/routes.h"
+#include "daemon/http/wait.h"
 #include "daemon/order.h"
 
 #define PAGE_DEFAULT    100
@@ -51,13 +56,6 @@ static struct view *view_of(struct routes *R, struct http_req *r, const struct r
     return v;
 }
 
-static void no_such_job(struct http_req *r, int64_t id)
-{
-    struct err e;
-    err_set(&e, ERR_NOT_FOUND, "there is no job %lld", (long long)id);
-    reply_fail(r, &e);
-}
-
 /* Answers and ends a view whose query failed. */
 static bool refuse_view(struct view *v, const struct err *failed)
 {
@@ -70,27 +68,16 @@ static bool refuse_view(struct view *v, const struct err *failed)
 
 /* ---- one job --------------------------------------------------------------------------------- */
 
-static void reply_job(struct http_req *r, int status, const char *json)
-{
-    /* The version is in the document; an ETag is what caches and If-Match understand. */
-    const char *at = strstr(json, "\"version\":");
-    char etag[32];
-    long long version = at ? strtoll(at + 10, NULL, 10) : 0;
-    snprintf(etag, sizeof etag, "\"%lld\"", version);
-    http_set_header(r, "ETag", etag);
-    reply_json(r, status, json);
-}
-
 static void on_job(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct view *v = arg;
     if (refuse_view(v, failed)) return;
     if (rows->n_rows) {
         char *json = job_json(v->R->control, v->id, &rows->row[0]);
-        reply_job(v->r, v->status, json);
+        job_reply(v->r, v->status, json, false);
         free(json);
     } else {
-        no_such_job(v->r, v->id);
+        job_reply_none(v->r, v->id, NULL);
     }
     free(v);
 }
@@ -110,9 +97,42 @@ static void ask_job(struct view *v, store_answer *answer)
     ask_store(v, answer);
 }
 
+void view_job(struct routes *R, struct http_req *r, int64_t id, int status)
+{
+    struct view *v = view_of(R, r, &(struct route_match){.id = id});
+    v->status = status;
+    ask_job(v, on_job);
+}
+
+/* wait=30s&since_version=7; the version may also be that of If-None-Match. */
+static int read_wait(struct http_req *r, int64_t *since, int64_t *wait_s)
+{
+    const char *wait = http_query(r, "wait"), *tags = http_header(r, "if-none-match");
+    struct err e;
+    if (reply_query_int(r, "since_version", -1, 0, INT64_MAX, since)) return -1;
+    if (*since < 0 && tags) *since = etag_first(tags);
+    *wait_s = 0;
+    if (wait && duration_parse(wait, 0, WAIT_MAX_S, wait_s, &e)) {
+        err_prefix(&e, "query parameter wait");
+        snprintf(e.field, sizeof e.field, "wait");
+        reply_fail(r, &e);
+        return -1;
+    }
+    if (!wait || *since >= 0) return 0;
+    err_field(&e, ERR_INVALID, "since_version",
+              "wait needs since_version, the version that you have, or its tag in If-None-Match");
+    reply_fail(r, &e);
+    return -1;
+}
+
 void route_job(struct routes *R, struct http_req *r, const struct route_match *a)
 {
-    ask_job(view_of(R, r, a), on_job);
+    int64_t since, wait_s;
+    if (read_wait(r, &since, &wait_s)) return;
+    if (http_query(r, "wait") || http_query(r, "since_version"))
+        wait_start(follows_waits(R->follows), R, r, a, since, wait_s * 1000);
+    else
+        ask_job(view_of(R, r, a), on_job);
 }
 
 static void on_cancelled(void *arg, const struct job *j, const struct err *e)
@@ -128,6 +148,63 @@ void route_cancel(struct routes *R, struct http_req *r, const struct route_match
     order_cancel(control_commits(R->control), a->id, a->who.user, on_cancelled, view_of(R, r, a));
 }
 
+/* Of a job that is not live: whether there was one, and what it came to. */
+static void on_ended(void *arg, const struct store_rows *rows, const struct err *failed)
+{
+    struct view *v = arg;
+    struct err e;
+    if (refuse_view(v, failed)) return;
+    if (rows->n_rows) {
+        char *json = job_json(v->R->control, v->id, &rows->row[0]), state[32] = "ended";
+        struct jread j;
+        jread_init(&j, json, strlen(json));
+        for (jread_next(&j); jread_next(&j) == J_KEY;) {
+            const bool is_state = jread_is(&j, "state");
+            if (!is_state && jread_skip(&j)) break;
+            if (is_state && (jread_next(&j) != J_STRING || !jread_copy(&j, state, sizeof state)))
+                break;
+        }
+        err_set(&e, ERR_CONFLICT,
+                "job %lld is %s: only a live job can be suspended or resumed; `seqctl continue` "
+                "and `seqctl retry` make a new job from it",
+                (long long)v->id, state);
+        reply_fail(v->r, &e);
+        free(json);
+    } else {
+        job_reply_none(v->r, v->id, NULL);
+    }
+    free(v);
+}
+
+/* What an order about a job was answered: the job as it is now, or why not. */
+static void on_ordered(struct view *v, const struct err *e, store_answer *not_live)
+{
+    if (e && e->code == ERR_NOT_FOUND) {
+        ask_job(v, not_live);
+    } else if (e) {
+        reply_fail(v->r, e);
+        free(v);
+    } else {
+        v->status = 202;
+        ask_job(v, on_job);
+    }
+}
+
+static void on_held(void *arg, const struct job *j, const struct err *e)
+{
+    on_ordered(arg, e, on_ended);
+}
+
+void route_suspend(struct routes *R, struct http_req *r, const struct route_match *a)
+{
+    order_suspend(control_commits(R->control), a->id, a->who.user, on_held, view_of(R, r, a));
+}
+
+void route_resume(struct routes *R, struct http_req *r, const struct route_match *a)
+{
+    order_resume(control_commits(R->control), a->id, a->who.user, on_held, view_of(R, r, a));
+}
+
 /* Of a job that is not live: whether there was one. */
 static void on_not_live(void *arg, const struct store_rows *rows, const struct err *failed)
 {
@@ -141,25 +218,14 @@ static void on_not_live(void *arg, const struct store_rows *rows, const struct e
                 (long long)v->id);
         reply_fail(v->r, &e);
     } else {
-        no_such_job(v->r, v->id);
+        job_reply_none(v->r, v->id, NULL);
     }
     free(v);
 }
 
 static void on_restarted(void *arg, const struct job *j, const struct err *e)
 {
-    struct view *v = arg;
-    if (e && e->code == ERR_NOT_FOUND) {
-        ask_job(v, on_not_live);
-        return;
-    }
-    if (e) {
-        reply_fail(v->r, e);
-        free(v);
-        return;
-    }
-    v->status = 202;
-    ask_job(v, on_job);
+    on_ordered(arg, e, on_not_live);
 }
 
 void route_restart(struct routes *R, struct http_req *r, const struct route_match *a)
@@ -364,7 +430,7 @@ static void on_page(void *arg, const struct store_rows *rows, const struct err *
         return;
     }
     if (v->ask == ASK_JOB && !rows->n_rows) {
-        no_such_job(v->r, v->id);
+        job_reply_none(v->r, v->id, NULL);
         free(v);
         return;
     }
@@ -392,6 +458,11 @@ void route_events(struct routes *R, struct http_req *r, const struct route_match
         follow_start(R->follows, R->control, r, a->id, FOLLOW_EVENTS, NULL);
     else
         job_page(view_of(R, r, a), ASK_EVENTS, -1, PAGE_MAX, page_event);
+}
+
+void route_feed(struct routes *R, struct http_req *r, const struct route_match *a)
+{
+    feed_start(follows_feeds(R->follows), R, r, a);
 }
 
 /* A page, or the newest seconds that have that many steps. */
@@ -461,7 +532,7 @@ static void on_log_job(void *arg, const struct store_rows *rows, const struct er
         send_log(v);
         return;
     }
-    no_such_job(v->r, v->id);
+    job_reply_none(v->r, v->id, NULL);
     free(v);
 }
 

@@ -20,7 +20,7 @@ static const char *s(int n)
 }
 
 struct what {
-    char text[176];
+    char text[240];
 };
 
 /* Why it must be on that node (sched_held). */
@@ -28,7 +28,9 @@ static struct what what(const struct sched_job *j)
 {
     struct what w = {"is to be tested"};
     if (!j->toy)
-        snprintf(w.text, sizeof w.text, "holds its checkpoint of step %lld",
+        snprintf(w.text, sizeof w.text,
+                 j->source ? "holds the checkpoint of step %lld that it begins from"
+                           : "holds its checkpoint of step %lld",
                  (long long)j->checkpoint);
     return w;
 }
@@ -43,9 +45,11 @@ static const char *unit(const struct sched_job *j, int n)
 
 /* Of the nodes that are up; `group`: those that the job may use together with its leader. */
 struct census {
-    int up, down, quarantined, lacks; /* up: that it may use */
-    int32_t width, room;              /* of what the job takes */
-    int unfit, small, busy, all;      /* GPUs */
+    int up, down, quarantined, lacks, old; /* up: that it may use */
+    int cordoned, ending;
+    const char *why;             /* of the first that is cordoned */
+    int32_t width, room;         /* of what the job takes */
+    int unfit, small, busy, all; /* GPUs */
     int cramped;
 };
 
@@ -69,8 +73,14 @@ static struct census census(const struct sched_job *j, const struct sched_node *
     struct census c = {0};
     for (int i = 0; i < n; i++) {
         if (!nodes[i].up) c.down++;
+        if (nodes[i].up && nodes[i].cordoned && !c.cordoned++) c.why = nodes[i].why;
+        if (nodes[i].up && nodes[i].cordoned) continue;
         if (nodes[i].up && nodes[i].quarantined && !j->toy)
             c.quarantined++;
+        else if (nodes[i].up && sched_has(&j->old, i))
+            c.old++;
+        else if (nodes[i].up && room_ends(j, nodes, i))
+            c.ending++;
         else if (nodes[i].up && (sched_has(&j->lacks, i) || sched_has(&j->blamed, i)))
             c.lacks++;
         if (!room_usable(j, nodes, i)) continue;
@@ -109,33 +119,57 @@ static struct what left_out(const struct sched_job *j, const struct census *c)
 }
 
 /* "3 nodes up, 1 down, 1 in quarantine": every node. */
-static struct what all_nodes(const struct census *c)
+static struct what all_nodes(const struct sched_job *j, const struct census *c)
 {
     struct what w;
     int n = snprintf(w.text, sizeof w.text, "%d node%s up, %d down", c->up, s(c->up), c->down);
     if (c->quarantined)
         n += snprintf(w.text + n, sizeof w.text - (size_t)n, ", %d in quarantine", c->quarantined);
+    if (c->cordoned)
+        n += snprintf(w.text + n, sizeof w.text - (size_t)n, ", %d %s%s", c->cordoned,
+                      c->cordoned > 1 ? "cordoned, the first " : "", c->why);
+    if (c->ending)
+        n += snprintf(w.text + n, sizeof w.text - (size_t)n, ", %d %s before limits.wall_s",
+                      c->ending, c->ending == 1 ? "ends" : "end");
     if (c->lacks)
-        snprintf(w.text + n, sizeof w.text - (size_t)n, ", %d left out after failing this job",
-                 c->lacks);
+        n += snprintf(w.text + n, sizeof w.text - (size_t)n, ", %d left out after failing this job",
+                      c->lacks);
+    if (c->old)
+        snprintf(w.text + n, sizeof w.text - (size_t)n,
+                 ", %d of an older version without %.48s (upgrade seqw there)", c->old, j->needs);
     return w;
 }
 
 /* ---- reasons --------------------------------------------------------------------------------- */
 
+static const char *only_state(const struct sched_node *n)
+{
+    if (!n || !n->up) return "down";
+    return n->cordoned ? n->why : "in quarantine";
+}
+
 void reason_no_node(struct sched_job *j, const struct sched_node *nodes, int n)
 {
     const struct census c = census(j, nodes, n);
     const struct sched_node *only = j->only >= 0 ? &nodes[j->only] : NULL;
-    const char *state = only && only->up ? "in quarantine" : "down";
+    const char *state = only && room_ends(j, nodes, j->only) ? "to end before limits.wall_s"
+                                                             : only_state(only);
+    char old[112];
+    if (only && only->up && sched_has(&j->old, j->only)) {
+        snprintf(old, sizeof old, "of an older version without %.48s: upgrade seqw there",
+                 j->needs);
+        state = old;
+    }
     if (j->toy)
-        reason(j, "no_node", "the node that it tests is %s", only ? "down" : "not here");
+        reason(j, "no_node", "the node that it tests is %s", only ? state : "not here");
+    else if (only && j->source)
+        reason(j, "no_node", "node %s, which %s, is %s", only->name, what(j).text, state);
     else if (only)
         reason(j, "no_node",
                "node %s, which %s, is %s; to start again on another node: seqctl restart %lld",
                only->name, what(j).text, state, (long long)j->id);
-    else if (c.quarantined + c.lacks)
-        reason(j, "no_node", "no node can take it: %s", all_nodes(&c).text);
+    else if (c.quarantined + c.lacks + c.cordoned + c.ending + c.old)
+        reason(j, "no_node", "no node can take it: %s", all_nodes(j, &c).text);
     else
         reason(j, "no_node", "no node is up (%d known)", n);
 }
@@ -156,7 +190,7 @@ void reason_too_large(struct sched_job *j, const struct sched_node *nodes, int n
         reason(j, "too_large", "needs %d %s%s, the %s %d (%s)%s", j->n_ranks, units,
                j->one_node ? " on one node (parallel.transport is shm)" : "",
                g->n_nodes == 1 ? "largest node up has" : "nodes up that reach each other have",
-               g->slots, all_nodes(&c).text, left_out(j, &c).text);
+               g->slots, all_nodes(j, &c).text, left_out(j, &c).text);
 }
 
 void reason_waiting(struct sched_job *j, const struct sched_node *nodes, int n)
@@ -194,7 +228,10 @@ void reason_behind(struct sched_job *j, const struct sched_node *nodes, int n, i
 void reason_preparing(struct sched_job *j, const struct sched_node *nodes, int n)
 {
     const int up = census(j, nodes, n).up;
-    if (up)
+    if (j->checkpoint && j->only >= 0)
+        reason(j, "waiting_to_prepare", "node %s, which %s, prepares %d already, at most %d",
+               nodes[j->only].name, what(j).text, nodes[j->only].n_preparing, SCHED_MAX_PREPARE);
+    else if (up)
         reason(j, "waiting_to_prepare", "%d preparations run on %d node%s, at most %d each",
                up * SCHED_MAX_PREPARE, up, s(up), SCHED_MAX_PREPARE);
     else

@@ -1,9 +1,15 @@
 #include "daemon/sched/room.h"
 
+bool room_ends(const struct sched_job *j, const struct sched_node *nodes, int i)
+{
+    return nodes[i].ends && j->wall_ms > nodes[i].left_ms;
+}
+
 bool room_usable(const struct sched_job *j, const struct sched_node *nodes, int i)
 {
-    if (!nodes[i].up || (nodes[i].quarantined && !j->toy)) return false;
-    return !sched_has(&j->blamed, i) && !sched_has(&j->lacks, i);
+    if (!nodes[i].up || nodes[i].cordoned || (nodes[i].quarantined && !j->toy)) return false;
+    if (room_ends(j, nodes, i)) return false;
+    return !sched_has(&j->blamed, i) && !sched_has(&j->lacks, i) && !sched_has(&j->old, i);
 }
 
 /* ---- what a node has for a job --------------------------------------------------------------- */

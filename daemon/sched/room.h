@@ -12,7 +12,9 @@ struct room_group {
     int32_t slots, free; /* or GPUs: whatever the job takes */
 };
 
-/* Node i is up and not left out for this job. */
+/* The node ends before the job's time limit does. */
+bool room_ends(const struct sched_job *j, const struct sched_node *nodes, int i);
+/* Node i is up, takes new work, and is not left out for this job. */
 bool room_usable(const struct sched_job *j, const struct sched_node *nodes, int i);
 /* Ranks of that job that node i could hold if it were idle, and that it can hold now. */
 int32_t room_width(const struct sched_job *j, const struct sched_node *nodes, int i);

@@ -149,11 +149,16 @@ static bool place_gang(struct sched_job *j, struct sched_node *nodes, int n)
 }
 
 /* Data lie where they are prepared, and rank 0 beside them: so, where there are some, on a node
- * that has what the ranks need. */
+ * that has what the ranks need; beside the checkpoint that it begins from, where there is one. */
 static int prepare_node(const struct sched_job *j, const struct sched_node *nodes, int n)
 {
     int best = -1;
     int32_t want = 0;
+    if (j->checkpoint && j->only >= 0) {
+        const bool good = room_usable(j, nodes, j->only) &&
+                          nodes[j->only].n_preparing < SCHED_MAX_PREPARE;
+        return good ? j->only : -1;
+    }
     for (int i = 0; i < n && j->device != SCHED_SLOTS; i++) {
         const int32_t width = room_usable(j, nodes, i) ? room_width(j, nodes, i) : 0;
         if (width > want) want = width < j->n_ranks ? width : j->n_ranks;
@@ -220,11 +225,18 @@ static bool is_empty(const struct sched_set *s)
     return !any;
 }
 
+/* It only prepares data, which takes no slots, and no checkpoint that it begins from holds it to a
+ * node. */
+static bool is_bare(const struct sched_job *j)
+{
+    return j->prepare && j->device == SCHED_SLOTS && !(j->checkpoint && j->only >= 0);
+}
+
 /* What the job would rather do without is used only where the rest does not do: another node for
  * its data, then the GPU that failed it, the nodes that failed it, those without its files. */
 static void give_way(struct sched_job *j, const struct sched_node *nodes, int n)
 {
-    const bool bare = j->prepare && j->device == SCHED_SLOTS; /* any node will do */
+    const bool bare = is_bare(j); /* any node will do */
     const bool picky = (j->only >= 0 && !sched_held(j)) || j->avoid_node >= 0 ||
                        !is_empty(&j->blamed) || !is_empty(&j->lacks);
     if (!picky) return; /* as most are: nothing is weighed for them twice */
@@ -278,7 +290,7 @@ static bool place(struct sched_job *j, struct sched_node *nodes, int n, int64_t 
     give_way(j, nodes, n);
     take_data(j, nodes);
     struct room_group g = room_widest(j, nodes, n, false);
-    const bool bare = j->prepare && j->device == SCHED_SLOTS; /* any node prepares it */
+    const bool bare = is_bare(j); /* any node prepares it */
     if (bare) {
         place_prepare(j, nodes, n);
         return false; /* preparing holds no slots: none after it waits */

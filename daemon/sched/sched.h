@@ -14,7 +14,8 @@
  * placed around that. Nothing starts on that node before it does, so it cannot be overtaken either.
  *
  * A node that failed this job, or lacks its files, is left out wherever the rest could take it. A
- * node in quarantine (quarantine.h) gets nothing but its toy run.
+ * node in quarantine (quarantine.h) gets nothing but its toy run, one that is cordoned (cordon.h)
+ * nothing at all. Nor does a node that ends get a job whose time limit ends later.
  *
  * The reason a job waits is written by the same code that would have placed it: mend what it names
  * and the job starts (tests/daemon/test_seqd_sched.c).
@@ -32,6 +33,7 @@
 
 #define SCHED_NODES       256 /* one byte of a part names a node */
 #define SCHED_REASON_SIZE 320 /* two names of 63 bytes and counts */
+#define SCHED_WHY_SIZE    64
 /* Preparations that may run at once on a node: each is one process that reads files. */
 #define SCHED_MAX_PREPARE 4
 
@@ -71,12 +73,16 @@ struct sched_job {
     bool prepare;            /* next task is TASK_PREPARE: needs a node, no slots */
     bool one_node;           /* its transport does not leave a node */
     int64_t checkpoint;      /* of which step `only` has the newest; 0: it has prepared data */
+    bool source;             /* that is another job's checkpoint, from which this one begins */
+    int64_t wall_ms;         /* of its time limit it has this much left; 0: it has none */
     int64_t not_before_ms;   /* backoff, of the clock that sched_pick is given */
     int only;                /* the node that rank 0 should be on, as an index; -1: any will do */
     int data;                /* 1 + the node that has its data and is left out; 0: there is none */
     bool toy;                /* tests node `only`, which may be in quarantine; -1: it is not here */
     struct sched_set blamed; /* nodes that failed it: taken only if nothing else will do */
     struct sched_set lacks;  /* nodes without its files: so, and not while awaited */
+    struct sched_set old;    /* nodes whose version does not know one of its fields: never taken */
+    const char *needs;       /* that one; NULL: old is empty */
     bool awaited;            /* a node that has its files is down */
     bool soon;       /* a node went down a moment ago: until it is back or lost, neither is taken */
     int32_t device;  /* enum sched_device */
@@ -112,6 +118,10 @@ struct sched_gpu {
 struct sched_node {
     char name[NODE_NAME];
     bool up, quarantined;
+    bool cordoned;            /* it gets nothing new; why: a few words */
+    char why[SCHED_WHY_SIZE]; /* "drained: a new kernel" */
+    bool ends;                /* in left_ms */
+    int64_t left_ms;
     int64_t
         kept_for[2]; /* in/out: the job that is held to it and waits for slots, for GPUs: nothing
                           * else of that line starts here */

@@ -16,6 +16,7 @@
 #include "api/core/clock.h"
 #include "api/core/file.h"
 #include "api/core/log.h"
+#include "daemon/store/carried.h"
 #include "daemon/store/reserve.h"
 #include "daemon/store/txn.h"
 
@@ -37,7 +38,7 @@ struct backup_ask {
 
 struct backups {
     struct loop *loop;
-    char dir[FILE_PATH_SIZE], path[FILE_PATH_SIZE];
+    char state[FILE_PATH_SIZE], dir[FILE_PATH_SIZE], path[FILE_PATH_SIZE];
     pthread_t thread;
     pthread_mutex_t mutex;
     pthread_cond_t wake;
@@ -97,6 +98,18 @@ static int copy(struct backups *b, const char *to, struct err *e)
     rc = rc == SQLITE_DONE ? 0 : sql_failed(db, "the backup could not be written", e);
     remember(b, NULL);
     sqlite3_finalize(st);
+    sqlite3_close(db);
+    return rc;
+}
+
+/* Nothing of a copy that fails is left: it needs no journal, and is synced after this. */
+static int add_files(struct backups *b, const char *path, struct err *e)
+{
+    sqlite3 *db = NULL;
+    int rc = sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);
+    if (!rc)
+        rc = sqlite3_exec(db, "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF", NULL, NULL, NULL);
+    rc = rc ? sql_failed(db, "the backup could not be written", e) : carried_put(db, b->state, e);
     sqlite3_close(db);
     return rc;
 }
@@ -187,8 +200,9 @@ static int make(struct backups *b, struct backup_made *m, struct err *e)
         file_join(path, e, "%s/%s", b->dir, m->name) < 0)
         return -1;
     unlink(part); /* of a seqd that was killed */
-    int rc = check_room(b, e) || copy(b, part, e) || sync_file(part, &m->size, e) ||
-             check_copy(b, part, e) || sha256_file(part, m->sha256, NULL, e);
+    int rc = check_room(b, e) || copy(b, part, e) || add_files(b, part, e) ||
+             sync_file(part, &m->size, e) || check_copy(b, part, e) ||
+             sha256_file(part, m->sha256, NULL, e);
     if (!rc && rename(part, path)) rc = err_errno(e, "rename %s", part);
     if (rc) unlink(part);
     if (rc || file_sync_dir(b->dir, e)) return -1;
@@ -317,6 +331,7 @@ struct backups *backups_create(struct loop *l, const char *dir, const char *path
     b->out_last = &b->out_first;
     pthread_mutex_init(&b->mutex, NULL);
     pthread_cond_init(&b->wake, NULL);
+    snprintf(b->state, sizeof b->state, "%s", dir);
     snprintf(b->dir, sizeof b->dir, "%s/backups", dir);
     snprintf(b->path, sizeof b->path, "%s", path);
     return b;

@@ -1,5 +1,5 @@
-/* backup.h: copies of the database, made while seqd runs, in <state>/backups: for store.c and the
- * routes of backups.
+/* backup.h: copies of the database, with the secrets that lie beside it (carried.h), made while
+ * seqd runs, in <state>/backups: for store.c and the routes of backups.
  *
  * A thread of its own reads through a connection of its own, which neither writes nor checkpoints:
  * the writer commits meanwhile, and the copy is the state of one moment. The copy is synced, its

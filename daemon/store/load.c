@@ -5,8 +5,9 @@
 #include "api/core/job_state.h"
 #include "daemon/store/schema.h"
 
-#define LIVE "state < 4" /* JOB_SUCCEEDED and beyond are final */
-_Static_assert(JOB_SUCCEEDED == 4 && JOB_CANCELLED == JOB_STATE_N - 1, "LIVE names the states");
+#define LIVE "state IN (0, 1, 2, 3, 7)" /* all that are not final */
+_Static_assert(JOB_QUEUED == 0 && JOB_STOPPING == 3 && JOB_SUSPENDED == 7 && JOB_STATE_N == 8,
+               "LIVE names the states");
 
 static const char *column(sqlite3_stmt *st, int i)
 {
@@ -79,6 +80,14 @@ static int load_quarantine(const void *calls, sqlite3_stmt *st, struct err *e)
     return c->quarantine(c->arg, column(st, 0), sqlite3_column_int64(st, 1), column(st, 2));
 }
 
+static int load_cordon(const void *calls, sqlite3_stmt *st, struct err *e)
+{
+    const struct store_load *c = calls;
+    if (!c->cordon) return 0;
+    return c->cordon(c->arg, sure_column(st, 0), sqlite3_column_int64(st, 1),
+                     sqlite3_column_int(st, 2) != 0, sure_column(st, 3), sure_column(st, 4));
+}
+
 int load_all(sqlite3 *db, const char *path, const struct store_load *c, struct err *e)
 {
     if (load_rows(db, path,
@@ -100,7 +109,8 @@ int load_all(sqlite3 *db, const char *path, const struct store_load *c, struct e
                   "(SELECT max(seq) FROM metrics WHERE job = j.id) WHERE j." LIVE,
                   c, load_steps, e) ||
         load_rows(db, path, "SELECT node, job, at FROM blames ORDER BY at", c, load_blame, e) ||
-        load_rows(db, path, "SELECT node, at, reason FROM quarantine", c, load_quarantine, e))
+        load_rows(db, path, "SELECT node, at, reason FROM quarantine", c, load_quarantine, e) ||
+        load_rows(db, path, "SELECT node, at, drains, by, reason FROM cordons", c, load_cordon, e))
         return -1;
     return 0;
 }

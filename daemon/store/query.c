@@ -151,6 +151,25 @@ static void select_checkpoints(sqlite3 *db, struct query *a)
                 bound, 5, NULL, 4, 1, a);
 }
 
+static void select_feed(sqlite3 *db, struct query *a)
+{
+    const int64_t bound[] = {0, a->n[1], a->n[2], a->n[3]};
+    select_rows(
+        db,
+        "WITH looked AS MATERIALIZED (SELECT e.seq, e.epoch, e.at, e.type, e.job, e.data, "
+        "j.state AS state, coalesce(j.owner, '') AS owner FROM events AS e CROSS JOIN jobs AS j "
+        "ON j.id = e.job AND j.state < 100 WHERE e.seq > ?2 ORDER BY e.seq LIMIT ?3), "
+        "told AS (SELECT seq, epoch, at, type, job, lag(seq, 1, ?2) OVER (ORDER BY seq) AS before, "
+        "CASE WHEN json_extract(?1, '$.owner') IN (owner, '') AND (?4 = 0 OR (?4 >> state) & 1) "
+        "AND NOT EXISTS (SELECT 1 FROM json_each(?1, '$.tags') AS f WHERE NOT EXISTS ("
+        "SELECT 1 FROM tags AS o WHERE o.job = looked.job AND "
+        "o.key = json_extract(f.value, '$[0]') AND o.value = json_extract(f.value, '$[1]'))) "
+        "THEN coalesce(data, '') END AS shown FROM looked) "
+        "SELECT seq, epoch, at, type, job, before, shown FROM told WHERE shown IS NOT NULL OR "
+        "before < seq - 1 OR seq = (SELECT max(seq) FROM looked) ORDER BY seq",
+        bound, 4, a->text, 6, 1, a);
+}
+
 /* Of removals r, as clients see them. */
 #define REMOVAL                                                                                    \
     "SELECT r.seq, r.job, r.what, r.state, json_object('id', r.seq, 'job', r.job, 'what', "        \
@@ -220,12 +239,13 @@ static void select_usage(sqlite3 *db, struct query *a)
                 "(SELECT coalesce(sum(json_extract(data, '$.detail.size')), 0) FROM events "
                 "WHERE job = e.job AND type = 6 AND seq IN (SELECT max(seq) FROM events WHERE "
                 "job = e.job AND type = 6 AND json_valid(data) "
-                "GROUP BY json_extract(data, '$.detail.name'))) "
-                "FROM (SELECT id AS job, 48 + length(spec) + length(doc) + coalesce(length(plan), "
+                "GROUP BY json_extract(data, '$.detail.name'))), e.owner "
+                "FROM (SELECT id AS job, coalesce(owner, '') AS owner, 48 + length(spec) + "
+                "length(doc) + coalesce(length(plan), "
                 "0) + "
                 "coalesce(length(result), 0) AS size FROM jobs WHERE id < ?1 AND state < 100 "
                 "ORDER BY id DESC LIMIT ?2) AS e",
-        bound, 2, NULL, 4, 0, a);
+        bound, 2, NULL, 4, 1, a);
 }
 
 static void select_removals(sqlite3 *db, struct query *a)
@@ -292,6 +312,7 @@ void query_run(sqlite3 *db, struct query *a)
                     " AND seq > ?2 AND (?4 < 0 OR type = ?4) ORDER BY seq LIMIT ?3",
                     a->n, 4, NULL, 4, 1, a);
         break;
+    case ASK_FEED: select_feed(db, a); break;
     case ASK_CHECKPOINTS: select_checkpoints(db, a); break;
     case ASK_CHECKPOINT: select_checkpoint(db, a); break;
     case ASK_METRICS:
@@ -305,7 +326,10 @@ void query_run(sqlite3 *db, struct query *a)
                     a->n, 3, NULL, 1, 1, a);
         break;
     case ASK_QUARANTINE:
-        select_rows(db, "SELECT at, node, reason FROM quarantine", NULL, 0, NULL, 1, 2, a);
+        select_rows(db,
+                    "SELECT at, -1, node, reason, '' FROM quarantine UNION ALL "
+                    "SELECT at, drains, node, reason, by FROM cordons",
+                    NULL, 0, NULL, 2, 3, a);
         break;
     case ASK_KEY:
         select_rows(db, "SELECT job, coalesce(fingerprint, '') FROM keys WHERE key = ?1", a->n, 0,

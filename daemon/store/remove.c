@@ -51,12 +51,6 @@ static const struct removal_part {
 };
 #define N_PARTS ((int)(sizeof parts / sizeof parts[0]))
 
-static const char last_sql[] =
-    "INSERT INTO meta (key, value) SELECT 'last.jobs', coalesce(max(id), 0) FROM jobs "
-    "UNION ALL SELECT 'last.events', coalesce(max(seq), 0) FROM events WHERE true "
-    "ON CONFLICT (key) DO UPDATE SET value = max(CAST(value AS INTEGER), "
-    "CAST(excluded.value AS INTEGER))";
-
 struct removing {
     sqlite3 *db;
     sqlite3_stmt *part[N_PARTS];
@@ -162,7 +156,7 @@ int remove_rows(sqlite3 *db, int n, int64_t at_ms, int64_t *n_moved)
     struct removing r = {.db = db, .n = n};
     int64_t moved, all = 0;
     int rc = number(db, "SELECT 1 FROM removals WHERE state = 1 LIMIT 1", &moved);
-    if (!rc && moved) rc = sqlite3_exec(db, last_sql, NULL, NULL, NULL);
+    if (!rc && moved) rc = sqlite3_exec(db, REMOVE_LAST_KEEP, NULL, NULL, NULL);
     while (!rc && moved && r.n > 0) {
         rc = remove_oldest(&r, at_ms, &moved);
         all += moved;

@@ -10,6 +10,12 @@ struct sqlite3;
 #define REMOVE_LAST(column, table)                                                                 \
     "SELECT max(coalesce((SELECT max(" column ") FROM " table "), 0), coalesce((SELECT "           \
     "CAST(value AS INTEGER) FROM meta WHERE key = 'last." table "'), 0))"
+/* Makes sure that what those rows say is in meta too. */
+#define REMOVE_LAST_KEEP                                                                           \
+    "INSERT INTO meta (key, value) SELECT 'last.jobs', coalesce(max(id), 0) FROM jobs "            \
+    "UNION ALL SELECT 'last.events', coalesce(max(seq), 0) FROM events WHERE true "                \
+    "ON CONFLICT (key) DO UPDATE SET value = max(CAST(value AS INTEGER), "                         \
+    "CAST(excluded.value AS INTEGER))"
 
 /* Writer's thread, within its transaction. Deletes at most n rows of the oldest removals whose
  * rows are next, moves those that have none left on, and gives free pages back. *n_moved: what it

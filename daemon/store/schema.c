@@ -6,8 +6,6 @@
 #include "api/core/mutant.h"
 #include "schema_sql.h"
 
-#define SCHEMA_VERSION 1
-
 static const char setup_sql[] =
     "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA "
     "foreign_keys=ON;"
@@ -59,11 +57,11 @@ static int make_schema(sqlite3 *db, const char *path, struct err *e)
 {
     int64_t version;
     if (schema_number(db, path, "PRAGMA user_version", &version, e)) return -1;
-    if (version > SCHEMA_VERSION)
+    if (version > SCHEMA_NEWER)
         return err_set(e, ERR_UNSUPPORTED,
                        "%s has schema version %lld, this seqd knows %d: a newer "
                        "seqd wrote it",
-                       path, (long long)version, SCHEMA_VERSION);
+                       path, (long long)version, SCHEMA_NEWER);
     if (version && add_columns(db, path, e)) return -1;
     /* Where all is there nothing is written: the disk may be full. */
     if (sqlite3_exec(db, schema_sql, NULL, NULL, NULL) != SQLITE_OK ||

@@ -7,6 +7,11 @@
 
 struct sqlite3;
 
+/* Of user_version: a file that 0.2.0 reads as this version does, and one that it would misread
+ * (store.h, store_newer). */
+#define SCHEMA_VERSION 1
+#define SCHEMA_NEWER   2
+
 /* Sets the connection up and makes the tables that are missing. path: for errors.
  * fails: ERR_UNSUPPORTED when a newer seqd wrote it, ERR_CORRUPT naming the file. */
 int schema_setup(struct sqlite3 *db, const char *path, struct err *e);

@@ -90,6 +90,15 @@ CREATE TABLE IF NOT EXISTS quarantine (
   reason TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 
+-- Nodes that get no new work by order (daemon/cordon.h).
+CREATE TABLE IF NOT EXISTS cordons (
+  node   TEXT PRIMARY KEY,
+  at     INTEGER NOT NULL,
+  drains INTEGER NOT NULL,
+  by     TEXT NOT NULL,
+  reason TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+
 -- Idempotency-Key of POST /v1/jobs.
 CREATE TABLE IF NOT EXISTS keys (
   key         TEXT PRIMARY KEY,

@@ -14,6 +14,7 @@
 #include <unistd.h>
 #include "api/core/clock.h"
 #include "api/core/log.h"
+#include "daemon/store/carried.h"
 #include "daemon/store/load.h"
 #include "daemon/store/query.h"
 #include "daemon/store/remove.h"
@@ -65,6 +66,7 @@ struct store {
     const char *doing;                /* for the sentence when it fails */
     int64_t wal_pages, checkpoint_at; /* bytes */
     int page_size;
+    bool newer;
     int64_t query_end_ms; /* reader */
     struct store_txn *txn_first, **txn_last;
     struct query *ask_first, **ask_last;
@@ -545,6 +547,11 @@ struct backups *store_backups(struct store *s)
     return s->backups;
 }
 
+bool store_is_newer(const struct store *s)
+{
+    return s->newer;
+}
+
 int64_t store_last_job(const struct store *s)
 {
     return s->last_job;
@@ -580,15 +587,17 @@ static int lock_dir(struct store *s, const char *dir, struct err *e)
 static int open_database(struct store *s, struct err *e)
 {
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
-    int64_t page_size;
+    int64_t page_size, version;
     if (sqlite3_open_v2(s->path, &s->write_db, flags, NULL) != SQLITE_OK)
         return schema_damaged(s->write_db, s->path, e);
     sqlite3_extended_result_codes(s->write_db, 1);
     sqlite3_busy_timeout(s->write_db, BUSY_MS);
     sqlite3_db_config(s->write_db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
     if (schema_setup(s->write_db, s->path, e) ||
-        schema_number(s->write_db, s->path, "PRAGMA page_size", &page_size, e))
+        schema_number(s->write_db, s->path, "PRAGMA page_size", &page_size, e) ||
+        schema_number(s->write_db, s->path, "PRAGMA user_version", &version, e))
         return -1;
+    s->newer = version == SCHEMA_NEWER;
     s->page_size = (int)page_size;
     sqlite3_wal_hook(s->write_db, on_wal, s);
     return 0;
@@ -605,7 +614,7 @@ static int first_checkpoint(struct store *s, struct err *e)
     return rc == SQLITE_OK ? 0 : schema_damaged(s->write_db, s->path, e);
 }
 
-static int open_writer(struct store *s, struct err *e)
+static int open_writer(struct store *s, const char *dir, struct err *e)
 {
     int bad = open_database(s, e);
     /* Even to be read, the database needs room for the index of its log. */
@@ -615,7 +624,8 @@ static int open_writer(struct store *s, struct err *e)
         release_reserve(s);
         bad = open_database(s, e);
     }
-    if (bad || store_check(s->write_db, s->path, STORE_CHECK_MS, e) || first_checkpoint(s, e))
+    if (bad || store_check(s->write_db, s->path, STORE_CHECK_MS, e) || first_checkpoint(s, e) ||
+        carried_take(s->write_db, dir, e))
         return -1;
     for (int i = 0; i < OP_N; i++)
         if (txn_sql[i] && sqlite3_prepare_v3(s->write_db, txn_sql[i], -1, SQLITE_PREPARE_PERSISTENT,
@@ -679,7 +689,7 @@ struct store *store_open(struct loop *l, const char *dir, struct err *e)
         goto fail;
     }
     reserve_init(&s->reserve, dir);
-    if (lock_dir(s, dir, e) || open_writer(s, e) || open_reader(s, e)) goto fail;
+    if (lock_dir(s, dir, e) || open_writer(s, dir, e) || open_reader(s, e)) goto fail;
     /* What else is written at a start must find room. */
     if (s->reserve.held && reserve_free(&s->reserve) < START_ROOM) release_reserve(s);
     if (!reserve_make(&s->reserve) && !s->full) release_reserve(s); /* logged once */

@@ -18,6 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "api/core/err.h"
+#include "api/core/job_state.h"
 #include "api/core/loop.h"
 #include "daemon/store/backup.h"
 
@@ -57,6 +58,8 @@ struct store_load {
     int (*steps)(void *arg, int64_t job, const char *data);
     int (*blame)(void *arg, const char *node, int64_t job, int64_t at_ms); /* ascending by time */
     int (*quarantine)(void *arg, const char *node, int64_t at_ms, const char *reason);
+    int (*cordon)(void *arg, const char *node, int64_t at_ms, bool drains, const char *by,
+                  const char *reason);
 };
 int store_load(struct store *s, const struct store_load *calls, struct err *e);
 
@@ -85,6 +88,7 @@ struct store_load_joins {
 };
 int store_load_joins(struct store *s, const struct store_load_joins *calls, struct err *e);
 
+bool store_is_newer(const struct store *s);      /* user_version was 2 when it was opened */
 int64_t store_last_job(const struct store *s);   /* largest id so far, 0 when there is none */
 int64_t store_last_event(const struct store *s); /* largest seq so far */
 
@@ -94,8 +98,10 @@ struct store_txn;
 struct store_txn *store_begin(void); /* NULL never: out of memory ends the process */
 void store_job_new(struct store_txn *t, int64_t id, int64_t at_ms, const char *spec,
                    const char *plan, const char *doc, const char *owner);
-/* What a new job can be found by: its name (key "") and its labels. */
-void store_job_tag(struct store_txn *t, int64_t id, const char *key, const char *value);
+/* What a job in that state can be found by: its name (key "") and its labels. */
+void store_job_tag(struct store_txn *t, int64_t id, int state, const char *key, const char *value);
+/* By none of its labels any more. */
+void store_labels_remove(struct store_txn *t, int64_t id);
 void store_job_set(struct store_txn *t, int64_t id, int state, const char *doc);
 /* The job's row cannot be read: the job is failed from now on, and its document says why. error:
  * JSON; at: when, as in documents; doc: used where the stored one is not JSON. */
@@ -104,6 +110,13 @@ void store_job_unreadable(struct store_txn *t, int64_t id, const char *error, co
 /* plan NULL: as it was. */
 void store_spec_set(struct store_txn *t, int64_t id, const char *spec, const char *plan);
 void store_result_set(struct store_txn *t, int64_t id, const char *result);
+/* A live job has what the version before would misread. It skips events that it does not know,
+ * those from STORE_EVENTS_BEFORE on, for which store_event_add calls this, and fields of specs that
+ * it does not know (spec_needs). Then user_version is 2, and that version refuses the file.
+ * store_as_before, when a start finds no such job any more: 1. */
+#define STORE_EVENTS_BEFORE EV_EDIT /* enum job_event */
+void store_newer(struct store_txn *t);
+void store_as_before(struct store_txn *t);
 void store_event_add(struct store_txn *t, const struct store_event *ev);
 void store_metrics_add(struct store_txn *t, int64_t job, const char *data);
 /* part: of the attempt's nodes, in rank order. */
@@ -126,6 +139,9 @@ void store_blame_add(struct store_txn *t, const char *node, int64_t job, int64_t
 void store_blame_remove(struct store_txn *t, const char *node, int64_t job);
 void store_quarantine_add(struct store_txn *t, const char *node, int64_t at_ms, const char *reason);
 void store_quarantine_remove(struct store_txn *t, const char *node);
+void store_cordon_set(struct store_txn *t, const char *node, int64_t at_ms, bool drains,
+                      const char *by, const char *reason);
+void store_cordon_remove(struct store_txn *t, const char *node);
 
 void store_join_token_add(struct store_txn *t, const struct store_join_token *row);
 void store_join_token_use(struct store_txn *t, const char *id); /* once more */
@@ -162,6 +178,8 @@ void store_removal_node(struct store_txn *t, int64_t job, int what, const char *
 /* It could not. */
 void store_removal_error(struct store_txn *t, int64_t job, int what, const char *node,
                          const char *error);
+/* Why that node does none of its removals. */
+void store_removal_waits(struct store_txn *t, const char *node, const char *why);
 
 /* e is NULL once it is durable; else one of the two things that may fail: a key that exists
  * (ERR_CONFLICT), or a new job while the disk is full (ERR_NO_SPACE).
@@ -208,12 +226,18 @@ enum store_ask {
                       * or written again since */
     ASK_CHECKPOINT,  /* n[0] job, n[1] step: the last word on it -> n: seq, epoch, at, type; text:
                       * data, and that of the ASSIGN of its epoch */
-    ASK_METRICS,     /* n[0] job, n[1] after seq, n[2] limit, n[3] 0; or n[3] > 0: the newest rows
+    ASK_FEED,    /* n[1] after seq, n[2] events looked at, n[3] bit per state of the job (0: all);
+                 * text[0] {"owner": "" or one, "tags": [["key","value"],..]}: events of jobs that
+                 * are not being removed, oldest first: those that pass, those before which numbers
+                 * are missing, and the last
+                   -> n: seq, epoch, at, type, job, the number before; text: data, NULL: it does
+                      not pass */
+    ASK_METRICS, /* n[0] job, n[1] after seq, n[2] limit, n[3] 0; or n[3] > 0: the newest rows
                       * that have that many steps   -> n: seq; text: data */
-    ASK_QUARANTINE,  /*                         -> n: at; text: node, reason */
-    ASK_KEY,         /* text[0] key                 -> n: job; text: fingerprint */
-    ASK_REMOVAL,     /* n[0] job, n[1] what         -> n: seq, job, what, state; text: JSON */
-    ASK_REMOVALS, /* n[0] before seq (0: newest), n[1] limit, n[2] 1: those not done, oldest first
+    ASK_QUARANTINE, /*                         -> n: at; text: node, reason */
+    ASK_KEY,        /* text[0] key                 -> n: job; text: fingerprint */
+    ASK_REMOVAL,    /* n[0] job, n[1] what         -> n: seq, job, what, state; text: JSON */
+    ASK_REMOVALS,   /* n[0] before seq (0: newest), n[1] limit, n[2] 1: those not done, oldest first
                       * and after n[0]              -> the same */
     ASK_REMOVAL_FILES, /* n[0] after seq, n[1] limit -> n: seq, job, what: seqd's files go next */
     ASK_DUE,   /* n[0] what, n[1] ended before, after n[2] at and n[3] job, STORE_DUE at most:

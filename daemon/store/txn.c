@@ -23,6 +23,7 @@ const char *const txn_sql[OP_N] = {
     [OP_JOB_SET] = "UPDATE jobs SET state = ?2, doc = ?5 WHERE id = ?1",
     [OP_TAG] = "INSERT OR IGNORE INTO tags (job, key, value, state) VALUES (?1, ?5, ?6, ?2)",
     [OP_TAG_STATE] = "UPDATE tags SET state = ?2 WHERE job = ?1 AND state <> ?2",
+    [OP_LABELS_END] = "DELETE FROM tags WHERE job = ?1 AND key <> ''",
     [OP_SPEC] = "UPDATE jobs SET spec = ?5, plan = coalesce(?6, plan) WHERE id = ?1",
     [OP_RESULT] = "UPDATE jobs SET result = ?5 WHERE id = ?1",
     [OP_EVENT] = "INSERT INTO events (seq, job, epoch, at, type, data) "
@@ -45,6 +46,9 @@ const char *const txn_sql[OP_N] = {
     [OP_QUARANTINE] = "INSERT INTO quarantine (at, node, reason) VALUES (?1, ?5, ?6) "
                       "ON CONFLICT (node) DO UPDATE SET at = excluded.at, reason = excluded.reason",
     [OP_QUARANTINE_END] = "DELETE FROM quarantine WHERE node = ?5",
+    [OP_CORDON] = "INSERT OR REPLACE INTO cordons (at, drains, node, by, reason) "
+                  "VALUES (?1, ?2, ?5, ?6, ?7)",
+    [OP_CORDON_END] = "DELETE FROM cordons WHERE node = ?5",
     [OP_TOKEN] = "INSERT INTO tokens (id, role, created_at, expires_at, user, hash, label, "
                  "revoked_at, used_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0, 0)",
     [OP_TOKEN_REVOKE] = "UPDATE tokens SET revoked_at = ?2 WHERE id = ?1 AND revoked_at = 0",
@@ -92,6 +96,11 @@ const char *const txn_sql[OP_N] = {
                        "(SELECT 1 FROM removal_nodes WHERE job = ?1 AND what = ?2)",
     [OP_REMOVAL_ERROR] = "UPDATE removal_nodes SET error = ?6 "
                          "WHERE node = ?5 AND job = ?1 AND what = ?2",
+    /* schema.c: SCHEMA_NEWER and SCHEMA_VERSION. */
+    [OP_NEWER] = "PRAGMA user_version = 2",
+    [OP_AS_BEFORE] = "PRAGMA user_version = 1",
+    [OP_REMOVAL_WAITS] = "UPDATE removal_nodes SET error = ?6 "
+                         "WHERE node = ?5 AND error IS NOT ?6",
 };
 
 void *txn_must(void *p)
@@ -132,11 +141,16 @@ void store_job_new(struct store_txn *t, int64_t id, int64_t at_ms, const char *s
     o->text[3] = txn_copy(owner);
 }
 
-void store_job_tag(struct store_txn *t, int64_t id, const char *key, const char *value)
+void store_job_tag(struct store_txn *t, int64_t id, int state, const char *key, const char *value)
 {
     struct txn_op *o = add_op(t, OP_TAG);
-    o->n[0] = id, o->n[1] = JOB_QUEUED;
+    o->n[0] = id, o->n[1] = state;
     o->text[0] = txn_copy(key), o->text[1] = txn_copy(value);
+}
+
+void store_labels_remove(struct store_txn *t, int64_t id)
+{
+    add_op(t, OP_LABELS_END)->n[0] = id;
 }
 
 static void set_tag_state(struct store_txn *t, int64_t id, int state)
@@ -168,9 +182,20 @@ void store_result_set(struct store_txn *t, int64_t id, const char *result)
     o->text[0] = txn_copy(result);
 }
 
+void store_newer(struct store_txn *t)
+{
+    add_op(t, OP_NEWER);
+}
+
+void store_as_before(struct store_txn *t)
+{
+    add_op(t, OP_AS_BEFORE);
+}
+
 void store_event_add(struct store_txn *t, const struct store_event *ev)
 {
     struct txn_op *o = add_op(t, OP_EVENT);
+    if (ev->type >= STORE_EVENTS_BEFORE) store_newer(t);
     o->n[0] = ev->job, o->n[1] = ev->epoch, o->n[2] = ev->at_ms, o->n[3] = ev->type;
     o->n[4] = ev->seq;
     o->text[0] = txn_copy(ev->data);
@@ -221,6 +246,20 @@ void store_quarantine_add(struct store_txn *t, const char *node, int64_t at_ms, 
 void store_quarantine_remove(struct store_txn *t, const char *node)
 {
     struct txn_op *o = add_op(t, OP_QUARANTINE_END);
+    o->text[0] = txn_copy(node);
+}
+
+void store_cordon_set(struct store_txn *t, const char *node, int64_t at_ms, bool drains,
+                      const char *by, const char *reason)
+{
+    struct txn_op *o = add_op(t, OP_CORDON);
+    o->n[0] = at_ms, o->n[1] = drains;
+    o->text[0] = txn_copy(node), o->text[1] = txn_copy(by), o->text[2] = txn_copy(reason);
+}
+
+void store_cordon_remove(struct store_txn *t, const char *node)
+{
+    struct txn_op *o = add_op(t, OP_CORDON_END);
     o->text[0] = txn_copy(node);
 }
 
@@ -370,6 +409,12 @@ void store_removal_error(struct store_txn *t, int64_t job, int what, const char 
     struct txn_op *o = add_op(t, OP_REMOVAL_ERROR);
     o->n[0] = job, o->n[1] = what;
     o->text[0] = txn_copy(node), o->text[1] = txn_copy(error);
+}
+
+void store_removal_waits(struct store_txn *t, const char *node, const char *why)
+{
+    struct txn_op *o = add_op(t, OP_REMOVAL_WAITS);
+    o->text[0] = txn_copy(node), o->text[1] = txn_copy(why);
 }
 
 void txn_free(struct store_txn *t)

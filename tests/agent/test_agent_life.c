@@ -43,9 +43,13 @@ struct seqd {
     struct profile profile;
     int n_profiles;
     struct wire_attempt listed[8];
-    int n_hellos, n_heartbeats, n_answers;
-    int refusals;      /* of the next hellos */
-    struct msg answer; /* the last DESCRIBED or FETCHED */
+    int n_hellos, n_heartbeats, n_answers, n_leavings;
+    struct msg leaving;
+    struct disk_use disk; /* as it last said */
+    int refusals;         /* of the next hellos */
+    bool before;          /* it is of WIRE_ABI_BEFORE, which says no version of its own */
+    uint32_t said[8];     /* ABI of the first hellos */
+    struct msg answer;    /* the last DESCRIBED or FETCHED */
     char chunk[WIRE_CHUNK];
     struct view *views[8];
     int n_views;
@@ -176,6 +180,19 @@ static void on_closed(void *arg, struct rpc_stream *s, const char *why)
     if (d.stream == s) d.stream = NULL;
 }
 
+static void welcome(const struct msg *m)
+{
+    const uint32_t abi = d.before ? 0 : WIRE_ABI;
+    if (d.before && m->abi != WIRE_ABI_BEFORE) {
+        tell(&(struct msg){.type = MSG_REFUSED, .retry_ms = 3600000, .reason = "another version"});
+    } else if (d.refusals) {
+        d.refusals--;
+        tell(&(struct msg){.type = MSG_REFUSED, .retry_ms = 1, .reason = "not now", .abi = abi});
+    } else {
+        tell(&(struct msg){.type = MSG_WELCOME, .heartbeat_ms = 100, .abi = abi});
+    }
+}
+
 static void on_message(void *arg, struct rpc_stream *s, const void *data, size_t size)
 {
     struct msg m;
@@ -186,20 +203,18 @@ static void on_message(void *arg, struct rpc_stream *s, const void *data, size_t
         d.hello = m;
         assert(m.n_attempts <= 8);
         for (int i = 0; i < m.n_attempts; i++) d.listed[i] = m.attempts[i];
+        if (d.n_hellos < 8) d.said[d.n_hellos] = m.abi;
         d.n_hellos++;
         take_gpus(&m);
-        if (d.refusals) {
-            d.refusals--;
-            tell(&(struct msg){.type = MSG_REFUSED, .retry_ms = 1, .reason = "not now"});
-        } else {
-            tell(&(struct msg){.type = MSG_WELCOME, .heartbeat_ms = 100});
-        }
+        welcome(&m);
         break;
     case MSG_HEARTBEAT:
         d.n_heartbeats++;
+        if (m.disk.size) d.disk = m.disk;
         take_gpus(&m);
         break;
     case MSG_PROFILE: d.profile = m.profile, d.n_profiles++; break;
+    case MSG_LEAVING: d.leaving = m, d.n_leavings++; break;
     case MSG_REPORT: on_report(&m); break;
     case MSG_LOG: on_log(&m); break;
     case MSG_DESCRIBED:
@@ -264,6 +279,8 @@ static void teardown(void)
     CHECK(file_remove(d.dir, NULL) == 0);
 }
 
+static const char *config_text; /* --config FILE with that text; NULL: none */
+
 static int agent_start(const char *orphan_ms)
 {
     char self[PATH_MAX], program[PATH_MAX + 32], state[128], bin[128];
@@ -278,7 +295,14 @@ static int agent_start(const char *orphan_ms)
     char *argv[] = {"seqw",  "--connect", d.address, "--state",     state,
                     "--bin", bin,         "--name",  "n1",          "--root",
                     d.dir,   "--slots",   "4",       "--orphan-ms", (char *)orphan_ms,
-                    NULL};
+                    NULL,    NULL,        NULL};
+    char config[128];
+    snprintf(config, sizeof config, "%s/seqw.toml", d.dir);
+    if (config_text) {
+        CHECK(!file_write(config, config_text, strlen(config_text), NULL));
+        argv[15] = "--config";
+        argv[16] = config;
+    }
     int pid = -1;
     int rc = posix_spawn(&pid, program, NULL, NULL, argv, environ);
     assert(rc == 0);
@@ -436,6 +460,40 @@ static void test_whole_life(void)
     expect(98, 1);
     UNTIL(view_of(98, 1)->n_unknown == 1);
     UNTIL(d.n_heartbeats >= 1);
+    UNTIL(d.disk.size > 0);
+    CHECK(d.disk.free > 0 && d.disk.free <= d.disk.size && d.disk.jobs > 0);
+    terminate(pid);
+    teardown();
+}
+
+/* When the node ends is told in each session, and when that changes. SAVE goes to the gang, and is
+ * answered for what is not there. */
+static void test_leaving(void)
+{
+    char config[128];
+    setup();
+    config_text = "end-time = 1900000000\nleave-margin = \"90s\"\n";
+    int pid = agent_start("0");
+    UNTIL(d.n_leavings == 1);
+    CHECK(d.leaving.end_s == 1900000000 && d.leaving.margin_s == 90);
+    rpc_stream_close(d.stream);
+    UNTIL(d.n_leavings == 2);
+    snprintf(config, sizeof config, "%s/seqw.toml", d.dir);
+    CHECK(!file_write(config, "end-time = 0\n", 13, NULL));
+    kill(pid, SIGHUP);
+    UNTIL(d.n_leavings == 3);
+    CHECK(d.leaving.end_s == 0);
+    config_text = NULL;
+    assign(7, 1, "save", 2);
+    struct view *v = view_of(7, 1);
+    UNTIL(v->n[RANK_BLOB] == 2);
+    blobs(7, 1, 2);
+    UNTIL(v->n[RANK_READY] == 2);
+    about(MSG_SAVE, 7, 1);
+    UNTIL(v->end == GANG_SAVED);
+    about(MSG_FORGET, 7, 1);
+    about(MSG_SAVE, 97, 1);
+    UNTIL(view_of(97, 1)->n_unknown == 1);
     terminate(pid);
     teardown();
 }
@@ -1098,6 +1156,44 @@ static void test_second_agent(void)
     teardown();
 }
 
+/* A seqd of the version before refuses the HELLO, and gets the next one in its own, at once; one
+ * that has been upgraded meanwhile is spoken to in the newest. */
+static void test_seqd_before(void)
+{
+    setup();
+    d.before = true;
+    d.refusals = 1; /* for another reason: no newer version is of use then */
+    int pid = agent_start("0");
+    UNTIL(d.n_heartbeats);
+    CHECK(d.n_hellos == 3);
+    CHECK(d.said[0] == WIRE_ABI);
+    CHECK(d.said[1] == WIRE_ABI_BEFORE && d.said[2] == WIRE_ABI_BEFORE);
+    /* What it does not have is not sent: an answer to it would end the session there. */
+    tell(&(struct msg){.type = MSG_REMOVE, .job = 9});
+    struct view *v = running(7, 2, "ok", 1);
+    UNTIL(v->end == GANG_DONE);
+    CHECK(d.n_answers == 0 && d.n_hellos == 3);
+    about(MSG_FORGET, 7, 2);
+    /* A session that breaks begins with the newest again. */
+    d.n_heartbeats = 0;
+    server_stop();
+    server_start();
+    UNTIL(d.n_heartbeats);
+    CHECK(d.n_hellos == 5);
+    CHECK(d.said[3] == WIRE_ABI && d.said[4] == WIRE_ABI_BEFORE);
+    /* It is upgraded between a refusal and the HELLO after it. */
+    server_stop();
+    server_start();
+    UNTIL(d.n_hellos == 6 && !d.stream);
+    d.before = false;
+    d.n_heartbeats = 0;
+    UNTIL(d.n_heartbeats);
+    CHECK(d.n_hellos == 8);
+    CHECK(d.said[5] == WIRE_ABI && d.said[6] == WIRE_ABI_BEFORE && d.said[7] == WIRE_ABI);
+    terminate(pid);
+    teardown();
+}
+
 /* A restarted agent is the same instance, one with another state directory is not; one that was
  * refused dials again. */
 static void test_instance(void)
@@ -1180,6 +1276,7 @@ int main(int argc, char **argv)
     if (argc == 2 && !strcmp(argv[1], "--profile")) return fake_profile();
     if (fake_rank_is(argv)) return fake_rank_main();
     RUN(test_whole_life);
+    RUN(test_leaving);
     RUN(test_gpus);
     RUN(test_unfit_gpus);
     RUN(test_visible_gpus);
@@ -1199,6 +1296,7 @@ int main(int argc, char **argv)
     RUN(test_fetch_many);
     RUN(test_describe);
     RUN(test_instance);
+    RUN(test_seqd_before);
     RUN(test_profile);
     RUN(test_second_agent);
     return test_done("agent");

@@ -52,7 +52,7 @@ static void start_write(void)
     char path[FILE_PATH_SIZE + 16];
     struct err e;
     snprintf(path, sizeof path, "%s/start", dir);
-    CHECK_MSG(file_write(path, &start, sizeof start, &e) == 0, "%s", e.text);
+    CHECK_MSG(gang_start_write(path, &start, &e) == 0, "%s", e.text);
 }
 
 /* The gang process. Its exit status: 0 over, 1 could not begin. */
@@ -342,6 +342,38 @@ static void test_stop(void)
     dir_remove();
 }
 
+/* SAVE is told to every rank once, and when rank 0 has left with what is saved, the others are
+ * told to stop: how they take that changes nothing. */
+static void test_save(void)
+{
+    dir_make();
+    start_fill(2);
+    start_write();
+    pid_t pid = gang_fork("save");
+    int fd = agent_connect();
+    wait_records(fd, RANK_BLOB, 2);
+    send_blobs(fd, 2);
+    wait_records(fd, RANK_READY, 2);
+    agent_send(fd, RANK_SAVE, NULL, 0);
+    agent_send(fd, RANK_SAVE, NULL, 0);
+    CHECK(gang_wait(pid) == 0);
+    close(fd);
+    struct seen v = spool_read();
+    CHECK_MSG(v.end == GANG_SAVED, "%d", v.end);
+    CHECK(v.n[RANK_EVENT] == 1 && v.first_exit_rank == 0 && v.first_exit_signal == 0);
+    CHECK(v.first_exit_status == RANK_EXIT_SAVED && v.n[RANK_FAIL] == 1);
+    exit_file_says(GANG_SAVED);
+    ranks_are_gone(2);
+    dir_remove();
+}
+
+/* Without SAVE that exit status is a failure as any other. */
+static void test_saved_unasked(void)
+{
+    struct seen v = whole_life("exit3", 1);
+    CHECK_MSG(v.end == GANG_FAILED && v.first_exit_status == RANK_EXIT_SAVED, "%d", v.end);
+}
+
 /* A rank that leaves with a STOP unread resets its socket; what it said before must not be lost. */
 static void test_last_words(void)
 {
@@ -494,6 +526,41 @@ static void test_bad_start(void)
     dir_remove();
 }
 
+/* A record is of the size that 0.2.0 takes; what another version wrote is adopted, not begun. */
+static void test_start_record(void)
+{
+    char path[FILE_PATH_SIZE + 16];
+    struct err e;
+    size_t size;
+    bool whole = false;
+    dir_make();
+    start_fill(2);
+    start.n_grants = 1;
+    start_write();
+    snprintf(path, sizeof path, "%s/start", dir);
+    char *data = file_read(path, 1 << 20, &size, &e);
+    CHECK(data && size == 94368);
+    struct gang_start *got = gang_start_read(path, &whole, &e);
+    CHECK(got && whole && got->n_grants == 1 && got->n_local == 2);
+    free(got);
+    snprintf(data + offsetof(struct gang_start, version), 8, "0.2.0");
+    CHECK(file_write(path, data, size, &e) == 0);
+    got = gang_start_read(path, &whole, &e);
+    CHECK(got && !whole && got->job == 7 && got->n_local == 2);
+    free(got);
+    int status = 0;
+    CHECK(waitpid(gang_fork("ok"), &status, 0) > 0);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+    data[0]++; /* another ABI */
+    CHECK(file_write(path, data, size, &e) == 0);
+    CHECK(!gang_start_read(path, &whole, &e) && e.code == ERR_CORRUPT);
+    data[0]--;
+    CHECK(file_write(path, data, size - 1, &e) == 0);
+    CHECK(!gang_start_read(path, &whole, &e) && e.code == ERR_CORRUPT);
+    free(data);
+    dir_remove();
+}
+
 int main(int argc, char **argv)
 {
     if (fake_rank_is(argv)) return fake_rank_main();
@@ -504,6 +571,8 @@ int main(int argc, char **argv)
     RUN(test_hang);
     RUN(test_hang_of_part);
     RUN(test_stop);
+    RUN(test_save);
+    RUN(test_saved_unasked);
     RUN(test_last_words);
     RUN(test_early_exit);
     RUN(test_deaf_rank);
@@ -512,5 +581,6 @@ int main(int argc, char **argv)
     RUN(test_killed_gang);
     RUN(test_strays);
     RUN(test_bad_start);
+    RUN(test_start_record);
     return test_done("gang");
 }

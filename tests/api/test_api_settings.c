@@ -53,7 +53,7 @@ static int put(const char *text, size_t size, char *extra)
     const int argc = argv_of(extra, argv) ? 4 : 3;
     CHECK(file_write(path, text, size, NULL) == 0);
     memset(&e, 0, sizeof e);
-    return settings_read(&table, argc, argv, path_of, &t, &e);
+    return settings_read(&table, argc, argv, path_of, &t, NULL, &e);
 }
 
 static void fails(const char *text, const char *after_path)
@@ -107,7 +107,7 @@ static void test_refused_deep(void)
     unlink(path);
     char *argv[5];
     argv_of(NULL, argv);
-    CHECK(settings_read(&table, 3, argv, path_of, &t, &e) == -1 && strstr(e.text, path));
+    CHECK(settings_read(&table, 3, argv, path_of, &t, NULL, &e) == -1 && strstr(e.text, path));
 }
 
 static int again(const char *text, struct target *now)

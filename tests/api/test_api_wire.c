@@ -119,6 +119,7 @@ static const struct gpu two_gpus[] = {
      .far = {0, 5}},
     {.uuid = "GPU-2", .minor = 6, .n_processes = 3, .ecc_errors = 2, .far = {5, 0}},
 };
+static const char *const two_grants[] = {"/up/files/a", "/up/files/b"};
 static const char two_uuids[][GPU_UUID_SIZE] = {"GPU-a", "GPU-b"};
 static const struct wire_attempt two_attempts[] = {{1, 2, 5}, {(int64_t)1 << 60, 4, 0}};
 static struct rank_blob two_blobs[2] = {{0, 5, "hello"}, {1, BLOB_SIZE, ""}};
@@ -165,8 +166,10 @@ static struct msg msg_fill(enum msg_type type, const struct job_spec *spec)
         for (int i = 0; i < RANK_KEY_SIZE; i++) m.key[i] = (unsigned char)(200 - 7 * i);
         m.spec = spec;
         m.n_uuids = 2, m.uuids = two_uuids;
+        m.n_grants = 2, m.grants = two_grants;
         break;
     case MSG_BLOBS: m.n_blobs = 2, m.blobs = two_blobs; break;
+    case MSG_SAVE:
     case MSG_STOP: snprintf(m.reason, sizeof m.reason, "cancelled"); break;
     case MSG_ACK: m.seq = 8, m.rank = -1, m.offset = 77; break;
     case MSG_EXPECT:
@@ -175,11 +178,15 @@ static struct msg msg_fill(enum msg_type type, const struct job_spec *spec)
     case MSG_FETCH: m.epoch = 0, m.request = 4, m.offset = 12, snprintf(m.path, 32, "a.bin"); break;
     case MSG_DESCRIBE:
         m.job = m.epoch = 0, m.request = 4, m.models = true, snprintf(m.path, 32, "/m/x");
+        m.n_grants = 1, m.grants = two_grants;
         break;
-    case MSG_HEARTBEAT: m.job = m.epoch = 0, m.n_gpus = 2, m.gpus = two_gpus; break;
-    case MSG_WELCOME: m.job = m.epoch = 0, m.heartbeat_ms = 250; break;
+    case MSG_HEARTBEAT:
+        m.job = m.epoch = 0, m.n_gpus = 2, m.gpus = two_gpus;
+        m.disk = (struct disk_use){(int64_t)5 << 40, 77, (int64_t)9 << 40, 1};
+        break;
+    case MSG_WELCOME: m.job = m.epoch = 0, m.heartbeat_ms = 250, m.abi = WIRE_ABI; break;
     case MSG_REFUSED:
-        m.job = m.epoch = 0, m.retry_ms = 5000;
+        m.job = m.epoch = 0, m.retry_ms = 5000, m.abi = WIRE_ABI;
         snprintf(m.reason, sizeof m.reason, "a node of this name is up");
         break;
     case MSG_JOIN:
@@ -187,6 +194,8 @@ static struct msg msg_fill(enum msg_type type, const struct job_spec *spec)
         break;
     case MSG_JOINED: m = (struct msg){.type = type, .pem = "-----BEGIN CERTIFICATE"}; break;
     case MSG_FORGET: break;
+    case MSG_TYPE_N: break;
+    case MSG_LEAVING: m.job = m.epoch = 0, m.end_s = 1795000000, m.margin_s = 120; break;
     case MSG_REMOVE: m.epoch = 0, m.what = REMOVAL_CHECKPOINTS; break;
     case MSG_REMOVED:
         m.epoch = 0, m.what = REMOVAL_JOB, m.total = (int64_t)5 << 40;
@@ -221,6 +230,8 @@ static void msg_compare(const struct msg *a, const struct msg *b)
     CHECK(a->n_gpus == b->n_gpus && a->n_uuids == b->n_uuids);
     CHECK(!a->n_gpus || !memcmp(a->gpus, b->gpus, (size_t)a->n_gpus * sizeof *a->gpus));
     CHECK(!a->n_uuids || !memcmp(a->uuids, b->uuids, (size_t)a->n_uuids * sizeof *a->uuids));
+    CHECK(a->n_grants == b->n_grants);
+    for (int i = 0; i < a->n_grants; i++) CHECK_STR(b->grants[i], a->grants[i]);
     CHECK(!a->token == !b->token && !a->pem == !b->pem);
     if (a->token) CHECK_STR(b->token, a->token);
     if (a->pem) CHECK_STR(b->pem, a->pem);
@@ -231,6 +242,7 @@ static void msg_compare(const struct msg *a, const struct msg *b)
     flat_a.spec = flat_b.spec = NULL;
     flat_a.gpus = flat_b.gpus = NULL;
     flat_a.uuids = flat_b.uuids = NULL;
+    flat_a.grants = flat_b.grants = NULL;
     CHECK_MSG(!memcmp(&flat_a, &flat_b, sizeof flat_a), "type %d", (int)a->type);
 }
 
@@ -238,7 +250,7 @@ static void test_round_trip(void)
 {
     struct job_spec *spec = spec_fill();
     memset(two_blobs[1].data, 0xA5, BLOB_SIZE);
-    for (int type = MSG_HELLO; type <= MSG_REMOVED; type++) {
+    for (int type = MSG_HELLO; type < MSG_TYPE_N; type++) {
         struct arena a, b;
         struct msg in = msg_fill((enum msg_type)type, spec), out;
         struct err e = {0};
@@ -293,7 +305,7 @@ static void test_hostile(void)
 {
     struct job_spec *spec = spec_fill();
     spec->data.n_train = 2; /* the attack is quadratic in the size */
-    for (int type = MSG_HELLO; type <= MSG_REMOVED; type++) {
+    for (int type = MSG_HELLO; type < MSG_TYPE_N; type++) {
         struct arena a;
         struct msg m = msg_fill((enum msg_type)type, spec);
         size_t size = 0;
@@ -380,7 +392,9 @@ static void test_refusals(void)
         CHECK_MSG(unpack_of(&m, &e) < 0, "%s", not_names[i]);
         CHECK_STR(e.field, "node");
     }
-    m.node[0] = 'x', m.node[1] = 0, m.abi = WIRE_ABI - 1;
+    m.node[0] = 'x', m.node[1] = 0, m.abi = WIRE_ABI_BEFORE;
+    CHECK(unpack_of(&m, &e) == 0);
+    m.abi = WIRE_ABI_BEFORE - 1;
     snprintf(m.address, sizeof m.address, "not read of another version");
     CHECK(unpack_of(&m, &e) == 0); /* so that it can be told why it may not join */
     /* An id of prepared data becomes the name of a directory. */
@@ -412,6 +426,26 @@ static void test_refusals(void)
     CHECK(unpack_of(&m, &e) < 0);
     CHECK_STR(e.field, "data");
     free(spec);
+}
+
+/* They are added up and shown: no node has less than nothing, or more free than there is. */
+static void test_disk(void)
+{
+    static const struct {
+        struct disk_use use;
+        const char *field;
+    } bad[] = {{{-1, 0, 10, 0}, "disk.jobs"},
+               {{0, -1, 10, 0}, "disk.prepared"},
+               {{0, 0, -10, 0}, "disk.size"},
+               {{0, 0, 10, 11}, "disk.free"},
+               {{0, 0, 10, -1}, "disk.free"}};
+    struct err e;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct msg m = {.type = MSG_HEARTBEAT, .disk = bad[i].use};
+        CHECK_MSG(unpack_of(&m, &e) < 0, "%s", bad[i].field);
+        CHECK_STR(e.field, bad[i].field);
+    }
+    CHECK(unpack_of(&(struct msg){.type = MSG_HEARTBEAT}, &e) == 0); /* it does not say */
 }
 
 /* A UUID becomes a word of a rank's environment; a GPU is known by it. */
@@ -447,6 +481,12 @@ static void test_gpus(void)
     m.n_uuids = 2, m.uuids = odd;
     CHECK(unpack_of(&m, &e) < 0);
     CHECK_STR(e.field, "gpu.uuid");
+    static const char *const relative[] = {"/a", "up/files/b"};
+    m = msg_fill(MSG_ASSIGN, spec);
+    m.grants = relative;
+    CHECK(unpack_of(&m, &e) < 0);
+    CHECK_STR(e.field, "grants");
+    m = msg_fill(MSG_ASSIGN, spec);
     m.n_uuids = 0; /* a job that takes none */
     CHECK(unpack_of(&m, &e) == 0);
     free(spec);
@@ -474,7 +514,7 @@ static void test_unknown_field(void)
 static void test_limits(void)
 {
     struct arena a;
-    struct msg m = {.type = MSG_HELLO, .node = "n"}, out;
+    struct msg m = {.type = MSG_HELLO, .abi = WIRE_ABI, .node = "n"}, out;
     struct err e = {0};
     size_t size = 0;
     arena_init(&a, 4096);
@@ -503,12 +543,76 @@ static void test_limits(void)
     free(big);
 }
 
+static void test_versions(void)
+{
+    static const uint32_t others[] = {0, WIRE_ABI_BEFORE - 1, WIRE_ABI + 1, UINT32_MAX};
+    CHECK(wire_speaks(WIRE_ABI) && wire_speaks(WIRE_ABI_BEFORE));
+    CHECK(wire_choose(0) == WIRE_ABI_BEFORE && wire_choose(WIRE_ABI_BEFORE) == WIRE_ABI_BEFORE);
+    CHECK(wire_choose(WIRE_ABI) == WIRE_ABI && wire_choose(UINT32_MAX) == WIRE_ABI);
+    for (int i = 0; i < 4; i++) {
+        char text[512], number[16];
+        CHECK(!wire_speaks(others[i]));
+        wire_refusal(others[i], text, sizeof text);
+        snprintf(number, sizeof number, ": %u,", others[i]);
+        CHECK_MSG(strstr(text, number) && strstr(text, "speaks 6 and 7"), "%s", text);
+        CHECK_MSG(strstr(text, i < 2 ? "upgrade seqw" : "upgrade seqd"), "%s", text);
+    }
+    /* 0.2.0 has the kinds up to REFUSED. */
+    struct job_spec *spec = spec_fill();
+    for (int type = MSG_HELLO; type <= MSG_REMOVED; type++) {
+        const struct msg m = msg_fill((enum msg_type)type, spec);
+        struct arena a;
+        size_t size;
+        CHECK(wire_knows(WIRE_ABI, (enum msg_type)type));
+        CHECK(wire_knows(WIRE_ABI_BEFORE, (enum msg_type)type) == (type <= MSG_REFUSED));
+        arena_init(&a, ARENA_SIZE);
+        CHECK(!wire_pack_for(&m, WIRE_ABI_BEFORE, &a, &size) == (type > MSG_REFUSED));
+        arena_fini(&a);
+    }
+    CHECK(!wire_knows(WIRE_ABI, (enum msg_type)0) && !wire_knows(WIRE_ABI, (enum msg_type)1000));
+    free(spec);
+}
+
+/* A job for a peer without some of the spec's fields: the rest is as it was, and what is left out
+ * is the default there. */
+static void test_spec_before(void)
+{
+    struct job_spec *spec = spec_fill();
+    struct msg m = msg_fill(MSG_ASSIGN, spec), out;
+    struct arena a;
+    struct err e;
+    size_t size, whole;
+    arena_init(&a, ARENA_SIZE);
+    spec->checkpoint.changes = 1;
+    CHECK(!spec_needs(spec, WIRE_ABI));
+    const char *needs = spec_needs(spec, WIRE_ABI_BEFORE);
+    CHECK(needs && spec_field(needs)->since == WIRE_ABI);
+    CHECK(wire_pack(&m, &a, &whole));
+    void *data = wire_pack_for(&m, WIRE_ABI_BEFORE, &a, &size);
+    CHECK(data && size < whole);
+    CHECK_MSG(wire_unpack(data, size, &a, &out, &e) == 0, "%s", e.text);
+    CHECK(!spec_needs(out.spec, WIRE_ABI_BEFORE));
+    for (const struct field *f = spec_fields; f->path; f++) { /* then it is the same */
+        if (f->since > WIRE_ABI_BEFORE) spec_set_default(spec, f, spec);
+    }
+    spec_compare(spec, out.spec);
+    /* Nodes of ABI 6 take job:ID for the name of a file. */
+    CHECK(spec_intern(spec, "job:7/step-3", 12, &spec->model.path) == 0);
+    CHECK_STR(spec_needs(spec, WIRE_ABI_BEFORE), "paths by job:ID");
+    CHECK(!spec_needs(spec, WIRE_ABI));
+    arena_fini(&a);
+    free(spec);
+}
+
 int main(void)
 {
+    RUN(test_versions);
+    RUN(test_spec_before);
     RUN(test_round_trip);
     RUN(test_hostile);
     RUN(test_refusals);
     RUN(test_gpus);
+    RUN(test_disk);
     RUN(test_unknown_field);
     RUN(test_limits);
     return test_done("wire");

@@ -2,6 +2,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 #include "client/cli.h"
 #include "client/help.h"
@@ -143,6 +145,36 @@ static void test_url(void)
     unsetenv("SEQD_URL");
 }
 
+/* Where systemd runs seqd, its socket needs neither a URL nor a token. */
+static void test_system_socket(void)
+{
+    struct err e = {0};
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    char out[128], want[128], dir[] = "/tmp/test_client_XXXXXX";
+    const char *before = cli_system_socket;
+    CHECK_STR(before, "/run/seqd/seqd.sock");
+    CHECK(mkdtemp(dir) != NULL);
+    snprintf(a.sun_path, sizeof a.sun_path, "%s/seqd.sock", dir);
+    cli_system_socket = a.sun_path;
+    FILE *f = fopen(a.sun_path, "w");
+    CHECK(f && !fclose(f));
+    CHECK(!url_of(NULL, NULL, out, sizeof out, &e));
+    CHECK_STR(out, "http://127.0.0.1:7433"); /* a file is no socket */
+    unlink(a.sun_path);
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CHECK(fd >= 0 && !bind(fd, (struct sockaddr *)&a, sizeof a));
+    CHECK(!url_of(NULL, NULL, out, sizeof out, &e));
+    snprintf(want, sizeof want, "unix:%s", a.sun_path);
+    CHECK_STR(out, want);
+    CHECK(url_of(NULL, NULL, out, 8, &e) < 0 && e.code == ERR_TOO_LARGE);
+    CHECK(!url_of("http://127.0.0.1:1", NULL, out, sizeof out, &e));
+    CHECK_STR(out, "http://127.0.0.1:1");
+    close(fd);
+    unlink(a.sun_path);
+    rmdir(dir);
+    cli_system_socket = before;
+}
+
 static void test_job_id(void)
 {
     static const struct {
@@ -185,6 +217,7 @@ int main(void)
     RUN(test_refusals);
     RUN(test_sets_limit);
     RUN(test_url);
+    RUN(test_system_socket);
     RUN(test_job_id);
     RUN(test_help);
     return test_done("client_cli");

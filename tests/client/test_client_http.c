@@ -468,7 +468,7 @@ static void test_names(void)
     server_start(&s, live, 2);
     CHECK(SEQCTL(&s, "show", "my run") == CLI_OK);
     const char *asked = server_end(&s);
-    CHECK_MSG(strstr(asked, "&name=my%20run&state=queued,starting,running,stopping ") &&
+    CHECK_MSG(strstr(asked, "&name=my%20run&state=queued,starting,running,stopping,suspended ") &&
                   strstr(asked, "GET /v1/jobs/7 "),
               "%s", asked);
     server_start(&s, ended, 3);
@@ -549,7 +549,7 @@ static void test_continue(void)
               "%s", err);
     const char *asked = server_end(&s);
     CHECK_MSG(strstr(asked, "\"train\": {\"steps\": 40}") && strstr(asked, "\"lr\": 0.25") &&
-                  strstr(asked, "{\"resume\": \"/j/step-20\", \"changes\": true}") &&
+                  strstr(asked, "{\"resume\": \"job:12/step-20\", \"changes\": true}") &&
                   !strstr(asked, "labels"),
               "%s", asked);
     CHECK_MSG(strstr(err,
@@ -577,7 +577,7 @@ static void test_continue(void)
     server_start(&s, failed, 3);
     CHECK(SEQCTL(&s, "retry", "12") == CLI_OK);
     asked = server_end(&s);
-    CHECK_MSG(strstr(asked, "{\"resume\": \"/j/step-20\", \"changes\": false}") &&
+    CHECK_MSG(strstr(asked, "{\"resume\": \"job:12/step-20\", \"changes\": false}") &&
                   strstr(asked, "\"a.b\": \"c\""),
               "%s", asked);
 }

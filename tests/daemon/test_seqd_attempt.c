@@ -138,7 +138,7 @@ static void test_ends(void)
     struct job *j = job_of(2);
     CHECK(!job_fold(j, &(struct event){.type = EV_READY}, NULL) && j->state == JOB_RUNNING);
     CHECK(tell_exit(j, 0, RANK_GANG, GANG_DONE, 0).type == VERDICT_NONE);
-    CHECK(!attempt_stopped(j, &ev));
+    CHECK(!attempt_stopped(j, 0, &ev));
     struct verdict v = tell_exit(j, 1, RANK_GANG, GANG_DONE, 0);
     CHECK(v.type == VERDICT_EVENT && v.ev.type == EV_DONE);
     drop(j);
@@ -146,9 +146,9 @@ static void test_ends(void)
     j = job_of(2);
     CHECK(!job_fold(j, &(struct event){.type = EV_CANCEL}, NULL) && j->state == JOB_STOPPING);
     CHECK(tell_exit(j, 1, RANK_GANG, GANG_STOPPED, 0).type == VERDICT_NONE);
-    CHECK(!attempt_stopped(j, &ev));
+    CHECK(!attempt_stopped(j, 0, &ev));
     CHECK(tell_exit(j, 0, RANK_GANG, GANG_STOPPED, 0).type == VERDICT_NONE);
-    CHECK(attempt_stopped(j, &ev) && ev.type == EV_STOPPED && !strcmp(ev.node, "a"));
+    CHECK(attempt_stopped(j, 0, &ev) && ev.type == EV_STOPPED && !strcmp(ev.node, "a"));
     drop(j);
 }
 

@@ -118,7 +118,9 @@ static void test_lists(void)
     CHECK(post_as(user_b, "/v1/jobs", job_json) == 201);
     CHECK(get_as(user_a, "/v1/jobs") == 200);
     CHECK(strstr(reply, "\"id\":1,") && strstr(reply, "\"id\":2,") && !strstr(reply, "\"id\":3,"));
-    CHECK(strstr(reply, "\"others\":{\"queued\":1,\"starting\":0,\"running\":0,\"stopping\":0}"));
+    CHECK(strstr(
+        reply,
+        "\"others\":{\"queued\":1,\"starting\":0,\"running\":0,\"stopping\":0,\"suspended\":0}"));
     CHECK(get_as(user_b, "/v1/jobs?state=queued") == 200);
     CHECK(strstr(reply, "\"id\":3,") && !strstr(reply, "\"id\":1,"));
     CHECK(strstr(reply, "\"others\":{\"queued\":2,"));
@@ -215,6 +217,24 @@ static void test_wrong_tokens(void)
     CHECK(get_as(user_a, "/v1/me") == 200); /* a right one is listened to */
     CHECK(strstr(reply, "\"user\":\"ann\",\"role\":\"user\""));
     finish();
+}
+
+/* With a proxy too: the owner of a network of 64 bits has all its addresses. */
+static void test_wrong_tokens_of_a_network(void)
+{
+    static const char get[] = "GET /v1/me HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+                              "Authorization: Bearer x\r\nX-Forwarded-For: %s%d\r\n\r\n";
+    char text[256];
+    rest_by.proxy = true;
+    begin_users();
+    for (int i = 1; i <= AUTH_FAILURES + 1; i++) {
+        snprintf(text, sizeof text, get, "2001:db8::", i);
+        CHECK_MSG(talk(text) == (i <= AUTH_FAILURES ? 401 : 429), "failure %d", i);
+    }
+    snprintf(text, sizeof text, get, "2001:db8:0:1::", 1);
+    CHECK(talk(text) == 401);
+    finish();
+    rest_by.proxy = false;
 }
 
 static int64_t utc = 1700000000000;
@@ -381,6 +401,68 @@ static void test_limits(void)
     finish();
 }
 
+static void wrote(int64_t seq, int64_t job, const char *checkpoint)
+{
+    struct store_txn *t = store_begin();
+    store_event_add(t, &(struct store_event){seq, job, 1, 5, EV_CHECKPOINT, checkpoint});
+    commit(t);
+}
+
+static bool counted(const char *who)
+{
+    for (int i = 0; i < 400; i++) {
+        CHECK(get_as(who, "/v1/usage/users") == 200);
+        if (!strstr(reply, "\"counted_at\":null")) return true;
+        loop_turn(w.loop, 5);
+    }
+    return false;
+}
+
+/* What its jobs take counts, also of those that have ended; a live one gets a note. */
+static void test_disk_limit(void)
+{
+    begin_users();
+    CHECK(post_as(user_a, "/v1/jobs", job_json) == 201);
+    CHECK(post_as(user_a, "/v1/jobs", job_json) == 201);
+    CHECK(post_as(user_b, "/v1/jobs", job_json) == 201);
+    CHECK(post_as(user_a, "/v1/jobs/1:cancel", "") == 202);
+    wrote(1000, 1, "{\"step\":1,\"detail\":{\"path\":\"/x\",\"size\":5242880}}");
+    wrote(1001, 1, "{\"step\":2,\"detail\":{\"path\":\"/y\",\"size\":1048576}}");
+    close_server();
+    begin_in(false, 0); /* it counts at its start */
+    struct users *users = control_users(w.control);
+    users->limits = (struct users_limits){.disk = 6 << 20};
+    users_of(users, "ann")->limited = true; /* it came as a user */
+    struct job *runs = jobs_find(&control_commits(w.control)->cluster->jobs, 2);
+    runs->state = JOB_RUNNING;
+    CHECK(counted(operator_o));
+    CHECK(strstr(reply, "\"user\":\"ann\",\"jobs\":2,") &&
+          strstr(reply, "\"checkpoints\":6291456,") &&
+          strstr(reply, "\"user\":\"bob\",\"jobs\":1,"));
+    CHECK(strstr(reply, "\"limit_bytes\":6291456"));
+    CHECK(strstr(reply, "\"ann\"") < strstr(reply, "\"bob\"")); /* the most first */
+    CHECK(get_as(user_b, "/v1/usage/users") == 200 && strstr(reply, "bob") &&
+          !strstr(reply, "ann"));
+    CHECK(post_as(user_a, "/v1/jobs", job_json) == 429);
+    CHECK_MSG(strstr(reply, "take 6 MiB") && strstr(reply, "a user is 6 MiB") &&
+                  strstr(reply, "seqctl rm"),
+              "%s", reply);
+    CHECK(post_as(user_b, "/v1/jobs", job_json) == 201);
+    CHECK(post_as(operator_o, "/v1/jobs", job_json) == 201);
+    for (int i = 0; i < 400 && get_as(user_a, "/v1/jobs/2/events") == 200; i++) {
+        if (strstr(reply, "disk_limit")) break;
+        loop_turn(w.loop, 5);
+    }
+    CHECK_MSG(strstr(reply, "\"code\":\"disk_limit\"") &&
+                  strstr(reply, "\"limit_bytes\":6291456") && strstr(reply, "runs on"),
+              "%s", reply);
+    CHECK(get_as(user_a, "/v1/jobs/1/events") == 200 && !strstr(reply, "disk_limit"));
+    users->limits.disk = 0;
+    CHECK(post_as(user_a, "/v1/jobs", job_json) == 201);
+    runs->state = JOB_QUEUED;
+    finish();
+}
+
 /* ---- a database of the version before -------------------------------------------------------- */
 
 static void run(const char *sql)
@@ -425,12 +507,14 @@ int main(void)
     RUN(test_filters);
     RUN(test_keys_are_a_users);
     RUN(test_wrong_tokens);
+    RUN(test_wrong_tokens_of_a_network);
     RUN(test_expiry);
     RUN(test_revocation);
     RUN(test_making);
     RUN(test_audit);
     RUN(test_event_says_who);
     RUN(test_limits);
+    RUN(test_disk_limit);
     RUN(test_version_before);
     return test_done("seqd_auth");
 }

@@ -106,15 +106,47 @@ static void test_newest_are_kept(void)
     finish();
 }
 
-/* A state directory that holds the copy alone. */
+static void put_file(const char *file, const char *text)
+{
+    char path[256];
+    struct err e;
+    snprintf(path, sizeof path, "%s/pki", w.dir);
+    CHECK(!file_make_dir(path, &e));
+    snprintf(path, sizeof path, "%s/%s", w.dir, file);
+    CHECK(!file_write_private(path, text, strlen(text), &e));
+}
+
+static void check_file(const char *file, const char *want)
+{
+    char path[256];
+    struct stat st;
+    size_t n;
+    snprintf(path, sizeof path, "%s/%s", w.dir, file);
+    char *text = file_read(path, 4096, &n, NULL);
+    CHECK_MSG(text && !strcmp(text, want), "%s: %s", path, text ? text : "not there");
+    CHECK(!stat(path, &st) && (st.st_mode & 0777) == 0600);
+    free(text);
+}
+
+static void secrets(void (*call)(const char *, const char *))
+{
+    call("secret", "keys");
+    call("pki/ca.pem", "an authority");
+    call("token", "sq_of_dev");
+}
+
+/* A state directory that holds the copy alone: what lay beside the database is there again. */
 static void test_restored(void)
 {
     char from[256], to[256];
     begin();
+    secrets(put_file);
     for (int i = 0; i < 5; i++) CHECK(post("/v1/jobs", job_json) == 201);
     CHECK(post("/v1/jobs/2:cancel", "") == 202);
+    CHECK(get("/v1/jobs?limit=2") == 200 && strstr(reply, "\"next_cursor\":\"4\""));
     make_one();
     snprintf(from, sizeof from, "%s/backups/%s", w.dir, name);
+    CHECK(count_of(from, "SELECT count(*) FROM carried") == 3);
     close_server();
     char old[64];
     snprintf(old, sizeof old, "%s", w.dir);
@@ -123,11 +155,41 @@ static void test_restored(void)
     snprintf(to, sizeof to, "%s/seqd.db", w.dir);
     CHECK(!rename(from, to));
     begin_in(false, 0);
+    secrets(check_file);
+    CHECK(count_of(to, "SELECT count(*) FROM sqlite_master WHERE name = 'carried'") == 0);
     CHECK(get("/v1/jobs/5") == 200 && strstr(reply, "\"state\":\"queued\""));
     CHECK(get("/v1/jobs/2") == 200 && strstr(reply, "\"state\":\"cancelled\""));
-    CHECK(post("/v1/jobs", job_json) == 201 && strstr(reply, "\"id\":6"));
+    CHECK(get("/v1/jobs?limit=2&cursor=4") == 200 && strstr(reply, "\"id\":3"));
+    /* Not an id that nodes may know of a job which the backup does not have. */
+    CHECK(post("/v1/jobs", job_json) == 201 && strstr(reply, "\"id\":1000001"));
+    make_one(); /* nothing is carried twice */
     finish();
     nftw(old, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* Over the state of another seqd: it keeps what it has, and does not start. */
+static void test_restored_over_another(void)
+{
+    char from[256], to[256];
+    struct err e;
+    begin();
+    secrets(put_file);
+    make_one();
+    snprintf(from, sizeof from, "%s/backups/%s", w.dir, name);
+    snprintf(to, sizeof to, "%s/seqd.db", w.dir);
+    close_server();
+    CHECK(!rename(from, to));
+    put_file("pki/ca.pem", "another one");
+    struct loop *l = loop_create(NULL, NULL, &e);
+    CHECK(store_open(l, w.dir, &e) == NULL);
+    CHECK_MSG(e.code == ERR_CONFLICT && strstr(e.text, "pki/ca.pem") && strstr(e.text, "empty"),
+              "%s", e.text);
+    check_file("pki/ca.pem", "another one");
+    put_file("pki/ca.pem", "an authority");
+    loop_destroy(l);
+    begin_in(false, 0); /* the same: as after a crash between the files and the commit */
+    secrets(check_file);
+    finish();
 }
 
 /* Stopped while one is being made: nothing hangs. */
@@ -147,6 +209,7 @@ int main(void)
     RUN(test_refused);
     RUN(test_newest_are_kept);
     RUN(test_restored);
+    RUN(test_restored_over_another);
     RUN(test_stopped);
     return test_done("seqd_backup");
 }

@@ -292,7 +292,7 @@ static void test_other_node_prepares_again(void)
     goodbye();
     w.now += NODE_LOST_MS + 2000;
     settle();
-    struct msg m = {.type = MSG_HELLO, .n_slots = 4};
+    struct msg m = {.type = MSG_HELLO, .abi = WIRE_ABI, .n_slots = 4};
     snprintf(m.node, sizeof m.node, "n2");
     w.up = true;
     control_link_calls.up(w.control, "n2", &m);

@@ -327,6 +327,32 @@ static void test_waits_for_checkpoints(void)
     finish();
 }
 
+/* What a job begins from by job:ID lies on one node: it goes there, also after a restart of seqd,
+ * and waits while that node is away. */
+static void test_goes_to_its_source(void)
+{
+    begin();
+    hello(A), hello(C);
+    submit_source = "b";
+    CHECK(submit(1, 0) == 1);
+    submit_source = NULL;
+    pass(1001);
+    CHECK(is(1, "queued"));
+    CHECK_MSG(strstr(job(1)->reason, "node b") && strstr(job(1)->reason, "of step 20"), "%s",
+              job(1)->reason);
+    A->up = C->up = false;
+    close_seqd(), open_seqd();
+    CHECK_STR(job(1)->source, "b");
+    hello(A), hello(C);
+    pass(1001);
+    CHECK(is(1, "queued"));
+    hello(B);
+    pass(1001);
+    CHECK(!is(1, "queued"));
+    CHECK_STR(job(1)->node, "b");
+    finish();
+}
+
 static void on_restart(void *arg, const struct job *j, const struct err *e)
 {
     *(enum err_code *)arg = j ? ERR_NONE : e->code;
@@ -689,6 +715,7 @@ int main(void)
     RUN(test_node_lost);
     RUN(test_lost_and_restarted);
     RUN(test_waits_for_checkpoints);
+    RUN(test_goes_to_its_source);
     RUN(test_restart_without_checkpoint);
     RUN(test_restart_after_each_record);
     RUN(test_lost_assign);

@@ -427,7 +427,8 @@ static void test_left_behind(void)
     static const char plan[] = "{\"kind\":\"generate\",\"model\":{\"path\":\"/m\"},"
                                "\"input\":{\"prompt\":\"x\"}}";
     const struct linger reset = {.l_onoff = 1};
-    struct msg hello = {.type = MSG_HELLO, .node = "n1", .memory_size = (int64_t)1 << 33};
+    struct msg hello = {
+        .type = MSG_HELLO, .abi = WIRE_ABI, .node = "n1", .memory_size = (int64_t)1 << 33};
     char out[512];
     int fd[LIMIT / 4];
     begin_limited();

@@ -71,6 +71,9 @@ static void random_event(struct event *ev, const struct job *j, int64_t at)
         ev->form = rand_r(&seed) % 2 ? 1 + FORM_ALL_GATHER : 0;
         snprintf(ev->detail, sizeof ev->detail, "{\"a\":[1,2,{\"b\":\"}\"}]}");
         break;
+    case EV_WALL_LIMIT: err_field(&ev->err, ERR_WALL_LIMIT, "limits.wall_s", "it ran"); break;
+    case EV_STOPPED:
+    case EV_DONE: ev->ran_ms = 1 + rand_r(&seed) % 1000; break;
     case EV_STEP:
     case EV_CHECKPOINT: ev->step = 1 + rand_r(&seed) % 1000; break;
     default: break;
@@ -79,6 +82,7 @@ static void random_event(struct event *ev, const struct job *j, int64_t at)
 
 static void check_same(const struct job *a, const struct job *b)
 {
+    CHECK(a->saving == b->saving && a->ran_ms == b->ran_ms);
     CHECK(a->state == b->state && a->target == b->target && a->version == b->version);
     CHECK(a->epoch == b->epoch && a->attempts == b->attempts && a->task == b->task);
     CHECK(a->n_places == b->n_places && !strcmp(a->checkpoint_node, b->checkpoint_node));
@@ -93,6 +97,7 @@ static void check_same(const struct job *a, const struct job *b)
     CHECK(a->restarts == b->restarts && a->n_failures == b->n_failures);
     CHECK(a->not_before_ms == b->not_before_ms && a->n_tokens == b->n_tokens);
     CHECK(!strcmp(a->prepared_node, b->prepared_node));
+    CHECK(!strcmp(a->source, b->source) && a->source_step == b->source_step);
     CHECK(!strcmp(a->prepared_id, b->prepared_id) && a->err.code == b->err.code);
     CHECK(!strcmp(a->err.text, b->err.text) && !strcmp(a->err.field, b->err.field));
     CHECK(a->err_cause == b->err_cause && a->err_rank == b->err_rank);
@@ -282,6 +287,109 @@ static void test_cancel_outranks(void)
     job_destroy(j);
 }
 
+/* A job that runs, with an attempt of epoch 1. */
+static struct job *running(void)
+{
+    struct job *j = queued();
+    CHECK(!job_fold(j, &(struct event){.type = EV_ASSIGN, .epoch = 1, .task = TASK_RUN}, NULL));
+    CHECK(!job_fold(j, &(struct event){.type = EV_READY}, NULL));
+    return j;
+}
+
+static void fold(struct job *j, enum job_event type)
+{
+    struct event ev = {.type = type, .rank = -1, .cause = CAUSE_INFRASTRUCTURE, .ran_ms = 1000};
+    if (type == EV_WALL_LIMIT) err_field(&ev.err, ERR_WALL_LIMIT, "limits.wall_s", "it ran 60 s");
+    CHECK_MSG(!job_fold(j, &ev, NULL), "%s", job_event_name(type));
+}
+
+/* What is asked of a running job, one after the other, and where it is when it has stopped. */
+static void test_holds(void)
+{
+#define N 5
+    static const struct {
+        enum job_event asked[N]; /* EV_SUBMIT: no more */
+        enum job_state end;
+        bool saving; /* before the end */
+    } cases[] = {
+        {{EV_SUSPEND, EV_STOPPED}, JOB_SUSPENDED, true},
+        {{EV_SUSPEND, EV_RESUME, EV_STOPPED}, JOB_QUEUED, true},
+        {{EV_SUSPEND, EV_RESUME, EV_SUSPEND, EV_STOPPED}, JOB_SUSPENDED, true},
+        {{EV_SUSPEND, EV_STOPPED, EV_RESUME}, JOB_QUEUED, false},
+        {{EV_SUSPEND, EV_STOPPED, EV_CANCEL}, JOB_CANCELLED, false},
+        {{EV_SUSPEND, EV_CANCEL, EV_STOPPED}, JOB_CANCELLED, false},
+        {{EV_SUSPEND, EV_CANCEL, EV_RESUME, EV_STOPPED}, JOB_CANCELLED, false},
+        {{EV_SUSPEND, EV_NODE_LOST, EV_STOPPED}, JOB_SUSPENDED, true},
+        {{EV_SUSPEND, EV_DONE}, JOB_SUCCEEDED, true},
+        {{EV_NODE_LOST, EV_SUSPEND, EV_STOPPED}, JOB_SUSPENDED, false},
+        {{EV_NODE_LOST, EV_RESUME, EV_STOPPED}, JOB_QUEUED, false},
+        {{EV_DRAIN, EV_STOPPED}, JOB_QUEUED, true},
+        {{EV_DRAIN, EV_SUSPEND, EV_STOPPED}, JOB_SUSPENDED, true},
+        {{EV_WALL_LIMIT, EV_STOPPED}, JOB_FAILED, true},
+        {{EV_WALL_LIMIT, EV_SUSPEND, EV_STOPPED}, JOB_FAILED, true},
+        {{EV_WALL_LIMIT, EV_DONE}, JOB_SUCCEEDED, true},
+        {{EV_WALL_LIMIT, EV_CANCEL, EV_STOPPED}, JOB_CANCELLED, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct job *j = running();
+        bool saving = false;
+        for (int k = 0; k < N && cases[i].asked[k] != EV_SUBMIT; k++) {
+            saving = j->saving;
+            fold(j, cases[i].asked[k]);
+        }
+        CHECK_MSG(j->state == cases[i].end && saving == cases[i].saving, "case %zu: %s, %d", i,
+                  job_state_name(j->state), saving);
+        CHECK(!j->saving && j->restarts == 0);
+        CHECK(job_slots(j, NULL) == 0);
+        if (j->state == JOB_FAILED) CHECK(j->err.code == ERR_WALL_LIMIT);
+        job_destroy(j);
+    }
+    struct job *j = queued(); /* what has not begun, and what starts, has nothing to save */
+    fold(j, EV_SUSPEND);
+    CHECK(j->state == JOB_SUSPENDED);
+    struct event assign = {.type = EV_ASSIGN, .epoch = 1, .task = TASK_RUN};
+    CHECK(job_fold(j, &assign, NULL)); /* held */
+    fold(j, EV_RESUME);
+    CHECK(!job_fold(j, &assign, NULL));
+    fold(j, EV_SUSPEND);
+    CHECK(j->state == JOB_STOPPING && j->target == JOB_SUSPENDED && !j->saving);
+    job_destroy(j);
+#undef N
+}
+
+/* A month later a failure is tried again all the same. */
+static void test_hold_stops_the_clock(void)
+{
+    struct job *j = running();
+    CHECK(!job_fold(j, &(struct event){.type = EV_CHECKPOINT, .step = 7, .at_ms = 5000}, NULL));
+    fold(j, EV_SUSPEND);
+    fold(j, EV_STOPPED);
+    CHECK(j->ran_ms == 1000 && j->checkpoint_step == 7);
+    fold(j, EV_RESUME);
+    struct event assign = {
+        .type = EV_ASSIGN, .epoch = 2, .task = TASK_RUN, .at_ms = 5000 + 30 * JOB_RETRY_MS};
+    CHECK(!job_fold(j, &assign, NULL));
+    CHECK(!job_gives_up(j, assign.at_ms + 1000));
+    job_destroy(j);
+}
+
+/* The error of a time limit says what is saved. */
+static void test_wall_error(void)
+{
+    for (int saved = 0; saved < 2; saved++) {
+        struct job *j = running();
+        if (saved) CHECK(!job_fold(j, &(struct event){.type = EV_CHECKPOINT, .step = 7}, NULL));
+        fold(j, EV_WALL_LIMIT);
+        fold(j, EV_STOPPED);
+        CHECK_STR(err_name(j->err.code), "wall_limit");
+        CHECK_MSG(
+            strstr(j->err.text, saved ? "step 7 is saved: `seqctl continue " : "no step is saved"),
+            "%s", j->err.text);
+        CHECK(j->err_cause == CAUSE_FINAL && j->restarts == 0);
+        job_destroy(j);
+    }
+}
+
 static void test_steps(void)
 {
     struct job_spec *s = spec_of(JOB_TRAIN); /* S 100, batch 4, 2 passes */
@@ -325,6 +433,9 @@ int main(void)
     RUN(test_replay);
     RUN(test_budgets);
     RUN(test_cancel_outranks);
+    RUN(test_holds);
+    RUN(test_hold_stops_the_clock);
+    RUN(test_wall_error);
     RUN(test_steps);
     RUN(test_table);
     return test_done("seqd_jobs");

@@ -56,8 +56,9 @@ struct peer {
     const struct msg *first[3]; /* sent as soon as the session is open */
     int n_opened, n_closed, n_got;
     enum msg_type got[8];
-    char reason[128];
+    char reason[256];
     int64_t retry_ms, heartbeat_ms;
+    uint32_t abi;
     bool obeys; /* as an agent: closes the session, and keeps away */
 };
 
@@ -90,6 +91,7 @@ static void peer_message(void *arg, struct rpc_stream *s, const void *data, size
     CHECK(wire_unpack(data, size, &a, &m, &e) == 0);
     if (p->n_got < 8) p->got[p->n_got++] = m.type;
     if (m.type == MSG_WELCOME) p->heartbeat_ms = m.heartbeat_ms;
+    if (m.type == MSG_WELCOME || m.type == MSG_REFUSED) p->abi = m.abi;
     if (m.type == MSG_REFUSED) {
         memcpy(p->reason, m.reason, sizeof p->reason);
         p->retry_ms = m.retry_ms;
@@ -125,7 +127,8 @@ static void give_up(void *arg)
 
 static const struct msg hello = {.type = MSG_HELLO, .abi = WIRE_ABI, .node = "n1", .n_slots = 2};
 static const struct msg hello_two = {.type = MSG_HELLO, .abi = WIRE_ABI, .node = "n2"};
-static const struct msg hello_old = {.type = MSG_HELLO, .abi = WIRE_ABI + 1, .node = "n1"};
+static const struct msg hello_before = {
+    .type = MSG_HELLO, .abi = WIRE_ABI_BEFORE, .node = "n1", .version = "0.2.0"};
 static const struct msg hello_other = {
     .type = MSG_HELLO, .abi = WIRE_ABI, .node = "n1", .instance = "another one"};
 static const struct msg beat = {.type = MSG_HEARTBEAT};
@@ -247,17 +250,68 @@ static void test_instance(void)
 
 static void test_not_admitted(void)
 {
-    struct peer p = {.first = {&hello}}, q = {.first = {&hello_old}};
+    struct peer p = {.first = {&hello}};
     setup();
     seen.full = "no room";
     dial(&p);
     UNTIL(p.n_got == 1);
     CHECK(p.got[0] == MSG_REFUSED && seen.n_up == 0 && seen.n_down == 0);
     CHECK_STR(p.reason, "no room");
-    dial(&q); /* another version is told so */
-    UNTIL(q.n_got == 1);
-    CHECK_MSG(q.got[0] == MSG_REFUSED && strstr(q.reason, "version"), "%s", q.reason);
-    CHECK(q.retry_ms > p.retry_ms && seen.n_up == 0);
+    CHECK(p.abi == WIRE_ABI);
+    rpc_client_destroy(p.client);
+    teardown();
+}
+
+/* Another version of the protocol is refused by its number, and told what to do. */
+static void test_other_versions(void)
+{
+    static const struct {
+        uint32_t abi;
+        const char *number, *fix;
+    } rows[] = {
+        {0, ": 0,", "upgrade seqw"},
+        {WIRE_ABI_BEFORE - 1, ": 5,", "upgrade seqw"},
+        {WIRE_ABI + 1, ": 8,", "upgrade seqd"},
+        {UINT32_MAX, ": 4294967295,", "upgrade seqd"},
+    };
+    setup();
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const struct msg other = {.type = MSG_HELLO, .abi = rows[i].abi, .node = "n1"};
+        struct peer p = {.first = {&other}};
+        dial(&p);
+        UNTIL(p.n_got == 1);
+        CHECK_MSG(p.got[0] == MSG_REFUSED && strstr(p.reason, rows[i].number) &&
+                      strstr(p.reason, rows[i].fix),
+                  "%s", p.reason);
+        CHECK(p.retry_ms == 60000 && p.abi == WIRE_ABI && seen.n_up == 0);
+        rpc_client_destroy(p.client);
+    }
+    teardown();
+}
+
+/* A node of the version before joins; what its version does not have is not sent, and not taken. */
+static void test_version_before(void)
+{
+    const struct msg remove = {.type = MSG_REMOVE, .job = 1};
+    const struct msg removed = {.type = MSG_REMOVED, .job = 1};
+    const struct msg end = {.type = MSG_STOP, .job = 1, .epoch = 1};
+    struct peer p = {.first = {&hello_before}}, q = {.first = {&hello_two}};
+    setup();
+    dial(&p);
+    UNTIL(p.n_got == 2);
+    CHECK(p.got[0] == MSG_WELCOME && p.got[1] == MSG_EXPECT && p.abi == WIRE_ABI);
+    CHECK(link_send(server, "n1", &remove) < 0);
+    CHECK(link_send(server, "n1", &end) == 0);
+    UNTIL(p.n_got == 3);
+    CHECK(p.got[2] == MSG_STOP && seen.n_down == 0);
+    peer_send(&p, &removed);
+    UNTIL(p.n_closed == 1 && seen.n_down == 1);
+    CHECK(seen.n_messages == 0);
+    dial(&q);
+    UNTIL(q.n_got == 2);
+    CHECK(link_send(server, "n2", &remove) == 0);
+    peer_send(&q, &removed);
+    UNTIL(q.n_got == 3 && seen.n_messages == 1);
     rpc_client_destroy(p.client);
     rpc_client_destroy(q.client);
     teardown();
@@ -364,6 +418,8 @@ int main(void)
     RUN(test_replaced);
     RUN(test_instance);
     RUN(test_not_admitted);
+    RUN(test_other_versions);
+    RUN(test_version_before);
     RUN(test_backoff);
     RUN(test_hung);
     RUN(test_refused);

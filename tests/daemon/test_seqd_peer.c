@@ -224,6 +224,42 @@ static void test_same_client(void)
     CHECK(!door_same_client(&none, &user));
 }
 
+/* The last address is the proxy's own word; what stands before it is the client's. */
+static void test_forwarded(void)
+{
+    static const struct {
+        const char *value, *want;
+    } rows[] = {{"203.0.113.7", "::ffff:203.0.113.7"},
+                {"10.0.0.1, 203.0.113.7", "::ffff:203.0.113.7"},
+                {"10.0.0.1,\t2001:db8::7 ", "2001:db8::7"},
+                {"", "::1"},
+                {"10.0.0.1,", "::1"},
+                {"unknown", "::1"},
+                {"203.0.113.7:443", "::1"},
+                {"203.0.113.7 x", "::1"},
+                {"::ffff:ffff:ffff:ffff:ffff:255.255.255.255:::::", "::1"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const struct http_peer want = at(rows[i].want);
+        struct http_peer p = at("::1");
+        door_forwarded(&p, rows[i].value); /* who is no proxy says nothing of others */
+        CHECK(!memcmp(p.address, at("::1").address, sizeof p.address));
+        p.by_proxy = true;
+        door_forwarded(&p, rows[i].value);
+        CHECK_MSG(!memcmp(p.address, want.address, sizeof p.address), "%s", rows[i].value);
+    }
+    for (int on = 0; on < 2; on++) {
+        by_proxy = on;
+        begin("127.0.0.1:0", 0);
+        const struct http_peer want = at(on ? "2001:db8::9" : "::ffff:127.0.0.1");
+        CHECK(ask(dial_tcp(), "GET /a",
+                  "Host: localhost\r\nX-Forwarded-For: 192.0.2.1\r\n"
+                  "X-Forwarded-For: 192.0.2.2, 2001:db8::9\r\n") == 200);
+        CHECK(!memcmp(s.peer.address, want.address, sizeof want.address));
+        finish();
+    }
+    by_proxy = false;
+}
+
 static int try_path(const char *path, struct err *e)
 {
     *e = (struct err){0};
@@ -273,6 +309,7 @@ int main(void)
     RUN(test_users);
     RUN(test_proxy);
     RUN(test_same_client);
+    RUN(test_forwarded);
     RUN(test_left_over);
     return test_done("seqd_peer");
 }

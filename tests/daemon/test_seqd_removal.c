@@ -270,6 +270,32 @@ static void test_refusals(void)
 }
 
 /* A node that was away is told when it is back, and so is one that was there when seqd was not. */
+/* A node of the version before is told of nothing: why stands beside it, until it is upgraded. */
+static void test_old_node(void)
+{
+    begin_removal();
+    const int64_t id = ended_job();
+    goodbye(A);
+    A->abi = WIRE_ABI_BEFORE;
+    hello(A), settle();
+    CHECK(order(id, REMOVAL_JOB) == 0);
+    for (int i = 0; i < 2000 && !strstr(shown, "protocol 6"); i++) {
+        pass(10);
+        removal(id, REMOVAL_JOB);
+    }
+    CHECK_MSG(strstr(shown,
+                     "\"waits_for\":[{\"node\":\"a\",\"error\":\"it speaks protocol 6, which "
+                     "has no removals: upgrade seqw there\"}]"),
+              "%s", shown);
+    CHECK(n_heard == 0);
+    goodbye(A);
+    A->abi = WIRE_ABI;
+    hello(A), until_heard(1);
+    answer_all(A, 7);
+    until(id, REMOVAL_JOB, REMOVAL_DONE);
+    finish();
+}
+
 static void test_away(void)
 {
     begin_removal();
@@ -431,6 +457,7 @@ int main(void)
     RUN(test_all_of_it);
     RUN(test_ids);
     RUN(test_refusals);
+    RUN(test_old_node);
     RUN(test_away);
     RUN(test_strange_answers);
     RUN(test_failed);

@@ -154,6 +154,30 @@ static void test_openapi_words(void)
     }
 }
 
+/* The page is anyone's, kept by its tag, and bound to its own script. */
+static void test_page(void)
+{
+    static const char head[] = "Host: localhost\r\nConnection: close\r\n";
+    char again[256];
+    begin();
+    snprintf(again, sizeof again, "GET / HTTP/1.1\r\n%s\r\n", head);
+    CHECK(talk(again) == 200 && strstr(reply, "Content-Type: text/html; charset=utf-8\r\n"));
+    CHECK(strstr(reply, "\r\n\r\n<!doctype html>") && strstr(reply, "</html>"));
+    CHECK(strstr(reply, "default-src 'none'; script-src 'sha256-"));
+    CHECK(strstr(reply, "nosniff") && strstr(reply, "Referrer-Policy: no-referrer"));
+    CHECK(strstr(reply, "Cache-Control: no-cache\r\n") &&
+          strstr(reply, "no-store") > strstr(reply, "<!doctype html>")); /* the script says it */
+    const char *tag = strstr(reply, "ETag: ");
+    CHECK(tag != NULL);
+    if (!tag) return;
+    snprintf(again, sizeof again, "GET / HTTP/1.1\r\n%sIf-None-Match: %.34s\r\n\r\n", head,
+             tag + 6);
+    CHECK(talk(again) == 304 && !strstr(reply, "<!doctype"));
+    CHECK(get("/?x=1") == 400 && get("//") == 404 && get("/index.html") == 404);
+    CHECK(post("/", "") == 405);
+    finish();
+}
+
 static void test_plain_routes(void)
 {
     begin();
@@ -185,7 +209,7 @@ static void test_submit(void)
     CHECK(post("/v1/jobs", job_json) == 201);
     CHECK(strstr(reply, "Location: /v1/jobs/1\r\n") && strstr(reply, "\"state\":\"queued\""));
     CHECK(strstr(reply, "\"spec_effective\":{") && strstr(reply, "\"plan\":{"));
-    CHECK(get("/v1/jobs/1") == 200 && strstr(reply, "ETag: \"1\""));
+    CHECK(get("/v1/jobs/1") == 200 && strstr(reply, "ETag: \"1-"));
     CHECK(post("/v1/jobs?dry_run=true", job_json) == 200 && strstr(reply, "\"dry_run\":true"));
     CHECK(post("/v1/jobs?dry_run=maybe", job_json) == 400);
     CHECK(get("/v1/jobs/2") == 404); /* nothing was stored */
@@ -218,7 +242,8 @@ static void test_too_few_gpus(void)
         "\"resources\":{\"device\":\"cuda\",\"ranks\":2}}";
     struct gpu one = {
         .uuid = "GPU-1", .name = "X", .memory_size = (int64_t)1 << 34, .memory_free = 1 << 30};
-    struct msg hello = {.type = MSG_HELLO, .node = "n1", .n_slots = 8, .gpus = &one, .n_gpus = 1};
+    struct msg hello = {
+        .type = MSG_HELLO, .abi = WIRE_ABI, .node = "n1", .n_slots = 8, .gpus = &one, .n_gpus = 1};
     begin();
     control_link_calls.up(w.control, "n1", &hello);
     for (int dry = 0; dry < 2; dry++) {
@@ -367,7 +392,7 @@ static void test_quarantine(void)
 /* The longest that a node can make seqd say of it. */
 static void test_long_node(void)
 {
-    struct msg hello = {.type = MSG_HELLO, .n_slots = 4096, .n_cores = 4096};
+    struct msg hello = {.type = MSG_HELLO, .abi = WIRE_ABI, .n_slots = 4096, .n_cores = 4096};
     struct msg m = {.type = MSG_PROFILE};
     char reason[QUARANTINE_REASON];
     begin();
@@ -784,6 +809,17 @@ static void test_prometheus(void)
     node_joins_as("n1", 4);
     CHECK(get("/metrics") == 200 && strstr(reply, "\nseqd_nodes{state=\"up\"} 1\n"));
     CHECK(strstr(reply, "\nseqd_slots 4\n") != NULL);
+    CHECK(!strstr(reply, "seqd_node_disk_free_bytes{")); /* it has not said */
+    CHECK(get("/v1/nodes") == 200 && strstr(reply, "\"disk\":null"));
+    const struct msg beat = {.type = MSG_HEARTBEAT, .disk = {300, 20, 5000, 4000}};
+    control_link_calls.message(w.control, "n1", &beat);
+    CHECK(get("/metrics") == 200 && strstr(reply, "\nseqd_node_disk_bytes{node=\"n1\"} 5000\n") &&
+          strstr(reply, "\nseqd_node_disk_free_bytes{node=\"n1\"} 4000\n") &&
+          strstr(reply, "\nseqd_node_jobs_bytes{node=\"n1\"} 300\n") &&
+          strstr(reply, "\nseqd_node_prepared_bytes{node=\"n1\"} 20\n"));
+    CHECK(get("/v1/nodes") == 200 &&
+          strstr(reply, "\"disk\":{\"bytes\":5000,\"free_bytes\":4000,\"jobs_bytes\":300,"
+                        "\"prepared_bytes\":20}"));
     finish();
 }
 
@@ -793,6 +829,7 @@ int main(void)
     RUN(test_openapi_matches);
     RUN(test_openapi_fields);
     RUN(test_openapi_words);
+    RUN(test_page);
     RUN(test_plain_routes);
     RUN(test_submit);
     RUN(test_too_few_gpus);

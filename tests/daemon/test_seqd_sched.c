@@ -24,6 +24,9 @@ static int make_nodes(struct sched_node *n)
         n[i].net = below(4) ? 1 + below(2) : 0;
         n[i].emulated = below(2);
         n[i].quarantined = below(6) == 0;
+        n[i].cordoned = below(9) == 0;
+        n[i].ends = below(6) == 0;
+        n[i].left_ms = below(100);
         n[i].n_gpus = below(3) ? below(9) : 0;
         for (int k = 0; k < n[i].n_gpus; k++) {
             struct sched_gpu *g = &n[i].gpu[k];
@@ -54,6 +57,7 @@ static int make_jobs(struct sched_job *j, int n_nodes)
                                   .gpu_free = below(2),
                                   .avoid_node = below(3) - 1,
                                   .avoid_gpu = below(4),
+                                  .wall_ms = below(3) ? 0 : below(200),
                                   .not_before_ms = below(5) ? 0 : 2000};
         if (n_nodes && below(3) == 0) j[i].only = below(n_nodes);
         j[i].toy = j[i].only >= 0 && below(8) == 0;
@@ -111,6 +115,7 @@ static void check_gang(const struct sched_job *j, const struct sched_node *nodes
         int k = j->part[i].node;
         CHECK(nodes[k].up && j->part[i].n_ranks > 0 && !seen[k]);
         CHECK(!nodes[k].quarantined || j->toy);
+        CHECK(!nodes[k].cordoned && (!nodes[k].ends || j->wall_ms <= nodes[k].left_ms));
         if (j->n_parts > 1) CHECK(nodes[k].net && nodes[k].net == nodes[j->node].net);
         seen[k] = true;
         n += j->part[i].n_ranks;
@@ -218,7 +223,7 @@ static void test_spread(void)
         j->checkpoint = 1;  /* and data that can be made elsewhere: test_pinned */
         j->toy = j->awaited = j->soon = false;
         j->blamed = j->lacks = (struct sched_set){0}; /* see test_random */
-        for (int i = 0; i < nn; i++) n[i].quarantined = false;
+        for (int i = 0; i < nn; i++) n[i].quarantined = n[i].cordoned = n[i].ends = false;
         int one = fewest_nodes(j, n, nn, false), whole = fewest_nodes(j, n, nn, true);
         if (one == 1) whole = 1;
         sched_pick(j, 1, n, nn, 1000);
@@ -273,7 +278,9 @@ static void check_reason(const struct sched_job *all, int nj, const struct sched
         for (int i = 0; i < nj; i++)
             if (all[i].only >= 0) {
                 n[all[i].only].up = true, n[all[i].only].n_slots += 1000;
-                n[all[i].only].quarantined = false;
+                n[all[i].only].quarantined = n[all[i].only].cordoned = false;
+                n[all[i].only].ends = false;
+                n[all[i].only].n_preparing = -MAX_JOBS;
             }
     }
     sched_pick(jobs, nj, n, nn, now);
@@ -292,11 +299,14 @@ static bool slots_suffice(const struct sched_job *j, const struct sched_node *n,
     for (int a = 0; a < nn; a++) {
         int32_t sum = 0;
         for (int k = 0; k < nn; k++) {
-            const bool usable = n[k].up && (!n[k].quarantined || j->toy) && !sched_has(out, k);
+            const bool usable = n[k].up && (!n[k].quarantined || j->toy) && !n[k].cordoned &&
+                                (!n[k].ends || j->wall_ms <= n[k].left_ms) && !sched_has(out, k);
             const bool near = k == a || (!j->one_node && n[k].net && n[k].net == n[a].net);
             if (usable && near) sum += n[k].n_slots;
         }
-        if (n[a].up && !n[a].quarantined && !sched_has(out, a) && sum >= j->n_ranks) return true;
+        if (n[a].up && !n[a].quarantined && !n[a].cordoned &&
+            (!n[a].ends || j->wall_ms <= n[a].left_ms) && !sched_has(out, a) && sum >= j->n_ranks)
+            return true;
     }
     return false;
 }
@@ -357,6 +367,36 @@ static void test_avoid(void)
     n.gpu[2].state = SCHED_GPU_UNFIT;
     sched_pick(&j, 1, &n, 1, 0);
     CHECK(j.node == 0 && j.gpu[0] == 0 && j.gpu[1] == 1);
+}
+
+/* A node of a version without one of its fields is never taken, whatever else there is. */
+static void test_old(void)
+{
+    struct sched_node n[2] = {{.name = "a", .up = true, .n_slots = 4},
+                              {.name = "b", .up = false, .n_slots = 4}};
+    struct sched_job j = {.id = 1, .n_ranks = 2, .only = -1, .needs = "checkpoint.changes"};
+    sched_add(&j.old, 0);
+    for (int prepare = 0; prepare < 2; prepare++) {
+        j.prepare = prepare;
+        sched_pick(&j, 1, n, 2, 0);
+        CHECK(j.node == -1);
+        CHECK_STR(j.reason_code, "no_node");
+        CHECK_STR(j.reason,
+                  "no node can take it: 0 nodes up, 1 down, 1 of an older version without "
+                  "checkpoint.changes (upgrade seqw there)");
+    }
+    j.prepare = false;
+    sched_add(&j.blamed, 1); /* the one that failed it does, where the other may not */
+    n[1].up = true;
+    sched_pick(&j, 1, n, 2, 0);
+    CHECK(j.node == 1);
+    n[1].up = false;
+    j.only = 0, j.checkpoint = 7;
+    sched_pick(&j, 1, n, 2, 0);
+    CHECK(j.node == -1);
+    CHECK_STR(j.reason, "node a, which holds its checkpoint of step 7, is of an older version "
+                        "without checkpoint.changes: upgrade seqw there; to start again on another "
+                        "node: seqctl restart 1");
 }
 
 /* Ranks on GPUs take host memory too: a node gets as many as fit beside those that it runs. */
@@ -753,6 +793,7 @@ int main(void)
     RUN(test_random);
     RUN(test_spread);
     RUN(test_avoid);
+    RUN(test_old);
     RUN(test_memory_beside);
     RUN(test_two_lines);
     RUN(test_order);

@@ -122,6 +122,34 @@ static void test_write_and_read(void)
     remove_dir();
 }
 
+/* What the version before would misread makes the file one that it refuses, until it is gone. */
+static void test_newer(void)
+{
+    struct err e;
+    static const int type[] = {STORE_EVENTS_BEFORE - 1, STORE_EVENTS_BEFORE, -1};
+    make_dir();
+    for (int i = 0; i < 4; i++) {
+        struct loop *l = loop_create(NULL, NULL, &e);
+        struct store *s = store_open(l, dir, &e);
+        CHECK(s && store_is_newer(s) == (i == 2));
+        n_done = n_refused = 0;
+        if (i < 3) {
+            struct store_txn *t = store_begin();
+            if (!i) add_job(t, 1);
+            if (type[i] < 0)
+                store_as_before(t);
+            else
+                store_event_add(t, &(struct store_event){
+                                       .seq = 100 + i, .job = 1, .type = type[i], .data = "{}"});
+            store_commit(s, t, on_done, NULL);
+            wait_done(l, 1);
+        }
+        store_close(s);
+        loop_destroy(l);
+    }
+    remove_dir();
+}
+
 /* A request that contradicts the stored rows leaves no trace and fails no other request. */
 static void test_refused_request(void)
 {
@@ -270,6 +298,7 @@ int main(void)
     log_init("test");
     RUN(test_killed_in_mid_load); /* first: it forks, and no thread has started yet */
     RUN(test_write_and_read);
+    RUN(test_newer);
     RUN(test_refused_request);
     RUN(test_refused_places);
     return test_done("seqd_store");

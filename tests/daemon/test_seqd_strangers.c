@@ -264,7 +264,7 @@ static void test_taken_name(void)
 /* A name that comes and goes: whether it was let in. */
 static bool visit(int i, bool stay)
 {
-    struct msg m = {.type = MSG_HELLO, .n_slots = 1};
+    struct msg m = {.type = MSG_HELLO, .abi = WIRE_ABI, .n_slots = 1};
     snprintf(m.node, sizeof m.node, "n-%d", i);
     pass(1001);
     if (control_link_calls.admit(w.control, &m)) return false;
@@ -295,7 +295,7 @@ static void test_many_names(void)
     goodbye(A);
     pass(NODE_LOST_MS + 1001); /* it has a checkpoint, and is down the longest */
     for (int i = 0; i < NODE_MAX - 1; i++) {
-        struct msg m = {.type = MSG_HELLO, .n_slots = 1};
+        struct msg m = {.type = MSG_HELLO, .abi = WIRE_ABI, .n_slots = 1};
         snprintf(m.node, sizeof m.node, "n-%d", i);
         w.now++;
         loop_turn(w.loop, 0);
@@ -332,7 +332,7 @@ static void test_long_list(void)
         "\"num_hidden_layers\":1,\"num_attention_heads\":4,\"intermediate_size\":128}},"
         "\"input\":{\"prompt\":\"a\"}}";
     static struct job_spec s;
-    struct msg m = {.type = MSG_HELLO, .node = "big", .n_slots = WIRE_ATTEMPTS};
+    struct msg m = {.type = MSG_HELLO, .abi = WIRE_ABI, .node = "big", .n_slots = WIRE_ATTEMPTS};
     struct err e = {0};
     begin();
     CHECK_MSG(!json_spec_read(json, strlen(json), JSON_FOR_PEOPLE, &s, &e), "%s", e.text);

@@ -431,6 +431,8 @@ static void test_in_specs(void)
     uploads_close(w.routes.uploads); /* a restart knows the names */
     w.routes.uploads = uploads_open(w.loop, &options, &e);
     CHECK(submit_with("upload:in/x", "") == 201);
+    CHECK(talk("DELETE /v1/uploads/1 HTTP/1.1\r\n" HEAD "\r\n") == 409); /* live jobs name it */
+    CHECK(post("/v1/jobs:cancel", "{\"state\":[\"queued\"]}") == 200);
     CHECK(talk("DELETE /v1/uploads/1 HTTP/1.1\r\n" HEAD "\r\n") == 200);
     CHECK(submit_with("upload:in/x", "") == 400);
     uploads_close(w.routes.uploads);
@@ -474,6 +476,32 @@ static int plan_as(const char *token, const char *path)
     return ask_as(token, "POST", "/v1/jobs", JSON, text);
 }
 
+/* Another's upload is refused by its own path too, however that is written, and seqd's state. */
+static void by_path(bool complete)
+{
+    static const char *const ways[] = {"%s/files/in/x",          "%s//files/./in/x",
+                                       "%s/files/../files/in/x", "%s/files/*/x",
+                                       "%s/files/i[n]/x",        "%s/files/none/x"};
+    char path[512];
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        snprintf(path, sizeof path, ways[i], dir);
+        CHECK_MSG(plan_as(bob, path) == 400, "%s", path);
+        CHECK_MSG(strstr(reply, "name one of yours by upload:NAME"), "%s", reply);
+        CHECK_MSG(strstr(reply, "\"pointer\":\"/data/train/0/path\""), "%s", reply);
+        CHECK_MSG(plan_as(ann, path) == (complete && i < 3 ? 201 : 400), "%s", path);
+    }
+    w.routes.state_dir = w.dir;
+    snprintf(path, sizeof path, "%s/token", w.dir);
+    CHECK(plan_as(olga, path) == 400 && strstr(reply, "seqd's state, which no job reads"));
+    snprintf(path, sizeof path, "%s/node/jobs/3/checkpoints/step-00000001/x", w.dir);
+    CHECK(plan_as(ann, path) == 400 && strstr(reply, "has no such job"));
+    snprintf(path, sizeof path, "%s-beside", w.dir);
+    CHECK(plan_as(bob, path) == 201);
+    CHECK(plan_as(bob, "job:1") == 400 && strstr(reply, "job 1 has no checkpoint"));
+    CHECK(plan_as(bob, "job:77/artifacts/x") == 400 && strstr(reply, "has no such job"));
+    CHECK(plan_as(bob, "job:1/../2") == 400 && strstr(reply, "want job:ID"));
+}
+
 /* Another user's upload, complete or not, is not there. */
 static void others_see_nothing(bool complete, const char *list)
 {
@@ -487,6 +515,7 @@ static void others_see_nothing(bool complete, const char *list)
     CHECK(strstr(reply, "another user has an upload"));
     CHECK(plan_as(bob, "upload:in/x") == 400 && strstr(reply, "no complete upload"));
     CHECK(plan_as(ann, "upload:in/x") == (complete ? 201 : 400));
+    by_path(complete);
     CHECK(plan_as(olga, "upload:in/x") == (complete ? 201 : 400));
     CHECK(ask_as(ann, "GET", "/v1/uploads", "", "") == 200 && strstr(reply, "\"name\":\"in\""));
     CHECK(ask_as(olga, "GET", "/v1/uploads", "", "") == 200 && strstr(reply, "\"ann\""));
@@ -513,6 +542,9 @@ static void test_users(void)
     uploads_close(w.routes.uploads); /* owners survive a restart */
     w.routes.uploads = uploads_open(w.loop, &options, &e);
     others_see_nothing(true, list);
+    CHECK(ask_as(bob, "DELETE", "/v1/uploads/1", "", "") == 404);
+    CHECK(ask_as(ann, "DELETE", "/v1/uploads/1", "", "") == 409 && strstr(reply, "is in use: job"));
+    CHECK(ask_as(olga, "POST", "/v1/jobs:cancel", JSON, "{\"state\":[\"queued\"]}") == 200);
     CHECK(ask_as(olga, "DELETE", "/v1/uploads/1", "", "") == 200);
     CHECK(ask_as(ann, "GET", "/v1/uploads/1", "", "") == 404);
     /* The longest names that differ at their ends. */

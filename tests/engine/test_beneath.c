@@ -182,6 +182,80 @@ static void test_checkpoint(void)
     free(x);
 }
 
+/* ---- what seqd keeps ------------------------------------------------------------------------- */
+
+static bool reads(const char *path)
+{
+    const int fd = beneath_read(path, &e);
+    if (fd >= 0) close(fd);
+    return fd >= 0;
+}
+
+static void put(const char *path)
+{
+    CHECK_MSG(file_write(path, "private", 7, &e) == 0, "%s", e.text);
+}
+
+/* A marked directory is read by its grants alone: by links, by another root, by "/". */
+static void test_private(void)
+{
+    const char *const roots[] = {root};
+    char out[RANK_PATH_SIZE], granted[4096];
+    CHECK(file_make_dir(in_root("state/uploads/ann"), &e) == 0 &&
+          file_make_dir(in_root("state/uploads/bob"), &e) == 0);
+    put(in_root("state/token"));
+    put(in_root("state/uploads/ann/a"));
+    put(in_root("state/uploads/bob/b"));
+    CHECK(reads(in_root("state/token")));
+    CHECK(beneath_mark(in_root("state"), &e) == 0 && beneath_mark(in_root("state"), &e) == 0);
+    CHECK(!reads(in_root("state/token")) && e.code == ERR_INVALID);
+    CHECK(strstr(e.text, "job:ID/step-N") != NULL);
+    link_to("way", in_root("state/uploads"));
+    link_to("tok", in_root("state/token"));
+    CHECK(!reads(in_root("way/ann/a")) && !reads(in_root("tok")));
+    CHECK(beneath_open(root, in_root("way/ann/a"), 0) < 0 && errno == EPERM);
+    CHECK(beneath_open_old(root, in_root("state/token"), 0) < 0 && errno == EPERM);
+    CHECK(beneath_open_old("/", in_root("state/token"), 0) < 0 && errno == EPERM);
+    CHECK(beneath_open(root, in_root("state"), O_DIRECTORY) < 0 && errno == EPERM);
+    /* Not even whether it is there is said. */
+    CHECK(beneath_private(in_root("state/none")) && beneath_private(in_root("way/x/y")));
+    CHECK(!beneath_private(in_root("none/x")) && !beneath_private("/"));
+    CHECK(roots_directory("state/none", roots, 1, "model.path", out, &e) < 0);
+    CHECK(e.code == ERR_INVALID && !strcmp(e.field, "model.path"));
+    CHECK(roots_directory("way/ann", roots, 1, "model.path", out, &e) < 0 && e.code == ERR_INVALID);
+    /* One of them is granted; what is not there yet is then missing, and not private. */
+    snprintf(granted, sizeof granted, "%s", in_root("state/uploads/ann"));
+    beneath_grant(granted);
+    beneath_grant(in_root("state/later"));
+    CHECK(reads(in_root("way/ann/a")) && reads(in_root("state/uploads/ann/a")));
+    CHECK(!reads(in_root("state/uploads/bob/b")) && !reads(in_root("state/token")));
+    CHECK(!beneath_private(in_root("state/later/x")) && beneath_private(in_root("state/late")));
+    link_to("state/uploads/ann/out", in_root("state/token"));
+    CHECK(!reads(in_root("state/uploads/ann/out")) && e.code == ERR_INVALID);
+    /* Private of itself within a grant. */
+    CHECK(beneath_mark(granted, &e) == 0 && reads(in_root("state/uploads/ann/a")));
+    CHECK(file_make_dir(in_root("state/uploads/ann/deep"), &e) == 0);
+    put(in_root("state/uploads/ann/deep/x"));
+    CHECK(reads(in_root("state/uploads/ann/deep/x")));
+    CHECK(beneath_mark(in_root("state/uploads/ann/deep"), &e) == 0);
+    CHECK(!reads(in_root("state/uploads/ann/deep/x")));
+    beneath_grant_none();
+    CHECK(!reads(in_root("state/uploads/ann/a")));
+    CHECK(file_remove(in_root("state"), &e) == 0);
+}
+
+/* In a directory that all may write to, another's mark does not count. */
+static void test_mark_of_another(void)
+{
+    CHECK(file_make_dir(in_root("shared"), &e) == 0);
+    put(in_root("shared/a"));
+    CHECK(beneath_mark(in_root("shared"), &e) == 0 && !reads(in_root("shared/a")));
+    if (geteuid()) return; /* only root gives files away */
+    CHECK(lchown(in_root("shared/" BENEATH_MARK), 65534, 65534) == 0);
+    CHECK(!reads(in_root("shared/a")));
+    CHECK(chmod(in_root("shared"), 01777) == 0 && reads(in_root("shared/a")));
+}
+
 /* ---- names of others ------------------------------------------------------------------------- */
 
 static void test_names(void)
@@ -233,6 +307,8 @@ int main(void)
     const char *const roots[] = {"/", root};
     beneath_confine(roots, 2);
     RUN(test_links);
+    RUN(test_private);
+    RUN(test_mark_of_another);
     RUN(test_names);
     RUN(test_make_parent);
     RUN(test_model);

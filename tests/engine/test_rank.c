@@ -305,6 +305,54 @@ static void test_stop_and_resume_elsewhere(void)
     free(o);
 }
 
+/* SAVE: all ranks leave after one and the same step with a checkpoint of it, which no interval
+ * asked for, in whatever order they read of it. What was left of the training then ends with the
+ * bits of one that was never stopped, and every step moved what was planned. */
+static void test_save_and_resume(void)
+{
+    char sha[80];
+    for (int n = 1; n <= 3; n++) {
+        char name[32];
+        snprintf(name, sizeof name, "saved-%d", n);
+        struct order *o = make_order(JOB_TRAIN, n, name);
+        o->spec.checkpoint.every_steps = 0;
+        check_order(o);
+        gang_start(&g, n, o);
+        g.save_at_step = 4;
+        gang_run(&g);
+        for (int i = 0; i < n; i++)
+            CHECK_MSG(WIFEXITED(g.status[i]) && WEXITSTATUS(g.status[i]) == RANK_EXIT_SAVED,
+                      "rank %d of %d: %x %s", i, n, g.status[i], g.fail.text);
+        const int64_t last = g.step[g.n_steps - 1].step;
+        CHECK(g.n_fails == 0 && g.n_checkpoints == 1 && last >= 4 && last < STEPS && !*g.result);
+        CHECK(gang_event(&g, EV_CHECKPOINT, 0)->step == last);
+        o->args.epoch = 2;
+        run(&g, o);
+        CHECK(all_ok(&g) && g.n_steps == STEPS - last && g.step[0].step == last + 1);
+        for (int i = 0; i < g.n_steps; i++) {
+            const struct rank_step *s = &g.step[i];
+            CHECK_MSG(n != 2 || s->loss == losses[s->step - 1], "step %lld: %.17g, not %.17g",
+                      (long long)s->step, s->loss, losses[s->step - 1]);
+            CHECK(s->ledger_ok && !memcmp(s->comm, s->planned, sizeof s->comm));
+        }
+        text(g.result, "weights_sha256", sha, sizeof sha);
+        if (n == 2) CHECK_STR(sha, final_sha);
+        free(o);
+    }
+}
+
+/* In the last step it changes nothing: the training is done. */
+static void test_save_at_the_end(void)
+{
+    struct order *o = make_order(JOB_TRAIN, 2, "saved-late");
+    check_order(o);
+    gang_start(&g, 2, o);
+    g.save_at_step = STEPS;
+    gang_run(&g);
+    CHECK(all_ok(&g) && g.n_steps == STEPS && *g.result);
+    free(o);
+}
+
 static void test_score(void)
 {
     double nll[MAX_RANKS + 1];
@@ -818,6 +866,8 @@ int main(int argc, char **argv)
     RUN(test_kill_and_resume);
     RUN(test_damaged_checkpoint);
     RUN(test_stop_and_resume_elsewhere);
+    RUN(test_save_and_resume);
+    RUN(test_save_at_the_end);
     RUN(test_score);
     RUN(test_generate);
     RUN(test_verify);

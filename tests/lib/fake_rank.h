@@ -158,6 +158,11 @@ static inline int fake_rank_main(void)
     if (fake_does("die", rank)) raise(SIGKILL);
     if (fake_does("fail", rank)) fake_fail(rank, ERR_INVALID, "the data is bad");
     if (fake_does("exit3", rank)) _exit(3);
+    if (!strcmp(fake_plan, "save") && rank == 0) {
+        fake_receive(RANK_SAVE, NULL, 0);
+        fake_event(rank, EV_CHECKPOINT, "{}");
+        _exit(RANK_EXIT_SAVED);
+    }
     if (fake_does("stop", rank)) raise(SIGSTOP);
     if (fake_does("deaf", rank))
         for (;;) pause();

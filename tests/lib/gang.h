@@ -101,6 +101,7 @@ struct gang {
     int64_t n_ops[MAX_RANKS], n_tasks[MAX_RANKS]; /* of the last-operation records, at the end */
     void (*on_step)(struct gang *g, const struct rank_step *s); /* NULL: nothing */
     int stop_at_step; /* send STOP to all when this step is reported; 0: never */
+    int save_at_step; /* the same with SAVE */
     int stopped; /* this rank's process stands still: killed when the others have left; -1: none */
     struct rank_fail said[MAX_RANKS]; /* what each failed with */
     int64_t left_ms[MAX_RANKS];       /* gang_now_ms when each had left */
@@ -243,6 +244,8 @@ static inline void take_message(struct gang *g, int r, const struct rank_msg *h,
         if (g->on_step) g->on_step(g, (const struct rank_step *)body);
         if (g->stop_at_step && g->step[g->n_steps - 1].step == g->stop_at_step)
             for (int i = 0; i < g->n; i++) send_packet(g, i, RANK_STOP, NULL, 0);
+        if (g->save_at_step && g->step[g->n_steps - 1].step == g->save_at_step)
+            for (int i = 0; i < g->n; i++) send_packet(g, i, RANK_SAVE, NULL, 0);
         break;
     case RANK_PROGRESS:
         CHECK(h->rank == 0 && h->size == sizeof g->told[0]);
@@ -290,7 +293,9 @@ static inline void gang_run(struct gang *g)
             open--;
             waitpid(g->pid[i], &g->status[i], 0);
             g->left_ms[i] = gang_now_ms();
-            if (g->status[i] != 0) gang_abort(g, i);
+            const bool saved = WIFEXITED(g->status[i]) &&
+                               WEXITSTATUS(g->status[i]) == RANK_EXIT_SAVED;
+            if (g->status[i] != 0 && !saved) gang_abort(g, i);
             if (g->stopped >= 0 && open == 1) kill(g->pid[g->stopped], SIGKILL);
         }
     }

@@ -28,7 +28,7 @@ struct sim_attempt { /* what a node keeps of one attempt */
     int task, n_ranks;
     int n_records, n_sent; /* sent in this session */
     int64_t acked;
-    bool stopped, blobs, forgotten;
+    bool stopped, saving, blobs, forgotten;
     struct {
         char data[sizeof(struct rank_msg) + 4096];
         size_t size;
@@ -44,6 +44,7 @@ static struct world {
     struct logs *logs;
     struct control *control;
     bool up;
+    uint32_t abi; /* that the node speaks; 0: this one */
     int n_attempts, n_assigns, n_changed;
     int64_t submitted_s; /* of the last ASSIGN */
     struct sim_attempt attempt[32];
@@ -95,6 +96,9 @@ static inline int on_send(void *arg, const char *node, const struct msg *m)
         break;
     case MSG_STOP:
         if (a) a->stopped = true;
+        break;
+    case MSG_SAVE:
+        if (a) a->saving = true;
         break;
     case MSG_ACK:
         if (a && m->seq > a->acked) a->acked = m->seq;
@@ -183,6 +187,7 @@ static inline void hello(void)
 {
     struct wire_attempt list[32];
     struct msg m = {.type = MSG_HELLO, .n_slots = 4, .n_cores = 2, .memory_size = 1 << 30};
+    m.abi = w.abi ? w.abi : WIRE_ABI;
     snprintf(m.node, sizeof m.node, "n1");
     for (int i = 0; i < w.n_attempts; i++)
         if (!w.attempt[i].forgotten)

@@ -48,6 +48,7 @@ static bool rest_away;         /* no node has a session */
 /* How clients talk to it, where it is not plain TCP. */
 static struct {
     bool by_unix;
+    bool proxy;             /* before it: --tls-by-proxy */
     const char *cert, *key; /* of TLS, with what follows */
     void (*dialed)(int fd);
     ssize_t (*send)(int fd, const void *bytes, size_t n); /* these do not wait */
@@ -114,6 +115,7 @@ static inline void begin_in(bool fresh, int64_t deadline_ms)
                              .tls_cert = rest_by.cert,
                              .tls_key = rest_by.key,
                              .local_only = true,
+                             .by_proxy = rest_by.proxy,
                              .header_ms = deadline_ms,
                              .body_ms = deadline_ms,
                              .idle_ms = deadline_ms,
@@ -344,7 +346,8 @@ static inline int open_stream(const char *path, const char *last)
 
 static inline void node_joins_as(const char *name, int n_slots)
 {
-    struct msg m = {.type = MSG_HELLO, .n_slots = n_slots, .memory_size = (int64_t)1 << 33};
+    struct msg m = {
+        .type = MSG_HELLO, .abi = WIRE_ABI, .n_slots = n_slots, .memory_size = (int64_t)1 << 33};
     snprintf(m.node, sizeof m.node, "%s", name);
     control_link_calls.up(w.control, name, &m);
 }

@@ -55,6 +55,7 @@ struct sim {
     char name[8], address[24];
     unsigned char instance[WIRE_INSTANCE_SIZE];
     bool up, emulated;
+    uint32_t abi;        /* 0: WIRE_ABI */
     int64_t memory_size; /* 0: it does not say */
     int n_gpus;
     struct gpu gpu[GPU_MAX];
@@ -316,7 +317,8 @@ static inline void send_all(struct sim *n)
 static inline void hello(struct sim *n)
 {
     struct wire_attempt list[GANGS];
-    struct msg m = {.type = MSG_HELLO, .n_slots = SLOTS, .attempts = list};
+    struct msg m = {
+        .type = MSG_HELLO, .abi = n->abi ? n->abi : WIRE_ABI, .n_slots = SLOTS, .attempts = list};
     m.gpus = n->gpu, m.n_gpus = n->n_gpus, m.emulated = n->emulated;
     m.memory_size = n->memory_size;
     memcpy(m.instance, n->instance, sizeof m.instance);
@@ -433,6 +435,8 @@ static inline void on_done(void *arg, const struct job *j, const struct err *e)
     got_id = j ? j->id : 0;
 }
 
+static const char *submit_source; /* the node of the checkpoint, of step 20, that it begins from */
+
 /* Does not wait for the commit: for many. */
 static inline void submit_begin(const char *device, int ranks, int restarts, const char *plan)
 {
@@ -448,7 +452,11 @@ static inline void submit_begin(const char *device, int ranks, int restarts, con
         device, ranks, restarts);
     CHECK_MSG(!json_spec_read(json, strlen(json), JSON_FOR_PEOPLE, &s, &e), "%s", e.text);
     CHECK_MSG(!family_check(&s, &e), "%s", e.text);
-    commit_submit(control_commits(w.control), &(struct commit_new){.spec = &s, .plan = plan},
+    commit_submit(control_commits(w.control),
+                  &(struct commit_new){.spec = &s,
+                                       .plan = plan,
+                                       .source = submit_source,
+                                       .source_step = submit_source ? 20 : 0},
                   on_done, NULL);
 }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A backup while jobs are submitted, and a seqd on a state directory that holds nothing else: every job
-# that was acknowledged before the backup is there.
+# that was acknowledged before the backup is there, and tokens, certificates of nodes and cursors count.
 #   BUILD=build/release   KEEP=1 keeps the state directory   JOBS_BEFORE=n (default 100)
 set -u
 cd "$(dirname "$0")/../.." || exit 2
@@ -28,6 +28,10 @@ load() { # N FILE: ids of acknowledged jobs go to FILE, one a line
 before=${JOBS_BEFORE:-100}
 load "$before" "$T/before"
 same "jobs are acknowledged" "$(sort -un "$T/before" | wc -l)" "$before"
+cursor=$(curl -s -H "Authorization: Bearer $(cat "$STATE/token")" "$URL/v1/jobs?limit=5" | sed -n 's/.*"next_cursor":"\([0-9]*\)".*/\1/p')
+page() { curl -s -H "Authorization: Bearer $(cat "$OLD/token")" "$(cat "$1/address")/v1/jobs?limit=5&cursor=$cursor" | grep -oE '"id":[0-9]+' | sort -u; }
+OLD=$STATE
+page "$STATE" >"$T/page"
 # While others are submitted.
 : >"$T/during"
 load "$before" "$T/during" & LOADER=$!
@@ -47,7 +51,7 @@ check "no file is left of that" sh -c "! ls '$T'/ann.db* 2>/dev/null"
 seqd_stop
 
 # ---- restore
-OLD=$STATE STATE=$T/restored
+STATE=$T/restored
 mkdir -m 700 "$STATE"
 mv "$T/copy.db" "$STATE/seqd.db"
 export SEQD_URL=$STATE SEQD_TOKEN_FILE=$OLD/token
@@ -57,6 +61,48 @@ if [ -z "$missing" ]; then ok "all $(wc -l <"$T/promised") jobs that were acknow
 else bad "jobs are missing: $missing"; fi
 same "the one that had ended has ended" "$(field 1 state)" succeeded
 check "a new job is taken" seqctl submit waits.json -q
+same "an old cursor gives the same page" "$(page "$STATE")" "$(cat "$T/page")"
+for f in secret token; do check "$f is the old one, 0600" sh -c "cmp '$OLD/$f' '$STATE/$f' && [ \$(stat -c %a '$STATE/$f') = 600 ]"; done
 seqd_stop
+
+# ---- a seqd with an authority: one that is lost, and one on what was saved
+unset SEQD_TOKEN_FILE
+AT=127.$((RANDOM % 200 + 1)).$((RANDOM % 250)).$((RANDOM % 250 + 1)):7434
+seqd_run() { # STATE: SEQD_PID, a log of its own
+    SEQD_N=$((SEQD_N + 1)) SEQD_LOG=$T/seqd.$SEQD_N.log SEQD_URL=unix:$1/seqd.sock
+    "$BIN/seqd" --state "$1" --listen 127.0.0.1:0 --node-address "$AT" >"$SEQD_LOG" 2>&1 &
+    SEQD_PID=$!
+    until_ok 100 grep -qs seqd.ready "$SEQD_LOG" || bad "seqd starts" "$SEQD_LOG"
+}
+node_up() { seqctl nodes -o json | tr -d ' \n' | grep -q '"name":"far","state":"up"'; }
+said() { grep -qE -- "$1" "$SEQD_LOG"; }
+seqd_run "$T/net"
+seqctl nodes token -q --names far --ttl 10m >"$T/join"
+"$BIN/seqw" --connect "$AT" --name far --state "$T/node" --slots 2 --root "$T/data" --join-token-file "$T/join" >"$T/seqw.log" 2>&1 &
+SEQW_PID=$!
+check "a node joins with a token" until_ok 200 node_up
+seqctl tokens create --user ann --role operator -q >"$T/operator"
+check "its backup is made" seqctl backup "$T/net.db"
+cp "$T/net/pki/ca.pem" "$T/ca.pem"
+kill -9 "$SEQD_PID"; wait "$SEQD_PID" 2>/dev/null
+rm -rf "$T/net"
+cp "$T/net.db" "$T/mixed.db"
+mkdir -m 700 "$T/new"
+mv "$T/net.db" "$T/new/seqd.db"
+seqd_run "$T/new"
+check "the node comes back with the certificate that it had" until_ok 200 node_up
+same "it did not join again" "$(grep -c 'member.certificate' "$T/seqw.log")" 1
+check "the authority is the old one" cmp "$T/ca.pem" "$T/new/pki/ca.pem"
+says "an old token is taken" 'ann' seqctl whoami --url "$(cat "$T/new/address")" --token-file "$T/operator"
+check "a job runs there" seqctl submit run.json --wait -q --timeout 100
+kill -TERM "$SEQD_PID" && wait "$SEQD_PID"
+
+# Into the directory of another seqd.
+seqd_run "$T/third"
+kill -TERM "$SEQD_PID" && wait "$SEQD_PID"
+cp "$T/mixed.db" "$T/third/seqd.db"
+refuse "a backup over the files of another seqd" 1 'third/secret is not the one of the backup.*empty' \
+    timeout 20 "$BIN/seqd" --state "$T/third" --listen 127.0.0.1:0 --node-address "$AT"
+kill -TERM "$SEQW_PID" && wait "$SEQW_PID"
 check "nothing is left" until_ok 50 nothing_left
 lib_end

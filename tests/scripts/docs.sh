@@ -65,11 +65,13 @@ by_hand='README.md make check
 deploy/README.md make
 deploy/README.md seqd --state /var/lib/seqd --node-address 10.0.0.1:7434
 deploy/README.md seqd --state /var/lib/seqd --listen 0.0.0.0:7433 --tls-cert /etc/seqd/cert.pem --tls-key /etc/seqd/key.pem
+deploy/README.md seqctl submit job.json --wait
 deploy/README.md seqctl nodes
 deploy/README.md systemd-sysusers && systemd-tmpfiles --create && systemctl daemon-reload
 deploy/README.md seqctl backup seqd-monday.db
 deploy/README.md seqctl --url unix:/run/seqd/seqd.sock tokens create --user ann >ann.token
-deploy/README.md docker build -f deploy/container/Containerfile --target coordinator -t seqd:0.3.0 .'
+deploy/README.md docker build -f deploy/container/Containerfile --target coordinator -t seqd:0.3.0 .
+deploy/README.md sbatch --nodes=2 --gpus-per-node=8 --time=12:00:00 deploy/slurm/oneshot.sbatch train.json --root /data'
 lib_start docs
 mkdir -p "$T/tree/build" "$T/doc"
 tests/scripts/tree.sh | grep -v '^tests/golden/' | tar -cf - -T - 2>/dev/null | tar -xf - -C "$T/tree"

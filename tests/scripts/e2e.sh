@@ -244,13 +244,13 @@ printf '{"text": "fine"}\n{"text": 5}\n' >"$T/data/bad.jsonl"
 refuse "a bad line of JSONL" 10 'bad\.jsonl.*2|line 2' submit --wait --set 'data.train=[{"path":"bad.jsonl"}]'
 
 # Damaged files: prepared data, a model, a checkpoint.
-cp -r "$hf" "$STATE/rotten" 2>/dev/null; truncate -s -100 "$STATE/rotten/model.safetensors"
-refuse "a truncated model" 1 'model\.safetensors' seqctl submit - --wait <<<"${SCORE/$hf/$STATE/rotten}"
-cp "$hf/model.safetensors" "$STATE/rotten/"; printf '\377\377\377\377\377\377\377\177' | dd of="$STATE/rotten/model.safetensors" conv=notrunc status=none
-refuse "a hostile safetensors header" 1 'model\.safetensors' seqctl submit - --wait <<<"${SCORE/$hf/$STATE/rotten}"
-cp -r "$step20" "$STATE/step-00000020" 2>/dev/null; victim=$(find "$STATE/step-00000020" -name 'optim*.safetensors' | head -n 1)
+cp -r "$hf" "$T/data/rotten" 2>/dev/null; truncate -s -100 "$T/data/rotten/model.safetensors"
+refuse "a truncated model" 1 'model\.safetensors' seqctl submit - --wait <<<"${SCORE/$hf/$T/data/rotten}"
+cp "$hf/model.safetensors" "$T/data/rotten/"; printf '\377\377\377\377\377\377\377\177' | dd of="$T/data/rotten/model.safetensors" conv=notrunc status=none
+refuse "a hostile safetensors header" 1 'model\.safetensors' seqctl submit - --wait <<<"${SCORE/$hf/$T/data/rotten}"
+cp -r "$step20" "$T/data/step-00000020" 2>/dev/null; victim=$(find "$T/data/step-00000020" -name 'optim*.safetensors' | head -n 1)
 printf 'x' | dd of="$victim" bs=1 seek=5000 conv=notrunc status=none
-refuse "a corrupt checkpoint on resume" 10 'optim|sha256|digest' submit --wait --set "checkpoint.resume=$STATE/step-00000020"
+refuse "a corrupt checkpoint on resume" 10 'optim|sha256|digest' submit --wait --set "checkpoint.resume=$T/data/step-00000020"
 prepared=$(find "$STATE" -name tokens.bin | head -n 1)
 truncate -s 1000 "$prepared"
 # Prepared data is a cache: it is made again, or the job names the damaged file.

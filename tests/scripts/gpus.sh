@@ -70,5 +70,19 @@ close() { awk -v a="$(field "$1" last_metrics.loss)" -v b="$(field "$2" last_met
 check "the loss is that of the CPU to 1e-5" close "$id" "$cpu"
 check "on two ranks too" close "$two" "$cpu"
 check "seqd stops" seqd_stop
+
+# ---- what an engine gave of them ----------------------------------------------------------------
+machine 'gpu GPU-aa H100 81559' 'gpu GPU-bb A30 24576'
+given() { # VARIABLE=VALUE RANKS: a job on what seqw --auto offers
+    printf '%s' "$JOB" | sed 's/"seed": 1/"seed": 1, "resources": {"device": "cuda", "ranks": '"$2"'}/' |
+        (cd "$T/data" && env "$1" timeout 60 "$BIN/seqd" run -)
+}
+refuse "one of two, by its UUID" 1 'all nodes together have 1 \(node0: 1\)' given CUDA_VISIBLE_DEVICES=GPU-b 2
+refuse "one of two, by its index" 1 'all nodes together have 1 \(node0: 1\)' given CUDA_VISIBLE_DEVICES=1 2
+refuse "one of two, by the step of Slurm" 1 'all nodes together have 1 \(node0: 1\)' given SLURM_STEP_GPUS=0 2
+refuse "the A30, and not the H100" 10 'no CUDA|cuda' given CUDA_VISIBLE_DEVICES=1 1
+refuse "none" 1 'no node has a GPU' given CUDA_VISIBLE_DEVICES= 1
+refuse "none in a job of Slurm without GPUs" 1 'no node has a GPU' given SLURM_JOB_ID=7 1
+refuse "one that the driver does not show" 1 'CUDA_VISIBLE_DEVICES: "7" is none of the 2 GPUs' given CUDA_VISIBLE_DEVICES=7 1
 check "nothing is left running" until_ok 50 nothing_left
 lib_end

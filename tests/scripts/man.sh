@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The man pages are made from the help texts, have every verb, and man finds nothing to warn of;
-# make install puts them and the completions in their places; bash completes by them.
+# make install puts them and the completions in their places; bash and fish complete by them.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 T=$(mktemp -d) passed=0 failed=0
@@ -29,24 +29,40 @@ for page in man1/seqctl.1 man8/seqd.8 man8/seqw.8; do
 done
 is "a page of roff that is wrong is found out" sh -c "printf '.TH X 1\n.nosuchmacro\n' >'$T/x.1'; ! command -v man >/dev/null || man --warnings=w -l -Tutf8 '$T/x.1' 2>&1 >/dev/null | grep -q nosuch"
 
-# What bash offers for a line; its last word is the one that is typed.
+# What a shell offers for a line; its last word is the one that is typed.
 PATH=$PWD/$B:$PATH
-offers() { # WANT WORD...
-    local want=$1; shift
+in_bash() { # WORD...
     . "$share/bash-completion/completions/seqctl"
     COMP_WORDS=(seqctl "$@") COMP_CWORD=$#
     _seqctl
     echo "${COMPREPLY[*]}"
-    [ "${COMPREPLY[*]}" = "$want" ]
 }
+in_fish() { # descriptions, which fish adds itself, stand after a tab
+    HOME=$T fish --no-config -c "source '$share/fish/vendor_completions.d/seqctl.fish'; complete -C 'seqctl $*'" | cut -f 1 | paste -sd ' '
+}
+offers() { # SHELL WANT WORD...
+    local shell=$1 want=$2; shift 2
+    "in_$shell" "$@" >"$T/offered"
+    cat "$T/offered"
+    [ "$(cat "$T/offered")" = "$want" ]
+}
+refuses() { ! "$B/seqctl" completion "$1" 2>"$T/refused" && grep -q 'bash, zsh or fish' "$T/refused"; }
 export SEQD_URL=http://127.0.0.1:1
-is "verbs" offers "cancel" can
-is "options of a verb" offers "--timeout" cancel --ti
-is "no other verb's options" offers "" cancel --fie
-is "states" offers "running" ls --state run
-is "formats" offers "json jsonl" ls -o js
-is "kinds" offers "train" init tr
-is "no ids without a server" offers "" show ""
-is "files" offers "deploy/man.sh" submit deploy/ma
+for shell in bash fish; do
+    if ! command -v "$shell" >/dev/null; then
+        echo "left out: there is no $shell, its completion was not tried"
+        continue
+    fi
+    is "$shell: verbs" offers "$shell" "cancel" can
+    is "$shell: options of a verb" offers "$shell" "--timeout" cancel --ti
+    is "$shell: no other verb's options" offers "$shell" "" cancel --fie
+    is "$shell: states" offers "$shell" "running" ls --state run
+    is "$shell: formats" offers "$shell" "json jsonl" ls -o js
+    is "$shell: kinds" offers "$shell" "train" init tr
+    is "$shell: shells" offers "$shell" "fish" completion fi
+    is "$shell: no ids without a server" offers "$shell" "" show ""
+    is "$shell: files" offers "$shell" "deploy/man.sh" submit deploy/ma
+done
+is "another shell" refuses tcsh
 echo "man: $passed passed, $failed failed"
 [ "$failed" -eq 0 ]

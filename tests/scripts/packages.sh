@@ -69,7 +69,8 @@ install -m 600 /dev/null "$ROOT/home/alice/token"
 nsenter --net="$T/net" curl -s --unix-socket "$ROOT/run/seqd/seqd.sock" -H 'Content-Type: application/json' \
     -d '{"user": "alice"}' http://localhost/v1/tokens | sed -n 's/.*"token":"\([^"]*\)".*/\1/p' >"$ROOT/home/alice/token"
 inside chown alice: /home/alice/token
-refuse "without a token she is refused" 1 'needs a token' as alice seqctl ls
+refuse "without a token she is refused" 1 'needs a token' as alice seqctl --url http://127.0.0.1:7433 ls
+says "but the socket knows her" '^alice user' as alice seqctl whoami
 make_text 20000 >"$ROOT/srv/seqd/text.txt"
 chmod 644 "$ROOT/srv/seqd/text.txt"
 cat >"$ROOT/home/alice/job.json" <<JSON

@@ -33,12 +33,14 @@ static int64_t n_models;
 static int64_t last_row, last_metric, n_rows, known_jobs;
 static uint64_t rows_hash;
 static bool used[1 << 17];
+static bool cordoned[SIM_NODES]; /* it was answered so, and nothing else was asked since */
 
 void check_reset(void)
 {
     check_close();
     memset(models, 0, sizeof models);
     memset(used, 0, sizeof used);
+    memset(cordoned, 0, sizeof cordoned);
     n_models = last_row = last_metric = n_rows = known_jobs = 0;
     rows_hash = 0;
 }
@@ -100,16 +102,21 @@ static const struct {
     {"queued", " assign ", "starting"},
     {"queued", " cancel ", "cancelled"},
     {"queued", " restart ", "queued"},
+    {"queued", " suspend ", "suspended"},
+    {"suspended", " resume ", "queued"},
+    {"suspended", " cancel ", "cancelled"},
     {"starting", " prepared ", "queued"},
     {"starting", " ready ", "running"},
     {"starting", " note ", "starting"},
-    {"starting", " rank_exit node_lost start_timeout cancel ", "stopping"},
+    {"starting", " rank_exit node_lost start_timeout cancel suspend drain ", "stopping"},
     {"running", " checkpoint checkpoint_removed artifact eval verified note ", "running"},
-    {"running", " rank_exit node_lost hang cancel ", "stopping"},
+    {"running", " wall_warning ", "running"},
+    {"running", " rank_exit node_lost hang cancel suspend drain wall_limit ", "stopping"},
     {"running", " done ", "succeeded"},
     {"stopping", " prepared checkpoint checkpoint_removed artifact eval verified note ",
      "stopping"},
-    {"stopping", " rank_exit node_lost cancel ", "stopping"},
+    {"stopping", " rank_exit node_lost cancel suspend resume ", "stopping"},
+    {"stopping", " done ", "succeeded"},
     {"stopping", " stopped ", "target"},
 };
 
@@ -220,6 +227,11 @@ static void take_assign(struct model *m, const struct row *r)
     take_places(m, r);
     take_gpus(m, r);
     check_room(m, r->job);
+    for (int i = 0; i < m->n_places; i++)
+        for (int k = 0; k < SIM_NODES; k++)
+            if (cordoned[k] && !strcmp(m->place[i].node, node_name(k)))
+                sim_broken("cordon", r->job, "job %lld begins on %s, which is said to be cordoned",
+                           (long long)r->job, node_name(k));
 }
 
 static void take_failure(struct model *m, const struct row *r)
@@ -294,6 +306,17 @@ static void check_whole(void)
     }
 }
 
+/* Where what stops goes. A job that is to end is not held. */
+static void take_ask(struct model *m, const struct row *r)
+{
+    const bool stopping = m->state == JOB_STOPPING;
+    if (m->state != JOB_STARTING && m->state != JOB_RUNNING && !stopping) return;
+    if (r->type == EV_SUSPEND && (!stopping || m->target == JOB_QUEUED)) m->target = JOB_SUSPENDED;
+    if (r->type == EV_RESUME && m->target == JOB_SUSPENDED) m->target = JOB_QUEUED;
+    if (r->type == EV_DRAIN) m->target = JOB_QUEUED;
+    if (r->type == EV_WALL_LIMIT) m->target = JOB_FAILED;
+}
+
 static void take_row(const struct row *r)
 {
     struct model *m = model_of(r->job);
@@ -321,6 +344,7 @@ static void take_row(const struct row *r)
         r->type == EV_START_TIMEOUT)
         take_failure(m, r);
     if (r->type == EV_CANCEL) m->target = JOB_CANCELLED;
+    take_ask(m, r);
     if (r->type == EV_CHECKPOINT) take_product(m, r);
     if (r->type == EV_STOPPED) check_stopped(m, r);
     if (r->type == EV_DONE) check_done(m, r);
@@ -522,6 +546,12 @@ void check_cancelled(int64_t job)
 {
     struct model *m = model_of(job);
     if (m) m->cancel_acked = true;
+}
+
+void check_cordoned(int node, bool is)
+{
+    check_rows(); /* what was committed before does not count */
+    cordoned[node] = is;
 }
 
 void check_shown(const char *doc)

@@ -31,7 +31,7 @@ enum stage { BORN, STARTED, WAITS_BLOBS, RUNS, ENDED };
 struct gang {
     int node, pid;
     char dir[200];
-    bool alive, reaped, stop, blobs, done;
+    bool alive, reaped, stop, save, blobs, done, saved;
     int64_t job, epoch;
     int task, n_ranks, first, n_local;
     char gpu[SIM_GPUS][GPU_UUID_SIZE];

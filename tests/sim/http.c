@@ -1,7 +1,8 @@
-/* daemon/http/http.h without sockets, and its clients: they submit, with a key that they
- * use again when no answer came; they cancel, restart and read. What they are told goes to the
- * checker, unless the network loses it. */
+/* daemon/http/http.h without sockets, and its clients: they submit, with a key that they use again
+ * when no answer came; they cancel, suspend, resume, restart and read, and drain nodes. What they
+ * are told goes to the checker, unless the network loses it. */
 #include "daemon/http/http.h"
+#include "daemon/http/door.h"
 #include <unistd.h>
 #include "api/core/job.h"
 #include "daemon/http/routes.h"
@@ -10,7 +11,20 @@
 
 enum { OPEN_MAX = 24, BODY_SIZE = 1024 };
 
-enum what { SUBMIT, CANCEL, RESTART, SHOW, LIST, EVENTS, METRICS, CHECKPOINTS, NODES, PLAN };
+enum what {
+    SUBMIT,
+    CANCEL,
+    RESTART,
+    SHOW,
+    LIST,
+    EVENTS,
+    METRICS,
+    CHECKPOINTS,
+    NODES,
+    PLAN,
+    HOLD,
+    CORDON
+};
 
 struct order { /* a submission, until it is known to be done */
     char key[24], body[BODY_SIZE];
@@ -32,11 +46,12 @@ static struct order orders[SIM_JOBS];
 static int n_orders, n_jobs;
 static int64_t jobs[SIM_JOBS], cursors[SIM_JOBS], metric_cursors[SIM_JOBS];
 static struct http_req *open_requests, *probe;
-static int n_open;
+static int n_open, n_resumed;
+static struct http_req *node_order; /* one at a time, so that answers say what holds */
 
 void clients_reset(void)
 {
-    n_orders = n_jobs = 0;
+    n_orders = n_jobs = n_resumed = 0;
     clients_cut();
 }
 
@@ -177,6 +192,7 @@ static void take_answer(struct http_req *r, int status, const char *body)
         if (status == 202) check_cancelled(r->job);
         /* fall through */
     case RESTART:
+    case HOLD:
     case SHOW:
         if (status == 200 || status == 202) check_shown(body);
         if (status == 404) sim_broken("lost", r->job, "job %lld is not found", (long long)r->job);
@@ -184,6 +200,9 @@ static void take_answer(struct http_req *r, int status, const char *body)
     case EVENTS:
     case METRICS:
         if (status == 200) page_read(r, body);
+        return;
+    case CORDON:
+        if (status == 200) check_cordoned((int)r->job, !strstr(r->path, ":uncordon"));
         return;
     default: return;
     }
@@ -194,6 +213,7 @@ static void request_free(struct http_req *r)
     struct http_req **at = &open_requests;
     while (*at && *at != r) at = &(*at)->next;
     if (*at) *at = r->next, n_open--;
+    if (r == node_order) node_order = NULL;
     free(r);
 }
 
@@ -220,8 +240,14 @@ void clients_cut(void)
         r->next = NULL;
         if (r->order) r->order->under_way = false;
     }
-    open_requests = NULL;
+    open_requests = node_order = NULL;
     n_open = 0;
+}
+
+/* Every client is a user of the Unix socket. */
+void door_network(const struct http_peer *peer, unsigned char out[16])
+{
+    memset(out, 0, 16);
 }
 
 /* ---- questions ------------------------------------------------------------------------------- */
@@ -255,14 +281,15 @@ static void write_body(char *out, size_t size)
     static const int sizes[] = {1, 1, 1, 2, 2, 3, 4};
     const bool gpus = nodes_gpus() && !sim_below(3);
     int ranks = sizes[sim_below(7)];
+    const int wall_s = sim_below(5) ? 0 : 3 + sim_below(40);
     if (gpus && ranks > nodes_gpus()) ranks = nodes_gpus();
     snprintf(out, size,
              "{\"kind\":\"train\",\"model\":{\"config\":{\"hidden_size\":64,"
              "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"intermediate_size\":128}},"
              "\"data\":{\"train\":[{\"path\":\"/x\"}],\"seq_len\":100},\"train\":{\"passes\":1},"
              "\"resources\":{\"device\":\"%s\",\"ranks\":%d},\"priority\":%d,"
-             "\"limits\":{\"restarts\":%d}}",
-             gpus ? "cuda" : "cpu", ranks, sim_below(3), sim_below(4));
+             "\"limits\":{\"restarts\":%d,\"wall_s\":%d}}",
+             gpus ? "cuda" : "cpu", ranks, sim_below(3), sim_below(4), wall_s);
 }
 
 static void submit_one(void)
@@ -311,10 +338,25 @@ static void read_one(void)
     send_off(r);
 }
 
+static void order_node(int node, const char *what)
+{
+    if (node_order) return;
+    node_order = ask(CORDON, "POST", node, "");
+    snprintf(node_order->path, sizeof node_order->path, "/v1/nodes/%s:%s", node_name(node), what);
+    check_cordoned(node, false); /* until it is answered it is not known */
+    send_off(node_order);
+}
+
 static void order_one(void)
 {
+    static const char *const holds[] = {"/v1/jobs/%lld:suspend", "/v1/jobs/%lld:resume"};
+    static const char *const words[] = {"drain", "cordon", "uncordon", "uncordon"};
     const int64_t job = jobs[sim_below(n_jobs)];
-    if (sim_below(3))
+    if (!sim_below(3))
+        send_off(ask(HOLD, "POST", job, holds[sim_below(2)]));
+    else if (!sim_below(4))
+        order_node(sim_below(SIM_NODES), words[sim_below(4)]);
+    else if (sim_below(3))
         send_off(ask(CANCEL, "POST", job, "/v1/jobs/%lld:cancel"));
     else
         send_off(ask(RESTART, "POST", job, "/v1/jobs/%lld:restart"));
@@ -348,5 +390,9 @@ void clients_turn(bool submit)
         waits = !orders[i].done && !orders[i].under_way && orders[i].next_ms <= sim_now;
     if ((submit && !sim_below(25)) || waits) submit_one();
     if (n_jobs && !sim_below(8)) read_one();
-    if (n_jobs && submit && !sim_below(400)) order_one();
+    if (n_jobs && submit && !sim_below(150)) order_one();
+    if (sim_calm && !sim_below(4)) order_node(sim_below(SIM_NODES), "uncordon");
+    /* In the end all that is held is resumed. */
+    if (sim_calm && n_jobs)
+        send_off(ask(HOLD, "POST", jobs[n_resumed++ % n_jobs], "/v1/jobs/%lld:resume"));
 }

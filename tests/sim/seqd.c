@@ -85,7 +85,8 @@ static int open_all(struct err *e)
                                       .utc_ms = utc_now,
                                       .changed = follows_changed,
                                       .logged = follows_logged,
-                                      .changed_arg = d.routes.follows};
+                                      .changed_arg = d.routes.follows,
+                                      .save_grace_ms = 20000};
     if (!(d.control = control_create(&o, e))) return -1;
     if (!(d.auth = auth_create(d.store, &(struct auth_clock){utc_now}, e))) return -1;
     d.routes.control = d.control;

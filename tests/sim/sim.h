@@ -163,6 +163,7 @@ void check_tainted(int64_t job); /* the liar has, or had, a part of it */
 /* What clients were told. */
 void check_submitted(const char *key, int64_t job);
 void check_cancelled(int64_t job);
+void check_cordoned(int node, bool is); /* from here on; false: or it is not known */
 void check_shown(const char *doc);
 void check_page(int64_t job, const char *page, bool metrics);
 /* Jobs by their states are added, rows, and logs that a full disk has cut. */

@@ -17,6 +17,7 @@
 #include "api/address.h"
 #include "api/core/gang_start.h"
 #include "api/core/cgroup.h"
+#include "api/core/job_paths.h"
 #include "api/core/log.h"
 #include "api/core/version.h"
 #include "api/rpc.h"
@@ -24,7 +25,9 @@
 #include "worker/agent/attempt.h"
 #include "worker/agent/capture.h"
 #include "worker/agent/describe.h"
+#include "worker/agent/disk.h"
 #include "worker/agent/gpus.h"
+#include "worker/agent/grants.h"
 #include "worker/agent/member.h"
 #include "worker/agent/probe.h"
 #include "worker/agent/fetches.h"
@@ -42,7 +45,9 @@ enum {
     ASIDE_MS = 30000,
     UNKNOWN_MS = 5000, /* between two attempts with a certificate that seqd does not take */
     DESCRIBE_SIZE = 8192,
-    ARENA_SIZE = 16 << 20
+    ARENA_SIZE = 16 << 20,
+    CAPTURE_ROOTS = RANK_ROOTS + RANK_GRANTS,
+    GRANT_SIZE = RANK_PATH_SIZE + 16
 };
 
 struct agent {
@@ -54,11 +59,15 @@ struct agent {
     struct gpus *gpus; /* NULL: there are none */
     struct trees *trees;
     struct node_removals *removals;
+    struct disk_watch *disk;
     struct member *member;     /* NULL: sessions are plain */
     struct rpc_client *client; /* NULL: not joined yet */
     struct prepared *prepared; /* NULL: it could not begin */
     struct rpc_stream *stream; /* NULL: no session */
     bool accepted;             /* WELCOME came */
+    bool refused;              /* REFUSED came instead */
+    uint32_t abi;              /* what its HELLO said, or the next one will say */
+    bool told_end;             /* in this session */
     int64_t session;           /* how many there were */
     struct attempt *attempts;
     struct loop_timer *tick, *heartbeat, *orphan, *quit;
@@ -82,9 +91,9 @@ static int send_msg(struct agent *a, const struct msg *m)
 {
     struct arena arena;
     size_t size;
-    if (!a->stream) return -1;
+    if (!a->stream || !wire_knows(a->abi, m->type)) return -1;
     arena_init(&arena, ARENA_SIZE);
-    void *data = wire_pack(m, &arena, &size);
+    void *data = wire_pack_for(m, a->abi, &arena, &size);
     int rc = data ? rpc_send(a->stream, data, size) : -1;
     arena_fini(&arena);
     /* What does not go out now goes again from disk in a new session. */
@@ -260,6 +269,16 @@ static void adopt(void *arg, int64_t job, int64_t epoch, const char *dir)
 
 /* ---- what seqd says -------------------------------------------------------------------------- */
 
+static int grant(struct agent *a, const struct msg *m, struct gang_start *s, struct err *e)
+{
+    struct grants g = {0};
+    grants_take(&g, &a->state_dir, m->grants, m->n_grants);
+    if (grants_spec(&g, &a->state_dir, &s->spec, e) < 0) return -1;
+    s->n_grants = g.n;
+    memcpy(s->grants, g.dir, sizeof s->grants);
+    return 0;
+}
+
 static int start_fill(struct agent *a, const struct msg *m, struct gang_start *s, struct err *e)
 {
     *s = (struct gang_start){.abi = RANK_ABI,
@@ -276,11 +295,14 @@ static int start_fill(struct agent *a, const struct msg *m, struct gang_start *s
     memcpy(s->address, a->address, sizeof s->address);
     memcpy(s->key, m->key, sizeof s->key);
     memcpy(s->roots, a->state_dir.roots, sizeof s->roots);
+    memcpy(s->writable, a->state_dir.writable, sizeof s->writable);
+    s->n_writable = a->state_dir.n_writable;
     for (int i = 0; i < m->n_uuids; i++) memcpy(s->gpus[i], m->uuids[i], sizeof s->gpus[i]);
     memcpy(s->prepared_id, m->prepared_id, sizeof s->prepared_id);
     snprintf(s->prepared_dir, sizeof s->prepared_dir, "%s/prepared", a->state_dir.dir);
     snprintf(s->job_dir, sizeof s->job_dir, "%s/jobs/%lld", a->state_dir.dir, (long long)m->job);
     s->spec = *m->spec;
+    if (grant(a, m, s, e) < 0) return -1;
     if (file_make_dir(s->job_dir, e) < 0) return -1;
     if (strlen(a->rank_program) >= sizeof s->seqrank)
         return err_set(e, ERR_TOO_LARGE, "the path %s is too long", a->rank_program);
@@ -458,10 +480,23 @@ static void listed_models(void *arg, int64_t request, const char *text, size_t s
 }
 
 /* What lies beneath the roots: one process at a time looks, whatever seqd asks. */
+static void put_roots(struct agent *a, const struct grants *g, char words[][GRANT_SIZE],
+                      char **argv)
+{
+    for (int i = 0; i < a->state_dir.n_roots; i++) *argv++ = a->state_dir.roots[i];
+    for (int i = 0; i < g->n; i++) {
+        snprintf(words[i], GRANT_SIZE, "--grant=%s", g->dir[i]);
+        *argv++ = words[i];
+    }
+}
+
 static void on_models(struct agent *a, const struct msg *m)
 {
-    char *argv[2 + RANK_ROOTS + 1] = {"seqrank", "--models"};
-    for (int k = 0; k < a->state_dir.n_roots; k++) argv[2 + k] = a->state_dir.roots[k];
+    char *argv[2 + CAPTURE_ROOTS + 1] = {"seqrank", "--models"};
+    char words[RANK_GRANTS][GRANT_SIZE];
+    struct grants g = {0};
+    grants_take(&g, &a->state_dir, m->grants, m->n_grants);
+    put_roots(a, &g, words, argv + 2);
     const struct capture_options o = {a->loop,  a->rank_program, argv,          m->request,
                                       ASIDE_MS, WIRE_TRACE_SIZE, listed_models, a};
     struct err e = {0};
@@ -478,20 +513,33 @@ static void on_models(struct agent *a, const struct msg *m)
     traced(a, m->request, "", 0, &e);
 }
 
+/* In this node's own state, which need not lie beneath a root. */
+static int resolve(const char *path, char out[FILE_PATH_SIZE], struct err *e)
+{
+    return realpath(path, out) ? 0 : err_errno(e, "%s", path);
+}
+
 static void on_describe(struct agent *a, const struct msg *m)
 {
     if (m->models) {
         on_models(a, m);
         return;
     }
-    char path[FILE_PATH_SIZE];
-    char *argv[3 + RANK_ROOTS + 1] = {"seqrank", "--describe", path};
-    for (int k = 0; k < a->state_dir.n_roots; k++) argv[3 + k] = a->state_dir.roots[k];
+    char path[FILE_PATH_SIZE], named[FILE_PATH_SIZE], words[RANK_GRANTS][GRANT_SIZE];
+    char *argv[3 + CAPTURE_ROOTS + 1] = {"seqrank", "--describe", path};
     const struct capture_options o = {a->loop,  a->rank_program, argv,      m->request,
                                       ASIDE_MS, DESCRIBE_SIZE,   described, a};
     struct err e = {0};
     int i;
-    if (capture_room(a, &i, &e) == 0 && state_dir_beneath(&a->state_dir, m->path, path, &e) == 0) {
+    struct grants g = {0};
+    grants_take(&g, &a->state_dir, m->grants, m->n_grants);
+    int rc = capture_room(a, &i, &e);
+    if (rc == 0) rc = grants_path(&g, &a->state_dir, m->path, "model.path", named, &e);
+    if (rc == 0)
+        rc = job_ref_is(m->path) ? resolve(named, path, &e)
+                                 : state_dir_beneath(&a->state_dir, named, path, &e);
+    if (rc == 0) {
+        put_roots(a, &g, words, argv + 3);
         a->capture[i].request = m->request;
         a->capture[i].a = capture_start(&o, &e);
         if (a->capture[i].a) return;
@@ -582,18 +630,19 @@ static void on_remove(struct agent *a, const struct msg *m)
     removals_take(a->removals, m, busy);
 }
 
-/* STOP, BLOBS, ACK, FORGET: about an attempt that may not be here. */
+/* SAVE, STOP, BLOBS, ACK, FORGET: about an attempt that may not be here. */
 static void on_attempt(struct agent *a, const struct msg *m)
 {
     struct attempt *t = find(a, m->job, m->epoch);
     if (!t) {
-        if (m->type == MSG_STOP) send_end(a, m->job, m->epoch, GANG_UNKNOWN);
+        if (m->type == MSG_STOP || m->type == MSG_SAVE) send_end(a, m->job, m->epoch, GANG_UNKNOWN);
         return;
     }
-    if (m->type == MSG_STOP) {
-        log_info("attempt.stop", "job=%lld epoch=%lld why=\"%s\"", (long long)m->job,
-                 (long long)m->epoch, m->reason);
-        attempt_stop(t);
+    if (m->type == MSG_STOP || m->type == MSG_SAVE) {
+        const bool save = m->type == MSG_SAVE;
+        log_info(save ? "attempt.save" : "attempt.stop", "job=%lld epoch=%lld why=\"%s\"",
+                 (long long)m->job, (long long)m->epoch, m->reason);
+        (save ? attempt_save : attempt_stop)(t);
     }
     if (m->type == MSG_BLOBS) attempt_blobs(t, m->blobs, m->n_blobs);
     if (m->type == MSG_ACK) attempt_ack(t, m);
@@ -601,8 +650,27 @@ static void on_attempt(struct agent *a, const struct msg *m)
     quit_check(a);
 }
 
+/* Of a node that is not known to end seqd need not hear, but where it has heard otherwise. */
+static void send_leaving(struct agent *a)
+{
+    const struct msg m = {.type = MSG_LEAVING, .end_s = a->o.end_s, .margin_s = a->o.margin_s};
+    if (!a->accepted || !wire_knows(a->abi, MSG_LEAVING)) return;
+    if (!a->o.end_s && !a->told_end) return;
+    if (!send_msg(a, &m)) a->told_end = true;
+}
+
 static void on_welcome(struct agent *a, const struct msg *m)
 {
+    const uint32_t abi = wire_choose(m->abi);
+    if (abi > a->abi) { /* seqd has been upgraded since it refused that */
+        rpc_stream_close(a->stream);
+        return;
+    }
+    if (a->abi < WIRE_ABI)
+        log_warn("session.before",
+                 "address=%s abi=%u text=\"this seqd is of an older version: what it does not know "
+                 "waits until it is upgraded\"",
+                 a->o.connect, a->abi);
     a->accepted = true;
     a->heartbeat_ms = m->heartbeat_ms;
     loop_timer_set(a->orphan, -1);
@@ -610,13 +678,24 @@ static void on_welcome(struct agent *a, const struct msg *m)
     loop_timer_set(a->heartbeat, a->heartbeat_ms);
     loop_timer_set(a->tick, 0);
     send_profile(a);
+    a->told_end = false;
+    send_leaving(a);
     if (a->member) member_welcome(a->member);
 }
 
-/* seqd says how long it is no use to dial again. */
+/* seqd says how long it is no use to dial again; but it may be of use with the ABI before. */
 static void on_refused(struct agent *a, const struct msg *m)
 {
     if (a->member && a->accepted && member_answer(a->member, m)) return;
+    const uint32_t said = a->abi;
+    a->abi = wire_choose(m->abi);
+    a->refused = true;
+    if (a->abi < said) {
+        log_warn("session.before", "address=%s abi=%u next=%u why=\"%s\"", a->o.connect, said,
+                 a->abi, m->reason);
+        rpc_stream_close(a->stream);
+        return;
+    }
     log_error("session.refused", "address=%s node=%s retry_ms=%lld why=\"%s\"", a->o.connect,
               a->o.name, (long long)m->retry_ms, m->reason);
     rpc_client_wait(a->client, m->retry_ms);
@@ -644,6 +723,7 @@ static void on_message(void *arg, struct rpc_stream *s, const void *data, size_t
     case MSG_TRACE: on_trace(a, &m); break;
     case MSG_FETCH: on_fetch(a, &m); break;
     case MSG_REMOVE: on_remove(a, &m); break;
+    case MSG_SAVE:
     case MSG_STOP:
     case MSG_BLOBS:
     case MSG_ACK:
@@ -656,6 +736,8 @@ static void on_message(void *arg, struct rpc_stream *s, const void *data, size_t
     case MSG_FETCHED:
     case MSG_REMOVED:
     case MSG_PROFILE:
+    case MSG_LEAVING:
+    case MSG_TYPE_N:
     case MSG_JOIN: rpc_stream_close(s); break; /* these only go the other way */
     case MSG_JOINED:
         if (!a->member || !member_answer(a->member, &m)) rpc_stream_close(s);
@@ -669,17 +751,19 @@ static void on_message(void *arg, struct rpc_stream *s, const void *data, size_t
 static void on_opened(void *arg, struct rpc_stream *s)
 {
     struct agent *a = arg;
+    const struct allocation *given = a->o.allocation;
     struct msg m = {.type = MSG_HELLO,
-                    .abi = WIRE_ABI,
+                    .abi = a->abi,
                     .n_slots = a->o.n_slots,
-                    .n_cores = probe_cores(),
-                    .memory_size = probe_memory_size(),
+                    .n_cores = given ? (int)given->cores.n : probe_cores(),
+                    .memory_size = given ? given->memory.n : probe_memory_size(),
                     .emulated = a->o.emulated};
     struct gpu gpus[GPU_MAX];
     struct wire_attempt *list;
     a->stream = s;
     a->session++;
     a->accepted = false;
+    a->refused = false;
     list = calloc((size_t)n_attempts(a) + 1, sizeof *list);
     assert(list);
     for (struct attempt *t = a->attempts; t; t = t->next) {
@@ -705,6 +789,7 @@ static void on_closed(void *arg, struct rpc_stream *s, const char *why)
     log_warn("session.down", "address=%s why=\"%s\"", a->o.connect, why);
     a->stream = NULL;
     a->accepted = false;
+    if (!a->refused) a->abi = WIRE_ABI; /* seqd may be another one now */
     loop_timer_set(a->heartbeat, -1);
     if (a->o.orphan_ms > 0) loop_timer_set(a->orphan, a->o.orphan_ms);
     quit_check(a);
@@ -715,7 +800,9 @@ static void heartbeat(void *arg)
     struct agent *a = arg;
     struct gpu list[GPU_MAX];
     const int n = gpus_get(a->gpus, list);
-    send_msg(a, &(struct msg){.type = MSG_HEARTBEAT, .gpus = list, .n_gpus = n});
+    send_msg(
+        a, &(struct msg){
+               .type = MSG_HEARTBEAT, .gpus = list, .n_gpus = n, .disk = disk_watch_use(a->disk)});
     loop_timer_set(a->heartbeat, a->heartbeat_ms);
 }
 
@@ -748,6 +835,14 @@ void agent_set_orphan(struct agent *a, int64_t orphan_ms)
     if (a->o.orphan_ms == orphan_ms) return;
     a->o.orphan_ms = orphan_ms;
     if (!a->accepted) loop_timer_set(a->orphan, orphan_ms > 0 ? orphan_ms : -1);
+}
+
+void agent_set_end(struct agent *a, int64_t end_s, int64_t margin_s)
+{
+    if (a->o.end_s == end_s && a->o.margin_s == margin_s) return;
+    a->o.end_s = end_s;
+    a->o.margin_s = margin_s;
+    send_leaving(a);
 }
 
 /* seqd opens no session for this certificate. */
@@ -805,6 +900,21 @@ static int dial(struct agent *a, struct err *e)
     return a->client ? 0 : -1;
 }
 
+/* With --auto: the GPUs that are ours, and the slots that follow. */
+static int take_allocation(struct agent *a, struct err *e)
+{
+    const struct allocation *given = a->o.allocation;
+    struct gpu list[GPU_MAX];
+    struct allocation_value slots = {a->o.n_slots, "--slots"};
+    if (!given) return 0;
+    if (gpus_choose(a->gpus, given, e) < 0) return -1;
+    const int n = gpus_get(a->gpus, list);
+    if (a->o.n_slots < 0) slots = allocation_slots(given, list, n, WIRE_ATTEMPTS);
+    a->o.n_slots = (int)slots.n;
+    allocation_say(given, a->gpus != NULL, n, &slots, a->o.name);
+    return 0;
+}
+
 static int agent_open(struct agent *a, struct err *e)
 {
     if (!wire_name_good(a->o.name))
@@ -817,7 +927,9 @@ static int agent_open(struct agent *a, struct err *e)
     if (file_join(a->gang_program, e, "%s/seqgang", bin) < 0) return -1;
     if (file_join(a->rank_program, e, "%s/seqrank", bin) < 0) return -1;
     if (access(a->gang_program, X_OK) < 0) return err_errno(e, "%s", a->gang_program);
-    if (state_dir_open(&a->state_dir, a->o.state, a->o.roots, a->o.n_roots, e) < 0) return -1;
+    if (state_dir_open(&a->state_dir, a->o.state, a->o.roots, a->o.n_roots, e) < 0 ||
+        state_dir_writable(&a->state_dir, a->o.writable, a->o.n_writable, e) < 0)
+        return -1;
     if (state_dir_scan(&a->state_dir, adopt, a, e) < 0) return -1;
     if (n_attempts(a) > WIRE_ATTEMPTS)
         return err_set(e, ERR_TOO_LARGE,
@@ -826,9 +938,11 @@ static int agent_open(struct agent *a, struct err *e)
                        a->state_dir.dir, n_attempts(a), WIRE_ATTEMPTS);
     a->fetches = fetches_create(a->loop, &a->state_dir, fetched, a);
     keep_prepared(a);
+    a->disk = disk_watch_create(a->loop, a->trees, a->state_dir.dir);
     if (a->attempts) loop_timer_set(a->tick, 0);
     if (a->o.orphan_ms > 0) loop_timer_set(a->orphan, a->o.orphan_ms);
     if (a->o.nvml) a->gpus = gpus_open(a->o.nvml, bin, a->o.state);
+    if (take_allocation(a, e) < 0) return -1;
     if (address_check(a->o.connect, e) < 0) return err_prefix(e, "--connect");
     if (dial(a, e) < 0) return -1;
     profile_start(a);
@@ -841,6 +955,7 @@ struct agent *agent_create(struct loop *l, const struct agent_options *o, struct
     assert(a);
     a->loop = l;
     a->o = *o;
+    a->abi = WIRE_ABI;
     a->state_dir.lock_fd = -1;
     arena_init(&a->arena, ARENA_SIZE);
     a->tick = loop_timer_create(l, tick, a);
@@ -862,6 +977,7 @@ void agent_destroy(struct agent *a)
     trees_destroy(a->trees);
     removals_destroy(a->removals);
     fetches_destroy(a->fetches);
+    disk_watch_destroy(a->disk);
     prepared_destroy(a->prepared);
     for (int i = 0; i < MAX_CAPTURES; i++) capture_cancel(a->capture[i].a);
     capture_cancel(a->profiling);

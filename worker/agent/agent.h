@@ -8,6 +8,7 @@
 #include "api/core/err.h"
 #include "api/core/loop.h"
 #include "api/core/rank.h"
+#include "worker/agent/allocation.h"
 #include "worker/agent/prepared.h"
 
 struct agent_options {
@@ -19,11 +20,15 @@ struct agent_options {
     const char *bin;        /* directory of seqgang and seqrank */
     const char *roots[RANK_ROOTS];
     int n_roots;
-    int n_slots;
+    const char *writable[RANK_ROOTS]; /* where results are published */
+    int n_writable;
+    int n_slots;                 /* -1: as many as there are GPUs, else cores */
     const char *nvml;            /* the library to ask for GPUs; NULL: this node offers none */
     struct prepared_policy keep; /* of prepared data */
-    bool emulated;               /* takes jobs of the device "emulated": tests */
+    const struct allocation *allocation; /* what an engine gave; NULL: all that is seen */
+    bool emulated;                       /* takes jobs of the device "emulated": tests */
     int64_t orphan_ms; /* without a session for so long: stop everything and leave; 0 = never */
+    int64_t end_s, margin_s; /* see LEAVING (api/wire.h); end_s 0: not known */
 };
 
 struct agent;
@@ -35,6 +40,7 @@ void agent_reap(struct agent *a);                             /* SIGCHLD */
 bool agent_connected(const struct agent *a, int *n_attempts); /* and how many attempts it has */
 /* From now on; a gang that runs keeps the limit that it started with. */
 void agent_set_orphan(struct agent *a, int64_t orphan_ms);
+void agent_set_end(struct agent *a, int64_t end_s, int64_t margin_s);
 void agent_destroy(struct agent *a); /* gangs that still run are left running */
 
 #endif

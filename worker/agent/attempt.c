@@ -58,13 +58,11 @@ static int path_of(const struct attempt *a, const char *name, char out[FILE_PATH
     return file_join(out, e, "%s/%s", a->dir, name);
 }
 
-static int start_write(struct attempt *a, const struct gang_start *start, struct err *e)
+static int start_write(struct attempt *a, struct gang_start *start, struct err *e)
 {
     char path[FILE_PATH_SIZE], parent[FILE_PATH_SIZE];
     if (path_of(a, "start", path, e) < 0 || file_join(parent, e, "%s/..", a->dir) < 0) return -1;
-    /* It holds the attempt's key. */
-    if (file_make_dir(a->dir, e) < 0 || file_write_private(path, start, sizeof *start, e) < 0)
-        return -1;
+    if (file_make_dir(a->dir, e) < 0 || gang_start_write(path, start, e) < 0) return -1;
     if (file_sync_dir(a->dir, e) < 0) return -1;
     return file_sync_dir(parent, e);
 }
@@ -78,7 +76,7 @@ static void start_take(struct attempt *a, const struct gang_start *start)
     a->n_running = start->task == TASK_RUN ? start->n_local : 0;
 }
 
-struct attempt *attempt_begin(struct loop *l, const char *dir, const struct gang_start *start,
+struct attempt *attempt_begin(struct loop *l, const char *dir, struct gang_start *start,
                               const char *program, struct err *e)
 {
     struct attempt *a = attempt_new(l, dir, start->job, start->epoch);
@@ -98,21 +96,21 @@ struct attempt *attempt_adopt(struct loop *l, const char *dir, int64_t job, int6
     struct attempt *a = attempt_new(l, dir, job, epoch);
     char path[FILE_PATH_SIZE];
     struct err e = {0};
-    size_t size = 0;
     struct gang_start *start = NULL;
-    if (path_of(a, "start", path, &e) == 0)
-        start = (struct gang_start *)file_read(path, sizeof *start, &size, &e);
-    bool whole = start && size == sizeof *start && start->abi == RANK_ABI && start->job == job &&
-                 start->epoch == epoch && start->n_local >= 1 && start->n_local <= JOB_MAX_RANKS;
-    if (whole) {
+    bool whole = false; /* no matter: the start record of the version before will do */
+    if (path_of(a, "start", path, &e) == 0) start = gang_start_read(path, &whole, &e);
+    const bool good = start && start->job == job && start->epoch == epoch && start->n_local >= 1 &&
+                      start->n_local <= JOB_MAX_RANKS;
+    if (good) {
         start_take(a, start);
     } else if (!start && e.code == ERR_NOT_FOUND) {
         attempt_free(a);
         return NULL;
     } else {
-        log_warn("attempt.start", "dir=%s why=\"the start record is not of this version\"", dir);
+        log_warn("attempt.start", "dir=%s why=\"%s\"", dir,
+                 start ? "the start record is of another attempt" : e.text);
     }
-    if (start) explicit_bzero(start->key, whole ? sizeof start->key : 0);
+    if (start) explicit_bzero(start->key, sizeof start->key);
     free(start);
     return a;
 }
@@ -135,6 +133,7 @@ static void sock_flush(struct attempt *a)
         free(a->blobs);
         a->blobs = NULL;
     }
+    if (a->save_wanted) sock_send(a, RANK_SAVE, NULL, 0);
     if (a->stop_wanted) sock_send(a, RANK_STOP, NULL, 0);
 }
 
@@ -275,6 +274,12 @@ bool attempt_check(struct attempt *a)
     }
     gang_gone(a);
     return a->state != ATTEMPT_OVER && !a->finish_failed;
+}
+
+void attempt_save(struct attempt *a)
+{
+    a->save_wanted = true;
+    sock_send(a, RANK_SAVE, NULL, 0);
 }
 
 void attempt_stop(struct attempt *a)

@@ -34,7 +34,7 @@ struct attempt {
     struct loop_fd *on_sock;
     void (*nudge)(void *owner, struct attempt *a); /* the spool grew, or the gang went */
     void *owner;
-    bool stop_wanted, forget_wanted, final_sent;
+    bool save_wanted, stop_wanted, forget_wanted, final_sent;
     bool finish_failed;      /* the spool could not be ended, as on a full disk: said once */
     struct rank_blob *blobs; /* kept until the gang has them; owns */
     int n_blobs;
@@ -53,14 +53,15 @@ struct attempt {
  * never completed: then nothing ever ran there. */
 struct attempt *attempt_adopt(struct loop *l, const char *dir, int64_t job, int64_t epoch);
 /* Makes the directory and the durable start record, then starts program (seqgang). */
-struct attempt *attempt_begin(struct loop *l, const char *dir, const struct gang_start *start,
+struct attempt *attempt_begin(struct loop *l, const char *dir, struct gang_start *start,
                               const char *program, struct err *e);
 void attempt_free(struct attempt *a); /* the gang runs on */
 
 /* Once in a while, and when the gang's process was reaped: connects, sees whether the gang is dead
  * and then whether its ranks are, and closes the spool. True: call it again soon. */
 bool attempt_check(struct attempt *a);
-/* Forwarded at once or when the gang is connected. Both may be called again. */
+/* Forwarded at once or when the gang is connected. All may be called again. */
+void attempt_save(struct attempt *a);
 void attempt_stop(struct attempt *a);
 void attempt_blobs(struct attempt *a, const struct rank_blob *blobs, int n);
 

@@ -16,6 +16,9 @@ struct gpus {
     struct nvml *nvml; /* the thread's, once it runs, as all up to the next */
     char kernels[2][FILE_PATH_SIZE], xids[FILE_PATH_SIZE], boot[64];
     bool told; /* GPU_XIDS has been written */
+    bool chosen;
+    int n_mine; /* of those chosen */
+    char mine[GPU_MAX][GPU_UUID_SIZE];
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t wake;
@@ -182,6 +185,22 @@ struct gpus *gpus_open(const char *library, const char *bin, const char *state)
     return NULL;
 }
 
+/* Distances go with their GPUs. */
+static int keep_mine(const struct gpus *g, struct gpu list[GPU_MAX], int n)
+{
+    struct gpu all[GPU_MAX];
+    int at[GPU_MAX], m = 0;
+    memcpy(all, list, sizeof all);
+    for (int i = 0; i < g->n_mine; i++)
+        if ((at[m] = gpu_find(all, n, g->mine[i])) >= 0) m++;
+    for (int i = 0; i < m; i++) {
+        list[i] = all[at[i]];
+        memset(list[i].far, 0, sizeof list[i].far);
+        for (int k = 0; k < m; k++) list[i].far[k] = all[at[i]].far[at[k]];
+    }
+    return m;
+}
+
 int gpus_get(struct gpus *g, struct gpu out[GPU_MAX])
 {
     if (!g) return 0;
@@ -191,7 +210,20 @@ int gpus_get(struct gpus *g, struct gpu out[GPU_MAX])
     memcpy(out, g->list, sizeof g->list);
     pthread_mutex_unlock(&g->lock);
     for (int i = 0; silent && i < n; i++) out[i].health = GPU_SILENT;
-    return n;
+    return g->chosen ? keep_mine(g, out, n) : n;
+}
+
+int gpus_choose(struct gpus *g, const struct allocation *a, struct err *e)
+{
+    struct gpu list[GPU_MAX];
+    int at[GPU_MAX];
+    if (!g) return 0;
+    const int n = gpus_get(g, list), m = allocation_match(a, list, n, at, e);
+    if (m < 0) return -1;
+    for (int i = 0; i < m; i++) memcpy(g->mine[i], list[at[i]].uuid, GPU_UUID_SIZE);
+    g->n_mine = m;
+    g->chosen = a->gpus != ALLOCATION_ALL;
+    return 0;
 }
 
 void gpus_close(struct gpus *g)

@@ -6,7 +6,7 @@
 #ifndef SEQD_AGENT_GPUS_H
 #define SEQD_AGENT_GPUS_H
 
-#include "api/core/gpu.h"
+#include "worker/agent/allocation.h"
 
 struct gpus;
 
@@ -16,6 +16,9 @@ struct gpus *gpus_open(const char *library, const char *bin, const char *state);
 /* As of the last look. A driver that has not answered for GPUS_SILENT_MS makes all of them
  * GPU_SILENT. */
 int gpus_get(struct gpus *g, struct gpu out[GPU_MAX]); /* g NULL: 0 */
+/* From now on only those that an engine gave, which must be among those of the last look. Loop
+ * thread. fails: ERR_INVALID as allocation_match. */
+int gpus_choose(struct gpus *g, const struct allocation *a, struct err *e); /* g NULL: 0 */
 void gpus_close(struct gpus *g);
 
 #define GPUS_LOOK_MS   2000

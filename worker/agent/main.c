@@ -12,10 +12,12 @@
 #include "worker/agent/agent.h"
 #include "worker/agent/nvml.h"
 #include "worker/agent/options.h"
+#include "worker/agent/probe.h"
 
 struct seqw {
     struct seqw_options o;
     char bin_dir[PATH_MAX], host[64];
+    struct allocation allocation; /* with --auto */
     struct loop *loop;
     struct agent *agent; /* begins to exist a little after its signals */
     struct notify *notify;
@@ -43,12 +45,14 @@ static bool on_tick(void *arg, char *status, size_t size)
 static void on_reload(struct seqw *w)
 {
     struct err e;
+    int64_t margin_s;
     notify_reloading(w->notify);
     if (options_reload(&w->o, &e))
         log_error("settings.kept", "text=\"%s; the options stay as they were\"", e.text);
     else
         log_info("settings.read", "signal=SIGHUP");
     agent_set_orphan(w->agent, w->o.orphan_ms);
+    if (!options_margin_s(&w->o, &margin_s, NULL)) agent_set_end(w->agent, w->o.end_time, margin_s);
     notify_ready(w->notify);
 }
 
@@ -74,20 +78,33 @@ static const char *bin_default(struct seqw *w)
     return w->bin_dir;
 }
 
+static int allocation_here(struct allocation *a, struct err *e)
+{
+    const struct allocation_world w = {"", environ, probe_set(), probe_machine_size()};
+    return allocation_find(a, &w, e);
+}
+
 static struct agent_options agent_options(struct seqw *w)
 {
     const struct seqw_options *o = &w->o;
     struct agent_options a = {.connect = o->connect,
                               .token_file = *o->token_file ? o->token_file : NULL,
-                              .name = *o->name ? o->name : w->host,
+                              .name = *o->name              ? o->name
+                                      : *w->allocation.name ? w->allocation.name
+                                                            : w->host,
                               .address = *o->address ? o->address : NULL,
                               .state = o->state,
                               .bin = *o->bin ? o->bin : bin_default(w),
                               .n_roots = o->root.n,
-                              .n_slots = (int)o->slots,
-                              .orphan_ms = o->orphan_ms};
+                              .n_writable = o->writable.n,
+                              .n_slots = o->automatic && !o->slots_given ? -1 : (int)o->slots,
+                              .allocation = o->automatic ? &w->allocation : NULL,
+                              .orphan_ms = o->orphan_ms,
+                              .end_s = o->end_time};
+    options_margin_s(o, &a.margin_s, NULL);                /* it was checked */
     prepared_policy_read(&a.keep, o->keep_prepared, NULL); /* it was checked */
     for (int i = 0; i < o->root.n; i++) a.roots[i] = o->root.text[i];
+    for (int i = 0; i < o->writable.n; i++) a.writable[i] = o->writable.text[i];
     gethostname(w->host, sizeof w->host - 1);
     environment_read(&a);
     return a;
@@ -102,6 +119,10 @@ int main(int argc, char **argv)
     int rc = options_read(&w.o, argc, argv, &e);
     if (rc < 0) fprintf(stderr, "seqw: %s\n", e.text);
     if (rc) return rc < 0 ? 2 : 0;
+    if (w.o.automatic && allocation_here(&w.allocation, &e)) {
+        fprintf(stderr, "seqw: --auto: %s\n", e.text);
+        return 2;
+    }
     const struct agent_options o = agent_options(&w);
     umask(077);
     signal(SIGPIPE, SIG_IGN);

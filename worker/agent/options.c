@@ -2,10 +2,12 @@
 
 #include <stdio.h>
 #include <string.h>
+#include "api/core/duration.h"
 #include "api/core/file.h"
 #include "api/core/log.h"
 #include "api/core/version.h"
 #include "api/settings.h"
+#include "api/wire.h"
 #include "worker/agent/nvml.h"
 #include "worker/agent/prepared.h"
 
@@ -23,21 +25,34 @@ static const struct option_entry rows[] = {
      "plain, for tests and networks where every machine is trusted."},
     {"join-token-file", OPTION_TEXT, OPTION_RESTART, "FILE", NULL, 0, 0, AT(token_file), NULL,
      "The token of `seqctl nodes token` by which this node joins over TLS; needed once."},
+    {"auto", OPTION_FLAG, OPTION_RESTART, NULL, NULL, 0, 0, AT(automatic), NULL,
+     "Cores, memory, GPUs, slots and the name are what an engine gave, and not all that is seen: by "
+     "SLURM_* variables, CUDA_VISIBLE_DEVICES and this process's control groups and CPU set. What "
+     "is given here outranks it."},
     {"state", OPTION_TEXT, OPTION_RESTART, "DIR", NULL, 0, 0, AT(state), NULL,
      "Attempts, checkpoints and prepared data live here."},
     {"name", OPTION_TEXT, OPTION_RESTART, "NAME", NULL, 0, 0, AT(name), NULL,
-     "Of this node (default: the host's name)."},
+     "Of this node (default: the host's name; with --auto in a step of Slurm: "
+     "NODE.JOB.STEP)."},
     {"address", OPTION_TEXT, OPTION_RESTART, "ADDR", NULL, 0, 0, AT(address), NULL,
      "Numeric: where ranks here listen for those of other nodes (default: this machine's address "
      "towards seqd)."},
     {"slots", OPTION_NUMBER, OPTION_RESTART, "N", "8", 0, 4096, AT(slots), NULL,
-     "Ranks that may run here at once."},
+     "Ranks that may run here at once (with --auto: one for each GPU, else for each core)."},
     {"root", OPTION_TEXTS, OPTION_RESTART, "DIR", NULL, 0, 0, AT(root), NULL,
      "Jobs may read files beneath DIR; up to 8 times."},
+    {"writable-root", OPTION_TEXTS, OPTION_RESTART, "DIR", NULL, 0, 0, AT(writable), NULL,
+     "Jobs may publish results beneath DIR, by output.path; up to 8 times."},
     {"bin", OPTION_TEXT, OPTION_RESTART, "DIR", NULL, 0, 0, AT(bin), NULL,
      "Where seqgang and seqrank are (default: beside seqw)."},
     {"orphan-ms", OPTION_NUMBER, OPTION_RELOADS, "MS", "86400000", 0, 1 << 30, AT(orphan_ms), NULL,
      "Stop everything and leave after so long without seqd; 0: never."},
+    {"end-time", OPTION_NUMBER, OPTION_RELOADS, "UNIX_S", "0", 0, WIRE_MAX_TIME_S, AT(end_time), NULL,
+     "When this node ends, as of a batch system's allocation: seconds since 1970, as `date +%s` "
+     "prints them; 0: it is not known to end."},
+    {"leave-margin", OPTION_TEXT, OPTION_RELOADS, "T", "2m", 0, 0, AT(leave_margin), NULL,
+     "How long before --end-time its jobs are to save and stop, as 90s or 5m: twice what a "
+     "checkpoint takes, and a step."},
     {"keep-prepared", OPTION_TEXT, OPTION_RESTART, "K", PREPARED_KEEP, 0, 0, AT(keep_prepared), NULL,
      "Prepared data that no attempt uses: at most this much of the disk (200G, 20%), used within "
      "an age (30d), both with a comma, or never to remove any."},
@@ -66,12 +81,20 @@ static const struct option_table table = {
     .size = sizeof(struct seqw_options),
 };
 
+int options_margin_s(const struct seqw_options *o, int64_t *out_s, struct err *e)
+{
+    if (!duration_parse(o->leave_margin, 0, 7 * 86400, out_s, e)) return 0;
+    return err_prefix(e, "--leave-margin");
+}
+
 /* What the rows cannot say. */
 static int check(const void *target, struct err *e)
 {
     const struct seqw_options *o = target;
     if (!*o->connect) return err_set(e, ERR_INVALID, "give --connect ADDRESS: see seqw --help");
     struct prepared_policy keep;
+    int64_t margin_s;
+    if (options_margin_s(o, &margin_s, e)) return -1;
     if (!*o->state) return err_set(e, ERR_INVALID, "give --state DIR: see seqw --help");
     return prepared_policy_read(&keep, o->keep_prepared, e);
 }
@@ -85,11 +108,13 @@ static const char *config_file(const void *target)
 
 int options_read(struct seqw_options *o, int argc, char **argv, struct err *e)
 {
-    int rc = settings_read(&table, argc, argv, config_file, o, e);
+    struct option_sources from;
+    int rc = settings_read(&table, argc, argv, config_file, o, &from, e);
     if (rc > 0 && o->version) printf("seqw %s\n", version_text());
     if (rc) return rc;
     if (check(o, e)) return -1;
     if (o->check_config) return printf("seqw: the options are right\n"), 1;
+    o->slots_given = option_given(&table, &from, "slots");
     o->argc = argc;
     o->argv = argv;
     log_level_set(o->log);

@@ -12,7 +12,7 @@
 #define OPTIONS_FILE "/etc/seqd/seqw.toml" /* read without --config and --connect, if it exists */
 
 struct seqw_options {
-    bool check_config, help, version;
+    bool automatic, check_config, help, version;
     char config[RANK_PATH_SIZE];
     char connect[RANK_PATH_SIZE];
     char token_file[RANK_PATH_SIZE];
@@ -20,17 +20,22 @@ struct seqw_options {
     char name[64];
     char address[128];
     int64_t slots;
-    struct option_list root;
+    struct option_list root, writable;
     char bin[RANK_PATH_SIZE]; /* "": beside seqw */
     int64_t orphan_ms;
+    int64_t end_time; /* UTC, seconds since 1970; 0: not known */
+    char leave_margin[32];
     char keep_prepared[64];
     char log[16];
-    int argc; /* for options_reload */
+    bool slots_given; /* by the command line or the file */
+    int argc;         /* for options_reload */
     char **argv;
 };
 
 /* 0: run; 1: --help, --version or --check-config was answered; -1: wrong, *e says what. */
 int options_read(struct seqw_options *o, int argc, char **argv, struct err *e);
+/* --leave-margin; what options_read took does not fail. */
+int options_margin_s(const struct seqw_options *o, int64_t *out_s, struct err *e);
 /* SIGHUP: takes what may change while seqw runs, and logs what needs a restart. -1: the file is
  * wrong, *e says where, and nothing has changed. */
 int options_reload(struct seqw_options *o, struct err *e);

@@ -1,26 +1,34 @@
 #include "worker/agent/probe.h"
 
 #include <sched.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 #include "api/address.h"
+#include "worker/agent/limits.h"
 
-int probe_cores(void)
+int probe_set(void)
 {
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
     return (int)sysconf(_SC_NPROCESSORS_ONLN);
 }
 
+int64_t probe_machine_size(void)
+{
+    return (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+}
+
+int probe_cores(void)
+{
+    const int n = probe_set();
+    const int32_t most = limits_cores("");
+    return n < most ? n : most;
+}
+
 int64_t probe_memory_size(void)
 {
-    int64_t size = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
-    long long limit = 0;
-    FILE *f = fopen("/sys/fs/cgroup/memory.max", "re"); /* "max" does not scan: no limit */
-    if (f && fscanf(f, "%lld", &limit) == 1 && limit > 0 && limit < size) size = limit;
-    if (f) fclose(f);
-    return size;
+    const int64_t size = probe_machine_size(), most = limits_memory("");
+    return size < most ? size : most;
 }
 
 int probe_address(const char *given, const char *seqd, char out[RANK_ADDRESS_SIZE], struct err *e)

@@ -6,8 +6,11 @@
 #include "api/core/err.h"
 #include "api/core/rank.h"
 
-int probe_cores(void);           /* that this process may run on */
-int64_t probe_memory_size(void); /* bytes of the machine, or of the cgroup where that is less */
+int probe_set(void);              /* cores that this process may run on */
+int64_t probe_machine_size(void); /* bytes */
+/* The same, or what the control groups above leave where that is less. */
+int probe_cores(void);
+int64_t probe_memory_size(void);
 
 /* Where ranks here listen for those of other nodes: given (--address), or where that is NULL this
  * machine's address towards seqd. fails: ERR_INVALID when given is not a numeric address. */

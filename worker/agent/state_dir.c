@@ -85,7 +85,7 @@ int state_dir_open(struct state_dir *s, const char *dir, const char *const *root
         log_warn("state_dir.mode",
                  "state=%s mended=%d text=\"others could read it: 0700 and 0600 now\"", s->dir,
                  mended);
-    if (lock_take(s, e) < 0) return -1;
+    if (lock_take(s, e) < 0 || beneath_mark(s->dir, e) < 0) return -1;
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         if (file_join(path, e, "%s/%s", s->dir, parts[i]) < 0 || file_make_dir(path, e) < 0)
             return -1;
@@ -94,6 +94,24 @@ int state_dir_open(struct state_dir *s, const char *dir, const char *const *root
         if (real_path(roots[i], s->roots[i], sizeof s->roots[i], e) < 0)
             return err_prefix(e, "--root");
     s->n_roots = n_roots;
+    return 0;
+}
+
+int state_dir_writable(struct state_dir *s, const char *const *roots, int n, struct err *e)
+{
+    if (n > RANK_ROOTS)
+        return err_set(e, ERR_INVALID, "%d writable roots, at most %d are possible", n, RANK_ROOTS);
+    for (int i = 0; i < n; i++) {
+        char *real = s->writable[i];
+        if (real_path(roots[i], real, sizeof s->writable[i], e) < 0)
+            return err_prefix(e, "--writable-root");
+        if (access(real, W_OK | X_OK)) return err_errno(e, "--writable-root %s", real);
+        if (beneath_private(real))
+            return err_set(e, ERR_INVALID,
+                           "--writable-root %s lies in a directory that seqd keeps: give another",
+                           real);
+    }
+    s->n_writable = n;
     return 0;
 }
 

@@ -20,10 +20,14 @@ struct state_dir {
     char dir[RANK_PATH_SIZE - 128]; /* absolute; room for what is beneath */
     int lock_fd;
     unsigned char instance[WIRE_INSTANCE_SIZE];
-    int n_roots;
+    int n_roots, n_writable;
+    char writable[RANK_ROOTS][RANK_PATH_SIZE];
     char roots[RANK_ROOTS][RANK_PATH_SIZE]; /* without symbolic links */
 };
 
+/* Where results may be published: taken after state_dir_open. fails: ERR_NOT_FOUND and ERR_INVALID
+ * naming one. */
+int state_dir_writable(struct state_dir *s, const char *const *roots, int n, struct err *e);
 /* Makes the directories and takes the lock. fails: ERR_CONFLICT when another agent has it;
  * ERR_NOT_FOUND naming a root. */
 int state_dir_open(struct state_dir *s, const char *dir, const char *const *roots, int n_roots,

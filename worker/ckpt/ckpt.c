@@ -410,6 +410,7 @@ int64_t ckpt_json(const struct ckpt_info *info, char *out, size_t size)
     jwrite_str(&w, "path", info->path);
     jwrite_int(&w, "size", info->size);
     jwrite_str(&w, "weights_sha256", info->weights_sha256);
+    if (info->save_ms) jwrite_int(&w, "save_ms", info->save_ms);
     jwrite_end(&w);
     return jwrite_finish(&w);
 }

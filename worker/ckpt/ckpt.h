@@ -90,6 +90,7 @@ struct ckpt_info {
     char path[CKPT_PATH_SIZE]; /* the step directory */
     int64_t step, epoch;
     int64_t size;                    /* bytes of all files */
+    int64_t save_ms;                 /* what writing it took; 0: of an earlier attempt */
     char weights_sha256[SHA256_HEX]; /* tensor bytes in name order: hf_weights_digest */
 };
 

@@ -13,6 +13,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "api/core/beneath.h"
 #include "api/core/job.h"
 #include "api/core/log.h"
 #include "worker/data/encode_text.h"
@@ -339,6 +340,9 @@ static int build_once(struct prepare *p, const char *parent, const char *id, str
                       struct err *e)
 {
     struct err none = {0};
+    char own[FILE_PATH_SIZE];
+    if (file_join(own, e, "%s/%s", parent, id) < 0) return -1;
+    beneath_grant(own); /* from these very sources: this job's */
     struct data *d = data_open(parent, id, DATA_CHECK, &none);
     if (d) {
         log_info("data.reuse", "id=%s tokens=%lld", id, (long long)data_stats(d)->n_tokens);

@@ -16,6 +16,7 @@ int source_open(const char *root, const char *path, struct err *e)
 {
     struct stat st;
     int fd = beneath_open(root, path, 0);
+    if (fd < 0 && errno == EPERM) return beneath_refuse(path, e);
     if (fd < 0 && (errno == EXDEV || errno == ELOOP))
         return err_set(e, ERR_INVALID, "%s leads outside the root %s", path, root);
     if (fd < 0) return err_errno(e, "open %s", path);
@@ -143,6 +144,8 @@ static int expand_under(struct source_walk *w, const char *rest, struct err *e)
     if (walk(w, root, rest, e) < 0) return -1;
     if (list->n - first == 1) { /* a plain name, or as good as one: is it there? */
         struct stat st;
+        if (beneath_private(list->file[first].path))
+            return beneath_refuse(list->file[first].path, e);
         if (stat(list->file[first].path, &st) < 0 && errno == ENOENT)
             free(list->file[--list->n].path);
     }

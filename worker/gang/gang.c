@@ -3,8 +3,9 @@
  *   start    lock, read DIR/start, make the shared segment, listen on DIR/sock, start the ranks and
  *            give each its ARGS
  *   run      every packet of a rank becomes a spool record, and the agent, if there is one, gets a
- *            byte; BLOBS and STOP of the agent go to the ranks
- *   end      begins with the first of: a rank failed, died or hung; STOP; no agent for orphan_ms.
+ *            byte; BLOBS, SAVE and STOP of the agent go to the ranks
+ *   end      begins with the first of: a rank failed, died or hung; STOP; rank 0 has saved and left
+ *            after SAVE; no agent for orphan_ms.
  *            The abort flag is raised in the shared segment, so that ranks that wait for each other
  *            leave; a rank that still runs after the grace is killed
  *   over     when every rank is reaped: the final record, DIR/exit
@@ -40,6 +41,7 @@
 #include "api/core/log.h"
 #include "api/core/process.h"
 #include "api/core/spool.h"
+#include "worker/gang/packet.h"
 #include "worker/gang/proc.h"
 #include "worker/gang/start.h"
 #include "worker/gang/watch.h"
@@ -67,7 +69,7 @@ struct gang {
     struct loop_timer *kill_timer, *watch_timer, *orphan_timer;
     struct proc proc[JOB_MAX_RANKS];
     int n_started, n_gone, n_clean; /* clean: exited 0 */
-    bool blobs_sent, ending, killed;
+    bool blobs_sent, saving, ending, killed;
     enum gang_end how;
     struct watch watch;
     int64_t watched_ms, slowest_step_us;
@@ -190,34 +192,30 @@ void gang_stop(struct gang *g, enum gang_end how)
     gang_end(g, how, -1, STOP_GRACE_MS);
 }
 
+static void gang_save(struct gang *g)
+{
+    if (g->ending || g->saving) return;
+    g->saving = true;
+    log_info("gang.save", "job=%lld epoch=%lld", (long long)g->start->job,
+             (long long)g->start->epoch);
+    for (int i = 0; i < g->n_started; i++) proc_send(&g->proc[i], RANK_SAVE, NULL, 0);
+}
+
+/* What rank 0 has is all that was to be saved: ranks that still wait for it may go. */
+static void rank_saved(struct gang *g, int rank)
+{
+    if (rank == 0)
+        gang_stop(g, GANG_SAVED);
+    else if (!g->ending)
+        g->how = GANG_SAVED;
+}
+
 static void orphan_stop(void *arg)
 {
     gang_stop(arg, GANG_ORPHANED);
 }
 
 /* ---- what ranks say -------------------------------------------------------------------------- */
-
-/* The least and the most payload bytes of what a rank may send; most 0: it may not. */
-static const struct {
-    size_t least, most;
-} sizes[] = {
-    [RANK_BLOB] = {0, BLOB_SIZE},
-    [RANK_READY] = {0, 1},
-    [RANK_STEP] = {sizeof(struct rank_step), sizeof(struct rank_step)},
-    [RANK_PROGRESS] = {sizeof(struct rank_progress), sizeof(struct rank_progress)},
-    [RANK_EVENT] = {sizeof(struct rank_event), sizeof(struct rank_event) + RANK_RESULT_SIZE},
-    [RANK_RESULT] = {1, RANK_RESULT_SIZE},
-    [RANK_FAIL] = {sizeof(struct rank_fail), sizeof(struct rank_fail)},
-};
-
-static bool packet_good(const struct rank_msg *head, int64_t size)
-{
-    size_t n_types = sizeof sizes / sizeof sizes[0];
-    return size >= (int64_t)sizeof *head && size <= SPOOL_RECORD_SIZE && head->abi == RANK_ABI &&
-           head->size == (size_t)size - sizeof *head && head->type < n_types &&
-           sizes[head->type].most && head->size >= sizes[head->type].least &&
-           head->size <= sizes[head->type].most;
-}
 
 static void packet_bad(struct gang *g, struct proc *p, int64_t size)
 {
@@ -291,6 +289,8 @@ static void rank_exited(void *arg, uint32_t events)
     bool clean = x.exit_status == 0 && x.signal == 0;
     if (clean)
         g->n_clean++;
+    else if (g->saving && x.exit_status == RANK_EXIT_SAVED && !x.signal)
+        rank_saved(g, p->rank);
     else
         gang_end(g, GANG_FAILED, p->rank, ABORT_GRACE_MS);
     if (g->n_gone == g->n_started) gang_over(g);
@@ -333,6 +333,7 @@ static void agent_message(void *arg, uint32_t events)
         memcpy(&head, g->packet, sizeof head);
         if (head.abi != RANK_ABI || head.size != (size_t)n - sizeof head) continue;
         if (head.type == RANK_STOP) gang_stop(g, GANG_STOPPED);
+        if (head.type == RANK_SAVE) gang_save(g);
         if (head.type == RANK_BLOBS)
             blobs_forward(g, (const void *)(g->packet + sizeof head),
                           head.size / sizeof(struct rank_blob));

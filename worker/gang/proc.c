@@ -117,11 +117,15 @@ int proc_send_args(struct proc *p, const struct gang_start *start, struct err *e
                                  .first_local = start->first_rank,
                                  .n_local = start->n_local,
                                  .n_roots = start->n_roots,
+                                 .n_grants = start->n_grants,
+                                 .n_writable = start->n_writable,
                                  .memory_limit = start->memory_limit,
                                  .submitted_s = start->submitted_s};
     memcpy(m->args.address, start->address, sizeof m->args.address);
     memcpy(m->args.key, start->key, sizeof m->args.key);
     memcpy(m->args.roots, start->roots, sizeof m->args.roots);
+    memcpy(m->args.writable, start->writable, sizeof m->args.writable);
+    memcpy(m->args.grants, start->grants, sizeof m->args.grants);
     memcpy(m->args.prepared_dir, start->prepared_dir, sizeof m->args.prepared_dir);
     memcpy(m->args.prepared_id, start->prepared_id, sizeof m->args.prepared_id);
     memcpy(m->args.job_dir, start->job_dir, sizeof m->args.job_dir);

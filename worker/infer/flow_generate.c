@@ -270,7 +270,7 @@ static int lead(struct flow_work *w, struct err *e)
     for (int i = 0, n = (int)g->n_resumed; i < g->requests.n; i++) {
         if (w->results.answered[i]) continue;
         progress_piece(w->in->progress, n, 1);
-        if (infer_check_stop(w->in, e) || one_request(w, i, e)) return -1;
+        if (infer_check_unit(w->in, w->results.fd, e) || one_request(w, i, e)) return -1;
         progress_at(w->in->progress, ++n);
     }
     progress_end(w->in->progress);

@@ -200,7 +200,7 @@ int infer_generate(const struct infer *in, const struct prompts *p, struct infer
     progress_begin(in->progress, PROGRESS_REQUESTS, (double)p->n, (double)out->n_resumed);
     for (int i = 0, n = (int)out->n_resumed; i < p->n; i++) {
         if (answered[i]) continue;
-        if (infer_check_stop(in, e) || one_prompt(&g, i, e)) goto out;
+        if (infer_check_unit(in, g.results.fd, e) || one_prompt(&g, i, e)) goto out;
         progress_at(in->progress, ++n);
     }
     rc = finish(&g, e);

@@ -25,6 +25,12 @@ int infer_check_stop(const struct infer *in, struct err *e)
     return 0;
 }
 
+int infer_check_unit(const struct infer *in, int journal, struct err *e)
+{
+    if (infer_check_stop(in, e)) return -1;
+    return in->leave ? in->leave(in->arg, journal, e) : 0;
+}
+
 int infer_expect(const struct infer *in, int64_t n_forwards, struct comm_count want[PURPOSE_N],
                  struct err *e)
 {

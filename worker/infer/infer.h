@@ -33,6 +33,9 @@ struct infer {
     const struct err
         *no_tokenizer;        /* why that is so of a model with one; NULL, ERR_NONE: no reason */
     struct request_chat chat; /* generate: {0}: conversations are refused */
+    /* Between two units whose results are kept in a journal (-1: none): -1 to end there. NULL:
+     * never. */
+    int (*leave)(void *arg, int journal, struct err *e);
 };
 
 enum infer_finish { FINISH_STOP, FINISH_LENGTH };
@@ -115,6 +118,8 @@ void infer_text_fini(struct infer_text *t);
 /* ---- shared with generate.c, score.c and embed.c --------------------------------------------- */
 
 int infer_check_stop(const struct infer *in, struct err *e); /* ERR_ABORTED once stopped */
+/* The same between two units, and what in->leave says. */
+int infer_check_unit(const struct infer *in, int journal, struct err *e);
 /* Says where the rank stands and starts counting what it moves. */
 void infer_at(const struct infer *in, int64_t step);
 /* What this rank's layers move in n_forwards forward passes at the model's length; how results

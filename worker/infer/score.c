@@ -357,7 +357,7 @@ int score_run(const struct infer *in, const struct data *d, struct score *out, s
     progress_begin(in->progress, PROGRESS_TOKENS, (double)data_stats(d)->n_tokens,
                    out->n_resumed ? window_end(&s) : 0);
     for (int64_t w = out->n_resumed; w < out->n_windows; w++)
-        if (infer_check_stop(in, e) || one_window(&s, w, out, e)) goto out;
+        if (infer_check_unit(in, s.journal.fd, e) || one_window(&s, w, out, e)) goto out;
     rc = finish(&s, out, e);
     if (!rc) progress_end(in->progress);
 out:

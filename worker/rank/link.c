@@ -22,8 +22,11 @@ static int receive(struct link *k, enum rank_msg_type want, void *payload, size_
     struct iovec iov[2] = {{&h, sizeof h}, {payload, size}};
     struct msghdr m = {.msg_iov = iov, .msg_iovlen = 2};
     ssize_t got;
-    do got = recvmsg(k->fd, &m, 0);
-    while (got < 0 && errno == EINTR);
+    do {
+        k->saving = k->saving || h.type == RANK_SAVE;
+        got = recvmsg(k->fd, &m, 0);
+    } while ((got < 0 && errno == EINTR) ||
+             (got == sizeof h && h.abi == RANK_ABI && h.type == RANK_SAVE));
     if (got < 0) return err_errno(e, "read from seqgang");
     if (got == 0) {
         k->stopped = true;
@@ -65,11 +68,18 @@ static int check_args(const struct rank_args *a, struct err *e)
         return err_set(e, ERR_INVALID, "task %d is unknown", a->task);
     if (a->n_roots < 0 || a->n_roots > RANK_ROOTS)
         return err_set(e, ERR_INVALID, "%d roots: want at most %d", a->n_roots, RANK_ROOTS);
+    if (a->n_grants < 0 || a->n_grants > RANK_GRANTS || a->n_writable < 0 ||
+        a->n_writable > RANK_ROOTS)
+        return err_set(e, ERR_INVALID, "%d grants, %d writable roots: want at most %d, %d",
+                       a->n_grants, a->n_writable, RANK_GRANTS, RANK_ROOTS);
     bool ok = terminated(a->address, sizeof a->address) &&
               terminated(a->prepared_dir, sizeof a->prepared_dir) &&
               terminated(a->prepared_id, sizeof a->prepared_id) &&
               terminated(a->job_dir, sizeof a->job_dir);
     for (int i = 0; i < a->n_roots; i++) ok = ok && terminated(a->roots[i], sizeof a->roots[i]);
+    for (int i = 0; i < a->n_writable; i++)
+        ok = ok && terminated(a->writable[i], sizeof a->writable[i]);
+    for (int i = 0; i < a->n_grants; i++) ok = ok && terminated(a->grants[i], sizeof a->grants[i]);
     if (!ok) return err_set(e, ERR_INVALID, "a path of the arguments has no end");
     if (*a->prepared_id && !prepared_id_good(a->prepared_id))
         return err_set(e, ERR_INVALID, "'%s' is not an id of prepared data: want hex digits",
@@ -106,10 +116,17 @@ bool link_stopped(struct link *k)
         ssize_t got = recv(k->fd, &h, sizeof h, MSG_DONTWAIT);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
-        /* Closed, broken or STOP. Anything else has no meaning here and is passed over. */
+        /* Closed, broken, STOP or SAVE. Anything else has no meaning here and is passed over. */
         if (got <= 0 || ((size_t)got == sizeof h && h.type == RANK_STOP)) k->stopped = true;
+        if (got == sizeof h && h.type == RANK_SAVE) k->saving = true;
     }
     return true;
+}
+
+bool link_saving(struct link *k)
+{
+    link_stopped(k);
+    return k->saving;
 }
 
 /* ---- sending --------------------------------------------------------------------------------- */

@@ -17,6 +17,8 @@ struct link {
     int fd;
     int rank;     /* -1 until ARGS came */
     bool stopped; /* STOP was received or the socket closed */
+    bool saving;  /* SAVE was received */
+    bool saved;   /* what it asked for was done: the rank leaves with RANK_EXIT_SAVED */
 };
 
 /* What seqgang hands over first: 75 KiB, so the caller keeps it off the stack. */
@@ -36,6 +38,8 @@ int link_receive_order(struct link *k, struct link_order *o, struct err *e);
 int link_receive_blobs(struct link *k, struct rank_blob *out, int n, struct err *e);
 /* True once STOP was received or seqgang is gone. Does not block. */
 bool link_stopped(struct link *k);
+/* True once SAVE was received. Does not block. */
+bool link_saving(struct link *k);
 
 int link_send_blob(struct link *k, const char *blob, int size, struct err *e);
 int link_send_ready(struct link *k, struct err *e);

@@ -9,6 +9,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 #include "api/core/beneath.h"
+#include "api/core/file.h"
 #include "api/core/log.h"
 #include "api/core/version.h"
 #include "worker/hf/hf.h"
@@ -21,9 +22,10 @@
 
 static const char usage[] =
     "usage: seqrank                  one rank: started by seqgang, which passes fds 3 and 4\n"
-    "       seqrank --describe DIR [ROOT ...]\n"
+    "       seqrank --describe DIR [ROOT ...] [--grant=DIR ...]\n"
     "                                print the sizes of the model in DIR as JSON; its links stay\n"
-    "                                beneath the ROOT it lies in\n"
+    "                                beneath the ROOT it lies in; of private directories it reads\n"
+    "                                those that are granted\n"
     "       seqrank --check DIR [ROOT ...]\n"
     "                                print what the model directory DIR holds, and everything\n"
     "                                that is wrong with it, as JSON\n"
@@ -38,11 +40,27 @@ static const char usage[] =
     "max_fragments=N]\n"
     "       seqrank --version | --help\n";
 
+/* --grant=DIR among the roots: DIR is one, is private, and may be read. */
+static void take_grants(int argc, char **argv)
+{
+    static const char grant[] = "--grant=";
+    for (int i = 2; i < argc; i++) {
+        if (strncmp(argv[i], grant, sizeof grant - 1)) continue;
+        argv[i] += sizeof grant - 1;
+        beneath_grant(argv[i]);
+    }
+}
+
 static int describe(const char *dir, const char *const *roots, int n_roots)
 {
     char json[4096];
     struct err e = {0};
     beneath_confine(roots, n_roots);
+    if (beneath_private(dir)) {
+        beneath_refuse(dir, &e);
+        fprintf(stderr, "%s\n", e.text);
+        return 1;
+    }
     if (hf_describe(dir, json, sizeof json, &e) < 0) {
         fprintf(stderr, "%s\n", e.text);
         return 1;
@@ -63,12 +81,25 @@ static int guard(struct err *e)
     return 0;
 }
 
+/* Beside what seqd granted, a rank reads what is its job's own: its directory, and the prepared
+ * data that it was told to use. */
+static void confine(const struct rank_args *a)
+{
+    const char *roots[RANK_ROOTS + RANK_GRANTS];
+    char prepared[FILE_PATH_SIZE];
+    int n = 0;
+    for (int i = 0; i < a->n_roots; i++) roots[n++] = a->roots[i];
+    for (int i = 0; i < a->n_grants; i++) beneath_grant(roots[n++] = a->grants[i]);
+    beneath_grant(a->job_dir);
+    if (*a->prepared_id && !file_join(prepared, NULL, "%s/%s", a->prepared_dir, a->prepared_id))
+        beneath_grant(prepared);
+    beneath_confine(roots, n);
+}
+
 static int run_order(struct link *k, struct link_order *o, struct err *e)
 {
     const struct rank_args *a = &o->args;
-    const char *roots[RANK_ROOTS];
-    for (int i = 0; i < a->n_roots; i++) roots[i] = a->roots[i];
-    beneath_confine(roots, a->n_roots);
+    confine(a);
     if (!run_job(k, o, e)) return 0;
     /* The fault of a peer or a device is read far from the job: in the logs of a node, of the peer,
      * of a network, beside a driver's. */
@@ -102,8 +133,9 @@ static int serve(void)
     int rc = order ? 0 : err_set(&e, ERR_IO, "out of memory");
     if (!rc) rc = receive_order(&k, order, &e);
     if (!rc) rc = run_order(&k, order, &e);
-    if (rc) link_send_fail(&k, &e);
     free(order);
+    if (rc && k.saved) return RANK_EXIT_SAVED;
+    if (rc) link_send_fail(&k, &e);
     return rc ? 1 : 0;
 }
 
@@ -111,6 +143,7 @@ int main(int argc, char **argv)
 {
     log_init("seqrank");
     if (argc == 1) return serve();
+    take_grants(argc, argv);
     if (argc >= 3 && !strcmp(argv[1], "--describe"))
         return describe(argv[2], (const char *const *)argv + 3, argc - 3);
     if (argc >= 3 && !strcmp(argv[1], "--check"))

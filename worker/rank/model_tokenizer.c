@@ -30,8 +30,7 @@ int model_tokenizer_open(struct run *r, struct model_tokenizer *t, struct err *e
     char dir[RANK_PATH_SIZE];
     const struct job_spec *s = r->spec;
     if (!job_has_tokenizer(s)) return 0;
-    if (roots_directory(spec_text(s, s->model.path), r->roots, r->args->n_roots, "model.path", dir,
-                        e))
+    if (roots_directory(spec_text(s, s->model.path), r->roots, r->n_roots, "model.path", dir, e))
         return -1;
     t->tokenizer = tokenizer_open(dir, &t->why);
     if (t->tokenizer) {

@@ -94,6 +94,7 @@ static bool walk_below(struct root_walk *w, int parent, const char *path, char *
         if (snprintf(below, sizeof below, "%s/%s", strcmp(path, "/") ? path : "", sub[i]) >=
             (int)sizeof below)
             continue;
+        if (beneath_private(below)) continue;
         const int fd = openat(parent, sub[i],
                               O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
         if (fd >= 0 && !walk_dir(w, fd, below, depth + 1)) return false;
@@ -154,6 +155,7 @@ static bool walk_dir(struct root_walk *w, int fd, const char *path, int depth)
 static void walk_roots(struct root_walk *w, const char *const *roots, int n_roots)
 {
     for (int i = 0; i < n_roots; i++) {
+        if (beneath_private(roots[i])) continue;
         const int fd = open(roots[i], O_RDONLY | O_DIRECTORY | O_NONBLOCK | O_CLOEXEC);
         if (fd >= 0 && !walk_dir(w, fd, roots[i], 0)) break;
     }

@@ -29,10 +29,10 @@ int prepared_make(struct run *r, struct progress *progress, struct data_stats *o
     const struct rank_args *a = r->args;
     const struct job_spec *s = r->spec;
     if (data_needs_tokenizer(s) &&
-        roots_directory(spec_text(s, s->model.path), r->roots, a->n_roots, "model.path", dir, e))
+        roots_directory(spec_text(s, s->model.path), r->roots, r->n_roots, "model.path", dir, e))
         return -1;
     const struct data_model model = {dir, a->submitted_s};
-    return data_prepare(s, &model, r->roots, a->n_roots, a->prepared_dir, progress, out, e);
+    return data_prepare(s, &model, r->roots, r->n_roots, a->prepared_dir, progress, out, e);
 }
 
 int prepared_ensure(struct run *r, struct err *e)

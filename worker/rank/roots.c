@@ -13,12 +13,18 @@ static int find(const char *path, const char *const *roots, int n_roots, const c
                 mode_t type, char out[RANK_PATH_SIZE], struct err *e)
 {
     char real_root[PATH_MAX], joined[2 * PATH_MAX], real[PATH_MAX];
-    bool exists = false;
+    bool exists = false, hidden = false;
     for (int i = 0; i < n_roots; i++) {
         struct stat st;
         snprintf(joined, sizeof joined, "%s%s%s", path[0] == '/' ? "" : roots[i],
                  path[0] == '/' ? "" : "/", path);
-        if (!realpath(roots[i], real_root) || !realpath(joined, real)) continue;
+        if (!realpath(roots[i], real_root)) continue;
+        /* Asked first: not even whether it exists is said of what is private. */
+        if (beneath_private(joined)) {
+            hidden = true;
+            continue;
+        }
+        if (!realpath(joined, real)) continue;
         exists = true;
         if (!beneath_rest(real_root, real)) continue;
         if (stat(real, &st) || (st.st_mode & S_IFMT) != type)
@@ -29,6 +35,11 @@ static int find(const char *path, const char *const *roots, int n_roots, const c
                              RANK_PATH_SIZE - 1);
         memcpy(out, real, strlen(real) + 1);
         return 0;
+    }
+    if (hidden) {
+        beneath_refuse(path, e);
+        snprintf(e->field, sizeof e->field, "%s", field);
+        return -1;
     }
     if (!exists) return err_field(e, ERR_NOT_FOUND, field, "%s does not exist on this node", path);
     return err_field(e, ERR_INVALID, field, "%s lies beneath none of the node's %d roots", path,

@@ -1,9 +1,11 @@
 #include "worker/rank/run.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 #include "api/core/job.h"
 #include "api/core/job_state.h"
 #include "api/core/jwrite.h"
@@ -69,7 +71,7 @@ static int open_shape(struct run *r, struct err *e)
     const char *path = spec_text(s, s->model.path);
     if (s->model.shape.width) return family_complete(&s->model.shape, e);
     if (*s->model.config) return config_open(s, e) || family_check(s, e) ? -1 : 0;
-    if (roots_directory(path, r->roots, r->args->n_roots, "model.path", dir, e)) return -1;
+    if (roots_directory(path, r->roots, r->n_roots, "model.path", dir, e)) return -1;
     if (hf_read_dir(dir, &s->model.shape, e)) return err_prefix(e, "model.path");
     return family_check(s, e);
 }
@@ -212,6 +214,7 @@ static void tell_graphs(const struct be_graphs *g)
 
 static void run_close(struct run *r)
 {
+    publish_close(&r->publish);
     if (r->be) tell_graphs(r->be->graphs);
     if (r->head) munmap(r->head, sizeof *r->head);
     if (r->be) r->be->watch = NULL;
@@ -227,14 +230,29 @@ static void tell_progress(void *run, const struct rank_progress *now)
     link_send_progress(r->link, now, NULL);
 }
 
+/* Before the work, which an unusable directory would waste. */
+static int open_output(struct run *r, struct err *e)
+{
+    const struct rank_args *a = r->args;
+    const char *roots[RANK_ROOTS];
+    char owner[96];
+    if (!run_first(r)) return 0;
+    for (int i = 0; i < a->n_writable; i++) roots[i] = a->writable[i];
+    snprintf(owner, sizeof owner, "seqd job %lld, submitted %lld\n", (long long)a->job,
+             (long long)a->submitted_s);
+    return publish_open(&r->publish, spec_text(r->spec, r->spec->output.path), roots, a->n_writable,
+                        owner, e);
+}
+
 int run_job(struct link *k, struct link_order *o, struct err *e)
 {
     struct run *r = calloc(1, sizeof *r);
     const struct task *t = task_of(o->spec.kind);
     int rc = -1;
     if (!r) return err_set(e, ERR_IO, "out of memory");
-    *r = (struct run){.link = k, .args = &o->args, .spec = &o->spec};
-    for (int i = 0; i < o->args.n_roots; i++) r->roots[i] = o->args.roots[i];
+    *r = (struct run){.link = k, .args = &o->args, .spec = &o->spec, .publish = {-1}};
+    for (int i = 0; i < o->args.n_roots; i++) r->roots[r->n_roots++] = o->args.roots[i];
+    for (int i = 0; i < o->args.n_grants; i++) r->roots[r->n_roots++] = o->args.grants[i];
     r->progress = (struct progress){.arg = r, .every_us = PROGRESS_EVERY_US};
     if (run_first(r)) r->progress.tell = tell_progress;
     if (open_head(r, e)) goto out;
@@ -246,8 +264,8 @@ int run_job(struct link *k, struct link_order *o, struct err *e)
         err_field(e, ERR_INVALID, "kind", "kind %d is unknown", o->spec.kind);
         goto out;
     }
-    if (open_data(r, t, e) || open_plan(r, e) || open_memory(r, e) || open_comm(r, e) ||
-        link_send_ready(k, e))
+    if (open_output(r, e) || open_data(r, t, e) || open_plan(r, e) || open_memory(r, e) ||
+        open_comm(r, e) || link_send_ready(k, e))
         goto out;
     log_info("rank.ready",
              "job=%lld epoch=%lld kind=%s rank=%d ranks=%d threads=%d isa=%s device=\"%s\" "
@@ -276,6 +294,20 @@ bool run_stopped(void *run)
     return link_stopped(r->link);
 }
 
+int run_saved(struct run *r, struct err *e)
+{
+    r->link->saved = true;
+    return err_set(e, ERR_ABORTED, "saved and stopped on request");
+}
+
+int run_leave(void *run, int journal, struct err *e)
+{
+    struct run *r = run;
+    if (!run_first(r) || !link_saving(r->link)) return 0;
+    if (journal >= 0 && fdatasync(journal)) return err_errno(e, "sync the journal");
+    return run_saved(r, e);
+}
+
 void run_model_options(struct run *r, struct model_options *o)
 {
     *o = (struct model_options){.shape = &r->spec->model.shape,
@@ -293,6 +325,10 @@ int run_send_artifact(struct run *r, const struct artifact_done *a, struct err *
 {
     char json[512];
     struct jwrite w;
+    char path[FILE_PATH_SIZE];
+    if (file_join(path, e, "%s/artifacts/%s", r->args->job_dir, a->name) ||
+        publish_file(&r->publish, path, a->name, e))
+        return -1;
     jwrite_init(&w, json, sizeof json);
     jwrite_object(&w, NULL);
     jwrite_str(&w, "name", a->name);

@@ -15,12 +15,14 @@
 #include "worker/infer/infer.h"
 #include "worker/plan/plan.h"
 #include "worker/rank/link.h"
+#include "worker/rank/publish.h"
 
 struct run {
     struct link *link;
     const struct rank_args *args;
     struct job_spec *spec; /* train.steps is derived here when it was given as tokens or passes */
-    const char *roots[RANK_ROOTS];
+    int n_roots;           /* with what was granted to this job */
+    const char *roots[RANK_ROOTS + RANK_GRANTS];
     struct data *data; /* NULL for generate */
     struct plan plan;
     struct be *be;
@@ -30,6 +32,7 @@ struct run {
     void *segment;         /* NULL for one rank */
     void *own_segment;     /* where be has memory of its own: the same, allocated here; else NULL */
     struct shm_head *head; /* the gang's page: where this rank shows that it moves */
+    struct publish publish;   /* rank 0's */
     struct progress progress; /* rank 0 tells seqd */
 };
 
@@ -52,6 +55,11 @@ bool run_first(const struct run *r); /* rank 0 */
 /* STOP came or seqgang is gone. Asked between steps, windows and tokens, and so also the place
  * where the rank shows the gang's watchdog that it moves: one rank alone has no transfers. */
 bool run_stopped(void *run);
+/* Where SAVE was done: -1 with the sentence for the log; the exit status is RANK_EXIT_SAVED. */
+int run_saved(struct run *r, struct err *e);
+/* Between two units of work: on rank 0, once SAVE came, syncs the journal (-1: there is none) and
+ * then is run_saved. fails: ERR_IO. */
+int run_leave(void *run, int journal, struct err *e);
 void run_model_options(struct run *r, struct model_options *o);
 int run_send_artifact(struct run *r, const struct artifact_done *a, struct err *e);
 struct jwrite;

@@ -65,9 +65,9 @@ static int open_context(struct run *r, struct model *m, struct task_context *c, 
     char *const states = model_take(m, PLAN_CONTEXT_BEFORE, c->layout.size);
     c->context.states = plan_on_host(&m->plan->item[PLAN_CONTEXT_BEFORE], m->arena, m->host);
     c->context.stride = c->layout.stride;
-    if (run_first(r) && (roots_file(spec_text(s, s->context.load), r->roots, r->args->n_roots,
-                                    "context.load", path, e) ||
-                         context_read(path, &c->layout, &c->context, e)))
+    if (run_first(r) &&
+        (roots_file(spec_text(s, s->context.load), r->roots, r->n_roots, "context.load", path, e) ||
+         context_read(path, &c->layout, &c->context, e)))
         return -1;
     if (c->context.states != states)
         m->be->ops->upload(m->be, states, c->context.states, c->layout.size);
@@ -85,8 +85,7 @@ static int read_ends(struct run *r, const struct tokenizer *t, struct token_ends
     char dir[RANK_PATH_SIZE];
     const struct job_spec *s = r->spec;
     const int32_t eos = t ? tokenizer_special(t)->eos : -1;
-    if (roots_directory(spec_text(s, s->model.path), r->roots, r->args->n_roots, "model.path", dir,
-                        e) ||
+    if (roots_directory(spec_text(s, s->model.path), r->roots, r->n_roots, "model.path", dir, e) ||
         hf_read_ends(dir, ends, e))
         return -1;
     for (int i = 0; i < ends->n; i++)
@@ -116,13 +115,14 @@ int task_generate(struct run *r, struct err *e)
     struct task_context c = {0};
     int rc = -1;
     if (family_diffusion(&r->spec->model.shape)) return task_sample(r, e);
-    if (run_first(r) && prompts_read(&p, r->spec, r->roots, r->args->n_roots, e)) goto out;
+    if (run_first(r) && prompts_read(&p, r->spec, r->roots, r->n_roots, e)) goto out;
     if (run_first(r) && model_tokenizer_open(r, &own, e)) goto out;
     m = task_open_model(r, e);
     if (!m || prompts_share(&p, r->comm, m->bounce, e)) goto out;
     if (model_tokenizer_share(r, &own, m->bounce, e)) goto out;
     if (open_context(r, m, &c, e)) goto out;
     struct infer in = {m, r->spec, r->args->job_dir, run_stopped, r, &r->progress};
+    in.leave = run_leave;
     if (c.context.states) in.context = &c.context;
     in.digest = c.context.model;
     in.tokenizer = own.tokenizer;

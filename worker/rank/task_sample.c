@@ -43,10 +43,11 @@ int task_sample(struct run *r, struct err *e)
     struct model *m = NULL;
     int rc = -1;
     if (!g) return err_set(e, ERR_IO, "out of memory");
-    if (run_first(r) && flow_generate_open(g, r->spec, r->roots, r->args->n_roots, e)) goto out;
+    if (run_first(r) && flow_generate_open(g, r->spec, r->roots, r->n_roots, e)) goto out;
     m = task_open_model(r, e);
     if (!m) goto out;
-    const struct infer in = {m, r->spec, r->args->job_dir, run_stopped, r, &r->progress};
+    struct infer in = {m, r->spec, r->args->job_dir, run_stopped, r, &r->progress};
+    in.leave = run_leave;
     if (flow_generate_run(g, &in, e)) goto out;
     const struct artifact_done *const done[] = {&g->results, &g->errors};
     if (run_first(r) && (send_samples(r, g, &in, e) || task_send_artifacts(r, done, 2, e) ||

@@ -30,6 +30,7 @@ int task_score(struct run *r, struct err *e)
     struct model *m = task_open_model(r, e);
     if (!m) return -1;
     struct infer in = {m, r->spec, r->args->job_dir, run_stopped, r, &r->progress};
+    in.leave = run_leave;
     int rc = score_run(&in, r->data, &out, e);
     const struct artifact_done *const done[] = {&out.artifact, &out.buckets, &out.logprobs};
     if (!rc && run_first(r))

@@ -78,13 +78,16 @@ static bool save_due(const struct training *t)
     return k == t->r->spec->train.steps || (every > 0 && k % every == 0) || t->train.asked;
 }
 
-/* Between two steps. */
+/* Between two steps. A disk that is full is waited for by who leaves here as by who ends. */
 static int after_step(struct training *t, struct err *e)
 {
+    const bool last = t->train.step == t->r->spec->train.steps;
+    const bool leaves = t->train.asked_leave && !last;
     bool improved = false;
     if (training_eval_due(t) && training_eval(t, &improved, e)) return -1;
-    if (!improved && !save_due(t)) return 0;
-    return training_save(t, t->train.step == t->r->spec->train.steps, improved, e);
+    if ((improved || leaves || save_due(t)) && training_save(t, last || leaves, improved, e))
+        return -1;
+    return leaves ? run_saved(t->r, e) : 0;
 }
 
 /* What a device says of itself names no step; what comm says does. */

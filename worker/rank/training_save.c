@@ -26,6 +26,7 @@ void training_ask(struct training *t)
     if (!t->saved_us) t->saved_us = now;
     t->train.ask = (every > 0 && now - t->saved_us >= every * 1000000) ||
                    (t->retry_us && now >= t->retry_us);
+    t->train.ask_leave = link_saving(t->r->link);
 }
 
 /* ---- files of the model's directory ---------------------------------------------------------- */
@@ -107,11 +108,13 @@ static int write_checkpoint(struct training *t, bool best, struct err *e)
     struct model_shape shape = r->spec->model.shape;
     struct ckpt_info info;
     char json[2048];
+    const int64_t since_us = clock_us();
     a.beside = &beside;
     shape.rope_theta = stage_rope_theta(r->spec, stage_at(r->spec, t->train.step - 1));
     if (ckpt_save(dir, r->args->epoch, &shape, &a, &t->state, &info, e))
         return err_prefix(e, "checkpoint of step %lld", (long long)t->train.step);
     if (best && ckpt_mark_best(dir, t->train.step, e)) return -1;
+    info.save_ms = (clock_us() - since_us) / 1000;
     t->last = info;
     if (best) t->best = info;
     t->saved_us = clock_us();

@@ -16,7 +16,7 @@ enum weights_origin { ORIGIN_RANDOM, ORIGIN_MODEL, ORIGIN_CHECKPOINT };
 static int resolve(struct run *r, spec_ref ref, const char *field, char out[RANK_PATH_SIZE],
                    struct err *e)
 {
-    return roots_directory(spec_text(r->spec, ref), r->roots, r->args->n_roots, field, out, e);
+    return roots_directory(spec_text(r->spec, ref), r->roots, r->n_roots, field, out, e);
 }
 
 /* Says which field of the job led to the file that the sentence is about. */

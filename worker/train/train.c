@@ -167,7 +167,10 @@ static int accumulate(struct train *t, struct totals *sum, struct err *e)
     return m->world ? comm_sum_f64(m->world, PURPOSE_LOSS, &sum->nll, 1, m->bounce, e) : 0;
 }
 
-#define ASKED ((int64_t)1 << 32) /* in the word of verdicts: more than there are ranks */
+/* In the word of verdicts, which counts ranks: room for each rank's ask. */
+#define ASKED       ((int64_t)1 << 20)
+#define ASKED_LEAVE ((int64_t)1 << 40)
+_Static_assert(JOB_MAX_RANKS < ASKED && JOB_MAX_RANKS < ASKED_LEAVE / ASKED, "counts stay apart");
 
 /* Every rank compares its own counts with the plan; the sum of verdicts tells all, and with it go
  * the sum of the tokens and what a rank asks all the others for. Counting that sum itself is left
@@ -177,15 +180,18 @@ static int compare_ledger(struct train *t, struct rank_step *out, struct err *e)
     struct model *m = &t->model;
     out->ledger_ok = 1;
     t->asked = t->ask;
+    t->asked_leave = t->ask_leave;
     if (!m->world) return 0;
     const struct comm_count *got = comm_ledger(m->world), *want = t->now;
     const bool mine = ledger_equals(got, want, 1u << PURPOSE_CONTROL) && t->others_ok;
     /* A ring's tokens are counted by its first rank. */
-    int64_t sums[2] = {(t->ask ? ASKED : 0) + mine, m->rank == 0 ? out->tokens : 0};
+    int64_t sums[2] = {(t->ask ? ASKED : 0) + (t->ask_leave ? ASKED_LEAVE : 0) + mine,
+                       m->rank == 0 ? out->tokens : 0};
     if (comm_sum_i64(m->world, PURPOSE_CONTROL, sums, 2, m->bounce, e)) return -1;
     got = comm_ledger(m->world);
     out->tokens = sums[1];
-    t->asked = sums[0] >= ASKED;
+    t->asked_leave = sums[0] >= ASKED_LEAVE;
+    t->asked = sums[0] % ASKED_LEAVE >= ASKED;
     t->others_ok = sums[0] % ASKED == t->plan->n_ranks &&
                    ledger_equal(&got[PURPOSE_CONTROL], &want[PURPOSE_CONTROL]);
     out->ledger_ok = t->others_ok;

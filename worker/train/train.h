@@ -81,7 +81,8 @@ struct train {
     const struct comm_count *want;    /* [PURPOSE_N] of a step: own, or a shorter stage's */
     struct comm_count now[PURPOSE_N]; /* of this step: less where documents do not meet */
     bool ask, asked; /* set ask on a rank: after the next step every rank's `asked` is set */
-    bool others_ok;  /* did every rank's counts hold in the steps before */
+    bool ask_leave, asked_leave; /* the same: to save after that step and to end there */
+    bool others_ok;              /* did every rank's counts hold in the steps before */
 };
 
 /* Places everything; weights and moments are left as they lie (zero in a fresh arena): call

@@ -1,0 +1,51 @@
+#include "api/core/gang_start.h"
+
+#include <assert.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "api/core/file.h"
+#include "api/core/version.h"
+
+/* A record of 0.2.0, whose agent takes no other size. Strings of the spec that are not there are
+ * not written: then that is enough, but for specs with very many. */
+#define SIZE_BEFORE 94368
+static_assert(offsetof(struct gang_start, version) == 14576, "as in 0.2.0");
+static_assert(sizeof(struct gang_start) >= SIZE_BEFORE, "it is written whole");
+
+int gang_start_write(const char *path, struct gang_start *start, struct err *e)
+{
+    const struct job_spec *s = &start->spec;
+    const size_t strings = sizeof s->text - s->text_used;
+    size_t size = sizeof *start - strings;
+    snprintf(start->version, sizeof start->version, "%s", SEQD_VERSION);
+    start->spec_size = sizeof *s;
+    if (size < SIZE_BEFORE) size = SIZE_BEFORE;
+    return file_write_private(path, start, size, e);
+}
+
+struct gang_start *gang_start_read(const char *path, bool *whole, struct err *e)
+{
+    size_t size;
+    struct gang_start *out = calloc(1, sizeof *out);
+    char *data = file_read(path, sizeof *out, &size, e);
+    assert(out);
+    if (!data) {
+        free(out);
+        return NULL;
+    }
+    memcpy(out, data, size);
+    explicit_bzero(data, size);
+    free(data);
+    if (size < SIZE_BEFORE || out->abi != RANK_ABI) {
+        err_set(e, ERR_CORRUPT, "%s has %zu bytes and abi %u, want at least %d and %u", path, size,
+                out->abi, SIZE_BEFORE, RANK_ABI);
+        explicit_bzero(out->key, sizeof out->key);
+        free(out);
+        return NULL;
+    }
+    *whole = out->spec_size == (int64_t)sizeof out->spec &&
+             !strncmp(out->version, SEQD_VERSION, sizeof out->version);
+    return out;
+}

@@ -1,0 +1,155 @@
+#include "api/core/job_paths.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "api/core/beneath.h"
+#include "api/core/manifest.h"
+
+static const char prefix[] = "job:";
+enum { PREFIX = sizeof prefix - 1 };
+static const char artifacts[] = "artifacts/";
+static const char digits[] = "0123456789";
+
+static int add(struct spec_path *out, int n, spec_ref *ref, const char *field)
+{
+    if (!*ref) return n;
+    out[n].ref = ref;
+    snprintf(out[n].field, sizeof out[n].field, "%s", field);
+    return n + 1;
+}
+
+static int add_sources(struct spec_path *out, int n, struct spec_source *list, int n_list,
+                       const char *what)
+{
+    char field[48];
+    for (int i = 0; i < n_list; i++) {
+        snprintf(field, sizeof field, "%s.%d.path", what, i);
+        n = add(out, n, &list[i].path, field);
+    }
+    return n;
+}
+
+int spec_paths(struct job_spec *s, struct spec_path out[SPEC_PATHS])
+{
+    int n = add(out, 0, &s->model.path, "model.path");
+    if (s->checkpoint.resume == RESUME_PATH)
+        n = add(out, n, &s->checkpoint.resume_path, "checkpoint.resume");
+    n = add(out, n, &s->input.source.path, "input.path");
+    n = add(out, n, &s->context.load, "context.load");
+    n = add_sources(out, n, s->data.train, s->data.n_train, "data.train");
+    return add_sources(out, n, s->eval.data, s->eval.n_data, "eval.data");
+}
+
+bool job_ref_is(const char *path)
+{
+    return !strncmp(path, prefix, PREFIX);
+}
+
+/* At most 18 digits, not 0. *end: what follows. */
+static int64_t read_number(const char *text, const char **end)
+{
+    const size_t n = strspn(text, digits);
+    *end = text + n;
+    return n && n <= 18 ? strtoll(text, NULL, 10) : 0;
+}
+
+static bool read_below(const char *below, struct job_ref *out)
+{
+    if (strlen(below) >= sizeof out->below || !beneath_name_good(below)) return false;
+    memcpy(out->below, below, strlen(below) + 1);
+    return true;
+}
+
+/* What follows the job: "step-20", "step-20/hf", "artifacts/a.bin". */
+static bool read_part(const char *part, struct job_ref *out)
+{
+    const size_t n = sizeof artifacts - 1;
+    if (!strncmp(part, artifacts, n)) {
+        out->artifact = true;
+        return !strchr(part + n, '/') && read_below(part + n, out);
+    }
+    if (strncmp(part, "step-", 5)) return false;
+    out->step = read_number(part + 5, &part);
+    if (!out->step) return false;
+    return !*part || (*part == '/' && read_below(part + 1, out));
+}
+
+int job_ref_read(const char *path, const char *field, struct job_ref *out, struct err *e)
+{
+    const char *text = path + PREFIX, *part = strchr(text, '/'), *end;
+    const size_t n = part ? (size_t)(part - text) : strlen(text);
+    bool good = n > 0 && n < sizeof out->name;
+    *out = (struct job_ref){0};
+    if (good && strspn(text, digits) == n)
+        good = (out->job = read_number(text, &end)) > 0;
+    else if (good)
+        memcpy(out->name, text, n);
+    if (good && (!part || read_part(part + 1, out))) return 0;
+    return err_field(e, ERR_INVALID, field,
+                     "%s: %s: want job:ID, job:ID/step-N, job:ID/step-N/hf or "
+                     "job:ID/artifacts/NAME",
+                     field, path);
+}
+
+static int fits(int n, size_t size)
+{
+    return n < 0 || (size_t)n >= size ? -1 : n;
+}
+
+int job_ref_write(const struct job_ref *r, char *out, size_t size)
+{
+    const long long job = r->job;
+    if (r->artifact) return fits(snprintf(out, size, "job:%lld/artifacts/%s", job, r->below), size);
+    return fits(snprintf(out, size, "job:%lld/step-%lld%s%s", job, (long long)r->step,
+                         *r->below ? "/" : "", r->below),
+                size);
+}
+
+int job_ref_path(const struct job_ref *r, bool grant, char *out, size_t size)
+{
+    const char *below = grant ? "" : r->below;
+    if (r->artifact) return fits(snprintf(out, size, "artifacts/%s", r->below), size);
+    return fits(snprintf(out, size, "checkpoints/" MANIFEST_STEP "%s%s", (long long)r->step,
+                         *below ? "/" : "", below),
+                size);
+}
+
+bool job_ref_guess(const char *path, struct job_ref *out, size_t *len)
+{
+    static const char jobs[] = "/jobs/", checkpoints[] = "/checkpoints/step-";
+    for (const char *p = path; (p = strstr(p, jobs)); p++) {
+        const char *rest = p + sizeof jobs - 1;
+        *out = (struct job_ref){.job = read_number(rest, &rest)};
+        if (!out->job || strncmp(rest, checkpoints, sizeof checkpoints - 1)) continue;
+        out->step = read_number(rest + sizeof checkpoints - 1, &rest);
+        if (!out->step || (*rest && *rest != '/')) continue;
+        *len = (size_t)(rest - path);
+        while (*rest == '/') rest++;
+        if (!*rest || read_below(rest, out)) return true;
+    }
+    return false;
+}
+
+bool path_tidy(const char *path, char *out, size_t size)
+{
+    size_t len = 0;
+    if (*path != '/' || size < 2) return false;
+    for (const char *p = path; *p;) {
+        p += strspn(p, "/");
+        const size_t n = strcspn(p, "/");
+        const bool up = n == 2 && p[0] == '.' && p[1] == '.';
+        if (up)
+            while (len && out[--len] != '/') continue;
+        else if (n && !(n == 1 && *p == '.')) {
+            if (len + n + 2 > size) return false;
+            out[len] = '/';
+            memcpy(out + len + 1, p, n);
+            len += n + 1;
+        }
+        p += n;
+    }
+    if (!len) out[len++] = '/';
+    out[len] = 0;
+    return true;
+}

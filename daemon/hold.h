@@ -1,0 +1,14 @@
+/* hold.h: what an attempt is asked while it runs: to save and stop, because its job's time is over
+ * (wall.h) or its node is drained (cordon.h); and when it has had its time to save. A verdict, as
+ * those of attempt.h. */
+#ifndef SEQD_DAEMON_HOLD_H
+#define SEQD_DAEMON_HOLD_H
+
+#include "daemon/attempt.h"
+#include "daemon/cluster.h"
+
+/* Once a second, of an attempt that has not ended. grace_ms: for saving. */
+void hold_tick(const struct cluster *k, struct job *j, int64_t now_ms, int64_t grace_ms,
+               struct verdict *v);
+
+#endif

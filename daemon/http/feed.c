@@ -1,0 +1,378 @@
+#include "daemon/http/feed.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "api/core/jwrite.h"
+#include "daemon/auth.h"
+#include "daemon/commit.h"
+#include "daemon/doc.h"
+#include "daemon/http/filter.h"
+#include "daemon/http/reply.h"
+
+#define PAGE_DEFAULT 100
+#define PAGE_MAX     1000
+#define MESSAGE_SIZE (EVENT_DATA_SIZE + 1024) /* the largest event, with what goes around it */
+
+struct event_feed {
+    struct event_feed *next;
+    struct feeds *all;
+    struct routes *R;
+    struct http_req *r;      /* of a page, else NULL */
+    struct http_out *stream; /* NULL: of a page, or the client is gone */
+    struct principal who;
+    int64_t seq;   /* the last one that was looked at */
+    int64_t limit; /* of a page */
+    uint32_t states;
+    char *filter;       /* owns; of ASK_FEED */
+    bool lines;         /* ndjson */
+    bool asking, again; /* a read is under way; something happened meanwhile */
+};
+
+struct feeds {
+    struct loop *loop;
+    struct loop_timer *heartbeat, *look;
+    bool looking, changed; /* look is set; something was committed since */
+    struct event_feed *first;
+    int n;
+};
+
+static void pump(struct event_feed *f);
+
+/* ---- all of them ----------------------------------------------------------------------------- */
+
+/* A stream outlives the request that its token was checked for. */
+static bool may_go_on(const struct event_feed *f)
+{
+    const struct auth_token *k = f->who.token ? auth_find(f->R->auth, f->who.token) : NULL;
+    if (!f->who.token) return true;
+    return k && !k->revoked_ms && (!k->expires_ms || auth_now_ms(f->R->auth) < k->expires_ms);
+}
+
+static void beat(void *arg)
+{
+    struct feeds *all = arg;
+    for (struct event_feed *f = all->first; f; f = f->next) {
+        const char *text = f->lines ? "{}\n" : ": heartbeat\n\n";
+        if (f->stream && !may_go_on(f)) http_stream_end(f->stream, true);
+        if (f->stream) http_stream_write(f->stream, text, strlen(text));
+    }
+    loop_timer_set(all->heartbeat, FEED_BEAT_MS);
+}
+
+static void pump_all(struct feeds *all)
+{
+    for (struct event_feed *f = all->first; f; f = f->next) pump(f);
+}
+
+static void on_look(void *arg)
+{
+    struct feeds *all = arg;
+    all->looking = false;
+    if (all->changed) feeds_changed(all);
+}
+
+/* At once after a quiet time, then once in a while. */
+void feeds_changed(struct feeds *all)
+{
+    all->changed = all->looking;
+    if (all->looking || !all->first) return;
+    all->looking = true;
+    loop_timer_set(all->look, FEED_LOOK_MS);
+    pump_all(all);
+}
+
+struct feeds *feeds_create(struct loop *l)
+{
+    struct feeds *all = calloc(1, sizeof *all);
+    if (!all) abort();
+    all->loop = l;
+    all->heartbeat = loop_timer_create(l, beat, all);
+    all->look = loop_timer_create(l, on_look, all);
+    loop_timer_set(all->heartbeat, FEED_BEAT_MS);
+    return all;
+}
+
+static void feed_free(struct event_feed *f)
+{
+    free(f->filter);
+    free(f);
+}
+
+void feeds_destroy(struct feeds *all)
+{
+    for (struct event_feed *f = all->first, *next; f; f = next) {
+        next = f->next;
+        feed_free(f);
+    }
+    loop_timer_destroy(all->heartbeat);
+    loop_timer_destroy(all->look);
+    free(all);
+}
+
+static void drop(struct event_feed *f)
+{
+    struct event_feed **at = &f->all->first;
+    while (*at != f) at = &(*at)->next;
+    *at = f->next;
+    f->all->n--;
+    feed_free(f);
+}
+
+/* ---- a stream -------------------------------------------------------------------------------- */
+
+static void on_closed(void *arg)
+{
+    struct event_feed *f = arg;
+    f->stream = NULL;
+    if (!f->asking) drop(f);
+}
+
+static void on_want(void *arg)
+{
+    pump(arg);
+}
+
+/* What a row of ASK_FEED says. n: seq, epoch, at, type, job, the number before it. -1: it does
+ * not fit. */
+static int64_t write_event(const struct store_row *row, char *out, size_t size)
+{
+    return doc_event(row->n[0], row->n[4], row->n[1], row->n[2], (int)row->n[3],
+                     doc_is_json(row->text[0]) ? row->text[0] : "{}", out, size);
+}
+
+static void write_gap(struct jwrite *w, const struct store_row *row)
+{
+    jwrite_object(w, NULL);
+    jwrite_int(w, "from", row->n[5] + 1);
+    jwrite_int(w, "to", row->n[0] - 1);
+    jwrite_end(w);
+}
+
+/* -1: no room. */
+static int send_gap(struct event_feed *f, const struct store_row *row)
+{
+    char json[96], out[160];
+    struct jwrite w;
+    if (row->n[5] + 1 >= row->n[0]) return 0;
+    jwrite_init(&w, json, sizeof json);
+    write_gap(&w, row);
+    if (jwrite_finish(&w) < 0) abort();
+    const int n = snprintf(out, sizeof out,
+                           f->lines ? "{\"gap\":%s}\n" : "event: gap\ndata: %s\n\n", json);
+    if (http_stream_write(f->stream, out, (size_t)n)) return -1;
+    f->seq = row->n[0] - 1;
+    return 0;
+}
+
+/* -1: no room. */
+static int send_row(struct event_feed *f, const struct store_row *row)
+{
+    char json[EVENT_DATA_SIZE + 256], out[MESSAGE_SIZE];
+    if (send_gap(f, row)) return -1;
+    if (!row->text[0] || write_event(row, json, sizeof json) < 0) return 0;
+    const int n = f->lines ? snprintf(out, sizeof out, "%s\n", json)
+                           : snprintf(out, sizeof out, "id: %lld\ndata: %s\n\n",
+                                      (long long)row->n[0], json);
+    return n < (int)sizeof out ? http_stream_write(f->stream, out, (size_t)n) : 0;
+}
+
+static void on_rows(void *arg, const struct store_rows *rows, const struct err *failed)
+{
+    struct event_feed *f = arg;
+    f->asking = false;
+    if (!f->stream) {
+        drop(f);
+        return;
+    }
+    if (failed) { /* cut, so that the client comes back */
+        http_stream_end(f->stream, false);
+        return;
+    }
+    for (int i = 0; i < rows->n_rows; i++) {
+        if (send_row(f, &rows->row[i])) return; /* on_want continues */
+        f->seq = rows->row[i].n[0];
+    }
+    if (rows->n_rows || f->again) pump(f);
+}
+
+static void ask(struct event_feed *f, int64_t n_rows, store_answer *answer)
+{
+    f->asking = true;
+    store_read(control_store(f->R->control), ASK_FEED,
+               (const int64_t[4]){0, f->seq, n_rows, f->states}, f->filter, answer, f);
+}
+
+static void pump(struct event_feed *f)
+{
+    f->again = f->asking;
+    if (f->asking || !f->stream || http_stream_room(f->stream) < MESSAGE_SIZE) return;
+    if (!may_go_on(f))
+        http_stream_end(f->stream, true);
+    else if (f->seq < control_commits(f->R->control)->last_event) /* steps are no events */
+        ask(f, FEED_ROWS, on_rows);
+}
+
+/* Returns -1 after having answered. */
+static int check_room(const struct event_feed *f)
+{
+    struct err e;
+    int n = 0;
+    for (const struct event_feed *o = f->all->first; o; o = o->next)
+        n += !strcmp(o->who.user, f->who.user);
+    if (n >= FEED_USER) {
+        err_set(&e, ERR_TOO_LARGE, "%s has %d streams of all events, the limit of a user",
+                f->who.user, FEED_USER);
+        reply_problem(f->r, 429, &e, NULL);
+        return -1;
+    }
+    if (f->all->n < FEED_MAX) return 0;
+    err_set(&e, ERR_PEER,
+            "%d streams of all events are open, the limit: try again, or ask for "
+            "pages",
+            FEED_MAX);
+    reply_problem(f->r, 503, &e, NULL);
+    return -1;
+}
+
+/* The number where it begins: a client that comes back before the first event misses none. */
+static void send_start(struct event_feed *f)
+{
+    char out[64];
+    const int n = snprintf(out, sizeof out, "retry: 3000\nid: %lld\n\n", (long long)f->seq);
+    if (!f->lines) http_stream_write(f->stream, out, (size_t)n);
+}
+
+static void open_stream(struct event_feed *f)
+{
+    static const struct http_stream_calls calls = {on_want, on_closed};
+    const char *type = f->lines ? "application/x-ndjson" : "text/event-stream";
+    if (check_room(f)) {
+        feed_free(f);
+        return;
+    }
+    f->stream = http_stream_open(f->r, 200, type, -1, &calls, f);
+    f->r = NULL;
+    if (!f->stream) {
+        feed_free(f);
+        return;
+    }
+    f->next = f->all->first;
+    f->all->first = f;
+    f->all->n++;
+    send_start(f);
+    pump(f);
+}
+
+/* ---- a page ---------------------------------------------------------------------------------- */
+
+static void write_page(struct jwrite *w, const struct event_feed *f, const struct store_rows *rows)
+{
+    const int64_t last = rows->n_rows ? rows->row[rows->n_rows - 1].n[0] : f->seq;
+    char *json = malloc(EVENT_DATA_SIZE + 256), next[32];
+    if (!json) abort();
+    jwrite_object(w, NULL);
+    jwrite_array(w, "data");
+    for (int i = 0; i < rows->n_rows; i++)
+        if (rows->row[i].text[0] && write_event(&rows->row[i], json, EVENT_DATA_SIZE + 256) > 0)
+            jwrite_raw(w, NULL, json);
+    jwrite_end(w);
+    jwrite_array(w, "gaps");
+    for (int i = 0; i < rows->n_rows; i++)
+        if (rows->row[i].n[5] + 1 < rows->row[i].n[0]) write_gap(w, &rows->row[i]);
+    jwrite_end(w);
+    snprintf(next, sizeof next, "%lld", (long long)last);
+    jwrite_str(w, "next_cursor", next);
+    jwrite_bool(w, "has_more", rows->n_rows && last < control_commits(f->R->control)->last_event);
+    jwrite_end(w);
+    free(json);
+}
+
+static void on_page(void *arg, const struct store_rows *rows, const struct err *failed)
+{
+    struct event_feed *f = arg;
+    struct jwrite w;
+    size_t size = 4096;
+    if (failed) {
+        reply_fail(f->r, failed);
+        feed_free(f);
+        return;
+    }
+    for (int i = 0; i < rows->n_rows; i++)
+        size += 512 + (rows->row[i].text[0] ? strlen(rows->row[i].text[0]) : 0);
+    char *out = malloc(size);
+    if (!out) abort();
+    jwrite_init(&w, out, size);
+    write_page(&w, f, rows);
+    if (jwrite_finish(&w) < 0) abort();
+    reply_json(f->r, 200, out);
+    free(out);
+    feed_free(f);
+}
+
+/* ---- the request ----------------------------------------------------------------------------- */
+
+/* Where it begins: after Last-Event-ID, else cursor, else `last` events back, else now (a stream)
+ * or with the oldest (a page). Returns -1 after having answered. */
+static int read_start(struct event_feed *f, bool stream)
+{
+    const int64_t now = control_commits(f->R->control)->last_event;
+    const char *id = http_header(f->r, "last-event-id");
+    int64_t cursor, last;
+    struct err e;
+    if (reply_query_int(f->r, "cursor", -1, 0, INT64_MAX, &cursor) ||
+        reply_query_int(f->r, "last", -1, 0, INT64_MAX, &last) ||
+        reply_query_int(f->r, "limit", PAGE_DEFAULT, 1, PAGE_MAX, &f->limit))
+        return -1;
+    f->seq = cursor >= 0 ? cursor : last >= 0 ? (last < now ? now - last : 0) : stream ? now : 0;
+    if (!id || !stream) return 0;
+    const size_t n = strspn(id, "0123456789");
+    f->seq = strtoll(id, NULL, 10);
+    if (n && n <= 18 && !id[n]) return 0;
+    err_set(&e, ERR_INVALID, "Last-Event-ID \"%.40s\" names no event: want a number", id);
+    reply_fail(f->r, &e);
+    return -1;
+}
+
+/* A user sees the events of its own jobs; others may ask for those of one user. */
+static int read_filter(struct event_feed *f, struct err *e)
+{
+    const char *owner = http_query(f->r, "owner");
+    const bool own = f->who.role < ROLE_OPERATOR;
+    struct filter by;
+    if (owner && !auth_name_ok(owner))
+        return err_field(e, ERR_INVALID, "owner",
+                         "query parameter owner: \"%.64s\" is no user's name", owner);
+    if (own && owner && strcmp(owner, f->who.user))
+        return err_field(e, ERR_FORBIDDEN, "owner", "%s may see no events of %s", f->who.user,
+                         owner);
+    if (filter_of_query(f->r, &by, e)) return -1;
+    f->states = by.states;
+    f->filter = filter_json(&by, owner ? owner : own ? f->who.user : "");
+    return 0;
+}
+
+void feed_start(struct feeds *all, struct routes *R, struct http_req *r,
+                const struct route_match *a)
+{
+    const char *accept = http_header(r, "accept");
+    struct event_feed *f = calloc(1, sizeof *f);
+    struct err e;
+    if (!f) abort();
+    f->all = all;
+    f->R = R;
+    f->r = r;
+    f->who = a->who;
+    f->lines = accept && strstr(accept, "application/x-ndjson");
+    const bool stream = f->lines || reply_wants_stream(r);
+    if (read_start(f, stream)) {
+        feed_free(f);
+    } else if (read_filter(f, &e)) {
+        reply_fail(r, &e);
+        feed_free(f);
+    } else if (stream) {
+        open_stream(f);
+    } else {
+        ask(f, f->limit, on_page);
+    }
+}

@@ -1,0 +1,27 @@
+/* feed.h: GET /v1/events: the events of all jobs that its user may see, in the order in which they
+ * were committed, as pages or as a stream (text/event-stream, application/x-ndjson).
+ *
+ * A feed is a cursor into the table of events, whose numbers (seq) are given out in the order of
+ * commits: it asks the reader for the FEED_ROWS after its cursor, writes what passes its filter and
+ * has room, and never queues. Numbers that are missing in the table are said to be: event "gap".
+ * Loop thread. tested: tests/daemon/test_seqd_feed.c */
+#ifndef SEQD_DAEMON_HTTP_FEED_H
+#define SEQD_DAEMON_HTTP_FEED_H
+
+#include "daemon/http/routes.h"
+
+#define FEED_ROWS    128   /* events that one look reads, whether they pass the filter or not */
+#define FEED_LOOK_MS 100   /* between looks while much is committed: readers are shared */
+#define FEED_BEAT_MS 15000 /* heartbeats of a stream */
+#define FEED_MAX     64    /* streams at once: beyond, 503 */
+#define FEED_USER    16    /* of one user: beyond, 429 */
+
+struct feeds;
+struct feeds *feeds_create(struct loop *l);
+void feeds_destroy(struct feeds *all); /* the HTTP server is gone by then */
+void feeds_changed(struct feeds *all); /* something was committed */
+/* Answers r. */
+void feed_start(struct feeds *all, struct routes *R, struct http_req *r,
+                const struct route_match *a);
+
+#endif

@@ -1,0 +1,299 @@
+#include "daemon/http/refs.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "api/core/beneath.h"
+#include "api/core/job_paths.h"
+#include "api/core/jread.h"
+#include "daemon/event.h"
+#include "daemon/http/filter.h"
+
+#define REFS_PAGE 1000 /* checkpoints of one query */
+
+struct resolving {
+    struct routes *R;
+    struct job_spec *spec;
+    struct principal who;
+    refs_done *done;
+    void *arg;
+    struct refs_found found;
+    struct spec_path path[SPEC_PATHS];
+    int n, at; /* at: the one being asked about */
+    struct job_ref ref;
+    bool plain;       /* it is a path, which may be that of ref */
+    size_t plain_len; /* of the path, up to the step's directory */
+    int64_t after;    /* newest: seq of the last one seen */
+};
+
+static void next(struct resolving *k);
+
+static void finish(struct resolving *k, const struct err *e)
+{
+    k->done(k->arg, &k->found, e);
+    free(k);
+}
+
+static const char *field_of(const struct resolving *k)
+{
+    return k->path[k->at].field;
+}
+
+static const char *text_of(const struct resolving *k)
+{
+    return spec_text(k->spec, *k->path[k->at].ref);
+}
+
+static void skip(struct resolving *k)
+{
+    k->at++;
+    next(k);
+}
+
+/* The same whether the job is another's or never was. */
+static void refuse_job(struct resolving *k)
+{
+    struct err e;
+    err_field(&e, ERR_INVALID, field_of(k),
+              "%s: %s: %s has no such job, or it left nothing: seqctl ls lists yours", field_of(k),
+              text_of(k), k->who.user);
+    finish(k, &e);
+}
+
+/* A path that is none of a job's is the node's to judge, unless it is one of ours. */
+static void refuse_plain(struct resolving *k)
+{
+    char path[RANK_PATH_SIZE];
+    const char *state = k->R->state_dir;
+    if (state && path_tidy(text_of(k), path, sizeof path) && beneath_rest(state, path))
+        refuse_job(k);
+    else
+        skip(k);
+}
+
+static void refuse_step(struct resolving *k)
+{
+    struct err e;
+    char step[32] = "";
+    if (k->plain) {
+        refuse_plain(k);
+        return;
+    }
+    if (k->ref.step) snprintf(step, sizeof step, " of step %lld", (long long)k->ref.step);
+    err_field(&e, ERR_INVALID, field_of(k),
+              "%s: job %lld has no checkpoint%s: seqctl checkpoints %lld lists those it has",
+              field_of(k), (long long)k->ref.job, step, (long long)k->ref.job);
+    finish(k, &e);
+}
+
+static void settle(struct resolving *k)
+{
+    char text[64 + JOB_REF_BELOW];
+    struct err e;
+    /* What is loaded as a model lies in hf/ of a checkpoint. */
+    if (!strcmp(field_of(k), "model.path") && !k->ref.artifact && !*k->ref.below)
+        snprintf(k->ref.below, sizeof k->ref.below, "hf");
+    const int n = job_ref_write(&k->ref, text, sizeof text);
+    if (n < 0 || spec_intern(k->spec, text, (size_t)n, k->path[k->at].ref)) {
+        err_field(&e, ERR_TOO_LARGE, field_of(k), "%s: the path is too long", field_of(k));
+        finish(k, &e);
+        return;
+    }
+    skip(k);
+}
+
+/* Where rank 0 of the attempt was that left it: the ASSIGN of its epoch. */
+static void note_node(struct resolving *k, const char *assign)
+{
+    struct event *ev = calloc(1, sizeof *ev);
+    if (!ev) abort();
+    /* checkpoint.resume comes after model.path, and decides. */
+    if (assign && !event_read(assign, strlen(assign), ev, NULL) && *ev->node) {
+        memcpy(k->found.node, ev->node, sizeof k->found.node);
+        k->found.step = k->ref.step ? k->ref.step : 1;
+    }
+    free(ev);
+}
+
+/* "path" of what the rank said when it was complete. */
+static bool is_path_of(const struct event *ev, const char *path, size_t len)
+{
+    char said[RANK_PATH_SIZE] = "";
+    struct jread j;
+    jread_init(&j, ev->detail, strlen(ev->detail));
+    if (jread_next(&j) != J_OBJECT) return false;
+    while (jread_next(&j) == J_KEY)
+        if (jread_is(&j, "path") ? jread_next(&j) != J_STRING || jread_copy(&j, said, sizeof said)
+                                 : jread_skip(&j))
+            return false;
+    return strlen(said) == len && !strncmp(said, path, len);
+}
+
+static void on_checkpoint(void *arg, const struct store_rows *rows, const struct err *failed)
+{
+    struct resolving *k = arg;
+    const struct store_row *row = rows && rows->n_rows ? &rows->row[0] : NULL;
+    if (failed) {
+        finish(k, failed);
+        return;
+    }
+    if (!row || row->n[3] != EV_CHECKPOINT) {
+        refuse_step(k);
+        return;
+    }
+    if (k->plain) {
+        char path[RANK_PATH_SIZE];
+        struct event *ev = calloc(1, sizeof *ev);
+        if (!ev) abort();
+        const bool same = row->text[0] && path_tidy(text_of(k), path, sizeof path) &&
+                          !event_read(row->text[0], strlen(row->text[0]), ev, NULL) &&
+                          is_path_of(ev, path, k->plain_len);
+        free(ev);
+        if (!same) {
+            refuse_plain(k);
+            return;
+        }
+    }
+    note_node(k, row->text[1]);
+    settle(k);
+}
+
+static void ask_checkpoint(struct resolving *k)
+{
+    store_read(control_store(k->R->control), ASK_CHECKPOINT,
+               (const int64_t[4]){k->ref.job, k->ref.step}, NULL, on_checkpoint, k);
+}
+
+static void ask_newest(struct resolving *k);
+
+/* One page of those that are there, ascending by when they were written. */
+static void on_newest(void *arg, const struct store_rows *rows, const struct err *failed)
+{
+    struct resolving *k = arg;
+    struct event *ev = calloc(1, sizeof *ev);
+    if (!ev) abort();
+    for (int i = 0; !failed && i < rows->n_rows; i++) {
+        const struct store_row *row = &rows->row[i];
+        memset(ev, 0, sizeof *ev);
+        k->after = row->n[0];
+        if (!event_read(row->text[0], strlen(row->text[0]), ev, NULL) && ev->step > k->ref.step)
+            k->ref.step = ev->step;
+    }
+    free(ev);
+    if (failed)
+        finish(k, failed);
+    else if (rows->n_rows == REFS_PAGE)
+        ask_newest(k);
+    else if (k->ref.step)
+        ask_checkpoint(k);
+    else
+        refuse_step(k);
+}
+
+static void ask_newest(struct resolving *k)
+{
+    store_read(control_store(k->R->control), ASK_CHECKPOINTS,
+               (const int64_t[4]){k->ref.job, k->after, REFS_PAGE, EV_CHECKPOINT}, NULL, on_newest,
+               k);
+}
+
+static void on_last_assign(void *arg, const struct store_rows *rows, const struct err *failed)
+{
+    struct resolving *k = arg;
+    if (failed) {
+        finish(k, failed);
+        return;
+    }
+    if (rows->n_rows) note_node(k, rows->row[rows->n_rows - 1].text[0]);
+    settle(k);
+}
+
+static void on_owner(void *arg, const struct store_rows *rows, const struct err *failed)
+{
+    struct resolving *k = arg;
+    if (failed) {
+        finish(k, failed);
+    } else if (!rows->n_rows || !principal_owns(&k->who, rows->row[0].text[0])) {
+        if (k->plain)
+            refuse_plain(k);
+        else
+            refuse_job(k);
+    } else if (k->ref.artifact) {
+        store_read(control_store(k->R->control), ASK_EVENTS,
+                   (const int64_t[4]){k->ref.job, 0, REFS_PAGE, EV_ASSIGN}, NULL, on_last_assign,
+                   k);
+    } else if (k->ref.step) {
+        ask_checkpoint(k);
+    } else {
+        k->after = 0;
+        ask_newest(k);
+    }
+}
+
+static void ask_owner(struct resolving *k)
+{
+    store_read(control_store(k->R->control), ASK_OWNER, (const int64_t[4]){k->ref.job}, NULL,
+               on_owner, k);
+}
+
+/* The newest of that name: a user's own, an operator's own too. */
+static void on_named(void *arg, const struct store_rows *rows, const struct err *failed)
+{
+    struct resolving *k = arg;
+    if (failed) {
+        finish(k, failed);
+        return;
+    }
+    if (!rows->n_rows) {
+        refuse_job(k);
+        return;
+    }
+    k->ref.job = rows->row[0].n[0];
+    ask_owner(k);
+}
+
+static void ask_name(struct resolving *k)
+{
+    struct filter *f = calloc(1, sizeof *f);
+    if (!f) abort();
+    f->n_tags = 1;
+    snprintf(f->tag[0].value, sizeof f->tag[0].value, "%s", k->ref.name);
+    char *tags = filter_tags(f, k->who.user);
+    store_read(control_store(k->R->control), ASK_TAGGED, (const int64_t[4]){0, 1, 0}, tags,
+               on_named, k);
+    free(tags);
+    free(f);
+}
+
+static void next(struct resolving *k)
+{
+    struct err e;
+    for (; k->at < k->n; k->at++) {
+        char path[RANK_PATH_SIZE];
+        const char *text = text_of(k);
+        k->plain = !job_ref_is(text);
+        if (k->plain) {
+            if (!path_tidy(text, path, sizeof path) || !job_ref_guess(path, &k->ref, &k->plain_len))
+                continue;
+        } else if (job_ref_read(text, field_of(k), &k->ref, &e)) {
+            finish(k, &e);
+            return;
+        }
+        if (*k->ref.name)
+            ask_name(k);
+        else
+            ask_owner(k);
+        return;
+    }
+    finish(k, NULL);
+}
+
+void refs_resolve(struct routes *R, struct job_spec *spec, const struct principal *who,
+                  refs_done *done, void *arg)
+{
+    struct resolving *k = calloc(1, sizeof *k);
+    if (!k) abort();
+    *k = (struct resolving){.R = R, .spec = spec, .who = *who, .done = done, .arg = arg};
+    k->n = spec_paths(spec, k->path);
+    next(k);
+}

@@ -1,0 +1,13 @@
+/* run.h: `seqd run SPEC`: a coordinator and its nodes for one job, in the foreground: on this
+ * machine, or on all nodes of an allocation of Slurm. It starts the ordinary programs, ends with
+ * the job's exit code and leaves nothing. tested: tests/scripts/run.sh, slurm.sh */
+#ifndef SEQD_DAEMON_RUN_H
+#define SEQD_DAEMON_RUN_H
+
+/* Asked to stop while the state is kept: run again, it continues (EX_TEMPFAIL). */
+#define RUN_AGAIN 75
+
+/* argv[0] is "run". Returns the exit code. */
+int run_main(int argc, char **argv);
+
+#endif

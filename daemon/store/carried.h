@@ -1,0 +1,26 @@
+/* carried.h: the small files of a state directory that a backup carries in its database, so that
+ * one file is a whole seqd: for backup.c and store.c.
+ *
+ *   secret      keys of running attempts
+ *   pki/ca.pem  the authority of the nodes' certificates, with its key
+ *   token       of seqd --dev
+ *
+ * A seqd that starts on such a copy writes them beside it and takes them out of the database. */
+#ifndef SEQD_DAEMON_STORE_CARRIED_H
+#define SEQD_DAEMON_STORE_CARRIED_H
+
+#include "api/core/err.h"
+
+struct sqlite3;
+
+/* Ids of jobs and events continue at the next multiple of it: nodes and clients may know later ones
+ * than the backup does. */
+#define CARRIED_ID_STEP 1000000
+
+/* db: the copy. Those of state directory dir that exist. fails: ERR_IO naming the file. */
+int carried_put(struct sqlite3 *db, const char *dir, struct err *e);
+/* db: of the writer, before anything reads the files. Does nothing where none are carried; what a
+ * kill cut short is done again. fails: ERR_CONFLICT naming a file that is there and differs. */
+int carried_take(struct sqlite3 *db, const char *dir, struct err *e);
+
+#endif

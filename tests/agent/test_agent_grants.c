@@ -1,0 +1,74 @@
+/* What a job may read though it is private: only what lies beneath a root of this node is taken of
+ * seqd, and job:ID becomes this node's own path. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "api/core/beneath.h"
+#include "tests/lib/test.h"
+#include "worker/agent/grants.h"
+
+static char dir[64];
+static struct state_dir s;
+static struct err e;
+
+static const char *in(const char *name)
+{
+    static char out[4][512];
+    static int k;
+    k = (k + 1) % 4;
+    snprintf(out[k], sizeof out[k], "%s/%s", dir, name);
+    return out[k];
+}
+
+static void test_take(void)
+{
+    struct grants g = {0};
+    const char *const list[] = {in("up/files/a"), "/etc", in("up/files/none"), in("up/files/a")};
+    grants_take(&g, &s, list, 4);
+    CHECK(g.n == 1);
+    CHECK_STR(g.dir[0], in("up/files/a"));
+}
+
+static void test_spec(void)
+{
+    struct job_spec *spec = calloc(1, sizeof *spec);
+    struct grants g = {0};
+    char want[1024];
+    spec_defaults(spec);
+    CHECK(!spec_intern(spec, "job:7/step-20/hf", 16, &spec->model.path) &&
+          !spec_intern(spec, "job:7/artifacts/a", 17, &spec->context.load) &&
+          !spec_intern(spec, "/data/x", 7, &spec->input.source.path));
+    CHECK_MSG(!grants_spec(&g, &s, spec, &e), "%s", e.text);
+    snprintf(want, sizeof want, "%s/jobs/7/checkpoints/step-00000020/hf", s.dir);
+    CHECK_STR(spec_text(spec, spec->model.path), want);
+    want[strlen(want) - 3] = 0;
+    CHECK(g.n == 2);
+    CHECK_STR(g.dir[0], want);
+    snprintf(want, sizeof want, "%s/jobs/7/artifacts/a", s.dir);
+    CHECK_STR(g.dir[1], want);
+    CHECK_STR(spec_text(spec, spec->input.source.path), "/data/x");
+    CHECK(!spec_intern(spec, "job:7", 5, &spec->model.path)); /* seqd resolves that */
+    CHECK(grants_spec(&g, &s, spec, &e) < 0 && !strcmp(e.field, "model.path"));
+    CHECK(!spec_intern(spec, "job:7/../8", 10, &spec->model.path));
+    CHECK(grants_spec(&g, &s, spec, &e) < 0 && e.code == ERR_INVALID);
+    g.n = RANK_GRANTS;
+    CHECK(!spec_intern(spec, "job:9/step-1", 12, &spec->model.path));
+    CHECK(grants_spec(&g, &s, spec, &e) < 0 && e.code == ERR_TOO_LARGE);
+    free(spec);
+}
+
+int main(void)
+{
+    snprintf(dir, sizeof dir, "/tmp/seqd-grants-XXXXXX");
+    if (!mkdtemp(dir)) abort();
+    CHECK(!file_make_dir(in("up/files/a"), &e));
+    const char *const roots[] = {in("up")};
+    CHECK_MSG(!state_dir_open(&s, in("state"), roots, 1, &e), "%s", e.text);
+    CHECK(file_exists(in("state/" BENEATH_MARK)) && beneath_private(in("state/jobs")));
+    RUN(test_take);
+    RUN(test_spec);
+    state_dir_close(&s);
+    file_remove(dir, NULL);
+    return test_done("agent_grants");
+}

@@ -1,0 +1,452 @@
+/* Jobs that are asked to save and stop: what their node is told, when it is told to stop instead,
+ * and what becomes of them, through restarts of seqd. */
+#include "api/core/job.h"
+#include "tests/lib/one_node.h"
+
+static char notes[8192]; /* the data of all notes */
+
+static void on_events(void *arg, const struct store_rows *rows, const struct err *failed)
+{
+    answered = true;
+    notes[0] = 0;
+    for (int i = 0; i < rows->n_rows; i++) {
+        const size_t n = strlen(notes);
+        for (int k = 0; k < 2; k++)
+            if (rows->row[i].text[k] && strstr(rows->row[i].text[k], "\"code\":\"save_failed\""))
+                snprintf(notes + n, sizeof notes - n, "%s\n", rows->row[i].text[k]);
+    }
+}
+
+static const char *notes_of(int64_t job)
+{
+    ask(ASK_EVENTS, job, on_events, NULL);
+    return notes;
+}
+
+static void hold(int64_t id)
+{
+    got_code = ERR_INTERNAL;
+    order_suspend(control_commits(w.control), id, "u", on_done, NULL);
+    settle();
+}
+
+static void resume(int64_t id)
+{
+    got_code = ERR_INTERNAL;
+    order_resume(control_commits(w.control), id, "u", on_done, NULL);
+    settle();
+}
+
+static struct sim_attempt *running(void)
+{
+    struct sim_attempt *a = to_run();
+    play_start(a);
+    rec_step(a, 1);
+    send_spool(a);
+    CHECK_STR(state_of(1), "running");
+    return a;
+}
+
+/* What ranks do after SAVE, less `missing` of the last records. */
+static void play_save(struct sim_attempt *a, int64_t step, int missing)
+{
+    rec_step(a, step);
+    rec_event(a, EV_CHECKPOINT, step, "{\"path\":\"/x/step\"}");
+    for (int i = 0; i < a->n_ranks; i++) rec_exit(a, i, RANK_EXIT_SAVED, 0);
+    rec_exit(a, RANK_GANG, GANG_SAVED, 0);
+    a->n_records -= missing;
+}
+
+static void test_suspend_and_resume(void)
+{
+    begin();
+    struct sim_attempt *a = running();
+    hold(1);
+    CHECK(got_code == ERR_NONE && a->saving && !a->stopped);
+    CHECK_STR(state_of(1), "stopping");
+    CHECK(strstr(stored_doc, "\"target\":\"suspended\"") &&
+          strstr(stored_doc, "\"phase\":\"saving\""));
+    play_save(a, 2, 0);
+    send_spool(a);
+    CHECK_STR(state_of(1), "suspended");
+    CHECK(a->forgotten && control_reserved(w.control, "n1") == 0 && !*notes_of(1));
+    CHECK(control_job(w.control, 1)->checkpoint_step == 2);
+    hold(1);
+    CHECK(got_code == ERR_NONE);
+    w.now += 100000;
+    settle();
+    CHECK_STR(state_of(1), "suspended");
+    CHECK(w.n_assigns == 2);
+    close_seqd(); /* held means held */
+    open_seqd();
+    hello();
+    CHECK_STR(state_of(1), "suspended");
+    resume(1);
+    CHECK(got_code == ERR_NONE && w.n_assigns == 3 && control_job(w.control, 1)->restarts == 0);
+    CHECK_STR(state_of(1), "starting");
+    resume(1); /* twice is once */
+    CHECK(got_code == ERR_NONE && w.n_assigns == 3);
+    finish();
+}
+
+/* seqd ends at any point of it: the node is told again, or says again what it said. */
+static void test_restarted_in_between(void)
+{
+    for (int missing = 0; missing < 6; missing++) {
+        begin();
+        struct sim_attempt *a = running();
+        hold(1);
+        play_save(a, 2, missing);
+        send_spool(a);
+        settle();
+        goodbye();
+        close_seqd();
+        a->saving = false;
+        open_seqd();
+        a->n_records += missing;
+        hello();
+        settle();
+        if (missing) CHECK(a->saving); /* with its end known there is nothing to ask */
+        send_spool(a);
+        CHECK_STR(state_of(1), "suspended");
+        CHECK(control_job(w.control, 1)->checkpoint_step == 2 && !*notes_of(1));
+        finish();
+    }
+}
+
+/* It does not save in time; it fails while it saves; its agent does not know how: it is suspended
+ * all the same, and says why it has no more than it had. */
+static void test_not_saved(void)
+{
+    static const char *const says[] = {"it took longer than the 600 s of --save-grace",
+                                       "no room on", "a version that cannot save on request",
+                                       "its ranks ended before"};
+    for (int i = 0; i < 4; i++) {
+        begin();
+        w.abi = i == 2 ? 6 : 0;
+        struct sim_attempt *a = running();
+        rec_event(a, EV_CHECKPOINT, 1, "{\"path\":\"/x/step\"}");
+        send_spool(a);
+        hold(1);
+        CHECK(a->saving == (i != 2) && a->stopped == (i == 2));
+        if (i == 0) {
+            w.now += 599000;
+            settle();
+            CHECK(!a->stopped);
+            w.now += 2000;
+            settle();
+            CHECK(a->stopped);
+        }
+        if (i == 1) {
+            rec_fail(a, 0, ERR_IO, "no room on the disk");
+            rec_exit(a, 0, 1, 0);
+            rec_fail(a, 1, ERR_PEER, "rank 0 is silent");
+        }
+        rec_exit(a, RANK_GANG, i == 1 ? GANG_FAILED : i == 3 ? GANG_LOST : GANG_STOPPED, 0);
+        send_spool(a);
+        CHECK_STR(state_of(1), "suspended");
+        CHECK_MSG(strstr(notes_of(1), says[i]) && strstr(notes, "checkpoint is of step 1"), "%s",
+                  notes);
+        CHECK(control_job(w.control, 1)->restarts == 0);
+        resume(1);
+        CHECK_STR(state_of(1), "starting");
+        finish();
+    }
+}
+
+/* It came to its end before it read of the wish. */
+static void test_done_in_between(void)
+{
+    begin();
+    struct sim_attempt *a = running();
+    hold(1);
+    a->n_records = 5; /* less the step */
+    play_train(a);
+    send_spool(a);
+    CHECK_STR(state_of(1), "succeeded");
+    CHECK_STR(stored_result, "{\"loss\":1.5}");
+    hold(1);
+    CHECK(got_code == ERR_NOT_FOUND);
+    finish();
+}
+
+static void test_other_states(void)
+{
+    begin(); /* queued: held at once */
+    CHECK(submit(NULL, NULL) == 1);
+    hold(1);
+    CHECK_STR(state_of(1), "suspended");
+    hello();
+    settle();
+    CHECK(w.n_assigns == 0);
+    resume(1);
+    CHECK(w.n_assigns == 1);
+    finish();
+
+    begin(); /* starting: nothing to save */
+    struct sim_attempt *a = to_run();
+    hold(1);
+    CHECK(a->stopped && !a->saving);
+    rec_exit(a, RANK_GANG, GANG_STOPPED, 0);
+    send_spool(a);
+    CHECK_STR(state_of(1), "suspended");
+    CHECK(!*notes_of(1));
+    finish();
+
+    begin(); /* resumed while it saves: queued, and so it starts again */
+    a = running();
+    hold(1);
+    resume(1);
+    CHECK(got_code == ERR_NONE);
+    play_save(a, 2, 0);
+    send_spool(a);
+    CHECK_STR(state_of(1), "starting");
+    finish();
+
+    begin(); /* cancelled while it saves: stopped now */
+    a = running();
+    hold(1);
+    order_cancel(control_commits(w.control), 1, "u", on_done, NULL);
+    settle();
+    CHECK(a->stopped);
+    hold(1);
+    CHECK(got_code == ERR_CONFLICT);
+    resume(1);
+    CHECK(got_code == ERR_CONFLICT);
+    rec_exit(a, RANK_GANG, GANG_STOPPED, 0);
+    send_spool(a);
+    CHECK_STR(state_of(1), "cancelled");
+    finish();
+}
+
+static struct sim_attempt *limited(int64_t wall_s)
+{
+    struct sim_attempt *a = to_run();
+    ((struct job *)control_job(w.control, 1))->spec->limits.wall_s = wall_s;
+    play_start(a);
+    rec_step(a, 1);
+    send_spool(a);
+    CHECK_STR(state_of(1), "running");
+    return a;
+}
+
+/* Time that passes, tick by tick. */
+static void pass(int64_t ms)
+{
+    for (int64_t end = w.now + ms; w.now < end;) {
+        w.now += w.now + 1000 < end ? 1000 : end - w.now;
+        settle();
+    }
+}
+
+/* What counts is the time in which it runs, over its attempts: neither the one in the queue nor the
+ * one held. The warning comes once; the end says what is saved. */
+static void test_wall_limit(void)
+{
+    begin();
+    struct sim_attempt *a = limited(100);
+    pass(90000);
+    CHECK(!a->saving);
+    rec_event(a, EV_CHECKPOINT, 1, "{\"path\":\"/x/step\",\"save_ms\":4000}");
+    send_spool(a);
+    hold(1);
+    play_save(a, 2, 0);
+    send_spool(a);
+    CHECK_STR(state_of(1), "suspended");
+    CHECK_MSG(control_job(w.control, 1)->ran_ms >= 90000 &&
+                  control_job(w.control, 1)->ran_ms < 91000,
+              "%lld", (long long)control_job(w.control, 1)->ran_ms);
+    pass(500000);
+    resume(1);
+    a = attempt_of(1, 3);
+    ((struct job *)control_job(w.control, 1))->spec->limits.wall_s = 100;
+    pass(50000); /* it starts */
+    play_start(a);
+    send_spool(a);
+    CHECK_STR(state_of(1), "running");
+    pass(8000);
+    CHECK(!a->saving);
+    pass(3000);
+    CHECK(a->saving && !a->stopped);
+    play_save(a, 7, 0);
+    send_spool(a);
+    CHECK_STR(state_of(1), "failed");
+    CHECK(strstr(stored_doc, "\"code\":\"wall_limit\"") && strstr(stored_doc, "\"restarts\":0"));
+    CHECK(strstr(stored_doc, "step 7 is saved: `seqctl continue 1 --set limits.wall_s"));
+    finish();
+}
+
+/* A checkpoint that takes longer than a twentieth of the limit moves the warning. The wall clock
+ * moves nothing. */
+static void test_wall_warning(void)
+{
+    begin();
+    limited(1000);
+    struct sim_attempt *a = attempt_of(1, 2);
+    rec_event(a, EV_CHECKPOINT, 1, "{\"path\":\"/x/step\",\"save_ms\":200000}");
+    send_spool(a);
+    w.utc_shift = (int64_t)86400000 * 30;
+    pass(795000);
+    CHECK(!control_job(w.control, 1)->warned);
+    pass(10000);
+    CHECK(control_job(w.control, 1)->warned && !a->saving);
+    pass(190000);
+    CHECK(!a->saving);
+    pass(10000);
+    CHECK(a->saving);
+    finish();
+}
+
+/* ---- nodes that are drained ------------------------------------------------------------------ */
+
+static void cordon(bool drains, const char *reason)
+{
+    struct cordon row = {.node = "n1", .by = "op", .drains = drains};
+    snprintf(row.reason, sizeof row.reason, "%s", reason);
+    got_code = ERR_INTERNAL;
+    order_cordon(control_commits(w.control), &row, on_done, NULL);
+    settle();
+}
+
+static void uncordon(void)
+{
+    got_code = ERR_INTERNAL;
+    order_uncordon(control_commits(w.control), "n1", on_done, NULL);
+    settle();
+}
+
+static bool n1_empty(void)
+{
+    return cluster_is_empty(control_cluster(w.control), "n1");
+}
+
+static const char *reason_of(int64_t id)
+{
+    pass(1000);
+    return control_job(w.control, id)->reason;
+}
+
+/* Cordoned: what runs runs on, what is queued waits. Drained: it saves, costs nothing, and waits
+ * for its checkpoint; a restart of seqd changes nothing. */
+static void test_drain(void)
+{
+    begin();
+    struct sim_attempt *a = running();
+    cordon(false, "a new kernel");
+    CHECK(got_code == ERR_NONE);
+    CHECK(submit(NULL, NULL) == 2);
+    pass(5000);
+    CHECK(!a->saving && !a->stopped && !n1_empty());
+    CHECK_MSG(strstr(reason_of(2), "cordoned: a new kernel"), "%s", reason_of(2));
+    CHECK_STR(state_of(1), "running");
+    cordon(true, "a new kernel");
+    pass(1000);
+    CHECK(a->saving && !a->stopped);
+    CHECK_STR(state_of(1), "stopping");
+    CHECK(strstr(stored_doc, "\"target\":\"queued\""));
+    play_save(a, 2, 0);
+    send_spool(a);
+    CHECK_STR(state_of(1), "queued");
+    CHECK(n1_empty() && control_job(w.control, 1)->restarts == 0);
+    CHECK(control_job(w.control, 1)->n_failures == 0);
+    for (int life = 0; life < 2; life++) {
+        const int n = w.n_assigns;
+        pass(3000);
+        CHECK(w.n_assigns == n);
+        CHECK_MSG(strstr(reason_of(1), "node n1, which holds its checkpoint of step 2, is drained: "
+                                       "a new kernel"),
+                  "%s", reason_of(1));
+        if (life) break;
+        goodbye();
+        close_seqd();
+        open_seqd();
+        hello();
+    }
+    uncordon();
+    CHECK(got_code == ERR_NONE && attempt_of(1, 3));
+    uncordon(); /* twice is once */
+    CHECK(got_code == ERR_NONE);
+    CHECK_STR(state_of(1), "starting");
+    finish();
+}
+
+/* The checkpoint of a job that waits for such a node can be given up. */
+static void test_drain_and_restart(void)
+{
+    begin();
+    struct sim_attempt *a = running();
+    cordon(true, "");
+    pass(1000);
+    play_save(a, 2, 0);
+    send_spool(a);
+    settle();
+    order_restart(control_commits(w.control), 1, "u", on_done, NULL);
+    settle();
+    CHECK(got_code == ERR_NONE && !*control_job(w.control, 1)->checkpoint_node);
+    CHECK_MSG(strstr(reason_of(1), "no node can take it") && strstr(reason_of(1), "1 drained"),
+              "%s", reason_of(1));
+    struct cordon none = {.node = "n9"};
+    order_cordon(control_commits(w.control), &none, on_done, NULL);
+    settle();
+    CHECK(got_code == ERR_NOT_FOUND);
+    finish();
+}
+
+static void leaving(int64_t in_s, int64_t margin_s)
+{
+    struct msg m = {.type = MSG_LEAVING, .margin_s = margin_s};
+    if (in_s) m.end_s = fake_utc() / 1000 + in_s;
+    control_link_calls.message(w.control, "n1", &m);
+    settle();
+}
+
+/* A node that ends is drained its margin before, by itself, whatever the wall clock does meanwhile;
+ * and before that it gets no job whose time limit ends later. */
+static void test_leaving(void)
+{
+    begin();
+    struct sim_attempt *a = running();
+    CHECK(submit(NULL, NULL) == 2 && submit(NULL, NULL) == 3);
+    pass(1000);
+    leaving(600, 60);
+    ((struct job *)control_job(w.control, 2))->spec->limits.wall_s = 3600;
+    ((struct job *)control_job(w.control, 3))->spec->limits.wall_s = 100;
+    for (int id = 2; id <= 3; id++) {
+        struct sim_attempt *p = attempt_of(id, 1);
+        play_prepare(p);
+        send_spool(p);
+        settle();
+    }
+    CHECK_MSG(strstr(reason_of(2), "1 ends before limits.wall_s"), "%s", reason_of(2));
+    CHECK(attempt_of(3, 2) && !attempt_of(2, 2));
+    w.utc_shift = (int64_t)86400000 * 30;
+    pass(500000);
+    CHECK(!a->saving);
+    pass(40000);
+    CHECK(a->saving);
+    uncordon();
+    CHECK(got_code == ERR_CONFLICT);
+    play_save(a, 2, 0);
+    send_spool(a);
+    CHECK_STR(state_of(1), "queued");
+    CHECK_MSG(strstr(reason_of(1), "is drained: the node ends in"), "%s", reason_of(1));
+    leaving(0, 0); /* and now it does not */
+    pass(2000);
+    CHECK(attempt_of(1, 3));
+    finish();
+}
+
+int main(void)
+{
+    RUN(test_suspend_and_resume);
+    RUN(test_restarted_in_between);
+    RUN(test_not_saved);
+    RUN(test_done_in_between);
+    RUN(test_other_states);
+    RUN(test_wall_limit);
+    RUN(test_wall_warning);
+    RUN(test_drain);
+    RUN(test_drain_and_restart);
+    RUN(test_leaving);
+    return test_done("seqd_hold");
+}

@@ -1,0 +1,108 @@
+/* output.path: made by the job, its own in every attempt, never another's, beneath its root. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "api/core/beneath.h"
+#include "api/core/file.h"
+#include "tests/lib/test.h"
+#include "worker/rank/publish.h"
+
+static char dir[64], root[128], other[128], from[128];
+static struct err e;
+static struct publish p;
+
+static const char *in(const char *base, const char *name)
+{
+    static char out[4][512];
+    static int k;
+    k = (k + 1) % 4;
+    snprintf(out[k], sizeof out[k], "%s/%s", base, name);
+    return out[k];
+}
+
+static int open_as(const char *path, const char *owner)
+{
+    const char *const roots[] = {root, other};
+    e = (struct err){0};
+    return publish_open(&p, path, roots, 2, owner, &e);
+}
+
+static void check_text(const char *path, const char *want)
+{
+    char *text = file_read(path, 4096, NULL, &e);
+    CHECK_MSG(text && !strcmp(text, want), "%s: %s", path, text ? text : e.text);
+    free(text);
+}
+
+static void test_own(void)
+{
+    struct stat st;
+    CHECK_MSG(!open_as(in(root, "a/b"), "job 7\n"), "%s", e.text);
+    check_text(in(root, "a/b/" PUBLISH_OWNER), "job 7\n");
+    CHECK_MSG(!publish_file(&p, from, "x.jsonl", &e), "%s", e.text);
+    CHECK(!publish_file(&p, from, "hf/deep/x", &e));
+    check_text(in(root, "a/b/x.jsonl"), "results");
+    check_text(in(root, "a/b/hf/deep/x"), "results");
+    CHECK(!stat(in(root, "a/b/x.jsonl"), &st) && (st.st_mode & 0777) == 0644);
+    CHECK(!stat(in(root, "a"), &st) && (st.st_mode & 0777) == 0755);
+    publish_close(&p);
+    CHECK(!open_as(in(root, "a/./b"), "job 7\n")); /* a later attempt */
+    CHECK(!file_write(from, "better", 6, &e) && !publish_file(&p, from, "x.jsonl", &e));
+    check_text(in(root, "a/b/x.jsonl"), "better");
+    publish_close(&p);
+    CHECK(open_as(in(root, "a/b"), "job 8\n") && e.code == ERR_CONFLICT);
+    CHECK_STR(e.field, "output.path");
+    CHECK(open_as(in(root, "a"), "job 7\n") && e.code == ERR_CONFLICT); /* made on the way */
+    CHECK(!open_as(in(other, "c"), "job 8\n"));
+    publish_close(&p);
+    CHECK(!open_as("relative", "job 8\n"));
+    publish_close(&p);
+    CHECK(file_exists(in(root, "relative/" PUBLISH_OWNER)));
+    CHECK(!open_as("", "job 8\n") && !publish_file(&p, "/none", "x", &e)); /* nothing is asked */
+}
+
+static void test_hostile(void)
+{
+    const char *const outside[] = {"/tmp/x", "/", in(dir, "secret/x")};
+    for (int i = 0; i < 3; i++)
+        CHECK_MSG(open_as(outside[i], "job 9\n") && e.code == ERR_NOT_FOUND, "%s", e.text);
+    CHECK(open_as(in(root, "../secret/x"), "job 9\n") && e.code == ERR_NOT_FOUND);
+    CHECK(open_as("../secret/x", "job 9\n") && e.code == ERR_INVALID);
+    CHECK(open_as(root, "job 9\n") && e.code == ERR_INVALID);
+    CHECK(!symlink(in(dir, "secret"), in(root, "way")));
+    CHECK(open_as(in(root, "way/x"), "job 9\n") && !file_exists(in(dir, "secret/x")));
+    CHECK(open_as(in(root, "way"), "job 9\n") && e.code == ERR_CONFLICT);
+    CHECK(!file_write(in(root, "file"), "mine", 4, &e));
+    CHECK(open_as(in(root, "file"), "job 9\n") && e.code == ERR_CONFLICT);
+    check_text(in(root, "file"), "mine");
+    /* A link in the place of a file is replaced, not followed; of a directory, refused. */
+    CHECK(!open_as(in(root, "z"), "job 9\n"));
+    CHECK(!file_write(in(dir, "secret/kept"), "kept", 4, &e));
+    CHECK(!symlink(in(dir, "secret/kept"), in(root, "z/x")) &&
+          !symlink(in(dir, "secret"), in(root, "z/hf")));
+    CHECK(!publish_file(&p, from, "x", &e));
+    check_text(in(dir, "secret/kept"), "kept");
+    CHECK(publish_file(&p, from, "hf/kept", &e));
+    check_text(in(dir, "secret/kept"), "kept");
+    CHECK(publish_file(&p, in(dir, "none"), "y", &e) && !file_exists(in(root, "z/y")));
+    publish_close(&p);
+    CHECK(!beneath_mark(root, &e) && open_as(in(root, "q"), "job 9\n") && e.code == ERR_INVALID);
+}
+
+int main(void)
+{
+    snprintf(dir, sizeof dir, "/tmp/seqd-publish-XXXXXX");
+    if (!mkdtemp(dir)) abort();
+    snprintf(root, sizeof root, "%s/root", dir);
+    snprintf(other, sizeof other, "%s/other", dir);
+    snprintf(from, sizeof from, "%s/from", dir);
+    CHECK(!file_make_dir(root, &e) && !file_make_dir(other, &e) &&
+          !file_make_dir(in(dir, "secret"), &e) && !file_write(from, "results", 7, &e));
+    RUN(test_own);
+    RUN(test_hostile);
+    file_remove(dir, NULL);
+    return test_done("publish");
+}

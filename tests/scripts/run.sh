@@ -1,0 +1,127 @@
+#!/usr/bin/env bash
+# seqd run: one job with a coordinator and nodes of its own. Its exit codes, its results, a stop and
+# continuing, several nodes by a stand-in for srun, and that nothing is ever left.
+#   BUILD=build/release   KEEP=1 keeps the state
+set -u
+cd "$(dirname "$0")/../.." || exit 2
+. tests/lib/lib.sh
+lib_start run
+unset ${!SLURM_*} SEQD_URL
+export TMPDIR=$T/tmp
+mkdir "$TMPDIR"
+make_text 60000 >"$T/data/text.txt"
+spec() { # FILE [steps] [ranks]
+    cat >"$T/data/$1" <<EOF
+{"kind": "train", "model": {"config": $LLAMA}, "data": {"train": [{"path": "text.txt", "format": "text"}], "seq_len": 256},
+ "parallel": {"strategy": "rsa", "sp": ${3:-2}}, "train": {"steps": ${2:-20}, "global_batch": 2},
+ "checkpoint": {"every_steps": 5}, "determinism": "ranks", "resources": {"ranks": ${3:-2}, "threads": 1}, "seed": 3}
+EOF
+}
+run() { (cd "$T/data" && exec timeout 120 "$BIN/seqd" run "$@"); }
+begin() { # the same in the background: RUN is its pid
+    rm -f "$T/run.out"
+    (cd "$T/data" && exec "$BIN/seqd" run "$@") >"$T/run.out" 2>&1 &
+    RUN=$!
+}
+ends() { # STATUS [tenths of a second]
+    until_ok "${2:-300}" gone "$RUN" || { kill -9 "$RUN"; return 1; }
+    wait "$RUN"; [ $? -eq "$1" ]
+}
+nothing() { nothing_left && [ -z "$(ls -A "$TMPDIR")" ]; }
+clean() { if until_ok "${2:-1}" nothing; then ok "$1: nothing is left"; else procs '*' >"$T/left"; ls -A "$TMPDIR" >>"$T/left"; bad "$1: something is left" "$T/left"; fi; }
+weights() { sha256sum <"$1/checkpoint/hf/model.safetensors"; }
+in_run() { grep -qE -- "$1" "$T/run.out"; }
+
+# ---- one machine ---------------------------------------------------------------------------------
+spec job.json
+says "a job succeeds" 'results are in' run job.json --slots 4 --output "$T/one"
+clean "a job succeeds"
+says "its document" '"state": "succeeded"' cat "$T/one/job.json"
+same "its metrics" "$(wc -l <"$T/one/metrics.jsonl")" 20
+says "a spec on stdin" 'job 1 succeeded' sh -c "cd '$T/data' && timeout 60 '$BIN/seqd' run - --slots 2 <job.json"
+says "nothing is said that needs the service later" '^0$' sh -c "cd '$T/data' && timeout 60 '$BIN/seqd' run job.json --slots 2 2>&1 | grep -c 'next:\|$TMPDIR' || true"
+echo '{"kind": "nonsense"}' >"$T/data/bad.json"
+refuse "a spec that is wrong" 1 'kind "nonsense" is not one of' run bad.json
+spec missing.json; sed -i 's/text\.txt/none.txt/' "$T/data/missing.json"
+refuse "a job that fails" 10 'none\.txt matches no file' run missing.json --slots 4
+spec large.json 20 8
+refuse "a job too large for the nodes" 1 'can never start here: needs 8 slots' run large.json --slots 4
+refuse "no spec" 2 'want a spec: seqd run SPEC' run --slots 4
+refuse "a spec that is not there" 2 'nowhere.json: No such file' run nowhere.json
+refuse "an option that is unknown" 2 'did you mean --slots' run job.json --slts 4
+refuse "an address that is none" 2 'address gpu-1: want a numeric' run job.json --address gpu-1
+for n in 1e30 -1 0 x 99999999999999999999; do
+    refuse "SLURM_JOB_NUM_NODES=$n" 2 "SLURM_JOB_NUM_NODES=$n: want a number from 1" env SLURM_JOB_NUM_NODES=$n "$BIN/seqd" run "$T/data/job.json"
+done
+refuse "SLURM_CPUS_ON_NODE=1e30" 1 'SLURM_CPUS_ON_NODE=1e30: want a whole number' env SLURM_CPUS_ON_NODE=1e30 "$BIN/seqd" run "$T/data/job.json"
+clean "all of these"
+
+# ---- stop, and continue ---------------------------------------------------------------------------
+spec endless.json 1000000
+spec long.json 1500
+check "1500 steps without a stop" run long.json --slots 2 --output "$T/whole"
+begin endless.json --slots 2
+check "a job runs" until_ok 300 in_run 'job 1 running'
+kill -TERM $RUN
+check "SIGTERM without a state" ends 143
+clean "SIGTERM without a state"
+begin long.json --slots 2 --state "$T/state-1"
+check "a job with a state runs" until_ok 300 in_run 'running +[1-9]'
+refuse "a second one on its state" 1 'does not start|in use|lock' run long.json --slots 2 --state "$T/state-1"
+kill -USR1 $RUN
+check "SIGUSR1 with a state" ends 75
+clean "SIGUSR1 with a state"
+refuse "another job on this state" 2 'is of another job than job.json' run job.json --slots 2 --state "$T/state-1"
+says "it continues" 'job 1 of .* continues' run long.json --slots 2 --state "$T/state-1" --output "$T/both"
+same "it has the weights of a run without a stop" "$(weights "$T/both")" "$(weights "$T/whole")"
+says "it is one job" '"id": 1,' cat "$T/both/job.json"
+says "a job that has ended is reported again" 'job 1 succeeded' run long.json --slots 2 --state "$T/state-1"
+clean "all of these"
+
+# ---- what dies -----------------------------------------------------------------------------------
+for what in seqd seqw; do
+    begin endless.json --slots 2
+    check "a job runs" until_ok 300 in_run 'job 1 running'
+    for p in $(procs "$what"); do [ "$p" = "$RUN" ] || kill -9 "$p"; done
+    check "$what is killed" ends 1
+    check "it is said" in_run 'has ended before the job'
+    clean "$what is killed" 100
+done
+begin endless.json --slots 2 --state "$T/state-2"
+check "a job runs" until_ok 300 in_run 'job 1 running'
+kill -9 $RUN; wait $RUN 2>/dev/null
+check "seqd run is killed: no process is left" until_ok 300 nothing_left
+rm -rf "$TMPDIR"/seqd-run.*
+
+# ---- several nodes: srun's stand-in starts them all here ------------------------------------------
+mkdir "$T/slurm"
+cat >"$T/slurm/srun" <<'EOF'
+#!/bin/bash
+# Starts what follows the options as many times as --nodes says, each with all of stdin.
+while [[ $1 = --* ]]; do case $1 in --nodes=*) n=${1#*=} ;; esac; shift; done
+pipes=$(mktemp -d) pids=
+trap 'kill -KILL $pids' TERM
+for ((i = 0; i < n; i++)); do
+    mkfifo "$pipes/$i"
+    SLURM_NODEID=$i SLURM_LAUNCH_NODE_IPADDR=127.0.0.1 "$@" <"$pipes/$i" &
+    pids="$pids $!" names="${names:-} $pipes/$i"
+done
+tee $names >/dev/null
+for p in $pids; do while kill -0 "$p" 2>/dev/null; do wait "$p"; done; done
+rm -rf "$pipes"
+EOF
+chmod +x "$T/slurm/srun"
+slurm() { (cd "$T/data" && PATH=$T/slurm:$PATH SLURM_JOB_NUM_NODES=4 exec timeout 120 "$BIN/seqd" run "$@"); }
+spec four.json 20 4
+check "four slots of one node" run four.json --slots 4 --output "$T/of-one"
+check "one slot of four nodes" slurm four.json --slots 1 --output "$T/of-four"
+same "the weights are the same" "$(weights "$T/of-four")" "$(weights "$T/of-one")"
+same "it was on four nodes" "$(grep -oE '"node": "node[0-3]"' "$T/of-four/job.json" | sort -u | wc -l)" 4
+clean "four nodes"
+says "a state of four nodes" 'succeeded' slurm four.json --slots 1 --state "$T/state-3"
+same "node directories" "$(ls "$T/state-3/nodes" | xargs)" "node0 node1 node2 node3"
+printf '#!/bin/sh\necho "srun: error: Unable to allocate" >&2; exit 1\n' >"$T/slurm/srun"
+refuse "srun fails" 1 '0 of 4 nodes are up, and agents have ended' slurm four.json
+refuse "there is no srun" 1 'srun: No such file' env PATH="$T/nothing" SLURM_JOB_NUM_NODES=2 "$BIN/seqd" run "$T/data/four.json"
+clean "all of these"
+lib_end

@@ -1,0 +1,160 @@
+#!/usr/bin/env bash
+# deploy/slurm/oneshot.sbatch beneath a real Slurm: its controller and three of its daemons on this
+# machine. Results as of a plain run, exit codes, requeue, cancel, and that nothing is left.
+#   BUILD=build/release   KEEP=1 keeps the state
+# Needs root, slurmctld, slurmd, srun and munged (Debian: slurmctld slurmd slurm-client munge). Where
+# they are not available the script reports it and counts nothing as passed.
+set -u
+cd "$(dirname "$0")/../.." || exit 2
+for p in slurmctld slurmd srun sbatch munged; do
+    command -v "$p" >/dev/null && continue
+    echo "slurm: SKIPPED, NOTHING WAS TESTED: there is no $p here (apt-get install slurmctld slurmd slurm-client munge)"
+    echo "slurm: 0 passed, 0 failed"
+    exit 0
+done
+if [ "$(id -u)" -ne 0 ]; then
+    echo "slurm: SKIPPED, NOTHING WAS TESTED: slurmd needs root"
+    echo "slurm: 0 passed, 0 failed"
+    exit 0
+fi
+. tests/lib/lib.sh
+lib_start slurm
+unset ${!SLURM_*} SEQD_URL
+export SLURM_CONF=$T/slurm.conf PATH=$BIN:$PATH TMPDIR=$T/tmp
+mkdir "$TMPDIR" "$T/ctld"
+DAEMONS=
+slurm_end() {
+    [ -f "$SLURM_CONF" ] && scancel -u root 2>/dev/null
+    for p in $DAEMONS; do kill "$p" 2>/dev/null; done
+    for p in $DAEMONS; do until_ok 50 gone "$p" || kill -9 "$p"; done
+    lib_clean
+}
+trap slurm_end EXIT
+
+# ---- Slurm ---------------------------------------------------------------------------------------
+# A first port of eight that are free.
+port=$(python3 -c '
+import random, socket
+while True:
+    p = random.randrange(20000, 30000)
+    try:
+        for i in range(8):
+            with socket.socket() as s: s.bind(("127.0.0.1", p + i))
+    except OSError: continue
+    print(p); break') || { bad "a free port"; lib_end; exit 1; }
+host=$(hostname -s)
+cat >"$SLURM_CONF" <<EOF
+ClusterName=seqd
+SlurmctldHost=$host(127.0.0.1)
+SlurmctldPort=$port
+AuthType=auth/munge
+CredType=cred/munge
+AuthInfo=socket=$T/munge.sock,cred_expire=5
+SlurmUser=root
+SlurmdUser=root
+StateSaveLocation=$T/ctld
+SlurmdSpoolDir=$T/spool.%n
+SlurmctldPidFile=$T/slurmctld.pid
+SlurmdPidFile=$T/slurmd.%n.pid
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+SlurmdParameters=config_overrides
+ReturnToService=2
+MpiDefault=none
+AccountingStorageType=accounting_storage/none
+JobAcctGatherType=jobacct_gather/none
+MinJobAge=300
+SlurmctldDebug=info
+SlurmdDebug=info
+NodeName=n[1-3] NodeHostname=$host NodeAddr=127.0.0.1 Port=[$((port + 1))-$((port + 3))] CPUs=2 RealMemory=2000 State=UNKNOWN
+PartitionName=all Nodes=ALL Default=YES DefMemPerCPU=400 State=UP
+EOF
+daemon() { "$@" >>"$T/daemons.log" 2>&1 & DAEMONS="$DAEMONS $!"; }
+dd if=/dev/urandom of="$T/munge.key" bs=128 count=1 2>/dev/null && chmod 600 "$T/munge.key"
+daemon munged --foreground --force --key-file="$T/munge.key" --socket="$T/munge.sock" --pid-file="$T/munge.pid" --seed-file="$T/munge.seed" --log-file="$T/munge.log"
+until_ok 100 test -S "$T/munge.sock" || bad "munged starts" "$T/daemons.log"
+daemon slurmctld -D
+for n in n1 n2 n3; do daemon slurmd -D -N "$n"; done
+idle() { [ "$(sinfo -h -N -o %T 2>/dev/null | grep -c '^idle')" -eq 3 ]; }
+check "three nodes of Slurm" until_ok 300 idle || { tail -n 20 "$T/daemons.log"; lib_end; exit 1; }
+
+# ---- what a step offers ----------------------------------------------------------------------------
+cat >"$T/step.sh" <<EOF
+#!/bin/sh
+srun -n 1 timeout 2 seqw --auto --connect unix:$T/none --state $T/step
+exit 0
+EOF
+sbatch --wait -Q -N 1 -n 1 -c 1 --mem=300 --output="$T/step.log" "$T/step.sh"
+says "a step's cores" 'cores=1 cores_from="SLURM_CPUS_(PER_TASK|ON_NODE)"' cat "$T/step.log"
+says "a step's memory" 'memory_mib=300 memory_from="SLURM_MEM_PER_NODE"' cat "$T/step.log"
+says "no GPU of others" 'gpus=0 gpus_from="a job of Slurm without GPUs" slots=1 slots_from="cores"' cat "$T/step.log"
+says "a step's name" 'name=n[123]\.[0-9]+\.0 name_from="SLURMD_NODENAME"' cat "$T/step.log"
+
+# ---- jobs ------------------------------------------------------------------------------------------
+make_text 60000 >"$T/data/text.txt"
+script=$PWD/deploy/slurm/oneshot.sbatch
+spec() { # FILE [steps]
+    cat >"$T/data/$1" <<EOF
+{"kind": "train", "model": {"config": $LLAMA}, "data": {"train": [{"path": "text.txt", "format": "text"}], "seq_len": 256},
+ "parallel": {"strategy": "rsa", "sp": 2}, "train": {"steps": ${2:-20}, "global_batch": 2},
+ "checkpoint": {"every_steps": 5}, "determinism": "ranks", "resources": {"ranks": 2, "threads": 1}, "seed": 3}
+EOF
+}
+sbatch_run() { (cd "$T/data" && exec timeout 120 sbatch --parsable --cpus-per-task=1 "$@"); } # options, script, words
+plain() { (cd "$T/data" && exec timeout 60 "$BIN/seqd" run "$@"); }
+weights() { sha256sum <"$1/checkpoint/hf/model.safetensors"; }
+log() { cat "$T/data/seqd-$1.log"; }
+in_log() { log "$1" 2>/dev/null | grep -qE -- "$2"; }
+over() { [ -z "$(squeue -h -t PD,R,CG)" ]; }
+nothing() { over && nothing_left && [ -z "$(ls -A "$TMPDIR")" ]; }
+clean() { if until_ok 900 nothing; then ok "$1: nothing is left"; else { squeue; procs '*'; ls -A "$TMPDIR"; } >"$T/left"; bad "$1: something is left" "$T/left"; fi; }
+# Waits for the end; its id is in $T/id, its exit code the status.
+job() { sbatch_run --wait "$@" >"$T/id"; }
+ended() { # NAME STATUS options, script, words
+    local name=$1 want=$2 rc; shift 2
+    job "$@"; rc=$?; ID=$(cat "$T/id")
+    if [ "$rc" -eq "$want" ]; then ok "$name"; else log "$ID" >"$T/out" 2>&1; bad "$name: status $rc, want $want" "$T/out"; fi
+}
+spec job.json
+check "a plain run" plain job.json --slots 2 --output "$T/plain"
+ended "two nodes" 0 --nodes=2 "$script" job.json
+same "the weights are those of a plain run" "$(weights "$T/data/seqd-$ID")" "$(weights "$T/plain")"
+same "it was on two nodes" "$(grep -oE '"node": "node[01]"' "$T/data/seqd-$ID/job.json" | sort -u | wc -l)" 2
+says "the log" 'job 1 succeeded' log "$ID"
+check "its state is removed" test ! -e "$T/data/seqd-$ID.state"
+clean "two nodes"
+ended "three nodes, two of which are enough" 0 --nodes=3 "$script" job.json
+ended "one node" 0 --nodes=1 --cpus-per-task=2 "$script" job.json
+same "the weights are those of a plain run, too" "$(weights "$T/data/seqd-$ID")" "$(weights "$T/plain")"
+sed 's/text\.txt/none.txt/' "$T/data/job.json" >"$T/data/missing.json"
+ended "a job that fails" 10 --nodes=2 "$script" missing.json
+says "its nodes offered what they were given" 'cores=1 .* memory_mib=400 .* name=node1' cat "$T/data/seqd-$ID.state/nodes.log"
+ended "a node that is too small" 1 --nodes=1 "$script" job.json
+says "it is said" 'can never start here: needs 2 slots' log "$ID"
+interactive() { (cd "$T/data" && timeout 60 salloc -Q --nodes=2 --cpus-per-task=1 "$BIN/seqd" run job.json --output "$T/interactive"); }
+says "an interactive allocation" 'job 1 succeeded' interactive
+same "the weights are those of a plain run here, too" "$(weights "$T/interactive")" "$(weights "$T/plain")"
+echo '{"kind": "nonsense"}' >"$T/data/bad.json"
+ended "a spec that is wrong" 1 --nodes=2 "$script" bad.json
+says "it is said" 'kind "nonsense" is not one of' log "$ID"
+ended "no spec" 1 --nodes=1 "$script"
+clean "all of these"
+
+# ---- stop ------------------------------------------------------------------------------------------
+spec long.json 1500
+check "a plain run of 1500 steps" plain long.json --slots 2 --output "$T/whole"
+ID=$(sbatch_run --nodes=2 "$script" long.json)
+check "it runs" until_ok 600 in_log "$ID" 'running +[1-9]'
+check "the warning of its time limit" scancel --signal=USR1 --batch "$ID"
+check "it is queued again and ends" until_ok 900 in_log "$ID" 'results are in'
+says "it is the same job" 'job 1 of .* continues' log "$ID"
+same "it has the weights of a run without a stop" "$(weights "$T/data/seqd-$ID")" "$(weights "$T/whole")"
+clean "a requeue"
+spec endless.json 1000000
+ID=$(sbatch_run --nodes=2 "$script" endless.json)
+check "an endless one runs" until_ok 600 in_log "$ID" 'job 1 running'
+check "scancel" scancel "$ID"
+clean "scancel"
+lib_end

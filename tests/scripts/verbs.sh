@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# seqctl's verbs that change jobs and follow all of them, against a running seqd.
+#   BUILD=build/release   KEEP=1 keeps the state directory
+set -u
+cd "$(dirname "$0")/../.." || exit 2
+. tests/lib/lib.sh
+lib_start verbs
+
+# It waits: no machine of a test has 4,000 slots in one node.
+WAITS="{\"kind\": \"train\", \"name\": \"waits\", \"model\": {\"config\": $LLAMA}, \"data\": {\"train\": [{\"path\": \"text.txt\", \"format\": \"text\"}], \"seq_len\": 128}, \"train\": {\"steps\": 20}, \"parallel\": {\"strategy\": \"rsa\", \"sp\": 64}, \"resources\": {\"ranks\": 64}}"
+submit() { printf '%s' "$WAITS" | seqctl submit - -q -o name "$@"; }
+
+make_text 100000 >"$T/data/text.txt"
+seqd_start || { lib_end; exit 1; }
+
+# ---- set ----------------------------------------------------------------------------------------
+one=$(submit --set 'labels={"team": "x", "old": "1"}')
+check "set" seqctl set "$one" --priority 90 --label team=y --unset labels.old
+same "the priority" "$(field "$one" priority)" 90
+same "its labels" "$(field "$one" labels)" '{"team": "y"}'
+same "found by them" "$(seqctl ls --label team=y -o name)" "$one"
+refuse "nothing to set" 2 'nothing changes' seqctl set "$one"
+refuse "what cannot be removed" 2 'only a label' seqctl set "$one" --unset train.steps
+refuse "a priority that is none" 1 'between 0 and 100' seqctl set "$one" --priority 101
+check "cancel it" seqctl cancel "$one" --wait --timeout 60
+refuse "a job that has ended" 4 'has ended' seqctl set "$one" --priority 1
+refuse "no job" 3 'no job 999' seqctl set 999 --priority 1
+
+# ---- events of all jobs -------------------------------------------------------------------------
+"$BIN/seqctl" events -f -o jsonl --timeout 30 >"$T/feed" 2>/dev/null & following=$!
+two=$(submit)
+until_ok 100 grep -q "\"job\": $two,.*\"type\": \"submit\"" "$T/feed" && ok "events -f" || bad "events -f" "$T/feed"
+kill -TERM "$following"; wait "$following"; same "it ends by a signal" $? 130
+says "events of all jobs" "job $one .*edit" seqctl events
+same "of the last one" "$(seqctl events --last 1 -o jsonl | grep -c '"seq"')" 1
+same "by state" "$(seqctl events --state queued -o jsonl | grep -o '"job": [0-9]*' | sort -u)" "\"job\": $two"
+refuse "a job's own have no filter" 2 'no filter' seqctl events "$two" --state queued
+
+seqd_stop
+lib_end

@@ -1,0 +1,20 @@
+/* disk.h: what this node's jobs and prepared data take of its disk, measured now and then on the
+ * thread of the agent's trees. Loop thread. */
+#ifndef SEQD_AGENT_DISK_H
+#define SEQD_AGENT_DISK_H
+
+#include "api/core/loop.h"
+#include "api/trees.h"
+#include "api/wire.h"
+
+#define DISK_MEASURE_MS 30000 /* between the end of one and the next */
+
+struct disk_watch;
+
+/* dir: the state directory. t is borrowed, and destroyed first. */
+struct disk_watch *disk_watch_create(struct loop *l, struct trees *t, const char *dir);
+void disk_watch_destroy(struct disk_watch *d); /* NULL allowed */
+/* As last measured; size 0: not yet. */
+struct disk_use disk_watch_use(const struct disk_watch *d);
+
+#endif

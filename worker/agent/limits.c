@@ -1,0 +1,128 @@
+#include "worker/agent/limits.h"
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include "api/core/file.h"
+
+/* One level's limit, or that there is none: "max" does not scan, and v1 has a huge number or -1. */
+typedef int64_t level_limit(const char *group);
+
+static bool read_file(const char *group, const char *name, char line[128])
+{
+    char path[FILE_PATH_SIZE];
+    if (file_join(path, NULL, "%s/%s", group, name) < 0) return false;
+    FILE *f = fopen(path, "re");
+    const bool read = f && fgets(line, 128, f);
+    if (f) fclose(f);
+    return read;
+}
+
+static int64_t memory_v2(const char *group)
+{
+    char line[128];
+    long long n;
+    return read_file(group, "memory.max", line) && sscanf(line, "%lld", &n) == 1 && n > 0
+               ? n
+               : INT64_MAX;
+}
+
+static int64_t memory_v1(const char *group)
+{
+    char line[128];
+    long long n;
+    return read_file(group, "memory.limit_in_bytes", line) && sscanf(line, "%lld", &n) == 1 && n > 0
+               ? n
+               : INT64_MAX;
+}
+
+static int64_t quota(long long us, long long period_us)
+{
+    if (us <= 0 || period_us <= 0) return INT64_MAX;
+    return us < period_us ? 1 : us / period_us;
+}
+
+static int64_t cores_v2(const char *group)
+{
+    char line[128];
+    long long us, period_us;
+    return read_file(group, "cpu.max", line) && sscanf(line, "%lld %lld", &us, &period_us) == 2
+               ? quota(us, period_us)
+               : INT64_MAX;
+}
+
+static int64_t cores_v1(const char *group)
+{
+    char line[128];
+    long long us, period_us;
+    if (!read_file(group, "cpu.cfs_quota_us", line) || sscanf(line, "%lld", &us) != 1)
+        return INT64_MAX;
+    if (!read_file(group, "cpu.cfs_period_us", line) || sscanf(line, "%lld", &period_us) != 1)
+        return INT64_MAX;
+    return quota(us, period_us);
+}
+
+/* From the group up to the mount. A container may see the path of the host, of which it has only
+ * the mount. */
+static int64_t least_upwards(const char *mount, const char *group, level_limit *limit)
+{
+    char path[FILE_PATH_SIZE];
+    int64_t least = limit(mount);
+    if (strstr(group, "/..") || file_join(path, NULL, "%s%s", mount, group) < 0) return least;
+    for (char *end; strlen(path) > strlen(mount); *end = 0) {
+        const int64_t n = limit(path);
+        if (n < least) least = n;
+        end = strrchr(path, '/');
+    }
+    return least;
+}
+
+/* Is the controller among those of "cpu,cpuacct"? */
+static bool lists(const char *controllers, const char *controller)
+{
+    const size_t n = strlen(controller);
+    for (const char *p = controllers; *p; p += strspn(p, ",")) {
+        const size_t m = strcspn(p, ",");
+        if (m == n && !strncmp(p, controller, n)) return true;
+        p += m;
+    }
+    return false;
+}
+
+/* Lines are "0::/path" for v2 and "4:memory:/path" for v1. */
+static int64_t least_of_all(const char *root, const char *controller, level_limit *v2,
+                            level_limit *v1)
+{
+    char path[FILE_PATH_SIZE], mount[FILE_PATH_SIZE], line[FILE_PATH_SIZE];
+    int64_t least = INT64_MAX;
+    FILE *f = file_join(path, NULL, "%s/proc/self/cgroup", root) < 0 ? NULL : fopen(path, "re");
+    while (f && fgets(line, sizeof line, f)) {
+        line[strcspn(line, "\n")] = 0;
+        char *list = strchr(line, ':'), *group = list ? strchr(list + 1, ':') : NULL;
+        if (!group) continue;
+        *group++ = 0;
+        const bool is_v2 = !list[1];
+        if (!is_v2 && !lists(list + 1, controller)) continue;
+        const char *const at[] = {is_v2 ? "" : list + 1, is_v2 ? "unified" : controller};
+        for (int i = 0; i < 2; i++) { /* v1 is mounted by its list of controllers, or by one */
+            if (file_join(mount, NULL, "%s/sys/fs/cgroup/%s", root, at[i]) < 0) continue;
+            if (mount[strlen(mount) - 1] == '/') mount[strlen(mount) - 1] = 0;
+            const int64_t n = least_upwards(mount, group, is_v2 ? v2 : v1);
+            if (n < least) least = n;
+        }
+    }
+    if (f) fclose(f);
+    return least;
+}
+
+int64_t limits_memory(const char *root)
+{
+    return least_of_all(root, "memory", memory_v2, memory_v1);
+}
+
+int32_t limits_cores(const char *root)
+{
+    const int64_t n = least_of_all(root, "cpu", cores_v2, cores_v1);
+    return n > INT32_MAX ? INT32_MAX : (int32_t)n;
+}

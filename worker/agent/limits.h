@@ -1,0 +1,13 @@
+/* limits.h: what the control groups above this process leave it, v1 and v2: the least of every
+ * level up to the mount, since a limit holds for all beneath it. */
+#ifndef SEQD_AGENT_LIMITS_H
+#define SEQD_AGENT_LIMITS_H
+
+#include <stdint.h>
+
+/* root: "" for this machine's own /proc and /sys, a directory with both in tests. INT64_MAX and
+ * INT32_MAX: no limit. tested: tests/agent/test_allocation.c */
+int64_t limits_memory(const char *root); /* bytes */
+int32_t limits_cores(const char *root);  /* whole ones, at least 1 */
+
+#endif
