@@ -18,13 +18,14 @@ struct event_feed {
     struct event_feed *next;
     struct feeds *all;
     struct routes *R;
-    struct http_req *r;      /* of a page, else NULL */
-    struct http_out *stream; /* NULL: of a page, or the client is gone */
+    struct http_req *r;      /* until it is answered or the stream is open */
+    struct http_out *stream; /* NULL: of a page, not open yet, or the client is gone */
     struct principal who;
     int64_t seq;   /* the last one that was looked at */
     int64_t limit; /* of a page */
     uint32_t states;
     char *filter;       /* owns; of ASK_FEED */
+    bool streams;       /* what was asked for is no page */
     bool lines;         /* ndjson */
     bool asking, again; /* a read is under way; something happened meanwhile */
 };
@@ -312,20 +313,21 @@ static void on_page(void *arg, const struct store_rows *rows, const struct err *
 
 /* ---- the request ----------------------------------------------------------------------------- */
 
-/* Where it begins: after Last-Event-ID, else cursor, else `last` events back, else now (a stream)
- * or with the oldest (a page). Returns -1 after having answered. */
-static int read_start(struct event_feed *f, bool stream)
+/* Where it begins: after Last-Event-ID, else cursor, else *last events ago, which is for the store
+ * to say, else now (a stream) or with the oldest (a page). *last: -1 when f->seq has it. Returns
+ * -1 after having answered. */
+static int read_start(struct event_feed *f, int64_t *last)
 {
-    const int64_t now = control_commits(f->R->control)->last_event;
     const char *id = http_header(f->r, "last-event-id");
-    int64_t cursor, last;
+    int64_t cursor;
     struct err e;
     if (reply_query_int(f->r, "cursor", -1, 0, INT64_MAX, &cursor) ||
-        reply_query_int(f->r, "last", -1, 0, INT64_MAX, &last) ||
+        reply_query_int(f->r, "last", -1, 0, INT64_MAX, last) ||
         reply_query_int(f->r, "limit", PAGE_DEFAULT, 1, PAGE_MAX, &f->limit))
         return -1;
-    f->seq = cursor >= 0 ? cursor : last >= 0 ? (last < now ? now - last : 0) : stream ? now : 0;
-    if (!id || !stream) return 0;
+    f->seq = cursor >= 0 ? cursor : f->streams ? control_commits(f->R->control)->last_event : 0;
+    if (cursor >= 0 || (id && f->streams)) *last = -1;
+    if (!id || !f->streams) return 0;
     const size_t n = strspn(id, "0123456789");
     f->seq = strtoll(id, NULL, 10);
     if (n && n <= 18 && !id[n]) return 0;
@@ -352,11 +354,41 @@ static int read_filter(struct event_feed *f, struct err *e)
     return 0;
 }
 
+static void begin(struct event_feed *f)
+{
+    if (f->streams)
+        open_stream(f);
+    else
+        ask(f, f->limit, on_page);
+}
+
+static void on_start(void *arg, const struct store_rows *rows, const struct err *failed)
+{
+    struct event_feed *f = arg;
+    f->asking = false;
+    if (failed) {
+        reply_fail(f->r, failed);
+        feed_free(f);
+        return;
+    }
+    f->seq = rows->row[0].n[0];
+    begin(f);
+}
+
+/* Numbers are taken before their events are committed, and some are never kept. */
+static void ask_start(struct event_feed *f, int64_t last)
+{
+    f->asking = true;
+    store_read(control_store(f->R->control), ASK_FEED_START, (const int64_t[4]){0, last}, NULL,
+               on_start, f);
+}
+
 void feed_start(struct feeds *all, struct routes *R, struct http_req *r,
                 const struct route_match *a)
 {
     const char *accept = http_header(r, "accept");
     struct event_feed *f = calloc(1, sizeof *f);
+    int64_t last;
     struct err e;
     if (!f) abort();
     f->all = all;
@@ -364,15 +396,15 @@ void feed_start(struct feeds *all, struct routes *R, struct http_req *r,
     f->r = r;
     f->who = a->who;
     f->lines = accept && strstr(accept, "application/x-ndjson");
-    const bool stream = f->lines || reply_wants_stream(r);
-    if (read_start(f, stream)) {
+    f->streams = f->lines || reply_wants_stream(r);
+    if (read_start(f, &last)) {
         feed_free(f);
     } else if (read_filter(f, &e)) {
         reply_fail(r, &e);
         feed_free(f);
-    } else if (stream) {
-        open_stream(f);
+    } else if (last >= 0) {
+        ask_start(f, last);
     } else {
-        ask(f, f->limit, on_page);
+        begin(f);
     }
 }

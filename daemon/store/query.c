@@ -313,6 +313,12 @@ void query_run(sqlite3 *db, struct query *a)
                     a->n, 4, NULL, 4, 1, a);
         break;
     case ASK_FEED: select_feed(db, a); break;
+    case ASK_FEED_START:
+        select_rows(db,
+                    "SELECT coalesce((SELECT seq FROM events ORDER BY seq DESC LIMIT 1 OFFSET "
+                    "?2), 0)",
+                    a->n, 2, NULL, 1, 0, a);
+        break;
     case ASK_CHECKPOINTS: select_checkpoints(db, a); break;
     case ASK_CHECKPOINT: select_checkpoint(db, a); break;
     case ASK_METRICS:

@@ -226,13 +226,14 @@ enum store_ask {
                       * or written again since */
     ASK_CHECKPOINT,  /* n[0] job, n[1] step: the last word on it -> n: seq, epoch, at, type; text:
                       * data, and that of the ASSIGN of its epoch */
-    ASK_FEED,    /* n[1] after seq, n[2] events looked at, n[3] bit per state of the job (0: all);
+    ASK_FEED, /* n[1] after seq, n[2] events looked at, n[3] bit per state of the job (0: all);
                  * text[0] {"owner": "" or one, "tags": [["key","value"],..]}: events of jobs that
                  * are not being removed, oldest first: those that pass, those before which numbers
                  * are missing, and the last
                    -> n: seq, epoch, at, type, job, the number before; text: data, NULL: it does
                       not pass */
-    ASK_METRICS, /* n[0] job, n[1] after seq, n[2] limit, n[3] 0; or n[3] > 0: the newest rows
+    ASK_FEED_START, /* n[1] events ago: the number before them -> n: seq */
+    ASK_METRICS,    /* n[0] job, n[1] after seq, n[2] limit, n[3] 0; or n[3] > 0: the newest rows
                       * that have that many steps   -> n: seq; text: data */
     ASK_QUARANTINE, /*                         -> n: at; text: node, reason */
     ASK_KEY,        /* text[0] key                 -> n: job; text: fingerprint */

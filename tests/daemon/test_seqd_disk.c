@@ -13,6 +13,9 @@
 #include "tests/lib/scratch.h"
 
 enum { DIED = 70, REFUSED = 3, LIED = 9, UNTOUCHED = 4, LOG_MAX = 64 << 20 };
+/* It is emptied at the first checkpoint past LOG_MAX: with requests waiting one is due every
+ * 16 MiB, and a commit takes the five rows that wait here. */
+enum { LOG_MOST = LOG_MAX + (16 << 20) + (5 << 20) };
 #define FILLS_LOG (17 << 20) /* a checkpoint follows, whether or not commits wait */
 
 static char dir[64], path[128];
@@ -237,13 +240,13 @@ static void test_log_is_bounded(void)
     struct loop *l = loop_create(NULL, NULL, &e);
     struct store *s = store_open(l, dir, &e);
     int64_t largest = fill(l, s, 100);
-    CHECK_MSG(largest > 0 && largest <= LOG_MAX, "%lld bytes", (long long)largest);
+    CHECK_MSG(largest > 0 && largest <= LOG_MOST, "%lld bytes", (long long)largest);
     /* A reader from outside, as a backup is, keeps the log from being reused: no failure. */
     sqlite3 *other = NULL;
     CHECK(!sqlite3_open(in_dir("seqd.db"), &other) &&
           !sqlite3_exec(other, "BEGIN; SELECT count(*) FROM jobs", 0, 0, 0));
     largest = fill(l, s, 90);
-    CHECK_MSG(largest > LOG_MAX, "%lld bytes: the reader held nothing", (long long)largest);
+    CHECK_MSG(largest > LOG_MOST, "%lld bytes: the reader held nothing", (long long)largest);
     sqlite3_close(other);
     fill(l, s, 30);
     struct store_health h;

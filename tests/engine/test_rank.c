@@ -349,7 +349,9 @@ static void test_save_at_the_end(void)
     gang_start(&g, 2, o);
     g.save_at_step = STEPS;
     gang_run(&g);
-    CHECK(all_ok(&g) && g.n_steps == STEPS && *g.result);
+    for (int i = 0; i < 2; i++)
+        CHECK_MSG(!g.status[i], "rank %d: %x %s", i, g.status[i], g.fail.text);
+    CHECK(g.n_fails == 0 && g.n_steps == STEPS && *g.result);
     free(o);
 }
 

@@ -7,6 +7,7 @@
 #ifndef SEQD_TESTS_GANG_H
 #define SEQD_TESTS_GANG_H
 
+#include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <poll.h>
@@ -280,7 +281,10 @@ static inline void gang_run(struct gang *g)
         poll(p, (nfds_t)g->n, -1);
         for (int i = 0; i < g->n; i++) {
             if (!p[i].revents) continue;
-            ssize_t got = recv(g->fd[i], packet, sizeof packet, 0);
+            ssize_t got;
+            /* A rank that has not read our last message resets the connection; its words stay. */
+            do got = recv(g->fd[i], packet, sizeof packet, 0);
+            while (got < 0 && (errno == EINTR || errno == ECONNRESET));
             struct rank_msg h;
             if (got >= (ssize_t)sizeof h) {
                 memcpy(&h, packet, sizeof h);

@@ -27,14 +27,16 @@ refuse "a job that has ended" 4 'has ended' seqctl set "$one" --priority 1
 refuse "no job" 3 'no job 999' seqctl set 999 --priority 1
 
 # ---- events of all jobs -------------------------------------------------------------------------
-"$BIN/seqctl" events -f -o jsonl --timeout 30 >"$T/feed" 2>/dev/null & following=$!
+"$BIN/seqctl" events -f --last 1 -o jsonl --timeout 30 >"$T/feed" 2>/dev/null & following=$!
+check "events -f begins" until_ok 100 test -s "$T/feed"
 two=$(submit)
 until_ok 100 grep -q "\"job\": $two,.*\"type\": \"submit\"" "$T/feed" && ok "events -f" || bad "events -f" "$T/feed"
 kill -TERM "$following"; wait "$following"; same "it ends by a signal" $? 130
 says "events of all jobs" "job $one .*edit" seqctl events
+check "all is still" seqctl cancel "$two" --wait --timeout 60
 same "of the last one" "$(seqctl events --last 1 -o jsonl | grep -c '"seq"')" 1
-same "by state" "$(seqctl events --state queued -o jsonl | grep -o '"job": [0-9]*' | sort -u)" "\"job\": $two"
-refuse "a job's own have no filter" 2 'no filter' seqctl events "$two" --state queued
+same "by state" "$(seqctl events --state cancelled -o jsonl | grep -o '"job": [0-9]*' | sort -u | tr '\n' ' ')" "\"job\": $one \"job\": $two "
+refuse "a job's own have no filter" 2 'no filter' seqctl events "$two" --state cancelled
 
 seqd_stop
 lib_end
