@@ -170,7 +170,7 @@ seqctl help | awk '
 run tail -n 3 chat.jsonl
 run seqctl submit "$REPO/client/examples/train-chat.json" --set "$MODEL" --set 'data.train=[{"path":"chat.jsonl"}]' --wait || fail "training on conversations"
 JOB=$(seqctl ls --limit 1 -o name)
-HF=$(field result.hf) MODEL="model={\"path\":\"$HF\"}"
+CHAT=$JOB HF=$(field result.hf) MODEL="model={\"path\":\"$HF\"}"
 
 # ---- 8 ------------------------------------------------------------------------------------------
 say "8. Ask it, in the format of OpenAI's batches, and in words that were in none of the questions."
@@ -188,7 +188,9 @@ printf '\nasked:     What is seqctl explain for?\nit says:   %s\nseqctl help: %s
 [ "$ANSWER" = "$TRUTH" ] || fail "it has not learnt what seqctl help says"
 
 # ---- 9 ------------------------------------------------------------------------------------------
-say "9. Read the model back: the directory is what transformers saves and loads."
+say "9. Take the model away: the directory is what transformers saves and loads."
+HF=$DIR/model
+run seqctl pull "$CHAT" "$HF" --part hf || fail "the model cannot be taken away"
 run ls "$HF"
 run seqrank --describe "$HF" || fail "the model cannot be read"; echo
 READ="import transformers as t; m = t.AutoModelForCausalLM.from_pretrained('$HF'); print(m.num_parameters(), 'parameters,', m.dtype, t.AutoTokenizer.from_pretrained('$HF').vocab_size, 'tokens')"
