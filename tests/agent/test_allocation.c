@@ -137,6 +137,13 @@ static void refuses(char *variable, const char *what)
     CHECK_MSG(e.code == ERR_INVALID && strstr(e.text, what), "%s: %s", variable, e.text);
 }
 
+static void test_margin(void)
+{
+    CHECK(allocation_margin_s(10000, 1000, 120) == 120);
+    CHECK(allocation_margin_s(1100, 1000, 120) == 25);
+    CHECK(allocation_margin_s(1000, 1000, 120) == 0 && allocation_margin_s(1, 1000, 120) == 0);
+}
+
 static void test_hostile(void)
 {
     static const char *const numbers[] = {
@@ -262,6 +269,7 @@ int main(void)
     RUN(test_groups_v2);
     RUN(test_groups_v1);
     RUN(test_slurm);
+    RUN(test_margin);
     RUN(test_hostile);
     RUN(test_hostile_words);
     RUN(test_gpus);

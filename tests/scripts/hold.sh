@@ -166,6 +166,11 @@ same "no job that would outlast it began there" "$(field "$long" attempts)" 0
 stops "$SECOND"
 seqctl cancel "$id" "$long" -q --wait >/dev/null 2>&1
 
+# The same, where Slurm says when.
+SLURM_JOB_END_TIME=1900000000 second --auto
+says "the end of an allocation" '"ends_at": "2030-03-17T17:46:40' seqctl nodes -o json
+stops "$SECOND"
+
 check "seqd stops on Ctrl-C" seqd_stop
 check "nothing is left running" until_ok 50 nothing_left
 lib_end

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/log.h"
+#include "api/wire.h"
 #include "worker/agent/limits.h"
 
 #define MIB ((int64_t)1 << 20)
@@ -235,7 +236,7 @@ static int find_name(struct allocation *a, const struct allocation_world *w, str
 static int find_end(struct allocation *a, const struct allocation_world *w, struct err *e)
 {
     const char *name = "SLURM_JOB_END_TIME";
-    const int rc = number(w, name, 1, (int64_t)1 << 40, &a->end.n, e);
+    const int rc = number(w, name, 1, WIRE_MAX_TIME_S, &a->end.n, e);
     a->end.from = rc > 0 ? name : "";
     return rc < 0 ? -1 : 0;
 }
@@ -255,6 +256,12 @@ struct allocation_value allocation_slots(const struct allocation *a, const struc
     if (!slots.n) slots = (struct allocation_value){a->cores.n, "cores"};
     if (slots.n > most) slots.n = most;
     return slots;
+}
+
+int64_t allocation_margin_s(int64_t end_s, int64_t now_s, int64_t margin_s)
+{
+    const int64_t most = end_s > now_s ? (end_s - now_s) / 4 : 0;
+    return margin_s < most ? margin_s : most;
 }
 
 void allocation_say(const struct allocation *a, bool driver, int n_gpus,

@@ -53,6 +53,9 @@ int allocation_match(const struct allocation *a, const struct gpu *list, int n, 
 /* A slot for each GPU that a rank may get, else one for each core; at most `most`. */
 struct allocation_value allocation_slots(const struct allocation *a, const struct gpu *mine, int n,
                                          int64_t most);
+/* How long before its end an allocation is left: margin_s, at most a quarter of what is left of it
+ * at now_s, so that a short one does some work. Seconds. */
+int64_t allocation_margin_s(int64_t end_s, int64_t now_s, int64_t margin_s);
 /* One line of the log: each value, and where it came from. driver: whether there is one. */
 void allocation_say(const struct allocation *a, bool driver, int n_gpus,
                     const struct allocation_value *slots, const char *name);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 #include "api/core/log.h"
 #include "api/core/notify.h"
@@ -18,6 +19,7 @@ struct seqw {
     struct seqw_options o;
     char bin_dir[PATH_MAX], host[64];
     struct allocation allocation; /* with --auto */
+    int64_t begun_s;              /* UTC */
     struct loop *loop;
     struct agent *agent; /* begins to exist a little after its signals */
     struct notify *notify;
@@ -42,6 +44,16 @@ static bool on_tick(void *arg, char *status, size_t size)
     return true;
 }
 
+/* When this node ends: by --end-time, else as --auto found it. The options have been checked. */
+static int64_t end_of(const struct seqw *w, int64_t *margin_s)
+{
+    const int64_t found = w->o.end_time ? 0 : w->allocation.end.n;
+    options_margin_s(&w->o, margin_s, NULL);
+    if (!found) return w->o.end_time;
+    *margin_s = allocation_margin_s(found, w->begun_s, *margin_s);
+    return found;
+}
+
 static void on_reload(struct seqw *w)
 {
     struct err e;
@@ -52,7 +64,8 @@ static void on_reload(struct seqw *w)
     else
         log_info("settings.read", "signal=SIGHUP");
     agent_set_orphan(w->agent, w->o.orphan_ms);
-    if (!options_margin_s(&w->o, &margin_s, NULL)) agent_set_end(w->agent, w->o.end_time, margin_s);
+    const int64_t end_s = end_of(w, &margin_s);
+    agent_set_end(w->agent, end_s, margin_s);
     notify_ready(w->notify);
 }
 
@@ -99,9 +112,8 @@ static struct agent_options agent_options(struct seqw *w)
                               .n_writable = o->writable.n,
                               .n_slots = o->automatic && !o->slots_given ? -1 : (int)o->slots,
                               .allocation = o->automatic ? &w->allocation : NULL,
-                              .orphan_ms = o->orphan_ms,
-                              .end_s = o->end_time};
-    options_margin_s(o, &a.margin_s, NULL);                /* it was checked */
+                              .orphan_ms = o->orphan_ms};
+    a.end_s = end_of(w, &a.margin_s);
     prepared_policy_read(&a.keep, o->keep_prepared, NULL); /* it was checked */
     for (int i = 0; i < o->root.n; i++) a.roots[i] = o->root.text[i];
     for (int i = 0; i < o->writable.n; i++) a.writable[i] = o->writable.text[i];
@@ -123,6 +135,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "seqw: --auto: %s\n", e.text);
         return 2;
     }
+    w.begun_s = time(NULL);
     const struct agent_options o = agent_options(&w);
     umask(077);
     signal(SIGPIPE, SIG_IGN);

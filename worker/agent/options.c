@@ -49,10 +49,10 @@ static const struct option_entry rows[] = {
      "Stop everything and leave after so long without seqd; 0: never."},
     {"end-time", OPTION_NUMBER, OPTION_RELOADS, "UNIX_S", "0", 0, WIRE_MAX_TIME_S, AT(end_time), NULL,
      "When this node ends, as of a batch system's allocation: seconds since 1970, as `date +%s` "
-     "prints them; 0: it is not known to end."},
+     "prints them; 0: it is not known to end, but for what --auto finds."},
     {"leave-margin", OPTION_TEXT, OPTION_RELOADS, "T", "2m", 0, 0, AT(leave_margin), NULL,
-     "How long before --end-time its jobs are to save and stop, as 90s or 5m: twice what a "
-     "checkpoint takes, and a step."},
+     "How long before its end its jobs are to save and stop, as 90s or 5m: twice what a checkpoint "
+     "takes, and a step. Of an end that --auto finds at most a quarter of what was left at start."},
     {"keep-prepared", OPTION_TEXT, OPTION_RESTART, "K", PREPARED_KEEP, 0, 0, AT(keep_prepared), NULL,
      "Prepared data that no attempt uses: at most this much of the disk (200G, 20%), used within "
      "an age (30d), both with a comma, or never to remove any."},
