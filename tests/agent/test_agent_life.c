@@ -1003,7 +1003,6 @@ static void test_remove(void)
     int pid = agent_start("0");
     struct view *v = running(7, 2, "ok", 2);
     UNTIL(v->end >= 0);
-    CHECK(remove_job(7, REMOVAL_JOB)->err.code == ERR_CONFLICT); /* not forgotten yet */
     about(MSG_FORGET, 7, 2);
     UNTIL(!file_exists(in_dir("gangs/%lld-e%lld", 7, 2)));
     put_file("jobs/%lld/artifacts/a.bin", 7, 1 << 16);
@@ -1024,6 +1023,33 @@ static void test_remove(void)
     CHECK(file_exists(in_dir("jobs/%lld/checkpoints/step-1/y", 77, 0)));
     CHECK(remove_job(7, REMOVAL_JOB)->err.code == ERR_NONE && d.answer.total == 0); /* again */
     CHECK(remove_job(1234, REMOVAL_JOB)->err.code == ERR_NONE); /* never was here */
+    terminate(pid);
+    teardown();
+}
+
+/* What seqd asks for before it says FORGET is held, and done then. Asked for again, it is refused
+ * at once and held no more; a new session begins without what was held. */
+static void test_remove_held(void)
+{
+    const struct msg ask_it = {.type = MSG_REMOVE, .job = 7, .what = REMOVAL_JOB};
+    setup();
+    int pid = agent_start("0");
+    struct view *v = running(7, 2, "ok", 2);
+    UNTIL(v->end >= 0);
+    tell(&ask_it);
+    CHECK(remove_job(7, REMOVAL_JOB)->err.code == ERR_CONFLICT);
+    tell(&ask_it);
+    server_stop();
+    server_start();
+    UNTIL(d.stream && d.n_hellos == 2);
+    const int n = d.n_answers;
+    tell(&ask_it);
+    about(MSG_FORGET, 7, 2);
+    UNTIL(d.n_answers > n);
+    CHECK(d.answer.type == MSG_REMOVED && d.answer.job == 7 && d.answer.err.code == ERR_NONE);
+    CHECK(!file_exists(in_dir("gangs/%lld-e%lld", 7, 2)));
+    CHECK(!file_exists(in_dir("jobs/%lld", 7, 0)) && !file_exists(in_dir("epochs/%lld", 7, 0)));
+    CHECK(remove_job(1234, REMOVAL_JOB)->err.code == ERR_NONE && d.n_answers == n + 2);
     terminate(pid);
     teardown();
 }
@@ -1292,6 +1318,7 @@ int main(int argc, char **argv)
     RUN(test_control_group);
     RUN(test_fetch);
     RUN(test_remove);
+    RUN(test_remove_held);
     RUN(test_fetch_checkpoint);
     RUN(test_fetch_many);
     RUN(test_describe);

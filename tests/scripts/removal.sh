@@ -67,6 +67,24 @@ seqd_start && until_ok 200 none_pending && ok "it ends after the restart" || bad
 files >"$T/after"
 check "nothing is left, nothing else gone" diff "$T/before" "$T/after"
 
+# A gang that is slow to go keeps the removal of its job waiting no longer than it takes.
+preload seqgang <<'EOF'
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+__attribute__((destructor)) static void wait_for_go(void)
+{
+    for (int i = 0; i < 300 && access(getenv("SEQD_TEST_GO"), F_OK); i++) usleep(100000);
+}
+EOF
+sed -i "2s#LD_PRELOAD#SEQD_TEST_GO=$T/go LD_PRELOAD#" "$BIN/seqgang"
+c=$(submit)
+seqctl cancel "$c" --wait -q >/dev/null 2>&1
+check "cancelled, and removed" seqctl rm "$c" --yes
+says "it waits for its gang" "$c +job +pending.*waits for" seqctl removals --state pending
+touch "$T/go"
+check "and goes with it, not 30 s later" until_ok 100 done_with "$c"
+
 # kill -9 in the middle, again and again.
 ids=$(for i in 1 2 3 4; do submit; done)
 for id in $ids; do succeeds "one of four" "$id"; done
@@ -83,7 +101,7 @@ check "nothing is left after the crashes" diff "$T/before" "$T/after"
 same "ids are not given again" "$(submit)" "$((${ids##*$'\n'} + 1))"
 seqctl cancel "$((${ids##*$'\n'} + 1))" --wait -q >/dev/null 2>&1
 check "and the last one goes" seqctl rm "$((${ids##*$'\n'} + 1))" --yes
-until_ok 200 none_pending
+check "here and on its node" until_ok 200 none_pending || seqctl removals --state pending
 seqd_stop
 rows >"$T/rows"
 says "of jobs one row is left" '^jobs \(1, ' cat "$T/rows"

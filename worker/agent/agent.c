@@ -180,6 +180,13 @@ static void add(struct agent *a, struct attempt *t, void (*nudge)(void *, struct
     a->attempts = t;
 }
 
+static bool has_attempt(const struct agent *a, int64_t job)
+{
+    for (const struct attempt *t = a->attempts; t; t = t->next)
+        if (t->job == job) return true;
+    return false;
+}
+
 static void forget(struct agent *a, struct attempt *t)
 {
     struct err e;
@@ -194,6 +201,7 @@ static void forget(struct agent *a, struct attempt *t)
     cgroup_remove(t->dir);
     if (file_remove(t->dir, &e) < 0) log_error("attempt.remove", "why=\"%s\"", e.text);
     if (t->stale) send_end(a, t->job, t->epoch, GANG_UNKNOWN);
+    if (!has_attempt(a, t->job)) removals_over(a->removals, t->job);
     attempt_free(t);
 }
 
@@ -623,13 +631,6 @@ static void on_removed(void *arg, const struct msg *m)
     send_msg(arg, m); /* without a session: it is asked for again */
 }
 
-static void on_remove(struct agent *a, const struct msg *m)
-{
-    bool busy = false;
-    for (const struct attempt *t = a->attempts; t; t = t->next) busy = busy || t->job == m->job;
-    removals_take(a->removals, m, busy);
-}
-
 /* SAVE, STOP, BLOBS, ACK, FORGET: about an attempt that may not be here. */
 static void on_attempt(struct agent *a, const struct msg *m)
 {
@@ -722,7 +723,7 @@ static void on_message(void *arg, struct rpc_stream *s, const void *data, size_t
     case MSG_DESCRIBE: on_describe(a, &m); break;
     case MSG_TRACE: on_trace(a, &m); break;
     case MSG_FETCH: on_fetch(a, &m); break;
-    case MSG_REMOVE: on_remove(a, &m); break;
+    case MSG_REMOVE: removals_take(a->removals, &m, has_attempt(a, m.job)); break;
     case MSG_SAVE:
     case MSG_STOP:
     case MSG_BLOBS:
@@ -789,6 +790,7 @@ static void on_closed(void *arg, struct rpc_stream *s, const char *why)
     log_warn("session.down", "address=%s why=\"%s\"", a->o.connect, why);
     a->stream = NULL;
     a->accepted = false;
+    removals_drop(a->removals);
     if (!a->refused) a->abi = WIRE_ABI; /* seqd may be another one now */
     loop_timer_set(a->heartbeat, -1);
     if (a->o.orphan_ms > 0) loop_timer_set(a->orphan, a->o.orphan_ms);

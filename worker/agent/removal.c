@@ -6,19 +6,29 @@
 #include "api/core/log.h"
 #include "api/core/removal.h"
 
+#define HELD 64 /* as many as seqd tells a node of at a time */
+
 struct node_removals {
     struct trees *trees;
     const struct state_dir *state_dir;
     removal_done *done;
     void *arg;
+    int n_held;
+    struct held { /* until the job's attempt is gone */
+        int64_t job;
+        int what;
+    } held[HELD];
 };
 
 struct node_removals *removals_create(struct trees *t, const struct state_dir *s,
                                       removal_done *done, void *arg)
 {
-    struct node_removals *r = malloc(sizeof *r);
+    struct node_removals *r = calloc(1, sizeof *r);
     if (!r) abort();
-    *r = (struct node_removals){t, s, done, arg};
+    r->trees = t;
+    r->state_dir = s;
+    r->done = done;
+    r->arg = arg;
     return r;
 }
 
@@ -51,20 +61,59 @@ static void checkpoints_removed(void *arg, const struct tree *t, int n, const st
     answer(arg, t->id, REMOVAL_CHECKPOINTS, t->size, e);
 }
 
-void removals_take(struct node_removals *r, const struct msg *m, bool busy)
+static void start(struct node_removals *r, int64_t job, int what)
 {
-    struct tree t = {.id = m->job};
+    struct tree t = {.id = job};
     struct err e;
-    const bool whole = m->what == REMOVAL_JOB;
-    if (busy) {
-        err_set(&e, ERR_CONFLICT, "an attempt of job %lld is not over here", (long long)m->job);
-        answer(r, m->job, m->what, 0, &e);
-    } else if (!removal_rows[m->what].nodes) {
-        answer(r, m->job, m->what, 0, NULL); /* nothing of it is ever here */
+    const bool whole = what == REMOVAL_JOB;
+    if (!removal_rows[what].nodes) {
+        answer(r, job, what, 0, NULL); /* nothing of it is ever here */
     } else if (file_join(t.path, &e, whole ? "%s/jobs/%lld" : "%s/jobs/%lld/checkpoints",
-                         r->state_dir->dir, (long long)m->job) < 0) {
-        answer(r, m->job, m->what, 0, &e);
+                         r->state_dir->dir, (long long)job) < 0) {
+        answer(r, job, what, 0, &e);
     } else {
         trees_remove(r->trees, &t, 1, whole ? removed : checkpoints_removed, r);
     }
+}
+
+/* False: it is not held (any more), and is to be answered. */
+static bool hold(struct node_removals *r, int64_t job, int what)
+{
+    for (int i = 0; i < r->n_held; i++) {
+        if (r->held[i].job != job || r->held[i].what != what) continue;
+        r->held[i] = r->held[--r->n_held];
+        return false;
+    }
+    if (r->n_held == HELD) return false;
+    r->held[r->n_held++] = (struct held){job, what};
+    return true;
+}
+
+void removals_take(struct node_removals *r, const struct msg *m, bool busy)
+{
+    struct err e;
+    if (!busy) {
+        start(r, m->job, m->what);
+    } else if (!hold(r, m->job, m->what)) {
+        err_set(&e, ERR_CONFLICT, "an attempt of job %lld is not over here", (long long)m->job);
+        answer(r, m->job, m->what, 0, &e);
+    }
+}
+
+void removals_over(struct node_removals *r, int64_t job)
+{
+    for (int i = 0; i < r->n_held;) {
+        const struct held h = r->held[i];
+        if (h.job == job) {
+            r->held[i] = r->held[--r->n_held];
+            start(r, h.job, h.what);
+        } else {
+            i++;
+        }
+    }
+}
+
+void removals_drop(struct node_removals *r)
+{
+    r->n_held = 0;
 }

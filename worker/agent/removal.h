@@ -17,7 +17,10 @@ struct node_removals *removals_create(struct trees *t, const struct state_dir *s
                                       removal_done *done, void *arg);
 void removals_destroy(struct node_removals *r); /* after the trees; NULL allowed */
 
-/* MSG_REMOVE. busy: an attempt of the job is here, so nothing of it can go now. */
+/* MSG_REMOVE. busy: an attempt of the job is here, so nothing of it can go now. It is held then,
+ * and answered after removals_over; told of it again, seqd hears at once what it waits for. */
 void removals_take(struct node_removals *r, const struct msg *m, bool busy);
+void removals_over(struct node_removals *r, int64_t job); /* no attempt of the job is here now */
+void removals_drop(struct node_removals *r);              /* what is held: the session is over */
 
 #endif
