@@ -23,8 +23,7 @@ static int parse_listen(const char *text, struct sockaddr_storage *sa, socklen_t
     char *end = NULL;
     long port = colon ? strtol(colon + 1, &end, 10) : -1;
     if (!colon || end == colon + 1 || *end || port < 0 || port > 65535)
-        return err_set(e, ERR_INVALID, "--listen %s: write host:port, for example 127.0.0.1:7433",
-                       text);
+        return err_set(e, ERR_INVALID, "%s: write host:port, for example 127.0.0.1:7433", text);
     size_t n = (size_t)(colon - text);
     bool v6 = n > 2 && text[0] == '[' && text[n - 1] == ']';
     snprintf(host, sizeof host, "%.*s", (int)(v6 ? n - 2 : n), v6 ? text + 1 : text);
@@ -39,7 +38,7 @@ static int parse_listen(const char *text, struct sockaddr_storage *sa, socklen_t
     }
     if (!strcmp(host, "localhost")) snprintf(host, sizeof host, "127.0.0.1");
     if (v6 || inet_pton(AF_INET, host, &in->sin_addr) != 1)
-        return err_set(e, ERR_INVALID, "--listen %s: \"%s\" is not a numeric address", text, host);
+        return err_set(e, ERR_INVALID, "%s: \"%s\" is not a numeric address", text, host);
     in->sin_family = AF_INET;
     in->sin_port = htons((uint16_t)port);
     *size = sizeof *in;
@@ -85,8 +84,7 @@ int listen_open(const char *address, const char *scheme, char *url, size_t url_s
     if (errno != EADDRINUSE)
         err_errno(e, "listen on %s", address);
     else
-        err_set(e, ERR_CONFLICT,
-                "port %s is in use: another seqd? choose one with --listen host:port", address);
+        err_set(e, ERR_CONFLICT, "port %s is in use: another seqd? choose another one", address);
     close(fd);
     return -1;
 }

@@ -21,6 +21,7 @@
 #include "daemon/join.h"
 #include "daemon/json.h"
 #include "daemon/link.h"
+#include "daemon/listen.h"
 #include "daemon/options.h"
 #include "daemon/run.h"
 #include "daemon/secret.h"
@@ -172,6 +173,8 @@ static int create_http(struct seqd *d, struct err *e)
     struct http_options h = {.listen = o->listen,
                              .socket = o->socket_path,
                              .local_only = options_local_only(o),
+                             .metrics_listen = *o->metrics_listen ? o->metrics_listen : NULL,
+                             .metrics_local_only = listen_is_loopback(o->metrics_listen) == 1,
                              .tls_cert = *o->tls_cert ? o->tls_cert : NULL,
                              .tls_key = o->tls_key,
                              .by_proxy = o->tls_by_proxy};
@@ -229,6 +232,9 @@ static int create(struct seqd *d, struct err *e)
     if (o->dev && !(d->dev = dev_start(d->loop, &dev, e))) return -1;
     notify_ready(d->notify);
     log_info("seqd.ready", "url=%s state=%s", http_url(d->http), o->state_dir);
+    if (*o->metrics_listen)
+        log_info("http.metrics", "url=%s/metrics text=\"for everyone who reaches it\"",
+                 http_metrics_url(d->http));
     if (o->dev) /* without the token: logs are kept, and shown to others */
         log_info("dev.page", "url=%s/ text=\"seqctl --url %s page prints it with the token\"",
                  http_url(d->http), o->state_dir);

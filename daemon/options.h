@@ -19,6 +19,7 @@ struct options {
     char config[RANK_PATH_SIZE];
     char state[RANK_PATH_SIZE];
     char listen[128];                                       /* REST */
+    char metrics_listen[128];                               /* "": none */
     char socket[RANK_PATH_SIZE];                            /* --socket */
     char tls_cert[RANK_PATH_SIZE], tls_key[RANK_PATH_SIZE]; /* of listen; "": plain HTTP */
     bool tls_by_proxy;

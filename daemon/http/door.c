@@ -41,15 +41,25 @@ static int add(struct doors *d, int fd, enum http_peer_kind kind, bool local_onl
     return 0;
 }
 
-int doors_open(struct doors *d, const struct http_options *o, char *url, size_t url_size,
-               struct err *e)
+static int open_metrics(struct doors *d, const struct http_options *o, struct err *e)
+{
+    const int fd = listen_open(o->metrics_listen, "http", d->metrics_url, DOOR_URL, e);
+    if (add(d, fd, HTTP_PEER_TCP, o->metrics_local_only, false))
+        return err_prefix(e, "--metrics-listen");
+    d->door[d->n - 1].scrape = true;
+    return 0;
+}
+
+int doors_open(struct doors *d, const struct http_options *o, struct err *e)
 {
     *d = (struct doors){.socket = o->socket};
     if (o->tls_cert && !(d->tls = tls_server_open(o->tls_cert, o->tls_key, e))) return -1;
-    const int tcp = listen_open(o->listen, d->tls ? "https" : "http", url, url_size, e);
-    if (add(d, tcp, HTTP_PEER_TCP, o->local_only, d->tls != NULL)) return -1;
+    const int tcp = listen_open(o->listen, d->tls ? "https" : "http", d->url, DOOR_URL, e);
+    if (add(d, tcp, HTTP_PEER_TCP, o->local_only, d->tls != NULL)) return err_prefix(e, "--listen");
     d->door[0].by_proxy = o->by_proxy;
-    return o->socket ? add(d, listen_open_unix(o->socket, e), HTTP_PEER_UNIX, false, false) : 0;
+    if (o->socket && add(d, listen_open_unix(o->socket, e), HTTP_PEER_UNIX, false, false))
+        return -1;
+    return o->metrics_listen ? open_metrics(d, o, e) : 0;
 }
 
 void doors_close(struct doors *d)
@@ -70,8 +80,11 @@ int door_accept(const struct door *d, struct http_peer *peer)
     int one = 1;
     const int fd = accept4(d->fd, (struct sockaddr *)&sa, &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0) return -1;
-    *peer = (struct http_peer){
-        .kind = d->kind, .tls = d->tls, .by_proxy = d->by_proxy, .uid = UINT32_MAX};
+    *peer = (struct http_peer){.kind = d->kind,
+                               .tls = d->tls,
+                               .by_proxy = d->by_proxy,
+                               .uid = UINT32_MAX,
+                               .scrape = d->scrape};
     if (d->kind == HTTP_PEER_TCP) {
         address_of(&sa, peer->address);
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);

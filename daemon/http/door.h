@@ -11,21 +11,23 @@ struct door {
     enum http_peer_kind kind;
     bool local_only; /* as http_options has it */
     bool tls;
+    bool scrape;   /* of metrics_listen */
     bool by_proxy; /* its connections have one address: no limit of a client's own */
 };
 
-#define DOORS 2 /* TCP and a Unix socket */
+#define DOORS    3 /* TCP, a Unix socket, and TCP for metrics */
+#define DOOR_URL 96
 
 struct doors {
     int n;
     struct door door[DOORS];
-    struct tls_server *tls; /* of those that have it; or NULL */
-    const char *socket;     /* the path, borrowed; NULL: none */
+    struct tls_server *tls;                    /* of those that have it; or NULL */
+    const char *socket;                        /* the path, borrowed; NULL: none */
+    char url[DOOR_URL], metrics_url[DOOR_URL]; /* where TCP is served; "": nowhere */
 };
 
-/* The listening sockets of o. url: where TCP is served. fails: as http_create. */
-int doors_open(struct doors *d, const struct http_options *o, char *url, size_t url_size,
-               struct err *e);
+/* The listening sockets of o. fails: as http_create. */
+int doors_open(struct doors *d, const struct http_options *o, struct err *e);
 void doors_close(struct doors *d); /* also after a failure */
 
 /* The next client's socket, non-blocking, and who it is; -1 with errno. */

@@ -66,7 +66,6 @@ struct http_server {
     void *arg;
     struct MHD_Daemon *mhd;
     struct doors doors;
-    char url[96];
     int64_t last_id;
     struct front *front;
     struct front_conn *adding; /* in MHD_add_connection; front's thread, like all of the library */
@@ -487,7 +486,12 @@ void http_stream_end(struct http_out *s, bool whole)
 
 const char *http_url(const struct http_server *h)
 {
-    return h->url;
+    return h->doors.url;
+}
+
+const char *http_metrics_url(const struct http_server *h)
+{
+    return h->doors.metrics_url;
 }
 
 const char *http_method(const struct http_req *r)
@@ -587,7 +591,7 @@ struct http_server *http_create(struct loop *l, const struct http_options *o, ht
     h->handler = handler;
     h->arg = arg;
     pthread_mutex_init(&h->mutex, NULL);
-    if (doors_open(&h->doors, o, h->url, sizeof h->url, e)) goto fail;
+    if (doors_open(&h->doors, o, e)) goto fail;
     h->mhd = start(h);
     if (!h->mhd) {
         err_set(e, ERR_IO, "the HTTP server does not start on %s", h->o.listen);

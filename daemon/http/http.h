@@ -33,6 +33,9 @@ struct http_options {
     const char *listen; /* "127.0.0.1:7433", "[::1]:0"; port 0: any free one */
     const char *socket; /* path of a Unix socket for the same; NULL: none */
     bool local_only;    /* of the TCP socket; no web page reaches the other */
+    /* As listen, plain, for a monitoring system (http_peer has scrape); NULL: none. */
+    const char *metrics_listen;
+    bool metrics_local_only; /* as local_only */
     /* PEM files: TLS on the TCP socket, which speaks nothing else then. NULL: plain. */
     const char *tls_cert, *tls_key;
     bool by_proxy; /* clients of TCP come through one: its address says nothing of them */
@@ -48,6 +51,7 @@ struct http_server *http_create(struct loop *l, const struct http_options *o, ht
                                 void *arg, struct err *e);
 void http_destroy(struct http_server *h);          /* answers 503 to what is open; NULL allowed */
 const char *http_url(const struct http_server *h); /* "http://127.0.0.1:7433" */
+const char *http_metrics_url(const struct http_server *h); /* "": none */
 /* Reads the certificate again, soon, on a thread of its own. It is also read when its files change;
  * files that are no good are logged, and the certificate before them stays. */
 void http_reload(struct http_server *h);
@@ -72,6 +76,7 @@ struct http_peer {
     bool by_proxy;             /* the address is what X-Forwarded-For ends with, else the proxy's */
     uint32_t uid;              /* of the Unix socket, by the kernel; else UINT32_MAX */
     bool tls;                  /* what was read came encrypted to this process */
+    bool scrape;               /* by metrics_listen: it gets /metrics alone, and needs no token */
 };
 const struct http_peer *http_peer(const struct http_req *r); /* until the reply */
 

@@ -142,6 +142,11 @@ void routes_handle(void *arg, struct http_req *r)
     struct routes *R = arg;
     char allow[64] = "";
     struct err e;
+    if (http_peer(r)->scrape && strcmp(http_path(r), "/metrics")) {
+        err_set(&e, ERR_NOT_FOUND, "/metrics alone is served here (seqd --metrics-listen)");
+        reply_fail(r, &e);
+        return;
+    }
     for (const struct route *t = route_table; t->method; t++) {
         struct route_match a = {0};
         if (!match(t->path, http_path(r), &a)) continue;

@@ -32,9 +32,10 @@ no_start "every address, plain" 'tls-cert.*tls-by-proxy' --listen 0.0.0.0:0
 no_start "a certificate without a key" 'tls-key' --listen 127.0.0.1:0 --tls-cert "$T/tls/cert.pem"
 no_start "the key of another certificate" 'is not the key of' --listen 127.0.0.1:0 --tls-cert "$T/tls/cert.pem" --tls-key "$T/other.key"
 no_start "a certificate that is not there" 'nowhere.pem' --listen 127.0.0.1:0 --tls-cert "$T/nowhere.pem" --tls-key "$T/tls/key.pem"
+no_start "metrics at no address" '--metrics-listen: 127.0.0.1: write host:port' --listen 127.0.0.1:0 --metrics-listen 127.0.0.1
 
 # ---- https ------------------------------------------------------------------------------------
-seqd_start --tls-cert "$T/tls/cert.pem" --tls-key "$T/tls/key.pem" || { lib_end; exit 1; }
+seqd_start --metrics-listen 127.0.0.1:0 --tls-cert "$T/tls/cert.pem" --tls-key "$T/tls/key.pem" || { lib_end; exit 1; }
 ok "seqd starts with TLS, and its state directory leads to the Unix socket"
 url=$(cat "$STATE/address"); at=${url#https://}
 says "address" '^https://127.0.0.1:' cat "$STATE/address"
@@ -49,6 +50,12 @@ says "SEQD_CA" 'no jobs' seqctl ls
 check "login" sh -c '"$1" login "$2" --ca "$3" <"$4"' - "$BIN/seqctl" "$url" "$T/ca.pem" "$STATE/token"
 says "it keeps the authority" 'no jobs' env -u SEQD_CA -u SEQD_TOKEN_FILE -u SEQD_URL "$BIN/seqctl" ls
 refuse "http where https is spoken" 1 'https://' seqctl ls --url "http://$at"
+# Metrics alone, without TLS and a token.
+scrape=$(sed -nE 's/.* http.metrics url=([^ ]*) .*/\1/p' "$T"/seqd.*.log | head -n 1)
+says "metrics for a monitoring system" '^seqd_nodes' curl -sS "$scrape"
+same "and nothing else" "$(curl -sS -o /dev/null -w '%{http_code}' "${scrape%/metrics}/v1/jobs") $(curl -sS -o /dev/null -w '%{http_code}' "${scrape%/metrics}/livez") $(curl -sS -X POST -o /dev/null -w '%{http_code}' "$scrape")" "404 404 405"
+same "a token opens nothing there" "$(curl -sS -o /dev/null -w '%{http_code}' -H "Authorization: Bearer $(cat "$STATE/token")" "${scrape%/metrics}/v1/jobs")" 404
+same "with a token where REST is" "$(curl -sS -o /dev/null -w '%{http_code}' --cacert "$T/ca.pem" "$url/metrics")" 401
 says "curl" '"ok"' curl -sS --cacert "$T/ca.pem" "$url/livez"
 
 # ---- a job, and certificates that change meanwhile --------------------------------------------
