@@ -140,7 +140,7 @@ begin_all nodes: "one gang over two nodes" && count tests/scripts/nodes.sh
 begin_all join: "nodes that join with certificates, and strangers" && count tests/scripts/join.sh
 if begin_all slurm: "one job of Slurm on three nodes"; then
     if command -v slurmctld >/dev/null; then count tests/scripts/slurm.sh
-    else echo "left out: there is no slurmctld here (apt-get install slurmctld slurmd slurm-client munge)"; fi
+    else echo "left out: there is no slurmctld here (deploy/deps --slurm)"; fi
 fi
 part
 printf '\n%s%6d s  in all\n' "$times" "$SECONDS"

@@ -2,13 +2,13 @@
 # deploy/slurm/oneshot.sbatch beneath a real Slurm: its controller and three of its daemons on this
 # machine. Results as of a plain run, exit codes, requeue, cancel, and that nothing is left.
 #   BUILD=build/release   KEEP=1 keeps the state
-# Needs root, slurmctld, slurmd, srun and munged (Debian: slurmctld slurmd slurm-client munge). Where
+# Needs root, slurmctld, slurmd, srun and munged (deploy/deps --slurm). Where
 # they are not available the script reports it and counts nothing as passed.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 for p in slurmctld slurmd srun sbatch munged; do
     command -v "$p" >/dev/null && continue
-    echo "slurm: SKIPPED, NOTHING WAS TESTED: there is no $p here (apt-get install slurmctld slurmd slurm-client munge)"
+    echo "slurm: SKIPPED, NOTHING WAS TESTED: there is no $p here (deploy/deps --slurm)"
     echo "slurm: 0 passed, 0 failed"
     exit 0
 done
