@@ -19,6 +19,7 @@ enum retain_id {
     RETAIN_CHECKPOINTS,
     RETAIN_EPOCHS,
     RETAIN_REMOVALS,
+    RETAIN_AUDIT,
     RETAIN_N
 };
 

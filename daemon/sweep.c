@@ -7,6 +7,8 @@
 
 #define FILL   500 /* jobs of an older database in one commit */
 #define FORGET 500 /* records of removals */
+/* Rows of the audit: 700 requests a second, for ever, are not more than go. */
+#define FORGET_AUDIT 50000
 
 struct sweep {
     struct commits *commits;
@@ -95,10 +97,14 @@ static void on_forgotten(void *arg, const struct err *e)
     next_rule(arg);
 }
 
-static void forget_removals(struct sweep *s)
+static void forget(struct sweep *s)
 {
+    const int64_t before = s->utc_ms - s->policy.keep[s->rule];
     struct store_txn *t = store_begin();
-    store_removals_forget(t, s->utc_ms - s->policy.keep[RETAIN_REMOVALS], FORGET);
+    if (s->rule == RETAIN_AUDIT)
+        store_audit_forget(t, before, FORGET_AUDIT);
+    else
+        store_removals_forget(t, before, FORGET);
     store_commit(s->commits->store, t, on_forgotten, s);
 }
 
@@ -111,8 +117,8 @@ static void next_rule(struct sweep *s)
         loop_timer_set(s->timer, SWEEP_MS);
     else if (s->rule == RETAIN_JOBS_MAX)
         store_read(s->commits->store, ASK_ENDED, NULL, NULL, on_count, s);
-    else if (s->rule == RETAIN_REMOVALS)
-        forget_removals(s);
+    else if (s->rule == RETAIN_REMOVALS || s->rule == RETAIN_AUDIT)
+        forget(s);
     else if (retain_rows[s->rule].what < 0)
         next_rule(s);
     else

@@ -165,6 +165,8 @@ struct store_removal {
 void store_removal_add(struct store_txn *t, const struct store_removal *r);
 /* Of the n oldest records of removals those that were done before that time go. */
 void store_removals_forget(struct store_txn *t, int64_t before_ms, int n);
+/* Of the n oldest rows of the audit those that were written before that time go. */
+void store_audit_forget(struct store_txn *t, int64_t before_ms, int n);
 /* A database of an older seqd: when its jobs ended, of the next n. *n_moved: as below. */
 void store_ended_fill(struct store_txn *t, int n, int64_t *n_moved);
 /* seqd's own files of it are gone: their bytes. */

@@ -81,6 +81,10 @@ const char *const txn_sql[OP_N] = {
     [OP_REMOVALS_FORGET] = "DELETE FROM removals WHERE seq IN (SELECT seq FROM (SELECT seq, "
                            "done_at FROM removals WHERE state = 3 ORDER BY seq LIMIT ?2) "
                            "WHERE done_at < ?1)",
+    /* The newest row stays: seq is given out once. */
+    [OP_AUDIT_FORGET] = "DELETE FROM audit WHERE seq IN (SELECT seq FROM (SELECT seq, at "
+                        "FROM audit ORDER BY seq LIMIT ?2) WHERE at < ?1) "
+                        "AND seq < (SELECT max(seq) FROM audit)",
     [OP_ENDED] = ENDED " WHERE id = ?1 AND " FINAL,
     [OP_REMOVAL_HIDE] = "UPDATE jobs SET state = 100 WHERE id = ?1 AND " FINAL,
     [OP_REMOVAL_KEYS] = "DELETE FROM keys WHERE job = ?1 AND "
@@ -367,6 +371,12 @@ void store_removal_add(struct store_txn *t, const struct store_removal *r)
 void store_removals_forget(struct store_txn *t, int64_t before_ms, int n)
 {
     struct txn_op *o = add_op(t, OP_REMOVALS_FORGET);
+    o->n[0] = before_ms, o->n[1] = n;
+}
+
+void store_audit_forget(struct store_txn *t, int64_t before_ms, int n)
+{
+    struct txn_op *o = add_op(t, OP_AUDIT_FORGET);
     o->n[0] = before_ms, o->n[1] = n;
 }
 

@@ -48,6 +48,7 @@ enum txn_op_type {
     OP_AS_BEFORE,
     OP_REMOVAL_CUT,
     OP_REMOVALS_FORGET,
+    OP_AUDIT_FORGET,
     OP_ENDED,
     OP_ENDED_FILL,   /* no statement: remove.c */
     OP_REMOVAL_ROWS, /* no statement: remove.c */

@@ -245,6 +245,39 @@ static void run_sql(const char *sql)
     sqlite3_close(db);
 }
 
+static void note_audit(const char *user)
+{
+    struct store_txn *t = store_begin();
+    store_audit_add(t, &(struct store_audit){.at_ms = fake_utc(),
+                                             .user = user,
+                                             .address = "127.0.0.1",
+                                             .action = "POST /v1/jobs"});
+    store_commit(w.store, t, NULL, NULL);
+}
+
+static int audited(void)
+{
+    ask(ASK_AUDIT, 0, 100, 0, 0);
+    return n_rows;
+}
+
+/* Old rows of the audit go; the newest stays, so that no number is given twice. */
+static void test_audit(void)
+{
+    begin_with((const char *const[]){"keep-audit", "10m", NULL});
+    note_audit("ann"), note_audit("bob");
+    sweep();
+    CHECK(audited() == 2);
+    advance(8 * MINUTE);
+    note_audit("carl");
+    sweep(), sweep();
+    CHECK(audited() == 1);
+    advance(20 * MINUTE);
+    sweep();
+    CHECK(audited() == 1);
+    finish_policy();
+}
+
 /* A database of 0.1 and 0.2, which do not know when jobs ended. */
 static void test_older(void)
 {
@@ -332,6 +365,7 @@ int main(void)
     RUN(test_in_use);
     RUN(test_clock);
     RUN(test_many);
+    RUN(test_audit);
     RUN(test_older);
     RUN(test_epochs);
     return test_done("seqd_sweep");
