@@ -192,10 +192,43 @@ static int write_text(int64_t id, char text[AUTH_TOKEN_SIZE], struct err *e)
     return 0;
 }
 
+static bool has_ended(const struct auth_token *k, int64_t now)
+{
+    return k->revoked_ms || (k->expires_ms && now >= k->expires_ms);
+}
+
+/* But for the newest, so that no id is given out again. */
+static void forget_ended(struct auth *a)
+{
+    const int64_t now = auth_now_ms(a);
+    int n = 0;
+    for (int i = 0; i < a->n; i++)
+        if (i == a->n - 1 || !has_ended(&a->token[i], now)) a->token[n++] = a->token[i];
+    if (n == a->n) return;
+    a->n = n;
+    struct store_txn *t = store_begin();
+    store_tokens_forget(t, now);
+    store_commit(a->store, t, NULL, NULL);
+}
+
+static int valid_of(const struct auth *a, const char *user)
+{
+    const int64_t now = auth_now_ms(a);
+    int n = 0;
+    for (int i = 0; i < a->n; i++)
+        n += !strcmp(a->token[i].user, user) && !has_ended(&a->token[i], now);
+    return n;
+}
+
 int auth_make(struct auth *a, struct auth_token *k, char text[AUTH_TOKEN_SIZE], store_done *done,
               void *arg, struct err *e)
 {
     char hex[2 * sizeof k->hash + 1];
+    if (a->n >= AUTH_TOKENS) forget_ended(a);
+    if (valid_of(a, k->user) >= AUTH_USER_TOKENS)
+        return err_set(e, ERR_TOO_LARGE,
+                       "%s has %d valid tokens, the most of a user: revoke one first", k->user,
+                       AUTH_USER_TOKENS);
     if (a->n >= AUTH_TOKENS)
         return err_set(e, ERR_TOO_LARGE, "there are %d tokens, the most that seqd keeps",
                        AUTH_TOKENS);

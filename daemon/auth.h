@@ -14,7 +14,8 @@
 #include "daemon/principal.h"
 #include "daemon/store/store.h"
 
-#define AUTH_TOKENS      10000 /* 256 bytes each */
+#define AUTH_TOKENS      10000 /* 256 bytes each; those that have ended make room for new ones */
+#define AUTH_USER_TOKENS 100   /* of them valid ones of a user */
 #define AUTH_TOKEN_SIZE  112   /* of a token's text, with its NUL */
 #define AUTH_LABEL_SIZE  65
 #define AUTH_ADDRESS     16 /* bytes of a client's address or network, by which failures count */
@@ -56,7 +57,8 @@ struct auth_token {
 };
 
 /* Makes a token of user, role, label and expires_ms of *k, valid at once; fills in *k and its text.
- * done (may be NULL) is called when it is on disk. fails: ERR_TOO_LARGE at AUTH_TOKENS. */
+ * done (may be NULL) is called when it is on disk. fails: ERR_TOO_LARGE at
+ * AUTH_TOKENS and AUTH_USER_TOKENS. */
 int auth_make(struct auth *a, struct auth_token *k, char text[AUTH_TOKEN_SIZE], store_done *done,
               void *arg, struct err *e);
 /* Never valid again. A token that is revoked already is no error. fails: ERR_NOT_FOUND, and done is

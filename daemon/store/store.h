@@ -127,6 +127,8 @@ void store_key_add(struct store_txn *t, const char *key, const char *fingerprint
 void store_token_add(struct store_txn *t, const struct store_token *token);
 void store_token_revoke(struct store_txn *t, int64_t id, int64_t at_ms);
 void store_token_used(struct store_txn *t, int64_t id, int64_t at_ms);
+/* All that were revoked or have expired, but for the newest. */
+void store_tokens_forget(struct store_txn *t, int64_t now_ms);
 
 struct store_audit {
     int64_t at_ms, token, request;

@@ -53,6 +53,8 @@ const char *const txn_sql[OP_N] = {
                  "revoked_at, used_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0, 0)",
     [OP_TOKEN_REVOKE] = "UPDATE tokens SET revoked_at = ?2 WHERE id = ?1 AND revoked_at = 0",
     [OP_TOKEN_USED] = "UPDATE tokens SET used_at = ?2 WHERE id = ?1",
+    [OP_TOKENS_FORGET] = "DELETE FROM tokens WHERE id < (SELECT max(id) FROM tokens) AND "
+                         "(revoked_at > 0 OR (expires_at > 0 AND expires_at <= ?1))",
     [OP_AUDIT] = "INSERT INTO audit (at, token, request, role, status, user, address, action) "
                  "VALUES (?1, ?2, ?3, ?4, ?8, ?5, ?6, ?7)",
     [OP_JOIN_TOKEN] =
@@ -285,6 +287,11 @@ void store_token_used(struct store_txn *t, int64_t id, int64_t at_ms)
 {
     struct txn_op *o = add_op(t, OP_TOKEN_USED);
     o->n[0] = id, o->n[1] = at_ms;
+}
+
+void store_tokens_forget(struct store_txn *t, int64_t now_ms)
+{
+    add_op(t, OP_TOKENS_FORGET)->n[0] = now_ms;
 }
 
 void store_audit_add(struct store_txn *t, const struct store_audit *a)

@@ -27,6 +27,7 @@ enum txn_op_type {
     OP_TOKEN,
     OP_TOKEN_REVOKE,
     OP_TOKEN_USED,
+    OP_TOKENS_FORGET,
     OP_AUDIT,
     OP_JOIN_TOKEN,
     OP_JOIN_TOKEN_USE,

@@ -330,6 +330,44 @@ static void test_making(void)
     finish();
 }
 
+static int try_token(const char *user, struct err *e)
+{
+    struct auth_token k = {.role = ROLE_USER, .expires_ms = fake_utc() + 1000};
+    char text[AUTH_TOKEN_SIZE];
+    snprintf(k.user, sizeof k.user, "%s", user);
+    return auth_make(w.auth, &k, text, NULL, NULL, e);
+}
+
+/* A user has 100 at most; those that have ended make room for new ones, of anyone. */
+static void test_most_tokens(void)
+{
+    char user[16], body[64];
+    struct err e;
+    begin_users();
+    auth_destroy(w.auth);
+    w.routes.auth = w.auth = auth_create(w.store, &(struct auth_clock){fake_utc}, &e);
+    for (int i = 1; i < AUTH_USER_TOKENS; i++) CHECK(!try_token("ann", &e));
+    CHECK(post_as(user_a, "/v1/tokens", "{}") == 413 && strstr(reply, "ann has 100 valid tokens"));
+    CHECK(post_as(user_b, "/v1/tokens", "{}") == 201);
+    for (int i = 0; !i || !try_token(user, &e); i++) snprintf(user, sizeof user, "u%d", i / 90);
+    CHECK(strstr(e.text, "10000 tokens, the most"));
+    CHECK(post("/v1/tokens", "{}") == 413);
+    utc += 1001;
+    CHECK(post("/v1/tokens", "{}") == 201);
+    const char *at = strstr(reply, "\"id\":");
+    const int id = at ? atoi(at + 5) : 0;
+    CHECK(id == AUTH_TOKENS + 1 && get_as(user_a, "/v1/me") == 200);
+    close_server();
+    begin_in(false, 0);
+    CHECK(get("/v1/tokens?limit=1000") == 200);
+    int n = 0;
+    for (at = reply; (at = strstr(at, "\"id\":")); at++) n++;
+    CHECK_MSG(n < 10, "%d tokens", n);
+    snprintf(body, sizeof body, "\"id\":%d", id);
+    CHECK(strstr(reply, body) && get_as(user_b, "/v1/me") == 200);
+    finish();
+}
+
 static void test_audit(void)
 {
     begin_users();
@@ -511,6 +549,7 @@ int main(void)
     RUN(test_expiry);
     RUN(test_revocation);
     RUN(test_making);
+    RUN(test_most_tokens);
     RUN(test_audit);
     RUN(test_event_says_who);
     RUN(test_limits);
