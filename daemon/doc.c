@@ -79,12 +79,14 @@ static void put_speed(struct jwrite *w, const struct job *j, const struct rank_p
     put_rate(w, "eta_s", known && p->total > 0, (p->total - p->done) / rate);
 }
 
-/* A job that waits has no work at hand, but a training's steps are kept. */
+/* A job that waits, or has ended while it was prepared, has no work at hand, but a training's steps
+ * are kept. */
 static void put_progress(struct jwrite *w, const struct job *j)
 {
     struct rank_progress p = j->progress;
     const bool said = p.total > 0 || p.done > 0;
-    if (j->state == JOB_QUEUED || j->state == JOB_SUSPENDED || !said)
+    const bool prepared = job_final(j->state) && p.unit == PROGRESS_BYTES;
+    if (j->state == JOB_QUEUED || j->state == JOB_SUSPENDED || prepared || !said)
         p = (struct rank_progress){
             .unit = PROGRESS_STEPS, .done = (double)j->step, .total = (double)j->steps};
     if (p.total <= 0 && p.done <= 0) {

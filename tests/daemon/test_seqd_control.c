@@ -96,6 +96,33 @@ static void test_progress(void)
     finish();
 }
 
+static void cancel(int64_t id)
+{
+    got_code = ERR_INTERNAL;
+    order_cancel(control_commits(w.control), id, "u", on_done, NULL);
+    settle();
+}
+
+/* A job that is cancelled before it began has done none of it, however far its data were. */
+static void test_progress_of_none(void)
+{
+    begin();
+    submit(NULL, NULL);
+    hello();
+    settle();
+    struct rank_progress p = {.unit = PROGRESS_BYTES, .done = 4, .total = 4};
+    record(&w.attempt[0], RANK_PROGRESS, 0, &p, sizeof p, NULL);
+    send_spool(&w.attempt[0]);
+    flush();
+    CHECK(strstr(stored_progress(), "\"unit\":\"bytes\",\"done\":4"));
+    cancel(1);
+    rec_exit(&w.attempt[0], RANK_GANG, GANG_STOPPED, 0);
+    send_spool(&w.attempt[0]);
+    CHECK_STR(state_of(1), "cancelled");
+    CHECK_STR(stored_progress(), "null");
+    finish();
+}
+
 /* What "auto" waited for stands in the order of the ranks, and after a restart. */
 static void test_form(void)
 {
@@ -213,13 +240,6 @@ static void test_consequence_waits_for_cause(void)
     CHECK_STR(state_of(1), "starting");
     CHECK_STR(control_job(w.control, 1)->err.text, "rank 1 is silent");
     finish();
-}
-
-static void cancel(int64_t id)
-{
-    got_code = ERR_INTERNAL;
-    order_cancel(control_commits(w.control), id, "u", on_done, NULL);
-    settle();
 }
 
 static void test_cancel(void)
@@ -452,6 +472,7 @@ int main(void)
     seqd_test_init();
     RUN(test_life);
     RUN(test_progress);
+    RUN(test_progress_of_none);
     RUN(test_form);
     RUN(test_sigkill_is_infrastructure);
     RUN(test_failures_of_the_job);
