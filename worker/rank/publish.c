@@ -107,8 +107,7 @@ static int take(struct publish *p, int parent, const char *leaf, const char *pat
     if (p->dir >= 0 && is_owner(p->dir, owner)) return 0;
     publish_close(p);
     return err_set(e, ERR_CONFLICT,
-                   FIELD ": %s is there, and is not this job's: name a directory that is not there "
-                         "yet",
+                   "%s is there, and is not this job's: name a directory that is not there yet",
                    path);
 }
 
@@ -119,9 +118,8 @@ static int beneath(struct publish *p, const char *root, const char *rest, const 
 {
     const char *leaf;
     if (!beneath_name_good(rest))
-        return err_set(e, ERR_INVALID, FIELD ": %s is no directory beneath %s", path, root);
-    if (beneath_private(root))
-        return err_set(e, ERR_INVALID, FIELD ": %s lies in what seqd keeps", root);
+        return err_set(e, ERR_INVALID, "%s is no directory beneath %s", path, root);
+    if (beneath_private(root)) return err_set(e, ERR_INVALID, "%s lies in what seqd keeps", root);
     const int at = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (at < 0) return err_errno(e, "open %s", root);
     const int parent = beneath_make_parent(at, rest, READABLE, &leaf, e);
@@ -150,8 +148,8 @@ int publish_open(struct publish *p, const char *path, const char *const *roots, 
     }
     if (rc > 0)
         rc = err_set(e, ERR_NOT_FOUND,
-                     FIELD ": %s lies beneath none of this node's %d writable roots: seqw "
-                           "--writable-root gives one",
+                     "%s lies beneath none of this node's %d writable roots: seqw --writable-root "
+                     "gives one",
                      path, n_roots);
     umask(mask);
     if (rc < 0 && !*e->field) snprintf(e->field, sizeof e->field, FIELD);
