@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/jwrite.h"
 
 #define JV_DEPTH 64
 
@@ -250,6 +251,8 @@ int jv_add(struct jv *array, struct jv *value)
 
 char *jv_dump(const struct jv *v, int style)
 {
+    char number[32];
+    if (v && json_is_real(in(v))) return strdup(jwrite_number(number, json_real_value(in(v))));
     size_t flags = JSON_ENCODE_ANY | JSON_REAL_PRECISION(17);
     flags |= style & JV_INDENT ? JSON_INDENT(2) : 0;
     flags |= style & JV_ASCII ? JSON_ENSURE_ASCII : 0;

@@ -400,6 +400,9 @@ static void test_json_text(void)
     CHECK_STR(s, "a\xc2\x9b"
                  "b");
     free(s);
+    s = jv_text(jv_get(v, "r"));
+    CHECK_STR(s, "0.1");
+    free(s);
     s = jv_text(jv_get(v, "o"));
     CHECK_STR(s, "{\"k\": 1}");
     free(s);

@@ -151,7 +151,7 @@ static void test_prints(void)
     CHECK_STR(out,
               "a: 1\nb:\n  c:\n    - 1\n    - - 2\n      - 3\n    - d: x\n      e: []\n  f: {}\n"
               "g: \"no\"\nh: \"a: b\"\ni: \"\"\nj: \"1\"\nk: null\n\"y\": \"- x\\n\\\"\"\n"
-              "l/m: \"\xc2\x9b\"\n\"n\": 0.10000000000000001\n");
+              "l/m: \"\xc2\x9b\"\n\"n\": 0.1\n");
     struct jv *v = jv_parse(json, strlen(json), NULL);
     char *want = jv_dump(v, JV_COMPACT);
     struct err e = {0};
