@@ -51,18 +51,29 @@ static int64_t now_ms(void)
 
 /* ---- what there is --------------------------------------------------------------------------- */
 
-/* "12", "12/step-500". */
-static int parse_operand(struct pull *p, const char *text)
+/* "12", "12/step-500", "night run/step-500". */
+static int parse_operand(struct pull *p, struct cli *c)
 {
-    char *end;
+    static const char mark[] = "/step-";
+    char *whole = strdup(c->arg[0]), *at = NULL, *end;
+    if (!whole) abort();
     p->step = -1;
-    p->id = strtoll(text, &end, 10);
-    if (end == text || *text < '0' || *text > '9' || p->id < 1) end = "?";
-    if (!strncmp(end, "/step-", 6) && end[6] >= '0' && end[6] <= '9')
-        p->step = strtoll(end + 6, &end, 10);
-    if (!*end) return CLI_OK;
-    return cli_fail(CLI_USAGE, "\"%s\": want a job's id, or ID/step-N for one of its checkpoints",
-                    text);
+    for (char *next = whole; (next = strstr(next, mark)); next++) at = next;
+    if (at && at[6] >= '0' && at[6] <= '9') {
+        p->step = strtoll(at + 6, &end, 10);
+        if (!*end) *at = 0;
+    }
+    if (at && *at) {
+        free(whole);
+        return cli_fail(CLI_USAGE, "\"%s\": want a job, or JOB/step-N for one of its checkpoints",
+                        c->arg[0]);
+    }
+    const char *given = c->arg[0];
+    c->arg[0] = whole;
+    p->id = cli_job_id(c, 0);
+    c->arg[0] = given;
+    free(whole);
+    return p->id < 0 ? (int)-p->id : CLI_OK;
 }
 
 static int newest_step(struct pull *p)
@@ -323,7 +334,7 @@ static int pull_run(struct cli *c)
 {
     struct pull p = {.c = c, .part = c->opt.part, .artifacts = c->opt.artifacts, .root = -1};
     struct err e = {0};
-    int rc = parse_operand(&p, c->arg[0]);
+    int rc = parse_operand(&p, c);
     if (!rc && p.artifacts && (p.part || p.step >= 0))
         rc = cli_fail(CLI_USAGE, "--artifacts is of a job: it goes without --part and step-N");
     if (!rc) rc = get_list(&p);
@@ -353,5 +364,6 @@ const struct verb pull_verb = {
             "  --artifacts     the job's result files instead\n\n"
             "  seqctl pull 12 model --part hf\n"
             "  seqctl pull 12/step-500 checkpoint\n"
+            "  seqctl pull \"night run/step-500\" checkpoint\n"
             "  seqctl pull 14 results --artifacts",
 };

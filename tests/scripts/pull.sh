@@ -41,15 +41,22 @@ check "a part" seqctl pull "$id" "$T/hf" --part hf
 identical "a part's files lie in the directory itself" "$dir/hf" "$T/hf"
 says "as JSON" '"state": "present"' seqctl pull "$id" "$T/hf" --part hf -o json
 refuse "a job without artifacts" 3 'has no artifacts' seqctl pull "$id" "$T/none" --artifacts
-printf '{"kind": "verify", "model": {"config": %s}, "data": {"train": [{"path": "text.txt", "format": "text"}], "seq_len": 32}, "parallel": {"sp": 2}, "resources": {"ranks": 2, "threads": 1}}' "$LLAMA" >"$T/data/verify.json"
+printf '{"kind": "verify", "model": {"config": %s}, "data": {"train": [{"path": "text.txt", "format": "text"}], "seq_len": 256}, "parallel": {"sp": 2}, "resources": {"ranks": 2, "threads": 1}}' "$LLAMA" >"$T/data/verify.json"
 verify=$(seqctl submit verify.json -o name -q)
 succeeds "verify" "$verify"
 check "artifacts" seqctl pull "$verify" "$T/artifacts" --artifacts
 identical "artifacts are the node's" "$(find "$STATE" -type d -path "*/jobs/$verify/artifacts")" "$T/artifacts"
+printf '{"name": "a pair", %s' "$(sed 's/^{//' "$T/data/verify.json")" >"$T/data/named.json"
+named=$(seqctl submit named.json -o name -q)
+succeeds "a job with a name" "$named"
+check "by the job's name" seqctl pull "a pair" "$T/named" --artifacts
+refuse "a step by the job's name" 3 "checkpoint 7 of job $named" seqctl pull "a pair/step-7" "$T/none"
+refuse "a step that is none" 2 'want a job, or JOB/step-N' seqctl pull "$id/step-x" "$T/none"
+refuse "no such name" 3 'no job has the id or name' seqctl pull "a bear" "$T/none"
 refuse "no such step" 3 'does not exist' seqctl pull "$id/step-7" "$T/none"
 refuse "no such part" 3 'no such part' seqctl pull "$id" "$T/none" --part nothing
 refuse "no such job" 3 'has no checkpoint|no job' seqctl pull 99 "$T/none"
-refuse "a wrong operand" 2 'ID/step-N' seqctl pull 1/2 "$T/none"
+refuse "a wrong operand" 3 'no job has the id or name "1/2"' seqctl pull 1/2 "$T/none"
 check "a refused pull makes no directory" test ! -e "$T/none"
 mkdir "$T/linked" && ln -s "$T" "$T/linked/hf"
 refuse "a symbolic link is not followed" 1 'symbolic link' seqctl pull "$id" "$T/linked"
