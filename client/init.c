@@ -68,7 +68,8 @@ const struct verb init_verb = {
     .alone = always,
     .help = "Writes a spec of that kind (train, score, generate, embed, verify) as YAML with "
             "comments,\n"
-            "to FILE, which must not exist, or to stdout. seqctl submit takes it as it is.\n\n"
+            "to FILE, which must not exist, or to stdout. seqctl submit takes it once lines with\n"
+            "\"fill in\" name files of yours.\n\n"
             "  seqctl init train my.yaml\n"
-            "  seqctl init train | seqctl submit - --set train.steps=10",
+            "  seqctl init generate | seqctl submit - --set sampling.max_tokens=10",
 };

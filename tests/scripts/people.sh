@@ -68,6 +68,7 @@ mkdir -p "$T/data/data"; cp "$T/data/text.txt" "$T/data/data/a.txt"; cp "$T/data
 cp "$EXAMPLES/documents.jsonl" "$T/data/data/documents.jsonl"
 for kind in train score generate embed verify; do
     check "init $kind" seqctl init "$kind" "$kind.yaml"
+    [ "$kind" = generate ] || says "init says what to fill in: $kind" 'path: data/.*# fill in: ' seqctl init "$kind"
     made=$(seqctl submit "$kind.yaml" --wait -q -o name --timeout 120 2>"$T/out") && ok "submit takes it as it is: $kind" || bad "submit $kind.yaml" "$T/out"
 done
 refuse "init does not replace a file" 1 'train\.yaml: File exists' seqctl init train train.yaml
