@@ -106,6 +106,17 @@ int reply_query_int(struct http_req *r, const char *name, int64_t fallback, int6
     return -1;
 }
 
+int reply_query_dry_run(struct http_req *r, bool *out)
+{
+    const char *text = http_query(r, "dry_run");
+    struct err e;
+    *out = text && !strcmp(text, "true");
+    if (!text || *out || !strcmp(text, "false")) return 0;
+    err_field(&e, ERR_INVALID, "dry_run", "dry_run must be true or false");
+    reply_fail(r, &e);
+    return -1;
+}
+
 bool reply_wants_stream(const struct http_req *r)
 {
     const char *accept = http_header(r, "accept");

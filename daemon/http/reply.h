@@ -13,6 +13,8 @@ void reply_json(struct http_req *r, int status, const char *json);
 /* An integer parameter between lo and hi. -1 after having answered 400. */
 int reply_query_int(struct http_req *r, const char *name, int64_t fallback, int64_t lo, int64_t hi,
                     int64_t *out);
+/* dry_run=true or false; without it false. -1 after having answered 400. */
+int reply_query_dry_run(struct http_req *r, bool *out);
 bool reply_wants_stream(const struct http_req *r); /* Accept: text/event-stream */
 
 #endif

@@ -44,7 +44,7 @@ struct routes {
     struct control *control;
     struct follows *follows;
     struct joins *joins;        /* NULL: nodes need no certificates */
-    struct posting *in_flight;  /* submit.c: those that hold an Idempotency-Key */
+    struct submit_key *keys;    /* key.c: of the requests that are under way */
     struct uploads *uploads;    /* NULL: none are taken */
     const char *state_dir;      /* canonical; NULL: not known, as in tests */
     struct transfer *transfers; /* transfer.c: the newest first */

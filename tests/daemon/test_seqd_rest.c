@@ -647,6 +647,25 @@ static void test_described_model(void)
     finish();
 }
 
+/* A replay is read from the store: it needs no node. */
+static void test_replay_without_a_node(void)
+{
+    static const char key[] = "Idempotency-Key: described\r\n";
+    begin();
+    node_joins();
+    const int fd = post_begin("/v1/jobs", key, generate_json);
+    wait_question();
+    const struct msg m = described("byte");
+    control_link_calls.message(w.control, "n1", &m);
+    CHECK(answer_of(fd) == 201);
+    close_server();
+    begin_in(false, 0);
+    CHECK_MSG(post_with("/v1/jobs", key, generate_json) == 201, "%s", reply);
+    CHECK(strstr(reply, "Idempotency-Replayed: true"));
+    CHECK(post("/v1/jobs", generate_json) == 503);
+    finish();
+}
+
 /* A directory that is described as one without weights is taken by name alone. */
 static void test_described_weightless(void)
 {
@@ -844,6 +863,7 @@ int main(void)
     RUN(test_metric_stream);
     RUN(test_stalled_reader);
     RUN(test_described_model);
+    RUN(test_replay_without_a_node);
     RUN(test_described_weightless);
     RUN(test_described_by_another);
     RUN(test_download);

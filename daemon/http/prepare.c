@@ -1,0 +1,272 @@
+/*   text -> json_spec_read -> names_resolve, refs_resolve -> family_check
+ *        -> [DESCRIBE to a node, for model.path -> family_check] -> plan_make */
+#include "daemon/http/prepare.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "api/core/device.h"
+#include "api/core/job_paths.h"
+#include "api/core/jwrite.h"
+#include "daemon/gpus.h"
+#include "daemon/json.h"
+#include "daemon/uploads.h"
+#include "worker/family/config.h"
+#include "worker/family/family.h"
+#include "worker/plan/check.h"
+#include "worker/plan/choice.h"
+
+static void finish(struct preparing *p, int status, const struct err *e)
+{
+    p->done(p->arg, status, e);
+}
+
+const char *prepare_shown(const struct preparing *p, const struct err *e)
+{
+    return e->code == ERR_DOES_NOT_FIT && *p->plan ? p->plan : NULL;
+}
+
+/* ---- planning -------------------------------------------------------------------------------- */
+
+/* The node with the most memory: what a job is planned for. NULL: none is up. */
+static const struct node *largest_node(const struct preparing *p)
+{
+    const struct nodes *t = control_nodes(p->R->control);
+    const struct node *largest = NULL;
+    for (int i = 0; i < t->n; i++)
+        if (t->node[i].up && (!largest || t->node[i].memory_size > largest->memory_size))
+            largest = &t->node[i];
+    return largest;
+}
+
+static bool on_gpus(const struct preparing *p)
+{
+    return device_find(spec_text(&p->spec, p->spec.resources.device))->is_gpu;
+}
+
+/* A rank has a GPU of its own and no more memory than that has. Its speed has not been measured. */
+static void find_gpus(struct preparing *p, struct machine *m)
+{
+    struct gpus_offer o;
+    int64_t *mib = &p->spec.resources.memory_mib;
+    gpus_offer(control_nodes(p->R->control), p->spec.resources.ranks, &o);
+    m->memory = gpus_limit(&o);
+    if (o.memory_size && (!*mib || *mib > m->memory >> 20)) *mib = m->memory >> 20;
+}
+
+/* Adds to an error that says what does not fit the memory into which it does not. */
+static void say_gpu(const struct preparing *p, struct err *e)
+{
+    struct gpus_offer o;
+    const size_t n = strlen(e->text);
+    gpus_offer(control_nodes(p->R->control), p->spec.resources.ranks, &o);
+    if (e->code != ERR_DOES_NOT_FIT || !o.memory_size || p->hardware.given || !on_gpus(p)) return;
+    snprintf(e->text + n, sizeof e->text - n,
+             "; the smallest of the %d largest GPUs here, %s on node %s, has %lld MiB, of which "
+             "%lld are CUDA's own",
+             p->spec.resources.ranks, o.gpu, o.node, (long long)(o.memory_size >> 20),
+             (long long)(GPU_RESERVE >> 20));
+}
+
+/* What the ranks would run on, and what one of them may use when the job does not say: its share of
+ * that node. Frozen in the spec, so that the plan shown here and the rank's own are the same. */
+static void find_machine(struct preparing *p, struct machine *m)
+{
+    const struct node *n = largest_node(p);
+    int64_t *mib = &p->spec.resources.memory_mib;
+    if (p->hardware.given) {
+        machine_of_hardware(&p->hardware, m);
+        if (!*mib || *mib > m->memory >> 20) *mib = m->memory >> 20;
+        return;
+    }
+    *m = (struct machine){0};
+    if (on_gpus(p)) {
+        find_gpus(p, m);
+        return;
+    }
+    if (n) machine_of_profile(&n->profile, n->n_cores, m);
+    if (n && !*mib) *mib = (n->memory_size >> 20) / p->spec.resources.ranks;
+}
+
+/* Adds the members of an open object after those of the plan. */
+static void extend_plan(struct preparing *p, const struct choice *c, const struct machine *m)
+{
+    static char more[PREPARE_PLAN_SIZE / 2]; /* the loop thread's */
+    struct jwrite w;
+    size_t n = strlen(p->plan);
+    jwrite_init(&w, more, sizeof more);
+    jwrite_object(&w, NULL);
+    choice_write(c, m, &w);
+    jwrite_end(&w);
+    if (jwrite_finish(&w) <= 2 || !n || n + strlen(more) >= sizeof p->plan) return;
+    snprintf(p->plan + n - 1, sizeof p->plan - n + 1, ",%s", more + 1);
+}
+
+/* Everything that is "auto" becomes what is best, once and for all. */
+static int choose(struct preparing *p, const struct machine *m, struct choice *c, struct err *e)
+{
+    const int64_t positions = p->asked.model.shape.max_pos;
+    p->asked.model.shape = p->spec.model.shape;
+    if (spec_new_model(&p->spec)) p->asked.model.shape.max_pos = positions; /* if it was said */
+    p->asked.resources = p->spec.resources;
+    choice_make(&p->asked, m, p->goal != PREPARE_SUBMIT, c);
+    choice_apply(c, &p->spec);
+    return family_check(&p->spec, e);
+}
+
+static void make_plan(struct preparing *p)
+{
+    struct err e = {0};
+    struct machine m;
+    struct plan *plan = calloc(1, sizeof *plan);
+    struct choice *c = calloc(1, sizeof *c);
+    if (!plan || !c) abort();
+    find_machine(p, &m);
+    int bad = p->goal != PREPARE_PLAN && gpus_refuse(control_nodes(p->R->control), &p->spec, &e);
+    if (!bad) bad = choose(p, &m, c, &e);
+    if (!bad) bad = plan_make(&p->spec, p->spec.resources.memory_mib << 20, plan, &e);
+    p->plan[0] = 0;
+    /* A job that does not fit is shown with its plan; one that was refused before has none. */
+    if (!bad || (e.code == ERR_DOES_NOT_FIT && plan->n_ranks)) {
+        if (plan_json(&p->spec, plan, p->plan, sizeof p->plan) < 0) p->plan[0] = 0;
+        extend_plan(p, c, &m);
+    }
+    if (bad) say_gpu(p, &e);
+    free(plan);
+    free(c);
+    finish(p, 0, bad ? &e : NULL);
+}
+
+/* ---- a model on a node ----------------------------------------------------------------------- */
+
+static bool same_grants(const struct names_grants *a, const struct names_grants *b)
+{
+    bool same = a->n == b->n;
+    for (int i = 0; same && i < a->n; i++) same = !strcmp(a->dir[i], b->dir[i]);
+    return same;
+}
+
+/* The node that has what the job begins from, where that is its model; "": any. */
+static const char *holder(const struct preparing *p)
+{
+    return job_ref_is(spec_text(&p->spec, p->spec.model.path)) ? p->source.node : "";
+}
+
+static bool is_known(const struct preparing *p, const char *path)
+{
+    return *p->known.path && !strcmp(p->known.path, path) && !strcmp(p->known.node, holder(p)) &&
+           same_grants(&p->known.grants, &p->grants);
+}
+
+static void keep_known(struct preparing *p)
+{
+    snprintf(p->known.path, sizeof p->known.path, "%s", spec_text(&p->spec, p->spec.model.path));
+    snprintf(p->known.node, sizeof p->known.node, "%s", holder(p));
+    memcpy(p->known.config, p->spec.model.config, sizeof p->known.config);
+    p->known.grants = p->grants;
+}
+
+static void take_config(struct preparing *p, const char *config)
+{
+    struct err e;
+    memcpy(p->spec.model.config, config, sizeof p->spec.model.config);
+    if (config_open(&p->spec, &e) || family_check(&p->spec, &e))
+        finish(p, 0, &e);
+    else
+        make_plan(p);
+}
+
+static void on_described(void *arg, const struct msg *m, const struct err *e)
+{
+    struct preparing *p = arg;
+    struct err bad;
+    if (e) {
+        bad = *e;
+        if (!*bad.field) snprintf(bad.field, sizeof bad.field, "model.path");
+        finish(p, bad.code == ERR_NOT_FOUND || bad.code == ERR_CORRUPT ? 400 : 0, &bad);
+        return;
+    }
+    memcpy(p->spec.model.config, m->config, sizeof p->spec.model.config);
+    keep_known(p);
+    take_config(p, p->known.config);
+}
+
+static void describe_or_plan(struct preparing *p)
+{
+    const char *path = spec_text(&p->spec, p->spec.model.path), *node = holder(p);
+    struct msg m = {.type = MSG_DESCRIBE};
+    struct err e;
+    if (!*path) {
+        make_plan(p);
+        return;
+    }
+    if (strlen(path) >= sizeof m.path) {
+        err_field(&e, ERR_INVALID, "model.path", "model.path is longer than %zu bytes",
+                  sizeof m.path - 1);
+        finish(p, 0, &e);
+        return;
+    }
+    snprintf(m.path, sizeof m.path, "%s", path);
+    names_grants(&p->spec, p->R->uploads ? uploads_files(p->R->uploads) : NULL, &p->grants);
+    if (is_known(p, path)) {
+        take_config(p, p->known.config);
+        return;
+    }
+    m.grants = p->grants.list;
+    m.n_grants = p->grants.n;
+    /* What a job left is on one node. */
+    control_ask(p->R->control, *node ? node : NULL, &m, on_described, p);
+}
+
+/* ---- the first step -------------------------------------------------------------------------- */
+
+/* The devices are the ranks. */
+static int take_hardware(struct preparing *p, struct err *e)
+{
+    int32_t *ranks = &p->spec.resources.ranks;
+    if (!p->hardware.given) return 0;
+    if (!*ranks) *ranks = p->hardware.devices;
+    if (*ranks == p->hardware.devices) return 0;
+    return err_field(e, ERR_INVALID, "hardware.devices",
+                     "hardware.devices %d is not resources.ranks %d: a device is a rank, leave one "
+                     "of them out",
+                     p->hardware.devices, *ranks);
+}
+
+/* As far as it can be judged without a node. */
+static int read_text(struct preparing *p, const char *text, size_t size, struct err *e)
+{
+    const struct names_of names = {p->R->uploads, p->R->state_dir};
+    int bad = p->goal == PREPARE_PLAN ? json_plan_read(text, size, &p->spec, &p->hardware, e)
+                                      : json_spec_read(text, size, JSON_FOR_PEOPLE, &p->spec, e);
+    return bad || take_hardware(p, e) || names_resolve(&p->spec, &names, &p->who, e) ? -1 : 0;
+}
+
+static void on_refs(void *arg, const struct refs_found *found, const struct err *why)
+{
+    struct preparing *p = arg;
+    struct err e;
+    if (why) {
+        finish(p, 0, why);
+        return;
+    }
+    p->source = *found;
+    p->asked = p->spec;
+    if (family_check(&p->spec, &e))
+        finish(p, 0, &e);
+    else
+        describe_or_plan(p);
+}
+
+void prepare(struct preparing *p, const char *text, size_t size, prepare_done *done, void *arg)
+{
+    struct err e;
+    p->done = done;
+    p->arg = arg;
+    p->plan[0] = 0;
+    p->source = (struct refs_found){0};
+    if (read_text(p, text, size, &e))
+        finish(p, 0, &e);
+    else
+        refs_resolve(p->R, &p->spec, &p->who, on_refs, p);
+}

@@ -1,0 +1,52 @@
+/* prepare.h: from the text of a spec to a job that can be stored: read, its names and references
+ * resolved, its model described by a node, its "auto" decided, planned. What a submit, each job of
+ * a batch and a plan have in common. */
+#ifndef SEQD_DAEMON_HTTP_PREPARE_H
+#define SEQD_DAEMON_HTTP_PREPARE_H
+
+#include "api/core/job.h"
+#include "daemon/http/refs.h"
+#include "daemon/names.h"
+#include "worker/plan/machine.h"
+
+#define PREPARE_PLAN_SIZE 65536
+
+enum prepare_goal {
+    PREPARE_PLAN,    /* perhaps for hardware that is not here; with the alternatives */
+    PREPARE_DRY_RUN, /* as a submit would, with the alternatives */
+    PREPARE_SUBMIT
+};
+
+/* Called once, perhaps at once. e NULL: spec, plan and source are what can be stored. plan is also
+ * there with ERR_DOES_NOT_FIT, unless it is empty. status: of the answer; 0: by the code of e. */
+typedef void prepare_done(void *arg, int status, const struct err *e);
+
+/* A third of a MiB; zeroed at first, it serves one spec after the other. Those of one user: what a
+ * node said of a model directory is used again. */
+struct preparing {
+    struct routes *R;
+    struct principal who;
+    enum prepare_goal goal;
+    /* what comes of it */
+    struct job_spec spec;
+    char plan[PREPARE_PLAN_SIZE];
+    struct refs_found source; /* what job:ID led to */
+    /* on the way */
+    prepare_done *done;
+    void *arg;
+    struct job_spec asked;    /* as it was written: what "auto" stood for is weighed later */
+    struct hardware hardware; /* to plan for, instead of the nodes that are here */
+    struct names_grants grants;
+    /* the model that was described last, and what it was asked with */
+    struct {
+        char path[RANK_PATH_SIZE], node[NODE_NAME], config[SPEC_CONFIG_SIZE];
+        struct names_grants grants;
+    } known;
+};
+
+/* text: until done is called. */
+void prepare(struct preparing *p, const char *text, size_t size, prepare_done *done, void *arg);
+/* What a refusal shows of the plan: NULL when there is none. */
+const char *prepare_shown(const struct preparing *p, const struct err *e);
+
+#endif
