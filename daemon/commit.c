@@ -20,10 +20,9 @@ struct commit {
     int n_marks;
     enum job_event type;
     bool has_event, final; /* final: by this event */
-    commit_done *done;     /* submit, cancel and restart */
+    commit_done *done;     /* cancel and restart */
     struct err *refusal;   /* owns; what done is told; NULL: it was done */
     void *arg;
-    struct job *submitted; /* owns until then */
 };
 
 static struct commit *commit_for(struct commits *all, const struct job *j)
@@ -220,74 +219,181 @@ void commit_result(struct commits *all, struct job *j, char *json)
     store_commit(all->store, t, committed, k);
 }
 
+/* ---- new jobs -------------------------------------------------------------------------------- */
+
+struct commit_batch {
+    struct new_job {
+        struct job *job; /* owns, until the cluster does */
+        char *spec;      /* owns: JSON_STORED */
+        char owner[USER_NAME], source[NODE_NAME], only[NODE_NAME];
+        int64_t source_step;
+    } * at; /* owns */
+    int n, room;
+    int64_t size;
+    bool in_cluster;
+    /* while it is committed */
+    struct commits *all;
+    commit_batch_done *done;
+    void *arg;
+};
+
+struct commit_batch *commit_batch_create(void)
+{
+    struct commit_batch *b = calloc(1, sizeof *b);
+    if (!b) abort();
+    return b;
+}
+
+void commit_batch_destroy(struct commit_batch *b)
+{
+    if (!b) return;
+    for (int i = 0; i < b->n; i++) {
+        if (!b->in_cluster) job_destroy(b->at[i].job);
+        free(b->at[i].spec);
+    }
+    free(b->at);
+    free(b);
+}
+
+int commit_batch_n(const struct commit_batch *b)
+{
+    return b->n;
+}
+
+int64_t commit_batch_size(const struct commit_batch *b)
+{
+    return b->size;
+}
+
+const struct job *commit_batch_job(const struct commit_batch *b, int i)
+{
+    return b->at[i].job;
+}
+
+static struct new_job *room_for_one(struct commit_batch *b)
+{
+    if (b->n == b->room) {
+        b->room = b->room ? 2 * b->room : 1;
+        b->at = realloc(b->at, (size_t)b->room * sizeof *b->at);
+        if (!b->at) abort();
+    }
+    return &b->at[b->n++];
+}
+
+/* The work of a job that does not need its id is done here, before the turn that commits. */
+void commit_batch_add(struct commits *all, struct commit_batch *b, const struct commit_new *s)
+{
+    struct new_job *k = room_for_one(b);
+    *k = (struct new_job){.job = job_create(0, s->spec), .source_step = s->source_step};
+    if (!k->job) abort();
+    if (s->plan) job_set_plan(k->job, strdup(s->plan));
+    if (s->plan && !k->job->plan) abort();
+    if (s->owner) snprintf(k->owner, sizeof k->owner, "%s", s->owner);
+    if (s->source) snprintf(k->source, sizeof k->source, "%s", s->source);
+    if (s->only) snprintf(k->only, sizeof k->only, "%s", s->only);
+    int64_t n = json_spec_write(s->spec, JSON_STORED, all->spec_json, sizeof all->spec_json);
+    assert(n > 0);
+    if (!(k->spec = strdup(all->spec_json))) abort();
+    b->size += (int64_t)sizeof *k + n + job_size(k->job);
+}
+
 static void submitted(void *arg, const struct err *e)
 {
-    struct commit *k = arg;
-    struct commits *all = k->all;
-    if (e) {
-        users_leave(&all->cluster->users, k->submitted->owner);
-        job_destroy(k->submitted);
-    } else {
-        jobs_add(&all->cluster->jobs, k->submitted);
-        if (*k->submitted->source)
-            node_expect(&all->cluster->nodes, k->submitted->source, loop_now_ms(all->loop));
+    struct commit_batch *b = arg;
+    struct commits *all = b->all;
+    all->n_new -= b->n;
+    b->in_cluster = !e;
+    for (int i = 0; i < b->n; i++) {
+        const struct new_job *k = &b->at[i];
+        if (e)
+            users_leave(&all->cluster->users, k->job->owner);
+        else
+            jobs_add(&all->cluster->jobs, k->job);
+        if (!e && *k->source) node_expect(&all->cluster->nodes, k->source, loop_now_ms(all->loop));
     }
-    k->done(k->arg, e ? NULL : k->submitted, e);
+    if (b->done) b->done(b->arg, e ? NULL : b, e);
     if (!e) all->calls->pass(all->arg);
-    commit_free(k);
+    commit_batch_destroy(b);
 }
 
-static void ignore(void *arg, const struct job *j, const struct err *e)
+static int refuse_new(const struct commits *all, int n, struct err *e)
 {
-}
-
-static int refuse_new(const struct commits *all, struct err *e)
-{
-    if (all->cluster->jobs.n + store_queued(all->store) >= COMMIT_MAX_LIVE)
-        return err_set(e, ERR_TOO_LARGE, "the queue is full: %d jobs", COMMIT_MAX_LIVE);
+    const int room = COMMIT_MAX_LIVE - all->cluster->jobs.n - all->n_new;
+    if (room <= 0) return err_set(e, ERR_TOO_LARGE, "the queue is full: %d jobs", COMMIT_MAX_LIVE);
+    if (n > room)
+        return err_set(
+            e, ERR_TOO_LARGE,
+            "the queue of %d jobs has room for %d more, and these are %d: none was taken",
+            COMMIT_MAX_LIVE, room, n);
     return store_full(all->store) ? store_refuse(all->store, e) : 0;
+}
+
+/* Gives the job its id and its first event, and adds both to t. */
+static void add_new(struct commits *all, struct store_txn *t, struct new_job *k)
+{
+    struct event ev = {.type = EV_SUBMIT, .rank = -1};
+    struct job *j = k->job;
+    ev.job = j->id = ++all->last_job;
+    ev.seq = ++all->last_event;
+    ev.at_ms = all->utc_ms();
+    memcpy(ev.by, k->owner, sizeof ev.by);
+    memcpy(ev.source, k->source, sizeof ev.source);
+    memcpy(ev.node, k->only, sizeof ev.node);
+    if (*ev.source) ev.step = k->source_step;
+    job_fold(j, &ev, NULL);
+    users_join(&all->cluster->users, j->owner);
+    write_doc(all, j);
+    store_job_new(t, j->id, ev.at_ms, k->spec, j->plan, all->doc, j->owner);
+    add_tags(t, j);
+    if (spec_needs(j->spec, WIRE_ABI_BEFORE)) store_newer(t);
+    commit_event(t, &ev);
+}
+
+void commit_batch_submit(struct commits *all, struct commit_batch *b, const char *key,
+                         const char *fingerprint, commit_batch_done *done, void *arg)
+{
+    struct err e;
+    if (refuse_new(all, b->n, &e)) {
+        done(arg, NULL, &e);
+        commit_batch_destroy(b);
+        return;
+    }
+    b->all = all;
+    b->done = done;
+    b->arg = arg;
+    all->n_new += b->n;
+    struct store_txn *t = store_begin();
+    for (int i = 0; i < b->n; i++) add_new(all, t, &b->at[i]);
+    if (key && !mutant_on(MUTANT_KEY_LOST))
+        store_key_add(t, key, fingerprint, b->at[0].job->id, all->utc_ms());
+    if (mutant_on(MUTANT_ACK_EARLY)) {
+        done(arg, b, NULL);
+        b->done = NULL;
+    }
+    store_commit(all->store, t, submitted, b);
+}
+
+/* Whom a batch of one tells. */
+struct one_new {
+    commit_done *done;
+    void *arg;
+};
+
+static void on_one(void *arg, const struct commit_batch *b, const struct err *e)
+{
+    struct one_new *k = arg;
+    k->done(k->arg, e ? NULL : b->at[0].job, e);
+    free(k);
 }
 
 void commit_submit(struct commits *all, const struct commit_new *s, commit_done *done, void *arg)
 {
-    struct event ev = {.type = EV_SUBMIT, .rank = -1};
-    struct err e;
-    if (refuse_new(all, &e)) {
-        done(arg, NULL, &e);
-        return;
-    }
-    struct job *j = job_create(++all->last_job, s->spec);
-    if (!j) abort();
-    if (s->plan) job_set_plan(j, strdup(s->plan));
-    if (s->plan && !j->plan) abort();
-    ev.job = j->id;
-    ev.seq = ++all->last_event;
-    ev.at_ms = all->utc_ms();
-    if (s->owner) snprintf(ev.by, sizeof ev.by, "%s", s->owner);
-    if (s->source) snprintf(ev.source, sizeof ev.source, "%s", s->source);
-    if (*ev.source) ev.step = s->source_step;
-    if (s->only) snprintf(ev.node, sizeof ev.node, "%s", s->only);
-    job_fold(j, &ev, NULL);
-    users_join(&all->cluster->users, j->owner);
-    struct store_txn *t = store_begin();
-    int64_t n = json_spec_write(j->spec, JSON_STORED, all->spec_json, sizeof all->spec_json);
-    assert(n > 0);
-    write_doc(all, j);
-    store_job_new(t, j->id, ev.at_ms, all->spec_json, s->plan, all->doc, j->owner);
-    add_tags(t, j);
-    if (spec_needs(j->spec, WIRE_ABI_BEFORE)) store_newer(t);
-    commit_event(t, &ev);
-    if (s->key && !mutant_on(MUTANT_KEY_LOST))
-        store_key_add(t, s->key, s->fingerprint, j->id, ev.at_ms);
-    struct commit *k = commit_for(all, j);
-    k->submitted = j;
-    k->done = done;
-    k->arg = arg;
-    if (mutant_on(MUTANT_ACK_EARLY)) {
-        done(arg, j, NULL);
-        k->done = ignore;
-    }
-    store_commit(all->store, t, submitted, k);
+    struct one_new *k = malloc(sizeof *k);
+    struct commit_batch *b = commit_batch_create();
+    if (!k) abort();
+    *k = (struct one_new){done, arg};
+    commit_batch_add(all, b, s);
+    commit_batch_submit(all, b, s->key, s->fingerprint, on_one, k);
 }
 
 void commit_answer(struct commits *all, const struct job *j, const struct err *refusal,

@@ -37,6 +37,7 @@ struct commits {
     const struct commit_calls *calls;
     void *arg;
     int64_t last_job, last_event; /* ids that are taken */
+    int n_new;                    /* jobs that are being committed for the first time */
     char doc[DOC_JOB_SIZE];       /* scratch of the loop thread */
     char spec_json[JSON_SPEC_SIZE];
 };
@@ -67,6 +68,23 @@ struct commit_new {
  * queue is full; ERR_NO_SPACE when the disk is. The job joins the cluster only
  * once it is on disk: a submission whose key exists must leave no job. */
 void commit_submit(struct commits *all, const struct commit_new *n, commit_done *done, void *arg);
+
+/* Jobs that are submitted together, in one transaction of the store: all of them, or none. */
+struct commit_batch;
+struct commit_batch *commit_batch_create(void);
+void commit_batch_destroy(struct commit_batch *b); /* NULL allowed */
+/* Copies what it needs of n, whose key is not looked at. */
+void commit_batch_add(struct commits *all, struct commit_batch *b, const struct commit_new *n);
+int commit_batch_n(const struct commit_batch *b);
+int64_t commit_batch_size(const struct commit_batch *b); /* bytes that it holds, about */
+const struct job *commit_batch_job(const struct commit_batch *b, int i);
+/* b: all of its jobs, as commit_done has one, borrowed until the callee returns; NULL with e. */
+typedef void commit_batch_done(void *arg, const struct commit_batch *b, const struct err *e);
+/* As commit_submit. Their ids follow one another; the key, which may be NULL, names the first one.
+ * Takes b. */
+void commit_batch_submit(struct commits *all, struct commit_batch *b, const char *key,
+                         const char *fingerprint, commit_batch_done *done, void *arg);
+
 /* An answer that follows from the fold as it is now, given after the commit of what made it so:
  * else it would tell of what is not on disk. refusal NULL: it was done. */
 void commit_answer(struct commits *all, const struct job *j, const struct err *refusal,

@@ -19,6 +19,11 @@ static size_t spec_size(const struct job_spec *s)
     return offsetof(struct job_spec, text) + s->text_used;
 }
 
+int64_t job_size(const struct job *j)
+{
+    return (int64_t)(sizeof *j + spec_size(j->spec) + (j->plan ? strlen(j->plan) : 0));
+}
+
 struct job *job_create(int64_t id, const struct job_spec *spec)
 {
     struct job *j = calloc(1, sizeof *j);

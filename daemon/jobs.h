@@ -102,6 +102,7 @@ void jobs_each(struct jobs *t, void (*call)(void *arg, struct job *j), void *arg
 /* A job before its first event. Copies spec. NULL: out of memory. */
 struct job *job_create(int64_t id, const struct job_spec *spec);
 void job_destroy(struct job *j);
+int64_t job_size(const struct job *j); /* bytes of one that has not begun */
 /* Copies the spec at its full size, for a caller that changes it. */
 void job_spec_copy(const struct job *j, struct job_spec *out);
 /* Copies spec in the place of the job's. */
