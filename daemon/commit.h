@@ -80,7 +80,7 @@ int64_t commit_batch_size(const struct commit_batch *b); /* bytes that it holds,
 const struct job *commit_batch_job(const struct commit_batch *b, int i);
 /* b: all of its jobs, as commit_done has one, borrowed until the callee returns; NULL with e. */
 typedef void commit_batch_done(void *arg, const struct commit_batch *b, const struct err *e);
-/* As commit_submit. Their ids follow one another; the key, which may be NULL, names the first one.
+/* As commit_submit. Their ids are consecutive; the key, which may be NULL, names the first one.
  * Takes b. */
 void commit_batch_submit(struct commits *all, struct commit_batch *b, const char *key,
                          const char *fingerprint, commit_batch_done *done, void *arg);

@@ -14,6 +14,7 @@
 #include "api/core/notify.h"
 #include "daemon/control.h"
 #include "daemon/dev.h"
+#include "daemon/http/batch.h"
 #include "daemon/http/follow.h"
 #include "daemon/http/http.h"
 #include "daemon/http/routes.h"
@@ -254,6 +255,7 @@ static void destroy(struct seqd *d)
     control_destroy(d->control);
     auth_destroy(d->auth);
     transfers_drop(&d->routes);
+    batches_drop(&d->routes);
     follows_destroy(d->routes.follows);
     logs_close(d->logs);
     loop_destroy(d->loop);

@@ -61,6 +61,24 @@ int users_ask(struct users *t, const struct principal *who, int64_t now_ms, stru
                    (long long)(u->window_ms + USERS_MINUTE_MS - now_ms + 999) / 1000);
 }
 
+int users_ask_more(struct users *t, const struct principal *who, int n, int64_t now_ms,
+                   struct err *e)
+{
+    struct user *u = limited(t, who);
+    if (!u || !t->limits.submits) return 0;
+    const int64_t free = t->limits.submits - u->n_submits + 1; /* one of them is counted */
+    if (n <= free) {
+        u->n_submits += n - 1;
+        return 0;
+    }
+    return err_set(
+        e, ERR_TOO_LARGE,
+        "a batch counts as its %d jobs: %s may send %lld jobs and plans within a minute, "
+        "of which %lld are free: send fewer, or come again in %lld s",
+        n, who->user, (long long)t->limits.submits, (long long)free,
+        (long long)(u->window_ms + USERS_MINUTE_MS - now_ms + 999) / 1000);
+}
+
 int64_t users_disk(const struct user *u)
 {
     const struct user_disk *d = &u->disk;
@@ -78,7 +96,7 @@ void users_each(struct users *t, void (*call)(void *arg, struct user *u), void *
         for (struct user *u = t->bucket[i]; u; u = u->next) call(arg, u);
 }
 
-int users_refuse(struct users *t, const struct principal *who, struct err *e)
+int users_refuse(struct users *t, const struct principal *who, int n, struct err *e)
 {
     const struct user *u = limited(t, who);
     if (u && users_over_disk(t, u))
@@ -87,7 +105,14 @@ int users_refuse(struct users *t, const struct principal *who, struct err *e)
                        "remove some that have ended (seqctl rm ID; seqctl ls has their ids)",
                        who->user, (long long)(users_disk(u) >> 20),
                        (long long)(t->limits.disk >> 20));
-    if (!u || !t->limits.jobs || u->n_live < t->limits.jobs) return 0;
+    if (!u || !t->limits.jobs || u->n_live + n <= t->limits.jobs) return 0;
+    if (n > 1 && u->n_live < t->limits.jobs)
+        return err_set(
+            e, ERR_TOO_LARGE,
+            "the batch has %d jobs: %s has %d live ones and the limit of a user is %lld, "
+            "so that %lld are free: send fewer, or wait until some have ended",
+            n, who->user, u->n_live, (long long)t->limits.jobs,
+            (long long)t->limits.jobs - u->n_live);
     return err_set(e, ERR_TOO_LARGE,
                    "%s has %d live jobs and the limit of a user is %lld: wait until one has ended, "
                    "or cancel one",

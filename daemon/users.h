@@ -45,9 +45,13 @@ struct user *users_of(struct users *t, const char *name);
 
 /* Counts one more POST. fails: ERR_TOO_LARGE with when to come again. now_ms: of the loop. */
 int users_ask(struct users *t, const struct principal *who, int64_t now_ms, struct err *e);
-/* fails: ERR_TOO_LARGE when that user has as many live jobs as one may have, or its jobs take as
- * much of disks. */
-int users_refuse(struct users *t, const struct principal *who, struct err *e);
+/* The POST that was counted brings n jobs: counts the others too, or none of them. fails: as
+ * users_ask, with how many are free. */
+int users_ask_more(struct users *t, const struct principal *who, int n, int64_t now_ms,
+                   struct err *e);
+/* fails: ERR_TOO_LARGE when that user may not have n more live jobs, or its jobs take as much of
+ * disks as they may. */
+int users_refuse(struct users *t, const struct principal *who, int n, struct err *e);
 int64_t users_disk(const struct user *u); /* bytes in all */
 bool users_over_disk(const struct users *t, const struct user *u);
 void users_each(struct users *t, void (*call)(void *arg, struct user *u), void *arg);

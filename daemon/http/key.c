@@ -12,6 +12,7 @@ int key_read(struct submit_key *k, struct routes *R, struct http_req *r,
     const size_t n = key ? strlen(key) : 0;
     size_t size;
     k->R = R;
+    k->r = r;
     if (!key) return 0;
     if (!n || n > KEY_MAX)
         return err_set(e, ERR_INVALID, "Idempotency-Key must have 1 to %d bytes", KEY_MAX);
@@ -30,10 +31,11 @@ int key_read(struct submit_key *k, struct routes *R, struct http_req *r,
 int key_hold(struct submit_key *k, struct err *e)
 {
     if (!*k->text) return 0;
-    for (const struct submit_key *q = k->R->keys; q; q = q->next)
-        if (!strcmp(q->text, k->text))
-            return err_set(e, ERR_CONFLICT,
-                           "a request with this Idempotency-Key is still under way");
+    for (const struct submit_key *q = k->R->keys; q; q = q->next) {
+        if (strcmp(q->text, k->text)) continue;
+        http_set_header(k->r, "Retry-After", "1");
+        return err_set(e, ERR_CONFLICT, "a request with this Idempotency-Key is still under way");
+    }
     k->held = true;
     k->next = k->R->keys;
     k->R->keys = k;

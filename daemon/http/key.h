@@ -1,5 +1,5 @@
-/* key.h: Idempotency-Key. The first request with a key stores it in the transaction of its jobs, and
- * a later one with the same body is answered by those. Each user has keys of its own. */
+/* key.h: Idempotency-Key. The first request with a key stores it in the transaction of its jobs; a
+ * later one with the same body is answered with those. Each user has keys of its own. */
 #ifndef SEQD_DAEMON_HTTP_KEY_H
 #define SEQD_DAEMON_HTTP_KEY_H
 
@@ -16,17 +16,18 @@ struct submit_key {
     char fingerprint[SHA256_HEX];       /* of the canonical body */
     /* while the request is under way */
     struct routes *R;
+    struct http_req *r;
     struct submit_key *next;
     bool held;
     key_found *found;
     void *arg;
 };
 
-/* fails: ERR_INVALID for a key of a wrong length, and for a body that is no JSON. */
+/* fails: ERR_INVALID for a key of a wrong length, and for a body that is not JSON. */
 int key_read(struct submit_key *k, struct routes *R, struct http_req *r,
              const struct principal *who, struct err *e);
 /* Holds the key until key_drop, so that no other request has it meanwhile: fails with ERR_CONFLICT
- * where one does. Without a key nothing is held. */
+ * where one does: the client may come again. Without a key nothing is held. */
 int key_hold(struct submit_key *k, struct err *e);
 void key_drop(struct submit_key *k);
 /* Which job it made: the first one of the request. Without a key: none, at once. */

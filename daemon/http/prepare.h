@@ -27,7 +27,7 @@ struct preparing {
     struct routes *R;
     struct principal who;
     enum prepare_goal goal;
-    /* what comes of it */
+    /* the result */
     struct job_spec spec;
     char plan[PREPARE_PLAN_SIZE];
     struct refs_found source; /* what job:ID led to */

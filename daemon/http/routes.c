@@ -10,6 +10,7 @@ const struct route route_table[] = {
     {"POST", "/v1/jobs", "dry_run", ROLE_USER, ROUTE_CHANGES, route_submit},
     {"GET", "/v1/jobs", "limit cursor state owner name label.*", ROLE_USER, ROUTE_READS,
      route_jobs},
+    {"POST", "/v1/jobs:batch", "dry_run", ROLE_USER, ROUTE_CHANGES, route_batch},
     {"POST", "/v1/jobs:cancel", "", ROLE_USER, ROUTE_CHANGES, route_cancel_many},
     {"POST", "/v1/jobs:suspend", "", ROLE_USER, ROUTE_CHANGES, route_suspend_many},
     {"POST", "/v1/jobs:resume", "", ROLE_USER, ROUTE_CHANGES, route_resume_many},

@@ -45,6 +45,7 @@ struct routes {
     struct follows *follows;
     struct joins *joins;        /* NULL: nodes need no certificates */
     struct submit_key *keys;    /* key.c: of the requests that are under way */
+    struct spec_batch *batches; /* batch.c: those that are under way */
     struct uploads *uploads;    /* NULL: none are taken */
     const char *state_dir;      /* canonical; NULL: not known, as in tests */
     struct transfer *transfers; /* transfer.c: the newest first */
@@ -60,6 +61,7 @@ void view_job(struct routes *R, struct http_req *r, int64_t id, int status);
 /* ---- handlers, by file ----------------------------------------------------------------------- */
 
 route_call route_submit, route_plan; /* submit.c */
+route_call route_batch;              /* batch.c */
 route_call route_jobs, route_job, route_cancel, route_suspend, route_resume, route_restart,
     route_logs, route_artifacts, route_checkpoints, route_events, route_feed,
     route_metrics;                                                                /* views.c */

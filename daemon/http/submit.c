@@ -87,7 +87,7 @@ static void submit(struct posting *p)
                            .source = q->source.node,
                            .source_step = q->source.step};
     struct err e;
-    if (users_refuse(control_users(q->R->control), &q->who, &e)) {
+    if (users_refuse(control_users(q->R->control), &q->who, 1, &e)) {
         refuse(p, 429, &e);
         return;
     }

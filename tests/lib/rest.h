@@ -12,6 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 #include "daemon/auth.h"
+#include "daemon/http/batch.h"
 #include "daemon/http/follow.h"
 #include "daemon/http/routes.h"
 #include "daemon/http/transfer.h"
@@ -137,6 +138,7 @@ static inline void close_server(void)
     control_destroy(w.control);
     auth_destroy(w.auth);
     transfers_drop(&w.routes);
+    batches_drop(&w.routes);
     follows_destroy(w.routes.follows);
     logs_close(w.logs);
     loop_destroy(w.loop);
