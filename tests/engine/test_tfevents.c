@@ -1,0 +1,225 @@
+/* Event files of TensorBoard: each byte by a reader of its own, cut anywhere, on a disk that is
+ * full, without an allocation. */
+#include "worker/rank/tfevents.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "tests/lib/tfevents.h"
+
+static char dir[64], path[128];
+static struct err e;
+static struct tfevents f;
+static struct tfe_event ev[TFE_EVENTS];
+
+static const double wall = 1790000000.25;
+
+static void begin(int64_t step)
+{
+    static int n;
+    snprintf(path, sizeof path, "%s/%d", dir, n++);
+    e = (struct err){0};
+    CHECK_MSG(!tfevents_open(&f, path, wall, step, &e), "%s", e.text);
+}
+
+static const double numbers[] = {0,         1,        -1.5,     3.4028234663852886e38, 1e-45, 0.1,
+                                 -INFINITY, INFINITY, 1234567.8};
+#define N_NUMBERS ((int)(sizeof numbers / sizeof *numbers))
+
+static int put(int64_t step, int n)
+{
+    static const char *const tags[] = {"train/loss", "a", "", "thirty-one bytes, which is all."};
+    struct tfevents_scalar s[TFEVENTS_SCALARS];
+    for (int i = 0; i < n; i++)
+        s[i] = (struct tfevents_scalar){tags[i % 4], numbers[(step + i) % N_NUMBERS]};
+    return tfevents_scalars(&f, wall + (double)step, step, s, n, &e);
+}
+
+static void check_put(const struct tfe_event *v, int64_t step, int n)
+{
+    CHECK(v->step == step && v->wall_s == wall + (double)step && v->n == n && !v->status);
+    for (int i = 0; i < n && i < v->n; i++)
+        CHECK_MSG(v->value[i] == (float)numbers[(step + i) % N_NUMBERS], "scalar %d: %g", i,
+                  (double)v->value[i]);
+}
+
+static void test_crc(void)
+{
+    CHECK(tfe_crc((const unsigned char *)"123456789", 9) == 0xe3069283); /* RFC 3720's check */
+    CHECK(tfe_crc((const unsigned char *)"", 0) == 0);
+}
+
+/* Versions, steps of every length, all numbers of scalars, the longest tag. */
+static void test_records(void)
+{
+    static const int64_t steps[] = {0, 1, 127, 128, 16383, 16384, 1000000000, INT64_MAX - 16};
+    size_t left = 1;
+    int k = 2;
+    begin(7);
+    for (int i = 0; i < 8; i++) CHECK(!put(steps[i], i));
+    for (int n = 0; n <= TFEVENTS_SCALARS; n++) CHECK(!put(100 + n, n));
+    CHECK(!tfevents_start(&f, wall + 1, 42, &e) && !tfevents_sync(&f, &e));
+    tfevents_close(&f);
+    tfevents_close(&f);
+    const int n_events = tfe_read(path, ev, &left);
+    CHECK_MSG(n_events == 2 + 8 + TFEVENTS_SCALARS + 1 + 1 && left == 0, "%d, %zu left", n_events,
+              left);
+    if (n_events < 0) return;
+    CHECK_STR(ev[0].version, "brain.Event:2");
+    CHECK(ev[0].wall_s == wall && ev[0].step == 0 && !ev[0].n && !ev[0].status);
+    CHECK(ev[1].status == 1 && ev[1].step == 7 && ev[1].wall_s == wall && !ev[1].n);
+    for (int i = 0; i < 8; i++) check_put(&ev[k++], steps[i], i);
+    for (int n = 0; n <= TFEVENTS_SCALARS; n++) check_put(&ev[k++], 100 + n, n);
+    CHECK_STR(ev[k - 1].tag[3], "thirty-one bytes, which is all.");
+    CHECK_STR(ev[k - 1].tag[2], "");
+    CHECK(ev[k].status == 1 && ev[k].step == 42 && ev[k].wall_s == wall + 1);
+}
+
+static void test_no_number(void)
+{
+    size_t left;
+    const struct tfevents_scalar s = {"train/loss", NAN};
+    begin(1);
+    CHECK(!tfevents_scalars(&f, wall, 1, &s, 1, &e));
+    tfevents_close(&f);
+    CHECK(tfe_read(path, ev, &left) == 3 && ev[2].n == 1 && isnan(ev[2].value[0]));
+}
+
+/* A file that is there is another's. */
+static void test_taken(void)
+{
+    struct tfevents other;
+    begin(1);
+    CHECK(tfevents_open(&other, path, wall, 1, &e) && e.code == ERR_IO && other.fd < 0);
+    CHECK_MSG(strstr(e.text, path), "%s", e.text);
+    CHECK(!access(path, F_OK));
+    tfevents_close(&f);
+    CHECK(tfevents_open(&other, "/nowhere/x", wall, 1, &e) && strstr(e.text, "/nowhere/x"));
+}
+
+/* What a kill leaves may be of any length: the records before it are read, and no byte of the
+ * one that is cut. Any other damage is seen. */
+static void test_cut(void)
+{
+    size_t size, left;
+    begin(1);
+    for (int i = 1; i <= 5; i++) CHECK(!put(i, i));
+    tfevents_close(&f);
+    char *bytes = file_read(path, 1 << 20, &size, &e);
+    const int n = bytes ? tfe_parse((unsigned char *)bytes, size, ev, &left) : -1;
+    CHECK(n == 7 && (int64_t)size == f.size);
+    size_t end[8] = {0};
+    for (int i = 0; i < n; i++) end[i + 1] = end[i] + ev[i].size;
+    for (size_t cut = 0; bytes && n == 7 && cut < size; cut++) {
+        int whole = 0;
+        while (end[whole + 1] <= cut) whole++;
+        CHECK(tfe_parse((unsigned char *)bytes, cut, ev, &left) == whole);
+        CHECK(left == cut - end[whole]);
+        bytes[cut] ^= 0x10;
+        CHECK(tfe_parse((unsigned char *)bytes, size, ev, &left) < 0);
+        bytes[cut] ^= 0x10;
+    }
+    free(bytes);
+}
+
+/* A disk that takes every possible number of bytes of a record: the file ends with a whole one,
+ * and continues when there is room. */
+static void test_full(void)
+{
+    struct rlimit before, limit;
+    struct stat st;
+    size_t left;
+    signal(SIGXFSZ, SIG_IGN);
+    CHECK(!getrlimit(RLIMIT_FSIZE, &before));
+    limit = before;
+    begin(1);
+    CHECK(!put(1, 4));
+    const int64_t base = f.size;
+    CHECK(!put(2, 4));
+    const int64_t size = f.size - base;
+    tfevents_close(&f);
+    for (int64_t room = 0; room < size; room++) {
+        begin(1);
+        CHECK(!put(1, 4) && f.size == base);
+        limit.rlim_cur = (rlim_t)(base + room);
+        CHECK(!setrlimit(RLIMIT_FSIZE, &limit));
+        CHECK(put(2, 4) && e.code == ERR_IO && strstr(e.text, path));
+        CHECK(!fstat(f.fd, &st) && st.st_size == base && f.size == base);
+        CHECK(!setrlimit(RLIMIT_FSIZE, &before));
+        CHECK(!put(3, 1) && !put(4, 4));
+        tfevents_close(&f);
+        CHECK(tfe_read(path, ev, &left) == 5 && left == 0);
+        check_put(&ev[2], 1, 4);
+        check_put(&ev[3], 3, 1);
+        check_put(&ev[4], 4, 4);
+    }
+    for (int64_t room = 0; room < 60; room++) { /* version and START */
+        limit.rlim_cur = (rlim_t)room;
+        snprintf(path, sizeof path, "%s/none", dir);
+        CHECK(!setrlimit(RLIMIT_FSIZE, &limit));
+        CHECK(tfevents_open(&f, path, wall, 1, &e) && f.fd < 0 && access(path, F_OK));
+        CHECK(!setrlimit(RLIMIT_FSIZE, &before));
+    }
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+#if !SANITIZED /* the sanitizers have their own malloc */
+void *__libc_malloc(size_t);
+void *__libc_calloc(size_t, size_t);
+void *__libc_realloc(void *, size_t);
+void *malloc(size_t);
+void *calloc(size_t, size_t);
+void *realloc(void *, size_t);
+static int n_allocations;
+
+void *malloc(size_t n)
+{
+    n_allocations++;
+    return __libc_malloc(n);
+}
+
+void *calloc(size_t a, size_t b)
+{
+    n_allocations++;
+    return __libc_calloc(a, b);
+}
+
+void *realloc(void *p, size_t n)
+{
+    n_allocations++;
+    return __libc_realloc(p, n);
+}
+
+static void test_no_allocation(void)
+{
+    free(malloc(1));
+    CHECK(n_allocations > 0); /* it counts */
+    n_allocations = 0;
+    begin(1);
+    for (int i = 0; i < 100; i++) CHECK(!put(i, TFEVENTS_SCALARS));
+    CHECK(!tfevents_start(&f, wall, 3, &e) && !tfevents_sync(&f, &e));
+    tfevents_close(&f);
+    CHECK_MSG(n_allocations == 0, "%d allocations", n_allocations);
+}
+#endif
+
+int main(void)
+{
+    snprintf(dir, sizeof dir, "/tmp/test_tfevents.XXXXXX");
+    if (!mkdtemp(dir)) return 1;
+    RUN(test_crc);
+    RUN(test_records);
+    RUN(test_no_number);
+    RUN(test_taken);
+    RUN(test_cut);
+    RUN(test_full);
+#if !SANITIZED
+    RUN(test_no_allocation);
+#endif
+    if (file_remove(dir, &e)) printf("  %s\n", e.text);
+    return test_done("tfevents");
+}
