@@ -24,7 +24,7 @@ enum job_event {
     EV_READY,      /* all ranks have joined the ring */
     EV_STEP,       /* progress: not an event row of its own, carried by metrics */
     EV_CHECKPOINT, /* a step directory is complete */
-    EV_ARTIFACT,   /* a result file is complete */
+    EV_ARTIFACT,   /* a result file is complete; without "sha256": begun, and it grows */
     EV_RANK_EXIT,  /* a rank died or failed: cause and sentence inside */
     EV_NODE_LOST,
     EV_START_TIMEOUT,

@@ -48,6 +48,7 @@ static int open_training(struct training *t, struct err *e)
     if (training_say_left(t, &from, e)) return -1;
     t->step.memory_high = t->train.model.placed_size;
     t->ledger_equal = true;
+    training_curves_open(t);
     return training_load_guard(t, e) || training_find_best(t, e) ? -1 : 0;
 }
 
@@ -85,8 +86,9 @@ static int after_step(struct training *t, struct err *e)
     const bool leaves = t->train.asked_leave && !last;
     bool improved = false;
     if (training_eval_due(t) && training_eval(t, &improved, e)) return -1;
-    if ((improved || leaves || save_due(t)) && training_save(t, last || leaves, improved, e))
-        return -1;
+    if (improved || leaves || save_due(t)) {
+        if (training_curves_keep(t, e) || training_save(t, last || leaves, improved, e)) return -1;
+    }
     return leaves ? run_saved(t->r, e) : 0;
 }
 
@@ -112,6 +114,7 @@ static int one_step(struct training *t, struct err *e)
         log_error("rank.ledger", "step=%lld rank=%d", (long long)t->train.step, r->args->rank);
     t->ledger_equal = t->ledger_equal && t->step.ledger_ok;
     if (run_first(r) && link_send_step(r->link, &t->step, e)) return -1;
+    if (training_curves_step(t, e)) return -1;
     if (t->train.verdict != GUARD_ACCEPT && training_bad_step(t, e)) return -1;
     if (t->train.step == r->spec->train.steps && train_updated(&t->train, e)) return -1;
     return after_step(t, e);
@@ -131,12 +134,15 @@ int task_train(struct run *r, struct err *e)
     int rc = -1;
     if (!t) return err_set(e, ERR_IO, "out of memory");
     t->r = r;
+    t->curves.file.fd = -1;
     if (open_training(t, e) || before_steps(t, e)) goto out;
     while (t->train.step < r->spec->train.steps)
         if (one_step(t, e)) goto out;
+    training_curves_end(t); /* nothing follows a result */
     if (run_first(r) && training_result(t, e)) goto out;
     rc = 0;
 out:
+    training_curves_end(t);
     feed_close(&t->feed);
     free(t);
     return rc;

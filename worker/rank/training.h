@@ -5,18 +5,32 @@
  *   training_bad.c     steps without an update, and going back
  *   training_eval.c    held-out evaluation, and the proof before the first step
  *   training_report.c  what it says: notes and the result
+ *   training_curves.c  what it says, in files that TensorBoard reads
  *
  * Every rank takes every decision: from numbers that are the same on all of them, or after rank 0
  * has told the others. */
 #ifndef SEQD_RANK_TRAINING_H
 #define SEQD_RANK_TRAINING_H
 
+#include "api/core/artifact.h"
 #include "api/core/file.h"
 #include "worker/rank/feed.h"
 #include "worker/rank/run.h"
+#include "worker/rank/tfevents.h"
 #include "worker/rank/weights.h"
 #include "worker/train/eval.h"
 #include "worker/train/train.h"
+
+/* Rank 0's. What is owed is written at once, or after a failure when there is hope. */
+struct curves {
+    struct tfevents file; /* made with the first record */
+    char name[ARTIFACT_NAME];
+    int64_t start;             /* a START of this step comes before the next record; 0: none */
+    bool owes_step, owes_eval; /* the newest of each */
+    bool failed;               /* nothing is tried before the next checkpoint or the end */
+    bool said;                 /* that it failed; until a record is written again */
+    bool listed;               /* as an artifact that grows */
+};
 
 struct training {
     struct run *r;
@@ -37,6 +51,7 @@ struct training {
     bool owed;        /* a checkpoint could not be written and is due since */
     bool ledger_equal;
     char beside[FILE_PATH_SIZE]; /* rank 0: of weights_start */
+    struct curves curves;
 };
 #define STAGE_NONE (-2)
 
@@ -67,6 +82,8 @@ void training_adopt(struct training *t, const struct weights_start *from);
 bool training_eval_due(const struct training *t);
 /* Collective. *improved: the loss is the lowest so far, and checkpoint.best wants it kept. */
 int training_eval(struct training *t, bool *improved, struct err *e);
+/* Are the bytes of the newest evaluation's targets known? */
+bool training_eval_in_bytes(const struct training *t);
 int training_verify_first(struct training *t, struct err *e);
 
 /* ---- words (training_report.c) --------------------------------------------------------------- */
@@ -80,5 +97,33 @@ struct training_note {
 };
 int training_note(struct training *t, const struct training_note *n, struct err *e);
 int training_result(struct training *t, struct err *e);
+
+/* ---- curves (training_curves.c): nothing on ranks but the first ------------------------------ */
+
+/* Each attempt writes a file of its own among the job's artifacts:
+ *
+ *   artifacts/events.out.tfevents.<seconds since 1970>.<host>.<epoch>
+ *
+ * It is listed when it has a record, without a digest as long as it grows, and again with one at
+ * the end of the attempt; that of an attempt that was killed, by the next one. A listed file with a
+ * digest is read-only. A disk that takes no more is a note, and the file continues at the next
+ * checkpoint, or at the end: records are missing in between. fails: the link's errors alone. */
+
+/* Between opening and the first step. */
+void training_curves_open(struct training *t);
+/* Is the step written? All up to 16,383 are; of those from 8,192 * 2^k to 8,192 * 2^(k + 1) 8,192
+ * at equal distances; and the last. A record of a step takes less than 256 bytes: 17 MB for a
+ * million steps, 38 MB for a thousand million. Evaluations are written all, as they are events all.
+ */
+bool training_curves_has(int64_t step, int64_t n_steps);
+/* After a step was reported, and after an evaluation. */
+int training_curves_step(struct training *t, struct err *e);
+int training_curves_eval(struct training *t, struct err *e);
+/* Before a checkpoint: what was written survives what the checkpoint survives. */
+int training_curves_keep(struct training *t, struct err *e);
+/* After steps were taken back: TensorBoard drops those that come again. */
+void training_curves_back(struct training *t);
+/* Once, or again without effect. */
+void training_curves_end(struct training *t);
 
 #endif

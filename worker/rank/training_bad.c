@@ -53,6 +53,7 @@ static int roll_back(struct training *t, const struct rank_step *numbers, const 
     clear_moments(t);
     if (weights_start(r, &t->train.state, &from, e)) return -1;
     training_adopt(t, &from);
+    training_curves_back(t);
     snprintf(text, sizeof text, "%s; back to step %lld, rollback %lld of %d", why,
              (long long)from.state.step, (long long)t->guard.state.rollbacks,
              r->spec->guard.rollbacks);

@@ -27,6 +27,12 @@ static bool latents(const struct training *t)
     return t->r->plan.grid[0] > 0;
 }
 
+bool training_eval_in_bytes(const struct training *t)
+{
+    return t->eval.n_bytes > 0 && (data_all_bytes(data_stats(t->r->data), SET_EVAL) ||
+                                   data_order_bytes_known(t->feed.eval));
+}
+
 static int send_eval(struct training *t, struct err *e)
 {
     const struct eval *v = &t->eval;
@@ -40,10 +46,7 @@ static int send_eval(struct training *t, struct err *e)
     if (!latents(t)) jwrite_double(&w, "ppl", exp(v->loss));
     jwrite_int(&w, "targets", v->targets);
     jwrite_int(&w, "sequences", v->windows);
-    if ((data_all_bytes(data_stats(t->r->data), SET_EVAL) ||
-         data_order_bytes_known(t->feed.eval)) &&
-        v->n_bytes > 0)
-        jwrite_double(&w, "bits_per_byte", eval_bits_per_byte(v));
+    if (training_eval_in_bytes(t)) jwrite_double(&w, "bits_per_byte", eval_bits_per_byte(v));
     jwrite_end(&w);
     if (jwrite_finish(&w) < 0) return err_set(e, ERR_TOO_LARGE, "an evaluation is too long");
     return link_send_event(t->r->link, EV_EVAL, t->train.step, json, e);
@@ -68,7 +71,7 @@ int training_eval(struct training *t, bool *improved, struct err *e)
     st->eval_loss = t->eval.loss;
     *improved = t->train.step > 0 && t->r->spec->checkpoint.best && isfinite(t->eval.loss) &&
                 (!st->has_best || t->eval.loss < st->best_loss);
-    return send_eval(t, e);
+    return send_eval(t, e) || training_curves_eval(t, e) ? -1 : 0;
 }
 
 /* ---- before the first step ------------------------------------------------------------------- */

@@ -1,0 +1,405 @@
+/* What a training leaves for TensorBoard, by real seqrank processes: the numbers that were
+ * reported, each step once, through kills, saves, rollbacks and a disk that takes nothing. */
+#include <math.h>
+
+#include "tests/lib/gang.h"
+#include "tests/lib/param.h"
+#include "tests/lib/tfevents.h"
+#include "worker/hf/hf.h"
+#include "worker/rank/training.h"
+
+#define STEPS 20
+
+static char scratch[64], prepared_id[80], bad_model[128];
+static struct gang g; /* 100 KiB: not on the stack */
+static struct tfe_curve shown;
+
+static struct spec_source source(struct job_spec *s, const char *name)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", scratch, name);
+    return (struct spec_source){tiny_text(s, path), tiny_text(s, "text"), DATA_JSONL, 0, -1};
+}
+
+static struct order *make_order(const char *name)
+{
+    struct order *o = order_new(JOB_TRAIN, scratch, prepared_id, name);
+    struct job_spec *s = &o->spec;
+    s->data.seq_len = 64;
+    s->data.packing = PACKING_CONCAT;
+    s->data.n_train = s->eval.n_data = 1;
+    s->data.train[0] = source(s, "text.jsonl");
+    s->eval.data[0] = source(s, "held.jsonl");
+    s->eval.at_end = 0;
+    s->parallel.sp = s->resources.ranks = 2;
+    s->train.steps = STEPS;
+    s->train.global_batch = 2;
+    s->checkpoint.every_steps = 3;
+    return o;
+}
+
+/* One that need not succeed. */
+static void run(struct order *o, int kill_rank, int save_at_step,
+                void (*on_step)(struct gang *, const struct rank_step *))
+{
+    struct err e = {0};
+    CHECK_MSG(!family_check(&o->spec, &e), "%s: %s", e.field, e.text);
+    gang_start(&g, 2, o);
+    g.kill_rank = kill_rank;
+    g.save_at_step = save_at_step;
+    g.on_step = on_step;
+    gang_run(&g);
+}
+
+static void show(const struct order *o)
+{
+    char dir[RANK_PATH_SIZE + 16];
+    snprintf(dir, sizeof dir, "%s/artifacts", o->args.job_dir);
+    tfe_show(dir, &shown);
+}
+
+static void check_value(const char *tag, int64_t step, double want)
+{
+    float value = 0;
+    const int n = tfe_count(&shown, tag, step, &value);
+    CHECK_MSG(n == 1 && (value == (float)want || (isnan(value) && isnan(want))),
+              "%s of step %lld: %d times, %g, want %g", tag, (long long)step, n, (double)value,
+              want);
+}
+
+/* All that was reported of the steps of the gang that ran last. */
+static void check_steps(void)
+{
+    for (int i = 0; i < g.n_steps; i++) {
+        const struct rank_step *s = &g.step[i];
+        bool again = false;
+        for (int k = i + 1; k < g.n_steps; k++) again |= g.step[k].step == s->step;
+        if (again) continue; /* taken back */
+        check_value("train/loss", s->step, s->loss);
+        check_value("train/grad_norm", s->step, s->grad_norm);
+        check_value("train/lr", s->step, s->lr);
+        check_value("speed/tokens_s", s->step, (double)s->tokens * 1e6 / (double)s->step_us);
+        check_value("speed/step_ms", s->step, (double)s->step_us / 1000);
+        check_value("speed/comm_wait_ms", s->step, (double)s->comm_wait_us / 1000);
+        check_value("memory/high", s->step, (double)s->memory_high);
+    }
+}
+
+static void check_once(int64_t first, int64_t last)
+{
+    float value;
+    for (int64_t k = first; k <= last; k++)
+        CHECK_MSG(tfe_count(&shown, "train/loss", k, &value) == 1, "step %lld: %d times",
+                  (long long)k, tfe_count(&shown, "train/loss", k, &value));
+}
+
+/* The artifact of the event: of a file that is there, whole or growing. */
+static void check_listed(const struct order *o, int n, const char *file, bool whole)
+{
+    const struct gang_event *ev = gang_event(&g, EV_ARTIFACT, n);
+    char name[128], sha[80], want[SHA256_HEX], path[2 * RANK_PATH_SIZE];
+    int64_t size = 0;
+    struct err e = {0};
+    struct stat st;
+    CHECK(ev);
+    if (!ev) return;
+    CHECK_STR(text(ev->json, "name", name, sizeof name), file);
+    snprintf(path, sizeof path, "%s/artifacts/%s", o->args.job_dir, name);
+    CHECK_MSG(!sha256_file(path, want, &size, &e), "%s", e.text);
+    CHECK(!stat(path, &st));
+    if (whole) {
+        CHECK_STR(text(ev->json, "sha256", sha, sizeof sha), want);
+        CHECK(number(ev->json, "size") == (double)size && (st.st_mode & 0777) == 0400);
+    } else {
+        CHECK(!strstr(ev->json, "sha256") && number(ev->json, "size") <= (double)size);
+    }
+}
+
+static void test_prepare(void)
+{
+    static const char *const files[] = {"text.jsonl", "held.jsonl"};
+    for (int k = 0; k < 2; k++) { /* document 70 has a Z where the others have an x */
+        char path[128];
+        snprintf(path, sizeof path, "%s/%s", scratch, files[k]);
+        FILE *f = fopen(path, "we");
+        for (int i = k * 90; f && i < 90 + k * 9; i++)
+            fprintf(f, "{\"text\":\"int f%d(int x) { return %s * %d; }\"}\n", i,
+                    i == 70 ? "Z" : "x", i * 7 % 13);
+        CHECK(f && !fclose(f));
+    }
+    struct order *o = make_order("prepare");
+    o->spec.parallel.sp = o->spec.resources.ranks = 1;
+    o->args.task = TASK_PREPARE;
+    if (gang_runs(&g, o)) text(g.result, "prepared_id", prepared_id, sizeof prepared_id);
+    free(o);
+}
+
+/* ---- one attempt ----------------------------------------------------------------------------- */
+
+static void test_train(void)
+{
+    struct order *o = make_order("train");
+    o->spec.eval.every_steps = 4;
+    o->spec.eval.at_start = 1;
+    if (gang_runs(&g, o)) {
+        show(o);
+        CHECK(shown.n_files == 1 && shown.n_starts == 1);
+        CHECK_MSG(!strncmp(shown.file[0], "events.out.tfevents.", 20), "%s", shown.file[0]);
+        CHECK_MSG(strlen(shown.file[0]) > 2 && strstr(shown.file[0] + 30, ".1"), "%s",
+                  shown.file[0]);
+        CHECK(g.n_steps == STEPS);
+        check_steps();
+        for (int i = 0; i < 6; i++) {
+            const struct gang_event *ev = gang_event(&g, EV_EVAL, i);
+            CHECK(ev && ev->step == 4 * i);
+            if (!ev) break;
+            check_value("eval/loss", ev->step, number(ev->json, "loss"));
+            check_value("eval/ppl", ev->step, number(ev->json, "ppl"));
+            check_value("eval/bits_per_byte", ev->step, number(ev->json, "bits_per_byte"));
+        }
+        CHECK_MSG(shown.n == STEPS * 7 + 6 * 3, "%d scalars", shown.n);
+        CHECK(g.n_artifacts == 2 && g.n_notes == 0);
+        check_listed(o, 0, shown.file[0], false);
+        check_listed(o, 1, shown.file[0], true);
+        o->args.epoch = 2; /* nothing left to do: no file of it */
+        CHECK(gang_runs(&g, o) && g.n_artifacts == 0);
+        show(o);
+        CHECK(shown.n_files == 1);
+    }
+    free(o);
+}
+
+/* In half floats: the loss scale, of a step that was left out as well. */
+static void test_half(void)
+{
+    struct order *o = make_order("half");
+    float first = 0, last = 0;
+    o->spec.precision.params = PRECISION_FP16;
+    if (gang_runs(&g, o)) {
+        show(o);
+        check_steps();
+        CHECK(tfe_count(&shown, "train/loss_scale", 1, &first) == 1 && first >= 1);
+        CHECK(tfe_count(&shown, "train/loss_scale", STEPS, &last) == 1);
+        CHECK((double)last == number(g.result, "loss_scale"));
+    }
+    free(o);
+}
+
+static void test_which(void)
+{
+    int64_t n = 0, all = 0;
+    for (int64_t k = 1; k <= 1000000; k++) {
+        all += training_curves_has(k, 1000000);
+        n += training_curves_has(k, 1000000);
+        if (k == 16383) CHECK(n == 16383);
+        if ((k & (k - 1)) == 0 && k >= 16384) { /* of a doubling */
+            CHECK_MSG(n == (k == 16384 ? 16384 : 8192), "%lld up to %lld", (long long)n,
+                      (long long)k);
+            n = 0;
+        }
+    }
+    CHECK_MSG(all < 70000, "%lld records", (long long)all); /* x 256 bytes: 17 MB */
+    CHECK(training_curves_has(999999, 999999) && !training_curves_has(999999, 1000000));
+    CHECK(training_curves_has(1 << 29, 1000000000) && !training_curves_has(999999937, 1000000000));
+}
+
+/* ---- several --------------------------------------------------------------------------------- */
+
+/* kill -9 of the rank that writes, at a checkpoint of step 3; then of another one; then to the end.
+ * The next attempt lists what the one before could not. */
+static void test_kill(void)
+{
+    struct order *o = make_order("killed");
+    run(o, 0, 0, NULL);
+    CHECK(WIFSIGNALED(g.status[0]) && g.n_steps >= 3);
+    CHECK(g.n_artifacts == 1);
+    show(o);
+    CHECK(shown.n_files == 1);
+    check_steps();
+    check_listed(o, 0, shown.file[0], false);
+    o->args.epoch = 2;
+    run(o, 1, 0, NULL);
+    CHECK(g.n_steps >= 1 && !*g.result);
+    show(o);
+    CHECK(shown.n_files == 2 && shown.n_starts == 2);
+    check_once(1, g.step[g.n_steps - 1].step);
+    check_steps();
+    check_listed(o, 0, shown.file[0], true);
+    check_listed(o, 1, shown.file[1], false);
+    check_listed(o, 2, shown.file[1], true); /* its peer was killed: rank 0 had time */
+    o->args.epoch = 3;
+    if (gang_runs(&g, o)) {
+        show(o);
+        CHECK(shown.n_files == 3 && shown.n_starts == 3);
+        check_once(1, STEPS);
+        check_steps();
+        CHECK(g.n_artifacts == 2);
+        check_listed(o, 0, shown.file[2], false);
+        check_listed(o, 1, shown.file[2], true);
+    }
+    free(o);
+}
+
+/* Suspended: the file is whole before the rank leaves, and the curve continues. */
+static void test_save(void)
+{
+    struct order *o = make_order("saved");
+    o->spec.checkpoint.every_steps = 0;
+    run(o, -1, 5, NULL);
+    CHECK(WEXITSTATUS(g.status[0]) == RANK_EXIT_SAVED);
+    show(o);
+    check_once(1, g.step[g.n_steps - 1].step);
+    CHECK(g.n_artifacts == 2);
+    check_listed(o, 1, shown.file[0], true);
+    o->args.epoch = 2;
+    if (gang_runs(&g, o)) {
+        show(o);
+        CHECK(shown.n_files == 2);
+        check_once(1, STEPS);
+        check_steps();
+    }
+    free(o);
+}
+
+/* A training that continues where another one has saved: its own directory, from that step on. */
+static void test_continue(void)
+{
+    struct order *o = make_order("source"), *next = make_order("next");
+    char path[2 * RANK_PATH_SIZE];
+    if (gang_runs(&g, o)) {
+        snprintf(path, sizeof path, "%s/checkpoints/step-%08d", o->args.job_dir, 18);
+        next->spec.checkpoint.resume = RESUME_PATH;
+        next->spec.checkpoint.resume_path = tiny_text(&next->spec, path);
+        if (gang_runs(&g, next)) {
+            CHECK(g.n_steps == STEPS - 18);
+            show(next);
+            CHECK(shown.n_files == 1 && shown.n == (STEPS - 18) * 7);
+            check_steps();
+        }
+    }
+    free(o);
+    free(next);
+}
+
+/* ---- going back ------------------------------------------------------------------------------ */
+
+/* A model whose embedding of 'Z' is NaN: one step of a pass is bad. */
+static void write_model(void)
+{
+    struct err e = {0};
+    const int64_t n = param_count(&tiny_shape);
+    float *w = calloc((size_t)n, 4);
+    snprintf(bad_model, sizeof bad_model, "%s/bad", scratch);
+    const int64_t at = param_named(&tiny_shape, "model.embed_tokens.weight").offset;
+    for (int64_t i = 0; i < n; i++) w[i] = 0.05f * sinf((float)(i * i % 1009));
+    for (int64_t i = 0; i < tiny_shape.width; i++) w[at + 'Z' * tiny_shape.width + i] = NAN;
+    CHECK_MSG(!hf_save(bad_model, &tiny_shape, DT_F32, w, &e), "%s", e.text);
+    free(w);
+}
+
+/* Back to a checkpoint, or to the start: the steps that come again are there once, as they were
+ * the last time. */
+static void test_rollback(void)
+{
+    write_model();
+    for (int every = 0; every <= 3; every += 3) {
+        struct order *o = make_order(every ? "back" : "back0");
+        o->spec.model.path = tiny_text(&o->spec, bad_model);
+        o->spec.guard.nonfinite = NONFINITE_ROLLBACK;
+        o->spec.checkpoint.every_steps = every;
+        o->spec.eval.every_steps = 1;
+        o->spec.checkpoint.best = 0;
+        if (gang_runs(&g, o)) {
+            show(o);
+            CHECK(number(g.result, "rollbacks") >= 1);
+            CHECK(shown.n_files == 1 && shown.n_starts == 1 + (int)number(g.result, "rollbacks"));
+            check_once(1, STEPS);
+            check_steps();
+            float value;
+            for (int k = 1; k <= STEPS; k++) CHECK(tfe_count(&shown, "eval/loss", k, &value) == 1);
+        }
+        free(o);
+    }
+}
+
+/* ---- disks ----------------------------------------------------------------------------------- */
+
+static char blocked[2 * RANK_PATH_SIZE];
+
+static void block(const struct order *o)
+{
+    struct err e = {0};
+    snprintf(blocked, sizeof blocked, "%s/artifacts", o->args.job_dir);
+    CHECK_MSG(!file_write(blocked, "", 0, &e), "%s", e.text); /* a file where a directory must be */
+}
+
+static void unblock(struct gang *k, const struct rank_step *s)
+{
+    if (s->step == 8) CHECK(!unlink(blocked)); /* the steps before have been tried */
+}
+
+/* Nothing can be written: one note, and the job's end is as ever. */
+static void test_never(void)
+{
+    char sha[80], want[80];
+    struct order *o = make_order("free");
+    if (gang_runs(&g, o)) text(g.result, "weights_sha256", want, sizeof want);
+    free(o);
+    o = make_order("never");
+    block(o);
+    if (gang_runs(&g, o)) {
+        CHECK_STR(text(g.result, "weights_sha256", sha, sizeof sha), want);
+        CHECK(g.n_notes == 1 && g.n_artifacts == 0);
+        const struct gang_event *note = gang_event(&g, EV_NOTE, 0);
+        if (note) CHECK_STR(text(note->json, "code", sha, sizeof sha), "tensorboard_failed");
+        CHECK(note && note->step == 1 && strstr(note->json, "/artifacts"));
+    }
+    free(o);
+}
+
+/* It continues at a checkpoint, with a START, the newest step and the newest evaluation. */
+static void test_for_a_while(void)
+{
+    struct order *o = make_order("while");
+    float value;
+    block(o);
+    o->spec.eval.every_steps = 2;
+    o->spec.checkpoint.best = 0;
+    run(o, -1, 0, unblock);
+    CHECK(all_ok(&g) && g.n_notes == 1 && g.n_artifacts == 2);
+    show(o);
+    CHECK(shown.n_files == 1 && shown.n_starts == 1);
+    /* The step of the first checkpoint after that: 9, or a later one of a rank that was quicker. */
+    int64_t first = 1;
+    while (first <= STEPS && !tfe_count(&shown, "train/loss", first, &value)) first++;
+    CHECK_MSG(first > 8 && first <= STEPS && (first % 3 == 0 || first == STEPS), "from step %lld",
+              (long long)first);
+    check_once(first, STEPS);
+    for (int64_t k = 2; k <= STEPS; k += 2)
+        CHECK(tfe_count(&shown, "eval/loss", k, &value) == (k >= first / 2 * 2));
+    free(o);
+}
+
+int main(int argc, char **argv)
+{
+    gang_program(argv[0]);
+    snprintf(scratch, sizeof scratch, "/tmp/test_curves.XXXXXX");
+    if (!mkdtemp(scratch)) return 1;
+    setenv("SEQD_LOG", getenv("V") ? "info" : "error", 0);
+    RUN(test_prepare);
+    RUN(test_train);
+    RUN(test_half);
+    RUN(test_which);
+    RUN(test_kill);
+    RUN(test_save);
+    RUN(test_continue);
+    RUN(test_rollback);
+    RUN(test_never);
+    RUN(test_for_a_while);
+    struct err e = {0};
+    if (getenv("KEEP"))
+        printf("  kept %s\n", scratch);
+    else if (file_remove(scratch, &e))
+        printf("  %s\n", e.text);
+    return test_done("curves");
+}

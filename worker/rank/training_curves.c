@@ -1,0 +1,251 @@
+#include <dirent.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+#include "api/core/job.h"
+#include "api/core/jwrite.h"
+#include "api/core/log.h"
+#include "worker/rank/training.h"
+
+#define PREFIX   "events.out.tfevents." /* TensorBoard knows its files by it */
+#define DENSE    8192                   /* records of steps in each doubling of their number */
+#define HOST_MAX 16                     /* bytes of the host in a name: it has 64 in all */
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+static double wall_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Calls found for every event file among the job's artifacts; a failure of one ends it. */
+static int each_file(struct training *t,
+                     int (*found)(struct training *t, const char *name, void *arg, struct err *e),
+                     void *arg, struct err *e)
+{
+    char path[FILE_PATH_SIZE];
+    struct dirent *ent;
+    int rc = 0;
+    if (file_join(path, e, "%s/artifacts", t->r->args->job_dir)) return -1;
+    DIR *d = opendir(path);
+    while (d && !rc && (ent = readdir(d)))
+        if (!strncmp(ent->d_name, PREFIX, sizeof PREFIX - 1) && strlen(ent->d_name) < ARTIFACT_NAME)
+            rc = found(t, ent->d_name, arg, e);
+    if (d) closedir(d);
+    return rc;
+}
+
+static int after(struct training *t, const char *name, void *arg, struct err *e)
+{
+    long long *newest = arg, s;
+    if (sscanf(name + sizeof PREFIX - 1, "%lld.", &s) == 1 && s > *newest) *newest = s;
+    return 0;
+}
+
+/* Files are read in the order of their names: this one is the last, whatever the clock says. */
+void training_curves_open(struct training *t)
+{
+    char host[HOST_MAX + 1] = "";
+    long long newest = 0, now = (long long)wall_s();
+    struct curves *c = &t->curves;
+    c->start = t->train.step + 1;
+    if (!run_first(t->r)) return;
+    if (each_file(t, after, &newest, NULL)) return; /* a path too long: no file has a name */
+    if (now <= newest) now = newest + 1;
+    if (gethostname(host, HOST_MAX) && !*host) snprintf(host, sizeof host, "node");
+    for (char *p = host; *p; p++)
+        if (!(*p >= '0' && *p <= '9') && !(*p >= 'a' && *p <= 'z') && !(*p >= 'A' && *p <= 'Z'))
+            *p = '-';
+    snprintf(c->name, sizeof c->name, PREFIX "%lld.%s.%lld", now, host,
+             (long long)t->r->args->epoch);
+}
+
+/* ---- artifacts ------------------------------------------------------------------------------- */
+
+/* sha256 "": it grows. */
+static int send_file(struct training *t, const char *name, int64_t size, const char *sha256,
+                     struct err *e)
+{
+    char json[512];
+    struct jwrite w;
+    jwrite_init(&w, json, sizeof json);
+    jwrite_object(&w, NULL);
+    jwrite_str(&w, "name", name);
+    jwrite_int(&w, "size", size);
+    if (*sha256) jwrite_str(&w, "sha256", sha256);
+    jwrite_end(&w);
+    if (jwrite_finish(&w) < 0) return err_set(e, ERR_TOO_LARGE, "%s: too long to report", name);
+    return link_send_event(t->r->link, EV_ARTIFACT, t->train.step, json, e);
+}
+
+/* Lists one that will not grow, and marks it. */
+static int finish(struct training *t, const char *name, struct err *e)
+{
+    struct artifact_done done;
+    if (artifact_path(t->r->args->job_dir, name, &done, e) || artifact_describe(&done, e) ||
+        send_file(t, name, done.size, done.sha256, e))
+        return -1;
+    return chmod(done.path, 0400) ? err_errno(e, "chmod %s", done.path) : 0;
+}
+
+/* One of an attempt that had no time to do it. */
+static int finish_left(struct training *t, const char *name, void *arg, struct err *e)
+{
+    char path[FILE_PATH_SIZE];
+    struct stat st;
+    struct err why = {0};
+    if (!strcmp(name, t->curves.name)) return 0;
+    if (file_join(path, e, "%s/artifacts/%s", t->r->args->job_dir, name)) return -1;
+    if (lstat(path, &st) || !S_ISREG(st.st_mode) || !(st.st_mode & S_IWUSR)) return 0;
+    if (finish(t, name, &why)) log_warn("rank.curves", "file=%s reason=\"%s\"", name, why.text);
+    return 0;
+}
+
+static int list(struct training *t, struct err *e)
+{
+    struct curves *c = &t->curves;
+    char dir[FILE_PATH_SIZE];
+    struct err why = {0};
+    c->listed = true;
+    if (file_join(dir, &why, "%s/artifacts", t->r->args->job_dir) || file_sync_dir(dir, &why))
+        log_warn("rank.curves", "reason=\"%s\"", why.text);
+    if (each_file(t, finish_left, NULL, e)) return -1;
+    return send_file(t, c->name, c->file.size, "", e);
+}
+
+/* ---- records --------------------------------------------------------------------------------- */
+
+static int put(struct training *t, int64_t step, const struct tfevents_scalar *s, int n,
+               struct err *e)
+{
+    struct curves *c = &t->curves;
+    struct artifact_done done;
+    if (c->file.fd < 0) {
+        if (artifact_path(t->r->args->job_dir, c->name, &done, e) ||
+            tfevents_open(&c->file, done.path, wall_s(), c->start, e))
+            return -1;
+    } else if (c->start && tfevents_start(&c->file, wall_s(), c->start, e)) {
+        return -1;
+    }
+    c->start = 0;
+    return tfevents_scalars(&c->file, wall_s(), step, s, n, e);
+}
+
+/* The names and units of the metrics over REST (daemon/doc.c). */
+static int put_step(struct training *t, struct err *e)
+{
+    const struct rank_step *s = &t->step;
+    const struct run *r = t->r;
+    const double tokens_s = s->step_us > 0 ? (double)s->tokens * 1e6 / (double)s->step_us : 0;
+    struct tfevents_scalar v[TFEVENTS_SCALARS] = {
+        {"train/loss", s->loss},
+        {"train/grad_norm", s->grad_norm},
+        {"train/lr", s->lr},
+        {"speed/tokens_s", tokens_s},
+        {"speed/step_ms", (double)s->step_us / 1000},
+        {"speed/comm_wait_ms", (double)s->comm_wait_us / 1000},
+        {"memory/high", (double)s->memory_high},
+    };
+    int n = 7;
+    if (s->host_planned)
+        v[n++] = (struct tfevents_scalar){"memory/host_high", (double)s->host_high};
+    if (r->plan.precision == PRECISION_FP16)
+        v[n++] = (struct tfevents_scalar){"train/loss_scale", scale_of(r->spec, &t->train.scale)};
+    return put(t, s->step, v, n, e);
+}
+
+/* As EV_EVAL has it. */
+static int put_eval(struct training *t, struct err *e)
+{
+    struct tfevents_scalar v[3] = {{"eval/loss", t->eval.loss}};
+    int n = 1;
+    if (!t->r->plan.grid[0]) v[n++] = (struct tfevents_scalar){"eval/ppl", exp(t->eval.loss)};
+    if (training_eval_in_bytes(t))
+        v[n++] = (struct tfevents_scalar){"eval/bits_per_byte", eval_bits_per_byte(&t->eval)};
+    return put(t, t->state.eval_step, v, n, e);
+}
+
+static int fail(struct training *t, struct err *why, struct err *e)
+{
+    struct curves *c = &t->curves;
+    c->failed = true;
+    log_warn("rank.curves", "step=%lld reason=\"%s\"", (long long)t->train.step, why->text);
+    if (c->said) return 0;
+    c->said = true;
+    err_prefix(why, "TensorBoard's file lacks records from here on until a checkpoint");
+    return training_note(
+        t,
+        &(struct training_note){
+            .code = "tensorboard_failed", .text = why->text, .step = t->train.step, .from = -1},
+        e);
+}
+
+static int pay(struct training *t, struct err *e)
+{
+    struct curves *c = &t->curves;
+    struct err why = {0};
+    if (c->failed || !(c->owes_step || c->owes_eval)) return 0;
+    if (c->owes_step && put_step(t, &why)) return fail(t, &why, e);
+    c->owes_step = false;
+    if (c->owes_eval && put_eval(t, &why)) return fail(t, &why, e);
+    c->owes_eval = c->said = false;
+    return c->listed ? 0 : list(t, e);
+}
+
+/* ---- when ------------------------------------------------------------------------------------ */
+
+bool training_curves_has(int64_t step, int64_t n_steps)
+{
+    int64_t every = 1;
+    while (step >= 2 * DENSE * every) every *= 2;
+    return step % every == 0 || step == n_steps;
+}
+
+int training_curves_step(struct training *t, struct err *e)
+{
+    if (!*t->curves.name || !training_curves_has(t->step.step, t->r->spec->train.steps)) return 0;
+    t->curves.owes_step = true;
+    return pay(t, e);
+}
+
+int training_curves_eval(struct training *t, struct err *e)
+{
+    if (!*t->curves.name) return 0;
+    t->curves.owes_eval = true;
+    return pay(t, e);
+}
+
+int training_curves_keep(struct training *t, struct err *e)
+{
+    struct curves *c = &t->curves;
+    struct err why = {0};
+    c->failed = false;
+    if (pay(t, e)) return -1;
+    if (c->failed || c->file.fd < 0) return 0;
+    return tfevents_sync(&c->file, &why) ? fail(t, &why, e) : 0;
+}
+
+void training_curves_back(struct training *t)
+{
+    struct curves *c = &t->curves;
+    c->owes_step = c->owes_eval = false;
+    if (!c->start || c->start > t->train.step + 1) c->start = t->train.step + 1;
+}
+
+void training_curves_end(struct training *t)
+{
+    struct curves *c = &t->curves;
+    struct err e = {0};
+    const int rc = training_curves_keep(t, &e);
+    const bool whole = !rc && !c->failed && c->listed;
+    tfevents_close(&c->file);
+    if (whole && finish(t, c->name, &e))
+        log_warn("rank.curves", "file=%s reason=\"%s\"", c->name, e.text);
+    c->name[0] = 0;
+    c->owes_step = c->owes_eval = c->listed = false;
+}
