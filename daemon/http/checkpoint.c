@@ -273,17 +273,6 @@ static void ask_text(struct checkpoint *k)
 
 /* ---- which node ------------------------------------------------------------------------------ */
 
-/* That of rank 0, which wrote it: in the ASSIGN of the attempt. */
-static int read_node(struct checkpoint *k, const char *assign)
-{
-    struct event *ev = calloc(1, sizeof *ev);
-    if (!ev) abort();
-    const int rc = assign ? event_read(assign, strlen(assign), ev, NULL) : -1;
-    memcpy(k->node, ev->node, sizeof k->node);
-    free(ev);
-    return rc || !*k->node ? -1 : 0;
-}
-
 static void on_event(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct checkpoint *k = arg;
@@ -294,7 +283,7 @@ static void on_event(void *arg, const struct store_rows *rows, const struct err 
         refuse(k, ERR_NOT_FOUND, "", "does not exist: the job's checkpoints are listed");
     } else if (row->n[3] == EV_CHECKPOINT_REMOVED) {
         refuse(k, ERR_NOT_FOUND, "", "was removed: checkpoint.keep says how many stay");
-    } else if (read_node(k, row->text[1])) {
+    } else if (transfer_node(row->text[1], k->node)) {
         refuse(k, ERR_NOT_FOUND, "", "is on a node that its events do not name");
     } else {
         k->epoch = row->n[1];

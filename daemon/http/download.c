@@ -1,6 +1,6 @@
-/* GET /v1/jobs/{id}/artifacts/{name}: bytes from the node that ran the job (transfer.h). One byte
- * range of a request is honoured, so that a broken download resumes where it broke; several, or a
- * condition, get the whole. */
+/* GET /v1/jobs/{id}/artifacts/{name}: bytes from the node whose attempt named it last, or where
+ * none did from that of the newest attempt (transfer.h). One byte range of a request is honoured,
+ * so that a broken download resumes where it broke; several, or a condition, get the whole. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,10 +22,8 @@ static void run(void *arg, int64_t at, struct transfer_run *out)
     memcpy(out->path, d->path, sizeof out->path);
 }
 
-/* The node is in the job's document: ..."node":"local",... */
-static void on_job(void *arg, const struct store_rows *rows, const struct err *failed)
+static void start(struct download *d, const char *node)
 {
-    struct download *d = arg;
     struct transfer_source s = {.job = d->job,
                                 .type = "application/octet-stream",
                                 .name = d->path,
@@ -33,12 +31,21 @@ static void on_job(void *arg, const struct store_rows *rows, const struct err *f
                                 .run = run,
                                 .over = free,
                                 .arg = d};
+    snprintf(s.node, sizeof s.node, "%s", node);
+    transfer_start(d->R, d->r, &s);
+}
+
+/* The node is in the job's document: ..."node":"local",... */
+static void on_job(void *arg, const struct store_rows *rows, const struct err *failed)
+{
+    struct download *d = arg;
     struct err e;
     const char *at = rows->n_rows ? strstr(rows->row[0].text[0], "\"node\":\"") : NULL;
     size_t n = at ? strcspn(at + 8, "\"") : 0;
-    if (n && n < sizeof s.node) {
-        memcpy(s.node, at + 8, n);
-        transfer_start(d->R, d->r, &s);
+    if (n && n < NODE_NAME) {
+        char node[NODE_NAME];
+        snprintf(node, sizeof node, "%.*s", (int)n, at + 8);
+        start(d, node);
         return;
     }
     if (failed)
@@ -49,6 +56,19 @@ static void on_job(void *arg, const struct store_rows *rows, const struct err *f
                 (long long)d->job);
     reply_fail(d->r, &e);
     free(d);
+}
+
+static void on_artifact(void *arg, const struct store_rows *rows, const struct err *failed)
+{
+    struct download *d = arg;
+    char node[NODE_NAME];
+    if (failed)
+        on_job(d, rows, failed);
+    else if (rows->n_rows && !transfer_node(rows->row[0].text[1], node))
+        start(d, node);
+    else
+        store_read(control_store(d->R->control), ASK_JOB, (const int64_t[4]){d->job}, NULL, on_job,
+                   d);
 }
 
 void route_download(struct routes *R, struct http_req *r, const struct route_match *a)
@@ -68,5 +88,6 @@ void route_download(struct routes *R, struct http_req *r, const struct route_mat
         return;
     }
     snprintf(d->path, sizeof d->path, "%s", a->name);
-    store_read(control_store(R->control), ASK_JOB, (const int64_t[4]){a->id}, NULL, on_job, d);
+    store_read(control_store(R->control), ASK_ARTIFACT, (const int64_t[4]){a->id}, d->path,
+               on_artifact, d);
 }

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "daemon/event.h"
 #include "daemon/http/range.h"
 #include "daemon/http/reply.h"
 
@@ -222,6 +223,18 @@ static void go_on(struct transfer *t)
 void transfers_drop(struct routes *R)
 {
     while (R->transfers) destroy(R->transfers);
+}
+
+/* ---- which node ------------------------------------------------------------------------------ */
+
+int transfer_node(const char *assign, char out[NODE_NAME])
+{
+    struct event *ev = calloc(1, sizeof *ev);
+    if (!ev) abort();
+    const int rc = assign ? event_read(assign, strlen(assign), ev, NULL) : -1;
+    memcpy(out, ev->node, NODE_NAME);
+    free(ev);
+    return rc || !*out ? -1 : 0;
 }
 
 /* ---- beginning ------------------------------------------------------------------------------- */

@@ -32,6 +32,9 @@ struct transfer_source {
     void *arg;
 };
 
+/* The node of rank 0, by the data of an ASSIGN (NULL: there is none). -1: it is not there. */
+int transfer_node(const char *assign, char out[NODE_NAME]);
+
 /* Answers r: 200, 206, 304, 416, or why the node does not. */
 void transfer_start(struct routes *R, struct http_req *r, const struct transfer_source *s);
 

@@ -486,7 +486,7 @@ void route_metrics(struct routes *R, struct http_req *r, const struct route_matc
 
 void route_artifacts(struct routes *R, struct http_req *r, const struct route_match *a)
 {
-    job_page(view_of(R, r, a), ASK_EVENTS, EV_ARTIFACT, PAGE_MAX, page_product);
+    job_page(view_of(R, r, a), ASK_ARTIFACTS, EV_ARTIFACT, PAGE_MAX, page_product);
 }
 
 void route_checkpoints(struct routes *R, struct http_req *r, const struct route_match *a)

@@ -151,6 +151,31 @@ static void select_checkpoints(sqlite3 *db, struct query *a)
                 bound, 5, NULL, 4, 1, a);
 }
 
+/* The last word on each name. */
+static void select_artifacts(sqlite3 *db, struct query *a)
+{
+    const int64_t bound[] = {a->n[0], a->n[1], a->n[2], EV_ARTIFACT};
+    select_rows(db,
+                "SELECT seq, epoch, at, type, coalesce(data, '') FROM events "
+                "WHERE job = ?1 AND " SHOWN " AND seq > ?2 AND type = ?4 AND seq IN ("
+                "SELECT max(seq) FROM events WHERE job = ?1 AND type = ?4 AND json_valid(data) "
+                "GROUP BY json_extract(data, '$.detail.name')) ORDER BY seq LIMIT ?3",
+                bound, 4, NULL, 4, 1, a);
+}
+
+static void select_artifact(sqlite3 *db, struct query *a)
+{
+    const int64_t bound[] = {0, a->n[0], EV_ARTIFACT, EV_ASSIGN};
+    select_rows(db,
+                "SELECT seq, epoch, at, type, data, (SELECT data FROM events AS b WHERE b.job = ?2 "
+                "AND b.epoch = a.epoch AND b.type = ?4 ORDER BY seq DESC LIMIT 1) "
+                "FROM events AS a WHERE job = ?2 AND type = ?3 AND json_valid(data) AND "
+                "json_extract(data, '$.detail.name') = ?1 AND "
+                "EXISTS (SELECT 1 FROM jobs WHERE id = ?2 AND state < 100) "
+                "ORDER BY seq DESC LIMIT 1",
+                bound, 4, a->text, 4, 2, a);
+}
+
 static void select_feed(sqlite3 *db, struct query *a)
 {
     const int64_t bound[] = {0, a->n[1], a->n[2], a->n[3]};
@@ -321,6 +346,8 @@ void query_run(sqlite3 *db, struct query *a)
         break;
     case ASK_CHECKPOINTS: select_checkpoints(db, a); break;
     case ASK_CHECKPOINT: select_checkpoint(db, a); break;
+    case ASK_ARTIFACTS: select_artifacts(db, a); break;
+    case ASK_ARTIFACT: select_artifact(db, a); break;
     case ASK_METRICS:
         if (a->n[3] > 0) {
             select_last_steps(db, a);

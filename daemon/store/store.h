@@ -230,6 +230,8 @@ enum store_ask {
                       * or written again since */
     ASK_CHECKPOINT,  /* n[0] job, n[1] step: the last word on it -> n: seq, epoch, at, type; text:
                       * data, and that of the ASSIGN of its epoch */
+    ASK_ARTIFACTS,   /* as ASK_EVENTS, of EV_ARTIFACT: the last word on each name */
+    ASK_ARTIFACT,    /* n[0] job, text[0] name: the last word on it -> as ASK_CHECKPOINT */
     ASK_FEED, /* n[1] after seq, n[2] events looked at, n[3] bit per state of the job (0: all);
                  * text[0] {"owner": "" or one, "tags": [["key","value"],..]}: events of jobs that
                  * are not being removed, oldest first: those that pass, those before which numbers

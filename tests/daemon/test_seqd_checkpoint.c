@@ -69,7 +69,9 @@ static void answer_fetch(void)
     if (n_fetches++ == lie_at && lie) lie();
     for (int i = 0; i < N_FILES; i++) {
         char path[128];
-        snprintf(path, sizeof path, "checkpoints/step-00000005/%s", files[i].name);
+        const bool artifact = strncmp(w.fetch.path, "checkpoints/", 12) != 0;
+        snprintf(path, sizeof path, "%s%s", artifact ? "" : "checkpoints/step-00000005/",
+                 files[i].name);
         if (!strcmp(path, w.fetch.path) && files[i].size >= 0) f = &files[i];
     }
     w.fetch.type = 0;
@@ -309,6 +311,34 @@ static void test_refused(void)
     finish();
 }
 
+/* Each name is listed once, as it was named last, and comes from the node of that attempt. */
+static void test_artifacts(void)
+{
+    size_t n;
+    begin_job();
+    const int64_t seq = store_last_event(w.store) + 200;
+    add_event(seq, 1, EV_ARTIFACT,
+              "{\"step\":1,\"detail\":{\"name\":\"MANIFEST.json\",\"size\":1}}");
+    add_event(seq + 1, 1, EV_ARTIFACT, "{\"detail\":{\"name\":\"b\",\"size\":2}}");
+    add_event(seq + 2, 1, EV_ARTIFACT,
+              "{\"step\":9,\"detail\":{\"name\":\"MANIFEST.json\",\"size\":3,\"sha256\":\"ab\"}}");
+    add_event(seq + 3, 2, EV_ARTIFACT, "{\"detail\":{\"name\":\"b\",\"size\":4}}");
+    add_event(seq + 4, 2, EV_ARTIFACT, "not JSON");
+    CHECK(get_from("/v1/jobs/1/artifacts", "") == 200);
+    const char *a = strstr(reply, "\"name\":\"MANIFEST.json\",\"size\":3,\"sha256\":\"ab\"");
+    const char *b = strstr(reply, "\"name\":\"b\",\"size\":4");
+    CHECK_MSG(a && b && a < b, "%s", reply);
+    CHECK(strstr(reply, "\"step\":9") && !strstr(reply, "\"size\":1") &&
+          !strstr(reply, "\"size\":2"));
+    CHECK(get_from("/v1/jobs/1/artifacts?limit=1", "") == 200 && !strstr(reply, "\"b\""));
+    CHECK(strstr(reply, "\"has_more\":true"));
+    CHECK(get_from("/v1/jobs/1/artifacts/MANIFEST.json", "") == 200);
+    CHECK(!memcmp(body(&n), manifest, (size_t)manifest_size) && n == (size_t)manifest_size);
+    CHECK(get_from("/v1/jobs/1/artifacts/b", "") == 503 && strstr(reply, "n2"));
+    CHECK(get_from("/v1/jobs/1/artifacts/c", "") == 404);
+    finish();
+}
+
 /* Of one node at most TRANSFER_FETCHES chunks are on their way; the others wait their turn. */
 static void test_share(void)
 {
@@ -348,6 +378,7 @@ int main(void)
     RUN(test_tar);
     RUN(test_cut);
     RUN(test_refused);
+    RUN(test_artifacts);
     RUN(test_share);
     return test_done("seqd_checkpoint");
 }
