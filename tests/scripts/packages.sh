@@ -35,6 +35,10 @@ inside apt-get update -q >"$T/out" 2>&1
 check "apt-get installs them" inside sh -c 'apt-get install -y -q --no-install-recommends /tmp/1/*.deb'
 [ "$FAILED" -eq 0 ] || { lib_end; exit 1; }
 says "dpkg finds no fault" '^$' sh -c "chroot '$ROOT' dpkg --audit; echo"
+# An image of a container leaves pages of manual out, so the package is asked.
+for file in bash-completion/completions/seqctl fish/vendor_completions.d/seqctl.fish zsh/vendor-completions/_seqctl man/man1/seqctl.1.gz; do
+    check "seqctl has $file" inside sh -c "dpkg -L seqctl | grep -qx /usr/share/$file"
+done
 for p in seqd seqw; do check "/etc/seqd/$p.toml is right" inside $p --config /etc/seqd/$p.toml --check-config; done
 
 # ---- the units' commands. From here on with a network of its own: the port is free.
@@ -70,7 +74,7 @@ nsenter --net="$T/net" curl -s --unix-socket "$ROOT/run/seqd/seqd.sock" -H 'Cont
     -d '{"user": "alice"}' http://localhost/v1/tokens | sed -n 's/.*"token":"\([^"]*\)".*/\1/p' >"$ROOT/home/alice/token"
 inside chown alice: /home/alice/token
 refuse "without a token she is refused" 1 'needs a token' as alice seqctl --url http://127.0.0.1:7433 ls
-says "but the socket knows her" '^alice user' as alice seqctl whoami
+says "but the socket knows her" '^alice, user, at unix:' as alice seqctl whoami
 make_text 20000 >"$ROOT/srv/seqd/text.txt"
 chmod 644 "$ROOT/srv/seqd/text.txt"
 cat >"$ROOT/home/alice/job.json" <<JSON
