@@ -1,5 +1,5 @@
-/* POST /v1/jobs:batch: all jobs of a body or none, in one transaction; which spec is at fault; keys,
- * limits and turns of the loop; a client that goes, and seqd that stops, in the middle. */
+/* POST /v1/jobs:batch: all jobs of a body or none, in one transaction; which spec is at fault;
+ * keys, limits and turns of the loop; a client that goes, and seqd that stops, in the middle. */
 #include "api/core/job.h"
 #include "daemon/http/batch.h"
 #include "tests/lib/bad_disk.h"
