@@ -22,7 +22,7 @@ struct model {
     int64_t shown_version, step_epoch, assign_ms;
     int calm_assigns;
     int shown_state;
-    char key[24];
+    char key[32];
 };
 
 static sqlite3 *db;
@@ -448,17 +448,32 @@ static void read_metrics(void)
     sqlite3_finalize(st);
 }
 
-static void read_limits(void)
+/* Of the batch that a new job's name tells of: all of its jobs come at once. */
+static void count_batch(const char *name, int count[SIM_JOBS + 1], int want[SIM_JOBS + 1])
 {
-    sqlite3_stmt *st = prepare("SELECT id, json_extract(spec, '$.limits.restarts') FROM jobs "
-                               "WHERE id > ?1",
+    int number, n;
+    if (!name || sscanf(name, "batch-%d-%d", &number, &n) != 2 || number > SIM_JOBS) return;
+    count[number]++;
+    want[number] = n;
+}
+
+static void read_new(void)
+{
+    int count[SIM_JOBS + 1] = {0}, want[SIM_JOBS + 1];
+    sqlite3_stmt *st = prepare("SELECT id, json_extract(spec, '$.limits.restarts'), "
+                               "json_extract(spec, '$.name') FROM jobs WHERE id > ?1",
                                known_jobs);
     while (st && sqlite3_step(st) == SQLITE_ROW) {
         struct model *m = model_of(sqlite3_column_int64(st, 0));
         if (m) m->max_restarts = sqlite3_column_int(st, 1);
+        count_batch((const char *)sqlite3_column_text(st, 2), count, want);
         known_jobs = sqlite3_column_int64(st, 0);
     }
     sqlite3_finalize(st);
+    for (int i = 0; i <= SIM_JOBS; i++)
+        if (count[i] && count[i] != want[i])
+            sim_broken("torn", known_jobs, "%d of %d jobs of batch %d are there", count[i], want[i],
+                       i);
 }
 
 static void read_jobs(void)
@@ -484,7 +499,7 @@ static void read_jobs(void)
 static void read_all(void)
 {
     sqlite3_exec(db, "BEGIN", NULL, NULL, NULL);
-    read_limits();
+    read_new();
     read_events();
     read_metrics();
     check_whole();

@@ -1,6 +1,6 @@
-/* daemon/http/http.h without sockets, and its clients: they submit, with a key that they use again
- * when no answer came; they cancel, suspend, resume, restart and read, and drain nodes. What they
- * are told goes to the checker, unless the network loses it. */
+/* daemon/http/http.h without sockets, and its clients: they submit jobs and batches of them, with
+ * a key that they use again when no answer came; they cancel, suspend, resume, restart and read,
+ * and drain nodes. What they are told goes to the checker, unless the network loses it. */
 #include "daemon/http/http.h"
 #include "daemon/http/door.h"
 #include <unistd.h>
@@ -9,7 +9,7 @@
 #include "tests/sim/oom.h"
 #include "tests/sim/sim.h"
 
-enum { OPEN_MAX = 24, BODY_SIZE = 1024 };
+enum { OPEN_MAX = 24, SPEC_SIZE = 512, BATCH_MOST = 4, BODY_SIZE = BATCH_MOST * SPEC_SIZE + 32 };
 
 enum what {
     SUBMIT,
@@ -28,8 +28,9 @@ enum what {
 
 struct order { /* a submission, until it is known to be done */
     char key[24], body[BODY_SIZE];
+    int n; /* jobs of a batch; 0: it is one job */
     bool done, under_way;
-    int64_t job, next_ms;
+    int64_t next_ms;
 };
 
 struct http_req {
@@ -43,7 +44,7 @@ struct http_req {
 };
 
 static struct order orders[SIM_JOBS];
-static int n_orders, n_jobs;
+static int n_orders, n_ordered, n_jobs; /* n_ordered: jobs of all orders */
 static int64_t jobs[SIM_JOBS], cursors[SIM_JOBS], metric_cursors[SIM_JOBS];
 static struct http_req *open_requests, *probe;
 static int n_open, n_resumed;
@@ -51,7 +52,7 @@ static struct http_req *node_order; /* one at a time, so that answers say what h
 
 void clients_reset(void)
 {
-    n_orders = n_jobs = n_resumed = 0;
+    n_orders = n_ordered = n_jobs = n_resumed = 0;
     clients_cut();
 }
 
@@ -149,6 +150,27 @@ static int64_t number_at(const char *text, const char *key)
     return at ? strtoll(at + strlen(key), NULL, 10) : 0;
 }
 
+/* Their ids are consecutive, in every answer the same. */
+static void batch_submitted(const struct order *o, const char *body)
+{
+    const int64_t first = number_at(body, "{\"id\":");
+    const char *at = body;
+    for (int i = 0; i < o->n; i++, at++) {
+        char key[40];
+        at = strstr(at, "{\"id\":");
+        const int64_t id = at ? number_at(at, "{\"id\":") : 0;
+        if (id != first + i) {
+            sim_broken("batch", first, "%s: job %d is %lld, the first one %lld", o->key, i,
+                       (long long)id, (long long)first);
+            return;
+        }
+        snprintf(key, sizeof key, "%s.%d", o->key, i);
+        sim_note(id, "client: %s is job %lld", key, (long long)id);
+        check_submitted(key, id);
+        remember(id);
+    }
+}
+
 static void submitted(struct http_req *r, int status, const char *body)
 {
     struct order *o = r->order;
@@ -161,9 +183,12 @@ static void submitted(struct http_req *r, int status, const char *body)
         o->done = no_gpu;
         return;
     }
-    sim_note(id, "client: %s is job %lld", o->key, (long long)id);
     o->done = true;
-    o->job = id;
+    if (o->n) {
+        batch_submitted(o, body);
+        return;
+    }
+    sim_note(id, "client: %s is job %lld", o->key, (long long)id);
     check_submitted(o->key, id);
     remember(id);
 }
@@ -275,21 +300,48 @@ static void send_off(struct http_req *r)
     loop_post(seqd_loop(), handle, r);
 }
 
-/* Nothing that the cluster could never take. */
-static void write_body(char *out, size_t size)
+/* Nothing that the cluster could never take. Returns its length. */
+static size_t write_spec(char *out, size_t size, const char *name)
 {
     static const int sizes[] = {1, 1, 1, 2, 2, 3, 4};
     const bool gpus = nodes_gpus() && !sim_below(3);
     int ranks = sizes[sim_below(7)];
     const int wall_s = sim_below(5) ? 0 : 3 + sim_below(40);
     if (gpus && ranks > nodes_gpus()) ranks = nodes_gpus();
-    snprintf(out, size,
-             "{\"kind\":\"train\",\"model\":{\"config\":{\"hidden_size\":64,"
-             "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"intermediate_size\":128}},"
-             "\"data\":{\"train\":[{\"path\":\"/x\"}],\"seq_len\":100},\"train\":{\"passes\":1},"
-             "\"resources\":{\"device\":\"%s\",\"ranks\":%d},\"priority\":%d,"
-             "\"limits\":{\"restarts\":%d,\"wall_s\":%d}}",
-             gpus ? "cuda" : "cpu", ranks, sim_below(3), sim_below(4), wall_s);
+    const int n = snprintf(
+        out, size,
+        "{\"kind\":\"train\",\"name\":\"%s\",\"model\":{\"config\":{\"hidden_size\":64,"
+        "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"intermediate_size\":128}},"
+        "\"data\":{\"train\":[{\"path\":\"/x\"}],\"seq_len\":100},\"train\":{\"passes\":1},"
+        "\"resources\":{\"device\":\"%s\",\"ranks\":%d},\"priority\":%d,"
+        "\"limits\":{\"restarts\":%d,\"wall_s\":%d}}",
+        name, gpus ? "cuda" : "cpu", ranks, sim_below(3), sim_below(4), wall_s);
+    if (n < 0 || (size_t)n >= size) abort();
+    return (size_t)n;
+}
+
+/* The names of a batch tell the checker which jobs it has, and how many. */
+static void write_batch(struct order *o, int number)
+{
+    char name[32], *at = o->body + sprintf(o->body, "{\"jobs\":[");
+    for (int i = 0; i < o->n; i++) {
+        snprintf(name, sizeof name, "batch-%d-%d", number, o->n);
+        if (i) *at++ = ',';
+        at += write_spec(at, SPEC_SIZE, name);
+    }
+    strcpy(at, "]}");
+}
+
+static void write_order(struct order *o, int number)
+{
+    *o = (struct order){0};
+    snprintf(o->key, sizeof o->key, "key-%d", number);
+    if (!sim_below(8)) o->n = 1 + sim_below(BATCH_MOST);
+    if (o->n)
+        write_batch(o, number);
+    else
+        write_spec(o->body, sizeof o->body, "");
+    n_ordered += o->n ? o->n : 1;
 }
 
 static void submit_one(void)
@@ -299,16 +351,14 @@ static void submit_one(void)
         if (!orders[i].done && !orders[i].under_way && orders[i].next_ms <= sim_now) o = &orders[i];
     /* Once done, it is sent again now and then: the same answer must come. */
     if (!o && n_orders && !sim_below(6)) o = &orders[sim_below(n_orders)];
-    if (!o && n_orders < SIM_JOBS) {
+    if (!o && n_ordered + BATCH_MOST <= SIM_JOBS) {
         o = &orders[n_orders++];
-        *o = (struct order){0};
-        snprintf(o->key, sizeof o->key, "key-%d", n_orders);
-        write_body(o->body, sizeof o->body);
+        write_order(o, n_orders);
     }
     if (!o || o->under_way) return;
     o->under_way = true;
     o->next_ms = sim_now + 500;
-    struct http_req *r = ask(SUBMIT, "POST", 0, "/v1/jobs");
+    struct http_req *r = ask(SUBMIT, "POST", 0, o->n ? "/v1/jobs:batch" : "/v1/jobs");
     r->order = o;
     r->body = o->body;
     send_off(r);
@@ -373,7 +423,7 @@ void clients_probe(int i)
     probe->lost = true;
     if (!i) {
         snprintf(o.key, sizeof o.key, "probe");
-        write_body(o.body, sizeof o.body);
+        write_spec(o.body, sizeof o.body, "");
         probe->order = &o;
         probe->body = o.body;
     }

@@ -4,6 +4,7 @@
 #include <unistd.h>
 #include "daemon/auth.h"
 #include "daemon/control.h"
+#include "daemon/http/batch.h"
 #include "daemon/http/follow.h"
 #include "daemon/http/routes.h"
 #include "daemon/secret.h"
@@ -105,6 +106,7 @@ static void close_all(bool orderly)
     if (orderly) clients_cut();
     link_destroy(d.link);
     control_destroy(d.control);
+    batches_drop(&d.routes);
     if (d.routes.follows) follows_destroy(d.routes.follows);
     auth_destroy(d.auth);
     logs_close(d.logs);
