@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The disk of seqd. Slow: a state that a GET or a stream showed survives a kill -9. Failing: seqd
-# ends with a sentence. Full: seqd takes no new job; it cancels jobs, and it starts.
+# The disk of seqd. Slow: a state that a GET or a stream showed survives a kill -9. Torn: of a batch
+# of jobs all are there after a kill -9, or none. Failing: seqd ends with a sentence. Full: seqd takes
+# no new job; it cancels jobs, and it starts.
 #   BUILD=build/release   KEEP=1 keeps the state directory
 set -u
 cd "$(dirname "$0")/../.." || exit 2
@@ -12,11 +13,13 @@ fi
 lib_start store
 
 # A sync of the database's log waits while $T/hold exists, takes $T/slow milliseconds, and fails
-# while $T/eio exists.
+# while $T/eio exists. While $T/die exists, seqd is killed at the N-th write of the log; 0: after the
+# first sync of more than 500 writes.
 preload seqd -DDIR="\"$T\"" <<'C' || { lib_end; exit 1; }
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -25,14 +28,27 @@ static void wait_ms(long ms)
 {
     nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
 }
-static int linger(int fd)
+static int is_log(int fd)
 {
     char link[64], path[4096];
-    long ms = 0;
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     ssize_t n = readlink(link, path, sizeof path - 1);
     path[n < 0 ? 0 : n] = 0;
-    if (!strstr(path, "/seqd.db-wal")) return 0;
+    return strstr(path, "/seqd.db-wal") != NULL;
+}
+static long writes; /* since the last sync */
+static void die_at(long n)
+{
+    long at = -1;
+    FILE *f = fopen(DIR "/die", "r");
+    if (!f) return;
+    if (fscanf(f, "%ld", &at) == 1 && at == n) kill(getpid(), SIGKILL);
+    fclose(f);
+}
+static int linger(int fd)
+{
+    long ms = 0;
+    if (!is_log(fd)) return 0;
     FILE *f = fopen(DIR "/slow", "r");
     if (f && fscanf(f, "%ld", &ms) == 1) wait_ms(ms);
     if (f) fclose(f);
@@ -41,13 +57,25 @@ static int linger(int fd)
     errno = EIO;
     return access(DIR "/eio", F_OK) ? 0 : -1;
 }
+static int synced(int fd, int rc)
+{
+    if (!is_log(fd)) return rc;
+    if (writes > 500) die_at(0);
+    writes = 0;
+    return rc;
+}
 int fsync(int fd)
 {
-    return linger(fd) ? -1 : ((int (*)(int))dlsym(RTLD_NEXT, "fsync"))(fd);
+    return linger(fd) ? -1 : synced(fd, ((int (*)(int))dlsym(RTLD_NEXT, "fsync"))(fd));
 }
 int fdatasync(int fd)
 {
-    return linger(fd) ? -1 : ((int (*)(int))dlsym(RTLD_NEXT, "fdatasync"))(fd);
+    return linger(fd) ? -1 : synced(fd, ((int (*)(int))dlsym(RTLD_NEXT, "fdatasync"))(fd));
+}
+ssize_t pwrite64(int fd, const void *p, size_t n, off64_t at)
+{
+    if (is_log(fd)) die_at(++writes);
+    return ((ssize_t (*)(int, const void *, size_t, off64_t))dlsym(RTLD_NEXT, "pwrite64"))(fd, p, n, at);
 }
 C
 
@@ -112,6 +140,27 @@ for round in 1 2 3; do
     same "slow, round $round: it stays cancelled" "$(field "$id" state)" cancelled
 done
 rm -f "$T/slow"
+
+# ---- torn: a batch of 1,000 jobs, and seqd killed while it is written ----------------------------
+one=$(spec sweep | tr -d '\n')
+{ printf '{"jobs": [%s' "$one"; for ((i = 1; i < 1000; i++)); do printf ',%s' "$one"; done; echo ']}'; } >"$T/thousand.json"
+post() { # KEY: prints the status
+    curl -s -o "$T/posted" -w '%{http_code}' -H "Authorization: Bearer $(cat "$STATE/token")" -H 'Content-Type: application/json' \
+        -H "Idempotency-Key: $1" --data-binary @"$T/thousand.json" "$(cat "$STATE/address")/v1/jobs:batch"
+}
+n_sweep() { seqctl ls --limit 1000 --name sweep --state queued -o name -q | wc -l; }
+for at in 10 100 1000 0; do # writes of the log; 0: it is on disk, and was not answered
+    echo $at >"$T/die"
+    same "torn at $at: no answer" "$(post "$at")" 000
+    until_ok 100 gone "$SEQD_PID" || bad "torn at $at: seqd was not killed"
+    wait "$SEQD_PID" 2>/dev/null
+    rm -f "$T/die"
+    seqd_start || { lib_end; exit 1; }
+    same "torn at $at: none or all" "$(n_sweep)" $((at ? 0 : 1000))
+done
+same "torn: asked again with its key" "$(post 0)" 201
+same "torn: it is the same batch" "$(grep -o '"id":[0-9]*' "$T/posted" | wc -l) $(n_sweep)" "1000 1000"
+says "torn: they can be cancelled" 'cancelled 1000 of 1000' seqctl cancel --name sweep --yes
 
 # ---- failing -------------------------------------------------------------------------------------
 submit_prepared id fails
