@@ -79,7 +79,8 @@ int api_refused(const struct http_reply *r, const char *path)
 static bool retryable(const struct http_reply *r, int failed, const struct err *e)
 {
     if (failed) return e->code == ERR_PEER;
-    return r->status == 429 || r->status == 503;
+    /* 409 with Retry-After: the first try, whose answer was lost, is still under way. */
+    return r->status == 429 || r->status == 503 || (r->status == 409 && r->retry_after_s > 0);
 }
 
 static void pause_ms(int64_t ms)

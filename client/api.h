@@ -10,8 +10,8 @@
 /* All return an enum cli_exit, with the message printed unless it is CLI_OK. *out: the caller frees
  * with jv_free. */
 int api_get(struct cli *c, const char *path, struct jv **out);
-/* body NULL: empty. A retryable failure (no answer, 429, 503) is tried API_TRIES times in all, with
- * the same idempotency key; key NULL: none is sent. */
+/* body NULL: empty. A retryable failure (no answer, 429, 503, 409 with Retry-After) is tried
+ * API_TRIES times in all, with the same idempotency key; key NULL: none is sent. */
 #define API_TRIES 5
 int api_post(struct cli *c, const char *path, const char *body, const char *key, struct jv **out);
 /* Tried again as a post: to delete twice is to delete. */

@@ -56,11 +56,16 @@ static int apply_sets(struct cli *c, struct jv *spec, struct err *e)
     return c->opt.name ? jv_set_str(spec, "name", c->opt.name, e) : 0;
 }
 
+static bool is_called_yaml(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+    return dot && (!strcmp(dot, ".yaml") || !strcmp(dot, ".yml"));
+}
+
 /* JSON begins with a brace; what does not is YAML, and a file that is called so. */
 static struct jv *parse(const char *path, const char *text, size_t size, struct err *e)
 {
-    const char *dot = strrchr(path, '.');
-    const bool called = dot && (!strcmp(dot, ".yaml") || !strcmp(dot, ".yml"));
+    const bool called = is_called_yaml(path);
     const size_t blank = strspn(text, " \t\r\n");
     const bool json = blank == size || text[blank] == '{' || text[blank] == '[';
     return json && !called ? jv_parse(text, size, e) : yaml_parse(text, size, e);
@@ -128,20 +133,113 @@ int spec_apply(struct cli *c, struct jv *spec)
                                                                 : CLI_OK;
 }
 
+static int not_a_spec(const char *path)
+{
+    return cli_fail(CLI_ERROR, "%s: a job spec is an object, {\"kind\": ...}", path);
+}
+
+/* NULL after a message. */
+static char *read_text(const char *path, size_t *size)
+{
+    struct err e = {0};
+    char *text = read_all(path, size, &e);
+    if (text)
+        text[*size] = 0;
+    else
+        cli_fail(CLI_ERROR, "%s", e.text);
+    return text;
+}
+
+/* ---- several --------------------------------------------------------------------------------- */
+
+/* A line that is a whole object, and more after it. */
+static bool is_lines(const char *path, const char *text)
+{
+    const char *at = text + strspn(text, " \t\r\n"), *end = strchr(at, '\n');
+    struct err e;
+    if (is_called_yaml(path) || !end || *at != '{' || strlen(end) == strspn(end, " \t\r\n"))
+        return false;
+    struct jv *first = jv_parse(at, (size_t)(end - at), &e);
+    jv_free(first);
+    return first != NULL;
+}
+
+/* An array of what stands on each line. NULL with *e. */
+static struct jv *parse_lines(const char *text, struct err *e)
+{
+    struct jv *all = jv_array();
+    int number = 0;
+    for (const char *line = text, *next; *line; line = next) {
+        const size_t n = strcspn(line, "\n");
+        next = line + n + (line[n] == '\n');
+        number++;
+        if (strspn(line, " \t\r") >= n) continue;
+        struct jv *v = jv_parse(line, n, e);
+        if (v && !jv_add(all, v)) continue;
+        const char *why = strstr(e->text, "column");
+        char said[sizeof e->text];
+        snprintf(said, sizeof said, "%s", why ? why : e->text);
+        err_set(e, ERR_INVALID, "line %d, %.400s", number, said);
+        jv_free(all);
+        return NULL;
+    }
+    return all;
+}
+
+/* v: a spec or an array of specs. */
+static int add_specs(struct cli *c, const char *path, const struct jv *v, struct jv *all)
+{
+    const size_t n = jv_is_array(v) ? jv_len(v) : 1;
+    int rc = n ? CLI_OK : cli_fail(CLI_ERROR, "%s holds no spec", path);
+    for (size_t i = 0; !rc && i < n; i++) {
+        struct jv *spec = jv_share(jv_is_array(v) ? jv_at(v, i, NULL) : v);
+        rc = jv_is_object(spec) ? spec_apply(c, spec) : not_a_spec(path);
+        if (rc)
+            jv_free(spec);
+        else
+            jv_add(all, spec);
+    }
+    return rc;
+}
+
+static int add_file(struct cli *c, const char *path, struct jv *all)
+{
+    struct err e = {0};
+    size_t size = 0;
+    char *text = read_text(path, &size);
+    if (!text) return CLI_ERROR;
+    struct jv *v = is_lines(path, text) ? parse_lines(text, &e) : parse(path, text, size, &e);
+    free(text);
+    if (!v) return cli_fail(CLI_ERROR, "%s: %s", path, e.text);
+    const int rc = add_specs(c, path, v, all);
+    jv_free(v);
+    return rc;
+}
+
+int spec_load_all(struct cli *c, struct jv **out)
+{
+    struct jv *all = jv_array();
+    int rc = CLI_OK;
+    for (int i = 0; !rc && i < c->n_args; i++) rc = add_file(c, c->arg[i], all);
+    *out = all;
+    return rc;
+}
+
+/* ---- one ------------------------------------------------------------------------------------- */
+
 int spec_load(struct cli *c, const char *kind, struct jv **out)
 {
     struct err e = {0};
     size_t size = 0;
     *out = NULL;
-    char *text = read_all(c->arg[0], &size, &e);
-    if (!text) return cli_fail(CLI_ERROR, "%s", e.text);
-    text[size] = 0;
+    char *text = read_text(c->arg[0], &size);
+    if (!text) return CLI_ERROR;
     struct jv *spec = parse(c->arg[0], text, size, &e);
     free(text);
     if (!spec) return cli_fail(CLI_ERROR, "%s: %s", c->arg[0], e.text);
     if (!jv_is_object(spec)) {
         jv_free(spec);
-        return cli_fail(CLI_ERROR, "%s: a job spec is an object, {\"kind\": ...}", c->arg[0]);
+        return not_a_spec(c->arg[0]);
     }
     int rc = spec_apply(c, spec);
     if (!rc && kind && jv_set_str(spec, "kind", kind, &e)) rc = cli_fail(CLI_ERROR, "%s", e.text);

@@ -13,6 +13,10 @@
  * belong to the directory of the person who submits, not to the daemon's.
  * Returns CLI_OK, or another exit code with the message printed. */
 int spec_load(struct cli *c, const char *kind, struct jv **out);
+/* Every operand, each of which may hold one spec, an array of them, or one on each line; options
+ * and paths as spec_load, of each. *out: an array, the caller's whatever is returned: CLI_OK, or
+ * another exit code with the message printed. */
+int spec_load_all(struct cli *c, struct jv **out);
 /* The options --set, --unset and --name, and then absolute paths, as spec_load. */
 int spec_apply(struct cli *c, struct jv *spec);
 /* Every path in the spec that is relative, below cwd. Globs stay globs. */

@@ -222,6 +222,68 @@ static void test_submit_retries_with_one_key(void)
     CHECK_MSG(!strstr(asked, key[0]), "two submits had one key");
 }
 
+#define BATCH_REPLY(status)                                                                        \
+    JSON_REPLY(status, "{\"data\":[" JOB("queued") ",{\"id\":13,\"state\":\"queued\"}]}")
+
+/* Several specs are one request, sent again with its key when it meets itself. */
+static void test_submit_several(void)
+{
+    static const char *const files[] = {
+        "{\"kind\":\"train\"}\n\n{\"kind\":\"score\"}\n",
+        "[{\"kind\":\"train\"},\n {\"kind\":\"score\"}]",
+    };
+    static const char *const reply[] = {
+        NULL, "HTTP/1.1 409 Conflict\r\nRetry-After: 1\r\nConnection: close\r\n\r\n{}",
+        BATCH_REPLY("201 Created")};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        struct server s;
+        char key[3][64] = {""};
+        server_start(&s, reply, 3);
+        int rc = SEQCTL(&s, "submit", (char *)spec_file(files[i]), "--set", "seed=5");
+        const char *asked = server_end(&s), *p = asked;
+        CHECK_MSG(rc == CLI_OK, "rc %d: %s", rc, err);
+        CHECK_STR(out, "job 12 queued\njob 13 queued\n");
+        CHECK_MSG(count(asked, "POST /v1/jobs:batch ") == 3, "%s", asked);
+        CHECK_MSG(count(asked, "{\"jobs\": [{\"kind\": \"train\", \"seed\": 5}, {\"kind\": "
+                               "\"score\", \"seed\": 5}]}") == 3,
+                  "%s", asked);
+        for (int k = 0; k < 3 && p; k++) {
+            p = strstr(p, "Idempotency-Key: ");
+            if (p) sscanf(p, "Idempotency-Key: %63s", key[k]), p++;
+        }
+        CHECK(strlen(key[0]) == 34 && !strcmp(key[0], key[1]) && !strcmp(key[0], key[2]));
+    }
+    struct server s;
+    server_start(&s, reply + 2, 1);
+    char *path = (char *)spec_file("{\"kind\":\"train\"}\n"); /* one line, one spec */
+    CHECK(SEQCTL(&s, "submit", path, path, "-q", "-o", "name") == CLI_OK);
+    CHECK_STR(out, "12\n13\n");
+    CHECK_STR(err, "");
+    CHECK(strstr(server_end(&s), "{\"jobs\": [{\"kind\": \"train\"}, {\"kind\": \"train\"}]}"));
+    server_start(&s, reply + 2, 1);
+    CHECK(SEQCTL(&s, "submit", (char *)spec_file("[{}]"), "-q", "-o", "name") == CLI_OK);
+    CHECK(strstr(server_end(&s), "POST /v1/jobs ")); /* alone it is no batch */
+}
+
+/* What is no list of specs is sent nowhere. */
+static void test_submit_several_refused(void)
+{
+    static const char *const wrong[][2] = {
+        {"[]", "holds no spec"},
+        {"[{},7]", "a job spec is an object"},
+        {"[[{}]]", "a job spec is an object"},
+        {"{}\n{\n", "line 2, column 1"},
+        {"{}\n7\n", "a job spec is an object"},
+        {"{}\n{\"a\":1,\"a\":2}\n", "line 2, column"},
+    };
+    const struct server s = {.url = "http://127.0.0.1:1"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        const int rc = SEQCTL(&s, "submit", (char *)spec_file(wrong[i][0]));
+        CHECK_MSG(rc == CLI_ERROR && strstr(err, wrong[i][1]), "%s: %d %s", wrong[i][0], rc, err);
+    }
+    CHECK(SEQCTL(&s, "plan", (char *)spec_file("[{},{}]")) == CLI_ERROR);
+}
+
 /* unix:PATH: the same requests through a socket, whatever proxy the environment names. */
 static void test_unix_socket(void)
 {
@@ -361,6 +423,30 @@ static void test_wait_verdicts(void)
         server_end(&s);
         CHECK_MSG(rc == cases[i].want, "case %zu: rc %d: %s", i, rc, err);
         CHECK_MSG(strstr(err, cases[i].says), "case %zu: %s", i, err);
+    }
+}
+
+/* All are waited for: one stream after the other. */
+static void test_wait_for_several(void)
+{
+    static const char *const reply[] = {
+        BATCH_REPLY("201 Created"), SSE_REPLY("id: 1\nevent: end\ndata: {}\n\n"),
+        SSE_REPLY("id: 1\nevent: end\ndata: {}\n\n"), JSON_REPLY("200 OK", JOB("cancelled"))};
+    static const char two[] = "[{\"kind\":\"train\"},{\"kind\":\"train\"}]";
+    for (int i = 0; i < 2; i++) {
+        struct server s;
+        server_start(&s, reply, 4);
+        const int rc = SEQCTL(&s, "submit", (char *)spec_file(two), "-w", "-o",
+                              i ? "jsonl" : "table");
+        const char *asked = server_end(&s);
+        CHECK_MSG(rc == CLI_JOB_CANCELLED, "rc %d: %s", rc, err);
+        CHECK(strstr(asked, "GET /v1/jobs/12/events ") && strstr(asked, "GET /v1/jobs/13/events "));
+        CHECK(count(err, "job 12 cancelled") == 2);
+        if (i)
+            CHECK_MSG(count(out, "\"state\": \"cancelled\"") == 2 && count(out, "\n") == 2, "%s",
+                      out);
+        else
+            CHECK_STR(out, "job 12 queued\njob 13 queued\n");
     }
 }
 
@@ -632,12 +718,15 @@ int main(void)
 {
     signal(SIGPIPE, SIG_IGN);
     RUN(test_submit_retries_with_one_key);
+    RUN(test_submit_several);
+    RUN(test_submit_several_refused);
     RUN(test_unix_socket);
     RUN(test_token_in_the_clear);
     RUN(test_submit_refused);
     RUN(test_exit_codes);
     RUN(test_events_resume);
     RUN(test_wait_verdicts);
+    RUN(test_wait_for_several);
     RUN(test_leave);
     RUN(test_logs);
     RUN(test_logs_follow);

@@ -113,6 +113,14 @@ whole=$(submit -q -o name --set train.steps=60 --set checkpoint.every_steps=2) &
 same "the same weights" "$(field "$again" result.weights_sha256)" "$(field "$whole" result.weights_sha256)"
 refuse "retry of a success" 4 'only one that failed' seqctl retry "$again"
 
+# ---- several at once ----------------------------------------------------------------------------
+printf '%s\n' "${TRAIN/text.txt/nowhere.txt}" "$TRAIN" >"$T/data/two.jsonl"
+seqctl submit two.jsonl --wait --timeout 120 -o jsonl >"$T/two" 2>"$T/said"
+same "submit --wait of two: the exit code of the one that failed" $? 10
+same "both have ended, in their order" "$(grep -o '"state": "[a-z]*"' "$T/two" | tr '\n' ' ')" '"state": "failed" "state": "succeeded" '
+says "and each is said" '^job [0-9]+ succeeded' cat "$T/said"
+refuse "--timeout is for both together" 124 'runs on' seqctl submit two.jsonl --wait --timeout 0
+
 # ---- completion ---------------------------------------------------------------------------------
 same "ids that begin so" "$(seqctl completion words -- show 1 | head -n 1 | cut -c 1)" 1
 

@@ -38,5 +38,26 @@ same "of the last one" "$(seqctl events --last 1 -o jsonl | grep -c '"seq"')" 1
 same "by state" "$(seqctl events --state cancelled -o jsonl | grep -o '"job": [0-9]*' | sort -u | tr '\n' ' ')" "\"job\": $one \"job\": $two "
 refuse "a job's own have no filter" 2 'no filter' seqctl events "$two" --state cancelled
 
+# ---- several jobs in one request ----------------------------------------------------------------
+# Jobs that wait, as they are submitted at once.
+sweep() { for ((i = 0; i < $1; i++)); do printf '%s\n' "${WAITS/waits/sweep-$i}"; done; }
+listed() { seqctl ls --limit 1000 -l "sweep=$1" -o name -q | sort -n | tr '\n' ' '; }
+sweep 3 >"$T/data/three.jsonl"
+printf '%s' "$WAITS" >"$T/data/a.json"
+ids=$(seqctl submit three.jsonl a.json --set 'labels={"sweep": "a"}' -q -o name | tr '\n' ' ')
+first=${ids%% *}
+same "a batch has consecutive ids" "$ids" "$first $((first + 1)) $((first + 2)) $((first + 3)) "
+same "they are there, each with the label" "$(listed a)" "$ids"
+same "in the order of the specs" "$(field $((first + 1)) name) $(field $((first + 3)) name)" "sweep-1 waits"
+says "the same as a table" "^job $((first + 4)) queued" seqctl submit a.json a.json
+same "as JSON" "$(seqctl submit a.json a.json --set 'labels={"sweep": "b"}' -o json | grep -c '"state": "queued"')" 2
+says "planned alone" '^sweep-2 +train +64 ' seqctl submit three.jsonl --dry-run
+printf '[%s, %s]' "$WAITS" "${WAITS/\"steps\": 20/\"steps\": -1}" >"$T/data/bad.json"
+refuse "one is wrong" 1 'jobs\[1\]: train\.steps' seqctl submit bad.json --set 'labels={"sweep": "c"}'
+refuse "which is not JSON" 1 'four\.jsonl: line 3, column' sh -c "cd '$T/data'; (head -n 2 three.jsonl; echo '{') >four.jsonl; '$BIN/seqctl' submit four.jsonl"
+refuse "too many" 1 'more than 1000' sh -c "cd '$T/data'; for i in \$(seq 334); do cat three.jsonl; done >many.jsonl; '$BIN/seqctl' submit many.jsonl --unset model.config --set model.path=job:1"
+same "none of those is there" "$(listed c) $(seqctl ls --limit 1000 -o name -q | wc -l)" " 10"
+check "all of them end" seqctl cancel --state queued --yes
+
 seqd_stop
 lib_end
