@@ -48,7 +48,7 @@ on_device() { programs -path 'tests/device/*'; }
 unit_tests() { programs -name 'test_*' -o -name 'check_*' | comm -23 - <(on_device); }
 # Tests of all that reads untrusted bytes: requests, messages, answers, files of models and data.
 read_hostile() {
-    programs -name 'test_api_*' -o -name 'test_client_*' -o -name 'test_seqd_http.c' -o -name 'test_seqd_json.c' -o -name 'test_seqd_peer.c' -o -name 'test_seqd_tls.c' \
+    programs -name 'test_api_*' -o -name 'test_client_*' -o -name 'test_seqd_batch.c' -o -name 'test_seqd_http.c' -o -name 'test_seqd_json.c' -o -name 'test_seqd_peer.c' -o -name 'test_seqd_tls.c' \
         -o -name 'test_seqd_rest.c' -o -name 'test_seqd_rows.c' -o -name 'test_seqd_strangers.c' \
         -o -name test_core.c -o -name test_beneath.c -o -name test_records.c -o -name test_formats.c \
         -o -name test_latents.c -o -name test_safetensors.c -o -name test_model_files.c -o -name test_inspect.c -o -name test_ckpt.c

@@ -7,9 +7,10 @@
 #define BATCH_JOBS 1000
 /* Batches that are planned at once, one of a user: others are refused, to come again. */
 #define BATCHES 4
-/* Bytes of prepared jobs of one batch. The spec of a job is 14 KiB as it is held, and 2 KiB are the
- * job: 16 MiB of 1,000; the other half is for their texts and plans. So batches hold 128 MiB. */
-#define BATCH_SIZE (32 << 20)
+/* Bytes of prepared jobs of one batch, which are held as live jobs are: 16 KiB of each are its spec
+ * and its fold, and plans have 4 to 15 KiB, seldom more. 1,000 of them take 25 to 35 MiB, and all
+ * batches together at most 256. */
+#define BATCH_SIZE (64 << 20)
 
 /* Frees those that are under way, when neither the HTTP server nor control will call any more. */
 void batches_drop(struct routes *R);
