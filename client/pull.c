@@ -1,7 +1,7 @@
 /* pull.c: a job's checkpoint, or its artifacts, into a directory. The list has each file's digest:
- * a file that is here and has it is not fetched, a broken one continues. MANIFEST.json goes first
- * where it is another checkpoint's and comes last, so that a directory half pulled is no
- * checkpoint. */
+ * a file that is here and has it is not fetched, a broken one continues. One without a digest
+ * grows: it is fetched as far as it is. MANIFEST.json goes first where it is another
+ * checkpoint's and comes last, so that a directory half pulled is no checkpoint. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,8 @@
 #include "client/verbs.h"
 
 #define FILES_MAX  1024
-#define PULL_TRIES 5 /* without a byte in between */
+#define GROWN_MAX  (1LL << 30) /* bytes of a file that grows: curves have some dozen MB */
+#define PULL_TRIES 5           /* without a byte in between */
 #define MANIFEST   "MANIFEST.json"
 #define DRAW_MS    200
 
@@ -37,7 +38,7 @@ struct pull_flow {
     struct local_file *f;
     const struct http_stream *stream;
     int64_t begun; /* bytes before this request */
-    int64_t size;  /* of the file, as listed */
+    int64_t size;  /* of the file, as listed; GROWN_MAX of one that grows */
     bool whole;    /* the server sends all of it */
     struct err err;
 };
@@ -131,6 +132,11 @@ static bool superseded(const struct pull *p, size_t i)
     return false;
 }
 
+static bool grows(const struct pull *p, const struct jv *file)
+{
+    return p->artifacts && !*jv_str(file, "sha256", "");
+}
+
 /* Where it goes: a part's files lie in the directory itself. */
 static const char *name_here(const struct pull *p, const struct jv *file)
 {
@@ -170,6 +176,7 @@ static void on_bytes(void *arg, const char *bytes, size_t n)
                 (long long)w->size);
         return;
     }
+    if (w->size == GROWN_MAX) w->p->total += (int64_t)n;
     if (local_add(w->f, bytes, n, &w->err)) return;
     w->p->got += (int64_t)n;
     draw(w->p, w->f->leaf, false);
@@ -190,7 +197,10 @@ static void path_of(const struct pull *p, const char *name, char *out, size_t si
 static int ask_bytes(struct pull *p, struct local_file *f, const struct jv *file, bool *again)
 {
     char path[1024], etag[80];
-    struct pull_flow w = {.p = p, .f = f, .begun = f->size, .size = jv_int(file, "size", 0)};
+    struct pull_flow w = {.p = p,
+                          .f = f,
+                          .begun = f->size,
+                          .size = grows(p, file) ? GROWN_MAX : jv_int(file, "size", 0)};
     struct err e = {0};
     path_of(p, jv_str(file, "name", ""), path, sizeof path);
     snprintf(etag, sizeof etag, "\"%s\"", jv_str(file, "sha256", ""));
@@ -227,12 +237,12 @@ static void pause_ms(int64_t ms)
  * or be one of few. */
 static int fetch(struct pull *p, struct local_file *f, const struct jv *file)
 {
-    const int64_t size = jv_int(file, "size", 0);
+    const int64_t size = grows(p, file) ? GROWN_MAX : jv_int(file, "size", 0);
     for (int tries = 0; f->size < size;) {
         bool again = false;
         const int64_t before = f->size;
         const int rc = ask_bytes(p, f, file, &again);
-        if (rc && !again) return rc;
+        if ((rc && !again) || (!again && grows(p, file))) return rc;
         tries = f->size > before ? 0 : tries + 1;
         if (f->size >= size) break;
         if (tries == PULL_TRIES)
@@ -257,12 +267,13 @@ static int pull_file(struct pull *p, size_t i)
     } else if (state == LOCAL_SAME) {
         p->had += size;
         p->fate[i] = "present";
-    } else if (local_open_part(&f, size, &e)) {
+    } else if (local_open_part(&f, grows(p, file) ? 0 : size, &e)) {
         rc = cli_fail(CLI_ERROR, "%s", e.text);
     } else {
         p->had += f.size;
         rc = fetch(p, &f, file);
-        if (!rc && local_finish(&f, sha256, &e)) rc = cli_fail(CLI_ERROR, "%s", e.text);
+        if (!rc && local_finish(&f, grows(p, file) ? NULL : sha256, &e))
+            rc = cli_fail(CLI_ERROR, "%s", e.text);
         if (!rc) p->n_got++, p->fate[i] = "fetched";
     }
     draw(p, name, true);
@@ -298,7 +309,8 @@ static int pull_all(struct pull *p)
     const size_t n = jv_len(p->files);
     int rc = CLI_OK;
     for (size_t i = 0; i < n; i++) {
-        if (!superseded(p, i)) p->total += jv_int(jv_at(p->files, i, NULL), "size", 0);
+        if (!superseded(p, i) && !grows(p, jv_at(p->files, i, NULL)))
+            p->total += jv_int(jv_at(p->files, i, NULL), "size", 0);
         if (!rc && is_manifest(p, i)) rc = drop_manifest(p, jv_at(p->files, i, NULL));
     }
     p->began_ms = now_ms();
@@ -361,9 +373,12 @@ const struct verb pull_verb = {
             "run\n"
             "again. PART's files lie in DIR itself, so that transformers loads DIR.\n\n"
             "  --part PART     only the files beneath PART: hf, the model; hf_ema, its average\n"
-            "  --artifacts     the job's result files instead\n\n"
+            "  --artifacts     the job's result files instead; of a training the curves that "
+            "TensorBoard\n"
+            "                  shows, while it runs as well\n\n"
             "  seqctl pull 12 model --part hf\n"
             "  seqctl pull 12/step-500 checkpoint\n"
             "  seqctl pull \"night run/step-500\" checkpoint\n"
+            "  seqctl pull 12 curves --artifacts && tensorboard --logdir curves\n"
             "  seqctl pull 14 results --artifacts",
 };

@@ -26,6 +26,9 @@ static struct {
     int64_t size;                      /* as the list says */
     int cut;                           /* bytes of a body until it breaks off; -1: never */
     bool ignores_range;                /* sends the whole */
+    bool artifacts; /* the list is that of artifacts, by a name without a digest */
+    size_t grown;   /* bytes of the file that are there; the next request finds */
+    size_t grows;   /* so many more; 0: all of them are there */
 } t;
 
 static char list[2048], say[4096], hex_of[SHA256_HEX];
@@ -55,6 +58,10 @@ static void send_body(int fd, const char *request, const char *bytes, size_t n)
 {
     const char *range = t.ignores_range ? NULL : strstr(request, "Range: bytes=");
     const size_t from = range ? strtoul(range + 13, NULL, 10) : 0;
+    if (t.grows) {
+        n = t.grown < n ? t.grown : n;
+        t.grown += t.grows;
+    }
     const size_t left = n - from;
     int len = snprintf(say, sizeof say,
                        "HTTP/1.1 %s\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n",
@@ -79,7 +86,7 @@ static void serve_one(int fd)
                              "HTTP/1.1 200 OK\r\nContent-Length: %zu\r\nConnection: "
                              "close\r\n\r\n%s",
                              strlen(MANIFEST_TEXT), MANIFEST_TEXT));
-    } else if (strstr(request, "/files/")) {
+    } else if (strstr(request, "/files/") || strstr(request, "/artifacts/")) {
         send_body(fd, request, t.bytes, strlen(t.bytes));
     } else {
         put(fd, say,
@@ -100,6 +107,9 @@ static void server_begin(void)
              "{\"job\":1,\"step\":5,\"files\":[{\"name\":\"MANIFEST.json\",\"size\":%zu,\"sha256\":"
              "\"%s\"},{\"name\":\"%s\",\"size\":%lld,\"sha256\":\"%s\"}]}",
              strlen(MANIFEST_TEXT), manifest, t.name, (long long)t.size, t.sha256);
+    if (t.artifacts)
+        snprintf(list, sizeof list, "{\"data\":[{\"name\":\"%s\",\"size\":%lld}]}", t.name,
+                 (long long)t.size);
     t.listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     CHECK(!bind(t.listener, (struct sockaddr *)&sa, sizeof sa) && !listen(t.listener, 16));
     getsockname(t.listener, (struct sockaddr *)&sa, &n);
@@ -125,12 +135,13 @@ static void server_end(void)
 static int pull(void)
 {
     server_begin();
-    char *argv[] = {"seqctl", "pull", "1/step-5", t.out, "-q", "--url", t.url};
+    char *argv[] = {"seqctl", "pull", t.artifacts ? "1" : "1/step-5",    t.out, "-q",
+                    "--url",  t.url,  t.artifacts ? "--artifacts" : NULL};
     fflush(NULL);
     const pid_t pid = fork();
     if (!pid) {
         if (!freopen("/dev/null", "w", stderr)) _exit(99);
-        _exit(cli_run(7, argv, verbs));
+        _exit(cli_run(7 + t.artifacts, argv, verbs));
     }
     int status = -1;
     waitpid(pid, &status, 0);
@@ -305,6 +316,10 @@ static void test_lies(void)
     CHECK(pull() == CLI_ERROR && files_beneath(t.out) == 0);
     teardown();
     setup(body);
+    t.sha256 = ""; /* of a checkpoint there is none without */
+    CHECK(pull() == CLI_ERROR && access(in_out("hf/x"), F_OK));
+    teardown();
+    setup(body);
     t.size += 5; /* more is promised than comes */
     CHECK(pull() == CLI_ERROR && access(in_out("hf/x"), F_OK));
     teardown();
@@ -315,6 +330,32 @@ static void test_lies(void)
     teardown();
 }
 
+/* A file without a digest is fetched as far as it is, whatever was listed or lies here, though it
+ * grows between two requests and breaks off. */
+static void test_growing(void)
+{
+    /* 5 bytes more with each request: a reader of 3 a request never has all before the last is
+     * written, one of 7 has at 20. */
+    static const struct {
+        int cut, n;
+    } ways[] = {{-1, 10}, {3, 33}, {7, 20}};
+    for (int way = 0; way < 12; way++) {
+        char want[64];
+        setup(body);
+        t.artifacts = true;
+        t.cut = ways[way % 3].cut;
+        t.size = way * 7; /* less, and more than there is */
+        t.grows = way < 3 ? 5 : 0;
+        t.grown = 10;
+        if (way / 3 == 2) write_out("hf/x", "0123");
+        if (way / 3 == 3) write_out("hf/x.part", "wrong bytes");
+        snprintf(want, sizeof want, "%.*s", way < 3 ? ways[way].n : 33, body);
+        CHECK_MSG(pull() == CLI_OK && holds("hf/x", want), "way %d", way);
+        CHECK(files_beneath(t.out) == 1);
+        teardown();
+    }
+}
+
 int main(void)
 {
     RUN(test_broken);
@@ -323,5 +364,6 @@ int main(void)
     RUN(test_names);
     RUN(test_links);
     RUN(test_lies);
+    RUN(test_growing);
     return test_done("client_pull");
 }
