@@ -104,6 +104,8 @@ if kill -0 "$rank" 2>/dev/null; then ok "the gang ran on (pid $rank)"; else bad 
 ended() { [ "$(of state)" = succeeded ]; }
 check "the job ends well" until_ok 1200 ended
 same "in the same attempt" "$(of epoch)" "$epoch"
+check "alice pulls the model" ctl pull "$ID" /home/alice/model --part hf
+same "which is hers" "$(inside stat -c %U /home/alice/model/model.safetensors /home/alice/model/config.json | xargs)" "alice alice"
 
 # ---- removal
 check "seqw stops" service_stop seqw TERM
