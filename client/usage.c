@@ -26,6 +26,7 @@ static void print_usage(const struct cli *c, const struct jv *list)
             table_add(&t, text_bytes(text, jv_int(v, part[k], 0)));
     }
     if (t.n_cells) table_print(&t, stdout);
+    if (!jv_get(list, "database")) return;
     cli_say(c, "the database has %s, of which %s are free",
             text_bytes(text, jv_int(list, "database.bytes", 0)),
             text_bytes(spare, jv_int(list, "database.free_bytes", 0)));
@@ -90,7 +91,7 @@ const struct verb usage_verb = {
     .options = OPT_LIMIT,
     .help =
         "Lists jobs, newest first, with what they take: rows of the database (estimated) and logs\n"
-        "on seqd's disk, checkpoints and artifacts on their nodes. For operators.\n\n"
+        "on seqd's disk, checkpoints and artifacts on their nodes. Operators see everyone's.\n\n"
         "  seqctl usage users   the same of each user's jobs, the most first, and the limit of a\n"
         "                  user; a user sees itself\n"
         "  --limit N       at most N jobs, up to 64 (default 20), or users (default 100)",

@@ -54,7 +54,7 @@ const struct route route_table[] = {
     {"POST", "/v1/nodes/{node}:drain", "", ROLE_OPERATOR, ROUTE_CHANGES, route_drain},
     {"POST", "/v1/nodes/{node}:uncordon", "", ROLE_OPERATOR, ROUTE_CHANGES, route_uncordon},
     {"POST", "/v1/nodes/{node}:release", "", ROLE_OPERATOR, ROUTE_CHANGES, route_release},
-    {"GET", "/v1/usage", "limit cursor", ROLE_OPERATOR, ROUTE_READS, route_usage},
+    {"GET", "/v1/usage", "limit cursor", ROLE_USER, ROUTE_READS, route_usage},
     {"GET", "/v1/usage/users", "limit", ROLE_USER, ROUTE_READS, route_usage_users},
     {"POST", "/v1/prune", "", ROLE_OPERATOR, ROUTE_CHANGES, route_prune},
     {"GET", "/v1/removals", "limit cursor state", ROLE_OPERATOR, ROUTE_READS, route_removals},

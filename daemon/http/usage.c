@@ -15,6 +15,7 @@
 struct usage_view {
     struct routes *R;
     struct http_req *r;
+    bool all; /* for an operator: everyone's jobs, and the database */
     int64_t limit;
     int64_t file_size, free_size; /* of the database */
     int n;
@@ -47,10 +48,12 @@ static void reply(struct usage_view *v)
     jwrite_array(&w, "data");
     for (int i = 0; i < v->n; i++) put_job(&w, &v->job[i]);
     jwrite_end(&w);
-    jwrite_object(&w, "database");
-    jwrite_int(&w, "bytes", v->file_size);
-    jwrite_int(&w, "free_bytes", v->free_size);
-    jwrite_end(&w);
+    if (v->all) {
+        jwrite_object(&w, "database");
+        jwrite_int(&w, "bytes", v->file_size);
+        jwrite_int(&w, "free_bytes", v->free_size);
+        jwrite_end(&w);
+    }
     snprintf(next, sizeof next, "%lld", v->n ? (long long)v->job[v->n - 1].id : 0);
     if (v->more)
         jwrite_str(&w, "next_cursor", next);
@@ -101,6 +104,7 @@ static void on_database(void *arg, const struct store_rows *rows, const struct e
     v->free_size = rows->row[0].n[1];
 }
 
+/* Operators see every job; others their own. */
 void route_usage(struct routes *R, struct http_req *r, const struct route_match *a)
 {
     int64_t limit, cursor;
@@ -111,11 +115,12 @@ void route_usage(struct routes *R, struct http_req *r, const struct route_match 
     if (!v) abort();
     v->R = R;
     v->r = r;
+    v->all = a->who.role >= ROLE_OPERATOR;
     v->limit = limit;
     /* One reader answers in order: the first answer is here when the second one is. */
     store_read(control_store(R->control), ASK_DATABASE, NULL, NULL, on_database, v);
-    store_read(control_store(R->control), ASK_USAGE, (const int64_t[4]){cursor, limit + 1}, NULL,
-               on_jobs, v);
+    store_read(control_store(R->control), ASK_USAGE, (const int64_t[4]){cursor, limit + 1},
+               v->all ? NULL : a->who.user, on_jobs, v);
 }
 
 /* ---- of users -------------------------------------------------------------------------------- */

@@ -252,7 +252,7 @@ static void select_prune(sqlite3 *db, struct query *a)
 /* Files as the ranks that wrote them have said: the last word on each name or step. */
 static void select_usage(sqlite3 *db, struct query *a)
 {
-    const int64_t bound[] = {a->n[0] > 0 ? a->n[0] : INT64_MAX, a->n[1]};
+    const int64_t bound[] = {0, a->n[0] > 0 ? a->n[0] : INT64_MAX, a->n[1], a->text == NULL};
     select_rows(
         db,
         "SELECT e.job, " METRICS_SIZE " + " EVENTS_SIZE(
@@ -268,9 +268,9 @@ static void select_usage(sqlite3 *db, struct query *a)
                 "FROM (SELECT id AS job, coalesce(owner, '') AS owner, 48 + length(spec) + "
                 "length(doc) + coalesce(length(plan), "
                 "0) + "
-                "coalesce(length(result), 0) AS size FROM jobs WHERE id < ?1 AND state < 100 "
-                "ORDER BY id DESC LIMIT ?2) AS e",
-        bound, 2, NULL, 4, 1, a);
+                "coalesce(length(result), 0) AS size FROM jobs WHERE id < ?2 AND state < 100 "
+                "AND (?4 OR owner = ?1) ORDER BY id DESC LIMIT ?3) AS e",
+        bound, 4, a->text, 4, 1, a);
 }
 
 static void select_removals(sqlite3 *db, struct query *a)

@@ -252,7 +252,7 @@ enum store_ask {
     ASK_ENDED, /*                           -> n: jobs that have ended and are not removed */
     ASK_PRUNE, /* n[0] what, n[1] ended before, n[2] bit per state, n[3] limit: of which that is not
                 * removed, those that ended first -> n: job, at, state, bytes of rows */
-    ASK_USAGE, /* n[0] before id (0: newest), n[1] limit: bytes of jobs, newest first
+    ASK_USAGE, /* text owner (NULL: all), n[0] before id (0: newest), n[1] limit: newest first
                    *                            -> n: id, rows, checkpoints, artifacts */
     ASK_DATABASE,     /*                            -> n: bytes of the file, of its free pages */
     ASK_REMOVAL_NODE, /* text[0] node, n[1] limit   -> n: job, what: not confirmed by it */

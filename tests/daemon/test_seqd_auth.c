@@ -481,6 +481,12 @@ static void test_disk_limit(void)
     CHECK(strstr(reply, "\"ann\"") < strstr(reply, "\"bob\"")); /* the most first */
     CHECK(get_as(user_b, "/v1/usage/users") == 200 && strstr(reply, "bob") &&
           !strstr(reply, "ann"));
+    CHECK(get_as(user_a, "/v1/usage") == 200 && strstr(reply, "\"job\":1,") &&
+          strstr(reply, "\"job\":2,") && !strstr(reply, "\"job\":3,") &&
+          !strstr(reply, "database"));
+    CHECK(get_as(user_b, "/v1/usage") == 200 && strstr(reply, "{\"data\":[{\"job\":3,"));
+    CHECK(get_as(operator_o, "/v1/usage") == 200 && strstr(reply, "\"job\":1,") &&
+          strstr(reply, "\"job\":3,") && strstr(reply, "database"));
     CHECK(post_as(user_a, "/v1/jobs", job_json) == 429);
     CHECK_MSG(strstr(reply, "take 6 MiB") && strstr(reply, "a user is 6 MiB") &&
                   strstr(reply, "seqctl rm"),
