@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "client/api.h"
+#include "client/text.h"
 #include "client/verbs.h"
 
 #define JOBS "100" /* the newest, whose ids are offered */
@@ -96,27 +97,48 @@ static void offer_jobs(struct cli *c, const char *prefix)
     struct jv *list = r.status == 200 ? jv_parse(r.body, r.size, NULL) : NULL;
     const struct jv *data = jv_get(list, "data");
     for (size_t i = 0; i < jv_len(data); i++) {
-        char id[32];
+        char id[32], clean[128];
+        const char *name = jv_str(jv_at(data, i, NULL), "name", "");
         snprintf(id, sizeof id, "%lld", (long long)jv_int(jv_at(data, i, NULL), "id", 0));
         offer(id, prefix);
+        /* One that a shell takes as one word. */
+        if (*name && !strpbrk(name, " \t\n\"'\\$`*?[]{}()<>|&;#~!") &&
+            !strcmp(text_safe(clean, sizeof clean, name), name))
+            offer(name, prefix);
     }
     jv_free(list);
     http_reply_fini(&r);
 }
 
+/* The first operand of verbs that have words of their own. */
+static const struct {
+    const struct verb *verb;
+    const char *word[9];
+} first_words[] = {
+    {&init_verb, {"train", "score", "generate", "embed", "verify"}},
+    {&nodes_verb,
+     {"cordon", "drain", "uncordon", "undrain", "release", "revoke", "token", "tokens"}},
+    {&tokens_verb, {"create", "revoke"}},
+    {&usage_verb, {"users"}},
+    {&uploads_verb, {"rm"}},
+    {&model_verb, {"ls", "check"}},
+};
+
 /* n: operands before it. */
 static void offer_operand(struct cli *c, const struct verb *v, int n, const char *prefix)
 {
-    static const char *const kinds[] = {"train", "score", "generate", "embed", "verify", NULL};
-    if (!strncmp(v->operands, "KIND", 4) && !n) {
-        offer_all(kinds, prefix);
-        return;
-    }
+    for (size_t i = 0; i < sizeof first_words / sizeof *first_words; i++)
+        if (v == first_words[i].verb && !n) {
+            offer_all(first_words[i].word, prefix);
+            return;
+        }
     if (v == &completion_verb)
         for (size_t i = 0; i < N_SHELLS; i++) offer(shells[i].name, prefix);
     if (!strcmp(v->operands, "[VERB]"))
         for (const struct verb *const *w = c->verbs; *w; w++) offer((*w)->name, prefix);
-    if (strstr(v->operands, "ID")) offer_jobs(c, prefix);
+    const bool pulls = v == &pull_verb; /* ID, then DIR */
+    if (strstr(v->operands, "ID") && !(pulls && n)) offer_jobs(c, prefix);
+    if (pulls && !n) return;
     if (strstr(v->operands, "FILE") || strstr(v->operands, "DIR")) puts(":files");
 }
 

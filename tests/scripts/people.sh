@@ -123,6 +123,10 @@ refuse "--timeout is for both together" 124 'runs on' seqctl submit two.jsonl --
 
 # ---- completion ---------------------------------------------------------------------------------
 same "ids that begin so" "$(seqctl completion words -- show 1 | head -n 1 | cut -c 1)" 1
+same "names that begin so" "$(seqctl completion words -- show my-tr | sort -u)" my-training
+same "a job to pull is no file" "$(seqctl completion words -- pull "" | grep -c :files)" 0
+same "where it goes is one" "$(seqctl completion words -- pull 1 "")" :files
+same "actions on nodes" "$(seqctl completion words -- nodes dr)" drain
 
 seqd_stop; same "seqd ends well" $? 0
 check "no program is left" until_ok 100 nothing_left
