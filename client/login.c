@@ -101,11 +101,31 @@ static int logout_run(struct cli *c)
     return CLI_OK;
 }
 
-static void print_context(void *arg, const struct server_context *k)
+struct context_list {
+    const char *current;
+    struct jv *data;
+};
+
+static void add_context(void *arg, const struct server_context *k)
 {
-    const char *current = arg;
+    struct context_list *l = arg;
+    struct jv *row = jv_object();
+    struct jv *url = jv_string(k->url, strlen(k->url));
+    if (jv_put(row, "url", url ? url : jv_null()) ||
+        jv_put(row, "current", jv_boolean(!strcmp(k->url, l->current))) || jv_add(l->data, row))
+        abort();
+}
+
+static void print_contexts(const struct cli *c, const struct jv *list)
+{
     char clean[CONTEXT_URL];
-    printf("%s %s\n", strcmp(k->url, current) ? " " : "*", text_safe(clean, sizeof clean, k->url));
+    const struct jv *data = jv_get(list, "data");
+    if (api_print(c, list)) return;
+    for (size_t i = 0; i < jv_len(data); i++) {
+        const struct jv *k = jv_at(data, i, NULL);
+        const char *mark = c->output == OUT_NAME ? "" : jv_bool(k, "current", false) ? "* " : "  ";
+        printf("%s%s\n", mark, text_safe(clean, sizeof clean, jv_str(k, "url", "?")));
+    }
 }
 
 static int contexts_run(struct cli *c)
@@ -118,8 +138,13 @@ static int contexts_run(struct cli *c)
     explicit_bzero(&known, sizeof known);
     if (c->n_args && context_set_current(c->arg[0], &e)) return cli_fail(CLI_ERROR, "%s", e.text);
     context_current(current);
-    if (context_each(print_context, current, &e)) return cli_fail(CLI_ERROR, "%s", e.text);
-    return CLI_OK;
+    struct jv *list = jv_object();
+    struct context_list l = {current, jv_array()};
+    const int rc = context_each(add_context, &l, &e) ? cli_fail(CLI_ERROR, "%s", e.text) : CLI_OK;
+    if (jv_put(list, "data", l.data)) abort();
+    if (!rc) print_contexts(c, list);
+    jv_free(list);
+    return rc;
 }
 
 const struct verb login_verb = {

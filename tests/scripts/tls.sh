@@ -49,6 +49,8 @@ export SEQD_CA=$T/ca.pem
 says "SEQD_CA" 'no jobs' seqctl ls
 check "login" sh -c '"$1" login "$2" --ca "$3" <"$4"' - "$BIN/seqctl" "$url" "$T/ca.pem" "$STATE/token"
 says "it keeps the authority" 'no jobs' env -u SEQD_CA -u SEQD_TOKEN_FILE -u SEQD_URL "$BIN/seqctl" ls
+says "servers as JSON lines" '"url": "https://.*"current": true' seqctl contexts -o jsonl
+says "servers by name" '^https://' seqctl contexts -o name
 refuse "http where https is spoken" 1 'https://' seqctl ls --url "http://$at"
 # Metrics alone, without TLS and a token.
 scrape=$(sed -nE 's/.* http.metrics url=([^ ]*) .*/\1/p' "$T"/seqd.*.log | head -n 1)
