@@ -6,17 +6,6 @@
 
 static char user_a[AUTH_TOKEN_SIZE], user_b[AUTH_TOKEN_SIZE], operator_o[AUTH_TOKEN_SIZE];
 
-static int make_token(const char *user, enum role role, int64_t expires_ms, char *text)
-{
-    struct auth_token k = {.role = role, .expires_ms = expires_ms};
-    struct err e;
-    bool done = false;
-    snprintf(k.user, sizeof k.user, "%s", user);
-    CHECK(!auth_make(w.auth, &k, text, note_done, &done, &e));
-    while (!done) loop_turn(w.loop, 5);
-    return (int)k.id;
-}
-
 /* With that token; NULL: none. */
 static int ask_as(const char *token, const char *method, const char *path, const char *body)
 {
@@ -42,9 +31,9 @@ static int post_as(const char *token, const char *path, const char *body)
 static void begin_users(void)
 {
     begin();
-    make_token("ann", ROLE_USER, 0, user_a);
-    make_token("bob", ROLE_USER, 0, user_b);
-    make_token("olga", ROLE_OPERATOR, 0, operator_o);
+    rest_token("ann", ROLE_USER, 0, user_a);
+    rest_token("bob", ROLE_USER, 0, user_b);
+    rest_token("olga", ROLE_OPERATOR, 0, operator_o);
 }
 
 /* A path of the route with something in the place of its parameters. */
@@ -251,7 +240,7 @@ static void test_expiry(void)
     begin();
     auth_destroy(w.auth);
     w.routes.auth = w.auth = auth_create(w.store, &(struct auth_clock){fake_utc}, &e);
-    make_token("ann", ROLE_USER, utc + 5000, late);
+    rest_token("ann", ROLE_USER, utc + 5000, late);
     CHECK(get_as(late, "/v1/me") == 200);
     utc += 4999;
     CHECK(get_as(late, "/v1/me") == 200);
@@ -265,7 +254,7 @@ static void test_revocation(void)
 {
     char path[64];
     begin_users();
-    const int id = make_token("ann", ROLE_USER, 0, user_a);
+    const int id = (int)rest_token("ann", ROLE_USER, 0, user_a);
     snprintf(path, sizeof path, "/v1/tokens/%d:revoke", id);
     CHECK(post_as(user_b, path, "") == 404); /* another's is not there */
     CHECK(get_as(user_a, "/v1/me") == 200);
@@ -524,8 +513,8 @@ static void run(const char *sql)
 static void test_version_before(void)
 {
     begin();
-    make_token("ann", ROLE_USER, 0, user_a);
-    make_token("olga", ROLE_OPERATOR, 0, operator_o);
+    rest_token("ann", ROLE_USER, 0, user_a);
+    rest_token("olga", ROLE_OPERATOR, 0, operator_o);
     CHECK(post_as(user_a, "/v1/jobs", job_json) == 201);
     CHECK(post_as(user_a, "/v1/jobs/1:cancel", "") == 202);
     close_server();

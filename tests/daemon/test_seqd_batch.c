@@ -17,21 +17,11 @@
 
 static char user_a[AUTH_TOKEN_SIZE], user_b[AUTH_TOKEN_SIZE];
 
-static void make_user(const char *user, char *text)
-{
-    struct auth_token k = {.role = ROLE_USER};
-    struct err e;
-    bool done = false;
-    snprintf(k.user, sizeof k.user, "%s", user);
-    CHECK(!auth_make(w.auth, &k, text, note_done, &done, &e));
-    while (!done) loop_turn(w.loop, 5);
-}
-
 static void begin_users(void)
 {
     begin();
-    make_user("ann", user_a);
-    make_user("bob", user_b);
+    rest_token("ann", ROLE_USER, 0, user_a);
+    rest_token("bob", ROLE_USER, 0, user_b);
 }
 
 /* Sends it alone. who: a token; NULL: the admin's. */
@@ -307,7 +297,7 @@ static void test_many_batches(void)
     node_joins();
     for (int i = 0; i < BATCHES; i++) {
         snprintf(user, sizeof user, "user%d", i);
-        make_user(user, token[i]);
+        rest_token(user, ROLE_USER, 0, token[i]);
         w.fetch.type = 0;
         fd[i] = batch_begin(token[i], "", "", "{\"jobs\":[" DESCRIBED "]}");
         wait_question();

@@ -7,17 +7,6 @@
 static char user_a[AUTH_TOKEN_SIZE], user_b[AUTH_TOKEN_SIZE];
 static int64_t id_a;
 
-static int64_t make_token(const char *user, char *text)
-{
-    struct auth_token k = {.role = ROLE_USER};
-    struct err e;
-    bool done = false;
-    snprintf(k.user, sizeof k.user, "%s", user);
-    CHECK(!auth_make(w.auth, &k, text, note_done, &done, &e));
-    while (!done) loop_turn(w.loop, 5);
-    return k.id;
-}
-
 static int open_as(const char *token, const char *path, const char *headers)
 {
     static char out[4096];
@@ -48,8 +37,8 @@ static int ask_as(const char *token, const char *method, const char *path, const
 static void begin_jobs(void)
 {
     begin();
-    id_a = make_token("ann", user_a);
-    make_token("bob", user_b);
+    id_a = rest_token("ann", ROLE_USER, 0, user_a);
+    rest_token("bob", ROLE_USER, 0, user_b);
     CHECK(ask_as(user_a, "POST", "/v1/jobs", job_json) == 201);
     CHECK(ask_as(user_b, "POST", "/v1/jobs", job_json) == 201);
     CHECK(ask_as(user_a, "POST", "/v1/jobs", job_json) == 201);

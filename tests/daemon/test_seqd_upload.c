@@ -443,15 +443,6 @@ static void test_in_specs(void)
 
 static char ann[AUTH_TOKEN_SIZE], bob[AUTH_TOKEN_SIZE], olga[AUTH_TOKEN_SIZE];
 
-static void make_user(const char *user, enum role role, char *text)
-{
-    struct auth_token k = {.role = role};
-    bool done = false;
-    snprintf(k.user, sizeof k.user, "%s", user);
-    CHECK(!auth_make(w.auth, &k, text, note_done, &done, &e));
-    while (!done) loop_turn(w.loop, 5);
-}
-
 static int ask_as(const char *token, const char *method, const char *path, const char *headers,
                   const char *text)
 {
@@ -528,9 +519,9 @@ static void test_users(void)
         token_b[AUTH_TOKEN_SIZE];
     char list[2048];
     begin();
-    make_user("ann", ROLE_USER, ann);
-    make_user("bob", ROLE_USER, bob);
-    make_user("olga", ROLE_OPERATOR, olga);
+    rest_token("ann", ROLE_USER, 0, ann);
+    rest_token("bob", ROLE_USER, 0, bob);
+    rest_token("olga", ROLE_OPERATOR, 0, olga);
     snprintf(dir, sizeof dir, "%s/up", w.dir);
     w.routes.uploads = uploads_open(w.loop, &options, &e);
     snprintf(list, sizeof list, "%s", list_of("in", "x", body, strlen(body)));
@@ -551,8 +542,8 @@ static void test_users(void)
     memset(long_a, 'u', USER_NAME - 1);
     memcpy(long_b, long_a, sizeof long_b);
     long_b[USER_NAME - 2] = 'v';
-    make_user(long_a, ROLE_USER, token_a);
-    make_user(long_b, ROLE_USER, token_b);
+    rest_token(long_a, ROLE_USER, 0, token_a);
+    rest_token(long_b, ROLE_USER, 0, token_b);
     CHECK(ask_as(token_a, "POST", "/v1/uploads", JSON, list) == 201);
     CHECK(ask_as(token_b, "POST", "/v1/uploads", JSON, list) == 409);
     CHECK(ask_as(token_a, "POST", "/v1/uploads", JSON, list) == 200);

@@ -78,6 +78,19 @@ static inline void commit(struct store_txn *t)
     while (!done) loop_turn(w.loop, 5);
 }
 
+/* A token of a user, in text; its id. expires_ms 0: never. */
+static inline int64_t rest_token(const char *user, enum role role, int64_t expires_ms,
+                                 char text[AUTH_TOKEN_SIZE])
+{
+    struct auth_token k = {.role = role, .expires_ms = expires_ms};
+    struct err e;
+    bool done = false;
+    snprintf(k.user, sizeof k.user, "%s", user);
+    CHECK(!auth_make(w.auth, &k, text, note_done, &done, &e));
+    while (!done) loop_turn(w.loop, 5);
+    return k.id;
+}
+
 static inline void begin_in(bool fresh, int64_t deadline_ms)
 {
     struct err e = {0};
