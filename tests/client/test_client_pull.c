@@ -27,8 +27,8 @@ static struct {
     int cut;                           /* bytes of a body until it breaks off; -1: never */
     bool ignores_range;                /* sends the whole */
     bool artifacts; /* the list is that of artifacts, by a name without a digest */
-    size_t grown;   /* bytes of the file that are there; the next request finds */
-    size_t grows;   /* so many more; 0: all of them are there */
+    size_t grown;   /* bytes of the file that are there now */
+    size_t grows;   /* and how many more with each request; 0: all are there */
 } t;
 
 static char list[2048], say[4096], hex_of[SHA256_HEX];

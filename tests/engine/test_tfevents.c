@@ -22,20 +22,27 @@ static void begin(int64_t step)
     static int n;
     snprintf(path, sizeof path, "%s/%d", dir, n++);
     e = (struct err){0};
-    CHECK_MSG(!tfevents_open(&f, path, wall, step, &e), "%s", e.text);
+    tfevents_init(&f, path, wall);
+    CHECK(tfevents_start(&f, wall, step));
+}
+
+static void flush(void)
+{
+    CHECK_MSG(!tfevents_flush(&f, false, &e), "%s", e.text);
+    CHECK(!f.n);
 }
 
 static const double numbers[] = {0,         1,        -1.5,     3.4028234663852886e38, 1e-45, 0.1,
                                  -INFINITY, INFINITY, 1234567.8};
 #define N_NUMBERS ((int)(sizeof numbers / sizeof *numbers))
 
-static int put(int64_t step, int n)
+static bool put(int64_t step, int n)
 {
     static const char *const tags[] = {"train/loss", "a", "", "thirty-one bytes, which is all."};
     struct tfevents_scalar s[TFEVENTS_SCALARS];
     for (int i = 0; i < n; i++)
         s[i] = (struct tfevents_scalar){tags[i % 4], numbers[(step + i) % N_NUMBERS]};
-    return tfevents_scalars(&f, wall + (double)step, step, s, n, &e);
+    return tfevents_scalars(&f, wall + (double)step, step, s, n);
 }
 
 static void check_put(const struct tfe_event *v, int64_t step, int n)
@@ -59,11 +66,13 @@ static void test_records(void)
     size_t left = 1;
     int k = 2;
     begin(7);
-    for (int i = 0; i < 8; i++) CHECK(!put(steps[i], i));
-    for (int n = 0; n <= TFEVENTS_SCALARS; n++) CHECK(!put(100 + n, n));
-    CHECK(!tfevents_start(&f, wall + 1, 42, &e) && !tfevents_sync(&f, &e));
-    tfevents_close(&f);
-    tfevents_close(&f);
+    for (int i = 0; i < 8; i++) CHECK(put(steps[i], i));
+    for (int n = 0; n <= TFEVENTS_SCALARS; n++) CHECK(put(100 + n, n));
+    CHECK(access(path, F_OK)); /* it is made by the first flush */
+    flush();
+    CHECK(tfevents_start(&f, wall + 1, 42));
+    CHECK(!tfevents_flush(&f, true, &e) && !f.n);
+    CHECK(!tfevents_flush(&f, true, &e)); /* nothing waits */
     const int n_events = tfe_read(path, ev, &left);
     CHECK_MSG(n_events == 2 + 8 + TFEVENTS_SCALARS + 1 + 1 && left == 0, "%d, %zu left", n_events,
               left);
@@ -83,21 +92,37 @@ static void test_no_number(void)
     size_t left;
     const struct tfevents_scalar s = {"train/loss", NAN};
     begin(1);
-    CHECK(!tfevents_scalars(&f, wall, 1, &s, 1, &e));
-    tfevents_close(&f);
+    CHECK(tfevents_scalars(&f, wall, 1, &s, 1));
+    flush();
     CHECK(tfe_read(path, ev, &left) == 3 && ev[2].n == 1 && isnan(ev[2].value[0]));
 }
 
-/* A file that is there is another's. */
-static void test_taken(void)
+/* No room: nothing of a record is taken, and after a flush there is room again. */
+static void test_room(void)
 {
-    struct tfevents other;
+    size_t left;
+    int n = 2, k = 0;
     begin(1);
-    CHECK(tfevents_open(&other, path, wall, 1, &e) && e.code == ERR_IO && other.fd < 0);
-    CHECK_MSG(strstr(e.text, path), "%s", e.text);
-    CHECK(!access(path, F_OK));
-    tfevents_close(&f);
-    CHECK(tfevents_open(&other, "/nowhere/x", wall, 1, &e) && strstr(e.text, "/nowhere/x"));
+    while (put(n, TFEVENTS_SCALARS)) n++;
+    CHECK(n > 100 && f.n > TFEVENTS_BUF - 1024 && !put(n, TFEVENTS_SCALARS));
+    while (put(n + k, 0)) k++; /* a smaller one */
+    CHECK(!tfevents_start(&f, wall, 1) && f.n <= TFEVENTS_BUF);
+    flush();
+    CHECK(put(n + k, 3));
+    flush();
+    CHECK(tfe_read(path, ev, &left) == n + k + 1 && left == 0 && ev[n + k].n == 3);
+}
+
+/* One that is gone is not begun again in the middle. */
+static void test_gone(void)
+{
+    begin(1);
+    flush();
+    CHECK(!unlink(path) && put(1, 1));
+    CHECK(tfevents_flush(&f, false, &e) && e.code == ERR_NOT_FOUND && strstr(e.text, path));
+    CHECK(access(path, F_OK) && f.n);
+    tfevents_init(&f, "/nowhere/x", wall);
+    CHECK(tfevents_flush(&f, false, &e) && strstr(e.text, "/nowhere/x"));
 }
 
 /* What a kill leaves may be of any length: the records before it are read, and no byte of the
@@ -106,8 +131,8 @@ static void test_cut(void)
 {
     size_t size, left;
     begin(1);
-    for (int i = 1; i <= 5; i++) CHECK(!put(i, i));
-    tfevents_close(&f);
+    for (int i = 1; i <= 5; i++) CHECK(put(i, i));
+    flush();
     char *bytes = file_read(path, 1 << 20, &size, &e);
     const int n = bytes ? tfe_parse((unsigned char *)bytes, size, ev, &left) : -1;
     CHECK(n == 7 && (int64_t)size == f.size);
@@ -125,8 +150,8 @@ static void test_cut(void)
     free(bytes);
 }
 
-/* A disk that takes every possible number of bytes of a record: the file ends with a whole one,
- * and continues when there is room. */
+/* A disk that takes every possible number of bytes of what waits: the file ends as before, and has
+ * all of it when there is room. */
 static void test_full(void)
 {
     struct rlimit before, limit;
@@ -135,33 +160,27 @@ static void test_full(void)
     signal(SIGXFSZ, SIG_IGN);
     CHECK(!getrlimit(RLIMIT_FSIZE, &before));
     limit = before;
-    begin(1);
-    CHECK(!put(1, 4));
-    const int64_t base = f.size;
-    CHECK(!put(2, 4));
-    const int64_t size = f.size - base;
-    tfevents_close(&f);
-    for (int64_t room = 0; room < size; room++) {
-        begin(1);
-        CHECK(!put(1, 4) && f.size == base);
-        limit.rlim_cur = (rlim_t)(base + room);
-        CHECK(!setrlimit(RLIMIT_FSIZE, &limit));
-        CHECK(put(2, 4) && e.code == ERR_IO && strstr(e.text, path));
-        CHECK(!fstat(f.fd, &st) && st.st_size == base && f.size == base);
-        CHECK(!setrlimit(RLIMIT_FSIZE, &before));
-        CHECK(!put(3, 1) && !put(4, 4));
-        tfevents_close(&f);
-        CHECK(tfe_read(path, ev, &left) == 5 && left == 0);
-        check_put(&ev[2], 1, 4);
-        check_put(&ev[3], 3, 1);
-        check_put(&ev[4], 4, 4);
-    }
-    for (int64_t room = 0; room < 60; room++) { /* version and START */
-        limit.rlim_cur = (rlim_t)room;
-        snprintf(path, sizeof path, "%s/none", dir);
-        CHECK(!setrlimit(RLIMIT_FSIZE, &limit));
-        CHECK(tfevents_open(&f, path, wall, 1, &e) && f.fd < 0 && access(path, F_OK));
-        CHECK(!setrlimit(RLIMIT_FSIZE, &before));
+    for (int first = 0; first < 2; first++) {
+        int64_t room = 0, size = 1;
+        for (; room < size; room++) {
+            begin(1);
+            CHECK(put(1, 4));
+            if (!first) flush();
+            const int64_t base = f.size;
+            CHECK(put(2, 4));
+            size = (int64_t)f.n;
+            limit.rlim_cur = (rlim_t)(base + room);
+            CHECK(!setrlimit(RLIMIT_FSIZE, &limit));
+            CHECK(tfevents_flush(&f, false, &e) && e.code == ERR_IO && strstr(e.text, path));
+            CHECK(f.size == base && (int64_t)f.n == size);
+            CHECK(first ? stat(path, &st) : !stat(path, &st) && st.st_size == base);
+            CHECK(put(3, 1));
+            CHECK(!setrlimit(RLIMIT_FSIZE, &before));
+            flush();
+            CHECK(tfe_read(path, ev, &left) == 5 && left == 0);
+            for (int i = 1; i <= 3; i++) check_put(&ev[i + 1], i, i < 3 ? 4 : 1);
+        }
+        CHECK(room > 100);
     }
 }
 
@@ -200,9 +219,9 @@ static void test_no_allocation(void)
     CHECK(n_allocations > 0); /* it counts */
     n_allocations = 0;
     begin(1);
-    for (int i = 0; i < 100; i++) CHECK(!put(i, TFEVENTS_SCALARS));
-    CHECK(!tfevents_start(&f, wall, 3, &e) && !tfevents_sync(&f, &e));
-    tfevents_close(&f);
+    for (int i = 0; i < 100; i++) CHECK(put(i, TFEVENTS_SCALARS));
+    CHECK(!tfevents_flush(&f, true, &e) && tfevents_start(&f, wall, 3));
+    CHECK(!tfevents_flush(&f, true, &e));
     CHECK_MSG(n_allocations == 0, "%d allocations", n_allocations);
 }
 #endif
@@ -214,7 +233,8 @@ int main(void)
     RUN(test_crc);
     RUN(test_records);
     RUN(test_no_number);
-    RUN(test_taken);
+    RUN(test_room);
+    RUN(test_gone);
     RUN(test_cut);
     RUN(test_full);
 #if !SANITIZED

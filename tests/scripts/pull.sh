@@ -40,7 +40,9 @@ identical "the first checkpoint's bytes" "${dir%2}1" "$T/first"
 check "a part" seqctl pull "$id" "$T/hf" --part hf
 identical "a part's files lie in the directory itself" "$dir/hf" "$T/hf"
 says "as JSON" '"state": "present"' seqctl pull "$id" "$T/hf" --part hf -o json
-refuse "a job without artifacts" 3 'has no artifacts' seqctl pull "$id" "$T/none" --artifacts
+none=$(seqctl submit job.json --set data.train.0.path=none.txt -o name -q)
+seqctl watch "$none" -q --timeout 60 >/dev/null 2>&1
+refuse "a job without artifacts" 3 'has no artifacts' seqctl pull "$none" "$T/none" --artifacts
 printf '{"kind": "verify", "model": {"config": %s}, "data": {"train": [{"path": "text.txt", "format": "text"}], "seq_len": 256}, "parallel": {"sp": 2}, "resources": {"ranks": 2, "threads": 1}}' "$LLAMA" >"$T/data/verify.json"
 verify=$(seqctl submit verify.json -o name -q)
 succeeds "verify" "$verify"
@@ -60,6 +62,55 @@ refuse "a wrong operand" 3 'no job has the id or name "1/2"' seqctl pull 1/2 "$T
 check "a refused pull makes no directory" test ! -e "$T/none"
 mkdir "$T/linked" && ln -s "$T" "$T/linked/hf"
 refuse "a symbolic link is not followed" 1 'symbolic link' seqctl pull "$id" "$T/linked"
+
+# ---- the curves of a training -------------------------------------------------------------------
+# STEP LOSS of each step, as TensorBoard shows a directory: a START that is not the first drops what
+# is of its step and later ones. By the bytes: length, CRC, wall time, step; then a START or the
+# first scalar, which is the loss.
+curves() { # DIR
+    local f
+    for f in "$1"/events.out.tfevents.*; do od -An -v -tu1 -w65536 "$f" | tr '\n' ' '; echo; done | awk '
+        function varint(   v, m) { v = 0; m = 1; while ($at >= 128) { v += ($(at++) - 128) * m; m *= 128 } return v + $(at++) * m }
+        function number(i,   m, e) {
+            e = ($(i + 3) % 128) * 2 + int($(i + 2) / 128)
+            m = 1 + ($(i + 2) % 128 * 65536 + $(i + 1) * 256 + $i) / 8388608
+            return ($(i + 3) >= 128 ? -1 : 1) * m * 2 ^ (e - 127)
+        }
+        { for (r = 1; r + 12 < NF; r += $r + $(r + 1) * 256 + 16) {
+            at = r + 12 + 10; step = varint()
+            if ($at == 58) { if (starts++) for (k in loss) if (k + 0 >= step) delete loss[k] }
+            else if ($at == 42) { at++; varint(); at++; varint(); at++; n = varint(); tag = ""
+                for (i = 0; i < n; i++) tag = tag sprintf("%c", $(at + i))
+                if (tag == "train/loss") { if (step + 0 in loss) print "twice", step; loss[step + 0] = number(at + n + 1) } }
+        } }
+        END { for (k in loss) printf "%d %.9g\n", k, loss[k] }' | sort -n
+}
+reported() { # ID: the same, of the metrics: the last word on each step
+    seqctl metrics "$1" -o jsonl | sed 's/.*"step": \([0-9]*\).*"loss": \([^,]*\),.*/\1 \2/' |
+        awk '{ loss[$1] = $2; if ($1 + 0 > last) last = $1 + 0 } END { for (k = 1; k <= last; k++) if (k in loss) print k, loss[k] }'
+}
+agree() { # DIR ID: every step once, no hole, the same losses but for what a float has not
+    curves "$1" >"$T/shown"; reported "$2" >"$T/reported"
+    [ -s "$T/shown" ] && paste -d ' ' "$T/shown" "$T/reported" | head -n 3
+    paste -d ' ' "$T/shown" "$T/reported" | awk 'NF != 4 || $1 != NR || $3 != NR { exit 1 } { d = $2 - $4; if (d < 0) d = -d; if (d > 1e-7 * $4) exit 1 }'
+}
+check "the curves of a training" seqctl pull "$id" "$T/curves" --artifacts
+check "they are the losses that it reported" agree "$T/curves" "$id"
+identical "byte by byte those of the node" "$(find "$STATE" -type d -path "*/jobs/$id/artifacts")" "$T/curves"
+same "each file is listed once, with its digest" "$(seqctl artifacts "$id" -o jsonl | grep -c '"sha256"')" 1
+printf '{"kind": "train", "model": {"config": %s}, "data": {"train": [{"path": "text.txt", "format": "text"}], "seq_len": 128}, "train": {"steps": 12000}, "checkpoint": {"every_steps": 50, "keep": 1}, "resources": {"ranks": 1, "threads": 1}}' "$LLAMA" >"$T/data/long.json"
+long=$(seqctl submit long.json -o name -q)
+wait_event "$long" artifact
+check "while it runs" seqctl pull "$long" "$T/live" --artifacts
+check "has the first steps" sh -c '[ "$(head -n 1)" != "" ]' <<<"$(curves "$T/live")"
+wait_event "$long" checkpoint 1
+procs seqrank | xargs -r kill -9
+wait_event "$long" ready 2; wait_event "$long" artifact 3
+check "again, into the same directory" seqctl pull "$long" "$T/live" --artifacts
+seqctl cancel "$long" --wait -q >/dev/null 2>&1
+says "the file of the attempt before is present" '"state": "present"' seqctl pull "$long" "$T/live" --artifacts -o json
+same "a file an attempt" "$(ls "$T/live" | wc -l)" 2
+check "each step once, after a kill and a cancel" agree "$T/live" "$long"
 
 # ---- tar ----------------------------------------------------------------------------------------
 tar_path=/v1/jobs/$id/checkpoints/2.tar

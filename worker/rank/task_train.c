@@ -134,7 +134,6 @@ int task_train(struct run *r, struct err *e)
     int rc = -1;
     if (!t) return err_set(e, ERR_IO, "out of memory");
     t->r = r;
-    t->curves.file.fd = -1;
     if (open_training(t, e) || before_steps(t, e)) goto out;
     while (t->train.step < r->spec->train.steps)
         if (one_step(t, e)) goto out;

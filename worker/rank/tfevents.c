@@ -16,7 +16,7 @@
 #define EVENT_SIZE (9 + 11 + 3 + TFEVENTS_SCALARS * VALUE_SIZE)
 _Static_assert(VALUE_SIZE < 128 && TFEVENTS_SCALARS * VALUE_SIZE < 16384, "lengths fit");
 
-struct record {
+struct tf_record {
     size_t n; /* bytes of data so far */
     unsigned char bytes[HEAD + EVENT_SIZE + FOOT];
 };
@@ -25,29 +25,29 @@ struct record {
 
 enum wire { VARINT = 0, FIXED64 = 1, BYTES = 2, FIXED32 = 5 };
 
-static void put_byte(struct record *r, unsigned v)
+static void put_byte(struct tf_record *r, unsigned v)
 {
     assert(r->n < EVENT_SIZE);
     r->bytes[HEAD + r->n++] = (unsigned char)v;
 }
 
-static void put_key(struct record *r, unsigned field, enum wire wire)
+static void put_key(struct tf_record *r, unsigned field, enum wire wire)
 {
     put_byte(r, field << 3 | wire);
 }
 
-static void put_varint(struct record *r, uint64_t v)
+static void put_varint(struct tf_record *r, uint64_t v)
 {
     for (; v >= 128; v >>= 7) put_byte(r, (unsigned)(v & 127) | 128);
     put_byte(r, (unsigned)v);
 }
 
-static void put_fixed(struct record *r, uint64_t v, int n_bytes)
+static void put_fixed(struct tf_record *r, uint64_t v, int n_bytes)
 {
     for (int i = 0; i < n_bytes; i++) put_byte(r, (unsigned)(v >> 8 * i) & 255);
 }
 
-static void put_text(struct record *r, unsigned field, const char *text, size_t size)
+static void put_text(struct tf_record *r, unsigned field, const char *text, size_t size)
 {
     put_key(r, field, BYTES);
     put_varint(r, size);
@@ -73,7 +73,7 @@ static void put_masked(unsigned char *at, const unsigned char *p, size_t n)
     for (int i = 0; i < 4; i++) at[i] = (unsigned char)(masked >> 8 * i);
 }
 
-static void begin(struct record *r, double wall_s, int64_t step)
+static void begin(struct tf_record *r, double wall_s, int64_t step)
 {
     uint64_t bits;
     memcpy(&bits, &wall_s, sizeof bits);
@@ -84,44 +84,39 @@ static void begin(struct record *r, double wall_s, int64_t step)
     put_varint(r, (uint64_t)step);
 }
 
-/* Of one that cannot be written whole nothing stays: a reader would stop there. */
-static int append(struct tfevents *f, struct record *r, struct err *e)
+static bool append(struct tfevents *f, struct tf_record *r)
 {
     const size_t size = HEAD + r->n + FOOT;
-    size_t done = 0;
+    if (size > sizeof f->buf - f->n) return false;
     for (int i = 0; i < 8; i++) r->bytes[i] = (unsigned char)((uint64_t)r->n >> 8 * i);
     put_masked(r->bytes + 8, r->bytes, 8);
     put_masked(r->bytes + HEAD + r->n, r->bytes + HEAD, r->n);
-    while (done < size) { /* once, but where a disk becomes full */
-        const ssize_t n = pwrite(f->fd, r->bytes + done, size - done, f->size + (int64_t)done);
-        if (n > 0) done += (size_t)n;
-        if (n > 0 || (n < 0 && errno == EINTR)) continue;
-        err_errno(e, "write %s", f->path);
-        if (done && ftruncate(f->fd, f->size)) return -1; /* the next one is written over it */
-        return -1;
-    }
-    f->size += (int64_t)size;
-    return 0;
+    memcpy(f->buf + f->n, r->bytes, size);
+    f->n += size;
+    return true;
 }
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
-static int put_version(struct tfevents *f, double wall_s, struct err *e)
+void tfevents_init(struct tfevents *f, const char *path, double wall_s)
 {
     static const char version[] = "brain.Event:2";
-    struct record r;
+    struct tf_record r;
+    f->size = 0;
+    f->n = 0;
+    snprintf(f->path, sizeof f->path, "%s", path);
     begin(&r, wall_s, 0);
     put_text(&r, 3, version, sizeof version - 1);
-    return append(f, &r, e);
+    append(f, &r); /* the buffer is empty */
 }
 
-int tfevents_start(struct tfevents *f, double wall_s, int64_t step, struct err *e)
+bool tfevents_start(struct tfevents *f, double wall_s, int64_t step)
 {
     static const char start[] = {1 << 3 | VARINT, 1};
-    struct record r;
+    struct tf_record r;
     begin(&r, wall_s, step);
     put_text(&r, 7, start, sizeof start);
-    return append(f, &r, e);
+    return append(f, &r);
 }
 
 static size_t value_size(const struct tfevents_scalar *s)
@@ -131,7 +126,7 @@ static size_t value_size(const struct tfevents_scalar *s)
     return 2 + n + 5;
 }
 
-static void put_value(struct record *r, const struct tfevents_scalar *s)
+static void put_value(struct tf_record *r, const struct tfevents_scalar *s)
 {
     const float value = (float)s->value;
     uint32_t bits;
@@ -143,10 +138,10 @@ static void put_value(struct record *r, const struct tfevents_scalar *s)
     put_fixed(r, bits, 4);
 }
 
-int tfevents_scalars(struct tfevents *f, double wall_s, int64_t step,
-                     const struct tfevents_scalar *s, int n, struct err *e)
+bool tfevents_scalars(struct tfevents *f, double wall_s, int64_t step,
+                      const struct tfevents_scalar *s, int n)
 {
-    struct record r;
+    struct tf_record r;
     size_t size = 0;
     assert(n <= TFEVENTS_SCALARS);
     for (int i = 0; i < n; i++) size += 2 + value_size(&s[i]);
@@ -154,30 +149,35 @@ int tfevents_scalars(struct tfevents *f, double wall_s, int64_t step,
     put_key(&r, 5, BYTES);
     put_varint(&r, size);
     for (int i = 0; i < n; i++) put_value(&r, &s[i]);
-    return append(f, &r, e);
+    return append(f, &r);
 }
 
-/* ---- life ------------------------------------------------------------------------------------ */
+/* ---- the file -------------------------------------------------------------------------------- */
 
-int tfevents_open(struct tfevents *f, const char *path, double wall_s, int64_t step, struct err *e)
+/* Where it fails the file is as long as before, or the next call writes the same over its end. */
+static int write_out(struct tfevents *f, int fd, struct err *e)
 {
-    f->size = 0;
-    snprintf(f->path, sizeof f->path, "%s", path);
-    f->fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
-    if (f->fd < 0) return err_errno(e, "open %s", path);
-    if (!put_version(f, wall_s, e) && !tfevents_start(f, wall_s, step, e)) return 0;
-    tfevents_close(f);
-    unlink(path);
-    return -1;
+    for (size_t done = 0; done < f->n;) {
+        const ssize_t n = pwrite(fd, f->buf + done, f->n - done, f->size + (int64_t)done);
+        if (n > 0) done += (size_t)n;
+        if (n > 0 || (n < 0 && errno == EINTR)) continue;
+        err_errno(e, "write %s", f->path);
+        const int cut = f->size ? ftruncate(fd, f->size) : unlink(f->path);
+        (void)cut;
+        return -1;
+    }
+    f->size += (int64_t)f->n;
+    f->n = 0;
+    return 0;
 }
 
-int tfevents_sync(struct tfevents *f, struct err *e)
+int tfevents_flush(struct tfevents *f, bool sync, struct err *e)
 {
-    return fdatasync(f->fd) ? err_errno(e, "sync %s", f->path) : 0;
-}
-
-void tfevents_close(struct tfevents *f)
-{
-    if (f->fd >= 0) close(f->fd);
-    f->fd = -1;
+    const int fd = open(
+        f->path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW | (f->size ? 0 : O_CREAT | O_TRUNC), 0666);
+    if (fd < 0) return err_errno(e, "open %s", f->path);
+    int rc = write_out(f, fd, e);
+    if (!rc && sync && fdatasync(fd)) rc = err_errno(e, "sync %s", f->path);
+    if (close(fd) && !rc) rc = err_errno(e, "close %s", f->path);
+    return rc;
 }

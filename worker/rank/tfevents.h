@@ -21,23 +21,28 @@
  * drops what it has read before of that step and later ones, in files before this one as well, in
  * the order of their names; but for the first START of all.
  *
- * Every record is one write at the end of the whole ones: what a kill leaves is whole, and of a
- * disk that fails in the middle of one nothing of it stays. Nothing is allocated.
- * tested: tests/engine/test_tfevents.c */
+ * Records wait in a buffer until tfevents_flush, which opens, writes and closes: the file is open
+ * at no other time, and ends with a whole record at every time, but where a kill breaks a write. Of
+ * one that a disk breaks the rest is cut off. Nothing is allocated.
+ * tested: tests/engine/test_tfevents.c; TensorBoard itself: tests/golden/check_tensorboard.py */
 #ifndef SEQD_RANK_TFEVENTS_H
 #define SEQD_RANK_TFEVENTS_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include "api/core/err.h"
 #include "api/core/file.h"
 
-#define TFEVENTS_TAG     32 /* bytes of a tag, with its NUL */
-#define TFEVENTS_SCALARS 16 /* of one record, at most */
+#define TFEVENTS_TAG     32    /* bytes of a tag, with its NUL */
+#define TFEVENTS_SCALARS 16    /* of one record, at most */
+#define TFEVENTS_BUF     65536 /* 250 records of a training's steps, at least */
 
 struct tfevents {
-    int fd;       /* -1: closed */
-    int64_t size; /* of the whole records */
     char path[FILE_PATH_SIZE];
+    int64_t size; /* of the file */
+    size_t n;     /* bytes that wait */
+    unsigned char buf[TFEVENTS_BUF];
 };
 
 struct tfevents_scalar {
@@ -45,15 +50,14 @@ struct tfevents_scalar {
     double value; /* as a float in the file */
 };
 
-/* Makes path, which must not be there, with its version and a START of step. wall_s: seconds since
- * 1970. fails: ERR_IO naming the file, which is not there then. */
-int tfevents_open(struct tfevents *f, const char *path, double wall_s, int64_t step, struct err *e);
-/* fails: ERR_IO naming the file, which ends with its last whole record; a later call may succeed.
- */
-int tfevents_start(struct tfevents *f, double wall_s, int64_t step, struct err *e);
-int tfevents_scalars(struct tfevents *f, double wall_s, int64_t step,
-                     const struct tfevents_scalar *s, int n, struct err *e);
-int tfevents_sync(struct tfevents *f, struct err *e); /* survives a power cut */
-void tfevents_close(struct tfevents *f);              /* a closed one is fine */
+/* The first record of a file that the first flush makes. wall_s: seconds since 1970. */
+void tfevents_init(struct tfevents *f, const char *path, double wall_s);
+/* False: there is no room in the buffer, and nothing of it was taken. */
+bool tfevents_start(struct tfevents *f, double wall_s, int64_t step);
+bool tfevents_scalars(struct tfevents *f, double wall_s, int64_t step,
+                      const struct tfevents_scalar *s, int n);
+/* sync: all that was ever written survives a power cut. fails: ERR_IO, ERR_NOT_FOUND for a file or
+ * directory that is gone, naming it: what waits waits on, and the next call may succeed. */
+int tfevents_flush(struct tfevents *f, bool sync, struct err *e);
 
 #endif

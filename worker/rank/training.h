@@ -21,15 +21,15 @@
 #include "worker/train/eval.h"
 #include "worker/train/train.h"
 
-/* Rank 0's. What is owed is written at once, or after a failure when there is hope. */
-struct curves {
-    struct tfevents file; /* made with the first record */
-    char name[ARTIFACT_NAME];
-    int64_t start;             /* a START of this step comes before the next record; 0: none */
-    bool owes_step, owes_eval; /* the newest of each */
-    bool failed;               /* nothing is tried before the next checkpoint or the end */
-    bool said;                 /* that it failed; until a record is written again */
-    bool listed;               /* as an artifact that grows */
+struct curves { /* rank 0's */
+    struct tfevents file;
+    char name[ARTIFACT_NAME]; /* "": nothing is written */
+    int64_t start;            /* a START of this step comes before the next record; 0: none */
+    int64_t flushed_us;       /* 0: never */
+    bool any;                 /* there was a record */
+    bool failed;              /* nothing is tried before the next checkpoint or the end */
+    bool said;                /* that it failed; until it succeeds again */
+    bool listed;              /* as an artifact that grows */
 };
 
 struct training {
@@ -104,10 +104,11 @@ int training_result(struct training *t, struct err *e);
  *
  *   artifacts/events.out.tfevents.<seconds since 1970>.<host>.<epoch>
  *
- * It is listed when it has a record, without a digest as long as it grows, and again with one at
- * the end of the attempt; that of an attempt that was killed, by the next one. A listed file with a
- * digest is read-only. A disk that takes no more is a note, and the file continues at the next
- * checkpoint, or at the end: records are missing in between. fails: the link's errors alone. */
+ * at most once a second, and before a checkpoint. It is listed when it is there, without a digest
+ * as long as it grows, and again with one at the end of the attempt; that of an attempt that was
+ * killed, by the next one. A listed file with a digest is read-only. A disk that takes no more is a
+ * note, and is tried again at the next checkpoint and at the end: what has no room in the buffer
+ * until then is missing. fails: the link's errors alone. */
 
 /* Between opening and the first step. */
 void training_curves_open(struct training *t);

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+#include "api/core/clock.h"
 #include "api/core/job.h"
 #include "api/core/jwrite.h"
 #include "api/core/log.h"
@@ -12,7 +13,8 @@
 
 #define PREFIX   "events.out.tfevents." /* TensorBoard knows its files by it */
 #define DENSE    8192                   /* records of steps in each doubling of their number */
-#define HOST_MAX 16                     /* bytes of the host in a name: it has 64 in all */
+#define FLUSH_US 1000000
+#define HOST_MAX 16 /* bytes of the host in a name: it has 64 in all */
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
@@ -50,12 +52,11 @@ static int after(struct training *t, const char *name, void *arg, struct err *e)
 /* Files are read in the order of their names: this one is the last, whatever the clock says. */
 void training_curves_open(struct training *t)
 {
-    char host[HOST_MAX + 1] = "";
+    char host[HOST_MAX + 1] = "", path[FILE_PATH_SIZE];
     long long newest = 0, now = (long long)wall_s();
     struct curves *c = &t->curves;
-    c->start = t->train.step + 1;
     if (!run_first(t->r)) return;
-    if (each_file(t, after, &newest, NULL)) return; /* a path too long: no file has a name */
+    if (each_file(t, after, &newest, NULL)) return; /* the path is too long */
     if (now <= newest) now = newest + 1;
     if (gethostname(host, HOST_MAX) && !*host) snprintf(host, sizeof host, "node");
     for (char *p = host; *p; p++)
@@ -63,6 +64,12 @@ void training_curves_open(struct training *t)
             *p = '-';
     snprintf(c->name, sizeof c->name, PREFIX "%lld.%s.%lld", now, host,
              (long long)t->r->args->epoch);
+    if (file_join(path, NULL, "%s/artifacts/%s", t->r->args->job_dir, c->name)) {
+        c->name[0] = 0;
+        return;
+    }
+    tfevents_init(&c->file, path, wall_s());
+    c->start = t->train.step + 1;
 }
 
 /* ---- artifacts ------------------------------------------------------------------------------- */
@@ -120,24 +127,17 @@ static int list(struct training *t, struct err *e)
 
 /* ---- records --------------------------------------------------------------------------------- */
 
-static int put(struct training *t, int64_t step, const struct tfevents_scalar *s, int n,
-               struct err *e)
+/* No room: a disk has taken nothing for long, which was said. */
+static void put(struct training *t, int64_t step, const struct tfevents_scalar *s, int n)
 {
     struct curves *c = &t->curves;
-    struct artifact_done done;
-    if (c->file.fd < 0) {
-        if (artifact_path(t->r->args->job_dir, c->name, &done, e) ||
-            tfevents_open(&c->file, done.path, wall_s(), c->start, e))
-            return -1;
-    } else if (c->start && tfevents_start(&c->file, wall_s(), c->start, e)) {
-        return -1;
-    }
+    if (c->start && !tfevents_start(&c->file, wall_s(), c->start)) return;
     c->start = 0;
-    return tfevents_scalars(&c->file, wall_s(), step, s, n, e);
+    c->any |= tfevents_scalars(&c->file, wall_s(), step, s, n);
 }
 
 /* The names and units of the metrics over REST (daemon/doc.c). */
-static int put_step(struct training *t, struct err *e)
+static void put_step(struct training *t)
 {
     const struct rank_step *s = &t->step;
     const struct run *r = t->r;
@@ -156,19 +156,21 @@ static int put_step(struct training *t, struct err *e)
         v[n++] = (struct tfevents_scalar){"memory/host_high", (double)s->host_high};
     if (r->plan.precision == PRECISION_FP16)
         v[n++] = (struct tfevents_scalar){"train/loss_scale", scale_of(r->spec, &t->train.scale)};
-    return put(t, s->step, v, n, e);
+    put(t, s->step, v, n);
 }
 
 /* As EV_EVAL has it. */
-static int put_eval(struct training *t, struct err *e)
+static void put_eval(struct training *t)
 {
     struct tfevents_scalar v[3] = {{"eval/loss", t->eval.loss}};
     int n = 1;
     if (!t->r->plan.grid[0]) v[n++] = (struct tfevents_scalar){"eval/ppl", exp(t->eval.loss)};
     if (training_eval_in_bytes(t))
         v[n++] = (struct tfevents_scalar){"eval/bits_per_byte", eval_bits_per_byte(&t->eval)};
-    return put(t, t->state.eval_step, v, n, e);
+    put(t, t->state.eval_step, v, n);
 }
+
+/* ---- when ------------------------------------------------------------------------------------ */
 
 static int fail(struct training *t, struct err *why, struct err *e)
 {
@@ -177,7 +179,7 @@ static int fail(struct training *t, struct err *why, struct err *e)
     log_warn("rank.curves", "step=%lld reason=\"%s\"", (long long)t->train.step, why->text);
     if (c->said) return 0;
     c->said = true;
-    err_prefix(why, "TensorBoard's file lacks records from here on until a checkpoint");
+    err_prefix(why, "curves for TensorBoard are not written before the next checkpoint");
     return training_note(
         t,
         &(struct training_note){
@@ -185,19 +187,28 @@ static int fail(struct training *t, struct err *why, struct err *e)
         e);
 }
 
-static int pay(struct training *t, struct err *e)
+static int flush(struct training *t, bool sync, struct err *e)
 {
     struct curves *c = &t->curves;
+    char dir[FILE_PATH_SIZE];
     struct err why = {0};
-    if (c->failed || !(c->owes_step || c->owes_eval)) return 0;
-    if (c->owes_step && put_step(t, &why)) return fail(t, &why, e);
-    c->owes_step = false;
-    if (c->owes_eval && put_eval(t, &why)) return fail(t, &why, e);
-    c->owes_eval = c->said = false;
+    if (!c->any) return 0;
+    if (!c->listed &&
+        (file_join(dir, &why, "%s/artifacts", t->r->args->job_dir) || file_make_dir(dir, &why)))
+        return fail(t, &why, e);
+    if (tfevents_flush(&c->file, sync, &why)) return fail(t, &why, e);
+    c->flushed_us = clock_us();
+    c->said = false;
     return c->listed ? 0 : list(t, e);
 }
 
-/* ---- when ------------------------------------------------------------------------------------ */
+/* The first record at once: the file is there from then on. */
+static int flush_due(struct training *t, struct err *e)
+{
+    const struct curves *c = &t->curves;
+    if (c->failed || (c->flushed_us && clock_us() - c->flushed_us < FLUSH_US)) return 0;
+    return flush(t, false, e);
+}
 
 bool training_curves_has(int64_t step, int64_t n_steps)
 {
@@ -209,31 +220,26 @@ bool training_curves_has(int64_t step, int64_t n_steps)
 int training_curves_step(struct training *t, struct err *e)
 {
     if (!*t->curves.name || !training_curves_has(t->step.step, t->r->spec->train.steps)) return 0;
-    t->curves.owes_step = true;
-    return pay(t, e);
+    put_step(t);
+    return flush_due(t, e);
 }
 
 int training_curves_eval(struct training *t, struct err *e)
 {
     if (!*t->curves.name) return 0;
-    t->curves.owes_eval = true;
-    return pay(t, e);
+    put_eval(t);
+    return flush_due(t, e);
 }
 
 int training_curves_keep(struct training *t, struct err *e)
 {
-    struct curves *c = &t->curves;
-    struct err why = {0};
-    c->failed = false;
-    if (pay(t, e)) return -1;
-    if (c->failed || c->file.fd < 0) return 0;
-    return tfevents_sync(&c->file, &why) ? fail(t, &why, e) : 0;
+    t->curves.failed = false;
+    return *t->curves.name ? flush(t, true, e) : 0;
 }
 
 void training_curves_back(struct training *t)
 {
     struct curves *c = &t->curves;
-    c->owes_step = c->owes_eval = false;
     if (!c->start || c->start > t->train.step + 1) c->start = t->train.step + 1;
 }
 
@@ -241,11 +247,8 @@ void training_curves_end(struct training *t)
 {
     struct curves *c = &t->curves;
     struct err e = {0};
-    const int rc = training_curves_keep(t, &e);
-    const bool whole = !rc && !c->failed && c->listed;
-    tfevents_close(&c->file);
-    if (whole && finish(t, c->name, &e))
+    if (!*c->name) return;
+    if (!training_curves_keep(t, &e) && !c->failed && c->listed && finish(t, c->name, &e))
         log_warn("rank.curves", "file=%s reason=\"%s\"", c->name, e.text);
     c->name[0] = 0;
-    c->owes_step = c->owes_eval = c->listed = false;
 }
