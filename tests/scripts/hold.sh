@@ -158,7 +158,8 @@ end=$(($(date +%s) + 20))
 second --end-time "$end" --leave-margin 16s
 id=$(submit leaving 100000)
 long=$(submit long 60 --set limits.wall_s=3600)
-check "a job saves before its node ends" until_ok 300 is "$id" queued
+check "a job is drained before its node ends" wait_event "$id" drain
+check "it has saved" until_ok 300 is "$id" queued
 check "before it ends" test "$(date +%s)" -lt "$end"
 same "what it saved" "$(field "$id" checkpoint_step)" "$(field "$id" step)"
 says "it says why it waits" 'is drained: the node ends in' seqctl explain "$id"
