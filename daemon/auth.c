@@ -211,6 +211,12 @@ static void forget_ended(struct auth *a)
     store_commit(a->store, t, NULL, NULL);
 }
 
+bool auth_valid(const struct auth *a, int64_t id)
+{
+    const struct auth_token *k = id ? find(a, id) : NULL;
+    return !id || (k && !has_ended(k, auth_now_ms(a)));
+}
+
 static int valid_of(const struct auth *a, const char *user)
 {
     const int64_t now = auth_now_ms(a);

@@ -45,9 +45,7 @@ static void pump(struct event_feed *f);
 /* A stream outlives the request that its token was checked for. */
 static bool may_go_on(const struct event_feed *f)
 {
-    const struct auth_token *k = f->who.token ? auth_find(f->R->auth, f->who.token) : NULL;
-    if (!f->who.token) return true;
-    return k && !k->revoked_ms && (!k->expires_ms || auth_now_ms(f->R->auth) < k->expires_ms);
+    return auth_valid(f->R->auth, f->who.token);
 }
 
 static void beat(void *arg)
@@ -55,10 +53,15 @@ static void beat(void *arg)
     struct feeds *all = arg;
     for (struct event_feed *f = all->first; f; f = f->next) {
         const char *text = f->lines ? "{}\n" : ": heartbeat\n\n";
-        if (f->stream && !may_go_on(f)) http_stream_end(f->stream, true);
         if (f->stream) http_stream_write(f->stream, text, strlen(text));
     }
     loop_timer_set(all->heartbeat, FEED_BEAT_MS);
+}
+
+void feeds_guard(struct feeds *all)
+{
+    for (struct event_feed *f = all->first; f; f = f->next)
+        if (f->stream && !may_go_on(f)) http_stream_end(f->stream, true);
 }
 
 static void pump_all(struct feeds *all)

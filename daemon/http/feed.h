@@ -17,6 +17,8 @@
 #define FEED_USER    16    /* of one user: beyond, 429 */
 
 struct feeds;
+/* Ends the streams whose tokens are not valid any more. */
+void feeds_guard(struct feeds *all);
 struct feeds *feeds_create(struct loop *l);
 void feeds_destroy(struct feeds *all); /* the HTTP server is gone by then */
 void feeds_changed(struct feeds *all); /* something was committed */

@@ -21,12 +21,14 @@
 #include "api/core/removal.h"
 #include "api/core/utf8.h"
 #include "daemon/attempt.h"
+#include "daemon/auth.h"
 #include "daemon/doc.h"
 #include "daemon/http/feed.h"
 #include "daemon/http/reply.h"
 #include "daemon/http/wait.h"
 
 #define HEARTBEAT_MS 15000
+#define GUARD_MS     500 /* how long a stream may outlive its token */
 #define ROWS         64
 #define LOG_PIECE    8192 /* bytes of a log in one message, before JSON escapes them */
 #define LOG_MESSAGE  (6 * LOG_PIECE + 256)
@@ -36,6 +38,8 @@ struct follow {
     struct follow *next;
     struct follows *all;
     struct control *control;
+    const struct auth *auth;
+    int64_t token;           /* 0: it came by the Unix socket */
     struct http_out *stream; /* NULL: the client is gone */
     int64_t job;
     enum follow_what what;
@@ -47,7 +51,7 @@ struct follow {
 
 struct follows {
     struct loop *loop;
-    struct loop_timer *heartbeat;
+    struct loop_timer *heartbeat, *guard;
     struct follow *first;
     struct waits *waits;
     struct feeds *feeds;
@@ -64,6 +68,15 @@ static void beat(void *arg)
     loop_timer_set(all->heartbeat, HEARTBEAT_MS);
 }
 
+static void on_guard(void *arg)
+{
+    struct follows *all = arg;
+    for (struct follow *f = all->first; f; f = f->next)
+        if (f->stream && !auth_valid(f->auth, f->token)) http_stream_end(f->stream, true);
+    feeds_guard(all->feeds);
+    loop_timer_set(all->guard, GUARD_MS);
+}
+
 struct follows *follows_create(struct loop *l)
 {
     struct follows *all = calloc(1, sizeof *all);
@@ -71,6 +84,8 @@ struct follows *follows_create(struct loop *l)
     all->loop = l;
     all->heartbeat = loop_timer_create(l, beat, all);
     loop_timer_set(all->heartbeat, HEARTBEAT_MS);
+    all->guard = loop_timer_create(l, on_guard, all);
+    loop_timer_set(all->guard, GUARD_MS);
     all->waits = waits_create(l);
     all->feeds = feeds_create(l);
     return all;
@@ -94,6 +109,7 @@ void follows_destroy(struct follows *all)
         free(f);
     }
     loop_timer_destroy(all->heartbeat);
+    loop_timer_destroy(all->guard);
     waits_destroy(all->waits);
     feeds_destroy(all->feeds);
     free(all);
@@ -345,8 +361,9 @@ void follows_logged(void *arg, int64_t job)
 struct opening {
     struct follows *all;
     struct control *control;
+    const struct auth *auth;
     struct http_req *r;
-    int64_t job;
+    int64_t job, token;
     enum follow_what what;
     struct follow_log log;
 };
@@ -359,6 +376,8 @@ static void open_stream(struct opening *o, const char *cut)
     if (!f) abort();
     f->all = o->all;
     f->control = o->control;
+    f->auth = o->auth;
+    f->token = o->token;
     f->job = o->job;
     f->what = o->what;
     const char *last = http_header(o->r, "last-event-id");
@@ -419,12 +438,12 @@ static void on_known(void *arg, const struct store_rows *rows, const struct err 
     free(o);
 }
 
-void follow_start(struct follows *all, struct control *c, struct http_req *r, int64_t job,
+void follow_start(struct routes *R, struct http_req *r, const struct route_match *a,
                   enum follow_what what, const struct follow_log *log)
 {
     struct opening *o = calloc(1, sizeof *o);
     if (!o) abort();
-    *o = (struct opening){all, c, r, job, what, {0}};
+    *o = (struct opening){R->follows, R->control, R->auth, r, a->id, a->who.token, what, {0}};
     if (log) o->log = *log;
-    store_read(control_store(c), ASK_JOB, (const int64_t[4]){job}, NULL, on_known, o);
+    store_read(control_store(R->control), ASK_JOB, (const int64_t[4]){a->id}, NULL, on_known, o);
 }

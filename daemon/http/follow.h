@@ -3,7 +3,7 @@
 #define SEQD_DAEMON_HTTP_FOLLOW_H
 
 #include "daemon/control.h"
-#include "daemon/http/http.h"
+#include "daemon/http/routes.h"
 
 struct follows;
 struct feeds;
@@ -20,8 +20,9 @@ struct follow_log {
     bool one_epoch;        /* end with this attempt; else continue with the next ones */
     int64_t epoch, offset; /* epoch 0: the first there is */
 };
-/* Last-Event-ID of the request says where to begin. log: NULL but for FOLLOW_LOG. */
-void follow_start(struct follows *f, struct control *c, struct http_req *r, int64_t job,
+/* Last-Event-ID of the request says where to begin. log: NULL but for FOLLOW_LOG. The stream ends
+ * when its token is revoked or expires. */
+void follow_start(struct routes *R, struct http_req *r, const struct route_match *a,
                   enum follow_what what, const struct follow_log *log);
 
 #endif

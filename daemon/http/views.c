@@ -455,7 +455,7 @@ static void job_page(struct view *v, enum store_ask ask, int64_t type, int64_t m
 void route_events(struct routes *R, struct http_req *r, const struct route_match *a)
 {
     if (reply_wants_stream(r))
-        follow_start(R->follows, R->control, r, a->id, FOLLOW_EVENTS, NULL);
+        follow_start(R, r, a, FOLLOW_EVENTS, NULL);
     else
         job_page(view_of(R, r, a), ASK_EVENTS, -1, PAGE_MAX, page_event);
 }
@@ -479,7 +479,7 @@ static void metrics_page(struct view *v)
 void route_metrics(struct routes *R, struct http_req *r, const struct route_match *a)
 {
     if (reply_wants_stream(r))
-        follow_start(R->follows, R->control, r, a->id, FOLLOW_METRICS, NULL);
+        follow_start(R, r, a, FOLLOW_METRICS, NULL);
     else
         metrics_page(view_of(R, r, a));
 }
@@ -550,7 +550,7 @@ void route_logs(struct routes *R, struct http_req *r, const struct route_match *
     if (reply_wants_stream(r)) {
         const struct follow_log log = {(int)rank, epoch > 0, epoch, epoch > 0 ? v->offset : 0};
         free(v);
-        follow_start(R->follows, R->control, r, a->id, FOLLOW_LOG, &log);
+        follow_start(R, r, a, FOLLOW_LOG, &log);
         return;
     }
     v->rank = (int32_t)rank;

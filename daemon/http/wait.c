@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "daemon/auth.h"
 #include "daemon/http/etag.h"
 #include "daemon/http/job_reply.h"
 #include "daemon/http/reply.h"
@@ -11,7 +12,7 @@ struct waiter {
     struct waits *all;
     struct routes *R;
     struct http_req *r;
-    int64_t job, since, until_ms;
+    int64_t job, token, since, until_ms;
     bool asking, again, late; /* again: something happened while it was asked; late: time is up */
     char user[USER_NAME];
 };
@@ -83,8 +84,12 @@ static void drop(struct waiter *v)
 static void on_job(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct waiter *v = arg;
+    struct err e;
     v->asking = false;
-    if (!failed && rows->n_rows) {
+    if (!auth_valid(v->R->auth, v->token)) {
+        err_set(&e, ERR_UNAUTHORIZED, "the token has been revoked, or has expired, meanwhile");
+        reply_problem(v->r, 401, &e, NULL);
+    } else if (!failed && rows->n_rows) {
         const struct store_row *row = &rows->row[0];
         const bool newer = etag_version(row->text[0]) > v->since;
         const bool over = v->late || !control_job(v->R->control, v->job);
@@ -151,6 +156,7 @@ void wait_start(struct waits *all, struct routes *R, struct http_req *r,
     v->R = R;
     v->r = r;
     v->job = a->id;
+    v->token = a->who.token;
     v->since = since;
     v->until_ms = loop_now_ms(all->loop) + ms;
     v->late = !ms;

@@ -242,6 +242,36 @@ static void test_revoked(void)
     finish();
 }
 
+/* Every kind of stream, and a request that waits, when nothing happens: before the next event. */
+static void test_revoked_quiet(void)
+{
+    static const char *const path[] = {"/v1/events", "/v1/jobs/3/events", "/v1/jobs/3/metrics",
+                                       "/v1/jobs/3/logs?rank=0"};
+    char revoke[64];
+    for (size_t i = 0; i < sizeof path / sizeof *path; i++) {
+        begin_jobs();
+        const int fd = open_as(user_a, path[i], SSE);
+        CHECK(receive(fd, "retry: 3000"));
+        snprintf(revoke, sizeof revoke, "/v1/tokens/%lld:revoke", (long long)id_a);
+        CHECK(post(revoke, "") == 200);
+        const int64_t at = loop_now_ms(w.loop);
+        clear();
+        CHECK_MSG(receive(fd, "0\r\n\r\n"), "%s", path[i]);
+        CHECK_MSG(loop_now_ms(w.loop) - at < 1000, "%s", path[i]);
+        close(fd);
+        finish();
+    }
+    begin_jobs();
+    const int fd = open_as(user_a, "/v1/jobs/3?wait=1s&since_version=1000", "");
+    for (int i = 0; i < 20; i++) loop_turn(w.loop, 5);
+    snprintf(revoke, sizeof revoke, "/v1/tokens/%lld:revoke", (long long)id_a);
+    CHECK(post(revoke, "") == 200);
+    clear();
+    CHECK(receive(fd, "HTTP/1.1 401 "));
+    close(fd);
+    finish();
+}
+
 static void test_limit(void)
 {
     int fd[FEED_USER];
@@ -274,6 +304,7 @@ int main(void)
     RUN(test_gaps);
     RUN(test_slow_reader);
     RUN(test_revoked);
+    RUN(test_revoked_quiet);
     RUN(test_limit);
     return test_done("seqd_feed");
 }
