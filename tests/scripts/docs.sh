@@ -68,6 +68,7 @@ deploy/README.md seqd --state /var/lib/seqd --listen 0.0.0.0:7433 --tls-cert /et
 deploy/README.md seqctl submit job.json --wait
 deploy/README.md seqctl nodes
 deploy/README.md systemd-sysusers && systemd-tmpfiles --create && systemctl daemon-reload
+deploy/README.md seqctl tokens create --user ann --ttl 30d >ann.token
 deploy/README.md seqctl backup seqd-monday.db
 deploy/README.md seqctl --url unix:/run/seqd/seqd.sock tokens create --user ann >ann.token
 deploy/README.md docker build -f deploy/container/Containerfile --target coordinator -t seqd:0.3.0 .
