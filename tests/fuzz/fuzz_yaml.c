@@ -1,4 +1,4 @@
-/* sources: client/yaml.c client/json.c api/core/err.c -lyaml -ljansson
+/* sources: client/yaml.c client/json.c api/core/err.c api/core/jwrite.c -lyaml -ljansson
  * Specs in YAML: refused with a sentence that says where, or read; what was read is printed and
  * reads back the same. */
 #include <stdint.h>
