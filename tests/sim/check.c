@@ -605,17 +605,31 @@ void check_page(int64_t job, const char *page, bool metrics)
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
+/* It waits, as it says, for the liar, which lied of a checkpoint and has left for ever: until
+ * someone restarts it. */
+static bool waits_for_liar(int64_t j)
+{
+    char want[64];
+    snprintf(want, sizeof want, "node %s, which holds its checkpoint", node_name(SIM_LIAR));
+    return models[j].tainted && models[j].state == JOB_QUEUED && strstr(seqd_reason(j), want);
+}
+
+static bool has_ended(int64_t j)
+{
+    return !models[j].version || job_final((enum job_state)models[j].state) || waits_for_liar(j);
+}
+
 bool check_ended(void)
 {
     for (int64_t j = 1; j <= n_models; j++)
-        if (models[j].version && !job_final((enum job_state)models[j].state)) return false;
+        if (!has_ended(j)) return false;
     return true;
 }
 
 void check_truth(void)
 {
     for (int k = 0; k < SIM_LIAR; k++)
-        if (gang_ranks(k) > node_slots(k))
+        if (gang_ranks(k) > node_slots(k) && !liar_took(k))
             sim_broken("slots", 0, "%d ranks run on %s, which has %d slots", gang_ranks(k),
                        node_name(k), node_slots(k));
 }
@@ -624,7 +638,7 @@ void check_at_end(void)
 {
     check_rows();
     for (int64_t j = 1; j <= n_models; j++)
-        if (models[j].version && !job_final((enum job_state)models[j].state))
+        if (!has_ended(j))
             sim_broken("live", j, "job %lld has not come to its end: it is %s: %s", (long long)j,
                        job_state_name((enum job_state)models[j].state), seqd_reason(j));
     for (int k = 0; k < SIM_LIAR && seqd_up() && !sim_is_broken(); k++)

@@ -142,6 +142,9 @@ bool gang_part_alive(int64_t job, int64_t epoch, const char *node);
 void liar_reset(void);
 void liar_turn(void);
 void liar_stop(void);
+/* It had that name for a while, as it can without certificates: what it said of the node's attempts
+ * counts, and the true one may hold more. */
+bool liar_took(int node);
 
 /* ---- http.c ---------------------------------------------------------------------------------- */
 
