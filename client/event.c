@@ -25,8 +25,8 @@ static void append_members(const struct jv *v, const struct jv *said, char *out,
             if (!said) append_members(m, v, out, size);
             continue;
         }
-        if (strstr(key, "sha256"))
-            continue; /* 64 digits are no use in one line; -o json has them */
+        if (strstr(key, "sha256") || !strcmp(key, "instances"))
+            continue; /* digits are no use in one line; -o json has them */
         char *text = jv_text(m);
         bool sentence = !strcmp(key, "text");
         snprintf(out + n, size - n, sentence ? "  %s%s" : "  %s=%s", sentence ? "" : key, text);

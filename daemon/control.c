@@ -299,7 +299,17 @@ static bool take_report(struct control *c, struct job *j, struct attempt_part *p
 struct losing {
     struct control *c;
     const char *node, *why;
+    const char *keep; /* an instance whose parts are not lost, or NULL */
 };
+
+static bool given_to(const struct losing *l, const struct attempt_part *p)
+{
+    const struct node *n = node_find(&l->c->cluster.nodes, l->node);
+    const char *to = *p->place.instance ? p->place.instance
+                     : n && n->joined   ? n->instance
+                                        : l->keep; /* stored without: whose name it is has it */
+    return l->keep && !strcmp(to, l->keep);
+}
 
 static void lose_job(void *arg, struct job *j)
 {
@@ -307,7 +317,7 @@ static void lose_job(void *arg, struct job *j)
     struct attempt_part *p = j->attempt && !j->attempt->ended ? attempt_part(j->attempt, l->node)
                                                               : NULL;
     struct event ev;
-    if (!p || p->ended) return;
+    if (!p || p->ended || given_to(l, p)) return;
     attempt_lose_node(p, l->why, &ev);
     fail(l->c, j, &ev);
     /* Fenced: reports of this epoch count no more, and the node stops it when it comes back. */
@@ -317,7 +327,7 @@ static void lose_job(void *arg, struct job *j)
 
 static void lose_node(struct control *c, const char *node, const char *why)
 {
-    struct losing l = {c, node, why};
+    struct losing l = {c, node, why, NULL};
     log_warn("node.lost", "node=%s why=\"%s\"", node, why);
     jobs_each(&c->cluster.jobs, lose_job, &l);
 }
@@ -342,13 +352,14 @@ static const char *on_admit(void *arg, const struct msg *hello)
     return "as many nodes are known as there can be, and each is up or holds something of a job";
 }
 
-/* The name was down and comes back as another machine, or with a new state directory: what ran
- * there is not this node's to speak of. */
+/* The name was down and comes back as another machine, or with a new state directory: what was
+ * given to the one before is not this node's to run, nor to speak of. */
 static void check_instance(struct control *c, const char *name, const struct msg *hello)
 {
-    struct node *n = node_find(&c->cluster.nodes, name);
-    if (!n || !n->joined || !memcmp(n->instance, hello->instance, sizeof n->instance)) return;
-    lose_node(c, name, "was replaced by another instance of that name");
+    char is[INSTANCE_ID_SIZE];
+    node_instance_id(hello, is);
+    jobs_each(&c->cluster.jobs, lose_job,
+              &(struct losing){c, name, "was replaced by another instance of that name", is});
 }
 
 struct looking {

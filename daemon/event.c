@@ -65,6 +65,15 @@ static void write_places(struct jwrite *w, const struct event *ev)
     jwrite_end(w);
 }
 
+/* Of each place; of a node alone as well, which has no list of nodes. */
+static void write_instances(struct jwrite *w, const struct event *ev)
+{
+    if (!*ev->places[0].instance) return;
+    jwrite_array(w, "instances");
+    for (int i = 0; i == 0 || i < ev->n_places; i++) jwrite_str(w, NULL, ev->places[i].instance);
+    jwrite_end(w);
+}
+
 static void write_gpus(struct jwrite *w, const struct event *ev)
 {
     if (!*ev->gpus[0]) return;
@@ -84,6 +93,7 @@ int64_t event_write(const struct event *ev, char *out, size_t size)
     if (*ev->source) jwrite_str(&w, "source", ev->source);
     if (*ev->node) jwrite_str(&w, "node", ev->node);
     if (ev->n_places > 1) write_places(&w, ev);
+    if (ev->type == EV_ASSIGN) write_instances(&w, ev);
     if (ev->type == EV_ASSIGN) write_gpus(&w, ev);
     if (ev->cause) jwrite_str(&w, "class", cause_name(ev->cause));
     if (ev->cause && ev->rank >= 0) jwrite_int(&w, "rank", ev->rank);
@@ -153,6 +163,16 @@ static int read_places(struct jread *j, struct event *ev, struct err *e)
     return err_set(e, ERR_CORRUPT, "an event's nodes are damaged");
 }
 
+static int read_instances(struct jread *j, struct event *ev, struct err *e)
+{
+    int n = 0;
+    enum jtok t = jread_next(j) == J_ARRAY ? jread_next(j) : J_ERROR;
+    for (; t == J_STRING && n < JOB_MAX_RANKS; t = jread_next(j))
+        if (jread_copy(j, ev->places[n++].instance, INSTANCE_ID_SIZE)) break;
+    if (t == J_ARRAY_END) return 0;
+    return err_set(e, ERR_CORRUPT, "an event's instances are damaged");
+}
+
 static int read_gpus(struct jread *j, struct event *ev, struct err *e)
 {
     int n = 0;
@@ -186,6 +206,7 @@ static int read_member(struct jread *j, struct event *ev, struct err *e)
         ev->gives_up = jread_next(j) == J_TRUE;
         return 0;
     }
+    if (jread_is(j, "instances")) return read_instances(j, ev, e);
     if (jread_is(j, "gpus")) return read_gpus(j, ev, e);
     if (jread_is(j, "node")) return read_text(j, ev->node, sizeof ev->node, e);
     if (jread_is(j, "source")) return read_text(j, ev->source, sizeof ev->source, e);

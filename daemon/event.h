@@ -15,7 +15,7 @@
 #include "api/wire.h"
 #include "daemon/principal.h"
 
-#define EVENT_DATA_SIZE   53248 /* 64 places with names of 63 escaped bytes, 64 GPUs, the rest */
+#define EVENT_DATA_SIZE   55296 /* 64 places with names of 63 escaped bytes, 64 GPUs, the rest */
 #define EVENT_DETAIL_SIZE 4096
 
 /* Who pays for a failure (service: retry by cause class). */
@@ -36,9 +36,14 @@ enum blame {
     BLAME_N
 };
 
+/* What a node's instance (api/wire.h) is known by where users can read it: the first 16 digits of
+ * its SHA-256. */
+#define INSTANCE_ID_SIZE 17
+
 /* Where a contiguous range of an attempt's ranks runs. */
 struct job_place {
     char node[NODE_NAME];
+    char instance[INSTANCE_ID_SIZE]; /* which of that name; "": of before that was stored */
     int32_t first_rank, n_ranks;
 };
 
@@ -52,7 +57,7 @@ struct event {
     char source[NODE_NAME]; /* SUBMIT: has the other job's checkpoint, of `step`, that it names */
     char node[NODE_NAME]; /* that of rank 0; below: the node it happened on. SUBMIT: see job.only */
     int n_places;         /* 0: all ranks on `node`, as events of one node are stored */
-    struct job_place places[JOB_MAX_RANKS];
+    struct job_place places[JOB_MAX_RANKS]; /* the instance of places[0] also where n_places is 0 */
     char gpus[JOB_MAX_RANKS][GPU_UUID_SIZE]; /* of each rank; "": the job takes none */
     /* RANK_EXIT, HANG, NODE_LOST, START_TIMEOUT, STOPPED */
     int32_t cause, rank, exit_status, signal; /* rank -1: none in particular */

@@ -202,6 +202,7 @@ static void fold_places(struct job *j, const struct event *ev)
     }
     *p = (struct job_place){.n_ranks = ev->task == TASK_PREPARE ? 1 : j->spec->resources.ranks};
     memcpy(p->node, ev->node, sizeof p->node);
+    memcpy(p->instance, ev->places[0].instance, sizeof p->instance);
 }
 
 /* The ranks' GPUs, which are the job's until every node has confirmed that it is over there. */

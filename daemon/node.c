@@ -4,6 +4,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/sha256.h"
+
+void node_instance_id(const struct msg *hello, char out[INSTANCE_ID_SIZE])
+{
+    struct sha256 s;
+    char hex[SHA256_HEX];
+    sha256_init(&s);
+    sha256_add(&s, hello->instance, sizeof hello->instance);
+    sha256_hex(&s, hex);
+    memcpy(out, hex, INSTANCE_ID_SIZE - 1);
+    out[INSTANCE_ID_SIZE - 1] = 0;
+}
 
 struct node *node_find(struct nodes *t, const char *name)
 {
@@ -28,7 +40,7 @@ struct node *node_up(struct nodes *t, const struct msg *hello, int64_t now_ms)
     if (!n) return NULL;
     n->up = n->joined = true;
     n->lost = false;
-    memcpy(n->instance, hello->instance, sizeof n->instance);
+    node_instance_id(hello, n->instance);
     n->since_ms = n->seen_ms = now_ms;
     n->abi = hello->abi;
     n->end_s = n->margin_s = 0;

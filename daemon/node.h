@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include "api/core/profile.h"
 #include "api/wire.h"
+#include "daemon/event.h"
 
 #define NODE_MAX     256   /* known at one time */
 #define NODE_LOST_MS 10000 /* unseen for this long: its attempts are given up */
@@ -21,9 +22,9 @@ struct node {
     uint32_t abi; /* what its session speaks, or spoke last: api/wire.h */
     bool up;
     bool lost;   /* down for longer than NODE_LOST_MS, and acted upon */
-    bool joined; /* it has said HELLO: instance holds */
+    bool joined; /* it has said HELLO: abi and instance hold */
     bool held;   /* by a live job: of use between a look at all jobs and node_forget_one */
-    unsigned char instance[WIRE_INSTANCE_SIZE];
+    char instance[INSTANCE_ID_SIZE];
     int64_t n_dropped; /* messages of it that counted for nothing: they were not its own to send */
     int64_t since_ms;  /* of the loop's clock: up or down since */
     int64_t seen_ms;   /* last message */
@@ -46,6 +47,7 @@ struct nodes {
     struct node node[NODE_MAX];
 };
 
+void node_instance_id(const struct msg *hello, char out[INSTANCE_ID_SIZE]);
 struct node *node_find(struct nodes *t, const char *name); /* NULL: never seen */
 /* A node said HELLO. NULL when the table is full. */
 struct node *node_up(struct nodes *t, const struct msg *hello, int64_t now_ms);

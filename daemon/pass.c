@@ -286,6 +286,7 @@ static void assign(const struct cluster *k, const struct job *j, const struct sc
         p->first_rank = first;
         p->n_ranks = q->part[i].n_ranks;
         memcpy(p->node, nodes[q->part[i].node].name, sizeof p->node);
+        memcpy(p->instance, nodes[q->part[i].node].instance, sizeof p->instance);
         first += p->n_ranks;
     }
     for (int r = 0; r < ev->n_ranks && q->device == SCHED_GPUS && !q->prepare; r++)

@@ -22,7 +22,8 @@ static struct job *job_of(int n_places)
     s.resources.ranks = 2 * n_places;
     s.limits.init_timeout_s = 60;
     for (int i = 0; i < n_places; i++)
-        ev.places[i] = (struct job_place){{(char)('a' + i)}, 2 * i, 2};
+        ev.places[i] = (struct job_place){
+            .node = {(char)('a' + i)}, .first_rank = 2 * i, .n_ranks = 2};
     ev.n_ranks = 2 * n_places;
     struct job *j = job_create(1, &s);
     CHECK(!job_fold(j, &(struct event){.type = EV_SUBMIT}, NULL) && !job_fold(j, &ev, NULL));

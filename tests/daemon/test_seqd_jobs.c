@@ -44,11 +44,16 @@ static void random_event(struct event *ev, const struct job *j, int64_t at)
         ev->task = job_needs_data(j) ? TASK_PREPARE : TASK_RUN;
         ev->n_ranks = 2;
         snprintf(ev->node, sizeof ev->node, "n%d", rand_r(&seed) % 3);
+        if (rand_r(&seed) % 3)
+            snprintf(ev->places[0].instance, INSTANCE_ID_SIZE, "0123456789abcde%u",
+                     (unsigned)rand_r(&seed) % 9);
         if (ev->task == TASK_PREPARE || rand_r(&seed) % 2) break;
         ev->n_places = 2;
-        ev->places[0] = (struct job_place){.first_rank = 0, .n_ranks = 1};
-        ev->places[1] = (struct job_place){.node = "the \"other\"", .first_rank = 1, .n_ranks = 1};
+        ev->places[0].n_ranks = 1;
         memcpy(ev->places[0].node, ev->node, sizeof ev->node);
+        ev->places[1] = (struct job_place){.node = "the \"other\"", .first_rank = 1, .n_ranks = 1};
+        if (*ev->places[0].instance)
+            snprintf(ev->places[1].instance, INSTANCE_ID_SIZE, "fedcba9876543210");
         break;
     case EV_RANK_EXIT:
     case EV_NODE_LOST:

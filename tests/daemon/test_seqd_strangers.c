@@ -259,6 +259,50 @@ static void test_taken_name(void)
     finish();
 }
 
+/* Nor after a restart of seqd, nor where its own work begins while it is another machine: what a
+ * part of an attempt was given to is in the log. */
+static void test_taken_over_restart(void)
+{
+    struct gang *a, *b;
+    to_ready(&a, &b);
+    w.obeys = false;
+    A->up = B->up = C->up = false;
+    close_seqd();
+    open_seqd();
+    B->instance[0] = 9;
+    B->n_gangs = 0;
+    hello(A), hello(B), hello(C);
+    settle();
+    CHECK(is(1, "stopping") && job(1)->attempt->parts[1].lost && B->n_gangs == 0);
+    CHECK_STR(job(1)->err.text, "node b was replaced by another instance of that name");
+    CHECK(!job(1)->attempt->parts[0].lost);
+    finish();
+
+    to_ready(&a, &b); /* the same instances continue where they were */
+    A->up = B->up = C->up = false;
+    close_seqd();
+    open_seqd();
+    hello(A), hello(B), hello(C);
+    settle();
+    CHECK(is(1, "running") && !job(1)->attempt->parts[1].lost);
+    finish();
+
+    begin(); /* one node: the event has no list of nodes */
+    hello(A);
+    w.obeys = false;
+    CHECK(submit(1, 0) == 1 && is(1, "starting"));
+    A->up = false;
+    close_seqd();
+    open_seqd();
+    A->instance[0] = 9;
+    A->n_gangs = 0;
+    hello(A);
+    settle();
+    CHECK(A->n_gangs == 0 || A->gang[0].epoch == 2);
+    CHECK(strstr(events(1), "was replaced by another instance"));
+    finish();
+}
+
 /* ---- many of them ---------------------------------------------------------------------------- */
 
 /* A name that comes and goes: whether it was let in. */
@@ -362,6 +406,7 @@ int main(void)
     RUN(test_about_itself);
     RUN(test_answers);
     RUN(test_taken_name);
+    RUN(test_taken_over_restart);
     RUN(test_many_names);
     RUN(test_long_list);
     return test_done("seqd_strangers");

@@ -605,18 +605,18 @@ void check_page(int64_t job, const char *page, bool metrics)
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-/* It waits, as it says, for the liar, which lied of a checkpoint and has left for ever: until
- * someone restarts it. */
-static bool waits_for_liar(int64_t j)
+/* It waits, as it says, for the liar, which lied of a checkpoint and has left for ever. */
+bool check_waits_for_liar(int64_t j)
 {
     char want[64];
     snprintf(want, sizeof want, "node %s, which holds its checkpoint", node_name(SIM_LIAR));
-    return models[j].tainted && models[j].state == JOB_QUEUED && strstr(seqd_reason(j), want);
+    const struct model *m = model_of(j);
+    return m && m->tainted && m->state == JOB_QUEUED && strstr(seqd_reason(j), want);
 }
 
 static bool has_ended(int64_t j)
 {
-    return !models[j].version || job_final((enum job_state)models[j].state) || waits_for_liar(j);
+    return !models[j].version || job_final((enum job_state)models[j].state);
 }
 
 bool check_ended(void)
@@ -629,7 +629,7 @@ bool check_ended(void)
 void check_truth(void)
 {
     for (int k = 0; k < SIM_LIAR; k++)
-        if (gang_ranks(k) > node_slots(k) && !liar_took(k))
+        if (gang_ranks(k) > node_slots(k))
             sim_broken("slots", 0, "%d ranks run on %s, which has %d slots", gang_ranks(k),
                        node_name(k), node_slots(k));
 }

@@ -453,7 +453,7 @@ int spawn_gang(const char *program, const char *dir, struct err *e)
     check_first(g);
     check_gpus(g);
     active[n_active++] = n_gangs - 1;
-    if (gang_ranks(g->node) > node_slots(g->node) && !liar_took(g->node))
+    if (gang_ranks(g->node) > node_slots(g->node))
         sim_broken("slots", g->job, "%d ranks run on %s, which has %d slots", gang_ranks(g->node),
                    node_name(g->node), node_slots(g->node));
     return g->pid;

@@ -442,7 +442,9 @@ void clients_turn(bool submit)
     if (n_jobs && !sim_below(8)) read_one();
     if (n_jobs && submit && !sim_below(150)) order_one();
     if (sim_calm && !sim_below(4)) order_node(sim_below(SIM_NODES), "uncordon");
-    /* In the end all that is held is resumed. */
-    if (sim_calm && n_jobs)
-        send_off(ask(HOLD, "POST", jobs[n_resumed++ % n_jobs], "/v1/jobs/%lld:resume"));
+    if (!sim_calm || !n_jobs) return;
+    /* In the end all that is held is resumed, and begun again where its checkpoint never comes. */
+    const int64_t job = jobs[n_resumed++ % n_jobs];
+    send_off(ask(HOLD, "POST", job, "/v1/jobs/%lld:resume"));
+    if (check_waits_for_liar(job)) send_off(ask(RESTART, "POST", job, "/v1/jobs/%lld:restart"));
 }

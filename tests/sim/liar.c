@@ -13,8 +13,6 @@ static struct {
     int64_t job, epoch;
 } told[64]; /* attempts that it was given */
 static int n_told;
-static int as;               /* the node whose name it said last */
-static bool took[SIM_NODES]; /* names that it was welcomed by */
 
 static int64_t clock_now(void *arg)
 {
@@ -96,8 +94,7 @@ static void on_opened(void *arg, struct rpc_stream *s)
     stream = s;
     m.memory_size = (int64_t)1 << 36;
     memset(m.instance, 'L', sizeof m.instance);
-    as = sim_below(6) ? SIM_LIAR : sim_below(SIM_LIAR);
-    snprintf(m.node, sizeof m.node, "%s", node_name(as));
+    snprintf(m.node, sizeof m.node, "%s", node_name(sim_below(6) ? SIM_LIAR : sim_below(SIM_LIAR)));
     snprintf(m.address, sizeof m.address, "10.0.0.99");
     snprintf(m.version, sizeof m.version, "0");
     m.attempts = list;
@@ -116,7 +113,6 @@ static void on_message(void *arg, struct rpc_stream *s, const void *data, size_t
     if (!a.limit_size) arena_init(&a, 16 << 20);
     if (wire_unpack(data, size, &a, &m, &e) == 0) {
         if (m.type == MSG_REFUSED) rpc_client_wait(client, m.retry_ms), rpc_stream_close(s);
-        if (m.type == MSG_WELCOME) took[as] = true;
         if (m.type == MSG_ASSIGN) check_tainted(m.job);
         if (m.type == MSG_ASSIGN && n_told < 64) {
             told[n_told].job = m.job;
@@ -161,12 +157,6 @@ void liar_reset(void)
     n_told = 0;
     next_ms = 0;
     stream = NULL;
-    memset(took, 0, sizeof took);
-}
-
-bool liar_took(int node)
-{
-    return took[node];
 }
 
 void liar_turn(void)

@@ -142,9 +142,6 @@ bool gang_part_alive(int64_t job, int64_t epoch, const char *node);
 void liar_reset(void);
 void liar_turn(void);
 void liar_stop(void);
-/* It had that name for a while, as it can without certificates: what it said of the node's attempts
- * counts, and the true one may hold more. */
-bool liar_took(int node);
 
 /* ---- http.c ---------------------------------------------------------------------------------- */
 
@@ -163,6 +160,7 @@ void check_truth(void); /* slots and GPUs by what runs */
 bool check_ended(void); /* every job is final */
 void check_at_end(void);
 void check_tainted(int64_t job); /* the liar has, or had, a part of it */
+bool check_waits_for_liar(int64_t job);
 /* What clients were told. */
 void check_submitted(const char *key, int64_t job);
 void check_cancelled(int64_t job);
