@@ -29,6 +29,7 @@ struct way {
     /* Of the queries' weights: scores that no plain exp survives. Of the delta rule's dt_bias,
      * which is 1: decays that many rows survive. 0: 1. */
     double gain;
+    const char *text; /* a file of write_docs; NULL: docs */
 };
 
 #define SIZES                                                                                      \
@@ -246,6 +247,9 @@ static inline void write_docs(void)
         snprintf(text + n, sizeof text - n, "{\"text\":\"%s\"}\n", docs[i]);
     }
     CHECK_MSG(!file_write(path, text, strlen(text), &e), "%s", e.text);
+    snprintf(path, sizeof path, "%s/same.jsonl", scratch);
+    const int n = snprintf(text, sizeof text, "{\"text\":\"%0300d\"}\n", 0);
+    CHECK_MSG(!file_write(path, text, (size_t)n, &e), "%s", e.text);
     latents_manifest(scratch, "latents", latents_usual, LATENTS_USUAL, 4, 6);
 }
 
@@ -270,7 +274,10 @@ static inline void trial_data(struct trial *t)
     struct data_stats st;
     struct err e = {0};
     char path[128];
-    snprintf(path, sizeof path, "%s/%s.jsonl", scratch, latents ? "latents" : "docs");
+    snprintf(path, sizeof path, "%s/%s.jsonl", scratch,
+             latents        ? "latents"
+             : t->way->text ? t->way->text
+                            : "docs");
     s->data.n_train = 1;
     s->data.train[0].path = tiny_text(s, path);
     if (latents) {

@@ -91,28 +91,6 @@ void family_write(const struct model_shape *m, struct family *f)
     assert(!f->in.has_input && f->in.result != PROG_NONE && f->out.result == PROG_NONE);
 }
 
-/* The operation that made a value, copies left out. */
-static const struct op *maker(const struct program *p, int value)
-{
-    int at = prog_writer(p, value);
-    while (at != PROG_NONE && p->op[at].kind == OP_MIX && p->op[at].in[1] == PROG_NONE)
-        at = prog_writer(p, p->op[at].in[0]);
-    return at == PROG_NONE ? NULL : &p->op[at];
-}
-
-bool family_idle_bias(const struct family *f)
-{
-    for (int k = 0; k < f->n_kinds; k++) {
-        const struct program *p = &f->layer[k];
-        for (int i = 0; i < p->n_ops; i++) {
-            if (p->op[i].kind != OP_ATTENTION || p->op[i].n_w) continue; /* a sink is not shifted */
-            const struct op *keys = maker(p, p->op[i].in[1]);
-            if (keys && keys->kind == OP_LINEAR && keys->n_bias) return true;
-        }
-    }
-    return false;
-}
-
 int family_layer_kind(const struct model_shape *m, int64_t l)
 {
     const struct family_row *row = family_row(m);

@@ -121,9 +121,6 @@ int family_needs(const struct model_shape *m, struct err *e);
 int family_complete(struct model_shape *m, struct err *e);
 /* The family as this shape has it. m is complete. */
 void family_write(const struct model_shape *m, struct family *f);
-/* Whether keys have a bias that no position rotates in some layer: it shifts all scores of a row by
- * the same, which softmax does not see, so that its gradient is 0. */
-bool family_idle_bias(const struct family *f);
 int family_layer_kind(const struct model_shape *m, int64_t l);
 /* The program of layer l. */
 const struct program *family_layer(const struct family *f, const struct model_shape *m, int64_t l);

@@ -289,9 +289,9 @@ static int64_t sides_read(struct sides *s, int64_t at, int64_t n, bool both)
     return n;
 }
 
-/* A norm below which a gradient may be nothing but rounding: 0, unless the family has weights whose
- * gradient is 0 (a key's bias shifts all scores of a row by the same, which softmax does not see;
- * of one frame nothing turns on the queries and keys of attention along time).
+/* A norm below which a gradient may be nothing but rounding, as some are 0 by the model (a key's bias
+ * shifts all scores of a row by the same, which softmax does not see) or by the data (of equal
+ * tokens, or of one frame, nothing turns on queries and keys).
  * Rounding leaves about 1e-8 of the whole gradient there, in bf16 up to 1e-4: against a thousandth
  * of it the first passes, the second by what the reference's second run measured, and a factor or a
  * missing part still shows. */
@@ -299,7 +299,6 @@ static double noise_norm(struct sides *s)
 {
     double sum = 0;
     const struct model *m = s->model;
-    if (!family_idle_bias(&m->prog.all.family) && !family_diffusion(&m->shape)) return 0;
     for (int64_t at = 0; at < m->plan->n_params; at += PIECE) {
         const int64_t n = sides_read(s, at, m->plan->n_params - at, false);
         for (int64_t i = 0; i < n; i++) sum += (double)s->one[i] * s->one[i];
