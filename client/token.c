@@ -93,6 +93,24 @@ static int revoke(struct cli *c)
     return rc;
 }
 
+static int revoke_user(struct cli *c)
+{
+    struct jv *body = jv_parse("{}", 2, NULL), *k = NULL;
+    if (add(body, "user", c->opt.user)) {
+        jv_free(body);
+        return cli_fail(CLI_USAGE, "--user \"%s\" is not text of UTF-8", c->opt.user);
+    }
+    char *json = jv_dump(body, JV_COMPACT);
+    int rc = api_post(c, "/v1/tokens:revoke", json, NULL, &k);
+    if (!rc && !api_print(c, k))
+        cli_say(c, "%lld tokens of %s are refused from now on", (long long)jv_int(k, "revoked", 0),
+                c->opt.user);
+    free(json);
+    jv_free(body);
+    jv_free(k);
+    return rc;
+}
+
 static int list(struct cli *c)
 {
     char path[64];
@@ -109,8 +127,11 @@ static int tokens_run(struct cli *c)
 {
     if (!c->n_args) return list(c);
     if (c->n_args == 1 && !strcmp(c->arg[0], "create")) return create(c);
-    if (c->n_args == 2 && !strcmp(c->arg[0], "revoke")) return revoke(c);
-    return cli_fail(CLI_USAGE, "want: seqctl tokens, tokens create, or tokens revoke ID");
+    const bool revokes = c->n_args && !strcmp(c->arg[0], "revoke");
+    if (revokes && c->n_args == 2 && !c->opt.user) return revoke(c);
+    if (revokes && c->n_args == 1 && c->opt.user) return revoke_user(c);
+    return cli_fail(CLI_USAGE, "want: seqctl tokens, tokens create, tokens revoke ID, or tokens "
+                               "revoke --user NAME");
 }
 
 static int audit_run(struct cli *c)
@@ -157,15 +178,17 @@ const struct verb tokens_verb = {
     .options = OPT_USER | OPT_ROLE | OPT_LABEL | OPT_TTL | OPT_LIMIT,
     .max_args = 2,
     .run = tokens_run,
-    .help = "Lists tokens: one's own, or everyone's for an admin. None shows a secret.\n\n"
-            "  tokens create   prints a new token, once\n"
-            "    --user NAME   whose (admins; default: one's own)\n"
-            "    --role ROLE   user (default), operator or admin; at most one's own\n"
-            "    --label TEXT  what it is for\n"
-            "    --ttl T       90d (default), 24h, 30m, 45s; never for admins\n"
-            "  tokens revoke ID\n\n"
-            "Example: root of the machine that seqd runs on makes the first one\n"
-            "  seqctl --url unix:/run/seqd/seqd.sock tokens create --user ann >ann.token",
+    .help =
+        "Lists tokens: one's own, or everyone's for an admin. None shows a secret.\n\n"
+        "  tokens create   prints a new token, once\n"
+        "    --user NAME   whose (admins; default: one's own)\n"
+        "    --role ROLE   user (default), operator or admin; at most one's own\n"
+        "    --label TEXT  what it is for\n"
+        "    --ttl T       90d (default), 24h, 30m, 45s; never for admins. A token expires\n"
+        "                  no later than the one that makes it, but an admin's\n"
+        "  tokens revoke ID, or revoke --user NAME: all of that user, as when one was stolen\n\n"
+        "Example: root of the machine that seqd runs on makes the first one\n"
+        "  seqctl --url unix:/run/seqd/seqd.sock tokens create --user ann >ann.token",
 };
 const struct verb audit_verb = {
     .name = "audit",

@@ -269,6 +269,22 @@ int auth_revoke(struct auth *a, int64_t id, store_done *done, void *arg, struct 
     return 0;
 }
 
+int auth_revoke_user(struct auth *a, const char *user, store_done *done, void *arg)
+{
+    const int64_t now = auth_now_ms(a);
+    struct store_txn *t = store_begin();
+    int n = 0;
+    for (int i = 0; i < a->n; i++) {
+        struct auth_token *k = &a->token[i];
+        if (strcmp(k->user, user) || has_ended(k, now)) continue;
+        k->revoked_ms = now;
+        store_token_revoke(t, k->id, now);
+        n++;
+    }
+    store_commit(a->store, t, done, arg);
+    return n;
+}
+
 /* ---- who it is ------------------------------------------------------------------------------- */
 
 static struct failing *failing_of(struct auth *a, const unsigned char address[AUTH_ADDRESS])

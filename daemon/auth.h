@@ -64,6 +64,9 @@ int auth_make(struct auth *a, struct auth_token *k, char text[AUTH_TOKEN_SIZE], 
 /* Never valid again. A token that is revoked already is no error. fails: ERR_NOT_FOUND, and done is
  * not called. */
 int auth_revoke(struct auth *a, int64_t id, store_done *done, void *arg, struct err *e);
+/* All of the user's that are valid; done is called, later, where there is none as well. Returns how
+ * many. */
+int auth_revoke_user(struct auth *a, const char *user, store_done *done, void *arg);
 /* Whether a token that was right still is, as of what outlives its request; 0, of the Unix socket,
  * is. */
 bool auth_valid(const struct auth *a, int64_t id);

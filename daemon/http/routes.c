@@ -61,6 +61,7 @@ const struct route route_table[] = {
     {"GET", "/v1/me", "", ROLE_USER, ROUTE_READS, route_me},
     {"GET", "/v1/tokens", "limit cursor", ROLE_USER, ROUTE_READS, route_tokens},
     {"POST", "/v1/tokens", "", ROLE_USER, ROUTE_CHANGES, route_token_make},
+    {"POST", "/v1/tokens:revoke", "", ROLE_USER, ROUTE_CHANGES, route_tokens_revoke},
     {"POST", "/v1/tokens/{id}:revoke", "", ROLE_USER, ROUTE_CHANGES, route_token_revoke},
     {"POST", "/v1/backup", "", ROLE_ADMIN, ROUTE_CHANGES, route_backup},
     {"GET", "/v1/backup/{name}", "", ROLE_ADMIN, ROUTE_CHANGES, route_backup_get},

@@ -73,10 +73,11 @@ route_call route_remove, route_removals;                                        
 route_call route_models;                                                          /* models.c */
 route_call route_nodes, route_release, route_cordon, route_drain, route_uncordon; /* nodes.c */
 route_call route_join_token, route_join_tokens, route_join_token_revoke,
-    route_node_revoke;                                                    /* joins.c */
-route_call route_livez, route_readyz, route_version, route_openapi;       /* health.c */
-route_call route_page;                                                    /* page.c */
-route_call route_tokens, route_token_make, route_token_revoke, route_me;  /* tokens.c */
+    route_node_revoke;                                              /* joins.c */
+route_call route_livez, route_readyz, route_version, route_openapi; /* health.c */
+route_call route_page;                                              /* page.c */
+route_call route_tokens, route_token_make, route_token_revoke, route_tokens_revoke,
+    route_me;                                                             /* tokens.c */
 route_call route_prometheus;                                              /* prometheus.c */
 route_call route_audit;                                                   /* audit.c */
 route_call route_backup, route_backup_get;                                /* backup.c */

@@ -87,8 +87,39 @@ static void refuse(struct token_change *c, const struct err *e)
 
 /* ---- making ---------------------------------------------------------------------------------- */
 
+/* Whose tokens who may make and revoke. */
+static int check_user(const struct principal *who, const char *user, const char *what,
+                      struct err *e)
+{
+    if (who->role == ROLE_ADMIN || !strcmp(user, who->user)) return 0;
+    return err_field(e, ERR_FORBIDDEN, "user", "%s may %s tokens of %s alone", who->user, what,
+                     who->user);
+}
+
+/* A token ends no later than the one that makes it, but an admin's: else a stolen one would live on
+ * in those that it made. given: the caller has asked for ttl_s. */
+static int check_ttl(const struct routes *R, const struct principal *who, bool given,
+                     int64_t *ttl_s, struct err *e)
+{
+    const struct auth_token *own = auth_find(R->auth, who->token);
+    if (who->role == ROLE_ADMIN) return 0;
+    if (!*ttl_s)
+        return err_field(e, ERR_FORBIDDEN, "ttl_s",
+                         "ttl_s 0: a token that never expires is for admins to make");
+    if (!own || !own->expires_ms) return 0;
+    const int64_t left_s = (own->expires_ms - auth_now_ms(R->auth)) / 1000;
+    if (*ttl_s <= left_s) return 0;
+    if (given)
+        return err_field(e, ERR_FORBIDDEN, "ttl_s",
+                         "ttl_s %lld: a token expires no later than the one that makes it: at "
+                         "most %lld",
+                         (long long)*ttl_s, (long long)left_s);
+    *ttl_s = left_s > 0 ? left_s : 1;
+    return 0;
+}
+
 static int check_new(const struct principal *who, const struct auth_token *k, const char *role,
-                     int64_t ttl_s, struct err *e)
+                     struct err *e)
 {
     if (!auth_name_ok(k->user))
         return err_field(e, ERR_INVALID, "user",
@@ -98,21 +129,15 @@ static int check_new(const struct principal *who, const struct auth_token *k, co
     if (k->role == ROLE_NONE)
         return err_field(e, ERR_INVALID, "role", "role \"%.20s\": want user, operator or admin",
                          role);
-    if (who->role == ROLE_ADMIN) return 0;
-    if (strcmp(k->user, who->user))
-        return err_field(e, ERR_FORBIDDEN, "user", "%s may make tokens for %s alone", who->user,
-                         who->user);
+    if (check_user(who, k->user, "make", e)) return -1;
     if (k->role > who->role)
         return err_field(e, ERR_FORBIDDEN, "role", "%s may not make a token of the role %s",
                          who->user, role_name(k->role));
-    if (!ttl_s)
-        return err_field(e, ERR_FORBIDDEN, "ttl_s",
-                         "ttl_s 0: a token that never expires is for admins to make");
     return 0;
 }
 
-static int read_new(struct http_req *r, const struct principal *who, struct auth_token *k,
-                    struct err *e)
+static int read_new(struct routes *R, struct http_req *r, const struct principal *who,
+                    struct auth_token *k, struct err *e)
 {
     char role[16] = "user";
     int64_t ttl_s = AUTH_DEFAULT_TTL;
@@ -125,8 +150,9 @@ static int read_new(struct http_req *r, const struct principal *who, struct auth
     snprintf(k->user, sizeof k->user, "%s", who->user);
     if (body_read(r, m, sizeof m / sizeof *m, e)) return -1;
     k->role = role_by_name(role);
-    k->expires_ms = ttl_s * 1000; /* from now on, below */
-    return check_new(who, k, role, ttl_s, e);
+    if (check_new(who, k, role, e) || check_ttl(R, who, m[3].given, &ttl_s, e)) return -1;
+    if (ttl_s) k->expires_ms = auth_now_ms(R->auth) + ttl_s * 1000;
+    return 0;
 }
 
 void route_token_make(struct routes *R, struct http_req *r, const struct route_match *a)
@@ -134,11 +160,10 @@ void route_token_make(struct routes *R, struct http_req *r, const struct route_m
     struct token_change *c = change(r, 201);
     struct auth_token *k = &c->token;
     struct err e;
-    if (read_new(r, &a->who, k, &e)) {
+    if (read_new(R, r, &a->who, k, &e)) {
         refuse(c, &e);
         return;
     }
-    if (k->expires_ms) k->expires_ms += auth_now_ms(R->auth);
     if (auth_make(R->auth, k, c->text, on_changed, c, &e)) refuse(c, &e);
 }
 
@@ -162,6 +187,49 @@ void route_token_revoke(struct routes *R, struct http_req *r, const struct route
     c->token = *k;
     if (!c->token.revoked_ms) c->token.revoked_ms = auth_now_ms(R->auth);
     if (auth_revoke(R->auth, a->id, on_changed, c, &e)) refuse(c, &e);
+}
+
+struct user_change {
+    struct http_req *r;
+    int n;
+    char user[USER_NAME];
+};
+
+static void on_user_revoked(void *arg, const struct err *failed)
+{
+    struct user_change *c = arg;
+    char json[TOKEN_JSON_SIZE];
+    struct jwrite w;
+    if (failed) {
+        reply_fail(c->r, failed);
+    } else {
+        jwrite_init(&w, json, sizeof json);
+        jwrite_object(&w, NULL);
+        jwrite_str(&w, "user", c->user);
+        jwrite_int(&w, "revoked", c->n);
+        jwrite_end(&w);
+        reply_written(c->r, 200, &w, json);
+    }
+    free(c);
+}
+
+void route_tokens_revoke(struct routes *R, struct http_req *r, const struct route_match *a)
+{
+    struct user_change *c = calloc(1, sizeof *c);
+    struct body_member m[] = {{"user", BODY_TEXT, NULL, sizeof c->user}};
+    struct err e;
+    if (!c) abort();
+    c->r = r;
+    m[0].out = c->user;
+    int bad = body_read(r, m, 1, &e);
+    if (!bad && !m[0].given)
+        bad = err_field(&e, ERR_INVALID, "user", "user is missing: whose tokens are revoked");
+    if (bad || check_user(&a->who, c->user, "revoke", &e)) {
+        reply_fail(r, &e);
+        free(c);
+        return;
+    }
+    c->n = auth_revoke_user(R->auth, c->user, on_user_revoked, c);
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */

@@ -249,6 +249,49 @@ static void test_expiry(void)
     finish();
 }
 
+/* A stolen token makes none that is valid for longer than it is; an admin's does. */
+static void test_made_ends_with_maker(void)
+{
+    char late[AUTH_TOKEN_SIZE], boss[AUTH_TOKEN_SIZE];
+    struct err e;
+    begin();
+    auth_destroy(w.auth);
+    utc = 1700000000000;
+    w.routes.auth = w.auth = auth_create(w.store, &(struct auth_clock){fake_utc}, &e);
+    rest_token("ann", ROLE_OPERATOR, utc + 3600000, late);
+    rest_token("root", ROLE_ADMIN, utc + 3600000, boss);
+    CHECK(post_as(late, "/v1/tokens", "{}") == 201);
+    CHECK_MSG(strstr(reply, "\"expires_at\":\"2023-11-14T23:13:20.000Z\""), "%s", reply);
+    CHECK(post_as(late, "/v1/tokens", "{\"ttl_s\":60}") == 201);
+    CHECK(strstr(reply, "\"expires_at\":\"2023-11-14T22:14:20.000Z\""));
+    CHECK(post_as(late, "/v1/tokens", "{\"ttl_s\":3601}") == 403);
+    CHECK(strstr(reply, "\"pointer\":\"/ttl_s\"") && strstr(reply, "at most 3600"));
+    CHECK(post_as(boss, "/v1/tokens", "{\"user\":\"bob\",\"ttl_s\":7200}") == 201);
+    finish();
+}
+
+/* All of a user at once: one's own, or anyone's for an admin. */
+static void test_revoking_a_user(void)
+{
+    char more[AUTH_TOKEN_SIZE];
+    begin_users();
+    rest_token("ann", ROLE_OPERATOR, 0, more);
+    CHECK(post_as(user_b, "/v1/tokens:revoke", "{\"user\":\"ann\"}") == 403);
+    CHECK(strstr(reply, "\"pointer\":\"/user\"") && get_as(user_a, "/v1/me") == 200);
+    CHECK(post("/v1/tokens:revoke", "{}") == 400 && strstr(reply, "\"pointer\":\"/user\""));
+    CHECK(post("/v1/tokens:revoke", "{\"user\":\"ann\"}") == 200);
+    CHECK_MSG(strstr(reply, "{\"user\":\"ann\",\"revoked\":2}"), "%s", reply);
+    CHECK(get_as(user_a, "/v1/me") == 401 && get_as(more, "/v1/me") == 401);
+    CHECK(get_as(user_b, "/v1/me") == 200);
+    CHECK(post("/v1/tokens:revoke", "{\"user\":\"ann\"}") == 200 && strstr(reply, "\"revoked\":0"));
+    close_server();
+    begin_in(false, 0);
+    CHECK(get_as(user_a, "/v1/me") == 401 && get_as(more, "/v1/me") == 401);
+    CHECK(post_as(user_b, "/v1/tokens:revoke", "{\"user\":\"bob\"}") == 200);
+    CHECK(get_as(user_b, "/v1/me") == 401);
+    finish();
+}
+
 /* Revoked tokens are refused at once and after a restart; others survive it. */
 static void test_revocation(void)
 {
@@ -293,7 +336,7 @@ static void test_making(void)
     }
     static const struct {
         const char *body, *says;
-    } bad[] = {{"{\"user\":\"bob\"}", "for ann alone"},
+    } bad[] = {{"{\"user\":\"bob\"}", "of ann alone"},
                {"{\"role\":\"admin\"}", "role admin"},
                {"{\"ttl_s\":0}", "never expires"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
@@ -543,6 +586,8 @@ int main(void)
     RUN(test_wrong_tokens_of_a_network);
     RUN(test_expiry);
     RUN(test_revocation);
+    RUN(test_revoking_a_user);
+    RUN(test_made_ends_with_maker);
     RUN(test_making);
     RUN(test_most_tokens);
     RUN(test_audit);
