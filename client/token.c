@@ -137,7 +137,7 @@ static int tokens_run(struct cli *c)
 static int audit_run(struct cli *c)
 {
     static const char *const head[] = {"AT",      "USER",   "ROLE",   "TOKEN", "FROM",
-                                       "REQUEST", "ACTION", "STATUS", NULL};
+                                       "REQUEST", "ACTION", "STATUS", "MADE",  NULL};
     char path[256], user[192];
     struct jv *page = NULL;
     struct table t;
@@ -162,8 +162,9 @@ static int audit_run(struct cli *c)
             snprintf(text, sizeof text, "%lld", (long long)jv_int(a, "request", 0));
             table_add(&t, text);
             table_add(&t, jv_str(a, "action", "?"));
-            snprintf(text, sizeof text, "refused %lld", (long long)jv_int(a, "status", 0));
+            snprintf(text, sizeof text, "%lld", (long long)jv_int(a, "status", 0));
             table_add(&t, jv_int(a, "status", 0) ? text : "-");
+            table_add(&t, jv_str(a, "made", "-"));
         }
         table_print(&t, stdout);
     }
@@ -197,7 +198,8 @@ const struct verb audit_verb = {
     .options = OPT_USER | OPT_LIMIT,
     .run = audit_run,
     .help = "The audit log, newest first, for admins: every change that was asked for, every read\n"
-            "of another user's prompts or results, and what a known user was refused.\n\n"
+            "of another user's prompts or results, and what a known user was refused; the status\n"
+            "of the answer (-: none is known), and what was made by it.\n\n"
             "  --user NAME     of that user\n"
             "  --limit N       at most N rows (default 50)",
 };

@@ -18,6 +18,7 @@
 #include "daemon/http/follow.h"
 #include "daemon/http/http.h"
 #include "daemon/http/routes.h"
+#include "daemon/http/trail.h"
 #include "daemon/http/transfer.h"
 #include "daemon/join.h"
 #include "daemon/json.h"
@@ -203,6 +204,7 @@ static int create(struct seqd *d, struct err *e)
     d->routes.auth = d->auth;
     d->routes.state_dir = o->state_dir;
     d->routes.follows = follows_create(d->loop);
+    d->routes.trail = trail_create(d->loop, d->store);
     if (open_uploads(d, e)) return -1;
     struct control_options c = {.loop = d->loop,
                                 .store = d->store,
@@ -246,6 +248,7 @@ static void destroy(struct seqd *d)
 {
     notify_close(d->notify);
     dev_destroy(d->dev);
+    if (d->routes.trail) trail_stop(d->routes.trail);
     store_close(d->store);            /* first: what is committed now is still answered */
     uploads_close(d->routes.uploads); /* bodies of requests are HTTP's */
     http_destroy(d->http);
@@ -257,6 +260,7 @@ static void destroy(struct seqd *d)
     transfers_drop(&d->routes);
     batches_drop(&d->routes);
     follows_destroy(d->routes.follows);
+    trail_destroy(d->routes.trail);
     logs_close(d->logs);
     loop_destroy(d->loop);
 }

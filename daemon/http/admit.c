@@ -8,6 +8,7 @@
 #include "daemon/auth.h"
 #include "daemon/http/door.h"
 #include "daemon/http/reply.h"
+#include "daemon/http/trail.h"
 
 #define ACTION_SIZE 256
 
@@ -30,22 +31,21 @@ static void write_address(const struct http_peer *p, char *out, size_t size)
         inet_ntop(AF_INET6, p->address, out, (socklen_t)size);
 }
 
-/* status 0: it was let through. */
+/* status 0: it was let through, and its answer will follow. */
 static void note(struct routes *R, struct http_req *r, const struct principal *who, int status)
 {
     char action[ACTION_SIZE], address[INET6_ADDRSTRLEN + 16] = "";
-    struct store_txn *t = store_begin();
     write_address(http_peer(r), address, sizeof address);
     snprintf(action, sizeof action, "%s %s", http_method(r), http_path(r));
-    store_audit_add(t, &(struct store_audit){.at_ms = auth_now_ms(R->auth),
-                                             .token = who->token,
-                                             .request = http_id(r),
-                                             .role = (int)who->role,
-                                             .status = status,
-                                             .user = who->user,
-                                             .address = address,
-                                             .action = action});
-    store_commit(control_store(R->control), t, NULL, NULL);
+    trail_note(R->trail, r,
+               &(struct store_audit){.at_ms = auth_now_ms(R->auth),
+                                     .token = who->token,
+                                     .request = http_id(r),
+                                     .role = (int)who->role,
+                                     .status = status,
+                                     .user = who->user,
+                                     .address = address,
+                                     .action = action});
 }
 
 static void forbid(struct routes *R, struct http_req *r, const struct principal *who,

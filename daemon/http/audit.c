@@ -7,14 +7,17 @@
 #include "daemon/doc.h"
 #include "daemon/http/reply.h"
 #include "daemon/http/routes.h"
+#include "daemon/http/trail.h"
 
 #define PAGE_DEFAULT 100
 #define PAGE_MAX     1000
 #define ROW_SIZE     2560 /* an action of 255 bytes, a user and an address, every byte escaped */
 
 struct audit_view {
+    struct routes *R;
     struct http_req *r;
-    int64_t limit;
+    int64_t limit, cursor;
+    char user[USER_NAME]; /* "": of all */
 };
 
 static void put_row(struct jwrite *w, const struct store_row *row)
@@ -30,6 +33,7 @@ static void put_row(struct jwrite *w, const struct store_row *row)
     jwrite_int(w, "request", row->n[4]);
     jwrite_str(w, "action", row->text[2]);
     jwrite_int(w, "status", row->n[5]);
+    if (*row->text[3]) jwrite_str(w, "made", row->text[3]);
     jwrite_end(w);
 }
 
@@ -65,6 +69,13 @@ static void on_rows(void *arg, const struct store_rows *rows, const struct err *
     free(v);
 }
 
+static void on_whole(void *arg, const struct err *failed)
+{
+    struct audit_view *v = arg; /* where the answers could not be written the rows are there */
+    store_read(control_store(v->R->control), ASK_AUDIT, (const int64_t[4]){v->cursor, v->limit + 1},
+               *v->user ? v->user : NULL, on_rows, v);
+}
+
 void route_audit(struct routes *R, struct http_req *r, const struct route_match *a)
 {
     const char *user = http_query(r, "user");
@@ -81,7 +92,7 @@ void route_audit(struct routes *R, struct http_req *r, const struct route_match 
     }
     struct audit_view *v = malloc(sizeof *v);
     if (!v) abort();
-    *v = (struct audit_view){r, limit};
-    store_read(control_store(R->control), ASK_AUDIT, (const int64_t[4]){cursor, limit + 1}, user,
-               on_rows, v);
+    *v = (struct audit_view){R, r, limit, cursor};
+    if (user) snprintf(v->user, sizeof v->user, "%s", user);
+    trail_flush(R->trail, on_whole, v);
 }

@@ -43,6 +43,9 @@ struct http_req {
     char *body;
     size_t body_size;
     bool posted;
+    http_answered *answered;
+    void *answered_arg;
+    int64_t answered_at_ms;
     struct MHD_Response *response; /* set: ready to be queued */
     int status;
 };
@@ -135,6 +138,7 @@ static enum MHD_Result refuse(struct http_req *r, int status, const char *code, 
 static void answer(struct http_req *r, int status, struct MHD_Response *resp)
 {
     struct http_server *h = r->h;
+    if (r->answered) r->answered(r->answered_arg, r->answered_at_ms, r, status);
     pthread_mutex_lock(&h->mutex);
     UNLINK(r);
     r->status = status;
@@ -165,6 +169,20 @@ void http_set_header(struct http_req *r, const char *name, const char *value)
     assert(r->n_out < MAX_HEADERS);
     for (const char *p = value; *p; p++) assert((unsigned char)*p >= 0x20);
     r->out[r->n_out++] = (struct http_pair){must_dup(name), must_dup(value)};
+}
+
+const char *http_answer_header(const struct http_req *r, const char *name)
+{
+    for (int i = 0; i < r->n_out; i++)
+        if (!strcmp(r->out[i].name, name)) return r->out[i].value;
+    return NULL;
+}
+
+void http_on_answer(struct http_req *r, http_answered *call, void *arg, int64_t at_ms)
+{
+    r->answered = call;
+    r->answered_arg = arg;
+    r->answered_at_ms = at_ms;
 }
 
 /* ---- requests, front's thread ---------------------------------------------------------------- */

@@ -83,6 +83,11 @@ const struct http_peer *http_peer(const struct http_req *r); /* until the reply 
 /* Before the reply. Values are copied; control bytes are refused by assertion. An answer without
  * Cache-Control gets no-store. */
 void http_set_header(struct http_req *r, const char *name, const char *value);
+const char *http_answer_header(const struct http_req *r, const char *name); /* NULL: not set */
+/* Called with these two when r is answered, before the answer is sent. Not for a request that is
+ * still open when the server is destroyed. */
+typedef void http_answered(void *arg, int64_t at_ms, const struct http_req *r, int status);
+void http_on_answer(struct http_req *r, http_answered *call, void *arg, int64_t at_ms);
 /* Copies body. r is gone afterwards. */
 void http_reply(struct http_req *r, int status, const char *type, const char *body, size_t size);
 

@@ -11,6 +11,7 @@ struct auth;
 struct follows;
 struct joins;
 struct routes;
+struct trail;
 struct uploads;
 
 struct route_match {
@@ -49,6 +50,7 @@ struct routes {
     struct uploads *uploads;    /* NULL: none are taken */
     const char *state_dir;      /* canonical; NULL: not known, as in tests */
     struct transfer *transfers; /* transfer.c: the newest first */
+    struct trail *trail;
 };
 
 void routes_handle(void *arg, struct http_req *r); /* http_handler; arg is struct routes */

@@ -88,10 +88,11 @@ static void select_others(sqlite3 *db, struct query *a)
 static void select_audit(sqlite3 *db, struct query *a)
 {
     const int64_t bound[] = {0, a->n[0] > 0 ? a->n[0] : INT64_MAX, a->n[1], a->text == NULL};
-    select_rows(db,
-                "SELECT seq, at, role, token, request, status, user, address, action FROM audit "
-                "WHERE seq < ?2 AND (?4 OR user = ?1) ORDER BY seq DESC LIMIT ?3",
-                bound, 4, a->text, 6, 3, a);
+    select_rows(
+        db,
+        "SELECT seq, at, role, token, request, status, user, address, action, made FROM audit "
+        "WHERE seq < ?2 AND (?4 OR user = ?1) ORDER BY seq DESC LIMIT ?3",
+        bound, 4, a->text, 6, 4, a);
 }
 
 /* Those that have the first tag, by its index, and all others; of one owner, or of anyone. */

@@ -40,6 +40,8 @@ static const struct {
 } columns[] = {
     {"SELECT count(*) FROM pragma_table_info('jobs') WHERE name = 'owner'",
      "ALTER TABLE jobs ADD COLUMN owner TEXT"},
+    {"SELECT count(*) = 0 OR sum(name = 'made') FROM pragma_table_info('audit')",
+     "ALTER TABLE audit ADD COLUMN made TEXT NOT NULL DEFAULT ''"},
 };
 
 static int add_columns(sqlite3 *db, const char *path, struct err *e)

@@ -130,7 +130,8 @@ CREATE TABLE IF NOT EXISTS audit (
   address TEXT NOT NULL,         -- of the client: an IP address, or "uid N"
   request INTEGER NOT NULL,      -- X-Request-Id
   action  TEXT NOT NULL,         -- "POST /v1/jobs/7:cancel"
-  status  INTEGER NOT NULL       -- 0: it was let through; else it was refused with that
+  status  INTEGER NOT NULL,      -- of the answer; 0: none is known
+  made    TEXT NOT NULL DEFAULT '' -- its Location: "/v1/jobs/7"
 ) STRICT;
 
 -- Join tokens (daemon/join.h). The token itself is nowhere.

@@ -136,6 +136,9 @@ struct store_audit {
     const char *user, *address, *action;
 };
 void store_audit_add(struct store_txn *t, const struct store_audit *a);
+/* What the request of that row was answered, and what it made ("": nothing). */
+void store_audit_answer(struct store_txn *t, int64_t at_ms, int64_t request, int status,
+                        const char *made);
 
 void store_blame_add(struct store_txn *t, const char *node, int64_t job, int64_t at_ms);
 void store_blame_remove(struct store_txn *t, const char *node, int64_t job);

@@ -57,6 +57,10 @@ const char *const txn_sql[OP_N] = {
                          "(revoked_at > 0 OR (expires_at > 0 AND expires_at <= ?1))",
     [OP_AUDIT] = "INSERT INTO audit (at, token, request, role, status, user, address, action) "
                  "VALUES (?1, ?2, ?3, ?4, ?8, ?5, ?6, ?7)",
+    /* Among the newest alone: it is there, or was not written. */
+    [OP_AUDIT_ANSWER] = "UPDATE audit SET status = ?3, made = ?5 WHERE seq = (SELECT seq FROM "
+                        "audit WHERE request = ?2 AND at = ?1 AND status = 0 AND "
+                        "seq > (SELECT max(seq) FROM audit) - 10000 ORDER BY seq DESC LIMIT 1)",
     [OP_JOIN_TOKEN] =
         "INSERT INTO join_tokens (id, hash, names, uses, used, created_at, expires_at) "
         "VALUES (?5, ?6, ?7, ?1, 0, ?2, ?3)",
@@ -301,6 +305,14 @@ void store_audit_add(struct store_txn *t, const struct store_audit *a)
     o->n[4] = a->status;
     o->text[0] = txn_copy(a->user), o->text[1] = txn_copy(a->address);
     o->text[2] = txn_copy(a->action);
+}
+
+void store_audit_answer(struct store_txn *t, int64_t at_ms, int64_t request, int status,
+                        const char *made)
+{
+    struct txn_op *o = add_op(t, OP_AUDIT_ANSWER);
+    o->n[0] = at_ms, o->n[1] = request, o->n[2] = status;
+    o->text[0] = txn_copy(made);
 }
 
 void store_join_token_add(struct store_txn *t, const struct store_join_token *row)

@@ -29,6 +29,7 @@ enum txn_op_type {
     OP_TOKEN_USED,
     OP_TOKENS_FORGET,
     OP_AUDIT,
+    OP_AUDIT_ANSWER,
     OP_JOIN_TOKEN,
     OP_JOIN_TOKEN_USE,
     OP_JOIN_TOKEN_END,

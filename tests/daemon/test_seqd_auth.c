@@ -2,6 +2,7 @@
  * revoked and a weaker one; owners of jobs; the audit log; and a database of a version before. */
 #include <sqlite3.h>
 #include "api/core/sha256.h"
+#include <sqlite3.h>
 #include "tests/lib/rest.h"
 
 static char user_a[AUTH_TOKEN_SIZE], user_b[AUTH_TOKEN_SIZE], operator_o[AUTH_TOKEN_SIZE];
@@ -400,6 +401,22 @@ static void test_most_tokens(void)
     finish();
 }
 
+static int answered_rows(void)
+{
+    char path[128];
+    int n = -1;
+    sqlite3 *db;
+    sqlite3_stmt *st;
+    snprintf(path, sizeof path, "%s/seqd.db", w.dir);
+    CHECK(sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK);
+    CHECK(!sqlite3_prepare_v2(db, "SELECT count(*) FROM audit WHERE status BETWEEN 200 AND 299", -1,
+                              &st, NULL));
+    if (sqlite3_step(st) == SQLITE_ROW) n = sqlite3_column_int(st, 0);
+    sqlite3_finalize(st);
+    sqlite3_close(db);
+    return n;
+}
+
 static void test_audit(void)
 {
     begin_users();
@@ -413,18 +430,30 @@ static void test_audit(void)
     const char *row[4];
     row[0] = strstr(reply, "\"user\":\"ann\",\"role\":\"user\",\"token\":2,\"address\":"
                            "\"127.0.0.1\"");
-    CHECK(row[0] && strstr(row[0], "\"action\":\"POST /v1/jobs/1:cancel\",\"status\":0}"));
+    CHECK(row[0] && strstr(row[0], "\"action\":\"POST /v1/jobs/1:cancel\",\"status\":202}"));
     row[1] = strstr(reply, "\"user\":\"bob\"");
     CHECK(row[1] && strstr(row[1], "\"action\":\"GET /v1/jobs/1\",\"status\":403}"));
     row[2] = strstr(reply, "\"user\":\"olga\"");
-    CHECK(row[2] && strstr(row[2], "\"action\":\"GET /v1/jobs/1\",\"status\":0}"));
-    row[3] = strstr(reply, "\"action\":\"POST /v1/jobs\",\"status\":0}");
+    CHECK(row[2] && strstr(row[2], "\"action\":\"GET /v1/jobs/1\",\"status\":200}"));
+    row[3] = strstr(reply, "\"action\":\"POST /v1/jobs\",\"status\":201,\"made\":\"/v1/jobs/1\"}");
     CHECK(row[0] < row[1] && row[1] < row[2] && row[2] < row[3]); /* newest first */
     int n = 0;
     for (const char *p = reply; (p = strstr(p, "\"action\"")); p++) n++;
     CHECK_MSG(n == 4, "%d rows", n);
     CHECK(get("/v1/audit?user=bob") == 200 && !strstr(reply, "olga") && strstr(reply, "bob"));
     CHECK(get("/v1/audit?limit=1") == 200 && strstr(reply, "\"has_more\":true"));
+    CHECK(post_as(user_a, "/v1/jobs", "{}") == 400); /* what was asked for and not done */
+    CHECK(get("/v1/audit?limit=1") == 200 && strstr(reply, "\"status\":400}"));
+    /* An end of seqd right after an answer loses nothing of it. */
+    CHECK(post_as(user_a, "/v1/jobs", job_json) == 201);
+    close_server();
+    begin_in(false, 0);
+    CHECK(get("/v1/audit?limit=1") == 200 &&
+          strstr(reply, "\"status\":201,\"made\":\"/v1/jobs/2\"}"));
+    /* Without an event that makes the log be written: within a second. */
+    CHECK(post_as(user_a, "/v1/jobs/2:cancel", "") == 202);
+    for (int i = 0; i < 3000 && answered_rows() < 5; i++) loop_turn(w.loop, 10);
+    CHECK_MSG(answered_rows() == 5, "%d", answered_rows());
     finish();
 }
 

@@ -106,7 +106,7 @@ static void test_batch(void)
           strstr(reply, "\"steps\":2,") && strstr(reply, "\"plan\":{"));
     CHECK(get("/v1/jobs/4/events") == 200 && strstr(reply, "\"type\":\"submit\""));
     CHECK(get("/v1/jobs?name=c") == 200 && rows_are(4, 1)); /* tags are there */
-    CHECK(get("/v1/audit") == 200 && strstr(reply, "\"POST /v1/jobs:batch\",\"status\":0}"));
+    CHECK(get("/v1/audit") == 200 && strstr(reply, "\"POST /v1/jobs:batch\",\"status\":201}"));
     close_server();
     begin_in(false, 0); /* and after a restart */
     CHECK(control_n_live(w.control) == 4);

@@ -15,6 +15,7 @@
 #include "daemon/http/batch.h"
 #include "daemon/http/follow.h"
 #include "daemon/http/routes.h"
+#include "daemon/http/trail.h"
 #include "daemon/http/transfer.h"
 #include "tests/lib/seqd.h"
 #include "tests/lib/test.h"
@@ -113,6 +114,7 @@ static inline void begin_in(bool fresh, int64_t deadline_ms)
     w.auth = auth_create(w.store, NULL, &e);
     w.routes = (struct routes){.auth = w.auth};
     w.routes.follows = follows_create(w.loop);
+    w.routes.trail = trail_create(w.loop, w.store);
     struct control_options o = {.loop = w.loop,
                                 .store = w.store,
                                 .logs = w.logs,
@@ -146,6 +148,7 @@ static inline void begin(void)
 
 static inline void close_server(void)
 {
+    trail_stop(w.routes.trail);
     store_close(w.store);
     http_destroy(w.http);
     control_destroy(w.control);
@@ -153,6 +156,7 @@ static inline void close_server(void)
     transfers_drop(&w.routes);
     batches_drop(&w.routes);
     follows_destroy(w.routes.follows);
+    trail_destroy(w.routes.trail);
     logs_close(w.logs);
     loop_destroy(w.loop);
 }

@@ -38,6 +38,9 @@ struct http_req {
     enum what what;
     const char *method, *body;
     char path[64], query_name[16], query[32], location[64];
+    http_answered *answered;
+    void *answered_arg;
+    int64_t answered_at_ms;
     int64_t job;
     struct order *order;
     bool orphan, lost; /* the client is gone; the answer will not reach it */
@@ -110,6 +113,18 @@ int64_t http_id(const struct http_req *r)
 void http_set_header(struct http_req *r, const char *name, const char *value)
 {
     if (!strcmp(name, "Location")) snprintf(r->location, sizeof r->location, "%s", value);
+}
+
+const char *http_answer_header(const struct http_req *r, const char *name)
+{
+    return *r->location && !strcmp(name, "Location") ? r->location : NULL;
+}
+
+void http_on_answer(struct http_req *r, http_answered *call, void *arg, int64_t at_ms)
+{
+    r->answered = call;
+    r->answered_arg = arg;
+    r->answered_at_ms = at_ms;
 }
 
 struct http_out *http_stream_open(struct http_req *r, int status, const char *type, int64_t size,
@@ -244,6 +259,7 @@ static void request_free(struct http_req *r)
 
 void http_reply(struct http_req *r, int status, const char *type, const char *body, size_t size)
 {
+    if (r->answered) r->answered(r->answered_arg, r->answered_at_ms, r, status);
     char *copy = sim_malloc(size + 1);
     if (!copy) abort();
     memcpy(copy, body, size);

@@ -7,6 +7,7 @@
 #include "daemon/http/batch.h"
 #include "daemon/http/follow.h"
 #include "daemon/http/routes.h"
+#include "daemon/http/trail.h"
 #include "daemon/secret.h"
 #include "daemon/store/reserve.h"
 #include "tests/sim/sim.h"
@@ -77,7 +78,8 @@ static int open_all(struct err *e)
     if (!(d.store = store_open(d.loop, sim_dir(), e))) return -1;
     if (secret_open(sim_dir(), d.secret, e)) return -1;
     if (!(d.logs = logs_open(sim_dir(), e))) return -1;
-    d.routes = (struct routes){.follows = follows_create(d.loop)};
+    d.routes = (struct routes){.follows = follows_create(d.loop),
+                               .trail = trail_create(d.loop, d.store)};
     const struct control_options o = {.loop = d.loop,
                                       .store = d.store,
                                       .logs = d.logs,
@@ -101,6 +103,7 @@ static void close_all(bool orderly)
 {
     d.dying = true;
     check_close();
+    if (d.routes.trail) trail_stop(d.routes.trail);
     if (!orderly) clients_cut(); /* what is answered from here on reaches no client */
     store_close(d.store);
     if (orderly) clients_cut();
@@ -108,6 +111,7 @@ static void close_all(bool orderly)
     control_destroy(d.control);
     batches_drop(&d.routes);
     if (d.routes.follows) follows_destroy(d.routes.follows);
+    trail_destroy(d.routes.trail);
     auth_destroy(d.auth);
     logs_close(d.logs);
     loop_destroy(d.loop);

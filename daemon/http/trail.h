@@ -1,0 +1,22 @@
+/* trail.h: what came of the requests that the audit log has a row of. A row is written before its
+ * change is made (admit.h); the status of the answer, and what was made by it, follow in the log's
+ * next commit, or within a second in one of their own, so that no request waits for them. A row
+ * that seqd was killed before keeps the status 0. Loop thread. */
+#ifndef SEQD_DAEMON_HTTP_TRAIL_H
+#define SEQD_DAEMON_HTTP_TRAIL_H
+
+#include "daemon/http/http.h"
+#include "daemon/store/store.h"
+
+struct trail;
+
+struct trail *trail_create(struct loop *l, struct store *s);
+void trail_destroy(struct trail *t); /* NULL allowed */
+/* Writes what waits; answers from here on are not noted. Before store_close. */
+void trail_stop(struct trail *t);
+/* Commits row, with the answers that wait; that to r will follow unless row has a status. */
+void trail_note(struct trail *t, struct http_req *r, const struct store_audit *row);
+/* Before the log is read: done is called, now or later, when what waited is on disk. */
+void trail_flush(struct trail *t, store_done *done, void *arg);
+
+#endif
