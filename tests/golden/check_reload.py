@@ -70,6 +70,7 @@ class Seqd:
         address = self.folder / "state" / "address"
         self.wait(address.exists, "starts")
         self.base = "http://" + address.read_text().split()[0].removeprefix("http://")
+        self.token = (self.folder / "state" / "token").read_text().strip()
         self.wait(lambda: self.get("/v1/nodes")["data"], "has a node")
 
     def wait(self, done, what):
@@ -83,20 +84,22 @@ class Seqd:
         self.stop()
         raise SystemExit(f"seqd does not get to where it {what}: {self.folder}/seqd.log")
 
+    def open(self, path, body=None):
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self.token}"}
+        return urllib.request.urlopen(urllib.request.Request(self.base + path, body, headers))
+
     def get(self, path):
-        with urllib.request.urlopen(self.base + path) as r:
+        with self.open(path) as r:
             return json.load(r)
 
     def artifact(self, job, name):
-        with urllib.request.urlopen(f"{self.base}/v1/jobs/{job}/artifacts/{name}") as r:
+        with self.open(f"/v1/jobs/{job}/artifacts/{name}") as r:
             return io.BytesIO(r.read())
 
     def run(self, spec):
         """The result of a job, or a sentence why there is none."""
-        request = urllib.request.Request(self.base + "/v1/jobs", json.dumps(spec).encode(),
-                                         {"Content-Type": "application/json"})
         try:
-            job = json.load(urllib.request.urlopen(request))["id"]
+            job = json.load(self.open("/v1/jobs", json.dumps(spec).encode()))["id"]
         except urllib.error.HTTPError as e:
             return json.load(e)["detail"]
         while True:
