@@ -56,7 +56,7 @@ static void add_errors(const struct jv *errors, const char *detail, char *out, s
 int api_refused(const struct http_reply *r, const char *path)
 {
     struct err e = {0};
-    char more[2048] = "", need[TEXT_SHORT];
+    char more[8192] = "", need[TEXT_SHORT];
     struct jv *p = jv_parse(r->body ? r->body : "", r->size, &e);
     int rc = exit_of_status(r->status);
     if (!jv_is_object(p)) {

@@ -30,12 +30,16 @@ struct spec_batch {
     struct preparing *p;       /* owns; NULL: it is not planned yet */
     int at;                    /* of spec: the next one */
     struct commit_batch *jobs; /* owns */
+    int n_wrong, status;       /* status: of the first wrong one */
+    char *shown;               /* owns; its plan, where that is shown */
+    struct err wrong[BATCH_WRONG];
 };
 
 static void batch_free(struct spec_batch *b)
 {
     key_drop(&b->key);
     commit_batch_destroy(b->jobs);
+    free(b->shown);
     free(b->p);
     free(b);
 }
@@ -55,8 +59,7 @@ void batches_drop(struct routes *R)
 
 static void refuse(struct spec_batch *b, int status, const struct err *e)
 {
-    reply_problem(b->r, status ? status : reply_status(e->code), e,
-                  b->p ? prepare_shown(b->p, e) : NULL);
+    reply_problem(b->r, status ? status : reply_status(e->code), e, NULL);
     drop(b);
 }
 
@@ -191,29 +194,54 @@ static void say_which(const struct spec_batch *b, struct err *e)
     err_prefix(e, "jobs[%d]", b->at);
 }
 
-static void next_turn(struct spec_batch *b);
-
-static void on_prepared(void *arg, int status, const struct err *why)
+/* All that are wrong by themselves are told at once; what fails for another reason fails for those
+ * behind it as well. Whether more are looked at. */
+static bool note_wrong(struct spec_batch *b, int status, const struct err *why)
 {
-    struct spec_batch *b = arg;
-    const struct preparing *p = b->p;
-    struct err e;
-    if (why) {
-        e = *why;
-        say_which(b, &e);
-        refuse(b, status, &e);
-        return;
+    struct err *e = &b->wrong[b->n_wrong++];
+    *e = *why;
+    say_which(b, e);
+    if (b->n_wrong == 1) {
+        const char *plan = prepare_shown(b->p, why);
+        b->status = status;
+        if (plan && !(b->shown = strdup(plan))) abort();
     }
+    return status < 500 && b->n_wrong < BATCH_WRONG;
+}
+
+static void refuse_wrong(struct spec_batch *b)
+{
+    reply_problems(b->r, b->status, b->wrong, b->n_wrong, b->shown);
+    drop(b);
+}
+
+static int add(struct spec_batch *b, struct err *e)
+{
+    const struct preparing *p = b->p;
     const struct commit_new new = {.spec = &p->spec,
                                    .plan = p->plan,
                                    .owner = p->who.user,
                                    .source = p->source.node,
                                    .source_step = p->source.step};
     commit_batch_add(control_commits(b->R->control), b->jobs, &new);
-    if (commit_batch_size(b->jobs) > BATCH_SIZE) {
-        err_field(&e, ERR_TOO_LARGE, "jobs",
-                  "the first %d jobs and their plans take %d MiB, the limit of a batch: send fewer",
-                  b->at + 1, BATCH_SIZE >> 20);
+    if (commit_batch_size(b->jobs) <= BATCH_SIZE) return 0;
+    return err_field(e, ERR_TOO_LARGE, "jobs",
+                     "the first %d jobs and their plans take %d MiB, the limit of a batch: send "
+                     "fewer",
+                     b->at + 1, BATCH_SIZE >> 20);
+}
+
+static void next_turn(struct spec_batch *b);
+
+static void on_prepared(void *arg, int status, const struct err *why)
+{
+    struct spec_batch *b = arg;
+    struct err e;
+    if (why && !note_wrong(b, status ? status : reply_status(why->code), why)) {
+        refuse_wrong(b);
+        return;
+    }
+    if (!b->n_wrong && add(b, &e)) { /* where one is wrong none becomes a job */
         refuse(b, 0, &e);
         return;
     }
@@ -226,6 +254,8 @@ static void turn(void *arg)
     struct spec_batch *b = arg;
     if (b->at < b->n)
         prepare(b->p, b->spec[b->at].text, b->spec[b->at].size, on_prepared, b);
+    else if (b->n_wrong)
+        refuse_wrong(b);
     else if (b->dry_run)
         reply_dry_run(b);
     else

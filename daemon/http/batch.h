@@ -5,6 +5,8 @@
 #include "daemon/http/routes.h"
 
 #define BATCH_JOBS 1000
+/* Specs of one batch that are told to be wrong; behind them no other is looked at. */
+#define BATCH_WRONG 16
 /* Batches that are planned at once, one of a user: others are refused, to come again. */
 #define BATCHES 4
 /* Bytes of prepared jobs of one batch, which are held as live jobs are: 16 KiB of each are its spec

@@ -44,13 +44,28 @@ static void pointer_of(const char *field, char *out, size_t size)
     out[n] = 0;
 }
 
+static void put_error(struct jwrite *w, const struct err *e)
+{
+    char pointer[128];
+    pointer_of(e->field, pointer, sizeof pointer);
+    jwrite_object(w, NULL);
+    jwrite_str(w, "pointer", pointer);
+    jwrite_str(w, "detail", e->text);
+    jwrite_end(w);
+}
+
 void reply_problem(struct http_req *r, int status, const struct err *e, const char *extra)
 {
-    size_t size = 4096 + 6 * sizeof e->text + (extra ? strlen(extra) : 0);
-    char pointer[128], id[32], *body = malloc(size);
+    reply_problems(r, status, e, 1, extra);
+}
+
+void reply_problems(struct http_req *r, int status, const struct err *e, int n_errs,
+                    const char *extra)
+{
+    size_t size = 4096 + (size_t)(n_errs + 1) * 6 * sizeof *e + (extra ? strlen(extra) : 0);
+    char id[32], *body = malloc(size);
     struct jwrite w;
     if (!body) abort();
-    pointer_of(e->field, pointer, sizeof pointer);
     snprintf(id, sizeof id, "%lld", (long long)http_id(r));
     jwrite_init(&w, body, size);
     jwrite_object(&w, NULL);
@@ -61,10 +76,7 @@ void reply_problem(struct http_req *r, int status, const struct err *e, const ch
     jwrite_strn(&w, "instance", http_path(r), strnlen(http_path(r), 128));
     jwrite_str(&w, "code", err_name(e->code));
     jwrite_array(&w, "errors");
-    jwrite_object(&w, NULL);
-    jwrite_str(&w, "pointer", pointer);
-    jwrite_str(&w, "detail", e->text);
-    jwrite_end(&w);
+    for (int i = 0; i < n_errs; i++) put_error(&w, &e[i]);
     jwrite_end(&w);
     jwrite_str(&w, "request_id", id);
     if (extra) jwrite_raw(&w, "plan", extra);

@@ -8,6 +8,8 @@
 int reply_status(enum err_code code);
 /* extra: members to add ("\"plan\":{...}"), or NULL. */
 void reply_problem(struct http_req *r, int status, const struct err *e, const char *extra);
+/* Of several faults of one request: the first is its title, code and detail. */
+void reply_problems(struct http_req *r, int status, const struct err *e, int n, const char *extra);
 void reply_fail(struct http_req *r, const struct err *e); /* by its code */
 void reply_json(struct http_req *r, int status, const char *json);
 /* An integer parameter between lo and hi. -1 after having answered 400. */

@@ -145,6 +145,17 @@ static void test_none(void)
                   reply);
         CHECK(strstr(reply, "application/problem+json") && nothing_is_stored());
     }
+    /* All that are wrong are told at once, up to 16. */
+    CHECK(batch("{\"jobs\":[" SPEC("a", "-1") "," SPEC("b", "1") ",{}," SPEC("c", "-3") "]}") ==
+          400);
+    CHECK(strstr(reply, "\"detail\":\"jobs[0]: train.steps is -1") &&
+          strstr(reply, "{\"pointer\":\"/jobs/2/kind\"") &&
+          strstr(reply, "{\"pointer\":\"/jobs/3/train/steps\""));
+    CHECK(nothing_is_stored());
+    char many[1024] = "{\"jobs\":[{}";
+    for (int i = 1; i < 40; i++) strcat(many, ",{}");
+    strcat(many, "]}");
+    CHECK(batch(many) == 400 && strstr(reply, "/jobs/15/kind") && !strstr(reply, "/jobs/16/kind"));
     /* One that does not fit is shown with its plan; a model on a node, and no node. */
     CHECK(batch("{\"jobs\":[" SPEC(
               "a", "1") ",{\"kind\":\"train\"," MODEL
