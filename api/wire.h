@@ -54,7 +54,8 @@
  *
  * A node reports on itself alone: REPORT and LOG count from the node that has the part of the
  * attempt, for the ranks of that part; DESCRIBED and FETCHED from the node that was asked, once;
- * HEARTBEAT and PROFILE say nothing about other nodes. The rest is dropped, counted and logged. */
+ * HEARTBEAT and PROFILE say nothing about other nodes. The rest is dropped, counted and logged; but
+ * what a node sends of an attempt that was its own and is over is dropped alone. */
 #ifndef SEQD_API_WIRE_H
 #define SEQD_API_WIRE_H
 

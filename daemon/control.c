@@ -148,14 +148,24 @@ static void on_marked(void *arg, const char *node, int64_t job, int64_t epoch, i
     session_ack(&c->session, node, job, epoch, seq);
 }
 
+/* The node is the instance that part p was given to; "": of before that was stored. */
+static bool is_holder(const struct node *n, const struct attempt_part *p)
+{
+    return !strcmp(p->place.node, n->name) &&
+           (!*p->place.instance || !strcmp(p->place.instance, n->instance));
+}
+
 /* The attempt's end is on disk: let go of it, here and at its nodes. */
 static void end_attempt(struct control *c, struct job *j)
 {
     struct job_attempt *a = j->attempt;
     if (!a || !a->ended) return;
-    for (int i = 0; i < a->n_parts; i++)
-        if (a->parts[i].ended && !a->parts[i].lost)
-            session_forget(&c->session, a->parts[i].place.node, j->id, a->epoch);
+    for (int i = 0; i < a->n_parts; i++) {
+        const struct attempt_part *p = &a->parts[i];
+        struct node *n = node_find(&c->cluster.nodes, p->place.node);
+        if (n && is_holder(n, p)) node_past_add(n, j->id, a->epoch);
+        if (p->ended && !p->lost) session_forget(&c->session, p->place.node, j->id, a->epoch);
+    }
     attempt_destroy(a);
     j->attempt = NULL;
 }
@@ -388,6 +398,7 @@ static void on_up(void *arg, const char *name, const struct msg *hello)
     log_info("node.up", "node=%s slots=%d gpus=%d attempts=%d address=%s", name, hello->n_slots,
              hello->n_gpus, hello->n_attempts, hello->address);
     session_note_stale(&c->session, n, hello);
+    session_note_past(&c->session, n, hello);
     check_gpus(c, n); /* before anything is asked of it again */
     session_attach(&c->session, name, hello);
     session_expect(&c->session, name);
@@ -408,8 +419,8 @@ static void on_down(void *arg, const char *name, const char *why, int64_t silent
     want_pass(c);
 }
 
-/* A message that counts for nothing: what it speaks of is over, or was never this node's. Said at
- * the 1st, 2nd, 4th, 8th ... time, so that nothing a node sends fills the log. */
+/* A message that counts for nothing and that no healthy node sends. Said at the 1st, 2nd, 4th, 8th
+ * ... time, so that nothing a node sends fills the log. */
 static void drop(struct control *c, const char *node, const struct msg *m, const char *why)
 {
     struct node *n = node_find(&c->cluster.nodes, node);
@@ -430,6 +441,18 @@ static struct attempt_part *part_of(const struct job *j, int64_t epoch, const ch
     return same && a->assigned ? attempt_part(a, node) : NULL;
 }
 
+/* The node had what m is of, and does not know yet that it is over, or that it was given up. */
+static bool is_late(const struct control *c, const struct job *j, const char *node,
+                    const struct msg *m)
+{
+    const struct job_attempt *a = j ? j->attempt : NULL;
+    const struct node *n = node_find((struct nodes *)&c->cluster.nodes, node);
+    if (!n) return false;
+    for (int i = 0; a && a->epoch == m->epoch && i < a->n_parts; i++)
+        if (a->parts[i].lost && is_holder(n, &a->parts[i])) return true;
+    return node_past_has(n, m->job, m->epoch);
+}
+
 /* Of an attempt that is over for us: the node may let go of it. */
 static void stale_report(struct control *c, const char *node, const struct msg *m)
 {
@@ -444,7 +467,8 @@ static void stale_report(struct control *c, const char *node, const struct msg *
 
 static void on_log_bytes(struct control *c, const char *node, const struct msg *m)
 {
-    const struct attempt_part *p = part_of(jobs_find(&c->cluster.jobs, m->job), m->epoch, node);
+    const struct job *j = jobs_find(&c->cluster.jobs, m->job);
+    const struct attempt_part *p = part_of(j, m->epoch, node);
     struct err e;
     if (p && attempt_part_has(p, m->rank) && m->size <= WIRE_CHUNK) {
         if (store_full(c->o.store)) {
@@ -459,7 +483,7 @@ static void on_log_bytes(struct control *c, const char *node, const struct msg *
         if (c->o.logged) c->o.logged(c->o.changed_arg, m->job);
         return; /* acknowledged when it is on disk */
     }
-    drop(c, node, m, "a log of no rank that runs there");
+    if (p || !is_late(c, j, node, m)) drop(c, node, m, "a log of no rank that runs there");
     session_ack_stale_log(&c->session, node, m);
 }
 
@@ -468,7 +492,7 @@ static void on_report(struct control *c, const char *node, const struct msg *m)
     struct job *j = jobs_find(&c->cluster.jobs, m->job);
     struct attempt_part *p = part_of(j, m->epoch, node);
     if (!p) {
-        drop(c, node, m, "a report of no attempt that runs there");
+        if (!is_late(c, j, node, m)) drop(c, node, m, "a report of no attempt that ran there");
         stale_report(c, node, m);
     } else if (!take_report(c, j, p, m)) {
         drop(c, node, m, "a report that is damaged, or not for a rank there to send");

@@ -34,13 +34,23 @@ struct node *node_expect(struct nodes *t, const char *name, int64_t now_ms)
     return n;
 }
 
+static void past_clear(struct node *n)
+{
+    free(n->past);
+    n->past = NULL;
+    n->n_past = 0;
+}
+
 struct node *node_up(struct nodes *t, const struct msg *hello, int64_t now_ms)
 {
+    char is[INSTANCE_ID_SIZE];
     struct node *n = node_expect(t, hello->node, now_ms);
     if (!n) return NULL;
     n->up = n->joined = true;
     n->lost = false;
-    node_instance_id(hello, n->instance);
+    node_instance_id(hello, is);
+    if (strcmp(is, n->instance)) past_clear(n); /* another machine of that name */
+    memcpy(n->instance, is, sizeof n->instance);
     n->since_ms = n->seen_ms = now_ms;
     n->abi = hello->abi;
     n->end_s = n->margin_s = 0;
@@ -118,6 +128,7 @@ bool node_forget_one(struct nodes *t)
     }
     if (!old) return false;
     node_stale_clear(old);
+    past_clear(old);
     memmove(old, old + 1, (size_t)(&t->node[t->n] - (old + 1)) * sizeof *old);
     t->n--;
     return true;
@@ -125,7 +136,10 @@ bool node_forget_one(struct nodes *t)
 
 void nodes_fini(struct nodes *t)
 {
-    for (int i = 0; i < t->n; i++) node_stale_clear(&t->node[i]);
+    for (int i = 0; i < t->n; i++) {
+        node_stale_clear(&t->node[i]);
+        past_clear(&t->node[i]);
+    }
 }
 
 int node_net(const struct node *n)
@@ -165,4 +179,18 @@ int32_t node_stale_slots(const struct node *n)
     int32_t slots = 0;
     for (int i = 0; i < n->n_stale; i++) slots += n->stale[i].slots;
     return slots;
+}
+
+void node_past_add(struct node *n, int64_t job, int64_t epoch)
+{
+    if (!n->past && !(n->past = calloc(NODE_PAST, sizeof *n->past))) abort();
+    if (!node_past_has(n, job, epoch)) n->past[n->n_past++ % NODE_PAST] = (struct past){job, epoch};
+}
+
+bool node_past_has(const struct node *n, int64_t job, int64_t epoch)
+{
+    const int64_t kept = n->n_past < NODE_PAST ? n->n_past : NODE_PAST;
+    for (int64_t i = 0; i < kept; i++)
+        if (n->past[i].job == job && n->past[i].epoch == epoch) return true;
+    return false;
 }

@@ -10,11 +10,16 @@
 
 #define NODE_MAX     256   /* known at one time */
 #define NODE_LOST_MS 10000 /* unseen for this long: its attempts are given up */
+#define NODE_PAST    1024  /* attempts of a node that are over: the newest are known */
 
 /* An attempt that runs on a node and is over for seqd: its slots are not free yet. */
 struct stale {
     int64_t job, epoch;
     int32_t slots;
+};
+
+struct past {
+    int64_t job, epoch;
 };
 
 struct node {
@@ -40,6 +45,8 @@ struct node {
     int64_t end_s, margin_s, end_ms;
     int n_stale;
     struct stale *stale; /* owns */
+    int64_t n_past;      /* ever; the last NODE_PAST are kept */
+    struct past *past;   /* owns */
 };
 
 struct nodes {
@@ -78,5 +85,10 @@ void node_stale_clear(struct node *n);
 void node_stale_add(struct node *n, int64_t job, int64_t epoch, int32_t slots);
 void node_stale_remove(struct node *n, int64_t job, int64_t epoch); /* it is gone, says the node */
 int32_t node_stale_slots(const struct node *n);
+
+/* Attempts that this instance of the node had and that are over for seqd. Until it is told, it
+ * may send more of them: no fault, and of no use. */
+void node_past_add(struct node *n, int64_t job, int64_t epoch);
+bool node_past_has(const struct node *n, int64_t job, int64_t epoch);
 
 #endif

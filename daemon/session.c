@@ -259,3 +259,13 @@ void session_note_stale(const struct session *s, struct node *n, const struct ms
             node_stale_add(n, w->job, w->epoch, w->slots);
     }
 }
+
+void session_note_past(const struct session *s, struct node *n, const struct msg *hello)
+{
+    for (int i = 0; i < hello->n_attempts; i++) {
+        const struct wire_attempt *w = &hello->attempts[i];
+        const struct job *j = jobs_find(&s->cluster->jobs, w->job);
+        const bool over = !j || w->epoch < j->epoch || (w->epoch == j->epoch && !j->attempt);
+        if (over) node_past_add(n, w->job, w->epoch);
+    }
+}

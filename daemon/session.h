@@ -40,6 +40,8 @@ void session_expect(const struct session *s, const char *node); /* the attempts 
 void session_expect_all(const struct session *s);
 /* A node is up: `attach` before its EXPECT and `resume` after it tell it what is known of each of
  * its attempts. What runs there and is not ours any more is noted as stale. */
+/* What its HELLO lists of attempts that are over: it was away when they ended, or seqd was. */
+void session_note_past(const struct session *s, struct node *n, const struct msg *hello);
 void session_note_stale(const struct session *s, struct node *n, const struct msg *hello);
 void session_attach(const struct session *s, const char *node, const struct msg *hello);
 void session_resume(const struct session *s, const char *node, int64_t now_ms);

@@ -561,6 +561,7 @@ static void test_not_its_rank(void)
     char back[16];
     struct err e;
     begin();
+    w.strangers = true;
     to_run(&a, &b, 0);
     record(b, RANK_BLOB, 0, "evil", 4, NULL);
     rec_fail(b, 1, ERR_INVALID, "not mine to say");

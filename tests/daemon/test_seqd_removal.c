@@ -323,6 +323,7 @@ static void test_away(void)
 static void test_strange_answers(void)
 {
     begin_removal();
+    w.strangers = true;
     hello(B);
     const int64_t id = ended_job();
     answer(&(struct heard){"a", id, REMOVAL_JOB}, 5, NULL);
@@ -344,6 +345,7 @@ static void test_failed(void)
     until(id, REMOVAL_JOB, REMOVAL_NODES);
     until_heard(1);
     answer(&heard[0], 0, "remove step-1: input/output error");
+    heard[0].job = 0;
     pass(1000);
     CHECK(removal(id, REMOVAL_JOB) == REMOVAL_NODES && n_heard == 1);
     CHECK(strstr(shown, "\"error\":\"remove step-1: input/output error\""));

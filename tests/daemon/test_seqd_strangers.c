@@ -19,6 +19,7 @@ static void say(struct sim *n, const struct msg *m)
 static void to_ready(struct gang **a, struct gang **b)
 {
     begin();
+    w.strangers = true;
     hello(A), hello(B);
     CHECK(submit(4, 0) == 1);
     play_prepare(gang_of(A, 1, 1));
@@ -137,6 +138,64 @@ static void test_prepared_result(void)
         CHECK_MSG(strstr(job(1)->err.text, "cannot be right"), "%s", job(1)->err.text);
         finish();
     }
+}
+
+/* ---- what a node still says of what is over -------------------------------------------------- */
+
+static void log_of(struct sim *n, int64_t epoch)
+{
+    say(n, &(struct msg){.type = MSG_LOG, .job = 1, .epoch = epoch, .data = "late", .size = 4});
+}
+
+static void progress_of(struct sim *n, int64_t epoch)
+{
+    const struct {
+        struct rank_msg head;
+        struct rank_progress p;
+    } late = {{RANK_ABI, RANK_PROGRESS, 0, sizeof late.p}, {.unit = PROGRESS_STEPS, .total = 9}};
+    say(n, &(struct msg){
+               .type = MSG_REPORT, .job = 1, .epoch = epoch, .data = &late, .size = sizeof late});
+}
+
+/* A node that had an attempt and was not told of its end is no stranger: not while it is over, not
+ * after it was given up, not after a restart of seqd. Another node is. */
+static void test_late(void)
+{
+    struct gang *a, *b;
+    to_ready(&a, &b);
+    progress_of(A, 1), log_of(A, 1); /* it prepared */
+    CHECK(node_of(A)->n_dropped == 0);
+    progress_of(B, 1), log_of(B, 1), progress_of(C, 1);
+    CHECK(node_of(B)->n_dropped == 2 && node_of(C)->n_dropped == 1);
+    progress_of(A, 3), log_of(A, 3); /* not yet */
+    CHECK(node_of(A)->n_dropped == 2);
+    w.obeys = false;
+    goodbye(B);
+    pass(NODE_LOST_MS + 1001);
+    CHECK(is(1, "stopping") && job(1)->attempt->parts[1].lost);
+    hello(B);
+    progress_of(B, 2), log_of(B, 2); /* it was given up, and comes back */
+    CHECK(node_of(B)->n_dropped == 2 && is(1, "stopping"));
+    rec_exit(a, RANK_GANG, GANG_STOPPED, 0), send_spool(A, a);
+    settle();
+    CHECK(!job(1)->attempt || job(1)->attempt->epoch == 3);
+    progress_of(B, 2), log_of(B, 2), progress_of(A, 2);
+    CHECK(node_of(B)->n_dropped == 2 && node_of(A)->n_dropped == 2);
+    A->up = B->up = C->up = false;
+    close_seqd();
+    open_seqd();
+    hello(A), hello(B), hello(C);
+    progress_of(B, 2), log_of(B, 2); /* its HELLO had it */
+    CHECK(node_of(B)->n_dropped == 0);
+    progress_of(C, 2);
+    CHECK(node_of(C)->n_dropped == 1);
+    goodbye(B);
+    B->instance[0] = 9;
+    B->n_gangs = 0;
+    hello(B);
+    progress_of(B, 2); /* another machine of that name */
+    CHECK(node_of(B)->n_dropped == 1);
+    finish();
 }
 
 /* ---- LOG ------------------------------------------------------------------------------------- */
@@ -402,6 +461,7 @@ int main(void)
     RUN(test_wrong_steps);
     RUN(test_other_ranks);
     RUN(test_prepared_result);
+    RUN(test_late);
     RUN(test_log);
     RUN(test_about_itself);
     RUN(test_answers);
