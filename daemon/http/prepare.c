@@ -1,5 +1,5 @@
-/*   text -> json_spec_read -> names_resolve, refs_resolve -> family_check
- *        -> [DESCRIBE to a node, for model.path -> family_check] -> plan_make */
+/*   text -> json_spec_read -> names_resolve, refs_resolve -> [what checkpoint.resume was made with]
+ *        -> family_check -> [DESCRIBE to a node, for model.path -> family_check] -> plan_make */
 #include "daemon/http/prepare.h"
 
 #include <stdio.h>
@@ -13,6 +13,7 @@
 #include "daemon/uploads.h"
 #include "worker/family/config.h"
 #include "worker/family/family.h"
+#include "worker/family/shape.h"
 #include "worker/plan/check.h"
 #include "worker/plan/choice.h"
 
@@ -114,6 +115,21 @@ static int choose(struct preparing *p, const struct machine *m, struct choice *c
     return family_check(&p->spec, e);
 }
 
+/* The tensors of a checkpoint have the sizes of its model: no other can be continued from it. */
+static int check_made(const struct preparing *p, struct err *e)
+{
+    char is[32], was[32];
+    const struct model_shape *m = &p->spec.model.shape;
+    const struct field *f = p->resumes ? shape_difference(m, &p->made) : NULL;
+    if (!f) return 0;
+    return err_field(e, ERR_INVALID, spec_new_model(&p->spec) ? f->path : "model.path",
+                     "%s is %s, and checkpoint.resume is %s, of a model in which it is %s: leave "
+                     "it as it was, or train a new model without checkpoint.resume",
+                     f->path, shape_text(m, f, is),
+                     spec_text(&p->spec, p->spec.checkpoint.resume_path),
+                     shape_text(&p->made, f, was));
+}
+
 static void make_plan(struct preparing *p)
 {
     struct err e = {0};
@@ -124,6 +140,7 @@ static void make_plan(struct preparing *p)
     find_machine(p, &m);
     int bad = p->goal != PREPARE_PLAN && gpus_refuse(control_nodes(p->R->control), &p->spec, &e);
     if (!bad) bad = choose(p, &m, c, &e);
+    if (!bad) bad = check_made(p, &e);
     if (!bad) bad = plan_make(&p->spec, p->spec.resources.memory_mib << 20, plan, &e);
     p->plan[0] = 0;
     /* A job that does not fit is shown with its plan; one that was refused before has none. */
@@ -242,20 +259,51 @@ static int read_text(struct preparing *p, const char *text, size_t size, struct 
     return bad || take_hardware(p, e) || names_resolve(&p->spec, &names, &p->who, e) ? -1 : 0;
 }
 
-static void on_refs(void *arg, const struct refs_found *found, const struct err *why)
+static void check_family(struct preparing *p)
 {
-    struct preparing *p = arg;
     struct err e;
-    if (why) {
-        finish(p, 0, why);
-        return;
-    }
-    p->source = *found;
     p->asked = p->spec;
     if (family_check(&p->spec, &e))
         finish(p, 0, &e);
     else
         describe_or_plan(p);
+}
+
+/* A spec that this version cannot read is judged by the node. */
+static void on_made(void *arg, const struct store_rows *rows, const struct err *failed)
+{
+    struct preparing *p = arg;
+    struct job_spec *s = malloc(sizeof *s);
+    struct err e;
+    if (!s) abort();
+    if (failed) {
+        finish(p, 0, failed);
+    } else {
+        const char *text = rows->n_rows ? rows->row[0].text[1] : "";
+        p->resumes = !json_spec_read(text, strlen(text), JSON_STORED, s, &e) &&
+                     !family_check(s, &e);
+        if (p->resumes) p->made = s->model.shape;
+        check_family(p);
+    }
+    free(s);
+}
+
+static void on_refs(void *arg, const struct refs_found *found, const struct err *why)
+{
+    struct preparing *p = arg;
+    struct job_ref from;
+    if (why) {
+        finish(p, 0, why);
+        return;
+    }
+    p->source = *found;
+    const char *resume = spec_text(&p->spec, p->spec.checkpoint.resume_path);
+    if (p->spec.kind == JOB_TRAIN && p->spec.checkpoint.resume == RESUME_PATH &&
+        job_ref_is(resume) && !job_ref_read(resume, "checkpoint.resume", &from, NULL))
+        store_read(control_store(p->R->control), ASK_JOB, (const int64_t[4]){from.job}, NULL,
+                   on_made, p);
+    else
+        check_family(p);
 }
 
 void prepare(struct preparing *p, const char *text, size_t size, prepare_done *done, void *arg)
@@ -265,6 +313,7 @@ void prepare(struct preparing *p, const char *text, size_t size, prepare_done *d
     p->arg = arg;
     p->plan[0] = 0;
     p->source = (struct refs_found){0};
+    p->resumes = false;
     if (read_text(p, text, size, &e))
         finish(p, 0, &e);
     else

@@ -37,6 +37,8 @@ struct preparing {
     struct job_spec asked;    /* as it was written: what "auto" stood for is weighed later */
     struct hardware hardware; /* to plan for, instead of the nodes that are here */
     struct names_grants grants;
+    bool resumes; /* a checkpoint of a job whose model is `made` */
+    struct model_shape made;
     /* the model that was described last, and what it was asked with */
     struct {
         char path[RANK_PATH_SIZE], node[NODE_NAME], config[SPEC_CONFIG_SIZE];

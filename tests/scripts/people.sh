@@ -103,7 +103,7 @@ says "what changes is said" 'train\.steps +20 -> 30' cat "$T/said"
 more=$(cat "$T/id")
 same "it begins after the checkpoint" "$(seqctl metrics "$more" -o jsonl | head -n 1 | grep -o '"step": [0-9]*')" '"step": 21'
 same "and ends" "$(field "$more" step)" 30
-refuse "another model is refused" 10 'num_attention_heads' seqctl continue "$first" --set train.steps=30 --set model.config.num_attention_heads=2 --set model.config.num_key_value_heads=2 --wait --timeout 120
+refuse "another model is refused at submit" 1 'model\.config\.num_attention_heads is 2, .*job:[0-9]*/step-20, .* which it is 4: leave it as it was' seqctl continue "$first" --set train.steps=30 --set model.config.num_attention_heads=2 --set model.config.num_key_value_heads=2 --wait --timeout 120
 long=$(submit -q -o name --set train.steps=60 --set checkpoint.every_steps=2)
 wait_event "$long" checkpoint 2; seqctl cancel "$long" --wait --timeout 60 >/dev/null 2>&1
 again=$(seqctl retry "$long" -q -o name --wait --timeout 120 2>"$T/out") && ok "retry a cancelled training" || bad "retry" "$T/out"

@@ -9,6 +9,7 @@
 #include "api/core/err.h"
 #include "api/core/field.h"
 #include "api/core/job.h"
+#include "api/core/jwrite.h"
 #include "api/core/limits.h"
 #include "api/core/model_shape.h"
 #include "worker/family/family.h"
@@ -188,6 +189,22 @@ void shape_defaults(struct model_shape *m)
 bool shape_equal(const struct model_shape *a, const struct model_shape *b, const struct field *f)
 {
     return number(a, f) == number(b, f);
+}
+
+const struct field *shape_difference(const struct model_shape *a, const struct model_shape *b)
+{
+    for (const struct field *f = shape_fields; f->path; f++)
+        if (f->kinds != FOUND && !shape_equal(a, b, f)) return f;
+    return NULL;
+}
+
+const char *shape_text(const struct model_shape *m, const struct field *f, char out[32])
+{
+    const double v = number(m, f);
+    if (f->type == FIELD_ENUM) return f->words[(int)v];
+    if (f->type == FIELD_BOOL) return v != 0 ? "true" : "false";
+    jwrite_number(out, v);
+    return out;
 }
 
 bool shape_neutral(const struct model_shape *m, const struct field *f)

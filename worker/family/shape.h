@@ -25,6 +25,10 @@ void shape_set(struct model_shape *m, const struct field *f, double v);
 /* What a job means that says nothing. */
 void shape_defaults(struct model_shape *m);
 bool shape_equal(const struct model_shape *a, const struct model_shape *b, const struct field *f);
+/* The first size that people write and that differs; NULL: none does. */
+const struct field *shape_difference(const struct model_shape *a, const struct model_shape *b);
+/* The size as model.config has it: a number, or a word. */
+const char *shape_text(const struct model_shape *m, const struct field *f, char out[32]);
 /* Whether m says of f what a model says that has no such size: 0, or the fallback. */
 bool shape_neutral(const struct model_shape *m, const struct field *f);
 /* fails: ERR_INVALID with the first size outside its range. */
