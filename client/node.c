@@ -54,6 +54,26 @@ static void add_disk(struct table *t, const struct jv *node)
                        : "-");
 }
 
+/* What a node is to those who look for one that takes work, and why it does not. */
+static void add_state(struct table *t, const struct jv *n)
+{
+    const char *state = jv_str(n, "state", "?"), *cordon = jv_str(n, "cordon.state", NULL);
+    if (strcmp(state, "up") && jv_get(n, "revoked_at"))
+        table_add(t, "revoked");
+    else if (!strcmp(state, "up") && cordon)
+        table_add(t, cordon);
+    else
+        table_add(t, !strcmp(state, "up") && jv_get(n, "quarantine") ? "quarantined" : state);
+}
+
+static const char *why_none(const struct jv *n)
+{
+    const char *cordon = jv_str(n, "cordon.reason", NULL);
+    if (strcmp(jv_str(n, "state", "?"), "up") && jv_get(n, "revoked_at"))
+        return "its certificate is revoked: a new token lets it join again";
+    return cordon ? cordon : jv_str(n, "quarantine.reason", "");
+}
+
 static void print_nodes(const struct cli *c, const struct jv *list)
 {
     static const char *const head[] = {
@@ -70,10 +90,7 @@ static void print_nodes(const struct cli *c, const struct jv *list)
             continue;
         }
         table_add(&t, jv_str(n, "name", "?"));
-        const bool up = !strcmp(jv_str(n, "state", "?"), "up"),
-                   shut = jv_get(n, "quarantine") != NULL;
-        const char *cordon = jv_str(n, "cordon.state", NULL);
-        table_add(&t, up && cordon ? cordon : up && shut ? "quarantined" : jv_str(n, "state", "?"));
+        add_state(&t, n);
         snprintf(text, sizeof text, "%lld of %lld", (long long)jv_int(n, "slots_free", 0),
                  (long long)jv_int(n, "slots", 0));
         table_add(&t, text);
@@ -82,7 +99,7 @@ static void print_nodes(const struct cli *c, const struct jv *list)
         add_disk(&t, n);
         table_add(&t, text_duration(text, jv_num(n, "seen_ms_ago", -1) / 1000));
         table_add(&t, jv_str(n, "address", "-"));
-        table_add(&t, jv_str(n, cordon ? "cordon.reason" : "quarantine.reason", ""));
+        table_add(&t, why_none(n));
     }
     if (c->output != OUT_NAME) table_print(&t, stdout);
     if (c->output != OUT_NAME) print_gpus(list);
@@ -202,7 +219,9 @@ const struct verb nodes_verb = {
         "                  lists tokens; ends one, and nodes that joined with it stay\n"
         "  seqctl nodes revoke NODE\n"
         "                  its certificates count no more, its session ends at once; what runs\n"
-        "                  there is given up, and the name may join again with a new token",
+        "                  there is given up; it is listed as \"revoked\" until the name joins "
+        "again\n"
+        "                  with a new token",
 };
 const struct verb version_verb = {
     .name = "version",

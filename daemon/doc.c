@@ -419,6 +419,7 @@ void doc_node(struct jwrite *w, const struct node *n, const struct doc_node *d)
     jwrite_object(w, NULL);
     jwrite_str(w, "name", n->name);
     jwrite_str(w, "state", n->up ? "up" : "down");
+    put_time(w, "revoked_at", d->revoked_ms);
     put_quarantine(w, d->quarantined);
     put_cordon(w, d);
     if (*n->address)

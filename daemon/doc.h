@@ -42,6 +42,7 @@ struct doc_node {
     const struct quarantined *quarantined; /* NULL: in none */
     const struct cordon *cordon;           /* NULL: it takes work */
     bool is_empty;                         /* nothing of a job is left there */
+    int64_t revoked_ms; /* of its last certificate; 0: it has one, or needs none */
 };
 void doc_node(struct jwrite *w, const struct node *n, const struct doc_node *d);
 /* One event row: {"seq","job","epoch","at","type","data"}. */

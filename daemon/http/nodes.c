@@ -31,7 +31,14 @@ static bool refuse(struct node_view *v, const struct err *e)
     return true;
 }
 
-#define NOT_CORDONED (-1) /* a row of ASK_QUARANTINE that is one of that */
+/* Of a row of ASK_QUARANTINE, n[1]: 0 or 1, whether it drains, of a cordon; or one of these. */
+#define IN_QUARANTINE (-1)
+#define REVOKED       (-2)
+
+static bool is_row_of(const struct store_row *row, const char *node)
+{
+    return row->text[0] && !strcmp(row->text[0], node);
+}
 
 static void put_text(char *out, size_t size, const char *text)
 {
@@ -45,7 +52,7 @@ static bool find_cordon(const struct control *c, const struct store_rows *rows,
     struct cordons *committed = cordons_create();
     for (int i = 0; i < rows->n_rows; i++) {
         const struct store_row *row = &rows->row[i];
-        if (row->n[1] == NOT_CORDONED || !row->text[0] || strcmp(row->text[0], n->name)) continue;
+        if (row->n[1] < 0 || !is_row_of(row, n->name)) continue;
         struct cordon one = {.at_ms = row->n[0], .drains = row->n[1] != 0};
         put_text(one.node, sizeof one.node, row->text[0]);
         put_text(one.reason, sizeof one.reason, row->text[1]);
@@ -63,13 +70,22 @@ static bool find_quarantine(const struct store_rows *rows, const char *node,
 {
     for (int i = 0; i < rows->n_rows; i++) {
         const struct store_row *row = &rows->row[i];
-        if (row->n[1] != NOT_CORDONED || !row->text[0] || strcmp(row->text[0], node)) continue;
+        if (row->n[1] != IN_QUARANTINE || !is_row_of(row, node)) continue;
         *out = (struct quarantined){.at_ms = row->n[0]};
         snprintf(out->node, sizeof out->node, "%s", node);
         snprintf(out->reason, sizeof out->reason, "%s", row->text[1] ? row->text[1] : "");
         return true;
     }
     return false;
+}
+
+/* When the last of its certificates was revoked; 0: one is not, or it has none. */
+static int64_t find_revoked(const struct store_rows *rows, const char *node)
+{
+    for (int i = 0; i < rows->n_rows; i++)
+        if (rows->row[i].n[1] == REVOKED && is_row_of(&rows->row[i], node))
+            return rows->row[i].n[0];
+    return 0;
 }
 
 static void put_node(struct jwrite *w, const struct control *c, const struct node *n,
@@ -80,6 +96,7 @@ static void put_node(struct jwrite *w, const struct control *c, const struct nod
     struct cordon why;
     if (find_quarantine(rows, n->name, &q)) d.quarantined = &q;
     if (find_cordon(c, rows, n, &why)) d.cordon = &why;
+    d.revoked_ms = find_revoked(rows, n->name);
     d.is_empty = cluster_is_empty(control_cluster(c), n->name);
     for (int k = 0; k < n->n_gpus; k++) {
         const struct job *j = gpus_holder(&control_cluster(c)->jobs, n->name, n->gpu[k].uuid);

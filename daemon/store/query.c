@@ -362,7 +362,9 @@ void query_run(sqlite3 *db, struct query *a)
     case ASK_QUARANTINE:
         select_rows(db,
                     "SELECT at, -1, node, reason, '' FROM quarantine UNION ALL "
-                    "SELECT at, drains, node, reason, by FROM cordons",
+                    "SELECT at, drains, node, reason, by FROM cordons UNION ALL "
+                    "SELECT max(revoked_at), -2, node, '', '' FROM certificates GROUP BY node "
+                    "HAVING count(revoked_at) = count(*)",
                     NULL, 0, NULL, 2, 3, a);
         break;
     case ASK_KEY:

@@ -244,7 +244,7 @@ enum store_ask {
     ASK_FEED_START, /* n[1] events ago: the number before them -> n: seq */
     ASK_METRICS,    /* n[0] job, n[1] after seq, n[2] limit, n[3] 0; or n[3] > 0: the newest rows
                       * that have that many steps   -> n: seq; text: data */
-    ASK_QUARANTINE, /*                         -> n: at; text: node, reason */
+    ASK_QUARANTINE, /*                         -> n: at, what (nodes.c); text: node, reason, by */
     ASK_KEY,        /* text[0] key                 -> n: job; text: fingerprint */
     ASK_REMOVAL,    /* n[0] job, n[1] what         -> n: seq, job, what, state; text: JSON */
     ASK_REMOVALS,   /* n[0] before seq (0: newest), n[1] limit, n[2] 1: those not done, oldest first

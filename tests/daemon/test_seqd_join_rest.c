@@ -128,8 +128,11 @@ static void test_node_revoked(void)
     CHECK(!pki_verify(ca, cert, time(NULL), &n, &e));
     CHECK(!joins_gate.holder(w.routes.joins, &n, &e));
     CHECK(get("/v1/nodes/tokens") == 200 && strstr(reply, "\"used\":1"));
+    node_joins();
+    CHECK(get("/v1/nodes") == 200 && strstr(reply, "\"revoked_at\":null"));
     CHECK(post("/v1/nodes/n1:revoke", "") == 200);
     CHECK_STR(closed, "n1");
+    CHECK_MSG(get("/v1/nodes") == 200 && strstr(reply, "\"revoked_at\":\"2"), "%s", reply);
     CHECK(joins_gate.holder(w.routes.joins, &n, &e) && strstr(e.text, "was revoked"));
     CHECK(post("/v1/nodes/n1:revoke", "") == 404);
     finish_with_joins();

@@ -194,6 +194,7 @@ seqw_run c A "$AT_A"
 check "node c is back without a token" up c
 check "its certificate is revoked" seqctl nodes revoke c
 both_say "its session ends at once" 'node.down node=c text="its certificate was revoked"' 'session.down'
+says "seqctl nodes shows it" '^c +revoked .*its certificate is revoked: a new token' seqctl nodes
 both_say "a revoked certificate" 'link.refused node=c .*\(serial [0-9a-f]+\) was revoked' 'session.refused .*\(serial [0-9a-f]+\) was revoked'
 node_stops
 crash
