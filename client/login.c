@@ -16,9 +16,12 @@ static int say_who(struct cli *c)
     char user[128], role[64];
     struct jv *me = NULL;
     int rc = api_get(c, "/v1/me", &me);
-    if (!rc && !api_print(c, me))
-        printf("%s, %s, at %s\n", text_safe(user, sizeof user, jv_str(me, "user", "?")),
-               text_safe(role, sizeof role, jv_str(me, "role", "?")), http_url(c->http));
+    text_safe(user, sizeof user, jv_str(me, "user", "?"));
+    if (!rc && c->output == OUT_NAME)
+        puts(user);
+    else if (!rc && !api_print(c, me))
+        printf("%s, %s, at %s\n", user, text_safe(role, sizeof role, jv_str(me, "role", "?")),
+               http_url(c->http));
     jv_free(me);
     return rc;
 }

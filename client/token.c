@@ -134,40 +134,47 @@ static int tokens_run(struct cli *c)
                                "revoke --user NAME");
 }
 
-static int audit_run(struct cli *c)
+static void print_audit(const struct cli *c, const struct jv *page)
 {
     static const char *const head[] = {"AT",      "USER",   "ROLE",   "TOKEN", "FROM",
                                        "REQUEST", "ACTION", "STATUS", "MADE",  NULL};
+    const struct jv *data = jv_get(page, "data");
+    struct table t;
+    table_init(&t, head);
+    for (size_t i = 0; i < jv_len(data); i++) {
+        const struct jv *a = jv_at(data, i, NULL);
+        char text[TEXT_SHORT];
+        if (c->output == OUT_NAME) {
+            printf("%lld\n", (long long)jv_int(a, "seq", 0));
+            continue;
+        }
+        table_add(&t, jv_str(a, "at", "?"));
+        table_add(&t, jv_str(a, "user", "?"));
+        table_add(&t, jv_str(a, "role", "?"));
+        snprintf(text, sizeof text, "%lld", (long long)jv_int(a, "token", 0));
+        table_add(&t, jv_int(a, "token", 0) ? text : "-");
+        table_add(&t, jv_str(a, "address", "?"));
+        snprintf(text, sizeof text, "%lld", (long long)jv_int(a, "request", 0));
+        table_add(&t, text);
+        table_add(&t, jv_str(a, "action", "?"));
+        snprintf(text, sizeof text, "%lld", (long long)jv_int(a, "status", 0));
+        table_add(&t, jv_int(a, "status", 0) ? text : "-");
+        table_add(&t, jv_str(a, "made", "-"));
+    }
+    if (c->output != OUT_NAME) table_print(&t, stdout);
+}
+
+static int audit_run(struct cli *c)
+{
     char path[256], user[192];
     struct jv *page = NULL;
-    struct table t;
     int n = snprintf(path, sizeof path, "/v1/audit?limit=%lld",
                      (long long)(c->opt.limit >= 0 ? c->opt.limit : 50));
     if (c->opt.user)
         snprintf(path + n, sizeof path - (size_t)n, "&user=%s",
                  http_escape(user, sizeof user, c->opt.user));
     int rc = api_get(c, path, &page);
-    const struct jv *data = jv_get(page, "data");
-    if (!rc && !api_print(c, page)) {
-        table_init(&t, head);
-        for (size_t i = 0; i < jv_len(data); i++) {
-            const struct jv *a = jv_at(data, i, NULL);
-            char text[TEXT_SHORT];
-            table_add(&t, jv_str(a, "at", "?"));
-            table_add(&t, jv_str(a, "user", "?"));
-            table_add(&t, jv_str(a, "role", "?"));
-            snprintf(text, sizeof text, "%lld", (long long)jv_int(a, "token", 0));
-            table_add(&t, jv_int(a, "token", 0) ? text : "-");
-            table_add(&t, jv_str(a, "address", "?"));
-            snprintf(text, sizeof text, "%lld", (long long)jv_int(a, "request", 0));
-            table_add(&t, text);
-            table_add(&t, jv_str(a, "action", "?"));
-            snprintf(text, sizeof text, "%lld", (long long)jv_int(a, "status", 0));
-            table_add(&t, jv_int(a, "status", 0) ? text : "-");
-            table_add(&t, jv_str(a, "made", "-"));
-        }
-        table_print(&t, stdout);
-    }
+    if (!rc && !api_print(c, page)) print_audit(c, page);
     jv_free(page);
     return rc;
 }
@@ -201,5 +208,6 @@ const struct verb audit_verb = {
             "of another user's prompts or results, and what a known user was refused; the status\n"
             "of the answer (-: none is known), and what was made by it.\n\n"
             "  --user NAME     of that user\n"
-            "  --limit N       at most N rows (default 50)",
+            "  --limit N       at most N rows (default 50)\n"
+            "  -o name         the numbers of the rows alone (seq)",
 };

@@ -21,6 +21,10 @@ static void print_usage(const struct cli *c, const struct jv *list)
     for (size_t i = 0; i < jv_len(data); i++) {
         const struct jv *v = jv_at(data, i, NULL);
         snprintf(text, sizeof text, "%lld", (long long)jv_int(v, "job", 0));
+        if (c->output == OUT_NAME) {
+            puts(text);
+            continue;
+        }
         table_add(&t, text);
         for (size_t k = 0; k < sizeof part / sizeof *part; k++)
             table_add(&t, text_bytes(text, jv_int(v, part[k], 0)));
@@ -40,11 +44,15 @@ static void print_users(const struct cli *c, const struct jv *list)
                                        "bytes.artifacts", "bytes.total"};
     const struct jv *data = jv_get(list, "data");
     const int64_t limit = jv_int(list, "limit_bytes", 0);
-    char text[TEXT_SHORT];
+    char text[TEXT_SHORT], clean[128];
     struct table t;
     table_init(&t, head);
     for (size_t i = 0; i < jv_len(data); i++) {
         const struct jv *v = jv_at(data, i, NULL);
+        if (c->output == OUT_NAME) {
+            puts(text_safe(clean, sizeof clean, jv_str(v, "user", "?")));
+            continue;
+        }
         table_add(&t, jv_str(v, "user", "?"));
         table_add(&t, text_count(text, jv_num(v, "jobs", 0)));
         for (size_t k = 0; k < sizeof part / sizeof *part; k++)

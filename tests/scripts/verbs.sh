@@ -26,6 +26,13 @@ check "cancel it" seqctl cancel "$one" --wait --timeout 60
 refuse "a job that has ended" 4 'has ended' seqctl set "$one" --priority 1
 refuse "no job" 3 'no job 999' seqctl set 999 --priority 1
 
+# ---- names alone --------------------------------------------------------------------------------
+me=$(field "$one" owner)
+same "whoami -o name" "$(seqctl whoami -o name)" "$me"
+same "usage -o name" "$(seqctl usage -o name -q)" "$one"
+same "audit -o name" "$(seqctl audit --limit 2 -o name)" "$(seqctl audit --limit 2 -o jsonl | grep -o '"seq": [0-9]*' | grep -o '[0-9]*')"
+same "no table in it" "$(seqctl audit --limit 2 -o name | grep -c '^[0-9][0-9]*$')" 2
+
 # ---- events of all jobs -------------------------------------------------------------------------
 "$BIN/seqctl" events -f --last 1 -o jsonl --timeout 30 >"$T/feed" 2>/dev/null & following=$!
 check "events -f begins" until_ok 100 test -s "$T/feed"
@@ -59,5 +66,9 @@ refuse "too many" 1 'more than 1000' sh -c "cd '$T/data'; for i in \$(seq 334); 
 same "none of those is there" "$(listed c) $(seqctl ls --limit 1000 -o name -q | wc -l)" " 10"
 check "all of them end" seqctl cancel --state queued --yes
 
+seqd_stop
+seqd_start # it counts what users take when it starts
+users() { [ "$(seqctl usage users -o name -q)" = "$me" ]; }
+check "usage users -o name" until_ok 50 users
 seqd_stop
 lib_end
