@@ -171,6 +171,12 @@ try:
       try { for await (const m of messages(body, () => {})) return m; } catch (e) { return e.message; } })()""").endswith("too long"))
     ok("an event of any shape is a line", b.ask("""[undefined, null, 5, {}, {text: 7}, {detail: null}, {detail: {text: '<b>'}}, {a: [1], b: {}, c: 'd'}]
       .map(data => told({data})).join('|')""") == "||||7||<b>|c d", "")
+    ok("a long one is cut at a word, and whole in its title", b.ask("""(() => { const words = 'word '.repeat(100).trim();
+      const cells = data => { const [narrow, wide] = toldCells({type: 'note', data}), div = narrow.lastChild;
+        return [wide.textContent.length, wide.textContent.slice(-5), wide.title.length,
+          div.textContent === wide.textContent && div.title === wide.title].join(); };
+      return [{words}, {text: words}, {a: 1}, {x: 'x'.repeat(500)}].map(cells).join('|'); })()""") ==
+       "401,word…,505,true|499, word,0,true|3,a 1,0,true|401,xxxx…,502,true", "")
 
     go("/jobs/1/plan")
     comes("its plan", f"/chosen/.test({MAIN}) && /rsa|lasp|dsp|ulysses/.test({MAIN})")
