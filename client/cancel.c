@@ -178,7 +178,7 @@ const struct verb cancel_verb = {
     .help =
         "Asks for jobs to be stopped. seqd remembers the wish until every rank is dead.\n\n"
         "  --wait            with ids: until they have ended; then exit code 0 means cancelled\n"
-        "  --timeout N       with --wait: at most N seconds a job, then exit code 124\n"
+        "  --timeout T       with --wait: at most T a job (seconds, 30m, 24h), then exit code 124\n"
         "  --state S[,S]     instead of ids: all live jobs in these states,\n"
         "  -n, --name NAME   of this name,\n"
         "  -l, --label K=V   with this label; may be repeated. All that are given must hold\n"
@@ -201,7 +201,7 @@ const struct verb suspend_verb = {
         "`seqctl resume` a suspended job takes no slots. A job that cannot save in time (seqd\n"
         "--save-grace) is suspended with its last checkpoint: `seqctl events ID` has why.\n\n"
         "  --wait            with ids: until they are suspended\n"
-        "  --timeout N       with --wait: at most N seconds a job, then exit code 124\n"
+        "  --timeout T       with --wait: at most T a job (seconds, 30m, 24h), then exit code 124\n"
         "  --state S[,S]     instead of ids: all live jobs in these states,\n"
         "  -n, --name NAME   of this name,\n"
         "  -l, --label K=V   with this label; may be repeated. All that are given must hold\n"

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "api/core/context.h"
+#include "api/core/duration.h"
 #include "api/core/version.h"
 #include "client/help.h"
 #include "client/http.h"
@@ -19,10 +20,11 @@
 #include "client/text.h"
 
 #define DEFAULT_URL "http://127.0.0.1:7433"
+#define LONGEST_S   ((int64_t)10000000 * 86400) /* of an option; its microseconds fit */
 
 const char *cli_system_socket = "/run/seqd/seqd.sock";
 
-enum kind { FLAG, WORD, NUMBER, LIST };
+enum kind { FLAG, WORD, NUMBER, SECONDS, LIST };
 
 /* All options. need 0: every verb takes it. */
 static const struct option_row {
@@ -48,7 +50,7 @@ static const struct option_row {
     {"rank", 0, NUMBER, OPT_RANK, offsetof(struct cli_options, rank)},
     {"epoch", 0, NUMBER, OPT_EPOCH, offsetof(struct cli_options, epoch)},
     {"file", 0, WORD, OPT_FILE, offsetof(struct cli_options, file)},
-    {"timeout", 0, NUMBER, OPT_TIMEOUT, offsetof(struct cli_options, timeout_s)},
+    {"timeout", 0, SECONDS, OPT_TIMEOUT, offsetof(struct cli_options, timeout_s)},
     {"field", 0, WORD, OPT_FIELD, offsetof(struct cli_options, field)},
     {"user", 0, WORD, OPT_USER, offsetof(struct cli_options, user)},
     {"role", 0, WORD, OPT_ROLE, offsetof(struct cli_options, role)},
@@ -103,6 +105,11 @@ static int set_number(const struct option_row *r, const char *value, int64_t *ou
     return 0;
 }
 
+static int set_seconds(const struct option_row *r, const char *value, int64_t *out, struct err *e)
+{
+    return duration_parse(value, 0, LONGEST_S, out, e) ? err_prefix(e, "--%s", r->name) : 0;
+}
+
 static int add_to_list(struct cli_list *l, const struct option_row *r, const char *value,
                        struct err *e)
 {
@@ -119,6 +126,7 @@ static int set_option(struct cli *c, const struct option_row *r, const char *val
     case FLAG: *(bool *)at = true; return 0;
     case WORD: *(const char **)at = value; return 0;
     case NUMBER: return set_number(r, value, (int64_t *)at, e);
+    case SECONDS: return set_seconds(r, value, (int64_t *)at, e);
     case LIST: return add_to_list((struct cli_list *)at, r, value, e);
     }
     return 0;

@@ -68,10 +68,13 @@ static void offer_value(const char *option, const char *prefix)
     static const char *const states[] = {"queued",   "starting",  "running",
                                          "stopping", "suspended", "succeeded",
                                          "failed",   "cancelled", NULL};
+    static const char *const times[] = {"45s", "30m", "24h", "7d", NULL};
     if (!strcmp(option, "state"))
         offer_all(states, prefix);
     else if (!strcmp(option, "output"))
         offer_all(cli_outputs, prefix);
+    else if (!strcmp(option, "timeout") || !strcmp(option, "ttl"))
+        offer_all(times, prefix);
     else if (!strcmp(option, "file") || !strcmp(option, "url"))
         puts(":files");
 }

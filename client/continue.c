@@ -231,7 +231,7 @@ const struct verb continue_verb = {
         "  -n, --name NAME   call it NAME\n"
         "  --dry-run         only plan it\n"
         "  -w, --wait        until the new job has ended, as with submit\n"
-        "  --timeout N       with --wait: at most N seconds, then exit code 124\n\n"
+        "  --timeout T       with --wait: at most T (seconds, 30m, 24h, 7d), then exit code 124\n\n"
         "  seqctl continue 12 --set train.steps=2000 --set optim.lr=1e-4",
 };
 const struct verb retry_verb = {
@@ -247,5 +247,5 @@ const struct verb retry_verb = {
         "resumes from its last checkpoint where it has one.\n\n"
         "  --dry-run         only plan it\n"
         "  -w, --wait        until the new job has ended, as with submit\n"
-        "  --timeout N       with --wait: at most N seconds, then exit code 124",
+        "  --timeout T       with --wait: at most T (seconds, 30m, 24h, 7d), then exit code 124",
 };

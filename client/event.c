@@ -261,7 +261,7 @@ const struct verb events_verb = {
         "  -f, --follow      continue until the job has ended, without ID from now on until "
         "Ctrl-C\n"
         "                    (exit code 130)\n"
-        "  --timeout N       with -f: at most N seconds, then exit code 124\n"
+        "  --timeout T       with -f: at most T (seconds, 30m, 24h, 7d), then exit code 124\n"
         "  --last N          without ID: begin N events ago\n"
         "  --state S[,S]     without ID: of jobs that are in one of these states now,\n"
         "  -n, --name NAME   of this name,\n"
@@ -283,5 +283,5 @@ const struct verb metrics_verb = {
             "them.\n\n"
             "  --last N        only the last N steps, at most 1000\n"
             "  -f, --follow    continue until the job has ended; Ctrl-C detaches (exit code 130)\n"
-            "  --timeout N     with -f: at most N seconds, then exit code 124",
+            "  --timeout T     with -f: at most T (seconds, 30m, 24h, 7d), then exit code 124",
 };

@@ -112,6 +112,6 @@ const struct verb logs_verb = {
             "  --epoch N       of which attempt (default: the newest)\n"
             "  -f, --follow    all attempts, until the job has ended; Ctrl-C detaches (exit code "
             "130)\n"
-            "  --timeout N     with -f: at most N seconds, then exit code 124\n\n"
+            "  --timeout T     with -f: at most T (seconds, 30m, 24h, 7d), then exit code 124\n\n"
             "  seqctl logs 12 -f --rank 1",
 };

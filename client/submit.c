@@ -200,7 +200,7 @@ const struct verb submit_verb = {
         "  -w, --wait        until the job has ended: exit code 0, 10 failed, 11 cancelled; says\n"
         "                    on stderr how far it is, in place or a line for each 5 %\n"
         "                    of several: until all have, and the exit code of the worst\n"
-        "  --timeout N       with --wait: at most N seconds, then exit code 124\n"
+        "  --timeout T       with --wait: at most T (seconds, 30m, 24h, 7d), then exit code 124\n"
         "  --dry-run         only plan it\n"
         "  -n, --name NAME   call it NAME\n"
         "  --set PATH=VALUE  change a field of the spec; may be repeated\n"

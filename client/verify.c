@@ -117,7 +117,7 @@ const struct verb verify_verb = {
         "artifacts.\n\n"
         "  --set PATH=VALUE  change a field of the spec; may be repeated\n"
         "  --unset PATH      remove one; may be repeated\n"
-        "  --timeout N       wait at most N seconds, then exit code 124\n\n"
+        "  --timeout T       wait at most T (seconds, 30m, 24h, 7d), then exit code 124\n\n"
         "  seqctl verify client/examples/train-tiny.json\n"
         "  seqctl verify client/examples/train-tiny.json --set resources.ranks=4 \\\n"
         "      --set parallel.sp=4",

@@ -302,7 +302,7 @@ const struct verb watch_verb = {
         "one line an event and a step; with -o jsonl, one JSON object each. Every kind of job "
         "shows\n"
         "per cent, rate and time left; in a pipe those without steps, a line for each 5 %.\n\n"
-        "  --timeout N     at most N seconds, then exit code 124\n\n"
+        "  --timeout T     at most T (seconds, 30m, 24h, 7d), then exit code 124\n\n"
         "Exit code 0: the job succeeded; 10 failed; 11 cancelled. Ctrl-C detaches (130); the job\n"
         "runs on. When seqd is away for a moment the picture waits and then catches up.",
 };

@@ -38,6 +38,11 @@ static void test_options(void)
     CHECK(c.verb == &submit_verb && c.opt.wait && c.opt.timeout_s == 30 && c.output == OUT_JSON);
     CHECK(c.n_args == 1 && !strcmp(c.arg[0], "a.json"));
     CHECK(c.opt.set.n == 2 && !strcmp(c.opt.set.at[1], "y.z=2"));
+    CHECK(!parse(&c, &e, "submit a --timeout 0") && c.opt.timeout_s == 0);
+    CHECK(!parse(&c, &e, "submit a --timeout=45s") && c.opt.timeout_s == 45);
+    CHECK(!parse(&c, &e, "submit a --timeout 30m") && c.opt.timeout_s == 1800);
+    CHECK(!parse(&c, &e, "watch 1 --timeout 24h") && c.opt.timeout_s == 86400);
+    CHECK(!parse(&c, &e, "cancel 1 --timeout 90d") && c.opt.timeout_s == 90 * 86400);
     CHECK(!parse(&c, &e, "submit a --unset x.y --unset z -o csv") && c.output == OUT_CSV);
     CHECK(c.opt.unset.n == 2 && !strcmp(c.opt.unset.at[0], "x.y") && c.opt.last == -1);
     CHECK(!parse(&c, &e, "-q --url=h:1 submit - -w -ojsonl"));
@@ -73,6 +78,9 @@ static void test_refusals(void)
     refused("ls --limit 3x", "want an integer");
     refused("ls --limit 99999999999999999999", "want an integer");
     refused("ls --limit", "--limit needs a value");
+    refused("submit x --timeout -1", "--timeout: \"-1\" is not a time: write 90s, 30m, 24h or 7d");
+    refused("submit x --timeout 3w", "--timeout: \"3w\" is not a time");
+    refused("submit x --timeout 999999999999", "--timeout: 999999999999: from 0 to");
     refused("ls -o yml", "did you mean yaml?");
     refused("ls --unset x", "seqctl ls has no option --unset");
     refused("ls --quiet=yes", "takes no value");

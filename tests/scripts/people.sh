@@ -120,12 +120,14 @@ same "submit --wait of two: the exit code of the one that failed" $? 10
 same "both have ended, in their order" "$(grep -o '"state": "[a-z]*"' "$T/two" | tr '\n' ' ')" '"state": "failed" "state": "succeeded" '
 says "and each is said" '^job [0-9]+ succeeded' cat "$T/said"
 refuse "--timeout is for both together" 124 'runs on' seqctl submit two.jsonl --wait --timeout 0
+check "a --timeout with a unit" seqctl watch "$whole" -q --timeout 1m
 
 # ---- completion ---------------------------------------------------------------------------------
 same "ids that begin so" "$(seqctl completion words -- show 1 | head -n 1 | cut -c 1)" 1
 same "names that begin so" "$(seqctl completion words -- show my-tr | sort -u)" my-training
 same "a job to pull is no file" "$(seqctl completion words -- pull "" | grep -c :files)" 0
 same "where it goes is one" "$(seqctl completion words -- pull 1 "")" :files
+same "times that begin so" "$(seqctl completion words -- submit --timeout 3)" 30m
 same "actions on nodes" "$(seqctl completion words -- nodes dr)" drain
 
 seqd_stop; same "seqd ends well" $? 0
