@@ -7,6 +7,7 @@
 #include "api/core/log.h"
 #include "daemon/auth.h"
 #include "daemon/http/door.h"
+#include "daemon/http/guard.h"
 #include "daemon/http/reply.h"
 #include "daemon/http/trail.h"
 
@@ -55,12 +56,60 @@ static void forbid(struct routes *R, struct http_req *r, const struct principal 
     reply_problem(r, 403, e, NULL);
 }
 
+/* Words of a list are separated by blanks; "label.*" stands for all that begin with "label." */
+static bool has_word(const char *list, const char *word)
+{
+    for (const char *p = list; *p; p += strspn(p, " ")) {
+        const size_t n = strcspn(p, " ");
+        const bool any = p[n ? n - 1 : 0] == '*';
+        if (any ? !strncmp(p, word, n - 1) && word[n - 1] : !strncmp(p, word, n) && !word[n])
+            return true;
+        p += n;
+    }
+    return false;
+}
+
+/* A parameter that nothing reads is a typing error that would go unnoticed. */
+static int check_params(struct http_req *r, const struct route *t)
+{
+    struct err e;
+    const char *name;
+    for (int i = 0; (name = http_query_name(r, i)); i++) {
+        if (*name && has_word(t->params, name)) continue;
+        err_field(&e, ERR_INVALID, "", "unknown query parameter \"%.40s\"; %s %s knows: %s", name,
+                  t->method, t->path, *t->params ? t->params : "none");
+        reply_fail(r, &e);
+        return -1;
+    }
+    return 0;
+}
+
+/* JSON, and for one route the bytes of a file. */
+static int check_type(struct http_req *r)
+{
+    struct err e;
+    if (!http_odd_type(r)) return 0;
+    err_set(&e, ERR_UNSUPPORTED,
+            "a body must come with Content-Type: application/json; only a PATCH of an upload "
+            "brings " GUARD_OCTETS);
+    reply_problem(r, 415, &e, NULL);
+    return -1;
+}
+
+/* What is wrong with a request is said to those alone who may make it. */
+static void call(struct routes *R, struct http_req *r, const struct route *t,
+                 const struct route_match *a, bool notes)
+{
+    if (check_params(r, t) || check_type(r)) return;
+    if (notes) note(R, r, &a->who, 0);
+    t->call(R, r, a);
+}
+
 static void let_through(struct routes *R, struct http_req *r, const struct route *t,
                         const struct route_match *a, const char *owner)
 {
     const bool another = owner && *owner && strcmp(owner, a->who.user);
-    if (t->deed == ROUTE_CHANGES || (t->deed == ROUTE_SHOWS && another)) note(R, r, &a->who, 0);
-    t->call(R, r, a);
+    call(R, r, t, a, t->deed == ROUTE_CHANGES || (t->deed == ROUTE_SHOWS && another));
 }
 
 static void check_owner(struct routes *R, struct http_req *r, const struct route *t,
@@ -135,7 +184,7 @@ void admit(struct routes *R, struct http_req *r, const struct route *t, const st
     struct route_match m = *a;
     struct err e;
     if (t->needs == ROLE_NONE || http_peer(r)->scrape) { /* routes_handle knows which it gets */
-        t->call(R, r, a);
+        call(R, r, t, a, false);
         return;
     }
     if (identify(R, r, &m.who, &e)) {

@@ -554,7 +554,7 @@ void front_destroy(struct front *f)
 struct front_request front_request(struct front_conn *c)
 {
     return (struct front_request){&c->intake.request.target, c->intake.verdict,
-                                  c->intake.verdict || c->narrow};
+                                  c->intake.verdict || c->narrow, c->intake.request.odd_type};
 }
 
 const struct http_peer *front_peer(const struct front_conn *c)

@@ -34,6 +34,7 @@ struct front_request {
     const struct target *target;
     const struct request_verdict *verdict; /* not NULL: the refusal; known with the whole body */
     bool last;                             /* close the connection after the answer */
+    bool odd_type;                         /* as guard.h has it */
 };
 
 struct front_conn;

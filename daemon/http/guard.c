@@ -36,9 +36,6 @@ VERDICT(target_bad, 400, "invalid",
 VERDICT(host_refused, 403, "forbidden", "seqd answers to localhost only: wrong Host");
 VERDICT(origin_refused, 403, "forbidden",
         "seqd does not serve web pages of other origins: Origin is not Host");
-VERDICT(type_refused, 415, "unsupported",
-        "a body must come with Content-Type: application/json; only a PATCH of an upload brings "
-        "application/offset+octet-stream");
 
 /* A piece of the head; not terminated. */
 struct guard_span {
@@ -273,7 +270,7 @@ static const struct request_verdict *read_head(const char *bytes, bool local_onl
     }
     const struct request_verdict *v = check_meaning(&g, &f, local_only);
     if (v || (v = read_target(f.target, &r->target))) return v;
-    if (!type_fits(&g, &f, &r->target)) return &type_refused;
+    r->odd_type = !type_fits(&g, &f, &r->target);
     r->body = g.n_encoding ? GUARD_CHUNKED : g.length ? GUARD_LENGTH : GUARD_NO_BODY;
     r->length = g.length;
     return NULL;
@@ -284,7 +281,7 @@ const struct request_verdict *guard_head(const char *bytes, size_t n, bool local
 {
     char copy[GUARD_HEAD_SIZE + 1];
     const size_t start = n >= 2 && !memcmp(bytes, "\r\n", 2) ? 2 : 0;
-    r->is_head = false;
+    r->is_head = r->odd_type = false;
     r->body = GUARD_NO_BODY;
     r->length = 0;
     if (n < start + 4 || n > GUARD_HEAD_SIZE) return &large_head;

@@ -19,7 +19,8 @@ enum guard_body { GUARD_NO_BODY, GUARD_LENGTH, GUARD_CHUNKED };
 
 struct guard_request {
     struct target target;
-    bool is_head; /* HEAD: its answer has no body */
+    bool is_head;  /* HEAD: its answer has no body */
+    bool odd_type; /* its body's Content-Type is none that it may have: told to those who may ask */
     enum guard_body body;
     int64_t length; /* of GUARD_LENGTH, 1 to HTTP_MAX_BODY */
 };

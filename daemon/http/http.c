@@ -34,7 +34,8 @@ struct http_req {
     struct front_conn *conn;
     const struct target *target; /* front's, until the request is completed */
     struct http_peer peer;
-    bool last; /* its answer closes the connection */
+    bool last;     /* its answer closes the connection */
+    bool odd_type; /* of its body, as guard.h has it */
     int64_t id;
     char method[8];
     char *header[sizeof kept_headers / sizeof *kept_headers]; /* the first value of each, or NULL */
@@ -210,6 +211,7 @@ static struct http_req *begin(struct http_server *h, struct MHD_Connection *mhd,
     r->target = front_request(r->conn).target;
     r->peer = *front_peer(r->conn);
     r->last = front_request(r->conn).last;
+    r->odd_type = front_request(r->conn).odd_type;
     snprintf(r->method, sizeof r->method, "%s", !strcmp(method, "HEAD") ? "GET" : method);
     pthread_mutex_lock(&h->mutex);
     r->id = ++h->last_id;
@@ -544,6 +546,11 @@ const char *http_body(const struct http_req *r, size_t *size)
 {
     *size = r->body_size;
     return r->body ? r->body : "";
+}
+
+bool http_odd_type(const struct http_req *r)
+{
+    return r->odd_type;
 }
 
 int64_t http_id(const struct http_req *r)

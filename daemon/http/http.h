@@ -5,11 +5,11 @@
  * declared here is called on the loop thread.
  *
  * What a request must be (tests/daemon/test_seqd_http.c): its bytes as RFC 9112 has them (guard.h,
- * chunked.h), its body at most HTTP_MAX_BODY of application/json (GUARD_OCTETS in a piece of an
- * upload), its target decoded once, without
- * NUL, control bytes and ".."; sent within absolute deadlines (5 s for a handshake, 5 s for the
- * head, 30 s for the body); of a page, only of this very host and port where it changes something;
- * with local_only, to a loopback name, because a web page may post to loopback. */
+ * chunked.h), its body at most HTTP_MAX_BODY (application/json, or GUARD_OCTETS in a piece of an
+ * upload: http_odd_type), its target decoded once, without NUL, control bytes and ".."; sent within
+ * absolute deadlines (5 s for a handshake, 5 s for the head, 30 s for the body); of a page, only of
+ * this very host and port where it changes something; with local_only, to a loopback name, because
+ * a web page may post to loopback. */
 #ifndef SEQD_DAEMON_HTTP_HTTP_H
 #define SEQD_DAEMON_HTTP_HTTP_H
 
@@ -65,6 +65,8 @@ const char *http_query_name(const struct http_req *r, int i);
  * upload-offset: or NULL. */
 const char *http_header(const struct http_req *r, const char *name);
 const char *http_body(const struct http_req *r, size_t *size);
+/* The body's Content-Type is none that it may have: 415, once it is known who asks. */
+bool http_odd_type(const struct http_req *r);
 int64_t http_id(const struct http_req *r); /* of this request, for logs and problems */
 
 enum http_peer_kind { HTTP_PEER_TCP, HTTP_PEER_UNIX };

@@ -111,34 +111,6 @@ static bool match(const char *pattern, const char *path, struct route_match *a)
     return !*path;
 }
 
-/* Words of a list are separated by blanks; "label.*" stands for all that begin with "label." */
-static bool has_word(const char *list, const char *word)
-{
-    for (const char *p = list; *p; p += strspn(p, " ")) {
-        const size_t n = strcspn(p, " ");
-        const bool any = p[n ? n - 1 : 0] == '*';
-        if (any ? !strncmp(p, word, n - 1) && word[n - 1] : !strncmp(p, word, n) && !word[n])
-            return true;
-        p += n;
-    }
-    return false;
-}
-
-/* A parameter that nothing reads is a typing error that would go unnoticed. */
-static int check_params(struct http_req *r, const struct route *t)
-{
-    struct err e;
-    const char *name;
-    for (int i = 0; (name = http_query_name(r, i)); i++) {
-        if (*name && has_word(t->params, name)) continue;
-        err_field(&e, ERR_INVALID, "", "unknown query parameter \"%.40s\"; %s %s knows: %s", name,
-                  t->method, t->path, *t->params ? t->params : "none");
-        reply_fail(r, &e);
-        return -1;
-    }
-    return 0;
-}
-
 void routes_handle(void *arg, struct http_req *r)
 {
     struct routes *R = arg;
@@ -153,7 +125,7 @@ void routes_handle(void *arg, struct http_req *r)
         struct route_match a = {0};
         if (!match(t->path, http_path(r), &a)) continue;
         if (!strcmp(t->method, http_method(r))) {
-            if (!check_params(r, t)) admit(R, r, t, &a);
+            admit(R, r, t, &a);
             return;
         }
         size_t n = strlen(allow);

@@ -77,6 +77,37 @@ static void test_every_route(void)
     finish();
 }
 
+/* A caller that is not known is told that alone, not what else is wrong with the request. */
+static void test_unknown_first(void)
+{
+    static const char *const wrong[][3] = {
+        {"", "text/plain", "{}"},
+        {"", "", "{}"},
+        {"", "application/json", "{"},
+        {"", "application/json", "{\"nonsense\": 1}"},
+        {"?nonsense=1", "application/json", ""},
+        {"?dry_run=perhaps&limit=x&rank=-1&wait=x&file=..&state=x&epoch=x", "application/json", ""},
+    };
+    char path[256], text[1024];
+    begin_users();
+    for (const struct route *t = route_table; t->method; t++) {
+        path_of(t, path, sizeof path);
+        for (size_t i = 0; t->needs != ROLE_NONE && i < sizeof wrong / sizeof *wrong; i++) {
+            const char *type = wrong[i][1], *body = wrong[i][2];
+            snprintf(text, sizeof text,
+                     "%s %s%s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n%s%s%s"
+                     "Content-Length: %zu\r\n\r\n%s",
+                     t->method, path, wrong[i][0], *type ? "Content-Type: " : "", type,
+                     *type ? "\r\n" : "", strlen(body), body);
+            const int status = talk(text);
+            CHECK_MSG(status == 401, "%s %s%s, \"%s\" of type \"%s\": %d", t->method, path,
+                      wrong[i][0], body, type, status);
+        }
+    }
+    CHECK(ask_as(user_a, "GET", "/v1/me?nonsense=1", "") == 400);
+    finish();
+}
+
 /* Every route of a job refuses another user, whether the job is live or has ended, before anything
  * else is said of it. */
 static void test_owner_of_every_route(void)
@@ -607,6 +638,7 @@ int main(void)
 {
     seqd_test_init();
     RUN(test_every_route);
+    RUN(test_unknown_first);
     RUN(test_owner_of_every_route);
     RUN(test_lists);
     RUN(test_filters);

@@ -365,7 +365,7 @@ static void test_routes(void)
     /* The type belongs to this route, and this route to the type. */
     CHECK(patch("/v1/uploads/1", "Content-Type: application/json\r\nUpload-Offset: 1048576\r\n",
                 big, 1) == 415);
-    CHECK(patch("/v1/jobs", OCTETS, big, 1) == 415);
+    CHECK(patch("/v1/jobs/1", OCTETS, big, 1) == 415);
     CHECK(patch("/v1/jobs/../uploads/1", OCTETS, big, 1) == 400);
     CHECK(talk("POST /v1/uploads HTTP/1.1\r\n" HEAD OCTETS "Content-Length: 2\r\n\r\n{}") == 415);
     CHECK(post("/v1/uploads/1:commit", "") == 409 && strstr(reply, "send the rest"));
