@@ -538,12 +538,24 @@ static int read_kind(struct spec_reader *r, const json_t *root)
     return word_index(r, "kind", f->words, kind, &r->s->kind);
 }
 
+/* Where a name may stand, digits are an id. Those that are stored are not checked again. */
+static int check_name(const struct spec_reader *r)
+{
+    const char *name = spec_text(r->s, r->s->name);
+    if (!*name || name[strspn(name, "0123456789")]) return 0;
+    return err_field(r->e, ERR_INVALID, "name",
+                     "name \"%.40s\": digits alone are the id of a job, so nothing would find it "
+                     "by this name: add a letter, as in run-%.40s",
+                     name, name);
+}
+
 /* Rules between fields that only the reader sees: what was given, in which of several spellings. */
 static int settle(struct spec_reader *r)
 {
     struct job_spec *s = r->s;
     if (take_config(r)) return -1;
     if (r->form == JSON_STORED) return 0;
+    if (check_name(r)) return -1;
     int n = (s->train.steps > 0) + (s->train.tokens > 0) + (s->train.passes > 0);
     if (n > 1)
         return err_field(

@@ -64,7 +64,7 @@ static const char *const pooling_words[] = {"last", "mean", "cls", NULL};
 
 const struct field spec_fields[] = {
     ENUM("kind", kind, kind_words, JOB_TRAIN, ALL, "What to do: train, score, generate, verify or embed."),
-    TEXT("name", name, "", ALL, "A name for people, at most 128 bytes."),
+    TEXT("name", name, "", ALL, "A name for people, at most 128 bytes; not digits alone, which are ids."),
     INT32("priority", priority, 0, 100, 50, ALL, "Higher goes first in the queue."),
     TEXT("model.path", model.path, "", ALL, "A model directory as transformers saves it, by its path, upload:NAME, job:ID or job:ID/step-N; else model.config."),
     ENUM("model.init", model.init, init_words, MODEL_INIT_AUTO, ALL, "auto: weights are those of model.path, and random for model.config; random: drawn from the seed for model.path too, of which the job takes config.json, tokenizer and template alone: it needs no weights."),

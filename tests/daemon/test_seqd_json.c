@@ -129,6 +129,7 @@ static const char *const refused[][3] = {
      "does not belong to a train job"},
     {"{" BASE ",\"train\":{\"steps\":5},\"input\":{\"path\":\"x\"}}", "input", "does not belong"},
     {"{" BASE ",\"train\":{\"steps\":5},\"labels\":{\"a\":1}}", "labels", "string"},
+    {"{" BASE ",\"train\":{\"steps\":5},\"name\":\"12\"}", "name", "add a letter, as in run-12"},
     {"{" BASE ",\"train\":{\"steps\":5},\"seed\":true}", "seed", "integer"},
     {"{" BASE ",\"train\":{\"steps\":5},\"seed\":-1}", "seed", "between"},
     {"{\"kind\":\"sing\"}", "kind", "train, score, generate, verify"},
@@ -505,7 +506,8 @@ static void test_config_of_previous_version(void)
 static void test_stored_by_another_version(void)
 {
     static const char text[] =
-        "{\"kind\":\"train\",\"sooner\":null,\"later\":{\"a\":[1,{\"b\":2}]},\"sampling\":{"
+        "{\"kind\":\"train\",\"name\":\"12\",\"sooner\":null,\"later\":{\"a\":[1,{\"b\":2}]},"
+        "\"sampling\":{"
         "\"temperature\":2},\"model\":{\"config\":{\"hidden_size\":64,\"num_hidden_layers\":2,"
         "\"num_attention_heads\":4,\"intermediate_size\":128,\"wings\":2}},\"data\":{\"train\":[{"
         "\"path\":\"/"
