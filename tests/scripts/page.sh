@@ -110,9 +110,10 @@ else
     spec tiny 300 ", \"eval\": {\"data\": $sources, \"every_steps\": 50, \"max_tokens\": 512}, \"checkpoint\": {\"every_steps\": 100}" >"$T/data/tiny.json"
     spec '<img src=x onerror=document.title=1>' 2000000 ', "labels": {"team": "<i>x</i>"}' >"$T/data/hostile.json"
     spec waits 10 '' | sed 's/"ranks": 2/"ranks": 8/; s/"sp": 2/"sp": 8/' >"$T/data/waits.json"
-    seqctl submit tiny.json >/dev/null && succeeds "a training" 1 && seqctl submit hostile.json >/dev/null && seqctl submit waits.json >/dev/null ||
+    seqctl submit tiny.json >/dev/null && succeeds "a training" 1 && seqctl submit hostile.json >/dev/null ||
         bad "jobs for the browser"
-    wait_step 2 100
+    wait_step 2 100 # it has its slots: the next one waits
+    seqctl submit waits.json >/dev/null || bad "a job that waits"
     # A log that is long and not seqd's.
     { for ((i = 1; i <= 5000; i++)); do echo "line $i <b>"; done; printf '\033[31m<script>last()</script>\n'; } >>"$STATE/jobs/1/logs/e2-rank1.log"
     seqctl tokens create --user ann >"$T/ann" 2>/dev/null

@@ -289,8 +289,8 @@ static int64_t sides_read(struct sides *s, int64_t at, int64_t n, bool both)
     return n;
 }
 
-/* A norm below which a gradient may be nothing but rounding, as some are 0 by the model (a key's bias
- * shifts all scores of a row by the same, which softmax does not see) or by the data (of equal
+/* A norm below which a gradient may be nothing but rounding, as some are 0 by the model (a bias of
+ * keys shifts all scores of a row by the same, which softmax does not see) or by the data (of equal
  * tokens, or of one frame, nothing turns on queries and keys).
  * Rounding leaves about 1e-8 of the whole gradient there, in bf16 up to 1e-4: against a thousandth
  * of it the first passes, the second by what the reference's second run measured, and a factor or a
