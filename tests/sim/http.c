@@ -120,6 +120,11 @@ const char *http_answer_header(const struct http_req *r, const char *name)
     return *r->location && !strcmp(name, "Location") ? r->location : NULL;
 }
 
+bool http_odd_type(const struct http_req *r)
+{
+    return false;
+}
+
 void http_on_answer(struct http_req *r, http_answered *call, void *arg, int64_t at_ms)
 {
     r->answered = call;
