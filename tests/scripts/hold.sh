@@ -102,7 +102,8 @@ batch() { echo "{\"kind\": \"generate\", \"model\": {\"path\": \"$hf\"}, \"input
 digest() { seqctl artifacts "$1" results.jsonl --file "$T/results.$1" >/dev/null 2>&1; sed 's/"id":"[^"]*",//; s/"created":[0-9]*,//' "$T/results.$1" | sha256sum | cut -c1-16; }
 all=$(batch) && succeeds "a batch" "$all"
 part=$(batch)
-wait_event "$part" ready || bad "the batch begins"
+answered() { field "$part" progress.done | awk '{ n = $1 } END { exit !(n >= 1) }'; }
+wait_event "$part" ready && until_ok 600 answered || bad "the batch begins"
 check "suspend a batch" seqctl suspend "$part" --wait --timeout 60
 same "nothing failed" "$(n_events "$part" note)" "$(n_events "$all" note)"
 seqctl resume "$part" -q >/dev/null; succeeds "the batch" "$part"
