@@ -377,7 +377,7 @@ static int view_round(struct views *w, struct comm *all, struct comm *v, int ran
 static void views_body(struct ranks *g, int rank, void *arg)
 {
     struct views *w = arg;
-    struct comm *all = g->comm[rank], *v = comm_group(all, rank / 2 * 2, 2);
+    struct comm *all = g->comm[rank], *v = comm_group(all, rank_block(rank, 2));
     struct be *be = device(rank, 1);
     struct err e = {0};
     float x[N_VIEW], in[16];

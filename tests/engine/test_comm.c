@@ -162,7 +162,7 @@ static int queued(struct comm *c, struct err *e)
 static int views(struct comm *c, struct err *e)
 {
     int P = comm_size(c), n = P % 2 ? P : 2, r = comm_rank(c), first = r / n * n;
-    struct comm *v = comm_group(c, first, n);
+    struct comm *v = comm_group(c, rank_block(r, n));
     uint64_t *out[2] = {comm_segment(v), (uint64_t *)comm_segment(v) + WORDS}, in[2][WORDS];
     for (int k = 0; k < N_ROUNDS; k++) {
         struct comm_ticket t[2];

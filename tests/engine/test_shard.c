@@ -1,7 +1,8 @@
-/* shard.c and volume.c against their definitions, token by token. */
+/* shard.c, axes.c and volume.c against their definitions, token by token. */
 #include "tests/lib/test.h"
 
 #include <stdlib.h>
+#include "worker/plan/axes.h"
 #include "worker/plan/shard.h"
 #include "worker/plan/volume.h"
 
@@ -119,6 +120,73 @@ static void test_volume(void)
     }
 }
 
+/* ---- axes ------------------------------------------------------------------------------------ */
+
+static bool same_place(struct axes_place a, struct axes_place b)
+{
+    return a.d == b.d && a.p == b.p && a.s == b.s && a.t == b.t;
+}
+
+/* tp varies fastest, then sp, pp, dp: counting ranks is counting places. */
+static void check_places(const struct axes *a)
+{
+    int rank = 0;
+    for (int d = 0; d < a->dp; d++)
+        for (int p = 0; p < a->pp; p++)
+            for (int s = 0; s < a->sp; s++)
+                for (int t = 0; t < a->tp; t++, rank++) {
+                    const struct axes_place at = {d, p, s, t};
+                    CHECK(same_place(axes_place(a, rank), at) && axes_rank(a, at) == rank);
+                }
+    CHECK(axes_ranks(a) == rank);
+}
+
+static int along(struct axes_place at, enum axis axis)
+{
+    return axis == AXIS_DP ? at.d : axis == AXIS_PP ? at.p : axis == AXIS_SP ? at.s : at.t;
+}
+
+/* A line has each place of its axis once, in order, and the others stay. */
+static void check_line(const struct axes *a, int rank, enum axis axis, int n)
+{
+    const struct rank_set of = axes_line(a, rank, axis);
+    struct axes_place own = axes_place(a, rank);
+    CHECK(of.n == n && rank_set_at(&of, along(own, axis)) == rank);
+    CHECK(rank_set_index(&of, rank) == along(own, axis));
+    for (int i = 0; i < n; i++) {
+        *(axis == AXIS_DP   ? &own.d
+          : axis == AXIS_PP ? &own.p
+          : axis == AXIS_SP ? &own.s
+                            : &own.t) = i;
+        CHECK(same_place(axes_place(a, rank_set_at(&of, i)), own));
+    }
+}
+
+static void test_axes(void)
+{
+    for (int i = 0; i < 4 * 3 * 4 * 3; i++) {
+        const struct axes a = {1 + i % 4, 1 + i / 4 % 3, 1 + i / 12 % 4, 1 + i / 48};
+        check_places(&a);
+        for (int r = 0; r < axes_ranks(&a); r++) {
+            check_line(&a, r, AXIS_DP, a.dp);
+            check_line(&a, r, AXIS_PP, a.pp);
+            check_line(&a, r, AXIS_SP, a.sp);
+            check_line(&a, r, AXIS_TP, a.tp);
+        }
+    }
+    const struct axes all = {4, 2, 3, 5};
+    const struct rank_set ring = axes_line(&all, 77, AXIS_SP); /* ((2 2 + 1) 3 + 0) 5 + 2 */
+    CHECK(ring.first == 77 && ring.n == 3 && ring.stride == 5);
+}
+
+static void test_blocks(void)
+{
+    const struct rank_set block = rank_block(7, 4), across = rank_across(7, 4, 12);
+    CHECK(block.first == 4 && block.n == 4 && block.stride == 1 && rank_set_index(&block, 7) == 3);
+    CHECK(across.first == 3 && across.n == 3 && across.stride == 4);
+    CHECK(rank_set_at(&across, 1) == 7 && rank_set_index(&across, 11) == 2);
+}
+
 int main(void)
 {
     RUN(test_every_token_once);
@@ -126,5 +194,7 @@ int main(void)
     RUN(test_units);
     RUN(test_refusals);
     RUN(test_volume);
+    RUN(test_axes);
+    RUN(test_blocks);
     return test_done("shard");
 }

@@ -170,6 +170,7 @@ static void test_window(void)
 
 struct parts {
     int n;              /* ranks of a view; every view does the same */
+    bool across;        /* one rank of every block, else a block of ranks */
     const int64_t *cut; /* [n + 1] */
     float *x[JOB_MAX_RANKS], *y[JOB_MAX_RANKS];
 };
@@ -179,50 +180,57 @@ static float value(int rank, int64_t i)
     return (float)((rank * 7919 + i * 31) % 1009) / 1009 + (float)rank * 1e-6f;
 }
 
-/* The tree of comm.h over ranks [first, first + n). */
-static float tree(int first, int n, int64_t i)
+/* The tree of comm.h over n ranks of a set, from its k-th on. */
+static float tree(const struct rank_set *of, int k, int n, int64_t i)
 {
     int h = 1;
-    if (n == 1) return value(first, i);
+    if (n == 1) return value(rank_set_at(of, k), i);
     while (2 * h < n) h *= 2;
-    return tree(first, h, i) + tree(first + h, n - h, i);
+    return tree(of, k, h, i) + tree(of, k + h, n - h, i);
+}
+
+static struct rank_set set_of(const struct parts *p, int rank, int P)
+{
+    return p->across ? rank_across(rank, P / p->n, P) : rank_block(rank, p->n);
 }
 
 static void parts_body(struct ranks *g, int rank, void *arg)
 {
     struct parts *p = arg;
     struct err e = {0};
-    const int first = rank / p->n * p->n;
-    struct comm *c = comm_group(g->comm[rank], first, p->n);
+    const struct rank_set of = set_of(p, rank, g->P);
+    const int w = rank_set_index(&of, rank);
+    struct comm *c = comm_group(g->comm[rank], of);
     void *bounce = comm_segment(c);
-    CHECK(comm_size(c) == p->n && comm_rank(c) == rank - first);
-    CHECK(comm_group(g->comm[rank], 0, g->P) == g->comm[rank]);
+    CHECK(comm_size(c) == p->n && comm_rank(c) == w && rank_set_at(&of, w) == rank);
+    CHECK(comm_group(g->comm[rank], rank_block(rank, g->P)) == g->comm[rank]);
     for (int64_t i = 0; i < p->cut[p->n]; i++) {
         p->x[rank][i] = value(rank, i);
         p->y[rank][i] = -1;
     }
-    const int64_t own = p->cut[rank - first];
+    const int64_t own = p->cut[w];
     if (comm_reduce_scatter(c, PURPOSE_GRAD, p->x[rank], p->cut, bounce, &e) ||
         comm_all_gather(c, PURPOSE_PARAM, p->x[rank] + own, p->y[rank], p->cut, 4, bounce, &e) ||
         comm_all_gather(c, PURPOSE_LOSS, p->y[rank] + own, p->y[rank], p->cut, 4, bounce, &e))
         ranks_fail(g, rank, &e);
 }
 
-static void check_parts(const struct parts *p, int rank)
+static void check_parts(const struct parts *p, int rank, int P)
 {
-    const int first = rank / p->n * p->n;
+    const struct rank_set of = set_of(p, rank, P);
+    const int w = rank_set_index(&of, rank);
     int64_t wrong = 0;
     for (int64_t i = 0; i < p->cut[p->n]; i++) {
-        const bool mine = i >= p->cut[rank - first] && i < p->cut[rank - first + 1];
-        const float sum = tree(first, p->n, i);
+        const bool mine = i >= p->cut[w] && i < p->cut[w + 1];
+        const float sum = tree(&of, 0, p->n, i);
         wrong += p->x[rank][i] != (mine ? sum : value(rank, i)) || p->y[rank][i] != sum;
     }
     CHECK_MSG(wrong == 0, "rank %d of views of %d: %lld wrong", rank, p->n, (long long)wrong);
 }
 
-static void parts_case(int P, int n, const int64_t *cut)
+static void parts_of(int P, int n, bool across, const int64_t *cut)
 {
-    struct parts p = {.n = n, .cut = cut};
+    struct parts p = {.n = n, .across = across, .cut = cut};
     struct ranks g;
     const int64_t a = comm_bounce_size(P), b = comm_bounce_size(n);
     for (int r = 0; r < P; r++) {
@@ -236,20 +244,27 @@ static void parts_case(int P, int n, const int64_t *cut)
     for (int r = 0; r < P; r++) {
         struct comm_count want[PURPOSE_N] = {0};
         struct err e = {0};
-        check_parts(&p, r);
-        want[PURPOSE_GRAD] = volume_reduce_scatter(n, r % n, cut);
-        want[PURPOSE_PARAM] = want[PURPOSE_LOSS] = volume_all_gather(n, r % n, cut, 4);
+        const int w = across ? r / (P / n) : r % n;
+        check_parts(&p, r, P);
+        want[PURPOSE_GRAD] = volume_reduce_scatter(n, w, cut);
+        want[PURPOSE_PARAM] = want[PURPOSE_LOSS] = volume_all_gather(n, w, cut, 4);
         CHECK_MSG(!ledger_check(comm_ledger(g.comm[r]), want, &e), "rank %d: %s", r, e.text);
         free(p.x[r]), free(p.y[r]);
     }
     ranks_close(&g);
 }
 
+static void parts_case(int P, int n, const int64_t *cut)
+{
+    parts_of(P, n, false, cut);
+    parts_of(P, n, true, cut);
+}
+
 static void test_parts(void)
 {
     parts_case(2, 2, (int64_t[]){0, 1, 2});
     parts_case(3, 3, (int64_t[]){0, 0, 17, 17});  /* two without any */
-    parts_case(4, 2, (int64_t[]){0, 1000, 1001}); /* views {0,1} and {2,3} */
+    parts_case(4, 2, (int64_t[]){0, 1000, 1001}); /* views {0,1} and {2,3}; {0,2} and {1,3} */
     parts_case(6, 3, (int64_t[]){0, 5, 300, 301});
     parts_case(4, 4, (int64_t[]){0, 33, 70001, 70002, 140000}); /* several slices, the last short */
     parts_case(2, 2, (int64_t[]){0, 300001, 300001});

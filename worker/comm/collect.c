@@ -113,10 +113,10 @@ static void count(struct comm *c, enum purpose p, int64_t sent, int64_t received
 
 static void count_whole(struct comm *c, const struct collective *x)
 {
-    const int64_t sums = volume_slice(x->n) * 4, copies = volume_bounce_size(x->n);
-    const int64_t all = x->cut[x->n] * x->size,
+    const int64_t sums = volume_slice(x->of.n) * 4, copies = volume_bounce_size(x->of.n);
+    const int64_t all = x->cut[x->of.n] * x->size,
                   own = (x->cut[x->rank + 1] - x->cut[x->rank]) * x->size;
-    for (int w = 0; w < x->n; w++) {
+    for (int w = 0; w < x->of.n; w++) {
         const int64_t its = (x->cut[w + 1] - x->cut[w]) * x->size;
         if (w == x->rank) continue;
         switch (x->kind) {

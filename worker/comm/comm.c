@@ -43,20 +43,22 @@ bool comm_on_device(const struct comm *c, const struct comm_op *op)
     return c->be && op->x.channel != CHANNEL_HOST;
 }
 
-struct comm *comm_group(struct comm *c, int first, int n)
+struct comm *comm_group(struct comm *c, struct rank_set of)
 {
-    assert(!c->base && first >= 0 && n >= 1 && first + n <= c->n_ranks);
-    assert(c->rank >= first && c->rank < first + n);
-    if (n == c->n_ranks) return c;
+    const int own = rank_set_index(&of, c->rank);
+    assert(!c->base && of.first >= 0 && of.n >= 1 && of.stride >= 1);
+    assert(rank_set_at(&of, of.n - 1) < c->n_ranks);
+    assert(c->rank >= of.first && own < of.n && rank_set_at(&of, own) == c->rank);
+    if (of.n == c->n_ranks) return c;
     struct comm *v = calloc(1, sizeof *v);
     if (!v) return NULL;
-    v->rank = c->rank - first;
-    v->n_ranks = n;
+    v->rank = own;
+    v->n_ranks = of.n;
     v->segment = c->segment;
     v->segment_size = c->segment_size;
     v->base = c;
     v->views = c->views;
-    v->first = first;
+    v->of = of;
     c->views = v;
     return v;
 }
@@ -70,10 +72,10 @@ bool comm_hides(const struct comm *c)
 {
     const struct comm *b = c->base ? c->base : c;
     if (b->latency_us || b->bytes_per_ms) return true;
-    for (int p = 0; p < c->n_ranks; p++)
-        if (b->via[MEMORY_TENSORS][c->first + p] &&
-            b->via[MEMORY_TENSORS][c->first + p] != &comm_shm)
-            return true;
+    for (int p = 0; p < c->n_ranks; p++) {
+        const struct comm_ops *t = b->via[MEMORY_TENSORS][rank_set_at(&c->of, p)];
+        if (t && t != &comm_shm) return true;
+    }
     return false;
 }
 
@@ -264,8 +266,8 @@ int comm_sendrecv(struct comm *c, const struct comm_xfer *x, struct comm_ticket 
     assert(x->send_size >= 0 && x->recv_size >= 0);
     if (c->base) {
         struct comm_xfer y = *x; /* by the endpoint's numbers */
-        if (y.send_to >= 0) y.send_to += c->first;
-        if (y.recv_from >= 0) y.recv_from += c->first;
+        if (y.send_to >= 0) y.send_to = rank_set_at(&c->of, y.send_to);
+        if (y.recv_from >= 0) y.recv_from = rank_set_at(&c->of, y.recv_from);
         return comm_sendrecv(c->base, &y, t, e);
     }
     struct comm_op *op = op_new(c, x, t, e);
@@ -282,14 +284,13 @@ int comm_sendrecv(struct comm *c, const struct comm_xfer *x, struct comm_ticket 
 static const struct comm_ops *tensors_of(const struct comm *c)
 {
     const struct comm *b = comm_base(c);
-    return b->via[MEMORY_TENSORS][c->first + (c->rank == 0)];
+    return b->via[MEMORY_TENSORS][rank_set_at(&c->of, c->rank == 0)];
 }
 
 bool comm_takes(const struct comm *c, struct collective *x)
 {
     const struct comm_ops *t = c->n_ranks > 1 ? tensors_of(c) : NULL;
-    x->first = c->first;
-    x->n = c->n_ranks;
+    x->of = c->of;
     x->rank = c->rank;
     return t && t->takes && t->takes(comm_base(c), x);
 }
@@ -305,8 +306,7 @@ int comm_collective(struct comm *c, const struct collective *x, struct comm_tick
     if (!op) return -1;
     op->send_done = op->recv_done = true;
     op->stream = stream;
-    op->first = x->first;
-    op->n = x->n;
+    op->of = x->of;
     lastop_write(c, op);
     return stream->collective(c, op, x, e) ? fail(c, e) : 0;
 }
@@ -365,25 +365,27 @@ static int furthest_behind(const struct comm *c, const struct comm_op *op)
 {
     int least = -1;
     int64_t n = 0;
-    for (int p = op->first; p < op->first + op->n; p++) {
+    for (int i = 0; i < op->of.n; i++) {
+        const int p = rank_set_at(&op->of, i);
         const int64_t n_ops = __atomic_load_n(&c->head->lastop[p].n_ops, __ATOMIC_ACQUIRE);
         if (p == c->rank || !comm_is_local(c, p) || (least >= 0 && n_ops >= n)) continue;
         least = p;
         n = n_ops;
     }
-    return least >= 0 ? least : op->first + (c->rank - op->first + 1) % op->n;
+    const int own = rank_set_index(&op->of, c->rank);
+    return least >= 0 ? least : rank_set_at(&op->of, (own + 1) % op->of.n);
 }
 
 int comm_timed_out(const struct comm *c, const struct comm_op *op, int64_t waited_ms, struct err *e)
 {
     char at[128], there[160];
-    if (op->n) {
+    if (op->of.n) {
         const int peer = furthest_behind(c, op);
         comm_where_print(at, sizeof at, &op->where, c->rank);
         there_print(c, peer, there, sizeof there);
         return err_set(e, ERR_TIMEOUT,
                        "%s waited %lld ms for ranks %d to %d to end %s (rank %d %s)", at,
-                       (long long)waited_ms, op->first, op->first + op->n - 1,
+                       (long long)waited_ms, op->of.first, rank_set_at(&op->of, op->of.n - 1),
                        purpose_name(op->x.purpose), peer, there);
     }
     int peer = op->recv_done ? op->x.send_to : op->x.recv_from;

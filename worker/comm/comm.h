@@ -39,6 +39,7 @@
 #include "api/core/limits.h"
 #include "api/core/rank.h"
 #include "kernels/backend.h"
+#include "worker/plan/axes.h"
 
 enum comm_channel { CHANNEL_KV, CHANNEL_DKV, CHANNEL_COLL, CHANNEL_HOST, CHANNEL_N };
 
@@ -60,7 +61,7 @@ struct comm_options {
      * sees the protocol; NULL: mapped here. */
     void *map;
     int64_t segment_size; /* this rank's share; equal on all ranks, from the plan */
-    int view_size; /* ranks of each view that comm_group will be asked for, from 0 on; 0: all. A
+    int view_size; /* ranks of each block that comm_group will be asked for, from 0 on; 0: all. A
                     * view of others has no collectives of its transport's own */
     int64_t hop_timeout_ms; /* longest wait for one message, whatever the peer does meanwhile */
     /* tcp: a peer whose connection is silent for so long is lost (ERR_PEER, at most twice as late).
@@ -124,10 +125,10 @@ int comm_batch_end(struct comm *c, struct err *e);
 int comm_watch(void *comm, struct err *e);
 int comm_wait(struct comm *c, struct comm_ticket *t, struct err *e);
 
-/* The endpoint of ranks [first, first + n) of c, of which the caller is one: rank i of it is rank
- * first + i of c. A view: it shares c's channels, ledger and place, and dies with c. All ranks: c
- * itself. A model has one ring per view and sums gradients over c. Allocates; NULL: no memory. */
-struct comm *comm_group(struct comm *c, int first, int n);
+/* The endpoint of a set of ranks of c, of which the caller is one: rank i of it is the set's i-th.
+ * A view: it shares c's channels, ledger and place, and dies with c. All ranks: c itself. A model
+ * has one ring per view and sums gradients over c. Allocates; NULL: no memory. */
+struct comm *comm_group(struct comm *c, struct rank_set of);
 
 /* Collectives (collect.c), written once over sendrecv. bounce: a buffer in the comm segment of
  * comm_bounce_size(n_ranks) bytes. Where a device has memory of its own, x, own and bounce of

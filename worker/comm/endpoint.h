@@ -23,7 +23,7 @@ struct comm_op { /* one ticket */
     struct comm_xfer x;
     struct comm_where where;
     const struct comm_ops *stream; /* what moves it in the device's own stream; NULL: none does */
-    int first, n; /* a collective's ranks, [first, first + n), and no peers in x; n 0: a message */
+    struct rank_set of;            /* a collective's ranks, and no peers in x; n 0: a message */
     uint64_t send_number, recv_number; /* from 1, by (sender, receiver, channel) */
     int64_t group;                     /* nccl: which it went with */
     int64_t visible_ns; /* injected: not before then does it arrive (shared memory) or
@@ -42,7 +42,8 @@ enum collective_kind {
 struct collective {
     enum collective_kind kind;
     enum purpose purpose;
-    int first, n, rank; /* ranks [first, first + n) of the endpoint; the caller among them */
+    struct rank_set of; /* ranks of the endpoint, the caller among them */
+    int rank;           /* the caller's number in it */
     int root;
     const void *own;
     void *x;
@@ -87,9 +88,9 @@ struct comm {
     struct ledger ledger;
     struct comm *base; /* a view's endpoint, with place and ledger; NULL: this is one */
     struct comm
-        *views;    /* of an endpoint: made by comm_group, freed with it; a view: the next one */
-    int first;     /* a view's rank 0 in base */
-    int view_size; /* ranks of the views that are to come; n_ranks: there are none */
+        *views; /* of an endpoint: made by comm_group, freed with it; a view: the next one */
+    struct rank_set of; /* n_ranks of them: a view's in base; an endpoint's: all */
+    int view_size;      /* ranks of the blocks that are to come; n_ranks: there are none */
 
     const struct comm_ops *via[MEMORY_N][JOB_MAX_RANKS]; /* of each peer; NULL: oneself */
     struct shm *shm;

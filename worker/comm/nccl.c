@@ -194,8 +194,9 @@ static int split(struct comm *c, const struct comm_op *meeting, struct err *e)
 {
     struct nccl *n = c->nccl;
     if (c->view_size == c->n_ranks || c->view_size == 1 || !n->whole) return 0;
-    const ncclResult_t rc = n->api.ncclCommSplit(n->comm, c->rank / c->view_size,
-                                                 c->rank % c->view_size, &n->part, NULL);
+    const struct rank_set block = rank_block(c->rank, c->view_size);
+    const ncclResult_t rc = n->api.ncclCommSplit(n->comm, block.first,
+                                                 rank_set_index(&block, c->rank), &n->part, NULL);
     if (rc != NCCL_OK && rc != NCCL_IN_PROGRESS) return failed(c, meeting, rc, e);
     if (settle(c, meeting, e)) return -1;
     n->view = n->part;
@@ -348,7 +349,7 @@ static int nccl_post(struct comm *c, struct comm_op *op, struct err *e)
 
 static bool even(const struct collective *x)
 {
-    for (int w = 1; w < x->n; w++)
+    for (int w = 1; w < x->of.n; w++)
         if (x->cut[w + 1] - x->cut[w] != x->cut[1]) return false;
     return true;
 }
@@ -356,13 +357,15 @@ static bool even(const struct collective *x)
 /* The communicator of the collective. NULL: none. */
 static ncclComm_t comm_of(const struct comm *c, const struct collective *x)
 {
-    if (x->n == c->n_ranks) return c->nccl->comm;
-    return x->n == c->view_size && x->first % x->n == 0 ? c->nccl->view : NULL;
+    if (x->of.n == c->n_ranks) return c->nccl->comm;
+    const struct rank_set block = rank_block(c->rank, c->view_size), *of = &x->of;
+    const bool same = of->first == block.first && of->n == block.n && of->stride == 1;
+    return same ? c->nccl->view : NULL;
 }
 
 static bool nccl_takes(const struct comm *c, const struct collective *x)
 {
-    return (c->nccl->whole >> x->kind & 1) && comm_of(c, x) && x->cut[x->n];
+    return (c->nccl->whole >> x->kind & 1) && comm_of(c, x) && x->cut[x->of.n];
 }
 
 /* Uneven parts: one collective for each rank that has some, in one group. */
@@ -371,7 +374,7 @@ static ncclResult_t each_part(struct comm *c, const struct collective *x, void *
     const struct nccl_api *api = &c->nccl->api;
     ncclComm_t comm = comm_of(c, x);
     ncclResult_t rc = NCCL_OK;
-    for (int w = 0; w < x->n && (rc == NCCL_OK || rc == NCCL_IN_PROGRESS); w++) {
+    for (int w = 0; w < x->of.n && (rc == NCCL_OK || rc == NCCL_IN_PROGRESS); w++) {
         const size_t n = (size_t)(x->cut[w + 1] - x->cut[w]);
         char *at = (char *)x->x + x->cut[w] * x->size;
         if (!n) continue;
@@ -388,7 +391,7 @@ static ncclResult_t whole(struct comm *c, const struct collective *x, void *stre
 {
     const struct nccl_api *api = &c->nccl->api;
     ncclComm_t comm = comm_of(c, x);
-    const size_t all = (size_t)x->cut[x->n], part = (size_t)x->cut[1], size = (size_t)x->size;
+    const size_t all = (size_t)x->cut[x->of.n], part = (size_t)x->cut[1], size = (size_t)x->size;
     switch (x->kind) {
     case COLLECTIVE_SUM:
         return api->ncclAllReduce(x->x, x->x, all, NCCL_FLOATS, NCCL_SUM, comm, stream);

@@ -80,14 +80,15 @@ static int check_options(const struct model_options *o, struct err *e)
     return 0;
 }
 
-/* Rank w of the job is rank w % sp of ring w / sp. */
 static int open_ring(struct model *m, const struct model_options *o, struct err *e)
 {
     const struct plan *p = o->plan;
-    m->ring = o->rank / p->sp;
-    m->rank = o->rank % p->sp;
+    const struct axes a = plan_axes(p);
+    const struct axes_place at = axes_place(&a, o->rank);
+    m->ring = at.d;
+    m->rank = at.s;
     if (p->sp > 1) {
-        m->comm = comm_group(o->comm, m->ring * p->sp, p->sp);
+        m->comm = comm_group(o->comm, axes_line(&a, o->rank, AXIS_SP));
         if (!m->comm) return err_set(e, ERR_IO, "no memory for a view of ring %d", m->ring);
     }
     m->world = plan_sum_ranks(p) == p->n_ranks ? o->comm : m->comm;

@@ -15,7 +15,7 @@ int plan_forward_comm(const struct model_shape *m, const struct plan *p, int ran
 int plan_eval_comm(const struct model_shape *m, const struct plan *p, int rank,
                    const struct plan_eval *v, struct comm_count out[PURPOSE_N], struct err *e)
 {
-    const int P = p->sp, W = p->n_ranks, ring = rank / P;
+    const int P = p->sp, W = p->n_ranks, ring = plan_place(p, rank).d;
     const int64_t n = v->n_windows / p->dp + (ring < v->n_windows % p->dp);
     const struct traffic forward = {TRAFFIC_FORWARD, v->S, n, NULL};
     memset(out, 0, PURPOSE_N * sizeof *out);

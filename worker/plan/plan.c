@@ -87,7 +87,8 @@ static int plan_choose(const struct job_spec *s, int sp, struct plan *p, struct 
     p->seq_len = p->S;
     cut_windows(s, p);
     p->dp = s->parallel.dp > 0 ? s->parallel.dp : 1;
-    p->n_ranks = p->dp * sp;
+    const struct axes a = plan_axes(p);
+    p->n_ranks = axes_ranks(&a);
     p->n_threads = s->resources.threads > 0 ? s->resources.threads : 1;
     p->own_memory = device_find(spec_text(s, s->resources.device))->own_memory;
     p->rank_bits = s->determinism == DET_RANKS;

@@ -25,6 +25,7 @@
 #include "api/core/model_shape.h"
 #include "api/core/rank.h"
 #include "worker/family/family.h"
+#include "worker/plan/axes.h"
 #include "worker/plan/shard.h"
 #include "worker/plan/zero.h"
 
@@ -205,7 +206,7 @@ struct plan {
     int64_t S, T;           /* tokens that the ranks hold of it at once; rows per rank */
     int64_t n_windows;      /* LASP in time: windows of S tokens in a sequence; 1: S is seq_len */
     int64_t carry_size;     /* bytes of the states of all layers, when it is walked; 0: it is not */
-    int n_ranks, n_threads; /* n_ranks = dp * sp; rank d * sp + s is rank s of ring d */
+    int n_ranks, n_threads; /* n_ranks = dp * sp; plan_axes() says which rank is where */
     int sp, dp;             /* ranks of a ring; rings side by side, each on its own samples */
     enum strategy_id strategy;   /* never AUTO */
     enum form_id form;           /* of rsa; never AUTO */
@@ -243,6 +244,17 @@ struct plan {
     int64_t kept[FAMILY_KINDS + 1]; /* bytes of a record, rounded: by kind; the last: of `in` */
     int64_t cache[FAMILY_KINDS];    /* likewise of a cache record */
 };
+
+static inline struct axes plan_axes(const struct plan *p)
+{
+    return (struct axes){.dp = p->dp, .pp = 1, .sp = p->sp, .tp = 1};
+}
+/* Where rank `rank` of the job stands: .s in its ring, ring .d. */
+static inline struct axes_place plan_place(const struct plan *p, int rank)
+{
+    const struct axes a = plan_axes(p);
+    return axes_place(&a, rank);
+}
 
 /* ---- a family's sections --------------------------------------------------------------------- */
 

@@ -86,7 +86,7 @@ static void write_sent(struct jwrite *w, const struct job_spec *spec, const stru
     for (int r = 0; r < p->n_ranks; r++) {
         struct comm_count c[PURPOSE_N];
         int64_t sum = 0;
-        plan_comm(&spec->model.shape, p, p->kind == JOB_TRAIN ? r : r % p->sp, c);
+        plan_comm(&spec->model.shape, p, p->kind == JOB_TRAIN ? r : plan_place(p, r).s, c);
         for (int i = 0; i < PURPOSE_N; i++) sum += c[i].bytes_sent;
         jwrite_int(w, NULL, sum);
     }

@@ -101,7 +101,7 @@ static void count_program(const struct model_shape *m, const struct plan *p, int
     int rc = traffic_program(m, p, rank, &t, out, NULL);
     if (p->n_windows > 1) rc |= traffic_program(m, p, rank, &ahead, out, NULL);
     assert(rc == 0); /* the plan was placed for this S */
-    if (p->n_windows > 1) count_borders(p, rank % p->sp, out);
+    if (p->n_windows > 1) count_borders(p, plan_place(p, rank).s, out);
 }
 
 void plan_comm(const struct model_shape *m, const struct plan *p, int rank,

@@ -139,9 +139,9 @@ static void count_section(const struct traffic_count *c, const struct program *p
 
 static int shard_of_rank(const struct plan *p, int64_t S, int rank, struct shard *sh, struct err *e)
 {
-    if (p->grid[0])
-        return shard_init_units(sh, p->grid[0], p->grid[1], p->sp, rank % p->sp, p->rank_bits, e);
-    return shard_init(sh, S, p->sp, rank % p->sp, p->layout, p->rank_bits, e);
+    const int s = plan_place(p, rank).s;
+    if (p->grid[0]) return shard_init_units(sh, p->grid[0], p->grid[1], p->sp, s, p->rank_bits, e);
+    return shard_init(sh, S, p->sp, s, p->layout, p->rank_bits, e);
 }
 
 int traffic_program(const struct model_shape *m, const struct plan *p, int rank,

@@ -87,7 +87,7 @@ static int run_ranks(const struct verify_args *a, const struct data_order *order
     if (a->want)
         memcpy(want, a->want, sizeof want);
     else
-        plan_comm(&m->shape, m->plan, m->ring * m->plan->sp + m->rank, want);
+        plan_comm(&m->shape, m->plan, m->world ? comm_rank(m->world) : 0, want);
     const struct flow_source flow = flow_of(a, order);
     if (latents(m) ? verify_flow_ranks(a, &flow, want, e)
                    : data_batch(order, &m->sp.shard, 0, &m->batch, e))
