@@ -15,7 +15,7 @@ build/mutants/sim --mutants | tee build/mutants/tests-sim.log | tail -n 1
 programs="$programs sim"
 passed=${passed%,} failed=${failed%,}
 lines=$(for t in $programs; do sed -nE "s/^mutant ([a-z_]+) (caught|missed) (.*)/\\1\t\\2\t$t: \\3/p" "build/mutants/tests-$t.log"; done)
-proofs=$(sed -nE "s/^verify ([a-z_]+) (names|misses) (.*)/\1\t\2\t\3/p" build/mutants/tests-test_verify.log)
+proofs=$(for t in $programs; do sed -nE "s/^verify ([a-z_]+) (names|misses) (.*)/\1\t\2\t\3/p" "build/mutants/tests-$t.log"; done)
 # Faults that no proof can see, as a test reports them (tests/lib/mutant.h).
 for t in $programs; do proofs=$proofs$'\n'$(sed -nE "s/^verify ([a-z_]+) (blind) (.*)/\1\tnames\tnothing: \3/p" "build/mutants/tests-$t.log"); done
 names=$(sed -nE 's/^ *\[MUTANT_[A-Z_]+\] = "([a-z_]+)",$/\1/p' tests/mutants/hook.c | grep -v '^none$')

@@ -306,6 +306,30 @@ static int check_transport(struct job_spec *s, struct err *e)
     return 0;
 }
 
+/* Sums over groups follow the tree of one group where the groups are subtrees of it. */
+static int check_zero_group(const struct job_spec *s, struct err *e)
+{
+    const int n = s->parallel.zero_group, ranks = s->resources.ranks;
+    if (!n || n == ranks) return 0;
+    if (ranks % n)
+        return err_field(
+            e, ERR_INVALID, "parallel.zero_group",
+            "parallel.zero_group %d does not divide the %d ranks (parallel.sp %d times "
+            "parallel.dp %d): use a divisor of %d",
+            n, ranks, s->parallel.sp, s->parallel.dp, ranks);
+    if (!s->parallel.zero)
+        return err_field(e, ERR_INVALID, "parallel.zero_group",
+                         "parallel.zero_group %d has nothing to shard with parallel.zero 0: set "
+                         "parallel.zero to 1, 2 or 3, or leave out parallel.zero_group",
+                         n);
+    if (s->determinism == DET_RANKS && n & (n - 1))
+        return err_field(e, ERR_INVALID, "parallel.zero_group",
+                         "parallel.zero_group %d cannot give determinism \"ranks\": use 1, 2, 4 or "
+                         "another power of two, or all %d ranks",
+                         n, ranks);
+    return 0;
+}
+
 static int check_ranks(struct job_spec *s, struct err *e)
 {
     if (!device_find(spec_text(s, s->resources.device)))
@@ -334,7 +358,7 @@ static int check_ranks(struct job_spec *s, struct err *e)
             e, ERR_INVALID, "parallel.sp",
             "parallel.sp %d is more than data.seq_len %lld: a rank would hold no token",
             s->parallel.sp, (long long)s->data.seq_len);
-    return 0;
+    return check_zero_group(s, e);
 }
 
 /* What the job says of ranks and bits; what it leaves to "auto" is the family's: family_check(). */

@@ -137,8 +137,9 @@ struct job_spec {
         int32_t layout;   /* enum layout_id */
         int32_t sp;       /* ranks of one ring; 0 = auto = resources.ranks / dp */
         int32_t dp;       /* rings side by side, each on its own samples; 0 = auto = ranks / sp */
-        int32_t zero; /* ZeRO stage over all sp * dp ranks: 0 none, 1 optimizer, 2 gradients too,
-                           * 3 weights too */
+        int32_t zero;     /* ZeRO stage: 0 none, 1 optimizer, 2 gradients too, 3 weights too */
+        /* Ranks that share one set of shards; 0 = auto = all sp * dp ranks */
+        int32_t zero_group;
         int32_t transport; /* enum transport_id */
         int32_t tls;       /* TCP between ranks is encrypted */
         int32_t form;      /* enum form_id: of ring attention */

@@ -45,6 +45,7 @@ enum mutant_id {
     MUTANT_PAD_SEEN,       /* DSP: attention sees what only pads a dimension */
     MUTANT_SWITCH_SWAPPED, /* DSP: parts of a switch in the wrong order */
     MUTANT_GRAD_DROPPED,   /* rank 0's part of one tensor's gradient is not summed */
+    MUTANT_GROUP_ALONE,    /* gradients are not summed over the groups of parallel.zero_group */
     MUTANT_EMA_SKIPPED,    /* the average of the weights moves on a skipped step */
     MUTANT_DROPOUT_SAME,   /* every step has the first one's dropout */
     /* of the control plane: tests/sim */

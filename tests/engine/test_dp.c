@@ -1,6 +1,6 @@
-/* Rings side by side and ZeRO: any dp x sp x stage trains what one rank trains, sends what the
- * formula says on every rank (engine_steps asks each), holds what the plan says, and resumes from a
- * checkpoint of any other. SEQD_TEST_PRODUCTS=N: N random products instead of a few. */
+/* Rings side by side and ZeRO: any dp x sp x stage x group trains what one rank trains, sends what
+ * the formula says on every rank (engine_steps asks each), holds what the plan says, and resumes
+ * from a checkpoint of any other. SEQD_TEST_PRODUCTS=N: N random products instead of a few. */
 #include <unistd.h>
 #include "api/core/file.h"
 #include "api/core/job.h"
@@ -16,6 +16,7 @@ enum { STEPS = 5 };
 struct way {
     int dp, sp, zero, recompute, layout, determinism;
     const char *isa;
+    int group; /* zero_group; 0: all */
 };
 
 /* What is trained. */
@@ -37,6 +38,7 @@ static void set_spec(const struct what *x, const struct way *w)
     spec.optim.max_grad_norm = x->max_norm;
     spec.guard.nonfinite = x->may_skip ? NONFINITE_SKIP : NONFINITE_FAIL;
     spec.parallel.zero = w->zero;
+    spec.parallel.zero_group = w->group;
     spec.parallel.layout = w->layout;
     spec.memory.recompute = w->recompute;
     spec.determinism = w->determinism;
@@ -59,10 +61,10 @@ static struct train_source source_of(struct what *x)
 static void say(const struct what *x, const struct way *w, char *out, size_t size)
 {
     snprintf(out, size,
-             "dp %d sp %d zero %d recompute %d layout %d det %d batch %lld tied %d "
+             "dp %d sp %d zero %d group %d recompute %d layout %d det %d batch %lld tied %d "
              "precision %d norm %g",
-             w->dp, w->sp, w->zero, w->recompute, w->layout, w->determinism, (long long)x->batch,
-             x->tied, x->precision, x->max_norm);
+             w->dp, w->sp, w->zero, w->group, w->recompute, w->layout, w->determinism,
+             (long long)x->batch, x->tied, x->precision, x->max_norm);
 }
 
 /* ---- random products against one rank -------------------------------------------------------- */
@@ -239,6 +241,7 @@ static void check_product(struct what *x, const struct way *w)
     if (x->precision == PRECISION_FP32)
         CHECK_MSG(d.loss <= 1e-5, "%s: loss off by %.3g", which, d.loss);
     CHECK(r->plan.zero == (w->dp * w->sp > 1 ? w->zero : 0) && r->plan.dp == w->dp);
+    CHECK(r->plan.zero_group == (w->group && r->plan.zero ? w->group : r->plan.n_ranks));
     check_norm(r, which);
     for (int i = 0; i < N_RUNS; i++) engine_free(&run[i]);
 }
@@ -247,6 +250,14 @@ static void check_product(struct what *x, const struct way *w)
 static int draw(int product, int i, int n)
 {
     return (int)(synth_hash((uint64_t)product * 64 + (uint64_t)i) % (uint32_t)n);
+}
+
+/* A divisor of n, the i-th random number of a product; n itself: 0, the default. */
+static int draw_divisor(int product, int i, int n)
+{
+    int d = 1 + draw(product, i, n);
+    while (n % d) d--;
+    return d == n ? 0 : d;
 }
 
 static void test_products(void)
@@ -260,6 +271,7 @@ static void test_products(void)
                          .max_norm = draw(i, 4, 2) ? 0.5 : 0};
         struct way w = {.dp = 1 + draw(i, 5, 4), .zero = draw(i, 6, 4)};
         w.sp = 1 + draw(i, 7, 8 / w.dp);
+        w.group = w.zero ? draw_divisor(i, 12, w.dp * w.sp) : 0;
         w.recompute = RECOMPUTE_NONE + draw(i, 8, 3);
         x.batch = w.dp * (1 + draw(i, 9, 3));
         const bool bits = !(w.sp & (w.sp - 1)) && draw(i, 10, 3) == 0;
@@ -285,8 +297,17 @@ static void check_bits(struct what *x, const struct way *w, const struct engine_
     engine_free(&r);
 }
 
-/* determinism "ranks": with dp fixed, neither sp nor the stage changes a bit; one ring has those of
- * one rank. Accumulation, and a tied head whose two parts are summed apart. */
+/* Every group of a power of two, and all. */
+static void check_groups(struct what *x, struct way *w, const struct engine_run *want)
+{
+    for (w->group = w->zero ? 1 : w->dp * w->sp; w->group < w->dp * w->sp; w->group *= 2)
+        check_bits(x, w, want);
+    w->group = 0;
+    check_bits(x, w, want);
+}
+
+/* determinism "ranks": with dp fixed, neither sp nor the stage nor groups change a bit; one ring
+ * has those of one rank. Accumulation, and a tied head whose two parts are summed apart. */
 static void test_bits(void)
 {
     const int stages = SANITIZED || getenv("SEQD_TEST_SMALL") ? 3 : 1; /* a step through them */
@@ -303,7 +324,7 @@ static void test_bits(void)
                             .determinism = DET_RANKS};
             struct engine_run want = go(&x, &w, source_of(&x));
             for (w.sp = 1; w.sp * dp <= 8; w.sp *= 2)
-                for (w.zero = 0; w.zero <= 3; w.zero += stages) check_bits(&x, &w, &want);
+                for (w.zero = 0; w.zero <= 3; w.zero += stages) check_groups(&x, &w, &want);
             engine_free(&want);
         }
 }
@@ -512,19 +533,21 @@ static void check_moved(const struct journey *j, const struct plan *p)
     CHECK(sent == j->moved[0].bytes_received);
 }
 
-static void one_leg(struct journey *j, int precision, int P, int dp, int zero)
+/* w: ranks of a ring, rings, stage, zero_group. */
+static void one_leg(struct journey *j, int precision, const int w[4])
 {
     engine_spec(&spec, j->y.S);
     spec.model.shape.vocab = 258; /* the byte tokenizer's */
     spec.model.shape.max_pos = 4096;
     spec.train.global_batch = BATCH;
     spec.precision.params = precision;
-    spec.parallel.zero = zero;
+    spec.parallel.zero = w[2];
+    spec.parallel.zero_group = w[3];
     spec.ema.decay = 0.9;
     j->ema_next = calloc((size_t)param_count(&spec.model.shape), 4);
     if (!j->ema_next) abort();
-    struct engine_run r = {.P = P,
-                           .dp = dp,
+    struct engine_run r = {.P = w[0],
+                           .dp = w[1],
                            .steps = LEG,
                            .first_step = j->leg * LEG,
                            .before_step = load_first,
@@ -539,19 +562,21 @@ static void one_leg(struct journey *j, int precision, int P, int dp, int zero)
     j->leg++;
 }
 
-/* 4 -> 2 -> 8 ranks, one ring and two, every stage; the order of the data is that of one rank. */
+/* 4 -> 2 -> 8 ranks, one ring and two, every stage, groups and none; the order of the data is that
+ * of one rank. */
 static void test_resume(void)
 {
-    static const int ways[][LEGS][3] = {{{4, 1, 1}, {1, 2, 2}, {4, 2, 3}},
-                                        {{2, 2, 3}, {2, 1, 0}, {2, 4, 1}}};
-    for (int i = 0; i < 4; i++) {
+    static const int ways[][LEGS][4] = {{{4, 1, 1, 0}, {1, 2, 2, 0}, {4, 2, 3, 0}},
+                                        {{2, 2, 3, 0}, {2, 1, 0, 0}, {2, 4, 1, 0}},
+                                        {{2, 2, 1, 2}, {1, 4, 3, 2}, {4, 2, 2, 4}},
+                                        {{4, 2, 3, 2}, {1, 2, 3, 1}, {3, 2, 2, 3}}};
+    for (int i = 0; i < 8; i++) {
         struct journey j = {.y = {.S = 50, .doc_len = 21, .vocab = 61}};
         struct err e = {0};
         snprintf(j.dir, sizeof j.dir, "/tmp/test_dp.XXXXXX");
         if (!mkdtemp(j.dir)) abort();
         for (int leg = 0; leg < LEGS; leg++) {
-            const int *w = ways[i & 1][leg];
-            one_leg(&j, i >> 1 ? PRECISION_BF16 : PRECISION_FP32, w[0], w[1], w[2]);
+            one_leg(&j, i & 1 ? PRECISION_BF16 : PRECISION_FP32, ways[i >> 1][leg]);
         }
         for (int n = 0; n < LEG * LEGS * BATCH; n++)
             CHECK_MSG(j.seen[n] == 1, "sample %d was taken %d times", n, j.seen[n]);

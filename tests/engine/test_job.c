@@ -184,6 +184,14 @@ static void break_one(struct job_spec *s, int i)
         break;
     case 26: s->parallel.dp = 2, s->train.global_batch = 3; break;
     case 27: s->model.shape.width = 0; break;
+    case 28: s->resources.ranks = 4, s->parallel.zero_group = 3; break;
+    case 29: s->resources.ranks = 4, s->parallel.zero_group = 8; break;
+    case 30: s->resources.ranks = 4, s->parallel.zero_group = 2, s->parallel.zero = 0; break;
+    case 31:
+        s->parallel.sp = 2, s->parallel.dp = s->train.global_batch = 3, s->parallel.zero_group = 3;
+        s->determinism = DET_RANKS;
+        break;
+    case 32: s->parallel.zero_group = -1; break;
     }
 }
 
@@ -218,6 +226,11 @@ static void test_rules(void)
         "model.config.head_dim",
         "train.global_batch",
         "model", /* no width: neither sizes nor a path */
+        "parallel.zero_group",
+        "parallel.zero_group",
+        "parallel.zero_group",
+        "parallel.zero_group",
+        "parallel.zero_group",
     };
     struct job_spec s;
     for (int i = 0; i < (int)(sizeof fields / sizeof *fields); i++) {
@@ -227,6 +240,40 @@ static void test_rules(void)
         CHECK_MSG(family_check(&s, &e) == -1, "case %d (%s) passed", i, fields[i]);
         CHECK_STR(e.field, fields[i]);
         CHECK_MSG(*e.text, "case %d says nothing", i);
+    }
+}
+
+/* What is refused, by the sentence; and what is taken. */
+static void test_zero_group(void)
+{
+    static const struct {
+        int sp, dp, zero, group, bits;
+        const char *says; /* NULL: taken */
+    } all[] = {{2, 2, 1, 4, 1, NULL},
+               {2, 3, 3, 3, 0, NULL},
+               {2, 3, 2, 6, 1, NULL}, /* one group */
+               {2, 3, 2, 2, 1, NULL},
+               {2, 2, 2, 1, 1, NULL},
+               {2, 2, 0, 4, 0, NULL},
+               {2, 3, 2, 4, 0, "zero_group 4 does not divide the 6 ranks (parallel.sp 2 times"},
+               {2, 2, 2, 8, 0, "use a divisor of 4"},
+               {2, 2, 0, 2, 0, "set parallel.zero to 1, 2 or 3"},
+               {2, 3, 3, 3, 1, "determinism \"ranks\": use 1, 2, 4 or another power of two"}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        struct job_spec s;
+        struct err e = {0};
+        good(&s, JOB_TRAIN);
+        s.parallel.sp = all[i].sp;
+        s.parallel.dp = all[i].dp;
+        s.train.global_batch = all[i].dp;
+        s.parallel.zero = all[i].zero;
+        s.parallel.zero_group = all[i].group;
+        if (all[i].bits) s.determinism = DET_RANKS;
+        const int rc = family_check(&s, &e);
+        CHECK_MSG(rc == (all[i].says ? -1 : 0), "case %zu: %s", i, e.text);
+        if (!all[i].says || !rc) continue;
+        CHECK_STR(e.field, "parallel.zero_group");
+        CHECK_MSG(e.code == ERR_INVALID && strstr(e.text, all[i].says), "%s", e.text);
     }
 }
 
@@ -646,6 +693,7 @@ int main(void)
     RUN(test_defaults_of_kinds);
     RUN(test_tolerances);
     RUN(test_rules);
+    RUN(test_zero_group);
     RUN(test_auto_waits_for_the_family);
     RUN(test_zigzag_is_refused_in_one_sentence);
     RUN(test_published_objectives);

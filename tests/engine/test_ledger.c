@@ -23,8 +23,8 @@ static const char *const kind_names[RUN_KINDS] = {"train", "eval",  "verify",
 struct job {
     enum run_kind kind;
     const struct way *way;
-    int sp, dp, zero;
-    struct trial t; /* its spec and the data's id */
+    int sp, dp, zero, group; /* zero_group; 0: all */
+    struct trial t;          /* its spec and the data's id */
     char dir[128];
     uint32_t hidden; /* of the last rank */
     /* out: the verdict of rank 0; messages that the last rank has not counted where they are
@@ -244,6 +244,7 @@ static void set_spec(struct job *j)
         s->train.steps = STEPS;
         s->train.global_batch = 2 * j->dp;
         s->parallel.zero = j->zero;
+        s->parallel.zero_group = j->group;
         s->optim.lr = 1e-3;
         if (!diffusion(j)) s->data.seq_len = SEQ;
     }
@@ -323,15 +324,21 @@ static void check(struct job *j)
 #define MASKED  (1 << TRAIN | 1 << EVAL | 1 << VERIFY | 1 << EMBED)
 #define LATENTS (1 << TRAIN | 1 << EVAL | 1 << VERIFY | 1 << GENERATE)
 
-static void run(int way, int sp, int dp, int zero, unsigned kinds)
+static void run_in(int way, int sp, int dp, int zero, int group, unsigned kinds)
 {
     static struct job j;
     for (int k = 0; k < RUN_KINDS; k++) {
         if (!(kinds >> k & 1)) continue;
         j = (struct job){
             .kind = (enum run_kind)k, .way = &ways[way], .sp = sp, .dp = dp, .zero = zero};
+        j.group = group;
         check(&j);
     }
+}
+
+static void run(int way, int sp, int dp, int zero, unsigned kinds)
+{
+    run_in(way, sp, dp, zero, 0, kinds);
 }
 
 /* 4 ranks have 6 heads: 2, 2, 1 and 1 of them. */
@@ -367,6 +374,8 @@ static void test_rings(void)
     run(WAY_ULYSSES, 4, 2, 3, 1 << TRAIN | 1 << EVAL);
     run(WAY_TNL_RING, 3, 2, 2, 1 << TRAIN | 1 << EVAL);
     run(WAY_LATTE, 3, 2, 1, 1 << TRAIN | 1 << EVAL);
+    run_in(WAY_ULYSSES, 2, 3, 3, 3, 1 << TRAIN | 1 << EVAL); /* a group has parts of two rings */
+    run_in(WAY_TNL_RING, 4, 2, 3, 2, 1 << TRAIN | 1 << EVAL);
 }
 
 static void write_requests(void)

@@ -6,6 +6,7 @@
 #include "api/core/file.h"
 #include "api/core/gang_start.h"
 #include "tests/lib/gang.h"
+#include "tests/lib/mutant.h"
 #include "tests/lib/param.h"
 #include "worker/plan/check.h"
 #include "worker/hf/hf.h"
@@ -547,27 +548,31 @@ static void test_length_in_tokens(void)
  * gathered for the proof. */
 static void test_first_step(void)
 {
+    enum { BF16 = 6, N_WAYS = 10 };
     static const struct {
         const char *name;
         int sp, dp, zero;
         double max_norm;
-    } ways[] = {{"v2x1", 1, 2, 0, 1}, {"v2", 2, 1, 0, 1},    {"v3", 3, 1, 1, 1},
-                {"v2x2", 2, 2, 2, 1}, {"v2x2z", 2, 2, 3, 1}, {"v3f", 3, 1, 3, 0},
-                {"vbf16", 2, 1, 1, 1}};
+        int group;
+    } ways[N_WAYS] = {{"v2x1", 1, 2, 0, 1, 0},  {"v2", 2, 1, 0, 1, 0},    {"v3", 3, 1, 1, 1, 0},
+                      {"v2x2", 2, 2, 2, 1, 0},  {"v2x2z", 2, 2, 3, 1, 0}, {"v3f", 3, 1, 3, 0, 0},
+                      {"vbf16", 2, 1, 1, 1, 0}, {"v2x2g", 2, 2, 2, 1, 2}, {"v2x2zg", 2, 2, 3, 1, 2},
+                      {"v4fg", 4, 1, 3, 0, 2}};
     char buf[1400];
-    for (int way = 0; way < 7; way++) {
+    for (int way = 0; way < N_WAYS; way++) {
         struct order *o = make_order(ways[way].sp, ways[way].name);
         o->spec.parallel.dp = ways[way].dp;
         o->spec.parallel.zero = ways[way].zero;
+        o->spec.parallel.zero_group = ways[way].group;
         o->spec.optim.max_grad_norm = ways[way].max_norm;
-        o->spec.model.shape.tied = way == 4;
-        if (way == 6) o->spec.precision.params = PRECISION_BF16;
+        o->spec.model.shape.tied = way == 4 || way == 8;
+        if (way == BF16) o->spec.precision.params = PRECISION_BF16;
         o->spec.verify.first_step = 1;
         o->spec.verify.max_tokens = 50;
         if (run_ok(o)) {
             const struct gang_event *ev = gang_event(&g, EV_VERIFIED, 0);
             CHECK(ev && number(ev->json, "loss_rel") <= number(ev->json, "allowed_loss_rel"));
-            if (ev && way < 6) CHECK(number(ev->json, "grad_rel_l2") <= 1e-5);
+            if (ev && way != BF16) CHECK(number(ev->json, "grad_rel_l2") <= 1e-5);
             if (ev) CHECK(strstr(text(ev->json, "worst", buf, sizeof buf), ".weight"));
             if (ev) CHECK_STR(text(ev->json, "ledger", buf, sizeof buf), "equal");
             if (way == 1) check_sha(plain_sha); /* it leaves no trace */
@@ -616,44 +621,68 @@ static void test_mutants_at_first_step(void)
         free(o);
     }
 }
+
+/* A gradient that stays in its group is off in every tensor, and only a training has groups. */
+static void test_group_alone_at_first_step(void)
+{
+    if (!prepared_id[0]) test_prepare();
+    for (int zero = 2; zero <= 3; zero++) {
+        struct order *o = make_order(2, "alone");
+        o->spec.parallel.dp = 2;
+        o->spec.parallel.zero = zero;
+        o->spec.parallel.zero_group = 2;
+        o->spec.verify.first_step = 1;
+        setenv("SEQD_MUTANT", "group_alone", 1);
+        run(o);
+        unsetenv("SEQD_MUTANT");
+        const char *named = strstr(g.fail.text, "worst tensor model.");
+        verify_report(MUTANT_GROUP_ALONE, g.fail.code == ERR_CORRUPT && named && g.n_steps == 0,
+                      "a tensor before a training's first step");
+        free(o);
+    }
+}
 #endif
 
 /* ---- ranks and what they hold ---------------------------------------------------------------- */
 
-static struct order *shaped(const char *name, int dp, int sp, int zero)
+static struct order *shaped(const char *name, int dp, int sp, int zero, int group)
 {
     struct order *o = make_order(sp, name);
     o->spec.parallel.dp = dp;
     o->spec.parallel.zero = zero;
+    o->spec.parallel.zero_group = group;
     o->spec.determinism = DET_RANKS;
     o->spec.model.shape.tied = dp == 2;
     return o;
 }
 
-/* Killed at a checkpoint and resumed by other ranks, which shard other things:
+/* Killed at a checkpoint and resumed by other ranks, which shard other things in other groups:
  * the bits of an undisturbed run. */
 static void test_other_shape(void)
 {
     static const struct {
-        int sp, zero;
-    } before[] = {{4, 1}, {2, 3}}, after[] = {{2, 3}, {1, 2}};
-    char want[80], name[16];
+        int dp, sp, zero, group, sp_after, zero_after, group_after;
+    } ways[] = {
+        {1, 4, 1, 0, 2, 3, 0}, {2, 2, 3, 0, 1, 2, 0}, {2, 2, 3, 2, 2, 2, 1}, {1, 4, 2, 2, 4, 3, 0}};
+    char want[2][80] = {"", ""}, name[16];
     for (int dp = 1; dp <= 2; dp++) {
         snprintf(name, sizeof name, "whole%d", dp);
-        struct order *o = shaped(name, dp, 1, 0);
-        if (run_ok(o)) text(g.result, "weights_sha256", want, sizeof want);
+        struct order *o = shaped(name, dp, 1, 0, 0);
+        if (run_ok(o)) text(g.result, "weights_sha256", want[dp - 1], sizeof want[0]);
         free(o);
-        snprintf(name, sizeof name, "shape%d", dp);
-        o = shaped(name, dp, before[dp - 1].sp, before[dp - 1].zero);
+    }
+    for (int i = 0; i < (int)(sizeof ways / sizeof *ways); i++) {
+        snprintf(name, sizeof name, "shape%d", i);
+        struct order *o = shaped(name, ways[i].dp, ways[i].sp, ways[i].zero, ways[i].group);
         prepare_run(o);
         gang_start(&g, o->spec.resources.ranks, o);
         g.kill_rank = 1;
         gang_run(&g);
         CHECK(g.n_steps >= 3 && g.n_steps < STEPS && !g.result[0]);
         free(o);
-        o = shaped(name, dp, after[dp - 1].sp, after[dp - 1].zero);
+        o = shaped(name, ways[i].dp, ways[i].sp_after, ways[i].zero_after, ways[i].group_after);
         o->args.epoch = 2;
-        if (run_ok(o)) check_sha(want);
+        if (run_ok(o)) check_sha(want[ways[i].dp - 1]);
         CHECK(g.n_steps > 0 && g.step[0].step > 3 && g.step[0].ledger_ok);
         free(o);
     }
@@ -757,6 +786,7 @@ int main(int argc, char **argv)
     RUN(test_first_step_refuses);
 #ifdef SEQD_MUTANTS
     RUN(test_mutants_at_first_step);
+    RUN(test_group_alone_at_first_step);
 #endif
     RUN(test_other_shape);
     RUN(test_every_s);

@@ -368,10 +368,12 @@ static int64_t item(const struct plan *p, enum plan_id id)
 }
 
 /* What is whole and what is a shard, stage by stage; the largest shard is planned for everyone. */
-static void test_zero_memory(void)
+static void check_zero_memory(int group)
 {
+    const int G = group ? group : 4;
     small_spec(JOB_TRAIN, 2);
     spec.parallel.dp = 2;
+    spec.parallel.zero_group = group;
     spec.optim.max_grad_norm = 1;
     for (int precision = PRECISION_FP32; precision < PRECISION_N; precision++)
         for (int zero = 0; zero <= 3; zero++) {
@@ -383,15 +385,33 @@ static void test_zero_memory(void)
             const int64_t window = zero_window(&p.shards);
             check_layout(&p);
             CHECK(p.n_ranks == 4 && p.sp == 2 && p.dp == 2 && p.zero == zero && !p.fused);
-            CHECK(p.micro_batches == 1 && shard >= all / 4 && (!zero || shard < all / 3));
+            CHECK(p.micro_batches == 1 && shard >= all / G);
+            CHECK(!zero || (G == 1 ? shard == all : shard < all / (G - 1)));
             CHECK(item(&p, PLAN_ADAM_M) == shard && item(&p, PLAN_ADAM_V) == shard);
             CHECK(item(&p, PLAN_MASTER) == (precision ? shard : 0));
             CHECK(item(&p, PLAN_PARAMS) == (zero == 3 ? shard / 4 : p.n_params) * act);
             CHECK(item(&p, PLAN_FETCHED) == (zero == 3 ? window * act : 0));
             CHECK(item(&p, PLAN_GRAD) == (zero >= 2 ? window : p.n_grad) * 4);
             CHECK(item(&p, PLAN_GRAD_ACC) == (zero >= 2 ? shard : 0));
-            CHECK(zero < 1 || strstr(p.reason, "sharded over 4 ranks"));
+            CHECK(zero < 1 || strstr(p.reason, G == 4   ? "sharded over 4 ranks"
+                                               : G == 2 ? "sharded over 2 ranks, in 2 groups"
+                                                        : "groups of one rank"));
         }
+}
+
+static void test_zero_memory(void)
+{
+    check_zero_memory(0);
+    check_zero_memory(2);
+    check_zero_memory(1);
+}
+
+static void test_zero_fused(void)
+{
+    small_spec(JOB_TRAIN, 2);
+    spec.parallel.dp = 2;
+    spec.parallel.zero = 3;
+    spec.precision.params = PRECISION_FP16;
     spec.optim.max_grad_norm = 0;
     CHECK(!make(0).fused); /* fp16: a step may be skipped for its loss scale */
     spec.precision.params = PRECISION_BF16;
@@ -410,11 +430,13 @@ static void test_zero_memory(void)
 }
 
 /* By rank: what is sent here is received there, and in all the bytes are those of the algorithm: N
- * floats leave for their owners from each of the W - 1 others, and come back. */
-static void test_zero_comm(void)
+ * floats leave for their owners from each of the G - 1 others in the K groups, are summed by the K
+ * that own them, which each get 2 (K - 1)/K of them, and come back within the groups. */
+static void check_zero_comm(int group)
 {
-    const int W = 6;
+    const int W = 6, G = group ? group : W, K = W / G;
     small_spec(JOB_TRAIN, 2);
+    spec.parallel.zero_group = group;
     spec.parallel.dp = 3;
     spec.train.global_batch = 6; /* two samples a ring */
     spec.optim.max_grad_norm = 1;
@@ -439,14 +461,20 @@ static void test_zero_comm(void)
             for (int i = 0; i < PURPOSE_N; i++)
                 CHECK(sum[i].bytes_sent == sum[i].bytes_received &&
                       sum[i].messages_sent == sum[i].messages_received);
-            const int64_t norm = zero_units(&p.shards) * 8 * (W - 1);
+            const int64_t norm = zero_units(&p.shards) * 8 * (G - 1) * K;
             const int64_t twice = tied ? embed : 0, grads = zero == 1 ? N : 2 * (N + twice);
-            CHECK(sum[PURPOSE_GRAD].bytes_sent == (W - 1) * grads * 4 + norm);
+            CHECK(sum[PURPOSE_GRAD].bytes_sent == ((G - 1) * K + 2 * (K - 1)) * grads * 4 + norm);
             /* zero 3, for each of two samples: everything forward, layers again backward */
             const int64_t fetched = 2 * (embed + twice + head + 2 * (N - embed - head));
-            CHECK(sum[PURPOSE_PARAM].bytes_sent == (W - 1) * (zero == 3 ? fetched : N) * 4);
+            CHECK(sum[PURPOSE_PARAM].bytes_sent == (G - 1) * K * (zero == 3 ? fetched : N) * 4);
             CHECK(sum[PURPOSE_LOSS].bytes_sent == W * (W - 1) * 8);
         }
+}
+
+static void test_zero_comm(void)
+{
+    check_zero_comm(0);
+    for (int group = 1; group <= 3; group++) check_zero_comm(group);
 }
 
 /* ---- refusals -------------------------------------------------------------------------------- */
@@ -468,6 +496,10 @@ static void test_zero_advice(void)
               e.text);
     spec.parallel.zero = 3;
     CHECK(plan_make(&spec, need, &p, &e) == 0);
+    spec.parallel.zero_group = 2;
+    CHECK(plan_make(&spec, need, &p, &e) == -1 && e.code == ERR_DOES_NOT_FIT);
+    CHECK_MSG(strstr(e.text, "parallel.zero_group 4 needs") && !strstr(e.text, "needs still"), "%s",
+              e.text);
 }
 
 static void test_does_not_fit(void)
@@ -571,7 +603,8 @@ static void test_json(void)
     spec.train.global_batch = 8;
     spec.parallel.zero = 3;
     const struct plan many = make(0);
-    CHECK(plan_json(&spec, &many, out, 16384) > 0 && strstr(out, "\"dp\":8,\"zero\":3"));
+    CHECK(plan_json(&spec, &many, out, 16384) > 0 &&
+          strstr(out, "\"dp\":8,\"zero\":3,\"zero_group\":64"));
     char b[24];
     CHECK_STR(plan_bytes(b, 1536), "1.5 KiB");
     CHECK_STR(plan_bytes(b, 12), "12 B");
@@ -593,6 +626,7 @@ int main(void)
     RUN(test_comm);
     RUN(test_flops);
     RUN(test_zero_memory);
+    RUN(test_zero_fused);
     RUN(test_zero_comm);
     RUN(test_zero_advice);
     RUN(test_does_not_fit);

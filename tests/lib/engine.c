@@ -191,7 +191,7 @@ void engine_keep(float **out, const float *from, int64_t n)
 void engine_collect(const struct train *t, enum sharded_array which, float *out)
 {
     struct err e = {0};
-    if (t->plan->zero || t->state.rank == 0)
+    if (t->plan->zero ? t->state.rank < t->plan->zero_group : t->state.rank == 0)
         CHECK_MSG(!sharded_read(&t->state, which, 0, t->plan->n_params, out, &e), "%s", e.text);
 }
 

@@ -91,7 +91,7 @@ struct engine_run {
 
 void engine_keep(float **out, const float *from, int64_t n);
 
-/* Every rank adds what it owns to arrays that all threads share. */
+/* Every rank of the first group adds what it owns to arrays that all threads share. */
 void engine_collect(const struct train *t, enum sharded_array which, float *out);
 
 void engine_steps(struct train *t, struct engine_run *r, int rank, struct err *e);

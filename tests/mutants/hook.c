@@ -40,6 +40,7 @@ const char *const mutant_names[] = {
     [MUTANT_PAD_SEEN] = "pad_seen",
     [MUTANT_SWITCH_SWAPPED] = "switch_swapped",
     [MUTANT_GRAD_DROPPED] = "grad_dropped",
+    [MUTANT_GROUP_ALONE] = "group_alone",
     [MUTANT_EMA_SKIPPED] = "ema_skipped",
     [MUTANT_DROPOUT_SAME] = "dropout_same",
     [MUTANT_ACK_EARLY] = "ack_early",

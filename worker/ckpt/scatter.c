@@ -68,7 +68,7 @@ static struct zero_range run_of(const struct sharded_state *h, const struct scat
     const bool all = h->plan->zero == 0 || (o->which == SHARDED_WEIGHTS && h->plan->zero < 3);
     struct zero_range r = {o->offset, o->offset + o->n};
     if (o->op == OP_TAKE && all) return r;
-    const struct zero_range own = zero_range(z, zero_bucket(z, o->offset), w);
+    const struct zero_range own = zero_range(z, zero_bucket(z, o->offset), zero_place(z, w));
     if (r.begin < own.begin) r.begin = own.begin;
     if (r.end > own.end) r.end = own.end;
     if (r.end < r.begin) r.end = r.begin;
@@ -118,7 +118,7 @@ static int scatter_read(void *arg, int which, int64_t offset, int64_t n, float *
     const struct scatter_order o = {OP_GIVE, which, offset, n};
     assert(n <= ST_CHUNK);
     if (sharded_read(h, (enum sharded_array)which, offset, n, out, e)) return -1;
-    for (int w = 1; h->plan->zero && w < h->plan->n_ranks; w++) {
+    for (int w = 1; h->plan->zero && w < h->plan->zero_group; w++) { /* the first group has all */
         const struct zero_range r = run_of(h, &o, w);
         if (r.begin == r.end) continue;
         if (order(h, w, &o, e)) return -1;

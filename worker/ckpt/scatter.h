@@ -13,8 +13,8 @@
  *     STILL           no data: rank 0 is busy with its disk, and no hang
  *     END
  *
- * Elements go to the ranks that hold some of them: where every rank holds all, GIVE is not needed
- * and TAKE goes to all. tested: tests/engine/test_dp.c */
+ * Elements go to the ranks that hold some of them and come from those of rank 0's group: where
+ * every rank holds all, GIVE is not needed and TAKE goes to all. tested: tests/engine/test_dp.c */
 #ifndef SEQD_CKPT_SCATTER_H
 #define SEQD_CKPT_SCATTER_H
 

@@ -103,7 +103,7 @@ int model_init(struct model *m, const struct model_options *o, struct err *e)
     m->arena = o->arena;
     m->host = o->host;
     m->dtype = dtype_of_precision(o->plan->precision);
-    if (open_ring(m, o, e)) return -1;
+    if (open_ring(m, o, e) || model_open_groups(m, o, e)) return -1;
     m->sp.ops = sp_find(o->plan->strategy, o->plan->form);
     if (!m->sp.ops && !o->plan->grid[0])
         return err_set(e, ERR_UNSUPPORTED, "the plan's strategy has no row here");
@@ -191,33 +191,6 @@ struct tensor model_weight(const struct model *m, int64_t offset, int64_t rows, 
 float *model_gradient(const struct model *m, int64_t offset)
 {
     return m->grad + (m->plan->by_bucket ? in_window(m, offset) : offset);
-}
-
-/* ---- buckets --------------------------------------------------------------------------------- */
-
-int model_fetch(struct model *m, int bucket, struct err *e)
-{
-    return m->fetched ? m->buckets.fetch(m->buckets.arg, bucket, e) : 0;
-}
-
-/* Fetches what the head reads: after the last layer, held until the head is done. */
-int model_fetch_head(struct model *m, struct err *e)
-{
-    if (m->shape.tied && model_fetch(m, 0, e)) return -1;
-    return model_fetch(m, m->shape.n_layers + 1, e);
-}
-
-/* Before a bucket's gradient is computed: what lies between tensors is summed and sent as well. */
-void model_clear(struct model *m, int bucket)
-{
-    const struct zero *z = &m->plan->shards;
-    if (!m->plan->by_bucket) return;
-    m->be->ops->fill(m->be, m->grad + zero_window_at(z, bucket), zero_len(z, bucket), 0);
-}
-
-int model_reduce(struct model *m, int bucket, bool last, struct err *e)
-{
-    return m->plan->by_bucket ? m->buckets.reduce(m->buckets.arg, bucket, last, e) : 0;
 }
 
 struct tensor model_rows(const struct model *m, void *base, int64_t cols)

@@ -53,7 +53,11 @@ struct model {
                          * otherwise the ring's; NULL: one rank */
     struct sp sp;       /* sp.shard says which rows these are */
     int rank, ring;     /* the rank's number in its ring; the ring's number */
-    enum dtype dtype;   /* the plan's precision: of weights and of what the kernels call act */
+    /* A training's ranks that share one set of shards (worker/plan/zero.h), and the rank's number
+     * there; those of all groups that own what it does. NULL: one rank. */
+    struct comm *group, *owners;
+    int place;
+    enum dtype dtype; /* the plan's precision: of weights and of what the kernels call act */
     void *params;  /* [n_params] of dtype, zero 3: this rank's shard: read through model_weight */
     void *fetched; /* zero 3: a window of weights; NULL: params are whole */
     float *grad;   /* [n_grad], by bucket: a window; NULL when only inferring */
@@ -155,6 +159,9 @@ int model_grad(struct model *m, const struct batch *b, float scale, double *nll_
 
 /* m->grad summed over m->world (purpose GRAD), and the tied embedding's two parts joined. */
 int model_reduce_grad(struct model *m, struct err *e);
+/* x: [elements of the bucket] of this rank's gradient; the part that it owns becomes the sum over
+ * m->world. everywhere: and so does all of x. One rank: nothing. Purpose GRAD. Collective. */
+int model_sum_bucket(struct model *m, int bucket, bool everywhere, float *x, struct err *e);
 
 /* ---- generate -------------------------------------------------------------------------------- */
 
@@ -175,6 +182,9 @@ const struct batch *batch_loss(struct model *m, const struct batch *b);
 
 /* [T, cols] of the model's dtype at base. */
 struct tensor model_rows(const struct model *m, void *base, int64_t cols);
+
+/* Finds group, owners and place. After world. */
+int model_open_groups(struct model *m, const struct model_options *o, struct err *e);
 
 /* zero 3: a section's weights, what the head reads. By bucket: a bucket's gradient is about to be
  * computed; is complete. Otherwise nothing. */

@@ -187,6 +187,7 @@ static void alone(struct weighing *w)
     struct estimate t;
     *w->spec = *w->asked;
     w->spec->resources.ranks = w->spec->parallel.sp = w->spec->parallel.dp = 1;
+    w->spec->parallel.zero_group = 0;
     w->spec->parallel.strategy = STRATEGY_LOCAL;
     w->spec->parallel.layout = LAYOUT_AUTO;
     struct err e;

@@ -80,6 +80,7 @@ static void compare_tensor(struct weighing *w, enum strategy_id strategy)
     w->spec->parallel.layout = LAYOUT_AUTO;
     w->spec->parallel.sp = 1;
     w->spec->resources.ranks = w->spec->parallel.dp = b.dp;
+    w->spec->parallel.zero_group = 0;
     if (c->n + c->n_compared == CHOICE_OPTIONS || family_check(w->spec, &e)) return;
     struct model_shape *m = &w->spec->model.shape;
     const bool thin = family_row(m)->slices_heads;
@@ -98,7 +99,7 @@ static void compare_tensor(struct weighing *w, enum strategy_id strategy)
     }
     p->segment_size += volume_bounce_size(P);
     if (thin) p->flops *= P;
-    p->n_ranks = b.dp * P;
+    p->n_ranks = p->zero_group = b.dp * P;
     p->sp = P;
     p->strategy = strategy;
     count_tensor(m, p, P);

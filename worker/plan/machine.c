@@ -86,7 +86,9 @@ static double chain(const struct job_spec *s, const struct plan *p)
 static double purpose_s(const struct machine *m, const struct plan *p, int purpose)
 {
     const struct comm_count *c = &p->comm[purpose];
-    const int peers = within_ring(purpose) ? p->sp : p->n_ranks;
+    const int peers = within_ring(purpose)       ? p->sp
+                      : purpose == PURPOSE_PARAM ? p->zero_group
+                                                 : p->n_ranks;
     const double rate = peers > m->ranks_per_node ? m->network : m->link;
     if (!c->messages_sent && !c->messages_received) return 0; /* of one device no link is known */
     const double n = (double)(c->messages_sent > c->messages_received ? c->messages_sent

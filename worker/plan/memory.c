@@ -71,7 +71,7 @@ static void put_parameters(struct placer *b, const struct memory_choice *c)
     int levels = 0;
     while ((1 << levels) < b->sh.n_sums) levels++;
     p->n_params = param_count(m);
-    zero_init(&p->shards, m, plan_sum_ranks(p));
+    zero_init(&p->shards, m, p->zero_group, plan_sum_ranks(p) / p->zero_group);
     p->n_shard = p->zero ? p->shards.shard_max : p->n_params;
     p->n_grad = gradient_size(b);
     p->tree_size = trains(p) && levels ? memory_largest_gradient(m) : 0;

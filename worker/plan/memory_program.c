@@ -249,7 +249,9 @@ static void put_ring(struct placer *b, const struct needs *n)
     struct attention_need need;
     attention_of(p, n, &need);
     const bool ring = seq && more && need.ring;
-    const int64_t bounce = max64(volume_bounce_size(p->n_ranks), volume_bounce_size(p->sp));
+    const int views[] = {p->n_ranks, p->sp, p->shards.W, p->shards.n_groups};
+    int64_t bounce = 0;
+    for (int i = 0; i < 4; i++) bounce = max64(bounce, volume_bounce_size(views[i]));
     const int64_t part = decode ? volume_decode_size(p->sp, n->op.heads, n->op.head_dim) : 0;
     const struct placer_want list[] = {
         {PLAN_RING_KV0, "ring_kv0", PLAN_RING, kv, ring, true},

@@ -78,6 +78,14 @@ static void cut_windows(const struct job_spec *s, struct plan *p)
     p->S = window;
 }
 
+/* Whose shards there are, and whether gradients travel by bucket. */
+static void set_zero(struct plan *p, int stage, int group)
+{
+    p->zero = p->kind == JOB_TRAIN && p->n_ranks > 1 ? stage : 0;
+    p->zero_group = p->zero && group ? group : plan_sum_ranks(p);
+    p->by_bucket = p->fused || p->zero >= 2;
+}
+
 /* What the spec says, with every auto but recompute resolved. */
 static int plan_choose(const struct job_spec *s, int sp, struct plan *p, struct err *e)
 {
@@ -96,10 +104,9 @@ static int plan_choose(const struct job_spec *s, int sp, struct plan *p, struct 
     p->micro_batches = s->kind == JOB_TRAIN && s->train.global_batch > p->dp
                            ? s->train.global_batch / p->dp
                            : 1;
-    p->zero = s->kind == JOB_TRAIN && p->n_ranks > 1 ? s->parallel.zero : 0;
     p->fused = can_fuse(s, p);
     p->ema = s->kind == JOB_TRAIN && s->ema.decay > 0;
-    p->by_bucket = p->fused || p->zero >= 2;
+    set_zero(p, s->parallel.zero, s->parallel.zero_group);
     p->strategy = (enum strategy_id)s->parallel.strategy;
     p->layout = (enum layout_id)s->parallel.layout;
     p->recompute = has_backward(p->kind) ? (enum recompute_id)s->memory.recompute : RECOMPUTE_NONE;
@@ -159,7 +166,7 @@ int plan_reference(const struct job_spec *spec, const struct plan *p, struct pla
     ref->S = ref->seq_len = plan_verify_seq(spec, p);
     ref->micro_batches = ref->n_windows = 1;
     ref->carry_size = 0;
-    ref->n_ranks = ref->sp = ref->dp = 1;
+    ref->n_ranks = ref->sp = ref->dp = ref->zero_group = 1;
     ref->zero = 0;
     ref->by_bucket = ref->fused = ref->ema = false;
     ref->strategy = STRATEGY_LOCAL;
@@ -199,9 +206,13 @@ static void explain_zero(const struct plan *p, char *out, size_t size)
                                        "optimizer state, gradients and weights"};
     size_t n = 0;
     out[0] = 0;
-    if (p->zero)
+    if (p->zero && p->zero_group == 1)
+        n = (size_t)snprintf(out, size, "; zero %d in groups of one rank: each has all", p->zero);
+    else if (p->zero)
         n = (size_t)snprintf(out, size, "; zero %d: %s sharded over %d ranks", p->zero,
-                             what[p->zero], p->n_ranks);
+                             what[p->zero], p->zero_group);
+    if (p->zero_group > 1 && p->zero_group < p->n_ranks && n < size)
+        n += (size_t)snprintf(out + n, size - n, ", in %d groups", p->n_ranks / p->zero_group);
     if (p->fused && n < size) snprintf(out + n, size - n, "; updates fused into the backward pass");
 }
 
@@ -310,14 +321,13 @@ static int64_t size_if(const struct job_spec *s, int sp, enum recompute_id recom
     return place(s, &p, NULL) ? -1 : total(&p);
 }
 
-/* Bytes under another ZeRO stage. */
-static int64_t size_zero(const struct job_spec *s, const struct plan *now, int stage)
+/* Bytes under another ZeRO stage, in groups of so many ranks; 0: of all. */
+static int64_t size_zero(const struct job_spec *s, const struct plan *now, int stage, int group)
 {
     struct plan p;
     if (plan_choose(s, now->sp, &p, NULL)) return -1;
     p.recompute = now->recompute;
-    p.zero = stage;
-    p.by_bucket = p.fused || stage >= 2;
+    set_zero(&p, stage, group);
     return place(s, &p, NULL) ? -1 : total(&p);
 }
 
@@ -334,11 +344,16 @@ static void advise(const struct job_spec *s, const struct plan *p, int64_t limit
                                   plan_bytes(a, full));
     }
     for (int stage = p->zero + 1; p->kind == JOB_TRAIN && p->n_ranks > 1 && stage <= 3; stage++) {
-        const int64_t need = size_zero(s, p, stage);
+        const int64_t need = size_zero(s, p, stage, s->parallel.zero_group);
         if (need < 0 || (need > limit && stage < 3) || n >= size) continue;
         n += (size_t)snprintf(out + n, size - n, "; parallel.zero %d needs %s%s", stage,
                               plan_bytes(a, need), need > limit ? " still" : "");
         break;
+    }
+    if (p->zero_group < plan_sum_ranks(p) && n < size) {
+        const int64_t need = size_zero(s, p, p->zero, 0);
+        n += (size_t)snprintf(out + n, size - n, "; parallel.zero_group %d needs %s%s", p->n_ranks,
+                              plan_bytes(a, need), need > limit ? " still" : "");
     }
     for (int ranks = p->sp * 2; ranks * p->dp <= JOB_MAX_RANKS && n < size; ranks *= 2) {
         const int64_t need = size_if(s, ranks, p->recompute);

@@ -215,11 +215,12 @@ struct plan {
     enum precision_id precision; /* of weights, activations and products */
     bool rank_bits;              /* determinism "ranks" */
     int zero;                    /* ZeRO stage; 0 for one rank and unless training */
+    int zero_group;              /* ranks that share one set of shards; zero 0: all that sum */
     bool by_bucket;        /* gradients are summed bucket by bucket within the backward pass, and
                             * no rank holds all of them: zero 2 and 3, and whenever fused */
     bool fused;            /* and each bucket is updated right then */
     bool ema;              /* a moving average of the weights is kept */
-    struct zero shards;    /* who owns what, over plan_sum_ranks */
+    struct zero shards;    /* who owns what, in groups of zero_group */
     int64_t n_shard;       /* elements of the largest shard; n_params under zero 0 */
     int64_t loss_chunk;    /* tokens; at most a sum chunk */
     int64_t n_params;      /* param_count */

@@ -104,6 +104,7 @@ int64_t plan_json(const struct job_spec *spec, const struct plan *p, char *out, 
     jwrite_int(&w, "dp", p->dp);
     if (p->kind == JOB_TRAIN) {
         jwrite_int(&w, "zero", p->zero);
+        if (p->zero) jwrite_int(&w, "zero_group", p->zero_group);
         jwrite_bool(&w, "fused_update", p->fused);
     }
     jwrite_int(&w, "threads", p->n_threads);

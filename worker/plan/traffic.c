@@ -12,34 +12,49 @@ int plan_sum_ranks(const struct plan *p)
 }
 
 /* One operation on every bucket: `scatter` sums each into its owners' parts, otherwise parts of
- * elements of `size` bytes are gathered everywhere. times: by kind of bucket, of one of them, all
- * kinds of layer alike. */
+ * elements of `size` bytes are gathered everywhere in a group. times: by kind of bucket, of one of
+ * them, all kinds of layer alike. */
 struct traffic_sweep {
     bool scatter;
     int64_t size;
     int64_t times[ZERO_LAYER + 1];
 };
 
+/* A part of n floats is summed over groups, `times` times. */
+static void count_owners(const struct zero *z, int rank, int64_t n, int64_t times,
+                         struct comm_count *out)
+{
+    const struct rank_set of = zero_owners(z, rank);
+    const int g = rank_set_index(&of, rank);
+    int64_t cut[JOB_MAX_RANKS + 1];
+    zero_cut_part(z, n, cut);
+    volume_add(out, volume_reduce_scatter(of.n, g, cut), times);
+    volume_add(out, volume_all_gather(of.n, g, cut, 4), times);
+}
+
 static void count_sweep(const struct plan *p, int rank, const struct traffic_sweep *s,
                         struct comm_count *out)
 {
     const struct zero *z = &p->shards;
+    const int w = zero_place(z, rank);
     for (int k = 0; k < ZERO_KIND_N; k++) {
         const int64_t n = s->times[k < ZERO_LAYER ? k : ZERO_LAYER] * z->n_of[k];
         if (!n) continue;
         volume_add(out,
-                   s->scatter ? volume_reduce_scatter(z->W, rank, z->cut[k])
-                              : volume_all_gather(z->W, rank, z->cut[k], s->size),
+                   s->scatter ? volume_reduce_scatter(z->W, w, z->cut[k])
+                              : volume_all_gather(z->W, w, z->cut[k], s->size),
                    n);
+        if (s->scatter) count_owners(z, rank, z->cut[k][w + 1] - z->cut[k][w], n, out);
     }
 }
 
-/* Each unit's sum of squares goes from its owner to everyone. */
+/* Each unit's sum of squares goes from its owner to the others of its group. */
 static void count_norm(const struct plan *p, int rank, struct comm_count *out)
 {
     const struct zero *z = &p->shards;
     for (int k = 0; k < ZERO_KIND_N; k++)
-        volume_add(out, volume_all_gather(z->W, rank, z->unit_cut[k], 8), z->n_of[k]);
+        volume_add(out, volume_all_gather(z->W, zero_place(z, rank), z->unit_cut[k], 8),
+                   z->n_of[k]);
 }
 
 /* How often gradients are summed, and into whose hands. A tied embedding gets two parts, from the
@@ -62,9 +77,9 @@ static void count_gradients(const struct plan *p, int rank, struct comm_count *o
     count_sweep(p, rank, &s, out);
 }
 
-/* zero 1 and 2: what was updated goes to everyone. zero 3: every bucket before its forward and its
- * backward; the head's are one visit, and so is the embedding, which needs no weights backwards,
- * unless it is the head as well. */
+/* zero 1 and 2: what was updated goes to the whole group. zero 3: every bucket before its forward
+ * and its backward; the head's are one visit, and so is the embedding, which needs no weights
+ * backwards, unless it is the head as well. */
 static void count_weights(const struct model_shape *m, const struct plan *p, int rank,
                           struct comm_count *out)
 {

@@ -84,6 +84,30 @@ int64_t zero_units(const struct zero *z)
     return zero_first_unit(z, zero_buckets(z));
 }
 
+/* ---- groups ---------------------------------------------------------------------------------- */
+
+struct rank_set zero_group(const struct zero *z, int rank)
+{
+    return rank_block(rank, z->W);
+}
+
+int zero_place(const struct zero *z, int rank)
+{
+    const struct rank_set group = zero_group(z, rank);
+    return rank_set_index(&group, rank);
+}
+
+struct rank_set zero_owners(const struct zero *z, int rank)
+{
+    return rank_across(rank, z->W, z->W * z->n_groups);
+}
+
+void zero_cut_part(const struct zero *z, int64_t n, int64_t *cut)
+{
+    const int64_t K = z->n_groups;
+    for (int k = 0; k <= K; k++) cut[k] = n / K * k + n % K * k / K;
+}
+
 /* ---- units ----------------------------------------------------------------------------------- */
 
 void zero_walk(struct zero_walk *w, const struct zero *z, const struct model_shape *m, int b)
@@ -152,12 +176,17 @@ static int first_of(const struct zero *z, enum zero_kind k)
     return -1;
 }
 
-void zero_init(struct zero *z, const struct model_shape *m, int W)
+void zero_init(struct zero *z, const struct model_shape *m, int W, int n_groups)
 {
     struct family f;
     family_write(m, &f);
-    assert(W >= 1 && W <= JOB_MAX_RANKS && m->n_layers <= ZERO_LAYERS_MAX);
-    *z = (struct zero){.W = W, .n_layers = m->n_layers, .tied = m->tied, .n_kinds = f.n_kinds};
+    assert(W >= 1 && n_groups >= 1 && W * n_groups <= JOB_MAX_RANKS);
+    assert(m->n_layers <= ZERO_LAYERS_MAX);
+    *z = (struct zero){.W = W,
+                       .n_groups = n_groups,
+                       .n_layers = m->n_layers,
+                       .tied = m->tied,
+                       .n_kinds = f.n_kinds};
     for (int l = 0; l < m->n_layers; l++) z->layer[l] = (uint8_t)family_layer_kind(m, l);
     z->len[ZERO_EMBED] = f.in.weights_size;
     z->len[ZERO_HEAD] = f.out.weights_size;

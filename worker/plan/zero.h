@@ -9,6 +9,11 @@
  * bucket, as evenly as possible: ranges differ by at most a unit and may be empty. The gap after a
  * tensor belongs to the owner of the unit before it, so that ranges tile the bucket.
  *
+ * Ranks may be in groups of W consecutive ones (parallel.zero_group), each of which has all shards:
+ * rank g W + w owns what rank w does. Gradients are summed within a group, then each part over the
+ * ranks that own it, one in every group. Where W is a power of two, or there is one group, that is
+ * the tree over all ranks.
+ *
  * What a rank owns of all buckets, one after another, is its shard: optimizer state under every
  * stage but 0, gradients from 2 on, weights under 3. Memory is planned for the largest shard, so
  * that all ranks have one plan; bytes on the wire are those of the ranges themselves.
@@ -27,6 +32,7 @@
 #include "api/core/limits.h"
 #include "api/core/model_shape.h"
 #include "worker/family/family.h"
+#include "worker/plan/axes.h"
 
 /* Elements of a unit, about, no unit being less than a row: a bucket has 128 of them, a large one
  * more, so that they stay below 65536 elements, but never more than 4096 (which bounds the work of
@@ -41,7 +47,8 @@
 enum zero_kind { ZERO_EMBED, ZERO_HEAD, ZERO_LAYER, ZERO_KIND_N = ZERO_LAYER + FAMILY_KINDS };
 
 struct zero {
-    int W, n_layers; /* ranks that share */
+    int W, n_groups; /* ranks of a group; groups */
+    int n_layers;
     bool tied;
     int n_kinds;                    /* of layer */
     uint8_t layer[ZERO_LAYERS_MAX]; /* the kind of each, 0 .. n_kinds - 1 */
@@ -54,7 +61,15 @@ struct zero {
     int64_t cut[ZERO_KIND_N][JOB_MAX_RANKS + 1], unit_cut[ZERO_KIND_N][JOB_MAX_RANKS + 1];
 };
 
-void zero_init(struct zero *z, const struct model_shape *m, int W);
+void zero_init(struct zero *z, const struct model_shape *m, int W, int n_groups);
+
+/* Of rank `rank` of all W n_groups: the ranks of its group, and its number there, which says what
+ * it owns; the ranks of all groups that own the same. */
+struct rank_set zero_group(const struct zero *z, int rank);
+int zero_place(const struct zero *z, int rank);
+struct rank_set zero_owners(const struct zero *z, int rank);
+/* Where a part of n elements is cut to be summed over groups: cut [n_groups + 1]. */
+void zero_cut_part(const struct zero *z, int64_t n, int64_t *cut);
 
 static inline int zero_buckets(const struct zero *z)
 {

@@ -138,6 +138,13 @@ static int open_memory(struct run *r, struct err *e)
     return 0;
 }
 
+/* Blocks of ranks that tensors are summed and gathered in: rings, or where these are all ranks or
+ * one, those that share shards. */
+static int block_size(const struct plan *p)
+{
+    return p->sp > 1 && p->sp < p->n_ranks ? p->sp : p->zero_group;
+}
+
 /* The rendezvous: publish a blob, receive everyone's. One rank alone says an empty one. */
 static int open_comm(struct run *r, struct err *e)
 {
@@ -153,7 +160,7 @@ static int open_comm(struct run *r, struct err *e)
                              .be = r->be,
                              .segment = r->own_segment,
                              .segment_size = r->plan.segment_size,
-                             .view_size = r->plan.sp,
+                             .view_size = block_size(&r->plan),
                              .hop_timeout_ms = r->spec->limits.step_timeout_s > 0
                                                    ? r->spec->limits.step_timeout_s * 1000
                                                    : HOP_TIMEOUT_MS,

@@ -28,7 +28,7 @@ static double count_bytes(const struct model *m)
     return (double)n;
 }
 
-/* A ring alone cannot look where others hold its weights (zero 3): all do, in the end. */
+/* A ring alone cannot look where others may hold its weights (zero 3): all do, in the end. */
 static bool ring_looks(const struct train *t)
 {
     return t->plan->zero < 3 || t->plan->dp == 1;

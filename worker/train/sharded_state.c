@@ -18,13 +18,14 @@ static struct zero_range own_range(const struct sharded_state *h, int b)
     const struct zero *z = &h->plan->shards;
     const int64_t begin = zero_begin(z, b);
     if (whole(h)) return (struct zero_range){begin, begin + zero_len(z, b)};
-    return zero_range(z, b, h->rank);
+    return zero_range(z, b, h->model->place);
 }
 
 /* Where that part starts in an array of n_shard elements. */
 static int64_t own_at(const struct sharded_state *h, int b)
 {
-    return whole(h) ? zero_begin(&h->plan->shards, b) : zero_at(&h->plan->shards, b, h->rank);
+    return whole(h) ? zero_begin(&h->plan->shards, b)
+                    : zero_at(&h->plan->shards, b, h->model->place);
 }
 
 /* Element of model->params. */
@@ -84,17 +85,17 @@ static int bucket_fetch(void *arg, int b, struct err *e)
     const int64_t size = dtype_size(m->dtype);
     char *window = (char *)m->fetched + zero_window_at(&h->plan->shards, b) * size;
     mark_place(h, b);
-    return comm_all_gather(m->world, PURPOSE_PARAM, params_of(h, own_at(h, b)), window,
+    return comm_all_gather(m->group, PURPOSE_PARAM, params_of(h, own_at(h, b)), window,
                            cut_of(h, b), size, m->bounce, e);
 }
 
-/* zero 1 and 2: the updated parts to everyone. */
+/* zero 1 and 2: the updated parts to the whole group. */
 static int bucket_publish(struct sharded_state *h, int b, struct err *e)
 {
     struct model *m = h->model;
     if (h->plan->zero != 1 && h->plan->zero != 2) return 0;
     mark_place(h, b);
-    return comm_all_gather(m->world, PURPOSE_PARAM, params_of(h, own_range(h, b).begin),
+    return comm_all_gather(m->group, PURPOSE_PARAM, params_of(h, own_range(h, b).begin),
                            params_of(h, zero_begin(&h->plan->shards, b)), cut_of(h, b),
                            dtype_size(m->dtype), m->bounce, e);
 }
@@ -128,13 +129,8 @@ static int bucket_update(struct sharded_state *h, int b, const struct optim_rate
 /* x: the bucket's gradient on this rank; its own part becomes the sum over ranks. */
 static int bucket_sum(struct sharded_state *h, int b, float *x, struct err *e)
 {
-    struct model *m = h->model;
-    const int64_t *cut = cut_of(h, b);
-    if (!m->world) return 0;
-    mark_place(h, b);
-    if (comm_reduce_scatter(m->world, PURPOSE_GRAD, x, cut, m->bounce, e)) return -1;
-    if (!whole(h)) return 0;
-    return comm_all_gather(m->world, PURPOSE_GRAD, x + cut[h->rank], x, cut, 4, m->bounce, e);
+    if (h->model->world) mark_place(h, b);
+    return model_sum_bucket(h->model, b, whole(h), x, e);
 }
 
 static void add(struct sharded_state *h, float *y, const float *x, int64_t n)
@@ -214,8 +210,8 @@ int sharded_norm(struct sharded_state *h, double *norm, struct err *e)
         const struct optim_part x = part_of(h, b);
         if (!h->plan->fused) optim_sums(&h->optim, &x);
         mark_place(h, b);
-        if (!whole(h) && comm_all_gather(h->model->world, PURPOSE_GRAD, sums + cut[h->rank], sums,
-                                         cut, 8, h->model->bounce, e))
+        if (!whole(h) && comm_all_gather(h->model->group, PURPOSE_GRAD, sums + cut[h->model->place],
+                                         sums, cut, 8, h->model->bounce, e))
             return -1;
     }
     return optim_norm(&h->optim, norm, e);

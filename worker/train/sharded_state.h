@@ -3,13 +3,16 @@
  *
  *   zero 0   every rank has all; gradients are summed everywhere
  *   zero 1   moments (and master weights) of the own shard; gradients are summed at their
- *            owners after the backward pass, owners update, updated weights go to everyone
+ *            owners after the backward pass, owners update, updated weights go to the group
  *   zero 2   gradients as well: a bucket's are summed in the backward pass once they are complete
  *   zero 3   weights as well: a bucket's are fetched from their owners before they are read
  *
+ * Groups of ranks (parallel.zero_group) have a set of shards each; what a rank has, those of its
+ * place in the other groups have too, to the bit: all get the same sums.
+ *
  * Sums over ranks are the perfect binary tree over rank numbers, element by element, under every
- * stage; a tied embedding's two parts are added before micro-batches are. So with determinism
- * "ranks" stages differ in no bit.
+ * stage and with groups of a power of two; a tied embedding's two parts are added before
+ * micro-batches are. So with determinism "ranks" stages and groups differ in no bit.
  *
  * Fused (plan.fused): a bucket is updated as soon as it has been summed.
  *
@@ -60,8 +63,8 @@ void sharded_write(struct sharded_state *h, enum sharded_array which, int64_t of
                    const float *x);
 /* The same out of the sharded arrays: what this rank holds of elements [offset,
  * offset + n) goes to out[i] for element offset + i, the rest is left as it is. zero 0: all of it.
- * Otherwise each element comes from one rank, its owner. SHARDED_GRAD: not when fused. fails: the
- * device's errors. */
+ * Otherwise each element comes from one rank of a group, its owner. SHARDED_GRAD: not when fused.
+ * fails: the device's errors. */
 int sharded_read(const struct sharded_state *h, enum sharded_array which, int64_t offset, int64_t n,
                  float *out, struct err *e);
 /* Random weights (model_random) in what this rank holds. */

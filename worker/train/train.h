@@ -6,8 +6,9 @@
  *   count    targets of all B samples; loss = global nll sum / global target count
  *   sample   batch, forward, loss, backward (model_grad)
  *   sum      gradients over all ranks, as the perfect binary tree over their numbers (a ring's
- *            ranks first, then the rings): once per step, or under determinism "ranks" once per
- *            micro-batch, then the micro-batches in order: with dp fixed no bit depends on sp
+ *            ranks first, then the rings; groups of parallel.zero_group before either): once per
+ *            step, or under determinism "ranks" once per micro-batch, then the micro-batches in
+ *            order: with dp fixed no bit depends on sp
  *   judge    did the gradient fit, and does this step change the weights (worker/train/scale.h,
  *            guard.h)
  *   update   norm, clip, AdamW of what the rank owns (sharded_state.h); the same bits everywhere

@@ -12,15 +12,9 @@ static int reduce(void *arg, int b, bool last, struct err *e)
     const struct gathered *w = arg;
     struct model *m = w->model;
     const struct zero *z = &m->plan->shards;
-    const int64_t *cut = z->cut[zero_kind(z, b)];
     float *x = m->grad + zero_window_at(z, b);
     (void)last; /* a tied embedding's two parts are simply added */
-    if (m->world) {
-        const float *own = x + cut[comm_rank(m->world)];
-        if (comm_reduce_scatter(m->world, PURPOSE_GRAD, x, cut, m->bounce, e) ||
-            comm_all_gather(m->world, PURPOSE_GRAD, own, x, cut, 4, m->bounce, e))
-            return -1;
-    }
+    if (model_sum_bucket(m, b, true, x, e)) return -1;
     if (w->grad)
         m->be->ops->add(m->be, &(struct add_args){
                                    .y = w->grad + zero_begin(z, b), .x = x, .n = zero_len(z, b)});
