@@ -252,6 +252,7 @@ struct way {
     enum precision_id precision;
     bool fused, ema, first_step, bits, nccl, evals;
     int64_t time_chunk;
+    int group; /* parallel.zero_group; 0: all */
 };
 
 static struct order *way_order(const struct way *w, const char *where)
@@ -260,6 +261,7 @@ static struct order *way_order(const struct way *w, const char *where)
     struct job_spec *s = &o->spec;
     s->parallel.dp = w->dp ? w->dp : 1;
     s->parallel.zero = w->zero;
+    s->parallel.zero_group = w->group;
     s->precision.params = (int32_t)w->precision;
     s->verify.first_step = w->first_step;
     s->determinism = w->bits ? DET_RANKS : DET_RUN;
@@ -419,6 +421,13 @@ static void test_nccl(void)
     const struct way lasp = {.name = "lasp-nccl", .shape = &linear, .sp = 2, .nccl = true};
     const struct way dsp = {
         .name = "dsp-nccl", .shape = &stdit3, .sp = 2, .dp = 2, .zero = 1, .nccl = true};
+    const struct way groups = {.name = "groups-nccl",
+                               .shape = &llama,
+                               .sp = 1,
+                               .dp = 4,
+                               .zero = 2,
+                               .group = 2,
+                               .nccl = true};
     struct way messages = dsp;
     messages.name = "messages-nccl";
     if (!gang_has_nccl(device)) return;
@@ -426,25 +435,27 @@ static void test_nccl(void)
     train(&rsa, sha, NULL);
     train(&lasp, sha, NULL);
     train(&dsp, sha, NULL);
+    train(&groups, sha, NULL);
     setenv("SEQD_COLLECTIVES", "messages", 1);
     train(&messages, sha, NULL);
     unsetenv("SEQD_COLLECTIVES");
     gang_env = NULL;
 }
 
-/* Under determinism "ranks" the stages of ZeRO have the same bits on the device, too; the first is
- * compared with the CPU's. */
+/* Under determinism "ranks" the stages of ZeRO, and its groups, have the same bits on the device,
+ * too; the first is compared with the CPU's. */
 static void test_zero(void)
 {
     char first[80] = "", sha[80];
     const struct way whole = {.name = "zero0", .shape = &llama, .sp = 1, .dp = 2, .bits = true};
     train(&whole, first, NULL);
-    for (int zero = 1; zero < 4; zero++) {
+    for (int i = 1; i <= 6; i++) {
         char name[8];
         struct way w = whole;
-        snprintf(name, sizeof name, "zero%d", zero);
+        snprintf(name, sizeof name, "zero%d", i);
         w.name = name;
-        w.zero = zero;
+        w.zero = i > 3 ? i - 3 : i;
+        w.group = i > 3 ? 1 : 0;
         struct order *o = way_order(&w, device);
         if (runs(o, name, device))
             CHECK_STR(text(g.result, "weights_sha256", sha, sizeof sha), first);

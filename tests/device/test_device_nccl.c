@@ -344,7 +344,8 @@ static void test_collectives_of_its_own(void)
     unsetenv("SEQD_COLLECTIVES");
 }
 
-/* Two views of two ranks, their collectives beside those of all and a ring of all. */
+/* Two views of two ranks, their collectives beside those of all and a ring of all; and two across
+ * them. */
 struct views {
     int64_t bounce;
     struct ranks_device on[4];
@@ -358,6 +359,7 @@ static int view_round(struct views *w, struct comm *all, struct comm *v, int ran
     const int64_t half = N_VIEW / 2, cut[] = {0, half, N_VIEW};
     void *bounce = w->on[rank].segment;
     float *x = w->x[rank];
+    struct comm *across = comm_group(all, rank_across(rank, 2, 4)); /* messages: no block */
     struct comm_ticket t;
     const struct comm_xfer ring = {.purpose = PURPOSE_RING_KV,
                                    .channel = CHANNEL_KV,
@@ -371,7 +373,10 @@ static int view_round(struct views *w, struct comm *all, struct comm *v, int ran
            comm_sendrecv(all, &ring, &t, e) ||
            comm_reduce_scatter(v, PURPOSE_GRAD, x, cut, bounce, e) ||
            comm_all_gather(v, PURPOSE_PARAM, x + cut[rank % 2], x, cut, 4, bounce, e) ||
-           comm_sum_f32(all, PURPOSE_GRAD, x, N_VIEW, bounce, e) || comm_wait(all, &t, e);
+           comm_sum_f32(all, PURPOSE_GRAD, x, N_VIEW, bounce, e) ||
+           comm_reduce_scatter(across, PURPOSE_GRAD, x, cut, bounce, e) ||
+           comm_all_gather(across, PURPOSE_GRAD, x + cut[rank / 2], x, cut, 4, bounce, e) ||
+           comm_wait(all, &t, e);
 }
 
 static void views_body(struct ranks *g, int rank, void *arg)
@@ -390,9 +395,9 @@ static void views_body(struct ranks *g, int rank, void *arg)
     }
     be->ops->download(be, x, w->x[rank], sizeof x);
     be->ops->download(be, in, w->in[rank], 64);
-    for (int i = 0; i < N_VIEW; i++) /* of a view's two: summed twice; then of four */
-        CHECK_MSG(x[i] == (float)(2 * 2 * (4 * i + 1 + 4 + 16 + 64)), "rank %d: x[%d] = %g", rank,
-                  i, x[i]);
+    for (int i = 0; i < N_VIEW; i++) /* of a view's two: summed twice; then of four; then doubled */
+        CHECK_MSG(x[i] == (float)(2 * 2 * 2 * (4 * i + 1 + 4 + 16 + 64)), "rank %d: x[%d] = %g",
+                  rank, i, x[i]);
     CHECK(in[0] == (float)(1 << 2 * ((rank + 3) % 4)));
 }
 
@@ -414,7 +419,7 @@ static void test_views(void)
     ranks_run(&g, views_body, &w);
     ranks_check(&g);
     CHECK(fake.done[ALL_REDUCES] == 8 && fake.done[REDUCE_SCATTERS] == 4 &&
-          fake.done[ALL_GATHERS] == 4 && fake.done[SENDS] == 4);
+          fake.done[ALL_GATHERS] == 4 && fake.done[SENDS] == 4 + 8);
     ranks_close(&g);
     CHECK(*fake.live == 0);
     for (int r = 0; r < 4; r++) {
