@@ -96,7 +96,7 @@ void finite_look(struct model *m, int b, int op)
     struct section_watch *w = &m->prog.watch;
     const int v = section_at(m, b).p->op[op].out[0];
     w->n_ops++;
-    if (w->first != FINITE_NONE || v == PROG_NONE || !m->prog.frame.value[v].data) return;
+    if (FIND(w->n_ops, b, op) >= w->first || v == PROG_NONE || !m->prog.frame.value[v].data) return;
     if (tensor_holds(m->be, m->prog.frame.value[v])) w->first = FIND(w->n_ops, b, op);
 }
 
