@@ -65,7 +65,10 @@ static void print_weighed(const struct jv *p)
         table_add(&t, name);
         table_add(&t, text_count(text, jv_num(o, "sp", 0)));
         table_add(&t, text_count(text, jv_num(o, "dp", 0)));
-        table_add(&t, jv_str(o, "recompute", "?"));
+        const int64_t piece = jv_int(o, "mlp_chunk_tokens", 0);
+        snprintf(text, sizeof text, "%.16s, MLP %lld", jv_str(o, "recompute", "?"),
+                 (long long)piece);
+        table_add(&t, piece ? text : jv_str(o, "recompute", "?"));
         const bool counted = jv_int(o, "bytes", 0) > 0;
         table_add(&t, !counted ? "-" : jv_bool(o, "fits", false) ? "yes" : "no");
         table_add(&t, counted ? text_bytes(text, jv_int(o, "bytes", 0)) : "-");

@@ -155,6 +155,7 @@ struct job_spec {
     struct {
         int32_t recompute;         /* enum recompute_id */
         int64_t loss_chunk_tokens; /* 0 = auto: at most 64 MiB of logits */
+        int64_t mlp_chunk_tokens;  /* 0: whole; -1 = auto: by the plan (worker/plan/plan.c) */
         /* LASP in time: tokens of a rank's windows; 0: one window */
         int64_t time_chunk;
     } memory;

@@ -42,6 +42,7 @@ enum mutant_id {
     MUTANT_MAP_BACK,       /* delta rule: no gradient of one passes back through them */
     MUTANT_HALO_LOST,      /* a short convolution does not see the rows of the rank before */
     MUTANT_GATE_LOST,      /* on ranks but the first, gates of rows are taken for 0 */
+    MUTANT_PIECE_LOST,     /* backward of an MLP leaves out a rank's last piece of rows */
     MUTANT_PAD_SEEN,       /* DSP: attention sees what only pads a dimension */
     MUTANT_SWITCH_SWAPPED, /* DSP: parts of a switch in the wrong order */
     MUTANT_GRAD_DROPPED,   /* rank 0's part of one tensor's gradient is not summed */

@@ -141,6 +141,7 @@ const struct field spec_fields[] = {
     REAL("guard.grad_norm_z", guard.grad_norm_z, 0, 1e6, 0, TRAINING, "The same for the gradient norm."),
     ENUM("memory.recompute", memory.recompute, recompute_words, RECOMPUTE_AUTO, TRAINING, "Activations to compute again in backward."),
     INT("memory.loss_chunk_tokens", memory.loss_chunk_tokens, 1, JOB_MAX_SEQ, 0, READS_DATA, "Tokens per chunk of the loss; auto: 64 MiB of logits."),
+    INT("memory.mlp_chunk_tokens", memory.mlp_chunk_tokens, 0, JOB_MAX_SEQ, -1, TRAINING, "Tokens per piece of dense MLPs, which then keep their input alone and compute the rest again in backward; 0: whole; auto: whole where that fits, else 2048 before memory.recompute is raised, and whole under determinism ranks.", 7),
     INT("memory.time_chunk", memory.time_chunk, 0, JOB_MAX_SEQ, 0, ALL, "lasp: a rank runs its tokens in windows of this size, in constant memory; 0: at once."),
     INT("checkpoint.every_steps", checkpoint.every_steps, 0, 1e9, 500, TRAINING, "Steps between checkpoints; 0: only at the end."),
     INT32("checkpoint.keep", checkpoint.keep, 1, 1000, 3, TRAINING, "Checkpoints kept, the newest ones."),

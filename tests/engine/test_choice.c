@@ -171,6 +171,7 @@ static void test_degree(void)
         if (choice.option[i].sp == 4) shared = choice.option[i].size;
     }
     spec.memory.recompute = RECOMPUTE_NONE; /* or one rank would make itself smaller */
+    spec.memory.mlp_chunk_tokens = 0;
     spec.resources.memory_mib = (whole + shared) / 2 >> 20;
     CHECK(whole > shared && shared > 0);
     choose(&m);

@@ -1,11 +1,12 @@
 /* test_poison.c: no operator reads what nothing has written.
  *
  * Sections of every family run step by step where the placement puts them, forward and backward, in
- * every mode of recomputing. Before each step its scratch, exactly as large as the operator's rule
- * says, the buffers that operators share, and what the step is to write hold one byte pattern;
- * before each pass the whole workspace does. With every byte 0xff (a NaN in every precision, and an
- * index of -1) all results are those of bytes that are 0, bit for bit, and the same in every mode.
- * An operator that no family's program reaches fails the test. */
+ * every mode of recomputing, with dense MLPs whole and in pieces of rows. Before each step its
+ * scratch, exactly as large as the operator's rule says, the buffers that operators share, and what
+ * the step is to write hold one byte pattern; before each pass the whole workspace does. With every
+ * byte 0xff (a NaN in every precision, and an index of -1) all results are those of bytes that are
+ * 0, bit for bit, and the same in every mode; pieces change the sums over rows alone. An operator
+ * that no family's program reaches fails the test. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@
 #include "tests/lib/shapes.h"
 #include "tests/lib/test.h"
 #include "worker/model/op.h"
+#include "worker/model/piece.h"
 #include "worker/plan/plan.h"
 #include "worker/program/op_rules.h"
 
@@ -64,6 +66,7 @@ struct way {
     enum recompute_id mode;
     bool train;
     int byte;
+    int64_t chunk; /* of dense MLPs; 0: they are whole */
 };
 
 struct runner {
@@ -175,6 +178,7 @@ static struct tensor tensor_at(struct runner *r, int v, bool grad)
     if (at->where == PLACE_NONE) return (struct tensor){0};
     if (x->state) rows = r->x.parts;
     if (x->form) rows = 1;
+    if (r->s.piece[base] && rows > r->x.mlp_chunk) rows = r->x.mlp_chunk;
     enum part in = of[grad][at->where];
     if (in == RESULT && r->at.in_place) in = INPUT;
     if (in == D_RESULT && r->at.grad_in_place) in = D_INPUT;
@@ -372,7 +376,7 @@ static void run_step(struct runner *r, const struct step *st, int64_t scratch)
     memset(r->f.scratch, r->way->byte, (size_t)r->f.scratch_size);
     if (rule->logits) memset(r->f.logits, r->way->byte, (size_t)r->at.logits.size);
     fill_written(r, st);
-    fill_room(r, TREE);
+    if (!st->piece) fill_room(r, TREE); /* else sums of other chunks lie there */
     fill_room(r, MAXIMA);
     fill_room(r, DELTA);
     fill_room(r, STATES);
@@ -382,6 +386,35 @@ static void run_step(struct runner *r, const struct step *st, int64_t scratch)
                          : op_table[o->kind]->forward(&r->f, o, &e);
     CHECK_MSG(!bad, "%s: %s", rule->name, e.text);
     n_ran[o->kind][r->way->mode][back]++;
+}
+
+struct list {
+    struct runner *r;
+    const struct step *step;
+    const int64_t *scratch;
+};
+
+static int run_in_piece(void *arg, int i, struct err *e)
+{
+    const struct list *l = arg;
+    (void)e;
+    run_step(l->r, &l->step[i], l->scratch[i]);
+    return 0;
+}
+
+static void run_list(struct runner *r, const struct step *step, const int64_t *scratch, int n)
+{
+    struct err e = {0};
+    for (int i = 0; i < n; i += step[i].piece ? step[i].n_piece : 1) {
+        struct list l = {r, &step[i], &scratch[i]};
+        const struct piece_walk w = {&r->s, &step[i], r->x.mlp_chunk, run_in_piece, &l};
+        if (!step[i].piece) {
+            run_step(r, &step[i], scratch[i]);
+            continue;
+        }
+        fill_room(r, TREE);
+        CHECK(!piece_walk(&r->f, &w, &e));
+    }
 }
 
 /* A digest of what leaves the section: FNV-1a. */
@@ -417,13 +450,12 @@ static struct results run_section(const struct way *w, const struct program *p, 
     struct results out = {14695981039346656037ull, 14695981039346656037ull};
     r = (struct runner){.way = w, .plan = &plan, .p = p, .x = plan.extent, .rng = 7};
     r.x.train = w->train;
-    schedule_make(p, w->train, w->mode, &r.s);
+    schedule_make(p, &(struct schedule_mode){w->train, w->chunk > 0, w->mode}, &r.s);
     placement_make(p, &r.s, &r.x, &r.at);
     open_frame(&r, layer);
     fill_inputs(&r);
     const bool loss = p->result == PROG_NONE;
-    for (int i = 0; i < r.s.n_forward && !(w->train && loss); i++)
-        run_step(&r, &r.s.forward[i], r.at.scratch_forward[i]);
+    if (!(w->train && loss)) run_list(&r, r.s.forward, r.at.scratch_forward, r.s.n_forward);
     if (!loss) digest_tensor(&out.forward, r.f.value[p->result]);
     for (int k = 0; k < p->n_shared; k++)
         if (!p->has_input) digest_tensor(&out.forward, r.f.value[p->shared[k]]);
@@ -432,8 +464,7 @@ static struct results run_section(const struct way *w, const struct program *p, 
         fill_room(&r, WORK); /* other sections have had it */
         fill_output_grads(&r);
         r.f.again = true;
-        for (int i = 0; i < r.s.n_backward; i++)
-            run_step(&r, &r.s.backward[i], r.at.scratch_backward[i]);
+        run_list(&r, r.s.backward, r.at.scratch_backward, r.s.n_backward);
         if (p->has_input) digest_tensor(&out.backward, r.f.grad[PROG_X]);
         for (int k = 0; k < p->n_shared && p->has_input; k++)
             if (p->shared[k] != PROG_NONE) digest_tensor(&out.backward, r.f.grad[p->shared[k]]);
@@ -468,6 +499,7 @@ static void make_plan(const struct way *w)
     spec.determinism = w->ranks ? DET_RANKS : DET_RUN;
     spec.precision.params = w->precision;
     spec.memory.recompute = w->mode;
+    spec.memory.mlp_chunk_tokens = w->chunk;
     spec.text_used = 1;
     CHECK_MSG(!plan_make(&spec, 0, &plan, &e), "family %d: %s", w->family, e.text);
     family_write(&spec.model.shape, &family);
@@ -493,7 +525,13 @@ static void compare(const struct way *w, const struct program *p, int layer, str
         name, w->family, w->precision, w->ranks, w->mode, w->train,
         zero.forward == poison.forward ? "backward" : "forward");
     if (!w->train) return;
+    const uint64_t whole = keeps->forward;
     if (w->mode == RECOMPUTE_NONE) *keeps = zero;
+    if (w->mode == RECOMPUTE_NONE && w->chunk)
+        CHECK_MSG(zero.forward == whole,
+                  "%s of family %d, precision %d, ranks %d: other bits of the forward pass in "
+                  "pieces of %lld rows",
+                  name, w->family, w->precision, w->ranks, (long long)w->chunk);
     CHECK_MSG(zero.forward == keeps->forward && zero.backward == keeps->backward,
               "%s of family %d, precision %d, ranks %d: mode %d has other bits than mode \"none\"",
               name, w->family, w->precision, w->ranks, w->mode);
@@ -517,11 +555,12 @@ static void test_every_way(void)
     for (int id = 0; id < FAMILY_N; id++)
         for (int precision = PRECISION_FP32; precision < PRECISION_N; precision++)
             for (int ranks = 0; ranks < 2; ranks++) {
-                for (int mode = RECOMPUTE_NONE; mode < RECOMPUTE_N; mode++)
-                    try_way(&(struct way){id, (enum precision_id)precision, ranks,
-                                          (enum recompute_id)mode, true, 0});
+                for (int chunk = 0; chunk <= 3; chunk += 3)
+                    for (int mode = RECOMPUTE_NONE; mode < RECOMPUTE_N; mode++)
+                        try_way(&(struct way){id, (enum precision_id)precision, ranks,
+                                              (enum recompute_id)mode, true, 0, chunk});
                 try_way(&(struct way){id, (enum precision_id)precision, ranks, RECOMPUTE_NONE,
-                                      false, 0});
+                                      false, 0, 0});
             }
 }
 

@@ -43,6 +43,38 @@ static const char *const by_hand[RECOMPUTE_N][32] = {
                         BACK_MLP, BACK_ATTENTION},
 };
 
+#define BACK_PIECES                                                                                \
+    "again norm norm_out", "again linear gate_up", "again glu mlp_act",                            \
+        "back linear layer_output", "back glu mlp_act", "back linear gate_up",                     \
+        "back norm norm_out"
+static const char *const in_pieces[RECOMPUTE_N][32] = {
+    [RECOMPUTE_NONE] = {BACK_PIECES, BACK_ATTENTION},
+    [RECOMPUTE_SELECTIVE] = {"again linear mlp_input", BACK_PIECES, "back linear mlp_input",
+                             AGAIN_QKV, "back attention attn_out", "back rope kv", "back rope q",
+                             "again norm norm_out", "back linear q", "back linear kv",
+                             "back norm norm_out"},
+    [RECOMPUTE_FULL] = {AGAIN_QKV, "again attention attn_out", "again linear mlp_input",
+                        BACK_PIECES, BACK_ATTENTION},
+};
+
+static void check_schedule(const struct program *p, const struct schedule_mode *mode,
+                           const char *const want[32])
+{
+    static struct schedule s;
+    int i = 0;
+    schedule_make(p, mode, &s);
+    for (; want[i]; i++) {
+        char got[64] = "nothing";
+        if (i < s.n_backward) describe(p, &s.backward[i], got);
+        CHECK_MSG(!strcmp(got, want[i]), "mode %d, pieces %d, step %d: got \"%s\", want \"%s\"",
+                  mode->recompute, mode->pieces, i, got, want[i]);
+    }
+    CHECK_MSG(s.n_backward == i, "mode %d: %d steps", mode->recompute, s.n_backward);
+    CHECK(s.n_forward == p->n_ops);
+    for (i = 0; i < s.n_backward; i++)
+        CHECK(s.backward[i].piece == (s.backward[i].op >= p->n_ops - MLP_OPS && mode->pieces));
+}
+
 static void test_decoder_schedule(void)
 {
     static struct schedule s;
@@ -50,19 +82,30 @@ static void test_decoder_schedule(void)
     family_write(&m, &family);
     const struct program *p = &family.layer[0];
     for (int mode = RECOMPUTE_NONE; mode < RECOMPUTE_N; mode++) {
-        int i = 0;
-        schedule_make(p, true, (enum recompute_id)mode, &s);
-        for (; by_hand[mode][i]; i++) {
-            char got[64] = "nothing";
-            if (i < s.n_backward) describe(p, &s.backward[i], got);
-            CHECK_MSG(!strcmp(got, by_hand[mode][i]), "mode %d, step %d: got \"%s\", want \"%s\"",
-                      mode, i, got, by_hand[mode][i]);
-        }
-        CHECK_MSG(s.n_backward == i, "mode %d: %d steps", mode, s.n_backward);
-        CHECK(s.n_forward == p->n_ops);
+        const enum recompute_id id = (enum recompute_id)mode;
+        check_schedule(p, &(struct schedule_mode){true, false, id}, by_hand[mode]);
+        check_schedule(p, &(struct schedule_mode){true, true, id}, in_pieces[mode]);
     }
-    schedule_make(p, false, RECOMPUTE_NONE, &s);
+    schedule_make(p, &(struct schedule_mode){.recompute = RECOMPUTE_NONE}, &s);
     CHECK(s.n_forward == p->n_ops && s.n_backward == 0);
+    schedule_make(p, &(struct schedule_mode){.pieces = true, .recompute = RECOMPUTE_NONE}, &s);
+    for (int i = 0; i < s.n_forward; i++) CHECK(!s.forward[i].piece); /* trainings only */
+}
+
+/* Which families have dense MLPs: all but those whose every layer is a mixture of experts. */
+static void test_mlps(void)
+{
+    static const int experts_alone[] = {FAMILY_MINIMAX, FAMILY_MIXTRAL, FAMILY_QWEN3_MOE,
+                                        FAMILY_OLMOE, FAMILY_GPT_OSS};
+    for (int id = 0; id < FAMILY_N; id++) {
+        const struct model_shape m = shape_of(id);
+        const struct family_mlps has = family_mlps(&m);
+        bool alone = false;
+        for (size_t i = 0; i < sizeof experts_alone / sizeof *experts_alone; i++)
+            alone |= experts_alone[i] == id;
+        CHECK_MSG(has.dense == !alone && (has.dense || has.experts), "%s: dense %d, experts %d",
+                  family_row(&m)->name, has.dense, has.experts);
+    }
 }
 
 /* The residual stream's gradient is handed on, not copied: base of both sums. */
@@ -73,7 +116,7 @@ static void test_decoder_gradients(void)
     int n_alias = 0, n_base = 0;
     family_write(&m, &family);
     const struct program *p = &family.layer[0];
-    schedule_make(p, true, RECOMPUTE_NONE, &s);
+    schedule_make(p, &(struct schedule_mode){true, false, RECOMPUTE_NONE}, &s);
     for (int i = 0; i < s.n_backward; i++) {
         const struct step *st = &s.backward[i];
         const struct op *op = &p->op[st->op];
@@ -146,6 +189,9 @@ static void test_families(void)
             for (int unit = 2; unit <= 4; unit += 2) {
                 struct extent x = extent_of(true, unit, unit == 2 ? 1 : 2, 4);
                 try_family(&x, (enum recompute_id)mode, row->name);
+                for (x.mlp_chunk = 5; x.mlp_chunk > 0; x.mlp_chunk -= 2)
+                    try_family(&x, (enum recompute_id)mode, row->name);
+                x.mlp_chunk = 0;
                 x.attn_kept = 100; /* a way of attention keeps something, too: no whole lines */
                 try_family(&x, (enum recompute_id)mode, row->name);
             }
@@ -228,6 +274,17 @@ static void random_attention(struct program *p, int x)
             &out);
 }
 
+/* A dense MLP, which may add to what it reads. */
+static void random_mlp(struct program *p, int x)
+{
+    const int up = product(p, x, PROG_NONE, 2 * WIDTH);
+    struct op act = {.kind = draw(2) ? OP_ACT : OP_GLU, .in = {up}};
+    struct value out = fresh(p->value[x].rows, act.kind == OP_ACT ? 2 * WIDTH : WIDTH);
+    if (act.kind == OP_GLU)
+        act.in[0] = prog_view(p, up, 0, WIDTH), act.in[1] = prog_view(p, up, WIDTH, WIDTH);
+    product(p, prog_op(p, &act, &out), draw(2) ? x : PROG_NONE, WIDTH);
+}
+
 static void random_op(struct program *p)
 {
     const int x = any_value(p, -1);
@@ -235,7 +292,7 @@ static void random_op(struct program *p)
     if (y < 0 || y == x || p->value[y].rows != p->value[x].rows)
         y = product(p, x, PROG_NONE, WIDTH);
     const struct value out = fresh(p->value[x].rows, WIDTH);
-    switch (draw(8)) {
+    switch (draw(9)) {
     case 0: product(p, x, draw(2) ? y : PROG_NONE, WIDTH); break;
     case 1:
         prog_op(p, &(struct op){.kind = OP_NORM, .in = {x}, .u.norm = {NORM_LAYER, 1, 2, 0}}, &out);
@@ -252,6 +309,7 @@ static void random_op(struct program *p)
                 &out);
         break;
     case 5: random_attention(p, x); break;
+    case 7: random_mlp(p, x); break;
     case 6: {
         const struct value over = fresh(p->value[x].rows == ROWS_T ? ROWS_ALT : ROWS_T, WIDTH);
         prog_op(p, &(struct op){.kind = OP_SWITCH, .in = {x}, .u.dims = {0, 1}}, &over);
@@ -293,6 +351,7 @@ static void test_random(void)
         for (int mode = RECOMPUTE_NONE; mode < RECOMPUTE_N; mode++) {
             struct extent x = extent_of(true, i % 2 ? 2 : 4, 1 + i % 3 % 2, 1 + i % 4);
             x.attn_kept = i % 5 * 36;
+            x.mlp_chunk = i % 4;
             snprintf(what, sizeof what, "random %d mode %d", i, mode);
             trial_section(&p, &x, (enum recompute_id)mode, what);
         }
@@ -376,6 +435,7 @@ int main(void)
     RUN(test_rules);
     RUN(test_decoder_schedule);
     RUN(test_decoder_gradients);
+    RUN(test_mlps);
     RUN(test_families);
     RUN(test_qk_norm);
     RUN(test_random);

@@ -32,6 +32,7 @@ struct trial {
     int *byte[R_N]; /* the tag of each */
     int64_t size[R_N];
     int count[PROG_VALUES]; /* contributions in the gradient of a value or window */
+    int64_t row0, n_rows;   /* the piece of rows at work; n_rows 0: all of them */
 };
 
 /* Bytes that one thing takes at a step: rows of a window. */
@@ -52,6 +53,8 @@ static inline int64_t trial_rows(const struct trial *t, int v, bool grad)
     const struct value *w = &t->p->value[v];
     const bool apart = grad && (w->rows == ROWS_TEXT || w->rows == ROWS_COND);
     if (w->form) return 1;
+    if (t->n_rows && (w->rows == ROWS_T || w->rows == ROWS_ALT)) return t->n_rows;
+    CHECK_MSG(!t->s->piece[v], "%s: a step outside of a piece takes a part of one", t->what);
     return w->state ? t->x->parts : t->x->rows[w->rows] * (apart ? t->x->parts : 1);
 }
 
@@ -66,6 +69,7 @@ static inline struct span_of_bytes trial_span(const struct trial *t, int v, bool
                               .offset = at->offset,
                               .tag = base + 1 + (grad ? TAG_GRAD : 0)};
     if (t->p->value[v].form) b.len = t->x->attn_kept;
+    if (!t->s->piece[base]) b.offset += t->row0 * b.stride;
     switch (at->where) {
     case PLACE_NONE: b.tag = 0; break;
     case PLACE_WORK: b.region = R_WORK; break;
@@ -244,6 +248,7 @@ static inline void trial_count(struct trial *t, const struct step *st, int k)
     const int in = t->p->op[st->op].in[k];
     const struct value *w = &t->p->value[in];
     const bool shared = t->p->value[prog_base(t->p, in)].shared;
+    if (t->row0) return; /* as of the first piece */
     CHECK_MSG(!st->first[k] || !shared, "%s: a shared gradient is overwritten", t->what);
     for (int i = 0; i < t->p->n_values; i++) {
         const struct value *u = &t->p->value[i];
@@ -340,13 +345,41 @@ static inline void trial_begin(struct trial *t)
             trial_give(t, p->shared[k], true);
 }
 
+static inline void trial_step_at(struct trial *t, bool back, int i)
+{
+    const bool loss = t->p->result == PROG_NONE;
+    const struct step *st = back ? &t->s->backward[i] : &t->s->forward[i];
+    const int64_t scratch = back ? t->at->scratch_backward[i] : t->at->scratch_forward[i];
+    if (st->kind == STEP_FORWARD)
+        trial_forward(t, st, 1000 * back + i, back && !loss, scratch);
+    else
+        trial_backward(t, st, 1000 * back + i, scratch);
+}
+
+/* Step i of a list, or all steps that run on pieces with it: returns how many. */
+static inline int trial_steps(struct trial *t, bool back, int i)
+{
+    const struct step *st = back ? &t->s->backward[i] : &t->s->forward[i];
+    const int out = t->p->op[st->op].out[0];
+    const int64_t rows = out == PROG_NONE ? 0 : t->x->rows[t->p->value[out].rows];
+    const int n = st->n_piece;
+    CHECK_MSG(st->piece == (n > 0), "%s: step %d is inside of a piece", t->what, i);
+    if (!n) trial_step_at(t, back, i);
+    for (t->row0 = 0; n && t->row0 < rows; t->row0 += t->x->mlp_chunk) {
+        const int64_t left = rows - t->row0;
+        t->n_rows = left < t->x->mlp_chunk ? left : t->x->mlp_chunk;
+        for (int k = 0; k < n; k++) trial_step_at(t, back, i + k);
+    }
+    t->row0 = t->n_rows = 0;
+    return n ? n : 1;
+}
+
 /* Forward; other sections, which leave nothing in the workspace; backward. */
 static inline void trial_run(struct trial *t)
 {
     const bool loss = t->p->result == PROG_NONE;
     trial_begin(t);
-    for (int i = 0; i < t->s->n_forward; i++)
-        trial_forward(t, &t->s->forward[i], i, false, t->at->scratch_forward[i]);
+    for (int i = 0; i < t->s->n_forward;) i += trial_steps(t, false, i);
     if (t->p->result != PROG_NONE) trial_read(t, trial_span(t, t->p->result, false), -1);
     trial_poison(t, R_WORK);
     if (loss) trial_poison(t, R_KEPT);
@@ -354,13 +387,7 @@ static inline void trial_run(struct trial *t)
         trial_give(t, t->p->result, true);
         t->count[t->p->result] = 1;
     }
-    for (int i = 0; i < t->s->n_backward; i++) {
-        const struct step *st = &t->s->backward[i];
-        if (st->kind == STEP_FORWARD)
-            trial_forward(t, st, 1000 + i, !loss, t->at->scratch_backward[i]);
-        else
-            trial_backward(t, st, 1000 + i, t->at->scratch_backward[i]);
-    }
+    for (int i = 0; i < t->s->n_backward;) i += trial_steps(t, true, i);
     if (t->x->train && t->p->has_input && trial_readers(t, PROG_X)) {
         trial_read(t, trial_span(t, PROG_X, true), -2);
         trial_complete(t, PROG_X, -2);
@@ -368,14 +395,14 @@ static inline void trial_run(struct trial *t)
     for (int r = 0; r < R_N; r++) free(t->byte[r]);
 }
 
-/* Schedules, places and tries a section. */
+/* Schedules, places and tries a section; x->mlp_chunk > 0: dense MLPs in pieces. */
 static inline void trial_section(const struct program *p, const struct extent *x,
                                  enum recompute_id mode, const char *what)
 {
     static struct schedule s;
     static struct placement at;
     struct trial t = {.p = p, .s = &s, .x = x, .at = &at, .what = what};
-    schedule_make(p, x->train, mode, &s);
+    schedule_make(p, &(struct schedule_mode){x->train, x->mlp_chunk > 0, mode}, &s);
     placement_make(p, &s, x, &at);
     trial_run(&t);
 }

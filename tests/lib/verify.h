@@ -29,7 +29,8 @@ struct way {
     /* Of the queries' weights: scores that no plain exp survives. Of the delta rule's dt_bias,
      * which is 1: decays that many rows survive. 0: 1. */
     double gain;
-    const char *text; /* a file of write_docs; NULL: docs */
+    const char *text;  /* a file of write_docs; NULL: docs */
+    int64_t mlp_chunk; /* memory.mlp_chunk_tokens; 0: as by default, whole */
 };
 
 #define SIZES                                                                                      \
@@ -154,6 +155,11 @@ enum {
     WAY_STDIT,
     WAY_LATTE,
     WAY_T2D,
+    WAY_PIECES,
+    WAY_PIECES_BERT,
+    WAY_PIECES_TNL,
+    WAY_PIECES_SHARED,
+    WAY_PIECES_STDIT3,
     N_WAYS
 };
 static const struct way ways[N_WAYS] = {
@@ -216,6 +222,17 @@ static const struct way ways[N_WAYS] = {
     [WAY_STDIT] = {"stdit, dsp", WAY_DIT(FAMILY_STDIT, 1, 0), WAY_DSP},
     [WAY_LATTE] = {"latte, dsp", WAY_DIT(FAMILY_LATTE, 0, 0), WAY_DSP},
     [WAY_T2D] = {"transformer-2d, dsp", WAY_DIT(FAMILY_T2D, 1, 0), WAY_DSP},
+    [WAY_PIECES] = {"llama in pieces", WAY_LLAMA, .strategy = STRATEGY_RSA, .mixer = "mlp.",
+                    .mlp_chunk = 7},
+    [WAY_PIECES_BERT] = {"bert in pieces", WAY_BERT, .strategy = STRATEGY_RSA,
+                         .layout = LAYOUT_CONTIGUOUS, .mixer = ".output.dense.", .mlp_chunk = 24},
+    [WAY_PIECES_TNL] = {"tnl in pieces", WAY_TNL, WAY_LASP(EXCHANGE_RING),
+                        .mixer = "channel_mixer.", .mlp_chunk = 16},
+    [WAY_PIECES_SHARED] = {"qwen2_moe in pieces", WAY_QWEN2_MOE, .strategy = STRATEGY_RSA,
+                           .mixer = "shared_expert.", .mlp_chunk = 3},
+    [WAY_PIECES_STDIT3] = {"stdit3 in pieces", WAY_DIT(FAMILY_STDIT3, 1, 1),
+                           .strategy = STRATEGY_DSP, .layout = LAYOUT_CONTIGUOUS,
+                           .mixer = "temporal_blocks.0.mlp.", .mlp_chunk = 4},
 };
 
 static inline bool way_takes(const struct way *w, enum precision_id precision)
@@ -319,6 +336,7 @@ static inline void trial_set(struct trial *t, const struct way *w, int P, int64_
     }
     s->parallel.exchange = (int32_t)w->exchange;
     s->train.attention_dropout = w->dropout;
+    if (w->mlp_chunk) s->memory.mlp_chunk_tokens = w->mlp_chunk;
     trial_data(t);
 }
 

@@ -37,6 +37,7 @@ const char *const mutant_names[] = {
     [MUTANT_MAP_BACK] = "map_back",
     [MUTANT_HALO_LOST] = "halo_lost",
     [MUTANT_GATE_LOST] = "gate_lost",
+    [MUTANT_PIECE_LOST] = "piece_lost",
     [MUTANT_PAD_SEEN] = "pad_seen",
     [MUTANT_SWITCH_SWAPPED] = "switch_swapped",
     [MUTANT_GRAD_DROPPED] = "grad_dropped",

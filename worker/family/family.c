@@ -98,6 +98,21 @@ int family_layer_kind(const struct model_shape *m, int64_t l)
     return row->layer_kind ? row->layer_kind(m, l) : 0;
 }
 
+struct family_mlps family_mlps(const struct model_shape *m)
+{
+    struct family_mlps has = {0};
+    struct family f;
+    family_write(m, &f);
+    for (int64_t l = 0; l < m->n_layers; l++) {
+        const struct program *p = family_layer(&f, m, l);
+        for (int i = 0; i < p->n_ops; i++) {
+            has.dense |= prog_is_mlp(p, i);
+            has.experts |= p->op[i].kind == OP_MOE;
+        }
+    }
+    return has;
+}
+
 const struct program *family_layer(const struct family *f, const struct model_shape *m, int64_t l)
 {
     const int kind = family_layer_kind(m, l);

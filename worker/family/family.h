@@ -122,6 +122,11 @@ int family_complete(struct model_shape *m, struct err *e);
 /* The family as this shape has it. m is complete. */
 void family_write(const struct model_shape *m, struct family *f);
 int family_layer_kind(const struct model_shape *m, int64_t l);
+/* Which MLPs the layers of a model have: dense ones (prog_is_mlp), mixtures of experts. */
+struct family_mlps {
+    bool dense, experts;
+};
+struct family_mlps family_mlps(const struct model_shape *m);
 /* The program of layer l. */
 const struct program *family_layer(const struct family *f, const struct model_shape *m, int64_t l);
 

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "worker/model/finite.h"
 #include "worker/model/model.h"
+#include "worker/model/piece.h"
 
 /* ---- frames from the plan -------------------------------------------------------------------- */
 
@@ -64,6 +65,7 @@ static struct tensor tensor_at(const struct model *m, const struct here *h, int 
     if (!data) return (struct tensor){0};
     if (x->state) rows = f->parts;
     if (x->form) rows = 1;
+    if (h->s->steps.piece[base] && rows > m->plan->mlp_chunk) rows = m->plan->mlp_chunk;
     if (h->one && at->value[base].where == PLACE_CACHE && !grad)
         data += m->cache_used * x->cols * dtype_size(t);
     const struct tensor all = tensor_of(t, data, rows, x->cols, x->cols);
@@ -178,6 +180,40 @@ static void set_carry(struct model *m, const struct here *h, const struct step *
         f->carry_out = address(m, h, &h->s->at.state[s->op], false);
 }
 
+struct piece_run {
+    struct model *m;
+    const struct here *h;
+    const struct step *first;
+    const int64_t *scratch; /* of each of the steps */
+    int64_t n_looked;       /* before them */
+};
+
+static int run_in_piece(void *arg, int i, struct err *e)
+{
+    const struct piece_run *r = arg;
+    const struct step *s = &r->first[i];
+    set_scratch(r->m, r->h, s, r->scratch[i]);
+    if (run_op(r->m, r->h, s, e)) return -1;
+    r->m->prog.watch.n_ops = r->n_looked + i;
+    if (r->m->prog.watch.on && !r->m->prog.frame.again) finite_look(r->m, r->h->b, s->op);
+    return 0;
+}
+
+/* The dense MLP whose steps begin with `first`. */
+static int run_pieces(struct model *m, const struct here *h, const struct step *first,
+                      const int64_t *scratch, struct err *e)
+{
+    struct piece_run r = {m, h, first, scratch, m->prog.watch.n_ops};
+    const struct piece_walk w = {.s = &h->s->steps,
+                                 .first = first,
+                                 .chunk = m->plan->mlp_chunk,
+                                 .run = run_in_piece,
+                                 .arg = &r};
+    if (piece_walk(&m->prog.frame, &w, e)) return -1;
+    m->prog.watch.n_ops = r.n_looked + first->n_piece; /* on a rank without rows as well */
+    return 0;
+}
+
 static bool is_loss(const struct program *p, const struct step *s)
 {
     return op_rules[p->op[s->op].kind]->loss;
@@ -190,6 +226,11 @@ static int run_forward(struct model *m, const struct here *h, struct err *e)
     for (int i = 0; i < list->n_forward; i++) {
         const struct step *s = &list->forward[i];
         if (is_loss(h->p, s)) break;
+        if (s->piece) {
+            if (run_pieces(m, h, s, &h->s->at.scratch_forward[i], e)) return -1;
+            i += s->n_piece - 1;
+            continue;
+        }
         set_scratch(m, h, s, h->s->at.scratch_forward[i]);
         set_carry(m, h, s);
         if (run_op(m, h, s, e)) return -1;
@@ -204,11 +245,16 @@ static int run_backward(struct model *m, const struct here *h, struct err *e)
     const struct schedule *list = &h->s->steps;
     for (int i = 0; i < list->n_backward; i++) {
         const struct step *s = &list->backward[i];
-        set_scratch(m, h, s, h->s->at.scratch_backward[i]);
         m->prog.frame.again = true;
         m->prog.frame.carry_in = m->prog.frame.carry_out = NULL;
         m->prog.frame.d_carry_out = carried(m, m->carry.d_out);
         m->prog.frame.d_carry_in = carried(m, m->carry.d_in);
+        if (s->piece) {
+            if (run_pieces(m, h, s, &h->s->at.scratch_backward[i], e)) return -1;
+            i += s->n_piece - 1;
+            continue;
+        }
+        set_scratch(m, h, s, h->s->at.scratch_backward[i]);
         if (run_op(m, h, s, e)) return -1;
     }
     return 0;

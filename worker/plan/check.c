@@ -220,6 +220,16 @@ static int check_weights(const struct job_spec *s, struct err *e)
                      "directory's config.json and tokenizer");
 }
 
+static int check_mlp(const struct job_spec *s, struct err *e)
+{
+    static const char field[] = "memory.mlp_chunk_tokens";
+    if (s->memory.mlp_chunk_tokens <= 0 || family_mlps(&s->model.shape).dense) return 0;
+    return err_field(e, ERR_UNSUPPORTED, field,
+                     "memory.mlp_chunk_tokens %lld: only a dense MLP runs in pieces, and every "
+                     "layer of this model has a mixture of experts: leave it out, or set it to 0",
+                     (long long)s->memory.mlp_chunk_tokens);
+}
+
 /* What only a known family decides. */
 static int check_model(struct job_spec *s, struct err *e)
 {
@@ -233,7 +243,7 @@ static int check_model(struct job_spec *s, struct err *e)
             e, ERR_UNSUPPORTED, "embed.pooling",
             "embed.pooling \"cls\": the first token has seen itself alone, use last or "
             "mean");
-    if (check_weights(s, e) || check_data(s, e)) return -1;
+    if (check_weights(s, e) || check_data(s, e) || check_mlp(s, e)) return -1;
     if (f->task == MODEL_MASKED_LM && check_masked(s, e)) return -1;
     if (f->position_table && check_positions(s, e)) return -1;
     if (f->task == MODEL_DIFFUSION && rules_flow(s, e)) return -1;

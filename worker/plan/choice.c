@@ -56,6 +56,7 @@ struct option weigh_option(const struct weighing *w, const struct job_spec *s, b
                        .runs = true,
                        .fits = fits,
                        .recompute = p->recompute,
+                       .mlp_chunk = p->mlp_chunk,
                        .size = p->arena_size + p->segment_size};
     for (int i = 0; i < PURPOSE_N; i++) {
         o.bytes += larger(p->comm[i].bytes_sent, p->comm[i].bytes_received);

@@ -19,7 +19,8 @@ struct option {
     bool fits;
     bool runs; /* as a job: else it is counted to be compared with */
     enum recompute_id recompute;
-    int64_t size; /* bytes per rank; 0: not counted */
+    int64_t mlp_chunk; /* struct plan's */
+    int64_t size;      /* bytes per rank; 0: not counted */
     int64_t bytes,
         messages;         /* of rank 0 in a step: for each purpose, what it sends or what it gets,
                            * whichever is more */

@@ -114,6 +114,7 @@ static void write_option(const struct choice *c, int i, struct jwrite *w)
     jwrite_int(w, "sp", o->sp);
     jwrite_int(w, "dp", o->dp);
     jwrite_str(w, "recompute", spec_field("memory.recompute")->words[o->recompute]);
+    if (o->mlp_chunk) jwrite_int(w, "mlp_chunk_tokens", o->mlp_chunk);
     if (o->size) {
         jwrite_bool(w, "fits", o->fits);
         jwrite_int(w, "bytes", o->size);

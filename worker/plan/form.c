@@ -64,6 +64,7 @@ void form_count(const struct job_spec *s, const struct plan *p, const struct rea
 struct candidate {
     bool fits;
     enum recompute_id recompute;
+    int64_t mlp_chunk;
     double bytes, messages; /* of a sample */
     double step_s;          /* 0: no machine is known */
     int64_t size;           /* per rank */
@@ -82,6 +83,7 @@ static struct candidate candidate_of(const struct job_spec *s, const struct mach
     spec->parallel.form = form;
     c.fits = plan_make(spec, s->resources.memory_mib << 20, p, &e) == 0;
     c.recompute = p->recompute;
+    c.mlp_chunk = p->mlp_chunk;
     c.size = p->arena_size + p->segment_size;
     const double samples = (double)p->micro_batches;
     if (c.fits && m->known && c.bytes * samples < 4e18 && c.messages * samples < 4e18) {
@@ -104,7 +106,8 @@ static bool gathers(const struct candidate *ring, const struct candidate *all)
     const double most = 1 - FORM_GAIN;
     if (!all->fits || !ring->fits) return all->fits;
     if (all->step_s > 0 && ring->step_s > 0) return all->step_s < most * ring->step_s;
-    return all->recompute == ring->recompute && all->bytes < most * ring->bytes;
+    return all->recompute == ring->recompute && all->mlp_chunk == ring->mlp_chunk &&
+           all->bytes < most * ring->bytes;
 }
 
 static void explain(const struct candidate *ring, const struct candidate *all, bool gather,

@@ -74,7 +74,7 @@ static void put_parameters(struct placer *b, const struct memory_choice *c)
     zero_init(&p->shards, m, p->zero_group, plan_sum_ranks(p) / p->zero_group);
     p->n_shard = p->zero ? p->shards.shard_max : p->n_params;
     p->n_grad = gradient_size(b);
-    p->tree_size = trains(p) && levels ? memory_largest_gradient(m) : 0;
+    p->tree_size = trains(p) && levels ? memory_largest_gradient(m, p->mlp_chunk > 0) : 0;
     const int64_t flat = placer_times(b, p->n_shard, 4), act = precision_size(p->precision);
     const int64_t params = placer_times(b, p->zero == 3 ? p->n_shard : p->n_params, act);
     const int64_t window = placer_times(b, zero_window(&p->shards), act);
@@ -130,6 +130,7 @@ int memory_place(struct plan *p, const struct memory_choice *c, struct err *e)
     if (init_shard(&b, e)) return -1;
     p->T = b.sh.T;
     p->loss_chunk = pick_chunk(&b, c->wanted_chunk);
+    if (p->mlp_chunk > b.sh.sum_len) p->mlp_chunk = b.sh.sum_len;
     p->n_decode = p->kind == JOB_GENERATE && !p->grid[0] ? c->n_decode : 0;
     p->cache_rows = cache_rows(p);
     for (int i = 0; i < PLAN_ID_N; i++) p->item[i] = (struct plan_item){0};

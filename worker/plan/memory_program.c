@@ -22,9 +22,16 @@ static bool trains(const struct plan *p)
 
 /* ---- sections -------------------------------------------------------------------------------- */
 
+struct schedule_mode plan_schedule(const struct plan *p, bool train)
+{
+    return (struct schedule_mode){
+        .train = train, .pieces = p->mlp_chunk > 0, .recompute = p->recompute};
+}
+
 void plan_section(const struct program *program, const struct plan *p, struct section *out)
 {
-    schedule_make(program, trains(p), p->recompute, &out->steps);
+    const struct schedule_mode mode = plan_schedule(p, trains(p));
+    schedule_make(program, &mode, &out->steps);
     placement_make(program, &out->steps, &p->extent, &out->at);
 }
 
@@ -102,21 +109,27 @@ static void visit_sections(const struct family *f, const struct model_shape *m,
 /* The largest of each kind of buffer, and columns of the widest value. */
 struct needs {
     struct op_need op;
+    bool pieces; /* dense MLPs run in pieces: the gradients of one are summed at once */
     double cols;
 };
 
 static void need_section(void *arg, const struct program *p)
 {
     struct needs *n = arg;
-    for (int i = 0; i < p->n_ops; i++) op_needs(p, &p->op[i], &n->op);
+    for (int i = 0; i < p->n_ops; i++) {
+        op_needs(p, &p->op[i], &n->op);
+        if (!n->pieces || !p->has_input || !prog_is_mlp(p, i)) continue;
+        const struct program_span s = prog_mlp_weights(p, i);
+        n->op.gradient = max64(n->op.gradient, s.end - s.begin);
+    }
     for (int v = 0; v < p->n_values; v++)
         if ((double)p->value[v].cols > n->cols) n->cols = (double)p->value[v].cols;
 }
 
-int64_t memory_largest_gradient(const struct model_shape *m)
+int64_t memory_largest_gradient(const struct model_shape *m, bool pieces)
 {
     struct family f;
-    struct needs n = {0};
+    struct needs n = {.pieces = pieces};
     family_write(m, &f);
     visit_sections(&f, m, &(struct visit){need_section, &n});
     return mem_round(n.op.gradient, 16);
@@ -143,6 +156,7 @@ static struct extent extent_of(const struct placer *b, const struct needs *n)
                        .cache_rows = p->cache_rows,
                        .loss_chunk = p->kind == JOB_EMBED ? 0 : p->loss_chunk,
                        .vocab = b->m->vocab,
+                       .mlp_chunk = p->mlp_chunk,
                        .grid = {p->grid[0], p->grid[1]},
                        .attn_kept = need.kept,
                        .sp = p->sp,

@@ -39,7 +39,8 @@ void memory_program(struct placer *b, bool reference);
  * largest state of linear attention, 0: none. */
 void memory_infer(struct placer *b);
 void memory_contexts(struct placer *b, int64_t state);
-/* The largest matrix, in elements, that one weight-gradient product of the family writes. */
-int64_t memory_largest_gradient(const struct model_shape *m);
+/* The largest matrix, in elements, that one weight-gradient product of the family writes; pieces:
+ * or all those of a dense MLP. */
+int64_t memory_largest_gradient(const struct model_shape *m, bool pieces);
 
 #endif

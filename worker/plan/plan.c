@@ -14,6 +14,8 @@
 
 static const char *const recompute_words[RECOMPUTE_N] = {"auto", "none", "selective", "full"};
 
+#define MLP_CHUNK 2048 /* rows of a piece, where the plan decides: weights are read once for each */
+
 static bool has_backward(enum job_kind kind)
 {
     return kind == JOB_TRAIN || kind == JOB_VERIFY;
@@ -86,7 +88,20 @@ static void set_zero(struct plan *p, int stage, int group)
     p->by_bucket = p->fused || p->zero >= 2;
 }
 
-/* What the spec says, with every auto but recompute resolved. */
+static bool asks_pieces(const struct job_spec *s)
+{
+    return s->memory.mlp_chunk_tokens > 0 && family_mlps(&s->model.shape).dense;
+}
+
+/* Pieces change the order in which gradients of weights are summed: under "ranks" no limit of
+ * memory may decide on them. */
+static bool may_cut(const struct job_spec *s, const struct plan *p)
+{
+    return has_backward(p->kind) && s->memory.mlp_chunk_tokens < 0 && !p->rank_bits &&
+           family_mlps(&s->model.shape).dense;
+}
+
+/* What the spec says, with every auto but those of the memory resolved. */
 static int plan_choose(const struct job_spec *s, int sp, struct plan *p, struct err *e)
 {
     const struct model_shape *m = &s->model.shape;
@@ -110,6 +125,7 @@ static int plan_choose(const struct job_spec *s, int sp, struct plan *p, struct 
     p->strategy = (enum strategy_id)s->parallel.strategy;
     p->layout = (enum layout_id)s->parallel.layout;
     p->recompute = has_backward(p->kind) ? (enum recompute_id)s->memory.recompute : RECOMPUTE_NONE;
+    p->mlp_chunk = has_backward(p->kind) && asks_pieces(s) ? s->memory.mlp_chunk_tokens : 0;
     if (p->strategy == STRATEGY_AUTO) p->strategy = strategy_default(m, sp);
     if (sp == 1 && strategy_row(p->strategy)->over_ranks) p->strategy = STRATEGY_LOCAL;
     p->form = strategy_form_id(p->strategy, s->parallel.form);
@@ -281,14 +297,24 @@ static const char *explain_exchange(const struct plan *p)
     return strategy_row(p->strategy)->states ? words[p->exchange] : "";
 }
 
+static void explain_pieces(const struct job_spec *s, const struct plan *p, char *out, size_t size)
+{
+    out[0] = 0;
+    if (!p->mlp_chunk) return;
+    snprintf(out, size, "; MLP in pieces of %lld tokens%s: %s", (long long)p->mlp_chunk,
+             family_mlps(&s->model.shape).experts ? ", experts whole" : "",
+             s->memory.mlp_chunk_tokens < 0 ? "it would not fit whole" : "asked for");
+}
+
 static void explain(const struct job_spec *s, struct plan *p)
 {
     char recompute[96] = "";
     if (has_backward(p->kind))
         snprintf(recompute, sizeof recompute, "; recompute %s: %s", recompute_words[p->recompute],
                  s->memory.recompute == RECOMPUTE_AUTO ? "the fastest that fits" : "asked for");
-    char rings[96] = "", walk[96] = "", zero[160], layout[64];
+    char rings[96] = "", walk[96] = "", zero[160], layout[64], pieces[96];
     explain_zero(p, zero, sizeof zero);
+    explain_pieces(s, p, pieces, sizeof pieces);
     if (p->n_windows > 1)
         snprintf(walk, sizeof walk, "; walked in %lld windows of %lld tokens",
                  (long long)p->n_windows, (long long)p->S);
@@ -296,14 +322,14 @@ static void explain(const struct job_spec *s, struct plan *p)
         snprintf(rings, sizeof rings, "%d %s side by side, each on its own samples; ", p->dp,
                  p->sp > 1 ? "rings" : "ranks");
     if (p->sp == 1)
-        snprintf(p->reason, sizeof p->reason, "local: %sone rank holds the sequence%s%s%s", rings,
-                 walk, recompute, zero);
+        snprintf(p->reason, sizeof p->reason, "local: %sone rank holds the sequence%s%s%s%s", rings,
+                 walk, recompute, pieces, zero);
     else
         snprintf(p->reason, sizeof p->reason,
-                 "%s: %s%d ranks hold %lld rows each and %s%s; %s%s%s%s",
+                 "%s: %s%d ranks hold %lld rows each and %s%s; %s%s%s%s%s",
                  strategy_word(p->strategy), rings, p->sp, (long long)p->T,
                  strategy_form(p->strategy, p->form)->what, explain_exchange(p),
-                 explain_layout(p, layout), walk, recompute, zero);
+                 explain_layout(p, layout), walk, recompute, pieces, zero);
 }
 
 static int64_t total(const struct plan *p)
@@ -311,13 +337,15 @@ static int64_t total(const struct plan *p)
     return p->arena_size + p->segment_size;
 }
 
-/* Bytes with n_ranks ranks and this recompute mode, or -1 where that is no legal choice. */
-static int64_t size_if(const struct job_spec *s, int sp, enum recompute_id recompute)
+/* Bytes with sp ranks of a ring and this recompute mode, or -1 where that is no legal choice. */
+static int64_t size_if(const struct job_spec *s, const struct plan *now, int sp,
+                       enum recompute_id recompute)
 {
     struct plan p;
     if (!strategy_takes(&s->model.shape, s->parallel.strategy, s->parallel.layout, sp)) return -1;
     if (plan_choose(s, sp, &p, NULL) || p.n_ranks > JOB_MAX_RANKS) return -1;
     p.recompute = recompute;
+    p.mlp_chunk = now->mlp_chunk;
     return place(s, &p, NULL) ? -1 : total(&p);
 }
 
@@ -328,6 +356,15 @@ static int64_t size_zero(const struct job_spec *s, const struct plan *now, int s
     if (plan_choose(s, now->sp, &p, NULL)) return -1;
     p.recompute = now->recompute;
     set_zero(&p, stage, group);
+    p.mlp_chunk = now->mlp_chunk;
+    return place(s, &p, NULL) ? -1 : total(&p);
+}
+
+/* Bytes with dense MLPs in pieces. */
+static int64_t size_pieces(const struct job_spec *s, const struct plan *now)
+{
+    struct plan p = *now;
+    p.mlp_chunk = MLP_CHUNK;
     return place(s, &p, NULL) ? -1 : total(&p);
 }
 
@@ -338,10 +375,16 @@ static void advise(const struct job_spec *s, const struct plan *p, int64_t limit
     size_t n = 0;
     out[0] = 0;
     if (has_backward(p->kind) && p->recompute != RECOMPUTE_FULL) {
-        const int64_t full = size_if(s, p->sp, RECOMPUTE_FULL);
+        const int64_t full = size_if(s, p, p->sp, RECOMPUTE_FULL);
         if (full > 0)
             n += (size_t)snprintf(out, size, "; memory.recompute \"full\" needs %s",
                                   plan_bytes(a, full));
+    }
+    if (has_backward(p->kind) && !p->mlp_chunk && family_mlps(&s->model.shape).dense) {
+        const int64_t need = size_pieces(s, p);
+        if (need > 0 && need < total(p) && n < size)
+            n += (size_t)snprintf(out + n, size - n, "; memory.mlp_chunk_tokens %d needs %s",
+                                  MLP_CHUNK, plan_bytes(a, need));
     }
     for (int stage = p->zero + 1; p->kind == JOB_TRAIN && p->n_ranks > 1 && stage <= 3; stage++) {
         const int64_t need = size_zero(s, p, stage, s->parallel.zero_group);
@@ -356,7 +399,7 @@ static void advise(const struct job_spec *s, const struct plan *p, int64_t limit
                               plan_bytes(a, need), need > limit ? " still" : "");
     }
     for (int ranks = p->sp * 2; ranks * p->dp <= JOB_MAX_RANKS && n < size; ranks *= 2) {
-        const int64_t need = size_if(s, ranks, p->recompute);
+        const int64_t need = size_if(s, p, ranks, p->recompute);
         if (need < 0) break;
         if (need > limit && ranks * 2 * p->dp <= JOB_MAX_RANKS) continue;
         n += (size_t)snprintf(out + n, size - n, "; parallel.sp %d needs %s%s", ranks,
@@ -371,7 +414,7 @@ static void advise(const struct job_spec *s, const struct plan *p, int64_t limit
 static int does_not_fit(const struct job_spec *s, const struct plan *p, int64_t limit,
                         struct err *e)
 {
-    char need[24], have[24], part[24], advice[320];
+    char need[24], have[24], part[24], advice[384];
     enum plan_class largest = 0;
     for (int i = 1; i < PLAN_CLASS_N; i++)
         if (p->class_size[i] > p->class_size[largest]) largest = (enum plan_class)i;
@@ -406,6 +449,31 @@ static int check_shape(const struct job_spec *s, struct err *e)
     return 0;
 }
 
+static bool fits(const struct plan *p, int64_t limit)
+{
+    return limit <= 0 || total(p) <= limit;
+}
+
+/* The first that fits: dense MLPs whole, then in pieces, under each mode of recompute; else the
+ * last. Each of them grows with the sequence. */
+static int place_first(const struct job_spec *spec, int64_t limit, struct plan *p, struct err *e)
+{
+    const bool any = p->recompute == RECOMPUTE_AUTO;
+    const enum recompute_id last = any ? RECOMPUTE_FULL : p->recompute;
+    const int64_t asked = p->mlp_chunk;
+    for (enum recompute_id r = any ? RECOMPUTE_NONE : p->recompute; r <= last; r++) {
+        p->recompute = r;
+        p->mlp_chunk = asked;
+        if (place(spec, p, e)) return -1;
+        if (fits(p, limit)) return 0;
+        if (!may_cut(spec, p)) continue;
+        p->mlp_chunk = MLP_CHUNK;
+        if (place(spec, p, e)) return -1;
+        if (fits(p, limit)) return 0;
+    }
+    return 0;
+}
+
 int plan_make(const struct job_spec *spec, int64_t memory_limit, struct plan *p, struct err *e)
 {
     const int dp = spec->parallel.dp > 0 ? spec->parallel.dp : 1;
@@ -413,13 +481,7 @@ int plan_make(const struct job_spec *spec, int64_t memory_limit, struct plan *p,
                    : spec->resources.ranks > dp ? spec->resources.ranks / dp
                                                 : 1;
     if (check_shape(spec, e) || plan_choose(spec, sp, p, e)) return -1;
-    const bool any = p->recompute == RECOMPUTE_AUTO;
-    const enum recompute_id last = any ? RECOMPUTE_FULL : p->recompute;
-    for (enum recompute_id r = any ? RECOMPUTE_NONE : p->recompute; r <= last; r++) {
-        p->recompute = r;
-        if (place(spec, p, e)) return -1;
-        if (memory_limit <= 0 || total(p) <= memory_limit) break;
-    }
+    if (place_first(spec, memory_limit, p, e)) return -1;
     if (comm_overflows(&spec->model.shape, p))
         return err_field(e, ERR_DOES_NOT_FIT, "train.global_batch",
                          "a step would send more than 10^18 bytes");

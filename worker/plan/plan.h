@@ -223,6 +223,7 @@ struct plan {
     struct zero shards;    /* who owns what, in groups of zero_group */
     int64_t n_shard;       /* elements of the largest shard; n_params under zero 0 */
     int64_t loss_chunk;    /* tokens; at most a sum chunk */
+    int64_t mlp_chunk;     /* tokens of a piece of dense MLPs; at most a sum chunk; 0: whole */
     int64_t n_params;      /* param_count */
     int64_t n_grad;        /* n_params (+ the tied embedding's own sum), multiple of 16 n_ranks */
     int64_t tree_size;     /* elements of one level of PLAN_TREE; 0: no tree */
@@ -231,7 +232,8 @@ struct plan {
     int64_t micro_batches; /* of each ring per optimizer step: train.global_batch / dp */
     struct comm_count comm[PURPOSE_N]; /* plan_comm of rank 0 */
     double flops;                      /* per step, all ranks, causal counted once; a walk's second
-                                        * forward too, but nothing of memory.recompute */
+                                        * forward too, but nothing of memory.recompute and
+                                        * memory.mlp_chunk_tokens */
     char reason[640];                  /* why this strategy, layout and recompute */
     /* ---- of the family's program ---- */
     struct extent extent;      /* of this rank's sections */
@@ -270,6 +272,8 @@ struct sections {
     struct section in, out, layer[FAMILY_KINDS];
 };
 void plan_sections(const struct model_shape *m, const struct plan *p, struct sections *out);
+/* What schedules of the plan keep. train: with a backward pass. */
+struct schedule_mode plan_schedule(const struct plan *p, bool train);
 /* Of one section of it: `in`, `out`, or a kind of layer. */
 void plan_section(const struct program *program, const struct plan *p, struct section *out);
 /* Bytes from the start of PLAN_KEPT to the record of a section: b as of buckets, 0 is `in`, 1 .. L

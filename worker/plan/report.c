@@ -121,6 +121,7 @@ int64_t plan_json(const struct job_spec *spec, const struct plan *p, char *out, 
     jwrite_str(&w, "precision", precision_words[p->precision]);
     if (p->kind == JOB_TRAIN || p->kind == JOB_VERIFY)
         jwrite_str(&w, "recompute", recompute_words[p->recompute]);
+    if (p->mlp_chunk) jwrite_int(&w, "mlp_chunk_tokens", p->mlp_chunk);
     jwrite_int(&w, "seq_len", p->seq_len);
     if (p->n_windows > 1) {
         jwrite_int(&w, "windows", p->n_windows);

@@ -130,7 +130,8 @@ static void count_section(const struct traffic_count *c, const struct program *p
 {
     const bool back = pass == TRAFFIC_BOTH, loss = prog->result == PROG_NONE;
     struct schedule s;
-    schedule_make(prog, back, c->p->recompute, &s);
+    const struct schedule_mode mode = plan_schedule(c->p, back);
+    schedule_make(prog, &mode, &s);
     for (int i = 0; i < s.n_forward && !(back && loss); i++)
         count_step(c, prog, &s.forward[i], false);
     for (int i = 0; i < s.n_backward; i++)
@@ -177,7 +178,8 @@ bool plan_fetches_in(const struct model_shape *m, const struct plan *p)
     struct schedule s;
     bool any = false;
     family_write(m, &f);
-    schedule_make(&f.in, true, p->recompute, &s);
+    const struct schedule_mode mode = plan_schedule(p, true);
+    schedule_make(&f.in, &mode, &s);
     for (int i = 0; i < s.n_backward; i++) any |= reads_weights(&f.in, &s.backward[i]);
     return any;
 }

@@ -116,7 +116,8 @@ static void count_section(struct work_count *c, const struct program *prog, enum
 {
     const bool last = prog->result == PROG_NONE;
     struct schedule s;
-    schedule_make(prog, train, c->p->recompute, &s);
+    const struct schedule_mode mode = plan_schedule(c->p, train);
+    schedule_make(prog, &mode, &s);
     c->prog = prog;
     for (int i = 0; i < s.n_forward && !(last && pass == PASS_BOTH); i++)
         if (pass != PASS_STATES || !op_rules[prog->op[s.forward[i].op].kind]->loss)

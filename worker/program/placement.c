@@ -3,9 +3,10 @@
  * Time is the steps of the forward list, then those of the backward list. What must hold its
  * content at the same step may not share bytes; what never does may. Each value, gradient and
  * step's scratch is a node with the set of steps at which it lives; nodes that an operation
- * computes in place are joined into one. Nodes that live from forward into backward make up the
- * layer's record, the others are put into the workspace one by one, the largest first, each at the
- * lowest free place. */
+ * computes in place are joined into one. Steps that run on a piece of the rows after another all
+ * run again for the next: what has all rows lives through all of them. Nodes that live from forward
+ * into backward make up the layer's record, the others are put into the workspace one by one, the
+ * largest first, each at the lowest free place. */
 #include <assert.h>
 #include <string.h>
 #include "worker/program/op_rules.h"
@@ -102,10 +103,16 @@ static int64_t wide(const struct extent *x)
     return x->unit == 8 ? 8 : 4;
 }
 
+static int64_t rows_of(const struct section_placer *b, int v)
+{
+    const enum rows_id rows = b->p->value[v].rows;
+    return b->s->piece[v] ? extent_piece(b->x, rows) : b->x->rows[rows];
+}
+
 static int64_t value_size(const struct section_placer *b, int v)
 {
     const struct value *w = &b->p->value[v];
-    const int64_t rows = w->state ? b->x->parts : b->x->rows[w->rows];
+    const int64_t rows = w->state ? b->x->parts : rows_of(b, v);
     if (w->form) return b->x->attn_kept;
     return rows * w->cols * (w->f32 ? wide(b->x) : b->x->unit);
 }
@@ -114,7 +121,7 @@ static int64_t grad_size(const struct section_placer *b, int v)
 {
     const struct value *w = &b->p->value[v];
     const bool apart = w->rows == ROWS_TEXT || w->rows == ROWS_COND;
-    return b->x->rows[w->rows] * w->cols * (apart ? b->x->parts : 1) *
+    return rows_of(b, v) * w->cols * (apart ? b->x->parts : 1) *
            (prog_grad_f32(b->p, v) ? wide(b->x) : b->x->unit);
 }
 
@@ -210,13 +217,27 @@ static void find_lives(struct section_placer *b)
         life_add(&b->node[out].life, b->x->train ? 0 : b->written[out], b->n_steps - 1);
 }
 
-/* ---- in place -------------------------------------------------------------------------------- */
-
 static const struct step *step_at(const struct section_placer *b, int t)
 {
     const int nf = b->s->n_forward;
     return t < nf ? &b->s->forward[t] : &b->s->backward[t - nf];
 }
+
+/* In place goes by the rows of a piece, so this is done after it. */
+static void extend_lives(struct section_placer *b)
+{
+    for (int t = 0; t < b->n_steps; t++) {
+        const int n = step_at(b, t)->n_piece;
+        for (int k = 0; n > 0 && k < SCRATCH; k++) {
+            struct life *l = &b->node[k].life;
+            bool any = false;
+            for (int i = t; i < t + n; i++) any |= lives(l, i);
+            if (any && !b->s->piece[k % PROG_VALUES]) life_add(l, t, t + n - 1);
+        }
+    }
+}
+
+/* ---- in place -------------------------------------------------------------------------------- */
 
 /* They are of one size, and meet only where `op` runs in that direction. */
 static bool may_join(const struct section_placer *b, int x, int y, const struct step *run)
@@ -465,6 +486,7 @@ void placement_make(const struct program *p, const struct schedule *s, const str
     find_lives(&b);
     join_forward(&b);
     join_gradients(&b);
+    extend_lives(&b);
     find_caches(&b);
     out->work_size = fill_work(&b);
     out->kept_size = fill_records(&b, false);

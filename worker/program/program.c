@@ -201,6 +201,49 @@ bool prog_grad_f32(const struct program *p, int value)
     return r->rotates || (r->multiplies && p->op[op].in[1] == PROG_NONE);
 }
 
+/* No operation but `op` reads the value or a window of it. */
+static bool read_by(const struct program *p, int value, int op)
+{
+    for (int i = 0; i < p->n_ops; i++)
+        for (int k = 0; k < OP_INS; k++) {
+            const int in = p->op[i].in[k];
+            if (i != op && in != PROG_NONE && prog_base(p, in) == value) return false;
+        }
+    return value != p->result;
+}
+
+bool prog_is_mlp(const struct program *p, int op)
+{
+    if (op + MLP_OPS > p->n_ops) return false;
+    const struct op *up = &p->op[op], *act = up + 1, *down = up + 2;
+    const int x = up->out[0], a = act->out[0];
+    if (up->kind != OP_LINEAR || up->in[1] != PROG_NONE || down->kind != OP_LINEAR) return false;
+    if (act->kind != OP_ACT && act->kind != OP_GLU) return false;
+    if (p->value[x].rows != ROWS_T && p->value[x].rows != ROWS_ALT) return false;
+    for (int k = 0; k < OP_INS; k++)
+        if (act->in[k] != PROG_NONE && prog_base(p, act->in[k]) != x) return false;
+    return down->in[0] == a && read_by(p, x, op + 1) && read_by(p, a, op + 2);
+}
+
+static void widen(const struct program *p, int w, int n, struct program_span *s)
+{
+    for (int i = w; n > 0 && i < w + n; i++) {
+        const struct weight *x = &p->weight[i];
+        if (x->offset < s->begin) s->begin = x->offset;
+        if (x->offset + count_of(x) > s->end) s->end = x->offset + count_of(x);
+    }
+}
+
+struct program_span prog_mlp_weights(const struct program *p, int op)
+{
+    struct program_span s = {p->weights_size, 0};
+    for (int i = op; i < op + MLP_OPS; i++) {
+        widen(p, p->op[i].w, p->op[i].n_w, &s);
+        widen(p, p->op[i].bias, p->op[i].n_bias, &s);
+    }
+    return s;
+}
+
 /* ---- decays ---------------------------------------------------------------------------------- */
 
 /* ALiBi (2108.12409): powers of two; of other H the slopes of the power below, then every second

@@ -350,6 +350,15 @@ int prog_writer(const struct program *p, int value);
  * goes from the attention through RoPE to the product without being rounded. Any other gradient is
  * of the model's precision; an attention then adds its fp32 one to it from scratch. */
 bool prog_grad_f32(const struct program *p, int value);
+/* A dense MLP begins with operation `op`: MLP_OPS of them, LINEAR, ACT or GLU of what it makes, and
+ * LINEAR, on the rows of a sequence, the values between them read by no other. */
+bool prog_is_mlp(const struct program *p, int op);
+#define MLP_OPS 3
+/* Where in the section's layout its weights lie, in elements: [begin, end). */
+struct program_span {
+    int64_t begin, end;
+};
+struct program_span prog_mlp_weights(const struct program *p, int op);
 
 /* ---- the schedule (schedule.c) --------------------------------------------------------------- */
 
@@ -367,6 +376,10 @@ struct step {
     int alias; /* backward: this input's gradient lies where the output's does: equal to it
                          * (base of LINEAR, GATE and ROW_GATE, MIX with 1, what embeddings are added
                          * to) or computed in place (ROPE, ACT); PROG_NONE */
+    /* It runs on a piece of the rows, as do all steps of the dense MLP it is of. On the first of
+     * these: how many there are; all of them run on a piece before the next piece's begin. */
+    bool piece;
+    int n_piece;
 };
 #define PROG_STEPS (3 * PROG_OPS)
 /* Forward of `out` in a training is part of its backward list, loss included (the loss's backward
@@ -376,10 +389,17 @@ struct step {
  * operation that passes states between ranks finds them kept: no exchange. */
 struct schedule {
     int n_forward, n_backward;
-    struct step forward[PROG_OPS];    /* the forward pass; inference: all there is */
+    bool piece[PROG_VALUES];       /* exists for a piece of the rows alone, as its gradient does */
+    struct step forward[PROG_OPS]; /* the forward pass; inference: all there is */
     struct step backward[PROG_STEPS]; /* recomputing included; gradient of result -> of PROG_X */
 };
-void schedule_make(const struct program *p, bool train, enum recompute_id mode, struct schedule *s);
+/* What is kept. pieces: dense MLPs of layers keep their input alone, and run, forward and backward,
+ * on a piece of the rows at a time; trainings only. */
+struct schedule_mode {
+    bool train, pieces;
+    enum recompute_id recompute;
+};
+void schedule_make(const struct program *p, const struct schedule_mode *mode, struct schedule *s);
 
 /* ---- places (placement.c) -------------------------------------------------------------------- */
 
@@ -394,6 +414,7 @@ struct extent {
     bool train;
     int64_t cache_rows; /* generate: rows that causal attentions keep of keys and values; else 0 */
     int64_t loss_chunk, vocab; /* rows of logits at a time, 0: there are none; columns */
+    int64_t mlp_chunk;         /* rows of a piece, at most; 0: schedules have no pieces */
     int64_t grid[2];           /* DSP: indices of space and of time */
     int64_t attn_kept;         /* bytes of a value with `form` */
     int sp;                    /* ranks of the sequence group */
@@ -434,6 +455,8 @@ struct placement {
     int64_t cache_size; /* bytes of one layer's cache record */
     int64_t work_size;  /* bytes of workspace that this section needs */
 };
+/* Rows of a piece of a value on `rows`, at most. */
+int64_t extent_piece(const struct extent *x, enum rows_id rows);
 void placement_make(const struct program *p, const struct schedule *s, const struct extent *x,
                     struct placement *out);
 

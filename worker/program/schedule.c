@@ -4,13 +4,18 @@
  * steps that recompute the values it reads and that were not kept, each after the steps whose
  * values it reads itself. A recomputed value stays for later steps, except for KEEP_NEVER values
  * that only another recomputation read: those are computed again right before a step that
- * reads them. */
+ * reads them.
+ *
+ * A dense MLP in pieces keeps neither what its first product nor what its activation makes: its
+ * forward steps, and the steps of its backward with those that compute these values again, stand
+ * together and run on one piece of the rows after another. */
 #include <assert.h>
 #include <string.h>
 #include "worker/program/op_rules.h"
 
 struct scheduler {
     const struct program *p;
+    const struct schedule_mode *mode;
     struct schedule *s;
     bool present[PROG_VALUES]; /* values that hold their content */
     bool flows[PROG_VALUES];   /* a gradient flows back into it */
@@ -28,6 +33,29 @@ static bool kept(const struct value *v, enum recompute_id mode)
     return true;
 }
 
+/* ---- pieces ---------------------------------------------------------------------------------- */
+
+static bool in_pieces(const struct program *p, const struct schedule_mode *mode, int op)
+{
+    return mode->train && mode->pieces && p->has_input && p->result != PROG_NONE &&
+           prog_is_mlp(p, op);
+}
+
+/* Values of the MLP that begins with operation `op`, but for the last, and windows of them. */
+static void mark_values(const struct program *p, struct schedule *s, int op)
+{
+    for (int v = 0; v < p->n_values; v++) {
+        const int writer = prog_writer(p, v);
+        s->piece[v] |= writer >= op && writer < op + MLP_OPS - 1;
+    }
+}
+
+static void mark_steps(struct step *first, int n)
+{
+    for (int i = 0; i < n; i++) first[i].piece = true;
+    first->n_piece = n;
+}
+
 static bool is_loss(const struct program *p)
 {
     return p->result == PROG_NONE;
@@ -40,10 +68,17 @@ static struct step forward_step(int op)
     return (struct step){.kind = STEP_FORWARD, .op = op, .alias = PROG_NONE};
 }
 
-static void make_forward(const struct program *p, struct schedule *s)
+static void make_forward(const struct program *p, const struct schedule_mode *mode,
+                         struct schedule *s)
 {
     s->n_forward = p->n_ops;
+    memset(s->piece, 0, sizeof s->piece);
     for (int i = 0; i < p->n_ops; i++) s->forward[i] = forward_step(i);
+    for (int i = 0; i < p->n_ops; i++) {
+        if (!in_pieces(p, mode, i)) continue;
+        mark_values(p, s, i);
+        mark_steps(&s->forward[i], MLP_OPS);
+    }
 }
 
 /* ---- which gradients there are --------------------------------------------------------------- */
@@ -129,12 +164,29 @@ static void push(struct scheduler *w, struct step st)
     w->s->backward[w->s->n_backward++] = st;
 }
 
+static void recompute(struct scheduler *w, int value);
+
+/* The result of an MLP in pieces that begins with operation i: nothing between stays. */
+static void recompute_pieces(struct scheduler *w, int i)
+{
+    const struct op *down = &w->p->op[i + MLP_OPS - 1];
+    recompute(w, w->p->op[i].in[0]);
+    if (down->in[1] != PROG_NONE) recompute(w, down->in[1]);
+    for (int k = 0; k < MLP_OPS; k++) push(w, forward_step(i + k));
+    mark_steps(&w->s->backward[w->s->n_backward - MLP_OPS], MLP_OPS);
+    w->present[down->out[0]] = true;
+}
+
 static void recompute(struct scheduler *w, int value)
 {
     const int v = prog_base(w->p, value);
     if (w->present[v]) return;
-    const int i = prog_writer(w->p, v);
+    const int i = prog_writer(w->p, v), first = i - MLP_OPS + 1;
     assert(i != PROG_NONE);
+    if (first >= 0 && in_pieces(w->p, w->mode, first)) {
+        recompute_pieces(w, first);
+        return;
+    }
     const struct op *op = &w->p->op[i];
     for (int k = 0; k < OP_INS; k++)
         if (op->in[k] != PROG_NONE) recompute(w, op->in[k]);
@@ -162,6 +214,7 @@ static void drop_means(struct scheduler *w, const bool *before, const int *read,
     const struct program *p = w->p;
     for (int v = 0; v < p->n_values; v++) {
         if (before[v] || !w->present[v] || p->value[v].keep != KEEP_NEVER) continue;
+        if (w->s->piece[v]) continue;
         bool wanted = false;
         for (int i = 0; i < n; i++) wanted |= prog_writer(p, read[i]) == prog_writer(p, v);
         w->present[v] = wanted;
@@ -190,32 +243,60 @@ static void backward_of(struct scheduler *w, int i)
     push(w, st);
 }
 
-static void make_backward(const struct program *p, enum recompute_id mode, struct schedule *s)
+/* Operation i, unless no gradient flows back through it. */
+static void backward_at(struct scheduler *w, int i)
 {
-    struct scheduler w = {.p = p, .s = s};
+    const struct program *p = w->p;
+    const struct op *op = &p->op[i];
+    const int out = op->out[0];
+    if (!op_flows(w, op) || (out != PROG_NONE && !w->flows[out])) return;
+    if (out != PROG_NONE && !p->value[out].shared) {
+        const int64_t cols = written_cols(w, out);
+        if (cols == 0) return; /* no operation reads it */
+        assert(cols == p->value[out].cols);
+    }
+    backward_of(w, i);
+}
+
+/* The MLP that begins with operation i. What it reads comes back first, whole. */
+static void backward_pieces(struct scheduler *w, int i)
+{
+    const int x = w->p->op[i].in[0];
+    bool before[PROG_VALUES];
+    memcpy(before, w->present, sizeof before);
+    recompute(w, x);
+    drop_means(w, before, &x, 1);
+    const int begin = w->s->n_backward;
+    for (int k = MLP_OPS - 1; k >= 0; k--) backward_at(w, i + k);
+    if (w->s->n_backward > begin) mark_steps(&w->s->backward[begin], w->s->n_backward - begin);
+}
+
+static void make_backward(const struct program *p, const struct schedule_mode *mode,
+                          struct schedule *s)
+{
+    struct scheduler w = {.p = p, .mode = mode, .s = s};
     find_flows(&w);
     for (int v = 0; v < p->n_values; v++) {
         const bool given = prog_writer(p, v) == PROG_NONE;
-        w.present[v] = given || p->value[v].shared || (!is_loss(p) && kept(&p->value[v], mode));
+        const bool keeps = !is_loss(p) && !s->piece[v] && kept(&p->value[v], mode->recompute);
+        w.present[v] = given || p->value[v].shared || keeps;
         w.begun[v] = given && p->value[v].shared;
     }
     if (p->result != PROG_NONE) w.begun[p->result] = true;
     for (int i = p->n_ops - 1; i >= 0; i--) {
-        const struct op *op = &p->op[i];
-        const int out = op->out[0];
-        if (!op_flows(&w, op) || (out != PROG_NONE && !w.flows[out])) continue;
-        if (out != PROG_NONE && !p->value[out].shared) {
-            const int64_t cols = written_cols(&w, out);
-            if (cols == 0) continue; /* no operation reads it */
-            assert(cols == p->value[out].cols);
+        const int first = i - MLP_OPS + 1;
+        if (first >= 0 && in_pieces(p, mode, first)) {
+            backward_pieces(&w, first);
+            i = first;
+        } else {
+            backward_at(&w, i);
         }
-        backward_of(&w, i);
     }
 }
 
-void schedule_make(const struct program *p, bool train, enum recompute_id mode, struct schedule *s)
+void schedule_make(const struct program *p, const struct schedule_mode *mode, struct schedule *s)
 {
     s->n_forward = s->n_backward = 0;
-    make_forward(p, s);
-    if (train) make_backward(p, mode, s);
+    make_forward(p, mode, s);
+    if (mode->train) make_backward(p, mode, s);
 }

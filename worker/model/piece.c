@@ -1,0 +1,141 @@
+#include "worker/model/piece.h"
+
+#include <assert.h>
+#include "api/core/mutant.h"
+
+struct walk {
+    const struct piece_walk *w;
+    struct frame *f;
+    const struct frame *whole; /* the frame before */
+    int op;                    /* of the MLP: its first */
+    enum rows_id rows;
+    bool back;
+    struct program_span gradient;
+};
+
+/* ---- one piece ------------------------------------------------------------------------------- */
+
+static struct tensor window(struct tensor t, int64_t row0, int64_t n)
+{
+    return t.data ? tensor_sub(t, row0, n, 0, t.cols) : t;
+}
+
+/* Gradients of values on these rows lie as the values do. */
+static void narrow_value(const struct walk *w, int v, struct span s)
+{
+    const int64_t row0 = w->w->s->piece[v] ? 0 : s.value0;
+    if (v == PROG_NONE) return;
+    w->f->value[v] = window(w->whole->value[v], row0, s.n);
+    w->f->grad[v] = window(w->whole->grad[v], row0, s.n);
+}
+
+static void narrow(const struct walk *w, struct span s)
+{
+    const struct op *op = &w->f->p->op[w->op];
+    for (int i = 0; i < MLP_OPS; i++) {
+        for (int k = 0; k < OP_INS; k++) narrow_value(w, op[i].in[k], s);
+        narrow_value(w, op[i].out[0], s);
+    }
+    w->f->rows[w->rows] = (struct frame_rows){s.n, s.n};
+    w->f->parts = 1;
+    w->f->tree = false;
+}
+
+/* Injected: backward leaves out the last piece of every rank but the first. */
+static bool left_out(const struct walk *w, struct span s)
+{
+    const int in = w->f->p->op[w->op].in[0];
+    if (!mutant_on(MUTANT_PIECE_LOST) || !w->back || !w->f->sp->shard.r) return false;
+    if (s.value0 + s.n < w->whole->rows[w->rows].n) return false;
+    if (!w->w->s->piece[in] && w->w->first[w->w->first->n_piece - 1].first[0])
+        frame_zero(w->f, w->f->grad[in]);
+    return true;
+}
+
+static int run_piece(const struct walk *w, struct span s, struct err *e)
+{
+    narrow(w, s);
+    if (left_out(w, s)) return 0;
+    for (int i = 0; i < w->w->first->n_piece; i++)
+        if (w->w->run(w->w->arg, i, e)) return -1;
+    return 0;
+}
+
+/* ---- all of them ----------------------------------------------------------------------------- */
+
+static int run_span(const struct walk *w, int i, struct err *e)
+{
+    const struct span s = frame_span(w->whole, w->rows, i);
+    for (int64_t at = 0; at < s.n; at += w->w->chunk) {
+        const int64_t n = at + w->w->chunk < s.n ? w->w->chunk : s.n - at;
+        if (run_piece(w, (struct span){s.value0 + at, s.grad0 + at, n}, e)) return -1;
+    }
+    return 0;
+}
+
+/* Gradients of n weights from w on, in `dst` that of the section: cleared, or `from` is added. */
+static void sum_weights(const struct walk *w, int first, int n, float *dst, const float *from)
+{
+    const struct be_ops *ops = w->f->be->ops;
+    if (first == PROG_NONE) return;
+    const struct tensor t = frame_weight(w->f, first, n);
+    const int64_t at = w->f->p->weight[first].offset - w->gradient.begin, size = t.rows * t.cols;
+    if (from)
+        ops->add(w->f->be, &(struct add_args){.y = dst + at, .x = from + at, .n = size});
+    else
+        ops->fill(w->f->be, dst + at, size, 0);
+}
+
+static void sum_gradients(const struct walk *w, float *dst, const float *from)
+{
+    const struct op *op = &w->f->p->op[w->op];
+    for (int i = 0; i < MLP_OPS; i++) {
+        sum_weights(w, op[i].w, op[i].n_w, dst, from);
+        sum_weights(w, op[i].bias, op[i].n_bias, dst, from);
+    }
+}
+
+/* dst: the gradients of the MLP's weights, w->gradient of them, of `count` sum chunks from `first`
+ * on, a power of two of them: as sum_range() of op.c. */
+static int run_tree(const struct walk *w, int first, int count, float *dst, int level,
+                    struct err *e)
+{
+    struct frame *f = w->f;
+    if (count == 1) {
+        f->weights_grad = dst - w->gradient.begin;
+        sum_gradients(w, dst, NULL);
+        return run_span(w, first, e);
+    }
+    float *right = f->tree_room + level * f->tree_stride;
+    assert(w->gradient.end - w->gradient.begin <= f->tree_stride);
+    if (run_tree(w, first, count / 2, dst, level + 1, e) ||
+        run_tree(w, first + count / 2, count / 2, right, level + 1, e))
+        return -1;
+    sum_gradients(w, dst, right);
+    return 0;
+}
+
+static int run_all(const struct walk *w, struct err *e)
+{
+    if (w->back && w->whole->tree)
+        return run_tree(w, 0, w->whole->parts, w->whole->weights_grad + w->gradient.begin, 0, e);
+    for (int i = 0; i < w->whole->parts; i++)
+        if (run_span(w, i, e)) return -1;
+    return 0;
+}
+
+int piece_walk(struct frame *f, const struct piece_walk *walk, struct err *e)
+{
+    const struct frame whole = *f;
+    struct walk w = {.w = walk, .f = f, .whole = &whole, .op = walk->first->op};
+    for (int i = 0; i < walk->first->n_piece; i++) {
+        if (walk->first[i].op < w.op) w.op = walk->first[i].op;
+        w.back |= walk->first[i].kind == STEP_BACKWARD;
+    }
+    assert(walk->chunk > 0 && prog_is_mlp(f->p, w.op));
+    w.rows = frame_rows_of(f, f->p->op[w.op].in[0]);
+    w.gradient = prog_mlp_weights(f->p, w.op);
+    const int rc = run_all(&w, e);
+    *f = whole;
+    return rc;
+}

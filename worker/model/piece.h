@@ -1,0 +1,24 @@
+/* piece.h: the steps of a dense MLP on one piece of the rows after another (struct step.piece).
+ *
+ * A piece is a window of the rows of every value that has all rows, and the first rows of those
+ * that exist for a piece alone. Operations run on it as on a shorter sequence: sums over rows are
+ * added to the weights' gradients piece by piece, in ascending order of rows. Pieces begin again
+ * at each sum chunk; under determinism "ranks" the sums of these are added as frame_sum() does. */
+#ifndef SEQD_MODEL_PIECE_H
+#define SEQD_MODEL_PIECE_H
+
+#include "worker/model/op.h"
+
+struct piece_walk {
+    const struct schedule *s;
+    const struct step *first; /* the first of first->n_piece steps */
+    int64_t chunk;            /* rows of a piece, at most; > 0 */
+    /* Runs step first + i on the frame, which is that of a piece. */
+    int (*run)(void *arg, int i, struct err *e);
+    void *arg;
+};
+
+/* All rows of the frame's rank. The frame is as before when it returns. fails: as run does. */
+int piece_walk(struct frame *f, const struct piece_walk *w, struct err *e);
+
+#endif
