@@ -21,10 +21,19 @@ static void test_switches(void)
     planned("stdit3", 2, RECOMPUTE_NONE);
 }
 
+static void test_pieces(void)
+{
+    struct dit_golden g;
+    dit_open(&g, "stdit3");
+    dit_check_pieces(&g, 2, RECOMPUTE_SELECTIVE, 5);
+    dit_close(&g);
+}
+
 int main(void)
 {
     setenv("SEQD_TEST_DEVICE", "emulated", 0);
     RUN(test_families);
     RUN(test_switches);
+    RUN(test_pieces);
     return test_done("device_dit");
 }

@@ -3,18 +3,25 @@
  * that memory, unless SEQD_TEST_DEVICE names another. */
 #include "tests/lib/lm.h"
 
+static void golden_of(const char *name, int P, struct lm_run *r)
+{
+    const enum strategy_id strategy = (enum strategy_id)r->spec.parallel.strategy;
+    struct lm_golden g;
+    char what[96];
+    snprintf(what, sizeof what, "%s, %d ranks, exchange %d, pieces of %lld", engine_device(), P,
+             r->spec.parallel.exchange, (long long)r->spec.memory.mlp_chunk_tokens);
+    lm_open(&g, name);
+    lm_go(r, &g, P);
+    CHECK(strategy == STRATEGY_AUTO || r->strategy == strategy);
+    lm_check(r, what);
+    lm_free(r);
+    lm_close(&g);
+}
+
 static void states_of(const char *name, int P, enum strategy_id strategy, enum exchange_id x)
 {
-    struct lm_golden g;
     struct lm_run r = {.spec.parallel = {.strategy = strategy, .exchange = (int32_t)x}};
-    char what[64];
-    snprintf(what, sizeof what, "%s, %d ranks, exchange %d", engine_device(), P, x);
-    lm_open(&g, name);
-    lm_go(&r, &g, P);
-    CHECK(strategy == STRATEGY_AUTO || r.strategy == strategy);
-    lm_check(&r, what);
-    lm_free(&r);
-    lm_close(&g);
+    golden_of(name, P, &r);
 }
 
 static void ring_of(const char *name, int P, enum strategy_id strategy)
@@ -44,6 +51,20 @@ static void test_maps(void)
     states_of("qwen3_5", 3, STRATEGY_LASP, EXCHANGE_SCAN);
 }
 
+/* Dense MLPs on pieces of rows: gated and not, with biases, beside experts. */
+static void test_pieces(void)
+{
+    static const char *const names[] = {"mistral", "bert",    "gemma3",
+                                        "gpt2",    "qwen3_5", "qwen2_moe"};
+    for (int i = 0; i < 6; i++)
+        for (int P = 1; P <= 2; P++) {
+            struct lm_run r = {.spec.memory = {.recompute = RECOMPUTE_NONE + (i + P) % 3,
+                                               .mlp_chunk_tokens = 3 + P}};
+            r.spec.determinism = i % 2 ? DET_RANKS : DET_RUN;
+            golden_of(names[i], P, &r);
+        }
+}
+
 static void decoded(const char *name, int P)
 {
     struct lm_golden g;
@@ -69,6 +90,7 @@ int main(void)
     RUN(test_families);
     RUN(test_rings);
     RUN(test_maps);
+    RUN(test_pieces);
     RUN(test_decode);
     return test_done("device_model");
 }

@@ -58,6 +58,7 @@ static void test_waits(void)
         y.vocab = (int32_t)spec.model.shape.vocab;
         spec.train.global_batch = w.micro_batches;
         spec.memory.recompute = recompute[i];
+        spec.memory.mlp_chunk_tokens = 8 * i;
         engine_on_device(&spec);
         struct engine_run r = {.source = {synth_batch, synth_targets, &y},
                                .P = 1,

@@ -35,6 +35,8 @@ static void test_planned(void)
         dit_check_planned(&g, 3, RECOMPUTE_SELECTIVE);
         dit_check_planned(&g, 4, RECOMPUTE_FULL);
         dit_check_planned(&g, 8, RECOMPUTE_NONE);
+        for (int P = 1; P <= 4; P++) /* MLPs in pieces of rows */
+            dit_check_pieces(&g, P, (enum recompute_id)(RECOMPUTE_NONE + P % 3), 2 + P);
         dit_close(&g);
     }
 }

@@ -44,6 +44,7 @@ struct dit_run {
     bool rank_bits;
     bool planned; /* by the engine as a job runs it: schedule, placement, plan; else by hand */
     enum recompute_id recompute;
+    int64_t mlp_chunk; /* planned: rows of a piece; 0: MLPs are whole */
     struct outcome *out;
     struct engine_memory mem[DIT_MAX_P]; /* planned: while it runs */
 };
@@ -328,6 +329,7 @@ static inline void make_spec(const struct dit_run *r, struct job_spec *spec)
     spec->data.width = g->z[3];
     spec->train.global_batch = 1;
     spec->memory.recompute = (int32_t)r->recompute;
+    spec->memory.mlp_chunk_tokens = r->mlp_chunk;
     spec->resources.threads = 1;
     spec->parallel.sp = r->P;
     spec->parallel.strategy = STRATEGY_DSP;
@@ -616,17 +618,26 @@ static inline void check_traffic(const struct dit_run *r)
     free(s);
 }
 
-static inline void dit_check_planned(const struct dit_golden *g, int P, enum recompute_id mode)
+/* MLPs in pieces of mlp_chunk rows; 0: whole. */
+static inline void dit_check_pieces(const struct dit_golden *g, int P, enum recompute_id mode,
+                                    int64_t mlp_chunk)
 {
     struct outcome o;
-    struct dit_run r = {.g = g, .P = P, .planned = true, .recompute = mode, .out = &o};
+    struct dit_run r = {
+        .g = g, .P = P, .planned = true, .recompute = mode, .mlp_chunk = mlp_chunk, .out = &o};
     dit_go(&r);
     const struct verdict v = dit_compare(g, &o);
     CHECK_MSG(dit_holds(&v),
-              "%s P %d recompute %d: prediction %.3g, loss %.3g, gradient of %s %.3g", g->name, P,
-              mode, v.prediction, v.loss, v.tensor, v.worst);
+              "%s P %d recompute %d, pieces of %lld: prediction %.3g, loss %.3g, gradient of %s "
+              "%.3g",
+              g->name, P, mode, (long long)mlp_chunk, v.prediction, v.loss, v.tensor, v.worst);
     check_traffic(&r);
     outcome_free(&o);
+}
+
+static inline void dit_check_planned(const struct dit_golden *g, int P, enum recompute_id mode)
+{
+    dit_check_pieces(g, P, mode, 0);
 }
 
 #endif
