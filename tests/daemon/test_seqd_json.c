@@ -76,7 +76,8 @@ static void test_every_form(void)
         "\"optim\":{\"name\":\"adamw\",\"lr\":1e-4,\"betas\":[0.9,0.99]},"
         "\"schedule\":{\"type\":\"cosine\",\"warmup_steps\":\"auto\"},"
         "\"parallel\":{\"sp\":\"auto\",\"strategy\":\"rsa\"},"
-        "\"memory\":{\"loss_chunk_tokens\":\"auto\",\"recompute\":\"full\"},"
+        "\"memory\":{\"loss_chunk_tokens\":\"auto\",\"mlp_chunk_tokens\":\"auto\","
+        "\"recompute\":\"full\"},"
         "\"checkpoint\":{\"resume\":\"/x/"
         "step-3\",\"every_steps\":0},\"precision\":{\"params\":\"fp32\"},"
         "\"limits\":{\"step_timeout_s\":\"auto\"},\"resources\":{\"ranks\":4,\"device\":\"cpu\"},"
@@ -88,6 +89,12 @@ static void test_every_form(void)
     CHECK(s.optim.beta2 == 0.99 && s.checkpoint.resume == RESUME_PATH && s.n_labels == 2);
     CHECK_STR(spec_text(&s, s.checkpoint.resume_path), "/x/step-3");
     CHECK(s.parallel.sp == 4 && s.model.shape.tied == 1 && !s.data.document_mask);
+    CHECK(!s.memory.loss_chunk_tokens && s.memory.mlp_chunk_tokens == -1);
+    CHECK_MSG(!read_text("{" BASE ",\"train\":{\"steps\":5}}", &e), "%s", e.text);
+    CHECK(s.memory.mlp_chunk_tokens == -1);
+    text = "{" BASE ",\"train\":{\"steps\":5},\"memory\":{\"mlp_chunk_tokens\":0}}";
+    CHECK_MSG(!read_text(text, &e), "%s", e.text);
+    CHECK(s.memory.mlp_chunk_tokens == 0);
 }
 
 /* text, then the field the error names, then words that must be in its sentence. */
@@ -100,6 +107,12 @@ static const char *const refused[][3] = {
     {"{" BASE ",\"train\":{\"steps\":\"5\"}}", "train.steps", "must be an integer, not a string"},
     {"{" BASE ",\"train\":{\"steps\":1.5}}", "train.steps", "integer"},
     {"{" BASE ",\"train\":{\"steps\":0}}", "train.steps", "between 1 and"},
+    {"{" BASE ",\"train\":{\"steps\":5},\"memory\":{\"mlp_chunk_tokens\":-2}}",
+     "memory.mlp_chunk_tokens", "between 0 and"},
+    {"{" BASE ",\"train\":{\"steps\":5},\"memory\":{\"mlp_chunk_tokens\":\"half\"}}",
+     "memory.mlp_chunk_tokens", "auto"},
+    {"{\"kind\":\"generate\"," CONFIG ",\"memory\":{\"mlp_chunk_tokens\":64}}",
+     "memory.mlp_chunk_tokens", "generate"},
     {"{" BASE ",\"train\":{\"steps\":1e300}}", "train.steps", "between 1 and"},
     {"{" BASE ",\"train\":{\"steps\":null}}", "train.steps", "leave it out"},
     {"{" BASE ",\"train\":{\"steps\":5,\"passes\":1}}", "train.steps", "give one"},

@@ -1,5 +1,5 @@
-/* test_pieces.c: dense MLPs in pieces of rows (memory.mlp_chunk_tokens): goldens in float64 of every
- * family, trainings beside those of whole MLPs, the same bits on any number of ranks, memory and
+/* test_pieces.c: dense MLPs in pieces of rows (memory.mlp_chunk_tokens): goldens in float64 of all
+ * families, trainings beside those of whole MLPs, the same bits on any number of ranks, memory and
  * work by hand, what the planner decides and what is refused. engine.h compares memory and bytes of
  * every step with the plan. */
 #include "tests/lib/lm.h"
