@@ -286,6 +286,12 @@ static void test_work(void)
     const double again = 3 * 2.0 * 2048 * 64 * 2 * 4096 / 1e9;
     CHECK_MSG(fabs((cut.compute_s - whole.compute_s) / again - 1) < 1e-9, "%g s more, want %g",
               cut.compute_s - whole.compute_s, again);
+    /* A product of few rows is as fast as its rows let it be: here a tenth. */
+    m.rate[RATE_GEMM][PRECISION_FP32][0] /= 10;
+    machine_estimate(&m, &spec, plan_of(0, &p), &whole);
+    spec.memory.mlp_chunk_tokens = 1;
+    machine_estimate(&m, &spec, plan_of(0, &p), &cut);
+    CHECK(cut.compute_s > 5 * whole.compute_s);
 }
 
 /* auto: what keeps most and fits. Under "ranks" memory does not decide. */

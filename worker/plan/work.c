@@ -11,6 +11,7 @@ struct work_count {
     const struct program *prog;
     double times;
     double share; /* of a product's columns: tensor parallelism splits them */
+    double rows;  /* of a product at once, at most */
     struct work *out;
 };
 
@@ -34,8 +35,9 @@ static void add_product(const struct work_count *c, const struct op_term *t)
 {
     const double *rate = c->m->rate[RATE_GEMM][c->p->precision];
     if (t->rows <= 0 || t->inner <= 0 || t->cols <= 0) return;
+    const double side = fmin(fmin(t->rows, c->rows), fmin(t->inner, t->cols));
     c->out->products_s += c->times * c->share * 2 * t->rows * t->inner * t->cols /
-                          rate_at(rate, profile_widths, fmin(t->rows, fmin(t->inner, t->cols)));
+                          rate_at(rate, profile_widths, side);
 }
 
 /* rate: elements/s; 0: not counted. */
@@ -93,11 +95,12 @@ static void add_term(const struct work_count *c, const struct op_site *s, const 
     }
 }
 
-static void count_op(const struct work_count *c, const struct op *op, bool back)
+static void count_step(struct work_count *c, const struct step *step)
 {
-    struct op_site s = traffic_site(c->p, c->prog, op);
+    struct op_site s = traffic_site(c->p, c->prog, &c->prog->op[step->op]);
     struct op_work w;
-    s.back = back;
+    c->rows = step->piece ? (double)c->p->mlp_chunk : INFINITY;
+    s.back = step->kind == STEP_BACKWARD;
     op_work(&s, &w);
     for (int i = 0; i < w.n; i++) add_term(c, &s, &w.term[i]);
 }
@@ -121,9 +124,8 @@ static void count_section(struct work_count *c, const struct program *prog, enum
     c->prog = prog;
     for (int i = 0; i < s.n_forward && !(last && pass == PASS_BOTH); i++)
         if (pass != PASS_STATES || !op_rules[prog->op[s.forward[i].op].kind]->loss)
-            count_op(c, &prog->op[s.forward[i].op], false);
-    for (int i = 0; i < s.n_backward && pass == PASS_BOTH; i++)
-        count_op(c, &prog->op[s.backward[i].op], s.backward[i].kind == STEP_BACKWARD);
+            count_step(c, &s.forward[i]);
+    for (int i = 0; i < s.n_backward && pass == PASS_BOTH; i++) count_step(c, &s.backward[i]);
 }
 
 static void count_pass(struct work_count *c, const struct model_shape *shape, enum work_pass pass,
