@@ -49,7 +49,8 @@ static void rank_body(struct ranks *g, int rank, void *arg)
 struct way {
     int P, dp, zero;
     enum precision_id precision;
-    bool sinks; /* gpt-oss instead of Llama */
+    bool sinks;        /* gpt-oss instead of Llama */
+    int64_t mlp_chunk; /* memory.mlp_chunk_tokens */
 };
 
 /* Normal weights; the caller spoils them. */
@@ -65,6 +66,7 @@ static void own_init(struct own *x, const struct way *w, int (*body)(struct trai
     spec.parallel.sp = w->P, spec.parallel.dp = w->dp, spec.parallel.zero = w->zero;
     spec.train.global_batch = w->dp;
     spec.precision.params = (int32_t)w->precision;
+    spec.memory.mlp_chunk_tokens = w->mlp_chunk;
     CHECK_MSG(!plan_make(&spec, 0, &x->plan, &e), "%s", e.text);
     x->w = calloc((size_t)x->plan.n_params, 4);
     if (!x->w) abort();
@@ -107,8 +109,13 @@ static int forward(struct train *t, struct err *e)
 }
 
 static const struct way ways[] = {
-    {1, 1, 0, PRECISION_FP32}, {3, 1, 1, PRECISION_FP32}, {2, 2, 3, PRECISION_FP32},
-    {2, 1, 0, PRECISION_BF16}, {2, 1, 1, PRECISION_FP16},
+    {1, 1, 0, PRECISION_FP32},
+    {3, 1, 1, PRECISION_FP32},
+    {2, 2, 3, PRECISION_FP32},
+    {2, 1, 0, PRECISION_BF16},
+    {2, 1, 1, PRECISION_FP16},
+    {3, 1, 0, PRECISION_FP32, .mlp_chunk = 3},
+    {2, 1, 2, PRECISION_BF16, .mlp_chunk = 7},
 };
 #define EACH_WAY(i) for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
 
