@@ -195,7 +195,7 @@ static void say_which(const struct spec_batch *b, struct err *e)
 }
 
 /* All that are wrong by themselves are told at once; what fails for another reason fails for those
- * behind it as well. Whether more are looked at. */
+ * after it as well. Whether more are looked at. */
 static bool note_wrong(struct spec_batch *b, int status, const struct err *why)
 {
     struct err *e = &b->wrong[b->n_wrong++];

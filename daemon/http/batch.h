@@ -5,7 +5,7 @@
 #include "daemon/http/routes.h"
 
 #define BATCH_JOBS 1000
-/* Specs of one batch that are told to be wrong; behind them no other is looked at. */
+/* Specs of one batch that are said to be wrong; past them no other is looked at. */
 #define BATCH_WRONG 16
 /* Batches that are planned at once, one of a user: others are refused, to come again. */
 #define BATCHES 4

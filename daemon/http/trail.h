@@ -1,7 +1,7 @@
-/* trail.h: what came of the requests that the audit log has a row of. A row is written before its
- * change is made (admit.h); the status of the answer, and what was made by it, follow in the log's
- * next commit, or within a second in one of their own, so that no request waits for them. A row
- * that seqd was killed before keeps the status 0. Loop thread. */
+/* trail.h: how the requests were answered that the audit log has a row of. A row is written before
+ * its change is made (admit.h); the status of the answer, and what was made by it, follow in the
+ * log's next commit, or within a second in one of their own, so that no request waits for them. A
+ * row that seqd was killed before keeps the status 0. Loop thread. */
 #ifndef SEQD_DAEMON_HTTP_TRAIL_H
 #define SEQD_DAEMON_HTTP_TRAIL_H
 

@@ -37,7 +37,7 @@ static void look(struct train *t, int rank, void *arg)
                   "%s", e.text);
 }
 
-/* alone: no group hears of another, which the ledger says too. */
+/* alone: no group sums with another, which the ledger says too. */
 static struct engine_run go(const struct way *w, struct seen *x, bool alone)
 {
     static struct synth y = {.S = SEQ, .doc_len = 17, .vocab = 61};

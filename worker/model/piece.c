@@ -3,7 +3,7 @@
 #include <assert.h>
 #include "api/core/mutant.h"
 
-struct walk {
+struct mlp_walk {
     const struct piece_walk *w;
     struct frame *f;
     const struct frame *whole; /* the frame before */
@@ -21,15 +21,15 @@ static struct tensor window(struct tensor t, int64_t row0, int64_t n)
 }
 
 /* Gradients of values on these rows lie as the values do. */
-static void narrow_value(const struct walk *w, int v, struct span s)
+static void narrow_value(const struct mlp_walk *w, int v, struct span s)
 {
-    const int64_t row0 = w->w->s->piece[v] ? 0 : s.value0;
     if (v == PROG_NONE) return;
+    const int64_t row0 = w->w->s->piece[v] ? 0 : s.value0;
     w->f->value[v] = window(w->whole->value[v], row0, s.n);
     w->f->grad[v] = window(w->whole->grad[v], row0, s.n);
 }
 
-static void narrow(const struct walk *w, struct span s)
+static void narrow(const struct mlp_walk *w, struct span s)
 {
     const struct op *op = &w->f->p->op[w->op];
     for (int i = 0; i < MLP_OPS; i++) {
@@ -42,7 +42,7 @@ static void narrow(const struct walk *w, struct span s)
 }
 
 /* Injected: backward leaves out the last piece of every rank but the first. */
-static bool left_out(const struct walk *w, struct span s)
+static bool left_out(const struct mlp_walk *w, struct span s)
 {
     const int in = w->f->p->op[w->op].in[0];
     if (!mutant_on(MUTANT_PIECE_LOST) || !w->back || !w->f->sp->shard.r) return false;
@@ -52,7 +52,7 @@ static bool left_out(const struct walk *w, struct span s)
     return true;
 }
 
-static int run_piece(const struct walk *w, struct span s, struct err *e)
+static int run_piece(const struct mlp_walk *w, struct span s, struct err *e)
 {
     narrow(w, s);
     if (left_out(w, s)) return 0;
@@ -63,7 +63,7 @@ static int run_piece(const struct walk *w, struct span s, struct err *e)
 
 /* ---- all of them ----------------------------------------------------------------------------- */
 
-static int run_span(const struct walk *w, int i, struct err *e)
+static int run_span(const struct mlp_walk *w, int i, struct err *e)
 {
     const struct span s = frame_span(w->whole, w->rows, i);
     for (int64_t at = 0; at < s.n; at += w->w->chunk) {
@@ -74,7 +74,7 @@ static int run_span(const struct walk *w, int i, struct err *e)
 }
 
 /* Gradients of n weights from w on, in `dst` that of the section: cleared, or `from` is added. */
-static void sum_weights(const struct walk *w, int first, int n, float *dst, const float *from)
+static void sum_weights(const struct mlp_walk *w, int first, int n, float *dst, const float *from)
 {
     const struct be_ops *ops = w->f->be->ops;
     if (first == PROG_NONE) return;
@@ -86,7 +86,7 @@ static void sum_weights(const struct walk *w, int first, int n, float *dst, cons
         ops->fill(w->f->be, dst + at, size, 0);
 }
 
-static void sum_gradients(const struct walk *w, float *dst, const float *from)
+static void sum_gradients(const struct mlp_walk *w, float *dst, const float *from)
 {
     const struct op *op = &w->f->p->op[w->op];
     for (int i = 0; i < MLP_OPS; i++) {
@@ -97,7 +97,7 @@ static void sum_gradients(const struct walk *w, float *dst, const float *from)
 
 /* dst: the gradients of the MLP's weights, w->gradient of them, of `count` sum chunks from `first`
  * on, a power of two of them: as sum_range() of op.c. */
-static int run_tree(const struct walk *w, int first, int count, float *dst, int level,
+static int run_tree(const struct mlp_walk *w, int first, int count, float *dst, int level,
                     struct err *e)
 {
     struct frame *f = w->f;
@@ -115,7 +115,7 @@ static int run_tree(const struct walk *w, int first, int count, float *dst, int 
     return 0;
 }
 
-static int run_all(const struct walk *w, struct err *e)
+static int run_all(const struct mlp_walk *w, struct err *e)
 {
     if (w->back && w->whole->tree)
         return run_tree(w, 0, w->whole->parts, w->whole->weights_grad + w->gradient.begin, 0, e);
@@ -127,7 +127,7 @@ static int run_all(const struct walk *w, struct err *e)
 int piece_walk(struct frame *f, const struct piece_walk *walk, struct err *e)
 {
     const struct frame whole = *f;
-    struct walk w = {.w = walk, .f = f, .whole = &whole, .op = walk->first->op};
+    struct mlp_walk w = {.w = walk, .f = f, .whole = &whole, .op = walk->first->op};
     for (int i = 0; i < walk->first->n_piece; i++) {
         if (walk->first[i].op < w.op) w.op = walk->first[i].op;
         w.back |= walk->first[i].kind == STEP_BACKWARD;

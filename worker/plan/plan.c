@@ -349,7 +349,7 @@ static int64_t size_if(const struct job_spec *s, const struct plan *now, int sp,
     return place(s, &p, NULL) ? -1 : total(&p);
 }
 
-/* Bytes under another ZeRO stage, in groups of so many ranks; 0: of all. */
+/* Bytes under another ZeRO stage, in groups of `group` ranks; 0: of all of them. */
 static int64_t size_zero(const struct job_spec *s, const struct plan *now, int stage, int group)
 {
     struct plan p;
