@@ -130,6 +130,14 @@ static int check_made(const struct preparing *p, struct err *e)
                      shape_text(&p->made, f, was));
 }
 
+/* Pieces that the plan has chosen become the job's: nodes need not choose again, and those of a
+ * version that knows none are left out. */
+static void keep_pieces(struct preparing *p, const struct plan *plan)
+{
+    if (p->spec.memory.mlp_chunk_tokens < 0 && plan->mlp_chunk)
+        p->spec.memory.mlp_chunk_tokens = plan->mlp_chunk;
+}
+
 static void make_plan(struct preparing *p)
 {
     struct err e = {0};
@@ -142,6 +150,7 @@ static void make_plan(struct preparing *p)
     if (!bad) bad = choose(p, &m, c, &e);
     if (!bad) bad = check_made(p, &e);
     if (!bad) bad = plan_make(&p->spec, p->spec.resources.memory_mib << 20, plan, &e);
+    if (!bad) keep_pieces(p, plan);
     p->plan[0] = 0;
     /* A job that does not fit is shown with its plan; one that was refused before has none. */
     if (!bad || (e.code == ERR_DOES_NOT_FIT && plan->n_ranks)) {

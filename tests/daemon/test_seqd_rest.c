@@ -356,6 +356,29 @@ static void test_plan_hardware_refused(void)
     finish();
 }
 
+/* What "auto" cut to make a job fit is stored with it: every node runs the same, and one of a
+ * version that knows no pieces is not asked to. */
+static void test_pieces_are_kept(void)
+{
+#define WIDE                                                                                       \
+    "{\"kind\":\"train\",\"model\":{\"config\":{\"hidden_size\":64,\"num_hidden_layers\":2,"       \
+    "\"num_attention_heads\":2,\"intermediate_size\":4096}},\"data\":{\"train\":[{\"path\":\"/"    \
+    "x\"}],"                                                                                       \
+    "\"seq_len\":16384},\"train\":{\"steps\":5},\"resources\":{\"ranks\":1,\"memory_mib\":%d}}"
+    char body[1024];
+    begin();
+    snprintf(body, sizeof body, WIDE, 16384);
+    CHECK_MSG(post("/v1/jobs", body) == 201, "%s", reply);
+    CHECK(get("/v1/jobs/1") == 200 && strstr(reply, "\"mlp_chunk_tokens\":\"auto\""));
+    CHECK(!spec_needs(control_job(w.control, 1)->spec, WIRE_ABI_BEFORE));
+    snprintf(body, sizeof body, WIDE, 1000);
+    CHECK_MSG(post("/v1/jobs", body) == 201, "%s", reply);
+    CHECK(get("/v1/jobs/2") == 200 && strstr(reply, "\"mlp_chunk_tokens\":2048"));
+    CHECK_STR(spec_needs(control_job(w.control, 2)->spec, WIRE_ABI_BEFORE),
+              "memory.mlp_chunk_tokens");
+    finish();
+}
+
 /* In memory and, as quarantine.c has it, in the same transaction's row. */
 static void quarantine_node(const char *node, const char *reason)
 {
@@ -854,6 +877,7 @@ int main(void)
     RUN(test_too_few_gpus);
     RUN(test_plan_hardware);
     RUN(test_plan_hardware_refused);
+    RUN(test_pieces_are_kept);
     RUN(test_auto_by_profile);
     RUN(test_quarantine);
     RUN(test_long_node);
