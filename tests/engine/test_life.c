@@ -623,7 +623,7 @@ static void test_mutants_at_first_step(void)
 }
 
 /* A gradient that stays in its group is off in every tensor, and only a training has groups. */
-static void test_group_alone_at_first_step(void)
+static void test_mutants_between_groups(void)
 {
     if (!prepared_id[0]) test_prepare();
     for (int zero = 2; zero <= 3; zero++) {
@@ -786,7 +786,7 @@ int main(int argc, char **argv)
     RUN(test_first_step_refuses);
 #ifdef SEQD_MUTANTS
     RUN(test_mutants_at_first_step);
-    RUN(test_group_alone_at_first_step);
+    RUN(test_mutants_between_groups);
 #endif
     RUN(test_other_shape);
     RUN(test_every_s);
