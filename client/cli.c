@@ -20,7 +20,6 @@
 #include "client/text.h"
 
 #define DEFAULT_URL "http://127.0.0.1:7433"
-#define LONGEST_S   ((int64_t)10000000 * 86400) /* of an option; its microseconds fit */
 
 const char *cli_system_socket = "/run/seqd/seqd.sock";
 
@@ -107,7 +106,7 @@ static int set_number(const struct option_row *r, const char *value, int64_t *ou
 
 static int set_seconds(const struct option_row *r, const char *value, int64_t *out, struct err *e)
 {
-    return duration_parse(value, 0, LONGEST_S, out, e) ? err_prefix(e, "--%s", r->name) : 0;
+    return duration_parse(value, 0, CLI_LONGEST_S, out, e) ? err_prefix(e, "--%s", r->name) : 0;
 }
 
 static int add_to_list(struct cli_list *l, const struct option_row *r, const char *value,

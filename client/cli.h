@@ -21,6 +21,8 @@ enum cli_exit {
     CLI_DETACHED = 130
 };
 
+#define CLI_LONGEST_S ((int64_t)10000000 * 86400) /* of an option; its microseconds fit */
+
 enum cli_output { OUT_TABLE, OUT_WIDE, OUT_JSON, OUT_JSONL, OUT_NAME, OUT_YAML, OUT_CSV, OUT_N };
 
 /* Which options a verb takes. The global ones are not listed. */

@@ -41,7 +41,7 @@ static int64_t seconds_of(const char *text)
 {
     int64_t s;
     if (!strcmp(text, "never")) return 0;
-    return duration_parse(text, 1, (int64_t)10000000 * 86400, &s, NULL) ? -1 : s;
+    return duration_parse(text, 1, CLI_LONGEST_S, &s, NULL) ? -1 : s;
 }
 
 static int add(struct jv *body, const char *name, const char *text)

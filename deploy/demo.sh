@@ -159,13 +159,13 @@ done
 # ---- 7 ------------------------------------------------------------------------------------------
 say "7. Teach it to answer: the lines of seqctl help as conversations, in the words of the model's chat template.
    Only the assistant's turns are learnt."
-seqctl help | awk '
+says() { seqctl help | awk '/^Options/ { exit } /^  [a-z]/ { print $1 "\t" substr($0, 34) }'; } # a verb, and what it is for
+says | awk -F '\t' '
     function ask(question) {
         printf "{\"messages\": [{\"role\": \"user\", \"content\": \"%s\"}, ", question
-        printf "{\"role\": \"assistant\", \"content\": \"%s\"}]}\n", says
+        printf "{\"role\": \"assistant\", \"content\": \"%s\"}]}\n", $2
     }
-    /^Options/ { exit }
-    /^  [a-z]/ { says = substr($0, 34); ask("What does seqctl " $1 " do?"); ask("Tell me about seqctl " $1 "."); ask("seqctl " $1 "?") }
+    { ask("What does seqctl " $1 " do?"); ask("Tell me about seqctl " $1 "."); ask("seqctl " $1 "?") }
 ' >chat.jsonl
 run tail -n 3 chat.jsonl
 run seqctl submit "$REPO/client/examples/train-chat.json" --set "$MODEL" --set 'data.train=[{"path":"chat.jsonl"}]' --wait || fail "training on conversations"
@@ -174,9 +174,7 @@ CHAT=$JOB HF=$(field result.hf) MODEL="model={\"path\":\"$HF\"}"
 
 # ---- 8 ------------------------------------------------------------------------------------------
 say "8. Ask it about every verb, in the format of OpenAI's batches, and in words that were in none of the questions."
-seqctl help | awk '
-    /^Options/ { exit }
-    /^  [a-z]/ {
+says | awk -F '\t' '{
         printf "{\"custom_id\": \"%s\", \"method\": \"POST\", \"url\": \"/v1/chat/completions\", ", $1
         printf "\"body\": {\"messages\": [{\"role\": \"user\", \"content\": \"What is seqctl %s for?\"}], \"temperature\": 0}}\n", $1
     }' >ask.jsonl
@@ -190,9 +188,8 @@ ANSWER=$(sed -nE '/"custom_id":"explain"/s/.*"content":"([^"]*)".*/\1/p' "$DIR/a
 TRUTH=$(seqctl help | sed -nE 's/^  explain ID +//p')
 printf '\nasked:     What is seqctl explain for?\nit says:   %s\nseqctl help: %s\n' "$ANSWER" "$TRUTH"
 # A small model in a short time: a few answers may have a word of another verb's.
-says() { seqctl help | awk '/^Options/ { exit } /^  [a-z]/ { print $1 "\t" substr($0, 34) }' | sort; }
 answers() { sed -nE 's/.*"custom_id":"([^"]*)".*"content":"([^"]*)".*/\1\t\2/p' "$DIR/answers" | sort; }
-RIGHT=$(comm -12 <(says) <(answers) | wc -l) ASKED=$(says | wc -l)
+RIGHT=$(comm -12 <(says | sort) <(answers) | wc -l) ASKED=$(says | wc -l)
 echo "exactly as in seqctl help, word by word: $RIGHT of $ASKED answers"
 [ "$ASKED" -gt 0 ] && [ $((4 * RIGHT)) -ge $((3 * ASKED)) ] || fail "it has not learnt what seqctl help says"
 
