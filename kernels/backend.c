@@ -6,6 +6,7 @@
 #include <string.h>
 #include "api/core/mem.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/pool.h"
 #include "kernels/plugin.h"
 
 struct device {
@@ -66,7 +67,17 @@ void be_give_scratch(struct be *be, void *scratch, int64_t size)
 
 void be_close(struct be *be)
 {
-    if (be) be->ops->close(be);
+    if (!be) return;
+    pool_close(be->pool);
+    be->ops->close(be);
+}
+
+void be_host_run(struct be *be, void (*fn)(void *arg, int64_t task, int worker), void *arg,
+                 int64_t n_tasks)
+{
+    if (!be->pool && n_tasks > 1 && be->n_threads > 1)
+        be->pool = pool_open(be->n_threads, NULL, NULL);
+    pool_run(be->pool, fn, arg, n_tasks);
 }
 
 const char *const *be_isas(void)

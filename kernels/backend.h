@@ -73,6 +73,7 @@ static inline struct tensor tensor_sub(struct tensor t, int64_t r0, int64_t n, i
 }
 
 struct be; /* an opened device: thread pool or streams, and its scratch */
+struct pool;
 
 /* c = op(a) op(b) (+ c when accumulate) (+ bias, the same for each row). op(a) is [M, K], op(b) is
  * [K, N], c is [M, N].
@@ -243,16 +244,19 @@ struct swiglu_bwd_args {
     struct tensor gu, da, dgu;
 };
 
-/* x[i] = table[ids[i]]. table [V, C], x act; ids [T] in [0, V). */
+/* x[i] = table[ids[i] - first], or 0 where the table [V, C] has no such row. table act, x of its
+ * type or fp32; ids [T]. */
 struct embed_fwd_args {
     struct tensor table, x;
     const int32_t *ids;
+    int64_t first;
 };
-/* dtable[ids[i]] += dx[i], rows ascending; dtable fp32, dx act. Rows with skip_below_zero target
- * are not special. */
+/* dtable[ids[i] - first] += dx[i], rows ascending, where dtable has such a row; dtable fp32, dx
+ * act. Rows with skip_below_zero target are not special. */
 struct embed_bwd_args {
     struct tensor dtable, dx;
     const int32_t *ids;
+    int64_t first;
 };
 
 /* Cross-entropy of a chunk of logits, in place. logits [T, V] fp32; targets [T], negative = no
@@ -262,7 +266,13 @@ struct embed_bwd_args {
  *            0. It may share memory with logits: the very same tensor when fp32; when bf16, row i
  *            at the start of row i (ld = 2 * logits.ld): no write reaches a value still to be read
  *   cap      the logits z have been capped softly, z = cap tanh(x / cap): dlogits is the gradient
- *            of x, that of z times 1 - (z / cap)^2; 0: they have not */
+ *            of x, that of z times 1 - (z / cap)^2; 0: they have not
+ *   parts    [n_parts, T] what xent_part says of all columns: logits are those from `first` on,
+ *            none where V is 0. NULL: logits are all there are; first and n_parts are 0 */
+struct xent_stat {
+    double max, sum; /* of a row's columns: the largest, -inf without any; sum of e^(x - max) */
+    double target;   /* the target's logit where it is among them, else 0 */
+};
 struct xent_args {
     struct tensor logits, dlogits;
     const int32_t *targets;
@@ -270,6 +280,17 @@ struct xent_args {
     float scale;
     bool backward;
     float cap;
+    const struct xent_stat *parts;
+    int n_parts;
+    int64_t first;
+};
+/* Of columns [first, first + V) of a chunk of logits [T, V] fp32: stat [T], zeros in rows without a
+ * target. */
+struct xent_part_args {
+    struct tensor logits;
+    const int32_t *targets;
+    int64_t first;
+    struct xent_stat *stat;
 };
 
 /* y += x elementwise (n floats). */
@@ -313,22 +334,33 @@ struct cast_args {
 /* y = (x - mean) * rsqrt(var + eps) * g + b per group of x.cols / groups columns; rms: without
  * mean, y = x * rsqrt(mean(x^2) + eps) * g. g, b [1, cols / groups], data NULL: 1 and 0; g may be
  * fp32 beside act of 16 bits. mean, rstd [T * groups] fp32 out (mean untouched when rms).
- * (1607.06450, 1910.07467) */
+ * Where others have the rest of a row (rms, one group): sums [T] of norm_part over all of its n_all
+ * columns; NULL: x has all. (1607.06450, 1910.07467) */
 struct norm_fwd_args {
     struct tensor x, y, g, b;
     float *mean, *rstd;
     int64_t groups;
     bool rms;
     float eps;
+    const float *sums;
+    int64_t n_all;
 };
-/* dx (+)= ; dg [cols / groups] += , db likewise, rows ascending; NULL: not wanted. dx may not be
- * x. */
+/* dx (+)= ; dg [cols / groups] += , db likewise, rows ascending; NULL: not wanted. dx may not be x.
+ * sums [T] of norm_part with dy: as above, of rows that n_same ranks have each a part of dy of. */
 struct norm_bwd_args {
     struct tensor x, dy, dx, g;
     const float *mean, *rstd;
     float *dg, *db;
     int64_t groups;
     bool rms, accumulate;
+    const float *sums;
+    int64_t n_all, n_same;
+};
+/* sum [T] fp32 out: of each row of x^2; with dy (data NULL: without), of x dy g. g [1, cols], fp32
+ * or act. */
+struct norm_part_args {
+    struct tensor x, dy, g;
+    float *sum;
 };
 
 /* y = act(x); x, y same shape, y may be x. dx (+)= act'(x) dy; dx may be dy when not
@@ -461,6 +493,25 @@ struct mse_args {
     const float *weight;
     double *row_loss;
     float scale;
+};
+
+/* Noise and its variance (IDDPM, 2102.09672): x [T, 2 C] fp32, C values e of noise that are
+ * predicted and C values v that say where between log_min and log_max the logarithm of the variance
+ * is; y [T, 2 C] fp32, the noise n and the sample z. A row's loss is weight[i] times the sum over C
+ * of
+ *   (e - n)^2 + bound / ln 2     d = slope (e - n), s = log_min + (v + 1) / 2 (log_max - log_min)
+ *   bound = (s - log_min - 1 + exp(log_min - s) + d^2 exp(-s)) / 2
+ *   last: -log P of z's step of 2/255 under a normal of deviation exp(s / 2) whose mean is d away,
+ *   the first and the last step of [-1, 1] being open; P is no less than 1e-12
+ * dx = scale times its gradient, in which the bound trains v alone: e of it counts as a constant.
+ * Sums in double, columns ascending. dx.data NULL: not wanted. */
+struct noise_args {
+    struct tensor x, y, dx;
+    const float *weight;
+    double *row_loss;
+    float scale;
+    double slope, log_min, log_max;
+    bool last;
 };
 
 /* Mixture of experts, routing: p = softmax(logits [T, E] fp32) per row; the k largest, ties to the
@@ -634,7 +685,8 @@ struct be_graphs {
     char why_off[640];         /* what went wrong: none is made or launched any more; "": nothing */
 };
 
-#define BE_MARKS 256
+#define BE_MARKS  256
+#define BE_COPIES 4 /* marks of copies beside */
 struct be_handle {
     unsigned char bytes[128];
 };
@@ -656,12 +708,14 @@ struct be_ops {
     void (*embed_fwd)(struct be *, const struct embed_fwd_args *);
     void (*embed_bwd)(struct be *, const struct embed_bwd_args *);
     void (*xent)(struct be *, const struct xent_args *);
+    void (*xent_part)(struct be *, const struct xent_part_args *);
     void (*add)(struct be *, const struct add_args *);
     void (*adamw)(struct be *, const struct adamw_args *);
     void (*sumsq)(struct be *, const struct sumsq_args *);
     void (*cast)(struct be *, const struct cast_args *);
     void (*norm_fwd)(struct be *, const struct norm_fwd_args *);
     void (*norm_bwd)(struct be *, const struct norm_bwd_args *);
+    void (*norm_part)(struct be *, const struct norm_part_args *);
     void (*act_fwd)(struct be *, const struct act_fwd_args *);
     void (*act_bwd)(struct be *, const struct act_bwd_args *);
     void (*glu_fwd)(struct be *, const struct glu_fwd_args *);
@@ -682,6 +736,7 @@ struct be_ops {
     void (*dropout)(struct be *, const struct dropout_args *);
     void (*permute)(struct be *, const struct permute_args *);
     void (*mse)(struct be *, const struct mse_args *);
+    void (*noise)(struct be *, const struct noise_args *);
     void (*route)(struct be *, const struct route_args *);
     void (*linear_fwd)(struct be *, const struct linear_fwd_args *);
     void (*linear_enter)(struct be *, const struct linear_enter_args *);
@@ -721,6 +776,15 @@ struct be_ops {
     void (*transfer_end)(struct be *, int mark);
     void (*transfer_await)(struct be *, int mark);
     bool (*transfer_passed)(struct be *, int mark);
+    /* Copies to and from the host beside operations and transfers, in a stream of their own and in
+     * the order in which they were asked for: a copy waits for the operations so far, and mark
+     * number `mark`, below BE_COPIES, stands after it; copy_await: operations to come wait for the
+     * mark. The host's memory must have been given to pin, whole pages, until unpin; before that,
+     * sync. fails: ERR_DEVICE. */
+    int (*pin)(struct be *, void *host, int64_t size, struct err *);
+    void (*unpin)(struct be *, void *host);
+    void (*copy_beside)(struct be *, void *dst, const void *src, int64_t size, int mark);
+    void (*copy_await)(struct be *, int mark);
     void (*close)(struct be *);
 };
 
@@ -740,7 +804,8 @@ struct be {
     const char *name;     /* of the device, for logs: "NVIDIA H100 80GB HBM3"; "cpu" */
     unsigned char id[16]; /* of a GPU: ranks on one have equal ones; zeros: it is none */
     int n_threads;
-    char *scratch; /* the plan's PLAN_SCRATCH, or be_open's own */
+    struct pool *pool; /* what be_host_run has; NULL: not started yet */
+    char *scratch;     /* the plan's PLAN_SCRATCH, or be_open's own */
     int64_t scratch_size;
     bool own_memory; /* alloc's memory is not the host's */
     bool any_order;  /* of be_options */
@@ -776,6 +841,12 @@ struct be_options {
 struct be *be_open(const struct be_options *o, struct err *e);
 void be_give_scratch(struct be *be, void *scratch, int64_t size);
 void be_close(struct be *be); /* NULL allowed */
+
+/* Work of the host beside no operation: fn(arg, t, worker) for t in [0, n_tasks), each once, by
+ * n_threads threads of which the caller is one: the CPU's own; for other devices the first call
+ * starts some, and where it cannot the caller does all. fn asks the device for nothing. */
+void be_host_run(struct be *be, void (*fn)(void *arg, int64_t task, int worker), void *arg,
+                 int64_t n_tasks);
 /* The instruction sets compiled in that this machine can run, NULL-terminated. */
 const char *const *be_isas(void);
 

@@ -127,7 +127,8 @@ static inline void shape_swiglu_bwd(const struct swiglu_bwd_args *a)
 
 static inline void shape_embed_fwd(const struct embed_fwd_args *a)
 {
-    assert(shape_act(a->table, a->table.rows, a->table.cols, a->x.dtype));
+    assert(shape_act(a->table, a->table.rows, a->table.cols, a->table.dtype));
+    assert(a->x.dtype == a->table.dtype || a->x.dtype == DT_F32);
     assert(shape_act(a->x, a->x.rows, a->table.cols, a->x.dtype));
 }
 
@@ -143,9 +144,15 @@ static inline void shape_xent(const struct xent_args *a)
 {
     const struct tensor x = a->logits, d = a->dlogits;
     assert(shape_f32(x, x.rows, x.cols) && a->cap >= 0);
+    assert(a->parts ? a->n_parts > 0 : !a->n_parts && !a->first);
     if (!a->backward) return;
     assert(shape_act(d, x.rows, x.cols, d.dtype));
     assert(d.data != x.data || x.rows <= 1 || d.ld * dtype_size(d.dtype) == x.ld * 4);
+}
+
+static inline void shape_xent_part(const struct xent_part_args *a)
+{
+    assert(shape_f32(a->logits, a->logits.rows, a->logits.cols) && a->first >= 0);
 }
 
 static inline void shape_adamw(const struct adamw_args *a)
@@ -174,6 +181,7 @@ static inline void shape_norm_fwd(const struct norm_fwd_args *a)
            shape_act(a->y, a->x.rows, a->x.cols, act));
     assert(shape_weight(a->g, a->x.cols / a->groups, act));
     assert(shape_weight(a->b, a->x.cols / a->groups, act));
+    assert(!a->sums || (a->rms && a->groups == 1 && a->n_all >= a->x.cols));
 }
 
 static inline void shape_norm_bwd(const struct norm_bwd_args *a)
@@ -184,6 +192,14 @@ static inline void shape_norm_bwd(const struct norm_bwd_args *a)
     assert(shape_act(a->dy, a->x.rows, a->x.cols, act));
     assert(shape_act(a->dx, a->x.rows, a->x.cols, act));
     assert(shape_weight(a->g, a->x.cols / a->groups, act));
+    assert(!a->sums || (a->rms && a->groups == 1 && a->n_all >= a->x.cols && a->n_same > 0));
+}
+
+static inline void shape_norm_part(const struct norm_part_args *a)
+{
+    assert(shape_act(a->x, a->x.rows, a->x.cols, a->x.dtype));
+    assert(!a->dy.data || shape_act(a->dy, a->x.rows, a->x.cols, a->x.dtype));
+    assert(shape_weight(a->g, a->x.cols, a->x.dtype));
 }
 
 static inline void shape_act_fwd(const struct act_fwd_args *a)
@@ -265,6 +281,14 @@ static inline void shape_mse(const struct mse_args *a)
     assert(shape_act(a->x, a->x.rows, a->x.cols, a->x.dtype));
     assert(shape_act(a->y, a->x.rows, a->x.cols, a->x.dtype));
     assert(!a->dx.data || shape_act(a->dx, a->x.rows, a->x.cols, a->x.dtype));
+}
+
+static inline void shape_noise(const struct noise_args *a)
+{
+    assert(a->x.cols % 2 == 0 && shape_act(a->x, a->x.rows, a->x.cols, DT_F32));
+    assert(shape_act(a->y, a->x.rows, a->x.cols, DT_F32));
+    assert(!a->dx.data || shape_act(a->dx, a->x.rows, a->x.cols, DT_F32));
+    assert(a->weight && a->log_min <= a->log_max);
 }
 
 static inline void shape_modulate_fwd(const struct modulate_fwd_args *a)

@@ -1,6 +1,7 @@
 #include "kernels/cpu/cpu.h"
 
 #include <assert.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,9 @@
 #include <unistd.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
+#endif
+#if defined(__aarch64__)
+#include <sys/auxv.h>
 #endif
 #include "api/core/mem.h"
 
@@ -31,7 +35,7 @@ static bool have_avx512(void)
            __builtin_cpu_supports("fma");
 }
 #endif
-#if defined(CPU_ISA_avx512bf16) || defined(CPU_ISA_amx)
+#if defined(CPU_ISA_avx512bf16) || (defined(CPU_ISA_amx) && !defined(SEQD_EMU))
 /* Bits of CPUID leaf 7, EDX. */
 #define CPUID_AMX_BF16 (1u << 22)
 #define CPUID_AMX_TILE (1u << 24)
@@ -54,7 +58,12 @@ static bool slow_avx512bf16(void)
     return cpuid_7_edx(CPUID_AMX_BF16);
 }
 #endif
-#if defined(CPU_ISA_amx)
+#if defined(CPU_ISA_amx) && defined(SEQD_EMU) /* the tiles are those of amx_emu.h */
+static bool have_amx(void)
+{
+    return have_avx512() && __builtin_cpu_supports("avx512bf16");
+}
+#elif defined(CPU_ISA_amx)
 #define ARCH_REQ_XCOMP_PERM 0x1023
 #define XFEATURE_XTILEDATA  18
 
@@ -74,9 +83,23 @@ static bool have_avx2(void)
            __builtin_cpu_supports("f16c");
 }
 #endif
+#if defined(CPU_ISA_neonbf16)
+#define HWCAP2_HAS_BF16 (1ul << 14) /* of Linux: HWCAP2_BF16 */
+
+static bool have_neonbf16(void)
+{
+    return getauxval(AT_HWCAP2) & HWCAP2_HAS_BF16;
+}
+#endif
 
 /* Best first; the Makefile says which are compiled. */
 static const struct isa isas[] = {
+#if defined(CPU_ISA_neonbf16)
+    {"neonbf16", &cpu_ops_neonbf16, have_neonbf16, NULL},
+#endif
+#if defined(CPU_ISA_neon)
+    {"neon", &cpu_ops_neon, have_always, NULL},
+#endif
 #if defined(CPU_ISA_amx)
     {"amx", &cpu_ops_amx, have_amx, NULL},
 #endif
@@ -93,28 +116,20 @@ static const struct isa isas[] = {
 };
 #define N_ISAS ((int)(sizeof isas / sizeof isas[0]))
 
-/* A processor that runs one row runs the rows below it. */
+static const char *names[N_ISAS + 1]; /* of those that run here, NULL-terminated */
+
+static void find_names(void)
+{
+    int n = 0;
+    for (int i = 0; i < N_ISAS; i++)
+        if (isas[i].have()) names[n++] = isas[i].name;
+}
+
 const char *const *cpu_isas(void)
 {
-    static const char *const names[] = {
-#if defined(CPU_ISA_amx)
-        "amx",
-#endif
-#if defined(CPU_ISA_avx512bf16)
-        "avx512bf16",
-#endif
-#if defined(CPU_ISA_avx512)
-        "avx512",
-#endif
-#if defined(CPU_ISA_avx2)
-        "avx2",
-#endif
-        "portable",
-        NULL
-    };
-    int first = 0;
-    while (!isas[first].have()) first++;
-    return names + first;
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, find_names);
+    return names;
 }
 
 static const struct isa *find_isa(const char *name, struct err *e)
@@ -157,8 +172,8 @@ struct be *cpu_open(const struct be_options *o, struct err *e)
                         .scratch = scratch,
                         .scratch_size = (int64_t)scratch_size};
     c->owns_scratch = scratch && !o->scratch;
-    c->pool = pool_open(o->n_threads, o->n_tasks, e);
-    if (c->pool) return &c->be;
+    c->be.pool = pool_open(o->n_threads, o->n_tasks, e);
+    if (c->be.pool) return &c->be;
 fail:
     if (!o->scratch) free(scratch);
     free(c);
@@ -168,7 +183,6 @@ fail:
 void cpu_close(struct be *be)
 {
     struct cpu *c = (struct cpu *)be;
-    pool_close(c->pool);
     if (c->owns_scratch) free(be->scratch);
     free(c);
 }

@@ -11,7 +11,6 @@
 
 struct cpu {
     struct be be; /* first: a struct be * of this device is a struct cpu * */
-    struct pool *pool;
     bool owns_scratch;
 };
 
@@ -22,17 +21,18 @@ const char *const *cpu_isas(void);
 /* Operations that are the same for every instruction set. */
 void cpu_fill(struct be *be, float *p, int64_t n, float value);
 void cpu_copy(struct be *be, void *dst, const void *src, int64_t size);
+void cpu_noise(struct be *be, const struct noise_args *a);
 void *cpu_alloc(struct be *be, int64_t size, struct err *e);
 void cpu_free(struct be *be, void *p, int64_t size);
 void cpu_close(struct be *be);
 
 /* Defined where they are compiled: cpu.c's table asks. */
 extern const struct be_ops cpu_ops_portable, cpu_ops_avx2, cpu_ops_avx512, cpu_ops_avx512bf16,
-    cpu_ops_amx;
+    cpu_ops_amx, cpu_ops_neon, cpu_ops_neonbf16;
 
 static inline void cpu_run(struct be *be, pool_fn fn, void *arg, int64_t n_tasks)
 {
-    pool_run(((struct cpu *)be)->pool, fn, arg, n_tasks);
+    pool_run(be->pool, fn, arg, n_tasks);
 }
 
 /* The BE_SCRATCH_PER_THREAD bytes of one worker, 64-byte aligned. Undefined contents. */

@@ -1,6 +1,7 @@
-/* pool.h: the threads of one opened CPU device.
+/* pool.h: threads of the host that share an operation: those of an opened device, and of a
+ * preparation of data.
  *
- * n_threads - 1 threads that live as long as the device; the caller is worker 0. Idle workers spin
+ * n_threads - 1 threads that live as long as the pool; the caller is worker 0. Idle workers spin
  * for about 20 us, because the next operation usually follows at once, then sleep on a futex. A
  * worker that wakes too late for a run simply misses it: on a crowded machine no thread waits for a
  * thread that the kernel has not scheduled. */
@@ -23,7 +24,8 @@ struct pool *pool_open(int n_threads, int64_t *n_tasks, struct err *e);
 void pool_close(struct pool *p); /* NULL allowed */
 
 /* Runs fn(arg, t, worker) for t in [0, n_tasks), each once, started in ascending order, and returns
- * when all are done. Not reentrant; one caller at a time. */
+ * when all are done. Not reentrant; one caller at a time. p NULL: the caller runs all, as worker
+ * 0. */
 void pool_run(struct pool *p, pool_fn fn, void *arg, int64_t n_tasks);
 
 #endif

@@ -9,6 +9,8 @@
 
 #define VEC_PAIRS 1
 
+typedef __m512i vh2; /* VL halves of one vector, then as many of another */
+
 /* In each lane acc + x[1] y[1] + x[0] y[0]: products are exact, each sum is rounded to nearest. */
 static inline vf v_dot(vf x, vf y, vf acc)
 {
@@ -34,18 +36,29 @@ static inline vf v_load_pairs_n(const uint16_t *lo, const uint16_t *hi, int64_t 
     __m512i both = _mm512_inserti64x4(_mm512_castsi256_si512(x), y, 1);
     return _mm512_castsi512_ps(_mm512_permutexvar_epi16(v_interleave(), both));
 }
-/* x and y rounded to nearest even: VL elements of x, then as many of y. Subnormals become 0. */
-static inline __m512i v_narrow2(vf x, vf y)
+/* The 2 VL words (lo[i], hi[i]), the first VL to x, the others to y. */
+static inline void v_store_pairs(const uint16_t *lo, const uint16_t *hi, float *x, float *y)
 {
-    return (__m512i)_mm512_cvtne2ps_pbh(y, x);
+    const __m512i l = _mm512_loadu_si512(lo), h = _mm512_loadu_si512(hi);
+    /* in each quarter of a: the words 0 to 3 of 8, of b the words 4 to 7 */
+    const __m512i a = _mm512_unpacklo_epi16(l, h), b = _mm512_unpackhi_epi16(l, h);
+    const __m512i first = _mm512_set_epi64(11, 10, 3, 2, 9, 8, 1, 0);
+    const __m512i second = _mm512_set_epi64(15, 14, 7, 6, 13, 12, 5, 4);
+    _mm512_storeu_si512(x, _mm512_permutex2var_epi64(a, first, b));
+    _mm512_storeu_si512(y, _mm512_permutex2var_epi64(a, second, b));
 }
-static inline void v_store_halves(uint16_t *x, uint16_t *y, __m512i both)
+/* x and y rounded to nearest even: VL elements of x, then as many of y. Subnormals become 0. */
+static inline vh2 v_narrow2(vf x, vf y)
+{
+    return (vh2)_mm512_cvtne2ps_pbh(y, x);
+}
+static inline void v_store_halves(uint16_t *x, uint16_t *y, vh2 both)
 {
     _mm256_storeu_si256((__m256i *)x, _mm512_castsi512_si256(both));
     _mm256_storeu_si256((__m256i *)y, _mm512_extracti64x4_epi64(both, 1));
 }
 /* The same as words (x[i], y[i]). */
-static inline vf v_words(__m512i both)
+static inline vf v_words(vh2 both)
 {
     return _mm512_castsi512_ps(_mm512_permutexvar_epi16(v_interleave(), both));
 }

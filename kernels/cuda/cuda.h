@@ -39,9 +39,9 @@ struct staging {
 
 struct cuda {
     struct be be;
-    cudaStream_t compute, transfer;
-    cudaEvent_t asked, begun; /* of a wait; of transfer_begin */
-    cudaEvent_t marks[BE_MARKS];
+    cudaStream_t compute, transfer, copies;
+    cudaEvent_t asked, begun; /* of a wait; of transfer_begin and copy_beside */
+    cudaEvent_t marks[BE_MARKS], copied[BE_COPIES];
     struct staging staging;
     void *attached[CUDA_PEERS];
     cudaUUID_t uuid;
@@ -90,11 +90,12 @@ void memory_slots(struct be_ops *t);
     X(attn_fwd)                                                                                    \
     X(attn_finish)                                                                                 \
     X(attn_delta) X(attn_bwd) X(rmsnorm_fwd) X(rmsnorm_bwd) X(rope) X(swiglu_fwd) X(swiglu_bwd)    \
-        X(embed_fwd) X(embed_bwd) X(xent) X(add) X(adamw) X(sumsq) X(cast) X(norm_fwd) X(norm_bwd) \
+        X(embed_fwd) X(embed_bwd) X(xent) X(xent_part) X(add) X(adamw) X(sumsq) X(cast) X(norm_fwd) X(norm_bwd) \
+            X(norm_part) \
             X(act_fwd) X(act_bwd) X(glu_fwd) X(glu_bwd)                       \
     X(clamp_glu_fwd) X(clamp_glu_bwd) X(mix) X(bias_fwd) X(bias_bwd)             \
                 X(modulate_fwd) X(modulate_bwd) X(gate_fwd) X(gate_bwd) X(lrpe_fwd) X(lrpe_bwd)    \
-                    X(softmax_fwd) X(softmax_bwd) X(dropout) X(permute) X(mse) X(route)            \
+                    X(softmax_fwd) X(softmax_bwd) X(dropout) X(permute) X(mse) X(noise) X(route)   \
                         X(linear_fwd) X(linear_enter) X(linear_bwd) X(linear_enter_bwd)            \
                             X(linear_fold) X(delta_fwd) X(delta_bwd) X(conv_fwd) X(conv_bwd)
 /* clang-format on */

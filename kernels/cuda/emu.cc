@@ -519,6 +519,17 @@ cudaError_t cudaFreeHost(void *p)
     return cudaSuccess;
 }
 
+cudaError_t cudaHostRegister(void *p, size_t size, unsigned)
+{
+    if (!size || (uintptr_t)p % PAGE || size % PAGE) emu_fail("pinned memory is whole pages");
+    return cudaSuccess;
+}
+
+cudaError_t cudaHostUnregister(void *)
+{
+    return cudaSuccess;
+}
+
 cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t size, int kind, cudaStream_t)
 {
     if (kind != cudaMemcpyDefault) emu_outside("a copy from or to the host");

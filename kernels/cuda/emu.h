@@ -209,6 +209,7 @@ enum {
     cudaStreamNonBlocking = 1,
     cudaEventDisableTiming,
     cudaHostAllocDefault = 0,
+    cudaHostRegisterDefault = 0,
     cudaIpcMemLazyEnablePeerAccess = 1,
 };
 typedef struct {
@@ -230,6 +231,8 @@ cudaError_t cudaMalloc(void **p, size_t size);
 cudaError_t cudaFree(void *p);
 cudaError_t cudaHostAlloc(void **p, size_t size, unsigned flags);
 cudaError_t cudaFreeHost(void *p);
+cudaError_t cudaHostRegister(void *p, size_t size, unsigned flags);
+cudaError_t cudaHostUnregister(void *p);
 cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t size, int kind, cudaStream_t s);
 cudaError_t cudaMemsetAsync(void *p, int value, size_t size, cudaStream_t s);
 /* What a handle names is of a process that may be another. */

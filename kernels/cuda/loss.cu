@@ -9,10 +9,12 @@
 struct embed_of {
     mat table, x;
     const int32_t *ids;
+    int64_t first, n; /* rows of the table */
     template <int VEC> __device__ void at(int64_t row, int64_t col) const
     {
-        float v[VEC];
-        load(table, ids[row], col, v);
+        const int64_t id = ids[row] - first;
+        float v[VEC] = {};
+        if (id >= 0 && id < n) load(table, id, col, v);
         store(x, row, col, v);
     }
 };
@@ -20,8 +22,8 @@ struct embed_of {
 void cuda_embed_fwd(struct be *be, const struct embed_fwd_args *a)
 {
     shape_embed_fwd(a);
-    each(cuda_of(be), embed_of{mat_of(a->table), mat_of(a->x), a->ids}, {a->table, a->x}, a->x.rows,
-         a->x.cols);
+    each(cuda_of(be), embed_of{mat_of(a->table), mat_of(a->x), a->ids, a->first, a->table.rows},
+         {a->table, a->x}, a->x.rows, a->x.cols);
 }
 
 /* Rows are dealt out to EMBED_PARTS parts by their ids' remainders, in order, so that a block which
@@ -32,8 +34,9 @@ void cuda_embed_fwd(struct be *be, const struct embed_fwd_args *a)
  *     3  deal   a piece again, to there
  *     4  add    a part's rows, ascending, to dtable. No other block writes there
  *
- * A thread has a part in 1 to 3, and looks at each id of the piece: T EMBED_PARTS comparisons, 0.3
- * billion for a million rows, and 8 T bytes from memory beside dx and what is added to. */
+ * Ids that the table has no row of are of no part. A thread has a part in 1 to 3, and looks at each
+ * id of the piece: T EMBED_PARTS comparisons, 0.3 billion for a million rows, and 8 T bytes from
+ * memory beside dx and what is added to. */
 #define EMBED_PARTS 256
 #define EMBED_PIECE 2048
 #define EMBED_COLS  128
@@ -44,7 +47,8 @@ struct embed_row {
 };
 struct embed_deal {
     const int32_t *ids;
-    int64_t row0, n; /* rows [row0, row0 + n) of the call */
+    int64_t first, n_ids; /* ids [first, first + n_ids) have a row */
+    int64_t row0, n;      /* rows [row0, row0 + n) of the call */
     int32_t *at;     /* [pieces, EMBED_PARTS]: of each piece, how many; then, where they begin */
     int32_t *begin;  /* [EMBED_PARTS + 1] */
     embed_row *rows; /* [n] */
@@ -56,10 +60,13 @@ template <class F> static __device__ __forceinline__ void embed_each(const embed
     __shared__ int32_t ids[EMBED_PIECE];
     const int64_t r0 = (int64_t)blockIdx.x * EMBED_PIECE;
     const int n = d.n - r0 < EMBED_PIECE ? (int)(d.n - r0) : EMBED_PIECE;
-    for (int i = threadIdx.x; i < n; i += EMBED_PARTS) ids[i] = d.ids[d.row0 + r0 + i];
+    for (int i = threadIdx.x; i < n; i += EMBED_PARTS) {
+        const int64_t id = d.ids[d.row0 + r0 + i] - d.first;
+        ids[i] = id >= 0 && id < d.n_ids ? (int32_t)id : -1;
+    }
     __syncthreads();
     for (int i = 0; i < n; i++)
-        if (ids[i] % EMBED_PARTS == (int)threadIdx.x) f((int32_t)(r0 + i), ids[i]);
+        if (ids[i] >= 0 && ids[i] % EMBED_PARTS == (int)threadIdx.x) f((int32_t)(r0 + i), ids[i]);
 }
 
 static __global__ void __launch_bounds__(EMBED_PARTS) embed_count(embed_deal d)
@@ -137,6 +144,8 @@ void cuda_embed_bwd(struct be *be, const struct embed_bwd_args *a)
     assert(most > 0 && T < (int64_t)1 << 31);
     embed_deal d = {};
     d.ids = a->ids;
+    d.first = a->first;
+    d.n_ids = a->dtable.rows;
     d.begin = (int32_t *)c->be.scratch;
     d.rows = (embed_row *)(c->be.scratch + begin);
     d.at = (int32_t *)(d.rows + pieces * EMBED_PIECE);
@@ -159,38 +168,67 @@ struct row_sum {
     float max;
     double sum;
 };
-static __device__ struct row_sum row_exp(const float *x, int64_t from, int64_t to, double *room)
+static __device__ float row_max(const float *x, int64_t from, int64_t to, double *room)
 {
     float max = -INFINITY;
-    double sum = 0;
     for (int64_t j = from + threadIdx.x; j < to; j += LOSS_THREADS) max = fmaxf(max, x[j]);
-    max = block_max<LOSS_THREADS>(max, (float *)room);
+    return block_max<LOSS_THREADS>(max, (float *)room);
+}
+static __device__ double row_over(const float *x, int64_t from, int64_t to, float max, double *room)
+{
+    double sum = 0;
     for (int64_t j = from + threadIdx.x; j < to; j += LOSS_THREADS) sum += (double)expf(x[j] - max);
-    return {max, block_sum<LOSS_THREADS>(sum, room)};
+    return block_sum<LOSS_THREADS>(sum, room);
+}
+static __device__ struct row_sum row_exp(const float *x, int64_t from, int64_t to, double *room)
+{
+    const float max = row_max(x, from, to, room);
+    return {max, row_over(x, from, to, max, room)};
+}
+
+/* Of a row whose columns lie in several parts: every thread merges them, in one order. */
+static __device__ struct xent_stat xent_merge(const struct xent_stat *parts, int n, int64_t T,
+                                              int64_t row)
+{
+    struct xent_stat s = {-INFINITY, 0, 0};
+    for (int i = 0; i < n; i++) s.max = fmax(s.max, parts[i * T + row].max);
+    for (int i = 0; i < n; i++) {
+        const struct xent_stat part = parts[i * T + row];
+        s.sum += part.sum * exp(part.max - s.max);
+        s.target += part.target;
+    }
+    return s;
 }
 
 /* What is written may lie over what others of the block are about to read: a barrier between
  * (kernels/backend.h says what overlaps). */
 static __global__ void xent_kernel(const float *logits, int64_t ld, mat dlogits,
                                    const int32_t *targets, double *nll, int64_t V, float scale,
-                                   bool backward, float cap)
+                                   bool backward, float cap, const struct xent_stat *parts,
+                                   int n_parts, int64_t first)
 {
     __shared__ double room[LOSS_THREADS / WARP];
     const int64_t row = blockIdx.x;
     const float *x = logits + row * ld;
-    const int target = targets[row];
-    if (target < 0) {
+    const int64_t target = targets[row] - first; /* a column, maybe of another part */
+    if (targets[row] < 0) {
         if (threadIdx.x == 0) nll[row] = 0;
         for (int64_t j = threadIdx.x; backward && j < V; j += LOSS_THREADS) set(dlogits, row, j, 0);
         return;
     }
-    const float at = x[target];
-    const struct row_sum s = row_exp(x, 0, V, room);
-    if (threadIdx.x == 0) nll[row] = log(s.sum) + ((double)s.max - (double)at);
-    const float k = (float)((double)scale / s.sum);
+    struct xent_stat s = {0, 0, 0};
+    if (parts) {
+        s = xent_merge(parts, n_parts, gridDim.x, row);
+    } else {
+        const float at = x[target];
+        const struct row_sum own = row_exp(x, 0, V, room);
+        s = {(double)own.max, own.sum, (double)at};
+    }
+    if (threadIdx.x == 0) nll[row] = log(s.sum) + (s.max - s.target);
+    const float k = (float)((double)scale / s.sum), max = (float)s.max;
     for (int64_t j0 = 0; backward && j0 < V; j0 += LOSS_THREADS) {
         const int64_t j = j0 + threadIdx.x;
-        float d = j < V ? expf(x[j] - s.max) * k - (j == target ? scale : 0) : 0;
+        float d = j < V ? expf(x[j] - max) * k - (j == target ? scale : 0) : 0;
         if (cap > 0 && j < V) d *= 1 - x[j] / cap * (x[j] / cap); /* of logits before a soft cap */
         __syncthreads();
         if (j < V) set(dlogits, row, j, d);
@@ -204,7 +242,34 @@ void cuda_xent(struct be *be, const struct xent_args *a)
     if (a->logits.rows > 0)
         LAUNCH(c, xent_kernel, dim3((unsigned)a->logits.rows), dim3(LOSS_THREADS), 0,
                (const float *)a->logits.data, a->logits.ld, mat_of(a->dlogits), a->targets, a->nll,
-               a->logits.cols, a->scale, a->backward, a->cap);
+               a->logits.cols, a->scale, a->backward, a->cap, a->parts, a->n_parts, a->first);
+}
+
+static __global__ void xent_part_kernel(const float *logits, int64_t ld, const int32_t *targets,
+                                        int64_t V, int64_t first, struct xent_stat *stat)
+{
+    __shared__ double room[LOSS_THREADS / WARP];
+    const int64_t row = blockIdx.x, target = targets[row] - first;
+    const float *x = logits + row * ld;
+    struct xent_stat s = {0, 0, 0};
+    if (targets[row] >= 0) {
+        const float max = row_max(x, 0, V, room);
+        /* Without a number above -inf there is nothing to subtract, but a NaN is one. */
+        s.sum = row_over(x, 0, V, max == -INFINITY ? 0 : max, room);
+        s.max = (double)max;
+        if (target >= 0 && target < V) s.target = (double)x[target];
+    }
+    if (threadIdx.x == 0) stat[row] = s;
+}
+
+void cuda_xent_part(struct be *be, const struct xent_part_args *a)
+{
+    shape_xent_part(a);
+    struct cuda *c = cuda_of(be);
+    if (a->logits.rows > 0)
+        LAUNCH(c, xent_part_kernel, dim3((unsigned)a->logits.rows), dim3(LOSS_THREADS), 0,
+               (const float *)a->logits.data, a->logits.ld, a->targets, a->logits.cols, a->first,
+               a->stat);
 }
 
 static __global__ void softmax_fwd_kernel(float *all, int64_t ld, int64_t n, const int64_t *lo,
@@ -285,6 +350,79 @@ void cuda_mse(struct be *be, const struct mse_args *a)
         LAUNCH(c, mse_kernel, dim3((unsigned)div_up(a->x.rows, MSE_ROWS)), dim3(MSE_ROWS * WARP), 0,
                mat_of(a->x), mat_of(a->y), mat_of(a->dx), a->weight, a->row_loss, a->x.rows,
                a->x.cols, a->scale);
+}
+
+/* ---- noise and its variance ------------------------------------------------------------------ */
+
+#define NOISE_LEAST 1e-12 /* of a probability, before its logarithm */
+
+struct noise_of {
+    double slope, log_min, log_max, scale;
+    bool last;
+};
+
+/* As kernels/cpu/noise.c has them: a bound, and its derivative by the variance's logarithm s. */
+static __device__ double noise_divergence(double log_min, double s, double d, double *slope)
+{
+    const double ratio = exp(log_min - s), apart = d * d * exp(-s);
+    *slope = 0.5 * (1 - ratio - apart);
+    return 0.5 * (s - log_min - 1 + ratio + apart);
+}
+
+static __device__ double noise_below(double x, double *density)
+{
+    const double root = 0.79788456080286535588, cubic = 0.044715; /* sqrt(2 / pi) */
+    const double h = tanh(root * (x + cubic * x * x * x));
+    *density = 0.5 * (1 - h * h) * root * (1 + 3 * cubic * x * x) * (-0.5 * x);
+    return 0.5 * (1 + h);
+}
+
+static __device__ double noise_likelihood(double z, double s, double d, double *slope)
+{
+    const double inverse = exp(-0.5 * s), step = 1.0 / 255, edge = 0.999;
+    double upper, lower;
+    double p = noise_below(inverse * (d + step), &upper);
+    double q = noise_below(inverse * (d - step), &lower);
+    if (z < -edge)
+        q = lower = 0;
+    else if (z > edge)
+        p = 1, upper = 0;
+    *slope = p - q < NOISE_LEAST ? 0 : -(upper - lower) / (p - q);
+    return -log(p - q < NOISE_LEAST ? NOISE_LEAST : p - q);
+}
+
+/* A thread a row: a place has a few channels. Its limit is exp in double, 2 to 4 a value. */
+static __global__ void noise_kernel(mat x, mat y, mat dx, const float *weight, double *row_loss,
+                                    int64_t rows, int64_t C, noise_of a)
+{
+    const int64_t row = (int64_t)blockIdx.x * LOSS_THREADS + threadIdx.x;
+    if (row >= rows) return;
+    const double w = weight[row], half = 0.5 * (a.log_max - a.log_min);
+    double sum = 0;
+    for (int64_t c = 0; c < C; c++) {
+        const double miss = (double)get(x, row, c) - (double)get(y, row, c), d = a.slope * miss;
+        const double s = a.log_min + half * ((double)get(x, row, C + c) + 1);
+        double slope;
+        const double bound = a.last ? noise_likelihood(get(y, row, C + c), s, d, &slope)
+                                    : noise_divergence(a.log_min, s, d, &slope);
+        /* ln 2; what is clamped or not read must not hide NaN or infinity */
+        sum += miss * miss + bound / 0.69314718055994530942 + 0 * (s + (double)get(y, row, C + c));
+        if (!dx.data) continue;
+        set(dx, row, c, (float)(2 * a.scale * w * miss));
+        set(dx, row, C + c, (float)(a.scale * w * half * slope / 0.69314718055994530942));
+    }
+    row_loss[row] = w * sum;
+}
+
+void cuda_noise(struct be *be, const struct noise_args *a)
+{
+    shape_noise(a);
+    struct cuda *c = cuda_of(be);
+    const noise_of of = {a->slope, a->log_min, a->log_max, (double)a->scale, a->last};
+    if (a->x.rows > 0)
+        LAUNCH(c, noise_kernel, dim3((unsigned)div_up(a->x.rows, LOSS_THREADS)), dim3(LOSS_THREADS),
+               0, mat_of(a->x), mat_of(a->y), mat_of(a->dx), a->weight, a->row_loss, a->x.rows,
+               a->x.cols / 2, of);
 }
 
 /* ---- routing --------------------------------------------------------------------------------- */

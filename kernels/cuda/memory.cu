@@ -121,6 +121,24 @@ static void cuda_download(struct be *be, void *dst, const void *src, int64_t siz
     }
 }
 
+/* ---- pinned ---------------------------------------------------------------------------------- */
+
+static int cuda_pin(struct be *be, void *host, int64_t size, struct err *e)
+{
+    struct cuda *c = cuda_of(be);
+    const cudaError_t rc = cudaHostRegister(host, (size_t)size, cudaHostRegisterDefault);
+    if (rc == cudaSuccess) return 0;
+    (void)cudaGetLastError();
+    return err_set(e, ERR_DEVICE, "device \"%s\" (%s): pinning %lld bytes of the host's memory: %s",
+                   be->ops->name, c->name, (long long)size, cudaGetErrorString(rc));
+}
+
+static void cuda_unpin(struct be *be, void *host)
+{
+    struct cuda *c = cuda_of(be);
+    if (!c->given_up) cuda_fine(c, cudaHostUnregister(host), "unpinning the host's memory");
+}
+
 /* ---- to other ranks -------------------------------------------------------------------------- */
 
 /* The contents of a handle. A process does not open its own memory, which it has. Processes of two
@@ -197,6 +215,8 @@ static void cuda_detach(struct be *be, void *p)
 
 void memory_slots(struct be_ops *t)
 {
+    t->pin = cuda_pin;
+    t->unpin = cuda_unpin;
     t->alloc = cuda_alloc;
     t->free = cuda_free;
     t->upload = cuda_upload;

@@ -7,7 +7,8 @@
 /* ---- forward --------------------------------------------------------------------------------- */
 
 static __global__ void norm_fwd_kernel(mat x, mat y, mat g, mat b, float *mean_out, float *rstd_out,
-                                       int64_t groups, int64_t n, bool rms, float eps)
+                                       int64_t groups, int64_t n, bool rms, float eps,
+                                       const float *sums, int64_t n_all)
 {
     __shared__ double room[NORM_THREADS / WARP];
     const int64_t at = blockIdx.x, row = at / groups, c0 = at % groups * n;
@@ -18,13 +19,14 @@ static __global__ void norm_fwd_kernel(mat x, mat y, mat g, mat b, float *mean_o
         mean = (float)(block_sum<NORM_THREADS>(sum, room) / (double)n);
         sum = 0;
     }
-    for (int64_t j = threadIdx.x; j < n; j += NORM_THREADS) {
+    for (int64_t j = threadIdx.x; !sums && j < n; j += NORM_THREADS) {
         const double d = (double)(get(x, row, c0 + j) - mean);
         sum += d * d;
     }
-    sum = block_sum<NORM_THREADS>(sum, room);
+    sum = sums ? (double)sums[row] : block_sum<NORM_THREADS>(sum, room);
     /* a sum that is infinite would make 0 of the group */
-    const float r = isfinite(sum) ? (float)(1.0 / sqrt(sum / (double)n + (double)eps)) : NAN;
+    const double mean_square = sum / (double)(sums ? n_all : n);
+    const float r = isfinite(sum) ? (float)(1.0 / sqrt(mean_square + (double)eps)) : NAN;
     for (int64_t j = threadIdx.x; j < n; j += NORM_THREADS) {
         float z = (get(x, row, c0 + j) - mean) * r;
         if (g.data) z *= get(g, 0, j);
@@ -44,7 +46,30 @@ void cuda_norm_fwd(struct be *be, const struct norm_fwd_args *a)
     if (n > 0)
         LAUNCH(c, norm_fwd_kernel, dim3((unsigned)n), dim3(NORM_THREADS), 0, mat_of(a->x),
                mat_of(a->y), mat_of(a->g), mat_of(a->b), a->mean, a->rstd, a->groups,
-               a->x.cols / a->groups, a->rms, a->eps);
+               a->x.cols / a->groups, a->rms, a->eps, a->sums, a->n_all);
+}
+
+static __global__ void norm_part_kernel(mat x, mat dy, mat g, int64_t n, float *out)
+{
+    __shared__ double room[NORM_THREADS / WARP];
+    const int64_t row = blockIdx.x;
+    double sum = 0;
+    for (int64_t j = threadIdx.x; j < n; j += NORM_THREADS) {
+        const double v = (double)get(x, row, j);
+        const float d = dy.data ? get(dy, row, j) * (g.data ? get(g, 0, j) : 1) : 0;
+        sum += v * (dy.data ? (double)d : v);
+    }
+    sum = block_sum<NORM_THREADS>(sum, room);
+    if (threadIdx.x == 0) out[row] = (float)sum;
+}
+
+void cuda_norm_part(struct be *be, const struct norm_part_args *a)
+{
+    shape_norm_part(a);
+    struct cuda *c = cuda_of(be);
+    if (a->x.rows > 0)
+        LAUNCH(c, norm_part_kernel, dim3((unsigned)a->x.rows), dim3(NORM_THREADS), 0, mat_of(a->x),
+               mat_of(a->dy), mat_of(a->g), a->x.cols, a->sum);
 }
 
 void cuda_rmsnorm_fwd(struct be *be, const struct rmsnorm_fwd_args *a)
@@ -67,7 +92,7 @@ void cuda_rmsnorm_fwd(struct be *be, const struct rmsnorm_fwd_args *a)
  * rms: without the first mean. */
 static __global__ void norm_dx_kernel(mat x, mat dy, mat dx, mat g, const float *means,
                                       const float *rstd, int64_t groups, int64_t n, bool rms,
-                                      bool add)
+                                      bool add, const float *sums, int64_t n_all, int64_t n_same)
 {
     __shared__ double room[NORM_THREADS / WARP];
     const int64_t at = blockIdx.x, row = at / groups, c0 = at % groups * n;
@@ -80,8 +105,9 @@ static __global__ void norm_dx_kernel(mat x, mat dy, mat dx, mat g, const float 
     }
     if (!rms) sum = block_sum<NORM_THREADS>(sum, room);
     dot = block_sum<NORM_THREADS>(dot, room);
+    if (sums) dot = (double)sums[row] / (double)n_same;
     const float shift = rms ? 0 : (float)(sum / (double)n);
-    const float slope = (float)((double)r * (double)r * dot / (double)n);
+    const float slope = (float)((double)r * (double)r * dot / (double)(sums ? n_all : n));
     for (int64_t j = threadIdx.x; j < n; j += NORM_THREADS) {
         float d = get(dy, row, c0 + j) * (g.data ? get(g, 0, j) : 1) - shift;
         d = r * (d - (get(x, row, c0 + j) - mean) * slope);
@@ -122,7 +148,8 @@ void cuda_norm_bwd(struct be *be, const struct norm_bwd_args *a)
     if (a->dg) sum_rows(c, norm_dg{x, dy, a->mean, a->rstd, a->groups, n, a->rms}, rows, n, a->dg);
     if (a->db) sum_rows(c, norm_db{dy, a->groups, n}, rows, n, a->db);
     LAUNCH(c, norm_dx_kernel, dim3((unsigned)rows), dim3(NORM_THREADS), 0, x, dy, mat_of(a->dx),
-           mat_of(a->g), a->mean, a->rstd, a->groups, n, a->rms, a->accumulate);
+           mat_of(a->g), a->mean, a->rstd, a->groups, n, a->rms, a->accumulate, a->sums, a->n_all,
+           a->n_same);
 }
 
 void cuda_rmsnorm_bwd(struct be *be, const struct rmsnorm_bwd_args *a)

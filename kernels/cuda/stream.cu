@@ -1,6 +1,7 @@
-/* stream.cu: two streams, one of operations and one of transfers between ranks, and how the host
- * waits for them: by asking, so that be->watch can end a wait for what never comes (a peer that is
- * gone). Nothing waits for the whole device, which other ranks may share. */
+/* stream.cu: three streams, of operations, of transfers between ranks and of copies to and from the
+ * host beside them, and how the host waits for them: by asking, so that be->watch can end a wait
+ * for what never comes (a peer that is gone). Nothing waits for the whole device, which other ranks
+ * may share. */
 #include <stdio.h>
 #include <time.h>
 #include "kernels/cuda/device.h"
@@ -83,7 +84,7 @@ bool cuda_wait(struct cuda *c, cudaEvent_t e)
 static int cuda_sync(struct be *be, struct err *e)
 {
     struct cuda *c = cuda_of(be);
-    const cudaStream_t all[] = {c->transfer, c->compute};
+    const cudaStream_t all[] = {c->transfer, c->copies, c->compute};
     graph_flush(c);
     for (cudaStream_t s : all)
         if (!cuda_fine(c, cudaEventRecord(c->asked, s), "waiting") || !cuda_wait(c, c->asked))
@@ -135,6 +136,29 @@ static bool transfer_passed(struct be *be, int mark)
     return false;
 }
 
+/* ---- copies beside --------------------------------------------------------------------------- */
+
+static void copy_beside(struct be *be, void *dst, const void *src, int64_t size, int mark)
+{
+    struct cuda *c = cuda_of(be);
+    assert(mark >= 0 && mark < BE_COPIES && size > 0);
+    graph_flush(c);
+    cudaError_t rc = cudaEventRecord(c->begun, c->compute);
+    if (rc == cudaSuccess) rc = cudaStreamWaitEvent(c->copies, c->begun, 0);
+    if (rc == cudaSuccess)
+        rc = cudaMemcpyAsync(dst, src, (size_t)size, cudaMemcpyDefault, c->copies);
+    if (rc == cudaSuccess) rc = cudaEventRecord(c->copied[mark], c->copies);
+    cuda_fine(c, rc, "copying beside operations");
+}
+
+static void copy_await(struct be *be, int mark)
+{
+    struct cuda *c = cuda_of(be);
+    assert(mark >= 0 && mark < BE_COPIES);
+    graph_flush(c);
+    cuda_fine(c, cudaStreamWaitEvent(c->compute, c->copied[mark], 0), "awaiting a copy");
+}
+
 void stream_slots(struct be_ops *t)
 {
     t->sync = cuda_sync;
@@ -143,6 +167,8 @@ void stream_slots(struct be_ops *t)
     t->transfer_end = transfer_end;
     t->transfer_await = transfer_await;
     t->transfer_passed = transfer_passed;
+    t->copy_beside = copy_beside;
+    t->copy_await = copy_await;
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -156,10 +182,14 @@ cudaError_t stream_open(struct cuda *c)
         rc = cudaStreamCreateWithPriority(&c->compute, cudaStreamNonBlocking, least);
     if (rc == cudaSuccess)
         rc = cudaStreamCreateWithPriority(&c->transfer, cudaStreamNonBlocking, most);
+    if (rc == cudaSuccess)
+        rc = cudaStreamCreateWithPriority(&c->copies, cudaStreamNonBlocking, most);
     if (rc == cudaSuccess) rc = cudaEventCreateWithFlags(&c->asked, cudaEventDisableTiming);
     if (rc == cudaSuccess) rc = cudaEventCreateWithFlags(&c->begun, cudaEventDisableTiming);
     for (int i = 0; rc == cudaSuccess && i < BE_MARKS; i++)
         rc = cudaEventCreateWithFlags(&c->marks[i], cudaEventDisableTiming);
+    for (int i = 0; rc == cudaSuccess && i < BE_COPIES; i++)
+        rc = cudaEventCreateWithFlags(&c->copied[i], cudaEventDisableTiming);
     return rc;
 }
 
@@ -167,8 +197,11 @@ void stream_close(struct cuda *c)
 {
     for (int i = 0; i < BE_MARKS; i++)
         if (c->marks[i]) (void)cudaEventDestroy(c->marks[i]);
+    for (int i = 0; i < BE_COPIES; i++)
+        if (c->copied[i]) (void)cudaEventDestroy(c->copied[i]);
     if (c->asked) (void)cudaEventDestroy(c->asked);
     if (c->begun) (void)cudaEventDestroy(c->begun);
+    if (c->copies) (void)cudaStreamDestroy(c->copies);
     if (c->transfer) (void)cudaStreamDestroy(c->transfer);
     if (c->compute) (void)cudaStreamDestroy(c->compute);
 }

@@ -1,0 +1,90 @@
+/* noise.c: the loss of a predicted noise and its variance (kernels/backend.h). One build serves all
+ * instruction sets: its time is that of exp, in double. */
+#include <math.h>
+#include "kernels/cpu/cpu.h"
+#include "kernels/shapes.h"
+
+enum { NOISE_ROWS = 16 }; /* of a task */
+
+static const double LEAST = 1e-12; /* of a probability, before its logarithm */
+static const double STEP = 1.0 / 255, EDGE = 0.999;
+
+/* A value of the loss, and its derivative by the logarithm of the variance. */
+struct noise_bound {
+    double value, slope;
+};
+
+/* Between two normals, in nats: d is how far their means are apart. */
+static struct noise_bound divergence(double log_min, double s, double d)
+{
+    const double ratio = exp(log_min - s), apart = d * d * exp(-s);
+    return (struct noise_bound){0.5 * (s - log_min - 1 + ratio + apart), 0.5 * (1 - ratio - apart)};
+}
+
+/* A tanh for the normal's distribution, as the definition has it. density: times dx / ds, where x
+ * is over exp(s / 2). */
+static double below(double x, double *density)
+{
+    const double root = sqrt(2 / M_PI), cubic = 0.044715;
+    const double h = tanh(root * (x + cubic * x * x * x));
+    *density = 0.5 * (1 - h * h) * root * (1 + 3 * cubic * x * x) * (-0.5 * x);
+    return 0.5 * (1 + h);
+}
+
+/* -log P of the sample z in its step, whose normal's mean is d away. */
+static struct noise_bound likelihood(double z, double s, double d)
+{
+    const double inverse = exp(-0.5 * s);
+    double upper, lower;
+    double p = below(inverse * (d + STEP), &upper), q = below(inverse * (d - STEP), &lower);
+    if (z < -EDGE)
+        q = lower = 0;
+    else if (z > EDGE)
+        p = 1, upper = 0;
+    if (p - q < LEAST) return (struct noise_bound){-log(LEAST), 0};
+    return (struct noise_bound){-log(p - q), -(upper - lower) / (p - q)};
+}
+
+static double noise_row(const struct noise_args *a, int64_t t, double weight)
+{
+    const int64_t C = a->x.cols / 2;
+    const float *x = (const float *)a->x.data + t * a->x.ld;
+    const float *y = (const float *)a->y.data + t * a->y.ld;
+    float *dx = a->dx.data ? (float *)a->dx.data + t * a->dx.ld : NULL;
+    const double scale = (double)a->scale * weight, half = 0.5 * (a->log_max - a->log_min);
+    double sum = 0;
+    for (int64_t c = 0; c < C; c++) {
+        const double miss = (double)x[c] - (double)y[c], d = a->slope * miss;
+        const double s = a->log_min + half * ((double)x[C + c] + 1);
+        const struct noise_bound b = a->last ? likelihood(y[C + c], s, d)
+                                             : divergence(a->log_min, s, d);
+        /* What is clamped or not read must not hide NaN or infinity. */
+        sum += miss * miss + b.value / M_LN2 + 0 * (s + (double)y[C + c]);
+        if (!dx) continue;
+        dx[c] = (float)(2 * scale * miss);
+        dx[C + c] = (float)(scale * half * b.slope / M_LN2);
+    }
+    return sum;
+}
+
+struct noise_call {
+    const struct noise_args *a;
+};
+
+static void noise_task(void *arg, int64_t task, int worker)
+{
+    const struct noise_args *a = ((struct noise_call *)arg)->a;
+    const int64_t first = task * NOISE_ROWS, end = cpu_min(first + NOISE_ROWS, a->x.rows);
+    (void)worker;
+    for (int64_t t = first; t < end; t++) {
+        const double weight = a->weight[t];
+        a->row_loss[t] = weight * noise_row(a, t, weight);
+    }
+}
+
+void cpu_noise(struct be *be, const struct noise_args *a)
+{
+    struct noise_call call = {a};
+    shape_noise(a);
+    cpu_run(be, noise_task, &call, cpu_div_up(a->x.rows, NOISE_ROWS));
+}
