@@ -4,9 +4,9 @@
  * arrived and starts every send that can start. So two ranks may wait for their tickets in any
  * order without one holding up the other.
  *
- * Sleeping: read the own door, look at everything, and only if nothing is complete sleep while the
- * door still has that value. Who changes something (a rank of this host, the TCP thread, seqgang)
- * moves the door afterwards, so no wake is lost. */
+ * Sleeping: watch the own door, look at everything, and only if nothing is complete sleep while the
+ * door still has the value it had then. Who changes something (a rank of this host, the TCP thread,
+ * seqgang) looks at the door afterwards and moves it if its rank may sleep, so no wake is lost. */
 #include "worker/comm/comm.h"
 
 #include <assert.h>
@@ -17,7 +17,10 @@
 #include <time.h>
 #include "worker/comm/endpoint.h"
 
-enum { SPINS = 200, YIELDS = 20 };
+/* How long a rank looks for its message before it sleeps. Pauses hold a core that the peer may
+ * need. From a yield a rank comes back within a fraction of a microsecond where its core has no
+ * other thread to run; from sleep, after tens of them. */
+enum { SPINS = 5, AWAKE_NS = 50000 };
 
 /* ---- an endpoint ----------------------------------------------------------------------------- */
 
@@ -46,9 +49,8 @@ bool comm_on_device(const struct comm *c, const struct comm_op *op)
 struct comm *comm_group(struct comm *c, struct rank_set of)
 {
     const int own = rank_set_index(&of, c->rank);
-    assert(!c->base && of.first >= 0 && of.n >= 1 && of.stride >= 1);
-    assert(rank_set_at(&of, of.n - 1) < c->n_ranks);
-    assert(c->rank >= of.first && own < of.n && rank_set_at(&of, own) == c->rank);
+    struct comm *b = comm_base(c);
+    assert(of.n >= 1 && own >= 0 && rank_set_at(&of, of.n - 1) < c->n_ranks);
     if (of.n == c->n_ranks) return c;
     struct comm *v = calloc(1, sizeof *v);
     if (!v) return NULL;
@@ -56,11 +58,19 @@ struct comm *comm_group(struct comm *c, struct rank_set of)
     v->n_ranks = of.n;
     v->segment = c->segment;
     v->segment_size = c->segment_size;
-    v->base = c;
-    v->views = c->views;
-    v->of = of;
-    c->views = v;
+    v->base = b;
+    v->views = b->views;
+    v->of = rank_set_within(&c->of, &of);
+    b->views = v;
     return v;
+}
+
+int comm_view(struct comm *c, struct rank_set of, struct comm **out, struct err *e)
+{
+    *out = NULL;
+    if (!c || of.n == 1) return 0;
+    *out = comm_group(c, of);
+    return *out ? 0 : err_set(e, ERR_IO, "no memory for a view of %d ranks", of.n);
 }
 
 int comm_rank(const struct comm *c)
@@ -140,8 +150,8 @@ static int64_t delay_ns(const struct comm *c, const struct comm_op *op)
 /* When a message that is sent now would be there over the injected link; 0: there is none. */
 static int64_t visible_ns(struct comm *c, const struct comm_op *op)
 {
-    int64_t *link = &c->link_free_ns[op->x.send_to], now = comm_now_ns();
     if (!c->delay_max_us && !c->latency_us && !c->bytes_per_ms) return 0;
+    int64_t *link = &c->link_free_ns[op->x.send_to], now = comm_now_ns();
     if (*link < now) *link = now;
     if (c->bytes_per_ms) *link += op->x.send_size * 1000000 / c->bytes_per_ms;
     return *link + c->latency_us * 1000 + delay_ns(c, op);
@@ -383,10 +393,10 @@ int comm_timed_out(const struct comm *c, const struct comm_op *op, int64_t waite
         const int peer = furthest_behind(c, op);
         comm_where_print(at, sizeof at, &op->where, c->rank);
         there_print(c, peer, there, sizeof there);
-        return err_set(e, ERR_TIMEOUT,
-                       "%s waited %lld ms for ranks %d to %d to end %s (rank %d %s)", at,
-                       (long long)waited_ms, op->of.first, rank_set_at(&op->of, op->of.n - 1),
-                       purpose_name(op->x.purpose), peer, there);
+        return err_set(
+            e, ERR_TIMEOUT, "%s waited %lld ms for ranks %d to %d to end %s (rank %d %s)", at,
+            (long long)waited_ms, rank_set_at(&op->of, 0), rank_set_at(&op->of, op->of.n - 1),
+            purpose_name(op->x.purpose), peer, there);
     }
     int peer = op->recv_done ? op->x.send_to : op->x.recv_from;
     comm_where_print(at, sizeof at, &op->where, c->rank);
@@ -405,27 +415,55 @@ static int check(struct comm *c, struct comm_op *op, struct err *e)
     return 0;
 }
 
-static int wait_op(struct comm *c, struct comm_op *op, int64_t start_ns, struct err *e)
+static void relax(void)
 {
-    int64_t deadline_ns = start_ns + c->hop_timeout_ms * 1000000;
-    for (int64_t round = 0;; round++) {
-        uint32_t door = shm_door_read(c);
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#endif
+}
+
+/* *done: op is; else patience is over. */
+static int wait_awake(struct comm *c, struct comm_op *op, int64_t start_ns, bool *done,
+                      struct err *e)
+{
+    for (int round = 0; round <= SPINS || comm_now_ns() - start_ns < AWAKE_NS; round++) {
+        int64_t wake_ns = INT64_MAX;
+        if (progress(c, &wake_ns, e)) return -1;
+        *done = op->send_done && op->recv_done;
+        if (*done) return 0;
+        if (check(c, op, e)) return -1;
+        if (round < SPINS)
+            relax();
+        else
+            sched_yield();
+    }
+    return 0;
+}
+
+/* The door is watched before everything is looked at: what changes afterwards wakes. */
+static int wait_asleep(struct comm *c, struct comm_op *op, int64_t deadline_ns, struct err *e)
+{
+    for (;;) {
+        uint32_t door = shm_door_watch(c);
         int64_t wake_ns = deadline_ns;
         if (progress(c, &wake_ns, e)) return -1;
         if (op->send_done && op->recv_done) return 0;
         if (check(c, op, e)) return -1;
-        if (round < SPINS) {
-#if defined(__x86_64__) || defined(__i386__)
-            __builtin_ia32_pause();
-#endif
-        } else if (round < SPINS + YIELDS) {
-            sched_yield();
-        } else {
-            int64_t now = comm_now_ns();
-            if (now >= deadline_ns) return comm_timed_out(c, op, c->hop_timeout_ms, e);
-            shm_door_sleep(c, door, wake_ns - now);
-        }
+        int64_t now = comm_now_ns();
+        if (now >= deadline_ns) return comm_timed_out(c, op, c->hop_timeout_ms, e);
+        shm_door_sleep(c, door, wake_ns - now);
     }
+}
+
+static int wait_op(struct comm *c, struct comm_op *op, int64_t start_ns, struct err *e)
+{
+    int64_t deadline_ns = start_ns + c->hop_timeout_ms * 1000000;
+    bool done = false;
+    if (wait_awake(c, op, start_ns, &done, e)) return -1;
+    if (done) return 0;
+    int rc = wait_asleep(c, op, deadline_ns, e);
+    shm_door_leave(c);
+    return rc;
 }
 
 int comm_watch(void *comm, struct err *e)

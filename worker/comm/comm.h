@@ -20,9 +20,9 @@
  *     transport does as a whole (NCCL's own) counts, when it has been waited for, what the messages
  *     in its place would have: what the algorithm moves. What NCCL moves in fact (ring, tree)
  *     is not counted.
- *   - Waiting spins ~200 pauses, yields ~20 times, then sleeps on a futex; it ends with ERR_ABORTED
- *     when the abort flag is up, and with ERR_TIMEOUT after hop_timeout_ms, in a sentence naming
- *     step, layer, hop and peer (and seqrank names the job before that).
+ *   - Waiting spins for a few pauses, yields for 50 us, then sleeps on a futex; it ends with
+ *     ERR_ABORTED when the abort flag is up, and with ERR_TIMEOUT after hop_timeout_ms, in a
+ *     sentence naming step, layer, hop and peer (and seqrank names the job before that).
  *   - A rank is reached by shared memory or by TCP; which of them, no caller can tell. A peer whose
  *     connection closes or is silent is lost: ERR_PEER, in a sentence naming it and its address.
  *   - The first failure is the last: every later call fails at once with the same sentence, and no
@@ -126,9 +126,11 @@ int comm_watch(void *comm, struct err *e);
 int comm_wait(struct comm *c, struct comm_ticket *t, struct err *e);
 
 /* The endpoint of a set of ranks of c, of which the caller is one: rank i of it is the set's i-th.
- * A view: it shares c's channels, ledger and place, and dies with c. All ranks: c itself. A model
- * has one ring per view and sums gradients over c. Allocates; NULL: no memory. */
+ * A view: it shares the channels, ledger and place of c's endpoint, and dies with that; c may be a
+ * view itself. All ranks: c itself. Allocates; NULL: no memory. */
 struct comm *comm_group(struct comm *c, struct rank_set of);
+/* The same into *out, which is NULL where c is or the set is this rank alone. fails: ERR_IO. */
+int comm_view(struct comm *c, struct rank_set of, struct comm **out, struct err *e);
 
 /* Collectives (collect.c), written once over sendrecv. bounce: a buffer in the comm segment of
  * comm_bounce_size(n_ranks) bytes. Where a device has memory of its own, x, own and bounce of

@@ -179,7 +179,7 @@ struct comm *comm_listen(const struct comm_options *o, char blob[BLOB_SIZE], int
     }
     c->rank = o->rank;
     c->n_ranks = o->n_ranks;
-    c->of = (struct rank_set){0, o->n_ranks, 1};
+    c->of = rank_block(o->rank, o->n_ranks);
     c->first_local = first;
     c->n_local = n;
     c->view_size = o->view_size ? o->view_size : o->n_ranks;

@@ -170,9 +170,12 @@ int comm_timed_out(const struct comm *c, const struct comm_op *op, int64_t waite
 int comm_check_message(const struct comm *c, const struct comm_op *op, int64_t size,
                        int32_t purpose, struct err *e);
 
-/* shm.c: the page's futexes. */
+/* shm.c: the page's futexes. A rank that will sleep watches its door, looks at everything again,
+ * sleeps while the door has the value that watching gave, and leaves it in the end. Any thread may
+ * move a door: the rank that wakes sees whatever that thread changed before. */
 void shm_door_move(struct comm *c, int rank);
-uint32_t shm_door_read(struct comm *c); /* of the own door */
+uint32_t shm_door_watch(struct comm *c); /* the own door, as are the next two */
 void shm_door_sleep(struct comm *c, uint32_t seen, int64_t ns);
+void shm_door_leave(struct comm *c);
 
 #endif

@@ -22,6 +22,8 @@
  *                        edge
  *   DSP, Ulysses, sums,
  *   decoding             the rounds of one exchange
+ *   pipeline             what two stages send each other between the same two passes
+ *                        (worker/model/pipe.h); a tied embedding's gradients, one after another
  * A collective of NCCL's own is an event of all ranks of its communicator: that of all, or of the
  * view, which was split from it and is used for nothing else. One stream has the events of both.
  * A message of another size than its receiver expects is a fault that NCCL does not see; the
@@ -195,7 +197,7 @@ static int split(struct comm *c, const struct comm_op *meeting, struct err *e)
     struct nccl *n = c->nccl;
     if (c->view_size == c->n_ranks || c->view_size == 1 || !n->whole) return 0;
     const struct rank_set block = rank_block(c->rank, c->view_size);
-    const ncclResult_t rc = n->api.ncclCommSplit(n->comm, block.first,
+    const ncclResult_t rc = n->api.ncclCommSplit(n->comm, rank_set_at(&block, 0),
                                                  rank_set_index(&block, c->rank), &n->part, NULL);
     if (rc != NCCL_OK && rc != NCCL_IN_PROGRESS) return failed(c, meeting, rc, e);
     if (settle(c, meeting, e)) return -1;
@@ -359,7 +361,7 @@ static ncclComm_t comm_of(const struct comm *c, const struct collective *x)
 {
     if (x->of.n == c->n_ranks) return c->nccl->comm;
     const struct rank_set block = rank_block(c->rank, c->view_size), *of = &x->of;
-    const bool same = of->first == block.first && of->n == block.n && of->stride == 1;
+    const bool same = of->n == block.n && !memcmp(of->at, block.at, (size_t)of->n);
     return same ? c->nccl->view : NULL;
 }
 

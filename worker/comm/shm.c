@@ -11,8 +11,8 @@
  * A slot is a mailbox of one message; DEPTH of them take turns, so that a sender that continues
  * computing has DEPTH messages under way. The sender writes where its bytes lie in its own
  * segment and then `posted` = the message's number; the receiver copies them out once, straight to
- * their destination, and then writes `acked` = that number. Each side then moves the other's door
- * and wakes it. Numbers count up from 1 per (sender, receiver, channel): message k lies in slot k
+ * their destination, and then writes `acked` = that number. Each side then wakes the other where it
+ * sleeps. Numbers count up from 1 per (sender, receiver, channel): message k lies in slot k
  * mod DEPTH once message k - DEPTH has been taken.
  *
  * Doors are the page's futex words, one a rank of the attempt: comm.c sleeps on its own. */
@@ -158,16 +158,28 @@ static int shm_connect(struct comm *c, const struct comm_blob *all, struct err *
 
 /* ---- doors ----------------------------------------------------------------------------------- */
 
+/* Bit 0 of a door: its rank sleeps there, or is about to. The rest counts moves. */
+enum { DOOR_SLEEPS = 1, DOOR_ONE = 2 };
+
 void shm_door_move(struct comm *c, int rank)
 {
     uint32_t *door = &c->head->door[rank];
-    __atomic_fetch_add(door, 1, __ATOMIC_SEQ_CST);
-    syscall(SYS_futex, door, FUTEX_WAKE, 1, NULL, NULL, 0);
+    if (__atomic_fetch_add(door, DOOR_ONE, __ATOMIC_SEQ_CST) & DOOR_SLEEPS)
+        syscall(SYS_futex, door, FUTEX_WAKE, 1, NULL, NULL, 0);
 }
 
-uint32_t shm_door_read(struct comm *c)
+/* After a sequentially consistent store: either the peer's bit shows here, or the peer, which looks
+ * at everything once more after it set the bit, sees the store. So between ranks that are awake no
+ * door is written, and no system call made. */
+static void wake(struct comm *c, int rank)
 {
-    return __atomic_load_n(&c->head->door[c->rank], __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&c->head->door[rank], __ATOMIC_SEQ_CST) & DOOR_SLEEPS)
+        shm_door_move(c, rank);
+}
+
+uint32_t shm_door_watch(struct comm *c)
+{
+    return __atomic_or_fetch(&c->head->door[c->rank], DOOR_SLEEPS, __ATOMIC_SEQ_CST);
 }
 
 void shm_door_sleep(struct comm *c, uint32_t seen, int64_t ns)
@@ -175,6 +187,11 @@ void shm_door_sleep(struct comm *c, uint32_t seen, int64_t ns)
     if (ns <= 0) return;
     struct timespec t = {ns / 1000000000, ns % 1000000000};
     syscall(SYS_futex, &c->head->door[c->rank], FUTEX_WAIT, seen, &t, NULL, 0);
+}
+
+void shm_door_leave(struct comm *c)
+{
+    __atomic_fetch_and(&c->head->door[c->rank], ~(uint32_t)DOOR_SLEEPS, __ATOMIC_RELAXED);
 }
 
 /* ---- moving messages ------------------------------------------------------------------------- */
@@ -201,7 +218,7 @@ static int64_t segment_size(const struct comm *c, const struct comm_op *op)
 static bool shm_send_try(struct comm *c, struct comm_op *op)
 {
     struct shm_slot *s = slot_of(c, c->rank, op->x.send_to, op->x.channel, op->send_number);
-    uint64_t acked = __atomic_load_n(&s->acked, __ATOMIC_ACQUIRE);
+    uint64_t acked = __atomic_load_n(&s->acked, __ATOMIC_SEQ_CST);
     if (acked >= op->send_number) return true;
     uint64_t posted = __atomic_load_n(&s->posted, __ATOMIC_RELAXED); /* only we write it */
     if (posted == op->send_number || acked != number_before(op->send_number)) return false;
@@ -212,8 +229,8 @@ static bool shm_send_try(struct comm *c, struct comm_op *op)
     s->size = op->x.send_size;
     s->purpose = (int32_t)op->x.purpose;
     s->visible_ns = op->visible_ns;
-    __atomic_store_n(&s->posted, op->send_number, __ATOMIC_RELEASE);
-    shm_door_move(c, op->x.send_to);
+    __atomic_store_n(&s->posted, op->send_number, __ATOMIC_SEQ_CST);
+    wake(c, op->x.send_to);
     return false;
 }
 
@@ -235,7 +252,7 @@ static int shm_recv_try(struct comm *c, struct comm_op *op, bool *done, int64_t 
 {
     int peer = op->x.recv_from;
     struct shm_slot *s = slot_of(c, peer, c->rank, op->x.channel, op->recv_number);
-    if (__atomic_load_n(&s->posted, __ATOMIC_ACQUIRE) != op->recv_number ||
+    if (__atomic_load_n(&s->posted, __ATOMIC_SEQ_CST) != op->recv_number ||
         __atomic_load_n(&s->acked, __ATOMIC_RELAXED) != number_before(op->recv_number))
         return 0;
     if (s->visible_ns && s->visible_ns > comm_now_ns()) {
@@ -247,8 +264,8 @@ static int shm_recv_try(struct comm *c, struct comm_op *op, bool *done, int64_t 
         return err_set(e, ERR_PEER, "rank %d sends %lld bytes at %lld of its segment of %lld", peer,
                        (long long)s->size, (long long)s->offset, (long long)segment_size(c, op));
     if (s->size && take(c, op, s, e)) return -1;
-    __atomic_store_n(&s->acked, op->recv_number, __ATOMIC_RELEASE);
-    shm_door_move(c, peer);
+    __atomic_store_n(&s->acked, op->recv_number, __ATOMIC_SEQ_CST);
+    wake(c, peer);
     *done = true;
     return 0;
 }

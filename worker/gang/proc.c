@@ -20,8 +20,8 @@
 enum { SPARE_FD = 10 }; /* above every number that the child fills */
 
 /* In the child. Only calls that are safe after fork; the parent has one thread, so all are. */
-static void child_exec(const char *program, const char *gpu, int gang_pid, int sock, int memfd,
-                       int log_fd)
+static void child_exec(const char *program, const char *gpu, const cpu_set_t *cpus, int gang_pid,
+                       int sock, int memfd, int log_fd)
 {
     sigset_t none;
     sigemptyset(&none);
@@ -41,6 +41,8 @@ static void child_exec(const char *program, const char *gpu, int gang_pid, int s
     closefrom(RANK_MEMFD + 1);
     /* By UUID: an index would be another GPU in another process. A rank without a GPU sees none. */
     if (setenv("CUDA_VISIBLE_DEVICES", gpu, 1) < 0) _exit(127);
+    /* CPUs that were taken away meanwhile leave the rank where it may run. */
+    if (cpus) sched_setaffinity(0, sizeof *cpus, cpus);
     execl(program, "seqrank", (char *)NULL);
     dprintf(STDERR_FILENO, "cannot run %s: %s\n", program, strerror(errno));
     _exit(127);
@@ -64,6 +66,7 @@ int proc_start(struct proc *p, int rank, const struct gang_start *start, const c
                struct err *e)
 {
     char path[FILE_PATH_SIZE];
+    cpu_set_t cpus[JOB_MAX_RANKS];
     int pair[2], gang_pid = getpid();
     *p = (struct proc){.rank = rank, .pidfd = -1, .sock = -1};
     if (file_join(path, e, "%s/rank-%d.log", dir, rank) < 0) return -1;
@@ -74,9 +77,11 @@ int proc_start(struct proc *p, int rank, const struct gang_start *start, const c
         close(log_fd);
         return -1;
     }
+    const int i = rank - start->first_rank;
+    const cpu_set_t *own = gang_cpus_read(dir, cpus, start->n_local) ? &cpus[i] : NULL;
     p->pid = fork();
-    const char *gpu = start->gpus[rank - start->first_rank];
-    if (p->pid == 0) child_exec(start->seqrank, gpu, gang_pid, pair[1], memfd, log_fd);
+    if (p->pid == 0)
+        child_exec(start->seqrank, start->gpus[i], own, gang_pid, pair[1], memfd, log_fd);
     int saved = errno;
     close(pair[1]);
     close(log_fd);

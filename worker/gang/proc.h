@@ -21,7 +21,7 @@ struct proc {
 
 /* Forks and executes start->seqrank with the socket as RANK_SOCKET_FD, memfd as RANK_MEMFD, stdout
  * and stderr appended to DIR/rank-N.log, in its own session, to be killed when this process dies,
- * with its GPU, or none, as the only one that CUDA shows it.
+ * with its GPU, or none, as the only one that CUDA shows it, bound to its CPUs where DIR/cpus is.
  * Its pid is in DIR/pids when this returns; it has not been told anything yet. */
 int proc_start(struct proc *p, int rank, const struct gang_start *start, const char *dir, int memfd,
                struct err *e);
