@@ -17,19 +17,19 @@
 #include "api/address.h"
 #include "api/core/gang_start.h"
 #include "api/core/cgroup.h"
-#include "api/core/job_paths.h"
 #include "api/core/log.h"
 #include "api/core/version.h"
 #include "api/rpc.h"
 #include "api/wire.h"
 #include "worker/agent/attempt.h"
 #include "worker/agent/capture.h"
-#include "worker/agent/describe.h"
+#include "worker/agent/cores.h"
 #include "worker/agent/disk.h"
 #include "worker/agent/gpus.h"
 #include "worker/agent/grants.h"
 #include "worker/agent/member.h"
 #include "worker/agent/probe.h"
+#include "worker/agent/questions.h"
 #include "worker/agent/fetches.h"
 #include "worker/agent/removal.h"
 #include "worker/agent/spawn.h"
@@ -41,13 +41,10 @@ enum {
     LOG_BUDGET_SIZE = WIRE_CHUNK,
     QUEUE_SIZE = 1 << 20, /* not more than this into the transport ahead of an acknowledgement */
     QUIT_MS = 2000,       /* for seqd to hear the last reports */
-    MAX_CAPTURES = 8,
-    ASIDE_MS = 30000,
+    PROFILE_MS = 30000,
+    PROFILE_SIZE = 8192,
     UNKNOWN_MS = 5000, /* between two attempts with a certificate that seqd does not take */
-    DESCRIBE_SIZE = 8192,
-    ARENA_SIZE = 16 << 20,
-    CAPTURE_ROOTS = RANK_ROOTS + RANK_GRANTS,
-    GRANT_SIZE = RANK_PATH_SIZE + 16
+    ARENA_SIZE = 16 << 20
 };
 
 struct agent {
@@ -57,6 +54,7 @@ struct agent {
     char address[RANK_ADDRESS_SIZE]; /* where ranks listen */
     char gang_program[FILE_PATH_SIZE], rank_program[FILE_PATH_SIZE];
     struct gpus *gpus; /* NULL: there are none */
+    struct pins *pins; /* NULL: ranks are not bound to cores */
     struct trees *trees;
     struct node_removals *removals;
     struct disk_watch *disk;
@@ -73,11 +71,7 @@ struct agent {
     struct loop_timer *tick, *heartbeat, *orphan, *quit;
     int64_t heartbeat_ms; /* as seqd wants them */
     bool quitting;
-    struct { /* programs that are run to answer a question */
-        int64_t request;
-        struct capture *a;
-    } capture[MAX_CAPTURES];
-    bool listing;                /* one of them is seqrank --models */
+    struct questions *questions; /* of seqd, that programs answer */
     struct fetches *fetches;     /* of files that seqd fetches */
     struct capture *profiling;   /* seqrank --profile, once after the start */
     struct profile profile;      /* what it found; zeros: nothing yet */
@@ -336,8 +330,23 @@ static void keep_prepared(struct agent *a)
     a->prepared = prepared_create(a->loop, a->trees, dir, &a->o.keep, &calls, a);
 }
 
+/* Ranks that compute with the CPU are bound to cores that no other attempt has. One whose peers are
+ * on other nodes has a thread more, which moves bytes. */
+static bool bind(struct agent *a, const struct gang_start *s, cpu_set_t cpus[JOB_MAX_RANKS])
+{
+    cpu_set_t used;
+    CPU_ZERO(&used);
+    for (const struct attempt *t = a->attempts; t; t = t->next)
+        if (t->state != ATTEMPT_OVER) CPU_OR(&used, &used, &t->cpus);
+    return s->task == TASK_RUN && !*s->gpus[0] &&
+           pins_choose(a->pins, &used, s->n_local,
+                       s->spec.resources.threads + (s->n_local < s->n_ranks), cpus);
+}
+
 static int begin(struct agent *a, const struct msg *m, struct err *e)
 {
+    cpu_set_t cpus[JOB_MAX_RANKS];
+    char on[128];
     char dir[FILE_PATH_SIZE];
     struct gang_start *start = calloc(1, sizeof *start);
     struct attempt *t = NULL;
@@ -345,7 +354,8 @@ static int begin(struct agent *a, const struct msg *m, struct err *e)
     if (state_dir_gang_dir(&a->state_dir, m->job, m->epoch, dir) == 0 &&
         start_fill(a, m, start, e) == 0 &&
         state_dir_epoch_set(&a->state_dir, m->job, m->epoch, e) == 0)
-        t = attempt_begin(a->loop, dir, start, a->gang_program, e);
+        t = attempt_begin(a->loop, dir, start, bind(a, start, cpus) ? cpus : NULL, a->gang_program,
+                          e);
     explicit_bzero(start->key, sizeof start->key);
     free(start);
     if (!t) {
@@ -355,8 +365,9 @@ static int begin(struct agent *a, const struct msg *m, struct err *e)
     add(a, t, nudged);
     prepared_use(a->prepared, m->prepared_id);
     loop_timer_set(a->tick, 0);
-    log_info("attempt.begin", "job=%lld epoch=%lld ranks=%d", (long long)m->job,
-             (long long)m->epoch, m->n_local);
+    cores_print(&t->cpus, on, sizeof on);
+    log_info("attempt.begin", "job=%lld epoch=%lld ranks=%d cpus=%s", (long long)m->job,
+             (long long)m->epoch, m->n_local, *on ? on : "any");
     return 0;
 }
 
@@ -440,121 +451,6 @@ static void send_profile(struct agent *a)
     if (a->accepted && a->profile.hop > 0) send_msg(a, &m);
 }
 
-/* Room for one more captured program; *i is it. */
-static int capture_room(const struct agent *a, int *i, struct err *e)
-{
-    for (*i = 0; *i < MAX_CAPTURES; ++*i)
-        if (!a->capture[*i].a) return 0;
-    return err_set(e, ERR_CONFLICT, "node %s answers %d questions already", a->o.name,
-                   MAX_CAPTURES);
-}
-
-static void capture_over(struct agent *a, int64_t request)
-{
-    for (int i = 0; i < MAX_CAPTURES; i++)
-        if (a->capture[i].a && a->capture[i].request == request) a->capture[i].a = NULL;
-}
-
-static void described(void *arg, int64_t request, const char *text, size_t size,
-                      const struct err *why)
-{
-    struct agent *a = arg;
-    struct msg m = {.type = MSG_DESCRIBED, .request = request, .err = *why};
-    capture_over(a, request);
-    if (!m.err.code) describe_take(text, size, m.config, &m.err);
-    if (m.err.code && !*m.err.field) snprintf(m.err.field, sizeof m.err.field, "model.path");
-    send_msg(a, &m);
-}
-
-static void traced(void *arg, int64_t request, const char *text, size_t size, const struct err *why)
-{
-    struct agent *a = arg;
-    struct msg m = {.type = MSG_FETCHED, .request = request, .err = *why};
-    capture_over(a, request);
-    if (!m.err.code) {
-        m.data = text;
-        m.size = size;
-        m.total = (int64_t)size;
-    }
-    send_msg(a, &m);
-}
-
-static void listed_models(void *arg, int64_t request, const char *text, size_t size,
-                          const struct err *why)
-{
-    struct agent *a = arg;
-    a->listing = false;
-    traced(a, request, text, size, why);
-}
-
-/* What lies beneath the roots: one process at a time looks, whatever seqd asks. */
-static void put_roots(struct agent *a, const struct grants *g, char words[][GRANT_SIZE],
-                      char **argv)
-{
-    for (int i = 0; i < a->state_dir.n_roots; i++) *argv++ = a->state_dir.roots[i];
-    for (int i = 0; i < g->n; i++) {
-        snprintf(words[i], GRANT_SIZE, "--grant=%s", g->dir[i]);
-        *argv++ = words[i];
-    }
-}
-
-static void on_models(struct agent *a, const struct msg *m)
-{
-    char *argv[2 + CAPTURE_ROOTS + 1] = {"seqrank", "--models"};
-    char words[RANK_GRANTS][GRANT_SIZE];
-    struct grants g = {0};
-    grants_take(&g, &a->state_dir, m->grants, m->n_grants);
-    put_roots(a, &g, words, argv + 2);
-    const struct capture_options o = {a->loop,  a->rank_program, argv,          m->request,
-                                      ASIDE_MS, WIRE_TRACE_SIZE, listed_models, a};
-    struct err e = {0};
-    int i;
-    if (a->listing)
-        err_set(&e, ERR_CONFLICT, "node %s lists its models for another request", a->o.name);
-    else if (!a->state_dir.n_roots)
-        err_set(&e, ERR_NOT_FOUND, "node %s has no roots: seqw --root", a->o.name);
-    else if (capture_room(a, &i, &e) == 0) {
-        a->capture[i].request = m->request;
-        a->capture[i].a = capture_start(&o, &e);
-        if ((a->listing = a->capture[i].a != NULL)) return;
-    }
-    traced(a, m->request, "", 0, &e);
-}
-
-/* In this node's own state, which need not lie beneath a root. */
-static int resolve(const char *path, char out[FILE_PATH_SIZE], struct err *e)
-{
-    return realpath(path, out) ? 0 : err_errno(e, "%s", path);
-}
-
-static void on_describe(struct agent *a, const struct msg *m)
-{
-    if (m->models) {
-        on_models(a, m);
-        return;
-    }
-    char path[FILE_PATH_SIZE], named[FILE_PATH_SIZE], words[RANK_GRANTS][GRANT_SIZE];
-    char *argv[3 + CAPTURE_ROOTS + 1] = {"seqrank", "--describe", path};
-    const struct capture_options o = {a->loop,  a->rank_program, argv,      m->request,
-                                      ASIDE_MS, DESCRIBE_SIZE,   described, a};
-    struct err e = {0};
-    int i;
-    struct grants g = {0};
-    grants_take(&g, &a->state_dir, m->grants, m->n_grants);
-    int rc = capture_room(a, &i, &e);
-    if (rc == 0) rc = grants_path(&g, &a->state_dir, m->path, "model.path", named, &e);
-    if (rc == 0)
-        rc = job_ref_is(m->path) ? resolve(named, path, &e)
-                                 : state_dir_beneath(&a->state_dir, named, path, &e);
-    if (rc == 0) {
-        put_roots(a, &g, words, argv + 3);
-        a->capture[i].request = m->request;
-        a->capture[i].a = capture_start(&o, &e);
-        if (a->capture[i].a) return;
-    }
-    described(a, m->request, "", 0, &e);
-}
-
 /* Without one jobs run all the same: seqd then does not say what a step would take. */
 static void profiled(void *arg, int64_t request, const char *text, size_t size,
                      const struct err *why)
@@ -573,37 +469,10 @@ static void profiled(void *arg, int64_t request, const char *text, size_t size,
 static void profile_start(struct agent *a)
 {
     char *argv[] = {"seqrank", "--profile", NULL};
-    const struct capture_options o = {a->loop,  a->rank_program, argv,     0,
-                                      ASIDE_MS, DESCRIBE_SIZE,   profiled, a};
+    const struct capture_options o = {a->loop,    a->rank_program, argv,     0,
+                                      PROFILE_MS, PROFILE_SIZE,    profiled, a};
     struct err e = {0};
     if (!(a->profiling = capture_start(&o, &e))) profiled(a, 0, "", 0, &e);
-}
-
-/* Which files a step learnt from: `seqrank --trace` reads the prepared data of this node. */
-static void on_trace(struct agent *a, const struct msg *m)
-{
-    const struct wire_trace *t = &m->trace;
-    char dir[FILE_PATH_SIZE], word[7][64];
-    char *argv[11] = {"seqrank", "--trace", dir};
-    const struct capture_options o = {a->loop,  a->rank_program, argv,   m->request,
-                                      ASIDE_MS, WIRE_TRACE_SIZE, traced, a};
-    struct err e = {0};
-    int i, n = 0;
-    snprintf(word[n++], sizeof word[0], "seq_len=%lld", (long long)t->seq_len);
-    snprintf(word[n++], sizeof word[0], "seed=%lld", (long long)t->seed);
-    snprintf(word[n++], sizeof word[0], "packing=%s", t->packing);
-    snprintf(word[n++], sizeof word[0], "overlong=%s", t->overlong);
-    snprintf(word[n++], sizeof word[0], "first=%lld", (long long)t->first);
-    snprintf(word[n++], sizeof word[0], "count=%lld", (long long)t->count);
-    snprintf(word[n++], sizeof word[0], "max_fragments=%lld", (long long)t->max_fragments);
-    for (int k = 0; k < n; k++) argv[3 + k] = word[k];
-    if (capture_room(a, &i, &e) == 0 &&
-        state_dir_prepared(&a->state_dir, m->prepared_id, dir, &e) == 0) {
-        a->capture[i].request = m->request;
-        a->capture[i].a = capture_start(&o, &e);
-        if (a->capture[i].a) return;
-    }
-    traced(a, m->request, "", 0, &e);
 }
 
 /* Of a session before this one it is no answer: a seqd that was restarted counts from 1 again, and
@@ -626,9 +495,10 @@ static void on_fetch(struct agent *a, const struct msg *m)
     if (fetches_add(a->fetches, a->session, m, &no.err)) send_msg(a, &no);
 }
 
-static void on_removed(void *arg, const struct msg *m)
+/* Of a question or a removal: without a session it is asked again. */
+static void answered(void *arg, const struct msg *m)
 {
-    send_msg(arg, m); /* without a session: it is asked for again */
+    send_msg(arg, m);
 }
 
 /* SAVE, STOP, BLOBS, ACK, FORGET: about an attempt that may not be here. */
@@ -720,8 +590,8 @@ static void on_message(void *arg, struct rpc_stream *s, const void *data, size_t
     case MSG_REFUSED: on_refused(a, &m); break;
     case MSG_ASSIGN: on_assign(a, &m); break;
     case MSG_EXPECT: on_expect(a, &m); break;
-    case MSG_DESCRIBE: on_describe(a, &m); break;
-    case MSG_TRACE: on_trace(a, &m); break;
+    case MSG_DESCRIBE: questions_describe(a->questions, &m); break;
+    case MSG_TRACE: questions_trace(a->questions, &m); break;
     case MSG_FETCH: on_fetch(a, &m); break;
     case MSG_REMOVE: removals_take(a->removals, &m, has_attempt(a, m.job)); break;
     case MSG_SAVE:
@@ -938,12 +808,16 @@ static int agent_open(struct agent *a, struct err *e)
                        "%s/gangs has %d attempts, at most %d are possible: remove the directories "
                        "of attempts that are over",
                        a->state_dir.dir, n_attempts(a), WIRE_ATTEMPTS);
+    const struct questions_options q = {a->loop,   &a->state_dir, a->rank_program,
+                                        a->o.name, answered,      a};
+    a->questions = questions_create(&q);
     a->fetches = fetches_create(a->loop, &a->state_dir, fetched, a);
     keep_prepared(a);
     a->disk = disk_watch_create(a->loop, a->trees, a->state_dir.dir);
     if (a->attempts) loop_timer_set(a->tick, 0);
     if (a->o.orphan_ms > 0) loop_timer_set(a->orphan, a->o.orphan_ms);
     if (a->o.nvml) a->gpus = gpus_open(a->o.nvml, bin, a->o.state);
+    if (a->o.pins) a->pins = pins_open(a->o.pins);
     if (take_allocation(a, e) < 0) return -1;
     if (address_check(a->o.connect, e) < 0) return err_prefix(e, "--connect");
     if (dial(a, e) < 0) return -1;
@@ -965,7 +839,7 @@ struct agent *agent_create(struct loop *l, const struct agent_options *o, struct
     a->orphan = loop_timer_create(l, orphaned, a);
     a->quit = loop_timer_create(l, quit_late, a);
     a->trees = trees_create(l);
-    a->removals = removals_create(a->trees, &a->state_dir, on_removed, a);
+    a->removals = removals_create(a->trees, &a->state_dir, answered, a);
     if (agent_open(a, e) == 0) return a;
     agent_destroy(a);
     return NULL;
@@ -981,7 +855,7 @@ void agent_destroy(struct agent *a)
     fetches_destroy(a->fetches);
     disk_watch_destroy(a->disk);
     prepared_destroy(a->prepared);
-    for (int i = 0; i < MAX_CAPTURES; i++) capture_cancel(a->capture[i].a);
+    questions_destroy(a->questions);
     capture_cancel(a->profiling);
     while (a->attempts) {
         struct attempt *t = a->attempts;
@@ -993,6 +867,7 @@ void agent_destroy(struct agent *a)
     loop_timer_destroy(a->orphan);
     loop_timer_destroy(a->quit);
     gpus_close(a->gpus);
+    pins_close(a->pins);
     state_dir_close(&a->state_dir);
     arena_fini(&a->arena);
     free(a);

@@ -26,7 +26,8 @@ struct agent_options {
     const char *nvml;            /* the library to ask for GPUs; NULL: this node offers none */
     struct prepared_policy keep; /* of prepared data */
     const struct allocation *allocation; /* what an engine gave; NULL: all that is seen */
-    bool emulated;                       /* takes jobs of the device "emulated": tests */
+    const char *pins;  /* ranks are bound to cores: as pins_open has it; NULL: they are not */
+    bool emulated;     /* takes jobs of the device "emulated": tests */
     int64_t orphan_ms; /* without a session for so long: stop everything and leave; 0 = never */
     int64_t end_s, margin_s; /* see LEAVING (api/wire.h); end_s 0: not known */
 };

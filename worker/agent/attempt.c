@@ -58,17 +58,23 @@ static int path_of(const struct attempt *a, const char *name, char out[FILE_PATH
     return file_join(out, e, "%s/%s", a->dir, name);
 }
 
-static int start_write(struct attempt *a, struct gang_start *start, struct err *e)
+static int start_write(struct attempt *a, struct gang_start *start, const cpu_set_t *cpus,
+                       struct err *e)
 {
     char path[FILE_PATH_SIZE], parent[FILE_PATH_SIZE];
     if (path_of(a, "start", path, e) < 0 || file_join(parent, e, "%s/..", a->dir) < 0) return -1;
-    if (file_make_dir(a->dir, e) < 0 || gang_start_write(path, start, e) < 0) return -1;
+    if (file_make_dir(a->dir, e) < 0) return -1;
+    if (cpus && gang_cpus_write(a->dir, cpus, start->n_local, e) < 0) return -1;
+    if (gang_start_write(path, start, e) < 0) return -1;
     if (file_sync_dir(a->dir, e) < 0) return -1;
     return file_sync_dir(parent, e);
 }
 
 static void start_take(struct attempt *a, const struct gang_start *start)
 {
+    cpu_set_t cpus[JOB_MAX_RANKS];
+    const bool bound = gang_cpus_read(a->dir, cpus, start->n_local);
+    for (int i = 0; bound && i < start->n_local; i++) CPU_OR(&a->cpus, &a->cpus, &cpus[i]);
     memcpy(a->prepared_id, start->prepared_id, sizeof a->prepared_id);
     a->prepared_id[sizeof a->prepared_id - 1] = 0;
     a->n_logs = start->n_local;
@@ -77,12 +83,12 @@ static void start_take(struct attempt *a, const struct gang_start *start)
 }
 
 struct attempt *attempt_begin(struct loop *l, const char *dir, struct gang_start *start,
-                              const char *program, struct err *e)
+                              const cpu_set_t *cpus, const char *program, struct err *e)
 {
     struct attempt *a = attempt_new(l, dir, start->job, start->epoch);
-    start_take(a, start);
     /* The record before the process: whatever dies from here on, the epoch is never run twice. */
-    if (start_write(a, start, e) == 0) {
+    if (start_write(a, start, cpus, e) == 0) {
+        start_take(a, start);
         cgroup_make(dir, start->job, start->epoch); /* seqgang joins it before it starts a rank */
         a->gang_pid = spawn_gang(program, dir, e);
     }

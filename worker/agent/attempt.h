@@ -46,15 +46,17 @@ struct attempt {
     int n_running;        /* ranks it may have: 0 for a preparation */
     bool stale;           /* seqd does not expect it: told when it is gone */
     bool expected;        /* by a message of an EXPECT that is not at its end */
+    cpu_set_t cpus;       /* that its ranks are bound to; none: they are not */
     struct attempt_log log[JOB_MAX_RANKS];
 };
 
 /* Finds the attempt in its directory after a restart of the agent. NULL when its start record was
  * never completed: then nothing ever ran there. */
 struct attempt *attempt_adopt(struct loop *l, const char *dir, int64_t job, int64_t epoch);
-/* Makes the directory and the durable start record, then starts program (seqgang). */
+/* Makes the directory and the durable start record, then starts program (seqgang). cpus: that each
+ * rank is bound to; NULL: none is. */
 struct attempt *attempt_begin(struct loop *l, const char *dir, struct gang_start *start,
-                              const char *program, struct err *e);
+                              const cpu_set_t *cpus, const char *program, struct err *e);
 void attempt_free(struct attempt *a); /* the gang runs on */
 
 /* Once in a while, and when the gang's process was reaped: connects, sees whether the gang is dead

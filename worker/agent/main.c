@@ -29,6 +29,8 @@ struct seqw {
 static void environment_read(struct agent_options *o)
 {
     const char *nvml = getenv("SEQD_NVML"), *emulated = getenv("SEQD_EMULATED");
+    const char *pins = getenv("SEQD_PINS");
+    if (o->pins && pins) o->pins = pins;
     o->nvml = !nvml ? NVML_LIBRARY : strcmp(nvml, "none") ? nvml : NULL;
     o->emulated = emulated && !strcmp(emulated, "1");
 }
@@ -112,6 +114,7 @@ static struct agent_options agent_options(struct seqw *w)
                               .n_writable = o->writable.n,
                               .n_slots = o->automatic && !o->slots_given ? -1 : (int)o->slots,
                               .allocation = o->automatic ? &w->allocation : NULL,
+                              .pins = o->no_pin ? NULL : "",
                               .orphan_ms = o->orphan_ms};
     a.end_s = end_of(w, &a.margin_s);
     prepared_policy_read(&a.keep, o->keep_prepared, NULL); /* it was checked */

@@ -39,6 +39,10 @@ static const struct option_entry rows[] = {
      "towards seqd)."},
     {"slots", OPTION_NUMBER, OPTION_RESTART, "N", "8", 0, 4096, AT(slots), NULL,
      "Ranks that may run here at once (with --auto: one for each GPU, else for each core)."},
+    {"no-pin", OPTION_FLAG, OPTION_RESTART, NULL, NULL, 0, 0, AT(no_pin), NULL,
+     "Leave it to the system which cores ranks run on. Without it a rank on the CPU is bound to as "
+     "many cores as it has threads, of one NUMA node where that can be, and shares none with "
+     "another rank; where too few are free, or a control group limits the CPU time, none is bound."},
     {"root", OPTION_TEXTS, OPTION_RESTART, "DIR", NULL, 0, 0, AT(root), NULL,
      "Jobs may read files beneath DIR; up to 8 times."},
     {"writable-root", OPTION_TEXTS, OPTION_RESTART, "DIR", NULL, 0, 0, AT(writable), NULL,
@@ -75,6 +79,7 @@ static const struct option_table table = {
         "[SIGHUP].\n"
         "GPUs are found through the driver's " NVML_LIBRARY ". In the environment:\n"
         "  SEQD_NVML=FILE      another library in its place, as tests have; none: offer no GPU\n"
+        "  SEQD_PINS=NAME      agents with other names share no cores with this one, as in tests\n"
         "  SEQD_EMULATED=1     take jobs of the device \"emulated\", which is for tests and slow\n",
     .rows = rows,
     .n_rows = sizeof rows / sizeof *rows,

@@ -27,6 +27,7 @@ struct seqw_options {
     char leave_margin[32];
     char keep_prepared[64];
     char log[16];
+    bool no_pin;
     bool slots_given; /* by the command line or the file */
     int argc;         /* for options_reload */
     char **argv;

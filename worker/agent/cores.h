@@ -1,0 +1,50 @@
+/* cores.h: which cores the ranks of this node run on.
+ *
+ * A rank gets as many whole cores as it has threads, with all hardware threads of theirs that this
+ * process may use. The ranks of a gang lie beside each other and fill one NUMA node before the
+ * next; a rank's cores are of one node where a node has as many free. Its memory follows: pages lie
+ * where the thread runs that touches them first. No core goes to two ranks: where a gang's ranks
+ * need more cores than are free, none of them is bound, as without this. */
+#ifndef SEQD_AGENT_CORES_H
+#define SEQD_AGENT_CORES_H
+
+#include <sched.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include "api/core/err.h"
+
+enum { CORES_MAX = CPU_SETSIZE };
+
+struct cores {
+    int n;
+    struct core {
+        cpu_set_t cpus; /* hardware threads, by the system's numbers */
+        int node;       /* NUMA */
+    } core[CORES_MAX];  /* neighbours beside each other, node by node */
+};
+
+/* The cores of this machine that have a CPU in `allowed`. synthetic: of a machine that hwloc makes
+ * up from this description ("pack:2 numa:1 core:4 pu:2"), for tests; NULL: this one. fails:
+ * ERR_UNSUPPORTED. */
+int cores_find(struct cores *c, const cpu_set_t *allowed, const char *synthetic, struct err *e);
+/* Of n_ranks ranks of n_threads threads each: cpus[i], the CPUs of rank i. None of them is in
+ * `used`. False: there are too few. */
+bool cores_choose(const struct cores *c, const cpu_set_t *used, int n_ranks, int n_threads,
+                  cpu_set_t *cpus);
+/* "0-3,8-11"; as many as fit into out. */
+void cores_print(const cpu_set_t *cpus, char *out, size_t size);
+
+/* The cores of an agent. Agents whose first CPU is the same share CPUs, and know nothing of each
+ * other's ranks: the first of them that wants to binds, until it ends. Where a control group leaves
+ * less time than there are CPUs, others use them too, and no rank is bound. */
+struct pins;
+
+/* NULL: no rank is bound here; the log says why. apart: agents with different ones are taken to
+ * share no CPUs (tests); "" otherwise; borrowed. */
+struct pins *pins_open(const char *apart);
+/* As cores_choose; pins may be NULL. */
+bool pins_choose(struct pins *p, const cpu_set_t *used, int n_ranks, int n_threads,
+                 cpu_set_t *cpus);
+void pins_close(struct pins *p); /* NULL allowed */
+
+#endif

@@ -1,0 +1,181 @@
+#include "worker/agent/questions.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include "api/core/job_paths.h"
+#include "worker/agent/capture.h"
+#include "worker/agent/describe.h"
+#include "worker/agent/grants.h"
+#include "worker/agent/state_dir.h"
+
+enum {
+    MOST = 8, /* programs at a time */
+    LIMIT_MS = 30000,
+    DESCRIBE_SIZE = 8192,
+    N_ROOTS = RANK_ROOTS + RANK_GRANTS,
+    GRANT_SIZE = RANK_PATH_SIZE + 16
+};
+
+struct questions {
+    struct loop *loop;
+    struct state_dir *state_dir;
+    const char *rank_program, *node;
+    void (*send)(void *arg, const struct msg *m);
+    void *arg;
+    struct {
+        int64_t request;
+        struct capture *program; /* NULL: room */
+    } capture[MOST];
+    bool listing; /* one of them is seqrank --models */
+};
+
+struct questions *questions_create(const struct questions_options *o)
+{
+    struct questions *q = calloc(1, sizeof *q);
+    assert(q);
+    *q = (struct questions){.loop = o->loop,
+                            .state_dir = o->state_dir,
+                            .rank_program = o->rank_program,
+                            .node = o->node,
+                            .send = o->send,
+                            .arg = o->arg};
+    return q;
+}
+
+void questions_destroy(struct questions *q)
+{
+    if (!q) return;
+    for (int i = 0; i < MOST; i++) capture_cancel(q->capture[i].program);
+    free(q);
+}
+
+/* Starts one program more. */
+static int ask(struct questions *q, const struct capture_options *o, struct err *e)
+{
+    int i = 0;
+    while (i < MOST && q->capture[i].program) i++;
+    if (i == MOST)
+        return err_set(e, ERR_CONFLICT, "node %s answers %d questions already", q->node, MOST);
+    q->capture[i].request = o->request;
+    q->capture[i].program = capture_start(o, e);
+    return q->capture[i].program ? 0 : -1;
+}
+
+static void capture_over(struct questions *q, int64_t request)
+{
+    for (int i = 0; i < MOST; i++)
+        if (q->capture[i].program && q->capture[i].request == request) q->capture[i].program = NULL;
+}
+
+static void described(void *arg, int64_t request, const char *text, size_t size,
+                      const struct err *why)
+{
+    struct questions *q = arg;
+    struct msg m = {.type = MSG_DESCRIBED, .request = request, .err = *why};
+    capture_over(q, request);
+    if (!m.err.code) describe_take(text, size, m.config, &m.err);
+    if (m.err.code && !*m.err.field) snprintf(m.err.field, sizeof m.err.field, "model.path");
+    q->send(q->arg, &m);
+}
+
+static void traced(void *arg, int64_t request, const char *text, size_t size, const struct err *why)
+{
+    struct questions *q = arg;
+    struct msg m = {.type = MSG_FETCHED, .request = request, .err = *why};
+    capture_over(q, request);
+    if (!m.err.code) {
+        m.data = text;
+        m.size = size;
+        m.total = (int64_t)size;
+    }
+    q->send(q->arg, &m);
+}
+
+static void listed_models(void *arg, int64_t request, const char *text, size_t size,
+                          const struct err *why)
+{
+    struct questions *q = arg;
+    q->listing = false;
+    traced(q, request, text, size, why);
+}
+
+/* What lies beneath the roots: one process at a time looks, whatever seqd asks. */
+static void put_roots(struct questions *q, const struct grants *g, char words[][GRANT_SIZE],
+                      char **argv)
+{
+    for (int i = 0; i < q->state_dir->n_roots; i++) *argv++ = q->state_dir->roots[i];
+    for (int i = 0; i < g->n; i++) {
+        snprintf(words[i], GRANT_SIZE, "--grant=%s", g->dir[i]);
+        *argv++ = words[i];
+    }
+}
+
+static void list_models(struct questions *q, const struct msg *m)
+{
+    char *argv[2 + N_ROOTS + 1] = {"seqrank", "--models"};
+    char words[RANK_GRANTS][GRANT_SIZE];
+    struct grants g = {0};
+    grants_take(&g, q->state_dir, m->grants, m->n_grants);
+    put_roots(q, &g, words, argv + 2);
+    const struct capture_options o = {q->loop,  q->rank_program, argv,          m->request,
+                                      LIMIT_MS, WIRE_TRACE_SIZE, listed_models, q};
+    struct err e = {0};
+    if (q->listing)
+        err_set(&e, ERR_CONFLICT, "node %s lists its models for another request", q->node);
+    else if (!q->state_dir->n_roots)
+        err_set(&e, ERR_NOT_FOUND, "node %s has no roots: seqw --root", q->node);
+    else if ((q->listing = !ask(q, &o, &e)))
+        return;
+    traced(q, m->request, "", 0, &e);
+}
+
+/* In this node's own state, which need not lie beneath a root. */
+static int resolve(const char *path, char out[FILE_PATH_SIZE], struct err *e)
+{
+    return realpath(path, out) ? 0 : err_errno(e, "%s", path);
+}
+
+void questions_describe(struct questions *q, const struct msg *m)
+{
+    if (m->models) {
+        list_models(q, m);
+        return;
+    }
+    char path[FILE_PATH_SIZE], named[FILE_PATH_SIZE], words[RANK_GRANTS][GRANT_SIZE];
+    char *argv[3 + N_ROOTS + 1] = {"seqrank", "--describe", path};
+    const struct capture_options o = {q->loop,  q->rank_program, argv,      m->request,
+                                      LIMIT_MS, DESCRIBE_SIZE,   described, q};
+    struct err e = {0};
+    struct grants g = {0};
+    grants_take(&g, q->state_dir, m->grants, m->n_grants);
+    int rc = grants_path(&g, q->state_dir, m->path, "model.path", named, &e);
+    if (rc == 0)
+        rc = job_ref_is(m->path) ? resolve(named, path, &e)
+                                 : state_dir_beneath(q->state_dir, named, path, &e);
+    put_roots(q, &g, words, argv + 3); /* a job's directory is granted by its path */
+    if (rc == 0 && !ask(q, &o, &e)) return;
+    described(q, m->request, "", 0, &e);
+}
+
+/* Which files a step learnt from: `seqrank --trace` reads the prepared data of this node. */
+void questions_trace(struct questions *q, const struct msg *m)
+{
+    const struct wire_trace *t = &m->trace;
+    char dir[FILE_PATH_SIZE], word[7][64];
+    char *argv[11] = {"seqrank", "--trace", dir};
+    const struct capture_options o = {q->loop,  q->rank_program, argv,   m->request,
+                                      LIMIT_MS, WIRE_TRACE_SIZE, traced, q};
+    struct err e = {0};
+    int n = 0;
+    snprintf(word[n++], sizeof word[0], "seq_len=%lld", (long long)t->seq_len);
+    snprintf(word[n++], sizeof word[0], "seed=%lld", (long long)t->seed);
+    snprintf(word[n++], sizeof word[0], "packing=%s", t->packing);
+    snprintf(word[n++], sizeof word[0], "overlong=%s", t->overlong);
+    snprintf(word[n++], sizeof word[0], "first=%lld", (long long)t->first);
+    snprintf(word[n++], sizeof word[0], "count=%lld", (long long)t->count);
+    snprintf(word[n++], sizeof word[0], "max_fragments=%lld", (long long)t->max_fragments);
+    for (int k = 0; k < n; k++) argv[3 + k] = word[k];
+    if (!state_dir_prepared(q->state_dir, m->prepared_id, dir, &e) && !ask(q, &o, &e)) return;
+    traced(q, m->request, "", 0, &e);
+}
