@@ -16,9 +16,10 @@
 #include "worker/plan/stage.h"
 
 /* What every checkpoint has; hf/ may have more. */
-static const char *const files[] = {"hf/config.json", "hf/model.safetensors", "optim.safetensors",
-                                    "train_state.json"};
-static const char average_weights[] = "hf_ema/model.safetensors";
+static const char config_file[] = "hf/config.json", weights_file[] = "hf/model.safetensors";
+static const char moments_file[] = "optim.safetensors", state_file[] = "train_state.json";
+static const char average_file[] = "hf_ema/model.safetensors";
+static const char *const files[] = {config_file, weights_file, moments_file, state_file};
 enum { N_FILES = sizeof files / sizeof *files };
 _Static_assert(N_FILES + 1 + 2 * HF_FILES <= MANIFEST_FILES, "hf/ and hf_ema/ fit a manifest");
 
@@ -188,8 +189,13 @@ static void still(const struct ckpt_arrays *a)
     if (a->flow.arg && a->flow.still) a->flow.still(a->flow.arg);
 }
 
+/* What write_arrays wrote, as it was hashed on the way. */
+struct written {
+    struct st_digest weights, average, moments;
+};
+
 static int write_arrays(const char *tmp, const struct model_shape *shape,
-                        const struct ckpt_arrays *a, struct err *e)
+                        const struct ckpt_arrays *a, struct written *out, struct err *e)
 {
     char path[FILE_PATH_SIZE];
     struct flow_array w = {&a->flow, CKPT_WEIGHTS}, m = {&a->flow, CKPT_M}, v = {&a->flow, CKPT_V};
@@ -201,13 +207,13 @@ static int write_arrays(const char *tmp, const struct model_shape *shape,
                                       {"master:", a->master, DT_F32, flow_read, &w}};
     const bool master = a->master || (a->flow.arg && a->dtype != DT_F32);
     if (file_join(path, e, "%s/hf", tmp) < 0 ||
-        hf_save_flat(path, shape, &weights, a->beside, e) < 0)
+        hf_save_flat(path, shape, &weights, a->beside, &out->weights, e) < 0)
         return -1;
     if (a->average && (file_join(path, e, "%s/hf_ema", tmp) < 0 ||
-                       hf_save_flat(path, shape, &average, a->beside, e) < 0))
+                       hf_save_flat(path, shape, &average, a->beside, &out->average, e) < 0))
         return -1;
     if (file_join(path, e, "%s/optim.safetensors", tmp) < 0) return -1;
-    return hf_write_flats(path, shape, moments, master ? 3 : 2, e);
+    return hf_write_flats(path, shape, moments, master ? 3 : 2, &out->moments, e);
 }
 
 /* A directory's files beside its weights. */
@@ -225,18 +231,23 @@ static int add_files(struct manifest *m, const char *tmp, const char *sub,
     return 0;
 }
 
+/* Arrays are as they were hashed: a disk that keeps something else is found out by every check. */
+static void put_array(struct manifest *m, const char *path, const struct st_digest *d)
+{
+    manifest_put(m, path, d->size, d->file);
+}
+
 static int write_all(const char *tmp, const struct model_shape *shape, const struct ckpt_arrays *a,
                      const struct ckpt_state *s, struct manifest *m, struct err *e)
 {
-    char path[FILE_PATH_SIZE];
-    if (write_arrays(tmp, shape, a, e) < 0 || write_state(tmp, s, e) < 0) return -1;
-    still(a);
-    if (file_join(path, e, "%s/hf/model.safetensors", tmp) < 0) return -1;
-    if (hf_file_digest(path, m->weights_sha256, e) < 0) return -1;
-    for (int i = 0; i < N_FILES + a->average; i++) {
-        still(a);
-        if (manifest_add(m, tmp, i < N_FILES ? files[i] : average_weights, e) < 0) return -1;
-    }
+    struct written w = {0};
+    if (write_arrays(tmp, shape, a, &w, e) < 0 || write_state(tmp, s, e) < 0) return -1;
+    memcpy(m->weights_sha256, w.weights.tensors, SHA256_HEX);
+    if (manifest_add(m, tmp, config_file, e) < 0) return -1;
+    put_array(m, weights_file, &w.weights);
+    put_array(m, moments_file, &w.moments);
+    if (a->average) put_array(m, average_file, &w.average);
+    if (manifest_add(m, tmp, state_file, e) < 0) return -1;
     if (add_files(m, tmp, "hf", a, e) < 0 || (a->average && add_files(m, tmp, "hf_ema", a, e) < 0))
         return -1;
     if (manifest_write(m, tmp, e) < 0) return -1;
@@ -346,7 +357,7 @@ static int load_average(const char *step_dir, const struct manifest *m,
 {
     char path[FILE_PATH_SIZE];
     struct flow_array ema = {&a->flow, CKPT_EMA};
-    if (!a->average || !manifest_find(m, average_weights)) return 0;
+    if (!a->average || !manifest_find(m, average_file)) return 0;
     if (file_join(path, e, "%s/hf_ema", step_dir) < 0) return -1;
     return hf_load_pieces(path, shape, &(struct hf_sink){flow_take, &ema}, e);
 }
@@ -401,6 +412,11 @@ int ckpt_load_state(const char *step_dir, struct ckpt_state *s, struct err *e)
     return read_state(step_dir, m.step, s, e);
 }
 
+double ckpt_mb_s(const struct ckpt_info *info)
+{
+    return info->save_ms ? (double)info->size / 1e3 / (double)info->save_ms : 0;
+}
+
 int64_t ckpt_json(const struct ckpt_info *info, char *out, size_t size)
 {
     struct jwrite w;
@@ -410,7 +426,10 @@ int64_t ckpt_json(const struct ckpt_info *info, char *out, size_t size)
     jwrite_str(&w, "path", info->path);
     jwrite_int(&w, "size", info->size);
     jwrite_str(&w, "weights_sha256", info->weights_sha256);
-    if (info->save_ms) jwrite_int(&w, "save_ms", info->save_ms);
+    if (info->save_ms) {
+        jwrite_int(&w, "save_ms", info->save_ms);
+        jwrite_double(&w, "mb_s", ckpt_mb_s(info));
+    }
     jwrite_end(&w);
     return jwrite_finish(&w);
 }

@@ -129,7 +129,11 @@ int ckpt_spec_json(const struct job_spec *spec, char out[CKPT_SPEC_SIZE]);
  * checkpoint.changes allows all that differs. */
 int ckpt_spec_refuse(const char *step_dir, const struct job_spec *spec, struct err *e);
 
-/* EV_CHECKPOINT payload: {"step":..,"path":..,"size":..,"weights_sha256":..}. Length, or -1. */
+/* MB a second that were written; 0: not known. */
+double ckpt_mb_s(const struct ckpt_info *info);
+
+/* EV_CHECKPOINT payload: {"step":..,"path":..,"size":..,"weights_sha256":..}, and "save_ms" and
+ * "mb_s" where they are known. Length, or -1. */
 int64_t ckpt_json(const struct ckpt_info *info, char *out, size_t size);
 
 #endif

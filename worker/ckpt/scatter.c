@@ -24,7 +24,7 @@ enum {
 
 static struct comm *world(const struct sharded_state *h)
 {
-    return h->model->world;
+    return h->model->job;
 }
 
 /* Of the host: files are read and written there. */
@@ -61,14 +61,31 @@ static int receive_one(struct sharded_state *h, int from, void *x, int64_t size,
     return comm_sendrecv(world(h), &m, &t, e) || comm_wait(world(h), &t, e) ? -1 : 0;
 }
 
+/* Is an order for the stage of rank w? The last one also takes the weights that it borrows. */
+static bool concerns(const struct sharded_state *h, const struct scatter_order *o, int w)
+{
+    const struct plan *p = h->plan;
+    const int stage = plan_place(p, w).p, b = zero_bucket(&p->shards, o->offset);
+    if (b >= p->pipe.first[stage] && b < p->pipe.first[stage + 1]) return true;
+    return o->op == OP_TAKE && o->which == SHARDED_WEIGHTS && b == 0 && p->shards.tied &&
+           stage == p->pp - 1;
+}
+
+/* Does each rank of a stage hold all elements of an array? */
+static bool all_hold(const struct sharded_state *h, int which)
+{
+    return h->plan->zero == 0 || (which == SHARDED_WEIGHTS && h->plan->zero < 3);
+}
+
 /* What rank w holds of the elements of an order, and they lie in one bucket: a run. */
 static struct zero_range run_of(const struct sharded_state *h, const struct scatter_order *o, int w)
 {
     const struct zero *z = &h->plan->shards;
-    const bool all = h->plan->zero == 0 || (o->which == SHARDED_WEIGHTS && h->plan->zero < 3);
     struct zero_range r = {o->offset, o->offset + o->n};
-    if (o->op == OP_TAKE && all) return r;
-    const struct zero_range own = zero_range(z, zero_bucket(z, o->offset), zero_place(z, w));
+    if (!concerns(h, o, w)) return (struct zero_range){o->offset, o->offset};
+    if (all_hold(h, h->plan->zero && o->op == OP_GIVE ? SHARDED_M : o->which)) return r;
+    const int at = plan_sum_place(h->plan, w);
+    const struct zero_range own = zero_range(z, zero_bucket(z, o->offset), zero_place(z, at));
     if (r.begin < own.begin) r.begin = own.begin;
     if (r.end > own.end) r.end = own.end;
     if (r.end < r.begin) r.end = r.begin;
@@ -112,36 +129,122 @@ static void scatter_still(void *arg)
     keep_alive(arg, &why);
 }
 
+/* What ranks of tensor parallelism of number t have of elements [offset, offset + n) of the whole
+ * model, all of one tensor; at, where it is not NULL, gets the slice. */
+static struct scatter_order order_of(struct sharded_state *h, struct slice *at, int t,
+                                     const struct scatter_order *whole)
+{
+    struct scatter_order o = *whole;
+    if (h->plan->tp == 1) return o;
+    *at = slice_find(&h->slices, &h->model->shape, whole->offset);
+    const struct slice_part p = slice_part(at, t, whole->offset - at->whole_offset, whole->n);
+    o.offset = at->offset + p.at;
+    o.n = p.n;
+    return o;
+}
+
+/* Elements of a slice [o->offset, + o->n) between the slice and the whole range that w is of. */
+static void spread(const struct slice *s, int t, const struct scatter_order *o,
+                   const struct scatter_order *w, float *slice, float *whole, bool to_whole)
+{
+    for (int64_t k = 0; k < o->n;) {
+        struct slice_run r = slice_run(s, t, o->offset - s->offset + k);
+        float *there = whole + (s->whole_offset + r.whole - w->offset);
+        if (r.n > o->n - k) r.n = o->n - k;
+        memcpy(to_whole ? there : slice + k, to_whole ? slice + k : there, (size_t)r.n * 4);
+        k += r.n;
+    }
+}
+
+/* Of each stage the first group, or under zero 0 the first rank, has all. */
+static bool gives(const struct sharded_state *h, int w)
+{
+    return plan_sum_place(h->plan, w) < (h->plan->zero ? h->plan->zero_group : 1);
+}
+
+/* Elements of ranks' own layout, of those with number t. */
+static int read_slice(struct sharded_state *h, int t, const struct scatter_order *o, float *out,
+                      struct err *e)
+{
+    if (t == 0 && sharded_read(h, (enum sharded_array)o->which, o->offset, o->n, out, e)) return -1;
+    for (int w = 1; w < h->plan->n_ranks; w++) {
+        if (plan_place(h->plan, w).t != t || !gives(h, w)) continue;
+        const struct zero_range r = run_of(h, o, w);
+        if (r.begin == r.end) continue;
+        if (order(h, w, o, e)) return -1;
+        if (receive_one(h, w, out + (r.begin - o->offset), (r.end - r.begin) * 4, e)) return -1;
+    }
+    return 0;
+}
+
+/* Of elements of one tensor those that are of one slice, from the first on. */
+static int64_t of_one_slice(struct sharded_state *h, int64_t offset, int64_t n)
+{
+    if (h->plan->tp == 1) return n;
+    const struct slice s = slice_find(&h->slices, &h->model->shape, offset);
+    const int64_t left = s.whole_offset + s.count - offset;
+    return left < n ? left : n;
+}
+
+static int read_piece(struct sharded_state *h, int which, int64_t offset, int64_t n, float *out,
+                      struct err *e)
+{
+    const struct scatter_order whole = {OP_GIVE, which, offset, n};
+    struct slice s = {0};
+    float room[ST_CHUNK];
+    assert(n <= ST_CHUNK);
+    for (int t = 0; t < h->plan->tp; t++) {
+        const struct scatter_order o = order_of(h, &s, t, &whole);
+        const bool shared = h->plan->tp > 1;
+        if (!o.n || (shared && !slice_first(&s, t))) continue;
+        if (read_slice(h, t, &o, shared ? room : out, e)) return -1;
+        if (shared) spread(&s, t, &o, &whole, room, out, true);
+    }
+    return 0;
+}
+
 static int scatter_read(void *arg, int which, int64_t offset, int64_t n, float *out, struct err *e)
 {
     struct sharded_state *h = arg;
-    const struct scatter_order o = {OP_GIVE, which, offset, n};
-    assert(n <= ST_CHUNK);
-    if (sharded_read(h, (enum sharded_array)which, offset, n, out, e)) return -1;
-    for (int w = 1; h->plan->zero && w < h->plan->zero_group; w++) { /* the first group has all */
-        const struct zero_range r = run_of(h, &o, w);
-        if (r.begin == r.end) continue;
-        if (order(h, w, &o, e)) return -1;
-        if (receive_one(h, w, out + (r.begin - offset), (r.end - r.begin) * 4, e)) return -1;
+    for (int64_t k = 0, some; k < n; k += some) {
+        some = of_one_slice(h, offset + k, n - k);
+        if (read_piece(h, which, offset + k, some, out + k, e)) return -1;
     }
     return keep_alive(h, e);
+}
+
+static int write_piece(struct sharded_state *h, int which, int64_t offset, int64_t n,
+                       const float *x, struct err *e)
+{
+    const struct scatter_order whole = {OP_TAKE, which, offset, n};
+    struct slice s = {0};
+    float room[ST_CHUNK];
+    assert(n <= ST_CHUNK);
+    for (int w = 0; w < h->plan->n_ranks; w++) {
+        const int t = plan_place(h->plan, w).t;
+        const struct scatter_order o = order_of(h, &s, t, &whole);
+        if (!o.n) continue;
+        const struct zero_range r = run_of(h, &o, w);
+        if (w && r.begin == r.end) continue;
+        const float *own = h->plan->tp == 1 ? x : room;
+        if (own == room) spread(&s, t, &o, &whole, room, (float *)x, false);
+        if (w == 0) sharded_write(h, (enum sharded_array)which, o.offset, o.n, own);
+        if (w == 0) continue;
+        if (order(h, w, &o, e)) return -1;
+        float *out = (float *)(bounce(h) + DATA_AT);
+        memcpy(out, own + (r.begin - o.offset), (size_t)(r.end - r.begin) * 4);
+        if (send_one(h, w, out, (r.end - r.begin) * 4, e)) return -1;
+    }
+    return 0;
 }
 
 static int scatter_write(void *arg, int which, int64_t offset, int64_t n, const float *x,
                          struct err *e)
 {
     struct sharded_state *h = arg;
-    const struct scatter_order o = {OP_TAKE, which, offset, n};
-    assert(n <= ST_CHUNK);
-    sharded_write(h, (enum sharded_array)which, offset, n, x);
-    if (h->plan->n_ranks == 1) return 0;
-    float *out = (float *)(bounce(h) + DATA_AT);
-    memcpy(out, x, (size_t)n * 4);
-    for (int w = 1; w < h->plan->n_ranks; w++) {
-        const struct zero_range r = run_of(h, &o, w);
-        if (r.begin == r.end) continue;
-        if (order(h, w, &o, e)) return -1;
-        if (send_one(h, w, out + (r.begin - offset), (r.end - r.begin) * 4, e)) return -1;
+    for (int64_t k = 0, some; k < n; k += some) {
+        some = of_one_slice(h, offset + k, n - k);
+        if (write_piece(h, which, offset + k, some, x + k, e)) return -1;
     }
     return keep_alive(h, e);
 }
@@ -190,7 +293,7 @@ static bool sound(const struct sharded_state *h, const struct scatter_order *o)
     if (o->op == OP_STILL || o->op == OP_END) return true;
     return (o->op == OP_GIVE || o->op == OP_TAKE) && o->which >= SHARDED_WEIGHTS &&
            o->which <= (h->ema ? SHARDED_EMA : SHARDED_V) && o->n >= 1 && o->n <= ST_CHUNK &&
-           o->offset >= 0 && o->offset <= h->plan->n_params - o->n &&
+           o->offset >= 0 && o->offset <= param_count(&h->model->shape) - o->n &&
            run_of(h, o, h->rank).begin < run_of(h, o, h->rank).end;
 }
 

@@ -68,6 +68,7 @@ struct data_stats {
     int64_t n_skipped;      /* records of both sets without a token: skipped */
     int64_t max_token;      /* the largest id of both sets */
     double unigram_entropy; /* of SET_TRAIN, nats per token */
+    double made_mb_s; /* by data_prepare: MB of the sources a second; 0: it was there already */
 };
 
 /* Is every document of the set text, so that its tokens below 256 are its bytes? One document of

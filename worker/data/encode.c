@@ -39,22 +39,22 @@ void encode_file(struct encode *c, int set, uint32_t source, uint32_t file)
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
 
-static int count_id(struct encode *c, uint32_t id, struct err *e)
+/* Room to count ids up to the largest. */
+static int count_room(struct encode *c, uint32_t largest, struct err *e)
 {
-    if (id >= c->n_count) {
-        int64_t room = c->n_count ? c->n_count : 512;
-        while (room <= id) room *= 2;
-        int64_t *more = realloc(c->count, (size_t)room * sizeof *more);
-        if (!more) return err_set(e, ERR_IO, "out of memory to count %lld ids", (long long)room);
-        memset(more + c->n_count, 0, (size_t)(room - c->n_count) * sizeof *more);
-        c->count = more;
-        c->n_count = room;
-    }
-    c->count[id]++;
+    if (largest < c->n_count) return 0;
+    int64_t room = c->n_count ? c->n_count : 512;
+    while (room <= largest) room *= 2;
+    int64_t *more = realloc(c->count, (size_t)room * sizeof *more);
+    if (!more) return err_set(e, ERR_IO, "out of memory to count %lld ids", (long long)room);
+    memset(more + c->n_count, 0, (size_t)(room - c->n_count) * sizeof *more);
+    c->count = more;
+    c->n_count = room;
     return 0;
 }
 
-static int take_id(struct encode *c, uint32_t id, int64_t index, struct err *e)
+/* Is the id one that may be written, and the largest so far? */
+static int check_id(struct encode *c, uint32_t id, int64_t index, struct err *e)
 {
     const int64_t pos = c->n_tokens + index - c->mark;
     if (id >= c->vocab)
@@ -70,7 +70,27 @@ static int take_id(struct encode *c, uint32_t id, int64_t index, struct err *e)
         c->meta->max_file = (int)c->file;
         c->meta->max_pos = c->n_tokens + index - c->file_mark;
     }
-    return c->set == SET_TRAIN ? count_id(c, id, e) : 0;
+    return 0;
+}
+
+static uint32_t largest_of(const uint32_t *ids, size_t n)
+{
+    uint32_t most = 0;
+    for (size_t i = 0; i < n; i++) most = ids[i] > most ? ids[i] : most;
+    return most;
+}
+
+/* One by one only where some id is larger than all before them. */
+static int take_ids(struct encode *c, const uint32_t *ids, size_t n, struct err *e)
+{
+    const uint32_t largest = largest_of(ids, n);
+    if (largest > c->meta->stats.max_token || largest >= c->vocab)
+        for (size_t i = 0; i < n; i++)
+            if (check_id(c, ids[i], (int64_t)i, e) < 0) return -1;
+    if (c->set != SET_TRAIN) return 0;
+    if (count_room(c, largest, e) < 0) return -1;
+    for (size_t i = 0; i < n; i++) c->count[ids[i]]++;
+    return 0;
 }
 
 static int put_bits(struct encode *c, size_t n, const uint8_t *learn, bool all, struct err *e)
@@ -114,21 +134,26 @@ static int put_mask(struct encode *c, size_t n, const uint8_t *learn, bool all, 
 static int put_chunk(struct encode *c, const uint32_t *ids, size_t n, struct err *e)
 {
     uint8_t raw[4 * 4096]; /* little-endian, whatever the machine's order */
-    for (size_t i = 0; i < n; i++)
-        for (int b = 0; b < c->width; b++)
-            raw[i * (size_t)c->width + (size_t)b] = (uint8_t)(ids[i] >> (8 * b));
+    if (c->width == 2)
+        for (size_t i = 0; i < n; i++) {
+            raw[2 * i] = (uint8_t)ids[i];
+            raw[2 * i + 1] = (uint8_t)(ids[i] >> 8);
+        }
+    else
+        for (size_t i = 0; i < 4 * n; i++) raw[i] = (uint8_t)(ids[i / 4] >> (8 * (i % 4)));
     return file_out_add(&c->out[PART_TOKENS], raw, n * (size_t)c->width, e);
 }
 
 static int put(struct encode *c, const uint32_t *ids, size_t n, const uint8_t *learn, bool all,
                struct err *e)
 {
-    for (size_t i = 0; i < n; i++)
-        if (take_id(c, ids[i], (int64_t)i, e) < 0) return -1;
+    if (!n) return 0;
+    if (take_ids(c, ids, n, e) < 0) return -1;
     for (size_t i = 0; i < n; i += 4096)
         if (put_chunk(c, ids + i, n - i < 4096 ? n - i : 4096, e) < 0) return -1;
     if (put_mask(c, n, learn, all, e) < 0) return -1;
     c->n_tokens += (int64_t)n;
+    c->last = ids[n - 1];
     return 0;
 }
 
@@ -146,10 +171,14 @@ static int put_sizes(struct encode *c, const uint32_t *bytes, size_t n, struct e
     return file_out_add(&c->out[PART_BYTES], raw, 4 * n, e);
 }
 
-int encode_cut(struct encode *c, const int32_t *ids, size_t n, const uint32_t *bytes,
-               const uint8_t *learn, struct err *e)
+int encode_put(struct encode *c, const struct encode_cut *cut, struct err *e)
 {
+    const int32_t *ids = cut->by->ids.id + cut->at;
+    const uint32_t *bytes = cut->by->bytes + cut->at;
+    const uint8_t *learn = cut->by->learn + cut->at;
+    size_t n = (size_t)cut->n;
     uint32_t some[4096];
+    c->end_id = cut->by->end;
     while (n) {
         const size_t k = n < 4096 ? n : 4096;
         for (size_t i = 0; i < k; i++) {
@@ -190,10 +219,9 @@ int encode_bytes(struct encode *c, const void *bytes, size_t n, bool learn, stru
 static int put_end(struct encode *c, struct err *e)
 {
     static const uint32_t end_id = TOKEN_EOD, no_bytes = 0;
-    const struct encode_text *t = c->text;
-    if (!t) return put(c, &end_id, 1, NULL, true, e);
-    const uint32_t own_id = (uint32_t)t->end;
-    if (t->end < 0 || t->ids.id[t->ids.n - 1] == t->end) return 0;
+    const uint32_t own_id = (uint32_t)c->end_id;
+    if (!c->text) return put(c, &end_id, 1, NULL, true, e);
+    if (c->end_id < 0 || c->last == own_id) return 0;
     return put(c, &own_id, 1, NULL, true, e) < 0 ? -1 : put_sizes(c, &no_bytes, 1, e);
 }
 

@@ -6,12 +6,15 @@
 #include "worker/data/meta.h"
 
 struct encode_text;
+struct pool;
 
 struct encode {
     struct file_out out[PART_N];
     int width;                /* bytes of a token: 2 or 4 */
     bool too_wide;            /* an id did not fit into 2 bytes: begin again with 4 */
-    struct encode_text *text; /* borrowed: what cuts text, encode_text.h; NULL: into bytes */
+    struct encode_text *text; /* borrowed: of each worker; NULL: text is cut into bytes */
+    int n_workers;            /* of those */
+    struct pool *pool;        /* borrowed: their threads; NULL: the caller is the only one */
     bool ids;                 /* a record of ids was among the documents: bytes.bin is left out */
     bool masked;   /* loss.bin is being written: from the first token that may not be learnt */
     uint8_t bits;  /* the byte of loss.bin that is not full */
@@ -22,6 +25,8 @@ struct encode {
     int64_t file_mark;             /* tokens before this file's */
     int64_t n_tokens, n_documents; /* of both sets */
     int64_t document_start;
+    uint32_t last;  /* the id that was put last */
+    int32_t end_id; /* of the tokenizer that cut the last text; -1: none */
     int64_t *count; /* owned [n_count]: how often each id stands in SET_TRAIN */
     int64_t n_count;
     struct meta *meta; /* borrowed: stats, max_file, max_pos and parts are filled in */
@@ -40,9 +45,9 @@ void encode_file(struct encode *c, int set, uint32_t source, uint32_t file);
 int encode_bytes(struct encode *c, const void *bytes, size_t n, bool learn, struct err *e);
 int encode_ids(struct encode *c, const uint32_t *ids, size_t n, const uint8_t *learn,
                struct err *e);
-/* What a tokenizer made of a text: bytes [n] that each id stands for. */
-int encode_cut(struct encode *c, const int32_t *ids, size_t n, const uint32_t *bytes,
-               const uint8_t *learn, struct err *e);
+/* What a tokenizer made of a text (encode_text.h). */
+struct encode_cut;
+int encode_put(struct encode *c, const struct encode_cut *cut, struct err *e);
 /* Ends the document; one without a token is none, and counted as skipped. eod: the end id is
  * added to what is not empty: TOKEN_EOD, or the tokenizer's. */
 int encode_end(struct encode *c, bool eod, uint64_t record, uint64_t offset, struct err *e);

@@ -41,6 +41,13 @@ static int add_file(const char *dir, const char *name, struct sha256 *into, char
     return 0;
 }
 
+static void open_chat(struct encode_text *t)
+{
+    if (t->chat_tried) return;
+    t->chat_tried = true;
+    t->chat_open = chat_model_open(&t->chat, t->dir, &t->no_chat) == 0;
+}
+
 /* Opens the template: one that cannot be used is no fault of data that have no conversation. A
  * directory without one has the id that it had before there were any. */
 static int add_chat(struct encode_text *t, struct sha256 *into, struct err *e)
@@ -48,7 +55,7 @@ static int add_chat(struct encode_text *t, struct sha256 *into, struct err *e)
     char path[FILE_PATH_SIZE], of[SHA256_HEX], day[32];
     if (file_join(path, e, "%s/chat_template.jinja", t->dir) < 0) return of_model(e);
     if (file_exists(path) && add_file(t->dir, "chat_template.jinja", into, of, e) < 0) return -1;
-    t->chat_open = chat_model_open(&t->chat, t->dir, &t->no_chat) == 0;
+    open_chat(t);
     if (!t->chat_open || !t->chat.t || !template_mentions(t->chat.t, "strftime_now")) return 0;
     const int n = snprintf(day, sizeof day, "day %lld", (long long)chat_day(t->submitted_s));
     sha256_add(into, day, (size_t)n + 1);
@@ -73,6 +80,17 @@ int encode_text_digest(struct encode_text *t, bool conversations, struct sha256 
     return 0;
 }
 
+struct encode_text encode_text_like(const struct encode_text *t)
+{
+    return (struct encode_text){
+        .dir = t->dir, .ends = t->ends, .submitted_s = t->submitted_s, .listed_end = t->listed_end};
+}
+
+void encode_text_forget(struct encode_text *t)
+{
+    t->ids.n = 0;
+}
+
 void encode_text_fini(struct encode_text *t)
 {
     tokenizer_destroy(t->tokenizer);
@@ -90,44 +108,51 @@ void encode_text_fini(struct encode_text *t)
 static int reserve(struct encode_text *t, int64_t n, struct err *e)
 {
     if (n <= t->room) return 0;
-    free(t->bytes);
-    free(t->learn);
-    t->room = 0;
-    t->bytes = malloc((size_t)n * sizeof *t->bytes);
-    t->learn = malloc((size_t)n);
-    if (!t->bytes || !t->learn)
-        return err_set(e, ERR_IO, "out of memory for %lld tokens", (long long)n);
-    t->room = n;
+    const int64_t room = n + n / 2;
+    uint32_t *bytes = realloc(t->bytes, (size_t)room * sizeof *bytes);
+    if (bytes) t->bytes = bytes;
+    uint8_t *learn = realloc(t->learn, (size_t)room);
+    if (learn) t->learn = learn;
+    if (!bytes || !learn) return err_set(e, ERR_IO, "out of memory for %lld tokens", (long long)n);
+    t->room = room;
     return 0;
 }
 
 /* Bytes of every token: those up to its end that no token before it has; the last one has the rest,
  * so that together they are the text's. */
-static void measure(struct encode_text *t, size_t n, size_t given)
+static void measure(struct encode_text *t, int64_t first, size_t n, size_t given)
 {
     const struct tokens *ids = &t->ids;
     int64_t covered = 0;
     bool learn = !given;
-    for (int64_t i = 0; i < ids->n; i++) {
+    for (int64_t i = first; i < ids->n; i++) {
         const int64_t end = ids->end[i] > covered ? ids->end[i] : covered;
         t->bytes[i] = (uint32_t)(end - covered);
         covered = end;
         learn = learn || end > (int64_t)given;
         t->learn[i] = learn;
     }
-    if (ids->n) t->bytes[ids->n - 1] += (uint32_t)((int64_t)n - covered);
+    if (ids->n > first) t->bytes[ids->n - 1] += (uint32_t)((int64_t)n - covered);
 }
 
-int encode_text(struct encode *c, const char *text, size_t n, size_t given, struct err *e)
+/* After those that are there. special: with the ids that the post-processor adds. */
+static int cut(struct encode_text *t, const char *text, size_t n, size_t given, bool special,
+               struct encode_cut *out, struct err *e)
 {
-    struct encode_text *t = c->text;
-    if (open_tokenizer(t, e) < 0) return -1;
+    const int64_t first = t->ids.n;
+    *out = (struct encode_cut){t, first, 0};
     if (!n) return 0;
-    t->ids.n = 0;
-    if (tokenizer_encode(t->tokenizer, text, n, true, &t->ids, e) < 0) return -1;
+    if (tokenizer_encode(t->tokenizer, text, n, special, &t->ids, e) < 0) return -1;
     if (reserve(t, t->ids.n, e) < 0) return -1;
-    measure(t, n, given);
-    return encode_cut(c, t->ids.id, (size_t)t->ids.n, t->bytes, t->learn, e);
+    measure(t, first, n, given);
+    out->n = t->ids.n - first;
+    return 0;
+}
+
+int encode_text(struct encode_text *t, const char *text, size_t n, size_t given,
+                struct encode_cut *out, struct err *e)
+{
+    return open_tokenizer(t, e) < 0 ? -1 : cut(t, text, n, given, true, out, e);
 }
 
 static int join(struct text *t, const struct encode_part *parts, int n, struct err *e)
@@ -138,18 +163,20 @@ static int join(struct text *t, const struct encode_part *parts, int n, struct e
     return 0;
 }
 
-int encode_pair(struct encode *c, const struct encode_part *prompt,
-                const struct encode_part *completion, bool given, struct err *e)
+int encode_pair(struct encode_text *t, const struct encode_part *prompt,
+                const struct encode_part *completion, bool given, struct encode_cut *out,
+                struct err *e)
 {
     const struct encode_part parts[] = {*prompt, *completion};
-    if (join(&c->text->pair, parts, 2, e) < 0) return -1;
-    return encode_text(c, c->text->pair.data, (size_t)c->text->pair.n, given ? prompt->n : 0, e);
+    if (join(&t->pair, parts, 2, e) < 0) return -1;
+    return encode_text(t, t->pair.data, (size_t)t->pair.n, given ? prompt->n : 0, out, e);
 }
 
 /* ---- conversations --------------------------------------------------------------------------- */
 
-static int check_chat(const struct encode_text *t, struct err *e)
+static int check_chat(struct encode_text *t, struct err *e)
 {
+    open_chat(t);
     if (!t->chat_open) {
         if (e) *e = t->no_chat;
         return of_model(e);
@@ -159,13 +186,14 @@ static int check_chat(const struct encode_text *t, struct err *e)
                              "give the whole text (\"text\", or \"prompt\" and \"completion\")", e);
 }
 
-/* Which tokens have a byte of the assistant's. Turns do not overlap; one may be empty. */
-static void learn_turns(struct encode_text *t)
+/* Which tokens from `first` on have a byte of the assistant's. Turns do not overlap; one may be
+ * empty. */
+static void learn_turns(struct encode_text *t, int64_t first)
 {
     const struct template_output *o = &t->turns;
     const struct tokens *ids = &t->ids;
     int64_t k = 0;
-    for (int64_t i = 0; i < ids->n; i++) {
+    for (int64_t i = first; i < ids->n; i++) {
         const int64_t begin = ids->begin[i], end = ids->end[i] > begin ? ids->end[i] : begin + 1;
         while (k < o->n_spans && (o->span[k].end <= begin || o->span[k].begin == o->span[k].end))
             k++;
@@ -173,10 +201,10 @@ static void learn_turns(struct encode_text *t)
     }
 }
 
-int encode_chat(struct encode *c, const struct encode_part *messages, bool all, struct err *e)
+int encode_chat(struct encode_text *t, const struct encode_part *messages, bool all,
+                struct encode_cut *out, struct err *e)
 {
     static const char open[] = "{\"messages\":", close[] = "}";
-    struct encode_text *t = c->text;
     const struct encode_part parts[] = {{open, sizeof open - 1}, *messages, {close, 1}};
     if (open_tokenizer(t, e) < 0 || check_chat(t, e) < 0) return -1;
     if (join(&t->pair, parts, 3, e) < 0) return -1;
@@ -185,13 +213,7 @@ int encode_chat(struct encode *c, const struct encode_part *messages, bool all, 
         if (e) *e->field = 0;
         return -1;
     }
-    t->ids.n = 0;
-    if (!t->turns.size) return 0;
-    if (tokenizer_encode(t->tokenizer, t->turns.text, (size_t)t->turns.size, false, &t->ids, e) <
-            0 ||
-        reserve(t, t->ids.n, e) < 0)
-        return -1;
-    measure(t, (size_t)t->turns.size, 0);
-    if (!all) learn_turns(t);
-    return encode_cut(c, t->ids.id, (size_t)t->ids.n, t->bytes, t->learn, e);
+    if (cut(t, t->turns.text, (size_t)t->turns.size, 0, false, out, e) < 0) return -1;
+    if (!all) learn_turns(t, out->at);
+    return 0;
 }

@@ -19,22 +19,29 @@
 #include "worker/text/chat_model.h"
 #include "worker/text/tokenizer.h"
 
-struct encode_text {
+struct encode_text {             /* one worker's */
     const char *dir;             /* borrowed: the model directory */
     bool ends;                   /* documents get an end id */
     int64_t submitted_s;         /* as of struct rank_args */
     struct tokenizer *tokenizer; /* owned; opened when the first text is there */
     int32_t listed_end;          /* the first eos_token_id of the directory; -1: none */
     int32_t end;                 /* -1: none */
-    bool chat_open;
-    struct chat_model chat; /* owned; opened for the digest */
+    bool chat_open, chat_tried;
+    struct chat_model chat; /* owned; opened for the digest, by others when they cut the first */
     struct err no_chat;     /* why it is not */
-    struct tokens ids;      /* owned scratch, and those below */
-    struct text pair;
+    struct text pair;       /* owned scratch */
     struct template_output turns;
-    uint32_t *bytes;
-    uint8_t *learn;
-    int64_t room;
+    /* Of the texts that were cut and not put yet, one after the other; owned. */
+    struct tokens ids;
+    uint32_t *bytes; /* that each id stands for */
+    uint8_t *learn;  /* may it be a target? */
+    int64_t room;    /* of bytes and learn */
+};
+
+/* What a worker made of a text: elements [at, at + n) of its arrays, good until it forgets them. */
+struct encode_cut {
+    const struct encode_text *by;
+    int64_t at, n;
 };
 
 /* What a prepared directory is a function of: the digests of tokenizer.json, tokenizer_config.json,
@@ -44,22 +51,30 @@ struct encode_text {
  * fails: ERR_IO, ERR_INVALID. */
 int encode_text_digest(struct encode_text *t, bool conversations, struct sha256 *into,
                        char of[SHA256_HEX], struct err *e);
+/* Another worker of the same, after the digest; it opens what it needs when it needs it. */
+struct encode_text encode_text_like(const struct encode_text *t);
+/* What was cut has been put. */
+void encode_text_forget(struct encode_text *t);
 void encode_text_fini(struct encode_text *t);
 
-/* A document's text. A token may be a target when it ends after the first `given` bytes. c->text is
- * there. fails: as tokenizer_open, with field "model.path", and tokenizer_encode. */
-int encode_text(struct encode *c, const char *text, size_t n, size_t given, struct err *e);
+/* A document's text. A token may be a target when it ends after the first `given` bytes. Any worker
+ * may cut at any time beside others, and encode_put writes in the order of the documents.
+ * fails: as tokenizer_open, with field "model.path", and tokenizer_encode. */
+int encode_text(struct encode_text *t, const char *text, size_t n, size_t given,
+                struct encode_cut *out, struct err *e);
 /* The same of a text in two parts, the first one given or not. */
 struct encode_part {
     const char *at;
     size_t n;
 };
-int encode_pair(struct encode *c, const struct encode_part *prompt,
-                const struct encode_part *completion, bool given, struct err *e);
+int encode_pair(struct encode_text *t, const struct encode_part *prompt,
+                const struct encode_part *completion, bool given, struct encode_cut *out,
+                struct err *e);
 /* A conversation: the JSON text of its list of messages. A token may be a target when a part of it
  * lies in a turn of the assistant (chat_render_spans); all: every one may.
  * fails: also as chat_render_spans, the field of the message in the sentence and not in e->field;
  * ERR_UNSUPPORTED, field "model.path", for a directory without a chat template. */
-int encode_chat(struct encode *c, const struct encode_part *messages, bool all, struct err *e);
+int encode_chat(struct encode_text *t, const struct encode_part *messages, bool all,
+                struct encode_cut *out, struct err *e);
 
 #endif

@@ -4,6 +4,9 @@
 #include "api/core/job.h"
 #include "kernels/philox.h"
 #include "worker/family/family.h"
+#include "worker/plan/noise.h"
+
+#define T_SCALE 1000 /* of a time, as the models' embedders have it */
 
 #define PI 3.14159265358979323846
 
@@ -157,11 +160,34 @@ static void draw_frames(const struct job_spec *s, int64_t n, struct flow_draw *d
     }
 }
 
+static void draw_flow(const struct job_spec *s, const struct latents_sample *x, int64_t n,
+                      struct flow_draw *d)
+{
+    d->t = draw_time(s, x, n);
+    d->told = T_SCALE * d->t;
+    d->keep = 1 - d->t;
+    d->noise = d->t;
+}
+
+static void draw_step(const struct job_spec *s, int64_t n, struct flow_draw *d)
+{
+    const double u = uniform(draw(s->seed, STREAM_TIME, n, 0).w[0]);
+    const int64_t t = (int64_t)(u * NOISE_STEPS);
+    const struct noise_step at = noise_step(t);
+    d->t = d->told = (double)t;
+    d->keep = at.keep;
+    d->noise = at.noise;
+}
+
 void flow_draw(const struct job_spec *s, const struct latents_sample *x, int64_t n,
                struct flow_draw *out)
 {
     const int64_t patch_t = s->model.shape.patch_t > 0 ? s->model.shape.patch_t : 1;
-    *out = (struct flow_draw){.t = draw_time(s, x, n), .T = (x->T + patch_t - 1) / patch_t};
+    *out = (struct flow_draw){.T = (x->T + patch_t - 1) / patch_t};
+    if (shape_of_noise(&s->model.shape))
+        draw_step(s, n, out);
+    else
+        draw_flow(s, x, n, out);
     out->no_caption = uniform(draw(s->seed, STREAM_CAPTION, n, 0).w[0]) < s->objective.text_dropout;
     draw_frames(s, n, out);
 }

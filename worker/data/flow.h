@@ -1,7 +1,8 @@
-/* flow.h: rectified flow (2209.03003) as Open-Sora 1.2 trains it: what is drawn for a sample, and
- * the noise.
+/* flow.h: what is drawn for a sample of latents, and the noise: of rectified flow (2209.03003) as
+ * Open-Sora 1.2 trains it, and of the prediction of noise (worker/plan/noise.h).
  *
  *   x_t = (1 - t) x_0 + t noise, the model learns v = x_0 - noise      t in [0, 1], 1: all noise
+ *   x_t = sqrt(a_t) x_0 + sqrt(1 - a_t) noise, it learns the noise     t = 0 .. 999
  *
  * Everything drawn is a pure function of (seed, number of the sample in the order, index):
  * Philox4x32-10, so that the noise of an element does not depend on the number of ranks, on which
@@ -19,7 +20,9 @@
 struct job_spec;
 
 struct flow_draw {
-    double t;
+    double t;            /* rectified flow: 0 .. 1; noise: the number of a step */
+    double told;         /* the time as the model is told it: 0 .. 1000 */
+    double keep, noise;  /* of x_0 and of the noise in x_t */
     bool no_caption;     /* trained without its text */
     int64_t clean_head;  /* the first n frames are given as they are */
     int64_t clean_tail;  /* the last n */
@@ -29,10 +32,10 @@ struct flow_draw {
     int64_t last_frame;
 };
 
-/* For sample n of an order. Times: uniform, or the logistic function of a normal (2403.03206); with
- * objective.transform shifted towards noise for large pictures and long videos, r t / (1 + (r - 1)
- * t), r = sqrt(height width / 512^2) * sqrt(frames of latents), 1 for a single frame; of STDiT3 5
- * for every whole clip of 17 frames, of other families all frames. */
+/* For sample n of an order. Steps of noise are uniform. Times: uniform, or the logistic function of
+ * a normal (2403.03206); with objective.transform shifted towards noise for large pictures and long
+ * videos, r t / (1 + (r - 1) t), r = sqrt(height width / 512^2) * sqrt(frames of latents), 1 for a
+ * single frame; of STDiT3 5 for every whole clip of 17 frames, of other families all frames. */
 void flow_draw(const struct job_spec *s, const struct latents_sample *x, int64_t n,
                struct flow_draw *out);
 /* Is frame `frame` (of patches) given clean? Then its time is 0 and it is no target. */
@@ -64,13 +67,15 @@ void flow_grid(const struct model_shape *m, const struct latents_sample *x, int6
  * each of its n places, channels outermost as a convolution has them (patches), or innermost as the
  * last layer has them (target).
  *   patches   [share * frames, patch values] x_t; of frames given clean x_0; 0 in pads
- *   target    [share * frames, n, in_channels] x_0 - noise; 0 where the sample has no value
+ *   target    [share * frames, n, shape_targets()] x_0 - noise; where noise is predicted the
+ *             noise, then x_0; 0 where the sample has no value
  *   weight    [share * frames, n] 1; 0: frames given clean, pads, places beyond the sample's edges
  *   group     [share * frames] 0, or 1: frames given clean
  * fails: ERR_IO, ERR_CORRUPT naming the file. */
 struct flow_out {
     float *patches, *target, *weight;
     int32_t *group;
+    int64_t targets; /* of a place: shape_targets() */
 };
 int flow_fill(const struct data *d, const struct latents_sample *x, const struct flow_draw *draw,
               int64_t seed, int64_t n, const struct flow_rows *rows, const struct flow_out *out,

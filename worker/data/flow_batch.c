@@ -2,8 +2,15 @@
 
 #include <assert.h>
 #include "api/core/job.h"
+#include "worker/family/family.h"
 
-#define T_SCALE 1000 /* of a time, as the models' embedders have it */
+/* No caption is left out, no frame given clean. */
+static void forget(struct flow_draw *d)
+{
+    d->no_caption = false;
+    d->clean_head = d->clean_tail = d->n_some = 0;
+    d->clean_some = 0;
+}
 
 int flow_item(const struct flow_source *s, int64_t n, struct flow_item *out, struct err *e)
 {
@@ -12,7 +19,7 @@ int flow_item(const struct flow_source *s, int64_t n, struct flow_item *out, str
         return -1;
     out->key = s->held_out ? -1 - n : n;
     flow_draw(s->spec, &out->sample, out->key, &out->draw);
-    if (s->held_out) out->draw = (struct flow_draw){.t = out->draw.t, .T = out->draw.T};
+    if (s->held_out) forget(&out->draw);
     return 0;
 }
 
@@ -54,7 +61,7 @@ static int fill_condition(const struct flow_source *s, const struct flow_item *x
     b->height = (double)z->height;
     b->width = (double)z->width;
     b->fps = z->fps;
-    b->t = x->draw.t * T_SCALE;
+    b->t = x->draw.told;
     b->dropped = x->draw.no_caption;
     b->label = (int32_t)(x->draw.no_caption ? m->type_vocab - 1 : z->label);
     b->n_text = m->caption_channels ? z->text_len : 0;
@@ -75,7 +82,7 @@ int flow_batch(const struct flow_source *s, const struct shard *sh, int64_t n, s
                                    .grid = {l->grid[0], l->grid[1], l->grid[2]},
                                    .share = sh->T / sh->unit,
                                    .s0 = sh->pos[0] / sh->unit};
-    const struct flow_out out = {l->patches, l->target, l->weight, b->group[0]};
+    const struct flow_out out = {l->patches, l->target, l->weight, b->group[0], shape_targets(m)};
     if (flow_fill(s->data, &x.sample, &x.draw, s->spec->seed, x.key, &rows, &out, e)) return -1;
     if (fill_condition(s, &x, l, e)) return -1;
     fill_frames(&x, sh, l->grid, b->group[1]);

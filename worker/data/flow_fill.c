@@ -68,7 +68,7 @@ static void clear(const struct fill *f)
 {
     const int64_t n = f->rows->share * f->rows->grid[0] * f->values;
     memset(f->out->patches, 0, (size_t)n * sizeof(float));
-    memset(f->out->target, 0, (size_t)n * sizeof(float));
+    memset(f->out->target, 0, (size_t)(n / f->x->C * f->out->targets) * sizeof(float));
     memset(f->out->weight, 0, (size_t)(n / f->x->C) * sizeof(float));
 }
 
@@ -77,18 +77,28 @@ struct fill_place {
     bool clean;
 };
 
+static void put_target(const struct fill *f, int64_t place, int64_t c, float z, float noise)
+{
+    const int64_t n = f->out->targets;
+    float *to = f->out->target + place * n + c;
+    if (n > f->x->C)
+        to[0] = noise, to[f->x->C] = z;
+    else
+        to[0] = z - noise;
+}
+
 /* Values [w, w + n) of a line. */
 static void put(const struct fill *f, const struct fill_place *at, int64_t w, int64_t n,
                 const float *z, const float *noise)
 {
-    const int64_t *p = f->rows->patch, C = f->x->C, area = p[0] * p[1] * p[2];
-    const double t = at->clean ? 0 : f->draw->t;
+    const int64_t *p = f->rows->patch, area = p[0] * p[1] * p[2];
+    const double keep = at->clean ? 1 : f->draw->keep, part = at->clean ? 0 : f->draw->noise;
     for (int64_t k = 0; k < n; k++) {
         int64_t row, in;
         if (!flow_place(f->rows, at->frame, at->h, w + k, &row, &in)) continue;
-        f->out->patches[row * f->values + at->c * area + in] = (float)((1 - t) * z[k] +
-                                                                       t * noise[k]);
-        f->out->target[row * f->values + in * C + at->c] = z[k] - noise[k];
+        f->out->patches[row * f->values + at->c * area + in] = (float)(keep * z[k] +
+                                                                       part * noise[k]);
+        put_target(f, row * area + in, at->c, z[k], noise[k]);
         f->out->weight[row * area + in] = !at->clean;
     }
 }

@@ -30,7 +30,10 @@ static int read_whole(struct format_in *in, struct err *e)
                 r->path);
         if (reader_fill(r, e) < 0) return -1;
     }
-    if (encode_text(in->c, r->buf, r->n, 0, e) < 0) return err_prefix(e, "%s", r->path);
+    struct encode_cut cut;
+    encode_text_forget(in->c->text);
+    if (encode_text(in->c->text, r->buf, r->n, 0, &cut, e) < 0 || encode_put(in->c, &cut, e) < 0)
+        return err_prefix(e, "%s", r->path);
     return encode_end(in->c, true, 0, 0, e);
 }
 

@@ -1,15 +1,19 @@
 /* JSONL: a record a line. Which member it has says what it is; a record that has those of two kinds
  * is refused, because it is not known which was meant to be learnt. A line is held whole (at most
- * LINE_SIZE bytes) and its strings are unescaped in place. */
+ * LINE_SIZE bytes) and its strings are unescaped in place. Lines that are held are parsed and cut
+ * by all workers, then put in their order: what is written, and the error of the first line that
+ * has one, are those of one worker. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/job.h"
 #include "api/core/jread.h"
+#include "kernels/cpu/pool.h"
 #include "worker/data/encode_text.h"
 #include "worker/data/format.h"
 
 #define LINE_SIZE ((size_t)256 << 20)
+enum { BATCH = 256 }; /* lines that are held, parsed and cut at one time, at most */
 
 struct jsonl_member {
     char *at; /* into the line; NULL: no such member */
@@ -29,13 +33,23 @@ struct jsonl_record {
     struct ids input_ids, labels, loss_mask;
 };
 
+struct jsonl_line {
+    char *at;
+    size_t n;
+    int64_t number, offset;  /* in the file: of the line, from 1, and of its first byte */
+    struct jsonl_record rec; /* the arrays are used again */
+    struct encode_cut cut;   /* its text, where a tokenizer cuts it */
+    struct err e;            /* code ERR_NONE: none */
+};
+
 struct jsonl {
     struct format_in *in;
-    struct jsonl_record rec; /* the arrays are used again */
+    struct jsonl_line *line; /* owned [BATCH] */
+    int n;                   /* of them that are held */
     uint32_t *id;            /* owned [room]: input_ids and which of them are learnt, to encode */
     uint8_t *learn;
     size_t room;
-    int64_t line;
+    int64_t n_lines; /* of the file so far */
 };
 
 /* ---- members --------------------------------------------------------------------------------- */
@@ -109,10 +123,9 @@ static int take_ids(struct jread *j, const char *key, struct ids *a, struct err 
     return t == J_ARRAY_END ? 0 : err_set(e, ERR_INVALID, "\"%s\" %zu is not a number", key, a->n);
 }
 
-static int take_member(struct jsonl *s, struct jread *j, char *line, struct err *e)
+static int take_member(struct jsonl_record *r, const char *key, struct jread *j, char *line,
+                       struct err *e)
 {
-    struct jsonl_record *r = &s->rec;
-    const char *key = s->in->text_key;
     struct jread next = *j;
     if (jread_is(j, "messages") && (strcmp(key, "messages") || jread_next(&next) != J_STRING))
         return take_messages(j, line, &r->messages, e);
@@ -157,9 +170,8 @@ static int check_record(const struct jsonl_record *r, const char *key, struct er
                    key);
 }
 
-static int parse(struct jsonl *s, char *line, size_t n, struct err *e)
+static int parse(struct jsonl_record *r, const char *key, char *line, size_t n, struct err *e)
 {
-    struct jsonl_record *r = &s->rec;
     struct jread j;
     enum jtok t;
     r->text = r->prompt = r->completion = r->messages = (struct jsonl_member){0};
@@ -171,11 +183,11 @@ static int parse(struct jsonl *s, char *line, size_t n, struct err *e)
         return err_set(e, ERR_INVALID, "want an object on every line");
     struct err inner = {0};
     while (t != J_ERROR && (t = jread_next(&j)) == J_KEY)
-        if (take_member(s, &j, line, &inner) < 0) break;
+        if (take_member(r, key, &j, line, &inner) < 0) break;
     if (inner.code) return err_set(e, inner.code, "%s", inner.text);
     while (j.err.code == ERR_NONE && t > J_END) t = jread_next(&j);
     if (j.err.code != ERR_NONE) return err_set(e, ERR_INVALID, "%s", j.err.text);
-    return check_record(r, s->in->text_key, e);
+    return check_record(r, key, e);
 }
 
 /* ---- documents ------------------------------------------------------------------------------- */
@@ -214,9 +226,8 @@ static int learn_of(const struct jsonl_record *r, size_t i, uint8_t *learn, stru
     return 0;
 }
 
-static int put_ids(struct jsonl *s, struct err *e)
+static int put_ids(struct jsonl *s, const struct jsonl_record *r, struct err *e)
 {
-    const struct jsonl_record *r = &s->rec;
     const size_t n = r->input_ids.n;
     const struct ids *beside[] = {&r->labels, &r->loss_mask};
     for (int k = 0; k < 2; k++)
@@ -236,87 +247,130 @@ static int put_ids(struct jsonl *s, struct err *e)
     return encode_ids(s->in->c, s->id, n, s->learn, e);
 }
 
-static int refuse_text(const struct jsonl *s, struct err *e)
+static int refuse_text(const struct jsonl_record *r, const char *key, struct err *e)
 {
     struct err why;
     char what[96];
     snprintf(what, sizeof what, "\"%.64s\"",
-             s->rec.text.at       ? s->in->text_key
-             : s->rec.messages.at ? "messages"
-                                  : "completion");
+             r->text.at       ? key
+             : r->messages.at ? "messages"
+                              : "completion");
     job_refuse_text("", what, &why); /* of which source: prepare.c says */
     return err_set(e, why.code, "%s", why.text);
 }
 
-static int put_messages(struct jsonl *s, struct err *e)
+/* May the job read a record of this kind? */
+static int check_kind(const struct format_in *in, const struct jsonl_record *r, struct err *e)
 {
-    const struct encode_part messages = {s->rec.messages.at, s->rec.messages.len};
-    if (!s->in->c->text) return chat_model_refuse("\"messages\"", true, "give the whole text", e);
-    return encode_chat(s->in->c, &messages, s->in->loss_on == LOSS_ON_ALL, e);
-}
-
-static int put_text(struct encode *c, const struct jsonl_record *r, bool given, struct err *e)
-{
-    if (c->text) {
-        const struct encode_part parts[] = {{r->prompt.at, r->prompt.len},
-                                            {r->completion.at, r->completion.len}};
-        return r->text.at ? encode_text(c, r->text.at, r->text.len, 0, e)
-                          : encode_pair(c, &parts[0], &parts[1], given, e);
-    }
-    if (r->text.at) return encode_bytes(c, r->text.at, r->text.len, true, e);
-    if (encode_bytes(c, r->prompt.at, r->prompt.len, !given, e) < 0) return -1;
-    return encode_bytes(c, r->completion.at, r->completion.len, true, e);
-}
-
-static int put_record(struct jsonl *s, int64_t offset, struct err *e)
-{
-    const struct jsonl_record *r = &s->rec;
-    struct encode *c = s->in->c;
-    const int loss_on = s->in->loss_on;
-    const bool completion = loss_on == LOSS_ON_COMPLETION;
-    const uint64_t line = (uint64_t)s->line;
-    c->mark = c->n_tokens;
+    const bool completion = in->loss_on == LOSS_ON_COMPLETION;
+    const bool assistant = in->loss_on == LOSS_ON_ASSISTANT;
     if (r->input_ids.given) {
-        if ((completion || loss_on == LOSS_ON_ASSISTANT) && !r->labels.given && !r->loss_mask.given)
-            return err_set(e, ERR_INVALID,
-                           "input_ids without labels or loss_mask, and data.loss_on is \"%s\"",
-                           completion ? "completion" : "assistant");
-        if (put_ids(s, e) < 0) return -1;
-        return encode_end(c, false, line, (uint64_t)offset, e);
+        if ((!completion && !assistant) || r->labels.given || r->loss_mask.given) return 0;
+        return err_set(e, ERR_INVALID,
+                       "input_ids without labels or loss_mask, and data.loss_on is \"%s\"",
+                       completion ? "completion" : "assistant");
     }
-    if (!c->text && !job_reads_bytes(s->in->spec)) return refuse_text(s, e);
+    if (!in->c->text && !job_reads_bytes(in->spec)) return refuse_text(r, in->text_key, e);
     if (r->messages.at && completion)
         return err_set(e, ERR_INVALID,
                        "a conversation, and data.loss_on is \"completion\": want \"prompt\" and "
                        "\"completion\", or data.loss_on \"assistant\"");
-    if (r->messages.at)
-        return put_messages(s, e) < 0 ? -1 : encode_end(c, false, line, (uint64_t)offset, e);
-    if (loss_on == LOSS_ON_ASSISTANT)
+    if (r->messages.at && !in->c->text)
+        return chat_model_refuse("\"messages\"", true, "give the whole text", e);
+    if (r->messages.at) return 0;
+    if (assistant)
         return err_set(e, ERR_INVALID,
                        "no conversation, and data.loss_on is \"assistant\": want \"messages\"");
     if (r->text.at && completion)
         return err_set(e, ERR_INVALID,
                        "a text, and data.loss_on is \"completion\": want \"prompt\" and "
                        "\"completion\"");
-    if (put_text(c, r, completion, e) < 0) return -1;
-    return encode_end(c, true, line, (uint64_t)offset, e);
+    return 0;
+}
+
+static int cut_record(const struct format_in *in, struct encode_text *t,
+                      const struct jsonl_record *r, struct encode_cut *out, struct err *e)
+{
+    const struct encode_part parts[] = {{r->prompt.at, r->prompt.len},
+                                        {r->completion.at, r->completion.len}};
+    const struct encode_part messages = {r->messages.at, r->messages.len};
+    if (r->input_ids.given) return 0;
+    if (r->messages.at) return encode_chat(t, &messages, in->loss_on == LOSS_ON_ALL, out, e);
+    if (r->text.at) return encode_text(t, r->text.at, r->text.len, 0, out, e);
+    return encode_pair(t, &parts[0], &parts[1], in->loss_on == LOSS_ON_COMPLETION, out, e);
+}
+
+static int put_bytes(struct encode *c, const struct jsonl_record *r, bool given, struct err *e)
+{
+    if (r->text.at) return encode_bytes(c, r->text.at, r->text.len, true, e);
+    if (encode_bytes(c, r->prompt.at, r->prompt.len, !given, e) < 0) return -1;
+    return encode_bytes(c, r->completion.at, r->completion.len, true, e);
+}
+
+static int put_record(struct jsonl *s, const struct jsonl_line *l, struct err *e)
+{
+    const struct jsonl_record *r = &l->rec;
+    const bool given = s->in->loss_on == LOSS_ON_COMPLETION;
+    struct encode *c = s->in->c;
+    c->mark = c->n_tokens;
+    const int rc = r->input_ids.given ? put_ids(s, r, e)
+                   : c->text          ? encode_put(c, &l->cut, e)
+                                      : put_bytes(c, r, given, e);
+    const bool text = !r->input_ids.given && !r->messages.at;
+    return rc < 0 ? -1 : encode_end(c, text, (uint64_t)l->number, (uint64_t)l->offset, e);
 }
 
 /* ---- lines ----------------------------------------------------------------------------------- */
 
-static int put_line(struct jsonl *s, char *line, size_t n, int64_t offset, struct err *e)
+static void cut_line(void *arg, int64_t task, int worker)
+{
+    struct jsonl *s = arg;
+    struct jsonl_line *l = &s->line[task];
+    const struct format_in *in = s->in;
+    l->e.code = ERR_NONE;
+    l->e.field[0] = 0;
+    if (parse(&l->rec, in->text_key, l->at, l->n, &l->e) < 0 || check_kind(in, &l->rec, &l->e) < 0)
+        return;
+    if (in->c->text) cut_record(in, &in->c->text[worker], &l->rec, &l->cut, &l->e);
+}
+
+static int put_line(struct jsonl *s, const struct jsonl_line *l, struct err *e)
+{
+    if (l->e.code != ERR_NONE && e) *e = l->e;
+    if (l->e.code != ERR_NONE || put_record(s, l, e) < 0)
+        return err_prefix(e, "%s line %lld", s->in->r->path, (long long)l->number);
+    return 0;
+}
+
+/* Of the lines that are held. */
+static int put_lines(struct jsonl *s, struct err *e)
+{
+    struct encode *c = s->in->c;
+    const int n = s->n;
+    for (int i = 0; c->text && i < c->n_workers; i++) encode_text_forget(&c->text[i]);
+    pool_run(c->pool, cut_line, s, n);
+    s->n = 0;
+    for (int i = 0; i < n; i++)
+        if (put_line(s, &s->line[i], e) < 0) return -1;
+    return 0;
+}
+
+static int hold_line(struct jsonl *s, char *line, size_t n, int64_t offset, struct err *e)
 {
     size_t blank = 0;
-    s->line++;
-    if (s->line == 1 && n >= 3 && !memcmp(line, "\xef\xbb\xbf", 3)) {
+    s->n_lines++;
+    if (s->n_lines == 1 && n >= 3 && !memcmp(line, "\xef\xbb\xbf", 3)) {
         line += 3;
         n -= 3;
     }
     while (blank < n && strchr(" \t\r", line[blank]) && line[blank]) blank++;
     if (blank == n) return 0;
-    if (parse(s, line, n, e) < 0 || put_record(s, offset, e) < 0)
-        return err_prefix(e, "%s line %lld", s->in->r->path, (long long)s->line);
-    return 0;
+    struct jsonl_line *l = &s->line[s->n++];
+    l->at = line;
+    l->n = n;
+    l->number = s->n_lines;
+    l->offset = offset;
+    return s->n == BATCH ? put_lines(s, e) : 0;
 }
 
 static int read_lines(struct jsonl *s, struct err *e)
@@ -328,18 +382,19 @@ static int read_lines(struct jsonl *s, struct err *e)
         if (!nl && !r->end) {
             searched = r->n;
             if (r->n == r->room && reader_grow(r, LINE_SIZE, e) < 0)
-                return err_prefix(e, "%s line %lld", r->path, (long long)s->line + 1);
+                return err_prefix(e, "%s line %lld", r->path, (long long)s->n_lines + 1);
             if (reader_fill(r, e) < 0) return -1;
             continue;
         }
         /* All whole lines held, then what is left moves to the front. */
         char *line = r->buf, *end = r->buf + r->n;
         for (; nl; line = nl + 1, nl = memchr(line, '\n', (size_t)(end - line)))
-            if (put_line(s, line, (size_t)(nl - line), r->at + (line - r->buf), e) < 0) return -1;
+            if (hold_line(s, line, (size_t)(nl - line), r->at + (line - r->buf), e) < 0) return -1;
         if (r->end && line < end) {
-            if (put_line(s, line, (size_t)(end - line), r->at + (line - r->buf), e) < 0) return -1;
+            if (hold_line(s, line, (size_t)(end - line), r->at + (line - r->buf), e) < 0) return -1;
             line = end;
         }
+        if (put_lines(s, e) < 0) return -1;
         reader_drop(r, (size_t)(line - r->buf));
         searched = r->n;
     }
@@ -348,11 +403,14 @@ static int read_lines(struct jsonl *s, struct err *e)
 
 int format_read_jsonl(struct format_in *in, struct err *e)
 {
-    struct jsonl s = {.in = in};
-    int rc = read_lines(&s, e);
-    free(s.rec.input_ids.at);
-    free(s.rec.labels.at);
-    free(s.rec.loss_mask.at);
+    struct jsonl s = {.in = in, .line = calloc(BATCH, sizeof *s.line)};
+    int rc = s.line ? read_lines(&s, e) : err_set(e, ERR_IO, "out of memory");
+    for (int i = 0; s.line && i < BATCH; i++) {
+        free(s.line[i].rec.input_ids.at);
+        free(s.line[i].rec.labels.at);
+        free(s.line[i].rec.loss_mask.at);
+    }
+    free(s.line);
     free(s.id);
     free(s.learn);
     return rc;

@@ -14,8 +14,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "api/core/beneath.h"
+#include "api/core/clock.h"
 #include "api/core/job.h"
 #include "api/core/log.h"
+#include "kernels/cpu/pool.h"
 #include "worker/data/encode_text.h"
 #include "worker/data/format.h"
 #include "worker/data/latents.h"
@@ -35,8 +37,11 @@ struct prepare {
     const char *const *roots;
     struct progress *progress;
     struct source_list list;
-    struct encode_text text; /* dir NULL: text is bytes, or refused */
-    struct meta meta;        /* sources and files from the first pass on, counts from the second */
+    int n_workers;            /* that cut records at once */
+    struct pool *pool;        /* theirs; NULL: the caller alone */
+    struct encode_text *text; /* [n_workers]; NULL: text is bytes, or refused */
+    int64_t begun_us;
+    struct meta meta; /* sources and files from the first pass on, counts from the second */
 };
 
 /* Gives an error the name of the spec field that led to it, unless it has one. */
@@ -173,7 +178,7 @@ static int make_id(struct prepare *p, char id[80], struct err *e)
     static const char version[] = "seqd prepared data 2, byte tokenizer";
     sha256_init(&sha);
     sha256_add(&sha, version, sizeof version);
-    if (p->text.dir && encode_text_digest(&p->text, has_records(p), &sha, p->meta.tokenizer, e) < 0)
+    if (p->text && encode_text_digest(p->text, has_records(p), &sha, p->meta.tokenizer, e) < 0)
         return -1;
     for (int i = 0; i < p->n_sources; i++) {
         const struct prepared_source *s = &p->source[i];
@@ -282,11 +287,13 @@ static int write_all(struct prepare *p, const char *dir, struct err *e)
     progress_total(p->progress, 2 * hashed);
     for (int width = 2; width <= 4; width += 2) {
         progress_at(p->progress, hashed);
-        p->meta.stats = (struct data_stats){.own_tokens = p->text.dir != NULL};
+        p->meta.stats = (struct data_stats){.own_tokens = p->text != NULL};
         p->meta.max_file = 0;
         p->meta.max_pos = 0;
         rc = encode_open(&c, dir, width, vocabulary(p), &p->meta, e);
-        if (p->text.dir) c.text = &p->text;
+        c.text = p->text;
+        c.n_workers = p->n_workers;
+        c.pool = p->pool;
         if (rc == 0) rc = write_files(p, &c, dir, e);
         encode_abort(&c); /* nothing to do after a success */
         if (rc == 0 || !c.too_wide) break;
@@ -330,7 +337,7 @@ static int check_text(const struct prepare *p, const struct data_stats *s, struc
 {
     const char *field = p->source[s->n_bytes > 0 ? 0 : p->n_sources - 1].field;
     char what[80];
-    if (p->text.dir || job_reads_bytes(p->spec) || (!s->n_bytes && !s->eval_bytes)) return 0;
+    if (p->text || job_reads_bytes(p->spec) || (!s->n_bytes && !s->eval_bytes)) return 0;
     snprintf(what, sizeof what, "%s: a part of it", field);
     return job_refuse_text(field, what, e);
 }
@@ -344,7 +351,8 @@ static int build_once(struct prepare *p, const char *parent, const char *id, str
     if (file_join(own, e, "%s/%s", parent, id) < 0) return -1;
     beneath_grant(own); /* from these very sources: this job's */
     struct data *d = data_open(parent, id, DATA_CHECK, &none);
-    if (d) {
+    const bool there = d != NULL;
+    if (there) {
         log_info("data.reuse", "id=%s tokens=%lld", id, (long long)data_stats(d)->n_tokens);
     } else {
         if (none.code != ERR_NOT_FOUND)
@@ -352,6 +360,7 @@ static int build_once(struct prepare *p, const char *parent, const char *id, str
         if (build(p, parent, id, e) < 0 || !(d = data_open(parent, id, DATA_CHECK, e))) return -1;
     }
     *out = *data_stats(d);
+    if (!there) out->made_mb_s = hashed_size(p) / (double)(clock_us() - p->begun_us + 1);
     int rc = data_check_vocab(d, vocabulary(p), e);
     if (rc == 0) rc = check_text(p, out, e);
     data_close(d);
@@ -374,6 +383,20 @@ bool data_needs_tokenizer(const struct job_spec *s)
     return text && job_has_tokenizer(s);
 }
 
+/* One for each thread of a rank. Where they cannot be started, the caller does it all. */
+static int open_workers(struct prepare *p, const struct data_model *model, struct err *e)
+{
+    const struct job_spec *s = p->spec;
+    p->n_workers = s->resources.threads > 1 ? s->resources.threads : 1;
+    if (p->n_workers > 1) p->pool = pool_open(p->n_workers, NULL, NULL);
+    if (!data_needs_tokenizer(s)) return 0;
+    p->text = calloc((size_t)p->n_workers, sizeof *p->text);
+    if (!p->text) return err_set(e, ERR_IO, "out of memory for %d tokenizers", p->n_workers);
+    p->text[0] = (struct encode_text){
+        .dir = model->dir, .ends = s->kind != JOB_EMBED, .submitted_s = model->submitted_s};
+    return 0;
+}
+
 int data_prepare(const struct job_spec *spec, const struct data_model *model,
                  const char *const *roots, int n_roots, const char *parent,
                  struct progress *progress, struct data_stats *out, struct err *e)
@@ -383,20 +406,22 @@ int data_prepare(const struct job_spec *spec, const struct data_model *model,
     int rc = -1, lock = -1;
     if (!p) return err_set(e, ERR_IO, "out of memory");
     if (e) *e = (struct err){0};
+    p->begun_us = clock_us();
     p->spec = spec;
     p->roots = roots;
     p->progress = progress;
-    if (data_needs_tokenizer(spec))
-        p->text = (struct encode_text){
-            .dir = model->dir, .ends = spec->kind != JOB_EMBED, .submitted_s = model->submitted_s};
+    if (open_workers(p, model, e) < 0) goto out;
     if (choose_sources(p, e) < 0 || find_sources(p, n_roots, e) < 0) goto out;
     if (make_id(p, id, e) < 0) goto out;
+    for (int i = 1; p->text && i < p->n_workers; i++) p->text[i] = encode_text_like(p->text);
     if (file_make_dir(parent, e) < 0 || (lock = lock_id(parent, id, e)) < 0) goto out;
     rc = build_once(p, parent, id, out, e);
     if (!rc) progress_end(progress);
 out:
     if (lock >= 0) close(lock);
-    encode_text_fini(&p->text);
+    for (int i = 0; p->text && i < p->n_workers; i++) encode_text_fini(&p->text[i]);
+    free(p->text);
+    pool_close(p->pool);
     source_list_fini(&p->list);
     meta_fini(&p->meta);
     free(p);

@@ -238,7 +238,7 @@ static void edit_key(struct edit *d)
         jwrite_str(&d->w, d->key, dtype_word(d->dtype));
         d->seen_dtype = true;
     } else if (d->flow && !strcmp(d->key, "objective")) {
-        if (!d->seen_objective) jwrite_str(&d->w, d->key, "rectified_flow");
+        if (!d->seen_objective) jwrite_str(&d->w, d->key, family_objective(d->m));
         d->seen_objective = true;
     } else if (!strcmp(d->key, "quantization_config") && strcmp(d->value, "null")) {
         return; /* what is written is not quantized */
@@ -257,7 +257,7 @@ static void edit_missing(struct edit *d)
         write_keys(&d->w, d->m, says_rope);
     else if (d->theta && !d->seen_theta)
         jwrite_double(&d->w, theta_key(d->m), d->m->rope_theta);
-    if (d->flow && !d->seen_objective) jwrite_str(&d->w, "objective", "rectified_flow");
+    if (d->flow && !d->seen_objective) jwrite_str(&d->w, "objective", family_objective(d->m));
     if (!d->seen_dtype) jwrite_str(&d->w, "torch_dtype", dtype_word(d->dtype));
 }
 

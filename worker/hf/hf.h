@@ -62,6 +62,8 @@ const char *hf_shape_diff(const struct model_shape *a, const struct model_shape 
 int hf_load(const char *dir, const struct model_shape *m, enum dtype dtype, void *params,
             struct err *e);
 
+struct st_digest; /* worker/hf/safetensors.h */
+
 /* Flat arrays (gradients, moments) as one safetensors file, each tensor's name after the array's
  * prefix: "exp_avg:model.norm.weight". */
 struct hf_flat {
@@ -75,9 +77,11 @@ struct hf_flat {
 };
 
 /* Writes a model directory that transformers loads: config.json, model.safetensors, and what b says
- * (NULL: the byte tokenizer). dir is made if it does not exist; files and directory are fsynced. */
+ * (NULL: the byte tokenizer). dir is made if it does not exist; files and directory are fsynced.
+ * written: of model.safetensors; its digest of tensors is that of hf_weights_digest. NULL: not
+ * asked for. */
 int hf_save_flat(const char *dir, const struct model_shape *m, const struct hf_flat *weights,
-                 const struct hf_beside *b, struct err *e);
+                 const struct hf_beside *b, struct st_digest *written, struct err *e);
 /* The same of an array here, with the byte tokenizer. */
 int hf_save(const char *dir, const struct model_shape *m, enum dtype dtype, const void *params,
             struct err *e);
@@ -102,11 +106,9 @@ int hf_weights_digest(const struct model_shape *m, enum dtype dtype, const void 
 int hf_flat_digest(const struct model_shape *m, const struct hf_flat *weights, char out[65],
                    struct err *e);
 
-/* The same of a model.safetensors. */
-int hf_file_digest(const char *path, char out[65], struct err *e);
-
+/* written: as hf_save_flat. */
 int hf_write_flats(const char *path, const struct model_shape *m, const struct hf_flat *flats,
-                   int n_flats, struct err *e);
+                   int n_flats, struct st_digest *written, struct err *e);
 /* Reads one flat array back; gaps become 0. fails: ERR_INVALID naming the tensor that is missing
  * or has another shape. */
 struct st_file;

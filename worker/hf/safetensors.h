@@ -10,8 +10,10 @@
 #ifndef SEQD_HF_SAFETENSORS_H
 #define SEQD_HF_SAFETENSORS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include "api/core/err.h"
+#include "api/core/sha256.h"
 
 #define ST_TENSORS     131072 /* tensors in one file: of the largest model */
 #define ST_DIMS        8
@@ -98,5 +100,15 @@ struct st_out { /* one tensor to write: borrows name and data for the call */
  * fsyncs the directory. The order of items does not matter. The bytes are a function of the items
  * alone. On failure the .tmp file is removed. fails: ERR_IO naming the file (ENOSPC included). */
 int st_write(const char *path, const struct st_out *items, int n, struct err *e);
+
+struct st_digest {   /* of what was written, hashed beside the writing: nothing is read back */
+    bool of_tensors; /* in: `tensors` is asked for */
+    char file[SHA256_HEX];
+    char tensors[SHA256_HEX]; /* of their bytes, in the file's order: types, then names, ascend */
+    int64_t size;             /* bytes of the file */
+};
+/* The same, by up to three threads of its own; out is filled on success. out NULL: as st_write. */
+int st_write_hashed(const char *path, const struct st_out *items, int n, struct st_digest *out,
+                    struct err *e);
 
 #endif

@@ -113,7 +113,7 @@ static struct st_out item_of(struct named *t, const struct param *p)
 }
 
 int hf_write_flats(const char *path, const struct model_shape *m, const struct hf_flat *flats,
-                   int n_flats, struct err *e)
+                   int n_flats, struct st_digest *written, struct err *e)
 {
     int n, rc = -1;
     struct param *params = hf_sorted(m, &n, e);
@@ -125,7 +125,7 @@ int hf_write_flats(const char *path, const struct model_shape *m, const struct h
             names[i].flat = &flats[i / n];
             items[i] = item_of(&names[i], &params[i % n]);
         }
-        rc = st_write(path, items, n * n_flats, e);
+        rc = st_write_hashed(path, items, n * n_flats, written, e);
     } else {
         err_set(e, ERR_IO, "%s: out of memory", path);
     }
@@ -139,7 +139,7 @@ int hf_write_flats(const char *path, const struct model_shape *m, const struct h
 int hf_save(const char *dir, const struct model_shape *m, enum dtype dtype, const void *params,
             struct err *e)
 {
-    return hf_save_flat(dir, m, &(struct hf_flat){"", params, dtype}, NULL, e);
+    return hf_save_flat(dir, m, &(struct hf_flat){"", params, dtype}, NULL, NULL, e);
 }
 
 static int write_beside(const char *dir, const struct model_shape *m, enum dtype dtype,
@@ -157,26 +157,14 @@ static int write_beside(const char *dir, const struct model_shape *m, enum dtype
 }
 
 int hf_save_flat(const char *dir, const struct model_shape *m, const struct hf_flat *weights,
-                 const struct hf_beside *b, struct err *e)
+                 const struct hf_beside *b, struct st_digest *written, struct err *e)
 {
     char path[FILE_PATH_SIZE];
+    if (written) written->of_tensors = true;
     if (file_make_dir(dir, e) < 0 || write_beside(dir, m, weights->dtype, b, e) < 0) return -1;
     if (file_join(path, e, "%s/model.safetensors", dir) < 0) return -1;
-    if (hf_write_flats(path, m, weights, 1, e) < 0) return -1;
+    if (hf_write_flats(path, m, weights, 1, written, e) < 0) return -1;
     return file_sync_dir(dir, e);
-}
-
-int hf_file_digest(const char *path, char out[65], struct err *e)
-{
-    struct st_file *f = st_open(path, e);
-    struct sha256 sha;
-    if (!f) return -1;
-    sha256_init(&sha);
-    for (int i = 0; i < st_count(f); i++) /* ascending by name */
-        sha256_add(&sha, st_data(f, st_at(f, i)), (size_t)st_at(f, i)->size);
-    sha256_hex(&sha, out);
-    st_close(f);
-    return 0;
 }
 
 int hf_flat_digest(const struct model_shape *m, const struct hf_flat *weights, char out[65],
