@@ -25,6 +25,12 @@ enum recompute_id {
     RECOMPUTE_FULL,      /* only the layer input kept: the forward ring runs twice */
     RECOMPUTE_N
 };
+enum offload_id {
+    OFFLOAD_AUTO,        /* where nothing else makes a training fit */
+    OFFLOAD_NONE,        /* all that backward needs stays in the device's memory */
+    OFFLOAD_ACTIVATIONS, /* what layers keep for backward waits elsewhere */
+    OFFLOAD_N
+};
 enum data_format {
     DATA_TEXT,     /* a file is a document */
     DATA_JSONL,    /* a line is a document: text, prompt and completion, or input_ids and labels */

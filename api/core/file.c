@@ -27,6 +27,7 @@ static int write_all(int fd, const uint8_t *p, size_t n)
 int file_out_open(struct file_out *f, const char *path, struct err *e)
 {
     f->fd = -1;
+    f->unhashed = false;
     f->size = 0;
     f->n_buf = 0;
     f->buf = NULL;
@@ -44,18 +45,25 @@ int file_out_open(struct file_out *f, const char *path, struct err *e)
     return 0;
 }
 
+static int put(struct file_out *f, const uint8_t *p, size_t n, struct err *e)
+{
+    if (!f->unhashed) sha256_add(&f->sha, p, n);
+    return write_all(f->fd, p, n) < 0 ? err_errno(e, "write %s", f->path) : 0;
+}
+
 static int flush(struct file_out *f, struct err *e)
 {
-    sha256_add(&f->sha, f->buf, f->n_buf);
-    if (write_all(f->fd, f->buf, f->n_buf) < 0) return err_errno(e, "write %s", f->path);
+    const size_t n = f->n_buf;
     f->n_buf = 0;
-    return 0;
+    return put(f, f->buf, n, e);
 }
 
 int file_out_add(struct file_out *f, const void *data, size_t size, struct err *e)
 {
     const uint8_t *p = data;
     f->size += (int64_t)size;
+    if (size >= FILE_BUF_SIZE) /* not worth a copy */
+        return flush(f, e) < 0 ? -1 : put(f, p, size, e);
     while (size) {
         size_t room = FILE_BUF_SIZE - f->n_buf, n = size < room ? size : room;
         memcpy(f->buf + f->n_buf, p, n);

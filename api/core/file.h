@@ -18,6 +18,7 @@
 struct file_out {
     int fd;
     char path[FILE_PATH_SIZE];
+    bool unhashed; /* the caller, who hashes what he adds himself, may set it before he adds */
     struct sha256 sha;
     int64_t size; /* bytes added so far */
     size_t n_buf;
@@ -27,7 +28,7 @@ struct file_out {
 /* Creates or truncates path. Every failure names it; ENOSPC and EDQUOT included. */
 int file_out_open(struct file_out *f, const char *path, struct err *e);
 int file_out_add(struct file_out *f, const void *data, size_t size, struct err *e);
-/* Flushes, fsyncs, closes. hex (may be NULL) gets the digest of everything added. */
+/* Flushes, fsyncs, closes. hex (may be NULL) gets the digest of everything added, if hashed. */
 int file_out_close(struct file_out *f, char hex[SHA256_HEX], struct err *e);
 /* Closes and removes the file, after an error. Safe on a file_out that failed to open or was
  * closed. */

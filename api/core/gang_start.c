@@ -49,3 +49,23 @@ struct gang_start *gang_start_read(const char *path, bool *whole, struct err *e)
              !strncmp(out->version, SEQD_VERSION, sizeof out->version);
     return out;
 }
+
+int gang_cpus_write(const char *dir, const cpu_set_t *cpus, int n, struct err *e)
+{
+    char path[FILE_PATH_SIZE];
+    if (file_join(path, e, "%s/cpus", dir) < 0) return -1;
+    return file_write(path, cpus, (size_t)n * sizeof *cpus, e);
+}
+
+bool gang_cpus_read(const char *dir, cpu_set_t *cpus, int n)
+{
+    char path[FILE_PATH_SIZE];
+    size_t size = 0;
+    const size_t want = (size_t)n * sizeof *cpus;
+    if (file_join(path, NULL, "%s/cpus", dir) < 0) return false;
+    char *data = file_read(path, (int64_t)want, &size, NULL);
+    const bool good = data && size == want;
+    if (good) memcpy(cpus, data, want);
+    free(data);
+    return good;
+}

@@ -2,6 +2,8 @@
  * <state>/gangs/<job>-e<epoch>:
  *
  *   start       struct gang_start, by seqw, fsynced before it spawns `seqgang DIR`
+ *   cpus        a cpu_set_t for each rank here: its process is bound to these CPUs. By seqw, before
+ *               `start`; not there: none is bound
  *   lock        flocked by seqgang for as long as it lives. Who can lock it knows that no gang runs
  *               here; seqgang that cannot, or finds `exit`, leaves without having done anything
  *   sock        SOCK_SEQPACKET, seqgang listens. One agent at a time, the newest. Agent -> gang:
@@ -15,6 +17,7 @@
 #ifndef SEQD_CORE_GANG_START_H
 #define SEQD_CORE_GANG_START_H
 
+#include <sched.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include "api/core/gpu.h"
@@ -55,5 +58,9 @@ int gang_start_write(const char *path, struct gang_start *start, struct err *e);
 /* malloc'd: the caller overwrites the key and frees. Where *whole is false another version wrote
  * it, and nothing after gpus holds. fails: ERR_NOT_FOUND; ERR_CORRUPT, of another ABI too. */
 struct gang_start *gang_start_read(const char *path, bool *whole, struct err *e);
+
+/* DIR/cpus. Read: false where none of the n ranks is bound. */
+int gang_cpus_write(const char *dir, const cpu_set_t *cpus, int n, struct err *e);
+bool gang_cpus_read(const char *dir, cpu_set_t *cpus, int n);
 
 #endif

@@ -309,7 +309,7 @@ static int check_transport(struct job_spec *s, struct err *e)
 /* Sums over groups follow the tree of one group where the groups are subtrees of it. */
 static int check_zero_group(const struct job_spec *s, struct err *e)
 {
-    const int n = s->parallel.zero_group, ranks = s->resources.ranks;
+    const int n = s->parallel.zero_group, ranks = s->parallel.sp * s->parallel.dp;
     if (!n || n == ranks) return 0;
     if (ranks % n)
         return err_field(
@@ -330,20 +330,59 @@ static int check_zero_group(const struct job_spec *s, struct err *e)
     return 0;
 }
 
+/* A pipeline is of steps that train, or are proven. */
+static int check_pipeline(const struct job_spec *s, struct err *e)
+{
+    if (job_stages(s) == 1) return 0;
+    if (s->kind != JOB_TRAIN && s->kind != JOB_VERIFY)
+        return err_field(e, ERR_UNSUPPORTED, "parallel.pp",
+                         "parallel.pp %d: a %s job runs on one stage, make parallel.pp 1",
+                         s->parallel.pp, kind_name(s->kind));
+    if (s->memory.time_chunk)
+        return err_field(e, ERR_UNSUPPORTED, "memory.time_chunk",
+                         "memory.time_chunk walks through all layers window by window: not with "
+                         "parallel.pp %d, set one of the two to its default",
+                         s->parallel.pp);
+    return 0;
+}
+
+static int not_all_ranks(const struct job_spec *s, struct err *e)
+{
+    char pp[40] = "", tp[40] = "";
+    if (job_stages(s) > 1) snprintf(pp, sizeof pp, " times parallel.pp %d", s->parallel.pp);
+    if (s->parallel.tp > 1) snprintf(tp, sizeof tp, " times parallel.tp %d", s->parallel.tp);
+    return err_field(e, ERR_INVALID, *pp ? "parallel.pp" : "parallel.sp",
+                     "parallel.sp %d times parallel.dp %d%s%s is not resources.ranks %d",
+                     s->parallel.sp, s->parallel.dp, pp, tp, s->resources.ranks);
+}
+
+/* ranks = dp pp sp tp; what the job leaves out follows. */
+static int set_degrees(struct job_spec *s, struct err *e)
+{
+    const int dp = s->parallel.dp ? s->parallel.dp : 1, pp = job_stages(s), tp = job_tp(s);
+    const int64_t others = (int64_t)dp * pp * tp;
+    const int64_t least = others * (s->parallel.sp ? s->parallel.sp : 1);
+    if (!s->resources.ranks && least > JOB_MAX_RANKS)
+        return err_field(e, ERR_TOO_LARGE, pp > 1 ? "parallel.pp" : "parallel.sp",
+                         "parallel.dp %d times parallel.pp %d times parallel.sp %d times "
+                         "parallel.tp %d: at most %d ranks",
+                         dp, pp, s->parallel.sp ? s->parallel.sp : 1, tp, JOB_MAX_RANKS);
+    if (!s->resources.ranks) s->resources.ranks = (int32_t)least;
+    if (!s->parallel.sp) s->parallel.sp = (int32_t)(s->resources.ranks / others);
+    if (!s->parallel.dp && s->parallel.sp)
+        s->parallel.dp = s->resources.ranks / (s->parallel.sp * pp * tp);
+    if ((int64_t)s->parallel.sp * s->parallel.dp * pp * tp != s->resources.ranks)
+        return not_all_ranks(s, e);
+    return check_pipeline(s, e);
+}
+
 static int check_ranks(struct job_spec *s, struct err *e)
 {
     if (!device_find(spec_text(s, s->resources.device)))
         return err_field(e, ERR_UNSUPPORTED, "resources.device",
                          "resources.device \"%.32s\" is not a device: want one of %s",
                          spec_text(s, s->resources.device), device_names());
-    const int dp = s->parallel.dp ? s->parallel.dp : 1;
-    if (!s->resources.ranks) s->resources.ranks = (s->parallel.sp ? s->parallel.sp : 1) * dp;
-    if (!s->parallel.sp) s->parallel.sp = s->resources.ranks / dp;
-    if (!s->parallel.dp && s->parallel.sp) s->parallel.dp = s->resources.ranks / s->parallel.sp;
-    if ((int64_t)s->parallel.sp * s->parallel.dp != s->resources.ranks)
-        return err_field(e, ERR_INVALID, "parallel.sp",
-                         "parallel.sp %d times parallel.dp %d is not resources.ranks %d",
-                         s->parallel.sp, s->parallel.dp, s->resources.ranks);
+    if (set_degrees(s, e)) return -1;
     if (s->parallel.dp > 1 && s->kind != JOB_TRAIN && s->kind != JOB_VERIFY)
         return err_field(e, ERR_UNSUPPORTED, "parallel.dp",
                          "parallel.dp %d: a %s job runs on one ring, make parallel.dp 1",

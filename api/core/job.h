@@ -135,10 +135,13 @@ struct job_spec {
     struct {
         int32_t strategy; /* enum strategy_id */
         int32_t layout;   /* enum layout_id */
-        int32_t sp;       /* ranks of one ring; 0 = auto = resources.ranks / dp */
-        int32_t dp;       /* rings side by side, each on its own samples; 0 = auto = ranks / sp */
-        int32_t zero;     /* ZeRO stage: 0 none, 1 optimizer, 2 gradients too, 3 weights too */
-        /* Ranks that share one set of shards; 0 = auto = all sp * dp ranks */
+        int32_t sp;       /* ranks of one ring; 0 = auto = resources.ranks / (dp pp tp) */
+        int32_t ulysses;  /* usp: ranks of a ring that share heads; 0 = auto */
+        int32_t dp;   /* rings side by side, each on its own samples; 0 = auto = the other ranks */
+        int32_t pp;   /* stages of the pipeline; 0: one (job_stages) */
+        int32_t tp;   /* ranks that share every layer by heads and columns; 0 = 1 */
+        int32_t zero; /* ZeRO stage: 0 none, 1 optimizer, 2 gradients too, 3 weights too */
+        /* Ranks that share one set of shards; 0 = auto = all sp * dp ranks of a stage */
         int32_t zero_group;
         int32_t transport; /* enum transport_id */
         int32_t tls;       /* TCP between ranks is encrypted */
@@ -154,10 +157,12 @@ struct job_spec {
 
     struct {
         int32_t recompute;         /* enum recompute_id */
-        int64_t loss_chunk_tokens; /* 0 = auto: at most 64 MiB of logits */
+        int64_t loss_chunk_tokens; /* 0 = auto */
         int64_t mlp_chunk_tokens;  /* 0: whole; -1 = auto: by the plan (worker/plan/plan.c) */
         /* LASP in time: tokens of a rank's windows; 0: one window */
         int64_t time_chunk;
+        int32_t offload;      /* enum offload_id */
+        spec_ref offload_dir; /* a directory beneath a writable root of the node; empty: none */
     } memory;
 
     struct {
@@ -288,6 +293,16 @@ int job_check_training(const struct job_spec *s, struct err *e);
 /* Whether text is cut into bytes: the job says it, or nothing says that the model's ids are
  * anything else. */
 bool job_reads_bytes(const struct job_spec *s);
+/* Stages of its pipeline. One that the job does not name stays unnamed: nodes of older versions can
+ * run it. */
+static inline int job_stages(const struct job_spec *s)
+{
+    return s->parallel.pp > 0 ? s->parallel.pp : 1;
+}
+static inline int job_tp(const struct job_spec *s) /* parallel.tp, also where it is unset */
+{
+    return s->parallel.tp > 1 ? s->parallel.tp : 1;
+}
 /* Whether it is cut by the tokenizer of model.path. Where neither, the job reads ids alone ... */
 bool job_has_tokenizer(const struct job_spec *s);
 /* ... and text in `what` (a field, a member of a line) is refused with the way out. */

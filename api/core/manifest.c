@@ -15,15 +15,22 @@
 #define TAIL_KEY ",\"sha256\":\""
 enum { TAIL_SIZE = sizeof TAIL_KEY - 1 + 64 + 2 };
 
+void manifest_put(struct manifest *m, const char *path, int64_t size, const char hex[SHA256_HEX])
+{
+    assert(m->n_files < MANIFEST_FILES && strlen(path) < MANIFEST_PATH_SIZE);
+    struct manifest_file *f = &m->file[m->n_files++];
+    f->size = size;
+    memcpy(f->sha256, hex, SHA256_HEX);
+    snprintf(f->path, sizeof f->path, "%s", path);
+}
+
 int manifest_add(struct manifest *m, const char *dir, const char *path, struct err *e)
 {
-    char full[FILE_PATH_SIZE];
-    assert(m->n_files < MANIFEST_FILES && strlen(path) < MANIFEST_PATH_SIZE);
-    struct manifest_file *f = &m->file[m->n_files];
+    char full[FILE_PATH_SIZE], hex[SHA256_HEX];
+    int64_t size;
     if (file_join(full, e, "%s/%s", dir, path) < 0) return -1;
-    if (sha256_file(full, f->sha256, &f->size, e) < 0) return -1;
-    snprintf(f->path, sizeof f->path, "%s", path);
-    m->n_files++;
+    if (sha256_file(full, hex, &size, e) < 0) return -1;
+    manifest_put(m, path, size, hex);
     return 0;
 }
 

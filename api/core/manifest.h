@@ -37,6 +37,8 @@ struct manifest {
 
 /* Appends a file of dir with its size and digest, read back from the disk's cache. */
 int manifest_add(struct manifest *m, const char *dir, const char *path, struct err *e);
+/* The same of a file that was hashed as it was written. */
+void manifest_put(struct manifest *m, const char *path, int64_t size, const char hex[SHA256_HEX]);
 /* DIR/MANIFEST.json, fsynced. */
 int manifest_write(const struct manifest *m, const char *dir, struct err *e);
 

@@ -19,6 +19,7 @@ enum objective_id {
     OBJECTIVE_CAUSAL_LM,
     OBJECTIVE_MASKED_LM,
     OBJECTIVE_RECTIFIED_FLOW,
+    OBJECTIVE_IDDPM,
     OBJECTIVE_N
 };
 /* The rule of RoPE's frequencies (worker/program/rope.h). */
@@ -52,6 +53,17 @@ struct shape_rope {
 };
 
 #define SHAPE_MASKS 8 /* of 32 layers each: numbers that JSON and doubles hold exactly */
+
+/* What ranks exchange for attention along space and along time: DSP's switches, or what DSP is
+ * compared with. Ulysses' all-to-alls between rows and heads leave rows spread along space. By
+ * Megatron's form of tensor parallelism the ranks are those of parallel.tp, of one sequence: rows
+ * are gathered before each half of a block and scattered after it. */
+enum grid_way {
+    GRID_SWITCHES,
+    GRID_HEADS_SPACE, /* Ulysses along space alone */
+    GRID_HEADS_BOTH,  /* and along time */
+    GRID_TENSOR       /* Megatron */
+};
 
 /* The sizes of a model: all that plan arithmetic needs. */
 struct model_shape {
@@ -101,12 +113,15 @@ struct model_shape {
     /* Diffusion transformers: sequences of frames of latents. */
     int64_t in_channels, out_channels, patch_t, patch_h, patch_w;
     int64_t caption_channels, text_len, base_size; /* text_len: tokens of a caption at most */
+    int32_t grid_way; /* enum grid_way; no job says it: benches and tests compare */
     /* STDiT, Latte: patches and frames per unit of position; 0: 1 */
     double space_scale, time_scale;
     /* What a directory says of its weights beside their sizes; 0: it says nothing. */
     int32_t tokenizer;  /* enum tokenizer_id: what its ids stand for */
-    int32_t trained_on; /* enum objective_id */
+    int32_t trained_on; /* enum objective_id; of a checked job of a diffusion model: the job's */
     int32_t weightless; /* it has no weights at all */
+    int32_t tp;         /* parallel.tp: its programs are those of one of tp ranks, which share every
+                         * layer by heads and columns; 0, 1: whole. No part of the model */
     int32_t mask;       /* 1 + the id of the tokenizer's mask token, of a masked language model */
 };
 
@@ -118,6 +133,18 @@ static inline bool shape_bit(const int64_t mask[SHAPE_MASKS], int64_t l)
 static inline bool shape_special(const struct model_shape *m, int64_t l)
 {
     return shape_bit(m->layer_mask, l);
+}
+
+/* Diffusion: noise and its variance are predicted, rather than a velocity. */
+static inline bool shape_of_noise(const struct model_shape *m)
+{
+    return m->trained_on == OBJECTIVE_IDDPM;
+}
+/* Diffusion: values of a place that the loss compares with: the velocity's, or the noise and the
+ * sample itself. */
+static inline int64_t shape_targets(const struct model_shape *m)
+{
+    return (shape_of_noise(m) ? 2 : 1) * m->in_channels;
 }
 
 #endif

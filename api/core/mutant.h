@@ -45,8 +45,19 @@ enum mutant_id {
     MUTANT_PIECE_LOST,     /* backward of an MLP leaves out a rank's last piece of rows */
     MUTANT_PAD_SEEN,       /* DSP: attention sees what only pads a dimension */
     MUTANT_SWITCH_SWAPPED, /* DSP: parts of a switch in the wrong order */
+    MUTANT_BOUND_LEAKS,    /* the bound that trains a variance moves the noise as well */
     MUTANT_GRAD_DROPPED,   /* rank 0's part of one tensor's gradient is not summed */
+    MUTANT_HEADS_WRONG,    /* ulysses, usp: ranks get each KV head's neighbour */
+    MUTANT_SHARED_ONCE,    /* one rank's part of the gradient of a KV head that several have */
     MUTANT_GROUP_ALONE,    /* gradients are not summed over the groups of parallel.zero_group */
+    MUTANT_STALE_OFFLOAD,  /* half of what was offloaded of a layer's input is not read back */
+    MUTANT_STREAM_STALE,   /* a stage is sent the stream of the first sequence again */
+    MUTANT_TIED_TWICE,     /* the head's part of a tied embedding's gradient is added twice */
+    MUTANT_PART_TWICE,     /* parallel.tp: the last rank's part of a sum counts twice */
+    MUTANT_TARGET_FOREIGN, /* parallel.tp: a target's logit is taken from another rank's ids */
+    MUTANT_KV_ALONE,       /* parallel.tp: the gradient of a shared KV head is not summed */
+    MUTANT_SLOT_SHARED,    /* sequences that a stage keeps are offloaded to one place */
+    MUTANT_STAGE_ALONE,    /* parallel.tp: a later stage's shared gradients are one rank's part */
     MUTANT_EMA_SKIPPED,    /* the average of the weights moves on a skipped step */
     MUTANT_DROPOUT_SAME,   /* every step has the first one's dropout */
     /* of the control plane: tests/sim */

@@ -19,6 +19,7 @@ enum purpose {
     PURPOSE_SWITCH, /* DSP: all-to-all between dimensions, split and gather */
     PURPOSE_HEADS,  /* Ulysses: all-to-all between tokens and heads */
     PURPOSE_TENSOR, /* tensor parallelism: all-reduce, or all-gather and reduce-scatter */
+    PURPOSE_STAGE,  /* pipeline: streams from stage to stage, and their gradients back */
     PURPOSE_N
 };
 const char *purpose_name(int purpose); /* "ring_kv", ... */

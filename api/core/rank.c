@@ -9,7 +9,7 @@ static const char *const purpose_names[PURPOSE_N] = {
     [PURPOSE_PARAM] = "param",     [PURPOSE_LOSS] = "loss",         [PURPOSE_DECODE] = "decode",
     [PURPOSE_VERIFY] = "verify",   [PURPOSE_CONTROL] = "control",   [PURPOSE_STATE] = "state",
     [PURPOSE_DSTATE] = "d_state",  [PURPOSE_SWITCH] = "switch",     [PURPOSE_HEADS] = "heads",
-    [PURPOSE_TENSOR] = "tensor",
+    [PURPOSE_TENSOR] = "tensor",   [PURPOSE_STAGE] = "stage",
 };
 
 const char *purpose_name(int purpose)

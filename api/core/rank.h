@@ -31,6 +31,7 @@
 #define SEQD_CORE_RANK_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include "api/core/err.h"
 #include "api/core/limits.h"
@@ -108,6 +109,8 @@ struct rank_blob {
     char data[BLOB_SIZE];
 };
 
+enum { RANK_PURPOSES = PURPOSE_STAGE }; /* of 0.2.0, whose steps end with host_planned */
+
 /* One optimizer step, reported by rank 0. comm and planned are rank 0's own; ledger_ok covers all
  * ranks (each compares its own counts with the plan, the verdict is reduced with the loss). */
 struct rank_step {
@@ -115,12 +118,24 @@ struct rank_step {
     double loss, grad_norm, lr;
     int64_t tokens, targets; /* of this step, all ranks */
     int64_t step_us, comm_wait_us;
-    struct comm_count comm[PURPOSE_N], planned[PURPOSE_N];
+    struct comm_count comm[RANK_PURPOSES], planned[RANK_PURPOSES];
     int32_t ledger_ok;
     int64_t memory_high, memory_planned; /* bytes, this rank: arena + comm segment */
     /* the host's part of it, beside a device with its own memory */
     int64_t host_high, host_planned;
+    struct comm_count stage, planned_stage; /* comm and planned of PURPOSE_STAGE */
 };
+#define RANK_STEP_BEFORE offsetof(struct rank_step, stage)
+_Static_assert(RANK_PURPOSES == 13 && PURPOSE_N == RANK_PURPOSES + 1, "as in 0.2.0, and one more");
+/* What the step sent for a purpose, or was planned to. */
+static inline const struct comm_count *rank_step_comm(const struct rank_step *s, int purpose)
+{
+    return purpose == PURPOSE_STAGE ? &s->stage : &s->comm[purpose];
+}
+static inline const struct comm_count *rank_step_planned(const struct rank_step *s, int purpose)
+{
+    return purpose == PURPOSE_STAGE ? &s->planned_stage : &s->planned[purpose];
+}
 
 /* Units of progress. */
 enum progress_unit {
@@ -200,7 +215,8 @@ struct rank_lastop {
 /* First page of the shared segment (fd RANK_MEMFD): made and zeroed by seqgang, which sets magic
  * and n_ranks. Everything after it belongs to worker/comm/shm.c. To abort, seqgang stores 1 to
  * `abort`, adds 1 to every door and wakes all waiters on it (FUTEX_WAKE, shared): every rank that
- * waits in the transport leaves with ERR_ABORTED within one futex wake. */
+ * waits in the transport leaves with ERR_ABORTED within one futex wake. What a door's bits mean
+ * between ranks is shm.c's. */
 #define SHM_MAGIC 0x73657164u /* "seqd" */
 struct shm_head {
     uint32_t magic, n_ranks;

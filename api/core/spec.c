@@ -30,12 +30,14 @@ static const char *const rope_compute_words[] = {"exact", "hf", NULL};
 static const char *const form_words[] = {"blockwise", "two_pass",         "all_gather",
                                          "auto",      "two_pass_scatter", NULL};
 static const char *const exchange_words[] = {"auto", "ring", "all_gather", "scan", NULL};
-const char *const objective_words[] = {"auto", "causal_lm", "masked_lm", "rectified_flow", NULL};
+const char *const objective_words[] = {"auto",           "causal_lm", "masked_lm",
+                                       "rectified_flow", "iddpm",     NULL};
 static const char *const timestep_words[] = {"uniform", "logit-normal", NULL};
 #define STRATEGY_WORD(id, name) #name,
 static const char *const strategy_words[] = {"auto", STRATEGIES(STRATEGY_WORD) NULL};
 static const char *const layout_words[] = {"auto", "contiguous", "zigzag", NULL};
 static const char *const recompute_words[] = {"auto", "none", "selective", "full", NULL};
+static const char *const offload_words[] = {"auto", "none", "activations", NULL};
 static const char *const determinism_words[] = {"off", "run", "ranks", NULL};
 static const char *const resume_words[] = {"auto", "none", "path", NULL};
 static const char *const format_words[] = {"text", "jsonl",        "llmc",    "nanogpt", "megatron",
@@ -103,12 +105,12 @@ const struct field spec_fields[] = {
     INT("train.global_batch", train.global_batch, 1, 65536, 1, TRAINING, "Sequences per optimizer step."),
     INT("train.micro_batch", train.micro_batch, 1, 1, 1, TRAINING, "Sequences per forward pass."),
     REAL("train.attention_dropout", train.attention_dropout, 0, 0.99, 0, TRAINING, "Share of attention weights dropped, the same ones on any number of ranks."),
-    ENUM("objective.type", objective.type, objective_words, OBJECTIVE_AUTO, TRAINING | GENERATE, "auto: what the family is trained on; causal_lm, masked_lm or rectified_flow. Latte and STDiT 1.0 as published predict noise: where model.path does not say rectified_flow, this must."),
+    ENUM("objective.type", objective.type, objective_words, OBJECTIVE_AUTO, TRAINING | GENERATE, "auto: what model.path says that it was trained on, else what the family is: causal_lm, masked_lm or rectified_flow; of Latte and STDiT 1.0 with published weights iddpm, noise with a learned variance."),
     REAL("objective.mask_prob", objective.mask_prob, 0, 1, 0.15, TRAINING, "masked_lm: share of the tokens that are predicted."),
     INT("objective.mask_token", objective.mask_token, 0, 1 << 22, 258, TRAINING, "masked_lm: the id that hides a token; default: mask_token of model.path's tokenizer, else the byte tokenizer's, so that the vocabulary needs 259."),
-    ENUM("objective.timestep", objective.timestep, timestep_words, TIMESTEP_LOGIT_NORMAL, TRAINING, "rectified_flow: how the time of a sample is drawn."),
+    ENUM("objective.timestep", objective.timestep, timestep_words, TIMESTEP_LOGIT_NORMAL, TRAINING, "rectified_flow: how the time of a sample is drawn; iddpm draws its steps uniformly."),
     BOOL("objective.transform", objective.transform, 1, TRAINING | GENERATE, "rectified_flow: times are shifted towards noise for large pictures and long videos."),
-    REAL("objective.text_dropout", objective.text_dropout, 0, 1, 0.1, TRAINING, "rectified_flow: share of samples trained without their caption."),
+    REAL("objective.text_dropout", objective.text_dropout, 0, 1, 0.1, TRAINING, "Diffusion: share of samples trained without their caption or class."),
     REAL("objective.frame_mask.random", objective.frame_mask[0], 0, 1, 0, TRAINING, "rectified_flow: share of samples with a random few frames given clean."),
     REAL("objective.frame_mask.head", objective.frame_mask[1], 0, 1, 0, TRAINING, "rectified_flow: with the first frames given."),
     REAL("objective.frame_mask.tail", objective.frame_mask[2], 0, 1, 0, TRAINING, "rectified_flow: with the last frames given."),
@@ -130,9 +132,12 @@ const struct field spec_fields[] = {
     ENUM("parallel.form", parallel.form, form_words, FORM_AUTO, ALL, "rsa: blockwise, two_pass (the paper's, or with its gradients reduce-scattered) or all_gather; auto: by the plan."),
     ENUM("parallel.exchange", parallel.exchange, exchange_words, EXCHANGE_AUTO, ALL, "lasp: how states pass: ring, all_gather or scan; auto: by the plan."),
     INT32("parallel.sp", parallel.sp, 1, JOB_MAX_RANKS, 0, ALL, "Ranks of the ring; auto: by the plan, else resources.ranks."),
-    INT32("parallel.dp", parallel.dp, 1, JOB_MAX_RANKS, 0, ALL, "Rings side by side; default resources.ranks / sp."),
+    INT32("parallel.ulysses", parallel.ulysses, 1, JOB_MAX_RANKS, 0, ALL, "usp: ranks in a row that share attention heads as under ulysses, a divisor of sp; keys and values pass round a ring of sp / ulysses ranks. Default: by the plan.", 7),
+    INT32("parallel.dp", parallel.dp, 1, JOB_MAX_RANKS, 0, ALL, "Rings side by side; default resources.ranks / (sp * pp * tp)."),
+    INT32("parallel.tp", parallel.tp, 1, JOB_MAX_RANKS, 0, TRAINING, "Ranks that share every layer, attention by heads and the MLP by columns (tensor parallelism). Default: by the plan, else 1.", 7),
+    INT32("parallel.pp", parallel.pp, 1, JOB_MAX_RANKS, 0, ALL, "Stages of a pipeline, each with consecutive layers. Default: by the plan, else 1.", 7),
     INT32("parallel.zero", parallel.zero, 0, 3, 1, TRAINING, "ZeRO: 0 none, 1 optimizer, 2 and gradients, 3 and weights."),
-    INT32("parallel.zero_group", parallel.zero_group, 1, JOB_MAX_RANKS, 0, TRAINING, "Ranks in a row over which ZeRO shards state, a divisor of sp * dp; each such group has all of it. Default: all.", 7),
+    INT32("parallel.zero_group", parallel.zero_group, 1, JOB_MAX_RANKS, 0, TRAINING, "Ranks in a row over which ZeRO shards state, a divisor of sp * dp; each such group has all of it. Default: by the plan, else all.", 7),
     ENUM("parallel.transport", parallel.transport, transport_words, TRANSPORT_AUTO, ALL, "auto: shared memory within a node, TCP between, and NCCL for what GPUs send each other where every rank has one of its own; shm; tcp; nccl: that or a refusal."),
     BOOL("parallel.tls", parallel.tls, 1, ALL, "Encrypt TCP between ranks: TLS 1.3, keyed for the attempt. Shared memory and NCCL are not encrypted: false there."),
     ENUM("guard.nonfinite", guard.nonfinite, nonfinite_words, NONFINITE_ROLLBACK, TRAINING, "A loss or gradient that is NaN or infinity: rollback, skip or fail. A training that ends without one update fails whatever this says."),
@@ -140,9 +145,11 @@ const struct field spec_fields[] = {
     REAL("guard.loss_z", guard.loss_z, 0, 1e6, 0, TRAINING, "Skip the update of a step whose loss lies this many deviations above the recent mean; default: never."),
     REAL("guard.grad_norm_z", guard.grad_norm_z, 0, 1e6, 0, TRAINING, "The same for the gradient norm."),
     ENUM("memory.recompute", memory.recompute, recompute_words, RECOMPUTE_AUTO, TRAINING, "Activations to compute again in backward."),
-    INT("memory.loss_chunk_tokens", memory.loss_chunk_tokens, 1, JOB_MAX_SEQ, 0, READS_DATA, "Tokens per chunk of the loss; auto: 64 MiB of logits."),
+    INT("memory.loss_chunk_tokens", memory.loss_chunk_tokens, 1, JOB_MAX_SEQ, 0, READS_DATA, "Tokens per chunk of the loss; auto: equal chunks of at most 64 MiB of logits, in a training of up to 512 tokens whose logits are no larger than the gradient of the head."),
     INT("memory.mlp_chunk_tokens", memory.mlp_chunk_tokens, 0, JOB_MAX_SEQ, -1, TRAINING, "Tokens per piece of dense MLPs, which then keep their input alone and compute the rest again in backward; 0: whole; auto: whole where that fits, else 2048 before memory.recompute is raised, and whole under determinism ranks.", 7),
     INT("memory.time_chunk", memory.time_chunk, 0, JOB_MAX_SEQ, 0, ALL, "lasp: a rank runs its tokens in windows of this size, in constant memory; 0: at once."),
+    ENUM("memory.offload", memory.offload, offload_words, OFFLOAD_AUTO, TRAINING, "activations: what layers keep for backward is copied to the host's memory, on the cpu device to a file beneath memory.offload_dir, while others compute; auto: where nothing else makes the job fit and there is such a place.", 7),
+    TEXT("memory.offload_dir", memory.offload_dir, "", TRAINING, "cpu: a directory beneath a --writable-root of the node, for files that hold what is offloaded; they have no names.", 7),
     INT("checkpoint.every_steps", checkpoint.every_steps, 0, 1e9, 500, TRAINING, "Steps between checkpoints; 0: only at the end."),
     INT32("checkpoint.keep", checkpoint.keep, 1, 1000, 3, TRAINING, "Checkpoints kept, the newest ones."),
     INT("checkpoint.every_s", checkpoint.every_s, 0, 1e9, 0, TRAINING, "And whenever this many seconds have passed."),
@@ -151,7 +158,7 @@ const struct field spec_fields[] = {
     ENUM("checkpoint.resume", checkpoint.resume, resume_words, RESUME_AUTO, TRAINING, "auto, none, job:ID, job:ID/step-N, or the path of a step directory."),
     BOOL("checkpoint.changes", checkpoint.changes, 0, TRAINING, "With a path: steps, rate, schedule, stages and data may differ from those of the checkpoint; the optimizer state is kept.", 7),
     TEXT("checkpoint.resume_path", checkpoint.resume_path, "", INTERNAL, "The path given as checkpoint.resume."),
-    INT("verify.max_tokens", verify.max_tokens, 1, JOB_MAX_SEQ, 2048, TRAINING, "Tokens of the batch that are compared; at most data.seq_len."),
+    INT("verify.max_tokens", verify.max_tokens, 1, JOB_MAX_SEQ, 2048, TRAINING, "Tokens of a sequence that are compared; at most data.seq_len."),
     REAL("verify.loss_rel", verify.loss_rel, 0, 1, -1, TRAINING, "Allowed relative difference of the loss; default 1e-6, in bf16 2e-3, in fp16 2.5e-4."),
     REAL("verify.grad_rel_l2", verify.grad_rel_l2, 0, 1, -1, TRAINING, "Allowed relative L2 difference of each gradient; default 1e-5, in bf16 2e-2, in fp16 4e-3, and more for a tensor in which one rank's own roundings make more: a bound given here is kept."),
     BOOL("verify.first_step", verify.first_step, 0, TRAINING, "train: compare all ranks with one before step 1, and fail if they differ."),
@@ -173,7 +180,7 @@ const struct field spec_fields[] = {
     INT("sampling.n", sampling.n, 1, 1024, 1, GENERATE, "Continuations of each prompt."),
     INT32("sampling.logprobs", sampling.logprobs, -1, 20, -1, GENERATE, "Report each token's log-probability, before temperature and penalties, and this many alternatives."),
     BOOL("sampling.ignore_eos", sampling.ignore_eos, 0, GENERATE, "Continue after the end of a document."),
-    INT("sampling.steps", sampling.steps, 1, 10000, 30, GENERATE, "Diffusion: Euler steps."),
+    INT("sampling.steps", sampling.steps, 1, 10000, 30, GENERATE, "Diffusion: steps of a sample, of Euler's rule or, under iddpm, of DDIM: 2 to 1000 there."),
     REAL("sampling.guidance", sampling.guidance, 0, 1000, 7, GENERATE, "Diffusion: classifier-free guidance scale; 1: none."),
     TEXT("context.load", context.load, "", GENERATE | SCORE, "lasp: begin from the states that another job has saved after its context."),
     BOOL("context.save", context.save, 0, GENERATE | SCORE, "lasp: save the states after the context as an artifact."),

@@ -24,6 +24,7 @@ static bool names_job(const struct job_spec *s)
 const char *spec_needs(const struct job_spec *s, uint32_t abi)
 {
     if (abi < 7 && names_job(s)) return "paths by job:ID";
+    if (abi < 7 && s->objective.type == OBJECTIVE_IDDPM) return "objective.type \"iddpm\"";
     const struct field *f = needs(s, spec_fields, s, abi);
     for (int i = 0; !f && i < s->n_stages; i++) f = needs(s, stage_fields, &s->stages[i], abi);
     for (int i = 0; !f && i < s->data.n_train; i++)

@@ -15,7 +15,8 @@
     row(DSP, dsp)         /* dynamic sequence parallelism */                       \
     row(ULYSSES, ulysses) /* DeepSpeed-Ulysses: heads, not tokens, in attention */ \
     row(TP, tp)           /* Megatron's tensor parallelism (2021) */               \
-    row(TP_SP, tp_sp)     /* and with sequence parallelism between */
+    row(TP_SP, tp_sp)     /* and with sequence parallelism between */              \
+    row(USP, usp)         /* Ulysses within groups of ranks, a ring across them */
 /* clang-format on */
 
 #define STRATEGY_ID(id, name) STRATEGY_##id,

@@ -25,15 +25,15 @@ static int embedded(struct program *p, const struct model_shape *m, int x, const
         p,
         &(struct op){
             .kind = OP_EMBED_ADD, .in = {x}, .w = w, .n_w = 1, .u.embed = {1, by, false, first}},
-        &(struct value){.name = "embedded", .cols = m->width, .keep = KEEP_NEVER});
+        &(struct value){
+            .name = "embedded", .rows = p->value[x].rows, .cols = m->width, .keep = KEEP_NEVER});
 }
 
 static void write_in(struct program *in, const struct model_shape *m, const char *prefix)
 {
     prog_init(in, prefix);
-    const int w = prog_tensor(in, "word_embeddings.weight", m->vocab, m->width, INIT_NORMAL);
-    int x = prog_op(in, &(struct op){.kind = OP_EMBED, .w = w, .n_w = 1, .u.embed.scale = 1},
-                    &(struct value){.name = "embedded", .cols = m->width, .keep = KEEP_NEVER});
+    const int w = write_of_ids(in, "word_embeddings.weight", m->vocab, m->width, INIT_NORMAL);
+    int x = write_embedded(in, m, w, 1);
     x = embedded(in, m, x, "position_embeddings.weight", m->max_pos, INDEX_POSITION);
     if (m->type_vocab)
         x = embedded(in, m, x, "token_type_embeddings.weight", m->type_vocab, INDEX_TYPE);
@@ -54,22 +54,23 @@ static struct dense dense(struct program *p, const char *weight, const char *bia
 
 static int attention(struct program *p, const struct model_shape *m, int x)
 {
-    const int64_t C = m->width;
-    const int q_w = prog_tensor(p, "attention.self.query.weight", C, C, INIT_NORMAL);
-    const int kv_w = prog_tensor(p, "attention.self.key.weight", C, C, INIT_NORMAL);
-    prog_joined(p, "attention.self.value.weight", C, C, INIT_NORMAL);
-    const int q_b = prog_tensor(p, "attention.self.query.bias", C, 0, INIT_ZERO);
-    const int kv_b = prog_tensor(p, "attention.self.key.bias", C, 0, INIT_ZERO);
-    prog_joined(p, "attention.self.value.bias", C, 0, INIT_ZERO);
+    const int64_t C = m->width, HD = m->n_heads * m->head_dim;
+    const int q_w = prog_tensor(p, "attention.self.query.weight", HD, C, INIT_NORMAL);
+    const int kv_w = prog_tensor(p, "attention.self.key.weight", HD, C, INIT_NORMAL);
+    prog_joined(p, "attention.self.value.weight", HD, C, INIT_NORMAL);
+    const int q_b = prog_tensor(p, "attention.self.query.bias", HD, 0, INIT_ZERO);
+    const int kv_b = prog_tensor(p, "attention.self.key.bias", HD, 0, INIT_ZERO);
+    prog_joined(p, "attention.self.value.bias", HD, 0, INIT_ZERO);
     const struct dense o = dense(p, "attention.output.dense.weight", "attention.output.dense.bias",
-                                 C, C, INIT_RESIDUAL);
+                                 C, HD, INIT_RESIDUAL);
+    const int all = write_gathered(p, m, x);
     const int q = write_linear(
-        p, &(struct write_linear){x, PROG_NONE, q_w, 1, q_b, "q", KEEP_NONE_MODE});
+        p, &(struct write_linear){all, PROG_NONE, q_w, 1, q_b, "q", KEEP_NONE_MODE});
     const int kv = write_linear(
-        p, &(struct write_linear){x, PROG_NONE, kv_w, 2, kv_b, "kv", KEEP_NONE_MODE});
+        p, &(struct write_linear){all, PROG_NONE, kv_w, 2, kv_b, "kv", KEEP_NONE_MODE});
     const int a = write_attention(p, m, &(struct write_attention){q, kv, false, 0});
-    const int sum = write_linear(
-        p, &(struct write_linear){a, x, o.w, 1, o.bias, "attn_sum", KEEP_NONE_MODE});
+    const int sum = write_summed(
+        p, m, &(struct write_linear){a, x, o.w, 1, o.bias, "attn_sum", KEEP_NONE_MODE});
     return LAYER_NORM(p, m, sum, "attention.output.LayerNorm");
 }
 
@@ -80,11 +81,12 @@ static int mlp(struct program *p, const struct model_shape *m, int x)
                                   INIT_NORMAL);
     const struct dense down = dense(p, "output.dense.weight", "output.dense.bias", C, I,
                                     INIT_RESIDUAL);
+    const int all = write_gathered(p, m, x);
     const int h = write_linear(
-        p, &(struct write_linear){x, PROG_NONE, up.w, 1, up.bias, "mlp_up", KEEP_NONE_MODE});
+        p, &(struct write_linear){all, PROG_NONE, up.w, 1, up.bias, "mlp_up", KEEP_NONE_MODE});
     const int a = write_act(p, (enum act_id)m->act, h, "mlp_act", KEEP_NEVER);
-    const int sum = write_linear(
-        p, &(struct write_linear){a, x, down.w, 1, down.bias, "mlp_sum", KEEP_NONE_MODE});
+    const int sum = write_summed(
+        p, m, &(struct write_linear){a, x, down.w, 1, down.bias, "mlp_sum", KEEP_NONE_MODE});
     return LAYER_NORM(p, m, sum, "output.LayerNorm");
 }
 
@@ -93,15 +95,16 @@ static void write_out(struct program *out, const struct model_shape *m, const st
 {
     const int64_t C = m->width;
     prog_init(out, n->head);
-    int x = prog_input(out, C);
+    int x = write_stream(out, m);
     const struct dense t = dense(out, n->up, n->up_bias, C, C, INIT_NORMAL);
     x = write_linear(out,
                      &(struct write_linear){x, PROG_NONE, t.w, 1, t.bias, "head_up", KEEP_NEVER});
     x = write_act(out, act, x, "head_act", KEEP_NEVER);
     x = write_norm(out, x, &(struct write_norm){n->norm, n->norm_bias, NORM_LAYER, m->norm_eps, 0});
     const int w = m->tied ? PROG_TIED
-                          : prog_tensor(out, "decoder.weight", m->vocab, C, INIT_NORMAL);
-    const int b = prog_tensor(out, n->bias, m->vocab, 0, INIT_ZERO);
+                          : write_of_ids(out, "decoder.weight", m->vocab, C, INIT_NORMAL);
+    const int b = write_of_ids(out, n->bias, m->vocab, 0, INIT_ZERO);
+    x = write_gathered(out, m, x);
     prog_op(out, &(struct op){.kind = OP_XENT, .in = {x}, .w = w, .n_w = 1, .bias = b, .n_bias = 1},
             NULL);
 }
@@ -112,7 +115,7 @@ void bert_write(const struct model_shape *m, struct family *f, const struct bert
     struct program *layer = &f->layer[0];
     write_in(&f->in, m, n->embeddings);
     prog_init(layer, n->layer);
-    layer->result = mlp(layer, m, attention(layer, m, prog_input(layer, m->width)));
+    layer->result = mlp(layer, m, attention(layer, m, write_stream(layer, m)));
     f->n_kinds = 1;
     write_out(&f->out, m, n, act);
 }
@@ -227,5 +230,6 @@ const struct family_row family_bert = {.head = "cls.predictions.decoder.weight",
                                        .name = "bert",
                                        .task = MODEL_MASKED_LM,
                                        .softmax = true,
+                                       .shares_layers = true,
                                        .check = bert_check,
                                        .write = write_bert};

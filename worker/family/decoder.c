@@ -41,13 +41,24 @@ struct projections {
     int q, kv, q_bias, kv_bias, q_norm, k_norm, o, o_bias; /* weights; fused: q has all */
 };
 
+/* Rows of n tensors as one. */
+static int fused(struct program *p, const char *name, const int64_t *rows, int n, int64_t cols)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < n; i++) sum += rows[i];
+    const int w = prog_tensor(p, name, sum, cols, INIT_NORMAL);
+    p->weight[w].n_fused = n;
+    for (int i = 0; i < n; i++) p->weight[w].fused[i] = rows[i];
+    return w;
+}
+
 static void qkv_weights(struct program *p, const struct model_shape *m, const struct decoder *d,
                         struct projections *w)
 {
     const int64_t C = m->width, HD = m->n_heads * m->head_dim, KD = m->n_kv_heads * m->head_dim;
     w->kv = w->kv_bias = w->q_bias = PROG_NONE;
     if (d->fused) {
-        w->q = prog_tensor(p, "self_attn.qkv_proj.weight", HD + 2 * KD, C, INIT_NORMAL);
+        w->q = fused(p, "self_attn.qkv_proj.weight", (const int64_t[]){HD, KD, KD}, 3, C);
         return;
     }
     w->q = prog_tensor(p, "self_attn.q_proj.weight", HD, C, INIT_NORMAL);
@@ -77,7 +88,7 @@ static struct projections attention_weights(struct program *p, const struct mode
 
 /* Queries or keys before they are rotated; the values after the keys pass unchanged. */
 static int qk_norm(struct program *p, const struct model_shape *m, const struct decoder *d, int x,
-                   int w, int64_t heads)
+                   int w, int64_t heads, enum span_id span)
 {
     if (!d->qk_norm) return x;
     const bool head = d->qk_norm == QK_NORM_HEAD;
@@ -88,7 +99,11 @@ static int qk_norm(struct program *p, const struct model_shape *m, const struct 
                                 .in = {x},
                                 .w = w,
                                 .n_w = 1,
-                                .u.norm = {NORM_RMS, (float)m->norm_eps, groups, dim}},
+                                .u.norm = {.kind = NORM_RMS,
+                                           .eps = (float)m->norm_eps,
+                                           .groups = groups,
+                                           .dim = dim,
+                                           .span = head || m->tp <= 1 ? SPAN_NONE : span}},
                    &out);
 }
 
@@ -115,21 +130,34 @@ static void queries_keys(struct program *p, const struct model_shape *m, const s
         *kv = linear(p, in, w->kv, 2, w->kv_bias, &(struct value){.name = "kv", .keep = keep});
         *q = linear(p, in, w->q, 1, w->q_bias, &(struct value){.name = "q", .keep = keep});
     }
-    *q = rotated(p, m, d, qk_norm(p, m, d, *q, w->q_norm, m->n_heads), m->n_heads, "q");
-    *kv = rotated(p, m, d, qk_norm(p, m, d, *kv, w->k_norm, m->n_kv_heads), m->n_kv_heads, "kv");
+    *q = rotated(p, m, d, qk_norm(p, m, d, *q, w->q_norm, m->n_heads, SPAN_QUERIES), m->n_heads,
+                 "q");
+    *kv = rotated(p, m, d, qk_norm(p, m, d, *kv, w->k_norm, m->n_kv_heads, SPAN_KEYS),
+                  m->n_kv_heads, "kv");
+}
+
+/* [base +] a W' [+ bias]. */
+static int summed(struct program *p, const struct model_shape *m, const int in[2], int w, int bias,
+                  const struct value *out)
+{
+    return write_summed(p, m,
+                        &(struct write_linear){in[0], in[1], w, 1, bias, out->name, out->keep});
 }
 
 /* x + r y, y = a W' [+ bias], normalised where norms come after. */
 static int added(struct program *p, const struct model_shape *m, const struct decoder *d, int a,
                  int x, int w, int bias, const char *norm_name, const struct value *out)
 {
-    if (!d->norm_after && d->residual_scale == 1) return linear(p, (int[]){a, x}, w, 1, bias, out);
-    int y = linear(p, (int[]){a, PROG_NONE}, w, 1, bias,
-                   &(struct value){.name = "projected", .keep = KEEP_NEVER});
+    /* A norm reads it again: a sum over ranks costs more than a product. */
+    const enum keep_id keep = d->norm_after && m->tp > 1 ? KEEP_NONE_MODE : KEEP_NEVER;
+    if (!d->norm_after && d->residual_scale == 1) return summed(p, m, (int[]){a, x}, w, bias, out);
+    int y = summed(p, m, (int[]){a, PROG_NONE}, w, bias,
+                   &(struct value){.name = "projected", .keep = keep});
     if (d->norm_after) y = norm(p, m, y, norm_name);
     return prog_op(
         p, &(struct op){.kind = OP_MIX, .in = {x, y}, .u.mix = {1, (float)d->residual_scale}},
-        &(struct value){.name = out->name, .cols = m->width, .keep = out->keep});
+        &(struct value){
+            .name = out->name, .rows = p->value[x].rows, .cols = m->width, .keep = out->keep});
 }
 
 static int attention(struct program *p, const struct model_shape *m, const struct decoder *d, int x)
@@ -138,7 +166,7 @@ static int attention(struct program *p, const struct model_shape *m, const struc
     const int xn = d->norm_after ? x : norm(p, m, x, "input_layernorm.weight");
     const struct projections w = attention_weights(p, m, d);
     int q, kv;
-    queries_keys(p, m, d, &w, xn, &q, &kv);
+    queries_keys(p, m, d, &w, write_gathered(p, m, xn), &q, &kv);
     const struct op attend = {.kind = OP_ATTENTION,
                               .in = {q, kv},
                               .u.attn = {.n_heads = m->n_heads,
@@ -161,14 +189,15 @@ static int mlp(struct program *p, const struct model_shape *m, const struct deco
     const int64_t C = m->width, I = m->ffn_width;
     const int xn = d->norm_after ? x : norm(p, m, x, "post_attention_layernorm.weight");
     const int n_w = d->fused ? 1 : 2;
-    const int gate_up = d->fused ? prog_tensor(p, "mlp.gate_up_proj.weight", 2 * I, C, INIT_NORMAL)
-                                 : prog_tensor(p, "mlp.gate_proj.weight", I, C, INIT_NORMAL);
+    const int gate_up = d->fused
+                            ? fused(p, "mlp.gate_up_proj.weight", (const int64_t[]){I, I}, 2, C)
+                            : prog_tensor(p, "mlp.gate_proj.weight", I, C, INIT_NORMAL);
     if (!d->fused) prog_joined(p, "mlp.up_proj.weight", I, C, INIT_NORMAL);
     const int bias = bias_of(p, d->mlp_bias, "mlp.gate_proj.bias", I);
     if (d->mlp_bias) prog_joined(p, "mlp.up_proj.bias", I, 0, INIT_ZERO);
     const int down = prog_tensor(p, "mlp.down_proj.weight", C, I, INIT_RESIDUAL);
     const int down_bias = bias_of(p, d->mlp_bias, "mlp.down_proj.bias", C);
-    const int gu = linear(p, (int[]){xn, PROG_NONE}, gate_up, n_w, bias,
+    const int gu = linear(p, (int[]){write_gathered(p, m, xn), PROG_NONE}, gate_up, n_w, bias,
                           &(struct value){.name = "gate_up", .keep = KEEP_NONE_MODE});
     const int gate = prog_view(p, gu, 0, I), up = prog_view(p, gu, I, I);
     const int act = write_glu(p, ACT_SILU, gate, up, "mlp_act");
@@ -182,7 +211,7 @@ void decoder_layer(struct family *f, const struct model_shape *m, const struct d
 {
     struct program *p = &f->layer[f->n_kinds++];
     prog_init(p, "model.layers.%d.");
-    p->result = mlp(p, m, d, attention(p, m, d, prog_input(p, m->width)));
+    p->result = mlp(p, m, d, attention(p, m, d, write_stream(p, m)));
 }
 
 void decoder_ends(struct family *f, const struct model_shape *m, const struct decoder *d)
@@ -190,15 +219,19 @@ void decoder_ends(struct family *f, const struct model_shape *m, const struct de
     struct program *out = &f->out;
     write_embedding(&f->in, m, "model.embed_tokens.weight", d->embed_scale);
     prog_init(out, "");
-    int xn = norm(out, m, prog_input(out, m->width), "model.norm.weight");
+    int xn = norm(out, m, write_stream(out, m), "model.norm.weight");
     if (d->logit_scale != 1) {
         const struct op op = {
             .kind = OP_MIX, .in = {xn, PROG_NONE}, .u.mix = {(float)(1 / d->logit_scale), 0}};
         xn = prog_op(out, &op,
-                     &(struct value){.name = "scaled", .cols = m->width, .keep = KEEP_NEVER});
+                     &(struct value){.name = "scaled",
+                                     .rows = write_stream_rows(m),
+                                     .cols = m->width,
+                                     .keep = KEEP_NEVER});
     }
     const int head = m->tied ? PROG_TIED
-                             : prog_tensor(out, "lm_head.weight", m->vocab, m->width, INIT_NORMAL);
+                             : write_of_ids(out, "lm_head.weight", m->vocab, m->width, INIT_NORMAL);
+    xn = write_gathered(out, m, xn);
     prog_op(out, &(struct op){.kind = OP_XENT, .in = {xn}, .w = head, .n_w = 1}, NULL);
 }
 

@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include "worker/family/write.h"
 
 enum { TIME_COLS = 256 }; /* of a time's sinusoid, in every released model */
 
@@ -15,16 +16,28 @@ static struct value like(struct dit d, int x, const char *name, enum keep_id kee
     return (struct value){.name = name, .rows = v.rows, .cols = v.cols, .keep = keep};
 }
 
-int dit_linear(struct dit d, int x, int base, const struct dit_linear *l, const struct value *out)
+struct dit_weights {
+    int w, b;
+};
+
+static struct dit_weights weights_of(struct dit d, const struct dit_linear *l, int64_t cols)
 {
+    struct dit_weights w;
     char name[64];
     snprintf(name, sizeof name, "%s.weight", l->prefix);
-    const int w = prog_tensor(d.p, name, l->rows, d.p->value[x].cols, l->init);
+    w.w = prog_tensor(d.p, name, l->rows, cols, l->init);
     snprintf(name, sizeof name, "%s.bias", l->prefix);
-    const int b = prog_tensor(d.p, name, l->rows, 0, INIT_ZERO);
+    w.b = prog_tensor(d.p, name, l->rows, 0, INIT_ZERO);
+    return w;
+}
+
+int dit_linear(struct dit d, int x, int base, const struct dit_linear *l, const struct value *out)
+{
+    const struct dit_weights w = weights_of(d, l, d.p->value[x].cols);
     return prog_op(
         d.p,
-        &(struct op){.kind = OP_LINEAR, .in = {x, base}, .w = w, .n_w = 1, .bias = b, .n_bias = 1},
+        &(struct op){
+            .kind = OP_LINEAR, .in = {x, base}, .w = w.w, .n_w = 1, .bias = w.b, .n_bias = 1},
         out);
 }
 
@@ -49,6 +62,73 @@ int dit_norm(struct dit d, int x)
                    &out);
 }
 
+/* ---- tensor parallelism ---------------------------------------------------------------------- */
+
+/* Of a rank of several that share every layer (GRID_TENSOR), the residual stream and norms have the
+ * rank's part of the rows. What is gathered, and what is summed, is kept as what a ring makes is:
+ * no exchange is made twice but in mode "full". All rows of x: */
+static int gathered(struct dit d, int x)
+{
+    struct value out = like(d, x, "gathered", KEEP_RING);
+    if (d.m->tp <= 1) return x;
+    out.rows = ROWS_T;
+    return prog_op(d.p, &(struct op){.kind = OP_GATHER, .in = {x}}, &out);
+}
+
+/* dit_linear() whose columns of W and of x are split: the sum over ranks. */
+static int summed(struct dit d, int x, int base, const struct dit_linear *l, struct value out)
+{
+    if (d.m->tp <= 1) return dit_linear(d, x, base, l, &out);
+    const struct dit_weights w = weights_of(d, l, d.p->value[x].cols);
+    struct value part = like(d, x, "part", KEEP_NEVER);
+    part.cols = l->rows;
+    part.f32 = true;
+    const struct op product = {
+        .kind = OP_LINEAR, .in = {x, PROG_NONE}, .w = w.w, .n_w = 1, .bias = PROG_NONE};
+    const int p = prog_op(d.p, &product, &part);
+    out.keep = KEEP_RING;
+    const struct op sum = {.kind = OP_SCATTER, .in = {p, base}, .bias = w.b, .n_bias = 1};
+    return prog_op(d.p, &sum, &out);
+}
+
+/* n projections of as many columns each, by heads: one tensor or, where ranks share its heads, n
+ * that follow each other. parts: their words, after PREFIX. */
+struct dit_projections {
+    const char *prefix, *name; /* "attn", "qkv" */
+    const char *const *parts;
+    int n;
+};
+
+static int projected(struct dit d, int x, const struct dit_projections *l, const char *what)
+{
+    const int64_t C = d.m->n_heads * d.m->head_dim, in = d.p->value[x].cols;
+    char name[64];
+    if (d.m->grid_way != GRID_TENSOR) {
+        snprintf(name, sizeof name, "%s.%s", l->prefix, l->name);
+        return linear(d, x, name, l->n * C, what);
+    }
+    int first[2] = {PROG_NONE, PROG_NONE};
+    for (int bias = 0; bias < 2; bias++)
+        for (int i = 0; i < l->n; i++) {
+            snprintf(name, sizeof name, "%s.%s.%s", l->prefix, l->parts[i],
+                     bias ? "bias" : "weight");
+            const enum init_id init = bias ? INIT_ZERO : INIT_NORMAL;
+            const int w = i ? prog_joined(d.p, name, C, bias ? 0 : in, init)
+                            : prog_tensor(d.p, name, C, bias ? 0 : in, init);
+            if (i == 0) first[bias] = w;
+        }
+    struct value out = like(d, x, what, KEEP_NONE_MODE);
+    out.cols = l->n * C;
+    return prog_op(d.p,
+                   &(struct op){.kind = OP_LINEAR,
+                                .in = {x, PROG_NONE},
+                                .w = first[0],
+                                .n_w = l->n,
+                                .bias = first[1],
+                                .n_bias = l->n},
+                   &out);
+}
+
 /* ---- in -------------------------------------------------------------------------------------- */
 
 /* The weight is a convolution's, [C, channels, (frames,) rows, columns]: of one frame in some
@@ -70,16 +150,21 @@ int dit_patches(struct dit d)
 {
     const struct model_shape *m = d.m;
     const int64_t cols = m->in_channels * m->patch_t * m->patch_h * m->patch_w;
-    const int x = prog_op(
-        d.p, &(struct op){.kind = OP_PATCH},
-        &(struct value){.name = "patches", .cols = cols, .keep = KEEP_NEVER, .no_grad = true});
+    const struct value patches = {.name = "patches",
+                                  .rows = write_stream_rows(m),
+                                  .cols = cols,
+                                  .keep = KEEP_NEVER,
+                                  .no_grad = true};
+    const int x = prog_op(d.p, &(struct op){.kind = OP_PATCH}, &patches);
     const int w = patch_weight(d, cols);
     const int b = prog_tensor(d.p, "x_embedder.proj.bias", m->width, 0, INIT_ZERO);
+    struct value out = like(d, x, "embedded", KEEP_NEVER);
+    out.cols = m->width;
     return prog_op(
         d.p,
         &(struct op){
             .kind = OP_LINEAR, .in = {x, PROG_NONE}, .w = w, .n_w = 1, .bias = b, .n_bias = 1},
-        &(struct value){.name = "embedded", .cols = m->width, .keep = KEEP_NEVER});
+        &out);
 }
 
 int dit_position_2d(struct dit d, int x)
@@ -160,6 +245,11 @@ void dit_time_block(struct dit d, int t)
 
 /* ---- layers ---------------------------------------------------------------------------------- */
 
+int dit_input(struct dit d)
+{
+    return write_stream(d.p, d.m);
+}
+
 struct dit_vectors dit_vectors(struct dit d, int six)
 {
     struct dit_vectors v;
@@ -201,14 +291,6 @@ int dit_gate(struct dit d, int base, int x, int gate, bool first, const char *na
                    &out);
 }
 
-int dit_switch(struct dit d, int x, const char *name)
-{
-    struct value out = like(d, x, name, KEEP_RING); /* so that no switch is made twice */
-    const int from = out.rows == ROWS_T ? 0 : 1;
-    out.rows = from ? ROWS_T : ROWS_ALT;
-    return prog_op(d.p, &(struct op){.kind = OP_SWITCH, .in = {x}, .u.dims = {from, !from}}, &out);
-}
-
 /* RMSNorm of each of the first H heads of a row; the others (values) pass. */
 static int head_norm(struct dit d, int x, const char *prefix, const char *which)
 {
@@ -238,6 +320,26 @@ static int rotated(struct dit d, int x)
                    &out);
 }
 
+/* Rows are exchanged for heads. */
+static bool turns(const struct model_shape *m, int dim)
+{
+    return dim >= 0 &&
+           (m->grid_way == GRID_HEADS_BOTH || (m->grid_way == GRID_HEADS_SPACE && dim == 0));
+}
+
+/* All rows are here, of heads that are. */
+static bool by_heads(const struct model_shape *m, int dim)
+{
+    return turns(m, dim) || (dim >= 0 && m->grid_way == GRID_TENSOR);
+}
+
+/* To heads, or back. */
+static int turned(struct dit d, int x, int sets, bool back)
+{
+    const struct value out = like(d, x, back ? "rows_of_heads" : "heads_of_rows", KEEP_RING);
+    return prog_op(d.p, &(struct op){.kind = OP_HEADS, .in = {x}, .u.heads = {sets, back}}, &out);
+}
+
 static int attend(struct dit d, enum op_kind kind, int q, int kv, int dim)
 {
     const struct model_shape *m = d.m;
@@ -249,51 +351,51 @@ static int attend(struct dit d, enum op_kind kind, int q, int kv, int dim)
                                            .n_kv_heads = m->n_heads,
                                            .head_dim = m->head_dim,
                                            .scale = (float)(1 / sqrt((double)m->head_dim)),
-                                           .dim = dim}},
+                                           .dim = dim,
+                                           .by_heads = by_heads(m, dim)}},
                    &out);
 }
 
 int dit_attention(struct dit d, int x, const struct dit_attn *a)
 {
-    const int64_t C = d.m->width;
+    static const char *const parts[] = {"q", "k", "v"};
+    const int64_t C = d.m->n_heads * d.m->head_dim;
+    const struct dit_projections three = {a->prefix, "qkv", parts, 3};
     char name[64];
-    snprintf(name, sizeof name, "%s.qkv", a->prefix);
-    const int qkv = linear(d, x, name, 3 * C, "qkv");
+    const int qkv = projected(d, gathered(d, x), &three, "qkv");
     int q = prog_view(d.p, qkv, 0, C), kv = prog_view(d.p, qkv, C, 2 * C);
     if (a->qk_norm) q = head_norm(d, q, a->prefix, "q_norm");
     if (a->qk_norm) kv = head_norm(d, kv, a->prefix, "k_norm");
     if (a->rope) q = rotated(d, q), kv = rotated(d, kv);
-    const int o = attend(d, OP_ATTENTION, q, kv, a->dim);
+    const bool heads = turns(d.m, a->dim);
+    if (heads) q = turned(d, q, 1, false), kv = turned(d, kv, 2, false);
+    int o = attend(d, OP_ATTENTION, q, kv, a->dim);
+    if (heads) o = turned(d, o, 1, true);
     snprintf(name, sizeof name, "%s.proj", a->prefix);
-    const struct value out = like(d, x, "attn_proj", KEEP_NONE_MODE);
-    return dit_linear(d, o, PROG_NONE, &(struct dit_linear){name, C, INIT_RESIDUAL}, &out);
-}
-
-int dit_attention_switched(struct dit d, int x, const struct dit_attn *a)
-{
-    return dit_switch(d, dit_attention(d, dit_switch(d, x, "attn_in_switched"), a),
-                      "attn_out_switched");
+    return summed(d, o, PROG_NONE, &(struct dit_linear){name, d.m->width, INIT_RESIDUAL},
+                  like(d, x, "attn_proj", KEEP_NONE_MODE));
 }
 
 int dit_cross(struct dit d, const struct program *in, int x)
 {
-    const int64_t C = d.m->width;
+    static const char *const parts[] = {"k_linear", "v_linear"};
+    const int64_t C = d.m->n_heads * d.m->head_dim;
+    const struct dit_projections two = {"cross_attn", "kv_linear", parts, 2};
+    const struct dit_linear last = {"cross_attn.proj", d.m->width, INIT_RESIDUAL};
     const int y = prog_shared(d.p, in, "caption");
-    const int q = linear(d, x, "cross_attn.q_linear", C, "cross_q");
-    const int kv = linear(d, y, "cross_attn.kv_linear", 2 * C, "cross_kv");
+    const int q = linear(d, gathered(d, x), "cross_attn.q_linear", C, "cross_q");
+    const int kv = projected(d, y, &two, "cross_kv");
     const int o = attend(d, OP_CROSS, q, kv, -1);
-    const struct value out = like(d, x, "cross_sum", KEEP_NONE_MODE);
-    return dit_linear(d, o, x, &(struct dit_linear){"cross_attn.proj", C, INIT_RESIDUAL}, &out);
+    return summed(d, o, x, &last, like(d, x, "cross_sum", KEEP_NONE_MODE));
 }
 
 int dit_mlp(struct dit d, int x, const int v[3])
 {
-    const struct value out = like(d, x, "mlp_out", KEEP_NONE_MODE);
-    int h = dit_modulated(d, x, v);
+    int h = gathered(d, dit_modulated(d, x, v));
     h = linear(d, h, "mlp.fc1", d.m->ffn_width, "mlp_hidden");
     h = dit_act(d, h, ACT_GELU_TANH, "mlp_act");
     const struct dit_linear second = {"mlp.fc2", d.m->width, INIT_RESIDUAL};
-    h = dit_linear(d, h, PROG_NONE, &second, &out);
+    h = summed(d, h, PROG_NONE, &second, like(d, x, "mlp_out", KEEP_NONE_MODE));
     return dit_gate(d, x, h, v[2], false, "mlp_sum");
 }
 
@@ -321,10 +423,11 @@ void dit_loss(struct dit d, int x)
 {
     const struct model_shape *m = d.m;
     const int64_t cols = m->out_channels * m->patch_t * m->patch_h * m->patch_w;
-    const struct value out = {.name = "prediction", .cols = cols, .keep = KEEP_NONE_MODE};
+    struct value out = like(d, x, "prediction", KEEP_NONE_MODE);
+    out.cols = cols;
     const int y = dit_linear(d, x, PROG_NONE,
                              &(struct dit_linear){"final_layer.linear", cols, INIT_NORMAL}, &out);
-    prog_op(d.p, &(struct op){.kind = OP_MSE, .in = {y}}, NULL);
+    prog_op(d.p, &(struct op){.kind = shape_of_noise(m) ? OP_NOISE : OP_MSE, .in = {y}}, NULL);
 }
 
 /* ---- sizes ----------------------------------------------------------------------------------- */

@@ -2,10 +2,10 @@
  * conditioning on a time and a caption, blocks of modulated attention and MLP. The families stdit,
  * stdit3, latte and t2d put them together.
  *
- * Rows of the residual stream are spread along space (ROWS_T, [space, time]); what looks along
- * space stands between two switches (ROWS_ALT, [time, space]): with one attention along each
- * dimension no labelling moves fewer bytes, since everything else lets rows lie as they are
- * (dsp_label). */
+ * They are written as if one rank held all rows. family_write() has the switches placed
+ * (worker/program/spread.h): the residual stream is spread along space (ROWS_T, [space, time]), and
+ * what sees rows along space is computed between two switches (ROWS_ALT, [time, space]). Under
+ * GRID_TENSOR, and there alone, they are written for one of tp ranks, too. */
 #ifndef SEQD_FAMILY_DIT_H
 #define SEQD_FAMILY_DIT_H
 
@@ -38,6 +38,8 @@ void dit_time_block(struct dit d, int t);
 
 /* ---- pieces of a layer ----------------------------------------------------------------------- */
 
+int dit_input(struct dit d); /* the residual stream: also of `out` */
+
 /* Shift, scale and gate of attention, then of the MLP: views [ROWS_COND, C]. */
 struct dit_vectors {
     int attn[3], mlp[3];
@@ -53,11 +55,7 @@ struct dit_attn {
 };
 /* LN, then x (1 + scale) + shift. */
 int dit_modulated(struct dit d, int x, const int v[3]);
-/* qkv, attention, proj: of rows that lie so that `dim` is whole. */
-int dit_attention(struct dit d, int x, const struct dit_attn *a);
-/* The same of rows spread along that very dimension: a switch before, a switch after. */
-int dit_attention_switched(struct dit d, int x, const struct dit_attn *a);
-int dit_switch(struct dit d, int x, const char *name); /* to the other dimension */
+int dit_attention(struct dit d, int x, const struct dit_attn *a); /* qkv, attention, proj */
 int dit_gate(struct dit d, int base, int x, int gate, bool first, const char *name);
 /* x + proj(attention to the caption that `in` shares). */
 int dit_cross(struct dit d, const struct program *in, int x);
@@ -70,7 +68,7 @@ void dit_result(struct dit d, int x);
 /* Final modulation of T2I models: two vectors, final_layer.scale_shift_table + t ("time"). In rows
  * of frames given clean, upstream modulates what it has modulated before; so do we. */
 int dit_final_table(struct dit d, const struct program *in, int x);
-void dit_loss(struct dit d, int x); /* final_layer.linear, then the squared error */
+void dit_loss(struct dit d, int x); /* final_layer.linear, then the objective's loss */
 
 /* a W' + b of PREFIX.{weight,bias}; base PROG_NONE: not added. */
 struct dit_linear {
@@ -108,7 +106,8 @@ extern const char *const dit_nothing[]; /* keys that change nothing */
     {"hidden_act", NULL, HF_UNWRITTEN | HF_FIXED}
 #define DIT_SPECIALS                                                                               \
     {"mlp_ratio", dit_read_ratio, dit_write_ratio}, {"patch_size", dit_read_patch, dit_write_patch},               \
-    {"pred_sigma", dit_read_sigma, dit_write_sigma}, {"drop_path", hf_want_zero, NULL},                    \
+    {"pred_sigma", dit_read_sigma, dit_write_sigma}, {"learn_sigma", dit_read_sigma, NULL},                        \
+    {"drop_path", hf_want_zero, NULL},                    \
     {"objective", dit_read_objective, dit_write_objective},                                                \
     {"quantization_config", hf_want_null, NULL}
 #define CAPTION {"caption_channels", NULL, 0}, {"model_max_length", NULL, 0}

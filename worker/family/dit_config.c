@@ -56,22 +56,24 @@ void dit_write_sigma(struct jwrite *w, const char *key, const struct model_shape
     jwrite_bool(w, key, m->out_channels == 2 * m->in_channels);
 }
 
-/* Where a file does not say it, only the user knows: job_check asks. */
+/* Where a file does not say it, weights are what was published (check.c), or random. */
 int dit_read_objective(struct config *c, const char *key)
 {
     const enum jtok t = jread_next(&c->j);
     if (t == J_NULL) return 0;
     if (t != J_STRING) return hf_invalid(c, key, "a string");
-    if (!jread_is(&c->j, "rectified_flow"))
-        return hf_refuse(c, key, "only \"rectified_flow\" is supported");
-    c->m->trained_on = OBJECTIVE_RECTIFIED_FLOW;
+    if (jread_is(&c->j, "rectified_flow"))
+        c->m->trained_on = OBJECTIVE_RECTIFIED_FLOW;
+    else if (jread_is(&c->j, "iddpm"))
+        c->m->trained_on = OBJECTIVE_IDDPM;
+    else
+        return hf_refuse(c, key, "only \"rectified_flow\" and \"iddpm\" are supported");
     return 0;
 }
 
 void dit_write_objective(struct jwrite *w, const char *key, const struct model_shape *m)
 {
-    (void)m;
-    jwrite_str(w, key, "rectified_flow");
+    jwrite_str(w, key, family_objective(m));
 }
 
 int dit_finish(struct config *c)

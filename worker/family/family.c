@@ -7,6 +7,7 @@
 #include "api/core/limits.h"
 #include "api/core/model_shape.h"
 #include "worker/program/rope.h"
+#include "worker/program/spread.h"
 
 #define ROW(WORD, name) [FAMILY_##WORD] = &family_##name,
 static const struct family_row *const rows[FAMILY_N] = {FAMILIES(ROW)};
@@ -81,12 +82,33 @@ int family_complete(struct model_shape *m, struct err *e)
                : 0;
 }
 
+static void place_switches(const struct family_row *row, struct family *f)
+{
+    const enum spread_stage stage = row->residual_turns ? SPREAD_SECTION : SPREAD_OPERATIONS;
+    prog_spread(&f->in, stage);
+    for (int k = 0; k < f->n_kinds; k++) prog_spread(&f->layer[k], stage);
+    prog_spread(&f->out, stage);
+}
+
+struct model_shape family_slice(const struct model_shape *m)
+{
+    struct model_shape s = *m;
+    if (m->tp <= 1) return s;
+    s.n_heads = m->n_heads / m->tp;
+    s.n_kv_heads = m->n_kv_heads > m->tp ? m->n_kv_heads / m->tp : 1;
+    s.ffn_width = m->ffn_width / m->tp;
+    s.vocab = (m->vocab + m->tp - 1) / m->tp;
+    return s;
+}
+
 void family_write(const struct model_shape *m, struct family *f)
 {
     const struct family_row *row = family_row(m);
+    const struct model_shape slice = family_slice(m);
     assert(row);
     f->n_kinds = 0;
-    row->write(m, f);
+    row->write(&slice, f);
+    if (row->task == MODEL_DIFFUSION) place_switches(row, f);
     assert(f->n_kinds >= 1 && f->n_kinds <= FAMILY_KINDS);
     assert(!f->in.has_input && f->in.result != PROG_NONE && f->out.result == PROG_NONE);
 }

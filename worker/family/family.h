@@ -63,18 +63,21 @@ struct family_row {
     /* What leaves a chunk depends on what enters it by more than a decay: round the ring, ranks
      * take turns, and other exchanges pass maps of states (worker/sp/carry.h). */
     bool in_turn;
-    /* Diffusion: the model whose published weights predict noise, which is not rectified flow;
-     * NULL: there are none such. */
-    const char *published_on_noise;
+    /* Diffusion: the published weights predict noise (iddpm), and their sampler guides this many
+     * channels; 0: they are of rectified flow, all channels are guided. */
+    bool published_on_noise;
+    int64_t guided;
     /* Diffusion: videos were encoded in clips of 17 frames to 5 latents each. */
     bool clips;
     /* Its program with H / P heads and ffn_width / P columns is what a rank of tensor parallelism
      * runs. */
     bool slices_heads;
+    bool shares_layers;    /* its program is written for one rank of tensor parallelism, too */
     bool sinks;            /* its attention has sinks */
     bool text_of_pictures; /* its files say how RoPE turns the rows of a picture, too */
     bool rope_kinds;       /* its files may ask for any rule of RoPE's frequencies (rope.h) */
     bool position_table;   /* positions are rows of a table of max_position_embeddings */
+    bool residual_turns;   /* diffusion: the residual is switched, a layer is spread as one */
     bool flat_patches;     /* diffusion: the tensor of patches has no dimension of frames */
     /* Names of tensors in files. head: of a head that is tied to the embedding; NULL: the usual
      * one. beside: of no use here, NULL-terminated: beginnings, or ends that begin with a point.
@@ -96,6 +99,11 @@ const struct family_row *family_row(const struct model_shape *m);
 static inline bool family_diffusion(const struct model_shape *m)
 {
     return family_row(m)->task == MODEL_DIFFUSION;
+}
+/* Diffusion: the objective as config.json says it. */
+static inline const char *family_objective(const struct model_shape *m)
+{
+    return shape_of_noise(m) ? "iddpm" : "rectified_flow";
 }
 /* A masked language model: it reads both ways. */
 static inline bool family_masked(const struct model_shape *m)
@@ -119,6 +127,9 @@ int family_needs(const struct model_shape *m, struct err *e);
  * of them: a shape is completed before anything is made of it. A completed shape stays as it is.
  * fails: ERR_INVALID, ERR_UNSUPPORTED naming the key. */
 int family_complete(struct model_shape *m, struct err *e);
+/* The sizes of what one rank has where m->tp share every layer: heads and columns over tp, of KV
+ * heads at least one. */
+struct model_shape family_slice(const struct model_shape *m);
 /* The family as this shape has it. m is complete. */
 void family_write(const struct model_shape *m, struct family *f);
 int family_layer_kind(const struct model_shape *m, int64_t l);

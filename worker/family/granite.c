@@ -65,6 +65,7 @@ const struct family_row family_granite = {.config = &config,
                                           .task = MODEL_CAUSAL_LM,
                                           .softmax = true,
                                           .slices_heads = true,
+                                          .shares_layers = true,
                                           .rope_kinds = true,
                                           .check = check_granite,
                                           .write = write_granite};

@@ -50,18 +50,18 @@ enum { SPACE, FIRST_TIME, TIME, KINDS };
 
 static void write_block(struct dit d, const struct program *in, int kind)
 {
-    int x = prog_input(d.p, d.m->width);
+    int x = dit_input(d);
     if (kind == FIRST_TIME) x = dit_position_1d(d, x);
     const struct dit_vectors v = dit_vectors(d, modulation(d, in, "adaLN_modulation.1", 6));
     const struct dit_attn attn = {.prefix = "attn", .dim = kind != SPACE};
     const int h = dit_modulated(d, x, v.attn);
-    const int a = kind == SPACE ? dit_attention_switched(d, h, &attn) : dit_attention(d, h, &attn);
+    const int a = dit_attention(d, h, &attn);
     dit_result(d, dit_mlp(d, dit_gate(d, x, a, v.attn[2], false, "attn_sum"), v.mlp));
 }
 
 static void write_out(struct dit d, const struct program *in)
 {
-    const int x = prog_input(d.p, d.m->width);
+    const int x = dit_input(d);
     const int two = modulation(d, in, "final_layer.adaLN_modulation.1", 2);
     const int v[3] = {prog_view(d.p, two, 0, d.m->width),
                       prog_view(d.p, two, d.m->width, d.m->width), PROG_NONE};
@@ -147,7 +147,7 @@ const struct family_row family_latte = {.config = &config,
                                         .task = MODEL_DIFFUSION,
                                         .softmax = true,
                                         .flat_patches = true,
-                                        .published_on_noise = "Latte",
+                                        .published_on_noise = true,
                                         .check = check,
                                         .write = write,
                                         .layer_kind = kind};

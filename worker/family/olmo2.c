@@ -48,4 +48,5 @@ const struct family_row family_olmo2 = {.config = &config,
                                         .task = MODEL_CAUSAL_LM,
                                         .softmax = true,
                                         .rope_kinds = true,
+                                        .shares_layers = true,
                                         .write = write_olmo2};

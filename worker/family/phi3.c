@@ -88,5 +88,6 @@ const struct family_row family_phi3 = {.config = &config,
                                        .softmax = true,
                                        .slices_heads = true,
                                        .rope_kinds = true,
+                                       .shares_layers = true,
                                        .check = check_phi3,
                                        .write = write_phi3};

@@ -101,5 +101,6 @@ const struct family_row family_roberta = {.head = "lm_head.decoder.weight",
                                           .name = "roberta",
                                           .task = MODEL_MASKED_LM,
                                           .softmax = true,
+                                          .shares_layers = true,
                                           .check = check_roberta,
                                           .write = write_roberta};

@@ -6,7 +6,7 @@
  *               x += cross(x, y)
  *               x += g_m MLP(LN(x) (1 + sc_m) + sh_m)
  *
- * The residual stays spread along space: two switches around the spatial attention. */
+ * Two switches stand around the spatial attention: the residual stays spread along space. */
 #include "worker/family/dit.h"
 
 static int check(struct model_shape *m, struct err *e)
@@ -19,11 +19,11 @@ static int check(struct model_shape *m, struct err *e)
 
 static void write_block(struct dit d, const struct program *in, bool first)
 {
-    const int x = prog_input(d.p, d.m->width);
+    const int x = dit_input(d);
     const struct dit_vectors v = dit_table(d, in);
     const struct dit_attn space = {.prefix = "attn", .dim = 0};
     const struct dit_attn time = {.prefix = "attn_temp", .dim = 1};
-    const int s = dit_attention_switched(d, dit_modulated(d, x, v.attn), &space);
+    const int s = dit_attention(d, dit_modulated(d, x, v.attn), &space);
     const int sum = dit_gate(d, x, s, v.attn[2], false, "space_sum");
     const int timed = first ? dit_position_1d(d, sum) : sum;
     const int t = dit_attention(d, timed, &time);
@@ -44,7 +44,7 @@ static void write(const struct model_shape *m, struct family *f)
         write_block((struct dit){&f->layer[k], m}, &f->in, k == 0);
     }
     prog_init(&f->out, "");
-    dit_loss(out, dit_final_table(out, &f->in, prog_input(&f->out, m->width)));
+    dit_loss(out, dit_final_table(out, &f->in, dit_input(out)));
 }
 
 static int kind(const struct model_shape *m, int64_t l)
@@ -93,7 +93,8 @@ const struct family_row family_stdit = {.config = &config,
                                         .name = "stdit",
                                         .task = MODEL_DIFFUSION,
                                         .softmax = true,
-                                        .published_on_noise = "STDiT 1.0",
+                                        .published_on_noise = true,
+                                        .guided = 3,
                                         .check = check,
                                         .write = write,
                                         .layer_kind = kind};

@@ -8,7 +8,7 @@
  *   velocity = linear(modulated LN(x))
  *
  * The residual stays spread along space: temporal attention is local, two switches of C columns
- * stand around the spatial attention, projections included. */
+ * come to stand around the spatial attention, projections included. */
 #include "worker/family/dit.h"
 
 static int check(struct model_shape *m, struct err *e)
@@ -28,13 +28,12 @@ static int check(struct model_shape *m, struct err *e)
 
 static void write_block(struct dit d, const struct program *in, bool temporal)
 {
-    const int x = prog_input(d.p, d.m->width);
+    const int x = dit_input(d);
     const struct dit_vectors v = dit_table(d, in);
     const struct dit_attn attn = {
         .prefix = "attn", .dim = temporal, .rope = temporal, .qk_norm = d.m->qk_norm};
     const int h = dit_modulated(d, x, v.attn);
-    const int a = temporal ? dit_attention(d, h, &attn) : dit_attention_switched(d, h, &attn);
-    const int sum = dit_gate(d, x, a, v.attn[2], false, "attn_sum");
+    const int sum = dit_gate(d, x, dit_attention(d, h, &attn), v.attn[2], false, "attn_sum");
     dit_result(d, dit_mlp(d, dit_cross(d, in, sum), v.mlp));
 }
 
@@ -54,7 +53,7 @@ static void write(const struct model_shape *m, struct family *f)
         write_block((struct dit){&f->layer[k], m}, &f->in, k == 1);
     }
     prog_init(&f->out, "");
-    dit_loss(out, dit_final_table(out, &f->in, prog_input(&f->out, m->width)));
+    dit_loss(out, dit_final_table(out, &f->in, dit_input(out)));
 }
 
 static int kind(const struct model_shape *m, int64_t l)

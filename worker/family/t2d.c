@@ -16,15 +16,13 @@ static int check(struct model_shape *m, struct err *e)
 
 static void write_block(struct dit d, const struct program *in, bool temporal)
 {
-    const int x = prog_input(d.p, d.m->width);
-    const int here = temporal ? x : dit_switch(d, x, "residual_switched");
+    const int x = dit_input(d);
     const struct dit_vectors v = dit_table(d, in);
     const struct dit_attn attn = {.prefix = "attn", .dim = temporal, .qk_norm = d.m->qk_norm};
-    const int a = dit_attention(d, dit_modulated(d, here, v.attn), &attn);
-    int sum = dit_gate(d, here, a, v.attn[2], false, "attn_sum");
+    const int a = dit_attention(d, dit_modulated(d, x, v.attn), &attn);
+    int sum = dit_gate(d, x, a, v.attn[2], false, "attn_sum");
     if (d.m->caption_channels) sum = dit_cross(d, in, sum);
-    const int y = dit_mlp(d, sum, v.mlp);
-    dit_result(d, temporal ? y : dit_switch(d, y, "switched_back"));
+    dit_result(d, dit_mlp(d, sum, v.mlp));
 }
 
 static void write(const struct model_shape *m, struct family *f)
@@ -40,7 +38,7 @@ static void write(const struct model_shape *m, struct family *f)
         write_block((struct dit){&f->layer[k], m}, &f->in, k == 1);
     }
     prog_init(&f->out, "");
-    dit_loss(out, dit_final_table(out, &f->in, prog_input(&f->out, m->width)));
+    dit_loss(out, dit_final_table(out, &f->in, dit_input(out)));
 }
 
 static int kind(const struct model_shape *m, int64_t l)
@@ -81,6 +79,7 @@ const struct family_row family_t2d = {.config = &config,
                                       .name = "transformer_2d",
                                       .task = MODEL_DIFFUSION,
                                       .softmax = true,
+                                      .residual_turns = true,
                                       .check = check,
                                       .write = write,
                                       .layer_kind = kind};

@@ -49,6 +49,67 @@ int write_linear(struct program *p, const struct write_linear *l)
             .name = l->name, .rows = p->value[l->a].rows, .cols = cols, .keep = l->keep});
 }
 
+/* ---- tensor parallelism ---------------------------------------------------------------------- */
+
+enum rows_id write_stream_rows(const struct model_shape *m)
+{
+    return m->tp > 1 ? ROWS_PART : ROWS_T;
+}
+
+int write_stream(struct program *p, const struct model_shape *m)
+{
+    const int x = prog_input(p, m->width);
+    p->value[x].rows = write_stream_rows(m);
+    return x;
+}
+
+int write_gathered(struct program *p, const struct model_shape *m, int x)
+{
+    if (m->tp <= 1) return x;
+    return prog_op(p, &(struct op){.kind = OP_GATHER, .in = {x}},
+                   &(struct value){.name = "gathered", .cols = m->width, .keep = KEEP_NEVER});
+}
+
+int write_summed(struct program *p, const struct model_shape *m, const struct write_linear *l)
+{
+    if (m->tp <= 1) return write_linear(p, l);
+    const struct op product = {
+        .kind = OP_LINEAR, .in = {l->a, PROG_NONE}, .w = l->w, .n_w = l->n_w};
+    const int part = prog_op(
+        p, &product,
+        &(struct value){.name = "part", .cols = m->width, .keep = KEEP_NEVER, .f32 = true});
+    struct op sum = {.kind = OP_SCATTER, .in = {part, l->base}};
+    if (l->bias != PROG_NONE) sum.bias = l->bias, sum.n_bias = l->n_w;
+    return prog_op(
+        p, &sum,
+        &(struct value){.name = l->name, .rows = ROWS_PART, .cols = m->width, .keep = l->keep});
+}
+
+int write_of_ids(struct program *p, const char *name, int64_t rows, int64_t cols, enum init_id init)
+{
+    const int w = prog_tensor(p, name, rows, cols, init);
+    p->weight[w].of_ids = true;
+    return w;
+}
+
+int write_embedded(struct program *in, const struct model_shape *m, int table, double scale)
+{
+    const struct op op = {.kind = OP_EMBED, .w = table, .n_w = 1, .u.embed.scale = (float)scale};
+    if (m->tp <= 1)
+        return prog_op(in, &op,
+                       &(struct value){.name = "embedded", .cols = m->width, .keep = KEEP_NEVER});
+    const int part = prog_op(
+        in, &op,
+        &(struct value){
+            .name = "embedded_part", .cols = m->width, .keep = KEEP_NEVER, .f32 = true});
+    return prog_op(
+        in, &(struct op){.kind = OP_SCATTER, .in = {part, PROG_NONE}},
+        &(struct value){
+            .name = "embedded", .rows = ROWS_PART, .cols = m->width, .keep = KEEP_NEVER});
+}
+
+/* ---- element by element ---------------------------------------------------------------------- */
+
 int write_glu(struct program *p, enum act_id act, int a, int b, const char *name)
 {
     return prog_op(p, &(struct op){.kind = OP_GLU, .in = {a, b}, .u.act.kind = act},
@@ -57,8 +118,10 @@ int write_glu(struct program *p, enum act_id act, int a, int b, const char *name
 
 int write_act(struct program *p, enum act_id act, int a, const char *name, enum keep_id keep)
 {
-    return prog_op(p, &(struct op){.kind = OP_ACT, .in = {a}, .u.act.kind = act},
-                   &(struct value){.name = name, .cols = p->value[a].cols, .keep = keep});
+    return prog_op(
+        p, &(struct op){.kind = OP_ACT, .in = {a}, .u.act.kind = act},
+        &(struct value){
+            .name = name, .rows = p->value[a].rows, .cols = p->value[a].cols, .keep = keep});
 }
 
 static int rope(struct program *p, const struct model_shape *m, int x, int64_t heads,
@@ -222,10 +285,8 @@ void write_embedding(struct program *in, const struct model_shape *m, const char
                      double scale)
 {
     prog_init(in, "");
-    const int w = prog_tensor(in, table, m->vocab, m->width, INIT_NORMAL);
-    in->result = prog_op(
-        in, &(struct op){.kind = OP_EMBED, .w = w, .n_w = 1, .u.embed.scale = (float)scale},
-        &(struct value){.name = "embedded", .cols = m->width, .keep = KEEP_NEVER});
+    const int w = write_of_ids(in, table, m->vocab, m->width, INIT_NORMAL);
+    in->result = write_embedded(in, m, w, scale);
 }
 
 void write_head(struct program *out, const struct model_shape *m, const struct write_norm *n,
@@ -233,7 +294,7 @@ void write_head(struct program *out, const struct model_shape *m, const struct w
 {
     prog_init(out, "");
     const int xn = write_norm(out, prog_input(out, m->width), n);
-    const int w = m->tied ? PROG_TIED : prog_tensor(out, head, m->vocab, m->width, INIT_NORMAL);
+    const int w = m->tied ? PROG_TIED : write_of_ids(out, head, m->vocab, m->width, INIT_NORMAL);
     const float cap = (float)m->final_cap;
     prog_op(out, &(struct op){.kind = OP_XENT, .in = {xn}, .w = w, .n_w = 1, .u.xent.cap = cap},
             NULL);

@@ -26,6 +26,21 @@ struct write_linear {
 };
 int write_linear(struct program *p, const struct write_linear *l);
 
+/* Of a rank of tensor parallelism (m->tp > 1) the residual stream and norms have the rank's part of
+ * the rows, products whose columns are split all of them. Elsewhere rows are rows.
+ * write_stream: the section's input. write_gathered: all rows of x. write_summed: write_linear
+ * where columns of W and of a are split: the sum over ranks, rounded once, on the part of the rows.
+ * write_of_ids: a tensor with a row, or an element, for each id. write_embedded: rows of such a
+ * table times scale, of a rank whose table has some of the ids the sum over ranks, which is exact.
+ */
+enum rows_id write_stream_rows(const struct model_shape *m);
+int write_stream(struct program *p, const struct model_shape *m);
+int write_gathered(struct program *p, const struct model_shape *m, int x);
+int write_summed(struct program *p, const struct model_shape *m, const struct write_linear *l);
+int write_of_ids(struct program *p, const char *name, int64_t rows, int64_t cols,
+                 enum init_id init);
+int write_embedded(struct program *in, const struct model_shape *m, int table, double scale);
+
 /* act(a) * b. */
 int write_glu(struct program *p, enum act_id act, int a, int b, const char *name);
 int write_act(struct program *p, enum act_id act, int a, const char *name, enum keep_id keep);

@@ -5,6 +5,7 @@
 #include "api/core/field.h"
 #include "api/core/job.h"
 #include "api/core/jread.h"
+#include "worker/plan/noise.h"
 
 #define NOISE_VALUES ((double)((int64_t)1 << 34)) /* a counter of 32 bits for every four */
 
@@ -247,6 +248,15 @@ static int check_sizes(struct request_line *l)
     return check_room(l);
 }
 
+static int check_steps(struct request_line *l)
+{
+    const int64_t n = l->r->s.steps;
+    if (!shape_of_noise(&l->spec->model.shape) || (n >= 2 && n <= NOISE_STEPS)) return 0;
+    return err_field(l->e, ERR_INVALID, "steps",
+                     "steps %lld: a model that predicts noise is sampled in 2 to %d", (long long)n,
+                     NOISE_STEPS);
+}
+
 /* Noise of its own seed, or of the job's and this name: as batches of text are drawn. */
 static void set_key(struct request_line *l)
 {
@@ -272,7 +282,7 @@ static int take_line(struct request_line *l)
     if (l->j.err.code != ERR_NONE) return err_set(l->e, ERR_INVALID, "%s", l->j.err.text);
     if (rc) return -1;
     if (!*l->r->id) return missing(l, "custom_id", "a string that names the request");
-    return check_told(l) || check_sizes(l) ? -1 : 0;
+    return check_told(l) || check_sizes(l) || check_steps(l) ? -1 : 0;
 }
 
 void flow_request_of_line(struct flow_request *r, const struct job_spec *spec, const char *line,
@@ -285,7 +295,7 @@ void flow_request_of_line(struct flow_request *r, const struct job_spec *spec, c
     jread_init(&l.j, line, (size_t)size);
     if (take_line(&l)) return;
     const struct latents_sample *x = &r->s.x;
-    r->s.shift = spec->objective.transform
+    r->s.shift = spec->objective.transform && !shape_of_noise(&spec->model.shape)
                      ? flow_shift(&spec->model.shape, x->height, x->width, x->num_frames)
                      : 1;
     set_key(&l);

@@ -3,6 +3,8 @@
 #include <assert.h>
 #include <math.h>
 #include <string.h>
+#include "worker/family/family.h"
+#include "worker/plan/noise.h"
 #include "worker/hf/safetensors.h"
 #include "worker/plan/volume.h"
 
@@ -136,12 +138,42 @@ static struct tensor sample(struct model *m, const struct sample_rows *r)
     return tensor_f32(model_batch(m)->latents.patches, r->n, r->cols, r->cols);
 }
 
-/* z += by v */
-static void advance(struct model *m, const struct sample_rows *r, double by)
+struct channels {
+    int64_t first, end;
+};
+
+/* z = alpha z + beta v of these channels; beta 0: v is not read. */
+static void advance(struct model *m, const struct sample_rows *r, struct channels c, double alpha,
+                    double beta)
 {
-    const struct tensor z = sample(m, r);
-    m->be->ops->mix(m->be, &(struct mix_args){
-                               .a = z, .b = velocity(m, r), .y = z, .alpha = 1, .beta = (float)by});
+    const int64_t col = c.first * r->places, n = (c.end - c.first) * r->places;
+    const struct tensor z = tensor_sub(sample(m, r), 0, r->n, col, n);
+    struct mix_args a = {.a = z, .y = z, .alpha = (float)alpha, .beta = (float)beta};
+    if (n == 0 || (alpha == 1 && beta == 0)) return;
+    if (beta != 0) a.b = tensor_sub(velocity(m, r), 0, r->n, col, n);
+    m->be->ops->mix(m->be, &a);
+}
+
+/* The channels that guidance leads; the others are as the model predicts them when told. */
+static struct channels guided(const struct model *m)
+{
+    const int64_t n = shape_of_noise(&m->shape) ? family_row(&m->shape)->guided : 0;
+    return (struct channels){0, n > 0 && n < m->shape.in_channels ? n : m->shape.in_channels};
+}
+
+/* A step: the model is told `told`, then z = alpha z + beta v. */
+struct step_by {
+    double told, alpha, beta;
+};
+
+static struct step_by step_of(const struct model *m, const struct flow_sample *s, int64_t i)
+{
+    if (shape_of_noise(&m->shape)) {
+        const struct noise_jump j = noise_jump(i, s->steps);
+        return (struct step_by){(double)j.t, j.alpha, j.beta};
+    }
+    const double t = flow_time(i, s->steps, s->shift);
+    return (struct step_by){FLOW_TIMES * t, 1, t - flow_time(i + 1, s->steps, s->shift)};
 }
 
 /* Pads and what lies beyond the sample's edges stay 0: the model is shown zeros there. */
@@ -159,19 +191,20 @@ static void clear_beyond(struct model *m, const struct sample_rows *r)
 int flow_sample_step(struct model *m, const struct flow_sample *s, int64_t i, struct err *e)
 {
     const struct sample_rows r = rows_of(m, s);
-    const double t = flow_time(i, s->steps, s->shift);
-    const double dt = t - flow_time(i + 1, s->steps, s->shift);
+    const struct step_by by = step_of(m, s, i);
     const bool two = two_passes(&m->shape, s);
     const double with = two ? s->guidance : 1;
-    model_batch(m)->latents.t = FLOW_TIMES * t;
+    const struct channels led = guided(m), rest = {led.end, m->shape.in_channels};
+    model_batch(m)->latents.t = by.told;
     if (two) {
         if (predict(m, s, false, e)) return -1;
         take_velocity(m, &r);
     }
     if (predict(m, s, true, e)) return -1;
-    if (two) advance(m, &r, dt * (1 - with));
+    if (two) advance(m, &r, led, by.alpha, by.beta * (1 - with));
     take_velocity(m, &r);
-    advance(m, &r, dt * with);
+    advance(m, &r, led, two ? 1 : by.alpha, by.beta * with);
+    advance(m, &r, rest, by.alpha, by.beta);
     clear_beyond(m, &r);
     return m->be->ops->sync ? m->be->ops->sync(m->be, e) : 0;
 }

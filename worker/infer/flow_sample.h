@@ -1,9 +1,13 @@
-/* flow_sample.h: a sample of a diffusion model, from noise to latents by Euler's rule along the
- * rectified flow (2209.03003, as Open-Sora 1.2 samples it):
+/* flow_sample.h: a sample of a diffusion model, from noise to latents: by Euler's rule along the
+ * rectified flow (2209.03003, as Open-Sora 1.2 samples it)
  *
  *   z_0 = noise                                        times t_0 = 1 > .. > t_n = 0: flow_time()
  *   z_{i+1} = z_i + (t_i - t_{i+1}) v(z_i, t_i)        v: the first in_channels that are predicted
  *   v = v_without + guidance (v_with - v_without)      caption or class (2207.12598)
+ *
+ * or, of a model that predicts noise, by DDIM (worker/plan/noise.h), where v is the noise. Its
+ * guidance is of all channels, as Latte's sampler has it, and of STDiT of the first three, as Open-
+ * Sora 1.0's has it: the fourth is v_with.
  *
  * Two forward passes a step; one where guidance is 1 or the model is told nothing. Without a
  * caption is as many rows of y_embedding, without a class the class after the last.

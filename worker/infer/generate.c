@@ -76,6 +76,8 @@ static int answer(struct generator *g, int i, struct err *e)
     g->text->ledger_equal = g->text->ledger_equal && a.ledger_equal;
     g->text->n_prompt_tokens += g->request.n_tokens;
     g->text->n_tokens += a.n_generated;
+    pace_sum(&g->text->prefill, &a.prefill);
+    pace_sum(&g->text->decode, &a.decode);
     int rc = write_answer(g, i, &a, e);
     if (!rc && !g->text->text) rc = keep_text(g, &a, e);
     infer_answer_fini(&a);

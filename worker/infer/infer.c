@@ -534,30 +534,33 @@ static int all_continuations(const struct infer *in, struct infer_work *w, struc
 {
     struct model *m = in->model;
     const bool logprobs = w->logprob && r->logprobs >= 0;
-    int64_t n_decodes = 0;
     w->n_choices = 0;
     for (int64_t c = 0; c < r->n; c++) {
         struct infer_choice *choice = &out->choice[c];
         int64_t n = 0;
         if (c > 0) model_rewind(m);
         if (c > 0 && w->states) context_put(m, &w->layout, w->states);
-        if (continue_one(in, w, r, c, &n, choice, e) ||
-            tokens_keep(&choice->tokens, n, w->tokens, logprobs ? w->logprob : NULL, w->top,
+        const int64_t begin_us = clock_us();
+        if (continue_one(in, w, r, c, &n, choice, e)) return -1;
+        pace_until_now(&out->decode, m->n_decoded, begin_us);
+        if (tokens_keep(&choice->tokens, n, w->tokens, logprobs ? w->logprob : NULL, w->top,
                         logprobs ? r->logprobs : 0, e))
             return -1;
-        n_decodes += m->n_decoded;
         out->n_generated += n;
     }
-    return compare_ledger(in, w, r, n_decodes, &out->ledger_equal, e);
+    return compare_ledger(in, w, r, out->decode.n, &out->ledger_equal, e);
 }
 
 /* The prompt is a part of its request, by tokens; what is generated is the rest. */
-static int forward_prompt(const struct infer *in, const struct request *r, struct err *e)
+static int forward_prompt(const struct infer *in, const struct request *r, struct infer_answer *out,
+                          struct err *e)
 {
+    const int64_t begin_us = clock_us();
     const double at = progress_done(in->progress), n = (double)(r->n * r->max_tokens);
     const double prompt = (double)r->n_tokens / ((double)r->n_tokens + n);
     progress_piece(in->progress, at, prompt);
     if (infer_forward(in, r->tokens, r->n_tokens, e)) return -1;
+    pace_until_now(&out->prefill, r->n_tokens, begin_us);
     progress_piece(in->progress, at + prompt, 1 - prompt);
     return 0;
 }
@@ -572,7 +575,7 @@ int infer_answer(const struct infer *in, struct infer_work *w, const struct requ
     if (!out->choice)
         return err_set(e, ERR_IO, "out of memory for %lld continuations", (long long)r->n);
     assert(r->logprobs <= w->n_top);
-    if (check_length(in, r->n_tokens, e) || forward_prompt(in, r, e)) goto fail;
+    if (check_length(in, r->n_tokens, e) || forward_prompt(in, r, out, e)) goto fail;
     if (w->states) context_take(in->model, &w->layout, w->states);
     sampler_begin(&w->sampler, r->tokens, r->n_tokens);
     if (r->echo && r->logprobs >= 0 && prompt_logprobs(in, w, r, &out->prompt, e)) goto fail;

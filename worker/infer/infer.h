@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include "api/core/artifact.h"
 #include "worker/infer/context.h"
+#include "worker/infer/pace.h"
 #include "worker/infer/prompts.h"
 #include "worker/infer/requests.h"
 #include "worker/infer/sample.h"
@@ -84,6 +85,8 @@ struct infer_choice {
 struct infer_answer {
     struct infer_choice *choice; /* owned, [n] */
     int64_t n, n_generated;
+    struct infer_pace prefill;  /* the prompt's pass through the layers */
+    struct infer_pace decode;   /* tokens after each first one: choosing it and its pass */
     struct infer_tokens prompt; /* with echo and logprobs: of the prompt, entry 0 has none */
     bool ledger_equal;
 };
@@ -103,8 +106,9 @@ int infer_prefill(const struct infer *in, const int32_t *tokens, int64_t n, floa
 struct infer_text {
     char *text; /* owned: the first continuation of the first prompt, valid UTF-8; may be NULL */
     int64_t n_prompts, n_prompt_tokens, n_tokens; /* of all prompts and continuations */
-    int64_t n_refused, n_resumed; /* batch: refused; answered by an earlier attempt */
-    enum infer_finish finish;     /* of that text */
+    int64_t n_refused, n_resumed;      /* batch: refused; answered by an earlier attempt */
+    enum infer_finish finish;          /* of that text */
+    struct infer_pace prefill, decode; /* of what this attempt answered */
     bool ledger_equal;
     struct artifact_done artifact; /* rank 0: generate.jsonl, or results.jsonl of a batch */
     struct artifact_done context;  /* rank 0: context.safetensors; no name: not asked for */

@@ -197,7 +197,8 @@ static int take_window(struct scorer *s, int64_t n_targets, struct score *out, s
 static int sum_window(struct scorer *s, int64_t window, struct err *e)
 {
     struct model *m = s->in->model;
-    double nll = model_nll(m, &m->batch);
+    double nll;
+    if (model_nll(m, &m->batch, &nll, e)) return -1;
     if (m->comm && comm_sum_f64(m->comm, PURPOSE_LOSS, &nll, 1, m->bounce, e)) return -1;
     if (isfinite(nll)) return 0;
     return finite_blame_forward(m, e, "the loss of window %lld", (long long)window);
@@ -213,8 +214,10 @@ static int compute_window(struct scorer *s, int64_t window, struct score *out, s
     progress_piece(s->in->progress, (double)(s->w.first + s->w.fresh),
                    (double)(s->w.n - s->w.fresh));
     window_fill(&s->w, s->in->spec, &m->sp.shard, &m->batch);
+    const int64_t begin_us = clock_us();
     if (model_forward(m, &m->batch, e)) return -1;
     if (sum_window(s, window, e)) return -1;
+    pace_until_now(&out->pace, s->w.n, begin_us);
     if (!m->comm)
         memcpy(s->rows, m->nll, (size_t)T * sizeof *m->nll);
     else if (comm_gather(m->comm, PURPOSE_CONTROL, 0, m->nll, T * (int64_t)sizeof *m->nll, s->rows,

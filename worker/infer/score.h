@@ -41,8 +41,9 @@ double score_bits_per_byte(const struct score_sum *s); /* NaN without bytes */
 struct score {
     struct score_sum total; /* rank 0 */
     int64_t n_documents, n_windows, n_unscored;
-    int64_t n_resumed;             /* windows whose losses an earlier attempt left */
-    bool ledger_equal;             /* every window moved what the formula says, on every rank */
+    int64_t n_resumed;      /* windows whose losses an earlier attempt left */
+    struct infer_pace pace; /* of the windows that this attempt computed, with their losses */
+    bool ledger_equal;      /* every window moved what the formula says, on every rank */
     struct artifact_done artifact; /* rank 0: score.jsonl, one line per document */
     struct artifact_done buckets;  /* rank 0: score-buckets.json; no name: not asked for */
     struct artifact_done logprobs; /* rank 0: token-logprobs.npy; no name: not asked for */

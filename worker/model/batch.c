@@ -58,7 +58,7 @@ const struct batch *batch_loss(struct model *m, const struct batch *b)
     if (!m->be->own_memory || b == to) return b;
     to->targets = put(m, room->targets, b->targets, 4 * T);
     to->latents.target = put(m, room->latents.target, b->latents.target,
-                             4 * T * n * m->shape.in_channels);
+                             4 * T * n * shape_targets(&m->shape));
     to->latents.weight = put(m, room->latents.weight, b->latents.weight, 4 * T * n);
     return to;
 }

@@ -13,11 +13,11 @@
 struct batch_latents {
     int64_t grid[3];      /* patches: frames N1, height, width; N0 = height * width */
     double height, width; /* of the picture in pixels: POSITION_2D of STDiT3 */
-    double t, fps;        /* TIMESTEP: t is 0 .. 1000 */
+    double t, fps;        /* TIMESTEP: t is 0 .. 1000; NOISE: the number of its step */
     int32_t label;        /* EMBED_ADD: the sample's class */
     float *patches;       /* [ROWS_T rows, patch values]; pads 0 */
     /* A row predicts n = patch_t patch_h patch_w places of in_channels values each. */
-    float *target;  /* [ROWS_T rows, n, in_channels]; NULL: none */
+    float *target;  /* [ROWS_T rows, n, shape_targets()]; NULL: none */
     float *weight;  /* [ROWS_T rows, n]: of the place in the loss; 0: pads, clean frames, what
                      * is beyond the sample's edges */
     float *text;    /* [n_text, caption channels] */

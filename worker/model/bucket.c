@@ -1,20 +1,8 @@
 /* bucket.c: a model's weights and gradients, bucket by bucket (worker/plan/zero.h): when they are
- * fetched and summed, and over which ranks. */
+ * fetched and summed. */
 #include "api/core/mutant.h"
 #include "worker/model/model.h"
-
-/* ---- ranks ----------------------------------------------------------------------------------- */
-
-int model_open_groups(struct model *m, const struct model_options *o, struct err *e)
-{
-    const struct zero *z = &o->plan->shards;
-    if (!o->comm || m->world != o->comm) return 0;
-    m->place = zero_place(z, o->rank);
-    m->group = comm_group(o->comm, zero_group(z, o->rank));
-    if (z->n_groups > 1) m->owners = comm_group(o->comm, zero_owners(z, o->rank));
-    if (m->group && (m->owners || z->n_groups == 1)) return 0;
-    return err_set(e, ERR_IO, "no memory for a view of %d ranks", z->W);
-}
+#include "worker/plan/slice.h"
 
 /* ---- a pass ---------------------------------------------------------------------------------- */
 
@@ -45,6 +33,31 @@ int model_reduce(struct model *m, int bucket, bool last, struct err *e)
 
 /* ---- sums ------------------------------------------------------------------------------------ */
 
+/* Of a tensor that several ranks hold, each has a part of the gradient: of a norm by its rows, of a
+ * KV head by its query heads. */
+static int sum_slice(struct model *m, const struct slice *s, float *x, struct err *e)
+{
+    struct comm *c = s->sharers == m->plan->tp ? m->tensor : m->sharers;
+    int64_t cut[JOB_MAX_RANKS + 1];
+    if (c == m->sharers && mutant_on(MUTANT_KV_ALONE)) return 0;
+    slice_cut(s, cut);
+    if (mutant_on(MUTANT_STAGE_ALONE) && !pipe_first(&m->plan->pipe) && m->tensor_rank)
+        m->be->ops->fill(m->be, x, cut[s->sharers], 0);
+    if (comm_reduce_scatter(c, PURPOSE_GRAD, x, cut, m->bounce, e)) return -1;
+    return comm_all_gather(c, PURPOSE_GRAD, x + cut[comm_rank(c)], x, cut, 4, m->bounce, e);
+}
+
+int model_sum_slices(struct model *m, int bucket, float *x, struct err *e)
+{
+    const int64_t begin = zero_begin(&m->plan->shards, bucket);
+    struct slice own[PROG_WEIGHTS];
+    if (!m->tensor) return 0;
+    const int n = slice_bucket(&m->shape, bucket, own);
+    for (int i = 0; i < n; i++)
+        if (own[i].sharers > 1 && sum_slice(m, &own[i], x + (own[i].offset - begin), e)) return -1;
+    return 0;
+}
+
 /* A part of n floats, which is the group's sum, becomes that of all groups. */
 static int sum_owners(struct model *m, float *x, int64_t n, struct err *e)
 {
@@ -60,6 +73,7 @@ int model_sum_bucket(struct model *m, int bucket, bool everywhere, float *x, str
 {
     const struct zero *z = &m->plan->shards;
     const int64_t *cut = z->cut[zero_kind(z, bucket)];
+    if (model_sum_slices(m, bucket, x, e)) return -1;
     if (!m->world) return 0;
     float *own = x + cut[m->place];
     if (comm_reduce_scatter(m->group, PURPOSE_GRAD, x, cut, m->bounce, e)) return -1;

@@ -41,14 +41,19 @@ static bool tensor_holds(struct be *be, struct tensor t)
 
 /* ---- ranks ----------------------------------------------------------------------------------- */
 
-int finite_least(struct model *m, int64_t *x, struct err *e)
+static int least_of(struct model *m, struct comm *c, int64_t *x, struct err *e)
 {
-    if (!m->comm) return 0;
-    const int64_t *all = comm_each_i64(m->comm, PURPOSE_CONTROL, *x, m->bounce, e);
+    if (!c) return 0;
+    const int64_t *all = comm_each_i64(c, PURPOSE_CONTROL, *x, m->bounce, e);
     if (!all) return -1;
-    for (int q = 0; q < m->plan->sp; q++)
+    for (int q = 0; q < comm_size(c); q++)
         if (all[q] < *x) *x = all[q];
     return 0;
+}
+
+int finite_least(struct model *m, int64_t *x, struct err *e)
+{
+    return least_of(m, m->holders, x, e) || least_of(m, m->line, x, e) ? -1 : 0;
 }
 
 /* ---- weights --------------------------------------------------------------------------------- */
@@ -73,7 +78,8 @@ int finite_weights(struct model *m, char name[64], struct err *e)
 {
     struct param p = {.name = ""};
     int64_t found = FINITE_NONE;
-    for (int b = 0; b <= m->shape.n_layers + 1; b++) { /* to the end: others fetch too */
+    const struct pipe *s = &m->plan->pipe;
+    for (int b = pipe_begin(s); b < pipe_end(s); b++) { /* to the end: others fetch too */
         if (fetch(m, b, e)) return -1;
         found = look_at_bucket(m, b, found);
     }

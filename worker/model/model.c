@@ -52,13 +52,13 @@ static void place_items(struct base *b, void *params)
     const int64_t T = p->T;
     int levels = 0;
     while ((1 << levels) < m->sp.shard.n_sums) levels++;
-    const int64_t act = dtype_size(m->dtype), n_params = p->zero == 3 ? p->n_shard : p->n_params;
-    m->params = params ? params : take(b, PLAN_PARAMS, 1, n_params * act, NULL);
+    const int64_t act = dtype_size(m->dtype);
+    m->params = params ? params : take(b, PLAN_PARAMS, 1, p->n_held * act, NULL);
     m->fetched = take(b, PLAN_FETCHED, 1, zero_window(&p->shards) * act, NULL);
     m->grad = take(b, PLAN_GRAD, 1, p->n_grad * 4, NULL);
     m->tree = take(b, PLAN_TREE, levels, p->tree_size * 4, &m->tree_stride);
-    m->all_lo = take(b, PLAN_LO_ALL, 1, 8 * p->sp * T, NULL);
-    m->all_hi = take(b, PLAN_HI_ALL, 1, 8 * p->sp * T, NULL);
+    m->all_lo = take(b, PLAN_LO_ALL, p->slots, 8 * p->ulysses * T, NULL);
+    m->all_hi = take(b, PLAN_HI_ALL, p->slots, 8 * p->ulysses * T, NULL);
     m->host_all_lo = section_host(m, PLAN_LO_ALL);
     m->host_all_hi = section_host(m, PLAN_HI_ALL);
     take(b, PLAN_SCRATCH, 1, p->item[PLAN_SCRATCH].size, NULL); /* the backend has it */
@@ -71,27 +71,13 @@ static int check_options(const struct model_options *o, struct err *e)
         return err_set(e, ERR_INVALID, "rank %d of %d, but the plan is for %d ranks", o->rank,
                        o->n_ranks, p->n_ranks);
     if (!o->arena || (p->segment_size && !o->segment) || (o->n_ranks > 1 && !o->comm) ||
-        (p->host_size && !o->host))
-        return err_set(e, ERR_INVALID, "the plan needs an arena%s%s",
+        (p->host_size && !o->host) || (p->offload.on && !o->offload))
+        return err_set(e, ERR_INVALID, "the plan needs an arena%s%s%s",
                        o->n_ranks > 1 ? ", a comm segment and a ring" : "",
-                       p->host_size ? ", and a part of the host's memory" : "");
+                       p->host_size ? ", and a part of the host's memory" : "",
+                       p->offload.on ? ", and a store" : "");
     if (!o->params && !p->item[PLAN_PARAMS].name)
         return err_set(e, ERR_INVALID, "the plan holds no weights and none were given");
-    return 0;
-}
-
-static int open_ring(struct model *m, const struct model_options *o, struct err *e)
-{
-    const struct plan *p = o->plan;
-    const struct axes a = plan_axes(p);
-    const struct axes_place at = axes_place(&a, o->rank);
-    m->ring = at.d;
-    m->rank = at.s;
-    if (p->sp > 1) {
-        m->comm = comm_group(o->comm, axes_line(&a, o->rank, AXIS_SP));
-        if (!m->comm) return err_set(e, ERR_IO, "no memory for a view of ring %d", m->ring);
-    }
-    m->world = plan_sum_ranks(p) == p->n_ranks ? o->comm : m->comm;
     return 0;
 }
 
@@ -102,17 +88,19 @@ int model_init(struct model *m, const struct model_options *o, struct err *e)
     *m = (struct model){.shape = *s, .plan = o->plan, .be = o->be};
     m->arena = o->arena;
     m->host = o->host;
+    m->offload = o->offload;
     m->dtype = dtype_of_precision(o->plan->precision);
-    if (open_ring(m, o, e) || model_open_groups(m, o, e)) return -1;
+    if (model_open_views(m, o, e)) return -1;
     m->sp.ops = sp_find(o->plan->strategy, o->plan->form);
     if (!m->sp.ops && !o->plan->grid[0])
         return err_set(e, ERR_UNSUPPORTED, "the plan's strategy has no row here");
     m->sp.be = o->be;
     m->sp.comm = m->comm;
-    m->sp.shape = (struct sp_attn_shape){s->n_heads, s->n_kv_heads, s->head_dim,
-                                         (float)(1 / sqrt((double)s->head_dim))};
+    const struct model_shape own = family_slice(s);
+    m->sp.shape = (struct sp_attn_shape){own.n_heads, own.n_kv_heads, own.head_dim,
+                                         (float)(1 / sqrt((double)own.head_dim))};
     m->sp.rank_bits = o->plan->rank_bits;
-    if (model_set_seq(m, o->plan->S, e)) return -1;
+    if (model_set_seq(m, o->plan->S, e) || sp_open_groups(&m->sp, e)) return -1;
     struct base b = {m, o->arena, o->segment};
     place_items(&b, o->params);
     section_place(m, o->arena, o->segment);
@@ -128,7 +116,7 @@ static void set_frequencies(struct model *m, int64_t S)
     m->prog.frame.rope_scale = 1;
     m->prog.frame.rope_single = m->shape.rope.compute == ROPE_HF;
     if (!m->inv_freq) return;
-    const int n_tables = m->shape.rope_local > 0 ? 2 : 1;
+    const int n_tables = rope_tables(&m->shape);
     const int64_t D = size / 4 / n_tables; /* columns that turn */
     m->prog.frame.rope_scale = (float)rope_frequencies(&m->shape, m->rope_theta, S, D, m->inv_freq);
     if (n_tables == 2) rope_local_frequencies(&m->shape, D, m->inv_freq + D / 2);
@@ -150,7 +138,7 @@ int model_set_seq(struct model *m, int64_t S, struct err *e)
                        (long long)S, (long long)p->S);
     m->cache_used = m->n_decoded = 0;
     if (p->grid[0]) return model_set_grid(m, p->grid[0], S / p->grid[0], e);
-    if (shard_init(&m->sp.shard, S, p->sp, m->rank, p->layout, p->rank_bits, e)) return -1;
+    if (plan_shard(p, S, m->rank, &m->sp.shard, e)) return -1;
     section_resize(m);
     if (rope_by_length(&m->shape)) set_frequencies(m, S);
     return 0;
@@ -184,18 +172,19 @@ static int64_t in_window(const struct model *m, int64_t offset)
 struct tensor model_weight(const struct model *m, int64_t offset, int64_t rows, int64_t cols)
 {
     char *base = m->fetched ? m->fetched : m->params;
-    if (m->fetched) offset = in_window(m, offset);
+    offset = m->fetched ? in_window(m, offset) : zero_local(&m->plan->shards, offset);
     return tensor_of(m->dtype, base + offset * dtype_size(m->dtype), rows, cols, cols);
 }
 
 float *model_gradient(const struct model *m, int64_t offset)
 {
-    return m->grad + (m->plan->by_bucket ? in_window(m, offset) : offset);
+    if (m->plan->by_bucket) return m->grad + in_window(m, offset);
+    return m->grad + zero_local(&m->plan->shards, offset);
 }
 
 struct tensor model_rows(const struct model *m, void *base, int64_t cols)
 {
-    return tensor_of(m->dtype, base, m->sp.shard.T, cols, cols);
+    return tensor_of(m->dtype, base, m->sp.shard.T / m->plan->tp, cols, cols);
 }
 
 /* Valid rows come first on every rank, whatever the layout: positions ascend with the row. */
@@ -221,19 +210,29 @@ static int sync(struct model *m, struct err *e)
     return m->be->ops->sync ? m->be->ops->sync(m->be, e) : 0;
 }
 
-/* Where every rank computes with rows of all, it must know what they see (strategy_row.ranges). */
+/* One of two numbers of each of the group's rows, run by run. */
+static int gather_rows(struct model *m, const int64_t *own, int64_t *all, struct err *e)
+{
+    const struct shard *sh = &m->sp.shard;
+    const int64_t run = sh->T / shard_runs(sh);
+    int64_t cut[JOB_MAX_RANKS + 1];
+    for (int w = 0; w <= sh->u; w++) cut[w] = w * run;
+    for (int64_t at = 0; at < sh->T; at += run)
+        if (comm_all_gather(m->sp.group, PURPOSE_HEADS, own + at, all + sh->u * at, cut, 8,
+                            m->bounce, e))
+            return -1;
+    return 0;
+}
+
+/* A rank that computes with its group's rows must know what they see (strategy_row.ranges). */
 static int gather_ranges(struct model *m, const struct batch *b, struct err *e)
 {
-    const int64_t T = m->sp.shard.T;
-    int64_t cut[JOB_MAX_RANKS + 1];
-    if (!m->all_lo || !m->comm) return 0;
-    for (int w = 0; w <= m->plan->sp; w++) cut[w] = w * T;
-    if (comm_all_gather(m->comm, PURPOSE_HEADS, b->lo, m->all_lo, cut, 8, m->bounce, e) ||
-        comm_all_gather(m->comm, PURPOSE_HEADS, b->hi, m->all_hi, cut, 8, m->bounce, e))
-        return -1;
+    const int64_t size = 8 * m->sp.shard.u * m->sp.shard.T;
+    if (!m->all_lo || !m->sp.group) return 0;
+    if (gather_rows(m, b->lo, m->all_lo, e) || gather_rows(m, b->hi, m->all_hi, e)) return -1;
     if (m->be->own_memory && section_windowed(m)) {
-        m->be->ops->download(m->be, m->host_all_lo, m->all_lo, cut[m->plan->sp] * 8);
-        m->be->ops->download(m->be, m->host_all_hi, m->all_hi, cut[m->plan->sp] * 8);
+        m->be->ops->download(m->be, m->host_all_lo, m->all_lo, size);
+        m->be->ops->download(m->be, m->host_all_hi, m->all_hi, size);
     }
     return 0;
 }
@@ -242,8 +241,12 @@ static int gather_ranges(struct model *m, const struct batch *b, struct err *e)
 static int forward(struct model *m, const struct batch *b, bool to_loss, struct err *e)
 {
     m->sp.drop.sample = (uint32_t)b->sample;
-    if (gather_ranges(m, b, e)) return -1;
-    return section_forward(m, b, to_loss, e);
+    return model_sections(m, b, to_loss, e);
+}
+
+int model_sections(struct model *m, const struct batch *b, bool to_loss, struct err *e)
+{
+    return gather_ranges(m, b, e) || section_forward(m, b, to_loss, e) ? -1 : 0;
 }
 
 int model_forward(struct model *m, const struct batch *b, struct err *e)
@@ -255,16 +258,17 @@ int model_forward(struct model *m, const struct batch *b, struct err *e)
 
 int model_lend(struct model *m, struct err *e)
 {
-    for (int b = 0; b <= m->shape.n_layers; b++)
+    const struct pipe *p = &m->plan->pipe;
+    for (int b = pipe_begin(p); b < pipe_end(p) && b <= m->shape.n_layers; b++)
         if (model_fetch(m, b, e)) return -1;
-    return model_fetch_head(m, e);
+    return pipe_last(p) ? model_fetch_head(m, e) : 0;
 }
 
 /* Under "ranks" a tied embedding's sum is kept apart from the head's until both have been summed
  * over ranks: a + b + c + d in one buffer would depend on how many of them are here. */
 float *model_embed_grad(struct model *m)
 {
-    const bool apart = m->plan->rank_bits && m->shape.tied && !m->plan->by_bucket;
+    const bool apart = m->plan->rank_bits && m->shape.tied && !m->plan->by_bucket && !m->line;
     return apart ? m->grad + m->plan->n_params : model_gradient(m, 0); /* its first weight */
 }
 
@@ -282,19 +286,28 @@ static double sum_nll(const struct model *m, int first, int n)
 static void take_nll(struct model *m)
 {
     const int64_t T = m->sp.shard.T, n = m->plan->item[PLAN_NLL].size / (8 * m->plan->T);
+    const int64_t own = T / m->plan->tp, first = m->tensor_rank * own;
     if (m->be->own_memory) m->be->ops->download(m->be, m->nll, m->prog.nll, 8 * T * n);
     for (int64_t i = 0; n > 1 && i < T; i++) {
         double s = 0;
         for (int64_t k = 0; k < n; k++) s += m->nll[i * n + k];
         m->nll[i] = s;
     }
+    for (int64_t i = 0; own < T && i < T; i++) /* rows that other ranks of the line have */
+        if (i < first || i >= first + own) m->nll[i] = 0;
 }
 
-double model_nll(struct model *m, const struct batch *b)
+double model_sum_nll(struct model *m)
 {
-    section_loss(m, batch_loss(m, b));
     take_nll(m);
     return sum_nll(m, 0, m->sp.shard.n_sums);
+}
+
+int model_nll(struct model *m, const struct batch *b, double *nll_sum, struct err *e)
+{
+    if (section_loss(m, batch_loss(m, b), e)) return -1;
+    *nll_sum = model_sum_nll(m);
+    return 0;
 }
 
 /* What a rank's loss counts too much or too little where ranks' means are averaged. */
@@ -316,19 +329,21 @@ int model_grad(struct model *m, const struct batch *b, float scale, double *nll_
     if (forward(m, there, false, e)) return -1;
     model_rewind(m);
     if (section_backward(m, there, scale, e)) return -1;
-    take_nll(m);
-    *nll_sum = sum_nll(m, 0, m->sp.shard.n_sums);
-    *nll_sum *= wrong;
+    *nll_sum = model_sum_nll(m) * wrong;
     return sync(m, e);
 }
 
 int model_reduce_grad(struct model *m, struct err *e)
 {
     const struct plan *p = m->plan;
-    if (m->world) *comm_where(m->world) = (struct comm_where){comm_where(m->world)->step, -1, -1};
+    if (m->all) *comm_where(m->all) = (struct comm_where){comm_where(m->all)->step, -1, -1};
+    for (int b = 0; m->tensor && b < zero_buckets(&p->shards); b++)
+        if (zero_holds(&p->shards, b) &&
+            model_sum_slices(m, b, m->grad + zero_local(&p->shards, zero_begin(&p->shards, b)), e))
+            return -1;
     if (m->world && comm_sum_f32(m->world, PURPOSE_GRAD, m->grad, p->n_grad, m->bounce, e))
         return -1;
-    if (p->rank_bits && m->shape.tied)
+    if (p->rank_bits && m->shape.tied && !m->line)
         m->be->ops->add(m->be, &(struct add_args){.y = m->grad,
                                                   .x = model_embed_grad(m),
                                                   .n = m->shape.vocab * m->shape.width});
@@ -345,6 +360,11 @@ struct tensor model_hidden(struct model *m)
 struct tensor model_states(struct model *m)
 {
     return section_states(m);
+}
+
+int model_head(struct model *m, struct err *e)
+{
+    return section_head(m, e);
 }
 
 struct tensor model_normed(struct model *m, int64_t row0, int64_t n)

@@ -19,6 +19,8 @@
 #include "worker/comm/comm.h"
 #include "worker/model/batch.h"
 #include "worker/model/in_time.h"
+#include "worker/model/offload.h"
+#include "worker/model/pipe.h"
 #include "worker/model/section.h"
 #include "worker/plan/plan.h"
 #include "worker/sp/sp.h"
@@ -37,30 +39,42 @@ struct model_options {
     const struct plan *plan;         /* borrowed for the model's life */
     void *arena, *segment; /* bases of plan->arena_size, plan->segment_size bytes of be's memory */
     void *host;            /* of plan->host_size bytes; NULL where there are none */
-    struct be *be;         /* borrowed */
-    struct comm *comm;     /* borrowed: all ranks of the job; NULL for one rank */
-    int rank, n_ranks;     /* in it; must be the plan's n_ranks */
-    void *params;          /* NULL: the plan's PLAN_PARAMS; else weights that the caller owns */
+    struct offload *offload; /* borrowed: where the plan offloads; otherwise NULL */
+    struct be *be;           /* borrowed */
+    struct comm *comm;       /* borrowed: all ranks of the job; NULL for one rank */
+    int rank, n_ranks;       /* in it; must be the plan's n_ranks */
+    void *params;            /* NULL: the plan's PLAN_PARAMS; else weights that the caller owns */
 };
 
 struct model {
     struct model_shape shape;
     const struct plan *plan;
-    char *arena, *host; /* the plan's; borrowed */
+    char *arena, *host;      /* the plan's; borrowed */
+    struct offload *offload; /* NULL: what layers keep stays on the device */
     struct be *be;
+    struct comm *job;   /* all ranks; NULL: one */
     struct comm *comm;  /* of this rank's ring: a view of the job's; NULL: the ring is one rank */
-    struct comm *world; /* whose gradients and losses are summed: the job's ranks in a training,
+    struct comm *world; /* whose gradients and losses are summed: the stage's ranks in a training,
                          * otherwise the ring's; NULL: one rank */
-    struct sp sp;       /* sp.shard says which rows these are */
-    int rank, ring;     /* the rank's number in its ring; the ring's number */
+    /* A pipeline's stages, of ranks in the same place of each; with a tied embedding, the first and
+     * the last of them. NULL: one stage, or neither of the two. */
+    struct comm *line, *ends;
+    struct comm *tensor, *sharers; /* ranks that share every layer (parallel.tp), and those of them
+                                    * that hold the same KV heads; NULL: one rank */
+    /* Ranks that hold a sequence: the ring's and theirs that share layers with them; the rings' too
+     * where world has them. NULL: one rank. */
+    struct comm *holders, *all;
+    struct sp sp;    /* sp.shard says which rows these are */
+    int rank, ring;  /* the rank's number in its ring; the ring's number */
+    int tensor_rank; /* among those that share every layer */
     /* A training's ranks that share one set of shards (worker/plan/zero.h), and the rank's number
      * there; those of all groups that own what it does. NULL: one rank. */
     struct comm *group, *owners;
     int place;
     enum dtype dtype; /* the plan's precision: of weights and of what the kernels call act */
-    void *params;  /* [n_params] of dtype, zero 3: this rank's shard: read through model_weight */
-    void *fetched; /* zero 3: a window of weights; NULL: params are whole */
-    float *grad;   /* [n_grad], by bucket: a window; NULL when only inferring */
+    void *params;     /* [n_held] of dtype, zero 3: this rank's shard: read through model_weight */
+    void *fetched;    /* zero 3: a window of weights; NULL: params are whole */
+    float *grad;      /* [n_grad], by bucket: a window; NULL when only inferring */
     struct model_buckets buckets;
     float *tree;
     int64_t tree_stride; /* bytes */
@@ -68,7 +82,7 @@ struct model {
     double *inv_freq;    /* the host's */
     double rope_theta;   /* the base that they are made of */
     void *bounce;
-    int64_t *all_lo, *all_hi;           /* [sp * T] lo and hi of the sequence's rows, or NULL */
+    int64_t *all_lo, *all_hi;           /* [ulysses * T] lo and hi of the group's rows, or NULL */
     int64_t *host_all_lo, *host_all_hi; /* what the host reads of them */
     struct batch batch; /* the plan's arrays in the host's memory, which the caller fills */
     /* be->own_memory: the arrays of operations, and the batch at hand there: model_place. */
@@ -78,8 +92,9 @@ struct model {
     int64_t arena_end, segment_end; /* end of the last byte placed, as this code counts them */
     int64_t placed_size;            /* both in whole pages: the high-water mark */
     int64_t host_end;               /* likewise of the host's part */
-    struct carry carry;        /* LASP in time, contexts: what enters and leaves the sequence at
+    struct carry carry; /* LASP in time, contexts: what enters and leaves the sequence at
                                 * hand; zeros: nothing */
+    struct pipe_messages pipe;
     struct section_state prog; /* the family's program where it is at work */
     struct progress
         *progress; /* borrowed: a pass reports to it, in parts of its piece; NULL: it does not */
@@ -113,9 +128,10 @@ void model_set_rope(struct model *m, double theta);
 /* Random weights: normal(0, 0.02), o_proj and down_proj divided by sqrt(2 L), norms 1; Philox keyed
  * by (seed, tensor index, element index), so the same for any number of ranks. */
 void model_random(struct model *m, int64_t seed);
-/* Elements [from, from + out.cols) of the same, in fp32 or rounded to 16 bits; out is one row. */
-void model_random_part(struct be *be, const struct model_shape *s, int64_t seed, int64_t from,
-                       struct tensor out);
+/* Elements [from, from + out.cols) of what rank t of s->tp has of the same, in fp32 or rounded to
+ * 16 bits; out is one row. */
+void model_random_part(struct be *be, const struct model_shape *s, int t, int64_t seed,
+                       int64_t from, struct tensor out);
 
 /* Makes b the batch that operations read: its arrays are copied to the device, where that has
  * memory of its own. Each call below that takes a batch does this itself, unless the
@@ -140,22 +156,54 @@ struct tensor model_hidden(struct model *m);
  * of the stream, else the stream. A view that lives until the next call. Local. */
 struct tensor model_states(struct model *m);
 
+/* Makes again what the head reads, where a pass has used its memory since. Collective over the
+ * ranks that share layers (parallel.tp), on which it comes before the next two; elsewhere these do
+ * it. */
+int model_head(struct model *m, struct err *e);
 /* Rows [row0, row0 + n) of it after the final norm, as the head reads them: a view [n, C] that
  * lives until the next call. Local. */
 struct tensor model_normed(struct model *m, int64_t row0, int64_t n);
 
-/* Logits of n <= plan->loss_chunk rows from row0: a view [n, V] that lives until the next call.
+/* Logits of n <= plan->loss_chunk rows from row0: a view [n, V] that lives until the next call; of
+ * ranks that share layers, which have all rows of a shard, the columns of the own ids (frame_ids).
  * Local: no communication. */
 struct tensor model_logits(struct model *m, int64_t row0, int64_t n);
 
 /* After model_forward: nll of every row into m->nll (0 where there is no target) and the sum of
- * this rank's rows, in the fixed order. Local. Waits for the device. */
-double model_nll(struct model *m, const struct batch *b);
+ * this rank's rows, in the fixed order. Local, but for ranks that share layers. Waits for the
+ * device. */
+int model_nll(struct model *m, const struct batch *b, double *nll_sum, struct err *e);
 
 /* Forward, loss and backward of one sequence. scale: 1 / max(targets of the optimizer step, 1).
  * *nll_sum: this rank's sum of nll. Gradients: added to m->grad, except under "ranks", where they
  * replace it. Not reduced over ranks. By bucket: m->buckets.reduce takes each. Collective. */
 int model_grad(struct model *m, const struct batch *b, float scale, double *nll_sum, struct err *e);
+
+/* ---- a pipeline (pipe.c): this stage's part of a sequence ---------------------------------------
+ *
+ * Of several sequences between their passes each has a slot, 0 .. plan->slots - 1. A batch holds
+ * the same at both passes. One stage: model_grad is the two, in slot 0. */
+
+/* The stream of the stage before goes through the stage's sections, and on to the next. */
+int model_pipe_forward(struct model *m, const struct batch *b, int slot, struct err *e);
+/* And back; the last stage has the loss. *nll_sum: 0 on the others. */
+int model_pipe_backward(struct model *m, const struct batch *b, int slot, float scale,
+                        double *nll_sum, struct err *e);
+/* n sequences, one after another, in the order of 1F1B (worker/plan/pipe.h): calls for each pass of
+ * the i-th, which has slot `slot` between the two; then model_pipe_settle. n is at most
+ * plan->micro_batches. */
+struct pipe_passes {
+    int (*forward)(void *arg, int64_t i, int slot, struct err *e);
+    int (*backward)(void *arg, int64_t i, int slot, struct err *e);
+    void *arg;
+};
+int model_pipe_run(struct model *m, int64_t n, const struct pipe_passes *passes, struct err *e);
+/* Of a forward pass to the loss. Evaluation. */
+int model_pipe_score(struct model *m, const struct batch *b, double *nll_sum, struct err *e);
+/* Waits until what was sent has been received. */
+int model_pipe_settle(struct model *m, struct err *e);
+/* n values of the last stage to the others. Purpose LOSS. */
+int model_pipe_share(struct model *m, double *x, int n, struct err *e);
 
 /* m->grad summed over m->world (purpose GRAD), and the tied embedding's two parts joined. */
 int model_reduce_grad(struct model *m, struct err *e);
@@ -180,11 +228,20 @@ void model_rewind(struct model *m);
 const struct batch *batch_inputs(struct model *m, const struct batch *b);
 const struct batch *batch_loss(struct model *m, const struct batch *b);
 
-/* [T, cols] of the model's dtype at base. */
+/* x: a bucket's gradient, of which tensors that several ranks of tensor parallelism hold are summed
+ * over these. */
+int model_sum_slices(struct model *m, int bucket, float *x, struct err *e);
+
+/* [T, cols] of the model's dtype at base: the rank's rows of the residual stream. */
 struct tensor model_rows(const struct model *m, void *base, int64_t cols);
 
-/* Finds group, owners and place. After world. */
-int model_open_groups(struct model *m, const struct model_options *o, struct err *e);
+/* The pass so far in m->nll: its sum over this rank's rows. Waits for the device. */
+double model_sum_nll(struct model *m);
+/* `in` and layers of the stage on a batch that is placed. */
+int model_sections(struct model *m, const struct batch *b, bool to_loss, struct err *e);
+
+/* views.c: finds rank, ring, place and the views of the job's endpoint. */
+int model_open_views(struct model *m, const struct model_options *o, struct err *e);
 
 /* zero 3: a section's weights, what the head reads. By bucket: a bucket's gradient is about to be
  * computed; is complete. Otherwise nothing. */

@@ -78,6 +78,11 @@ enum rows_id frame_rows_of(const struct frame *f, int value)
     return f->p->value[value].rows;
 }
 
+int64_t frame_row0(const struct frame *f, enum rows_id rows)
+{
+    return rows == ROWS_PART ? f->tensor.r * f->rows[ROWS_PART].n : 0;
+}
+
 void frame_move(struct frame *f, struct tensor y, struct tensor x, bool add)
 {
     if (y.data == x.data) return;
@@ -198,6 +203,25 @@ float *frame_weight_grad(const struct frame *f, int i)
     return i == PROG_TIED ? f->tied_grad : f->weights_grad + f->p->weight[i].offset;
 }
 
+/* ---- tensor parallelism ---------------------------------------------------------------------- */
+
+void frame_mark(struct frame *f)
+{
+    if (!f->tensor.comm) return;
+    comm_where(f->tensor.comm)->layer = f->layer;
+    comm_where(f->tensor.comm)->hop = -1;
+}
+
+struct frame_ids frame_ids(const struct frame *f, struct tensor w)
+{
+    struct frame_ids own = {w, 0};
+    if (f->tensor.n <= 1) return own;
+    own.first = f->tensor.r * w.rows;
+    const int64_t left = f->shape->vocab - own.first;
+    own.w = tensor_sub(w, 0, left < 0 ? 0 : left < w.rows ? left : w.rows, 0, w.cols);
+    return own;
+}
+
 /* ---- sums over rows -------------------------------------------------------------------------- */
 
 static bool in_parts(enum rows_id rows)
@@ -302,12 +326,22 @@ void frame_sum_gemm(struct frame *f, enum rows_id rows, float *dst, struct tenso
 
 /* ---- grids ----------------------------------------------------------------------------------- */
 
-/* The spread dimension is outermost: dimension 0 for ROWS_T, 1 for ROWS_ALT. */
+/* The spread dimension is outermost: dimension 0 for ROWS_T, 1 for ROWS_ALT. A part of ROWS_T is
+ * whole lines of it. */
 struct along frame_along(const struct frame *f, enum rows_id rows, int dim)
 {
     const struct dsp *d = f->dsp;
-    const int spread = rows == ROWS_ALT;
-    const int64_t share = shard_share(d->n[spread], d->P, d->rank_bits);
-    if (dim == spread) return (struct along){d->r * share, share, d->n[!spread]};
+    const int spread = rows == ROWS_ALT, n = rows == ROWS_PART ? f->tensor.n : 1;
+    const int64_t share = shard_share(d->n[spread], d->P, d->rank_bits) / n;
+    if (dim == spread)
+        return (struct along){(d->r * n + (n > 1 ? f->tensor.r : 0)) * share, share, d->n[!spread]};
     return (struct along){0, d->n[dim], 1};
+}
+
+struct tensor frame_by_heads(const struct frame *f, struct tensor t)
+{
+    const int64_t P = f->dsp->P;
+    if (P == 1) return t;
+    assert(t.ld == t.cols && t.cols % P == 0);
+    return tensor_of(t.dtype, t.data, t.rows * P, t.cols / P, t.cols / P);
 }

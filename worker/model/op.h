@@ -34,6 +34,13 @@ struct frame_rows {
     int64_t sum_len; /* T, ALT: rows of a sum chunk; the last ones may be short or empty */
 };
 
+/* The ranks that share every layer by heads and columns. */
+struct frame_tensor {
+    struct comm *comm; /* NULL: this one alone */
+    int n, r;          /* ranks, and this one's number among them */
+    void *bounce;
+};
+
 struct frame {
     struct be *be;
     const struct program *p;
@@ -58,12 +65,13 @@ struct frame {
     int64_t stage_size, stage_used;
 
     const struct batch *batch, *host; /* as operations read it, as the host does; NULL: the same */
-    const int64_t *all_lo, *all_hi;   /* [P*T] lo and hi of the sequence's rows, or NULL */
+    const int64_t *all_lo, *all_hi;   /* [u*T] lo and hi of the group's rows, or NULL */
     const int64_t *host_all_lo, *host_all_hi; /* the same for the host; NULL: it has none */
     struct sp *sp;                            /* its shape is the operation's */
     struct sp_linear *linear;
     struct sp_carry *carry;
     struct dsp *dsp;
+    struct frame_tensor tensor;
     const double *inv_freq;  /* [rotary_dim / 2], then as many of the second base */
     float rope_scale;        /* of their cosines and sines */
     bool rope_single;        /* angles are formed in fp32 */
@@ -151,6 +159,16 @@ void frame_repeat(struct frame *f, int64_t *p, int64_t n, int64_t value);
 struct tensor frame_weight(const struct frame *f, int i, int n);
 float *frame_weight_grad(const struct frame *f, int i);
 
+/* The transport of f->tensor is told where the frame is. */
+void frame_mark(struct frame *f);
+/* Rows of a table of ids, and of its gradient, that are the model's, and the first one's id.
+ * Without tensor parallelism all of them, from 0. */
+struct frame_ids {
+    struct tensor w; /* rows 0: of the last ranks */
+    int64_t first;
+};
+struct frame_ids frame_ids(const struct frame *f, struct tensor w);
+
 /* Rows of part i of a value of that kind, and of its gradient. */
 struct span {
     int64_t value0, grad0, n;
@@ -159,6 +177,8 @@ struct span frame_span(const struct frame *f, enum rows_id rows, int i);
 struct tensor span_value(struct tensor t, struct span s);
 struct tensor span_grad(struct tensor t, struct span s);
 enum rows_id frame_rows_of(const struct frame *f, int value);
+/* The row of the batch that the first of a value's rows is. */
+int64_t frame_row0(const struct frame *f, enum rows_id rows);
 
 /* dst[n] = sum over spans: call() leaves a span's sum in dst, or adds it when not fresh. */
 struct sum_leaf {
@@ -191,5 +211,7 @@ struct along {
     int64_t first, n, within;
 };
 struct along frame_along(const struct frame *f, enum rows_id rows, int dim);
+/* What HEADS made: rows of the whole grid, pads at the end, of this rank's heads. */
+struct tensor frame_by_heads(const struct frame *f, struct tensor t);
 
 #endif

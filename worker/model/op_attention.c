@@ -35,23 +35,20 @@ static void cut_row(const struct op *o, int64_t wide, int64_t pos, int64_t *lo, 
     if (!o->u.attn.causal && pos + window < *hi) *hi = pos + window;
 }
 
-/* Of n rows: rank `first`'s and those of the ranks after it. */
-static struct interval cut(struct frame *f, const struct op *o, struct interval x, int first,
-                           int64_t n)
+/* Of the rows of a shard: a rank's, or its group's. */
+static struct interval cut(struct frame *f, const struct op *o, struct interval x,
+                           const struct shard *sh)
 {
+    const int64_t n = sh->T;
     const struct twin lo = twin_take(f, 8 * n);
     const struct twin hi = o->u.attn.causal ? (struct twin){0} : twin_take(f, 8 * n);
     const int64_t wide = mutant_on(MUTANT_WINDOW_WIDE) && f->sp->shard.P > 1;
     int64_t *to_lo = lo.host, *to_hi = hi.host;
-    assert(n % f->sp->shard.T == 0);
-    for (int64_t at = 0; at < n; at += f->sp->shard.T) {
-        const struct shard sh = shard_of(&f->sp->shard, first++);
-        for (int64_t i = 0; i < sh.T; i++) {
-            int64_t end = x.host.hi[at + i];
-            to_lo[at + i] = x.host.lo[at + i];
-            cut_row(o, wide, shard_pos(&sh, i), &to_lo[at + i], &end);
-            if (to_hi) to_hi[at + i] = end;
-        }
+    for (int64_t i = 0; i < n; i++) {
+        int64_t end = x.host.hi[i];
+        to_lo[i] = x.host.lo[i];
+        cut_row(o, wide, shard_pos(sh, i), &to_lo[i], &end);
+        if (to_hi) to_hi[i] = end;
     }
     twin_up(f, &lo);
     if (!to_hi) return (struct interval){lo.dev, x.hi, {to_lo, x.host.hi}};
@@ -64,17 +61,19 @@ static struct interval own_keys(struct frame *f, const struct op *o)
     const struct batch *b = frame_host(f);
     const struct interval x = {f->batch->lo, f->batch->hi, {b->lo, b->hi}};
     if (o->u.attn.window <= 0) return x;
-    return cut(f, o, x, f->sp->shard.r, f->rows[ROWS_T].n);
+    assert(f->rows[ROWS_T].n == f->sp->shard.T);
+    return cut(f, o, x, &f->sp->shard);
 }
 
-/* The same of all ranks' rows. The host has them where there is a window to cut them by. */
+/* The same of the group's rows. The host has them where there is a window to cut them by. */
 static struct interval all_keys(struct frame *f, const struct op *o)
 {
     const struct interval x = {f->all_lo, f->all_hi, {f->host_all_lo, f->host_all_hi}};
     const struct sp_seen host = {f->host_all_lo ? f->host_all_lo : f->all_lo,
                                  f->host_all_hi ? f->host_all_hi : f->all_hi};
     if (o->u.attn.window <= 0 || !host.lo) return x;
-    return cut(f, o, (struct interval){x.lo, x.hi, host}, 0, f->sp->shard.P * f->sp->shard.T);
+    const struct shard group = shard_group(&f->sp->shard);
+    return cut(f, o, (struct interval){x.lo, x.hi, host}, &group);
 }
 
 /* Whom everybody sees in this layer. */
@@ -101,6 +100,7 @@ static int sequence_forward(struct frame *f, const struct op *o, struct err *e)
                                   .all_seen = all.host};
     f->sp->shape = shape_of(f, o);
     f->sp->drop.layer = (uint32_t)f->layer;
+    f->sp->drop.head = (uint32_t)(f->tensor.r * o->u.attn.n_heads);
     if (f->dtype != DT_F32) f->sp->buf.o = scratch_rows(f, DT_F32, a.q.rows, a.q.cols).data;
     mark_place(f, f->sp->comm);
     return f->sp->ops->attn_fwd(f->sp, &a, e);
@@ -141,6 +141,7 @@ static int sequence_backward(struct frame *f, const struct op *o, const struct s
                                   .all_seen = all.host};
     f->sp->shape = shape_of(f, o);
     f->sp->drop.layer = (uint32_t)f->layer;
+    f->sp->drop.head = (uint32_t)(f->tensor.r * o->u.attn.n_heads);
     mark_place(f, f->sp->comm);
     if (f->sp->ops->attn_bwd(f->sp, &a, e)) return -1;
     if (o->n_w) frame_add_sum(f, frame_weight_grad(f, o->w), a.d_sink);
@@ -239,55 +240,82 @@ static struct tensor rows_at(struct tensor t, int64_t row0, int64_t n)
 /* Dimension `dim` is whole: rows are [indices of the spread one, N_dim], and each index is a
  * sequence of its own. Indices that only pad the spread dimension see no key. */
 struct grid {
-    int64_t len, n, padded; /* rows of a sequence; sequences that exist; with pads */
+    int64_t len, n;      /* rows of a sequence; sequences that exist: pads come after them */
+    int64_t step, first; /* from a row of a sequence to the next; from a sequence to the next */
+    struct op op;        /* of the heads that are here */
+    bool by_heads;       /* rows are those of the whole grid, [space, time] */
 };
 
 static struct grid grid_of(const struct frame *f, const struct op *o)
 {
     const int spread = !o->u.attn.dim;
     const struct dsp *d = f->dsp;
-    return (struct grid){.len = d->n[o->u.attn.dim],
-                         .n = shard_count(d->n[spread], d->P, d->r, d->rank_bits),
-                         .padded = shard_share(d->n[spread], d->P, d->rank_bits)};
+    struct grid g = {.len = d->n[o->u.attn.dim], .op = *o, .by_heads = o->u.attn.by_heads};
+    g.step = 1, g.first = g.len;
+    g.n = shard_count(d->n[spread], d->P, d->r, d->rank_bits);
+    if (!g.by_heads) return g;
+    assert(o->u.attn.n_heads % d->P == 0 && o->u.attn.n_heads == o->u.attn.n_kv_heads);
+    g.op.u.attn.n_heads = g.op.u.attn.n_kv_heads = o->u.attn.n_heads / d->P;
+    g.n = d->n[spread];
+    if (o->u.attn.dim == 0) g.step = g.n, g.first = 1;
+    return g;
+}
+
+static struct tensor grid_tensor(const struct frame *f, const struct grid *g, struct tensor t)
+{
+    return g->by_heads ? frame_by_heads(f, t) : t;
+}
+
+/* The rows of sequence i. */
+static struct tensor sequence_of(const struct grid *g, struct tensor t, int64_t i)
+{
+    struct tensor s = rows_at(t, i * g->first, g->len);
+    s.ld = t.ld * g->step;
+    return s;
 }
 
 static int grid_forward(struct frame *f, const struct op *o)
 {
     const struct grid g = grid_of(f, o);
-    const struct tensor q = frame_in(f, o, 0), kv = frame_in(f, o, 1), out = frame_out(f, o, 0);
+    const struct tensor q = grid_tensor(f, &g, frame_in(f, o, 0));
+    const struct tensor kv = grid_tensor(f, &g, frame_in(f, o, 1));
+    const struct tensor out = grid_tensor(f, &g, frame_out(f, o, 0));
     float *lse = frame_out(f, o, 1).data;
     struct whole w = whole_begin(f, o, g.len, g.len, false);
     for (int64_t i = 0; i < g.n; i++) {
-        w.q = rows_at(q, i * g.len, g.len);
-        w.kv = rows_at(kv, i * g.len, g.len);
-        w.o = rows_at(out, i * g.len, g.len);
-        w.lse = lse + i * g.len * o->u.attn.n_heads;
-        whole_forward(f, o, &w);
+        w.q = sequence_of(&g, q, i);
+        w.kv = sequence_of(&g, kv, i);
+        w.o = sequence_of(&g, out, i);
+        w.lse = lse + i * g.len * g.op.u.attn.n_heads;
+        whole_forward(f, &g.op, &w);
     }
-    frame_zero(f, rows_at(out, g.n * g.len, (g.padded - g.n) * g.len));
+    frame_zero(f, rows_at(out, g.n * g.len, out.rows - g.n * g.len));
     return 0;
 }
 
 static int grid_backward(struct frame *f, const struct op *o, const struct step *s)
 {
     const struct grid g = grid_of(f, o);
-    const struct tensor q = frame_in(f, o, 0), kv = frame_in(f, o, 1), out = frame_out(f, o, 0);
-    const struct tensor d_o = frame_dy(f, o);
+    const struct tensor q = grid_tensor(f, &g, frame_in(f, o, 0));
+    const struct tensor kv = grid_tensor(f, &g, frame_in(f, o, 1));
+    const struct tensor out = grid_tensor(f, &g, frame_out(f, o, 0));
+    const struct tensor d_o = grid_tensor(f, &g, frame_dy(f, o));
     const struct back dq = back_begin_new(f, o, s, 0, DT_F32);
     const struct back dkv = back_begin_new(f, o, s, 1, DT_F32);
     float *lse = frame_out(f, o, 1).data;
     struct whole w = whole_begin(f, o, g.len, g.len, true);
+    const struct tensor to_q = grid_tensor(f, &g, dq.to), to_kv = grid_tensor(f, &g, dkv.to);
     frame_zero(f, dq.to);
     frame_zero(f, dkv.to);
     for (int64_t i = 0; i < g.n; i++) {
-        w.q = rows_at(q, i * g.len, g.len);
-        w.kv = rows_at(kv, i * g.len, g.len);
-        w.o = rows_at(out, i * g.len, g.len);
-        w.d_o = rows_at(d_o, i * g.len, g.len);
-        w.dq = rows_at(dq.to, i * g.len, g.len);
-        w.dkv = rows_at(dkv.to, i * g.len, g.len);
-        w.lse = lse + i * g.len * o->u.attn.n_heads;
-        whole_backward(f, o, &w);
+        w.q = sequence_of(&g, q, i);
+        w.kv = sequence_of(&g, kv, i);
+        w.o = sequence_of(&g, out, i);
+        w.d_o = sequence_of(&g, d_o, i);
+        w.dq = sequence_of(&g, to_q, i);
+        w.dkv = sequence_of(&g, to_kv, i);
+        w.lse = lse + i * g.len * g.op.u.attn.n_heads;
+        whole_backward(f, &g.op, &w);
     }
     back_end(f, &dq);
     back_end(f, &dkv);

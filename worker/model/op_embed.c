@@ -7,7 +7,7 @@
 struct embed_back {
     struct tensor dy;
     const int32_t *ids;
-    int64_t rows, cols; /* of the table */
+    int64_t rows, cols, first; /* of the table; the id of its first row */
 };
 
 static void embed_leaf(struct frame *f, void *arg, struct span s, float *dst, bool fresh)
@@ -17,16 +17,14 @@ static void embed_leaf(struct frame *f, void *arg, struct span s, float *dst, bo
     f->be->ops->embed_bwd(
         f->be, &(struct embed_bwd_args){.dtable = tensor_f32(dst, a->rows, a->cols, a->cols),
                                         .dx = span_grad(a->dy, s),
-                                        .ids = a->ids + s.value0});
+                                        .ids = a->ids + s.value0,
+                                        .first = a->first});
 }
 
-static void embed_back(struct frame *f, const struct op *o, struct tensor dy, const int32_t *ids,
-                       float *dst)
+static void embed_back(struct frame *f, const struct op *o, struct embed_back a, float *dst)
 {
     const enum rows_id rows = frame_rows_of(f, o->out[0]);
-    const struct tensor w = frame_weight(f, o->w, 1);
-    struct embed_back a = {dy, ids, w.rows, w.cols};
-    frame_sum(f, rows, dst, w.rows * w.cols, &(struct sum_leaf){embed_leaf, &a});
+    frame_sum(f, rows, dst, a.rows * a.cols, &(struct sum_leaf){embed_leaf, &a});
 }
 
 static void scale_by(struct frame *f, struct tensor t, float scale)
@@ -42,13 +40,20 @@ static float scale_of(const struct frame *f, const struct op *o)
     return half_value(f->dtype, half_round(f->dtype, scale));
 }
 
+/* Ids of the rows that the output has here. */
+static const int32_t *ids_of(const struct frame *f, const struct op *o)
+{
+    return f->batch->ids + frame_row0(f, frame_rows_of(f, o->out[0]));
+}
+
 static int embed_forward(struct frame *f, const struct op *o, struct err *e)
 {
     const struct tensor y = frame_out(f, o, 0);
+    const struct frame_ids own = frame_ids(f, frame_weight(f, o->w, 1));
     (void)e;
     f->be->ops->embed_fwd(
         f->be,
-        &(struct embed_fwd_args){.table = frame_weight(f, o->w, 1), .x = y, .ids = f->batch->ids});
+        &(struct embed_fwd_args){.table = own.w, .x = y, .ids = ids_of(f, o), .first = own.first});
     scale_by(f, y, scale_of(f, o));
     return 0;
 }
@@ -57,10 +62,12 @@ static int embed_forward(struct frame *f, const struct op *o, struct err *e)
 static int embed_backward(struct frame *f, const struct op *o, const struct step *s, struct err *e)
 {
     const struct tensor dy = frame_dy(f, o);
+    const struct frame_ids own = frame_ids(f, frame_weight(f, o->w, 1));
     (void)e;
     (void)s;
     scale_by(f, dy, scale_of(f, o));
-    embed_back(f, o, dy, f->batch->ids, f->embed_grad ? f->embed_grad : frame_weight_grad(f, o->w));
+    embed_back(f, o, (struct embed_back){dy, ids_of(f, o), own.w.rows, own.w.cols, own.first},
+               f->embed_grad ? f->embed_grad : frame_weight_grad(f, o->w));
     return 0;
 }
 
@@ -69,13 +76,14 @@ const struct op_row op_embed = {embed_forward, embed_backward, NULL};
 /* Row numbers in the table; positions beyond it cannot be: the plan refuses such lengths. */
 static const int32_t *index_of(struct frame *f, const struct op *o)
 {
-    const int64_t n = f->rows[frame_rows_of(f, o->in[0])].n;
+    const enum rows_id rows = frame_rows_of(f, o->in[0]);
+    const int64_t n = f->rows[rows].n, row0 = frame_row0(f, rows);
     const int64_t last = frame_weight(f, o->w, 1).rows - 1;
-    if (o->u.embed.index == INDEX_TYPE && f->batch->types) return f->batch->types;
+    if (o->u.embed.index == INDEX_TYPE && f->batch->types) return f->batch->types + row0;
     const struct twin ids = twin_take(f, 4 * n);
     for (int64_t i = 0; i < n; i++) {
         const int64_t at = o->u.embed.index == INDEX_POSITION
-                               ? frame_host(f)->pos[i] + o->u.embed.first
+                               ? frame_host(f)->pos[row0 + i] + o->u.embed.first
                            : o->u.embed.index == INDEX_LABEL ? f->batch->latents.label
                                                              : 0;
         assert(at >= 0 && at <= last);
@@ -100,8 +108,10 @@ static int embed_add_forward(struct frame *f, const struct op *o, struct err *e)
 static int embed_add_backward(struct frame *f, const struct op *o, const struct step *s,
                               struct err *e)
 {
+    const struct tensor w = frame_weight(f, o->w, 1), dy = frame_dy(f, o);
     (void)e;
-    embed_back(f, o, frame_dy(f, o), index_of(f, o), frame_weight_grad(f, o->w));
+    embed_back(f, o, (struct embed_back){dy, index_of(f, o), w.rows, w.cols, 0},
+               frame_weight_grad(f, o->w));
     if (frame_wants(f, o, 0)) frame_move(f, f->grad[o->in[0]], f->grad[o->out[0]], !s->first[0]);
     return 0;
 }

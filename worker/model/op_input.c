@@ -10,8 +10,10 @@
 static int patch_forward(struct frame *f, const struct op *o, struct err *e)
 {
     const struct tensor y = frame_out(f, o, 0);
+    float *patches = f->batch->latents.patches +
+                     frame_row0(f, frame_rows_of(f, o->out[0])) * y.cols;
     (void)e;
-    frame_move(f, y, tensor_f32((float *)f->batch->latents.patches, y.rows, y.cols, y.cols), false);
+    frame_move(f, y, tensor_f32(patches, y.rows, y.cols, y.cols), false);
     return 0;
 }
 

@@ -1,9 +1,14 @@
-/* op_loss.c: XENT and MSE, the last operation of a model.
+/* op_loss.c: XENT, MSE and NOISE, the last operation of a model.
  *
- * Forward leaves the loss of every row, MSE's of every place, in the frame's nll. Backward does
- * too, so that a training step computes logits once, a chunk of rows at a time and never [S, V]. */
+ * Forward leaves the loss of every row, of the last two of every place, in the frame's nll.
+ * Backward does too, so that a training step computes logits once, a chunk of rows at a time and
+ * never [S, V]. Under tensor parallelism a rank has the logits of some ids; ranks tell each other
+ * the largest of a row's, the sum of their exponentials, and the target's logit. */
 #include <assert.h>
+#include <math.h>
 #include "api/core/model_shape.h"
+#include "api/core/mutant.h"
+#include "worker/plan/noise.h"
 #include "worker/model/op.h"
 
 /* ---- XENT ------------------------------------------------------------------------------------ */
@@ -11,17 +16,39 @@
 struct xent {
     const struct op *o;
     struct tensor x, w, b; /* w [V, C]; b [1, V] fp32, data NULL: none */
-    struct tensor dx;      /* data NULL: forward only */
+    int64_t first;         /* the id of w's first row */
+    enum rows_id rows;     /* of x, from row0 of the batch on */
+    int64_t row0;
+    struct xent_stat *stat; /* [tp, loss_chunk]: what ranks say of a chunk's rows; NULL: one rank */
+    struct tensor dx;       /* data NULL: forward only */
     bool add_dx;
     float *db; /* [parts, V]: of each span apart */
     int part;
+    int rc; /* of the exchange; e has why */
+    struct err *e;
 };
+_Static_assert(sizeof(struct xent_stat) == OP_LOGIT_STAT, "what is planned and counted");
 
-static struct xent xent_of(struct frame *f, const struct op *o)
+/* The ids whose logits this rank has. */
+static void take_ids(struct frame *f, struct xent *a)
 {
-    struct xent a = {.o = o, .x = frame_in(f, o, 0), .w = frame_weight(f, o->w, o->n_w)};
-    if (o->bias == PROG_NONE) return a;
-    a.b = frame_weight(f, o->bias, o->n_bias);
+    const struct frame_ids own = frame_ids(f, a->w);
+    const int64_t room = a->w.rows;
+    a->w = own.w;
+    a->first = own.first;
+    if (f->tensor.n <= 1) return;
+    if (mutant_on(MUTANT_TARGET_FOREIGN)) a->first = (f->tensor.r + 1) % f->tensor.n * room;
+    a->stat = scratch_take(f, OP_LOGIT_STAT * f->tensor.n * f->loss_chunk);
+}
+
+static struct xent xent_of(struct frame *f, const struct op *o, struct err *e)
+{
+    struct xent a = {.o = o, .x = frame_in(f, o, 0), .w = frame_weight(f, o->w, o->n_w), .e = e};
+    a.rows = frame_rows_of(f, o->in[0]);
+    a.row0 = frame_row0(f, a.rows);
+    take_ids(f, &a);
+    if (o->bias == PROG_NONE || !a.w.rows) return a;
+    a.b = tensor_sub(frame_weight(f, o->bias, o->n_bias), 0, 1, 0, a.w.rows);
     if (a.b.dtype == DT_F32) return a;
     const struct tensor wide = scratch_rows(f, DT_F32, 1, a.b.cols); /* logits are fp32 */
     frame_move(f, wide, a.b, false);
@@ -41,6 +68,7 @@ static struct tensor logits_of(struct frame *f, const struct xent *a, struct ten
 {
     const struct tensor out = tensor_f32(f->logits, x.rows, a->w.rows, a->w.rows);
     assert(x.rows <= f->loss_chunk);
+    if (!a->w.rows) return out;
     f->be->ops->gemm(
         f->be, &(struct gemm_args){.a = x, .b = a->w, .c = out, .trans_b = true, .bias = a->b});
     if (a->o->u.xent.cap > 0) cap_logits(f, out, a->o->u.xent.cap);
@@ -50,8 +78,25 @@ static struct tensor logits_of(struct frame *f, const struct xent *a, struct ten
 struct tensor loss_logits(struct frame *f, const struct op *o, int64_t row0, int64_t n)
 {
     scratch_reset(f);
-    const struct xent a = xent_of(f, o);
+    const struct xent a = xent_of(f, o, NULL);
     return logits_of(f, &a, tensor_sub(a.x, row0, n, 0, a.x.cols));
+}
+
+/* What all ranks say of the rows of a chunk, from row r on: of this rank's own logits first. */
+static int exchange(struct frame *f, struct xent *a, struct tensor logits, int64_t r)
+{
+    int64_t cut[JOB_MAX_RANKS + 1];
+    struct xent_stat *own = a->stat + f->tensor.r * logits.rows;
+    for (int w = 0; w <= f->tensor.n; w++) cut[w] = w * logits.rows;
+    f->be->ops->xent_part(f->be,
+                          &(struct xent_part_args){.logits = logits,
+                                                   .targets = f->batch->targets + a->row0 + r,
+                                                   .first = a->first,
+                                                   .stat = own});
+    frame_mark(f);
+    if (!f->tensor.comm) return 0;
+    return comm_all_gather(f->tensor.comm, PURPOSE_TENSOR, own, a->stat, cut, OP_LOGIT_STAT,
+                           f->tensor.bounce, a->e);
 }
 
 /* Gradients of a chunk's logits: to the rows and to the weights. */
@@ -59,11 +104,12 @@ static void xent_chunk_back(struct frame *f, struct xent *a, int64_t r, struct t
                             float *dw, bool fresh, bool fresh_b)
 {
     const struct tensor x = tensor_sub(a->x, r, dlogits.rows, 0, a->x.cols);
+    const struct tensor dx = tensor_sub(a->dx, r, x.rows, 0, a->x.cols);
     const int64_t V = a->w.rows, C = a->w.cols;
-    f->be->ops->gemm(f->be, &(struct gemm_args){.a = dlogits,
-                                                .b = a->w,
-                                                .c = tensor_sub(a->dx, r, x.rows, 0, C),
-                                                .accumulate = a->add_dx});
+    if (!V && !a->add_dx) frame_zero(f, dx);
+    if (!V) return;
+    f->be->ops->gemm(
+        f->be, &(struct gemm_args){.a = dlogits, .b = a->w, .c = dx, .accumulate = a->add_dx});
     f->be->ops->gemm(f->be, &(struct gemm_args){.a = dlogits,
                                                 .b = x,
                                                 .c = tensor_f32(dw, V, C, C),
@@ -84,17 +130,22 @@ static void xent_leaf(struct frame *f, void *arg, struct span s, float *dst, boo
     const int64_t end = s.value0 + s.n;
     if (!s.n && fresh) f->be->ops->fill(f->be, dst, V * a->w.cols, 0);
     if (!s.n && a->db) f->be->ops->fill(f->be, a->db + a->part * V, V, 0);
-    for (int64_t r = s.value0; r < end; r += f->loss_chunk) {
+    for (int64_t r = s.value0; r < end && !a->rc; r += f->loss_chunk) {
         const int64_t n = r + f->loss_chunk < end ? f->loss_chunk : end - r;
         const struct tensor logits = logits_of(f, a, tensor_sub(a->x, r, n, 0, a->x.cols));
         const struct tensor dlogits = tensor_of(f->dtype, f->logits, n, V, ld);
+        if (a->stat && exchange(f, a, logits, r)) a->rc = -1;
+        if (a->rc) break;
         f->be->ops->xent(f->be, &(struct xent_args){.logits = logits,
                                                     .dlogits = dlogits,
-                                                    .targets = f->batch->targets + r,
-                                                    .nll = f->nll + r,
+                                                    .targets = f->batch->targets + a->row0 + r,
+                                                    .nll = f->nll + a->row0 + r,
                                                     .scale = f->loss_scale,
                                                     .backward = a->dx.data,
-                                                    .cap = a->o->u.xent.cap});
+                                                    .cap = a->o->u.xent.cap,
+                                                    .parts = a->stat,
+                                                    .n_parts = a->stat ? f->tensor.n : 0,
+                                                    .first = a->stat ? a->first : 0});
         if (a->dx.data)
             xent_chunk_back(f, a, r, dlogits, dst, fresh && r == s.value0, r == s.value0);
     }
@@ -103,10 +154,9 @@ static void xent_leaf(struct frame *f, void *arg, struct span s, float *dst, boo
 
 static int xent_forward(struct frame *f, const struct op *o, struct err *e)
 {
-    struct xent a = xent_of(f, o);
-    (void)e;
-    xent_leaf(f, &a, (struct span){0, 0, f->rows[ROWS_T].n}, NULL, false);
-    return 0;
+    struct xent a = xent_of(f, o, e);
+    xent_leaf(f, &a, (struct span){0, 0, f->rows[a.rows].n}, NULL, false);
+    return a.rc;
 }
 
 /* A span's own sum of the bias's gradient. */
@@ -122,18 +172,17 @@ static void xent_bias_leaf(struct frame *f, void *arg, struct span s, float *dst
 
 static int xent_backward(struct frame *f, const struct op *o, const struct step *s, struct err *e)
 {
-    struct xent a = xent_of(f, o);
-    (void)e;
+    struct xent a = xent_of(f, o, e);
     a.dx = f->grad[o->in[0]];
     a.add_dx = !s->first[0];
     if (a.b.data) a.db = scratch_take(f, 4 * f->parts * a.w.rows);
-    frame_sum(f, ROWS_T, frame_weight_grad(f, o->w), a.w.rows * a.w.cols,
+    frame_sum(f, a.rows, frame_weight_grad(f, o->w), a.w.rows * a.w.cols,
               &(struct sum_leaf){xent_leaf, &a});
     a.part = 0;
-    if (a.b.data)
-        frame_sum(f, ROWS_T, frame_weight_grad(f, o->bias), a.w.rows,
+    if (a.b.data && !a.rc)
+        frame_sum(f, a.rows, frame_weight_grad(f, o->bias), a.w.rows,
                   &(struct sum_leaf){xent_bias_leaf, &a});
-    return 0;
+    return a.rc;
 }
 
 const struct op_row op_xent = {xent_forward, xent_backward, NULL};
@@ -145,14 +194,15 @@ const struct op_row op_xent = {xent_forward, xent_backward, NULL};
  * over the values of all that do, on all ranks. */
 struct loss_places {
     int64_t n, in, out;
+    int64_t first; /* of the batch's, the first row's */
 };
 
-static struct loss_places places_of(const struct frame *f, struct tensor a)
+static struct loss_places places_of(const struct frame *f, const struct op *o, struct tensor a)
 {
     const struct model_shape *m = f->shape;
-    const struct loss_places p = {m->patch_t * m->patch_h * m->patch_w, m->in_channels,
-                                  m->out_channels};
+    struct loss_places p = {m->patch_t * m->patch_h * m->patch_w, m->in_channels, m->out_channels};
     assert(p.n * p.out == a.cols && a.ld == a.cols);
+    p.first = p.n * frame_row0(f, frame_rows_of(f, o->in[0]));
     return p;
 }
 
@@ -166,16 +216,16 @@ static void mse(struct frame *f, const struct op *o, struct tensor dx)
 {
     const struct batch_latents *b = &f->batch->latents;
     const struct tensor a = frame_in(f, o, 0);
-    const struct loss_places p = places_of(f, a);
+    const struct loss_places p = places_of(f, o, a);
     const struct tensor x = scratch_rows(f, DT_F32, a.rows * p.n, p.in);
     frame_move(f, x, predicted(&p, a), false);
-    f->be->ops->mse(f->be,
-                    &(struct mse_args){.x = x,
-                                       .y = tensor_f32((float *)b->target, x.rows, p.in, p.in),
-                                       .dx = dx,
-                                       .weight = b->weight,
-                                       .row_loss = f->nll,
-                                       .scale = f->loss_scale});
+    f->be->ops->mse(f->be, &(struct mse_args){.x = x,
+                                              .y = tensor_f32((float *)b->target + p.first * p.in,
+                                                              x.rows, p.in, p.in),
+                                              .dx = dx,
+                                              .weight = b->weight + p.first,
+                                              .row_loss = f->nll + p.first,
+                                              .scale = f->loss_scale});
 }
 
 static int mse_forward(struct frame *f, const struct op *o, struct err *e)
@@ -188,7 +238,7 @@ static int mse_forward(struct frame *f, const struct op *o, struct err *e)
 static int mse_backward(struct frame *f, const struct op *o, const struct step *s, struct err *e)
 {
     const struct tensor g = f->grad[o->in[0]];
-    const struct loss_places p = places_of(f, g);
+    const struct loss_places p = places_of(f, o, g);
     const struct tensor dx = scratch_rows(f, DT_F32, g.rows * p.n, p.in);
     (void)e;
     mse(f, o, dx);
@@ -198,3 +248,65 @@ static int mse_backward(struct frame *f, const struct op *o, const struct step *
 }
 
 const struct op_row op_mse = {mse_forward, mse_backward, NULL};
+
+/* ---- NOISE ----------------------------------------------------------------------------------- */
+
+/* All of a place's values have a target: [T n, out_channels], as they lie. */
+static void noise(struct frame *f, const struct op *o, struct tensor dx)
+{
+    const struct batch_latents *b = &f->batch->latents;
+    const struct tensor a = frame_in(f, o, 0);
+    const struct loss_places p = places_of(f, o, a);
+    const struct noise_step at = noise_step((int64_t)b->t);
+    const struct tensor x = scratch_rows(f, DT_F32, a.rows * p.n, p.out);
+    assert(p.out == 2 * p.in);
+    frame_move(f, x, tensor_of(a.dtype, a.data, x.rows, p.out, p.out), false);
+    f->be->ops->noise(f->be, &(struct noise_args){
+                                 .x = x,
+                                 .y = tensor_f32(b->target + p.first * p.out, x.rows, p.out, p.out),
+                                 .dx = dx,
+                                 .weight = b->weight + p.first,
+                                 .row_loss = f->nll + p.first,
+                                 .scale = f->loss_scale,
+                                 .slope = at.slope,
+                                 .log_min = at.log_min,
+                                 .log_max = at.log_max,
+                                 .last = at.last});
+}
+
+/* What must not be: the bound's gradient by the noise that is predicted. On the CPU alone. */
+static void leak(struct frame *f, const struct op *o, struct tensor dx)
+{
+    const struct batch_latents *b = &f->batch->latents;
+    const struct noise_step at = noise_step((int64_t)b->t);
+    const struct loss_places p = places_of(f, o, frame_in(f, o, 0));
+    const float *x = frame_in(f, o, 0).data;
+    float *g = dx.data;
+    for (int64_t i = 0; i < dx.rows * p.out; i++) {
+        if (i % p.out >= p.in) continue;
+        const double s = at.log_min + (at.log_max - at.log_min) * (x[i + p.in] + 1) / 2;
+        const double d = at.slope * at.slope * (x[i] - b->target[i]) * exp(-s);
+        g[i] += (float)((double)f->loss_scale * (double)b->weight[i / p.out] * d);
+    }
+}
+
+static int noise_forward(struct frame *f, const struct op *o, struct err *e)
+{
+    (void)e;
+    noise(f, o, (struct tensor){0});
+    return 0;
+}
+
+static int noise_backward(struct frame *f, const struct op *o, const struct step *s, struct err *e)
+{
+    const struct tensor g = f->grad[o->in[0]];
+    const struct loss_places p = places_of(f, o, g);
+    const struct tensor dx = scratch_rows(f, DT_F32, g.rows * p.n, p.out);
+    (void)e;
+    noise(f, o, dx);
+    if (mutant_on(MUTANT_BOUND_LEAKS) && f->dsp->P > 1) leak(f, o, dx);
+    frame_move(f, tensor_of(g.dtype, g.data, dx.rows, p.out, p.out), dx, !s->first[0]);
+    return 0;
+}
+
+const struct op_row op_noise = {noise_forward, noise_backward, NULL};

@@ -1,5 +1,10 @@
 /* op_norm.c: NORM: RMSNorm and LayerNorm, of whole rows or of groups of columns (heads).
  *
+ * Under tensor parallelism a norm may span ranks, each with the columns of its heads: they sum, in
+ * fp32, the squares of a row, and backward what its gradient has of the row itself. Ranks that have
+ * the same KV head have the same squares, of which the first one's count, and parts of the
+ * gradient.
+ *
  * out[1] is rstd [T, groups], then the mean unless rms. The backward reads what the last forward
  * before it wrote. */
 #include "worker/model/op.h"
@@ -12,6 +17,8 @@ struct norm {
     float *rstd, *mean;
     int64_t groups;
     bool rms, weighted;
+    const float *sums; /* [T] of all ranks' columns, n_all; NULL: it spans none */
+    int64_t n_all, n_same;
 };
 
 /* The columns that are normalised, and those after them. */
@@ -44,7 +51,8 @@ static struct norm norm_of(const struct frame *f, const struct op *o)
 /* The kernel of the decoder's own norm, where it does: it is measured. */
 static bool plain(const struct norm *n)
 {
-    return n->rms && n->groups == 1 && n->g.data && !n->b.data && n->g.dtype == n->x.dtype;
+    return !n->sums && n->rms && n->groups == 1 && n->g.data && !n->b.data &&
+           n->g.dtype == n->x.dtype;
 }
 
 /* 1 + g in place of g: in fp32, where the weights have fewer digits. */
@@ -57,12 +65,37 @@ static void add_one(struct frame *f, const struct op *o, struct norm *n)
     n->g = g;
 }
 
+/* dy.data NULL: forward. A number of each row over all ranks' columns. */
+static int sum_span(struct frame *f, const struct op *o, struct norm *n, struct tensor dy,
+                    struct err *e)
+{
+    const int tp = f->tensor.n, r = f->tensor.r;
+    const int64_t heads = o->u.norm.span == SPAN_KEYS ? f->shape->n_kv_heads : f->shape->n_heads;
+    const int64_t rows = n->x.rows;
+    int64_t cut[JOB_MAX_RANKS + 1];
+    if (!o->u.norm.span) return 0;
+    float *sum = scratch_take(f, 4 * rows);
+    n->sums = sum;
+    n->n_all = tp > 1 ? heads * f->shape->head_dim : n->x.cols;
+    n->n_same = tp > heads ? tp / heads : 1;
+    f->be->ops->norm_part(f->be,
+                          &(struct norm_part_args){.x = n->x, .dy = dy, .g = n->g, .sum = sum});
+    if (!dy.data && r % n->n_same) f->be->ops->fill(f->be, sum, rows, 0);
+    frame_mark(f);
+    if (!f->tensor.comm) return 0;
+    for (int w = 0; w <= tp; w++) cut[w] = w * (rows / tp);
+    if (comm_reduce_scatter(f->tensor.comm, PURPOSE_TENSOR, sum, cut, f->tensor.bounce, e))
+        return -1;
+    return comm_all_gather(f->tensor.comm, PURPOSE_TENSOR, sum + cut[r], sum, cut, 4,
+                           f->tensor.bounce, e);
+}
+
 static int norm_forward(struct frame *f, const struct op *o, struct err *e)
 {
     struct norm n = norm_of(f, o);
     const struct tensor y = head_of(o, frame_out(f, o, 0));
-    (void)e;
     add_one(f, o, &n);
+    if (sum_span(f, o, &n, (struct tensor){0}, e)) return -1;
     if (n.rest.cols) frame_move(f, rest_of(o, frame_out(f, o, 0)), n.rest, false);
     if (plain(&n))
         f->be->ops->rmsnorm_fwd(
@@ -77,7 +110,9 @@ static int norm_forward(struct frame *f, const struct op *o, struct err *e)
                                                             .rstd = n.rstd,
                                                             .groups = n.groups,
                                                             .rms = n.rms,
-                                                            .eps = o->u.norm.eps});
+                                                            .eps = o->u.norm.eps,
+                                                            .sums = n.sums,
+                                                            .n_all = n.n_all});
     return 0;
 }
 
@@ -93,6 +128,7 @@ static void norm_rows(struct frame *f, const struct norm_back *a, struct span s,
     const struct tensor x = span_value(n->x, s), dy = span_grad(a->dy, s);
     const struct tensor dx = span_grad(a->dx, s);
     const float *rstd = n->rstd + s.value0 * n->groups, *mean = n->mean + s.value0 * n->groups;
+    const float *sums = n->sums ? n->sums + s.value0 : NULL;
     if (plain(n))
         f->be->ops->rmsnorm_bwd(f->be, &(struct rmsnorm_bwd_args){.x = x,
                                                                   .dy = dy,
@@ -111,7 +147,10 @@ static void norm_rows(struct frame *f, const struct norm_back *a, struct span s,
                                                             .dg = dg,
                                                             .groups = n->groups,
                                                             .rms = n->rms,
-                                                            .accumulate = a->accumulate});
+                                                            .accumulate = a->accumulate,
+                                                            .sums = sums,
+                                                            .n_all = n->n_all,
+                                                            .n_same = n->n_same});
 }
 
 static void norm_leaf(struct frame *f, void *arg, struct span s, float *dst, bool fresh)
@@ -139,8 +178,8 @@ static int norm_backward(struct frame *f, const struct op *o, const struct step 
     const struct tensor dy = frame_dy(f, o);
     const struct back dx = back_begin(f, o, s, 0);
     struct norm_back a = {norm_of(f, o), head_of(o, dy), head_of(o, dx.to), dx.accumulate};
-    (void)e;
     add_one(f, o, &a.n);
+    if (sum_span(f, o, &a.n, a.dy, e)) return -1;
     if (a.n.weighted)
         frame_sum(f, rows, frame_weight_grad(f, o->w), a.n.g.cols,
                   &(struct sum_leaf){norm_leaf, &a});

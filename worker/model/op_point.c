@@ -143,11 +143,18 @@ const struct op_row op_mix = {mix_forward, mix_backward, NULL};
 
 /* ---- MODULATE, GATE -------------------------------------------------------------------------- */
 
+static const int32_t *rows_of_groups(const struct frame *f, const struct batch *b,
+                                     enum rows_id rows)
+{
+    const int32_t *group = b->group[rows == ROWS_ALT];
+    return group ? group + frame_row0(f, rows) : NULL;
+}
+
 /* Which conditioning vector a row takes; NULL: the first. */
 static const int32_t *groups_of(const struct frame *f, const struct op *o, enum rows_id rows)
 {
-    if (o->u.cond.first) return NULL;
-    return f->batch ? f->batch->group[rows == ROWS_ALT] : NULL;
+    if (o->u.cond.first || !f->batch) return NULL;
+    return rows_of_groups(f, f->batch, rows);
 }
 
 static int modulate_forward(struct frame *f, const struct op *o, struct err *e)
@@ -297,8 +304,7 @@ const struct op_row op_table_add = {table_forward, table_backward, NULL};
 /* Which input a row takes, for the host; NULL: the first. */
 static const int32_t *inputs_of(const struct frame *f, const struct op *o)
 {
-    const bool alt = frame_rows_of(f, o->in[0]) == ROWS_ALT;
-    return f->batch ? frame_host(f)->group[alt] : NULL;
+    return f->batch ? rows_of_groups(f, frame_host(f), frame_rows_of(f, o->in[0])) : NULL;
 }
 
 /* Rows from i on that take the same input. */

@@ -3,8 +3,10 @@
 
 #include <assert.h>
 #include <math.h>
+#include <string.h>
 #include "kernels/half.h"
 #include "kernels/philox.h"
+#include "worker/plan/slice.h"
 
 /* (0, 1): never 0, so that its logarithm is finite. */
 static double uniform(uint32_t u)
@@ -34,7 +36,9 @@ static void normals(int64_t seed, uint32_t tensor, int64_t block, double out[4])
 struct draw {
     int64_t seed;
     int tensor, n_layers;
-    const struct param *p;
+    const struct param *p; /* of the whole model */
+    struct slice slice;    /* what rank t has of it */
+    int t;
 };
 
 /* Elements [k, k + n), n at most LINE and k a multiple of 4. */
@@ -75,50 +79,146 @@ static void random_line(const struct draw *d, int64_t k, int64_t n, float *out)
 
 enum { LINE = 1024 };
 
-static void store(struct be *be, struct tensor to, const float *line)
+static void store(struct tensor to, const float *line)
 {
-    uint16_t half[LINE];
     if (to.dtype == DT_F32) {
-        be->ops->upload(be, to.data, line, to.cols * 4);
+        memcpy(to.data, line, (size_t)to.cols * 4);
         return;
     }
+    uint16_t *half = to.data;
     for (int64_t j = 0; j < to.cols; j++) half[j] = half_round(to.dtype, line[j]);
-    be->ops->upload(be, to.data, half, to.cols * 2);
 }
 
-/* The elements of [from, from + out.cols) that belong to a tensor. */
-static void random_tensor(struct be *be, const struct draw *d, int64_t from, struct tensor out)
+/* Elements [k, k + out.cols) of the tensor itself. */
+static void random_run(const struct draw *d, int64_t k, struct tensor out)
 {
-    const struct param *p = d->p;
     float line[LINE];
-    int64_t k = from > p->offset ? from - p->offset : 0;
-    const int64_t left = from + out.cols - p->offset, end = left < p->count ? left : p->count;
+    const int64_t end = k + out.cols, begin = k;
     while (k < end) {
         const int64_t k0 = k & ~(int64_t)3, room = k0 + LINE < end ? k0 + LINE : end;
         random_line(d, k0, room - k0, line);
-        store(be, tensor_sub(out, 0, 1, p->offset + k - from, room - k), line + (k - k0));
+        store(tensor_sub(out, 0, 1, k - begin, room - k), line + (k - k0));
         k = room;
     }
 }
 
-void model_random_part(struct be *be, const struct model_shape *s, int64_t seed, int64_t from,
-                       struct tensor out)
+/* ---- by all threads of the host -------------------------------------------------------------- */
+
+enum { TASK = 2 * LINE, STAGED = 16 * TASK }; /* elements of a task; of those that go up at once */
+
+struct random_piece { /* elements [k, k + out.cols) of a slice, in the host's memory */
+    const struct draw *d;
+    int64_t k;
+    struct tensor out;
+};
+
+static void random_task(void *arg, int64_t task, int worker)
 {
-    static const float zeros[LINE];
+    const struct random_piece *p = arg;
+    const struct draw *d = p->d;
+    const int64_t left = p->out.cols - task * TASK, end = left < TASK ? left : TASK;
+    const int64_t first = d->slice.whole_offset - d->p->offset; /* of the tensor's elements */
+    (void)worker;
+    for (int64_t j = 0; j < end;) {
+        struct slice_run r = slice_run(&d->slice, d->t, p->k + task * TASK + j);
+        if (r.n > end - j) r.n = end - j;
+        random_run(d, first + r.whole, tensor_sub(p->out, 0, 1, task * TASK + j, r.n));
+        j += r.n;
+    }
+}
+
+static void random_piece(struct be *be, const struct draw *d, int64_t k, struct tensor out)
+{
+    be_host_run(be, random_task, &(struct random_piece){d, k, out}, (out.cols + TASK - 1) / TASK);
+}
+
+/* Elements [k, k + out.cols) of the slice: in place, where the host reaches it. */
+static void random_slice(struct be *be, const struct draw *d, int64_t k, struct tensor out)
+{
+    float staged[STAGED];
+    if (!be->own_memory) {
+        random_piece(be, d, k, out);
+        return;
+    }
+    for (int64_t j = 0; j < out.cols; j += STAGED) {
+        const int64_t n = out.cols - j < STAGED ? out.cols - j : STAGED;
+        const struct tensor to = tensor_sub(out, 0, 1, j, n);
+        random_piece(be, d, k + j, tensor_of(out.dtype, staged, 1, n, n));
+        be->ops->upload(be, to.data, staged, n * dtype_size(out.dtype));
+    }
+}
+
+static void zeros(struct be *be, struct tensor out)
+{
+    static const float zero[LINE];
+    for (int64_t j = 0; j < out.cols; j += LINE) {
+        const int64_t n = out.cols - j < LINE ? out.cols - j : LINE;
+        be->ops->upload(be, tensor_sub(out, 0, 1, j, n).data, zero, n * dtype_size(out.dtype));
+    }
+}
+
+/* What is to be drawn: element `from` of what the rank has, and those after it; the first `done` of
+ * them are there. */
+struct random_part {
+    struct be *be;
+    struct tensor out;
+    int64_t from, done;
+};
+
+/* Up to the element, as far as the part goes: how many of them are missing yet. */
+static int64_t missing(const struct random_part *w, int64_t end)
+{
+    const int64_t n = end - w->from < w->out.cols ? end - w->from : w->out.cols;
+    return n > w->done ? n - w->done : 0;
+}
+
+static void zero_to(struct random_part *w, int64_t end)
+{
+    const int64_t n = missing(w, end);
+    zeros(w->be, tensor_sub(w->out, 0, 1, w->done, n));
+    w->done += n;
+}
+
+/* Tensors ascend; what lies between them is 0, as is what a slice has no element for. */
+static void random_tensor(struct random_part *w, const struct draw *d)
+{
+    const struct slice *s = &d->slice;
+    zero_to(w, s->offset);
+    const int64_t n = missing(w, s->offset + slice_size(s, d->t));
+    assert(!n || w->from + w->done >= s->offset);
+    random_slice(w->be, d, w->from + w->done - s->offset, tensor_sub(w->out, 0, 1, w->done, n));
+    w->done += n;
+}
+
+void model_random_part(struct be *be, const struct model_shape *s, int t, int64_t seed,
+                       int64_t from, struct tensor out)
+{
+    const struct model_shape whole = slice_whole(s);
+    struct random_part w = {be, out, from, 0};
     assert(out.rows == 1);
-    for (int64_t k = 0; k < out.cols; k += LINE)
-        store(be, tensor_sub(out, 0, 1, k, out.cols - k < LINE ? out.cols - k : LINE), zeros);
     for (int b = 0; b <= s->n_layers + 1; b++) {
         struct param p[PROG_WEIGHTS];
+        struct slice own[PROG_WEIGHTS];
         int first;
-        const int n = param_bucket(s, b, p, &first);
-        for (int i = 0; i < n; i++)
-            random_tensor(be, &(struct draw){seed, first + i, s->n_layers, &p[i]}, from, out);
+        param_bucket(&whole, b, p, &first);
+        const int n = slice_bucket(s, b, own);
+        for (int i = 0; i < n; i++) {
+            const int tensor = own[i].tensor;
+            random_tensor(&w,
+                          &(struct draw){seed, first + tensor, s->n_layers, &p[tensor], own[i], t});
+        }
     }
+    zero_to(&w, from + out.cols);
 }
 
 void model_random(struct model *m, int64_t seed)
 {
-    const int64_t n = m->plan->n_params;
-    model_random_part(m->be, &m->shape, seed, 0, tensor_of(m->dtype, m->params, 1, n, n));
+    const struct zero *z = &m->plan->shards;
+    const int64_t n = zero_owned(z), lent = zero_held(z) - n;
+    model_random_part(m->be, &m->shape, m->tensor_rank, seed, zero_begin(z, z->first),
+                      tensor_of(m->dtype, m->params, 1, n, n));
+    char *borrowed = (char *)m->params + n * dtype_size(m->dtype);
+    if (lent)
+        model_random_part(m->be, &m->shape, m->tensor_rank, seed, 0,
+                          tensor_of(m->dtype, borrowed, 1, lent, lent));
 }

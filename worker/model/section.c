@@ -27,6 +27,13 @@ static char *d_stream(const struct model *m, int border)
     return m->prog.d_streams + m->prog.d_stream_of[border] * m->plan->stream_size;
 }
 
+char *section_border(const struct model *m, bool end, bool grad)
+{
+    const struct pipe *p = &m->plan->pipe;
+    const int border = end ? pipe_end(p) - 1 - pipe_last(p) : pipe_begin(p) - 1;
+    return (grad ? d_stream : stream)(m, border);
+}
+
 static char *address(const struct model *m, const struct here *h, const struct place *x, bool grad)
 {
     const struct program *in = &m->prog.all.family.in;
@@ -113,6 +120,7 @@ static void set_rows(struct model *m, int64_t T)
     f->tree = p->rank_bits;
     f->rows[ROWS_T] = (struct frame_rows){T, sh->sum_len};
     f->rows[ROWS_ALT] = (struct frame_rows){alt, alt / sh->n_sums};
+    f->rows[ROWS_PART] = (struct frame_rows){T / p->tp, T / p->tp};
     f->rows[ROWS_TEXT] = (struct frame_rows){p->extent.rows[ROWS_TEXT], 0};
     f->rows[ROWS_COND] = (struct frame_rows){p->extent.rows[ROWS_COND], 0};
 }
@@ -290,15 +298,19 @@ static int settle(struct model *m, struct err *e)
 int section_forward(struct model *m, const struct batch *b, bool to_loss, struct err *e)
 {
     const double all = pass_length(m, to_loss);
+    const struct pipe *p = &m->plan->pipe;
     set_rows(m, m->sp.shard.T);
-    for (int i = 0; i <= m->shape.n_layers; i++) {
+    if (!to_loss && !pipe_first(p) && section_send_out(m, pipe_begin(p) - 1, e)) return -1;
+    for (int i = pipe_begin(p); i < pipe_end(p) && i <= m->shape.n_layers; i++) {
         const struct here h = section_at(m, i);
         if (model_fetch(m, i, e)) return -1;
         open_frame(m, &h, b, false);
         if (run_forward(m, &h, e) || share_states(m, &h, e)) return -1;
+        if (!to_loss && section_send_out(m, i, e)) return -1;
         progress_part(m->progress, (i + 1) / all);
     }
     if (settle(m, e)) return -1;
+    if (!pipe_last(p)) return 0;
     if (model_fetch_head(m, e)) return -1;
     if (!to_loss) return 0;
     const struct here out = section_at(m, m->shape.n_layers + 1);
@@ -334,6 +346,7 @@ static int layer_back(struct model *m, int i, const struct batch *b, struct err 
     const struct here h = section_at(m, i);
     model_clear(m, i);
     if ((i > 0 || plan_fetches_in(&m->shape, m->plan)) && model_fetch(m, i, e)) return -1;
+    if (section_bring_back(m, i, e)) return -1;
     open_frame(m, &h, b, true);
     return run_backward(m, &h, e) || model_reduce(m, i, true, e) ? -1 : 0;
 }
@@ -344,8 +357,9 @@ int section_backward(struct model *m, const struct batch *b, float scale, struct
     const int64_t shared = plan_shared(in, m->plan, in->n_shared, true);
     set_loss(m, scale);
     if (shared) m->be->ops->fill(m->be, (float *)m->prog.d_shared, shared / 4, 0);
-    if (out_backward(m, b, e)) return -1;
-    for (int i = m->shape.n_layers; i >= 0; i--) {
+    const struct pipe *p = &m->plan->pipe;
+    if (pipe_last(p) && out_backward(m, b, e)) return -1;
+    for (int i = pipe_end(p) - 1 - pipe_last(p); i >= pipe_begin(p); i--) {
         const int n_done = m->shape.n_layers + 2 - i; /* the head's section was the first */
         if (layer_back(m, i, b, e)) return -1;
         progress_part(m->progress, (m->shape.n_layers + 2 + 2 * n_done) / pass_length(m, false));
@@ -363,44 +377,55 @@ static const struct op *loss_op(const struct model *m)
 
 /* What the loss reads lies in the workspace: it is computed again if a backward pass has used the
  * workspace since. The stream after the last layer has not changed. */
-static void out_again(struct model *m, const struct here *h, const struct batch *b)
+static int out_again(struct model *m, const struct here *h, const struct batch *b, struct err *e)
 {
-    struct err e = {0};
-    if (m->prog.frame.p == h->p && !m->prog.frame.grad[PROG_X].data) return;
+    if (m->prog.frame.p == h->p && !m->prog.frame.grad[PROG_X].data) return 0;
     open_frame(m, h, b ? b : m->prog.frame.batch, false);
-    const int bad = run_forward(m, h, &e);
-    assert(!bad); /* local */
+    return run_forward(m, h, e);
 }
 
-static void open_loss(struct model *m, const struct batch *b)
+int section_head(struct model *m, struct err *e)
 {
     const struct here h = section_at(m, m->shape.n_layers + 1);
-    out_again(m, &h, b);
+    return out_again(m, &h, NULL, e);
+}
+
+static int open_loss(struct model *m, const struct batch *b, struct err *e)
+{
+    const struct here h = section_at(m, m->shape.n_layers + 1);
+    if (out_again(m, &h, b, e)) return -1;
     const struct schedule *list = &h.s->steps;
     set_loss(m, 0);
     set_scratch(m, &h, &list->forward[list->n_forward - 1],
                 h.s->at.scratch_forward[list->n_forward - 1]);
+    return 0;
 }
 
-void section_loss(struct model *m, const struct batch *b)
+int section_loss(struct model *m, const struct batch *b, struct err *e)
+{
+    if (open_loss(m, b, e)) return -1;
+    m->prog.frame.batch = b;
+    return op_table[loss_op(m)->kind]->forward(&m->prog.frame, loss_op(m), e);
+}
+
+/* What the loss reads is there, or made here alone. */
+static void open_rows(struct model *m)
 {
     struct err e = {0};
-    open_loss(m, b);
-    m->prog.frame.batch = b;
-    const int bad = op_table[loss_op(m)->kind]->forward(&m->prog.frame, loss_op(m), &e);
-    assert(!bad); /* a loss is local: nothing can go wrong */
+    const int bad = open_loss(m, NULL, &e);
+    assert(!bad);
 }
 
 struct tensor section_normed(struct model *m, int64_t row0, int64_t n)
 {
-    open_loss(m, NULL);
+    open_rows(m);
     const struct tensor t = frame_in(&m->prog.frame, loss_op(m), 0);
     return tensor_sub(t, row0, n, 0, t.cols);
 }
 
 struct tensor section_logits(struct model *m, int64_t row0, int64_t n)
 {
-    open_loss(m, NULL);
+    open_rows(m);
     return loss_logits(&m->prog.frame, loss_op(m), row0, n);
 }
 

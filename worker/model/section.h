@@ -7,6 +7,7 @@
 #define SEQD_MODEL_SECTION_H
 
 #include "worker/model/op.h"
+#include "worker/model/section_offload.h"
 #include "worker/plan/plan.h"
 
 #define SECTION_MAX 1026 /* HF_MAX_LAYERS, `in` and `out` */
@@ -41,7 +42,10 @@ struct section_state {
     char *carries, *carry_pass; /* LASP in time: PLAN_CARRY, PLAN_CARRY_PASS */
     float *velocity, *plane;    /* sampling: PLAN_VELOCITY, PLAN_PLANE */
     struct section_watch watch;
-    char *streams, *d_streams, *work, *kept, *caches, *shared, *d_shared;
+    struct section_copies copies;
+    char *streams, *kept; /* of the slot at hand */
+    int64_t stored;       /* bytes of the store before the slot's */
+    char *d_streams, *work, *caches, *shared, *d_shared;
 };
 
 /* A section where it stands. */
@@ -59,17 +63,24 @@ bool section_windowed(const struct model *m);
 void *section_host(const struct model *m, enum plan_id id);
 /* Pointers of the plan's items of this rank. */
 void section_place(struct model *m, char *arena, char *segment);
+/* Of several sequences between their passes, the one at hand (plan.slots). */
+void section_slot(struct model *m, int slot);
+/* The stream where the stage begins or ends; grad: its gradient. */
+char *section_border(const struct model *m, bool end, bool grad);
 /* The shard has changed. */
 void section_resize(struct model *m);
 
-/* `in` and the layers; to_loss: then `out` up to the loss. A training step, which continues with
- * the backward, does not ask for it. */
+/* The stage's part of `in` and the layers; to_loss: then of `out`, up to the loss. A training step,
+ * which continues with the backward, does not ask for it. */
 int section_forward(struct model *m, const struct batch *b, bool to_loss, struct err *e);
 /* After section_forward without to_loss: loss and backward of everything. Leaves nll of every
  * row. */
 int section_backward(struct model *m, const struct batch *b, float scale, struct err *e);
-/* After section_forward to the loss: nll of every row; what the loss reads; its logits. */
-void section_loss(struct model *m, const struct batch *b);
+/* After section_forward to the loss: nll of every row; what the loss reads; its logits. Where
+ * layers are shared (parallel.tp), section_head goes before the last two: it gathers what the loss
+ * reads. */
+int section_loss(struct model *m, const struct batch *b, struct err *e);
+int section_head(struct model *m, struct err *e);
 struct tensor section_states(struct model *m);
 struct tensor section_normed(struct model *m, int64_t row0, int64_t n);
 struct tensor section_logits(struct model *m, int64_t row0, int64_t n);

@@ -1,6 +1,7 @@
 /* section_place.c: where the plan has put what sections work with. */
 #include <assert.h>
 #include <string.h>
+#include "api/core/mutant.h"
 #include "worker/model/model.h"
 #include "worker/plan/attention.h"
 
@@ -94,7 +95,8 @@ static void place_ring(struct model *m, char *arena, char *segment)
     r->delta = (float *)item(m, PLAN_RING_DELTA, arena, segment);
     m->bounce = r->bounce = item(m, PLAN_BOUNCE, arena, segment);
     struct attention_need need;
-    plan_attention(m->plan, m->shape.n_heads, m->shape.n_kv_heads, m->shape.head_dim, &need);
+    const struct model_shape own = family_slice(&m->shape);
+    plan_attention(m->plan, own.n_heads, own.n_kv_heads, own.head_dim, &need);
     if (m->plan->item[PLAN_ATTN_WORK].name || m->plan->item[PLAN_ATTN_SEGMENT].name)
         sp_place(r, &need, item(m, PLAN_ATTN_WORK, arena, segment),
                  item(m, PLAN_ATTN_SEGMENT, arena, segment));
@@ -132,7 +134,8 @@ static void place_latents(struct model *m)
     place_array(m, PLAN_GROUP, 4 * T, &r->group[0], &b->group[0]);
     place_array(m, PLAN_GROUP_ALT, 4 * m->plan->extent.rows[ROWS_ALT], &r->group[1], &b->group[1]);
     place_array(m, PLAN_PATCHES, patches, &r->latents.patches, &b->latents.patches);
-    place_array(m, PLAN_TARGET, patches, &r->latents.target, &b->latents.target);
+    place_array(m, PLAN_TARGET, 4 * T * n * shape_targets(s), &r->latents.target,
+                &b->latents.target);
     place_array(m, PLAN_ROW_WEIGHT, 4 * T * n, &r->latents.weight, &b->latents.weight);
     place_array(m, PLAN_CAPTION, 4 * s->text_len * s->caption_channels, &r->latents.text,
                 &b->latents.text);
@@ -153,17 +156,27 @@ static void place_stage(struct model *m)
     m->prog.stage_size = it->size;
 }
 
+static void place_pipe(struct model *m, char *arena, char *segment)
+{
+    const int64_t stride = m->plan->item[PLAN_PIPE_SEND].stride;
+    char *send = item(m, PLAN_PIPE_SEND, arena, segment);
+    item(m, PLAN_PIPE_REST, arena, segment);
+    for (int i = 0; i < 2 && send; i++) m->pipe.send[i] = send + i * stride;
+}
+
 /* A section that does not work in place passes on to the other stream. */
 static void number_streams(struct model *m)
 {
     struct section_state *s = &m->prog;
-    const int L = m->shape.n_layers;
-    const bool apart = m->plan->n_streams == L + 1 && m->plan->item[PLAN_DX].name;
-    for (int b = 1; b <= L; b++) {
+    const struct pipe *p = &m->plan->pipe;
+    const int begin = pipe_first(p) ? 0 : pipe_begin(p) - 1; /* borders of the stage's layers */
+    const int end = begin + pipe_layers(p);
+    const bool trains = m->plan->item[PLAN_DX].name;
+    for (int b = begin + 1; b <= end; b++) {
         const bool moves = !section_at(m, b).s->at.in_place;
-        s->stream_of[b] = apart ? b : s->stream_of[b - 1] ^ moves;
+        s->stream_of[b] = trains ? plan_stream(m->plan, b - begin) : s->stream_of[b - 1] ^ moves;
     }
-    for (int b = L; b >= 1; b--)
+    for (int b = end; b > begin; b--)
         s->d_stream_of[b - 1] = s->d_stream_of[b] ^ !section_at(m, b).s->at.grad_in_place;
 }
 
@@ -199,6 +212,8 @@ void section_place(struct model *m, char *arena, char *segment)
     m->nll = section_host(m, PLAN_NLL);
     m->inv_freq = section_host(m, PLAN_INV_FREQ);
     place_stage(m);
+    model_take(m, PLAN_OFFLOAD, m->plan->offload.size);
+    place_pipe(m, arena, segment);
     const bool windowed = section_windowed(m);
     s->frame = (struct frame){.be = m->be,
                               .shape = &m->shape,
@@ -210,6 +225,7 @@ void section_place(struct model *m, char *arena, char *segment)
                               .linear = &s->linear,
                               .carry = &s->carry,
                               .dsp = &s->dsp,
+                              .tensor = {m->tensor, m->plan->tp, m->tensor_rank, m->bounce},
                               .inv_freq = s->inv_freq,
                               .stage = s->stage,
                               .stage_size = s->stage_size,
@@ -218,6 +234,36 @@ void section_place(struct model *m, char *arena, char *segment)
                               .host_all_lo = windowed ? m->host_all_lo : NULL,
                               .host_all_hi = windowed ? m->host_all_hi : NULL};
     section_resize(m);
+}
+
+static char *in_slot(const struct model *m, enum plan_id id, int64_t slot, int64_t per_slot)
+{
+    const struct plan_item *it = &m->plan->item[id];
+    return it->name ? m->arena + it->offset + slot * per_slot * it->stride : NULL;
+}
+
+static int64_t *range_in_slot(const struct model *m, enum plan_id id, int64_t slot)
+{
+    const struct plan_item *it = &m->plan->item[id];
+    char *host = section_host(m, id);
+    return host ? (int64_t *)(host + slot * it->stride) : NULL;
+}
+
+void section_slot(struct model *m, int slot)
+{
+    struct section_state *s = &m->prog;
+    struct frame *f = &s->frame;
+    s->stored = mutant_on(MUTANT_SLOT_SHARED) ? 0 : slot * m->plan->offload.slot_size;
+    s->streams = in_slot(m, PLAN_X, slot, m->plan->n_streams);
+    s->kept = in_slot(m, PLAN_KEPT, slot, 1);
+    m->all_lo = (int64_t *)in_slot(m, PLAN_LO_ALL, slot, 1);
+    m->all_hi = (int64_t *)in_slot(m, PLAN_HI_ALL, slot, 1);
+    m->host_all_lo = range_in_slot(m, PLAN_LO_ALL, slot);
+    m->host_all_hi = range_in_slot(m, PLAN_HI_ALL, slot);
+    f->all_lo = m->all_lo;
+    f->all_hi = m->all_hi;
+    if (f->host_all_lo) f->host_all_lo = m->host_all_lo;
+    if (f->host_all_hi) f->host_all_hi = m->host_all_hi;
 }
 
 void section_resize(struct model *m)

@@ -35,13 +35,14 @@ void plan_attention(const struct plan *p, int64_t H, int64_t Hk, int64_t D,
     const bool back = p->kind == JOB_TRAIN || p->kind == JOB_VERIFY;
     struct shard sh;
     *out = (struct attention_need){0};
-    if (shard_init(&sh, p->S, p->sp, 0, p->layout, p->rank_bits, NULL)) return;
+    if (plan_shard(p, p->S, 0, &sh, NULL)) return;
     const struct attention_shape s = {.strategy = p->strategy,
                                       .form = p->form,
                                       .unit = precision_size(p->precision),
                                       .rank_bits = p->rank_bits,
                                       .back = back,
                                       .P = p->sp,
+                                      .u = p->ulysses,
                                       .T = sh.T,
                                       .seg_len = sh.seg_len,
                                       .H = H,

@@ -13,13 +13,13 @@ struct attention_shape {
     enum form_id form;
     int64_t unit;         /* bytes of an element of q, kv and o */
     bool rank_bits, back; /* determinism "ranks"; there is a backward */
-    int P, r;
-    int64_t T, seg_len; /* rows of a rank, of a segment */
+    int P, u;             /* ranks; those of a group that shares heads: 1 where none does */
+    int64_t T, seg_len;   /* rows of a rank, of a segment */
     int64_t H, Hk, D;
 };
 
-/* Sharded heads: the query heads [q0, q0 + nq) of rank w, as evenly as possible, and the KV heads
- * that these use, [k0, k0 + nk). Where a group is divided, its keys and values go to several
+/* Sharded heads: the query heads [q0, q0 + nq) of rank w of P, as evenly as possible, and the KV
+ * heads that these use, [k0, k0 + nk). Where a group is divided, its keys and values go to several
  * ranks. */
 struct head_share {
     int64_t q0, nq, k0, nk;
@@ -27,17 +27,18 @@ struct head_share {
 struct head_share head_share(int64_t H, int64_t Hk, int P, int w);
 
 enum attention_buffer {
-    ATTN_KV0,  /* segment: two_pass, all_gather: own keys and values (two_pass: one of both) */
-    ATTN_KV1,  /* segment: two_pass: what arrives */
+    ATTN_KV0,  /* segment: own keys and values (two_pass: one of both; usp: of a KV head) */
+    ATTN_KV1,  /* segment: two_pass, usp: what arrives */
     ATTN_FULL, /* [P*T, 2*Hk*D] fp32: dK and dV of all ranks; all_gather: in the segment */
     ATTN_TILE, /* two_pass: [seg_len, seg_len] fp32 */
     ATTN_ALL,  /* all_gather: [P*T, 2*Hk*D]: keys and values of all ranks */
-    ATTN_HOME, /* all_gather: 2 x [T, 2*Hk*D] fp32: gradients that come home */
+    ATTN_HOME, /* all_gather: 2 x [T, 2*Hk*D] fp32: gradients that come home; usp: segment, 2 x
+                * [u*T, 2*D] fp32: those that travel */
     ATTN_OUT,  /* segment: what leaves, rank by rank */
     ATTN_IN,   /* what arrives, rank by rank */
-    ATTN_DO,   /* [P*T, nq*D]: gradient of the own heads' output */
-    ATTN_SUM,  /* [P*T, nq*D] fp32: carried output; NULL in fp32 */
-    ATTN_ROWS, /* 2 x [nq, P*T] fp32: running maximum, delta */
+    ATTN_DO,   /* [u*T, nq*D]: gradient of the own heads' output */
+    ATTN_SUM,  /* [u*T, nq*D] fp32: carried output; NULL in fp32 */
+    ATTN_ROWS, /* 2 x [nq, u*T] fp32: running maximum, delta */
     ATTN_BUFFER_N
 };
 

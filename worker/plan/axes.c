@@ -21,28 +21,49 @@ int axes_rank(const struct axes *a, struct axes_place at)
     return ((at.d * a->pp + at.p) * a->sp + at.s) * a->tp + at.t;
 }
 
-struct rank_set axes_line(const struct axes *a, int rank, enum axis axis)
+struct rank_set axes_line(const struct axes *a, int rank, unsigned along)
 {
-    struct axes_place at = axes_place(a, rank);
-    switch (axis) {
-    case AXIS_DP:
-        at.d = 0;
-        return (struct rank_set){axes_rank(a, at), a->dp, a->pp * a->sp * a->tp};
-    case AXIS_PP: at.p = 0; return (struct rank_set){axes_rank(a, at), a->pp, a->sp * a->tp};
-    case AXIS_SP: at.s = 0; return (struct rank_set){axes_rank(a, at), a->sp, a->tp};
-    case AXIS_TP: at.t = 0; return (struct rank_set){axes_rank(a, at), a->tp, 1};
+    const struct axes_place own = axes_place(a, rank);
+    struct rank_set of = {0};
+    for (int r = 0; r < axes_ranks(a); r++) {
+        const struct axes_place at = axes_place(a, r);
+        const unsigned other = (at.d != own.d ? AXIS_DP : 0) | (at.p != own.p ? AXIS_PP : 0) |
+                               (at.s != own.s ? AXIS_SP : 0) | (at.t != own.t ? AXIS_TP : 0);
+        if (!(other & ~along)) of.at[of.n++] = (uint8_t)r;
     }
-    assert(!"an axis");
-    return (struct rank_set){rank, 1, 1};
+    return of;
+}
+
+/* n ranks from `first`, each `stride` after the one before it. */
+static struct rank_set series(int first, int n, int stride)
+{
+    struct rank_set of = {.n = n};
+    assert(n >= 1 && n <= JOB_MAX_RANKS && first + (n - 1) * stride < JOB_MAX_RANKS);
+    for (int i = 0; i < n; i++) of.at[i] = (uint8_t)(first + i * stride);
+    return of;
 }
 
 struct rank_set rank_block(int rank, int size)
 {
-    return (struct rank_set){rank / size * size, size, 1};
+    return series(rank / size * size, size, 1);
 }
 
 struct rank_set rank_across(int rank, int size, int n_ranks)
 {
     assert(n_ranks % size == 0 && rank < n_ranks);
-    return (struct rank_set){rank % size, n_ranks / size, size};
+    return series(rank % size, n_ranks / size, size);
+}
+
+struct rank_set rank_set_within(const struct rank_set *in, const struct rank_set *of)
+{
+    struct rank_set out = {.n = of->n};
+    for (int i = 0; i < of->n; i++) out.at[i] = (uint8_t)rank_set_at(in, of->at[i]);
+    return out;
+}
+
+int rank_set_index(const struct rank_set *s, int rank)
+{
+    for (int i = 0; i < s->n; i++)
+        if (s->at[i] == rank) return i;
+    return -1;
 }

@@ -2,17 +2,21 @@
  *
  * ranks = dp x pp x sp x tp; tp varies fastest, then sp, pp, dp:
  *   rank = ((d pp + p) sp + s) tp + t
- * A set of ranks that work together is an arithmetic series: those that differ in one axis alone (a
- * ring is a line along sp), a block of consecutive ranks, or the ranks of the same place in every
- * block. worker/comm makes a view of a set. tested: tests/engine/test_shard.c */
+ * A set of ranks that work together is a list in ascending order: those that differ in some axes
+ * alone (a ring differs along sp), a block of consecutive ranks, or the ranks of the same place in
+ * every block. worker/comm makes a view of a set. tested: tests/engine/test_shard.c */
 #ifndef SEQD_PLAN_AXES_H
 #define SEQD_PLAN_AXES_H
 
-/* Degrees, each at least 1. Jobs run with pp = tp = 1. */
+#include <assert.h>
+#include <stdint.h>
+#include "api/core/limits.h"
+
+/* Degrees, each at least 1. */
 struct axes {
     int dp, pp, sp, tp;
 };
-enum axis { AXIS_DP, AXIS_PP, AXIS_SP, AXIS_TP };
+enum axis { AXIS_DP = 1, AXIS_PP = 2, AXIS_SP = 4, AXIS_TP = 8 }; /* bits: they may be joined */
 
 struct axes_place {
     int d, p, s, t;
@@ -22,28 +26,31 @@ int axes_ranks(const struct axes *a);
 struct axes_place axes_place(const struct axes *a, int rank);
 int axes_rank(const struct axes *a, struct axes_place at);
 
-/* Ranks first, first + stride, first + 2 stride, ...: n >= 1 of them, stride >= 1. */
+/* n >= 1 ranks, ascending. */
 struct rank_set {
-    int first, n, stride;
+    int n;
+    uint8_t at[JOB_MAX_RANKS];
 };
 
-/* The ranks that stand where `rank` does on every axis but this one, itself among them. */
-struct rank_set axes_line(const struct axes *a, int rank, enum axis axis);
+/* The ranks that stand where `rank` does on every axis but those of `along` (bits of enum axis),
+ * itself among them. */
+struct rank_set axes_line(const struct axes *a, int rank, unsigned along);
 
 /* All ranks are blocks of `size` consecutive ones, a divisor of n_ranks. rank_block: the block of
  * `rank`. rank_across: the ranks of its place in each block. */
 struct rank_set rank_block(int rank, int size);
 struct rank_set rank_across(int rank, int size, int n_ranks);
 
+/* Those of `of`, whose elements are numbers in `in`, by the numbers that `in` has. */
+struct rank_set rank_set_within(const struct rank_set *in, const struct rank_set *of);
+
 static inline int rank_set_at(const struct rank_set *s, int i)
 {
-    return s->first + i * s->stride;
+    assert(i >= 0 && i < s->n);
+    return s->at[i];
 }
 
-/* The number of `rank`, which is in it. */
-static inline int rank_set_index(const struct rank_set *s, int rank)
-{
-    return (rank - s->first) / s->stride;
-}
+/* The number of `rank` in it; -1: it is not. */
+int rank_set_index(const struct rank_set *s, int rank);
 
 #endif

@@ -73,36 +73,27 @@ static int check_text(struct job_spec *s, struct err *e)
 
 /* ---- objectives ------------------------------------------------------------------------------ */
 
-/* Weights of another objective give a picture of noise, and no number shows it. */
-static int check_trained(const struct job_spec *s, const struct family_row *f, struct err *e)
+/* What "auto" means: of a diffusion model what config.json says, else what was published. */
+static enum objective_id own_objective(const struct job_spec *s, const struct family_row *f)
 {
-    if (!f->published_on_noise || spec_random_weights(s) || s->objective.type != OBJECTIVE_AUTO ||
-        s->model.shape.trained_on != OBJECTIVE_AUTO)
-        return 0;
-    return err_field(e, ERR_INVALID, "objective.type",
-                     "objective.type is missing: %s as published was trained to predict noise, "
-                     "seqd trains and samples rectified flow, and the config.json of model.path "
-                     "does not say which of them its weights were trained on: if it was rectified "
-                     "flow, say \"rectified_flow\"",
-                     f->published_on_noise);
+    if (f->task == MODEL_MASKED_LM) return OBJECTIVE_MASKED_LM;
+    if (f->task != MODEL_DIFFUSION) return OBJECTIVE_CAUSAL_LM;
+    if (s->model.shape.trained_on) return (enum objective_id)s->model.shape.trained_on;
+    return f->published_on_noise && !spec_random_weights(s) ? OBJECTIVE_IDDPM
+                                                            : OBJECTIVE_RECTIFIED_FLOW;
 }
 
 static int check_objective(struct job_spec *s, struct err *e)
 {
-    static const char *const words[] = {[OBJECTIVE_CAUSAL_LM] = "causal_lm",
-                                        [OBJECTIVE_MASKED_LM] = "masked_lm",
-                                        [OBJECTIVE_RECTIFIED_FLOW] = "rectified_flow"};
     const struct family_row *f = family_row(&s->model.shape);
-    const enum objective_id own = f->task == MODEL_DIFFUSION   ? OBJECTIVE_RECTIFIED_FLOW
-                                  : f->task == MODEL_MASKED_LM ? OBJECTIVE_MASKED_LM
-                                                               : OBJECTIVE_CAUSAL_LM;
+    const enum objective_id own = own_objective(s, f);
     if (s->kind != JOB_TRAIN && s->kind != JOB_VERIFY && s->kind != JOB_GENERATE) return 0;
-    if (check_trained(s, f, e)) return -1;
-    if (s->objective.type == OBJECTIVE_AUTO) s->objective.type = own;
+    if (s->objective.type == OBJECTIVE_AUTO) s->objective.type = (int32_t)own;
+    if (f->task == MODEL_DIFFUSION) return rules_objective(s, e);
     if (s->objective.type == (int32_t)own) return 0;
     return err_field(e, ERR_UNSUPPORTED, "objective.type",
                      "objective.type \"%s\": this family is trained on \"%s\"",
-                     words[s->objective.type], words[own]);
+                     objective_words[s->objective.type], objective_words[own]);
 }
 
 /* The field's default is the byte tokenizer's. */
@@ -257,11 +248,12 @@ static int complete(struct model_shape *m, struct err *e)
 
 int family_check(struct job_spec *s, struct err *e)
 {
+    s->model.shape.tp = 0; /* rules read the whole model's sizes */
     if (job_check(s, e) || rules_rope(s, e)) return -1;
     if (rules_known(s) && complete(&s->model.shape, e)) return rules_rope_error(s, e);
     if (s->kind == JOB_GENERATE && rules_generate(s, e)) return -1;
     if (rules_known(s) && check_model(s, e)) return -1;
-    if (rules_parallel(s, e) || rules_states(s, e)) return -1;
+    if (rules_parallel(s, e) || rules_states(s, e) || rules_offload(s, e)) return -1;
     if (rules_known(s)) config_keep(s);
-    return 0;
+    return rules_tensor(s, e);
 }

@@ -1,6 +1,7 @@
 /* check_flow.c: what a job of a diffusion model must keep to. */
 #include <stdio.h>
 #include "worker/family/family.h"
+#include "worker/plan/noise.h"
 #include "worker/plan/rules.h"
 
 int rules_latents(const struct job_spec *s, struct err *e)
@@ -57,6 +58,66 @@ static int check_flow(const struct job_spec *s, struct err *e)
             "objective.frame_mask: its shares of the samples add up to %g, more than 1", sum);
     return rules_latents(s, e) || check_lengths(s, e) ? -1 : 0;
 }
+
+/* ---- objectives ------------------------------------------------------------------------------ */
+
+/* Fields that have no effect are mistakes. */
+static int check_noise(const struct job_spec *s, struct err *e)
+{
+    const struct model_shape *m = &s->model.shape;
+    static const char *const frames[] = {"random", "head", "tail", "head_tail"};
+    char field[40];
+    if (m->out_channels != 2 * m->in_channels)
+        return err_field(e, ERR_INVALID, "objective.type",
+                         "objective.type \"iddpm\" learns a variance beside each value: it needs "
+                         "out_channels of twice in_channels, %lld, and this model has %lld "
+                         "(pred_sigma or learn_sigma of config.json)",
+                         2 * (long long)m->in_channels, (long long)m->out_channels);
+    if (!s->objective.transform)
+        return err_field(e, ERR_INVALID, "objective.transform",
+                         "objective.transform is about the times of rectified_flow, and iddpm has "
+                         "steps: leave it out");
+    for (int i = 0; i < 4; i++) {
+        if (s->objective.frame_mask[i] <= 0) continue;
+        snprintf(field, sizeof field, "objective.frame_mask.%s", frames[i]);
+        return err_field(e, ERR_UNSUPPORTED, field,
+                         "%s: frames are given clean under rectified_flow alone: leave it out",
+                         field);
+    }
+    if (s->kind == JOB_GENERATE && (s->sampling.steps < 2 || s->sampling.steps > NOISE_STEPS))
+        return err_field(e, ERR_INVALID, "sampling.steps",
+                         "sampling.steps %lld: a model that predicts noise is sampled in 2 to %d",
+                         (long long)s->sampling.steps, NOISE_STEPS);
+    return 0;
+}
+
+/* Sampled by another objective than they were trained on, weights give a picture of noise, and no
+ * number shows it. */
+static int check_trained(const struct job_spec *s, struct err *e)
+{
+    const int32_t on = s->model.shape.trained_on;
+    if (s->kind != JOB_GENERATE || !on || on == s->objective.type) return 0;
+    return err_field(e, ERR_INVALID, "objective.type",
+                     "objective.type \"%s\": the config.json of model.path says that its weights "
+                     "were trained on \"%s\": leave it out",
+                     objective_words[s->objective.type], objective_words[on]);
+}
+
+int rules_objective(struct job_spec *s, struct err *e)
+{
+    const int32_t type = s->objective.type;
+    const bool noise = type == OBJECTIVE_IDDPM;
+    if (!noise && type != OBJECTIVE_RECTIFIED_FLOW)
+        return err_field(e, ERR_UNSUPPORTED, "objective.type",
+                         "objective.type \"%s\": this family is trained on \"rectified_flow\" or "
+                         "\"iddpm\"",
+                         objective_words[type]);
+    if (check_trained(s, e) || (noise && check_noise(s, e))) return -1;
+    s->model.shape.trained_on = type; /* programs are written for it, and files say it */
+    return 0;
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
 
 int rules_flow(const struct job_spec *s, struct err *e)
 {

@@ -93,7 +93,7 @@ static int check_prompts(const struct job_spec *s, struct err *e)
 
 /* ---- samples --------------------------------------------------------------------------------- */
 
-/* The fields that Euler's rule reads; the rest of sampling is about tokens. */
+/* The fields that the steps of a sample read; the rest of sampling is about tokens. */
 static bool of_flow(const char *path)
 {
     return !strcmp(path, "sampling.steps") || !strcmp(path, "sampling.guidance");

@@ -11,9 +11,30 @@ static void set_auto(struct job_spec *s)
     const int sp = s->parallel.sp;
     if (s->parallel.strategy == STRATEGY_AUTO && (known || sp == 1))
         s->parallel.strategy = known ? strategy_default(m, sp) : STRATEGY_LOCAL;
+    const struct strategy_row *row = strategy_row(s->parallel.strategy);
+    const int u = known ? strategy_group(m, s->parallel.strategy, sp, s->parallel.ulysses) : 1;
+    if (known && row->rings) s->parallel.ulysses = u;
     if (s->parallel.layout == LAYOUT_AUTO && (known || bits || sp == 1))
-        s->parallel.layout = known ? strategy_layout(m, s->parallel.strategy, sp, bits)
+        s->parallel.layout = known ? strategy_layout(m, s->parallel.strategy, sp / u, bits)
                                    : LAYOUT_CONTIGUOUS;
+}
+
+/* Groups of a ring's ranks. */
+static int check_groups(const struct job_spec *s, struct err *e)
+{
+    const struct strategy_row *row = strategy_row(s->parallel.strategy);
+    const int u = s->parallel.ulysses, sp = s->parallel.sp;
+    if (u && !(row && row->rings))
+        return err_field(e, ERR_INVALID, "parallel.ulysses",
+                         "parallel.ulysses %d is for parallel.strategy \"usp\", not \"%s\": set "
+                         "that, or leave out parallel.ulysses",
+                         u, strategy_word(s->parallel.strategy));
+    if (u && sp % u)
+        return err_field(e, ERR_INVALID, "parallel.ulysses",
+                         "parallel.ulysses %d does not divide parallel.sp %d: a ring is groups of "
+                         "as many ranks each; use a divisor of %d",
+                         u, sp, sp);
+    return 0;
 }
 
 static int check_strategy(const struct job_spec *s, struct err *e)
@@ -103,17 +124,36 @@ static int check_dropout(const struct job_spec *s, struct err *e)
                      "sequence: not with this family, whose layers have other attention");
 }
 
+/* A stage has a layer at least. Diffusion conditions all layers by values of the first section. */
+static int check_stages(const struct job_spec *s, struct err *e)
+{
+    const struct model_shape *m = &s->model.shape;
+    const int pp = s->parallel.pp;
+    if (pp <= 1 || !rules_known(s)) return 0;
+    if (family_row(m)->task == MODEL_DIFFUSION)
+        return err_field(e, ERR_UNSUPPORTED, "parallel.pp",
+                         "parallel.pp %d: all layers of this family share values of the first "
+                         "stage, make parallel.pp 1",
+                         pp);
+    if (pp > m->n_layers)
+        return err_field(e, ERR_INVALID, "parallel.pp",
+                         "parallel.pp %d: the model has %d layers, and each stage needs one", pp,
+                         m->n_layers);
+    return 0;
+}
+
 int rules_parallel(struct job_spec *s, struct err *e)
 {
     const struct strategy_row *row = strategy_row(s->parallel.strategy);
     if (row && row->splits_model)
         return err_field(e, ERR_UNSUPPORTED, "parallel.strategy",
-                         "parallel.strategy \"%s\" is there to be compared with in plans: jobs do "
-                         "not run tensor parallelism; choose \"auto\"",
+                         "parallel.strategy \"%s\" is there to be compared with in plans: a "
+                         "training shares layers between ranks by parallel.tp; choose \"auto\"",
                          strategy_word(s->parallel.strategy));
+    if (check_groups(s, e)) return -1;
     set_auto(s);
     if ((rules_known(s) && check_strategy(s, e)) || check_exchange(s, e) || check_dropout(s, e) ||
-        check_form(s, e))
+        check_form(s, e) || check_stages(s, e))
         return -1;
     row = strategy_row(s->parallel.strategy);
     return row && row->check && s->parallel.sp > 1 ? row->check(s, e) : 0;

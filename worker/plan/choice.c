@@ -1,10 +1,12 @@
 #include "worker/plan/choice.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include "api/core/job.h"
 #include "worker/family/family.h"
 #include "worker/plan/check.h"
 #include "worker/plan/form.h"
+#include "worker/plan/product.h"
 #include "worker/plan/strategy.h"
 #include "worker/plan/weigh.h"
 
@@ -21,22 +23,24 @@ static int try_plan(struct weighing *w)
     return e.code == ERR_DOES_NOT_FIT && w->plan->arena_size > 0 ? 0 : -1;
 }
 
-bool weigh_set(struct weighing *w, enum strategy_id strategy, enum exchange_id exchange, int sp,
-               int dp)
+bool weigh_set(struct weighing *w, const struct option *o)
 {
     struct err e;
     *w->spec = *w->asked;
-    w->spec->parallel.strategy = strategy;
-    w->spec->parallel.exchange = exchange;
-    w->spec->parallel.sp = sp;
-    w->spec->parallel.dp = dp;
+    w->spec->parallel.strategy = o->strategy;
+    w->spec->parallel.exchange = o->exchange;
+    w->spec->parallel.sp = o->sp;
+    w->spec->parallel.dp = o->dp;
+    if (o->pp > 1) w->spec->parallel.pp = o->pp;
+    if (o->tp > 1) w->spec->parallel.tp = o->tp;
+    if (o->zero_group) w->spec->parallel.zero_group = o->zero_group;
+    if (o->ulysses) w->spec->parallel.ulysses = o->ulysses;
     return family_check(w->spec, &e) == 0;
 }
 
 bool weigh_best(struct weighing *w)
 {
-    const struct option *b = &w->out->option[w->out->best];
-    return weigh_set(w, (enum strategy_id)b->strategy, (enum exchange_id)b->exchange, b->sp, b->dp);
+    return weigh_set(w, &w->out->option[0]);
 }
 
 static int64_t larger(int64_t a, int64_t b)
@@ -53,75 +57,175 @@ struct option weigh_option(const struct weighing *w, const struct job_spec *s, b
                        .exchange = s->parallel.exchange,
                        .sp = p->sp,
                        .dp = p->dp,
+                       .pp = p->pp,
+                       .tp = p->tp,
+                       .zero_group = s->parallel.zero_group,
+                       .ulysses = strategy_row(p->strategy)->rings ? p->ulysses : 0,
                        .runs = true,
                        .fits = fits,
                        .recompute = p->recompute,
                        .mlp_chunk = p->mlp_chunk,
+                       .offload = p->offload.on,
                        .size = p->arena_size + p->segment_size};
     for (int i = 0; i < PURPOSE_N; i++) {
         o.bytes += larger(p->comm[i].bytes_sent, p->comm[i].bytes_received);
         o.messages += larger(p->comm[i].messages_sent, p->comm[i].messages_received);
     }
     if (w->out->timed) machine_estimate(w->m, s, p, &o.time);
+    const bool divides = o.pp > job_stages(w->asked) || o.tp > job_tp(w->asked);
+    o.cost_s = divides ? o.time.step_s / (1 - CHOICE_GAIN) : o.time.step_s;
     return o;
 }
 
-struct option *weigh_try(struct weighing *w)
+bool weigh_try(struct weighing *w, struct option *out)
+{
+    const int fits = try_plan(w);
+    if (fits < 0) return false;
+    *out = weigh_option(w, w->spec, fits);
+    return true;
+}
+
+void weigh_append(struct weighing *w, const struct option *o)
 {
     struct choice *c = w->out;
-    const int fits = try_plan(w), n = c->n + c->n_compared;
-    if (fits < 0 || n == CHOICE_OPTIONS) return NULL;
-    c->option[n] = weigh_option(w, w->spec, fits);
-    return &c->option[n];
+    if (c->n_compared == CHOICE_COMPARED) return;
+    c->option[c->n + c->n_compared++] = *o;
 }
 
-static void weigh(struct weighing *w)
+/* Before the first one that is worse; the worst one gives way. */
+static void keep(struct choice *c, const struct option *o)
 {
-    if (weigh_try(w)) w->out->n++;
+    int at = c->n;
+    while (at > 0 && weigh_better(c, o, &c->option[at - 1])) at--;
+    if (at == CHOICE_OPTIONS) return;
+    if (c->n < CHOICE_OPTIONS) c->n++;
+    memmove(&c->option[at + 1], &c->option[at], (size_t)(c->n - at - 1) * sizeof *o);
+    c->option[at] = *o;
 }
 
-/* Every exchange of states where the strategy has one; else as asked. */
-static void weigh_strategy(struct weighing *w, enum strategy_id strategy, int sp, int dp)
+/* The first one is weighed whatever it takes. */
+static bool at_limit(const struct weighing *w)
+{
+    const struct choice_how *h = w->how;
+    if (w->out->n_plans >= (h->most_plans ? h->most_plans : CHOICE_PLANS)) return true;
+    return w->out->n && h->clock_ms && h->clock_ms(h->arg) >= w->end_ms;
+}
+
+static void weigh(struct weighing *w, const struct option *question)
+{
+    struct choice *c = w->out;
+    struct option o;
+    if (at_limit(w) || !weigh_set(w, question)) return;
+    c->n_plans++;
+    if (!weigh_try(w, &o)) return;
+    if (!c->n_weighed++) w->first = o;
+    c->n_fit += o.fits;
+    keep(c, &o);
+}
+
+/* Groups of every size. One group of all ranks is "ulysses", groups of one are "rsa": they are
+ * weighed as such unless groups were asked for. */
+static void weigh_groups(struct weighing *w, struct option o)
+{
+    const bool all = w->asked->parallel.strategy == o.strategy;
+    for (o.ulysses = all ? 1 : 2; o.ulysses <= (all ? o.sp : o.sp / 2); o.ulysses++)
+        if (o.sp % o.ulysses == 0) weigh(w, &o);
+}
+
+/* Every exchange of states where the strategy has one, and every group; else as asked. */
+static void weigh_strategy(struct weighing *w, struct option o, enum strategy_id strategy)
 {
     const int32_t asked = w->asked->parallel.exchange;
-    const bool any = strategy_row(strategy)->states && sp > 1 && asked == EXCHANGE_AUTO;
+    const struct strategy_row *row = strategy_row(strategy);
+    const bool any = row->states && o.sp > 1 && asked == EXCHANGE_AUTO;
     const int first = any ? EXCHANGE_RING : asked, last = any ? EXCHANGE_SCAN : asked;
-    for (int x = first; x <= last; x++)
-        if (weigh_set(w, strategy, (enum exchange_id)x, sp, dp)) weigh(w);
+    o.strategy = strategy;
+    for (o.exchange = first; o.exchange <= last; o.exchange++)
+        if (row->rings && !w->asked->parallel.ulysses && o.sp > 1)
+            weigh_groups(w, o);
+        else
+            weigh(w, &o);
 }
 
 /* In the list's order, which decides where times are equal. */
-static void weigh_degree(struct weighing *w, int sp, int dp)
+static void weigh_strategies(struct weighing *w, const struct option *o)
 {
     const int32_t asked = w->asked->parallel.strategy;
     if (asked != STRATEGY_AUTO) {
-        weigh_strategy(w, (enum strategy_id)asked, sp, dp);
+        weigh_strategy(w, *o, (enum strategy_id)asked);
         return;
     }
     for (int id = STRATEGY_AUTO + 1; id < STRATEGY_N; id++)
-        if ((strategy_row(id)->splits == SPLITS_ANY) == (sp == 1))
-            weigh_strategy(w, (enum strategy_id)id, sp, dp);
+        if ((strategy_row(id)->splits == SPLITS_ANY) == (o->sp == 1))
+            weigh_strategy(w, *o, (enum strategy_id)id);
+}
+
+/* grouped: also with ZeRO's groups within nodes. */
+static void weigh_product(struct weighing *w, const struct axes *a, bool grouped)
+{
+    struct option o = {.sp = a->sp, .dp = a->dp, .pp = a->pp, .tp = a->tp};
+    if (at_limit(w)) return;
+    weigh_strategies(w, &o);
+    o.zero_group = grouped ? product_zero_group(a, w->m->ranks_per_node) : 0;
+    if (o.zero_group) weigh_strategies(w, &o);
+    w->out->products_weighed += !at_limit(w);
+}
+
+/* What the spec says of its axes; 0: it leaves it open. */
+static struct axes said_of(const struct job_spec *s)
+{
+    return (struct axes){
+        .dp = s->parallel.dp, .pp = s->parallel.pp, .sp = s->parallel.sp, .tp = s->parallel.tp};
+}
+
+static bool same_axes(const struct axes *a, const struct axes *b)
+{
+    return a->dp == b->dp && a->pp == b->pp && a->sp == b->sp && a->tp == b->tp;
+}
+
+/* The other products, where any might do better: any that fits where the first does not. */
+static void weigh_others(struct weighing *w, const struct axes *first, int ranks, bool faster)
+{
+    struct axes product[PRODUCTS_MAX];
+    const struct axes said = said_of(w->asked);
+    struct choice *c = w->out;
+    const int n = products_of(&said, ranks, w->m->ranks_per_node, product);
+    c->n_products = 1;
+    for (int i = 0; i < n; i++) c->n_products += !same_axes(&product[i], first);
+    for (int i = 0; i < n; i++) {
+        if (same_axes(&product[i], first)) continue;
+        weigh_product(w, &product[i], faster);
+        if (c->timed || !c->n || !c->option[0].fits) continue;
+        c->n_products = c->products_weighed; /* without times the first that fits is taken */
+        return;
+    }
 }
 
 /* What job_check makes of the spec comes first: it is what runs where nothing else is better. */
 static void weigh_all(struct weighing *w)
 {
     const struct job_spec *a = w->asked;
+    struct choice *c = w->out;
     struct err e;
     *w->spec = *a;
     if (family_check(w->spec, &e)) return;
-    const int ranks = w->spec->resources.ranks, sp = w->spec->parallel.sp;
-    const bool degrees = !a->parallel.sp && !a->parallel.dp && a->kind == JOB_TRAIN;
-    weigh_degree(w, sp, ranks / sp);
-    for (int d = ranks; degrees && w->out->timed && d >= 1; d--)
-        if (ranks % d == 0 && d != sp) weigh_degree(w, d, ranks / d);
+    const int ranks = w->spec->resources.ranks;
+    const struct axes first = {.dp = w->spec->parallel.dp,
+                               .pp = job_stages(w->spec),
+                               .sp = w->spec->parallel.sp,
+                               .tp = job_tp(w->spec)};
+    const bool trains = a->kind == JOB_TRAIN;
+    const bool faster = trains && c->timed && !a->parallel.sp && !a->parallel.dp;
+    c->n_products = 1;
+    weigh_product(w, &first, faster && !a->parallel.zero_group);
+    if (faster || (trains && c->n && !c->option[0].fits)) weigh_others(w, &first, ranks, faster);
 }
 
 bool weigh_better(const struct choice *c, const struct option *a, const struct option *b)
 {
     if (a->fits != b->fits) return a->fits;
     if (!a->fits) return a->size < b->size;
-    return c->timed && a->time.step_s < b->time.step_s;
+    return c->timed && a->cost_s < b->cost_s;
 }
 
 /* ---- limits ---------------------------------------------------------------------------------- */
@@ -165,16 +269,12 @@ static int64_t longest(struct weighing *w)
 static void find_limits(struct weighing *w)
 {
     struct choice *c = w->out;
-    const struct option *b = &c->option[c->best], *wide = b;
+    const struct option *b = &c->option[0], *wide = b->sp < w->first.sp ? &w->first : b;
     if (weigh_limit(w->asked) <= 0 || w->asked->kind == JOB_GENERATE) return;
-    for (int i = 0; i < c->n; i++)
-        if (c->option[i].sp > wide->sp) wide = &c->option[i];
     const struct option *both[] = {b, wide};
     int64_t found[2] = {0};
     for (int i = 0; i < (wide == b ? 1 : 2); i++)
-        if (weigh_set(w, (enum strategy_id)both[i]->strategy, (enum exchange_id)both[i]->exchange,
-                      both[i]->sp, both[i]->dp))
-            found[i] = longest(w);
+        if (weigh_set(w, both[i])) found[i] = longest(w);
     c->max_seq_len = found[0];
     c->longest = wide == b ? found[0] : found[1];
     c->frames = is_diffusion(w->asked);
@@ -188,7 +288,8 @@ static void alone(struct weighing *w)
     struct estimate t;
     *w->spec = *w->asked;
     w->spec->resources.ranks = w->spec->parallel.sp = w->spec->parallel.dp = 1;
-    w->spec->parallel.zero_group = 0;
+    w->spec->parallel.pp = w->spec->parallel.tp = 0;
+    w->spec->parallel.zero_group = w->spec->parallel.ulysses = 0;
     w->spec->parallel.strategy = STRATEGY_LOCAL;
     w->spec->parallel.layout = LAYOUT_AUTO;
     struct err e;
@@ -197,26 +298,27 @@ static void alone(struct weighing *w)
     w->out->alone_s = t.step_s;
 }
 
-void choice_make(const struct job_spec *asked, const struct machine *m, bool limits,
-                 struct choice *out)
+void choice_make(const struct job_spec *asked, const struct machine *m,
+                 const struct choice_how *how, struct choice *out)
 {
     struct weighing w = {.asked = asked,
                          .m = m,
+                         .how = how,
+                         .end_ms = how->clock_ms ? how->clock_ms(how->arg) : 0,
                          .spec = calloc(1, sizeof *w.spec),
                          .plan = calloc(1, sizeof *w.plan),
                          .out = out};
     if (!w.spec || !w.plan) abort();
+    w.end_ms += w.end_ms < INT64_MAX - CHOICE_MS ? CHOICE_MS : 0;
     *out = (struct choice){.timed = m->known};
     weigh_all(&w);
-    for (int i = 1; i < out->n; i++)
-        if (weigh_better(out, &out->option[i], &out->option[out->best])) out->best = i;
     out->asked = out->n == 1 && asked->parallel.strategy != STRATEGY_AUTO;
     if (out->n) {
         alone(&w);
         out->waits = weigh_best(&w) && form_waits(w.spec);
         choice_explain(asked, w.spec, out);
-        if (limits) weigh_compared(&w);
-        if (limits) find_limits(&w);
+        if (how->limits) weigh_compared(&w);
+        if (how->limits) find_limits(&w);
     }
     free(w.spec);
     free(w.plan);
@@ -224,11 +326,15 @@ void choice_make(const struct job_spec *asked, const struct machine *m, bool lim
 
 void choice_apply(const struct choice *c, struct job_spec *s)
 {
-    const struct option *b = &c->option[c->best];
+    const struct option *b = &c->option[0];
     if (!c->n) return;
     s->parallel.strategy = b->strategy;
     s->parallel.layout = b->layout;
     s->parallel.exchange = b->exchange;
     s->parallel.sp = b->sp;
     s->parallel.dp = b->dp;
+    if (b->pp > 1) s->parallel.pp = b->pp; /* 1 is the default */
+    if (b->tp > 1) s->parallel.tp = b->tp;
+    s->parallel.zero_group = b->zero_group;
+    s->parallel.ulysses = b->ulysses;
 }

@@ -1,13 +1,20 @@
-/* choice.h: what "auto" becomes: strategy, degree, exchange and layout of a job, weighed once.
+/* choice.h: what "auto" becomes: axes, strategy, exchange and layout of a job, weighed once.
  *
  * Every alternative is the job itself with those fields set: job_check says whether it is legal and
  * can be run, plan_make what it holds and sends, machine_estimate what a step would take. So only
- * jobs that could be submitted are weighed, and no property of a strategy is known here. (Tensor
- * parallelism, which jobs do not run, is counted separately: compare.c.)
+ * jobs that could be submitted are weighed, and no property of a strategy is known here. (The
+ * strategies that share a model and which jobs do not run are counted separately: compare.c.)
  *
- * The choice is the fastest alternative that fits; where no machine is known, what job_check makes
- * of "auto". It is a pure function of the spec and the machine: the daemon computes it once, at
- * submit, and writes it into the spec. */
+ * What the job says is kept. The product of axes that job_check makes of the rest is weighed first;
+ * the others (product.h) for a training whose sp and dp are both open, where the machine is known,
+ * or where the first one does not fit: each with all of its ranks as one group of ZeRO and, across
+ * nodes, with those of a node. plan_make finds the memory modes of each: the first that fit.
+ *
+ * The choice is the fastest alternative that fits, where one that divides the model (pp, tp) and
+ * which the job does not ask for must save CHOICE_GAIN; where no machine is known, the first that
+ * fits.
+ * It is a pure function of the spec and the machine, but for the limit of time: the daemon computes
+ * it once, at submit, and writes it into the spec. */
 #ifndef SEQD_PLAN_CHOICE_H
 #define SEQD_PLAN_CHOICE_H
 
@@ -16,26 +23,39 @@
 
 struct option {
     int32_t strategy, form, layout, exchange, sp, dp;
+    int32_t pp, tp;     /* 0 in a question: as asked */
+    int32_t zero_group; /* 0: as asked, else all ranks that share state */
+    int32_t ulysses;    /* usp; else 0 */
     bool fits;
     bool runs; /* as a job: else it is counted to be compared with */
     enum recompute_id recompute;
     int64_t mlp_chunk; /* struct plan's */
+    bool offload;      /* likewise */
     int64_t size;      /* bytes per rank; 0: not counted */
     int64_t bytes,
         messages;         /* of rank 0 in a step: for each purpose, what it sends or what it gets,
                            * whichever is more */
     struct estimate time; /* zero unless the machine is known */
+    double cost_s;        /* what it is sorted by: a step, longer where the gain is asked of it */
     const char *note;     /* why it is not chosen whatever it takes; NULL: nothing to say */
 };
 
-/* 64 ranks have 7 degrees, 60 have 12, of up to 4 strategies or exchanges each; 12 compared. */
-#define CHOICE_OPTIONS 96
+/* 60 ranks are 160 products, of up to 4 strategies or exchanges each, or of 2 and of the groups of
+ * usp, and half of them in two sizes of ZeRO's groups. */
+#define CHOICE_GAIN     0.1
+#define CHOICE_PLANS    2000 /* that are made to weigh, at most */
+#define CHOICE_MS       2000 /* after which no other is begun */
+#define CHOICE_OPTIONS  96   /* that are listed: the best */
+#define CHOICE_COMPARED 16   /* and beside them: 12 are */
+#define CHOICE_STORED   16   /* that a job keeps of them */
 struct choice {
-    int n, best;    /* best: index; n 0: nothing could be weighed */
+    int n;          /* options, the best first; 0: nothing could be weighed */
     int n_compared; /* options after the first n: for comparison, at the best one's degree */
     bool asked;     /* the spec left nothing to choose */
     bool timed;     /* the machine is known */
-    struct option option[CHOICE_OPTIONS];
+    struct option option[CHOICE_OPTIONS + CHOICE_COMPARED];
+    int n_plans, n_weighed, n_fit;    /* made; those that are plans; that fit */
+    int n_products, products_weighed; /* fewer: a limit was met */
     double alone_s; /* a step on one rank of the same machine; 0: not known, or it does not fit */
     /* What the memory allows; 0: no limit is known. */
     bool frames; /* a video's: lengths are frames of the asked size, and there is no max_batch */
@@ -50,14 +70,23 @@ struct choice {
 /* max_position_embeddings where none is given: a table is as long as the job needs. */
 #define CHOICE_ANY_POSITIONS ((int64_t)1 << 20)
 
+struct choice_how {
+    /* Also search the limits, and weigh the alternatives that are for comparison only: beside the
+     * bound, some 70 plans. */
+    bool limits;
+    int most_plans;                 /* 0: CHOICE_PLANS */
+    int64_t (*clock_ms)(void *arg); /* any that does not go back; NULL: no limit of time */
+    void *arg;
+};
+
 /* asked: as the user wrote it (not yet checked, "auto" not yet replaced), with its shape and
- * resources.ranks known and resources.memory_mib the limit of a rank. limits: also search the
- * limits, and weigh the alternatives that are for comparison only. */
-void choice_make(const struct job_spec *asked, const struct machine *m, bool limits,
-                 struct choice *out);
+ * resources.ranks known and resources.memory_mib the limit of a rank. */
+void choice_make(const struct job_spec *asked, const struct machine *m,
+                 const struct choice_how *how, struct choice *out);
 /* Writes the best option into the spec. */
 void choice_apply(const struct choice *c, struct job_spec *s);
-/* Members of an open object: choice, weighed, estimate, machine, limits, warnings. */
-void choice_write(const struct choice *c, const struct machine *m, struct jwrite *w);
+/* Members of an open object: choice, weighed (at most n_options, and what is compared), products,
+ * estimate, machine, limits, warnings. */
+void choice_write(const struct choice *c, const struct machine *m, int n_options, struct jwrite *w);
 
 #endif

@@ -1,84 +1,114 @@
 /* choice_words.c: a choice in words and as JSON. */
 #include "worker/plan/choice.h"
 
-#include <stdio.h>
-#include <string.h>
 #include "api/core/job.h"
+#include "worker/plan/sentence.h"
 #include "worker/plan/strategy.h"
 #include "worker/plan/weigh.h"
 #include "worker/program/rope.h"
 
-/* "lasp by ring, sp 4 x dp 1" */
-static char *name_of(char out[64], const struct option *o)
+/* "sp 4 x dp 1", "sp 4 in groups of 2 x dp 1 x pp 2 x tp 2, zero_group 2" */
+static void add_degrees(struct sentence *w, const struct option *o)
 {
-    const bool states = strategy_row(o->strategy)->states && o->exchange != EXCHANGE_AUTO;
-    snprintf(out, 64, "%s%s%s, sp %d x dp %d", strategy_word(o->strategy), states ? " by " : "",
-             states ? spec_field("parallel.exchange")->words[o->exchange] : "", o->sp, o->dp);
-    return out;
+    sentence_add(w, "sp %d", o->sp);
+    if (o->ulysses) sentence_add(w, " in groups of %d", o->ulysses);
+    sentence_add(w, " x dp %d", o->dp);
+    if (o->pp > 1) sentence_add(w, " x pp %d", o->pp);
+    if (o->tp > 1) sentence_add(w, " x tp %d", o->tp);
+    if (o->zero_group) sentence_add(w, ", zero_group %d", o->zero_group);
 }
 
-static char *seconds(char out[32], double s)
+/* "lasp by ring, sp 4 x dp 1" */
+static void add_name(struct sentence *w, const struct option *o)
+{
+    sentence_add(w, "%s", strategy_word(o->strategy));
+    if (strategy_row(o->strategy)->states && o->exchange != EXCHANGE_AUTO)
+        sentence_add(w, " by %s", spec_field("parallel.exchange")->words[o->exchange]);
+    sentence_add(w, ", ");
+    add_degrees(w, o);
+}
+
+static void add_seconds(struct sentence *w, double s)
 {
     if (s < 1e-3)
-        snprintf(out, 32, "%.3g us", s * 1e6);
+        sentence_add(w, "%.3g us", s * 1e6);
     else if (s < 1)
-        snprintf(out, 32, "%.3g ms", s * 1e3);
+        sentence_add(w, "%.3g ms", s * 1e3);
     else
-        snprintf(out, 32, "%.3g s", s);
-    return out;
+        sentence_add(w, "%.3g s", s);
+}
+
+/* Some that divides the model is faster, but not by enough. */
+static bool faster_one(const struct choice *c)
+{
+    bool any = false;
+    for (int i = 1; i < c->n && c->timed; i++)
+        any |= c->option[i].fits && c->option[i].time.step_s < c->option[0].time.step_s;
+    return any;
 }
 
 static void explain(struct choice *c)
 {
-    const struct option *b = &c->option[c->best], *second = NULL;
-    char mine[32], other[32], bytes[24], name[64];
-    int n_fit = 0;
-    for (int i = 0; i < c->n; i++) {
-        const struct option *o = &c->option[i];
-        n_fit += o->fits;
-        if (i != c->best && o->fits && (!second || weigh_better(c, o, second))) second = o;
+    struct sentence w = sentence_in(c->reason, sizeof c->reason);
+    const struct option *b = &c->option[0], *second = c->n_fit > 1 ? b + 1 : NULL;
+    char bytes[24];
+    sentence_add(&w, "%s, ", strategy_word(b->strategy));
+    add_degrees(&w, b);
+    sentence_add(&w, ": ");
+    if (!b->fits) {
+        sentence_add(&w, "none of %d alternatives fits; this one needs least, %s per rank",
+                     c->n_weighed, plan_bytes(bytes, b->size));
+    } else if (c->asked) {
+        sentence_add(&w, "asked for");
+    } else if (!c->timed && c->products_weighed > 1) {
+        sentence_add(&w,
+                     "the first of %d products of ranks that fits; no machine has been measured, "
+                     "so nothing was weighed by time",
+                     c->products_weighed);
+    } else if (!c->timed) {
+        sentence_add(&w, "no machine has been measured, so nothing was weighed by time");
+    } else if (!second) {
+        sentence_add(&w, "the only one of %d alternatives that fits", c->n_weighed);
+    } else {
+        sentence_add(&w, "the fastest of %d that fit, ", c->n_fit);
+        add_seconds(&w, b->time.step_s);
+        sentence_add(&w, " a step; next ");
+        add_name(&w, second);
+        sentence_add(&w, ", ");
+        add_seconds(&w, second->time.step_s);
     }
-    size_t n = (size_t)snprintf(c->reason, sizeof c->reason,
-                                "%s, sp %d x dp %d: ", strategy_word(b->strategy), b->sp, b->dp);
-    if (!b->fits)
-        snprintf(c->reason + n, sizeof c->reason - n,
-                 "none of %d alternatives fits; this one needs least, %s per rank", c->n,
-                 plan_bytes(bytes, b->size));
-    else if (c->asked)
-        snprintf(c->reason + n, sizeof c->reason - n, "asked for");
-    else if (!c->timed)
-        snprintf(c->reason + n, sizeof c->reason - n,
-                 "no machine has been measured, so nothing was weighed by time");
-    else if (!second)
-        snprintf(c->reason + n, sizeof c->reason - n, "the only one of %d alternatives that fits",
-                 c->n);
-    else
-        snprintf(c->reason + n, sizeof c->reason - n,
-                 "the fastest of %d that fit, %s a step; next %s, %s", n_fit,
-                 seconds(mine, b->time.step_s), name_of(name, second),
-                 seconds(other, second->time.step_s));
-    n = strlen(c->reason);
+    if (faster_one(c))
+        sentence_add(&w, ", where pp or tp that the job does not name must save %.0f%%",
+                     100 * CHOICE_GAIN);
+    if (c->products_weighed < c->n_products)
+        sentence_add(&w,
+                     "; %d of %d products of ranks were weighed: the limit is %d plans, or %d s",
+                     c->products_weighed, c->n_products, CHOICE_PLANS, CHOICE_MS / 1000);
     if (c->waits)
-        snprintf(c->reason + n, sizeof c->reason - n,
-                 "; parallel.form is planned as blockwise: how documents lie is not known yet, and "
-                 "decides it when the data are prepared");
+        sentence_add(&w, "; parallel.form is planned as blockwise: how documents lie is not known "
+                         "yet, and decides it when the data are prepared");
 }
 
 /* A ring costs time where one rank would have done: worth a sentence before it is paid for. */
 static void warn(const struct job_spec *asked, struct choice *c)
 {
-    const struct option *b = &c->option[c->best];
-    char alone_s[32], ours[32], what[64] = "the largest sample fits"; /* of latents */
+    struct sentence w = sentence_in(c->warning, sizeof c->warning);
+    const struct option *b = &c->option[0];
     if (!c->timed || !b->fits || b->sp == 1 || !(c->alone_s > 0)) return;
     const double gain = c->alone_s / b->time.step_s / b->dp;
     if (gain >= 1.1) return;
+    sentence_add(&w, "sequence parallelism will not help: ");
     if (asked->data.seq_len > 0)
-        snprintf(what, sizeof what, "sequences of %lld tokens fit", (long long)asked->data.seq_len);
-    snprintf(c->warning, sizeof c->warning,
-             "sequence parallelism will not help: %s one rank, which "
-             "takes %s a step, and %d ranks would take %s: too short for what they exchange, or "
-             "too few cores; take parallel.sp 1, longer sequences, or parallel.dp",
-             what, seconds(alone_s, c->alone_s / b->dp), b->sp, seconds(ours, b->time.step_s));
+        sentence_add(&w, "sequences of %lld tokens fit", (long long)asked->data.seq_len);
+    else
+        sentence_add(&w, "the largest sample fits"); /* of latents */
+    sentence_add(&w, " one rank, which takes ");
+    add_seconds(&w, c->alone_s / b->dp);
+    sentence_add(&w, " a step, and %d ranks would take ", b->sp * b->pp * b->tp);
+    add_seconds(&w, b->time.step_s);
+    sentence_add(&w,
+                 ": too short for what they exchange, or too few cores; take parallel.sp 1, longer "
+                 "sequences, or parallel.dp");
 }
 
 /* Two keys of a file say by how much a length was stretched, and the factor counts. */
@@ -86,10 +116,12 @@ static void warn_rope(const struct model_shape *m, struct choice *c)
 {
     double ratio;
     if (!rope_disagrees(m, &ratio)) return;
-    snprintf(c->rope_warning, sizeof c->rope_warning,
-             "RoPE is scaled by factor %g as it is given, but max_position_embeddings is %g times "
-             "original_max_position_embeddings: see that the factor is meant",
-             m->rope.factor, ratio);
+    struct sentence w = sentence_in(c->rope_warning, sizeof c->rope_warning);
+    sentence_add(
+        &w,
+        "RoPE is scaled by factor %g as it is given, but max_position_embeddings is %g times "
+        "original_max_position_embeddings: see that the factor is meant",
+        m->rope.factor, ratio);
 }
 
 void choice_explain(const struct job_spec *asked, const struct job_spec *checked, struct choice *c)
@@ -113,8 +145,13 @@ static void write_option(const struct choice *c, int i, struct jwrite *w)
         jwrite_str(w, "exchange", spec_field("parallel.exchange")->words[o->exchange]);
     jwrite_int(w, "sp", o->sp);
     jwrite_int(w, "dp", o->dp);
+    jwrite_int(w, "pp", o->pp);
+    jwrite_int(w, "tp", o->tp);
+    if (o->zero_group) jwrite_int(w, "zero_group", o->zero_group);
+    if (o->ulysses) jwrite_int(w, "ulysses", o->ulysses);
     jwrite_str(w, "recompute", spec_field("memory.recompute")->words[o->recompute]);
     if (o->mlp_chunk) jwrite_int(w, "mlp_chunk_tokens", o->mlp_chunk);
+    if (o->offload) jwrite_str(w, "offload", "activations");
     if (o->size) {
         jwrite_bool(w, "fits", o->fits);
         jwrite_int(w, "bytes", o->size);
@@ -122,7 +159,7 @@ static void write_option(const struct choice *c, int i, struct jwrite *w)
     jwrite_int(w, "comm_bytes", o->bytes);
     jwrite_int(w, "comm_messages", o->messages);
     if (c->timed) jwrite_double(w, "step_s", o->time.step_s);
-    jwrite_bool(w, "chosen", i == c->best);
+    jwrite_bool(w, "chosen", i == 0);
     jwrite_bool(w, "runs", o->runs);
     if (o->note) jwrite_str(w, "note", o->note);
     jwrite_end(w);
@@ -130,11 +167,13 @@ static void write_option(const struct choice *c, int i, struct jwrite *w)
 
 static void write_estimate(const struct choice *c, struct jwrite *w)
 {
-    const struct estimate *t = &c->option[c->best].time;
+    const struct estimate *t = &c->option[0].time;
     jwrite_object(w, "estimate");
     jwrite_double(w, "step_s", t->step_s);
     jwrite_double(w, "compute_s", t->compute_s);
     jwrite_double(w, "exchange_s", t->exchange_s);
+    if (t->offload_s > 0) jwrite_double(w, "offload_s", t->offload_s);
+    if (t->bubble_s > 0) jwrite_double(w, "bubble_s", t->bubble_s);
     jwrite_double(w, "hidden_s", t->hidden_s);
     jwrite_double(w, "tokens_s", t->tokens_s);
     if (c->alone_s > 0) jwrite_double(w, "times_one_rank", c->alone_s / t->step_s);
@@ -163,12 +202,19 @@ static void write_machine(const struct machine *m, struct jwrite *w)
     jwrite_end(w);
 }
 
-void choice_write(const struct choice *c, const struct machine *m, struct jwrite *w)
+void choice_write(const struct choice *c, const struct machine *m, int n_options, struct jwrite *w)
 {
+    const int n = n_options < c->n ? n_options : c->n;
     if (!c->n) return;
     jwrite_str(w, "choice", c->reason);
     jwrite_array(w, "weighed");
-    for (int i = 0; i < c->n + c->n_compared; i++) write_option(c, i, w);
+    for (int i = 0; i < n; i++) write_option(c, i, w);
+    for (int i = c->n; i < c->n + c->n_compared; i++) write_option(c, i, w);
+    jwrite_end(w);
+    jwrite_object(w, "products");
+    jwrite_int(w, "weighed", c->products_weighed);
+    jwrite_int(w, "of", c->n_products);
+    jwrite_int(w, "plans", c->n_plans);
     jwrite_end(w);
     if (c->timed) write_estimate(c, w);
     if (c->timed) write_machine(m, w);

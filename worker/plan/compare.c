@@ -22,7 +22,8 @@ static bool listed(const struct choice *c, const struct option *o)
     for (int i = 0; i < c->n + c->n_compared; i++) {
         const struct option *x = &c->option[i];
         if (x->strategy == o->strategy && x->form == o->form && x->exchange == o->exchange &&
-            x->sp == o->sp && x->dp == o->dp)
+            x->sp == o->sp && x->dp == o->dp && x->pp == o->pp && x->tp == o->tp &&
+            x->zero_group == o->zero_group && x->ulysses == o->ulysses)
             return true;
     }
     return false;
@@ -38,18 +39,27 @@ static void compare(struct weighing *w, enum strategy_id strategy, enum form_id 
                     enum exchange_id exchange)
 {
     struct choice *c = w->out;
-    const struct option b = c->option[c->best];
+    const struct option b = c->option[0];
     struct job_spec asked = *w->asked;
     const struct job_spec *keep = w->asked;
     asked.parallel.form = form;
     if (!strategy_row(strategy)->states) exchange = (enum exchange_id)asked.parallel.exchange;
     if (strategy != (enum strategy_id)b.strategy) asked.parallel.layout = LAYOUT_AUTO;
     w->asked = &asked;
-    struct option *o = weigh_set(w, strategy, exchange, b.sp, b.dp) ? weigh_try(w) : NULL;
+    if (!strategy_row(strategy)->rings) asked.parallel.ulysses = 0;
+    const struct option way = {.strategy = strategy,
+                               .exchange = exchange,
+                               .sp = b.sp,
+                               .dp = b.dp,
+                               .pp = b.pp,
+                               .tp = b.tp,
+                               .zero_group = b.zero_group};
+    struct option o;
+    const bool made = weigh_set(w, &way) && weigh_try(w, &o);
     w->asked = keep;
-    if (!o || listed(c, o)) return;
-    o->note = note_of(c, o);
-    c->n_compared++;
+    if (!made || listed(c, &o) || o.ulysses == 1 || o.ulysses == b.sp) return;
+    o.note = note_of(c, &o);
+    weigh_append(w, &o);
 }
 
 /* ---- tensor parallelism ---------------------------------------------------------------------- */
@@ -70,18 +80,19 @@ static void count_tensor(const struct model_shape *m, struct plan *p, int P)
 static void compare_tensor(struct weighing *w, enum strategy_id strategy)
 {
     struct choice *c = w->out;
-    const struct option b = c->option[c->best];
+    const struct option b = c->option[0];
     const struct job_spec *asked = w->asked;
     struct plan *p = w->plan;
     struct err e;
     const int P = b.sp;
+    if (b.pp > 1 || b.tp > 1) return; /* it is counted on one stage, of whole layers */
     *w->spec = *asked;
     w->spec->parallel.strategy = STRATEGY_LOCAL;
     w->spec->parallel.layout = LAYOUT_AUTO;
-    w->spec->parallel.sp = 1;
+    w->spec->parallel.sp = w->spec->parallel.tp = 1;
     w->spec->resources.ranks = w->spec->parallel.dp = b.dp;
-    w->spec->parallel.zero_group = 0;
-    if (c->n + c->n_compared == CHOICE_OPTIONS || family_check(w->spec, &e)) return;
+    w->spec->parallel.zero_group = w->spec->parallel.ulysses = 0;
+    if (family_check(w->spec, &e)) return;
     struct model_shape *m = &w->spec->model.shape;
     const bool thin = family_row(m)->slices_heads;
     const int64_t heads = m->n_heads, kv_heads = m->n_kv_heads, ffn = m->ffn_width;
@@ -103,15 +114,15 @@ static void compare_tensor(struct weighing *w, enum strategy_id strategy)
     p->sp = P;
     p->strategy = strategy;
     count_tensor(m, p, P);
-    struct option *o = &c->option[c->n + c->n_compared++];
     const int64_t size = p->arena_size + p->segment_size;
-    *o = weigh_option(w, w->spec, limit <= 0 || size <= limit);
-    if (!thin) o->size = 0;
-    o->runs = false;
-    o->note = not_run;
+    struct option o = weigh_option(w, w->spec, limit <= 0 || size <= limit);
+    if (!thin) o.size = 0;
+    o.runs = false;
+    o.note = not_run;
+    weigh_append(w, &o);
 }
 
-/* Every form, and every exchange of states. */
+/* Every form, and every exchange of states; of groups one size, which no other strategy is. */
 static void compare_all(struct weighing *w, enum strategy_id id)
 {
     const struct strategy_row *row = strategy_row(id);
@@ -125,7 +136,7 @@ static void compare_all(struct weighing *w, enum strategy_id id)
 
 void weigh_compared(struct weighing *w)
 {
-    const struct option b = w->out->option[w->out->best];
+    const struct option b = w->out->option[0];
     const struct family_row *f = family_row(&w->asked->model.shape);
     if (b.sp == 1 || w->asked->kind == JOB_GENERATE) return;
     for (int id = STRATEGY_AUTO + 1; id < STRATEGY_N; id++) {

@@ -12,17 +12,30 @@ int plan_forward_comm(const struct model_shape *m, const struct plan *p, int ran
     return traffic_program(m, p, rank, &t, out, e);
 }
 
+/* The streams of n windows of S tokens, and the sums from the last stage to the others. */
+static int count_stages(const struct model_shape *m, const struct plan *p, int64_t S, int64_t n,
+                        struct comm_count out[PURPOSE_N], struct err *e)
+{
+    struct shard sh;
+    if (p->pp == 1) return 0;
+    if (plan_shard(p, S, 0, &sh, e)) return -1;
+    traffic_streams(m, p, sh.T, n, false, &out[PURPOSE_STAGE]);
+    volume_add(&out[PURPOSE_LOSS], volume_broadcast(p->pp, 16, pipe_last(&p->pipe)), 1);
+    return 0;
+}
+
 int plan_eval_comm(const struct model_shape *m, const struct plan *p, int rank,
                    const struct plan_eval *v, struct comm_count out[PURPOSE_N], struct err *e)
 {
-    const int P = p->sp, W = p->n_ranks, ring = plan_place(p, rank).d;
+    const int P = p->sp * p->tp, W = plan_sum_ranks(p) * p->tp, ring = plan_place(p, rank).d;
+    const bool last = pipe_last(&p->pipe); /* the losses are there */
     const int64_t n = v->n_windows / p->dp + (ring < v->n_windows % p->dp);
     const struct traffic forward = {TRAFFIC_FORWARD, v->S, n, NULL};
     memset(out, 0, PURPOSE_N * sizeof *out);
     if (traffic_program(m, p, rank, &forward, out, e)) return -1;
-    volume_add(&out[PURPOSE_LOSS], volume_sum_small(P, 2), n);
-    volume_add(&out[PURPOSE_LOSS], volume_sum_small(W, 2), W > P);
-    volume_add(&out[PURPOSE_CONTROL], volume_sum_small(W, 1), 1);
+    volume_add(&out[PURPOSE_LOSS], volume_sum_small(P, 2), last * n);
+    volume_add(&out[PURPOSE_LOSS], volume_sum_small(W, 2), last && W > P);
+    volume_add(&out[PURPOSE_CONTROL], volume_sum_small(p->n_ranks, 1), 1);
     plan_fetch_comm(p, rank, (v->n_windows + p->dp - 1) / p->dp, &out[PURPOSE_PARAM]);
-    return 0;
+    return count_stages(m, p, v->S, n, out, e);
 }

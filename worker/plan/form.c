@@ -65,6 +65,7 @@ struct candidate {
     bool fits;
     enum recompute_id recompute;
     int64_t mlp_chunk;
+    bool offload;
     double bytes, messages; /* of a sample */
     double step_s;          /* 0: no machine is known */
     int64_t size;           /* per rank */
@@ -84,6 +85,7 @@ static struct candidate candidate_of(const struct job_spec *s, const struct mach
     c.fits = plan_make(spec, s->resources.memory_mib << 20, p, &e) == 0;
     c.recompute = p->recompute;
     c.mlp_chunk = p->mlp_chunk;
+    c.offload = p->offload.on;
     c.size = p->arena_size + p->segment_size;
     const double samples = (double)p->micro_batches;
     if (c.fits && m->known && c.bytes * samples < 4e18 && c.messages * samples < 4e18) {
@@ -107,11 +109,11 @@ static bool gathers(const struct candidate *ring, const struct candidate *all)
     if (!all->fits || !ring->fits) return all->fits;
     if (all->step_s > 0 && ring->step_s > 0) return all->step_s < most * ring->step_s;
     return all->recompute == ring->recompute && all->mlp_chunk == ring->mlp_chunk &&
-           all->bytes < most * ring->bytes;
+           all->offload == ring->offload && all->bytes < most * ring->bytes;
 }
 
 static void explain(const struct candidate *ring, const struct candidate *all, bool gather,
-                    int64_t n, char *out, size_t size)
+                    int64_t n, char out[FORM_REASON_SIZE])
 {
     char a[24], b[24], c[24];
     const char *timed = ring->step_s > 0 && all->step_s > 0 ? "" : "; no machine has been measured";
@@ -119,18 +121,18 @@ static void explain(const struct candidate *ring, const struct candidate *all, b
     plan_bytes(b, (int64_t)ring->bytes);
     plan_bytes(c, all->size);
     if (gather)
-        snprintf(out, size,
+        snprintf(out, FORM_REASON_SIZE,
                  "all_gather: as documents lie in %lld samples, the busiest rank gets %s of keys, "
                  "values and gradients a sample in %.0f messages; a ring would pass it %s in "
                  "%.0f%s",
                  (long long)n, a, all->messages, b, ring->messages, timed);
     else if (!all->fits)
-        snprintf(out, size,
+        snprintf(out, FORM_REASON_SIZE,
                  "blockwise: all_gather would move %s a sample instead of %s, but needs %s per "
                  "rank, which does not fit",
                  a, b, c);
     else
-        snprintf(out, size,
+        snprintf(out, FORM_REASON_SIZE,
                  "blockwise: as documents lie in %lld samples, a ring passes the busiest rank %s a "
                  "sample in %.0f messages; all_gather would give it %s in %.0f, and hold the keys "
                  "and values of all ranks%s",
@@ -145,16 +147,16 @@ static bool sane(const struct form_traffic *t)
 }
 
 enum form_id form_choose(const struct job_spec *s, const struct machine *m,
-                         const struct form_seen *seen, char *reason, size_t size)
+                         const struct form_seen *seen, char reason[FORM_REASON_SIZE])
 {
     const int64_t n = seen->n_samples;
     if (n < 1 || !sane(&seen->blockwise) || !sane(&seen->all_gather)) {
-        snprintf(reason, size, "blockwise: no sample was counted");
+        snprintf(reason, FORM_REASON_SIZE, "blockwise: no sample was counted");
         return FORM_BLOCKWISE;
     }
     const struct candidate ring = candidate_of(s, m, FORM_BLOCKWISE, &seen->blockwise, n);
     const struct candidate all = candidate_of(s, m, FORM_ALL_GATHER, &seen->all_gather, n);
     const bool gather = gathers(&ring, &all);
-    explain(&ring, &all, gather, n, reason, size);
+    explain(&ring, &all, gather, n, reason);
     return gather ? FORM_ALL_GATHER : FORM_BLOCKWISE;
 }

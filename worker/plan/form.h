@@ -37,9 +37,11 @@ bool form_waits(const struct job_spec *spec);
 void form_count(const struct job_spec *spec, const struct plan *p, const struct reach_map *map,
                 struct form_seen *seen);
 
+#define FORM_REASON_SIZE 384
+
 /* The cheaper one of those that fit; reason: why, with the bytes. seen: as a rank sent it, so any
  * value may be in it. */
 enum form_id form_choose(const struct job_spec *spec, const struct machine *m,
-                         const struct form_seen *seen, char *reason, size_t size);
+                         const struct form_seen *seen, char reason[FORM_REASON_SIZE]);
 
 #endif

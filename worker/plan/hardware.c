@@ -17,12 +17,14 @@ const struct field hardware_fields[] = {
     ROW(link_gbs, FIELD_DOUBLE, 1e-6, 1e6, 0, "GB/s that a device sends within its node."),
     ROW(link_us, FIELD_DOUBLE, 0, 1e6, 10, "Microseconds that a small message takes; default 10."),
     ROW(network_gbs, FIELD_DOUBLE, 0, 1e6, 0, "GB/s of a device between nodes; default link_gbs."),
+    ROW(host_gbs, FIELD_DOUBLE, 1e-6, 1e6, 25,
+        "GB/s of a device to and from its host's memory, for memory.offload; default 25."),
     {.path = NULL},
 };
 
 void hardware_defaults(struct hardware *h)
 {
-    *h = (struct hardware){.nodes = 1, .link_us = 10};
+    *h = (struct hardware){.nodes = 1, .link_us = 10, .host_gbs = 25};
 }
 
 static int missing(struct err *e, const char *field, const char *what)

@@ -5,7 +5,8 @@
 #include "api/core/job.h"
 #include "worker/plan/work.h"
 
-#define GIB 1073741824.0
+#define GIB  1073741824.0
+#define DISK 1e9 /* bytes/s that a node's disk is taken to write or read: it is not measured */
 
 void machine_of_hardware(const struct hardware *h, struct machine *out)
 {
@@ -13,7 +14,8 @@ void machine_of_hardware(const struct hardware *h, struct machine *out)
                             .memory = (int64_t)(h->memory_gib * GIB),
                             .ranks_per_node = h->devices / h->nodes,
                             .link = h->link_gbs * 1e9,
-                            .hop = h->link_us * 1e-6};
+                            .hop = h->link_us * 1e-6,
+                            .offload = h->host_gbs * 1e9};
     out->network = h->network_gbs > 0 ? h->network_gbs * 1e9 : out->link;
     for (int k = 0; k < RATE_N; k++)
         for (int i = 0; i < PRECISION_N; i++)
@@ -42,6 +44,7 @@ void machine_of_profile(const struct profile *p, int32_t cores, struct machine *
                             .link = p->copy,
                             .network = p->copy,
                             .hop = p->hop,
+                            .offload = DISK,
                             .copies = true};
     set_rate(out, RATE_GEMM, p->gemm_f32, p->gemm_bf16);
     set_rate(out, RATE_ATTN, p->attn_f32, p->attn_bf16);
@@ -64,9 +67,30 @@ static double threads_of(const struct machine *m, const struct plan *p)
     return m->cores <= 0 ? 1 : p->n_threads * machine_share(m, p);
 }
 
-static bool within_ring(int purpose)
+/* Consecutive ranks among which those of a purpose are that send each other something. */
+static int span_of(const struct plan *p, int purpose)
 {
-    return purpose != PURPOSE_GRAD && purpose != PURPOSE_PARAM && purpose != PURPOSE_CONTROL;
+    const int ring = p->sp * p->tp, group = p->zero_group;
+    switch (purpose) {
+    case PURPOSE_TENSOR: return p->tp > 1 ? p->tp : ring;
+    case PURPOSE_HEADS: return p->ulysses * p->tp;
+    case PURPOSE_STAGE: return p->pp * ring;
+    case PURPOSE_CONTROL: return p->n_ranks;
+    case PURPOSE_GRAD:
+    case PURPOSE_PARAM:
+        /* Rows of sp ranks of a stage: from one to the next lie all of its stages. */
+        return group <= p->sp ? group * p->tp : ((group / p->sp - 1) * p->pp + 1) * ring;
+    default: return ring;
+    }
+}
+
+/* Of the gradients' bytes, what ZeRO's groups pass to each other: their own sums, there and back.
+ */
+static double across_groups(const struct plan *p)
+{
+    const double groups = (double)plan_sum_ranks(p) / p->zero_group;
+    const double sums = (double)plan_sums_in_step(p);
+    return 2 * (groups - 1) / groups * 4 * (double)p->n_shard * sums;
 }
 
 /* By how much longer than one rank's messages the exchange of states takes: one rank after another
@@ -86,19 +110,19 @@ static double chain(const struct job_spec *s, const struct plan *p)
 static double purpose_s(const struct machine *m, const struct plan *p, int purpose)
 {
     const struct comm_count *c = &p->comm[purpose];
-    const int peers = within_ring(purpose)       ? p->sp
-                      : purpose == PURPOSE_PARAM ? p->zero_group
-                                                 : p->n_ranks;
-    const double rate = peers > m->ranks_per_node ? m->network : m->link;
+    const double rate = span_of(p, purpose) > m->ranks_per_node ? m->network : m->link;
     if (!c->messages_sent && !c->messages_received) return 0; /* of one device no link is known */
     const double n = (double)(c->messages_sent > c->messages_received ? c->messages_sent
                                                                       : c->messages_received);
     const double bytes = (double)(c->bytes_sent > c->bytes_received ? c->bytes_sent
                                                                     : c->bytes_received);
-    return n * m->hop + bytes / rate;
+    const double apart = purpose == PURPOSE_GRAD && p->n_ranks > m->ranks_per_node
+                             ? fmin(bytes, across_groups(p))
+                             : 0;
+    return n * m->hop + (bytes - apart) / rate + (apart > 0 ? apart / m->network : 0);
 }
 
-/* A proof runs its one-rank reference after the ranks' pass, on the first of them alone. */
+/* A proof runs its one-rank reference on the first of the ranks alone, while the others wait. */
 static double reference_s(const struct machine *m, const struct job_spec *spec,
                           const struct plan *p)
 {
@@ -107,7 +131,49 @@ static double reference_s(const struct machine *m, const struct job_spec *spec,
     struct err e;
     if (p->kind != JOB_VERIFY || plan_reference(spec, p, &ref, &e)) return 0;
     work_count(m, &spec->model.shape, &ref, &w);
-    return (w.products_s + w.attention_s + w.other_s) / threads_of(m, &ref);
+    return plan_verify_samples(p) * (w.products_s + w.attention_s + w.other_s) /
+           threads_of(m, &ref);
+}
+
+/* Each way. The ranks of one machine's cores share its disk. */
+static double offload_s(const struct machine *m, const struct plan *p)
+{
+    const int here = p->n_ranks < m->ranks_per_node ? p->n_ranks : m->ranks_per_node;
+    if (!p->offload.on) return 0;
+    const double bytes = (double)plan_offloaded(p, p->T) * (double)p->micro_batches;
+    return bytes / m->offload * (m->copies ? here : 1);
+}
+
+/* Of the forward pass, when the backward pass takes twice as long, and computes it again under
+ * recompute "full". */
+static double forward_part(const struct plan *p)
+{
+    return p->recompute == RECOMPUTE_FULL ? 1.0 / 4 : 1.0 / 3;
+}
+
+static double work_s(const struct work *w)
+{
+    return w->products_s + w->attention_s + w->other_s;
+}
+
+/* Of a pipeline, the stage that computes longest. */
+static void count_slowest(const struct machine *m, const struct job_spec *spec,
+                          const struct plan *p, struct work *out)
+{
+    struct plan at = *p;
+    *out = (struct work){0};
+    for (int i = 0; i < p->pp; i++) {
+        struct work w;
+        if (p->pp > 1) plan_set_stage(&spec->model.shape, &at, i);
+        work_count(m, &spec->model.shape, &at, &w);
+        if (work_s(&w) >= work_s(out)) *out = w;
+    }
+}
+
+/* 1F1B: a stage waits for its first sequence and after its last one. */
+static double bubble_s(const struct plan *p, double compute_s)
+{
+    return compute_s / (double)p->micro_batches * (p->pp - 1);
 }
 
 void machine_estimate(const struct machine *m, const struct job_spec *spec, const struct plan *p,
@@ -116,16 +182,19 @@ void machine_estimate(const struct machine *m, const struct job_spec *spec, cons
     const double threads = threads_of(m, p);
     struct work w;
     double ring = 0, other = 0;
-    work_count(m, &spec->model.shape, p, &w);
+    count_slowest(m, spec, p, &w);
     for (int i = 0; i < PURPOSE_N; i++) {
         const bool is_ring = i == PURPOSE_RING_KV || i == PURPOSE_RING_DKV;
         const bool is_state = i == PURPOSE_STATE || i == PURPOSE_DSTATE;
         *(is_ring ? &ring : &other) += purpose_s(m, p, i) * (is_state ? chain(spec, p) : 1);
     }
-    *out = (struct estimate){.compute_s = (w.products_s + w.attention_s + w.other_s) / threads,
-                             .exchange_s = ring + other};
+    *out = (struct estimate){.compute_s = work_s(&w) / threads, .exchange_s = ring + other};
     if (!m->copies) out->hidden_s = fmin(ring, w.attention_s / threads);
+    const double copies = offload_s(m, p), forward = out->compute_s * forward_part(p);
+    out->offload_s = 2 * copies;
+    out->hidden_s += fmin(copies, forward) + fmin(copies, out->compute_s - forward);
+    out->bubble_s = bubble_s(p, out->compute_s);
     out->compute_s += reference_s(m, spec, p);
-    out->step_s = out->compute_s + out->exchange_s - out->hidden_s;
+    out->step_s = out->compute_s + out->bubble_s + out->exchange_s + out->offload_s - out->hidden_s;
     out->tokens_s = (double)p->seq_len * (double)p->micro_batches * p->dp / out->step_s;
 }

@@ -8,8 +8,10 @@
  *   exchange  messages * latency + bytes / bandwidth, for each purpose. States of linear attention
  *             pass from rank to rank: a ring takes P-1 times as long as one rank's messages, a
  *             scan in K pieces (K+P-2)/K times
- *   hidden    the part of ring attention's exchange that overlaps with attention's own compute;
- *             nothing where a copy costs the core that computes (ranks of one machine's cores) */
+ *   offload   bytes / bandwidth, out and back (memory.offload)
+ *   hidden    the part of these copies that overlaps with compute, out with the forward pass and
+ *             back with the backward pass; of ring attention's exchange what overlaps with its
+ *             compute, nothing where a copy costs the core that computes (ranks of one machine) */
 #ifndef SEQD_PLAN_MACHINE_H
 #define SEQD_PLAN_MACHINE_H
 
@@ -31,6 +33,7 @@ struct hardware {
     double link_gbs;    /* GB/s a device sends, within a node */
     double link_us;     /* until a small message has come */
     double network_gbs; /* between nodes; 0: link_gbs */
+    double host_gbs;    /* between a device and its host's memory, each way */
 };
 extern const struct field hardware_fields[]; /* of one struct hardware; ends with path NULL */
 void hardware_defaults(struct hardware *h);
@@ -51,7 +54,8 @@ struct machine {
     double norm, point, turn, update;
     double link, network; /* bytes/s of a rank within a node, between nodes */
     double hop;           /* seconds */
-    bool copies;          /* an exchange costs the core that computes */
+    double offload; /* bytes/s of a rank, each way, between the device and what is beside it */
+    bool copies;    /* an exchange costs the core that computes */
 };
 void machine_of_profile(const struct profile *p, int32_t cores, struct machine *out);
 void machine_of_hardware(const struct hardware *h, struct machine *out);
@@ -61,8 +65,10 @@ void machine_of_hardware(const struct hardware *h, struct machine *out);
 double machine_share(const struct machine *m, const struct plan *p);
 
 struct estimate {
-    double compute_s, exchange_s, hidden_s, step_s; /* step = compute + exchange - hidden */
-    double tokens_s;                                /* tokens of all rings in a second */
+    /* step = compute + bubble + exchange + offload - hidden. Of a pipeline, of the stage that
+     * computes longest; bubble: what it waits for others' first and last sequences. */
+    double compute_s, bubble_s, exchange_s, offload_s, hidden_s, step_s;
+    double tokens_s; /* tokens of all rings in a second */
 };
 /* spec: checked, that p was made of. m->known. */
 void machine_estimate(const struct machine *m, const struct job_spec *spec, const struct plan *p,

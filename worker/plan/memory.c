@@ -3,7 +3,10 @@
 #include "api/core/mem.h"
 #include "worker/plan/placer.h"
 
-#define LOGITS_BYTES ((int64_t)64 << 20) /* auto loss chunk: bytes of logits, at most */
+/* auto loss chunk */
+#define LOGITS_BYTES ((int64_t)64 << 20) /* of logits, or */
+#define LOSS_ROWS    512                 /* in a training */
+#define LOSS_STEP    32                  /* rows: a multiple of what products take at a time */
 #define SIZE_LIMIT   ((int64_t)1 << 62)
 
 int64_t placer_times(struct placer *b, int64_t x, int64_t y)
@@ -45,10 +48,10 @@ static int64_t max64(int64_t a, int64_t b)
 }
 
 /* Elements of one rank's gradient buffer. */
-static int64_t gradient_size(struct placer *b)
+static int64_t gradient_size(const struct model_shape *m, const struct plan *p)
 {
-    struct plan *p = b->p;
-    const int64_t own_embed = p->rank_bits && b->m->tied ? p->shards.len[ZERO_EMBED] : 0;
+    const bool apart = p->rank_bits && m->tied && p->pp == 1;
+    const int64_t own_embed = apart ? p->shards.len[ZERO_EMBED] : 0;
     if (!trains(p)) return 0;
     if (p->by_bucket) return zero_window(&p->shards);
     return mem_round(p->n_params + own_embed, 16 * plan_sum_ranks(p));
@@ -64,19 +67,42 @@ static int64_t embed_part(const struct plan *p)
     return most;
 }
 
+/* A stage receives the head's part of a tied embedding's gradient, or keeps it until it is sent. */
+static bool keeps_tied(const struct plan *p)
+{
+    if (!p->shards.tied || !trains(p)) return false;
+    if (p->pp == 1) return p->by_bucket;
+    return pipe_first(&p->pipe) || (p->by_bucket && p->shards.borrows);
+}
+
+void plan_set_stage(const struct model_shape *m, struct plan *p, int stage)
+{
+    p->pipe.at = stage;
+    zero_set_stage(&p->shards, pipe_begin(&p->pipe), pipe_end(&p->pipe));
+    p->slots = p->pp > 1 ? pipe_kept(&p->pipe, p->micro_batches) : 1;
+    p->n_params = zero_held(&p->shards);
+    p->n_shard = p->zero ? p->shards.shard_max : zero_owned(&p->shards);
+    p->n_held = p->zero == 3 ? p->shards.held_max : p->n_params;
+    p->n_grad = gradient_size(m, p);
+}
+
+/* The last of several stages sends it. */
+static int64_t tied_sends(const struct plan *p)
+{
+    return trains(p) && p->shards.borrows ? plan_tied_sends(p) : 0;
+}
+
 static void put_parameters(struct placer *b, const struct memory_choice *c)
 {
     struct plan *p = b->p;
     const struct model_shape *m = b->m;
     int levels = 0;
     while ((1 << levels) < b->sh.n_sums) levels++;
-    p->n_params = param_count(m);
     zero_init(&p->shards, m, p->zero_group, plan_sum_ranks(p) / p->zero_group);
-    p->n_shard = p->zero ? p->shards.shard_max : p->n_params;
-    p->n_grad = gradient_size(b);
-    p->tree_size = trains(p) && levels ? memory_largest_gradient(m, p->mlp_chunk > 0) : 0;
+    plan_set_stage(m, p, p->pipe.at);
+    p->tree_size = trains(p) && levels ? memory_largest_gradient(m, p) : 0;
     const int64_t flat = placer_times(b, p->n_shard, 4), act = precision_size(p->precision);
-    const int64_t params = placer_times(b, p->zero == 3 ? p->n_shard : p->n_params, act);
+    const int64_t params = placer_times(b, p->n_held, act);
     const int64_t window = placer_times(b, zero_window(&p->shards), act);
     const bool trained = p->kind == JOB_TRAIN, master = trained && p->precision != PRECISION_FP32,
                acc = p->by_bucket ? !p->fused : trained && p->rank_bits && p->micro_batches > 1;
@@ -88,7 +114,9 @@ static void put_parameters(struct placer *b, const struct memory_choice *c)
         {PLAN_GRAD, "grad", PLAN_GRADIENTS, placer_times(b, p->n_grad, 4), trains(p)},
         {PLAN_GRAD_ACC, "grad_acc", PLAN_GRADIENTS, flat, acc || c->collect},
         {PLAN_GRAD_TIED, "grad_tied", PLAN_GRADIENTS, placer_times(b, embed_part(p), 4),
-         p->by_bucket && m->tied},
+         keeps_tied(p)},
+        {PLAN_TIED_SEND, "tied_send", PLAN_GRADIENTS, placer_times(b, embed_part(p), 4),
+         tied_sends(p), true},
         {PLAN_ADAM_M, "adam_m", PLAN_OPTIMIZER, flat, trained},
         {PLAN_ADAM_V, "adam_v", PLAN_OPTIMIZER, flat, trained},
         {PLAN_EMA, "ema", PLAN_OPTIMIZER, flat, p->ema},
@@ -98,13 +126,26 @@ static void put_parameters(struct placer *b, const struct memory_choice *c)
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) placer_put(b, &all[i]);
 }
 
-/* At most LOGITS_BYTES of logits, at most a sum chunk: chunk borders restart at each of those, and
- * under "ranks" neither number depends on the number of ranks. */
+/* Rows of a loss chunk, at most. In a training each chunk reads and writes the gradient of the head
+ * once more: 8 bytes an element beside 6 flops a row, so that few rows wait for memory. It takes
+ * LOSS_ROWS then, as long as their logits are no larger than that gradient. */
+static int64_t chunk_limit(const struct placer *b)
+{
+    int64_t n = LOGITS_BYTES / (4 * max64(family_slice(b->m).vocab, 1));
+    const int64_t width = b->m->width;
+    if (trains(b->p)) n = max64(n, width < LOSS_ROWS ? width : LOSS_ROWS);
+    return n < LOSS_STEP ? max64(n, 1) : n / LOSS_STEP * LOSS_STEP;
+}
+
+/* As few chunks of a sum chunk as that allows, of the same length but for the last: chunk borders
+ * restart at each sum chunk, and under "ranks" no number here depends on the number of ranks. */
 static int64_t pick_chunk(const struct placer *b, int64_t wanted)
 {
-    int64_t n = wanted > 0 ? wanted : LOGITS_BYTES / (4 * max64(b->m->vocab, 1));
-    if (n < 1) n = 1;
-    return n < b->sh.sum_len ? n : b->sh.sum_len;
+    const int64_t len = b->sh.sum_len, most = wanted > 0 ? wanted : chunk_limit(b);
+    if (most >= len) return len;
+    if (wanted > 0 || most < LOSS_STEP) return most;
+    const int64_t n_chunks = (len + most - 1) / most;
+    return mem_round((len + n_chunks - 1) / n_chunks, LOSS_STEP);
 }
 
 /* Blocks of new tokens go round the ranks; one row more, where the ranks whose turn it is not put
@@ -116,18 +157,18 @@ static int64_t cache_rows(const struct plan *p)
     return p->T + (n_blocks + p->sp - 1) / p->sp * CACHE_BLOCK + 1;
 }
 
-static int init_shard(struct placer *b, struct err *e)
+/* What other stages have more in their segments: this one has room for nothing there. */
+static void put_rest(struct placer *b, int64_t segment_size)
 {
-    struct plan *p = b->p;
-    if (p->grid[0])
-        return shard_init_units(&b->sh, p->grid[0], p->grid[1], p->sp, 0, p->rank_bits, e);
-    return shard_init(&b->sh, p->S, p->sp, 0, p->layout, p->rank_bits, e);
+    const int64_t n = segment_size - b->segment;
+    if (mem_round(b->segment, PLAN_PAGE) < segment_size)
+        placer_put(b, &(struct placer_want){PLAN_PIPE_REST, "pipe_rest", PLAN_RING, n, 1, true});
 }
 
 int memory_place(struct plan *p, const struct memory_choice *c, struct err *e)
 {
     struct placer b = {.p = p, .m = c->shape, .spec = c->spec};
-    if (init_shard(&b, e)) return -1;
+    if (plan_shard(p, p->S, 0, &b.sh, e)) return -1;
     p->T = b.sh.T;
     p->loss_chunk = pick_chunk(&b, c->wanted_chunk);
     if (p->mlp_chunk > b.sh.sum_len) p->mlp_chunk = b.sh.sum_len;
@@ -138,6 +179,7 @@ int memory_place(struct plan *p, const struct memory_choice *c, struct err *e)
     put_parameters(&b, c);
     memory_program(&b, c->reference);
     memory_infer(&b);
+    put_rest(&b, c->segment_size);
     if (b.overflow)
         return err_set(e, ERR_DOES_NOT_FIT, "the model and sequence need more than 2^56 bytes");
     p->arena_size = mem_round(b.arena, PLAN_PAGE);

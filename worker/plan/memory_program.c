@@ -4,11 +4,13 @@
 #include "api/core/device.h"
 #include "api/core/job.h"
 #include "api/core/mem.h"
+#include "worker/family/family.h"
 #include "worker/plan/attention.h"
 #include "worker/plan/placer.h"
 #include "worker/plan/strategy.h"
 #include "worker/plan/volume.h"
 #include "worker/program/op_rules.h"
+#include "worker/program/rope.h"
 
 static int64_t max64(int64_t a, int64_t b)
 {
@@ -51,24 +53,56 @@ static int64_t layers_of(const struct model_shape *m, int kind, int n)
     return count;
 }
 
-/* Records are in the order of the layers; the record of `in` is last. */
-static int64_t records_before(const struct model_shape *m, const int64_t *size, int layers)
+int plan_layers_before(const struct plan *p)
+{
+    return pipe_first(&p->pipe) ? 0 : pipe_begin(&p->pipe) - 1;
+}
+
+/* Records are in the order of the stage's layers; the record of `in` is last. */
+static int64_t records_before(const struct model_shape *m, const struct plan *p,
+                              const int64_t *size, int layers)
 {
     int64_t at = 0;
     for (int k = 0; k < FAMILY_KINDS; k++)
-        if (size[k]) at += layers_of(m, k, layers) * size[k];
+        if (size[k])
+            at += (layers_of(m, k, layers) - layers_of(m, k, plan_layers_before(p))) * size[k];
     return at;
 }
 
 int64_t plan_record(const struct model_shape *m, const struct plan *p, int b)
 {
-    return records_before(m, p->kept, b == 0 ? m->n_layers : b - 1);
+    const struct offload_plan *o = &p->offload;
+    if (o->on) return (b == 0 ? o->n_records : b % o->n_records) * o->record_stride;
+    return records_before(m, p, p->kept, b == 0 ? pipe_layers(&p->pipe) : b - 1);
+}
+
+int plan_stream(const struct plan *p, int b)
+{
+    const int ring = p->n_streams - 1; /* without stream L */
+    return !p->offload.on ? b : b == pipe_layers(&p->pipe) ? ring : b % ring;
+}
+
+int64_t plan_stored_stream(const struct plan *p, int b)
+{
+    assert(b < p->offload.n_out);
+    return b * p->stream_size;
+}
+
+int64_t plan_stored_record(const struct model_shape *m, const struct plan *p, int b)
+{
+    assert(b > plan_layers_before(p) && b - plan_layers_before(p) <= p->offload.n_records_out);
+    return p->offload.n_out * p->stream_size + records_before(m, p, p->kept, b - 1);
+}
+
+int64_t plan_offloaded(const struct plan *p, int64_t T)
+{
+    return p->offload.n_out * (T / p->tp) * p->offload.row_size + p->offload.records_size;
 }
 
 int64_t plan_cache(const struct model_shape *m, const struct plan *p, int b)
 {
     assert(b >= 1);
-    return records_before(m, p->cache, b - 1);
+    return records_before(m, p, p->cache, b - 1);
 }
 
 int64_t plan_shared(const struct program *in, const struct plan *p, int k, bool gradient)
@@ -97,13 +131,12 @@ struct visit {
     void *arg;
 };
 
-static void visit_sections(const struct family *f, const struct model_shape *m,
-                           const struct visit *v)
+static void visit_sections(const struct family *f, const struct plan *p, const struct visit *v)
 {
-    v->call(v->arg, &f->in);
+    if (pipe_first(&p->pipe)) v->call(v->arg, &f->in);
     for (int k = 0; k < f->n_kinds; k++)
-        if (layers_of(m, k, m->n_layers)) v->call(v->arg, &f->layer[k]);
-    v->call(v->arg, &f->out);
+        if (p->shards.n_of[ZERO_LAYER + k]) v->call(v->arg, &f->layer[k]);
+    if (pipe_last(&p->pipe)) v->call(v->arg, &f->out);
 }
 
 /* The largest of each kind of buffer, and columns of the widest value. */
@@ -126,12 +159,13 @@ static void need_section(void *arg, const struct program *p)
         if ((double)p->value[v].cols > n->cols) n->cols = (double)p->value[v].cols;
 }
 
-int64_t memory_largest_gradient(const struct model_shape *m, bool pieces)
+int64_t memory_largest_gradient(const struct model_shape *m, const struct plan *p)
 {
     struct family f;
-    struct needs n = {.pieces = pieces};
+    struct needs n = {.pieces = p->mlp_chunk > 0};
     family_write(m, &f);
-    visit_sections(&f, m, &(struct visit){need_section, &n});
+    visit_sections(&f, p, &(struct visit){need_section, &n});
+    if (p->shards.borrows) need_section(&n, &f.in); /* the head sums that matrix too */
     return mem_round(n.op.gradient, 16);
 }
 
@@ -149,19 +183,21 @@ static struct extent extent_of(const struct placer *b, const struct needs *n)
     const struct plan *p = b->p;
     struct attention_need need;
     attention_of(p, n, &need);
-    struct extent x = {.rows = {[ROWS_T] = p->T, [ROWS_ALT] = p->T, [ROWS_COND] = 2},
-                       .unit = precision_size(p->precision),
-                       .parts = b->sh.n_sums,
-                       .train = trains(p),
-                       .cache_rows = p->cache_rows,
-                       .loss_chunk = p->kind == JOB_EMBED ? 0 : p->loss_chunk,
-                       .vocab = b->m->vocab,
-                       .mlp_chunk = p->mlp_chunk,
-                       .grid = {p->grid[0], p->grid[1]},
-                       .attn_kept = need.kept,
-                       .sp = p->sp,
-                       .maps = p->sp > 1 && p->exchange != EXCHANGE_RING,
-                       .ranges = strategy_row(p->strategy)->ranges};
+    struct extent x = {
+        .rows = {[ROWS_T] = p->T, [ROWS_ALT] = p->T, [ROWS_PART] = p->T / p->tp, [ROWS_COND] = 2},
+        .unit = precision_size(p->precision),
+        .parts = b->sh.n_sums,
+        .train = trains(p),
+        .cache_rows = p->cache_rows,
+        .loss_chunk = p->kind == JOB_EMBED ? 0 : p->loss_chunk,
+        .vocab = family_slice(b->m).vocab,
+        .mlp_chunk = p->mlp_chunk,
+        .grid = {p->grid[0], p->grid[1]},
+        .attn_kept = need.kept,
+        .sp = p->sp,
+        .tp = p->tp,
+        .maps = p->sp > 1 && p->exchange != EXCHANGE_RING,
+        .ranges = strategy_row(p->strategy)->ranges && p->ulysses > 1 ? p->ulysses : 0};
     x.rows[ROWS_TEXT] = b->m->text_len;
     if (p->grid[0]) x.rows[ROWS_ALT] = shard_share(p->grid[1], p->sp, p->rank_bits) * p->grid[0];
     return x;
@@ -205,47 +241,107 @@ static void put_stage(struct placer *b, const struct sections *s)
                                         .host = HOST_ALONE});
 }
 
+/* The result of some layer's operations is written again in the backward pass (a norm at the end of
+ * a layer, whose gradient reads what it made). */
+static bool writes_again(const struct program *p, const struct schedule *s)
+{
+    for (int i = 0; i < s->n_backward; i++) {
+        const struct step *st = &s->backward[i];
+        if (st->kind == STEP_FORWARD && p->op[st->op].out[0] == p->result) return true;
+    }
+    return false;
+}
+
+static bool any_writes_again(const struct placer *b, const struct sections *s)
+{
+    for (int k = 0; k < s->family.n_kinds; k++)
+        if (layers_of(b->m, k, b->m->n_layers) &&
+            writes_again(&s->family.layer[k], &s->layer[k].steps))
+            return true;
+    return false;
+}
+
+static int at_least_0(int n)
+{
+    return n > 0 ? n : 0;
+}
+
+/* p->kept is known. A layer's result that is written again must not lie where the stream before its
+ * input arrives meanwhile. */
+static void plan_offload(struct placer *b, const struct sections *s, int64_t row_size)
+{
+    struct offload_plan *o = &b->p->offload;
+    const int L = pipe_layers(&b->p->pipe);
+    *o = (struct offload_plan){.on = o->on};
+    if (!o->on) return;
+    o->n_ring = any_writes_again(b, s) ? 3 : 2;
+    o->n_records = L < 2 ? L : 2;
+    o->n_out = at_least_0(L - o->n_ring);
+    o->n_records_out = at_least_0(L - o->n_records);
+    o->row_size = row_size;
+    for (int k = 0; k < s->family.n_kinds; k++)
+        o->record_stride = max64(o->record_stride, b->p->kept[k]);
+    o->records_size = records_before(b->m, b->p, b->p->kept,
+                                     plan_layers_before(b->p) + o->n_records_out);
+    o->slot_size = placer_times(b, o->n_out, b->p->stream_size) + o->records_size;
+    o->size = placer_times(b, b->p->slots, o->slot_size);
+    if (!b->p->own_memory) o->disk_size = mem_round(o->size, PLAN_PAGE);
+    placer_put(b, &(struct placer_want){PLAN_OFFLOAD, "offloaded", PLAN_ACTIVATIONS, o->size,
+                                        b->p->own_memory, .host = HOST_ALONE});
+}
+
 /* Records, streams and the workspace. */
 static void put_sections(struct placer *b, const struct sections *s)
 {
     struct plan *p = b->p;
     const struct program *in = &s->family.in;
     const bool back = trains(p);
-    int64_t work = max64(s->in.at.work_size, s->out.at.work_size), kept = 0, cache = 0;
+    const bool first = pipe_first(&p->pipe), last = pipe_last(&p->pipe);
+    const int64_t in_kept = first ? s->in.at.kept_size : 0;
+    int64_t work = max64(first ? s->in.at.work_size : 0, last ? s->out.at.work_size : 0);
+    int64_t kept = 0, cache = 0;
     const int64_t width = in->value[in->result].cols;
     bool in_place = true, grad_in_place = true;
     memset(p->kept, 0, sizeof p->kept);
     memset(p->cache, 0, sizeof p->cache);
     for (int k = 0; k < s->family.n_kinds; k++) {
         const struct placement *at = &s->layer[k].at;
-        if (!layers_of(b->m, k, b->m->n_layers)) continue;
+        const int64_t n = p->shards.n_of[ZERO_LAYER + k];
+        if (!n) continue;
         work = max64(work, at->work_size);
         in_place &= at->in_place;
         grad_in_place &= at->grad_in_place;
         p->kept[k] = at->kept_size;
         p->cache[k] = at->cache_size;
-        kept += placer_times(b, layers_of(b->m, k, b->m->n_layers), at->kept_size);
-        cache += placer_times(b, layers_of(b->m, k, b->m->n_layers), at->cache_size);
+        kept += placer_times(b, n, at->kept_size);
+        cache += placer_times(b, n, at->cache_size);
     }
-    p->kept[FAMILY_KINDS] = s->in.at.kept_size;
-    p->n_streams = back ? b->m->n_layers + 1 : in_place ? 1 : 2;
+    p->kept[FAMILY_KINDS] = in_kept;
+    p->n_streams = back ? pipe_layers(&p->pipe) + 1 : in_place ? 1 : 2;
     p->n_dx = grad_in_place ? 1 : 2;
-    p->stream_size = mem_round(p->T * width * p->extent.unit, MEM_ALIGN);
-    const int64_t stream = p->T * width * p->extent.unit;
+    const int64_t stream = p->T / p->tp * width * p->extent.unit;
+    p->stream_size = mem_round(stream, MEM_ALIGN);
+    plan_offload(b, s, width * p->extent.unit);
+    if (p->offload.on) {
+        p->n_streams -= p->offload.n_out;
+        kept = p->offload.n_records * p->offload.record_stride;
+    }
+    const int64_t streams = p->n_streams * p->slots;
     const int64_t shared = plan_shared(in, p, in->n_shared, false);
     const int64_t d_shared = plan_shared(in, p, in->n_shared, true);
     const struct placer_want all[] = {
-        {PLAN_X, "residual", PLAN_ACTIVATIONS, stream, p->n_streams},
-        {PLAN_KEPT, "kept", PLAN_ACTIVATIONS, kept + s->in.at.kept_size, 1},
+        {PLAN_X, "residual", PLAN_ACTIVATIONS, stream, streams},
+        {PLAN_KEPT, "kept", PLAN_ACTIVATIONS, kept + in_kept, p->slots},
         {PLAN_SHARED, "shared", PLAN_ACTIVATIONS, shared, 1},
         {PLAN_CACHES, "caches", PLAN_CACHE, cache, 1},
         {PLAN_DX, "d_residual", PLAN_WORKSPACE, stream, back ? p->n_dx : 0},
         {PLAN_DSHARED, "d_shared", PLAN_WORKSPACE, d_shared, back},
         {PLAN_WORK, "work", PLAN_WORKSPACE, work, 1},
+        {PLAN_PIPE_SEND, "pipe_send", PLAN_RING, stream, p->pp > 1 ? 2 : 0, true},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) placer_put(b, &all[i]);
     const struct place *logits = &s->out.at.logits;
-    if (!logits->size) return;
+    if (!logits->size || !last) return;
     p->item[PLAN_LOGITS] = (struct plan_item){.name = "logits",
                                               .cls = PLAN_WORKSPACE,
                                               .shared = true,
@@ -263,9 +359,12 @@ static void put_ring(struct placer *b, const struct needs *n)
     struct attention_need need;
     attention_of(p, n, &need);
     const bool ring = seq && more && need.ring;
-    const int views[] = {p->n_ranks, p->sp, p->shards.W, p->shards.n_groups};
+    const int views[] = {
+        p->n_ranks,        p->sp, p->ulysses,        p->shards.W,   p->shards.n_groups,       p->pp,
+        p->pp > 1 ? 2 : 1, p->tp, plan_sum_ranks(p), p->sp * p->tp, plan_sum_ranks(p) * p->tp};
     int64_t bounce = 0;
-    for (int i = 0; i < 4; i++) bounce = max64(bounce, volume_bounce_size(views[i]));
+    for (size_t i = 0; i < sizeof views / sizeof *views; i++)
+        bounce = max64(bounce, volume_bounce_size(views[i]));
     const int64_t part = decode ? volume_decode_size(p->sp, n->op.heads, n->op.head_dim) : 0;
     const struct placer_want list[] = {
         {PLAN_RING_KV0, "ring_kv0", PLAN_RING, kv, ring, true},
@@ -319,8 +418,9 @@ static void put_data(struct placer *b, const struct needs *n, bool reference)
     const int64_t scratch = device_scratch(spec_text(b->spec, b->spec->resources.device),
                                            p->n_threads);
     const int64_t places = m->patch_t * m->patch_h * m->patch_w;
+    const int64_t targets = places * shape_targets(m);
     const int64_t text = n->op.text ? 4 * m->text_len * m->caption_channels : 0;
-    const int64_t whole = n->op.kv && p->extent.ranges ? 8 * p->sp * T : 0;
+    const int64_t whole = n->op.kv ? 8 * p->extent.ranges * T : 0;
     const bool samples = !lm && p->kind == JOB_GENERATE, learns = !lm && !samples;
     /* Where the device has memory of its own, the rank's part of it as well. */
     const int64_t parts = p->sp + (p->own_memory ? 1 : 0);
@@ -331,19 +431,19 @@ static void put_data(struct placer *b, const struct needs *n, bool reference)
         {PLAN_POS, "batch_pos", PLAN_DATA, 8 * T, lm, .host = HOST_TOO},
         {PLAN_LO, "batch_lo", PLAN_DATA, 8 * T, lm, .host = HOST_TOO},
         {PLAN_HI, "batch_hi", PLAN_DATA, 8 * T, lm, .host = HOST_TOO},
-        {PLAN_LO_ALL, "batch_lo_all", PLAN_DATA, whole, 1, .host = HOST_TOO},
-        {PLAN_HI_ALL, "batch_hi_all", PLAN_DATA, whole, 1, .host = HOST_TOO},
+        {PLAN_LO_ALL, "batch_lo_all", PLAN_DATA, whole, p->slots, .host = HOST_TOO},
+        {PLAN_HI_ALL, "batch_hi_all", PLAN_DATA, whole, p->slots, .host = HOST_TOO},
         {PLAN_TYPES, "batch_types", PLAN_DATA, 4 * T, n->op.types, .host = HOST_TOO},
         {PLAN_GROUP, "batch_group", PLAN_DATA, 4 * T, learns, .host = HOST_TOO},
         {PLAN_GROUP_ALT, "batch_group_alt", PLAN_DATA, 4 * alt, learns, .host = HOST_TOO},
         {PLAN_PATCHES, "batch_patches", PLAN_DATA, 4 * T * n->op.patch, !lm, .host = HOST_TOO},
-        {PLAN_TARGET, "batch_target", PLAN_DATA, 4 * T * n->op.patch, learns, .host = HOST_TOO},
+        {PLAN_TARGET, "batch_target", PLAN_DATA, 4 * T * targets, learns, .host = HOST_TOO},
         {PLAN_ROW_WEIGHT, "batch_row_weight", PLAN_DATA, 4 * T * places, !lm, .host = HOST_TOO},
         {PLAN_CAPTION, "batch_caption", PLAN_DATA, text, 1, .host = HOST_TOO},
         {PLAN_VELOCITY, "velocity", PLAN_WORKSPACE, 4 * T * n->op.patch, samples},
         {PLAN_PLANE, "plane", PLAN_WORKSPACE, plane, samples, .host = HOST_ALONE},
         {PLAN_NLL, "nll", PLAN_DATA, 8 * T * (lm ? 1 : places), !samples, .host = HOST_TOO},
-        {PLAN_INV_FREQ, "rope_inv_freq", PLAN_WORKSPACE, 4 * n->op.rotary * n->op.rope_tables, 1,
+        {PLAN_INV_FREQ, "rope_inv_freq", PLAN_WORKSPACE, 4 * n->op.rotary * rope_tables(m), 1,
          .host = HOST_TOO},
         {PLAN_SLOPES, "slopes", PLAN_WORKSPACE, 8 * n->op.slopes * m->n_layers, 1,
          .host = HOST_TOO},
@@ -357,7 +457,7 @@ void memory_program(struct placer *b, bool reference)
     struct sections s;
     struct needs n = {0};
     family_write(b->m, &s.family);
-    visit_sections(&s.family, b->m, &(struct visit){need_section, &n});
+    visit_sections(&s.family, b->p, &(struct visit){need_section, &n});
     /* So that a section's own arithmetic stays in 63 bits. */
     b->overflow |= most_kept(b->p, &n) * PROG_VALUES > 1e18;
     if (b->overflow) return;

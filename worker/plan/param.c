@@ -102,6 +102,9 @@ static void fill(struct param *out, const struct program *p, int bucket, int i, 
     out->transposed = w->transposed;
     out->stack = w->stack;
     out->frozen = w->frozen;
+    out->of_ids = w->of_ids;
+    out->n_fused = w->n_fused;
+    memcpy(out->fused, w->fused, sizeof out->fused);
     out->n_dims = w->n_dims;
     memcpy(out->dims, w->dims, sizeof out->dims);
 }

@@ -41,6 +41,6 @@ void memory_infer(struct placer *b);
 void memory_contexts(struct placer *b, int64_t state);
 /* The largest matrix, in elements, that one weight-gradient product of the family writes; pieces:
  * or all those of a dense MLP. */
-int64_t memory_largest_gradient(const struct model_shape *m, bool pieces);
+int64_t memory_largest_gradient(const struct model_shape *m, const struct plan *p);
 
 #endif

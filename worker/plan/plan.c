@@ -8,11 +8,10 @@
 #include "api/core/mem.h"
 #include "worker/family/family.h"
 #include "worker/plan/memory.h"
+#include "worker/plan/slice.h"
 #include "worker/plan/strategy.h"
 #include "worker/plan/traffic.h"
 #include "worker/plan/update.h"
-
-static const char *const recompute_words[RECOMPUTE_N] = {"auto", "none", "selective", "full"};
 
 #define MLP_CHUNK 2048 /* rows of a piece, where the plan decides: weights are read once for each */
 
@@ -83,7 +82,7 @@ static void cut_windows(const struct job_spec *s, struct plan *p)
 /* Whose shards there are, and whether gradients travel by bucket. */
 static void set_zero(struct plan *p, int stage, int group)
 {
-    p->zero = p->kind == JOB_TRAIN && p->n_ranks > 1 ? stage : 0;
+    p->zero = p->kind == JOB_TRAIN && plan_sum_ranks(p) > 1 ? stage : 0;
     p->zero_group = p->zero && group ? group : plan_sum_ranks(p);
     p->by_bucket = p->fused || p->zero >= 2;
 }
@@ -101,6 +100,23 @@ static bool may_cut(const struct job_spec *s, const struct plan *p)
            family_mlps(&s->model.shape).dense;
 }
 
+/* Windows keep nothing between them but states. On the CPU there is a place where the job names
+ * one. */
+static bool may_offload(const struct job_spec *s, const struct plan *p)
+{
+    return has_backward(p->kind) && s->memory.offload == OFFLOAD_AUTO && !s->memory.time_chunk &&
+           (p->own_memory || *spec_text(s, s->memory.offload_dir));
+}
+
+/* Ranks that share the layers of a grid (GRID_TENSOR) share its places. */
+static int check_places(const struct plan *p, const int64_t grid[2], struct err *e)
+{
+    if (grid[0] % p->tp == 0) return 0;
+    return err_field(e, ERR_INVALID, "parallel.tp",
+                     "parallel.tp %d does not divide the %lld patches of a frame", p->tp,
+                     (long long)grid[0]);
+}
+
 /* What the spec says, with every auto but those of the memory resolved. */
 static int plan_choose(const struct job_spec *s, int sp, struct plan *p, struct err *e)
 {
@@ -110,13 +126,17 @@ static int plan_choose(const struct job_spec *s, int sp, struct plan *p, struct 
     p->seq_len = p->S;
     cut_windows(s, p);
     p->dp = s->parallel.dp > 0 ? s->parallel.dp : 1;
+    p->pp = job_stages(s);
+    p->tp = job_tp(s);
+    p->pipe = pipe_whole(m->n_layers);
     const struct axes a = plan_axes(p);
     p->n_ranks = axes_ranks(&a);
     p->n_threads = s->resources.threads > 0 ? s->resources.threads : 1;
     p->own_memory = device_find(spec_text(s, s->resources.device))->own_memory;
     p->rank_bits = s->determinism == DET_RANKS;
     p->precision = (enum precision_id)s->precision.params;
-    p->micro_batches = s->kind == JOB_TRAIN && s->train.global_batch > p->dp
+    p->micro_batches = s->kind == JOB_VERIFY ? plan_verify_samples(p)
+                       : s->kind == JOB_TRAIN && s->train.global_batch > p->dp
                            ? s->train.global_batch / p->dp
                            : 1;
     p->fused = can_fuse(s, p);
@@ -126,14 +146,25 @@ static int plan_choose(const struct job_spec *s, int sp, struct plan *p, struct 
     p->layout = (enum layout_id)s->parallel.layout;
     p->recompute = has_backward(p->kind) ? (enum recompute_id)s->memory.recompute : RECOMPUTE_NONE;
     p->mlp_chunk = has_backward(p->kind) && asks_pieces(s) ? s->memory.mlp_chunk_tokens : 0;
+    p->offload.on = has_backward(p->kind) && s->memory.offload == OFFLOAD_ACTIVATIONS;
     if (p->strategy == STRATEGY_AUTO) p->strategy = strategy_default(m, sp);
     if (sp == 1 && strategy_row(p->strategy)->over_ranks) p->strategy = STRATEGY_LOCAL;
     p->form = strategy_form_id(p->strategy, s->parallel.form);
-    if (p->layout == LAYOUT_AUTO) p->layout = strategy_layout(m, p->strategy, sp, p->rank_bits);
+    p->ulysses = strategy_group(m, p->strategy, sp, s->parallel.ulysses);
+    if (p->layout == LAYOUT_AUTO)
+        p->layout = strategy_layout(m, p->strategy, sp / p->ulysses, p->rank_bits);
     p->exchange = (enum exchange_id)s->parallel.exchange;
     if (p->exchange == EXCHANGE_AUTO) p->exchange = EXCHANGE_RING;
     assert(strategy_takes(m, p->strategy, p->layout, sp)); /* family_check() has seen to it */
-    return 0;
+    assert(m->grid_way != GRID_TENSOR || sp == 1);
+    return check_places(p, p->grid, e);
+}
+
+int plan_shard(const struct plan *p, int64_t S, int s, struct shard *out, struct err *e)
+{
+    if (p->grid[0]) return shard_init_units(out, p->grid[0], p->grid[1], p->sp, s, p->rank_bits, e);
+    if (p->tp > 1) return shard_init_parts(out, S, p->sp, p->ulysses, s, p->layout, p->tp, e);
+    return shard_init_groups(out, S, p->sp, p->ulysses, s, p->layout, p->rank_bits, e);
 }
 
 int64_t plan_held(const struct plan *p, int64_t S)
@@ -141,15 +172,32 @@ int64_t plan_held(const struct plan *p, int64_t S)
     return p->n_windows > 1 ? p->S : S;
 }
 
-static int place(const struct job_spec *s, struct plan *p, struct err *e)
+static int place_rank(const struct job_spec *s, struct plan *p, int64_t segment_size, struct err *e)
 {
     const struct memory_choice c = {.shape = &s->model.shape,
                                     .spec = s,
                                     .wanted_chunk = s->memory.loss_chunk_tokens,
-                                    .n_decode = s->sampling.max_tokens};
-    if (memory_place(p, &c, e)) return -1;
-    if (p->kind != JOB_VERIFY && !(p->kind == JOB_TRAIN && s->verify.first_step)) return 0;
+                                    .n_decode = s->sampling.max_tokens,
+                                    .segment_size = segment_size};
+    return memory_place(p, &c, e);
+}
+
+static int64_t total(const struct plan *p)
+{
+    return p->arena_size + p->segment_size;
+}
+
+static bool is_proven(const struct job_spec *s, const struct plan *p)
+{
+    return p->kind == JOB_VERIFY || (p->kind == JOB_TRAIN && s->verify.first_step);
+}
+
+/* After what has been placed. The reference runs on rank 0, and so in the first stage. */
+static int place_reference(const struct job_spec *s, struct plan *p, struct err *e)
+{
     struct plan ref;
+    p->reference_offset = p->reference_size = p->reference_host_offset = 0;
+    if (!is_proven(s, p) || !pipe_first(&p->pipe)) return 0;
     if (plan_reference(s, p, &ref, e)) return -1;
     p->reference_offset = p->arena_size;
     p->reference_size = ref.arena_size;
@@ -159,6 +207,128 @@ static int place(const struct job_spec *s, struct plan *p, struct err *e)
     for (int i = 0; i < PLAN_CLASS_N; i++) p->class_size[i] += ref.class_size[i];
     p->rounding += ref.rounding;
     return 0;
+}
+
+static int place_stage(const struct job_spec *s, struct plan *p, int64_t segment_size,
+                       struct err *e)
+{
+    return place_rank(s, p, segment_size, e) || place_reference(s, p, e) ? -1 : 0;
+}
+
+/* What the stages of a cut need, each as it was placed. */
+struct stage_sizes {
+    int64_t segment, most; /* bytes: the largest segment, the largest arena */
+    int largest;
+    double state, params; /* of all: bytes of weights, gradients and optimizer; elements */
+    int64_t kept[FAMILY_KINDS + 1]; /* of a record, as the plan's */
+};
+
+static int place_each(const struct job_spec *s, struct plan *p, struct stage_sizes *out,
+                      struct err *e)
+{
+    *out = (struct stage_sizes){0};
+    for (int i = 0; i < p->pp; i++) {
+        p->pipe.at = i;
+        if (place_rank(s, p, 0, e)) return -1;
+        for (int c = PLAN_WEIGHTS; c <= PLAN_OPTIMIZER; c++) out->state += (double)p->class_size[c];
+        if (place_reference(s, p, e)) return -1;
+        p->stage_size[i] = p->arena_size;
+        out->params += (double)p->n_params;
+        for (int k = 0; k <= FAMILY_KINDS; k++)
+            if (p->kept[k] > out->kept[k]) out->kept[k] = p->kept[k];
+        if (p->segment_size > out->segment) out->segment = p->segment_size;
+        if (p->arena_size <= out->most) continue;
+        out->most = p->arena_size;
+        out->largest = i;
+    }
+    return 0;
+}
+
+/* Another cut, where there is one whose stages have room, as these let expect: what a section needs
+ * is known, and what else a stage needs is what is left of its size. */
+static bool cut_by_memory(const struct plan *p, const struct stage_sizes *is, const double *cost,
+                          int64_t limit, struct pipe *out)
+{
+    static_assert(PIPE_SECTIONS == ZERO_LAYERS_MAX + 2, "pipe.h");
+    const int L = p->pipe.first[p->pp] - 2;
+    double once[ZERO_LAYERS_MAX + 2], kept[ZERO_LAYERS_MAX + 2];
+    struct pipe_memory m = {.once = once,
+                            .kept = kept,
+                            .n_sequences = p->micro_batches,
+                            .limit = (double)(limit - is->segment)};
+    for (int b = 0; b < L + 2; b++) {
+        const enum zero_kind k = zero_kind(&p->shards, b);
+        once[b] = is->state / is->params * (double)zero_len(&p->shards, b);
+        kept[b] = k == ZERO_EMBED  ? (double)is->kept[FAMILY_KINDS]
+                  : k == ZERO_HEAD ? 0
+                                   : (double)(p->stream_size + is->kept[k - ZERO_LAYER]);
+    }
+    struct pipe at = p->pipe;
+    for (at.at = 0; at.at < p->pp; at.at++) {
+        const double n = (double)pipe_kept(&at, p->micro_batches);
+        m.fixed[at.at] = (double)p->stage_size[at.at];
+        for (int b = pipe_begin(&at); b < pipe_end(&at); b++)
+            m.fixed[at.at] -= once[b] + n * kept[b];
+    }
+    return pipe_cut_within(cost, &m, L, p->pp, out);
+}
+
+/* Stages are cut by the multiply-adds of each section, which takes the extents of a plan that has
+ * been placed; where that does not fit and another cut does, by the one of those that takes least
+ * time. A guess of sizes is tried a few times. */
+static int cut_stages(const struct job_spec *s, int64_t limit, struct plan *p,
+                      struct stage_sizes *is, struct err *e)
+{
+    enum { TRIES = 4, ROUNDING = 4 * PLAN_PAGE }; /* what sizes that are not aligned may be off */
+    const struct model_shape *m = &s->model.shape;
+    double cost[ZERO_LAYERS_MAX + 2];
+    traffic_sections(m, p, cost);
+    const struct pipe by_work = pipe_cut(cost, m->n_layers, p->pp);
+    p->pipe = by_work;
+    p->cut_by_memory = false;
+    if (place_each(s, p, is, e)) return -1;
+    for (int i = 0; i < TRIES && limit > 0 && is->most + is->segment > limit; i++) {
+        struct pipe next;
+        if (!cut_by_memory(p, is, cost, limit, &next) &&
+            !cut_by_memory(p, is, cost, limit + ROUNDING, &next))
+            break;
+        if (!memcmp(next.first, p->pipe.first, sizeof next.first)) break;
+        p->pipe = next;
+        p->cut_by_memory = true;
+        if (place_each(s, p, is, e)) return -1;
+    }
+    if (!p->cut_by_memory || is->most + is->segment <= limit) return 0;
+    p->pipe = by_work;
+    p->cut_by_memory = false;
+    return place_each(s, p, is, e);
+}
+
+/* Of a pipeline, the stage that needs most: all segments are as large as the largest. limit: of
+ * each rank; 0: none. */
+static int place(const struct job_spec *s, int64_t limit, struct plan *p, struct err *e)
+{
+    struct stage_sizes is;
+    p->pipe = pipe_whole(s->model.shape.n_layers);
+    if (p->pp == 1) return place_stage(s, p, 0, e);
+    if (place_rank(s, p, 0, e) || cut_stages(s, limit, p, &is, e)) return -1;
+    p->pipe.at = is.largest;
+    return place_stage(s, p, is.segment, e);
+}
+
+int plan_of_rank(const struct job_spec *spec, const struct plan *p, int rank, struct plan *out,
+                 struct err *e)
+{
+    *out = *p;
+    if (p->pp == 1) return 0;
+    out->pipe.at = plan_place(p, rank).p;
+    if (place_stage(spec, out, p->segment_size, e)) return -1;
+    plan_comm(&spec->model.shape, out, rank, out->comm);
+    return 0;
+}
+
+int plan_verify_samples(const struct plan *p)
+{
+    return p->pp > 1 ? p->pp + 1 : 1;
 }
 
 int64_t plan_verify_seq(const struct job_spec *spec, const struct plan *p)
@@ -171,23 +341,28 @@ int64_t plan_verify_seq(const struct job_spec *spec, const struct plan *p)
 int plan_reference(const struct job_spec *spec, const struct plan *p, struct plan *ref,
                    struct err *e)
 {
-    const struct memory_choice c = {.shape = &spec->model.shape,
+    const struct model_shape whole = slice_whole(&spec->model.shape);
+    const bool parts = p->tp > 1 || p->pp > 1; /* no rank has the whole model */
+    const struct memory_choice c = {.shape = &whole,
                                     .spec = spec,
                                     .wanted_chunk = spec->memory.loss_chunk_tokens,
                                     .reference = true,
-                                    .weights = p->zero == 3,
-                                    .collect = p->by_bucket};
+                                    .weights = p->zero == 3 || parts,
+                                    .collect = p->by_bucket || parts};
     *ref = *p;
     ref->kind = JOB_VERIFY;
     ref->S = ref->seq_len = plan_verify_seq(spec, p);
     ref->micro_batches = ref->n_windows = 1;
     ref->carry_size = 0;
-    ref->n_ranks = ref->sp = ref->dp = ref->zero_group = 1;
+    ref->n_ranks = ref->sp = ref->dp = ref->pp = ref->tp = ref->zero_group = ref->ulysses = 1;
+    ref->pipe = pipe_whole(spec->model.shape.n_layers);
     ref->zero = 0;
+    ref->rank_bits = p->rank_bits && p->pp == 1; /* gradients of samples are added as they come */
     ref->by_bucket = ref->fused = ref->ema = false;
     ref->strategy = STRATEGY_LOCAL;
     ref->form = FORM_BLOCKWISE;
     ref->layout = LAYOUT_CONTIGUOUS;
+    ref->offload = (struct offload_plan){0}; /* what is copied is compared with what is not */
     ref->reference_offset = ref->reference_size = ref->reference_host_offset = 0;
     memset(ref->comm, 0, sizeof ref->comm);
     if (memory_place(ref, &c, e)) return -1; /* up to P times a rank's part */
@@ -213,23 +388,7 @@ static double count_flops(const struct model_shape *m, const struct plan *p)
     const double once = traffic_products(m, p, losses) * (has_backward(p->kind) ? 3 : 1);
     const double ahead = p->n_windows > 1 ? traffic_products(m, p, false) : 0;
     return 2 * (once * (double)p->n_windows + ahead * (double)(p->n_windows - 1)) *
-           (double)p->micro_batches * p->dp;
-}
-
-static void explain_zero(const struct plan *p, char *out, size_t size)
-{
-    static const char *const what[] = {"", "optimizer state", "optimizer state and gradients",
-                                       "optimizer state, gradients and weights"};
-    size_t n = 0;
-    out[0] = 0;
-    if (p->zero && p->zero_group == 1)
-        n = (size_t)snprintf(out, size, "; zero %d in groups of one rank: each has all", p->zero);
-    else if (p->zero)
-        n = (size_t)snprintf(out, size, "; zero %d: %s sharded over %d ranks", p->zero,
-                             what[p->zero], p->zero_group);
-    if (p->zero_group > 1 && p->zero_group < p->n_ranks && n < size)
-        n += (size_t)snprintf(out + n, size - n, ", in %d groups", p->n_ranks / p->zero_group);
-    if (p->fused && n < size) snprintf(out + n, size - n, "; updates fused into the backward pass");
+           (double)p->micro_batches * p->dp * p->tp;
 }
 
 int plan_at_grid(const struct job_spec *spec, const struct plan *p, const int64_t grid[2],
@@ -247,6 +406,7 @@ int plan_at_grid(const struct job_spec *spec, const struct plan *p, const int64_
                          "a sample of %lld x %lld patches in a plan for %lld x %lld",
                          (long long)grid[0], (long long)grid[1], (long long)p->grid[0],
                          (long long)p->grid[1]);
+    if (check_places(p, grid, e)) return -1;
     *out = *p;
     out->grid[0] = grid[0];
     out->grid[1] = grid[1];
@@ -268,7 +428,7 @@ int plan_at(const struct job_spec *spec, const struct plan *p, int64_t S, int64_
         return err_field(e, ERR_TOO_LARGE, "data.seq_len",
                          "sequences of %lld tokens in a plan for %lld", (long long)S,
                          (long long)p->S);
-    if (shard_init(&sh, S, p->sp, 0, p->layout, p->rank_bits, e)) return -1;
+    if (plan_shard(p, S, 0, &sh, e)) return -1;
     *out = *p;
     out->S = S;
     if (out->n_windows == 1) out->seq_len = S;
@@ -279,66 +439,8 @@ int plan_at(const struct job_spec *spec, const struct plan *p, int64_t S, int64_
     return 0;
 }
 
-static const char *explain_layout(const struct plan *p, char out[64])
-{
-    const char *why = strategy_row(p->strategy)->in_order;
-    if (p->rank_bits) return "contiguous: determinism \"ranks\" needs it";
-    if (p->layout == LAYOUT_ZIGZAG) return "zigzag: every rank has the same causal work";
-    if (!why) why = "asked for";
-    snprintf(out, 64, "contiguous%s%s", *why ? ": " : "", why);
-    return out;
-}
-
-/* Of a strategy that passes states: how. */
-static const char *explain_exchange(const struct plan *p)
-{
-    static const char *const words[EXCHANGE_N] = {"", " from rank to rank", " to all ranks",
-                                                  " from rank to rank in pieces"};
-    return strategy_row(p->strategy)->states ? words[p->exchange] : "";
-}
-
-static void explain_pieces(const struct job_spec *s, const struct plan *p, char *out, size_t size)
-{
-    out[0] = 0;
-    if (!p->mlp_chunk) return;
-    snprintf(out, size, "; MLP in pieces of %lld tokens%s: %s", (long long)p->mlp_chunk,
-             family_mlps(&s->model.shape).experts ? ", experts whole" : "",
-             s->memory.mlp_chunk_tokens < 0 ? "it would not fit whole" : "asked for");
-}
-
-static void explain(const struct job_spec *s, struct plan *p)
-{
-    char recompute[96] = "";
-    if (has_backward(p->kind))
-        snprintf(recompute, sizeof recompute, "; recompute %s: %s", recompute_words[p->recompute],
-                 s->memory.recompute == RECOMPUTE_AUTO ? "the fastest that fits" : "asked for");
-    char rings[96] = "", walk[96] = "", zero[160], layout[64], pieces[96];
-    explain_zero(p, zero, sizeof zero);
-    explain_pieces(s, p, pieces, sizeof pieces);
-    if (p->n_windows > 1)
-        snprintf(walk, sizeof walk, "; walked in %lld windows of %lld tokens",
-                 (long long)p->n_windows, (long long)p->S);
-    if (p->dp > 1)
-        snprintf(rings, sizeof rings, "%d %s side by side, each on its own samples; ", p->dp,
-                 p->sp > 1 ? "rings" : "ranks");
-    if (p->sp == 1)
-        snprintf(p->reason, sizeof p->reason, "local: %sone rank holds the sequence%s%s%s%s", rings,
-                 walk, recompute, pieces, zero);
-    else
-        snprintf(p->reason, sizeof p->reason,
-                 "%s: %s%d ranks hold %lld rows each and %s%s; %s%s%s%s%s",
-                 strategy_word(p->strategy), rings, p->sp, (long long)p->T,
-                 strategy_form(p->strategy, p->form)->what, explain_exchange(p),
-                 explain_layout(p, layout), walk, recompute, pieces, zero);
-}
-
-static int64_t total(const struct plan *p)
-{
-    return p->arena_size + p->segment_size;
-}
-
 /* Bytes with sp ranks of a ring and this recompute mode, or -1 where that is no legal choice. */
-static int64_t size_if(const struct job_spec *s, const struct plan *now, int sp,
+static int64_t size_if(const struct job_spec *s, int64_t limit, const struct plan *now, int sp,
                        enum recompute_id recompute)
 {
     struct plan p;
@@ -346,26 +448,37 @@ static int64_t size_if(const struct job_spec *s, const struct plan *now, int sp,
     if (plan_choose(s, sp, &p, NULL) || p.n_ranks > JOB_MAX_RANKS) return -1;
     p.recompute = recompute;
     p.mlp_chunk = now->mlp_chunk;
-    return place(s, &p, NULL) ? -1 : total(&p);
+    p.offload.on = now->offload.on;
+    return place(s, limit, &p, NULL) ? -1 : total(&p);
 }
 
 /* Bytes under another ZeRO stage, in groups of `group` ranks; 0: of all of them. */
-static int64_t size_zero(const struct job_spec *s, const struct plan *now, int stage, int group)
+static int64_t size_zero(const struct job_spec *s, int64_t limit, const struct plan *now, int stage,
+                         int group)
 {
     struct plan p;
     if (plan_choose(s, now->sp, &p, NULL)) return -1;
     p.recompute = now->recompute;
     set_zero(&p, stage, group);
     p.mlp_chunk = now->mlp_chunk;
-    return place(s, &p, NULL) ? -1 : total(&p);
+    p.offload.on = now->offload.on;
+    return place(s, limit, &p, NULL) ? -1 : total(&p);
 }
 
 /* Bytes with dense MLPs in pieces. */
-static int64_t size_pieces(const struct job_spec *s, const struct plan *now)
+static int64_t size_pieces(const struct job_spec *s, int64_t limit, const struct plan *now)
 {
     struct plan p = *now;
     p.mlp_chunk = MLP_CHUNK;
-    return place(s, &p, NULL) ? -1 : total(&p);
+    return place(s, limit, &p, NULL) ? -1 : total(&p);
+}
+
+/* Bytes with activations offloaded. */
+static int64_t size_offload(const struct job_spec *s, int64_t limit, const struct plan *now)
+{
+    struct plan p = *now;
+    p.offload.on = true;
+    return place(s, limit, &p, NULL) ? -1 : total(&p);
 }
 
 static void advise(const struct job_spec *s, const struct plan *p, int64_t limit, char *out,
@@ -375,33 +488,40 @@ static void advise(const struct job_spec *s, const struct plan *p, int64_t limit
     size_t n = 0;
     out[0] = 0;
     if (has_backward(p->kind) && p->recompute != RECOMPUTE_FULL) {
-        const int64_t full = size_if(s, p, p->sp, RECOMPUTE_FULL);
+        const int64_t full = size_if(s, limit, p, p->sp, RECOMPUTE_FULL);
         if (full > 0)
             n += (size_t)snprintf(out, size, "; memory.recompute \"full\" needs %s",
                                   plan_bytes(a, full));
     }
     if (has_backward(p->kind) && !p->mlp_chunk && family_mlps(&s->model.shape).dense) {
-        const int64_t need = size_pieces(s, p);
+        const int64_t need = size_pieces(s, limit, p);
         if (need > 0 && need < total(p) && n < size)
             n += (size_t)snprintf(out + n, size - n, "; memory.mlp_chunk_tokens %d needs %s",
                                   MLP_CHUNK, plan_bytes(a, need));
     }
+    if (has_backward(p->kind) && !p->offload.on && !s->memory.time_chunk) {
+        const int64_t need = size_offload(s, limit, p);
+        if (need > 0 && need < total(p) && n < size)
+            n += (size_t)snprintf(out + n, size - n, "; memory.offload \"activations\" needs %s",
+                                  plan_bytes(a, need));
+    }
     for (int stage = p->zero + 1; p->kind == JOB_TRAIN && p->n_ranks > 1 && stage <= 3; stage++) {
-        const int64_t need = size_zero(s, p, stage, s->parallel.zero_group);
+        const int64_t need = size_zero(s, limit, p, stage, s->parallel.zero_group);
         if (need < 0 || (need > limit && stage < 3) || n >= size) continue;
         n += (size_t)snprintf(out + n, size - n, "; parallel.zero %d needs %s%s", stage,
                               plan_bytes(a, need), need > limit ? " still" : "");
         break;
     }
     if (p->zero_group < plan_sum_ranks(p) && n < size) {
-        const int64_t need = size_zero(s, p, p->zero, 0);
-        n += (size_t)snprintf(out + n, size - n, "; parallel.zero_group %d needs %s%s", p->n_ranks,
-                              plan_bytes(a, need), need > limit ? " still" : "");
+        const int64_t need = size_zero(s, limit, p, p->zero, 0);
+        n += (size_t)snprintf(out + n, size - n, "; parallel.zero_group %d needs %s%s",
+                              plan_sum_ranks(p), plan_bytes(a, need), need > limit ? " still" : "");
     }
-    for (int ranks = p->sp * 2; ranks * p->dp <= JOB_MAX_RANKS && n < size; ranks *= 2) {
-        const int64_t need = size_if(s, p, ranks, p->recompute);
+    const int others = p->dp * p->pp;
+    for (int ranks = p->sp * 2; ranks * others * p->tp <= JOB_MAX_RANKS && n < size; ranks *= 2) {
+        const int64_t need = size_if(s, limit, p, ranks, p->recompute);
         if (need < 0) break;
-        if (need > limit && ranks * 2 * p->dp <= JOB_MAX_RANKS) continue;
+        if (need > limit && ranks * 2 * others * p->tp <= JOB_MAX_RANKS) continue;
         n += (size_t)snprintf(out + n, size - n, "; parallel.sp %d needs %s%s", ranks,
                               plan_bytes(a, need), need > limit ? " still" : "");
         break;
@@ -434,6 +554,11 @@ static int check_shape(const struct job_spec *s, struct err *e)
     if (memcmp(&whole, m, sizeof whole) != 0)
         return err_field(e, ERR_INVALID, "model.config",
                          "the model's sizes are not complete: see family_complete()");
+    if ((m->tp > 1 ? m->tp : 1) != job_tp(s))
+        return err_field(e, ERR_INTERNAL, "parallel.tp",
+                         "the model's shape is of %d slices, the "
+                         "job's parallel.tp %d",
+                         m->tp, s->parallel.tp);
     if (m->n_layers < 1 || m->n_layers > ZERO_LAYERS_MAX || m->width < 1 || m->n_heads < 1 ||
         m->n_kv_heads < 1 || m->head_dim < 2 || m->ffn_width < 1 ||
         (m->vocab < 1 && row->task != MODEL_DIFFUSION))
@@ -454,32 +579,48 @@ static bool fits(const struct plan *p, int64_t limit)
     return limit <= 0 || total(p) <= limit;
 }
 
-/* The first that fits: dense MLPs whole, then in pieces, under each mode of recompute; else the
- * last. Each of them grows with the sequence. */
-static int place_first(const struct job_spec *spec, int64_t limit, struct plan *p, struct err *e)
+/* The first that fits: dense MLPs whole, then in pieces, under each mode of recompute up to `last`;
+ * else the last. Each of them grows with the sequence. */
+static int place_modes(const struct job_spec *spec, int64_t limit, enum recompute_id last,
+                       struct plan *p, struct err *e)
 {
-    const bool any = p->recompute == RECOMPUTE_AUTO;
-    const enum recompute_id last = any ? RECOMPUTE_FULL : p->recompute;
     const int64_t asked = p->mlp_chunk;
-    for (enum recompute_id r = any ? RECOMPUTE_NONE : p->recompute; r <= last; r++) {
+    for (enum recompute_id r = p->recompute; r <= last; r++) {
         p->recompute = r;
         p->mlp_chunk = asked;
-        if (place(spec, p, e)) return -1;
+        if (place(spec, limit, p, e)) return -1;
         if (fits(p, limit)) return 0;
         if (!may_cut(spec, p)) continue;
         p->mlp_chunk = MLP_CHUNK;
-        if (place(spec, p, e)) return -1;
+        if (place(spec, limit, p, e)) return -1;
         if (fits(p, limit)) return 0;
     }
     return 0;
 }
 
+/* Offloading comes last, and with it all is computed again that may be: to copy it would take
+ * longer. */
+static int place_first(const struct job_spec *spec, int64_t limit, struct plan *p, struct err *e)
+{
+    const bool any = p->recompute == RECOMPUTE_AUTO;
+    const enum recompute_id last = any ? RECOMPUTE_FULL : p->recompute;
+    const int64_t asked = p->mlp_chunk;
+    if (any) p->recompute = p->offload.on ? RECOMPUTE_FULL : RECOMPUTE_NONE;
+    if (place_modes(spec, limit, last, p, e)) return -1;
+    if (fits(p, limit) || !may_offload(spec, p)) return 0;
+    p->offload.on = true;
+    p->recompute = last;
+    p->mlp_chunk = asked;
+    return place_modes(spec, limit, last, p, e);
+}
+
 int plan_make(const struct job_spec *spec, int64_t memory_limit, struct plan *p, struct err *e)
 {
     const int dp = spec->parallel.dp > 0 ? spec->parallel.dp : 1;
-    const int sp = spec->parallel.sp > 0        ? spec->parallel.sp
-                   : spec->resources.ranks > dp ? spec->resources.ranks / dp
-                                                : 1;
+    const int others = dp * job_stages(spec) * job_tp(spec);
+    const int sp = spec->parallel.sp > 0            ? spec->parallel.sp
+                   : spec->resources.ranks > others ? spec->resources.ranks / others
+                                                    : 1;
     if (check_shape(spec, e) || plan_choose(spec, sp, p, e)) return -1;
     if (place_first(spec, memory_limit, p, e)) return -1;
     if (comm_overflows(&spec->model.shape, p))
@@ -487,7 +628,7 @@ int plan_make(const struct job_spec *spec, int64_t memory_limit, struct plan *p,
                          "a step would send more than 10^18 bytes");
     plan_comm(&spec->model.shape, p, 0, p->comm);
     p->flops = count_flops(&spec->model.shape, p);
-    explain(spec, p);
+    plan_explain(spec, p);
     if (memory_limit > 0 && total(p) > memory_limit) return does_not_fit(spec, p, memory_limit, e);
     return 0;
 }

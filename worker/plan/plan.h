@@ -26,6 +26,7 @@
 #include "api/core/rank.h"
 #include "worker/family/family.h"
 #include "worker/plan/axes.h"
+#include "worker/plan/pipe.h"
 #include "worker/plan/shard.h"
 #include "worker/plan/zero.h"
 
@@ -50,6 +51,9 @@ struct param {
     bool transposed;
     int32_t stack;
     bool frozen; /* and no weight decay */
+    bool of_ids;
+    int32_t n_fused;
+    int64_t fused[FUSED_PARTS];
     int32_t n_dims;
     int64_t dims[5];
 };
@@ -97,13 +101,14 @@ enum plan_id {
     PLAN_FETCHED,   /* [window] act; zero 3: the weights of the bucket at work */
     PLAN_GRAD,      /* [n_grad]; train and verify. by_bucket: [window] */
     PLAN_GRAD_ACC,  /* [n_shard]; "ranks" with more than one micro-batch; by_bucket unless fused */
-    PLAN_GRAD_TIED, /* [largest part of the embedding]; by_bucket and tied: what the head gave it */
+    PLAN_GRAD_TIED, /* [largest part of the embedding]; by_bucket and tied: what the head gave it;
+                     * of several stages: what the last gave the first, there */
     PLAN_MASTER,    /* [n_shard] weights that the optimizer updates; training in 16 bits */
     PLAN_ADAM_M,    /* [n_shard] */
     PLAN_ADAM_V,    /* [n_shard] */
     PLAN_EMA,       /* [n_shard] moving average of the weights; ema.decay */
     PLAN_TREE,      /* [log2(sum chunks), largest tensor]: partial weight gradients under "ranks" */
-    PLAN_X,         /* [T, C] act: residual streams (n_streams) */
+    PLAN_X,         /* [T, C] act: residual streams (n_streams of each sequence that is kept) */
     PLAN_DX,        /* [T, C] act: their gradients (n_dx) */
     PLAN_WORK,      /* the workspace that all sections share */
     PLAN_LOGITS,    /* in WORK: [loss_chunk, V]; not for embed */
@@ -124,7 +129,8 @@ enum plan_id {
     PLAN_INV_FREQ,   /* double [columns that turn / 2] */
     PLAN_SUMSQ,      /* double [units] (worker/plan/zero.h) */
     PLAN_SCRATCH,    /* device_scratch() bytes: the backend's */
-    PLAN_KEPT,       /* records of what sections keep for the backward: plan_record() */
+    PLAN_KEPT,       /* records of what sections keep for the backward: plan_record(); of several
+                      * stages of each sequence that is kept, as are PLAN_LO_ALL, PLAN_HI_ALL */
     PLAN_CACHES,     /* generate: records of caches and states: plan_cache() */
     PLAN_SHARED,     /* values that `in` shares, one after another: plan_shared() */
     PLAN_DSHARED,    /* their gradients */
@@ -138,15 +144,19 @@ enum plan_id {
     PLAN_SLOPES,     /* double [L, H]: decays of linear attention, a row for each layer */
     PLAN_ATTN_WORK,  /* what a form of attention needs (worker/plan/attention.h) */
     PLAN_ATTN_SEGMENT,
-    PLAN_LO_ALL, /* int64 [sp * T]: lo and hi of every global position: strategy_row.ranges */
+    PLAN_LO_ALL, /* int64 [ulysses * T]: lo and hi of the group's rows: strategy_row.ranges */
     PLAN_HI_ALL,
     PLAN_SWITCH_SEND, /* segment: DSP's all-to-all */
     PLAN_SWITCH_RECV,
+    PLAN_PIPE_SEND,  /* segment: [2] streams: to the next stage, and a gradient to the one before */
+    PLAN_TIED_SEND,  /* segment: [plan_tied_sends] parts of the head's gradient, to the first stage;
+                      * of the last of several stages whose embedding is tied */
+    PLAN_PIPE_REST,  /* segment: not used: all ranks' are as large as that of the largest stage */
     PLAN_TYPES,      /* int32 [T]: token types */
     PLAN_GROUP,      /* int32 [T]: which conditioning vector a row has */
     PLAN_GROUP_ALT,  /* int32 [T_alt] */
     PLAN_PATCHES,    /* [T, patch]: what PATCH reads (struct batch_latents) */
-    PLAN_TARGET,     /* [T, patch]: what MSE compares with */
+    PLAN_TARGET,     /* [T, places, shape_targets()]: what MSE and NOISE compare with */
     PLAN_ROW_WEIGHT, /* [T, patch / in_channels]: of a place in MSE */
     PLAN_CAPTION,    /* [text_len, caption_channels] */
     PLAN_CARRY, /* LASP in time: [n_windows] states of all layers: at the borders of windows, and
@@ -167,6 +177,7 @@ enum plan_id {
     PLAN_PLANE,    /* [sp * T / frames, patch / in_channels]: one channel of a frame of patches, and
                     * own_memory: this rank's part of it */
     PLAN_STAGE,    /* the host's: op_stage() bytes of any step */
+    PLAN_OFFLOAD,  /* the host's: what is offloaded (struct offload_plan) */
     PLAN_ID_N
 };
 
@@ -190,6 +201,26 @@ static inline void *plan_on_host(const struct plan_item *it, void *arena, void *
     return (char *)(it->in_host ? host : arena) + it->offset;
 }
 
+/* What layers keep for the backward pass, in a store beside the device's memory: the host's part,
+ * or where the device has no memory of its own a file. Streams 0 .. L-1 take turns in n_ring
+ * buffers and the records of layers in two, so that the last ones of a forward pass are still there
+ * when the backward pass asks for them and are never copied. The others go out once and come back
+ * once in a pass. The store has streams first, then records, each in the order of layers.
+ *
+ * Of several stages, layers and streams are numbered within one: its first layer is 1 and reads
+ * stream 0. Each sequence that is kept between its passes has buffers and a part of the store. */
+struct offload_plan {
+    bool on;
+    int n_ring, n_records; /* buffers on the device; beside the ring, stream L has one */
+    int n_out,
+        n_records_out;       /* streams 0 .. n_out-1 and the records of layers 1 .. n_records_out */
+    int64_t slot_size;       /* bytes of the store that a sequence has: of slots many */
+    int64_t record_stride;   /* bytes of a record's buffer */
+    int64_t row_size;        /* bytes of a row of a stream */
+    int64_t records_size;    /* bytes of the records that are copied */
+    int64_t size, disk_size; /* bytes of the store; of it in a file, a multiple of PLAN_PAGE */
+};
+
 struct plan {
     struct plan_item item[PLAN_ID_N];
     int64_t arena_size, segment_size; /* bytes per rank, multiples of PLAN_PAGE: of the device */
@@ -198,7 +229,8 @@ struct plan {
     int64_t host_size; /* bytes per rank of the host's part, a multiple of PLAN_PAGE */
     int64_t class_size[PLAN_CLASS_N]; /* bytes; with `rounding` they add up to arena + segment */
     int64_t rounding;                 /* alignment gaps and page rounding */
-    /* verify, and train with verify.first_step: the one-rank reference's part of the arena */
+    /* verify, and train with verify.first_step: the one-rank reference's part of the arena; of
+     * several stages in the first one's plan */
     int64_t reference_offset, reference_size;
     int64_t reference_host_offset; /* and of the host's part */
     enum job_kind kind;
@@ -206,8 +238,16 @@ struct plan {
     int64_t S, T;           /* tokens that the ranks hold of it at once; rows per rank */
     int64_t n_windows;      /* LASP in time: windows of S tokens in a sequence; 1: S is seq_len */
     int64_t carry_size;     /* bytes of the states of all layers, when it is walked; 0: it is not */
-    int n_ranks, n_threads; /* n_ranks = dp * sp; plan_axes() says which rank is where */
+    int n_ranks, n_threads; /* n_ranks = dp * pp * sp * tp; plan_axes() says which is where */
     int sp, dp;             /* ranks of a ring; rings side by side, each on its own samples */
+    int ulysses;            /* ranks of a ring that share heads, in a row: sp under ulysses, a
+                             * divisor of it under usp, else 1 */
+    int pp, tp;             /* stages, and ranks that share a layer's heads */
+    struct pipe pipe;       /* what each stage holds, and which of them this plan is of: shards,
+                             * memory and n_* of weights are of one rank of it */
+    bool cut_by_memory;     /* the stages: by work they would not fit */
+    int64_t stage_size[JOB_MAX_RANKS]; /* arena_size of each stage; of one stage not used */
+    int64_t slots;               /* sequences that are kept between their passes; 1 of one stage */
     enum strategy_id strategy;   /* never AUTO */
     enum form_id form;           /* of rsa; never AUTO */
     enum layout_id layout;       /* never AUTO */
@@ -224,7 +264,8 @@ struct plan {
     int64_t n_shard;       /* elements of the largest shard; n_params under zero 0 */
     int64_t loss_chunk;    /* tokens; at most a sum chunk */
     int64_t mlp_chunk;     /* tokens of a piece of dense MLPs; at most a sum chunk; 0: whole */
-    int64_t n_params;      /* param_count */
+    int64_t n_params;      /* of the stage, with what it borrows; of one stage: param_count */
+    int64_t n_held;        /* zero 3: elements of the largest shard of them */
     int64_t n_grad;        /* n_params (+ the tied embedding's own sum), multiple of 16 n_ranks */
     int64_t tree_size;     /* elements of one level of PLAN_TREE; 0: no tree */
     int64_t n_decode;      /* generate: tokens that may be appended */
@@ -234,23 +275,25 @@ struct plan {
     double flops;                      /* per step, all ranks, causal counted once; a walk's second
                                         * forward too, but nothing of memory.recompute and
                                         * memory.mlp_chunk_tokens */
-    char reason[640];                  /* why this strategy, layout and recompute */
+    char reason[768];                  /* why this strategy, layout and recompute */
     /* ---- of the family's program ---- */
     struct extent extent;      /* of this rank's sections */
     enum exchange_id exchange; /* never AUTO */
     int64_t grid[2];           /* DSP: patches of a frame, frames (N0 space, N1 time); 0: no grid */
     int64_t stream_size;       /* bytes of one residual stream, rounded; PLAN_X has n_streams */
-    /* In a training PLAN_X has L + 1 streams: stream b is the output of section b (`in` is 0).
+    struct offload_plan offload;
+    /* In a training PLAN_X has L + 1 streams, fewer where they are offloaded: stream b is the
+     * output of section b (`in` is 0).
      * Otherwise it has one, or two that alternate: a section whose placement is not in_place writes
      * to the other. PLAN_DX likewise, by grad_in_place. */
-    int n_streams, n_dx;
+    int n_streams, n_dx;            /* of several stages: of one sequence */
     int64_t kept[FAMILY_KINDS + 1]; /* bytes of a record, rounded: by kind; the last: of `in` */
     int64_t cache[FAMILY_KINDS];    /* likewise of a cache record */
 };
 
 static inline struct axes plan_axes(const struct plan *p)
 {
-    return (struct axes){.dp = p->dp, .pp = 1, .sp = p->sp, .tp = 1};
+    return (struct axes){.dp = p->dp, .pp = p->pp, .sp = p->sp, .tp = p->tp};
 }
 /* Where rank `rank` of the job stands: .s in its ring, ring .d. */
 static inline struct axes_place plan_place(const struct plan *p, int rank)
@@ -259,10 +302,30 @@ static inline struct axes_place plan_place(const struct plan *p, int rank)
     return axes_place(&a, rank);
 }
 
+/* Whether gradients are summed over ranks sequence by sequence, and how often they are in a step;
+ * as often the last of several stages sends the first its part of a tied embedding's. */
+static inline bool plan_sums_each(const struct plan *p)
+{
+    return p->by_bucket || p->rank_bits;
+}
+static inline int64_t plan_sums_in_step(const struct plan *p)
+{
+    return plan_sums_each(p) ? p->micro_batches : 1;
+}
+/* Of those parts, how many are under way at once. */
+static inline int64_t plan_tied_sends(const struct plan *p)
+{
+    return pipe_lent(&p->pipe, plan_sums_in_step(p));
+}
+
+/* What rank s of a ring holds of a sequence of S tokens, or of the plan's grid where it has one.
+ * fails: as shard_init. */
+int plan_shard(const struct plan *p, int64_t S, int s, struct shard *out, struct err *e);
+
 /* ---- a family's sections --------------------------------------------------------------------- */
 
 /* All that running a model takes beside the plan's items. A pure function of the shape and the
- * plan, computed where it is needed. About 1.7 MB. */
+ * plan, computed where it is needed. Some megabytes. */
 struct section {
     struct schedule steps;
     struct placement at;
@@ -276,10 +339,21 @@ void plan_sections(const struct model_shape *m, const struct plan *p, struct sec
 struct schedule_mode plan_schedule(const struct plan *p, bool train);
 /* Of one section of it: `in`, `out`, or a kind of layer. */
 void plan_section(const struct program *program, const struct plan *p, struct section *out);
-/* Bytes from the start of PLAN_KEPT to the record of a section: b as of buckets, 0 is `in`, 1 .. L
- * the layers (`out` keeps nothing); and of PLAN_CACHES, of layers only. */
+/* Bytes from the start of PLAN_KEPT to the record of a section, where it is at work: b as of
+ * buckets, 0 is `in`, 1 .. L the layers (`out` keeps nothing); and of PLAN_CACHES, of layers only.
+ */
 int64_t plan_record(const struct model_shape *m, const struct plan *p, int b);
 int64_t plan_cache(const struct model_shape *m, const struct plan *p, int b);
+/* Layers of the stages before: section b of a stage is its number b less these. */
+int plan_layers_before(const struct plan *p);
+/* The buffer of PLAN_X that stream b of a training has; b of a stage: within it. */
+int plan_stream(const struct plan *p, int b);
+/* Bytes from the start of a sequence's part of the store to stream b, b within a stage, to the
+ * record of layer b >= 1, of those that are copied. */
+int64_t plan_stored_stream(const struct plan *p, int b);
+int64_t plan_stored_record(const struct model_shape *m, const struct plan *p, int b);
+/* Bytes that go out, and as many come back, in one forward and backward pass with T rows. */
+int64_t plan_offloaded(const struct plan *p, int64_t T);
 /* The backward pass of section `in` reads weights, so zero 3 fetches its bucket again. That of an
  * embedding alone reads none. */
 bool plan_fetches_in(const struct model_shape *m, const struct plan *p);
@@ -300,6 +374,13 @@ int64_t plan_shared(const struct program *in, const struct plan *p, int k, bool 
  * fails: ERR_DOES_NOT_FIT with the numbers and what would help; ERR_INVALID. */
 int plan_make(const struct job_spec *spec, int64_t memory_limit, struct plan *p, struct err *e);
 
+/* The plan that a rank of the job places: its stage's. `p` is of any stage. plan_make's is of the
+ * stage that needs most memory; all have one segment_size. */
+int plan_of_rank(const struct job_spec *spec, const struct plan *p, int rank, struct plan *out,
+                 struct err *e);
+/* Shards and counts of a stage, without its memory: what plan_comm and the estimate read. */
+void plan_set_stage(const struct model_shape *m, struct plan *p, int stage);
+
 /* How many alternatives this generate job may report with a token; the bound where each request
  * has its own number. -1: not even log-probabilities. */
 #define PLAN_ALTERNATIVES 20
@@ -309,8 +390,13 @@ int plan_alternatives(const struct job_spec *spec);
  * verify.first_step takes from its first one. */
 int64_t plan_verify_seq(const struct job_spec *spec, const struct plan *p);
 
-/* The one-rank reference that a verify job runs beside the ranks' part, in the same arena at
- * p->reference_offset: offsets in *ref are relative to that; parameters and scratch are p's.
+/* Samples of the order that are verified, from the first: of a pipeline one more than it has
+ * stages, so that every slot of every stage has had one and the first has another after it. */
+int plan_verify_samples(const struct plan *p);
+
+/* The one-rank reference that a proof runs beside the ranks' part, in the same arena at
+ * p->reference_offset, of a pipeline in that of the first stage, whose p is: offsets in *ref are
+ * relative to that; scratch is p's, and so are parameters where a rank has them whole.
  * fails: ERR_DOES_NOT_FIT, but not for a plan that plan_make has made. */
 int plan_reference(const struct job_spec *spec, const struct plan *p, struct plan *ref,
                    struct err *e);
@@ -346,9 +432,12 @@ int plan_forward_comm(const struct model_shape *m, const struct plan *p, int ran
                       const struct plan_forward *x, struct comm_count out[PURPOSE_N],
                       struct err *e);
 
-/* Over how many ranks gradients and losses are summed: all where there is a backward pass, else
- * those of a ring. */
+/* Are gradients and losses summed over rings too? Where there is a backward pass. */
+bool plan_sums_rings(const struct plan *p);
+/* Over how many ranks they are, and the number of `rank` among its own: those of its stage and tp
+ * index, all or of its ring. */
 int plan_sum_ranks(const struct plan *p);
+int plan_sum_place(const struct plan *p, int rank);
 
 /* What rank `rank` moves in a step (see plan_make), from the algorithm. Ranks differ where their
  * shards do: parallel.zero 1 to 3. */
@@ -373,14 +462,16 @@ void plan_grid_comm(const struct model_shape *m, const struct plan *p, int rank,
 /* Of n forward passes under zero 3, the weights alone: added to *out. */
 void plan_fetch_comm(const struct plan *p, int rank, int64_t n, struct comm_count *out);
 
-/* The same of one forward and backward pass of a training whose gradients all ranks get: its proof
- * before the first step. */
+/* The same of p->micro_batches forward and backward passes of a training whose gradients all ranks
+ * of a stage get: its proof before the first step. */
 void plan_verify_comm(const struct model_shape *m, const struct plan *p, int rank,
                       struct comm_count out[PURPOSE_N]);
 
 /* Decode: bytes of one generated token on each rank (all layers). */
 struct comm_count plan_decode_comm(const struct model_shape *m, int n_ranks);
 
+/* plan.reason, from the rest of the plan: plan_make has called it (tests call it, too). */
+void plan_explain(const struct job_spec *spec, struct plan *p);
 /* The plan as JSON: memory by class and by tensor, communication by purpose, flops, reason.
  * Returns the length or -1 if it does not fit. */
 int64_t plan_json(const struct job_spec *spec, const struct plan *p, char *out, size_t size);

@@ -46,6 +46,28 @@ const struct reach_map *reach_window(const struct reach_map *map, const struct s
     return room;
 }
 
+/* What either sees; one that sees nothing is all padding. */
+static struct reach joined(struct reach a, struct reach b)
+{
+    if (a.lo >= a.meets) return b;
+    if (b.lo >= b.meets) return a;
+    return (struct reach){min64(a.lo, b.lo), max64(a.hi, b.hi), max64(a.meets, b.meets)};
+}
+
+const struct reach_map *reach_groups(const struct reach_map *map, const struct shard *sh,
+                                     struct reach_map *room)
+{
+    if (!map || !map->n || sh->u == 1 || sh->rank_bits) return map;
+    assert(map->n % sh->u == 0);
+    room->n = map->n / sh->u;
+    for (int i = 0; i < room->n; i++) {
+        room->seg[i] = map->seg[i * sh->u];
+        for (int k = 1; k < sh->u; k++)
+            room->seg[i] = joined(room->seg[i], map->seg[i * sh->u + k]);
+    }
+    return room;
+}
+
 /* Of query segment c of q. */
 static const struct reach *seen_by(const struct reach_map *map, const struct shard *q, int c)
 {

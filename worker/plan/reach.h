@@ -38,6 +38,11 @@ void reach_make(struct reach_map *map, const struct shard *sh, const struct reac
 const struct reach_map *reach_window(const struct reach_map *map, const struct shard *sh,
                                      int64_t window, bool causal, struct reach_map *room);
 
+/* What the groups of sh's ranks go by, each as one rank (shard_group): map itself where segments
+ * are the same or nothing is known, else it is written to *room. */
+const struct reach_map *reach_groups(const struct reach_map *map, const struct shard *sh,
+                                     struct reach_map *room);
+
 /* Below, map NULL is a map in which nothing is known; sh: any rank's. */
 
 /* Must rank q have keys of rank j, so that the ring brings them? */

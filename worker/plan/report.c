@@ -5,6 +5,7 @@
 #include "api/core/job.h"
 #include "api/core/jwrite.h"
 #include "worker/plan/plan.h"
+#include "worker/plan/slice.h"
 #include "worker/plan/strategy.h"
 
 static const char *const class_names[PLAN_CLASS_N] = {
@@ -40,6 +41,7 @@ static void write_memory(struct jwrite *w, const struct model_shape *m, const st
     jwrite_int(w, "segment_bytes", p->segment_size);
     if (p->own_memory) jwrite_int(w, "host_bytes", p->host_size);
     jwrite_int(w, "rounding_bytes", p->rounding);
+    if (p->offload.disk_size) jwrite_int(w, "disk_bytes", p->offload.disk_size);
     if (p->reference_size) jwrite_int(w, "reference_bytes", p->reference_size);
     jwrite_object(w, "by_class");
     for (int i = 0; i < PLAN_CLASS_N; i++)
@@ -60,6 +62,19 @@ static void write_memory(struct jwrite *w, const struct model_shape *m, const st
     }
     report_sections(w, m, p);
     jwrite_end(w);
+    jwrite_end(w);
+}
+
+/* In a step: what goes out comes back. */
+static void write_offload(struct jwrite *w, const struct plan *p)
+{
+    const int64_t bytes = plan_offloaded(p, p->T) * p->micro_batches;
+    jwrite_object(w, "offload");
+    jwrite_str(w, "what", "activations");
+    jwrite_str(w, "where", p->own_memory ? "host" : "disk");
+    jwrite_int(w, "bytes", p->offload.size);
+    jwrite_int(w, "bytes_out", bytes);
+    jwrite_int(w, "bytes_in", bytes);
     jwrite_end(w);
 }
 
@@ -86,15 +101,34 @@ static void write_sent(struct jwrite *w, const struct job_spec *spec, const stru
     for (int r = 0; r < p->n_ranks; r++) {
         struct comm_count c[PURPOSE_N];
         int64_t sum = 0;
-        plan_comm(&spec->model.shape, p, p->kind == JOB_TRAIN ? r : plan_place(p, r).s, c);
+        plan_comm(&spec->model.shape, p, r, c);
         for (int i = 0; i < PURPOSE_N; i++) sum += c[i].bytes_sent;
         jwrite_int(w, NULL, sum);
     }
     jwrite_end(w);
 }
 
+/* Layers from 0, and micro-batches that are kept. The memory is of the stage that needs most. */
+static void write_stages(struct jwrite *w, const struct plan *p)
+{
+    struct pipe at = p->pipe;
+    jwrite_int(w, "pp", p->pp);
+    jwrite_array(w, "stages");
+    for (at.at = 0; at.at < at.n; at.at++) {
+        jwrite_object(w, NULL);
+        jwrite_int(w, "first_layer", pipe_first(&at) ? 0 : pipe_begin(&at) - 1);
+        jwrite_int(w, "layers", pipe_layers(&at));
+        jwrite_int(w, "kept", pipe_kept(&at, p->micro_batches));
+        jwrite_int(w, "arena_bytes", p->stage_size[at.at]);
+        jwrite_end(w);
+    }
+    jwrite_end(w);
+    jwrite_int(w, "largest_stage", p->pipe.at);
+}
+
 int64_t plan_json(const struct job_spec *spec, const struct plan *p, char *out, size_t size)
 {
+    const struct model_shape whole = slice_whole(&spec->model.shape);
     struct jwrite w;
     jwrite_init(&w, out, size);
     jwrite_object(&w, NULL);
@@ -102,6 +136,9 @@ int64_t plan_json(const struct job_spec *spec, const struct plan *p, char *out, 
     jwrite_int(&w, "ranks", p->n_ranks);
     jwrite_int(&w, "sp", p->sp);
     jwrite_int(&w, "dp", p->dp);
+    if (strategy_row(p->strategy)->rings) jwrite_int(&w, "ulysses", p->ulysses);
+    if (p->pp > 1) write_stages(&w, p);
+    if (p->tp > 1) jwrite_int(&w, "tp", p->tp);
     if (p->kind == JOB_TRAIN) {
         jwrite_int(&w, "zero", p->zero);
         if (p->zero) jwrite_int(&w, "zero_group", p->zero_group);
@@ -129,11 +166,12 @@ int64_t plan_json(const struct job_spec *spec, const struct plan *p, char *out, 
     }
     jwrite_int(&w, "rows_per_rank", p->T);
     jwrite_int(&w, "loss_chunk_tokens", p->loss_chunk);
-    jwrite_int(&w, "parameters", p->n_params);
+    jwrite_int(&w, "parameters", param_count(&whole));
     jwrite_int(&w, "micro_batches", p->micro_batches);
     jwrite_double(&w, "flops", p->flops);
     jwrite_str(&w, "reason", p->reason);
     write_memory(&w, &spec->model.shape, p);
+    if (p->offload.on) write_offload(&w, p);
     write_comm(&w, p);
     if (p->n_ranks > 1) write_sent(&w, spec, p);
     jwrite_end(&w);

@@ -17,12 +17,18 @@ int rules_rope(struct job_spec *s, struct err *e);
 int rules_rope_error(const struct job_spec *s, struct err *e);
 /* Strategies, layouts and forms of attention that the family takes; sets those that are "auto". */
 int rules_parallel(struct job_spec *s, struct err *e);
+/* What parallel.tp asks; the model's shape becomes that of slices. */
+int rules_tensor(struct job_spec *s, struct err *e);
 /* Windows in time, and contexts kept: what states of linear attention alone can do. */
 int rules_states(const struct job_spec *s, struct err *e);
+/* Where what is offloaded goes. */
+int rules_offload(const struct job_spec *s, struct err *e);
 /* What a generate job asks; of a diffusion model, samples. */
 int rules_generate(struct job_spec *s, struct err *e);
 /* Of a diffusion model: sizes are those of its largest latents, and nothing counts tokens. */
 int rules_flow(const struct job_spec *s, struct err *e);
+/* Which objective: programs of the shape are then written for it. */
+int rules_objective(struct job_spec *s, struct err *e);
 int rules_latents(const struct job_spec *s, struct err *e);
 
 #endif

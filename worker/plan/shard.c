@@ -26,30 +26,43 @@ static int init_rank_bits(struct shard *sh, enum layout_id layout, struct err *e
     return 0;
 }
 
-static int init(struct shard *sh, int64_t S, int64_t unit, int P, int r, enum layout_id layout,
-                bool rank_bits, struct err *e)
+/* Chunks of u segments: the group's first one, and as far from the end its second. */
+static void init_zigzag(struct shard *sh)
 {
+    const int group = sh->r / sh->u, last = 2 * (sh->P / sh->u) - 1;
+    sh->n_segs = 2;
+    sh->seg_len = ceil_div(sh->S, 2 * sh->P * sh->unit) * sh->unit;
+    sh->pos[0] = sh->r * sh->seg_len;
+    sh->pos[1] = ((last - group) * sh->u + sh->r % sh->u) * sh->seg_len;
+    sh->n_sums = 1;
+}
+
+static int init(struct shard *sh, const struct shard *as, int r, struct err *e)
+{
+    const int64_t S = as->S;
+    const int P = as->P;
     if (S < 1 || S > JOB_MAX_SEQ)
         return err_field(e, ERR_INVALID, "data.seq_len",
                          "a sequence of %lld tokens: want 1 .. %lld", (long long)S,
                          (long long)JOB_MAX_SEQ);
     if (P < 1 || P > JOB_MAX_RANKS)
         return err_field(e, ERR_INVALID, "parallel.sp", "%d ranks: want 1 .. %d", P, JOB_MAX_RANKS);
-    assert(r >= 0 && r < P);
-    assert(layout == LAYOUT_CONTIGUOUS || layout == LAYOUT_ZIGZAG);
-    *sh = (struct shard){
-        .S = S, .P = P, .r = r, .layout = layout, .rank_bits = rank_bits, .unit = unit};
-    if (rank_bits) {
-        if (init_rank_bits(sh, layout, e)) return -1;
-    } else if (layout == LAYOUT_ZIGZAG) {
-        sh->n_segs = 2;
-        sh->seg_len = ceil_div(S, 2 * (int64_t)P);
-        sh->pos[0] = r * sh->seg_len;
-        sh->pos[1] = (2 * P - 1 - r) * sh->seg_len;
-        sh->n_sums = 1;
+    assert(r >= 0 && r < P && as->u >= 1 && P % as->u == 0);
+    assert(as->layout == LAYOUT_CONTIGUOUS || as->layout == LAYOUT_ZIGZAG);
+    *sh = (struct shard){.S = S,
+                         .P = P,
+                         .r = r,
+                         .u = as->u,
+                         .layout = as->layout,
+                         .rank_bits = as->rank_bits,
+                         .unit = as->unit};
+    if (sh->rank_bits) {
+        if (init_rank_bits(sh, sh->layout, e)) return -1;
+    } else if (sh->layout == LAYOUT_ZIGZAG) {
+        init_zigzag(sh);
     } else {
         sh->n_segs = 1;
-        sh->seg_len = ceil_div(S / unit, P) * unit;
+        sh->seg_len = ceil_div(S, P * sh->unit) * sh->unit;
         sh->pos[0] = r * sh->seg_len;
         sh->n_sums = 1;
     }
@@ -58,17 +71,38 @@ static int init(struct shard *sh, int64_t S, int64_t unit, int P, int r, enum la
     return 0;
 }
 
+int shard_init_groups(struct shard *sh, int64_t S, int P, int u, int r, enum layout_id layout,
+                      bool rank_bits, struct err *e)
+{
+    const struct shard as = {
+        .S = S, .P = P, .u = u, .layout = layout, .rank_bits = rank_bits, .unit = 1};
+    return init(sh, &as, r, e);
+}
+
+int shard_init_parts(struct shard *sh, int64_t S, int P, int u, int r, enum layout_id layout,
+                     int parts, struct err *e)
+{
+    const struct shard as = {.S = S, .P = P, .u = u, .layout = layout, .unit = parts};
+    return init(sh, &as, r, e);
+}
+
 int shard_init(struct shard *sh, int64_t S, int P, int r, enum layout_id layout, bool rank_bits,
                struct err *e)
 {
-    return init(sh, S, 1, P, r, layout, rank_bits, e);
+    return shard_init_groups(sh, S, P, 1, r, layout, rank_bits, e);
 }
 
 int shard_init_units(struct shard *sh, int64_t n, int64_t unit, int P, int r, bool rank_bits,
                      struct err *e)
 {
     assert(n > 0 && unit > 0 && unit <= INT64_MAX / n);
-    return init(sh, n * unit, unit, P, r, LAYOUT_CONTIGUOUS, rank_bits, e);
+    const struct shard as = {.S = n * unit,
+                             .P = P,
+                             .u = 1,
+                             .layout = LAYOUT_CONTIGUOUS,
+                             .rank_bits = rank_bits,
+                             .unit = unit};
+    return init(sh, &as, r, e);
 }
 
 int64_t shard_share(int64_t n, int P, bool rank_bits)
@@ -91,7 +125,24 @@ int64_t shard_pos(const struct shard *sh, int64_t row)
 struct shard shard_of(const struct shard *sh, int r)
 {
     struct shard other;
-    int rc = init(&other, sh->S, sh->unit, sh->P, r, sh->layout, sh->rank_bits, NULL);
+    int rc = init(&other, sh, r, NULL);
     assert(rc == 0); /* sh itself was made with these */
     return other;
+}
+
+/* Logical chunks are of one length for any number of ranks; other segments of u as long. */
+struct shard shard_group(const struct shard *sh)
+{
+    struct shard as = *sh, group;
+    as.P = sh->P / sh->u;
+    as.u = 1;
+    if (!sh->rank_bits) as.unit = sh->unit * sh->u;
+    int rc = init(&group, &as, sh->r / sh->u, NULL);
+    assert(rc == 0 && group.T == sh->u * sh->T);
+    return group;
+}
+
+int shard_runs(const struct shard *sh)
+{
+    return sh->layout == LAYOUT_ZIGZAG ? sh->n_segs : 1;
 }

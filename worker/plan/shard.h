@@ -5,7 +5,9 @@
  * token id, have no target, see no row and are seen by no row; every rank has exactly T rows.
  *
  *   contiguous            1 segment of ceil(S/P) per rank
- *   zigzag                2P segments of ceil(S/2P); rank r holds segments r and 2P-1-r
+ *   zigzag                2P segments of ceil(S/2P); rank r holds segments r and 2P-1-r. Where u
+ *                         ranks in a row share heads (usp): 2P/u chunks of u segments; group g
+ *                         holds chunks g and 2P/u-1-g, its k-th rank the k-th segment of both
  *   determinism "ranks"   8 segments ("logical chunks") of ceil(S/8); rank r holds 8/P in a row;
  *                         P in {1, 2, 4, 8}, contiguous only
  *
@@ -29,9 +31,11 @@
 struct shard {
     int64_t S; /* tokens in the sequence */
     int P, r;
+    int u; /* ranks in a row that are a group (sp/ulysses.c), a divisor of P; else 1 */
     enum layout_id layout;
     bool rank_bits; /* determinism "ranks" */
-    int64_t unit;   /* rows that stay together: 1, or one index of the outermost dimension */
+    int64_t unit;   /* rows that stay together: 1, one index of the outermost dimension, or what
+                     * the ranks of a group, or those that share every layer, share evenly */
     int n_segs;     /* on this rank */
     int64_t seg_len;
     int64_t T;               /* n_segs * seg_len, the same on every rank */
@@ -43,6 +47,16 @@ struct shard {
 /* layout: contiguous or zigzag. fails: ERR_INVALID (P not 1, 2, 4, 8 under "ranks"). */
 int shard_init(struct shard *sh, int64_t S, int P, int r, enum layout_id layout, bool rank_bits,
                struct err *e);
+/* With groups of u ranks. */
+int shard_init_groups(struct shard *sh, int64_t S, int P, int u, int r, enum layout_id layout,
+                      bool rank_bits, struct err *e);
+/* What the rank's group holds, as one rank of a ring of P / u: its ranks' rows, run by run. */
+struct shard shard_group(const struct shard *sh);
+/* Runs of a group: rows of a rank that lie next to those of the group's other ranks, T / runs. */
+int shard_runs(const struct shard *sh);
+/* The same with segments that are multiples of `parts` rows; not under "ranks". */
+int shard_init_parts(struct shard *sh, int64_t S, int P, int u, int r, enum layout_id layout,
+                     int parts, struct err *e);
 /* n indices of `unit` rows each, contiguous: S = n * unit. */
 int shard_init_units(struct shard *sh, int64_t n, int64_t unit, int P, int r, bool rank_bits,
                      struct err *e);

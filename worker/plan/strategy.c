@@ -70,10 +70,20 @@ enum strategy_id strategy_default(const struct model_shape *m, int sp)
     return STRATEGY_LOCAL;
 }
 
-enum layout_id strategy_layout(const struct model_shape *m, int32_t id, int sp, bool rank_bits)
+enum layout_id strategy_layout(const struct model_shape *m, int32_t id, int rings, bool rank_bits)
 {
     const bool zigzag = strategy_row(id)->zigzag && strategy_zigzag_fits(family_row(m));
-    return zigzag && sp > 1 && !rank_bits ? LAYOUT_ZIGZAG : LAYOUT_CONTIGUOUS;
+    return zigzag && rings > 1 && !rank_bits ? LAYOUT_ZIGZAG : LAYOUT_CONTIGUOUS;
+}
+
+int strategy_group(const struct model_shape *m, int32_t id, int sp, int asked)
+{
+    const struct strategy_row *row = strategy_row(id);
+    if (!row || !row->ranges) return 1;
+    if (!row->rings) return sp;
+    int u = asked > 0 ? asked : sp;
+    while (asked <= 0 && (sp % u || m->n_kv_heads % u)) u--;
+    return u;
 }
 
 bool strategy_takes(const struct model_shape *m, int32_t id, enum layout_id layout, int sp)

@@ -51,7 +51,8 @@ struct strategy_row {
     const struct strategy_form *form[FORM_N]; /* [FORM_BLOCKWISE]: the default, always there */
     bool states;                              /* passes states: parallel.exchange says how */
     bool over_ranks;                          /* on one rank it is "local" */
-    bool ranges;          /* each rank gathers which keys every row of the sequence sees */
+    bool ranges;          /* ranks that share heads: each gathers which keys their rows see */
+    bool rings;           /* they are groups in a ring: parallel.ulysses */
     bool zigzag;          /* causal attention gets the zigzag layout */
     const char *in_order; /* why a plan's layout is contiguous; NULL: because it was asked for */
     /* Tensor parallelism, which jobs do not run: it is there to be compared with. */
@@ -59,8 +60,9 @@ struct strategy_row {
     /* What a job must keep to on more than one rank; fails with the field and the way out. NULL:
      * nothing more than the rules of its family. */
     int (*check)(const struct job_spec *s, struct err *e);
-    /* Time of the slowest rank's attention over the mean, of H heads; NULL: 1. */
-    double (*imbalance)(int64_t H, int sp, bool causal, enum layout_id layout);
+    /* Time of the slowest rank's attention over the mean, of H heads; u: struct plan's ulysses.
+     * NULL: 1. */
+    double (*imbalance)(int64_t H, int sp, int u, bool causal, enum layout_id layout);
 };
 
 /* NULL: STRATEGY_AUTO, or no strategy. */
@@ -81,12 +83,17 @@ bool strategy_fits(int32_t id, const struct family_row *f); /* STRATEGY_AUTO: ye
 bool strategy_zigzag_fits(const struct family_row *f);
 /* What "auto" is without a machine to weigh strategies for: choice.h does that. */
 enum strategy_id strategy_default(const struct model_shape *m, int sp);
-enum layout_id strategy_layout(const struct model_shape *m, int32_t id, int sp, bool rank_bits);
+/* rings: ranks of the ring that a sequence passes round: sp, of groups (usp) sp / ulysses. */
+enum layout_id strategy_layout(const struct model_shape *m, int32_t id, int rings, bool rank_bits);
+/* Ranks that share heads. asked: parallel.ulysses; 0 is the largest divisor of sp that divides the
+ * KV heads. */
+int strategy_group(const struct model_shape *m, int32_t id, int sp, int asked);
 /* Whether sp ranks may run it so: what family_check() refuses, for those that come after it. */
 bool strategy_takes(const struct model_shape *m, int32_t id, enum layout_id layout, int sp);
 
 /* The blockwise ring, which softmax layers of a hybrid take as well (strategy_rsa.c). */
 void strategy_ring_need(const struct attention_shape *s, struct attention_need *out);
 void strategy_ring_traffic(const struct attention_pass *a, struct comm_count out[PURPOSE_N]);
+double strategy_ring_imbalance(int64_t H, int sp, int u, bool causal, enum layout_id layout);
 
 #endif

@@ -99,9 +99,10 @@ static const struct strategy_form gathered = {
 /* ---- the row --------------------------------------------------------------------------------- */
 
 /* With contiguous shards the last rank of a causal sequence sees nearly all of it. */
-static double imbalance(int64_t H, int sp, bool causal, enum layout_id layout)
+double strategy_ring_imbalance(int64_t H, int sp, int u, bool causal, enum layout_id layout)
 {
-    return layout == LAYOUT_ZIGZAG || !causal ? 1 : (2.0 * sp - 1) / sp;
+    const double rings = (double)sp / u;
+    return layout == LAYOUT_ZIGZAG || !causal ? 1 : (2 * rings - 1) / rings;
 }
 
 const struct strategy_row strategy_rsa = {.splits = SPLITS_SOFTMAX,
@@ -110,4 +111,4 @@ const struct strategy_row strategy_rsa = {.splits = SPLITS_SOFTMAX,
                                                    [FORM_ALL_GATHER] = &gathered,
                                                    [FORM_TWO_PASS_SCATTER] = &scattered},
                                           .zigzag = true,
-                                          .imbalance = imbalance};
+                                          .imbalance = strategy_ring_imbalance};

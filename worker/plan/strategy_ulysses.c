@@ -1,21 +1,27 @@
-/* DeepSpeed-Ulysses (2309.14509): attention by heads, which ranks share as evenly as they can.
+/* DeepSpeed-Ulysses (2309.14509): attention by heads, which ranks share as evenly as they can. And
+ * USP (2405.07719): the ranks of a ring are groups of u in a row; within a group heads are shared,
+ * and the keys and values of the own heads pass round the P/u ranks of the same place, as in the
+ * blockwise ring, one KV head after another. Ulysses is one group of all.
  *
  *   forward   q, k, v of w's heads go to each rank w, o of the own heads to each: where heads
- *             divide, (P-1)/P (2H + 2Hk) T D elements, in 3 (P-1) messages
+ *             divide, (u-1)/u (2H + 2Hk) T D elements, in 3 (u-1) messages; under zigzag twice as
+ *             many, for a group has two runs of rows
  *   backward  dO of w's heads to each w; dQ, dK, dV of the own heads to each, in fp32
- *   kept      q, kv, o and lse of this rank's heads, all positions */
+ *   ring      of each own KV head: what the ring moves of uT rows of one KV head
+ *   kept      q, kv, o and lse of this rank's heads, all positions of the group */
 #include <math.h>
 #include "api/core/job.h"
 #include "worker/plan/plan.h"
 #include "worker/plan/strategy.h"
+#include "worker/plan/volume.h"
 
 /* The most of any rank, so that all have the same segment. */
 static void heads_need(const struct attention_shape *s, struct attention_need *out)
 {
-    const int64_t rows = s->P * s->T, D = s->D;
+    const int64_t rows = s->u * s->T, D = s->D;
     int64_t nq = 0, nk = 0, sum_nk = 0;
-    for (int w = 0; w < s->P; w++) {
-        const struct head_share h = head_share(s->H, s->Hk, s->P, w);
+    for (int w = 0; w < s->u; w++) {
+        const struct head_share h = head_share(s->H, s->Hk, s->u, w);
         sum_nk += h.nk;
         if (h.nq > nq) nq = h.nq;
         if (h.nk > nk) nk = h.nk;
@@ -23,6 +29,7 @@ static void heads_need(const struct attention_shape *s, struct attention_need *o
     const int64_t tokens = s->T * (s->H + 2 * sum_nk) * D, heads = rows * (nq + 2 * nk) * D;
     const int64_t grads = heads * (s->back ? 4 : 0), first = tokens * s->unit;
     const int64_t back = rows * nq * D * s->unit; /* o leaves from there, too */
+    const int64_t visitor = s->P > s->u ? rows * 2 * D : 0;
     int64_t most = grads > first ? grads : first;
     if (back > most) most = back;
     out->kept = (rows * (2 * nq + 2 * nk) * D) * s->unit + nq * rows * 4;
@@ -31,17 +38,20 @@ static void heads_need(const struct attention_shape *s, struct attention_need *o
     attention_put(out, ATTN_DO, s->back ? back : 0, false);
     attention_put(out, ATTN_SUM, s->unit == 4 ? 0 : rows * nq * D * 4, false);
     attention_put(out, ATTN_ROWS, 2 * nq * rows * 4, false);
+    attention_put(out, ATTN_KV0, visitor * s->unit, true);
+    attention_put(out, ATTN_KV1, visitor * s->unit, true);
+    attention_put(out, ATTN_HOME, s->back ? 2 * visitor * 4 : 0, true);
 }
 
 /* nq of another rank's heads go there with, forward, their nk; of the own ones all comes back. */
 static void heads_traffic(const struct attention_pass *a, struct comm_count out[PURPOSE_N])
 {
-    const int P = a->sh->P, r = a->sh->r;
+    const int u = a->sh->u, r = a->sh->r % u, n_runs = shard_runs(a->sh);
     const int64_t row = a->sh->T * a->D, act = precision_size(a->precision);
-    const struct head_share own = head_share(a->H, a->Hk, P, r);
+    const struct head_share own = head_share(a->H, a->Hk, u, r);
     struct comm_count *c = &out[PURPOSE_HEADS];
-    for (int w = 0; w < P; w++) {
-        const struct head_share its = head_share(a->H, a->Hk, P, w);
+    for (int w = 0; w < u; w++) {
+        const struct head_share its = head_share(a->H, a->Hk, u, w);
         if (w == r) continue;
         if (a->back) {
             c->bytes_sent += row * (its.nq * act + (own.nq + 2 * own.nk) * 4);
@@ -51,48 +61,98 @@ static void heads_traffic(const struct attention_pass *a, struct comm_count out[
             c->bytes_received += row * (own.nq + 2 * own.nk + its.nq) * act;
         }
         const int64_t to = its.nq > 0, home = own.nq > 0;
-        c->messages_sent += a->back ? to + 2 * home : 2 * to + home;
-        c->messages_received += a->back ? home + 2 * to : 2 * home + to;
+        c->messages_sent += n_runs * (a->back ? to + 2 * home : 2 * to + home);
+        c->messages_received += n_runs * (a->back ? home + 2 * to : 2 * home + to);
     }
 }
 
-static int check(const struct job_spec *s, struct err *e)
+/* And each own KV head round the ranks of this one's place in their groups. */
+static void ring_traffic(const struct attention_pass *a, struct comm_count out[PURPOSE_N])
+{
+    const struct shard group = shard_group(a->sh);
+    const int64_t nk = head_share(a->H, a->Hk, a->sh->u, a->sh->r % a->sh->u).nk;
+    struct reach_map room;
+    struct attention_pass one = *a;
+    struct comm_count c[PURPOSE_N] = {0};
+    heads_traffic(a, out);
+    if (group.P == 1) return;
+    one.sh = &group;
+    one.map = reach_groups(a->map, a->sh, &room);
+    one.Hk = 1;
+    strategy_ring_traffic(&one, c);
+    for (int i = 0; i < PURPOSE_N; i++) volume_add(&out[i], c[i], nk);
+}
+
+/* ---- what jobs must keep to ------------------------------------------------------------------ */
+
+static int check_heads(const struct job_spec *s, int u, const char *field, struct err *e)
 {
     const struct model_shape *m = &s->model.shape;
-    const bool ranks = s->determinism == DET_RANKS;
-    const int sp = s->parallel.sp;
+    const char *word = strategy_word(s->parallel.strategy);
+    if (m->n_heads && u > m->n_heads)
+        return err_field(e, ERR_INVALID, field,
+                         "strategy \"%s\" shares %lld attention heads out to %d ranks: at most "
+                         "%lld of them have work",
+                         word, (long long)m->n_heads, u, (long long)m->n_heads);
+    if (s->determinism == DET_RANKS && m->n_kv_heads && m->n_kv_heads % u)
+        return err_field(e, ERR_INVALID, field,
+                         "determinism \"ranks\" with strategy \"%s\" needs %s to divide the %lld "
+                         "KV heads: %d would divide a group",
+                         word, field, (long long)m->n_kv_heads, u);
+    return 0;
+}
+
+static int check_ulysses(const struct job_spec *s, struct err *e)
+{
     if (s->parallel.layout == LAYOUT_ZIGZAG)
         return err_field(e, ERR_INVALID, "parallel.layout",
                          "strategy \"ulysses\" needs parallel.layout \"contiguous\": every rank "
                          "computes whole rows of its heads, and zigzag balances nothing");
-    if (m->n_heads && sp > m->n_heads)
-        return err_field(
-            e, ERR_INVALID, "parallel.sp",
-            "strategy \"ulysses\" shares %lld attention heads out to %d ranks: at most "
-            "%lld of them have work",
-            (long long)m->n_heads, sp, (long long)m->n_heads);
-    if (ranks && m->n_kv_heads && m->n_kv_heads % sp)
-        return err_field(e, ERR_INVALID, "parallel.sp",
-                         "determinism \"ranks\" with strategy \"ulysses\" needs parallel.sp to "
-                         "divide the %lld KV heads: %d would divide a group",
-                         (long long)m->n_kv_heads, sp);
-    return 0;
+    return check_heads(s, s->parallel.sp, "parallel.sp", e);
 }
 
-/* Of heads that do not divide some ranks have one more. */
-static double imbalance(int64_t H, int sp, bool causal, enum layout_id layout)
+static int check_usp(const struct job_spec *s, struct err *e)
 {
-    return ceil((double)H / sp) * sp / (double)H;
+    const int u = s->parallel.ulysses; /* 0: it divides the KV heads */
+    return u ? check_heads(s, u, "parallel.ulysses", e) : 0;
+}
+
+/* ---- the rows -------------------------------------------------------------------------------- */
+
+/* Of heads that do not divide some ranks have one more. */
+static double heads_imbalance(int64_t H, int sp, int u, bool causal, enum layout_id layout)
+{
+    return ceil((double)H / u) * u / (double)H;
+}
+
+static double usp_imbalance(int64_t H, int sp, int u, bool causal, enum layout_id layout)
+{
+    return heads_imbalance(H, sp, u, causal, layout) *
+           strategy_ring_imbalance(H, sp, u, causal, layout);
 }
 
 static const struct strategy_form heads = {.what = "turn them into all rows of some heads and back",
                                            .need = heads_need,
                                            .traffic = heads_traffic};
+static const struct strategy_form rings = {
+    .what =
+        "turn them into a group's rows of some heads and back, whose keys and values pass round",
+    .need = heads_need,
+    .traffic = ring_traffic};
 
 const struct strategy_row strategy_ulysses = {.splits = SPLITS_SOFTMAX,
                                               .form = {&heads},
                                               .over_ranks = true,
                                               .ranges = true,
-                                              .check = check,
+                                              .check = check_ulysses,
                                               .in_order = "a head's work is the same anywhere",
-                                              .imbalance = imbalance};
+                                              .imbalance = heads_imbalance};
+
+const struct strategy_row strategy_usp = {.splits = SPLITS_SOFTMAX,
+                                          .form = {&rings},
+                                          .over_ranks = true,
+                                          .ranges = true,
+                                          .rings = true,
+                                          .zigzag = true,
+                                          .check = check_usp,
+                                          .imbalance = usp_imbalance};

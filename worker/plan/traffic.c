@@ -4,11 +4,23 @@
 #include <assert.h>
 #include <string.h>
 #include "worker/plan/plan.h"
+#include "worker/plan/slice.h"
 #include "worker/plan/volume.h"
+
+bool plan_sums_rings(const struct plan *p)
+{
+    return p->kind == JOB_TRAIN || p->kind == JOB_VERIFY;
+}
 
 int plan_sum_ranks(const struct plan *p)
 {
-    return p->kind == JOB_TRAIN || p->kind == JOB_VERIFY ? p->n_ranks : p->sp;
+    return plan_sums_rings(p) ? p->dp * p->sp : p->sp;
+}
+
+int plan_sum_place(const struct plan *p, int rank)
+{
+    const struct axes_place at = plan_place(p, rank);
+    return plan_sums_rings(p) ? at.d * p->sp + at.s : at.s;
 }
 
 /* One operation on every bucket: `scatter` sums each into its owners' parts, otherwise parts of
@@ -36,7 +48,7 @@ static void count_sweep(const struct plan *p, int rank, const struct traffic_swe
                         struct comm_count *out)
 {
     const struct zero *z = &p->shards;
-    const int w = zero_place(z, rank);
+    const int at = plan_sum_place(p, rank), w = zero_place(z, at);
     for (int k = 0; k < ZERO_KIND_N; k++) {
         const int64_t n = s->times[k < ZERO_LAYER ? k : ZERO_LAYER] * z->n_of[k];
         if (!n) continue;
@@ -44,7 +56,7 @@ static void count_sweep(const struct plan *p, int rank, const struct traffic_swe
                    s->scatter ? volume_reduce_scatter(z->W, w, z->cut[k])
                               : volume_all_gather(z->W, w, z->cut[k], s->size),
                    n);
-        if (s->scatter) count_owners(z, rank, z->cut[k][w + 1] - z->cut[k][w], n, out);
+        if (s->scatter) count_owners(z, at, z->cut[k][w + 1] - z->cut[k][w], n, out);
     }
 }
 
@@ -52,29 +64,65 @@ static void count_sweep(const struct plan *p, int rank, const struct traffic_swe
 static void count_norm(const struct plan *p, int rank, struct comm_count *out)
 {
     const struct zero *z = &p->shards;
+    const int w = zero_place(z, plan_sum_place(p, rank));
     for (int k = 0; k < ZERO_KIND_N; k++)
-        volume_add(out, volume_all_gather(z->W, zero_place(z, rank), z->unit_cut[k], 8),
-                   z->n_of[k]);
+        volume_add(out, volume_all_gather(z->W, w, z->unit_cut[k], 8),
+                   z->n_of[k] - (k == ZERO_EMBED && z->borrows));
+}
+
+/* Gradients of tensors that several ranks of tensor parallelism hold, over these; times as in a
+ * sweep. */
+static void count_slices(const struct model_shape *m, const struct plan *p, int rank,
+                         const int64_t times[ZERO_LAYER + 1], struct comm_count *out)
+{
+    struct slice own[PROG_WEIGHTS];
+    int64_t cut[JOB_MAX_RANKS + 1];
+    const int t = plan_place(p, rank).t;
+    for (int b = 0; p->tp > 1 && b < zero_buckets(&p->shards); b++) {
+        if (!zero_holds(&p->shards, b)) continue;
+        const enum zero_kind k = zero_kind(&p->shards, b);
+        const int n = slice_bucket(m, b, own);
+        for (int i = 0; i < n; i++) {
+            const int r = t % own[i].sharers;
+            if (own[i].sharers == 1) continue;
+            slice_cut(&own[i], cut);
+            volume_add(out, volume_reduce_scatter(own[i].sharers, r, cut),
+                       times[k < ZERO_LAYER ? k : ZERO_LAYER]);
+            volume_add(out, volume_all_gather(own[i].sharers, r, cut, 4),
+                       times[k < ZERO_LAYER ? k : ZERO_LAYER]);
+        }
+    }
 }
 
 /* How often gradients are summed, and into whose hands. A tied embedding gets two parts, from the
  * head and from its own end; where they are summed apart they travel apart. */
-static void count_gradients(const struct plan *p, int rank, struct comm_count *out)
+static void count_gradients(const struct model_shape *m, const struct plan *p, int rank,
+                            struct comm_count *out)
 {
-    const bool apart = p->shards.tied && (p->by_bucket || p->rank_bits);
-    const int64_t n = p->by_bucket || p->rank_bits ? p->micro_batches : 1;
-    if (p->kind != JOB_TRAIN || (!p->zero && !p->by_bucket)) {
+    const bool apart = p->shards.tied && p->pp == 1 && plan_sums_each(p);
+    const int64_t n = plan_sums_in_step(p);
+    struct traffic_sweep s = {.scatter = true, .size = 4, .times = {n * (1 + apart), n, n}};
+    count_slices(m, p, rank, s.times, out);
+    if (p->kind == JOB_TRAIN && p->tp > 1)
+        volume_add(out, volume_sum_small(p->tp, 1), 1); /* norm */
+    if (!p->by_bucket && (p->kind != JOB_TRAIN || !p->zero)) {
         volume_add(out, volume_sum_f32(plan_sum_ranks(p), p->n_grad), n);
         return;
     }
-    struct traffic_sweep s = {.scatter = true, .size = 4, .times = {n * (1 + apart), n, n}};
     count_sweep(p, rank, &s, out);
-    if (p->zero) {
+    if (p->zero && p->kind == JOB_TRAIN) {
         count_norm(p, rank, out);
         return;
     }
-    s.scatter = false; /* everyone updates everything */
+    s.scatter = false; /* everyone updates everything, or compares it */
     count_sweep(p, rank, &s, out);
+}
+
+/* In a pass with its backward: by `in`, which may read weights backwards, and by a tied head. */
+static int64_t fetches_of_embed(const struct model_shape *m, const struct plan *p)
+{
+    const int64_t in = pipe_first(&p->pipe) ? 1 + plan_fetches_in(m, p) : 0;
+    return in + (p->shards.tied && pipe_last(&p->pipe));
 }
 
 /* zero 1 and 2: what was updated goes to the whole group. zero 3: every bucket before its forward
@@ -85,9 +133,9 @@ static void count_weights(const struct model_shape *m, const struct plan *p, int
 {
     const int64_t n = p->micro_batches;
     struct traffic_sweep s = {.size = precision_size(p->precision), .times = {1, 1, 1}};
-    if (!p->zero) return;
+    if (!p->zero || (p->zero < 3 && p->kind != JOB_TRAIN)) return;
     if (p->zero == 3) {
-        s.times[ZERO_EMBED] = n * (1 + p->shards.tied + plan_fetches_in(m, p));
+        s.times[ZERO_EMBED] = n * fetches_of_embed(m, p);
         s.times[ZERO_HEAD] = n;
         s.times[ZERO_LAYER] = 2 * n;
     }
@@ -119,17 +167,85 @@ static void count_program(const struct model_shape *m, const struct plan *p, int
     if (p->n_windows > 1) count_borders(p, plan_place(p, rank).s, out);
 }
 
+void traffic_streams(const struct model_shape *m, const struct plan *p, int64_t T, int64_t n,
+                     bool back, struct comm_count *out)
+{
+    const int64_t size = T / p->tp * m->width * precision_size(p->precision);
+    const struct comm_count sent = {size, 0, 1, 0}, received = {0, size, 0, 1};
+    if (!pipe_last(&p->pipe)) volume_add(out, sent, n);
+    if (!pipe_first(&p->pipe)) volume_add(out, received, n);
+    if (!back) return;
+    if (!pipe_first(&p->pipe)) volume_add(out, sent, n);
+    if (!pipe_last(&p->pipe)) volume_add(out, received, n);
+}
+
+/* A tied embedding: the head's part of its gradient from the last stage to the first, and the
+ * weights back: each rank's own part. In a proof the first stage's ranks then get the whole sum,
+ * which by bucket they do anyway. */
+static void count_tied(const struct plan *p, int rank, struct comm_count out[PURPOSE_N])
+{
+    const struct zero *z = &p->shards;
+    const int w = zero_place(z, plan_sum_place(p, rank));
+    const int64_t own = p->zero ? z->cut[ZERO_EMBED][w + 1] - z->cut[ZERO_EMBED][w]
+                                : z->len[ZERO_EMBED];
+    const int64_t n = plan_sums_in_step(p);
+    const bool first = pipe_first(&p->pipe), trains = p->kind == JOB_TRAIN;
+    const struct comm_count sent = {own * 4, 0, 1, 0}, received = {0, own * 4, 0, 1};
+    if (!z->tied || (!first && !z->borrows)) return;
+    if (own) volume_add(&out[PURPOSE_GRAD], first ? received : sent, n);
+    if (own && trains)
+        volume_add(&out[PURPOSE_PARAM],
+                   volume_broadcast(2, own * precision_size(p->precision), first), 1);
+    if (!trains && first && p->zero && !p->by_bucket)
+        volume_add(&out[PURPOSE_GRAD], volume_all_gather(z->W, w, z->cut[ZERO_EMBED], 4), n);
+}
+
+/* The last stage tells the others the loss, and in a training each its units' sums of squares. */
+static void count_line(const struct plan *p, struct comm_count out[PURPOSE_N])
+{
+    int64_t cut[JOB_MAX_RANKS + 1];
+    volume_add(&out[PURPOSE_LOSS], volume_broadcast(p->pp, 8, pipe_last(&p->pipe)), 1);
+    if (p->kind != JOB_TRAIN) return;
+    for (int i = 0; i <= p->pp; i++) cut[i] = zero_first_unit(&p->shards, p->pipe.first[i]);
+    volume_add(&out[PURPOSE_GRAD], volume_all_gather(p->pp, p->pipe.at, cut, 8), 1);
+}
+
+static void count_pipeline(const struct model_shape *m, const struct plan *p, int rank,
+                           struct comm_count out[PURPOSE_N])
+{
+    if (p->pp == 1) return;
+    traffic_streams(m, p, p->T, p->micro_batches, true, &out[PURPOSE_STAGE]);
+    count_tied(p, rank, out);
+    count_line(p, out);
+}
+
+static void count_rank(const struct model_shape *m, const struct plan *p, int rank,
+                       struct comm_count out[PURPOSE_N])
+{
+    const bool loss = p->kind != JOB_GENERATE && p->kind != JOB_EMBED && pipe_last(&p->pipe);
+    count_program(m, p, rank, out);
+    if (p->kind == JOB_TRAIN || p->kind == JOB_VERIFY)
+        count_gradients(m, p, rank, &out[PURPOSE_GRAD]);
+    count_weights(m, p, rank, &out[PURPOSE_PARAM]);
+    if (loss)
+        volume_add(&out[PURPOSE_LOSS], volume_sum_small(plan_sum_ranks(p) * p->tp, 1),
+                   p->rank_bits ? p->micro_batches : 1);
+    if (p->kind == JOB_TRAIN) volume_add(&out[PURPOSE_CONTROL], volume_sum_small(p->n_ranks, 2), 1);
+    count_pipeline(m, p, rank, out);
+}
+
 void plan_comm(const struct model_shape *m, const struct plan *p, int rank,
                struct comm_count out[PURPOSE_N])
 {
-    const int W = plan_sum_ranks(p);
+    const int stage = plan_place(p, rank).p;
     memset(out, 0, PURPOSE_N * sizeof *out);
-    count_program(m, p, rank, out);
-    if (p->kind == JOB_TRAIN || p->kind == JOB_VERIFY) count_gradients(p, rank, &out[PURPOSE_GRAD]);
-    count_weights(m, p, rank, &out[PURPOSE_PARAM]);
-    if (p->kind != JOB_GENERATE && p->kind != JOB_EMBED)
-        volume_add(&out[PURPOSE_LOSS], volume_sum_small(W, 1), p->rank_bits ? p->micro_batches : 1);
-    if (p->kind == JOB_TRAIN) volume_add(&out[PURPOSE_CONTROL], volume_sum_small(W, 2), 1);
+    if (stage == p->pipe.at) {
+        count_rank(m, p, rank, out);
+        return;
+    }
+    struct plan of_stage = *p;
+    plan_set_stage(m, &of_stage, stage);
+    count_rank(m, &of_stage, rank, out);
 }
 
 void plan_met_comm(const struct model_shape *m, const struct plan *p, const struct shard *sh,
@@ -140,7 +256,7 @@ void plan_met_comm(const struct model_shape *m, const struct plan *p, const stru
     struct err e;
     if (!map->n) return;
     for (; t.times <= 1; t.times += 2, t.map = map) {
-        const int bad = traffic_program(m, p, sh->r, &t, out, &e);
+        const int bad = traffic_program(m, p, sh->r * p->tp, &t, out, &e);
         assert(!bad); /* sh was cut so */
     }
 }
@@ -160,8 +276,9 @@ void plan_grid_comm(const struct model_shape *m, const struct plan *p, int rank,
 
 void plan_fetch_comm(const struct plan *p, int rank, int64_t n, struct comm_count *out)
 {
+    const int64_t fetches = pipe_first(&p->pipe) + (p->shards.tied && pipe_last(&p->pipe));
     const struct traffic_sweep s = {.size = precision_size(p->precision),
-                                    .times = {n * (1 + p->shards.tied), n, n}};
+                                    .times = {n * fetches, n, n}};
     if (p->zero == 3) count_sweep(p, rank, &s, out);
 }
 
@@ -169,9 +286,8 @@ void plan_verify_comm(const struct model_shape *m, const struct plan *p, int ran
                       struct comm_count out[PURPOSE_N])
 {
     struct plan pass = *p;
-    pass.zero = 0;
+    pass.kind = JOB_VERIFY;
     plan_comm(m, &pass, rank, out);
-    if (p->zero == 3) count_weights(m, p, rank, &out[PURPOSE_PARAM]);
 }
 
 struct comm_count plan_decode_comm(const struct model_shape *m, int n_ranks)

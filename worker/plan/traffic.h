@@ -15,10 +15,16 @@ struct traffic {
 /* Adds what rank `rank` moves. fails: ERR_INVALID when S cannot be cut. */
 int traffic_program(const struct model_shape *m, const struct plan *p, int rank,
                     const struct traffic *t, struct comm_count out[PURPOSE_N], struct err *e);
+/* Of a pipeline: the rank's part of the stream of n passes over T rows to the next stage; back: and
+ * its gradient from there. */
+void traffic_streams(const struct model_shape *m, const struct plan *p, int64_t T, int64_t n,
+                     bool back, struct comm_count *out);
 /* One generated token. */
 struct comm_count traffic_decode(const struct model_shape *m, int P);
 /* Multiply-adds of a forward pass over S tokens, all ranks together; with or without the losses. */
 double traffic_products(const struct model_shape *m, const struct plan *p, bool losses);
+/* Likewise of each section, `in` first: what stages are cut by. cost: [n_layers + 2]. */
+void traffic_sections(const struct model_shape *m, const struct plan *p, double *cost);
 /* Where an operation stands on a rank of the plan; its multiply-adds on all ranks. */
 struct op_site traffic_site(const struct plan *p, const struct program *prog, const struct op *op);
 double traffic_op_products(const struct plan *p, const struct program *prog, const struct op *op);

@@ -10,6 +10,7 @@
 struct traffic_count {
     const struct plan *p;
     struct shard sh;             /* of the rank in its ring */
+    int t;                       /* its number among those that share every layer */
     const struct reach_map *map; /* whom everybody sees; NULL: the most that can be */
     struct comm_count *out;
     int64_t times;
@@ -46,14 +47,16 @@ static void count_keys(const struct traffic_count *c, const struct moved *m)
     for (int i = 0; i < PURPOSE_N; i++) add(c, (enum purpose)i, once[i]);
 }
 
-/* Once for a sequence: which keys each row sees. */
+/* Once for a sequence: which keys each row of the group sees, in two numbers. */
 static void count_ranges(const struct traffic_count *c)
 {
     const struct shard *sh = &c->sh;
+    const int n_runs = shard_runs(sh);
     int64_t cut[JOB_MAX_RANKS + 1];
-    if (!strategy_row(c->p->strategy)->ranges || sh->P == 1) return;
-    for (int w = 0; w <= sh->P; w++) cut[w] = w * sh->T;
-    volume_add(&c->out[PURPOSE_HEADS], volume_all_gather(sh->P, sh->r, cut, 8), 2 * c->times);
+    if (!strategy_row(c->p->strategy)->ranges || sh->u == 1) return;
+    for (int w = 0; w <= sh->u; w++) cut[w] = w * (sh->T / n_runs);
+    volume_add(&c->out[PURPOSE_HEADS], volume_all_gather(sh->u, sh->r % sh->u, cut, 8),
+               2 * n_runs * c->times);
 }
 
 static void count_states(const struct traffic_count *c, const struct moved *m)
@@ -107,13 +110,57 @@ static void count_rows(const struct traffic_count *c, const struct moved *m)
                       c->p->rank_bits));
 }
 
+static void count_heads(const struct traffic_count *c, const struct moved *m)
+{
+    const int64_t row = m->p->value[m->op->in[0]].cols * c->p->extent.unit, others = c->p->sp - 1;
+    const int64_t bytes = c->sh.T * row / c->p->sp * others;
+    add(c, PURPOSE_HEADS, (struct comm_count){bytes, bytes, others, others});
+}
+
+/* Parts of rows of a value's columns; sums of parts in fp32. */
+static void count_parts(const struct traffic_count *c, const struct moved *m)
+{
+    const bool sums = op_rules[m->op->kind]->sums != m->back;
+    const int64_t part = c->p->T / c->p->tp * m->p->value[m->op->in[0]].cols;
+    int64_t cut[JOB_MAX_RANKS + 1];
+    for (int w = 0; w <= c->p->tp; w++) cut[w] = w * part;
+    add(c, PURPOSE_TENSOR,
+        sums ? volume_reduce_scatter(c->p->tp, c->t, cut)
+             : volume_all_gather(c->p->tp, c->t, cut, c->p->extent.unit));
+}
+
+/* The sum of a number of each row, for all. */
+static void count_span(const struct traffic_count *c, const struct moved *m)
+{
+    const int tp = c->p->tp;
+    int64_t cut[JOB_MAX_RANKS + 1];
+    if (!m->op->u.norm.span) return;
+    for (int w = 0; w <= tp; w++) cut[w] = w * (c->p->T / tp);
+    add(c, PURPOSE_TENSOR, volume_reduce_scatter(tp, c->t, cut));
+    add(c, PURPOSE_TENSOR, volume_all_gather(tp, c->t, cut, 4));
+}
+
+/* A message to each of the others for each chunk of rows. */
+static void count_logits(const struct traffic_count *c, const struct moved *m)
+{
+    const int tp = c->p->tp;
+    int64_t cut[JOB_MAX_RANKS + 1];
+    for (int64_t at = 0; tp > 1 && at < c->p->T; at += c->p->loss_chunk) {
+        const int64_t left = c->p->T - at, n = left < c->p->loss_chunk ? left : c->p->loss_chunk;
+        for (int w = 0; w <= tp; w++) cut[w] = w * n;
+        add(c, PURPOSE_TENSOR, volume_all_gather(tp, c->t, cut, OP_LOGIT_STAT));
+    }
+}
+
 static void count_nothing(const struct traffic_count *c, const struct moved *m)
 {
 }
 
 static void (*const count_moved[])(const struct traffic_count *, const struct moved *) = {
-    [MOVES_NOTHING] = count_nothing, [MOVES_KEYS] = count_keys, [MOVES_STATES] = count_states,
-    [MOVES_CARRY] = count_carry,     [MOVES_MAP] = count_map,   [MOVES_ROWS] = count_rows,
+    [MOVES_NOTHING] = count_nothing, [MOVES_KEYS] = count_keys,   [MOVES_STATES] = count_states,
+    [MOVES_CARRY] = count_carry,     [MOVES_MAP] = count_map,     [MOVES_ROWS] = count_rows,
+    [MOVES_HEADS] = count_heads,     [MOVES_PARTS] = count_parts, [MOVES_LOGITS] = count_logits,
+    [MOVES_SPAN] = count_span,
 };
 static_assert(sizeof count_moved / sizeof *count_moved == OP_MOVES_N, "a count of every exchange");
 
@@ -138,25 +185,19 @@ static void count_section(const struct traffic_count *c, const struct program *p
         count_step(c, prog, &s.backward[i], !loss && s.backward[i].kind == STEP_FORWARD);
 }
 
-static int shard_of_rank(const struct plan *p, int64_t S, int rank, struct shard *sh, struct err *e)
-{
-    const int s = plan_place(p, rank).s;
-    if (p->grid[0]) return shard_init_units(sh, p->grid[0], p->grid[1], p->sp, s, p->rank_bits, e);
-    return shard_init(sh, S, p->sp, s, p->layout, p->rank_bits, e);
-}
-
 int traffic_program(const struct model_shape *m, const struct plan *p, int rank,
                     const struct traffic *t, struct comm_count out[PURPOSE_N], struct err *e)
 {
     struct family f;
     struct plan at = *p;
     struct traffic_count c = {.p = &at, .out = out, .times = t->times, .map = t->map};
-    if (shard_of_rank(p, t->S, rank, &c.sh, e)) return -1;
+    c.t = plan_place(p, rank).t;
+    if (plan_shard(p, t->S, plan_place(p, rank).s, &c.sh, e)) return -1;
     at.T = c.sh.T;
     family_write(m, &f);
     count_ranges(&c);
-    count_section(&c, &f.in, t->pass);
-    count_section(&c, &f.out, t->pass);
+    if (pipe_first(&p->pipe)) count_section(&c, &f.in, t->pass);
+    if (pipe_last(&p->pipe)) count_section(&c, &f.out, t->pass);
     for (int k = 0; k < f.n_kinds; k++) {
         c.times = t->times * p->shards.n_of[ZERO_LAYER + k];
         count_section(&c, &f.layer[k], t->pass);
@@ -218,6 +259,7 @@ double traffic_op_products(const struct plan *p, const struct program *prog, con
 {
     struct op_site s = traffic_site(p, prog, op);
     s.rows[ROWS_T] = s.rows[ROWS_ALT] = s.S;
+    s.rows[ROWS_PART] = s.S / p->tp;
     return op_products(&s);
 }
 
@@ -232,7 +274,23 @@ double traffic_products(const struct model_shape *m, const struct plan *p, bool 
             sum += traffic_op_products(p, &f.out, &f.out.op[i]);
     for (int k = 0; k < f.n_kinds; k++)
         for (int i = 0; i < f.layer[k].n_ops; i++)
-            sum += (double)p->shards.n_of[ZERO_LAYER + k] *
+            sum += (double)p->shards.n_all[ZERO_LAYER + k] *
                    traffic_op_products(p, &f.layer[k], &f.layer[k].op[i]);
     return sum;
+}
+
+static double section_products(const struct plan *p, const struct program *prog)
+{
+    double sum = 0;
+    for (int i = 0; i < prog->n_ops; i++) sum += traffic_op_products(p, prog, &prog->op[i]);
+    return sum;
+}
+
+void traffic_sections(const struct model_shape *m, const struct plan *p, double *cost)
+{
+    struct family f;
+    family_write(m, &f);
+    cost[0] = section_products(p, &f.in);
+    for (int l = 0; l < m->n_layers; l++) cost[l + 1] = section_products(p, family_layer(&f, m, l));
+    cost[m->n_layers + 1] = section_products(p, &f.out);
 }

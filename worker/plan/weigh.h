@@ -7,21 +7,24 @@
 struct weighing {
     const struct job_spec *asked;
     const struct machine *m;
+    const struct choice_how *how;
+    int64_t end_ms;        /* of the clock that how has */
     struct job_spec *spec; /* the alternative */
     struct plan *plan;
+    struct option first; /* that was weighed: of the product that job_check makes */
     struct choice *out;
 };
 
 int64_t weigh_limit(const struct job_spec *s); /* bytes of a rank; 0: none */
-/* Sets the alternative. False where job_check refuses it. */
-bool weigh_set(struct weighing *w, enum strategy_id strategy, enum exchange_id exchange, int sp,
-               int dp);
+/* Sets the alternative: its strategy, exchange and degrees. False where job_check refuses it. */
+bool weigh_set(struct weighing *w, const struct option *o);
 bool weigh_best(struct weighing *w); /* to the best one */
 /* An option as w->plan has it. s: whose flops and exchange it has. */
 struct option weigh_option(const struct weighing *w, const struct job_spec *s, bool fits);
-/* Plans w->spec. Returns the slot after the last option, which the list does not count yet; NULL
- * where there is no plan or the list is full. */
-struct option *weigh_try(struct weighing *w);
+/* Plans w->spec. False where there is no plan. */
+bool weigh_try(struct weighing *w, struct option *out);
+/* Appends what is only compared with; nothing where the list is full. */
+void weigh_append(struct weighing *w, const struct option *o);
 
 /* Less is better. Options that do not fit come after all that do, by size. */
 bool weigh_better(const struct choice *c, const struct option *a, const struct option *b);

@@ -51,7 +51,7 @@ static double imbalance(const struct plan *p, const struct op *op)
 {
     const struct strategy_row *row = strategy_row(p->strategy);
     if (!row->imbalance) return 1;
-    return row->imbalance(op->u.attn.n_heads, p->sp, op->u.attn.causal, p->layout);
+    return row->imbalance(op->u.attn.n_heads, p->sp, p->ulysses, op->u.attn.causal, p->layout);
 }
 
 /* A tile's edge costs as much as its middle: rates are measured over 512 keys. */
@@ -138,8 +138,8 @@ static void count_pass(struct work_count *c, const struct model_shape *shape, en
     family_write(shape, &f);
     c->times = times;
     c->share = 1;
-    count_section(c, &f.in, pass, train);
-    count_section(c, &f.out, pass, train);
+    if (pipe_first(&p->pipe)) count_section(c, &f.in, pass, train);
+    if (pipe_last(&p->pipe)) count_section(c, &f.out, pass, train);
     c->share = split ? 1.0 / p->sp : 1;
     for (int k = 0; k < f.n_kinds; k++) {
         c->times = times * (double)p->shards.n_of[ZERO_LAYER + k];

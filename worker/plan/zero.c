@@ -47,6 +47,22 @@ int zero_bucket(const struct zero *z, int64_t offset)
     return l + 1;
 }
 
+int64_t zero_owned(const struct zero *z)
+{
+    return zero_begin(z, z->end) - zero_begin(z, z->first);
+}
+
+int64_t zero_held(const struct zero *z)
+{
+    return zero_owned(z) + (z->borrows ? z->len[ZERO_EMBED] : 0);
+}
+
+int64_t zero_local(const struct zero *z, int64_t offset)
+{
+    if (z->borrows && offset < z->len[ZERO_EMBED]) return zero_owned(z) + offset;
+    return offset - zero_begin(z, z->first);
+}
+
 struct zero_range zero_range(const struct zero *z, int b, int w)
 {
     const int64_t *cut = z->cut[zero_kind(z, b)], begin = zero_begin(z, b);
@@ -58,7 +74,8 @@ int64_t zero_at(const struct zero *z, int b, int w)
     int64_t room[ZERO_KIND_N];
     for (int k = 0; k < ZERO_KIND_N; k++)
         room[k] = mem_round(z->cut[k][w + 1] - z->cut[k][w], ALIGN);
-    return sum_before(z, room, b);
+    const int64_t own = sum_before(z, room, z->first);
+    return sum_before(z, room, b == 0 && z->borrows ? z->end : b) - own;
 }
 
 int64_t zero_window_at(const struct zero *z, int b)
@@ -68,7 +85,7 @@ int64_t zero_window_at(const struct zero *z, int b)
 
 int64_t zero_window(const struct zero *z)
 {
-    int64_t n = z->len[ZERO_HEAD] + (z->tied ? z->len[ZERO_EMBED] : 0);
+    int64_t n = z->n_of[ZERO_HEAD] ? z->len[ZERO_HEAD] + (z->tied ? z->len[ZERO_EMBED] : 0) : 0;
     for (int k = 0; k < ZERO_KIND_N; k++)
         if (z->n_of[k] && z->len[k] > n) n = z->len[k];
     return n;
@@ -110,15 +127,25 @@ void zero_cut_part(const struct zero *z, int64_t n, int64_t *cut)
 
 /* ---- units ----------------------------------------------------------------------------------- */
 
+/* No unit is of two of its parts, which different ranks may speak for. */
+static void add_tensor(struct zero_walk *w, const struct param *p, int n_fused)
+{
+    int64_t offset = p->offset;
+    for (int i = 0; i < (n_fused ? n_fused : 1); i++) {
+        const int64_t rows = n_fused ? p->fused[i] : p->rows, n = w->n++;
+        w->of[n].rows = p->cols ? rows : 1;
+        w->of[n].cols = p->cols ? p->cols : rows;
+        w->of[n].offset = offset;
+        offset += w->of[n].rows * w->of[n].cols;
+    }
+}
+
 void zero_walk(struct zero_walk *w, const struct zero *z, const struct model_shape *m, int b)
 {
     struct param p[PROG_WEIGHTS];
-    w->n = param_bucket(m, b, p, NULL);
-    for (int i = 0; i < w->n; i++) {
-        w->of[i].rows = p[i].cols ? p[i].rows : 1;
-        w->of[i].cols = p[i].cols ? p[i].cols : p[i].rows;
-        w->of[i].offset = p[i].offset;
-    }
+    const int n = param_bucket(m, b, p, NULL);
+    w->n = 0;
+    for (int i = 0; i < n; i++) add_tensor(w, &p[i], m->tp > 1 ? p[i].n_fused : 0);
     w->tensor = 0;
     w->row = 0;
     w->unit = -1;
@@ -128,12 +155,18 @@ void zero_walk(struct zero_walk *w, const struct zero *z, const struct model_sha
     if (w->target < len / ZERO_UNITS_MAX) w->target = len / ZERO_UNITS_MAX;
 }
 
+/* Of a tensor with `cols` columns. */
+static int64_t unit_rows(const struct zero_walk *w, int64_t cols)
+{
+    return w->target > cols ? w->target / cols : 1;
+}
+
 bool zero_next(struct zero_walk *w)
 {
     if (w->tensor == w->n) return false;
     const int64_t rows = w->of[w->tensor].rows, cols = w->of[w->tensor].cols;
     const int64_t offset = w->of[w->tensor].offset;
-    const int64_t step = w->target > cols ? w->target / cols : 1;
+    const int64_t step = unit_rows(w, cols);
     const int64_t next = w->row + step < rows ? w->row + step : rows;
     w->begin = offset + w->row * cols;
     w->end = offset + next * cols;
@@ -145,27 +178,50 @@ bool zero_next(struct zero_walk *w)
     return true;
 }
 
-/* cut[w] is the start of the unit whose border is nearest to w / W of the bucket. */
+static int64_t share(int64_t len, int w, int W)
+{
+    return len / W * w + len % W * w / W;
+}
+
+static int64_t min64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* cut[w] is the start of the unit whose border is nearest to w / W of the bucket, the first of two.
+ * By tensors, not by units: plans are made by the hundred, and buckets have thousands of units. */
 static void cut_bucket(struct zero *z, const struct model_shape *m, int b)
 {
     const enum zero_kind k = zero_kind(z, b);
     const int64_t begin = zero_begin(z, b), len = zero_len(z, b);
-    int64_t *cut = z->cut[k], *units = z->unit_cut[k];
+    int64_t *cut = z->cut[k], *units = z->unit_cut[k], before = 0, before_unit = 0, unit = 0;
     struct zero_walk u;
-    for (int w = 0; w <= z->W; w++) cut[w] = units[w] = 0;
-    for (zero_walk(&u, z, m, b); zero_next(&u);) {
-        if (u.end - u.begin > z->largest_unit) z->largest_unit = u.end - u.begin;
-        for (int w = 1; w < z->W; w++) {
-            const int64_t want = len / z->W * w + len % z->W * w / z->W, at = u.begin - begin;
-            const int64_t now = want > cut[w] ? want - cut[w] : cut[w] - want;
-            if ((want > at ? want - at : at - want) >= now) continue;
-            cut[w] = at;
-            units[w] = u.unit;
+    int w = 1;
+    cut[0] = units[0] = 0;
+    zero_walk(&u, z, m, b);
+    for (int i = 0; i < u.n; i++) {
+        const int64_t rows = u.of[i].rows, cols = u.of[i].cols, step = unit_rows(&u, cols);
+        const int64_t n = rows > step ? (rows + step - 1) / step : 1, stride = step * cols;
+        const int64_t first = u.of[i].offset - begin, last = first + (n - 1) * stride;
+        if (min64(step, rows) * cols > z->largest_unit) z->largest_unit = min64(step, rows) * cols;
+        for (; w < z->W && share(len, w, z->W) <= last; w++) {
+            const int64_t want = share(len, w, z->W);
+            const int64_t j = want > first ? (want - first + stride - 1) / stride : 0;
+            const int64_t at = first + j * stride, prev = j ? at - stride : before;
+            const bool here = at - want < want - prev;
+            cut[w] = here ? at : prev;
+            units[w] = here ? unit + j : j ? unit + j - 1 : before_unit;
         }
+        if (last > before) {
+            before = last;
+            before_unit = unit + n - 1;
+        }
+        unit += n;
     }
-    z->n_units[k] = u.unit + 1;
+    for (; w < z->W; w++) cut[w] = before, units[w] = before_unit;
+    z->n_units[k] = unit;
     cut[z->W] = len;
-    units[z->W] = u.unit + 1;
+    units[z->W] = unit;
 }
 
 /* The first bucket of each kind stands for all of it. */
@@ -191,11 +247,25 @@ void zero_init(struct zero *z, const struct model_shape *m, int W, int n_groups)
     z->len[ZERO_EMBED] = f.in.weights_size;
     z->len[ZERO_HEAD] = f.out.weights_size;
     for (int k = 0; k < f.n_kinds; k++) z->len[ZERO_LAYER + k] = f.layer[k].weights_size;
-    for (int b = 0; b < zero_buckets(z); b++) z->n_of[zero_kind(z, b)]++;
+    for (int b = 0; b < zero_buckets(z); b++) z->n_all[zero_kind(z, b)]++;
     for (int k = 0; k < ZERO_KIND_N; k++)
-        if (z->n_of[k]) cut_bucket(z, m, first_of(z, (enum zero_kind)k));
-    for (int w = 0; w < W; w++) {
-        const int64_t n = zero_at(z, zero_buckets(z), w);
+        if (z->n_all[k]) cut_bucket(z, m, first_of(z, (enum zero_kind)k));
+    zero_set_stage(z, 0, zero_buckets(z));
+}
+
+void zero_set_stage(struct zero *z, int first, int end)
+{
+    z->first = first;
+    z->end = end;
+    z->borrows = z->tied && first > 0 && end == zero_buckets(z);
+    z->shard_max = z->held_max = 0;
+    for (int k = 0; k < ZERO_KIND_N; k++) z->n_of[k] = 0;
+    for (int b = first; b < end; b++) z->n_of[zero_kind(z, b)]++;
+    z->n_of[ZERO_EMBED] += z->borrows;
+    for (int w = 0; w < z->W; w++) {
+        const int64_t n = zero_at(z, z->end, w);
+        const int64_t lent = z->borrows ? z->cut[ZERO_EMBED][w + 1] - z->cut[ZERO_EMBED][w] : 0;
         if (n > z->shard_max) z->shard_max = n;
+        if (n + mem_round(lent, ALIGN) > z->held_max) z->held_max = n + mem_round(lent, ALIGN);
     }
 }

@@ -14,9 +14,15 @@
  * ranks that own it, one in every group. Where W is a power of two, or there is one group, that is
  * the tree over all ranks.
  *
- * What a rank owns of all buckets, one after another, is its shard: optimizer state under every
- * stage but 0, gradients from 2 on, weights under 3. Memory is planned for the largest shard, so
- * that all ranks have one plan; bytes on the wire are those of the ranges themselves.
+ * A stage of a pipeline (worker/plan/pipe.h) holds consecutive buckets. Elements keep their number
+ * in the flat layout of the whole model; zero_local() says where a stage has them. With the head
+ * tied, the last stage of several borrows bucket 0, after its own: it holds the weights, cut as at
+ * their owner, and no state of theirs.
+ *
+ * What a rank owns of all buckets of its stage, one after another, is its shard: optimizer state
+ * under every zero but 0, gradients from 2 on, weights under 3. Memory is planned for the largest
+ * shard, so that all ranks of a stage have one plan; bytes on the wire are those of the ranges
+ * themselves.
  *
  * The gradient norm is a float64 sum over units in order of the flat layout. The owner of a unit
  * takes the unit's own sum, so the norm has the same bits for any number of ranks.
@@ -50,18 +56,25 @@ struct zero {
     int W, n_groups; /* ranks of a group; groups */
     int n_layers;
     bool tied;
+    int first, end;                 /* buckets of the stage: [first, end) */
+    bool borrows;                   /* and bucket 0, of which another stage is the owner */
     int n_kinds;                    /* of layer */
     uint8_t layer[ZERO_LAYERS_MAX]; /* the kind of each, 0 .. n_kinds - 1 */
-    int64_t n_of[ZERO_KIND_N];      /* buckets of that kind */
+    int64_t n_all[ZERO_KIND_N];     /* buckets of that kind in the model */
+    int64_t n_of[ZERO_KIND_N];      /* and in the stage, with what it borrows */
     int64_t len[ZERO_KIND_N];       /* elements of one */
     int64_t n_units[ZERO_KIND_N];
     int64_t largest_unit; /* elements */
     int64_t shard_max;    /* elements of the largest shard */
+    int64_t held_max;     /* and with what is borrowed */
     /* Rank w owns [cut[w], cut[w + 1]) of a bucket: elements and units from the bucket's start. */
     int64_t cut[ZERO_KIND_N][JOB_MAX_RANKS + 1], unit_cut[ZERO_KIND_N][JOB_MAX_RANKS + 1];
 };
 
+/* Of one stage that holds all buckets. */
 void zero_init(struct zero *z, const struct model_shape *m, int W, int n_groups);
+/* Makes it that of a stage of buckets [first, end). */
+void zero_set_stage(struct zero *z, int first, int end);
 
 /* Of rank `rank` of all W n_groups: the ranks of its group, and its number there, which says what
  * it owns; the ranks of all groups that own the same. */
@@ -82,6 +95,21 @@ static inline enum zero_kind zero_kind(const struct zero *z, int b)
     return b <= z->n_layers ? (enum zero_kind)(ZERO_LAYER + z->layer[b - 1]) : ZERO_HEAD;
 }
 
+/* Does the stage hold a bucket; its own, or one that it borrows? */
+static inline bool zero_owns(const struct zero *z, int b)
+{
+    return b >= z->first && b < z->end;
+}
+static inline bool zero_holds(const struct zero *z, int b)
+{
+    return zero_owns(z, b) || (z->borrows && b == 0);
+}
+/* Where the stage has element `offset` of the flat layout, of a bucket that it holds; elements of
+ * its own buckets, and of all that it holds. */
+int64_t zero_local(const struct zero *z, int64_t offset);
+int64_t zero_owned(const struct zero *z);
+int64_t zero_held(const struct zero *z);
+
 /* First element of bucket b in the flat layout, and elements. */
 int64_t zero_begin(const struct zero *z, int b);
 int64_t zero_len(const struct zero *z, int b);
@@ -93,14 +121,14 @@ struct zero_range {
 };
 struct zero_range zero_range(const struct zero *z, int b, int w);
 /* Where rank w's part of bucket b starts in its shard, elements; every part starts at a multiple of
- * 16. b = zero_buckets: the shard's size. */
+ * 16. b = z->end: the shard's size. */
 int64_t zero_at(const struct zero *z, int b, int w);
 
 /* Elements of a window, and where bucket b starts in it. */
 int64_t zero_window(const struct zero *z);
 int64_t zero_window_at(const struct zero *z, int b);
 
-/* Units of all buckets, and the number of bucket b's first. */
+/* Units of all buckets of the model, and the number of bucket b's first. */
 int64_t zero_units(const struct zero *z);
 int64_t zero_first_unit(const struct zero *z, int b);
 
@@ -109,7 +137,7 @@ struct zero_walk {
     int tensor, n;
     struct {
         int64_t rows, cols, offset;
-    } of[PROG_WEIGHTS]; /* tensors of the bucket */
+    } of[PROG_WEIGHTS]; /* tensors of the bucket, with tp the slices of slice_bucket() */
     int64_t row, target, begin, end;
     int64_t unit; /* number in the bucket of [begin, end) */
 };

@@ -38,12 +38,27 @@ enum op_moves {
     MOVES_CARRY,  /* a state from each rank to the next (worker/sp/carry.h) */
     MOVES_MAP,    /* the same, or maps of states to all ranks */
     MOVES_ROWS,   /* all rows: sharded along another dimension afterwards */
+    MOVES_HEADS,  /* all rows of the heads that go to other ranks */
+    MOVES_PARTS,  /* rows between the ranks of tensor parallelism */
+    MOVES_SPAN,   /* a number of each row, fp32, of a norm that spans these */
+    MOVES_LOGITS, /* what each of these has of a row's logits: OP_LOGIT_STAT bytes a row */
     OP_MOVES_N
+};
+
+/* Which rows a row of the output is computed from, where rows are those of a grid of space and
+ * time: a dimension along which it sees other rows must be whole on the rank (spread.h). */
+enum op_along {
+    ALONG_NOTHING = 1, /* from the same row, and from what every rank has whole */
+    ALONG_DIM,         /* from all rows along u.attn.dim; -1: ALONG_SEQUENCE */
+    ALONG_BATCH,   /* from the same row of the batch, or of the tp ranks of a rank, which is spread
+                        * along dimension 0 */
+    ALONG_SEQUENCE /* from all rows: no operator of a grid */
 };
 
 /* ---- scratch --------------------------------------------------------------------------------- */
 
-#define MAP_ROWS 512 /* rows at a time of which the matrix of a delta rule's map is made */
+#define OP_LOGIT_STAT 24  /* bytes of struct xent_stat */
+#define MAP_ROWS      512 /* rows at a time of which the matrix of a delta rule's map is made */
 
 /* Bytes of a step beside values and gradients, added up piece by piece in the order in which its
  * worker/model/op_*.c takes them (rule.h has what adds). */
@@ -63,7 +78,6 @@ struct op_need {
                                   * matrices, of both for MOVES_MAP */
     int64_t switched;            /* columns that an all-to-all moves */
     int64_t rotary, patch;       /* columns that are rotated; of a patch */
-    int64_t rope_tables;         /* of frequencies */
     int64_t gradient;            /* elements of the largest gradient that is summed at once */
     bool types, text;            /* the batch has token types, a caption */
 };
@@ -126,6 +140,8 @@ struct op_rule {
     bool attends;    /* makes gradients in fp32 of what it alone reads (prog_grad_f32) */
     bool rotates;    /* hands an fp32 gradient on as it is */
     bool multiplies; /* takes an fp32 gradient, unless it has a base */
+    bool spreads;    /* what reads its output gives it a part of a gradient, in fp32 */
+    bool sums;       /* in[0] is a part of a sum: its gradient is the sum's, which is rounded */
 
     unsigned over;                     /* inputs, as bits, over which out[0] may be computed */
     int (*alias)(const struct op *op); /* the input whose gradient equals the output's, or may be
@@ -140,6 +156,7 @@ struct op_rule {
 
     enum op_cache cache;
     enum op_moves moves;
+    enum op_along along;
     void (*work)(const struct op_site *s, struct op_work *out);
 };
 

@@ -191,9 +191,19 @@ static bool only_attended(const struct program *p, int value)
     return r->attends || (r->rotates && only_attended(p, op->out[0]));
 }
 
+/* It is a part of a sum over ranks. */
+static bool is_summed(const struct program *p, int v)
+{
+    for (int i = 0; i < p->n_ops; i++)
+        if (op_rules[p->op[i].kind]->sums && p->op[i].in[0] == v) return true;
+    return false;
+}
+
 bool prog_grad_f32(const struct program *p, int value)
 {
     const int v = prog_base(p, value), op = prog_writer(p, v);
+    if (op != PROG_NONE && op_rules[p->op[op].kind]->spreads) return true;
+    if (is_summed(p, v)) return false;
     if (p->value[v].f32 || p->value[v].shared) return true;
     if (p->value[v].rows == ROWS_COND || p->value[v].rows == ROWS_TEXT) return true;
     if (op == PROG_NONE || has_views(p, v) || !only_attended(p, v)) return false;

@@ -37,6 +37,7 @@
 #define PROG_WEIGHTS 1600 /* 512 experts of three and what else a layer has */
 #define PROG_SHARED  8
 #define HEAD_PARTS   4 /* of a tensor that a file groups by head */
+#define FUSED_PARTS  3 /* of a tensor that a file has in place of several */
 #define PROG_SUMS    8 /* sum chunks of a whole sequence, at most */
 #define PROG_X       0 /* the value every section but `in` begins with */
 #define PROG_NONE    (-1)
@@ -68,6 +69,12 @@ struct weight {
      * in another order, or transposed, each by itself (the experts of gpt-oss). 0: it is one. */
     int32_t stack;
     bool frozen; /* part of the checkpoint that training does not change: no gradient */
+    /* A row, or an element, for each id: of tp slices the last ones may be short, or empty. */
+    bool of_ids;
+    /* Rows of what others keep as tensors of their own (queries, keys and values): that many of
+     * each, one after the other; tp ranks have a slice of each. n_fused 0: it is one. */
+    int32_t n_fused;
+    int64_t fused[FUSED_PARTS];
     /* The file's dimensions where they are not [rows, cols] but as many elements: [H, 1, D] of
      * LRPE's theta, [C, 4, 1, 2, 2] of a convolution. n_dims 0: rows, cols. */
     int32_t n_dims;
@@ -83,6 +90,7 @@ enum rows_id {
     ROWS_ALT,  /* DSP: the rank's rows when sharded along dimension 1 (time) */
     ROWS_TEXT, /* rows of the conditioning text, whole on every rank */
     ROWS_COND, /* conditioning vectors: 2, of the sample's t and of t = 0 (frames given clean) */
+    ROWS_PART, /* tensor parallelism: this rank's part of the ROWS_T that its tp ranks share */
     ROWS_N
 };
 
@@ -116,11 +124,14 @@ enum norm_id {
     NORM_LAYER /* (x - mean) rsqrt(var + eps) [* g + b] */
 };
 
+/* What a norm spans that has a rank's part of its columns: those of all ranks' heads. */
+enum span_id { SPAN_NONE, SPAN_QUERIES, SPAN_KEYS };
+
 /* Every operator: X(its enum op_kind, the name of its rule and of its execution). Rules:
  * op_rules.h; executions: worker/model/op.h. */
 /* clang-format off */
 #define OPERATORS(X)                                                                               \
-    /* out = table[ids] * scale; w: table [V, C] */                                                \
+    /* out = table[ids] * scale; w: table [V, C]; under tensor parallelism 0 for ids of others */  \
     X(OP_EMBED, embed)                                                                             \
     /* out = a + table[index]; w: table; u.embed.index says by what */                             \
     X(OP_EMBED_ADD, embed_add)                                                                     \
@@ -185,15 +196,28 @@ enum norm_id {
     X(OP_TABLE, table_add)                                                                         \
     /* out = a, sharded along the other dimension: all-to-all; in: a */                            \
     X(OP_SWITCH, switch)                                                                           \
+    /* out = a, all heads of the rank's rows, as all rows of 1/P of the heads, [P T, cols / P] in   \
+     * the memory of [T, cols], or u.heads.back: the other way; in: a */                           \
+    X(OP_HEADS, heads)                                                                             \
+    /* Tensor parallelism (2205.05198). GATHER: out [ROWS_T] = the parts a [ROWS_PART] of all tp    \
+     * ranks, in their order; backward sums the ranks' gradients, fp32, and rounds once */         \
+    X(OP_GATHER, gather)                                                                           \
+    /* SCATTER: out [ROWS_PART] = [base +] own part of the sum over tp ranks of a [ROWS_T, fp32]    \
+     * [+ b], rounded once; in: a, base or NONE; the sum is formed in a's memory */                \
+    X(OP_SCATTER, scatter)                                                                         \
     /* out = mixture of experts, routes; w: router, then w1, w3, w2 of each expert; u.moe.joined:  \
      * router, w1 and w3 of all, w2 of all, and biases likewise */                                 \
     X(OP_MOE, moe)                                                                                 \
-    /* loss: chunked logits a W' [+ b] and cross-entropy; last of `out` */                         \
+    /* loss: chunked logits a W' [+ b] and cross-entropy; last of `out`. Under tensor parallelism  \
+     * W has the columns of some ids, and ranks tell each other what theirs add up to */           \
     X(OP_XENT, xent)                                                                               \
     /* loss: squared error of a against the batch's target, weighted by row; last of `out`. Rows of\
      * a are patches of out_channels, channels innermost; of each the first in_channels count, the \
      * others (a variance) are not trained here */                                                 \
-    X(OP_MSE, mse)
+    X(OP_MSE, mse)                                                                                 \
+    /* loss: squared error of the noise, and the bound that trains its variance (worker/plan/      \
+     * noise.h); rows as MSE's, of in_channels noises and then as many variances a place */        \
+    X(OP_NOISE, noise)
 /* clang-format on */
 
 #define OP_KIND(kind, name) kind,
@@ -227,10 +251,11 @@ struct op {
         struct {
             enum norm_id kind;
             float eps;
-            int64_t groups; /* norms per row */
-            int64_t dim;    /* columns of each; columns after groups * dim pass unchanged (the
+            int64_t groups;    /* norms per row */
+            int64_t dim;       /* columns of each; columns after groups * dim pass unchanged (the
                              * values of a KV row); 0: the groups tile the row */
-            bool offset;    /* the factor is 1 + g, formed in fp32 */
+            bool offset;       /* the factor is 1 + g, formed in fp32 */
+            enum span_id span; /* one group, of columns of all tp ranks */
         } norm;
         struct {
             enum act_id kind;
@@ -252,6 +277,7 @@ struct op {
             int64_t window; /* a row sees itself and window - 1 before it, and as many after it
                              * where it is not causal; 0: all */
             int dim;        /* DSP: along which dimension rows see each other; -1: the sequence */
+            bool by_heads;  /* of a dimension: q, kv and o lie as HEADS leaves them */
         } attn;
         struct {
             int64_t n_heads, key_dim, value_dim;
@@ -269,6 +295,10 @@ struct op {
         struct {
             int from, to;
         } dims; /* OP_SWITCH: dimension it is sharded along before, after */
+        struct {
+            int sets;  /* of heads, side by side: queries 1, keys and values 2 */
+            bool back; /* from heads to rows */
+        } heads;
         struct {
             int64_t n_experts, top_k, width;
             bool plain; /* weights are the router's softmax over all experts, not over the chosen */
@@ -418,8 +448,9 @@ struct extent {
     int64_t grid[2];           /* DSP: indices of space and of time */
     int64_t attn_kept;         /* bytes of a value with `form` */
     int sp;                    /* ranks of the sequence group */
+    int tp;                    /* ranks that share every layer */
     bool maps;                 /* MOVES_MAP states are passed on by their maps */
-    bool ranges;               /* attention reads which keys every row of the sequence sees */
+    int ranges; /* ranks of whose rows attention reads which keys they see; 0: of the own alone */
 };
 
 enum place_where {

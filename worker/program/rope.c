@@ -156,6 +156,11 @@ bool rope_by_length(const struct model_shape *m)
     return m->rope.kind == ROPE_DYNAMIC || m->rope.kind == ROPE_LONGROPE;
 }
 
+int rope_tables(const struct model_shape *m)
+{
+    return m->rope_local > 0 ? 2 : 1;
+}
+
 int64_t rope_columns(const struct model_shape *m)
 {
     return m->rotary_dim ? m->rotary_dim : m->head_dim;

@@ -28,6 +28,9 @@ bool rope_differs(const struct model_shape *a, const struct model_shape *b);
 /* Whether yarn's factor differs from max_position_embeddings / original_max_position_embeddings:
  * *ratio. The factor counts, as in transformers v5; older versions took the ratio. */
 bool rope_disagrees(const struct model_shape *m, double *ratio);
+/* Tables of frequencies, one after another, whichever of them a rank's layers read: of layers with
+ * a window those of m->rope_local are the second. */
+int rope_tables(const struct model_shape *m);
 /* Columns of a head that turn. */
 int64_t rope_columns(const struct model_shape *m);
 /* Whether the frequencies depend on the length of the sequence. */

@@ -34,14 +34,14 @@ static int extra_attention(const struct program *p, const struct op *op, struct 
 /* ---- scratch --------------------------------------------------------------------------------- */
 
 /* Over the sequence: the first key of each row where there is a window, and the end of its keys
- * where rows look both ways; of all ranks' rows, too, where those are read. */
+ * where rows look both ways; of the group's rows, too, where those are read. */
 static void ask_sequence(struct op_ask *a)
 {
     const int64_t T = ask_rows(a, a->op->in[0]);
     const int n = a->op->u.attn.window <= 0 ? 0 : a->op->u.attn.causal ? 1 : 2;
     for (int i = 0; i < n; i++) {
         ask_twin(a, 8 * T);
-        if (a->x->ranges) ask_twin(a, 8 * a->x->sp * T);
+        if (a->x->ranges) ask_twin(a, 8 * a->x->ranges * T);
     }
     if (!ask_back(a)) {
         if (ask_narrow(a)) ask_bytes(a, 4 * ask_elements(a, a->op->in[0]));
@@ -135,6 +135,7 @@ const struct op_rule rule_attention = {
     .need = need_attention,
     .cache = CACHE_ROWS,
     .moves = MOVES_KEYS,
+    .along = ALONG_DIM,
     .work = work_attention,
 };
 
@@ -149,5 +150,6 @@ const struct op_rule rule_cross = {
     .need = need_nothing,
     .cache = CACHE_NOTHING,
     .moves = MOVES_NOTHING,
+    .along = ALONG_NOTHING,
     .work = work_attention,
 };

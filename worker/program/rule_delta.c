@@ -72,6 +72,7 @@ const struct op_rule rule_short_conv = {
     .need = need_carry,
     .cache = CACHE_STATE,
     .moves = MOVES_CARRY,
+    .along = ALONG_SEQUENCE,
     .work = work_short_conv,
 };
 
@@ -161,5 +162,6 @@ const struct op_rule rule_delta = {
     .need = need_delta,
     .cache = CACHE_STATE,
     .moves = MOVES_MAP,
+    .along = ALONG_SEQUENCE,
     .work = work_delta,
 };

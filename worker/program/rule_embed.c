@@ -10,6 +10,7 @@ const struct op_rule rule_embed = {
     .need = need_nothing,
     .cache = CACHE_NOTHING,
     .moves = MOVES_NOTHING,
+    .along = ALONG_BATCH,
     .work = work_once,
 };
 
@@ -40,5 +41,6 @@ const struct op_rule rule_embed_add = {
     .need = need_embed_add,
     .cache = CACHE_NOTHING,
     .moves = MOVES_NOTHING,
+    .along = ALONG_BATCH,
     .work = work_once,
 };

@@ -17,6 +17,7 @@ const struct op_rule rule_patch = {
     .need = need_patch,
     .cache = CACHE_NOTHING,
     .moves = MOVES_NOTHING,
+    .along = ALONG_BATCH,
     .work = work_nothing,
 };
 
@@ -54,6 +55,7 @@ const struct op_rule rule_position_2d = {
     .need = need_nothing,
     .cache = CACHE_NOTHING,
     .moves = MOVES_NOTHING,
+    .along = ALONG_NOTHING,
     .work = work_position,
 };
 
@@ -68,6 +70,7 @@ const struct op_rule rule_position_1d = {
     .need = need_nothing,
     .cache = CACHE_NOTHING,
     .moves = MOVES_NOTHING,
+    .along = ALONG_NOTHING,
     .work = work_position,
 };
 
@@ -85,6 +88,7 @@ const struct op_rule rule_timestep = {
     .need = need_nothing,
     .cache = CACHE_NOTHING,
     .moves = MOVES_NOTHING,
+    .along = ALONG_NOTHING,
     .work = work_nothing,
 };
 
@@ -104,5 +108,6 @@ const struct op_rule rule_text = {
     .need = need_text,
     .cache = CACHE_NOTHING,
     .moves = MOVES_NOTHING,
+    .along = ALONG_NOTHING,
     .work = work_nothing,
 };

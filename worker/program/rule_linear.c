@@ -41,5 +41,6 @@ const struct op_rule rule_linear = {
     .need = need_nothing,
     .cache = CACHE_NOTHING,
     .moves = MOVES_NOTHING,
+    .along = ALONG_NOTHING,
     .work = work_linear,
 };

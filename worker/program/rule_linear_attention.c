@@ -93,5 +93,6 @@ const struct op_rule rule_linear_attention = {
     .need = need_linear_attention,
     .cache = CACHE_STATE,
     .moves = MOVES_STATES,
+    .along = ALONG_SEQUENCE,
     .work = work_linear_attention,
 };

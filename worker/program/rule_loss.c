@@ -1,9 +1,10 @@
-/* rule_loss.c: XENT and MSE. */
+/* rule_loss.c: XENT, MSE and NOISE. */
 #include "worker/program/rule.h"
 
-/* The bias in fp32, and the gradient of each chunk's. */
+/* What ranks say of a chunk's rows; the bias in fp32, and the gradient of each chunk's. */
 static void scratch_xent(struct op_ask *a)
 {
+    if (a->x->tp > 1) ask_bytes(a, OP_LOGIT_STAT * a->x->tp * a->x->loss_chunk);
     if (!a->op->n_bias) return;
     if (ask_narrow(a)) ask_bytes(a, 4 * a->x->vocab);
     if (ask_back(a)) ask_bytes(a, 4 * a->x->parts * a->x->vocab);
@@ -29,7 +30,8 @@ const struct op_rule rule_xent = {
     .scratch = scratch_xent,
     .need = need_nothing,
     .cache = CACHE_NOTHING,
-    .moves = MOVES_NOTHING,
+    .moves = MOVES_LOGITS,
+    .along = ALONG_BATCH,
     .work = work_xent,
 };
 
@@ -38,6 +40,20 @@ static void scratch_mse(struct op_ask *a)
 {
     for (int i = 0; i <= ask_back(a); i++) ask_bytes(a, 4 * ask_elements(a, a->op->in[0]));
 }
+
+const struct op_rule rule_noise = {
+    .name = "noise and variance",
+    .n_in = 1,
+    .loss = true,
+    .check = check_loss,
+    .reads = READS_A,
+    .scratch = scratch_mse,
+    .need = need_nothing,
+    .cache = CACHE_NOTHING,
+    .moves = MOVES_NOTHING,
+    .along = ALONG_BATCH,
+    .work = work_once,
+};
 
 const struct op_rule rule_mse = {
     .name = "squared error",
@@ -49,5 +65,6 @@ const struct op_rule rule_mse = {
     .need = need_nothing,
     .cache = CACHE_NOTHING,
     .moves = MOVES_NOTHING,
+    .along = ALONG_BATCH,
     .work = work_once,
 };

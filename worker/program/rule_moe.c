@@ -85,5 +85,6 @@ const struct op_rule rule_moe = {
     .gradient = gradient_moe,
     .cache = CACHE_NOTHING,
     .moves = MOVES_NOTHING,
+    .along = ALONG_BATCH,
     .work = work_moe,
 };

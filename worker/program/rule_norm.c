@@ -7,6 +7,7 @@ static void check_norm(const struct program *p, const struct op *op, const struc
     const int64_t groups = op->u.norm.groups, dim = op->u.norm.dim;
     assert(groups > 0 && rule_alike(a, out));
     assert(dim ? groups * dim <= a->cols : a->cols % groups == 0);
+    assert(!op->u.norm.span || (groups == 1 && op->u.norm.kind == NORM_RMS && op->n_w == 1));
 }
 
 static int extra_norm(const struct program *p, const struct op *op, struct value v[2])
@@ -17,10 +18,11 @@ static int extra_norm(const struct program *p, const struct op *op, struct value
     return 1;
 }
 
-/* Factors of 1 + g. */
+/* Factors of 1 + g; what ranks sum of each row. */
 static void scratch_norm(struct op_ask *a)
 {
     scratch_rows_of(a);
+    if (a->op->u.norm.span) ask_bytes(a, 4 * ask_rows(a, a->op->out[0]));
     if (a->op->u.norm.offset) ask_bytes(a, 4 * a->p->weight[a->op->w].rows);
 }
 
@@ -39,6 +41,7 @@ const struct op_rule rule_norm = {
     .scratch = scratch_norm,
     .need = need_nothing,
     .cache = CACHE_NOTHING,
-    .moves = MOVES_NOTHING,
+    .moves = MOVES_SPAN,
+    .along = ALONG_NOTHING,
     .work = work_norm,
 };

@@ -21,6 +21,7 @@ const struct op_rule rule_act = {
     .need = need_nothing,
     .cache = CACHE_NOTHING,
     .moves = MOVES_NOTHING,
+    .along = ALONG_NOTHING,
     .work = work_act,
 };
 
@@ -34,6 +35,7 @@ const struct op_rule rule_glu = {
     .need = need_nothing,
     .cache = CACHE_NOTHING,
     .moves = MOVES_NOTHING,
+    .along = ALONG_NOTHING,
     .work = work_act,
 };
 
@@ -60,6 +62,7 @@ const struct op_rule rule_mix = {
     .need = need_nothing,
     .cache = CACHE_NOTHING,
     .moves = MOVES_NOTHING,
+    .along = ALONG_NOTHING,
     .work = work_mix,
 };
 
@@ -100,6 +103,7 @@ const struct op_rule rule_row_gate = {
     .need = need_nothing,
     .cache = CACHE_NOTHING,
     .moves = MOVES_NOTHING,
+    .along = ALONG_NOTHING,
     .work = work_row_gate,
 };
 
@@ -140,6 +144,7 @@ const struct op_rule rule_modulate = {
     .need = need_nothing,
     .cache = CACHE_NOTHING,
     .moves = MOVES_NOTHING,
+    .along = ALONG_NOTHING,
     .work = work_conditioned,
 };
 
@@ -166,6 +171,7 @@ const struct op_rule rule_gate = {
     .need = need_nothing,
     .cache = CACHE_NOTHING,
     .moves = MOVES_NOTHING,
+    .along = ALONG_NOTHING,
     .work = work_conditioned,
 };
 
@@ -178,6 +184,7 @@ const struct op_rule rule_select = {
     .need = need_nothing,
     .cache = CACHE_NOTHING,
     .moves = MOVES_NOTHING,
+    .along = ALONG_NOTHING,
     .work = work_once,
 };
 
@@ -190,5 +197,6 @@ const struct op_rule rule_table_add = {
     .need = need_nothing,
     .cache = CACHE_NOTHING,
     .moves = MOVES_NOTHING,
+    .along = ALONG_NOTHING,
     .work = work_nothing,
 };

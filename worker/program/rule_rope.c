@@ -12,7 +12,6 @@ static void need_rope(const struct program *p, const struct op *op, struct op_ne
 {
     n->rotary = rule_max(n->rotary,
                          op->u.rope.rotary_dim ? op->u.rope.rotary_dim : op->u.rope.head_dim);
-    n->rope_tables = rule_max(n->rope_tables, 1 + op->u.rope.local);
 }
 
 static void work_rope(const struct op_site *s, struct op_work *w)
@@ -32,6 +31,7 @@ const struct op_rule rule_rope = {
     .need = need_rope,
     .cache = CACHE_NOTHING,
     .moves = MOVES_NOTHING,
+    .along = ALONG_NOTHING,
     .work = work_rope,
 };
 
@@ -56,5 +56,6 @@ const struct op_rule rule_lrpe = {
     .need = need_nothing,
     .cache = CACHE_NOTHING,
     .moves = MOVES_NOTHING,
+    .along = ALONG_BATCH,
     .work = work_lrpe,
 };

@@ -1,3 +1,4 @@
+/* rule_switch.c: what moves rows of a grid: SWITCH, and HEADS, which it is compared with. */
 #include <assert.h>
 #include "worker/program/rule.h"
 
@@ -34,5 +35,25 @@ const struct op_rule rule_switch = {
     .need = need_switch,
     .cache = CACHE_NOTHING,
     .moves = MOVES_ROWS,
+    .along = ALONG_SEQUENCE,
+    .work = work_switch,
+};
+
+static void check_heads(const struct program *p, const struct op *op, const struct value *out)
+{
+    assert(rule_alike(rule_in(p, op, 0), out) && out->rows == ROWS_T);
+    assert(op->u.heads.sets >= 1 && out->cols % op->u.heads.sets == 0);
+}
+
+const struct op_rule rule_heads = {
+    .name = "exchange of heads",
+    .n_in = 1,
+    .check = check_heads,
+    .reads = READS_NOTHING,
+    .scratch = scratch_switch,
+    .need = need_switch,
+    .cache = CACHE_NOTHING,
+    .moves = MOVES_HEADS,
+    .along = ALONG_BATCH,
     .work = work_switch,
 };

@@ -4,7 +4,7 @@
  * steps that recompute the values it reads and that were not kept, each after the steps whose
  * values it reads itself. A recomputed value stays for later steps, except for KEEP_NEVER values
  * that only another recomputation read: those are computed again right before a step that
- * reads them.
+ * reads them. What ranks have gathered stays too: no rows are gathered twice in a backward pass.
  *
  * A dense MLP in pieces keeps neither what its first product nor what its activation makes: its
  * forward steps, and the steps of its backward with those that compute these values again, stand
@@ -207,6 +207,13 @@ static int reads_of(const struct op *op, int out[OP_INS + OP_OUTS])
     return n;
 }
 
+/* Rows of all ranks. */
+static bool is_gathered(const struct program *p, int v)
+{
+    const int op = prog_writer(p, v);
+    return op != PROG_NONE && p->op[op].kind == OP_GATHER;
+}
+
 /* Of what has been brought back for a step since `before`, only what it reads itself, and what
  * comes with that, is good for later steps. */
 static void drop_means(struct scheduler *w, const bool *before, const int *read, int n)
@@ -214,7 +221,7 @@ static void drop_means(struct scheduler *w, const bool *before, const int *read,
     const struct program *p = w->p;
     for (int v = 0; v < p->n_values; v++) {
         if (before[v] || !w->present[v] || p->value[v].keep != KEEP_NEVER) continue;
-        if (w->s->piece[v]) continue;
+        if (w->s->piece[v] || is_gathered(p, v)) continue;
         bool wanted = false;
         for (int i = 0; i < n; i++) wanted |= prog_writer(p, read[i]) == prog_writer(p, v);
         w->present[v] = wanted;

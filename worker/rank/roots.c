@@ -1,5 +1,7 @@
 #include "worker/rank/roots.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -7,6 +9,8 @@
 #include <string.h>
 #include <sys/stat.h>
 #include "api/core/beneath.h"
+#include "api/core/job_paths.h"
+#include "api/core/file.h"
 
 /* A directory or a file, as st_mode has it. */
 static int find(const char *path, const char *const *roots, int n_roots, const char *field,
@@ -56,4 +60,37 @@ int roots_file(const char *path, const char *const *roots, int n_roots, const ch
                char out[RANK_PATH_SIZE], struct err *e)
 {
     return find(path, roots, n_roots, field, S_IFREG, out, e);
+}
+
+static int open_beneath(const char *root, const char *path, const char *field, struct err *e)
+{
+    if (beneath_private(path)) {
+        beneath_refuse(path, e);
+        snprintf(e->field, sizeof e->field, "%s", field);
+        return -1;
+    }
+    const int fd = beneath_open(root, path, O_DIRECTORY);
+    if (fd >= 0) return fd;
+    const int why = errno;
+    err_errno(e, "%s: open %s", field, path);
+    snprintf(e->field, sizeof e->field, "%s", field);
+    if (why == ENOENT) e->code = ERR_NOT_FOUND;
+    if (why == EXDEV || why == ELOOP || why == ENOTDIR) e->code = ERR_INVALID;
+    return -1;
+}
+
+int roots_writable(const char *path, const char *const *roots, int n_roots, const char *field,
+                   struct err *e)
+{
+    char tidy[FILE_PATH_SIZE], joined[2 * FILE_PATH_SIZE];
+    if (*path != '/' && n_roots) {
+        snprintf(joined, sizeof joined, "%s/%s", roots[0], path);
+        return open_beneath(roots[0], joined, field, e);
+    }
+    for (int i = 0; i < n_roots && path_tidy(path, tidy, sizeof tidy); i++)
+        if (beneath_rest(roots[i], tidy)) return open_beneath(roots[i], tidy, field, e);
+    return err_field(e, ERR_NOT_FOUND, field,
+                     "%s: %s lies beneath none of this node's %d writable roots: seqw "
+                     "--writable-root gives one",
+                     field, path, n_roots);
 }

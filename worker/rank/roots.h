@@ -15,5 +15,9 @@ int roots_directory(const char *path, const char *const *roots, int n_roots, con
 /* The same of a regular file. */
 int roots_file(const char *path, const char *const *roots, int n_roots, const char *field,
                char out[RANK_PATH_SIZE], struct err *e);
+/* A descriptor of a directory in which the job may make files: beneath one of the node's writable
+ * roots, as are all links on the way to it. fails: ERR_NOT_FOUND, ERR_INVALID; ERR_IO. */
+int roots_writable(const char *path, const char *const *roots, int n_roots, const char *field,
+                   struct err *e);
 
 #endif

@@ -97,7 +97,12 @@ static int open_data(struct run *r, const struct task *t, struct err *e)
 static int open_plan(struct run *r, struct err *e)
 {
     if (family_complete(&r->spec->model.shape, e)) return -1;
-    if (plan_make(r->spec, r->args->memory_limit, &r->plan, e)) return -1;
+    struct plan *p = malloc(sizeof *p);
+    if (!p) return err_set(e, ERR_IO, "out of memory");
+    int rc = plan_make(r->spec, r->args->memory_limit, p, e);
+    if (!rc) rc = plan_of_rank(r->spec, p, r->args->rank, &r->plan, e);
+    free(p);
+    if (rc) return -1;
     if (r->plan.n_ranks != r->args->n_ranks)
         return err_field(e, ERR_INVALID, "resources.ranks",
                          "the plan wants %d ranks and %d were started", r->plan.n_ranks,
@@ -136,6 +141,30 @@ static int open_memory(struct run *r, struct err *e)
     be_give_scratch(r->be, (char *)r->arena + p->item[PLAN_SCRATCH].offset,
                     p->item[PLAN_SCRATCH].size);
     return 0;
+}
+
+/* Where activations wait for the backward pass. */
+static int open_offload(struct run *r, struct err *e)
+{
+    const struct rank_args *a = r->args;
+    struct offload_options o = {.plan = &r->plan,
+                                .be = r->be,
+                                .host = r->host,
+                                .fd = -1,
+                                .n_tasks = &r->head->lastop[a->rank].n_tasks};
+    const char *roots[RANK_ROOTS];
+    if (!r->plan.offload.on) return 0;
+    for (int i = 0; i < a->n_writable; i++) roots[i] = a->writable[i];
+    if (!r->plan.own_memory) {
+        const char *path = spec_text(r->spec, r->spec->memory.offload_dir);
+        const int dir = roots_writable(path, roots, a->n_writable, OFFLOAD_FIELD, e);
+        if (dir < 0) return -1;
+        o.fd = offload_file(dir, r->plan.offload.disk_size, e);
+        close(dir);
+        if (o.fd < 0) return -1;
+    }
+    r->offload = offload_open(&o, e);
+    return r->offload ? 0 : -1;
 }
 
 /* Blocks of ranks that tensors are summed and gathered in: rings, or where these are all ranks or
@@ -203,6 +232,7 @@ static void close_memory(struct run *r)
 {
     const struct plan *p = &r->plan;
     const bool own = p->own_memory;
+    offload_close(r->offload);
     if (r->host) munmap(r->host, (size_t)p->host_size);
     if (r->own_segment) r->be->ops->free(r->be, r->own_segment, p->segment_size);
     if (r->arena && own) r->be->ops->free(r->be, r->arena, p->arena_size);
@@ -272,7 +302,7 @@ int run_job(struct link *k, struct link_order *o, struct err *e)
         goto out;
     }
     if (open_output(r, e) || open_data(r, t, e) || open_plan(r, e) || open_memory(r, e) ||
-        open_comm(r, e) || link_send_ready(k, e))
+        open_offload(r, e) || open_comm(r, e) || link_send_ready(k, e))
         goto out;
     log_info("rank.ready",
              "job=%lld epoch=%lld kind=%s rank=%d ranks=%d threads=%d isa=%s device=\"%s\" "
@@ -321,6 +351,7 @@ void run_model_options(struct run *r, struct model_options *o)
                                 .plan = &r->plan,
                                 .arena = r->arena,
                                 .host = r->host,
+                                .offload = r->offload,
                                 .segment = r->segment,
                                 .be = r->be,
                                 .comm = r->comm,
@@ -347,6 +378,17 @@ int run_send_artifact(struct run *r, const struct artifact_done *a, struct err *
     return link_send_event(r->link, EV_ARTIFACT, 0, json, e);
 }
 
+/* Of the last step, or of the ranks' pass of a proof. */
+static void write_offload(struct jwrite *w, const struct run *r)
+{
+    if (!r->offload) return;
+    const struct offload_count c = offload_counted(r->offload);
+    jwrite_object(w, "offload");
+    jwrite_int(w, "bytes_out", c.bytes_out);
+    jwrite_int(w, "bytes_in", c.bytes_in);
+    jwrite_end(w);
+}
+
 void run_write_account(struct jwrite *w, const struct run *r, bool ledger_equal,
                        const struct model *m)
 {
@@ -361,6 +403,7 @@ void run_write_account(struct jwrite *w, const struct run *r, bool ledger_equal,
         jwrite_int(w, "host_planned", r->plan.host_size);
         jwrite_int(w, "host_high", mem_round(m->host_end, PLAN_PAGE));
     }
+    if (r->plan.offload.disk_size) jwrite_int(w, "disk_planned", r->plan.offload.disk_size);
     jwrite_int(w, "peak_rss", res.peak);
     jwrite_object(w, "resident");
     jwrite_int(w, "own", res.own);
@@ -368,4 +411,5 @@ void run_write_account(struct jwrite *w, const struct run *r, bool ledger_equal,
     jwrite_int(w, "files", res.files);
     jwrite_end(w);
     jwrite_end(w);
+    write_offload(w, r);
 }

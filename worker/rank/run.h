@@ -26,10 +26,11 @@ struct run {
     struct data *data; /* NULL for generate */
     struct plan plan;
     struct be *be;
-    void *arena;           /* plan.arena_size zeroed bytes of be's memory */
-    void *host;            /* plan.host_size of the host's; NULL where there are none */
-    struct comm *comm;     /* NULL for one rank */
-    void *segment;         /* NULL for one rank */
+    void *arena;             /* plan.arena_size zeroed bytes of be's memory */
+    void *host;              /* plan.host_size of the host's; NULL where there are none */
+    struct offload *offload; /* NULL: the plan offloads nothing */
+    struct comm *comm;       /* NULL for one rank */
+    void *segment;           /* NULL for one rank */
     void *own_segment;     /* where be has memory of its own: the same, allocated here; else NULL */
     struct shm_head *head; /* the gang's page: where this rank shows that it moves */
     struct publish publish;   /* rank 0's */

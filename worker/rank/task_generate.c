@@ -41,6 +41,8 @@ static int send_text(struct run *r, const struct infer_text *t, const struct mod
     jwrite_int(&w, "prompts", t->n_prompts);
     jwrite_int(&w, "n_prompt_tokens", t->n_prompt_tokens);
     jwrite_int(&w, "n_tokens", t->n_tokens);
+    jwrite_double(&w, "prefill_tokens_s", pace_rate(&t->prefill));
+    jwrite_double(&w, "decode_tokens_s", pace_rate(&t->decode));
     if (r->spec->input.source.format == DATA_OPENAI_BATCH) {
         jwrite_int(&w, "refused", t->n_refused);
         jwrite_int(&w, "resumed", t->n_resumed);

@@ -72,7 +72,7 @@ static int write_forms(struct run *r, const struct data_order *o, struct jwrite 
     struct shard sh;
     if (plan_make(s, 0, &r->plan, e)) return -1;
     if (r->plan.S != s->data.seq_len) return 0; /* verify.max_tokens cuts them */
-    if (shard_init(&sh, r->plan.S, r->plan.sp, 0, r->plan.layout, r->plan.rank_bits, e)) return -1;
+    if (plan_shard(&r->plan, r->plan.S, 0, &sh, e)) return -1;
     const int64_t some = FORM_SAMPLES * 16 / r->plan.sp, all = data_order_samples(o);
     const int64_t most = some < FORM_SAMPLES ? some : FORM_SAMPLES, n = all < most ? all : most;
     for (int64_t i = 0; i < n; i++) {
@@ -132,7 +132,7 @@ static int try_orders(struct run *r, const struct data *d, struct jwrite *w, int
     return 0;
 }
 
-static int send(struct run *r, const struct data *d, struct err *e)
+static int send(struct run *r, const struct data *d, double made_mb_s, struct err *e)
 {
     const struct data_stats *s = data_stats(d);
     char json[RANK_RESULT_SIZE];
@@ -149,6 +149,7 @@ static int send(struct run *r, const struct data *d, struct err *e)
     jwrite_int(&w, "masked_tokens", s->n_masked);
     jwrite_int(&w, "skipped_records", s->n_skipped);
     jwrite_double(&w, "unigram_entropy", s->unigram_entropy);
+    if (made_mb_s > 0) jwrite_double(&w, "mb_s", made_mb_s);
     jwrite_array(&w, "orders");
     if (try_orders(r, d, &w, &per_pass, e)) return -1;
     jwrite_end(&w);
@@ -166,7 +167,7 @@ int task_prepare(struct run *r, struct err *e)
     struct data *d = data_open(r->args->prepared_dir, s.id, DATA_TRUST, e);
     if (!d) return -1; /* the data that were written can be read here, or nowhere */
     const bool latents = family_diffusion(&r->spec->model.shape);
-    int rc = latents ? prepare_latents(r, d, e) : send(r, d, e);
+    int rc = latents ? prepare_latents(r, d, e) : send(r, d, s.made_mb_s, e);
     data_close(d);
     return rc;
 }

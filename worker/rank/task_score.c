@@ -18,6 +18,7 @@ static int send_score(struct run *r, const struct score *s, const struct model *
     jwrite_int(&w, "documents", s->n_documents);
     jwrite_int(&w, "windows", s->n_windows);
     jwrite_int(&w, "resumed", s->n_resumed);
+    jwrite_double(&w, "tokens_s", pace_rate(&s->pace));
     run_write_account(&w, r, s->ledger_equal, m);
     jwrite_end(&w);
     if (jwrite_finish(&w) < 0) return err_set(e, ERR_TOO_LARGE, "the result is too long");

@@ -35,6 +35,7 @@ static int open_training(struct training *t, struct err *e)
                               .arena = r->arena,
                               .host = r->host,
                               .segment = r->segment,
+                              .offload = r->offload,
                               .be = r->be,
                               .comm = r->comm,
                               .rank = r->args->rank,

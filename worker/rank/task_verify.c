@@ -15,6 +15,8 @@ static int report(struct run *r, const struct verify *v, const struct model *m, 
     jwrite_bool(&w, "equal", v->equal);
     jwrite_int(&w, "ranks", v->n_ranks);
     jwrite_int(&w, "rings", r->plan.dp);
+    if (v->n_stages > 1) jwrite_int(&w, "stages", v->n_stages);
+    if (v->n_samples > 1) jwrite_int(&w, "samples", v->n_samples);
     jwrite_int(&w, "tokens", v->n_tokens);
     jwrite_int(&w, "targets", v->targets_1);
     jwrite_double(&w, "loss_sp1", v->loss_1);

@@ -105,7 +105,8 @@ int training_verify_first(struct training *t, struct err *e)
     struct plan *pass = malloc(sizeof *pass);
     const int64_t S = plan_verify_seq(r->spec, &r->plan);
     if (!pass) return err_set(e, ERR_IO, "out of memory");
-    int rc = plan_at(r->spec, &r->plan, S, 1, pass, e) || model_set_seq(&t->train.model, S, e);
+    int rc = plan_at(r->spec, &r->plan, S, plan_verify_samples(&r->plan), pass, e) ||
+             model_set_seq(&t->train.model, S, e);
     if (!rc) plan_verify_comm(&r->spec->model.shape, pass, r->args->rank, pass->comm);
     struct verify_args a = {
         .spec = r->spec, .model = &t->train.model, .data = r->data, .want = pass->comm};

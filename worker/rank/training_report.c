@@ -88,6 +88,7 @@ int training_result(struct training *t, struct err *e)
     write_evals(&w, t);
     jwrite_str(&w, "weights_sha256", t->last.weights_sha256);
     jwrite_str(&w, "checkpoint", t->last.path);
+    if (t->last.save_ms) jwrite_double(&w, "checkpoint_mb_s", ckpt_mb_s(&t->last));
     jwrite_str(&w, "hf", hf);
     if (r->plan.ema) jwrite_str(&w, "hf_ema", ema);
     run_write_account(&w, r, t->ledger_equal, &t->train.model);

@@ -105,7 +105,7 @@ static int write_checkpoint(struct training *t, bool best, struct err *e)
     const struct hf_beside beside = {
         *t->beside ? t->beside : NULL,
         !read->own_tokens && (read->n_bytes > 0 || read->eval_bytes > 0), a.flow.still, a.flow.arg};
-    struct model_shape shape = r->spec->model.shape;
+    struct model_shape shape = slice_whole(&r->spec->model.shape);
     struct ckpt_info info;
     char json[2048];
     const int64_t since_us = clock_us();

@@ -42,7 +42,7 @@ static int load_checkpoint(struct run *r, const struct ckpt_arrays *a, const str
                            struct ckpt_state *s, struct err *e)
 {
     char digest[SHA256_HEX];
-    struct model_shape shape = r->spec->model.shape;
+    struct model_shape shape = slice_whole(&r->spec->model.shape);
     /* As the stage of its last step had it. */
     shape.rope_theta = stage_rope_theta(r->spec, stage_at(r->spec, info->step - 1));
     const int rc = ckpt_load(info->path, &shape, a, s, e);
@@ -84,6 +84,19 @@ static int resolve_model(struct run *r, char dir[RANK_PATH_SIZE], struct err *e)
 
 /* ---- a model that is whole on every rank ----------------------------------------------------- */
 
+/* Slices and stages, each from rank 0 to the ranks that hold it. */
+static int load_parts(struct run *r, struct model *m, struct err *e)
+{
+    char dir[RANK_PATH_SIZE];
+    struct sharded_state h;
+    const struct model_shape whole = slice_whole(&m->shape);
+    sharded_init(&h, r->spec, m, r->args->rank);
+    if (!run_first(r)) return scatter_serve(&h, e);
+    if (resolve_model(r, dir, e)) return -1;
+    if (scatter_model(&h, dir, &whole, e)) return about(e, "model.path");
+    return scatter_end(&h, e);
+}
+
 static int load_whole(struct run *r, struct model *m, struct err *e)
 {
     char dir[RANK_PATH_SIZE];
@@ -107,6 +120,8 @@ int weights_load(struct run *r, struct model *m, struct err *e)
     int64_t origin = 0;
     if (run_first(r) && choose(r, &origin, &none, e)) return -1;
     if (share(r, m, &origin, sizeof origin, e)) return -1;
+    const bool parts = m->plan->tp > 1 || m->plan->pp > 1;
+    if (origin == ORIGIN_MODEL && parts) return load_parts(r, m, e);
     if (origin == ORIGIN_MODEL) return load_whole(r, m, e);
     model_random(m, r->spec->seed);
     return 0;
@@ -122,8 +137,9 @@ static int load_pieces(struct run *r, struct sharded_state *h, int64_t origin,
     const struct ckpt_arrays a = scatter_arrays(h);
     if (origin == ORIGIN_RANDOM) return 0;
     if (origin == ORIGIN_CHECKPOINT) return load_checkpoint(r, &a, &out->info, &out->state, e);
+    const struct model_shape whole = slice_whole(&r->spec->model.shape);
     if (resolve_model(r, dir, e)) return -1;
-    return scatter_model(h, dir, &r->spec->model.shape, e) ? about(e, "model.path") : 0;
+    return scatter_model(h, dir, &whole, e) ? about(e, "model.path") : 0;
 }
 
 /* The others hear that rank 0 is busy. */

@@ -14,7 +14,9 @@
  *                 gather
  *   gather(d)     all-gather; backward split: the gradient of a whole activation is the same
  *                 on every rank
- *   keep          nothing */
+ *   keep          nothing
+ *
+ * Where switches stand in a program is the compiler's to say: worker/program/spread.h. */
 #ifndef SEQD_SP_DSP_H
 #define SEQD_SP_DSP_H
 
@@ -47,21 +49,14 @@ int dsp_switch(struct dsp *d, struct tensor dst, struct tensor src, int from, in
 void dsp_split(struct dsp *d, struct tensor dst, struct tensor whole, int dim);
 int dsp_gather(struct dsp *d, struct tensor whole, struct tensor src, int dim, struct err *e);
 
-/* ---- the fewest switches --------------------------------------------------------------------- */
-
-/* A stage needs some dimensions whole (bit d), and so may be spread along any other. */
-#define DSP_DIMS   4
-#define DSP_STAGES 512
-struct dsp_stage {
-    unsigned whole;         /* dimensions it sees along */
-    int64_t size[DSP_DIMS]; /* indices of each */
+/* Ulysses on a grid: rows of all heads <-> all rows of the heads of rank r, H / P of each set. */
+struct dsp_heads {
+    struct tensor rows;  /* [T, sets * H * D] of this rank, T the same on all of them */
+    struct tensor heads; /* [P * T, sets * H / P * D] in rank order, ld == cols */
+    int sets;
+    bool back; /* heads to rows */
 };
-/* The dimension each stage is spread along, so that the rows that move between them are fewest, and
- * the switches among those with equally few; first and last: the dimension at entry and exit, -1:
- * free. Returns the number of switches, those at entry and exit included, -1 where a stage needs
- * every dimension whole, so that nothing is left to spread. *moved: rows that all ranks together
- * send; NULL: not wanted. */
-int dsp_label(const struct dsp_stage *stage, int n, int n_dims, int P, int first, int last,
-              int label[], int64_t *moved);
+/* Collective. fails: comm's errors. */
+int dsp_turn_heads(struct dsp *d, const struct dsp_heads *h, struct err *e);
 
 #endif

@@ -37,6 +37,15 @@ void sp_place(struct sp_buffers *b, const struct attention_need *need, void *are
     }
 }
 
+int sp_open_groups(struct sp *sp, struct err *e)
+{
+    const struct shard *sh = &sp->shard;
+    return comm_view(sp->comm, rank_block(sh->r, sh->u), &sp->group, e) ||
+                   comm_view(sp->comm, rank_across(sh->r, sh->u, sh->P), &sp->ring, e)
+               ? -1
+               : 0;
+}
+
 /* ---- decoding -------------------------------------------------------------------------------- */
 
 /* What lies in buf.part. One rank's partial result is attention over its own keys, and their

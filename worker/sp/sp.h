@@ -1,7 +1,7 @@
 /* sp.h: sequence parallelism: attention over a sequence that no rank holds whole.
  *
  * A strategy is a struct sp_row; the model calls sp->ops->attn_* and knows nothing of ranks.
- * Each is a file here: local, rsa with its forms two_pass and all_gather, ulysses.
+ * Each is a file here: local, rsa with its forms two_pass and all_gather, ulysses (usp too).
  * Linear attention has a table of its own (linear.h): how states pass from rank to rank; DSP's
  * changes of the sharded dimension are in dsp.h.
  *
@@ -58,6 +58,9 @@ struct sp {
     const struct sp_ops *ops;
     struct be *be;
     struct comm *comm; /* NULL for local */
+    /* ulysses, usp: views of comm (sp_open_groups): the ranks of the group, and those of its place
+     * in all groups. NULL: this rank alone. */
+    struct comm *group, *ring;
     struct shard shard;
     struct sp_attn_shape shape;
     struct sp_buffers buf;
@@ -84,7 +87,8 @@ struct sp_fwd_args {
     void *kept;             /* out: what the layer's backward needs; NULL where that is nothing */
     const struct reach_map *reach; /* NULL: not known, and nothing is left out */
     const int64_t *all_lo,
-        *all_hi;             /* strategy_row.ranges: [P*T] lo and hi of every global position */
+        *all_hi;             /* strategy_row.ranges: [u*T] lo and hi of the group's rows, in the
+                              * order of shard_group; u 1: not read */
     struct sp_seen all_seen; /* these, on the host */
 };
 
@@ -130,6 +134,9 @@ const struct sp_ops *sp_find(enum strategy_id id, enum form_id form);
 /* Points the buffers of `need` (worker/plan/attention.h) into its arena_size and segment_size bytes
  * at arena and segment. Those of the blockwise ring, bounce, m and delta are the caller's. */
 void sp_place(struct sp_buffers *b, const struct attention_need *need, void *arena, void *segment);
+
+/* The views of a rank whose shard and comm are there. fails: ERR_IO, no memory. */
+int sp_open_groups(struct sp *sp, struct err *e);
 
 /* What strategies take from each other, and the decoding that they share (sp.c). */
 extern const struct sp_ops sp_local, sp_rsa, sp_two_pass, sp_two_pass_scatter, sp_all_gather;

@@ -1,9 +1,15 @@
 /* Attention by heads (DeepSpeed-Ulysses, 2309.14509): an all-to-all turns rows of all heads into
  * all rows of some heads, attention is local, and another all-to-all turns its output back.
  *
- *   forward   q and kv go out, o comes back: (P-1)/P (2H + 2Hk) T D elements where heads divide
+ *   forward   q and kv go out, o comes back: (u-1)/u (2H + 2Hk) T D elements where heads divide
  *   backward  q, kv, o and lse of the own heads have been kept; dO goes out in the model's
  *             precision, dQ, dK and dV come back in fp32
+ *
+ * With a ring (USP, 2405.07719) the ranks are groups of u in a row, rank = ring u + place. The
+ * all-to-all is the group's, which then holds its ranks' rows as one rank of a ring of P/u would;
+ * the ranks of the same place, which have the same heads, pass keys and values round (rsa.c). A
+ * group's rows are one run of the sequence, or under zigzag two; each is an exchange of its own, so
+ * that they arrive in order.
  *
  * Heads go to ranks as evenly as they can (worker/plan/attention.h). Where a group of query heads
  * that share a KV head is divided, its keys and values go to each of its ranks, and what these have
@@ -11,33 +17,55 @@
  * chunks of the whole sequence: the sums of one rank, and under "ranks" its bits where no group is
  * divided. */
 #include <assert.h>
+#include "api/core/mutant.h"
 #include "worker/sp/block.h"
 #include "worker/sp/over_p.h"
 
 struct heads { /* one call */
     struct sp *sp;
-    int P, r;
-    struct sp whole; /* one rank that holds the sequence, and the heads of one group */
+    int u, r; /* ranks of the group; this one's place */
+    int n_runs;
+    int64_t run; /* rows of this rank in a run */
+    /* The rank of the ring that the group is, and the heads of one KV head; in a group of all, the
+     * rank that holds the sequence, without the ranks' padding. */
+    struct sp whole;
+    const struct sp_ops *ops; /* what that one runs */
+    struct reach_map room;
+    const struct reach_map *reach; /* as the groups see */
     struct head_share mine;
-    int64_t rows; /* P*T: of the sequence with all ranks' padding */
+    int64_t rows; /* u*T: the group's with all ranks' padding */
     enum dtype dtype;
     struct tensor q, kv,
         o;      /* kept: [rows, nq*D], [rows, nk*(2*D)]: K, V of each head; [rows, nq*D] */
-    float *lse; /* kept: [nq, S of whole] */
+    float *lse; /* kept: [nq, T of whole] */
 };
 
-static void heads_of(struct heads *h, struct sp *sp, enum dtype dtype, void *kept)
+static void set_whole(struct heads *h)
 {
-    const int64_t D = sp->shape.head_dim;
-    assert(kept && sp->shard.layout == LAYOUT_CONTIGUOUS);
-    h->sp = sp, h->P = sp->shard.P, h->r = sp->shard.r, h->dtype = dtype;
-    h->mine = head_share(sp->shape.n_heads, sp->shape.n_kv_heads, h->P, h->r);
-    h->rows = h->P * sp->shard.T;
+    const struct sp *sp = h->sp;
     h->whole = *sp;
-    h->whole.comm = NULL;
+    h->whole.comm = sp->ring;
+    h->whole.shard = shard_group(&sp->shard);
+    h->ops = sp->ring ? &sp_rsa : &sp_local;
+    assert((h->whole.shard.P > 1) == (sp->ring != NULL) && (h->u > 1) == (sp->group != NULL));
+    if (sp->ring) return;
     const int rc = shard_init(&h->whole.shard, sp->shard.S, 1, 0, LAYOUT_CONTIGUOUS,
                               sp->shard.rank_bits, NULL);
     assert(rc == 0);
+}
+
+static void heads_of(struct heads *h, struct sp *sp, enum dtype dtype, void *kept,
+                     const struct reach_map *reach)
+{
+    const int64_t D = sp->shape.head_dim;
+    assert(kept);
+    h->sp = sp, h->u = sp->shard.u, h->r = sp->shard.r % h->u, h->dtype = dtype;
+    h->n_runs = shard_runs(&sp->shard);
+    h->run = sp->shard.T / h->n_runs;
+    h->mine = head_share(sp->shape.n_heads, sp->shape.n_kv_heads, h->u, h->r);
+    h->rows = h->u * sp->shard.T;
+    h->reach = reach_groups(reach, &sp->shard, &h->room);
+    set_whole(h);
     char *at = kept;
     const int64_t nq = h->mine.nq * D, nk = h->mine.nk * 2 * D, unit = dtype_size(dtype);
     h->q = tensor_of(dtype, at, h->rows, nq, nq);
@@ -51,54 +79,68 @@ static void heads_of(struct heads *h, struct sp *sp, enum dtype dtype, void *kep
 
 static struct head_share share_of(const struct heads *h, int w)
 {
-    return head_share(h->sp->shape.n_heads, h->sp->shape.n_kv_heads, h->P, w);
+    return head_share(h->sp->shape.n_heads, h->sp->shape.n_kv_heads, h->u, w);
 }
 
 /* ---- the all-to-all -------------------------------------------------------------------------- */
 
-/* Rows of rank j in a tensor of the whole sequence. */
-static struct tensor rows_of(const struct heads *h, struct tensor t, int j)
+/* Rows of run c in a tensor of the group's rows, and in one of the own rows. */
+static struct tensor run_of(const struct heads *h, struct tensor t, int c)
 {
-    return tensor_sub(t, j * h->sp->shard.T, h->sp->shard.T, 0, t.cols);
+    return tensor_sub(t, c * h->u * h->run, h->u * h->run, 0, t.cols);
 }
 
-/* The part of [T, cols] tensors that is of rank w's heads: queries [T, nq*D], keys and values [T,
- * nk*2*D]. A buffer holds all ranks' queries, then all ranks' keys and values. */
+static struct tensor own_run(const struct heads *h, struct tensor t, int c)
+{
+    return tensor_sub(t, c * h->run, h->run, 0, t.cols);
+}
+
+/* Rank j's part of run c in a tensor of the group's rows. */
+static struct tensor rows_of(const struct heads *h, struct tensor t, int c, int j)
+{
+    return tensor_sub(t, (c * h->u + j) * h->run, h->run, 0, t.cols);
+}
+
+/* The part of tensors of a run's rows that is of rank w's heads: queries [run, nq*D], keys and
+ * values [run, nk*2*D]. A buffer holds for each run all ranks' queries, then all ranks' keys and
+ * values. */
 struct parcel {
     struct tensor q, kv;
 };
 
-static struct parcel parcel_of(const struct heads *h, enum dtype dtype, void *buffer, int w,
+static struct parcel parcel_of(const struct heads *h, enum dtype dtype, void *buffer, int c, int w,
                                bool with_kv)
 {
-    const int64_t T = h->sp->shard.T, D = h->sp->shape.head_dim, unit = dtype_size(dtype);
-    int64_t q_at = 0, kv_at = 0;
-    for (int u = 0; u < h->P; u++) {
-        const struct head_share s = share_of(h, u);
-        if (u < w) q_at += s.nq;
-        kv_at += s.nq + (u < w ? 2 * s.nk : 0);
+    const int64_t n = h->run, D = h->sp->shape.head_dim, unit = dtype_size(dtype);
+    int64_t q_at = 0, kv_at = 0, all = 0;
+    for (int k = 0; k < h->u; k++) {
+        const struct head_share s = share_of(h, k);
+        if (k < w) q_at += s.nq;
+        kv_at += s.nq + (k < w ? 2 * s.nk : 0);
+        all += s.nq + (with_kv ? 2 * s.nk : 0);
     }
     const struct head_share s = share_of(h, w);
     const int64_t nq = s.nq * D, nk = with_kv ? s.nk * 2 * D : 0;
-    return (struct parcel){tensor_of(dtype, (char *)buffer + T * q_at * D * unit, T, nq, nq),
-                           tensor_of(dtype, (char *)buffer + T * kv_at * D * unit, T, nk, nk)};
+    char *from = (char *)buffer + c * n * all * D * unit;
+    return (struct parcel){tensor_of(dtype, from + n * q_at * D * unit, n, nq, nq),
+                           tensor_of(dtype, from + n * kv_at * D * unit, n, nk, nk)};
 }
 
 /* Where the ranks' parcels of queries begin and end, from the first one; or of keys and values. */
 static void parcels_at(const struct heads *h, enum dtype dtype, bool kv, int64_t at[])
 {
     at[0] = 0;
-    for (int w = 0; w < h->P; w++) {
+    for (int w = 0; w < h->u; w++) {
         const struct head_share s = share_of(h, w);
-        at[w + 1] = at[w] + h->sp->shard.T * (kv ? 2 * s.nk : s.nq) * h->sp->shape.head_dim *
-                                dtype_size(dtype);
+        at[w + 1] = at[w] +
+                    h->run * (kv ? 2 * s.nk : s.nq) * h->sp->shape.head_dim * dtype_size(dtype);
     }
 }
 
-/* Where the ranks' rows begin and end in a tensor of the whole sequence. */
+/* Where the ranks' rows begin and end in a run's. */
 static void rows_at(const struct heads *h, struct tensor t, int64_t at[])
 {
-    for (int w = 0; w <= h->P; w++) at[w] = w * h->sp->shard.T * t.cols * dtype_size(t.dtype);
+    for (int w = 0; w <= h->u; w++) at[w] = w * h->run * t.cols * dtype_size(t.dtype);
 }
 
 static struct tensor query_cols(const struct heads *h, struct tensor t, int w)
@@ -108,11 +150,11 @@ static struct tensor query_cols(const struct heads *h, struct tensor t, int w)
     return tensor_sub(t, 0, t.rows, s.q0 * D, s.nq * D);
 }
 
-/* Columns of the i-th KV head of w: its key (or value) in [T, 2*Hk*D], and in w's [.., nk*2*D]. */
-static struct tensor kv_cols(const struct heads *h, struct tensor t, int w, int64_t i, bool value)
+/* KV head k's key (or value) in [T, 2*Hk*D]; the i-th of a rank's own in [.., nk*2*D]. */
+static struct tensor kv_cols(const struct heads *h, struct tensor t, int64_t k, bool value)
 {
     const int64_t D = h->sp->shape.head_dim, Hk = h->sp->shape.n_kv_heads;
-    return tensor_sub(t, 0, t.rows, (share_of(h, w).k0 + i + (value ? Hk : 0)) * D, D);
+    return tensor_sub(t, 0, t.rows, (k + (value ? Hk : 0)) * D, D);
 }
 
 static struct tensor own_kv_cols(const struct heads *h, struct tensor t, int64_t i, bool value)
@@ -123,19 +165,22 @@ static struct tensor own_kv_cols(const struct heads *h, struct tensor t, int64_t
 
 static void pack_kv(struct heads *h, struct tensor to, struct tensor kv, int w)
 {
-    for (int64_t i = 0; i < share_of(h, w).nk; i++)
+    const struct head_share its = share_of(h, w);
+    for (int64_t i = 0; i < its.nk; i++) {
+        int64_t k = its.k0 + i;
+        if (mutant_on(MUTANT_HEADS_WRONG)) k = (k + 1) % h->sp->shape.n_kv_heads;
         for (int v = 0; v < 2; v++)
-            block_copy(h->sp, own_kv_cols(h, to, i, v), kv_cols(h, kv, w, i, v));
+            block_copy(h->sp, own_kv_cols(h, to, i, v), kv_cols(h, kv, k, v));
+    }
 }
 
 /* Both at once; kv's buffers NULL: queries alone. */
 static int exchange(struct heads *h, struct comm_blocks q[2], struct comm_blocks kv[2], bool own,
                     struct err *e)
 {
-    struct comm *c = h->sp->comm;
+    struct comm *c = h->sp->group;
     struct comm_exchange x[2];
     const int n = kv[0].data ? 2 : 1;
-    if (h->P == 1) return 0;
     if (comm_batch_begin(c, e) || comm_all_to_all(c, PURPOSE_HEADS, q[0], q[1], own, &x[0], e) ||
         (n == 2 && comm_all_to_all(c, PURPOSE_HEADS, kv[0], kv[1], own, &x[1], e)) ||
         comm_batch_end(c, e))
@@ -145,26 +190,35 @@ static int exchange(struct heads *h, struct comm_blocks q[2], struct comm_blocks
     return 0;
 }
 
-/* Exchanges parcels in `buffer` for rows of q_all and kv_all; to_rows: which way. kv_all.data NULL:
- * queries alone. */
-static int trade(struct heads *h, void *buffer, struct tensor q_all, struct tensor kv_all,
-                 bool to_rows, struct err *e)
+/* Exchanges run c's parcels in `buffer` for rows of q_all and kv_all; to_rows: which way.
+ * kv_all.data NULL: queries alone. */
+static int trade_run(struct heads *h, void *buffer, int c, struct tensor q_all,
+                     struct tensor kv_all, bool to_rows, struct err *e)
 {
     const bool with_kv = kv_all.data != NULL;
     const enum dtype dtype = q_all.dtype;
-    const struct parcel first = parcel_of(h, dtype, buffer, 0, with_kv);
+    const struct parcel first = parcel_of(h, dtype, buffer, c, 0, with_kv);
     int64_t at[4][JOB_MAX_RANKS + 1];
-    assert(q_all.ld == q_all.cols && kv_all.ld == kv_all.cols);
     parcels_at(h, dtype, false, at[0]);
     rows_at(h, q_all, at[1]);
     parcels_at(h, dtype, true, at[2]);
     rows_at(h, kv_all, at[3]);
     struct comm_blocks q[2], kv[2];
     q[!to_rows] = (struct comm_blocks){first.q.data, at[0]};
-    q[to_rows] = (struct comm_blocks){q_all.data, at[1]};
+    q[to_rows] = (struct comm_blocks){run_of(h, q_all, c).data, at[1]};
     kv[!to_rows] = (struct comm_blocks){with_kv ? first.kv.data : NULL, at[2]};
-    kv[to_rows] = (struct comm_blocks){kv_all.data, at[3]};
+    kv[to_rows] = (struct comm_blocks){with_kv ? run_of(h, kv_all, c).data : NULL, at[3]};
     return exchange(h, q, kv, to_rows, e);
+}
+
+/* Of all runs. */
+static int trade(struct heads *h, void *buffer, struct tensor q_all, struct tensor kv_all,
+                 bool to_rows, struct err *e)
+{
+    assert(q_all.ld == q_all.cols && kv_all.ld == kv_all.cols);
+    for (int c = 0; h->u > 1 && c < h->n_runs; c++)
+        if (trade_run(h, buffer, c, q_all, kv_all, to_rows, e)) return -1;
+    return 0;
 }
 
 /* Rows of the own heads from all ranks; q, and kv unless it has no data, are of the own tokens. */
@@ -173,13 +227,15 @@ static int to_heads(struct heads *h, struct tensor q, struct tensor kv, struct t
 {
     struct sp *sp = h->sp;
     const bool with_kv = kv.data != NULL;
-    for (int w = 0; w < h->P; w++) {
-        struct parcel p = parcel_of(h, h->dtype, sp->buf.at[ATTN_OUT], w, with_kv);
-        if (h->P == 1) p = (struct parcel){q_all, kv_all};
-        block_copy(sp, p.q, query_cols(h, q, w));
-        if (with_kv) pack_kv(h, p.kv, kv, w);
-    }
-    if (!with_kv) kv_all.data = NULL;
+    if (!with_kv) kv_all = (struct tensor){0};
+    for (int c = 0; c < h->n_runs; c++)
+        for (int w = 0; w < h->u; w++) {
+            struct parcel p = parcel_of(h, h->dtype, sp->buf.at[ATTN_OUT], c, w, with_kv);
+            if (h->u == 1) p.q = rows_of(h, q_all, c, 0);
+            if (h->u == 1 && with_kv) p.kv = rows_of(h, kv_all, c, 0);
+            block_copy(sp, p.q, query_cols(h, own_run(h, q, c), w));
+            if (with_kv) pack_kv(h, p.kv, own_run(h, kv, c), w);
+        }
     return trade(h, sp->buf.at[ATTN_OUT], q_all, kv_all, true, e);
 }
 
@@ -206,7 +262,7 @@ static struct group group_of(const struct heads *h, int64_t i)
     return (struct group){a - h->mine.q0, z - a};
 }
 
-/* The group's columns, of rows that are the sequence's. */
+/* The columns of a KV head's queries, and its own, of rows that are `whole`'s. */
 static struct tensor group_cols(const struct heads *h, struct tensor t, struct group g)
 {
     const int64_t D = h->sp->shape.head_dim;
@@ -225,14 +281,14 @@ static void take_group(struct heads *h, struct group g)
     h->whole.shape.n_kv_heads = 1;
     if (h->sp->shape.sink.data)
         h->whole.shape.sink = tensor_sub(h->sp->shape.sink, 0, 1, h->mine.q0 + g.first, g.n);
-    h->whole.drop.head = (uint32_t)(h->mine.q0 + g.first);
+    h->whole.drop.head = h->sp->drop.head + (uint32_t)(h->mine.q0 + g.first);
 }
 
-/* Zeroes the rows after the sequence: padding of the last ranks. */
+/* Zeroes the rows after those of `whole`: padding of the last ranks. */
 static void zero_rest(struct heads *h, struct tensor t)
 {
-    const int64_t S = h->whole.shard.T, size = t.cols * dtype_size(t.dtype) / 4;
-    h->sp->be->ops->fill(h->sp->be, (float *)t.data + S * size, (t.rows - S) * size, 0);
+    const int64_t T = h->whole.shard.T, size = t.cols * dtype_size(t.dtype) / 4;
+    h->sp->be->ops->fill(h->sp->be, (float *)t.data + T * size, (t.rows - T) * size, 0);
 }
 
 static int attend(struct heads *h, const struct sp_fwd_args *a, struct err *e)
@@ -244,11 +300,12 @@ static int attend(struct heads *h, const struct sp_fwd_args *a, struct err *e)
                                         .kv = pair_cols(h, h->kv, i),
                                         .o = group_cols(h, h->o, g),
                                         .lse = h->lse + g.first * h->whole.shard.T,
-                                        .lo = a->all_lo,
-                                        .hi = a->all_hi,
-                                        .seen = a->all_seen};
+                                        .lo = h->u > 1 ? a->all_lo : a->lo,
+                                        .hi = h->u > 1 ? a->all_hi : a->hi,
+                                        .seen = h->u > 1 ? a->all_seen : a->seen,
+                                        .reach = h->reach};
         take_group(h, g);
-        if (sp_local.attn_fwd(&h->whole, &one, e)) return -1;
+        if (h->ops->attn_fwd(&h->whole, &one, e)) return -1;
     }
     return 0;
 }
@@ -274,44 +331,65 @@ static int attend_back(struct heads *h, const struct sp_bwd_args *a, struct tens
                                         .dq = group_cols(h, dq, g),
                                         .dkv = pair_cols(h, dkv, i),
                                         .d_sink = sinks_of(h, a->d_sink, g),
-                                        .lo = a->all_lo,
-                                        .hi = a->all_hi,
-                                        .seen = a->all_seen};
+                                        .lo = h->u > 1 ? a->all_lo : a->lo,
+                                        .hi = h->u > 1 ? a->all_hi : a->hi,
+                                        .seen = h->u > 1 ? a->all_seen : a->seen,
+                                        .reach = h->reach};
         take_group(h, g);
-        if (sp_local.attn_bwd(&h->whole, &one, e)) return -1;
+        if (h->ops->attn_bwd(&h->whole, &one, e)) return -1;
     }
     return 0;
 }
 
 /* ---- forward and backward -------------------------------------------------------------------- */
 
-static int ulysses_fwd(struct sp *sp, const struct sp_fwd_args *a, struct err *e)
+static int heads_fwd(struct sp *sp, const struct sp_fwd_args *a, struct err *e)
 {
     struct heads h;
-    heads_of(&h, sp, a->kv.dtype, a->kept);
+    heads_of(&h, sp, a->kv.dtype, a->kept, a->reach);
     if (to_heads(&h, a->q, a->kv, h.q, h.kv, e) || attend(&h, a, e)) return -1;
     struct tensor out = h.o;
     out.data = sp->buf.at[ATTN_OUT];
-    if (h.P > 1) block_copy(sp, out, h.o);
+    if (h.u > 1) block_copy(sp, out, h.o);
     if (to_tokens(&h, out, (struct tensor){0}, e)) return -1;
-    for (int w = 0; w < h.P; w++)
-        block_copy(sp, query_cols(&h, a->o, w),
-                   w == h.r ? rows_of(&h, h.o, w)
-                            : parcel_of(&h, h.dtype, sp->buf.at[ATTN_IN], w, false).q);
+    for (int c = 0; c < h.n_runs; c++)
+        for (int w = 0; w < h.u; w++)
+            block_copy(sp, query_cols(&h, own_run(&h, a->o, c), w),
+                       w == h.r ? rows_of(&h, h.o, c, w)
+                                : parcel_of(&h, h.dtype, sp->buf.at[ATTN_IN], c, w, false).q);
     return 0;
 }
 
 static void add_kv(struct heads *h, struct tensor dkv, struct tensor part, int w)
 {
+    void (*const add)(struct sp *, struct tensor,
+                      struct tensor) = mutant_on(MUTANT_SHARED_ONCE) ? block_copy : block_add;
     for (int64_t i = 0; i < share_of(h, w).nk; i++)
         for (int v = 0; v < 2; v++)
-            block_add(h->sp, kv_cols(h, dkv, w, i, v), own_kv_cols(h, part, i, v));
+            add(h->sp, kv_cols(h, dkv, share_of(h, w).k0 + i, v), own_kv_cols(h, part, i, v));
 }
 
-static int ulysses_bwd(struct sp *sp, const struct sp_bwd_args *a, struct err *e)
+/* What the group's ranks have of the own rows' gradients. */
+static void take_grads(struct heads *h, const struct sp_bwd_args *a, struct tensor dq,
+                       struct tensor dkv)
+{
+    struct sp *sp = h->sp;
+    block_zero(sp, a->dkv);
+    for (int c = 0; c < h->n_runs; c++)
+        for (int w = 0; w < h->u; w++) {
+            struct parcel p = parcel_of(h, DT_F32, sp->buf.at[ATTN_IN], c, w, true);
+            if (w == h->r) p = (struct parcel){rows_of(h, dq, c, w), rows_of(h, dkv, c, w)};
+            block_copy(sp, query_cols(h, own_run(h, a->dq, c), w), p.q);
+            add_kv(h, own_run(h, a->dkv, c), p.kv, w);
+        }
+    sp_mutant_over_p(a->dq, sp->shard.P);
+    sp_mutant_over_p(a->dkv, sp->shard.P);
+}
+
+static int heads_bwd(struct sp *sp, const struct sp_bwd_args *a, struct err *e)
 {
     struct heads h;
-    heads_of(&h, sp, a->kv.dtype, a->kept);
+    heads_of(&h, sp, a->kv.dtype, a->kept, a->reach);
     struct tensor d_o = h.o;
     d_o.data = sp->buf.at[ATTN_DO];
     if (to_heads(&h, a->d_o, (struct tensor){0}, d_o, (struct tensor){0}, e)) return -1;
@@ -319,22 +397,15 @@ static int ulysses_bwd(struct sp *sp, const struct sp_bwd_args *a, struct err *e
     const struct tensor dkv = tensor_f32((float *)sp->buf.at[ATTN_OUT] + h.rows * h.q.cols, h.rows,
                                          h.kv.cols, h.kv.cols);
     if (attend_back(&h, a, d_o, dq, dkv, e) || to_tokens(&h, dq, dkv, e)) return -1;
-    block_zero(sp, a->dkv);
-    for (int w = 0; w < h.P; w++) {
-        struct parcel p = parcel_of(&h, DT_F32, sp->buf.at[ATTN_IN], w, true);
-        if (w == h.r) p = (struct parcel){rows_of(&h, dq, w), rows_of(&h, dkv, w)};
-        block_copy(sp, query_cols(&h, a->dq, w), p.q);
-        add_kv(&h, a->dkv, p.kv, w);
-    }
-    sp_mutant_over_p(a->dq, h.P);
-    sp_mutant_over_p(a->dkv, h.P);
+    take_grads(&h, a, dq, dkv);
     return 0;
 }
 
 static const struct sp_ops heads_ops = {
-    .attn_fwd = ulysses_fwd,
-    .attn_bwd = ulysses_bwd,
+    .attn_fwd = heads_fwd,
+    .attn_bwd = heads_bwd,
     .attn_decode = sp_attn_decode,
 };
 
 const struct sp_row sp_row_ulysses = {.form = {&heads_ops}};
+const struct sp_row sp_row_usp = {.form = {&heads_ops}};

@@ -23,15 +23,32 @@ struct eval_pass {
 static double count_bytes(const struct model *m)
 {
     int64_t n = 0;
+    if (m->tensor_rank) return 0; /* the first of those that share layers counts their rows */
     for (int64_t i = 0; m->batch.targets && i < m->sp.shard.T; i++)
         n += m->batch.targets[i] >= 0 && m->batch.targets[i] < 256;
     return (double)n;
 }
 
-/* A ring alone cannot look where others may hold its weights (zero 3): all do, in the end. */
+/* A ring alone cannot look where others may hold its weights (zero 3), nor can a stage: all do, in
+ * the end. */
 static bool ring_looks(const struct train *t)
 {
-    return t->plan->zero < 3 || t->plan->dp == 1;
+    return t->plan->pp == 1 && (t->plan->zero < 3 || t->plan->dp == 1);
+}
+
+/* Of the window in the model's batch, this ring's; of several stages on the last one alone. */
+static int score(struct train *t, struct sums *own, struct err *e)
+{
+    struct model *m = &t->model;
+    const bool last = pipe_last(&t->plan->pipe);
+    if (t->plan->pp > 1) {
+        if (model_pipe_score(m, &m->batch, &own->nll, e)) return -1;
+    } else {
+        if (model_forward(m, &m->batch, e) || model_nll(m, &m->batch, &own->nll, e)) return -1;
+    }
+    own->bytes = last ? count_bytes(m) : 0;
+    if (!m->holders || !last) return 0;
+    return comm_sum_f64(m->holders, PURPOSE_LOSS, &own->nll, 2, m->bounce, e);
 }
 
 static int one_window(struct train *t, struct eval_pass *p, int64_t w, struct err *e)
@@ -45,10 +62,7 @@ static int one_window(struct train *t, struct eval_pass *p, int64_t w, struct er
     if (train_set_grid(t, &a->source, w, true, p->want, e) ||
         a->source.batch(a->source.arg, &m->sp.shard, w, &m->batch, e))
         return -1;
-    if (model_forward(m, &m->batch, e)) return -1;
-    own.nll = model_nll(m, &m->batch);
-    own.bytes = count_bytes(m);
-    if (m->comm && comm_sum_f64(m->comm, PURPOSE_LOSS, &own.nll, 2, m->bounce, e)) return -1;
+    if (score(t, &own, e)) return -1;
     if (!isfinite(own.nll) && ring_looks(t))
         return finite_blame_forward(m, e, "the loss of held-out sequence %lld after step %lld",
                                     (long long)w, (long long)t->step);
@@ -61,16 +75,18 @@ static int one_window(struct train *t, struct eval_pass *p, int64_t w, struct er
 static int sum_rings(struct train *t, struct sums *sum, struct err *e)
 {
     struct model *m = &t->model;
-    if (t->plan->dp == 1) return 0;
-    if (m->rank) *sum = (struct sums){0};
-    return comm_sum_f64(m->world, PURPOSE_LOSS, &sum->nll, 2, m->bounce, e);
+    if (t->plan->dp > 1 && pipe_last(&t->plan->pipe)) {
+        if (m->rank || m->tensor_rank) *sum = (struct sums){0};
+        if (comm_sum_f64(m->all, PURPOSE_LOSS, &sum->nll, 2, m->bounce, e)) return -1;
+    }
+    return model_pipe_share(m, &sum->nll, 2, e);
 }
 
 /* As in a training step: what is left, the counting of this very sum, travels with the next step's
  * verdict. */
 static int compare(struct train *t, const struct comm_count *want, bool *equal, struct err *e)
 {
-    struct comm *c = t->model.world;
+    struct comm *c = t->model.job;
     *equal = true;
     if (!c) return 0;
     int64_t n_ok = ledger_equals(comm_ledger(c), want, 1u << PURPOSE_CONTROL);
@@ -89,7 +105,7 @@ static int64_t rings_of_last_round(const struct train *t, const struct eval_args
 
 static int run(struct train *t, const struct eval_args *a, struct eval *out, struct err *e)
 {
-    struct comm *c = t->model.world;
+    struct comm *c = t->model.job;
     struct eval_pass p = {.a = a};
     memcpy(p.want, a->want, sizeof p.want);
     if (c) comm_ledger_reset(c);

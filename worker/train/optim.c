@@ -3,6 +3,7 @@
 #include <math.h>
 #include "api/core/job.h"
 #include "kernels/precision.h"
+#include "worker/plan/slice.h"
 #include "worker/plan/update.h"
 
 /* Units of one size side by side, of which the last may be smaller: one operation. */
@@ -38,16 +39,32 @@ void optim_sums(const struct optim *o, const struct optim_part *x)
     sum_run(o, x, &r);
 }
 
-int optim_norm(const struct optim *o, double *norm, struct err *e)
+/* Of the units of bucket b that this rank speaks for. */
+static double sum_first(const struct optim *o, int b)
+{
+    const struct model_shape *m = &o->spec->model.shape;
+    const double *sums = o->mirror + zero_first_unit(&o->plan->shards, b);
+    struct slice own[PROG_WEIGHTS];
+    struct zero_walk u;
+    double sum = 0;
+    slice_bucket(m, b, own);
+    zero_walk(&u, &o->plan->shards, m, b);
+    for (int tensor = u.tensor; zero_next(&u); tensor = u.tensor)
+        if (slice_first(&own[tensor], o->tensor_rank)) sum += sums[u.unit];
+    return sum;
+}
+
+int optim_norm(const struct optim *o, double *sum, struct err *e)
 {
     const int64_t n = zero_units(&o->plan->shards);
-    double sum = 0;
     if (o->mirror != o->partial) {
         o->be->ops->download(o->be, o->mirror, o->partial, n * 8);
         if (o->be->ops->sync && o->be->ops->sync(o->be, e)) return -1;
     }
-    for (int64_t i = 0; i < n; i++) sum += o->mirror[i];
-    *norm = sqrt(sum);
+    *sum = 0;
+    for (int b = 0; o->plan->tp > 1 && b < zero_buckets(&o->plan->shards); b++)
+        *sum += sum_first(o, b);
+    for (int64_t i = 0; o->plan->tp == 1 && i < n; i++) *sum += o->mirror[i];
     return 0;
 }
 

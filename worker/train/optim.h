@@ -28,6 +28,7 @@ struct optim {
     const struct job_spec *spec; /* borrowed */
     const struct plan *plan;     /* borrowed */
     struct be *be;
+    int tensor_rank;
     double *partial; /* PLAN_SUMSQ: the sum of squares of every unit of the model */
     double *mirror;  /* the host's copy of it; where that is the device's memory, partial itself */
 };
@@ -35,9 +36,10 @@ struct optim {
 /* Sums of squares of the part's units, in double, to where the units have their places in
  * o->partial: the same bits whichever rank owns it. Async. */
 void optim_sums(const struct optim *o, const struct optim_part *x);
-/* Root of all units' sums, added in order, to *norm. Waits for the device: a step's one wait before
- * its update. fails: the device's errors. */
-int optim_norm(const struct optim *o, double *norm, struct err *e);
+/* All units' sums, added in order, to *sum; of slices that several ranks hold (worker/plan/slice.h)
+ * on the first of them. Waits for the device: a step's one wait before its update. fails: the
+ * device's errors. */
+int optim_norm(const struct optim *o, double *sum, struct err *e);
 /* What gradients are multiplied with: max_grad_norm / (norm + 1e-6) if that is below 1
  * (max_grad_norm 0: no clip). */
 double optim_clip(const struct job_spec *spec, double norm);

@@ -1,6 +1,7 @@
 #include "worker/train/sharded_state.h"
 
 #include <assert.h>
+#include <math.h>
 #include "api/core/job.h"
 #include "api/core/mutant.h"
 #include "worker/model/host_copy.h"
@@ -12,11 +13,18 @@ static bool whole(const struct sharded_state *h)
     return h->plan->zero == 0;
 }
 
+/* Where model->grad has an element; not by bucket. */
+static float *gradient_at(const struct sharded_state *h, int64_t offset)
+{
+    return h->model->grad + zero_local(&h->plan->shards, offset);
+}
+
 /* The part of bucket b that this rank updates. */
 static struct zero_range own_range(const struct sharded_state *h, int b)
 {
     const struct zero *z = &h->plan->shards;
     const int64_t begin = zero_begin(z, b);
+    assert(zero_holds(z, b));
     if (whole(h)) return (struct zero_range){begin, begin + zero_len(z, b)};
     return zero_range(z, b, h->model->place);
 }
@@ -24,14 +32,15 @@ static struct zero_range own_range(const struct sharded_state *h, int b)
 /* Where that part starts in an array of n_shard elements. */
 static int64_t own_at(const struct sharded_state *h, int b)
 {
-    return whole(h) ? zero_begin(&h->plan->shards, b)
-                    : zero_at(&h->plan->shards, b, h->model->place);
+    const struct zero *z = &h->plan->shards;
+    return whole(h) ? zero_local(z, zero_begin(z, b)) : zero_at(z, b, h->model->place);
 }
 
 /* Element of model->params. */
 static int64_t params_at(const struct sharded_state *h, int b)
 {
-    return h->plan->zero == 3 ? own_at(h, b) : own_range(h, b).begin;
+    if (h->plan->zero == 3) return own_at(h, b);
+    return zero_local(&h->plan->shards, own_range(h, b).begin);
 }
 
 static char *params_of(const struct sharded_state *h, int64_t at)
@@ -44,7 +53,7 @@ static const float *gradient_of(const struct sharded_state *h, int b)
     const struct zero *z = &h->plan->shards;
     const int64_t from = own_range(h, b).begin;
     if (h->acc) return h->acc + own_at(h, b);
-    if (!h->plan->by_bucket) return h->model->grad + from;
+    if (!h->plan->by_bucket) return gradient_at(h, from);
     return h->model->grad + zero_window_at(z, b) + (from - zero_begin(z, b));
 }
 
@@ -66,7 +75,7 @@ static struct optim_part part_of(const struct sharded_state *h, int b)
 
 static void mark_place(const struct sharded_state *h, int b)
 {
-    struct comm *c = h->model->world;
+    struct comm *c = h->model->job;
     if (!c) return;
     comm_where(c)->layer = zero_kind(&h->plan->shards, b) >= ZERO_LAYER ? b - 1 : -1;
     comm_where(c)->hop = -1;
@@ -95,9 +104,15 @@ static int bucket_publish(struct sharded_state *h, int b, struct err *e)
     struct model *m = h->model;
     if (h->plan->zero != 1 && h->plan->zero != 2) return 0;
     mark_place(h, b);
-    return comm_all_gather(m->group, PURPOSE_PARAM, params_of(h, own_range(h, b).begin),
-                           params_of(h, zero_begin(&h->plan->shards, b)), cut_of(h, b),
+    const struct zero *z = &h->plan->shards;
+    return comm_all_gather(m->group, PURPOSE_PARAM, params_of(h, params_at(h, b)),
+                           params_of(h, zero_local(z, zero_begin(z, b))), cut_of(h, b),
                            dtype_size(m->dtype), m->bounce, e);
+}
+
+static void add(struct sharded_state *h, float *y, const float *x, int64_t n)
+{
+    if (n) h->model->be->ops->add(h->model->be, &(struct add_args){.y = y, .x = x, .n = n});
 }
 
 static struct tensor line(float *x, int64_t n)
@@ -116,6 +131,76 @@ static void average(struct sharded_state *h, const struct optim_part *x)
             &(struct mix_args){.a = ema, .b = line(x->p, n), .y = ema, .alpha = d, .beta = 1 - d});
 }
 
+/* ---- a tied embedding of two stages ---------------------------------------------------------- */
+
+static bool lends(const struct sharded_state *h, int b)
+{
+    return h->model->ends && b == 0 && !h->plan->shards.borrows;
+}
+
+static bool borrows(const struct sharded_state *h)
+{
+    return h->plan->shards.borrows;
+}
+
+static int64_t tied_elements(const struct sharded_state *h)
+{
+    const struct zero_range r = own_range(h, 0);
+    return r.end - r.begin;
+}
+
+/* The borrower: a rank's part of what the head has given. */
+static int send_gradient(struct sharded_state *h, const float *x, struct err *e)
+{
+    return tied_send(&h->sends, h->model, x, tied_elements(h), e);
+}
+
+static int take_gradient(struct sharded_state *h, float *own, struct err *e)
+{
+    return tied_join(h->model, own, h->tied, tied_elements(h), e);
+}
+
+/* After the update: the borrower's weights are the owner's. */
+static int pass_weights(struct sharded_state *h, struct err *e)
+{
+    struct model *m = h->model;
+    const int64_t size = tied_elements(h) * dtype_size(m->dtype);
+    if (!size) return 0;
+    mark_place(h, 0);
+    return comm_broadcast_tensor(m->ends, PURPOSE_PARAM, 0, params_of(h, params_at(h, 0)), size,
+                                 m->bounce, e);
+}
+
+/* The borrower: what the others of its group read too. */
+static int take_weights(struct sharded_state *h, struct err *e)
+{
+    return pass_weights(h, e) || bucket_publish(h, 0, e) ? -1 : 0;
+}
+
+int sharded_send_tied(struct sharded_state *h, struct err *e)
+{
+    if (!borrows(h) || !h->plan->by_bucket) return 0;
+    if (send_gradient(h, h->tied, e)) return -1;
+    return h->plan->fused ? take_weights(h, e) : 0;
+}
+
+int sharded_settle(struct sharded_state *h, struct err *e)
+{
+    return tied_settle(&h->sends, h->model, e);
+}
+
+/* Not by bucket. */
+static int join_tied(struct sharded_state *h, struct err *e)
+{
+    if (!h->model->ends) return 0;
+    const struct zero_range r = own_range(h, 0);
+    float *own = gradient_at(h, r.begin);
+    if (borrows(h)) return send_gradient(h, own, e);
+    return take_gradient(h, own, e);
+}
+
+/* ---- a bucket is updated --------------------------------------------------------------------- */
+
 static int bucket_update(struct sharded_state *h, int b, const struct optim_rate *r, struct err *e)
 {
     const struct optim_part x = part_of(h, b);
@@ -123,19 +208,15 @@ static int bucket_update(struct sharded_state *h, int b, const struct optim_rate
     bool moves = r && h->ema;
     moves |= h->ema && mutant_on(MUTANT_EMA_SKIPPED);
     if (moves) average(h, &x);
+    if (lends(h, b) && pass_weights(h, e)) return -1;
     return bucket_publish(h, b, e);
 }
 
 /* x: the bucket's gradient on this rank; its own part becomes the sum over ranks. */
 static int bucket_sum(struct sharded_state *h, int b, float *x, struct err *e)
 {
-    if (h->model->world) mark_place(h, b);
+    mark_place(h, b);
     return model_sum_bucket(h->model, b, whole(h), x, e);
-}
-
-static void add(struct sharded_state *h, float *y, const float *x, int64_t n)
-{
-    if (n) h->model->be->ops->add(h->model->be, &(struct add_args){.y = y, .x = x, .n = n});
 }
 
 /* The own part's sum joins those of the samples before. */
@@ -163,7 +244,8 @@ static int bucket_reduce(void *arg, int b, bool last, struct err *e)
         if (n) h->model->be->ops->copy(h->model->be, h->tied, own, n * 4);
         return 0;
     }
-    if (b == 0 && h->tied) add(h, own, h->tied, n);
+    if (lends(h, b) && take_gradient(h, own, e)) return -1;
+    if (b == 0 && h->tied && !lends(h, b)) add(h, own, h->tied, n);
     if (!h->plan->fused) {
         bucket_keep(h, b, own);
         return 0;
@@ -178,9 +260,9 @@ static int bucket_reduce(void *arg, int b, bool last, struct err *e)
 /* Under "ranks" a tied embedding's own part has been summed apart, after the flat layout. */
 static int reduce_tied(struct sharded_state *h, struct err *e)
 {
-    const struct zero_range r = own_range(h, 0);
     float *apart = h->model->grad + h->plan->n_params;
-    if (!h->plan->rank_bits || !h->model->shape.tied) return 0;
+    if (!h->plan->rank_bits || !h->model->shape.tied || h->model->line) return 0;
+    const struct zero_range r = own_range(h, 0);
     if (bucket_sum(h, 0, apart, e)) return -1;
     add(h, h->model->grad + r.begin, apart + r.begin, r.end - r.begin);
     return 0;
@@ -188,23 +270,37 @@ static int reduce_tied(struct sharded_state *h, struct err *e)
 
 int sharded_reduce(struct sharded_state *h, struct err *e)
 {
-    const int n = zero_buckets(&h->plan->shards);
+    const struct zero *z = &h->plan->shards;
     if (h->plan->by_bucket) return 0;
     if (whole(h)) {
         if (model_reduce_grad(h->model, e)) return -1;
     } else {
-        for (int b = 0; b < n; b++)
-            if (bucket_sum(h, b, h->model->grad + zero_begin(&h->plan->shards, b), e)) return -1;
+        for (int b = 0; b < zero_buckets(z); b++)
+            if (zero_holds(z, b) && bucket_sum(h, b, gradient_at(h, zero_begin(z, b)), e))
+                return -1;
         if (reduce_tied(h, e)) return -1;
     }
-    for (int b = 0; h->acc && b < n; b++) bucket_keep(h, b, h->model->grad + own_range(h, b).begin);
+    if (join_tied(h, e)) return -1;
+    for (int b = z->first; h->acc && b < z->end; b++)
+        bucket_keep(h, b, gradient_at(h, own_range(h, b).begin));
     return 0;
+}
+
+/* Of all units of the model: each stage has those of its own buckets. */
+static int share_units(struct sharded_state *h, struct err *e)
+{
+    const struct pipe *p = &h->plan->pipe;
+    int64_t cut[JOB_MAX_RANKS + 1];
+    if (!h->model->line) return 0;
+    for (int i = 0; i <= p->n; i++) cut[i] = zero_first_unit(&h->plan->shards, p->first[i]);
+    return comm_all_gather(h->model->line, PURPOSE_GRAD, h->optim.partial + cut[p->at],
+                           h->optim.partial, cut, 8, h->model->bounce, e);
 }
 
 int sharded_norm(struct sharded_state *h, double *norm, struct err *e)
 {
     const struct zero *z = &h->plan->shards;
-    for (int b = 0; b < zero_buckets(z); b++) {
+    for (int b = z->first; b < z->end; b++) {
         const int64_t *cut = z->unit_cut[zero_kind(z, b)];
         double *sums = h->optim.partial + zero_first_unit(z, b);
         const struct optim_part x = part_of(h, b);
@@ -214,14 +310,21 @@ int sharded_norm(struct sharded_state *h, double *norm, struct err *e)
                                          sums, cut, 8, h->model->bounce, e))
             return -1;
     }
-    return optim_norm(&h->optim, norm, e);
+    struct comm *tensor = h->model->tensor; /* in the order of its ranks */
+    double sum;
+    if (share_units(h, e) || optim_norm(&h->optim, &sum, e)) return -1;
+    if (tensor && comm_sum_f64(tensor, PURPOSE_GRAD, &sum, 1, h->model->bounce, e)) return -1;
+    *norm = sqrt(sum);
+    return 0;
 }
 
 int sharded_update(struct sharded_state *h, const struct optim_rate *r, struct err *e)
 {
-    for (int b = 0; !h->plan->fused && b < zero_buckets(&h->plan->shards); b++)
+    const struct zero *z = &h->plan->shards;
+    if (h->plan->fused) return 0;
+    for (int b = z->first; b < z->end; b++)
         if (bucket_update(h, b, r, e)) return -1;
-    return 0;
+    return borrows(h) ? take_weights(h, e) : 0;
 }
 
 /* ---- in and out ------------------------------------------------------------------------------ */
@@ -252,7 +355,20 @@ static void write_bucket(struct sharded_state *h, enum sharded_array which, int 
     }
     if (h->ema) copy_from_host(be, DT_F32, h->ema + at, x, n);
     if (h->master) copy_from_host(be, DT_F32, h->master + at, x, n);
-    if (h->plan->zero == 3) copy_from_host(be, h->model->dtype, params_of(h, at), x, n);
+}
+
+/* Weights as the model reads them; under zero 3 its shard. */
+static void write_params(struct sharded_state *h, int b, int64_t offset, int64_t n, const float *x)
+{
+    const struct zero *z = &h->plan->shards;
+    const int64_t begin = zero_begin(z, b);
+    struct zero_range r = h->plan->zero == 3 ? own_range(h, b)
+                                             : (struct zero_range){begin, begin + zero_len(z, b)};
+    const int64_t at = (h->plan->zero == 3 ? own_at(h, b) : zero_local(z, begin)) - r.begin;
+    r = meet(r, offset, n);
+    if (r.begin < r.end)
+        copy_from_host(h->model->be, h->model->dtype, params_of(h, at + r.begin),
+                       x + (r.begin - offset), r.end - r.begin);
 }
 
 void sharded_write(struct sharded_state *h, enum sharded_array which, int64_t offset, int64_t n,
@@ -261,11 +377,12 @@ void sharded_write(struct sharded_state *h, enum sharded_array which, int64_t of
     const struct zero *z = &h->plan->shards;
     assert(which != SHARDED_GRAD && n >= 1);
     for (int b = zero_bucket(z, offset); b <= zero_bucket(z, offset + n - 1); b++) {
+        if (!zero_holds(z, b)) continue;
+        if (which == SHARDED_WEIGHTS) write_params(h, b, offset, n, x);
         const struct zero_range r = meet(own_range(h, b), offset, n);
-        if (r.begin < r.end) write_bucket(h, which, b, &r, x + (r.begin - offset));
+        if (zero_owns(z, b) && r.begin < r.end)
+            write_bucket(h, which, b, &r, x + (r.begin - offset));
     }
-    if (which == SHARDED_WEIGHTS && h->plan->zero != 3)
-        copy_from_host(h->model->be, h->model->dtype, params_of(h, offset), x, n);
 }
 
 static const float *held(const struct sharded_state *h, enum sharded_array which, int b)
@@ -285,6 +402,7 @@ int sharded_read(const struct sharded_state *h, enum sharded_array which, int64_
     struct be *be = h->model->be;
     assert(n >= 1 && !(which == SHARDED_GRAD && h->plan->fused));
     for (int b = zero_bucket(z, offset); b <= zero_bucket(z, offset + n - 1); b++) {
+        if (!zero_owns(z, b)) continue;
         const struct zero_range r = meet(own_range(h, b), offset, n);
         if (r.begin == r.end) continue;
         const float *from = held(h, which, b) + (r.begin - own_range(h, b).begin);
@@ -297,19 +415,21 @@ static void random_part(struct sharded_state *h, int64_t seed, int64_t from, enu
                         void *to, int64_t n)
 {
     if (n)
-        model_random_part(h->model->be, &h->model->shape, seed, from,
+        model_random_part(h->model->be, &h->model->shape, h->model->tensor_rank, seed, from,
                           tensor_of(dtype, to, 1, n, n));
 }
 
 void sharded_random(struct sharded_state *h, int64_t seed)
 {
-    const int n = zero_buckets(&h->plan->shards);
+    const struct zero *z = &h->plan->shards;
     if (h->plan->zero != 3) model_random(h->model, seed);
-    for (int b = 0; b < n; b++) {
+    for (int b = 0; b < zero_buckets(z); b++) {
+        if (!zero_holds(z, b)) continue;
         const struct zero_range r = own_range(h, b);
         const int64_t at = own_at(h, b), len = r.end - r.begin;
-        if (h->master) random_part(h, seed, r.begin, DT_F32, h->master + at, len);
-        if (h->ema) random_part(h, seed, r.begin, DT_F32, h->ema + at, len);
+        const bool own = zero_owns(z, b);
+        if (own && h->master) random_part(h, seed, r.begin, DT_F32, h->master + at, len);
+        if (own && h->ema) random_part(h, seed, r.begin, DT_F32, h->ema + at, len);
         if (h->plan->zero == 3)
             random_part(h, seed, r.begin, h->model->dtype, params_of(h, at), len);
     }
@@ -337,7 +457,8 @@ void sharded_init(struct sharded_state *h, const struct job_spec *spec, struct m
     h->ema = take(h, PLAN_EMA, shard);
     h->acc = take(h, PLAN_GRAD_ACC, shard);
     h->tied = take(h, PLAN_GRAD_TIED, -1);
-    h->optim = (struct optim){.spec = spec, .plan = p, .be = m->be};
+    tied_init(&h->sends, m);
+    h->optim = (struct optim){.spec = spec, .plan = p, .be = m->be, .tensor_rank = m->tensor_rank};
     h->optim.partial = take(h, PLAN_SUMSQ, -1);
     h->optim.mirror = plan_on_host(&p->item[PLAN_SUMSQ], m->arena, m->host);
     m->buckets = (struct model_buckets){bucket_fetch, bucket_reduce, h};

@@ -14,6 +14,10 @@
  * stage and with groups of a power of two; a tied embedding's two parts are added before
  * micro-batches are. So with determinism "ranks" stages and groups differ in no bit.
  *
+ * Of several stages (plan.pp) each has its own buckets. A tied embedding belongs to the first: the
+ * last stage sums the head's part over its ranks, sends it there, is sent the updated weights, each
+ * rank those of its place, and keeps them as it would have kept its own.
+ *
  * Fused (plan.fused): a bucket is updated as soon as it has been summed.
  *
  * ema.decay d: after every update, ema = d ema + (1 - d) weights, in fp32, of the own shard. It
@@ -22,6 +26,8 @@
 #define SEQD_TRAIN_SHARDED_STATE_H
 
 #include "worker/model/model.h"
+#include "worker/model/tied.h"
+#include "worker/plan/slice.h"
 #include "worker/train/optim.h"
 
 /* The arrays of a training, flat by param_list. */
@@ -35,10 +41,12 @@ struct sharded_state {
     float *master, *m, *v;  /* [n_shard]; master: NULL in fp32, where the model's own are updated */
     float *ema;             /* [n_shard] moving average of the weights; NULL: none is kept */
     float *acc;             /* [n_shard] the step's gradient, where it is not model->grad itself */
-    float *tied;            /* by bucket and tied: the head's part of the embedding's gradient */
+    float *tied;            /* PLAN_GRAD_TIED: the head's part of the embedding's gradient */
     struct optim_rate rate; /* fused: what buckets are updated with, before the step begins */
     bool skip;              /* fused: the step that begins changes nothing */
     bool fresh;             /* the next sums begin a step: acc is overwritten */
+    struct tied_sends sends;    /* of `tied`, to the first stage */
+    struct slice_cursor slices; /* rank 0: where files' elements are (worker/ckpt/scatter.h) */
     int64_t
         still_s; /* rank 0: when the others last received a sign of it (worker/ckpt/scatter.h) */
 };
@@ -49,6 +57,13 @@ void sharded_init(struct sharded_state *h, const struct job_spec *spec, struct m
 /* zero 0 and 1: model->grad is complete; sums it over ranks. by_bucket: the model has called for
  * each already, nothing is done. Collective. */
 int sharded_reduce(struct sharded_state *h, struct err *e);
+
+/* Of several stages, with a tied embedding: by bucket after each backward pass of the last stage,
+ * which sends what the head has given; on the others nothing. Fused: waits for the first stage,
+ * which sends the updated weights. */
+int sharded_send_tied(struct sharded_state *h, struct err *e);
+/* After a step's passes: what the last stage has sent was received. */
+int sharded_settle(struct sharded_state *h, struct err *e);
 
 /* Norm of the summed gradient, the same bits on every rank. Collective. */
 int sharded_norm(struct sharded_state *h, double *norm, struct err *e);

@@ -13,6 +13,7 @@
 #include "worker/data/flow_batch.h"
 #include "worker/model/finite.h"
 #include "worker/plan/stage.h"
+#include "worker/train/pipelined.h"
 #include "worker/train/schedule.h"
 #include "worker/train/windowed.h"
 
@@ -100,6 +101,7 @@ int train_init(struct train *t, const struct train_options *o, struct err *e)
                                      .arena = o->arena,
                                      .host = o->host,
                                      .segment = o->segment,
+                                     .offload = o->offload,
                                      .be = o->be,
                                      .comm = o->comm,
                                      .rank = o->rank,
@@ -126,7 +128,7 @@ static int fold_sample(struct train *t, double *nll, struct err *e)
 {
     struct model *m = &t->model;
     if (sharded_reduce(&t->state, e)) return -1;
-    return m->world ? comm_sum_f64(m->world, PURPOSE_LOSS, nll, 1, m->bounce, e) : 0;
+    return m->all ? comm_sum_f64(m->all, PURPOSE_LOSS, nll, 1, m->bounce, e) : 0;
 }
 
 /* Of one sample, added to the sum. */
@@ -137,23 +139,43 @@ static int gradient(struct train *t, int64_t sample, float scale, double *nll, s
     if (train_set_grid(t, &t->source, sample, false, t->now, e)) return -1;
     if (t->source.batch(t->source.arg, &m->sp.shard, sample, &m->batch, e)) return -1;
     plan_met_comm(&m->shape, t->plan, &m->sp.shard, &m->batch.reach, t->now);
+    t->offloaded += plan_offloaded(t->plan, m->sp.shard.T);
     return model_grad(m, &m->batch, scale, nll, e);
 }
 
-static int accumulate(struct train *t, struct totals *sum, struct err *e)
+/* Of all rings' samples. */
+static int count_targets(struct train *t, int64_t first, struct totals *sum, struct err *e)
 {
-    struct model *m = &t->model;
-    const int64_t n = t->plan->micro_batches, B = n * t->plan->dp,
-                  first = stage_sample(t->spec, t->step);
-    const int64_t own = first + m->ring * n; /* each ring takes its n in a row */
-    const bool bits = t->plan->rank_bits;
+    const int64_t B = t->plan->micro_batches * t->plan->dp;
     for (int64_t i = 0; i < B; i++) {
         const int64_t targets = t->source.targets(t->source.arg, first + i, e);
         if (targets < 0) return -1;
         sum->targets += targets;
     }
+    return 0;
+}
+
+/* The samples of a ring of several stages. */
+static int accumulate_stages(struct train *t, int64_t own, float scale, struct totals *sum,
+                             struct err *e)
+{
+    struct pipelined p = {.first = own, .scale = scale};
+    if (pipelined_samples(t, &p, e)) return -1;
+    sum->nll = p.nll;
+    sum->tokens = p.n_tokens;
+    return 0;
+}
+
+static int accumulate(struct train *t, struct totals *sum, struct err *e)
+{
+    struct model *m = &t->model;
+    const int64_t n = t->plan->micro_batches, first = stage_sample(t->spec, t->step);
+    const int64_t own = first + m->ring * n; /* each ring takes its n in a row */
+    const bool bits = t->plan->rank_bits;
+    if (count_targets(t, first, sum, e)) return -1;
     const float scale = (float)(t->scale_was / (double)(sum->targets > 0 ? sum->targets : 1));
     if (!bits && !t->plan->by_bucket) m->be->ops->fill(m->be, m->grad, t->plan->n_grad, 0);
+    if (t->plan->pp > 1) return accumulate_stages(t, own, scale, sum, e);
     for (int64_t i = 0; i < n; i++) {
         double nll;
         t->state.fresh = i == 0;
@@ -164,7 +186,7 @@ static int accumulate(struct train *t, struct totals *sum, struct err *e)
     }
     if (bits) return 0;
     if (sharded_reduce(&t->state, e)) return -1;
-    return m->world ? comm_sum_f64(m->world, PURPOSE_LOSS, &sum->nll, 1, m->bounce, e) : 0;
+    return m->all ? comm_sum_f64(m->all, PURPOSE_LOSS, &sum->nll, 1, m->bounce, e) : 0;
 }
 
 /* In the word of verdicts, which counts ranks: room for each rank's ask. */
@@ -178,17 +200,19 @@ _Static_assert(JOB_MAX_RANKS < ASKED && JOB_MAX_RANKS < ASKED_LEAVE / ASKED, "co
 static int compare_ledger(struct train *t, struct rank_step *out, struct err *e)
 {
     struct model *m = &t->model;
-    out->ledger_ok = 1;
+    out->ledger_ok = offload_moved(m->offload, t->offloaded);
     t->asked = t->ask;
     t->asked_leave = t->ask_leave;
-    if (!m->world) return 0;
-    const struct comm_count *got = comm_ledger(m->world), *want = t->now;
-    const bool mine = ledger_equals(got, want, 1u << PURPOSE_CONTROL) && t->others_ok;
-    /* A ring's tokens are counted by its first rank. */
-    int64_t sums[2] = {(t->ask ? ASKED : 0) + (t->ask_leave ? ASKED_LEAVE : 0) + mine,
-                       m->rank == 0 ? out->tokens : 0};
-    if (comm_sum_i64(m->world, PURPOSE_CONTROL, sums, 2, m->bounce, e)) return -1;
-    got = comm_ledger(m->world);
+    if (!m->job) return 0;
+    const struct comm_count *got = comm_ledger(m->job), *want = t->now;
+    const bool mine = ledger_equals(got, want, 1u << PURPOSE_CONTROL) && t->others_ok &&
+                      out->ledger_ok;
+    /* A ring's tokens are counted by its first rank, of its first stage. */
+    int64_t sums[2] = {
+        (t->ask ? ASKED : 0) + (t->ask_leave ? ASKED_LEAVE : 0) + mine,
+        m->rank == 0 && m->tensor_rank == 0 && pipe_first(&t->plan->pipe) ? out->tokens : 0};
+    if (comm_sum_i64(m->job, PURPOSE_CONTROL, sums, 2, m->bounce, e)) return -1;
+    got = comm_ledger(m->job);
     out->tokens = sums[1];
     t->asked_leave = sums[0] >= ASKED_LEAVE;
     t->asked = sums[0] % ASKED_LEAVE >= ASKED;
@@ -203,11 +227,13 @@ static void report(const struct train *t, int64_t start_us, struct rank_step *ou
     const struct model *m = &t->model;
     out->step = t->step;
     out->step_us = clock_us() - start_us;
-    if (m->world) {
-        out->comm_wait_us = comm_wait_us(m->world);
-        memcpy(out->comm, comm_ledger(m->world), sizeof out->comm);
+    if (m->job) {
+        out->comm_wait_us = comm_wait_us(m->job);
+        memcpy(out->comm, comm_ledger(m->job), sizeof out->comm);
+        out->stage = comm_ledger(m->job)[PURPOSE_STAGE];
     }
     memcpy(out->planned, t->now, sizeof out->planned);
+    out->planned_stage = t->now[PURPOSE_STAGE];
     out->memory_high = m->placed_size;
     out->memory_planned = t->plan->arena_size + t->plan->segment_size;
     out->host_high = mem_round(m->host_end, PLAN_PAGE);
@@ -303,13 +329,15 @@ int train_step(struct train *t, struct rank_step *out, struct err *e)
     struct rank_step local;
     struct totals sum = {0};
     const int64_t start_us = clock_us();
-    struct comm *comm = t->model.world;
+    struct comm *comm = t->model.job;
     if (!out) out = &local;
     *out = (struct rank_step){.lr = schedule_lr(t->spec, t->step)};
     if (comm) {
         comm_ledger_reset(comm);
         comm_where(comm)->step = t->step + 1;
     }
+    offload_reset(t->model.offload);
+    t->offloaded = 0;
     t->state.rate = (struct optim_rate){out->lr, 1, train_updates(t) + 1};
     t->scale_was = scale_of(t->spec, &t->scale);
     t->state.skip = t->guard && guard_marked(t->guard, t->step);

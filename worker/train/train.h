@@ -59,6 +59,7 @@ struct train_options {
     const struct job_spec *spec;  /* borrowed */
     const struct plan *plan;      /* borrowed */
     void *arena, *segment, *host; /* as model_options has them */
+    struct offload *offload;      /* likewise */
     struct be *be;
     struct comm *comm; /* NULL for one rank */
     int rank, n_ranks;
@@ -81,6 +82,7 @@ struct train {
     struct comm_count own[PURPOSE_N]; /* the plan's counts of this rank's step */
     const struct comm_count *want;    /* [PURPOSE_N] of a step: own, or a shorter stage's */
     struct comm_count now[PURPOSE_N]; /* of this step: less where documents do not meet */
+    int64_t offloaded;                /* of this step, by the plan: plan_offloaded() */
     bool ask, asked; /* set ask on a rank: after the next step every rank's `asked` is set */
     bool ask_leave, asked_leave; /* the same: to save after that step and to end there */
     bool others_ok;              /* did every rank's counts hold in the steps before */

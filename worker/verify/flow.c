@@ -4,11 +4,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/job.h"
+#include "worker/family/family.h"
 #include "worker/model/host_copy.h"
 #include "worker/plan/volume.h"
+#include "worker/verify/logits.h"
 
-/* Predictions of one chunk from all ranks together; rank 0 holds them outside the plan. */
-#define GATHER_SIZE ((int64_t)4 << 20)
+struct flow_source verify_flow_source(const struct verify_args *a, const struct data_order *order)
+{
+    return (struct flow_source){a->data, order, a->spec, false};
+}
 
 /* ---- the ranks' side ------------------------------------------------------------------------- */
 
@@ -31,7 +35,19 @@ struct sizes {
     int64_t C, T, H, W;    /* of z */
     int64_t pt, ph, pw;    /* of a patch */
     int64_t nt, nh, nw, n; /* patches along each; values of one channel in a patch */
+    bool noise;            /* noise is predicted: keep of x_0 and part of the noise in x_t ... */
+    double keep, part;     /* ... else 1 - t and t */
 };
+
+/* From the definition of 1,000 steps of linear variances: the product of 1 - beta up to step t. */
+static void set_mixture(struct sizes *z, bool noise, double t)
+{
+    double kept = 1;
+    z->noise = noise;
+    for (int i = 0; noise && i <= (int)t; i++) kept -= kept * (0.0001 + i * (0.0199 / 999));
+    z->keep = noise ? sqrt(kept) : 1 - t;
+    z->part = noise ? sqrt(1 - kept) : t;
+}
 
 static void put(const struct sizes *z, const struct flow_item *x, struct batch *b,
                 const int64_t at[4], float value, float noise)
@@ -41,9 +57,15 @@ static void put(const struct sizes *z, const struct flow_item *x, struct batch *
     const int64_t row = (h / z->ph * z->nw + w / z->pw) * z->nt + t / z->pt;
     const int64_t in = (t % z->pt * z->ph + h % z->ph) * z->pw + w % z->pw;
     const bool clean = flow_clean(&x->draw, t / z->pt);
-    const double time = clean ? 0 : x->draw.t;
-    l->patches[(row * z->C + c) * z->n + in] = (float)((1 - time) * value + time * noise);
-    l->target[(row * z->n + in) * z->C + c] = value - noise;
+    const double x_t = clean ? (double)value : z->keep * value + z->part * noise;
+    const int64_t place = row * z->n + in;
+    l->patches[(row * z->C + c) * z->n + in] = (float)x_t;
+    if (!z->noise) {
+        l->target[place * z->C + c] = value - noise;
+    } else {
+        l->target[2 * place * z->C + c] = noise;
+        l->target[(2 * place + 1) * z->C + c] = value;
+    }
     l->weight[row * z->n + in] = clean ? 0 : 1;
     b->n_targets += !clean;
 }
@@ -83,7 +105,7 @@ static int put_condition(const struct flow_source *s, const struct flow_item *x,
     const bool reads = s->spec->model.shape.caption_channels > 0;
     l->height = (double)z->height;
     l->width = (double)z->width;
-    l->t = 1000 * x->draw.t;
+    l->t = shape_of_noise(&s->spec->model.shape) ? x->draw.t : 1000 * x->draw.t;
     l->fps = z->fps;
     l->label = (int32_t)(x->draw.no_caption ? classes - 1 : z->label);
     l->dropped = x->draw.no_caption;
@@ -104,9 +126,10 @@ int verify_flow_reference(const struct flow_source *s, struct model *ref, struct
     z.nw = (z.W + z.pw - 1) / z.pw;
     z.n = z.pt * z.ph * z.pw;
     if (model_set_grid(ref, z.nh * z.nw, z.nt, e)) return -1;
+    set_mixture(&z, shape_of_noise(m), x.draw.t);
     const size_t places = (size_t)(ref->sp.shard.T * z.n) * sizeof(float);
     memset(b->latents.patches, 0, places * (size_t)z.C);
-    memset(b->latents.target, 0, places * (size_t)z.C);
+    memset(b->latents.target, 0, places * (size_t)(z.noise ? 2 * z.C : z.C));
     memset(b->latents.weight, 0, places);
     memcpy(b->latents.grid, (int64_t[]){z.nt, z.nh, z.nw}, sizeof b->latents.grid);
     b->n_tokens = z.nt * z.nh * z.nw;
@@ -170,7 +193,7 @@ int verify_flow_compare(struct model *m, struct model *ref, struct verify *v, st
     const struct model_shape *s = &m->shape;
     const int64_t T = m->sp.shard.T, P = m->plan->sp;
     struct step_rows c = {.cols = s->out_channels * s->patch_t * s->patch_h * s->patch_w};
-    const int64_t row = c.cols * (int64_t)sizeof(float), most = GATHER_SIZE / (P * row);
+    const int64_t row = c.cols * (int64_t)sizeof(float), most = LOGITS_GATHERED / (P * row);
     int rc = 0;
     c.room = most < 1 ? 1 : most < T ? most : T;
     c.own = malloc((size_t)(c.room * row));
@@ -184,7 +207,7 @@ int verify_flow_compare(struct model *m, struct model *ref, struct verify *v, st
     free(c.one);
     free(c.all);
     if (rc) return -1;
-    v->gathered = c.gathered;
+    volume_add(&v->gathered, c.gathered, 1);
     v->logits_max_abs = c.max_abs;
     v->logits_rel_l2 = c.norm > 0 ? sqrt(c.diff / c.norm) : c.diff > 0 ? (double)INFINITY : 0;
     return 0;

@@ -1,5 +1,5 @@
 /* flow.h: what verify does differently for diffusion models: their batches, and predictions
- * in the place of logits. Inside worker/train: verify.h says what is compared.
+ * in the place of logits. Inside worker/verify: verify.h says what is compared.
  *
  * Sample 0 of the order, as training draws it: its time, noise and clean frames are the same on
  * both sides. Where each value lies is found twice: by worker/data/flow_fill.c for the ranks, here
@@ -9,6 +9,8 @@
 
 #include "worker/data/flow_batch.h"
 #include "worker/verify/verify.h"
+
+struct flow_source verify_flow_source(const struct verify_args *a, const struct data_order *order);
 
 /* Sets the ranks' model for the sample and fills its batch; in `want`, what a pass over the plan's
  * largest sample moves becomes what this one does. */

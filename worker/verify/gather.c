@@ -1,32 +1,209 @@
 #include "worker/verify/gather.h"
 
+#include <stdlib.h>
+#include "worker/model/host_copy.h"
+#include "worker/plan/slice.h"
+#include "worker/plan/volume.h"
+#include "worker/verify/pass.h"
+
+/* ---- slices of parallel.tp ------------------------------------------------------------------- */
+
+enum { PIECE = 65536 }; /* elements of a slice at a time: outside the plan, as rows of logits are */
+
+/* A flat array of the whole model on rank 0; data NULL: elsewhere. */
+struct whole_array {
+    enum dtype dtype;
+    void *data;
+    bool add; /* added to its elements */
+};
+
+/* Elements [at, at + n) of rank t's slice, which has `own` of them, to where they stand. */
+static void put_slice(struct be *be, const struct slice *s, int t, struct zero_range own,
+                      const float *x, const struct whole_array *to)
+{
+    float room[PIECE];
+    for (int64_t k = own.begin; k < own.end;) {
+        struct slice_run r = slice_run(s, t, k - s->offset);
+        const float *from = x + (k - own.begin);
+        if (r.n > own.end - k) r.n = own.end - k;
+        char *there = (char *)to->data + (s->whole_offset + r.whole) * dtype_size(to->dtype);
+        if (to->add) copy_to_host(be, to->dtype, there, room, r.n);
+        for (int64_t i = 0; i < r.n; i++) room[i] = to->add ? room[i] + from[i] : from[i];
+        copy_from_host(be, to->dtype, there, room, r.n);
+        k += r.n;
+    }
+}
+
+/* Elements [at, at + n) of rank t's flat layout, among which are parts of its slices. */
+static void put_piece(struct be *be, const struct slice *own, int n_own, int t, int64_t at,
+                      int64_t n, const float *x, const struct whole_array *to)
+{
+    for (int i = 0; i < n_own; i++) {
+        const struct slice *s = &own[i];
+        struct zero_range r = {s->offset, s->offset + slice_size(s, t)};
+        if (r.begin < at) r.begin = at;
+        if (r.end > at + n) r.end = at + n;
+        if (r.begin < r.end && slice_first(s, t)) put_slice(be, s, t, r, x + (r.begin - at), to);
+    }
+}
+
+/* No rank has the whole model. */
+static bool in_parts(const struct model *m)
+{
+    return m->plan->tp > 1 || m->plan->pp > 1;
+}
+
+/* A bucket of this stage, or on rank 0 of another (x NULL). */
+struct gathering {
+    struct gathered *w;
+    const struct device_array *x;
+    const struct whole_array *to;
+    int stage;        /* that has it */
+    float *one, *all; /* a piece: of a rank, of all that share layers */
+};
+
+/* Elements [at, at + n) of all slices, on rank 0. */
+static int gather_piece(const struct gathering *g, int64_t at, int64_t n, struct err *e)
+{
+    struct model *m = g->w->model;
+    const int tp = m->plan->tp;
+    const int64_t size = n * tp * 4;
+    struct comm_count *moved = &g->w->moved;
+    float *to = m->tensor ? g->one : g->all;
+    if (g->x) {
+        if (device_array_read((void *)g->x, at, n, to, e)) return -1;
+        if (m->tensor &&
+            comm_gather(m->tensor, PURPOSE_VERIFY, 0, g->one, n * 4, g->all, m->bounce, e))
+            return -1;
+        volume_add(moved, volume_gather(tp, n * 4, m->tensor_rank == 0), 1);
+    }
+    if (g->stage == 0 || m->tensor_rank) return 0;
+    return g->x ? pass_send(m, 0, g->all, size, moved, e)
+                : pass_receive(m, g->stage, g->all, size, moved, e);
+}
+
+static int gather_pieces(const struct gathering *g, int b, struct err *e)
+{
+    struct model *m = g->w->model;
+    const int64_t begin = zero_begin(&m->plan->shards, b), len = zero_len(&m->plan->shards, b);
+    struct slice own[PROG_WEIGHTS];
+    const int n_own = slice_bucket(&m->shape, b, own);
+    for (int64_t at = 0; at < len; at += PIECE) {
+        const int64_t n = len - at < PIECE ? len - at : PIECE;
+        if (gather_piece(g, at, n, e)) return -1;
+        for (int t = 0; g->to->data && t < m->plan->tp; t++)
+            put_piece(m->be, own, n_own, t, begin + at, n, g->all + t * n, g->to);
+    }
+    return 0;
+}
+
+/* Bucket b, at x of every rank of its stage that shares layers with the first. Other rings, and
+ * ranks that hold other rows, have the same. */
+static int gather_parts(struct gathered *w, int b, const struct device_array *x,
+                        const struct whole_array *to, struct err *e)
+{
+    struct model *m = w->model;
+    struct gathering g = {w, x, to, pipe_stage(&m->plan->pipe, b)};
+    int rc = -1;
+    if (!in_parts(m) || m->rank || m->ring) return 0;
+    g.one = malloc(PIECE * 4);
+    g.all = malloc((size_t)m->plan->tp * PIECE * 4);
+    if (g.one && g.all)
+        rc = gather_pieces(&g, b, e);
+    else
+        err_set(e, ERR_IO, "out of memory for pieces of slices");
+    free(g.one);
+    free(g.all);
+    return rc;
+}
+
+/* Does this rank receive what other stages have? */
+static bool receives(const struct model *m)
+{
+    return m->plan->pp > 1 && pipe_first(&m->plan->pipe) && !m->ring && !m->rank && !m->tensor_rank;
+}
+
+/* ---- gradients ------------------------------------------------------------------------------- */
+
 static int fetch(void *arg, int b, struct err *e)
 {
     const struct gathered *w = arg;
     return w->own.fetch(w->own.arg, b, e);
 }
 
-/* Everyone gets the sum: a window's part from each owner. */
-static int reduce(void *arg, int b, bool last, struct err *e)
+/* x: the sum of bucket b over the stage's ranks; NULL: another stage has it. */
+static int take(struct gathered *w, int b, float *x, struct err *e)
 {
-    const struct gathered *w = arg;
     struct model *m = w->model;
     const struct zero *z = &m->plan->shards;
-    float *x = m->grad + zero_window_at(z, b);
-    (void)last; /* a tied embedding's two parts are simply added */
-    if (model_sum_bucket(m, b, true, x, e)) return -1;
+    const struct device_array there = {m->be, DT_F32, x};
+    if (in_parts(m))
+        return gather_parts(w, b, x ? &there : NULL, &(struct whole_array){DT_F32, w->grad, true},
+                            e);
     if (w->grad)
         m->be->ops->add(m->be, &(struct add_args){
                                    .y = w->grad + zero_begin(z, b), .x = x, .n = zero_len(z, b)});
     return 0;
 }
 
-void gather_begin(struct gathered *w, struct model *m, float *grad)
+/* ---- a tied embedding of two stages ---- */
+
+/* The part that this rank passes on, or adds to: its own shard's. */
+static struct zero_range tied_part(const struct model *m)
 {
-    *w = (struct gathered){m, m->buckets, grad};
-    if (!m->plan->by_bucket) return;
-    if (grad) m->be->ops->fill(m->be, grad, m->plan->n_params, 0);
-    m->buckets = (struct model_buckets){fetch, reduce, w};
+    const struct zero *z = &m->plan->shards;
+    if (m->plan->zero) return zero_range(z, 0, m->place);
+    return (struct zero_range){0, zero_len(z, 0)};
+}
+
+static float *tied_room(const struct model *m)
+{
+    return (float *)(m->arena + m->plan->item[PLAN_GRAD_TIED].offset);
+}
+
+/* x: the first stage's sum of its own part, which becomes that of both on all of its ranks. */
+static int join_tied(struct gathered *w, float *x, struct err *e)
+{
+    struct model *m = w->model;
+    const struct zero_range r = tied_part(m);
+    if (tied_join(m, x + r.begin, tied_room(m), r.end - r.begin, e)) return -1;
+    if (!m->plan->zero) return 0;
+    return comm_all_gather(m->group, PURPOSE_GRAD, x + r.begin, x, m->plan->shards.cut[ZERO_EMBED],
+                           4, m->bounce, e);
+}
+
+/* By bucket: what the head gave waits until the pass is over. */
+static int keep_tied(struct gathered *w, const float *x)
+{
+    struct model *m = w->model;
+    const struct zero_range r = tied_part(m);
+    if (r.begin < r.end) m->be->ops->copy(m->be, tied_room(m), x + r.begin, (r.end - r.begin) * 4);
+    return 0;
+}
+
+/* Everyone gets the sum: a window's part from each owner. */
+static int reduce(void *arg, int b, bool last, struct err *e)
+{
+    struct gathered *w = arg;
+    struct model *m = w->model;
+    const bool pair = b == 0 && m->ends; /* else an embedding's two parts are simply added */
+    float *x = m->grad + zero_window_at(&m->plan->shards, b);
+    const bool everywhere = !(pair && last && m->plan->zero);
+    if (model_sum_bucket(m, b, everywhere, x, e)) return -1;
+    if (pair && !last) return keep_tied(w, x);
+    if (pair && join_tied(w, x, e)) return -1;
+    return take(w, b, x, e);
+}
+
+void gather_begin(struct gathered *w, struct model *m, float *grad, int64_t n)
+{
+    const struct plan_item *tied = &m->plan->item[PLAN_GRAD_TIED];
+    *w = (struct gathered){.model = m, .own = m->buckets, .grad = grad};
+    tied_init(&w->sends, m);
+    if (tied->name) model_note_placed(m, tied, tied->size);
+    if (!m->plan->by_bucket && !in_parts(m)) return;
+    if (grad) m->be->ops->fill(m->be, grad, n, 0);
+    if (m->plan->by_bucket) m->buckets = (struct model_buckets){fetch, reduce, w};
 }
 
 void gather_end(struct gathered *w)
@@ -34,19 +211,82 @@ void gather_end(struct gathered *w)
     w->model->buckets = w->own;
 }
 
-int gather_weights(struct model *m, void *params, struct err *e)
+int gather_stages(struct gathered *w, struct err *e)
 {
+    struct model *m = w->model;
+    const struct pipe *p = &m->plan->pipe;
+    if (!m->plan->by_bucket || !receives(m)) return 0;
+    for (int b = p->first[p->n] - 1; b >= pipe_end(p); b--)
+        if (take(w, b, NULL, e)) return -1;
+    return 0;
+}
+
+int gather_passed(struct gathered *w, struct err *e)
+{
+    struct model *m = w->model;
+    const struct zero_range r = tied_part(m);
+    if (!m->plan->by_bucket || !m->plan->shards.borrows) return 0;
+    return tied_send(&w->sends, m, tied_room(m), r.end - r.begin, e);
+}
+
+int gather_settle(struct gathered *w, struct err *e)
+{
+    return tied_settle(&w->sends, w->model, e);
+}
+
+static int pass_tied(struct gathered *w, struct err *e)
+{
+    struct model *m = w->model;
     const struct zero *z = &m->plan->shards;
-    const int64_t size = dtype_size(m->dtype);
-    const int head = zero_buckets(z) - 1;
-    if (!m->fetched) return 0;
-    for (int b = 0; b <= head; b++) {
-        if (m->buckets.fetch(m->buckets.arg, b, e)) return -1;
-        if (params)
-            m->be->ops->copy(m->be, (char *)params + zero_begin(z, b) * size,
-                             (char *)m->fetched + zero_window_at(z, b) * size,
-                             zero_len(z, b) * size);
+    const struct zero_range r = tied_part(m);
+    if (!m->ends) return 0;
+    if (!z->borrows) return join_tied(w, m->grad + zero_local(z, 0), e);
+    return tied_send(&w->sends, m, m->grad + zero_local(z, r.begin), r.end - r.begin, e);
+}
+
+int gather_gradient(struct gathered *w, struct err *e)
+{
+    struct model *m = w->model;
+    const struct zero *z = &m->plan->shards;
+    if (m->plan->by_bucket || !in_parts(m)) return 0;
+    if (pass_tied(w, e)) return -1;
+    for (int b = 0; b < zero_buckets(z); b++) {
+        if (!zero_owns(z, b) && !receives(m)) continue;
+        float *x = zero_owns(z, b) ? m->grad + zero_local(z, zero_begin(z, b)) : NULL;
+        if (take(w, b, x, e)) return -1;
+    }
+    return 0;
+}
+
+/* ---- weights --------------------------------------------------------------------------------- */
+
+/* A bucket of this stage. */
+static int send_weights(struct gathered *w, int b, void *params, struct err *e)
+{
+    struct model *m = w->model;
+    const struct zero *z = &m->plan->shards;
+    const int64_t size = dtype_size(m->dtype), begin = zero_begin(z, b);
+    const struct whole_array to = {m->dtype, params, false};
+    if (m->fetched && m->buckets.fetch(m->buckets.arg, b, e)) return -1;
+    char *from = m->fetched ? (char *)m->fetched + zero_window_at(z, b) * size
+                            : (char *)m->params + zero_local(z, begin) * size;
+    if (in_parts(m))
+        return gather_parts(w, b, &(struct device_array){m->be, m->dtype, from}, &to, e);
+    if (params) m->be->ops->copy(m->be, (char *)params + begin * size, from, zero_len(z, b) * size);
+    return 0;
+}
+
+int gather_weights(struct gathered *w, void *params, struct err *e)
+{
+    struct model *m = w->model;
+    const struct zero *z = &m->plan->shards;
+    const struct whole_array to = {m->dtype, params, false};
+    if (!m->fetched && !in_parts(m)) return 0;
+    for (int b = 0; b < zero_buckets(z); b++) {
+        if (zero_owns(z, b) && send_weights(w, b, params, e)) return -1;
+        if (!zero_owns(z, b) && receives(m) && gather_parts(w, b, NULL, &to, e)) return -1;
     }
     /* After the last bucket its neighbour in the window is missing. */
-    return z->tied ? m->buckets.fetch(m->buckets.arg, 0, e) : 0;
+    const bool head = z->tied && pipe_last(&m->plan->pipe);
+    return m->fetched && head ? m->buckets.fetch(m->buckets.arg, 0, e) : 0;
 }

@@ -7,6 +7,7 @@
 #include "api/core/jwrite.h"
 #include "worker/hf/hf.h"
 #include "worker/model/host_copy.h"
+#include "worker/plan/slice.h"
 
 static int write_grads(const struct verify_args *a, float *grad, const char *name,
                        struct artifact_done *done, struct err *e)
@@ -14,7 +15,8 @@ static int write_grads(const struct verify_args *a, float *grad, const char *nam
     struct device_array there = {a->model->be, DT_F32, grad};
     const struct hf_flat flat = {"", NULL, DT_F32, device_array_read, &there};
     if (artifact_path(a->job_dir, name, done, e)) return -1;
-    if (hf_write_flats(done->path, &a->model->shape, &flat, 1, e)) return -1;
+    const struct model_shape whole = slice_whole(&a->model->shape);
+    if (hf_write_flats(done->path, &whole, &flat, 1, NULL, e)) return -1;
     return artifact_describe(done, e);
 }
 
@@ -25,6 +27,7 @@ static void write_rows(struct jwrite *w, const struct verify *v)
         const struct verify_row *r = &v->row[i];
         jwrite_object(w, NULL);
         jwrite_str(w, "name", r->name);
+        if (v->n_stages > 1) jwrite_int(w, "stage", r->stage);
         jwrite_double(w, "rel_l2", r->rel_l2);
         jwrite_double(w, "allowed", r->allowed);
         jwrite_double(w, "cosine", r->cosine);
@@ -47,6 +50,8 @@ int verify_keep_json(const struct verify_args *a, struct verify *v, struct err *
     jwrite_object(&w, NULL);
     jwrite_bool(&w, "equal", v->equal);
     jwrite_int(&w, "ranks", v->n_ranks);
+    if (v->n_stages > 1) jwrite_int(&w, "stages", v->n_stages);
+    if (v->n_samples > 1) jwrite_int(&w, "samples", v->n_samples);
     jwrite_int(&w, "tokens", v->n_tokens);
     jwrite_int(&w, "targets_sp1", v->targets_1);
     jwrite_int(&w, "targets_spP", v->targets_p);

@@ -55,65 +55,71 @@ static void read_row(struct model *ref, int64_t row, float *out)
     copy_to_host(ref->be, t.dtype, t.data, out, t.cols);
 }
 
-int rounding_init(struct rounding *c, struct model *ref, float *grad, struct err *e)
+static int make_room(struct rounding *c, struct model *ref, struct err *e)
 {
     const struct shard *sh = &ref->sp.shard;
-    *c = (struct rounding){.ref = ref, .cols = row_of(ref, 0).cols};
+    c->cols = row_of(ref, 0).cols;
     const int64_t room = ROWS_SIZE / (c->cols * (int64_t)sizeof(float));
     c->gap = room < 1 ? sh->S : (sh->S + room - 1) / room;
     c->n_rows = (sh->S + c->gap - 1) / c->gap;
     c->nll = malloc((size_t)sh->T * sizeof *c->nll);
     c->rows = malloc((size_t)((c->n_rows + 1) * c->cols) * sizeof *c->rows);
-    if (!c->nll || !c->rows) {
-        rounding_fini(c);
-        return err_set(e, ERR_IO, "out of memory for the second run of the reference");
-    }
-    memcpy(c->nll, ref->nll, (size_t)sh->T * sizeof *c->nll);
-    for (int64_t i = 0; i < c->n_rows; i++) read_row(ref, i * c->gap, c->rows + i * c->cols);
-    ref->be->ops->copy(ref->be, grad, ref->grad, ref->plan->n_params * (int64_t)sizeof *grad);
+    if (c->nll && c->rows) return 0;
+    rounding_fini(c);
+    return err_set(e, ERR_IO, "out of memory for the second run of the reference");
+}
+
+static int keep(struct rounding *c, struct model *ref, struct err *e)
+{
+    if (!c->nll && make_room(c, ref, e)) return -1;
+    memcpy(c->nll, ref->nll, (size_t)ref->sp.shard.T * sizeof *c->nll);
+    for (int64_t k = 0; k < c->n_rows; k++) read_row(ref, k * c->gap, c->rows + k * c->cols);
     return 0;
+}
+
+static void compare_nll(struct rounding *c, const struct model *ref)
+{
+    for (int64_t k = 0; k < ref->sp.shard.T; k++) {
+        const double d = ref->nll[k] - c->nll[k];
+        c->one += c->nll[k];
+        c->sum += d;
+        c->square += d * d;
+    }
+}
+
+static void compare_rows(struct rounding *c, struct model *ref)
+{
+    float *row = c->rows + c->n_rows * c->cols;
+    for (int64_t k = 0; k < c->n_rows; k++) {
+        const float *was = c->rows + k * c->cols;
+        read_row(ref, k * c->gap, row);
+        for (int64_t j = 0; j < c->cols; j++) {
+            const double x = was[j], d = row[j] - x;
+            c->diff += d * d;
+            c->norm += x * x;
+        }
+    }
+}
+
+int rounding_run(struct rounding *c, struct model *ref, float scale, struct err *e)
+{
+    double nll;
+    if (keep(c, ref, e)) return -1;
+    flip(ref);
+    const int rc = model_grad(ref, &ref->batch, scale, &nll, e);
+    if (!rc) compare_nll(c, ref);
+    if (!rc) compare_rows(c, ref); /* by the head that made them: it may be tied */
+    flip(ref);
+    return rc ? -1 : 0;
 }
 
 /* The loss is a mean over tokens: of independent ones its error is their rms / sqrt(n), and 4 of
  * that are allowed; of ones that go together it is what it is here. */
-static void compare_nll(struct rounding *c)
+void rounding_end(struct rounding *c)
 {
-    double sum = 0, square = 0, one = 0;
-    for (int64_t i = 0; i < c->ref->sp.shard.T; i++) {
-        const double d = c->ref->nll[i] - c->nll[i];
-        one += c->nll[i];
-        sum += d;
-        square += d * d;
-    }
-    c->loss_rel = fmax(fabs(sum), 4.0 / ROUNDING_MARGIN * sqrt(square)) / fabs(one);
-}
-
-static void compare_rows(struct rounding *c)
-{
-    double diff = 0, norm = 0;
-    float *row = c->rows + c->n_rows * c->cols;
-    for (int64_t i = 0; i < c->n_rows; i++) {
-        read_row(c->ref, i * c->gap, row);
-        for (int64_t k = 0; k < c->cols; k++) {
-            const double x = c->rows[i * c->cols + k], d = row[k] - x;
-            diff += d * d;
-            norm += x * x;
-        }
-    }
-    c->logits_rel_l2 = norm > 0 ? sqrt(diff / norm) : 0;
-}
-
-int rounding_run(struct rounding *c, float scale, struct err *e)
-{
-    struct model *ref = c->ref;
-    double nll;
-    flip(ref);
-    ref->be->ops->fill(ref->be, ref->grad, ref->plan->n_grad, 0);
-    const int rc = model_grad(ref, &ref->batch, scale, &nll, e) || model_reduce_grad(ref, e);
-    if (!rc) compare_nll(c);
-    if (!rc) compare_rows(c); /* by the head that made them: it may be tied */
-    flip(ref);
-    return rc ? -1 : 0;
+    const double apart = 4.0 / ROUNDING_MARGIN * sqrt(c->square);
+    c->loss_rel = fmax(fabs(c->sum), apart) / fabs(c->one);
+    c->logits_rel_l2 = c->norm > 0 ? sqrt(c->diff / c->norm) : 0;
 }
 
 void rounding_fini(struct rounding *c)

@@ -22,22 +22,21 @@
 
 #define ROUNDING_MARGIN 2
 
-/* What the first run left and the second one writes over. */
+/* What the first run leaves of a sample, and how far the second is from it, of all samples. Zero at
+ * first. */
 struct rounding {
-    struct model *ref;
     double *nll; /* [T] owned */
     float *rows; /* [n_rows + 1, cols] owned: logits, or predictions; the last is spare */
     int64_t n_rows, cols;
-    int64_t gap; /* rows 0, gap, 2 gap, ... */
-    /* after rounding_run: */
-    double loss_rel, logits_rel_l2;
+    int64_t gap; /* rows 0, gap, 2 gap, ... of a sample */
+    double sum, square, one, diff, norm;
+    double loss_rel, logits_rel_l2; /* after rounding_end */
 };
 
-/* Keeps the rows of ref's last pass, and its gradient in grad [n_params], which the caller lends
- * until rounding_fini. fails: ERR_IO without memory. */
-int rounding_init(struct rounding *c, struct model *ref, float *grad, struct err *e);
-/* The second run. Afterwards ref->grad is its gradient and the weights are as they were. */
-int rounding_run(struct rounding *c, float scale, struct err *e);
+/* The sample in ref's batch, of which ref has just made loss and logits, again: added to ref->grad;
+ * the weights are as they were. fails: ERR_IO without memory. */
+int rounding_run(struct rounding *c, struct model *ref, float scale, struct err *e);
+void rounding_end(struct rounding *c);
 void rounding_fini(struct rounding *c);
 
 #endif

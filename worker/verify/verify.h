@@ -22,6 +22,11 @@
  *
  * The same before step 1 of a training, with the training's own model (verify.first_step).
  *
+ * Of a pipeline pp + 1 samples go through the stages as in training (1F1B), so that every slot is
+ * met and a stream or slot that is another sample's shows. The reference, on rank 0, runs each when
+ * the last stage has its logits; gradients are the sums over all, each tensor's from the stage that
+ * has it, a tied embedding's from the first.
+ *
  * Kept as artifacts: grads-sp1.safetensors, grads-spP.safetensors, verify.json (every tensor, worst
  * first). */
 #ifndef SEQD_VERIFY_VERIFY_H
@@ -47,13 +52,14 @@ struct verify_args {
 
 struct verify_row { /* one tensor */
     char name[64];
+    int stage; /* of a pipeline, from 0 */
     int index; /* in the model's order (worker/plan/plan.h), which is that of forward */
     double rel_l2, allowed, cosine, norm_1, norm_p;
 };
 
-struct verify { /* complete on rank 0 only */
+struct verify { /* complete on rank 0 only; tokens, targets and losses are of all samples */
     bool equal;
-    int n_ranks;
+    int n_ranks, n_stages, n_samples;
     int64_t n_tokens, targets_1, targets_p;
     double loss_1, loss_p, loss_rel, allowed_loss_rel;
     double logits_max_abs, logits_rel_l2, allowed_logits_rel_l2;
@@ -71,6 +77,9 @@ struct verify { /* complete on rank 0 only */
 /* Collective. Inequality is a result, not an error. fails: the data's, comm's and file errors. */
 int verify_run(const struct verify_args *a, struct verify *out, struct err *e);
 void verify_fini(struct verify *v);
+
+/* diff / norm; 0 where both are 0, else infinite where norm is. */
+double verify_ratio(double diff, double norm);
 
 /* What is wrong, one sentence with the worst tensor's name, into e (ERR_CORRUPT). Returns -1. */
 int verify_sentence(const struct verify *v, struct err *e);

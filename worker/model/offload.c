@@ -1,0 +1,259 @@
+#include "worker/model/offload.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define PIECE ((int64_t)8 << 20) /* bytes of one call: n_tasks moves between them */
+
+_Static_assert(OFFLOAD_FLIGHT <= BE_COPIES, "a mark for each");
+
+struct offload_copy {
+    bool out;
+    char *buf;
+    int64_t size, at;
+};
+
+struct offload {
+    struct be *be;
+    char *host;   /* the store; NULL: fd is */
+    void *pinned; /* the host's part, which the device reads and writes */
+    int fd;
+    int64_t *n_tasks;
+    /* Under lock: request i lies in queue[i % OFFLOAD_FLIGHT], [n_done, n_asked) are left. */
+    pthread_mutex_t lock;
+    pthread_cond_t asked, done;
+    struct offload_copy queue[OFFLOAD_FLIGHT];
+    int64_t n_asked, n_done;
+    bool closing, has_thread;
+    struct err failed; /* of the first copy that failed; code ERR_NONE: none */
+    struct offload_count count;
+    pthread_t thread;
+};
+
+/* ---- the file -------------------------------------------------------------------------------- */
+
+/* On a file system without O_TMPFILE it has a name for a moment. */
+static int open_unnamed(int dir, struct err *e)
+{
+    char name[64];
+    int fd = openat(dir, ".", O_TMPFILE | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
+    if (fd >= 0) return fd;
+    if (errno != EOPNOTSUPP && errno != EISDIR && errno != ENOENT && errno != EINVAL)
+        return err_errno(e, "make a file");
+    snprintf(name, sizeof name, ".seqd-offload-%ld", (long)getpid());
+    if (unlinkat(dir, name, 0) && errno != ENOENT) return err_errno(e, "remove %s", name);
+    fd = openat(dir, name, O_CREAT | O_EXCL | O_NOFOLLOW | O_RDWR | O_CLOEXEC, 0600);
+    if (fd < 0) return err_errno(e, "make a file");
+    if (!unlinkat(dir, name, 0)) return fd;
+    err_errno(e, "remove %s", name);
+    close(fd);
+    return -1;
+}
+
+int offload_file(int dir, int64_t size, struct err *e)
+{
+    char need[24];
+    int fd = open_unnamed(dir, e);
+    if (fd >= 0 && size && fallocate(fd, 0, 0, size) && errno != EOPNOTSUPP && errno != ENOSYS) {
+        err_errno(e, "%s for what a rank offloads", plan_bytes(need, size));
+        close(fd);
+        fd = -1;
+    }
+    if (fd >= 0) return fd;
+    err_prefix(e, OFFLOAD_FIELD);
+    snprintf(e->field, sizeof e->field, OFFLOAD_FIELD);
+    return -1;
+}
+
+static ssize_t move(const struct offload *o, const struct offload_copy *r, int64_t done)
+{
+    const int64_t left = r->size - done, n = left < PIECE ? left : PIECE;
+    if (r->out) return pwrite(o->fd, r->buf + done, (size_t)n, r->at + done);
+    return pread(o->fd, r->buf + done, (size_t)n, r->at + done);
+}
+
+/* Returns the bytes that were copied: all, or those before a failure. */
+static int64_t copy(const struct offload *o, const struct offload_copy *r, struct err *e)
+{
+    int64_t done = 0;
+    while (done < r->size) {
+        const ssize_t n = move(o, r, done);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) {
+            if (n == 0) errno = r->out ? ENOSPC : EIO; /* EIO: the file ends before */
+            err_errno(e, OFFLOAD_FIELD ": %s %lld bytes of activations", r->out ? "write" : "read",
+                      (long long)r->size);
+            snprintf(e->field, sizeof e->field, OFFLOAD_FIELD);
+            break;
+        }
+        done += n;
+        if (o->n_tasks) __atomic_fetch_add(o->n_tasks, 1, __ATOMIC_RELAXED);
+    }
+    return done;
+}
+
+/* After a failure nothing is copied: the pass ends where it waits next. */
+static void *serve(void *arg)
+{
+    struct offload *o = arg;
+    pthread_mutex_lock(&o->lock);
+    for (;;) {
+        while (!o->closing && o->n_done == o->n_asked) pthread_cond_wait(&o->asked, &o->lock);
+        if (o->closing) break;
+        const struct offload_copy r = o->queue[o->n_done % OFFLOAD_FLIGHT];
+        const bool sound = o->failed.code == ERR_NONE;
+        struct err e = {0};
+        pthread_mutex_unlock(&o->lock);
+        const int64_t n = sound ? copy(o, &r, &e) : 0;
+        pthread_mutex_lock(&o->lock);
+        if (sound) o->failed = e;
+        *(r.out ? &o->count.bytes_out : &o->count.bytes_in) += n;
+        o->n_done++;
+        pthread_cond_broadcast(&o->done);
+    }
+    pthread_mutex_unlock(&o->lock);
+    return NULL;
+}
+
+/* Signals are for the rank's own thread. */
+static int start(struct offload *o, struct err *e)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int rc = pthread_create(&o->thread, NULL, serve, o);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (rc) return err_set(e, ERR_IO, "start the thread that offloads: error %d", rc);
+    o->has_thread = true;
+    return 0;
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+static int pin(struct offload *o, const struct offload_options *x, struct err *e)
+{
+    const struct plan_item *it = &x->plan->item[PLAN_OFFLOAD];
+    assert(x->plan->own_memory && (it->in_host || !it->name));
+    o->host = (char *)x->host + it->offset;
+    if (o->be->ops->pin(o->be, x->host, x->plan->host_size, e)) return -1;
+    o->pinned = x->host;
+    return 0;
+}
+
+struct offload *offload_open(const struct offload_options *x, struct err *e)
+{
+    struct offload *o = calloc(1, sizeof *o);
+    if (!o) {
+        if (x->fd >= 0) close(x->fd);
+        err_set(e, ERR_IO, "out of memory");
+        return NULL;
+    }
+    *o = (struct offload){.be = x->be, .fd = x->fd, .n_tasks = x->n_tasks};
+    pthread_mutex_init(&o->lock, NULL);
+    pthread_cond_init(&o->asked, NULL);
+    pthread_cond_init(&o->done, NULL);
+    if (!(x->host ? pin(o, x, e) : start(o, e))) return o;
+    offload_close(o);
+    return NULL;
+}
+
+void offload_close(struct offload *o)
+{
+    if (!o) return;
+    pthread_mutex_lock(&o->lock);
+    o->closing = true;
+    pthread_cond_broadcast(&o->asked);
+    pthread_mutex_unlock(&o->lock);
+    if (o->has_thread) pthread_join(o->thread, NULL);
+    if (o->pinned) {
+        o->be->ops->sync(o->be, NULL);
+        o->be->ops->unpin(o->be, o->pinned);
+    }
+    pthread_cond_destroy(&o->done);
+    pthread_cond_destroy(&o->asked);
+    pthread_mutex_destroy(&o->lock);
+    if (o->fd >= 0) close(o->fd);
+    free(o);
+}
+
+/* ---- copies ---------------------------------------------------------------------------------- */
+
+static int64_t ask(struct offload *o, const struct offload_copy *r)
+{
+    pthread_mutex_lock(&o->lock);
+    assert(o->n_asked - o->n_done < OFFLOAD_FLIGHT);
+    o->queue[o->n_asked % OFFLOAD_FLIGHT] = *r;
+    const int64_t ticket = ++o->n_asked;
+    pthread_cond_signal(&o->asked);
+    pthread_mutex_unlock(&o->lock);
+    return ticket;
+}
+
+/* On a device: the next mark. */
+static int64_t beside(struct offload *o, void *dst, const void *src, int64_t size)
+{
+    o->be->ops->copy_beside(o->be, dst, src, size, (int)(o->n_asked % OFFLOAD_FLIGHT));
+    return ++o->n_asked;
+}
+
+int64_t offload_out(struct offload *o, const void *buf, int64_t size, int64_t at)
+{
+    if (!o->host) return ask(o, &(struct offload_copy){true, (char *)buf, size, at});
+    o->count.bytes_out += size;
+    return beside(o, o->host + at, buf, size);
+}
+
+int64_t offload_back(struct offload *o, void *buf, int64_t size, int64_t at)
+{
+    if (!o->host) return ask(o, &(struct offload_copy){false, buf, size, at});
+    o->count.bytes_in += size;
+    return beside(o, buf, o->host + at, size);
+}
+
+int offload_wait(struct offload *o, int64_t ticket, struct err *e)
+{
+    int rc = 0;
+    if (o->host) {
+        if (ticket) o->be->ops->copy_await(o->be, (int)((ticket - 1) % OFFLOAD_FLIGHT));
+        return 0; /* what failed, sync reports */
+    }
+    pthread_mutex_lock(&o->lock);
+    while (o->n_done < ticket) pthread_cond_wait(&o->done, &o->lock);
+    if (o->failed.code != ERR_NONE) {
+        if (e) *e = o->failed;
+        rc = -1;
+    }
+    pthread_mutex_unlock(&o->lock);
+    return rc;
+}
+
+struct offload_count offload_counted(struct offload *o)
+{
+    pthread_mutex_lock(&o->lock);
+    const struct offload_count c = o->count;
+    pthread_mutex_unlock(&o->lock);
+    return c;
+}
+
+bool offload_moved(struct offload *o, int64_t bytes)
+{
+    if (!o) return bytes == 0;
+    const struct offload_count c = offload_counted(o);
+    return c.bytes_out == bytes && c.bytes_in == bytes;
+}
+
+void offload_reset(struct offload *o)
+{
+    if (!o) return;
+    pthread_mutex_lock(&o->lock);
+    o->count = (struct offload_count){0, 0};
+    pthread_mutex_unlock(&o->lock);
+}

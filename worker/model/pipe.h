@@ -1,0 +1,27 @@
+/* pipe.h: streams on their way between two stages of a pipeline. Inside worker/model.
+ *
+ * A stream is copied to the comm segment and sent; the next one of its direction waits until it was
+ * received. With 1F1B (worker/plan/pipe.h) that stage is never later than one pass.
+ *
+ * Between two stages the messages are numbered events, each posted as one batch on both (NCCL's
+ * order: worker/comm/nccl.c). Where a stage has forward passes ahead, a: the first a streams go
+ * forward alone; then the stream of F(i) goes forward as the gradient of B(i - a) comes back; then
+ * the last a gradients come back alone. The next stage receives F(i) with what it sends of
+ * B(i - a). */
+#ifndef SEQD_MODEL_PIPE_H
+#define SEQD_MODEL_PIPE_H
+
+#include "worker/comm/comm.h"
+
+enum pipe_way { PIPE_FORWARD, PIPE_BACK };
+
+struct pipe_messages {
+    char *send[2]; /* in the segment, by way; NULL: one stage */
+    struct comm_ticket ticket[2], arriving[2];
+    bool sent[2], comes[2]; /* and not waited for */
+    int slot;               /* of the pass that runs */
+    int takes;              /* the slot of what arrives as this pass sends; -1: nothing does */
+    bool any;               /* forward there was one */
+};
+
+#endif

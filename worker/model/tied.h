@@ -1,0 +1,29 @@
+/* tied.h: the head's part of a tied embedding's gradient, on its way from the last stage of a
+ * pipeline to the first. For worker/train and worker/verify.
+ *
+ * Each is copied to the comm segment and sent; the buffer is used again when it was received. There
+ * are pipe_lent() of them (worker/plan/pipe.h says why that is enough). tested: test_tied.c */
+#ifndef SEQD_MODEL_TIED_H
+#define SEQD_MODEL_TIED_H
+
+#include "worker/model/model.h"
+
+struct tied_sends {
+    char *at;       /* PLAN_TIED_SEND: n buffers; NULL: this rank sends none */
+    int64_t stride; /* bytes from one to the next */
+    int64_t n;
+    int64_t sent; /* of this step, the last n of them not waited for */
+    struct comm_ticket ticket[JOB_MAX_RANKS];
+};
+
+/* Places the buffers. m must be one that trains. */
+void tied_init(struct tied_sends *s, struct model *m);
+/* The last stage: copies and sends n floats. Waits only where all buffers are under way. */
+int tied_send(struct tied_sends *s, struct model *m, const float *x, int64_t n, struct err *e);
+/* The first stage: adds the oldest that it has not received to n floats of its own; room: n floats,
+ * where it arrives. */
+int tied_join(struct model *m, float *own, float *room, int64_t n, struct err *e);
+/* The end of a step: all have been received. Where none was sent, nothing. */
+int tied_settle(struct tied_sends *s, struct model *m, struct err *e);
+
+#endif

@@ -1,0 +1,24 @@
+/* check_offload.c: where activations that are offloaded go (memory.offload). */
+#include "api/core/device.h"
+#include "worker/plan/rules.h"
+
+int rules_offload(const struct job_spec *s, struct err *e)
+{
+    static const char offload[] = "memory.offload", dir[] = "memory.offload_dir";
+    const char *device = spec_text(s, s->resources.device);
+    const bool own = device_find(device)->own_memory, named = *spec_text(s, s->memory.offload_dir);
+    if (own && named)
+        return err_field(e, ERR_INVALID, dir,
+                         "memory.offload_dir: \"%s\" offloads to its host's memory: leave it out",
+                         device);
+    if (s->memory.offload != OFFLOAD_ACTIVATIONS) return 0;
+    if (s->memory.time_chunk > 0)
+        return err_field(e, ERR_UNSUPPORTED, offload,
+                         "memory.offload \"activations\" with memory.time_chunk: windows in time "
+                         "keep states alone: leave one of them out");
+    if (!own && !named)
+        return err_field(e, ERR_INVALID, dir,
+                         "memory.offload_dir is missing: memory.offload \"activations\" on \"cpu\" "
+                         "needs a directory beneath a writable root of the node");
+    return 0;
+}

@@ -1,0 +1,37 @@
+/* noise.h: diffusion that predicts noise with a learned variance (IDDPM, 2102.09672), as Latte and
+ * Open-Sora 1.0 train and sample it: 1,000 steps whose variances beta rise linearly.
+ *
+ *   x_t = sqrt(a_t) x_0 + sqrt(1 - a_t) noise     a_t = product of 1 - beta_i, i <= t; t = 0 .. 999
+ *   loss = |e - noise|^2 + bound in bits of p(x_{t-1} | x_t), each the mean over all values
+ *
+ * e is the noise that is predicted, v in about [-1, 1] the logarithm of the variance between that
+ * of the posterior and beta_t. DDIM (2010.02502) with eta 0 goes from one kept step to the one
+ * below it, x' = sqrt(a') x_0(e) + sqrt(1 - a') e.
+ * tested: tests/engine/test_noise.c, test_dit.c */
+#ifndef SEQD_PLAN_NOISE_H
+#define SEQD_PLAN_NOISE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { NOISE_STEPS = 1000 };
+
+struct noise_step {
+    double keep, noise;      /* of x_0 and of the noise in x_t */
+    double slope;            /* of the posterior's mean in e - noise */
+    double log_min, log_max; /* of the variance: the posterior's, beta_t's. Step 0 has none of a
+                              * posterior and takes step 1's */
+    bool last;               /* t = 0: its bound is the likelihood of x_0 itself */
+};
+struct noise_step noise_step(int64_t t);
+
+/* A sample in n of the steps (2 .. NOISE_STEPS), spread evenly over all of them and each rounded to
+ * a whole one, as both models' samplers have it: the i-th is told the model as t, and makes
+ * x' = alpha x + beta e. */
+struct noise_jump {
+    int64_t t;
+    double alpha, beta;
+};
+struct noise_jump noise_jump(int64_t i, int64_t n);
+
+#endif

@@ -1,0 +1,90 @@
+/* pipe.h: which sections of a model each stage of a pipeline holds (parallel.pp). Pure arithmetic.
+ *
+ * Sections are numbered as buckets are (worker/plan/zero.h): 0 is `in`, 1 .. L the layers, L + 1
+ * `out`. Stage p holds sections [first[p], first[p + 1]), a layer at least; the first stage has
+ * `in` and the last one `out`.
+ *
+ * A step's n micro-batches, a sequence each, run as 1F1B: stage p runs pipe_ahead() forward passes,
+ * then in turn one forward and one backward pass, then the backward passes that are left. Both come
+ * in ascending order of the sequences, and at most min(n, pp - p) of them are kept between their
+ * passes. tested: tests/engine/test_stages.c */
+#ifndef SEQD_PLAN_PIPE_H
+#define SEQD_PLAN_PIPE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "api/core/limits.h"
+
+#define PIPE_SECTIONS 1026 /* of ZERO_LAYERS_MAX layers */
+
+struct pipe {
+    int n, at;                    /* stages; which of them a plan is of */
+    int first[JOB_MAX_RANKS + 1]; /* sections of each */
+};
+
+static inline bool pipe_first(const struct pipe *p)
+{
+    return p->at == 0;
+}
+static inline bool pipe_last(const struct pipe *p)
+{
+    return p->at == p->n - 1;
+}
+/* Of the stage that the plan is of: sections [pipe_begin, pipe_end), layers among them. */
+static inline int pipe_begin(const struct pipe *p)
+{
+    return p->first[p->at];
+}
+static inline int pipe_end(const struct pipe *p)
+{
+    return p->first[p->at + 1];
+}
+static inline int pipe_layers(const struct pipe *p)
+{
+    return pipe_end(p) - pipe_begin(p) - pipe_first(p) - pipe_last(p);
+}
+/* Whether a section is one of them. */
+static inline bool pipe_has(const struct pipe *p, int section)
+{
+    return section >= pipe_begin(p) && section < pipe_end(p);
+}
+
+/* The stage that has a section. */
+int pipe_stage(const struct pipe *p, int section);
+
+/* One stage that holds all of n_layers layers. */
+struct pipe pipe_whole(int n_layers);
+
+/* Cuts n_layers + 2 sections, which cost what cost[] says, into n stages: the dearest stage is as
+ * cheap as can be. Later stages take as much as that allows: earlier ones keep more micro-batches.
+ * n is at most n_layers. */
+struct pipe pipe_cut(const double *cost, int n_layers, int n);
+
+/* Memory of a stage: what it has whatever it holds, and of each section what it has once, and for
+ * each sequence that it keeps. Bytes. */
+struct pipe_memory {
+    double fixed[JOB_MAX_RANKS];
+    const double *once, *kept; /* of each section */
+    int64_t n_sequences;       /* micro-batches of a step */
+    double limit;
+};
+
+/* As pipe_cut, of the cuts in which every stage keeps to its limit. False: there is none. */
+bool pipe_cut_within(const double *cost, const struct pipe_memory *m, int n_layers, int n,
+                     struct pipe *out);
+
+/* Micro-batches that a stage keeps of n; forward passes that come before its first backward. */
+int64_t pipe_kept(const struct pipe *p, int64_t n);
+int64_t pipe_ahead(const struct pipe *p, int64_t n);
+
+/* A tied embedding: the last stage sends the first n gradients in a step, the i-th after its
+ * backward pass B(i), and the first receives it in its own B(i). Returns how many are under way at
+ * once so that the last does not wait. Of all stages, whichever p is of.
+ *
+ * Before B(j), where j = i - (pp - 1), the first stage runs F(i). B(j) there and F(i) on the second
+ * begin at the same time: when the first has ended F(i) and the second B(j). F(i) then passes
+ * pp - 1 stages and the last one runs B(i). So the j-th gradient has been received when the i-th is
+ * sent, unless B(j) on the first stage takes longer than all of those. */
+int64_t pipe_lent(const struct pipe *p, int64_t n);
+
+#endif

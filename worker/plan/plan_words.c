@@ -1,0 +1,108 @@
+/* plan_words.c: why a plan is as it is, in words. */
+#include "api/core/job.h"
+#include "worker/family/family.h"
+#include "worker/plan/plan.h"
+#include "worker/plan/sentence.h"
+#include "worker/plan/strategy.h"
+
+/* ---- what runs side by side ------------------------------------------------------------------ */
+
+static void add_groups(struct sentence *w, const struct plan *p)
+{
+    if (p->pp > 1)
+        sentence_add(w, "%d stages of layers%s, at most %lld sequences in each; ", p->pp,
+                     p->cut_by_memory ? " cut so that they fit" : "", (long long)p->slots);
+    if (p->dp > 1)
+        sentence_add(w, "%d %s side by side, each on its own samples; ", p->dp,
+                     p->sp > 1 ? "rings" : "ranks");
+}
+
+/* Of a strategy that passes states: how; of one with groups: which. */
+static void add_exchange(struct sentence *w, const struct plan *p)
+{
+    static const char *const words[EXCHANGE_N] = {"", " from rank to rank", " to all ranks",
+                                                  " from rank to rank in pieces"};
+    const struct strategy_row *row = strategy_row(p->strategy);
+    if (row->states)
+        sentence_add(w, "%s", words[p->exchange]);
+    else if (row->rings)
+        sentence_add(w, ": %d groups of %d ranks", p->sp / p->ulysses, p->ulysses);
+}
+
+static void add_layout(struct sentence *w, const struct plan *p)
+{
+    const char *why = strategy_row(p->strategy)->in_order;
+    if (!why) why = "asked for";
+    if (p->rank_bits)
+        sentence_add(w, "contiguous: determinism \"ranks\" needs it");
+    else if (p->layout == LAYOUT_ZIGZAG)
+        sentence_add(w, "zigzag: every rank has the same causal work");
+    else
+        sentence_add(w, "contiguous%s%s", *why ? ": " : "", why);
+}
+
+/* ---- what saves memory ----------------------------------------------------------------------- */
+
+static void add_recompute(struct sentence *w, const struct job_spec *s, const struct plan *p)
+{
+    if (p->kind != JOB_TRAIN && p->kind != JOB_VERIFY) return;
+    sentence_add(w, "; recompute %s: %s", spec_field("memory.recompute")->words[p->recompute],
+                 s->memory.recompute != RECOMPUTE_AUTO ? "asked for"
+                 : p->offload.on                       ? "what is computed again is not copied"
+                                                       : "the fastest that fits");
+}
+
+static void add_pieces(struct sentence *w, const struct job_spec *s, const struct plan *p)
+{
+    if (!p->mlp_chunk) return;
+    sentence_add(w, "; MLP in pieces of %lld tokens%s: %s", (long long)p->mlp_chunk,
+                 family_mlps(&s->model.shape).experts ? ", experts whole" : "",
+                 s->memory.mlp_chunk_tokens < 0 ? "it would not fit whole" : "asked for");
+}
+
+static void add_offload(struct sentence *w, const struct job_spec *s, const struct plan *p)
+{
+    if (!p->offload.on) return;
+    sentence_add(w, "; activations offloaded to %s: %s",
+                 p->own_memory ? "the host's memory" : "memory.offload_dir",
+                 s->memory.offload == OFFLOAD_AUTO ? "it would not fit with them" : "asked for");
+}
+
+static void add_zero(struct sentence *w, const struct plan *p)
+{
+    static const char *const what[] = {"", "optimizer state", "optimizer state and gradients",
+                                       "optimizer state, gradients and weights"};
+    const int n_groups = plan_sum_ranks(p) / p->zero_group;
+    if (p->zero && p->zero_group == 1)
+        sentence_add(w, "; zero %d in groups of one rank: each has all", p->zero);
+    else if (p->zero)
+        sentence_add(w, "; zero %d: %s sharded over %d ranks", p->zero, what[p->zero],
+                     p->zero_group);
+    if (p->zero_group > 1 && n_groups > 1) sentence_add(w, ", in %d groups", n_groups);
+    if (p->fused) sentence_add(w, "; updates fused into the backward pass");
+}
+
+void plan_explain(const struct job_spec *s, struct plan *p)
+{
+    struct sentence w = sentence_in(p->reason, sizeof p->reason);
+    sentence_add(&w, "%s: ", p->sp == 1 ? "local" : strategy_word(p->strategy));
+    add_groups(&w, p);
+    if (p->sp == 1) {
+        sentence_add(&w, "one rank holds the sequence");
+    } else {
+        sentence_add(&w, "%d ranks hold %lld rows each and %s", p->sp, (long long)p->T,
+                     strategy_form(p->strategy, p->form)->what);
+        add_exchange(&w, p);
+        sentence_add(&w, "; ");
+        add_layout(&w, p);
+    }
+    if (p->n_windows > 1)
+        sentence_add(&w, "; walked in %lld windows of %lld tokens", (long long)p->n_windows,
+                     (long long)p->S);
+    if (p->tp > 1)
+        sentence_add(&w, "; tp %d: every layer's heads and columns over %d ranks", p->tp, p->tp);
+    add_recompute(&w, s, p);
+    add_pieces(&w, s, p);
+    add_offload(&w, s, p);
+    add_zero(&w, p);
+}

@@ -1,0 +1,44 @@
+#include "worker/plan/product.h"
+
+#include <stdbool.h>
+
+static bool agrees(int said, int degree)
+{
+    return !said || said == degree;
+}
+
+/* Ranks that share layers are consecutive: a node has whole sets of them, or is one alone. */
+static bool within_node(int tp, int ranks, int per_node)
+{
+    return per_node <= 0 || per_node >= ranks || per_node % tp == 0;
+}
+
+int products_of(const struct axes *said, int ranks, int per_node, struct axes out[PRODUCTS_MAX])
+{
+    int n = 0;
+    for (int model = 1; model <= ranks; model++) {
+        const int rest = ranks / model;
+        for (int tp = model; tp >= 1 && ranks % model == 0; tp--) {
+            if (model % tp || !agrees(said->tp, tp) || !agrees(said->pp, model / tp)) continue;
+            if (said->tp != tp && !within_node(tp, ranks, per_node)) continue;
+            for (int sp = rest; sp >= 1; sp--) {
+                if (rest % sp || !agrees(said->sp, sp) || !agrees(said->dp, rest / sp)) continue;
+                assert(n < PRODUCTS_MAX);
+                out[n++] = (struct axes){.dp = rest / sp, .pp = model / tp, .sp = sp, .tp = tp};
+            }
+        }
+    }
+    return n;
+}
+
+int product_zero_group(const struct axes *a, int per_node)
+{
+    const struct rank_set of = axes_line(a, 0, AXIS_DP | AXIS_SP);
+    int n = 0;
+    if (per_node <= 0) return 0;
+    while (n < of.n && rank_set_at(&of, n) < per_node) n++;
+    if (n <= 1 || n == of.n || of.n % n) return 0;
+    for (int i = 0; i < of.n; i++)
+        if (rank_set_at(&of, i) / per_node != rank_set_at(&of, i / n * n) / per_node) return 0;
+    return n;
+}

@@ -1,0 +1,139 @@
+#include "worker/plan/slice.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* part, whole: one tensor by the shape with tp, and by slice_whole() of it. */
+static struct slice slice_of(const struct param *part, const struct param *whole, int tp)
+{
+    const bool flat = part->cols == 0;
+    struct slice s = {.rows = flat ? 1 : part->rows,
+                      .cols = flat ? part->rows : part->cols,
+                      .whole_cols = flat ? whole->rows : whole->cols,
+                      .count = whole->count,
+                      .offset = part->offset,
+                      .whole_offset = whole->offset};
+    assert(part->of_ids || whole->count % part->count == 0);
+    s.n = part->of_ids ? tp : (int)(whole->count / part->count);
+    s.sharers = tp / s.n;
+    assert(tp % s.n == 0);
+    return s;
+}
+
+/* Rows of one of its parts, as a tensor. */
+static struct param fused_part(const struct param *p, int i)
+{
+    struct param part = *p;
+    for (int k = 0; k < i; k++) part.offset += p->fused[k] * p->cols;
+    part.rows = p->fused[i];
+    part.count = part.rows * p->cols;
+    return part;
+}
+
+/* Returns how many slices it has of the tensor. */
+static int slice_tensor(const struct param *part, const struct param *whole, int tp, int tensor,
+                        struct slice *out)
+{
+    const int n = part->n_fused ? part->n_fused : 1;
+    for (int i = 0; i < n; i++) {
+        const struct param p = part->n_fused ? fused_part(part, i) : *part;
+        const struct param w = part->n_fused ? fused_part(whole, i) : *whole;
+        out[i] = slice_of(&p, &w, tp);
+        out[i].tensor = tensor;
+    }
+    return n;
+}
+
+static int64_t within(int64_t x, int64_t most)
+{
+    return x < 0 ? 0 : x > most ? most : x;
+}
+
+/* Does a slice lie in one piece in the tensor? */
+static bool in_one(const struct slice *s)
+{
+    return s->cols == s->whole_cols || s->rows == 1;
+}
+
+int64_t slice_size(const struct slice *s, int t)
+{
+    const int64_t room = s->rows * s->cols;
+    return in_one(s) ? within(s->count - t / s->sharers * room, room) : room;
+}
+
+struct model_shape slice_whole(const struct model_shape *m)
+{
+    struct model_shape whole = *m;
+    whole.tp = 0;
+    return whole;
+}
+
+int slice_bucket(const struct model_shape *m, int bucket, struct slice *out)
+{
+    const struct model_shape all = slice_whole(m);
+    struct param part[PROG_WEIGHTS], whole[PROG_WEIGHTS];
+    const int n = param_bucket(m, bucket, part, NULL);
+    const int n_whole = param_bucket(&all, bucket, whole, NULL);
+    assert(n == n_whole);
+    (void)n_whole;
+    int n_slices = 0;
+    for (int i = 0; i < n; i++)
+        n_slices += slice_tensor(&part[i], &whole[i], m->tp > 1 ? m->tp : 1, i, out + n_slices);
+    return n_slices;
+}
+
+void slice_cut(const struct slice *s, int64_t *cut)
+{
+    const int64_t n = s->rows * s->cols;
+    for (int k = 0; k <= s->sharers; k++)
+        cut[k] = n / s->sharers * k + n % s->sharers * k / s->sharers;
+}
+
+struct slice_run slice_run(const struct slice *s, int t, int64_t at)
+{
+    const int64_t index = t / s->sharers, size = s->rows * s->cols;
+    const int64_t row = at / s->cols, col = at % s->cols;
+    assert(at < slice_size(s, t));
+    if (in_one(s)) return (struct slice_run){index * size + at, slice_size(s, t) - at};
+    return (struct slice_run){row * s->whole_cols + index * s->cols + col, s->cols - col};
+}
+
+/* How many of the slice's elements come before element k of the tensor. */
+static int64_t before(const struct slice *s, int t, int64_t k)
+{
+    const int64_t index = t / s->sharers, size = s->rows * s->cols;
+    if (in_one(s)) return within(k - index * size, size);
+    const int64_t row = k / s->whole_cols, col = k % s->whole_cols;
+    return row * s->cols + within(col - index * s->cols, s->cols);
+}
+
+struct slice_part slice_part(const struct slice *s, int t, int64_t from, int64_t n)
+{
+    const int64_t at = before(s, t, from);
+    return (struct slice_part){at, before(s, t, from + n) - at};
+}
+
+/* The bucket that holds an element of the whole layout, by halves. */
+static void move_to(struct slice_cursor *c, const struct model_shape *m, int64_t whole)
+{
+    const struct model_shape all = slice_whole(m);
+    struct slice own[PROG_WEIGHTS];
+    int low = 0, high = m->n_layers + 2;
+    while (high - low > 1) {
+        const int mid = (low + high) / 2;
+        *(param_section(&all, mid) <= whole ? &low : &high) = mid;
+    }
+    c->begin = param_section(&all, low);
+    c->end = low == m->n_layers + 1 ? param_count(&all) : param_section(&all, low + 1);
+    c->n = slice_bucket(m, low, own);
+    assert(c->n <= SLICE_TENSORS);
+    memcpy(c->of, own, (size_t)c->n * sizeof *own);
+}
+
+struct slice slice_find(struct slice_cursor *c, const struct model_shape *m, int64_t whole)
+{
+    int i = 0;
+    if (whole < c->begin || whole >= c->end) move_to(c, m, whole);
+    while (i + 1 < c->n && c->of[i + 1].whole_offset <= whole) i++;
+    return c->of[i];
+}

@@ -1,0 +1,67 @@
+/* slice.h: which part of a tensor a rank of tensor parallelism holds. Pure arithmetic. Of a tensor
+ * that stands in place of several (weight.fused) a rank has a slice of each.
+ *
+ * A shape with tp > 1 writes the program of one of tp ranks (family_write): its tensors stand in
+ * the order of the whole model's and are slices of those. How a tensor is cut shows in the two
+ * sizes: by rows of [out, in] where a product's columns are split, by columns where its inner
+ * dimension is. Of n different slices rank t holds number t n / tp. Where n is less than tp (few KV
+ * heads) or 1 (norms: the tensor itself), ranks in a row hold the same, and each has a part of its
+ * gradient. Where tp does not divide a vocabulary, all ranks have room for as many ids, and the
+ * last ones hold fewer, or none: files do not have what is left over, which stays 0.
+ * tested: tests/engine/test_tensor_jobs.c */
+#ifndef SEQD_PLAN_SLICE_H
+#define SEQD_PLAN_SLICE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "worker/plan/plan.h"
+
+struct slice {
+    int tensor;                   /* number in the bucket */
+    int n;                        /* different ones, a divisor of tp; 1: the tensor itself */
+    int sharers;                  /* ranks in a row that hold the same: tp / n */
+    int64_t rows, cols;           /* of the room for a slice; one-dimensional: 1 row */
+    int64_t whole_cols;           /* of the tensor; more than cols: it is cut along columns */
+    int64_t count;                /* elements of the tensor */
+    int64_t offset, whole_offset; /* elements of the flat layouts: of a rank, of the model */
+};
+/* The shape of the whole model, which files have. */
+struct model_shape slice_whole(const struct model_shape *m);
+/* Slices of the tensors of a bucket, in the order of param_bucket(): out [PROG_WEIGHTS]. Returns
+ * how many. */
+int slice_bucket(const struct model_shape *m, int bucket, struct slice *out);
+
+/* Elements that rank t's slice holds, from the beginning of its room on. */
+int64_t slice_size(const struct slice *s, int t);
+/* Where a slice is cut to be summed over its sharers: cut [sharers + 1]. */
+void slice_cut(const struct slice *s, int64_t *cut);
+/* Does rank t speak for its slice, as the first that holds it? */
+static inline bool slice_first(const struct slice *s, int t)
+{
+    return t % s->sharers == 0;
+}
+
+/* Elements of rank t's slice that are among elements [from, from + n) of the tensor: they follow
+ * each other in the slice, where the first is number `at`. */
+struct slice_part {
+    int64_t at, n;
+};
+struct slice_part slice_part(const struct slice *s, int t, int64_t from, int64_t n);
+/* Element `at` of rank t's slice, counted from its beginning, in the tensor; and how many from
+ * there on follow each other in both. */
+struct slice_run {
+    int64_t whole, n;
+};
+struct slice_run slice_run(const struct slice *s, int t, int64_t at);
+
+/* Slices of the bucket that was looked at last: files are read and written in order. */
+enum { SLICE_TENSORS = 64 }; /* of a bucket, at most: no layer of experts is shared */
+struct slice_cursor {
+    int64_t begin, end; /* elements of the whole layout */
+    int n;
+    struct slice of[SLICE_TENSORS];
+};
+/* The slice of the tensor that holds element `whole` of the whole layout. c: zero at first. */
+struct slice slice_find(struct slice_cursor *c, const struct model_shape *m, int64_t whole);
+
+#endif

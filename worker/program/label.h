@@ -1,0 +1,61 @@
+/* label.h: which dimension each operation's values are spread along over the ranks, so that the
+ * least is moved between operations (2403.10266).
+ *
+ * A label is a dimension that a value is spread along, or LABEL_WHOLE: it is whole on every rank.
+ * An operation has one or more ways to be computed; each asks for a label of every input and gives
+ * one to the output. A value may have several labels at a time: what was moved once is there for
+ * all later operations. Where an input lacks the label that is asked for, it is moved from the
+ * label that it has from which least moves.
+ *
+ * Dynamic programming over the operations in their order: the state is which labels each value
+ * has that a later operation reads. Exact, since what was moved and dropped again never matters.
+ * Pure arithmetic. */
+#ifndef SEQD_PROGRAM_LABEL_H
+#define SEQD_PROGRAM_LABEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define LABEL_WHOLE  3 /* dimensions are 0 .. 2 */
+#define LABELS       4
+#define LABEL_OPS    63
+#define LABEL_VALUES 80
+#define LABEL_INS    3
+#define LABEL_WAYS   4
+#define LABEL_STATES 512 /* of one operation */
+
+struct label_value {
+    int64_t moved[LABELS][LABELS]; /* elements that all ranks send: [label that it has][new one] */
+    /* All operations read it with one label, and LABEL_WHOLE is not asked of it: it is read in
+     * windows, which tile it. */
+    bool one_label;
+};
+struct label_way {
+    signed char in[LABEL_INS], out;
+};
+/* The input of a graph is the output of an operation that has none; its output, at the label that
+ * is wanted, the input of one that has no output. */
+struct label_op {
+    int in[LABEL_INS], out; /* values; -1: none */
+    int n_ways;
+    struct label_way way[LABEL_WAYS];
+};
+struct label_graph {
+    int n_ops, n_values;
+    struct label_op op[LABEL_OPS];
+    struct label_value value[LABEL_VALUES]; /* each is the output of one operation, before others
+                                             * read it */
+};
+
+struct label_cost {
+    int64_t moved; /* elements */
+    int n_moves;
+    uint64_t early; /* bit 63 - i: something moves before operation i */
+};
+
+/* The way of each operation, such that the fewest elements move; among those the fewest moves;
+ * among those the moves that come last, the first of them compared first. false: no choice of ways
+ * is possible (LABEL_WHOLE or a second label asked of a value with one_label). */
+bool label_solve(const struct label_graph *g, int way[LABEL_OPS], struct label_cost *cost);
+
+#endif

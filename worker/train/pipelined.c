@@ -1,0 +1,60 @@
+#include "worker/train/pipelined.h"
+
+/* The i-th of the ring's samples, into the batch. */
+static int read_sample(struct train *t, const struct pipelined *p, int64_t i, struct err *e)
+{
+    struct model *m = &t->model;
+    return t->source.batch(t->source.arg, &m->sp.shard, p->first + i, &m->batch, e);
+}
+
+static int forward(void *arg, int64_t i, int slot, struct err *e)
+{
+    struct pipelined *p = arg;
+    struct train *t = p->train;
+    struct model *m = &t->model;
+    if (read_sample(t, p, i, e)) return -1;
+    plan_met_comm(&m->shape, t->plan, &m->sp.shard, &m->batch.reach, t->now);
+    t->offloaded += plan_offloaded(t->plan, m->sp.shard.T);
+    p->n_tokens += m->batch.n_tokens;
+    return model_pipe_forward(m, &m->batch, slot, e);
+}
+
+/* Under "ranks" each sample is summed over ranks before the samples are added. */
+static int fold(struct train *t, double *nll, struct err *e)
+{
+    struct model *m = &t->model;
+    if (sharded_reduce(&t->state, e)) return -1;
+    if (!m->all || !pipe_last(&t->plan->pipe)) return 0;
+    return comm_sum_f64(m->all, PURPOSE_LOSS, nll, 1, m->bounce, e);
+}
+
+static int backward(void *arg, int64_t i, int slot, struct err *e)
+{
+    struct pipelined *p = arg;
+    struct train *t = p->train;
+    struct model *m = &t->model;
+    double nll;
+    t->state.fresh = i == 0;
+    if (read_sample(t, p, i, e)) return -1;
+    if (model_pipe_backward(m, &m->batch, slot, p->scale, &nll, e)) return -1;
+    if (sharded_send_tied(&t->state, e)) return -1;
+    if (t->plan->rank_bits && fold(t, &nll, e)) return -1;
+    p->nll += nll;
+    return 0;
+}
+
+int pipelined_samples(struct train *t, struct pipelined *p, struct err *e)
+{
+    struct model *m = &t->model;
+    p->train = t;
+    if (model_pipe_run(m, t->plan->micro_batches, &(struct pipe_passes){forward, backward, p}, e))
+        return -1;
+    if (!t->plan->rank_bits) {
+        if (sharded_reduce(&t->state, e)) return -1;
+        if (m->all && pipe_last(&t->plan->pipe) &&
+            comm_sum_f64(m->all, PURPOSE_LOSS, &p->nll, 1, m->bounce, e))
+            return -1;
+    }
+    if (sharded_settle(&t->state, e)) return -1;
+    return model_pipe_share(m, &p->nll, 1, e);
+}

@@ -1,0 +1,23 @@
+/* pipelined.h: a step's samples through the stages of a pipeline, as 1F1B (worker/plan/pipe.h).
+ * Inside worker/train.
+ *
+ * The samples' backward passes come in ascending order on every stage, so weight gradients are
+ * added in the order that one stage has. A sample's arrays are read again for its backward pass:
+ * what is kept of it are the stage's activations. */
+#ifndef SEQD_TRAIN_PIPELINED_H
+#define SEQD_TRAIN_PIPELINED_H
+
+#include "worker/train/train.h"
+
+struct pipelined {
+    int64_t first;       /* the ring's first sample; plan.micro_batches of them */
+    float scale;         /* as model_grad's */
+    struct train *train; /* pipelined_samples sets it */
+    /* out: of all ranks of the stages, on every one of them; tokens of the ring */
+    double nll;
+    int64_t n_tokens;
+};
+/* Gradients are summed as accumulate() of train.c has it. Collective. */
+int pipelined_samples(struct train *t, struct pipelined *p, struct err *e);
+
+#endif

@@ -1,0 +1,26 @@
+/* logits.h: the logits of all ranks beside the reference's, sample by sample. Inside worker/verify.
+ */
+#ifndef SEQD_VERIFY_LOGITS_H
+#define SEQD_VERIFY_LOGITS_H
+
+#include "worker/verify/verify.h"
+
+/* Bytes of logits, or of predictions, from all ranks at a time: rank 0 holds them outside the
+ * plan. */
+#define LOGITS_GATHERED ((int64_t)4 << 20)
+
+/* Sums over all rows compared so far. Zero at first. */
+struct logits {
+    double diff, norm, max_abs; /* of rank 0 */
+    struct comm_count moved;    /* what this rank is to have moved, purpose VERIFY */
+    struct comm_count rows;     /* and between ranks that share layers, purpose TENSOR */
+};
+
+/* Row by row, in chunks, after a forward pass over the same sample on both sides. ref: rank 0's,
+ * elsewhere NULL. Collective over the ring that rank 0 is in: of several stages over the last one's
+ * ranks, which have the logits, and rank 0. */
+int logits_compare(struct model *m, struct model *ref, struct logits *sums, struct err *e);
+/* The result into v, of rank 0. */
+void logits_end(const struct logits *sums, struct verify *v);
+
+#endif

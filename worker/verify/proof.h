@@ -1,0 +1,36 @@
+/* proof.h: what the files of a proof share. Inside worker/verify.
+ *
+ *   verify.c      the ranks' pass of one stage, and the verdict
+ *   stages.c      the ranks' passes of several stages
+ *   reference.c   the one rank: its batches, its passes
+ *   logits.c      logits of all ranks beside the reference's
+ *   gather.c      gradients and weights that no rank has whole
+ *   rounding.c    the reference again, with other roundings
+ *   flow.c        diffusion models
+ *   keep.c        artifacts */
+#ifndef SEQD_VERIFY_PROOF_H
+#define SEQD_VERIFY_PROOF_H
+
+#include "worker/verify/gather.h"
+#include "worker/verify/reference.h"
+#include "worker/verify/verify.h"
+
+struct proof {
+    const struct verify_args *a;
+    struct data_order *order;
+    struct reference *ref; /* rank 0's; NULL elsewhere */
+    struct verify *v;
+};
+
+/* Rings, which all run the same tokens: their sum is this many times one ring's. */
+int proof_copies(const struct model *m);
+/* Where a fault is injected: a tensor's gradient on one rank. */
+void proof_drop_gradient(struct model *m);
+/* v->ledger_equal is true on a rank only if it is true on all of c. */
+int proof_agree(struct comm *c, const struct model *m, struct verify *v, struct err *e);
+
+/* The samples through the stages of a pipeline as a training runs them, and each on the reference
+ * while the ranks have it. v: targets, losses of the ranks, logits, the ledger. Collective. */
+int proof_stages(struct proof *p, struct err *e);
+
+#endif

@@ -1,0 +1,266 @@
+#include "worker/verify/reference.h"
+
+#include <stdlib.h>
+#include "api/core/job.h"
+#include "kernels/philox.h"
+#include "worker/family/family.h"
+#include "worker/plan/slice.h"
+#include "worker/train/scale.h"
+#include "worker/verify/flow.h"
+
+void reference_dropout(const struct job_spec *spec, struct model *m)
+{
+    m->sp.drop.rate = spec->train.attention_dropout;
+    philox_key(spec->seed, 1, m->sp.drop.key);
+}
+
+void reference_unscale(const struct reference *r, float *grad, int64_t targets)
+{
+    const struct model *m = &r->model;
+    const double scale = scale_fixed(r->a->spec, targets);
+    const struct tensor g = tensor_f32(grad, 1, m->plan->n_params, m->plan->n_params);
+    if (scale != 1)
+        m->be->ops->mix(m->be, &(struct mix_args){.a = g, .y = g, .alpha = (float)(1 / scale)});
+}
+
+/* ---- a batch from first principles ----------------------------------------------------------- */
+
+/* A fragment must lie in one document, and end before the document does only where the sequence
+ * ends or an over-long document was cut. */
+static int check_fragment(const struct data *d, const struct fragment *f, int64_t pos, int64_t S,
+                          struct err *e)
+{
+    const uint64_t *ends = data_documents(d);
+    const int64_t start = f->document ? (int64_t)ends[f->document - 1] : 0;
+    const int64_t end = (int64_t)ends[f->document], z = f->token + f->length;
+    if (f->token >= start && f->length > 0 && z <= end &&
+        (z == end || pos + f->length == S || f->length == S))
+        return 0;
+    return err_set(e, ERR_INTERNAL,
+                   "the packer put tokens [%lld, %lld) into one fragment; document %lld is "
+                   "[%lld, %lld)",
+                   (long long)f->token, (long long)z, (long long)f->document, (long long)start,
+                   (long long)end);
+}
+
+/* The same for a model that reads both ways: whom a row sees, and which tokens it must tell by
+ * their place in the sequence. */
+static int hide_fragment(const struct verify_args *a, struct batch *b, const struct fragment *f,
+                         int64_t pos, struct err *e)
+{
+    const struct mask_rule rule = data_order_options(a->spec, SET_TRAIN, 0).mask;
+    const bool alone = a->spec->data.document_mask != 0;
+    for (int64_t i = 0; i < f->length; i++) {
+        const int64_t row = pos + i;
+        uint8_t learn;
+        if (data_read_mask(a->data, f->token + i, 1, &learn, e)) return -1;
+        b->targets[row] = -1;
+        if (learn) b->ids[row] = mask_token(&rule, b->sample, row, b->ids[row], &b->targets[row]);
+        b->pos[row] = a->spec->data.reset_positions ? i : row;
+        b->lo[row] = alone ? pos : 0;
+        b->hi[row] = alone ? pos + f->length : b->n_tokens;
+        b->n_targets += b->targets[row] >= 0;
+    }
+    return 0;
+}
+
+/* Rows [pos, pos + f->length) of one sequence on one rank. The packer says which tokens; where they
+ * stand, whom they see and what they have to predict is worked out here. */
+static int fill_fragment(const struct verify_args *a, struct batch *b, const struct fragment *f,
+                         int64_t pos, struct err *e)
+{
+    uint8_t learn = 0;
+    if (data_read(a->data, f->token, f->length, b->ids + pos, e)) return -1;
+    if (family_masked(&a->spec->model.shape)) return hide_fragment(a, b, f, pos, e);
+    for (int64_t i = 0; i < f->length; i++) {
+        const int64_t row = pos + i;
+        const bool last = i + 1 == f->length;
+        if (!last && data_read_mask(a->data, f->token + i + 1, 1, &learn, e)) return -1;
+        b->targets[row] = last || !learn ? -1 : b->ids[row + 1];
+        b->pos[row] = a->spec->data.reset_positions ? i : row;
+        b->lo[row] = a->spec->data.document_mask ? pos : 0;
+        b->hi[row] = row + 1;
+        b->n_targets += b->targets[row] >= 0;
+    }
+    return 0;
+}
+
+/* Sample i as one sequence of S rows on one rank. */
+static int fill_tokens(struct reference *r, int64_t i, struct err *e)
+{
+    struct model *m = &r->model;
+    struct batch *b = &m->batch;
+    struct sample s;
+    int64_t pos = 0;
+    data_sample(r->order, i, &s);
+    b->n_targets = 0;
+    b->n_tokens = s.n_tokens;
+    for (int64_t k = 0; k < s.n_fragments; k++) {
+        struct fragment f;
+        data_fragment(r->order, &s, k, &f);
+        if (check_fragment(r->a->data, &f, pos, m->plan->S, e)) return -1;
+        if (fill_fragment(r->a, b, &f, pos, e)) return -1;
+        pos += f.length;
+    }
+    b->n_tokens = pos;
+    for (; pos < m->plan->T; pos++) {
+        b->ids[pos] = TOKEN_PAD, b->targets[pos] = -1;
+        b->pos[pos] = b->lo[pos] = b->hi[pos] = 0;
+    }
+    return 0;
+}
+
+static int fill(struct reference *r, int64_t i, struct err *e)
+{
+    struct model *m = &r->model;
+    const struct flow_source flow = verify_flow_source(r->a, r->order);
+    if (r->filled == i) return 0;
+    r->filled = -1;
+    m->batch.sample = i;
+    if (m->plan->grid[0] ? verify_flow_reference(&flow, m, e) : fill_tokens(r, i, e)) return -1;
+    r->filled = i;
+    return 0;
+}
+
+/* The loss of each is a part of that of all. From the last, so that the first is at hand. */
+static int count_targets(struct reference *r, struct err *e)
+{
+    for (int64_t i = r->n_samples - 1; i >= 0; i--) {
+        if (fill(r, i, e)) return -1;
+        r->n_targets += r->model.batch.n_targets;
+    }
+    return 0;
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+static void note_placed(struct reference *r)
+{
+    struct model *m = r->a->model;
+    const struct plan_item device = {.offset = m->plan->reference_offset};
+    const struct plan_item host = {.offset = m->plan->reference_host_offset, .in_host = true};
+    model_note_placed(m, &device, r->model.arena_end);
+    model_note_placed(m, &host, r->model.host_end);
+}
+
+static int place(struct reference *r, struct verify *out, struct err *e)
+{
+    struct model *m = r->a->model;
+    const struct model_shape whole = slice_whole(&m->shape);
+    const struct plan_item *all = &r->plan.item[PLAN_GRAD_ACC];
+    const bool own = r->plan.item[PLAN_PARAMS].name != NULL;
+    struct model_options o = {.shape = &whole,
+                              .plan = &r->plan,
+                              .be = m->be,
+                              .n_ranks = 1,
+                              .arena = m->arena + m->plan->reference_offset,
+                              .host = m->host ? m->host + m->plan->reference_host_offset : NULL,
+                              .params = own ? NULL : m->params};
+    if (model_init(&r->model, &o, e)) return -1;
+    out->grad = m->grad;
+    if (all->name) out->grad = (float *)((char *)o.arena + all->offset);
+    if (all->name) model_note_placed(&r->model, all, all->size);
+    note_placed(r);
+    return 0;
+}
+
+struct reference *reference_open(const struct verify_args *a, const struct data_order *order,
+                                 struct verify *out, struct err *e)
+{
+    struct reference *r = calloc(1, sizeof *r);
+    if (!r) {
+        err_set(e, ERR_IO, "out of memory for the reference");
+        return NULL;
+    }
+    r->a = a;
+    r->order = order;
+    r->filled = -1;
+    r->n_samples = plan_verify_samples(a->model->plan);
+    if (plan_reference(a->spec, a->model->plan, &r->plan, e) || place(r, out, e) ||
+        count_targets(r, e)) {
+        reference_close(r);
+        return NULL;
+    }
+    out->targets_1 = r->n_targets;
+    r->model.progress = a->progress;
+    return r;
+}
+
+void reference_close(struct reference *r)
+{
+    if (r) rounding_fini(&r->rounding);
+    free(r);
+}
+
+/* ---- running --------------------------------------------------------------------------------- */
+
+static double targets(const struct reference *r)
+{
+    return r->n_targets > 0 ? (double)r->n_targets : 1;
+}
+
+static float loss_scale(const struct reference *r)
+{
+    return (float)(scale_fixed(r->a->spec, r->n_targets) / targets(r));
+}
+
+static void clear_gradient(struct reference *r)
+{
+    r->model.be->ops->fill(r->model.be, r->model.grad, r->plan.n_grad, 0);
+}
+
+static void begin(struct reference *r)
+{
+    struct progress *p = r->model.progress;
+    progress_piece(p, progress_done(p), (double)r->plan.S);
+}
+
+int reference_run(struct reference *r, int64_t i, struct err *e)
+{
+    struct model *m = &r->model;
+    double nll;
+    begin(r);
+    if (i == 0) clear_gradient(r);
+    reference_dropout(r->a->spec, m);
+    if (fill(r, i, e) || model_grad(m, &m->batch, loss_scale(r), &nll, e)) return -1;
+    r->nll += nll;
+    return 0;
+}
+
+int reference_end(struct reference *r, struct verify *v, struct err *e)
+{
+    if (model_reduce_grad(&r->model, e)) return -1;
+    reference_unscale(r, r->model.grad, r->n_targets);
+    v->loss_1 = r->nll / targets(r);
+    return 0;
+}
+
+/* Loss and logits of sample i, as its first run left them: of the last one they are still there.
+ * Progress does not know of it. */
+static int show(struct reference *r, int64_t i, struct err *e)
+{
+    struct model *m = &r->model;
+    struct progress *told = m->progress;
+    double nll;
+    if (r->filled == i) return 0;
+    if (fill(r, i, e)) return -1;
+    m->progress = NULL;
+    const int rc = model_forward(m, &m->batch, e) || model_nll(m, &m->batch, &nll, e);
+    m->progress = told;
+    return rc ? -1 : 0;
+}
+
+int reference_again(struct reference *r, float *grad, struct err *e)
+{
+    struct model *m = &r->model;
+    m->be->ops->copy(m->be, grad, m->grad, r->plan.n_params * (int64_t)sizeof *grad);
+    clear_gradient(r);
+    for (int64_t i = r->n_samples - 1; i >= 0; i--) {
+        begin(r);
+        if (show(r, i, e) || rounding_run(&r->rounding, m, loss_scale(r), e)) return -1;
+    }
+    if (model_reduce_grad(m, e)) return -1;
+    rounding_end(&r->rounding);
+    reference_unscale(r, m->grad, r->n_targets);
+    return 0;
+}

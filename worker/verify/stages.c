@@ -1,0 +1,165 @@
+/* stages.c: a proof of several stages.
+ *
+ * Stages run 1F1B as in a training, in rounds of at most as many samples as a step has. Between its
+ * forward pass of a sample and the backward one the last stage sends logits to rank 0, and where
+ * gradients travel by bucket every stage sends those within its backward pass. Rank 0 takes both
+ * before its own backward pass of that sample, the last stage's first, and the reference runs just
+ * then. A stage that waits for rank 0 has received all that the stages before it must send to get
+ * as far. */
+#include <string.h>
+#include "api/core/job.h"
+#include "worker/comm/ledger.h"
+#include "worker/plan/volume.h"
+#include "worker/train/scale.h"
+#include "worker/verify/logits.h"
+#include "worker/verify/proof.h"
+
+struct stages {
+    struct proof *p;
+    struct model *m;
+    struct gathered w;
+    struct logits logits;
+    struct comm_count want[PURPOSE_N];
+    int64_t first;     /* sample of the round */
+    int64_t offloaded; /* bytes, by the plan */
+    double targets;
+    float scale;
+    double nll;
+};
+
+static int read_sample(struct stages *s, int64_t i, struct err *e)
+{
+    return data_batch(s->p->order, &s->m->sp.shard, s->first + i, &s->m->batch, e);
+}
+
+static int forward(void *arg, int64_t i, int slot, struct err *e)
+{
+    struct stages *s = arg;
+    struct model *m = s->m;
+    if (read_sample(s, i, e)) return -1;
+    plan_met_comm(&m->shape, m->plan, &m->sp.shard, &m->batch.reach, s->want);
+    s->offloaded += plan_offloaded(m->plan, m->sp.shard.T);
+    s->p->v->n_tokens += m->batch.n_tokens;
+    s->p->v->targets_p += m->batch.n_targets;
+    return model_pipe_forward(m, &m->batch, slot, e);
+}
+
+/* Rank 0 and the last stage of its line, before their backward passes. */
+static int compare_sample(struct stages *s, int64_t i, struct err *e)
+{
+    struct reference *r = s->p->ref;
+    if (r && reference_run(r, s->first + i, e)) return -1;
+    if (!r && (s->m->ring || !pipe_last(&s->m->plan->pipe))) return 0;
+    return logits_compare(s->m, r ? &r->model : NULL, &s->logits, e);
+}
+
+/* Of a sample under "ranks", else of all: nothing by bucket. */
+static int sum_gradient(struct stages *s, struct err *e)
+{
+    if (s->m->plan->by_bucket) return 0;
+    proof_drop_gradient(s->m);
+    return model_reduce_grad(s->m, e) || gather_gradient(&s->w, e) ? -1 : 0;
+}
+
+static int sum_nll(struct model *m, double *nll, struct err *e)
+{
+    if (!m->all || !pipe_last(&m->plan->pipe)) return 0;
+    return comm_sum_f64(m->all, PURPOSE_LOSS, nll, 1, m->bounce, e);
+}
+
+static int backward(void *arg, int64_t i, int slot, struct err *e)
+{
+    struct stages *s = arg;
+    struct model *m = s->m;
+    double nll;
+    if (compare_sample(s, i, e) || gather_stages(&s->w, e)) return -1;
+    if (read_sample(s, i, e)) return -1;
+    if (model_pipe_backward(m, &m->batch, slot, s->scale, &nll, e)) return -1;
+    if (gather_passed(&s->w, e)) return -1;
+    if (m->plan->rank_bits && (sum_gradient(s, e) || sum_nll(m, &nll, e))) return -1;
+    s->nll += nll;
+    if (s->p->ref) progress_add(s->p->a->progress, (double)m->sp.shard.T);
+    return 0;
+}
+
+static int count_targets(struct stages *s, struct err *e)
+{
+    int64_t sum = 0;
+    for (int64_t i = 0; i < s->p->v->n_samples; i++) {
+        const int64_t n = data_targets(s->p->order, i, e);
+        if (n < 0) return -1;
+        sum += n;
+    }
+    s->targets = sum > 0 ? (double)sum : 1;
+    s->scale = (float)(scale_fixed(s->p->a->spec, sum) / (s->targets * proof_copies(s->m)));
+    return 0;
+}
+
+static int run_samples(struct stages *s, struct err *e)
+{
+    const struct pipe_passes passes = {forward, backward, s};
+    const int64_t most = s->m->plan->micro_batches;
+    for (int64_t left; (left = s->p->v->n_samples - s->first) > 0; s->first += most)
+        if (model_pipe_run(s->m, left < most ? left : most, &passes, e) || gather_settle(&s->w, e))
+            return -1;
+    return 0;
+}
+
+static int sum_all(struct stages *s, struct err *e)
+{
+    if (!s->m->plan->rank_bits && (sum_gradient(s, e) || sum_nll(s->m, &s->nll, e))) return -1;
+    if (gather_settle(&s->w, e)) return -1;
+    if (model_pipe_share(s->m, &s->nll, 1, e)) return -1;
+    s->p->v->loss_p = s->nll / (s->targets * proof_copies(s->m));
+    return 0;
+}
+
+/* What the plan counts of the passes, and what was moved to be compared; then the agreement on it.
+ */
+static int compare_ledger(struct stages *s, struct err *e)
+{
+    struct model *m = s->m;
+    struct verify *v = s->p->v;
+    struct comm_count *all = &s->want[PURPOSE_VERIFY];
+    const struct comm_count agreed = volume_sum_small(m->plan->n_ranks, 1);
+    s->want[PURPOSE_CONTROL] = *all = (struct comm_count){0};
+    volume_add(all, s->w.moved, 1);
+    volume_add(all, s->logits.moved, 1);
+    volume_add(&s->want[PURPOSE_TENSOR], s->logits.rows, 1);
+    v->ledger_equal = ledger_equals(comm_ledger(m->job), s->want, 0) &&
+                      offload_moved(m->offload, s->offloaded);
+    if (proof_agree(m->job, m, v, e)) return -1;
+    v->ledger_equal &= ledger_equal(&comm_ledger(m->job)[PURPOSE_CONTROL], &agreed);
+    return proof_agree(m->job, m, v, e);
+}
+
+static int run(struct stages *s, struct err *e)
+{
+    struct model *m = s->m;
+    struct reference *r = s->p->ref;
+    if (gather_weights(&s->w, r ? r->model.params : NULL, e) || count_targets(s, e)) return -1;
+    reference_dropout(s->p->a->spec, m);
+    m->be->ops->fill(m->be, m->grad, m->plan->n_grad, 0);
+    return run_samples(s, e) || sum_all(s, e) || compare_ledger(s, e) ? -1 : 0;
+}
+
+int proof_stages(struct proof *p, struct err *e)
+{
+    struct model *m = p->a->model;
+    struct stages s = {.p = p, .m = m};
+    const int rank = comm_rank(m->job);
+    if (p->a->want)
+        memcpy(s.want, p->a->want, sizeof s.want);
+    else
+        plan_comm(&m->shape, m->plan, rank, s.want);
+    plan_fetch_comm(m->plan, rank, 1, &s.want[PURPOSE_PARAM]); /* for the reference */
+    m->progress = NULL;                                        /* the reference's parts show */
+    comm_ledger_reset(m->job);
+    offload_reset(m->offload);
+    gather_begin(&s.w, m, p->v->grad, p->ref ? p->ref->plan.n_params : 0);
+    const int rc = run(&s, e);
+    gather_end(&s.w);
+    if (rc) return -1;
+    logits_end(&s.logits, p->v);
+    return p->ref ? reference_end(p->ref, p->v, e) : 0;
+}
