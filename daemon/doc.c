@@ -320,10 +320,11 @@ int64_t doc_step(const struct rank_step *s, int64_t epoch, char *out, size_t siz
     jwrite_double(&w, "step_ms", (double)s->step_us / 1000);
     jwrite_double(&w, "comm_wait_ms", (double)s->comm_wait_us / 1000);
     jwrite_object(&w, "comm");
-    for (int p = 0; p < PURPOSE_N; p++)
-        if (memcmp(&s->comm[p], &nothing, sizeof nothing) ||
-            memcmp(&s->planned[p], &nothing, sizeof nothing))
-            put_purpose(&w, p, &s->comm[p], &s->planned[p]);
+    for (int p = 0; p < PURPOSE_N; p++) {
+        const struct comm_count *is = rank_step_comm(s, p), *planned = rank_step_planned(s, p);
+        if (memcmp(is, &nothing, sizeof nothing) || memcmp(planned, &nothing, sizeof nothing))
+            put_purpose(&w, p, is, planned);
+    }
     jwrite_end(&w);
     jwrite_bool(&w, "ledger_ok", s->ledger_ok != 0);
     jwrite_object(&w, "memory");

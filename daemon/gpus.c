@@ -79,6 +79,7 @@ void gpus_offer(const struct nodes *t, int n_ranks, struct gpus_offer *out)
         const struct node *n = &t->node[i];
         out->n_nodes += n->up;
         out->n_gpus += n->n_gpus;
+        if (n->n_gpus && (!out->per_node || n->n_gpus < out->per_node)) out->per_node = n->n_gpus;
         for (int k = 0; k < n->n_gpus; k++) keep_largest(size, gpu, of, n_ranks, &n->gpu[k], n);
     }
     if (n_ranks < 1 || !gpu[n_ranks - 1]) return;

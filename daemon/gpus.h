@@ -14,8 +14,9 @@ const struct job *gpus_holder(const struct jobs *t, const char *node, const char
 
 /* What the cluster has for a job of n_ranks ranks on GPUs. */
 struct gpus_offer {
-    int n_nodes; /* that are up, whatever they have */
-    int n_gpus;  /* of all nodes that were ever here: those that are away or unfit may come back */
+    int n_nodes;  /* that are up, whatever they have */
+    int n_gpus;   /* of all nodes that were ever here: those that are away or unfit may come back */
+    int per_node; /* the fewest of a node that has any; 0: there is none */
     int64_t memory_size; /* of the smallest of the n_ranks largest; 0: there are fewer */
     char gpu[GPU_NAME_SIZE], node[NODE_NAME]; /* that one */
 };

@@ -25,6 +25,7 @@
 #include "daemon/link.h"
 #include "daemon/listen.h"
 #include "daemon/options.h"
+#include "daemon/planner.h"
 #include "daemon/run.h"
 #include "daemon/secret.h"
 #include "daemon/token_file.h"
@@ -205,6 +206,7 @@ static int create(struct seqd *d, struct err *e)
     d->routes.state_dir = o->state_dir;
     d->routes.follows = follows_create(d->loop);
     d->routes.trail = trail_create(d->loop, d->store);
+    d->routes.planner = planner_create(d->loop);
     if (open_uploads(d, e)) return -1;
     struct control_options c = {.loop = d->loop,
                                 .store = d->store,
@@ -249,6 +251,7 @@ static void destroy(struct seqd *d)
     notify_close(d->notify);
     dev_destroy(d->dev);
     if (d->routes.trail) trail_stop(d->routes.trail);
+    errands_end(d->routes.planner, false);
     store_close(d->store);            /* first: what is committed now is still answered */
     uploads_close(d->routes.uploads); /* bodies of requests are HTTP's */
     http_destroy(d->http);
@@ -259,6 +262,7 @@ static void destroy(struct seqd *d)
     auth_destroy(d->auth);
     transfers_drop(&d->routes);
     batches_drop(&d->routes);
+    errands_destroy(d->routes.planner);
     follows_destroy(d->routes.follows);
     trail_destroy(d->routes.trail);
     logs_close(d->logs);

@@ -130,12 +130,10 @@ static int check_room(struct job_spec *s, const struct spec_path *path, int n, c
     return 0;
 }
 
-/* What can be said of it without a node. */
-static int check_output(const struct job_spec *s, const struct names_of *names,
-                        const struct principal *who, struct err *e)
+/* What can be said without a node of a directory that the job writes to. */
+static int check_written(const char *text, const char *field, const struct names_of *names,
+                         const struct principal *who, struct err *e)
 {
-    static const char field[] = "output.path";
-    const char *text = spec_text(s, s->output.path);
     const bool name = job_ref_is(text) || !strncmp(text, prefix, PREFIX);
     if (!*text) return 0;
     if (name || !beneath_name_good(text + (*text == '/')))
@@ -159,6 +157,8 @@ int names_resolve(struct job_spec *s, const struct names_of *names, const struct
                                           : check_plain(text, path[i].field, names, who, e);
         if (rc) return -1;
     }
-    if (check_output(s, names, who, e)) return -1;
+    if (check_written(spec_text(s, s->output.path), "output.path", names, who, e) ||
+        check_written(spec_text(s, s->memory.offload_dir), "memory.offload_dir", names, who, e))
+        return -1;
     return check_room(s, path, n, names->uploads ? uploads_files(names->uploads) : NULL, e);
 }

@@ -129,7 +129,8 @@ static void describe(const struct cluster *k, const struct job *j, int64_t now_m
     q->id = j->id;
     q->priority = j->spec->priority;
     q->n_ranks = j->spec->resources.ranks;
-    q->ring = j->spec->parallel.sp;
+    q->share = job_tp(j->spec);
+    q->ring = j->spec->parallel.sp * q->share;
     leave_out(k, j, q);
     leave_old(k, j, q);
     choose_only(k, j, now_ms, q);

@@ -122,11 +122,11 @@ static void choose_form(struct job *j, const struct node *n, struct result *r)
 {
     struct job_spec *spec = malloc(sizeof *spec);
     struct machine m = {0};
-    char reason[384];
+    char reason[FORM_REASON_SIZE];
     if (!spec) abort();
     job_spec_copy(j, spec);
     if (n && !job_takes_gpus(j)) machine_of_profile(&n->profile, n->n_cores, &m);
-    spec->parallel.form = form_choose(spec, &m, &r->seen, reason, sizeof reason);
+    spec->parallel.form = form_choose(spec, &m, &r->seen, reason);
     r->ev.form = 1 + spec->parallel.form;
     add_reason(&r->ev, reason);
     if (spec->parallel.form != FORM_BLOCKWISE) plan_again(j, spec);

@@ -237,8 +237,9 @@ static void on_progress(const struct taking *k)
 
 static bool read_step(const struct record *r, struct rank_step *s)
 {
-    if (r->head.size < sizeof *s) return false;
-    memcpy(s, r->data, sizeof *s);
+    if (r->head.size < RANK_STEP_BEFORE) return false;
+    *s = (struct rank_step){0};
+    memcpy(s, r->data, r->head.size < sizeof *s ? r->head.size : sizeof *s);
     return step_good(s);
 }
 

@@ -1,24 +1,16 @@
 #include "daemon/uploads.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 struct uploads {
-    struct loop *loop;
+    struct errands *thread;
     struct upload_dir *dir; /* the thread's, once it runs */
     struct loop_timer *timer;
     struct upload_op sweep;
     struct upload_name complete[UPLOADS_COUNT]; /* the loop's own list */
     int n_complete;
-    pthread_t thread;
-    pthread_mutex_t mutex; /* of what follows */
-    pthread_cond_t wake;
-    struct upload_op *first, **last;
-    struct upload_op *done, **done_last; /* to be answered */
-    int n;
-    bool stopping;
 };
 
 static int64_t utc_ms(void)
@@ -63,22 +55,6 @@ static void note(struct uploads *u, const struct upload_op *op)
     if (op->what == UPLOAD_REMOVE && i >= 0) u->complete[i] = u->complete[--u->n_complete];
 }
 
-/* Loop thread: calls what is done. */
-static void answer_all(void *arg)
-{
-    struct uploads *u = arg;
-    pthread_mutex_lock(&u->mutex);
-    struct upload_op *op = u->done;
-    u->done = NULL;
-    u->done_last = &u->done;
-    pthread_mutex_unlock(&u->mutex);
-    for (struct upload_op *next; op; op = next) {
-        next = op->next;
-        note(u, op);
-        op->call(op->arg, op);
-    }
-}
-
 /* Also takes its name along. One that is not there is for upload_dir to refuse. */
 static bool is_its(const struct upload_dir *d, struct upload_op *op)
 {
@@ -88,8 +64,11 @@ static bool is_its(const struct upload_dir *d, struct upload_op *op)
            principal_owns(&op->who, op->name.owner);
 }
 
-static void run(struct upload_dir *d, struct upload_op *op)
+/* The thread's. */
+static void work(void *arg)
 {
+    struct upload_op *op = arg;
+    struct upload_dir *d = op->of->dir;
     struct err *e = &op->err;
     const int64_t now = utc_ms();
     int rc = 0;
@@ -117,46 +96,20 @@ static void run(struct upload_dir *d, struct upload_op *op)
     if (!rc && shown) op->json = upload_dir_show(d, op->id, e);
 }
 
-static void *work(void *arg)
+static void on_done(void *arg, bool dropped)
 {
-    struct uploads *u = arg;
-    pthread_mutex_lock(&u->mutex);
-    while (u->first || !u->stopping) {
-        struct upload_op *op = u->first;
-        if (!op) {
-            pthread_cond_wait(&u->wake, &u->mutex);
-            continue;
-        }
-        pthread_mutex_unlock(&u->mutex);
-        run(u->dir, op);
-        pthread_mutex_lock(&u->mutex);
-        if (!(u->first = op->next)) u->last = &u->first;
-        u->n--;
-        op->next = NULL;
-        *u->done_last = op;
-        u->done_last = &op->next;
-        loop_post(u->loop, answer_all, u);
-    }
-    pthread_mutex_unlock(&u->mutex);
-    return NULL;
+    struct upload_op *op = arg;
+    (void)dropped; /* none is: all are finished */
+    note(op->of, op);
+    op->call(op->arg, op);
 }
 
 int uploads_do(struct uploads *u, struct upload_op *op, struct err *e)
 {
     op->err = (struct err){0};
-    op->next = NULL;
-    pthread_mutex_lock(&u->mutex);
-    const bool taken = u->n < UPLOADS_WAITING;
-    if (taken) {
-        *u->last = op;
-        u->last = &op->next;
-        u->n++;
-        pthread_cond_signal(&u->wake);
-    }
-    pthread_mutex_unlock(&u->mutex);
-    return taken ? 0
-                 : err_set(e, ERR_PEER, "%d requests of uploads wait already: try again",
-                           UPLOADS_WAITING);
+    op->of = u;
+    op->errand = (struct errand){.work = work, .done = on_done, .arg = op};
+    return errands_do(u->thread, &op->errand, e);
 }
 
 static void on_swept(void *arg, struct upload_op *op)
@@ -181,15 +134,11 @@ struct uploads *uploads_open(struct loop *l, const struct upload_dir_options *o,
     }
     while (upload_dir_complete(u->dir, u->n_complete, &u->complete[u->n_complete]))
         if (++u->n_complete == UPLOADS_COUNT) break;
-    u->loop = l;
-    u->last = &u->first;
-    u->done_last = &u->done;
     u->sweep = (struct upload_op){.what = UPLOAD_SWEEP, .call = on_swept, .arg = u};
-    pthread_mutex_init(&u->mutex, NULL);
-    pthread_cond_init(&u->wake, NULL);
     u->timer = loop_timer_create(l, on_timer, u);
     loop_timer_set(u->timer, UPLOADS_SWEEP_MS);
-    if (pthread_create(&u->thread, NULL, work, u)) abort();
+    u->thread = errands_create(
+        l, &(struct errands_options){.most = UPLOADS_WAITING, .what = "requests of uploads"});
     return u;
 }
 
@@ -201,15 +150,9 @@ const char *uploads_files(const struct uploads *u)
 void uploads_close(struct uploads *u)
 {
     if (!u) return;
-    pthread_mutex_lock(&u->mutex);
-    u->stopping = true;
-    pthread_cond_signal(&u->wake);
-    pthread_mutex_unlock(&u->mutex);
-    pthread_join(u->thread, NULL);
-    answer_all(u);
+    errands_end(u->thread, true);
     upload_dir_close(u->dir);
     loop_timer_destroy(u->timer);
-    pthread_mutex_destroy(&u->mutex);
-    pthread_cond_destroy(&u->wake);
+    errands_destroy(u->thread);
     free(u);
 }

@@ -4,6 +4,7 @@
 #define SEQD_DAEMON_UPLOADS_H
 
 #include "api/core/loop.h"
+#include "daemon/errands.h"
 #include "daemon/upload_dir.h"
 
 #define UPLOADS_WAITING   64 /* requests at once; each may hold a body of 1 MiB */
@@ -22,7 +23,8 @@ enum upload_what {
 };
 
 struct upload_op { /* the caller's, until call is called */
-    struct upload_op *next;
+    struct errand errand;
+    struct uploads *of; /* uploads_do sets both */
     enum upload_what what;
     struct principal who; /* whose request it is */
     int64_t id, offset;

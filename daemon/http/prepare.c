@@ -1,5 +1,6 @@
 /*   text -> json_spec_read -> names_resolve, refs_resolve -> [what checkpoint.resume was made with]
- *        -> family_check -> [DESCRIBE to a node, for model.path -> family_check] -> plan_make */
+ *        -> family_check -> [DESCRIBE to a node, for model.path -> family_check]
+ *        -> planner's thread: choice_make, plan_make -> the loop again */
 #include "daemon/http/prepare.h"
 
 #include <stdio.h>
@@ -45,13 +46,15 @@ static bool on_gpus(const struct preparing *p)
     return device_find(spec_text(&p->spec, p->spec.resources.device))->is_gpu;
 }
 
-/* A rank has a GPU of its own and no more memory than that has. Its speed has not been measured. */
+/* A rank has a GPU of its own and no more memory than that has, and beside it those of its node.
+ * Its speed has not been measured. */
 static void find_gpus(struct preparing *p, struct machine *m)
 {
     struct gpus_offer o;
     int64_t *mib = &p->spec.resources.memory_mib;
     gpus_offer(control_nodes(p->R->control), p->spec.resources.ranks, &o);
     m->memory = gpus_limit(&o);
+    m->ranks_per_node = o.per_node;
     if (o.memory_size && (!*mib || *mib > m->memory >> 20)) *mib = m->memory >> 20;
 }
 
@@ -90,27 +93,45 @@ static void find_machine(struct preparing *p, struct machine *m)
 }
 
 /* Adds the members of an open object after those of the plan. */
-static void extend_plan(struct preparing *p, const struct choice *c, const struct machine *m)
+static void extend_plan(struct preparing *p, const struct choice *c)
 {
-    static char more[PREPARE_PLAN_SIZE / 2]; /* the loop thread's */
+    enum { MORE = PREPARE_PLAN_SIZE / 2 };
+    char *more = malloc(MORE);
     struct jwrite w;
     size_t n = strlen(p->plan);
-    jwrite_init(&w, more, sizeof more);
+    if (!more) abort();
+    jwrite_init(&w, more, MORE);
     jwrite_object(&w, NULL);
-    choice_write(c, m, &w);
+    choice_write(c, &p->machine, p->goal == PREPARE_SUBMIT ? CHOICE_STORED : CHOICE_OPTIONS, &w);
     jwrite_end(&w);
-    if (jwrite_finish(&w) <= 2 || !n || n + strlen(more) >= sizeof p->plan) return;
-    snprintf(p->plan + n - 1, sizeof p->plan - n + 1, ",%s", more + 1);
+    if (jwrite_finish(&w) > 2 && n && n + strlen(more) < sizeof p->plan)
+        snprintf(p->plan + n - 1, sizeof p->plan - n + 1, ",%s", more + 1);
+    free(more);
+}
+
+/* A node of an older version cannot run a product that divides the model: while one is up, only a
+ * job that names the axis has it. */
+static void keep_to_nodes(struct preparing *p)
+{
+    const struct nodes *t = control_nodes(p->R->control);
+    const uint32_t since = spec_field("parallel.pp")->since;
+    for (int i = 0; i < t->n && !p->hardware.given; i++) {
+        if (!t->node[i].up || t->node[i].abi >= since) continue;
+        if (!p->asked.parallel.pp) p->asked.parallel.pp = 1;
+        if (!p->asked.parallel.tp) p->asked.parallel.tp = 1;
+    }
 }
 
 /* Everything that is "auto" becomes what is best, once and for all. */
-static int choose(struct preparing *p, const struct machine *m, struct choice *c, struct err *e)
+static int choose(struct preparing *p, struct choice *c, struct err *e)
 {
     const int64_t positions = p->asked.model.shape.max_pos;
     p->asked.model.shape = p->spec.model.shape;
     if (spec_new_model(&p->spec)) p->asked.model.shape.max_pos = positions; /* if it was said */
     p->asked.resources = p->spec.resources;
-    choice_make(&p->asked, m, p->goal != PREPARE_SUBMIT, c);
+    const struct choice_how how = {
+        .limits = p->goal != PREPARE_SUBMIT, .clock_ms = planner_clock_ms, .arg = p->R->planner};
+    choice_make(&p->asked, &p->machine, &how, c);
     choice_apply(c, &p->spec);
     return family_check(&p->spec, e);
 }
@@ -130,37 +151,63 @@ static int check_made(const struct preparing *p, struct err *e)
                      shape_text(&p->made, f, was));
 }
 
-/* Pieces that the plan has chosen become the job's: nodes need not choose again, and those of a
- * version that knows none are left out. */
-static void keep_pieces(struct preparing *p, const struct plan *plan)
+/* What the plan has chosen beside recompute becomes the job's: nodes need not choose again, and
+ * those of a version that knows none of it are left out. A training's gradients are summed a loss
+ * chunk at a time: an attempt under a version that would choose another has the same bits. */
+static void keep_memory(struct preparing *p, const struct plan *plan)
 {
+    if (p->spec.kind == JOB_TRAIN && !p->spec.memory.loss_chunk_tokens &&
+        plan->loss_chunk < plan->T)
+        p->spec.memory.loss_chunk_tokens = plan->loss_chunk;
     if (p->spec.memory.mlp_chunk_tokens < 0 && plan->mlp_chunk)
         p->spec.memory.mlp_chunk_tokens = plan->mlp_chunk;
+    if (plan->offload.on) p->spec.memory.offload = OFFLOAD_ACTIVATIONS;
+}
+
+/* The planner's thread. */
+static void work(void *arg)
+{
+    struct preparing *p = arg;
+    struct err *e = &p->why;
+    struct plan *plan = calloc(1, sizeof *plan);
+    struct choice *c = calloc(1, sizeof *c);
+    if (!plan || !c) abort();
+    int bad = choose(p, c, e);
+    if (!bad) bad = check_made(p, e);
+    if (!bad) bad = plan_make(&p->spec, p->spec.resources.memory_mib << 20, plan, e);
+    if (!bad) keep_memory(p, plan);
+    /* A job that does not fit is shown with its plan; one that was refused before has none. */
+    if (!bad || (e->code == ERR_DOES_NOT_FIT && plan->n_ranks)) {
+        if (plan_json(&p->spec, plan, p->plan, sizeof p->plan) < 0) p->plan[0] = 0;
+        extend_plan(p, c);
+    }
+    p->bad = bad;
+    free(plan);
+    free(c);
+}
+
+static void on_planned(void *arg, bool dropped)
+{
+    struct preparing *p = arg;
+    if (dropped) {
+        p->bad = err_set(&p->why, ERR_PEER, "seqd is stopping: send it again");
+        p->plan[0] = 0;
+    }
+    if (p->bad) say_gpu(p, &p->why);
+    finish(p, 0, p->bad ? &p->why : NULL);
 }
 
 static void make_plan(struct preparing *p)
 {
-    struct err e = {0};
-    struct machine m;
-    struct plan *plan = calloc(1, sizeof *plan);
-    struct choice *c = calloc(1, sizeof *c);
-    if (!plan || !c) abort();
-    find_machine(p, &m);
-    int bad = p->goal != PREPARE_PLAN && gpus_refuse(control_nodes(p->R->control), &p->spec, &e);
-    if (!bad) bad = choose(p, &m, c, &e);
-    if (!bad) bad = check_made(p, &e);
-    if (!bad) bad = plan_make(&p->spec, p->spec.resources.memory_mib << 20, plan, &e);
-    if (!bad) keep_pieces(p, plan);
+    struct err *e = &p->why;
+    *e = (struct err){0};
     p->plan[0] = 0;
-    /* A job that does not fit is shown with its plan; one that was refused before has none. */
-    if (!bad || (e.code == ERR_DOES_NOT_FIT && plan->n_ranks)) {
-        if (plan_json(&p->spec, plan, p->plan, sizeof p->plan) < 0) p->plan[0] = 0;
-        extend_plan(p, c, &m);
-    }
-    if (bad) say_gpu(p, &e);
-    free(plan);
-    free(c);
-    finish(p, 0, bad ? &e : NULL);
+    find_machine(p, &p->machine);
+    keep_to_nodes(p);
+    p->task = (struct errand){.work = work, .done = on_planned, .arg = p};
+    int bad = p->goal != PREPARE_PLAN && gpus_refuse(control_nodes(p->R->control), &p->spec, e);
+    if (!bad) bad = errands_do(p->R->planner, &p->task, e);
+    if (bad) finish(p, 0, e);
 }
 
 /* ---- a model on a node ----------------------------------------------------------------------- */

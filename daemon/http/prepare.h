@@ -7,9 +7,10 @@
 #include "api/core/job.h"
 #include "daemon/http/refs.h"
 #include "daemon/names.h"
+#include "daemon/planner.h"
 #include "worker/plan/machine.h"
 
-#define PREPARE_PLAN_SIZE 65536
+#define PREPARE_PLAN_SIZE 131072 /* 96 alternatives are a third of it */
 
 enum prepare_goal {
     PREPARE_PLAN,    /* perhaps for hardware that is not here; with the alternatives */
@@ -17,11 +18,12 @@ enum prepare_goal {
     PREPARE_SUBMIT
 };
 
-/* Called once, perhaps at once. e NULL: spec, plan and source are what can be stored. plan is also
- * there with ERR_DOES_NOT_FIT, unless it is empty. status: of the answer; 0: by the code of e. */
+/* Called once, on the loop's thread, perhaps at once. e NULL: spec, plan and source are what can be
+ * stored. plan is also there with ERR_DOES_NOT_FIT, unless it is empty. status: of the answer; 0:
+ * by the code of e. */
 typedef void prepare_done(void *arg, int status, const struct err *e);
 
-/* A third of a MiB; zeroed at first, it serves one spec after the other. Those of one user: what a
+/* 0.4 MiB; zeroed at first, it serves one spec after the other. Those of one user: what a
  * node said of a model directory is used again. */
 struct preparing {
     struct routes *R;
@@ -36,6 +38,10 @@ struct preparing {
     void *arg;
     struct job_spec asked;    /* as it was written: what "auto" stood for is weighed later */
     struct hardware hardware; /* to plan for, instead of the nodes that are here */
+    struct machine machine;   /* that was found for it */
+    struct errand task;       /* what its thread has while it plans: p but `known`, and: */
+    int bad;
+    struct err why;
     struct names_grants grants;
     bool resumes; /* a checkpoint of a job whose model is `made` */
     struct model_shape made;
@@ -46,7 +52,7 @@ struct preparing {
     } known;
 };
 
-/* text: until done is called. */
+/* text, p: until done is called. The plan itself is made on the planner's thread. */
 void prepare(struct preparing *p, const char *text, size_t size, prepare_done *done, void *arg);
 /* What a refusal shows of the plan: NULL when there is none. */
 const char *prepare_shown(const struct preparing *p, const struct err *e);

@@ -10,6 +10,7 @@
 struct auth;
 struct follows;
 struct joins;
+struct errands;
 struct routes;
 struct trail;
 struct uploads;
@@ -46,6 +47,7 @@ struct routes {
     struct follows *follows;
     struct joins *joins;        /* NULL: nodes need no certificates */
     struct submit_key *keys;    /* key.c: of the requests that are under way */
+    struct errands *planner;    /* of all specs */
     struct spec_batch *batches; /* batch.c: those that are under way */
     struct uploads *uploads;    /* NULL: none are taken */
     const char *state_dir;      /* canonical; NULL: not known, as in tests */

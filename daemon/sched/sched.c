@@ -47,9 +47,9 @@ static bool better(int32_t a, int32_t b, int32_t left)
     return b < left && a > b;
 }
 
-/* Parts in multiples of `ring` ranks over the group of `leader`. False: they do not suffice. */
+/* Parts in multiples of `unit` ranks over the group of `leader`. False: they do not suffice. */
 static bool spread(struct sched_job *j, const struct sched_node *nodes, int n, int leader,
-                   int32_t ring)
+                   int32_t unit)
 {
     int32_t left = j->n_ranks;
     j->n_parts = 0;
@@ -57,7 +57,7 @@ static bool spread(struct sched_job *j, const struct sched_node *nodes, int n, i
         int best = -1;
         int32_t best_room = 0;
         for (int i = 0; i < n; i++) {
-            int32_t room = room_free(j, nodes, i) / ring * ring;
+            int32_t room = room_free(j, nodes, i) / unit * unit;
             bool first = j->n_parts == 0 && j->only >= 0;
             if (room < 1 || !room_together(j, nodes, leader, i) || has_part(j, i)) continue;
             if (first && i != j->only) continue;
@@ -85,16 +85,18 @@ static void whole_rings_first(struct sched_job *j, int32_t ring)
     }
 }
 
-/* Over several nodes: rings whole if any group can, then the fewest nodes. */
+/* Over several nodes: rings whole if any group can, else those that share layers together; then the
+ * fewest nodes. */
 static bool place_over_nodes(struct sched_job *j, const struct sched_node *nodes, int n)
 {
-    int32_t ring = j->ring > 0 ? j->ring : j->n_ranks;
+    const int32_t ring = j->ring > 0 ? j->ring : j->n_ranks, share = j->share > 0 ? j->share : 1;
+    const int32_t unit[] = {ring, share, 1};
     struct sched_job best = *j, try = *j;
     bool found = false;
-    for (int whole = 1; whole >= 0 && !found; whole--)
-        for (int i = 0; i < n; i++) {
+    for (int u = 0; u < 3 && !found; u++)
+        for (int i = 0; i < n && (!u || unit[u] < unit[u - 1]); i++) {
             if (j->only >= 0 ? i != j->only : !room_leads(j, nodes, i)) continue;
-            if (!spread(&try, nodes, n, i, whole ? ring : 1)) continue;
+            if (!spread(&try, nodes, n, i, unit[u])) continue;
             if (found && try.n_parts >= best.n_parts) continue;
             best = try;
             found = true;

@@ -2,10 +2,11 @@
  *
  * Gangs are all or nothing. A gang goes to one node where it fits (the one with the fewest free
  * slots), else over several: contiguous ranges of ranks, whole rings per node where the slots allow
- * it, and then as few nodes as possible. Nodes share a gang only if their ranks can reach each
- * other (sched_node.net). Order is priority, then age. A job that would fit on an idle cluster and
- * does not fit now is first in line: nothing after it is placed, so it cannot be overtaken for
- * ever. Jobs that wait for their backoff or that these nodes could never hold do not block.
+ * it, else all ranks that share layers, and then as few nodes as possible. Nodes share a gang only
+ * if their ranks can reach each other (sched_node.net). Order is priority, then age. A job that
+ * would fit on an idle cluster and does not fit now is first in line: nothing after it is placed,
+ * so it cannot be overtaken for ever. Jobs that wait for their backoff or that these nodes could
+ * never hold do not block.
  *
  * Data can be made again: a gang that does not fit together with the node that prepared its data is
  * placed without it, and makes the data where it runs. A checkpoint cannot: it holds rank 0 to its
@@ -69,7 +70,9 @@ static inline bool sched_has(const struct sched_set *s, int i)
 struct sched_job {
     int64_t id;
     int32_t priority, n_ranks;
-    int32_t ring;            /* ranks of one ring, which n_ranks is a multiple of; 0: n_ranks */
+    int32_t ring;            /* ranks of one ring, with those that share layers with them, of which
+                              * n_ranks is a multiple; 0: n_ranks */
+    int32_t share;           /* ranks that share layers, of which ring is a multiple; 0: 1 */
     bool prepare;            /* next task is TASK_PREPARE: needs a node, no slots */
     bool one_node;           /* its transport does not leave a node */
     int64_t checkpoint;      /* of which step `only` has the newest; 0: it has prepared data */
