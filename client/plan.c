@@ -14,6 +14,8 @@ static void print_memory(const struct jv *p)
     printf("\nmemory per rank  %s\n", text_bytes(size, jv_int(p, "memory.total_bytes", 0)));
     if (jv_int(p, "memory.host_bytes", 0))
         printf("  and of the host %s\n", text_bytes(size, jv_int(p, "memory.host_bytes", 0)));
+    if (jv_int(p, "memory.disk_bytes", 0))
+        printf("  and of the disk %s\n", text_bytes(size, jv_int(p, "memory.disk_bytes", 0)));
     for (size_t i = 0; i < jv_len(by_class); i++) {
         const char *name = "";
         const struct jv *v = jv_at(by_class, i, &name);
@@ -47,9 +49,9 @@ static void print_comm(const struct jv *p)
 /* The time of a step, and the alternatives. */
 static void print_weighed(const struct jv *p)
 {
-    static const char *const head[] = {"STRATEGY", "SP",       "DP",    "RECOMPUTE",
-                                       "FITS",     "PER RANK", "MOVES", "MESSAGES",
-                                       "STEP",     "",         NULL};
+    static const char *const head[] = {"STRATEGY",  "SP",        "DP",   "PP",       "TP",
+                                       "ZERO OVER", "RECOMPUTE", "FITS", "PER RANK", "MOVES",
+                                       "MESSAGES",  "STEP",      "",     NULL};
     char text[TEXT_SHORT];
     const struct jv *list = jv_get(p, "weighed");
     struct table t;
@@ -60,15 +62,23 @@ static void print_weighed(const struct jv *p)
         char name[96];
         const char *way = jv_str(o, "exchange", jv_str(o, "form", ""));
         const bool runs = jv_bool(o, "runs", true);
+        const int64_t u = jv_int(o, "ulysses", 0);
+        snprintf(text, sizeof text, "in groups of %lld", (long long)u);
+        if (u) way = text;
         snprintf(name, sizeof name, "%.32s%s%.24s, %.32s", jv_str(o, "strategy", "?"),
                  *way ? " " : "", way, jv_str(o, "layout", "?"));
         table_add(&t, name);
         table_add(&t, text_count(text, jv_num(o, "sp", 0)));
         table_add(&t, text_count(text, jv_num(o, "dp", 0)));
+        table_add(&t, text_count(text, jv_num(o, "pp", 1)));
+        table_add(&t, text_count(text, jv_num(o, "tp", 1)));
+        table_add(&t,
+                  jv_get(o, "zero_group") ? text_count(text, jv_num(o, "zero_group", 0)) : "all");
         const int64_t piece = jv_int(o, "mlp_chunk_tokens", 0);
-        snprintf(text, sizeof text, "%.16s, MLP %lld", jv_str(o, "recompute", "?"),
-                 (long long)piece);
-        table_add(&t, piece ? text : jv_str(o, "recompute", "?"));
+        int n = snprintf(text, sizeof text, "%.16s", jv_str(o, "recompute", "?"));
+        if (piece) n += snprintf(text + n, sizeof text - (size_t)n, ", MLP %lld", (long long)piece);
+        if (jv_get(o, "offload")) snprintf(text + n, sizeof text - (size_t)n, ", offload");
+        table_add(&t, text);
         const bool counted = jv_int(o, "bytes", 0) > 0;
         table_add(&t, !counted ? "-" : jv_bool(o, "fits", false) ? "yes" : "no");
         table_add(&t, counted ? text_bytes(text, jv_int(o, "bytes", 0)) : "-");
@@ -98,10 +108,11 @@ static void print_outlook(const struct jv *p)
     if (*jv_str(p, "choice", ""))
         printf("  %s\n", text_safe(clean, sizeof clean, jv_str(p, "choice", "")));
     if (t) {
-        printf("\nestimated step    %.3g s: %.3g s computing, %.3g s exchanging, of which %.3g s "
-               "hidden\n",
-               jv_num(t, "step_s", 0), jv_num(t, "compute_s", 0), jv_num(t, "exchange_s", 0),
-               jv_num(t, "hidden_s", 0));
+        const double offload_s = jv_num(t, "offload_s", 0);
+        printf("\nestimated step    %.3g s: %.3g s computing, %.3g s exchanging",
+               jv_num(t, "step_s", 0), jv_num(t, "compute_s", 0), jv_num(t, "exchange_s", 0));
+        if (offload_s > 0) printf(", %.3g s offloading", offload_s);
+        printf(", of which %.3g s hidden\n", jv_num(t, "hidden_s", 0));
         printf("  %s tokens/s", text_count(a, jv_num(t, "tokens_s", 0)));
         if (jv_num(t, "times_one_rank", 0) > 0)
             printf(", %.3g times one rank", jv_num(t, "times_one_rank", 0));

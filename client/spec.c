@@ -100,9 +100,10 @@ static int make_absolute(struct jv *spec, const char *field, const char *cwd, st
 
 int spec_make_absolute(struct jv *spec, const char *cwd, struct err *e)
 {
-    static const char *const single[] = {"model.path", "input.path", "context.load", "output.path"};
+    static const char *const single[] = {"model.path", "input.path", "context.load", "output.path",
+                                         "memory.offload_dir"};
     static const char *const lists[] = {"data.train", "eval.data"};
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 5; i++)
         if (make_absolute(spec, single[i], cwd, e)) return -1;
     const char *resume = jv_str(spec, "checkpoint.resume", "auto");
     if (strcmp(resume, "auto") && strcmp(resume, "none") &&

@@ -14,8 +14,10 @@
 
 static void print_tensors(const struct jv *doc)
 {
-    static const char *const head[] = {"WORST TENSORS", "REL L2",    "ALLOWED", "COSINE",
-                                       "NORM SP=1",     "NORM SP=P", NULL};
+    const bool stages = jv_int(doc, "stages", 1) > 1;
+    const char *const head[] = {
+        "WORST TENSORS",         "REL L2", "ALLOWED", "COSINE", "NORM SP=1", "NORM SP=P",
+        stages ? "STAGE" : NULL, NULL};
     static const char *const member[] = {"rel_l2", "allowed", "cosine", "norm_sp1", "norm_spP"};
     static const char *const fmt[] = {"%.2e", "%.0e", "%.9f", "%.6g", "%.6g"};
     const struct jv *rows = jv_get(doc, "tensors");
@@ -29,6 +31,11 @@ static void print_tensors(const struct jv *doc)
             snprintf(number, sizeof number, fmt[k], jv_num(r, member[k], 0));
             table_add(&t, number);
         }
+        if (stages) {
+            char number[TEXT_SHORT];
+            snprintf(number, sizeof number, "%lld", (long long)jv_int(r, "stage", 0));
+            table_add(&t, number);
+        }
     }
     table_print(&t, stdout);
     if (jv_len(rows) > WORST_SHOWN)
@@ -37,10 +44,13 @@ static void print_tensors(const struct jv *doc)
 
 static void print_verdict(const struct jv *doc)
 {
-    long long ranks = jv_int(doc, "ranks", 0);
-    printf("%lld ranks %s 1 rank over %lld tokens\n", ranks,
+    long long ranks = jv_int(doc, "ranks", 0), stages = jv_int(doc, "stages", 1);
+    printf("%lld ranks %s 1 rank over %lld tokens", ranks,
            jv_bool(doc, "equal", false) ? "==" : "DIFFER FROM",
            (long long)jv_int(doc, "tokens", 0));
+    if (stages > 1)
+        printf(" of %lld sequences, on %lld stages", (long long)jv_int(doc, "samples", 1), stages);
+    printf("\n");
     printf("  loss on 1 rank %.9g, on %lld ranks %.9g: relative difference %.2e, allowed %.0e\n",
            jv_num(doc, "loss_sp1", 0), ranks, jv_num(doc, "loss_spP", 0),
            jv_num(doc, "loss_rel", 0), jv_num(doc, "allowed_loss_rel", 0));
