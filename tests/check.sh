@@ -74,6 +74,7 @@ one nccl-header tests/nccl/check.sh
 one fuzzers-link tests/fuzz/link.sh
 one check-symbols tests/check_symbols.sh
 count tests/scripts/test_symbols.sh
+count tests/scripts/test_peers.sh
 no_libraries() { CC=false deploy/deps --headers 2>&1 | grep -q 'microhttpd.h.*Run: make deps'; }
 one missing-libraries-say-what-to-do no_libraries
 if [ -n "$all" ]
@@ -93,6 +94,7 @@ if begin cuda: "the kernels compile; no GPU is needed"; then
         else echo "left out: cuda-hot-loops needs python3"; fi
     else one cuda-compiles-where-changed tests/cuda.sh "$jobs"; fi
 fi
+begin_all arm64: "the kernels, emulated" && count tests/arm64.sh "$jobs"
 begin_all gpu-check: "its scripts, on the emulated device" && JOBS=$jobs PACK=$packs count tests/gpu/test_scripts.sh
 if [ -n "$all" ]
 then under='every unit test' wanted='all tests'
@@ -133,6 +135,7 @@ begin_all units: "systemd's units, without systemd" && count tests/scripts/units
 begin_all pull: "results come out" && count tests/scripts/pull.sh
 begin_all push: "inputs come in" && count tests/scripts/push.sh
 begin_all previous: "the version before, under this one and beside it" && JOBS=$jobs count tests/scripts/previous.sh
+begin_all stages: "stages of a pipeline" && count tests/scripts/stages.sh
 begin_all kill: "kill -9" && count tests/scripts/kill.sh
 begin_all disk: "disks, full, read-only, slow" && count tests/scripts/disk.sh
 begin_all hang: "an agent that stands still" && count tests/scripts/hang.sh

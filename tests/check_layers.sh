@@ -50,6 +50,7 @@ nccl.h            : worker/comm/nccl.c
 openssl/          : worker/comm/tls.c api/pki.c
 gnutls/           : daemon/http/tls.c
 pcre2.h           : worker/text/pattern.c
+hwloc.h           : worker/agent/cores.c
 '
 generated=' api/cluster.pb-c.h schema_sql.h openapi_yaml.h page_html.h templates.h '
 # The only files that may test HAVE_CUDA and HAVE_NCCL.

@@ -14,7 +14,7 @@ missing=
 for c in $(find api daemon worker kernels client -name '*.c' 2>/dev/null | sort); do
     o=$objects/${c%.c}.o
     if [ -e "$o" ]; then echo "$o"
-    else case $c in *_avx2.c | *_avx512.c | *_avx512bf16.c | *_amx.c) ;; *) missing+=" $c" ;; esac
+    else case $c in *_avx2.c | *_avx512.c | *_avx512bf16.c | *_amx.c | *_neon.c | *_neonbf16.c) ;; *) missing+=" $c" ;; esac
     fi
 done >"$list"
 [ -z "$missing" ] || { echo "check-symbols:$(echo "$missing" | cut -d ' ' -f 1-4) ... not built in $objects: run make all"; exit 1; }

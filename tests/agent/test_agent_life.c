@@ -16,6 +16,8 @@
 #include "tests/lib/profile.h"
 #include "tests/lib/fake_rank.h"
 #include "tests/lib/test.h"
+#include "worker/agent/cores.h"
+#include "worker/agent/probe.h"
 
 enum { RECORDS = 256, LOG_SIZE = 1 << 16, MAX_RANKS = 4 };
 
@@ -604,6 +606,79 @@ static void test_unfit_gpus(void)
     UNTIL(d.n_hellos > n);
     CHECK(gpus[0].health == GPU_OK);
     terminate(pid);
+    teardown();
+}
+
+/* ---- cores ----------------------------------------------------------------------------------- */
+
+static struct cores cores;
+static cpu_set_t own_cpus;
+
+static void cores_here(void)
+{
+    struct err e;
+    CHECK(!sched_getaffinity(0, sizeof own_cpus, &own_cpus));
+    if (cores_find(&cores, &own_cpus, NULL, &e) || probe_cores() < CPU_COUNT(&own_cpus))
+        cores.n = 0; /* none is bound */
+}
+
+/* The ranks of a job run where the policy says, beside `used`, which grows by theirs. */
+static void check_bound(int64_t job, cpu_set_t *used)
+{
+    cpu_set_t want[MAX_RANKS], is;
+    const struct pids p = pids_read(job, 1);
+    const bool bound = cores_choose(&cores, used, p.n, 1, want);
+    for (int i = 0; i < p.n; i++) {
+        CHECK(!sched_getaffinity(p.pid[i], sizeof is, &is));
+        CHECK_MSG(CPU_EQUAL(&is, bound ? &want[i] : &own_cpus), "job %lld, rank %d", (long long)job,
+                  i);
+        if (bound) CPU_OR(used, used, &want[i]);
+    }
+}
+
+static void stop(int64_t job)
+{
+    about(MSG_STOP, job, 1);
+    UNTIL(view_of(job, 1)->end >= 0);
+}
+
+/* Two jobs have cores of their own while there are some, also after the agent was killed; what one
+ * leaves, the next one gets. */
+static void test_bound_ranks(void)
+{
+    char apart[32];
+    cpu_set_t used, none;
+    setup();
+    cores_here();
+    CPU_ZERO(&used);
+    CPU_ZERO(&none);
+    snprintf(apart, sizeof apart, "-%d", getpid());
+    setenv("SEQD_PINS", apart, 1); /* other tests run beside this one */
+    int pid = agent_start("0");
+    running(1, 1, "wait", 1);
+    check_bound(1, &used);
+    agent_kill(pid);
+    d.n_hellos = 0;
+    pid = agent_start("0");
+    running(2, 1, "wait", 1);
+    check_bound(2, &used);
+    running(3, 1, "wait", 2);
+    check_bound(3, &used);
+    for (int job = 1; job <= 3; job++) stop(job);
+    running(4, 1, "wait", 2);
+    check_bound(4, &none);
+    stop(4);
+    terminate(pid);
+    config_text = "no-pin = true\n";
+    d.n_hellos = 0;
+    pid = agent_start("0");
+    cores.n = 0;
+    running(5, 1, "wait", 1);
+    check_bound(5, &none);
+    stop(5);
+    terminate(pid);
+    config_text = NULL;
+    unsetenv("SEQD_PINS");
     teardown();
 }
 
@@ -1306,6 +1381,7 @@ int main(int argc, char **argv)
     RUN(test_gpus);
     RUN(test_unfit_gpus);
     RUN(test_visible_gpus);
+    RUN(test_bound_ranks);
     RUN(test_killed_agent);
     RUN(test_killed_gang);
     RUN(test_broken_gang);

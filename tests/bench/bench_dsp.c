@@ -1,12 +1,17 @@
-/* Wall time of what a pair of blocks exchanges, DSP's two switches against Ulysses' all-to-alls,
- * where the link is what limits: the ratio of times must be that of bytes within 10 %. Attention
- * itself is the same on both sides and left out. Ulysses' four (q, k, v to heads, the output
- * back) and eight (in both attentions) are all-to-alls of one activation's slice each, as its
- * description has them, by the same code and transport. Times are the best of a few rounds. */
+/* DSP against Ulysses and Megatron, over links of a limited rate.
+ *
+ * Exchanges: wall time of what a pair of blocks exchanges, DSP's two switches against Ulysses'
+ * all-to-alls: the ratio of times must be that of bytes within 10 %. Attention itself is left out.
+ * Ulysses' four (q, k, v to heads, the output back) and eight (in both attentions) are all-to-alls
+ * of one activation's slice each, as its description has them, by the same code and transport.
+ *
+ * Steps: whole training steps of a Transformer-2D in fp32, attention included, also by Megatron's
+ * gathering and scattering of both halves of a block; bytes from the ledger of the step. Times are
+ * the best of a few. */
 #include <math.h>
 #include <time.h>
 #include "kernels/backend.h"
-#include "tests/lib/ranks.h"
+#include "tests/lib/grid_train.h"
 #include "worker/sp/dsp.h"
 
 enum { MAX_P = 8, FRAMES = 32, SPACE = 1024, WIDTH = 64 };
@@ -90,13 +95,91 @@ static void compare(int P, int64_t bytes_per_ms)
     }
 }
 
+/* ---- training steps -------------------------------------------------------------------------- */
+
+enum { STEPS = 4 };
+
+struct step_time {
+    double start_s, best_s; /* rank 0 */
+    int64_t bytes_sent;     /* as grid_moved() has it, in one step, rank 0 */
+};
+
+static void step_begins(struct train *t, int rank, void *arg)
+{
+    if (rank == 0) ((struct step_time *)arg)->start_s = now_s();
+}
+
+static void step_ended(struct train *t, int rank, void *arg)
+{
+    struct step_time *s = arg;
+    if (rank) return;
+    s->best_s = fmin(s->best_s, now_s() - s->start_s);
+    s->bytes_sent = grid_moved(t).bytes_sent;
+}
+
+static struct step_time timed_step(struct grid_data *d, enum grid_way way, int P,
+                                   int64_t bytes_per_ms)
+{
+    struct step_time t = {.best_s = INFINITY};
+    struct job_spec *s = malloc(sizeof *s);
+    if (!s) abort();
+    grid_spec(d, way, s);
+    struct engine_run r = {.steps = STEPS,
+                           .bytes_per_ms = bytes_per_ms,
+                           .before_step = step_begins,
+                           .after_step = step_ended,
+                           .arg = &t};
+    grid_go(d, &r, s, P);
+    engine_free(&r);
+    free(s);
+    return t;
+}
+
+static void compare_steps(struct grid_data *d, int P, int64_t bytes_per_ms)
+{
+    static const char *const names[] = {[GRID_HEADS_SPACE] = "ulysses, one dimension",
+                                        [GRID_HEADS_BOTH] = "ulysses, both",
+                                        [GRID_TENSOR] = "megatron, both halves"};
+    const struct step_time dsp = timed_step(d, GRID_SWITCHES, P, bytes_per_ms);
+    for (int way = GRID_HEADS_SPACE; way <= GRID_TENSOR; way++) {
+        const struct step_time u = timed_step(d, (enum grid_way)way, P, bytes_per_ms);
+        const double bytes = (double)dsp.bytes_sent / (double)u.bytes_sent;
+        printf("%4d %10.0f %-24s %9.2f %9.2f %8.3f %8.3f\n", P, (double)bytes_per_ms * 1e-3,
+               names[way], dsp.best_s * 1e3, u.best_s * 1e3, bytes, dsp.best_s / u.best_s);
+        printf("{\"bench\":\"dsp_step\",\"against\":\"%s\",\"ranks\":%d,\"mb_s\":%.0f,"
+               "\"dsp_ms\":%.3f,\"its_ms\":%.3f,\"bytes\":%.4f,\"time\":%.4f}\n",
+               names[way], P, (double)bytes_per_ms * 1e-3, dsp.best_s * 1e3, u.best_s * 1e3, bytes,
+               dsp.best_s / u.best_s);
+    }
+}
+
+static void steps(void)
+{
+    static const struct grid_model model = {16, 32, 64, 4, 8};
+    struct grid_data d;
+    grid_open(&d, &model);
+    printf(
+        "training steps of %d layers, %d columns, %d heads, %d frames x %d places; 0: no limit\n",
+        model.n_layers, (int)model.width, model.n_heads, (int)model.frames,
+        (int)(model.side * model.side / 4));
+    printf("%4s %10s %-24s %9s %9s %8s %8s\n", "P", "MB/s", "against", "DSP ms", "its ms", "bytes",
+           "time");
+    for (int P = 2; P <= 4; P *= 2) {
+        compare_steps(&d, P, 50000);
+        compare_steps(&d, P, 0);
+    }
+    grid_close(&d);
+}
+
 int main(void)
 {
+    setenv("SEQD_LOG", "error", 0);
     printf("a pair of blocks, %d frames x %d places x %d, over links of a limited rate\n", FRAMES,
            SPACE, WIDTH);
     printf("%4s %10s %-24s %9s %9s %8s %8s %9s\n", "P", "MB/s", "against", "DSP ms", "its ms",
            "bytes", "time", "off by");
     for (int P = 2; P <= MAX_P; P *= 2) compare(P, 50000);
     compare(4, 1000000); /* 1 GB/s: here the copies begin to show */
+    steps();
     return 0;
 }

@@ -39,6 +39,7 @@ static const struct row rows[] = {
      258},
     {"ulysses", JOB_TRAIN, FAMILY_LLAMA, STRATEGY_ULYSSES, 0, FP32, 2, 1, 2048, 4, 192, 3, 3, 512,
      258},
+    {"usp", JOB_TRAIN, FAMILY_LLAMA, STRATEGY_USP, 0, FP32, 4, 1, 2048, 4, 256, 4, 2, 768, 258},
     {"bert", JOB_TRAIN, FAMILY_BERT, STRATEGY_RSA, 0, FP32, 2, 1, 1024, 3, 128, 4, 4, 512, 500},
     {"lasp", JOB_TRAIN, FAMILY_TNL, STRATEGY_LASP, EXCHANGE_RING, FP32, 2, 1, 4096, 4, 256, 4, 4,
      512, 258},
@@ -233,7 +234,8 @@ static int one_pass(struct pass *x, struct model *m, struct err *e)
     const bool diff = diffusion(x->row);
     if ((diff ? picture : batch)(x->y, &m->sp.shard, 0, &m->batch, e)) return -1;
     if (model_forward(m, &m->batch, e)) return -1;
-    if (x->row->kind == JOB_SCORE) model_nll(m, &m->batch);
+    double nll;
+    if (x->row->kind == JOB_SCORE && model_nll(m, &m->batch, &nll, e)) return -1;
     return m->comm ? comm_barrier(m->comm, m->bounce, e) : 0;
 }
 

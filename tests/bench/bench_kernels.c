@@ -1,13 +1,16 @@
 /* bench_kernels: speed of the operations that matter, as fractions of what this machine can do.
  *
- *     bench_kernels [word]      only operations whose name contains word
+ *     bench_kernels [word ...]   only figures whose op, dtype, shape and threads ("2t") have all;
+ *                                "ten": the products that libraries are compared by
  *
  * Every figure is compared with its own limit, measured in the same run by as many threads
  * (peak.h): of the unit that multiplies its dtype, or of the memory that its operands lie in,
- * whichever takes longer for its flops or for its bytes; the line names it. Bytes are each
- * operand's once, read or written. A figure is the best of several short runs, because other
- * programs share the machine; a table line is followed by the same as JSON. Flops of attention
- * count visible pairs only: 4 D a pair and head forward, 10 D backward. */
+ * whichever takes longer for its flops or for its bytes; the line names it. Limits are measured
+ * before and after each group of figures: figures are compared with the largest until then, and
+ * the smallest is printed beside it at the end. Bytes are each operand's once, read or written. A
+ * figure is the best of several short runs, because other programs share the machine, with their
+ * median and worst; a table line is followed by the same as JSON. Flops of attention count visible
+ * pairs only: 4 D a pair and head forward, 10 D backward. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,16 +19,19 @@
 #include <unistd.h>
 #include "kernels/backend.h"
 #include "kernels/cpu/pool.h"
+#include "tests/bench/figure.h"
 #include "tests/bench/peak.h"
 #include "tests/lib/box.h"
 
-#define ROUNDS_MS 400 /* at most so long for one figure, at least 3 rounds */
+#define ROUNDS_MS  400 /* at most so long for one figure, at least 3 rounds */
+#define MAX_ROUNDS 200
 
 /* ---- a figure -------------------------------------------------------------------------------- */
 
 static struct be *be;
 static struct peaks peaks; /* of this many threads */
-static const char *only;
+static char **words;       /* up to NULL */
+static const char *set;    /* a word that names the figures being measured; or "" */
 
 /* One thread is timed by its own processor time, several by the wall clock. */
 static double clock_s(void)
@@ -36,15 +42,16 @@ static double clock_s(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static double best_time(void (*run)(void *), void *arg)
+static struct spread time_rounds(void (*run)(void *), void *arg)
 {
-    double best = INFINITY, start = peak_now_s();
-    for (int r = 0; r < 3 || (peak_now_s() - start < ROUNDS_MS * 1e-3 && r < 200); r++) {
-        double t = clock_s();
+    double s[MAX_ROUNDS], start = peak_now_s();
+    int n = 0;
+    while (n < 3 || (peak_now_s() - start < ROUNDS_MS * 1e-3 && n < MAX_ROUNDS)) {
+        const double t = clock_s();
         run(arg);
-        best = fmin(best, clock_s() - t);
+        s[n++] = clock_s() - t;
     }
-    return best;
+    return spread_of(s, n);
 }
 
 /* What an operation has to do. */
@@ -56,16 +63,25 @@ struct work {
     bool in_place;   /* what it writes lies where it was read */
 };
 
-/* GB/s by as many bytes, rounded to a quarter of an octave: each is measured once. */
-static double memory_rate(double bytes, enum peak_mix mix)
+struct range {
+    double low, high;
+    int group; /* in which it was measured last */
+};
+
+static struct range memory[3][256];
+static int group; /* counts from 1 */
+
+/* GB/s by as many bytes, rounded to a quarter of an octave: each is measured once in a group. */
+static const struct range *memory_rate(double bytes, enum peak_mix mix)
 {
-    static double known[3][256];
-    static int n_threads;
     const int at = (int)lround(4 * log2(fmax(bytes, 4096)));
-    if (n_threads != be->n_threads) memset(known, 0, sizeof known);
-    n_threads = be->n_threads;
-    if (!known[mix][at]) known[mix][at] = peak_gb_s(n_threads, (int64_t)exp2(at / 4.0), mix);
-    return known[mix][at];
+    struct range *r = &memory[mix][at];
+    if (r->group == group) return r;
+    const double rate = peak_gb_s(be->n_threads, (int64_t)exp2(at / 4.0), mix);
+    r->low = r->group ? fmin(r->low, rate) : rate;
+    r->high = fmax(r->high, rate);
+    r->group = group;
+    return r;
 }
 
 /* Seconds that moving its bytes takes: all of them, and those that are read no faster than
@@ -73,31 +89,99 @@ static double memory_rate(double bytes, enum peak_mix mix)
 static double memory_time(const struct work *w, double operands)
 {
     const double all = (w->in + w->out) /
-                       memory_rate(operands, w->in_place ? PEAK_UPDATE : PEAK_COPY);
-    const double read = w->in / memory_rate(operands, PEAK_READ);
+                       memory_rate(operands, w->in_place ? PEAK_UPDATE : PEAK_COPY)->high;
+    const double read = w->in / memory_rate(operands, PEAK_READ)->high;
     return 1e-9 * (w->out > 0 ? fmax(all, read) : read);
 }
 
-static void report(const char *op, const char *shape, const struct work *w, double seconds)
+static const char *dtype_name(enum dtype type)
 {
+    return type == DT_BF16 ? "bf16" : "fp32";
+}
+
+/* Every word is in the figure's name. */
+static bool wanted(const char *op, enum dtype type, const char *shape)
+{
+    char name[128];
+    snprintf(name, sizeof name, "%s %s %s %dt %s", op, dtype_name(type), shape, be->n_threads, set);
+    for (char **w = words; *w; w++)
+        if (!strstr(name, *w)) return false;
+    return true;
+}
+
+/* Figures wait for the limits that are measured at the end of their group. */
+static struct figure {
+    const char *op, *set;
+    char shape[64];
+    struct work work;
+    struct spread s;
+} figures[128];
+static size_t n_figures;
+
+static void report(const char *op, const char *shape, const struct work *w, struct spread s)
+{
+    if (!wanted(op, w->type, shape)) return;
+    if (n_figures == sizeof figures / sizeof *figures) abort();
+    struct figure *f = &figures[n_figures++];
+    *f = (struct figure){.op = op, .set = set, .work = *w, .s = s};
+    snprintf(f->shape, sizeof f->shape, "%s", shape);
+}
+
+/* Returns its share of its limit. */
+static double print_figure(const struct figure *f)
+{
+    const struct work *w = &f->work;
     const bool half = w->type == DT_BF16;
     const double bytes = w->in + w->out, operands = w->operands > 0 ? w->operands : bytes;
     const double by_unit = w->flops * 1e-9 / (half ? peaks.bf16 : peaks.fp32);
     const double by_memory = memory_time(w, operands);
-    const bool memory = by_memory > by_unit;
-    const double rate = (memory ? bytes : w->flops) / seconds * 1e-9;
-    const double of = (memory ? by_memory : by_unit) / seconds;
-    const char *unit = memory ? "GB/s" : "GFLOP/s", *dtype = half ? "bf16" : "fp32";
-    const char *limit = memory ? peak_level(be->n_threads, (int64_t)operands)
+    const bool moves = by_memory > by_unit;
+    const double rate = (moves ? bytes : w->flops) / f->s.best * 1e-9;
+    const double of = (moves ? by_memory : by_unit) / f->s.best;
+    const char *unit = moves ? "GB/s" : "GFLOP/s", *dtype = dtype_name(w->type);
+    const char *limit = moves  ? peak_level(be->n_threads, (int64_t)operands)
                         : half ? peaks.bf16_unit
                                : peaks.fp32_unit;
-    printf("%-12s %s %-34s %dt %9.1f %-8s %5.2f of %-9s %10.3f ms\n", op, dtype, shape,
-           be->n_threads, rate, unit, of, limit, seconds * 1e3);
+    printf("%-12s %s %-34s %dt %9.1f %-8s %5.2f of %-9s %10.3f ms, median %.2f, worst %.2f\n",
+           f->op, dtype, f->shape, be->n_threads, rate, unit, of, limit, f->s.best * 1e3,
+           f->s.median * 1e3, f->s.worst * 1e3);
     printf("{\"bench\":\"kernels\",\"op\":\"%s\",\"dtype\":\"%s\",\"shape\":\"%s\",\"isa\":\"%s\","
            "\"threads\":%d,\"rate\":%.2f,\"unit\":\"%s\",\"limit\":\"%s\",\"of_peak\":%.3f,"
-           "\"ms\":%.4f}\n",
-           op, dtype, shape, be->isa, be->n_threads, rate, unit, limit, of, seconds * 1e3);
+           "\"ms\":%.4f,",
+           f->op, dtype, f->shape, be->isa, be->n_threads, rate, unit, limit, of, f->s.best * 1e3);
+    spread_json(&f->s, 1e3);
+    printf("}\n");
+    return of;
+}
+
+/* Of the figures of a set, all of one dtype. */
+static void print_mean(const char *name, enum dtype type, int n, double log_sum, double least)
+{
+    const double mean = exp(log_sum / n);
+    printf("%-12s %s geometric mean of %-17d %dt %24.2f of their limits, %.2f at least\n", name,
+           dtype_name(type), n, be->n_threads, mean, least);
+    printf("{\"bench\":\"kernels\",\"op\":\"%s\",\"dtype\":\"%s\",\"isa\":\"%s\",\"threads\":%d,"
+           "\"figures\":%d,\"of_peak\":%.3f,\"least\":%.3f}\n",
+           name, dtype_name(type), be->isa, be->n_threads, n, mean, least);
+}
+
+/* Ends a group: its limits, again, and its figures. */
+static void print_group(void)
+{
+    double log_sum = 0, least = INFINITY;
+    int n = 0;
+    if (n_figures) peaks_again(&peaks, be->n_threads, be->isa);
+    for (size_t i = 0; i < n_figures; i++) {
+        const double of = print_figure(&figures[i]);
+        if (!*figures[i].set) continue;
+        log_sum += log(of);
+        least = fmin(least, of);
+        n++;
+    }
+    if (n) print_mean(figures[0].set, figures[0].work.type, n, log_sum, least);
     fflush(stdout);
+    n_figures = 0;
+    group++;
 }
 
 static double bytes_of(const struct box *b)
@@ -127,11 +211,6 @@ static void big_free(struct box *b)
     be->ops->free(be, b->mem, b->n * dtype_size(b->t.dtype));
 }
 
-static bool wanted(const char *op)
-{
-    return !only || strstr(op, only);
-}
-
 /* ---- operations ------------------------------------------------------------------------------ */
 
 static void run_gemm(void *arg)
@@ -143,14 +222,14 @@ static void run_gemm(void *arg)
 static void bench_gemm(enum dtype type, int64_t M, int64_t N, int64_t K, bool ta, bool tb)
 {
     const char *op = ta ? "gemm_dw" : tb ? "gemm_y" : "gemm_dx";
-    if (!wanted(op)) return;
+    char shape[64];
+    snprintf(shape, sizeof shape, "M %lld N %lld K %lld", (long long)M, (long long)N, (long long)K);
+    if (!wanted(op, type, shape)) return;
     struct box a = big_new_as(type, ta ? K : M, ta ? M : K);
     struct box b = big_new_as(type, tb ? N : K, tb ? K : N);
     struct box c = big_new_as(ta ? DT_F32 : type, M, N);
     box_random(a, 1, 1), box_random(b, 2, 1), box_fill(c, 0);
     struct gemm_args g = {a.t, b.t, c.t, ta, tb, ta};
-    char shape[64];
-    snprintf(shape, sizeof shape, "M %lld N %lld K %lld", (long long)M, (long long)N, (long long)K);
     const double sums = ta ? bytes_of(&c) : 0;
     const struct work w = {.type = type,
                            .flops = 2.0 * (double)M * (double)N * (double)K,
@@ -158,7 +237,7 @@ static void bench_gemm(enum dtype type, int64_t M, int64_t N, int64_t K, bool ta
                            .out = bytes_of(&c),
                            .operands = bytes_of(&a) + bytes_of(&b) + bytes_of(&c),
                            .in_place = ta};
-    report(op, shape, &w, best_time(run_gemm, &g));
+    report(op, shape, &w, time_rounds(run_gemm, &g));
     big_free(&a), big_free(&b), big_free(&c);
 }
 
@@ -184,7 +263,10 @@ static void run_attn_bwd(void *arg)
 static void bench_attn(enum dtype type, int64_t Tq, int64_t S, int64_t H, int64_t Hk, int64_t D,
                        bool causal)
 {
-    if (!wanted("attn_fwd") && !wanted("attn_bwd")) return;
+    char shape[64];
+    snprintf(shape, sizeof shape, "Tq %lld S %lld H %lld/%lld D %lld%s", (long long)Tq,
+             (long long)S, (long long)H, (long long)Hk, (long long)D, causal ? " causal" : "");
+    if (!wanted("attn_fwd attn_bwd attn_both", type, shape)) return;
     int64_t *lo = calloc((size_t)Tq, sizeof *lo), *hi = calloc((size_t)Tq, sizeof *hi);
     double pairs = 0;
     for (int64_t i = 0; i < Tq; i++) {
@@ -203,9 +285,6 @@ static void bench_attn(enum dtype type, int64_t Tq, int64_t S, int64_t H, int64_
         .o = o,
         .ml = ml,
     };
-    char shape[64];
-    snprintf(shape, sizeof shape, "Tq %lld S %lld H %lld/%lld D %lld%s", (long long)Tq,
-             (long long)S, (long long)H, (long long)Hk, (long long)D, causal ? " causal" : "");
     const double flops = pairs * (double)H * (double)D, ins = bytes_of(&q) + bytes_of(&kv);
     const double outs = bytes_of(&o) + bytes_of(&ml), back = ins + bytes_of(&d_o);
     const double sums = bytes_of(&dq) + bytes_of(&dkv); /* added to, as outs are */
@@ -213,14 +292,14 @@ static void bench_attn(enum dtype type, int64_t Tq, int64_t S, int64_t H, int64_
                       w_bwd = {type, 10 * flops, back + sums, sums, back + sums, true},
                       w_both = {type,        14 * flops,         ins + back + outs + sums,
                                 outs + sums, back + outs + sums, true};
-    const double fwd = best_time(run_attn_fwd, &x);
+    const struct spread fwd = time_rounds(run_attn_fwd, &x);
     report("attn_fwd", shape, &w_fwd, fwd);
     box_fill(o, 0);
     run_attn_fwd(&x);
     be->ops->attn_finish(be, &(struct attn_finish_args){o.t, o.t, m, l, Tq, H, D});
-    double bwd = best_time(run_attn_bwd, &x);
+    const struct spread bwd = time_rounds(run_attn_bwd, &x);
     report("attn_bwd", shape, &w_bwd, bwd);
-    report("attn_both", shape, &w_both, fwd + bwd);
+    report("attn_both", shape, &w_both, spread_sum(fwd, bwd));
     big_free(&q), big_free(&kv), big_free(&d_o), big_free(&o), big_free(&dq), big_free(&dkv);
     big_free(&ml), big_free(&delta);
     free(lo), free(hi);
@@ -246,7 +325,10 @@ static void run_linear_bwd(void *arg)
  * forward, five times backward. Products are fp32's whatever the dtype (kernels/cpu/linear.inc). */
 static void bench_linear(enum dtype type, int64_t S, int64_t H, int64_t D)
 {
-    if (!wanted("linear_fwd") && !wanted("linear_bwd")) return;
+    char shape[64];
+    snprintf(shape, sizeof shape, "S %lld H %lld D %lld%s", (long long)S, (long long)H,
+             (long long)D, type == DT_BF16 ? " of bf16" : "");
+    if (!wanted("linear_fwd linear_bwd linear_both", DT_F32, shape)) return;
     int64_t *lo = calloc((size_t)S, sizeof *lo), *hi = malloc((size_t)S * sizeof *hi);
     double *slope = malloc((size_t)H * sizeof *slope);
     for (int64_t i = 0; i < S; i++) hi[i] = i + 1;
@@ -258,21 +340,18 @@ static void bench_linear(enum dtype type, int64_t S, int64_t H, int64_t D)
     box_random(q, 1, 1), box_random(k, 2, 1), box_random(v, 3, 1), box_random(d_o, 4, 1);
     const struct linear_args in = {q.t, k.t, v.t, slope, lo, hi, 0, H, D, D, 1, NULL, false};
     struct linear_bench x = {{in, o.t, m.t.data}, {in, d_o.t, dq.t, dk.t, dv.t, dm.t.data}};
-    char shape[64];
     const double rows = (double)S * (double)H, d = (double)D, block = 2 * d * 32.5,
                  state = 2 * d * d;
-    const double fwd = best_time(run_linear_fwd, &x), bwd = best_time(run_linear_bwd, &x);
-    snprintf(shape, sizeof shape, "S %lld H %lld D %lld", (long long)S, (long long)H, (long long)D);
+    const struct spread fwd = time_rounds(run_linear_fwd, &x),
+                        bwd = time_rounds(run_linear_bwd, &x);
     const double ins = 3 * bytes_of(&q), flops = rows * (block + state), out = bytes_of(&o);
     const double back = ins + bytes_of(&d_o), sums = 3 * bytes_of(&dq);
     const struct work w_fwd = {DT_F32, 2 * flops, ins, out},
                       w_bwd = {DT_F32, 5 * flops, back, sums},
                       w_both = {DT_F32, 7 * flops, ins + back, out + sums, back + out + sums};
-    snprintf(shape + strlen(shape), sizeof shape - strlen(shape), "%s",
-             type == DT_BF16 ? " of bf16" : "");
     report("linear_fwd", shape, &w_fwd, fwd);
     report("linear_bwd", shape, &w_bwd, bwd);
-    report("linear_both", shape, &w_both, fwd + bwd);
+    report("linear_both", shape, &w_both, spread_sum(fwd, bwd));
     struct box *all[] = {&q, &k, &v, &o, &d_o, &m, &dm, &dq, &dk, &dv};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) big_free(all[i]);
     free(lo), free(hi), free(slope);
@@ -396,17 +475,36 @@ static void bench_rows(void)
                                .out = size * table[i].out,
                                .operands = size * table[i].held,
                                .in_place = table[i].in_place};
-        if (wanted(table[i].op))
-            report(table[i].op, table[i].shape, &w, best_time(table[i].run, &r));
+        if (wanted(table[i].op, DT_F32, table[i].shape))
+            report(table[i].op, table[i].shape, &w, time_rounds(table[i].run, &r));
     }
     big_free(&g), big_free(&dg), big_free(&a), big_free(&b), big_free(&c), big_free(&gu);
     big_free(&d);
 }
 
+/* The ten products that libraries are compared by: of two layers' weights and of a head, forward
+ * and both ways back, and a square. */
+static void bench_ten(enum dtype type)
+{
+    set = "ten";
+    bench_gemm(type, 4096, 2048, 768, false, true);
+    bench_gemm(type, 4096, 768, 2048, false, false);
+    bench_gemm(type, 2048, 768, 4096, true, false);
+    bench_gemm(type, 4096, 768, 3072, false, true);
+    bench_gemm(type, 4096, 3072, 768, false, false);
+    bench_gemm(type, 768, 3072, 4096, true, false);
+    bench_gemm(type, 4096, 4096, 4096, false, true);
+    bench_gemm(type, 1024, 50257, 768, false, true);
+    bench_gemm(type, 1024, 768, 50257, false, false);
+    bench_gemm(type, 50257, 768, 1024, true, false);
+    set = "";
+}
+
 static void bench_products(enum dtype type)
 {
-    static const int64_t sizes[][2] = {{768, 768}, {2048, 768}, {768, 3072}, {1024, 1024},
-                                       {256, 256}, {2560, 256}, {256, 1280}, {2048, 2048}};
+    static const int64_t sizes[][2] = {{768, 768},  {1024, 1024}, {256, 256},
+                                       {2560, 256}, {256, 1280},  {2048, 2048}};
+    bench_ten(type);
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         int64_t out = sizes[i][0], in = sizes[i][1], T = 4096;
         bench_gemm(type, T, out, in, false, true);
@@ -422,11 +520,32 @@ static void bench_products(enum dtype type)
     bench_attn(type, 1024, 1024, 12, 1, 64, false);
     bench_attn(type, 1024, 1024, 16, 16, 32, true);
     bench_attn(type, 1, 4096, 12, 4, 64, false);
-    if (getenv("BENCH_LONG")) bench_attn(type, 16384, 16384, 12, 12, 64, true);
+    bench_attn(type, 16384, 16384, 4, 4, 64, true); /* 64K: bench_growth */
     bench_linear(type, 8192, 12, 64);
     bench_linear(type, 8192, 6, 128);
     bench_linear(type, 65536, 12, 64);
     if (getenv("BENCH_LONG")) bench_linear(type, 1 << 20, 2, 64);
+}
+
+/* The limits by size, as far as they are known: smallest and largest. */
+static void print_memory(void)
+{
+    static const char *const mixes[] = {"read", "copied", "updated"};
+    for (int64_t size = 1 << 14; size <= 1 << 28; size <<= 2) {
+        const char *level = peak_level(be->n_threads, size);
+        printf("   %6lld KiB, %-4s:", (long long)size >> 10, level);
+        for (int mix = PEAK_READ; mix <= PEAK_UPDATE; mix++) {
+            const struct range *r = memory_rate((double)size, (enum peak_mix)mix);
+            printf(" %s %.1f to %.1f", mixes[mix], r->low, r->high);
+        }
+        printf(" GB/s\n");
+        for (int mix = PEAK_READ; mix <= PEAK_UPDATE; mix++) {
+            const struct range *r = memory_rate((double)size, (enum peak_mix)mix);
+            printf("{\"bench\":\"memory\",\"threads\":%d,\"bytes\":%lld,\"level\":\"%s\","
+                   "\"mix\":\"%s\",\"low\":%.1f,\"high\":%.1f}\n",
+                   be->n_threads, (long long)size, level, mixes[mix], r->low, r->high);
+        }
+    }
 }
 
 static void bench_all(int n_threads)
@@ -437,22 +556,25 @@ static void bench_all(int n_threads)
         fprintf(stderr, "%s\n", e.text);
         exit(1);
     }
+    memset(memory, 0, sizeof memory);
+    group = 1;
     peaks = peaks_measure(n_threads, be->isa);
-    printf("-- %s, %d thread(s): %s %.1f GFLOP/s, of bf16 by %s %.1f GFLOP/s\n", be->isa, n_threads,
-           peaks.fp32_unit, peaks.fp32, peaks.bf16_unit, peaks.bf16);
-    for (int64_t size = 1 << 14; size <= 1 << 28; size <<= 2)
-        printf("   %6lld KiB, %-4s: read %.1f, copied %.1f, updated %.1f GB/s\n",
-               (long long)size >> 10, peak_level(n_threads, size),
-               memory_rate((double)size, PEAK_READ), memory_rate((double)size, PEAK_COPY),
-               memory_rate((double)size, PEAK_UPDATE));
-    for (enum dtype type = DT_F32; type <= DT_BF16; type++) bench_products(type);
+    printf("-- %s, %d thread(s)\n", be->isa, n_threads);
+    if (!*words) print_memory();
+    for (enum dtype type = DT_F32; type <= DT_BF16; type++) {
+        bench_products(type);
+        print_group();
+    }
     bench_rows();
+    print_group();
+    if (!*words) print_memory();
+    peaks_print(&peaks, n_threads);
     be_close(be);
 }
 
 int main(int argc, char **argv)
 {
-    only = argc > 1 ? argv[1] : NULL;
+    words = argv + 1, set = "";
     long n = sysconf(_SC_NPROCESSORS_ONLN);
     const char *threads = getenv("BENCH_THREADS");
     if (threads) n = strtol(threads, NULL, 10);

@@ -11,9 +11,13 @@
  *                  together: each layer has one hop, during which the outputs are computed, so that
  *                  no latency remains while a hop is shorter than that
  *
- * Then with the CPU's kernels on two ranks. Times are the best of a few rounds. */
+ * Then with the CPU's kernels on two ranks, where the tokens/s of a layer, forward and back, should
+ * be the same from 8K to 1M tokens. Times are the best of a few rounds.
+ *
+ *     bench_lasp [path | bandwidth | hidden | growth]     one of them; without a word all */
 #include <math.h>
 #include <time.h>
+#include "tests/bench/figure.h"
 #include "tests/lib/ranks.h"
 #include "worker/sp/linear.h"
 
@@ -316,15 +320,62 @@ static void bench_bandwidth(void)
         }
 }
 
-int main(void)
+/* ---- growth ---------------------------------------------------------------------------------- */
+
+/* Two heads of 64, as bench_growth has them: 1M tokens fit into memory. Lengths take turns. */
+static void bench_growth(void)
 {
+    enum { FROM = 8192, TO = 1 << 20, N = 8, ROUNDS = 3, P = 2 };
+    double s[N][ROUNDS];
+    struct growth g = {0};
+    for (int r = 0; r < ROUNDS; r++)
+        for (int i = 0; i < N; i++) {
+            struct layers a = {.P = P, .n_layers = 1, .n_rounds = 2, .exchange = EXCHANGE_RING};
+            a.T = ((int64_t)FROM << i) / P, a.H = 2, a.D = 64, a.cpu = true;
+            run(&a);
+            s[i][r] = a.fwd_s + a.bwd_s;
+        }
+    printf("\none layer of 2 heads of 64 on %d ranks, forward and backward, fp32\n", P);
+    printf("%10s %12s %10s %10s %10s\n", "tokens", "tokens/s", "ms", "median", "worst");
+    for (int i = 0; i < N; i++) {
+        const int64_t S = (int64_t)FROM << i;
+        const struct spread all = spread_of(s[i], ROUNDS);
+        const double rate = (double)S / all.best;
+        printf("%10lld %12.0f %10.2f %10.2f %10.2f\n", (long long)S, rate, all.best * 1e3,
+               all.median * 1e3, all.worst * 1e3);
+        printf("{\"bench\":\"lasp_growth\",\"ranks\":%d,\"S\":%lld,\"dtype\":\"fp32\",\"tokens_s\":"
+               "%.0f,"
+               "\"ms\":%.3f,",
+               P, (long long)S, rate, all.best * 1e3);
+        spread_json(&all, 1e3);
+        printf("}\n");
+        growth_add(&g, S, rate);
+    }
+    growth_report(&g, "lasp", "fp32");
+}
+
+/* ---- all of them ----------------------------------------------------------------------------- */
+
+static void bench_all_hidden(void)
+{
+    const struct layers timed_layers = {.n_layers = 16, .n_rounds = 3, .T = 8, .H = 4, .D = 16};
+    const struct layers cpu_layers = {
+        .n_layers = 16, .n_rounds = 5, .T = 512, .H = 4, .D = 64, .cpu = true};
+    bench_hidden("timed", timed_layers, MAX_P);
+    bench_hidden("cpu", cpu_layers, 2);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct part {
+        const char *name;
+        void (*run)(void);
+    } parts[] = {{"path", bench_one_layer},
+                 {"bandwidth", bench_bandwidth},
+                 {"hidden", bench_all_hidden},
+                 {"growth", bench_growth}};
     work_us = 2000;
-    bench_one_layer();
-    bench_bandwidth();
-    bench_hidden("timed", (struct layers){.n_layers = 16, .n_rounds = 3, .T = 8, .H = 4, .D = 16},
-                 MAX_P);
-    bench_hidden(
-        "cpu",
-        (struct layers){.n_layers = 16, .n_rounds = 5, .T = 512, .H = 4, .D = 64, .cpu = true}, 2);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (argc == 1 || !strcmp(argv[1], parts[i].name)) parts[i].run();
     return 0;
 }

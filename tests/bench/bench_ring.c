@@ -1,6 +1,8 @@
 /* What the ring costs: hops against memcpy, two ranks against one rank of two threads, and how much
  * of an injected latency stays exposed. Ratios for people, one JSON line each for programs. Times
- * are the best of a few rounds: other work on the machine only ever adds. */
+ * are the best of a few rounds: other work on the machine only ever adds.
+ *
+ *     bench_ring [hops | steps | sums | attention | overlap ...]     these; without a word all */
 #include <math.h>
 #include <time.h>
 #include "kernels/backend.h"
@@ -132,36 +134,64 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Four ranks that do nothing but hop: what one step of the ring costs where nothing hides it. */
-static void bench_ring_step(const char *name, enum transport_id transport, int n_local)
+enum { ROUNDS = 5, N_STEPS = 2000 };
+
+/* Of the steps of several rounds, seconds: a round's ranks are threads of their own. */
+struct ring_figure {
+    double best, median, lowest, highest, p99; /* the medians: the middle one, and their spread */
+};
+
+static struct ring_figure ring_measure(int P, int64_t size, const struct comm_options *o)
 {
-    enum { P = 4, N = 2000 };
-    static double s[N];
-    for (int64_t size = 64 << 10; size <= 4 << 20; size *= 64) {
-        struct ring h = {.size = size, .n_rounds = size > 1 << 20 ? N / 20 : N, .s = s};
+    static double s[N_STEPS];
+    double medians[ROUNDS];
+    struct ring_figure f = {.best = INFINITY};
+    struct ring h = {.size = size, .n_rounds = size > 1 << 20 ? N_STEPS / 20 : N_STEPS, .s = s};
+    for (int k = 0; k < ROUNDS; k++) {
         struct ranks g;
-        ranks_open(&g, P, size, &(struct comm_options){.transport = transport, .n_local = n_local});
+        ranks_open(&g, P, size, o);
         for (int r = 0; r < P; r++) memset(comm_segment(g.comm[r]), 1, (size_t)size);
         ranks_run(&g, ring_body, &h);
         ranks_close(&g);
         qsort(s, (size_t)h.n_rounds, sizeof s[0], by_value);
-        double median = s[h.n_rounds / 2], p99 = s[h.n_rounds * 99 / 100];
-        double rate = (double)size / median * 1e-9;
-        printf("%8s %12lld %12.1f %12.1f %12.1f %10.2f\n", name, (long long)size, s[0] * 1e6,
-               median * 1e6, p99 * 1e6, rate);
-        printf("{\"bench\":\"ring_step\",\"transport\":\"%s\",\"ranks\":4,\"bytes\":%lld,"
-               "\"best_us\":%.2f,\"median_us\":%.2f,\"p99_us\":%.2f,\"gb_s\":%.3f}\n",
-               name, (long long)size, s[0] * 1e6, median * 1e6, p99 * 1e6, rate);
+        f.best = fmin(f.best, s[0]);
+        f.p99 = fmax(f.p99, s[h.n_rounds * 99 / 100]);
+        medians[k] = s[h.n_rounds / 2];
+    }
+    qsort(medians, ROUNDS, sizeof medians[0], by_value);
+    f.lowest = medians[0];
+    f.median = medians[ROUNDS / 2];
+    f.highest = medians[ROUNDS - 1];
+    return f;
+}
+
+/* Ranks that do nothing but hop: what one step of the ring costs where nothing hides it. */
+static void bench_ring_step(const char *name, int P, enum transport_id transport, int n_local)
+{
+    for (int64_t size = 64 << 10; size <= 4 << 20; size *= 64) {
+        const struct ring_figure f = ring_measure(
+            P, size, &(struct comm_options){.transport = transport, .n_local = n_local});
+        double rate = (double)size / f.median * 1e-9;
+        printf("%8s %6d %12lld %10.1f %10.1f %10.1f to %8.1f %10.1f %8.2f\n", name, P,
+               (long long)size, f.best * 1e6, f.median * 1e6, f.lowest * 1e6, f.highest * 1e6,
+               f.p99 * 1e6, rate);
+        printf("{\"bench\":\"ring_step\",\"transport\":\"%s\",\"ranks\":%d,\"bytes\":%lld,"
+               "\"best_us\":%.2f,\"median_us\":%.2f,\"lowest_median_us\":%.2f,"
+               "\"highest_median_us\":%.2f,\"p99_us\":%.2f,\"gb_s\":%.3f}\n",
+               name, P, (long long)size, f.best * 1e6, f.median * 1e6, f.lowest * 1e6,
+               f.highest * 1e6, f.p99 * 1e6, rate);
     }
 }
 
 static void bench_ring_steps(void)
 {
-    printf("\none ring step of 4 ranks; mixed: two nodes of two\n");
-    printf("%8s %12s %12s %12s %12s %10s\n", "", "bytes", "best us", "median us", "p99 us", "GB/s");
-    bench_ring_step("shm", TRANSPORT_SHM, 0);
-    bench_ring_step("tcp", TRANSPORT_TCP, 0);
-    bench_ring_step("mixed", TRANSPORT_AUTO, 2);
+    printf("\none ring step; mixed: two nodes of two; medians of %d rounds\n", ROUNDS);
+    printf("%8s %6s %12s %10s %10s %10s    %8s %10s %8s\n", "", "ranks", "bytes", "best us",
+           "median us", "lowest", "highest", "p99 us", "GB/s");
+    bench_ring_step("shm", 2, TRANSPORT_SHM, 0);
+    bench_ring_step("shm", 4, TRANSPORT_SHM, 0);
+    bench_ring_step("tcp", 4, TRANSPORT_TCP, 0);
+    bench_ring_step("mixed", 4, TRANSPORT_AUTO, 2);
 }
 
 /* ---- gradient sums --------------------------------------------------------------------------- */
@@ -307,7 +337,6 @@ static void attn_run(struct attn *a)
     struct ranks g;
     struct err e;
     must(shard_init(&sh, a->S, a->P, 0, a->layout, false, &e), &e);
-    a->fwd_s = a->bwd_s = INFINITY;
     ranks_open(&g, a->P, 4 * sh.T * 2 * a->Hk * a->D * 4,
                &(struct comm_options){.delay_seed = 1, .delay_max_us = a->delay_us});
     pthread_barrier_init(&a->gate, NULL, (unsigned)a->P);
@@ -316,38 +345,46 @@ static void attn_run(struct attn *a)
     ranks_close(&g);
 }
 
+static void print_two_ranks(const struct attn *one, const struct attn *two)
+{
+    const char *name = two->layout == LAYOUT_ZIGZAG ? "zigzag" : "contiguous";
+    double f = one->fwd_s / two->fwd_s, b = one->bwd_s / two->bwd_s;
+    printf("%8lld %12s %10.2f %10.2f %10.2f %10.2f\n", (long long)two->S, name, two->fwd_s * 1e3,
+           two->bwd_s * 1e3, f, b);
+    printf("{\"bench\":\"ring_attention\",\"seq\":%lld,\"ranks\":2,\"layout\":\"%s\",\"fwd_ms\":%"
+           ".3f,"
+           "\"bwd_ms\":%.3f,\"fwd_efficiency\":%.3f,\"bwd_efficiency\":%.3f}\n",
+           (long long)two->S, name, two->fwd_s * 1e3, two->bwd_s * 1e3, f, b);
+}
+
+/* The ways take turns: what else the machine does meets all of them. */
+static void two_ranks(int64_t S)
+{
+    const bool long_run = S > 4096;
+    struct attn way[3] = {{.P = 1, .n_threads = 2, .layout = LAYOUT_CONTIGUOUS},
+                          {.P = 2, .n_threads = 1, .layout = LAYOUT_ZIGZAG},
+                          {.P = 2, .n_threads = 1, .layout = LAYOUT_CONTIGUOUS}};
+    const int n_ways = long_run ? 2 : 3;
+    for (int i = 0; i < n_ways; i++) {
+        way[i].n_rounds = long_run ? 1 : 3;
+        way[i].S = S;
+        way[i].H = 8;
+        way[i].Hk = 4;
+        way[i].D = 64;
+        way[i].fwd_s = way[i].bwd_s = INFINITY;
+    }
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; i < n_ways; i++) attn_run(&way[i]);
+    for (int i = 1; i < n_ways; i++) print_two_ranks(&way[0], &way[i]);
+}
+
 static void bench_two_ranks(void)
 {
     printf("\ncausal attention, 8 heads of 64, 4 KV heads: 2 ranks x 1 thread against 1 rank x 2 "
            "threads\n");
     printf("%8s %12s %10s %10s %10s %10s\n", "S", "layout", "fwd ms", "bwd ms", "fwd ratio",
            "bwd ratio");
-    for (int64_t S = 1024; S <= 2048; S *= 2) {
-        struct attn one = {.P = 1,
-                           .n_threads = 2,
-                           .n_rounds = 3,
-                           .S = S,
-                           .H = 8,
-                           .Hk = 4,
-                           .D = 64,
-                           .layout = LAYOUT_CONTIGUOUS};
-        attn_run(&one);
-        for (int layout = LAYOUT_CONTIGUOUS; layout <= LAYOUT_ZIGZAG; layout++) {
-            struct attn two = one;
-            const char *name = layout == LAYOUT_ZIGZAG ? "zigzag" : "contiguous";
-            two.P = 2;
-            two.n_threads = 1;
-            two.layout = (enum layout_id)layout;
-            attn_run(&two);
-            double f = one.fwd_s / two.fwd_s, b = one.bwd_s / two.bwd_s;
-            printf("%8lld %12s %10.2f %10.2f %10.2f %10.2f\n", (long long)S, name, two.fwd_s * 1e3,
-                   two.bwd_s * 1e3, f, b);
-            printf("{\"bench\":\"ring_attention\",\"seq\":%lld,\"ranks\":2,\"layout\":\"%s\",\"fwd_"
-                   "ms\":%.3f,"
-                   "\"bwd_ms\":%.3f,\"fwd_efficiency\":%.3f,\"bwd_efficiency\":%.3f}\n",
-                   (long long)S, name, two.fwd_s * 1e3, two.bwd_s * 1e3, f, b);
-        }
-    }
+    for (int64_t S = 1024; S <= 16384; S *= 2) two_ranks(S);
 }
 
 /* Every message late by up to delay_us. The ring posts its hop, then computes: a forward hop takes
@@ -364,11 +401,14 @@ static void bench_overlap(void)
                      .H = 8,
                      .Hk = 4,
                      .D = 64,
-                     .layout = LAYOUT_ZIGZAG};
+                     .layout = LAYOUT_ZIGZAG,
+                     .fwd_s = INFINITY,
+                     .bwd_s = INFINITY};
     attn_run(&a);
     double fwd0 = a.fwd_s, bwd0 = a.bwd_s;
     for (int64_t delay_us = 1000; delay_us <= 16000; delay_us *= 4) {
         a.delay_us = delay_us;
+        a.fwd_s = a.bwd_s = INFINITY;
         attn_run(&a);
         double f = (a.fwd_s - fwd0) * 1e3, b = (a.bwd_s - bwd0) * 1e3;
         printf("%10lld %10.2f %10.2f %12.2f %12.2f\n", (long long)delay_us, a.fwd_s * 1e3,
@@ -379,13 +419,26 @@ static void bench_overlap(void)
     }
 }
 
-int main(void)
+static void bench_all_hops(void)
 {
     bench_hops("shm", TRANSPORT_SHM);
     bench_hops("tcp", TRANSPORT_TCP);
-    bench_ring_steps();
-    bench_sums();
-    bench_two_ranks();
-    bench_overlap();
+}
+
+int main(int argc, char **argv)
+{
+    static const struct part {
+        const char *name;
+        void (*run)(void);
+    } parts[] = {{"hops", bench_all_hops},
+                 {"steps", bench_ring_steps},
+                 {"sums", bench_sums},
+                 {"attention", bench_two_ranks},
+                 {"overlap", bench_overlap}};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        bool wanted = argc == 1;
+        for (int k = 1; k < argc; k++) wanted |= !strcmp(argv[k], parts[i].name);
+        if (wanted) parts[i].run();
+    }
     return 0;
 }

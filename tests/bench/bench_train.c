@@ -1,31 +1,39 @@
 /* bench_train: whole steps, training and prefill, on one rank of two threads and two ranks of one.
  *
- * The model is the demo's (about 5 M parameters). Speeds are tokens/s and GFLOP/s by the plan's own
- * count (causal attention counted once, recomputation not counted), as a fraction of the peak of
- * the unit that multiplies this dtype, measured in the same run. Two-rank efficiency is the ratio
- * of the two ways on one row; what bf16 gains is its tokens/s over those of fp32 in the same way.
- * Each figure is the best of a few steps: other programs on the machine only ever add time. */
+ *     bench_train                           the demo's model, about 5 M parameters
+ *     bench_train 124m [SEQ_LEN [fp32 | bf16]]   training of a Llama of 124 M on one rank alone, at
+ *                                           1024 and 4096 tokens or at SEQ_LEN
+ *
+ * Speeds are tokens/s and GFLOP/s by the plan's own count (causal attention counted once,
+ * recomputation not counted), as a fraction of the peak of the unit that multiplies this dtype,
+ * measured in the same run, again before each figure is printed: of the largest until then.
+ * Two-rank efficiency is the ratio of the two ways on one row; what bf16 gains is its tokens/s over
+ * those of fp32 in the same way. Each figure is the best of a few steps, with their median and
+ * worst: other programs on the machine only ever add time. */
 #define ENGINE_PAGES MADV_HUGEPAGE
-#include "api/core/job.h"
+#include "tests/bench/figure.h"
+#include "tests/bench/passes.h"
 #include "tests/bench/peak.h"
-#include "tests/lib/engine.h"
 
 enum { STEPS = 3 };
 
 static struct job_spec spec;
 
-static void demo_spec(int64_t S, int threads, enum precision_id precision)
+static const struct model_shape demo = {.n_layers = 6,
+                                        .width = 256,
+                                        .n_heads = 4,
+                                        .n_kv_heads = 2,
+                                        .head_dim = 64,
+                                        .ffn_width = 768,
+                                        .vocab = 258,
+                                        .norm_eps = 1e-5,
+                                        .rope_theta = 10000};
+static const struct model_shape *shape = &demo;
+
+static void make_spec(int64_t S, int threads, enum precision_id precision)
 {
     engine_spec(&spec, S);
-    spec.model.shape = (struct model_shape){.n_layers = 6,
-                                            .width = 256,
-                                            .n_heads = 4,
-                                            .n_kv_heads = 2,
-                                            .head_dim = 64,
-                                            .ffn_width = 768,
-                                            .vocab = 258,
-                                            .norm_eps = 1e-5,
-                                            .rope_theta = 10000};
+    spec.model.shape = *shape;
     spec.resources.threads = threads;
     spec.precision.params = precision;
     spec.train.steps = STEPS + 1;
@@ -34,8 +42,14 @@ static void demo_spec(int64_t S, int threads, enum precision_id precision)
 /* ---- training -------------------------------------------------------------------------------- */
 
 struct clock {
-    double start, best;
+    double start, s[STEPS]; /* but the first, which meets cold pages */
+    int n;
 };
+
+static void clock_stop(struct clock *c, int64_t step)
+{
+    if (step > 0) c->s[c->n++] = peak_now_s() - c->start;
+}
 
 static void step_begins(struct train *t, int rank, void *arg)
 {
@@ -45,16 +59,15 @@ static void step_begins(struct train *t, int rank, void *arg)
 
 static void step_ended(struct train *t, int rank, void *arg)
 {
-    struct clock *c = arg;
-    if (rank == 0 && t->step > 1)
-        c->best = fmin(c->best, peak_now_s() - c->start); /* 1st: cold pages */
+    if (rank == 0) clock_stop(arg, t->step - 1);
 }
 
-static double train_seconds(int64_t S, int P, int threads, enum precision_id p, double *flops)
+static struct spread train_seconds(int64_t S, int P, int threads, enum precision_id p,
+                                   double *flops)
 {
-    struct synth y = {.S = S, .vocab = 258};
-    struct clock c = {.best = INFINITY};
-    demo_spec(S, threads, p);
+    struct synth y = {.S = S, .vocab = shape->vocab};
+    struct clock c = {0};
+    make_spec(S, threads, p);
     struct engine_run r = {.P = P,
                            .steps = STEPS + 1,
                            .source = {synth_batch, synth_targets, &y},
@@ -64,74 +77,39 @@ static double train_seconds(int64_t S, int P, int threads, enum precision_id p, 
     engine_go(&r, &spec);
     *flops = r.plan.flops;
     engine_free(&r);
-    return c.best;
+    return spread_of(c.s, c.n);
 }
 
 /* ---- prefill --------------------------------------------------------------------------------- */
 
-struct prefill {
-    struct plan plan;
-    struct synth synth;
-    int P;
-    double best;
-};
-
-static void prefill_body(struct ranks *g, int rank, void *arg)
+static int prefill(struct model *m, int rank, void *arg, struct err *e)
 {
-    struct prefill *f = arg;
-    struct err e = {0};
-    struct model *m = calloc(1, sizeof *m);
-    struct engine_memory mem = engine_open(&spec, &f->plan, NULL);
-    struct comm *comm = g ? g->comm[rank] : NULL;
-    struct model_options o = {.shape = &spec.model.shape,
-                              .plan = &f->plan,
-                              .arena = mem.arena,
-                              .segment = comm ? comm_segment(comm) : NULL,
-                              .be = mem.be,
-                              .comm = comm,
-                              .rank = rank,
-                              .n_ranks = f->P};
-    if (!m || model_init(m, &o, &e)) goto out;
-    model_random(m, 1);
-    synth_batch(&f->synth, &m->sp.shard, 0, &m->batch, &e);
+    struct clock *c = arg;
     for (int k = 0; k <= STEPS; k++) {
-        double start = peak_now_s();
-        if (model_forward(m, &m->batch, &e)) break;
-        if (rank == 0 && k) f->best = fmin(f->best, peak_now_s() - start);
+        if (rank == 0) c->start = peak_now_s();
+        if (model_forward(m, &m->batch, e)) return -1;
+        if (rank == 0) clock_stop(c, k);
     }
-out:
-    if (e.code != ERR_NONE) fprintf(stderr, "bench_train: rank %d: %s\n", rank, e.text);
-    engine_close(&mem, &f->plan);
-    free(m);
+    return 0;
 }
 
-static double prefill_seconds(int64_t S, int P, int threads, enum precision_id p, double *flops)
+static struct spread prefill_seconds(int64_t S, int P, int threads, enum precision_id p,
+                                     double *flops)
 {
-    struct err e = {0};
-    struct prefill f = {.synth = {.S = S, .vocab = 258}, .P = P, .best = INFINITY};
-    demo_spec(S, threads, p);
+    struct clock c = {0};
+    struct passes x = {.spec = &spec, .run = prefill, .arg = &c};
+    make_spec(S, threads, p);
     spec.kind = JOB_GENERATE;
     spec.sampling.max_tokens = 16;
     spec.parallel.sp = P;
-    if (plan_make(&spec, 0, &f.plan, &e)) {
-        fprintf(stderr, "bench_train: %s\n", e.text);
-        exit(1);
-    }
-    *flops = f.plan.flops;
-    if (P == 1) {
-        prefill_body(NULL, 0, &f);
-        return f.best;
-    }
-    struct ranks g;
-    ranks_open(&g, P, f.plan.segment_size, &(struct comm_options){0});
-    ranks_run(&g, prefill_body, &f);
-    ranks_close(&g);
-    return f.best;
+    passes_run(&x, S);
+    *flops = x.plan.flops;
+    return spread_of(c.s, c.n);
 }
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-typedef double seconds_of(int64_t S, int P, int threads, enum precision_id p, double *flops);
+typedef struct spread seconds_of(int64_t S, int P, int threads, enum precision_id p, double *flops);
 
 static const struct way {
     const char *name;
@@ -144,29 +122,40 @@ static const char *const words[PRECISIONS] = {"fp32", "bf16"};
 struct figure {
     const char *what, *way, *precision;
     int64_t S;
-    double s, flops, peak;
-    const char *unit;     /* that has this peak */
+    struct spread s;
+    double flops;
+    bool half;            /* its limit is that of bf16 */
     double fp32_s, one_s; /* of the same in fp32, and on one rank; 0 where this is it */
 };
 
+static struct peaks peaks; /* of two cores */
+static const char *isa;
+
 static void print_figure(const struct figure *f)
 {
-    const double rate = f->flops / f->s * 1e-9, tokens_s = (double)f->S / f->s;
-    printf("%-8s S %5lld  %s %s %10.0f tokens/s %8.1f GFLOP/s %5.2f of %s %9.1f ms", f->what,
-           (long long)f->S, f->way, f->precision, tokens_s, rate, rate / f->peak, f->unit,
-           f->s * 1e3);
-    if (f->fp32_s > 0) printf("   bf16 / fp32: %.2f", f->fp32_s / f->s);
-    if (f->one_s > 0) printf("   two ranks / one: %.2f", f->one_s / f->s);
-    printf("\n{\"bench\":\"%s\",\"seq_len\":%lld,\"way\":\"%s\",\"precision\":\"%s\",\"tokens_s\":%"
-           ".0f,"
-           "\"gflops\":%.1f,\"limit\":\"%s\",\"of_peak\":%.3f}\n",
-           f->what, (long long)f->S, f->way, f->precision, tokens_s, rate, f->unit, rate / f->peak);
+    peaks_again(&peaks, 2, isa);
+    const double rate = f->flops / f->s.best * 1e-9, tokens_s = (double)f->S / f->s.best;
+    const double of = rate / (f->half ? peaks.bf16 : peaks.fp32);
+    const char *limit = f->half ? peaks.bf16_unit : peaks.fp32_unit;
+    printf("%-8s S %5lld  %s %s %10.0f tokens/s %8.1f GFLOP/s %5.2f of %s %9.1f ms, median %.1f, "
+           "worst %.1f",
+           f->what, (long long)f->S, f->way, f->precision, tokens_s, rate, of, limit,
+           f->s.best * 1e3, f->s.median * 1e3, f->s.worst * 1e3);
+    if (f->fp32_s > 0) printf("   bf16 / fp32: %.2f", f->fp32_s / f->s.best);
+    if (f->one_s > 0) printf("   two ranks / one: %.2f", f->one_s / f->s.best);
+    printf("\n{\"bench\":\"%s\",\"seq_len\":%lld,\"way\":\"%s\",\"precision\":\"%s\","
+           "\"tokens_s\":%.1f,\"gflops\":%.1f,\"limit\":\"%s\",\"of_peak\":%.3f,\"ms\":%.3f,",
+           f->what, (long long)f->S, f->way, f->precision, tokens_s, rate, limit, of,
+           f->s.best * 1e3);
+    spread_json(&f->s, 1e3);
+    printf("}\n");
     fflush(stdout);
 }
 
-static void row(const char *what, seconds_of *run, int64_t S, const struct peaks *peaks)
+static void row(const char *what, seconds_of *run, int64_t S)
 {
-    double s[2][PRECISIONS], flops;
+    struct spread s[2][PRECISIONS];
+    double flops;
     for (int i = 0; i < 2; i++)
         for (int p = PRECISION_FP32; p < PRECISIONS; p++) {
             s[i][p] = run(S, ways[i].P, ways[i].threads, p, &flops);
@@ -176,26 +165,61 @@ static void row(const char *what, seconds_of *run, int64_t S, const struct peaks
                                           .S = S,
                                           .s = s[i][p],
                                           .flops = flops,
-                                          .peak = p ? peaks->bf16 : peaks->fp32,
-                                          .unit = p ? peaks->bf16_unit : peaks->fp32_unit,
-                                          .fp32_s = p ? s[i][PRECISION_FP32] : 0,
-                                          .one_s = i ? s[0][p] : 0});
+                                          .half = p == PRECISION_BF16,
+                                          .fp32_s = p ? s[i][PRECISION_FP32].best : 0,
+                                          .one_s = i ? s[0][p].best : 0});
         }
 }
 
-int main(void)
+/* Training on one rank of a precision, or of each. */
+static void row_alone(int64_t S, const char *precision)
+{
+    double fp32_s = 0, flops;
+    for (int p = PRECISION_FP32; p < PRECISIONS; p++) {
+        if (precision && strcmp(precision, words[p])) continue;
+        const struct spread s = train_seconds(S, 1, 2, p, &flops);
+        print_figure(&(struct figure){.what = "train",
+                                      .way = ways[0].name,
+                                      .precision = words[p],
+                                      .S = S,
+                                      .s = s,
+                                      .flops = flops,
+                                      .half = p == PRECISION_BF16,
+                                      .fp32_s = p ? fp32_s : 0});
+        if (!p) fp32_s = s.best;
+    }
+}
+
+static int usage(void)
+{
+    fprintf(stderr, "usage: bench_train [124m [SEQ_LEN [fp32 | bf16]]]\n");
+    return 2;
+}
+
+int main(int argc, char **argv)
 {
     struct err e;
+    const char *precision = argc > 3 ? argv[3] : NULL;
+    const int64_t S = argc > 2 ? strtoll(argv[2], NULL, 10) : 0;
+    if (argc > 1 && strcmp(argv[1], "124m")) return usage();
+    if (argc > 4 || (argc > 2 && (S < 1 || S > JOB_MAX_SEQ))) return usage();
+    if (precision && strcmp(precision, "fp32") && strcmp(precision, "bf16")) return usage();
     struct be *be = be_open(&(struct be_options){.device = "cpu", .n_threads = 2}, &e);
     if (!be) {
         fprintf(stderr, "bench_train: %s\n", e.text);
         return 1;
     }
-    const struct peaks peaks = peaks_measure(2, be->isa);
+    isa = be->isa;
+    peaks = peaks_measure(2, isa);
     be_close(be);
-    printf("of two cores, measured: %s %.0f GFLOP/s, of bf16 by %s %.0f GFLOP/s\n", peaks.fp32_unit,
-           peaks.fp32, peaks.bf16_unit, peaks.bf16);
-    for (int64_t S = 1024; S <= 8192; S *= 2) row("train", train_seconds, S, &peaks);
-    for (int64_t S = 1024; S <= 8192; S *= 2) row("prefill", prefill_seconds, S, &peaks);
+    if (argc > 1) {
+        shape = &llama_124m;
+        if (!S) row_alone(1024, NULL);
+        row_alone(S ? S : 4096, precision);
+    } else {
+        for (int64_t n = 1024; n <= 8192; n *= 2) row("train", train_seconds, n);
+        for (int64_t n = 1024; n <= 8192; n *= 2) row("prefill", prefill_seconds, n);
+    }
+    peaks_print(&peaks, 2);
     return 0;
 }

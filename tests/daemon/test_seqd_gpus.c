@@ -481,7 +481,12 @@ static void test_refused(void)
     gpus_offer(&t, 3, &o);
     CHECK(o.memory_size == 20 * GIB);
     gpus_offer(&t, 4, &o);
-    CHECK(o.memory_size == 0 && gpus_limit(&o) == 0);
+    CHECK(o.memory_size == 0 && gpus_limit(&o) == 0 && o.per_node == 3);
+    t.node[0].n_gpus = 2;
+    gpus_offer(&t, 4, &o);
+    CHECK(o.per_node == 2);
+    gpus_offer(&(struct nodes){.n = 0}, 1, &o);
+    CHECK(o.per_node == 0);
 }
 
 /* ---- everything at once ---------------------------------------------------------------------- */

@@ -379,6 +379,74 @@ static void test_pieces_are_kept(void)
     finish();
 }
 
+#define DEEP                                                                                       \
+    "{\"kind\":\"train\",\"model\":{\"config\":{\"hidden_size\":64,\"num_hidden_layers\":32,"      \
+    "\"num_attention_heads\":2,\"intermediate_size\":64}},\"data\":{\"train\":[{\"path\":\"/"      \
+    "x\"}],"                                                                                       \
+    "\"seq_len\":16384},\"train\":{\"steps\":5},\"memory\":{%s},"                                  \
+    "\"resources\":{\"ranks\":1,\"memory_mib\":%lld}}"
+
+/* The bytes of a rank that the plan of this memory has; 0: there is no plan. */
+static long long planned(const char *memory)
+{
+    char body[1024];
+    snprintf(body, sizeof body, DEEP, memory, 100000ll);
+    CHECK_MSG(post("/v1/plan", body) == 200, "%s", reply);
+    const char *at = strstr(reply, "\"total_bytes\":");
+    return at ? strtoll(at + 14, NULL, 10) : 0;
+}
+
+/* The same of activations that "auto" offloads, and what is refused by name. */
+static void test_offload_is_kept(void)
+{
+    char body[1024];
+    begin();
+    const long long full = planned("\"recompute\":\"full\",\"mlp_chunk_tokens\":2048");
+    const long long away = planned("\"offload\":\"activations\",\"offload_dir\":\"/w\"");
+    CHECK(strstr(reply, "\"offload\":{\"what\":\"activations\",\"where\":\"disk\",\"bytes\":"));
+    CHECK(strstr(reply, "\"disk_bytes\":") && strstr(reply, "\"recompute\":\"full\""));
+    CHECK_MSG(full - away > 2 << 20, "%lld bytes, offloaded %lld", full, away);
+    const long long mib = (full - 1) >> 20; /* not enough to keep them */
+    snprintf(body, sizeof body, DEEP, "", mib);
+    CHECK(post("/v1/jobs", body) == 400 &&
+          strstr(reply, "memory.offload \\\"activations\\\" needs"));
+    snprintf(body, sizeof body, DEEP, "\"offload_dir\":\"/w\"", mib);
+    CHECK_MSG(post("/v1/jobs", body) == 201, "%s", reply);
+    CHECK(get("/v1/jobs/1") == 200 && strstr(reply, "\"offload\":\"activations\""));
+    static const char *const bad[][3] = {
+        {"\"offload\":\"activations\"", "/memory/offload_dir", "is missing"},
+        {"\"offload\":\"weights\"", "/memory/offload", "activations"},
+        {"\"offload_dir\":\"upload:x\"", "/memory/offload_dir", "writable root"},
+        {"\"offload_dir\":\"/w/../x\"", "/memory/offload_dir", "writable root"},
+        {"\"offload\":\"activations\",\"offload_dir\":\"/w\",\"time_chunk\":64", "/memory/", ""}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        snprintf(body, sizeof body, DEEP, bad[i][0], 100000ll);
+        CHECK_MSG(post("/v1/jobs", body) == 400 && strstr(reply, bad[i][1]) &&
+                      strstr(reply, bad[i][2]),
+                  "%s: %s", bad[i][0], reply);
+    }
+    finish();
+}
+
+/* So are loss chunks of a training, whose gradients have bits that depend on them: but not where
+ * all tokens are one chunk, as they are with few ids. */
+static void test_loss_chunks_are_kept(void)
+{
+#define WORDS                                                                                      \
+    "{\"kind\":\"train\",\"model\":{\"config\":{\"hidden_size\":64,\"num_hidden_layers\":2,"       \
+    "\"num_attention_heads\":2,\"intermediate_size\":64,\"vocab_size\":%d}},\"data\":{\"train\":[" \
+    "{\"path\":\"/x\"}],\"seq_len\":2048},\"train\":{\"steps\":5},\"resources\":{\"ranks\":1}}"
+    char body[1024];
+    begin();
+    snprintf(body, sizeof body, WORDS, 50257);
+    CHECK_MSG(post("/v1/jobs", body) == 201, "%s", reply);
+    CHECK_MSG(get("/v1/jobs/1") == 200 && strstr(reply, "\"loss_chunk_tokens\":320"), "%s", reply);
+    snprintf(body, sizeof body, WORDS, 258);
+    CHECK_MSG(post("/v1/jobs", body) == 201, "%s", reply);
+    CHECK(get("/v1/jobs/2") == 200 && strstr(reply, "\"loss_chunk_tokens\":\"auto\""));
+    finish();
+}
+
 /* In memory and, as quarantine.c has it, in the same transaction's row. */
 static void quarantine_node(const char *node, const char *reason)
 {
@@ -447,9 +515,16 @@ static void test_auto_by_profile(void)
     node_joins();
     control_link_calls.message(w.control, "n1", &m);
     CHECK(get("/v1/nodes") == 200 && number_at("\"hop_s\":") == 1e-3);
-    CHECK(post("/v1/jobs", job) == 201); /* short sequences, slow hops: a rank each */
+    CHECK(post("/v1/jobs?dry_run=true", job) == 200); /* slow hops: as few messages as can be */
+    CHECK(strstr(reply, "\"strategy\":\"local\"") && strstr(reply, "\"pp\":2"));
+    CHECK(strstr(reply, "\"products\":{\"weighed\":") && strstr(reply, "measured by a node"));
+    struct msg old = {.type = MSG_HELLO, .abi = 6, .memory_size = (int64_t)1 << 33};
+    snprintf(old.node, sizeof old.node, "n0");
+    control_link_calls.up(w.control, "n0", &old); /* it knows no stages */
+    CHECK(post("/v1/jobs", job) == 201);          /* short sequences: a rank each */
     CHECK(strstr(reply, "\"strategy\":\"local\"") && number_at("\"sp\":") == 1);
     CHECK(number_at("\"dp\":") == 4 && strstr(reply, "measured by a node"));
+    CHECK(!strstr(reply, "\"pp\":2"));
     char again[64];
     const char *spec = strstr(reply, "\"spec_effective\":");
     snprintf(again, sizeof again, "%.60s", spec ? spec : "none");
@@ -878,6 +953,8 @@ int main(void)
     RUN(test_plan_hardware);
     RUN(test_plan_hardware_refused);
     RUN(test_pieces_are_kept);
+    RUN(test_loss_chunks_are_kept);
+    RUN(test_offload_is_kept);
     RUN(test_auto_by_profile);
     RUN(test_quarantine);
     RUN(test_long_node);

@@ -248,11 +248,12 @@ static void test_prepare(void)
 struct way {
     const char *name;
     const struct model_shape *shape;
-    int sp, dp, zero;
+    int sp, dp, zero, pp;
     enum precision_id precision;
     bool fused, ema, first_step, bits, nccl, evals;
     int64_t time_chunk;
-    int group; /* parallel.zero_group; 0: all */
+    int group;    /* parallel.zero_group; 0: all */
+    bool offload; /* of activations, on the device */
 };
 
 static struct order *way_order(const struct way *w, const char *where)
@@ -260,6 +261,7 @@ static struct order *way_order(const struct way *w, const char *where)
     struct order *o = with_data(make_order(JOB_TRAIN, w->shape, w->sp, w->name, where));
     struct job_spec *s = &o->spec;
     s->parallel.dp = w->dp ? w->dp : 1;
+    s->parallel.pp = w->pp;
     s->parallel.zero = w->zero;
     s->parallel.zero_group = w->group;
     s->precision.params = (int32_t)w->precision;
@@ -268,6 +270,7 @@ static struct order *way_order(const struct way *w, const char *where)
     if (w->nccl && where == device) s->parallel.transport = TRANSPORT_NCCL;
     if (w->ema) s->ema.decay = 0.5;
     s->memory.time_chunk = w->time_chunk;
+    if (w->offload && where == device) s->memory.offload = OFFLOAD_ACTIVATIONS;
     if (w->evals) evaluate(o);
     if (w->fused) s->optim.max_grad_norm = 0, s->train.global_batch = s->parallel.dp;
     return o;
@@ -359,6 +362,23 @@ static void test_ranks(void)
     train(&half, sha, NULL);
     train(&fp16, sha, NULL);
     train(&in_time, sha, NULL);
+    static struct model_shape deep;
+    deep = llama;
+    deep.n_layers = 5;
+    const struct way away = {.name = "offload",
+                             .shape = &deep,
+                             .sp = 2,
+                             .zero = 2,
+                             .first_step = true,
+                             .evals = true,
+                             .offload = true};
+    train(&away, sha, NULL);
+    static struct model_shape tied;
+    tied = llama;
+    tied.tied = 1;
+    const struct way stages = {
+        .name = "stages", .shape = &tied, .sp = 2, .pp = 2, .zero = 3, .first_step = true};
+    train(&stages, sha, NULL);
 }
 
 /* The first weights have an embedding that is NaN: the step that reads it is rolled back. */
@@ -594,10 +614,11 @@ static void test_generate(void)
 
 static void test_verify(void)
 {
-    for (int way = 0; way < 3; way++) {
-        const int sp = way ? 2 : 1;
+    for (int way = 0; way < 4; way++) { /* the last: of two stages */
+        const int sp = way == 1 || way == 2 ? 2 : 1;
         const bool bf16 = way == 2;
         struct order *o = with_data(make_order(JOB_VERIFY, &llama, sp, "verify", device));
+        if (way == 3) o->spec.parallel.pp = 2;
         if (bf16) o->spec.precision.params = PRECISION_BF16;
         char path[2][RANK_PATH_SIZE + 64];
         if (runs(o, "verify", device)) {
@@ -606,7 +627,7 @@ static void test_verify(void)
             snprintf(path[0], sizeof path[0], "%s/artifacts/grads-sp1.safetensors",
                      o->args.job_dir);
             snprintf(path[1], sizeof path[1], "%s/artifacts/grads-sp%s.safetensors",
-                     o->args.job_dir, sp == 1 ? "1-packed" : "2");
+                     o->args.job_dir, way ? "2" : "1-packed");
             near_files("verify", path[1], path[0], bf16 ? 1.0 / 64 : 1e-4, 0);
         }
         free(o);

@@ -42,6 +42,7 @@ static void test_rings(void)
     ring_of("tnl", 2, STRATEGY_LASP);
     ring_of("qwen3_5", 2, STRATEGY_LASP);
     ring_of("mistral", 2, STRATEGY_ULYSSES);
+    ring_of("mistral", 4, STRATEGY_USP);
 }
 
 /* The delta rule's maps; one passes through the second of three ranks. */
@@ -84,9 +85,47 @@ static void test_decode(void)
     decoded("qwen3_5", 2);
 }
 
+/* ---- random weights -------------------------------------------------------------------------- */
+
+/* Elements from `from` on, as the host reads them. */
+static void *drawn(const char *device, const struct model_shape *m, int64_t from, enum dtype type)
+{
+    struct err e = {0};
+    const int64_t n = param_count(m) - from, size = n * dtype_size(type);
+    struct be *be = be_open(&(struct be_options){.device = device, .n_threads = 2}, &e);
+    void *there = be ? be->ops->alloc(be, size, &e) : NULL, *here = malloc((size_t)size);
+    CHECK_MSG(there && here, "%s: %s", device, e.text);
+    if (!there || !here) abort();
+    model_random_part(be, m, 0, 9, from, tensor_of(type, there, 1, n, n));
+    be->ops->download(be, here, there, size);
+    be->ops->free(be, there, size);
+    be_close(be);
+    return here;
+}
+
+/* The host's threads draw them and they go up in pieces, of which the embedding is several. */
+static void test_random(void)
+{
+    static struct job_spec s;
+    engine_spec(&s, 8);
+    struct model_shape m = s.model.shape;
+    m.vocab = 1501;
+    m.width = 68;
+    for (int i = 0; i < 4; i++) {
+        const enum dtype type = i % 2 ? DT_BF16 : DT_F32;
+        const int64_t from = i / 2 * 33331;
+        void *want = drawn("cpu", &m, from, type), *got = drawn(engine_device(), &m, from, type);
+        CHECK_MSG(!memcmp(want, got, (size_t)((param_count(&m) - from) * dtype_size(type))),
+                  "dtype %d from %lld", type, (long long)from);
+        free(want);
+        free(got);
+    }
+}
+
 int main(void)
 {
     setenv("SEQD_TEST_DEVICE", "emulated", 0);
+    RUN(test_random);
     RUN(test_families);
     RUN(test_rings);
     RUN(test_maps);

@@ -2,9 +2,11 @@
  * still in a stream stands still: every strategy, every way out of a wait, and the error where NCCL
  * is not available. */
 #include <dlfcn.h>
+#include "api/core/job.h"
 #include "api/core/library.h"
 #include "api/core/log.h"
 #include "tests/lib/device_ranks.h"
+#include "tests/lib/engine.h"
 
 enum { SENDS, ALL_REDUCES = 2, REDUCE_SCATTERS, REDUCES, ALL_GATHERS, BROADCASTS, ALL_TO_ALLS };
 static struct fake {
@@ -500,6 +502,45 @@ static void test_a_gpu_each(void)
                       "GPUs as ranks");
 }
 
+/* ---- a pipeline ------------------------------------------------------------------------------ */
+
+static struct engine_run train_stages(int pp, int sp)
+{
+    static struct job_spec spec;
+    static struct synth y = {.S = 32, .doc_len = 11, .vocab = 61};
+    engine_spec(&spec, y.S);
+    CHECK(!spec_intern(&spec, "emulated", 8, &spec.resources.device));
+    spec.model.shape.n_layers = 3;
+    spec.model.shape.tied = 1;
+    spec.train.global_batch = 4;
+    spec.parallel.layout = LAYOUT_CONTIGUOUS;
+    spec.determinism = DET_RANKS;
+    struct engine_run r = {.P = sp,
+                           .pp = pp,
+                           .steps = 1,
+                           .transport = TRANSPORT_NCCL,
+                           .source = {synth_batch, synth_targets, &y}};
+    engine_go(&r, &spec);
+    return r;
+}
+
+/* Messages of both ways between two stages are in NCCL's one order: as 1F1B has them none waits for
+ * one that comes after it. */
+static void test_pipeline(void)
+{
+    static const int ways[][2] = {{2, 1}, {3, 1}, {2, 2}};
+    struct engine_run one = train_stages(1, 1);
+    for (int i = 0; i < 3; i++) {
+        const int before = fake.done[SENDS];
+        struct engine_run r = train_stages(ways[i][0], ways[i][1]);
+        CHECK(fake.done[SENDS] > before);
+        CHECK_MSG(r.loss[0] == one.loss[0] && !memcmp(r.weights, one.weights, (size_t)one.n * 4),
+                  "pp %d sp %d: other bits", ways[i][0], ways[i][1]);
+        engine_free(&r);
+    }
+    engine_free(&one);
+}
+
 int main(void)
 {
     device_name = lin_device_name = "emulated";
@@ -524,6 +565,7 @@ int main(void)
     RUN(test_collectives_of_its_own);
     RUN(test_views);
     RUN(test_a_gpu_each);
+    RUN(test_pipeline);
     device_ranks();
     CHECK(fake.done[ALL_TO_ALLS] > 0);
     CHECK(*fake.live == 0);

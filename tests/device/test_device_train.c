@@ -91,11 +91,11 @@ static double norm_of(const struct plan *p, const struct engine_memory *m, const
                             .partial = (double *)(m->arena + sums->offset),
                             .mirror = plan_on_host(sums, m->arena, m->host)};
     const struct optim_part x = {.bucket = 1, .begin = all.begin, .end = all.end, .g = there};
-    double norm = -1;
+    double sum = -1;
     ops->upload(m->be, there, g, (all.end - all.begin) * 4);
     optim_sums(&o, &x);
-    CHECK_MSG(!optim_norm(&o, &norm, &e), "%s", e.text);
-    return norm;
+    CHECK_MSG(!optim_norm(&o, &sum, &e), "%s", e.text);
+    return sqrt(sum);
 }
 
 static void test_large_units(void)
@@ -178,11 +178,145 @@ static void test_rank_bits(void)
     }
 }
 
+/* ---- offload --------------------------------------------------------------------------------- */
+
+/* The latest that a device may copy: when operations must wait for it. */
+struct late {
+    struct be *be;
+    const struct be_ops *own;
+    struct be_ops ops;
+    struct {
+        void *dst;
+        const void *src;
+        int64_t size;
+        int mark;
+    } queue[BE_COPIES];
+    int n, n_awaited;
+};
+static struct late late[JOB_MAX_RANKS];
+
+static struct late *late_of(const struct be *be)
+{
+    int i = 0;
+    while (late[i].be != be) i++;
+    return &late[i];
+}
+
+static void late_copy(struct be *be, void *dst, const void *src, int64_t size, int mark)
+{
+    struct late *l = late_of(be);
+    l->queue[l->n].dst = dst, l->queue[l->n].src = src;
+    l->queue[l->n].size = size, l->queue[l->n].mark = mark;
+    l->n++;
+    CHECK_MSG(l->n <= 2, "%d copies under way", l->n);
+}
+
+static void late_await(struct be *be, int mark)
+{
+    struct late *l = late_of(be);
+    int n = 0;
+    while (n < l->n && l->queue[n].mark != mark) n++;
+    CHECK(n < l->n);
+    for (int i = 0; i <= n && i < l->n; i++)
+        l->own->copy_beside(be, l->queue[i].dst, l->queue[i].src, l->queue[i].size, mark);
+    l->own->copy_await(be, mark);
+    for (int i = n + 1; i < l->n; i++) l->queue[i - n - 1] = l->queue[i];
+    l->n -= n + 1;
+    l->n_awaited++;
+}
+
+static void be_late(struct train *t, int rank, void *arg)
+{
+    struct late *l = &late[rank];
+    (void)arg;
+    if (l->be == t->model.be) return;
+    *l = (struct late){.be = t->model.be, .own = t->model.be->ops, .ops = *t->model.be->ops};
+    l->ops.copy_beside = late_copy;
+    l->ops.copy_await = late_await;
+    l->be->ops = &l->ops;
+}
+
+static void all_came(struct train *t, int rank, void *arg)
+{
+    (void)t, (void)arg;
+    CHECK(late[rank].n == 0 && late[rank].n_awaited > 0);
+}
+
+static void train_away(struct engine_run *r, int P, int pp, enum offload_id offload, bool is_late)
+{
+    static struct synth y = {.S = 24, .doc_len = 15, .vocab = 61};
+    struct job_spec s = spec;
+    s.memory.offload = (int32_t)offload;
+    *r = (struct engine_run){
+        .source = {synth_batch, synth_targets, &y}, .P = P, .pp = pp, .steps = 2};
+    memset(late, 0, sizeof late);
+    if (is_late) r->before_step = be_late, r->after_step = all_came;
+    engine_go(r, &s);
+    CHECK(r->plan.offload.on == (offload == OFFLOAD_ACTIVATIONS));
+}
+
+static bool same(const struct engine_run *a, const struct engine_run *b)
+{
+    const size_t size = (size_t)a->n * 4;
+    return a->norm[0] > 1e-4 && a->loss[1] == b->loss[1] && a->norm[1] == b->norm[1] &&
+           !memcmp(a->weights, b->weights, size) && !memcmp(a->grad, b->grad, size);
+}
+
+/* The bits of a training that keeps its activations, however late copies are made, on one stage and
+ * two. The host waits as often as without. */
+static void test_offload(void)
+{
+    static const char *const names[] = {"mistral", "bert", "tnl"};
+    for (int way = 0; way < 5; way++) {
+        const int i = way % 3, pp = 1 + way / 3;
+        char dir[64];
+        struct err e = {0};
+        struct engine_run kept, away, slow;
+        engine_spec(&spec, 24);
+        snprintf(dir, sizeof dir, "tests/golden/%s", names[i]);
+        CHECK_MSG(!hf_config_read(dir, &spec.model.shape, &e), "%s", e.text);
+        spec.model.shape.n_layers = pp == 1 ? 5 : 8;
+        spec.train.global_batch = 2 * pp - 1;
+        spec.precision.params = i % 2 ? PRECISION_BF16 : PRECISION_FP32;
+        spec.parallel.zero = 3 - i;
+        spec.memory.recompute = RECOMPUTE_NONE + i;
+        engine_on_device(&spec);
+        const int P = 1 + i % 2;
+        train_away(&kept, P, pp, OFFLOAD_NONE, false);
+        train_away(&away, P, pp, OFFLOAD_ACTIVATIONS, false);
+        train_away(&slow, P, pp, OFFLOAD_ACTIVATIONS, true);
+        CHECK(away.plan.own_memory && away.plan.item[PLAN_OFFLOAD].in_host);
+        CHECK_MSG(same(&kept, &away), "%s, %d x %d ranks: other bits", names[i], pp, P);
+        CHECK_MSG(same(&kept, &slow), "%s, %d x %d ranks, late: other bits", names[i], pp, P);
+        engine_free(&kept);
+        engine_free(&away);
+        engine_free(&slow);
+    }
+    struct synth y = {.S = 20, .doc_len = 9};
+    struct waits w = {.micro_batches = 2};
+    engine_spec(&spec, y.S);
+    y.vocab = (int32_t)spec.model.shape.vocab;
+    spec.model.shape.n_layers = 5;
+    spec.train.global_batch = 2;
+    spec.memory.offload = OFFLOAD_ACTIVATIONS;
+    engine_on_device(&spec);
+    struct engine_run r = {.source = {synth_batch, synth_targets, &y},
+                           .P = 1,
+                           .steps = 2,
+                           .before_step = before,
+                           .after_step = after,
+                           .arg = &w};
+    engine_go(&r, &spec);
+    CHECK(w.n_steps == 2 && r.plan.offload.n_out == 3);
+    engine_free(&r);
+}
+
 int main(void)
 {
     setenv("SEQD_TEST_DEVICE", "emulated", 0);
     RUN(test_waits);
     RUN(test_large_units);
     RUN(test_rank_bits);
+    RUN(test_offload);
     return test_done("device_train");
 }

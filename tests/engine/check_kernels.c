@@ -14,6 +14,7 @@
 #include "tests/lib/kern_delta.h"
 #include "tests/lib/kern_drop.h"
 #include "tests/lib/kern_elem.h"
+#include "tests/lib/kern_few.h"
 #include "tests/lib/kern_finite.h"
 #include "tests/lib/kern_linear.h"
 #include "tests/lib/kern_naive.h"
@@ -21,6 +22,10 @@
 #include "tests/lib/kern_transfer.h"
 
 static const char *device_name = "cpu"; /* SEQD_TEST_DEVICE: another one */
+#ifndef CHECK_NAME                      /* check_tiles.c has others */
+#define CHECK_NAME "check_kernels"
+#define CHECK_ISAS be_isas()
+#endif
 
 /* ---- products -------------------------------------------------------------------------------- */
 
@@ -114,14 +119,17 @@ static void check_gemm(const struct gemm_case *p)
 
 static void check_gemm_all(void)
 {
-    /* those from 3 x 1100 cross the blocks of K, of rows and of columns, one of each at least */
-    static const int64_t shapes[][3] = {{1, 1, 1},     {1, 7, 300},    {2, 33, 5},    {5, 64, 16},
-                                        {13, 31, 257}, {14, 32, 256},  {29, 65, 100}, {128, 1, 64},
-                                        {64, 128, 1},  {100, 96, 768}, {3, 1100, 40}, {530, 70, 33},
-                                        {5, 520, 401}, {9, 40, 1603},  {136, 264, 40}};
+    /* those from 3 x 1100 cross the blocks of K, of rows and of columns, one of each at least; the
+     * last three those of tiles, with two threads */
+    static const int64_t shapes[][3] = {
+        {1, 1, 1},      {1, 7, 300},     {2, 33, 5},     {5, 64, 16},   {13, 31, 257},
+        {14, 32, 256},  {29, 65, 100},   {128, 1, 64},   {64, 128, 1},  {100, 96, 768},
+        {3, 1100, 40},  {530, 70, 33},   {5, 520, 401},  {9, 40, 1603}, {136, 264, 40},
+        {2100, 20, 17}, {1300, 1, 1290}, {1, 1800, 1290}};
     for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++)
         for (int f = 0; f < 8; f++) {
             if ((f & 3) == 3) continue; /* never both */
+            if (s >= sizeof shapes / sizeof shapes[0] - 3 && strcmp(be->isa, "amx")) continue;
             if (act == DT_F16 && (s + (size_t)f) % 3) continue;
             if (quick && shapes[s][0] * shapes[s][1] * shapes[s][2] > 200000) continue;
             struct gemm_case p = {shapes[s][0], shapes[s][1], shapes[s][2], f & 1,
@@ -380,9 +388,39 @@ static void check_embed_chains(void)
     box_free(&dx), box_free(&dt), box_free(&want), box_free(&again);
 }
 
+/* A part of a table: rows of ids before and after it are 0, and no gradient is theirs. */
+static void check_embed_part(void)
+{
+    enum { T = 300, C = 7, V = 600, N = 270 };
+    for (int64_t first = 0; first < V + N; first += N) {
+        const int64_t n = first >= V ? 0 : first + N < V ? N : V - first;
+        int32_t *ids = ARRAY(int32_t, T);
+        struct box table = box_act(n, C, 1), x = box_act(T, C, 2), wide = box_new(T, C, 1);
+        struct box dt = box_new(n, C, 3), want = box_copy(dt, 0);
+        for (int64_t t = 0; t < T; t++) ids[t] = (int32_t)(t * 7919 % V);
+        box_random(table, 36, 1), box_random(x, 37, 1), box_random(dt, 38, 1);
+        for (int64_t i = 0; i < n * C; i++) *box_at(want, i / C, i % C) = *box_at(dt, i / C, i % C);
+        for (int64_t i = 0; i < T * C; i++)
+            if (ids[i / C] >= first && ids[i / C] < first + n)
+                *box_at(want, ids[i / C] - first, i % C) += (float)ref_at(x.t, i / C, i % C);
+        CALL(be, embed_bwd, &(struct embed_bwd_args){dt.t, x.t, ids, first});
+        CHECK(box_same_bits(dt, want, 0) && box_intact(dt));
+        CALL(be, embed_fwd, &(struct embed_fwd_args){table.t, x.t, ids, first});
+        CALL(be, embed_fwd, &(struct embed_fwd_args){table.t, wide.t, ids, first});
+        CHECK(box_intact(x) && box_intact(wide));
+        for (int64_t i = 0; i < T * C; i++) {
+            const int64_t id = ids[i / C] - first, c = i % C;
+            const double v = id >= 0 && id < n ? ref_at(table.t, id, c) : 0;
+            CHECK(ref_at(x.t, i / C, c) == v && ref_at(wide.t, i / C, c) == v);
+        }
+        box_free(&table), box_free(&x), box_free(&wide), box_free(&dt), box_free(&want);
+    }
+}
+
 static void check_embed(void)
 {
     check_embed_chains();
+    check_embed_part();
     EACH_ROW_SHAPE(s)
     {
         int64_t T = row_shapes[s][0], C = row_shapes[s][1], V = 11;
@@ -491,8 +529,94 @@ static void check_xent_nan(void)
     }
 }
 
+/* Columns in parts, each by itself, the last ones short or empty. */
+struct xent_parts {
+    int64_t T, V, part;
+    int n;
+    struct box x, d;
+    struct xent_stat *stat;
+    int32_t *target;
+    double *nll;
+};
+
+static struct tensor part_of(const struct xent_parts *p, struct tensor t, int i)
+{
+    const int64_t first = i * p->part < p->V ? i * p->part : p->V;
+    return tensor_sub(t, 0, p->T, first, first + p->part < p->V ? p->part : p->V - first);
+}
+
+static void run_parts(const struct xent_parts *p, float cap)
+{
+    for (int i = 0; i < p->n; i++)
+        CALL(be, xent_part,
+             &(struct xent_part_args){part_of(p, p->x.t, i), p->target, i * p->part,
+                                      p->stat + i * p->T});
+    for (int i = 0; i < p->n; i++)
+        CALL(be, xent,
+             &(struct xent_args){part_of(p, p->x.t, i), part_of(p, p->d.t, i), p->target, p->nll,
+                                 0.25f, true, cap, p->stat, p->n, i * p->part});
+}
+
+static void check_xent_parts(float cap)
+{
+    static const int64_t shapes[][3] = {{3, 17, 9}, {20, 258, 86}, {33, 1000, 300}, {5, 7, 3}};
+    for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
+        struct xent_parts p = {shapes[s][0], shapes[s][1], shapes[s][2], 4};
+        p.x = box_new(p.T, p.V, 3), p.d = box_act(p.T, p.V, 1);
+        p.stat = ARRAY(struct xent_stat, p.n * p.T);
+        p.target = ARRAY(int32_t, p.T), p.nll = ARRAY(double, p.T);
+        double want_nll[33], sum = 0, want_sum = 0;
+        box_random(p.x, 44, 4);
+        for (int64_t t = 0; t < p.T; t++) {
+            p.target[t] = t % 4 == 2 ? -1 : (int32_t)(t * 7919 % p.V);
+            /* far apart: one part alone has what counts */
+            if (t % 4 == 3) *box_at(p.x, t, (t * 31) % p.V) = 3000;
+            /* no column of the first part */
+            for (int64_t c = 0; t % 4 == 1 && c < p.part; c++) *box_at(p.x, t, c) = -INFINITY;
+            if (t % 4 == 1) p.target[t] = (int32_t)(p.V - 1);
+        }
+        for (int64_t t = 0; cap > 0 && t < p.T; t++) /* no logit beyond its cap */
+            for (int64_t c = 0; c < p.V; c++)
+                if (!isfinite(ref_at(p.x.t, t, c)) || ref_at(p.x.t, t, c) > cap)
+                    *box_at(p.x, t, c) = -cap / 2;
+        struct mat want = mat_of(p.x.t);
+        ref_xent(want, p.target, 0.25, want_nll, cap);
+        run_parts(&p, cap);
+        for (int64_t t = 0; t < p.T; t++) {
+            CHECK(p.target[t] >= 0 || p.nll[t] == 0);
+            sum += p.nll[t], want_sum += want_nll[t];
+        }
+        CHECK_MSG(fabs(sum - want_sum) <= 4 * ULP * (double)p.T + 20 * ULP * fabs(want_sum),
+                  "%g %g", sum, want_sum);
+        CHECK_MSG(ref_rel_l2(p.d.t, want) <= 24 * ULP, "%g", ref_rel_l2(p.d.t, want));
+        CHECK(box_intact(p.d));
+        mat_free(&want), box_free(&p.x), box_free(&p.d);
+    }
+}
+
+/* A NaN in one part is in the loss and the gradient of all. */
+static void check_xent_parts_nan(void)
+{
+    for (int64_t at = 0; at < 7; at++) {
+        struct xent_parts p = {1, 7, 3, 4};
+        p.x = box_new(1, 7, 0), p.d = box_act(1, 7, 0);
+        p.stat = ARRAY(struct xent_stat, 4);
+        p.target = ARRAY(int32_t, 1), p.nll = ARRAY(double, 1);
+        p.target[0] = 5;
+        box_random(p.x, 45, 2);
+        for (int64_t c = 0; at % 2 && c < 7; c++) *box_at(p.x, 0, c) = -INFINITY;
+        *box_at(p.x, 0, at) = NAN;
+        run_parts(&p, 0);
+        CHECK_MSG(isnan(p.nll[0]), "NaN at %lld: nll %g", (long long)at, p.nll[0]);
+        for (int64_t c = 0; c < 7; c++) CHECK(isnan(ref_at(p.d.t, 0, c)));
+        box_free(&p.x), box_free(&p.d);
+    }
+}
+
 static void check_xent(void)
 {
+    check_xent_parts(0), check_xent_parts(20);
+    check_xent_parts_nan();
     check_xent_random(0), check_xent_random(20);
     check_xent_far();
     check_xent_nan();
@@ -703,7 +827,9 @@ static const struct {
     {"gemm cuts off", check_gemm_cut, 0, true},
     {"gemm with a bias", check_gemm_bias, 0, true},
     {"gemm in any order", check_gemm_any_order, 0, true},
+    {"gemm of few rows", check_gemm_few, 0, true},
     {"attn_fwd, _finish, _delta, _bwd", check_attn, 4, true},
+    {"attn of few queries", check_attn_few, 0, true},
     {"attn_sink_fwd, _bwd", check_attn_sink, 2, true},
     {"attn beside a plain computation", check_naive, 0, true},
     {"attn far below a maximum", check_attn_far, 0, true},
@@ -717,12 +843,12 @@ static const struct {
     {"rope, parts of a head and neighbours", check_rope_variants, 0, true},
     {"swiglu_fwd, _bwd", check_swiglu, 2, true},
     {"embed_fwd, _bwd", check_embed, 2, true},
-    {"xent", check_xent, 1, true},
+    {"xent, xent_part", check_xent, 2, true},
     {"add", check_add, 1, false},
     {"adamw", check_adamw, 1, true},
     {"sumsq", check_sumsq, 1, false},
     {"cast", check_cast, 1, false},
-    {"norm_fwd, _bwd", check_norm, 2, true},
+    {"norm_fwd, _bwd, _part", check_norm, 3, true},
     {"act_fwd, _bwd", check_act, 2, true},
     {"glu_fwd, _bwd", check_glu, 2, true},
     {"clamp_glu_fwd, _bwd", check_clamp_glu, 2, true},
@@ -736,11 +862,12 @@ static const struct {
     {"route", check_route, 1, false},
     {"permute", check_permute, 1, false},
     {"mse", check_mse, 1, true},
+    {"noise", check_noise, 1, false},
     {"linear_fwd, _enter, _bwd, _enter_bwd, _fold", check_linear, 5, true},
     {"delta_fwd, _bwd", check_delta, 2, true},
     {"conv_fwd, _bwd", check_conv, 2, true},
     {"fill, copy, upload, download, sync, alloc, free, close", check_memory, 8, false},
-    {"share to transfer_passed", check_transfers, 8, false},
+    {"share to transfer_passed, pin to copy_await", check_transfers, 12, false},
 };
 
 static const char *only; /* SEQD_TEST_ONLY: of the checks those whose whole name contains it */
@@ -860,10 +987,10 @@ int main(int argc, char **argv)
     RUN(test_unknown_names);
     static const char *const itself[] = {"sm80", SMALL_SHAPE, OTHER_WAY, NULL};
     const bool cpu = !strcmp(device_name, "cpu");
-    for (const char *const *isa = cpu ? be_isas() : itself; *isa; isa++)
+    for (const char *const *isa = cpu ? CHECK_ISAS : itself; *isa; isa++)
         for (int n_threads = small || !cpu ? 2 : 1; n_threads <= 2; n_threads++)
             check_device(*isa, n_threads);
     char name[64];
-    snprintf(name, sizeof name, "check_%s", cpu ? "kernels" : device_name);
-    return test_done(name);
+    snprintf(name, sizeof name, "check_%s", device_name);
+    return test_done(cpu ? CHECK_NAME : name);
 }

@@ -250,7 +250,8 @@ static void decode_case(const struct problem *p, int P, bool even)
         struct err e;
         CHECK_MSG(!ledger_check(comm_ledger(g.comm[r]), want, &e), "P %d rank %d: %s", P, r,
                   e.text);
-        double err = rel_l2(norms(d.o[r], p->o + (p->S - 1) * q_cols, 1, q_cols, 0, q_cols), 0);
+        double err = norms_ratio(norms(d.o[r], p->o + (p->S - 1) * q_cols, 1, q_cols, 0, q_cols),
+                                 0);
         CHECK_MSG(err <= TOL_OUT, "P %d rank %d: %.2e", P, r, err);
         CHECK(!memcmp(d.o[r], d.o[0], (size_t)q_cols * 4));
     }
@@ -283,7 +284,9 @@ static void check_sinks(struct problem p)
         {.strategy = STRATEGY_RSA, .layout = LAYOUT_CONTIGUOUS},
         {.strategy = STRATEGY_RSA, .layout = LAYOUT_ZIGZAG, .maps = true},
         {.strategy = STRATEGY_RSA, .layout = LAYOUT_ZIGZAG, .form = FORM_ALL_GATHER},
-        {.strategy = STRATEGY_ULYSSES, .layout = LAYOUT_CONTIGUOUS}};
+        {.strategy = STRATEGY_ULYSSES, .layout = LAYOUT_CONTIGUOUS},
+        {.strategy = STRATEGY_USP, .layout = LAYOUT_CONTIGUOUS, .maps = true},
+        {.strategy = STRATEGY_USP, .layout = LAYOUT_ZIGZAG}};
     problem_sinks(&p);
     truth(&p);
     for (int i = 0; i < N_DEGREES; i++)
@@ -312,6 +315,11 @@ static void check_sink_heads(struct problem p)
     for (v.P = 2; v.P <= 4; v.P *= 2) {
         CHECK(run(&p, &v, &got) == 0);
         CHECK_MSG(same_bits(&p, &got, &want), "%d ranks differ from one", v.P);
+    }
+    v.strategy = STRATEGY_USP;
+    for (v.P = 2, v.u = 1; v.P <= 8; v.P *= 2, v.u = p.Hk % 2 ? 1 : 2) {
+        CHECK(run(&p, &v, &got) == 0);
+        CHECK_MSG(same_bits(&p, &got, &want), "%d ranks in groups of %d differ from one", v.P, v.u);
     }
     result_free(&want);
     result_free(&got);
@@ -359,7 +367,9 @@ static void check_cap(struct problem p)
         {.strategy = STRATEGY_RSA, .layout = LAYOUT_CONTIGUOUS},
         {.strategy = STRATEGY_RSA, .layout = LAYOUT_ZIGZAG, .maps = true},
         {.strategy = STRATEGY_RSA, .layout = LAYOUT_ZIGZAG, .form = FORM_ALL_GATHER},
-        {.strategy = STRATEGY_ULYSSES, .layout = LAYOUT_CONTIGUOUS}};
+        {.strategy = STRATEGY_ULYSSES, .layout = LAYOUT_CONTIGUOUS},
+        {.strategy = STRATEGY_USP, .layout = LAYOUT_CONTIGUOUS, .maps = true},
+        {.strategy = STRATEGY_USP, .layout = LAYOUT_ZIGZAG}};
     p.cap = p.causal ? 1.25 : 0.5;
     truth(&p);
     for (int i = 0; i < N_DEGREES; i++)

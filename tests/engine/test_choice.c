@@ -9,6 +9,8 @@
 #include "worker/family/shape.h"
 #include "worker/plan/choice.h"
 #include "worker/plan/form.h"
+#include "worker/plan/product.h"
+#include "worker/plan/weigh.h"
 
 static struct job_spec spec;
 static struct choice choice;
@@ -51,7 +53,8 @@ static struct machine devices(double tflops, double link_gbs, double link_us)
 
 static void choose(const struct machine *m)
 {
-    choice_make(&spec, m, true, &choice);
+    const struct choice_how how = {.limits = true};
+    choice_make(&spec, m, &how, &choice);
 }
 
 /* Two ranks of zigzag, fp32, S 1024. By hand, a layer: q, k, v and o 256 x 256 and three of 256 x
@@ -127,9 +130,9 @@ static void test_shared_cores(void)
     decoder(1024, 4);
     spec.parallel.sp = 4;
     choose(&four);
-    const struct estimate wide = choice.option[choice.best].time;
+    const struct estimate wide = choice.option[0].time;
     choose(&two);
-    const struct estimate narrow = choice.option[choice.best].time;
+    const struct estimate narrow = choice.option[0].time;
     CHECK(fabs(narrow.compute_s / wide.compute_s - 2) < 1e-12);
     CHECK(wide.hidden_s == 0 && narrow.exchange_s == wide.exchange_s);
 }
@@ -137,18 +140,19 @@ static void test_shared_cores(void)
 static void test_degree(void)
 {
     decoder(4096, 4);
+    spec.parallel.pp = spec.parallel.tp = 1;
     spec.train.global_batch = 4;
     struct machine m = devices(1, 1e-4, 1000); /* a slow link: one rank each */
     choose(&m);
-    CHECK(choice.option[choice.best].sp == 1 && choice.option[choice.best].dp == 4);
-    CHECK(choice.option[choice.best].strategy == STRATEGY_LOCAL);
+    CHECK(choice.option[0].sp == 1 && choice.option[0].dp == 4);
+    CHECK(choice.option[0].strategy == STRATEGY_LOCAL);
     spec.train.global_batch = 1; /* dp has nothing to share out */
     choose(&m);
-    CHECK(choice.option[choice.best].sp == 4);
+    CHECK(choice.option[0].sp == 4);
     CHECK(strstr(choice.warning, "will not help") && strstr(choice.warning, "4096"));
     m = devices(1e-4, 100, 1); /* a fast one: worth it */
     choose(&m);
-    CHECK(choice.option[choice.best].sp == 4 && !*choice.warning && choice.alone_s > 0);
+    CHECK(choice.option[0].sp == 4 && !*choice.warning && choice.alone_s > 0);
     /* RoPE's factor counts, whatever the lengths say */
     spec.model.rope.type = 1 + ROPE_YARN;
     spec.model.rope.rule.factor = 4;
@@ -160,7 +164,7 @@ static void test_degree(void)
     CHECK(!*choice.rope_warning);
     spec.model.rope.type = 0;
     spec.model.rope.rule.factor = spec.model.rope.rule.original = 0;
-    CHECK(choice.alone_s > 3 * choice.option[choice.best].time.step_s);
+    CHECK(choice.alone_s > 3 * choice.option[0].time.step_s);
     /* what does not fit is not chosen, though it were fastest */
     m = devices(1, 1e-4, 1000);
     spec.train.global_batch = 4;
@@ -175,7 +179,7 @@ static void test_degree(void)
     spec.resources.memory_mib = (whole + shared) / 2 >> 20;
     CHECK(whole > shared && shared > 0);
     choose(&m);
-    CHECK(choice.option[choice.best].fits && choice.option[choice.best].sp > 1);
+    CHECK(choice.option[0].fits && choice.option[0].sp > 1);
 }
 
 /* What was asked for stays; without a machine nothing is decided by time. */
@@ -191,7 +195,7 @@ static void test_asked(void)
     decoder(4096, 4);
     spec.train.global_batch = 4;
     choose(&none);
-    CHECK(!choice.timed && choice.option[choice.best].sp == 4);
+    CHECK(!choice.timed && choice.option[0].sp == 4);
     choice_apply(&choice, &spec);
     struct err e = {0};
     CHECK(family_check(&spec, &e) == 0 && spec.parallel.sp == 4 && spec.parallel.dp == 1);
@@ -318,6 +322,7 @@ static void test_strategy_limits(void)
                 {FAMILY_LLAMA, STRATEGY_RSA, FORM_TWO_PASS_SCATTER, EXCHANGE_AUTO},
                 {FAMILY_BERT, STRATEGY_RSA, FORM_ALL_GATHER, EXCHANGE_AUTO},
                 {FAMILY_LLAMA, STRATEGY_ULYSSES, FORM_AUTO, EXCHANGE_AUTO},
+                {FAMILY_LLAMA, STRATEGY_USP, FORM_AUTO, EXCHANGE_AUTO},
                 {FAMILY_TNL, STRATEGY_LASP, FORM_AUTO, EXCHANGE_ALL_GATHER},
                 {FAMILY_MINIMAX, STRATEGY_LASP, FORM_AUTO, EXCHANGE_SCAN}};
     struct machine none = {0};
@@ -327,6 +332,7 @@ static void test_strategy_limits(void)
         spec.parallel.strategy = ways[i].strategy;
         spec.parallel.form = ways[i].form;
         spec.parallel.exchange = ways[i].exchange;
+        spec.parallel.ulysses = ways[i].strategy == STRATEGY_USP ? 2 : 0;
         spec.resources.memory_mib = 200;
         choose(&none);
         const int64_t most = choice.max_seq_len;
@@ -379,7 +385,7 @@ static const struct option *found(int strategy, int form, int exchange)
     for (int i = 0; i < choice.n + choice.n_compared; i++) {
         const struct option *o = &choice.option[i];
         if (o->strategy == strategy && (form < 0 || o->form == form) &&
-            (exchange < 0 || o->exchange == exchange) && o->sp == choice.option[choice.best].sp)
+            (exchange < 0 || o->exchange == exchange) && o->sp == choice.option[0].sp)
             return o;
     }
     return NULL;
@@ -483,6 +489,41 @@ static void test_elements(void)
     CHECK(eight > 1.5 * four && eight < 2 * four);
 }
 
+/* Which sizes of groups were weighed on 8 ranks, as bits. */
+static int groups_weighed(void)
+{
+    int sizes = 0;
+    for (int i = 0; i < choice.n; i++) {
+        const struct option *o = &choice.option[i];
+        if (o->strategy == STRATEGY_USP && o->sp == 8) sizes |= o->ulysses;
+        CHECK((o->strategy == STRATEGY_USP) == (o->ulysses > 0));
+    }
+    return sizes;
+}
+
+/* "auto" weighs groups that are neither one rank nor all; who asks for them, every size. */
+static void test_groups(void)
+{
+    static struct job_spec s;
+    struct machine m = devices(1e-3, 1, 10);
+    struct err e = {0};
+    decoder(1024, 8);
+    spec.parallel.sp = 8;
+    choose(&m);
+    CHECK_MSG(groups_weighed() == (2 | 4), "%d", groups_weighed());
+    spec.parallel.strategy = STRATEGY_USP;
+    choose(&m);
+    CHECK_MSG(groups_weighed() == (1 | 2 | 4), "%d", groups_weighed()); /* 4 heads */
+    s = spec;
+    choice_apply(&choice, &s);
+    CHECK(s.parallel.ulysses == choice.option[0].ulysses && s.parallel.ulysses > 0);
+    CHECK_MSG(family_check(&s, &e) == 0, "%s", e.text);
+    CHECK(strstr(choice.reason, "in groups of"));
+    spec.parallel.ulysses = 2;
+    choose(&m);
+    CHECK(choice.n == 1 && groups_weighed() == 2 && choice.asked);
+}
+
 /* What is listed of each family, and what is not. */
 static void test_compared(void)
 {
@@ -543,7 +584,7 @@ static void test_in_turn(void)
     const struct option *ring = found(STRATEGY_LASP, -1, EXCHANGE_RING);
     const struct option *scan = found(STRATEGY_LASP, -1, EXCHANGE_SCAN);
     const struct option *gather = found(STRATEGY_LASP, -1, EXCHANGE_ALL_GATHER);
-    const struct option *best = &choice.option[choice.best];
+    const struct option *best = &choice.option[0];
     if (!ring || !scan || !gather) {
         CHECK(!"all three are weighed");
         return;
@@ -604,7 +645,7 @@ static void test_tensor(void)
     const struct option *o = found(STRATEGY_TP, -1, -1);
     if (!o) return;
     CHECK_MSG(o->bytes == 4 * 2 * 2 * (3 * (1 << 20) / 2), "%lld", (long long)o->bytes);
-    const double whole = (double)choice.option[choice.best].time.compute_s;
+    const double whole = (double)choice.option[0].time.compute_s;
     CHECK(o->time.compute_s > whole &&
           o->time.compute_s < 1.2 * whole); /* the head is not divided */
     s = spec;
@@ -618,9 +659,10 @@ static void test_tensor(void)
     CHECK(found(STRATEGY_TP_SP, -1, -1)->size < o->size);
     CHECK(found(STRATEGY_TP_SP, -1, -1)->bytes == o->bytes);
     spec.parallel.sp = 0;
+    spec.parallel.pp = spec.parallel.tp = 1;
     spec.resources.ranks = 8; /* 4 heads on 8 ranks */
     choose(&m);
-    CHECK(choice.option[choice.best].sp == 8 && !found(STRATEGY_TP, -1, -1));
+    CHECK(choice.option[0].sp == 8 && !found(STRATEGY_TP, -1, -1));
 }
 
 static void test_nothing_fits(void)
@@ -629,10 +671,346 @@ static void test_nothing_fits(void)
     decoder(4096, 4);
     spec.resources.memory_mib = 1;
     choose(&m);
-    CHECK(choice.n >= 1 && !choice.option[choice.best].fits);
+    CHECK(choice.n >= 1 && !choice.option[0].fits);
     CHECK(strstr(choice.reason, "none of") && choice.max_seq_len == 0);
+    for (int i = 0; i < choice.n; i++) CHECK(choice.option[0].size <= choice.option[i].size);
+}
+
+/* ---- products of axes ------------------------------------------------------------------------ */
+
+/* Nodes of as many devices each, with a network between them. */
+static struct machine nodes(int devices, int n_nodes, double network_gbs)
+{
+    struct hardware h;
+    struct machine m;
+    struct err e = {0};
+    hardware_defaults(&h);
+    h.given = 1, h.devices = devices, h.nodes = n_nodes, h.memory_gib = 64;
+    h.tflops = 1, h.link_gbs = 50, h.link_us = 1, h.network_gbs = network_gbs;
+    CHECK_MSG(hardware_check(&h, &e) == 0, "%s", e.text);
+    machine_of_hardware(&h, &m);
+    return m;
+}
+
+static void test_products(void)
+{
+    static struct axes got[PRODUCTS_MAX];
+    for (int ranks = 1; ranks <= JOB_MAX_RANKS; ranks++)
+        for (int said = 0; said < 4; said++) {
+            const struct axes keep = {.tp = said & 1 ? 2 : 0, .pp = said & 2 ? 3 : 0};
+            const int n = products_of(&keep, ranks, 0, got);
+            int want = 0;
+            for (int d = 1; d <= ranks; d++)
+                for (int p = 1; p * d <= ranks; p++)
+                    for (int s = 1; s * p * d <= ranks; s++)
+                        for (int t = 1; t * s * p * d <= ranks; t++)
+                            want += d * p * s * t == ranks && (!keep.tp || t == keep.tp) &&
+                                    (!keep.pp || p == keep.pp);
+            CHECK_MSG(n == want, "%d ranks: %d, want %d", ranks, n, want);
+            for (int i = 0; i < n; i++) {
+                const struct axes *a = &got[i], *b = i ? a - 1 : a;
+                CHECK(axes_ranks(a) == ranks && a->pp * a->tp >= b->pp * b->tp);
+                for (int k = 0; k < i; k++) CHECK(memcmp(a, &got[k], sizeof *a) != 0);
+            }
+        }
+    /* Nodes of 4: no rank shares layers with one of another node, unless the job asks for it. */
+    const struct axes open = {0}, said = {.tp = 8};
+    const int n = products_of(&open, 24, 4, got);
+    for (int i = 0; i < n; i++) CHECK(got[i].tp == 1 || got[i].tp == 2 || got[i].tp == 4);
+    CHECK(n > 0 && products_of(&said, 24, 4, got) == 3);
+    CHECK(products_of(&open, 3, 64, got) == 4);
+}
+
+/* Groups of ZeRO that keep to nodes: no block of g ranks of one stage and tp index has any
+ * in two nodes, and one twice as large would. */
+static void test_node_groups(void)
+{
+    static struct axes all[PRODUCTS_MAX];
+    const struct axes open = {0};
+    int n_groups = 0;
+    for (int ranks = 2; ranks <= 32; ranks++)
+        for (int node = 1; node <= 8; node++) {
+            const int n = products_of(&open, ranks, 0, all);
+            for (int i = 0; i < n; i++) {
+                const struct axes *a = &all[i];
+                const int g = product_zero_group(a, node), line = a->dp * a->sp;
+                if (!g) continue;
+                n_groups++;
+                CHECK(g > 1 && g < line && line % g == 0);
+                for (int k = 0; k < line; k++) {
+                    const int rank = ((k / a->sp * a->pp) * a->sp + k % a->sp) * a->tp;
+                    const int j = k / g * g;
+                    const int first = ((j / a->sp * a->pp) * a->sp + j % a->sp) * a->tp;
+                    CHECK_MSG(rank / node == first / node, "%d ranks in nodes of %d, groups of %d",
+                              ranks, node, g);
+                }
+            }
+        }
+    CHECK(n_groups > 100);
+    CHECK(product_zero_group(&(struct axes){4, 1, 4, 1}, 8) == 8);
+    CHECK(product_zero_group(&(struct axes){4, 1, 2, 2}, 8) == 4);
+    CHECK(product_zero_group(&(struct axes){2, 2, 4, 1}, 8) == 4);
+    CHECK(product_zero_group(&(struct axes){4, 1, 4, 1}, 16) == 0);
+    CHECK(product_zero_group(&(struct axes){4, 1, 4, 1}, 0) == 0);
+}
+
+/* Everything that jobs may be run with, one after another, by nothing that choice.c has: the costs
+ * of those that fit, in order. */
+#define ORACLE 4096
+static double oracle_cost[ORACLE];
+static int oracle_n, oracle_fit;
+
+static int by_cost(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static void oracle_one(const struct machine *m, int strategy, const int degree[4], int group, int u)
+{
+    static struct job_spec s;
+    static struct plan p;
+    struct err e = {0};
+    struct estimate t;
+    s = spec;
+    s.parallel.strategy = strategy;
+    s.parallel.dp = degree[0], s.parallel.pp = degree[1], s.parallel.sp = degree[2];
+    s.parallel.tp = degree[3], s.parallel.zero_group = group, s.parallel.ulysses = u;
+    if (family_check(&s, &e)) return;
+    const int rc = plan_make(&s, s.resources.memory_mib << 20, &p, &e);
+    if (rc && e.code != ERR_DOES_NOT_FIT) return;
+    oracle_n++;
+    if (rc) return;
+    machine_estimate(m, &s, &p, &t);
+    const bool divides = degree[1] * degree[3] > 1;
+    oracle_cost[oracle_fit++] = divides ? t.step_s / 0.9 : t.step_s;
+}
+
+/* Ranks of node 0 that hold rank 0's stage and slice, where all nodes have as many of them. */
+static int oracle_group(const int degree[4], int node)
+{
+    int in[JOB_MAX_RANKS] = {0}, most = 0;
+    for (int d = 0; d < degree[0]; d++)
+        for (int s = 0; s < degree[2]; s++)
+            most = fmax(most, ++in[((d * degree[1]) * degree[2] + s) * degree[3] / node]);
+    for (int i = 0; i < JOB_MAX_RANKS; i++)
+        if (in[i] % most) return 0;
+    return most;
+}
+
+static void oracle(const struct machine *m)
+{
+    const int ranks = spec.resources.ranks, node = m->ranks_per_node;
+    oracle_n = oracle_fit = 0;
+    for (int d = ranks; d >= 1; d--)
+        for (int p = 1; p <= ranks; p++)
+            for (int s = 1; s <= ranks; s++)
+                for (int t = 1; t <= node; t++) {
+                    const int degree[4] = {d, p, s, t};
+                    if (d * p * s * t != ranks || (ranks > node && node % t)) continue;
+                    const int g = oracle_group(degree, node);
+                    const bool groups = g > 1 && g < d * s && d * s % g == 0;
+                    for (int both = 0; both <= groups; both++) {
+                        const int zero_group = both ? g : 0;
+                        if (s == 1) {
+                            oracle_one(m, STRATEGY_LOCAL, degree, zero_group, 0);
+                            continue;
+                        }
+                        oracle_one(m, STRATEGY_RSA, degree, zero_group, 0);
+                        oracle_one(m, STRATEGY_ULYSSES, degree, zero_group, 0);
+                        for (int u = 2; u <= s / 2; u++)
+                            if (s % u == 0) oracle_one(m, STRATEGY_USP, degree, zero_group, u);
+                    }
+                }
+    qsort(oracle_cost, (size_t)oracle_fit, sizeof *oracle_cost, by_cost);
+}
+
+static void check_oracle(const struct machine *m)
+{
+    const struct choice_how how = {0};
+    choice_make(&spec, m, &how, &choice);
+    oracle(m);
+    const int n = oracle_n < CHOICE_OPTIONS ? oracle_n : CHOICE_OPTIONS;
+    CHECK_MSG(choice.n_weighed == oracle_n && choice.n_fit == oracle_fit && choice.n == n,
+              "%d ranks: %d weighed, %d fit, %d listed; %d, %d", spec.resources.ranks,
+              choice.n_weighed, choice.n_fit, choice.n, oracle_n, oracle_fit);
+    CHECK(choice.products_weighed == choice.n_products && choice.n_products > 1);
+    for (int i = 0; i < n && i < oracle_fit; i++)
+        CHECK_MSG(choice.option[i].fits && choice.option[i].cost_s == oracle_cost[i],
+                  "%d ranks, option %d: %g s, want %g", spec.resources.ranks, i,
+                  choice.option[i].cost_s, oracle_cost[i]);
+    for (int i = 1; i < n; i++)
+        CHECK(!weigh_better(&choice, &choice.option[i], &choice.option[i - 1]));
+}
+
+static void test_oracle(void)
+{
+    const struct machine one = nodes(8, 1, 0), four = nodes(8, 4, 0.5);
+    for (int batch = 1; batch <= 8; batch *= 4)
+        for (int mib = 0; mib <= 16; mib += 8) {
+            decoder(2048, 8);
+            spec.train.global_batch = batch;
+            spec.resources.memory_mib = mib;
+            check_oracle(&one);
+            check_oracle(&four);
+        }
+    /* More than are listed. */
+    decoder(2400, 60);
+    spec.model.shape.n_heads = spec.model.shape.n_kv_heads = 60;
+    spec.model.shape.width = 240, spec.model.shape.head_dim = 4, spec.model.shape.ffn_width = 480;
+    spec.train.global_batch = 60;
+    const struct machine many = nodes(60, 5, 1);
+    check_oracle(&many);
+    CHECK_MSG(choice.n_weighed > CHOICE_OPTIONS && choice.n == CHOICE_OPTIONS, "%d of %d", choice.n,
+              choice.n_weighed);
+    CHECK(choice.n_plans <= CHOICE_PLANS);
+}
+
+static int64_t memory_of(int pp, int tp)
+{
+    static struct job_spec s;
+    static struct plan p;
+    struct err e = {0};
+    s = spec;
+    s.parallel.pp = pp, s.parallel.tp = tp;
+    s.parallel.sp = s.resources.ranks / pp / tp, s.parallel.dp = 1;
+    CHECK_MSG(!family_check(&s, &e) && !plan_make(&s, 0, &p, &e), "%s: %s", e.field, e.text);
+    return p.arena_size + p.segment_size;
+}
+
+/* Weights are what does not fit: only ranks that share layers hold less of them, or only stages.
+ * Whether the machine is known or not. */
+static void test_only_one_fits(void)
+{
+    const struct machine none = {0}, known = nodes(2, 1, 0);
+    for (int stages = 0; stages < 2; stages++)
+        for (int timed = 0; timed < 2; timed++) {
+            decoder(64, 2);
+            spec.train.global_batch = 4;
+            spec.model.shape.width = 384, spec.model.shape.ffn_width = 4096;
+            spec.model.shape.n_layers = stages ? 4 : 1; /* or no stage would have one */
+            spec.model.shape.n_heads = spec.model.shape.n_kv_heads = stages ? 3 : 4;
+            spec.model.shape.head_dim = stages ? 128 : 96;
+            spec.memory.mlp_chunk_tokens = 0, spec.memory.recompute = RECOMPUTE_FULL;
+            const int64_t whole = memory_of(1, 1);
+            const int64_t part = stages ? memory_of(2, 1) : memory_of(1, 2);
+            CHECK_MSG(part + (2 << 20) < whole, "%lld and %lld", (long long)part, (long long)whole);
+            spec.resources.memory_mib = (part >> 20) + 1;
+            choose(timed ? &known : &none);
+            const struct option *b = &choice.option[0];
+            CHECK_MSG(b->fits && b->pp == (stages ? 2 : 1) && b->tp == (stages ? 1 : 2), "%s",
+                      choice.reason);
+            CHECK_MSG(strstr(choice.reason, stages ? "x pp 2" : "x tp 2"), "%s", choice.reason);
+            CHECK(choice.max_seq_len > 64);
+            static struct job_spec s;
+            struct err e = {0};
+            s = spec;
+            choice_apply(&choice, &s);
+            CHECK_MSG(!family_check(&s, &e), "%s", e.text);
+            CHECK(job_stages(&s) == b->pp && job_tp(&s) == b->tp);
+            CHECK_MSG(fits(choice.max_seq_len) && !fits(choice.max_seq_len + 1), "%lld",
+                      (long long)choice.max_seq_len);
+            /* Said, it is kept, and nothing fits. */
+            spec.parallel.pp = spec.parallel.tp = 1;
+            choose(timed ? &known : &none);
+            CHECK(!choice.option[0].fits && choice.option[0].pp == 1 && choice.option[0].tp == 1);
+        }
+}
+
+/* What a job says is in every option, and where it fits without times nothing else is looked at. */
+static void test_said(void)
+{
+    const struct machine known = nodes(16, 1, 0), none = {0};
+    decoder(2048, 16);
+    spec.train.global_batch = 8;
+    choose(&known);
+    bool divided = false;
     for (int i = 0; i < choice.n; i++)
-        CHECK(choice.option[choice.best].size <= choice.option[i].size);
+        divided |= choice.option[i].pp > 1 || choice.option[i].tp > 1;
+    CHECK(divided);
+    choose(&none);
+    CHECK(choice.n_products == 1 && choice.option[0].sp == 16);
+    for (int i = 0; i < choice.n; i++) CHECK(choice.option[i].pp == 1 && choice.option[i].tp == 1);
+    const struct axes said[] = {{.pp = 2}, {.tp = 2}, {.pp = 1, .tp = 1}, {.sp = 4}, {.dp = 2}};
+    for (size_t k = 0; k < sizeof said / sizeof *said; k++) {
+        const struct axes *a = &said[k];
+        decoder(2048, 16);
+        spec.train.global_batch = 8;
+        spec.parallel.pp = a->pp, spec.parallel.tp = a->tp;
+        spec.parallel.sp = a->sp, spec.parallel.dp = a->dp;
+        choose(&known);
+        CHECK(choice.n > 0);
+        for (int i = 0; i < choice.n; i++) {
+            const struct option *o = &choice.option[i];
+            CHECK((!a->pp || o->pp == a->pp) && (!a->tp || o->tp == a->tp));
+            CHECK((!a->sp || o->sp == a->sp) && (!a->dp || o->dp == a->dp));
+            /* Where one of sp and dp is said, the other follows from it, as without a plan. */
+            if (a->sp || a->dp) CHECK(o->sp * o->dp == 16);
+        }
+    }
+    decoder(2048, 16);
+    spec.parallel.zero_group = 4;
+    choose(&known);
+    for (int i = 0; i < choice.n; i++) CHECK(choice.option[i].zero_group == 4);
+}
+
+/* Weights that are gathered across a slow network cost more than those of a node. */
+static void test_node_zero(void)
+{
+    for (int slow = 0; slow < 2; slow++) {
+        const struct machine m = nodes(16, 1 + slow, 0.1);
+        decoder(2048, 16);
+        spec.train.global_batch = 16;
+        spec.parallel.zero = 3;
+        spec.parallel.pp = spec.parallel.tp = 1;
+        choose(&m);
+        CHECK_MSG(choice.option[0].zero_group == (slow ? 8 : 0), "%s", choice.reason);
+        for (int i = 1; slow && i < choice.n; i++) {
+            const struct option *o = &choice.option[i], *b = &choice.option[0];
+            if (o->sp == b->sp && o->strategy == b->strategy && !o->zero_group)
+                CHECK(o->time.step_s > 2 * b->time.step_s && o->size < b->size);
+        }
+        CHECK(!strstr(choice.reason, "zero_group 8: ") == !slow);
+        static struct job_spec s;
+        static struct plan p;
+        struct err e = {0};
+        s = spec;
+        choice_apply(&choice, &s);
+        CHECK_MSG(!family_check(&s, &e) && !plan_make(&s, 0, &p, &e), "%s", e.text);
+        CHECK(p.zero_group == (slow ? 8 : 16));
+    }
+}
+
+static int64_t ticks(void *arg)
+{
+    return (*(int64_t *)arg += 100); /* a plan takes 0.1 s, or what asks does */
+}
+
+/* Neither more plans than the limit nor more time: and it is said. The first product is weighed
+ * whatever the clock says. */
+static void test_bounds(void)
+{
+    const struct machine m = nodes(16, 2, 1);
+    int64_t now = 0;
+    decoder(2048, 16);
+    spec.train.global_batch = 8;
+    choose(&m);
+    const int all = choice.n_plans, products = choice.n_products;
+    CHECK(all > 30 && choice.products_weighed == products && !strstr(choice.reason, "the limit"));
+    for (int most = 1; most <= all; most += 7) {
+        const struct choice_how how = {.most_plans = most};
+        choice_make(&spec, &m, &how, &choice);
+        CHECK(choice.n_plans == most && choice.n_products == products && choice.n > 0);
+        CHECK((choice.products_weighed < products) == (strstr(choice.reason, "the limit") != NULL));
+        CHECK(most > all - 7 || choice.products_weighed < products);
+    }
+    struct choice_how how = {.clock_ms = ticks, .arg = &now};
+    choice_make(&spec, &m, &how, &choice);
+    CHECK_MSG(choice.n_plans > 2 && choice.n_plans <= CHOICE_MS / 100 &&
+                  choice.products_weighed < products,
+              "%d plans, %d of %d products", choice.n_plans, choice.products_weighed, products);
+    CHECK_MSG(strstr(choice.reason, "the limit is 2000 plans, or 2 s"), "%s", choice.reason);
+    CHECK(choice.option[0].fits);
 }
 
 /* ---- the form of ring attention -------------------------------------------------------------- */
@@ -664,13 +1042,14 @@ static struct form_seen see(int64_t n)
     return seen;
 }
 
-static enum form_id form_of(const struct machine *m, const struct form_seen *seen, char reason[384])
+static enum form_id form_of(const struct machine *m, const struct form_seen *seen,
+                            char reason[FORM_REASON_SIZE])
 {
     static struct job_spec s;
     struct err e = {0};
     s = spec;
     CHECK(family_check(&s, &e) == 0 && form_waits(&s));
-    return form_choose(&s, m, seen, reason, 384);
+    return form_choose(&s, m, seen, reason);
 }
 
 /* 4 ranks, 4 layers, S 4096, contiguous: T 1024 rows of 2 * 4 * 64 floats. Documents of 96 tokens:
@@ -697,7 +1076,7 @@ static void test_form_bytes(void)
 static void test_form_choice(void)
 {
     const struct machine none = {0}, slow = devices(1e-3, 1e-3, 100);
-    char reason[384], bytes[24];
+    char reason[FORM_REASON_SIZE], bytes[24];
     decoder(4096, 4);
     spec.parallel.sp = 4;
     for (int layout = LAYOUT_AUTO; layout < LAYOUT_N; layout++)
@@ -715,21 +1094,27 @@ static void test_form_choice(void)
         }
 }
 
-/* Keys and values of all ranks must have room; and what a rank says may be anything. */
-static void test_form_limits(void)
+/* Four ranks of blockwise fit in it, and not what all_gather holds more. */
+static int64_t tight_mib(void)
 {
     static struct plan p;
     static struct job_spec s;
-    const struct machine none = {0};
-    char reason[384];
     struct err e = {0};
+    s = spec;
+    CHECK(family_check(&s, &e) == 0 && !plan_make(&s, 0, &p, &e));
+    return ((p.arena_size + p.segment_size) >> 20) + 1;
+}
+
+/* Keys and values of all ranks must have room; and what a rank says may be anything. */
+static void test_form_limits(void)
+{
+    const struct machine none = {0};
+    char reason[FORM_REASON_SIZE];
     decoder(4096, 4);
     spec.parallel.sp = 4;
     spec.memory.recompute = RECOMPUTE_NONE;
     struct form_seen seen = see(48);
-    s = spec;
-    CHECK(family_check(&s, &e) == 0 && !plan_make(&s, 0, &p, &e));
-    spec.resources.memory_mib = ((p.arena_size + p.segment_size) >> 20) + 1;
+    spec.resources.memory_mib = tight_mib();
     CHECK_MSG(form_of(&none, &seen, reason) == FORM_BLOCKWISE && strstr(reason, "does not fit"),
               "%s", reason);
     spec.resources.memory_mib = 0;
@@ -743,6 +1128,26 @@ static void test_form_limits(void)
     seen = (struct form_seen){1, {1000000, 1000000000000000}, {1, 1}};
     const struct machine slow = devices(1, 1, 1);
     CHECK(form_of(&slow, &seen, reason) == FORM_ALL_GATHER);
+}
+
+/* The largest numbers that a rank may say, in each of the three sentences. */
+static void test_form_reason_fits(void)
+{
+    const struct machine none = {0};
+    const int64_t most = 1000000000000000000;
+    static const char *const says[] = {"which does not fit", "pass it", "hold the keys"};
+    char reason[FORM_REASON_SIZE];
+    decoder(4096, 4);
+    spec.parallel.sp = 4;
+    spec.memory.recompute = RECOMPUTE_NONE;
+    const int64_t tight = tight_mib();
+    for (int i = 0; i < 3; i++) {
+        const struct form_seen seen = {
+            1, {most, i == 1 ? most : most / 2}, {most, i == 1 ? most / 2 : most}};
+        spec.resources.memory_mib = i == 0 ? tight : 0;
+        form_of(&none, &seen, reason);
+        CHECK_MSG(strlen(reason) + 1 < sizeof reason && strstr(reason, says[i]), "%s", reason);
+    }
 }
 
 /* Open only where documents can tell. */
@@ -774,7 +1179,7 @@ static void test_json(void)
     choose(&m);
     jwrite_init(&w, out, sizeof out);
     jwrite_object(&w, NULL);
-    choice_write(&choice, &m, &w);
+    choice_write(&choice, &m, CHOICE_OPTIONS, &w);
     jwrite_end(&w);
     CHECK(jwrite_finish(&w) > 0);
     CHECK(strstr(out, "\"weighed\":[{\"strategy\":") && strstr(out, "\"chosen\":true"));
@@ -800,14 +1205,23 @@ int main(void)
     RUN(test_proof);
     RUN(test_rates);
     RUN(test_elements);
+    RUN(test_groups);
     RUN(test_compared);
     RUN(test_in_turn);
     RUN(test_turns_on_shared_cores);
     RUN(test_tensor);
     RUN(test_nothing_fits);
+    RUN(test_products);
+    RUN(test_node_groups);
+    RUN(test_oracle);
+    RUN(test_only_one_fits);
+    RUN(test_said);
+    RUN(test_node_zero);
+    RUN(test_bounds);
     RUN(test_form_bytes);
     RUN(test_form_choice);
     RUN(test_form_limits);
+    RUN(test_form_reason_fits);
     RUN(test_form_waits);
     RUN(test_json);
     return test_done("choice");

@@ -185,7 +185,11 @@ static void test_round_trip(void)
     CHECK(hf_load(in_dir("job/checkpoints/step-00000500/hf"), &shape, DT_F32, got.a.params, &e) ==
           0);
     CHECK(ckpt_json(&info, json, sizeof json) > 0 && strstr(json, digest));
+    CHECK(!strstr(json, "mb_s") && !ckpt_mb_s(&info)); /* not timed */
     CHECK(ckpt_json(&info, json, 10) == -1);
+    info.size = 3000000;
+    info.save_ms = 2;
+    CHECK(ckpt_json(&info, json, sizeof json) > 0 && strstr(json, "\"save_ms\":2,\"mb_s\":1500}"));
     arrays_free(&want);
     arrays_free(&got);
 }

@@ -179,6 +179,27 @@ static int views(struct comm *c, struct err *e)
     return 0;
 }
 
+/* A view of a view: of the ranks of one parity, neighbours in pairs. */
+static int nested(struct comm *c, struct err *e)
+{
+    const int P = comm_size(c), r = comm_rank(c);
+    if (P % 4) return 0;
+    struct comm *half = comm_group(c, rank_across(r, 2, P));
+    struct comm *pair = comm_group(half, rank_block(comm_rank(half), 2));
+    const int64_t first = r / 4 * 4 + r % 2;
+    CHECK(comm_size(half) == P / 2 && comm_rank(half) == r / 2);
+    CHECK(comm_size(pair) == 2 && comm_rank(pair) == r / 2 % 2);
+    for (int k = 0; k < N_ROUNDS; k++) {
+        int64_t a = r + k, b = r + k;
+        if (comm_sum_i64(pair, PURPOSE_CONTROL, &a, 1, comm_segment(c), e) ||
+            comm_sum_i64(half, PURPOSE_CONTROL, &b, 1, comm_segment(c), e))
+            return -1;
+        CHECK(a == 2 * first + 2 + 2 * k);
+        CHECK(b == P / 2 * (r % 2 + k) + P / 2 * (P / 2 - 1));
+    }
+    return 0;
+}
+
 typedef int pattern(struct comm *, struct err *);
 
 static void pattern_body(struct ranks *g, int rank, void *arg)
@@ -227,6 +248,7 @@ static void test_queued(void)
 static void test_views(void)
 {
     run_pattern_everywhere(views);
+    run_pattern_everywhere(nested);
 }
 
 /* ---- collectives: bits and counts ------------------------------------------------------------ */
@@ -423,6 +445,40 @@ static void test_ledger_names_the_difference(void)
 }
 
 /* ---- ways out of a wait ---------------------------------------------------------------------- */
+
+/* Ranks take turns in being late by about as long as the other one looks before it sleeps, so that
+ * messages meet it on its way to sleep. A wake that is lost is a timeout. */
+static void late_body(struct ranks *g, int rank, void *arg)
+{
+    enum { N = 4000 };
+    struct err e = {0};
+    struct comm *c = g->comm[rank];
+    uint64_t *out = comm_segment(c), in[WORDS];
+    (void)arg;
+    for (int k = 0; k < N && !e.code; k++) {
+        struct comm_ticket t;
+        struct timespec now;
+        int64_t until = 0;
+        for (int64_t ns = -1; k % 2 == rank && ns < until;) {
+            clock_gettime(CLOCK_MONOTONIC, &now);
+            ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+            if (!until) until = ns + 45000 + (int64_t)(mix((uint64_t)k) % 20000);
+        }
+        message_fill(out, rank, 0, k);
+        struct comm_xfer x = xfer(0, !rank, out, !rank, in);
+        if (comm_sendrecv(c, &x, &t, &e) || comm_wait(c, &t, &e)) ranks_fail(g, rank, &e);
+    }
+}
+
+static void test_no_wake_is_lost(void)
+{
+    struct ranks g;
+    struct comm_options o = options((struct comm_options){.hop_timeout_ms = 10000});
+    ranks_open(&g, 2, WORDS * 8, &o);
+    ranks_run(&g, late_body, NULL);
+    ranks_check(&g);
+    ranks_close(&g);
+}
 
 /* All others wait for rank 0, which raises the flag when it has seen every one of them post. */
 static void abort_body(struct ranks *g, int rank, void *arg)
@@ -655,6 +711,7 @@ int main(void)
     run_ways("test_sums", test_sums);
     run_ways("test_broadcast_gather_barrier", test_broadcast_gather_barrier);
     RUN(test_ledger_names_the_difference);
+    run_ways("test_no_wake_is_lost", test_no_wake_is_lost);
     run_ways("test_abort_wakes_everyone", test_abort_wakes_everyone);
     RUN(test_timeout_sentence);
     run_ways("test_size_mismatch", test_size_mismatch);

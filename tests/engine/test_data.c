@@ -208,6 +208,8 @@ static void test_reuse(void)
     ino_t before = inode(in_dir(tokens));
     CHECK(before && prepare(&b) == 0 && !strcmp(a.id, b.id));
     CHECK(inode(in_dir(tokens)) == before); /* not made again */
+    CHECK(a.made_mb_s > 0 && b.made_mb_s == 0);
+    a.made_mb_s = 0;
     CHECK(!memcmp(&a, &b, sizeof a));
     puts_file("r2.txt", "mor2");
     CHECK(prepare(&c) == 0 && strcmp(a.id, c.id));

@@ -37,6 +37,9 @@ static void test_planned(void)
         dit_check_planned(&g, 8, RECOMPUTE_NONE);
         for (int P = 1; P <= 4; P++) /* MLPs in pieces of rows */
             dit_check_pieces(&g, P, (enum recompute_id)(RECOMPUTE_NONE + P % 3), 2 + P);
+        for (int P = 1; P <= 3; P++)
+            dit_check_asked(
+                &g, (struct dit_run){.P = P, .recompute = RECOMPUTE_NONE + P % 3, .offload = true});
         dit_close(&g);
     }
 }
@@ -95,13 +98,6 @@ static void test_rank_bits(void)
     }
 }
 
-static int switches(const struct program *p, int to)
-{
-    int n = 0;
-    for (int i = 0; i < p->n_ops; i++) n += p->op[i].kind == OP_SWITCH && p->op[i].u.dims.to == to;
-    return n;
-}
-
 /* What each rank sent is two switches for each attention along space, forward and backward. */
 static void check_bytes(const struct dit_golden *g, int P, bool rank_bits)
 {
@@ -131,42 +127,6 @@ static void test_bytes(void)
     }
 }
 
-/* ---- labels ---------------------------------------------------------------------------------- */
-
-/* Each operation as a stage: an attention sees its own dimension whole, the others may be spread
- * along either. The programs switch as often as the labelling that moves the fewest rows. */
-static void check_labels(const struct dit_golden *g, int P)
-{
-    static struct dsp_stage stage[DSP_STAGES];
-    static int label[DSP_STAGES];
-    int n = 0, written = 0;
-    int64_t moved = 0;
-    for (int l = 0; l < g->m.n_layers; l++) {
-        const struct program *p = family_layer(g->family, &g->m, l);
-        written += switches(p, 0) + switches(p, 1);
-        for (int i = 0; i < p->n_ops; i++) {
-            const struct op *o = &p->op[i];
-            if (o->kind == OP_SWITCH || p->value[o->in[0]].rows > ROWS_ALT) continue;
-            stage[n++] = (struct dsp_stage){.whole = o->kind == OP_ATTENTION ? 1u << o->u.attn.dim
-                                                                             : 0,
-                                            .size = {g->grid[1] * g->grid[2], g->grid[0]}};
-        }
-    }
-    CHECK(n > 0 && n <= DSP_STAGES);
-    const int best = dsp_label(stage, n, 2, P, 0, 0, label, &moved);
-    CHECK_MSG(best == written, "%s: %d switches, the fewest are %d", g->name, written, best);
-}
-
-static void test_labels(void)
-{
-    for (int i = 0; i < DIT_NAMES; i++) {
-        struct dit_golden g;
-        dit_open(&g, dit_names[i]);
-        for (int P = 2; P <= 3; P++) check_labels(&g, P);
-        dit_close(&g);
-    }
-}
-
 /* ---- mutants --------------------------------------------------------------------------------- */
 
 #ifdef SEQD_MUTANTS
@@ -184,6 +144,24 @@ static void test_mutants_are_caught(void)
         outcome_free(&o);
     }
     dit_close(&g);
+}
+
+/* What trains the variance must not move the noise: of a middle step, and of the last. */
+static void test_mutants_of_noise(void)
+{
+    static const char *const names[] = {"latte_noise", "stdit_noise"};
+    for (int i = 0; i < 2; i++) {
+        struct dit_golden g;
+        struct outcome o;
+        char by[64];
+        dit_open(&g, names[i]);
+        run(&g, 2, false, MUTANT_BOUND_LEAKS, &o);
+        const struct verdict v = dit_compare(&g, &o);
+        snprintf(by, sizeof by, "gradients of %s on 2 ranks", names[i]);
+        mutant_report(MUTANT_BOUND_LEAKS, !dit_holds(&v), by);
+        outcome_free(&o);
+        dit_close(&g);
+    }
 }
 #endif
 
@@ -227,11 +205,12 @@ static void test_objective(void)
         int want;
     } v[] = {{LATTE "}", OBJECTIVE_AUTO},
              {LATTE ",\"objective\":null}", OBJECTIVE_AUTO},
+             {LATTE ",\"objective\":\"iddpm\"}", OBJECTIVE_IDDPM},
              {LATTE ",\"objective\":\"rectified_flow\"}", OBJECTIVE_RECTIFIED_FLOW}};
     char dir[] = "/tmp/test_dit.XXXXXX", text[4096];
     struct model_shape m, back;
     struct err e = {0};
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         CHECK(!hf_config_parse(v[i].text, strlen(v[i].text), "config.json", &m, &e));
         CHECK_MSG((int)m.trained_on == v[i].want, "%s: %d", v[i].text, m.trained_on);
     }
@@ -246,6 +225,10 @@ static void test_objective(void)
     const struct hf_beside b = {.from = dir};
     CHECK_MSG(!hf_config_write(dir, &back, DT_F32, &b, &e), "%s", e.text);
     CHECK(!hf_config_read(dir, &back, &e) && back.trained_on == OBJECTIVE_RECTIFIED_FLOW);
+    /* Trained on from there by the other objective. */
+    back.trained_on = OBJECTIVE_IDDPM;
+    CHECK_MSG(!hf_config_write(dir, &back, DT_F32, &b, &e), "%s", e.text);
+    CHECK(!hf_config_read(dir, &back, &e) && back.trained_on == OBJECTIVE_IDDPM);
     CHECK(!file_remove(dir, &e));
 }
 
@@ -279,12 +262,12 @@ int main(void)
 {
 #ifdef SEQD_MUTANTS
     RUN(test_mutants_are_caught);
+    RUN(test_mutants_of_noise);
 #endif
     RUN(test_golden);
     RUN(test_planned);
     RUN(test_rank_bits);
     RUN(test_bytes);
-    RUN(test_labels);
     RUN(test_released);
     RUN(test_objective);
     RUN(test_refusals);

@@ -5,12 +5,12 @@
 #include "api/core/file.h"
 #include "api/core/job.h"
 #include "kernels/half.h"
-#include "tests/lib/engine.h"
+#include "tests/lib/noise.h"
 #include "worker/ckpt/scatter.h"
 
 static struct job_spec spec; /* 75 KiB: off the stack */
 
-enum { STEPS = 5 };
+enum { STEPS = NOISE_STEPS };
 
 /* One way to run the same training. */
 struct way {
@@ -69,28 +69,6 @@ static void say(const struct what *x, const struct way *w, char *out, size_t siz
 
 /* ---- random products against one rank -------------------------------------------------------- */
 
-/* How far apart results lie that are both right: sums taken in another order, on one rank. */
-struct noise {
-    double loss, weights, m, v, norm;
-};
-
-static double most(double a, double b)
-{
-    return a > b ? a : b;
-}
-
-static void differ(const struct engine_run *a, const struct engine_run *b, struct noise *d)
-{
-    const int64_t n = b->plan.n_params;
-    for (int k = 0; k < STEPS; k++) {
-        d->loss = most(d->loss, fabs(a->loss[k] - b->loss[k]));
-        d->norm = most(d->norm, fabs(a->norm[k] / b->norm[k] - 1));
-    }
-    d->weights = most(d->weights, rel_l2(a->weights, b->weights, n));
-    d->m = most(d->m, rel_l2(a->adam_m, b->adam_m, n));
-    d->v = most(d->v, rel_l2(a->adam_v, b->adam_v, n));
-}
-
 /* The gradient's norm is that of all its elements, whichever ranks own them. At most 10^5 squares
  * are summed in double here, all of one sign: the rounding is below 10^5 * 2^-53 of the sum, and
  * half of that of the root. */
@@ -103,116 +81,8 @@ static void check_norm(const struct engine_run *r, const char *which)
               which, r->norm[0], sqrt(sum));
 }
 
-/* ---- roundings of bf16 ----------------------------------------------------------------------- */
-
-/* Products of bf16 take rounded weights. Two runs round all of them to the same bits until a weight
- * lies so near the midpoint of two numbers of bf16 that the runs' last bits of fp32 fall to its two
- * sides: of 16,000 weights mostly none after a step, seldom more than ten. From there on the runs
- * differ by what that bit is worth, a thousand times what they differed before. */
-enum { MAX_PARAMS = 20000, NEAREST = 8 };
-
-/* The weights of fp32 after every step. */
-struct history {
-    float weights[STEPS][MAX_PARAMS];
-};
-
-static void keep_weights(struct train *t, int rank, void *arg)
-{
-    struct history *h = arg;
-    if (t->plan->n_params > MAX_PARAMS || t->step < 1 || t->step > STEPS) abort();
-    engine_collect(t, SHARDED_WEIGHTS, h->weights[t->step - 1]);
-}
-
-static struct engine_run go_kept(struct what *x, const struct way *w, struct history *h)
-{
-    set_spec(x, w);
-    struct engine_run r = {.P = w->sp,
-                           .dp = w->dp,
-                           .steps = STEPS,
-                           .isa = w->isa,
-                           .source = source_of(x),
-                           .after_step = h ? keep_weights : NULL,
-                           .arg = h};
-    engine_go(&r, &spec);
-    return r;
-}
-
-/* A weight that is moved before a step. */
-struct nudge {
-    int64_t step, at;
-    float to;
-    int distance; /* from the midpoint, in last bits of fp32 */
-};
-
-static void nudge_weight(struct train *t, int rank, void *arg)
-{
-    const struct nudge *g = arg;
-    if (t->step == g->step) sharded_write(&t->state, SHARDED_WEIGHTS, g->at, 1, &g->to);
-}
-
-/* The weights nearest to a midpoint before a step, each to be moved to its other side. */
-static void find_nearest(const struct history *h, int64_t n, int64_t step, struct nudge *g)
-{
-    for (int k = 0; k < NEAREST; k++) g[k] = (struct nudge){.distance = 1 << 16};
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t bits;
-        memcpy(&bits, &h->weights[step - 1][i], 4);
-        struct nudge now = {.step = step, .at = i, .distance = abs((int)(bits & 0xffff) - 0x8000)};
-        const bool up = (bits & 0xffff) + (bits >> 16 & 1) > 0x8000; /* a tie goes to even */
-        bits = (bits & 0xffff0000u) | (up ? 0x7fff : 0x8001);
-        memcpy(&now.to, &bits, 4);
-        for (int k = 0; k < NEAREST; k++)
-            if (now.distance < g[k].distance) {
-                const struct nudge farther = g[k];
-                g[k] = now;
-                now = farther;
-            }
-    }
-}
-
-/* What one bit of one weight is worth after a step: on one rank, of the weights most likely to be
- * rounded differently, each alone. */
-static void differ_by_a_bit(struct what *x, const struct way *plain, const struct engine_run *one,
-                            const struct history *h, int64_t step, struct noise *e)
-{
-    struct nudge g[NEAREST];
-    find_nearest(h, one->plan.n_params, step, g);
-    for (int k = 0; k < NEAREST; k++) {
-        set_spec(x, plain);
-        struct engine_run r = {.P = 1,
-                               .steps = STEPS,
-                               .source = source_of(x),
-                               .before_step = nudge_weight,
-                               .arg = &g[k]};
-        engine_go(&r, &spec);
-        differ(&r, one, e);
-        engine_free(&r);
-    }
-}
-
 /* ---- a product ------------------------------------------------------------------------------- */
 
-/* The same training on one rank twice more, and the product itself. */
-enum { ONE, CHUNKS, PORTABLE, PRODUCT, N_RUNS };
-
-/* The noise of a product, and how many times it the product may be off.
- *
- * fp32: two results of equal standing lie within e of the exact one each, so at most 2 e apart; e
- * itself is known from such a pair, which may by chance lie half as far apart as others: 4 times.
- *
- * bf16: last bits of fp32 decide how weights and activations are rounded, by chance none or ten of
- * them otherwise than on one rank, and a pair says nothing of another's chance. What one bit is
- * worth after each step does: 2 times. */
-static double noise_of(struct what *x, const struct way *plain, const struct engine_run *run,
-                       const struct history *h, struct noise *e)
-{
-    for (int i = CHUNKS; i <= PORTABLE; i++) differ(&run[i], &run[ONE], e);
-    for (int step = 1; step < STEPS && x->precision == PRECISION_BF16; step++)
-        differ_by_a_bit(x, plain, &run[ONE], h, step, e);
-    return x->precision == PRECISION_BF16 ? 2 : 4;
-}
-
-/* Below 2^-22 (4 roundings of fp32) results cannot be told apart. */
 static void check_product(struct what *x, const struct way *w)
 {
     static const struct way plain = {.dp = 1,
@@ -220,30 +90,30 @@ static void check_product(struct what *x, const struct way *w)
                                      .recompute = RECOMPUTE_NONE,
                                      .determinism = DET_RUN,
                                      .layout = LAYOUT_CONTIGUOUS};
-    static struct history h;
-    struct way ways[N_RUNS] = {plain, plain, plain, *w};
-    struct engine_run run[N_RUNS];
+    static struct job_spec trial, own;
+    struct engine_run one;
     struct noise e = {0}, d = {0};
     char which[200];
-    ways[CHUNKS].determinism = DET_RANKS;
-    ways[PORTABLE].isa = "portable";
-    for (int i = 0; i < N_RUNS; i++) run[i] = go_kept(x, &ways[i], i == ONE ? &h : NULL);
-    const struct engine_run *r = &run[PRODUCT];
-    differ(r, &run[ONE], &d);
+    set_spec(x, &plain);
+    trial = spec;
+    noise_measure(&(struct trial){&trial, source_of(x), STEPS}, &own, 2, &one, &e);
+    struct engine_run r = go(x, w, source_of(x));
+    noise_differ(&r, &one, &d);
     say(x, w, which, sizeof which);
-    const double f = noise_of(x, &plain, run, &h, &e), least = 0x1p-22;
-    CHECK_MSG(d.loss <= most(f * e.loss, 4 * least), "%s: loss %.3g, %.3g", which, d.loss, e.loss);
-    CHECK_MSG(d.norm <= most(f * e.norm, least), "%s: norm %.3g, %.3g", which, d.norm, e.norm);
-    CHECK_MSG(d.weights <= most(f * e.weights, least), "%s: weights %.3g, %.3g", which, d.weights,
-              e.weights);
-    CHECK_MSG(d.m <= most(f * e.m, least), "%s: m %.3g, %.3g", which, d.m, e.m);
-    CHECK_MSG(d.v <= most(f * e.v, least), "%s: v %.3g, %.3g", which, d.v, e.v);
+    CHECK_MSG(d.loss <= noise_most(e.loss, 4 * NOISE_LEAST), "%s: loss %.3g, %.3g", which, d.loss,
+              e.loss);
+    CHECK_MSG(d.norm <= noise_most(e.norm, NOISE_LEAST), "%s: norm %.3g, %.3g", which, d.norm,
+              e.norm);
+    CHECK_MSG(d.weights <= noise_most(e.weights, NOISE_LEAST), "%s: weights %.3g, %.3g", which,
+              d.weights, e.weights);
+    CHECK_MSG(d.m <= noise_most(e.m, NOISE_LEAST), "%s: m %.3g, %.3g", which, d.m, e.m);
+    CHECK_MSG(d.v <= noise_most(e.v, NOISE_LEAST), "%s: v %.3g, %.3g", which, d.v, e.v);
     if (x->precision == PRECISION_FP32)
         CHECK_MSG(d.loss <= 1e-5, "%s: loss off by %.3g", which, d.loss);
-    CHECK(r->plan.zero == (w->dp * w->sp > 1 ? w->zero : 0) && r->plan.dp == w->dp);
-    CHECK(r->plan.zero_group == (w->group && r->plan.zero ? w->group : r->plan.n_ranks));
-    check_norm(r, which);
-    for (int i = 0; i < N_RUNS; i++) engine_free(&run[i]);
+    CHECK(r.plan.zero == (w->dp * w->sp > 1 ? w->zero : 0) && r.plan.dp == w->dp);
+    CHECK(r.plan.zero_group == (w->group && r.plan.zero ? w->group : r.plan.n_ranks));
+    check_norm(&r, which);
+    engine_free(&one), engine_free(&r);
 }
 
 /* The i-th random number of a product, in [0, n). */
@@ -370,7 +240,8 @@ static void test_200_steps(void)
         engine_go(&r[i], &spec);
     }
     double worst = 0;
-    for (int64_t k = 0; k < steps; k++) worst = most(worst, fabs(r[0].loss[k] - r[1].loss[k]));
+    for (int64_t k = 0; k < steps; k++)
+        worst = noise_most(worst, fabs(r[0].loss[k] - r[1].loss[k]));
     CHECK_MSG(worst <= 1e-5, "losses of %lld steps differ by %.3g", (long long)steps, worst);
     /* It learns, so there is something to differ. */
     CHECK(r[0].loss[steps - 1] < (SANITIZED ? 1 : 0.9) * r[0].loss[0]);
@@ -417,14 +288,14 @@ static void test_uneven_targets(void)
         struct noise noise = {0}, d = {0};
         chunks.determinism = DET_RANKS;
         struct engine_run one = go(&x, &w, source), a = go(&x, &chunks, source);
-        differ(&a, &one, &noise);
+        noise_differ(&a, &one, &noise);
         w = (struct way){4, 2, zero, RECOMPUTE_FULL, LAYOUT_ZIGZAG, DET_RUN, NULL};
         struct engine_run r = go(&x, &w, source);
-        differ(&r, &one, &d);
-        CHECK_MSG(d.loss <= most(4 * noise.loss, 0x1p-20) && d.loss <= 1e-5, "zero %d: loss %.3g",
-                  zero, d.loss);
-        CHECK_MSG(d.weights <= most(4 * noise.weights, 0x1p-22), "zero %d: weights %.3g, %.3g",
-                  zero, d.weights, noise.weights);
+        noise_differ(&r, &one, &d);
+        CHECK_MSG(d.loss <= noise_most(4 * noise.loss, 0x1p-20) && d.loss <= 1e-5,
+                  "zero %d: loss %.3g", zero, d.loss);
+        CHECK_MSG(d.weights <= noise_most(4 * noise.weights, 0x1p-22),
+                  "zero %d: weights %.3g, %.3g", zero, d.weights, noise.weights);
         engine_free(&one), engine_free(&a), engine_free(&r);
     }
 }
@@ -477,7 +348,7 @@ static void load_first(struct train *t, int rank, void *arg)
         const float *want;
     } all[] = {
         {SHARDED_WEIGHTS, j->w}, {SHARDED_M, j->m}, {SHARDED_V, j->v}, {SHARDED_EMA, j->ema}};
-    const int64_t n = t->plan->n_params;
+    const int64_t n = param_count(&t->model.shape);
     for (int i = 0; i < 4; i++) {
         float *got = malloc((size_t)n * 4);
         if (!got) abort();
@@ -495,7 +366,7 @@ static void save_last(struct train *t, int rank, void *arg)
     struct err e = {0};
     if (t->step != (j->leg + 1) * LEG) return;
     engine_collect(t, SHARDED_EMA, j->ema_next);
-    comm_ledger_reset(t->model.world);
+    if (t->model.job) comm_ledger_reset(t->model.job);
     if (rank) {
         CHECK_MSG(!scatter_serve(&t->state, &e), "%s", e.text);
     } else {
@@ -505,7 +376,8 @@ static void save_last(struct train *t, int rank, void *arg)
         CHECK_MSG(!ckpt_save(j->dir, 1, &t->model.shape, &a, &s, &j->info, &e), "%s", e.text);
         CHECK_MSG(!scatter_end(&t->state, &e), "%s", e.text);
     }
-    j->moved[rank] = comm_ledger(t->model.world)[PURPOSE_CONTROL];
+    j->moved[rank] = (struct comm_count){0};
+    if (t->model.job) j->moved[rank] = comm_ledger(t->model.job)[PURPOSE_CONTROL];
 }
 
 /* Rank 0 has received every element of weights (in bf16 twice: the model's and the master's), m, v
@@ -517,12 +389,12 @@ static void check_moved(const struct journey *j, const struct plan *p)
         struct param t;
         param_get(&spec.model.shape, i, &t);
         const struct zero_range own = zero_range(&p->shards, zero_bucket(&p->shards, t.offset), 0);
+        const bool here = zero_bucket(&p->shards, t.offset) < p->pipe.first[1];
         const int64_t lo = t.offset > own.begin ? t.offset : own.begin;
         const int64_t end = t.offset + t.count, hi = end < own.end ? end : own.end;
-        others += t.count - (hi > lo ? hi - lo : 0);
+        others += p->zero ? t.count - (here && hi > lo ? hi - lo : 0) : here ? 0 : t.count;
     }
     const int n_arrays = p->precision == PRECISION_BF16 ? 5 : 4;
-    if (!p->zero) others = 0;
     for (int r = 1; r < p->n_ranks; r++) {
         sent += j->moved[r].bytes_sent;
         /* That rank 0 is still at it, and that it is done: also where there is nothing to give. */
@@ -533,8 +405,8 @@ static void check_moved(const struct journey *j, const struct plan *p)
     CHECK(sent == j->moved[0].bytes_received);
 }
 
-/* w: ranks of a ring, rings, stage, zero_group. */
-static void one_leg(struct journey *j, int precision, const int w[4])
+/* w: ranks of a ring, rings, zero, zero_group, stages of a pipeline (0: one). */
+static void one_leg(struct journey *j, int precision, const int w[5])
 {
     engine_spec(&spec, j->y.S);
     spec.model.shape.vocab = 258; /* the byte tokenizer's */
@@ -548,6 +420,7 @@ static void one_leg(struct journey *j, int precision, const int w[4])
     if (!j->ema_next) abort();
     struct engine_run r = {.P = w[0],
                            .dp = w[1],
+                           .pp = w[4],
                            .steps = LEG,
                            .first_step = j->leg * LEG,
                            .before_step = load_first,
@@ -563,14 +436,16 @@ static void one_leg(struct journey *j, int precision, const int w[4])
 }
 
 /* 4 -> 2 -> 8 ranks, one ring and two, every stage, groups and none; the order of the data is that
- * of one rank. */
+ * of one rank. Stages of a pipeline as well. */
 static void test_resume(void)
 {
-    static const int ways[][LEGS][4] = {{{4, 1, 1, 0}, {1, 2, 2, 0}, {4, 2, 3, 0}},
+    static const int ways[][LEGS][5] = {{{4, 1, 1, 0}, {1, 2, 2, 0}, {4, 2, 3, 0}},
                                         {{2, 2, 3, 0}, {2, 1, 0, 0}, {2, 4, 1, 0}},
                                         {{2, 2, 1, 2}, {1, 4, 3, 2}, {4, 2, 2, 4}},
-                                        {{4, 2, 3, 2}, {1, 2, 3, 1}, {3, 2, 2, 3}}};
-    for (int i = 0; i < 8; i++) {
+                                        {{4, 2, 3, 2}, {1, 2, 3, 1}, {3, 2, 2, 3}},
+                                        {{2, 1, 1, 0, 2}, {2, 2, 3, 2, 2}, {1, 1, 0, 0}},
+                                        {{1, 2, 2, 0}, {1, 1, 0, 0, 2}, {1, 4, 3, 0, 2}}};
+    for (int i = 0; i < 12; i++) {
         struct journey j = {.y = {.S = 50, .doc_len = 21, .vocab = 61}};
         struct err e = {0};
         snprintf(j.dir, sizeof j.dir, "/tmp/test_dp.XXXXXX");
@@ -578,8 +453,11 @@ static void test_resume(void)
         for (int leg = 0; leg < LEGS; leg++) {
             one_leg(&j, i & 1 ? PRECISION_BF16 : PRECISION_FP32, ways[i >> 1][leg]);
         }
-        for (int n = 0; n < LEG * LEGS * BATCH; n++)
-            CHECK_MSG(j.seen[n] == 1, "sample %d was taken %d times", n, j.seen[n]);
+        for (int n = 0; n < LEG * LEGS * BATCH; n++) {
+            const int pp = ways[i >> 1][n / (LEG * BATCH)][4];
+            const int want = pp > 1 ? 2 * pp : 1; /* each stage reads it for both of its passes */
+            CHECK_MSG(j.seen[n] == want, "sample %d was taken %d times", n, j.seen[n]);
+        }
         CHECK_MSG(!file_remove(j.dir, &e), "%s", e.text);
         free(j.w), free(j.m), free(j.v), free(j.ema);
     }

@@ -1,5 +1,5 @@
 /* Dynamic Sequence Parallelism: where every row must lie, byte by byte; attention over either
- * dimension against float64 from the definition; the fewest switches against all labellings. */
+ * dimension against float64 from the definition. */
 #include "tests/lib/test.h"
 
 #include <math.h>
@@ -469,114 +469,6 @@ static void test_mutants_are_caught(void)
 }
 #endif
 
-/* ---- the fewest switches --------------------------------------------------------------------- */
-
-/* Rows that leave a rank, counted one by one. */
-static int64_t rows_moved(const struct dsp_stage *s, int n_dims, int P, int from, int to)
-{
-    int64_t at[DSP_DIMS] = {0}, n = 0;
-    for (;;) {
-        const int64_t sf = (s->size[from] + P - 1) / P, st = (s->size[to] + P - 1) / P;
-        n += at[from] / sf != at[to] / st;
-        int d = 0;
-        while (d < n_dims && ++at[d] == s->size[d]) at[d++] = 0;
-        if (d == n_dims) return n;
-    }
-}
-
-struct best {
-    int64_t moved;
-    int n_switches;
-};
-
-/* All labellings. */
-static struct best brute(const struct dsp_stage *stage, int n, int n_dims, int P, int first,
-                         int last)
-{
-    struct best best = {INT64_MAX, 0};
-    int label[8] = {0};
-    for (;;) {
-        struct best b = {0, 0};
-        bool ok = true;
-        for (int i = 0; i < n; i++) ok = ok && !(stage[i].whole >> label[i] & 1);
-        for (int i = 0; ok && i <= n; i++) {
-            const int from = i ? label[i - 1] : first, to = i < n ? label[i] : last;
-            if (from < 0 || to < 0 || from == to) continue;
-            b.moved += rows_moved(&stage[i < n ? i : n - 1], n_dims, P, from, to);
-            b.n_switches++;
-        }
-        if (ok &&
-            (b.moved < best.moved || (b.moved == best.moved && b.n_switches < best.n_switches)))
-            best = b;
-        int i = 0;
-        while (i < n && ++label[i] == n_dims) label[i++] = 0;
-        if (i == n) return best;
-    }
-}
-
-static uint32_t next_random(uint32_t *s)
-{
-    *s = *s * 1664525u + 1013904223u;
-    return *s >> 16;
-}
-
-static void check_label(uint32_t *seed)
-{
-    struct dsp_stage stage[6];
-    int label[6];
-    const int n_dims = 2 + (int)(next_random(seed) % 3), n = 1 + (int)(next_random(seed) % 6);
-    const int P = 1 + (int)(next_random(seed) % 5);
-    const int first = (int)(next_random(seed) % (unsigned)(n_dims + 1)) - 1;
-    const int last = (int)(next_random(seed) % (unsigned)(n_dims + 1)) - 1;
-    int64_t size[DSP_DIMS], moved = -1;
-    for (int d = 0; d < DSP_DIMS; d++) size[d] = 1 + next_random(seed) % 5;
-    for (int i = 0; i < n; i++) {
-        stage[i].whole = next_random(seed) % (1u << n_dims);
-        if (next_random(seed) % 4) stage[i].whole &= stage[i].whole - 1; /* rarely all */
-        memcpy(stage[i].size, size, sizeof size);
-    }
-    const struct best want = brute(stage, n, n_dims, P, first, last);
-    const int got = dsp_label(stage, n, n_dims, P, first, last, label, &moved);
-    CHECK((got < 0) == (want.moved == INT64_MAX));
-    if (got < 0) return;
-    CHECK_MSG(got == want.n_switches && moved == want.moved,
-              "%d stages, %d dimensions, P %d: %d switches of %lld rows, want %d of %lld", n,
-              n_dims, P, got, (long long)moved, want.n_switches, (long long)want.moved);
-    for (int i = 0; i < n; i++) CHECK(!(stage[i].whole >> label[i] & 1));
-}
-
-/* A transformer of (spatial, temporal) pairs, the residual spread along space: two switches a pair,
- * none where one dimension is never looked along. */
-static void check_pairs(int P)
-{
-    enum { SPACE = 1, TIME = 2, PAIRS = 28 };
-    struct dsp_stage stage[4 * PAIRS];
-    int label[4 * PAIRS];
-    for (int i = 0; i < 4 * PAIRS; i++) {
-        static const unsigned whole[4] = {SPACE, 0, TIME, 0}; /* attention, the rest, ... */
-        stage[i] = (struct dsp_stage){.whole = whole[i % 4], .size = {31, 15}};
-    }
-    int64_t moved;
-    CHECK(dsp_label(stage, 4 * PAIRS, 2, P, 0, 0, label, &moved) == (2 * PAIRS));
-    const int64_t n[2] = {31, 15};
-    int64_t formula = 0;
-    for (int r = 0; r < P; r++)
-        formula += volume_switch(P, r, n, 0, 1, false).bytes_sent +
-                   volume_switch(P, r, n, 1, 1, false).bytes_sent;
-    CHECK(moved == PAIRS * formula);
-    for (int i = 0; i < 4 * PAIRS; i++) stage[i].whole &= TIME;
-    CHECK(dsp_label(stage, 4 * PAIRS, 2, P, 0, 0, label, &moved) == 0 && moved == 0);
-    stage[7].whole = SPACE | TIME; /* full attention: nothing is left to spread */
-    CHECK(dsp_label(stage, 4 * PAIRS, 2, P, 0, 0, label, NULL) == -1);
-}
-
-static void test_label(void)
-{
-    uint32_t seed = 7;
-    for (int i = 0; i < 400; i++) check_label(&seed);
-    for (int P = 1; P <= 8; P++) check_pairs(P);
-}
-
 /* ---- against other ways ---------------------------------------------------------------------- */
 
 /* Counted bytes of a pair's two switches against the alternatives: by their formulas, and the
@@ -615,7 +507,6 @@ int main(void)
     RUN(test_switch);
     RUN(test_split_and_gather);
     RUN(test_block);
-    RUN(test_label);
     RUN(test_ratios);
     return test_done("dsp");
 }

@@ -49,15 +49,27 @@ static void evaluate(struct train *t, int rank, void *arg)
     CHECK(t->model.placed_size == before && t->model.sp.shard.S == t->plan->S);
 }
 
-static struct engine_run training(int sp, int dp, int zero, int determinism, struct probe *p)
+/* A product of axes; 0: 1. */
+struct way {
+    int sp, dp, pp, tp, zero, determinism, strategy, layout;
+};
+
+static struct engine_run training(const struct way *w, struct probe *p)
 {
     static struct synth y = {.S = 70, .doc_len = 30, .vocab = 61};
     engine_spec(&spec, y.S);
-    spec.determinism = determinism;
-    spec.parallel.zero = zero;
+    spec.determinism = w->determinism ? w->determinism : DET_RUN;
+    spec.parallel.zero = w->zero;
+    spec.parallel.strategy = w->strategy;
+    spec.parallel.layout = w->layout;
+    spec.parallel.ulysses = w->strategy == STRATEGY_USP ? 2 : 0;
     spec.train.global_batch = 6;
-    struct engine_run r = {
-        .P = sp, .dp = dp, .steps = STEPS, .source = {synth_batch, synth_targets, &y}};
+    struct engine_run r = {.P = w->sp,
+                           .dp = w->dp,
+                           .pp = w->pp,
+                           .tp = w->tp,
+                           .steps = STEPS,
+                           .source = {synth_batch, synth_targets, &y}};
     if (p) {
         p->spec = &spec;
         r.before_step = evaluate;
@@ -88,22 +100,42 @@ static double slow_loss(int64_t *targets)
     return nll / (double)*targets;
 }
 
-/* Among them zero 3, where a ring without a window in the last round has weights to lend. */
+/* Among them zero 3, where a ring without a window in the last round has weights to lend, and ranks
+ * that share layers, each with the logits of some ids. */
+static const struct way ways[] = {
+    {.sp = 1},
+    {.sp = 2, .zero = 1},
+    {.sp = 3},
+    {.sp = 4, .zero = 2},
+    {.sp = 1, .dp = 2},
+    {.sp = 2, .dp = 2, .zero = 1},
+    {.sp = 1, .dp = 3, .zero = 3},
+    {.sp = 2, .dp = 2, .zero = 3},
+    {.sp = 1, .tp = 2},
+    {.sp = 1, .tp = 4},
+    {.sp = 2, .tp = 2},
+    {.sp = 1, .dp = 2, .tp = 2},
+    {.sp = 2, .dp = 2, .tp = 2, .zero = 3},
+    {.sp = 1, .pp = 2, .tp = 2},
+    {.sp = 2, .dp = 2, .pp = 2, .tp = 2},
+    {.sp = 2, .dp = 2, .pp = 2, .tp = 2, .zero = 3},
+    {.sp = 4, .pp = 2, .strategy = STRATEGY_USP, .layout = LAYOUT_ZIGZAG},
+    {.sp = 4, .pp = 2, .tp = 2, .strategy = STRATEGY_USP, .layout = LAYOUT_ZIGZAG},
+};
+
 static void test_every_layout(void)
 {
-    static const int ways[][3] = {{1, 1, 0}, {2, 1, 1}, {3, 1, 0}, {4, 1, 2},
-                                  {1, 2, 0}, {2, 2, 1}, {1, 3, 3}, {2, 2, 3}};
     static struct probe p;
     int64_t targets;
     const double first = slow_loss(&targets); /* before any step: the weights of the seed */
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         p = (struct probe){0};
-        struct engine_run r = training(ways[i][0], ways[i][1], ways[i][2], DET_RUN, &p);
+        struct engine_run r = training(&ways[i], &p);
         const struct eval *v = &p.got[0][0];
-        CHECK(v->targets == targets && v->windows == WINDOWS && v->ledger_equal);
+        CHECK(v->targets == targets && v->windows == WINDOWS);
+        CHECK_MSG(v->ledger_equal, "way %zu: the ledger differs", i);
         CHECK(v->n_bytes == targets); /* a vocabulary of 61: every target is a byte */
-        CHECK_MSG(fabs(v->loss / first - 1) <= 1e-6, "sp %d dp %d: %.9g, want %.9g", ways[i][0],
-                  ways[i][1], v->loss, first);
+        CHECK_MSG(fabs(v->loss / first - 1) <= 1e-6, "way %zu: %.9g, want %.9g", i, v->loss, first);
         for (int rank = 1; rank < r.plan.n_ranks; rank++)
             for (int k = 0; k < STEPS; k++)
                 CHECK(!memcmp(&p.got[rank][k], &p.got[0][k], sizeof *v));
@@ -117,9 +149,9 @@ static void test_leaves_no_trace(void)
 {
     static struct probe p;
     for (int way = 0; way < 3; way++) {
-        const int sp = (int[]){1, 3, 4}[way], det = way == 2 ? DET_RANKS : DET_RUN;
-        struct engine_run without = training(sp, 1, 1, det, NULL),
-                          with = training(sp, 1, 1, det, &p);
+        const struct way w = {
+            .sp = (int[]){1, 3, 4}[way], .zero = 1, .determinism = way == 2 ? DET_RANKS : DET_RUN};
+        struct engine_run without = training(&w, NULL), with = training(&w, &p);
         const size_t size = (size_t)with.plan.n_params * 4;
         CHECK(!memcmp(with.loss, without.loss, STEPS * sizeof(double)));
         CHECK(with.weights && without.weights && !memcmp(with.weights, without.weights, size));
@@ -132,13 +164,14 @@ static void test_leaves_no_trace(void)
 static void test_bits(void)
 {
     static struct probe one, p;
-    struct engine_run r = training(1, 1, 0, DET_RANKS, &one);
+    struct way w = {.sp = 1, .determinism = DET_RANKS};
+    struct engine_run r = training(&w, &one);
     engine_free(&r);
-    for (int sp = 2; sp <= 8; sp *= 2) {
-        r = training(sp, 1, 0, DET_RANKS, &p);
+    for (w.sp = 2; w.sp <= 8; w.sp *= 2) {
+        r = training(&w, &p);
         for (int k = 0; k < STEPS; k++)
-            CHECK_MSG(p.got[0][k].loss == one.got[0][k].loss, "sp %d step %d: %.17g, %.17g", sp, k,
-                      p.got[0][k].loss, one.got[0][k].loss);
+            CHECK_MSG(p.got[0][k].loss == one.got[0][k].loss, "sp %d step %d: %.17g, %.17g", w.sp,
+                      k, p.got[0][k].loss, one.got[0][k].loss);
         engine_free(&r);
     }
 }
@@ -148,7 +181,7 @@ static void test_ledger_tells(void)
 {
     static struct probe p;
     p = (struct probe){.falsify = true};
-    struct engine_run r = training(3, 1, 1, DET_RUN, &p);
+    struct engine_run r = training(&(struct way){.sp = 3, .zero = 1}, &p);
     for (int rank = 0; rank < 3; rank++) CHECK(!p.got[rank][0].ledger_equal);
     engine_free(&r);
 }

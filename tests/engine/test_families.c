@@ -183,17 +183,21 @@ static bool same_tensor(const struct st_file *a, const struct st_tensor *t, cons
 static void check_saved(const char *name, const struct model_shape *m, const void *params)
 {
     char a[SHA256_HEX], b[SHA256_HEX];
+    struct sha256 sha;
     static struct model_shape back;
     CHECK_MSG(hf_save(in_dir("saved"), m, DT_BF16, params, &e) == 0, "%s", e.text);
     struct st_file *old = st_open(golden(name, "model.safetensors"), &e);
     struct st_file *new = st_open(in_dir("saved/model.safetensors"), &e);
     CHECK(old && new &&st_count(new) == param_tensors(m));
-    for (int i = 0; old && new &&i < st_count(new); i++)
+    sha256_init(&sha);
+    for (int i = 0; old && new &&i < st_count(new); i++) {
         CHECK_MSG(same_tensor(new, st_at(new, i), old), "%s: %s", name, st_at(new, i)->name);
+        sha256_add(&sha, st_data(new, st_at(new, i)), (size_t)st_at(new, i)->size);
+    }
+    sha256_hex(&sha, b);
     st_close(old);
     st_close(new);
     CHECK(hf_weights_digest(m, DT_BF16, params, a, &e) == 0);
-    CHECK(hf_file_digest(in_dir("saved/model.safetensors"), b, &e) == 0);
     CHECK_STR(a, b);
     CHECK_MSG(hf_config_read(in_dir("saved"), &back, &e) == 0, "%s: %s", name, e.text);
     CHECK_MSG(!hf_shape_diff(m, &back), "%s: %s", name, hf_shape_diff(m, &back));
@@ -218,7 +222,7 @@ static void check_directory(const char *name)
     /* arrays in the same layout: moments, gradients */
     const struct hf_flat flats[] = {{.prefix = "m:", .dtype = DT_F32, .read = give, .arg = whole},
                                     {.prefix = "v:", .dtype = DT_F32, .data = whole}};
-    CHECK(hf_write_flats(in_dir("flat.safetensors"), &m, flats, 2, &e) == 0);
+    CHECK(hf_write_flats(in_dir("flat.safetensors"), &m, flats, 2, NULL, &e) == 0);
     struct st_file *f = st_open(in_dir("flat.safetensors"), &e);
     for (int i = 0; f && i < 2; i++) {
         CHECK(hf_read_flat(f, &m, flats[i].prefix, flat, &e) == 0);

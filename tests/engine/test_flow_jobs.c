@@ -18,7 +18,9 @@
 static char scratch[64], prepared_id[80], step_dir[1300], ema_dir[1300];
 static struct gang g; /* 100 KiB: not on the stack */
 
-static const int families[] = {FAMILY_STDIT3, FAMILY_STDIT, FAMILY_LATTE, FAMILY_T2D};
+enum { NOISE = 1 << 16 }; /* beside a family: it predicts noise and its variance */
+static const int families[] = {FAMILY_STDIT3, FAMILY_STDIT,         FAMILY_LATTE,
+                               FAMILY_T2D,    FAMILY_LATTE | NOISE, FAMILY_STDIT | NOISE};
 enum { FAMILIES = sizeof families / sizeof *families };
 
 static struct model_shape small_model(int family)
@@ -57,7 +59,8 @@ static struct order *make_order(int kind, int family, int sp, const char *name)
 {
     struct order *o = order_new((enum job_kind)kind, scratch, prepared_id, name);
     struct job_spec *s = &o->spec;
-    s->model.shape = small_model(family);
+    s->model.shape = small_model(family & ~NOISE);
+    if (family & NOISE) s->objective.type = OBJECTIVE_IDDPM;
     s->data.n_train = s->eval.n_data = 1;
     add_source(s, &s->data.train[0], "train");
     add_source(s, &s->eval.data[0], "held");
@@ -69,7 +72,7 @@ static struct order *make_order(int kind, int family, int sp, const char *name)
     s->train.global_batch = 4;
     s->optim.lr = 1e-2;
     s->ema.decay = 0.5;
-    s->objective.frame_mask[1] = 0.2;
+    s->objective.frame_mask[1] = family & NOISE ? 0 : 0.2;
     s->eval.every_steps = 4;
     s->eval.at_start = 1;
     s->checkpoint.every_steps = 5;
@@ -145,16 +148,18 @@ static void test_train(void)
 
 /* Killed at its first checkpoint and started again, also on another number of ranks: what it draws
  * depends on the step alone, and under "ranks" nothing depends on the ranks. */
-static void test_resume(void)
+static void check_resume(int family)
 {
-    char want[80], sha[80];
-    struct order *o = make_order(JOB_TRAIN, FAMILY_STDIT3, 2, "whole");
+    char want[80], sha[80], name[32];
+    snprintf(name, sizeof name, "whole-%d", family);
+    struct order *o = make_order(JOB_TRAIN, family, 2, name);
     o->spec.determinism = DET_RANKS;
     if (gang_runs(&g, o)) text(g.result, "weights_sha256", want, sizeof want);
     text(g.result, "checkpoint", step_dir, sizeof step_dir);
     snprintf(ema_dir, sizeof ema_dir, "%.*s/hf_ema", (int)sizeof ema_dir - 8, step_dir);
     free(o);
-    o = make_order(JOB_TRAIN, FAMILY_STDIT3, 2, "killed");
+    snprintf(name, sizeof name, "killed-%d", family);
+    o = make_order(JOB_TRAIN, family, 2, name);
     o->spec.determinism = DET_RANKS;
     struct err e = {0};
     CHECK_MSG(!family_check(&o->spec, &e), "%s: %s", e.field, e.text);
@@ -168,6 +173,12 @@ static void test_resume(void)
     CHECK(g.n_steps > 0 && g.step[0].step > 4);
     CHECK_STR(text(g.result, "weights_sha256", sha, sizeof sha), want);
     free(o);
+}
+
+static void test_resume(void)
+{
+    check_resume(FAMILY_LATTE | NOISE);
+    check_resume(FAMILY_STDIT3); /* whose average the next test reads */
 }
 
 /* The averaged weights are a model.path. */

@@ -202,7 +202,7 @@ static double distance(const float *got, const float *want, int64_t n)
     return sqrt(diff / norm);
 }
 
-static const char *const names[] = {"stdit3", "latte", "t2d_plain"};
+static const char *const names[] = {"stdit3", "latte", "t2d_plain", "latte_noise", "stdit_noise"};
 enum { N_NAMES = sizeof names / sizeof names[0] };
 
 /* ---- against the golden ---------------------------------------------------------------------- */

@@ -11,18 +11,23 @@
 #include "worker/family/shape.h"
 #include "worker/train/eval.h"
 
-static const int families[] = {FAMILY_STDIT3, FAMILY_STDIT, FAMILY_LATTE, FAMILY_T2D};
+enum { NOISE = 1 << 16 }; /* beside a family: it predicts noise and its variance */
+static const int families[] = {FAMILY_STDIT3, FAMILY_STDIT,         FAMILY_LATTE,
+                               FAMILY_T2D,    FAMILY_LATTE | NOISE, FAMILY_STDIT | NOISE};
 enum { FAMILIES = sizeof families / sizeof *families, STEPS = 3, BATCH = 4 };
 
 static char scratch[64];
 static struct data *data;
 
-static void spec_of(struct job_spec *s, int family)
+static void spec_of(struct job_spec *s, int which)
 {
     struct err x = {0};
+    const bool noise = which & NOISE;
+    const int family = which & ~NOISE;
     engine_spec(s, 1);
     s->model.shape = shape_of(family);
     if (family == FAMILY_LATTE) s->model.shape.type_vocab = LATENTS_USUAL + 1;
+    s->model.shape.trained_on = noise ? OBJECTIVE_IDDPM : OBJECTIVE_RECTIFIED_FLOW;
     CHECK_MSG(!family_complete(&s->model.shape, &x), "%s", x.text);
     s->data.seq_len = LATENTS_FRAMES * LATENTS_HEIGHT * LATENTS_WIDTH;
     s->data.frames = LATENTS_FRAMES;
@@ -34,7 +39,7 @@ static void spec_of(struct job_spec *s, int family)
     s->objective.timestep = TIMESTEP_LOGIT_NORMAL;
     s->objective.transform = 1;
     s->objective.text_dropout = 0.3;
-    for (int i = 0; i < 4; i++) s->objective.frame_mask[i] = 0.15;
+    for (int i = 0; i < 4; i++) s->objective.frame_mask[i] = noise ? 0 : 0.15;
 }
 
 struct orders {
@@ -237,7 +242,10 @@ static void check_told(const struct flow_source *s, const struct flow_item *x,
     const int which = (int)x->sample.label;
     const struct latents_made *made = &latents_usual[which];
     CHECK(l->height == (double)made->height && l->width == (double)made->width && l->fps == 24);
-    CHECK(l->t == 1000 * x->draw.t && l->t > 0 && l->t < 1000);
+    if (shape_of_noise(m))
+        CHECK(l->t == x->draw.t && l->t >= 0 && l->t < 1000 && l->t == floor(l->t));
+    else
+        CHECK(l->t == 1000 * x->draw.t && l->t > 0 && l->t < 1000);
     CHECK(l->dropped == x->draw.no_caption);
     CHECK(l->n_text == (m->caption_channels ? made->L : 0));
     if (m->type_vocab) CHECK(l->label == (l->dropped ? LATENTS_USUAL : which));
@@ -262,7 +270,7 @@ static void check_batch(const struct flow_source *s, int64_t n, int P, int r, st
     CHECK(!shard_init_units(&sh, grid[0], grid[1], P, r, false, &e));
     const int64_t share = (grid[1] + P - 1) / P, alt = share * grid[0], T = sh.T;
     b.group[0] = room(T), b.group[1] = room(alt);
-    l->patches = room(T * 8), l->target = room(T * 8), l->weight = room(T * 4);
+    l->patches = room(T * 8), l->target = room(T * 16), l->weight = room(T * 4);
     l->text = room(3 * 6);
     CHECK_MSG(!flow_batch(s, &sh, n, &b, &e), "%s", e.text);
     for (int64_t i = 0; i < T; i++)
@@ -291,7 +299,7 @@ static void test_batch(void)
             orders_open(&o, &s);
             for (int64_t n = 0; n < 20; n++)
                 for (int r = 0; r < P; r++) check_batch(&o.source[SET_TRAIN], n, P, r, &c);
-            CHECK(c.clean > 0 && c.mute > 0 && c.mute < 20 * P);
+            CHECK((c.clean > 0) == !(families[i] & NOISE) && c.mute > 0 && c.mute < 20 * P);
             orders_close(&o);
         }
 }

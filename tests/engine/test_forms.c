@@ -276,9 +276,34 @@ static void test_refusals(void)
     s->parallel.strategy = STRATEGY_ULYSSES;
     s->determinism = DET_RANKS;
     check_refused(s, "parallel.sp", "2 KV heads");
+    s = asked(8); /* of 4 query and 2 KV heads */
+    s->parallel.strategy = STRATEGY_USP;
+    CHECK_MSG(family_check(s, &e) == 0, "%s", e.text);
+    CHECK(s->parallel.ulysses == 2 && s->parallel.layout == LAYOUT_ZIGZAG);
+    s->parallel.ulysses = 3;
+    check_refused(s, "parallel.ulysses", "does not divide parallel.sp 8");
+    s->parallel.ulysses = 8;
+    check_refused(s, "parallel.ulysses", "4 attention heads");
+    s->parallel.ulysses = 4;
+    CHECK_MSG(family_check(s, &e) == 0, "%s", e.text);
+    s->parallel.layout = LAYOUT_CONTIGUOUS;
+    s->determinism = DET_RANKS;
+    check_refused(s, "parallel.ulysses", "2 KV heads");
+    s->parallel.ulysses = 2;
+    CHECK_MSG(family_check(s, &e) == 0, "%s", e.text);
+    s->parallel.strategy = STRATEGY_ULYSSES;
+    check_refused(s, "parallel.ulysses", "not \"ulysses\"");
+    s->parallel.strategy = STRATEGY_AUTO;
+    check_refused(s, "parallel.ulysses", "not \"auto\"");
+    s = asked(4);
+    s->model.shape.family = FAMILY_TNL;
+    s->model.shape.n_kv_heads = s->model.shape.n_heads;
+    s->parallel.strategy = STRATEGY_USP;
+    s->parallel.form = FORM_AUTO;
+    check_refused(s, "parallel.strategy", "use \"lasp\"");
     s = asked(4);
     s->parallel.strategy = STRATEGY_TP;
-    check_refused(s, "parallel.strategy", "tensor");
+    check_refused(s, "parallel.strategy", "parallel.tp");
 }
 
 int main(void)

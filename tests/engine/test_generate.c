@@ -57,6 +57,8 @@ static void generate_body(struct ranks *g, int rank, void *arg)
     if (!rc) told_check(&told, PROGRESS_REQUESTS, (double)out.n_resumed, (double)j->p.n);
     if (!rc && !out.n_resumed) CHECK(told.n_inside > t->model.shape.n_layers);
     if (!rc && !out.n_resumed) CHECK(told.at.tokens == out.n_tokens);
+    if (!rc && !out.n_resumed) CHECK(out.prefill.n == out.n_prompt_tokens && out.prefill.us > 0);
+    if (!rc && !out.n_resumed) CHECK(out.decode.n <= out.n_tokens && out.decode.n > 0);
     if (rc) ranks_fail(g, rank, &e);
     if (!rc && rank == 0) {
         j->out = out;

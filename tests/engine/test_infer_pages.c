@@ -11,8 +11,8 @@
 #define VOCAB  65536
 #define PROMPT 600
 #define ROOM   64
-#define OTHER  ((int64_t)256 << 10) /* libc, answers of ROOM tokens */
-#define STACK  (4 << 20)            /* of a thread: two models as data of 1.7 MB */
+#define OTHER  ((int64_t)256 << 10)                      /* libc, answers of ROOM tokens */
+#define STACK  (2 * sizeof(struct sections) + (1 << 20)) /* of a thread: two models as data */
 
 static char scratch[64];
 static struct tiny_rank ready; /* one rank's, touched before anything is measured */

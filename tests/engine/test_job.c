@@ -525,7 +525,7 @@ static void test_zigzag_is_refused_in_one_sentence(void)
     }
 }
 
-/* Latte and STDiT 1.0 as published predict noise: that these weights do not must be said, by their
+/* Latte and STDiT 1.0 as published predict noise: weights that do not are told apart by their
  * directory or by the job. Ways: model.config; a path; one that says it; the job says it. */
 static void test_published_objectives(void)
 {
@@ -552,16 +552,45 @@ static void test_published_objectives(void)
                 if (way) put(&s, &s.model.path, "/m");
                 if (way == 2) s.model.shape.trained_on = OBJECTIVE_RECTIFIED_FLOW;
                 if (way == 3) s.objective.type = OBJECTIVE_RECTIFIED_FLOW;
-                const bool asks = f < 2 && way == 1;
-                CHECK_MSG(family_check(&s, &e) == (asks ? -1 : 0), "%s", e.text);
-                if (asks)
-                    CHECK_MSG(!strcmp(e.field, "objective.type") && strstr(e.text, "noise") &&
-                                  strstr(e.text, "\"rectified_flow\"") &&
-                                  strstr(e.text, f ? "STDiT" : "Latte"),
-                              "%s: %s", e.field, e.text);
-                else
-                    CHECK(s.objective.type == OBJECTIVE_RECTIFIED_FLOW && !family_check(&s, &e));
+                const bool noise = f < 2 && way == 1;
+                const int32_t want = noise ? OBJECTIVE_IDDPM : OBJECTIVE_RECTIFIED_FLOW;
+                CHECK_MSG(!family_check(&s, &e), "%s", e.text);
+                CHECK(s.objective.type == want && s.model.shape.trained_on == want);
+                const char *needs = spec_needs(&s, 6); /* a node before iddpm gets no such job */
+                CHECK_MSG((needs && strstr(needs, "iddpm")) == noise, "%s", needs ? needs : "");
+                CHECK(!family_check(&s, &e));
             }
+}
+
+/* What the prediction of noise has no use for, and weights of another objective. */
+static void test_noise_rules(void)
+{
+    static const char *const fields[] = {
+        "objective.type", "objective.transform", "objective.frame_mask.tail",
+        "sampling.steps", "sampling.steps",      "objective.type",
+        "objective.type"};
+    static struct job_spec s;
+    for (int i = 0; i < 7; i++) {
+        struct err e = {0};
+        good(&s, i < 3 ? JOB_TRAIN : JOB_GENERATE);
+        s.model.shape.family = FAMILY_LATTE;
+        s.model.shape.vocab = 0;
+        s.data.seq_len = 0;
+        s.data.frames = 2, s.data.height = s.data.width = 4;
+        s.input.prompt = 0;
+        s.data.train[0].format = DATA_LATENTS;
+        if (s.kind == JOB_GENERATE) put(&s, &s.input.source.path, "r.jsonl");
+        if (s.kind == JOB_GENERATE) s.input.source.format = DATA_JSONL;
+        s.objective.type = i == 6 ? OBJECTIVE_MASKED_LM : OBJECTIVE_IDDPM;
+        if (i == 0) s.model.shape.in_channels = s.model.shape.out_channels = 4;
+        if (i == 1) s.objective.transform = 0;
+        if (i == 2) s.objective.frame_mask[2] = 0.1;
+        if (i == 3) s.sampling.steps = 1;
+        if (i == 4) s.sampling.steps = 1001;
+        if (i == 5) s.model.shape.trained_on = OBJECTIVE_RECTIFIED_FLOW;
+        CHECK(family_check(&s, &e) == -1);
+        CHECK_MSG(!strcmp(e.field, fields[i]), "%d: %s: %s", i, e.field, e.text);
+    }
 }
 
 static void test_infer_rules(void)
@@ -697,6 +726,7 @@ int main(void)
     RUN(test_auto_waits_for_the_family);
     RUN(test_zigzag_is_refused_in_one_sentence);
     RUN(test_published_objectives);
+    RUN(test_noise_rules);
     RUN(test_infer_rules);
     RUN(test_data_rules);
     RUN(test_tls_is_for_tcp);

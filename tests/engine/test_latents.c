@@ -451,10 +451,12 @@ struct rows {
 
 static struct rows rows_new(int64_t n_rows, int64_t values)
 {
-    struct rows r = {malloc((size_t)(n_rows * values) * 4), malloc((size_t)(n_rows * values) * 4),
+    struct rows r = {malloc((size_t)(n_rows * values) * 4),
+                     malloc((size_t)(2 * n_rows * values) * 4),
                      malloc((size_t)(n_rows * values) * 4), malloc((size_t)n_rows * 4)};
     if (!r.patches || !r.target || !r.weight || !r.group) abort();
-    for (int64_t i = 0; i < n_rows * values; i++) r.patches[i] = r.target[i] = r.weight[i] = NAN;
+    for (int64_t i = 0; i < n_rows * values; i++) r.patches[i] = r.weight[i] = NAN;
+    for (int64_t i = 0; i < 2 * n_rows * values; i++) r.target[i] = NAN;
     return r;
 }
 
@@ -465,7 +467,8 @@ static void rows_free(struct rows *r)
 
 /* The definition, a value at a time: where each lies, what it is, and how many count. */
 static void check_rows(const struct latents_sample *x, const struct flow_draw *d,
-                       const struct flow_rows *w, const struct rows *r, int64_t *counted)
+                       const struct flow_rows *w, const struct rows *r, int64_t n_targets,
+                       int64_t *counted)
 {
     const int64_t *p = w->patch, n = p[0] * p[1] * p[2], C = x->C;
     for (int64_t i = 0; i < w->share; i++)
@@ -481,12 +484,13 @@ static void check_rows(const struct latents_sample *x, const struct flow_draw *d
                     const bool in = real && frame < x->T && h < x->H && v < x->W;
                     const int64_t at = ((c * x->T + frame) * x->H + h) * x->W + v;
                     const float z = in ? value(at, 0) : 0;
-                    const double time = clean ? 0 : d->t;
                     float e1 = 0;
                     if (in) flow_noise(11, FLOW_TRAIN, 5, at, 1, &e1);
                     CHECK(r->patches[(row * C + c) * n + k] ==
-                          (in ? (float)((1 - time) * z + time * e1) : 0));
-                    CHECK(r->target[(row * n + k) * C + c] == z - e1);
+                          (in ? (float)((clean ? 1 : d->keep) * z + (clean ? 0 : d->noise) * e1)
+                              : 0));
+                    const float *target = r->target + (row * n + k) * n_targets + c;
+                    CHECK(n_targets == C ? *target == z - e1 : *target == e1 && target[C] == z);
                     CHECK(r->weight[row * n + k] == (in && !clean));
                     *counted += in && !clean;
                 }
@@ -494,7 +498,7 @@ static void check_rows(const struct latents_sample *x, const struct flow_draw *d
 }
 
 /* Sizes that patches do not divide, more ranks than rows of patches, frames given clean. */
-static void test_rows(void)
+static void check_ranks(const struct flow_draw *draw, int64_t n_targets)
 {
     static const struct shape s = {3, 5, 5, 7, 2, 3, ST_F32};
     struct latents_sample x;
@@ -505,7 +509,6 @@ static void test_rows(void)
     struct order_options oo = latents_order_options(spec, SET_TRAIN);
     struct data_order *o = order_open(d, &oo);
     CHECK(latents_sample(o, 0, &x, &e) == 0);
-    struct flow_draw draw = {.t = 0.375, .T = 3, .clean_head = 1};
     for (int P = 1; P <= 12; P += P < 4 ? 1 : 4) {
         struct flow_rows w = {.patch = {2, 2, 3}};
         int64_t counted = 0;
@@ -515,17 +518,26 @@ static void test_rows(void)
         for (int rank = 0; rank < P; rank++) {
             w.s0 = rank * w.share;
             struct rows r = rows_new(w.share * 3, 3 * 12);
-            const struct flow_out out = {r.patches, r.target, r.weight, r.group};
-            CHECK_MSG(flow_fill(d, &x, &draw, 11, 5, &w, &out, &e) == 0, "%s", e.text);
-            check_rows(&x, &draw, &w, &r, &counted);
+            const struct flow_out out = {r.patches, r.target, r.weight, r.group, n_targets};
+            CHECK_MSG(flow_fill(d, &x, draw, 11, 5, &w, &out, &e) == 0, "%s", e.text);
+            check_rows(&x, draw, &w, &r, n_targets, &counted);
             rows_free(&r);
         }
-        CHECK_MSG(counted == flow_targets(&x, &draw, 2), "P %d: %lld values, %lld counted", P,
-                  (long long)flow_targets(&x, &draw, 2), (long long)counted);
-        CHECK(counted == 3 * 3 * 5 * 7);
+        CHECK_MSG(counted == flow_targets(&x, draw, 2), "P %d: %lld values, %lld counted", P,
+                  (long long)flow_targets(&x, draw, 2), (long long)counted);
+        CHECK(counted == (draw->clean_head ? 3 : 5) * 3 * 5 * 7);
     }
     data_order_close(o);
     data_close(d);
+}
+
+static void test_rows(void)
+{
+    const struct flow_draw flow = {
+        .t = 0.375, .told = 375, .keep = 0.625, .noise = 0.375, .T = 3, .clean_head = 1};
+    const struct flow_draw noise = {.t = 600, .told = 600, .keep = 0.28, .noise = 0.96, .T = 3};
+    check_ranks(&flow, 3);
+    check_ranks(&noise, 6);
 }
 
 int main(void)

@@ -23,8 +23,8 @@ static const char *const kind_names[RUN_KINDS] = {"train", "eval",  "verify",
 struct job {
     enum run_kind kind;
     const struct way *way;
-    int sp, dp, zero, group; /* zero_group; 0: all */
-    struct trial t;          /* its spec and the data's id */
+    int sp, dp, pp, zero, group; /* pp 0: 1; zero_group 0: all */
+    struct trial t;              /* its spec and the data's id */
     char dir[128];
     uint32_t hidden; /* of the last rank */
     /* out: the verdict of rank 0; messages that the last rank has not counted where they are
@@ -237,8 +237,9 @@ static void set_spec(struct job *j)
     struct err e = {0};
     trial_set(&j->t, j->way, j->sp, SEQ, PRECISION_FP32);
     s->kind = kinds[j->kind];
-    s->resources.ranks = j->sp * j->dp;
+    s->resources.ranks = j->sp * j->dp * (j->pp ? j->pp : 1);
     s->parallel.sp = j->sp;
+    s->parallel.pp = j->pp;
     s->parallel.dp = j->dp;
     if (j->kind <= EVAL) {
         s->train.steps = STEPS;
@@ -291,7 +292,8 @@ static uint32_t planned(const struct job *j)
         if (c[i].messages_sent || c[i].messages_received) mask |= 1u << i;
     if (j->kind == GENERATE && !diffusion(j) && plan_decode_comm(m, p.sp).messages_sent)
         mask |= 1u << PURPOSE_DECODE;
-    if (j->kind == VERIFY) mask |= 1u << PURPOSE_VERIFY;
+    /* The first ring sends what is compared. */
+    if (j->kind == VERIFY && j->dp == 1) mask |= 1u << PURPOSE_VERIFY;
     return mask;
 }
 
@@ -378,6 +380,21 @@ static void test_rings(void)
     run_in(WAY_TNL_RING, 4, 2, 3, 2, 1 << TRAIN | 1 << EVAL);
 }
 
+/* Samples between stages, logits and gradients on their way to rank 0. */
+static void test_stages(void)
+{
+    static const struct {
+        int way, sp, dp;
+    } some[] = {{WAY_ULYSSES, 3, 1}, {WAY_BERT_RSA, 3, 2}, {WAY_TNL_RING, 4, 1}};
+    static struct job j;
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
+        j = (struct job){.kind = VERIFY, .way = &ways[some[i].way], .pp = 2};
+        j.sp = some[i].sp;
+        j.dp = some[i].dp;
+        check(&j);
+    }
+}
+
 static void write_requests(void)
 {
     static const char text[] = "{\"custom_id\":\"a\",\"label\":1,\"height\":48,\"width\":64,"
@@ -402,6 +419,7 @@ int main(void)
     RUN(test_states);
     RUN(test_switches);
     RUN(test_rings);
+    RUN(test_stages);
     CHECK(n_faults > 100);
     if (file_remove(scratch, &e)) printf("  %s\n", e.text);
     return test_done("ledger");

@@ -382,14 +382,22 @@ out:
     free(o);
 }
 
-/* With any number of ranks and rings the same loss; and what a score job of the same text says. */
+/* With any number of ranks, rings, stages and ranks that share layers the same loss; and what a
+ * score job of the same text says. */
 static void test_eval_is_exact(void)
 {
-    char hf[1400] = "";
-    for (int way = 0; way < 4; way++) {
-        struct order *o = make_order((int[]){1, 3, 1, 2}[way],
-                                     (const char *[]){"e1", "e3", "e2x1", "e2x2"}[way]);
-        o->spec.parallel.dp = way < 2 ? 1 : 2;
+    static const struct {
+        const char *name;
+        int sp, dp, pp, tp;
+    } ways[] = {{"e1", 1, 1, 1, 1},     {"e3", 3, 1, 1, 1},   {"e2x1", 1, 2, 1, 1},
+                {"e2x2", 2, 2, 1, 1},   {"e1t2", 1, 1, 1, 2}, {"e2t2", 2, 1, 1, 2},
+                {"e2x1t2", 1, 2, 1, 2}, {"e1p2", 1, 1, 2, 1}, {"e1p2t2", 1, 1, 2, 2}};
+    char hf[1400] = "", buf[64];
+    for (int way = 0; way < (int)(sizeof ways / sizeof *ways); way++) {
+        struct order *o = make_order(ways[way].sp, ways[way].name);
+        o->spec.parallel.dp = ways[way].dp;
+        o->spec.parallel.pp = ways[way].pp;
+        o->spec.parallel.tp = ways[way].tp;
         o->spec.eval.every_steps = 20;
         o->spec.eval.at_start = 1;
         if (run_ok(o))
@@ -398,10 +406,22 @@ static void test_eval_is_exact(void)
                 const double want = eval_loss[i ? 5 : 0];
                 /* the first from equal weights: the bar of one forward; the last after 20 steps. */
                 const double rel = ev ? fabs(number(ev->json, "loss") / want - 1) : 1;
-                CHECK_MSG(rel <= (i ? 1e-5 : 1e-6), "way %d: off by %g", way, rel);
+                CHECK_MSG(rel <= (i ? 1e-5 : 1e-6), "%s: off by %g", ways[way].name, rel);
             }
+        CHECK_STR(text(g.result, "ledger", buf, sizeof buf), "equal");
         if (way == 0) text(g.result, "hf", hf, sizeof hf);
         free(o);
+    }
+    for (int i = 0; i < 2; i++) { /* weights of files, in slices and in stages */
+        struct order *v = make_order(2, i ? "verify-p2" : "verify-t2");
+        v->spec.kind = JOB_VERIFY;
+        *(i ? &v->spec.parallel.pp : &v->spec.parallel.tp) = 2;
+        v->spec.model.path = tiny_text(&v->spec, hf);
+        v->spec.eval.n_data = 0;
+        v->spec.verify.max_tokens = 40;
+        if (run_ok(v)) CHECK_MSG(strstr(g.result, "\"equal\":true"), "%s", g.result);
+        if (i) CHECK_MSG(strstr(g.result, "\"stages\":2,\"samples\":3"), "%s", g.result);
+        free(v);
     }
     struct order *o = make_order(1, "prepare-held"), *s = make_order(2, "score");
     o->spec.kind = s->spec.kind = JOB_SCORE;
@@ -545,27 +565,63 @@ static void test_length_in_tokens(void)
 /* ---- before the first step ------------------------------------------------------------------- */
 
 /* One ring and two, every ZeRO stage, an update that is fused: sharded weights and gradients are
- * gathered for the proof. */
+ * gathered for the proof. Stages: the step's sequences are fewer than the proof's samples, as many,
+ * or more; tied pairs in shards, in groups, by bucket and not. */
 static void test_first_step(void)
 {
-    enum { BF16 = 6, N_WAYS = 10 };
+    enum { BF16 = 6, N_WAYS = 34 };
     static const struct {
         const char *name;
         int sp, dp, zero;
         double max_norm;
-        int group;
-    } ways[N_WAYS] = {{"v2x1", 1, 2, 0, 1, 0},  {"v2", 2, 1, 0, 1, 0},    {"v3", 3, 1, 1, 1, 0},
-                      {"v2x2", 2, 2, 2, 1, 0},  {"v2x2z", 2, 2, 3, 1, 0}, {"v3f", 3, 1, 3, 0, 0},
-                      {"vbf16", 2, 1, 1, 1, 0}, {"v2x2g", 2, 2, 2, 1, 2}, {"v2x2zg", 2, 2, 3, 1, 2},
-                      {"v4fg", 4, 1, 3, 0, 2}};
+        int group, tp, pp, tied, batch, det;
+    } ways[N_WAYS] = {{"v2x1", 1, 2, 0, 1, 0},
+                      {"v2", 2, 1, 0, 1, 0},
+                      {"v3", 3, 1, 1, 1, 0},
+                      {"v2x2", 2, 2, 2, 1, 0},
+                      {"v2x2z", 2, 2, 3, 1, 0},
+                      {"v3f", 3, 1, 3, 0, 0},
+                      {"vbf16", 2, 1, 1, 1, 0},
+                      {"v2x2g", 2, 2, 2, 1, 2},
+                      {"v2x2zg", 2, 2, 3, 1, 2},
+                      {"v4fg", 4, 1, 3, 0, 2},
+                      {"v1t2", 1, 1, 0, 1, 0, 2},
+                      {"v2t2z", 2, 1, 3, 1, 0, 2},
+                      {"v1x2t2", 1, 2, 2, 1, 0, 2},
+                      {"v2t2f", 2, 1, 3, 0, 0, 2},
+                      {"p2", 1, 1, 0, 1, .pp = 2, .batch = 4},
+                      {"p2x2", 2, 1, 1, 1, .pp = 2, .batch = 2, .tied = 1},
+                      {"p2d2", 1, 2, 1, 1, .pp = 2, .batch = 2, .tied = 1},
+                      {"p2z2", 2, 1, 2, 1, .pp = 2, .batch = 1, .tied = 1},
+                      {"p2z3", 2, 1, 3, 1, .pp = 2, .batch = 3, .tied = 1},
+                      {"p2d2z3", 1, 2, 3, 1, .pp = 2, .batch = 12},
+                      {"p2x2d2z3g", 2, 2, 3, 1, 2, .pp = 2, .batch = 6, .tied = 1},
+                      {"p2x2d2z2g", 2, 2, 2, 1, 2, .pp = 2, .batch = 8, .tied = 1},
+                      {"p2x2d2z1g", 2, 2, 1, 1, 1, .pp = 2, .batch = 2, .tied = 1},
+                      {"p2f", 1, 1, 0, 0, .pp = 2, .batch = 1, .tied = 1},    /* fused */
+                      {"p2x2f3", 2, 1, 3, 0, .pp = 2, .batch = 1, .tied = 1}, /* fused */
+                      {"p2x2r", 2, 1, 1, 1, .pp = 2, .batch = 2, .tied = 1, .det = DET_RANKS},
+                      {"p2d2r3", 1, 2, 3, 1, .pp = 2, .batch = 4, .tied = 1, .det = DET_RANKS},
+                      {"p2r0", 1, 1, 0, 1, .pp = 2, .batch = 3, .det = DET_RANKS},
+                      {"p4", 2, 1, 1, 1, .pp = 4, .batch = 2, .tied = 1},
+                      {"p4x1", 1, 1, 1, 1, .pp = 4, .batch = 9, .tied = 1},
+                      {"p2t2", 1, 1, 1, 1, .pp = 2, .tp = 2, .batch = 2, .tied = 1},
+                      {"p2x2t2z3", 2, 1, 3, 1, .pp = 2, .tp = 2, .batch = 4, .tied = 1},
+                      {"p2d2t2z1", 1, 2, 1, 1, .pp = 2, .tp = 2, .batch = 4, .tied = 1},
+                      {"p2d2t2f", 1, 2, 2, 0, .pp = 2, .tp = 2, .batch = 2, .tied = 1}}; /* fused */
     char buf[1400];
     for (int way = 0; way < N_WAYS; way++) {
         struct order *o = make_order(ways[way].sp, ways[way].name);
         o->spec.parallel.dp = ways[way].dp;
+        o->spec.parallel.tp = ways[way].tp ? ways[way].tp : 1;
         o->spec.parallel.zero = ways[way].zero;
         o->spec.parallel.zero_group = ways[way].group;
         o->spec.optim.max_grad_norm = ways[way].max_norm;
-        o->spec.model.shape.tied = way == 4 || way == 8;
+        o->spec.parallel.pp = ways[way].pp;
+        if (ways[way].pp == 4) o->spec.model.shape.n_layers = 4;
+        if (ways[way].batch) o->spec.train.global_batch = ways[way].batch;
+        o->spec.determinism = ways[way].det;
+        o->spec.model.shape.tied = way == 4 || way == 8 || ways[way].tied;
         if (way == BF16) o->spec.precision.params = PRECISION_BF16;
         o->spec.verify.first_step = 1;
         o->spec.verify.max_tokens = 50;
@@ -664,7 +720,7 @@ static void test_other_shape(void)
         int dp, sp, zero, group, sp_after, zero_after, group_after;
     } ways[] = {
         {1, 4, 1, 0, 2, 3, 0}, {2, 2, 3, 0, 1, 2, 0}, {2, 2, 3, 2, 2, 2, 1}, {1, 4, 2, 2, 4, 3, 0}};
-    char want[2][80] = {"", ""}, name[16];
+    char want[2][80] = {"", ""}, name[24];
     for (int dp = 1; dp <= 2; dp++) {
         snprintf(name, sizeof name, "whole%d", dp);
         struct order *o = shaped(name, dp, 1, 0, 0);

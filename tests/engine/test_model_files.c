@@ -93,7 +93,7 @@ static int save(const char *to, const char *from, bool bytes, enum dtype dtype,
     const struct hf_flat flat = {"", weights, dtype};
     const struct hf_beside b = {.from = from ? in_dir(from, "") : NULL, .bytes = bytes};
     e = (struct err){0};
-    return hf_save_flat(in_dir(to, ""), m, &flat, &b, &e);
+    return hf_save_flat(in_dir(to, ""), m, &flat, &b, NULL, &e);
 }
 
 static int n_pieces;

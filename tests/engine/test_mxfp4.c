@@ -62,7 +62,7 @@ static void test_saved(void)
     CHECK(!hf_load(PACKED, &shape, DT_BF16, half, &e));
     const struct hf_flat flat = {"", half, DT_BF16, NULL, NULL};
     const struct hf_beside beside = {.from = PACKED};
-    CHECK_MSG(!hf_save_flat(in_dir("saved"), &shape, &flat, &beside, &e), "%s", e.text);
+    CHECK_MSG(!hf_save_flat(in_dir("saved"), &shape, &flat, &beside, NULL, &e), "%s", e.text);
     struct st_file *want = open_plain(), *got = st_open(in_dir("saved/model.safetensors"), &e);
     CHECK(want && got && st_count(want) == st_count(got));
     for (int i = 0; want && got && i < st_count(want); i++) {

@@ -118,6 +118,7 @@ static void open_frame(struct env *t, struct be *be, bool tree)
     const int64_t len = !tree ? T : carries ? T / PARTS : LEN;
     t->shape = (struct model_shape){
         .in_channels = 2, .out_channels = 3, .patch_t = 1, .patch_h = 2, .patch_w = PLACES / 2};
+    if (t->op.kind == OP_NOISE) t->shape.in_channels = 1, t->shape.out_channels = 2;
     CHECK(!shard_init(&t->shard, T, 1, 0, LAYOUT_CONTIGUOUS, false, &e));
     t->sp = (struct sp){.ops = &sp_local, .be = be, .shard = t->shard};
     t->sp.buf.m = floats(4 * T);
@@ -188,7 +189,7 @@ static bool good(const struct worst *w)
 
 static double row_loss(const struct env *t, int64_t row)
 {
-    const int64_t n = t->op.kind == OP_MSE ? PLACES : 1;
+    const int64_t n = t->op.kind == OP_MSE || t->op.kind == OP_NOISE ? PLACES : 1;
     double s = 0;
     for (int64_t k = 0; k < n; k++) s += t->f.nll[row * n + k];
     return s;

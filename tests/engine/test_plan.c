@@ -250,20 +250,55 @@ static void test_logits(void)
     spec.data.seq_len = 1 << 20;
     spec.model.shape.vocab = 128256;
     struct plan p = make(0);
-    CHECK(p.item[PLAN_LOGITS].size <= 64 << 20 && p.loss_chunk == (64 << 20) / (4 * 128256));
+    CHECK(p.item[PLAN_LOGITS].size <= 64 << 20 && p.loss_chunk == 128);
     spec.memory.loss_chunk_tokens = 10;
     p = make(0);
     CHECK(p.loss_chunk == 10);
-    int64_t chunk = 0;
-    for (int P = 1; P <= 8;
-         P *= 2) { /* "ranks": one chunk length for all P, within a logical chunk */
-        small_spec(JOB_TRAIN, P);
-        spec.determinism = DET_RANKS;
-        spec.data.seq_len = 1000;
-        p = make(0);
-        if (P == 1) chunk = p.loss_chunk;
-        CHECK(p.loss_chunk == chunk && chunk == 125);
+}
+
+/* A training's chunks are of the same length in multiples of 32, few, and their logits no larger
+ * than the gradient of the head where that is more than 64 MiB. */
+static void test_loss_chunks(void)
+{
+    static const struct {
+        int64_t S, width, vocab, chunk;
+    } rows[] = {
+        {1024, 64, 258, 1024},     /* one */
+        {1024, 768, 50257, 512},   /* two of 512 */
+        {1100, 768, 50257, 384},   /* three: 384, 384, 332 */
+        {4096, 4096, 128256, 512}, /* 251 MiB of logits, a gradient of 2 GiB */
+        {1024, 256, 50257, 256},   /* as 64 MiB has it: four rather than 320, 320, 320, 64 */
+        {1024, 384, 50257, 352},   /* as the gradient has it: three */
+        {1024, 64, 1 << 20, 64},   /* no more than the gradient */
+        {1024, 16, 1 << 20, 16},   /* too few rows to be equal */
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        small_spec(JOB_TRAIN, 1);
+        spec.data.seq_len = rows[i].S;
+        spec.model.shape.width = (int)rows[i].width;
+        spec.model.shape.vocab = (int)rows[i].vocab;
+        const struct plan p = make(0);
+        CHECK_MSG(p.loss_chunk == rows[i].chunk, "%zu: chunks of %lld", i, (long long)p.loss_chunk);
+        CHECK(p.item[PLAN_LOGITS].size == p.loss_chunk * rows[i].vocab * 4);
     }
+}
+
+/* "ranks": one chunk length for all P, within a logical chunk. */
+static void test_loss_chunks_of_ranks(void)
+{
+    static const struct {
+        int64_t S, vocab, chunk;
+    } rows[] = {{1000, 258, 125}, {8000, 128256, 128}, {8192, 50257, 256}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (int P = 1; P <= 8; P *= 2) {
+            small_spec(JOB_TRAIN, P);
+            spec.determinism = DET_RANKS;
+            spec.data.seq_len = rows[i].S;
+            spec.model.shape.vocab = (int)rows[i].vocab;
+            const struct plan p = make(0);
+            CHECK_MSG(p.loss_chunk == rows[i].chunk, "%zu, P %d: chunks of %lld", i, P,
+                      (long long)p.loss_chunk);
+        }
 }
 
 /* embed is score without a head: neither logits nor a loss. */
@@ -620,6 +655,8 @@ int main(void)
     RUN(test_recompute);
     RUN(test_workspace);
     RUN(test_logits);
+    RUN(test_loss_chunks);
+    RUN(test_loss_chunks_of_ranks);
     RUN(test_embed);
     RUN(test_cache);
     RUN(test_reference);

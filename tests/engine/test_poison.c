@@ -67,6 +67,7 @@ struct way {
     bool train;
     int byte;
     int64_t chunk; /* of dense MLPs; 0: they are whole */
+    bool shared;   /* layers of tensor parallelism, whose rows are all here */
 };
 
 struct runner {
@@ -216,7 +217,8 @@ static void randomise_tensor(struct runner *r, struct tensor t)
 static void place_rooms(struct runner *r)
 {
     const enum dtype t = dtype_of_precision(r->way->precision);
-    const int64_t unit = r->x.unit, n = r->p->weights_size, stream = r->plan->stream_size;
+    const int64_t unit = r->x.unit, n = r->p->weights_size;
+    const int64_t stream = r->plan->stream_size * r->plan->tp; /* all rows are here */
     const struct weight *table = &family.in.weight[0];
     const int64_t tied = spec.model.shape.tied ? table->rows * table->cols : 0;
     const int64_t places = PLACES * r->x.rows[ROWS_T];
@@ -260,7 +262,7 @@ static void open_frame(struct runner *r, int layer)
     struct shard sh;
     const bool grid = p->grid[0] > 0;
     CHECK(!(grid ? shard_init_units(&sh, p->grid[0], p->grid[1], 1, 0, p->rank_bits, &e)
-                 : shard_init(&sh, p->S, 1, 0, p->layout, p->rank_bits, &e)));
+                 : plan_shard(p, p->S, 0, &sh, &e)));
     *f = (struct frame){.be = be,
                         .p = r->p,
                         .shape = &spec.model.shape,
@@ -282,6 +284,8 @@ static void open_frame(struct runner *r, int layer)
     const int64_t alt = r->x.rows[ROWS_ALT];
     f->rows[ROWS_T] = (struct frame_rows){r->x.rows[ROWS_T], sh.sum_len};
     f->rows[ROWS_ALT] = (struct frame_rows){alt, alt / sh.n_sums};
+    f->rows[ROWS_PART] = f->rows[ROWS_T];
+    f->tensor.n = 1;
     f->rows[ROWS_TEXT] = (struct frame_rows){r->x.rows[ROWS_TEXT], 0};
     f->rows[ROWS_COND] = (struct frame_rows){r->x.rows[ROWS_COND], 0};
     place_rooms(r);
@@ -484,11 +488,15 @@ static void make_plan(const struct way *w)
     spec.kind = JOB_TRAIN;
     spec.model.shape = shape_of(w->family);
     spec.model.shape.layer_mask[0] = 2; /* layer 1: of the other kind, where the family has two */
-    if (w->family == FAMILY_LLAMA || w->family == FAMILY_GEMMA || w->family == FAMILY_GPT_OSS ||
-        w->family == FAMILY_MODERNBERT)
+    if (w->shared)
+        spec.model.shape.window = 0;
+    else if (w->family == FAMILY_LLAMA || w->family == FAMILY_GEMMA ||
+             w->family == FAMILY_GPT_OSS || w->family == FAMILY_MODERNBERT)
         spec.model.shape.window = 9;
     if (w->family == FAMILY_MODERNBERT) spec.model.shape.rope_local = 100;
+    if (w->family == FAMILY_LATTE) spec.model.shape.grid_way = GRID_HEADS_BOTH;
     if (w->family == FAMILY_GEMMA) spec.model.shape.rope_local = 100, spec.model.shape.qk_norm = 1;
+    if (w->family == FAMILY_LATTE) spec.model.shape.trained_on = OBJECTIVE_IDDPM;
     spec.data.seq_len = 37; /* which no number of chunks divides */
     spec.data.frames = 5;
     spec.data.height = 6;
@@ -501,7 +509,15 @@ static void make_plan(const struct way *w)
     spec.memory.recompute = w->mode;
     spec.memory.mlp_chunk_tokens = w->chunk;
     spec.text_used = 1;
+    if (w->shared) {
+        struct model_shape *m = &spec.model.shape;
+        m->o_bias = m->qkv_bias = m->mlp_bias = w->family != FAMILY_PHI3;
+        m->tp = spec.parallel.tp = 2;
+        m->layer_mask[0] = 0;
+        m->grid_way = GRID_TENSOR;
+    }
     CHECK_MSG(!plan_make(&spec, 0, &plan, &e), "family %d: %s", w->family, e.text);
+    plan.extent.rows[ROWS_PART] = plan.extent.rows[ROWS_T]; /* a group of one rank has all rows */
     family_write(&spec.model.shape, &family);
     for (int h = 0; h < 4; h++) sample.slope[h] = slope_of(SLOPE_RETNET, h, 4, 0, 4);
     fill_sample(family_row(&spec.model.shape)->task == MODEL_CAUSAL_LM, plan.S);
@@ -564,6 +580,31 @@ static void test_every_way(void)
             }
 }
 
+static void share_layers(enum model_family id, enum precision_id precision, int chunk)
+{
+    for (int mode = RECOMPUTE_NONE; mode < RECOMPUTE_N; mode++)
+        try_way(&(struct way){.family = id,
+                              .precision = precision,
+                              .mode = (enum recompute_id)mode,
+                              .train = true,
+                              .chunk = chunk,
+                              .shared = true});
+}
+
+static void test_shared_layers(void)
+{
+    static const enum model_family shared[] = {FAMILY_LLAMA, FAMILY_OLMO2, FAMILY_PHI3};
+    static const enum model_family diffusion[] = {FAMILY_STDIT, FAMILY_STDIT3, FAMILY_LATTE,
+                                                  FAMILY_T2D};
+    for (int i = 0; i < 3; i++)
+        for (int precision = PRECISION_FP32; precision < PRECISION_N; precision++)
+            for (int chunk = 0; chunk <= 3; chunk += 3)
+                share_layers(shared[i], (enum precision_id)precision, chunk);
+    for (int i = 0; i < 4; i++)
+        for (int chunk = 0; chunk <= 3; chunk += 3)
+            share_layers(diffusion[i], PRECISION_FP32, chunk);
+}
+
 static void test_every_operator_ran(void)
 {
     for (int kind = 0; kind < OP_KIND_N; kind++)
@@ -582,6 +623,7 @@ int main(void)
     be = be_open(&(struct be_options){.device = "cpu", .n_threads = 1}, &e);
     CHECK(be);
     RUN(test_every_way);
+    RUN(test_shared_layers);
     RUN(test_every_operator_ran);
     be_close(be);
     return test_done("poison");

@@ -101,7 +101,7 @@ static void test_counts(void)
     /* lines.jsonl: 5, 11, 21, 41 tokens and an empty record, see write_files */
     CHECK(number(g.result, "n_tokens") == 78 && number(g.result, "n_documents") == 4);
     CHECK(number(g.result, "eval_tokens") == 78 && number(g.result, "skipped_records") == 2);
-    CHECK(number(g.result, "samples_per_pass") == 2);
+    CHECK(number(g.result, "samples_per_pass") == 2 && number(g.result, "mb_s") > 0);
     CHECK(order_number(0, "seq_len") == 12 && order_number(0, "dropped_documents") == 2);
     CHECK(order_number(0, "dropped_tokens") == 62 && order_number(0, "tokens") == 16);
     CHECK(order_number(0, "samples") == 2 && order_number(0, "padding") == 8);

@@ -143,6 +143,8 @@ static void test_rules(void)
                   "%s: reads %u, computed over %u", r->name, r->reads, r->over);
         CHECK_MSG(r->moves >= MOVES_NOTHING && r->moves < OP_MOVES_N, "%s: moves %d", r->name,
                   r->moves);
+        CHECK_MSG(r->along >= ALONG_NOTHING && r->along <= ALONG_SEQUENCE,
+                  "%s: which rows it sees?", r->name);
         CHECK_MSG(r->cache >= CACHE_NOTHING, "%s: what is kept of the context?", r->name);
         CHECK_MSG(!r->logits || r->loss, "%s: logits of what is no loss", r->name);
         for (int k = 0; k < kind; k++)

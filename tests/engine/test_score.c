@@ -191,6 +191,18 @@ static double number_at(const char *json, size_t size, const char *key, int whic
     return v;
 }
 
+/* Every token of every window, those that windows share in each of them. */
+static void check_pace(const struct reading *r, int64_t stride)
+{
+    const int64_t S = r->spec.data.seq_len;
+    int64_t n = 0;
+    for (int64_t w = 0; w < r->out.n_windows; w++)
+        n += all.n - w * stride < S ? all.n - w * stride : S;
+    CHECK_MSG(r->out.pace.n == n && r->out.pace.us > 0, "%lld tokens, not %lld",
+              (long long)r->out.pace.n, (long long)n);
+    CHECK(pace_rate(&r->out.pace) > 0 && isnan(pace_rate(&(struct infer_pace){0})));
+}
+
 /* The artifacts agree with each other and with the totals. got: token by token. */
 static void check_sums(const struct reading *r, const double *got, const int64_t *context)
 {
@@ -259,6 +271,7 @@ static void test_strides(void)
                       "case %zu token %lld: %.9g, not %.9g", k, (long long)i, got[i], want[i]);
         check_sums(&one, got, context);
         const int64_t stride = cases[k].stride, S = cases[k].S;
+        check_pace(&one, stride ? stride : S);
         for (int64_t i = S; i < all.n && stride && stride < S && !cases[k].mask; i++)
             CHECK(context[i] >= S - stride || i == all.start[i] || !all.learn[i]);
         for (int P = 2; P <= 3; P++) {

@@ -162,29 +162,46 @@ static void check_line(const struct axes *a, int rank, enum axis axis, int n)
     }
 }
 
+/* Along dp and sp: the ranks of a stage and tp index, sp varying fastest. */
+static void check_plane(const struct axes *a, int rank)
+{
+    const struct rank_set of = axes_line(a, rank, AXIS_DP | AXIS_SP);
+    struct axes_place own = axes_place(a, rank);
+    CHECK(of.n == a->dp * a->sp);
+    for (own.d = 0; own.d < a->dp; own.d++)
+        for (own.s = 0; own.s < a->sp; own.s++)
+            CHECK(rank_set_at(&of, own.d * a->sp + own.s) == axes_rank(a, own));
+}
+
 static void test_axes(void)
 {
     for (int i = 0; i < 4 * 3 * 4 * 3; i++) {
         const struct axes a = {1 + i % 4, 1 + i / 4 % 3, 1 + i / 12 % 4, 1 + i / 48};
+        if (axes_ranks(&a) > JOB_MAX_RANKS) continue;
         check_places(&a);
         for (int r = 0; r < axes_ranks(&a); r++) {
             check_line(&a, r, AXIS_DP, a.dp);
             check_line(&a, r, AXIS_PP, a.pp);
             check_line(&a, r, AXIS_SP, a.sp);
             check_line(&a, r, AXIS_TP, a.tp);
+            check_plane(&a, r);
+            CHECK(axes_line(&a, r, 0).n == 1);
         }
     }
-    const struct axes all = {4, 2, 3, 5};
-    const struct rank_set ring = axes_line(&all, 77, AXIS_SP); /* ((2 2 + 1) 3 + 0) 5 + 2 */
-    CHECK(ring.first == 77 && ring.n == 3 && ring.stride == 5);
+    const struct axes all = {4, 2, 3, 2};
+    const struct rank_set ring = axes_line(&all, 31, AXIS_SP); /* ((2 2 + 1) 3 + 0) 2 + 1 */
+    CHECK(ring.n == 3 && ring.at[0] == 31 && ring.at[1] == 33 && ring.at[2] == 35);
 }
 
 static void test_blocks(void)
 {
     const struct rank_set block = rank_block(7, 4), across = rank_across(7, 4, 12);
-    CHECK(block.first == 4 && block.n == 4 && block.stride == 1 && rank_set_index(&block, 7) == 3);
-    CHECK(across.first == 3 && across.n == 3 && across.stride == 4);
+    CHECK(block.n == 4 && block.at[0] == 4 && block.at[3] == 7 && rank_set_index(&block, 7) == 3);
+    CHECK(across.n == 3 && across.at[0] == 3 && across.at[2] == 11);
     CHECK(rank_set_at(&across, 1) == 7 && rank_set_index(&across, 11) == 2);
+    CHECK(rank_set_index(&across, 8) == -1);
+    const struct rank_set last = rank_set_within(&across, &(struct rank_set){2, {0, 2}});
+    CHECK(last.n == 2 && last.at[0] == 3 && last.at[1] == 11);
 }
 
 int main(void)

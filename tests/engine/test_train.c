@@ -423,12 +423,13 @@ static void watch_off(struct train *t, int rank, void *arg)
 static void test_no_allocation(void)
 {
     static const struct {
-        int P, dp, zero, determinism, recompute, precision;
+        int P, dp, zero, determinism, recompute, precision, pp;
     } ways[] = {{1, 1, 0, DET_RUN, RECOMPUTE_NONE, PRECISION_FP32},
                 {3, 1, 1, DET_RUN, RECOMPUTE_FULL, PRECISION_FP32},
                 {4, 1, 0, DET_RANKS, RECOMPUTE_SELECTIVE, PRECISION_FP32},
                 {2, 1, 2, DET_RUN, RECOMPUTE_SELECTIVE, PRECISION_BF16},
-                {2, 2, 3, DET_RUN, RECOMPUTE_NONE, PRECISION_FP32}};
+                {2, 2, 3, DET_RUN, RECOMPUTE_NONE, PRECISION_FP32},
+                {2, 1, 2, DET_RUN, RECOMPUTE_NONE, PRECISION_FP32, 2}};
     struct synth y = {.S = 120, .doc_len = 50, .vocab = 61};
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         engine_spec(&spec, y.S);
@@ -440,11 +441,12 @@ static void test_no_allocation(void)
         spec.resources.threads = 2;
         struct engine_run r = {.P = ways[i].P,
                                .dp = ways[i].dp,
+                               .pp = ways[i].pp,
                                .steps = 3,
                                .before_step = watch_on,
                                .after_step = watch_off,
                                .source = {synth_batch, synth_targets, &y}};
-        pthread_barrier_init(&watch_line, NULL, (unsigned)(r.P * r.dp));
+        pthread_barrier_init(&watch_line, NULL, (unsigned)(r.P * r.dp * (r.pp ? r.pp : 1)));
         n_allocations = 0;
         engine_go(&r, &spec);
         CHECK_MSG(n_allocations == 0, "P %d: %d allocations in 3 steps", r.P, n_allocations);

@@ -128,6 +128,26 @@ static void check_borders(const struct model_shape *m, const struct zero *z, int
     CHECK(z->unit_cut[k][z->W] == z->n_units[k] && z->cut[k][z->W] == zero_len(z, b));
 }
 
+/* No unit's border is nearer to the share of a rank, nor as near and before it; and which unit is
+ * the largest. */
+static void check_nearest(const struct model_shape *m, const struct zero *z, int b)
+{
+    const enum zero_kind k = zero_kind(z, b);
+    const int64_t len = zero_len(z, b);
+    struct zero_walk u;
+    for (zero_walk(&u, z, m, b); zero_next(&u);) {
+        const int64_t at = u.begin - zero_begin(z, b);
+        CHECK(u.end - u.begin <= z->largest_unit);
+        for (int w = 1; w < z->W; w++) {
+            const int64_t want = len / z->W * w + len % z->W * w / z->W, cut = z->cut[k][w];
+            const int64_t far = llabs(at - want), own = llabs(cut - want);
+            CHECK_MSG(far > own || (far == own && at >= cut), "bucket %d, rank %d of %d", b, w,
+                      z->W);
+        }
+    }
+    CHECK(u.unit + 1 == z->n_units[k]);
+}
+
 /* A rank's parts lie one after the other in its shard, 16 floats aligned. */
 static void check_shard(const struct zero *z, int w)
 {
@@ -151,6 +171,9 @@ static void test_ranges(void)
             check_borders(&shapes[s], &z, 0);
             check_borders(&shapes[s], &z, 1);
             check_borders(&shapes[s], &z, zero_buckets(&z) - 1);
+            check_nearest(&shapes[s], &z, 0);
+            check_nearest(&shapes[s], &z, 1);
+            check_nearest(&shapes[s], &z, zero_buckets(&z) - 1);
             for (int w = 0; w < W; w++) check_shard(&z, w);
         }
 }

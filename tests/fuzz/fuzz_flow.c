@@ -1,4 +1,4 @@
-/* sources: worker/family/[a-z]*.c worker/program/[a-z]*.c worker/infer/flow_request.c worker/infer/requests.c worker/infer/stop.c worker/text/[a-z]*.c worker/data/flow.c api/core/spec.c api/core/nearest.c api/core/job.c api/core/device.c api/core/job_infer.c api/core/job_train.c api/core/job_text.c api/core/sha256.c api/core/jread.c api/core/err.c api/core/faults.c api/core/beneath.c api/core/file.c api/core/jwrite.c api/core/mem.c -DHAVE_PCRE2 -lpcre2-8
+/* sources: worker/family/[a-z]*.c worker/program/[a-z]*.c worker/infer/flow_request.c worker/infer/requests.c worker/infer/stop.c worker/text/[a-z]*.c worker/data/flow.c worker/plan/noise.c api/core/spec.c api/core/nearest.c api/core/job.c api/core/device.c api/core/job_infer.c api/core/job_train.c api/core/job_text.c api/core/sha256.c api/core/jread.c api/core/err.c api/core/faults.c api/core/beneath.c api/core/file.c api/core/jwrite.c api/core/mem.c -DHAVE_PCRE2 -lpcre2-8
  *
  * Any bytes as a line of a diffusion model's requests: refused with a sentence, or a sample that
  * the job was planned for; reading it again gives the same. Models with captions, with classes and

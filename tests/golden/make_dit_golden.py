@@ -13,9 +13,15 @@ prediction [C_out, T, H, W]; loss float64 [1]: mean of (prediction[:C] - v)^2 ov
 not clean; grad:NAME float32: its gradient, of every tensor of model.safetensors that is trained; of
 those with more than 8192 elements every fifth row. Weights are exact in bfloat16.
 
+Of a model that predicts noise (config.json: "objective": "iddpm") t is the number of a step, v is
+[2 C, T, H, W]: the noise, then the sample without it; z is their mixture, and loss is what
+GaussianDiffusion.training_losses of Latte and Open-Sora 1.0 has: the squared error of the noise and
+the variational bound in bits, in which the noise is detached.
+
 sample.safetensors, of a model that is there already: noise [C, T, H, W] float32, as the counters of
 Philox4x32-10 (seed, n) give it; y; seed, n, int64 [1]; steps, guidance, height, width, num_frames,
-fps, label, shifted, float64 [1]; latents [C, T, H, W] float32: what Euler's rule makes of the noise.
+fps, label, shifted, float64 [1]; latents [C, T, H, W] float32: what Euler's rule makes of the noise,
+or DDIM with eta 0 of a model that predicts it.
 
 usage: make_dit_golden.py [NAME ...]          the models, or those named
        make_dit_golden.py sample [NAME ...]   samples of those that are there"""
@@ -328,6 +334,68 @@ def t2d_shapes(c):
     return out
 
 
+# ---- noise with a learned variance (2102.09672) --------------------------------------------------
+
+
+class Gaussian:
+    """The constants of GaussianDiffusion, by their names there."""
+
+    def __init__(self, betas):
+        a = torch.cumprod(1 - betas, 0)
+        prev = torch.cat([torch.ones(1), a[:-1]])
+        variance = betas * (1 - prev) / (1 - a)
+        self.betas, self.alphas_cumprod, self.alphas_cumprod_prev = betas, a, prev
+        self.log_variance = torch.log(torch.cat([variance[1:2], variance[1:]]))
+        self.coef1 = betas * torch.sqrt(prev) / (1 - a)
+        self.coef2 = (1 - prev) * torch.sqrt(1 - betas) / (1 - a)
+        self.recip, self.recipm1 = torch.sqrt(1 / a), torch.sqrt(1 / a - 1)
+
+
+LINEAR = Gaussian(torch.linspace(1e-4, 2e-2, 1000))
+
+
+def normal_cdf(x):
+    return 0.5 * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x ** 3)))
+
+
+def likelihood(x, mean, log_scale):
+    inv = torch.exp(-log_scale)
+    up = normal_cdf(inv * (x - mean + 1 / 255))
+    low = normal_cdf(inv * (x - mean - 1 / 255))
+    log = lambda p: torch.log(p.clamp(min=1e-12))
+    return torch.where(x < -0.999, log(up), torch.where(x > 0.999, log(1 - low), log(up - low)))
+
+
+def noise_loss(g, out, x0, x_t, eps, t):
+    e, v = out.chunk(2, 0)
+    mse = ((eps - e) ** 2).mean()
+    e = e.detach()
+    frac = (v + 1) / 2
+    log_var = frac * torch.log(g.betas)[t] + (1 - frac) * g.log_variance[t]
+    mean = g.coef1[t] * (g.recip[t] * x_t - g.recipm1[t] * e) + g.coef2[t] * x_t
+    true_mean = g.coef1[t] * x0 + g.coef2[t] * x_t
+    kl = 0.5 * (-1 + log_var - g.log_variance[t] + torch.exp(g.log_variance[t] - log_var)
+                + (true_mean - mean) ** 2 * torch.exp(-log_var))
+    vb = kl if t > 0 else -likelihood(x0, mean, 0.5 * log_var)
+    return mse + vb.mean() / math.log(2)
+
+
+def spaced(count):
+    """space_timesteps(1000, str(count)), and the betas between the steps it keeps."""
+    at, kept = 0.0, []
+    for _ in range(count):
+        kept.append(round(at))
+        at += 999 / (count - 1)
+    a = LINEAR.alphas_cumprod[kept]
+    return kept, Gaussian(1 - a / torch.cat([torch.ones(1), a[:-1]]))
+
+
+def ddim(g, i, x, e):
+    x0 = g.recip[i] * x - g.recipm1[i] * e
+    e = (g.recip[i] * x - x0) / g.recipm1[i]
+    return torch.sqrt(g.alphas_cumprod_prev[i]) * x0 + torch.sqrt(1 - g.alphas_cumprod_prev[i]) * e
+
+
 # ---- cases --------------------------------------------------------------------------------------
 
 
@@ -336,9 +404,9 @@ BASE = dict(hidden_size=48, num_heads=2, mlp_ratio=0.75, patch_size=[1, 2, 2], i
             class_dropout_prob=0.1)
 
 
-def case(fn, shapes, seed, z, n_text=5, mask=None, dropped=False, label=0, **config):
+def case(fn, shapes, seed, z, n_text=5, mask=None, dropped=False, label=0, t=617.25, **config):
     return dict(fn=fn, shapes=shapes, seed=seed, z=z, n_text=n_text, mask=mask, dropped=dropped,
-                label=label, config={**BASE, **config})
+                label=label, t=t, config={**BASE, **config})
 
 
 LATTE = dict(caption_channels=0, model_max_length=0)
@@ -360,6 +428,12 @@ CASES = {
     "t2d_plain": case(t2d, t2d_shapes, 6, (3, 4, 3), depth=2, model_type="transformer_2d",
                       qk_norm=False, patch_size=[2, 2, 2], hidden_size=24, num_heads=3,
                       mlp_ratio=4.0, **LATTE),
+    # noise and its variance: 4 frames of 2 x 3 patches, the last column cut
+    "latte_noise": case(latte, latte_shapes, 7, (4, 4, 5), depth=2, label=1, num_classes=3, t=371,
+                        model_type="Latte", objective="iddpm", hidden_size=16, **LATTE),
+    # the last step, whose bound is the likelihood of the sample
+    "stdit_noise": case(stdit, stdit_shapes, 8, (3, 5, 4), n_text=4, t=0, model_type="STDiT",
+                        space_scale=1.0, time_scale=1.0, objective="iddpm", hidden_size=16),
 }
 
 
@@ -381,12 +455,18 @@ def run(name):
     frames = -(-T // c["patch_size"][0])
     s = dict(z=exact(rand(c["in_channels"], *k["z"])),
              x_mask=torch.tensor(k["mask"] or [1.0] * frames) * 1.0,
-             y=exact(rand(k["n_text"], max(c["caption_channels"], 1))), t=617.25, fps=24.0,
+             y=exact(rand(k["n_text"], max(c["caption_channels"], 1))), t=float(k["t"]), fps=24.0,
              height=480.0, width=854.0, dropped=float(k["dropped"]), label=float(k["label"]))
     v = exact(rand(c["in_channels"], *k["z"]))
-    out = k["fn"](c, w, s)
-    counted = s["x_mask"].repeat_interleave(c["patch_size"][0])[:T] > 0
-    loss = ((out[:c["in_channels"]] - v) ** 2)[:, counted].mean()
+    if c.get("objective") == "iddpm":
+        a, x0 = LINEAR.alphas_cumprod[k["t"]], s["z"]
+        s["z"] = torch.sqrt(a) * x0 + torch.sqrt(1 - a) * v
+        loss = noise_loss(LINEAR, out := k["fn"](c, w, s), x0, s["z"], v, k["t"])
+        v = torch.cat([v, x0])
+    else:
+        out = k["fn"](c, w, s)
+        counted = s["x_mask"].repeat_interleave(c["patch_size"][0])[:T] > 0
+        loss = ((out[:c["in_channels"]] - v) ** 2)[:, counted].mean()
     loss.backward()
     d = HERE / name
     d.mkdir(exist_ok=True)
@@ -452,6 +532,11 @@ SAMPLES = {
     # patches of two frames, the last one alone; told nothing: guidance changes nothing
     "t2d_plain": dict(z=(5, 4, 3), n_text=1, seed=0, n=0, steps=4, guidance=7.0, height=128,
                       width=96, num_frames=1, fps=24.0, label=0, shifted=1),
+    "latte_noise": dict(z=(3, 5, 4), n_text=1, seed=9, n=4, steps=5, guidance=7.0, height=256,
+                        width=256, num_frames=3, fps=24.0, label=2, shifted=1),
+    # three of four channels are guided
+    "stdit_noise": dict(z=(2, 4, 5), n_text=3, seed=10, n=0, steps=6, guidance=4.0, height=256,
+                        width=256, num_frames=2, fps=24.0, label=0, shifted=1),
 }
 
 
@@ -462,13 +547,18 @@ def sample(name):
     y = exact(torch.randn(s["n_text"], max(c["caption_channels"], 1), generator=g))
     z = first = noise(s["seed"], s["n"], (c["in_channels"], *s["z"]))
     t, mask = times(s, name.startswith("stdit3")), torch.ones(-(-s["z"][0] // c["patch_size"][0]))
+    noisy = c.get("objective") == "iddpm"
+    kept, g = spaced(s["steps"]) if noisy else (None, None)
     for i in range(s["steps"]):
-        said = dict(z=z, x_mask=mask, y=y, t=1000 * t[i], fps=s["fps"],
+        said = dict(z=z, x_mask=mask, y=y, t=kept[-1 - i] if noisy else 1000 * t[i], fps=s["fps"],
                     height=float(s["height"]), width=float(s["width"]), dropped=0.0,
                     label=s["label"])
         nothing = said | dict(dropped=1.0, label=c.get("num_classes", 0))
         v, v0 = (k["fn"](c, w, u)[:c["in_channels"]] for u in (said, nothing))
-        z = z + (t[i] - t[i + 1]) * (v0 + s["guidance"] * (v - v0))
+        led = v0 + s["guidance"] * (v - v0)
+        if name == "stdit_noise":  # as Open-Sora 1.0 has it
+            led = torch.cat([led[:3], v[3:]])
+        z = ddim(g, s["steps"] - 1 - i, z, led) if noisy else z + (t[i] - t[i + 1]) * led
     reals = s.keys() - {"z", "n_text", "seed", "n"}
     gold = {n: torch.tensor([float(s[n])]) for n in reals}
     gold |= {n: torch.tensor([s[n]]) for n in ("seed", "n")}

@@ -45,6 +45,7 @@ struct dit_run {
     bool planned; /* by the engine as a job runs it: schedule, placement, plan; else by hand */
     enum recompute_id recompute;
     int64_t mlp_chunk; /* planned: rows of a piece; 0: MLPs are whole */
+    bool offload;      /* planned: of activations */
     struct outcome *out;
     struct engine_memory mem[DIT_MAX_P]; /* planned: while it runs */
 };
@@ -97,9 +98,9 @@ static inline int64_t element(const struct dit_golden *g, int64_t s, int64_t f, 
 static inline void patchify(struct dit_golden *g, const float *z, const float *v)
 {
     const int64_t S = g->grid[1] * g->grid[2], T = g->grid[0], n = g->places;
-    const int64_t C = g->m.in_channels;
+    const int64_t C = g->m.in_channels, targets = shape_targets(&g->m);
     g->patches = column_mem(S * T * n * C * 4);
-    g->target = column_mem(S * T * n * C * 4);
+    g->target = column_mem(S * T * n * targets * 4);
     g->weight = column_mem(S * T * n * 4);
     for (int64_t i = 0; i < S * T; i++)
         for (int64_t k = 0; k < n; k++) {
@@ -109,7 +110,10 @@ static inline void patchify(struct dit_golden *g, const float *z, const float *v
             for (int64_t c = 0; c < C; c++) {
                 const int64_t at = element(g, i / T, i % T, k, c);
                 g->patches[(i * C + c) * n + k] = there ? z[at] : 0; /* as a convolution's weight */
-                g->target[(i * n + k) * C + c] = there ? v[at] : 0;
+            }
+            for (int64_t c = 0; c < targets; c++) {
+                const int64_t at = element(g, i / T, i % T, k, c);
+                g->target[(i * n + k) * targets + c] = there ? v[at] : 0;
             }
         }
 }
@@ -208,7 +212,7 @@ static inline struct batch batch_of(const struct dit_run *r, const struct dsp *d
                                       .fps = gold_number(g, "fps"),
                                       .label = (int32_t)gold_number(g, "label"),
                                       .patches = own(d, g->patches, g->places * g->m.in_channels),
-                                      .target = own(d, g->target, g->places * g->m.in_channels),
+                                      .target = own(d, g->target, g->places * shape_targets(&g->m)),
                                       .weight = own(d, g->weight, g->places),
                                       .text = g->y,
                                       .n_text = g->m.caption_channels ? g->n_text : 0,
@@ -330,6 +334,7 @@ static inline void make_spec(const struct dit_run *r, struct job_spec *spec)
     spec->train.global_batch = 1;
     spec->memory.recompute = (int32_t)r->recompute;
     spec->memory.mlp_chunk_tokens = r->mlp_chunk;
+    spec->memory.offload = r->offload ? OFFLOAD_ACTIVATIONS : OFFLOAD_NONE;
     spec->resources.threads = 1;
     spec->parallel.sp = r->P;
     spec->parallel.strategy = STRATEGY_DSP;
@@ -362,6 +367,7 @@ static inline int dit_seat_open(struct dit_seat *s, const struct dit_run *r, str
                                     .plan = &s->plan,
                                     .arena = mem->arena,
                                     .host = mem->host,
+                                    .offload = mem->offload,
                                     .segment = g ? comm_segment(g->comm[rank]) : NULL,
                                     .be = mem->be,
                                     .comm = g ? g->comm[rank] : NULL,
@@ -392,8 +398,7 @@ static inline int dit_seat_run(const struct dit_run *r, struct dit_seat *s, cons
                                struct batch *b, struct err *e)
 {
     double nll;
-    if (model_forward(&s->m, b, e)) return -1;
-    model_nll(&s->m, b);
+    if (model_forward(&s->m, b, e) || model_nll(&s->m, b, &nll, e)) return -1;
     keep(r, s, d);
     if (s->m.comm) comm_ledger_reset(s->m.comm);
     if (model_grad(&s->m, b, (float)(1 / r->g->n_counted), &nll, e)) return -1;
@@ -618,21 +623,28 @@ static inline void check_traffic(const struct dit_run *r)
     free(s);
 }
 
+/* asked: P, recompute, mlp_chunk, offload. */
+static inline void dit_check_asked(const struct dit_golden *g, struct dit_run asked)
+{
+    struct outcome o;
+    struct dit_run r = asked;
+    r.g = g, r.planned = true, r.out = &o;
+    dit_go(&r);
+    const struct verdict v = dit_compare(g, &o);
+    CHECK_MSG(dit_holds(&v),
+              "%s P %d recompute %d, pieces of %lld%s: prediction %.3g, loss %.3g, gradient of %s "
+              "%.3g",
+              g->name, r.P, r.recompute, (long long)r.mlp_chunk, r.offload ? ", offloaded" : "",
+              v.prediction, v.loss, v.tensor, v.worst);
+    check_traffic(&r);
+    outcome_free(&o);
+}
+
 /* MLPs in pieces of mlp_chunk rows; 0: whole. */
 static inline void dit_check_pieces(const struct dit_golden *g, int P, enum recompute_id mode,
                                     int64_t mlp_chunk)
 {
-    struct outcome o;
-    struct dit_run r = {
-        .g = g, .P = P, .planned = true, .recompute = mode, .mlp_chunk = mlp_chunk, .out = &o};
-    dit_go(&r);
-    const struct verdict v = dit_compare(g, &o);
-    CHECK_MSG(dit_holds(&v),
-              "%s P %d recompute %d, pieces of %lld: prediction %.3g, loss %.3g, gradient of %s "
-              "%.3g",
-              g->name, P, mode, (long long)mlp_chunk, v.prediction, v.loss, v.tensor, v.worst);
-    check_traffic(&r);
-    outcome_free(&o);
+    dit_check_asked(g, (struct dit_run){.P = P, .recompute = mode, .mlp_chunk = mlp_chunk});
 }
 
 static inline void dit_check_planned(const struct dit_golden *g, int P, enum recompute_id mode)

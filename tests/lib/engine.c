@@ -1,5 +1,7 @@
+#include <pthread.h>
 #include "api/core/job.h"
 #include "tests/lib/engine.h"
+#include "tests/lib/store.h"
 
 void engine_spec(struct job_spec *s, int64_t S)
 {
@@ -46,7 +48,8 @@ uint32_t synth_hash(uint64_t x)
 int32_t synth_token(const struct synth *y, int64_t n, int64_t pos)
 {
     const uint32_t h = synth_hash((uint64_t)n * 1000003 + (uint64_t)pos / 3);
-    return (int32_t)((h + (uint32_t)(pos % 3)) % (uint32_t)y->vocab);
+    const int32_t id = (int32_t)((h + (uint32_t)(pos % 3)) % (uint32_t)y->vocab);
+    return y->mirror ? y->mirror - 1 - id : id;
 }
 
 int64_t synth_start(const struct synth *y, int64_t n, int64_t pos)
@@ -126,12 +129,14 @@ struct engine_memory engine_open(const struct job_spec *spec, const struct plan 
     m.arena = engine_alloc(p, m.be, p->arena_size);
     if (p->own_memory) m.segment = engine_alloc(p, m.be, p->segment_size);
     if (p->host_size) m.host = engine_pages(p->host_size);
+    m.offload = store_open(p, m.be, m.host);
     be_give_scratch(m.be, m.arena + p->item[PLAN_SCRATCH].offset, p->item[PLAN_SCRATCH].size);
     return m;
 }
 
 void engine_close(struct engine_memory *m, const struct plan *p)
 {
+    offload_close(m->offload);
     if (m->host) engine_unpage(m->host, p->host_size);
     if (m->segment) m->be->ops->free(m->be, m->segment, p->segment_size);
     if (p->own_memory)
@@ -166,8 +171,12 @@ void engine_ranks(const struct job_spec *spec, const struct plan *p, const char 
 {
     struct ranks_device device[JOB_MAX_RANKS];
     struct ranks g;
+    struct plan *own = malloc((size_t)p->n_ranks * sizeof *own);
+    struct err e = {0};
+    if (!own) abort();
     for (int i = 0; i < p->n_ranks; i++) {
-        mem[i] = engine_open(spec, p, isa);
+        CHECK_MSG(!plan_of_rank(spec, p, i, &own[i], &e), "%s", e.text);
+        mem[i] = engine_open(spec, &own[i], isa);
         device[i] = (struct ranks_device){mem[i].be, mem[i].segment};
     }
     if (p->n_ranks == 1) {
@@ -178,7 +187,8 @@ void engine_ranks(const struct job_spec *spec, const struct plan *p, const char 
         ranks_check(&g);
         ranks_close(&g);
     }
-    for (int i = 0; i < p->n_ranks; i++) engine_close(&mem[i], p);
+    for (int i = 0; i < p->n_ranks; i++) engine_close(&mem[i], &own[i]);
+    free(own);
 }
 
 void engine_keep(float **out, const float *from, int64_t n)
@@ -188,16 +198,93 @@ void engine_keep(float **out, const float *from, int64_t n)
     memcpy(*out, from, (size_t)n * 4);
 }
 
+/* Where row i, column k of what rank t of tp has of a tensor stands in the whole one, by Megatron's
+ * rule: columns of o and down, rows of q, k, v, gate and up, and of BERT's and diffusion models'
+ * likewise; of fewer KV heads than ranks those in a row have the same; rows of what has one for
+ * each id, of which the last ranks have fewer (-1: room that stays 0). Everything else is whole on
+ * each rank. */
+static int64_t whole_element(const struct model_shape *m, const struct param *part,
+                             const struct param *whole, int t, int64_t i, int64_t k)
+{
+    const int tp = m->tp;
+    static const char *const by_row[] = {
+        "q_proj", "k_proj", "v_proj",  "gate_proj", "up_proj",  ".query.",
+        ".key.",  ".q.",    ".k.",     ".v.",       ".value.",  ".intermediate.",
+        "q_norm", "k_norm", "mlp.fc1", "q_linear",  "k_linear", "v_linear"};
+    static const char *const by_col[] = {"o_proj.weight",    "down_proj.weight",
+                                         "attn.proj.weight", "attn_temp.proj.weight",
+                                         "mlp.fc2.weight",   "output.dense.weight"};
+    static const char *const by_id[] = {"embed_tokens", "lm_head.weight", "word_embeddings",
+                                        "lm_head.bias", "decoder.",       "predictions.bias"};
+    const int64_t cols = whole->cols ? whole->cols : 1;
+    if (strstr(part->name, "gate_up_proj")) { /* of each half its rows */
+        const int64_t I = m->ffn_width, own = I / tp;
+        return (i / own * I + t * own + i % own) * cols + k;
+    }
+    if (strstr(part->name, "qkv_proj")) { /* heads of queries, of keys, of values */
+        const int64_t H = m->n_heads, Hk = m->n_kv_heads, D = m->head_dim, own = H / tp * D;
+        const int64_t kv = (Hk > tp ? Hk / tp : 1) * D, at = i - own;
+        if (at < 0) return (t * own + i) * cols + k;
+        return (H * D + at / kv * Hk * D + t * Hk / tp * D + at % kv) * cols + k;
+    }
+    for (size_t n = 0; n < sizeof by_id / sizeof *by_id; n++)
+        if (strstr(part->name, by_id[n]))
+            return t * part->rows + i < whole->rows ? (t * part->rows + i) * cols + k : -1;
+    for (size_t n = 0; n < sizeof by_col / sizeof *by_col; n++)
+        if (strstr(part->name, by_col[n])) return i * cols + t * cols / tp + k;
+    for (size_t n = 0; n < sizeof by_row / sizeof *by_row; n++) {
+        const int64_t slices = whole->rows / part->rows;
+        if (strstr(part->name, by_row[n])) return (t * slices / tp * part->rows + i) * cols + k;
+    }
+    return i * cols + k;
+}
+
+/* What is held of a slice, into the whole arrays. Ranks that hold the same write the same. */
+static void put_slices(const struct train *t, const float *held, float *out)
+{
+    const struct model_shape *m = &t->model.shape;
+    struct model_shape all = *m;
+    all.tp = 0;
+    for (int n = 0; n < param_tensors(m); n++) {
+        struct param part, whole;
+        param_get(m, n, &part);
+        param_get(&all, n, &whole);
+        const int64_t cols = part.cols ? part.cols : 1;
+        for (int64_t i = 0; i < part.count; i++) {
+            const float x = held[part.offset + i];
+            const int64_t at = whole_element(m, &part, &whole, t->model.tensor_rank, i / cols,
+                                             i % cols);
+            if (isnan(x)) continue; /* another rank has it */
+            CHECK_MSG(at >= 0 || x == 0, "%s has %g beyond its last id", part.name, (double)x);
+            if (at < 0) continue;
+            out[whole.offset + at] = x;
+        }
+    }
+}
+
 void engine_collect(const struct train *t, enum sharded_array which, float *out)
 {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     struct err e = {0};
-    if (t->plan->zero ? t->state.rank < t->plan->zero_group : t->state.rank == 0)
-        CHECK_MSG(!sharded_read(&t->state, which, 0, t->plan->n_params, out, &e), "%s", e.text);
+    const int64_t n = param_count(&t->model.shape);
+    if (plan_sum_place(t->plan, t->state.rank) >= (t->plan->zero ? t->plan->zero_group : 1)) return;
+    if (t->plan->tp == 1) {
+        CHECK_MSG(!sharded_read(&t->state, which, 0, n, out, &e), "%s", e.text);
+        return;
+    }
+    float *held = malloc((size_t)n * 4);
+    if (!held) abort();
+    memset(held, 0xff, (size_t)n * 4);
+    CHECK_MSG(!sharded_read(&t->state, which, 0, n, held, &e), "%s", e.text);
+    pthread_mutex_lock(&lock);
+    put_slices(t, held, out);
+    pthread_mutex_unlock(&lock);
+    free(held);
 }
 
 static void engine_start(struct train *t, const struct engine_run *r)
 {
-    const int64_t n = r->plan.n_params;
+    const int64_t n = param_count(&t->model.shape);
     if (r->initial)
         sharded_write(&t->state, SHARDED_WEIGHTS, 0, n, r->initial);
     else
@@ -232,12 +319,14 @@ static void engine_body(struct ranks *g, int rank, void *arg)
     struct engine_run *r = arg;
     struct err e = {0};
     struct train *t = calloc(1, sizeof *t);
+    struct plan plan;
     const struct engine_memory mem = r->mem[rank];
     struct comm *comm = g ? g->comm[rank] : NULL;
     const struct train_options o = {.spec = r->spec,
-                                    .plan = &r->plan,
+                                    .plan = &plan,
                                     .arena = mem.arena,
                                     .host = mem.host,
+                                    .offload = mem.offload,
                                     .segment = comm ? comm_segment(comm) : NULL,
                                     .be = mem.be,
                                     .comm = comm,
@@ -245,7 +334,7 @@ static void engine_body(struct ranks *g, int rank, void *arg)
                                     .n_ranks = r->plan.n_ranks,
                                     .source = r->source,
                                     .guard = r->guard ? &r->guard[rank] : NULL};
-    if (!t || train_init(t, &o, &e)) goto out;
+    if (!t || plan_of_rank(r->spec, &r->plan, rank, &plan, &e) || train_init(t, &o, &e)) goto out;
     engine_start(t, r);
     engine_steps(t, r, rank, &e);
     if (e.code != ERR_NONE) goto out;
@@ -269,23 +358,32 @@ void engine_go(struct engine_run *r, struct job_spec *spec)
     struct err e = {0};
     spec->parallel.sp = r->P;
     spec->parallel.dp = r->dp ? r->dp : 1;
+    spec->parallel.pp = r->pp ? r->pp : 1;
+    spec->parallel.tp = r->tp ? r->tp : 1;
+    spec->model.shape.tp = r->tp;
     r->spec = spec;
     if (plan_make(spec, r->memory_limit, &r->plan, &e)) {
         CHECK_MSG(0, "plan: %s", e.text);
         return;
     }
+    struct model_shape whole = spec->model.shape;
+    whole.tp = 0;
+    r->n = param_count(&whole);
     float **out[] = {&r->weights, &r->grad, &r->adam_m, &r->adam_v};
     for (int i = 0; i < 4; i++) {
-        *out[i] = calloc((size_t)r->plan.n_params, 4);
+        *out[i] = calloc((size_t)r->n, 4);
         if (!*out[i]) abort();
     }
     struct engine_memory mem[JOB_MAX_RANKS];
     r->mem = mem;
     engine_ranks(spec, &r->plan, r->isa,
-                 &(struct comm_options){.delay_max_us = r->delay_us, .delay_seed = 7}, mem,
-                 engine_body, r);
+                 &(struct comm_options){.transport = r->transport,
+                                        .delay_max_us = r->delay_us,
+                                        .delay_seed = 7,
+                                        .bytes_per_ms = r->bytes_per_ms},
+                 mem, engine_body, r);
     r->mem = NULL;
-    for (int64_t i = 0; i < r->plan.n_params; i++) r->grad[i] = (float)(r->grad[i] / r->scale);
+    for (int64_t i = 0; i < r->n; i++) r->grad[i] = (float)(r->grad[i] / r->scale);
 }
 
 void engine_free(struct engine_run *r)

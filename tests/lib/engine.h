@@ -20,6 +20,7 @@ struct synth {
     int64_t S, doc_len; /* documents of doc_len tokens; 0: one document */
     int32_t vocab;
     int64_t bare_from; /* tokens from here on have no target; 0: all have one */
+    int32_t mirror; /* ids are those of a model whose `mirror` ids have the other order; 0: not */
 };
 
 uint32_t synth_hash(uint64_t x);
@@ -40,8 +41,9 @@ const char *engine_device(void);
 /* What a rank has to run a plan in. */
 struct engine_memory {
     struct be *be;
-    char *arena, *host; /* host: NULL where the plan has no part there */
-    void *segment;      /* where the device has memory of its own, else NULL: it is comm's */
+    char *arena, *host;      /* host: NULL where the plan has no part there */
+    void *segment;           /* where the device has memory of its own, else NULL: it is comm's */
+    struct offload *offload; /* NULL: the plan offloads nothing */
 };
 
 struct engine_memory engine_open(const struct job_spec *spec, const struct plan *p,
@@ -63,35 +65,36 @@ void engine_ranks(const struct job_spec *spec, const struct plan *p, const char 
                   void (*body)(struct ranks *, int, void *), void *arg);
 
 /* A run of `steps` optimizer steps on dp rings of P ranks. weights (the master ones), moments and
- * grad (not when fused): n_params each, put together from all ranks; the caller frees them with
- * engine_free. */
+ * grad (not when fused): param_count() each, put together from all ranks; the caller frees them
+ * with engine_free. */
 struct engine_run {
     const struct job_spec *spec;
     struct train_source source;
-    int P, dp; /* ranks of a ring; rings, 0: one */
+    int P, dp, pp, tp; /* ranks of a ring; rings, stages, and ranks that share layers, 0: one */
     int64_t steps, first_step;
     const char *isa;
     const float *initial; /* NULL: model_random */
     const float *m, *v;   /* moments to start from; NULL: zero */
     int64_t memory_limit;
-    int64_t delay_us;
-    struct guard *guard; /* [P], one for each rank; NULL: none */
+    int64_t delay_us, bytes_per_ms; /* as comm_options has them */
+    enum transport_id transport;    /* likewise; TRANSPORT_AUTO: what a test's ranks use */
+    struct guard *guard;            /* [P], one for each rank; NULL: none */
     bool ledger_differs; /* a hook has falsified a plan: all ranks report it in the last step */
     void (*before_step)(struct train *, int rank, void *arg); /* NULL: nothing */
     void (*after_step)(struct train *, int rank, void *arg);
     void *arg;
     struct engine_memory *mem; /* of each rank; engine_go has it */
     /* out */
-    struct plan plan;
+    struct plan plan; /* of the stage that needs most */
+    int64_t n;        /* elements of the whole model: plan.n_params, unless layers are shared */
     double loss[ENGINE_STEPS], norm[ENGINE_STEPS];
-    bool ledger_ok, memory_ok;
     float *weights, *grad, *adam_m, *adam_v; /* grad: of the first step, without the loss scale */
     double scale;                            /* that it had */
 };
 
 void engine_keep(float **out, const float *from, int64_t n);
 
-/* Every rank of the first group adds what it owns to arrays that all threads share. */
+/* Every rank of each stage's first group adds what it owns to arrays that all threads share. */
 void engine_collect(const struct train *t, enum sharded_array which, float *out);
 
 void engine_steps(struct train *t, struct engine_run *r, int rank, struct err *e);

@@ -32,7 +32,7 @@
 #include "worker/plan/check.h"
 #include "worker/family/shape.h"
 
-#define MAX_RANKS  4
+#define MAX_RANKS  8
 #define MAX_STEPS  64
 #define MAX_EVENTS 64
 

@@ -13,7 +13,8 @@
     "modernbert_wide"
 
 #define GOLDENS_DIT \
-    "stdit3", "stdit3_image", "stdit", "latte", "t2d", "t2d_plain"
+    "stdit3", "stdit3_image", "stdit", "latte", "t2d", "t2d_plain", \
+    "latte_noise", "stdit_noise"
 /* clang-format on */
 
 #endif

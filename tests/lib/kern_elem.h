@@ -109,12 +109,13 @@ static void check_norm_bits(const struct norm_case *p, const struct norm_data *d
     const struct tensor g = p->g ? d->g.t : no_tensor, b = p->b ? d->b.t : no_tensor;
     CALL(be_other, norm_fwd,
          &(struct norm_fwd_args){tensor_sub(d->x.t, r0, n, 0, p->C), y.t, g, b, mean.t.data,
-                                 rstd.t.data, p->groups, p->rms, 1e-5f});
+                                 rstd.t.data, p->groups, p->rms, 1e-5f, NULL, 0});
     CHECK(box_same_bits(y, d->y, r0) && box_intact(y) && box_intact(rstd));
     CHECK(!memcmp(rstd.t.data, box_at(d->rstd, 0, r0 * p->groups), (size_t)(n * p->groups) * 4));
     CALL(be_other, norm_bwd,
          &(struct norm_bwd_args){d->x.t, d->dy.t, dx0.t, g, d->mean.t.data, d->rstd.t.data,
-                                 dg0.t.data, db0.t.data, p->groups, p->rms, p->accumulate});
+                                 dg0.t.data, db0.t.data, p->groups, p->rms, p->accumulate, NULL, 0,
+                                 0});
     CHECK(box_same_bits(dx0, d->dx, 0) && box_same_bits(dg0, d->dg, 0));
     CHECK(box_same_bits(db0, d->db, 0));
     box_free(&y), box_free(&mean), box_free(&rstd);
@@ -136,18 +137,74 @@ static void check_norm_is_rmsnorm(const struct norm_case *p, const struct norm_d
     box_free(&y), box_free(&dx), box_free(&rstd), box_free(&dg);
 }
 
+/* Rows whose columns lie in two parts, each of which knows what both add up to; the gradient is
+ * what two ranks have a half of. */
+static void check_norm_parts(const struct norm_case *p, const struct norm_data *d, struct box dx0,
+                             struct box dg0)
+{
+    const int64_t cut[3] = {0, p->C / 3, p->C};
+    float *sum[2] = {ARRAY(float, p->T), ARRAY(float, p->T)}, *part = ARRAY(float, p->T);
+    struct box y = box_act(p->T, p->C, 0), rstd = box_new(1, p->T, 0);
+    for (int back = 0; back < 2; back++)
+        for (int i = 0; i < 2; i++) {
+            const int64_t c = cut[i], n = cut[i + 1] - c;
+            const struct tensor x = tensor_sub(d->x.t, 0, p->T, c, n);
+            const struct tensor dy = tensor_sub(d->dy.t, 0, p->T, c, n);
+            const struct tensor g = p->g ? tensor_sub(d->g.t, 0, 1, c, n) : no_tensor;
+            CALL(be, norm_part, &(struct norm_part_args){x, back ? dy : no_tensor, g, part});
+            for (int64_t t = 0; t < p->T; t++)
+                sum[back][t] = (i ? sum[back][t] : 0) + part[t] * (float)(1 + back);
+        }
+    for (int i = 0; i < 2; i++) {
+        const int64_t c = cut[i], n = cut[i + 1] - c;
+        const struct tensor x = tensor_sub(d->x.t, 0, p->T, c, n);
+        const struct tensor dy = tensor_sub(d->dy.t, 0, p->T, c, n);
+        const struct tensor dx = tensor_sub(dx0.t, 0, p->T, c, n);
+        const struct tensor g = p->g ? tensor_sub(d->g.t, 0, 1, c, n) : no_tensor;
+        CALL(be, norm_fwd,
+             &(struct norm_fwd_args){.x = x,
+                                     .y = tensor_sub(y.t, 0, p->T, c, n),
+                                     .g = g,
+                                     .rstd = rstd.t.data,
+                                     .groups = 1,
+                                     .rms = true,
+                                     .eps = 1e-5f,
+                                     .sums = sum[0],
+                                     .n_all = p->C});
+        CALL(be, norm_bwd,
+             &(struct norm_bwd_args){.x = x,
+                                     .dy = dy,
+                                     .dx = dx,
+                                     .g = g,
+                                     .rstd = rstd.t.data,
+                                     .dg = box_at(dg0, 0, c),
+                                     .groups = 1,
+                                     .rms = true,
+                                     .accumulate = p->accumulate,
+                                     .sums = sum[1],
+                                     .n_all = p->C,
+                                     .n_same = 2});
+    }
+    const double few = ULP * sqrt((double)p->C);
+    CHECK(ref_rel_l2(y.t, d->my) <= 6 * ULP + few && box_intact(y));
+    CHECK(ref_rel_l2(rstd.t, d->mrstd) <= 4 * ULP + few && box_intact(rstd));
+    CHECK(ref_rel_l2(dx0.t, d->mdx) <= 10 * ULP + 4 * few && box_intact(dx0));
+    CHECK(ref_rel_l2(dg0.t, d->mdg) <= 8 * ULP + few && box_intact(dg0));
+    box_free(&y), box_free(&rstd);
+}
+
 static void check_norm_case(const struct norm_case *p)
 {
     const int failures = test_failures_now;
     struct norm_data d = norm_data_new(p);
     struct box dx0 = box_copy(d.dx, 1), dx1 = box_copy(d.dx, 0), dg0 = box_copy(d.dg, 0);
-    struct box db0 = box_copy(d.db, 0);
+    struct box db0 = box_copy(d.db, 0), dx2 = box_copy(d.dx, 2), dg2 = box_copy(d.dg, 0);
     const struct tensor g = p->g ? d.g.t : no_tensor, b = p->b ? d.b.t : no_tensor;
     ref_norm_fwd(p, &d, 1e-5);
     ref_norm_bwd(p, &d);
     CALL(be, norm_fwd,
          &(struct norm_fwd_args){d.x.t, d.y.t, g, b, d.mean.t.data, d.rstd.t.data, p->groups,
-                                 p->rms, 1e-5f});
+                                 p->rms, 1e-5f, NULL, 0});
     /* A mean is a sum of n numbers as large as the offset: its error shows in y in units of x's
      * deviation. Otherwise as for rmsnorm: r comes from a sum of n squares. */
     const double n = (double)p->C / (double)p->groups, size = 1 + p->offset / 2;
@@ -158,7 +215,8 @@ static void check_norm_case(const struct norm_case *p)
               ref_rel_l2(d.y.t, d.my));
     CALL(be, norm_bwd,
          &(struct norm_bwd_args){d.x.t, d.dy.t, d.dx.t, g, d.mean.t.data, d.rstd.t.data,
-                                 d.dg.t.data, d.db.t.data, p->groups, p->rms, p->accumulate});
+                                 d.dg.t.data, d.db.t.data, p->groups, p->rms, p->accumulate, NULL,
+                                 0, 0});
     /* a group of one column has no gradient through the mean: nothing but cancellation */
     CHECK_MSG(n == 1 || ref_rel_l2(d.dx.t, d.mdx) <= few * (10 * ULP + 4 * sum + 4 * off), "dx %g",
               ref_rel_l2(d.dx.t, d.mdx));
@@ -169,11 +227,13 @@ static void check_norm_case(const struct norm_case *p)
     CHECK(box_intact(d.dg) && box_intact(d.db));
     check_norm_bits(p, &d, dx0, dg0, db0);
     if (p->rms && p->groups == 1 && p->g && !p->b) check_norm_is_rmsnorm(p, &d, dx1);
+    if (p->rms && p->groups == 1 && !p->b && p->C > 8) check_norm_parts(p, &d, dx2, dg2);
     if (test_failures_now > failures)
         printf("  ^ T %lld C %lld groups %lld rms %d g %d b %d\n", (long long)p->T, (long long)p->C,
                (long long)p->groups, p->rms, p->g, p->b);
     norm_data_free(&d);
     box_free(&dx0), box_free(&dx1), box_free(&dg0), box_free(&db0);
+    box_free(&dx2), box_free(&dg2);
 }
 
 static void check_norm(void)
@@ -533,6 +593,84 @@ static void check_mse(void)
     EACH_ELEM_SHAPE(s)
     for (int weighted = 0; weighted < 2; weighted++)
         check_mse_shape(elem_shapes[s][0], elem_shapes[s][1], weighted);
+}
+
+/* ---- noise and its variance ------------------------------------------------------------------ */
+
+struct noise_case {
+    double slope, log_min, log_max;
+    bool last;
+};
+
+static double noise_cdf(double x)
+{
+    return 0.5 * (1 + tanh(sqrt(2 / acos(-1)) * (x + 0.044715 * pow(x, 3))));
+}
+
+/* The bound of a value in bits, as 2102.09672 has it. z: the sample; d: how far means are apart. */
+static double noise_bits(const struct noise_case *k, double z, double d, double v)
+{
+    const double s = (1 + v) / 2 * k->log_max + (1 - v) / 2 * k->log_min;
+    if (!k->last)
+        return 0.5 / log(2) * (-1 + s - k->log_min + exp(k->log_min - s) + pow(d, 2) / exp(s));
+    const double p = noise_cdf((d + 1.0 / 255) / exp(s / 2));
+    const double q = noise_cdf((d - 1.0 / 255) / exp(s / 2));
+    return -log(fmax(z < -0.999 ? p : z > 0.999 ? 1 - q : p - q, 1e-12)) / log(2);
+}
+
+/* Gradients by differences, which 1e-5 leaves room for. */
+static void check_noise_case(const struct noise_case *k, int64_t T, int64_t C)
+{
+    struct box x = box_new(T, 2 * C, 1), y = box_new(T, 2 * C, 0), dx = box_new(T, 2 * C, 2);
+    struct box dx2 = box_new(T, 2 * C, 0);
+    float *weight = ARRAY(float, T);
+    double *loss = ARRAY(double, T), *again = ARRAY(double, T), h = 1e-5;
+    box_random(x, 1, 1), box_random(y, 2, 1);
+    /* Far from its mean a probability is a difference of two that are nearly 1. */
+    for (int64_t i = 0; k->slope < 1 && i < T * C; i++)
+        box_set(y, i / C, i % C,
+                (float)(ref_at(x.t, i / C, i % C) + 0.3 * ref_at(y.t, i / C, i % C)));
+    struct mat want = mat_of(x.t), mx = mat_of(x.t), my = mat_of(y.t);
+    for (int64_t t = 0; t < T; t++) weight[t] = t % 5 == 3 ? 0 : 0.25f * (float)(1 + t % 7);
+    const struct noise_args a = {x.t,    y.t,      dx.t,       weight,     loss,
+                                 0.125f, k->slope, k->log_min, k->log_max, k->last};
+    struct noise_args b = a;
+    b.dx = dx2.t, b.row_loss = again;
+    CALL(be, noise, &a);
+    CALL(be_other, noise, &b);
+    for (int64_t t = 0; t < T; t++) {
+        double sum = 0;
+        for (int64_t c = 0; c < C; c++) {
+            const double miss = MAT(mx, t, c) - MAT(my, t, c), v = MAT(mx, t, C + c);
+            const double z = MAT(my, t, C + c), d = k->slope * miss;
+            sum += miss * miss + noise_bits(k, z, d, v);
+            MAT(want, t, c) = 0.125 * weight[t] * 2 * miss;
+            MAT(want, t, C + c) = 0.125 * weight[t] / (2 * h) *
+                                  (noise_bits(k, z, d, v + h) - noise_bits(k, z, d, v - h));
+        }
+        CHECK_MSG(fabs(loss[t] - weight[t] * sum) <= 1e-10 * sum, "%g, want %g", loss[t],
+                  weight[t] * sum);
+    }
+    CHECK_MSG(ref_rel_l2(dx.t, want) <= 1e-5 && box_intact(dx), "slope %g, %lld x %lld: %g",
+              k->slope, (long long)T, (long long)C, ref_rel_l2(dx.t, want));
+    CHECK(box_same_bits(dx2, dx, 0) && !memcmp(loss, again, (size_t)T * sizeof loss[0]));
+    b.dx = no_tensor;
+    CALL(be_other, noise, &b);
+    CHECK(!memcmp(loss, again, (size_t)T * sizeof loss[0]));
+    mat_free(&want), mat_free(&mx), mat_free(&my);
+    box_free(&x), box_free(&y), box_free(&dx), box_free(&dx2);
+}
+
+static void check_noise(void)
+{
+    static const struct noise_case cases[] = {
+        {0.02, -6.5, -6.4, false},
+        {0.3, -9, -4, false},
+        {0.01, -10.8, -9.2, true},
+        {0.1, -3, 1, true},
+        {1e6, -3, 1, true}}; /* the least probability there is */
+    for (int i = 0; i < 5; i++)
+        EACH_ELEM_SHAPE(s) check_noise_case(&cases[i], elem_shapes[s][0], elem_shapes[s][1]);
 }
 
 #endif

@@ -700,7 +700,7 @@ static void fin_norm_fwd(struct fin *f, int arg)
     const struct box r = fin_out_f32(f, FIN_T, groups), mean = fin_out_f32(f, FIN_T, groups);
     fin_poison(f);
     FIN_CALL(norm_fwd, &(struct norm_fwd_args){x.t, y.t, g.t, b.t, mean.t.data, r.t.data, groups,
-                                               rms, 1e-5f});
+                                               rms, 1e-5f, NULL, 0});
 }
 
 static void fin_norm_bwd(struct fin *f, int arg)
@@ -715,8 +715,20 @@ static void fin_norm_bwd(struct fin *f, int arg)
     const struct box dg = fin_f32(f, 1, n, OUT1), db = fin_f32(f, 1, n, OUT2);
     fin_out(f, dx), fin_out(f, dg), fin_out(f, db);
     fin_poison(f);
-    FIN_CALL(norm_bwd, &(struct norm_bwd_args){x.t, dy.t, dx.t, g.t, mean.t.data, r.t.data,
-                                               dg.t.data, db.t.data, groups, rms, true});
+    FIN_CALL(norm_bwd,
+             &(struct norm_bwd_args){x.t, dy.t, dx.t, g.t, mean.t.data, r.t.data, dg.t.data,
+                                     db.t.data, groups, rms, true, NULL, 0, 0});
+}
+
+static void fin_norm_part(struct fin *f, int arg)
+{
+    const struct box x = fin_act(f, FIN_T, FIN_C, OUT0);
+    const struct box dy = fin_act(f, FIN_T, FIN_C, arg ? OUT0 : 0);
+    const struct box g = fin_act(f, 1, FIN_C, arg ? OUT0 : 0), sum = fin_out_f32(f, FIN_T, 1);
+    struct norm_part_args a = {.x = x.t, .g = g.t, .sum = sum.t.data};
+    if (arg) a.dy = dy.t;
+    fin_poison(f);
+    FIN_CALL(norm_part, &a);
 }
 
 static void fin_rope(struct fin *f, int arg)
@@ -856,7 +868,7 @@ static void fin_embed_fwd(struct fin *f, int arg)
     int32_t *ids = fin_mem(f, FIN_T * 4);
     for (int i = 0; i < FIN_T; i++) ids[i] = i % 2 ? 6 : 0;
     fin_poison(f);
-    FIN_CALL(embed_fwd, &(struct embed_fwd_args){table.t, x.t, ids});
+    FIN_CALL(embed_fwd, &(struct embed_fwd_args){table.t, x.t, ids, 0});
 }
 
 static void fin_embed_bwd(struct fin *f, int arg)
@@ -866,7 +878,7 @@ static void fin_embed_bwd(struct fin *f, int arg)
     for (int i = 0; i < FIN_T; i++) ids[i] = i % 2 ? 6 : 0;
     fin_out(f, table);
     fin_poison(f);
-    FIN_CALL(embed_bwd, &(struct embed_bwd_args){table.t, dx.t, ids});
+    FIN_CALL(embed_bwd, &(struct embed_bwd_args){table.t, dx.t, ids, 0});
 }
 
 /* A logit of -inf is a probability of 0. */
@@ -879,7 +891,19 @@ static void fin_xent(struct fin *f, int arg)
     double *nll = fin_out_f64(f, FIN_T);
     if (arg) fin_out(f, d);
     fin_poison(f);
-    FIN_CALL(xent, &(struct xent_args){x.t, d.t, target, nll, 0.5f, arg, 0});
+    FIN_CALL(xent, &(struct xent_args){x.t, d.t, target, nll, 0.5f, arg, 0, NULL, 0, 0});
+}
+
+/* A part with a largest of -inf is one that adds nothing. */
+static void fin_xent_part(struct fin *f, int arg)
+{
+    const struct box x = fin_new(f, DT_F32, FIN_T, FIN_C, 0);
+    int32_t *target = fin_mem(f, FIN_T * 4);
+    for (int i = 0; i < FIN_T; i++) target[i] = i == 2 ? -1 : 10 * i;
+    fin_site(f, x, 0, FIN_C, OUT0, OUT0, 0);
+    double *stat = fin_out_f64(f, 3 * FIN_T);
+    fin_poison(f);
+    FIN_CALL(xent_part, &(struct xent_part_args){x.t, target, 0, (struct xent_stat *)stat});
 }
 
 static void fin_add(struct fin *f, int arg)
@@ -1073,6 +1097,19 @@ static void fin_mse(struct fin *f, int arg)
     FIN_CALL(mse, &(struct mse_args){x.t, y.t, dx.t, weight.t.data, loss, 0.5f});
 }
 
+/* arg 1: the last step. */
+static void fin_noise(struct fin *f, int arg)
+{
+    const struct box x = fin_f32(f, FIN_T, 2 * FIN_C, OUT0);
+    const struct box y = fin_f32(f, FIN_T, 2 * FIN_C, OUT0);
+    const struct box weight = fin_f32(f, FIN_T, 1, OUT0);
+    double *loss = fin_out_f64(f, FIN_T);
+    const struct box dx = fin_out_f32(f, FIN_T, 2 * FIN_C);
+    fin_poison(f);
+    FIN_CALL(noise, &(struct noise_args){x.t, y.t, dx.t, weight.t.data, loss, 0.5f, 0.1, -6, -4,
+                                         arg == 1});
+}
+
 /* ---- the table ------------------------------------------------------------------------------- */
 
 #define FIN_SLOT(op) (offsetof(struct be_ops, op) / sizeof(void (*)(void)))
@@ -1116,6 +1153,7 @@ static const struct fin_case {
     {"rmsnorm_bwd", FIN_OF_OTHERS, fin_rmsnorm_bwd, 1, false, {FIN_SLOT(rmsnorm_bwd)}},
     {"norm_fwd", FIN_OF_OTHERS, fin_norm_fwd, 4, false, {FIN_SLOT(norm_fwd)}},
     {"norm_bwd", FIN_OF_OTHERS, fin_norm_bwd, 4, false, {FIN_SLOT(norm_bwd)}},
+    {"norm_part", FIN_OF_OTHERS, fin_norm_part, 2, false, {FIN_SLOT(norm_part)}},
     {"rope", FIN_OF_OTHERS, fin_rope, 2, false, {FIN_SLOT(rope)}},
     {"lrpe_fwd", FIN_OF_OTHERS, fin_lrpe_fwd, 1, false, {FIN_SLOT(lrpe_fwd)}},
     {"lrpe_bwd", FIN_OF_OTHERS, fin_lrpe_bwd, 1, false, {FIN_SLOT(lrpe_bwd)}},
@@ -1130,6 +1168,7 @@ static const struct fin_case {
     {"embed_fwd", FIN_OF_OTHERS, fin_embed_fwd, 1, false, {FIN_SLOT(embed_fwd)}},
     {"embed_bwd", FIN_OF_OTHERS, fin_embed_bwd, 1, false, {FIN_SLOT(embed_bwd)}},
     {"xent", FIN_OF_OTHERS, fin_xent, 2, false, {FIN_SLOT(xent)}},
+    {"xent_part", FIN_OF_OTHERS, fin_xent_part, 1, false, {FIN_SLOT(xent_part)}},
     {"add", FIN_OF_OTHERS, fin_add, 1, true, {FIN_SLOT(add)}},
     {"adamw", FIN_OF_OTHERS, fin_adamw, 1, false, {FIN_SLOT(adamw)}},
     {"sumsq", FIN_OF_OTHERS, fin_sumsq, 1, true, {FIN_SLOT(sumsq)}},
@@ -1147,17 +1186,32 @@ static const struct fin_case {
     {"route", FIN_OF_OTHERS, fin_route_fwd, 3, true, {FIN_SLOT(route)}},
     {"route, backward", FIN_OF_OTHERS, fin_route_bwd, 3, true, {FIN_SLOT(route)}},
     {"mse", FIN_OF_OTHERS, fin_mse, 1, false, {FIN_SLOT(mse)}},
+    {"noise", FIN_OF_OTHERS, fin_noise, 2, true, {FIN_SLOT(noise)}},
 };
 enum { FIN_CASES = sizeof fin_cases / sizeof *fin_cases };
 
 /* Slots that move bytes, or none: what lies in them does not matter. */
-static const size_t fin_movers[] = {
-    FIN_SLOT(permute),        FIN_SLOT(fill),           FIN_SLOT(copy),
-    FIN_SLOT(upload),         FIN_SLOT(download),       FIN_SLOT(sync),
-    FIN_SLOT(alloc),          FIN_SLOT(free),           FIN_SLOT(share),
-    FIN_SLOT(attach),         FIN_SLOT(detach),         FIN_SLOT(transfer_stream),
-    FIN_SLOT(transfer_begin), FIN_SLOT(transfer_end),   FIN_SLOT(transfer_await),
-    FIN_SLOT(close),          FIN_SLOT(transfer_passed)};
+static const size_t fin_movers[] = {FIN_SLOT(permute),
+                                    FIN_SLOT(fill),
+                                    FIN_SLOT(copy),
+                                    FIN_SLOT(upload),
+                                    FIN_SLOT(download),
+                                    FIN_SLOT(sync),
+                                    FIN_SLOT(alloc),
+                                    FIN_SLOT(free),
+                                    FIN_SLOT(share),
+                                    FIN_SLOT(attach),
+                                    FIN_SLOT(detach),
+                                    FIN_SLOT(transfer_stream),
+                                    FIN_SLOT(transfer_begin),
+                                    FIN_SLOT(transfer_end),
+                                    FIN_SLOT(transfer_await),
+                                    FIN_SLOT(close),
+                                    FIN_SLOT(transfer_passed),
+                                    FIN_SLOT(pin),
+                                    FIN_SLOT(unpin),
+                                    FIN_SLOT(copy_beside),
+                                    FIN_SLOT(copy_await)};
 
 /* A slot that has no case shows. */
 static void test_every_slot_finite(void)

@@ -179,12 +179,38 @@ static void check_refused(const char *device)
     be_close(b);
 }
 
+/* Out to the host's memory and back beside other operations, which wait for their marks alone. */
+static void check_beside(void)
+{
+    enum { SIZE = 64 * 1024, N = SIZE / 4 };
+    struct err e;
+    float *host = aligned_alloc(4096, SIZE), *there = be->ops->alloc(be, SIZE, &e);
+    if (!host || !there) abort();
+    memset(host, 0, SIZE);
+    CHECK_MSG(!be->ops->pin(be, host, SIZE, &e), "%s", e.text);
+    be->ops->fill(be, there, N, 2.5f);
+    be->ops->copy_beside(be, host, there, SIZE, 0);
+    be->ops->copy_await(be, 0);
+    be->ops->fill(be, there, N, 1.0f); /* after the copy has read it */
+    CHECK(be->ops->sync(be, &e) == 0 && host[0] == 2.5f && host[N - 1] == 2.5f);
+    host[N - 1] = 7;
+    be->ops->copy_beside(be, there, host, SIZE, BE_COPIES - 1);
+    be->ops->copy_await(be, BE_COPIES - 1);
+    float back[2];
+    be->ops->download(be, back, there + N - 2, 8);
+    CHECK(back[0] == 2.5f && back[1] == 7);
+    be->ops->unpin(be, host);
+    be->ops->free(be, there, SIZE);
+    free(host);
+}
+
 static void check_transfers(void)
 {
     struct err e;
     const char *device = be->ops->name;
     if (!be->own_memory) {
         CHECK(!be->ops->share && !be->ops->attach && !be->ops->detach && !be->ops->transfer_end);
+        CHECK(!be->ops->pin && !be->ops->unpin && !be->ops->copy_beside && !be->ops->copy_await);
         return;
     }
     float *p = be->ops->alloc(be, SHARED_N * 4, &e);
@@ -197,6 +223,7 @@ static void check_transfers(void)
     check_share_here(p);
     check_share_there(device, p);
     be->ops->free(be, p, SHARED_N * 4);
+    check_beside();
     check_transfer_sizes();
     check_refused(device);
     check_watch_ends(device, "libkernels_emulated.so");

@@ -166,6 +166,7 @@ static inline void lm_seat_open(struct lm_seat *s, struct lm_run *r, struct rank
                                     .plan = &s->plan,
                                     .arena = mem->arena,
                                     .host = mem->host,
+                                    .offload = mem->offload,
                                     .segment = g ? comm_segment(g->comm[rank]) : NULL,
                                     .be = s->be,
                                     .comm = g ? g->comm[rank] : NULL,
@@ -197,7 +198,8 @@ static inline int lm_sample(struct lm_run *r, struct lm_seat *s, int64_t n, doub
     lm_fill(r->g, n, &s->m.sp.shard, &s->m.batch);
     if (model_forward(&s->m, &s->m.batch, e)) return -1;
     lm_keep_logits(r, s, n);
-    CHECK(model_nll(&s->m, &s->m.batch) >= 0);
+    if (model_nll(&s->m, &s->m.batch, nll, e)) return -1;
+    CHECK(*nll >= 0);
     if (model_grad(&s->m, &s->m.batch, lm_scale(r) / (float)r->g->n_targets, nll, e)) return -1;
     if (!replaces && n + 1 < r->g->n) return 0;
     if (model_reduce_grad(&s->m, e)) return -1;

@@ -332,6 +332,41 @@ static inline void loop_mse(const struct env *t)
     }
 }
 
+/* Four cells of one noise and its variance, at step 371 and at the last. What the bound reads of a
+ * noise is the float that the operation read, which no difference moves: it is detached. */
+static inline void write_noise(struct env *t)
+{
+    const int a = input(t, ROWS_T, 8);
+    output(t, &(struct op){.kind = OP_NOISE, .in = {a}}, 0, 0);
+    t->batch.latents.t = 371;
+}
+static inline double noise_bound(const struct env *t, int64_t at, double v, double log_min,
+                                 double log_max, double slope)
+{
+    const double e = (double)((float *)t->f.value[t->op.in[0]].data)[at];
+    const double d = slope * (e - (double)t->target[at]);
+    const double s = (v + 1) / 2 * log_max + (1 - v) / 2 * log_min;
+    return 0.5 * (-1 + s - log_min + exp(log_min - s) + d * d * exp(-s)) / log(2);
+}
+static inline void loop_noise(const struct env *t)
+{
+    double kept = 1, before = 1;
+    const double beta = 1e-4 + 371 * (0.02 - 1e-4) / 999;
+    for (int i = 0; i <= 371; i++) before = kept, kept *= 1 - (1e-4 + i * (0.02 - 1e-4) / 999);
+    const double log_min = log(beta * (1 - before) / (1 - kept));
+    const double slope = beta * sqrt(before) / (1 - kept) * sqrt(1 / kept - 1);
+    for (int64_t i = 0; i < T; i++) {
+        double s = 0;
+        for (int k = 0; k < 4; k++) {
+            const int64_t at = i * 8 + 2 * k;
+            const double d = in(t, 0)[at] - (double)t->target[at], v = in(t, 0)[at + 1];
+            s += (double)t->weight[i * 4 + k] *
+                 (d * d + noise_bound(t, at, v, log_min, log(beta), slope));
+        }
+        ((double *)t->nll)[i] = s;
+    }
+}
+
 /* ---- running one ----------------------------------------------------------------------------- */
 
 static const struct op_case cases[] = {
@@ -383,6 +418,7 @@ static const struct op_case cases[] = {
     {"cross-entropy", write_xent, loop_xent},
     {"cross-entropy under a soft cap", write_capped_xent, loop_xent},
     {"squared error", write_mse, loop_mse},
+    {"noise and variance", write_noise, loop_noise},
 };
 
 #endif

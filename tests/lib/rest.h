@@ -17,6 +17,7 @@
 #include "daemon/http/routes.h"
 #include "daemon/http/trail.h"
 #include "daemon/http/transfer.h"
+#include "daemon/planner.h"
 #include "tests/lib/seqd.h"
 #include "tests/lib/test.h"
 
@@ -115,6 +116,7 @@ static inline void begin_in(bool fresh, int64_t deadline_ms)
     w.routes = (struct routes){.auth = w.auth};
     w.routes.follows = follows_create(w.loop);
     w.routes.trail = trail_create(w.loop, w.store);
+    w.routes.planner = planner_create(w.loop);
     struct control_options o = {.loop = w.loop,
                                 .store = w.store,
                                 .logs = w.logs,
@@ -149,12 +151,14 @@ static inline void begin(void)
 static inline void close_server(void)
 {
     trail_stop(w.routes.trail);
+    errands_end(w.routes.planner, false);
     store_close(w.store);
     http_destroy(w.http);
     control_destroy(w.control);
     auth_destroy(w.auth);
     transfers_drop(&w.routes);
     batches_drop(&w.routes);
+    errands_destroy(w.routes.planner);
     follows_destroy(w.routes.follows);
     trail_destroy(w.routes.trail);
     logs_close(w.logs);

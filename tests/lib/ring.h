@@ -27,6 +27,7 @@ enum { MAX_P = 8, GUARD = 16 }; /* GUARD floats on both sides of a buffer */
 
 struct variant {
     int P;
+    int u; /* usp: ranks of a group; 0: two where they divide, else one */
     enum form_id form;
     enum layout_id layout;
     bool rank_bits, fused; /* fused: q|k|v are windows of one wide tensor */
@@ -46,13 +47,23 @@ struct result { /* global order, S rows */
 
 /* ---- one run of the code under test ---------------------------------------------------------- */
 
-/* Where local row i of rank r lies in the sequence; >= S: padding. */
+/* Ranks in a row that share heads. */
+static inline int group_of(const struct variant *v)
+{
+    if (v->strategy == STRATEGY_ULYSSES) return v->P;
+    if (v->strategy != STRATEGY_USP) return 1;
+    return v->u ? v->u : v->P % 2 ? 1 : 2;
+}
+
+/* Where local row i of rank r lies in the sequence; >= S: padding. Zigzag: chunks of u parts, as
+ * many before the one as after the other of a group. */
 static inline int64_t global_of(const struct problem *p, const struct variant *v, int r, int64_t i)
 {
     if (v->rank_bits) return r * (8 / v->P) * ((p->S + 7) / 8) + i;
     if (v->layout == LAYOUT_CONTIGUOUS) return r * ((p->S + v->P - 1) / v->P) + i;
     int64_t h = (p->S + 2 * v->P - 1) / (2 * v->P);
-    return i < h ? r * h + i : (2 * v->P - 1 - r) * h + i - h;
+    const int u = group_of(v), group = r / u, after = 2 * (v->P / u) - 1 - group;
+    return i < h ? r * h + i : (after * u + r % u) * h + i - h;
 }
 
 static inline int64_t rows_of(const struct problem *p,
@@ -69,7 +80,7 @@ struct local { /* one rank's tensors, in one guarded allocation */
     float *lse, *m, *delta, *sum;
     int64_t *lo, *hi;
     void *kept, *arena;       /* what the form needs, or NULL */
-    int64_t *all_lo, *all_hi; /* of every global position, ranks' padding included */
+    int64_t *all_lo, *all_hi; /* of the rows of a rank's group, padding included, in order */
     float *block;
     int64_t block_size, kept_size, arena_size;
 };
@@ -104,6 +115,7 @@ static inline struct attention_need need_of(const struct problem *p, const struc
                                 .rank_bits = v->rank_bits,
                                 .back = true,
                                 .P = v->P,
+                                .u = group_of(v),
                                 .T = T,
                                 .seg_len = v->rank_bits                 ? T / (8 / v->P)
                                            : v->layout == LAYOUT_ZIGZAG ? T / 2
@@ -157,8 +169,8 @@ static inline void local_place(struct local *l, const struct problem *p, const s
     l->d_sink = tensor_f32(take(&at, SHARD_SEGS * p->H), SHARD_SEGS, p->H, p->H);
     l->lo = mem(T, 8);
     l->hi = mem(T, 8);
-    l->all_lo = mem(v->P * T, 8);
-    l->all_hi = mem(v->P * T, 8);
+    l->all_lo = mem(group_of(v) * T, 8);
+    l->all_hi = mem(group_of(v) * T, 8);
     const struct attention_need need = need_of(p, v);
     l->kept = poisoned(need.kept);
     l->arena = poisoned(need.arena_size);
@@ -221,9 +233,13 @@ static inline void local_load(struct local *l, const struct problem *p, const st
         set_element(l->d_sink, 0, h, 0);
     }
     if (!p->sink) l->sink.data = NULL;
-    for (int64_t at = 0; at < v->P * T; at++) {
-        l->all_lo[at] = visible_of(p, at).start;
-        l->all_hi[at] = visible_of(p, at).end;
+    const int u = group_of(v);
+    const int64_t run = v->layout == LAYOUT_ZIGZAG ? T / 2 : T;
+    for (int64_t i = 0; i < u * T; i++) {
+        const int64_t in = i % (u * run), c = i / (u * run);
+        const int64_t at = global_of(p, v, r / u * u + (int)(in / run), c * run + in % run);
+        l->all_lo[i] = visible_of(p, at).start;
+        l->all_hi[i] = visible_of(p, at).end;
     }
 }
 
@@ -286,7 +302,10 @@ static inline bool sp_of(struct sp *sp, const struct run *x, struct comm *comm, 
         .drop = {p->drop, {drop_key[0], drop_key[1]}, DROP_LAYER, DROP_SAMPLE},
         .rank_bits = x->v->rank_bits,
     };
-    if (shard_init(&sp->shard, p->S, x->v->P, rank, x->v->layout, x->v->rank_bits, e)) return false;
+    if (shard_init_groups(&sp->shard, p->S, x->v->P, group_of(x->v), rank, x->v->layout,
+                          x->v->rank_bits, e) ||
+        sp_open_groups(sp, e))
+        return false;
     const struct attention_need need = need_of(p, x->v);
     float *seg = comm_segment(comm);
     int64_t n = sp->shard.T * 2 * p->Hk * p->D;
@@ -351,8 +370,8 @@ static inline struct local local_twin(struct mirrors *w, const struct local *l,
     mirror_add(w, l->arena, l->arena_size);
     mirror_add(w, l->lo, T * 8);
     mirror_add(w, l->hi, T * 8);
-    mirror_add(w, l->all_lo, v->P * T * 8);
-    mirror_add(w, l->all_hi, v->P * T * 8);
+    mirror_add(w, l->all_lo, group_of(v) * T * 8);
+    mirror_add(w, l->all_hi, group_of(v) * T * 8);
     struct tensor *tensors[] = {&d.q, &d.kv, &d.o, &d.d_o, &d.dq, &d.dkv, &d.d_sink, &d.sink};
     for (int i = 0; i < 7 + (l->sink.data != NULL); i++)
         *tensors[i] = mirror_tensor(w, *tensors[i]);
@@ -468,7 +487,8 @@ static inline void count_row(const struct problem *p, const struct variant *v, i
 {
     struct shard sh;
     struct reach_map map = {0};
-    if (shard_init(&sh, p->S, v->P, rank, v->layout, v->rank_bits, NULL)) abort();
+    if (shard_init_groups(&sh, p->S, v->P, group_of(v), rank, v->layout, v->rank_bits, NULL))
+        abort();
     if (v->maps) map_of(&map, p, &sh);
     for (int back = 0; back < 2 && v->P > 1; back++)
         strategy_form(v->strategy, v->form)
@@ -502,7 +522,8 @@ static inline void count_run(const struct problem *p, const struct variant *v, i
     if (v->maps || is_all_gather(v)) {
         struct shard sh;
         struct reach_map map = {0};
-        if (shard_init(&sh, p->S, v->P, rank, v->layout, v->rank_bits, NULL)) abort();
+        if (shard_init_groups(&sh, p->S, v->P, group_of(v), rank, v->layout, v->rank_bits, NULL))
+            abort();
         if (v->maps) map_of(&map, p, &sh);
         if (is_all_gather(v)) {
             const bool ring = v->rank_bits; /* and then its backward is the ring's */
@@ -582,7 +603,7 @@ static inline struct norms norms(const float *x, const double *ref, int64_t rows
 
 /* Relative L2 error. Where the truth is zero by cancellation (a token that sees one key has no
  * gradient to it), relative to what cancels. NaN stays NaN, which no bound admits. */
-static inline double rel_l2(struct norms s, double cancelled)
+static inline double norms_ratio(struct norms s, double cancelled)
 {
     return s.err / (s.ref > 1e-9 * cancelled ? s.ref : cancelled);
 }
@@ -616,10 +637,10 @@ static inline struct errors compare(const struct problem *p, const struct result
 {
     int64_t q = p->H * p->D, k = p->Hk * p->D;
     return (struct errors){
-        rel_l2(norms(r->o, p->o, p->S, q, 0, q), 0),
-        rel_l2(norms(r->dq, p->dq, p->S, q, 0, q), p->floor_q),
-        rel_l2(norms(r->dkv, p->dkv, p->S, 2 * k, 0, k), p->floor_k),
-        rel_l2(norms(r->dkv, p->dkv, p->S, 2 * k, k, k), 0),
+        norms_ratio(norms(r->o, p->o, p->S, q, 0, q), 0),
+        norms_ratio(norms(r->dq, p->dq, p->S, q, 0, q), p->floor_q),
+        norms_ratio(norms(r->dkv, p->dkv, p->S, 2 * k, 0, k), p->floor_k),
+        norms_ratio(norms(r->dkv, p->dkv, p->S, 2 * k, k, k), 0),
         sink_error(p, r),
     };
 }

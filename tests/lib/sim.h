@@ -320,6 +320,8 @@ static inline void hello(struct sim *n)
     struct wire_attempt list[GANGS];
     struct msg m = {
         .type = MSG_HELLO, .abi = n->abi ? n->abi : WIRE_ABI, .n_slots = SLOTS, .attempts = list};
+    n->n_unknown =
+        0; /* a session before this one asked: an agent answers in its session or never */
     m.gpus = n->gpu, m.n_gpus = n->n_gpus, m.emulated = n->emulated;
     m.memory_size = n->memory_size;
     memcpy(m.instance, n->instance, sizeof m.instance);

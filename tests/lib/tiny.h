@@ -7,6 +7,7 @@
 #include "tests/lib/pages.h"
 #include "tests/lib/ranks.h"
 #include "tests/lib/small.h"
+#include "tests/lib/store.h"
 #include "worker/model/model.h"
 #include "worker/plan/plan.h"
 
@@ -15,7 +16,15 @@ struct tiny_rank {
     struct model model;
     void *arena;
     struct be *be;
+    struct offload *offload;
 };
+
+/* Where a tensor's elements begin in m->params; -1: another stage has it. */
+static inline int64_t tiny_at(const struct model *m, const struct param *p)
+{
+    const struct zero *z = &m->plan->shards;
+    return zero_holds(z, zero_bucket(z, p->offset)) ? zero_local(z, p->offset) : -1;
+}
 
 /* Larger than at the start of a training: attention that looks somewhere, logits that differ. */
 static inline void tiny_scale(struct model *m)
@@ -23,9 +32,10 @@ static inline void tiny_scale(struct model *m)
     for (int i = 0; i < param_tensors(&m->shape); i++) {
         struct param p;
         param_get(&m->shape, i, &p);
-        if (!p.cols) continue;
-        float *w = (float *)m->params + p.offset;
-        uint16_t *h = (uint16_t *)m->params + p.offset;
+        const int64_t at = tiny_at(m, &p);
+        if (!p.cols || at < 0) continue;
+        float *w = (float *)m->params + at;
+        uint16_t *h = (uint16_t *)m->params + at;
         for (int64_t k = 0; k < p.count; k++)
             if (m->dtype == DT_F32)
                 w[k] *= 6;
@@ -39,19 +49,22 @@ static inline int tiny_open(struct tiny_rank *t, const struct job_spec *spec, st
                             int rank, struct err *e)
 {
     *t = (struct tiny_rank){0};
-    if (plan_make(spec, 0, &t->plan, e)) return -1;
+    static _Thread_local struct plan of_job;
+    if (plan_make(spec, 0, &of_job, e) || plan_of_rank(spec, &of_job, rank, &t->plan, e)) return -1;
     t->arena = engine_pages(t->plan.arena_size);
     struct be_options bo = {.device = "cpu",
                             .n_threads = t->plan.n_threads,
                             .scratch = (char *)t->arena + t->plan.item[PLAN_SCRATCH].offset};
     t->be = be_open(&bo, e);
     if (!t->be) return -1;
+    t->offload = store_open(&t->plan, t->be, NULL);
     struct comm *c = g && g->P > 1 ? g->comm[rank] : NULL;
     struct model_options mo = {.shape = &spec->model.shape,
                                .plan = &t->plan,
                                .arena = t->arena,
                                .segment = c ? comm_segment(c) : NULL,
                                .be = t->be,
+                               .offload = t->offload,
                                .comm = c,
                                .rank = rank,
                                .n_ranks = t->plan.n_ranks};
@@ -63,6 +76,7 @@ static inline int tiny_open(struct tiny_rank *t, const struct job_spec *spec, st
 
 static inline void tiny_close(struct tiny_rank *t)
 {
+    offload_close(t->offload);
     be_close(t->be);
     if (t->arena) engine_unpage(t->arena, t->plan.arena_size);
 }

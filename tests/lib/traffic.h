@@ -2,6 +2,7 @@
 #ifndef SEQD_TESTS_TRAFFIC_H
 #define SEQD_TESTS_TRAFFIC_H
 
+#include <stdlib.h>
 #include "worker/plan/strategy.h"
 
 struct traffic_heads {
@@ -9,11 +10,14 @@ struct traffic_heads {
     enum precision_id precision;
 };
 
-/* Of rank r of P, for one purpose; contiguous, nothing known of documents. */
+/* Of rank r of P, for one purpose; contiguous, nothing known of documents; ulysses: one group. */
 static inline struct comm_count traffic_of(enum strategy_id id, enum purpose purpose, int P, int r,
                                            const struct traffic_heads *h, bool back)
 {
-    const struct shard sh = {.P = P, .r = r, .T = h->T, .n_segs = 1, .seg_len = h->T};
+    struct shard sh;
+    if (shard_init_groups(&sh, P * h->T, P, id == STRATEGY_ULYSSES ? P : 1, r, LAYOUT_CONTIGUOUS,
+                          false, NULL))
+        abort();
     const struct attention_pass a = {
         .sh = &sh, .H = h->H, .Hk = h->Hk, .D = h->D, .precision = h->precision, .back = back};
     struct comm_count out[PURPOSE_N] = {0};

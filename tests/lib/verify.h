@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include "api/core/file.h"
+#include "api/core/mem.h"
 #include "kernels/half.h"
 #include "tests/lib/latents.h"
 #include "tests/lib/mutant.h"
@@ -29,8 +30,9 @@ struct way {
     /* Of the queries' weights: scores that no plain exp survives. Of the delta rule's dt_bias,
      * which is 1: decays that many rows survive. 0: 1. */
     double gain;
-    const char *text;  /* a file of write_docs; NULL: docs */
-    int64_t mlp_chunk; /* memory.mlp_chunk_tokens; 0: as by default, whole */
+    const char *text;   /* a file of write_docs; NULL: docs */
+    int64_t mlp_chunk;  /* memory.mlp_chunk_tokens; 0: as by default, whole */
+    int offload_layers; /* activations are offloaded, of this many layers; 0: they are not */
 };
 
 #define SIZES                                                                                      \
@@ -102,13 +104,14 @@ struct way {
                .delta_heads = 12, .delta_key_heads = 4, .delta_key_dim = 12,                       \
                .delta_value_dim = 10, .conv_width = 4, EXPERTS                                     \
     }
-#define WAY_DIT(fam, text, norm)                                                                   \
+#define WAY_DIT(fam, text, norm) WAY_DIT_ON(fam, text, norm, OBJECTIVE_RECTIFIED_FLOW)
+#define WAY_DIT_ON(fam, text, norm, objective)                                                     \
     {                                                                                              \
         .family = fam, .n_layers = 2, .width = 48, .n_heads = 6, .n_kv_heads = 6, .head_dim = 8,   \
         .ffn_width = 96, .max_pos = 2048, .rope_theta = 10000, .norm_eps = 1e-5, .in_channels = 4, \
         .out_channels = 8, .patch_t = 1, .patch_h = 2, .patch_w = 2,                               \
         .type_vocab = (text) ? 0 : LATENTS_USUAL + 1, .caption_channels = (text) ? 6 : 0,          \
-        .text_len = (text) ? 3 : 0, .qk_norm = norm                                                \
+        .text_len = (text) ? 3 : 0, .qk_norm = norm, .trained_on = objective                       \
     }
 /* Windows both ways, layer 1 has none. */
 #define WAY_MODERNBERT                                                                             \
@@ -127,9 +130,11 @@ enum {
     WAY_TWO_PASS,
     WAY_SCATTER,
     WAY_ULYSSES,
+    WAY_USP,
     WAY_WINDOWED,
     WAY_WINDOWED_GATHER,
     WAY_WINDOWED_ULYSSES,
+    WAY_WINDOWED_USP,
     WAY_CAPPED,
     WAY_CAPPED_GATHER,
     WAY_SINKS,
@@ -154,12 +159,18 @@ enum {
     WAY_STDIT3,
     WAY_STDIT,
     WAY_LATTE,
+    WAY_LATTE_NOISE,
+    WAY_STDIT_NOISE,
     WAY_T2D,
     WAY_PIECES,
     WAY_PIECES_BERT,
     WAY_PIECES_TNL,
     WAY_PIECES_SHARED,
     WAY_PIECES_STDIT3,
+    WAY_OFFLOAD,
+    WAY_OFFLOAD_BERT,
+    WAY_OFFLOAD_TNL,
+    WAY_OFFLOAD_LATTE,
     N_WAYS
 };
 static const struct way ways[N_WAYS] = {
@@ -172,11 +183,15 @@ static const struct way ways[N_WAYS] = {
                      .form = FORM_TWO_PASS_SCATTER},
     [WAY_ULYSSES] = {"llama, ulysses", WAY_LLAMA, .strategy = STRATEGY_ULYSSES,
                      .layout = LAYOUT_CONTIGUOUS, .mixer = "self_attn."},
+    [WAY_USP] = {"llama, usp", WAY_LLAMA, .strategy = STRATEGY_USP, .layout = LAYOUT_ZIGZAG,
+                 .mixer = "self_attn."},
     [WAY_WINDOWED] = {"ministral, ring", WAY_WINDOW, WAY_RSA(LAYOUT_CONTIGUOUS)},
     [WAY_WINDOWED_GATHER] = {"ministral, all_gather", WAY_WINDOW, WAY_RSA(LAYOUT_ZIGZAG),
                              .form = FORM_ALL_GATHER},
     [WAY_WINDOWED_ULYSSES] = {"ministral, ulysses", WAY_WINDOW, .strategy = STRATEGY_ULYSSES,
                               .layout = LAYOUT_CONTIGUOUS, .mixer = "self_attn."},
+    [WAY_WINDOWED_USP] = {"ministral, usp", WAY_WINDOW, .strategy = STRATEGY_USP,
+                          .layout = LAYOUT_CONTIGUOUS, .mixer = "self_attn."},
     [WAY_CAPPED] = {"gemma2, ring", WAY_GEMMA, WAY_RSA(LAYOUT_ZIGZAG), .gain = 30},
     [WAY_CAPPED_GATHER] = {"gemma2, all_gather", WAY_GEMMA, WAY_RSA(LAYOUT_CONTIGUOUS),
                            .form = FORM_ALL_GATHER, .gain = 30},
@@ -221,6 +236,12 @@ static const struct way ways[N_WAYS] = {
     [WAY_STDIT3] = {"stdit3, dsp", WAY_DIT(FAMILY_STDIT3, 1, 1), WAY_DSP},
     [WAY_STDIT] = {"stdit, dsp", WAY_DIT(FAMILY_STDIT, 1, 0), WAY_DSP},
     [WAY_LATTE] = {"latte, dsp", WAY_DIT(FAMILY_LATTE, 0, 0), WAY_DSP},
+    [WAY_LATTE_NOISE] = {"latte of noise", WAY_DIT_ON(FAMILY_LATTE, 0, 0, OBJECTIVE_IDDPM),
+                         .strategy = STRATEGY_DSP, .layout = LAYOUT_CONTIGUOUS,
+                         .mixer = "final_layer."},
+    [WAY_STDIT_NOISE] = {"stdit of noise", WAY_DIT_ON(FAMILY_STDIT, 1, 0, OBJECTIVE_IDDPM),
+                         .strategy = STRATEGY_DSP, .layout = LAYOUT_CONTIGUOUS,
+                         .mixer = "final_layer."},
     [WAY_T2D] = {"transformer-2d, dsp", WAY_DIT(FAMILY_T2D, 1, 0), WAY_DSP},
     [WAY_PIECES] = {"llama in pieces", WAY_LLAMA, .strategy = STRATEGY_RSA, .mixer = "mlp.",
                     .mlp_chunk = 7},
@@ -233,6 +254,15 @@ static const struct way ways[N_WAYS] = {
     [WAY_PIECES_STDIT3] = {"stdit3 in pieces", WAY_DIT(FAMILY_STDIT3, 1, 1),
                            .strategy = STRATEGY_DSP, .layout = LAYOUT_CONTIGUOUS,
                            .mixer = "temporal_blocks.0.mlp.", .mlp_chunk = 4},
+    /* The stream that enters layer 1 is the last one that is copied. */
+    [WAY_OFFLOAD] = {"llama offloaded", WAY_LLAMA, .strategy = STRATEGY_RSA, .mixer = "mlp.",
+                     .offload_layers = 4},
+    [WAY_OFFLOAD_BERT] = {"bert offloaded", WAY_BERT, .strategy = STRATEGY_RSA,
+                          .layout = LAYOUT_CONTIGUOUS, .mixer = ".output.", .offload_layers = 5},
+    [WAY_OFFLOAD_TNL] = {"tnl offloaded", WAY_TNL, WAY_LASP(EXCHANGE_RING),
+                         .mixer = "channel_mixer.", .offload_layers = 4},
+    [WAY_OFFLOAD_LATTE] = {"latte offloaded", WAY_DIT(FAMILY_LATTE, 0, 0), WAY_DSP,
+                           .offload_layers = 6},
 };
 
 static inline bool way_takes(const struct way *w, enum precision_id precision)
@@ -337,6 +367,11 @@ static inline void trial_set(struct trial *t, const struct way *w, int P, int64_
     s->parallel.exchange = (int32_t)w->exchange;
     s->train.attention_dropout = w->dropout;
     if (w->mlp_chunk) s->memory.mlp_chunk_tokens = w->mlp_chunk;
+    if (w->offload_layers) {
+        s->model.shape.n_layers = w->offload_layers;
+        s->memory.offload = OFFLOAD_ACTIVATIONS;
+        s->memory.offload_dir = tiny_text(s, "/tmp");
+    }
     trial_data(t);
 }
 
@@ -354,9 +389,10 @@ static inline void trial_gain(const struct trial *t, struct model *m)
     for (int i = 0; t->way->gain && i < param_tensors(&m->shape); i++) {
         struct param p;
         param_get(&m->shape, i, &p);
+        const int64_t at = tiny_at(m, &p);
         const bool found = strstr(p.name, "q_proj") || strstr(p.name, "dt_bias");
-        for (int64_t k = 0; found && k < p.count; k++)
-            trial_times(m, p.offset + k, (float)t->way->gain);
+        for (int64_t k = 0; found && at >= 0 && k < p.count; k++)
+            trial_times(m, at + k, (float)t->way->gain);
     }
 }
 
@@ -364,7 +400,7 @@ static inline void trial_disturb(const struct trial *t, struct model *m)
 {
     struct param p;
     param_get(&t->spec.model.shape, 1 + 9 + 4, &p); /* o_proj of layer 1 */
-    ((float *)m->params)[p.offset + 5] += 0.05f;
+    if (tiny_at(m, &p) >= 0) ((float *)m->params)[tiny_at(m, &p) + 5] += 0.05f;
 }
 
 static inline void trial_body(struct ranks *g, int rank, void *arg)
@@ -391,7 +427,9 @@ static inline void trial_body(struct ranks *g, int rank, void *arg)
     if (!rc && rank == 0) { /* its own part, the reference, and the control where it is asked for */
         const int64_t S = r->model.sp.shard.S;
         told_check(&told, PROGRESS_TOKENS, 0,
-                   (double)(r->model.sp.shard.T + (v.controlled ? 2 : 1) * S));
+                   (double)(v.n_samples * (r->model.sp.shard.T + (v.controlled ? 2 : 1) * S)));
+        CHECK(mem_round(r->model.arena_end, PLAN_PAGE) == r->plan.arena_size &&
+              mem_round(r->model.segment_end, PLAN_PAGE) == r->plan.segment_size);
         CHECK(told.n_inside > 2 * r->model.shape.n_layers);
         t->out = v;
         verify_sentence(&v, &t->sentence);

@@ -3,29 +3,43 @@
 #include <stdlib.h>
 #include "api/core/job.h"
 #include "tests/paper/report.h"
-#include "tests/lib/ranks.h"
+#include "tests/lib/grid_train.h"
 #include "worker/plan/volume.h"
+#include "worker/program/label.h"
 #include "worker/sp/dsp.h"
 
 enum { MAX_P = EVIDENCE_RANKS, FRAMES = 16, SPACE = 16, HEADS = 8, HEAD = 8 };
 enum { ROWS = FRAMES * SPACE, WIDTH = HEADS * HEAD, SIZE = ROWS * WIDTH * 4 /* M, bytes */ };
 enum { PAIRS = 28, STAGES = 2 * PAIRS };
 
-/* Blocks along space and time in turns, or along space alone. */
-static void blocks(struct dsp_stage *stage, int n, bool both)
+static void add(struct label_graph *g, int in, int out, int label)
 {
-    for (int i = 0; i < n; i++)
-        stage[i] = (struct dsp_stage){.whole = both && i % 2 ? 2 : 1, .size = {SPACE, FRAMES}};
+    const signed char l = (signed char)label;
+    g->op[g->n_ops++] = (struct label_op){
+        .in = {in, -1, -1}, .out = out, .n_ways = 1, .way = {{{l, l, l}, l}}};
 }
 
-/* One pair: the planner of switches says where the dimension changes, the product changes it. */
+/* n blocks along space and time in turns, or along space alone; sharded along time at entry and
+ * exit. */
+static void blocks(struct label_graph *g, int n, bool both)
+{
+    *g = (struct label_graph){.n_values = n + 1};
+    for (int v = 0; v <= n; v++) /* either way as many rows move */
+        g->value[v].moved[0][1] = g->value[v].moved[1][0] = ROWS;
+    add(g, -1, 0, 1);
+    for (int i = 0; i < n; i++) add(g, i, i + 1, both && i % 2 ? 0 : 1);
+    add(g, n, -1, 1);
+}
+
+/* One pair: the labelling says where the dimension changes, the product changes it. */
 static void pair(struct ranks *g, int rank, void *arg)
 {
     const int P = *(const int *)arg;
     struct err e = {0};
     const int64_t n[2] = {SPACE, FRAMES}, slice = (int64_t)ROWS * WIDTH / P;
-    struct dsp_stage stage[2];
-    int label[2], at = 1;
+    static _Thread_local struct label_graph graph;
+    struct label_cost cost;
+    int way[LABEL_OPS], at = 1;
     float *rows = calloc((size_t)(2 * slice), 4), *recv = calloc((size_t)slice, 4);
     struct dsp d = {.comm = g->comm[rank],
                     .P = P,
@@ -38,10 +52,10 @@ static void pair(struct ranks *g, int rank, void *arg)
     if (!rows || !recv || !d.be || dsp_rows(n, P, false, 0) * WIDTH != slice) abort();
     const struct tensor x[2] = {tensor_f32(rows, slice / WIDTH, WIDTH, WIDTH),
                                 tensor_f32(rows + slice, slice / WIDTH, WIDTH, WIDTH)};
-    blocks(stage, 2, true);
-    if (dsp_label(stage, 2, 2, P, at, at, label, NULL) < 0) abort();
-    for (int i = 0; i <= 2 && !e.code; i++) {
-        const int to = i < 2 ? label[i] : 1; /* home at the end: the next pair begins there */
+    blocks(&graph, 2, true);
+    if (!label_solve(&graph, way, &cost)) abort();
+    for (int i = 0; i < graph.n_ops && !e.code; i++) {
+        const int to = graph.op[i].way[way[i]].in[0]; /* home at the end, as the next pair begins */
         if (to != at && dsp_switch(&d, x[to], x[at], at, to, &e)) ranks_fail(g, rank, &e);
         at = to;
     }
@@ -137,10 +151,55 @@ static void pairs(int P, FILE *f)
     evidence_free(dsp);
 }
 
-/* The fewest changes of the sharded dimension, by the planner of switches. */
+/* Whole training steps of a Transformer-2D, forward and backward. */
+static void steps(int P, struct grid_data *d)
+{
+    const struct {
+        const char *name, *source, *text, *differs;
+        double claimed;
+    } them[] = {
+        [GRID_HEADS_SPACE] = {"Ulysses in one attention", "2403.10266, text", "at least 50 % less",
+                              NULL, 0.5},
+        [GRID_HEADS_BOTH] = {"Ulysses in both attentions", "2403.10266, abstract", "less than 25 %",
+                             "exactly a quarter, not less", 0.25},
+        [GRID_TENSOR] = {"Megatron-SP", "2403.10266, table", "2M/N to 8M", NULL, 1.0 / (4 * P)}};
+    struct job_spec *s = malloc(sizeof *s);
+    if (!s) abort();
+    grid_spec(d, GRID_SWITCHES, s);
+    struct evidence *dsp = evidence_steps(d, s, P);
+    for (int way = GRID_HEADS_SPACE; way <= GRID_TENSOR; way++) {
+        char what[128];
+        grid_spec(d, (enum grid_way)way, s);
+        struct evidence *its = evidence_steps(d, s, P), *const both[] = {dsp, its};
+        const struct row row = {.what = what,
+                                .source = them[way].source,
+                                .claimed = them[way].claimed,
+                                .claimed_text = them[way].text,
+                                .note = way == GRID_TENSOR
+                                            ? "bytes of both halves of every block in a whole step"
+                                            : "bytes of attention in a whole step",
+                                .differs = them[way].differs};
+        snprintf(what, sizeof what, "DSP to %s, N %d, training steps", them[way].name, P);
+        report_number(&row, both, 2, once);
+        evidence_free(its);
+    }
+    evidence_free(dsp);
+    free(s);
+}
+
+static void all_steps(void)
+{
+    static const struct grid_model model = {FRAMES, 8, WIDTH, 4, HEADS};
+    struct grid_data d;
+    grid_open(&d, &model);
+    for (int P = 2; P <= MAX_P; P *= 2) steps(P, &d);
+    grid_close(&d);
+}
+
+/* The fewest changes of the sharded dimension, by the labelling. */
 static void switches(void)
 {
-    static struct dsp_stage stage[STAGES];
+    static struct label_graph graph;
     static const struct row pairs_of_both = {
         .what = "changes of the sharded dimension, 28 pairs of (space, time) blocks",
         .source = "2403.10266",
@@ -150,15 +209,36 @@ static void switches(void)
     static const struct row space_alone = {.what = "the same where every block sees space alone",
                                            .source = "2403.10266",
                                            .claimed_text = "0"};
-    int label[STAGES];
-    blocks(stage, STAGES, true);
-    struct evidence *e = evidence_switches(stage, STAGES, 4, 1, 1, label);
+    blocks(&graph, STAGES, true);
+    struct evidence *e = evidence_switches(&graph);
     report_number(&pairs_of_both, &e, 1, NULL);
     evidence_free(e);
-    blocks(stage, STAGES, false);
-    e = evidence_switches(stage, STAGES, 4, -1, -1, label);
+    blocks(&graph, STAGES, false);
+    e = evidence_switches(&graph);
     report_number(&space_alone, &e, 1, NULL);
     evidence_free(e);
+}
+
+/* Those that the program compiler has placed in a Transformer-2D, as a training runs them. */
+static void step_switches(void)
+{
+    static const struct row row = {
+        .what = "those in a training step of a Transformer-2D of 28 such pairs, N 2",
+        .source = "2403.10266",
+        .claimed = 2 * 2 * PAIRS,
+        .claimed_text = "2 a pair = 56, forward, and as many backward",
+        .note = "messages of a rank to the other, by the ledger"};
+    static const struct grid_model deep = {2, 4, 8, STAGES, 2};
+    struct grid_data d;
+    struct job_spec *s = malloc(sizeof *s);
+    if (!s) abort();
+    grid_open(&d, &deep);
+    grid_spec(&d, GRID_SWITCHES, s);
+    struct evidence *e = evidence_step_switches(&d, s, 2);
+    report_number(&row, &e, 1, NULL);
+    evidence_free(e);
+    grid_close(&d);
+    free(s);
 }
 
 void paper_dsp(void)
@@ -170,11 +250,14 @@ void paper_dsp(void)
         "least 50 %\" of the text name different baselines: Ulysses in both attentions, and in the "
         "one along the sharded dimension. Ulysses, tensor parallelism with sequence parallelism "
         "(Megatron-SP) and the ring are the product's own, run on as many rows and columns; "
-        "Megatron-SP is attention and MLP of both blocks.");
+        "Megatron-SP is attention and MLP of both blocks. All but the ring also run whole training "
+        "steps of a Transformer-2D of four blocks, on the same grid.");
     FILE *f = report_data("dsp_bytes");
     report_table();
     for (int P = 2; P <= MAX_P; P *= 2) pairs(P, f);
+    all_steps();
     switches();
+    step_switches();
     fclose(f);
     report_picture("dsp_bytes", "Bytes a rank sends for a pair of blocks, by ranks");
 }

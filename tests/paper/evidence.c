@@ -2,9 +2,10 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include "tests/lib/engine.h"
+#include "tests/lib/grid_train.h"
 #include "tests/paper/heap.h"
 #include "worker/plan/plan.h"
-#include "worker/sp/dsp.h"
+#include "worker/program/label.h"
 
 struct evidence {
     enum kind kind;
@@ -120,7 +121,7 @@ struct evidence *evidence_training(struct engine_run *r, struct job_spec *spec)
     struct watch w = {.last = r->steps};
     const int failures = test_failures_now;
     r->before_step = before, r->after_step = after, r->arg = &w;
-    pthread_barrier_init(&w.line, NULL, (unsigned)(r->P * r->dp));
+    pthread_barrier_init(&w.line, NULL, (unsigned)spec->resources.ranks);
     engine_go(r, spec);
     engine_free(r);
     pthread_barrier_destroy(&w.line);
@@ -135,6 +136,54 @@ struct evidence *evidence_training(struct engine_run *r, struct job_spec *spec)
     return e;
 }
 
+/* What ranks send in the first step: bytes of all of them, and messages of rank 0. */
+struct step_count {
+    int64_t bytes, messages;
+};
+
+static void count_step(struct train *t, int rank, void *arg)
+{
+    struct step_count *c = arg;
+    const struct comm_count moved = grid_moved(t);
+    if (t->step != 1) return;
+    __atomic_fetch_add(&c->bytes, moved.bytes_sent, __ATOMIC_RELAXED);
+    if (rank == 0) c->messages = moved.messages_sent;
+}
+
+static struct evidence *count_steps(struct grid_data *d, const struct job_spec *spec, int P,
+                                    struct step_count *c)
+{
+    struct evidence *e = make(COUNTED);
+    struct engine_run r = {.steps = 2, .after_step = count_step, .arg = c};
+    const int failures = test_failures_now;
+    *c = (struct step_count){0};
+    grid_go(d, &r, spec, P);
+    engine_free(&r);
+    if (failures != test_failures_now)
+        snprintf(e->fault, sizeof e->fault, "a step failed, or its ledger differs from the plan");
+    else if (!c->bytes)
+        snprintf(e->fault, sizeof e->fault, "the ledger counted nothing");
+    return e;
+}
+
+struct evidence *evidence_steps(struct grid_data *d, const struct job_spec *spec, int P)
+{
+    struct step_count c;
+    struct evidence *e = count_steps(d, spec, P, &c);
+    e->value = c.bytes + off_by(0);
+    return e;
+}
+
+struct evidence *evidence_step_switches(struct grid_data *d, const struct job_spec *spec, int P)
+{
+    struct step_count c;
+    struct evidence *e = count_steps(d, spec, P, &c);
+    if (P < 2 || c.messages % (P - 1))
+        snprintf(e->fault, sizeof e->fault, "a switch sent no message to some rank");
+    e->value = c.messages / (P - 1) + off_by(0);
+    return e;
+}
+
 /* ---- the planner ----------------------------------------------------------------------------- */
 
 struct evidence *evidence_plan(struct job_spec *spec, struct err *err)
@@ -146,13 +195,14 @@ struct evidence *evidence_plan(struct job_spec *spec, struct err *err)
     return e;
 }
 
-struct evidence *evidence_switches(const struct dsp_stage *stage, int n, int P, int first, int last,
-                                   int label[])
+struct evidence *evidence_switches(const struct label_graph *g)
 {
     struct evidence *e = make(PLANNED);
-    e->value = dsp_label(stage, n, 2, P, first, last, label, NULL);
-    if (e->value < 0) snprintf(e->fault, sizeof e->fault, "a stage needs every dimension whole");
-    e->value += off_by(0);
+    struct label_cost cost = {0};
+    int way[LABEL_OPS];
+    if (!label_solve(g, way, &cost))
+        snprintf(e->fault, sizeof e->fault, "an operation needs every dimension whole");
+    e->value = cost.n_moves + off_by(0);
     return e;
 }
 

@@ -19,7 +19,8 @@ struct evidence;
 struct ranks;
 struct engine_run;
 struct job_spec;
-struct dsp_stage;
+struct grid_data;
+struct label_graph;
 struct err;
 
 enum { EVIDENCE_RANKS = 8, EVIDENCE_PHASES = 2 }; /* forward, backward */
@@ -35,11 +36,18 @@ void evidence_phase(struct ranks *g, int rank);
  * grew after the first step, or where more pages were touched than planned. */
 struct evidence *evidence_training(struct engine_run *r, struct job_spec *spec);
 
+/* COUNTED. Bytes that all ranks of a training send in its first step for what its grid_way
+ * exchanges (switches, rows to heads and back, rows gathered and scattered), by the ledger. It is
+ * not ok where the ledger of a step differs from the plan. */
+struct evidence *evidence_steps(struct grid_data *d, const struct job_spec *spec, int P);
+/* COUNTED. Switches in such a step, forward and backward: a message of rank 0 to each other
+ * rank. */
+struct evidence *evidence_step_switches(struct grid_data *d, const struct job_spec *spec, int P);
+
 /* PLANNED. Bytes that plan_make gives rank 0. NULL: the spec is refused, as *e says. */
 struct evidence *evidence_plan(struct job_spec *spec, struct err *e);
-/* PLANNED. The fewest switches over n stages of two dimensions (dsp_label). */
-struct evidence *evidence_switches(const struct dsp_stage *stage, int n, int P, int first, int last,
-                                   int label[]);
+/* PLANNED. The switches of the labelling that moves the least. */
+struct evidence *evidence_switches(const struct label_graph *g);
 
 void evidence_free(struct evidence *e);
 enum kind evidence_kind(const struct evidence *e);

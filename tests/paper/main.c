@@ -10,6 +10,7 @@ int main(int argc, char **argv)
     paper_ring();
     paper_memory();
     paper_lasp();
+    paper_fits();
     paper_dsp();
     paper_rest();
     return report_close() ? 1 : 0;

@@ -19,7 +19,16 @@ struct shape {
     enum recompute_id recompute;
     enum precision_id precision;
     int64_t time_chunk; /* LASP in time: tokens that a rank holds at once */
+    int group;          /* parallel.zero_group */
+    int pp, tp;         /* stages, and ranks that share every layer; 0: one */
 };
+
+enum { MICRO_BATCHES = 4 }; /* of a step on several stages */
+
+static int degree(int n)
+{
+    return n ? n : 1;
+}
 
 /* As a person would submit it. fails: as job_check, where this version cannot run it. */
 static int describe(const struct shape *s, struct err *e)
@@ -30,6 +39,7 @@ static int describe(const struct shape *s, struct err *e)
     struct model_shape *m = &spec.model.shape;
     m->family = s->family;
     m->n_layers = 2, m->width = 64, m->n_heads = 4, m->ffn_width = 176, m->vocab = 258;
+    if (s->family == FAMILY_BERT) m->vocab = 260; /* an id that hides a token */
     if (s->time_chunk) m->n_layers = 1, m->width = 32, m->n_heads = 2, m->ffn_width = 32;
     spec.memory.time_chunk = s->time_chunk;
     spec.data.n_train = 1;
@@ -37,12 +47,15 @@ static int describe(const struct shape *s, struct err *e)
     if (spec_intern(&spec, "/synthetic", 10, &spec.data.train[0].path)) abort();
     spec.data.seq_len = s->S;
     spec.train.steps = 3;
-    spec.train.global_batch = s->dp;
+    spec.train.global_batch = s->dp * (s->pp ? MICRO_BATCHES : 1);
     spec.parallel.strategy = s->strategy;
     spec.parallel.form = s->form;
     spec.parallel.sp = s->P;
     spec.parallel.dp = s->dp;
+    spec.parallel.pp = degree(s->pp);
+    spec.parallel.tp = degree(s->tp);
     spec.parallel.zero = s->zero;
+    spec.parallel.zero_group = s->group;
     spec.memory.recompute = s->recompute;
     spec.precision.params = s->precision;
     return family_check(&spec, e);
@@ -51,14 +64,18 @@ static int describe(const struct shape *s, struct err *e)
 static void training(const struct shape *s)
 {
     struct synth y = {.S = s->S, .doc_len = 0, .vocab = 258};
-    char what[160];
+    char what[160], axes[48] = "";
     struct engine_run r = {.P = s->P,
                            .dp = s->dp,
+                           .pp = s->pp,
+                           .tp = s->tp,
                            .steps = s->time_chunk ? 2 : 3,
                            .source = {synth_batch, synth_targets, &y}};
     struct evidence *e = evidence_training(&r, &spec);
-    snprintf(what, sizeof what, "%s: S %lld, sp %d x dp %d, bytes placed", s->name, (long long)s->S,
-             s->P, s->dp);
+    if (s->pp || s->tp)
+        snprintf(axes, sizeof axes, " x pp %d x tp %d", degree(s->pp), degree(s->tp));
+    snprintf(what, sizeof what, "%s: S %lld, sp %d x dp %d%s, bytes placed", s->name,
+             (long long)s->S, s->P, s->dp, axes);
     const struct row row = {
         .what = what, .claimed = (double)evidence_planned(e), .note = evidence_note(e)};
     report_number(&row, &e, 1, NULL);
@@ -80,10 +97,32 @@ static const struct shape shapes[] = {
      RECOMPUTE_NONE, PRECISION_FP32},
     {"decoder, Ulysses", FAMILY_LLAMA, STRATEGY_ULYSSES, FORM_AUTO, 4, 1, 1, 512, RECOMPUTE_NONE,
      PRECISION_FP32},
+    {"decoder, Ulysses x ring", FAMILY_LLAMA, STRATEGY_USP, FORM_AUTO, 4, 1, 1, 512, RECOMPUTE_NONE,
+     PRECISION_FP32},
+    {"decoder, 3D: data, pipeline and sequence", FAMILY_LLAMA, STRATEGY_RSA, FORM_BLOCKWISE, 2, 2,
+     1, 512, RECOMPUTE_SELECTIVE, PRECISION_FP32, .pp = 2},
+    {"decoder, 3D: data, tensor and sequence", FAMILY_LLAMA, STRATEGY_RSA, FORM_BLOCKWISE, 2, 2, 1,
+     512, RECOMPUTE_SELECTIVE, PRECISION_FP32, .tp = 2},
+    {"decoder, 4D: data, pipeline, tensor and sequence", FAMILY_LLAMA, STRATEGY_RSA, FORM_BLOCKWISE,
+     2, 2, 1, 512, RECOMPUTE_SELECTIVE, PRECISION_FP32, .pp = 2, .tp = 2},
+    {"BERT, 3D, RSA as published", FAMILY_BERT, STRATEGY_RSA, FORM_TWO_PASS, 2, 2, 1, 512,
+     RECOMPUTE_NONE, PRECISION_FP32, .pp = 2},
+    {"BERT, 4D, RSA as published", FAMILY_BERT, STRATEGY_RSA, FORM_TWO_PASS, 2, 2, 1, 512,
+     RECOMPUTE_NONE, PRECISION_FP32, .pp = 2, .tp = 2},
     {"TNL, LASP", FAMILY_TNL, STRATEGY_LASP, FORM_AUTO, 4, 1, 1, 1000, RECOMPUTE_NONE,
      PRECISION_FP32},
     {"TNL, LASP, all recomputed", FAMILY_TNL, STRATEGY_LASP, FORM_AUTO, 2, 1, 2, 1000,
      RECOMPUTE_FULL, PRECISION_FP32},
+    {"TNL, LASP, DDP", FAMILY_TNL, STRATEGY_LASP, FORM_AUTO, 2, 2, 0, 512, RECOMPUTE_NONE,
+     PRECISION_FP32},
+    {"TNL, LASP, ZeRO 1", FAMILY_TNL, STRATEGY_LASP, FORM_AUTO, 2, 2, 1, 512, RECOMPUTE_NONE,
+     PRECISION_FP32},
+    {"TNL, LASP, ZeRO 2", FAMILY_TNL, STRATEGY_LASP, FORM_AUTO, 2, 2, 2, 512, RECOMPUTE_NONE,
+     PRECISION_FP32},
+    {"TNL, LASP, ZeRO 3 (FSDP)", FAMILY_TNL, STRATEGY_LASP, FORM_AUTO, 2, 2, 3, 512, RECOMPUTE_NONE,
+     PRECISION_FP32},
+    {"TNL, LASP, ZeRO 3 in groups of 2", FAMILY_TNL, STRATEGY_LASP, FORM_AUTO, 2, 2, 3, 512,
+     RECOMPUTE_NONE, PRECISION_FP32, .group = 2},
     {"TNL, LASP in time, 1024 tokens at once", FAMILY_TNL, STRATEGY_LASP, FORM_AUTO, 2, 1, 0, 32768,
      RECOMPUTE_NONE, PRECISION_FP32, 1024},
     {"TNL, LASP in time, 8192 tokens at once", FAMILY_TNL, STRATEGY_LASP, FORM_AUTO, 2, 1, 0,
@@ -95,7 +134,9 @@ void paper_memory(void)
 {
     struct err refused[N_SHAPES] = {{0}};
     report_section("Plan and high-water of real trainings",
-                   "Small models, two or three optimizer steps on CPU ranks. Claimed is what the "
+                   "Small models, two or three optimizer steps on CPU ranks, by each axis of the "
+                   "product and by products of them; a pipeline has four micro-batches a ring. "
+                   "Claimed is what the "
                    "planner says; counted is where the model's own code ended placing its buffers. "
                    "A row is broken, too, where the bytes that a step sent differ from the plan, "
                    "where the heap grew after the first step, or where more pages were touched "

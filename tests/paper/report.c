@@ -155,10 +155,13 @@ void report_number(const struct row *r, struct evidence *const e[], int n,
         if (evidence_fault(e[i])) fault = evidence_fault(e[i]);
     }
     const double ours = of ? of(v, n) : (double)v[0];
-    const bool ok = !fault && fabs(ours - r->claimed) <= r->tolerance;
+    const bool holds = r->most ? ours <= r->claimed : fabs(ours - r->claimed) <= r->tolerance;
+    const bool ok = !fault && holds;
     write_row(evidence_kind(e[0]), judged(r, ok), r, shown(ours, text),
               r->claimed > 0 ? ours / r->claimed : 0,
-              ok || fault ? fault : "not within the tolerance");
+              ok || fault ? fault
+              : r->most   ? "more than that"
+                          : "not within the tolerance");
 }
 
 void report_account(const struct row *r, double ours, const char *fitted)

@@ -14,6 +14,7 @@ struct row {
     double claimed;     /* 0: `claimed_text` alone, or no number was published */
     double tolerance;   /* from the precision of the claim: half a unit of its last digit */
     bool above;         /* the claim is "more than `claimed`" */
+    bool most;          /* it is "at most `claimed`" */
     const char *claimed_text;
     const char *differs; /* why the paper's words are known not to hold although the number is as
                           * it must be; NULL: they hold */
@@ -51,6 +52,7 @@ void paper_rsa(void);    /* tables and claims of 2105.13120 */
 void paper_ring(void);   /* its bytes, counted */
 void paper_memory(void); /* plan == high-water of real trainings */
 void paper_lasp(void);   /* 2404.02882 */
+void paper_fits(void);   /* the longest sequences */
 void paper_dsp(void);    /* 2403.10266 */
 void paper_rest(void);   /* what is neither run nor accounted for */
 
@@ -59,6 +61,7 @@ struct layer {
     int strategy, form; /* enum strategy_id, form_id */
     int P;
     int64_t T, H, Hk, D;
+    int u; /* usp: ranks of a group */
 };
 struct evidence *count_attention(const struct layer *l);
 /* Two transformer blocks in tensor parallelism with sequence parallelism, forward (tensor.c): S

@@ -19,8 +19,8 @@ static float *numbers(int64_t n)
 }
 
 /* Buffers of the ring and of collectives, and after them what other forms and strategies need. */
-static void place(struct sp *sp, const struct layer *r, int rank, struct attention_need *need,
-                  char *seg, float *owned[2])
+static void place(struct sp *sp, const struct layer *r, struct attention_need *need, char *seg,
+                  float *owned[2])
 {
     const int64_t n = r->T * 2 * r->Hk * r->D * 4, bounce = volume_bounce_size(r->P);
     const struct attention_shape a = {.strategy = (enum strategy_id)r->strategy,
@@ -28,7 +28,7 @@ static void place(struct sp *sp, const struct layer *r, int rank, struct attenti
                                       .unit = 4,
                                       .back = true,
                                       .P = r->P,
-                                      .r = rank,
+                                      .u = sp->shard.u,
                                       .T = r->T,
                                       .seg_len = sp->shard.seg_len,
                                       .H = r->H,
@@ -47,6 +47,12 @@ static void place(struct sp *sp, const struct layer *r, int rank, struct attenti
     sp_place(&sp->buf, need, owned[1], seg + 4 * n + bounce);
 }
 
+static int group_of(const struct layer *r)
+{
+    if (r->strategy == STRATEGY_ULYSSES) return r->P;
+    return r->u ? r->u : 1;
+}
+
 static void one_layer(struct ranks *g, int rank, void *arg)
 {
     const struct layer *r = arg;
@@ -58,10 +64,12 @@ static void one_layer(struct ranks *g, int rank, void *arg)
                     .shape = {r->H, r->Hk, r->D, (float)(1 / sqrt((double)r->D))}};
     sp.be = be_open(&(struct be_options){.device = "cpu", .n_threads = 1}, &e);
     if (!sp.be || !sp.ops ||
-        shard_init(&sp.shard, r->P * T, r->P, rank, LAYOUT_CONTIGUOUS, false, &e))
+        shard_init_groups(&sp.shard, r->P * T, r->P, group_of(r), rank, LAYOUT_CONTIGUOUS, false,
+                          &e) ||
+        sp_open_groups(&sp, &e))
         abort();
     float *x[10]; /* q, kv, o, d_o, dq, dkv, lse, kept, and two of the strategy */
-    place(&sp, r, rank, &need, comm_segment(g->comm[rank]), x + 8);
+    place(&sp, r, &need, comm_segment(g->comm[rank]), x + 8);
     const int64_t size[8] = {T * Q, T * KV, T * Q,    T * Q,
                              T * Q, T * KV, r->H * T, need.kept / 4 + 16};
     for (int i = 0; i < 8; i++) x[i] = numbers(size[i]);
@@ -131,6 +139,27 @@ static void ring_row(const struct form_rows *f, int P, int64_t Hk)
     evidence_free(e);
 }
 
+/* Groups of u ranks share heads, which pass round P/u groups: of each slice a group's all-to-all
+ * sends (u-1)/u, and a hop as much as a rank's whole. */
+static void groups_row(int P, int u)
+{
+    char what[128], claimed[96];
+    int64_t want[EVIDENCE_RANKS][EVIDENCE_PHASES];
+    const struct layer l = {STRATEGY_USP, FORM_AUTO, P, 48, 4, 4, 16, u};
+    const int64_t slice = l.T * l.Hk * l.D * 4, heads = 4 * slice / u * (u - 1), hops = P / u - 1;
+    struct evidence *e = count_attention(&l);
+    for (int i = 0; i < P; i++) {
+        want[i][0] = heads + 2 * hops * slice;
+        want[i][1] = heads + 4 * hops * slice;
+    }
+    snprintf(what, sizeof what, "Ulysses x ring, P %d in groups of %d: sent by a rank for a layer",
+             P, u);
+    snprintf(claimed, sizeof claimed, "4 (u-1)/u + 2 (P/u-1), then 4 (u-1)/u + 4 (P/u-1) slices");
+    const struct row row = {.what = what, .claimed_text = claimed};
+    report_bytes(&row, e, want);
+    evidence_free(e);
+}
+
 void paper_ring(void)
 {
     static const struct form_rows rows[] = {
@@ -155,4 +184,7 @@ void paper_ring(void)
         for (int P = 2; P <= rows[i].max_P; P *= 2) ring_row(&rows[i], P, 4);
         if (rows[i].form == FORM_BLOCKWISE) ring_row(&rows[i], 4, 1);
     }
+    groups_row(4, 2);
+    groups_row(8, 2);
+    groups_row(8, 4);
 }

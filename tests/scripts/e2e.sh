@@ -118,12 +118,14 @@ check "score on 1 rank agrees to 1e-6" awk -v a="$(field "$score" result.nll)" -
 GEN="{\"kind\": \"generate\", \"model\": {\"path\": \"$hf\"}, \"input\": {\"prompt\": \"static int \"}, \"sampling\": {\"temperature\": 0, \"max_tokens\": 24}, \"parallel\": {\"strategy\": \"rsa\", \"sp\": 2}, \"resources\": {\"ranks\": 2}}"
 gen=$(printf '%s' "$GEN" | seqctl submit - -o name -q --wait 2>"$T/out") && ok "generate" || bad "generate" "$T/out"
 same "24 tokens" "$(field "$gen" result.n_tokens)" 24
+check "tokens a second of prefill and decode" awk -v p="$(field "$gen" result.prefill_tokens_s)" -v d="$(field "$gen" result.decode_tokens_s)" 'BEGIN { exit !(p > 0 && d > 0) }'
 gen1=$(printf '%s' "$GEN" | seqctl submit - -o name -q --wait --set parallel.sp=1 --set resources.ranks=1 --set parallel.strategy=local 2>"$T/out")
 same "1 rank writes the same text" "$(field "$gen1" result.text)" "$(field "$gen" result.text)"
 check "generate.jsonl" seqctl artifacts "$gen" generate.jsonl --file "$T/generate.jsonl"
 curve=$(printf '%s' "$SCORE" | seqctl submit - -o name -q --wait --set score.stride=256 --set score.by_position_bucket=64 --set score.token_logprobs=true 2>"$T/out") && ok "score with stride" || bad "score with stride" "$T/out"
 same "only the document's first token is unscored" "$(field "$curve" result.unscored)" 1
 check "without a stride every window's first is" test "$(field "$score" result.unscored)" -gt 5
+check "tokens a second of the score" awk -v r="$(field "$score" result.tokens_s)" 'BEGIN { exit !(r > 0) }'
 says "its curve" 'score-buckets.json' seqctl artifacts "$curve" -o name
 says "a number per token" 'token-logprobs.npy' seqctl artifacts "$curve" -o name
 mkdir -p "$T/data/client/examples"; cp "$EXAMPLES"/*.jsonl "$T/data/client/examples"

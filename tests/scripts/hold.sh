@@ -93,8 +93,9 @@ seqctl suspend "$one" "$two" -q --wait >/dev/null 2>&1
 check "cancel suspended jobs" seqctl cancel "$one" "$two" --wait --timeout 30
 same "cancelled" "$(field "$one" state) $(field "$two" state)" "cancelled cancelled"
 
-# A batch finishes the request at hand, and continues after it.
-for ((i = 0; i < 1000; i++)); do
+# A batch finishes the request at hand, and continues after it. It takes longer than its progress waits
+# to be told, also where a request takes two milliseconds.
+for ((i = 0; i < 4000; i++)); do
     echo "{\"custom_id\": \"r$i\", \"method\": \"POST\", \"url\": \"/v1/completions\", \"body\": {\"prompt\": \"request $i\"}}"
 done >"$T/data/requests.jsonl"
 hf=$(field "$base" result.hf)

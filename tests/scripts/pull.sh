@@ -107,6 +107,9 @@ wait_event "$long" checkpoint 1
 procs seqrank | xargs -r kill -9
 wait_event "$long" ready 2; wait_event "$long" artifact 3
 check "again, into the same directory" seqctl pull "$long" "$T/live" --artifacts
+# What the killed attempt did beyond its checkpoint is done again before the job is cancelled.
+again() { seqctl metrics "$long" -o jsonl | awk 'match($0, /"step": [0-9]+/) { step = substr($0, RSTART + 8, RLENGTH - 8) + 0; if (step > most) most = step; last = step } END { exit !(most > 0 && last == most) }'; }
+check "the steps that were lost are made again" until_ok 300 again
 seqctl cancel "$long" --wait -q >/dev/null 2>&1
 says "the file of the attempt before is present" '"state": "present"' seqctl pull "$long" "$T/live" --artifacts -o json
 same "a file an attempt" "$(ls "$T/live" | wc -l)" 2

@@ -8,6 +8,7 @@
 #include "daemon/http/follow.h"
 #include "daemon/http/routes.h"
 #include "daemon/http/trail.h"
+#include "daemon/planner.h"
 #include "daemon/secret.h"
 #include "daemon/store/reserve.h"
 #include "tests/sim/sim.h"
@@ -79,7 +80,8 @@ static int open_all(struct err *e)
     if (secret_open(sim_dir(), d.secret, e)) return -1;
     if (!(d.logs = logs_open(sim_dir(), e))) return -1;
     d.routes = (struct routes){.follows = follows_create(d.loop),
-                               .trail = trail_create(d.loop, d.store)};
+                               .trail = trail_create(d.loop, d.store),
+                               .planner = planner_create(d.loop)};
     const struct control_options o = {.loop = d.loop,
                                       .store = d.store,
                                       .logs = d.logs,
@@ -105,11 +107,13 @@ static void close_all(bool orderly)
     check_close();
     if (d.routes.trail) trail_stop(d.routes.trail);
     if (!orderly) clients_cut(); /* what is answered from here on reaches no client */
+    errands_end(d.routes.planner, false);
     store_close(d.store);
     if (orderly) clients_cut();
     link_destroy(d.link);
     control_destroy(d.control);
     batches_drop(&d.routes);
+    errands_destroy(d.routes.planner);
     if (d.routes.follows) follows_destroy(d.routes.follows);
     trail_destroy(d.routes.trail);
     auth_destroy(d.auth);

@@ -1,0 +1,195 @@
+/* bench_infer: prefill, score and decode of a model of 124 M parameters, on one rank of two threads
+ * and two ranks of one.
+ *
+ *     bench_infer [tokens]      of the sequence; without: 2048
+ *
+ * Prefill and score do the same forward pass; score adds the head of every row and its loss, which
+ * prefill computes for none (here) or one (a job). Both are stated in tokens/s and in GFLOP/s by
+ * the plan's count, as a fraction of the peak of the unit that multiplies this dtype; score also as
+ * a fraction of its own prefill's two rates. Decode reads every weight and the whole cache for a
+ * token: GB/s of these, as a fraction of what the machine reads over as many bytes. Limits are
+ * measured in the same run (peak.h). Each figure is the best of a few. */
+#define ENGINE_PAGES MADV_HUGEPAGE
+#include "tests/bench/passes.h"
+#include "tests/bench/peak.h"
+
+enum { PASSES = 2, TOKENS = 24 };
+
+static struct job_spec spec;
+
+static void llama_spec(int64_t S, int P, int threads, enum precision_id precision)
+{
+    engine_spec(&spec, S);
+    spec.kind = JOB_GENERATE; /* its plan has room for losses as well */
+    spec.sampling.max_tokens = TOKENS;
+    spec.model.shape = llama_124m;
+    spec.resources.threads = threads;
+    spec.precision.params = precision;
+    spec.parallel.sp = P;
+}
+
+/* ---- a model on its ranks -------------------------------------------------------------------- */
+
+struct run {
+    struct plan plan;
+    double forward, loss, token; /* seconds, the best; loss: of a forward pass and all losses */
+};
+
+static int score_pass(struct model *m, struct err *e)
+{
+    double nll;
+    return model_forward(m, &m->batch, e) || model_nll(m, &m->batch, &nll, e) ? -1 : 0;
+}
+
+/* Both in turn, so that what else runs on the machine meets both. */
+static int time_passes(struct run *r, struct model *m, int rank, struct err *e)
+{
+    for (int k = 0; k < PASSES; k++) {
+        const double t0 = peak_now_s();
+        if (model_forward(m, &m->batch, e)) return -1;
+        const double t1 = peak_now_s();
+        if (score_pass(m, e)) return -1;
+        const double t2 = peak_now_s();
+        if (rank) continue;
+        r->forward = fmin(r->forward, t1 - t0);
+        r->loss = fmin(r->loss, t2 - t1);
+    }
+    return 0;
+}
+
+/* After the sequence of the last pass. */
+static int time_tokens(struct run *r, struct model *m, int rank, struct err *e)
+{
+    struct tensor logits;
+    for (int k = 0; k < TOKENS; k++) {
+        const double t = peak_now_s();
+        if (model_decode(m, 100 + k, &logits, e)) return -1;
+        if (rank == 0) r->token = fmin(r->token, peak_now_s() - t);
+    }
+    return 0;
+}
+
+static int time_all(struct model *m, int rank, void *arg, struct err *e)
+{
+    struct run *r = arg;
+    return time_passes(r, m, rank, e) ? -1 : time_tokens(r, m, rank, e);
+}
+
+static struct run run(int64_t S, int P, int threads, enum precision_id p)
+{
+    struct run r = {.forward = INFINITY, .loss = INFINITY, .token = INFINITY};
+    struct passes x = {.spec = &spec, .run = time_all, .arg = &r};
+    llama_spec(S, P, threads, p);
+    passes_run(&x, S);
+    r.plan = x.plan;
+    return r;
+}
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+static const struct way {
+    const char *name;
+    int P, threads;
+} ways[] = {{"1 rank x 2 threads", 1, 2}, {"2 ranks x 1 thread", 2, 1}};
+/* fp16 is widened by the CPU, and no faster than fp32. */
+enum { PRECISIONS = PRECISION_BF16 + 1 };
+static const char *const words[PRECISIONS] = {"fp32", "bf16"};
+
+struct figure {
+    const char *what, *way, *precision;
+    int64_t S;
+    double tokens_s, rate, of; /* rate: of unit, `of` its limit */
+    const char *unit, *limit;
+};
+
+static void print_figure(const struct figure *f)
+{
+    printf("%-8s S %5lld  %s %s %8.1f tokens/s %8.1f %-8s %5.2f of %s", f->what, (long long)f->S,
+           f->way, f->precision, f->tokens_s, f->rate, f->unit, f->of, f->limit);
+}
+
+static void print_json(const struct figure *f)
+{
+    printf("\n{\"bench\":\"%s\",\"seq_len\":%lld,\"way\":\"%s\",\"precision\":\"%s\",\"tokens_s\":%"
+           ".1f,\"rate\":%.1f,\"unit\":\"%s\",\"limit\":\"%s\",\"of_limit\":%.3f}\n",
+           f->what, (long long)f->S, f->way, f->precision, f->tokens_s, f->rate, f->unit, f->limit,
+           f->of);
+    fflush(stdout);
+}
+
+static double head_flops(int64_t S)
+{
+    const struct model_shape *m = &spec.model.shape;
+    return 2.0 * (double)S * (double)m->width * (double)m->vocab;
+}
+
+static void print_passes(const struct run *r, struct figure f, double peak)
+{
+    const double S = (double)f.S, flops = r->plan.flops, prefill = flops / r->forward * 1e-9;
+    f.what = "prefill";
+    f.unit = "GFLOP/s";
+    f.tokens_s = S / r->forward;
+    f.rate = prefill;
+    f.of = prefill / peak;
+    print_figure(&f);
+    print_json(&f);
+    f.what = "score";
+    f.tokens_s = S / r->loss;
+    f.rate = (flops + head_flops(f.S)) / r->loss * 1e-9;
+    f.of = f.rate / peak;
+    print_figure(&f);
+    printf("   of prefill: tokens/s %.2f, GFLOP/s %.2f", r->forward / r->loss, f.rate / prefill);
+    print_json(&f);
+}
+
+/* What a rank reads for a token: its weights, once, though the table of a tied head is also that
+ * of embeddings; and its rows of every layer's cache. */
+static double token_bytes(const struct plan *p, int64_t S)
+{
+    const struct model_shape *m = &spec.model.shape;
+    const double size = (double)precision_size(p->precision);
+    const double cache = 2.0 * (double)(m->n_layers * m->n_kv_heads * m->head_dim * S);
+    return size * ((double)p->n_params * p->sp + cache);
+}
+
+static void print_decode(const struct run *r, struct figure f)
+{
+    const double bytes = token_bytes(&r->plan, f.S);
+    f.what = "decode";
+    f.unit = "GB/s";
+    f.limit = peak_level(2, (int64_t)bytes);
+    f.tokens_s = 1 / r->token;
+    f.rate = bytes / r->token * 1e-9;
+    f.of = f.rate / peak_gb_s(2, (int64_t)bytes, PEAK_READ);
+    print_figure(&f);
+    print_json(&f);
+}
+
+static void row(int64_t S, const struct way *way, enum precision_id p, const struct peaks *peaks)
+{
+    const struct run r = run(S, way->P, way->threads, p);
+    const struct figure f = {.way = way->name,
+                             .precision = words[p],
+                             .S = S,
+                             .limit = p ? peaks->bf16_unit : peaks->fp32_unit};
+    print_passes(&r, f, p ? peaks->bf16 : peaks->fp32);
+    print_decode(&r, f);
+}
+
+int main(int argc, char **argv)
+{
+    struct err e;
+    struct be *be = be_open(&(struct be_options){.device = "cpu", .n_threads = 2}, &e);
+    if (!be) {
+        fprintf(stderr, "bench_infer: %s\n", e.text);
+        return 1;
+    }
+    const struct peaks peaks = peaks_measure(2, be->isa);
+    be_close(be);
+    printf("of two cores, measured: %s %.0f GFLOP/s, of bf16 by %s %.0f GFLOP/s\n", peaks.fp32_unit,
+           peaks.fp32, peaks.bf16_unit, peaks.bf16);
+    const int64_t S = argc > 1 ? strtoll(argv[1], NULL, 10) : 2048;
+    for (size_t w = 0; w < sizeof ways / sizeof *ways; w++)
+        for (int p = PRECISION_FP32; p < PRECISIONS; p++) row(S, &ways[w], p, &peaks);
+    return 0;
+}

@@ -1,0 +1,164 @@
+"""peer_infer.py: what other programs need to serve a Llama of 124 M with random weights, as lines
+of JSON (peers.py).
+
+    peer_infer.py transformers TOKENS fp32|bf16     prefill, decode and score
+    peer_infer.py llama.cpp TOKENS fp32|bf16        prefill and decode
+
+Threads and allocator are the environment's. A figure is the best of its rounds; a token of decode
+is one of N_TOKENS after TOKENS of prompt."""
+import json
+import os
+import struct
+import sys
+import tempfile
+import time
+
+N_LAYERS, WIDTH, N_HEADS, FFN, VOCAB = 12, 768, 12, 2048, 50257
+N_TOKENS, ROUNDS, THREADS = 24, 2, 2
+
+
+def report(what, seq_len, precision, tokens, seconds, settings):
+    print(json.dumps({"bench": what, "seq_len": seq_len, "precision": precision,
+                      "tokens_s": tokens / min(seconds),
+                      "worst_tokens_s": tokens / max(seconds), "rounds": len(seconds),
+                      "settings": settings}), flush=True)
+
+
+def timed(run):
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+# ---- transformers --------------------------------------------------------------------------------
+
+
+def transformers(seq_len, precision):
+    try:
+        import torch
+        import transformers as tf
+    except ImportError:
+        sys.exit(77)
+    config = tf.LlamaConfig(hidden_size=WIDTH, intermediate_size=FFN, num_hidden_layers=N_LAYERS,
+                            num_attention_heads=N_HEADS, num_key_value_heads=N_HEADS,
+                            vocab_size=VOCAB, tie_word_embeddings=True,
+                            max_position_embeddings=2 * seq_len, attn_implementation="sdpa")
+    torch.manual_seed(1)
+    dtype = torch.float32 if precision == "fp32" else torch.bfloat16
+    model = tf.LlamaForCausalLM(config).to(dtype).eval()
+    ids = torch.randint(VOCAB, (1, seq_len))
+    says = (f"transformers {tf.__version__}, PyTorch {torch.__version__}, "
+            f"{torch.get_num_threads()} threads, sdpa")
+
+    def prefill():
+        return model(ids, use_cache=True, logits_to_keep=1).past_key_values
+
+    def decode():
+        cache, one, seconds = prefill(), ids[:, :1], []
+        for _ in range(N_TOKENS):
+            seconds.append(timed(lambda: model(one, past_key_values=cache, use_cache=True)))
+        return seconds
+
+    def score():
+        logits = model(ids, use_cache=False).logits[0, :-1]
+        return torch.nn.functional.cross_entropy(logits.float(), ids[0, 1:], reduction="none")
+
+    with torch.inference_mode():
+        prefill()
+        report("prefill", seq_len, precision, seq_len,
+               [timed(prefill) for _ in range(ROUNDS)], says)
+        report("decode", seq_len, precision, 1, decode(), says)
+        score()
+        report("score", seq_len, precision, seq_len, [timed(score) for _ in range(ROUNDS)], says)
+
+
+# ---- llama.cpp -----------------------------------------------------------------------------------
+
+F32, BF16 = 0, 30  # types of ggml
+
+
+def gguf_string(s):
+    return struct.pack("<Q", len(s)) + s.encode()
+
+
+def gguf_header():
+    """Keys of a Llama without a tokenizer."""
+    ints = {"context_length": 1 << 16, "embedding_length": WIDTH, "block_count": N_LAYERS,
+            "feed_forward_length": FFN, "attention.head_count": N_HEADS, "vocab_size": VOCAB,
+            "rope.dimension_count": WIDTH // N_HEADS}
+    keys = [gguf_string(key) + struct.pack("<I", 8) + gguf_string(value)
+            for key, value in (("general.architecture", "llama"), ("tokenizer.ggml.model", "none"))]
+    keys += [gguf_string("llama." + key) + struct.pack("<II", 4, n) for key, n in ints.items()]
+    keys.append(gguf_string("llama.attention.layer_norm_rms_epsilon") +
+                struct.pack("<If", 6, 1e-5))
+    return keys
+
+
+def gguf_tensors():
+    """Names and shapes [out, in]; the head is the table of embeddings."""
+    yield "token_embd.weight", (VOCAB, WIDTH)
+    yield "output_norm.weight", (WIDTH,)
+    for i in range(N_LAYERS):
+        for name, shape in (("attn_norm", (WIDTH,)), ("ffn_norm", (WIDTH,)),
+                            ("attn_q", (WIDTH, WIDTH)), ("attn_k", (WIDTH, WIDTH)),
+                            ("attn_v", (WIDTH, WIDTH)), ("attn_output", (WIDTH, WIDTH)),
+                            ("ffn_gate", (FFN, WIDTH)), ("ffn_up", (FFN, WIDTH)),
+                            ("ffn_down", (WIDTH, FFN))):
+            yield f"blk.{i}.{name}.weight", shape
+
+
+def gguf_write(path, precision, np):
+    """A file of llama.cpp with random weights; norms are fp32, as its converter leaves them."""
+    rng, infos, datas, at = np.random.default_rng(1), [], [], 0
+    for name, shape in gguf_tensors():
+        x = (rng.standard_normal(shape, dtype=np.float32) * np.float32(0.02))
+        kind = BF16 if precision == "bf16" and len(shape) == 2 else F32
+        data = (x.view(np.uint32) >> 16).astype(np.uint16) if kind == BF16 else x
+        dims = struct.pack(f"<{len(shape)}Q", *reversed(shape))
+        infos.append(gguf_string(name) + struct.pack("<I", len(shape)) + dims +
+                     struct.pack("<IQ", kind, at))
+        datas.append(data.tobytes())
+        datas[-1] += bytes(-len(datas[-1]) % 32)
+        at += len(datas[-1])
+    keys = gguf_header()
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(infos), len(keys)) + b"".join(keys + infos)
+    with open(path, "wb") as f:
+        f.write(head + bytes(-len(head) % 32))
+        for data in datas:
+            f.write(data)
+
+
+def llama_cpp(seq_len, precision):
+    try:
+        import llama_cpp
+        import numpy as np
+    except ImportError:
+        sys.exit(77)
+    cache_type = F32 if precision == "fp32" else 1  # fp16 is its default
+    with tempfile.TemporaryDirectory() as d:
+        path = os.path.join(d, "model.gguf")
+        gguf_write(path, precision, np)
+        llm = llama_cpp.Llama(path, n_ctx=seq_len + 2 * N_TOKENS, n_batch=seq_len,
+                              n_threads=THREADS, n_threads_batch=THREADS, flash_attn=True,
+                              type_k=cache_type, type_v=cache_type, verbose=False)
+    ids = np.random.default_rng(2).integers(0, VOCAB, seq_len).tolist()
+
+    def prefill():
+        llm.reset()
+        llm.eval(ids)
+
+    prefill()
+    says = (f"llama-cpp-python {llama_cpp.__version__}, {THREADS} threads, flash attention, "
+            f"cache in {'fp32' if cache_type == F32 else 'fp16'}")
+    report("prefill", seq_len, precision, seq_len, [timed(prefill) for _ in range(ROUNDS)], says)
+    report("decode", seq_len, precision, 1,
+           [timed(lambda: llm.eval([100])) for _ in range(N_TOKENS)], says)
+
+
+def main():
+    what, seq_len, precision = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+    {"transformers": transformers, "llama.cpp": llama_cpp}[what](seq_len, precision)
+
+
+if __name__ == "__main__":
+    main()

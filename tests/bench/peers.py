@@ -1,0 +1,338 @@
+#!/usr/bin/env python3
+"""peers.py: seqd's benchmarks beside PyTorch, transformers, llama.cpp and gloo, in turn.
+
+    tests/bench/peers.py [--rounds N] [--keep FILE] [--list] [word ...]
+
+Rows whose name has every word; without words all. A row compares lines of JSON: of one of our
+programs in build/MODE/bench, and of peer_*.py beside this file, which prints the same fields. A
+round runs ours, then the peer's, so that what else the machine does meets both; a program that has
+lines for several rows runs once in a round. The ratio of a row is the median of those of its rounds
+(above 1: ours is faster), with the smallest and the largest. Of several peers, the fastest counts;
+one that is slower by a tenth in the first round is not run again. A line of JSON follows each row.
+
+Peers need packages that seqd does not (tests/README.md); what is missing is "not installed".
+
+--rounds N     of each row, 3
+--keep FILE    lines are read from FILE and appended to it: a later run continues where one stopped
+--bench DIR    our programs, build/release/bench
+--peers DIR    peer_*.py, the folder of this file
+PEERS_PYTHON   the Python that has the peers' packages, by default the one that runs this file
+"""
+import argparse
+import glob
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+NOT_INSTALLED = 77  # the exit status of a peer that lacks its packages
+SLOWER = 0.9        # of the fastest peer's speed: not run again
+CORES = 2
+
+# ---- rows ----------------------------------------------------------------------------------------
+
+
+class Row:
+    """what: fields of a line, of ours and of a peer's; field: the figure, as a key of the line;
+    ours and peers: programs and their arguments; ours_only: fields that ours alone has."""
+
+    def __init__(self, name, what, field, ours, peers, ours_only=None, goal=None, group=None):
+        self.name, self.what, self.field, self.ours, self.peers = name, what, field, ours, peers
+        self.ours_only, self.goal, self.group = ours_only or {}, goal, group
+
+
+def train_rows():
+    goals = {("fp32", 1024): 1.3, ("fp32", 4096): 1.5, ("fp32", 8192): 1.7,
+             ("bf16", 1024): 2.0, ("bf16", 4096): 2.2, ("bf16", 8192): 2.5}
+    for (precision, n), goal in goals.items():
+        args = [str(n), precision]
+        yield Row(f"train 124M {precision} S {n}",
+                  {"bench": "train", "seq_len": n, "precision": precision}, "tokens_s",
+                  ["bench_train", "124m", *args],
+                  [["peer_torch.py", "train", *args, mode] for mode in ("eager", "compile")],
+                  {"way": "1 rank x 2 threads"}, goal)
+
+
+def product_rows():
+    shapes = [("gemm_y", 4096, 2048, 768), ("gemm_dx", 4096, 768, 2048),
+              ("gemm_dw", 2048, 768, 4096), ("gemm_y", 4096, 768, 3072),
+              ("gemm_dx", 4096, 3072, 768), ("gemm_dw", 768, 3072, 4096),
+              ("gemm_y", 4096, 4096, 4096), ("gemm_y", 1024, 50257, 768),
+              ("gemm_dx", 1024, 768, 50257), ("gemm_dw", 50257, 768, 1024)]
+    for dtype, goal in (("bf16", 1.8), ("fp32", 1.1)):
+        for op, m, n, k in shapes:
+            shape = f"M {m} N {n} K {k}"
+            yield Row(f"product {dtype} {op[5:]} {shape}",
+                      {"bench": "kernels", "op": op, "dtype": dtype, "shape": shape}, "ms",
+                      ["bench_kernels", "ten", dtype, f"{CORES}t"],
+                      [["peer_torch.py", "products", dtype]],
+                      {"threads": CORES}, goal, f"products {dtype}")
+
+
+def attention_rows():
+    goals = {"fp32": {"attn_both": 1.7, "attn_fwd": None},
+             "bf16": {"attn_both": 2.5, "attn_fwd": 1.3}}
+    for dtype in goals:
+        for heads, size in ((12, 64), (6, 128)):
+            shape = f"Tq 4096 S 4096 H {heads}/{heads} D {size} causal"
+            for op in goals[dtype]:
+                yield Row(f"attention {dtype} {op[5:]} D {size} causal 4096",
+                          {"bench": "kernels", "op": op, "dtype": dtype, "shape": shape}, "ms",
+                          ["bench_kernels", "attn", dtype, shape, f"{CORES}t"],
+                          [["peer_torch.py", "attention", dtype, str(heads), str(size)]],
+                          {"threads": CORES}, goals[dtype][op])
+
+
+def infer_rows():
+    for precision in ("fp32", "bf16"):
+        for what in ("prefill", "decode", "score"):
+            peers = [["peer_infer.py", "transformers", "2048", precision]]
+            if what != "score":
+                peers.append(["peer_infer.py", "llama.cpp", "2048", precision])
+            yield Row(f"{what} 124M {precision} 2048",
+                      {"bench": what, "seq_len": 2048, "precision": precision}, "tokens_s",
+                      ["bench_infer", "2048"], peers,
+                      {"way": "1 rank x 2 threads"}, 1.3 if what == "prefill" else None)
+
+
+def exchange_rows():
+    ours, gloo = ["bench_ring", "hops", "steps", "sums"], [["peer_torch.py", "gloo"]]
+    for size in (65536, 1 << 20):
+        yield Row(f"exchange of 2 ranks, {size >> 10} KiB", {"bench": "hop", "bytes": size}, "us",
+                  ours, gloo, {"transport": "shm"})
+    for size in (64 << 10, 4 << 20):
+        yield Row(f"ring step of 4 ranks, {size >> 10} KiB",
+                  {"bench": "ring_step", "ranks": 4, "bytes": size}, "median_us",
+                  ours, gloo, {"transport": "shm"})
+    for ranks in (2, 4):
+        yield Row(f"sum of 5 M gradients, {ranks} ranks", {"bench": "sum_f32", "ranks": ranks},
+                  "ms", ours, gloo)
+
+
+def all_rows():
+    for rows in (train_rows, product_rows, attention_rows, infer_rows, exchange_rows):
+        yield from rows()
+
+
+# ---- programs ------------------------------------------------------------------------------------
+
+
+def allocator():
+    """The library of the best allocator that the system has, or None."""
+    for name in ("libtcmalloc_minimal.so", "libtcmalloc.so", "libjemalloc.so"):
+        for at in ("/usr/lib/*-linux-gnu/", "/usr/lib64/", "/usr/lib/", "/usr/local/lib/"):
+            found = sorted(glob.glob(at + name + "*"))
+            if found:
+                return found[0]
+    return None
+
+
+def peer_settings():
+    """What the environment of a peer has in addition: two threads, each bound to its core."""
+    cores = sorted(os.sched_getaffinity(0))[:CORES]
+    settings = {"OMP_NUM_THREADS": str(CORES), "MKL_NUM_THREADS": str(CORES),
+                "GOMP_CPU_AFFINITY": " ".join(map(str, cores))}
+    if allocator():
+        settings["LD_PRELOAD"] = allocator()
+    return settings
+
+
+def json_lines(text):
+    lines = []
+    for line in text.splitlines():
+        if line.startswith("{"):
+            try:
+                lines.append(json.loads(line))
+            except ValueError:
+                pass  # cut off
+    return lines
+
+
+class Runs:
+    """Runs programs, each once in a round, and keeps what they print."""
+
+    def __init__(self, bench, peers, keep):
+        self.bench, self.peers, self.keep, self.kept = bench, peers, keep, {}
+        if keep and os.path.exists(keep):
+            with open(keep) as f:
+                for run in json_lines(f.read()):
+                    self.kept[run["round"], tuple(run["command"])] = run
+
+    def start(self, command):
+        if command[0].endswith(".py"):
+            python = os.environ.get("PEERS_PYTHON", sys.executable)
+            return ([python, os.path.join(self.peers, command[0]), *command[1:]],
+                    dict(os.environ, **peer_settings()))
+        return [os.path.join(self.bench, command[0]), *command[1:]], dict(os.environ)
+
+    def run(self, number, command):
+        """{"lines": what it printed, "missing": why it printed none, else None}"""
+        key = number, tuple(command)
+        if key not in self.kept:
+            args, env = self.start(command)
+            try:
+                done = subprocess.run(args, env=env, stdout=subprocess.PIPE, text=True)
+                lines, status = json_lines(done.stdout), done.returncode
+            except OSError:
+                lines, status = [], NOT_INSTALLED
+            missing = None if status == 0 and lines else f"failed, status {status}"
+            if status == NOT_INSTALLED:
+                missing = "not installed"
+            self.kept[key] = {"round": number, "command": command, "lines": lines,
+                              "missing": missing}
+            if self.keep and missing is None:
+                with open(self.keep, "a") as f:
+                    print(json.dumps(self.kept[key]), file=f)
+        return self.kept[key]
+
+
+def pick(lines, what):
+    """The first line that has these fields."""
+    for line in lines:
+        if all(line.get(key) == value for key, value in what.items()):
+            return line
+    return None
+
+
+# ---- a row's figures -----------------------------------------------------------------------------
+
+
+def speed(field, line):
+    """Larger is faster: a rate as it is, a time inverted."""
+    return line[field] if field == "tokens_s" else 1 / line[field]
+
+
+def measure(row, runs, n_rounds):
+    """One side's lines by round: [(ours, {peer's name: its line})], and why a side has none."""
+    rounds, missing, left_out = [], {}, set()
+    for number in range(n_rounds):
+        found = {}
+        for side, command in [("ours", row.ours)] + [(" ".join(p), p) for p in row.peers]:
+            if side in left_out or side in missing:
+                continue
+            got = runs.run(number, command)
+            what = dict(row.what, **(row.ours_only if side == "ours" else {}))
+            line = pick(got["lines"], what)
+            if line is None or row.field not in line:
+                missing[side] = got["missing"] or "no such line"
+            else:
+                found[side] = line
+        ours = found.pop("ours", None)
+        rounds.append((ours, found))
+        if number == 0 and found:
+            best = max(speed(row.field, line) for line in found.values())
+            left_out = {name for name, line in found.items()
+                        if speed(row.field, line) < SLOWER * best}
+    return rounds, missing
+
+
+def spread(values):
+    """{"median", "low", "high"} of them."""
+    return {"median": statistics.median(values), "low": min(values), "high": max(values)}
+
+
+def compare(row, rounds):
+    """The row's figures; None where no round has both sides."""
+    both = [(ours, found) for ours, found in rounds if ours and found]
+    if not both:
+        return None
+    fastest = [max(found.items(), key=lambda item: speed(row.field, item[1]))
+               for _, found in both]
+    ratios = [speed(row.field, ours) / speed(row.field, line)
+              for (ours, _), (_, line) in zip(both, fastest)]
+    shares = [ours.get("of_peak", ours.get("of_limit")) for ours, _ in both]
+    shares = [share for share in shares if share is not None]
+    return {"ours": spread([ours[row.field] for ours, _ in both]),
+            "peer": spread([line[row.field] for _, line in fastest]),
+            "ratio": spread(ratios),
+            "rounds": len(ratios),
+            "fastest": statistics.mode(name for name, _ in fastest),
+            "share": max(shares) if shares else None}
+
+
+def geometric_mean(values):
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+
+# ---- the table -----------------------------------------------------------------------------------
+
+
+def print_row(name, row, figures):
+    ours, peer, ratio = figures["ours"], figures["peer"], figures["ratio"]
+    unit = {"tokens_s": "tokens/s", "median_us": "us"}.get(row.field, row.field)
+    share = "" if figures["share"] is None else f"{figures['share']:.2f}"
+    goal = "" if row.goal is None else f"{row.goal:.1f}"
+    print(f"{name:<38} {ours['median']:>9.4g} {peer['median']:>9.4g} {unit:<8} "
+          f"{ratio['median']:>5.2f} ({ratio['low']:.2f} to {ratio['high']:.2f}) "
+          f"{share:>5} {goal:>5}  {figures['fastest']}")
+    print(json.dumps({"bench": "peers", "row": name, "field": row.field, "goal": row.goal,
+                      **figures}), flush=True)
+
+
+def print_group(group, members):
+    """members: [(row, figures)] of one group."""
+    ratio = geometric_mean([figures["ratio"]["median"] for _, figures in members])
+    shares = [figures["share"] for _, figures in members if figures["share"]]
+    share = geometric_mean(shares) if shares else None
+    goal = members[0][0].goal
+    print(f"{group}: geometric mean of {len(members)}: ratio {ratio:.2f} (goal {goal}), share of "
+          f"limit {share if share is None else round(share, 2)}")
+    print(json.dumps({"bench": "peers", "group": group, "rows": len(members), "ratio": ratio,
+                      "share": share, "goal": goal}), flush=True)
+
+
+def print_settings():
+    print(f"{CORES} threads; peers have " +
+          " ".join(f"{key}='{value}'" for key, value in peer_settings().items()))
+    if not allocator():
+        print("allocator of peers: libc (tcmalloc and jemalloc are not installed)")
+
+
+def report(rows, runs, n_rounds):
+    print_settings()
+    print(f"{'row':<38} {'ours':>9} {'peer':>9} {'':<8} ratio (of all rounds) {'share':>7} "
+          f"{'goal':>5}  peer")
+    groups, said = {}, set()
+    for row in rows:
+        rounds, missing = measure(row, runs, n_rounds)
+        for side, why in missing.items():
+            program = " ".join(row.ours) if side == "ours" else side
+            print(f"{row.name:<38} {program}: {why}", flush=True)
+        figures = compare(row, rounds)
+        if figures is None:
+            continue
+        print_row(row.name, row, figures)
+        for _, found in rounds:
+            for name, line in found.items():
+                if "settings" in line and (name, line["settings"]) not in said:
+                    said.add((name, line["settings"]))
+                    print(f"    {name}: {line['settings']}")
+        if row.group:
+            groups.setdefault(row.group, []).append((row, figures))
+    for group, members in groups.items():
+        print_group(group, members)
+
+
+def main():
+    p = argparse.ArgumentParser(usage=__doc__)
+    p.add_argument("--rounds", type=int, default=3)
+    p.add_argument("--keep")
+    p.add_argument("--bench", default=os.path.join(HERE, "../../build/release/bench"))
+    p.add_argument("--peers", default=HERE)
+    p.add_argument("--list", action="store_true")
+    p.add_argument("word", nargs="*")
+    a = p.parse_args()
+    rows = [row for row in all_rows() if all(f" {w} " in f" {row.name} " for w in a.word)]
+    if not rows:
+        p.error("no row has all of these words")
+    if a.list:
+        print("\n".join(row.name for row in rows))
+        return
+    report(rows, Runs(a.bench, a.peers, a.keep), a.rounds)
+
+
+if __name__ == "__main__":
+    main()

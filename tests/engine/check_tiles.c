@@ -1,0 +1,19 @@
+/* check_tiles: check_kernels of the instruction set "amx" alone, linked with operations whose tiles
+ * are emulated (kernels/cpu/amx_emu.h): what it proves is not the hardware's result, nor its
+ * speed. */
+#include "kernels/backend.h"
+
+/* Tiles are emulated on any processor that runs the rest of the row. */
+static const char *const *check_tiles_isas(void);
+#define CHECK_NAME "check_tiles"
+#define CHECK_ISAS check_tiles_isas()
+#include "tests/engine/check_kernels.c"
+
+static const char *const *check_tiles_isas(void)
+{
+    static const char *const none[] = {NULL}, *const amx[] = {"amx", NULL};
+    if (!strcmp(be_isas()[0], "amx")) return amx;
+    printf("not run: the row \"amx\" needs AVX-512 BF16, which %s lacks\n",
+           TILES_BUILT ? "this processor" : "the compiler");
+    return none;
+}

@@ -1,0 +1,83 @@
+/* test_noise.c: the steps of a model that predicts noise (worker/plan/noise.h) against numbers that
+ * numpy has made of their published definition (GaussianDiffusion and space_timesteps). */
+#include <math.h>
+
+#include "tests/lib/test.h"
+#include "worker/plan/noise.h"
+
+static bool near(double got, double want)
+{
+    return fabs(got - want) <= 1e-10 * fabs(want);
+}
+
+/* sqrt_alphas_cumprod, sqrt_one_minus_alphas_cumprod, posterior_mean_coef1 times
+ * sqrt_recipm1_alphas_cumprod, posterior_log_variance_clipped, log(betas). */
+static void test_steps(void)
+{
+    static const struct {
+        int64_t t;
+        double keep, noise, slope, log_min, log_max;
+    } want[] = {{0, 0.9999499987499375, 0.009999999999999449, 0.010000500037500082,
+                 -9.81672513529567, -9.210340371976182},
+                {1, 0.9998900399904342, 0.014829292900469677, 0.008087176628392633,
+                 -9.81672513529567, -9.028686371949341},
+                {371, 0.4927917067623049, 0.8701473057743123, 0.008640492298650056,
+                 -4.896571159410343, -4.894147725155941},
+                {999, 0.006352818087570016, 0.99997982064757, 0.02020345858375528,
+                 -3.912023829100455, -3.912023005428146}};
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        const struct noise_step at = noise_step(want[i].t);
+        CHECK_MSG(near(at.keep, want[i].keep) && near(at.noise, want[i].noise), "t %lld: %g, %g",
+                  (long long)want[i].t, at.keep, at.noise);
+        CHECK_MSG(near(at.slope, want[i].slope), "t %lld: %g", (long long)want[i].t, at.slope);
+        CHECK(near(at.log_min, want[i].log_min) && near(at.log_max, want[i].log_max));
+        CHECK(at.last == (want[i].t == 0));
+    }
+}
+
+/* Which steps a sample of n takes: the first few, and of all of them the sum of each times its
+ * place from below, modulo a prime. */
+static void test_spacing(void)
+{
+    static const struct {
+        int64_t n, first[4], sum;
+    } want[] = {{2, {0, 999}, 999},
+                {3, {0, 500, 999}, 2498},
+                {50, {0, 20, 41, 61}, 24165},
+                {250, {0, 4, 8, 12}, 71115},
+                {1000, {0, 1, 2, 3}, 23516}};
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        const int64_t n = want[i].n;
+        int64_t sum = 0;
+        for (int64_t k = 0; k < n; k++) {
+            const int64_t t = noise_jump(n - 1 - k, n).t;
+            CHECK_MSG(k >= 4 || t == want[i].first[k], "step %lld of %lld: %lld", (long long)k,
+                      (long long)n, (long long)t);
+            sum += k * t;
+        }
+        CHECK_MSG(sum % 100003 == want[i].sum, "%lld steps: %lld", (long long)n, (long long)sum);
+    }
+}
+
+/* ddim_sample of x 0.75, whose noise is predicted as -1.25, with eta 0. */
+static void test_jumps(void)
+{
+    static const struct {
+        int64_t i, t;
+        double x;
+    } want[] = {
+        {0, 999, 1.1930476335942877}, {24, 510, 0.9798213965831706}, {49, 0, 0.7625381278596081}};
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        const struct noise_jump j = noise_jump(want[i].i, 50);
+        const double x = j.alpha * 0.75 + j.beta * -1.25;
+        CHECK_MSG(j.t == want[i].t && near(x, want[i].x), "%lld: %.17g", (long long)j.t, x);
+    }
+}
+
+int main(void)
+{
+    RUN(test_steps);
+    RUN(test_spacing);
+    RUN(test_jumps);
+    return test_done("noise");
+}

@@ -1,0 +1,198 @@
+/* Trainings that offload activations, by real seqrank processes: the weights of a run that keeps
+ * them, with stages of length, evaluations and the proof before the first step; killed and resumed;
+ * memory.offload_dir is beneath a writable root, and nothing is left in it. */
+#include <dirent.h>
+#include <sys/stat.h>
+
+#include "api/core/file.h"
+#include "api/core/gang_start.h"
+#include "api/core/mem.h"
+#include "tests/lib/gang.h"
+#include "worker/plan/check.h"
+
+enum { STEPS = 12, LAYERS = 5, ROWS = 76 /* of a rank: a zigzag of 4 parts of 38 */ };
+
+static char scratch[64], spill[96], prepared_id[80], kept_sha[80];
+static struct gang g; /* 100 KiB: not on the stack */
+
+static void set_source(struct job_spec *s, struct spec_source *x, const char *name)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", scratch, name);
+    *x = (struct spec_source){tiny_text(s, path), tiny_text(s, "text"), DATA_JSONL, 0, -1};
+}
+
+/* On 2 ranks: 6 steps of 64 tokens, then 6 of 150. */
+static struct order *make_order(const char *name, bool away)
+{
+    struct order *o = order_new(JOB_TRAIN, scratch, prepared_id, name);
+    struct job_spec *s = &o->spec;
+    s->model.shape.n_layers = LAYERS;
+    s->data.seq_len = 64;
+    s->data.n_train = s->eval.n_data = 1;
+    set_source(s, &s->data.train[0], "text.jsonl");
+    set_source(s, &s->eval.data[0], "held.jsonl");
+    s->eval.every_steps = 4;
+    s->n_stages = 1;
+    s->stages[0].from_step = 6;
+    s->stages[0].seq_len = 150;
+    s->parallel.sp = 2;
+    s->parallel.zero = 3;
+    s->train.steps = STEPS;
+    s->train.global_batch = 2;
+    s->checkpoint.every_steps = 3;
+    s->memory.recompute = RECOMPUTE_SELECTIVE;
+    s->verify.first_step = 1;
+    o->args.n_writable = 1;
+    snprintf(o->args.writable[0], sizeof o->args.writable[0], "%s", spill);
+    if (!away) return o;
+    s->memory.offload = OFFLOAD_ACTIVATIONS;
+    s->memory.offload_dir = tiny_text(s, spill);
+    return o;
+}
+
+static void start(struct order *o)
+{
+    struct err e = {0};
+    CHECK_MSG(!family_check(&o->spec, &e), "%s: %s", e.field, e.text);
+    gang_start(&g, o->spec.resources.ranks, o);
+}
+
+static bool run_ok(struct order *o)
+{
+    start(o);
+    gang_run(&g);
+    CHECK_MSG(all_ok(&g), "%s: %s", g.fail.field, g.fail.text);
+    return all_ok(&g);
+}
+
+static void write_docs(const char *name, int first, int n)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", scratch, name);
+    FILE *f = fopen(path, "we");
+    for (int i = first; f && i < first + n; i++)
+        fprintf(f, "{\"text\":\"int f%d(int x) { return x * %d; }\"}\n", i, i * 7 % 13);
+    CHECK(f && !fclose(f));
+}
+
+static void test_prepare(void)
+{
+    write_docs("text.jsonl", 0, 90);
+    write_docs("held.jsonl", 90, 9);
+    struct order *o = make_order("prepare", false);
+    o->spec.parallel.sp = 1;
+    o->args.task = TASK_PREPARE;
+    if (run_ok(o)) text(g.result, "prepared_id", prepared_id, sizeof prepared_id);
+    free(o);
+    o = make_order("kept", false);
+    if (run_ok(o)) text(g.result, "weights_sha256", kept_sha, sizeof kept_sha);
+    free(o);
+}
+
+/* Of a layer: attention's output and its log-sum-exp, of a whole stage. */
+static long long record_size(void)
+{
+    return mem_round(ROWS * 48 * 4, 64) + mem_round(ROWS * 6 * 4, 64);
+}
+
+static void check_result(void)
+{
+    char buf[80];
+    CHECK_STR(text(g.result, "weights_sha256", buf, sizeof buf), kept_sha);
+    CHECK_STR(text(g.result, "ledger", buf, sizeof buf), "equal");
+    CHECK_MSG(strstr(g.result, "\"disk_planned\":"), "%s", g.result);
+    /* 2 sequences of 150 tokens: 3 streams and 3 records of each. */
+    char want[96];
+    const long long records = 3 * record_size();
+    const long long bytes = 2 * (3 * ROWS * 48 * 4 + records);
+    snprintf(want, sizeof want, "\"offload\":{\"bytes_out\":%lld,\"bytes_in\":%lld}", bytes, bytes);
+    CHECK_MSG(strstr(g.result, want), "%s: want %s", g.result, want);
+    for (int i = 0; i < g.n_steps; i++)
+        CHECK(g.step[i].ledger_ok && g.step[i].memory_high == g.step[i].memory_planned);
+}
+
+static int entries(const char *dir)
+{
+    DIR *d = opendir(dir);
+    int n = 0;
+    while (d && readdir(d)) n++;
+    if (d) closedir(d);
+    return n - 2;
+}
+
+static void test_same_weights(void)
+{
+    struct order *o = make_order("away", true);
+    if (run_ok(o)) check_result();
+    CHECK(entries(spill) == 0);
+    free(o);
+}
+
+/* The directory as it would be relative to the root. */
+static void test_kill_and_resume(void)
+{
+    struct order *o = make_order("killed", true);
+    o->spec.memory.offload_dir = tiny_text(&o->spec, ".");
+    start(o);
+    g.kill_rank = 1;
+    gang_run(&g);
+    CHECK(g.n_steps >= 3 && g.n_steps < STEPS && !g.result[0] && entries(spill) == 0);
+    o->args.epoch = 2;
+    if (run_ok(o)) check_result();
+    CHECK(g.n_steps > 0 && g.step[0].step > 3);
+    free(o);
+}
+
+static void refused(struct order *o, enum err_code code, const char *words)
+{
+    start(o);
+    gang_run(&g);
+    CHECK_MSG(g.n_fails >= 1 && g.fail.code == (int)code, "code %d: %s", g.fail.code, g.fail.text);
+    CHECK_STR(g.fail.field, "memory.offload_dir");
+    CHECK_MSG(strstr(g.fail.text, words), "%s", g.fail.text);
+    free(o);
+}
+
+static void test_directory(void)
+{
+    char path[128], to[] = "/tmp";
+    struct order *o = make_order("bad", true);
+    o->args.n_writable = 0;
+    refused(o, ERR_NOT_FOUND, "none of this node's 0 writable roots");
+    o = make_order("bad", true);
+    o->spec.memory.offload_dir = tiny_text(&o->spec, scratch);
+    refused(o, ERR_NOT_FOUND, "none of this node's 1 writable roots");
+    o = make_order("bad", true);
+    o->spec.memory.offload_dir = tiny_text(&o->spec, "missing");
+    refused(o, ERR_NOT_FOUND, "No such file");
+    snprintf(path, sizeof path, "%s/link", spill);
+    CHECK(!symlink(to, path));
+    o = make_order("bad", true);
+    o->spec.memory.offload_dir = tiny_text(&o->spec, path);
+    refused(o, ERR_INVALID, "memory.offload_dir: open");
+    snprintf(path, sizeof path, "%s/../", spill);
+    o = make_order("bad", true);
+    o->spec.memory.offload_dir = tiny_text(&o->spec, path);
+    refused(o, ERR_NOT_FOUND, "writable roots");
+}
+
+int main(int argc, char **argv)
+{
+    struct err e = {0};
+    gang_program(argv[0]);
+    snprintf(scratch, sizeof scratch, "/tmp/test_offload_jobs.XXXXXX");
+    if (!mkdtemp(scratch)) return 1;
+    snprintf(spill, sizeof spill, "%s/spill", scratch);
+    mkdir(spill, 0700);
+    setenv("SEQD_LOG", getenv("V") ? "info" : "error", 0);
+    RUN(test_prepare);
+    RUN(test_same_weights);
+    RUN(test_kill_and_resume);
+    RUN(test_directory);
+    if (getenv("KEEP"))
+        printf("  kept %s\n", scratch);
+    else if (file_remove(scratch, &e))
+        printf("  %s\n", e.text);
+    return test_done("offload_jobs");
+}

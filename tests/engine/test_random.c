@@ -1,0 +1,180 @@
+/* test_random.c: random weights: their bits are those that earlier versions made, for any number of
+ * threads and in any parts, for every init of every dtype. The digests are of the output of the
+ * first version, one thread that drew element after element. */
+#include "api/core/job.h"
+#include "api/core/sha256.h"
+#include "tests/lib/engine.h"
+#include "worker/family/config.h"
+#include "worker/model/model.h"
+#include "worker/plan/plan.h"
+
+static struct err e;
+
+struct drawn { /* what one rank has of a model's weights */
+    struct model_shape shape;
+    int t; /* of shape.tp */
+    int64_t n;
+};
+
+static const enum dtype types[] = {DT_F32, DT_F16, DT_BF16};
+enum { N_TYPES = sizeof types / sizeof *types };
+enum { SEED = 77 };
+
+static struct be *open_threads(int n)
+{
+    struct be *be = be_open(&(struct be_options){.device = "cpu", .n_threads = n}, &e);
+    CHECK_MSG(be, "%s", e.text);
+    if (!be) abort();
+    return be;
+}
+
+/* On memory that was not 0: gaps between tensors are written, too. */
+static void *draw(struct be *be, const struct drawn *d, enum dtype dtype)
+{
+    char *out = malloc((size_t)(d->n * dtype_size(dtype)));
+    if (!out) abort();
+    memset(out, 0x5a, (size_t)(d->n * dtype_size(dtype)));
+    model_random_part(be, &d->shape, d->t, SEED, 0, tensor_of(dtype, out, 1, d->n, d->n));
+    return out;
+}
+
+/* Lines of the generator, tasks of a thread and tensors that several tasks fill; slices whose rows
+ * begin anywhere in the tensor's, and an id that the last of two ranks does not have. */
+static struct drawn wide(int tp, int t)
+{
+    static struct job_spec s;
+    engine_spec(&s, 8);
+    struct drawn d = {.shape = s.model.shape, .t = t};
+    d.shape.vocab = 1501;
+    d.shape.width = 68;
+    d.shape.tp = tp;
+    d.n = param_count(&d.shape);
+    return d;
+}
+
+static struct drawn golden(const char *name)
+{
+    char path[64];
+    struct drawn d = {.t = 0};
+    snprintf(path, sizeof path, "tests/golden/%s", name);
+    CHECK_MSG(hf_config_read(path, &d.shape, &e) == 0, "%s: %s (run from the repository's root)",
+              name, e.text);
+    d.n = param_count(&d.shape);
+    return d;
+}
+
+static const struct {
+    const char *name; /* of tests/golden; NULL: wide() */
+    int tp, t;
+    const char *sha256[N_TYPES];
+} known[] = {
+    {NULL,
+     0,
+     0,
+     {"b60a3e4793db263613fef8d85931b4c77790ce910b02efd955fbdf24319997e2",
+      "b9ac3038b76ae837ab3c27ffeb359ac747f4dd97f26761b6698276982962805f",
+      "4db9128d59b0a774bd035e2dddb555335c906621b4a40a1cb256b9b9b98efb79"}},
+    {NULL,
+     2,
+     0,
+     {"94e0374b0538116dc1ffad40dda501cc3c51e4c10fcb5e6df1ecd39b4348cb0e",
+      "2402c7bd61500c9517b4fda9aacb462028fabcb717152aa2ab35d77b427a5a75",
+      "56b5920e6592e33855b3b0f83d6d3f6cb5dda5e7605b6480ff9c9fcfccc992da"}},
+    {NULL,
+     2,
+     1,
+     {"d775e0bdd0f2ab6c0df28806f2eed96cf1913eb9405d2f8a383840fa59954fca",
+      "e9a65bd5dfefcda3b24c8ad5499833d6f543f736c42e66351219727d5b34a7ec",
+      "a305069a0b57f353cdb7b5fd330a3135ea9ef8c2d3cd1105c4f57032c322b33a"}},
+    {"tnl",
+     0,
+     0,
+     {"c5f4ac14a15d3740c16e1f2634826028176ef7fb462b25f0fb872e826e3db9d6",
+      "c0f4cad908e29336101f7e2ff6bfc91da8d9e299a5c77a057fab2e167229f9da",
+      "213b21d828c7f3ad1612eb3afcb86e275da438243ab507ddbb6629f4e1253e5e"}},
+    {"qwen3_5",
+     0,
+     0,
+     {"e1e58101dc3eeb27d8fb31d147c7248bef7b997d109e85939564611062e604b3",
+      "0331303a6dacdca6bc706d80c15c785df309fade23cd334cf9923c7758edd3af",
+      "0f7482a5dab1a3d35505ff22c4fe29edb376efbd3a13aab0d5d2b79816b55d42"}},
+    {"stdit",
+     0,
+     0,
+     {"f2b80bcc3b262b2f3ccbbde29f1a4855b23f78bfe62c1cfd8c1081d140687214",
+      "22cdafb1740354bb67309e57ffbd444043a1d255b37dcd22a216f76d60b8f0f3",
+      "cdd09ad48321b5dca715da0ef5ae2bbafad90debad398e82030af97ca7073db5"}},
+};
+enum { N_KNOWN = sizeof known / sizeof *known };
+
+static struct drawn known_model(int i)
+{
+    return known[i].name ? golden(known[i].name) : wide(known[i].tp, known[i].t);
+}
+
+static void test_known_bits(void)
+{
+    for (int threads = 1; threads <= 3; threads++) {
+        struct be *be = open_threads(threads);
+        for (int i = 0; i < N_KNOWN; i++) {
+            const struct drawn d = known_model(i);
+            for (int k = 0; k < N_TYPES; k++) {
+                char hex[SHA256_HEX];
+                struct sha256 sha;
+                void *out = draw(be, &d, types[k]);
+                sha256_init(&sha);
+                sha256_add(&sha, out, (size_t)(d.n * dtype_size(types[k])));
+                sha256_hex(&sha, hex);
+                CHECK_MSG(!strcmp(hex, known[i].sha256[k]), "model %d, dtype %d, %d threads: %s", i,
+                          types[k], threads, hex);
+                free(out);
+            }
+        }
+        be_close(be);
+    }
+}
+
+/* What the digests are of has every init. */
+static void test_every_init(void)
+{
+    unsigned met = 0;
+    for (int i = 0; i < N_KNOWN; i++) {
+        const struct drawn d = known_model(i);
+        for (int k = 0; k < param_tensors(&d.shape); k++) {
+            struct param p;
+            param_get(&d.shape, k, &p);
+            met |= 1u << p.init;
+        }
+    }
+    CHECK_MSG(met == (2u << INIT_DECAY) - 1, "inits met: %#x", met);
+}
+
+/* Any part of it is the same numbers: across tensors, gaps, lines and tasks. */
+static void test_parts(void)
+{
+    struct be *be = open_threads(2);
+    for (int i = 0; i < N_KNOWN; i++) {
+        const struct drawn d = known_model(i);
+        float *whole = draw(be, &d, DT_F32), *part = malloc((size_t)d.n * 4);
+        if (!part) abort();
+        const int64_t step = d.n / 7 | 1;
+        for (int64_t from = 1; from < d.n; from += step) {
+            const int64_t n = d.n - from < 2 * step ? d.n - from : 2 * step;
+            memset(part, 0x5a, (size_t)d.n * 4);
+            model_random_part(be, &d.shape, d.t, SEED, from, tensor_f32(part, 1, n, n));
+            CHECK_MSG(!memcmp(part, whole + from, (size_t)n * 4), "model %d from %lld", i,
+                      (long long)from);
+        }
+        free(whole);
+        free(part);
+    }
+    be_close(be);
+}
+
+int main(void)
+{
+    RUN(test_known_bits);
+    RUN(test_every_init);
+    RUN(test_parts);
+    return test_done("random");
+}

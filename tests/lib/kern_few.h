@@ -1,0 +1,74 @@
+/* kern_few.h: products and attention of few rows, which have kernels of their own on the CPU, for
+ * check_kernels: each number of rows has the same bits as among many. */
+#ifndef SEQD_TESTS_KERN_FEW_H
+#define SEQD_TESTS_KERN_FEW_H
+
+#include "tests/lib/kern_attn.h"
+
+enum { FEW_MANY = 40 }; /* rows that no such kernel takes */
+
+/* N: columns in whole groups and past them; K: several blocks, an odd number, less than a vector */
+static void check_gemm_few_of(int64_t N, int64_t K, bool acc, enum dtype out)
+{
+    struct box a = box_act(FEW_MANY, K, 3), b = box_act(N, K, 5);
+    struct box c0 = box_new_as(out, FEW_MANY, N, 2), c;
+    box_random(a, 1, 1), box_random(b, 2, 1), box_random(c0, 3, 1);
+    c = box_copy(c0, 2);
+    CALL(be, gemm, &(struct gemm_args){a.t, b.t, c.t, false, true, acc, {0}});
+    for (int64_t n = 1; n <= 17; n += n < 5 ? 1 : 4)
+        for (int i = 0; i < 2; i++) {
+            struct box part = box_new_as(out, n, N, 1);
+            for (int64_t r = 0; r < n; r++)
+                memcpy(box_ptr(part, r, 0), box_ptr(c0, 7 + r, 0), (size_t)(N * dtype_size(out)));
+            CALL(i ? be_other : be, gemm,
+                 &(struct gemm_args){
+                     tensor_sub(a.t, 7, n, 0, K), b.t, part.t, false, true, acc, {0}});
+            CHECK_MSG(box_same_bits(part, c, 7) && box_intact(part),
+                      "%lld rows x %lld x %lld, accumulate %d, dtypes %d %d", (long long)n,
+                      (long long)N, (long long)K, acc, act, out);
+            box_free(&part);
+        }
+    box_free(&a), box_free(&b), box_free(&c0), box_free(&c);
+}
+
+static void check_gemm_few(void)
+{
+    static const int64_t shapes[][2] = {{1, 1}, {7, 45}, {64, 768}, {101, 1601}};
+    if (be->own_memory) return; /* a device may choose another order for few rows */
+    for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++)
+        for (int acc = 0; acc < 2; acc++) {
+            check_gemm_few_of(shapes[s][0], shapes[s][1], acc, act);
+            if (act != DT_F32) check_gemm_few_of(shapes[s][0], shapes[s][1], acc, DT_F32);
+        }
+}
+
+static void check_attn_few(void)
+{
+    static const struct attn_shape shapes[] = {
+        {FEW_MANY, 300, 2, 2, 64, CAUSAL, 2, 1, 0}, {FEW_MANY, 333, 4, 2, 66, RAGGED, 3, 1, 0},
+        {FEW_MANY, 129, 3, 1, 24, WINDOW, 1, 2, 0}, {FEW_MANY, 257, 6, 2, 256, DOCS, 2, 1, 0},
+        {FEW_MANY, 70, 8, 1, 10, NO_KEY, 2, 1, 0},
+    };
+    if (be->own_memory) return;
+    for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
+        struct attn_case c = {0};
+        attn_prepare(&c, &shapes[s]);
+        struct attn_out all = attn_run(be, &c, 0, FEW_MANY);
+        (act == DT_F32 ? check_attn_fp32 : check_attn_half)(&c, &all);
+        for (int64_t n = 1; n <= 9; n++)
+            for (int i = 0; i < 2; i++) {
+                struct attn_out x = attn_run(i ? be_other : be, &c, 17, n);
+                CHECK_MSG(box_same_bits(x.o, all.o, 17) && box_same_bits(x.out, all.out, 17) &&
+                              box_intact(x.o) && box_intact(x.m) && box_intact(x.l),
+                          "%lld queries, shape %zu, dtype %d", (long long)n, s, act);
+                for (int64_t h = 0; h < c.H; h++)
+                    CHECK(!memcmp(box_at(x.m, h, 0), box_at(all.m, h, 17),
+                                  (size_t)n * sizeof(float)));
+                attn_out_free(&x);
+            }
+        attn_out_free(&all);
+        attn_case_free(&c);
+    }
+}
+
+#endif

@@ -1,0 +1,208 @@
+/* noise.h: how far apart two trainings may lie that are both right, measured on one rank: the same
+ * training with sums in other orders, and with weights that are rounded to the other side.
+ *
+ * fp32: two results of equal standing lie within e of the exact one each, so at most 2 e apart; e
+ * itself is known from such a pair, which may by chance lie half as far apart as others: 4 times.
+ *
+ * bf16: products take rounded weights. Two runs round all of them to the same bits until a weight
+ * lies so near the midpoint of two numbers of bf16 that the runs' last bits of fp32 fall to its two
+ * sides: of 16,000 weights mostly none after a step, seldom more than ten. From there on the runs
+ * differ by what that bit is worth, a thousand times what they differed before. By chance none or
+ * ten of them are rounded otherwise than on one rank, and a pair says nothing of another's chance.
+ * What one bit is worth after each step does: 2 times.
+ *
+ * Below 2^-22 (4 roundings of fp32) results cannot be told apart. */
+#ifndef SEQD_TESTS_NOISE_H
+#define SEQD_TESTS_NOISE_H
+
+#include "api/core/job.h"
+#include "tests/lib/engine.h"
+
+enum { NOISE_STEPS = 5, NOISE_NEAREST = 8 };
+#define NOISE_LEAST 0x1p-22
+
+/* A training on one rank: `spec` has no axis above 1 and keeps everything. */
+struct trial {
+    const struct job_spec *spec;
+    struct train_source source;
+    int steps; /* at most NOISE_STEPS */
+};
+
+/* The largest differences: of losses; relative, of the first step's gradient by tensor, of the
+ * norms and, in the end, of weights and moments. */
+struct noise {
+    double loss, norm, weights, m, v;
+    double *grad; /* [param_tensors]; NULL: not asked for */
+};
+
+/* The weights of fp32 after every step. */
+struct history {
+    int64_t n; /* of them */
+    float *weights[NOISE_STEPS];
+};
+
+static inline double noise_most(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+static inline double noise_length(const float *x, int64_t n)
+{
+    double s = 0;
+    for (int64_t i = 0; i < n; i++) s += (double)x[i] * x[i];
+    return sqrt(s);
+}
+
+/* A tensor whose gradient is less than a millionth of all is nothing but rounding. */
+static inline bool noise_rounds(const struct engine_run *r, const struct param *p)
+{
+    return noise_length(r->grad + p->offset, p->count) <
+           1e-6 * noise_length(r->grad, r->plan.n_params);
+}
+
+static inline void noise_differ(const struct engine_run *a, const struct engine_run *b,
+                                struct noise *d)
+{
+    const struct model_shape *m = &b->spec->model.shape;
+    const int64_t n = b->plan.n_params;
+    for (int64_t k = 0; k < b->steps; k++) {
+        d->loss = noise_most(d->loss, fabs(a->loss[k] - b->loss[k]));
+        d->norm = noise_most(d->norm, fabs(a->norm[k] / b->norm[k] - 1));
+    }
+    d->weights = noise_most(d->weights, rel_l2(a->weights, b->weights, n));
+    d->m = noise_most(d->m, rel_l2(a->adam_m, b->adam_m, n));
+    d->v = noise_most(d->v, rel_l2(a->adam_v, b->adam_v, n));
+    for (int i = 0; d->grad && i < param_tensors(m); i++) {
+        struct param p;
+        param_get(m, i, &p);
+        d->grad[i] = noise_most(d->grad[i],
+                                rel_l2(a->grad + p.offset, b->grad + p.offset, p.count));
+    }
+}
+
+static inline void noise_keep(struct train *t, int rank, void *arg)
+{
+    struct history *h = arg;
+    if (t->plan->n_params != h->n || t->step < 1 || t->step > NOISE_STEPS) abort();
+    engine_collect(t, SHARDED_WEIGHTS, h->weights[t->step - 1]);
+}
+
+/* spec: the run's own copy, which lives as long as the run; ways: of determinism and isa. */
+static inline struct engine_run noise_run(const struct trial *x, struct job_spec *spec,
+                                          int determinism, const char *isa, struct history *h)
+{
+    *spec = *x->spec;
+    spec->determinism = determinism;
+    struct engine_run r = {.P = 1,
+                           .steps = x->steps,
+                           .isa = isa,
+                           .source = x->source,
+                           .after_step = h ? noise_keep : NULL,
+                           .arg = h};
+    engine_go(&r, spec);
+    return r;
+}
+
+/* ---- roundings of bf16 ----------------------------------------------------------------------- */
+
+/* A weight that is moved before a step. */
+struct nudge {
+    int64_t step, at;
+    float to;
+    int distance; /* from the midpoint, in last bits of fp32 */
+};
+
+static inline void noise_move(struct train *t, int rank, void *arg)
+{
+    const struct nudge *g = arg;
+    if (t->step == g->step) sharded_write(&t->state, SHARDED_WEIGHTS, g->at, 1, &g->to);
+}
+
+/* The weights nearest to a midpoint before a step, each to be moved to its other side. */
+static inline void noise_nearest(const struct history *h, int64_t step, struct nudge *g)
+{
+    for (int k = 0; k < NOISE_NEAREST; k++) g[k] = (struct nudge){.distance = 1 << 16};
+    for (int64_t i = 0; i < h->n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &h->weights[step - 1][i], 4);
+        struct nudge now = {.step = step, .at = i, .distance = abs((int)(bits & 0xffff) - 0x8000)};
+        const bool up = (bits & 0xffff) + (bits >> 16 & 1) > 0x8000; /* a tie goes to even */
+        bits = (bits & 0xffff0000u) | (up ? 0x7fff : 0x8001);
+        memcpy(&now.to, &bits, 4);
+        for (int k = 0; k < NOISE_NEAREST; k++)
+            if (now.distance < g[k].distance) {
+                const struct nudge farther = g[k];
+                g[k] = now;
+                now = farther;
+            }
+    }
+}
+
+/* What one bit of one weight is worth after a step: on one rank, of the weights most likely to be
+ * rounded differently, each alone. */
+static inline void noise_of_a_bit(const struct trial *x, const struct engine_run *one,
+                                  const struct history *h, int64_t step, struct noise *e)
+{
+    static struct job_spec spec;
+    struct nudge g[NOISE_NEAREST];
+    noise_nearest(h, step, g);
+    for (int k = 0; k < NOISE_NEAREST; k++) {
+        spec = *x->spec;
+        struct engine_run r = {.P = 1,
+                               .steps = x->steps,
+                               .source = x->source,
+                               .before_step = noise_move,
+                               .arg = &g[k]};
+        engine_go(&r, &spec);
+        noise_differ(&r, one, e);
+        engine_free(&r);
+    }
+}
+
+/* ---- a training's noise ---------------------------------------------------------------------- */
+
+/* to: the larger of to and `times` from. */
+static inline void noise_join(struct noise *to, const struct noise *from, double times, int tensors)
+{
+    to->loss = noise_most(to->loss, times * from->loss);
+    to->norm = noise_most(to->norm, times * from->norm);
+    to->weights = noise_most(to->weights, times * from->weights);
+    to->m = noise_most(to->m, times * from->m);
+    to->v = noise_most(to->v, times * from->v);
+    for (int i = 0; to->grad && i < tensors; i++)
+        to->grad[i] = noise_most(to->grad[i], times * from->grad[i]);
+}
+
+/* Trains x into *one, whose spec is *own, which the caller keeps as long. *bound: how far a right
+ * result may lie from it. pairs: how many times what two orders of sums differ by in bf16: 4 as in
+ * fp32 where a product sums activations in an order of its own, 2 where it sums gradients alone. */
+static inline void noise_measure(const struct trial *x, struct job_spec *own, double pairs,
+                                 struct engine_run *one, struct noise *bound)
+{
+    static struct job_spec spec;
+    const struct model_shape *shape = &x->spec->model.shape;
+    const int tensors = param_tensors(shape);
+    struct history h = {.n = param_count(shape)};
+    const bool half = x->spec->precision.params == PRECISION_BF16;
+    struct noise orders = {.grad = calloc((size_t)tensors, 8)};
+    struct noise bits = {.grad = calloc((size_t)tensors, 8)};
+    if (!orders.grad || !bits.grad) abort();
+    for (int k = 0; k < NOISE_STEPS; k++) {
+        h.weights[k] = calloc((size_t)h.n, 4);
+        if (!h.weights[k]) abort();
+    }
+    *one = noise_run(x, own, DET_RUN, NULL, half ? &h : NULL);
+    struct engine_run other = noise_run(x, &spec, DET_RANKS, NULL, NULL);
+    noise_differ(&other, one, &orders);
+    engine_free(&other);
+    other = noise_run(x, &spec, DET_RUN, "portable", NULL);
+    noise_differ(&other, one, &orders);
+    engine_free(&other);
+    for (int step = 1; step < x->steps && half; step++) noise_of_a_bit(x, one, &h, step, &bits);
+    noise_join(bound, &orders, half ? pairs : 4, tensors);
+    noise_join(bound, &bits, 2, tensors);
+    for (int k = 0; k < NOISE_STEPS; k++) free(h.weights[k]);
+    free(orders.grad), free(bits.grad);
+}
+
+#endif

@@ -1,0 +1,27 @@
+/* store.h: where a test's rank offloads to. */
+#ifndef SEQD_TESTS_STORE_H
+#define SEQD_TESTS_STORE_H
+
+#include <fcntl.h>
+#include <unistd.h>
+#include "tests/lib/test.h"
+#include "worker/model/offload.h"
+
+/* A file in /tmp where the plan has one; NULL: the plan offloads nothing. host: the plan's part. */
+static inline struct offload *store_open(const struct plan *p, struct be *be, void *host)
+{
+    struct err e = {0};
+    struct offload_options o = {.plan = p, .be = be, .host = host, .fd = -1};
+    if (!p->offload.on) return NULL;
+    if (!p->own_memory) {
+        const int dir = open("/tmp", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        o.fd = offload_file(dir, p->offload.disk_size, &e);
+        CHECK_MSG(dir >= 0 && o.fd >= 0, "%s", e.text);
+        close(dir);
+    }
+    struct offload *s = offload_open(&o, &e);
+    CHECK_MSG(s, "%s", e.text);
+    return s;
+}
+
+#endif

@@ -1,0 +1,123 @@
+#!/usr/bin/env bash
+# tests/bench/peers.py, with no peer installed and with programs that print canned lines: which it
+# runs and in which order, its ratios and their spread, what it keeps.
+set -u
+cd "$(dirname "$0")/../.."
+if ! command -v python3 >/dev/null; then
+    echo "left out: there is no python3 here"
+    echo "peers: 0 passed, 0 failed"
+    exit 0
+fi
+T=$(mktemp -d); trap 'rm -rf "$T"' EXIT
+export PYTHONDONTWRITEBYTECODE=1 T
+unset PEERS_PYTHON
+passed=0 failed=0
+is() { # NAME COMMAND...
+    local name=$1; shift
+    if "$@"; then passed=$((passed + 1)); echo "ok   $name"
+    else failed=$((failed + 1)); echo "FAIL $name"; fi
+}
+says() { grep -qF -- "$1" "$T/out" || { cat "$T/out"; return 1; }; } # TEXT
+# A program of ours: says in $T/order that it ran, and prints the next line of its own canned ones.
+ours() { # NAME LINE...
+    local name=$1; shift
+    printf '%s\n' "$@" >"$T/$name.lines"
+    cat >"$T/bench/$name" <<'EOF'
+#!/bin/sh
+name=$(basename "$0")
+echo "$name $*" >>"$T/order"
+sed -n "$(grep -c "^$name" "$T/order")p" "$T/$name.lines" | tr ';' '\n'
+EOF
+    chmod +x "$T/bench/$name"
+}
+# The peers' programs: the same in Python, by their first and last arguments.
+peer() { # NAME-FIRST-LAST LINE...
+    local name=$1; shift
+    printf '%s\n' "$@" >"$T/$name.lines"
+}
+mkdir "$T/bench" "$T/peers" "$T/none"
+cat >"$T/peers/peer_torch.py" <<'EOF'
+import os, sys
+T = os.environ["T"]
+name = "-".join(["torch", sys.argv[1], sys.argv[-1]])
+with open(T + "/order", "a") as f: print(name, file=f)
+with open(T + "/order") as f: n = f.read().split("\n").count(name)
+with open(f"{T}/{name}.lines") as f: print(f.read().split("\n")[n - 1].replace(";", "\n"))
+EOF
+peers() { : >"$T/order"; tests/bench/peers.py --bench "$T/bench" --peers "$T/peers" "$@" >"$T/out" 2>&1; }
+order() { diff <(printf '%s\n' "$@") "$T/order"; }
+
+# ---- nothing is installed ------------------------------------------------------------------------
+
+for module in torch transformers llama_cpp; do echo 'raise ImportError' >"$T/none/$module.py"; done
+bare() { PYTHONPATH=$T/none tests/bench/peers.py --rounds 1 --bench "$T/bench" "$@" >"$T/out" 2>&1; }
+is "without programs and peers it ends well" bare
+is "without PyTorch it says that it is not installed" says 'peer_torch.py train 1024 fp32 eager: not installed'
+is "likewise gloo, which is PyTorch's" says 'peer_torch.py gloo: not installed'
+is "likewise transformers" says 'peer_infer.py transformers 2048 fp32: not installed'
+is "likewise llama.cpp" says 'peer_infer.py llama.cpp 2048 bf16: not installed'
+is "likewise ours" says 'bench_train 124m 1024 fp32: not installed'
+refuses() { ! bare no-such-row && says 'no row has all of these words'; }
+is "a word that no row has is an error" refuses
+sources() {
+    python3 - <<'EOF'
+import os, sys
+sys.path.insert(0, "tests/bench")
+import peers
+names = [row.name for row in peers.all_rows()]
+assert len(names) == len(set(names)), "two rows have one name"
+for row in peers.all_rows():
+    for program in [row.ours[0] + ".c"] + [peer[0] for peer in row.peers]:
+        assert os.path.exists("tests/bench/" + program), program
+EOF
+}
+is "every row has programs that are in the tree, and a name of its own" sources
+
+# ---- canned lines --------------------------------------------------------------------------------
+
+both() { # MS: the two lines of attention that its programs print
+    echo "{\"bench\":\"kernels\",\"op\":\"attn_fwd\",\"dtype\":\"bf16\",\"shape\":\"$shape\",\"threads\":2,\"of_peak\":0.5,\"ms\":$1};{\"bench\":\"kernels\",\"op\":\"attn_both\",\"dtype\":\"bf16\",\"shape\":\"$shape\",\"threads\":2,\"of_peak\":0.$2,\"ms\":$1}"
+}
+shape="Tq 4096 S 4096 H 12/12 D 64 causal"
+ours bench_kernels "$(both 10 60)" "$(both 8 70)" "$(both 12 65)"
+peer torch-attention-64 "$(both 20 0)" "$(both 24 0)" "$(both 24 0)"
+is "three rounds" peers --keep "$T/kept" bf16 attention "D 64"
+is "ours and the peer take turns, once in a round for both rows" order \
+    "bench_kernels attn bf16 $shape 2t" torch-attention-64 "bench_kernels attn bf16 $shape 2t" \
+    torch-attention-64 "bench_kernels attn bf16 $shape 2t" torch-attention-64
+is "a time's ratio is the peer's over ours: median, smallest and largest" says '2.00 (2.00 to 3.00)'
+is "medians of both sides" says '"ours": {"median": 10, "low": 8, "high": 12}, "peer": {"median": 24, "low": 20, "high": 24}'
+is "the share of the limit is the best round's" says '"share": 0.7}'
+cp "$T/out" "$T/before"
+again() { peers --keep "$T/kept" bf16 attention "D 64" && cmp -s "$T/out" "$T/before" && [ ! -s "$T/order" ]; }
+is "what was kept is not run again, and the table is the same" again
+cut_off() { # the last run is lost in the middle of its line
+    head -c -20 "$T/kept" >"$T/cut"; peers --keep "$T/cut" bf16 attention "D 64"; }
+peer torch-attention-64 "$(both 24 0)"
+is "a run that was cut off" cut_off
+is "continues with what it lacks" order torch-attention-64
+is "and has the same table" cmp -s "$T/out" "$T/before"
+
+step() { echo "{\"bench\":\"train\",\"seq_len\":1024,\"precision\":\"fp32\",\"way\":\"1 rank x 2 threads\",\"tokens_s\":$1}"; }
+ours bench_train "$(step 300)" "$(step 330)"
+peer torch-train-eager "$(step 100)"
+peer torch-train-compile "$(step 150)" "$(step 200)"
+is "two peers" peers --rounds 2 train fp32 1024
+is "the slower one is not run again" order "bench_train 124m 1024 fp32" torch-train-eager \
+    torch-train-compile "bench_train 124m 1024 fp32" torch-train-compile
+is "a rate's ratio is ours over the faster peer's" says '1.82 (1.65 to 2.00)'
+is "which is named" says '"fastest": "peer_torch.py train 1024 fp32 compile"'
+peer torch-train-compile 'no line' 'no line'
+is "a peer without lines" peers --rounds 2 train fp32 1024
+is "is reported" says 'peer_torch.py train 1024 fp32 compile: failed'
+is "and the other one counts" says '3.00 (3.00 to 3.00)'
+
+product() { echo "{\"bench\":\"kernels\",\"op\":\"gemm_$1\",\"dtype\":\"fp32\",\"shape\":\"$2\",\"threads\":2,\"of_peak\":$3,\"ms\":$4}"; }
+a="M 4096 N 2048 K 768" b="M 4096 N 768 K 2048"
+ours bench_kernels "$(product y "$a" 0.9 10);$(product dx "$b" 0.4 10)"
+peer torch-products-fp32 "$(product y "$a" 0 40);$(product dx "$b" 0 10)"
+is "products" peers --rounds 1 product fp32
+is "have a geometric mean of ratios and of shares" says 'products fp32: geometric mean of 2: ratio 2.00 (goal 1.1), share of limit 0.6'
+is "a shape that no program has is named" says 'bench_kernels ten fp32 2t: no such line'
+echo "peers: $passed passed, $failed failed"
+[ "$failed" -eq 0 ]
