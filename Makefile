@@ -18,7 +18,11 @@ endif
 cached = $(if $(filter default,$(origin $(1))),$(CCACHE)) $($(1))
 WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wno-unused-parameter \
         -Wno-missing-field-initializers
-HARDEN := -fstack-protector-strong -fPIE -fcf-protection
+UNAME_M ?= $(shell uname -m)
+# What the processor checks of where calls return to and branches land.
+BRANCHES_x86_64  := -fcf-protection
+BRANCHES_aarch64 := -mbranch-protection=standard
+HARDEN := -fstack-protector-strong -fPIE $(BRANCHES_$(UNAME_M))
 CFLAGS_release := -O2 -g -D_FORTIFY_SOURCE=2
 CFLAGS_debug   := -O0 -g3
 CFLAGS_asan    := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
@@ -41,15 +45,17 @@ LDFLAGS_ALL := -pie -Wl,-z,relro,-z,now -Wl,-rpath,'$$ORIGIN:$$ORIGIN/..:$$ORIGI
 CFLAGS_ALL += -ffp-contract=off
 # Sanitizers make -O3 of the kernels cost minutes of compiling that no test wins back.
 CFLAGS_kernels := $(if $(filter asan tsan,$(MODE)),-O1,-O3) -fno-math-errno -fno-trapping-math
-UNAME_M := $(shell uname -m)
 COMMA := ,
+# Older compilers do not know all of them.
+assembles = $(shell echo '__asm__("$(2)");' | $(CC) $(1) -c -x c -o /dev/null - 2>/dev/null && echo '$(1)')
 ifeq ($(UNAME_M),x86_64)
 ISA_avx2   := -mavx2 -mfma -mf16c
 ISA_avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mprefer-vector-width=512
-# Older compilers do not know these two.
-assembles = $(shell echo '__asm__("$(2)");' | $(CC) $(1) -c -x c -o /dev/null - 2>/dev/null && echo '$(1)')
 ISA_avx512bf16 := $(call assembles,$(ISA_avx512) -mavx512bf16,vdpbf16ps %zmm0$(COMMA)%zmm1$(COMMA)%zmm2)
 ISA_amx := $(call assembles,$(ISA_avx512) -mavx512bf16 -mamx-tile -mamx-bf16,tilerelease)
+else ifeq ($(UNAME_M),aarch64)
+ISA_neon := -march=armv8-a
+ISA_neonbf16 := $(call assembles,-march=armv8.2-a+bf16,bfdot v0.4s$(COMMA)v1.8h$(COMMA)v2.8h)
 endif
 
 # TLS between ranks, where OpenSSL's headers are: TLS=0 builds without.
@@ -68,6 +74,13 @@ endif
 ifeq ($(PCRE2),1)
 PCRE2_LIBS := $(shell pkg-config --libs libpcre2-8 2>/dev/null || echo -lpcre2-8)
 endif
+# The order of cores, to which seqw binds ranks, where hwloc is: HWLOC=0 builds without.
+ifndef HWLOC
+HWLOC := $(shell pkg-config --exists 'hwloc >= 2.0' 2>/dev/null && echo 1 || echo 0)
+endif
+ifeq ($(HWLOC),1)
+HWLOC_LIBS := $(shell pkg-config --libs hwloc)
+endif
 ENGINE_LIBS = $(TLS_LIBS) $(PCRE2_LIBS)
 
 # ---- sources --------------------------------------------------------------------------------
@@ -85,16 +98,19 @@ DAEMON_SRC := $(call src,daemon daemon/http daemon/sched daemon/store)
 CLIENT_SRC := $(call src,client)
 # Instruction sets beside portable, best first. Sanitizers get the best one that this machine has: what
 # the others compute is the release's to test.
-CPU_ISAS := $(foreach i,amx avx512bf16 avx512 avx2,$(if $(ISA_$(i)),$(i)))
+ALL_ISAS := amx avx512bf16 avx512 avx2 neonbf16 neon
+CPU_ISAS := $(foreach i,$(ALL_ISAS),$(if $(ISA_$(i)),$(i)))
 ifneq ($(filter asan tsan,$(MODE)),)
-CPU_HAS := $(shell sed -n '/^flags/{p;q}' /proc/cpuinfo)
+CPU_HAS := $(shell sed -nE '/^(flags|Features)/{p;q}' /proc/cpuinfo)
 FLAG_amx := amx_bf16
 FLAG_avx512bf16 := avx512_bf16
 FLAG_avx512 := avx512dq
 FLAG_avx2 := avx2
+FLAG_neonbf16 := bf16
+FLAG_neon := asimd
 CPU_ISAS := $(firstword $(foreach i,$(CPU_ISAS),$(if $(filter $(FLAG_$(i)),$(CPU_HAS)),$(i))))
 endif
-ENGINE_SRC := $(filter-out $(foreach i,$(filter-out $(CPU_ISAS),amx avx512bf16 avx512 avx2),kernels/cpu/%_$(i).c),$(ENGINE_SRC))
+ENGINE_SRC := $(filter-out $(foreach i,$(filter-out $(CPU_ISAS),$(ALL_ISAS)),kernels/cpu/%_$(i).c),$(ENGINE_SRC))
 CFLAGS_kernels += $(foreach i,$(CPU_ISAS),-DCPU_ISA_$(i))
 TEST_DIRS  := core engine device daemon agent client api
 tests_of    = $(sort $(wildcard $(foreach d,$(1),$(d)/test_*.c $(d)/check_*.c)))
@@ -151,7 +167,8 @@ $(B)/lib%.a:
 	$(Q)rm -f $@; ar rcs $@ $^
 
 link = @$(if $(V),,echo '  LD  $@'; )mkdir -p $(@D)
-do_link = $(link); $(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o %.a,$^) $(1)
+# Objects first: what they define is not looked for in a library.
+do_link = $(link); $(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(1)
 
 CLIENT_LIBS := -lcurl -ljansson -lyaml -lm
 # What api/ is linked with.
@@ -159,7 +176,7 @@ RPC_LIBS := -lgrpc -lgpr -lprotobuf-c -lssl -lcrypto -ltomlplusplus -lstdc++
 $(B)/seqd: $(B)/obj/daemon/main.o $(LIBDAEMON) $(LIBAPI) $(LIBPLAN) $(LIBCORE)
 	$(call do_link,-lmicrohttpd -lgnutls -ljansson -lsqlite3 $(RPC_LIBS) -lpthread -lm)
 $(B)/seqw: $(B)/obj/worker/agent/main.o $(LIBAGENT) $(LIBAPI) $(LIBCORE)
-	$(call do_link,$(RPC_LIBS) -lpthread)
+	$(call do_link,$(RPC_LIBS) $(HWLOC_LIBS) -lpthread)
 $(B)/seqgang: $(B)/obj/worker/gang/main.o $(LIBGANG) $(LIBCORE)
 	$(call do_link,)
 $(B)/seqrank: $(B)/obj/worker/rank/main.o $(LIBRANK) $(LIBENGINE) $(LIBPLAN) $(LIBCORE)
@@ -169,17 +186,18 @@ $(B)/seqctl: $(B)/obj/client/main.o $(LIBCLIENT) $(LIBCORE)
 
 # ---- objects --------------------------------------------------------------------------------
 # The object list depends on the flags that made it: a change of flags rebuilds.
-FLAGS_NOW := $(CC) $(CFLAGS_ALL) $(CFLAGS_kernels) TLS=$(TLS) PCRE2=$(PCRE2)
+FLAGS_NOW := $(CC) $(CFLAGS_ALL) $(CFLAGS_kernels) TLS=$(TLS) PCRE2=$(PCRE2) HWLOC=$(HWLOC)
 $(B)/flags: FORCE
 	@mkdir -p $(@D); echo '$(FLAGS_NOW)' | cmp -s - $@ || echo '$(FLAGS_NOW)' > $@
 FORCE:
 
 $(B)/obj/kernels/%.o: EXTRA = $(CFLAGS_kernels)
-$(B)/obj/kernels/cpu/%_avx2.o: EXTRA = $(CFLAGS_kernels) $(ISA_avx2)
-$(B)/obj/kernels/cpu/%_avx512.o: EXTRA = $(CFLAGS_kernels) $(ISA_avx512)
-$(B)/obj/kernels/cpu/%_avx512bf16.o: EXTRA = $(CFLAGS_kernels) $(ISA_avx512bf16)
-$(B)/obj/kernels/cpu/%_amx.o: EXTRA = $(CFLAGS_kernels) $(ISA_amx)
+define of_isa
+$(B)/obj/kernels/cpu/%_$(1).o: EXTRA = $(CFLAGS_kernels) $(ISA_$(1))
+endef
+$(foreach i,$(CPU_ISAS),$(eval $(call of_isa,$(i))))
 $(B)/obj/worker/comm/tls.o: EXTRA = $(if $(TLS_LIBS),-DHAVE_OPENSSL)
+$(B)/obj/worker/agent/cores.o: EXTRA = $(if $(HWLOC_LIBS),-DHAVE_HWLOC $(shell pkg-config --cflags hwloc))
 $(B)/obj/worker/text/pattern.o: EXTRA = $(if $(PCRE2_LIBS),-DHAVE_PCRE2 $(shell pkg-config --cflags libpcre2-8 2>/dev/null))
 $(B)/obj/api/core/version.o: EXTRA = -DSEQD_REVISION='"$(REVISION)"'
 $(B)/obj/%.o: %.c $(B)/flags
@@ -285,6 +303,15 @@ EMU_OBJ := $(patsubst kernels/cuda/%.cc,$(B)/emu/%.o,$(sort $(wildcard kernels/c
 $(EMU_PLUGIN): $(patsubst kernels/cuda/%.cu,$(B)/emu/%.o,$(CUDA_SRC)) $(EMU_OBJ) $(CUDA_CORE)
 	@$(if $(V),,echo '  LD  $@')
 	$(Q)$(CXX) -shared $(LDFLAGS_$(MODE)) -o $@ $^
+# The row "amx" with emulated tiles, for tests: its objects are linked before the library's.
+EMU_TILES := $(if $(ISA_avx512bf16),$(B)/emu/kernels/cpu/cpu.o $(B)/emu/kernels/cpu/ops_amx.o)
+$(B)/emu/kernels/cpu/%.o: kernels/cpu/%.c $(B)/flags
+	@$(if $(V),,echo '  EMU $<'; )mkdir -p $(@D)
+	$(Q)$(call cached,CC) $(CFLAGS_ALL) $(CFLAGS_kernels) -DSEQD_EMU -DCPU_ISA_amx $(EXTRA) -MMD -MP -c -o $@ $<
+$(B)/emu/kernels/cpu/ops_amx.o: EXTRA = $(ISA_avx512bf16)
+$(B)/tests/check_tiles: $(EMU_TILES)
+$(B)/obj/tests/engine/check_tiles.o: EXTRA = -DTILES_BUILT=$(if $(EMU_TILES),1,0)
+$(B)/obj/tests/engine/test_tiles.o: EXTRA = $(or $(ISA_amx),$(ISA_avx512))
 # A library of NCCL's name, for tests.
 $(B)/libnccl_fake.so: tests/nccl/fake.c worker/comm/nccl_api.h
 	@mkdir -p $(@D)
@@ -302,6 +329,10 @@ print-nvcc:
 	@echo '$(NVCC)'
 print-nvccflags:
 	@echo '$(NVCCFLAGS)'
+# The kernels and their test, with nothing else of the product: for another architecture too.
+KERNEL_TEST := $(B)/tests/kernels_alone
+$(KERNEL_TEST): $(call obj,$(filter kernels/%,$(ENGINE_SRC)) $(CORE_SRC) tests/lib/test.c tests/engine/check_kernels.c)
+	$(call do_link,-lpthread -lm)
 ## cuda: compile the CUDA kernels for every architecture (needs nvcc, no GPU)
 cuda: $(CUDA_PLUGIN)
 
@@ -321,7 +352,7 @@ $(call in,engine): $(B)/tests/%: $(B)/obj/tests/engine/%.o $(TEST_LIBS)
 $(call in,api): $(B)/tests/%: $(B)/obj/tests/api/%.o $(LIBTEST) $(LIBAPI) $(LIBCORE)
 	$(call do_link,$(RPC_LIBS) -lpthread)
 $(call in,agent): $(B)/tests/%: $(B)/obj/tests/agent/%.o $(LIBTEST) $(LIBAGENT) $(LIBGANG) $(LIBAPI) $(LIBCORE) | $(B)/seqw $(B)/seqgang
-	$(call do_link,$(RPC_LIBS) -lpthread)
+	$(call do_link,$(RPC_LIBS) $(HWLOC_LIBS) -lpthread)
 # What seqw's tests have in the place of the driver's management library.
 FAKE_NVML := $(B)/libfake_nvml.so
 $(FAKE_NVML): tests/nvml/fake.c $(B)/flags
@@ -345,7 +376,7 @@ $(B)/libsim_agent.a: $(LIBAGENT) $(LIBDAEMON)
 	$(Q)comm -12 $@.agent $@.daemon | sed 's/.*/& seqw_&/' > $@.both
 	$(Q)objcopy --redefine-syms=$@.both $(LIBAGENT) $@
 $(SIM): $(call obj,$(SIM_SRC)) $(LIBTEST) $(LIBDAEMON) $(B)/libsim_agent.a $(LIBAPI) $(LIBPLAN) $(LIBCORE)
-	$(call do_link,$(addprefix -Wl$(COMMA)--wrap=,$(SIM_WRAPS)) -lgnutls -ljansson -lsqlite3 $(filter-out -lgrpc -lgpr,$(RPC_LIBS)) -lpthread -lm)
+	$(call do_link,$(addprefix -Wl$(COMMA)--wrap=,$(SIM_WRAPS)) -lgnutls -ljansson -lsqlite3 $(filter-out -lgrpc -lgpr,$(RPC_LIBS)) $(HWLOC_LIBS) -lpthread -lm)
 # Tests that start programs.
 $(B)/tests/test_rank $(B)/tests/test_life $(B)/tests/test_prepare $(B)/tests/test_model_jobs \
 $(B)/tests/test_family_jobs: | $(B)/seqrank
@@ -399,10 +430,11 @@ demo: deps
 	$(Q)$(MAKE) $(JOBS_ALL) all
 	$(Q)deploy/demo.sh
 
-## bench: tables of speed, as ratios to the machine's measured limits
+## bench: tables of speed, as ratios to the machine's measured limits; PEERS=1: then beside PyTorch, llama.cpp and gloo
 bench: deps
 	$(Q)$(MAKE) all $(BENCHES)
 	$(Q)tests/bench/run.sh
+	$(if $(PEERS),$(Q)tests/bench/peers.py)
 
 bench-build: $(BENCHES)
 
@@ -437,10 +469,11 @@ paper: deps
 ## sim: build the simulator of the control plane, build/release/sim
 sim: $(SIM)
 
-## soak: 100,000 faults in the simulator; 1,048,576 tokens scored on 4 ranks equal 1 rank, memory as planned: half an hour
+## soak: 100,000 faults in the simulator; 500 products of axes; 1,048,576 tokens scored on 4 ranks equal 1 rank, memory as planned: half an hour
 soak: deps
 	$(Q)$(MAKE) $(JOBS_ALL) all $(SIM)
 	$(Q)$(SIM) --faults 100000
+	$(Q)$(MAKE) $(B)/tests/test_axes && SEQD_TEST_PRODUCTS=500 $(B)/tests/test_axes
 	$(Q)tests/scripts/soak.sh
 
 ## fuzz: build the fuzzers with clang's libFuzzer and run each for FUZZ_S seconds (default 60)

@@ -165,7 +165,10 @@ says | awk -F '\t' '
         printf "{\"messages\": [{\"role\": \"user\", \"content\": \"%s\"}, ", question
         printf "{\"role\": \"assistant\", \"content\": \"%s\"}]}\n", $2
     }
-    { ask("What does seqctl " $1 " do?"); ask("Tell me about seqctl " $1 "."); ask("seqctl " $1 "?") }
+    {
+        ask("What does seqctl " $1 " do?"); ask("Tell me about seqctl " $1 "."); ask("seqctl " $1 "?")
+        ask("Explain seqctl " $1 "."); ask("How do I use seqctl " $1 "?")
+    }
 ' >chat.jsonl
 run tail -n 3 chat.jsonl
 run seqctl submit "$REPO/client/examples/train-chat.json" --set "$MODEL" --set 'data.train=[{"path":"chat.jsonl"}]' --wait || fail "training on conversations"
