@@ -245,10 +245,6 @@ static void place_rooms(struct runner *r)
     }
     randomise(r, r->room[WEIGHTS].p, t, n);
     randomise(r, r->room[TIED].p, t, tied);
-    if (!r->f.tree) { /* they are added to */
-        memset(r->room[WEIGHTS_GRAD].p, 0, (size_t)(n * 4));
-        memset(r->room[TIED_GRAD].p, 0, (size_t)(tied * 4));
-    }
     memset(r->room[D_SHARED].p, 0, (size_t)size[D_SHARED]);
 }
 
@@ -270,6 +266,7 @@ static void open_frame(struct runner *r, int layer)
                         .layer = layer,
                         .parts = sh.n_sums,
                         .tree = p->rank_bits,
+                        .fresh = true,
                         .tree_stride = p->tree_size,
                         .batch = &sample.batch,
                         .sp = &r->sp,

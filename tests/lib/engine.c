@@ -294,11 +294,36 @@ static void engine_start(struct train *t, const struct engine_run *r)
     t->step = r->first_step;
 }
 
+/* Elements of a tensor, from its first on, whose gradient a pass of the model here writes: not of
+ * constants, of ids that pad a part of a table, nor of what a stage borrows but the table. */
+static int64_t written(const struct model *m, int i, const struct param *p)
+{
+    const struct zero *z = &m->plan->shards;
+    const int bucket = zero_bucket(z, p->offset);
+    const int64_t left = m->shape.vocab - m->tensor_rank * p->rows;
+    if (p->frozen || !zero_holds(z, bucket) || (!zero_owns(z, bucket) && i > 0)) return 0;
+    if (!p->of_ids || m->plan->tp == 1 || left >= p->rows) return p->count;
+    return left < 0 ? 0 : left * p->cols;
+}
+
+/* What the step before has left in gradients is not read. */
+static void poison_gradients(struct train *t)
+{
+    struct model *m = &t->model;
+    for (int i = 0; i < param_tensors(&m->shape) && !t->plan->by_bucket; i++) {
+        struct param p;
+        param_get(&m->shape, i, &p);
+        const int64_t n = written(m, i, &p);
+        if (n) engine_poison(m->be, model_gradient(m, p.offset), 4 * n);
+    }
+}
+
 void engine_steps(struct train *t, struct engine_run *r, int rank, struct err *e)
 {
     for (int64_t k = 0; k < r->steps; k++) {
         struct rank_step out;
         if (r->before_step) r->before_step(t, rank, r->arg);
+        poison_gradients(t);
         if (train_step(t, &out, e)) return;
         if (r->after_step) r->after_step(t, rank, r->arg);
         CHECK_MSG(out.ledger_ok == !r->ledger_differs || (r->ledger_differs && k + 1 < r->steps),

@@ -319,6 +319,11 @@ static double mean_of_means(const struct model *m, const struct batch *b)
     return own ? (double)b->n_targets / (double)(own * m->plan->sp) : 1;
 }
 
+void model_begin_grad(struct model *m)
+{
+    m->grad_anew = !m->plan->by_bucket;
+}
+
 int model_grad(struct model *m, const struct batch *b, float scale, double *nll_sum, struct err *e)
 {
     assert(m->grad);

@@ -75,6 +75,7 @@ struct model {
     void *params;     /* [n_held] of dtype, zero 3: this rank's shard: read through model_weight */
     void *fetched;    /* zero 3: a window of weights; NULL: params are whole */
     float *grad;      /* [n_grad], by bucket: a window; NULL when only inferring */
+    bool grad_anew;   /* the next pass replaces gradients; model_begin_grad */
     struct model_buckets buckets;
     float *tree;
     int64_t tree_stride; /* bytes */
@@ -174,9 +175,14 @@ struct tensor model_logits(struct model *m, int64_t row0, int64_t n);
  * device. */
 int model_nll(struct model *m, const struct batch *b, double *nll_sum, struct err *e);
 
+/* A sum of gradients begins: the next backward pass replaces what lies in m->grad, those after it
+ * add. What no pass writes, between tensors, stays as it is. By bucket and under "ranks" each pass
+ * replaces it anyway. */
+void model_begin_grad(struct model *m);
 /* Forward, loss and backward of one sequence. scale: 1 / max(targets of the optimizer step, 1).
- * *nll_sum: this rank's sum of nll. Gradients: added to m->grad, except under "ranks", where they
- * replace it. Not reduced over ranks. By bucket: m->buckets.reduce takes each. Collective. */
+ * *nll_sum: this rank's sum of nll. Gradients: added to m->grad, except after model_begin_grad and
+ * under "ranks", where they replace it. Not reduced over ranks. By bucket: m->buckets.reduce takes
+ * each. Collective. */
 int model_grad(struct model *m, const struct batch *b, float scale, double *nll_sum, struct err *e);
 
 /* ---- a pipeline (pipe.c): this stage's part of a sequence ---------------------------------------

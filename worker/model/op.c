@@ -287,12 +287,12 @@ void frame_sum(struct frame *f, enum rows_id rows, float *dst, int64_t n,
     if (f->tree)
         sum_range(&w, 0, f->parts, dst, 0);
     else
-        leaf->call(f, leaf->arg, frame_span(f, rows, 0), dst, false);
+        leaf->call(f, leaf->arg, frame_span(f, rows, 0), dst, f->fresh);
 }
 
 void frame_add_sum(struct frame *f, float *dst, struct tensor x)
 {
-    if (f->tree)
+    if (f->tree || f->fresh)
         f->be->ops->copy(f->be, dst, x.data, 4 * x.cols);
     else
         f->be->ops->add(f->be, &(struct add_args){.y = dst, .x = x.data, .n = x.cols});

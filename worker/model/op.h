@@ -59,6 +59,9 @@ struct frame {
     struct tensor tied;  /* PROG_TIED: the embedding */
     float *tied_grad;
     float *embed_grad; /* EMBED: where its gradient goes; NULL: to its place in weights_grad */
+    /* Without a tree: gradients of weights are written, not added; but for EMBED's that joins what
+     * the head has written there. */
+    bool fresh, embed_joins;
     char *scratch;
     int64_t scratch_size, scratch_used;
     char *stage; /* the device has memory of its own: the host's part; else NULL */

@@ -63,11 +63,14 @@ static int embed_backward(struct frame *f, const struct op *o, const struct step
 {
     const struct tensor dy = frame_dy(f, o);
     const struct frame_ids own = frame_ids(f, frame_weight(f, o->w, 1));
+    const bool fresh = f->fresh;
     (void)e;
     (void)s;
     scale_by(f, dy, scale_of(f, o));
+    f->fresh = fresh && !f->embed_joins;
     embed_back(f, o, (struct embed_back){dy, ids_of(f, o), own.w.rows, own.w.cols, own.first},
                f->embed_grad ? f->embed_grad : frame_weight_grad(f, o->w));
+    f->fresh = fresh;
     return 0;
 }
 

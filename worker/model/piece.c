@@ -10,6 +10,7 @@ struct mlp_walk {
     int op;                    /* of the MLP: its first */
     enum rows_id rows;
     bool back;
+    bool fresh; /* the next piece's gradients of weights are written, not added */
     struct program_span gradient;
 };
 
@@ -39,6 +40,7 @@ static void narrow(const struct mlp_walk *w, struct span s)
     w->f->rows[w->rows] = (struct frame_rows){s.n, s.n};
     w->f->parts = 1;
     w->f->tree = false;
+    w->f->fresh = w->fresh;
 }
 
 /* Injected: backward leaves out the last piece of every rank but the first. */
@@ -52,18 +54,19 @@ static bool left_out(const struct mlp_walk *w, struct span s)
     return true;
 }
 
-static int run_piece(const struct mlp_walk *w, struct span s, struct err *e)
+static int run_piece(struct mlp_walk *w, struct span s, struct err *e)
 {
     narrow(w, s);
     if (left_out(w, s)) return 0;
     for (int i = 0; i < w->w->first->n_piece; i++)
         if (w->w->run(w->w->arg, i, e)) return -1;
+    w->fresh = false;
     return 0;
 }
 
 /* ---- all of them ----------------------------------------------------------------------------- */
 
-static int run_span(const struct mlp_walk *w, int i, struct err *e)
+static int run_span(struct mlp_walk *w, int i, struct err *e)
 {
     const struct span s = frame_span(w->whole, w->rows, i);
     for (int64_t at = 0; at < s.n; at += w->w->chunk) {
@@ -95,16 +98,24 @@ static void sum_gradients(const struct mlp_walk *w, float *dst, const float *fro
     }
 }
 
+/* Where there was no piece. */
+static void clear_rest(struct mlp_walk *w, float *dst)
+{
+    if (w->fresh) sum_gradients(w, dst, NULL);
+    w->fresh = false;
+}
+
 /* dst: the gradients of the MLP's weights, w->gradient of them, of `count` sum chunks from `first`
  * on, a power of two of them: as sum_range() of op.c. */
-static int run_tree(const struct mlp_walk *w, int first, int count, float *dst, int level,
-                    struct err *e)
+static int run_tree(struct mlp_walk *w, int first, int count, float *dst, int level, struct err *e)
 {
     struct frame *f = w->f;
     if (count == 1) {
         f->weights_grad = dst - w->gradient.begin;
-        sum_gradients(w, dst, NULL);
-        return run_span(w, first, e);
+        w->fresh = true;
+        if (run_span(w, first, e)) return -1;
+        clear_rest(w, dst);
+        return 0;
     }
     float *right = f->tree_room + level * f->tree_stride;
     assert(w->gradient.end - w->gradient.begin <= f->tree_stride);
@@ -115,12 +126,14 @@ static int run_tree(const struct mlp_walk *w, int first, int count, float *dst, 
     return 0;
 }
 
-static int run_all(const struct mlp_walk *w, struct err *e)
+static int run_all(struct mlp_walk *w, struct err *e)
 {
-    if (w->back && w->whole->tree)
-        return run_tree(w, 0, w->whole->parts, w->whole->weights_grad + w->gradient.begin, 0, e);
+    float *dst = w->back ? w->whole->weights_grad + w->gradient.begin : NULL;
+    if (w->back && w->whole->tree) return run_tree(w, 0, w->whole->parts, dst, 0, e);
+    w->fresh = w->back && w->whole->fresh;
     for (int i = 0; i < w->whole->parts; i++)
         if (run_span(w, i, e)) return -1;
+    clear_rest(w, dst);
     return 0;
 }
 

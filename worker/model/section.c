@@ -86,6 +86,7 @@ static void open_weights(struct model *m, const struct here *h, struct frame *f)
     f->weights = h->p->n_weights ? model_weight(m, at, 1, 1).data : NULL;
     f->weights_grad = m->grad && h->p->n_weights ? model_gradient(m, at) : NULL;
     f->embed_grad = NULL;
+    f->embed_joins = h->b == 0 && m->shape.tied && pipe_last(&m->plan->pipe);
     f->tied = (struct tensor){0};
     if (h->b == 0 && f->weights_grad) f->embed_grad = model_embed_grad(m);
     if (h->b <= m->shape.n_layers || !m->shape.tied) return;
@@ -356,6 +357,8 @@ int section_backward(struct model *m, const struct batch *b, float scale, struct
     const struct program *in = &m->prog.all.family.in;
     const int64_t shared = plan_shared(in, m->plan, in->n_shared, true);
     set_loss(m, scale);
+    m->prog.frame.fresh = m->grad_anew;
+    m->grad_anew = false;
     if (shared) m->be->ops->fill(m->be, (float *)m->prog.d_shared, shared / 4, 0);
     const struct pipe *p = &m->plan->pipe;
     if (pipe_last(p) && out_backward(m, b, e)) return -1;

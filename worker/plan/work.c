@@ -147,11 +147,11 @@ static void count_pass(struct work_count *c, const struct model_shape *shape, en
     }
 }
 
-/* Gradients cleared and their norm, then AdamW of what the rank owns. */
+/* Gradients, by bucket cleared, and their norm, then AdamW of what the rank owns. */
 static void count_update(struct work_count *c)
 {
     c->times = 1;
-    add_elements(c, (double)c->p->n_grad, 2 * c->m->point);
+    add_elements(c, (double)c->p->n_grad, (c->p->by_bucket ? 2 : 1) * c->m->point);
     add_elements(c, (double)c->p->n_shard, c->m->update);
 }
 

@@ -111,6 +111,8 @@ int train_init(struct train *t, const struct train_options *o, struct err *e)
     plan_comm(&o->spec->model.shape, o->plan, o->rank, t->own);
     t->want = t->own;
     note_reference(&t->model);
+    t->model.be->ops->fill(t->model.be, t->model.grad, o->plan->n_grad,
+                           0); /* and between tensors */
     sharded_init(&t->state, o->spec, &t->model, o->rank);
     return 0;
 }
@@ -174,7 +176,7 @@ static int accumulate(struct train *t, struct totals *sum, struct err *e)
     const bool bits = t->plan->rank_bits;
     if (count_targets(t, first, sum, e)) return -1;
     const float scale = (float)(t->scale_was / (double)(sum->targets > 0 ? sum->targets : 1));
-    if (!bits && !t->plan->by_bucket) m->be->ops->fill(m->be, m->grad, t->plan->n_grad, 0);
+    if (!bits) model_begin_grad(m);
     if (t->plan->pp > 1) return accumulate_stages(t, own, scale, sum, e);
     for (int64_t i = 0; i < n; i++) {
         double nll;
