@@ -16,7 +16,11 @@ struct told { /* a node that is up */
     struct told *next;
     struct removals *all;
     char node[NODE_NAME];
-    int n_open;   /* told, and not answered or not committed yet */
+    struct open { /* told, and not answered yet */
+        int64_t job;
+        int what;
+    } open[NODE_WINDOW];
+    int n_open;
     bool reading; /* what it is to be told */
     bool again;   /* there may be more than was read */
     bool failed;  /* of those told: the rest waits for the retry */
@@ -153,7 +157,8 @@ static void on_node_rows(void *arg, const struct store_rows *rows, const struct 
     for (int i = 0; i < rows->n_rows && !n->gone; i++) {
         const struct msg m = {
             .type = MSG_REMOVE, .job = rows->row[i].n[0], .what = (int32_t)rows->row[i].n[1]};
-        n->n_open++; /* before it is sent: its answer may be that the session broke */
+        /* Before it is sent: its answer may be that the session broke. */
+        n->open[n->n_open++] = (struct open){m.job, m.what};
         if (!outbox_send(&n->all->out, n->node, &m)) continue;
         n->n_open = 0;
         n->failed = true;
@@ -227,17 +232,28 @@ static void on_cut(void *arg, const struct tree *tree, int n, const struct err *
     if (e) log_error("removal.epoch", "text=\"%s\"", e->text);
 }
 
+/* A node may answer twice: what another session asked of it, it ends in this one. The second answer
+ * stands for no other removal. */
+static bool was_open(struct told *n, int64_t job, int what)
+{
+    for (int i = 0; i < n->n_open; i++) {
+        if (n->open[i].job != job || n->open[i].what != what) continue;
+        n->open[i] = n->open[--n->n_open];
+        return true;
+    }
+    return false;
+}
+
 bool removals_take(struct removals *r, const char *node, const struct msg *m)
 {
     struct told *n = told_find(r, node);
-    if (!n || !n->n_open) return false;
+    if (!n || !was_open(n, m->job, m->what)) return false;
     struct store_txn *t = store_begin();
     if (m->err.code)
         store_removal_error(t, m->job, m->what, node, m->err.text);
     else
         store_removal_node(t, m->job, m->what, node, m->total, r->commits->utc_ms());
     n->failed = n->failed || m->err.code;
-    n->n_open--;
     const bool more = !n->n_open && n->again && !n->failed;
     store_commit(r->commits->store, t, more ? on_confirmed : NULL, r);
     return true;

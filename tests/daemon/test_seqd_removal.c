@@ -337,6 +337,26 @@ static void test_strange_answers(void)
     finish();
 }
 
+/* What a node began under another session of seqd it answers in this one, beside what it is asked
+ * now: the second answer of one removal stands for no other. */
+static void test_answered_twice(void)
+{
+    begin_removal();
+    const int64_t first = ended_job(), second = ended_job();
+    w.strangers = true; /* one answer more than there were questions */
+    CHECK(order(first, REMOVAL_JOB) == 0 && order(second, REMOVAL_JOB) == 0);
+    until(first, REMOVAL_JOB, REMOVAL_NODES), until(second, REMOVAL_JOB, REMOVAL_NODES);
+    until_heard(2);
+    const struct heard one = heard[0], other = heard[1];
+    answer(&one, 5, NULL), answer(&one, 0, NULL);
+    answer(&other, 7, NULL);
+    until(one.job, REMOVAL_JOB, REMOVAL_DONE);
+    CHECK_MSG(strstr(shown, "\"files\":5"), "%s", shown);
+    until(other.job, REMOVAL_JOB, REMOVAL_DONE);
+    CHECK_MSG(strstr(shown, "\"files\":7"), "%s", shown);
+    finish();
+}
+
 static void test_failed(void)
 {
     begin_removal();
@@ -462,6 +482,7 @@ int main(void)
     RUN(test_old_node);
     RUN(test_away);
     RUN(test_strange_answers);
+    RUN(test_answered_twice);
     RUN(test_failed);
     RUN(test_parts);
     RUN(test_many);
