@@ -330,14 +330,15 @@ static void keep_prepared(struct agent *a)
     a->prepared = prepared_create(a->loop, a->trees, dir, &a->o.keep, &calls, a);
 }
 
-/* Ranks that compute with the CPU are bound to cores that no other attempt has. One whose peers are
- * on other nodes has a thread more, which moves bytes. */
+/* Ranks that compute with the CPU are bound to cores that no other attempt has: one whose end seqd
+ * has been told of has none, though its gang may be there for a moment. A rank whose peers are on
+ * other nodes has a thread more, which moves bytes. */
 static bool bind(struct agent *a, const struct gang_start *s, cpu_set_t cpus[JOB_MAX_RANKS])
 {
     cpu_set_t used;
     CPU_ZERO(&used);
     for (const struct attempt *t = a->attempts; t; t = t->next)
-        if (t->state != ATTEMPT_OVER) CPU_OR(&used, &used, &t->cpus);
+        if (t->state != ATTEMPT_OVER && !t->final_sent) CPU_OR(&used, &used, &t->cpus);
     return s->task == TASK_RUN && !*s->gpus[0] &&
            pins_choose(a->pins, &used, s->n_local,
                        s->spec.resources.threads + (s->n_local < s->n_ranks), cpus);
