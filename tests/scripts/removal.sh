@@ -25,6 +25,8 @@ none_pending() { [ -z "$(seqctl removals --state pending -o jsonl)" ]; }
 make_text 20000 >"$T/data/text.txt"
 seqd_start || { lib_end; exit 1; }
 kept=$(submit); succeeds "a job that stays" "$kept" && ok "a job that stays"
+no_attempt() { [ -z "$(find "$STATE" -path '*/gangs/*' -print -quit)" ]; } # seqd has all of it
+until_ok 300 no_attempt
 files >"$T/before"
 
 a=$(submit); succeeds "a job that goes" "$a" && ok "a job that goes"
@@ -79,6 +81,7 @@ __attribute__((destructor)) static void wait_for_go(void)
 EOF
 sed -i "2s#LD_PRELOAD#SEQD_TEST_GO=$T/go LD_PRELOAD#" "$BIN/seqgang"
 c=$(submit)
+wait_event "$c" assign
 seqctl cancel "$c" --wait -q >/dev/null 2>&1
 check "cancelled, and removed" seqctl rm "$c" --yes
 says "it waits for its gang" "$c +job +pending.*waits for" seqctl removals --state pending
