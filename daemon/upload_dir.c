@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -203,7 +202,8 @@ static int take_lock(struct upload_dir *d, struct err *e)
     if (file_join(path, e, "%s/lock", d->dir)) return -1;
     d->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (d->lock < 0) return err_errno(e, "open %s", path);
-    if (flock(d->lock, LOCK_EX | LOCK_NB) == 0) return 0;
+    if (file_lock(d->lock) == 0) return 0;
+    if (errno != EWOULDBLOCK) return err_errno(e, "lock %s", path);
     return err_set(e, ERR_CONFLICT, "%s is held: another seqd has these uploads", path);
 }
 

@@ -8,9 +8,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 #include "api/core/beneath.h"
+#include "api/core/clock.h"
 
 static int write_all(int fd, const uint8_t *p, size_t n)
 {
@@ -208,6 +211,18 @@ int file_make_dir(const char *path, struct err *e)
     }
     if (stat(path, &st) < 0) return err_errno(e, "stat %s", path);
     if (!S_ISDIR(st.st_mode)) return err_set(e, ERR_INVALID, "%s is not a directory", path);
+    return 0;
+}
+
+int file_lock(int fd)
+{
+    const struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
+    const int64_t end_ms = clock_ms() + FILE_LOCK_MS;
+    while (flock(fd, LOCK_EX | LOCK_NB)) {
+        if (errno != EWOULDBLOCK && errno != EINTR) return -1;
+        if (errno == EWOULDBLOCK && clock_ms() >= end_ms) return -1;
+        nanosleep(&pause, NULL);
+    }
     return 0;
 }
 

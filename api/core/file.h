@@ -46,6 +46,12 @@ int file_join(char out[FILE_PATH_SIZE], struct err *e, const char *fmt, ...)
     __attribute__((format(printf, 3, 4))); /* ERR_TOO_LARGE when it does not fit */
 int file_sync_dir(const char *path, struct err *e);
 int file_make_dir(const char *path, struct err *e); /* with parents; existing ones are fine */
+
+/* The exclusive lock of an open file, of which a process has one. One that was killed while it
+ * started another leaves its lock to that one for the moment until its program runs: waited for, up
+ * to FILE_LOCK_MS. -1: errno says why, EWOULDBLOCK: another process has it. */
+#define FILE_LOCK_MS 1000
+int file_lock(int fd);
 /* A state directory: made with its parents, its owner's alone (0700) whatever the umask, and so is
  * what lies directly in it. Wider permissions are removed, and *n_mended counts the entries that
  * had them.

@@ -7,12 +7,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 #include "api/core/clock.h"
+#include "api/core/file.h"
 #include "api/core/log.h"
 #include "daemon/store/carried.h"
 #include "daemon/store/load.h"
@@ -579,7 +579,7 @@ static int lock_dir(struct store *s, const char *dir, struct err *e)
         return err_set(e, ERR_INVALID, "state directory %s: the path is too long", dir);
     s->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (s->lock_fd < 0) return err_errno(e, "open %s", path);
-    if (!flock(s->lock_fd, LOCK_EX | LOCK_NB)) return 0;
+    if (!file_lock(s->lock_fd)) return 0;
     if (errno != EWOULDBLOCK) return err_errno(e, "lock %s", path);
     return err_set(e, ERR_CONFLICT, "another seqd runs on state directory %s", dir);
 }

@@ -2,9 +2,12 @@
 #include "tests/lib/test.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 #include "api/core/duration.h"
 #include "api/core/err.h"
@@ -601,6 +604,34 @@ static void test_private_dir(void)
     file_remove(dir, NULL);
 }
 
+/* A lock that a child has inherited, as one has that is not its own program yet, is waited for
+ * until the child is gone; one that stays is not. */
+static void test_file_lock(void)
+{
+    char dir[] = "/tmp/seqd-core-XXXXXX", path[200];
+    int go[2];
+    CHECK(mkdtemp(dir) != NULL);
+    snprintf(path, sizeof path, "%s/lock", dir);
+    const int mine = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    const int other = open(path, O_RDWR | O_CLOEXEC);
+    CHECK(mine >= 0 && other >= 0 && !pipe(go) && !file_lock(mine));
+    CHECK(file_lock(other) < 0 && errno == EWOULDBLOCK);
+    const pid_t child = fork();
+    if (child == 0) {
+        const struct timespec moment = {.tv_nsec = 50 * 1000 * 1000};
+        char byte;
+        close(go[1]);
+        if (read(go[0], &byte, 1) == 0) nanosleep(&moment, NULL);
+        _exit(0);
+    }
+    close(mine);
+    close(go[0]), close(go[1]); /* the child has the lock, for a moment more */
+    CHECK(!file_lock(other));
+    CHECK(waitpid(child, NULL, 0) == child);
+    close(other);
+    file_remove(dir, NULL);
+}
+
 /* Every step of a write can meet a full disk: the sentence names the file, which is then gone. */
 static void test_file_full(void)
 {
@@ -654,6 +685,7 @@ int main(void)
     RUN(test_sha256_file);
     RUN(test_file);
     RUN(test_private_dir);
+    RUN(test_file_lock);
     RUN(test_file_full);
     RUN(test_jread_valid);
     RUN(test_jread_invalid);

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -32,7 +31,8 @@ static int lock_take(struct state_dir *s, struct err *e)
     if (file_join(path, e, "%s/seqw.lock", s->dir) < 0) return -1;
     s->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (s->lock_fd < 0) return err_errno(e, "open %s", path);
-    if (flock(s->lock_fd, LOCK_EX | LOCK_NB) == 0) return 0;
+    if (file_lock(s->lock_fd) == 0) return 0;
+    if (errno != EWOULDBLOCK) return err_errno(e, "lock %s", path);
     return err_set(e, ERR_CONFLICT, "%s is held: another seqw uses this state directory", path);
 }
 
