@@ -1,6 +1,9 @@
 /* Preparation by several threads: the files that they write and the error that they report are
- * those of one. */
+ * those of one. A text that is cut in parts has the tokens that it has as a whole, which is how a
+ * record of JSONL is read. */
+#include "api/core/jwrite.h"
 #include "tests/lib/datadir.h"
+#include "worker/text/tokenizer.h"
 
 static const char chat_template[] = "{{ bos_token }}{% for m in messages %}[{{ m.role }}]{{ "
                                     "m.content }}{{ eos_token }}{% endfor %}";
@@ -124,19 +127,200 @@ static void test_first_error(void)
     }
 }
 
-int main(void)
+/* ---- one text -------------------------------------------------------------------------------- */
+
+enum { CUT = 1 << 16, TEXT_ROOM = 1 << 20 }; /* CUT: where format_text.c looks for the first cut */
+
+struct letters { /* a text that is being written */
+    char *at;    /* [TEXT_ROOM] */
+    size_t n;
+};
+
+static void add(struct letters *t, const char *s)
+{
+    memcpy(t->at + t->n, s, strlen(s) + 1);
+    t->n += strlen(s);
+}
+
+/* Up to byte `end` exactly, with characters of all sizes; few of them end before a space. */
+static void add_words(struct letters *t, size_t end, uint32_t *x)
+{
+    static const char *const some[] = {"the ",          "w\u00f6rld ",   "Hello,", " of\n",
+                                       "\u4e2d\u6587 ", "\u3042\u3044",  "  42 ",  "\U0001f600 ",
+                                       "e\u0301 ",      "</s>",          "can't ", "\n\n\tx",
+                                       "[SEP] ",        "\u2581\u2581 ", "be\r\n", "... "};
+    while (t->n + 16 < end) add(t, some[next(x) % (sizeof some / sizeof *some)]);
+    while (t->n < end) add(t, "a");
+}
+
+/* What the places of cuts look at, from `before` bytes before the first one. */
+static void write_text(struct letters *t, size_t before, size_t size)
+{
+    uint32_t x = 11;
+    t->n = 0;
+    add_words(t, CUT - before, &x);
+    add(t, "\u00f6\u4e2d\U0001f600e\u0301 \u00f6 a\n\u4e2d \u6587  b's \n c");
+    if (size > t->n) add_words(t, size, &x);
+}
+
+static void put_text(const struct letters *t)
+{
+    static char json[2 * TEXT_ROOM];
+    struct jwrite w;
+    jwrite_init(&w, json, sizeof json);
+    jwrite_object(&w, NULL);
+    jwrite_str(&w, "text", t->at);
+    jwrite_end(&w);
+    const int64_t n = jwrite_finish(&w);
+    CHECK(n > 0);
+    put("text.txt", t->at, t->n);
+    put("text.jsonl", json, (size_t)n);
+}
+
+static int prepare_text(const char *model, const char *file, int threads, struct data_stats *st)
+{
+    const char *const roots[] = {dir};
+    const struct data_model of = {in_dir(model), 0};
+    char parent[64];
+    sources_begin();
+    spec->model.shape.vocab = 32000;
+    spec->model.shape.tokenizer = TOKENIZER_OWN;
+    spec->resources.threads = threads;
+    source_add(in_dir(file), strstr(file, "jsonl") ? DATA_JSONL : DATA_TEXT, NULL);
+    snprintf(parent, sizeof parent, "text%d", threads);
+    e = (struct err){0};
+    return data_prepare(spec, &of, roots, 1, in_dir(parent), NULL, st, &e);
+}
+
+/* origins.bin and meta.json name the file and its line. */
+static void check_one_text(const char *model, const struct letters *t)
+{
+    static const char *const files[] = {"tokens.bin", "bytes.bin", "documents.bin", "loss.bin"};
+    struct data_stats whole, parts;
+    char a[160], b[160];
+    put_text(t);
+    CHECK_MSG(!prepare_text(model, "text.jsonl", 1, &whole), "%s", e.text);
+    for (int threads = 1; threads <= 5; threads += 1 + (threads == 3)) {
+        CHECK_MSG(!prepare_text(model, "text.txt", threads, &parts), "%s", e.text);
+        CHECK(whole.n_tokens == parts.n_tokens && whole.n_bytes == parts.n_bytes);
+        for (int i = 0; i < 4; i++) {
+            snprintf(a, sizeof a, "text1/%s/%s", whole.id, files[i]);
+            snprintf(b, sizeof b, "text%d/%s/%s", threads, parts.id, files[i]);
+            CHECK_MSG(i == 3 || file_exists(in_dir(a)), "%s", a);
+            CHECK_MSG(same_file(in_dir(a), in_dir(b)), "%s, %d threads, %zu bytes: %s", model,
+                      threads, t->n, files[i]);
+        }
+    }
+    for (int threads = 1; threads <= 5; threads++) {
+        snprintf(a, sizeof a, "text%d", threads);
+        CHECK(!file_remove(in_dir(a), &e));
+    }
+}
+
+/* A directory with a tokenizer of tests/golden; plain: without ids around a text. false: this build
+ * has no patterns. */
+static bool make_model(const char *name, bool plain)
 {
     size_t n;
+    char path[128];
+    snprintf(path, sizeof path, "tests/golden/tokenizers/%s.json", name);
+    char *json = file_read(path, 64 << 20, &n, &e);
+    CHECK_MSG(json && !file_make_dir(in_dir(name), &e), "%s", e.text);
+    if (!json) return false;
+    char *around = plain ? strstr(json, "post_processor") : NULL;
+    if (around) memcpy(around, "none", 4);
+    struct tokenizer *t = tokenizer_open_text(json, n, &e);
+    CHECK_MSG(t || strstr(e.text, "no PCRE2"), "%s", e.text);
+    const bool known = t != NULL;
+    tokenizer_destroy(t);
+    snprintf(path, sizeof path, "%s/tokenizer.json", name);
+    put(path, json, n);
+    free(json);
+    return known;
+}
+
+/* Of each kind; those that allow no cut are read whole. */
+static void test_text_kinds(void)
+{
+    static const char *const kinds[] = {"gpt2",    "llama3", "o200k",         "qwen",  "gemma",
+                                        "mistral", "bert",   "unigram_bytes", "words", "charsmap"};
+    struct letters t = {.at = calloc(1, TEXT_ROOM)};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        if (!make_model(kinds[i], false)) continue;
+        write_text(&t, 3, small_tests() ? 3 * CUT : 13 * CUT + 5);
+        check_one_text(kinds[i], &t);
+    }
+    free(t.at);
+}
+
+/* The first cut beside, before and after where it is looked for; texts that end there. */
+static void test_text_lengths(void)
+{
+    struct letters t = {.at = calloc(1, TEXT_ROOM)};
+    for (size_t before = 0; before < 30; before += small_tests() ? 7 : 1) {
+        write_text(&t, before, 0);
+        check_one_text("model", &t);
+    }
+    write_text(&t, 0, 0);
+    for (size_t n = CUT - 2; n <= CUT + 2; n++) {
+        memset(t.at + n, 0, 8);
+        memset(t.at + CUT - 8, 'a', n - CUT + 8);
+        t.n = n;
+        check_one_text("model", &t);
+    }
+    for (t.n = 0; t.n < 3 * CUT;) add(&t, "abcdefghijklmno"); /* nowhere */
+    check_one_text("model", &t);
+    free(t.at);
+}
+
+/* Parts of spaces alone, which have no token: the bytes are those of the token before or after. */
+static void test_text_spaces(void)
+{
+    struct letters t = {.at = calloc(1, TEXT_ROOM)};
+    uint32_t x = 5;
+    CHECK(!file_remove(in_dir("unigram_bytes"), &e) && make_model("unigram_bytes", true));
+    for (int where = 0; where < 3; where++) {
+        t.n = 0;
+        if (where > 0) add_words(&t, CUT / 2, &x);
+        memset(t.at + t.n, ' ', 7 * CUT);
+        t.n += 7 * CUT;
+        t.at[t.n] = 0;
+        if (where < 2) add_words(&t, t.n + CUT / 2, &x);
+        check_one_text("unigram_bytes", &t);
+    }
+    free(t.at);
+}
+
+/* The byte of the file, in whatever part. */
+static void test_text_error(void)
+{
+    struct letters t = {.at = calloc(1, TEXT_ROOM)};
+    struct data_stats st;
+    write_text(&t, 3, 6 * CUT);
+    t.at[5 * CUT + 77] = '\xff';
+    put("text.txt", t.at, t.n);
+    for (int threads = 1; threads <= 3; threads++) {
+        CHECK(prepare_text("model", "text.txt", threads, &st) == -1);
+        CHECK_MSG(strstr(e.text, "text.txt: byte 327757 of the text is not UTF-8") &&
+                      !strcmp(e.field, "data.train.0.path"),
+                  "%s: %s", e.field, e.text);
+    }
+    free(t.at);
+}
+
+int main(void)
+{
     datadir_begin("threads");
-    char *tokenizer = file_read("tests/golden/tokenizers/llama2.json", 64 << 20, &n, &e);
-    CHECK_MSG(tokenizer && !file_make_dir(in_dir("model"), &e), "%s", e.text);
-    if (!tokenizer) return datadir_end("prepare_threads");
-    put("model/tokenizer.json", tokenizer, n);
+    if (!make_model("llama2", false) || rename(in_dir("llama2"), in_dir("model")) < 0)
+        return datadir_end("prepare_threads");
     puts_file("model/tokenizer_config.json", "{\"bos_token\":\"<s>\",\"eos_token\":\"</s>\"}");
     puts_file("model/chat_template.jinja", chat_template);
-    free(tokenizer);
     RUN(test_own_files);
     RUN(test_byte_files);
     RUN(test_first_error);
+    RUN(test_text_kinds);
+    RUN(test_text_lengths);
+    RUN(test_text_spaces);
+    RUN(test_text_error);
     return datadir_end("prepare_threads");
 }

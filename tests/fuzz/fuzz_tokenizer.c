@@ -1,8 +1,10 @@
 /* sources: worker/text/[a-z]*.c api/core/err.c api/core/file.c api/core/beneath.c api/core/jread.c api/core/sha256.c api/core/mem.c -DHAVE_PCRE2 -lpcre2-8
  *
  * Any bytes as a tokenizer.json: refused with a sentence, or it encodes and decodes a text whatever
- * its parts are, and what is decoded id by id is what is decoded at once. */
+ * its parts are, what is decoded id by id is what is decoded at once, and a text that is cut has
+ * the ids of the whole. */
 #include <assert.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include "worker/text/tokenizer.h"
@@ -21,6 +23,38 @@ static void decode(struct tokenizer *t, const struct tokens *ids, bool skip)
     text_fini(&parts);
 }
 
+static bool encode_part(struct tokenizer *t, const char *text, size_t n, size_t at, size_t end,
+                        struct tokens *out)
+{
+    const struct text_part part = {
+        .text = text + at, .n = end - at, .begins = at == 0, .ends = end == n};
+    const int64_t first = out->n;
+    struct err e = {0};
+    if (tokenizer_encode_part(t, &part, true, out, &e) < 0) return false;
+    for (int64_t i = first; i < out->n; i++) {
+        out->begin[i] += (int64_t)at;
+        out->end[i] += (int64_t)at;
+    }
+    return true;
+}
+
+/* In two at each of the first places, unless a limit of a pattern is met. */
+static void cut(struct tokenizer *t, const char *text, size_t n, const struct tokens *whole)
+{
+    int64_t at = 0;
+    for (int i = 0; i < 20 && (at = tokenizer_cut(t, text, n, (size_t)at + 1)) > 0; i++) {
+        struct tokens ids = {.spans = true};
+        if (encode_part(t, text, n, 0, (size_t)at, &ids) &&
+            encode_part(t, text, n, (size_t)at, n, &ids)) {
+            assert(ids.n == whole->n);
+            for (int64_t k = 0; k < ids.n; k++)
+                assert(ids.id[k] == whole->id[k] && ids.begin[k] == whole->begin[k] &&
+                       ids.end[k] == whole->end[k]);
+        }
+        tokens_fini(&ids);
+    }
+}
+
 static void encode(struct tokenizer *t, const char *text, size_t n)
 {
     struct tokens ids = {.spans = true};
@@ -32,6 +66,7 @@ static void encode(struct tokenizer *t, const char *text, size_t n)
             assert(ids.begin[i] >= 0 && ids.begin[i] <= ids.end[i] && ids.end[i] <= (int64_t)n);
         decode(t, &ids, false);
         decode(t, &ids, true);
+        cut(t, text, n, &ids);
     }
     tokens_fini(&ids);
 }

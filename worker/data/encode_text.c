@@ -118,9 +118,9 @@ static int reserve(struct encode_text *t, int64_t n, struct err *e)
     return 0;
 }
 
-/* Bytes of every token: those up to its end that no token before it has; the last one has the rest,
- * so that together they are the text's. */
-static void measure(struct encode_text *t, int64_t first, size_t n, size_t given)
+/* Bytes of every token: those up to its end that no token before it has. Returns those after the
+ * last one. */
+static int64_t measure(struct encode_text *t, int64_t first, size_t n, size_t given)
 {
     const struct tokens *ids = &t->ids;
     int64_t covered = 0;
@@ -132,20 +132,30 @@ static void measure(struct encode_text *t, int64_t first, size_t n, size_t given
         learn = learn || end > (int64_t)given;
         t->learn[i] = learn;
     }
-    if (ids->n > first) t->bytes[ids->n - 1] += (uint32_t)((int64_t)n - covered);
+    return (int64_t)n - covered;
 }
 
 /* After those that are there. special: with the ids that the post-processor adds. */
+static int cut_part(struct encode_text *t, const struct text_part *part, size_t given, bool special,
+                    struct encode_cut *out, struct err *e)
+{
+    const int64_t first = t->ids.n;
+    *out = (struct encode_cut){.by = t, .at = first};
+    if (!part->n) return 0;
+    if (tokenizer_encode_part(t->tokenizer, part, special, &t->ids, e) < 0) return -1;
+    if (reserve(t, t->ids.n, e) < 0) return -1;
+    out->rest = measure(t, first, part->n, given);
+    out->n = t->ids.n - first;
+    return 0;
+}
+
+/* The last token has the rest, so that together they have the text's bytes. */
 static int cut(struct encode_text *t, const char *text, size_t n, size_t given, bool special,
                struct encode_cut *out, struct err *e)
 {
-    const int64_t first = t->ids.n;
-    *out = (struct encode_cut){t, first, 0};
-    if (!n) return 0;
-    if (tokenizer_encode(t->tokenizer, text, n, special, &t->ids, e) < 0) return -1;
-    if (reserve(t, t->ids.n, e) < 0) return -1;
-    measure(t, first, n, given);
-    out->n = t->ids.n - first;
+    const struct text_part all = {.text = text, .n = n, .begins = true, .ends = true};
+    if (cut_part(t, &all, given, special, out, e) < 0) return -1;
+    if (out->n) t->bytes[out->at + out->n - 1] += (uint32_t)out->rest;
     return 0;
 }
 
@@ -153,6 +163,20 @@ int encode_text(struct encode_text *t, const char *text, size_t n, size_t given,
                 struct encode_cut *out, struct err *e)
 {
     return open_tokenizer(t, e) < 0 ? -1 : cut(t, text, n, given, true, out, e);
+}
+
+int encode_text_part(struct encode_text *t, const struct text_part *part, struct encode_cut *out,
+                     struct err *e)
+{
+    return open_tokenizer(t, e) < 0 ? -1 : cut_part(t, part, 0, true, out, e);
+}
+
+int encode_text_cut(struct encode_text *t, const char *text, size_t n, size_t from, int64_t *at,
+                    struct err *e)
+{
+    if (open_tokenizer(t, e) < 0) return -1;
+    *at = tokenizer_cut(t->tokenizer, text, n, from);
+    return 0;
 }
 
 static int join(struct text *t, const struct encode_part *parts, int n, struct err *e)

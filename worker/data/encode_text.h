@@ -42,6 +42,7 @@ struct encode_text {             /* one worker's */
 struct encode_cut {
     const struct encode_text *by;
     int64_t at, n;
+    int64_t rest; /* of a part of a text: bytes after its last token */
 };
 
 /* What a prepared directory is a function of: the digests of tokenizer.json, tokenizer_config.json,
@@ -62,7 +63,15 @@ void encode_text_fini(struct encode_text *t);
  * fails: as tokenizer_open, with field "model.path", and tokenizer_encode. */
 int encode_text(struct encode_text *t, const char *text, size_t n, size_t given,
                 struct encode_cut *out, struct err *e);
-/* The same of a text in two parts, the first one given or not. */
+/* A part of a document's text (tokenizer.h). Bytes after its last token are not that one's: they
+ * are the next token's, which another part may have. fails: as encode_text. */
+int encode_text_part(struct encode_text *t, const struct text_part *part, struct encode_cut *out,
+                     struct err *e);
+/* tokenizer_cut by the tokenizer of t, into *at. fails: as tokenizer_open, with field "model.path".
+ */
+int encode_text_cut(struct encode_text *t, const char *text, size_t n, size_t from, int64_t *at,
+                    struct err *e);
+/* The same as encode_text of a text in two parts, the first one given or not. */
 struct encode_part {
     const char *at;
     size_t n;

@@ -1,7 +1,7 @@
 /* format.h: how the files of a data source are read: one row a format, one file a reader.
  *
  *   text      a file is a document: its bytes, then 256, or what the model's tokenizer makes of it
- *             (encode_text.h)
+ *             (encode_text.h, format_text.c)
  *   jsonl     a line is a document: {"text"} (or text_key) and {"prompt", "completion"} as text
  *             is; {"messages"}, a conversation (encode_text.h); {"input_ids"} with "labels" or
  *             "loss_mask" as it is
@@ -14,7 +14,8 @@
  *   megatron  PREFIX.idx and PREFIX.bin: documents as the index has them
  * from: llm.c dev/data/data_common.py and dataloader.h; nanoGPT prepare.py; numpy.lib.format;
  * Megatron-LM megatron/core/datasets/indexed_dataset.py.
- * tested: tests/engine/test_formats.c, test_records.c, tests/fuzz */
+ * tested: tests/engine/test_formats.c, test_records.c, test_prepare_threads.c,
+ *   tests/fuzz */
 #ifndef SEQD_DATA_FORMAT_H
 #define SEQD_DATA_FORMAT_H
 

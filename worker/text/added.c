@@ -110,7 +110,8 @@ static int read_flags(struct json j, struct added_token *t, struct err *e)
 static int read_form(const struct added_reading *r, struct added_token *t, struct err *e)
 {
     struct text_run run = {.text = t->content.data, .n = t->content.n};
-    if (t->normalized && r->normalizer && normalizer_apply(r->normalizer, &run, false, e) < 0)
+    if (t->normalized && r->normalizer &&
+        normalizer_apply(r->normalizer, &run, false, false, e) < 0)
         return -1;
     if (text_add(&t->form, run.text, run.n) < 0) return buffer_full(e);
     return 0;
@@ -286,4 +287,29 @@ int added_split(const struct added *a, bool normalized, const struct text_run *r
         done = end;
     }
     return give(r, done, r->n, -1, each, who, e);
+}
+
+/* ---- cuts ----------------------------------------------------------------------------------- */
+
+/* No token lies across the cut. One that ends or begins there may look at what is beside it. */
+static bool clear(const struct added *a, const struct added_token *t, uint32_t before,
+                  uint32_t after)
+{
+    int size;
+    char pair[8];
+    const struct text *s = &t->form;
+    const int n = rune_put(pair, before), both = n + rune_put(pair + n, after);
+    if (memmem(s->data, (size_t)s->n, pair, (size_t)both)) return false;
+    if ((t->lstrip || t->rstrip) && rune_in(a->space, before)) return false;
+    const bool ends = rune_get(s->data + rune_before(s->data, s->n), &size) == before;
+    if (ends && (t->rstrip || t->single_word)) return false;
+    return !(t->single_word && rune_get(s->data, &size) == after);
+}
+
+bool added_cut(const struct added *a, bool normalized, uint32_t before, uint32_t after)
+{
+    for (int64_t i = 0; i < a->n; i++)
+        if (a->token[i].normalized == normalized && !clear(a, &a->token[i], before, after))
+            return false;
+    return true;
 }

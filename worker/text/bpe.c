@@ -4,7 +4,7 @@
 #include <string.h>
 #include "worker/text/bytes.h"
 #include "worker/text/merges.h"
-#include "worker/text/rune.h"
+#include "worker/text/unicode.h"
 
 #define SHORT        48    /* symbols up to which looking at every pair is faster than a queue */
 #define WORDS        16384 /* of the cache: a power of two */
@@ -28,6 +28,12 @@ struct symbol {
     int32_t rank; /* of the merge with the next one, -1: none */
 };
 
+/* The runes that some token has directly before this one. */
+struct bpe_before {
+    uint32_t rune;
+    struct rune_bits *bits; /* owned */
+};
+
 struct bpe {
     const struct vocab *v;
     struct merges merges;
@@ -42,7 +48,9 @@ struct bpe {
     int64_t n, room;
     uint64_t *queue, *sorted, *spare;
     int64_t n_queue, queue_room, sorted_room, spare_room;
-    struct text one;          /* a rune with prefix and suffix */
+    struct text one; /* a rune with prefix and suffix */
+    struct bpe_before before[2];
+    int n_before;
     int32_t unk_begin, n_unk; /* runes that no token has, not added yet: n_unk 0: none */
 };
 
@@ -176,6 +184,7 @@ void bpe_destroy(struct bpe *b)
     text_fini(&b->one);
     free(b->rune);
     free(b->words);
+    for (int i = 0; i < b->n_before; i++) free(b->before[i].bits);
     free(b);
 }
 
@@ -499,4 +508,53 @@ int bpe_encode(struct bpe *b, const char *s, int64_t n, struct hits *out, struct
     if (b->room > SCRATCH_KEPT) scratch_free(b);
     if (w && out->n > at) remember(w, hash, s, n, out->v + at, out->n - at);
     return 0;
+}
+
+/* ---- cuts ----------------------------------------------------------------------------------- */
+
+static void mark_before(struct rune_bits *to, const char *s, int64_t n, uint32_t after)
+{
+    uint32_t last = 0;
+    int size;
+    for (int64_t i = 0; i < n; i += size) {
+        const uint32_t c = rune_get(s + i, &size);
+        if (i && c == after) to->word[last / 64] |= 1ull << (last % 64);
+        last = c;
+    }
+}
+
+/* NULL: not known. Texts are cut before two different runes, a newline and what a space becomes. */
+static const struct rune_bits *runes_before(struct bpe *b, uint32_t after)
+{
+    for (int i = 0; i < b->n_before; i++)
+        if (b->before[i].rune == after) return b->before[i].bits;
+    if (b->n_before == 2) return NULL;
+    struct rune_bits *bits = calloc(1, sizeof *bits);
+    if (!bits) return NULL;
+    for (int64_t k = 0; k < b->v->n; k++)
+        mark_before(bits, b->v->pool + b->v->entry[k].at, b->v->entry[k].size, after);
+    b->before[b->n_before++] = (struct bpe_before){after, bits};
+    return bits;
+}
+
+/* Two strings of one id: what it stands for in a text is not known by it. */
+static bool shared_ids(const struct vocab *v)
+{
+    for (int64_t k = 0; k < v->n; k++)
+        if (v->by_id[v->entry[k].id] != k) return true;
+    return false;
+}
+
+static bool has_rune(const struct bpe *b, uint32_t c)
+{
+    char s[4];
+    return vocab_find(b->v, s, (size_t)rune_put(s, c)) >= 0;
+}
+
+bool bpe_cut(struct bpe *b, uint32_t before, uint32_t after)
+{
+    if (b->byte_level || b->ignore_merges || b->prefix.n || b->suffix.n) return false;
+    if (!has_rune(b, before) || !has_rune(b, after) || shared_ids(b->v)) return false;
+    const struct rune_bits *bits = runes_before(b, after);
+    return bits && !rune_in(bits, before);
 }

@@ -106,3 +106,8 @@ int model_encode(struct token_model *m, const char *s, int64_t n, struct hits *o
     if (m->unigram) return unigram_encode(m->unigram, s, n, out, e);
     return bpe_encode(m->bpe, s, n, out, e);
 }
+
+bool model_cut(struct token_model *m, uint32_t a, uint32_t b)
+{
+    return m->bpe && bpe_cut(m->bpe, a, b);
+}

@@ -13,5 +13,7 @@ struct token_model *model_open(struct json j, struct vocab *v, bool byte_level, 
 void model_destroy(struct token_model *m);
 /* Appends the ids of one piece. */
 int model_encode(struct token_model *m, const char *s, int64_t n, struct hits *out, struct err *e);
+/* Are the ids of the two sides of a cut between a and b certainly those of one piece? */
+bool model_cut(struct token_model *m, uint32_t a, uint32_t b);
 
 #endif

@@ -481,14 +481,15 @@ static bool ascii(const struct text_run *r)
     return true;
 }
 
-int normalizer_apply(struct normalizer *n, struct text_run *r, bool spans, struct err *e)
+int normalizer_apply(struct normalizer *n, struct text_run *r, bool spans, bool continues,
+                     struct err *e)
 {
     int turn = 0;
     for (int i = 0; i < n->n; i++) {
         const struct normalizer_step *s = &n->step[i];
         struct run_buffer *out = &n->out[turn];
         int rc;
-        if (s->kind == NORMAL_FORM && ascii(r)) continue;
+        if ((s->kind == NORMAL_FORM && ascii(r)) || (s->kind == PREPEND && continues)) continue;
         turn ^= 1;
         out->text.n = 0;
         out->spans = spans;
@@ -507,4 +508,62 @@ int normalizer_apply(struct normalizer *n, struct text_run *r, bool spans, struc
         *r = run_of(out);
     }
     return 0;
+}
+
+/* ---- cuts ----------------------------------------------------------------------------------- */
+
+/* What a step that looks at each rune alone makes of c: the first and the last rune of it; false:
+ * nothing. */
+static bool image(const struct normalizer_step *s, uint32_t c, uint32_t *first, uint32_t *last)
+{
+    struct run_buffer out = {.spans = false};
+    char text[4];
+    const struct text_run r = {.text = text, .n = rune_put(text, c)};
+    int size;
+    const bool any = by_rune(s, &r, c, 0, r.n, &out) == 0 && out.text.n > 0;
+    if (any) {
+        *first = rune_get(out.text.data, &size);
+        *last = rune_get(out.text.data + rune_before(out.text.data, out.text.n), &size);
+    }
+    run_buffer_fini(&out);
+    return any;
+}
+
+/* A character is replaced wherever it stands; more of them may lie across the cut. */
+static bool cut_replace(const struct normalizer_step *s, uint32_t *a, uint32_t *b)
+{
+    int size;
+    const struct text *to = &s->content;
+    if (s->pattern || rune_size((unsigned char)s->text.data[0]) != s->text.n || !to->n)
+        return false;
+    const uint32_t c = rune_get(s->text.data, &size);
+    if (*a == c) *a = rune_get(to->data + rune_before(to->data, to->n), &size);
+    if (*b == c) *b = rune_get(to->data, &size);
+    return true;
+}
+
+bool normalizer_cut(const struct normalizer *n, uint32_t *a, uint32_t *b)
+{
+    for (int i = 0; n && i < n->n; i++) {
+        const struct normalizer_step *s = &n->step[i];
+        uint32_t other;
+        switch (s->kind) {
+        case PREPEND: break;
+        case NORMAL_FORM:
+            if (rune_in(s->bits, *a) || rune_in(s->bits, *b)) return false;
+            break;
+        case REPLACE:
+            if (!cut_replace(s, a, b)) return false;
+            break;
+        case LOWERCASE:
+        case STRIP_ACCENTS:
+        case CLEAN:
+        case CHINESE:
+        case NMT:
+            if (!image(s, *a, &other, a) || !image(s, *b, b, &other)) return false;
+            break;
+        default: return false; /* STRIP looks at ends, PRECOMPILED at clusters */
+        }
+    }
+    return true;
 }

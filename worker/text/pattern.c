@@ -145,6 +145,17 @@ int pattern_next(struct pattern *p, int64_t *begin, int64_t *end, struct err *e)
     return 0;
 }
 
+bool pattern_joins(const struct pattern *p, uint32_t a, uint32_t b)
+{
+    const struct pattern_classes *c = &p->classes;
+    return !c->pairs.known || class_in(&c->pairs.after[c->of[a]], c->of[b]);
+}
+
+bool pattern_begins(const struct pattern *p, uint32_t b)
+{
+    return class_in(&p->classes.pairs.alone, p->classes.of[b]);
+}
+
 #else
 
 struct pattern *pattern_create(const char *text, size_t n, struct err *e)
@@ -169,6 +180,16 @@ int pattern_next(struct pattern *p, int64_t *begin, int64_t *end, struct err *e)
 {
     assert(!"there is no pattern");
     return -1;
+}
+
+bool pattern_joins(const struct pattern *p, uint32_t a, uint32_t b)
+{
+    return true;
+}
+
+bool pattern_begins(const struct pattern *p, uint32_t b)
+{
+    return false;
 }
 
 #endif

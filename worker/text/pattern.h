@@ -8,6 +8,7 @@
 #ifndef SEQD_TEXT_PATTERN_H
 #define SEQD_TEXT_PATTERN_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "api/core/err.h"
@@ -23,5 +24,10 @@ int pattern_begin(struct pattern *p, const char *s, int64_t n, struct err *e);
 /* The next match, as Oniguruma's find_iter gives them: 1 with its bytes, 0 at the end, -1 where
  * a limit of the search was met. */
 int pattern_next(struct pattern *p, int64_t *begin, int64_t *end, struct err *e);
+/* Where b follows a: may a match have both, or may what is found on one side of a cut between them
+ * depend on the other side? false: certainly not. */
+bool pattern_joins(const struct pattern *p, uint32_t a, uint32_t b);
+/* Certainly a match begins at a b that is not joined to what is before it. */
+bool pattern_begins(const struct pattern *p, uint32_t b);
 
 #endif

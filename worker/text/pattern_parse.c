@@ -547,6 +547,7 @@ static int print(struct pattern_parse *r, struct pattern_classes *classes, struc
                                    : print_set(out, it->set, sig, n);
         if (rc < 0) return buffer_full(r->e);
     }
+    pattern_pairs_read(&classes->pairs, out);
     return 0;
 }
 

@@ -2,11 +2,12 @@
 #ifndef SEQD_TEXT_PATTERN_PARSE_H
 #define SEQD_TEXT_PATTERN_PARSE_H
 
-#include "worker/text/buffer.h"
+#include "worker/text/pattern_pairs.h"
 #include "worker/text/rune.h"
 
 struct pattern_classes {
     uint8_t of[RUNES]; /* the byte of each rune */
+    struct pattern_pairs pairs;
 };
 
 /* Reads the pattern and appends to `out` the same over bytes, in the syntax of PCRE2 without

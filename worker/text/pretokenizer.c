@@ -316,6 +316,7 @@ struct walk {
     piece_fn *each;
     void *who;
     bool spans;
+    bool continues; /* what begins at the beginning of the text does so after a cut */
 };
 
 static int walk(const struct walk *w, int step, const struct text_run *r, struct err *e);
@@ -368,10 +369,18 @@ static int split(const struct walk *w, int step, const struct text_run *r, struc
     return give(w, step, r, &q, e);
 }
 
+/* Before any split the run is what the caller gave. */
+static bool continues(const struct walk *w, int step)
+{
+    for (int i = 0; i < step; i++)
+        if (w->p->step[i].kind == SPLIT) return false;
+    return w->continues;
+}
+
 static int prefix_space(const struct walk *w, int step, const struct text_run *r, struct err *e)
 {
     struct run_buffer *out = &w->p->step[step].out;
-    if (r->text[0] == ' ') return walk(w, step + 1, r, e);
+    if (r->text[0] == ' ' || continues(w, step)) return walk(w, step + 1, r, e);
     const int64_t first = rune_size((unsigned char)r->text[0]);
     out->text.n = 0;
     out->spans = w->spans;
@@ -392,7 +401,9 @@ static int metaspace(const struct walk *w, int step, const struct text_run *r, s
     int rc = 0;
     out->text.n = 0;
     out->spans = w->spans;
-    if (!begins && (s->scheme == ALWAYS || (s->scheme == FIRST && run_from(r, 0) == 0)))
+    const bool first_run = run_from(r, 0) == 0 && !w->continues;
+    if (!begins && !continues(w, step) &&
+        (s->scheme == ALWAYS || (s->scheme == FIRST && first_run)))
         rc = run_put(out, s->text.data, s->text.n, run_from(r, 0), run_to(r, first - 1));
     for (int64_t i = 0; rc == 0 && i < r->n;) {
         const char *space = memchr(r->text + i, ' ', (size_t)(r->n - i));
@@ -418,9 +429,81 @@ static int walk(const struct walk *w, int step, const struct text_run *r, struct
     }
 }
 
-int pretokenizer_apply(struct pretokenizer *p, const struct text_run *r, bool spans, piece_fn *each,
-                       void *who, struct err *e)
+int pretokenizer_apply(struct pretokenizer *p, const struct text_run *r, bool spans, bool continues,
+                       piece_fn *each, void *who, struct err *e)
 {
-    const struct walk w = {p, each, who, spans};
+    const struct walk w = {p, each, who, spans, continues};
     return walk(&w, 0, r, e);
+}
+
+/* ---- cuts ----------------------------------------------------------------------------------- */
+
+/* Of a step that finds single runes: in_a and in_b, does it find those beside the cut? */
+static enum piece_cut cut_beside(const struct pretokenizer_step *s, bool in_a, bool in_b)
+{
+    switch (s->behaviour) {
+    case ISOLATED:
+    case REMOVED: return in_a || in_b ? CUT_PIECES : CUT_INSIDE;
+    case CONTIGUOUS: return in_a != in_b ? CUT_PIECES : CUT_INSIDE;
+    case MERGED_WITH_PREVIOUS:
+        if (s->invert) return CUT_NO;
+        return in_a ? CUT_PIECES : in_b ? CUT_NO : CUT_INSIDE;
+    case MERGED_WITH_NEXT:
+        if (s->invert) return CUT_NO;
+        return in_b ? CUT_PIECES : in_a ? CUT_NO : CUT_INSIDE;
+    }
+    return CUT_NO;
+}
+
+static enum piece_cut cut_pattern(const struct pretokenizer_step *s, uint32_t a, uint32_t b)
+{
+    if (pattern_joins(s->pattern, a, b)) return CUT_NO;
+    const bool begins = pattern_begins(s->pattern, b);
+    switch (s->behaviour) {
+    case ISOLATED:
+    case REMOVED: return begins ? CUT_PIECES : CUT_INSIDE;
+    case MERGED_WITH_NEXT: return begins && !s->invert ? CUT_PIECES : CUT_NO;
+    default: return CUT_NO;
+    }
+}
+
+static enum piece_cut cut_words(const struct pretokenizer_step *s, uint32_t a, uint32_t b)
+{
+    const bool words = rune_in(s->set, a) && rune_in(s->set, b);
+    const bool rest = !rune_in(s->set, a) && !rune_in(s->set, b) && !rune_in(s->second, a) &&
+                      !rune_in(s->second, b);
+    return words || rest ? CUT_INSIDE : CUT_PIECES;
+}
+
+static enum piece_cut cut_split(const struct pretokenizer_step *s, uint32_t a, uint32_t b)
+{
+    int size;
+    switch (s->finder) {
+    case BY_PATTERN: return cut_pattern(s, a, b);
+    case BY_WORDS: return cut_words(s, a, b);
+    case BY_SET: return cut_beside(s, rune_in(s->set, a), rune_in(s->set, b));
+    case BY_TEXT: break;
+    }
+    if (rune_size((unsigned char)s->text.data[0]) != s->text.n) return CUT_NO;
+    const uint32_t c = rune_get(s->text.data, &size);
+    return cut_beside(s, a == c, b == c);
+}
+
+enum piece_cut pretokenizer_cut(const struct pretokenizer *p, uint32_t *a, uint32_t *b)
+{
+    bool split = false; /* what begins at the cut may be a piece, and may not */
+    for (int i = 0; p && i < p->n; i++) {
+        const struct pretokenizer_step *s = &p->step[i];
+        int size;
+        if (s->kind != SPLIT && split) return CUT_NO;
+        if (s->kind == METASPACE) {
+            if (*a == ' ') *a = rune_get(s->text.data, &size);
+            if (*b == ' ') *b = rune_get(s->text.data, &size);
+        }
+        if (s->kind != SPLIT) continue;
+        const enum piece_cut cut = cut_split(s, *a, *b);
+        if (cut != CUT_INSIDE) return cut;
+        split = true;
+    }
+    return CUT_INSIDE;
 }

@@ -17,8 +17,17 @@ bool pretokenizer_needs_place(const struct pretokenizer *p);
 
 typedef int piece_fn(void *who, const struct text_run *piece, struct err *e);
 /* Calls each(who, piece) for the pieces of r, which are not empty. p NULL: r is the one piece.
- * spans: pieces know where they are from. */
-int pretokenizer_apply(struct pretokenizer *p, const struct text_run *r, bool spans, piece_fn *each,
-                       void *who, struct err *e);
+ * spans: pieces know where they are from. continues: r follows a cut that pretokenizer_cut allows.
+ */
+int pretokenizer_apply(struct pretokenizer *p, const struct text_run *r, bool spans, bool continues,
+                       piece_fn *each, void *who, struct err *e);
+
+enum piece_cut {
+    CUT_NO,     /* the pieces of the two sides may differ from those of the whole */
+    CUT_INSIDE, /* they are the same, but that the cut may divide one */
+    CUT_PIECES  /* they are the same: one ends at the cut */
+};
+/* What is certain of a cut between *a and *b, which become what the steps make of them. */
+enum piece_cut pretokenizer_cut(const struct pretokenizer *p, uint32_t *a, uint32_t *b);
 
 #endif

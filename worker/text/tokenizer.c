@@ -9,7 +9,16 @@
 #include "worker/text/model.h"
 #include "worker/text/post.h"
 #include "worker/text/pretokenizer.h"
+#include "worker/text/rune.h"
 #include "worker/text/side.h"
+
+enum { CUT_ANSWERS = 512 };
+
+/* May a text be cut between the two? asked false: not known yet. */
+struct cut_answer {
+    uint32_t before, after;
+    bool asked, yes;
+};
 
 struct tokenizer {
     struct vocab vocab; /* of the model */
@@ -21,6 +30,7 @@ struct tokenizer {
     struct token_decoder *decoder;
     struct special_ids special;
     struct hits hits; /* scratch */
+    struct cut_answer answer[CUT_ANSWERS];
 };
 
 /* ---- opening -------------------------------------------------------------------------------- */
@@ -156,7 +166,9 @@ const struct special_ids *tokenizer_special(const struct tokenizer *t)
 struct encoding {
     struct tokenizer *t;
     struct tokens *out;
-    bool spans; /* runs know where they are from */
+    bool spans;       /* runs know where they are from */
+    bool continues;   /* the text does, after a cut */
+    const char *head; /* where what does so begins in its normal form; NULL: not in this part */
 };
 
 static int span_room(struct tokens *out)
@@ -202,7 +214,9 @@ static int encode_piece(void *who, const struct text_run *r, struct err *e)
 static int encode_normal(void *who, const struct text_run *r, int32_t id, struct err *e)
 {
     struct encoding *c = who;
-    if (id < 0) return pretokenizer_apply(c->t->pretokenizer, r, c->spans, encode_piece, c, e);
+    if (id < 0)
+        return pretokenizer_apply(c->t->pretokenizer, r, c->spans, r->text == c->head, encode_piece,
+                                  c, e);
     return put_token(c->out, id, run_from(r, 0), run_to(r, r->n - 1), e);
 }
 
@@ -212,38 +226,92 @@ static int encode_raw(void *who, const struct text_run *r, int32_t id, struct er
     struct encoding *c = who;
     struct text_run normal = *r;
     if (id >= 0) return put_token(c->out, id, run_from(r, 0), run_to(r, r->n - 1), e);
-    if (c->t->normalizer && normalizer_apply(c->t->normalizer, &normal, c->spans, e) < 0) return -1;
+    const bool continues = c->continues && r->base == 0;
+    if (c->t->normalizer && normalizer_apply(c->t->normalizer, &normal, c->spans, continues, e) < 0)
+        return -1;
+    c->head = continues ? normal.text : NULL;
     return added_split(c->t->added, true, &normal, encode_normal, c, e);
 }
 
-static int check_text(const char *text, size_t n, struct err *e)
+static int check_text(const char *text, size_t n, int64_t offset, struct err *e)
 {
     if (n > TOKENIZER_TEXT_SIZE)
         return err_set(e, ERR_TOO_LARGE, "a text of %zu bytes: at most %lld are encoded at once", n,
                        TOKENIZER_TEXT_SIZE);
     for (size_t i = 0; i < n;) {
         const int k = (unsigned char)text[i] < 0x80 ? 1 : utf8_len(text + i, text + n);
-        if (!k) return err_set(e, ERR_INVALID, "byte %zu of the text is not UTF-8", i);
+        if (!k)
+            return err_set(e, ERR_INVALID, "byte %lld of the text is not UTF-8",
+                           (long long)offset + (long long)i);
         i += (size_t)k;
     }
     return 0;
 }
 
+int tokenizer_encode_part(struct tokenizer *t, const struct text_part *part, bool add_special,
+                          struct tokens *out, struct err *e)
+{
+    const bool place = out->spans || pretokenizer_needs_place(t->pretokenizer);
+    struct encoding c = {t, out, place, !part->begins, NULL};
+    const int64_t n = (int64_t)part->n, had = out->n;
+    const struct text_run all = {.text = part->text, .n = n};
+    const struct post *p = &t->post;
+    int rc = check_text(part->text, part->n, part->offset, e);
+    for (int i = 0; rc == 0 && add_special && part->begins && i < p->n_before; i++)
+        rc = put_token(out, p->before[i], 0, 0, e);
+    if (rc == 0) rc = added_split(t->added, false, &all, encode_raw, &c, e);
+    for (int i = 0; rc == 0 && add_special && part->ends && i < p->n_after; i++)
+        rc = put_token(out, p->after[i], n, n, e);
+    if (rc < 0) out->n = had;
+    return rc;
+}
+
 int tokenizer_encode(struct tokenizer *t, const char *text, size_t n, bool add_special,
                      struct tokens *out, struct err *e)
 {
-    struct encoding c = {t, out, out->spans || pretokenizer_needs_place(t->pretokenizer)};
-    const struct text_run all = {.text = text, .n = (int64_t)n};
-    const struct post *p = &t->post;
-    const int64_t had = out->n;
-    int rc = check_text(text, n, e);
-    for (int i = 0; rc == 0 && add_special && i < p->n_before; i++)
-        rc = put_token(out, p->before[i], 0, 0, e);
-    if (rc == 0) rc = added_split(t->added, false, &all, encode_raw, &c, e);
-    for (int i = 0; rc == 0 && add_special && i < p->n_after; i++)
-        rc = put_token(out, p->after[i], (int64_t)n, (int64_t)n, e);
-    if (rc < 0) out->n = had;
-    return rc;
+    const struct text_part all = {.text = text, .n = n, .begins = true, .ends = true};
+    return tokenizer_encode_part(t, &all, add_special, out, e);
+}
+
+/* ---- cuts ----------------------------------------------------------------------------------- */
+
+/* By every step from the text to the ids, with what each makes of the runes beside the cut. */
+static bool prove_cut(struct tokenizer *t, uint32_t a, uint32_t b)
+{
+    if (!added_cut(t->added, false, a, b) || !normalizer_cut(t->normalizer, &a, &b) ||
+        !added_cut(t->added, true, a, b))
+        return false;
+    const enum piece_cut cut = pretokenizer_cut(t->pretokenizer, &a, &b);
+    return cut == CUT_PIECES || (cut == CUT_INSIDE && model_cut(t->model, a, b));
+}
+
+static bool can_cut(struct tokenizer *t, uint32_t a, uint32_t b)
+{
+    struct cut_answer *c = &t->answer[(a * 2 + (b == '\n')) % CUT_ANSWERS];
+    if (!c->asked || c->before != a || c->after != b)
+        *c = (struct cut_answer){a, b, true, prove_cut(t, a, b)};
+    return c->yes;
+}
+
+/* The character that ends before text[at]; false: it is not UTF-8. */
+static bool rune_ending(const char *text, size_t at, uint32_t *c)
+{
+    size_t n = 1;
+    int size;
+    while (n < 4 && n < at && ((unsigned char)text[at - n] & 0xc0) == 0x80) n++;
+    if (utf8_len(text + at - n, text + at) != (int)n) return false;
+    *c = rune_get(text + at - n, &size);
+    return true;
+}
+
+int64_t tokenizer_cut(struct tokenizer *t, const char *text, size_t n, size_t from)
+{
+    uint32_t before;
+    for (size_t i = from ? from : 1; i < n; i++)
+        if ((text[i] == ' ' || text[i] == '\n') && rune_ending(text, i, &before) &&
+            can_cut(t, before, (unsigned char)text[i]))
+            return (int64_t)i;
+    return -1;
 }
 
 /* ---- decoding ------------------------------------------------------------------------------- */

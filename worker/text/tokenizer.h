@@ -12,6 +12,8 @@
  *     tokens_fini(&ids);
  *     tokenizer_destroy(t);
  *
+ * tested: tests/engine/test_tokenizer.c, test_text_cuts.c, tests/fuzz
+ *
  * A tokenizer keeps scratch and a cache of words: one thread uses it at a time. */
 #ifndef SEQD_TEXT_TOKENIZER_H
 #define SEQD_TEXT_TOKENIZER_H
@@ -63,6 +65,22 @@ void tokenizer_destroy(struct tokenizer *t);
  * file's post-processor puts around a text. On failure out has the ids that it had. */
 int tokenizer_encode(struct tokenizer *t, const char *text, size_t n, bool add_special,
                      struct tokens *out, struct err *e);
+/* A part of a text that begins and ends where tokenizer_cut says, or where the text does: the ids
+ * of all parts, one after the other, are those of the text. */
+struct text_part {
+    const char *text;
+    size_t n;
+    int64_t offset;    /* in the whole text: for sentences */
+    bool begins, ends; /* it has the text's beginning, its end: add_special puts ids there */
+};
+/* tokenizer_encode of a part; spans are within it. */
+int tokenizer_encode_part(struct tokenizer *t, const struct text_part *part, bool add_special,
+                          struct tokens *out, struct err *e);
+/* The first byte from `from` on before which a text may be cut, a blank or a newline; -1: none
+ * within text[n]. Bytes after text[n] make no difference. Where a tokenizer's rules do not prove
+ * that the two sides have the ids of the whole, there is none. */
+int64_t tokenizer_cut(struct tokenizer *t, const char *text, size_t n, size_t from);
+
 /* Appends the text of id[n] to out; skip_special leaves special tokens out. Ids outside the
  * vocabulary have no text. */
 int tokenizer_decode(struct tokenizer *t, const int32_t *id, int64_t n, bool skip_special,
