@@ -151,7 +151,7 @@ int manifest_parse(struct manifest *m, const char *text, size_t size, const char
     return 0;
 }
 
-static int read_manifest(struct manifest *m, const char *dir, struct err *e)
+int manifest_read(struct manifest *m, const char *dir, struct err *e)
 {
     char path[FILE_PATH_SIZE];
     struct stat st;
@@ -172,9 +172,10 @@ static int read_manifest(struct manifest *m, const char *dir, struct err *e)
     return rc;
 }
 
-static int check_file(const struct manifest_file *f, const char *dir, enum manifest_depth depth,
-                      struct err *e)
+int manifest_check_file(const struct manifest *m, int i, const char *dir, enum manifest_depth depth,
+                        struct err *e)
 {
+    const struct manifest_file *f = &m->file[i];
     char path[FILE_PATH_SIZE], hex[SHA256_HEX];
     struct stat st;
     if (file_join(path, e, "%s/%s", dir, f->path) < 0) return -1;
@@ -198,9 +199,9 @@ static int check_file(const struct manifest_file *f, const char *dir, enum manif
 
 int manifest_check(struct manifest *m, const char *dir, enum manifest_depth depth, struct err *e)
 {
-    if (read_manifest(m, dir, e) < 0) return -1;
+    if (manifest_read(m, dir, e) < 0) return -1;
     for (int i = 0; i < m->n_files; i++)
-        if (check_file(&m->file[i], dir, depth, e) < 0) return -1;
+        if (manifest_check_file(m, i, dir, depth, e) < 0) return -1;
     return 0;
 }
 

@@ -49,6 +49,11 @@ enum manifest_depth {
 /* Reads and checks. fails: ERR_CORRUPT naming the file and what is wrong; ERR_NOT_FOUND when dir
  * does not exist. */
 int manifest_check(struct manifest *m, const char *dir, enum manifest_depth depth, struct err *e);
+/* The two parts of it, for callers that check several files at one time: reads, and checks file i.
+ */
+int manifest_read(struct manifest *m, const char *dir, struct err *e);
+int manifest_check_file(const struct manifest *m, int i, const char *dir, enum manifest_depth depth,
+                        struct err *e);
 /* A manifest's text alone, of a file called `path` in errors, which may come from anywhere: names
  * are safe (beneath_name_good) and given once, digests are digests. fails: ERR_CORRUPT. */
 int manifest_parse(struct manifest *m, const char *text, size_t size, const char *path,

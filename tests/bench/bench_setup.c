@@ -2,9 +2,10 @@
  * limit that it has on this machine, measured in the same run:
  *
  *   random       weights of a Llama of 124 M, by one thread and by two
- *   checkpoint   the same model's weights and moments: saved, checked, loaded; against SHA-256 by
- *                one core, and writing and fsyncing as many bytes
- *   prepare      text and records to tokens: bytes, and a tokenizer of the GPT-2 kind
+ *   checkpoint   the same model's weights and moments: saved, checked (both files at one time),
+ *                loaded; against SHA-256 by one core, and writing and fsyncing as many bytes
+ *   prepare      text and records to tokens, by one thread and by two: bytes, and a tokenizer of
+ *                the GPT-2 kind
  *
  * usage: bench_setup [random|checkpoint|prepare] ...; scratch files are written to $TMPDIR. The
  * best of a few runs counts: other programs only add time. */

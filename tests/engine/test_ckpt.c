@@ -19,6 +19,7 @@
 #include "worker/hf/hf.h"
 #include "worker/hf/safetensors.h"
 #include "worker/ckpt/ckpt.h"
+#include "worker/ckpt/digests.h"
 #include "api/core/manifest.h"
 #include "worker/ckpt/steps.h"
 #include "worker/family/family.h"
@@ -281,6 +282,40 @@ static void test_damage(void)
     CHECK(rename(in_dir("hurt/checkpoints/step-00000001"),
                  in_dir("hurt/checkpoints/step-00000009")) == 0);
     CHECK(ckpt_find_latest(in_dir("hurt"), &info, &e) == 0);
+}
+
+/* Damaged files of all sizes, each set of them: the sentence is that of one after the other. */
+static void test_large_files(void)
+{
+    enum { N = 5 };
+    static const size_t sizes[N] = {10, 300000, 900000, 1, 700000};
+    static char bytes[900000 + 16];
+    char path[N][FILE_PATH_SIZE];
+    struct manifest m = {.step = 1}, got;
+    CHECK(!file_make_dir(in_dir("large"), &e));
+    for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = (char)(i * 31 + (i >> 8));
+    for (int i = 0; i < N; i++) {
+        snprintf(path[i], sizeof path[i], "%s/file%d", in_dir("large"), i);
+        CHECK(!spoil(path[i], bytes + i, sizes[i]));
+        CHECK(!manifest_add(&m, in_dir("large"), strrchr(path[i], '/') + 1, &e));
+    }
+    memset(m.weights_sha256, 'a', SHA256_HEX - 1);
+    CHECK(!manifest_write(&m, in_dir("large"), &e));
+    for (int set = 0; set < 1 << N; set++) {
+        for (int how = 0; how < 3; how++) {
+            struct err one = {0}, more = {0};
+            for (int i = 0; i < N; i++) {
+                const bool bad = set >> i & 1;
+                CHECK(!spoil(path[i], bytes + i + (bad && !how), sizes[i] + (bad && how == 1)));
+                if (bad && how == 2) CHECK(!unlink(path[i]));
+            }
+            const int rc = manifest_check(&got, in_dir("large"), MANIFEST_DIGESTS, &one);
+            CHECK(rc == (set ? -1 : 0) && digests_check(&got, in_dir("large"), &more) == rc);
+            CHECK(one.code == more.code && got.n_files == N);
+            CHECK_STR(more.text, one.text);
+        }
+    }
+    CHECK(digests_check(&got, in_dir("nothing"), &e) == -1 && e.code == ERR_NOT_FOUND);
 }
 
 /* A state whose manifest agrees but whose members do not parse. */
@@ -728,6 +763,7 @@ int main(void)
     RUN(test_round_trip);
     RUN(test_resume_identical);
     RUN(test_damage);
+    RUN(test_large_files);
     RUN(test_state_fields);
     RUN(test_other_model);
     RUN(test_two_epochs);

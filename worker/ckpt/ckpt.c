@@ -9,6 +9,7 @@
 #include "api/core/jwrite.h"
 #include "api/core/log.h"
 #include "api/core/manifest.h"
+#include "worker/ckpt/digests.h"
 #include "worker/ckpt/steps.h"
 #include "worker/hf/files.h"
 #include "worker/hf/hf.h"
@@ -260,7 +261,7 @@ static int publish(const char *tmp, const char *final, struct manifest *m, struc
     struct manifest other;
     struct err why = {0};
     if (file_exists(final)) {
-        if (manifest_check(&other, final, MANIFEST_DIGESTS, &why) == 0 && other.step == m->step) {
+        if (digests_check(&other, final, &why) == 0 && other.step == m->step) {
             *m = other;
             return 1;
         }
@@ -292,10 +293,9 @@ int ckpt_save(const char *job_dir, int64_t epoch, const struct model_shape *shap
 
 /* ---- finding --------------------------------------------------------------------------------- */
 
-static int check_named(const char *dir, int64_t step, enum manifest_depth depth, struct manifest *m,
-                       struct err *e)
+static int check_named(const char *dir, int64_t step, struct manifest *m, struct err *e)
 {
-    if (manifest_check(m, dir, depth, e) < 0) return -1;
+    if (digests_check(m, dir, e) < 0) return -1;
     for (int i = 0; i < N_FILES; i++)
         if (!manifest_find(m, files[i]))
             return err_set(e, ERR_CORRUPT, "%s: the manifest does not list %s", dir, files[i]);
@@ -314,7 +314,7 @@ int ckpt_find_latest(const char *job_dir, struct ckpt_info *info, struct err *e)
     for (int i = 0; i < n && rc == 0; i++) {
         struct err why = {0};
         if ((rc = file_join(path, e, "%s/%s", dir, steps[i].name)) < 0) break;
-        if (check_named(path, steps[i].step, MANIFEST_DIGESTS, &m, &why) < 0)
+        if (check_named(path, steps[i].step, &m, &why) < 0)
             log_warn("ckpt.skip", "path=%s reason=\"%s\"", path, why.text);
         else
             rc = fill_info(info, &m, path, e) < 0 ? -1 : 1;
@@ -326,7 +326,7 @@ int ckpt_find_latest(const char *job_dir, struct ckpt_info *info, struct err *e)
 int ckpt_check(const char *step_dir, struct ckpt_info *info, struct err *e)
 {
     struct manifest m;
-    if (check_named(step_dir, -1, MANIFEST_DIGESTS, &m, e) < 0) return -1;
+    if (check_named(step_dir, -1, &m, e) < 0) return -1;
     return fill_info(info, &m, step_dir, e);
 }
 
@@ -390,7 +390,7 @@ int ckpt_load(const char *step_dir, const struct model_shape *shape, const struc
     struct manifest m;
     struct model_shape own;
     struct ckpt_state state;
-    if (check_named(step_dir, -1, MANIFEST_DIGESTS, &m, e) < 0) return -1;
+    if (check_named(step_dir, -1, &m, e) < 0) return -1;
     if (read_state(step_dir, m.step, &state, e) < 0) return -1;
     if (s) *s = state;
     if (file_join(hf, e, "%s/hf", step_dir) < 0 || hf_config_read(hf, &own, e) < 0) return -1;
@@ -408,7 +408,7 @@ int ckpt_load(const char *step_dir, const struct model_shape *shape, const struc
 int ckpt_load_state(const char *step_dir, struct ckpt_state *s, struct err *e)
 {
     struct manifest m;
-    if (check_named(step_dir, -1, MANIFEST_DIGESTS, &m, e) < 0) return -1;
+    if (check_named(step_dir, -1, &m, e) < 0) return -1;
     return read_state(step_dir, m.step, s, e);
 }
 

@@ -105,8 +105,8 @@ int ckpt_save(const char *job_dir, int64_t epoch, const struct model_shape *shap
  * are logged and passed over (they stay where they are). Returns 1 found, 0 none, -1 error. */
 int ckpt_find_latest(const char *job_dir, struct ckpt_info *info, struct err *e);
 
-/* Checks manifest, sizes and digests of a step directory. fails: ERR_CORRUPT or ERR_NOT_FOUND
- * naming the file and what is wrong with it. */
+/* Checks manifest, sizes and digests of a step directory, large files at one time. fails:
+ * ERR_CORRUPT or ERR_NOT_FOUND naming the first file that is damaged and what is wrong with it. */
 int ckpt_check(const char *step_dir, struct ckpt_info *info, struct err *e);
 
 /* ckpt_check, then reads: the shape must equal `shape` (ERR_INVALID naming the first difference).
