@@ -127,6 +127,64 @@ static void test_first_error(void)
     }
 }
 
+/* ---- several files -------------------------------------------------------------------------- */
+
+enum { FILES = 300 }; /* more than are hashed in one run */
+
+static int prepare_many(int threads, struct data_stats *st, struct told *told)
+{
+    const char *const roots[] = {in_dir("many")};
+    sources_begin();
+    spec->model.shape.vocab = 258;
+    spec->resources.threads = threads;
+    source_add("*", DATA_TEXT, NULL);
+    e = (struct err){0};
+    told_open(told);
+    return data_prepare(spec, NULL, roots, 1, in_dir("of_many"), &told->p, st, &e);
+}
+
+/* The id is made of all digests; the file that is named is the first one that cannot be read. */
+static void test_many_files(void)
+{
+    static const int bad[] = {270, 299, 17, 3};
+    struct data_stats one, more;
+    struct told told;
+    char path[64], want[sizeof e.text] = "";
+    uint32_t x = 3;
+    CHECK(!file_make_dir(in_dir("many"), &e));
+    for (int i = 0; i < FILES; i++) {
+        static char text[100000];
+        const size_t n = next(&x) % (i % 50 ? 500 : sizeof text);
+        memset(text, 'a' + i % 26, n);
+        snprintf(path, sizeof path, "many/file%03d", i);
+        put(path, text, n);
+    }
+    CHECK_MSG(!prepare_many(1, &one, &told), "%s", e.text);
+    for (int threads = 2; threads <= 5; threads++) {
+        CHECK(!file_remove(in_dir("of_many"), &e) && !prepare_many(threads, &more, &told));
+        CHECK(!strcmp(one.id, more.id) && one.n_tokens == more.n_tokens && !told.fell);
+        CHECK(!told.beyond && told.at.done == told.at.total && told.at.total > 2e5);
+    }
+    puts_file("outside", "no");
+    for (int k = 0; k < 4; k++) { /* a link out of the root, instead of a file */
+        snprintf(path, sizeof path, "many/file%03d", bad[k]);
+        CHECK(!unlink(in_dir(path)) && !symlink(in_dir("outside"), in_dir(path)));
+        for (int threads = 1; threads <= 5; threads++) {
+            CHECK(prepare_many(threads, &more, &told) == -1);
+            CHECK_STR(e.field, "data.train.0.path");
+            if (threads == 1) strcpy(want, e.text);
+            CHECK_STR(e.text, want);
+            CHECK_MSG(strstr(want, k < 2 ? "file270 leads" : path + 5), "%s", want);
+        }
+    }
+    for (int i = 0; i < 3; i++) { /* the first ones fail at one time */
+        snprintf(path, sizeof path, "many/file%03d", i);
+        CHECK(!unlink(in_dir(path)) && !symlink(in_dir("outside"), in_dir(path)));
+    }
+    for (int i = 0; i < 200; i++)
+        CHECK_MSG(prepare_many(2 + i % 2, &more, &told) && strstr(e.text, "file000"), "%s", e.text);
+}
+
 /* ---- one text -------------------------------------------------------------------------------- */
 
 enum { CUT = 1 << 16, TEXT_ROOM = 1 << 20 }; /* CUT: where format_text.c looks for the first cut */
@@ -318,6 +376,7 @@ int main(void)
     RUN(test_own_files);
     RUN(test_byte_files);
     RUN(test_first_error);
+    RUN(test_many_files);
     RUN(test_text_kinds);
     RUN(test_text_lengths);
     RUN(test_text_spaces);

@@ -14,8 +14,7 @@
  *   megatron  PREFIX.idx and PREFIX.bin: documents as the index has them
  * from: llm.c dev/data/data_common.py and dataloader.h; nanoGPT prepare.py; numpy.lib.format;
  * Megatron-LM megatron/core/datasets/indexed_dataset.py.
- * tested: tests/engine/test_formats.c, test_records.c, test_prepare_threads.c,
- *   tests/fuzz */
+ * tested: tests/engine/test_formats.c, test_records.c, test_prepare_threads.c, tests/fuzz */
 #ifndef SEQD_DATA_FORMAT_H
 #define SEQD_DATA_FORMAT_H
 

@@ -18,6 +18,7 @@
 #include "api/core/job.h"
 #include "api/core/log.h"
 #include "kernels/cpu/pool.h"
+#include "worker/data/digest.h"
 #include "worker/data/encode_text.h"
 #include "worker/data/format.h"
 #include "worker/data/latents.h"
@@ -87,23 +88,20 @@ static int choose_sources(struct prepare *p, struct err *e)
 
 /* ---- first pass ------------------------------------------------------------------------------ */
 
-static int digest_one(struct prepare *p, int i, struct err *e)
+/* The files that were found, with their digests. */
+static int digest_all(struct prepare *p, struct err *e)
 {
-    const struct source_file *f = &p->list.file[i];
-    const struct format *row = format_row(p->source[f->source].spec->format);
-    struct meta_file *m = &p->meta.file[i];
-    struct intake into = {.progress = p->progress};
-    sha256_init(&into.sha);
-    m->path = strdup(f->path);
-    p->meta.n_files = i + 1;
-    m->source = f->source;
-    if (!m->path) return err_set(e, ERR_IO, "out of memory");
-    const char *root = p->roots[f->root];
-    if ((row->hash ? row->hash : reader_hash)(root, f->path, &into, e) < 0)
-        return blame(p, f->source, e);
-    m->size = (int64_t)into.sha.n_bytes;
-    sha256_hex(&into.sha, m->sha256);
-    return 0;
+    int format[META_SOURCES], bad;
+    for (int i = 0; i < p->n_sources; i++) format[i] = p->source[i].spec->format;
+    for (int i = 0; i < p->list.n; i++) {
+        struct meta_file *m = &p->meta.file[i];
+        m->source = p->list.file[i].source;
+        m->path = strdup(p->list.file[i].path);
+        p->meta.n_files = i + 1;
+        if (!m->path) return err_set(e, ERR_IO, "out of memory");
+    }
+    const struct digest_in in = {&p->list, p->roots, format, p->pool, p->progress};
+    return digest_files(&in, p->meta.file, &bad, e) < 0 ? blame(p, p->list.file[bad].source, e) : 0;
 }
 
 static int find_source(struct prepare *p, int i, int n_roots, struct err *e)
@@ -151,9 +149,7 @@ static int find_sources(struct prepare *p, int n_roots, struct err *e)
     progress_begin(p->progress, PROGRESS_BYTES, 2 * listed_size(p), 0);
     p->meta.file = calloc((size_t)p->list.n, sizeof *p->meta.file);
     if (!p->meta.file) return err_set(e, ERR_IO, "out of memory");
-    for (int i = 0; i < p->list.n; i++)
-        if (digest_one(p, i, e) < 0) return -1;
-    return 0;
+    return digest_all(p, e);
 }
 
 static const char *text_key(const struct prepare *p, const struct prepared_source *s)

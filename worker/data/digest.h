@@ -1,0 +1,24 @@
+/* digest.h: the digests of the files that a job's data sources name, several files at one time.
+ * tested: tests/engine/test_prepare_threads.c */
+#ifndef SEQD_DATA_DIGEST_H
+#define SEQD_DATA_DIGEST_H
+
+#include "api/core/progress.h"
+#include "worker/data/meta.h"
+#include "worker/data/source.h"
+
+struct pool;
+
+struct digest_in {
+    const struct source_list *list;
+    const char *const *roots;
+    const int *format; /* enum data_format of each source */
+    struct pool *pool; /* NULL: the caller alone */
+    struct progress *progress;
+};
+
+/* Fills size and sha256 of out[list->n], in the order of the list. fails: as the format does, by
+ * the first file of the list that fails, whose index is *bad. */
+int digest_files(const struct digest_in *in, struct meta_file *out, int *bad, struct err *e);
+
+#endif
