@@ -78,7 +78,7 @@ count tests/scripts/test_peers.sh
 no_libraries() { CC=false deploy/deps --headers 2>&1 | grep -q 'microhttpd.h.*Run: make deps'; }
 one missing-libraries-say-what-to-do no_libraries
 if [ -n "$all" ]
-then begin unit "tests" && count tests/run.sh release
+then begin unit "tests" && TEST_TIMEOUT=${TEST_TIMEOUT:-1800} count tests/run.sh release # the emulated GPU is slow
 else begin unit "tests, the long ones shortened" && SEQD_TEST_SMALL=1 count tests/run.sh release $(unit_tests)
 fi
 begin paper: "every count against its formula" && one paper tests/paper/check.sh
