@@ -20,6 +20,8 @@
 #include "kernels/cpu/pool.h"
 #if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 static inline double peak_now_s(void)
@@ -76,7 +78,65 @@ __attribute__((target("avx512f,avx512bf16"))) static inline double peak_bf16(voi
 }
 #endif
 
-/* Without AVX-512: products and sums in the compiler's vectors of 4. */
+#if defined(__x86_64__)
+__attribute__((target("avx2,fma"))) static inline double peak_avx2(void)
+{
+    __m256 acc[12], x = _mm256_set1_ps(1e-9f), y = _mm256_set1_ps(0.999f);
+#pragma GCC unroll 12
+    for (int i = 0; i < 12; i++) acc[i] = _mm256_set1_ps((float)i);
+    for (int64_t n = 0; n < PEAK_STEPS; n++) {
+#pragma GCC unroll 12
+        for (int i = 0; i < 12; i++) {
+            acc[i] = _mm256_fmadd_ps(acc[i], y, x);
+            __asm__ volatile("" : "+x"(acc[i]));
+        }
+    }
+    volatile float keep = 0;
+#pragma GCC unroll 12
+    for (int i = 0; i < 12; i++) keep += _mm256_cvtss_f32(acc[i]);
+    return 2.0 * 8 * 12 * PEAK_STEPS;
+}
+#elif defined(__aarch64__)
+static inline double peak_neon(void)
+{
+    float32x4_t acc[24], x = vdupq_n_f32(1e-9f), y = vdupq_n_f32(0.999f);
+#pragma GCC unroll 24
+    for (int i = 0; i < 24; i++) acc[i] = vdupq_n_f32((float)i);
+    for (int64_t n = 0; n < PEAK_STEPS; n++) {
+#pragma GCC unroll 24
+        for (int i = 0; i < 24; i++) {
+            acc[i] = vfmaq_f32(acc[i], x, y);
+            __asm__ volatile("" : "+w"(acc[i]));
+        }
+    }
+    volatile float keep = 0;
+#pragma GCC unroll 24
+    for (int i = 0; i < 24; i++) keep += vgetq_lane_f32(acc[i], 0);
+    return 2.0 * 4 * 24 * PEAK_STEPS;
+}
+
+/* BFDOT, which the row "neonbf16" multiplies by. */
+static inline double peak_bfdot(void)
+{
+    float32x4_t acc[24];
+    const uint32x4_t x = vdupq_n_u32(0x30003000), y = vdupq_n_u32(0x3f7f3f7f);
+#pragma GCC unroll 24
+    for (int i = 0; i < 24; i++) acc[i] = vdupq_n_f32((float)i);
+    for (int64_t n = 0; n < PEAK_STEPS; n++) {
+#pragma GCC unroll 24
+        for (int i = 0; i < 24; i++)
+            __asm__ volatile(".arch_extension bf16\n\tbfdot %0.4s, %1.8h, %2.8h"
+                             : "+w"(acc[i])
+                             : "w"(x), "w"(y));
+    }
+    volatile float keep = 0;
+#pragma GCC unroll 24
+    for (int i = 0; i < 24; i++) keep += vgetq_lane_f32(acc[i], 0);
+    return 4.0 * 4 * 24 * PEAK_STEPS;
+}
+#endif
+
+/* Without either: products and sums in the compiler's vectors of 4. */
 static inline double peak_portable(void)
 {
     typedef float v4 __attribute__((vector_size(16)));
@@ -102,6 +162,9 @@ static inline double peak_work(void)
 {
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx512f")) return peak_avx512();
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return peak_avx2();
+#elif defined(__aarch64__)
+    return peak_neon();
 #endif
     return peak_portable();
 }
@@ -167,6 +230,8 @@ static inline double peak_bf16_gflops(int n_threads, const char *isa)
     const bool amx = !strcmp(isa, "amx");
     if (amx || __builtin_cpu_supports("avx512bf16"))
         return peak_gflops(n_threads, amx ? peak_amx : peak_bf16);
+#elif defined(__aarch64__)
+    if (!strcmp(isa, "neonbf16")) return peak_gflops(n_threads, peak_bfdot);
 #endif
     return 0;
 }
