@@ -42,7 +42,7 @@ struct infer {
 enum infer_finish { FINISH_STOP, FINISH_LENGTH };
 const char *infer_finish_name(enum infer_finish f); /* "stop", "length" */
 
-/* ---- one request (infer.c) ------------------------------------------------------------------- */
+/* ---- one request (answer.c) ------------------------------------------------------------------ */
 
 /* Set up once for a job, in the plan's memory. */
 struct infer_work {
@@ -119,7 +119,7 @@ int infer_generate(const struct infer *in, const struct prompts *p, struct infer
                    struct err *e);
 void infer_text_fini(struct infer_text *t);
 
-/* ---- shared with generate.c, score.c and embed.c --------------------------------------------- */
+/* ---- shared by all of it (infer.c) ----------------------------------------------------------- */
 
 int infer_check_stop(const struct infer *in, struct err *e); /* ERR_ABORTED once stopped */
 /* The same between two units, and what in->leave says. */
@@ -137,6 +137,10 @@ int infer_agree(const struct infer *in, bool *ok, struct err *e);
 /* A sequence of tokens [n <= plan's S], one document, no targets, through all layers.
  * Collective. */
 int infer_forward(const struct infer *in, const int32_t *tokens, int64_t n, struct err *e);
+/* ERR_TOO_LARGE, data.seq_len: a prompt of n tokens is longer than the plan's sequence. */
+int infer_check_length(const struct infer *in, int64_t n, struct err *e);
+/* After infer_forward: the logits [V] after the last of n tokens, on every rank. Collective. */
+int infer_last_logits(const struct infer *in, int64_t n, float *logits, struct err *e);
 /* Which rank holds global position pos of the model's sequence, and in which row. */
 int infer_owner(const struct infer *in, int64_t pos, int64_t *row, struct err *e);
 
