@@ -202,6 +202,10 @@ struct job_spec {
         double guidance; /* diffusion: classifier-free guidance scale; 1: none */
     } sampling;
 
+    struct {
+        int32_t batch; /* generate: prompts that are answered at once */
+    } infer;
+
     struct {           /* linear attention: the states after a context, as a file */
         spec_ref load; /* begin from it */
         int32_t save;  /* leave it as an artifact */

@@ -203,7 +203,7 @@ static int continue_twice(const struct infer *in, struct story *s, struct err *e
                           (size_t)a.choice[0].tokens.n * sizeof(int32_t));
     infer_answer_fini(&a);
     request_fini(&r);
-    infer_work_fini(&w);
+    infer_work_fini(&w, 1);
     return rc;
 }
 

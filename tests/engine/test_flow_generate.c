@@ -360,6 +360,7 @@ static void test_rules(void)
                  {"data.frames", 0},
                  {"data.width", 0},
                  {"data.seq_len", 100},
+                 {"infer.batch", 2},
                  {"context.save", 1},
                  {"sampling.steps", 10001},
                  {"sampling.guidance", -1}};

@@ -106,7 +106,7 @@ static struct one *one_open(void)
 static void one_close(struct one *o)
 {
     request_fini(&o->r);
-    infer_work_fini(&o->w);
+    infer_work_fini(&o->w, 1);
     tiny_close(&o->t);
     free(o);
 }
@@ -326,7 +326,7 @@ static void echo_body(struct ranks *g, int rank, void *arg)
     reply_fini(&reply);
     infer_answer_fini(&a);
     request_fini(&r);
-    infer_work_fini(&w);
+    infer_work_fini(&w, 1);
     tiny_close(t);
     free(t);
 }

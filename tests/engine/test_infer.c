@@ -61,7 +61,7 @@ static int answer_one(struct tiny_rank *t, const struct job_spec *spec, const in
     r.n_tokens = n;
     int rc = infer_answer(&in, &w, &r, a, e);
     request_fini(&r);
-    infer_work_fini(&w);
+    infer_work_fini(&w, 1);
     return rc;
 }
 

@@ -54,25 +54,46 @@ static void fill_shape(struct model_shape *m, bool linear)
 
 /* ---- generate -------------------------------------------------------------------------------- */
 
+static int begin(const struct infer *in, struct infer_work *w, struct request *r,
+                 struct infer_answer *a, struct err *e)
+{
+    if (request_init(r, PROMPT, e)) return -1;
+    request_of_prompt(r, in->spec, "", 0, 0);
+    for (r->n_tokens = 0; r->n_tokens < PROMPT - w->slot; r->n_tokens++)
+        r->tokens[r->n_tokens] = (int32_t)(97 + r->n_tokens % 23);
+    return infer_begin(in, w, r, a, e);
+}
+
+static bool all_done(const struct infer_work *w, int n)
+{
+    bool done = true;
+    for (int i = 0; i < n; i++) done &= w[i].done;
+    return done;
+}
+
+/* A prompt in every cache of the plan. */
 static int answer(struct tiny_rank *t, const struct job_spec *spec, struct err *e)
 {
+    const int n = t->plan.batch;
     struct infer in = {.model = &t->model, .spec = spec};
-    struct infer_work w;
-    struct request r;
-    struct infer_answer a = {0};
-    if (infer_work_init(&w, &in, true, e) || request_init(&r, PROMPT, e)) return -1;
-    request_of_prompt(&r, spec, "", 0, 0);
-    for (r.n_tokens = 0; r.n_tokens < PROMPT; r.n_tokens++)
-        r.tokens[r.n_tokens] = (int32_t)(97 + r.n_tokens % 23);
-    int rc = infer_answer(&in, &w, &r, &a, e);
-    CHECK(rc || (a.n_generated == 2 * ROOM && a.ledger_equal));
-    infer_answer_fini(&a);
-    request_fini(&r);
-    infer_work_fini(&w);
+    static struct infer_work w[JOB_MAX_BATCH];
+    static struct request r[JOB_MAX_BATCH];
+    static struct infer_answer a[JOB_MAX_BATCH];
+    struct infer_pace decode = {0};
+    int rc = infer_work_init(w, &in, true, e);
+    for (int i = 0; i < n && !rc; i++) rc = begin(&in, &w[i], &r[i], &a[i], e);
+    while (!rc && !all_done(w, n)) rc = infer_step(&in, w, n, &decode, e);
+    for (int i = 0; i < n; i++) {
+        CHECK(rc || a[i].n_generated == 2 * ROOM);
+        infer_answer_fini(&a[i]);
+        request_fini(&r[i]);
+    }
+    CHECK(rc || decode.n == n * 2 * (ROOM - 1));
+    infer_work_fini(w, n);
     return rc;
 }
 
-static void generate(bool linear, bool load)
+static void generate(bool linear, bool load, int batch)
 {
     static struct job_spec spec;
     struct err e = {0};
@@ -89,6 +110,7 @@ static void generate(bool linear, bool load)
     spec.sampling.n = 2;
     spec.memory.loss_chunk_tokens = 1; /* it reads one row of logits at a time */
     spec.sampling.ignore_eos = 1;
+    spec.infer.batch = batch;
     if (load) spec.context.load = tiny_text(&spec, "context.safetensors");
     struct tiny_rank *t = &ready;
     const int64_t before = start();
@@ -104,9 +126,11 @@ static void generate(bool linear, bool load)
 
 static void test_generate(void)
 {
-    generate(false, false);
-    generate(true, false);
-    generate(true, true);
+    for (int batch = 1; batch <= 4; batch += 3) {
+        generate(false, false, batch);
+        generate(true, false, batch);
+        generate(true, true, batch);
+    }
 }
 
 /* ---- score ----------------------------------------------------------------------------------- */

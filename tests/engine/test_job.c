@@ -438,13 +438,23 @@ static void test_walks(void)
     }
 }
 
+/* Several prompts at once. */
+static void several(struct job_spec *s)
+{
+    s->input.prompt = 0, s->data.seq_len = 512, s->input.source.format = DATA_JSONL;
+    put(s, &s->input.source.path, "b.jsonl");
+    put(s, &s->input.source.text_key, "text");
+    s->infer.batch = 3;
+}
+
 /* What a model may be asked: combinations that make no sense, each named by its field. */
 static void break_infer(struct job_spec *s, int i)
 {
     static char long_stop[STOP_SIZE + 2];
     memset(long_stop, 's', STOP_SIZE + 1);
-    if (i < 10) good(s, JOB_GENERATE);
-    if (i >= 10) good(s, i < 17 ? JOB_SCORE : i < 20 ? JOB_EMBED : JOB_TRAIN);
+    if (i < 10 || i > 20) good(s, JOB_GENERATE);
+    if (i > 21) several(s);
+    if (i >= 10 && i <= 20) good(s, i < 17 ? JOB_SCORE : i < 20 ? JOB_EMBED : JOB_TRAIN);
     switch (i) {
     case 0: s->sampling.temperature = 1, s->sampling.top_k = 259; break;
     case 1: s->sampling.min_tokens = 257; break;
@@ -474,6 +484,13 @@ static void break_infer(struct job_spec *s, int i)
     case 18: s->data.overlong = OVERLONG_SPLIT; break;
     case 19: s->input.source.path = 0; break;
     case 20: s->data.train[0].format = DATA_OPENAI_BATCH; break;
+    case 21: s->infer.batch = 2; break; /* of one prompt */
+    case 22: s->infer.batch = 17; break;
+    case 23: s->infer.batch = 0; break;
+    case 24: s->input.source.format = DATA_TEXT; break;
+    case 25: s->context.save = 1; break;
+    case 26: put(s, &s->resources.device, "cuda"); break;
+    case 27: s->model.shape.rope = (struct shape_rope){.kind = ROPE_DYNAMIC, .factor = 2}; break;
     }
 }
 
@@ -617,6 +634,13 @@ static void test_infer_rules(void)
         "data.overlong",
         "input",
         "data.train.0",
+        "infer.batch",
+        "infer.batch",
+        "infer.batch",
+        "infer.batch",
+        "infer.batch",
+        "infer.batch",
+        "infer.batch",
     };
     struct job_spec s;
     struct err e;
@@ -634,6 +658,9 @@ static void test_infer_rules(void)
     put(&s, &s.input.source.path, "b.jsonl");
     s.sampling.top_k = 5; /* greedy unless a request says otherwise */
     CHECK_MSG(!family_check(&s, &e), "%s", e.text);
+    good(&s, JOB_GENERATE);
+    several(&s);
+    CHECK_MSG(!family_check(&s, &e), "%s: %s", e.field, e.text);
     good(&s, JOB_SCORE);
     s.score.stride = 256, s.score.by_position_bucket = 1, s.score.token_logprobs = 1;
     CHECK_MSG(!family_check(&s, &e), "%s", e.text);

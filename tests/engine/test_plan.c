@@ -332,6 +332,37 @@ static void test_cache(void)
     CHECK(!p.item[PLAN_GRAD].name && !p.item[PLAN_ADAM_M].name && !p.item[PLAN_DX].name);
 }
 
+/* Each of several prompts at once has a cache and what is between its tokens; activations have room
+ * for a row of each. */
+static void test_batch(void)
+{
+    static const enum plan_id each[] = {PLAN_CONTEXT_BEHIND, PLAN_ANSWER_LOGITS, PLAN_SAMPLER,
+                                        PLAN_ANSWER_TOKENS};
+    struct plan p[2];
+    for (int linear = 0; linear < 2; linear++) {
+        for (int i = 0; i < 2; i++) {
+            small_spec(JOB_GENERATE, 3);
+            spec.data.seq_len = 16;
+            spec.infer.batch = i ? 16 : 1;
+            if (linear) spec.model.shape.family = FAMILY_TNL, spec.model.shape.layer_mask[0] = 7;
+            if (linear) spec.model.shape.n_kv_heads = spec.model.shape.n_heads;
+            CHECK(!family_complete(&spec.model.shape, NULL));
+            p[i] = make(0);
+            check_layout(&p[i]);
+            CHECK(p[i].batch == spec.infer.batch);
+        }
+        CHECK(p[1].item[PLAN_CACHES].size == 16 * p[0].item[PLAN_CACHES].size);
+        for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+            const struct plan_item *one = &p[0].item[each[i]], *all = &p[1].item[each[i]];
+            CHECK_MSG(all->size == 15 * all->stride + one->size && all->stride >= one->size,
+                      "%s: %lld and %lld", one->name, (long long)one->size, (long long)all->size);
+        }
+        CHECK(p[0].T < 16 && p[1].T == p[0].T); /* fewer rows of a prompt than prompts */
+        CHECK(p[1].stream_size > p[0].stream_size && p[1].extent.rows[ROWS_T] == 16);
+        CHECK(p[1].item[PLAN_PARAMS].size == p[0].item[PLAN_PARAMS].size);
+    }
+}
+
 static void test_reference(void)
 {
     small_spec(JOB_VERIFY, 4);
@@ -659,6 +690,7 @@ int main(void)
     RUN(test_loss_chunks_of_ranks);
     RUN(test_embed);
     RUN(test_cache);
+    RUN(test_batch);
     RUN(test_reference);
     RUN(test_comm);
     RUN(test_flops);

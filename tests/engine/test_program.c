@@ -199,7 +199,7 @@ static void test_families(void)
             }
         struct extent x = extent_of(false, 4, 1, 4);
         try_family(&x, RECOMPUTE_NONE, row->name);
-        x.cache_rows = 9;
+        x.cache_rows = 9, x.n_caches = 1;
         if (row->task == MODEL_CAUSAL_LM) try_family(&x, RECOMPUTE_NONE, row->name);
     }
 }

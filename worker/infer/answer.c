@@ -1,4 +1,5 @@
-/* answer.c: the answer of a request: its prompt, and the choice of each token. */
+/* answer.c: the answers of requests: their prompts, the choice of each token, and the passes that
+ * they share. */
 #include "worker/infer/infer.h"
 
 #include <assert.h>
@@ -7,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/job.h"
+#include "api/core/mem.h"
 #include "worker/hf/tokenizer.h"
 #include "worker/model/finite.h"
 #include "worker/plan/volume.h"
@@ -20,31 +22,51 @@ const char *infer_finish_name(enum infer_finish f)
 
 _Static_assert(SAMPLE_TOP == PLAN_ALTERNATIVES, "the plan counts them");
 
-int infer_work_init(struct infer_work *w, const struct infer *in, bool reports, struct err *e)
+/* One slot's share of an item of the plan. */
+static void *slot_take(struct model *m, enum plan_id id, int64_t size, int slot)
+{
+    const int64_t stride = mem_round(size, MEM_ALIGN);
+    char *all = model_take(m, id, (m->plan->batch - 1) * stride + size);
+    return all ? all + slot * stride : NULL;
+}
+
+static int slot_init(struct infer_work *w, const struct infer *in, int slot, bool reports,
+                     struct err *e)
 {
     struct model *m = in->model;
     const int64_t V = m->shape.vocab, n = m->plan->n_decode, top = plan_alternatives(in->spec);
-    assert(m->plan->kind == JOB_GENERATE && n == in->spec->sampling.max_tokens);
-    *w = (struct infer_work){.n_top = (int)top};
-    w->logits = model_take(m, PLAN_ANSWER_LOGITS, 2 * V * (int64_t)sizeof *w->logits);
+    *w = (struct infer_work){.slot = slot, .n_top = (int)top};
+    w->logits = slot_take(m, PLAN_ANSWER_LOGITS, 2 * V * (int64_t)sizeof *w->logits, slot);
     w->first = w->logits + V;
-    sampler_init(&w->sampler, V, model_take(m, PLAN_SAMPLER, sampler_size(V)));
-    w->tokens = model_take(m, PLAN_ANSWER_TOKENS, n * (int64_t)sizeof *w->tokens);
+    sampler_init(&w->sampler, V, slot_take(m, PLAN_SAMPLER, sampler_size(V), slot));
+    w->tokens = slot_take(m, PLAN_ANSWER_TOKENS, n * (int64_t)sizeof *w->tokens, slot);
     if (reports && top >= 0) {
         const size_t token = sizeof *w->logprob + (size_t)top * sizeof *w->top;
-        w->logprob = model_take(m, PLAN_ANSWER_LOGPROBS, n * (int64_t)token);
+        w->logprob = slot_take(m, PLAN_ANSWER_LOGPROBS, n * (int64_t)token, slot);
         w->top = (struct sample_top *)(w->logprob + n);
     }
     if (context_layout_init(&w->layout, &m->shape, e)) return -1;
-    w->states = model_take(m, PLAN_CONTEXT_BEHIND, w->layout.size);
+    w->states = slot_take(m, PLAN_CONTEXT_BEHIND, w->layout.size, slot);
     return 0;
 }
 
-void infer_work_fini(struct infer_work *w)
+int infer_work_init(struct infer_work *w, const struct infer *in, bool reports, struct err *e)
 {
-    context_layout_fini(&w->layout);
-    spell_fini(&w->spell);
-    *w = (struct infer_work){0};
+    const struct plan *p = in->model->plan;
+    assert(p->kind == JOB_GENERATE && p->n_decode == in->spec->sampling.max_tokens);
+    memset(w, 0, (size_t)p->batch * sizeof *w);
+    for (int i = 0; i < p->batch; i++)
+        if (slot_init(&w[i], in, i, reports, e)) return -1;
+    return 0;
+}
+
+void infer_work_fini(struct infer_work *w, int n)
+{
+    for (int i = 0; i < n; i++) {
+        context_layout_fini(&w[i].layout);
+        spell_fini(&w[i].spell);
+        w[i] = (struct infer_work){0};
+    }
 }
 
 static void infer_tokens_fini(struct infer_tokens *t)
@@ -169,21 +191,21 @@ out:
 
 /* ---- continuing ------------------------------------------------------------------------------ */
 
-/* A prompt and the n tokens that were chosen after it. */
+/* A prompt and the tokens that were chosen after it. */
 struct text_again {
     const struct infer *in;
-    const struct request *r;
-    const int32_t *tokens;
-    int64_t n;
+    const struct infer_work *w;
 };
 
 static int text_again(void *arg, struct err *e)
 {
     const struct text_again *x = arg;
+    const struct infer_work *w = x->w;
     struct tensor unused;
-    int rc = infer_forward(x->in, x->r->tokens, x->r->n_tokens, e);
-    for (int64_t i = 0; i < x->n && !rc; i++)
-        rc = model_decode(x->in->model, x->tokens[i], &unused, e);
+    model_use(x->in->model, w->slot);
+    int rc = infer_forward(x->in, w->request.tokens, w->request.n_tokens, e);
+    for (int64_t i = 0; i < w->n && !rc; i++)
+        rc = model_decode(x->in->model, w->tokens[i], &unused, e);
     return rc;
 }
 
@@ -196,14 +218,13 @@ static bool all_finite(const float *logits, int64_t n)
     return true;
 }
 
-/* After n tokens of an answer, where every rank has found the same. */
-static int blame_logits(const struct infer *in, const struct request *r, const int32_t *tokens,
-                        int64_t n, struct err *e)
+/* Of an answer so far, where every rank has found the same. */
+static int blame_logits(const struct infer *in, const struct infer_work *w, struct err *e)
 {
-    struct text_again x = {in, r, tokens, n};
+    struct text_again x = {in, w};
     return finite_blame(in->model, &(struct finite_again){text_again, &x}, e,
-                        "a logit after token %lld of prompt %s", (long long)(r->n_tokens + n),
-                        r->id);
+                        "a logit after token %lld of prompt %s",
+                        (long long)(w->request.n_tokens + w->n), w->request.id);
 }
 
 /* The rank whose choice is not that of the most; of two that differ, the second. -1: all agree.
@@ -252,39 +273,40 @@ static int agree_on(const struct infer *in, struct infer_work *w, const struct r
         choice_text(other, like, choice[like]));
 }
 
-/* The logits after the prompt from their owner, each choice, and of an echoed prompt the
+/* The prompt through the layers, the logits after it from their owner, and of an echoed prompt the
  * log-probabilities. */
-static int expect_shared(const struct infer *in, const struct infer_work *w,
-                         const struct request *r, struct comm_count *want, struct err *e)
+static int expect_prompt(const struct infer *in, struct infer_work *w, struct err *e)
 {
     const struct model *m = in->model;
+    const struct request *r = &w->request;
     const int P = m->plan->sp, me = m->sp.shard.r;
+    struct comm_count *shared = &w->want[PURPOSE_CONTROL];
     int64_t row;
+    if (!m->comm) return 0;
     const int root = infer_owner(in, r->n_tokens - 1, &row, e);
-    if (root < 0) return -1;
-    volume_add(want, volume_broadcast(P, 4 * m->shape.vocab, me == root), 1);
-    volume_add(want, volume_sum_small(P, 1), w->n_choices);
+    if (root < 0 || infer_expect(in, 1, w->want, e)) return -1;
+    volume_add(shared, volume_broadcast(P, 4 * m->shape.vocab, me == root), 1);
     if (r->echo && r->logprobs >= 0) {
         const int64_t mine = m->sp.shard.T * (int64_t)record_size(r->logprobs);
-        volume_add(want, volume_gather(P, mine, me == 0), 1);
-        volume_add(want, volume_sum_small(P, 1), 1);
+        volume_add(shared, volume_gather(P, mine, me == 0), 1);
+        volume_add(shared, volume_sum_small(P, 1), 1);
     }
     return 0;
 }
 
-/* Of one request, since infer_at. */
-static int compare_ledger(const struct infer *in, const struct infer_work *w,
-                          const struct request *r, int64_t n_decodes, bool *equal, struct err *e)
+bool infer_settle(const struct infer *in, struct infer_work *w, int n)
 {
     const struct model *m = in->model;
-    struct comm_count want[PURPOSE_N];
-    *equal = true;
-    if (!m->comm) return 0;
-    if (infer_expect(in, 1, want, e)) return -1;
-    volume_add(&want[PURPOSE_DECODE], plan_decode_comm(&m->shape, m->plan->sp), n_decodes);
-    if (expect_shared(in, w, r, &want[PURPOSE_CONTROL], e)) return -1;
-    *equal = infer_moved(in, want);
-    return 0;
+    struct comm_count want[PURPOSE_N] = {0};
+    if (!m->comm) return true;
+    for (int i = 0; i < n; i++) {
+        for (int k = 0; k < PURPOSE_N; k++) volume_add(&want[k], w[i].want[k], 1);
+        volume_add(&want[PURPOSE_DECODE], plan_decode_comm(&m->shape, m->plan->sp), w[i].n_passes);
+        volume_add(&want[PURPOSE_CONTROL], volume_sum_small(m->plan->sp, 1), w[i].n_choices);
+        memset(w[i].want, 0, sizeof w[i].want);
+        w[i].n_passes = w[i].n_choices = 0;
+    }
+    return infer_moved(in, want);
 }
 
 static const struct token_ends bytes_end = {1, {TOKEN_EOD}};
@@ -313,30 +335,31 @@ static int32_t choose(struct infer_work *w, const struct request *r, const struc
     return token;
 }
 
-/* The last of n tokens becomes text. *stopped: how many of them are the stop string's that it
- * completes; *cut: with a tokenizer, the bytes of the whole text before that string. */
-static int take_text(const struct infer *in, struct infer_work *w, struct request *r, int64_t n,
-                     int64_t *stopped, int64_t *cut, struct err *e)
+/* The last token becomes text. w->stopped: how many tokens are the stop string's that it completes;
+ * w->cut: with a tokenizer, the bytes of the whole text before that string. */
+static int take_text(const struct infer *in, struct infer_work *w, struct err *e)
 {
-    const int32_t token = w->tokens[n - 1];
+    struct stop *stop = &w->request.stop;
+    const int32_t token = w->tokens[w->n - 1];
+    w->cut = -1;
     if (!in->tokenizer) {
-        *stopped = stop_feed(&r->stop, token < 256 ? token : -1);
+        w->stopped = stop_feed(stop, token < 256 ? token : -1);
         return 0;
     }
-    if (spell_put(&w->spell, &r->stop, token, cut, e)) return -1;
-    *stopped = *cut < 0 ? 0 : n - spell_tokens(&w->spell, *cut);
+    if (spell_put(&w->spell, stop, token, &w->cut, e)) return -1;
+    w->stopped = w->cut < 0 ? 0 : w->n - spell_tokens(&w->spell, w->cut);
     return 0;
 }
 
 /* Keeps the text up to the stop string, which the last characters that the decoder held may have
  * completed. */
-static int keep_text(struct infer_work *w, struct request *r, int64_t n, int64_t cut,
-                     struct infer_choice *out, struct err *e)
+static int keep_text(struct infer_work *w, struct infer_choice *out, struct err *e)
 {
     struct spell *s = &w->spell;
+    int64_t cut = w->cut;
     if (cut < 0) {
-        if (spell_finish(s, &r->stop, &cut, e)) return -1;
-        if (cut >= 0 && n >= r->min_tokens) {
+        if (spell_finish(s, &w->request.stop, &cut, e)) return -1;
+        if (cut >= 0 && w->n >= w->request.min_tokens) {
             out->finish = FINISH_STOP;
             out->n_text = spell_tokens(s, cut);
         } else {
@@ -355,115 +378,215 @@ static int keep_text(struct infer_work *w, struct request *r, int64_t n, int64_t
     return 0;
 }
 
-/* One continuation into w->tokens, after a prompt that is in the cache. */
-static int continue_one(const struct infer *in, struct infer_work *w, struct request *r,
-                        int64_t sequence, int64_t *n_out, struct infer_choice *out, struct err *e)
+static struct infer_choice *choice_of(const struct infer_work *w)
 {
-    struct model *m = in->model;
-    const int64_t V = m->shape.vocab;
-    const int n_top = r->logprobs > 0 ? r->logprobs : 0;
-    const struct token_ends *const ends = in->ends ? in->ends : &bytes_end;
-    struct sample_key key = r->key;
-    int64_t n = 0, stopped = 0, cut = -1;
-    key.sequence = sequence;
-    out->finish = FINISH_LENGTH;
-    stop_begin(&r->stop);
-    sampler_rewind(&w->sampler);
-    if (in->tokenizer && spell_begin(&w->spell, in->tokenizer, r->tokens, r->n_tokens, e))
-        return -1;
-    memcpy(w->logits, w->first, (size_t)V * sizeof *w->logits);
-    while (n < r->max_tokens) {
-        key.position = r->n_tokens + n;
-        const bool may_end = !r->ignore_eos && n >= r->min_tokens;
-        const bool finite = all_finite(w->logits, V);
-        const int32_t token = finite ? choose(w, r, ends, may_end || r->ignore_eos, &key)
-                                     : NOT_FINITE;
-        if (agree_on(in, w, r, key.position, token, e)) return -1;
-        if (!finite) return blame_logits(in, r, w->tokens, n, e);
-        if (may_end && ends_text(ends, token)) {
-            out->finish = FINISH_STOP;
-            break;
-        }
-        if (w->logprob && r->logprobs >= 0)
-            sample_logprobs(w->logits, V, token, &w->logprob[n], n_top, w->top + n * n_top);
-        sampler_take(&w->sampler, token);
-        w->tokens[n++] = token;
-        progress_tokens(in->progress, 1);
-        progress_part(in->progress,
-                      (double)(sequence * r->max_tokens + n) / (double)(r->n * r->max_tokens));
-        if (take_text(in, w, r, n, &stopped, &cut, e)) return -1;
-        if ((stopped || cut >= 0) && n >= r->min_tokens) {
-            out->finish = FINISH_STOP;
-            break;
-        }
-        stopped = 0;
-        cut = -1;
-        if (n == r->max_tokens) break;
-        struct tensor next;
-        if (infer_check_stop(in, e) || model_decode(m, token, &next, e)) return -1;
-        m->be->ops->download(m->be, w->logits, next.data, V * (int64_t)sizeof(float));
-    }
-    *n_out = n;
-    out->n_text = n - stopped;
-    return in->tokenizer ? keep_text(w, r, n, cut, out, e) : 0;
+    return &w->out->choice[w->sequence];
 }
 
-static int all_continuations(const struct infer *in, struct infer_work *w, struct request *r,
-                             struct infer_answer *out, struct err *e)
+/* A continuation into w->tokens, after a prompt that is in the cache. */
+static int begin_choice(const struct infer *in, struct infer_work *w, struct err *e)
 {
-    struct model *m = in->model;
+    struct request *r = &w->request;
+    w->n = w->stopped = 0;
+    w->cut = -1;
+    choice_of(w)->finish = FINISH_LENGTH;
+    stop_begin(&r->stop);
+    sampler_rewind(&w->sampler);
+    memcpy(w->logits, w->first, (size_t)in->model->shape.vocab * sizeof *w->logits);
+    if (!in->tokenizer) return 0;
+    return spell_begin(&w->spell, in->tokenizer, r->tokens, r->n_tokens, e);
+}
+
+static int end_choice(const struct infer *in, struct infer_work *w, struct err *e)
+{
+    const struct request *r = &w->request;
+    struct infer_choice *out = choice_of(w);
     const bool logprobs = w->logprob && r->logprobs >= 0;
-    w->n_choices = 0;
-    for (int64_t c = 0; c < r->n; c++) {
-        struct infer_choice *choice = &out->choice[c];
-        int64_t n = 0;
-        if (c > 0) model_rewind(m);
-        if (c > 0 && w->states) context_put(m, &w->layout, w->states);
-        const int64_t begin_us = clock_us();
-        if (continue_one(in, w, r, c, &n, choice, e)) return -1;
-        pace_until_now(&out->decode, m->n_decoded, begin_us);
-        if (tokens_keep(&choice->tokens, n, w->tokens, logprobs ? w->logprob : NULL, w->top,
-                        logprobs ? r->logprobs : 0, e))
-            return -1;
-        out->n_generated += n;
-    }
-    return compare_ledger(in, w, r, out->decode.n, &out->ledger_equal, e);
+    out->n_text = w->n - w->stopped;
+    w->out->n_generated += w->n;
+    if (in->tokenizer && keep_text(w, out, e)) return -1;
+    return tokens_keep(&out->tokens, w->n, w->tokens, logprobs ? w->logprob : NULL, w->top,
+                       logprobs ? r->logprobs : 0, e);
+}
+
+/* Progress is told how much of its request is done. */
+static void done_part(const struct infer *in, struct infer_work *w, double part)
+{
+    if (part <= w->part) return;
+    progress_add(in->progress, part - w->part);
+    w->part = part;
 }
 
 /* The prompt is a part of its request, by tokens; what is generated is the rest. */
-static int forward_prompt(const struct infer *in, const struct request *r, struct infer_answer *out,
-                          struct err *e)
+static double prompt_part(const struct request *r)
 {
+    return (double)r->n_tokens / (double)(r->n_tokens + r->n * r->max_tokens);
+}
+
+static void note_token(const struct infer *in, struct infer_work *w)
+{
+    const struct request *r = &w->request;
+    const double prompt = prompt_part(r), n = (double)(w->sequence * r->max_tokens + w->n);
+    progress_tokens(in->progress, 1);
+    done_part(in, w, prompt + (1 - prompt) * n / (double)(r->n * r->max_tokens));
+}
+
+/* The next token of a continuation that is not at its length, from w->logits. *ended: it was one
+ * that ends the text, and is not part of it; or it completes a stop string. */
+static int choose_token(const struct infer *in, struct infer_work *w, bool *ended, struct err *e)
+{
+    const struct request *r = &w->request;
+    const int64_t V = in->model->shape.vocab;
+    const int n_top = r->logprobs > 0 ? r->logprobs : 0;
+    const struct token_ends *const ends = in->ends ? in->ends : &bytes_end;
+    const bool may_end = !r->ignore_eos && w->n >= r->min_tokens;
+    const bool finite = all_finite(w->logits, V);
+    struct sample_key key = r->key;
+    key.sequence = w->sequence;
+    key.position = r->n_tokens + w->n;
+    const int32_t token = finite ? choose(w, r, ends, may_end || r->ignore_eos, &key) : NOT_FINITE;
+    *ended = true;
+    w->stopped = 0;
+    w->cut = -1;
+    if (agree_on(in, w, r, key.position, token, e)) return -1;
+    if (!finite) return blame_logits(in, w, e);
+    if (may_end && ends_text(ends, token)) {
+        choice_of(w)->finish = FINISH_STOP;
+        return 0;
+    }
+    if (w->logprob && r->logprobs >= 0)
+        sample_logprobs(w->logits, V, token, &w->logprob[w->n], n_top, w->top + w->n * n_top);
+    sampler_take(&w->sampler, token);
+    w->tokens[w->n++] = token;
+    note_token(in, w);
+    if (take_text(in, w, e)) return -1;
+    *ended = (w->stopped || w->cut >= 0) && w->n >= r->min_tokens;
+    if (*ended)
+        choice_of(w)->finish = FINISH_STOP;
+    else
+        w->stopped = 0, w->cut = -1;
+    return 0;
+}
+
+/* The prompt is in the cache again, and alone. */
+static void rewind_slot(const struct infer *in, const struct infer_work *w)
+{
+    model_use(in->model, w->slot);
+    model_rewind(in->model);
+    if (w->states) context_put(in->model, &w->layout, w->states);
+}
+
+/* Up to a token whose pass is wanted, w->tokens[w->n - 1], or to the end of the answer. */
+static int advance(const struct infer *in, struct infer_work *w, struct err *e)
+{
+    const struct request *r = &w->request;
+    while (!w->done) {
+        bool ended = w->n == r->max_tokens;
+        if (!ended && choose_token(in, w, &ended, e)) return -1;
+        if (!ended && w->n < r->max_tokens) return 0;
+        if (end_choice(in, w, e)) return -1;
+        if (++w->sequence == r->n) {
+            w->done = true;
+            done_part(in, w, 1);
+            return 0;
+        }
+        rewind_slot(in, w);
+        if (begin_choice(in, w, e)) return -1;
+    }
+    return 0;
+}
+
+/* Logits of the rows of a pass, to the work that each is of. */
+static int take_logits(const struct infer *in, struct infer_work *w, const struct model_next *next,
+                       int n, struct err *e)
+{
+    struct model *m = in->model;
+    const int64_t V = m->shape.vocab;
+    const int most = (int)(m->plan->loss_chunk < n ? m->plan->loss_chunk : n);
+    for (int from = 0; from < n; from += most) {
+        const int rows = n - from < most ? n - from : most;
+        struct tensor t;
+        if (model_decoded(m, from, rows, &t, e)) return -1;
+        for (int i = 0; i < rows; i++)
+            m->be->ops->download(m->be, w[next[from + i].slot].logits, (float *)t.data + i * t.ld,
+                                 V * (int64_t)sizeof(float));
+    }
+    return 0;
+}
+
+int infer_step(const struct infer *in, struct infer_work *w, int n, struct infer_pace *decode,
+               struct err *e)
+{
+    struct model_next next[JOB_MAX_BATCH];
     const int64_t begin_us = clock_us();
-    const double at = progress_done(in->progress), n = (double)(r->n * r->max_tokens);
-    const double prompt = (double)r->n_tokens / ((double)r->n_tokens + n);
+    int rows = 0;
+    for (int i = 0; i < n; i++) {
+        if (!w[i].out || w[i].done) continue;
+        if (advance(in, &w[i], e)) return -1;
+        if (w[i].done) continue;
+        next[rows++] = (struct model_next){w[i].slot, w[i].tokens[w[i].n - 1]};
+        w[i].n_passes++;
+    }
+    if (rows) {
+        if (infer_check_stop(in, e) || model_decode_all(in->model, next, rows, e)) return -1;
+        if (take_logits(in, w, next, rows, e)) return -1;
+    }
+    pace_until_now(decode, rows, begin_us);
+    return 0;
+}
+
+static int forward_prompt(const struct infer *in, struct infer_work *w, struct err *e)
+{
+    const struct request *r = &w->request;
+    const int64_t begin_us = clock_us();
+    const double at = progress_done(in->progress), prompt = prompt_part(r);
     progress_piece(in->progress, at, prompt);
     if (infer_forward(in, r->tokens, r->n_tokens, e)) return -1;
-    pace_until_now(&out->prefill, r->n_tokens, begin_us);
-    progress_piece(in->progress, at + prompt, 1 - prompt);
+    pace_until_now(&w->out->prefill, r->n_tokens, begin_us);
+    progress_part(in->progress, 1);
+    w->part = prompt;
     return 0;
+}
+
+/* The prompt and the logits after it. */
+static int begin_answer(const struct infer *in, struct infer_work *w, struct err *e)
+{
+    const struct request *r = &w->request;
+    model_use(in->model, w->slot);
+    if (forward_prompt(in, w, e) || expect_prompt(in, w, e)) return -1;
+    if (w->states) context_take(in->model, &w->layout, w->states);
+    sampler_begin(&w->sampler, r->tokens, r->n_tokens);
+    if (r->echo && r->logprobs >= 0 && prompt_logprobs(in, w, r, &w->out->prompt, e)) return -1;
+    return infer_last_logits(in, r->n_tokens, w->first, e) || begin_choice(in, w, e) ? -1 : 0;
+}
+
+int infer_begin(const struct infer *in, struct infer_work *w, const struct request *r,
+                struct infer_answer *out, struct err *e)
+{
+    *out = (struct infer_answer){.n = r->n};
+    w->request = *r; /* a copy: matching stop strings moves their states */
+    w->out = out;
+    w->done = false;
+    w->sequence = 0;
+    w->part = 0;
+    assert(r->logprobs <= w->n_top);
+    out->choice = calloc((size_t)r->n, sizeof *out->choice);
+    if (!out->choice)
+        return err_set(e, ERR_IO, "out of memory for %lld continuations", (long long)r->n);
+    return infer_check_length(in, r->n_tokens, e) || begin_answer(in, w, e) ? -1 : 0;
 }
 
 int infer_answer(const struct infer *in, struct infer_work *w, const struct request *request,
                  struct infer_answer *out, struct err *e)
 {
-    struct request *r = &w->request; /* a copy: matching stop strings moves their states */
-    *out = (struct infer_answer){.n = request->n};
-    *r = *request;
-    out->choice = calloc((size_t)r->n, sizeof *out->choice);
-    if (!out->choice)
-        return err_set(e, ERR_IO, "out of memory for %lld continuations", (long long)r->n);
-    assert(r->logprobs <= w->n_top);
-    if (infer_check_length(in, r->n_tokens, e) || forward_prompt(in, r, out, e)) goto fail;
-    if (w->states) context_take(in->model, &w->layout, w->states);
-    sampler_begin(&w->sampler, r->tokens, r->n_tokens);
-    if (r->echo && r->logprobs >= 0 && prompt_logprobs(in, w, r, &out->prompt, e)) goto fail;
-    if (infer_last_logits(in, r->n_tokens, w->first, e) || all_continuations(in, w, r, out, e))
-        goto fail;
-    return 0;
-fail:
-    infer_answer_fini(out);
-    return -1;
+    struct infer_pace decode = {0};
+    int rc = infer_begin(in, w, request, out, e);
+    while (!rc && !w->done) rc = infer_step(in, w, 1, &decode, e);
+    if (!rc) out->ledger_equal = infer_settle(in, w, 1);
+    out->decode = decode;
+    w->out = NULL;
+    if (rc) infer_answer_fini(out);
+    return rc;
 }
 
 void infer_answer_fini(struct infer_answer *a)

@@ -1,5 +1,7 @@
-/* generate.c: a job of prompts or of a batch of requests, one after another, and its artifacts. */
+/* generate.c: a job of prompts or of a batch of requests, plan->batch of them at once, and its
+ * artifacts. */
 #include <assert.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,40 +10,67 @@
 #include "worker/infer/reply.h"
 #include "worker/infer/results.h"
 
+/* A prompt that is being answered. */
+struct turn {
+    int i;
+    struct request request;
+    struct infer_answer answer;
+};
+
+/* Lines of a prompt that was answered before one that comes first in the artifact. */
+struct held_lines {
+    bool done;
+    char *lines; /* owned */
+    size_t size;
+};
+
 struct generator {
     const struct infer *in;
     const struct prompts *p;
     bool batch, writer; /* writer: rank 0 */
-    struct infer_work work;
-    struct request request;
+    int n;              /* at once */
+    struct infer_work work[JOB_MAX_BATCH];
+    struct turn turn[JOB_MAX_BATCH]; /* of the work with that number, where it has an answer */
+    int next;                        /* the first prompt that has not begun */
+    int n_done;
+    int first; /* whose text is the RESULT's; p->n: there is none yet */
     struct reply reply;
-    struct artifact out;    /* prompts */
-    struct results results; /* batch */
+    struct artifact out;     /* prompts */
+    struct held_lines *held; /* owned [p->n] */
+    int n_written;           /* prompts whose lines are in it */
+    struct results results;  /* batch */
+    uint8_t *answered;       /* owned [p->n]: by an earlier attempt */
     struct infer_text *text;
 };
 
 /* ---- one prompt, one request ----------------------------------------------------------------- */
 
-/* The first text of the job, for its RESULT. */
-static int keep_text(struct generator *g, const struct infer_answer *a, struct err *e)
+static char *copy_text(const struct generator *g, const struct infer_choice *c)
 {
-    const struct infer_choice *c = &a->choice[0];
-    if (c->text) {
-        g->text->text = strdup(c->text + c->begin);
-        g->text->finish = c->finish;
-        return g->text->text ? 0 : err_set(e, ERR_IO, "out of memory");
-    }
-    if (g->reply.ids) return (g->text->text = strdup("")) ? 0 : err_set(e, ERR_IO, "out of memory");
+    if (c->text) return strdup(c->text + c->begin);
+    if (g->reply.ids) return strdup("");
     unsigned char *bytes = malloc((size_t)c->n_text + 1);
     char *text = malloc(3 * (size_t)c->n_text + 1);
     if (bytes && text) sample_utf8(bytes, sample_bytes(c->tokens.id, c->n_text, bytes), text);
-    free(bytes);
-    if (!bytes || !text) {
+    if (!bytes) {
         free(text);
-        return err_set(e, ERR_IO, "out of memory for %lld tokens of text", (long long)c->n_text);
+        text = NULL;
     }
-    g->text->text = text;
-    g->text->finish = c->finish;
+    free(bytes);
+    return text;
+}
+
+/* The first text of the job, for its RESULT. */
+static int keep_text(struct generator *g, int i, const struct infer_answer *a, struct err *e)
+{
+    const struct infer_choice *c = &a->choice[0];
+    if (i > g->first) return 0;
+    free(g->text->text);
+    g->text->text = copy_text(g, c);
+    if (!g->text->text)
+        return err_set(e, ERR_IO, "out of memory for %lld tokens of text", (long long)c->n_text);
+    if (c->text || !g->reply.ids) g->text->finish = c->finish;
+    g->first = i;
     return 0;
 }
 
@@ -51,53 +80,143 @@ static const char *model_name(const struct job_spec *spec)
     return spec_text(spec, *spec_text(spec, spec->model.path) ? spec->model.path : spec->name);
 }
 
-static int write_answer(struct generator *g, int i, const struct infer_answer *a, struct err *e)
+/* The line of g->reply into the artifact, or kept until those of the prompts before are there. */
+static int put_line(struct generator *g, int i, struct err *e)
+{
+    struct held_lines *h = &g->held[i];
+    const size_t size = (size_t)g->reply.size;
+    if (i == g->n_written) return artifact_write(&g->out, g->reply.line, size, e);
+    char *lines = realloc(h->lines, h->size + size);
+    if (!lines) return err_set(e, ERR_IO, "out of memory for a line of %zu bytes", size);
+    memcpy(lines + h->size, g->reply.line, size);
+    h->lines = lines;
+    h->size += size;
+    return 0;
+}
+
+/* Prompt i has all its lines. */
+static int end_lines(struct generator *g, int i, struct err *e)
+{
+    g->held[i].done = true;
+    while (g->n_written < g->p->n && g->held[g->n_written].done) {
+        if (++g->n_written == g->p->n) break;
+        struct held_lines *h = &g->held[g->n_written];
+        if (h->size && artifact_write(&g->out, h->lines, h->size, e)) return -1;
+        free(h->lines);
+        h->lines = NULL;
+        h->size = 0;
+    }
+    return 0;
+}
+
+static int write_answer(struct generator *g, int i, const struct request *r,
+                        const struct infer_answer *a, struct err *e)
 {
     int64_t size;
     const char *prompt = prompts_at(g->p, i, &size);
     if (!g->writer) return 0;
     if (g->batch)
-        return reply_batch(&g->reply, &g->request, i, model_name(g->in->spec), a, e) ||
+        return reply_batch(&g->reply, r, i, model_name(g->in->spec), a, e) ||
                        results_add(&g->results, i, g->reply.line, g->reply.size, e)
                    ? -1
                    : 0;
     for (int64_t c = 0; c < a->n; c++)
-        if (reply_prompt(&g->reply, &g->request, prompt, size, a, c, e) ||
-            artifact_write(&g->out, g->reply.line, (size_t)g->reply.size, e))
-            return -1;
+        if (reply_prompt(&g->reply, r, prompt, size, a, c, e) || put_line(g, i, e)) return -1;
+    return end_lines(g, i, e);
+}
+
+/* ---- all of them ----------------------------------------------------------------------------- */
+
+static bool settle(struct generator *g)
+{
+    return infer_settle(g->in, g->work, g->n);
+}
+
+static bool any_at_work(const struct generator *g)
+{
+    for (int k = 0; k < g->n; k++)
+        if (g->work[k].out) return true;
+    return false;
+}
+
+/* Exactly, where no other one is half done. */
+static void count_done(struct generator *g)
+{
+    struct progress *p = g->in->progress;
+    g->n_done++;
+    if (!any_at_work(g)) progress_at(p, fmax(g->n_done, progress_done(p)));
+}
+
+/* The request's line in results.jsonl reports it; a prompt ends the job. */
+static int refuse(struct generator *g, struct turn *t, struct err *e)
+{
+    struct err *why = &t->request.refused;
+    if (g->batch) {
+        if (g->writer) err_prefix(why, "line %lld", (long long)g->p->line[t->i]);
+        progress_add(g->in->progress, 1);
+        count_done(g);
+        return write_answer(g, t->i, &t->request, NULL, e);
+    }
+    if (e) *e = *why;
+    return g->p->n > 1 ? err_prefix(e, "prompt %d", t->i) : -1;
+}
+
+/* The next prompt in work k, which has none. */
+static int begin(struct generator *g, int k, struct err *e)
+{
+    struct turn *t = &g->turn[k];
+    int64_t size;
+    t->i = g->next++;
+    const char *prompt = prompts_at(g->p, t->i, &size);
+    g->text->ledger_equal &= settle(g);
+    if (infer_check_unit(g->in, g->results.fd, e)) return -1;
+    if (g->batch)
+        request_of_line(&t->request, g->in->spec, prompt, size);
+    else
+        request_of_prompt(&t->request, g->in->spec, prompt, size, t->i);
+    infer_at(g->in, t->i + 1);
+    if (t->request.refused.code != ERR_NONE) return refuse(g, t, e);
+    return infer_begin(g->in, &g->work[k], &t->request, &t->answer, e);
+}
+
+/* Every work has a prompt, as long as there are any. */
+static int begin_all(struct generator *g, struct err *e)
+{
+    for (int k = 0; k < g->n; k++)
+        while (!g->work[k].out) {
+            while (g->next < g->p->n && g->answered[g->next]) g->next++;
+            if (g->next == g->p->n) return 0;
+            if (begin(g, k, e)) return -1;
+        }
     return 0;
 }
 
-static int answer(struct generator *g, int i, struct err *e)
+static int end(struct generator *g, int k, struct err *e)
 {
-    struct infer_answer a;
-    infer_at(g->in, i + 1);
-    if (infer_answer(g->in, &g->work, &g->request, &a, e)) return -1;
-    g->text->ledger_equal = g->text->ledger_equal && a.ledger_equal;
-    g->text->n_prompt_tokens += g->request.n_tokens;
-    g->text->n_tokens += a.n_generated;
-    pace_sum(&g->text->prefill, &a.prefill);
-    pace_sum(&g->text->decode, &a.decode);
-    int rc = write_answer(g, i, &a, e);
-    if (!rc && !g->text->text) rc = keep_text(g, &a, e);
-    infer_answer_fini(&a);
-    return rc;
+    struct turn *t = &g->turn[k];
+    struct infer_answer *a = &t->answer;
+    g->work[k].out = NULL;
+    g->text->n_prompt_tokens += t->request.n_tokens;
+    g->text->n_tokens += a->n_generated;
+    pace_sum(&g->text->prefill, &a->prefill);
+    count_done(g);
+    if (write_answer(g, t->i, &t->request, a, e) || keep_text(g, t->i, a, e)) return -1;
+    infer_answer_fini(a);
+    return 0;
 }
 
-static int one_prompt(struct generator *g, int i, struct err *e)
+static int answer_all(struct generator *g, struct err *e)
 {
-    int64_t size;
-    const char *prompt = prompts_at(g->p, i, &size);
-    if (!g->batch) {
-        request_of_prompt(&g->request, g->in->spec, prompt, size, i);
-        if (g->request.refused.code == ERR_NONE) return answer(g, i, e);
-        if (e) *e = g->request.refused;
-        return g->p->n > 1 ? err_prefix(e, "prompt %d", i) : -1;
+    infer_at(g->in, 0);
+    for (;;) {
+        if (begin_all(g, e)) return -1;
+        if (!any_at_work(g)) break;
+        if (infer_step(g->in, g->work, g->n, &g->text->decode, e)) return -1;
+        for (int k = 0; k < g->n; k++)
+            if (g->work[k].out && g->work[k].done && end(g, k, e)) return -1;
     }
-    request_of_line(&g->request, g->in->spec, prompt, size);
-    if (g->request.refused.code == ERR_NONE) return answer(g, i, e);
-    if (g->writer) err_prefix(&g->request.refused, "line %lld", (long long)g->p->line[i]);
-    return write_answer(g, i, NULL, e);
+    g->text->ledger_equal &= settle(g);
+    return 0;
 }
 
 /* ---- the job --------------------------------------------------------------------------------- */
@@ -105,16 +224,23 @@ static int one_prompt(struct generator *g, int i, struct err *e)
 static int generator_open(struct generator *g, struct err *e)
 {
     int64_t most = 0, size;
+    g->n = g->in->model->plan->batch;
+    g->first = g->p->n;
+    g->held = calloc((size_t)g->p->n + 1, sizeof *g->held);
+    if (!g->held) return err_set(e, ERR_IO, "out of memory for %d prompts", g->p->n);
     g->reply.ids = !job_reads_bytes(g->in->spec);
     for (int i = 0; i < g->p->n; i++) {
         prompts_at(g->p, i, &size);
         if (size > most) most = size;
     }
-    if (infer_work_init(&g->work, g->in, g->writer, e) || request_init(&g->request, most, e))
-        return -1;
-    g->request.tokenizer = g->in->tokenizer;
-    g->request.no_tokenizer = g->in->no_tokenizer;
-    g->request.chat = g->in->chat;
+    if (infer_work_init(g->work, g->in, g->writer, e)) return -1;
+    for (int k = 0; k < g->n; k++) {
+        struct request *r = &g->turn[k].request;
+        if (request_init(r, most, e)) return -1;
+        r->tokenizer = g->in->tokenizer;
+        r->no_tokenizer = g->in->no_tokenizer;
+        r->chat = g->in->chat;
+    }
     g->reply.tokenizer = g->in->tokenizer;
     g->reply.created = g->in->chat.submitted_s;
     if (!g->writer) return 0;
@@ -127,26 +253,29 @@ static void generator_close(struct generator *g)
     results_close(&g->results);
     artifact_drop(&g->out);
     reply_fini(&g->reply);
-    request_fini(&g->request);
-    infer_work_fini(&g->work);
+    for (int k = 0; k < g->n; k++) {
+        infer_answer_fini(&g->turn[k].answer);
+        request_fini(&g->turn[k].request);
+    }
+    infer_work_fini(g->work, g->n);
+    for (int i = 0; g->held && i < g->p->n; i++) free(g->held[i].lines);
+    free(g->held);
+    free(g->answered);
 }
 
-/* What an earlier attempt has answered, from rank 0 to everyone; [n] is the caller's to free. */
-static uint8_t *share_answered(struct generator *g, struct err *e)
+/* What an earlier attempt has answered, from rank 0 to everyone. */
+static int share_answered(struct generator *g, struct err *e)
 {
     const struct model *m = g->in->model;
     const int64_t n = g->p->n;
-    uint8_t *answered = calloc((size_t)n + 1, 1);
-    if (!answered) {
-        err_set(e, ERR_IO, "out of memory for %lld requests", (long long)n);
-        return NULL;
-    }
-    if (g->batch && g->writer) memcpy(answered, g->results.answered, (size_t)n);
-    if (!g->batch || !m->comm ||
-        !comm_broadcast(m->comm, PURPOSE_CONTROL, 0, answered, n, m->bounce, e))
-        return answered;
-    free(answered);
-    return NULL;
+    g->answered = calloc((size_t)n + 1, 1);
+    if (!g->answered) return err_set(e, ERR_IO, "out of memory for %lld requests", (long long)n);
+    if (!g->batch) return 0;
+    if (g->writer) memcpy(g->answered, g->results.answered, (size_t)n);
+    if (m->comm && comm_broadcast(m->comm, PURPOSE_CONTROL, 0, g->answered, n, m->bounce, e))
+        return -1;
+    for (int64_t i = 0; i < n; i++) g->n_done += g->answered[i];
+    return 0;
 }
 
 /* The states after the prompt. A context is one: of one prompt. */
@@ -154,8 +283,8 @@ static int save_context(struct generator *g, struct err *e)
 {
     const struct context *before = g->in->context;
     struct artifact_done *done = &g->text->context;
-    struct context c = {.n_tokens = g->request.n_tokens + (before ? before->n_tokens : 0),
-                        .states = g->work.states};
+    struct context c = {.n_tokens = g->turn[0].request.n_tokens + (before ? before->n_tokens : 0),
+                        .states = g->work[0].states};
     if (g->p->n != 1 || g->batch)
         return err_field(e, ERR_INVALID, "context.save",
                          "context.save leaves the context of one prompt, not of %lld",
@@ -163,7 +292,7 @@ static int save_context(struct generator *g, struct err *e)
     snprintf(c.model, sizeof c.model, "%s", g->in->digest);
     if (!g->writer) return 0;
     if (artifact_path(g->in->job_dir, "context.safetensors", done, e)) return -1;
-    if (context_write(done->path, &g->work.layout, &c, e)) return -1;
+    if (context_write(done->path, &g->work[0].layout, &c, e)) return -1;
     return artifact_describe(done, e);
 }
 
@@ -187,29 +316,26 @@ static int finish(struct generator *g, struct err *e)
 int infer_generate(const struct infer *in, const struct prompts *p, struct infer_text *out,
                    struct err *e)
 {
-    struct generator g = {.in = in,
-                          .p = p,
-                          .batch = in->spec->input.source.format == DATA_OPENAI_BATCH,
-                          .writer = in->model->sp.shard.r == 0,
-                          .results = {.fd = -1},
-                          .text = out};
-    uint8_t *answered = NULL;
+    struct generator *g = calloc(1, sizeof *g);
     int rc = -1;
     *out = (struct infer_text){.n_prompts = p->n, .ledger_equal = true};
-    if (generator_open(&g, e) || !(answered = share_answered(&g, e))) goto out;
+    if (!g) return err_set(e, ERR_IO, "out of memory for %lld prompts", (long long)p->n);
+    g->in = in;
+    g->p = p;
+    g->batch = in->spec->input.source.format == DATA_OPENAI_BATCH;
+    g->writer = in->model->sp.shard.r == 0;
+    g->results.fd = -1;
+    g->text = out;
+    if (generator_open(g, e) || share_answered(g, e)) goto out;
     in->model->progress = in->progress;
-    for (int i = 0; i < p->n; i++) out->n_resumed += answered[i];
+    out->n_resumed = g->n_done;
     progress_begin(in->progress, PROGRESS_REQUESTS, (double)p->n, (double)out->n_resumed);
-    for (int i = 0, n = (int)out->n_resumed; i < p->n; i++) {
-        if (answered[i]) continue;
-        if (infer_check_unit(in, g.results.fd, e) || one_prompt(&g, i, e)) goto out;
-        progress_at(in->progress, ++n);
-    }
-    rc = finish(&g, e);
+    if (answer_all(g, e)) goto out;
+    rc = finish(g, e);
     if (!rc) progress_end(in->progress);
 out:
-    free(answered);
-    generator_close(&g);
+    generator_close(g);
+    free(g);
     if (rc) infer_text_fini(out);
     return rc;
 }

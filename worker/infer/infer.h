@@ -5,7 +5,11 @@
  * ones are stored in turn, CACHE_BLOCK tokens a rank (2408.04093's tree decoding, merged in rank
  * order). Every rank gets the same logits and chooses the same token; the choices are compared, 8
  * bytes to each other rank, and a rank whose choice differs is named. n continuations of a prompt
- * share its prefill: the cache is rewound to the prompt's end before each. */
+ * share its prefill: the cache is rewound to the prompt's end before each.
+ *
+ * Several requests (plan->batch) are answered at once: each has a cache, a sampler and memory for
+ * its answer, and a pass over the weights is for the next token of all of them. What one of them is
+ * answered does not depend on the others. */
 #ifndef SEQD_INFER_INFER_H
 #define SEQD_INFER_INFER_H
 
@@ -42,25 +46,37 @@ struct infer {
 enum infer_finish { FINISH_STOP, FINISH_LENGTH };
 const char *infer_finish_name(enum infer_finish f); /* "stop", "length" */
 
-/* ---- one request (answer.c) ------------------------------------------------------------------ */
+/* ---- requests (answer.c) --------------------------------------------------------------------- */
 
-/* Set up once for a job, in the plan's memory. */
+struct infer_answer;
+
+/* What answers one request at a time. Set up once for a job, in the plan's memory. */
 struct infer_work {
+    int slot; /* of the plan's caches */
     struct sampler sampler;
     float *logits, *first;  /* [V] of the token to come; those after the prompt */
     int32_t *tokens;        /* [sampling.max_tokens] */
     double *logprob;        /* the same; NULL unless this rank reports */
     struct sample_top *top; /* the same times a request's logprobs, at most n_top */
     int n_top;              /* -1: the job reports no log-probabilities */
-    int64_t n_choices;      /* of the request at work, of all its continuations */
-    struct request request; /* that one */
     struct spell spell;     /* of the continuation at work, with a tokenizer */
     struct context_layout layout;
     char *states; /* linear attention: after the prompt, which a continuation changes; NULL: none */
+
+    struct request request;   /* the one at work */
+    struct infer_answer *out; /* borrowed: its answer; NULL: none is at work */
+    bool done;                /* which is complete */
+    int64_t sequence, n;      /* which continuation, and its tokens so far */
+    int64_t stopped, cut;     /* what the last one left of it: see take_text */
+    double part;              /* of the request's work, which progress has been told of */
+    /* What this rank should have moved for it since infer_settle. */
+    struct comm_count want[PURPOSE_N];
+    int64_t n_choices, n_passes;
 };
-/* reports: rank 0, which also keeps log-probabilities where they are asked for. */
+/* w: [plan->batch], one for each slot. reports: rank 0, which also keeps log-probabilities where
+ * they are asked for. */
 int infer_work_init(struct infer_work *w, const struct infer *in, bool reports, struct err *e);
-void infer_work_fini(struct infer_work *w);
+void infer_work_fini(struct infer_work *w, int n);
 
 /* Tokens with their log-probabilities under the model's own distribution. */
 struct infer_tokens {
@@ -86,13 +102,29 @@ struct infer_answer {
     struct infer_choice *choice; /* owned, [n] */
     int64_t n, n_generated;
     struct infer_pace prefill;  /* the prompt's pass through the layers */
-    struct infer_pace decode;   /* tokens after each first one: choosing it and its pass */
+    struct infer_pace decode;   /* infer_answer: tokens after each first one, chosen and passed */
     struct infer_tokens prompt; /* with echo and logprobs: of the prompt, entry 0 has none */
     bool ledger_equal;
 };
-/* Collective; every rank has the same request, which is not refused. fails: ERR_TOO_LARGE when the
- * prompt is longer than the plan's sequence, naming data.seq_len; ERR_CORRUPT when logits are not
- * finite, and when a rank chose another token than the others. */
+/* The calls below are collective; every rank has the same requests, none of them refused. On an
+ * error the caller ends all answers. */
+
+/* The prompt of a request that is at work in w from here on: it goes through the layers, and *out
+ * is its answer once w->done, which the caller ends. fails: ERR_TOO_LARGE when the prompt is longer
+ * than the plan's sequence, naming data.seq_len; ERR_CORRUPT when log-probabilities of an echoed
+ * prompt are not finite. */
+int infer_begin(const struct infer *in, struct infer_work *w, const struct request *r,
+                struct infer_answer *out, struct err *e);
+/* One token of each of w [n] that is at work, and one pass for all that continue. decode: what that
+ * took is added. fails: ERR_CORRUPT when logits are not finite, and when a rank chose another token
+ * than the others. */
+int infer_step(const struct infer *in, struct infer_work *w, int n, struct infer_pace *decode,
+               struct err *e);
+/* Has this rank moved since infer_at what w [n] ask for and nothing else, to the byte? Before the
+ * next infer_at. Local. */
+bool infer_settle(const struct infer *in, struct infer_work *w, int n);
+
+/* The whole answer of one request, in w[0]. */
 int infer_answer(const struct infer *in, struct infer_work *w, const struct request *r,
                  struct infer_answer *out, struct err *e);
 void infer_answer_fini(struct infer_answer *a);

@@ -92,6 +92,8 @@ static int note(struct results *r, const char *text, size_t size)
     const char *request = prompts_at(r->p, (int)l.number, &n);
     if (request_id(request, n, id, NULL) || strcmp(id, l.id)) return -1;
     r->answered[l.number] = 1;
+    r->mixed |= l.number < r->last;
+    r->last = l.number;
     r->n_answered++;
     r->n_refused += l.refused;
     r->n_prompt_tokens += l.usage[0];
@@ -145,7 +147,7 @@ int results_open(struct results *r, const char *job_dir, const struct prompts *p
 {
     struct sha256 sha;
     char hex[SHA256_HEX];
-    *r = (struct results){.fd = -1, .p = p};
+    *r = (struct results){.fd = -1, .p = p, .last = -1};
     sha256_init(&sha);
     sha256_add(&sha, p->end, (size_t)p->n * sizeof *p->end);
     sha256_add(&sha, p->text, (size_t)(p->n ? p->end[p->n - 1] : 0));
@@ -189,21 +191,40 @@ int results_add(struct results *r, int i, const char *line, int64_t size, struct
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-/* The journal's lines, all of them or those of refused requests. */
-static int copy_lines(struct artifact *a, const char *text, size_t size, bool refused,
-                      struct err *e)
+/* Where the lines of a journal begin, by request; [n] is the caller's to free. */
+static size_t *find_lines(const struct results *r, const char *text, size_t size, struct err *e)
 {
     struct result_line l;
-    if (!refused) return artifact_write(a, text, size, e);
-    for (size_t at = 0, next; at < size; at = next) {
-        const char *nl = memchr(text + at, '\n', size - at);
-        assert(nl);
-        next = (size_t)(nl - text) + 1;
-        if (!read_line(text + at, next - 1 - at, &l) && l.refused &&
-            artifact_write(a, text + at, next - at, e))
-            return -1;
+    size_t *from = calloc((size_t)r->p->n + 1, sizeof *from);
+    if (!from) {
+        err_set(e, ERR_IO, "out of memory for %d requests", r->p->n);
+        return NULL;
     }
-    return 0;
+    for (size_t at = 0; at < size;) {
+        const char *nl = memchr(text + at, '\n', size - at);
+        const int bad = read_line(text + at, (size_t)(nl - text) - at, &l);
+        assert(!bad && l.number >= 0 && l.number < r->p->n);
+        from[l.number] = at;
+        at = (size_t)(nl - text) + 1;
+    }
+    return from;
+}
+
+/* The journal's lines in the order of the requests, all of them or those of refused ones. */
+static int copy_lines(const struct results *r, struct artifact *a, const char *text, size_t size,
+                      bool refused, struct err *e)
+{
+    struct result_line l;
+    size_t *from = find_lines(r, text, size, e);
+    int rc = from ? 0 : -1;
+    for (int i = 0; i < r->p->n && !rc; i++) {
+        const char *line = text + from[i];
+        const size_t n = (size_t)((const char *)memchr(line, '\n', size - from[i]) - line);
+        if (!refused || (!read_line(line, n, &l) && l.refused))
+            rc = artifact_write(a, line, n + 1, e);
+    }
+    free(from);
+    return rc;
 }
 
 static int publish_copy(const struct results *r, const char *job_dir, const char *name,
@@ -215,7 +236,7 @@ static int publish_copy(const struct results *r, const char *job_dir, const char
     const char *text = map(r->fd, &size, &none);
     int rc = -1;
     if (!text) return err_set(e, ERR_IO, "%s", *none.text ? none.text : "the journal is empty");
-    if (!artifact_open(&a, job_dir, name, e) && !copy_lines(&a, text, size, refused, e) &&
+    if (!artifact_open(&a, job_dir, name, e) && !copy_lines(r, &a, text, size, refused, e) &&
         !artifact_finish(&a, e)) {
         *done = a.done;
         rc = 0;
@@ -225,11 +246,13 @@ static int publish_copy(const struct results *r, const char *job_dir, const char
     return rc;
 }
 
-/* As another name of the journal; as a copy where the file system has no links. */
+/* As another name of the journal; as a copy where the file system has no links, and where lines
+ * are in another order. */
 static int publish(const struct results *r, const char *job_dir, struct artifact_done *done,
                    struct err *e)
 {
     char tmp[FILE_PATH_SIZE];
+    if (r->mixed) return publish_copy(r, job_dir, "results.jsonl", false, done, e);
     if (artifact_path(job_dir, "results.jsonl", done, e) || file_join(tmp, e, "%s.tmp", done->path))
         return -1;
     if (file_remove(tmp, e)) return -1;

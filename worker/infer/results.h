@@ -1,11 +1,12 @@
 /* results.h: the answers of a batch, every request exactly once over any number of attempts.
  *
- * DIR/batch-DIGEST.jsonl is a journal: one line of reply_batch per request, fsynced before the next
- * request begins. DIGEST is of the requests, so that a batch that was edited meanwhile starts
- * again. An attempt that finds a journal keeps its whole lines, cuts off what a crash left half
- * written and continues with the requests that have no line. When every request has one, the
- * journal becomes the artifact results.jsonl (a hard link to it), and the lines of refused requests
- * errors.jsonl too. Requests are known by their custom_id. Rank 0 only. */
+ * DIR/batch-DIGEST.jsonl is a journal: one line of reply_batch per request, fsynced before another
+ * one begins in its place. DIGEST is of the requests, so that a batch that was edited meanwhile
+ * starts again. An attempt that finds a journal keeps its whole lines, cuts off what a crash left
+ * half written and continues with the requests that have no line. When every request has one, the
+ * journal becomes the artifact results.jsonl (a hard link to it; a copy in the order of the
+ * requests where several were answered at once and ended in another order), and the lines of
+ * refused requests errors.jsonl too. Requests are known by their custom_id. Rank 0 only. */
 #ifndef SEQD_INFER_RESULTS_H
 #define SEQD_INFER_RESULTS_H
 
@@ -17,6 +18,8 @@ struct results { /* {.fd = -1}: closed */
     char path[FILE_PATH_SIZE]; /* of the journal */
     const struct prompts *p;   /* borrowed */
     uint8_t *answered;         /* owned, [p->n] */
+    int64_t last;              /* the request of the last line; -1: there is none */
+    bool mixed;                /* lines are not in the order of the requests */
     int64_t n_answered, n_refused;
     int64_t n_prompt_tokens, n_tokens; /* of the answers, as their usage says */
 };

@@ -136,9 +136,10 @@ int model_set_seq(struct model *m, int64_t S, struct err *e)
     if (S > p->S)
         return err_set(e, ERR_TOO_LARGE, "a sequence of %lld tokens; planned for %lld",
                        (long long)S, (long long)p->S);
-    m->cache_used = m->n_decoded = 0;
+    m->cache[m->slot].used = m->cache[m->slot].n_decoded = 0;
     if (p->grid[0]) return model_set_grid(m, p->grid[0], S / p->grid[0], e);
     if (plan_shard(p, S, m->rank, &m->sp.shard, e)) return -1;
+    m->cache[m->slot].shard = m->sp.shard;
     section_resize(m);
     if (rope_by_length(&m->shape)) set_frequencies(m, S);
     return 0;
@@ -188,9 +189,8 @@ struct tensor model_rows(const struct model *m, void *base, int64_t cols)
 }
 
 /* Valid rows come first on every rank, whatever the layout: positions ascend with the row. */
-int64_t model_prompt_rows(const struct model *m)
+int64_t model_prompt_rows(const struct shard *sh)
 {
-    const struct shard *sh = &m->sp.shard;
     int64_t n = 0;
     for (int i = 0; i < sh->n_segs; i++) {
         const int64_t left = sh->S - sh->pos[i];
@@ -201,8 +201,9 @@ int64_t model_prompt_rows(const struct model *m)
 
 void model_rewind(struct model *m)
 {
-    m->cache_used = model_prompt_rows(m);
-    m->n_decoded = 0;
+    struct model_cache *c = &m->cache[m->slot];
+    c->used = model_prompt_rows(&c->shard);
+    c->n_decoded = 0;
 }
 
 static int sync(struct model *m, struct err *e)
@@ -392,17 +393,44 @@ static bool stores(const struct model *m, int64_t i)
     return i / CACHE_BLOCK % m->plan->sp == m->rank;
 }
 
+void model_use(struct model *m, int slot)
+{
+    assert(slot >= 0 && slot < m->plan->batch);
+    m->slot = slot;
+}
+
+int model_decode_all(struct model *m, const struct model_next *next, int n, struct err *e)
+{
+    struct section_row row[JOB_MAX_BATCH];
+    assert(m->plan->cache_rows && n > 0 && n <= m->plan->batch);
+    for (int i = 0; i < n; i++) {
+        const struct model_cache *c = &m->cache[next[i].slot];
+        row[i] = (struct section_row){.slot = next[i].slot,
+                                      .token = next[i].token,
+                                      .pos = m->carry.n_tokens + c->shard.S + c->n_decoded,
+                                      .own = stores(m, c->n_decoded)};
+        if (c->n_decoded >= m->plan->n_decode)
+            return err_set(e, ERR_TOO_LARGE, "the cache was planned for %lld new tokens",
+                           (long long)m->plan->n_decode);
+    }
+    if (section_decode(m, row, n, e)) return -1;
+    for (int i = 0; i < n; i++) {
+        m->cache[row[i].slot].n_decoded++;
+        m->cache[row[i].slot].used += row[i].own;
+    }
+    return 0;
+}
+
+int model_decoded(struct model *m, int from, int n, struct tensor *logits, struct err *e)
+{
+    assert(n <= m->plan->loss_chunk);
+    *logits = section_logits(m, from, n);
+    return sync(m, e);
+}
+
 int model_decode(struct model *m, int32_t token, struct tensor *logits, struct err *e)
 {
-    const int64_t pos = m->sp.shard.S + m->n_decoded;
-    const bool own = stores(m, m->n_decoded);
-    assert(m->plan->cache_rows);
-    if (m->n_decoded >= m->plan->n_decode)
-        return err_set(e, ERR_TOO_LARGE, "the cache was planned for %lld new tokens",
-                       (long long)m->plan->n_decode);
-    if (section_decode(m, token, m->carry.n_tokens + pos, own, e)) return -1;
-    m->n_decoded++;
-    m->cache_used += own;
-    *logits = section_logits(m, 0, 1);
-    return sync(m, e);
+    const struct model_next next = {m->slot, token};
+    if (model_decode_all(m, &next, 1, e)) return -1;
+    return model_decoded(m, 0, 1, logits, e);
 }

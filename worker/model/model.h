@@ -46,6 +46,13 @@ struct model_options {
     void *params;            /* NULL: the plan's PLAN_PARAMS; else weights that the caller owns */
 };
 
+/* generate: what one of the plan's caches holds. */
+struct model_cache {
+    struct shard shard; /* of the prompt */
+    int64_t used;       /* rows that hold a token */
+    int64_t n_decoded;  /* tokens after the prompt so far */
+};
+
 struct model {
     struct model_shape shape;
     const struct plan *plan;
@@ -88,8 +95,8 @@ struct model {
     struct batch batch; /* the plan's arrays in the host's memory, which the caller fills */
     /* be->own_memory: the arrays of operations, and the batch at hand there: model_place. */
     struct batch room, there;
-    int64_t cache_used;             /* generate: rows of the cache that hold a token */
-    int64_t n_decoded;              /* generate: tokens after the prompt so far */
+    struct model_cache cache[JOB_MAX_BATCH]; /* plan->batch of them */
+    int slot;                                /* which of them a forward pass fills */
     int64_t arena_end, segment_end; /* end of the last byte placed, as this code counts them */
     int64_t placed_size;            /* both in whole pages: the high-water mark */
     int64_t host_end;               /* likewise of the host's part */
@@ -224,9 +231,23 @@ int model_sum_bucket(struct model *m, int bucket, bool everywhere, float *x, str
  * Ranks take turns in storing keys and values, CACHE_BLOCK tokens each. Collective; every rank
  * passes the same token. fails: ERR_TOO_LARGE after plan->n_decode tokens. */
 int model_decode(struct model *m, int32_t token, struct tensor *logits, struct err *e);
-/* Forgets what was decoded: the cache holds the prompt of the last model_forward again, and the
+/* Forgets what was decoded: the cache holds the prompt of its last model_forward again, and the
  * next token follows it. */
 void model_rewind(struct model *m);
+
+/* Of several caches (plan->batch) the one that the calls above are about, model_forward and
+ * section_state too, until the next call; 0 at first. The others keep what they hold. */
+void model_use(struct model *m, int slot);
+/* The next token of several sequences in one pass over the weights; no slot twice. Each has the
+ * bits that model_decode gives it alone. */
+struct model_next {
+    int slot;
+    int32_t token;
+};
+int model_decode_all(struct model *m, const struct model_next *next, int n, struct err *e);
+/* Their logits: of next[from] to next[from + n - 1], n <= plan->loss_chunk, [n, V], which live
+ * until the next call. */
+int model_decoded(struct model *m, int from, int n, struct tensor *logits, struct err *e);
 
 /* ---- inside worker/model --------------------------------------------------------------------- */
 
@@ -258,6 +279,6 @@ int model_reduce(struct model *m, int bucket, bool last, struct err *e);
 /* Where the embedding's own gradient is summed. */
 float *model_embed_grad(struct model *m);
 /* Rows of the sequence that this rank has, without padding. */
-int64_t model_prompt_rows(const struct model *m);
+int64_t model_prompt_rows(const struct shard *sh);
 
 #endif

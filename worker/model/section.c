@@ -51,6 +51,29 @@ static char *address(const struct model *m, const struct here *h, const struct p
     return NULL;
 }
 
+/* The state of an operation in the cache of a slot. */
+static char *state_at(const struct model *m, const struct here *h, int op, int slot)
+{
+    const struct place *x = &h->s->at.state[op];
+    char *first = address(m, h, x, false);
+    return first ? first + slot * state_stride(x) : NULL;
+}
+
+/* Row k of a slot's keys and values of which `first` are the first cache's. */
+static char *cache_row(const struct model *m, const struct tensor *first, int slot, int64_t k)
+{
+    const int64_t row = first->cols * dtype_size(first->dtype);
+    return (char *)first->data + (slot * cache_stride(&m->plan->extent) + k) * row;
+}
+
+/* New keys and values: of one sequence where they stay; of several side by side after the caches,
+ * and cache_of_row() puts them there. */
+static int64_t new_rows_at(const struct model *m)
+{
+    if (m->plan->batch > 1) return m->plan->batch * cache_stride(&m->plan->extent);
+    return m->cache[0].used;
+}
+
 static bool in_parts(enum rows_id rows)
 {
     return rows == ROWS_COND || rows == ROWS_TEXT;
@@ -73,8 +96,10 @@ static struct tensor tensor_at(const struct model *m, const struct here *h, int 
     if (x->state) rows = f->parts;
     if (x->form) rows = 1;
     if (h->s->steps.piece[base] && rows > m->plan->mlp_chunk) rows = m->plan->mlp_chunk;
-    if (h->one && at->value[base].where == PLACE_CACHE && !grad)
-        data += m->cache_used * x->cols * dtype_size(t);
+    if (at->value[base].where == PLACE_CACHE && !grad) {
+        const int64_t row = h->one ? new_rows_at(m) : m->slot * cache_stride(&m->plan->extent);
+        data += row * x->cols * dtype_size(t);
+    }
     const struct tensor all = tensor_of(t, data, rows, x->cols, x->cols);
     return tensor_sub(all, 0, rows, own->view_of == PROG_NONE ? 0 : own->view_col, own->cols);
 }
@@ -136,23 +161,84 @@ static void set_scratch(struct model *m, const struct here *h, const struct step
     scratch_reset(f);
 }
 
-/* Position of row k of this rank's cache: rows of the prompt ascend, and so do the blocks of new
- * tokens that it stores (model.c). */
-static int64_t cache_pos(const struct model *m, int64_t k, int64_t prompt)
+/* Position of row k of this rank's part of a cache: rows of the prompt ascend, and so do the blocks
+ * of new tokens that it stores (model.c). */
+static int64_t cache_pos(const struct model *m, const struct shard *sh, int64_t k, int64_t prompt)
 {
-    if (k < prompt) return shard_pos(&m->sp.shard, k);
+    if (k < prompt) return shard_pos(sh, k);
     const int64_t block = (k - prompt) / CACHE_BLOCK;
-    return m->sp.shard.S + (block * m->plan->sp + m->rank) * CACHE_BLOCK +
-           (k - prompt) % CACHE_BLOCK;
+    return sh->S + (block * m->plan->sp + m->rank) * CACHE_BLOCK + (k - prompt) % CACHE_BLOCK;
 }
 
 /* What the new token sees of a layer's cache: all of it, or the end that a window leaves. */
-static struct tensor visible_cache(const struct model *m, const struct op *o, struct tensor all)
+static struct tensor visible_cache(const struct model *m, const struct op *o,
+                                   const struct model_cache *c, struct tensor all)
 {
-    const int64_t pos = m->sp.shard.S + m->n_decoded, prompt = model_prompt_rows(m);
+    const int64_t pos = c->shard.S + c->n_decoded, prompt = model_prompt_rows(&c->shard);
     int64_t first = o->u.attn.window > 0 ? all.rows : 0;
-    while (first > 0 && cache_pos(m, first - 1, prompt) > pos - o->u.attn.window) first--;
+    while (first > 0 && cache_pos(m, &c->shard, first - 1, prompt) > pos - o->u.attn.window)
+        first--;
     return tensor_sub(all, first, all.rows - first, 0, all.cols);
+}
+
+/* What sequence i's new token sees, its own key and value too if this rank keeps them: kv are the
+ * new ones of all. */
+static struct tensor cache_of_row(struct model *m, const struct here *h, const struct op *o, int i,
+                                  struct tensor kv)
+{
+    const struct section_row *row = &m->prog.row[i];
+    const struct model_cache *c = &m->cache[row->slot];
+    struct tensor first = kv;
+    first.data = address(m, h, &h->s->at.value[prog_base(h->p, o->in[1])], false);
+    first.ld = first.cols;
+    char *const own = cache_row(m, &first, row->slot, c->used);
+    const char *const made = (char *)kv.data + i * kv.ld * dtype_size(kv.dtype);
+    if (row->own && own != made) m->be->ops->copy(m->be, own, made, kv.cols * dtype_size(kv.dtype));
+    return visible_cache(m, o, c,
+                         tensor_of(kv.dtype, cache_row(m, &first, row->slot, 0), c->used + row->own,
+                                   kv.cols, kv.cols));
+}
+
+enum { OP_VALUES = OP_INS + OP_OUTS };
+
+static int value_of(const struct op *o, int k)
+{
+    return k < OP_INS ? o->in[k] : o->out[k - OP_INS];
+}
+
+/* The values of an operation: all rows, or row i of them. States and what has another form are no
+ * rows of tokens. */
+static void set_values(struct frame *f, const struct op *o, const struct tensor *all, int i)
+{
+    for (int k = 0; k < OP_VALUES; k++) {
+        const int v = value_of(o, k);
+        if (v == PROG_NONE) continue;
+        const struct value *x = &f->p->value[prog_base(f->p, v)];
+        const bool whole = i < 0 || !all[k].data || x->state || x->form;
+        f->value[v] = whole ? all[k] : tensor_sub(all[k], i, 1, 0, all[k].cols);
+    }
+}
+
+/* An operation that looks back, of each sequence's row by itself: each has a cache of its own. */
+static int decode_rows(struct model *m, const struct here *h, int op, struct err *e)
+{
+    struct frame *f = &m->prog.frame;
+    const struct op *o = &h->p->op[op];
+    struct tensor all[OP_VALUES] = {0};
+    int rc = 0;
+    for (int k = 0; k < OP_VALUES; k++)
+        if (value_of(o, k) != PROG_NONE) all[k] = f->value[value_of(o, k)];
+    f->rows[ROWS_T].n = 1;
+    for (int i = 0; i < m->prog.n_rows && !rc; i++) {
+        set_values(f, o, all, i);
+        scratch_reset(f);
+        if (op_rules[o->kind]->cache == CACHE_ROWS) f->cache = cache_of_row(m, h, o, i, all[1]);
+        f->state = state_at(m, h, op, m->prog.row[i].slot);
+        rc = op_table[o->kind]->decode(f, o, e);
+    }
+    f->rows[ROWS_T].n = m->prog.n_rows;
+    set_values(f, o, all, -1);
+    return rc;
 }
 
 static int run_op(struct model *m, const struct here *h, const struct step *s, struct err *e)
@@ -162,14 +248,7 @@ static int run_op(struct model *m, const struct here *h, const struct step *s, s
     const struct op_row *row = op_table[o->kind];
     if (s->kind == STEP_BACKWARD) return row->backward(f, o, s, e);
     if (!h->one || !row->decode) return row->forward(f, o, e);
-    if (op_rules[o->kind]->cache == CACHE_ROWS) {
-        const int64_t rows = m->cache_used + m->prog.own;
-        const struct tensor kv = f->value[o->in[1]];
-        char *at = address(m, h, &h->s->at.value[prog_base(h->p, o->in[1])], false);
-        f->cache = visible_cache(m, o, tensor_of(kv.dtype, at, rows, kv.cols, kv.cols));
-    }
-    f->state = address(m, h, &h->s->at.state[s->op], false);
-    return row->decode(f, o, e);
+    return decode_rows(m, h, s->op, e);
 }
 
 /* A layer's part of what enters and leaves the sequence at its two ends. */
@@ -186,7 +265,7 @@ static void set_carry(struct model *m, const struct here *h, const struct step *
     f->carry_in = carried(m, m->carry.in);
     f->carry_out = carried(m, m->carry.out);
     if (m->plan->kind == JOB_GENERATE && op_rules[h->p->op[s->op].kind]->cache == CACHE_STATE)
-        f->carry_out = address(m, h, &h->s->at.state[s->op], false);
+        f->carry_out = state_at(m, h, s->op, m->slot);
 }
 
 struct piece_run {
@@ -276,8 +355,8 @@ static int share_states(struct model *m, const struct here *h, struct err *e)
     for (int i = 0; i < h->p->n_ops; i++) {
         const struct place *x = &h->s->at.state[i];
         if (op_rules[h->p->op[i].kind]->cache != CACHE_STATE) continue;
-        if (comm_broadcast_tensor(m->comm, PURPOSE_STATE, m->plan->sp - 1, address(m, h, x, false),
-                                  x->size, m->bounce, e))
+        if (comm_broadcast_tensor(m->comm, PURPOSE_STATE, m->plan->sp - 1,
+                                  state_at(m, h, i, m->slot), x->size, m->bounce, e))
             return -1;
     }
     return 0;
@@ -458,8 +537,7 @@ char *section_state(struct model *m, int l)
 {
     const struct here h = section_at(m, l + 1);
     for (int i = 0; i < h.p->n_ops; i++)
-        if (op_rules[h.p->op[i].kind]->cache == CACHE_STATE)
-            return address(m, &h, &h.s->at.state[i], false);
+        if (op_rules[h.p->op[i].kind]->cache == CACHE_STATE) return state_at(m, &h, i, m->slot);
     return NULL;
 }
 
@@ -473,21 +551,30 @@ bool section_windowed(const struct model *m)
     return false;
 }
 
-/* ---- one token ------------------------------------------------------------------------------- */
+/* ---- one token of each sequence -------------------------------------------------------------- */
 
-int section_decode(struct model *m, int32_t token, int64_t pos, bool own, struct err *e)
+static void place_rows(struct section_state *s, const struct section_row *row, int n)
+{
+    s->row = row;
+    s->n_rows = n;
+    for (int i = 0; i < n; i++) {
+        s->token[i] = row[i].token;
+        s->pos[i] = row[i].pos;
+    }
+}
+
+int section_decode(struct model *m, const struct section_row *row, int n, struct err *e)
 {
     struct section_state *s = &m->prog;
-    s->token = token;
-    s->pos = pos;
+    place_rows(s, row, n);
     if (m->be->own_memory) {
-        m->be->ops->upload(m->be, s->one[0].ids, &token, sizeof token);
-        m->be->ops->upload(m->be, s->one[0].pos, &pos, sizeof pos);
+        assert(n <= m->plan->T);
+        m->be->ops->upload(m->be, s->one[0].ids, s->token, n * (int64_t)sizeof *s->token);
+        m->be->ops->upload(m->be, s->one[0].pos, s->pos, n * (int64_t)sizeof *s->pos);
     }
     s->frame.host = &s->one[1];
     const struct batch *b = &s->one[m->be->own_memory ? 0 : 1];
-    set_rows(m, 1);
-    m->prog.own = own;
+    set_rows(m, n);
     for (int i = 0; i <= m->shape.n_layers + 1; i++) {
         struct here h = section_at(m, i);
         h.one = true;

@@ -20,6 +20,14 @@ struct section_watch {
     int64_t n_ops, first; /* operations so far; the first that left some, as finite.c has it */
 };
 
+/* decode: one sequence's new token. */
+struct section_row {
+    int slot; /* its cache */
+    int32_t token;
+    int64_t pos;
+    bool own; /* this rank keeps its key and value */
+};
+
 /* What a model has beside struct model's own. */
 struct section_state {
     struct sections all;
@@ -34,11 +42,12 @@ struct section_state {
     double *nll, *inv_freq; /* as operations have them */
     char *stage;            /* PLAN_STAGE; NULL: none */
     int64_t stage_size;
-    struct batch one[2]; /* decode: the new token, as operations read it and as the host does */
-    int32_t token;
-    int64_t pos;
+    struct batch one[2]; /* decode: the new tokens, as operations read them and as the host does */
+    int32_t token[JOB_MAX_BATCH];
+    int64_t pos[JOB_MAX_BATCH];
+    const struct section_row *row; /* of each: borrowed while they are decoded */
+    int n_rows;
     int64_t grid[2];            /* of the sequence at hand */
-    bool own;                   /* decode: this rank keeps the new token's keys and values */
     char *carries, *carry_pass; /* LASP in time: PLAN_CARRY, PLAN_CARRY_PASS */
     float *velocity, *plane;    /* sampling: PLAN_VELOCITY, PLAN_PLANE */
     struct section_watch watch;
@@ -53,7 +62,7 @@ struct here {
     int b; /* its number */
     const struct program *p;
     const struct section *s;
-    bool one; /* a single new token */
+    bool one; /* a single new token of each sequence */
 };
 struct here section_at(const struct model *m, int b);
 
@@ -85,9 +94,9 @@ struct tensor section_states(struct model *m);
 struct tensor section_normed(struct model *m, int64_t row0, int64_t n);
 struct tensor section_logits(struct model *m, int64_t row0, int64_t n);
 struct tensor section_hidden(struct model *m);
-/* generate: the state of layer l after the context; NULL: it has none. */
+/* generate: the state of layer l after the context in m->slot; NULL: it has none. */
 char *section_state(struct model *m, int l);
-/* One token at `pos`; own: this rank keeps its key and value. */
-int section_decode(struct model *m, int32_t token, int64_t pos, bool own, struct err *e);
+/* The next token of n sequences, each with a cache of its own. */
+int section_decode(struct model *m, const struct section_row *row, int n, struct err *e);
 
 #endif

@@ -122,7 +122,7 @@ static void place_tokens(struct model *m)
     place_array(m, PLAN_HI, 8 * T, &r->hi, &b->hi);
     place_array(m, PLAN_TYPES, 4 * T, &r->types, &b->types);
     m->prog.one[0] = (struct batch){.ids = r->ids, .pos = r->pos};
-    m->prog.one[1] = (struct batch){.ids = &m->prog.token, .pos = &m->prog.pos};
+    m->prog.one[1] = (struct batch){.ids = m->prog.token, .pos = m->prog.pos};
 }
 
 static void place_latents(struct model *m)

@@ -3,6 +3,7 @@
 #include <string.h>
 #include "worker/family/family.h"
 #include "worker/plan/rules.h"
+#include "worker/program/rope.h"
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
 
@@ -91,6 +92,41 @@ static int check_prompts(const struct job_spec *s, struct err *e)
                      "a generate job reads text, jsonl or openai_batch");
 }
 
+/* ---- several prompts at once ----------------------------------------------------------------- */
+
+static int refuse_batch(const struct job_spec *s, enum err_code code, const char *why,
+                        struct err *e)
+{
+    return err_field(e, code, "infer.batch", "infer.batch %d: %s", s->infer.batch, why);
+}
+
+/* Each prompt must be answered as it is alone. */
+static int check_batch(const struct job_spec *s, struct err *e)
+{
+    if (s->infer.batch <= 1) return 0;
+    if (!*spec_text(s, s->input.source.path) || s->input.source.format == DATA_TEXT)
+        return refuse_batch(s, ERR_INVALID,
+                            "input has one prompt: leave infer.batch out, or give prompts as an "
+                            "input.path of format jsonl or openai_batch",
+                            e);
+    if (s->context.save)
+        return refuse_batch(s, ERR_INVALID,
+                            "context.save leaves the context of one prompt: leave one of the two "
+                            "out",
+                            e);
+    if (strcmp(spec_text(s, s->resources.device), "cpu") != 0)
+        return refuse_batch(s, ERR_UNSUPPORTED,
+                            "on a GPU a product of several rows need not have the bits of one row: "
+                            "make it 1, or take resources.device \"cpu\"",
+                            e);
+    if (rules_known(s) && rope_by_length(&s->model.shape))
+        return refuse_batch(s, ERR_UNSUPPORTED,
+                            "the model's rotary embedding changes with the length of its sequence "
+                            "(dynamic, longrope), and prompts differ in length: make it 1",
+                            e);
+    return 0;
+}
+
 /* ---- samples --------------------------------------------------------------------------------- */
 
 /* The fields that the steps of a sample read; the rest of sampling is about tokens. */
@@ -129,6 +165,11 @@ static int check_heeded(const struct job_spec *s, bool flow, struct err *e)
 
 static int check_requests(const struct job_spec *s, struct err *e)
 {
+    if (s->infer.batch > 1)
+        return err_field(e, ERR_INVALID, "infer.batch",
+                         "infer.batch %d is about tokens, and a diffusion model makes latents: "
+                         "leave it out",
+                         s->infer.batch);
     if (!*spec_text(s, s->input.source.path))
         return err_field(e, ERR_INVALID, "input.prompt",
                          "input.prompt: a diffusion model is asked by requests, which say the size "
@@ -161,5 +202,5 @@ int rules_generate(struct job_spec *s, struct err *e)
     if (rules_known(s) && (check_heeded(s, false, e) || check_rope(s, e))) return -1;
     /* Sizes of latents: of a diffusion model that no node has described yet. */
     if ((rules_known(s) || !s->data.frames) && check_room(s, e)) return -1;
-    return check_prompts(s, e) || check_sampling(s, e) ? -1 : 0;
+    return check_prompts(s, e) || check_sampling(s, e) || check_batch(s, e) ? -1 : 0;
 }

@@ -174,6 +174,7 @@ int memory_place(struct plan *p, const struct memory_choice *c, struct err *e)
     if (p->mlp_chunk > b.sh.sum_len) p->mlp_chunk = b.sh.sum_len;
     p->n_decode = p->kind == JOB_GENERATE && !p->grid[0] ? c->n_decode : 0;
     p->cache_rows = cache_rows(p);
+    p->batch = p->cache_rows && c->batch > 1 ? c->batch : 1;
     for (int i = 0; i < PLAN_ID_N; i++) p->item[i] = (struct plan_item){0};
     for (int i = 0; i < PLAN_CLASS_N; i++) p->class_size[i] = 0;
     put_parameters(&b, c);

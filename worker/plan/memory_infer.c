@@ -15,10 +15,11 @@ void memory_contexts(struct placer *b, int64_t state)
     const bool generate = b->p->kind == JOB_GENERATE;
     const bool before = generate && *spec_text(b->spec, b->spec->context.load);
     const int64_t size = mem_round(placer_times(b, state, 4), MEM_ALIGN);
-    const int64_t layers = placer_times(b, size, b->m->n_layers);
+    const int64_t layers = placer_times(b, size, b->m->n_layers), batch = b->p->batch;
     const struct placer_want all[] = {
         {PLAN_CONTEXT_BEFORE, "context_before", PLAN_CACHE, layers, before, .host = HOST_TOO},
-        {PLAN_CONTEXT_BEHIND, "context_behind", PLAN_CACHE, layers, generate, .host = HOST_ALONE},
+        {PLAN_CONTEXT_BEHIND, "context_behind", PLAN_CACHE, layers, generate ? batch : 0,
+         .host = HOST_ALONE},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) placer_put(b, &all[i]);
 }
@@ -27,15 +28,16 @@ static void put_generate(struct placer *b)
 {
     const int64_t V = b->m->vocab, n = b->p->n_decode, top = plan_alternatives(b->spec);
     const int64_t token = 8 + 16 * (top > 0 ? top : 0); /* bytes: a number, then (id, number) */
+    const int64_t batch = b->p->batch;
     const struct placer_want all[] = {
-        {PLAN_ANSWER_LOGITS, "answer_logits", PLAN_WORKSPACE, placer_times(b, V, 2 * 4), 1,
+        {PLAN_ANSWER_LOGITS, "answer_logits", PLAN_WORKSPACE, placer_times(b, V, 2 * 4), batch,
          .host = HOST_ALONE},
-        {PLAN_SAMPLER, "sampler", PLAN_WORKSPACE, placer_times(b, V, 2 * 8 + 2 * 4 + 1), 1,
+        {PLAN_SAMPLER, "sampler", PLAN_WORKSPACE, placer_times(b, V, 2 * 8 + 2 * 4 + 1), batch,
          .host = HOST_ALONE},
-        {PLAN_ANSWER_TOKENS, "answer_tokens", PLAN_DATA, placer_times(b, n, 4), 1,
+        {PLAN_ANSWER_TOKENS, "answer_tokens", PLAN_DATA, placer_times(b, n, 4), batch,
          .host = HOST_ALONE},
-        {PLAN_ANSWER_LOGPROBS, "answer_logprobs", PLAN_DATA, placer_times(b, n, token), top >= 0,
-         .host = HOST_ALONE},
+        {PLAN_ANSWER_LOGPROBS, "answer_logprobs", PLAN_DATA, placer_times(b, n, token),
+         top >= 0 ? batch : 0, .host = HOST_ALONE},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) placer_put(b, &all[i]);
 }

@@ -183,21 +183,25 @@ static struct extent extent_of(const struct placer *b, const struct needs *n)
     const struct plan *p = b->p;
     struct attention_need need;
     attention_of(p, n, &need);
-    struct extent x = {
-        .rows = {[ROWS_T] = p->T, [ROWS_ALT] = p->T, [ROWS_PART] = p->T / p->tp, [ROWS_COND] = 2},
-        .unit = precision_size(p->precision),
-        .parts = b->sh.n_sums,
-        .train = trains(p),
-        .cache_rows = p->cache_rows,
-        .loss_chunk = p->kind == JOB_EMBED ? 0 : p->loss_chunk,
-        .vocab = family_slice(b->m).vocab,
-        .mlp_chunk = p->mlp_chunk,
-        .grid = {p->grid[0], p->grid[1]},
-        .attn_kept = need.kept,
-        .sp = p->sp,
-        .tp = p->tp,
-        .maps = p->sp > 1 && p->exchange != EXCHANGE_RING,
-        .ranges = strategy_row(p->strategy)->ranges && p->ulysses > 1 ? p->ulysses : 0};
+    struct extent x = {.rows = {[ROWS_T] = max64(p->T, p->batch),
+                                [ROWS_ALT] = p->T,
+                                [ROWS_PART] = max64(p->T / p->tp, p->batch),
+                                [ROWS_COND] = 2},
+                       .unit = precision_size(p->precision),
+                       .parts = b->sh.n_sums,
+                       .train = trains(p),
+                       .cache_rows = p->cache_rows,
+                       .n_caches = p->batch,
+                       .loss_chunk = p->kind == JOB_EMBED ? 0 : p->loss_chunk,
+                       .vocab = family_slice(b->m).vocab,
+                       .mlp_chunk = p->mlp_chunk,
+                       .grid = {p->grid[0], p->grid[1]},
+                       .attn_kept = need.kept,
+                       .sp = p->sp,
+                       .tp = p->tp,
+                       .maps = p->sp > 1 && p->exchange != EXCHANGE_RING,
+                       .ranges = strategy_row(p->strategy)->ranges && p->ulysses > 1 ? p->ulysses
+                                                                                     : 0};
     x.rows[ROWS_TEXT] = b->m->text_len;
     if (p->grid[0]) x.rows[ROWS_ALT] = shard_share(p->grid[1], p->sp, p->rank_bits) * p->grid[0];
     return x;
@@ -319,7 +323,7 @@ static void put_sections(struct placer *b, const struct sections *s)
     p->kept[FAMILY_KINDS] = in_kept;
     p->n_streams = back ? pipe_layers(&p->pipe) + 1 : in_place ? 1 : 2;
     p->n_dx = grad_in_place ? 1 : 2;
-    const int64_t stream = p->T / p->tp * width * p->extent.unit;
+    const int64_t stream = max64(p->T / p->tp, p->batch) * width * p->extent.unit;
     p->stream_size = mem_round(stream, MEM_ALIGN);
     plan_offload(b, s, width * p->extent.unit);
     if (p->offload.on) {

@@ -178,6 +178,7 @@ static int place_rank(const struct job_spec *s, struct plan *p, int64_t segment_
                                     .spec = s,
                                     .wanted_chunk = s->memory.loss_chunk_tokens,
                                     .n_decode = s->sampling.max_tokens,
+                                    .batch = s->infer.batch,
                                     .segment_size = segment_size};
     return memory_place(p, &c, e);
 }

@@ -164,8 +164,9 @@ enum plan_id {
     PLAN_CARRY_PASS, /* segment: [2] of them, from the last rank to the first and back */
     /* Inference, beside the model (worker/plan/memory_infer.c). What only rank 0 reads is planned
      * on every rank: a plan is of any of them. */
-    PLAN_CONTEXT_BEFORE,  /* context.load: a state of each layer, as wide as the largest */
-    PLAN_CONTEXT_BEHIND,  /* generate: likewise, after the prompt, for its other continuations */
+    PLAN_CONTEXT_BEFORE, /* context.load: a state of each layer, as wide as the largest */
+    PLAN_CONTEXT_BEHIND, /* generate: likewise, after the prompt, for its other continuations */
+    /* These, and the one before, for each sequence of the batch. */
     PLAN_ANSWER_LOGITS,   /* [2, V]: of the next token, and after the prompt */
     PLAN_SAMPLER,         /* 25 V bytes */
     PLAN_ANSWER_TOKENS,   /* int32 [n_decode] */
@@ -269,7 +270,8 @@ struct plan {
     int64_t n_grad;        /* n_params (+ the tied embedding's own sum), multiple of 16 n_ranks */
     int64_t tree_size;     /* elements of one level of PLAN_TREE; 0: no tree */
     int64_t n_decode;      /* generate: tokens that may be appended */
-    int64_t cache_rows;    /* generate: rows of this rank's cache per layer */
+    int64_t cache_rows;    /* generate: rows of this rank's cache per layer and sequence */
+    int batch;             /* generate: sequences that have one (infer.batch); else 1 */
     int64_t micro_batches; /* of each ring per optimizer step: train.global_batch / dp */
     struct comm_count comm[PURPOSE_N]; /* plan_comm of rank 0 */
     double flops;                      /* per step, all ranks, causal counted once; a walk's second

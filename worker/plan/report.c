@@ -165,6 +165,7 @@ int64_t plan_json(const struct job_spec *spec, const struct plan *p, char *out, 
         jwrite_int(&w, "window_tokens", p->S);
     }
     jwrite_int(&w, "rows_per_rank", p->T);
+    if (p->batch > 1) jwrite_int(&w, "batch", p->batch);
     jwrite_int(&w, "loss_chunk_tokens", p->loss_chunk);
     jwrite_int(&w, "parameters", param_count(&whole));
     jwrite_int(&w, "micro_batches", p->micro_batches);

@@ -44,7 +44,7 @@ static bool seen(const struct program *p, const struct place *at, int v)
 }
 
 static void note_section(struct report_lines *l, const struct program *p,
-                         const struct placement *at, int64_t n_layers)
+                         const struct placement *at, int64_t n_layers, int64_t n_caches)
 {
     for (int v = 0; v < p->n_values; v++) {
         if (p->value[v].view_of != PROG_NONE) continue;
@@ -60,8 +60,8 @@ static void note_section(struct report_lines *l, const struct program *p,
     }
     for (int i = 0; i < p->n_ops; i++)
         if (at->state[i].size)
-            note(l,
-                 &(struct report_line){"state", PLACE_CACHE, false, at->state[i].size * n_layers});
+            note(l, &(struct report_line){"state", PLACE_CACHE, false,
+                                          at->state[i].size * n_layers * n_caches});
 }
 
 static void write_line(struct jwrite *w, const struct report_line *l)
@@ -85,9 +85,10 @@ void report_sections(struct jwrite *w, const struct model_shape *m, const struct
     struct sections s;
     struct report_lines l = {0};
     plan_sections(m, p, &s);
-    note_section(&l, &s.family.in, &s.in.at, 1);
+    note_section(&l, &s.family.in, &s.in.at, 1, p->batch);
     for (int k = 0; k < s.family.n_kinds; k++)
-        note_section(&l, &s.family.layer[k], &s.layer[k].at, p->shards.n_of[ZERO_LAYER + k]);
-    note_section(&l, &s.family.out, &s.out.at, 1);
+        note_section(&l, &s.family.layer[k], &s.layer[k].at, p->shards.n_of[ZERO_LAYER + k],
+                     p->batch);
+    note_section(&l, &s.family.out, &s.out.at, 1, p->batch);
     for (int i = 0; i < l.n; i++) write_line(w, &l.line[i]);
 }

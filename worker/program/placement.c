@@ -460,8 +460,14 @@ static void find_caches(struct section_placer *b)
         struct placed_node *a = &b->node[root(b, op->in[1])];
         assert(!a->input && !a->result);
         a->cached = true;
-        a->size = b->node[op->in[1]].size = b->x->cache_rows * kv->cols * b->x->unit;
+        a->size = b->node[op->in[1]].size = b->x->n_caches * b->x->cache_rows * kv->cols *
+                                            b->x->unit;
     }
+}
+
+int64_t state_stride(const struct place *state)
+{
+    return rounded(state->size);
 }
 
 /* After the caches of keys and values: the states after the context. */
@@ -473,7 +479,7 @@ static void place_states(const struct section_placer *b, struct placement *out)
         if (op_rules[op->kind]->cache != CACHE_STATE || !b->x->cache_rows) continue;
         const int64_t size = b->p->value[op->out[1]].cols * wide(b->x);
         out->state[i] = (struct place){PLACE_CACHE, 0, out->cache_size, size};
-        out->cache_size += rounded(size);
+        out->cache_size += b->x->n_caches * state_stride(&out->state[i]);
     }
 }
 

@@ -443,6 +443,7 @@ struct extent {
     int64_t parts;
     bool train;
     int64_t cache_rows; /* generate: rows that causal attentions keep of keys and values; else 0 */
+    int64_t n_caches;   /* sequences that have such rows and a state each */
     int64_t loss_chunk, vocab; /* rows of logits at a time, 0: there are none; columns */
     int64_t mlp_chunk;         /* rows of a piece, at most; 0: schedules have no pieces */
     int64_t grid[2];           /* DSP: indices of space and of time */
@@ -478,7 +479,8 @@ struct placement {
     /* XENT: [loss_chunk, V] fp32 in the workspace; gradients in their memory */
     struct place logits;
     /* generate: the state after the context of a CACHE_STATE operation (one chunk's out[1]), fp32,
-     * in the cache record (a causal ATTENTION's keys and values are its value in[1] itself). */
+     * in the cache record (a causal ATTENTION's keys and values are its value in[1] itself): of the
+     * first sequence; those of the others follow, state_stride() bytes apart. */
     struct place state[PROG_OPS];
     bool in_place;      /* inference: the result lies where the input did: one stream does */
     bool grad_in_place; /* the same of the residual's gradient */
@@ -486,6 +488,13 @@ struct placement {
     int64_t cache_size; /* bytes of one layer's cache record */
     int64_t work_size;  /* bytes of workspace that this section needs */
 };
+/* In a cache record each sequence has cache_rows - 1 rows of keys and values; after those of all
+ * there is one row more for each, where new ones are made. */
+static inline int64_t cache_stride(const struct extent *x)
+{
+    return x->cache_rows - 1;
+}
+int64_t state_stride(const struct place *state);
 /* Rows of a piece of a value on `rows`, at most. */
 int64_t extent_piece(const struct extent *x, enum rows_id rows);
 void placement_make(const struct program *p, const struct schedule *s, const struct extent *x,

@@ -1,0 +1,413 @@
+/* Generate jobs that answer several prompts at once (infer.batch): the same bytes as one at a time,
+ * for every kind of cache, on any ranks, whatever ends first and wherever an attempt stopped. */
+#include <glob.h>
+#include <stdlib.h>
+
+#include "api/core/file.h"
+#include "api/core/log.h"
+#include "tests/lib/tiny.h"
+#include "tests/lib/told.h"
+#include "worker/family/family.h"
+#include "worker/family/shape.h"
+#include "worker/infer/infer.h"
+#include "worker/plan/check.h"
+
+#define S          64
+#define MAX_TOKENS 20
+
+static char scratch[64];
+
+/* clang-format off */
+static const struct kind {
+    const char *name;
+    int32_t precision, determinism;
+    struct model_shape shape; /* without what all have */
+    bool load;                /* prompts follow a context */
+} models[] = {
+    {"llama", PRECISION_FP32, DET_RUN, {.family = FAMILY_LLAMA, .n_kv_heads = 2}},
+    {"bf16", PRECISION_BF16, DET_RUN, {.family = FAMILY_LLAMA, .n_kv_heads = 2, .qkv_bias = 1}},
+    {"fp16", PRECISION_FP16, DET_RUN, {.family = FAMILY_LLAMA, .n_kv_heads = 2}},
+    {"ranks", PRECISION_FP32, DET_RANKS, {.family = FAMILY_LLAMA, .n_kv_heads = 2}},
+    {"window", PRECISION_FP32, DET_RUN, {.family = FAMILY_LLAMA, .n_kv_heads = 4, .window = 9}},
+    {"gpt2", PRECISION_FP32, DET_RUN, {.family = FAMILY_GPT2, .max_pos = 128, .tied = 1}},
+    {"gpt_oss", PRECISION_FP32, DET_RUN,
+     {.family = FAMILY_GPT_OSS, .n_kv_heads = 2, .window = 9, .layer_mask = {2}, .n_experts = 3,
+      .experts_per_token = 2}},
+    {"tnl", PRECISION_FP32, DET_RUN, {.family = FAMILY_TNL, .layer_mask = {1}}},
+    {"loaded", PRECISION_FP32, DET_RUN, {.family = FAMILY_TNL, .layer_mask = {1}}, .load = true},
+    {"linear", PRECISION_BF16, DET_RUN,
+     {.family = FAMILY_LINEAR, .feature_map = ACT_ELU1, .normalise = 1}},
+    {"minimax", PRECISION_FP32, DET_RUN,
+     {.family = FAMILY_MINIMAX, .n_kv_heads = 2, .n_experts = 3, .experts_per_token = 2,
+      .residual = {1, 1, 1, 1, 1, 1}}},
+    {"qwen3_next", PRECISION_FP32, DET_RUN,
+     {.family = FAMILY_QWEN3_NEXT, .n_kv_heads = 2, .layer_mask = {1}, .dense_mask = {1},
+      .delta_heads = 4, .delta_key_heads = 2, .delta_key_dim = 6, .delta_value_dim = 5,
+      .conv_width = 3, .n_experts = 3, .experts_per_token = 2, .expert_width = 12,
+      .shared_width = 10}},
+};
+
+#define LINE(id, body)                                                                             \
+    "{\"custom_id\":\"" id "\",\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":{" body "}}\n"
+static const char requests[] =
+    LINE("long", "\"prompt\":\"int main(int argc, char **argv)\",\"ignore_eos\":true")
+    LINE("short", "\"prompt\":\"a\",\"max_tokens\":2")
+    LINE("bad", "\"prompt\":\"hello\",\"tempersture\":0")
+    LINE("greedy", "\"prompt\":\"hello\",\"temperature\":0,\"ignore_eos\":true,\"logprobs\":2")
+    LINE("three", "\"prompt\":[104,105],\"top_k\":5,\"n\":3,\"max_tokens\":9")
+    LINE("one", "\"prompt\":\"one two\",\"max_tokens\":1")
+    LINE("echo", "\"prompt\":\"echo\",\"echo\":true,\"max_tokens\":0,\"logprobs\":1")
+    LINE("seed", "\"prompt\":\"one two\",\"seed\":4,\"ignore_eos\":true")
+    LINE("penal", "\"prompt\":\"aaaa\",\"repetition_penalty\":1.5,\"presence_penalty\":0.2")
+    LINE("stop", "\"prompt\":\"s\",\"stop\":[\"a\",\"e\",\"t\"],\"temperature\":1.5,\"max_tokens\":20")
+    LINE("last", "\"prompt\":\"0123456789\",\"temperature\":0.3,\"max_tokens\":17");
+/* clang-format on */
+#define N_REQUESTS 11
+#define N_REFUSED  1
+
+#define N_PROMPTS 16 /* of which some stop early: see job_of */
+
+struct job {
+    struct job_spec spec;
+    struct prompts p;
+    char dir[128];
+    int leave_after;       /* units, then the attempt ends; 0: it does not */
+    struct infer_text out; /* of rank 0; its text is copied */
+    char text[256];
+    int n_asked; /* how often rank 0 asked whether to stop: between units, and before each pass */
+    bool left;
+};
+
+struct asked {
+    int n, n_units, leave_after;
+};
+
+static bool stopped(void *arg)
+{
+    ((struct asked *)arg)->n++;
+    return false;
+}
+
+static int leave(void *arg, int journal, struct err *e)
+{
+    struct asked *a = arg;
+    (void)journal;
+    return ++a->n_units == a->leave_after ? err_set(e, ERR_ABORTED, "left") : 0;
+}
+
+/* Any states will do, as long as they matter. */
+static int load_context(struct model *m, struct context_layout *l, struct context *c, struct err *e)
+{
+    if (context_layout_init(l, &m->shape, e)) return -1;
+    float *states = model_take(m, PLAN_CONTEXT_BEFORE, l->size);
+    for (int64_t i = 0; i < l->size / 4; i++) states[i] = (float)(i % 17 - 8) * 0.05f;
+    *c = (struct context){.n_tokens = 7, .states = (char *)states, .stride = l->stride};
+    return 0;
+}
+
+static void generate_body(struct ranks *g, int rank, void *arg)
+{
+    struct job *j = arg;
+    struct tiny_rank *t = malloc(sizeof *t);
+    struct err e = {0};
+    struct infer_text out = {0};
+    struct asked asked = {.leave_after = j->leave_after};
+    struct told told;
+    int rc = tiny_open(t, &j->spec, g, rank, &e);
+    told_open(&told);
+    struct context_layout layout = {0};
+    struct context context;
+    struct infer in = {.model = &t->model,
+                       .spec = &j->spec,
+                       .job_dir = j->dir,
+                       .stopped = stopped,
+                       .leave = leave,
+                       .arg = &asked,
+                       .progress = &told.p};
+    CHECK(rc || t->plan.batch == j->spec.infer.batch);
+    if (!rc && *spec_text(&j->spec, j->spec.context.load)) {
+        rc = load_context(&t->model, &layout, &context, &e);
+        in.context = &context;
+    }
+    if (!rc) rc = infer_generate(&in, &j->p, &out, &e);
+    if (rc && j->leave_after && e.code == ERR_ABORTED) {
+        if (rank == 0) j->left = true;
+    } else if (rc) {
+        ranks_fail(g, rank, &e);
+    } else {
+        told_check(&told, PROGRESS_REQUESTS, (double)out.n_resumed, (double)j->p.n);
+        CHECK(out.n_resumed || told.at.tokens == out.n_tokens);
+        CHECK(out.ledger_equal);
+    }
+    if (!rc && rank == 0) {
+        j->out = out;
+        j->n_asked = asked.n;
+        snprintf(j->text, sizeof j->text, "%s", out.text ? out.text : "");
+    }
+    context_layout_fini(&layout);
+    infer_text_fini(&out);
+    tiny_close(t);
+    free(t);
+}
+
+static void put(const char *name, const char *text, size_t size)
+{
+    char path[256];
+    struct err e = {0};
+    snprintf(path, sizeof path, "%s/%s", scratch, name);
+    CHECK_MSG(!file_write(path, text, size, &e), "%s", e.text);
+}
+
+/* Of different lengths. */
+static void put_prompts(void)
+{
+    char text[N_PROMPTS * 64], *at = text;
+    for (int i = 0; i < N_PROMPTS; i++)
+        at += sprintf(at, "{\"text\":\"prompt %.*s %d\"}\n", i * 7 % 20, "of some different length",
+                      i);
+    put("prompts.jsonl", text, (size_t)(at - text));
+}
+
+static void set_shape(struct model_shape *m, const struct kind *x)
+{
+    *m = x->shape;
+    m->n_layers = 2;
+    m->width = 32;
+    m->n_heads = 4;
+    m->head_dim = 8;
+    m->ffn_width = 48;
+    m->vocab = 260;
+    m->norm_eps = 1e-5;
+    m->rope_theta = 10000;
+    if (!m->max_pos) m->max_pos = 4096;
+}
+
+static void job_of(struct job *j, const struct kind *x, const char *file, int P, int batch)
+{
+    char path[128];
+    *j = (struct job){0};
+    spec_defaults(&j->spec);
+    shape_defaults(&j->spec.model.shape);
+    j->spec.kind = JOB_GENERATE;
+    set_shape(&j->spec.model.shape, x);
+    j->spec.seed = 3;
+    j->spec.precision.params = x->precision;
+    j->spec.determinism = x->determinism;
+    j->spec.resources.ranks = P;
+    j->spec.resources.threads = 1;
+    j->spec.data.seq_len = S;
+    j->spec.sampling.max_tokens = MAX_TOKENS;
+    j->spec.sampling.temperature = 0.8;
+    j->spec.infer.batch = batch;
+    snprintf(path, sizeof path, "%s/%s", scratch, file);
+    j->spec.input.source = (struct spec_source){tiny_text(&j->spec, path),
+                                                tiny_text(&j->spec, "text"), DATA_JSONL, 0, -1};
+    if (!strcmp(file, "batch.jsonl")) j->spec.input.source.format = DATA_OPENAI_BATCH;
+    if (x->load) j->spec.context.load = tiny_text(&j->spec, "context.safetensors");
+    if (strcmp(file, "prompts.jsonl") != 0) return;
+    static const char *const stops[SPEC_STOPS] = {"a", "7", "\n", "x"};
+    for (int i = 0; i < SPEC_STOPS; i++) j->spec.sampling.stop[i] = tiny_text(&j->spec, stops[i]);
+}
+
+/* In DIR, which stays. */
+static void run(struct job *j, const char *dir)
+{
+    static struct plan p;
+    struct ranks g;
+    struct err e = {0};
+    const char *roots[] = {scratch};
+    snprintf(j->dir, sizeof j->dir, "%s/%s", scratch, dir);
+    CHECK_MSG(!prompts_read(&j->p, &j->spec, roots, 1, &e), "%s", e.text);
+    CHECK_MSG(!family_check(&j->spec, &e), "%s: %s", e.field, e.text);
+    CHECK_MSG(!plan_make(&j->spec, 0, &p, &e), "%s", e.text);
+    ranks_open(&g, p.n_ranks, p.segment_size, NULL);
+    ranks_run(&g, generate_body, j);
+    ranks_check(&g);
+    ranks_close(&g);
+    prompts_fini(&j->p);
+}
+
+/* An artifact, or with glob the journal; the caller frees. */
+static char *content(const char *dir, const char *pattern, size_t *size, char path[256])
+{
+    struct err e = {0};
+    glob_t found;
+    char *text = NULL;
+    snprintf(path, 256, "%s/%s/%s", scratch, dir, pattern);
+    if (!glob(path, 0, NULL, &found) && found.gl_pathc == 1) {
+        snprintf(path, 256, "%s", found.gl_pathv[0]);
+        text = file_read(path, 1 << 24, size, &e);
+    }
+    CHECK_MSG(text, "%s", path);
+    globfree(&found);
+    return text ? text : calloc(1, 1);
+}
+
+static void empty(const char *dir)
+{
+    char path[128];
+    struct err e = {0};
+    snprintf(path, sizeof path, "%s/%s", scratch, dir);
+    CHECK(!file_remove(path, &e));
+}
+
+/* ---- the same bytes -------------------------------------------------------------------------- */
+
+struct whole {
+    char *text; /* of an artifact */
+    size_t size;
+    struct job job;
+};
+
+static void run_whole(struct whole *w, const struct kind *x, const char *file, int P, int batch)
+{
+    char path[256];
+    empty("whole");
+    job_of(&w->job, x, file, P, batch);
+    run(&w->job, "whole");
+    const bool requests_file = w->job.spec.input.source.format == DATA_OPENAI_BATCH;
+    w->text = content("whole",
+                      requests_file ? "artifacts/results.jsonl" : "artifacts/generate.jsonl",
+                      &w->size, path);
+}
+
+static const int batches[] = {2, 3, 5, 16};
+enum { N_BATCHES = sizeof batches / sizeof *batches };
+
+static void compare(const struct kind *x, const char *file, int P)
+{
+    static struct whole one, many;
+    run_whole(&one, x, file, P, 1);
+    int asked = one.job.n_asked;
+    for (int i = 0; i < N_BATCHES; i++) {
+        if (getenv("SEQD_TEST_SMALL") && x != models && i % (N_BATCHES - 1)) continue;
+        run_whole(&many, x, file, P, batches[i]);
+        const struct infer_text *a = &one.job.out, *b = &many.job.out;
+        CHECK_MSG(many.size == one.size && !memcmp(many.text, one.text, one.size),
+                  "%s, %s, %d ranks: %d at once differ", x->name, file, P, batches[i]);
+        CHECK(!strcmp(one.job.text, many.job.text) && a->finish == b->finish);
+        CHECK(a->n_tokens == b->n_tokens && a->n_prompt_tokens == b->n_prompt_tokens);
+        CHECK(a->n_refused == b->n_refused && a->prefill.n == b->prefill.n);
+        CHECK(a->decode.n == b->decode.n && b->decode.us > 0); /* rows, not passes */
+        CHECK_MSG(many.job.n_asked <= asked - !i, "%s: %d at once take %d passes, fewer %d",
+                  x->name, batches[i], many.job.n_asked, asked);
+        asked = many.job.n_asked;
+        free(many.text);
+    }
+    /* All at once: as many passes as the longest answer has, of three continuations 27. */
+    CHECK_MSG(asked <= one.job.out.n_prompts + 27, "%d", asked);
+    CHECK(x != models || strstr(one.text, "\"finish_reason\":\"stop\""));
+    CHECK(strstr(one.text, "\"finish_reason\":\"length\""));
+    free(one.text);
+}
+
+static void test_requests(void)
+{
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++)
+        for (int P = 1; P <= 2; P++) compare(&models[i], "batch.jsonl", P);
+    compare(&models[0], "batch.jsonl", 3);
+}
+
+/* Lines are in the order of the prompts, whichever ends first. */
+static void test_prompts(void)
+{
+    for (int P = 1; P <= 2; P++) compare(&models[0], "prompts.jsonl", P);
+}
+
+/* ---- another attempt ------------------------------------------------------------------------- */
+
+static void again(const struct whole *w, const char *journal, size_t size, int batch,
+                  int64_t resumed)
+{
+    static struct job j;
+    struct err e = {0};
+    char path[256], name[64], dir[128];
+    size_t n;
+    empty("again");
+    snprintf(dir, sizeof dir, "%s/again", scratch);
+    CHECK(!file_make_dir(dir, &e));
+    free(content("whole", "batch-*.jsonl", &n, path));
+    snprintf(name, sizeof name, "again/%s", strrchr(path, '/') + 1);
+    put(name, journal, size);
+    job_of(&j, &models[0], "batch.jsonl", w->job.spec.resources.ranks, batch);
+    run(&j, "again");
+    char *text = content("again", "artifacts/results.jsonl", &n, path);
+    CHECK_MSG(n == w->size && !memcmp(text, w->text, n), "%d at once after %zu bytes differ", batch,
+              size);
+    CHECK(j.out.n_resumed == resumed && j.out.n_refused == N_REFUSED);
+    free(text);
+    text = content("again", "artifacts/errors.jsonl", &n, path);
+    CHECK(strstr(text, "\"custom_id\":\"bad\"") && strchr(text, '\n') == text + n - 1);
+    free(text);
+}
+
+/* A journal in the order in which answers ended, cut at every line and within lines. */
+static void resume(int P)
+{
+    static struct whole w;
+    size_t size;
+    char path[256];
+    run_whole(&w, &models[0], "batch.jsonl", P, 5);
+    char *journal = content("whole", "batch-*.jsonl", &size, path);
+    CHECK(size == w.size && memcmp(journal, w.text, size)); /* it is in another order */
+    int64_t lines = 0;
+    for (char *line = journal; *line; line = strchr(line, '\n') + 1, lines++) {
+        const size_t at = (size_t)(line - journal);
+        again(&w, journal, at, batches[lines % N_BATCHES], lines);
+        again(&w, journal, at + 20, 3, lines);
+    }
+    CHECK(lines == N_REQUESTS);
+    again(&w, journal, size, 5, N_REQUESTS);
+    again(&w, journal, size, 1, N_REQUESTS);
+    free(journal);
+    free(w.text);
+}
+
+static void test_resume(void)
+{
+    resume(1);
+    resume(2);
+}
+
+/* An attempt that leaves while answers are half done: those that ended are kept. */
+static void test_leave(void)
+{
+    static struct whole w;
+    static struct job j;
+    size_t size;
+    char path[256];
+    run_whole(&w, &models[0], "batch.jsonl", 1, 1);
+    for (int units = 1; units <= N_REQUESTS; units += 2) {
+        empty("left");
+        job_of(&j, &models[0], "batch.jsonl", 1, 3);
+        j.leave_after = units;
+        run(&j, "left");
+        CHECK(j.left);
+        job_of(&j, &models[0], "batch.jsonl", 1, 3);
+        run(&j, "left");
+        /* Of those that had begun two others may be half done. */
+        CHECK_MSG(j.out.n_resumed < units && j.out.n_resumed >= units - 3, "%lld of %d",
+                  (long long)j.out.n_resumed, units);
+        char *text = content("left", "artifacts/results.jsonl", &size, path);
+        CHECK(size == w.size && !memcmp(text, w.text, size));
+        free(text);
+    }
+    free(w.text);
+}
+
+int main(void)
+{
+    struct err e = {0};
+    setenv("SEQD_LOG", "error", 0);
+    log_init("test_infer_batch");
+    snprintf(scratch, sizeof scratch, "/tmp/test_infer_batch.XXXXXX");
+    if (!mkdtemp(scratch)) return 1;
+    put("batch.jsonl", requests, sizeof requests - 1);
+    put_prompts();
+    RUN(test_requests);
+    RUN(test_prompts);
+    RUN(test_resume);
+    RUN(test_leave);
+    if (file_remove(scratch, &e)) printf("  %s\n", e.text);
+    return test_done("infer_batch");
+}
