@@ -202,7 +202,7 @@ static void job_of(struct job *j, const struct kind *x, const char *file, int P,
     snprintf(path, sizeof path, "%s/%s", scratch, file);
     j->spec.input.source = (struct spec_source){tiny_text(&j->spec, path),
                                                 tiny_text(&j->spec, "text"), DATA_JSONL, 0, -1};
-    if (!strcmp(file, "batch.jsonl")) j->spec.input.source.format = DATA_OPENAI_BATCH;
+    if (strstr(file, "batch.jsonl")) j->spec.input.source.format = DATA_OPENAI_BATCH;
     if (x->load) j->spec.context.load = tiny_text(&j->spec, "context.safetensors");
     if (strcmp(file, "prompts.jsonl") != 0) return;
     static const char *const stops[SPEC_STOPS] = {"a", "7", "\n", "x"};
@@ -308,6 +308,26 @@ static void test_requests(void)
     compare(&models[0], "batch.jsonl", 3);
 }
 
+/* Without a draw all continuations of a prompt are one text, whatever a layer keeps of it. */
+static void test_continuations(void)
+{
+    static const char text[] = LINE("n", "\"prompt\":\"hello you\",\"temperature\":0,\"n\":3,"
+                                         "\"max_tokens\":9,\"ignore_eos\":true");
+    static struct whole w;
+    put("alone-batch.jsonl", text, sizeof text - 1);
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++)
+        for (int P = 1; P <= 2; P++) {
+            run_whole(&w, &models[i], "alone-batch.jsonl", P, 3);
+            const char *at[3], *const end = "\"finish_reason\"";
+            at[0] = strstr(w.text, "\"text\"");
+            for (int c = 1; c < 3; c++) at[c] = strstr(at[c - 1] + 1, "\"text\"");
+            const size_t size = (size_t)(strstr(at[0], end) - at[0]);
+            CHECK_MSG(!memcmp(at[0], at[1], size) && !memcmp(at[0], at[2], size),
+                      "%s, %d ranks: %.200s", models[i].name, P, at[0]);
+            free(w.text);
+        }
+}
+
 /* Lines are in the order of the prompts, whichever ends first. */
 static void test_prompts(void)
 {
@@ -405,6 +425,7 @@ int main(void)
     put("batch.jsonl", requests, sizeof requests - 1);
     put_prompts();
     RUN(test_requests);
+    RUN(test_continuations);
     RUN(test_prompts);
     RUN(test_resume);
     RUN(test_leave);

@@ -5,7 +5,8 @@
  * ones are stored in turn, CACHE_BLOCK tokens a rank (2408.04093's tree decoding, merged in rank
  * order). Every rank gets the same logits and chooses the same token; the choices are compared, 8
  * bytes to each other rank, and a rank whose choice differs is named. n continuations of a prompt
- * share its prefill: the cache is rewound to the prompt's end before each.
+ * share its prefill: the cache is rewound to the prompt's end before each; where a layer's state is
+ * of the delta rule or a convolution's, which are not kept, the prompt passes again.
  *
  * Several requests (plan->batch) are answered at once: each has a cache, a sampler and memory for
  * its answer, and a pass over the weights is for the next token of all of them. What one of them is
