@@ -176,7 +176,7 @@ static int accumulate(struct train *t, struct totals *sum, struct err *e)
     const bool bits = t->plan->rank_bits;
     if (count_targets(t, first, sum, e)) return -1;
     const float scale = (float)(t->scale_was / (double)(sum->targets > 0 ? sum->targets : 1));
-    if (!bits) model_begin_grad(m);
+    model_begin_grad(m);
     if (t->plan->pp > 1) return accumulate_stages(t, own, scale, sum, e);
     for (int64_t i = 0; i < n; i++) {
         double nll;
