@@ -87,14 +87,6 @@ static struct run run(int64_t S, int P, int threads, enum precision_id p)
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-static const struct way {
-    const char *name;
-    int P, threads;
-} ways[] = {{"1 rank x 2 threads", 1, 2}, {"2 ranks x 1 thread", 2, 1}};
-/* fp16 is widened by the CPU, and no faster than fp32. */
-enum { PRECISIONS = PRECISION_BF16 + 1 };
-static const char *const words[PRECISIONS] = {"fp32", "bf16"};
-
 struct figure {
     const char *what, *way, *precision;
     int64_t S;

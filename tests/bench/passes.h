@@ -18,6 +18,15 @@ static const struct model_shape llama_124m = {.n_layers = 12,
                                               .rope_theta = 10000,
                                               .max_pos = 8192};
 
+/* The ways that a pass is timed in. */
+static const struct way {
+    const char *name;
+    int P, threads;
+} ways[] = {{"1 rank x 2 threads", 1, 2}, {"2 ranks x 1 thread", 2, 1}};
+/* fp16 is widened by the CPU, and no faster than fp32. */
+enum { PRECISIONS = PRECISION_BF16 + 1 };
+static const char *const words[PRECISIONS] = {"fp32", "bf16"};
+
 struct passes {
     const struct job_spec *spec; /* of a kind that infers; parallel.sp ranks */
     /* On every rank, of a model with random weights that has a sequence of synth's. */
