@@ -5,6 +5,7 @@
 
 #include "api/core/file.h"
 #include "api/core/log.h"
+#include "tests/lib/answer.h"
 #include "tests/lib/param.h"
 #include "tests/lib/tiny.h"
 #include "worker/plan/check.h"
@@ -59,7 +60,7 @@ static int answer_one(struct tiny_rank *t, const struct job_spec *spec, const in
     request_of_prompt(&r, spec, "", 0, 0);
     memcpy(r.tokens, tokens, (size_t)n * sizeof *tokens);
     r.n_tokens = n;
-    int rc = infer_answer(&in, &w, &r, a, e);
+    int rc = answer_alone(&in, &w, &r, a, e);
     request_fini(&r);
     infer_work_fini(&w, 1);
     return rc;

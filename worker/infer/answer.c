@@ -598,19 +598,6 @@ int infer_begin(const struct infer *in, struct infer_work *w, const struct reque
     return infer_check_length(in, r->n_tokens, e) || begin_answer(in, w, e) ? -1 : 0;
 }
 
-int infer_answer(const struct infer *in, struct infer_work *w, const struct request *request,
-                 struct infer_answer *out, struct err *e)
-{
-    struct infer_pace decode = {0};
-    int rc = infer_begin(in, w, request, out, e);
-    while (!rc && !w->done) rc = infer_step(in, w, 1, &decode, e);
-    if (!rc) out->ledger_equal = infer_settle(in, w, 1);
-    out->decode = decode;
-    w->out = NULL;
-    if (rc) infer_answer_fini(out);
-    return rc;
-}
-
 void infer_answer_fini(struct infer_answer *a)
 {
     for (int64_t i = 0; a->choice && i < a->n; i++) {

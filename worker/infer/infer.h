@@ -103,9 +103,7 @@ struct infer_answer {
     struct infer_choice *choice; /* owned, [n] */
     int64_t n, n_generated;
     struct infer_pace prefill;  /* the prompt's pass through the layers */
-    struct infer_pace decode;   /* infer_answer: tokens after each first one, chosen and passed */
     struct infer_tokens prompt; /* with echo and logprobs: of the prompt, entry 0 has none */
-    bool ledger_equal;
 };
 /* The calls below are collective; every rank has the same requests, none of them refused. On an
  * error the caller ends all answers. */
@@ -124,10 +122,6 @@ int infer_step(const struct infer *in, struct infer_work *w, int n, struct infer
 /* Has this rank moved since infer_at what w [n] ask for and nothing else, to the byte? Before the
  * next infer_at. Local. */
 bool infer_settle(const struct infer *in, struct infer_work *w, int n);
-
-/* The whole answer of one request, in w[0]. */
-int infer_answer(const struct infer *in, struct infer_work *w, const struct request *r,
-                 struct infer_answer *out, struct err *e);
 void infer_answer_fini(struct infer_answer *a);
 
 /* Prefill of tokens [n] and the logits [V] after the last one, on every rank. Also for tests. */

@@ -1,0 +1,22 @@
+/* answer.h: the whole answer of one request, alone, and its ledger. */
+#ifndef SEQD_TESTS_ANSWER_H
+#define SEQD_TESTS_ANSWER_H
+
+#include "tests/lib/test.h"
+#include "worker/infer/infer.h"
+
+/* In w[0]. Collective. On an error *out holds nothing. */
+static inline int answer_alone(const struct infer *in, struct infer_work *w,
+                               const struct request *r, struct infer_answer *out, struct err *e)
+{
+    struct infer_pace decode = {0};
+    infer_at(in, 1);
+    int rc = infer_begin(in, w, r, out, e);
+    while (!rc && !w->done) rc = infer_step(in, w, 1, &decode, e);
+    if (!rc) CHECK(infer_settle(in, w, 1));
+    w->out = NULL;
+    if (rc) infer_answer_fini(out);
+    return rc;
+}
+
+#endif
