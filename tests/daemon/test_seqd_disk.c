@@ -2,7 +2,10 @@
  * checkpoint ends seqd and nothing that was acknowledged is lost; a failed query is a 500; with a
  * full disk seqd takes no new job and runs on; the log stays bounded. */
 #include <fcntl.h>
+#include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/wait.h>
 #include "api/core/job.h"
 #include "api/core/job_state.h"
@@ -57,6 +60,25 @@ static void on_done(void *arg, const struct err *e)
     if (write(ack_fd, &id, sizeof id) != sizeof id) _exit(5);
 }
 
+/* Commits that were complete before the call that is to fail are acknowledged before it: their
+ * answers are on their way to the loop, which takes what is posted in order. */
+static struct loop *acks;
+static pthread_t acks_thread;
+static atomic_bool acks_open;
+static sem_t acks_taken;
+
+static void all_taken(void *arg)
+{
+    sem_post(arg);
+}
+
+static void take_acks(void)
+{
+    if (!atomic_load(&acks_open) || pthread_equal(pthread_self(), acks_thread)) return;
+    loop_post(acks, all_taken, &acks_taken);
+    while (sem_wait(&acks_taken)) continue;
+}
+
 static void add_job(struct store *s, int64_t id, const char *data, store_done *done)
 {
     struct store_txn *t = store_begin();
@@ -84,6 +106,9 @@ static void work(int fd, size_t size)
     struct store *s = store_open(l, dir, &e);
     ack_fd = fd;
     if (!s) _exit(*e.text ? REFUSED : LIED);
+    acks = l;
+    acks_thread = pthread_self();
+    atomic_store(&acks_open, true);
     int64_t id = store_last_job(s);
     for (int i = 0; i < 4; i++) {
         n_done = 0;
@@ -116,6 +141,8 @@ static int run_round(const struct round *r, int64_t *last)
         disk.fail_at = r->at;
         disk.goes_on = true;
         disk.code = r->code;
+        disk.before = take_acks;
+        sem_init(&acks_taken, 0, 0);
         work(fd[1], r->size);
     }
     close(fd[1]);

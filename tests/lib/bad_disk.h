@@ -35,6 +35,7 @@ static struct {
     bool quick;   /* nothing is synced */
     bool full;
     const char *failed, *full_while;
+    void (*before)(void); /* the first call that fails; NULL: nothing */
     sqlite3_vfs *real;
     sqlite3_vfs vfs;
 } disk = {.mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
@@ -59,6 +60,11 @@ static inline int bad_disk_meets(const struct bad_file *f, int kind, const char 
     if (counted) disk.n_calls++;
     if (counted && disk.fail_at &&
         (disk.n_calls == disk.fail_at || (disk.goes_on && disk.n_calls > disk.fail_at))) {
+        if (!disk.failed && disk.before) {
+            pthread_mutex_unlock(&disk.mutex);
+            disk.before();
+            pthread_mutex_lock(&disk.mutex);
+        }
         disk.failed = name;
         rc = disk.code ? disk.code : code;
     }
