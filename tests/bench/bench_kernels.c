@@ -320,7 +320,7 @@ static void run_linear_bwd(void *arg)
     be->ops->linear_bwd(be, &((struct linear_bench *)arg)->bwd);
 }
 
-/* Flops that blocks of 64 rows need: in a block every row with those up to it, 2 D for each of two
+/* Flops that blocks of 32 rows need: in a block every row with those up to it, 2 D for each of two
  * products forward and five backward; for a state 2 D^2 a row to form it and to read it: twice
  * forward, five times backward. Products are fp32's whatever the dtype (kernels/cpu/linear.inc). */
 static void bench_linear(enum dtype type, int64_t S, int64_t H, int64_t D)
@@ -340,7 +340,7 @@ static void bench_linear(enum dtype type, int64_t S, int64_t H, int64_t D)
     box_random(q, 1, 1), box_random(k, 2, 1), box_random(v, 3, 1), box_random(d_o, 4, 1);
     const struct linear_args in = {q.t, k.t, v.t, slope, lo, hi, 0, H, D, D, 1, NULL, false};
     struct linear_bench x = {{in, o.t, m.t.data}, {in, d_o.t, dq.t, dk.t, dv.t, dm.t.data}};
-    const double rows = (double)S * (double)H, d = (double)D, block = 2 * d * 32.5,
+    const double rows = (double)S * (double)H, d = (double)D, block = 2 * d * 16.5,
                  state = 2 * d * d;
     const struct spread fwd = time_rounds(run_linear_fwd, &x),
                         bwd = time_rounds(run_linear_bwd, &x);
