@@ -322,7 +322,8 @@ static void run_linear_bwd(void *arg)
 
 /* Flops that blocks of 32 rows need: in a block every row with those up to it, 2 D for each of two
  * products forward and five backward; for a state 2 D^2 a row to form it and to read it: twice
- * forward, five times backward. Products are fp32's whatever the dtype (kernels/cpu/linear.inc). */
+ * forward, five times backward. Of the FMA peak, whatever the dtype: kernels/cpu/linear.inc says
+ * which products are of pairs of bf16. */
 static void bench_linear(enum dtype type, int64_t S, int64_t H, int64_t D)
 {
     char shape[64];

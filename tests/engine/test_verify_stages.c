@@ -214,11 +214,12 @@ static void test_artifacts(void)
 /* ---- bounds ---------------------------------------------------------------------------------- */
 
 /* As in test_verify: RetNet in bf16 with the eps of its released models. What roundings make is
- * measured over all samples, and honest stages pass by it. */
+ * measured over all samples, and honest stages pass by it. Whether a bound has to be widened
+ * depends on the roundings of the instruction set: of some, in few of many. */
 static void test_widened(void)
 {
     int controlled = 0;
-    for (int i = 0; i < 9; i++) {
+    for (int i = 0; i < 9 || (i < 60 && !controlled); i++) {
         const struct product x = {
             .way = WAY_RETNET_RING, .pp = 2, .sp = 2 + i % 3, .dp = 1, .eps = 1e-6};
         set(&x, 37, PRECISION_BF16);

@@ -28,11 +28,12 @@ static const struct lin_shape lin_shapes[] = {
     {1200, 1, 8, 8, MANY_DOCS, 1e-3, 0},
 };
 
-/* Up to the largest: of values a column more, the sum of weights. */
+/* Up to the largest: of values a column more, the sum of weights. And more heads than go side by
+ * side on one thread of kernels/cpu. */
 static const struct lin_shape lin_large_shapes[] = {
     {20, 1, 512, 513, FROM_BEFORE, 0.01, 0}, {100, 2, 288, 40, MANY_DOCS, 0.02, 3},
     {67, 2, 64, 384, AT_BLOCKS, 0.01, 1},    {66, 1, 301, 65, FROM_BEFORE, 1e-3, 0},
-    {1050, 1, 264, 9, AT_BLOCKS, 1e-3, 2},
+    {1050, 1, 264, 9, AT_BLOCKS, 1e-3, 2},   {70, 6, 128, 128, MANY_DOCS, 0.02, 3},
 };
 
 /* Of those that devices have a way of their own for, rows beginning where 16 bytes can be read. */
