@@ -4,8 +4,8 @@
  *   random       weights of a Llama of 124 M, by one thread and by two
  *   checkpoint   the same model's weights and moments: saved, checked (both files at one time),
  *                loaded; against SHA-256 by one core, and writing and fsyncing as many bytes
- *   prepare      text and records to tokens, by one thread and by two: bytes, and a tokenizer of
- *                the GPT-2 kind
+ *   prepare      text, of one file and of many, and records to tokens, by one thread and by two:
+ *                bytes, and a tokenizer of the GPT-2 kind
  *
  * usage: bench_setup [random|checkpoint|prepare] ...; scratch files are written to $TMPDIR. The
  * best of a few runs counts: other programs only add time. */
@@ -173,6 +173,20 @@ static int64_t write_text(const char *path, int64_t size, bool records)
     return written;
 }
 
+/* The same text in files of 4 KiB. */
+static void split_text(const char *path, const char *to)
+{
+    enum { PIECE = 4096 };
+    size_t n;
+    char *text = file_read(path, 64 << 20, &n, &e), name[64];
+    MUST(text && !file_make_dir(to, &e));
+    for (size_t at = 0; at < n; at += PIECE) {
+        snprintf(name, sizeof name, "small/%06zu.txt", at / PIECE);
+        MUST(!file_write(in_dir(name), text + at, n - at < PIECE ? n - at : PIECE, &e));
+    }
+    free(text);
+}
+
 static double prepare_seconds(const char *file, enum data_format format, int threads, bool own)
 {
     const char *const roots[] = {dir};
@@ -214,14 +228,17 @@ static void bench_prepare(void)
     const int64_t size = 32 << 20;
     const int64_t text = write_text(in_dir("text.txt"), size, false);
     const int64_t records = write_text(in_dir("text.jsonl"), size, true);
+    split_text(in_dir("text.txt"), in_dir("small"));
     size_t n;
     char *tokenizer = file_read("tests/golden/tokenizers/gpt2.json", 64 << 20, &n, &e);
     MUST(tokenizer && !file_make_dir(in_dir("model"), &e));
     MUST(!file_write(in_dir("model/tokenizer.json"), tokenizer, n, &e));
     free(tokenizer);
     prepare_row("bytes, text", "text.txt", DATA_TEXT, false, text);
+    prepare_row("bytes, small files", "small/*", DATA_TEXT, false, text);
     prepare_row("bytes, jsonl", "text.jsonl", DATA_JSONL, false, records);
     prepare_row("tokenizer, text", "text.txt", DATA_TEXT, true, text);
+    prepare_row("tokenizer, small files", "small/*", DATA_TEXT, true, text);
     prepare_row("tokenizer, jsonl", "text.jsonl", DATA_JSONL, true, records);
 }
 

@@ -366,6 +366,189 @@ static void test_text_error(void)
     free(t.at);
 }
 
+/* ---- many texts ------------------------------------------------------------------------------ */
+
+/* TEXTS: several times what is held at one time. HELD: bytes that one worker holds. */
+enum { TEXTS = 700, HELD = 4 * CUT, BIGGEST = 13 * CUT + 5 };
+
+/* Of text i: small, but for a few; some of the large ones are held by several workers alone. */
+static size_t text_size(int i)
+{
+    switch (i) {
+    case 3: return BIGGEST;
+    case 40: return 2 * CUT + CUT / 2; /* with the small ones around it, in parts */
+    case 41: return HELD - 1;          /* is held by one worker, and the next one is not */
+    case 42: return HELD;
+    case 300: return CUT;
+    case 301: return CUT + 1;
+    case TEXTS - 2: return 5 * CUT;
+    default: return i % 5 == 0 ? 0 : i % 7 == 0 ? 1 : (size_t)(i * 131) % 1400 + 16;
+    }
+}
+
+/* Files texts/000 to 699, and a record of JSONL for each. */
+static void put_texts(void)
+{
+    struct letters t = {.at = calloc(1, TEXT_ROOM)};
+    static char json[2 * TEXT_ROOM];
+    struct jwrite w;
+    struct file_out f;
+    char name[32];
+    uint32_t x = 17;
+    CHECK(!file_make_dir(in_dir("texts"), &e) && !file_out_open(&f, in_dir("texts.jsonl"), &e));
+    for (int i = 0; i < TEXTS; i++) {
+        t.n = 0;
+        t.at[0] = 0;
+        add_words(&t, text_size(i), &x);
+        snprintf(name, sizeof name, "texts/%03d", i);
+        put(name, t.at, t.n);
+        jwrite_init(&w, json, sizeof json);
+        jwrite_object(&w, NULL);
+        jwrite_str(&w, "text", t.at);
+        jwrite_end(&w);
+        const int64_t n = jwrite_finish(&w);
+        CHECK(n > 0 && !file_out_add(&f, json, (size_t)n, &e) && !file_out_add(&f, "\n", 1, &e));
+    }
+    CHECK(!file_out_close(&f, NULL, &e));
+    free(t.at);
+}
+
+/* model: NULL: bytes. */
+static int prepare_texts(const char *model, const char *files, int threads, struct progress *p,
+                         struct data_stats *st)
+{
+    const char *const roots[] = {dir};
+    const struct data_model of = {in_dir(model ? model : "none"), 0};
+    char parent[64];
+    sources_begin();
+    spec->model.shape.vocab = model ? 201000 : 258;
+    spec->model.shape.tokenizer = model ? TOKENIZER_OWN : TOKENIZER_BYTE;
+    spec->resources.threads = threads;
+    source_add(in_dir(files), strstr(files, "jsonl") ? DATA_JSONL : DATA_TEXT, NULL);
+    snprintf(parent, sizeof parent, "texts%d", threads);
+    e = (struct err){0};
+    return data_prepare(spec, &of, roots, 1, in_dir(parent), p, st, &e);
+}
+
+/* By any number of workers, the files are those of the records. */
+static void check_texts(const char *model)
+{
+    static const char *const files[] = {"tokens.bin", "bytes.bin",   "documents.bin",
+                                        "loss.bin",   "origins.bin", "meta.json"};
+    struct data_stats records, one, more;
+    struct told told;
+    char a[160], b[160];
+    CHECK_MSG(!prepare_texts(model, "texts.jsonl", 1, NULL, &records), "%s", e.text);
+    for (int threads = 1; threads <= 3; threads++) {
+        told_open(&told);
+        CHECK_MSG(!prepare_texts(model, "texts/*", threads, &told.p, &more), "%s", e.text);
+        CHECK(!told.fell && !told.beyond && told.at.done == told.at.total && told.n_inside > TEXTS);
+        if (threads == 1) one = more;
+        CHECK(!strcmp(one.id, more.id) && more.n_skipped == records.n_skipped);
+        CHECK(more.n_documents == records.n_documents && more.n_bytes == records.n_bytes);
+        for (int i = 0; i < 6; i++) { /* the last two name the file */
+            if (i < 4)
+                snprintf(a, sizeof a, "texts1/%s/%s", records.id, files[i]);
+            else
+                snprintf(a, sizeof a, "texts1/%s/%s", one.id, files[i]);
+            snprintf(b, sizeof b, "texts%d/%s/%s", threads, more.id, files[i]);
+            CHECK_MSG((i == 1 && !model) || i == 3 || file_exists(in_dir(a)), "%s", a);
+            CHECK_MSG(same_file(in_dir(a), in_dir(b)), "%s, %d threads: %s", model, threads,
+                      files[i]);
+        }
+    }
+    for (int threads = 1; threads <= 3; threads++) {
+        snprintf(a, sizeof a, "texts%d", threads);
+        CHECK(!file_remove(in_dir(a), &e));
+    }
+}
+
+/* Ids of o200k need 4 bytes: all are written twice. */
+static void test_texts(void)
+{
+    put_texts();
+    check_texts("model");
+    check_texts("o200k");
+    check_texts(NULL);
+}
+
+/* The first file that has an error, and its byte, whatever comes after. */
+static void test_texts_error(void)
+{
+    static const struct {
+        int file;
+        size_t at;
+    } bad[] = {{TEXTS - 1, 11}, {TEXTS - 2, 4 * CUT + 9}, {301, CUT}, {42, 7},
+               {41, 3 * CUT},   {40, CUT + 99},           {4, 3},     {3, 12 * CUT},
+               {1, 0}};
+    struct data_stats st;
+    char name[32], want[64];
+    for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {
+        size_t n;
+        snprintf(name, sizeof name, "texts/%03d", bad[k].file);
+        char *text = file_read(in_dir(name), 64 << 20, &n, &e);
+        size_t at = bad[k].at;
+        CHECK(text && at < n);
+        while ((text[at] & 0xc0) == 0x80) at--; /* where a character begins */
+        text[at] = '\xff';
+        put(name, text, n);
+        free(text);
+        for (int threads = 1; threads <= 3; threads++) {
+            CHECK(prepare_texts("model", "texts/*", threads, NULL, &st) == -1);
+            snprintf(want, sizeof want, "%s: byte %zu of", name, at);
+            CHECK_MSG(strstr(e.text, want) && !strcmp(e.field, "data.train.0.path"), "%s: %s, %s",
+                      e.field, e.text, want);
+        }
+    }
+    CHECK(prepare_texts(NULL, "texts/*", 2, NULL, &st) == 0); /* bytes may be any */
+    for (int threads = 1; threads <= 3; threads++) {
+        CHECK(prepare_texts("none", "texts/*", threads, NULL, &st) == -1);
+        CHECK_MSG(strstr(e.text, "texts/000: ") && !strcmp(e.field, "model.path"), "%s: %s",
+                  e.field, e.text);
+    }
+}
+
+struct change { /* of one file, when the second pass reads the first one */
+    struct progress p;
+    const char *name, *to;
+    bool done;
+};
+
+static void change_it(void *arg, const struct rank_progress *now)
+{
+    struct change *c = arg;
+    if (c->done || 2 * now->done <= now->total) return;
+    c->done = true;
+    puts_file(c->name, c->to);
+}
+
+/* What is read is not what was hashed. */
+static void test_texts_changed(void)
+{
+    static const char *const to[] = {"another", "a text grew", "short", ""};
+    struct letters t = {.at = calloc(1, TEXT_ROOM)};
+    struct data_stats st;
+    uint32_t x = 23;
+    char name[32];
+    add_words(&t, BIGGEST, &x);
+    CHECK(!file_make_dir(in_dir("changed"), &e));
+    put("changed/00", t.at, t.n);
+    for (int k = 0; k < 24; k++) {
+        for (int i = 1; i < 10; i++) {
+            snprintf(name, sizeof name, "changed/%02d", i);
+            puts_file(name, "a text.");
+        }
+        snprintf(name, sizeof name, "changed/%02d", k / 4 % 2 ? 1 : 8);
+        struct change c = {.p = {.tell = change_it}, .name = name, .to = to[k % 4]};
+        c.p.arg = &c;
+        CHECK(prepare_texts(k % 3 ? "model" : NULL, "changed/*", 1 + k / 8, &c.p, &st) == -1);
+        CHECK_MSG(c.done && e.code == ERR_CONFLICT && strstr(e.text, name) &&
+                      strstr(e.text, "changed while it was read"),
+                  "%s to \"%s\": %s", name, c.to, e.text);
+    }
+    free(t.at);
+}
+
 int main(void)
 {
     datadir_begin("threads");
@@ -381,5 +564,8 @@ int main(void)
     RUN(test_text_lengths);
     RUN(test_text_spaces);
     RUN(test_text_error);
+    RUN(test_texts);
+    RUN(test_texts_error);
+    RUN(test_texts_changed);
     return datadir_end("prepare_threads");
 }

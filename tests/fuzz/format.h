@@ -66,7 +66,13 @@ static void fuzz_format(int (*read_it)(struct format_in *, struct err *), const 
         if (reader_open(&r, fuzz_dir, path, &into, &e) < 0) abort();
         if (encode_open(&c, fuzz_dir, width, FUZZ_VOCAB, &m, &e) < 0) abort();
         encode_file(&c, SET_TRAIN, 0, 0);
-        struct format_in in = {&r, &c, fuzz_dir, "text", eod, loss_on, &fuzz_spec};
+        struct format_in in = {.r = &r,
+                               .c = &c,
+                               .root = fuzz_dir,
+                               .text_key = "text",
+                               .eod = eod,
+                               .loss_on = loss_on,
+                               .spec = &fuzz_spec};
         int rc = read_it(&in, &e);
         assert(rc == 0 ? !e.code : e.code && e.text[0]);
         if (rc == 0) fuzz_check(&c, &m, size);

@@ -1,7 +1,7 @@
 #include "worker/data/format.h"
 
 static const struct format formats[DATA_FORMAT_N] = {
-    [DATA_TEXT] = {"text", false, NULL, format_read_text},
+    [DATA_TEXT] = {"text", false, NULL, format_read_text, format_read_texts},
     [DATA_JSONL] = {"jsonl", false, NULL, format_read_jsonl},
     [DATA_LLMC] = {"llmc", true, NULL, format_read_llmc},
     [DATA_NANOGPT] = {"nanogpt", true, NULL, format_read_nanogpt},

@@ -24,7 +24,8 @@
 struct format_in {
     struct reader *r;            /* open, at the file's beginning */
     struct encode *c;            /* encode_file has been called */
-    const char *root;            /* for a second file beside it */
+    const char *root;            /* for other files of the source */
+    struct progress *progress;   /* borrowed, in bytes; NULL: not reported */
     const char *text_key;        /* jsonl */
     int64_t eod;                 /* -1: the format's own */
     int loss_on;                 /* enum loss_on_id */
@@ -40,12 +41,21 @@ struct format {
     /* Reads the file to its end. fails: ERR_INVALID with file and line or token; ERR_CORRUPT when
      * its sizes contradict each other. */
     int (*read)(struct format_in *in, struct err *e);
+    /* Reads file[n], which follow each other in one source and are files index.. of the meta, at
+     * one time, as far as they are small enough to be held together; in->r is NULL. Returns how
+     * many it has read; the next one is for `read`. What is written, and the error of the first
+     * file that has one, are those of `read`; a file that is not what was hashed: ERR_CONFLICT.
+     * NULL: every file is read alone. */
+    int (*read_small)(struct format_in *in, const struct meta_file *file, uint32_t index, int n,
+                      struct err *e);
 };
 
 /* NULL for openai_batch, which is not data to learn from. */
 const struct format *format_row(int format);
 
 int format_read_text(struct format_in *in, struct err *e);
+int format_read_texts(struct format_in *in, const struct meta_file *file, uint32_t index, int n,
+                      struct err *e);
 int format_read_jsonl(struct format_in *in, struct err *e);
 int format_read_llmc(struct format_in *in, struct err *e);
 int format_read_nanogpt(struct format_in *in, struct err *e);

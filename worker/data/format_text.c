@@ -1,27 +1,37 @@
 /* Text: a file is a document. A tokenizer takes it in parts, cut where the ids of the parts are
  * those of the whole (tokenizer_cut), by all workers; then they are put in their order. Where the
  * cuts lie depends on the text alone, so what is written does not depend on the number of workers.
- * Text without such a place is one part, held whole. */
+ * Text without such a place is one part, held whole.
+ *
+ * Small files are held side by side: all workers read and hash them, then cut their parts, and they
+ * are put in the order of the files. The bytes held at one time, of one file or of several, are at
+ * most those of PARTS parts for each worker, but for a text without a place for a cut. */
 #include <stdlib.h>
 #include "kernels/cpu/pool.h"
 #include "worker/data/encode_text.h"
 #include "worker/data/format.h"
 
 #define PART_SIZE ((size_t)1 << 16) /* of a part at least, but for the last one */
-enum { PARTS = 4 };                 /* that are held, for each worker */
+enum {
+    PARTS = 4,  /* that are held, for each worker */
+    FILES = 256 /* that are held, at most */
+};
 
 struct held_part {
-    struct text_part part; /* of the bytes that the reader holds */
+    struct text_part part; /* of bytes that are held */
     struct encode_cut cut;
     struct err e; /* code ERR_NONE: none */
 };
 
-struct texts {
-    struct format_in *in;
+struct held_parts { /* that are held, of one text or of several */
+    struct encode *c;
     struct held_part *held; /* owned [room] */
     int n, room;
-    bool ended;           /* the last part has been held */
-    size_t cut, searched; /* bytes of the reader's that are cut; without a place for a cut */
+};
+
+/* A document of which parts have been put. */
+struct document {
+    struct encode *c;
     /* The token that was made last: bytes after it may be its own. */
     struct encode_text last; /* of one token, in the three below */
     int32_t id;
@@ -33,80 +43,106 @@ struct texts {
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
 
-static int put_last(struct texts *s, struct err *e)
+static void document_begin(struct document *d, struct encode *c)
 {
-    const struct encode_cut one = {.by = &s->last, .n = 1};
-    return s->any ? encode_put(s->in->c, &one, e) : 0;
+    *d = (struct document){.c = c};
+    d->last.ids.id = &d->id;
+    d->last.bytes = &d->bytes;
+    d->last.learn = &d->learn;
+}
+
+static int put_last(struct document *d, struct err *e)
+{
+    const struct encode_cut one = {.by = &d->last, .n = 1};
+    return d->any ? encode_put(d->c, &one, e) : 0;
 }
 
 /* All but its last token. */
-static int put_part(struct texts *s, struct encode_cut cut, struct err *e)
+static int put_cut(struct document *d, struct encode_cut cut, struct err *e)
 {
     const struct encode_text *by = cut.by;
     if (!cut.n) {
-        s->rest += cut.rest;
+        d->rest += cut.rest;
         return 0;
     }
-    by->bytes[cut.at] += (uint32_t)s->rest;
-    s->rest = cut.rest;
-    if (put_last(s, e) < 0) return -1;
+    by->bytes[cut.at] += (uint32_t)d->rest;
+    d->rest = cut.rest;
+    if (put_last(d, e) < 0) return -1;
     cut.n--;
-    s->id = by->ids.id[cut.at + cut.n];
-    s->bytes = by->bytes[cut.at + cut.n];
-    s->learn = by->learn[cut.at + cut.n];
-    s->last.end = by->end;
-    s->any = true;
-    return encode_put(s->in->c, &cut, e);
+    d->id = by->ids.id[cut.at + cut.n];
+    d->bytes = by->bytes[cut.at + cut.n];
+    d->learn = by->learn[cut.at + cut.n];
+    d->last.end = by->end;
+    d->any = true;
+    return encode_put(d->c, &cut, e);
 }
 
-static int put_end(struct texts *s, struct err *e)
+static int put_part(struct document *d, const struct held_part *h, struct err *e)
 {
-    s->bytes += (uint32_t)s->rest;
-    return put_last(s, e);
+    if (h->e.code != ERR_NONE && e) *e = h->e;
+    return h->e.code != ERR_NONE ? -1 : put_cut(d, h->cut, e);
+}
+
+static int put_end(struct document *d, struct err *e)
+{
+    d->bytes += (uint32_t)d->rest;
+    return put_last(d, e);
 }
 
 /* ---- parts ----------------------------------------------------------------------------------- */
 
 static void cut_part(void *arg, int64_t task, int worker)
 {
-    struct texts *s = arg;
-    struct held_part *h = &s->held[task];
+    struct held_parts *p = arg;
+    struct held_part *h = &p->held[task];
     h->e.code = ERR_NONE;
     h->e.field[0] = 0;
-    encode_text_part(&s->in->c->text[worker], &h->part, &h->cut, &h->e);
+    encode_text_part(&p->c->text[worker], &h->part, &h->cut, &h->e);
 }
 
 /* Those that are held. */
-static int put_parts(struct texts *s, struct err *e)
+static void cut_parts(struct held_parts *p)
 {
-    struct encode *c = s->in->c;
-    const int n = s->n;
-    for (int i = 0; i < c->n_workers; i++) encode_text_forget(&c->text[i]);
-    pool_run(c->pool, cut_part, s, n);
-    s->n = 0;
-    for (int i = 0; i < n; i++) {
-        const struct held_part *h = &s->held[i];
-        if (h->e.code != ERR_NONE && e) *e = h->e;
-        if (h->e.code != ERR_NONE || put_part(s, h->cut, e) < 0) return -1;
-    }
+    for (int i = 0; i < p->c->n_workers; i++) encode_text_forget(&p->c->text[i]);
+    pool_run(p->c->pool, cut_part, p, p->n);
+}
+
+static void hold_part(struct held_parts *p, const char *text, size_t n, int64_t offset, bool last)
+{
+    p->held[p->n++].part = (struct text_part){
+        .text = text, .n = n, .offset = offset, .begins = offset == 0, .ends = last};
+}
+
+/* ---- one text -------------------------------------------------------------------------------- */
+
+struct text_in_parts {
+    struct format_in *in;
+    struct held_parts parts;
+    struct document doc;
+    bool ended;           /* the last part has been held */
+    size_t cut, searched; /* bytes of the reader's that are cut; without a place for a cut */
+};
+
+/* The parts that are held. */
+static int put_parts(struct text_in_parts *s, struct err *e)
+{
+    cut_parts(&s->parts);
+    for (int i = 0; i < s->parts.n; i++)
+        if (put_part(&s->doc, &s->parts.held[i], e) < 0) return -1;
+    s->parts.n = 0;
     return 0;
 }
 
-static void hold(struct texts *s, size_t end, bool last)
+static void hold(struct text_in_parts *s, size_t end, bool last)
 {
     const struct reader *r = s->in->r;
-    const int64_t offset = r->at + (int64_t)s->cut;
-    s->held[s->n++].part = (struct text_part){.text = r->buf + s->cut,
-                                              .n = end - s->cut,
-                                              .offset = offset,
-                                              .begins = offset == 0,
-                                              .ends = last};
+    hold_part(&s->parts, r->buf + s->cut, end - s->cut, r->at + (int64_t)s->cut, last);
     s->cut = s->searched = end;
     s->ended = last;
 }
 
 /* The next part of the bytes held: 1, or 0 where more of them are needed. */
-static int next_part(struct texts *s, struct err *e)
+static int next_part(struct text_in_parts *s, struct err *e)
 {
     const struct reader *r = s->in->r;
     const size_t first = s->cut + PART_SIZE;
@@ -120,7 +156,7 @@ static int next_part(struct texts *s, struct err *e)
     return 1;
 }
 
-static int read_more(struct texts *s, struct err *e)
+static int read_more(struct text_in_parts *s, struct err *e)
 {
     struct reader *r = s->in->r;
     if (r->n == r->room && reader_grow(r, TOKENIZER_TEXT_SIZE, e) < 0)
@@ -133,11 +169,11 @@ static int read_more(struct texts *s, struct err *e)
 
 /* All parts of the bytes held, then what is left moves to the front. Returns whether there were
  * any. */
-static int cut_held(struct texts *s, struct err *e)
+static int cut_held(struct text_in_parts *s, struct err *e)
 {
     int rc = 1;
     while (rc > 0 && !s->ended) {
-        while (s->n < s->room && !s->ended && (rc = next_part(s, e)) > 0) continue;
+        while (s->parts.n < s->parts.room && !s->ended && (rc = next_part(s, e)) > 0) continue;
         if (rc < 0 || put_parts(s, e) < 0) return err_prefix(e, "%s", s->in->r->path);
     }
     const bool any = s->cut > 0;
@@ -147,28 +183,26 @@ static int cut_held(struct texts *s, struct err *e)
     return any;
 }
 
-static int read_parts(struct texts *s, struct err *e)
+static int read_parts(struct text_in_parts *s, struct err *e)
 {
     const struct reader *r = s->in->r;
-    const size_t want = (size_t)s->room * PART_SIZE;
+    const size_t want = (size_t)s->parts.room * PART_SIZE;
     while (!s->ended) {
         while (!r->end && r->n < want)
             if (read_more(s, e) < 0) return -1;
         const int rc = cut_held(s, e);
         if (rc < 0 || (!rc && !s->ended && read_more(s, e) < 0)) return -1;
     }
-    return put_end(s, e) < 0 ? err_prefix(e, "%s", r->path) : 0;
+    return put_end(&s->doc, e) < 0 ? err_prefix(e, "%s", r->path) : 0;
 }
 
 static int read_text(struct format_in *in, struct err *e)
 {
-    struct texts s = {.in = in, .room = PARTS * in->c->n_workers};
-    s.last.ids.id = &s.id;
-    s.last.bytes = &s.bytes;
-    s.last.learn = &s.learn;
-    s.held = calloc((size_t)s.room, sizeof *s.held);
-    const int rc = s.held ? read_parts(&s, e) : err_set(e, ERR_IO, "out of memory");
-    free(s.held);
+    struct text_in_parts s = {.in = in, .parts = {in->c, NULL, 0, PARTS * in->c->n_workers}};
+    document_begin(&s.doc, in->c);
+    s.parts.held = calloc((size_t)s.parts.room, sizeof *s.parts.held);
+    const int rc = s.parts.held ? read_parts(&s, e) : err_set(e, ERR_IO, "out of memory");
+    free(s.parts.held);
     return rc < 0 ? -1 : encode_end(in->c, true, 0, 0, e);
 }
 
@@ -182,4 +216,135 @@ int format_read_text(struct format_in *in, struct err *e)
         reader_drop(r, r->n);
     }
     return encode_end(in->c, true, 0, 0, e);
+}
+
+/* ---- small files ----------------------------------------------------------------------------- */
+
+struct held_file {
+    const struct meta_file *of; /* borrowed */
+    char *text;                 /* its bytes and room for one more, within those held */
+    size_t n;
+    bool grew;          /* it has more than were hashed */
+    struct intake into; /* what was read */
+    int first, end;     /* its parts */
+    struct err e;       /* code ERR_NONE: none */
+};
+
+struct small_files {
+    struct format_in *in;
+    char *buf; /* owned [room]: their bytes */
+    size_t room;
+    struct held_file *file; /* owned [FILES] */
+    int n;
+    struct held_parts parts; /* of them, where a tokenizer cuts text */
+};
+
+static void read_held(void *arg, int64_t task, int worker)
+{
+    struct small_files *s = arg;
+    struct held_file *f = &s->file[task];
+    const size_t room = (size_t)f->of->size + 1;
+    sha256_init(&f->into.sha);
+    reader_whole(s->in->root, f->of->path, &f->into, f->text, room, &f->n, &f->e);
+    f->grew = f->n == room;
+}
+
+/* The next of file[n], as many as there is room for. */
+static void hold_files(struct small_files *s, const struct meta_file *file, int n)
+{
+    size_t used = 0;
+    for (s->n = 0; s->n < n && s->n < FILES; s->n++) {
+        const size_t want = (size_t)file[s->n].size + 1;
+        if (want > s->room - used) return;
+        s->file[s->n] = (struct held_file){.of = &file[s->n], .text = s->buf + used};
+        used += want;
+    }
+}
+
+static int hold_parts_of(struct small_files *s, struct held_file *f)
+{
+    int64_t at = 0;
+    for (size_t cut = 0; at >= 0; cut = (size_t)at) {
+        const size_t first = cut + PART_SIZE;
+        at = -1;
+        if (first < f->n && encode_text_cut(s->in->c->text, f->text, f->n, first, &at, &f->e) < 0)
+            return err_prefix(&f->e, "%s", f->of->path);
+        hold_part(&s->parts, f->text + cut, (at < 0 ? f->n : (size_t)at) - cut, (int64_t)cut,
+                  at < 0);
+    }
+    return 0;
+}
+
+/* Of all files before the first one that cannot be put. */
+static void hold_parts(struct small_files *s)
+{
+    int rc = 0;
+    s->parts.n = 0;
+    for (int i = 0; i < s->n && rc == 0; i++) {
+        struct held_file *f = &s->file[i];
+        f->first = s->parts.n;
+        if (f->grew || f->e.code != ERR_NONE) return;
+        rc = hold_parts_of(s, f);
+        f->end = s->parts.n;
+    }
+}
+
+static int put_text(struct small_files *s, const struct held_file *f, struct err *e)
+{
+    struct document d;
+    if (!s->in->c->text) return encode_bytes(s->in->c, f->text, f->n, true, e);
+    document_begin(&d, s->in->c);
+    for (int i = f->first; i < f->end; i++)
+        if (put_part(&d, &s->parts.held[i], e) < 0) return -1;
+    return put_end(&d, e);
+}
+
+static int put_file(struct small_files *s, struct held_file *f, uint32_t index, struct err *e)
+{
+    struct encode *c = s->in->c;
+    if (f->e.code != ERR_NONE && e) *e = f->e;
+    if (f->e.code != ERR_NONE) return -1;
+    progress_add(s->in->progress, (double)f->n);
+    encode_file(c, c->set, c->source, index);
+    if (put_text(s, f, e) < 0) return err_prefix(e, "%s", f->of->path);
+    if (encode_end(c, true, 0, 0, e) < 0) return -1;
+    return reader_unchanged(&f->into, f->of->path, f->of->sha256, e);
+}
+
+/* As many as are held at one time. Returns how many were put. */
+static int read_some(struct small_files *s, const struct meta_file *file, uint32_t index, int n,
+                     struct err *e)
+{
+    hold_files(s, file, n);
+    pool_run(s->in->c->pool, read_held, s, s->n);
+    if (s->in->c->text) {
+        hold_parts(s);
+        cut_parts(&s->parts);
+    }
+    for (int i = 0; i < s->n; i++) {
+        if (s->file[i].grew) return i;
+        if (put_file(s, &s->file[i], index + (uint32_t)i, e) < 0) return -1;
+    }
+    return s->n;
+}
+
+int format_read_texts(struct format_in *in, const struct meta_file *file, uint32_t index, int n,
+                      struct err *e)
+{
+    const int room = PARTS * in->c->n_workers;
+    struct small_files s = {.in = in, .room = (size_t)room * PART_SIZE};
+    int done = 0, some = 0;
+    if (!n || (size_t)file->size >= s.room) return 0;
+    s.parts = (struct held_parts){in->c, calloc((size_t)room + FILES, sizeof *s.parts.held), 0, 0};
+    s.buf = malloc(s.room);
+    s.file = calloc(FILES, sizeof *s.file);
+    if (!s.buf || !s.file || !s.parts.held)
+        some = err_set(e, ERR_IO, "out of memory");
+    else
+        while ((some = read_some(&s, file + done, index + (uint32_t)done, n - done, e)) > 0)
+            done += some;
+    free(s.parts.held);
+    free(s.buf);
+    free(s.file);
+    return some < 0 ? -1 : done;
 }

@@ -200,39 +200,62 @@ static int make_id(struct prepare *p, char id[80], struct err *e)
 
 /* ---- second pass ----------------------------------------------------------------------------- */
 
-static int read_file(struct prepare *p, struct encode *c, int i, struct err *e)
+/* What follows is of file i. */
+static struct format_in begin_file(const struct prepare *p, struct encode *c, int i)
 {
     const struct source_file *f = &p->list.file[i];
     const struct prepared_source *s = &p->source[f->source];
-    char hex[SHA256_HEX];
+    encode_file(c, s->set, (uint32_t)f->source, (uint32_t)i);
+    return (struct format_in){.c = c,
+                              .root = p->roots[f->root],
+                              .progress = p->progress,
+                              .text_key = text_key(p, s),
+                              .eod = s->spec->eod,
+                              .loss_on = p->spec->data.loss_on,
+                              .spec = p->spec};
+}
+
+static int read_file(struct prepare *p, struct encode *c, int i, struct err *e)
+{
+    const struct source_file *f = &p->list.file[i];
+    struct format_in in = begin_file(p, c, i);
     struct intake into = {.progress = p->progress};
     struct reader r;
     sha256_init(&into.sha);
-    if (reader_open(&r, p->roots[f->root], f->path, &into, e) < 0) return blame(p, f->source, e);
-    struct format_in in = {.r = &r,
-                           .c = c,
-                           .root = p->roots[f->root],
-                           .text_key = text_key(p, s),
-                           .eod = s->spec->eod,
-                           .loss_on = p->spec->data.loss_on,
-                           .spec = p->spec};
-    encode_file(c, s->set, (uint32_t)f->source, (uint32_t)i);
-    int rc = format_row(s->spec->format)->read(&in, e);
+    if (reader_open(&r, in.root, f->path, &into, e) < 0) return blame(p, f->source, e);
+    in.r = &r;
+    int rc = format_row(p->source[f->source].spec->format)->read(&in, e);
     reader_close(&r);
-    if (rc < 0) return blame(p, f->source, e);
-    sha256_hex(&into.sha, hex);
-    if (!strcmp(hex, p->meta.file[i].sha256)) return 0;
-    err_set(e, ERR_CONFLICT, "%s changed while it was read; try again", f->path);
-    return blame(p, f->source, e);
+    if (rc == 0) rc = reader_unchanged(&into, f->path, p->meta.file[i].sha256, e);
+    return rc < 0 ? blame(p, f->source, e) : 0;
+}
+
+/* Files of a source from file i on: the small ones that come first, else that one alone. Returns
+ * how many. */
+static int read_files(struct prepare *p, struct encode *c, int i, int n, struct err *e)
+{
+    const struct format *row = format_row(p->source[p->list.file[i].source].spec->format);
+    struct format_in in = begin_file(p, c, i);
+    int done = 0;
+    if (row->read_small) done = row->read_small(&in, &p->meta.file[i], (uint32_t)i, n, e);
+    if (done < 0) return blame(p, p->list.file[i].source, e);
+    if (done) return done;
+    return read_file(p, c, i, e) < 0 ? -1 : 1;
 }
 
 static int read_source(struct prepare *p, struct encode *c, int i, struct err *e)
 {
     struct meta_source *m = &p->meta.source[i];
     const int64_t n_tokens = c->n_tokens;
+    int at = 0, end;
     m->range.first_document = c->n_documents;
-    for (int k = 0; k < p->list.n; k++)
-        if (p->list.file[k].source == i && read_file(p, c, k, e) < 0) return -1;
+    while (at < p->list.n && p->list.file[at].source != i) at++;
+    for (end = at; end < p->list.n && p->list.file[end].source == i;) end++;
+    while (at < end) {
+        const int n = read_files(p, c, at, end - at, e);
+        if (n < 0) return -1;
+        at += n;
+    }
     m->range.n_documents = c->n_documents - m->range.first_document;
     m->n_tokens = c->n_tokens - n_tokens;
     return 0;

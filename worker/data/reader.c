@@ -96,3 +96,23 @@ int reader_hash(const char *root, const char *path, struct intake *into, struct 
     reader_close(&r);
     return rc;
 }
+
+int reader_whole(const char *root, const char *path, struct intake *into, char *buf, size_t room,
+                 size_t *n, struct err *e)
+{
+    struct reader r = {
+        .fd = source_open(root, path, e), .path = path, .into = into, .buf = buf, .room = room};
+    int rc = r.fd < 0 ? -1 : 0;
+    while (rc == 0 && !r.end && r.n < r.room) rc = reader_fill(&r, e);
+    if (r.fd >= 0) close(r.fd);
+    *n = r.n;
+    return rc;
+}
+
+int reader_unchanged(struct intake *into, const char *path, const char *sha256, struct err *e)
+{
+    char hex[SHA256_HEX];
+    sha256_hex(&into->sha, hex);
+    if (!strcmp(hex, sha256)) return 0;
+    return err_set(e, ERR_CONFLICT, "%s changed while it was read; try again", path);
+}

@@ -38,6 +38,12 @@ int reader_fill(struct reader *r, struct err *e);
 int reader_grow(struct reader *r, size_t most, struct err *e);
 /* Forgets the first n bytes held. */
 void reader_drop(struct reader *r, size_t n);
+/* A file whose size is known, into buf[room], hashed; *n: the bytes read. As many as room: there
+ * may be more of them. */
+int reader_whole(const char *root, const char *path, struct intake *into, char *buf, size_t room,
+                 size_t *n, struct err *e);
+/* Is what was read what had this digest? fails: ERR_CONFLICT. */
+int reader_unchanged(struct intake *into, const char *path, const char *sha256, struct err *e);
 /* Reads the whole file for that alone. */
 int reader_hash(const char *root, const char *path, struct intake *into, struct err *e);
 /* Exactly n bytes into out. fails: ERR_CORRUPT when the file ends before; `what` is in the
