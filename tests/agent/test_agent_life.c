@@ -529,6 +529,7 @@ static void fake_nvml(const char *text)
     snprintf(path, sizeof path, "%s/nvml", d.dir);
     setenv("SEQD_NVML", library, 1);
     setenv("FAKE_NVML", path, 1);
+    setenv("SEQD_LOOK_MS", "50", 1);
     machine_is(text);
 }
 

@@ -817,7 +817,7 @@ static int agent_open(struct agent *a, struct err *e)
     a->disk = disk_watch_create(a->loop, a->trees, a->state_dir.dir);
     if (a->attempts) loop_timer_set(a->tick, 0);
     if (a->o.orphan_ms > 0) loop_timer_set(a->orphan, a->o.orphan_ms);
-    if (a->o.nvml) a->gpus = gpus_open(a->o.nvml, bin, a->o.state);
+    if (a->o.nvml) a->gpus = gpus_open(a->o.nvml, bin, a->o.state, a->o.look_ms);
     if (a->o.pins) a->pins = pins_open(a->o.pins);
     if (take_allocation(a, e) < 0) return -1;
     if (address_check(a->o.connect, e) < 0) return err_prefix(e, "--connect");

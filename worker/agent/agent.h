@@ -24,6 +24,7 @@ struct agent_options {
     int n_writable;
     int n_slots;                 /* -1: as many as there are GPUs, else cores */
     const char *nvml;            /* the library to ask for GPUs; NULL: this node offers none */
+    int look_ms;                 /* how often it is asked */
     struct prepared_policy keep; /* of prepared data */
     const struct allocation *allocation; /* what an engine gave; NULL: all that is seen */
     const char *pins;  /* ranks are bound to cores: as pins_open has it; NULL: they are not */

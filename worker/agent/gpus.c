@@ -19,6 +19,7 @@ struct gpus {
     bool chosen;
     int n_mine; /* of those chosen */
     char mine[GPU_MAX][GPU_UUID_SIZE];
+    int look_ms;
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t wake;
@@ -105,6 +106,13 @@ static int look(struct gpus *g, struct err *e)
     return 0;
 }
 
+static void later(struct timespec *t, int ms)
+{
+    const long ns = t->tv_nsec + ms % 1000 * 1000000L;
+    t->tv_sec += ms / 1000 + ns / 1000000000;
+    t->tv_nsec = ns % 1000000000;
+}
+
 static void *watch(void *arg)
 {
     struct gpus *g = arg;
@@ -114,7 +122,7 @@ static void *watch(void *arg)
         struct err e;
         struct timespec until;
         clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_sec += GPUS_LOOK_MS / 1000;
+        later(&until, g->look_ms);
         pthread_cond_timedwait(&g->wake, &g->lock, &until);
         if (g->closing) break;
         pthread_mutex_unlock(&g->lock);
@@ -157,7 +165,7 @@ static void gpus_free(struct gpus *g)
     free(g);
 }
 
-struct gpus *gpus_open(const char *library, const char *bin, const char *state)
+struct gpus *gpus_open(const char *library, const char *bin, const char *state, int look_ms)
 {
     struct err e = {0};
     struct gpu list[GPU_MAX];
@@ -167,6 +175,7 @@ struct gpus *gpus_open(const char *library, const char *bin, const char *state)
         return NULL;
     }
     struct gpus *g = gpus_new(nvml);
+    g->look_ms = look_ms;
     int rc = file_join(g->kernels[0], &e, "%s/" GPU_KERNELS, bin);
     if (rc == 0) rc = file_join(g->kernels[1], &e, "%s/../lib/seqd/" GPU_KERNELS, bin);
     if (rc == 0) rc = file_join(g->xids, &e, "%s/" GPU_XIDS, state);

@@ -11,6 +11,7 @@
 #include "api/core/log.h"
 #include "api/core/notify.h"
 #include "worker/agent/agent.h"
+#include "worker/agent/gpus.h"
 #include "worker/agent/nvml.h"
 #include "worker/agent/options.h"
 #include "worker/agent/probe.h"
@@ -29,9 +30,10 @@ struct seqw {
 static void environment_read(struct agent_options *o)
 {
     const char *nvml = getenv("SEQD_NVML"), *emulated = getenv("SEQD_EMULATED");
-    const char *pins = getenv("SEQD_PINS");
+    const char *pins = getenv("SEQD_PINS"), *look_ms = getenv("SEQD_LOOK_MS");
     if (o->pins && pins) o->pins = pins;
     o->nvml = !nvml ? NVML_LIBRARY : strcmp(nvml, "none") ? nvml : NULL;
+    o->look_ms = look_ms && atoi(look_ms) > 0 ? atoi(look_ms) : GPUS_LOOK_MS;
     o->emulated = emulated && !strcmp(emulated, "1");
 }
 
