@@ -9,7 +9,7 @@ set -u
 cd "$(dirname "$0")/.."
 all=${1:-}
 jobs=${JOBS:-$(nproc)}
-passed=0 failed=0 times='' part='' begun=$SECONDS
+passed=0 failed=0 times='' part='' begun=$SECONDS sides=()
 skip() { case " ${SKIP:-} " in *" $1 "*) return 0 ;; *) return 1 ;; esac; }
 # Begins a part. The time of the part before goes into the table.
 part() {
@@ -39,6 +39,38 @@ count() {
     line=${line#*, }; failed=$((failed + ${line%% failed*}))
     if [ "$rc" -ne 0 ] && [ "${line%% failed*}" -eq 0 ]; then failed=$((failed + 1)); echo "FAIL $* (status $rc)"; fi
 }
+# A part that waits more than it computes, has what it changes for itself and measures no time: check
+# runs as many of them at one time as there are cores (at most 4), and prints each as a whole; check-all
+# runs them one after the other.
+side() { # NAME: TEXT one|count SCRIPT
+    if skip "${1%:}"; then return; fi
+    if [ -z "$all" ]; then sides+=("$@"); return; fi
+    part "$1" "$2"
+    run_side "$@"
+}
+run_side() { if [ "$3" = one ]; then one "${1%:}" "$4"; else count "$4"; fi; }
+# In a process of its own: its counts and its time go to a file of the folder $SIDES.
+one_side() { # NAME: TEXT one|count SCRIPT
+    local log=$SIDES/${1%:}.log
+    { part "$1" "$2"; run_side "$@"; } >"$log" 2>&1
+    echo "$passed $failed $SECONDS" >"$SIDES/${1%:}"
+    cat "$log"
+}
+run_sides() {
+    local p f s i
+    [ "${#sides[@]}" -gt 0 ] || return
+    part "scripts, several at a time, of which"
+    SIDES=$(mktemp -d); export SIDES
+    printf '%s\0' "${sides[@]}" | xargs -0 -n 4 -P $((jobs < 4 ? jobs : 4)) tests/check.sh --side
+    part
+    for ((i = 0; i < ${#sides[@]}; i += 4)); do
+        p=0 f=1 s=0
+        [ -f "$SIDES/${sides[i]%:}" ] && read -r p f s <"$SIDES/${sides[i]%:}"
+        passed=$((passed + p)) failed=$((failed + f))
+        times+=$(printf '  %6d s  %s %s' "$s" "${sides[i]}" "${sides[i + 1]}")$'\n'
+    done
+    rm -rf "$SIDES"
+}
 # The test programs whose sources match an expression of find.
 programs() { find tests \( "$@" \) -name '*.c' | sed -nE 's#.*/((test|check)_.*)\.c#\1#p' | sort; }
 paths() { sed "s#^#build/$1/tests/#"; }
@@ -54,6 +86,7 @@ read_hostile() {
         -o -name test_latents.c -o -name test_safetensors.c -o -name test_model_files.c -o -name test_inspect.c -o -name test_ckpt.c
 }
 
+if [ "$all" = --side ]; then shift; all=; one_side "$@"; exit 0; fi
 part "build"
 if [ -n "$all" ]
 then make -s -j"$jobs" all tests bench-build
@@ -81,7 +114,7 @@ if [ -n "$all" ]
 then begin unit "tests" && TEST_TIMEOUT=${TEST_TIMEOUT:-1800} count tests/run.sh release # the emulated GPU is slow
 else begin unit "tests, the long ones shortened" && SEQD_TEST_SMALL=1 count tests/run.sh release $(unit_tests)
 fi
-begin paper: "every count against its formula" && one paper tests/paper/check.sh
+side paper: "every count against its formula" one tests/paper/check.sh
 packs=
 if begin cuda: "the kernels compile; no GPU is needed"; then
     if [ -z "$(make -s print-nvcc)" ]; then echo "left out: there is no nvcc here"
@@ -114,22 +147,22 @@ if begin_all sim: "10,000 faults from seeds"; then
         SEQD_SIM_KINDS=5122 count build/release/sim --faults 3000 # lost power, full disks, failed syncs
     else one sim-build false; fi
 fi
-begin e2e: "end to end" && count tests/scripts/e2e.sh
-begin tls: "TLS and the Unix socket" && count tests/scripts/tls.sh
-begin run: "one job with a service of its own" && count tests/scripts/run.sh
-begin hold: "jobs suspended, at their limit, drained" && count tests/scripts/hold.sh
-begin people: "seqctl as people use it" && count tests/scripts/people.sh
-begin page: "the page, in a browser where there is one" && count tests/scripts/page.sh
-begin verbs: "verbs that change jobs and follow all of them" && count tests/scripts/verbs.sh
-begin man: "the man pages and completion" && count tests/scripts/man.sh
+side e2e: "end to end" count tests/scripts/e2e.sh
+side tls: "TLS and the Unix socket" count tests/scripts/tls.sh
+side run: "one job with a service of its own" count tests/scripts/run.sh
+begin hold: "jobs suspended, at their limit, drained" && count tests/scripts/hold.sh # alone: a node of it ends 20 s later
+side people: "seqctl as people use it" count tests/scripts/people.sh
+side page: "the page, in a browser where there is one" count tests/scripts/page.sh
+side verbs: "verbs that change jobs and follow all of them" count tests/scripts/verbs.sh
+begin man: "the man pages and completion" && count tests/scripts/man.sh # alone, as docs: it calls make
 begin docs: "the commands of the documents" && count tests/scripts/docs.sh $all
 begin_all gpus: "jobs on GPUs, without a GPU" && count tests/scripts/gpus.sh
-begin badnode: "a node that cannot start ranks" && count tests/scripts/badnode.sh
-begin store: "the disk of seqd, slow, failing, full" && count tests/scripts/store.sh
+side badnode: "a node that cannot start ranks" count tests/scripts/badnode.sh
+side store: "the disk of seqd, slow, failing, full" count tests/scripts/store.sh
 begin_all soak: "65,536 tokens on 4 ranks and on 1" && count tests/scripts/soak.sh 65536
-begin private: "what no job may read" && count tests/scripts/private.sh
-begin removal: "what is removed is gone, and nothing else" && count tests/scripts/removal.sh
-begin models: "model directories" && count tests/scripts/models.sh
+side private: "what no job may read" count tests/scripts/private.sh
+side removal: "what is removed is gone, and nothing else" count tests/scripts/removal.sh
+side models: "model directories" count tests/scripts/models.sh
 begin_all backup: "a backup under load, restored" && count tests/scripts/backup.sh
 begin_all units: "systemd's units, without systemd" && count tests/scripts/units.sh
 begin_all pull: "results come out" && count tests/scripts/pull.sh
@@ -145,6 +178,7 @@ if begin_all slurm: "one job of Slurm on three nodes"; then
     if command -v slurmctld >/dev/null; then count tests/scripts/slurm.sh
     else echo "left out: there is no slurmctld here (deploy/deps --slurm)"; fi
 fi
+run_sides
 part
 printf '\n%s%6d s  in all\n' "$times" "$SECONDS"
 echo "$passed passed, $failed failed" | tee "build/${all:+all-}result"
