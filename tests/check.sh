@@ -114,7 +114,7 @@ if [ -n "$all" ]
 then begin unit "tests" && TEST_TIMEOUT=${TEST_TIMEOUT:-1800} count tests/run.sh release # the emulated GPU is slow
 else begin unit "tests, the long ones shortened" && SEQD_TEST_SMALL=1 count tests/run.sh release $(unit_tests)
 fi
-side paper: "every count against its formula" one tests/paper/check.sh
+begin paper: "every count against its formula" && one paper tests/paper/check.sh # alone, as man and docs: it calls make
 packs=
 if begin cuda: "the kernels compile; no GPU is needed"; then
     if [ -z "$(make -s print-nvcc)" ]; then echo "left out: there is no nvcc here"
