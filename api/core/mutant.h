@@ -60,6 +60,7 @@ enum mutant_id {
     MUTANT_STAGE_ALONE,    /* parallel.tp: a later stage's shared gradients are one rank's part */
     MUTANT_EMA_SKIPPED,    /* the average of the weights moves on a skipped step */
     MUTANT_DROPOUT_SAME,   /* every step has the first one's dropout */
+    MUTANT_CACHE_SHARED,   /* every sequence of a pass sees the first one's keys and values */
     /* of the control plane: tests/sim */
     MUTANT_ACK_EARLY,     /* a submission is answered before its commit */
     MUTANT_EPOCH_ANY,     /* reports of every epoch count */

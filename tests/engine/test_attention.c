@@ -193,19 +193,32 @@ static void test_other_isas(void)
 
 /* ---- decoding -------------------------------------------------------------------------------- */
 
+enum { DECODED = 3 };
+
+/* Token i of a pass is row S - n + i, which sees the keys up to its own; these are split by `rows`.
+ * A pass of all of them, then of each alone. */
 struct decode {
-    const struct problem *p; /* the last row is the query; keys are split by `rows` */
-    int64_t rows[MAX_P], start[MAX_P];
-    float o[MAX_P][8 * 64];
+    const struct problem *p;
+    int64_t n, rows[MAX_P], start[MAX_P];
+    float o[MAX_P][DECODED * 8 * 64], alone[MAX_P][DECODED * 8 * 64];
 };
+
+static struct tensor decode_keys(const struct decode *d, int rank, int64_t i)
+{
+    const struct problem *p = d->p;
+    const int64_t cols = 2 * p->Hk * p->D, left = p->S - d->n + 1 + i - d->start[rank];
+    const int64_t n = left < 0 ? 0 : left < d->rows[rank] ? left : d->rows[rank];
+    return tensor_f32(p->kv + d->start[rank] * cols, n, cols, cols);
+}
 
 static void decode_body(struct ranks *g, int rank, void *arg)
 {
     struct decode *d = arg;
     const struct problem *p = d->p;
-    int64_t q_cols = p->H * p->D, kv_cols = 2 * p->Hk * p->D;
+    const int64_t q_cols = p->H * p->D, n = d->n;
     struct err e;
     float sums[64];
+    struct tensor keys[DECODED];
     const struct tensor sink = {p->sink, 1, p->H, p->H, DT_F32};
     struct sp sp = {
         .ops = sp_find(g->P == 1 ? STRATEGY_LOCAL : STRATEGY_RSA, FORM_BLOCKWISE),
@@ -214,46 +227,58 @@ static void decode_body(struct ranks *g, int rank, void *arg)
         .shape = {p->H, p->Hk, p->D, (float)(1 / sqrt((double)p->D)), (float)p->cap, sink},
         .buf = {.part = comm_segment(g->comm[rank]), .m = sums}};
     if (p->H > 64) abort();
-    memset(sp.buf.part, 0xff, (size_t)volume_decode_size(g->P, p->H, p->D));
+    memset(sp.buf.part, 0xff, (size_t)volume_decode_size(g->P, p->H, p->D, n));
     if (shard_init(&sp.shard, p->S, g->P, rank, LAYOUT_CONTIGUOUS, false, &e)) abort();
-    struct sp_decode_args a = {
-        .q = tensor_f32(p->q + (p->S - 1) * q_cols, 1, q_cols, q_cols),
-        .kv = tensor_f32(p->kv + d->start[rank] * kv_cols, d->rows[rank], kv_cols, kv_cols),
-        .o = tensor_f32(d->o[rank], 1, q_cols, q_cols),
-    };
-    for (int again = 0; again < 3; again++) /* layers share the buffer */
-        if (sp.ops->attn_decode(&sp, &a, &e)) {
-            ranks_fail(g, rank, &e);
-            return;
-        }
+    for (int64_t i = 0; i < n; i++) keys[i] = decode_keys(d, rank, i);
+    const struct sp_decode_args all = {
+        .q = tensor_f32(p->q + (p->S - n) * q_cols, n, q_cols, q_cols),
+        .o = tensor_f32(d->o[rank], n, q_cols, q_cols),
+        .kv = keys};
+    int rc = 0;
+    for (int again = 0; again < 3 && !rc; again++) /* layers share the buffer */
+        rc = sp.ops->attn_decode(&sp, &all, &e);
+    for (int64_t i = 0; i < n && !rc; i++) {
+        const struct sp_decode_args one = {
+            .q = tensor_sub(all.q, i, 1, 0, q_cols),
+            .o = tensor_f32(d->alone[rank] + i * q_cols, 1, q_cols, q_cols),
+            .kv = &keys[i]};
+        rc = sp.ops->attn_decode(&sp, &one, &e);
+    }
+    if (rc) ranks_fail(g, rank, &e);
 }
 
 /* even: equal parts; otherwise rank 0 has none and the last one the odd rest. */
-static void decode_case(const struct problem *p, int P, bool even)
+static void decode_case(const struct problem *p, int P, int64_t n, bool even)
 {
     static struct decode d;
     struct ranks g;
     int64_t q_cols = p->H * p->D, at = 0;
     d.p = p;
+    d.n = n;
     for (int r = 0; r < P; r++) {
         d.rows[r] = r == P - 1 ? p->S - at : even || r ? p->S / P : 0;
         d.start[r] = at;
         at += d.rows[r];
     }
-    ranks_open(&g, P, volume_decode_size(P, p->H, p->D),
+    ranks_open(&g, P, volume_decode_size(P, p->H, p->D, n),
                &(struct comm_options){.delay_seed = ++n_runs, .delay_max_us = 100});
     ranks_run(&g, decode_body, &d);
     ranks_check(&g);
     struct comm_count want[PURPOSE_N] = {0};
-    volume_add(&want[PURPOSE_DECODE], volume_decode(P, p->H, p->D), 3);
+    volume_add(&want[PURPOSE_DECODE], volume_decode(P, p->H, p->D, n), 3);
+    volume_add(&want[PURPOSE_DECODE], volume_decode(P, p->H, p->D, 1), n);
     for (int r = 0; r < P; r++) {
         struct err e;
         CHECK_MSG(!ledger_check(comm_ledger(g.comm[r]), want, &e), "P %d rank %d: %s", P, r,
                   e.text);
-        double err = norms_ratio(norms(d.o[r], p->o + (p->S - 1) * q_cols, 1, q_cols, 0, q_cols),
-                                 0);
-        CHECK_MSG(err <= TOL_OUT, "P %d rank %d: %.2e", P, r, err);
-        CHECK(!memcmp(d.o[r], d.o[0], (size_t)q_cols * 4));
+        for (int64_t i = 0; i < n; i++) {
+            double err = norms_ratio(
+                norms(d.o[r] + i * q_cols, p->o + (p->S - n + i) * q_cols, 1, q_cols, 0, q_cols),
+                0);
+            CHECK_MSG(err <= TOL_OUT, "P %d rank %d token %d: %.2e", P, r, (int)i, err);
+        }
+        CHECK(!memcmp(d.o[r], d.o[0], (size_t)(n * q_cols) * 4));
+        CHECK(!memcmp(d.o[r], d.alone[r], (size_t)(n * q_cols) * 4));
     }
     ranks_close(&g);
 }
@@ -264,14 +289,15 @@ static void test_decode(void)
         struct problem p = problem_make(101, small[h].H, small[h].Hk, small[h].D, DOCS_ONE, true);
         truth(&p);
         for (int i = 0; i < N_DEGREES; i++) {
-            decode_case(&p, degrees[i], true);
-            decode_case(&p, degrees[i], false);
+            decode_case(&p, degrees[i], 1, true);
+            decode_case(&p, degrees[i], DECODED, true);
+            decode_case(&p, degrees[i], DECODED, false);
         }
         problem_free(&p);
     }
     struct problem one = problem_make(1, 2, 2, 24, DOCS_ONE, true); /* most ranks have no key */
     truth(&one);
-    for (int i = 0; i < N_DEGREES; i++) decode_case(&one, degrees[i], true);
+    for (int i = 0; i < N_DEGREES; i++) decode_case(&one, degrees[i], 1, true);
     problem_free(&one);
 }
 
@@ -342,8 +368,8 @@ static void test_sinks(void)
     struct problem one = problem_make(101, 6, 2, 8, DOCS_ONE, true);
     problem_sinks(&one);
     truth(&one);
-    for (int i = 0; i < N_DEGREES; i++) decode_case(&one, degrees[i], false);
-    for (int i = 0; i < N_DEGREES; i++) decode_case(&one, degrees[i], true);
+    for (int i = 0; i < N_DEGREES; i++) decode_case(&one, degrees[i], DECODED, false);
+    for (int i = 0; i < N_DEGREES; i++) decode_case(&one, degrees[i], DECODED, true);
     problem_free(&one);
 }
 
@@ -394,7 +420,7 @@ static void test_soft_cap(void)
     struct problem one = problem_make(101, 6, 2, 8, DOCS_ONE, true);
     one.cap = 1;
     truth(&one);
-    for (int i = 0; i < N_DEGREES; i++) decode_case(&one, degrees[i], false);
+    for (int i = 0; i < N_DEGREES; i++) decode_case(&one, degrees[i], DECODED, false);
     problem_free(&one);
 }
 

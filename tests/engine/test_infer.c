@@ -10,6 +10,7 @@
 #include "tests/lib/tiny.h"
 #include "worker/plan/check.h"
 #include "worker/family/shape.h"
+#include "worker/infer/agree.h"
 #include "worker/infer/infer.h"
 #include "worker/infer/prompts.h"
 #include "worker/infer/score.h"
@@ -111,6 +112,50 @@ static void damaged_body(struct ranks *g, int rank, void *arg)
 static void damaged_nan_body(struct ranks *g, int rank, void *arg)
 {
     damage(g, rank, arg, NAN, "has logits that are NaN or infinity");
+}
+
+/* What ranks choose for the rows of a step; what each finds. */
+struct row_choices {
+    int64_t token[3][3]; /* of rank and row */
+    int first;           /* -1: an error, with these words */
+    const char *rank, *prompt;
+};
+
+static const struct row_choices rounds[] = {
+    {{{7, 8, 9}, {7, 8, 9}, {7, 8, 9}}, 3, NULL, NULL},
+    {{{7, 8, 9}, {7, 8, 9}, {7, 5, 4}}, -1, "rank 2 chose token 5", "after token 11 of prompt b"},
+    {{{6, 8, 9}, {7, 8, 9}, {7, 5, 9}}, -1, "rank 0 chose token 6", "after token 10 of prompt a"},
+    {{{7, 8, 9}, {7, 8, -1}, {7, 8, 9}}, -1, "rank 1 has logits", "after token 12 of prompt c"},
+    {{{7, -1, 9}, {7, -1, 9}, {7, -1, 4}}, 1, NULL, NULL},
+};
+
+static void agree_body(struct ranks *g, int rank, void *arg)
+{
+    static const char *const id[3] = {"a", "b", "c"};
+    struct comm *c = g->comm[rank];
+    (void)arg;
+    for (size_t k = 0; k < sizeof rounds / sizeof *rounds; k++) {
+        const struct row_choices *x = &rounds[k];
+        struct agree_choice own[3];
+        struct err e = {0};
+        for (int i = 0; i < 3; i++)
+            own[i] = (struct agree_choice){x->token[rank][i], id[i], 10 + i};
+        CHECK(agree_on(c, comm_segment(c), own, 3, &e) == x->first);
+        CHECK_MSG(!x->rank || (e.code == ERR_CORRUPT && strstr(e.text, x->rank) &&
+                               strstr(e.text, x->prompt)),
+                  "%s", e.text);
+    }
+    CHECK(comm_ledger(c)[PURPOSE_CONTROL].messages_sent == 2 * (sizeof rounds / sizeof *rounds));
+}
+
+/* The first row that differs names its prompt and a rank, before a later one that is not finite. */
+static void test_agree(void)
+{
+    struct ranks g;
+    ranks_open(&g, 3, comm_bounce_size(3), NULL);
+    ranks_run(&g, agree_body, NULL);
+    ranks_check(&g);
+    ranks_close(&g);
 }
 
 /* Weights are finite, and so is the prompt: the token that is chosen has an embedding whose squares
@@ -557,6 +602,7 @@ int main(void)
     RUN(test_decode_in_a_window);
     RUN(test_damaged_rank_is_named);
     RUN(test_overflow_is_found);
+    RUN(test_agree);
     RUN(test_prompt_too_long);
     RUN(test_score);
     RUN(test_prompts);

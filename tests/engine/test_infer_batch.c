@@ -5,12 +5,14 @@
 
 #include "api/core/file.h"
 #include "api/core/log.h"
+#include "tests/lib/mutant.h"
 #include "tests/lib/tiny.h"
 #include "tests/lib/told.h"
 #include "worker/family/family.h"
 #include "worker/family/shape.h"
 #include "worker/infer/infer.h"
 #include "worker/plan/check.h"
+#include "worker/plan/volume.h"
 
 #define S          64
 #define MAX_TOKENS 20
@@ -74,12 +76,16 @@ struct job {
     int leave_after;       /* units, then the attempt ends; 0: it does not */
     struct infer_text out; /* of rank 0; its text is copied */
     char text[256];
-    int n_asked; /* how often rank 0 asked whether to stop: between units, and before each pass */
+    int n_asked;  /* how often rank 0 asked whether to stop: between units, and before each pass */
+    int n_passes; /* of these */
+    struct comm_count moved[PURPOSE_N]; /* by rank 0, after the first unit has begun */
     bool left;
 };
 
 struct asked {
+    const struct model *m;
     int n, n_units, leave_after;
+    struct comm_count moved[PURPOSE_N];
 };
 
 static bool stopped(void *arg)
@@ -88,10 +94,18 @@ static bool stopped(void *arg)
     return false;
 }
 
+/* The ledger begins again with each unit. */
+static void count_moved(struct asked *a)
+{
+    for (int i = 0; a->m->comm && i < PURPOSE_N; i++)
+        volume_add(&a->moved[i], comm_ledger(a->m->comm)[i], 1);
+}
+
 static int leave(void *arg, int journal, struct err *e)
 {
     struct asked *a = arg;
     (void)journal;
+    if (a->n_units) count_moved(a);
     return ++a->n_units == a->leave_after ? err_set(e, ERR_ABORTED, "left") : 0;
 }
 
@@ -111,7 +125,7 @@ static void generate_body(struct ranks *g, int rank, void *arg)
     struct tiny_rank *t = malloc(sizeof *t);
     struct err e = {0};
     struct infer_text out = {0};
-    struct asked asked = {.leave_after = j->leave_after};
+    struct asked asked = {.m = &t->model, .leave_after = j->leave_after};
     struct told told;
     int rc = tiny_open(t, &j->spec, g, rank, &e);
     told_open(&told);
@@ -142,6 +156,9 @@ static void generate_body(struct ranks *g, int rank, void *arg)
     if (!rc && rank == 0) {
         j->out = out;
         j->n_asked = asked.n;
+        j->n_passes = asked.n - asked.n_units;
+        count_moved(&asked);
+        memcpy(j->moved, asked.moved, sizeof asked.moved);
         snprintf(j->text, sizeof j->text, "%s", out.text ? out.text : "");
     }
     context_layout_fini(&layout);
@@ -271,6 +288,27 @@ static void run_whole(struct whole *w, const struct kind *x, const char *file, i
                       &w->size, path);
 }
 
+/* Of a pass one message from each layer to each other rank, whatever its rows; bytes are the rows'
+ * own. Choices are compared once for all rows, and again where a continuation has ended. */
+static void check_messages(const struct job *one, const struct job *j, const char *name)
+{
+    const int P = j->spec.resources.ranks;
+    const struct comm_count row = plan_decode_comm(&j->spec.model.shape, P, 1);
+    const struct comm_count *c = &j->moved[PURPOSE_DECODE];
+    if (P == 1) return;
+    CHECK_MSG(c->messages_sent == j->n_passes * row.messages_sent &&
+                  c->bytes_sent == j->out.decode.n * row.bytes_sent,
+              "%s, %d ranks: %lld messages in %d passes", name, P, (long long)c->messages_sent,
+              j->n_passes);
+    CHECK(one->moved[PURPOSE_DECODE].bytes_sent == c->bytes_sent);
+    if (j->spec.infer.batch == 1) return;
+    const struct comm_count *told = &j->moved[PURPOSE_CONTROL];
+    CHECK(one->moved[PURPOSE_CONTROL].bytes_sent == told->bytes_sent);
+    CHECK_MSG(one->moved[PURPOSE_CONTROL].messages_sent - told->messages_sent >=
+                  (P - 1) * (one->n_passes - j->n_passes),
+              "%s, %d ranks: %lld messages of choices", name, P, (long long)told->messages_sent);
+}
+
 static const int batches[] = {2, 3, 5, 16};
 enum { N_BATCHES = sizeof batches / sizeof *batches };
 
@@ -279,6 +317,7 @@ static void compare(const struct kind *x, const char *file, int P)
     static struct whole one, many;
     run_whole(&one, x, file, P, 1);
     int asked = one.job.n_asked;
+    check_messages(&one.job, &one.job, x->name);
     for (int i = 0; i < N_BATCHES; i++) {
         if (getenv("SEQD_TEST_SMALL") && x != models && i % (N_BATCHES - 1)) continue;
         run_whole(&many, x, file, P, batches[i]);
@@ -291,6 +330,7 @@ static void compare(const struct kind *x, const char *file, int P)
         CHECK(a->decode.n == b->decode.n && b->decode.us > 0); /* rows, not passes */
         CHECK_MSG(many.job.n_asked <= asked - !i, "%s: %d at once take %d passes, fewer %d",
                   x->name, batches[i], many.job.n_asked, asked);
+        check_messages(&one.job, &many.job, x->name);
         asked = many.job.n_asked;
         free(many.text);
     }
@@ -331,7 +371,7 @@ static void test_continuations(void)
 /* Lines are in the order of the prompts, whichever ends first. */
 static void test_prompts(void)
 {
-    for (int P = 1; P <= 2; P++) compare(&models[0], "prompts.jsonl", P);
+    for (int P = 1; P <= 3; P++) compare(&models[0], "prompts.jsonl", P);
 }
 
 /* ---- another attempt ------------------------------------------------------------------------- */
@@ -415,6 +455,27 @@ static void test_leave(void)
     free(w.text);
 }
 
+#ifdef SEQD_MUTANTS
+/* The next token of each prompt is of its own keys and values. */
+static void test_mutant(void)
+{
+    static struct whole one, many;
+    char by[64];
+    for (int P = 1; P <= 2; P++) {
+        run_whole(&one, &models[0], "batch.jsonl", P, 1);
+        mutant_choose(MUTANT_CACHE_SHARED);
+        run_whole(&many, &models[0], "batch.jsonl", P, 3);
+        mutant_choose(MUTANT_NONE);
+        snprintf(by, sizeof by, "answers of 3 prompts at once on P %d", P);
+        mutant_report(MUTANT_CACHE_SHARED,
+                      one.size != many.size || memcmp(one.text, many.text, one.size) != 0, by);
+        free(one.text);
+        free(many.text);
+    }
+    verify_blind(MUTANT_CACHE_SHARED);
+}
+#endif
+
 int main(void)
 {
     struct err e = {0};
@@ -429,6 +490,9 @@ int main(void)
     RUN(test_prompts);
     RUN(test_resume);
     RUN(test_leave);
+#ifdef SEQD_MUTANTS
+    RUN(test_mutant);
+#endif
     if (file_remove(scratch, &e)) printf("  %s\n", e.text);
     return test_done("infer_batch");
 }

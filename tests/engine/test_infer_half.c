@@ -52,7 +52,7 @@ static bool counts_hold(const struct model *m, int64_t n)
     volume_add(&kv,
                volume_ring_kv(P, m->sp.shard.T, s->n_kv_heads, s->head_dim, m->plan->precision),
                s->n_layers);
-    volume_add(&decode, plan_decode_comm(s, P), n);
+    volume_add(&decode, plan_decode_comm(s, P, 1), n);
     return ledger_equal(&comm_ledger(m->comm)[PURPOSE_RING_KV], &kv) &&
            ledger_equal(&comm_ledger(m->comm)[PURPOSE_DECODE], &decode);
 }

@@ -79,16 +79,16 @@ static int answer(struct tiny_rank *t, const struct job_spec *spec, struct err *
     static struct infer_work w[JOB_MAX_BATCH];
     static struct request r[JOB_MAX_BATCH];
     static struct infer_answer a[JOB_MAX_BATCH];
-    struct infer_pace decode = {0};
+    struct infer_steps steps = {0};
     int rc = infer_work_init(w, &in, true, e);
     for (int i = 0; i < n && !rc; i++) rc = begin(&in, &w[i], &r[i], &a[i], e);
-    while (!rc && !all_done(w, n)) rc = infer_step(&in, w, n, &decode, e);
+    while (!rc && !all_done(w, n)) rc = infer_step(&in, w, n, &steps, e);
     for (int i = 0; i < n; i++) {
         CHECK(rc || a[i].n_generated == 2 * ROOM);
         infer_answer_fini(&a[i]);
         request_fini(&r[i]);
     }
-    CHECK(rc || decode.n == n * 2 * (ROOM - 1));
+    CHECK(rc || steps.pace.n == n * 2 * (ROOM - 1));
     infer_work_fini(w, n);
     return rc;
 }

@@ -290,7 +290,7 @@ static uint32_t planned(const struct job *j)
         plan_comm(m, &p, rank, c);
     for (int i = 0; i < PURPOSE_N; i++)
         if (c[i].messages_sent || c[i].messages_received) mask |= 1u << i;
-    if (j->kind == GENERATE && !diffusion(j) && plan_decode_comm(m, p.sp).messages_sent)
+    if (j->kind == GENERATE && !diffusion(j) && plan_decode_comm(m, p.sp, 1).messages_sent)
         mask |= 1u << PURPOSE_DECODE;
     /* The first ring sends what is compared. */
     if (j->kind == VERIFY && j->dp == 1) mask |= 1u << PURPOSE_VERIFY;

@@ -415,7 +415,9 @@ static void test_comm(void)
     p = make(0);
     for (int i = 0; i < PURPOSE_N; i++) CHECK(is(p.comm[i], 0, 0));
     /* one decoded token: 3 layers x 3 peers x 8 heads x (8 + 1) floats */
-    CHECK(is(plan_decode_comm(&spec.model.shape, 4), 9, 9 * 8 * 9 * 4));
+    CHECK(is(plan_decode_comm(&spec.model.shape, 4, 1), 9, 9 * 8 * 9 * 4));
+    /* of five sequences in one pass: as many messages */
+    CHECK(is(plan_decode_comm(&spec.model.shape, 4, 5), 9, 5 * 9 * 8 * 9 * 4));
 }
 
 static void test_flops(void)

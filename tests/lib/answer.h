@@ -9,11 +9,11 @@
 static inline int answer_alone(const struct infer *in, struct infer_work *w,
                                const struct request *r, struct infer_answer *out, struct err *e)
 {
-    struct infer_pace decode = {0};
+    struct infer_steps steps = {0};
     infer_at(in, 1);
     int rc = infer_begin(in, w, r, out, e);
-    while (!rc && !w->done) rc = infer_step(in, w, 1, &decode, e);
-    if (!rc) CHECK(infer_settle(in, w, 1));
+    while (!rc && !w->done) rc = infer_step(in, w, 1, &steps, e);
+    if (!rc) CHECK(infer_settle(in, w, 1, &steps));
     w->out = NULL;
     if (rc) infer_answer_fini(out);
     return rc;

@@ -24,7 +24,7 @@ struct sums {
     int64_t cut[MAX_P + 1];
     float *all[MAX_P], *part[MAX_P], *gathered[MAX_P], *told[MAX_P]; /* results */
     double f[MAX_P][N_SMALL];
-    int64_t i[MAX_P][N_SMALL], each[MAX_P][MAX_P];
+    int64_t i[MAX_P][N_SMALL], each[MAX_P][2 * MAX_P];
     int32_t word[MAX_P], words[MAX_P];
 };
 
@@ -89,9 +89,10 @@ static int sum_numbers(struct sums *s, struct comm *c, int r, struct err *e)
     void *bounce = comm_segment(c);
     for (int i = 0; i < N_SMALL; i++) s->f[r][i] = s->i[r][i] = 10 * r + i;
     s->word[r] = r == 0 ? 77 : 0;
-    const int64_t *each = comm_each_i64(c, PURPOSE_CONTROL, r * r, bounce, e);
+    const int64_t mine[2] = {r * r, -r};
+    const int64_t *each = comm_each_i64(c, PURPOSE_CONTROL, mine, 2, bounce, e);
     if (!each) return -1;
-    memcpy(s->each[r], each, (size_t)s->P * 8);
+    memcpy(s->each[r], each, (size_t)s->P * 2 * 8);
     if (comm_sum_f64(c, PURPOSE_LOSS, s->f[r], N_SMALL, bounce, e) ||
         comm_sum_i64(c, PURPOSE_LOSS, s->i[r], N_SMALL, bounce, e) ||
         comm_broadcast(c, PURPOSE_CONTROL, 0, &s->word[r], 4, bounce, e) ||
@@ -126,7 +127,8 @@ static int64_t wrong_of(const struct sums *s, int r)
         const int64_t sum = 5 * s->P * (s->P - 1) + i * s->P;
         n += s->f[r][i] != (double)sum || s->i[r][i] != sum;
     }
-    for (int q = 0; q < s->P; q++) n += s->each[r][q] != q * q || s->words[q] != 100 + q;
+    for (int q = 0; q < s->P; q++)
+        n += s->each[r][2 * q] != q * q || s->each[r][2 * q + 1] != -q || s->words[q] != 100 + q;
     return n + (s->word[r] != 77);
 }
 
@@ -138,7 +140,7 @@ static void sums_count(const struct sums *s, int r, struct comm_count want[PURPO
     volume_add(&want[PURPOSE_PARAM], volume_all_gather(P, r, s->cut, 4), 2);
     volume_add(&want[PURPOSE_STATE], volume_broadcast(P, s->n * 4, r == P - 1), 1);
     volume_add(&want[PURPOSE_LOSS], volume_sum_small(P, N_SMALL), 2);
-    volume_add(&want[PURPOSE_CONTROL], volume_sum_small(P, 1), 1);
+    volume_add(&want[PURPOSE_CONTROL], volume_sum_small(P, 2), 1);
     volume_add(&want[PURPOSE_CONTROL], volume_broadcast(P, 4, r == 0), 1);
     volume_add(&want[PURPOSE_CONTROL], volume_barrier(P), 1);
     volume_add(&want[PURPOSE_VERIFY], volume_gather(P, 4, r == 0), 1);
@@ -288,12 +290,13 @@ static void decode_body(struct ranks *g, int rank, void *arg)
                     .comm = g->comm[rank],
                     .shape = {p->H, p->Hk, p->D, (float)(1 / sqrt((double)p->D))},
                     .buf = {.part = comm_segment(g->comm[rank]), .m = mirror_of(&w, sums)}};
-    mirror_poison(w.be, sp.buf.part, volume_decode_size(g->P, p->H, p->D));
+    mirror_poison(w.be, sp.buf.part, volume_decode_size(g->P, p->H, p->D, 1));
     if (shard_init(&sp.shard, p->S, g->P, rank, LAYOUT_CONTIGUOUS, false, &e)) abort();
+    const struct tensor kv = tensor_f32(mirror_of(&w, p->kv + d->start[rank] * kv_cols),
+                                        d->rows[rank], kv_cols, kv_cols);
     const struct sp_decode_args a = {
         .q = tensor_f32(mirror_of(&w, p->q + (p->S - 1) * q_cols), 1, q_cols, q_cols),
-        .kv = tensor_f32(mirror_of(&w, p->kv + d->start[rank] * kv_cols), d->rows[rank], kv_cols,
-                         kv_cols),
+        .kv = &kv,
         .o = tensor_f32(mirror_of(&out, d->o[rank]), 1, q_cols, q_cols)};
     for (int again = 0; again < 2; again++) /* layers share the buffer */
         if (sp.ops->attn_decode(&sp, &a, &e)) {
@@ -311,7 +314,7 @@ static void decode_over(const struct problem *p, int P)
     struct ranks g;
     struct ranks_device on[MAX_P];
     const struct variant v = {.P = P, .n_threads = 1};
-    const int64_t q_cols = p->H * p->D, size = volume_decode_size(P, p->H, p->D);
+    const int64_t q_cols = p->H * p->D, size = volume_decode_size(P, p->H, p->D, 1);
     for (int r = 0; r < P; r++) { /* rank 0 has none where there are more */
         d.start[r] = r ? d.start[r - 1] + d.rows[r - 1] : 0;
         d.rows[r] = r == P - 1 ? p->S - d.start[r] : r ? p->S / P : 0;

@@ -55,6 +55,7 @@ const char *const mutant_names[] = {
     [MUTANT_STAGE_ALONE] = "stage_alone",
     [MUTANT_EMA_SKIPPED] = "ema_skipped",
     [MUTANT_DROPOUT_SAME] = "dropout_same",
+    [MUTANT_CACHE_SHARED] = "cache_shared",
     [MUTANT_ACK_EARLY] = "ack_early",
     [MUTANT_EPOCH_ANY] = "epoch_any",
     [MUTANT_SLOT_EARLY] = "slot_early",

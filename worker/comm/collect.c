@@ -322,9 +322,10 @@ int comm_sum_i64(struct comm *c, enum purpose p, int64_t *x, int n, void *bounce
     return 0;
 }
 
-const int64_t *comm_each_i64(struct comm *c, enum purpose p, int64_t x, void *bounce, struct err *e)
+const int64_t *comm_each_i64(struct comm *c, enum purpose p, const int64_t *x, int n, void *bounce,
+                             struct err *e)
 {
-    return (const int64_t *)gather_small(c, p, &x, 1, bounce, e);
+    return (const int64_t *)gather_small(c, p, x, n, bounce, e);
 }
 
 static int broadcast(struct round *g, int root, void *x, int64_t size, void *bounce, struct err *e)

@@ -148,8 +148,8 @@ int comm_view(struct comm *c, struct rank_set of, struct comm **out, struct err 
  * comm_all_gather: rank w has bytes [cut[w], cut[w + 1]) * size of x in `own`; every rank gets all
  * of x. own may lie in x, where it belongs.
  * comm_sum_f64 / _i64: small vectors (n <= 512), all-gather then the same tree.
- * comm_each_i64: every rank's x, in rank order, in comm_bounce() until the next collective; sends
- * what comm_sum_i64 of one number does. NULL: failed. */
+ * comm_each_i64: every rank's x [n], in rank order, in comm_bounce() until the next collective;
+ * sends what comm_sum_i64 does. NULL: failed. */
 int64_t comm_bounce_size(int n_ranks);
 int comm_sum_f32(struct comm *c, enum purpose p, float *x, int64_t n, void *bounce, struct err *e);
 int comm_reduce_scatter(struct comm *c, enum purpose p, float *x, const int64_t *cut, void *bounce,
@@ -158,7 +158,7 @@ int comm_all_gather(struct comm *c, enum purpose p, const void *own, void *x, co
                     int64_t size, void *bounce, struct err *e);
 int comm_sum_f64(struct comm *c, enum purpose p, double *x, int n, void *bounce, struct err *e);
 int comm_sum_i64(struct comm *c, enum purpose p, int64_t *x, int n, void *bounce, struct err *e);
-const int64_t *comm_each_i64(struct comm *c, enum purpose p, int64_t x, void *bounce,
+const int64_t *comm_each_i64(struct comm *c, enum purpose p, const int64_t *x, int n, void *bounce,
                              struct err *e);
 int comm_broadcast(struct comm *c, enum purpose p, int root, void *x, int64_t size, void *bounce,
                    struct err *e);

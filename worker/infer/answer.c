@@ -10,6 +10,7 @@
 #include "api/core/job.h"
 #include "api/core/mem.h"
 #include "worker/hf/tokenizer.h"
+#include "worker/infer/agree.h"
 #include "worker/model/finite.h"
 #include "worker/plan/volume.h"
 
@@ -209,8 +210,6 @@ static int text_again(void *arg, struct err *e)
     return rc;
 }
 
-#define NOT_FINITE (-1) /* in place of a token: a logit is NaN or infinity */
-
 static bool all_finite(const float *logits, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
@@ -225,52 +224,6 @@ static int blame_logits(const struct infer *in, const struct infer_work *w, stru
     return finite_blame(in->model, &(struct finite_again){text_again, &x}, e,
                         "a logit after token %lld of prompt %s",
                         (long long)(w->request.n_tokens + w->n), w->request.id);
-}
-
-/* The rank whose choice is not that of the most; of two that differ, the second. -1: all agree.
- * *like: a rank that chose as most did. */
-static int odd_rank(const int64_t *choice, int P, int *like)
-{
-    int most = 0, odd = -1;
-    for (int q = 0; q < P; q++) {
-        int n = 0;
-        for (int k = 0; k < P; k++) n += choice[k] == choice[q];
-        if (n > most) most = n, *like = q;
-    }
-    for (int q = 0; q < P && odd < 0; q++)
-        if (choice[q] != choice[*like]) odd = q;
-    return odd;
-}
-
-static char *choice_text(char out[64], int rank, int64_t choice)
-{
-    if (choice == NOT_FINITE)
-        snprintf(out, 64, "rank %d has logits that are NaN or infinity", rank);
-    else
-        snprintf(out, 64, "rank %d chose token %lld", rank, (long long)choice);
-    return out;
-}
-
-/* Every rank chooses for itself, from logits that have to be the same bits: a rank that computes
- * wrongly would continue with a text of its own, and its keys would spoil those of all. */
-static int agree_on(const struct infer *in, struct infer_work *w, const struct request *r,
-                    int64_t position, int32_t token, struct err *e)
-{
-    struct model *m = in->model;
-    char one[64], other[64];
-    int like = 0;
-    if (!m->comm) return 0;
-    const int64_t *choice = comm_each_i64(m->comm, PURPOSE_CONTROL, token, m->bounce, e);
-    if (!choice) return -1;
-    w->n_choices++;
-    const int odd = odd_rank(choice, m->plan->sp, &like);
-    if (odd < 0) return 0;
-    return err_set(
-        e, ERR_CORRUPT,
-        "after token %lld of prompt %s %s and %s: their logits should be the same bits, so one of "
-        "them computes wrongly (memory, processor), or their processors are of different kinds",
-        (long long)position, r->id, choice_text(one, odd, choice[odd]),
-        choice_text(other, like, choice[like]));
 }
 
 /* The prompt through the layers, the logits after it from their owner, and of an echoed prompt the
@@ -294,17 +247,21 @@ static int expect_prompt(const struct infer *in, struct infer_work *w, struct er
     return 0;
 }
 
-bool infer_settle(const struct infer *in, struct infer_work *w, int n)
+bool infer_settle(const struct infer *in, struct infer_work *w, int n, struct infer_steps *steps)
 {
     const struct model *m = in->model;
+    const int P = m->plan->sp;
     struct comm_count want[PURPOSE_N] = {0};
     if (!m->comm) return true;
     for (int i = 0; i < n; i++) {
         for (int k = 0; k < PURPOSE_N; k++) volume_add(&want[k], w[i].want[k], 1);
-        volume_add(&want[PURPOSE_DECODE], plan_decode_comm(&m->shape, m->plan->sp), w[i].n_passes);
-        volume_add(&want[PURPOSE_CONTROL], volume_sum_small(m->plan->sp, 1), w[i].n_choices);
         memset(w[i].want, 0, sizeof w[i].want);
-        w[i].n_passes = w[i].n_choices = 0;
+    }
+    for (int rows = 1; rows <= n; rows++) {
+        volume_add(&want[PURPOSE_DECODE], plan_decode_comm(&m->shape, P, rows),
+                   steps->n_passes[rows]);
+        volume_add(&want[PURPOSE_CONTROL], volume_sum_small(P, rows), steps->n_choices[rows]);
+        steps->n_passes[rows] = steps->n_choices[rows] = 0;
     }
     return infer_moved(in, want);
 }
@@ -431,31 +388,54 @@ static void note_token(const struct infer *in, struct infer_work *w)
     done_part(in, w, prompt + (1 - prompt) * n / (double)(r->n * r->max_tokens));
 }
 
-/* The next token of a continuation that is not at its length, from w->logits. *ended: it was one
- * that ends the text, and is not part of it; or it completes a stop string. */
-static int choose_token(const struct infer *in, struct infer_work *w, bool *ended, struct err *e)
+/* Only this rank's: the next token of a continuation, from w->logits. */
+static void choose_next(const struct infer *in, struct infer_work *w)
 {
     const struct request *r = &w->request;
-    const int64_t V = in->model->shape.vocab;
-    const int n_top = r->logprobs > 0 ? r->logprobs : 0;
     const struct token_ends *const ends = in->ends ? in->ends : &bytes_end;
-    const bool may_end = !r->ignore_eos && w->n >= r->min_tokens;
-    const bool finite = all_finite(w->logits, V);
     struct sample_key key = r->key;
     key.sequence = w->sequence;
     key.position = r->n_tokens + w->n;
-    const int32_t token = finite ? choose(w, r, ends, may_end || r->ignore_eos, &key) : NOT_FINITE;
+    w->choice = all_finite(w->logits, in->model->shape.vocab)
+                    ? choose(w, r, ends, w->n >= r->min_tokens || r->ignore_eos, &key)
+                    : AGREE_NOT_FINITE;
+}
+
+/* Every rank chooses for itself, of at [n] each. */
+static int choose_tokens(const struct infer *in, struct infer_work *const *at, int n,
+                         struct infer_steps *steps, struct err *e)
+{
+    struct model *m = in->model;
+    struct agree_choice choice[JOB_MAX_BATCH];
+    for (int i = 0; i < n; i++) {
+        const struct request *r = &at[i]->request;
+        choose_next(in, at[i]);
+        choice[i] = (struct agree_choice){at[i]->choice, r->id, r->n_tokens + at[i]->n};
+    }
+    const int bad = agree_on(m->comm, m->bounce, choice, n, e);
+    if (m->comm) steps->n_choices[n]++;
+    if (bad == n) return 0;
+    return bad < 0 ? -1 : blame_logits(in, at[bad], e);
+}
+
+/* The token that all ranks have chosen. *ended: it was one that ends the text, and is not part of
+ * it; or it completes a stop string; or the continuation has its length. */
+static int take_token(const struct infer *in, struct infer_work *w, bool *ended, struct err *e)
+{
+    const struct request *r = &w->request;
+    const int n_top = r->logprobs > 0 ? r->logprobs : 0;
+    const struct token_ends *const ends = in->ends ? in->ends : &bytes_end;
+    const int32_t token = (int32_t)w->choice;
     *ended = true;
     w->stopped = 0;
     w->cut = -1;
-    if (agree_on(in, w, r, key.position, token, e)) return -1;
-    if (!finite) return blame_logits(in, w, e);
-    if (may_end && ends_text(ends, token)) {
+    if (!r->ignore_eos && w->n >= r->min_tokens && ends_text(ends, token)) {
         choice_of(w)->finish = FINISH_STOP;
         return 0;
     }
     if (w->logprob && r->logprobs >= 0)
-        sample_logprobs(w->logits, V, token, &w->logprob[w->n], n_top, w->top + w->n * n_top);
+        sample_logprobs(w->logits, in->model->shape.vocab, token, &w->logprob[w->n], n_top,
+                        w->top + w->n * n_top);
     sampler_take(&w->sampler, token);
     w->tokens[w->n++] = token;
     note_token(in, w);
@@ -465,6 +445,7 @@ static int choose_token(const struct infer *in, struct infer_work *w, bool *ende
         choice_of(w)->finish = FINISH_STOP;
     else
         w->stopped = 0, w->cut = -1;
+    *ended |= w->n == r->max_tokens;
     return 0;
 }
 
@@ -499,21 +480,41 @@ static int rewind_slot(const struct infer *in, struct infer_work *w, struct err 
     return 0;
 }
 
-/* Up to a token whose pass is wanted, w->tokens[w->n - 1], or to the end of the answer. */
-static int advance(const struct infer *in, struct infer_work *w, struct err *e)
+/* After a continuation: the next one begins, or the answer is done. */
+static int next_choice(const struct infer *in, struct infer_work *w, struct err *e)
 {
-    const struct request *r = &w->request;
-    while (!w->done) {
-        bool ended = w->n == r->max_tokens;
-        if (!ended && choose_token(in, w, &ended, e)) return -1;
-        if (!ended && w->n < r->max_tokens) return 0;
-        if (end_choice(in, w, e)) return -1;
-        if (++w->sequence == r->n) {
-            w->done = true;
-            done_part(in, w, 1);
-            return 0;
+    if (end_choice(in, w, e)) return -1;
+    if (++w->sequence < w->request.n)
+        return rewind_slot(in, w, e) || begin_choice(in, w, e) ? -1 : 0;
+    w->done = true;
+    done_part(in, w, 1);
+    return 0;
+}
+
+/* Of each up to a token whose pass is wanted, w->tokens[w->n - 1], or to the end of the answer:
+ * where a continuation has ended, the first token of the next one is chosen in another round. */
+static int advance(const struct infer *in, struct infer_work *w, int n, struct infer_steps *steps,
+                   struct err *e)
+{
+    struct infer_work *at[JOB_MAX_BATCH];
+    int n_at = 0;
+    for (int i = 0; i < n; i++) {
+        if (!w[i].out || w[i].done) continue;
+        while (!w[i].request.max_tokens && !w[i].done)
+            if (next_choice(in, &w[i], e)) return -1;
+        if (!w[i].done) at[n_at++] = &w[i];
+    }
+    while (n_at) {
+        int n_next = 0;
+        if (choose_tokens(in, at, n_at, steps, e)) return -1;
+        for (int i = 0; i < n_at; i++) {
+            bool ended;
+            if (take_token(in, at[i], &ended, e)) return -1;
+            if (!ended) continue;
+            if (next_choice(in, at[i], e)) return -1;
+            if (!at[i]->done) at[n_next++] = at[i];
         }
-        if (rewind_slot(in, w, e) || begin_choice(in, w, e)) return -1;
+        n_at = n_next;
     }
     return 0;
 }
@@ -536,24 +537,22 @@ static int take_logits(const struct infer *in, struct infer_work *w, const struc
     return 0;
 }
 
-int infer_step(const struct infer *in, struct infer_work *w, int n, struct infer_pace *decode,
+int infer_step(const struct infer *in, struct infer_work *w, int n, struct infer_steps *steps,
                struct err *e)
 {
     struct model_next next[JOB_MAX_BATCH];
     const int64_t begin_us = clock_us();
     int rows = 0;
-    for (int i = 0; i < n; i++) {
-        if (!w[i].out || w[i].done) continue;
-        if (advance(in, &w[i], e)) return -1;
-        if (w[i].done) continue;
-        next[rows++] = (struct model_next){w[i].slot, w[i].tokens[w[i].n - 1]};
-        w[i].n_passes++;
-    }
+    if (advance(in, w, n, steps, e)) return -1;
+    for (int i = 0; i < n; i++)
+        if (w[i].out && !w[i].done)
+            next[rows++] = (struct model_next){w[i].slot, w[i].tokens[w[i].n - 1]};
     if (rows) {
         if (infer_check_stop(in, e) || model_decode_all(in->model, next, rows, e)) return -1;
+        steps->n_passes[rows]++;
         if (take_logits(in, w, next, rows, e)) return -1;
     }
-    pace_until_now(decode, rows, begin_us);
+    pace_until_now(&steps->pace, rows, begin_us);
     return 0;
 }
 

@@ -31,6 +31,7 @@ struct generator {
     int n;              /* at once */
     struct infer_work work[JOB_MAX_BATCH];
     struct turn turn[JOB_MAX_BATCH]; /* of the work with that number, where it has an answer */
+    struct infer_steps steps;        /* of all */
     int next;                        /* the first prompt that has not begun */
     int n_done;
     int first; /* whose text is the RESULT's; p->n: there is none yet */
@@ -129,7 +130,7 @@ static int write_answer(struct generator *g, int i, const struct request *r,
 
 static bool settle(struct generator *g)
 {
-    return infer_settle(g->in, g->work, g->n);
+    return infer_settle(g->in, g->work, g->n, &g->steps);
 }
 
 static bool any_at_work(const struct generator *g)
@@ -211,11 +212,12 @@ static int answer_all(struct generator *g, struct err *e)
     for (;;) {
         if (begin_all(g, e)) return -1;
         if (!any_at_work(g)) break;
-        if (infer_step(g->in, g->work, g->n, &g->text->decode, e)) return -1;
+        if (infer_step(g->in, g->work, g->n, &g->steps, e)) return -1;
         for (int k = 0; k < g->n; k++)
             if (g->work[k].out && g->work[k].done && end(g, k, e)) return -1;
     }
     g->text->ledger_equal &= settle(g);
+    g->text->decode = g->steps.pace;
     return 0;
 }
 

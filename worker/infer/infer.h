@@ -9,8 +9,9 @@
  * of the delta rule or a convolution's, which are not kept, the prompt passes again.
  *
  * Several requests (plan->batch) are answered at once: each has a cache, a sampler and memory for
- * its answer, and a pass over the weights is for the next token of all of them. What one of them is
- * answered does not depend on the others. */
+ * its answer; a pass over the weights is for the next token of all of them, and what ranks send
+ * each other for it is one message, as are their choices. What one of them is answered does not
+ * depend on the others. */
 #ifndef SEQD_INFER_INFER_H
 #define SEQD_INFER_INFER_H
 
@@ -68,11 +69,17 @@ struct infer_work {
     struct infer_answer *out; /* borrowed: its answer; NULL: none is at work */
     bool done;                /* which is complete */
     int64_t sequence, n;      /* which continuation, and its tokens so far */
+    int64_t choice;           /* the next one: this rank's, until all have the same */
     int64_t stopped, cut;     /* what the last one left of it: see take_text */
     double part;              /* of the request's work, which progress has been told of */
     /* What this rank should have moved for it since infer_settle. */
     struct comm_count want[PURPOSE_N];
-    int64_t n_choices, n_passes;
+};
+/* The steps of all works of a job. */
+struct infer_steps {
+    struct infer_pace pace; /* of rows */
+    /* By their number of rows, since infer_settle: passes, and comparisons of choices. */
+    int64_t n_passes[JOB_MAX_BATCH + 1], n_choices[JOB_MAX_BATCH + 1];
 };
 /* w: [plan->batch], one for each slot. reports: rank 0, which also keeps log-probabilities where
  * they are asked for. */
@@ -114,14 +121,14 @@ struct infer_answer {
  * prompt are not finite. */
 int infer_begin(const struct infer *in, struct infer_work *w, const struct request *r,
                 struct infer_answer *out, struct err *e);
-/* One token of each of w [n] that is at work, and one pass for all that continue. decode: what that
- * took is added. fails: ERR_CORRUPT when logits are not finite, and when a rank chose another token
- * than the others. */
-int infer_step(const struct infer *in, struct infer_work *w, int n, struct infer_pace *decode,
+/* One token of each of w [n] that is at work, and one pass for all that continue. What that took
+ * is added to steps. fails: ERR_CORRUPT when logits are not finite, and when a rank chose another
+ * token than the others. */
+int infer_step(const struct infer *in, struct infer_work *w, int n, struct infer_steps *steps,
                struct err *e);
-/* Has this rank moved since infer_at what w [n] ask for and nothing else, to the byte? Before the
- * next infer_at. Local. */
-bool infer_settle(const struct infer *in, struct infer_work *w, int n);
+/* Has this rank moved since infer_at what w [n] and their steps ask for and nothing else, to the
+ * byte? Before the next infer_at. Local. */
+bool infer_settle(const struct infer *in, struct infer_work *w, int n, struct infer_steps *steps);
 void infer_answer_fini(struct infer_answer *a);
 
 /* Prefill of tokens [n] and the logits [V] after the last one, on every rank. Also for tests. */

@@ -44,7 +44,7 @@ static bool tensor_holds(struct be *be, struct tensor t)
 static int least_of(struct model *m, struct comm *c, int64_t *x, struct err *e)
 {
     if (!c) return 0;
-    const int64_t *all = comm_each_i64(c, PURPOSE_CONTROL, *x, m->bounce, e);
+    const int64_t *all = comm_each_i64(c, PURPOSE_CONTROL, x, 1, m->bounce, e);
     if (!all) return -1;
     for (int q = 0; q < comm_size(c); q++)
         if (all[q] < *x) *x = all[q];

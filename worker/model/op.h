@@ -91,15 +91,15 @@ struct frame {
     double *nll; /* [T]; MSE: of each place apart, [T, places] */
     float loss_scale;
 
-    /* one new token: rows of ROWS_T are 1; its global position, and where keys, values and states
-     * of the context lie for ATTENTION and operations whose states pass on */
-    int64_t decode_pos;
-    struct tensor cache; /* rows so far and the new one's, if this rank keeps it */
+    /* decode: where keys and values of each row's context lie, rows so far and the new one's, if
+     * this rank keeps it; the state of the one row of an operation whose states pass on */
+    struct tensor cache[JOB_MAX_BATCH];
     void *state;
 };
 
 /* The functions of an operation. backward: s tells which inputs' gradients are written, not added
- * to, and which is the output's already. */
+ * to, and which is the output's already. decode: rows of ROWS_T are new tokens, each of a sequence
+ * of its own: of CACHE_ROWS all, else one. */
 struct op_row {
     int (*forward)(struct frame *f, const struct op *o, struct err *e);
     int (*backward)(struct frame *f, const struct op *o, const struct step *s, struct err *e);

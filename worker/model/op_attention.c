@@ -338,7 +338,7 @@ static int attention_backward(struct frame *f, const struct op *o, const struct 
 static int attention_decode(struct frame *f, const struct op *o, struct err *e)
 {
     const struct sp_decode_args a = {
-        .q = frame_in(f, o, 0), .kv = f->cache, .o = frame_out(f, o, 0)};
+        .q = frame_in(f, o, 0), .o = frame_out(f, o, 0), .kv = f->cache};
     f->sp->shape = shape_of(f, o);
     mark_place(f, f->sp->comm);
     return f->sp->ops->attn_decode(f->sp, &a, e);

@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <string.h>
+#include "api/core/mutant.h"
 #include "worker/model/finite.h"
 #include "worker/model/model.h"
 #include "worker/model/piece.h"
@@ -188,15 +189,16 @@ static struct tensor cache_of_row(struct model *m, const struct here *h, const s
 {
     const struct section_row *row = &m->prog.row[i];
     const struct model_cache *c = &m->cache[row->slot];
+    const int read = mutant_on(MUTANT_CACHE_SHARED) ? 0 : row->slot;
     struct tensor first = kv;
     first.data = address(m, h, &h->s->at.value[prog_base(h->p, o->in[1])], false);
     first.ld = first.cols;
     char *const own = cache_row(m, &first, row->slot, c->used);
     const char *const made = (char *)kv.data + i * kv.ld * dtype_size(kv.dtype);
     if (row->own && own != made) m->be->ops->copy(m->be, own, made, kv.cols * dtype_size(kv.dtype));
-    return visible_cache(m, o, c,
-                         tensor_of(kv.dtype, cache_row(m, &first, row->slot, 0), c->used + row->own,
-                                   kv.cols, kv.cols));
+    return visible_cache(
+        m, o, c,
+        tensor_of(kv.dtype, cache_row(m, &first, read, 0), c->used + row->own, kv.cols, kv.cols));
 }
 
 enum { OP_VALUES = OP_INS + OP_OUTS };
@@ -219,8 +221,18 @@ static void set_values(struct frame *f, const struct op *o, const struct tensor 
     }
 }
 
-/* An operation that looks back, of each sequence's row by itself: each has a cache of its own. */
-static int decode_rows(struct model *m, const struct here *h, int op, struct err *e)
+/* An operation that sees rows of keys and values: of each sequence's row its own, and what ranks
+ * exchange is of all rows. */
+static int decode_rows(struct model *m, const struct here *h, const struct op *o, struct err *e)
+{
+    struct frame *f = &m->prog.frame;
+    const struct tensor made = f->value[o->in[1]];
+    for (int i = 0; i < m->prog.n_rows; i++) f->cache[i] = cache_of_row(m, h, o, i, made);
+    return op_table[o->kind]->decode(f, o, e);
+}
+
+/* An operation whose state passes on, of each sequence's row by itself. */
+static int decode_each(struct model *m, const struct here *h, int op, struct err *e)
 {
     struct frame *f = &m->prog.frame;
     const struct op *o = &h->p->op[op];
@@ -232,7 +244,6 @@ static int decode_rows(struct model *m, const struct here *h, int op, struct err
     for (int i = 0; i < m->prog.n_rows && !rc; i++) {
         set_values(f, o, all, i);
         scratch_reset(f);
-        if (op_rules[o->kind]->cache == CACHE_ROWS) f->cache = cache_of_row(m, h, o, i, all[1]);
         f->state = state_at(m, h, op, m->prog.row[i].slot);
         rc = op_table[o->kind]->decode(f, o, e);
     }
@@ -248,7 +259,8 @@ static int run_op(struct model *m, const struct here *h, const struct step *s, s
     const struct op_row *row = op_table[o->kind];
     if (s->kind == STEP_BACKWARD) return row->backward(f, o, s, e);
     if (!h->one || !row->decode) return row->forward(f, o, e);
-    return decode_rows(m, h, s->op, e);
+    if (op_rules[o->kind]->cache == CACHE_ROWS) return decode_rows(m, h, o, e);
+    return decode_each(m, h, s->op, e);
 }
 
 /* A layer's part of what enters and leaves the sequence at its two ends. */

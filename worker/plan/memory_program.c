@@ -369,7 +369,8 @@ static void put_ring(struct placer *b, const struct needs *n)
     int64_t bounce = 0;
     for (size_t i = 0; i < sizeof views / sizeof *views; i++)
         bounce = max64(bounce, volume_bounce_size(views[i]));
-    const int64_t part = decode ? volume_decode_size(p->sp, n->op.heads, n->op.head_dim) : 0;
+    const int64_t part = decode ? volume_decode_size(p->sp, n->op.heads, n->op.head_dim, p->batch)
+                                : 0;
     const struct placer_want list[] = {
         {PLAN_RING_KV0, "ring_kv0", PLAN_RING, kv, ring, true},
         {PLAN_RING_KV1, "ring_kv1", PLAN_RING, kv, ring, true},

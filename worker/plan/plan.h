@@ -469,8 +469,8 @@ void plan_fetch_comm(const struct plan *p, int rank, int64_t n, struct comm_coun
 void plan_verify_comm(const struct model_shape *m, const struct plan *p, int rank,
                       struct comm_count out[PURPOSE_N]);
 
-/* Decode: bytes of one generated token on each rank (all layers). */
-struct comm_count plan_decode_comm(const struct model_shape *m, int n_ranks);
+/* What each rank moves in a pass for the next tokens of n sequences (all layers). */
+struct comm_count plan_decode_comm(const struct model_shape *m, int n_ranks, int64_t n);
 
 /* plan.reason, from the rest of the plan: plan_make has called it (tests call it, too). */
 void plan_explain(const struct job_spec *spec, struct plan *p);

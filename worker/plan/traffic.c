@@ -290,7 +290,7 @@ void plan_verify_comm(const struct model_shape *m, const struct plan *p, int ran
     plan_comm(m, &pass, rank, out);
 }
 
-struct comm_count plan_decode_comm(const struct model_shape *m, int n_ranks)
+struct comm_count plan_decode_comm(const struct model_shape *m, int n_ranks, int64_t n)
 {
-    return traffic_decode(m, n_ranks);
+    return traffic_decode(m, n_ranks, n);
 }

@@ -225,7 +225,7 @@ bool plan_fetches_in(const struct model_shape *m, const struct plan *p)
     return any;
 }
 
-struct comm_count traffic_decode(const struct model_shape *m, int P)
+struct comm_count traffic_decode(const struct model_shape *m, int P, int64_t n)
 {
     struct comm_count c = {0};
     struct family f;
@@ -234,8 +234,8 @@ struct comm_count traffic_decode(const struct model_shape *m, int P)
         const struct program *p = family_layer(&f, m, l);
         for (int i = 0; i < p->n_ops; i++)
             if (op_rules[p->op[i].kind]->moves == MOVES_KEYS)
-                volume_add(&c, volume_decode(P, p->op[i].u.attn.n_heads, p->op[i].u.attn.head_dim),
-                           1);
+                volume_add(
+                    &c, volume_decode(P, p->op[i].u.attn.n_heads, p->op[i].u.attn.head_dim, n), 1);
     }
     return c;
 }

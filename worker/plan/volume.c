@@ -16,9 +16,9 @@ int64_t volume_bounce_size(int P)
     return P == 1 ? 0 : 2 * P * volume_slice(P) * 4;
 }
 
-int64_t volume_decode_size(int P, int64_t H, int64_t D)
+int64_t volume_decode_size(int P, int64_t H, int64_t D, int64_t n)
 {
-    const int64_t parts = P * H * (D + 1), weights = P * H;
+    const int64_t parts = P * n * H * (D + 1), weights = P * H;
     return mem_round((parts + weights) * 4, 8) + (2 * H + 1) * 8;
 }
 
@@ -208,9 +208,9 @@ struct comm_count volume_gather(int P, int64_t size, bool is_root)
     return rooted(P, size, is_root, false);
 }
 
-struct comm_count volume_decode(int P, int64_t H, int64_t D)
+struct comm_count volume_decode(int P, int64_t H, int64_t D, int64_t n)
 {
-    return both(P - 1, (P - 1) * H * (D + 1) * 4);
+    return both(P - 1, (P - 1) * n * H * (D + 1) * 4);
 }
 
 struct comm_count volume_barrier(int P)

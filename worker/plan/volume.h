@@ -29,7 +29,8 @@
  *                           slices of the bounce buffer
  *   small sum of n          all-gather by direct exchange: (P-1) n * 8 bytes, P-1 messages
  *   broadcast, gather       the root talks to each of the others, in slices of the bounce buffer
- *   decode, one token       all-gather of the partial (o, lse): (P-1) H (D+1) 4 bytes
+ *   decode, n tokens        all-gather of their partial (o, lse): P-1 messages, (P-1) n H (D+1) 4
+ *                           bytes
  *   barrier                 dissemination: ceil(log2 P) empty messages */
 #ifndef SEQD_PLAN_VOLUME_H
 #define SEQD_PLAN_VOLUME_H
@@ -45,8 +46,8 @@
 
 /* Sizes of the buffers that communication needs in the comm segment, bytes. */
 int64_t volume_bounce_size(int P); /* collectives: about 1 MiB; 0 for one rank */
-/* sp_buffers.part: what sp/sp.c has there. */
-int64_t volume_decode_size(int P, int64_t H, int64_t D);
+/* sp_buffers.part: what sp/sp.c has there of n tokens. */
+int64_t volume_decode_size(int P, int64_t H, int64_t D, int64_t n);
 int64_t volume_slice(int P); /* floats of one rank's part that travel at once in a sum */
 
 /* One rank's traffic in one operation. */
@@ -76,7 +77,7 @@ struct comm_count volume_all_gather(int P, int r, const int64_t *cut, int64_t si
 struct comm_count volume_sum_small(int P, int n); /* comm_sum_f64, comm_sum_i64 */
 struct comm_count volume_broadcast(int P, int64_t size, bool is_root);
 struct comm_count volume_gather(int P, int64_t size, bool is_root);
-struct comm_count volume_decode(int P, int64_t H, int64_t D);
+struct comm_count volume_decode(int P, int64_t H, int64_t D, int64_t n);
 struct comm_count volume_barrier(int P);
 
 /* Linear attention's states (volume_state.c): one layer, one direction, of a rank's own r of P. n:

@@ -48,30 +48,48 @@ int sp_open_groups(struct sp *sp, struct err *e)
 
 /* ---- decoding -------------------------------------------------------------------------------- */
 
-/* What lies in buf.part. One rank's partial result is attention over its own keys, and their
- * log-sum-exp; the merged one is a product with their softmax over ranks. */
+/* What lies in buf.part, for a pass of n tokens. One rank's partial result of a token is attention
+ * over its own keys, and their log-sum-exp; the merged one is a product with their softmax over
+ * ranks, of which there is one at a time. */
 struct partial {
     float *o, *lse; /* [H*D], [H], one after the other */
 };
 
 struct merging {
-    struct partial own;
-    struct tensor all;     /* [P, H*(D+1)]: everybody's */
+    struct tensor all;     /* [P, n*H*(D+1)]: everybody's, token after token */
     struct tensor weights; /* [H, P] */
     int64_t *one;          /* [1]: the last one's number, on its way from the host */
     int64_t *lo, *hi;      /* [H] */
 };
 
-static struct merging merging_of(const struct sp *sp, int rank)
+static int64_t partial_size(const struct sp *sp)
 {
-    const int64_t P = sp->shard.P, H = sp->shape.n_heads, D = sp->shape.head_dim, n = H * (D + 1);
-    float *part = sp->buf.part, *own = part + rank * n;
-    struct merging m = {.own = {own, own + H * D}, .all = tensor_f32(part, P, n, n)};
-    m.weights = tensor_f32(part + P * n, H, P, P);
-    m.one = (int64_t *)((char *)part + mem_round(P * (n + H) * 4, 8));
+    return sp->shape.n_heads * (sp->shape.head_dim + 1);
+}
+
+static struct merging merging_of(const struct sp *sp, int64_t n)
+{
+    const int64_t P = sp->shard.P, H = sp->shape.n_heads, all = n * partial_size(sp);
+    float *part = sp->buf.part;
+    struct merging m = {.all = tensor_f32(part, P, all, all)};
+    m.weights = tensor_f32(part + P * all, H, P, P);
+    m.one = (int64_t *)((char *)part + mem_round(P * (all + H) * 4, 8));
     m.lo = m.one + 1;
     m.hi = m.lo + H;
     return m;
+}
+
+/* All that `rank` has: of token 0 and those after it. */
+static float *rank_part(const struct merging *m, int rank)
+{
+    return (float *)m->all.data + rank * m->all.ld;
+}
+
+/* This rank's own of token i. */
+static struct partial own_part(const struct sp *sp, const struct merging *m, int64_t i)
+{
+    float *o = rank_part(m, sp->shard.r) + i * partial_size(sp);
+    return (struct partial){o, o + sp->shape.n_heads * sp->shape.head_dim};
 }
 
 /* n numbers at `to`, all of which are x. */
@@ -84,12 +102,12 @@ static void numbers(struct sp *sp, const struct merging *m, int64_t *to, int64_t
 }
 
 /* Before the first key. The sink is one rank's to count: rank 0's, which need not have keys. */
-static void decode_start(struct sp *sp, const struct merging *m)
+static void decode_start(struct sp *sp, const struct partial *own)
 {
     const struct sp_attn_shape *s = &sp->shape;
-    sp->be->ops->fill(sp->be, m->own.o, s->n_heads * s->head_dim, 0);
+    sp->be->ops->fill(sp->be, own->o, s->n_heads * s->head_dim, 0);
     if (s->sink.data && (sp->shard.r == 0 || mutant_on(MUTANT_SINK_EACH))) {
-        sp->be->ops->attn_sink_fwd(sp->be, &(struct attn_sink_fwd_args){.m = m->own.lse,
+        sp->be->ops->attn_sink_fwd(sp->be, &(struct attn_sink_fwd_args){.m = own->lse,
                                                                         .l = sp->buf.m,
                                                                         .ml_ld = 1,
                                                                         .rows = 1,
@@ -97,24 +115,26 @@ static void decode_start(struct sp *sp, const struct merging *m)
                                                                         .sink = s->sink});
         return;
     }
-    sp->be->ops->fill(sp->be, m->own.lse, s->n_heads, -INFINITY);
+    sp->be->ops->fill(sp->be, own->lse, s->n_heads, -INFINITY);
     sp->be->ops->fill(sp->be, sp->buf.m, s->n_heads, 0);
 }
 
-/* This rank's keys all lie before the new token: it sees every one of its n_rows. */
-static void decode_own(struct sp *sp, const struct sp_decode_args *a, const struct merging *m)
+/* Token i. This rank's keys all lie before it: it sees every one of them. */
+static void decode_own(struct sp *sp, const struct sp_decode_args *a, const struct merging *m,
+                       int64_t i)
 {
     const struct sp_attn_shape *s = &sp->shape;
     const int64_t width = s->n_heads * s->head_dim;
-    const struct tensor o = tensor_f32(m->own.o, 1, width, width);
-    decode_start(sp, m);
-    if (!a->kv.rows && !s->sink.data) return;
+    const struct partial own = own_part(sp, m, i);
+    const struct tensor o = tensor_f32(own.o, 1, width, width);
+    decode_start(sp, &own);
+    if (!a->kv[i].rows && !s->sink.data) return;
     numbers(sp, m, m->lo, 1, 0);
-    numbers(sp, m, m->hi, 1, a->kv.rows);
-    sp->be->ops->attn_fwd(sp->be, &(struct attn_fwd_args){.q = a->q,
-                                                          .kv = a->kv,
+    numbers(sp, m, m->hi, 1, a->kv[i].rows);
+    sp->be->ops->attn_fwd(sp->be, &(struct attn_fwd_args){.q = tensor_sub(a->q, i, 1, 0, width),
+                                                          .kv = a->kv[i],
                                                           .o = o,
-                                                          .m = m->own.lse,
+                                                          .m = own.lse,
                                                           .l = sp->buf.m, /* [H, T] and idle here */
                                                           .ml_ld = 1,
                                                           .lo = m->lo,
@@ -127,13 +147,14 @@ static void decode_own(struct sp *sp, const struct sp_decode_args *a, const stru
                                                           .cap = s->cap});
     sp->be->ops->attn_finish(sp->be, &(struct attn_finish_args){.o = o,
                                                                 .out = o,
-                                                                .m = m->own.lse,
+                                                                .m = own.lse,
                                                                 .l = sp->buf.m,
                                                                 .ml_ld = 1,
                                                                 .n_heads = s->n_heads,
                                                                 .head_dim = s->head_dim});
 }
 
+/* Of all tokens: one message to each other rank. */
 static int decode_gather(struct sp *sp, const struct merging *m, struct err *e)
 {
     const int P = sp->shard.P, r = sp->shard.r;
@@ -146,8 +167,8 @@ static int decode_gather(struct sp *sp, const struct merging *m, struct err *e)
                               .channel = CHANNEL_COLL,
                               .send_to = to,
                               .recv_from = from,
-                              .send = m->own.o,
-                              .recv = merging_of(sp, from).own.o,
+                              .send = rank_part(m, r),
+                              .recv = rank_part(m, from),
                               .send_size = size,
                               .recv_size = size};
         if (comm_sendrecv(sp->comm, &x, &t[k], e)) return -1;
@@ -159,14 +180,14 @@ static int decode_gather(struct sp *sp, const struct merging *m, struct err *e)
 }
 
 /* Weights of the ranks: softmax of their lse. One without keys has -inf and weighs 0. */
-static void decode_weigh(struct sp *sp, const struct merging *m)
+static void decode_weigh(struct sp *sp, const struct merging *m, struct tensor all)
 {
     const int64_t P = sp->shard.P, H = sp->shape.n_heads, D = sp->shape.head_dim;
     const struct permute_args turned = {.dst = m->weights.data,
-                                        .src = (float *)m->all.data + H * D,
+                                        .src = (float *)all.data + H * D,
                                         .n = {1, H, P},
                                         .dst_stride = {0, P * 4, 4},
-                                        .src_stride = {0, 4, m->all.ld * 4},
+                                        .src_stride = {0, 4, all.ld * 4},
                                         .size = 4};
     sp->be->ops->permute(sp->be, &turned);
     numbers(sp, m, m->lo, H, 0);
@@ -175,29 +196,31 @@ static void decode_weigh(struct sp *sp, const struct merging *m)
                              &(struct softmax_fwd_args){.x = m->weights, .lo = m->lo, .hi = m->hi});
 }
 
-/* o in rank order, the same bits on every rank. */
-static void decode_merge(struct sp *sp, const struct merging *m, struct tensor o)
+/* o of token i in rank order, the same bits on every rank and whatever other tokens there are. */
+static void decode_merge(struct sp *sp, const struct merging *m, struct tensor o, int64_t i)
 {
-    const int64_t H = sp->shape.n_heads, D = sp->shape.head_dim;
-    decode_weigh(sp, m);
+    const int64_t H = sp->shape.n_heads, D = sp->shape.head_dim, size = partial_size(sp);
+    const struct tensor all = tensor_sub(m->all, 0, sp->shard.P, i * size, size);
+    decode_weigh(sp, m, all);
     for (int64_t h = 0; h < H; h++)
         sp->be->ops->gemm(sp->be,
                           &(struct gemm_args){.a = tensor_sub(m->weights, h, 1, 0, sp->shard.P),
-                                              .b = tensor_sub(m->all, 0, sp->shard.P, h * D, D),
-                                              .c = tensor_sub(o, 0, 1, h * D, D)});
+                                              .b = tensor_sub(all, 0, sp->shard.P, h * D, D),
+                                              .c = tensor_sub(o, i, 1, h * D, D)});
 }
 
 int sp_attn_decode(struct sp *sp, const struct sp_decode_args *a, struct err *e)
 {
-    const struct merging m = merging_of(sp, sp->shard.r);
-    const int64_t width = sp->shape.n_heads * sp->shape.head_dim;
-    assert(a->q.rows == 1 && a->o.rows == 1);
-    decode_own(sp, a, &m);
-    if (sp->shard.P > 1 && decode_gather(sp, &m, e)) return -1;
-    if (sp->shard.P > 1)
-        decode_merge(sp, &m, a->o);
-    else
-        sp->be->ops->cast(
-            sp->be, &(struct cast_args){.src = tensor_f32(m.own.o, 1, width, width), .dst = a->o});
+    const int64_t n = a->q.rows, width = sp->shape.n_heads * sp->shape.head_dim;
+    const struct merging m = merging_of(sp, n);
+    assert(n > 0 && a->o.rows == n);
+    for (int64_t i = 0; i < n; i++) decode_own(sp, a, &m, i);
+    if (sp->shard.P == 1) {
+        const struct tensor o = tensor_f32(m.all.data, n, width, partial_size(sp));
+        sp->be->ops->cast(sp->be, &(struct cast_args){.src = o, .dst = a->o});
+        return 0;
+    }
+    if (decode_gather(sp, &m, e)) return -1;
+    for (int64_t i = 0; i < n; i++) decode_merge(sp, &m, a->o, i);
     return 0;
 }

@@ -39,9 +39,9 @@ struct sp_drop {
  *   dkv[2]    in the comm segment: [T, 2*Hk*D] fp32 travelling gradients; NULL when only inferring
  *   m         [H, T] running maximum (the running sum lives in lse); decode's sums
  *   delta     [H, T]; NULL when only inferring
- *   part      in the comm segment (anywhere when P = 1), for attn_decode: [P, H*(D+1)] the partial
- *             (o, lse) of every rank, then workspace for merging them; volume_decode_size() bytes;
- *             NULL unless generating
+ *   part      in the comm segment (anywhere when P = 1), for attn_decode: [P, n, H*(D+1)] partial
+ *             (o, lse) of every rank, of the n tokens of a pass, then workspace for merging them;
+ *             volume_decode_size() bytes of the most tokens; NULL unless generating
  *   at        those of enum attention_buffer (worker/plan/attention.h): sp_place()
  * kv and dkv are not used when P = 1. */
 struct sp_buffers {
@@ -109,12 +109,14 @@ struct sp_bwd_args {
     struct sp_seen all_seen;
 };
 
-/* One new token (generate). KV lies where prefill left it, each rank a part; every rank gets the
- * same q and returns the same o: partial (o, lse) are gathered and merged in rank order. At least
- * one rank has a row.
- *   q [1, H*D]; kv [n_rows, 2*Hk*D] what it sees of this rank's cache; o [1, H*D] out; all act */
+/* The new tokens of n sequences (generate). KV lies where prefill left it, each rank a part; every
+ * rank gets the same q and returns the same o: partial (o, lse) of all are gathered at once and
+ * merged in rank order, each token's as if it were alone. Of each at least one rank has a row.
+ *   q [n, H*D]; kv [n] of [n_rows, 2*Hk*D], what each sees of this rank's cache; o [n, H*D] out;
+ *   all act */
 struct sp_decode_args {
-    struct tensor q, kv, o;
+    struct tensor q, o;
+    const struct tensor *kv;
 };
 
 struct sp_ops {
