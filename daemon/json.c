@@ -17,8 +17,13 @@ static const struct auto_field {
     const char *path;
     int value;
 } auto_fields[] = {
-    {"parallel.sp", 0},           {"memory.loss_chunk_tokens", 0}, {"memory.mlp_chunk_tokens", -1},
-    {"limits.step_timeout_s", 0}, {"schedule.warmup_steps", -1},   {NULL, 0},
+    {"parallel.sp", 0},
+    {"memory.loss_chunk_tokens", 0},
+    {"memory.mlp_chunk_tokens", -1},
+    {"limits.step_timeout_s", 0},
+    {"schedule.warmup_steps", -1},
+    {"infer.batch", 0},
+    {NULL, 0},
 };
 
 static const struct auto_field *find_auto(const char *path)

@@ -203,7 +203,7 @@ struct job_spec {
     } sampling;
 
     struct {
-        int32_t batch; /* generate: prompts that are answered at once */
+        int32_t batch; /* generate: prompts that are answered at once; 0 = auto: by the plan */
     } infer;
 
     struct {           /* linear attention: the states after a context, as a file */

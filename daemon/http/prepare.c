@@ -162,6 +162,7 @@ static void keep_memory(struct preparing *p, const struct plan *plan)
     if (p->spec.memory.mlp_chunk_tokens < 0 && plan->mlp_chunk)
         p->spec.memory.mlp_chunk_tokens = plan->mlp_chunk;
     if (plan->offload.on) p->spec.memory.offload = OFFLOAD_ACTIVATIONS;
+    if (p->spec.kind == JOB_GENERATE && !p->spec.infer.batch) p->spec.infer.batch = plan->batch;
 }
 
 /* The planner's thread. */

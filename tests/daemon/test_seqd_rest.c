@@ -447,6 +447,42 @@ static void test_loss_chunks_are_kept(void)
     finish();
 }
 
+/* So is how many prompts are answered at once; a job of one prompt answers one. */
+static void test_batch_is_kept(void)
+{
+#define ASK                                                                                        \
+    "{\"kind\":\"generate\",\"model\":{\"config\":{\"hidden_size\":64,\"num_hidden_layers\":8,"    \
+    "\"num_attention_heads\":2,\"intermediate_size\":64}},\"data\":{\"seq_len\":4096},\"input\":{" \
+    "%s},"                                                                                         \
+    "\"infer\":{\"batch\":%s},\"resources\":{\"ranks\":1,\"memory_mib\":%d}}"
+#define FILE_OF "\"path\":\"/x.jsonl\",\"format\":\"jsonl\""
+    static const struct {
+        const char *input, *batch, *kept;
+        int memory_mib;
+    } ways[] = {
+        {FILE_OF, "\"auto\"", "\"batch\":16", 100000},
+        {FILE_OF, "0", "\"batch\":16", 100000},
+        {FILE_OF, "\"auto\"", "\"batch\":5", 0}, /* the room of 5 */
+        {"\"prompt\":\"a\"", "\"auto\"", "\"batch\":1", 100000},
+        {FILE_OF, "3", "\"batch\":3", 100000},
+    };
+    char body[1024], id[32];
+    begin();
+    snprintf(body, sizeof body, ASK, FILE_OF, "5", 100000);
+    CHECK_MSG(post("/v1/plan", body) == 200, "%s", reply);
+    const char *at = strstr(reply, "\"total_bytes\":");
+    const int room = at ? (int)((strtoll(at + 14, NULL, 10) + (1 << 20) - 1) >> 20) : 0;
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        snprintf(body, sizeof body, ASK, ways[i].input, ways[i].batch,
+                 ways[i].memory_mib ? ways[i].memory_mib : room);
+        CHECK_MSG(post("/v1/jobs", body) == 201, "%s", reply);
+        snprintf(id, sizeof id, "/v1/jobs/%d", (int)i + 1);
+        snprintf(body, sizeof body, "\"infer\":{%s}", ways[i].kept);
+        CHECK_MSG(get(id) == 200 && strstr(reply, body), "%s: %s", body, reply);
+    }
+    finish();
+}
+
 /* In memory and, as quarantine.c has it, in the same transaction's row. */
 static void quarantine_node(const char *node, const char *reason)
 {
@@ -954,6 +990,7 @@ int main(void)
     RUN(test_plan_hardware_refused);
     RUN(test_pieces_are_kept);
     RUN(test_loss_chunks_are_kept);
+    RUN(test_batch_is_kept);
     RUN(test_offload_is_kept);
     RUN(test_auto_by_profile);
     RUN(test_quarantine);

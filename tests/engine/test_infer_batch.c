@@ -138,7 +138,7 @@ static void generate_body(struct ranks *g, int rank, void *arg)
                        .leave = leave,
                        .arg = &asked,
                        .progress = &told.p};
-    CHECK(rc || t->plan.batch == j->spec.infer.batch);
+    CHECK(rc || t->plan.batch == (j->spec.infer.batch ? j->spec.infer.batch : JOB_MAX_BATCH));
     if (!rc && *spec_text(&j->spec, j->spec.context.load)) {
         rc = load_context(&t->model, &layout, &context, &e);
         in.context = &context;
@@ -309,7 +309,7 @@ static void check_messages(const struct job *one, const struct job *j, const cha
               "%s, %d ranks: %lld messages of choices", name, P, (long long)told->messages_sent);
 }
 
-static const int batches[] = {2, 3, 5, 16};
+static const int batches[] = {2, 3, 5, 16, 0 /* auto: 16 */};
 enum { N_BATCHES = sizeof batches / sizeof *batches };
 
 static void compare(const struct kind *x, const char *file, int P)
@@ -328,6 +328,7 @@ static void compare(const struct kind *x, const char *file, int P)
         CHECK(a->n_tokens == b->n_tokens && a->n_prompt_tokens == b->n_prompt_tokens);
         CHECK(a->n_refused == b->n_refused && a->prefill.n == b->prefill.n);
         CHECK(a->decode.n == b->decode.n && b->decode.us > 0); /* rows, not passes */
+        CHECK(batches[i] || many.job.n_asked == asked);
         CHECK_MSG(many.job.n_asked <= asked - !i, "%s: %d at once take %d passes, fewer %d",
                   x->name, batches[i], many.job.n_asked, asked);
         check_messages(&one.job, &many.job, x->name);

@@ -486,7 +486,7 @@ static void break_infer(struct job_spec *s, int i)
     case 20: s->data.train[0].format = DATA_OPENAI_BATCH; break;
     case 21: s->infer.batch = 2; break; /* of one prompt */
     case 22: s->infer.batch = 17; break;
-    case 23: s->infer.batch = 0; break;
+    case 23: s->infer.batch = -1; break;
     case 24: s->input.source.format = DATA_TEXT; break;
     case 25: s->context.save = 1; break;
     case 26: put(s, &s->resources.device, "cuda"); break;

@@ -363,6 +363,84 @@ static void test_batch(void)
     }
 }
 
+static spec_ref put(const char *text)
+{
+    const spec_ref at = (spec_ref)spec.text_used;
+    strcpy(spec.text + at, text);
+    spec.text_used += (int)strlen(text) + 1;
+    return at;
+}
+
+static void many_prompts(int ranks)
+{
+    small_spec(JOB_GENERATE, ranks);
+    spec.data.seq_len = 300;
+    spec.input.source.path = put("prompts.jsonl");
+    spec.input.source.format = DATA_JSONL;
+    spec.resources.device = put("cpu");
+    spec.infer.batch = 0; /* auto */
+}
+
+/* As many as fit: in the room of n prompts n, in a byte less one fewer, in none no plan. */
+static void test_batch_that_fits(void)
+{
+    char json[1 << 16];
+    struct err e;
+    for (int ranks = 1; ranks <= 3; ranks++) {
+        int64_t size[JOB_MAX_BATCH + 1] = {0};
+        for (int n = 1; n <= JOB_MAX_BATCH; n++) {
+            many_prompts(ranks);
+            spec.infer.batch = n;
+            const struct plan p = make(0);
+            CHECK(p.batch == n && !strstr(p.reason, "at once"));
+            size[n] = p.arena_size + p.segment_size;
+        }
+        many_prompts(ranks);
+        CHECK(make(0).batch == JOB_MAX_BATCH);
+        for (int n = 1; n <= JOB_MAX_BATCH; n++) {
+            const struct plan p = make(size[n]);
+            CHECK_MSG(p.batch == n && p.arena_size + p.segment_size == size[n],
+                      "%d ranks: %d prompts in the room of %d", ranks, p.batch, n);
+            check_layout(&p);
+            if (n > 1) CHECK(make(size[n] - 1).batch == n - 1);
+        }
+        struct plan p = make(size[5]);
+        CHECK_MSG(strstr(p.reason, "; 5 prompts at once: more would not fit"), "%s", p.reason);
+        CHECK(plan_json(&spec, &p, json, sizeof json) > 0 && strstr(json, "\"batch\":5,"));
+        CHECK(plan_make(&spec, size[1] - 1, &p, &e) == -1 && e.code == ERR_DOES_NOT_FIT);
+        CHECK(p.batch == 1);
+    }
+}
+
+/* Where the field would be refused, "auto" is 1; the rest may be any. */
+static void test_batch_of_one(void)
+{
+    many_prompts(2);
+    spec.input.source.format = DATA_OPENAI_BATCH;
+    CHECK(make(0).batch == JOB_MAX_BATCH);
+    many_prompts(2);
+    spec.input.source.format = DATA_TEXT;
+    CHECK(make(0).batch == 1);
+    many_prompts(2);
+    spec.input.source.path = 0;
+    spec.input.prompt = put("one");
+    CHECK(make(0).batch == 1);
+    many_prompts(2);
+    spec.context.save = 1;
+    CHECK(make(0).batch == 1);
+    many_prompts(2);
+    spec.resources.device = put("cuda");
+    CHECK(make(0).batch == 1);
+    many_prompts(2);
+    spec.model.shape.rope.kind = ROPE_DYNAMIC;
+    spec.model.shape.rope.factor = 2;
+    spec.model.shape.max_pos = 4096;
+    CHECK(make(0).batch == 1);
+    small_spec(JOB_SCORE, 2);
+    spec.infer.batch = 0;
+    CHECK(make(0).batch == 1);
+}
+
 static void test_reference(void)
 {
     small_spec(JOB_VERIFY, 4);
@@ -693,6 +771,8 @@ int main(void)
     RUN(test_embed);
     RUN(test_cache);
     RUN(test_batch);
+    RUN(test_batch_that_fits);
+    RUN(test_batch_of_one);
     RUN(test_reference);
     RUN(test_comm);
     RUN(test_flops);

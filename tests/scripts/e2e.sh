@@ -132,6 +132,12 @@ mkdir -p "$T/data/client/examples"; cp "$EXAMPLES"/*.jsonl "$T/data/client/examp
 batch=$(seqctl submit "$EXAMPLES/generate-batch.json" -o name -q --wait 2>"$T/out") && ok "a batch of requests" || bad "a batch of requests" "$T/out"
 check "results.jsonl" seqctl artifacts "$batch" results.jsonl --file "$T/results.jsonl"
 same "an answer each" "$(grep -c '"status_code":200' "$T/results.jsonl") of $(wc -l <"$EXAMPLES/requests.jsonl")" "4 of 4"
+auto=$(seqctl submit "$EXAMPLES/generate-batch.json" -o name -q --wait --set infer.batch=auto 2>"$T/out") && ok "as many at once as fit" || bad "as many at once as fit" "$T/out"
+same "the job keeps how many" "$(seqctl show "$auto" -o json | tr -d ' \n' | grep -o '"infer":{[^}]*}') $(field "$auto" plan.batch)" '"infer":{"batch":16} 16'
+same "their bytes == plan" "$(field "$auto" result.ledger)" equal
+check "their results" seqctl artifacts "$auto" results.jsonl --file "$T/at_once.jsonl"
+answers_of() { sed -E 's/"created":[0-9]+//' "$1"; }
+same "the same answers" "$(answers_of "$T/at_once.jsonl")" "$(answers_of "$T/results.jsonl")"
 sample=$(seqctl submit "$EXAMPLES/sample-tiny.json" -o name -q --wait 2>"$T/out") && ok "a diffusion model samples" || bad "a diffusion model samples" "$T/out"
 same "switch bytes == plan for the sample" "$(field "$sample" result.ledger)" equal
 same "memory == plan for the sample" "$(field "$sample" result.memory.high)" "$(field "$sample" result.memory.planned)"

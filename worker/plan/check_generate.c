@@ -101,9 +101,8 @@ static int refuse_batch(const struct job_spec *s, enum err_code code, const char
 }
 
 /* Each prompt must be answered as it is alone. */
-static int check_batch(const struct job_spec *s, struct err *e)
+int rules_batch(const struct job_spec *s, struct err *e)
 {
-    if (s->infer.batch <= 1) return 0;
     if (!*spec_text(s, s->input.source.path) || s->input.source.format == DATA_TEXT)
         return refuse_batch(s, ERR_INVALID,
                             "input has one prompt: leave infer.batch out, or give prompts as an "
@@ -202,5 +201,6 @@ int rules_generate(struct job_spec *s, struct err *e)
     if (rules_known(s) && (check_heeded(s, false, e) || check_rope(s, e))) return -1;
     /* Sizes of latents: of a diffusion model that no node has described yet. */
     if ((rules_known(s) || !s->data.frames) && check_room(s, e)) return -1;
-    return check_prompts(s, e) || check_sampling(s, e) || check_batch(s, e) ? -1 : 0;
+    if (check_prompts(s, e) || check_sampling(s, e)) return -1;
+    return s->infer.batch > 1 ? rules_batch(s, e) : 0;
 }

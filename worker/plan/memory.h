@@ -12,7 +12,7 @@ struct memory_choice {
     const struct model_shape *shape;
     const struct job_spec *spec; /* what score and generate need beside the model */
     int64_t wanted_chunk, n_decode;
-    int32_t batch;        /* infer.batch of generate */
+    int batch;            /* of generate: prompts at once */
     int64_t segment_size; /* at least: all ranks have one size, of the stage that needs most */
     bool reference;
     bool weights; /* reference: it has a copy of its own (the ranks have shards) */

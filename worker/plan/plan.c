@@ -8,6 +8,7 @@
 #include "api/core/mem.h"
 #include "worker/family/family.h"
 #include "worker/plan/memory.h"
+#include "worker/plan/rules.h"
 #include "worker/plan/slice.h"
 #include "worker/plan/strategy.h"
 #include "worker/plan/traffic.h"
@@ -117,6 +118,14 @@ static int check_places(const struct plan *p, const int64_t grid[2], struct err 
                      (long long)grid[0]);
 }
 
+/* Prompts at once, at most: where the plan decides, place_batch() may take fewer. */
+static int batch_limit(const struct job_spec *s)
+{
+    if (s->kind != JOB_GENERATE) return 1;
+    if (s->infer.batch > 0) return s->infer.batch;
+    return rules_batch(s, NULL) ? 1 : JOB_MAX_BATCH;
+}
+
 /* What the spec says, with every auto but those of the memory resolved. */
 static int plan_choose(const struct job_spec *s, int sp, struct plan *p, struct err *e)
 {
@@ -141,6 +150,7 @@ static int plan_choose(const struct job_spec *s, int sp, struct plan *p, struct 
                            : 1;
     p->fused = can_fuse(s, p);
     p->ema = s->kind == JOB_TRAIN && s->ema.decay > 0;
+    p->batch = batch_limit(s);
     set_zero(p, s->parallel.zero, s->parallel.zero_group);
     p->strategy = (enum strategy_id)s->parallel.strategy;
     p->layout = (enum layout_id)s->parallel.layout;
@@ -178,7 +188,7 @@ static int place_rank(const struct job_spec *s, struct plan *p, int64_t segment_
                                     .spec = s,
                                     .wanted_chunk = s->memory.loss_chunk_tokens,
                                     .n_decode = s->sampling.max_tokens,
-                                    .batch = s->infer.batch,
+                                    .batch = p->batch,
                                     .segment_size = segment_size};
     return memory_place(p, &c, e);
 }
@@ -450,6 +460,7 @@ static int64_t size_if(const struct job_spec *s, int64_t limit, const struct pla
     p.recompute = recompute;
     p.mlp_chunk = now->mlp_chunk;
     p.offload.on = now->offload.on;
+    p.batch = now->batch;
     return place(s, limit, &p, NULL) ? -1 : total(&p);
 }
 
@@ -599,6 +610,25 @@ static int place_modes(const struct job_spec *spec, int64_t limit, enum recomput
     return 0;
 }
 
+/* As many prompts at once as fit, at least one: each adds to the plan. */
+static int place_batch(const struct job_spec *spec, int64_t limit, struct plan *p, struct err *e)
+{
+    int most = 1, over = p->batch; /* what is taken, and what does not fit */
+    if (place(spec, limit, p, e)) return -1;
+    if (fits(p, limit)) return 0;
+    while (over - most > 1) {
+        const int n = (most + over) / 2;
+        p->batch = n;
+        if (place(spec, limit, p, e)) return -1;
+        if (fits(p, limit))
+            most = n;
+        else
+            over = n;
+    }
+    p->batch = most;
+    return place(spec, limit, p, e);
+}
+
 /* Offloading comes last, and with it all is computed again that may be: to copy it would take
  * longer. */
 static int place_first(const struct job_spec *spec, int64_t limit, struct plan *p, struct err *e)
@@ -606,6 +636,7 @@ static int place_first(const struct job_spec *spec, int64_t limit, struct plan *
     const bool any = p->recompute == RECOMPUTE_AUTO;
     const enum recompute_id last = any ? RECOMPUTE_FULL : p->recompute;
     const int64_t asked = p->mlp_chunk;
+    if (!spec->infer.batch && p->batch > 1) return place_batch(spec, limit, p, e);
     if (any) p->recompute = p->offload.on ? RECOMPUTE_FULL : RECOMPUTE_NONE;
     if (place_modes(spec, limit, last, p, e)) return -1;
     if (fits(p, limit) || !may_offload(spec, p)) return 0;

@@ -82,6 +82,13 @@ static void add_zero(struct sentence *w, const struct plan *p)
     if (p->fused) sentence_add(w, "; updates fused into the backward pass");
 }
 
+static void add_batch(struct sentence *w, const struct job_spec *s, const struct plan *p)
+{
+    if (p->kind != JOB_GENERATE || s->infer.batch || p->batch == 1) return;
+    sentence_add(w, "; %d prompts at once: %s", p->batch,
+                 p->batch < JOB_MAX_BATCH ? "more would not fit" : "the most");
+}
+
 void plan_explain(const struct job_spec *s, struct plan *p)
 {
     struct sentence w = sentence_in(p->reason, sizeof p->reason);
@@ -105,4 +112,5 @@ void plan_explain(const struct job_spec *s, struct plan *p)
     add_pieces(&w, s, p);
     add_offload(&w, s, p);
     add_zero(&w, p);
+    add_batch(&w, s, p);
 }

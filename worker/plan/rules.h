@@ -25,6 +25,8 @@ int rules_states(const struct job_spec *s, struct err *e);
 int rules_offload(const struct job_spec *s, struct err *e);
 /* What a generate job asks; of a diffusion model, samples. */
 int rules_generate(struct job_spec *s, struct err *e);
+/* Can prompts of a generate job that is otherwise sound be answered several at once? */
+int rules_batch(const struct job_spec *s, struct err *e);
 /* Of a diffusion model: sizes are those of its largest latents, and nothing counts tokens. */
 int rules_flow(const struct job_spec *s, struct err *e);
 /* Which objective: programs of the shape are then written for it. */
