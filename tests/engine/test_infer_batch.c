@@ -8,6 +8,7 @@
 #include "tests/lib/mutant.h"
 #include "tests/lib/tiny.h"
 #include "tests/lib/told.h"
+#include "worker/comm/ledger.h"
 #include "worker/family/family.h"
 #include "worker/family/shape.h"
 #include "worker/infer/infer.h"
@@ -349,13 +350,15 @@ static void test_requests(void)
     compare(&models[0], "batch.jsonl", 3);
 }
 
-/* Without a draw all continuations of a prompt are one text, whatever a layer keeps of it. */
+/* Without a draw all continuations of a prompt are one text, whatever a layer keeps of it; and the
+ * prompt passes once. */
 static void test_continuations(void)
 {
-    static const char text[] = LINE("n", "\"prompt\":\"hello you\",\"temperature\":0,\"n\":3,"
-                                         "\"max_tokens\":9,\"ignore_eos\":true");
-    static struct whole w;
+#define GREEDY "\"prompt\":\"hello you\",\"temperature\":0,\"max_tokens\":9,\"ignore_eos\":true"
+    static const char text[] = LINE("n", GREEDY ",\"n\":3"), first[] = LINE("n", GREEDY);
+    static struct whole w, one;
     put("alone-batch.jsonl", text, sizeof text - 1);
+    put("first-batch.jsonl", first, sizeof first - 1);
     for (size_t i = 0; i < sizeof models / sizeof *models; i++)
         for (int P = 1; P <= 2; P++) {
             run_whole(&w, &models[i], "alone-batch.jsonl", P, 3);
@@ -365,6 +368,13 @@ static void test_continuations(void)
             const size_t size = (size_t)(strstr(at[0], end) - at[0]);
             CHECK_MSG(!memcmp(at[0], at[1], size) && !memcmp(at[0], at[2], size),
                       "%s, %d ranks: %.200s", models[i].name, P, at[0]);
+            run_whole(&one, &models[i], "first-batch.jsonl", P, 3);
+            for (int k = 0; k < PURPOSE_N; k++) {
+                const struct comm_count *a = &w.job.moved[k], *b = &one.job.moved[k];
+                CHECK_MSG(k == PURPOSE_DECODE || k == PURPOSE_CONTROL || ledger_equal(a, b),
+                          "%s, %d ranks: the prompt's %s", models[i].name, P, purpose_name(k));
+            }
+            free(one.text);
             free(w.text);
         }
 }

@@ -449,43 +449,22 @@ static int take_token(const struct infer *in, struct infer_work *w, bool *ended,
     return 0;
 }
 
-/* Some layer's state changes with each token and w->states does not have it as it was. */
-static bool loses_states(const struct infer *in, const struct infer_work *w)
-{
-    for (int64_t l = 0; l < w->layout.n_layers; l++)
-        if (section_state(in->model, (int)l) && !w->layout.layer[l].n_heads) return true;
-    return false;
-}
-
-/* A second pass of the prompt, which progress does not count. */
-static int forward_again(const struct infer *in, struct infer_work *w, struct err *e)
-{
-    const struct request *r = &w->request;
-    struct comm_count want[PURPOSE_N];
-    progress_piece(in->progress, progress_done(in->progress), 0);
-    if (infer_forward(in, r->tokens, r->n_tokens, e)) return -1;
-    if (!in->model->comm) return 0;
-    if (infer_expect(in, 1, want, e)) return -1;
-    for (int k = 0; k < PURPOSE_N; k++) volume_add(&w->want[k], want[k], 1);
-    return 0;
-}
-
 /* The prompt is in the cache again, and alone. */
-static int rewind_slot(const struct infer *in, struct infer_work *w, struct err *e)
+static void rewind_slot(const struct infer *in, struct infer_work *w)
 {
     model_use(in->model, w->slot);
-    if (loses_states(in, w)) return forward_again(in, w, e);
     model_rewind(in->model);
     if (w->states) context_put(in->model, &w->layout, w->states);
-    return 0;
 }
 
 /* After a continuation: the next one begins, or the answer is done. */
 static int next_choice(const struct infer *in, struct infer_work *w, struct err *e)
 {
     if (end_choice(in, w, e)) return -1;
-    if (++w->sequence < w->request.n)
-        return rewind_slot(in, w, e) || begin_choice(in, w, e) ? -1 : 0;
+    if (++w->sequence < w->request.n) {
+        rewind_slot(in, w);
+        return begin_choice(in, w, e);
+    }
     w->done = true;
     done_part(in, w, 1);
     return 0;

@@ -23,18 +23,19 @@ static int64_t count_of(const struct context_state *s)
     return s->n_heads * s->key_dim * s->value_dim;
 }
 
+/* Every layer's states, of whatever kind, have the room of those of the layer that has most. */
 static void fill_layout(struct context_layout *c, const struct model_shape *m,
                         const struct family *f)
 {
     for (int64_t l = 0; l < c->n_layers; l++) {
-        const struct op *o = find_linear(family_layer(f, m, l));
+        const struct program *p = family_layer(f, m, l);
+        const struct op *o = find_linear(p);
+        if (states_size(p) > c->stride) c->stride = states_size(p);
         if (!o) continue;
         c->n_states++;
         /* Where outputs are divided by their summed weights the sum is one more column of v. */
         c->layer[l] = (struct context_state){o->u.linear.n_heads, o->u.linear.key_dim,
                                              o->u.linear.value_dim + o->u.linear.normalise};
-        const int64_t size = mem_round(4 * count_of(&c->layer[l]), MEM_ALIGN);
-        if (size > c->stride) c->stride = size;
     }
     c->size = c->n_layers * c->stride;
 }
@@ -73,18 +74,27 @@ void context_layout_fini(struct context_layout *c)
 
 void context_take(struct model *m, const struct context_layout *l, char *to)
 {
-    for (int64_t i = 0; i < l->n_layers; i++)
-        if (l->layer[i].n_heads)
-            m->be->ops->download(m->be, to + i * l->stride, section_state(m, (int)i),
-                                 4 * count_of(&l->layer[i]));
+    for (int64_t i = 0; i < l->n_layers; i++) {
+        char *at = to + i * l->stride, *state;
+        int64_t size;
+        for (int k = 0; (state = section_state(m, (int)i, k, &size)); k++) {
+            m->be->ops->download(m->be, at, state, size);
+            at += mem_round(size, MEM_ALIGN);
+        }
+    }
 }
 
 void context_put(struct model *m, const struct context_layout *l, const char *from)
 {
-    for (int64_t i = 0; i < l->n_layers; i++)
-        if (l->layer[i].n_heads)
-            m->be->ops->upload(m->be, section_state(m, (int)i), from + i * l->stride,
-                               4 * count_of(&l->layer[i]));
+    for (int64_t i = 0; i < l->n_layers; i++) {
+        const char *at = from + i * l->stride;
+        char *state;
+        int64_t size;
+        for (int k = 0; (state = section_state(m, (int)i, k, &size)); k++) {
+            m->be->ops->upload(m->be, state, at, size);
+            at += mem_round(size, MEM_ALIGN);
+        }
+    }
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */

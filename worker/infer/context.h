@@ -13,13 +13,14 @@
 #include "api/core/sha256.h"
 #include "worker/model/model.h"
 
-/* Sizes of the states of all layers, as the family's programs have them. */
+/* Sizes of the states of all layers, as the family's programs have them: of linear attention, which
+ * a file can have, and of the delta rule and short convolutions, of which a layer has several. */
 struct context_layout {
-    int64_t n_layers, n_states; /* layers of softmax attention have none */
-    int64_t stride; /* bytes from one layer's state to the next: the largest of them, rounded */
+    int64_t n_layers, n_states; /* layers of linear attention */
+    int64_t stride; /* bytes from one layer's states to the next: the largest of them, rounded */
     int64_t size;   /* of all: n_layers * stride */
     struct context_state {
-        int64_t n_heads, key_dim, value_dim; /* 0: none */
+        int64_t n_heads, key_dim, value_dim; /* of linear attention; 0: none */
     } * layer;                               /* owned, [n_layers] */
 };
 int context_layout_init(struct context_layout *c, const struct model_shape *m, struct err *e);
@@ -32,7 +33,7 @@ struct context {
     int64_t stride; /* the layout's */
 };
 
-/* The states after the tokens that model m, made to generate, has read: out of it, and into it. */
+/* All states after the tokens that model m, made to generate, has read: out of it, and into it. */
 void context_take(struct model *m, const struct context_layout *l, char *to);
 void context_put(struct model *m, const struct context_layout *l, const char *from);
 

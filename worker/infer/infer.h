@@ -5,8 +5,8 @@
  * ones are stored in turn, CACHE_BLOCK tokens a rank (2408.04093's tree decoding, merged in rank
  * order). Every rank gets the same logits and chooses the same token; the choices are compared, 8
  * bytes to each other rank, and a rank whose choice differs is named. n continuations of a prompt
- * share its prefill: the cache is rewound to the prompt's end before each; where a layer's state is
- * of the delta rule or a convolution's, which are not kept, the prompt passes again.
+ * share its prefill: the cache is rewound to the prompt's end before each, and the states of layers
+ * that have some are put back.
  *
  * Several requests (plan->batch) are answered at once: each has a cache, a sampler and memory for
  * its answer; a pass over the weights is for the next token of all of them, and what ranks send
@@ -63,7 +63,7 @@ struct infer_work {
     int n_top;              /* -1: the job reports no log-probabilities */
     struct spell spell;     /* of the continuation at work, with a tokenizer */
     struct context_layout layout;
-    char *states; /* linear attention: after the prompt, which a continuation changes; NULL: none */
+    char *states; /* of layers after the prompt, which a continuation changes; NULL: none */
 
     struct request request;   /* the one at work */
     struct infer_answer *out; /* borrowed: its answer; NULL: none is at work */

@@ -545,11 +545,14 @@ struct tensor section_states(struct model *m)
     return out;
 }
 
-char *section_state(struct model *m, int l)
+char *section_state(struct model *m, int l, int k, int64_t *size)
 {
     const struct here h = section_at(m, l + 1);
-    for (int i = 0; i < h.p->n_ops; i++)
-        if (op_rules[h.p->op[i].kind]->cache == CACHE_STATE) return state_at(m, &h, i, m->slot);
+    for (int i = 0; i < h.p->n_ops; i++) {
+        if (!state_count(h.p, i) || k--) continue;
+        *size = h.s->at.state[i].size;
+        return state_at(m, &h, i, m->slot);
+    }
     return NULL;
 }
 

@@ -94,8 +94,8 @@ struct tensor section_states(struct model *m);
 struct tensor section_normed(struct model *m, int64_t row0, int64_t n);
 struct tensor section_logits(struct model *m, int64_t row0, int64_t n);
 struct tensor section_hidden(struct model *m);
-/* generate: the state of layer l after the context in m->slot; NULL: it has none. */
-char *section_state(struct model *m, int l);
+/* generate: state k of layer l after the context in m->slot, and its bytes; NULL: no more. */
+char *section_state(struct model *m, int l, int k, int64_t *size);
 /* The next token of n sequences, each with a cache of its own. */
 int section_decode(struct model *m, const struct section_row *row, int n, struct err *e);
 

@@ -10,11 +10,15 @@ int plan_alternatives(const struct job_spec *spec)
     return asked ? PLAN_ALTERNATIVES : spec->sampling.logprobs;
 }
 
-void memory_contexts(struct placer *b, int64_t state)
+void memory_contexts(struct placer *b, const struct family *f)
 {
+    int64_t size = 0; /* of the layer that has most */
+    for (int k = 0; k < f->n_kinds; k++) {
+        const int64_t own = b->p->shards.n_all[ZERO_LAYER + k] ? states_size(&f->layer[k]) : 0;
+        if (own > size) size = own;
+    }
     const bool generate = b->p->kind == JOB_GENERATE;
     const bool before = generate && *spec_text(b->spec, b->spec->context.load);
-    const int64_t size = mem_round(placer_times(b, state, 4), MEM_ALIGN);
     const int64_t layers = placer_times(b, size, b->m->n_layers), batch = b->p->batch;
     const struct placer_want all[] = {
         {PLAN_CONTEXT_BEFORE, "context_before", PLAN_CACHE, layers, before, .host = HOST_TOO},

@@ -477,5 +477,5 @@ void memory_program(struct placer *b, bool reference)
     put_ring(b, &n);
     put_exchange(b, &n);
     put_data(b, &n, reference);
-    memory_contexts(b, n.op.state);
+    memory_contexts(b, &s.family);
 }

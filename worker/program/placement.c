@@ -470,14 +470,26 @@ int64_t state_stride(const struct place *state)
     return rounded(state->size);
 }
 
+int64_t state_count(const struct program *p, int op)
+{
+    const struct op *o = &p->op[op];
+    return op_rules[o->kind]->cache == CACHE_STATE ? p->value[o->out[1]].cols : 0;
+}
+
+int64_t states_size(const struct program *p)
+{
+    int64_t size = 0;
+    for (int i = 0; i < p->n_ops; i++) size += rounded(4 * state_count(p, i));
+    return size;
+}
+
 /* After the caches of keys and values: the states after the context. */
 static void place_states(const struct section_placer *b, struct placement *out)
 {
     for (int i = 0; i < b->p->n_ops; i++) {
-        const struct op *op = &b->p->op[i];
+        const int64_t size = state_count(b->p, i) * wide(b->x);
         out->state[i] = (struct place){.where = PLACE_NONE};
-        if (op_rules[op->kind]->cache != CACHE_STATE || !b->x->cache_rows) continue;
-        const int64_t size = b->p->value[op->out[1]].cols * wide(b->x);
+        if (!size || !b->x->cache_rows) continue;
         out->state[i] = (struct place){PLACE_CACHE, 0, out->cache_size, size};
         out->cache_size += b->x->n_caches * state_stride(&out->state[i]);
     }

@@ -495,6 +495,10 @@ static inline int64_t cache_stride(const struct extent *x)
     return x->cache_rows - 1;
 }
 int64_t state_stride(const struct place *state);
+/* Elements of the state that operation `op` has after a context; 0: it has none. Bytes of all those
+ * of a program in fp32, each of them rounded up to MEM_ALIGN. */
+int64_t state_count(const struct program *p, int op);
+int64_t states_size(const struct program *p);
 /* Rows of a piece of a value on `rows`, at most. */
 int64_t extent_piece(const struct extent *x, enum rows_id rows);
 void placement_make(const struct program *p, const struct schedule *s, const struct extent *x,
