@@ -7,7 +7,8 @@
  * prefill computes for none (here) or one (a job). Both are stated in tokens/s and in GFLOP/s by
  * the plan's count, as a fraction of the peak of the unit that multiplies this dtype; score also as
  * a fraction of its own prefill's two rates. Decode reads every weight and the whole cache for a
- * token: GB/s of these, as a fraction of what the machine reads over as many bytes. Limits are
+ * token: GB/s of these, as a fraction of what the machine reads over as many bytes just before or
+ * just after, whichever is more: on shared machines that changes from minute to minute. Limits are
  * measured in the same run (peak.h). Each figure is the best of a few. */
 #define ENGINE_PAGES MADV_HUGEPAGE
 #include "tests/bench/passes.h"
@@ -33,6 +34,7 @@ static void llama_spec(int64_t S, int P, int threads, enum precision_id precisio
 struct run {
     struct plan plan;
     double forward, loss, token; /* seconds, the best; loss: of a forward pass and all losses */
+    double read[2];              /* GB/s of memory: before the tokens, after them */
 };
 
 static int score_pass(struct model *m, struct err *e)
@@ -57,15 +59,28 @@ static int time_passes(struct run *r, struct model *m, int rank, struct err *e)
     return 0;
 }
 
-/* After the sequence of the last pass. */
+/* What a rank reads for a token: its weights, once, though the table of a tied head is also that
+ * of embeddings; and its rows of every layer's cache. */
+static double token_bytes(const struct plan *p, int64_t S)
+{
+    const struct model_shape *m = &spec.model.shape;
+    const double size = (double)precision_size(p->precision);
+    const double cache = 2.0 * (double)(m->n_layers * m->n_kv_heads * m->head_dim * S);
+    return size * ((double)p->n_params * p->sp + cache);
+}
+
+/* After the sequence of the last pass. Other ranks wait while memory is read. */
 static int time_tokens(struct run *r, struct model *m, int rank, struct err *e)
 {
+    const int64_t bytes = (int64_t)token_bytes(m->plan, m->plan->S);
     struct tensor logits;
+    if (rank == 0) r->read[0] = peak_gb_s(2, bytes, PEAK_READ);
     for (int k = 0; k < TOKENS; k++) {
         const double t = peak_now_s();
         if (model_decode(m, 100 + k, &logits, e)) return -1;
         if (rank == 0) r->token = fmin(r->token, peak_now_s() - t);
     }
+    if (rank == 0) r->read[1] = peak_gb_s(2, bytes, PEAK_READ);
     return 0;
 }
 
@@ -134,16 +149,6 @@ static void print_passes(const struct run *r, struct figure f, double peak)
     print_json(&f);
 }
 
-/* What a rank reads for a token: its weights, once, though the table of a tied head is also that
- * of embeddings; and its rows of every layer's cache. */
-static double token_bytes(const struct plan *p, int64_t S)
-{
-    const struct model_shape *m = &spec.model.shape;
-    const double size = (double)precision_size(p->precision);
-    const double cache = 2.0 * (double)(m->n_layers * m->n_kv_heads * m->head_dim * S);
-    return size * ((double)p->n_params * p->sp + cache);
-}
-
 static void print_decode(const struct run *r, struct figure f)
 {
     const double bytes = token_bytes(&r->plan, f.S);
@@ -152,8 +157,9 @@ static void print_decode(const struct run *r, struct figure f)
     f.limit = peak_level(2, (int64_t)bytes);
     f.tokens_s = 1 / r->token;
     f.rate = bytes / r->token * 1e-9;
-    f.of = f.rate / peak_gb_s(2, (int64_t)bytes, PEAK_READ);
+    f.of = f.rate / fmax(r->read[0], r->read[1]);
     print_figure(&f);
+    printf(", %.1f GB/s before, %.1f after", r->read[0], r->read[1]);
     print_json(&f);
 }
 
