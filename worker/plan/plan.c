@@ -7,9 +7,8 @@
 #include "api/core/job.h"
 #include "api/core/mem.h"
 #include "worker/family/family.h"
-#include "worker/plan/memory.h"
+#include "worker/plan/place.h"
 #include "worker/plan/rules.h"
-#include "worker/plan/slice.h"
 #include "worker/plan/strategy.h"
 #include "worker/plan/traffic.h"
 #include "worker/plan/update.h"
@@ -182,203 +181,9 @@ int64_t plan_held(const struct plan *p, int64_t S)
     return p->n_windows > 1 ? p->S : S;
 }
 
-static int place_rank(const struct job_spec *s, struct plan *p, int64_t segment_size, struct err *e)
-{
-    const struct memory_choice c = {.shape = &s->model.shape,
-                                    .spec = s,
-                                    .wanted_chunk = s->memory.loss_chunk_tokens,
-                                    .n_decode = s->sampling.max_tokens,
-                                    .batch = p->batch,
-                                    .segment_size = segment_size};
-    return memory_place(p, &c, e);
-}
-
 static int64_t total(const struct plan *p)
 {
     return p->arena_size + p->segment_size;
-}
-
-static bool is_proven(const struct job_spec *s, const struct plan *p)
-{
-    return p->kind == JOB_VERIFY || (p->kind == JOB_TRAIN && s->verify.first_step);
-}
-
-/* After what has been placed. The reference runs on rank 0, and so in the first stage. */
-static int place_reference(const struct job_spec *s, struct plan *p, struct err *e)
-{
-    struct plan ref;
-    p->reference_offset = p->reference_size = p->reference_host_offset = 0;
-    if (!is_proven(s, p) || !pipe_first(&p->pipe)) return 0;
-    if (plan_reference(s, p, &ref, e)) return -1;
-    p->reference_offset = p->arena_size;
-    p->reference_size = ref.arena_size;
-    p->arena_size += ref.arena_size;
-    p->reference_host_offset = p->host_size;
-    p->host_size += ref.host_size;
-    for (int i = 0; i < PLAN_CLASS_N; i++) p->class_size[i] += ref.class_size[i];
-    p->rounding += ref.rounding;
-    return 0;
-}
-
-static int place_stage(const struct job_spec *s, struct plan *p, int64_t segment_size,
-                       struct err *e)
-{
-    return place_rank(s, p, segment_size, e) || place_reference(s, p, e) ? -1 : 0;
-}
-
-/* What the stages of a cut need, each as it was placed. */
-struct stage_sizes {
-    int64_t segment, most; /* bytes: the largest segment, the largest arena */
-    int largest;
-    double state, params; /* of all: bytes of weights, gradients and optimizer; elements */
-    int64_t kept[FAMILY_KINDS + 1]; /* of a record, as the plan's */
-};
-
-static int place_each(const struct job_spec *s, struct plan *p, struct stage_sizes *out,
-                      struct err *e)
-{
-    *out = (struct stage_sizes){0};
-    for (int i = 0; i < p->pp; i++) {
-        p->pipe.at = i;
-        if (place_rank(s, p, 0, e)) return -1;
-        for (int c = PLAN_WEIGHTS; c <= PLAN_OPTIMIZER; c++) out->state += (double)p->class_size[c];
-        if (place_reference(s, p, e)) return -1;
-        p->stage_size[i] = p->arena_size;
-        out->params += (double)p->n_params;
-        for (int k = 0; k <= FAMILY_KINDS; k++)
-            if (p->kept[k] > out->kept[k]) out->kept[k] = p->kept[k];
-        if (p->segment_size > out->segment) out->segment = p->segment_size;
-        if (p->arena_size <= out->most) continue;
-        out->most = p->arena_size;
-        out->largest = i;
-    }
-    return 0;
-}
-
-/* Another cut, where there is one whose stages have room, as these let expect: what a section needs
- * is known, and what else a stage needs is what is left of its size. */
-static bool cut_by_memory(const struct plan *p, const struct stage_sizes *is, const double *cost,
-                          int64_t limit, struct pipe *out)
-{
-    static_assert(PIPE_SECTIONS == ZERO_LAYERS_MAX + 2, "pipe.h");
-    const int L = p->pipe.first[p->pp] - 2;
-    double once[ZERO_LAYERS_MAX + 2], kept[ZERO_LAYERS_MAX + 2];
-    struct pipe_memory m = {.once = once,
-                            .kept = kept,
-                            .n_sequences = p->micro_batches,
-                            .limit = (double)(limit - is->segment)};
-    for (int b = 0; b < L + 2; b++) {
-        const enum zero_kind k = zero_kind(&p->shards, b);
-        once[b] = is->state / is->params * (double)zero_len(&p->shards, b);
-        kept[b] = k == ZERO_EMBED  ? (double)is->kept[FAMILY_KINDS]
-                  : k == ZERO_HEAD ? 0
-                                   : (double)(p->stream_size + is->kept[k - ZERO_LAYER]);
-    }
-    struct pipe at = p->pipe;
-    for (at.at = 0; at.at < p->pp; at.at++) {
-        const double n = (double)pipe_kept(&at, p->micro_batches);
-        m.fixed[at.at] = (double)p->stage_size[at.at];
-        for (int b = pipe_begin(&at); b < pipe_end(&at); b++)
-            m.fixed[at.at] -= once[b] + n * kept[b];
-    }
-    return pipe_cut_within(cost, &m, L, p->pp, out);
-}
-
-/* Stages are cut by the multiply-adds of each section, which takes the extents of a plan that has
- * been placed; where that does not fit and another cut does, by the one of those that takes least
- * time. A guess of sizes is tried a few times. */
-static int cut_stages(const struct job_spec *s, int64_t limit, struct plan *p,
-                      struct stage_sizes *is, struct err *e)
-{
-    enum { TRIES = 4, ROUNDING = 4 * PLAN_PAGE }; /* what sizes that are not aligned may be off */
-    const struct model_shape *m = &s->model.shape;
-    double cost[ZERO_LAYERS_MAX + 2];
-    traffic_sections(m, p, cost);
-    const struct pipe by_work = pipe_cut(cost, m->n_layers, p->pp);
-    p->pipe = by_work;
-    p->cut_by_memory = false;
-    if (place_each(s, p, is, e)) return -1;
-    for (int i = 0; i < TRIES && limit > 0 && is->most + is->segment > limit; i++) {
-        struct pipe next;
-        if (!cut_by_memory(p, is, cost, limit, &next) &&
-            !cut_by_memory(p, is, cost, limit + ROUNDING, &next))
-            break;
-        if (!memcmp(next.first, p->pipe.first, sizeof next.first)) break;
-        p->pipe = next;
-        p->cut_by_memory = true;
-        if (place_each(s, p, is, e)) return -1;
-    }
-    if (!p->cut_by_memory || is->most + is->segment <= limit) return 0;
-    p->pipe = by_work;
-    p->cut_by_memory = false;
-    return place_each(s, p, is, e);
-}
-
-/* Of a pipeline, the stage that needs most: all segments are as large as the largest. limit: of
- * each rank; 0: none. */
-static int place(const struct job_spec *s, int64_t limit, struct plan *p, struct err *e)
-{
-    struct stage_sizes is;
-    p->pipe = pipe_whole(s->model.shape.n_layers);
-    if (p->pp == 1) return place_stage(s, p, 0, e);
-    if (place_rank(s, p, 0, e) || cut_stages(s, limit, p, &is, e)) return -1;
-    p->pipe.at = is.largest;
-    return place_stage(s, p, is.segment, e);
-}
-
-int plan_of_rank(const struct job_spec *spec, const struct plan *p, int rank, struct plan *out,
-                 struct err *e)
-{
-    *out = *p;
-    if (p->pp == 1) return 0;
-    out->pipe.at = plan_place(p, rank).p;
-    if (place_stage(spec, out, p->segment_size, e)) return -1;
-    plan_comm(&spec->model.shape, out, rank, out->comm);
-    return 0;
-}
-
-int plan_verify_samples(const struct plan *p)
-{
-    return p->pp > 1 ? p->pp + 1 : 1;
-}
-
-int64_t plan_verify_seq(const struct job_spec *spec, const struct plan *p)
-{
-    if (p->kind != JOB_TRAIN || p->grid[0]) return p->S;
-    const int64_t most = spec->verify.max_tokens, first = spec->data.seq_len;
-    return most > 0 && most < first ? most : first;
-}
-
-int plan_reference(const struct job_spec *spec, const struct plan *p, struct plan *ref,
-                   struct err *e)
-{
-    const struct model_shape whole = slice_whole(&spec->model.shape);
-    const bool parts = p->tp > 1 || p->pp > 1; /* no rank has the whole model */
-    const struct memory_choice c = {.shape = &whole,
-                                    .spec = spec,
-                                    .wanted_chunk = spec->memory.loss_chunk_tokens,
-                                    .reference = true,
-                                    .weights = p->zero == 3 || parts,
-                                    .collect = p->by_bucket || parts};
-    *ref = *p;
-    ref->kind = JOB_VERIFY;
-    ref->S = ref->seq_len = plan_verify_seq(spec, p);
-    ref->micro_batches = ref->n_windows = 1;
-    ref->carry_size = 0;
-    ref->n_ranks = ref->sp = ref->dp = ref->pp = ref->tp = ref->zero_group = ref->ulysses = 1;
-    ref->pipe = pipe_whole(spec->model.shape.n_layers);
-    ref->zero = 0;
-    ref->rank_bits = p->rank_bits && p->pp == 1; /* gradients of samples are added as they come */
-    ref->by_bucket = ref->fused = ref->ema = false;
-    ref->strategy = STRATEGY_LOCAL;
-    ref->form = FORM_BLOCKWISE;
-    ref->layout = LAYOUT_CONTIGUOUS;
-    ref->offload = (struct offload_plan){0}; /* what is copied is compared with what is not */
-    ref->reference_offset = ref->reference_size = ref->reference_host_offset = 0;
-    memset(ref->comm, 0, sizeof ref->comm);
-    if (memory_place(ref, &c, e)) return -1; /* up to P times a rank's part */
-    assert(ref->segment_size == 0);
-    return 0;
 }
 
 /* In doubles, so that plan_comm can count in int64_t: an upper bound of each of its sums. */
@@ -461,7 +266,7 @@ static int64_t size_if(const struct job_spec *s, int64_t limit, const struct pla
     p.mlp_chunk = now->mlp_chunk;
     p.offload.on = now->offload.on;
     p.batch = now->batch;
-    return place(s, limit, &p, NULL) ? -1 : total(&p);
+    return place_ranks(s, limit, &p, NULL) ? -1 : total(&p);
 }
 
 /* Bytes under another ZeRO stage, in groups of `group` ranks; 0: of all of them. */
@@ -474,7 +279,7 @@ static int64_t size_zero(const struct job_spec *s, int64_t limit, const struct p
     set_zero(&p, stage, group);
     p.mlp_chunk = now->mlp_chunk;
     p.offload.on = now->offload.on;
-    return place(s, limit, &p, NULL) ? -1 : total(&p);
+    return place_ranks(s, limit, &p, NULL) ? -1 : total(&p);
 }
 
 /* Bytes with dense MLPs in pieces. */
@@ -482,7 +287,7 @@ static int64_t size_pieces(const struct job_spec *s, int64_t limit, const struct
 {
     struct plan p = *now;
     p.mlp_chunk = MLP_CHUNK;
-    return place(s, limit, &p, NULL) ? -1 : total(&p);
+    return place_ranks(s, limit, &p, NULL) ? -1 : total(&p);
 }
 
 /* Bytes with activations offloaded. */
@@ -490,7 +295,7 @@ static int64_t size_offload(const struct job_spec *s, int64_t limit, const struc
 {
     struct plan p = *now;
     p.offload.on = true;
-    return place(s, limit, &p, NULL) ? -1 : total(&p);
+    return place_ranks(s, limit, &p, NULL) ? -1 : total(&p);
 }
 
 static void advise(const struct job_spec *s, const struct plan *p, int64_t limit, char *out,
@@ -600,11 +405,11 @@ static int place_modes(const struct job_spec *spec, int64_t limit, enum recomput
     for (enum recompute_id r = p->recompute; r <= last; r++) {
         p->recompute = r;
         p->mlp_chunk = asked;
-        if (place(spec, limit, p, e)) return -1;
+        if (place_ranks(spec, limit, p, e)) return -1;
         if (fits(p, limit)) return 0;
         if (!may_cut(spec, p)) continue;
         p->mlp_chunk = MLP_CHUNK;
-        if (place(spec, limit, p, e)) return -1;
+        if (place_ranks(spec, limit, p, e)) return -1;
         if (fits(p, limit)) return 0;
     }
     return 0;
@@ -614,19 +419,19 @@ static int place_modes(const struct job_spec *spec, int64_t limit, enum recomput
 static int place_batch(const struct job_spec *spec, int64_t limit, struct plan *p, struct err *e)
 {
     int most = 1, over = p->batch; /* what is taken, and what does not fit */
-    if (place(spec, limit, p, e)) return -1;
+    if (place_ranks(spec, limit, p, e)) return -1;
     if (fits(p, limit)) return 0;
     while (over - most > 1) {
         const int n = (most + over) / 2;
         p->batch = n;
-        if (place(spec, limit, p, e)) return -1;
+        if (place_ranks(spec, limit, p, e)) return -1;
         if (fits(p, limit))
             most = n;
         else
             over = n;
     }
     p->batch = most;
-    return place(spec, limit, p, e);
+    return place_ranks(spec, limit, p, e);
 }
 
 /* Offloading comes last, and with it all is computed again that may be: to copy it would take
