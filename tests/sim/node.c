@@ -90,7 +90,7 @@ int probe_address(const char *given, const char *seqd, char out[RANK_ADDRESS_SIZ
     return 0;
 }
 
-struct gpus *gpus_open(const char *library, const char *dir, const char *state)
+struct gpus *gpus_open(const char *library, const char *dir, const char *state, int look_ms)
 {
     return (struct gpus *)&nodes[now_node];
 }
