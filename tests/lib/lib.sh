@@ -148,6 +148,12 @@ same() { # NAME GOT WANT
     if [ "$2" = "$3" ] && [ -n "$2" ]; then ok "$1"; else bad "$1: got \"$2\", want \"$3\""; fi
 }
 
+# One bit of the byte at OFFSET: whatever it was, it is another one now.
+flip_bit() { # FILE OFFSET
+    local byte; byte=$(od -An -tu1 -j "$2" -N 1 "$1")
+    printf "\\$(printf %o $((byte ^ 1)))" | dd of="$1" bs=1 seek="$2" conv=notrunc status=none
+}
+
 # $1 bytes of text that compresses: the sources, always the same.
 make_text() {
     cat worker/*/*.c api/core/*.c | head -c "$1"

@@ -257,7 +257,7 @@ refuse "a truncated model" 1 'model\.safetensors' seqctl submit - --wait <<<"${S
 cp "$hf/model.safetensors" "$T/data/rotten/"; printf '\377\377\377\377\377\377\377\177' | dd of="$T/data/rotten/model.safetensors" conv=notrunc status=none
 refuse "a hostile safetensors header" 1 'model\.safetensors' seqctl submit - --wait <<<"${SCORE/$hf/$T/data/rotten}"
 cp -r "$step20" "$T/data/step-00000020" 2>/dev/null; victim=$(find "$T/data/step-00000020" -name 'optim*.safetensors' | head -n 1)
-printf 'x' | dd of="$victim" bs=1 seek=5000 conv=notrunc status=none
+flip_bit "$victim" 5000
 refuse "a corrupt checkpoint on resume" 10 'optim|sha256|digest' submit --wait --set "checkpoint.resume=$T/data/step-00000020"
 prepared=$(find "$STATE" -name tokens.bin | head -n 1)
 truncate -s 1000 "$prepared"
