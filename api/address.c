@@ -164,3 +164,21 @@ int address_connect(const char *address, int timeout_ms, struct err *e)
     close(fd);
     return -1;
 }
+
+int address_plain_check(const char *address, struct err *e)
+{
+    if (address_check(address, e) < 0) return -1;
+    if (address_is_plain(address)) return 0;
+    return err_set(e, ERR_UNSUPPORTED,
+                   "address %s: sessions over TCP are encrypted and need certificates; "
+                   "insecure:%s is for tests, and for networks where every machine is trusted",
+                   address, address);
+}
+
+int address_tls_check(const char *address, struct err *e)
+{
+    if (address_check(address, e) < 0) return -1;
+    if (!address_is_plain(address)) return 0;
+    return err_set(e, ERR_UNSUPPORTED, "address %s is of a plain session: it has no certificates",
+                   address);
+}

@@ -11,6 +11,9 @@
 
 int address_check(const char *address, struct err *e); /* of the form. fails: ERR_INVALID */
 bool address_is_plain(const char *address);            /* a Unix socket, or marked insecure */
+/* Of a plain session, or of one over TLS. fails: ERR_INVALID; ERR_UNSUPPORTED for the other. */
+int address_plain_check(const char *address, struct err *e);
+int address_tls_check(const char *address, struct err *e);
 /* Binds it for a moment. fails: ERR_CONFLICT when it is in use, ERR_IO. Called before gRPC binds,
  * which unlinks an existing Unix socket and gives no reason for a port in use. */
 int address_free_check(const char *address, struct err *e);

@@ -1,5 +1,5 @@
 /* rpc.h: message streams over gRPC core: one bidirectional stream `Session` per node, dialled by
- * seqw. The only user of gRPC is rpc.c. One permanent completion-queue thread per server or client;
+ * seqw. Only rpc_*.c use gRPC. One permanent completion-queue thread per server or client;
  * it only posts events: every callback runs on the loop thread, and every function here is
  * called from it.
  *

@@ -1,5 +1,5 @@
 /* rpc_creds.h: who is at the other end of a session over TCP: gRPC's credentials, made of what
- * pki.h has. For rpc.c. */
+ * pki.h has. For rpc_server.c and rpc_client.c. */
 #ifndef SEQD_API_RPC_CREDS_H
 #define SEQD_API_RPC_CREDS_H
 

@@ -38,8 +38,9 @@ owners='
 microhttpd.h      : daemon/http/http.c
 sqlite3.h         : daemon/store/backup.c daemon/store/carried.c daemon/store/load.c daemon/store/query.c daemon/store/remove.c daemon/store/schema.c daemon/store/store.c daemon/store/store_check.c
 jansson.h         : daemon/json.c client/json.c
-grpc/             : api/rpc.c api/rpc_creds.h
-rpc_creds.h       : api/rpc.c api/rpc_creds.c
+grpc/             : api/rpc_client.c api/rpc_creds.h api/rpc_endpoint.c api/rpc_server.c api/rpc_stream.c api/rpc_stream.h
+rpc_creds.h       : api/rpc_client.c api/rpc_creds.c api/rpc_server.c
+rpc_stream.h      : api/rpc_client.c api/rpc_endpoint.c api/rpc_server.c api/rpc_stream.c
 protobuf-c/       : api/wire_pack.h
 cluster.pb-c.h    : api/wire_pack.h
 wire_pack.h       : api/wire.c api/wire_gpu.c api/wire_removal.c api/wire_spec.c

@@ -1,0 +1,122 @@
+/* rpc_stream.h: what a server's sessions and a client's have in common: the endpoint, which brings
+ * finished operations of gRPC to the loop, and streams. Private to rpc_*.c; rpc.h is for the rest.
+ *
+ * An endpoint (a server or a client) has one completion queue, and one thread that sits in
+ * grpc_completion_queue_next for as long as the endpoint lives: gRPC 1.51 does its I/O inside that
+ * call. The thread does nothing but move finished operations to a list and ring an eventfd; the
+ * loop thread takes them from there. So all other state is the loop thread's, without locks, and
+ * destroy can handle the endings by itself while it waits.
+ *
+ * A stream has at most one operation of each kind in flight: OP_OPEN (initial metadata), OP_RECV,
+ * OP_SEND and OP_END (the end of the call, in its own batch so that it is seen at any time). It is
+ * freed when the end was seen and nothing is in flight.
+ *
+ * A client cannot tell an accepted call from a failed one by the completion of its initial
+ * metadata: both succeed. So the server puts SESSION_KEY there, and the client looks for it. */
+#ifndef SEQD_RPC_STREAM_H
+#define SEQD_RPC_STREAM_H
+
+#include <assert.h>
+#include <grpc/grpc.h>
+#include <grpc/slice.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include "api/rpc.h"
+
+#define SESSION_METHOD "/seqd.Cluster/Session"
+#define JOIN_METHOD    "/seqd.Cluster/Join"
+#define SESSION_KEY    "seqd-session" /* metadata of a session that the server accepted */
+
+enum { KEEPALIVE_MS = 2000, KEEPALIVE_TIMEOUT_MS = 5000 };
+static_assert(KEEPALIVE_MS + KEEPALIVE_TIMEOUT_MS == RPC_DEAD_MS, "as rpc.h says");
+
+struct rpc_op; /* the tag of one batch */
+typedef void rpc_op_done(struct rpc_op *op);
+
+struct rpc_op {
+    rpc_op_done *done; /* on the loop thread */
+    void *owner;       /* the stream or the server */
+    bool ok;
+    struct rpc_op *next; /* in the endpoint's list of finished ones */
+};
+
+struct endpoint {
+    struct loop *loop;
+    const struct rpc_calls *calls;
+    void *arg;
+    grpc_completion_queue *cq;
+    pthread_t thread;
+    int wake_fd;
+    struct loop_fd *wake;
+    struct rpc_stream *streams;
+    bool stopping, in_callback;
+    void (*ended)(void *owner, struct rpc_stream *s,
+                  const char *why); /* before a stream is freed */
+    void *owner;
+    pthread_mutex_t lock; /* guards the list of finished operations */
+    struct rpc_op *first, **end;
+};
+
+struct chunk {
+    struct chunk *next;
+    grpc_byte_buffer *data;
+    size_t size;
+};
+
+struct rpc_stream {
+    struct endpoint *ep;
+    struct rpc_stream *next;
+    grpc_call *call;
+    void *user;
+    struct rpc_op open, recv, send, finish;
+    int n_ops;
+    bool is_server, opened, closing, ended, peer_left, joins;
+    struct pki_node node; /* name empty: no certificate */
+    char peer[RPC_PEER_SIZE];
+    grpc_byte_buffer *received;
+    struct chunk *queue, **queue_end; /* the first one is in flight while sending */
+    size_t queued_size;
+    bool sending;
+    grpc_metadata_array initial, trailing;
+    grpc_metadata session_key;
+    int cancelled;
+    grpc_status_code status;
+    grpc_slice details;
+};
+
+/* ---- endpoint -------------------------------------------------------------------------------- */
+
+int endpoint_init(struct endpoint *ep, struct loop *l, const struct rpc_calls *calls, void *arg,
+                  struct err *e);
+/* After the last operation: nothing is in the queue any more. */
+void endpoint_fini(struct endpoint *ep);
+/* Closes every stream and calls back no more; not from within a callback. */
+void endpoint_stop(struct endpoint *ep);
+/* One turn of destroy's own wait: the loop cannot run while it waits. */
+void endpoint_wait(struct endpoint *ep);
+/* Makes op the tag of a new batch. */
+void rpc_op_init(struct endpoint *ep, struct rpc_op *op, rpc_op_done *done, void *owner);
+
+/* ---- streams --------------------------------------------------------------------------------- */
+
+/* In ep's list until it ended and its last operation is over. Takes call. */
+struct rpc_stream *rpc_stream_new(struct endpoint *ep, grpc_call *call, bool is_server);
+/* Starts a batch of n operations whose tag is op, one of the stream's. */
+void rpc_op_start(struct rpc_stream *s, struct rpc_op *op, rpc_op_done *done, const grpc_op *ops,
+                  size_t n);
+/* At the end of every operation. True when the stream was freed. */
+bool rpc_stream_op_over(struct rpc_stream *s);
+/* The peer and this end agreed on a session: tells the caller. */
+void rpc_stream_opened(struct rpc_stream *s);
+/* The call has ended: tells the caller, and the endpoint's owner. */
+void rpc_stream_ended(struct rpc_stream *s, const char *why);
+/* Sends the first chunk of the queue, if none is in flight. */
+void rpc_stream_flush(struct rpc_stream *s);
+void rpc_stream_receive(struct rpc_stream *s);
+
+static inline grpc_arg rpc_arg_int(const char *key, int value)
+{
+    return (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (char *)key, .value.integer = value};
+}
+
+#endif
