@@ -12,7 +12,7 @@
 #include "api/core/loop.h"
 #include "daemon/cluster.h"
 #include "daemon/doc.h"
-#include "daemon/json.h"
+#include "daemon/spec/json.h"
 #include "daemon/store/store.h"
 
 #define COMMIT_MAX_LIVE 100000 /* jobs that are not final: about 2 KiB each */

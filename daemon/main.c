@@ -21,7 +21,7 @@
 #include "daemon/http/trail.h"
 #include "daemon/http/transfer.h"
 #include "daemon/join.h"
-#include "daemon/json.h"
+#include "daemon/spec/json.h"
 #include "daemon/link.h"
 #include "daemon/listen.h"
 #include "daemon/options.h"

@@ -5,7 +5,7 @@
 #include <string.h>
 #include "api/core/job.h"
 #include "api/core/job_state.h"
-#include "daemon/json.h"
+#include "daemon/spec/json.h"
 #include "worker/plan/check.h"
 
 static void set_by(struct event *ev, const char *by)

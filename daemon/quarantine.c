@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/log.h"
-#include "daemon/json.h"
+#include "daemon/spec/json.h"
 #include "worker/plan/check.h"
 
 #define MAX_BLAMES 2048 /* of the last hour; the oldest is forgotten */

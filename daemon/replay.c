@@ -10,7 +10,7 @@
 #include "api/wire.h"
 #include "daemon/attempt.h"
 #include "daemon/doc.h"
-#include "daemon/json.h"
+#include "daemon/spec/json.h"
 #include "worker/plan/check.h"
 
 /* No spool has more records: a larger mark is invalid. */

@@ -27,9 +27,10 @@ worker/gang     : api/core
 worker/agent    : api/core api
 daemon/store    : api/core
 daemon/sched    : api/core api
-daemon          : api/core api worker/family worker/plan daemon/sched daemon/store
-daemon/http     : api/core worker/family worker/plan daemon
-daemon/main.c   : api/core api daemon daemon/http
+daemon/spec     : api/core worker/family worker/plan
+daemon          : api/core api worker/plan daemon/sched daemon/spec daemon/store
+daemon/http     : api/core worker/family worker/plan daemon daemon/spec
+daemon/main.c   : api/core api daemon daemon/http daemon/spec
 client          : api/core
 '
 # header, or a folder of headers : the only files that include it. <header>: of the system, where
@@ -37,7 +38,7 @@ client          : api/core
 owners='
 microhttpd.h      : daemon/http/http.c
 sqlite3.h         : daemon/store/backup.c daemon/store/carried.c daemon/store/load.c daemon/store/query.c daemon/store/remove.c daemon/store/schema.c daemon/store/store.c daemon/store/store_check.c
-jansson.h         : daemon/json.c client/json.c
+jansson.h         : daemon/spec/document.h daemon/spec/rule.h daemon/spec/write.c client/json.c
 grpc/             : api/rpc_client.c api/rpc_creds.h api/rpc_endpoint.c api/rpc_server.c api/rpc_stream.c api/rpc_stream.h
 rpc_creds.h       : api/rpc_client.c api/rpc_creds.c api/rpc_server.c
 rpc_stream.h      : api/rpc_client.c api/rpc_endpoint.c api/rpc_server.c api/rpc_stream.c

@@ -263,7 +263,7 @@ static void set_tolerance(struct job_spec *s)
 }
 
 /* Length of a training run. tokens and passes become steps when the data has been counted; then
- * both stand there, which is why "one of three" is the reader's rule (daemon/json.c). */
+ * both stand there, which is why "one of three" is the reader's rule (daemon/spec/read.c). */
 static int check_length(struct job_spec *s, struct err *e)
 {
     if (s->kind != JOB_TRAIN) return 0;

@@ -4,7 +4,7 @@
 #include "daemon/http/etag.h"
 #include "daemon/http/reply.h"
 #include "daemon/http/routes.h"
-#include "daemon/json.h"
+#include "daemon/spec/json.h"
 #include "daemon/order.h"
 
 struct job_edit {

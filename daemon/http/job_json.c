@@ -6,7 +6,7 @@
 #include "api/core/choices.h"
 #include "api/core/job.h"
 #include "daemon/doc.h"
-#include "daemon/json.h"
+#include "daemon/spec/json.h"
 #include "worker/plan/check.h"
 
 /* shown: an object; takes it. */

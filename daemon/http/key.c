@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "daemon/json.h"
+#include "daemon/spec/json.h"
 
 int key_read(struct submit_key *k, struct routes *R, struct http_req *r,
              const struct principal *who, struct err *e)

@@ -12,7 +12,7 @@
 #include "daemon/event.h"
 #include "daemon/http/reply.h"
 #include "daemon/http/routes.h"
-#include "daemon/json.h"
+#include "daemon/spec/json.h"
 #include "worker/plan/check.h"
 #include "worker/plan/stage.h"
 

@@ -10,7 +10,7 @@
 #include "api/core/job_paths.h"
 #include "api/core/jwrite.h"
 #include "daemon/gpus.h"
-#include "daemon/json.h"
+#include "daemon/spec/json.h"
 #include "daemon/uploads.h"
 #include "worker/family/config.h"
 #include "worker/family/family.h"

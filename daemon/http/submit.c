@@ -10,7 +10,7 @@
 #include "daemon/http/prepare.h"
 #include "daemon/http/reply.h"
 #include "daemon/http/routes.h"
-#include "daemon/json.h"
+#include "daemon/spec/json.h"
 
 /* One POST on its way; lives until it is answered. */
 struct posting {

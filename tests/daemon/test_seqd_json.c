@@ -7,7 +7,7 @@
 #include <unistd.h>
 #include "api/core/field.h"
 #include "api/core/job.h"
-#include "daemon/json.h"
+#include "daemon/spec/json.h"
 #include "tests/lib/test.h"
 #include "worker/plan/check.h"
 #include "worker/family/family.h"

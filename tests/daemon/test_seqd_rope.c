@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "api/core/job.h"
-#include "daemon/json.h"
+#include "daemon/spec/json.h"
 #include "tests/lib/test.h"
 #include "worker/plan/check.h"
 #include "worker/program/rope.h"

@@ -1,7 +1,7 @@
 /* One bad row stops nothing: in every table, what cannot be read is failed with the reason, and all
  * else runs on. */
 #include <sqlite3.h>
-#include "daemon/json.h"
+#include "daemon/spec/json.h"
 #include "tests/lib/rest.h"
 
 static void tamper(const char *sql)

@@ -1,11 +1,11 @@
-/* sources: worker/family/[a-z]*.c worker/program/[a-z]*.c worker/plan/[a-z]*.c daemon/json.c api/core/[a-z]*.c -ljansson
+/* sources: worker/family/[a-z]*.c worker/program/[a-z]*.c worker/plan/[a-z]*.c daemon/spec/[a-z]*.c api/core/[a-z]*.c -ljansson
  * Request bodies: any body is refused with a sentence, or becomes a spec that passes job_check
  * twice alike and, written and read again, is the same spec. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/job.h"
-#include "daemon/json.h"
+#include "daemon/spec/json.h"
 #include "worker/plan/check.h"
 
 /* The body of a plan may have "hardware": refused with a sentence, or accepted by its check. */

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 #include "api/core/log.h"
-#include "daemon/json.h"
+#include "daemon/spec/json.h"
 
 static inline void seqd_test_init(void)
 {

@@ -22,7 +22,7 @@
 #include "daemon/attempt.h"
 #include "daemon/control.h"
 #include "daemon/order.h"
-#include "daemon/json.h"
+#include "daemon/spec/json.h"
 #include "daemon/secret.h"
 #include "tests/lib/scratch.h"
 #include "tests/lib/seqd.h"

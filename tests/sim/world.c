@@ -5,7 +5,7 @@
 #include <unistd.h>
 #include "api/core/job_state.h"
 #include "api/core/log.h"
-#include "daemon/json.h"
+#include "daemon/spec/json.h"
 #include "tests/lib/mutant.h"
 #include "tests/lib/scratch.h"
 #include "tests/sim/oom.h"

@@ -1,37 +1,12 @@
-#include "daemon/json.h"
-
-#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include "api/core/field.h"
 #include "api/core/job.h"
-#include "api/core/jwrite.h"
+#include "daemon/spec/document.h"
+#include "daemon/spec/json.h"
+#include "daemon/spec/rule.h"
 #include "worker/family/config.h"
-
-#define PATH_SIZE 96
-
-/* Numbers that may also be the word "auto", and the value that stands for it. */
-static const struct auto_field {
-    const char *path;
-    int value;
-} auto_fields[] = {
-    {"parallel.sp", 0},
-    {"memory.loss_chunk_tokens", 0},
-    {"memory.mlp_chunk_tokens", -1},
-    {"limits.step_timeout_s", 0},
-    {"schedule.warmup_steps", -1},
-    {"infer.batch", 0},
-    {NULL, 0},
-};
-
-static const struct auto_field *find_auto(const char *path)
-{
-    for (const struct auto_field *a = auto_fields; a->path; a++)
-        if (!strcmp(a->path, path)) return a;
-    return NULL;
-}
 
 struct spec_reader {
     struct job_spec *s;
@@ -42,23 +17,6 @@ struct spec_reader {
     const json_t *config;      /* model.config */
     struct err *e;
 };
-
-/* Jansson leaves out, in silence, what it has no memory for: a job would be stored without a member
- * of its spec, and acknowledged. */
-static void *take_memory(size_t size)
-{
-    void *p = malloc(size);
-    if (!p) abort();
-    return p;
-}
-
-void json_init(void)
-{
-    json_set_alloc_funcs(take_memory, free);
-    json_object_seed(0);
-}
-
-/* ---- reading --------------------------------------------------------------------------------- */
 
 static const char *type_name(const json_t *v)
 {
@@ -108,7 +66,7 @@ static int word_index(struct spec_reader *r, const char *path, const char *const
 
 static int number(struct spec_reader *r, const struct field *f, const json_t *v, double *out)
 {
-    const struct auto_field *a = find_auto(f->path);
+    const struct auto_field *a = auto_field(f->path);
     if (a && json_is_string(v) && !strcmp(json_string_value(v), "auto")) {
         *out = a->value;
         return 0;
@@ -287,26 +245,6 @@ static int read_stop(struct spec_reader *r, const json_t *v)
     return 0;
 }
 
-/* Labels select jobs and do not hold data. Those that are stored are not checked again. */
-static int check_label(struct spec_reader *r, const char *key, const json_t *value)
-{
-    static const char key_bytes[] =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._/-";
-    const size_t n = strlen(key);
-    if (r->form == JSON_STORED || !json_is_string(value)) return 0;
-    if (!n || n > SPEC_LABEL_KEY || strspn(key, key_bytes) != n)
-        return err_field(
-            r->e, ERR_INVALID, "labels",
-            "labels: the key \"%.40s\" must have 1 to %d of the characters a-z A-Z 0-9 "
-            ". _ / -",
-            key, SPEC_LABEL_KEY);
-    if (json_string_length(value) > SPEC_LABEL_VALUE)
-        return err_field(r->e, ERR_TOO_LARGE, "labels",
-                         "labels: the value of \"%s\" has %zu bytes, at most %d", key,
-                         json_string_length(value), SPEC_LABEL_VALUE);
-    return 0;
-}
-
 static int read_labels(struct spec_reader *r, const json_t *v)
 {
     if (!json_is_object(v)) return wrong_type(r, "labels", "an object of strings", v);
@@ -318,7 +256,7 @@ static int read_labels(struct spec_reader *r, const json_t *v)
     json_object_foreach((json_t *)v, key, member)
     {
         struct spec_label *l = &r->s->labels[r->s->n_labels];
-        if (check_label(r, key, member)) return -1;
+        if (r->form != JSON_STORED && label_check(key, member, r->e)) return -1;
         if (intern(r, "labels", member, &l->value)) return -1;
         if (spec_intern(r->s, key, strlen(key), &l->key))
             return err_field(r->e, ERR_TOO_LARGE, "labels", "labels are too long");
@@ -576,52 +514,10 @@ static int settle(struct spec_reader *r)
     return 0;
 }
 
-/* Jansson would recurse 2048 levels deep. */
-static int check_depth(const char *text, size_t size, struct err *e)
-{
-    int depth = 0;
-    bool string = false;
-    for (size_t i = 0; i < size; i++) {
-        char c = text[i];
-        if (string) {
-            if (c == '\\')
-                i++;
-            else if (c == '"')
-                string = false;
-            continue;
-        }
-        if (c == '"')
-            string = true;
-        else if (c == '{' || c == '[')
-            depth++;
-        else if (c == '}' || c == ']')
-            depth--;
-        if (depth > JSON_DEPTH)
-            return err_set(e, ERR_INVALID, "the body nests deeper than %d levels", JSON_DEPTH);
-    }
-    return 0;
-}
-
-static json_t *load(const char *text, size_t size, struct err *e)
-{
-    if (check_depth(text, size, e)) return NULL;
-    json_error_t je;
-    json_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &je);
-    if (!root) {
-        err_set(e, ERR_INVALID, "the body is not valid JSON: line %d column %d: %.160s", je.line,
-                je.column, je.text);
-        return NULL;
-    }
-    if (json_is_object(root)) return root;
-    err_set(e, ERR_INVALID, "the body must be a JSON object");
-    json_decref(root);
-    return NULL;
-}
-
 static int read_spec(struct spec_reader *r, const char *text, size_t size)
 {
     spec_defaults(r->s);
-    json_t *root = load(text, size, r->e);
+    json_t *root = document_load(text, size, r->e);
     if (!root) return -1;
     int rc = read_kind(r, root) || read_object(r, "", root) || settle(r) ? -1 : 0;
     json_decref(root);
@@ -641,286 +537,4 @@ int json_plan_read(const char *text, size_t size, struct job_spec *s, struct har
     struct spec_reader r = {.s = s, .form = JSON_FOR_PEOPLE, .hardware = h, .e = e};
     hardware_defaults(h);
     return read_spec(&r, text, size);
-}
-
-char *json_canonical(const char *text, size_t size, struct err *e)
-{
-    json_t *root = load(text, size, e);
-    if (!root) return NULL;
-    char *out = json_dumps(root, JSON_COMPACT | JSON_SORT_KEYS);
-    json_decref(root);
-    if (!out) err_set(e, ERR_TOO_LARGE, "the body is too large");
-    return out;
-}
-
-static bool merge(json_t *into, json_t *old);
-
-/* What `now` has no member for is taken from `old`; arrays are merged element by element. */
-static bool merge_value(json_t *now, json_t *old)
-{
-    bool more = false;
-    if (json_is_object(now) && json_is_object(old)) return merge(now, old);
-    if (!json_is_array(now) || !json_is_array(old)) return false;
-    for (size_t i = 0; i < json_array_size(now) && i < json_array_size(old); i++)
-        more |= merge_value(json_array_get(now, i), json_array_get(old, i));
-    return more;
-}
-
-static bool merge(json_t *into, json_t *old)
-{
-    const char *key;
-    json_t *v;
-    bool more = false;
-    json_object_foreach(old, key, v)
-    {
-        json_t *now = json_object_get(into, key);
-        if (now)
-            more |= merge_value(now, v);
-        else
-            more |= !json_object_set(into, key, v);
-    }
-    return more;
-}
-
-char *json_spec_merge(const char *old, const char *now)
-{
-    struct err e;
-    json_t *a = load(old, strlen(old), &e), *b = load(now, strlen(now), &e);
-    char *out = a && b && merge(b, a) ? json_dumps(b, JSON_COMPACT) : NULL;
-    json_decref(a);
-    json_decref(b);
-    return out;
-}
-
-/* ---- writing --------------------------------------------------------------------------------- */
-
-/* Sets a.b.c, making the objects (or, before a digit, the arrays) on the way. Takes v. */
-static void put(json_t *root, const char *path, json_t *v)
-{
-    char part[PATH_SIZE];
-    for (;;) {
-        const char *dot = strchr(path, '.');
-        if (!dot) break;
-        snprintf(part, sizeof part, "%.*s", (int)(dot - path), path);
-        json_t *child = json_object_get(root, part);
-        if (!child) {
-            child = dot[1] >= '0' && dot[1] <= '9' ? json_array() : json_object();
-            json_object_set_new(root, part, child);
-        }
-        root = child;
-        path = dot + 1;
-    }
-    if (json_is_array(root))
-        json_array_append_new(root, v);
-    else
-        json_object_set_new(root, path, v);
-}
-
-static json_t *value_of(const struct job_spec *s, const struct field *f, const void *base)
-{
-    const char *at = (const char *)base + f->offset;
-    int64_t n = 0;
-    switch (f->type) {
-    case FIELD_INT: n = *(const int64_t *)at; break;
-    case FIELD_INT32: n = *(const int32_t *)at; break;
-    case FIELD_DOUBLE: return json_real(*(const double *)at);
-    case FIELD_BOOL: return json_boolean(*(const int32_t *)at);
-    case FIELD_ENUM: return json_string(f->words[*(const int32_t *)at]);
-    case FIELD_STRING: return json_string(spec_text(s, *(const spec_ref *)at));
-    }
-    const struct auto_field *a = find_auto(f->path);
-    return a && a->value == n ? json_string("auto") : json_integer((json_int_t)n);
-}
-
-static json_t *source_value(const struct job_spec *s, const struct spec_source *src)
-{
-    json_t *o = json_object();
-    for (const struct field *f = source_fields; f->path; f++) {
-        if (!(f->kinds & 1u << s->kind)) continue;
-        if (!strcmp(f->path, "text_key") && src->format != DATA_JSONL) continue;
-        if (!strcmp(f->path, "eod") && src->eod < 0) continue;
-        json_object_set_new(o, f->path, value_of(s, f, src));
-    }
-    return o;
-}
-
-static json_t *sources_value(const struct job_spec *s, const struct spec_source *src, int n)
-{
-    json_t *list = json_array();
-    for (int i = 0; i < n; i++) json_array_append_new(list, source_value(s, &src[i]));
-    return list;
-}
-
-static json_t *stages_value(const struct job_spec *s)
-{
-    json_t *list = json_array();
-    for (int i = 0; i < s->n_stages; i++) {
-        json_t *o = json_object();
-        for (const struct field *f = stage_fields; f->path; f++)
-            json_object_set_new(o, f->path, value_of(s, f, &s->stages[i]));
-        json_array_append_new(list, o);
-    }
-    return list;
-}
-
-/* A default outside of the range stands for "not given", and is never written down. */
-static bool unsaid(const struct job_spec *s, const struct field *f)
-{
-    const char *at = (const char *)s + f->offset;
-    double v;
-    if (f->type == FIELD_INT)
-        v = (double)*(const int64_t *)at;
-    else if (f->type == FIELD_INT32)
-        v = *(const int32_t *)at;
-    else if (f->type == FIELD_DOUBLE)
-        v = *(const double *)at;
-    else
-        return false;
-    return v == f->fallback && (v < f->min || v > f->max) && !find_auto(f->path);
-}
-
-/* A parameter of model.rope that the job leaves to the model, as most do. */
-static bool models_rope(const struct job_spec *s, const struct field *f)
-{
-    static const char prefix[] = "model.rope.";
-    return !strncmp(f->path, prefix, sizeof prefix - 1) &&
-           strcmp(f->path + sizeof prefix - 1, "compute") &&
-           spec_is_default(s, f, (const char *)s + f->offset);
-}
-
-/* Fields that would not read back, or that say what another field already said. */
-static bool hidden(const struct job_spec *s, const struct field *f, enum json_form form)
-{
-    if (!(f->kinds & 1u << s->kind) || unsaid(s, f) || models_rope(s, f)) return true;
-    bool steps = !strcmp(f->path, "train.steps"), tokens = !strcmp(f->path, "train.tokens");
-    if (tokens) return !s->train.tokens;
-    if (!strcmp(f->path, "train.passes")) return !s->train.passes;
-    if (steps && !s->train.steps) return true;
-    if (steps) return form == JSON_FOR_PEOPLE && (s->train.tokens || s->train.passes);
-    return f->type == FIELD_STRING &&
-           !*spec_text(s, *(const spec_ref *)((const char *)s + f->offset));
-}
-
-static json_t *spec_value(const struct job_spec *s, enum json_form form)
-{
-    json_t *root = json_object();
-    for (const struct field *f = spec_fields; f->path; f++)
-        if (!hidden(s, f, form)) put(root, f->path, value_of(s, f, s));
-    /* Of a directory it is what seqd found out. */
-    if (*s->model.config && (form == JSON_STORED || spec_new_model(s)))
-        put(root, "model.config", json_loads(s->model.config, 0, NULL));
-    if (s->checkpoint.resume == RESUME_PATH && json_object_get(root, "checkpoint"))
-        put(root, "checkpoint.resume", json_string(spec_text(s, s->checkpoint.resume_path)));
-    for (const struct field *c = spec_constants; c->path; c++)
-        if (c->kinds & 1u << s->kind) put(root, c->path, json_string(c->words[0]));
-    if (s->data.n_train) put(root, "data.train", sources_value(s, s->data.train, s->data.n_train));
-    if (s->eval.n_data) put(root, "eval.data", sources_value(s, s->eval.data, s->eval.n_data));
-    if (s->n_stages) put(root, "stages", stages_value(s));
-    if (*spec_text(s, s->input.source.path)) {
-        json_t *src = source_value(s, &s->input.source);
-        json_t *input = json_object_get(root, "input");
-        if (input)
-            json_object_update(input, src), json_decref(src);
-        else
-            json_object_set_new(root, "input", src);
-    }
-    if (s->n_labels) put(root, "labels", json_object());
-    for (int i = 0; i < s->n_labels; i++)
-        json_object_set_new(json_object_get(root, "labels"), spec_text(s, s->labels[i].key),
-                            json_string(spec_text(s, s->labels[i].value)));
-    return root;
-}
-
-/* Our own printer, because Jansson prints 0.1 as 0.10000000000000001. */
-static void print(struct jwrite *w, const char *key, const json_t *v)
-{
-    const char *k;
-    json_t *member;
-    size_t i;
-    switch (json_typeof(v)) {
-    case JSON_OBJECT:
-        jwrite_object(w, key);
-        json_object_foreach((json_t *)v, k, member) print(w, k, member);
-        jwrite_end(w);
-        break;
-    case JSON_ARRAY:
-        jwrite_array(w, key);
-        json_array_foreach(v, i, member) print(w, NULL, member);
-        jwrite_end(w);
-        break;
-    case JSON_STRING: jwrite_str(w, key, json_string_value(v)); break;
-    case JSON_INTEGER: jwrite_int(w, key, json_integer_value(v)); break;
-    case JSON_REAL: jwrite_double(w, key, json_real_value(v)); break;
-    case JSON_TRUE:
-    case JSON_FALSE: jwrite_bool(w, key, json_is_true(v)); break;
-    case JSON_NULL: jwrite_null(w, key); break;
-    }
-}
-
-int64_t json_spec_write(const struct job_spec *s, enum json_form form, char *out, size_t size)
-{
-    json_t *root = spec_value(s, form);
-    struct jwrite w;
-    jwrite_init(&w, out, size);
-    print(&w, NULL, root);
-    json_decref(root);
-    return jwrite_finish(&w);
-}
-
-/* ---- changing -------------------------------------------------------------------------------- */
-
-static int edit_labels(json_t *root, json_t *change, struct err *e)
-{
-    struct spec_reader r = {.form = JSON_FOR_PEOPLE, .e = e};
-    const char *key;
-    json_t *v, *labels = json_object_get(root, "labels");
-    if (!json_is_object(change))
-        return err_field(e, ERR_INVALID, "labels",
-                         "labels must be an object: a string sets a label, null removes it");
-    if (!labels) json_object_set_new(root, "labels", labels = json_object());
-    json_object_foreach(change, key, v)
-    {
-        if (!json_is_null(v) && check_label(&r, key, v)) return -1;
-        if (json_is_null(v))
-            json_object_del(labels, key);
-        else
-            json_object_set(labels, key, v);
-    }
-    return 0;
-}
-
-static int edit(json_t *root, json_t *change, struct err *e)
-{
-    const char *key;
-    json_t *v;
-    if (!json_object_size(change))
-        return err_set(e, ERR_INVALID, "nothing changes: give priority or labels");
-    json_object_foreach(change, key, v)
-    {
-        if (!strcmp(key, "labels")) {
-            if (edit_labels(root, v, e)) return -1;
-        } else if (!strcmp(key, "priority")) {
-            if (!json_is_integer(v))
-                return err_field(e, ERR_INVALID, key, "priority must be an integer");
-            json_object_set(root, "priority", v);
-        } else {
-            return err_field(e, ERR_INVALID, key,
-                             "%.80s cannot be changed: of a job only priority and labels can", key);
-        }
-    }
-    return 0;
-}
-
-char *json_spec_edit(const char *old, const char *change, size_t size, struct job_spec *s,
-                     struct err *e)
-{
-    struct err why;
-    json_t *root = load(old, strlen(old), e), *by = root ? load(change, size, e) : NULL;
-    char *out = by && !edit(root, by, e) ? json_dumps(root, JSON_COMPACT) : NULL;
-    json_decref(root);
-    json_decref(by);
-    if (!out || !json_spec_read(out, strlen(out), JSON_STORED, s, &why)) return out;
-    free(out);
-    *e = why;
-    return NULL;
 }

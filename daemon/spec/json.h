@@ -4,8 +4,8 @@
  * Reading is strict, but for what is stored: at most JSON_DEPTH levels, no duplicate keys, no NUL,
  * no unknown field (400 with a did-you-mean), every value of its type. Any thread; nothing is kept
  * between calls. */
-#ifndef SEQD_DAEMON_JSON_H
-#define SEQD_DAEMON_JSON_H
+#ifndef SEQD_DAEMON_SPEC_JSON_H
+#define SEQD_DAEMON_SPEC_JSON_H
 
 #include <stdbool.h>
 #include <stddef.h>
