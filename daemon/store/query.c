@@ -1,5 +1,6 @@
 #include "daemon/store/query.h"
 
+#include <assert.h>
 #include <sqlite3.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -117,8 +118,7 @@ static void select_tagged(sqlite3 *db, struct query *a)
     sort_jobs(a);
 }
 
-/* As select_jobs_of, of all users. */
-static void select_jobs(sqlite3 *db, struct query *a)
+static void select_all_jobs(sqlite3 *db, struct query *a)
 {
     int64_t before = a->n[0] > 0 ? a->n[0] : INT64_MAX, limit = a->n[1];
     if (!a->n[2]) {
@@ -138,6 +138,14 @@ static void select_jobs(sqlite3 *db, struct query *a)
                         bound, 3, NULL, 1, 1, a);
     }
     sort_jobs(a);
+}
+
+static void select_jobs(sqlite3 *db, struct query *a)
+{
+    if (a->text)
+        select_jobs_of(db, a);
+    else
+        select_all_jobs(db, a);
 }
 
 /* The last word on each step, where that is that it was written. */
@@ -298,6 +306,17 @@ static void select_last_steps(sqlite3 *db, struct query *a)
                 bound, 2, NULL, 1, 1, a);
 }
 
+static void select_metrics(sqlite3 *db, struct query *a)
+{
+    if (a->n[3] > 0)
+        select_last_steps(db, a);
+    else
+        select_rows(db,
+                    "SELECT seq, coalesce(data, '') FROM metrics WHERE job = ?1 AND " SHOWN
+                    " AND seq > ?2 ORDER BY seq LIMIT ?3",
+                    a->n, 3, NULL, 1, 1, a);
+}
+
 static void select_checkpoint(sqlite3 *db, struct query *a)
 {
     const int64_t bound[] = {a->n[0], a->n[1], EV_CHECKPOINT, EV_CHECKPOINT_REMOVED, EV_ASSIGN};
@@ -309,97 +328,75 @@ static void select_checkpoint(sqlite3 *db, struct query *a)
                 bound, 5, NULL, 4, 2, a);
 }
 
-void query_run(sqlite3 *db, struct query *a)
-{
-    switch (a->what) {
-    case ASK_JOB:
-        select_rows(db,
-                    "SELECT coalesce(doc, ''), coalesce(spec, ''), plan, result FROM jobs "
-                    "WHERE id = ?1 AND state < 100",
-                    a->n, 1, NULL, 0, 4, a);
-        break;
-    case ASK_TAGGED: select_tagged(db, a); break;
-    case ASK_JOBS:
-        if (a->text)
-            select_jobs_of(db, a);
-        else
-            select_jobs(db, a);
-        break;
-    case ASK_OWNER:
-        select_rows(db, "SELECT coalesce(owner, '') FROM jobs WHERE id = ?1", a->n, 1, NULL, 0, 1,
-                    a);
-        break;
-    case ASK_OTHERS: select_others(db, a); break;
-    case ASK_AUDIT: select_audit(db, a); break;
-    case ASK_EVENTS:
-        select_rows(db,
+/* How each question is answered: by one statement, or by a function. */
+static const struct question {
+    void (*select)(sqlite3 *db, struct query *a);
+    const char *sql;
+    int n_bound, n_ints, n_texts; /* of a->n, bound from ?1 on; columns, numbers first */
+    bool by_text;                 /* ?1 is a->text */
+} questions[] = {
+    [ASK_JOB] = {NULL,
+                 "SELECT coalesce(doc, ''), coalesce(spec, ''), plan, result FROM jobs "
+                 "WHERE id = ?1 AND state < 100",
+                 1, 0, 4},
+    [ASK_TAGGED] = {select_tagged},
+    [ASK_JOBS] = {select_jobs},
+    [ASK_OWNER] = {NULL, "SELECT coalesce(owner, '') FROM jobs WHERE id = ?1", 1, 0, 1},
+    [ASK_OTHERS] = {select_others},
+    [ASK_AUDIT] = {select_audit},
+    [ASK_EVENTS] = {NULL,
                     "SELECT seq, epoch, at, type, coalesce(data, '') FROM events "
                     "WHERE job = ?1 AND " SHOWN
                     " AND seq > ?2 AND (?4 < 0 OR type = ?4) ORDER BY seq LIMIT ?3",
-                    a->n, 4, NULL, 4, 1, a);
-        break;
-    case ASK_FEED: select_feed(db, a); break;
-    case ASK_FEED_START:
-        select_rows(db,
-                    "SELECT coalesce((SELECT seq FROM events ORDER BY seq DESC LIMIT 1 OFFSET "
-                    "?2), 0)",
-                    a->n, 2, NULL, 1, 0, a);
-        break;
-    case ASK_CHECKPOINTS: select_checkpoints(db, a); break;
-    case ASK_CHECKPOINT: select_checkpoint(db, a); break;
-    case ASK_ARTIFACTS: select_artifacts(db, a); break;
-    case ASK_ARTIFACT: select_artifact(db, a); break;
-    case ASK_METRICS:
-        if (a->n[3] > 0) {
-            select_last_steps(db, a);
-            break;
-        }
-        select_rows(db,
-                    "SELECT seq, coalesce(data, '') FROM metrics WHERE job = ?1 AND " SHOWN
-                    " AND seq > ?2 ORDER BY seq LIMIT ?3",
-                    a->n, 3, NULL, 1, 1, a);
-        break;
-    case ASK_QUARANTINE:
-        select_rows(db,
-                    "SELECT at, -1, node, reason, '' FROM quarantine UNION ALL "
-                    "SELECT at, drains, node, reason, by FROM cordons UNION ALL "
-                    "SELECT max(revoked_at), -2, node, '', '' FROM certificates GROUP BY node "
-                    "HAVING count(revoked_at) = count(*)",
-                    NULL, 0, NULL, 2, 3, a);
-        break;
-    case ASK_KEY:
-        select_rows(db, "SELECT job, coalesce(fingerprint, '') FROM keys WHERE key = ?1", a->n, 0,
-                    a->text, 1, 1, a);
-        break;
-    case ASK_REMOVAL:
-        select_rows(db, REMOVAL "WHERE r.job = ?1 AND r.what = ?2", a->n, 2, NULL, 4, 1, a);
-        break;
-    case ASK_USAGE: select_usage(db, a); break;
-    case ASK_DATABASE:
-        select_rows(db,
-                    "SELECT page_count * page_size, freelist_count * page_size FROM "
-                    "pragma_page_count, pragma_page_size, pragma_freelist_count",
-                    a->n, 0, NULL, 2, 0, a);
-        break;
-    case ASK_PRUNE: select_prune(db, a); break;
-    case ASK_DUE: select_due(db, a); break;
-    case ASK_ENDED:
-        select_rows(db, "SELECT count(*) FROM ended WHERE cut & 1 = 0", a->n, 0, NULL, 1, 0, a);
-        break;
-    case ASK_REMOVALS: select_removals(db, a); break;
-    case ASK_REMOVAL_FILES:
-        select_rows(db,
-                    "SELECT seq, job, what FROM removals WHERE state = 0 AND seq > ?1 "
-                    "ORDER BY seq LIMIT ?2",
-                    a->n, 2, NULL, 3, 0, a);
-        break;
-    case ASK_REMOVAL_NODE: /* those that failed come last: they hold no other up */
-        select_rows(db,
-                    "SELECT job, what FROM removal_nodes WHERE node = ?1 "
-                    "ORDER BY error IS NOT NULL, job LIMIT ?2",
-                    a->n, 2, a->text, 2, 0, a);
-        break;
-    }
+                    4, 4, 1},
+    [ASK_FEED] = {select_feed},
+    [ASK_FEED_START] = {NULL,
+                        "SELECT coalesce((SELECT seq FROM events ORDER BY seq DESC LIMIT 1 OFFSET "
+                        "?2), 0)",
+                        2, 1, 0},
+    [ASK_CHECKPOINTS] = {select_checkpoints},
+    [ASK_CHECKPOINT] = {select_checkpoint},
+    [ASK_ARTIFACTS] = {select_artifacts},
+    [ASK_ARTIFACT] = {select_artifact},
+    [ASK_METRICS] = {select_metrics},
+    [ASK_QUARANTINE] = {NULL,
+                        "SELECT at, -1, node, reason, '' FROM quarantine UNION ALL "
+                        "SELECT at, drains, node, reason, by FROM cordons UNION ALL "
+                        "SELECT max(revoked_at), -2, node, '', '' FROM certificates GROUP BY node "
+                        "HAVING count(revoked_at) = count(*)",
+                        0, 2, 3},
+    [ASK_KEY] = {NULL, "SELECT job, coalesce(fingerprint, '') FROM keys WHERE key = ?1", 0, 1, 1,
+                 true},
+    [ASK_REMOVAL] = {NULL, REMOVAL "WHERE r.job = ?1 AND r.what = ?2", 2, 4, 1},
+    [ASK_USAGE] = {select_usage},
+    [ASK_DATABASE] = {NULL,
+                      "SELECT page_count * page_size, freelist_count * page_size FROM "
+                      "pragma_page_count, pragma_page_size, pragma_freelist_count",
+                      0, 2, 0},
+    [ASK_PRUNE] = {select_prune},
+    [ASK_DUE] = {select_due},
+    [ASK_ENDED] = {NULL, "SELECT count(*) FROM ended WHERE cut & 1 = 0", 0, 1, 0},
+    [ASK_REMOVALS] = {select_removals},
+    [ASK_REMOVAL_FILES] = {NULL,
+                           "SELECT seq, job, what FROM removals WHERE state = 0 AND seq > ?1 "
+                           "ORDER BY seq LIMIT ?2",
+                           2, 3, 0},
+    /* those that failed come last: they hold no other up */
+    [ASK_REMOVAL_NODE] = {NULL,
+                          "SELECT job, what FROM removal_nodes WHERE node = ?1 "
+                          "ORDER BY error IS NOT NULL, job LIMIT ?2",
+                          2, 2, 0, true},
+};
+
+void query_run(sqlite3 *db, struct query *a)
+{
+    const struct question *row = &questions[a->what];
+    assert(row->select || row->sql);
+    if (row->select)
+        row->select(db, a);
+    else
+        select_rows(db, row->sql, a->n, row->n_bound, row->by_text ? a->text : NULL, row->n_ints,
+                    row->n_texts, a);
 }
 
 void query_free(struct query *a)
