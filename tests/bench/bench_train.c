@@ -1,8 +1,8 @@
 /* bench_train: whole steps, training and prefill, on one rank of two threads and two ranks of one.
  *
  *     bench_train                           the demo's model, about 5 M parameters
- *     bench_train 124m [SEQ_LEN [fp32 | bf16]]   training of a Llama of 124 M on one rank alone, at
- *                                           1024 and 4096 tokens or at SEQ_LEN
+ *     bench_train 124m [SEQ_LEN [fp32 | bf16 [ranks]]]   training of a Llama of 124 M at 1024 and
+ *                                           4096 tokens or at SEQ_LEN; on two ranks only if asked
  *
  * Speeds are tokens/s and GFLOP/s by the plan's own count (causal attention counted once,
  * recomputation not counted), as a fraction of the peak of the unit that multiplies this dtype,
@@ -144,12 +144,14 @@ static void print_figure(const struct figure *f)
     fflush(stdout);
 }
 
-static void row(const char *what, seconds_of *run, int64_t S)
+/* In the first n_ways ways, in a precision or in each. */
+static void row(const char *what, seconds_of *run, int64_t S, int n_ways, const char *precision)
 {
-    struct spread s[2][PRECISIONS];
+    struct spread s[2][PRECISIONS] = {0};
     double flops;
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < n_ways; i++)
         for (int p = PRECISION_FP32; p < PRECISIONS; p++) {
+            if (precision && strcmp(precision, words[p])) continue;
             s[i][p] = run(S, ways[i].P, ways[i].threads, p, &flops);
             print_figure(&(struct figure){.what = what,
                                           .way = ways[i].name,
@@ -163,28 +165,9 @@ static void row(const char *what, seconds_of *run, int64_t S)
         }
 }
 
-/* Training on one rank of a precision, or of each. */
-static void row_alone(int64_t S, const char *precision)
-{
-    double fp32_s = 0, flops;
-    for (int p = PRECISION_FP32; p < PRECISIONS; p++) {
-        if (precision && strcmp(precision, words[p])) continue;
-        const struct spread s = train_seconds(S, 1, 2, p, &flops);
-        print_figure(&(struct figure){.what = "train",
-                                      .way = ways[0].name,
-                                      .precision = words[p],
-                                      .S = S,
-                                      .s = s,
-                                      .flops = flops,
-                                      .half = p == PRECISION_BF16,
-                                      .fp32_s = p ? fp32_s : 0});
-        if (!p) fp32_s = s.best;
-    }
-}
-
 static int usage(void)
 {
-    fprintf(stderr, "usage: bench_train [124m [SEQ_LEN [fp32 | bf16]]]\n");
+    fprintf(stderr, "usage: bench_train [124m [SEQ_LEN [fp32 | bf16 [ranks]]]]\n");
     return 2;
 }
 
@@ -194,7 +177,8 @@ int main(int argc, char **argv)
     const char *precision = argc > 3 ? argv[3] : NULL;
     const int64_t S = argc > 2 ? strtoll(argv[2], NULL, 10) : 0;
     if (argc > 1 && strcmp(argv[1], "124m")) return usage();
-    if (argc > 4 || (argc > 2 && (S < 1 || S > JOB_MAX_SEQ))) return usage();
+    if (argc > 2 && (S < 1 || S > JOB_MAX_SEQ)) return usage();
+    if (argc > 5 || (argc > 4 && strcmp(argv[4], "ranks"))) return usage();
     if (precision && strcmp(precision, "fp32") && strcmp(precision, "bf16")) return usage();
     struct be *be = be_open(&(struct be_options){.device = "cpu", .n_threads = 2}, &e);
     if (!be) {
@@ -206,11 +190,11 @@ int main(int argc, char **argv)
     be_close(be);
     if (argc > 1) {
         shape = &llama_124m;
-        if (!S) row_alone(1024, NULL);
-        row_alone(S ? S : 4096, precision);
+        if (!S) row("train", train_seconds, 1024, 1, NULL);
+        row("train", train_seconds, S ? S : 4096, argc > 4 ? 2 : 1, precision);
     } else {
-        for (int64_t n = 1024; n <= 8192; n *= 2) row("train", train_seconds, n);
-        for (int64_t n = 1024; n <= 8192; n *= 2) row("prefill", prefill_seconds, n);
+        for (int64_t n = 1024; n <= 8192; n *= 2) row("train", train_seconds, n, 2, NULL);
+        for (int64_t n = 1024; n <= 8192; n *= 2) row("prefill", prefill_seconds, n, 2, NULL);
     }
     peaks_print(&peaks, 2);
     return 0;
