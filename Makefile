@@ -472,7 +472,7 @@ sim: $(SIM)
 ## soak: 100,000 faults in the simulator; 500 products of axes; 1,048,576 tokens scored on 4 ranks equal 1 rank, memory as planned: half an hour
 soak: deps
 	$(Q)$(MAKE) $(JOBS_ALL) all $(SIM)
-	$(Q)$(SIM) --faults 100000
+	$(Q)tests/sim.sh 100000
 	$(Q)$(MAKE) $(B)/tests/test_axes && SEQD_TEST_PRODUCTS=500 $(B)/tests/test_axes
 	$(Q)tests/scripts/soak.sh
 

@@ -5,6 +5,7 @@
 #   tests/check.sh all    everything
 #   JOBS=n                parallel compilation (default: the cores)
 #   SKIP="cuda mutants ..."   parts to leave out while working, by the first words of their names
+#   CHECKED=1             of check-all: without what check, run before on this tree, runs just so
 set -u
 cd "$(dirname "$0")/.."
 all=${1:-}
@@ -20,6 +21,8 @@ part() {
 # Begins a part that SKIP may leave out; begin_all: one of check-all alone.
 begin() { ! skip "${1%:}" && part "$@"; }
 begin_all() { [ -n "$all" ] && begin "$@"; }
+checked() { [ -n "$all" ] && [ -n "${CHECKED:-}" ]; } # one that need not run again
+begin_once() { ! checked && begin "$@"; }
 
 # A command that is one check.
 one() {
@@ -39,15 +42,12 @@ count() {
     line=${line#*, }; failed=$((failed + ${line%% failed*}))
     if [ "$rc" -ne 0 ] && [ "${line%% failed*}" -eq 0 ]; then failed=$((failed + 1)); echo "FAIL $* (status $rc)"; fi
 }
-# A part that waits more than it computes, has what it changes for itself and measures no time: check
-# runs as many of them at one time as there are cores (at most 4), and prints each as a whole; check-all
-# runs them one after the other.
+# A part that waits more than it computes, has what it changes for itself and measures no time: as many
+# of them run at one time as there are cores (at most 4), each printed as a whole.
 side() { # NAME: TEXT one|count SCRIPT
-    if skip "${1%:}"; then return; fi
-    if [ -z "$all" ]; then sides+=("$@"); return; fi
-    part "$1" "$2"
-    run_side "$@"
+    if ! checked && ! skip "${1%:}"; then sides+=("$@"); fi
 }
+side_all() { if [ -n "$all" ] && ! skip "${1%:}"; then sides+=("$@"); fi; }
 run_side() { if [ "$3" = one ]; then one "${1%:}" "$4"; else count "$4"; fi; }
 # In a process of its own: its counts and its time go to a file of the folder $SIDES.
 one_side() { # NAME: TEXT one|count SCRIPT
@@ -86,35 +86,45 @@ read_hostile() {
         -o -name test_latents.c -o -name test_safetensors.c -o -name test_model_files.c -o -name test_inspect.c -o -name test_ckpt.c
 }
 
+# What check shortens, and what it leaves to check-all.
+longer() { { grep -lE 'SEQD_TEST_SMALL|small_tests\(\)' tests/*/*.c | sed -nE 's#.*/((test|check)_.*)\.c#\1#p'; on_device; } | sort -u; }
+# Under sanitizers: all that check-all has yet to run, or these.
+asan_tests() {
+    if checked; then unit_tests | comm -23 - <(read_hostile)
+    elif [ -z "$all" ]; then read_hostile; fi
+}
+
 if [ "$all" = --side ]; then shift; all=; one_side "$@"; exit 0; fi
 part "build"
 if [ -n "$all" ]
 then make -s -j"$jobs" all tests bench-build
 else make -s -j"$jobs" all $(unit_tests | paths release) build/release/paper
 fi || { echo "FAIL build"; echo "0 passed, 1 failed"; exit 1; }
-part "structure"
-one check-layers make -s check-layers
-count tests/scripts/test_layers.sh
-count tests/scripts/test_help.sh
-one check-format make -s check-format
-count tests/scripts/version.sh
-one words tests/scripts/words.sh
-one links tests/scripts/links.sh
-count tests/scripts/test_docs.sh
-one check-tags tests/check_tags.sh
-one check-headers make -s check-headers
-one nccl-header tests/nccl/check.sh
-one fuzzers-link tests/fuzz/link.sh
-one check-symbols tests/check_symbols.sh
-count tests/scripts/test_symbols.sh
-count tests/scripts/test_peers.sh
 no_libraries() { CC=false deploy/deps --headers 2>&1 | grep -q 'microhttpd.h.*Run: make deps'; }
-one missing-libraries-say-what-to-do no_libraries
+if ! checked; then
+    part "structure"
+    one check-layers make -s check-layers
+    count tests/scripts/test_layers.sh
+    count tests/scripts/test_help.sh
+    one check-format make -s check-format
+    count tests/scripts/version.sh
+    one words tests/scripts/words.sh
+    one links tests/scripts/links.sh
+    count tests/scripts/test_docs.sh
+    one check-tags tests/check_tags.sh
+    one check-headers make -s check-headers
+    one nccl-header tests/nccl/check.sh
+    one fuzzers-link tests/fuzz/link.sh
+    one check-symbols tests/check_symbols.sh
+    count tests/scripts/test_symbols.sh
+    count tests/scripts/test_peers.sh
+    one missing-libraries-say-what-to-do no_libraries
+fi
 if [ -n "$all" ]
-then begin unit "tests" && TEST_TIMEOUT=${TEST_TIMEOUT:-1800} count tests/run.sh release # the emulated GPU is slow
+then begin unit "tests" && TEST_TIMEOUT=${TEST_TIMEOUT:-1800} count tests/run.sh release $(checked && longer) # the emulated GPU is slow
 else begin unit "tests, the long ones shortened" && SEQD_TEST_SMALL=1 count tests/run.sh release $(unit_tests)
 fi
-begin paper: "every count against its formula" && one paper tests/paper/check.sh # alone, as man and docs: it calls make
+begin_once paper: "every count against its formula" && one paper tests/paper/check.sh # alone, as man and docs: it calls make
 packs=
 if begin cuda: "the kernels compile; no GPU is needed"; then
     if [ -z "$(make -s print-nvcc)" ]; then echo "left out: there is no nvcc here"
@@ -135,45 +145,44 @@ else under='what reads hostile bytes' wanted=$(read_hostile | paths asan)
 fi
 if begin asan "and UBSan: $under"; then
     if make -s -j"$jobs" MODE=asan $wanted; then
-        if [ -n "$all" ]; then SEQD_TEST_SMALL=1 count tests/run.sh asan
-        else SEQD_TEST_SMALL=1 count tests/run.sh asan $(read_hostile); fi
+        SEQD_TEST_SMALL=1 count tests/run.sh asan $(asan_tests)
     else one asan-build false; fi
 fi
 begin_all asan "end to end" && BUILD=build/asan count tests/scripts/e2e.sh
 begin_all mutants: "every injected fault must be caught" && JOBS=$jobs count tests/mutants.sh
 if begin_all sim: "10,000 faults from seeds"; then
     if make -s -j"$jobs" sim; then
-        count build/release/sim --faults 10000
-        SEQD_SIM_KINDS=5122 count build/release/sim --faults 3000 # lost power, full disks, failed syncs
+        JOBS=$jobs count tests/sim.sh 10000
+        JOBS=$jobs count tests/sim.sh 3000 5122 # lost power, full disks, failed syncs
     else one sim-build false; fi
 fi
 side e2e: "end to end" count tests/scripts/e2e.sh
 side tls: "TLS and the Unix socket" count tests/scripts/tls.sh
 side run: "one job with a service of its own" count tests/scripts/run.sh
-begin hold: "jobs suspended, at their limit, drained" && count tests/scripts/hold.sh # alone: a node of it ends 20 s later
+begin_once hold: "jobs suspended, at their limit, drained" && count tests/scripts/hold.sh # alone: a node of it ends 20 s later
 side people: "seqctl as people use it" count tests/scripts/people.sh
 side page: "the page, in a browser where there is one" count tests/scripts/page.sh
 side verbs: "verbs that change jobs and follow all of them" count tests/scripts/verbs.sh
-begin man: "the man pages and completion" && count tests/scripts/man.sh # alone, as docs: it calls make
+begin_once man: "the man pages and completion" && count tests/scripts/man.sh # alone, as docs: it calls make
 begin docs: "the commands of the documents" && count tests/scripts/docs.sh $all
-begin_all gpus: "jobs on GPUs, without a GPU" && count tests/scripts/gpus.sh
+side_all gpus: "jobs on GPUs, without a GPU" count tests/scripts/gpus.sh
 side badnode: "a node that cannot start ranks" count tests/scripts/badnode.sh
 side store: "the disk of seqd, slow, failing, full" count tests/scripts/store.sh
 begin_all soak: "65,536 tokens on 4 ranks and on 1" && count tests/scripts/soak.sh 65536
 side private: "what no job may read" count tests/scripts/private.sh
 side removal: "what is removed is gone, and nothing else" count tests/scripts/removal.sh
 side models: "model directories" count tests/scripts/models.sh
-begin_all backup: "a backup under load, restored" && count tests/scripts/backup.sh
-begin_all units: "systemd's units, without systemd" && count tests/scripts/units.sh
-begin_all pull: "results come out" && count tests/scripts/pull.sh
-begin_all push: "inputs come in" && count tests/scripts/push.sh
+side_all backup: "a backup under load, restored" count tests/scripts/backup.sh
+side_all units: "systemd's units, without systemd" count tests/scripts/units.sh
+side_all pull: "results come out" count tests/scripts/pull.sh
+side_all push: "inputs come in" count tests/scripts/push.sh
 begin_all previous: "the version before, under this one and beside it" && JOBS=$jobs count tests/scripts/previous.sh
-begin_all stages: "stages of a pipeline" && count tests/scripts/stages.sh
+side_all stages: "stages of a pipeline" count tests/scripts/stages.sh
 begin_all kill: "kill -9" && count tests/scripts/kill.sh
 begin_all disk: "disks, full, read-only, slow" && count tests/scripts/disk.sh
 begin_all hang: "an agent that stands still" && count tests/scripts/hang.sh
-begin_all nodes: "one gang over two nodes" && count tests/scripts/nodes.sh
-begin_all join: "nodes that join with certificates, and strangers" && count tests/scripts/join.sh
+side_all nodes: "one gang over two nodes" count tests/scripts/nodes.sh
+side_all join: "nodes that join with certificates, and strangers" count tests/scripts/join.sh
 if begin_all slurm: "one job of Slurm on three nodes"; then
     if command -v slurmctld >/dev/null; then count tests/scripts/slurm.sh
     else echo "left out: there is no slurmctld here (deploy/deps --slurm)"; fi
