@@ -211,7 +211,7 @@ void *cpu_alloc(struct be *be, int64_t size, struct err *e)
     int64_t page = sysconf(_SC_PAGESIZE), used = mem_round(cpu_max(size, 1), page);
     int64_t spare = used >= HUGE_PAGE ? HUGE_PAGE : 0; /* to start at a large page's boundary */
     char *p = mmap(NULL, (size_t)(used + spare), PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED) {
         err_errno(e, "mmap of %lld bytes", (long long)size);
         return NULL;

@@ -131,9 +131,7 @@ static int open_memory(struct run *r, struct err *e)
     r->be = be_open(&o, e);
     if (!r->be) return -1;
     assert(r->be->own_memory == p->own_memory);
-    r->arena = p->own_memory ? r->be->ops->alloc(r->be, p->arena_size, e)
-                             : map_pages(p->arena_size, e);
-    if (!r->arena) return -1;
+    if (!(r->arena = r->be->ops->alloc(r->be, p->arena_size, e))) return -1;
     if (p->host_size && !(r->host = map_pages(p->host_size, e))) return -1;
     if (p->own_memory && p->segment_size &&
         !(r->own_segment = r->be->ops->alloc(r->be, p->segment_size, e)))
@@ -231,12 +229,10 @@ static int open_head(struct run *r, struct err *e)
 static void close_memory(struct run *r)
 {
     const struct plan *p = &r->plan;
-    const bool own = p->own_memory;
     offload_close(r->offload);
     if (r->host) munmap(r->host, (size_t)p->host_size);
     if (r->own_segment) r->be->ops->free(r->be, r->own_segment, p->segment_size);
-    if (r->arena && own) r->be->ops->free(r->be, r->arena, p->arena_size);
-    if (r->arena && !own) munmap(r->arena, (size_t)p->arena_size);
+    if (r->arena) r->be->ops->free(r->be, r->arena, p->arena_size);
     be_close(r->be);
 }
 
