@@ -3,7 +3,6 @@
  * where its rings are fewer. Best of a few steps; ways take turns, so that what else the machine
  * does falls on all of them. Two cores: what a way adds in waiting shows as what its ranks cannot
  * overlap. */
-#define ENGINE_PAGES MADV_HUGEPAGE
 #include "api/core/job.h"
 #include "tests/bench/peak.h"
 #include "tests/lib/engine.h"
@@ -130,6 +129,7 @@ static void table(int64_t S)
 
 int main(void)
 {
+    engine_as_job = true;
     table(512);
     table(2048);
     return 0;

@@ -7,7 +7,6 @@
  * where the machine was not quiet while it was profiled, all rows are off alike.
  * SEQD_BENCH_JOB=name: that row alone. SEQD_BENCH_CLOCK=cpu: on a machine that is not quiet, the
  * processor time of a step over the cores that it has. */
-#define ENGINE_PAGES MADV_HUGEPAGE
 #include "api/core/job.h"
 #include "tests/bench/peak.h"
 #include "tests/lib/engine.h"
@@ -302,6 +301,7 @@ int main(void)
 {
     const char *one = getenv("SEQD_BENCH_JOB");
     by_cpu = getenv("SEQD_BENCH_CLOCK") != NULL;
+    engine_as_job = true;
     setvbuf(stdout, NULL, _IOLBF, 0);
     struct profile profile;
     struct machine m;

@@ -4,7 +4,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <time.h>
-#define ENGINE_PAGES MADV_HUGEPAGE
 #include "api/core/job.h"
 #include "tests/lib/engine.h"
 #include "worker/family/family.h"
@@ -53,6 +52,7 @@ static void bench(int64_t S)
 int main(void)
 {
     const char *one = getenv("SEQD_BENCH_TOKENS");
+    engine_as_job = true;
     printf("\na step of a tiny TransNormerLLM on %d ranks, windows of %d tokens a rank\n", P,
            CHUNK);
     printf("%10s %8s %12s %12s %10s %12s %10s\n", "tokens", "windows", "MiB a rank", "of borders",

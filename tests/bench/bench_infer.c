@@ -10,7 +10,6 @@
  * token: GB/s of these, as a fraction of what the machine reads over as many bytes just before or
  * just after, whichever is more: on shared machines that changes from minute to minute. Limits are
  * measured in the same run (peak.h). Each figure is the best of a few. */
-#define ENGINE_PAGES MADV_HUGEPAGE
 #include "tests/bench/passes.h"
 #include "tests/bench/peak.h"
 
@@ -177,6 +176,7 @@ static void row(int64_t S, const struct way *way, enum precision_id p, const str
 int main(int argc, char **argv)
 {
     struct err e;
+    engine_as_job = true;
     struct be *be = be_open(&(struct be_options){.device = "cpu", .n_threads = 2}, &e);
     if (!be) {
         fprintf(stderr, "bench_infer: %s\n", e.text);

@@ -10,7 +10,6 @@
  * Two-rank efficiency is the ratio of the two ways on one row; what bf16 gains is its tokens/s over
  * those of fp32 in the same way. Each figure is the best of a few steps, with their median and
  * worst: other programs on the machine only ever add time. */
-#define ENGINE_PAGES MADV_HUGEPAGE
 #include "tests/bench/figure.h"
 #include "tests/bench/passes.h"
 #include "tests/bench/peak.h"
@@ -180,6 +179,7 @@ int main(int argc, char **argv)
     if (argc > 2 && (S < 1 || S > JOB_MAX_SEQ)) return usage();
     if (argc > 5 || (argc > 4 && strcmp(argv[4], "ranks"))) return usage();
     if (precision && strcmp(precision, "fp32") && strcmp(precision, "bf16")) return usage();
+    engine_as_job = true;
     struct be *be = be_open(&(struct be_options){.device = "cpu", .n_threads = 2}, &e);
     if (!be) {
         fprintf(stderr, "bench_train: %s\n", e.text);

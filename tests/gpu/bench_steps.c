@@ -9,7 +9,6 @@
  * Flops of a token: 6 for each weight that multiplies, and attention's 6 S C a layer, causal; what
  * is computed again is not counted. Short sequences are packed, as documents, into one of 16,384
  * tokens. A step begins with a batch on the host and ends when its loss is there. */
-#define ENGINE_PAGES MADV_HUGEPAGE
 #include "api/core/job.h"
 #include "tests/lib/engine.h"
 #include "tests/gpu/figure.h"
@@ -458,6 +457,7 @@ static void bench_graphs(void)
 int main(int argc, char **argv)
 {
     bench_init(argc, argv);
+    engine_as_job = true;
     if (argc != 3) {
         fprintf(stderr, "usage: bench_steps FILE llama|in_time|graphs\n");
         return 2;

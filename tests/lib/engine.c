@@ -103,11 +103,18 @@ const char *engine_device(void)
     return name ? name : "cpu";
 }
 
+bool engine_as_job;
+
+static bool small_pages(const struct plan *p)
+{
+    return !p->own_memory && !engine_as_job;
+}
+
 static void *engine_alloc(const struct plan *p, struct be *be, int64_t size)
 {
     struct err e = {0};
     if (!size) return NULL;
-    void *at = p->own_memory ? be->ops->alloc(be, size, &e) : engine_pages(size);
+    void *at = small_pages(p) ? engine_pages(size) : be->ops->alloc(be, size, &e);
     CHECK_MSG(at, "%s", e.text);
     if (!at) abort();
     return at;
@@ -139,10 +146,10 @@ void engine_close(struct engine_memory *m, const struct plan *p)
     offload_close(m->offload);
     if (m->host) engine_unpage(m->host, p->host_size);
     if (m->segment) m->be->ops->free(m->be, m->segment, p->segment_size);
-    if (p->own_memory)
-        m->be->ops->free(m->be, m->arena, p->arena_size);
-    else
+    if (small_pages(p))
         engine_unpage(m->arena, p->arena_size);
+    else
+        m->be->ops->free(m->be, m->arena, p->arena_size);
     be_close(m->be);
 }
 

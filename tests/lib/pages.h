@@ -9,19 +9,13 @@
 #include "tests/lib/test.h"
 #include "worker/plan/plan.h"
 
-/* Tests ask which pages were touched, so pages are small; benches define ENGINE_PAGES MADV_HUGEPAGE
- * before they include this and get what the device's own alloc gives. */
-#ifndef ENGINE_PAGES
-#define ENGINE_PAGES MADV_NOHUGEPAGE
-#endif
-
-/* Zeroed whole pages between two guard pages. */
+/* Zeroed whole pages between two guard pages: small ones, of which each says whether it was touched. */
 static inline void *engine_pages(int64_t size)
 {
     char *p = mmap(NULL, (size_t)(size + 2 * PLAN_PAGE), PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED || size % PLAN_PAGE) abort();
-    madvise(p, (size_t)(size + 2 * PLAN_PAGE), ENGINE_PAGES);
+    madvise(p, (size_t)(size + 2 * PLAN_PAGE), MADV_NOHUGEPAGE);
     if (mprotect(p, PLAN_PAGE, PROT_NONE) || mprotect(p + PLAN_PAGE + size, PLAN_PAGE, PROT_NONE))
         abort();
     return p + PLAN_PAGE;
