@@ -260,18 +260,24 @@ static void run_attn_bwd(void *arg)
     be->ops->attn_bwd(be, &((struct attn_bench *)arg)->bwd);
 }
 
+enum { NOT_CAUSAL };
+
+/* Causal in documents of that many tokens, S: in one, or NOT_CAUSAL. */
 static void bench_attn(enum dtype type, int64_t Tq, int64_t S, int64_t H, int64_t Hk, int64_t D,
-                       bool causal)
+                       int64_t document)
 {
-    char shape[64];
+    char seen[32] = "", shape[96];
+    if (document == S) snprintf(seen, sizeof seen, " causal");
+    if (document && document < S) snprintf(seen, sizeof seen, " documents of %d", (int)document);
     snprintf(shape, sizeof shape, "Tq %lld S %lld H %lld/%lld D %lld%s", (long long)Tq,
-             (long long)S, (long long)H, (long long)Hk, (long long)D, causal ? " causal" : "");
+             (long long)S, (long long)H, (long long)Hk, (long long)D, seen);
     if (!wanted("attn_fwd attn_bwd attn_both", type, shape)) return;
     int64_t *lo = calloc((size_t)Tq, sizeof *lo), *hi = calloc((size_t)Tq, sizeof *hi);
     double pairs = 0;
     for (int64_t i = 0; i < Tq; i++) {
-        hi[i] = causal ? S - Tq + i + 1 : S;
-        pairs += (double)hi[i];
+        hi[i] = document ? S - Tq + i + 1 : S;
+        if (document) lo[i] = (hi[i] - 1) / document * document;
+        pairs += (double)(hi[i] - lo[i]);
     }
     struct box q = big_new_as(type, Tq, H * D), kv = big_new_as(type, S, 2 * Hk * D);
     struct box d_o = big_new_as(type, Tq, H * D), o = big_new(Tq, H * D), dq = big_new(Tq, H * D);
@@ -514,14 +520,15 @@ static void bench_products(enum dtype type)
     }
     bench_gemm(type, 1, 2048, 768, false, true);
     bench_gemm(type, 16, 2048, 768, false, true);
-    bench_attn(type, 4096, 4096, 12, 12, 64, true);
-    bench_attn(type, 4096, 4096, 12, 4, 64, true);
-    bench_attn(type, 4096, 4096, 6, 6, 128, true);
-    bench_attn(type, 1024, 1024, 12, 12, 64, true);
-    bench_attn(type, 1024, 1024, 12, 1, 64, false);
-    bench_attn(type, 1024, 1024, 16, 16, 32, true);
-    bench_attn(type, 1, 4096, 12, 4, 64, false);
-    bench_attn(type, 16384, 16384, 4, 4, 64, true); /* 64K: bench_growth */
+    bench_attn(type, 4096, 4096, 12, 12, 64, 4096);
+    bench_attn(type, 4096, 4096, 12, 4, 64, 4096);
+    bench_attn(type, 4096, 4096, 6, 6, 128, 4096);
+    bench_attn(type, 1024, 1024, 12, 12, 64, 1024);
+    bench_attn(type, 4096, 4096, 12, 12, 64, 150);
+    bench_attn(type, 1024, 1024, 12, 1, 64, NOT_CAUSAL);
+    bench_attn(type, 1024, 1024, 16, 16, 32, 1024);
+    bench_attn(type, 1, 4096, 12, 4, 64, NOT_CAUSAL);
+    bench_attn(type, 16384, 16384, 4, 4, 64, 16384); /* 64K: bench_growth */
     bench_linear(type, 8192, 12, 64);
     bench_linear(type, 8192, 6, 128);
     bench_linear(type, 65536, 12, 64);

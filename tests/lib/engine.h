@@ -46,8 +46,8 @@ struct engine_memory {
     struct offload *offload; /* NULL: the plan offloads nothing */
 };
 
-/* Memory as a job's rank has it, for what is timed; false: small pages, of which a test asks whether
- * they were touched. */
+/* Memory as a job's rank has it, for what is timed; false: small pages, for tests that ask which
+ * were touched. */
 extern bool engine_as_job;
 struct engine_memory engine_open(const struct job_spec *spec, const struct plan *p,
                                  const char *isa);

@@ -9,7 +9,7 @@
 #include "tests/lib/test.h"
 #include "worker/plan/plan.h"
 
-/* Zeroed whole pages between two guard pages: small ones, of which each says whether it was touched. */
+/* Zeroed whole pages between two guard pages: small ones, for what asks which were touched. */
 static inline void *engine_pages(int64_t size)
 {
     char *p = mmap(NULL, (size_t)(size + 2 * PLAN_PAGE), PROT_READ | PROT_WRITE,
