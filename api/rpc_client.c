@@ -36,8 +36,6 @@ static void client_open_done(struct rpc_op *op)
         c->retry_ms = RETRY_MIN_MS;
         c->is_failing = false;
         rpc_stream_opened(s);
-        rpc_stream_flush(s);
-        if (!s->ended) rpc_stream_receive(s);
     }
     rpc_stream_op_over(s);
 }

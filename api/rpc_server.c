@@ -27,8 +27,6 @@ static void server_open_done(struct rpc_op *op)
     struct rpc_stream *s = op->owner;
     if (op->ok && !s->ended && !s->ep->stopping) {
         rpc_stream_opened(s);
-        rpc_stream_flush(s);
-        if (!s->ended) rpc_stream_receive(s);
     }
     rpc_stream_op_over(s);
 }

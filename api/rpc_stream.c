@@ -4,7 +4,7 @@
 #include <grpc/byte_buffer_reader.h>
 #include <stdlib.h>
 
-void rpc_stream_opened(struct rpc_stream *s)
+static void call_opened(struct rpc_stream *s)
 {
     struct endpoint *ep = s->ep;
     s->opened = true;
@@ -97,16 +97,18 @@ void rpc_stream_ended(struct rpc_stream *s, const char *why)
     if (ep->ended) ep->ended(ep->owner, s, why);
 }
 
+static void send_next(struct rpc_stream *s);
+
 static void send_done(struct rpc_op *op)
 {
     struct rpc_stream *s = op->owner;
     s->sending = false;
     chunk_drop(s);
-    if (op->ok && !s->ended) rpc_stream_flush(s);
+    if (op->ok && !s->ended) send_next(s);
     rpc_stream_op_over(s);
 }
 
-void rpc_stream_flush(struct rpc_stream *s)
+static void send_next(struct rpc_stream *s)
 {
     if (s->sending || !s->queue || s->ended || !s->opened) return;
     grpc_op op = {.op = GRPC_OP_SEND_MESSAGE};
@@ -114,6 +116,8 @@ void rpc_stream_flush(struct rpc_stream *s)
     s->sending = true;
     rpc_op_start(s, &s->send, send_done, &op, 1);
 }
+
+static void recv_start(struct rpc_stream *s);
 
 static void recv_done(struct rpc_op *op)
 {
@@ -128,7 +132,7 @@ static void recv_done(struct rpc_op *op)
             grpc_slice_unref(all);
             grpc_byte_buffer_reader_destroy(&reader);
         }
-        if (!s->ended) rpc_stream_receive(s);
+        if (!s->ended) recv_start(s);
     } else if (s->is_server && !s->ended) {
         s->peer_left = !s->closing; /* it sends nothing more: the session has ended */
         rpc_stream_close(s);
@@ -137,11 +141,18 @@ static void recv_done(struct rpc_op *op)
     rpc_stream_op_over(s);
 }
 
-void rpc_stream_receive(struct rpc_stream *s)
+static void recv_start(struct rpc_stream *s)
 {
     grpc_op op = {.op = GRPC_OP_RECV_MESSAGE};
     op.data.recv_message.recv_message = &s->received;
     rpc_op_start(s, &s->recv, recv_done, &op, 1);
+}
+
+void rpc_stream_opened(struct rpc_stream *s)
+{
+    call_opened(s);
+    send_next(s);
+    if (!s->ended) recv_start(s);
 }
 
 int rpc_send(struct rpc_stream *s, const void *data, size_t size)
@@ -156,7 +167,7 @@ int rpc_send(struct rpc_stream *s, const void *data, size_t size)
     *s->queue_end = c;
     s->queue_end = &c->next;
     s->queued_size += size;
-    rpc_stream_flush(s);
+    send_next(s);
     return 0;
 }
 

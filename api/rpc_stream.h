@@ -13,8 +13,8 @@
  *
  * A client cannot tell an accepted call from a failed one by the completion of its initial
  * metadata: both succeed. So the server puts SESSION_KEY there, and the client looks for it. */
-#ifndef SEQD_RPC_STREAM_H
-#define SEQD_RPC_STREAM_H
+#ifndef SEQD_API_RPC_STREAM_H
+#define SEQD_API_RPC_STREAM_H
 
 #include <assert.h>
 #include <grpc/grpc.h>
@@ -106,13 +106,10 @@ void rpc_op_start(struct rpc_stream *s, struct rpc_op *op, rpc_op_done *done, co
                   size_t n);
 /* At the end of every operation. True when the stream was freed. */
 bool rpc_stream_op_over(struct rpc_stream *s);
-/* The peer and this end agreed on a session: tells the caller. */
+/* Both ends agreed on a session: tells the caller, sends what it queues, and receives. */
 void rpc_stream_opened(struct rpc_stream *s);
 /* The call has ended: tells the caller, and the endpoint's owner. */
 void rpc_stream_ended(struct rpc_stream *s, const char *why);
-/* Sends the first chunk of the queue, if none is in flight. */
-void rpc_stream_flush(struct rpc_stream *s);
-void rpc_stream_receive(struct rpc_stream *s);
 
 static inline grpc_arg rpc_arg_int(const char *key, int value)
 {

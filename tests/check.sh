@@ -5,7 +5,7 @@
 #   tests/check.sh all    everything
 #   JOBS=n                parallel compilation (default: the cores)
 #   SKIP="cuda mutants ..."   parts to leave out while working, by the first words of their names
-#   CHECKED=1             of check-all: without what check, run before on this tree, runs just so
+#   CHECKED=1             check has run on this tree: check-all leaves out what it would only repeat
 set -u
 cd "$(dirname "$0")/.."
 all=${1:-}
@@ -21,7 +21,7 @@ part() {
 # Begins a part that SKIP may leave out; begin_all: one of check-all alone.
 begin() { ! skip "${1%:}" && part "$@"; }
 begin_all() { [ -n "$all" ] && begin "$@"; }
-checked() { [ -n "$all" ] && [ -n "${CHECKED:-}" ]; } # one that need not run again
+checked() { [ -n "$all" ] && [ -n "${CHECKED:-}" ]; }
 begin_once() { ! checked && begin "$@"; }
 
 # A command that is one check.

@@ -1,5 +1,5 @@
-/* json.h: request bodies and stored specs, from JSON to struct job_spec and back. The only user of
- * Jansson in seqd; everything else that seqd writes goes through api/core/jwrite.h.
+/* json.h: request bodies and stored specs, from JSON to struct job_spec and back. Only this
+ * folder uses Jansson in seqd; everything else that seqd writes goes through api/core/jwrite.h.
  *
  * Reading is strict, but for what is stored: at most JSON_DEPTH levels, no duplicate keys, no NUL,
  * no unknown field (400 with a did-you-mean), every value of its type. Any thread; nothing is kept

@@ -457,7 +457,6 @@ static void bench_graphs(void)
 int main(int argc, char **argv)
 {
     bench_init(argc, argv);
-    engine_as_job = true;
     if (argc != 3) {
         fprintf(stderr, "usage: bench_steps FILE llama|in_time|graphs\n");
         return 2;
