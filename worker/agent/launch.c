@@ -1,0 +1,116 @@
+/* An ASSIGN becomes a start record and a gang. Nothing is kept between two calls: the caller lists
+ * the attempt. The key of the job is wiped from memory once the gang has it. Loop thread. */
+#include "worker/agent/launch.h"
+
+#include <assert.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "api/core/file.h"
+#include "api/core/gang_start.h"
+#include "api/core/log.h"
+#include "worker/agent/attempt.h"
+#include "worker/agent/cores.h"
+#include "worker/agent/gpus.h"
+#include "worker/agent/grants.h"
+#include "worker/agent/state_dir.h"
+
+static int grant(const struct launch *l, const struct msg *m, struct gang_start *s, struct err *e)
+{
+    struct grants g = {0};
+    grants_take(&g, l->state_dir, m->grants, m->n_grants);
+    if (grants_spec(&g, l->state_dir, &s->spec, e) < 0) return -1;
+    s->n_grants = g.n;
+    memcpy(s->grants, g.dir, sizeof s->grants);
+    return 0;
+}
+
+static int start_fill(const struct launch *l, const struct msg *m, struct gang_start *s,
+                      struct err *e)
+{
+    const struct state_dir *d = l->state_dir;
+    *s = (struct gang_start){.abi = RANK_ABI,
+                             .task = m->task,
+                             .job = m->job,
+                             .epoch = m->epoch,
+                             .n_ranks = m->n_ranks,
+                             .first_rank = m->first_rank,
+                             .n_local = m->n_local,
+                             .n_roots = d->n_roots,
+                             .memory_limit = m->memory_limit,
+                             .submitted_s = m->submitted_s,
+                             .orphan_ms = l->orphan_ms};
+    memcpy(s->address, l->address, sizeof s->address);
+    memcpy(s->key, m->key, sizeof s->key);
+    memcpy(s->roots, d->roots, sizeof s->roots);
+    memcpy(s->writable, d->writable, sizeof s->writable);
+    s->n_writable = d->n_writable;
+    for (int i = 0; i < m->n_uuids; i++) memcpy(s->gpus[i], m->uuids[i], sizeof s->gpus[i]);
+    memcpy(s->prepared_id, m->prepared_id, sizeof s->prepared_id);
+    snprintf(s->prepared_dir, sizeof s->prepared_dir, "%s/prepared", d->dir);
+    snprintf(s->job_dir, sizeof s->job_dir, "%s/jobs/%lld", d->dir, (long long)m->job);
+    s->spec = *m->spec;
+    if (grant(l, m, s, e) < 0) return -1;
+    if (file_make_dir(s->job_dir, e) < 0) return -1;
+    if (strlen(l->rank_program) >= sizeof s->seqrank)
+        return err_set(e, ERR_TOO_LARGE, "the path %s is too long", l->rank_program);
+    memcpy(s->seqrank, l->rank_program, strlen(l->rank_program) + 1);
+    return 0;
+}
+
+/* Ranks that compute with the CPU are bound to cores that no other attempt has: one whose end seqd
+ * has been told of has none, though its gang may be there for a moment. A rank whose peers are on
+ * other nodes has a thread more, which moves bytes. */
+static bool bind(const struct launch *l, const struct gang_start *s, cpu_set_t cpus[JOB_MAX_RANKS])
+{
+    cpu_set_t used;
+    CPU_ZERO(&used);
+    for (const struct attempt *t = l->attempts; t; t = t->next)
+        if (t->state != ATTEMPT_OVER && !t->final_sent) CPU_OR(&used, &used, &t->cpus);
+    return s->task == TASK_RUN && !*s->gpus[0] &&
+           pins_choose(l->pins, &used, s->n_local,
+                       s->spec.resources.threads + (s->n_local < s->n_ranks), cpus);
+}
+
+struct attempt *launch_attempt(const struct launch *l, const struct msg *m, struct err *e)
+{
+    cpu_set_t cpus[JOB_MAX_RANKS];
+    char on[128];
+    char dir[FILE_PATH_SIZE];
+    struct gang_start *start = calloc(1, sizeof *start);
+    struct attempt *t = NULL;
+    assert(start);
+    if (state_dir_gang_dir(l->state_dir, m->job, m->epoch, dir) == 0 &&
+        start_fill(l, m, start, e) == 0 &&
+        state_dir_epoch_set(l->state_dir, m->job, m->epoch, e) == 0)
+        t = attempt_begin(l->loop, dir, start, bind(l, start, cpus) ? cpus : NULL, l->gang_program,
+                          e);
+    explicit_bzero(start->key, sizeof start->key);
+    free(start);
+    if (!t) {
+        file_remove(dir, NULL);
+        return NULL;
+    }
+    cores_print(&t->cpus, on, sizeof on);
+    log_info("attempt.begin", "job=%lld epoch=%lld ranks=%d cpus=%s", (long long)m->job,
+             (long long)m->epoch, m->n_local, *on ? on : "any");
+    return t;
+}
+
+int launch_unfit_rank(const struct launch *l, const struct msg *m, struct err *e)
+{
+    struct gpu list[GPU_MAX];
+    const int n = gpus_get(l->gpus, list);
+    for (int i = 0; i < m->n_uuids; i++) {
+        char why[160] = "this node does not have it";
+        const int k = gpu_find(list, n, m->uuids[i]);
+        if (k >= 0 && list[k].health == GPU_OK) continue;
+        if (k >= 0) gpu_complaint(&list[k], why, sizeof why);
+        err_set(e, ERR_DEVICE, "GPU %s of rank %d on node %s: %s", m->uuids[i], m->first_rank + i,
+                l->node, why);
+        return m->first_rank + i;
+    }
+    return -1;
+}

@@ -1,0 +1,38 @@
+/* launch.h: an attempt is started from seqd's ASSIGN: its grants are resolved, its ranks are bound
+ * to cores, its start record is made durable, its gang is started. Whether an attempt may begin at
+ * all is the agent's decision (agent.c). Loop thread.
+ * tested: tests/agent/test_agent_life.c */
+#ifndef SEQD_AGENT_LAUNCH_H
+#define SEQD_AGENT_LAUNCH_H
+
+#include <stdint.h>
+#include "api/core/err.h"
+#include "api/core/loop.h"
+#include "api/wire.h"
+
+struct attempt;
+struct gpus;
+struct pins;
+struct state_dir;
+
+struct launch { /* what of this node a start needs; borrowed for the call */
+    struct loop *loop;
+    const struct state_dir *state_dir;
+    const struct attempt *attempts;          /* all that are here: their cores are taken */
+    struct gpus *gpus;                       /* NULL: there are none */
+    struct pins *pins;                       /* NULL: ranks are not bound to cores */
+    const char *node;                        /* its name, for sentences */
+    const char *address;                     /* where ranks listen: RANK_ADDRESS_SIZE bytes */
+    const char *gang_program, *rank_program; /* seqgang, seqrank */
+    int64_t orphan_ms;                       /* see struct agent_options */
+};
+
+/* A last look before a rank is started: seqd's is some seconds old. The rank whose GPU will not do,
+ * and ERR_DEVICE; or -1. */
+int launch_unfit_rank(const struct launch *l, const struct msg *assign, struct err *e);
+/* The epoch of the job is recorded before the gang is started, so that no older attempt of it can
+ * begin from here on. NULL: nothing was started, and its directory is gone. fails: as grants_spec,
+ * state_dir_epoch_set and attempt_begin; ERR_TOO_LARGE for the path of seqrank. */
+struct attempt *launch_attempt(const struct launch *l, const struct msg *assign, struct err *e);
+
+#endif

@@ -1,0 +1,67 @@
+/* Records and log bytes are read from disk by offset, and go again in a new session until they are
+ * acknowledged (attempt.h). So nothing here remembers what was sent. Loop thread. */
+#include "worker/agent/relay.h"
+
+#include <assert.h>
+#include <stdbool.h>
+#include <string.h>
+#include "worker/agent/attempt.h"
+#include "worker/agent/session.h"
+
+static void send_record(struct agent_session *s, int64_t job, int64_t epoch,
+                        enum rank_msg_type type, int rank, const void *payload, size_t size)
+{
+    struct rank_msg head = {RANK_ABI, (uint32_t)type, rank, (uint32_t)size};
+    char record[sizeof head + sizeof(struct rank_fail)];
+    assert(size <= sizeof(struct rank_fail));
+    memcpy(record, &head, sizeof head);
+    memcpy(record + sizeof head, payload, size);
+    session_send(s, &(struct msg){.type = MSG_REPORT,
+                                  .job = job,
+                                  .epoch = epoch,
+                                  .rank = rank,
+                                  .data = record,
+                                  .size = sizeof head + size});
+}
+
+void relay_end(struct agent_session *s, int64_t job, int64_t epoch, enum gang_end how)
+{
+    struct rank_exit x = {.rank = RANK_GANG, .exit_status = how};
+    send_record(s, job, epoch, RANK_EXIT, RANK_GANG, &x, sizeof x);
+}
+
+void relay_failure(struct agent_session *s, int64_t job, int64_t epoch, int rank,
+                   const struct err *why)
+{
+    struct rank_fail f = {.code = (int32_t)why->code};
+    memcpy(f.field, why->field, sizeof f.field);
+    memcpy(f.text, why->text, sizeof f.text);
+    send_record(s, job, epoch, RANK_FAIL, rank, &f, sizeof f);
+}
+
+void relay_records(struct agent_session *s, struct attempt *t, char *buf)
+{
+    bool final = false;
+    int64_t n;
+    while (!final && session_can_send(s) && (n = attempt_record(t, buf, &final)) > 0)
+        session_send(s, &(struct msg){.type = MSG_REPORT,
+                                      .job = t->job,
+                                      .epoch = t->epoch,
+                                      .seq = t->spool.seq,
+                                      .data = buf,
+                                      .size = (size_t)n});
+}
+
+void relay_logs(struct agent_session *s, struct attempt *first, char *buf)
+{
+    int64_t budget = RELAY_LOG_SIZE, n;
+    for (struct attempt *t = first; t && budget > 0; t = t->next) {
+        struct msg m = {.type = MSG_LOG, .job = t->job, .epoch = t->epoch, .data = buf};
+        while (budget > 0 && session_can_send(s) &&
+               (n = attempt_log_bytes(t, buf, (size_t)budget, &m.rank, &m.offset)) > 0) {
+            m.size = (size_t)n;
+            budget -= n;
+            session_send(s, &m);
+        }
+    }
+}
