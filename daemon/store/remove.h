@@ -1,4 +1,5 @@
-/* remove.h: the rows of what is removed, some hundred in a transaction: for store.c. */
+/* remove.h: the rows of what is removed, some hundred in a transaction. For writer.c and
+ * store.c. */
 #ifndef SEQD_DAEMON_STORE_REMOVE_H
 #define SEQD_DAEMON_STORE_REMOVE_H
 

@@ -1,4 +1,5 @@
-/* schema.h: the tables of the database (schema.sql) and how SQLite is to keep them: for store.c. */
+/* schema.h: the tables of the database (schema.sql) and how SQLite is to keep them. For
+ * the files of the store. */
 #ifndef SEQD_DAEMON_STORE_SCHEMA_H
 #define SEQD_DAEMON_STORE_SCHEMA_H
 

@@ -1,8 +1,11 @@
-/* txn.h: a request to the store as a list of operations: private to store.c and txn.c. */
+/* txn.h: a request to the store as a list of operations: for writer.c and txn.c. */
 #ifndef SEQD_DAEMON_STORE_TXN_H
 #define SEQD_DAEMON_STORE_TXN_H
 
+#include "daemon/store/answers.h"
 #include "daemon/store/store.h"
+
+struct store_writer;
 
 enum txn_op_type {
     OP_JOB_NEW,
@@ -67,20 +70,14 @@ struct txn_op {
     int64_t *out; /* of those of remove.c: borrowed until the answer */
 };
 
-/* An answer on its way to the loop thread: first member of requests and questions. */
-struct answer {
-    struct answer *next;
-    void (*give)(struct answer *a); /* calls back and frees */
-};
-
 struct store_txn {
     struct answer answer;
     struct store_txn *next;
     struct txn_op *first, **last;
     store_done *done;
     void *arg;
-    struct store *store; /* once it is committed */
-    bool is_new;         /* brings a job: refused while the disk is full */
+    struct store_writer *writer; /* once it is queued */
+    bool is_new;                 /* brings a job: refused while the disk is full */
     struct err err;
 };
 

@@ -1,0 +1,45 @@
+/* space.h: whether the disk of the state directory has space. The reserve (reserve.h) is held while
+ * it has. When a write finds no space the reserve is released, and new jobs are refused until it
+ * can be made again. For the files of the store. */
+#ifndef SEQD_DAEMON_STORE_SPACE_H
+#define SEQD_DAEMON_STORE_SPACE_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include "api/core/err.h"
+#include "daemon/store/reserve.h"
+
+struct sqlite3;
+
+#define SPACE_LOOK_MS 1000 /* between two looks for space */
+
+struct disk_space {
+    struct reserve reserve; /* writer, once it runs */
+    int64_t look_ms;        /* the next look: not before; writer */
+    pthread_mutex_t mutex;
+    bool full; /* by the mutex: the reserve is out */
+};
+
+/* dir: the state directory. */
+void space_init(struct disk_space *s, const char *dir);
+void space_fini(struct disk_space *s);
+
+/* The disk is full, and nothing else is wrong: what was being written is undone. rc: of the call
+ * on db that failed last. A sync that finds no space is not meant: nothing says what it has
+ * dropped. */
+bool space_ran_out(struct sqlite3 *db, int rc);
+
+/* ---- one thread: store_open, then the writer ------------------------------------------------- */
+
+void space_start(struct disk_space *s);      /* the first look: a start must find space */
+bool space_held(const struct disk_space *s); /* the reserve is */
+void space_look(struct disk_space *s);       /* makes the reserve again when there is space */
+void space_release(struct disk_space *s);    /* the reserve; and logs that the disk is full */
+
+/* ---- any thread ------------------------------------------------------------------------------ */
+
+bool space_full(const struct disk_space *s);                 /* as store_full */
+int space_refuse(const struct disk_space *s, struct err *e); /* as store_refuse */
+
+#endif

@@ -1,0 +1,340 @@
+/* The loop thread queues requests. The writer takes up to STORE_GROUP of them, commits them as one
+ * transaction, and answers each after its COMMIT, in the order of the queue. The mutex guards the
+ * queue and the figures of store_health.
+ *
+ * A group that finds no space is undone. The reserve is released, the new jobs of the group are
+ * refused, and the rest of it is run again until it is committed, or seqd stops. No request is
+ * committed before an earlier one. */
+#include "daemon/store/writer.h"
+
+#include <pthread.h>
+#include <sqlite3.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include "api/core/clock.h"
+#include "api/core/log.h"
+#include "daemon/store/remove.h"
+#include "daemon/store/schema.h"
+#include "daemon/store/space.h"
+#include "daemon/store/txn.h"
+#include "daemon/store/wal.h"
+
+struct store_writer {
+    struct writer_options o;
+    sqlite3_stmt *op[OP_N];
+    struct store_reader *reader;
+    pthread_t thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t wake;
+    bool stop;
+    int n_queued;
+    int64_t commit_ms, wal_size; /* of struct store_health */
+    bool look, looked;           /* at the queue: asked for and done by the writer */
+    struct store_txn *first, **last;
+    /* loop thread */
+    int n_waiting;
+    int64_t answered_ms;
+    /* writer */
+    bool gave_up;      /* seqd stops, a group was dropped: so are all after it */
+    const char *doing; /* for the sentence when it fails */
+};
+
+/* ---- requests -------------------------------------------------------------------------------- */
+
+static void give_txn(struct answer *a)
+{
+    struct store_txn *t = (struct store_txn *)a;
+    t->writer->n_waiting--;
+    t->writer->answered_ms = loop_now_ms(t->writer->o.loop);
+    if (t->done) t->done(t->arg, t->err.code ? &t->err : NULL);
+    txn_free(t);
+}
+
+void writer_commit(struct store_writer *w, struct store_txn *t, store_done *done, void *arg)
+{
+    t->done = done;
+    t->arg = arg;
+    t->writer = w;
+    if (w->stop) { /* closing: it was not acknowledged */
+        txn_free(t);
+        return;
+    }
+    if (!w->n_waiting++) w->answered_ms = loop_now_ms(w->o.loop);
+    pthread_mutex_lock(&w->mutex);
+    *w->last = t;
+    w->last = &t->next;
+    w->n_queued++;
+    pthread_cond_signal(&w->wake);
+    pthread_mutex_unlock(&w->mutex);
+}
+
+int writer_queued(struct store_writer *w)
+{
+    pthread_mutex_lock(&w->mutex);
+    int n = w->n_queued;
+    pthread_mutex_unlock(&w->mutex);
+    return n;
+}
+
+void writer_health(struct store_writer *w, struct store_health *out)
+{
+    *out = (struct store_health){.n_waiting = w->n_waiting};
+    if (w->n_waiting) out->stuck_ms = loop_now_ms(w->o.loop) - w->answered_ms;
+    pthread_mutex_lock(&w->mutex);
+    out->commit_ms = w->commit_ms;
+    out->wal_size = w->wal_size;
+    pthread_mutex_unlock(&w->mutex);
+}
+
+bool writer_moved(struct store_writer *w)
+{
+    pthread_mutex_lock(&w->mutex);
+    const bool moved = w->looked || !w->look;
+    w->looked = false;
+    w->look = true;
+    pthread_cond_signal(&w->wake);
+    pthread_mutex_unlock(&w->mutex);
+    return moved;
+}
+
+/* ---- transactions ---------------------------------------------------------------------------- */
+
+/* fsyncgate: a write that failed once may seem to succeed the next time. So there is none. */
+static void __attribute__((noreturn)) writer_dies(struct store_writer *w)
+{
+    int no = sqlite3_system_errno(w->o.db);
+    log_error("store.failed",
+              "text=\"seqd ends: %s: %s failed: %s%s%s; what was acknowledged before is kept: see "
+              "to the disk, then start seqd again\"",
+              w->o.path, w->doing, sqlite3_errmsg(w->o.db), no ? ": " : "", no ? strerror(no) : "");
+    _exit(70);
+}
+
+static int exec(struct store_writer *w, const char *sql)
+{
+    w->doing = sql;
+    return sqlite3_exec(w->o.db, sql, NULL, NULL, NULL);
+}
+
+/* Returns SQLITE_OK, SQLITE_CONSTRAINT when the request contradicts a stored row, or another code
+ * when the whole group has failed. */
+static int run_op(struct store_writer *w, const struct txn_op *o)
+{
+    sqlite3_stmt *st = w->op[o->type];
+    w->doing = "the removal of rows";
+    if (o->type == OP_ENDED_FILL) return remove_fill(w->o.db, (int)o->n[0], o->out);
+    if (o->type == OP_REMOVAL_ROWS) return remove_rows(w->o.db, (int)o->n[0], o->n[1], o->out);
+    int n_params = sqlite3_bind_parameter_count(st);
+    w->doing = txn_sql[o->type];
+    for (int i = 0; i < 4 && i < n_params; i++) sqlite3_bind_int64(st, i + 1, o->n[i]);
+    for (int i = 0; i < 3 && i + 4 < n_params; i++)
+        sqlite3_bind_text(st, i + 5, o->text[i], -1, SQLITE_STATIC);
+    if (n_params >= 8) sqlite3_bind_int64(st, 8, o->n[4]);
+    if (n_params >= 9) sqlite3_bind_text(st, 9, o->text[3], -1, SQLITE_STATIC);
+    int rc = sqlite3_step(st);
+    sqlite3_reset(st);
+    sqlite3_clear_bindings(st);
+    if (rc == SQLITE_DONE) return SQLITE_OK;
+    return (rc & 0xff) == SQLITE_CONSTRAINT ? SQLITE_CONSTRAINT : rc;
+}
+
+static int run_txn(struct store_writer *w, struct store_txn *t)
+{
+    int rc = exec(w, "SAVEPOINT request");
+    t->err = (struct err){0};
+    for (struct txn_op *o = t->first; !rc && o; o = o->next) {
+        rc = run_op(w, o);
+        if (rc != SQLITE_CONSTRAINT) continue;
+        err_set(&t->err, ERR_CONFLICT, "the store refused it: %s", sqlite3_errmsg(w->o.db));
+        rc = exec(w, "ROLLBACK TO request");
+        break;
+    }
+    return rc ? rc : exec(w, "RELEASE request");
+}
+
+static int run_group(struct store_writer *w, struct store_txn *group)
+{
+    int rc = exec(w, "BEGIN IMMEDIATE");
+    for (struct store_txn *t = group; !rc && t; t = t->next) rc = run_txn(w, t);
+    return rc ? rc : exec(w, "COMMIT");
+}
+
+/* ---- groups ---------------------------------------------------------------------------------- */
+
+/* At most SPACE_LOOK_MS, or until more requests come or seqd stops. With the mutex. */
+static void wait_a_while(struct store_writer *w)
+{
+    struct timespec until;
+    w->looked = w->look;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += SPACE_LOOK_MS / 1000;
+    pthread_cond_timedwait(&w->wake, &w->mutex, &until);
+}
+
+/* A group found no space. False: seqd stops, and there is none. */
+static bool wait_for_space(struct store_writer *w)
+{
+    if (space_held(w->o.space)) {
+        space_release(w->o.space);
+        return true;
+    }
+    pthread_mutex_lock(&w->mutex);
+    if (!w->stop) wait_a_while(w);
+    bool stop = w->stop;
+    pthread_mutex_unlock(&w->mutex);
+    space_look(w->o.space);
+    return !stop;
+}
+
+/* Takes up to STORE_GROUP requests; waits for the first. Returns NULL when stopped and empty. */
+static struct store_txn *take_group(struct store_writer *w)
+{
+    pthread_mutex_lock(&w->mutex);
+    for (; !w->first && !w->stop; w->looked = w->look) {
+        if (space_held(w->o.space)) {
+            pthread_cond_wait(&w->wake, &w->mutex);
+            continue;
+        }
+        wait_a_while(w);
+        pthread_mutex_unlock(&w->mutex);
+        space_look(w->o.space);
+        pthread_mutex_lock(&w->mutex);
+    }
+    w->looked = w->look;
+    struct store_txn *group = w->first, **at = &group;
+    for (int n = 0; *at && n < STORE_GROUP; n++, w->n_queued--) at = &(*at)->next;
+    w->first = *at;
+    if (!w->first) w->last = &w->first;
+    *at = NULL;
+    pthread_mutex_unlock(&w->mutex);
+    return group;
+}
+
+/* Answers the new jobs of a group with a refusal; returns the others. */
+static struct store_txn *refuse_new(struct store_writer *w, struct store_txn *group)
+{
+    struct store_txn *rest = NULL, **last = &rest;
+    for (struct store_txn *t = group, *next; t; t = next) {
+        next = t->next;
+        if (t->is_new) {
+            space_refuse(w->o.space, &t->err);
+            answers_send(w->o.out, &t->answer, give_txn);
+            continue;
+        }
+        *last = t;
+        last = &t->next;
+    }
+    *last = NULL;
+    return rest;
+}
+
+/* They were not acknowledged. */
+static void drop_group(struct store_txn *group)
+{
+    for (struct store_txn *t = group, *next; t; t = next) {
+        next = t->next;
+        txn_free(t);
+    }
+}
+
+/* Returns what is on disk now; NULL when all was refused, or seqd stops on a full disk. */
+static struct store_txn *commit_group(struct store_writer *w, struct store_txn *group)
+{
+    int64_t begin_ms = clock_ms();
+    for (;;) {
+        if (!space_held(w->o.space)) group = refuse_new(w, group);
+        if (!group) return NULL;
+        int rc = run_group(w, group);
+        if (!rc) break;
+        if (!space_ran_out(w->o.db, rc)) writer_dies(w);
+        if (!sqlite3_get_autocommit(w->o.db)) sqlite3_exec(w->o.db, "ROLLBACK", 0, 0, 0);
+        if (wait_for_space(w)) continue;
+        w->gave_up = true;
+        drop_group(group);
+        return NULL;
+    }
+    pthread_mutex_lock(&w->mutex);
+    w->commit_ms = clock_ms() - begin_ms;
+    pthread_mutex_unlock(&w->mutex);
+    return group;
+}
+
+static void keep_log_short(struct store_writer *w)
+{
+    const bool idle = !writer_queued(w);
+    w->doing = "a checkpoint of the log";
+    if (wal_keep_short(w->o.wal, w->reader, idle, !space_held(w->o.space))) writer_dies(w);
+    pthread_mutex_lock(&w->mutex);
+    w->wal_size = wal_size(w->o.wal);
+    pthread_mutex_unlock(&w->mutex);
+}
+
+static void *writer_main(void *arg)
+{
+    struct store_writer *w = arg;
+    struct store_txn *group;
+    while ((group = take_group(w))) {
+        if (w->gave_up) { /* there may be space again, but for a log with a hole */
+            drop_group(group);
+            continue;
+        }
+        group = commit_group(w, group);
+        for (struct store_txn *t = group, *next; t; t = next) {
+            next = t->next;
+            answers_send(w->o.out, &t->answer, give_txn);
+        }
+        space_look(w->o.space);
+        keep_log_short(w);
+    }
+    return NULL;
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+struct store_writer *writer_create(const struct writer_options *o, struct err *e)
+{
+    struct store_writer *w = txn_must(calloc(1, sizeof *w));
+    w->o = *o;
+    w->last = &w->first;
+    w->commit_ms = -1;
+    pthread_mutex_init(&w->mutex, NULL);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&w->wake, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    for (int i = 0; i < OP_N; i++)
+        if (txn_sql[i] && sqlite3_prepare_v3(o->db, txn_sql[i], -1, SQLITE_PREPARE_PERSISTENT,
+                                             &w->op[i], NULL) != SQLITE_OK) {
+            schema_damaged(o->db, o->path, e);
+            writer_destroy(w);
+            return NULL;
+        }
+    return w;
+}
+
+void writer_start(struct store_writer *w, struct store_reader *r)
+{
+    w->reader = r;
+    if (pthread_create(&w->thread, NULL, writer_main, w)) abort();
+}
+
+void writer_stop(struct store_writer *w)
+{
+    pthread_mutex_lock(&w->mutex);
+    w->stop = true;
+    pthread_cond_signal(&w->wake);
+    pthread_mutex_unlock(&w->mutex);
+    pthread_join(w->thread, NULL);
+}
+
+void writer_destroy(struct store_writer *w)
+{
+    if (!w) return;
+    for (int i = 0; i < OP_N; i++) sqlite3_finalize(w->op[i]);
+    pthread_cond_destroy(&w->wake);
+    pthread_mutex_destroy(&w->mutex);
+    free(w);
+}
