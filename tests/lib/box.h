@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include "tests/lib/ref.h"
 #include "tests/lib/twin.h"
 
 #define BOX_GUARD         40          /* elements before and after */
@@ -65,7 +66,7 @@ static inline uint16_t box_half(enum dtype type, double x)
     if (isinf(x) || x == 0) return sign | (x == 0 ? 0 : infinite);
     (void)frexp(x, &e); /* |x| in [1/2, 1) 2^e */
     if (e < 2 - bias) e = 2 - bias;
-    const int64_t whole = (int64_t)nearbyint(ldexp(fabs(x), n + 1 - e));
+    const int64_t whole = (int64_t)nearbyint(fabs(x) * ref_power(n + 1 - e));
     const int64_t bits = ((int64_t)(e - 2 + bias) << n) + whole; /* its highest bit counts one e */
     return (uint16_t)(sign | (bits > infinite ? infinite : bits));
 }

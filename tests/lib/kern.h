@@ -33,7 +33,7 @@ static inline double cut_mean(double x)
     int e = 0;
     if (x == 0) return 0;
     (void)frexp(x, &e); /* |x| in [1/2, 1) 2^e */
-    return ldexp(1, e - 25);
+    return ref_power(e - 25);
 }
 /* Roundings to nearest (half a place each) that a sum of n products may lose in the worst case. */
 static inline double cut_most(enum dtype in, double n)

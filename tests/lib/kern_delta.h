@@ -145,6 +145,7 @@ static void del_step_back(const struct del_case *c, struct del_ref *f, const str
     const int64_t K = c->s.Dk, V = c->s.Dv, kh = h / (c->s.H / c->s.Hk);
     double dq[256] = {0}, dk[256] = {0}, d_beta = 0, dg = 0;
     const bool first = c->lo[i] == c->pos + i;
+    const double keep = first ? 0 : exp(r->g);
     for (int64_t e = 0; e < V; e++) {
         const double d_o = 0.3f * ref_at(c->x[DEL_O].t, i, h * V + e);
         const double v = ref_at(c->x[DEL_V].t, i, h * V + e), u = r->beta * (v - m[e]);
@@ -161,7 +162,7 @@ static void del_step_back(const struct del_case *c, struct del_ref *f, const str
             dk[d] -= before[d * V + e] * r->beta * du;
             dS[d * V + e] -= r->k[d] * r->beta * du;
             dg += dS[d * V + e] * before[d * V + e];
-            dS[d * V + e] *= first ? 0 : exp(r->g);
+            dS[d * V + e] *= keep;
         }
     }
     del_unit_back(&f->d[DEL_Q], i, kh * K, K, r->q, dq, r->q_norm);

@@ -117,18 +117,16 @@ static void lin_ref_pair(const struct lin_case *c, struct lin_ref *r, const stru
                          int64_t h, int64_t i, int64_t j)
 {
     const int64_t K = c->s.Dk, V = c->s.Dv;
+    const double *q = &MAT(x[0], i, h * K), *k = &MAT(x[1], j, h * K);
+    const double *v = &MAT(x[2], j, h * V), *g = &MAT(x[3], i, h * V);
+    double *restrict o = &MAT(r->o, i, h * V), *restrict dv = &MAT(r->dv, j, h * V);
+    double *restrict dq = &MAT(r->dq, i, h * K), *restrict dk = &MAT(r->dk, j, h * K);
     const double p = LIN_SCALE * lin_pow(c->slope[h], i - j);
     double qk = 0, gv = 0; /* q_i k_j, dO_i v_j */
-    for (int64_t a = 0; a < K; a++) qk += MAT(x[0], i, h * K + a) * MAT(x[1], j, h * K + a);
-    for (int64_t b = 0; b < V; b++) gv += MAT(x[3], i, h * V + b) * MAT(x[2], j, h * V + b);
-    for (int64_t b = 0; b < V; b++) {
-        MAT(r->o, i, h * V + b) += p * qk * MAT(x[2], j, h * V + b);
-        MAT(r->dv, j, h * V + b) += p * qk * MAT(x[3], i, h * V + b);
-    }
-    for (int64_t a = 0; a < K; a++) {
-        MAT(r->dq, i, h * K + a) += p * gv * MAT(x[1], j, h * K + a);
-        MAT(r->dk, j, h * K + a) += p * gv * MAT(x[0], i, h * K + a);
-    }
+    for (int64_t a = 0; a < K; a++) qk += q[a] * k[a];
+    for (int64_t b = 0; b < V; b++) gv += g[b] * v[b];
+    for (int64_t b = 0; b < V; b++) o[b] += p * qk * v[b], dv[b] += p * qk * g[b];
+    for (int64_t a = 0; a < K; a++) dq[a] += p * gv * k[a], dk[a] += p * gv * q[a];
 }
 
 /* Row i, which sees the entering state (from) or goes into the leaving one (to). */
@@ -138,18 +136,20 @@ static void lin_ref_state(const struct lin_case *c, struct lin_ref *r, const str
     const int64_t K = c->s.Dk, V = c->s.Dv;
     const double pf = from ? LIN_SCALE * lin_pow(c->slope[h], i) : 0;
     const double pt = to ? lin_pow(c->slope[h], c->n_valid - i) : 0;
-    for (int64_t a = 0; a < K; a++)
-        for (int64_t b = 0; b < V; b++) {
-            const double q = MAT(x[0], i, h * K + a), k = MAT(x[1], i, h * K + a);
-            const double v = MAT(x[2], i, h * V + b), g = MAT(x[3], i, h * V + b);
-            const double s = MAT(state[0], h * K + a, b), ds = MAT(state[1], h * K + a, b);
-            MAT(r->eo, i, h * V + b) += pf * q * s;
-            MAT(r->edq, i, h * K + a) += pf * g * s;
-            MAT(r->dm, h * K + a, b) += pf * q * g;
-            MAT(r->m, h * K + a, b) += pt * k * v;
-            MAT(r->edk, i, h * K + a) += pt * v * ds;
-            MAT(r->edv, i, h * V + b) += pt * k * ds;
-        }
+    const double *v = &MAT(x[2], i, h * V), *g = &MAT(x[3], i, h * V);
+    double *restrict eo = &MAT(r->eo, i, h * V), *restrict edv = &MAT(r->edv, i, h * V);
+    if (!from && !to) return;
+    for (int64_t a = 0; a < K; a++) {
+        const double q = MAT(x[0], i, h * K + a), k = MAT(x[1], i, h * K + a);
+        const double *s = &MAT(state[0], h * K + a, 0), *ds = &MAT(state[1], h * K + a, 0);
+        double *restrict m = &MAT(r->m, h * K + a, 0), *restrict dm = &MAT(r->dm, h * K + a, 0);
+        double gs = 0, vds = 0;
+        for (int64_t b = 0; b < V; b++) eo[b] += pf * q * s[b], dm[b] += pf * q * g[b];
+        for (int64_t b = 0; b < V; b++) m[b] += pt * k * v[b], edv[b] += pt * k * ds[b];
+        for (int64_t b = 0; b < V; b++) gs += g[b] * s[b], vds += v[b] * ds[b];
+        MAT(r->edq, i, h * K + a) += pf * gs;
+        MAT(r->edk, i, h * K + a) += pt * vds;
+    }
 }
 
 static struct lin_ref lin_ref(const struct lin_case *c)
