@@ -94,8 +94,8 @@ check "cancel suspended jobs" seqctl cancel "$one" "$two" --wait --timeout 30
 same "cancelled" "$(field "$one" state) $(field "$two" state)" "cancelled cancelled"
 
 # A batch finishes the request at hand, and continues after it. It takes longer than its progress waits
-# to be told, also where a request takes two milliseconds.
-for ((i = 0; i < 4000; i++)); do
+# to be told (a second), also where a request takes one millisecond.
+for ((i = 0; i < 2000; i++)); do
     echo "{\"custom_id\": \"r$i\", \"method\": \"POST\", \"url\": \"/v1/completions\", \"body\": {\"prompt\": \"request $i\"}}"
 done >"$T/data/requests.jsonl"
 hf=$(field "$base" result.hf)
@@ -156,8 +156,8 @@ stops "$SECOND"
 
 # A node that ends: its jobs save its margin before.
 check "the first node takes no work" seqctl nodes cordon "$first"
-end=$(($(date +%s) + 20))
-second --end-time "$end" --leave-margin 16s
+end=$(($(date +%s) + 60))
+second --end-time "$end" --leave-margin 54s
 id=$(submit leaving 100000)
 long=$(submit long 60 --set limits.wall_s=3600)
 check "a job is drained before its node ends" wait_event "$id" drain

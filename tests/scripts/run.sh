@@ -58,8 +58,8 @@ clean "all of these"
 
 # ---- stop, and continue ---------------------------------------------------------------------------
 spec endless.json 1000000
-spec long.json 1500; sed -i 's/"every_steps": 5}/"every_steps": 500}/' "$T/data/long.json"
-check "1500 steps without a stop" run long.json --slots 2 --output "$T/whole"
+spec long.json 800; sed -i 's/"every_steps": 5}/"every_steps": 250}/' "$T/data/long.json"
+check "800 steps without a stop" run long.json --slots 2 --output "$T/whole"
 begin endless.json --slots 2
 check "a job runs" until_ok 300 in_run 'job 1 running'
 kill -TERM $RUN
