@@ -1,6 +1,7 @@
 #!/bin/sh
-# Runs every test program of build/MODE/tests, JOBS (default: the cores) at a time, and adds up
-# their "N passed, N failed" lines.
+# Runs every test program of build/MODE/tests, and adds up their "N passed, N failed" lines. JOBS
+# (default: the cores) of tests/engine run at a time, which compute; beside them as many of the
+# others, which wait more than they compute.
 # usage: tests/run.sh MODE [program-name ...]     exit 1 when anything failed
 cd "$(dirname "$0")/.." || exit 2
 
@@ -23,7 +24,14 @@ export TSAN_OPTIONS="suppressions=$PWD/tests/tsan.supp ${TSAN_OPTIONS:-}"
 passed=0; failed=0
 list=${*:-$(cd "build/$mode/tests" && ls | grep -v '\.d$')}
 for t in $list; do rm -f "build/$mode/tests-$t.result"; done
-printf '%s\n' $list | xargs -P "${JOBS:-$(nproc)}" -n 1 tests/run.sh --one "$mode"
+computing='' waiting=''
+for t in $list; do
+    if [ -f "tests/engine/$t.c" ]; then computing="$computing $t"; else waiting="$waiting $t"; fi
+done
+at_a_time() { [ -z "$1" ] || printf '%s\n' $1 | xargs -P "${JOBS:-$(nproc)}" -n 1 tests/run.sh --one "$mode"; }
+at_a_time "$waiting" &
+at_a_time "$computing"
+wait
 for t in $list; do
     p=0 f=1
     [ -f "build/$mode/tests-$t.result" ] && read -r p f <"build/$mode/tests-$t.result"
