@@ -43,7 +43,7 @@ count() {
     if [ "$rc" -ne 0 ] && [ "${line%% failed*}" -eq 0 ]; then failed=$((failed + 1)); echo "FAIL $* (status $rc)"; fi
 }
 # A part that waits more than it computes, has what it changes for itself and measures no time: as many
-# of them run at one time as there are cores (at most 4), each printed as a whole.
+# of them run at one time as there are cores (at most 4), the longest first, each printed as a whole.
 side() { # NAME: TEXT one|count SCRIPT
     if ! checked && ! skip "${1%:}"; then sides+=("$@"); fi
 }
@@ -78,20 +78,19 @@ paths() { sed "s#^#build/$1/tests/#"; }
 # The emulated GPU is exact and slow: check-all runs its tests.
 on_device() { programs -path 'tests/device/*'; }
 unit_tests() { programs -name 'test_*' -o -name 'check_*' | comm -23 - <(on_device); }
-# Tests of all that reads untrusted bytes: requests, messages, answers, files of models and data.
-read_hostile() {
+# Tests of what reads untrusted bytes off the network: requests, messages, answers. Files of models
+# and data are untrusted, too: their tests need the engine, of which sanitizers make minutes of compiling.
+read_network() {
     programs -name 'test_api_*' -o -name 'test_client_*' -o -name 'test_seqd_batch.c' -o -name 'test_seqd_http.c' -o -name 'test_seqd_json.c' -o -name 'test_seqd_peer.c' -o -name 'test_seqd_tls.c' \
-        -o -name 'test_seqd_rest.c' -o -name 'test_seqd_rows.c' -o -name 'test_seqd_strangers.c' \
-        -o -name test_core.c -o -name test_beneath.c -o -name test_records.c -o -name test_formats.c \
-        -o -name test_latents.c -o -name test_safetensors.c -o -name test_model_files.c -o -name test_inspect.c -o -name test_ckpt.c
+        -o -name 'test_seqd_rest.c' -o -name 'test_seqd_rows.c' -o -name 'test_seqd_strangers.c' -o -name test_core.c
 }
 
 # What check shortens, and what it leaves to check-all.
 longer() { { grep -lE 'SEQD_TEST_SMALL|small_tests\(\)' tests/*/*.c | sed -nE 's#.*/((test|check)_.*)\.c#\1#p'; on_device; } | sort -u; }
 # Under sanitizers: all that check-all has yet to run, or these.
 asan_tests() {
-    if checked; then unit_tests | comm -23 - <(read_hostile)
-    elif [ -z "$all" ]; then read_hostile; fi
+    if checked; then unit_tests | comm -23 - <(read_network)
+    elif [ -z "$all" ]; then read_network; fi
 }
 
 if [ "$all" = --side ]; then shift; all=; one_side "$@"; exit 0; fi
@@ -141,7 +140,7 @@ begin_all arm64: "the kernels, emulated" && count tests/arm64.sh "$jobs"
 begin_all gpu-check: "its scripts, on the emulated device" && JOBS=$jobs PACK=$packs count tests/gpu/test_scripts.sh
 if [ -n "$all" ]
 then under='every unit test' wanted='all tests'
-else under='what reads hostile bytes' wanted=$(read_hostile | paths asan)
+else under='what reads the network' wanted=$(read_network | paths asan)
 fi
 if begin asan "and UBSan: $under"; then
     if make -s -j"$jobs" MODE=asan $wanted; then
@@ -156,10 +155,11 @@ if begin_all sim: "10,000 faults from seeds"; then
         JOBS=$jobs count tests/sim.sh 3000 5122 # lost power, full disks, failed syncs
     else one sim-build false; fi
 fi
+side hold: "jobs suspended, at their limit, drained" count tests/scripts/hold.sh
+side run: "one job with a service of its own" count tests/scripts/run.sh
+side store: "the disk of seqd, slow, failing, full" count tests/scripts/store.sh
 side e2e: "end to end" count tests/scripts/e2e.sh
 side tls: "TLS and the Unix socket" count tests/scripts/tls.sh
-side run: "one job with a service of its own" count tests/scripts/run.sh
-begin_once hold: "jobs suspended, at their limit, drained" && count tests/scripts/hold.sh # alone: a node of it ends 20 s later
 side people: "seqctl as people use it" count tests/scripts/people.sh
 side page: "the page, in a browser where there is one" count tests/scripts/page.sh
 side verbs: "verbs that change jobs and follow all of them" count tests/scripts/verbs.sh
@@ -167,7 +167,6 @@ begin_once man: "the man pages and completion" && count tests/scripts/man.sh # a
 begin docs: "the commands of the documents" && count tests/scripts/docs.sh $all
 side_all gpus: "jobs on GPUs, without a GPU" count tests/scripts/gpus.sh
 side badnode: "a node that cannot start ranks" count tests/scripts/badnode.sh
-side store: "the disk of seqd, slow, failing, full" count tests/scripts/store.sh
 begin_all soak: "65,536 tokens on 4 ranks and on 1" && count tests/scripts/soak.sh 65536
 side private: "what no job may read" count tests/scripts/private.sh
 side removal: "what is removed is gone, and nothing else" count tests/scripts/removal.sh
