@@ -308,7 +308,7 @@ $(EMU_PLUGIN): $(patsubst kernels/cuda/%.cu,$(B)/emu/%.o,$(CUDA_SRC)) $(EMU_OBJ)
 EMU_TILES := $(if $(ISA_avx512bf16),$(B)/emu/kernels/cpu/cpu.o $(B)/emu/kernels/cpu/ops_amx.o)
 $(B)/emu/kernels/cpu/%.o: kernels/cpu/%.c $(B)/flags
 	@$(if $(V),,echo '  EMU $<'; )mkdir -p $(@D)
-	$(Q)$(call cached,CC) $(CFLAGS_ALL) $(CFLAGS_kernels) -DSEQD_EMU -DCPU_ISA_amx $(EXTRA) -MMD -MP -c -o $@ $<
+	$(Q)$(call cached,CC) $(CFLAGS_ALL) $(CFLAGS_kernels:-O3=-O2) -DSEQD_EMU -DCPU_ISA_amx $(EXTRA) -MMD -MP -c -o $@ $<
 $(B)/emu/kernels/cpu/ops_amx.o: EXTRA = $(ISA_avx512bf16)
 $(B)/tests/check_tiles: $(EMU_TILES)
 $(B)/obj/tests/engine/check_tiles.o: EXTRA = -DTILES_BUILT=$(if $(EMU_TILES),1,0)

@@ -42,13 +42,13 @@ count() {
     line=${line#*, }; failed=$((failed + ${line%% failed*}))
     if [ "$rc" -ne 0 ] && [ "${line%% failed*}" -eq 0 ]; then failed=$((failed + 1)); echo "FAIL $* (status $rc)"; fi
 }
-# A part that waits more than it computes, has what it changes for itself and measures no time: as many
-# of them run at one time as there are cores (at most 4), the longest first, each printed as a whole.
-side() { # NAME: TEXT one|count SCRIPT
+# A check that has what it changes for itself and measures no time: as many of them run at one time as
+# there are cores (at most 4), the longest first, each printed as a whole.
+side() { # NAME: TEXT one|count COMMAND
     if ! checked && ! skip "${1%:}"; then sides+=("$@"); fi
 }
 side_all() { if [ -n "$all" ] && ! skip "${1%:}"; then sides+=("$@"); fi; }
-run_side() { if [ "$3" = one ]; then one "${1%:}" "$4"; else count "$4"; fi; }
+run_side() { if [ "$3" = one ]; then one "${1%:}" $4; else count $4; fi; }
 # In a process of its own: its counts and its time go to a file of the folder $SIDES.
 one_side() { # NAME: TEXT one|count SCRIPT
     local log=$SIDES/${1%:}.log
@@ -56,10 +56,10 @@ one_side() { # NAME: TEXT one|count SCRIPT
     echo "$passed $failed $SECONDS" >"$SIDES/${1%:}"
     cat "$log"
 }
-run_sides() {
+run_sides() { # TITLE
     local p f s i
     [ "${#sides[@]}" -gt 0 ] || return
-    part "scripts, several at a time, of which"
+    part "$1, several at a time; those of two seconds and more:"
     SIDES=$(mktemp -d); export SIDES
     printf '%s\0' "${sides[@]}" | xargs -0 -n 4 -P $((jobs < 4 ? jobs : 4)) tests/check.sh --side
     part
@@ -67,9 +67,10 @@ run_sides() {
         p=0 f=1 s=0
         [ -f "$SIDES/${sides[i]%:}" ] && read -r p f s <"$SIDES/${sides[i]%:}"
         passed=$((passed + p)) failed=$((failed + f))
-        times+=$(printf '  %6d s  %s %s' "$s" "${sides[i]}" "${sides[i + 1]}")$'\n'
+        [ "$s" -lt 2 ] || times+=$(printf '  %6d s  %s %s' "$s" "${sides[i]}" "${sides[i + 1]}")$'\n'
     done
     rm -rf "$SIDES"
+    sides=()
 }
 # The test programs whose sources match an expression of find.
 programs() { find tests \( "$@" \) -name '*.c' | sed -nE 's#.*/((test|check)_.*)\.c#\1#p' | sort; }
@@ -87,11 +88,13 @@ read_network() {
 
 # What check shortens, and what it leaves to check-all.
 longer() { { grep -lE 'SEQD_TEST_SMALL|small_tests\(\)' tests/*/*.c | sed -nE 's#.*/((test|check)_.*)\.c#\1#p'; on_device; } | sort -u; }
-# Under sanitizers: all that check-all has yet to run, or these.
-asan_tests() {
-    if checked; then unit_tests | comm -23 - <(read_network)
-    elif [ -z "$all" ]; then read_network; fi
+# Under sanitizers: in check these, in check-all what check left.
+asan_network() {
+    make -s -j"$jobs" MODE=asan $(read_network | paths asan) && SEQD_TEST_SMALL=1 tests/run.sh asan $(read_network)
 }
+asan_rest() { if checked; then unit_tests | comm -23 - <(read_network); fi; }
+
+no_libraries() { CC=false deploy/deps --headers 2>&1 | grep -q 'microhttpd.h.*Run: make deps'; }
 
 if [ "$all" = --side ]; then shift; all=; one_side "$@"; exit 0; fi
 part "build"
@@ -99,26 +102,23 @@ if [ -n "$all" ]
 then make -s -j"$jobs" all tests bench-build
 else make -s -j"$jobs" all $(unit_tests | paths release) build/release/paper
 fi || { echo "FAIL build"; echo "0 passed, 1 failed"; exit 1; }
-no_libraries() { CC=false deploy/deps --headers 2>&1 | grep -q 'microhttpd.h.*Run: make deps'; }
-if ! checked; then
-    part "structure"
-    one check-layers make -s check-layers
-    count tests/scripts/test_layers.sh
-    count tests/scripts/test_help.sh
-    one check-format make -s check-format
-    count tests/scripts/version.sh
-    one words tests/scripts/words.sh
-    one links tests/scripts/links.sh
-    count tests/scripts/test_docs.sh
-    one check-tags tests/check_tags.sh
-    one check-headers make -s check-headers
-    one nccl-header tests/nccl/check.sh
-    one fuzzers-link tests/fuzz/link.sh
-    one check-symbols tests/check_symbols.sh
-    count tests/scripts/test_symbols.sh
-    count tests/scripts/test_peers.sh
-    one missing-libraries-say-what-to-do no_libraries
-fi
+side test-docs: "documents that are wrong are found" count tests/scripts/test_docs.sh
+side check-format: "as make format would write it" one "make -s check-format"
+side peers: "the table of peers" count tests/scripts/test_peers.sh
+side check-headers: "each compiles alone" one "make -s check-headers"
+side fuzzers-link: "what they reach" one tests/fuzz/link.sh
+side help: "make help" count tests/scripts/test_help.sh
+side layers: "includes that the design forbids are found" count tests/scripts/test_layers.sh
+side words: "of the documents and comments" one tests/scripts/words.sh
+side check-layers: "what includes what" one "make -s check-layers"
+side symbols: "cycles of calls are found" count tests/scripts/test_symbols.sh
+side check-symbols: "no cycle of calls" one tests/check_symbols.sh
+side links: "lead to something" one tests/scripts/links.sh
+side version: "is one" count tests/scripts/version.sh
+side check-tags: "each is of one file" one tests/check_tags.sh
+side nccl-header: "as NCCL's" one tests/nccl/check.sh
+side missing-libraries: "it is said what to do" one no_libraries
+run_sides structure
 if [ -n "$all" ]
 then begin unit "tests" && TEST_TIMEOUT=${TEST_TIMEOUT:-1800} count tests/run.sh release $(checked && longer) # the emulated GPU is slow
 else begin unit "tests, the long ones shortened" && SEQD_TEST_SMALL=1 count tests/run.sh release $(unit_tests)
@@ -138,13 +138,8 @@ if begin cuda: "the kernels compile; no GPU is needed"; then
 fi
 begin_all arm64: "the kernels, emulated" && count tests/arm64.sh "$jobs"
 begin_all gpu-check: "its scripts, on the emulated device" && JOBS=$jobs PACK=$packs count tests/gpu/test_scripts.sh
-if [ -n "$all" ]
-then under='every unit test' wanted='all tests'
-else under='what reads the network' wanted=$(read_network | paths asan)
-fi
-if begin asan "and UBSan: $under"; then
-    if make -s -j"$jobs" MODE=asan $wanted; then
-        SEQD_TEST_SMALL=1 count tests/run.sh asan $(asan_tests)
+if begin_all asan "and UBSan: every unit test"; then
+    if make -s -j"$jobs" MODE=asan all tests; then SEQD_TEST_SMALL=1 count tests/run.sh asan $(asan_rest)
     else one asan-build false; fi
 fi
 begin_all asan "end to end" && BUILD=build/asan count tests/scripts/e2e.sh
@@ -155,6 +150,7 @@ if begin_all sim: "10,000 faults from seeds"; then
         JOBS=$jobs count tests/sim.sh 3000 5122 # lost power, full disks, failed syncs
     else one sim-build false; fi
 fi
+[ -n "$all" ] || side asan: "and UBSan: what reads the network" count asan_network
 side hold: "jobs suspended, at their limit, drained" count tests/scripts/hold.sh
 side run: "one job with a service of its own" count tests/scripts/run.sh
 side store: "the disk of seqd, slow, failing, full" count tests/scripts/store.sh
@@ -186,7 +182,7 @@ if begin_all slurm: "one job of Slurm on three nodes"; then
     if command -v slurmctld >/dev/null; then count tests/scripts/slurm.sh
     else echo "left out: there is no slurmctld here (deploy/deps --slurm)"; fi
 fi
-run_sides
+run_sides scripts
 part
 printf '\n%s%6d s  in all\n' "$times" "$SECONDS"
 echo "$passed passed, $failed failed" | tee "build/${all:+all-}result"
