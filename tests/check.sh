@@ -22,7 +22,6 @@ part() {
 begin() { ! skip "${1%:}" && part "$@"; }
 begin_all() { [ -n "$all" ] && begin "$@"; }
 checked() { [ -n "$all" ] && [ -n "${CHECKED:-}" ]; }
-begin_once() { ! checked && begin "$@"; }
 
 # A command that is one check.
 one() {
@@ -79,8 +78,8 @@ paths() { sed "s#^#build/$1/tests/#"; }
 # The emulated GPU is exact and slow: check-all runs its tests.
 on_device() { programs -path 'tests/device/*'; }
 unit_tests() { programs -name 'test_*' -o -name 'check_*' | comm -23 - <(on_device); }
-# Tests of what reads untrusted bytes off the network: requests, messages, answers. Files of models
-# and data are untrusted, too: their tests need the engine, of which sanitizers make minutes of compiling.
+# Tests of what reads untrusted bytes off the network: requests, messages, answers. Files of models and
+# data are untrusted, too, but their tests need the engine, which takes a minute to compile with sanitizers.
 read_network() {
     programs -name 'test_api_*' -o -name 'test_client_*' -o -name 'test_seqd_batch.c' -o -name 'test_seqd_http.c' -o -name 'test_seqd_json.c' -o -name 'test_seqd_peer.c' -o -name 'test_seqd_tls.c' \
         -o -name 'test_seqd_rest.c' -o -name 'test_seqd_rows.c' -o -name 'test_seqd_strangers.c' -o -name test_core.c
@@ -123,7 +122,6 @@ if [ -n "$all" ]
 then begin unit "tests" && TEST_TIMEOUT=${TEST_TIMEOUT:-1800} count tests/run.sh release $(checked && longer) # the emulated GPU is slow
 else begin unit "tests, the long ones shortened" && SEQD_TEST_SMALL=1 count tests/run.sh release $(unit_tests)
 fi
-begin_once paper: "every count against its formula" && one paper tests/paper/check.sh # alone, as man and docs: it calls make
 packs=
 if begin cuda: "the kernels compile; no GPU is needed"; then
     if [ -z "$(make -s print-nvcc)" ]; then echo "left out: there is no nvcc here"
@@ -154,14 +152,16 @@ fi
 side hold: "jobs suspended, at their limit, drained" count tests/scripts/hold.sh
 side run: "one job with a service of its own" count tests/scripts/run.sh
 side store: "the disk of seqd, slow, failing, full" count tests/scripts/store.sh
+[ -n "$all" ] || side docs: "the commands of the documents" count tests/scripts/docs.sh
+side paper: "every count against its formula" one tests/paper/check.sh
 side e2e: "end to end" count tests/scripts/e2e.sh
 side tls: "TLS and the Unix socket" count tests/scripts/tls.sh
 side people: "seqctl as people use it" count tests/scripts/people.sh
 side page: "the page, in a browser where there is one" count tests/scripts/page.sh
 side verbs: "verbs that change jobs and follow all of them" count tests/scripts/verbs.sh
-begin_once man: "the man pages and completion" && count tests/scripts/man.sh # alone, as docs: it calls make
-begin docs: "the commands of the documents" && count tests/scripts/docs.sh $all
+begin_all docs: "the commands of the documents" && count tests/scripts/docs.sh all
 side_all gpus: "jobs on GPUs, without a GPU" count tests/scripts/gpus.sh
+side man: "the man pages and completion" count tests/scripts/man.sh
 side badnode: "a node that cannot start ranks" count tests/scripts/badnode.sh
 begin_all soak: "65,536 tokens on 4 ranks and on 1" && count tests/scripts/soak.sh 65536
 side private: "what no job may read" count tests/scripts/private.sh

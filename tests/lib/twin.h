@@ -114,8 +114,8 @@ static inline void twin_close(void)
     twins.be = NULL;
 }
 
-/* Scratch on the host: pages of a file of NaN, which only the pages that a call writes leave. So
- * most calls, which write few, do not pay for megabytes of NaN before each. */
+/* Scratch on the host: a private mapping of a file of NaN. What a call writes are copies of pages,
+ * which are dropped before the next call: most write few, and need no megabytes of NaN each. */
 static inline void *twin_host_scratch(int64_t size)
 {
     const int fd = memfd_create("scratch", 0);
