@@ -306,6 +306,7 @@ $(EMU_PLUGIN): $(patsubst kernels/cuda/%.cu,$(B)/emu/%.o,$(CUDA_SRC)) $(EMU_OBJ)
 	$(Q)$(CXX) -shared $(LDFLAGS_$(MODE)) -o $@ $^
 # The row "amx" with emulated tiles, for tests: its objects are linked before the library's.
 EMU_TILES := $(if $(ISA_avx512bf16),$(B)/emu/kernels/cpu/cpu.o $(B)/emu/kernels/cpu/ops_amx.o)
+# For tests alone: -O3 would be seconds of compiling for no figure.
 $(B)/emu/kernels/cpu/%.o: kernels/cpu/%.c $(B)/flags
 	@$(if $(V),,echo '  EMU $<'; )mkdir -p $(@D)
 	$(Q)$(call cached,CC) $(CFLAGS_ALL) $(CFLAGS_kernels:-O3=-O2) -DSEQD_EMU -DCPU_ISA_amx $(EXTRA) -MMD -MP -c -o $@ $<

@@ -49,7 +49,7 @@ side() { # NAME: TEXT one|count COMMAND
 side_all() { if [ -n "$all" ] && ! skip "${1%:}"; then sides+=("$@"); fi; }
 run_side() { if [ "$3" = one ]; then one "${1%:}" $4; else count $4; fi; }
 # In a process of its own: its counts and its time go to a file of the folder $SIDES.
-one_side() { # NAME: TEXT one|count SCRIPT
+one_side() { # NAME: TEXT one|count COMMAND
     local log=$SIDES/${1%:}.log
     { part "$1" "$2"; run_side "$@"; } >"$log" 2>&1
     echo "$passed $failed $SECONDS" >"$SIDES/${1%:}"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs every test program of build/MODE/tests, and adds up their "N passed, N failed" lines. JOBS
-# (default: the cores) of tests/engine run at a time, which compute; beside them twice as
-# many of the others, which wait more than they compute.
+# (default: the cores) of tests/engine and tests/device run at a time, which compute; beside them
+# twice as many of the others, which wait more than they compute.
 # usage: tests/run.sh MODE [program-name ...]     exit 1 when anything failed
 cd "$(dirname "$0")/.." || exit 2
 
@@ -26,7 +26,7 @@ list=${*:-$(cd "build/$mode/tests" && ls | grep -v '\.d$')}
 for t in $list; do rm -f "build/$mode/tests-$t.result"; done
 computing='' waiting=''
 for t in $list; do
-    if [ -f "tests/engine/$t.c" ]; then computing="$computing $t"; else waiting="$waiting $t"; fi
+    if [ -f "tests/engine/$t.c" ] || [ -f "tests/device/$t.c" ]; then computing="$computing $t"; else waiting="$waiting $t"; fi
 done
 jobs=${JOBS:-$(nproc)}
 run() { [ -z "$1" ] || printf '%s\n' $1 | xargs -P "$2" -n 1 tests/run.sh --one "$mode"; } # PROGRAMS AT_A_TIME
