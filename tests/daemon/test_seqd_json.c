@@ -443,7 +443,8 @@ static void test_config_keys(void)
 {
     struct err e;
     CHECK_MSG(!read_config(SIZES
-                           ",\"architectures\":[\"LlamaForCausalLM\"],\"torch_dtype\":"
+                           ",\"model_type\":\"llama\",\"architectures\":"
+                           "[\"LlamaForCausalLM\"],\"torch_dtype\":"
                            "\"bfloat16\",\"transformers_version\":\"4.40.1\",\"_name_or_path\":"
                            "\"x\",\"use_cache\":true,\"rope_scaling\":null,\"head_dim\":null,"
                            "\"vocab_size\":300.0",

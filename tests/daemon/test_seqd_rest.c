@@ -107,9 +107,9 @@ static void test_openapi_fields(void)
     const char *types = strstr(routes_document(), "model_type: {type: string, enum: [");
     for (const char *const *f = family_words; *f; f++) {
         const struct model_shape m = {.family = (int32_t)(f - family_words)};
-        const char *const *t = family_row(&m)->config->types;
-        CHECK_MSG(listed(types, *f), "model_type lacks %s", *f);
-        for (; t && *t; t++) CHECK_MSG(listed(types, *t), "model_type lacks %s", *t);
+        const struct hf_model *t = family_row(&m)->config->models;
+        CHECK_STR(t->type, *f);
+        for (; t->type; t++) CHECK_MSG(listed(types, t->type), "model_type lacks %s", t->type);
     }
     const char *source = strstr(routes_document(), "\n    Source:\n");
     for (const struct field *f = source_fields; f->path; f++) {

@@ -159,21 +159,12 @@ static const struct hf_absent own[] = {
     HF_ABSENT(512, 1e-12, 10000), HF_ABSENT_SIZES(768, 12, 12, 3072, 30522),
     {"type_vocab_size", 2},       {"hidden_act", ACT_GELU},
     {"tie_word_embeddings", 1},   {NULL, 0}};
-static const struct hf_absent *const absent[] = {own};
+static const struct hf_model models[] = {
+    {"bert", own, {"BertForMaskedLM", "BertModel", "BertForPreTraining"}}, {NULL, NULL, {NULL}}};
 
 int bert_want_absolute(struct config *c, const char *key)
 {
     return hf_want_word(c, key, "absolute");
-}
-
-static const char *bert_type(const struct model_shape *m)
-{
-    return "bert";
-}
-
-static const char *bert_architecture(const struct model_shape *m)
-{
-    return "BertForMaskedLM";
 }
 
 static const struct hf_field bert_fields[] = {BERT_FIELDS, {NULL, NULL, 0}};
@@ -190,12 +181,8 @@ const char *const bert_nothing[] = {"attention_probs_dropout_prob",
                                     "output_past",
                                     NULL};
 
-static const struct hf_family config = {.fields = bert_fields,
-                                        .specials = bert_specials,
-                                        .absent = absent,
-                                        .type = bert_type,
-                                        .nothing = bert_nothing,
-                                        .architecture = bert_architecture};
+static const struct hf_family config = {
+    .fields = bert_fields, .specials = bert_specials, .models = models, .nothing = bert_nothing};
 
 /* ---- the row --------------------------------------------------------------------------------- */
 

@@ -373,114 +373,11 @@ static int finish(struct config *c)
     return rc && !c->job ? err_prefix(c->e, "%s", c->path) : rc;
 }
 
-/* ---- which family ---------------------------------------------------------------------------- */
-
-static const struct hf_family *config_of(int f)
-{
-    return family_row(&(struct model_shape){.family = f})->config;
-}
-
-/* Whether row f answers to the word just read; c->type: to which of its other names. */
-static bool answers(struct config *c, int f)
-{
-    c->type = -1;
-    if (jread_is(&c->j, family_words[f])) return true;
-    for (int i = 0; config_of(f)->types && config_of(f)->types[i]; i++)
-        if (jread_is(&c->j, config_of(f)->types[i])) return c->type = i, true;
-    return false;
-}
-
-/* What published models need that is not here. */
-static const struct {
-    const char *type, *needs;
-} unsupported[] = {{"qwen3_5", "a vision model; its text_config alone is a qwen3_5_text"},
-                   {"qwen3_5_moe", "a vision model; its text_config alone is a qwen3_5_moe_text"},
-                   {"kimi_linear", "gates of each column"},
-                   {"deepseek", "shared experts"},
-                   {"deepseek_v2", "latent attention and shared experts"},
-                   {"deepseek_v3", "latent attention and shared experts"},
-                   {"kimi_k2", "latent attention and shared experts"},
-                   {"glm4_moe", "shared experts"},
-                   {"granitemoe", "experts whose gate and up are one tensor"},
-                   {"mamba", "selective state spaces"},
-                   {"mamba2", "selective state spaces"},
-                   {"jamba", "selective state spaces"},
-                   {"t5", "an encoder and a decoder"},
-                   {"bart", "an encoder and a decoder"},
-                   {"gemma3", "a vision model; its text_config alone is a gemma3_text"},
-                   {"llama4", "a vision model and shared experts"}};
-
-/* The type is the word just read. */
-static int refuse_type(struct config *c)
-{
-    char list[560] = "", type[48], needs[96] = "";
-    if (jread_copy(&c->j, type, sizeof type) < 0 || strpbrk(type, "\"\n\r\t")) type[0] = 0;
-    for (size_t i = 0; i < sizeof unsupported / sizeof *unsupported; i++)
-        if (!strcmp(type, unsupported[i].type))
-            snprintf(needs, sizeof needs, ": it needs %s", unsupported[i].needs);
-    for (int f = 0; f < FAMILY_N; f++) {
-        const size_t n = strlen(list);
-        snprintf(list + n, sizeof list - n, "%s%s", n ? ", " : "", family_words[f]);
-        for (const char *const *t = config_of(f)->types; t && *t; t++)
-            snprintf(list + strlen(list), sizeof list - strlen(list), ", %s", *t);
-    }
-    return hf_error(c, ERR_UNSUPPORTED, "model_type",
-                    "model_type \"%s\" is not supported%s; supported: %s", type, needs, list);
-}
-
-static int find_family(struct config *c)
-{
-    for (int f = 0; f < FAMILY_N; f++) {
-        if (!answers(c, f)) continue;
-        c->m->family = f;
-        c->family = config_of(f);
-        return 0;
-    }
-    return refuse_type(c);
-}
-
-/* A model.config that is a config.json of the package's: its keys, and the keys that it leaves out,
- * mean what they mean in a file. */
-static void read_as_file(struct config *c)
-{
-    for (const struct field *f = shape_fields; f->path; f++)
-        if (config_has(c->family, shape_name(f)) && strcmp(shape_name(f), "model_type"))
-            shape_set(c->m, f, 0);
-    c->form = CONFIG_FILE;
-}
-
-/* The first pass: model_type, and whether the package wrote it. */
-static int read_type(struct config *c, const char *text, size_t size)
-{
-    enum jtok t;
-    bool published = false;
-    jread_init(&c->j, text, size);
-    if (jread_next(&c->j) != J_OBJECT) return hf_invalid(c, "it", "one JSON object");
-    while ((t = jread_next(&c->j)) == J_KEY) {
-        published |= jread_is(&c->j, "architectures") || jread_is(&c->j, "transformers_version");
-        if (!jread_is(&c->j, "model_type")) {
-            if (jread_skip(&c->j) < 0) break;
-            continue;
-        }
-        if (c->family) return hf_error(c, ERR_INVALID, "model_type", "model_type occurs twice");
-        if (jread_next(&c->j) != J_STRING) return hf_invalid(c, "model_type", "a string");
-        if (find_family(c) < 0) return -1;
-    }
-    if (t != J_OBJECT_END || jread_next(&c->j) != J_END)
-        return hf_invalid(c, "it", "one JSON object");
-    if (published && c->family && c->form == CONFIG_JOB) read_as_file(c);
-    if (c->family) return 0;
-    if (c->form == CONFIG_FILE)
-        return hf_error(c, ERR_INVALID, "model_type", "model_type is missing");
-    c->m->family = (int32_t)shape_field("model_type")->fallback;
-    c->family = config_of(c->m->family);
-    c->type = -1;
-    return 0;
-}
+/* ---- the text ------------------------------------------------------------------------------------ */
 
 static void set_absent(struct config *c)
 {
-    for (const struct hf_absent *a = c->family->absent[c->type + 1]; a->name; a++)
+    for (const struct hf_absent *a = c->family->models[c->type].absent; a->name; a++)
         shape_set(c->m, shape_field(a->name), a->value);
 }
 
@@ -495,7 +392,7 @@ static int go_on(struct config *c, const struct jread *value)
 int config_read(struct config *c, const char *text, size_t size)
 {
     bool broken = false;
-    if (read_type(c, text, size) < 0) return -1;
+    if (config_find_model(c, text, size) < 0) return -1;
     if (c->form == CONFIG_FILE) set_absent(c);
     jread_init(&c->j, text, size);
     jread_next(&c->j);

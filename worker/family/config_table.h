@@ -18,6 +18,7 @@
 
 #define HF_MAX_LAYERS 1024
 #define HF_MAX_SEEN   96
+#define HF_CLASSES    3
 
 struct config {
     struct jread j;
@@ -40,7 +41,7 @@ struct config {
     int64_t mixer_width;        /* of all heads together */
     int64_t n_flags;            /* length of the list by layer */
     int64_t sigma;              /* values predicted for each channel: 1, or 2 with a variance */
-    int type;                   /* which of family->types the file says; -1: the family's own */
+    int type;                   /* which of family->models the file is of */
     int64_t window, full_first; /* a window, and how many layers come before it */
     bool window_on;             /* use_sliding_window */
     int64_t sparse_step;        /* decoder_sparse_step */
@@ -56,7 +57,7 @@ struct hf_field {
     const char *name; /* of a row of shape_fields; this key is read too */
     const char *key;  /* as the family's files call it; NULL: by the same name */
     enum {
-        HF_NEEDED = 1,    /* a file must say it, unless hf_family.absent does; never null */
+        HF_NEEDED = 1,    /* a file must say it, unless hf_model.absent does; never null */
         HF_UNWRITTEN = 2, /* a special key says it */
         HF_FIXED = 4,     /* the family has one value, and its files do not say it: not compared */
         HF_DERIVED = 8    /* null: it follows from the others, whatever its absence means */
@@ -77,17 +78,23 @@ struct hf_absent {
     double value;
 };
 
+/* A model_type of the family's files. A file that names another class in architectures, auto_map or
+ * _class_name is of another model, and refused. */
+struct hf_model {
+    const char *type;               /* its word; NULL: the last */
+    const struct hf_absent *absent; /* 0 is set before */
+    /* Classes that compute this, bases among them; the first is written as architectures. */
+    const char *classes[HF_CLASSES + 1];
+};
+
 struct hf_family {
     const struct hf_field *fields;     /* ends with name NULL */
     const struct hf_special *specials; /* ends with key NULL */
-    const char *const *types; /* words of model_type beside the family's own, NULL-terminated */
-    /* By model_type: the family's own word, then each of types. 0 is set before. */
-    const struct hf_absent *const *absent;
+    const struct hf_model *models;     /* the first: the family's own word */
     /* After the last key. NULL: nothing to do. */
     int (*finish)(struct config *c);
-    /* model_type and architectures of a file with these sizes. */
-    const char *(*type)(const struct model_shape *m);
-    const char *(*architecture)(const struct model_shape *m);
+    /* Which of models is written of these sizes. NULL: the first. */
+    int (*model)(const struct model_shape *m);
     const char *const *nothing; /* further keys that change nothing, NULL-terminated; NULL: none */
 };
 
@@ -120,6 +127,12 @@ struct hf_family {
 
 /* Reads a whole text into *c->m, by c->form; 0, or -1 with c->e. */
 int config_read(struct config *c, const char *text, size_t size);
+/* The first pass: c->family, c->type and c->m->family, and whether the package wrote it, which makes
+ * a CONFIG_JOB a CONFIG_FILE. fails: ERR_UNSUPPORTED naming model_type, or the key that names a
+ * class of another computation. */
+int config_find_model(struct config *c, const char *text, size_t size);
+/* Of a file with these sizes. */
+const struct hf_model *config_model(const struct model_shape *m);
 /* "key": what m says of f. */
 void config_write_value(struct jwrite *w, const char *key, const struct field *f,
                         const struct model_shape *m);

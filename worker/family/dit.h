@@ -91,8 +91,9 @@ void dit_write_ratio(struct jwrite *w, const char *key, const struct model_shape
 void dit_write_patch(struct jwrite *w, const char *key, const struct model_shape *m);
 void dit_write_sigma(struct jwrite *w, const char *key, const struct model_shape *m);
 void dit_write_objective(struct jwrite *w, const char *key, const struct model_shape *m);
-int dit_finish(struct config *c);       /* channels predicted, width of the MLP */
-extern const char *const dit_nothing[]; /* keys that change nothing */
+int dit_model(const struct model_shape *m); /* by the name that its authors gave it */
+int dit_finish(struct config *c);           /* channels predicted, width of the MLP */
+extern const char *const dit_nothing[];     /* keys that change nothing */
 
 /* clang-format off */
 #define DIT_ABSENT                                                                                 \

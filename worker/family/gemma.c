@@ -87,8 +87,7 @@ static void write_gemma(const struct model_shape *m, struct family *f)
 
 /* ---- config.json ----------------------------------------------------------------------------- */
 
-enum { TYPE_GEMMA3 };
-static const char *const gemma_types[] = {"gemma3_text", NULL};
+enum { TYPE_GEMMA2, TYPE_GEMMA3 };
 
 #define HEADS                                                                                      \
     {"num_key_value_heads", 4}, {"head_dim", 256}, {"query_pre_attn_scalar", 256},                 \
@@ -107,7 +106,10 @@ static const struct hf_absent of_gemma3[] = {HF_ABSENT(131072, 1e-6, 1e6),
                                              HEADS,
                                              {"rope_local_base_freq", 10000},
                                              {NULL, 0}};
-static const struct hf_absent *const absent[] = {of_gemma2, of_gemma3};
+static const struct hf_model models[] = {
+    [TYPE_GEMMA2] = {"gemma2", of_gemma2, {"Gemma2ForCausalLM", "Gemma2Model"}},
+    [TYPE_GEMMA3] = {"gemma3_text", of_gemma3, {"Gemma3ForCausalLM", "Gemma3TextModel"}},
+    {NULL, NULL, {NULL}}};
 
 /* null: none. */
 static int read_window(struct config *c, const char *key)
@@ -202,14 +204,9 @@ static void write_gelu(struct jwrite *w, const char *key, const struct model_sha
     jwrite_str(w, key, "gelu_pytorch_tanh");
 }
 
-static const char *gemma_type(const struct model_shape *m)
+static int gemma_model(const struct model_shape *m)
 {
-    return m->qk_norm ? "gemma3_text" : "gemma2";
-}
-
-static const char *gemma_architecture(const struct model_shape *m)
-{
-    return m->qk_norm ? "Gemma3ForCausalLM" : "Gemma2ForCausalLM";
+    return m->qk_norm ? TYPE_GEMMA3 : TYPE_GEMMA2;
 }
 
 static const struct hf_field gemma_fields[] = {HF_SIZES,
@@ -249,11 +246,9 @@ static const char *const gemma_nothing[] = {"cache_implementation", NULL};
 static const struct hf_family config = {.nothing = gemma_nothing,
                                         .fields = gemma_fields,
                                         .specials = gemma_specials,
-                                        .types = gemma_types,
-                                        .absent = absent,
+                                        .models = models,
                                         .finish = finish_gemma,
-                                        .type = gemma_type,
-                                        .architecture = gemma_architecture};
+                                        .model = gemma_model};
 
 /* ---- the row --------------------------------------------------------------------------------- */
 

@@ -108,7 +108,8 @@ static const struct hf_absent own[] = {HF_ABSENT(1024, 1e-5, 10000), {"hidden_si
                                        {"num_hidden_layers", 12},    {"num_attention_heads", 12},
                                        {"vocab_size", 50257},        {"hidden_act", ACT_GELU_TANH},
                                        {"tie_word_embeddings", 1},   {NULL, 0}};
-static const struct hf_absent *const absent[] = {own};
+static const struct hf_model models[] = {{"gpt2", own, {"GPT2LMHeadModel", "GPT2Model"}},
+                                         {NULL, NULL, {NULL}}};
 
 /* Another name of n_positions in its first files. */
 static int read_context(struct config *c, const char *key)
@@ -117,16 +118,6 @@ static int read_context(struct config *c, const char *key)
     if (hf_read_int(c, key, 1, JOB_MAX_SEQ, &n) < 0) return -1;
     if (!hf_met(c, "max_position_embeddings") && n) c->m->max_pos = n;
     return 0;
-}
-
-static const char *type(const struct model_shape *m)
-{
-    return "gpt2";
-}
-
-static const char *architecture(const struct model_shape *m)
-{
-    return "GPT2LMHeadModel";
 }
 
 static const struct hf_field fields[] = {{"hidden_size", "n_embd", HF_NEEDED},
@@ -157,12 +148,8 @@ static const char *const nothing[] = {
     "attn_pdrop",         "reorder_and_upcast_attn", "summary_type",          "summary_use_proj",
     "summary_activation", "summary_proj_to_labels",  "summary_first_dropout", NULL};
 
-static const struct hf_family config = {.fields = fields,
-                                        .specials = specials,
-                                        .absent = absent,
-                                        .type = type,
-                                        .architecture = architecture,
-                                        .nothing = nothing};
+static const struct hf_family config = {
+    .fields = fields, .specials = specials, .models = models, .nothing = nothing};
 
 /* ---- the row --------------------------------------------------------------------------------- */
 

@@ -128,7 +128,8 @@ static const struct hf_absent own[] = {HF_ABSENT(131072, 1e-5, 150000),
                                        {"num_local_experts", 128},
                                        {"num_experts_per_tok", 4},
                                        {NULL, 0}};
-static const struct hf_absent *const absent[] = {own};
+static const struct hf_model models[] = {{"gpt_oss", own, {"GptOssForCausalLM", "GptOssModel"}},
+                                         {NULL, NULL, {NULL}}};
 
 static int read_window(struct config *c, const char *key)
 {
@@ -227,25 +228,8 @@ static const struct hf_special specials[] = {
 static const char *const nothing[] = {"router_aux_loss_coef", "output_router_logits",
                                       "experts_per_token", "initial_context_length", NULL};
 
-static const char *type(const struct model_shape *m)
-{
-    (void)m;
-    return "gpt_oss";
-}
-
-static const char *architecture(const struct model_shape *m)
-{
-    (void)m;
-    return "GptOssForCausalLM";
-}
-
-static const struct hf_family config = {.fields = fields,
-                                        .specials = specials,
-                                        .absent = absent,
-                                        .finish = finish,
-                                        .type = type,
-                                        .architecture = architecture,
-                                        .nothing = nothing};
+static const struct hf_family config = {
+    .fields = fields, .specials = specials, .models = models, .finish = finish, .nothing = nothing};
 
 /* ---- the row --------------------------------------------------------------------------------- */
 

@@ -24,19 +24,10 @@ static int check_granite(struct model_shape *m, struct err *e)
 
 /* ---- config.json ----------------------------------------------------------------------------- */
 
-static const char *type(const struct model_shape *m)
-{
-    return "granite";
-}
-
-static const char *architecture(const struct model_shape *m)
-{
-    return "GraniteForCausalLM";
-}
-
 static const struct hf_absent own[] = {
     HF_ABSENT(2048, 1e-6, 10000), HF_ABSENT_SIZES(4096, 32, 32, 11008, 32000), {NULL, 0}};
-static const struct hf_absent *const absent[] = {own};
+static const struct hf_model models[] = {{"granite", own, {"GraniteForCausalLM", "GraniteModel"}},
+                                         {NULL, NULL, {NULL}}};
 
 static const struct hf_field fields[] = {DECODER_FIELDS,
                                          DECODER_BIAS_FIELDS,
@@ -52,11 +43,7 @@ static const struct hf_special specials[] = {
     {"partial_rotary_factor", hf_want_one, NULL},
     {NULL, NULL, NULL}};
 
-static const struct hf_family config = {.fields = fields,
-                                        .specials = specials,
-                                        .absent = absent,
-                                        .type = type,
-                                        .architecture = architecture};
+static const struct hf_family config = {.fields = fields, .specials = specials, .models = models};
 
 /* ---- the row --------------------------------------------------------------------------------- */
 

@@ -108,12 +108,6 @@ static void write_classes(struct jwrite *w, const char *key, const struct model_
     jwrite_int(w, key, m->type_vocab ? m->type_vocab - 1 : 0);
 }
 
-static const char *latte_type(const struct model_shape *m)
-{
-    (void)m;
-    return "Latte";
-}
-
 static const struct hf_field latte_fields[] = {DIT_SIZES,
                                                {"num_hidden_layers", "depth", HF_NEEDED},
                                                {"type_vocab_size", NULL, HF_UNWRITTEN},
@@ -122,23 +116,21 @@ static const struct hf_special latte_specials[] = {DIT_SPECIALS,
                                                    {"num_classes", read_classes, write_classes},
                                                    {"qk_norm", hf_want_false, NULL},
                                                    {NULL, NULL, NULL}};
-static const char *const latte_types[] = {"Latte", NULL};
 
 /* Said of all of them by those who make them; labels need neither. */
 static const char *const latte_nothing[] = {"input_size",       "class_dropout_prob", "num_frames",
                                             "caption_channels", "model_max_length",   NULL};
 
 static const struct hf_absent own[] = {DIT_ABSENT, {NULL, 0}};
-static const struct hf_absent *const absent[] = {own, own};
+static const struct hf_model models[] = {
+    {"latte", own, {"Latte"}}, {"Latte", own, {"Latte"}}, {NULL, NULL, {NULL}}};
 
 static const struct hf_family config = {.nothing = latte_nothing,
                                         .fields = latte_fields,
                                         .specials = latte_specials,
-                                        .types = latte_types,
-                                        .absent = absent,
+                                        .models = models,
                                         .finish = dit_finish,
-                                        .type = latte_type,
-                                        .architecture = latte_type};
+                                        .model = dit_model};
 
 /* ---- the row --------------------------------------------------------------------------------- */
 

@@ -90,16 +90,6 @@ static int finish_linear(struct config *c)
     return fla_finish(c, 1, 4);
 }
 
-static const char *linear_type(const struct model_shape *m)
-{
-    return "linear_attn";
-}
-
-static const char *linear_architecture(const struct model_shape *m)
-{
-    return "LinearAttentionForCausalLM";
-}
-
 static const struct hf_field linear_fields[] = {FLA_SIZES,
                                                 {"normalise", "norm_feature_map", 0},
                                                 {"feature_map", NULL, HF_UNWRITTEN},
@@ -111,15 +101,15 @@ static const struct hf_special linear_specials[] = {FLA_SPECIALS,
                                                     {"tie_q_k", hf_want_false, NULL},
                                                     {NULL, NULL, NULL}};
 static const struct hf_absent own[] = {HF_ABSENT(2048, 1e-6, 10000), {NULL, 0}};
-static const struct hf_absent *const absent[] = {own};
+static const struct hf_model models[] = {
+    {"linear_attn", own, {"LinearAttentionForCausalLM", "LinearAttentionModel"}},
+    {NULL, NULL, {NULL}}};
 
 static const struct hf_family config = {.fields = linear_fields,
                                         .specials = linear_specials,
                                         .nothing = fla_nothing,
-                                        .absent = absent,
-                                        .finish = finish_linear,
-                                        .type = linear_type,
-                                        .architecture = linear_architecture};
+                                        .models = models,
+                                        .finish = finish_linear};
 
 /* ---- the row --------------------------------------------------------------------------------- */
 

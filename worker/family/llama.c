@@ -47,8 +47,7 @@ static int check_llama(struct model_shape *m, struct err *e)
 
 /* ---- config.json ----------------------------------------------------------------------------- */
 
-enum { TYPE_MISTRAL, TYPE_QWEN3, TYPE_QWEN2, TYPE_MINISTRAL };
-static const char *const llama_types[] = {"mistral", "qwen3", "qwen2", "ministral", NULL};
+enum { TYPE_LLAMA, TYPE_MISTRAL, TYPE_QWEN3, TYPE_QWEN2, TYPE_MINISTRAL };
 
 static bool qwen(const struct config *c)
 {
@@ -58,7 +57,7 @@ static bool qwen(const struct config *c)
 /* Llama's class of transformers has none of these keys, and ignores them where a file does. */
 static bool has_window(const struct config *c)
 {
-    return c->type >= 0;
+    return c->type != TYPE_LLAMA;
 }
 
 static int read_window(struct config *c, const char *key)
@@ -128,19 +127,11 @@ static void write_window(struct jwrite *w, const char *key, const struct model_s
 }
 
 /* The model of the package that computes this. */
-static const char *llama_type(const struct model_shape *m)
+static int llama_model(const struct model_shape *m)
 {
-    if (m->qk_norm) return "qwen3";
-    if (is_qwen2(m)) return "qwen2";
-    return window_mixed(m) ? "ministral" : m->window ? "mistral" : "llama";
-}
-
-static const char *llama_architecture(const struct model_shape *m)
-{
-    if (m->qk_norm) return "Qwen3ForCausalLM";
-    if (is_qwen2(m)) return "Qwen2ForCausalLM";
-    if (window_mixed(m)) return "MinistralForCausalLM";
-    return m->window ? "MistralForCausalLM" : "LlamaForCausalLM";
+    if (m->qk_norm) return TYPE_QWEN3;
+    if (is_qwen2(m)) return TYPE_QWEN2;
+    return window_mixed(m) ? TYPE_MINISTRAL : m->window ? TYPE_MISTRAL : TYPE_LLAMA;
 }
 
 /* The class of the other types has no such key. */
@@ -174,9 +165,13 @@ static const struct hf_absent of_qwen3[] = {HF_ABSENT(32768, 1e-6, 10000),
                                             {"num_key_value_heads", 32},
                                             {"head_dim", 128},
                                             {NULL, 0}};
-static const struct hf_absent *const absent[] = {
-    of_llama, [1 + TYPE_MISTRAL] = of_mistral, [1 + TYPE_QWEN3] = of_qwen3,
-    [1 + TYPE_QWEN2] = of_qwen2, [1 + TYPE_MINISTRAL] = of_mistral};
+static const struct hf_model models[] = {
+    [TYPE_LLAMA] = {"llama", of_llama, {"LlamaForCausalLM", "LlamaModel"}},
+    [TYPE_MISTRAL] = {"mistral", of_mistral, {"MistralForCausalLM", "MistralModel"}},
+    [TYPE_QWEN3] = {"qwen3", of_qwen3, {"Qwen3ForCausalLM", "Qwen3Model"}},
+    [TYPE_QWEN2] = {"qwen2", of_qwen2, {"Qwen2ForCausalLM", "Qwen2Model"}},
+    [TYPE_MINISTRAL] = {"ministral", of_mistral, {"MinistralForCausalLM", "MinistralModel"}},
+    {NULL, NULL, {NULL}}};
 
 static const struct hf_field llama_fields[] = {DECODER_FIELDS,
                                                DECODER_BIAS_FIELDS,
@@ -209,11 +204,9 @@ static const char *const llama_nothing[] = {"is_llama_config", NULL};
 
 static const struct hf_family config = {.fields = llama_fields,
                                         .specials = llama_specials,
-                                        .types = llama_types,
-                                        .absent = absent,
+                                        .models = models,
                                         .finish = finish_llama,
-                                        .type = llama_type,
-                                        .architecture = llama_architecture,
+                                        .model = llama_model,
                                         .nothing = llama_nothing};
 
 /* ---- the row --------------------------------------------------------------------------------- */

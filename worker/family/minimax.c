@@ -144,8 +144,13 @@ static const struct hf_absent own[] = {
     {"linear_attn_beta_factor", 1},  {"full_attn_alpha_factor", 1},
     {"full_attn_beta_factor", 1},    {"mlp_alpha_factor", 1},
     {"mlp_beta_factor", 1},          {NULL, 0}};
-/* Of its first releases, too. */
-static const struct hf_absent *const absent[] = {own, own, own};
+/* Its first release, and the model that followed, are of code beside their files. */
+enum { TYPE_MINIMAX };
+static const struct hf_model models[] = {
+    [TYPE_MINIMAX] = {"minimax", own, {"MiniMaxForCausalLM", "MiniMaxModel"}},
+    {"minimax_text_01", own, {"MiniMaxText01ForCausalLM", "MiniMaxText01Model"}},
+    {"minimax_m1", own, {"MiniMaxM1ForCausalLM", "MiniMaxM1Model"}},
+    {NULL, NULL, {NULL}}};
 
 static int minimax_layer(struct config *c, enum jtok t)
 {
@@ -217,27 +222,17 @@ static int finish_minimax(struct config *c)
     bool any = !c->n_flags;
     for (int l = 0; l < c->m->n_layers; l++) any |= shape_special(c->m, l);
     /* The first releases' own code has no default for one, and false for the other. */
-    if (c->type >= 0 && c->form == CONFIG_FILE && !c->n_flags)
+    if (c->type != TYPE_MINIMAX && c->form == CONFIG_FILE && !c->n_flags)
         return hf_refuse(c, "attn_type_list", "missing, and without a default of its own code");
-    if (c->type >= 0 && c->form == CONFIG_FILE && !hf_met(c, "postnorm"))
+    if (c->type != TYPE_MINIMAX && c->form == CONFIG_FILE && !hf_met(c, "postnorm"))
         return hf_refuse(c, "postnorm",
                          "missing, which is false of its own code: only true is "
                          "supported");
     /* The first release's decays are ALiBi's, which are these where H is a power of two. */
-    if (c->type >= 0 && (c->m->n_heads & (c->m->n_heads - 1)))
+    if (c->type != TYPE_MINIMAX && (c->m->n_heads & (c->m->n_heads - 1)))
         return hf_refuse(c, "num_attention_heads", "only a power of two is supported");
     if (!any) return hf_refuse(c, "layer_types", "no layer of linear attention: this is no hybrid");
     return hf_check_list(c, hf_met(c, "layer_types") ? "layer_types" : "attn_type_list");
-}
-
-static const char *minimax_type(const struct model_shape *m)
-{
-    return "minimax";
-}
-
-static const char *minimax_architecture(const struct model_shape *m)
-{
-    return "MiniMaxForCausalLM";
 }
 
 static const struct hf_field minimax_fields[] = {HF_SIZES,
@@ -278,21 +273,15 @@ static const struct hf_special minimax_specials[] = {
     {"rotary_dim", NULL, write_rotary},
     {NULL, NULL, NULL}};
 
-/* As its first release calls it, and the model that followed. */
-static const char *const minimax_types[] = {"minimax_text_01", "minimax_m1", NULL};
-
 static const char *const minimax_nothing[] = {
     "router_aux_loss_coef", "output_router_logits", "block_size", "shared_moe_mode",
     /* of a shared expert, which must not be there */ NULL};
 
 static const struct hf_family config = {.nothing = minimax_nothing,
                                         .fields = minimax_fields,
-                                        .types = minimax_types,
                                         .specials = minimax_specials,
-                                        .absent = absent,
-                                        .finish = finish_minimax,
-                                        .type = minimax_type,
-                                        .architecture = minimax_architecture};
+                                        .models = models,
+                                        .finish = finish_minimax};
 
 /* ---- the row --------------------------------------------------------------------------------- */
 

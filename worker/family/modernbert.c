@@ -141,7 +141,8 @@ static const struct hf_absent own[] = {HF_ABSENT(8192, 1e-5, 160000),
                                        {"hidden_act", ACT_GELU},
                                        {"tie_word_embeddings", 1},
                                        {NULL, 0}};
-static const struct hf_absent *const absent[] = {own};
+static const struct hf_model models[] = {
+    {"modernbert", own, {"ModernBertForMaskedLM", "ModernBertModel"}}, {NULL, NULL, {NULL}}};
 
 /* The package rounds down. */
 static int read_local_attention(struct config *c, const char *key)
@@ -203,16 +204,6 @@ static int finish_modernbert(struct config *c)
     return hf_check_list(c, "layer_types");
 }
 
-static const char *modernbert_type(const struct model_shape *m)
-{
-    return "modernbert";
-}
-
-static const char *modernbert_architecture(const struct model_shape *m)
-{
-    return "ModernBertForMaskedLM";
-}
-
 static const struct hf_field fields[] = {HF_SIZES,
                                          {"rms_norm_eps", "norm_eps", 0},
                                          {"rope_theta", "global_rope_theta", 0},
@@ -253,11 +244,9 @@ static const char *const nothing[] = {"classifier_pooling",        "deterministi
 
 static const struct hf_family config = {.fields = fields,
                                         .specials = specials,
-                                        .absent = absent,
+                                        .models = models,
                                         .finish = finish_modernbert,
-                                        .type = modernbert_type,
-                                        .nothing = nothing,
-                                        .architecture = modernbert_architecture};
+                                        .nothing = nothing};
 
 /* ---- the row --------------------------------------------------------------------------------- */
 

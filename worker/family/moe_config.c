@@ -29,10 +29,14 @@ static const struct hf_absent of_olmoe[] = {HF_ABSENT(4096, 1e-5, 10000),
                                             {"num_local_experts", 64},
                                             {"num_experts_per_tok", 8},
                                             {NULL, 0}};
-static const struct hf_absent *const mixtral_absent[] = {of_mixtral};
-static const struct hf_absent *const qwen2_moe_absent[] = {of_qwen2_moe};
-static const struct hf_absent *const qwen3_moe_absent[] = {of_qwen3_moe};
-static const struct hf_absent *const olmoe_absent[] = {of_olmoe};
+static const struct hf_model mixtral_models[] = {
+    {"mixtral", of_mixtral, {"MixtralForCausalLM", "MixtralModel"}}, {NULL, NULL, {NULL}}};
+static const struct hf_model qwen2_moe_models[] = {
+    {"qwen2_moe", of_qwen2_moe, {"Qwen2MoeForCausalLM", "Qwen2MoeModel"}}, {NULL, NULL, {NULL}}};
+static const struct hf_model qwen3_moe_models[] = {
+    {"qwen3_moe", of_qwen3_moe, {"Qwen3MoeForCausalLM", "Qwen3MoeModel"}}, {NULL, NULL, {NULL}}};
+static const struct hf_model olmoe_models[] = {
+    {"olmoe", of_olmoe, {"OlmoeForCausalLM", "OlmoeModel"}}, {NULL, NULL, {NULL}}};
 
 /* null: none. */
 static int read_window(struct config *c, const char *key)
@@ -194,49 +198,25 @@ static const struct hf_special olmoe_specials[] = {
 
 static const char *const moe_nothing[] = {MOE_NOTHING, NULL};
 
-#define NAMES(name, class)                                                                         \
-    static const char *name##_type(const struct model_shape *m)                                    \
-    {                                                                                              \
-        (void)m;                                                                                   \
-        return #name;                                                                              \
-    }                                                                                              \
-    static const char *name##_architecture(const struct model_shape *m)                            \
-    {                                                                                              \
-        (void)m;                                                                                   \
-        return class;                                                                              \
-    }
-NAMES(mixtral, "MixtralForCausalLM")
-NAMES(qwen2_moe, "Qwen2MoeForCausalLM")
-NAMES(qwen3_moe, "Qwen3MoeForCausalLM")
-NAMES(olmoe, "OlmoeForCausalLM")
-
 static const struct hf_family mixtral_config = {.nothing = moe_nothing,
                                                 .fields = mixtral_fields,
                                                 .specials = mixtral_specials,
-                                                .absent = mixtral_absent,
-                                                .finish = finish_mixtral,
-                                                .type = mixtral_type,
-                                                .architecture = mixtral_architecture};
+                                                .models = mixtral_models,
+                                                .finish = finish_mixtral};
 static const struct hf_family qwen2_moe_config = {.nothing = moe_nothing,
                                                   .fields = qwen2_moe_fields,
                                                   .specials = qwen2_moe_specials,
-                                                  .absent = qwen2_moe_absent,
-                                                  .finish = finish_qwen2_moe,
-                                                  .type = qwen2_moe_type,
-                                                  .architecture = qwen2_moe_architecture};
+                                                  .models = qwen2_moe_models,
+                                                  .finish = finish_qwen2_moe};
 static const struct hf_family qwen3_moe_config = {.nothing = moe_nothing,
                                                   .fields = qwen3_moe_fields,
                                                   .specials = qwen3_moe_specials,
-                                                  .absent = qwen3_moe_absent,
-                                                  .finish = finish_qwen3_moe,
-                                                  .type = qwen3_moe_type,
-                                                  .architecture = qwen3_moe_architecture};
+                                                  .models = qwen3_moe_models,
+                                                  .finish = finish_qwen3_moe};
 static const struct hf_family olmoe_config = {.nothing = moe_nothing,
                                               .fields = olmoe_fields,
                                               .specials = olmoe_specials,
-                                              .absent = olmoe_absent,
-                                              .type = olmoe_type,
-                                              .architecture = olmoe_architecture};
+                                              .models = olmoe_models};
 
 /* ---- the rows -------------------------------------------------------------------------------- */
 

@@ -16,17 +16,8 @@ static void write_olmo2(const struct model_shape *m, struct family *f)
 
 static const struct hf_absent own[] = {
     HF_ABSENT(2048, 1e-5, 10000), HF_ABSENT_SIZES(4096, 32, 32, 11008, 50304), {NULL, 0}};
-static const struct hf_absent *const absent[] = {own};
-
-static const char *type(const struct model_shape *m)
-{
-    return "olmo2";
-}
-
-static const char *architecture(const struct model_shape *m)
-{
-    return "Olmo2ForCausalLM";
-}
+static const struct hf_model models[] = {{"olmo2", own, {"Olmo2ForCausalLM", "Olmo2Model"}},
+                                         {NULL, NULL, {NULL}}};
 
 static const struct hf_field fields[] = {DECODER_FIELDS, DECODER_BIAS_FIELDS, {NULL, NULL, 0}};
 static const struct hf_special specials[] = {
@@ -35,11 +26,7 @@ static const struct hf_special specials[] = {
     {"partial_rotary_factor", hf_want_one, NULL},
     {NULL, NULL, NULL}};
 
-static const struct hf_family config = {.fields = fields,
-                                        .specials = specials,
-                                        .absent = absent,
-                                        .type = type,
-                                        .architecture = architecture};
+static const struct hf_family config = {.fields = fields, .specials = specials, .models = models};
 
 /* ---- the row --------------------------------------------------------------------------------- */
 

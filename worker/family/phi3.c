@@ -30,7 +30,8 @@ enum { ORIGINAL = 4096 }; /* tokens, where its file says nothing */
 
 static const struct hf_absent own[] = {
     HF_ABSENT(4096, 1e-5, 10000), HF_ABSENT_SIZES(3072, 32, 32, 8192, 32064), {NULL, 0}};
-static const struct hf_absent *const absent[] = {own};
+static const struct hf_model models[] = {{"phi3", own, {"Phi3ForCausalLM", "Phi3Model"}},
+                                         {NULL, NULL, {NULL}}};
 
 static int read_window(struct config *c, const char *key)
 {
@@ -51,16 +52,6 @@ static void write_original(struct jwrite *w, const char *key, const struct model
     if (m->rope.original) jwrite_int(w, key, m->rope.original);
 }
 
-static const char *type(const struct model_shape *m)
-{
-    return "phi3";
-}
-
-static const char *architecture(const struct model_shape *m)
-{
-    return "Phi3ForCausalLM";
-}
-
 static const struct hf_field fields[] = {DECODER_FIELDS,
                                          {"rotary_dim", NULL, HF_UNWRITTEN},
                                          {"sliding_window", NULL, HF_UNWRITTEN},
@@ -73,12 +64,8 @@ static const struct hf_special specials[] = {
     {"attention_bias", hf_want_false, NULL},
     {NULL, NULL, NULL}};
 
-static const struct hf_family config = {.fields = fields,
-                                        .specials = specials,
-                                        .absent = absent,
-                                        .finish = finish_phi3,
-                                        .type = type,
-                                        .architecture = architecture};
+static const struct hf_family config = {
+    .fields = fields, .specials = specials, .models = models, .finish = finish_phi3};
 
 /* ---- the row --------------------------------------------------------------------------------- */
 

@@ -18,7 +18,8 @@ static const struct hf_absent own[] = {HF_ABSENT(32768, 1e-6, 10000),
                                        {"head_dim", 256},
                                        DELTA_ABSENT,
                                        {NULL, 0}};
-static const struct hf_absent *const absent[] = {own};
+static const struct hf_model own_models[] = {
+    {"qwen3_5_text", own, {"Qwen3_5ForCausalLM", "Qwen3_5TextModel"}}, {NULL, NULL, {NULL}}};
 static const struct hf_absent of_next[] = {HF_ABSENT(32768, 1e-6, 10000),
                                            HF_ABSENT_SIZES(2048, 48, 16, 5632, 151936),
                                            {"num_key_value_heads", 2},
@@ -30,7 +31,8 @@ static const struct hf_absent of_next[] = {HF_ABSENT(32768, 1e-6, 10000),
                                            {"norm_topk_prob", 1},
                                            DELTA_ABSENT,
                                            {NULL, 0}};
-static const struct hf_absent *const next_absent[] = {of_next};
+static const struct hf_model next_models[] = {
+    {"qwen3_next", of_next, {"Qwen3NextForCausalLM", "Qwen3NextModel"}}, {NULL, NULL, {NULL}}};
 static const struct hf_absent of_moe[] = {HF_ABSENT(32768, 1e-6, 10000),
                                           {"hidden_size", 2048},
                                           {"num_hidden_layers", 40},
@@ -44,7 +46,9 @@ static const struct hf_absent of_moe[] = {HF_ABSENT(32768, 1e-6, 10000),
                                           {"shared_expert_intermediate_size", 512},
                                           DELTA_ABSENT,
                                           {NULL, 0}};
-static const struct hf_absent *const moe_absent[] = {of_moe};
+static const struct hf_model moe_models[] = {
+    {"qwen3_5_moe_text", of_moe, {"Qwen3_5MoeForCausalLM", "Qwen3_5MoeTextModel"}},
+    {NULL, NULL, {NULL}}};
 
 static int read_layer(struct config *c, enum jtok t)
 {
@@ -86,21 +90,6 @@ static int finish(struct config *c)
     moe_finish_step(c);
     return hf_check_list(c, "layer_types");
 }
-
-#define NAMES(row, name, class)                                                                    \
-    static const char *row##_type(const struct model_shape *m)                                     \
-    {                                                                                              \
-        (void)m;                                                                                   \
-        return name;                                                                               \
-    }                                                                                              \
-    static const char *row##_architecture(const struct model_shape *m)                             \
-    {                                                                                              \
-        (void)m;                                                                                   \
-        return class;                                                                              \
-    }
-NAMES(own, "qwen3_5_text", "Qwen3_5ForCausalLM")
-NAMES(next, "qwen3_next", "Qwen3NextForCausalLM")
-NAMES(moe, "qwen3_5_moe_text", "Qwen3_5MoeForCausalLM")
 
 /* clang-format off */
 #define DELTA_FIELDS                                                                               \
@@ -152,24 +141,18 @@ static const char *const moe_nothing[] = {DELTA_NOTHING, MOE_NOTHING, NULL};
 static const struct hf_family own_config = {.nothing = own_nothing,
                                             .fields = own_fields,
                                             .specials = own_specials,
-                                            .absent = absent,
-                                            .finish = finish,
-                                            .type = own_type,
-                                            .architecture = own_architecture};
+                                            .models = own_models,
+                                            .finish = finish};
 static const struct hf_family next_config = {.nothing = moe_nothing,
                                              .fields = next_fields,
                                              .specials = next_specials,
-                                             .absent = next_absent,
-                                             .finish = finish,
-                                             .type = next_type,
-                                             .architecture = next_architecture};
+                                             .models = next_models,
+                                             .finish = finish};
 static const struct hf_family moe_config = {.nothing = moe_nothing,
                                             .fields = moe_fields,
                                             .specials = moe_specials,
-                                            .absent = moe_absent,
-                                            .finish = finish,
-                                            .type = moe_type,
-                                            .architecture = moe_architecture};
+                                            .models = moe_models,
+                                            .finish = finish};
 
 /* ---- the rows -------------------------------------------------------------------------------- */
 

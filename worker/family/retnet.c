@@ -67,16 +67,6 @@ static int finish_retnet(struct config *c)
     return fla_finish(c, 2, 2);
 }
 
-static const char *retnet_type(const struct model_shape *m)
-{
-    return "retnet";
-}
-
-static const char *retnet_architecture(const struct model_shape *m)
-{
-    return "RetNetForCausalLM";
-}
-
 static const struct hf_field retnet_fields[] = {FLA_SIZES, {NULL, NULL, 0}};
 static const struct hf_special retnet_specials[] = {
     FLA_SPECIALS,
@@ -85,15 +75,14 @@ static const struct hf_special retnet_specials[] = {
     {"use_output_gate", hf_want_true, hf_write_true},
     {NULL, NULL, NULL}};
 static const struct hf_absent own[] = {HF_ABSENT(2048, 1e-6, 10000), {NULL, 0}};
-static const struct hf_absent *const absent[] = {own};
+static const struct hf_model models[] = {{"retnet", own, {"RetNetForCausalLM", "RetNetModel"}},
+                                         {NULL, NULL, {NULL}}};
 
 static const struct hf_family config = {.fields = retnet_fields,
                                         .specials = retnet_specials,
                                         .nothing = fla_nothing,
-                                        .absent = absent,
-                                        .finish = finish_retnet,
-                                        .type = retnet_type,
-                                        .architecture = retnet_architecture};
+                                        .models = models,
+                                        .finish = finish_retnet};
 
 /* ---- the row --------------------------------------------------------------------------------- */
 

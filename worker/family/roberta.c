@@ -47,8 +47,10 @@ static const struct hf_absent roberta[] = {
     ABSENT, HF_ABSENT_SIZES(768, 12, 12, 3072, 50265), {NULL, 0}};
 static const struct hf_absent xlm[] = {
     ABSENT, HF_ABSENT_SIZES(768, 12, 12, 3072, 30522), {NULL, 0}};
-static const struct hf_absent *const absent[] = {roberta, xlm};
-static const char *const types[] = {"xlm-roberta", NULL};
+static const struct hf_model models[] = {
+    {"roberta", roberta, {"RobertaForMaskedLM", "RobertaModel"}},
+    {"xlm-roberta", xlm, {"XLMRobertaForMaskedLM", "XLMRobertaModel"}},
+    {NULL, NULL, {NULL}}};
 
 static int read_pad(struct config *c, const char *key)
 {
@@ -66,28 +68,13 @@ static void write_pad(struct jwrite *w, const char *key, const struct model_shap
     jwrite_int(w, key, m->first_pos - 1);
 }
 
-static const char *roberta_type(const struct model_shape *m)
-{
-    return "roberta";
-}
-
-static const char *roberta_architecture(const struct model_shape *m)
-{
-    return "RobertaForMaskedLM";
-}
-
 static const struct hf_field fields[] = {
     BERT_FIELDS, {"first_position", NULL, HF_UNWRITTEN}, {NULL, NULL, 0}};
 static const struct hf_special specials[] = {
     BERT_SPECIALS, {"pad_token_id", read_pad, write_pad}, {NULL, NULL, NULL}};
 
-static const struct hf_family config = {.fields = fields,
-                                        .specials = specials,
-                                        .types = types,
-                                        .absent = absent,
-                                        .type = roberta_type,
-                                        .nothing = bert_nothing,
-                                        .architecture = roberta_architecture};
+static const struct hf_family config = {
+    .fields = fields, .specials = specials, .models = models, .nothing = bert_nothing};
 
 /* ---- the row --------------------------------------------------------------------------------- */
 

@@ -32,7 +32,8 @@ static const struct hf_absent own[] = {HF_ABSENT(32768, 1e-6, 2e6),
                                        {"num_key_value_heads", 4},
                                        {"tie_word_embeddings", 1},
                                        {NULL, 0}};
-static const struct hf_absent *const absent[] = {own};
+static const struct hf_model models[] = {{"smollm3", own, {"SmolLM3ForCausalLM", "SmolLM3Model"}},
+                                         {NULL, NULL, {NULL}}};
 
 /* 1: with RoPE. The list may be longer than there are layers. */
 static int rope_layer(struct config *c, enum jtok t)
@@ -78,16 +79,6 @@ static int finish_smollm3(struct config *c)
     return hf_check_list(c, "layer_types");
 }
 
-static const char *type(const struct model_shape *m)
-{
-    return "smollm3";
-}
-
-static const char *architecture(const struct model_shape *m)
-{
-    return "SmolLM3ForCausalLM";
-}
-
 static const struct hf_field fields[] = {
     DECODER_FIELDS, DECODER_BIAS_FIELDS, {"mlp_bias", NULL, 0}, HF_MASKS, {NULL, NULL, 0}};
 static const struct hf_special specials[] = {
@@ -102,12 +93,8 @@ static const struct hf_special specials[] = {
     {"partial_rotary_factor", hf_want_one, NULL},
     {NULL, NULL, NULL}};
 
-static const struct hf_family config = {.fields = fields,
-                                        .specials = specials,
-                                        .absent = absent,
-                                        .finish = finish_smollm3,
-                                        .type = type,
-                                        .architecture = architecture};
+static const struct hf_family config = {
+    .fields = fields, .specials = specials, .models = models, .finish = finish_smollm3};
 
 /* ---- the row --------------------------------------------------------------------------------- */
 

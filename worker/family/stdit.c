@@ -58,13 +58,8 @@ static int kind(const struct model_shape *m, int64_t l)
 static const struct hf_absent own[] = {
     DIT_ABSENT,         {"caption_channels", 4096}, {"model_max_length", 120},
     {"space_scale", 1}, {"time_scale", 1},          {NULL, 0}};
-static const struct hf_absent *const absent[] = {own, own};
-
-static const char *stdit_type(const struct model_shape *m)
-{
-    (void)m;
-    return "STDiT";
-}
+static const struct hf_model models[] = {
+    {"stdit", own, {"STDiT"}}, {"STDiT", own, {"STDiT"}}, {NULL, NULL, {NULL}}};
 
 static const struct hf_field stdit_fields[] = {DIT_SIZES,
                                                CAPTION,
@@ -76,16 +71,13 @@ static const struct hf_special stdit_specials[] = {DIT_SPECIALS,
                                                    {"qk_norm", hf_want_false, NULL},
                                                    {"no_temporal_pos_emb", hf_want_false, NULL},
                                                    {NULL, NULL, NULL}};
-static const char *const stdit_types[] = {"STDiT", NULL};
 
 static const struct hf_family config = {.nothing = dit_nothing,
                                         .fields = stdit_fields,
                                         .specials = stdit_specials,
-                                        .types = stdit_types,
-                                        .absent = absent,
+                                        .models = models,
                                         .finish = dit_finish,
-                                        .type = stdit_type,
-                                        .architecture = stdit_type};
+                                        .model = dit_model};
 
 /* ---- the row --------------------------------------------------------------------------------- */
 

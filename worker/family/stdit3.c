@@ -84,13 +84,8 @@ static const struct hf_absent own[] = {DIT_ABSENT,
                                        {"model_max_length", 300},
                                        {"input_sq_size", 512},
                                        {NULL, 0}};
-static const struct hf_absent *const absent[] = {own, own};
-
-static const char *stdit3_type(const struct model_shape *m)
-{
-    (void)m;
-    return "STDiT3";
-}
+static const struct hf_model models[] = {
+    {"stdit3", own, {"STDiT3"}}, {"STDiT3", own, {"STDiT3"}}, {NULL, NULL, {NULL}}};
 
 static const struct hf_field stdit3_fields[] = {DIT_SIZES,
                                                 CAPTION,
@@ -103,16 +98,13 @@ static const struct hf_special stdit3_specials[] = {DIT_SPECIALS,
                                                     {"qk_norm_legacy", hf_want_false, NULL},
                                                     {"skip_y_embedder", hf_want_false, NULL},
                                                     {NULL, NULL, NULL}};
-static const char *const stdit3_types[] = {"STDiT3", NULL};
 
 static const struct hf_family config = {.nothing = dit_nothing,
                                         .fields = stdit3_fields,
                                         .specials = stdit3_specials,
-                                        .types = stdit3_types,
-                                        .absent = absent,
+                                        .models = models,
                                         .finish = dit_finish,
-                                        .type = stdit3_type,
-                                        .architecture = stdit3_type};
+                                        .model = dit_model};
 
 /* ---- the row --------------------------------------------------------------------------------- */
 

@@ -49,12 +49,6 @@ static int kind(const struct model_shape *m, int64_t l)
 
 /* ---- config.json ----------------------------------------------------------------------------- */
 
-static const char *t2d_type(const struct model_shape *m)
-{
-    (void)m;
-    return "transformer_2d";
-}
-
 static const struct hf_field t2d_fields[] = {DIT_SIZES,
                                              CAPTION,
                                              {"num_hidden_layers", "depth", HF_NEEDED},
@@ -63,15 +57,14 @@ static const struct hf_field t2d_fields[] = {DIT_SIZES,
 static const struct hf_special t2d_specials[] = {DIT_SPECIALS, {NULL, NULL, NULL}};
 
 static const struct hf_absent own[] = {DIT_ABSENT, {NULL, 0}};
-static const struct hf_absent *const absent[] = {own};
+static const struct hf_model models[] = {{"transformer_2d", own, {"transformer_2d"}},
+                                         {NULL, NULL, {NULL}}};
 
 static const struct hf_family config = {.nothing = dit_nothing,
                                         .fields = t2d_fields,
                                         .specials = t2d_specials,
-                                        .absent = absent,
-                                        .finish = dit_finish,
-                                        .type = t2d_type,
-                                        .architecture = t2d_type};
+                                        .models = models,
+                                        .finish = dit_finish};
 
 /* ---- the row --------------------------------------------------------------------------------- */
 

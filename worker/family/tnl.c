@@ -156,16 +156,6 @@ static int finish_tnl(struct config *c)
     return hf_check_list(c, "linear_use_lrpe_list");
 }
 
-static const char *tnl_type(const struct model_shape *m)
-{
-    return "transnormer";
-}
-
-static const char *tnl_architecture(const struct model_shape *m)
-{
-    return "TransnormerForCausalLM";
-}
-
 static const struct hf_field tnl_fields[] = {
     {"hidden_size", "decoder_embed_dim", HF_NEEDED},
     {"num_hidden_layers", "decoder_layers", HF_NEEDED},
@@ -193,15 +183,14 @@ static const struct hf_special tnl_specials[] = {
 static const char *const tnl_nothing[] = {"add_bos_token", NULL};
 
 static const struct hf_absent own[] = {HF_ABSENT(2048, 1e-6, 10000), {NULL, 0}};
-static const struct hf_absent *const absent[] = {own};
+static const struct hf_model models[] = {
+    {"transnormer", own, {"TransnormerForCausalLM", "TransnormerModel"}}, {NULL, NULL, {NULL}}};
 
 static const struct hf_family config = {.nothing = tnl_nothing,
                                         .fields = tnl_fields,
                                         .specials = tnl_specials,
-                                        .absent = absent,
-                                        .finish = finish_tnl,
-                                        .type = tnl_type,
-                                        .architecture = tnl_architecture};
+                                        .models = models,
+                                        .finish = finish_tnl};
 
 /* ---- the row --------------------------------------------------------------------------------- */
 

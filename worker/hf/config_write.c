@@ -110,12 +110,12 @@ static void write_keys(struct jwrite *w, const struct model_shape *m, bool (*whi
 
 static void write_new(struct jwrite *w, const struct model_shape *m, enum dtype dtype, bool bytes)
 {
-    const struct hf_family *family = family_of(m);
+    const struct hf_model *model = config_model(m);
     jwrite_object(w, NULL);
     jwrite_array(w, "architectures");
-    jwrite_str(w, NULL, family->architecture(m));
+    jwrite_str(w, NULL, model->classes[0]);
     jwrite_end(w);
-    jwrite_str(w, "model_type", family->type(m));
+    jwrite_str(w, "model_type", model->type);
     write_keys(w, m, NULL);
     for (int i = 0; i < N_TOKEN_IDS && !family_diffusion(m); i++)
         if (!is_size(m, i)) write_token_id(w, i, bytes);

@@ -1,0 +1,247 @@
+/* config_model.c: which model a config.json is of: its model_type, and the classes that it names.
+ * They are read in a pass of their own, since they may stand anywhere. */
+#include <stdio.h>
+#include <string.h>
+#include "api/core/job.h"
+#include "worker/family/config_table.h"
+#include "worker/family/family.h"
+#include "worker/family/shape.h"
+
+static const struct hf_family *config_of(int f)
+{
+    return family_row(&(struct model_shape){.family = f})->config;
+}
+
+const struct hf_model *config_model(const struct model_shape *m)
+{
+    const struct hf_family *family = family_row(m)->config;
+    return &family->models[family->model ? family->model(m) : 0];
+}
+
+/* ---- model_type ------------------------------------------------------------------------------ */
+
+/* Published models that are not here, and what they need. */
+static const struct {
+    const char *type, *needs;
+} unsupported[] = {{"qwen3_5", "a vision model; its text_config alone is a qwen3_5_text"},
+                   {"qwen3_5_moe", "a vision model; its text_config alone is a qwen3_5_moe_text"},
+                   {"kimi_linear", "gates of each column"},
+                   {"deepseek", "shared experts"},
+                   {"deepseek_v2", "latent attention and shared experts"},
+                   {"deepseek_v3", "latent attention and shared experts"},
+                   {"kimi_k2", "latent attention and shared experts"},
+                   {"glm4_moe", "shared experts"},
+                   {"granitemoe", "experts whose gate and up are one tensor"},
+                   {"mamba", "selective state spaces"},
+                   {"mamba2", "selective state spaces"},
+                   {"jamba", "selective state spaces"},
+                   {"t5", "an encoder and a decoder"},
+                   {"bart", "an encoder and a decoder"},
+                   {"gemma3", "a vision model; its text_config alone is a gemma3_text"},
+                   {"llama4", "a vision model and shared experts"}};
+
+/* The type is the word just read. */
+static int refuse_type(struct config *c)
+{
+    char list[560] = "", type[48], needs[96] = "";
+    if (jread_copy(&c->j, type, sizeof type) < 0 || strpbrk(type, "\"\n\r\t")) type[0] = 0;
+    for (size_t i = 0; i < sizeof unsupported / sizeof *unsupported; i++)
+        if (!strcmp(type, unsupported[i].type))
+            snprintf(needs, sizeof needs, ": it needs %s", unsupported[i].needs);
+    for (int f = 0; f < FAMILY_N; f++)
+        for (const struct hf_model *m = config_of(f)->models; m->type; m++)
+            snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", *list ? ", " : "",
+                     m->type);
+    return hf_error(c, ERR_UNSUPPORTED, "model_type",
+                    "model_type \"%s\" is not supported%s; supported: %s", type, needs, list);
+}
+
+/* The type is the string that follows. */
+static int read_type(struct config *c)
+{
+    if (c->family) return hf_error(c, ERR_INVALID, "model_type", "model_type occurs twice");
+    if (jread_next(&c->j) != J_STRING) return hf_invalid(c, "model_type", "a string");
+    for (int f = 0; f < FAMILY_N; f++)
+        for (int i = 0; config_of(f)->models[i].type; i++) {
+            if (!jread_is(&c->j, config_of(f)->models[i].type)) continue;
+            c->m->family = f;
+            c->family = config_of(f);
+            c->type = i;
+            return 0;
+        }
+    return refuse_type(c);
+}
+
+/* ---- classes --------------------------------------------------------------------------------- */
+
+static bool computes(const struct hf_model *m, const char *name)
+{
+    for (const char *const *x = m->classes; *x; x++)
+        if (!strcmp(*x, name)) return true;
+    return false;
+}
+
+/* The class that the string just read names, without the file of its code before the last dot. */
+static const char *class_name(struct config *c, char *out, size_t size)
+{
+    if (jread_copy(&c->j, out, size) < 0) return "(not a word)";
+    const char *dot = strrchr(out, '.'), *name = dot ? dot + 1 : out;
+    for (const char *p = name; *p; p++)
+        if (*p <= ' ' || *p > '~' || *p == '"') return "(not a word)";
+    return name;
+}
+
+static int check_class(struct config *c, const char *key)
+{
+    const struct hf_model *m = &c->family->models[c->type];
+    char text[256], list[128] = "";
+    const char *name = class_name(c, text, sizeof text);
+    if (computes(m, name)) return 0;
+    for (const char *const *x = m->classes; *x; x++)
+        snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", *list ? " or " : "", *x);
+    return hf_error(c, ERR_UNSUPPORTED, key,
+                    "%s names %.80s, another model: of model_type \"%s\" only %s is computed", key,
+                    name, m->type, list);
+}
+
+/* A class, or several, each of them. */
+static int check_classes(struct config *c, const char *key)
+{
+    enum jtok t = jread_next(&c->j);
+    if (t == J_NULL) return 0;
+    if (t == J_STRING) return check_class(c, key);
+    if (t != J_ARRAY) return hf_invalid(c, key, "an array of the names of classes");
+    while ((t = jread_next(&c->j)) == J_STRING)
+        if (check_class(c, key) < 0) return -1;
+    return t == J_ARRAY_END ? 0 : hf_invalid(c, key, "an array of the names of classes");
+}
+
+/* Entries of an auto_map that compute nothing of a model. */
+static bool is_no_model(const struct config *c)
+{
+    static const char *const kinds[] = {"AutoConfig",         "AutoTokenizer",
+                                        "AutoProcessor",      "AutoFeatureExtractor",
+                                        "AutoImageProcessor", "AutoVideoProcessor"};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (jread_is(&c->j, kinds[i])) return true;
+    return false;
+}
+
+/* The package's map from its Auto classes to classes of code beside the file. */
+static int check_auto_map(struct config *c, const char *key)
+{
+    enum jtok t = jread_next(&c->j);
+    if (t == J_NULL) return 0;
+    if (t != J_OBJECT) return hf_invalid(c, key, "an object of names of classes");
+    while ((t = jread_next(&c->j)) == J_KEY)
+        if (is_no_model(c) ? jread_skip(&c->j) : check_classes(c, key)) return -1;
+    return t == J_OBJECT_END ? 0 : hf_invalid(c, key, "an object of names of classes");
+}
+
+/* Keys by which a published file names its model. */
+static const struct {
+    const char *key;
+    int (*check)(struct config *c, const char *key); /* of the value that follows */
+    bool package; /* the package transformers writes it: absent keys have the package's defaults */
+} marks[] = {{"_class_name", check_classes, false},
+             {"architectures", check_classes, true},
+             {"auto_map", check_auto_map, false},
+             {"transformers_version", NULL, true}};
+enum { N_MARKS = sizeof marks / sizeof *marks };
+
+/* The model_type that has the class of the string just read; NULL: none. */
+static const char *type_of_class(struct config *c, char *name, size_t size)
+{
+    class_name(c, name, size);
+    for (int f = 0; f < FAMILY_N; f++)
+        for (const struct hf_model *m = config_of(f)->models; m->type; m++)
+            if (computes(m, name)) return m->type;
+    return NULL;
+}
+
+/* A published file without its model_type. c->j: before the value of marks[i]. */
+static int refuse_untyped(struct config *c, int i)
+{
+    const char *key = marks[i].key, *type = NULL;
+    char text[256] = "";
+    enum jtok t = jread_next(&c->j);
+    if (t == J_ARRAY) t = jread_next(&c->j);
+    if (t == J_STRING && marks[i].check) type = type_of_class(c, text, sizeof text);
+    if (type)
+        return hf_error(c, ERR_INVALID, key,
+                        "%s names %s without a model_type: add \"model_type\": \"%s\"", key, text,
+                        type);
+    if (t == J_STRING && marks[i].check)
+        return hf_error(c, ERR_UNSUPPORTED, key,
+                        "%s names %.80s without a model_type, a model of another package: no "
+                        "family computes it",
+                        key, class_name(c, text, sizeof text));
+    return hf_error(c, ERR_INVALID, key,
+                    "%s without model_type: add the model_type that its config.json has", key);
+}
+
+/* ---- both ------------------------------------------------------------------------------------ */
+
+struct found {
+    struct jread at[N_MARKS]; /* before the value */
+    bool has[N_MARKS], published;
+};
+
+static int note_mark(struct config *c, struct found *f)
+{
+    for (int i = 0; i < N_MARKS && c->form != CONFIG_KEPT; i++) {
+        if (!jread_is(&c->j, marks[i].key)) continue;
+        if (f->has[i])
+            return hf_error(c, ERR_INVALID, marks[i].key, "%s occurs twice", marks[i].key);
+        f->has[i] = true;
+        f->at[i] = c->j;
+        f->published |= marks[i].package;
+    }
+    return jread_skip(&c->j) < 0 ? hf_invalid(c, "it", "one JSON object") : 0;
+}
+
+static int check_marks(struct config *c, const struct found *f)
+{
+    for (int i = 0; i < N_MARKS; i++) {
+        if (!f->has[i]) continue;
+        c->j = f->at[i];
+        if (!c->family) return refuse_untyped(c, i);
+        if (marks[i].check && marks[i].check(c, marks[i].key) < 0) return -1;
+    }
+    return 0;
+}
+
+/* A model.config that is a config.json of the package's: its keys, and the keys that it leaves out,
+ * mean what they mean in a file. */
+static void read_as_file(struct config *c)
+{
+    for (const struct field *f = shape_fields; f->path; f++)
+        if (config_has(c->family, shape_name(f)) && strcmp(shape_name(f), "model_type"))
+            shape_set(c->m, f, 0);
+    c->form = CONFIG_FILE;
+}
+
+static int read_all(struct config *c, struct found *f)
+{
+    enum jtok t;
+    if (jread_next(&c->j) != J_OBJECT) return hf_invalid(c, "it", "one JSON object");
+    while ((t = jread_next(&c->j)) == J_KEY)
+        if (jread_is(&c->j, "model_type") ? read_type(c) : note_mark(c, f)) return -1;
+    if (t != J_OBJECT_END || jread_next(&c->j) != J_END)
+        return hf_invalid(c, "it", "one JSON object");
+    return 0;
+}
+
+int config_find_model(struct config *c, const char *text, size_t size)
+{
+    struct found f = {.published = false};
+    jread_init(&c->j, text, size);
+    if (read_all(c, &f) || check_marks(c, &f)) return -1;
+    if (f.published && c->form == CONFIG_JOB) read_as_file(c);
+    if (c->family) return 0;
+    if (c->form == CONFIG_FILE)
+        return hf_error(c, ERR_INVALID, "model_type", "model_type is missing");
+    c->m->family = (int32_t)shape_field("model_type")->fallback;
+    c->family = config_of(c->m->family);
+    return 0;
+}
