@@ -1,37 +1,17 @@
-/* JSONL: a record a line. Which member it has says what it is; a record that has those of two kinds
- * is refused, because it is not known which was meant to be learnt. A line is held whole (at most
- * LINE_SIZE bytes) and its strings are unescaped in place. Lines that are held are parsed and cut
- * by all workers, then put in their order: what is written, and the error of the first line that
- * has one, are those of one worker. */
+/* JSONL: a record a line (jsonl_record.h). A line is held whole (at most LINE_SIZE bytes). Lines that
+ * are held are parsed and cut by all workers, then put in their order: what is written, and the error
+ * of the first line that has one, are those of one worker. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/job.h"
-#include "api/core/jread.h"
 #include "kernels/cpu/pool.h"
 #include "worker/data/encode_text.h"
 #include "worker/data/format.h"
+#include "worker/data/jsonl_record.h"
 
 #define LINE_SIZE ((size_t)256 << 20)
 enum { BATCH = 256 }; /* lines that are held, parsed and cut at one time, at most */
-
-struct jsonl_member {
-    char *at; /* into the line; NULL: no such member */
-    size_t len;
-};
-
-struct ids {
-    int64_t *at; /* owned */
-    size_t n, room;
-    bool given;
-};
-
-struct jsonl_record {
-    struct jsonl_member text, prompt, completion;
-    struct jsonl_member messages; /* the JSON text of the list */
-    const char *beside;           /* what a conversation may not have: NULL, or the member's name */
-    struct ids input_ids, labels, loss_mask;
-};
 
 struct jsonl_line {
     char *at;
@@ -51,144 +31,6 @@ struct jsonl {
     size_t room;
     int64_t n_lines; /* of the file so far */
 };
-
-/* ---- members --------------------------------------------------------------------------------- */
-
-static int take_text(struct jread *j, char *line, const char *key, struct jsonl_member *t,
-                     struct err *e)
-{
-    if (t->at) return err_set(e, ERR_INVALID, "the member \"%s\" occurs twice", key);
-    enum jtok tok = jread_next(j);
-    if (tok == J_ERROR) return -1;
-    if (tok != J_STRING) return err_set(e, ERR_INVALID, "the member \"%s\" is not a string", key);
-    t->at = line + (j->text - line);
-    t->len = jread_unescape(j, t->at);
-    return 0;
-}
-
-/* A list; anything else under that name is not a conversation. */
-static int take_messages(struct jread *j, char *line, struct jsonl_member *m, struct err *e)
-{
-    const enum jtok tok = jread_next(j);
-    const char *begin = j->p - 1;
-    if (tok == J_ERROR || jread_skip(j) < 0) return -1;
-    if (tok != J_ARRAY) return 0;
-    if (m->at) return err_set(e, ERR_INVALID, "the member \"messages\" occurs twice");
-    m->at = line + (begin - line);
-    m->len = (size_t)(j->p - begin);
-    return 0;
-}
-
-/* Without what it has beside its messages, the model would read another conversation. */
-static const char *const beside_messages[] = {"tools",  "functions", "images", "image",
-                                              "videos", "audios",    "audio",  NULL};
-
-/* null and [] say that there is nothing. */
-static int take_beside(struct jread *j, const char *name, const char **out)
-{
-    enum jtok tok = jread_next(j);
-    if (tok == J_ERROR) return -1;
-    struct jread in = *j;
-    if (tok != J_NULL && !(tok == J_ARRAY && jread_next(&in) == J_ARRAY_END)) *out = name;
-    return jread_skip(j);
-}
-
-static int push(struct ids *a, int64_t v, struct err *e)
-{
-    if (a->n == a->room) {
-        size_t room = a->room ? 2 * a->room : 1024;
-        int64_t *more = realloc(a->at, room * sizeof *more);
-        if (!more) return err_set(e, ERR_IO, "out of memory for %zu ids", room);
-        a->at = more;
-        a->room = room;
-    }
-    a->at[a->n++] = v;
-    return 0;
-}
-
-static int take_ids(struct jread *j, const char *key, struct ids *a, struct err *e)
-{
-    enum jtok t;
-    if (a->given) return err_set(e, ERR_INVALID, "the member \"%s\" occurs twice", key);
-    a->given = true;
-    if ((t = jread_next(j)) == J_ERROR) return -1;
-    if (t != J_ARRAY) return err_set(e, ERR_INVALID, "the member \"%s\" is not an array", key);
-    while ((t = jread_next(j)) == J_NUMBER || t == J_TRUE || t == J_FALSE) {
-        int64_t v = t == J_TRUE;
-        if (t == J_NUMBER && jread_int(j, &v) < 0)
-            return err_set(e, ERR_INVALID, "\"%s\" %zu is not a whole number", key, a->n);
-        if (push(a, v, e) < 0) return -1;
-    }
-    if (t == J_ERROR) return -1;
-    return t == J_ARRAY_END ? 0 : err_set(e, ERR_INVALID, "\"%s\" %zu is not a number", key, a->n);
-}
-
-static int take_member(struct jsonl_record *r, const char *key, struct jread *j, char *line,
-                       struct err *e)
-{
-    struct jread next = *j;
-    if (jread_is(j, "messages") && (strcmp(key, "messages") || jread_next(&next) != J_STRING))
-        return take_messages(j, line, &r->messages, e);
-    if (jread_is(j, key)) return take_text(j, line, key, &r->text, e);
-    if (jread_is(j, "prompt")) return take_text(j, line, "prompt", &r->prompt, e);
-    if (jread_is(j, "completion")) return take_text(j, line, "completion", &r->completion, e);
-    if (jread_is(j, "input_ids")) return take_ids(j, "input_ids", &r->input_ids, e);
-    if (jread_is(j, "labels")) return take_ids(j, "labels", &r->labels, e);
-    if (jread_is(j, "loss_mask")) return take_ids(j, "loss_mask", &r->loss_mask, e);
-    for (const char *const *name = beside_messages; *name; name++)
-        if (jread_is(j, *name)) return take_beside(j, *name, &r->beside);
-    return jread_skip(j);
-}
-
-/* A prompt or labels alone may be there for another purpose (a text beside its prompt): only what
- * makes a whole record counts. */
-static int check_record(const struct jsonl_record *r, const char *key, struct err *e)
-{
-    const char *kind[4];
-    int n = 0;
-    if (r->text.at) kind[n++] = key;
-    if (r->prompt.at && r->completion.at) kind[n++] = "completion";
-    if (r->input_ids.given) kind[n++] = "input_ids";
-    if (r->messages.at) kind[n++] = "messages";
-    if (n > 1)
-        return err_set(e, ERR_INVALID, "both \"%s\" and \"%s\": which is to be learnt?%s", kind[0],
-                       kind[1],
-                       r->text.at ? " Set text_key to another name to leave the text out" : "");
-    if (r->messages.at && r->beside)
-        return err_set(e, ERR_UNSUPPORTED,
-                       "%s: a conversation is read with its messages alone: take the record out, "
-                       "or write what the model is to read as \"%s\"",
-                       r->beside, key);
-    if (n) return 0;
-    if (r->prompt.at || r->completion.at)
-        return err_set(e, ERR_INVALID, "\"%s\" without \"%s\"",
-                       r->prompt.at ? "prompt" : "completion",
-                       r->prompt.at ? "completion" : "prompt");
-    return err_set(e, ERR_INVALID,
-                   "no member \"%s\"; set text_key (or give \"prompt\" and \"completion\", "
-                   "\"messages\", or \"input_ids\")",
-                   key);
-}
-
-static int parse(struct jsonl_record *r, const char *key, char *line, size_t n, struct err *e)
-{
-    struct jread j;
-    enum jtok t;
-    r->text = r->prompt = r->completion = r->messages = (struct jsonl_member){0};
-    r->beside = NULL;
-    r->input_ids.n = r->labels.n = r->loss_mask.n = 0;
-    r->input_ids.given = r->labels.given = r->loss_mask.given = false;
-    jread_init(&j, line, n);
-    if ((t = jread_next(&j)) != J_OBJECT && t != J_ERROR)
-        return err_set(e, ERR_INVALID, "want an object on every line");
-    struct err inner = {0};
-    while (t != J_ERROR && (t = jread_next(&j)) == J_KEY)
-        if (take_member(r, key, &j, line, &inner) < 0) break;
-    if (inner.code) return err_set(e, inner.code, "%s", inner.text);
-    while (j.err.code == ERR_NONE && t > J_END) t = jread_next(&j);
-    if (j.err.code != ERR_NONE) return err_set(e, ERR_INVALID, "%s", j.err.text);
-    return check_record(r, key, e);
-}
 
 /* ---- documents ------------------------------------------------------------------------------- */
 
@@ -229,7 +71,7 @@ static int learn_of(const struct jsonl_record *r, size_t i, uint8_t *learn, stru
 static int put_ids(struct jsonl *s, const struct jsonl_record *r, struct err *e)
 {
     const size_t n = r->input_ids.n;
-    const struct ids *beside[] = {&r->labels, &r->loss_mask};
+    const struct jsonl_ids *beside[] = {&r->labels, &r->loss_mask};
     for (int k = 0; k < 2; k++)
         if (beside[k]->given && beside[k]->n != n)
             return err_set(e, ERR_INVALID, "%s has %zu elements, input_ids %zu",
@@ -329,7 +171,8 @@ static void cut_line(void *arg, int64_t task, int worker)
     const struct format_in *in = s->in;
     l->e.code = ERR_NONE;
     l->e.field[0] = 0;
-    if (parse(&l->rec, in->text_key, l->at, l->n, &l->e) < 0 || check_kind(in, &l->rec, &l->e) < 0)
+    if (jsonl_record_parse(&l->rec, in->text_key, l->at, l->n, &l->e) < 0 ||
+        check_kind(in, &l->rec, &l->e) < 0)
         return;
     if (in->c->text) cut_record(in, &in->c->text[worker], &l->rec, &l->cut, &l->e);
 }
@@ -405,11 +248,7 @@ int format_read_jsonl(struct format_in *in, struct err *e)
 {
     struct jsonl s = {.in = in, .line = calloc(BATCH, sizeof *s.line)};
     int rc = s.line ? read_lines(&s, e) : err_set(e, ERR_IO, "out of memory");
-    for (int i = 0; s.line && i < BATCH; i++) {
-        free(s.line[i].rec.input_ids.at);
-        free(s.line[i].rec.labels.at);
-        free(s.line[i].rec.loss_mask.at);
-    }
+    for (int i = 0; s.line && i < BATCH; i++) jsonl_record_fini(&s.line[i].rec);
     free(s.line);
     free(s.id);
     free(s.learn);

@@ -1,0 +1,36 @@
+/* jsonl_record.h: one record of a JSONL file. Which member it has says what it is; a record that has
+ * those of two kinds is refused, because it is not known which was meant to be learnt. Strings are
+ * unescaped in place. */
+#ifndef SEQD_DATA_JSONL_RECORD_H
+#define SEQD_DATA_JSONL_RECORD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "api/core/err.h"
+
+struct jsonl_member {
+    char *at; /* into the line; NULL: no such member */
+    size_t len;
+};
+
+struct jsonl_ids {
+    int64_t *at; /* owned */
+    size_t n, room;
+    bool given;
+};
+
+struct jsonl_record {
+    struct jsonl_member text, prompt, completion;
+    struct jsonl_member messages; /* the JSON text of the list */
+    const char *beside;           /* what a conversation may not have: NULL, or the member's name */
+    struct jsonl_ids input_ids, labels, loss_mask;
+};
+
+/* A line of a file. Key: the member that is the text. The record's arrays are used again: zero before
+ * the first, jsonl_record_fini after the last. fails: ERR_INVALID, ERR_UNSUPPORTED, ERR_IO. */
+int jsonl_record_parse(struct jsonl_record *r, const char *key, char *line, size_t n,
+                       struct err *e);
+void jsonl_record_fini(struct jsonl_record *r);
+
+#endif
