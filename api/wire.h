@@ -50,7 +50,8 @@
  *   a field of a message: WIRE_ABI_BEFORE ignores it. Who sets it must not count on it there
  *   a field of the job spec: its row in spec.c ends with the ABI that has it. A peer without it is
  *              sent the spec less that field, and a job in which it is not the default is placed on
- *              no such node (spec_needs)
+ *              no such node (spec_needs); nor is a job with a word that is newer than its field
+ * tests/previous.fields lists the fields and words that the version before has.
  *
  * A node reports on itself alone: REPORT and LOG count from the node that has the part of the
  * attempt, for the ranks of that part; DESCRIBED and FETCHED from the node that was asked, once;

@@ -14,6 +14,13 @@ enum field_type {
     FIELD_STRING, /* spec_ref member */
 };
 
+/* A word of a FIELD_ENUM that is newer than its field. */
+struct field_word {
+    const char *word;
+    uint32_t since;   /* as below */
+    const char *text; /* with its field, for a sentence: objective.type "iddpm" */
+};
+
 struct field {
     const char *path; /* dotted JSON path: "data.seq_len"; array elements: "optim.betas.0" */
     enum field_type type;
@@ -25,6 +32,7 @@ struct field {
     const char *help;         /* one sentence with the unit */
     uint32_t kinds;           /* bit per job_kind in which the field may appear; 0: never in JSON */
     uint32_t since;           /* the first WIRE_ABI that has it (api/wire.h); 0: all have it */
+    const struct field_word *newer; /* FIELD_ENUM: ends with word NULL; NULL: no word is newer */
 };
 
 #endif

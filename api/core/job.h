@@ -272,7 +272,7 @@ const struct field *spec_field(const char *path);   /* NULL: unknown */
 /* Whether *v, which is f's in a document whose strings are s's, is what f means unsaid. */
 bool spec_is_default(const struct job_spec *s, const struct field *f, const void *v);
 /* What of s a peer that speaks abi (api/wire.h) does not know: a field that is not at its default,
- * or "paths by job:ID"; NULL: nothing. */
+ * a word with its field, or "paths by job:ID"; NULL: nothing. */
 const char *spec_needs(const struct job_spec *s, uint32_t abi);
 /* The known path nearest to an unknown one (edit distance at most 3), or NULL ... */
 const char *spec_suggest(const char *path);

@@ -21,6 +21,10 @@
 
 #define BIG ((double)((int64_t)1 << 50)) /* far below 2^53: every integer there is exact */
 
+/* A word that WIRE_ABI_BEFORE has not, beside the list of its field; the row of the field ends with
+ * that list. */
+#define NEWER(path, word, since) word, since, path " \"" word "\""
+
 static const char *const kind_words[] = {"train", "score", "generate", "verify", "embed", NULL};
 static const char *const init_words[] = {"auto", "random", NULL};
 /* By 1 + enum rope_id. The lists of longrope's factors are trained with a model. */
@@ -32,9 +36,11 @@ static const char *const form_words[] = {"blockwise", "two_pass",         "all_g
 static const char *const exchange_words[] = {"auto", "ring", "all_gather", "scan", NULL};
 const char *const objective_words[] = {"auto",           "causal_lm", "masked_lm",
                                        "rectified_flow", "iddpm",     NULL};
+static const struct field_word objective_newer[] = {{NEWER("objective.type", "iddpm", 7)}, {NULL}};
 static const char *const timestep_words[] = {"uniform", "logit-normal", NULL};
 #define STRATEGY_WORD(id, name) #name,
 static const char *const strategy_words[] = {"auto", STRATEGIES(STRATEGY_WORD) NULL};
+static const struct field_word strategy_newer[] = {{NEWER("parallel.strategy", "usp", 7)}, {NULL}};
 static const char *const layout_words[] = {"auto", "contiguous", "zigzag", NULL};
 static const char *const recompute_words[] = {"auto", "none", "selective", "full", NULL};
 static const char *const offload_words[] = {"auto", "none", "activations", NULL};
@@ -54,7 +60,8 @@ static const char *const nonfinite_words[] = {"rollback", "skip", "fail", NULL};
 static const char *const transport_words[] = {"auto", "shm", "tcp", "nccl", NULL};
 static const char *const pooling_words[] = {"last", "mean", "cls", NULL};
 
-/* A field that WIRE_ABI_BEFORE has not ends with the ABI that has it. */
+/* A field that WIRE_ABI_BEFORE has not, and so is not in tests/previous.fields, ends with the ABI
+ * that has it. */
 /* clang-format off */
 #define AT(member) offsetof(struct job_spec, member)
 #define INT(path, m, lo, hi, dflt, kinds, help, ...)   {path, FIELD_INT, AT(m), lo, hi, NULL, dflt, NULL, help, kinds, __VA_ARGS__}
@@ -105,7 +112,7 @@ const struct field spec_fields[] = {
     INT("train.global_batch", train.global_batch, 1, 65536, 1, TRAINING, "Sequences per optimizer step."),
     INT("train.micro_batch", train.micro_batch, 1, 1, 1, TRAINING, "Sequences per forward pass."),
     REAL("train.attention_dropout", train.attention_dropout, 0, 0.99, 0, TRAINING, "Share of attention weights dropped, the same ones on any number of ranks."),
-    ENUM("objective.type", objective.type, objective_words, OBJECTIVE_AUTO, TRAINING | GENERATE, "auto: what model.path says that it was trained on, else what the family is: causal_lm, masked_lm or rectified_flow; of Latte and STDiT 1.0 with published weights iddpm, noise with a learned variance."),
+    ENUM("objective.type", objective.type, objective_words, OBJECTIVE_AUTO, TRAINING | GENERATE, "auto: what model.path says that it was trained on, else what the family is: causal_lm, masked_lm or rectified_flow; of Latte and STDiT 1.0 with published weights iddpm, noise with a learned variance.", 0, objective_newer),
     REAL("objective.mask_prob", objective.mask_prob, 0, 1, 0.15, TRAINING, "masked_lm: share of the tokens that are predicted."),
     INT("objective.mask_token", objective.mask_token, 0, 1 << 22, 258, TRAINING, "masked_lm: the id that hides a token; default: mask_token of model.path's tokenizer, else the byte tokenizer's, so that the vocabulary needs 259."),
     ENUM("objective.timestep", objective.timestep, timestep_words, TIMESTEP_LOGIT_NORMAL, TRAINING, "rectified_flow: how the time of a sample is drawn; iddpm draws its steps uniformly."),
@@ -127,7 +134,7 @@ const struct field spec_fields[] = {
     ENUM("schedule.type", schedule.type, schedule_words, SCHEDULE_COSINE, TRAINING, "After the warmup: cosine, linear, constant or wsd."),
     REAL("schedule.decay_fraction", schedule.decay_fraction, 0, 1, 0.1, TRAINING, "wsd: the last part of the run, which decays."),
     ENUM("schedule.decay_shape", schedule.decay_shape, decay_words, DECAY_ONE_MINUS_SQRT, TRAINING, "wsd: linear, 1-sqrt, cosine or exponential."),
-    ENUM("parallel.strategy", parallel.strategy, strategy_words, STRATEGY_AUTO, ALL, "How a sequence is split over ranks."),
+    ENUM("parallel.strategy", parallel.strategy, strategy_words, STRATEGY_AUTO, ALL, "How a sequence is split over ranks.", 0, strategy_newer),
     ENUM("parallel.layout", parallel.layout, layout_words, LAYOUT_AUTO, ALL, "Which tokens a rank holds."),
     ENUM("parallel.form", parallel.form, form_words, FORM_AUTO, ALL, "rsa: blockwise, two_pass (the paper's, or with its gradients reduce-scattered) or all_gather; auto: by the plan."),
     ENUM("parallel.exchange", parallel.exchange, exchange_words, EXCHANGE_AUTO, ALL, "lasp: how states pass: ring, all_gather or scan; auto: by the plan."),

@@ -1,17 +1,28 @@
 /* spec_needs.c: what of a job a peer of the version before does not know. */
 #include <stddef.h>
+#include <string.h>
 #include "api/core/job.h"
 #include "api/core/job_paths.h"
 
-static const struct field *needs(const struct job_spec *s, const struct field *table,
-                                 const void *base, uint32_t abi)
+static const char *newer_word(const struct field *f, const void *at, uint32_t abi)
 {
-    for (const struct field *f = table; f->path; f++)
-        if (f->since > abi && !spec_is_default(s, f, (const char *)base + f->offset)) return f;
+    for (const struct field_word *w = f->newer; w && w->word; w++)
+        if (w->since > abi && !strcmp(w->word, f->words[*(const int32_t *)at])) return w->text;
     return NULL;
 }
 
-/* A path by job:ID, which nodes resolve since ABI 7. */
+static const char *needs(const struct job_spec *s, const struct field *table, const void *base,
+                         uint32_t abi)
+{
+    for (const struct field *f = table; f->path; f++) {
+        const void *at = (const char *)base + f->offset;
+        if (f->since > abi && !spec_is_default(s, f, at)) return f->path;
+        const char *word = newer_word(f, at, abi);
+        if (word) return word;
+    }
+    return NULL;
+}
+
 static bool names_job(const struct job_spec *s)
 {
     struct spec_path path[SPEC_PATHS];
@@ -21,16 +32,24 @@ static bool names_job(const struct job_spec *s)
     return false;
 }
 
+/* Meanings of values that are newer than their field: not a field, and not a word of one. */
+static const struct {
+    bool (*has)(const struct job_spec *s);
+    uint32_t since; /* WIRE_ABI */
+    const char *text;
+} meanings[] = {
+    {names_job, 7, "paths by job:ID"}, /* which nodes resolve */
+};
+
 const char *spec_needs(const struct job_spec *s, uint32_t abi)
 {
-    if (abi < 7 && names_job(s)) return "paths by job:ID";
-    if (abi < 7 && s->objective.type == OBJECTIVE_IDDPM) return "objective.type \"iddpm\"";
-    const struct field *f = needs(s, spec_fields, s, abi);
-    for (int i = 0; !f && i < s->n_stages; i++) f = needs(s, stage_fields, &s->stages[i], abi);
-    for (int i = 0; !f && i < s->data.n_train; i++)
-        f = needs(s, source_fields, &s->data.train[i], abi);
-    for (int i = 0; !f && i < s->eval.n_data; i++)
-        f = needs(s, source_fields, &s->eval.data[i], abi);
-    if (!f) f = needs(s, source_fields, &s->input.source, abi);
-    return f ? f->path : NULL;
+    for (size_t i = 0; i < sizeof meanings / sizeof *meanings; i++)
+        if (meanings[i].since > abi && meanings[i].has(s)) return meanings[i].text;
+    const char *it = needs(s, spec_fields, s, abi);
+    for (int i = 0; !it && i < s->n_stages; i++) it = needs(s, stage_fields, &s->stages[i], abi);
+    for (int i = 0; !it && i < s->data.n_train; i++)
+        it = needs(s, source_fields, &s->data.train[i], abi);
+    for (int i = 0; !it && i < s->eval.n_data; i++)
+        it = needs(s, source_fields, &s->eval.data[i], abi);
+    return it ? it : needs(s, source_fields, &s->input.source, abi);
 }

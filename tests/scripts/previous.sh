@@ -118,18 +118,10 @@ three_go_on() { # NAME
 
 seq 1 60000 >"$T/data/text.txt"
 
-# ---- the table of fields says which are new (api/wire.h) ----------------------------------------
-old_file() { cat "build/previous/$COMMIT/$1" 2>/dev/null || git show "$COMMIT:$1"; }
-paths() { sed -nE 's/^ *(INT|INT32|REAL|BOOL|ENUM|TEXT)\("([^"]+)".*/\2/p' | sort; }
-marked() { sed -nE 's/^ *(INT|INT32|REAL|BOOL|ENUM|TEXT)\("([^"]+)".*", [0-9]+\),$/\2/p' | sort; }
-words() { tr -s ' \n' '  ' | grep -oE 'char \*const [a-z_]+_words\[\] = \{[^}]*\}' | tr -d ' ' | sort; }
-new=$(comm -13 <(old_file api/core/spec.c | paths) <(paths <api/core/spec.c))
-[ -n "$(old_file api/core/spec.c | paths)" ] && [ "$new" = "$(marked <api/core/spec.c)" ] && ok "the fields that $VERSION has not end with their ABI" ||
-    { printf '%s\n' "new: $new" "marked: $(marked <api/core/spec.c)" >"$T/out"; bad "the fields that $VERSION has not end with their ABI" "$T/out"; }
-# But for those of a field that it has not, and those that spec_needs() keeps from its nodes.
-known() { words | sed '/offload_words/d; s/,"iddpm"//'; }
-[ -n "$(words <api/core/spec.c)" ] && [ "$(old_file api/core/spec.c | words)" = "$(known <api/core/spec.c)" ] && ok "and it knows every word of the others" ||
-    { diff <(old_file api/core/spec.c | words) <(known <api/core/spec.c) >"$T/out"; bad "a word that $VERSION refuses, in a field that it has" "$T/out"; }
+# ---- the list of its fields is true -------------------------------------------------------------
+# test_api_fields holds the tables of fields against the list.
+tests/previous_fields.sh >"$T/fields" && cmp "$T/fields" tests/previous.fields >"$T/out" 2>&1 && ok "tests/previous.fields is what $VERSION prints" ||
+    bad "tests/previous.fields is not what $VERSION prints: tests/previous_fields.sh writes it" "$T/out"
 
 # ---- its state under these programs, and back ---------------------------------------------------
 scene upgrade
