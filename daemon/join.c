@@ -1,5 +1,3 @@
-#include "daemon/join.h"
-
 #include <assert.h>
 #include <fnmatch.h>
 #include <stdbool.h>
@@ -10,65 +8,20 @@
 #include "api/core/log.h"
 #include "api/core/sha256.h"
 #include "daemon/doc.h"
+#include "daemon/join_table.h"
 
 /* A token: "seqj_" id "_" secret, all hex digits but the head, which scanners for secrets know. */
 static const char HEAD[] = "seqj_";
-enum { ID_SIZE = 6, RANDOM_SIZE = 32 };
-enum { ID_HEX = 2 * ID_SIZE + 1, RETRY_MS = 5000, TOKEN_TEXT = 256 };
-
-struct join_token {
-    char id[ID_HEX], hash[SHA256_HEX], names[NODE_NAME];
-    int64_t uses, used, created_ms, expires_ms;
-};
-
-struct certificate {
-    char node[NODE_NAME], key[SHA256_HEX], token[ID_HEX];
-    int64_t serial, expires_ms;
-    bool revoked;
-};
+enum { RANDOM_SIZE = 32, RETRY_MS = 5000, TOKEN_TEXT = 256 };
 
 struct joins {
     struct joins_options o;
-    int n_tokens, n_certificates;
-    struct join_token token[JOIN_TOKENS];
-    struct certificate certificate[JOIN_CERTIFICATES];
+    struct join_table t;
 };
-
-/* ---- the tables ------------------------------------------------------------------------------ */
 
 static void copy(char *out, size_t size, const char *in)
 {
     snprintf(out, size, "%s", in);
-}
-
-static int load_token(void *arg, const struct store_join_token *row, struct err *e)
-{
-    struct joins *j = arg;
-    if (j->n_tokens == JOIN_TOKENS)
-        return err_set(e, ERR_TOO_LARGE, "more than %d join tokens", JOIN_TOKENS);
-    struct join_token *t = &j->token[j->n_tokens++];
-    *t = (struct join_token){.uses = row->uses,
-                             .used = row->used,
-                             .created_ms = row->created_ms,
-                             .expires_ms = row->expires_ms};
-    copy(t->id, sizeof t->id, row->id);
-    copy(t->hash, sizeof t->hash, row->hash);
-    copy(t->names, sizeof t->names, row->names);
-    return 0;
-}
-
-static int load_certificate(void *arg, const struct store_certificate *row, struct err *e)
-{
-    struct joins *j = arg;
-    if (j->n_certificates == JOIN_CERTIFICATES)
-        return err_set(e, ERR_TOO_LARGE, "more than %d certificates of nodes", JOIN_CERTIFICATES);
-    struct certificate *c = &j->certificate[j->n_certificates++];
-    *c = (struct certificate){
-        .serial = row->serial, .expires_ms = row->expires_ms, .revoked = row->revoked_ms != 0};
-    copy(c->node, sizeof c->node, row->node);
-    copy(c->key, sizeof c->key, row->key);
-    copy(c->token, sizeof c->token, row->token);
-    return 0;
 }
 
 struct joins *joins_create(const struct joins_options *o, struct err *e)
@@ -76,8 +29,7 @@ struct joins *joins_create(const struct joins_options *o, struct err *e)
     struct joins *j = calloc(1, sizeof *j);
     if (!j) return err_set(e, ERR_INTERNAL, "out of memory"), NULL;
     j->o = *o;
-    const struct store_load_joins calls = {j, load_token, load_certificate};
-    if (!store_load_joins(o->store, &calls, e)) return j;
+    if (!join_table_load(&j->t, o->store, e)) return j;
     free(j);
     return NULL;
 }
@@ -85,69 +37,6 @@ struct joins *joins_create(const struct joins_options *o, struct err *e)
 void joins_destroy(struct joins *j)
 {
     free(j);
-}
-
-static struct join_token *token_find(struct joins *j, const char *id)
-{
-    for (int i = 0; i < j->n_tokens; i++)
-        if (!strcmp(j->token[i].id, id)) return &j->token[i];
-    return NULL;
-}
-
-static void token_drop(struct joins *j, struct store_txn *t, struct join_token *old)
-{
-    store_join_token_remove(t, old->id);
-    const int i = (int)(old - j->token);
-    memmove(old, old + 1, (size_t)(--j->n_tokens - i) * sizeof *old);
-}
-
-static const struct certificate *certificate_find(const struct joins *j, int64_t serial)
-{
-    for (int i = 0; i < j->n_certificates; i++)
-        if (j->certificate[i].serial == serial) return &j->certificate[i];
-    return NULL;
-}
-
-/* The newest that counts. */
-static const struct certificate *certificate_of(const struct joins *j, const char *node,
-                                                int64_t now_ms)
-{
-    for (int i = j->n_certificates - 1; i >= 0; i--) {
-        const struct certificate *c = &j->certificate[i];
-        if (!c->revoked && c->expires_ms > now_ms && !strcmp(c->node, node)) return c;
-    }
-    return NULL;
-}
-
-/* What has expired is kept no longer. */
-static void prune(struct joins *j, struct store_txn *t, int64_t now_ms)
-{
-    for (int i = j->n_tokens - 1; i >= 0; i--)
-        if (j->token[i].expires_ms + JOIN_KEPT_S * 1000 < now_ms) token_drop(j, t, &j->token[i]);
-    int kept = 0;
-    for (int i = 0; i < j->n_certificates; i++) {
-        const struct certificate *c = &j->certificate[i];
-        if (c->expires_ms + PKI_SKEW_S * 1000 < now_ms)
-            store_certificate_remove(t, c->serial);
-        else
-            j->certificate[kept++] = *c;
-    }
-    j->n_certificates = kept;
-}
-
-/* A node that asks again and again fills no table. */
-static void trim(struct joins *j, struct store_txn *t, const char *node)
-{
-    int n = 0, oldest = -1;
-    for (int i = j->n_certificates - 1; i >= 0; i--) {
-        if (strcmp(j->certificate[i].node, node)) continue;
-        n++;
-        oldest = i;
-    }
-    if (n < JOIN_PER_NODE) return;
-    struct certificate *c = &j->certificate[oldest];
-    store_certificate_remove(t, c->serial);
-    memmove(c, c + 1, (size_t)(--j->n_certificates - oldest) * sizeof *c);
 }
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
@@ -192,7 +81,7 @@ static int check_token(const struct joins *j, const struct joins_token *want, st
     if (want->ttl_s < 1 || want->ttl_s > JOIN_TOKEN_S)
         return err_field(e, ERR_INVALID, "ttl_s", "ttl_s %lld: from 1 to %lld",
                          (long long)want->ttl_s, (long long)JOIN_TOKEN_S);
-    if (j->n_tokens == JOIN_TOKENS)
+    if (j->t.n_tokens == JOIN_TOKENS)
         return err_set(e, ERR_CONFLICT,
                        "there are %d join tokens, as many as there may be: revoke some",
                        JOIN_TOKENS);
@@ -202,7 +91,7 @@ static int check_token(const struct joins *j, const struct joins_token *want, st
 struct making {
     joins_made *done;
     void *arg;
-    char id[ID_HEX], text[TOKEN_TEXT];
+    char id[JOIN_ID_HEX], text[TOKEN_TEXT];
 };
 
 static void made(void *arg, const struct err *e)
@@ -222,17 +111,20 @@ void joins_token_make(struct joins *j, const struct joins_token *want, joins_mad
     struct making *m = calloc(1, sizeof *m);
     if (!m) abort();
     *m = (struct making){.done = done, .arg = arg};
-    prune(j, t, now_ms);
+    join_table_prune(&j->t, t, now_ms);
     if (check_token(j, want, &e)) {
         store_commit(j->o.store, t, NULL, NULL);
         made(m, &e);
         return;
     }
-    struct join_token *k = &j->token[j->n_tokens++];
-    *k = (struct join_token){
-        .uses = want->uses, .created_ms = now_ms, .expires_ms = now_ms + want->ttl_s * 1000};
+    struct join_token *k = &j->t.token[j->t.n_tokens];
+    *k = (struct join_token){.number = token_last(&j->t) + 1,
+                             .uses = want->uses,
+                             .created_ms = now_ms,
+                             .expires_ms = now_ms + want->ttl_s * 1000};
+    j->t.n_tokens++;
     copy(k->names, sizeof k->names, want->names);
-    random_hex(k->id, ID_SIZE);
+    random_hex(k->id, JOIN_ID_SIZE);
     random_hex(secret, RANDOM_SIZE);
     snprintf(text, sizeof text, "%s%s_%s", HEAD, k->id, secret);
     text_hash(text, k->hash);
@@ -241,6 +133,7 @@ void joins_token_make(struct joins *j, const struct joins_token *want, joins_mad
     store_join_token_add(t, &(struct store_join_token){.id = k->id,
                                                        .hash = k->hash,
                                                        .names = k->names,
+                                                       .number = k->number,
                                                        .uses = k->uses,
                                                        .created_ms = k->created_ms,
                                                        .expires_ms = k->expires_ms});
@@ -267,7 +160,7 @@ static void write_token(const struct join_token *k, struct jwrite *w, const char
 
 bool joins_token_write(const struct joins *j, struct jwrite *w, const char *id, const char *text)
 {
-    const struct join_token *k = token_find((struct joins *)j, id);
+    const struct join_token *k = token_find((struct join_table *)&j->t, id);
     if (k) write_token(k, w, text);
     return k != NULL;
 }
@@ -275,7 +168,7 @@ bool joins_token_write(const struct joins *j, struct jwrite *w, const char *id, 
 void joins_tokens_write(const struct joins *j, struct jwrite *w, const char *key)
 {
     jwrite_array(w, key);
-    for (int i = 0; i < j->n_tokens; i++) write_token(&j->token[i], w, NULL);
+    for (int i = 0; i < j->t.n_tokens; i++) write_token(&j->t.token[i], w, NULL);
     jwrite_end(w);
 }
 
@@ -284,7 +177,7 @@ void joins_tokens_write(const struct joins *j, struct jwrite *w, const char *key
 void joins_token_revoke(struct joins *j, const char *id, joins_done *done, void *arg)
 {
     struct err e;
-    struct join_token *k = token_find(j, id);
+    struct join_token *k = token_find(&j->t, id);
     if (!k) {
         err_set(&e, ERR_NOT_FOUND, "there is no join token %.40s", id);
         done(arg, &e);
@@ -292,7 +185,8 @@ void joins_token_revoke(struct joins *j, const char *id, joins_done *done, void 
     }
     struct store_txn *t = store_begin();
     log_info("join.token_revoked", "id=%s names=%s", k->id, k->names);
-    token_drop(j, t, k);
+    token_drop(&j->t, t, k);
+    join_table_prune(&j->t, t, j->o.utc_ms());
     store_commit(j->o.store, t, done, arg);
 }
 
@@ -314,20 +208,16 @@ static void revoked(void *arg, const struct err *e)
 void joins_revoke(struct joins *j, const char *node, joins_done *done, void *arg)
 {
     struct err e;
-    const int64_t now_ms = j->o.utc_ms();
-    if (!certificate_of(j, node, now_ms)) {
-        err_set(&e, ERR_NOT_FOUND, "node %.64s has no certificate", node);
+    struct store_txn *t = store_begin();
+    if (revocation_add(&j->t, t, node, j->o.utc_ms(), &e)) {
+        store_commit(j->o.store, t, NULL, NULL);
         done(arg, &e);
         return;
     }
-    for (int i = 0; i < j->n_certificates; i++)
-        if (!strcmp(j->certificate[i].node, node)) j->certificate[i].revoked = true;
-    struct store_txn *t = store_begin();
     struct revoking *r = calloc(1, sizeof *r);
     if (!r) abort();
     *r = (struct revoking){.joins = j, .done = done, .arg = arg};
     copy(r->node, sizeof r->node, node);
-    store_certificate_revoke(t, node, now_ms);
     log_info("join.revoked", "node=%s", node);
     store_commit(j->o.store, t, revoked, r);
 }
@@ -335,7 +225,7 @@ void joins_revoke(struct joins *j, const char *node, joins_done *done, void *arg
 static int gate_holder(void *arg, const struct pki_node *n, struct err *e)
 {
     const struct joins *j = arg;
-    const struct certificate *c = certificate_find(j, n->serial);
+    const struct certificate *c = certificate_find(&j->t, n->serial);
     if (!c || strcmp(c->node, n->name) || strcmp(c->key, n->key))
         return err_set(e, ERR_INVALID,
                        "the certificate of node %s (serial %llx) is not known here any more: join "
@@ -356,7 +246,7 @@ struct joining {
     struct joins *joins;
     int64_t session;
     bool uses_token;      /* it costs a use */
-    char by[ID_HEX];      /* the token by which the node joined first */
+    char by[JOIN_ID_HEX]; /* the token by which the node joined first */
     struct pki_node node; /* what is to be signed */
     char cert[PKI_PEM_SIZE];
 };
@@ -364,13 +254,26 @@ struct joining {
 /* Splits off the id. */
 static struct join_token *token_of(struct joins *j, const char *text)
 {
-    char id[ID_HEX], hash[SHA256_HEX];
+    char id[JOIN_ID_HEX], hash[SHA256_HEX];
     const size_t head = sizeof HEAD - 1;
-    if (strncmp(text, HEAD, head) || strlen(text) < head + ID_HEX) return NULL;
+    if (strncmp(text, HEAD, head) || strlen(text) < head + JOIN_ID_HEX) return NULL;
     snprintf(id, sizeof id, "%s", text + head);
-    struct join_token *k = token_find(j, id);
+    struct join_token *k = token_find(&j->t, id);
     text_hash(text, hash);
     return k && same_hash(k->hash, hash) ? k : NULL;
+}
+
+/* A token that was made before the node was revoked. */
+static int judge_revoked(const struct joins *j, const char *name, const struct join_token *k,
+                         struct err *e)
+{
+    char at[32];
+    const struct revocation *r = revocation_find(&j->t, name);
+    if (!r || k->number > r->number) return 0;
+    return err_set(e, ERR_INVALID,
+                   "node %s was revoked at %s, and the join token %s was made before that: join "
+                   "again with a new token of `seqctl nodes token`",
+                   name, doc_time(r->at_ms, at), k->id);
 }
 
 /* owner: the certificate that the name has, or NULL. */
@@ -389,6 +292,7 @@ static int judge_token(struct joining *c, const struct certificate *owner,
     if (fnmatch(k->names, name, 0))
         return err_set(e, ERR_INVALID, "the join token %s is for nodes named %s, not for %s", k->id,
                        k->names, name);
+    if (judge_revoked(c->joins, name, k, e)) return -1;
     if (owner && strcmp(owner->key, c->node.key))
         return err_set(e, ERR_INVALID,
                        "the name %s belongs to another key until %s: `seqctl nodes revoke %s` ends "
@@ -419,7 +323,7 @@ static int judge(struct joining *c, const struct pki_node *holder, const struct 
     /* Nothing of a stranger's request is read before its token is known. */
     if (!holder && !k) return judge_token(c, NULL, k, now_ms, e);
     if (pki_request_key(m->pem, c->node.key, e)) return -1;
-    const struct certificate *owner = certificate_of(j, c->node.name, now_ms);
+    const struct certificate *owner = certificate_of(&j->t, c->node.name, now_ms);
     if (holder ? judge_holder(c, holder, e) : judge_token(c, owner, k, now_ms, e)) return -1;
     snprintf(c->by, sizeof c->by, "%s", !holder ? k->id : owner ? owner->token : "");
     return 0;
@@ -450,7 +354,7 @@ static void record(struct joining *c, struct store_txn *t, int64_t now_ms)
     struct joins *j = c->joins;
     const struct pki_node *n = &c->node;
     const int64_t expires_ms = n->until_s * 1000;
-    struct certificate *row = &j->certificate[j->n_certificates++];
+    struct certificate *row = &j->t.certificate[j->t.n_certificates++];
     *row = (struct certificate){.serial = n->serial, .expires_ms = expires_ms};
     copy(row->node, sizeof row->node, n->name);
     copy(row->key, sizeof row->key, n->key);
@@ -461,7 +365,7 @@ static void record(struct joining *c, struct store_txn *t, int64_t now_ms)
                                                          .serial = row->serial,
                                                          .issued_ms = now_ms,
                                                          .expires_ms = expires_ms});
-    if (c->uses_token) token_find(j, c->by)->used++;
+    if (c->uses_token) token_find(&j->t, c->by)->used++;
     if (c->uses_token) store_join_token_use(t, c->by);
     log_info("join.certificate", "node=%s serial=%llx token=%s renewal=%d ttl_s=%lld", n->name,
              (unsigned long long)n->serial, c->by, !c->uses_token, (long long)j->o.ttl_s);
@@ -470,7 +374,7 @@ static void record(struct joining *c, struct store_txn *t, int64_t now_ms)
 static int64_t new_serial(const struct joins *j)
 {
     int64_t serial = 0;
-    while (serial < 1 || certificate_find(j, serial)) {
+    while (serial < 1 || certificate_find(&j->t, serial)) {
         if (getrandom(&serial, sizeof serial, 0) != sizeof serial) abort();
         serial &= INT64_MAX;
     }
@@ -484,13 +388,13 @@ static void issue(struct joining *c, const char *csr)
     struct err e;
     const int64_t now_ms = j->o.utc_ms();
     struct store_txn *t = store_begin();
-    prune(j, t, now_ms);
-    trim(j, t, c->node.name);
+    join_table_prune(&j->t, t, now_ms);
+    join_table_trim(&j->t, t, c->node.name);
     c->node.serial = new_serial(j);
     c->node.from_s = now_ms / 1000 - PKI_SKEW_S;
     c->node.until_s = now_ms / 1000 + j->o.ttl_s;
     int rc = 0;
-    if (j->n_certificates == JOIN_CERTIFICATES)
+    if (j->t.n_certificates == JOIN_CERTIFICATES)
         rc = err_set(&e, ERR_TOO_LARGE, "there are %d certificates, as many as there may be",
                      JOIN_CERTIFICATES);
     if (rc || pki_sign(j->o.ca, csr, &c->node, c->cert, &e)) {

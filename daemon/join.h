@@ -5,7 +5,8 @@
  *                             one commit, and JOINED follows it
  *   Session                   its certificate must be in the table, for that name, not revoked
  *   JOIN over a Session       the next certificate of the same key, without a token
- *   seqctl nodes revoke NODE  none of the node's certificates counts any more, at once
+ *   seqctl nodes revoke NODE  none of the node's certificates counts any more, at once, and no join
+ *                             token that was made by then serves that name (join_table.h)
  *
  * A name belongs to the key that joined with it until its last certificate expires or is revoked: a
  * token alone takes no name from a node. The same key may join again (its answer was lost), which

@@ -149,7 +149,8 @@ static int load_join_token(const void *calls, sqlite3_stmt *st, struct err *e)
                                          .uses = sqlite3_column_int64(st, 3),
                                          .used = sqlite3_column_int64(st, 4),
                                          .created_ms = sqlite3_column_int64(st, 5),
-                                         .expires_ms = sqlite3_column_int64(st, 6)};
+                                         .expires_ms = sqlite3_column_int64(st, 6),
+                                         .number = sqlite3_column_int64(st, 7)};
     return c->token(c->arg, &row, e);
 }
 
@@ -166,16 +167,26 @@ static int load_certificate(const void *calls, sqlite3_stmt *st, struct err *e)
     return c->certificate(c->arg, &row, e);
 }
 
+static int load_revocation(const void *calls, sqlite3_stmt *st, struct err *e)
+{
+    const struct store_load_joins *c = calls;
+    const struct store_revocation row = {.node = sure_column(st, 0),
+                                         .at_ms = sqlite3_column_int64(st, 1),
+                                         .number = sqlite3_column_int64(st, 2)};
+    return c->revocation(c->arg, &row, e);
+}
+
 int load_joins(sqlite3 *db, const char *path, const struct store_load_joins *c, struct err *e)
 {
     if (load_rows(db, path,
-                  "SELECT id, hash, names, uses, used, created_at, expires_at FROM join_tokens "
-                  "ORDER BY created_at, id",
+                  "SELECT id, hash, names, uses, used, created_at, expires_at, number "
+                  "FROM join_tokens ORDER BY number",
                   c, load_join_token, e) ||
         load_rows(db, path,
                   "SELECT serial, node, key, token, issued_at, expires_at, revoked_at "
                   "FROM certificates ORDER BY issued_at, serial",
-                  c, load_certificate, e))
+                  c, load_certificate, e) ||
+        load_rows(db, path, "SELECT node, at, number FROM revocations", c, load_revocation, e))
         return -1;
     return 0;
 }

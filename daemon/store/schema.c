@@ -42,6 +42,8 @@ static const struct {
      "ALTER TABLE jobs ADD COLUMN owner TEXT"},
     {"SELECT count(*) = 0 OR sum(name = 'made') FROM pragma_table_info('audit')",
      "ALTER TABLE audit ADD COLUMN made TEXT NOT NULL DEFAULT ''"},
+    {"SELECT count(*) = 0 OR sum(name = 'number') FROM pragma_table_info('join_tokens')",
+     "ALTER TABLE join_tokens ADD COLUMN number INTEGER"},
 };
 
 static int add_columns(sqlite3 *db, const char *path, struct err *e)

@@ -142,8 +142,21 @@ CREATE TABLE IF NOT EXISTS join_tokens (
   uses       INTEGER NOT NULL,
   used       INTEGER NOT NULL,
   created_at INTEGER NOT NULL,
-  expires_at INTEGER NOT NULL
+  expires_at INTEGER NOT NULL,
+  number     INTEGER             -- ascending as they are made; NULL: of a version without numbers
 ) STRICT, WITHOUT ROWID;
+
+-- Nodes whose certificates were revoked: no token up to that number serves the name.
+CREATE TABLE IF NOT EXISTS revocations (
+  node   TEXT PRIMARY KEY,
+  at     INTEGER NOT NULL,
+  number INTEGER NOT NULL        -- of the last join token by then; 0: there was none
+) STRICT, WITHOUT ROWID;
+UPDATE join_tokens SET number = n.number FROM (
+  SELECT id, row_number() OVER (ORDER BY created_at, id) +
+    (SELECT coalesce(max(number), 0) FROM (SELECT number FROM join_tokens UNION ALL SELECT number FROM revocations)) AS number
+  FROM join_tokens WHERE number IS NULL) AS n
+  WHERE join_tokens.id = n.id;
 
 -- Certificates of nodes until they expire: one that is not here counts for nothing.
 CREATE TABLE IF NOT EXISTS certificates (

@@ -74,17 +74,22 @@ int store_load_tokens(struct store *s, void *arg, int (*token)(void *, const str
 /* What join.h keeps. Texts are borrowed until the call returns. */
 struct store_join_token {
     const char *id, *hash, *names;
-    int64_t uses, used, created_ms, expires_ms;
+    int64_t number, uses, used, created_ms, expires_ms;
 };
 struct store_certificate {
     const char *node, *key, *token;
     int64_t serial, issued_ms, expires_ms;
     int64_t revoked_ms; /* 0: it is not */
 };
+struct store_revocation {
+    const char *node;
+    int64_t at_ms, number;
+};
 struct store_load_joins {
     void *arg;
     int (*token)(void *arg, const struct store_join_token *row, struct err *e);
     int (*certificate)(void *arg, const struct store_certificate *row, struct err *e);
+    int (*revocation)(void *arg, const struct store_revocation *row, struct err *e);
 };
 int store_load_joins(struct store *s, const struct store_load_joins *calls, struct err *e);
 
@@ -155,6 +160,8 @@ void store_certificate_add(struct store_txn *t, const struct store_certificate *
 /* All of the node that are not revoked. */
 void store_certificate_revoke(struct store_txn *t, const char *node, int64_t at_ms);
 void store_certificate_remove(struct store_txn *t, int64_t serial);
+void store_revocation_set(struct store_txn *t, const struct store_revocation *row);
+void store_revocation_remove(struct store_txn *t, const char *node);
 /* ---- removing (api/core/removal.h, remove.h) ------------------------------------------------- */
 
 #define STORE_DUE  100 /* rows of one ASK_DUE */

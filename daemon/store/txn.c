@@ -62,8 +62,8 @@ const char *const txn_sql[OP_N] = {
                         "audit WHERE request = ?2 AND at = ?1 AND status = 0 AND "
                         "seq > (SELECT max(seq) FROM audit) - 10000 ORDER BY seq DESC LIMIT 1)",
     [OP_JOIN_TOKEN] =
-        "INSERT INTO join_tokens (id, hash, names, uses, used, created_at, expires_at) "
-        "VALUES (?5, ?6, ?7, ?1, 0, ?2, ?3)",
+        "INSERT INTO join_tokens (id, hash, names, uses, used, created_at, expires_at, number) "
+        "VALUES (?5, ?6, ?7, ?1, 0, ?2, ?3, ?4)",
     [OP_JOIN_TOKEN_USE] = "UPDATE join_tokens SET used = used + 1 WHERE id = ?5",
     [OP_JOIN_TOKEN_END] = "DELETE FROM join_tokens WHERE id = ?5",
     [OP_CERTIFICATE] = "INSERT INTO certificates (serial, node, key, token, issued_at, expires_at) "
@@ -71,6 +71,8 @@ const char *const txn_sql[OP_N] = {
     [OP_CERTIFICATE_REVOKE] = "UPDATE certificates SET revoked_at = ?1 "
                               "WHERE node = ?5 AND revoked_at IS NULL",
     [OP_CERTIFICATE_END] = "DELETE FROM certificates WHERE serial = ?1",
+    [OP_REVOCATION] = "INSERT OR REPLACE INTO revocations (node, at, number) VALUES (?5, ?1, ?2)",
+    [OP_REVOCATION_END] = "DELETE FROM revocations WHERE node = ?5",
     [OP_REMOVAL] = "INSERT OR IGNORE INTO removals (job, what, state, at, why, who) "
                    "SELECT ?1, ?2, ?3, ?4, ?5, ?6 FROM jobs WHERE id = ?1 AND " FINAL,
     /* Every node that an attempt of it was ever given to. */
@@ -319,6 +321,7 @@ void store_join_token_add(struct store_txn *t, const struct store_join_token *ro
 {
     struct txn_op *o = add_op(t, OP_JOIN_TOKEN);
     o->n[0] = row->uses, o->n[1] = row->created_ms, o->n[2] = row->expires_ms;
+    o->n[3] = row->number;
     o->text[0] = txn_copy(row->id), o->text[1] = txn_copy(row->hash);
     o->text[2] = txn_copy(row->names);
 }
@@ -351,6 +354,18 @@ void store_certificate_revoke(struct store_txn *t, const char *node, int64_t at_
 void store_certificate_remove(struct store_txn *t, int64_t serial)
 {
     add_op(t, OP_CERTIFICATE_END)->n[0] = serial;
+}
+
+void store_revocation_set(struct store_txn *t, const struct store_revocation *row)
+{
+    struct txn_op *o = add_op(t, OP_REVOCATION);
+    o->n[0] = row->at_ms, o->n[1] = row->number;
+    o->text[0] = txn_copy(row->node);
+}
+
+void store_revocation_remove(struct store_txn *t, const char *node)
+{
+    add_op(t, OP_REVOCATION_END)->text[0] = txn_copy(node);
 }
 
 void store_job_unreadable(struct store_txn *t, int64_t id, const char *error, const char *at,

@@ -1,6 +1,7 @@
 /* Nodes that join over TLS, against the real store and real links: tokens, names, uses, times, what
  * a restart remembers, renewal and revocation. Time is the test's where seqd asks for it. */
 #include <assert.h>
+#include <sqlite3.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <time.h>
@@ -348,6 +349,8 @@ static void test_name_is_taken(void)
     refused(&thief, t, "the name taken belongs to another key until");
     revoke_node("taken");
     CHECK(!order.failed);
+    refused(&thief, t, "node taken was revoked at");
+    t = make_token("*", 5, 600);
     CHECK(join(&thief, t));
     CHECK(session(&thief, &hello));
     CHECK(!session(&n, &hello) && strstr(n.reason, "was revoked"));
@@ -364,7 +367,7 @@ static void test_name_is_taken(void)
 
 static void test_revoked(void)
 {
-    struct node n;
+    struct node n, m;
     const struct msg hello = hello_of("r1");
     start(0);
     const char *t = make_token("r*", 5, 600);
@@ -385,9 +388,96 @@ static void test_revoked(void)
     leave(&n);
     revoke_node("r1");
     CHECK(order.failed && order.e.code == ERR_NOT_FOUND);
-    /* The same name joins again. */
+    /* No token of before serves the name, whatever uses it has, and others it does serve. */
+    refused(&n, t, "and the join token");
+    restart();
+    refused(&n, t, "was made before that");
+    node_key(&m, "r2");
+    CHECK(join(&m, t));
+    /* A new one does. */
+    t = make_token("r*", 5, 600);
     CHECK(join(&n, t) && session(&n, &hello));
     leave(&n);
+    stop();
+}
+
+static int n_rows(const char *table)
+{
+    char path[64], sql[96];
+    sqlite3 *db;
+    sqlite3_stmt *st;
+    snprintf(path, sizeof path, "%s/seqd.db", dir);
+    snprintf(sql, sizeof sql, "SELECT count(*) FROM %s", table);
+    CHECK(!sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL));
+    CHECK(!sqlite3_prepare_v2(db, sql, -1, &st, NULL) && sqlite3_step(st) == SQLITE_ROW);
+    const int n = sqlite3_column_int(st, 0);
+    sqlite3_finalize(st);
+    sqlite3_close(db);
+    return n;
+}
+
+/* Whatever clocks do, a token of before the revocation never serves that name; and nothing of it is
+ * left once they are gone. */
+static void test_revoked_and_clocks(void)
+{
+    static const int64_t hours[] = {0, -700, 2, -2, 3000 * 24, 0};
+    struct node n, m;
+    start(0);
+    const char *t = make_token("k*", 100, 3600);
+    node_key(&n, "k1");
+    CHECK(join(&n, t));
+    later_s = 4 * 3600; /* its certificate has expired, by that clock: it is revoked all the same */
+    revoke_node("k1");
+    CHECK(!order.failed);
+    for (size_t i = 0; i < sizeof hours / sizeof *hours; i++) {
+        later_s = hours[i] * 3600;
+        CHECK_MSG(!join(&n, t), "%lld hours later", (long long)hours[i]);
+        if (i == 2) restart();
+    }
+    CHECK(n_rows("revocations") >= 1);
+    /* A token that is made by a clock that is behind is newer all the same. */
+    later_s = -3600 * 24;
+    const char *next = make_token("k*", 100, 3600);
+    CHECK(join(&n, next));
+    /* All that expires does, and the next token is made then. */
+    later_s = 3600 * 24 * 4000;
+    node_key(&m, "k2");
+    CHECK(join(&m, make_token("k*", 1, 3600)));
+    CHECK(n_rows("join_tokens") == 1 && n_rows("revocations") == 0);
+    later_s = 0;
+    stop();
+}
+
+/* A file of the version before: its tokens are numbered in the order in which they were made. */
+static void test_without_numbers(void)
+{
+    struct node n;
+    char path[64];
+    sqlite3 *db;
+    start(0);
+    const char *a = make_token("p*", 9, 3600), *b = make_token("p*", 9, 3600);
+    stop();
+    snprintf(path, sizeof path, "%s/seqd.db", dir);
+    CHECK(!sqlite3_open(path, &db));
+    CHECK(!sqlite3_exec(db, "DROP TABLE revocations; ALTER TABLE join_tokens DROP COLUMN number",
+                        NULL, NULL, NULL));
+    sqlite3_close(db);
+    start(0);
+    node_key(&n, "p1");
+    CHECK(join(&n, a));
+    revoke_node("p1");
+    refused(&n, a, "was made before that");
+    refused(&n, b, "was made before that");
+    stop();
+    /* And one that it makes after the revocation is newer. */
+    CHECK(!sqlite3_open(path, &db));
+    char sql[128];
+    snprintf(sql, sizeof sql, "UPDATE join_tokens SET number = NULL WHERE id = '%.12s'", b + 5);
+    CHECK(!sqlite3_exec(db, sql, NULL, NULL, NULL) && sqlite3_changes(db) == 1);
+    sqlite3_close(db);
+    start(0);
+    refused(&n, a, "was made before that");
+    CHECK(join(&n, b));
     stop();
 }
 
@@ -587,6 +677,8 @@ int main(void)
     RUN(test_refusals);
     RUN(test_name_is_taken);
     RUN(test_revoked);
+    RUN(test_revoked_and_clocks);
+    RUN(test_without_numbers);
     RUN(test_restart);
     RUN(test_unknown_serial);
     RUN(test_renewal);
