@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+#include "api/core/clock.h"
 #include "api/core/file.h"
 #include "tests/lib/test.h"
 #include "worker/agent/member.h"
@@ -21,9 +22,10 @@ static struct {
     struct rpc_server *server;
     char address[64], token[WIRE_TOKEN_SIZE]; /* the token that came last */
     const char *refuse;                       /* why no node joins; NULL: all do */
-    int64_t serial, life_s;
+    int64_t serial, life_s, behind_s;         /* its clock is behind the node's */
     int n_joins;
 } d;
+static int64_t ahead_ms; /* of the loop's clock */
 
 static void reply(struct rpc_stream *s, const struct msg *m)
 {
@@ -38,8 +40,9 @@ static void reply(struct rpc_stream *s, const struct msg *m)
 /* Signs m's request. */
 static void sign(const struct msg *m, char cert[PKI_PEM_SIZE])
 {
+    const int64_t now_s = time(NULL) - d.behind_s;
     struct pki_node as = {
-        .serial = ++d.serial, .from_s = time(NULL) - PKI_SKEW_S, .until_s = time(NULL) + d.life_s};
+        .serial = ++d.serial, .from_s = now_s - PKI_SKEW_S, .until_s = now_s + d.life_s};
     snprintf(as.name, sizeof as.name, "%s", m->node);
     CHECK_MSG(!pki_sign(ours, m->pem, &as, cert, &e), "%s", e.text);
 }
@@ -70,12 +73,17 @@ static void on_stream(void *arg, struct rpc_stream *s)
 
 static const struct rpc_calls server_calls = {on_stream, on_message, NULL, NULL};
 
+static int64_t loop_ms(void *arg)
+{
+    return clock_ms() + ahead_ms;
+}
+
 static void start(const struct pki *ca)
 {
     const struct rpc_authority a = {ca, RPC_LIFE_S};
     memset(&d, 0, sizeof d);
     d.life_s = 3600;
-    loop = loop_create(NULL, NULL, NULL);
+    loop = loop_create(loop_ms, NULL, NULL);
     d.server = rpc_serve_tls(loop, "127.0.0.1:0", &a, &server_calls, NULL, &e);
     assert(d.server);
     snprintf(d.address, sizeof d.address, "127.0.0.1:%d", rpc_server_port(d.server));
@@ -320,6 +328,47 @@ static void test_renews(void)
     stop();
 }
 
+/* Once it has joined, minutes pass and it does not join again: what is tried next is a new token. */
+static void test_joins_no_more(void)
+{
+    start(ours);
+    fresh("no-more");
+    token("seqj_1", ours);
+    CHECK(open_member("n1", true));
+    UNTIL(n.n_ready == 1);
+    for (int i = 0; i < 3; i++) {
+        ahead_ms += 61000;
+        loop_turn(loop, 0);
+    }
+    token("seqj_2", ours);
+    member_refused(n.m);
+    UNTIL(n.n_ready == 2);
+    CHECK_STR(d.token, "seqj_2");
+    CHECK(d.n_joins == 2 && serial_now() == 2 && !n.n_sent);
+    member_close(n.m);
+    stop();
+}
+
+/* A certificate that just came is new, whatever this node's wall clock makes of its dates. */
+static void test_renews_by_its_own_time(void)
+{
+    start(ours);
+    fresh("own-time");
+    token("seqj_1", ours);
+    d.behind_s = 3000; /* of 3600 */
+    CHECK(open_member("n1", true));
+    UNTIL(n.n_ready == 1);
+    for (int i = 0; i < 3; i++) member_welcome(n.m);
+    CHECK(!n.n_sent);
+    ahead_ms += 1799000;
+    loop_turn(loop, 0);
+    CHECK(!n.n_sent);
+    ahead_ms += 1000;
+    UNTIL(n.n_sent == 1);
+    member_close(n.m);
+    stop();
+}
+
 int main(void)
 {
     if (!mkdtemp(dir)) abort();
@@ -335,6 +384,8 @@ int main(void)
     RUN(test_closed_early);
     RUN(test_files);
     RUN(test_renews);
+    RUN(test_joins_no_more);
+    RUN(test_renews_by_its_own_time);
     pki_close(ours);
     pki_close(other);
     file_remove(dir, &e);

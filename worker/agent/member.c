@@ -46,7 +46,8 @@ struct member {
     struct rpc_identity identity; /* cert NULL: not joined */
     struct pki_node node;         /* what the certificate says */
     struct loop_timer *renew, *retry, *end;
-    bool asked; /* a renewal is on its way */
+    bool asked;      /* a renewal is on its way */
+    int64_t came_ms; /* when it came, by the loop's clock; 0: it is from a file */
     /* while it joins */
     struct member_token token;
     char new_ca[PKI_PEM_SIZE];
@@ -174,10 +175,12 @@ static int save(struct member *m, const char *cert, const char *ca, const char *
 
 /* ---- renewal --------------------------------------------------------------------------------- */
 
-static int64_t renew_at_s(const struct member *m)
+/* Until half of its life is over: counted from when it came, as the clocks of seqd and of this node
+ * may differ and jump. Only the wall clock says how old one from a file is. */
+static int64_t renew_in_ms(const struct member *m, int64_t life_ms)
 {
-    const int64_t issued_s = m->node.from_s + PKI_SKEW_S;
-    return issued_s + (m->node.until_s - issued_s) / 2;
+    if (m->came_ms) return m->came_ms + life_ms / 2 - loop_now_ms(m->loop);
+    return (m->node.until_s - time(NULL)) * 1000 - life_ms / 2;
 }
 
 static void renew_due(void *arg)
@@ -186,9 +189,10 @@ static void renew_due(void *arg)
     char csr[PKI_PEM_SIZE];
     struct err e;
     if (!m->identity.cert) return;
-    const int64_t now_s = time(NULL), left_ms = (renew_at_s(m) - now_s) * 1000;
+    const int64_t life_ms = (m->node.until_s - m->node.from_s - PKI_SKEW_S) * 1000;
+    const int64_t left_ms = renew_in_ms(m, life_ms);
     /* Due: a few more attempts are made before it expires. */
-    const int64_t again_ms = left_ms > 0 ? left_ms : (m->node.until_s - now_s) * 1000 / 4;
+    const int64_t again_ms = left_ms > 0 ? left_ms : (left_ms + life_ms / 2) / 4;
     loop_timer_set(m->renew, again_ms < RETRY_MIN_MS ? RETRY_MIN_MS
                              : again_ms < LOOK_MS    ? again_ms
                                                      : LOOK_MS);
@@ -213,6 +217,7 @@ static void adopt(struct member *m, const char *how)
     const time_t t = (time_t)m->node.until_s;
     struct tm tm;
     identity_set(m);
+    m->came_ms = loop_now_ms(m->loop);
     strftime(until, sizeof until, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&t, &tm));
     log_info("member.certificate", "node=%s serial=%llx until=%s how=%s", m->node.name,
              (unsigned long long)m->node.serial, until, how);
@@ -275,6 +280,14 @@ static void join_opened(void *arg, struct rpc_stream *s)
     arena_fini(&a);
 }
 
+/* From here on only another token in the file makes it join. */
+static void joined(struct member *m)
+{
+    loop_timer_set(m->retry, -1);
+    explicit_bzero(m->token.text, sizeof m->token.text);
+    adopt(m, "joined");
+}
+
 static void join_message(void *arg, struct rpc_stream *s, const void *data, size_t size)
 {
     struct member *m = arg;
@@ -291,7 +304,7 @@ static void join_message(void *arg, struct rpc_stream *s, const void *data, size
     else if (save(m, got.pem, m->new_ca, m->token.hash, &e))
         failed(m, e.text);
     else
-        adopt(m, "joined");
+        joined(m);
     arena_fini(&a);
     loop_timer_set(m->end, 0);
 }
