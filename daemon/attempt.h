@@ -44,7 +44,8 @@ struct job_attempt {
     struct attempt_part *parts; /* owns; in rank order */
     bool assigned;              /* the ASSIGN is committed: the nodes may be told and asked */
     bool ended;                 /* its end is folded and waits for its commit */
-    int64_t start_ms;           /* loop clock: of the ASSIGN, or of seqd's own start */
+    bool found;                 /* by a replay, and the loop has not ticked since */
+    int64_t start_ms;           /* loop clock: of the ASSIGN, or of seqd's first tick */
     int64_t stop_ms;            /* when STOP was last sent; 0: never */
     int64_t save_ms;            /* when SAVE was first sent; 0: never */
     int64_t ready_ms;           /* when it began to run, on this clock; of use after the READY */

@@ -37,7 +37,7 @@ struct control {
     struct disk_tally *tally;
     struct sched_pass *pass;
     int64_t next_expect_ms, next_forget_ms;
-    bool paused;
+    bool paused, ticked;
     int64_t n_passes;
     bool pass_wanted;
     int64_t next_pass_ms;         /* not before: a pass takes at most a fifth of the time */
@@ -629,11 +629,28 @@ static void count_lag(struct control *c, int64_t now)
     if (lag > 0) nodes_lag(&c->cluster.nodes, lag, now);
 }
 
+/* An attempt that was found is not late because its replay was long. */
+static void begin_start(void *arg, struct job *j)
+{
+    const struct control *c = arg;
+    if (!j->attempt || !j->attempt->found) return;
+    j->attempt->found = false;
+    j->attempt->start_ms = loop_now_ms(c->o.loop);
+}
+
+static void first_tick(struct control *c, int64_t now)
+{
+    c->ticked = true;
+    nodes_begin(&c->cluster.nodes, now);
+    jobs_each(&c->cluster.jobs, begin_start, c);
+}
+
 static void tick(void *arg)
 {
     struct control *c = arg;
     struct err e;
     int64_t now = loop_now_ms(c->o.loop);
+    if (!c->ticked) first_tick(c, now);
     count_lag(c, now);
     jobs_each(&c->cluster.jobs, tick_job, c);
     if (logs_sync(c->o.logs, session_ack_log, &c->session, &e)) {

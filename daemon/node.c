@@ -92,6 +92,12 @@ void node_down(struct nodes *t, const char *name, int64_t since_ms)
     n->since_ms = since_ms;
 }
 
+void nodes_begin(struct nodes *t, int64_t now_ms)
+{
+    for (int i = 0; i < t->n; i++)
+        if (!t->node[i].joined) t->node[i].since_ms = now_ms;
+}
+
 static int64_t later(int64_t at_ms, int64_t by_ms, int64_t now_ms)
 {
     return at_ms + by_ms < now_ms ? at_ms + by_ms : now_ms;

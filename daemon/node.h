@@ -65,6 +65,9 @@ void node_ends(struct node *n, const struct msg *m, int64_t now_ms, int64_t utc_
 void node_down(struct nodes *t, const char *name, int64_t since_ms);
 /* A node that jobs of a previous seqd run on: down as of now, so it has its time to come back. */
 struct node *node_expect(struct nodes *t, const char *name, int64_t now_ms);
+/* The loop's first tick: until now no node that is expected could be heard, however long the replay
+ * took. */
+void nodes_begin(struct nodes *t, int64_t now_ms);
 /* The loop was late by lag_ms: that is no silence of any node. */
 void nodes_lag(struct nodes *t, int64_t lag_ms, int64_t now_ms);
 /* The next node that has been down for lost_ms by now (marks it), or NULL. */

@@ -99,7 +99,7 @@ static void follow_attempt(const struct replaying *r, struct job *j, const struc
     }
     attempt_destroy(j->attempt);
     j->attempt = placed ? attempt_create(j, r->now_ms) : NULL;
-    if (placed) j->attempt->assigned = true;
+    if (placed) j->attempt->assigned = j->attempt->found = true;
 }
 
 static int load_event(void *arg, const struct store_event *row, struct err *e)
@@ -115,7 +115,7 @@ static int load_event(void *arg, const struct store_event *row, struct err *e)
         return 0;
     }
     ev.type = (enum job_event)row->type;
-    r->newer = r->newer || ev.type >= STORE_EVENTS_BEFORE;
+    r->newer = r->newer || job_event_misread(ev.type);
     if (event_read(row->data, strlen(row->data), &ev, &why) || job_fold(j, &ev, &why)) {
         err_prefix(&why, "event %lld", (long long)row->seq);
         set_aside(r, row->job, &why);

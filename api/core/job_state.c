@@ -9,32 +9,36 @@ static const char *const state_names[JOB_STATE_N] = {
     [JOB_CANCELLED] = "cancelled", [JOB_SUSPENDED] = "suspended",
 };
 
-static const char *const event_names[JOB_EVENT_N] = {
-    [EV_SUBMIT] = "submit",
-    [EV_ASSIGN] = "assign",
-    [EV_PREPARED] = "prepared",
-    [EV_READY] = "ready",
-    [EV_STEP] = "step",
-    [EV_CHECKPOINT] = "checkpoint",
-    [EV_ARTIFACT] = "artifact",
-    [EV_RANK_EXIT] = "rank_exit",
-    [EV_NODE_LOST] = "node_lost",
-    [EV_START_TIMEOUT] = "start_timeout",
-    [EV_HANG] = "hang",
-    [EV_CANCEL] = "cancel",
-    [EV_STOPPED] = "stopped",
-    [EV_DONE] = "done",
-    [EV_EVAL] = "eval",
-    [EV_VERIFIED] = "verified",
-    [EV_NOTE] = "note",
-    [EV_RESTART] = "restart",
-    [EV_CHECKPOINT_REMOVED] = "checkpoint_removed",
-    [EV_EDIT] = "edit",
-    [EV_SUSPEND] = "suspend",
-    [EV_RESUME] = "resume",
-    [EV_WALL_LIMIT] = "wall_limit",
-    [EV_DRAIN] = "drain",
-    [EV_WALL_WARNING] = "wall_warning",
+/* misread: job_event_misread. */
+static const struct {
+    const char *name;
+    bool misread;
+} events[JOB_EVENT_N] = {
+    [EV_SUBMIT] = {"submit"},
+    [EV_ASSIGN] = {"assign"},
+    [EV_PREPARED] = {"prepared"},
+    [EV_READY] = {"ready"},
+    [EV_STEP] = {"step"},
+    [EV_CHECKPOINT] = {"checkpoint"},
+    [EV_ARTIFACT] = {"artifact"},
+    [EV_RANK_EXIT] = {"rank_exit"},
+    [EV_NODE_LOST] = {"node_lost"},
+    [EV_START_TIMEOUT] = {"start_timeout"},
+    [EV_HANG] = {"hang"},
+    [EV_CANCEL] = {"cancel"},
+    [EV_STOPPED] = {"stopped"},
+    [EV_DONE] = {"done"},
+    [EV_EVAL] = {"eval"},
+    [EV_VERIFIED] = {"verified"},
+    [EV_NOTE] = {"note"},
+    [EV_RESTART] = {"restart"},
+    [EV_CHECKPOINT_REMOVED] = {"checkpoint_removed"},
+    [EV_EDIT] = {"edit", .misread = true},
+    [EV_SUSPEND] = {"suspend", .misread = true},
+    [EV_RESUME] = {"resume", .misread = true},
+    [EV_WALL_LIMIT] = {"wall_limit", .misread = true},
+    [EV_DRAIN] = {"drain", .misread = true},
+    [EV_WALL_WARNING] = {"wall_warning", .misread = true},
 };
 
 _Static_assert(JOB_SUCCEEDED == 4 && JOB_CANCELLED == 6 && JOB_SUSPENDED == 7 && EV_NOTE == 16 &&
@@ -48,7 +52,12 @@ const char *job_state_name(enum job_state s)
 
 const char *job_event_name(enum job_event e)
 {
-    return e >= 0 && e < JOB_EVENT_N ? event_names[e] : "unknown";
+    return e >= 0 && e < JOB_EVENT_N ? events[e].name : "unknown";
+}
+
+bool job_event_misread(enum job_event e)
+{
+    return e >= 0 && e < JOB_EVENT_N && events[e].misread;
 }
 
 bool job_final(enum job_state s)

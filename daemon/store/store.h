@@ -115,11 +115,10 @@ void store_job_unreadable(struct store_txn *t, int64_t id, const char *error, co
 /* plan NULL: as it was. */
 void store_spec_set(struct store_txn *t, int64_t id, const char *spec, const char *plan);
 void store_result_set(struct store_txn *t, int64_t id, const char *result);
-/* A live job has what the version before would misread. It skips events that it does not know,
- * those from STORE_EVENTS_BEFORE on, for which store_event_add calls this, and fields of specs that
+/* A live job has what the version before would misread. It skips events that it does not know, for
+ * which store_event_add calls this where that matters (job_event_misread), and fields of specs that
  * it does not know (spec_needs). Then user_version is 2, and that version refuses the file.
  * store_as_before, when a start finds no such job any more: 1. */
-#define STORE_EVENTS_BEFORE EV_EDIT /* enum job_event */
 void store_newer(struct store_txn *t);
 void store_as_before(struct store_txn *t);
 void store_event_add(struct store_txn *t, const struct store_event *ev);

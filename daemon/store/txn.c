@@ -207,7 +207,7 @@ void store_as_before(struct store_txn *t)
 void store_event_add(struct store_txn *t, const struct store_event *ev)
 {
     struct txn_op *o = add_op(t, OP_EVENT);
-    if (ev->type >= STORE_EVENTS_BEFORE) store_newer(t);
+    if (job_event_misread((enum job_event)ev->type)) store_newer(t);
     o->n[0] = ev->job, o->n[1] = ev->epoch, o->n[2] = ev->at_ms, o->n[3] = ev->type;
     o->n[4] = ev->seq;
     o->text[0] = txn_copy(ev->data);

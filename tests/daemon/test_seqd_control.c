@@ -304,6 +304,34 @@ static void test_node_lost(void)
     finish();
 }
 
+/* A replay takes longer than a node may be silent and a start may take: neither is counted from
+ * before the loop's first tick. */
+static void test_long_replay(void)
+{
+    for (int ready = 0; ready < 2; ready++) {
+        begin();
+        struct sim_attempt *a = to_run();
+        if (ready) play_start(a), send_spool(a);
+        CHECK_STR(state_of(1), ready ? "running" : "starting");
+        w.up = false;
+        close_seqd();
+        open_seqd();
+        w.now += 2 * NODE_LOST_MS + control_job(w.control, 1)->spec->limits.init_timeout_s * 1000;
+        settle();
+        w.now += 1001;
+        settle();
+        CHECK_STR(state_of(1), ready ? "running" : "starting");
+        hello();
+        settle();
+        CHECK(w.n_expected == 1);
+        if (!ready) play_start(a);
+        send_spool(a);
+        CHECK_STR(state_of(1), "running");
+        CHECK(control_job(w.control, 1)->epoch == 2);
+        finish();
+    }
+}
+
 /* Data lies on the node that prepared it: another node prepares it again before it runs. */
 static void test_other_node_prepares_again(void)
 {
@@ -479,6 +507,7 @@ int main(void)
     RUN(test_consequence_waits_for_cause);
     RUN(test_cancel);
     RUN(test_node_lost);
+    RUN(test_long_replay);
     RUN(test_other_node_prepares_again);
     RUN(test_short_outage);
     RUN(test_unknown_attempt);

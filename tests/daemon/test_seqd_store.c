@@ -126,7 +126,7 @@ static void test_write_and_read(void)
 static void test_newer(void)
 {
     struct err e;
-    static const int type[] = {STORE_EVENTS_BEFORE - 1, STORE_EVENTS_BEFORE, -1};
+    static const int type[] = {EV_CHECKPOINT_REMOVED, EV_EDIT, -1};
     make_dir();
     for (int i = 0; i < 4; i++) {
         struct loop *l = loop_create(NULL, NULL, &e);
