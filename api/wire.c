@@ -201,6 +201,7 @@ static int report_pack(const struct msg *m, struct arena *a, void *body)
     w->attempt = attempt_pack(m->job, m->epoch, a);
     w->seq = m->seq;
     w->record = (ProtobufCBinaryData){m->size, (uint8_t *)m->data};
+    w->oom = m->oom;
     return w->attempt ? 0 : -1;
 }
 
@@ -209,6 +210,7 @@ static int report_unpack(const void *body, struct arena *a, struct msg *m, struc
     const Seqd__Report *w = body;
     struct rank_msg head;
     m->seq = w->seq;
+    m->oom = w->oom;
     m->data = w->record.data;
     m->size = w->record.len;
     if (attempt_unpack(w->attempt, &m->job, &m->epoch, e) < 0) return -1;

@@ -193,6 +193,9 @@ struct msg {
      * file has been replaced or written, 0: from an agent that does not say. */
     int64_t seq, offset, total, stamp;
     int32_t rank;
+    /* REPORT of an exit by a signal, or of a gang that is lost: since the attempt began here the
+     * kernel has killed processes of seqw's control group for memory. Since ABI 7 */
+    bool oom;
     const void *data;
     size_t size;
     /* DESCRIBE / DESCRIBED / FETCH / FETCHED: request pairs question and answer */

@@ -100,6 +100,7 @@ int64_t event_write(const struct event *ev, char *out, size_t size)
     if (ev->exit_status) jwrite_int(&w, "exit_status", ev->exit_status);
     if (ev->signal) jwrite_int(&w, "signal", ev->signal);
     if (ev->blame) jwrite_str(&w, "blame", blame_names[ev->blame]);
+    if (ev->oom) jwrite_bool(&w, "oom", true);
     if (ev->stepped_ms) jwrite_int(&w, "stepped_ms", ev->stepped_ms);
     if (ev->gives_up) jwrite_bool(&w, "gives_up", true);
     if (ev->err.code) {
@@ -202,8 +203,9 @@ static int read_member(struct jread *j, struct event *ev, struct err *e)
     int64_t n = 0;
     if (jread_is(j, "detail")) return read_detail(j, ev, e);
     if (jread_is(j, "nodes")) return read_places(j, ev, e);
-    if (jread_is(j, "gives_up")) {
-        ev->gives_up = jread_next(j) == J_TRUE;
+    bool *yes = jread_is(j, "gives_up") ? &ev->gives_up : jread_is(j, "oom") ? &ev->oom : NULL;
+    if (yes) {
+        *yes = jread_next(j) == J_TRUE;
         return 0;
     }
     if (jread_is(j, "instances")) return read_instances(j, ev, e);

@@ -62,6 +62,7 @@ struct event {
     /* RANK_EXIT, HANG, NODE_LOST, START_TIMEOUT, STOPPED */
     int32_t cause, rank, exit_status, signal; /* rank -1: none in particular */
     int32_t blame;
+    bool oom;           /* the kernel killed for memory on that node while the attempt was there */
     int64_t stepped_ms; /* UTC: when the job completed its last step; 0: none */
     bool gives_up;      /* an infrastructure failure that is not retried: it was the last one */
     struct err err;

@@ -222,6 +222,8 @@ static void fold_assign(struct job *j, const struct event *ev)
     fold_gpus(j, ev);
     j->epoch = ev->epoch;
     j->task = ev->task;
+    j->alone = j->crowded;
+    j->crowded = false;
     memcpy(j->node, ev->node, sizeof j->node);
     if (ev->task == TASK_RUN) j->attempts++;
     if (!j->started_ms) j->started_ms = ev->at_ms;
@@ -303,6 +305,7 @@ bool job_gives_up(const struct job *j, int64_t at_ms)
  * those that follow from it. */
 static void fold_failure(struct job *j, const struct event *ev, enum job_state before)
 {
+    j->crowded = j->crowded || ev->oom;
     if (before == JOB_STOPPING) return;
     j->err = ev->err;
     j->err_cause = ev->cause;

@@ -60,6 +60,8 @@ struct job {
     bool warned;           /* that limits.wall_s is near */
     int64_t tried_ms;      /* UTC: of the first attempt, since it was last told to begin again */
     int32_t restarts;      /* burnt of limits.restarts */
+    bool crowded;          /* the kernel killed for memory beside its last attempt ... */
+    bool alone;            /* ... so this one, the current or last, is alone on its nodes */
     int32_t n_failures;    /* in a row, without a checkpoint between: the backoff */
     int64_t not_before_ms; /* backoff, UTC: of use after a restart alone, see wake_ms */
     int64_t backoff_ms;    /* how long that was when it began */

@@ -27,6 +27,7 @@ int record_parse(const struct msg *m, struct record *r)
     memcpy(&r->head, m->data, sizeof r->head);
     r->data = (const char *)m->data + sizeof r->head;
     r->seq = m->seq;
+    r->oom = m->oom;
     return r->head.abi == RANK_ABI && r->head.size == m->size - sizeof r->head ? 0 : -1;
 }
 
@@ -104,11 +105,13 @@ static void on_rank_exit(const struct taking *k, const struct rank_exit *x)
     if (j->attempt->has_suspect && !x->signal) return; /* it said why before it went */
     ev.exit_status = x->exit_status;
     ev.signal = x->signal;
+    ev.oom = k->r->oom;
     blame_exit(j, &ev);
     if (x->signal)
         err_set(&ev.err, ERR_PEER, "rank %d (pid %d) was killed by signal %d (%s)%s", x->rank,
                 x->pid, x->signal, strsignal(x->signal),
-                x->signal == SIGKILL   ? ": not by seqd; the kernel does so when memory runs out"
+                ev.oom                 ? ": not by seqd; the kernel ran out of memory"
+                : x->signal == SIGKILL ? ": not by seqd; the kernel does so when memory runs out"
                 : x->signal == SIGTERM ? ": not by seqd"
                                        : "");
     else
@@ -127,10 +130,12 @@ static void on_exit_record(const struct taking *k)
     struct rank_exit x;
     if (r->head.size < sizeof x) return;
     memcpy(&x, r->data, sizeof x);
-    if (r->head.rank == RANK_GANG)
-        attempt_part_end(k->j, k->nodes, k->p, r->seq, x.exit_status, k->t->now_ms, k->v);
-    else
+    if (r->head.rank != RANK_GANG) {
         on_rank_exit(k, &x);
+        return;
+    }
+    attempt_part_end(k->j, k->nodes, k->p, r->seq, x.exit_status, k->t->now_ms, k->v);
+    if (k->v->type == VERDICT_FAIL) k->v->ev.oom = r->oom;
 }
 
 /* ---- the start ------------------------------------------------------------------------------- */

@@ -9,6 +9,7 @@ struct record {
     struct rank_msg head;
     const char *data; /* head.size bytes */
     int64_t seq;
+    bool oom; /* see struct msg */
 };
 
 int record_parse(const struct msg *m, struct record *r); /* -1: damaged, or of another version */

@@ -24,12 +24,18 @@ static bool is_delegated(const char *path)
            *mark == '1';
 }
 
+const char *cgroup_given(void)
+{
+    const char *given = getenv("SEQD_CGROUP");
+    return given && *given ? given : NULL;
+}
+
 /* The group that this process is in, where it is ours to divide. */
 static bool own_group(char out[FILE_PATH_SIZE])
 {
     char line[FILE_PATH_SIZE];
-    const char *given = getenv("SEQD_CGROUP"); /* for tests */
-    if (given && *given) return file_join(out, NULL, "%s", given) >= 0;
+    const char *given = cgroup_given();
+    if (given) return file_join(out, NULL, "%s", given) >= 0;
     FILE *f = fopen("/proc/self/cgroup", "re");
     bool found = false;
     while (f && !found && fgets(line, sizeof line, f)) {

@@ -10,6 +10,8 @@
 
 #include <stdint.h>
 
+/* The group that a test gives in place of this process's, by SEQD_CGROUP; NULL: it gives none. */
+const char *cgroup_given(void);
 /* 1: made; 0: there is none to make it in, or it failed, which is logged. */
 int cgroup_make(const char *dir, int64_t job, int64_t epoch);
 /* The calling process and what it starts from now on. */

@@ -69,3 +69,22 @@ bool gang_cpus_read(const char *dir, cpu_set_t *cpus, int n)
     free(data);
     return good;
 }
+
+int gang_kills_write(const char *dir, int64_t kills, struct err *e)
+{
+    char path[FILE_PATH_SIZE], text[32];
+    if (file_join(path, e, "%s/oom_kills", dir) < 0) return -1;
+    const int n = snprintf(text, sizeof text, "%lld\n", (long long)kills);
+    return file_write(path, text, (size_t)n, e);
+}
+
+int64_t gang_kills_read(const char *dir)
+{
+    char path[FILE_PATH_SIZE];
+    long long kills = -1;
+    if (file_join(path, NULL, "%s/oom_kills", dir) < 0) return -1;
+    char *text = file_read(path, 32, NULL, NULL);
+    const bool good = text && sscanf(text, "%lld", &kills) == 1 && kills >= 0;
+    free(text);
+    return good ? kills : -1;
+}

@@ -4,6 +4,8 @@
  *   start       struct gang_start, by seqw, fsynced before it spawns `seqgang DIR`
  *   cpus        a cpu_set_t for each rank here: its process is bound to these CPUs. By seqw, before
  *               `start`; not there: none is bound
+ *   oom_kills   how many processes of its group the kernel had killed for memory: text, by seqw before
+ *               `start`; not there: not known
  *   lock        flocked by seqgang for as long as it lives. Who can lock it knows that no gang runs
  *               here; seqgang that cannot, or finds `exit`, leaves without having done anything
  *   sock        SOCK_SEQPACKET, seqgang listens. One agent at a time, the newest. Agent -> gang:
@@ -59,6 +61,9 @@ int gang_start_write(const char *path, struct gang_start *start, struct err *e);
  * it, and nothing after gpus holds. fails: ERR_NOT_FOUND; ERR_CORRUPT, of another ABI too. */
 struct gang_start *gang_start_read(const char *path, bool *whole, struct err *e);
 
+/* DIR/oom_kills. Read: -1 where it is not known. */
+int gang_kills_write(const char *dir, int64_t kills, struct err *e);
+int64_t gang_kills_read(const char *dir);
 /* DIR/cpus. Read: false where none of the n ranks is bound. */
 int gang_cpus_write(const char *dir, const cpu_set_t *cpus, int n, struct err *e);
 bool gang_cpus_read(const char *dir, cpu_set_t *cpus, int n);

@@ -28,6 +28,7 @@ struct view {
     uint32_t sums[RECORDS];
     int n[RANK_EXIT + 1];
     int end; /* enum gang_end, -1 before */
+    bool oom;
     int n_unknown;
     struct rank_fail fail;
     char log[MAX_RANKS][LOG_SIZE];
@@ -136,6 +137,7 @@ static void on_report(const struct msg *m)
     v->seq = m->seq;
     v->sums[m->seq] = sum(m->data, m->size);
     v->n[head.type]++;
+    v->oom = v->oom || m->oom;
     if (head.type == RANK_FAIL && v->n[RANK_FAIL] == 1)
         memcpy(&v->fail, (const char *)m->data + sizeof head, sizeof v->fail);
     if (head.type == RANK_EXIT && head.rank == RANK_GANG) v->end = x.exit_status;
@@ -824,6 +826,47 @@ static void test_killed_rank(void)
     teardown();
 }
 
+static void kills_write(int n)
+{
+    char text[64], path[96];
+    snprintf(path, sizeof path, "%s/group/memory.events", d.dir);
+    snprintf(text, sizeof text, "low 0\noom 9\noom_kill %d\noom_group_kill 0\n", n);
+    CHECK(!file_write(path, text, strlen(text), NULL));
+}
+
+/* A report says whether the kernel killed for memory while the attempt was here: of a rank, of a
+ * gang, and of an attempt that another agent began. */
+static void test_killed_for_memory(void)
+{
+    static const char *const what[] = {"rank", "gang", "rank, without memory", "gang, adopted"};
+    char group[80];
+    setup();
+    snprintf(group, sizeof group, "%s/group", d.dir);
+    CHECK(!mkdir(group, 0700));
+    kills_write(3);
+    setenv("SEQD_CGROUP", group, 1);
+    int pid = agent_start("0");
+    for (int i = 0; i < 4; i++) {
+        struct view *v = running(7, 2 + i, "wait", 2);
+        struct pids p = pids_read(7, 2 + i);
+        if (i == 3) {
+            const int n_hellos = d.n_hellos;
+            agent_kill(pid);
+            pid = agent_start("0");
+            UNTIL(d.n_hellos > n_hellos && d.stream);
+            expect(7, 2 + i);
+        }
+        if (i != 2) kills_write(4 + i);
+        kill(i % 2 ? parent_of(p.pid[0]) : p.pid[1], SIGKILL);
+        UNTIL(v->end >= 0);
+        CHECK_MSG(v->oom == (i != 2) && n_alive(&p) == 0, "%s: %d", what[i], v->oom);
+        about(MSG_FORGET, 7, 2 + i);
+    }
+    unsetenv("SEQD_CGROUP");
+    terminate(pid);
+    teardown();
+}
+
 /* seqd goes away and comes back: the ranks do not notice, and only what it lacks is sent again. */
 static void test_server_restart(void)
 {
@@ -1387,6 +1430,7 @@ int main(int argc, char **argv)
     RUN(test_killed_gang);
     RUN(test_broken_gang);
     RUN(test_killed_rank);
+    RUN(test_killed_for_memory);
     RUN(test_server_restart);
     RUN(test_reconcile);
     RUN(test_part);

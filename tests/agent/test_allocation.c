@@ -100,6 +100,27 @@ static void test_groups_v1(void)
     CHECK(limits_memory(root) == 2 * GIB && limits_cores(root) == 4);
 }
 
+static void test_kills(void)
+{
+    clear();
+    CHECK(limits_oom_kills(root) == -1);
+    put("proc/vmstat", "nr_free_pages 7\noom_kill 2\n");
+    CHECK(limits_oom_kills(root) == 2);
+    put("proc/self/cgroup", "4:memory:/slurm/job_7\n0::/\n");
+    put("sys/fs/cgroup/memory/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 5\n");
+    CHECK(limits_oom_kills(root) == 5);
+    put("sys/fs/cgroup/memory/slurm/job_7/memory.oom_control", "under_oom 0\noom_kill 6\n");
+    CHECK(limits_oom_kills(root) == 6);
+    put("proc/self/cgroup", "0::/pods/one\n");
+    CHECK(limits_oom_kills(root) == 2); /* a group that does not count */
+    put("sys/fs/cgroup/memory.events", "low 0\noom 8\noom_kill 7\n");
+    CHECK(limits_oom_kills(root) == 7);
+    put("sys/fs/cgroup/pods/one/memory.events", "low 0\noom 10\noom_kill 9\noom_group_kill 1\n");
+    CHECK(limits_oom_kills(root) == 9);
+    put("proc/self/cgroup", "0::/../../kubepods/pod1\n");
+    CHECK(limits_oom_kills(root) == 7);
+}
+
 static void test_slurm(void)
 {
     struct allocation a;
@@ -268,6 +289,7 @@ int main(void)
     RUN(test_no_engine);
     RUN(test_groups_v2);
     RUN(test_groups_v1);
+    RUN(test_kills);
     RUN(test_slurm);
     RUN(test_margin);
     RUN(test_hostile);

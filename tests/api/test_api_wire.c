@@ -147,7 +147,7 @@ static struct msg msg_fill(enum msg_type type, const struct job_spec *spec)
         m.emulated = true, m.n_gpus = 2, m.gpus = two_gpus;
         break;
     case MSG_REPORT:
-        m.seq = 9, m.rank = 1, m.data = &record, m.size = sizeof record.head + 11;
+        m.seq = 9, m.oom = true, m.rank = 1, m.data = &record, m.size = sizeof record.head + 11;
         break;
     case MSG_LOG: m.rank = 2, m.offset = 1000, m.data = "a line\n", m.size = 7; break;
     case MSG_DESCRIBED:

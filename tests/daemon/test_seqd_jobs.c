@@ -65,6 +65,7 @@ static void random_event(struct event *ev, const struct job *j, int64_t at)
         ev->blame = rand_r(&seed) % BLAME_N;
         ev->gives_up = rand_r(&seed) % 8 == 0;
         ev->exit_status = rand_r(&seed) % 3;
+        ev->oom = rand_r(&seed) % 4 == 0;
         ev->stepped_ms = j->stepped_ms; /* steps are no rows: what they leave is told here */
         snprintf(ev->node, sizeof ev->node, "a \"quoted\" \\ node%d", rand_r(&seed) % 2);
         err_field(&ev->err, ERR_PEER, "data.train.0", "line\twith \"quotes\" \xc3\xa9 and %d", 5);
@@ -108,6 +109,7 @@ static void check_same(const struct job *a, const struct job *b)
     CHECK(a->err_cause == b->err_cause && a->err_rank == b->err_rank);
     CHECK(!strcmp(a->err_node, b->err_node) && a->spec->train.steps == b->spec->train.steps);
     CHECK(a->spec->parallel.form == b->spec->parallel.form);
+    CHECK(a->crowded == b->crowded && a->alone == b->alone);
     CHECK(a->tried_ms == b->tried_ms && a->n_left == b->n_left);
     for (int i = 0; i < a->n_left && i < b->n_left; i++)
         CHECK(!memcmp(&a->left[i], &b->left[i], sizeof *a->left));

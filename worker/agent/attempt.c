@@ -18,6 +18,7 @@
 #include "api/core/gang_start.h"
 #include "api/core/log.h"
 #include "api/core/process.h"
+#include "worker/agent/probe.h"
 #include "worker/agent/spawn.h"
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -64,6 +65,8 @@ static int start_write(struct attempt *a, struct gang_start *start, const cpu_se
     char path[FILE_PATH_SIZE], parent[FILE_PATH_SIZE];
     if (path_of(a, "start", path, e) < 0 || file_join(parent, e, "%s/..", a->dir) < 0) return -1;
     if (file_make_dir(a->dir, e) < 0) return -1;
+    if ((a->oom_kills = probe_oom_kills()) >= 0 && gang_kills_write(a->dir, a->oom_kills, e) < 0)
+        return -1;
     if (cpus && gang_cpus_write(a->dir, cpus, start->n_local, e) < 0) return -1;
     if (gang_start_write(path, start, e) < 0) return -1;
     if (file_sync_dir(a->dir, e) < 0) return -1;
@@ -77,6 +80,7 @@ static void start_take(struct attempt *a, const struct gang_start *start)
     for (int i = 0; bound && i < start->n_local; i++) CPU_OR(&a->cpus, &a->cpus, &cpus[i]);
     memcpy(a->prepared_id, start->prepared_id, sizeof a->prepared_id);
     a->prepared_id[sizeof a->prepared_id - 1] = 0;
+    a->oom_kills = gang_kills_read(a->dir);
     a->n_logs = start->n_local;
     a->first_rank = start->first_rank;
     a->n_running = start->task == TASK_RUN ? start->n_local : 0;
@@ -364,6 +368,22 @@ int64_t attempt_record(struct attempt *a, void *buf, bool *final)
             return n;
         }
     }
+}
+
+bool attempt_oom(struct attempt *a, const void *record, int64_t size)
+{
+    struct rank_msg head;
+    struct rank_exit x;
+    if (size < (int64_t)(sizeof head + sizeof x)) return false;
+    memcpy(&head, record, sizeof head);
+    memcpy(&x, (const char *)record + sizeof head, sizeof x);
+    if (head.type != RANK_EXIT) return false;
+    if (head.rank == RANK_GANG ? x.exit_status != GANG_LOST : !x.signal) return false;
+    if (!a->judged) {
+        a->judged = true;
+        a->oom = a->oom_kills >= 0 && probe_oom_kills() > a->oom_kills;
+    }
+    return a->oom;
 }
 
 /* size 0: only says whether there are any. */

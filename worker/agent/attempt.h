@@ -46,6 +46,8 @@ struct attempt {
     int n_running;        /* ranks it may have: 0 for a preparation */
     bool stale;           /* seqd does not expect it: told when it is gone */
     bool expected;        /* by a message of an EXPECT that is not at its end */
+    int64_t oom_kills;    /* probe_oom_kills() when it began here; -1: not known */
+    bool judged, oom;     /* attempt_oom: it has been asked, and its answer */
     cpu_set_t cpus;       /* that its ranks are bound to; none: they are not */
     struct attempt_log log[JOB_MAX_RANKS];
 };
@@ -73,6 +75,10 @@ void attempt_ack(struct attempt *a, const struct msg *m);
 /* The next record to send, into buf of SPOOL_RECORD_SIZE: its size, 0 when there is none now.
  * *final: it is the final record, which is returned only when every log byte has been sent. */
 int64_t attempt_record(struct attempt *a, void *buf, bool *final);
+/* Whether the record, as attempt_record gave it, is of an exit by a signal or of a gang that is
+ * lost, and the kernel has killed for memory since the attempt began. The first such record decides
+ * for all: later kills may be of another attempt. */
+bool attempt_oom(struct attempt *a, const void *record, int64_t size);
 /* The next log bytes, at most size (WIRE_CHUNK): their number, 0 when there are none now. */
 int64_t attempt_log_bytes(struct attempt *a, void *buf, size_t size, int *rank, int64_t *offset);
 

@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include "api/core/cgroup.h"
 #include "api/core/file.h"
 
 /* One level's limit, or that there is none: "max" does not scan, and v1 has a huge number or -1. */
@@ -90,12 +91,13 @@ static bool lists(const char *controllers, const char *controller)
     return false;
 }
 
+/* What is looked up in each group of this process: one line of /proc/self/cgroup, at its mount. */
+typedef void group_look(void *arg, bool is_v2, const char *mount, const char *group);
+
 /* Lines are "0::/path" for v2 and "4:memory:/path" for v1. */
-static int64_t least_of_all(const char *root, const char *controller, level_limit *v2,
-                            level_limit *v1)
+static void each_group(const char *root, const char *controller, group_look *look, void *arg)
 {
     char path[FILE_PATH_SIZE], mount[FILE_PATH_SIZE], line[FILE_PATH_SIZE];
-    int64_t least = INT64_MAX;
     FILE *f = file_join(path, NULL, "%s/proc/self/cgroup", root) < 0 ? NULL : fopen(path, "re");
     while (f && fgets(line, sizeof line, f)) {
         line[strcspn(line, "\n")] = 0;
@@ -108,12 +110,30 @@ static int64_t least_of_all(const char *root, const char *controller, level_limi
         for (int i = 0; i < 2; i++) { /* v1 is mounted by its list of controllers, or by one */
             if (file_join(mount, NULL, "%s/sys/fs/cgroup/%s", root, at[i]) < 0) continue;
             if (mount[strlen(mount) - 1] == '/') mount[strlen(mount) - 1] = 0;
-            const int64_t n = least_upwards(mount, group, is_v2 ? v2 : v1);
-            if (n < least) least = n;
+            look(arg, is_v2, mount, group);
         }
     }
     if (f) fclose(f);
-    return least;
+}
+
+struct least {
+    level_limit *v2, *v1;
+    int64_t n;
+};
+
+static void take_least(void *arg, bool is_v2, const char *mount, const char *group)
+{
+    struct least *l = arg;
+    const int64_t n = least_upwards(mount, group, is_v2 ? l->v2 : l->v1);
+    if (n < l->n) l->n = n;
+}
+
+static int64_t least_of_all(const char *root, const char *controller, level_limit *v2,
+                            level_limit *v1)
+{
+    struct least l = {v2, v1, INT64_MAX};
+    each_group(root, controller, take_least, &l);
+    return l.n;
 }
 
 int64_t limits_memory(const char *root)
@@ -125,4 +145,41 @@ int32_t limits_cores(const char *root)
 {
     const int64_t n = least_of_all(root, "cpu", cores_v2, cores_v1);
     return n > INT32_MAX ? INT32_MAX : (int32_t)n;
+}
+
+/* ---- kills ----------------------------------------------------------------------------------- */
+
+/* The number after "oom_kill " in a file of such lines; -1: it has none. */
+static int64_t kills_in(const char *dir, const char *name)
+{
+    char path[FILE_PATH_SIZE], line[128];
+    long long n, found = -1;
+    FILE *f = file_join(path, NULL, "%s/%s", dir, name) < 0 ? NULL : fopen(path, "re");
+    while (f && found < 0 && fgets(line, sizeof line, f))
+        if (sscanf(line, "oom_kill %lld", &n) == 1) found = n;
+    if (f) fclose(f);
+    return found;
+}
+
+/* Of the group itself; of the mount where a container sees the path of the host. */
+static void take_kills(void *arg, bool is_v2, const char *mount, const char *group)
+{
+    int64_t *kills = arg;
+    char path[FILE_PATH_SIZE];
+    const char *name = is_v2 ? "memory.events" : "memory.oom_control";
+    if (*kills >= 0) return;
+    if (!strstr(group, "/..") && file_join(path, NULL, "%s%s", mount, group) >= 0)
+        *kills = kills_in(path, name);
+    if (*kills < 0) *kills = kills_in(mount, name);
+}
+
+int64_t limits_oom_kills(const char *root)
+{
+    char path[FILE_PATH_SIZE];
+    const char *given = cgroup_given();
+    int64_t kills = -1;
+    if (given) return kills_in(given, "memory.events");
+    each_group(root, "memory", take_kills, &kills);
+    if (kills >= 0 || file_join(path, NULL, "%s/proc", root) < 0) return kills;
+    return kills_in(path, "vmstat");
 }

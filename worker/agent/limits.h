@@ -9,5 +9,8 @@
  * INT32_MAX: no limit. tested: tests/agent/test_allocation.c */
 int64_t limits_memory(const char *root); /* bytes */
 int32_t limits_cores(const char *root);  /* whole ones, at least 1 */
+/* Processes of this group and of those beneath it that the kernel has killed for memory; of the
+ * machine where the group does not count them. -1: not known. */
+int64_t limits_oom_kills(const char *root);
 
 #endif

@@ -31,6 +31,11 @@ int64_t probe_memory_size(void)
     return size < most ? size : most;
 }
 
+int64_t probe_oom_kills(void)
+{
+    return limits_oom_kills("");
+}
+
 int probe_address(const char *given, const char *seqd, char out[RANK_ADDRESS_SIZE], struct err *e)
 {
     _Static_assert(RANK_ADDRESS_SIZE >= ADDRESS_HOST_SIZE, "an address fits");

@@ -11,6 +11,7 @@ int64_t probe_machine_size(void); /* bytes */
 /* The same, or what the control groups above leave where that is less. */
 int probe_cores(void);
 int64_t probe_memory_size(void);
+int64_t probe_oom_kills(void); /* as limits_oom_kills */
 
 /* Where ranks here listen for those of other nodes: given (--address), or where that is NULL this
  * machine's address towards seqd. fails: ERR_INVALID when given is not a numeric address. */

@@ -48,6 +48,7 @@ void relay_records(struct agent_session *s, struct attempt *t, char *buf)
                                       .job = t->job,
                                       .epoch = t->epoch,
                                       .seq = t->spool.seq,
+                                      .oom = attempt_oom(t, buf, n),
                                       .data = buf,
                                       .size = (size_t)n});
 }
