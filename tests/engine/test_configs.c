@@ -227,6 +227,7 @@ static void test_not_here(void)
 }
 
 /* What MiniMax's first releases must say: their own code has no default, or another computation. */
+#define LAYERS(a, b) "\"layer_types\":[\"" a "_attention\",\"" b "_attention\"]"
 static void test_first_releases(void)
 {
     static const struct {
@@ -239,6 +240,15 @@ static void test_first_releases(void)
         {"\"postnorm\":true,\"attn_type_list\":[0,1],\"shared_intermediate_size\":8",
          "shared_intermediate_size: only 0"},
         {"\"postnorm\":true,\"attn_type_list\":[1,1]", "no layer of linear attention"},
+        {"\"postnorm\":true,\"attn_type_list\":[0,1]," LAYERS("linear", "full"), NULL},
+        {"\"postnorm\":true," LAYERS("full", "linear") ",\"attn_type_list\":[1,0]", NULL},
+        {"\"postnorm\":true," LAYERS("full", "linear") ",\"attn_type_list\":null", NULL},
+        {"\"postnorm\":true,\"attn_type_list\":[0,1]," LAYERS("full", "linear"),
+         "layer_types: layer_types and attn_type_list differ"},
+        {"\"postnorm\":true," LAYERS("full", "linear") ",\"attn_type_list\":[0,1]",
+         "attn_type_list: layer_types and attn_type_list differ"},
+        {"\"postnorm\":true,\"attn_type_list\":[0,1],\"layer_types\":[\"linear_attention\"]",
+         "layer_types and attn_type_list differ"},
     };
     static const char *const types[] = {"minimax_text_01", "minimax_m1"};
     static struct model_shape m;
@@ -251,6 +261,8 @@ static void test_first_releases(void)
         const int rc = hf_config_parse(text, (size_t)n, "config.json", &m, &e);
         CHECK_MSG(v[i / 2].says ? rc && strstr(e.text, v[i / 2].says) : !rc, "%s: %s", text,
                   e.text);
+        const bool second = strstr(v[i / 2].more, "[\"full") || strstr(v[i / 2].more, "[1,0]");
+        CHECK_MSG(rc || m.layer_mask[0] == 1 + second, "%s", text);
     }
 }
 

@@ -163,17 +163,29 @@ static int minimax_layer(struct config *c, enum jtok t)
     return 0;
 }
 
-/* Two lists that say which layers are linear: they could disagree. */
-static int twice(struct config *c, const char *key)
+/* Two lists say which layers are linear; where a file has both, as transformers writes it, they must
+ * agree. */
+static int read_either(struct config *c, const char *key, const char *other,
+                       int (*read)(struct config *, enum jtok))
 {
-    hf_refuse(c, key, "layer_types and attn_type_list say the same: give one of them");
-    return hf_ignore(c, key);
+    int64_t first[SHAPE_MASKS];
+    const int64_t n = c->n_flags;
+    if (!hf_met(c, other) || !n) return hf_read_list(c, key, read);
+    memcpy(first, c->m->layer_mask, sizeof first);
+    memset(c->m->layer_mask, 0, sizeof first);
+    c->n_flags = 0;
+    if (hf_read_list(c, key, read) < 0) return -1;
+    const bool same = c->n_flags == n && !memcmp(first, c->m->layer_mask, sizeof first);
+    if (c->n_flags && !same)
+        return hf_refuse(c, key, "layer_types and attn_type_list differ: leave one of them out");
+    memcpy(c->m->layer_mask, first, sizeof first); /* null says nothing */
+    c->n_flags = n;
+    return 0;
 }
 
 static int read_minimax_layers(struct config *c, const char *key)
 {
-    if (hf_met(c, "attn_type_list")) return twice(c, key);
-    return hf_read_list(c, key, minimax_layer);
+    return read_either(c, key, "attn_type_list", minimax_layer);
 }
 
 /* The first release's: 0 linear, 1 softmax. */
@@ -187,8 +199,7 @@ static int attn_type(struct config *c, enum jtok t)
 
 static int read_attn_types(struct config *c, const char *key)
 {
-    if (hf_met(c, "layer_types")) return twice(c, key);
-    return hf_read_list(c, key, attn_type);
+    return read_either(c, key, "layer_types", attn_type);
 }
 
 static void write_minimax_layers(struct jwrite *w, const char *key, const struct model_shape *m)
