@@ -266,12 +266,13 @@ static void test_too_few_gpus(void)
     "\"seq_len\":32768},\"train\":{\"steps\":5,\"global_batch\":8}" more "}"
 #define CLUSTER "\"devices\":8,\"memory_gib\":16,\"tflops\":50,\"link_gbs\":100"
 
-#define ENCODER(type, more)                                                                        \
+#define ENCODER(type, more)     ENCODER_DATA(type, more, "")
+#define ENCODER_ONE(type, more) ENCODER_DATA(type, more, ",\"reset_positions\":false")
+#define ENCODER_DATA(type, more, data)                                                             \
     "{\"kind\":\"train\",\"model\":{\"config\":{\"model_type\":\"" type "\",\"hidden_size\":256,"  \
     "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"intermediate_size\":512,\"vocab_size\":"  \
-    "300" more                                                                                     \
-    "}},\"data\":{\"train\":[{\"path\":\"/x\"}],\"seq_len\":1024},\"train\":{\"steps\":5},"        \
-    "\"hardware\":{\"devices\":2,\"memory_gib\":1}}"
+    "300" more "}},\"data\":{\"train\":[{\"path\":\"/x\"}],\"seq_len\":1024" data                  \
+    "},\"train\":{\"steps\":5},\"hardware\":{\"devices\":2,\"memory_gib\":1}}"
 
 static double number_at(const char *key)
 {
@@ -308,11 +309,13 @@ static void test_plan_hardware(void)
     CHECK_MSG(post("/v1/plan", ENCODER("bert", "")) == 200, "%s", reply);
     CHECK(number_at("\"max_seq_len\":") > 1024);
     CHECK(post("/v1/plan", ENCODER("bert", ",\"max_position_embeddings\":1500")) == 200);
+    CHECK(number_at("\"max_seq_len\":") > 1500); /* documents count from 0 each */
+    CHECK(post("/v1/plan", ENCODER_ONE("bert", ",\"max_position_embeddings\":1500")) == 200);
     CHECK(number_at("\"max_seq_len\":") == 1500);
     CHECK_MSG(post("/v1/plan", ENCODER("roberta", "")) == 200, "%s", reply);
     CHECK(number_at("\"max_position_embeddings\":") == 1024 + 2);
     CHECK(number_at("\"max_seq_len\":") > 1024);
-    CHECK(post("/v1/plan", ENCODER("roberta", ",\"max_position_embeddings\":1500")) == 200);
+    CHECK(post("/v1/plan", ENCODER_ONE("roberta", ",\"max_position_embeddings\":1500")) == 200);
     CHECK(number_at("\"max_seq_len\":") == 1500 - 2);
     finish();
 }

@@ -310,6 +310,9 @@ static void test_family_limits(void)
     spec.model.shape.max_pos = 600;
     spec.resources.memory_mib = 500;
     choose(&m);
+    CHECK(choice.max_seq_len > 600); /* documents count their positions from 0 each */
+    spec.data.reset_positions = false;
+    choose(&m);
     CHECK(choice.max_seq_len == 600);
 }
 

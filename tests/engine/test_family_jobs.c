@@ -133,12 +133,14 @@ static void test_prepare(void)
 }
 
 /* The strategy that splits the family, chosen by itself. */
-static void train(const struct job_family *f, int sp, int determinism, double losses[STEPS])
+static void train(const struct job_family *f, int seq_len, int sp, int determinism,
+                  double losses[STEPS])
 {
-    char suffix[16], buf[64];
-    snprintf(suffix, sizeof suffix, "-%d-%d", sp, determinism);
+    char suffix[40], buf[64];
+    snprintf(suffix, sizeof suffix, "-%d-%d-%d", seq_len, sp, determinism);
     struct order *o = make_order(JOB_TRAIN, sp, f, suffix);
     struct job_spec *s = &o->spec;
+    s->data.seq_len = seq_len;
     add_data(s);
     s->train.steps = STEPS;
     s->train.global_batch = 2;
@@ -168,24 +170,64 @@ static void train(const struct job_family *f, int sp, int determinism, double lo
  * 1e-7 to at most 3e-5. A family that magnifies it more does so on one rank as well, where "ranks"
  * sums the same tokens in another order. Each of the two results lies within that noise of the
  * exact one, so they differ by at most twice the noise, and never by more than 1e-4. */
+static void train_on(const struct job_family *f, int seq_len, int ranks)
+{
+    double one[STEPS] = {0}, order[STEPS] = {0}, some[STEPS] = {0};
+    train(f, seq_len, 1, DET_RUN, one);
+    train(f, seq_len, 1, DET_RANKS, order);
+    for (int sp = 2; sp <= ranks; sp++) {
+        train(f, seq_len, sp, DET_RUN, some);
+        for (int k = 0; k < STEPS; k++) {
+            const double noise = fabs(order[k] / one[k] - 1),
+                         bound = fmin(fmax(3e-5, 2 * noise), 1e-4);
+            CHECK_MSG(fabs(some[k] - one[k]) <= bound * one[k],
+                      "%s P %d step %d: %.9g, %.9g, at most %.1e apart", f->name, sp, k, some[k],
+                      one[k], bound);
+        }
+    }
+    CHECK_MSG(one[STEPS - 1] < one[0] - 0.3, "%s learns nothing: %g to %g", f->name, one[0],
+              one[STEPS - 1]);
+}
+
 static void test_train(void)
 {
-    for (int i = 0; i < N_FAMILIES; i++) {
-        double one[STEPS] = {0}, order[STEPS] = {0}, some[STEPS] = {0};
-        train(&families[i], 1, DET_RUN, one);
-        train(&families[i], 1, DET_RANKS, order);
-        for (int sp = 2; sp <= 3; sp++) {
-            train(&families[i], sp, DET_RUN, some);
-            for (int k = 0; k < STEPS; k++) {
-                const double noise = fabs(order[k] / one[k] - 1),
-                             bound = fmin(fmax(3e-5, 2 * noise), 1e-4);
-                CHECK_MSG(fabs(some[k] - one[k]) <= bound * one[k],
-                          "%s P %d step %d: %.9g, %.9g, at most %.1e apart", families[i].name, sp,
-                          k, some[k], one[k], bound);
-            }
-        }
-        CHECK_MSG(one[STEPS - 1] < one[0] - 0.3, "%s learns nothing: %g to %g", families[i].name,
-                  one[0], one[STEPS - 1]);
+    for (int i = 0; i < N_FAMILIES; i++) train_on(&families[i], 64, 3);
+}
+
+/* A document of one token more than the table has positions, or of as many, the end among them. */
+static void prepare_document(const struct job_family *f, int n_tokens)
+{
+    char path[128], name[16];
+    snprintf(name, sizeof name, "-d%d", n_tokens);
+    struct order *o = make_order(JOB_TRAIN, 1, f, name);
+    add_data(&o->spec);
+    snprintf(path, sizeof path, "%s/%d.jsonl", scratch, n_tokens);
+    FILE *file = fopen(path, "we");
+    if (file) fprintf(file, "{\"text\":\"a\"}\n{\"text\":\"%0*d\"}\n", n_tokens - 1, 0);
+    CHECK(file && !fclose(file));
+    o->spec.data.train[0].path = tiny_text(&o->spec, path);
+    o->spec.train.steps = STEPS;
+    o->spec.data.seq_len = 200;
+    o->args.task = TASK_PREPARE;
+    struct err e = {0};
+    CHECK_MSG(!family_check(&o->spec, &e), "%s", e.text);
+    gang_start(&g, 1, o);
+    gang_run(&g);
+    if (n_tokens == 64) CHECK_MSG(g.status[0] == 0, "%s: %s", f->name, g.fail.text);
+    if (n_tokens > 64)
+        CHECK_MSG(g.status[0] && strstr(g.fail.text, "65.jsonl record 2 has 65 tokens, and the "
+                                                     "model a table of 64 positions"),
+                  "%s: %s", f->name, g.fail.text);
+    free(o);
+}
+
+/* Positions are rows of a table of 64, sequences have 200 tokens: documents count their own. */
+static void test_beyond_table(void)
+{
+    static const char *const names[] = {"bert", "roberta", "gpt2"};
+    for (int i = 0; i < 3; i++) {
+        train_on(named(names[i]), 200, 2);
+        for (int n = 64; n <= 65; n++) prepare_document(named(names[i]), n);
     }
 }
 
@@ -286,11 +328,13 @@ static void test_rules(void)
     add_data(&o->spec);
     o->spec.train.steps = STEPS;
     o->spec.data.seq_len = 65; /* positions are a table of 64 */
+    o->spec.data.reset_positions = 0;
     refused(o, "data.seq_len");
     o = make_order(JOB_TRAIN, 2, named("roberta"), "");
     add_data(&o->spec);
     o->spec.train.steps = STEPS;
     o->spec.data.seq_len = 65; /* the table's first 5 rows are no positions */
+    o->spec.data.reset_positions = 0;
     refused(o, "data.seq_len");
     o = make_order(JOB_TRAIN, 2, named("bert"), "");
     add_data(&o->spec);
@@ -319,6 +363,7 @@ int main(int argc, char **argv)
     RUN(test_train);
     RUN(test_generate);
     RUN(test_embed);
+    RUN(test_beyond_table);
     struct err e = {0};
     if (getenv("KEEP"))
         printf("  kept %s\n", scratch);

@@ -232,6 +232,42 @@ static void test_overlong(void)
     data_close(d);
 }
 
+/* Sequences longer than the model's table of positions: documents of 4 and of 11 tokens, in a table
+ * of 11, and one of 10. */
+static void test_table(void)
+{
+    puts_file("table.jsonl", "{\"text\":\"abc\"}\n{\"text\":\"0123456789\"}\n");
+    sources_begin();
+    source_add("table.jsonl", DATA_JSONL, NULL);
+    struct data *d = prepare_open();
+    static const int ways[] = {OVERLONG_AUTO, OVERLONG_ERROR, OVERLONG_SPLIT, OVERLONG_TRUNCATE,
+                               OVERLONG_DROP};
+    for (int i = 0; i < 5 * PACKING_N; i++) {
+        struct order_options o = {.packing = i / 5,
+                                  .overlong = ways[i % 5],
+                                  .seq_len = 12,
+                                  .longest = 11,
+                                  .reset_positions = true};
+        struct data_order *x = order_open(d, &o);
+        CHECK(x && data_order_stats(x)->n_tokens == 15);
+        data_order_close(x);
+        o.longest = 10;
+        CHECK(!data_order_open(d, &o, &e) && e.code == ERR_INVALID);
+        CHECK_STR(e.field, "data.seq_len");
+        CHECK_MSG(strstr(e.text,
+                         "/table.jsonl record 2 has 11 tokens, and the model a table of 10 "
+                         "positions: cut it into shorter documents, or make data.seq_len at "
+                         "most 10"),
+                  "%s", e.text);
+        o.seq_len = 10; /* no longer than the table: data.overlong decides */
+        if (ways[i % 5] == OVERLONG_ERROR) continue;
+        x = order_open(d, &o);
+        CHECK(x && data_order_stats(x)->n_tokens == (i % 5 == 3 ? 14 : i % 5 == 4 ? 4 : 15));
+        data_order_close(x);
+    }
+    data_close(d);
+}
+
 /* ---- rows ------------------------------------------------------------------------------------ */
 
 /* Where a rank's row stands, from the description of the layouts. */
@@ -344,6 +380,7 @@ int main(void)
     RUN(test_every_token_once);
     RUN(test_best_fit);
     RUN(test_overlong);
+    RUN(test_table);
     RUN(test_rows);
     return datadir_end("packing");
 }

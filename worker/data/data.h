@@ -165,7 +165,8 @@ struct order_options {
     int set;               /* enum data_set */
     int packing, overlong; /* enum packing_id, overlong_id */
     int64_t seq_len, seed;
-    bool in_order; /* as the documents lie, weights unused: evaluation, score */
+    int64_t longest; /* tokens of a document that has a row of the table for each; 0: no table */
+    bool in_order;   /* as the documents lie, weights unused: evaluation, score */
     bool document_mask, reset_positions, causal; /* what data_batch writes */
     bool windowed; /* some layer has a window: samples of one document, too, need a reach_map */
     bool reach;    /* data_batch writes it: who counts bytes by it */

@@ -39,6 +39,9 @@ struct order_options data_order_options(const struct job_spec *s, int set, int64
                                              : set == SET_EVAL ? stage_eval_seq_len(s)
                                                                : s->data.seq_len,
                                   .seed = s->seed,
+                                  .longest = row && row->position_table && s->data.reset_positions
+                                                 ? family_positions(&s->model.shape)
+                                                 : 0,
                                   .in_order = set == SET_EVAL,
                                   .document_mask = s->data.document_mask,
                                   .reset_positions = s->data.reset_positions,
@@ -68,6 +71,7 @@ static int open_stream(struct data_order *o, int64_t first_document, int64_t n_d
                                     .first_document = first_document,
                                     .n_documents = n_documents,
                                     .seq_len = o->options.seq_len,
+                                    .longest = o->options.longest,
                                     .packing = o->options.packing,
                                     .overlong = o->options.overlong};
     struct pack *p = &o->stream[o->n_streams++];

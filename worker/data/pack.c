@@ -43,6 +43,20 @@ static int overlong_error(const struct pack *p, int64_t document, struct err *e)
                      (long long)document_length(p, document), (long long)p->o.seq_len);
 }
 
+/* A document whose positions are more than the model's table has. */
+static int beyond_table(const struct pack *p, int64_t document, struct err *e)
+{
+    struct data_origin at;
+    if (data_origin(p->o.data, document, &at, e) < 0) return -1;
+    return err_field(e, ERR_INVALID, "data.seq_len",
+                     "%s record %lld has %lld tokens, and the model a table of %lld positions: cut "
+                     "it into shorter documents, or make data.seq_len at most %lld, where "
+                     "data.overlong says what becomes of it",
+                     data_file(p->o.data, at.file), (long long)at.record,
+                     (long long)document_length(p, document), (long long)p->o.longest,
+                     (long long)p->o.longest);
+}
+
 /* What is left of a document of this length, and in how many pieces of at most seq_len. */
 static int64_t kept(const struct pack *p, int64_t length, int64_t *n_pieces)
 {
@@ -63,6 +77,8 @@ static int count(struct pack *p, struct err *e)
         if (length > p->o.seq_len && p->o.overlong == OVERLONG_ERROR)
             return overlong_error(p, d, e);
         int64_t left = kept(p, length, &n_pieces);
+        if (p->o.longest && p->o.seq_len > p->o.longest && left > p->o.longest)
+            return beyond_table(p, d, e);
         st->n_fragments += n_pieces;
         st->n_tokens += left;
         st->n_documents += left > 0;

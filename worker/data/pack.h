@@ -9,8 +9,8 @@
 struct pack_options {
     const struct data *data; /* borrowed */
     int64_t first_document, n_documents;
-    int64_t seq_len;
-    int packing, overlong; /* enum packing_id, overlong_id */
+    int64_t seq_len, longest; /* of struct order_options */
+    int packing, overlong;    /* enum packing_id, overlong_id */
 };
 
 struct piece { /* a fragment of a listed pack */

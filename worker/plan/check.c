@@ -125,7 +125,12 @@ static int check_mask(struct job_spec *s, struct err *e)
                      (long long)s->objective.mask_token + 1);
 }
 
-/* Positions are rows of a table: no sequence may be longer. */
+bool rules_positions(const struct job_spec *s, int64_t n)
+{
+    const bool packed = s->kind == JOB_TRAIN || s->kind == JOB_VERIFY || s->kind == JOB_SCORE;
+    return n <= family_positions(&s->model.shape) || (packed && s->data.reset_positions);
+}
+
 static int check_positions(struct job_spec *s, struct err *e)
 {
     struct model_shape *m = &s->model.shape;
@@ -134,12 +139,15 @@ static int check_positions(struct job_spec *s, struct err *e)
         if (s->stages[i].seq_len > longest) longest = s->stages[i].seq_len;
     if (spec_new_model(s) && m->max_pos == (int64_t)1 << 20) /* not said */
         m->max_pos = longest + m->first_pos;
-    if (longest <= family_positions(m)) return 0;
+    if (rules_positions(s, longest)) return 0;
     return err_field(e, ERR_INVALID, "data.seq_len",
                      "data.seq_len %lld: the model has a table of %lld positions, "
-                     "max_position_embeddings%s",
+                     "max_position_embeddings%s: make it at most that%s",
                      (long long)longest, (long long)family_positions(m),
-                     m->first_pos ? " less pad_token_id + 1" : "");
+                     m->first_pos ? " less pad_token_id + 1" : "",
+                     s->kind == JOB_EMBED || s->kind == JOB_GENERATE
+                         ? ""
+                         : ", or say data.reset_positions true for documents that fit in it");
 }
 
 static int check_masked(struct job_spec *s, struct err *e)

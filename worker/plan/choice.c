@@ -7,6 +7,7 @@
 #include "worker/plan/check.h"
 #include "worker/plan/form.h"
 #include "worker/plan/product.h"
+#include "worker/plan/rules.h"
 #include "worker/plan/strategy.h"
 #include "worker/plan/weigh.h"
 
@@ -248,7 +249,7 @@ static bool fits_at(struct weighing *w, int64_t n)
     if (family_row(m)->position_table) {
         const bool said = !spec_new_model(w->spec) ||
                           w->asked->model.shape.max_pos != CHOICE_ANY_POSITIONS;
-        if (said && n > family_positions(m)) return false;
+        if (said && !rules_positions(w->spec, n)) return false;
         if (!said) m->max_pos = n + m->first_pos;
     }
     return try_plan(w) == 1;
