@@ -166,6 +166,38 @@ static void test_other_sources(void)
     free(o);
 }
 
+static int notes(const char *code, const char *word)
+{
+    int n = 0;
+    for (int i = 0; i < g.n_events; i++)
+        n += g.event[i].type == EV_NOTE && strstr(g.event[i].json, code) &&
+             strstr(g.event[i].json, word);
+    return n;
+}
+
+/* pad_token_id of config.json is 257; where it ends texts too, it is padding where it repeats. */
+static void test_padding(void)
+{
+    static const struct {
+        const char *record, *ends, *want;
+    } row[] = {{"[257,5,257,6]", "2", "2 tokens are 257, pad_token_id"},
+               {"[5,6,258]", "2", NULL},
+               {"[257,5,257,6]", "257", NULL},
+               {"[5,257,257,257]", "257", "2 tokens are 257"}};
+    char text[128];
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        snprintf(text, sizeof text, "{\"input_ids\":%s}\n", row[i].record);
+        put("", "padded.jsonl", text);
+        snprintf(text, sizeof text, "{\"eos_token_id\":%s}", row[i].ends);
+        put("own", "generation_config.json", text);
+        struct order *o = own_order(JOB_TRAIN, "padding", "own", "padded.jsonl");
+        CHECK_MSG(prepares(o) && all_ok(&g), "%s", g.fail.text);
+        CHECK(notes("\"padding\"", row[i].want ? row[i].want : "") == (row[i].want != NULL));
+        free(o);
+    }
+    put("own", "generation_config.json", "{\"eos_token_id\":[2]}");
+}
+
 static void test_refused(void)
 {
     struct order *o = own_job(JOB_TRAIN, "narrow", "narrow");
@@ -437,6 +469,7 @@ int main(int argc, char **argv)
     RUN(test_prepare);
     RUN(test_id);
     RUN(test_other_sources);
+    RUN(test_padding);
     RUN(test_refused);
     RUN(test_train);
     RUN(test_score);

@@ -70,6 +70,67 @@ static void test_input_ids(void)
     data_close(d);
 }
 
+/* As tokenizers of transformers pad them: what attention_mask hides is no token. */
+static void test_padded(void)
+{
+    static const char text[] =
+        "{\"attention_mask\":[0,0,1,1,1,0],\"input_ids\":[999,1,5,6,7,1],"
+        "\"labels\":[-100,-100,-100,6,7,-100],\"position_ids\":[1,1,0,1,2,1],"
+        "\"token_type_ids\":[3,0,0,0,0,0],\"special_tokens_mask\":[1,1,0,0,0,1],"
+        "\"offset_mapping\":[[0,0],[0,0],[0,1],[1,2],[2,3],[0,0]],\"words\":[1,2],"
+        "\"id\":7,\"source\":\"x\",\"meta\":{\"a\":[1,2,3,4,5,6]},\"none\":null}\n"
+        "{\"input_ids\":[1,1],\"attention_mask\":[0,0],\"list\":[1]}\n"
+        "{\"input_ids\":[8,1],\"attention_mask\":[true,false],\"loss_mask\":[1,1]}\n"
+        "{\"input_ids\":[9,2],\"attention_mask\":[1,1],\"position_ids\":[0,1]}\n"
+        "{\"input_ids\":[],\"attention_mask\":[],\"list\":[]}\n"
+        "{\"input_ids\":[3],\"attention_mask\":null}\n";
+    static const int64_t ids[] = {5, 6, 7, 8, 9, 2, 3};
+    static const uint64_t ends[] = {3, 4, 6, 7};
+    jsonl(text, LOSS_ON_AUTO);
+    struct data *d = prepare_open();
+    check_data(d, ids, 7, ends, 4);
+    check_mask(d, "0111111");
+    CHECK(data_stats(d)->n_skipped == 2);
+    data_close(d);
+    puts_file("r.jsonl", "{\"text\":\"ab\",\"attention_mask\":[[1]],\"list\":[1,2]}\n");
+    d = prepare_open(); /* beside a text they are another program's */
+    CHECK(data_stats(d)->n_tokens == 3);
+    data_close(d);
+}
+
+static void test_padded_refused(void)
+{
+    static const struct {
+        const char *beside, *want;
+        enum err_code code;
+    } bad[] = {
+        {"\"attention_mask\":[1,0,1]", "attention_mask 1 is 0 and lies between ones",
+         ERR_UNSUPPORTED},
+        {"\"attention_mask\":[1,2,1]", "attention_mask 1 is 2: want 0 or 1", ERR_INVALID},
+        {"\"attention_mask\":[1,1]", "attention_mask has 2 elements, input_ids 3", ERR_INVALID},
+        {"\"attention_mask\":[[1],[1],[1]]", "\"attention_mask\" 0 is not a number", ERR_INVALID},
+        {"\"attention_mask\":[1,1,1],\"attention_mask\":[1,1,1]", "occurs twice", ERR_INVALID},
+        {"\"position_ids\":[0,1,0]", "position_ids 2 is 0", ERR_UNSUPPORTED},
+        {"\"position_ids\":[1,2,3]", "position_ids 0 is 1", ERR_UNSUPPORTED},
+        {"\"attention_mask\":[0,1,1],\"position_ids\":[0,1,2]", "position_ids 1 is 1",
+         ERR_UNSUPPORTED},
+        {"\"token_type_ids\":[0,0,1]", "token_type_ids 2 is 1", ERR_UNSUPPORTED},
+        {"\"assistant_masks\":[0,1,1]",
+         "\"assistant_masks\" is a list of 3 elements, as input_ids is, and is not read: take it "
+         "out, or write the tokens to learn as \"labels\" or \"loss_mask\"",
+         ERR_UNSUPPORTED},
+        {"\"tokens\":[\"a\",\"b\",\"c\"]", "\"tokens\" is a list of 3 elements", ERR_UNSUPPORTED}};
+    char text[256];
+    for (size_t i = 0; i < 2 * (sizeof bad / sizeof *bad); i++) { /* before input_ids, and after */
+        const char *beside = bad[i / 2].beside, *ids = "\"input_ids\":[4,5,6]";
+        snprintf(text, sizeof text, "{\"input_ids\":[1]}\n{%s,%s}\n", i % 2 ? ids : beside,
+                 i % 2 ? beside : ids);
+        jsonl(text, LOSS_ON_AUTO);
+        refused(bad[i / 2].code, bad[i / 2].want);
+        CHECK(strstr(e.text, "r.jsonl line 2: ") != NULL);
+    }
+}
+
 /* The first masked token stands on every place of a byte of loss.bin. */
 static void test_mask_places(void)
 {
@@ -209,6 +270,8 @@ int main(void)
     datadir_begin("records");
     RUN(test_prompt_completion);
     RUN(test_input_ids);
+    RUN(test_padded);
+    RUN(test_padded_refused);
     RUN(test_mask_places);
     RUN(test_jsonl_hostile);
     RUN(test_long_ids);

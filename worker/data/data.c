@@ -86,6 +86,21 @@ int data_read_mask(const struct data *d, int64_t first, int64_t n, uint8_t *lear
     return 0;
 }
 
+int64_t data_count_id(const struct data *d, int32_t id, bool repeats, int64_t most, struct err *e)
+{
+    int32_t ids[4096], before = -1;
+    int64_t found = 0;
+    if (id < 0 || id > d->meta.stats.max_token) return 0;
+    if (most > d->n_tokens) most = d->n_tokens;
+    for (int64_t at = 0, n; at < most; at += n) {
+        n = most - at < 4096 ? most - at : 4096;
+        if (data_read(d, at, n, ids, e) < 0) return -1;
+        for (int64_t i = 0; i < n; before = ids[i++])
+            found += ids[i] == id && (!repeats || before == id);
+    }
+    return found;
+}
+
 bool data_bytes_known(const struct data *d)
 {
     return d->part[PART_BYTES].fd >= 0;

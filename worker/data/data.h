@@ -114,6 +114,9 @@ int data_read(const struct data *d, int64_t first, int64_t n, int32_t *ids, stru
 int data_read_mask(const struct data *d, int64_t first, int64_t n, uint8_t *learn, struct err *e);
 /* The bytes of text that tokens [first, first + n) stand for, where data_bytes_known. */
 int data_read_bytes(const struct data *d, int64_t first, int64_t n, uint32_t *bytes, struct err *e);
+/* Tokens `id` among the first `most` of both sets; repeats: those alone that follow another one.
+ * -1: as data_read. */
+int64_t data_count_id(const struct data *d, int32_t id, bool repeats, int64_t most, struct err *e);
 bool data_bytes_known(const struct data *d);          /* there is a bytes.bin */
 const uint64_t *data_documents(const struct data *d); /* end offsets; borrowed until data_close */
 
@@ -212,6 +215,14 @@ int64_t data_targets(const struct data_order *o, int64_t n, struct err *e);
  * model's own tokenizer has cut, and tokens that follow others. Reads the disk. -1: as above. */
 int64_t data_target_bytes(const struct data_order *o, int64_t n, struct err *e);
 bool data_order_bytes_known(const struct data_order *o);
+
+/* What a pass over the data can learn: what masks hide of it at random is not asked. */
+struct order_learnt {
+    int64_t tokens;  /* that may be targets */
+    int64_t cut_off; /* documents that have such tokens, and none in what truncate leaves of them */
+};
+/* Reads the disk where something is masked. fails: as data_batch. */
+int data_order_learnt(const struct data_order *o, struct order_learnt *out, struct err *e);
 
 struct sample {
     int stream;    /* source with weights, else 0 */

@@ -2,7 +2,7 @@
 
 static const struct format formats[DATA_FORMAT_N] = {
     [DATA_TEXT] = {"text", false, NULL, format_read_text, format_read_texts},
-    [DATA_JSONL] = {"jsonl", false, NULL, format_read_jsonl},
+    [DATA_JSONL] = {"jsonl", false, NULL, format_read_jsonl, .reading = " reading 2"},
     [DATA_LLMC] = {"llmc", true, NULL, format_read_llmc},
     [DATA_NANOGPT] = {"nanogpt", true, NULL, format_read_nanogpt},
     [DATA_MEGATRON] = {"megatron", false, format_hash_megatron, format_read_megatron},

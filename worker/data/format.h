@@ -48,6 +48,9 @@ struct format {
      * NULL: every file is read alone. */
     int (*read_small)(struct format_in *in, const struct meta_file *file, uint32_t index, int n,
                       struct err *e);
+    /* In the id of prepared data: another word where the same bytes make other tokens than in a
+     * version before; NULL: as in the first. */
+    const char *reading;
 };
 
 /* NULL for openai_batch, which is not data to learn from. */

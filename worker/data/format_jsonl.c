@@ -70,23 +70,23 @@ static int learn_of(const struct jsonl_record *r, size_t i, uint8_t *learn, stru
 
 static int put_ids(struct jsonl *s, const struct jsonl_record *r, struct err *e)
 {
-    const size_t n = r->input_ids.n;
     const struct jsonl_ids *beside[] = {&r->labels, &r->loss_mask};
     for (int k = 0; k < 2; k++)
-        if (beside[k]->given && beside[k]->n != n)
+        if (beside[k]->given && beside[k]->n != r->input_ids.n)
             return err_set(e, ERR_INVALID, "%s has %zu elements, input_ids %zu",
-                           k ? "loss_mask" : "labels", beside[k]->n, n);
-    if (reserve(s, n, e) < 0) return -1;
-    for (size_t i = 0; i < n; i++) {
-        int64_t id = r->input_ids.at[i];
+                           k ? "loss_mask" : "labels", beside[k]->n, r->input_ids.n);
+    if (reserve(s, r->n, e) < 0) return -1;
+    for (size_t k = 0; k < r->n; k++) {
+        const size_t i = r->first + k;
+        const int64_t id = r->input_ids.at[i];
         if (id < 0 || id >= s->in->c->vocab)
             return err_set(e, ERR_INVALID,
                            "input_ids %zu is %lld: the model's vocabulary has %lld ids, from 0", i,
                            (long long)id, (long long)s->in->c->vocab);
-        s->id[i] = (uint32_t)id;
-        if (learn_of(r, i, &s->learn[i], e) < 0) return -1;
+        s->id[k] = (uint32_t)id;
+        if (learn_of(r, i, &s->learn[k], e) < 0) return -1;
     }
-    return encode_ids(s->in->c, s->id, n, s->learn, e);
+    return encode_ids(s->in->c, s->id, r->n, s->learn, e);
 }
 
 static int refuse_text(const struct jsonl_record *r, const char *key, struct err *e)

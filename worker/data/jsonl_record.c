@@ -58,22 +58,176 @@ static int push(struct jsonl_ids *a, int64_t v, struct err *e)
     return 0;
 }
 
+/* The next element of a list of whole numbers; *t: J_ARRAY_END after the last. */
+static int take_int(struct jread *j, const char *key, size_t i, enum jtok *t, int64_t *v,
+                    struct err *e)
+{
+    *t = jread_next(j);
+    *v = *t == J_TRUE;
+    if (*t == J_ERROR) return -1;
+    if (*t == J_TRUE || *t == J_FALSE || *t == J_ARRAY_END) return 0;
+    if (*t != J_NUMBER) return err_set(e, ERR_INVALID, "\"%s\" %zu is not a number", key, i);
+    if (jread_int(j, v) == 0) return 0;
+    return err_set(e, ERR_INVALID, "\"%s\" %zu is not a whole number", key, i);
+}
+
 static int take_ids(struct jread *j, const char *key, struct jsonl_ids *a, struct err *e)
 {
     enum jtok t;
+    int64_t v;
     if (a->given) return err_set(e, ERR_INVALID, "the member \"%s\" occurs twice", key);
     a->given = true;
     if ((t = jread_next(j)) == J_ERROR) return -1;
     if (t != J_ARRAY) return err_set(e, ERR_INVALID, "the member \"%s\" is not an array", key);
-    while ((t = jread_next(j)) == J_NUMBER || t == J_TRUE || t == J_FALSE) {
-        int64_t v = t == J_TRUE;
-        if (t == J_NUMBER && jread_int(j, &v) < 0)
-            return err_set(e, ERR_INVALID, "\"%s\" %zu is not a whole number", key, a->n);
+    for (;;) {
+        if (take_int(j, key, a->n, &t, &v, e) < 0) return -1;
+        if (t == J_ARRAY_END) return 0;
         if (push(a, v, e) < 0) return -1;
     }
-    if (t == J_ERROR) return -1;
-    return t == J_ARRAY_END ? 0 : err_set(e, ERR_INVALID, "\"%s\" %zu is not a number", key, a->n);
 }
+
+/* ---- lists beside input_ids ------------------------------------------------------------------ */
+
+static struct jsonl_list *add_list(struct jsonl_record *r, struct err *e)
+{
+    if (r->n_lists == r->list_room) {
+        const size_t room = r->list_room ? 2 * r->list_room : 8;
+        struct jsonl_list *more = realloc(r->list, room * sizeof *more);
+        if (!more) {
+            err_set(e, ERR_IO, "out of memory for %zu members", room);
+            return NULL;
+        }
+        r->list = more;
+        r->list_room = room;
+    }
+    return &r->list[r->n_lists++];
+}
+
+/* Keeps a list for check_lists; any other value is metadata. */
+static int take_list(struct jsonl_record *r, struct jread *j, struct err *e)
+{
+    struct jsonl_list l = {.name = j->text, .name_len = j->len};
+    enum jtok t = jread_next(j);
+    l.at = j->p - 1;
+    if (t != J_ARRAY) return jread_skip(j);
+    while ((t = jread_next(j)) != J_ARRAY_END) {
+        if (t == J_ERROR) return -1;
+        if ((t == J_ARRAY || t == J_OBJECT) && jread_skip(j) < 0) return -1;
+        l.n++;
+    }
+    l.len = (size_t)(j->p - l.at);
+    struct jsonl_list *to = add_list(r, e);
+    if (to) *to = l;
+    return to ? 0 : -1;
+}
+
+/* Zeros at both ends are padding, which is no part of the text; between ones they would hide tokens
+ * that take up positions. */
+static int take_attention(struct jsonl_record *r, const char *key, size_t i, int64_t v,
+                          struct err *e)
+{
+    if (v != 0 && v != 1)
+        return err_set(e, ERR_INVALID, "%s %zu is %lld: want 0 or 1", key, i, (long long)v);
+    if (!v) return 0;
+    if (!r->n) r->first = i;
+    if (r->n && i != r->first + r->n)
+        return err_set(
+            e, ERR_UNSUPPORTED,
+            "%s %zu is 0 and lies between ones: zeros are read at both ends alone, where "
+            "they are cut off",
+            key, i - 1);
+    r->n++;
+    return 0;
+}
+
+/* Of the tokens that are kept; what a tokenizer wrote at padding is cut off with it. */
+static int take_position(struct jsonl_record *r, const char *key, size_t i, int64_t v,
+                         struct err *e)
+{
+    if (i < r->first || i >= r->first + r->n || v == (int64_t)(i - r->first)) return 0;
+    return err_set(e, ERR_UNSUPPORTED,
+                   "%s %zu is %lld: positions are read as 0, 1, 2 ... alone, from the first token "
+                   "of the record; give a record for each text",
+                   key, i, (long long)v);
+}
+
+static int take_type(struct jsonl_record *r, const char *key, size_t i, int64_t v, struct err *e)
+{
+    if (i < r->first || i >= r->first + r->n || !v) return 0;
+    return err_set(e, ERR_UNSUPPORTED,
+                   "%s %zu is %lld: every token is read as of type 0; give a record for each text",
+                   key, i, (long long)v);
+}
+
+/* A list as long as input_ids says something of every token: it is read, or it changes nothing, or
+ * it is refused. */
+static const struct beside {
+    const char *name;
+    int (*take)(struct jsonl_record *r, const char *key, size_t i, int64_t v, struct err *e);
+} besides[] = {{"attention_mask", take_attention}, /* first: it says which are kept */
+               {"position_ids", take_position},
+               {"token_type_ids", take_type},
+               {"special_tokens_mask", NULL},
+               {"offset_mapping", NULL}};
+enum { N_BESIDES = sizeof besides / sizeof *besides };
+
+static bool is_beside(const struct jsonl_list *l, const struct beside *b)
+{
+    return l->name_len == strlen(b->name) && !memcmp(l->name, b->name, l->name_len);
+}
+
+static int read_beside(struct jsonl_record *r, const struct beside *b, const struct jsonl_list *l,
+                       struct err *e)
+{
+    struct jread j;
+    enum jtok t;
+    int64_t v;
+    const bool mask = b->take == take_attention;
+    if (!b->take) return 0;
+    if (l->n != r->input_ids.n)
+        return err_set(e, ERR_INVALID, "%s has %zu elements, input_ids %zu", b->name, l->n,
+                       r->input_ids.n);
+    if (mask) r->n = 0;
+    jread_init(&j, l->at, l->len);
+    jread_next(&j);
+    for (size_t i = 0;; i++) {
+        if (take_int(&j, b->name, i, &t, &v, e) < 0) return -1;
+        if (t == J_ARRAY_END) return 0;
+        if (b->take(r, b->name, i, v, e) < 0) return -1;
+    }
+}
+
+static int check_unknown(const struct jsonl_record *r, const struct jsonl_list *l, struct err *e)
+{
+    for (int k = 0; k < N_BESIDES; k++)
+        if (is_beside(l, &besides[k])) return 0;
+    if (!l->n || l->n != r->input_ids.n) return 0;
+    return err_set(e, ERR_UNSUPPORTED,
+                   "\"%.*s\" is a list of %zu elements, as input_ids is, and is not read: take it "
+                   "out, or write the tokens to learn as \"labels\" or \"loss_mask\"",
+                   (int)(l->name_len < 64 ? l->name_len : 64), l->name, l->n);
+}
+
+static int check_lists(struct jsonl_record *r, struct err *e)
+{
+    r->first = 0;
+    r->n = r->input_ids.n;
+    for (int k = 0; k < N_BESIDES; k++) {
+        const struct jsonl_list *found = NULL;
+        for (size_t i = 0; i < r->n_lists; i++) {
+            if (!is_beside(&r->list[i], &besides[k])) continue;
+            if (found)
+                return err_set(e, ERR_INVALID, "the member \"%s\" occurs twice", besides[k].name);
+            found = &r->list[i];
+            if (read_beside(r, &besides[k], found, e) < 0) return -1;
+        }
+    }
+    for (size_t i = 0; i < r->n_lists; i++)
+        if (check_unknown(r, &r->list[i], e) < 0) return -1;
+    return 0;
+}
+
+/* ---- the record ------------------------------------------------------------------------------ */
 
 static int take_member(struct jsonl_record *r, const char *key, struct jread *j, char *line,
                        struct err *e)
@@ -89,12 +243,12 @@ static int take_member(struct jsonl_record *r, const char *key, struct jread *j,
     if (jread_is(j, "loss_mask")) return take_ids(j, "loss_mask", &r->loss_mask, e);
     for (const char *const *name = beside_messages; *name; name++)
         if (jread_is(j, *name)) return take_beside(j, *name, &r->beside);
-    return jread_skip(j);
+    return take_list(r, j, e);
 }
 
 /* A prompt or labels alone may be there for another purpose (a text beside its prompt): only what
  * makes a whole record counts. */
-static int check_record(const struct jsonl_record *r, const char *key, struct err *e)
+static int check_kinds(const struct jsonl_record *r, const char *key, struct err *e)
 {
     const char *kind[4];
     int n = 0;
@@ -128,7 +282,7 @@ int jsonl_record_parse(struct jsonl_record *r, const char *key, char *line, size
     enum jtok t;
     r->text = r->prompt = r->completion = r->messages = (struct jsonl_member){0};
     r->beside = NULL;
-    r->input_ids.n = r->labels.n = r->loss_mask.n = 0;
+    r->input_ids.n = r->labels.n = r->loss_mask.n = r->n_lists = 0;
     r->input_ids.given = r->labels.given = r->loss_mask.given = false;
     jread_init(&j, line, n);
     if ((t = jread_next(&j)) != J_OBJECT && t != J_ERROR)
@@ -139,7 +293,8 @@ int jsonl_record_parse(struct jsonl_record *r, const char *key, char *line, size
     if (inner.code) return err_set(e, inner.code, "%s", inner.text);
     while (j.err.code == ERR_NONE && t > J_END) t = jread_next(&j);
     if (j.err.code != ERR_NONE) return err_set(e, ERR_INVALID, "%s", j.err.text);
-    return check_record(r, key, e);
+    if (check_kinds(r, key, e) < 0) return -1;
+    return r->input_ids.given ? check_lists(r, e) : 0;
 }
 
 void jsonl_record_fini(struct jsonl_record *r)
@@ -147,4 +302,5 @@ void jsonl_record_fini(struct jsonl_record *r)
     free(r->input_ids.at);
     free(r->labels.at);
     free(r->loss_mask.at);
+    free(r->list);
 }

@@ -20,11 +20,19 @@ struct jsonl_ids {
     bool given;
 };
 
+struct jsonl_list {        /* a list that is none of the members above */
+    const char *name, *at; /* into the line: the key as it stands there, the list's JSON text */
+    size_t name_len, len, n;
+};
+
 struct jsonl_record {
     struct jsonl_member text, prompt, completion;
     struct jsonl_member messages; /* the JSON text of the list */
     const char *beside;           /* what a conversation may not have: NULL, or the member's name */
     struct jsonl_ids input_ids, labels, loss_mask;
+    struct jsonl_list *list; /* owned [n_lists] */
+    size_t n_lists, list_room;
+    size_t first, n; /* of input_ids: those that attention_mask keeps */
 };
 
 /* A line of a file. Key: the member that is the text. The record's arrays are used again: zero before

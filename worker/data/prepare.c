@@ -181,9 +181,9 @@ static int make_id(struct prepare *p, char id[80], struct err *e)
         const struct format *row = format_row(s->spec->format);
         const bool jsonl = s->spec->format == DATA_JSONL;
         const char *key = jsonl ? text_key(p, s) : "";
-        int n = snprintf(how, sizeof how, "source %d %s eod %lld weight %.17g loss_on %d", s->set,
+        int n = snprintf(how, sizeof how, "source %d %s eod %lld weight %.17g loss_on %d%s", s->set,
                          row->name, (long long)(row->tokens ? s->spec->eod : -1), s->spec->weight,
-                         jsonl ? p->spec->data.loss_on : 0);
+                         jsonl ? p->spec->data.loss_on : 0, row->reading ? row->reading : "");
         sha256_add(&sha, how, (size_t)n + 1);
         sha256_add(&sha, key, strlen(key) + 1);
     }

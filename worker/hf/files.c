@@ -261,7 +261,9 @@ static int take_ends(struct jread *j, const char *path, struct token_ends *out, 
     return 0;
 }
 
-static int ends_of_file(const char *dir, const char *name, struct token_ends *out, struct err *e)
+/* The ids of a key in a file of the directory, which may be absent. */
+static int ids_of_file(const char *dir, const char *name, const char *key, struct token_ends *out,
+                       struct err *e)
 {
     char path[FILE_PATH_SIZE];
     struct jread j;
@@ -274,7 +276,7 @@ static int ends_of_file(const char *dir, const char *name, struct token_ends *ou
     jread_init(&j, text, size);
     enum jtok t = jread_next(&j);
     while (rc == 0 && t != J_ERROR && (t = jread_next(&j)) == J_KEY)
-        rc = jread_is(&j, "eos_token_id") ? take_ends(&j, path, out, e) : jread_skip(&j);
+        rc = jread_is(&j, key) ? take_ends(&j, path, out, e) : jread_skip(&j);
     if (j.err.code) rc = err_set(e, ERR_INVALID, "%s: %s", path, j.err.text);
     free(text);
     return rc;
@@ -283,6 +285,14 @@ static int ends_of_file(const char *dir, const char *name, struct token_ends *ou
 int hf_read_ends(const char *dir, struct token_ends *out, struct err *e)
 {
     *out = (struct token_ends){0};
-    if (ends_of_file(dir, "generation_config.json", out, e) < 0) return -1;
-    return out->n ? 0 : ends_of_file(dir, "config.json", out, e);
+    if (ids_of_file(dir, "generation_config.json", "eos_token_id", out, e) < 0) return -1;
+    return out->n ? 0 : ids_of_file(dir, "config.json", "eos_token_id", out, e);
+}
+
+int32_t hf_read_pad(const char *dir)
+{
+    struct token_ends pad = {0};
+    struct err none = {0};
+    return ids_of_file(dir, "config.json", "pad_token_id", &pad, &none) < 0 || !pad.n ? -1
+                                                                                     : pad.id[0];
 }

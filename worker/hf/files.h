@@ -40,6 +40,8 @@ bool hf_is_tokenizer(const char *name);
  * where neither says one. fails: ERR_INVALID, ERR_TOO_LARGE for more than TOKEN_ENDS. */
 struct token_ends;
 int hf_read_ends(const char *dir, struct token_ends *out, struct err *e);
+/* pad_token_id of its config.json; -1: none that is an id. */
+int32_t hf_read_pad(const char *dir);
 /* enum tokenizer_id of a directory: BYTE is seqd's own tokenizer.json, by its bytes. */
 int hf_tokenizer_of(const char *dir, int32_t *out, struct err *e);
 

@@ -3,9 +3,12 @@
 #include "api/core/job_state.h"
 #include "api/core/jwrite.h"
 #include "worker/family/family.h"
+#include "worker/hf/files.h"
+#include "worker/hf/tokenizer.h"
 #include "worker/plan/form.h"
 #include "worker/rank/prepare_latents.h"
 #include "worker/rank/prepared.h"
+#include "worker/rank/roots.h"
 #include "worker/rank/run.h"
 
 /* How the documents fill samples of one length. */
@@ -28,14 +31,52 @@ static void write_order(struct jwrite *w, const struct order_options *o,
     jwrite_end(w);
 }
 
+static int send_note(struct run *r, const char *code, const char *text, struct err *e)
+{
+    char json[1024];
+    struct jwrite w;
+    jwrite_init(&w, json, sizeof json);
+    jwrite_object(&w, NULL);
+    jwrite_str(&w, "code", code);
+    jwrite_str(&w, "text", text);
+    jwrite_end(&w);
+    if (jwrite_finish(&w) < 0) return err_set(e, ERR_TOO_LARGE, "the note is too long");
+    return link_send_event(r->link, EV_NOTE, 0, json, e);
+}
+
+/* Padding that stands in the data as tokens. An end id that is the pad id as well is padding where
+ * it repeats. Of large data the beginning is looked at, since padding is in every record. */
+static int note_padding(struct run *r, const struct data *d, struct err *e)
+{
+    enum { MOST = 1 << 26 };
+    const struct job_spec *s = r->spec;
+    char dir[RANK_PATH_SIZE], text[512];
+    struct token_ends ends = {0};
+    bool repeats = false;
+    if (!spec_text(s, s->model.path)[0]) return 0;
+    if (roots_directory(spec_text(s, s->model.path), r->roots, r->n_roots, "model.path", dir, e))
+        return -1;
+    const int32_t pad = hf_read_pad(dir);
+    if (pad < 0 || hf_read_ends(dir, &ends, e) < 0) return pad < 0 ? 0 : -1;
+    for (int i = 0; i < ends.n; i++) repeats = repeats || ends.id[i] == pad;
+    const int64_t n = data_count_id(d, pad, repeats, MOST, e);
+    if (n <= 0) return (int)n;
+    snprintf(text, sizeof text,
+             "%lld tokens are %d, pad_token_id of the model, and are read as tokens of the text: "
+             "transformers gives padding no position where positions begin after it (RoBERTa) and "
+             "trains no row of the embedding for it; leave padding out of the records, or give "
+             "\"attention_mask\" beside \"input_ids\"",
+             (long long)n, (int)pad);
+    return send_note(r, "padding", text, e);
+}
+
 /* What a person would want to know of what was not learnt, or learnt in parts; once, for the order
  * of the training set. */
 static int note(struct run *r, const struct data *d, const struct data_order *o, struct err *e)
 {
     const struct order_stats *s = data_order_stats(o);
     const int64_t skipped = data_stats(d)->n_skipped;
-    char text[512], json[1024];
-    struct jwrite w;
+    char text[512];
     if (!s->dropped_documents && !s->truncated_documents && !s->split_documents && !skipped)
         return 0;
     snprintf(text, sizeof text,
@@ -46,13 +87,7 @@ static int note(struct run *r, const struct data *d, const struct data_order *o,
              (long long)s->dropped_tokens, (long long)s->truncated_documents,
              (long long)s->truncated_tokens, (long long)s->split_documents,
              (long long)r->spec->data.seq_len, (long long)skipped);
-    jwrite_init(&w, json, sizeof json);
-    jwrite_object(&w, NULL);
-    jwrite_str(&w, "code", "data");
-    jwrite_str(&w, "text", text);
-    jwrite_end(&w);
-    if (jwrite_finish(&w) < 0) return err_set(e, ERR_TOO_LARGE, "the note is too long");
-    return link_send_event(r->link, EV_NOTE, 0, json, e);
+    return send_note(r, "data", text, e);
 }
 
 static void write_traffic(struct jwrite *w, const char *name, const struct form_traffic *t)
@@ -167,7 +202,8 @@ int task_prepare(struct run *r, struct err *e)
     struct data *d = data_open(r->args->prepared_dir, s.id, DATA_TRUST, e);
     if (!d) return -1; /* the data that were written can be read here, or nowhere */
     const bool latents = family_diffusion(&r->spec->model.shape);
-    int rc = latents ? prepare_latents(r, d, e) : send(r, d, s.made_mb_s, e);
+    int rc = latents ? 0 : note_padding(r, d, e);
+    if (!rc) rc = latents ? prepare_latents(r, d, e) : send(r, d, s.made_mb_s, e);
     data_close(d);
     return rc;
 }
