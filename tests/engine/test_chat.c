@@ -59,17 +59,78 @@ static void test_render(void)
                "True True False 1");
 }
 
+/* Members of a message that are null are absent; those within them are not. */
+static void test_null(void)
+{
+    check_text(plain,
+               "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": "
+               "\"assistant\", \"content\": null, \"name\": null}]}",
+               false, "^<user>a</>\n<assistant></>\n");
+    check_text("{% for m in messages %}{{ m | tojson }}{{ m.content is defined }};{% endfor %}",
+               "{\"messages\": [{\"content\": null, \"a\": {\"b\": null}, \"tool_calls\": null, "
+               "\"images\": null}, {\"content\": \"\"}]}",
+               false, "{\"a\": {\"b\": null}}False;{\"content\": \"\"}True;");
+}
+
+#define PARTS "{\"type\": \"text\", \"text\": \"a\"}, {\"type\": \"text\", \"text\": \"b\"}"
+
+/* Parts are joined where the template does not read them, and left where it does. */
+static void test_parts(void)
+{
+    static const char two[] = "{\"messages\": [{\"role\": \"user\", \"content\": [" PARTS "]}]}";
+    check_text(plain, two, true, "^<user>a\nb</>\n<assistant>");
+    check_text("{% for m in messages %}{{ m.content | trim }}{% endfor %}", two, false, "a\nb");
+    check_text("{% for m in messages %}{{ 'x' + m.content }}{% endfor %}", two, false, "xa\nb");
+    check_text("{% for m in messages %}{% if m.content is string %}{{ m.content }}{% endif %}"
+               "{% endfor %}",
+               two, false, "a\nb");
+    check_text("{% for m in messages %}{% if m.content is string %}s{% else %}"
+               "{% for p in m.content %}({{ p.text }}){% endfor %}{% endif %}{% endfor %}",
+               two, false, "(a)(b)");
+    check_text("{% for m in messages %}{{ m.content[0]['text'] }}{% endfor %}", two, false, "a");
+    check_text("{% for m in messages %}{{ m.content | map(attribute='text') | join('+') }}"
+               "{% endfor %}",
+               two, false, "a+b");
+}
+
+static void check_not_rendered(const char *source, const char *json, const char *field,
+                               const char *why)
+{
+    struct template *t = compile(source);
+    struct template_output o = {0};
+    struct err e = {0};
+    CHECK(chat_render(t, json, (int64_t)strlen(json), NULL, true, 0, &o, &e));
+    CHECK_STR(e.field, field);
+    CHECK_MSG(strstr(e.text, why), "%s", e.text);
+    CHECK(o.size == 0);
+    template_output_fini(&o);
+    template_destroy(t);
+}
+
+static void test_parts_refused(void)
+{
+    check_not_rendered(plain,
+                       "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": "
+                       "\"text\", \"text\": 1}]}]}",
+                       "messages[0].content[0].text", "has a text");
+    check_not_rendered("{{ messages }}", talk, "messages", "line 1 of the chat template prints");
+    check_not_rendered("a\n{% for m in messages %}{{ m.tool_calls }}{% endfor %}",
+                       "{\"messages\": [{\"tool_calls\": [{\"f\": 1}]}]}", "messages",
+                       "line 2 of the chat template prints a list or a mapping");
+    check_not_rendered("{% for m in messages %}{{ m.content }}{% endfor %}",
+                       "{\"messages\": [{\"content\": {\"a\": 1}}]}", "messages", "prints");
+}
+
 /* One reasoning under three names, in transformers' order of members. */
 static void test_reasoning(void)
 {
-    const char *source = "{% for m in messages %}{{ m }}{% endfor %}";
-    check_text(
-        source, "{\"messages\": [{\"role\": \"assistant\", \"reasoning\": \"r\"}]}", false,
-        "{'thinking': 'r', 'role': 'assistant', 'reasoning': 'r', 'reasoning_content': 'r'}");
+    const char *source = "{% for m in messages %}{{ m | tojson }}{% endfor %}";
+    check_text(source, "{\"messages\": [{\"role\": \"assistant\", \"reasoning\": \"r\"}]}", false,
+               "{\"thinking\": \"r\", \"role\": \"assistant\", \"reasoning\": \"r\", "
+               "\"reasoning_content\": \"r\"}");
     check_text(source, "{\"messages\": [{\"reasoning_content\": null, \"thinking\": \"t\"}]}",
-               false, "{'thinking': 't', 'reasoning_content': 't'}");
-    check_text(source, "{\"messages\": [{\"reasoning_content\": null}]}", false,
-               "{'reasoning_content': None}");
+               false, "{\"thinking\": \"t\", \"reasoning_content\": \"t\"}");
+    check_text(source, "{\"messages\": [{\"reasoning_content\": null}]}", false, "{}");
 }
 
 static void check_spans(const char *source, const char *json, const char *const *want, int n)
@@ -131,6 +192,12 @@ static void test_refused(void)
                   "messages[0].images", "only text");
     check_refused(plain, "{\"messages\": [{\"role\": \"assistant\", \"tool_calls\": [1]}]}",
                   "messages[0].tool_calls", "does not take calls");
+    /* Bytes are those of transformers, which prints the list: nothing is joined. */
+    check_refused(plain, "{\"messages\": [{\"role\": \"user\", \"content\": [" PARTS "]}]}",
+                  "messages[0].content", "line 1 of the chat template prints a list");
+    check_refused("{% for m in messages %}{{ m.a }}{% endfor %}",
+                  "{\"messages\": [{\"role\": \"user\", \"a\": {\"b\": 1}}]}", "messages",
+                  "prints a list or a mapping");
     check_refused("{{ raise_exception('roles alternate') }}", talk, "", "roles alternate");
 }
 
@@ -222,6 +289,9 @@ static void test_model(void)
 int main(void)
 {
     RUN(test_render);
+    RUN(test_null);
+    RUN(test_parts);
+    RUN(test_parts_refused);
     RUN(test_reasoning);
     RUN(test_spans);
     RUN(test_refused);

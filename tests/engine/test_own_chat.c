@@ -131,6 +131,7 @@ static void test_day(void)
     make_chat("day", "{% for m in messages %}{{ strftime_now('%Y-%m-%d %H') }}{{ m.role }}"
                      "{% endfor %}{% if add_generation_prompt %}a{% endif %}");
     put("", "chat.jsonl", "{\"messages\":[{\"role\":\"user\",\"content\":\"\"}]}\n");
+    o->spec.data.loss_on = LOSS_ON_ALL;
     for (int i = 0; i < 3; i++) {
         o->args.submitted_s = 1795000000 + (i ? 86400 : 3600 * 4);
         if (i == 2) o->args.submitted_s += 100; /* 2026-11-19, in the afternoon */
@@ -162,6 +163,7 @@ static void test_no_day(void)
     o->args.submitted_s = 1795000000;
     CHECK(prepares(o) && !strcmp(id, o->args.prepared_id));
     put("chat", "chat_template.jinja", "{{ messages[0].content }}");
+    o->spec.data.loss_on = LOSS_ON_ALL;
     CHECK(prepares(o) && strcmp(id, o->args.prepared_id) != 0);
     put("chat", "chat_template.jinja", chat_template);
     free(o);
@@ -375,6 +377,73 @@ static void test_completion_refused(void)
     CHECK_MSG(strstr(answer, "add its chat_template.jinja"), "%s", answer);
 }
 
+/* ---- ChatML, which knows no parts and prints a content as it is --------------------------------- */
+
+static void make_chatml(void)
+{
+    static const char *const names[] = {"tokenizer.json", "tokenizer_config.json",
+                                        "chat_template.jinja"};
+    char path[128];
+    make_model("chatml", 260);
+    put("chatml", "generation_config.json", "{\"eos_token_id\":[1]}");
+    for (int i = 0; i < 3; i++) {
+        snprintf(path, sizeof path, "tests/golden/chatml/%s", names[i]);
+        char *content = file_read(path, 1 << 20, NULL, &e);
+        CHECK_MSG(content, "%s", e.text);
+        put("chatml", names[i], content);
+        free(content);
+    }
+}
+
+static void check_prompt(const char *name, const char *messages, int tokens)
+{
+    static char answer[16384];
+    char body[1024], want[64];
+    snprintf(body, sizeof body, "\"model\":\"x\",\"messages\":%s,\"max_tokens\":1", messages);
+    snprintf(want, sizeof want, "\"prompt_tokens\":%d,", tokens);
+    CHECK(asks_chat(name, 1, "chatml", body, answer));
+    CHECK_MSG(strstr(answer, want), "want %s %s", want, answer);
+}
+
+/* As apply_chat_template of transformers 5.24 writes them. */
+static void test_prompts(void)
+{
+    check_prompt("null",
+                 "[{\"role\":\"user\",\"content\":\"hi\"},{\"role\":\"assistant\","
+                 "\"content\":null},{\"role\":\"user\",\"content\":\"y\"}]",
+                 43);
+    check_prompt("parts", "[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"hi\"}]}]",
+                 21);
+    check_prompt("plain", "[{\"role\":\"user\",\"content\":\"hi\"}]", 21);
+}
+
+/* Of a turn without content its end alone is learnt. */
+static void test_null_learnt(void)
+{
+    static const char want[] = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+                               "<|im_end|>\n<|im_start|>user\ny<|im_end|>\n<|im_start|>assistant\n"
+                               "z<|im_end|>\n";
+    struct order *o = chat_job(
+        JOB_TRAIN, "null-learnt", "chatml",
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"},{\"role\":\"assistant\",\"content\":"
+        "null},{\"role\":\"user\",\"content\":\"y\"},{\"role\":\"assistant\",\"content\":\"z\"}]}"
+        "\n");
+    CHECK_MSG(prepares(o) && all_ok(&g), "%s", g.fail.text);
+    struct data *d = data_open(o->args.prepared_dir, o->args.prepared_id, DATA_CHECK, &e);
+    struct tokenizer *t = tokenizer_open(in_dir("chatml", ""), &e);
+    struct tokens ids = {0};
+    int32_t got[64];
+    CHECK(t && !tokenizer_encode(t, want, strlen(want), false, &ids, &e));
+    const int64_t n = d ? (int64_t)data_documents(d)[0] : 0;
+    CHECK_MSG(n == ids.n && n < 64, "%lld tokens, want %lld", (long long)n, (long long)ids.n);
+    CHECK(n < 64 && !data_read(d, 0, n, got, &e) && !memcmp(got, ids.id, (size_t)n * sizeof *got));
+    CHECK(data_stats(d)->n_masked == n - 2 - 3); /* "<|im_end|>\n" twice, and "z" */
+    tokens_fini(&ids);
+    tokenizer_destroy(t);
+    data_close(d);
+    free(o);
+}
+
 /* ---- refusals -------------------------------------------------------------------------------- */
 
 static void check_refused(const char *model, enum loss_on_id loss_on, const char *field,
@@ -405,6 +474,8 @@ static void test_refused(void)
          "{\"type\":\"image_url\"}]}]}",
          "line 2: messages[0].content[1].type: ", 0},
         {"{\"messages\":[{\"role\":\"user\",\"images\":[1]}]}", "line 2: messages[0].images: ", 0},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"}]}]}",
+         "line 2: messages[0].content: line 1 of the chat template prints", 0},
         {"{\"messages\":[1]}", "line 2: messages[0]: ", 0},
         {"{\"messages\":[" SAYS "],\"body\":\"x\"}", "both \"body\" and \"messages\"", 0},
         {"{\"messages\":[" SAYS "],\"messages\":[]}", "occurs twice", 0},
@@ -441,12 +512,15 @@ int main(int argc, char **argv)
     gang_program(argv[0]);
     model_dir_begin("test_own_chat");
     make_chat("chat", chat_template);
+    make_chatml();
     RUN(test_learnt);
     RUN(test_marked);
     RUN(test_day);
     RUN(test_no_day);
     RUN(test_train);
     RUN(test_score_and_embed);
+    RUN(test_prompts);
+    RUN(test_null_learnt);
     RUN(test_refused);
     RUN(test_no_template);
     RUN(test_completion);

@@ -12,6 +12,16 @@ struct chat { /* one rendering of a conversation */
     int64_t most;     /* messages that the template sees; < 0: all */
     int64_t *n;       /* of all messages; NULL: not asked */
     uint8_t **answer; /* owned by the caller, [*n]: whose role is assistant; NULL: not asked */
+    bool join;        /* text parts of a content are one string */
+    struct chat_seen *seen; /* NULL: not asked */
+};
+
+/* What a template did with lists and mappings. */
+struct chat_seen {
+    struct pylist *messages;
+    int64_t parts; /* the first message whose content is a list of parts; -1: none */
+    bool unread;   /* the template has not looked into some list of parts */
+    int printed;   /* as of struct heap */
 };
 
 /* ---- the conversation ----------------------------------------------------------------------- */
@@ -54,6 +64,50 @@ static void check_message(struct template_run *r, int64_t i, struct pyvalue m)
         check_part(r, i, k, content->list->v[k]);
 }
 
+/* As transformers: members that are null are absent. */
+static struct pyvalue without_null(struct template_run *r, struct pyvalue m)
+{
+    struct heap *h = &r->h;
+    int64_t n = 0;
+    for (int64_t i = 0; m.type == V_DICT && i < m.dict->n; i++)
+        n += m.dict->e[i].value.type == V_NONE;
+    if (!n) return m;
+    struct dict *d = dict_new(h);
+    for (int64_t i = 0; i < m.dict->n; i++)
+        if (m.dict->e[i].value.type != V_NONE) dict_set(h, d, m.dict->e[i].key, m.dict->e[i].value);
+    m.dict = d;
+    return m;
+}
+
+static const struct pyvalue *parts_of(struct template_run *r, struct pyvalue m)
+{
+    const struct pyvalue *v = dict_get_text(&r->h, m.dict, "content");
+    return v && v->type == V_LIST ? v : NULL;
+}
+
+/* Parts with a line feed between them, as servers of models without parts join them. */
+static struct pyvalue joined(struct template_run *r, int64_t i, struct pyvalue m)
+{
+    const struct pyvalue *parts = parts_of(r, m);
+    struct text_sink text = {0};
+    char field[96];
+    if (!parts) return m;
+    for (int64_t k = 0; k < parts->list->n; k++) {
+        const struct pyvalue *v = dict_get_text(&r->h, parts->list->v[k].dict, "text");
+        snprintf(field, sizeof field, "messages[%lld].content[%lld].text", (long long)i,
+                 (long long)k);
+        if (!v || v->type != V_STR) refuse(r, field, "a part of the type \"text\" has a text");
+        if (k) sink_text(&r->h, &text, "\n");
+        sink_str(&r->h, &text, *v);
+    }
+    struct dict *d = dict_new(&r->h);
+    for (int64_t k = 0; k < m.dict->n; k++)
+        dict_set(&r->h, d, m.dict->e[k].key, m.dict->e[k].value);
+    dict_set(&r->h, d, value_text(&r->h, "content"), sink_value(&r->h, &text));
+    m.dict = d;
+    return m;
+}
+
 /* As transformers: {"thinking": reasoning, **message, "reasoning_content": reasoning}. */
 static struct pyvalue with_reasoning(struct template_run *r, struct pyvalue m)
 {
@@ -92,11 +146,44 @@ static void set_messages(struct template_run *r, struct dict *vars, const struct
     struct pyvalue *v = dict_get_text(h, vars, "messages");
     if (!v || v->type != V_LIST) refuse(r, "messages", "must be a list of messages");
     const int64_t n = c->most >= 0 && c->most < v->list->n ? c->most : v->list->n;
-    for (int64_t i = 0; i < v->list->n; i++) check_message(r, i, v->list->v[i]);
-    if (c->answer) note_answers(r, c, v->list);
-    struct pylist *l = list_new(h, n);
-    for (int64_t i = 0; i < n; i++) list_add(h, l, with_reasoning(r, v->list->v[i]));
+    struct pylist *all = list_new(h, v->list->n), *l = list_new(h, n);
+    if (c->seen) *c->seen = (struct chat_seen){.messages = l, .parts = -1};
+    for (int64_t i = 0; i < v->list->n; i++) {
+        list_add(h, all, without_null(r, v->list->v[i]));
+        check_message(r, i, all->v[i]);
+        if (c->seen && c->seen->parts < 0 && parts_of(r, all->v[i])) c->seen->parts = i;
+        if (c->join) all->v[i] = joined(r, i, all->v[i]);
+    }
+    if (c->answer) note_answers(r, c, all);
+    for (int64_t i = 0; i < n; i++) list_add(h, l, with_reasoning(r, all->v[i]));
     v->list = l;
+}
+
+static void see(struct template_run *r, const void *context)
+{
+    const struct chat *c = context;
+    const struct pylist *l = c->seen->messages;
+    c->seen->printed = r->h.printed;
+    for (int64_t i = 0; i < l->n; i++) {
+        const struct pyvalue *parts = parts_of(r, l->v[i]);
+        c->seen->unread = c->seen->unread || (parts && !parts->list->read);
+    }
+}
+
+/* Python's words for a list or a mapping are no text of a conversation. */
+static int check_printed(const struct chat_seen *seen, struct err *e)
+{
+    char field[64] = "messages";
+    if (!seen->printed) return 0;
+    if (seen->parts >= 0)
+        snprintf(field, sizeof field, "messages[%lld].content", (long long)seen->parts);
+    return err_field(e, ERR_INVALID, field,
+                     "%s: line %d of the chat template prints a list or a mapping as Python writes "
+                     "it: give %s",
+                     field, seen->printed,
+                     seen->parts >= 0 ? "the content as a string"
+                                      : "its members as strings (\"arguments\" of a call as the "
+                                        "JSON text)");
 }
 
 static void set_missing(struct template_run *r, struct dict *vars, const char *name,
@@ -124,9 +211,17 @@ int chat_render(const struct template *t, const char *json, int64_t size,
                 const struct chat_tokens *tokens, bool prompt, int64_t now_s,
                 struct template_output *o, struct err *e)
 {
-    const struct chat c = {.tokens = tokens, .prompt = prompt, .most = -1};
-    const struct run_prepare p = {prepare, &c};
-    return run_template(t, json, size, now_s, &p, o, e);
+    struct chat_seen seen = {.parts = -1};
+    struct chat c = {.tokens = tokens, .prompt = prompt, .most = -1, .seen = &seen};
+    const struct run_prepare p = {prepare, &c, see};
+    int rc = run_template(t, json, size, now_s, &p, o, e);
+    if (seen.parts >= 0 && (rc || seen.unread || seen.printed)) {
+        c.join = true;
+        rc = run_template(t, json, size, now_s, &p, o, e);
+    }
+    if (!rc) rc = check_printed(&seen, e);
+    if (rc) o->size = o->n_spans = 0;
+    return rc;
 }
 
 /* ---- turns of the assistant ----------------------------------------------------------------- */
@@ -146,7 +241,7 @@ static int prefix_size(struct turns *u, int64_t n, bool prompt, const struct tem
                        int64_t *size, struct err *e)
 {
     struct chat c = {.tokens = u->chat.tokens, .prompt = prompt, .most = n};
-    const struct run_prepare p = {prepare, &c};
+    const struct run_prepare p = {prepare, &c, NULL};
     char field[64];
     if (run_template(u->t, u->json, u->size, u->now_s, &p, &u->part, e)) return -1;
     *size = u->part.size;
@@ -195,9 +290,11 @@ int chat_render_spans(const struct template *t, const char *json, int64_t size,
     uint8_t *answer = NULL;
     int64_t n = 0;
     struct turns u = {.t = t, .json = json, .size = size, .now_s = now_s};
-    u.chat = (struct chat){.tokens = tokens, .most = -1, .n = &n, .answer = &answer};
-    const struct run_prepare p = {prepare, &u.chat};
+    struct chat_seen seen = {.parts = -1};
+    u.chat = (struct chat){.tokens = tokens, .most = -1, .n = &n, .answer = &answer, .seen = &seen};
+    const struct run_prepare p = {prepare, &u.chat, see};
     int rc = run_template(t, json, size, now_s, &p, o, e);
+    if (!rc) rc = check_printed(&seen, e);
     if (!rc && template_has_generation(t)) {
         rc = check_marked(o, e);
     } else if (!rc && !(rc = find_turns(&u, n, answer, o, e))) {

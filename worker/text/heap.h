@@ -23,6 +23,7 @@ struct heap {
     struct err *e;   /* where heap_fail says why */
     int64_t n_steps; /* left */
     int depth, line; /* evaluations that are open; the line being evaluated, for errors */
+    int printed;     /* the line in which a list or a mapping first became text; 0: none has */
     jmp_buf fail;
 };
 

@@ -195,6 +195,7 @@ void sink_str(struct heap *h, struct text_sink *s, struct pyvalue v)
         sink_add(h, s, v.s->p, v.s->n);
     else if (v.type != V_UNDEFINED && v.type != V_MISSING)
         sink_repr(h, s, v);
+    if ((v.type == V_LIST || v.type == V_DICT) && !h->printed) h->printed = h->line;
 }
 
 struct pyvalue value_to_str(struct heap *h, struct pyvalue v)

@@ -122,6 +122,7 @@ static struct pyvalue own_item(struct template_run *r, struct pyvalue of, struct
     int64_t i = value_as_int(index);
     if (i < 0) i += n;
     if (i < 0 || i >= n) return none;
+    if (value_is_seq(of)) of.list->read = true;
     return of.type == V_STR     ? char_at(r, of, i)
            : of.type == V_RANGE ? range_at(of.range, i)
                                 : of.list->v[i];

@@ -326,6 +326,7 @@ static void render(struct template_run *r, const char *json, int64_t size,
     r->h.n_steps = HEAP_STEPS;
     r->out = r->main = &out;
     run_body(r, r->t->root, &r->root);
+    if (prepare && prepare->after) prepare->after(r, prepare->context);
     if (out.n > o->room) {
         char *text = realloc(o->text, (size_t)out.n);
         if (!text) heap_fail(&r->h, ERR_TOO_LARGE, "no memory for its output");

@@ -49,10 +49,12 @@ struct bound { /* a method and what it is called on */
     struct pyvalue of;
 };
 
-/* Changes the variables after they were read and before the template sees them. */
+/* Changes the variables after they were read and before the template sees them; looks at what it
+ * has done with them after the last of it (NULL: nothing looks). */
 struct run_prepare {
     void (*fn)(struct template_run *r, struct dict *vars, const void *context);
     const void *context;
+    void (*after)(struct template_run *r, const void *context);
 };
 /* template_render with that; prepare may be NULL. */
 int run_template(const struct template *t, const char *json, int64_t size, int64_t now_s,

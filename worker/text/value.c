@@ -381,7 +381,10 @@ void cursor_init(struct heap *h, struct cursor *c, struct pyvalue v)
     *c = (struct cursor){.of = v};
     switch (v.type) {
     case V_LIST:
-    case V_TUPLE: c->items = v.list; break;
+    case V_TUPLE:
+        c->items = v.list;
+        c->items->read = true;
+        break;
     case V_STR: c->items = chars_of(h, v.s); break;
     case V_DICT: c->items = view_of(h, v.dict, VIEW_KEYS); break;
     case V_VIEW: c->items = view_of(h, v.dict, (enum pyview)v.id); break;

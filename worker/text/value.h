@@ -61,6 +61,7 @@ struct str {
 struct pylist {
     struct pyvalue *v;
     int64_t n, room;
+    bool read; /* an item of it was asked for */
 };
 
 struct dict {
