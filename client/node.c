@@ -43,6 +43,17 @@ static void print_gpus(const struct jv *list)
     table_print(&t, stdout);
 }
 
+/* "157.1 MiB of 400.0 MiB"; "-": it has not said. */
+static void add_memory(struct table *t, const struct jv *node)
+{
+    char all[TEXT_SHORT], free[TEXT_SHORT], text[2 * TEXT_SHORT + 8];
+    const int64_t size = jv_int(node, "memory_bytes", 0);
+    const int64_t held = jv_int(node, "memory_held_bytes", 0);
+    snprintf(text, sizeof text, "%s of %s", text_bytes(free, held < size ? size - held : 0),
+             text_bytes(all, size));
+    table_add(t, size ? text : "-");
+}
+
 /* "-": it has not said. */
 static void add_disk(struct table *t, const struct jv *node)
 {
@@ -77,7 +88,7 @@ static const char *why_none(const struct jv *n)
 static void print_nodes(const struct cli *c, const struct jv *list)
 {
     static const char *const head[] = {
-        "NODE",      "STATE", "SLOTS FREE",      "CORES", "MEMORY", "DISK FREE",
+        "NODE",      "STATE", "SLOTS FREE",      "CORES", "MEMORY FREE", "DISK FREE",
         "JOBS TAKE", "SEEN",  "RANKS LISTEN ON", "",      NULL};
     const struct jv *data = jv_get(list, "data");
     struct table t;
@@ -95,7 +106,7 @@ static void print_nodes(const struct cli *c, const struct jv *list)
                  (long long)jv_int(n, "slots", 0));
         table_add(&t, text);
         table_add(&t, text_count(text, jv_num(n, "cores", 0)));
-        table_add(&t, text_bytes(text, jv_int(n, "memory_bytes", 0)));
+        add_memory(&t, n);
         add_disk(&t, n);
         table_add(&t, text_duration(text, jv_num(n, "seen_ms_ago", -1) / 1000));
         table_add(&t, jv_str(n, "address", "-"));

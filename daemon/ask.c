@@ -8,7 +8,8 @@ struct ask {
     struct ask *next;
     struct asks *all;
     struct msg m;
-    bool any; /* another node may be asked */
+    bool any;  /* another node may be asked */
+    bool runs; /* there: counted in node.n_described */
     int n_tried;
     char tried[ASK_NODES][NODE_NAME]; /* the last of them is asked now */
     struct loop_timer *timer;
@@ -52,6 +53,15 @@ static bool understands(uint32_t abi, const struct msg *m)
                                         strncmp(m->path, checkpoints, sizeof checkpoints - 1));
 }
 
+/* A DESCRIBE is a process of the node that is asked now. */
+static void count(struct ask *q, bool runs)
+{
+    struct node *n = node_find((struct nodes *)&q->all->cluster->nodes, asked(q));
+    if (q->m.type != MSG_DESCRIBE || q->runs == runs) return;
+    q->runs = runs;
+    if (n) n->n_described += runs ? 1 : -1;
+}
+
 /* -1: there is no such node, it is not connected, or its version has no such question. */
 static int ask_node(struct ask *q, const char *node, struct err *e)
 {
@@ -67,6 +77,7 @@ static int ask_node(struct ask *q, const char *node, struct err *e)
     const int rc = outbox_send(&q->all->out, node, &q->m);
     q->n_tried++; /* not before: a session that breaks now is not yet this question's */
     if (rc) return err_set(e, ERR_PEER, "node %s is not connected", node);
+    count(q, true);
     loop_timer_set(q->timer, limit_ms(q));
     return 0;
 }
@@ -86,6 +97,7 @@ static bool ask_another(struct ask *q)
 static void finish(struct ask *q, const struct msg *m, const struct err *e)
 {
     struct ask **at = &q->all->first;
+    count(q, false);
     if (e && ask_another(q)) return;
     while (*at && *at != q) at = &(*at)->next;
     if (*at) *at = q->next;

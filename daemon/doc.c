@@ -431,6 +431,7 @@ void doc_node(struct jwrite *w, const struct node *n, const struct doc_node *d)
     jwrite_int(w, "slots_free", n->n_slots - d->n_reserved);
     jwrite_int(w, "cores", n->n_cores);
     jwrite_int(w, "memory_bytes", n->memory_size);
+    jwrite_int(w, "memory_held_bytes", d->memory_held);
     put_disk(w, &n->disk);
     jwrite_array(w, "gpus");
     for (int i = 0; i < n->n_gpus; i++) put_node_gpu(w, &n->gpu[i], d->holders[i]);

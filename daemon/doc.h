@@ -37,6 +37,7 @@ int64_t doc_step(const struct rank_step *s, int64_t epoch, char *out, size_t siz
 /* What the table of nodes does not know of one. */
 struct doc_node {
     int32_t n_reserved;
+    int64_t memory_held;      /* bytes */
     int64_t holders[GPU_MAX]; /* of each of its GPUs the job that holds it, 0: none does */
     int64_t now_ms;
     const struct quarantined *quarantined; /* NULL: in none */

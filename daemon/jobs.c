@@ -70,29 +70,13 @@ void job_set_spec(struct job *j, const struct job_spec *spec)
     j->spec = copy;
 }
 
-/* Member `key` of the plan's "memory"; 0: it has none. */
-static int64_t plan_size(const char *json, const char *key)
-{
-    struct jread r;
-    int64_t size = 0;
-    jread_init(&r, json, strlen(json));
-    if (jread_next(&r) != J_OBJECT) return 0;
-    while (jread_next(&r) == J_KEY) {
-        const bool memory = r.depth == 1 && jread_is(&r, "memory");
-        if (memory && jread_next(&r) == J_OBJECT) continue; /* its members come next */
-        if (r.depth == 2 && jread_is(&r, key))
-            return jread_next(&r) == J_NUMBER && !jread_int(&r, &size) ? size : 0;
-        if (!memory && jread_skip(&r)) return 0;
-    }
-    return 0;
-}
-
 void job_set_plan(struct job *j, char *json)
 {
     free(j->plan);
     j->plan = json;
-    j->plan_size = json ? plan_size(json, "total_bytes") : 0;
-    j->plan_host_size = json ? plan_size(json, "host_bytes") : 0;
+    const int32_t ring = j->spec->parallel.sp * job_tp(j->spec);
+    need_read(&j->need, json ? json : "{}",
+              &(struct need_of){job_takes_gpus(j), j->spec->parallel.pp, ring});
 }
 
 bool job_takes_gpus(const struct job *j)
@@ -107,7 +91,7 @@ bool job_saves(const struct job *j)
     return j->task == TASK_RUN && (kind == JOB_TRAIN || kind == JOB_SCORE || kind == JOB_GENERATE);
 }
 
-static bool job_placed(const struct job *j)
+bool job_placed(const struct job *j)
 {
     return j->state == JOB_STARTING || j->state == JOB_RUNNING || j->state == JOB_STOPPING;
 }
@@ -140,6 +124,11 @@ int32_t job_slots(const struct job *j, const char *node)
     for (int i = 0; i < j->n_places; i++)
         if (!node || !strcmp(j->places[i].node, node)) n += j->places[i].n_ranks;
     return n;
+}
+
+int64_t job_memory(const struct job *j, const struct job_place *p)
+{
+    return j->task == TASK_RUN ? need_of(&j->need, p->first_rank, p->n_ranks) : NEED_ERRAND;
 }
 
 static enum job_phase_id phase_in(const struct job *j, enum job_state state)

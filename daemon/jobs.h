@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include "api/core/job_state.h"
 #include "daemon/event.h"
+#include "daemon/sched/need.h"
 
 /* Infrastructure failures are retried for this long after the last completed step, or after the
  * first attempt while there is none. */
@@ -79,8 +80,7 @@ struct job {
     char *metrics;   /* owns; JSON of the last step, or NULL */
     struct rank_progress progress; /* of the current or last attempt; zeros: it has said nothing */
     struct job_attempt *attempt;   /* owns; NULL unless starting, running or stopping */
-    int64_t plan_size;             /* bytes of a rank's device, by the plan */
-    int64_t plan_host_size;        /* and of the host beside it, where that is another memory */
+    struct need need;              /* of memory, by the plan */
     bool over_disk;                /* that its owner's jobs take too much of disks is noted */
     bool rewrite;                  /* replay: its stored document is none */
     char reason_code[32], reason[320]; /* why it waits: of the last scheduling pass */
@@ -120,6 +120,7 @@ int job_fold(struct job *j, const struct event *ev, struct err *e);
 bool job_needs_data(const struct job *j); /* and has not got it yet: TASK_PREPARE comes first */
 /* Whether an attempt of it that runs can end with something saved that the next one begins from. */
 bool job_saves(const struct job *j);
+bool job_placed(const struct job *j); /* an attempt of it is on nodes: starting ... stopping */
 bool job_takes_gpus(const struct job *j);
 /* Takes json, malloc'd, or NULL. */
 void job_set_plan(struct job *j, char *json);
@@ -129,6 +130,8 @@ int job_gpu_rank(const struct job *j, const char *node, const char *uuid);
 int job_gpu_given(const struct job *j, const char *node, const char *uuid);
 /* Slots it holds now on a node (NULL: on all): until every node has confirmed, on each. */
 int32_t job_slots(const struct job *j, const char *node);
+/* Bytes that its attempt, where it has one, takes of the memory of the node of place p. */
+int64_t job_memory(const struct job *j, const struct job_place *p);
 /* Whether a failure with that blame makes it leave the node out. */
 bool job_leaves(const struct job *j, const char *node, int blame);
 /* Whether the failure of ev, if it happens now, has happened before and had that blame. */

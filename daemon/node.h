@@ -34,9 +34,10 @@ struct node {
     int64_t since_ms;  /* of the loop's clock: up or down since */
     int64_t seen_ms;   /* last message */
     int32_t n_slots, n_cores;
-    int64_t memory_size;
-    struct disk_use disk;            /* as it last said */
-    struct profile profile;          /* what it measured about itself; zeros until it reports */
+    int64_t memory_size;    /* 0: it has not said */
+    int n_described;        /* questions about models that it is at: each is a process there */
+    struct disk_use disk;   /* as it last said */
+    struct profile profile; /* what it measured about itself; zeros until it reports */
     char address[RANK_ADDRESS_SIZE]; /* where its ranks listen; "": no other node reaches them */
     bool emulated;                   /* takes jobs of the device "emulated" */
     int n_gpus;

@@ -10,6 +10,7 @@
 #include "api/core/job.h"
 #include "api/core/job_state.h"
 #include "api/core/mutant.h"
+#include "daemon/memory.h"
 #include "daemon/sched/sched.h"
 #include "daemon/wall.h"
 
@@ -42,9 +43,8 @@ static int32_t device_of(const struct job *j)
 
 static void enqueue_gpus(const struct cluster *k, const struct job *j, struct sched_job *q)
 {
-    q->gpu_size = j->plan_size + GPU_RESERVE;
-    q->host_size = j->plan_host_size;
-    q->gpu_free = j->plan_size; /* others, such as a display, may have the reserve */
+    q->gpu_size = j->need.device + GPU_RESERVE;
+    q->gpu_free = j->need.device; /* others, such as a display, may have the reserve */
     for (int i = 0; i < k->nodes.n && *j->avoid_gpu; i++) {
         const struct node *n = &k->nodes.node[i];
         const int gpu = gpu_find(n->gpu, n->n_gpus, j->avoid_gpu);
@@ -141,6 +141,8 @@ static void describe(const struct cluster *k, const struct job *j, int64_t now_m
     q->one_node = j->spec->parallel.transport == TRANSPORT_SHM;
     q->not_before_ms = j->wake_ms;
     q->device = device_of(j);
+    q->need = &j->need;
+    q->alone = j->crowded;
     q->avoid_node = -1;
     struct user *u = users_of((struct users *)&k->users, j->owner);
     q->n_user = u ? &u->n_placed : NULL;
@@ -176,7 +178,6 @@ struct pass_list {
 static void hold_gpus(const struct job *j, const struct node *n, const struct job_place *p,
                       struct sched_node *out)
 {
-    out->memory_held += p->n_ranks * j->plan_host_size;
     for (int k = 0; k < n->n_gpus; k++)
         if (job_gpu_rank(j, n->name, n->gpu[k].uuid) >= 0 && out->gpu[k].state != SCHED_GPU_UNFIT)
             out->gpu[k].state = SCHED_GPU_HELD;
@@ -201,15 +202,18 @@ static void list_gpus(const struct node *n, struct sched_node *out)
 static void list_job(void *arg, struct job *j)
 {
     struct pass_list *l = arg;
-    bool prepares = j->state == JOB_STARTING && j->task == TASK_PREPARE;
-    if (!prepares && !j->gpus && !job_slots(j, NULL)) return;
+    const bool prepares = j->task == TASK_PREPARE;
+    if (!job_placed(j)) return;
     if (mutant_on(MUTANT_SLOT_EARLY) && j->state == JOB_STOPPING) return;
     for (int i = 0; i < j->n_places; i++) {
         const struct node *n = node_find((struct nodes *)&l->k->nodes, j->places[i].node);
         if (!n) continue;
         struct sched_node *out = &l->nodes[n - l->k->nodes.node];
+        out->memory_held += job_memory(j, &j->places[i]);
+        out->n_attempts++;
+        out->alone = out->alone || j->alone;
         if (prepares)
-            out->n_preparing++;
+            out->n_preparing += j->state == JOB_STARTING;
         else if (!j->gpus)
             out->n_reserved += j->places[i].n_ranks;
         else
@@ -232,7 +236,9 @@ static void list_nodes(const struct cluster *k, int64_t now_ms, struct sched_nod
                                      .n_slots = n->n_slots,
                                      .n_reserved = node_stale_slots(n),
                                      .emulated = n->emulated,
-                                     .memory_size = n->memory_size};
+                                     .memory_size = n->memory_size,
+                                     .memory_held = memory_beside(k, n),
+                                     .n_attempts = n->n_stale};
         list_gpus(n, &out[i]);
         memcpy(out[i].name, n->name, sizeof out[i].name);
         if (cordoned)

@@ -8,6 +8,7 @@
 #include "daemon/http/body.h"
 #include "daemon/http/reply.h"
 #include "daemon/http/routes.h"
+#include "daemon/memory.h"
 #include "daemon/order.h"
 
 struct node_view {
@@ -96,6 +97,7 @@ static void put_node(struct jwrite *w, const struct control *c, const struct nod
     struct cordon why;
     if (find_quarantine(rows, n->name, &q)) d.quarantined = &q;
     if (find_cordon(c, rows, n, &why)) d.cordon = &why;
+    d.memory_held = memory_held(control_cluster(c), n);
     d.revoked_ms = find_revoked(rows, n->name);
     d.is_empty = cluster_is_empty(control_cluster(c), n->name);
     for (int k = 0; k < n->n_gpus; k++) {

@@ -10,6 +10,7 @@
 #include "api/core/job_paths.h"
 #include "api/core/jwrite.h"
 #include "daemon/gpus.h"
+#include "daemon/memory.h"
 #include "daemon/spec/json.h"
 #include "daemon/uploads.h"
 #include "worker/family/config.h"
@@ -194,6 +195,8 @@ static void on_planned(void *arg, bool dropped)
         p->bad = err_set(&p->why, ERR_PEER, "seqd is stopping: send it again");
         p->plan[0] = 0;
     }
+    if (!p->bad && p->goal != PREPARE_PLAN)
+        p->bad = memory_refuse(control_nodes(p->R->control), &p->spec, p->plan, &p->why);
     if (p->bad) say_gpu(p, &p->why);
     finish(p, 0, p->bad ? &p->why : NULL);
 }

@@ -51,6 +51,7 @@ struct census {
     int32_t width, room;         /* of what the job takes */
     int unfit, small, busy, all; /* GPUs */
     int cramped;
+    int apart; /* nodes of an attempt that is alone there */
 };
 
 static void count_gpus(const struct sched_job *j, const struct sched_node *n, struct census *c)
@@ -89,6 +90,7 @@ static struct census census(const struct sched_job *j, const struct sched_node *
         c.room += room_free(j, nodes, i);
         count_gpus(j, &nodes[i], &c);
         c.cramped += room_cramped(j, nodes, i);
+        c.apart += nodes[i].alone;
     }
     return c;
 }
@@ -99,8 +101,13 @@ static struct what left_out(const struct sched_job *j, const struct census *c)
 {
     struct what w = {""};
     int n = 0;
+    if (c->apart)
+        n += snprintf(w.text, sizeof w.text,
+                      "; on %d node%s an attempt is alone, whose job the "
+                      "kernel killed for memory",
+                      c->apart, s(c->apart));
     if (c->unfit + c->small + c->busy + c->cramped == 0) return w;
-    n += snprintf(w.text, sizeof w.text, "; of %d GPU%s", c->all, s(c->all));
+    n += snprintf(w.text + n, sizeof w.text - (size_t)n, "; of %d GPU%s", c->all, s(c->all));
     if (c->unfit)
         n += snprintf(w.text + n, sizeof w.text - (size_t)n, " %d %s unfit", c->unfit,
                       c->unfit == 1 ? "is" : "are");
@@ -114,7 +121,7 @@ static struct what left_out(const struct sched_job *j, const struct census *c)
     if (c->cramped)
         snprintf(w.text + n, sizeof w.text - (size_t)n, "%s %d %s %.1f GiB of the node's memory",
                  c->unfit || c->small || c->busy ? "," : "", c->cramped,
-                 c->cramped == 1 ? "lacks" : "lack", (double)j->host_size / (1 << 30));
+                 c->cramped == 1 ? "lacks" : "lack", (double)j->need->rank / (1 << 30));
     return w;
 }
 
@@ -138,6 +145,83 @@ static struct what all_nodes(const struct sched_job *j, const struct census *c)
         snprintf(w.text + n, sizeof w.text - (size_t)n,
                  ", %d of an older version without %.48s (upgrade seqw there)", c->old, j->needs);
     return w;
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+struct size {
+    char text[32];
+};
+
+static struct size size(int64_t bytes)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    struct size s;
+    double v = (double)bytes;
+    int u = 0;
+    while (v >= 1024 && u < 4) v /= 1024, u++;
+    snprintf(s.text, sizeof s.text, u ? "%.1f %s" : "%.0f %s", v, units[u]);
+    return s;
+}
+
+/* "4 x 242.9 MiB": of its ranks, by the one that needs most. */
+static struct size needed(const struct sched_job *j)
+{
+    const struct size one = size(j->need->rank);
+    struct size s;
+    if (j->n_ranks == 1) return one;
+    snprintf(s.text, sizeof s.text, "%d x %.20s", j->n_ranks, one.text);
+    return s;
+}
+
+/* The node that it may use with the most memory, free or all; *n_usable: of how many. */
+static const struct sched_node *roomiest(const struct sched_job *j, const struct sched_node *nodes,
+                                         int n, bool of_free, int *n_usable)
+{
+    const struct sched_node *best = NULL;
+    int64_t most = -1;
+    *n_usable = 0;
+    for (int i = 0; i < n; i++) {
+        const int64_t has = of_free ? room_memory(&nodes[i]) : nodes[i].memory_size;
+        if (!room_usable(j, nodes, i) || (sched_held(j) && i != j->only)) continue;
+        ++*n_usable;
+        if (has <= most) continue;
+        best = &nodes[i];
+        most = has;
+    }
+    return best;
+}
+
+static void reason_memory(struct sched_job *j, const struct sched_node *nodes, int n)
+{
+    int n_usable;
+    const struct sched_node *at = roomiest(j, nodes, n, true, &n_usable);
+    reason(j, "waiting_for_memory", "needs %s, %s%s of node %s%s%s are free", needed(j).text,
+           n_usable > 1 ? "at most " : "", size(room_memory(at)).text, at->name,
+           sched_held(j) ? ", which " : "", sched_held(j) ? what(j).text : "");
+}
+
+static void reason_alone(struct sched_job *j, const struct sched_node *nodes, int n)
+{
+    int busy = 0, usable = 0;
+    for (int i = 0; i < n; i++) {
+        if (!room_usable(j, nodes, i)) continue;
+        usable++;
+        busy += nodes[i].n_attempts > 0;
+    }
+    reason(j, "waiting_for_memory",
+           "the kernel ran out of memory beside it: it is to be alone on its node, and %d of %d "
+           "node%s run%s others",
+           busy, usable, s(usable), usable == 1 ? "s" : "");
+}
+
+static void reason_too_heavy(struct sched_job *j, const struct sched_node *nodes, int n)
+{
+    int n_usable;
+    const struct sched_node *at = roomiest(j, nodes, n, false, &n_usable);
+    const struct census c = census(j, nodes, n);
+    reason(j, "too_large", "needs %s of memory, node %s, the largest that it may use, has %s (%s)",
+           needed(j).text, at->name, size(at->memory_size).text, all_nodes(j, &c).text);
 }
 
 /* ---- reasons --------------------------------------------------------------------------------- */
@@ -179,6 +263,12 @@ void reason_too_large(struct sched_job *j, const struct sched_node *nodes, int n
 {
     const struct census c = census(j, nodes, n);
     const char *units = unit(j, j->n_ranks);
+    struct sched_job light = *j;
+    light.need = NULL;
+    if (j->device != SCHED_GPUS && sched_could(&light, nodes, n)) {
+        reason_too_heavy(j, nodes, n);
+        return;
+    }
     if (j->only >= 0 && !room_width(j, nodes, j->only))
         reason(j, "too_large", "rank 0 needs a %s on node %s, which %s and has none%s", unit(j, 1),
                nodes[j->only].name, what(j).text, left_out(j, &c).text);
@@ -201,6 +291,14 @@ void reason_waiting(struct sched_job *j, const struct sched_node *nodes, int n)
     const char *code = j->device == SCHED_GPUS ? "waiting_for_gpus" : "waiting_for_slots";
     const char *units = unit(j, 2);
     const struct what out = left_out(j, &c);
+    if (j->alone) {
+        reason_alone(j, nodes, n);
+        return;
+    }
+    if (j->device != SCHED_GPUS && room_lacks_memory(j, nodes, n)) {
+        reason_memory(j, nodes, n);
+        return;
+    }
     if (only && g.free >= j->n_ranks)
         reason(j, code, "0/%d %s free on node %s, which %s: rank 0 needs one there%s",
                room_width(j, nodes, j->only), units, only->name, what(j).text, out.text);
@@ -228,6 +326,20 @@ void reason_behind(struct sched_job *j, const struct sched_node *nodes, int n, i
 void reason_preparing(struct sched_job *j, const struct sched_node *nodes, int n)
 {
     const int up = census(j, nodes, n).up;
+    int full = 0, n_usable;
+    for (int i = 0; i < n; i++)
+        full += room_usable(j, nodes, i) && nodes[i].n_preparing >= SCHED_MAX_PREPARE;
+    const struct sched_node *at = roomiest(j, nodes, n, true, &n_usable);
+    if (at && j->alone) {
+        reason_alone(j, nodes, n);
+        return;
+    }
+    if (at && full < n_usable) {
+        reason(j, "waiting_for_memory", "to prepare its data needs %s, %s%s of node %s are free",
+               size(NEED_ERRAND).text, n_usable > 1 ? "at most " : "", size(room_memory(at)).text,
+               at->name);
+        return;
+    }
     if (j->checkpoint && j->only >= 0)
         reason(j, "waiting_to_prepare", "node %s, which %s, prepares %d already, at most %d",
                nodes[j->only].name, what(j).text, nodes[j->only].n_preparing, SCHED_MAX_PREPARE);

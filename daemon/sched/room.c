@@ -38,39 +38,65 @@ int32_t room_gpus(const struct sched_job *j, const struct sched_node *nodes, int
     return n;
 }
 
-/* At most n ranks, by what they take of the node's memory. */
-static int32_t beside(const struct sched_job *j, const struct sched_node *node, int64_t held,
+int64_t room_memory(const struct sched_node *node)
+{
+    return node->memory_held < node->memory_size ? node->memory_size - node->memory_held : 0;
+}
+
+/* At most n ranks, by what they take of size bytes of the node's memory. */
+static int32_t beside(const struct sched_job *j, const struct sched_node *node, int64_t size,
                       int32_t n)
 {
-    if (!j->host_size || !node->memory_size) return n;
-    const int64_t most = held < node->memory_size ? (node->memory_size - held) / j->host_size : 0;
-    return n < most ? n : (int32_t)most;
+    if (!j->need || !node->memory_size) return n;
+    return need_fits(j->need, j->first, n, size);
 }
 
 int32_t room_cramped(const struct sched_job *j, const struct sched_node *nodes, int i)
 {
     bool free[GPU_MAX];
     if (j->device != SCHED_GPUS) return 0;
-    const int32_t any = room_gpus(j, nodes, i, NULL) - room_width(j, nodes, i);
-    const int32_t now = room_gpus(j, nodes, i, free) - room_free(j, nodes, i);
-    return any > now ? any : now;
+    const struct sched_node *at = &nodes[i];
+    const int32_t any = room_gpus(j, nodes, i, NULL), now = room_gpus(j, nodes, i, free);
+    const int32_t never = any - beside(j, at, at->memory_size, any);
+    const int32_t not_now = now - beside(j, at, room_memory(at), now);
+    return never > not_now ? never : not_now;
 }
 
 int32_t room_width(const struct sched_job *j, const struct sched_node *nodes, int i)
 {
-    if (j->device == SCHED_GPUS) return beside(j, &nodes[i], 0, room_gpus(j, nodes, i, NULL));
-    return j->device == SCHED_EMULATED && !nodes[i].emulated ? 0 : nodes[i].n_slots;
+    const struct sched_node *at = &nodes[i];
+    const int32_t all = j->device == SCHED_GPUS ? room_gpus(j, nodes, i, NULL)
+                        : j->device == SCHED_EMULATED && !at->emulated ? 0
+                                                                       : at->n_slots;
+    return beside(j, at, at->memory_size, all);
+}
+
+/* Neither does it want the node for itself while others are there, nor does one of those. */
+static bool is_apart(const struct sched_job *j, const struct sched_node *node)
+{
+    return node->alone || (j->alone && node->n_attempts > 0);
+}
+
+bool room_prepares(const struct sched_job *j, const struct sched_node *nodes, int i)
+{
+    const struct sched_node *at = &nodes[i];
+    const bool fits = !at->memory_size || !at->memory_held || room_memory(at) >= NEED_ERRAND;
+    return room_usable(j, nodes, i) && at->n_preparing < SCHED_MAX_PREPARE && fits &&
+           !is_apart(j, at);
 }
 
 int32_t room_free(const struct sched_job *j, const struct sched_node *nodes, int i)
 {
     bool free[GPU_MAX];
-    const int64_t kept_for = nodes[i].kept_for[j->device == SCHED_GPUS];
+    const struct sched_node *at = &nodes[i];
+    const int64_t kept_for = at->kept_for[j->device == SCHED_GPUS];
     if (!room_usable(j, nodes, i) || (kept_for && kept_for != j->id)) return 0;
+    if (is_apart(j, at)) return 0;
     if (j->device == SCHED_GPUS)
-        return beside(j, &nodes[i], nodes[i].memory_held, room_gpus(j, nodes, i, free));
-    const int32_t width = room_width(j, nodes, i);
-    return width ? width - nodes[i].n_reserved - nodes[i].n_kept : 0;
+        return beside(j, at, room_memory(at), room_gpus(j, nodes, i, free));
+    if (!room_width(j, nodes, i)) return 0;
+    const int32_t slots = at->n_slots - at->n_reserved - at->n_kept;
+    return slots > 0 ? beside(j, at, room_memory(at), slots) : slots;
 }
 
 /* ---- which nodes may hold one gang together -------------------------------------------------- */
@@ -120,4 +146,13 @@ struct room_group room_widest(const struct sched_job *j, const struct sched_node
         if (best.leader < 0 || more > 0) best = g;
     }
     return best;
+}
+
+bool room_lacks_memory(const struct sched_job *j, const struct sched_node *nodes, int n)
+{
+    struct sched_job light = *j;
+    light.need = NULL;
+    if (!j->need || !j->need->rank) return false;
+    if (j->only >= 0 && !room_free(&light, nodes, j->only)) return false;
+    return room_widest(&light, nodes, n, true).free >= j->n_ranks;
 }

@@ -19,6 +19,12 @@ bool room_usable(const struct sched_job *j, const struct sched_node *nodes, int 
 /* Ranks of that job that node i could hold if it were idle, and that it can hold now. */
 int32_t room_width(const struct sched_job *j, const struct sched_node *nodes, int i);
 int32_t room_free(const struct sched_job *j, const struct sched_node *nodes, int i);
+/* Whether a preparation finds a place there. */
+bool room_prepares(const struct sched_job *j, const struct sched_node *nodes, int i);
+/* Bytes of its memory that are free. */
+int64_t room_memory(const struct sched_node *node);
+/* What it lacks now is memory alone: were there enough on every node, it would find a place. */
+bool room_lacks_memory(const struct sched_job *j, const struct sched_node *nodes, int n);
 /* GPUs that it could have there, free ones or any, if the node had more memory beside them. */
 int32_t room_cramped(const struct sched_job *j, const struct sched_node *nodes, int i);
 /* The GPUs of node i that suit it; free, of GPU_MAX: those that are free now, marked. NULL: any. */

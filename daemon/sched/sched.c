@@ -52,8 +52,8 @@ static bool spread(struct sched_job *j, const struct sched_node *nodes, int n, i
                    int32_t unit)
 {
     int32_t left = j->n_ranks;
-    j->n_parts = 0;
-    while (left > 0) {
+    j->n_parts = j->first = 0;
+    for (; left > 0; j->first = j->n_ranks - left) {
         int best = -1;
         int32_t best_room = 0;
         for (int i = 0; i < n; i++) {
@@ -70,12 +70,28 @@ static bool spread(struct sched_job *j, const struct sched_node *nodes, int n, i
         j->part[j->n_parts++] = (struct sched_part){(uint8_t)best, (uint8_t)best_room};
         left -= best_room;
     }
+    j->first = 0;
+    return true;
+}
+
+/* Whether each part has the memory for the ranks that the order of the parts gives it. */
+static bool has_memory(const struct sched_job *j, const struct sched_node *nodes)
+{
+    int32_t first = 0;
+    for (int i = 0; i < j->n_parts; first += j->part[i++].n_ranks) {
+        const struct sched_node *at = &nodes[j->part[i].node];
+        if (j->need && at->memory_size &&
+            need_of(j->need, first, j->part[i].n_ranks) > room_memory(at))
+            return false;
+    }
     return true;
 }
 
 /* Parts of whole rings first, so that few rings span two nodes; rank 0 stays where it must. */
-static void whole_rings_first(struct sched_job *j, int32_t ring)
+static void whole_rings_first(struct sched_job *j, const struct sched_node *nodes, int32_t ring)
 {
+    struct sched_part as_found[JOB_MAX_RANKS];
+    memcpy(as_found, j->part, sizeof as_found);
     int to = j->only >= 0 ? 1 : 0;
     for (int i = to; i < j->n_parts; i++) {
         struct sched_part p = j->part[i];
@@ -83,6 +99,7 @@ static void whole_rings_first(struct sched_job *j, int32_t ring)
         memmove(&j->part[to + 1], &j->part[to], (size_t)(i - to) * sizeof p);
         j->part[to++] = p;
     }
+    if (!has_memory(j, nodes)) memcpy(j->part, as_found, sizeof as_found);
 }
 
 /* Over several nodes: rings whole if any group can, else those that share layers together; then the
@@ -102,7 +119,7 @@ static bool place_over_nodes(struct sched_job *j, const struct sched_node *nodes
             found = true;
         }
     if (!found) return false;
-    whole_rings_first(&best, ring);
+    whole_rings_first(&best, nodes, ring);
     j->n_parts = best.n_parts;
     memcpy(j->part, best.part, sizeof j->part);
     return true;
@@ -112,10 +129,13 @@ static bool place_over_nodes(struct sched_job *j, const struct sched_node *nodes
 static void take(struct sched_job *j, struct sched_node *nodes, bool keep)
 {
     uint8_t *gpu = j->gpu;
-    for (int i = 0; i < j->n_parts; i++) {
+    for (int i = 0, first = 0; i < j->n_parts; first += j->part[i++].n_ranks) {
         struct sched_node *at = &nodes[j->part[i].node];
         const int n = j->part[i].n_ranks;
         bool free[GPU_MAX];
+        if (j->need) at->memory_held += need_of(j->need, first, n);
+        at->n_attempts += !keep;
+        at->alone = at->alone || (j->alone && !keep);
         if (j->device != SCHED_GPUS) {
             *(keep ? &at->n_kept : &at->n_reserved) += n;
             continue;
@@ -124,7 +144,6 @@ static void take(struct sched_job *j, struct sched_node *nodes, bool keep)
         const bool picked = ring_pick(at->gpu, free, at->n_gpus, n, gpu);
         assert(picked);
         for (int k = 0; k < n; k++) at->gpu[gpu[k]].state = keep ? SCHED_GPU_KEPT : SCHED_GPU_HELD;
-        at->memory_held += n * j->host_size;
         gpu += n;
     }
 }
@@ -157,16 +176,14 @@ static int prepare_node(const struct sched_job *j, const struct sched_node *node
     int best = -1;
     int32_t want = 0;
     if (j->checkpoint && j->only >= 0) {
-        const bool good = room_usable(j, nodes, j->only) &&
-                          nodes[j->only].n_preparing < SCHED_MAX_PREPARE;
-        return good ? j->only : -1;
+        return room_prepares(j, nodes, j->only) ? j->only : -1;
     }
     for (int i = 0; i < n && j->device != SCHED_SLOTS; i++) {
         const int32_t width = room_usable(j, nodes, i) ? room_width(j, nodes, i) : 0;
         if (width > want) want = width < j->n_ranks ? width : j->n_ranks;
     }
     for (int i = 0; i < n; i++) {
-        if (!room_usable(j, nodes, i) || nodes[i].n_preparing >= SCHED_MAX_PREPARE) continue;
+        if (!room_prepares(j, nodes, i)) continue;
         if (want && room_width(j, nodes, i) < want) continue;
         if (best < 0 || nodes[i].n_preparing < nodes[best].n_preparing) best = i;
     }
@@ -180,23 +197,56 @@ static void place_prepare(struct sched_job *j, struct sched_node *nodes, int n)
         reason_preparing(j, nodes, n);
         return;
     }
-    nodes[j->node].n_preparing++;
+    struct sched_node *at = &nodes[j->node];
+    at->n_preparing++;
+    at->n_attempts++;
+    at->memory_held += NEED_ERRAND;
+    at->alone = at->alone || j->alone;
     j->n_parts = 1;
     j->part[0] = (struct sched_part){(uint8_t)j->node, 1};
 }
 
+/* As if all that is there were over. */
+static void make_idle(struct sched_node *at)
+{
+    at->n_reserved = at->n_kept = at->n_attempts = 0;
+    at->memory_held = 0;
+    at->alone = false;
+    for (int k = 0; k < at->n_gpus; k++) {
+        if (at->gpu[k].state != SCHED_GPU_UNFIT) at->gpu[k].state = SCHED_GPU_FREE;
+        at->gpu[k].memory_free = at->gpu[k].memory_size;
+    }
+}
+
+/* By trying: how many ranks a node holds depends on which they are. */
+static bool fits_stages(const struct sched_job *j, const struct sched_node *nodes, int n)
+{
+    struct sched_node *idle = malloc((size_t)n * sizeof *idle);
+    struct sched_job try = *j;
+    if (!idle) abort();
+    memcpy(idle, nodes, (size_t)n * sizeof *idle);
+    for (int i = 0; i < n; i++) {
+        make_idle(&idle[i]);
+        idle[i].kept_for[0] = idle[i].kept_for[1] = 0;
+    }
+    const bool found = find_place(&try, idle, n);
+    free(idle);
+    return found;
+}
+
 /* Whether it would fit on idle nodes. */
-static bool fits(const struct sched_job *j, const struct sched_node *nodes,
+static bool fits(const struct sched_job *j, const struct sched_node *nodes, int n,
                  const struct room_group *g)
 {
-    return g->leader >= 0 && room_usable(j, nodes, g->leader) && j->n_ranks <= g->slots &&
-           (j->only < 0 || room_width(j, nodes, j->only) > 0);
+    if (g->leader < 0 || !room_usable(j, nodes, g->leader)) return false;
+    if (j->need && j->need->n_stages > 1) return fits_stages(j, nodes, n);
+    return j->n_ranks <= g->slots && (j->only < 0 || room_width(j, nodes, j->only) > 0);
 }
 
 bool sched_could(const struct sched_job *j, const struct sched_node *nodes, int n)
 {
     const struct room_group g = room_widest(j, nodes, n, false);
-    return fits(j, nodes, &g);
+    return fits(j, nodes, n, &g);
 }
 
 static bool could_without(const struct sched_job *j, const struct sched_node *nodes, int n)
@@ -273,12 +323,7 @@ static bool keep(struct sched_job *j, struct sched_node *nodes, int n)
     int64_t *kept_for = &at->kept_for[j->device == SCHED_GPUS];
     if (*kept_for) return true; /* after that one */
     struct sched_job try = *j;
-    at->n_reserved = at->n_kept = 0;
-    at->memory_held = 0;
-    for (int k = 0; k < at->n_gpus; k++) {
-        if (at->gpu[k].state != SCHED_GPU_UNFIT) at->gpu[k].state = SCHED_GPU_FREE;
-        at->gpu[k].memory_free = at->gpu[k].memory_size;
-    }
+    make_idle(at);
     const bool would = find_place(&try, nodes, n);
     if (would) take(&try, nodes, true);
     *at = was;
@@ -301,7 +346,7 @@ static bool place(struct sched_job *j, struct sched_node *nodes, int n, int64_t 
         reason_no_node(j, nodes, n);
         return false;
     }
-    if (!fits(j, nodes, &g)) {
+    if (!fits(j, nodes, n, &g)) {
         reason_too_large(j, nodes, n, &g);
         return false;
     }
@@ -343,7 +388,12 @@ void sched_pick(struct sched_job *jobs, int n_jobs, struct sched_node *nodes, in
             continue;
         }
         int64_t *in_front = &first[j->device == SCHED_GPUS];
-        if (place(j, nodes, n_nodes, *in_front)) *in_front = j->id;
+        if (place(j, nodes, n_nodes, *in_front)) {
+            *in_front = j->id;
+            /* Memory is of both lines: what it waits for goes to no job of the other one. */
+            int64_t *other = &first[j->device != SCHED_GPUS];
+            if (!*other && room_lacks_memory(j, nodes, n_nodes)) *other = j->id;
+        }
         if (j->n_user && j->node >= 0 && !j->prepare) ++*j->n_user;
     }
 }

@@ -21,6 +21,10 @@
  * The reason a job waits is written by the same code that would have placed it: mend what it names
  * and the job starts (tests/daemon/test_seqd_sched.c).
  *
+ * A rank takes memory of its node, too, by its plan: no byte is given twice, and a node
+ * that does not say how much it has holds any number. A job that the kernel killed when memory ran
+ * out all the same is alone on its nodes for its next attempt.
+ *
  * What a rank takes is a slot of its node, or one of the node's GPUs: well, large enough for the
  * plan, free, and as near to its neighbours of the ring as there is. The two are separate: a job
  * that waits for GPUs holds up none that needs slots. */
@@ -31,6 +35,7 @@
 #include <stdint.h>
 #include "api/core/gpu.h"
 #include "api/wire.h"
+#include "daemon/sched/need.h"
 
 #define SCHED_NODES       256 /* one byte of a part names a node */
 #define SCHED_REASON_SIZE 320 /* two names of 63 bytes and counts */
@@ -90,12 +95,14 @@ struct sched_job {
     bool soon;       /* a node went down a moment ago: until it is back or lost, neither is taken */
     int32_t device;  /* enum sched_device */
     int32_t *n_user; /* in/out: jobs of its user with ranks on nodes; NULL: it has no user */
-    int32_t max_user;  /* of those; 0: any number */
-    int64_t gpu_size;  /* bytes of memory that a GPU must have */
-    int64_t gpu_free;  /* and of those, that must be free now */
-    int64_t host_size; /* SCHED_GPUS: bytes of its node's memory that a rank takes */
-    int avoid_gpu;     /* the one it failed on last, of node avoid_node: taken only if nothing */
-    int avoid_node;    /* else will do; -1: none */
+    int32_t max_user;        /* of those; 0: any number */
+    int64_t gpu_size;        /* bytes of memory that a GPU must have */
+    int64_t gpu_free;        /* and of those, that must be free now */
+    const struct need *need; /* what its ranks take of their nodes' memory; NULL: not known */
+    int32_t first;           /* the rank that is to be placed next: 0 but while parts are chosen */
+    bool alone;              /* beside no other attempt */
+    int avoid_gpu;  /* the one it failed on last, of node avoid_node: taken only if nothing */
+    int avoid_node; /* else will do; -1: none */
     /* out */
     int node; /* of rank 0, index into nodes; -1: it waits */
     int n_parts;
@@ -133,7 +140,9 @@ struct sched_node {
     /* in/out: slots for ranks of jobs that wait for another node; so SCHED_GPU_KEPT */
     int32_t n_kept;
     bool emulated;
-    int64_t memory_size, memory_held; /* 0: unknown; by jobs on GPUs, in/out as above */
+    int64_t memory_size, memory_held; /* 0: unknown; by all that is there, in/out as above */
+    int n_attempts;                   /* in/out: that are there, preparations too */
+    bool alone;                       /* in/out: one of them is to have no other beside it */
     int32_t n_gpus;
     struct sched_gpu gpu[GPU_MAX];
 };

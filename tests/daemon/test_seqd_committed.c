@@ -118,10 +118,15 @@ static void test_placement_that_is_not_committed(void)
     bad_disk_wait_held();
     all_say_queued();
     CHECK(get("/v1/nodes") == 200 && strstr(reply, "\"slots_free\":4"));
+    CHECK(strstr(reply, "\"memory_bytes\":8589934592,\"memory_held_bytes\":0,"));
     bad_disk_release();
     while (get("/v1/jobs/1") == 200 && !strstr(reply, "\"state\":\"starting\"")) continue;
     CHECK(strstr(reply, "\"epoch\":1") && strstr(reply, "\"node\":\"n1\""));
     CHECK(get("/v1/nodes") == 200 && strstr(reply, "\"slots_free\":2"));
+    const struct job *j = jobs_find(&control_cluster(w.control)->jobs, 1);
+    char want[64];
+    snprintf(want, sizeof want, "\"memory_held_bytes\":%lld,", 2 * (long long)j->need.rank);
+    CHECK_MSG(j->need.rank > 0 && strstr(reply, want), "%s in %s", want, reply);
     finish();
 }
 

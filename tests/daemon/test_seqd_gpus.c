@@ -26,7 +26,7 @@ static void give_gpus(struct sim *n, int count)
 static int64_t submit_gpus(struct sim *n, int ranks)
 {
     const int64_t id = submit_on("cuda", ranks, 0,
-                                 "{\"memory\":{\"total_bytes\":1000,\"host_bytes\":100}}");
+                                 "{\"memory\":{\"total_bytes\":1000,\"host_bytes\":104857600}}");
     struct gang *p = gang_of(n, id, 1);
     CHECK(p && p->task == TASK_PREPARE && p->n_uuids == 0);
     if (p) play_prepare(p), send_spool(n, p);
@@ -82,13 +82,13 @@ static void test_memory_beside(void)
 {
     begin();
     give_gpus(A, 8);
-    A->memory_size = 599;
+    A->memory_size = (600 << 20) - 1;
     hello(A);
     const int64_t one = submit_gpus(A, 3), two = submit_gpus(A, 3);
     struct gang *g = gang_of(A, one, 2);
     CHECK(g && !gang_of(A, two, 2));
     CHECK(reason_is(two, "waiting_for_gpus",
-                    "2/5 GPUs free on 1 node, needs 3; of 8 GPUs 3 lack 0.0 "
+                    "2/5 GPUs free on 1 node, needs 3; of 8 GPUs 3 lack 0.1 "
                     "GiB of the node's memory"));
     play_to_running(A, g);
     play_run(g), send_spool(A, g), settle();

@@ -257,6 +257,45 @@ static void test_too_few_gpus(void)
     finish();
 }
 
+/* A rank that is larger than any node, whatever resources.memory_mib allows it, and ranks that all
+ * nodes together have no room for: with the plan. Not where a node does not say what it has. */
+static void test_too_little_memory(void)
+{
+    static const struct {
+        int64_t mib;
+        int ranks;
+        const char *says; /* NULL: it is taken */
+    } cases[] = {
+        {64, 1, "1 rank of 9"},
+        {64, 1,
+         " MiB of memory each; the nodes have room for 0, and the largest of them, n1, has 64.0"},
+        {100, 4, "the nodes have room for 1, and the largest of them, n1, has 100.0 MiB"},
+        {8192, 4, NULL},
+        {0, 4, NULL},
+    };
+    struct msg hello = {.type = MSG_HELLO, .abi = WIRE_ABI, .node = "n1", .n_slots = 8};
+    char body[512];
+    begin();
+    for (int i = 0; i < 5; i++) {
+        hello.memory_size = cases[i].mib << 20;
+        control_link_calls.up(w.control, "n1", &hello);
+        snprintf(body, sizeof body,
+                 "{\"kind\":\"train\",\"model\":{\"config\":{\"hidden_size\":768,"
+                 "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"intermediate_size\":128}},"
+                 "\"data\":{\"train\":[{\"path\":\"/"
+                 "x\"}],\"seq_len\":100},\"train\":{\"steps\":5,\"global_batch\":%d},"
+                 "\"parallel\":{\"pp\":1,\"dp\":%d,\"sp\":1,\"zero\":0},"
+                 "\"resources\":{\"ranks\":%d,\"memory_mib\":100000}}",
+                 cases[i].ranks, cases[i].ranks, cases[i].ranks);
+        CHECK_MSG(post("/v1/jobs?dry_run=true", body) == (cases[i].says ? 400 : 200), "%s", reply);
+        if (!cases[i].says) continue;
+        CHECK_MSG(strstr(reply, "\"code\":\"does_not_fit\"") && strstr(reply, "\"plan\":{") &&
+                      strstr(reply, cases[i].says),
+                  "%s", reply);
+    }
+    finish();
+}
+
 /* ---- plans for hardware that is not here ----------------------------------------------------- */
 
 #define PLAN_OF(more)                                                                              \
@@ -989,6 +1028,7 @@ int main(void)
     RUN(test_plain_routes);
     RUN(test_submit);
     RUN(test_too_few_gpus);
+    RUN(test_too_little_memory);
     RUN(test_plan_hardware);
     RUN(test_plan_hardware_refused);
     RUN(test_pieces_are_kept);

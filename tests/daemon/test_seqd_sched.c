@@ -6,6 +6,7 @@
 
 #define MAX_NODES 6
 #define MAX_JOBS  12
+#define UNIT      (NEED_ERRAND / 2) /* of memory */
 
 static unsigned seed = 7;
 
@@ -21,6 +22,10 @@ static int make_nodes(struct sched_node *n)
         n[i] = (struct sched_node){.up = below(4) != 0, .n_slots = below(9)};
         n[i].n_reserved = n[i].n_slots ? below(n[i].n_slots + 1) : 0;
         n[i].n_preparing = below(SCHED_MAX_PREPARE + 1);
+        n[i].memory_size = below(4) ? (int64_t)(1 + below(12)) * UNIT : 0;
+        n[i].memory_held = below(3) ? (int64_t)below(6) * UNIT / 2 : 0;
+        n[i].n_attempts = n[i].n_reserved || n[i].n_preparing || n[i].memory_held;
+        n[i].alone = n[i].n_attempts && below(9) == 0;
         n[i].net = below(4) ? 1 + below(2) : 0;
         n[i].emulated = below(2);
         n[i].quarantined = below(6) == 0;
@@ -37,6 +42,22 @@ static int make_nodes(struct sched_node *n)
         }
     }
     return count;
+}
+
+/* Of one stage, or of stages that differ. */
+static const struct need *make_need(int n_ranks, int ring)
+{
+    static struct need all[4096];
+    static int used;
+    struct need *n = &all[used++ % 4096];
+    *n = (struct need){.n_stages = 1, .per_stage = ring, .rank = (1 + below(6)) * UNIT / 2};
+    if (n_ranks == ring || below(2)) return n;
+    n->n_stages = n_ranks / ring;
+    for (int i = 0; i < n->n_stages; i++) n->stage[i] = (1 + below(6)) * UNIT / 2;
+    n->rank = n->stage[0];
+    for (int i = 1; i < n->n_stages; i++)
+        if (n->stage[i] > n->rank) n->rank = n->stage[i];
+    return n;
 }
 
 static int make_jobs(struct sched_job *j, int n_nodes)
@@ -65,6 +86,8 @@ static int make_jobs(struct sched_job *j, int n_nodes)
             if (below(6) == 0) sched_add(&j[i].blamed, k);
             if (below(8) == 0) sched_add(&j[i].lacks, k);
         }
+        j[i].alone = below(9) == 0;
+        j[i].need = below(3) ? make_need(j[i].n_ranks, ring) : NULL;
         j[i].awaited = below(4) == 0 && !(j[i].only >= 0 && (j[i].checkpoint || j[i].toy));
         j[i].soon = below(4) == 0 && !(j[i].only >= 0 && (j[i].checkpoint || j[i].toy));
     }
@@ -132,11 +155,17 @@ static void check_sums(const struct sched_job *j, int nj, const struct sched_nod
                        const struct sched_node *after, int nn)
 {
     int32_t placed[MAX_NODES + 4] = {0}, preparing[MAX_NODES + 4] = {0};
-    int given[MAX_NODES + 4] = {0};
+    int given[MAX_NODES + 4] = {0}, attempts[MAX_NODES + 4] = {0}, alone[MAX_NODES + 4] = {0};
+    int64_t memory[MAX_NODES + 4] = {0};
     for (int i = 0; i < nj; i++) {
         check_gang(&j[i], before);
-        for (int p = 0; p < j[i].n_parts; p++) {
+        for (int p = 0, first = 0; p < j[i].n_parts; first += j[i].part[p++].n_ranks) {
             int k = j[i].part[p].node;
+            attempts[k]++;
+            alone[k] += j[i].alone;
+            memory[k] += j[i].prepare ? NEED_ERRAND
+                         : j[i].need  ? need_of(j[i].need, first, j[i].part[p].n_ranks)
+                                      : 0;
             if (j[i].prepare)
                 preparing[k]++;
             else if (j[i].device == SCHED_GPUS)
@@ -150,6 +179,14 @@ static void check_sums(const struct sched_job *j, int nj, const struct sched_nod
         CHECK(placed[k] == 0 || after[k].n_reserved <= after[k].n_slots);
         CHECK(after[k].n_preparing == before[k].n_preparing + preparing[k]);
         CHECK(preparing[k] == 0 || after[k].n_preparing <= SCHED_MAX_PREPARE);
+        /* Never more memory than there is; but a preparation finds a place on an idle node. */
+        const int64_t held = before[k].memory_held + memory[k];
+        const bool one_errand = !before[k].memory_held && memory[k] == NEED_ERRAND;
+        CHECK(after[k].memory_held >= held); /* what is kept for a job that waits counts, too */
+        CHECK(!before[k].memory_size || !memory[k] || held <= before[k].memory_size || one_errand);
+        CHECK(after[k].n_attempts == before[k].n_attempts + attempts[k]);
+        CHECK(!before[k].alone || !attempts[k]);
+        CHECK(!alone[k] || (!before[k].n_attempts && attempts[k] == 1 && after[k].alone));
         /* As many are held now that were free, as were given; those that are kept were free. */
         for (int g = 0; g < before[k].n_gpus; g++) {
             const int was = before[k].gpu[g].state, is = after[k].gpu[g].state;
@@ -223,7 +260,10 @@ static void test_spread(void)
         j->checkpoint = 1;  /* and data that can be made elsewhere: test_pinned */
         j->toy = j->awaited = j->soon = false;
         j->blamed = j->lacks = (struct sched_set){0}; /* see test_random */
-        for (int i = 0; i < nn; i++) n[i].quarantined = n[i].cordoned = n[i].ends = false;
+        j->alone = false;
+        j->need = NULL; /* see test_stages */
+        for (int i = 0; i < nn; i++)
+            n[i].quarantined = n[i].cordoned = n[i].ends = n[i].alone = false;
         int one = fewest_nodes(j, n, nn, false), whole = fewest_nodes(j, n, nn, true);
         if (one == 1) whole = 1;
         sched_pick(j, 1, n, nn, 1000);
@@ -279,9 +319,16 @@ static void check_reason(const struct sched_job *all, int nj, const struct sched
             if (all[i].only >= 0) {
                 n[all[i].only].up = true, n[all[i].only].n_slots += 1000;
                 n[all[i].only].quarantined = n[all[i].only].cordoned = false;
-                n[all[i].only].ends = false;
-                n[all[i].only].n_preparing = -MAX_JOBS;
+                n[all[i].only].ends = n[all[i].only].alone = false;
+                n[all[i].only].memory_size = 0;
+                n[all[i].only].n_preparing = n[all[i].only].n_attempts = -MAX_JOBS;
             }
+        for (int i = 0; i < nj; i++) jobs[i].alone = false;
+        if (j->alone) { /* none is beside it */
+            jobs[0] = *find(jobs, nj, j->id);
+            jobs[0].alone = true;
+            nj = 1;
+        }
     }
     sched_pick(jobs, nj, n, nn, now);
     const struct sched_job *again = find(jobs, nj, j->id);
@@ -296,13 +343,17 @@ static void check_reason(const struct sched_job *all, int nj, const struct sched
 static bool slots_suffice(const struct sched_job *j, const struct sched_node *n, int nn,
                           const struct sched_set *out)
 {
+    if (j->need && j->need->n_stages > 1) return false; /* which ranks they are matters */
     for (int a = 0; a < nn; a++) {
         int32_t sum = 0;
         for (int k = 0; k < nn; k++) {
             const bool usable = n[k].up && (!n[k].quarantined || j->toy) && !n[k].cordoned &&
                                 (!n[k].ends || j->wall_ms <= n[k].left_ms) && !sched_has(out, k);
             const bool near = k == a || (!j->one_node && n[k].net && n[k].net == n[a].net);
-            if (usable && near) sum += n[k].n_slots;
+            const bool weighs = j->need && n[k].memory_size;
+            if (usable && near)
+                sum += weighs ? need_fits(j->need, 0, n[k].n_slots, n[k].memory_size)
+                              : n[k].n_slots;
         }
         if (n[a].up && !n[a].quarantined && !n[a].cordoned &&
             (!n[a].ends || j->wall_ms <= n[a].left_ms) && !sched_has(out, a) && sum >= j->n_ranks)
@@ -407,7 +458,8 @@ static void test_memory_beside(void)
     struct sched_job j[2] = {{.id = 1, .n_ranks = 2, .only = -1, .device = SCHED_GPUS},
                              {.id = 2, .n_ranks = 2, .only = -1, .device = SCHED_GPUS}};
     j[0].avoid_node = j[1].avoid_node = -1;
-    j[0].host_size = j[1].host_size = 3 * gib;
+    const struct need need = {.rank = 3 * gib, .n_stages = 1};
+    j[0].need = j[1].need = &need;
     sched_pick(j, 2, &n, 1, 0);
     CHECK(j[0].node == 0 && j[1].node == -1 && n.memory_held == 6 * gib);
     CHECK_STR(j[1].reason_code, "waiting_for_gpus");
@@ -425,6 +477,131 @@ static void test_memory_beside(void)
     n.memory_size = 0; /* it does not say */
     sched_pick(&j[1], 1, &n, 1, 0);
     CHECK(j[1].node == 0);
+}
+
+/* cases/04: three jobs of 242.9 MiB on a node of 400 MiB and four slots. One runs, one waits for
+ * memory, one is after it. */
+static void test_memory_of_slots(void)
+{
+    const int64_t mib = 1 << 20;
+    struct need need = {.n_stages = 1, .rank = 2429 * mib / 10};
+    struct sched_node n = {.name = "local", .up = true, .n_slots = 4, .memory_size = 400 * mib};
+    struct sched_job j[4];
+    for (int i = 0; i < 4; i++)
+        j[i] = (struct sched_job){.id = i + 1, .n_ranks = 1, .only = -1, .need = &need};
+    j[3].device = SCHED_GPUS, j[3].avoid_node = -1;
+    n.n_gpus = 1;
+    sched_pick(j, 4, &n, 1, 0);
+    CHECK(j[0].node == 0 && j[1].node == -1 && j[2].node == -1);
+    CHECK(n.memory_held == need.rank && n.n_reserved == 1 && n.n_attempts == 1);
+    CHECK_STR(j[1].reason_code, "waiting_for_memory");
+    CHECK_STR(j[1].reason, "needs 242.9 MiB, 157.1 MiB of node local are free");
+    CHECK_STR(j[2].reason_code, "behind");
+    CHECK_STR(j[3].reason_code, "behind"); /* memory is the same, whatever it computes on */
+    need.rank = 200 * mib;
+    j[2].n_ranks = 2;
+    sched_pick(&j[1], 2, &n, 1, 0);
+    CHECK(j[1].node == -1 && !strcmp(j[1].reason_code, "waiting_for_memory"));
+    n.memory_held = 0;
+    sched_pick(&j[2], 1, &n, 1, 0);
+    CHECK(j[2].node == 0 && n.memory_held == 400 * mib);
+    need.rank = 200 * mib + 1; /* of two ranks on one node, and there is no other */
+    sched_pick(&j[2], 1, &n, 1, 0);
+    CHECK_STR(j[2].reason_code, "too_large");
+    CHECK_STR(j[2].reason,
+              "needs 2 x 200.0 MiB of memory, node local, the largest that it may use, "
+              "has 400.0 MiB (1 node up, 0 down)");
+    n.memory_size = n.n_reserved = 0; /* it does not say */
+    sched_pick(&j[2], 1, &n, 1, 0);
+    CHECK(j[2].node == 0);
+    j[0].prepare = true, j[0].need = NULL;
+    n = (struct sched_node){.name = "local", .up = true, .n_slots = 4, .memory_size = 400 * mib};
+    for (int i = 0; i < 4; i++) sched_pick(j, 1, &n, 1, 0);
+    CHECK(j[0].node == -1 && n.n_preparing == 3 && n.memory_held == 3 * NEED_ERRAND);
+    CHECK_STR(j[0].reason, "to prepare its data needs 128.0 MiB, 16.0 MiB of node local are free");
+}
+
+/* A pipeline of 300, 100, 300 and 100: by its own bytes it fits where four of the largest do not,
+ * and in the order that its ranks have. */
+static void test_stages(void)
+{
+    const struct need need = {
+        .rank = 300, .n_stages = 4, .per_stage = 1, .stage = {300, 100, 300, 100}};
+    struct sched_node n[3] = {{.name = "a", .up = true, .net = 2, .n_slots = 8, .memory_size = 800},
+                              {.name = "b", .up = true, .net = 2, .n_slots = 8, .memory_size = 799},
+                              {.name = "c", .up = true, .net = 2, .n_slots = 8, .memory_size = 99}};
+    struct sched_job j = {.id = 1, .n_ranks = 4, .ring = 1, .only = -1, .need = &need};
+    CHECK(need_of(&need, 1, 3) == 500 && need_of(&need, 3, 2) == 400);
+    CHECK(need_fits(&need, 1, 9, 400) == 2 && need_fits(&need, 0, 9, 299) == 0);
+    CHECK(need_fits(&need, 0, 9, 1100) == 5);
+    sched_pick(&j, 1, n, 3, 0);
+    CHECK(j.node == 0 && j.n_parts == 1 && n[0].memory_held == 800);
+    sched_pick(&j, 1, n, 3, 0); /* b has 1 byte too few for all, and c no place for one */
+    CHECK_STR(j.reason, "needs 4 x 300 B, at most 799 B of node b are free");
+    n[0].memory_held = 700;
+    sched_pick(&j, 1, n, 3, 0);
+    CHECK(j.n_parts == 2 && j.part[0].node == 1 && j.part[0].n_ranks == 3 && j.part[1].node == 0);
+    CHECK(n[1].memory_held == 700 && n[0].memory_held == 800);
+    n[0].memory_size = 299; /* and now they could not hold it if they were idle */
+    n[1].memory_held = 0, n[1].memory_size = 399;
+    sched_pick(&j, 1, n, 3, 0);
+    CHECK_STR(j.reason_code, "too_large");
+}
+
+/* After the kernel killed for memory it is alone, whatever else there is; then nothing joins it. */
+static void test_alone(void)
+{
+    struct sched_node n[2] = {
+        {.name = "a", .up = true, .n_slots = 4, .n_reserved = 1, .n_attempts = 1},
+        {.name = "b", .up = true, .n_slots = 4, .n_preparing = 1, .n_attempts = 1}};
+    struct sched_job j[3] = {{.id = 1, .n_ranks = 1, .only = -1, .alone = true},
+                             {.id = 2, .n_ranks = 1, .only = -1, .prepare = true},
+                             {.id = 3, .n_ranks = 1, .only = -1}};
+    sched_pick(j, 1, n, 2, 0);
+    CHECK_STR(j[0].reason_code, "waiting_for_memory");
+    CHECK_STR(j[0].reason, "the kernel ran out of memory beside it: it is to be alone on its node, "
+                           "and 2 of 2 nodes run others");
+    n[1].n_preparing = n[1].n_attempts = 0;
+    sched_pick(j, 3, n, 2, 0);
+    CHECK(j[0].node == 1 && n[1].alone && j[1].node == 0 && j[2].node == 0);
+    n[0].up = false;
+    sched_pick(&j[1], 2, n, 2, 0);
+    CHECK(j[1].node == -1 && j[2].node == -1);
+    CHECK_STR(j[2].reason,
+              "0/4 slots free on 1 node, needs 1; on 1 node an attempt is alone, whose "
+              "job the kernel killed for memory");
+}
+
+/* The plan as it is stored. */
+static void test_need(void)
+{
+    const char *stages = "{\"a\":{\"total_bytes\":1},\"memory\":{\"total_bytes\":1000,"
+                         "\"arena_bytes\":900,\"by_tensor\":[{\"bytes\":5}]},\"stages\":["
+                         "{\"layers\":2,\"arena_bytes\":900},{\"arena_bytes\":300}],\"x\":[1]}";
+    const char *own = "{\"memory\":{\"total_bytes\":1000,\"host_bytes\":40}}";
+    struct need n;
+    need_read(&n, stages, &(struct need_of){false, 2, 3});
+    CHECK(n.rank == 1000 && n.device == 1000 && n.n_stages == 2 && need_of(&n, 2, 2) == 1400);
+    need_read(&n, stages, &(struct need_of){false, 1, 3});
+    CHECK(n.n_stages == 1 && need_of(&n, 0, 6) == 6000);
+    need_read(&n, stages, &(struct need_of){false, 3, 1}); /* not as many as the job has */
+    CHECK(n.n_stages == 1 && n.rank == 1000);
+    need_read(&n, own, &(struct need_of){true, 1, 1});
+    CHECK(n.rank == 40 && n.device == 1000);
+    need_read(&n, own, &(struct need_of){false, 1, 1}); /* an emulated device's is the host's */
+    CHECK(n.rank == 1040);
+    static const char *const bad[] = {"",
+                                      "{}",
+                                      "null",
+                                      "{\"memory\":7}",
+                                      "{\"memory\":{\"total_bytes\":-1}}",
+                                      "{\"memory\":{\"total_bytes\":\"x\"}",
+                                      "[{}]"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        need_read(&n, bad[i], &(struct need_of){false, 2, 1});
+        CHECK_MSG(n.rank == 0 && need_of(&n, 0, 64) == 0 && need_fits(&n, 0, 9, 0) == 9, "%s",
+                  bad[i]);
+    }
 }
 
 /* Who waits for GPUs is not in the way of who wants slots, nor the other way round. */
@@ -588,11 +765,12 @@ static void test_held_for_gpus(void)
     struct sched_node n[2] = {
         {.name = "a", .up = true, .n_slots = 4, .n_gpus = 2, .memory_size = 8},
         {.name = "b", .up = true, .n_slots = 4, .n_gpus = 1}};
+    const struct need need = {.rank = 4, .n_stages = 1};
     struct sched_job j[3] = {{.id = 1, .n_ranks = 2, .only = 0, .checkpoint = 9},
                              {.id = 2, .n_ranks = 1, .only = -1},
                              {.id = 3, .n_ranks = 1, .only = -1}};
     for (int i = 0; i < 3; i++) {
-        j[i].device = SCHED_GPUS, j[i].gpu_size = j[i].gpu_free = 10, j[i].host_size = 4;
+        j[i].device = SCHED_GPUS, j[i].gpu_size = j[i].gpu_free = 10, j[i].need = &need;
         j[i].avoid_node = -1;
     }
     n[0].gpu[0] = (struct sched_gpu){.memory_size = 16, .state = SCHED_GPU_HELD};
@@ -795,6 +973,10 @@ int main(void)
     RUN(test_avoid);
     RUN(test_old);
     RUN(test_memory_beside);
+    RUN(test_memory_of_slots);
+    RUN(test_stages);
+    RUN(test_alone);
+    RUN(test_need);
     RUN(test_two_lines);
     RUN(test_order);
     RUN(test_never_fits_does_not_block);

@@ -4,7 +4,7 @@
 #include "api/core/job_state.h"
 #include "tests/sim/sim.h"
 
-enum { PLACES = 8, CALM_ASSIGNS = 50 };
+enum { PLACES = 8, CALM_ASSIGNS = 50, ERRAND = 128 << 20 };
 
 struct model {
     int state, target;
@@ -18,6 +18,7 @@ struct model {
     } place[PLACES];
     char gpu[PLACES][GPU_UUID_SIZE];
     int restarts, max_restarts;
+    int64_t rank_size; /* of its node's memory, by the stored plan */
     bool tainted, acked, cancel_acked, whole;
     int64_t shown_version, step_epoch, assign_ms;
     int calm_assigns;
@@ -198,8 +199,35 @@ static int slots_on(const char *node)
     return n;
 }
 
+/* An errand is the only one on its node, or finds as much. */
+static int64_t memory_on(const char *node, int *n_errands)
+{
+    int64_t sum = 0;
+    *n_errands = 0;
+    for (int64_t j = 1; j <= n_models; j++)
+        for (int i = 0; placed(&models[j]) && i < models[j].n_places; i++) {
+            if (strcmp(models[j].place[i].node, node)) continue;
+            const bool runs = models[j].task;
+            *n_errands += !runs;
+            sum += runs ? models[j].place[i].n_ranks * models[j].rank_size : ERRAND;
+        }
+    return sum;
+}
+
+static void check_memory(int64_t job)
+{
+    for (int k = 0; k < SIM_LIAR; k++) {
+        int n_errands;
+        const int64_t held = memory_on(node_name(k), &n_errands);
+        if (held > node_memory(k) && !(n_errands == 1 && held == ERRAND))
+            sim_broken("memory", job, "%lld bytes are held of %s, which has %lld", (long long)held,
+                       node_name(k), (long long)node_memory(k));
+    }
+}
+
 static void check_room(const struct model *m, int64_t job)
 {
+    check_memory(job);
     for (int k = 0; k < SIM_NODES; k++)
         if (slots_on(node_name(k)) > node_slots(k))
             sim_broken("slots", job, "jobs hold %d slots of %s, which has %d",
@@ -461,11 +489,15 @@ static void read_new(void)
 {
     int count[SIM_JOBS + 1] = {0}, want[SIM_JOBS + 1];
     sqlite3_stmt *st = prepare("SELECT id, json_extract(spec, '$.limits.restarts'), "
-                               "json_extract(spec, '$.name') FROM jobs WHERE id > ?1",
+                               "json_extract(spec, '$.name'), json_extract(plan, "
+                               "CASE json_extract(spec, '$.resources.device') WHEN 'cuda' THEN "
+                               "'$.memory.host_bytes' ELSE '$.memory.total_bytes' END), "
+                               "json_extract(plan, '$.pp') FROM jobs WHERE id > ?1",
                                known_jobs);
     while (st && sqlite3_step(st) == SQLITE_ROW) {
         struct model *m = model_of(sqlite3_column_int64(st, 0));
         if (m) m->max_restarts = sqlite3_column_int(st, 1);
+        if (m && sqlite3_column_int(st, 4) < 2) m->rank_size = sqlite3_column_int64(st, 3);
         count_batch((const char *)sqlite3_column_text(st, 2), count, want);
         known_jobs = sqlite3_column_int64(st, 0);
     }
@@ -626,8 +658,18 @@ bool check_ended(void)
     return true;
 }
 
+static int64_t rank_size(int64_t job)
+{
+    const struct model *m = model_of(job);
+    return m ? m->rank_size : 0;
+}
+
 void check_truth(void)
 {
+    for (int k = 0; k < SIM_LIAR; k++)
+        if (gang_memory(k, rank_size) > node_memory(k))
+            sim_broken("memory", 0, "ranks on %s take %lld bytes, it has %lld", node_name(k),
+                       (long long)gang_memory(k, rank_size), (long long)node_memory(k));
     for (int k = 0; k < SIM_LIAR; k++)
         if (gang_ranks(k) > node_slots(k))
             sim_broken("slots", 0, "%d ranks run on %s, which has %d slots", gang_ranks(k),

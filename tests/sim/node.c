@@ -50,6 +50,13 @@ int node_slots(int i)
     return nodes[i].n_slots;
 }
 
+/* Any job finds room on the first: four ranks, and not beside a preparation. */
+int64_t node_memory(int i)
+{
+    const int64_t slot = sim_tight ? (i ? 60 : 100) : 16384;
+    return nodes[i].n_slots * slot << 20;
+}
+
 int nodes_gpus(void)
 {
     int n = 0;
@@ -81,7 +88,7 @@ int probe_cores(void)
 
 int64_t probe_memory_size(void)
 {
-    return (int64_t)64 << 30;
+    return node_memory(now_node);
 }
 
 int64_t probe_oom_kills(void)

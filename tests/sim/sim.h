@@ -40,7 +40,8 @@ enum {
 /* ---- world.c --------------------------------------------------------------------------------- */
 
 extern int64_t sim_now, sim_utc; /* milliseconds; sim_utc: what the wall clock shows */
-extern bool sim_calm;            /* the faults are over: everything must come to its end */
+extern bool sim_tight; /* ranks take 1 to 3 times as much memory as a node has for each slot */
+extern bool sim_calm;  /* the faults are over: everything must come to its end */
 uint64_t sim_random(void);
 int sim_below(int n);             /* 0 .. n - 1 */
 bool sim_chance(int per_million); /* never when calm */
@@ -104,6 +105,7 @@ void seqd_quit(void);       /* an orderly end */
 void nodes_reset(int n_gpus);
 const char *node_name(int node);
 int node_slots(int node);
+int64_t node_memory(int node);
 int nodes_gpus(void); /* of all nodes */
 void nodes_turn(void);
 void node_kill(int node); /* its agent, kill -9 */
@@ -127,6 +129,8 @@ void gang_kill_any(int node); /* one of its gangs, and so its ranks */
 void gang_kill_all(int node);
 void gang_pause_any(int node, int64_t until_ms);
 int gangs_alive(void);
+/* Bytes that its gangs take now, by what a rank of each job takes. */
+int64_t gang_memory(int node, int64_t of_rank(int64_t job));
 int gang_ranks(int node); /* that run there now and hold slots */
 bool gang_uses_gpu(int node, const char *uuid);
 /* The truth about attempts, for the checker. */

@@ -96,6 +96,17 @@ int gang_ranks(int node)
     return n;
 }
 
+int64_t gang_memory(int node, int64_t of_rank(int64_t job))
+{
+    int64_t sum = 0;
+    for (int i = 0; i < n_active; i++) {
+        const struct gang *g = &gangs[active[i]];
+        if (g->node == node && g->task == TASK_RUN && gang_has_ranks(g))
+            sum += g->n_local * of_rank(g->job);
+    }
+    return sum;
+}
+
 bool gang_uses_gpu(int node, const char *uuid)
 {
     for (int i = 0; i < n_active; i++) {

@@ -41,7 +41,7 @@ static const char *const fault_names[N_FAULTS] = {
 };
 
 int64_t sim_now, sim_utc;
-bool sim_calm;
+bool sim_calm, sim_tight;
 static uint64_t seed, state;
 static char dir[64];
 static struct {
@@ -227,6 +227,7 @@ static void begin(uint64_t s)
 {
     char path[96];
     seed = s;
+    sim_tight = s % 4 >= 2;
     state = s * 0x2545f4914f6cdd1du + 1;
     scratch_dir(dir, sizeof dir, "sim");
     snprintf(path, sizeof path, "%s/seqd.db", dir); /* store_check asks how large it is */
