@@ -26,7 +26,8 @@ _Static_assert(N_FILES + 1 + 2 * HF_FILES <= MANIFEST_FILES, "hf/ and hf_ema/ fi
 
 /* ---- train_state.json ------------------------------------------------------------------------ */
 
-enum state_type { STATE_INT, STATE_INT32, STATE_DOUBLE, STATE_TEXT };
+/* STATE_SOME: an integer that is written where it is not 0. */
+enum state_type { STATE_INT, STATE_INT32, STATE_DOUBLE, STATE_TEXT, STATE_SOME };
 
 static const struct {
     const char *key;
@@ -69,8 +70,10 @@ static const struct {
     STATE(scale.streak, STATE_INT32),
     STATE(scale.good, STATE_INT),
     STATE(scale.overflows, STATE_INT),
+    STATE(steps_without_target, STATE_SOME),
 };
 enum { N_STATE = sizeof state_fields / sizeof *state_fields, N_REQUIRED = 11 };
+_Static_assert(N_STATE <= 32, "a bit each of what was seen");
 
 static int write_state(const char *dir, const struct ckpt_state *s, struct err *e)
 {
@@ -84,6 +87,9 @@ static int write_state(const char *dir, const struct ckpt_state *s, struct err *
         const char *key = state_fields[i].key;
         switch (state_fields[i].type) {
         case STATE_INT: jwrite_int(&w, key, *(const int64_t *)v); break;
+        case STATE_SOME:
+            if (*(const int64_t *)v) jwrite_int(&w, key, *(const int64_t *)v);
+            break;
         case STATE_INT32: jwrite_int(&w, key, *(const int32_t *)v); break;
         case STATE_DOUBLE: jwrite_double(&w, key, *(const double *)v); break;
         case STATE_TEXT: jwrite_str(&w, key, v); break;
@@ -103,7 +109,8 @@ static int read_state_value(struct jread *j, int i, struct ckpt_state *s)
     enum jtok t = jread_next(j);
     int64_t n;
     switch (state_fields[i].type) {
-    case STATE_INT: return t == J_NUMBER ? jread_int(j, v) : -1;
+    case STATE_INT:
+    case STATE_SOME: return t == J_NUMBER ? jread_int(j, v) : -1;
     case STATE_INT32:
         if (t != J_NUMBER || jread_int(j, &n) < 0 || n != (int32_t)n) return -1;
         *(int32_t *)v = (int32_t)n;

@@ -58,6 +58,7 @@ struct ckpt_state {
     int32_t has_best; /* a checkpoint of this job has the lowest loss so far: */
     int64_t best_step;
     double best_loss;
+    int64_t steps_without_target; /* so far: none has updated anything */
 };
 
 /* The arrays of a checkpoint, flat by param_list, where they are too large to lie in one place:

@@ -13,7 +13,7 @@
 
 /* How the documents fill samples of one length. */
 static void write_order(struct jwrite *w, const struct order_options *o,
-                        const struct order_stats *s)
+                        const struct order_stats *s, const struct order_learnt *learnt)
 {
     jwrite_object(w, NULL);
     jwrite_str(w, "set", o->set == SET_EVAL ? "eval" : "train");
@@ -21,6 +21,7 @@ static void write_order(struct jwrite *w, const struct order_options *o,
     jwrite_int(w, "samples", s->n_samples);
     jwrite_int(w, "fragments", s->n_fragments);
     jwrite_int(w, "tokens", s->n_tokens);
+    jwrite_int(w, "learnt", learnt->tokens);
     jwrite_int(w, "padding", s->n_samples * o->seq_len - s->n_tokens);
     jwrite_int(w, "documents", s->n_documents);
     jwrite_int(w, "dropped_documents", s->dropped_documents);
@@ -72,21 +73,25 @@ static int note_padding(struct run *r, const struct data *d, struct err *e)
 
 /* What a person would want to know of what was not learnt, or learnt in parts; once, for the order
  * of the training set. */
-static int note(struct run *r, const struct data *d, const struct data_order *o, struct err *e)
+static int note(struct run *r, const struct data *d, const struct data_order *o,
+                const struct order_learnt *learnt, struct err *e)
 {
     const struct order_stats *s = data_order_stats(o);
     const int64_t skipped = data_stats(d)->n_skipped;
-    char text[512];
+    char text[512], cut[96] = "";
     if (!s->dropped_documents && !s->truncated_documents && !s->split_documents && !skipped)
         return 0;
+    if (learnt->cut_off)
+        snprintf(cut, sizeof cut, "; %lld completions were cut off whole",
+                 (long long)learnt->cut_off);
     snprintf(text, sizeof text,
              "of %lld documents %lld were dropped (%lld tokens), %lld truncated (%lld tokens cut "
              "off) and %lld split: they are longer than data.seq_len %lld; %lld empty records were "
-             "skipped",
+             "skipped%s",
              (long long)data_stats(d)->n_documents, (long long)s->dropped_documents,
              (long long)s->dropped_tokens, (long long)s->truncated_documents,
              (long long)s->truncated_tokens, (long long)s->split_documents,
-             (long long)r->spec->data.seq_len, (long long)skipped);
+             (long long)r->spec->data.seq_len, (long long)skipped, cut);
     return send_note(r, "data", text, e);
 }
 
@@ -134,6 +139,31 @@ static int count_forms(struct run *r, const struct data *d, struct jwrite *w, st
     return rc;
 }
 
+/* Where no token is a target a training would end with the weights it began with. */
+static int check_learnt(const struct run *r, const struct order_options *o, const struct data *d,
+                        const struct order_learnt *learnt, struct err *e)
+{
+    const bool score = r->spec->kind == JOB_SCORE;
+    const char *field = o->set == SET_EVAL ? "eval.data" : score ? "input" : "data.train";
+    const char *verb = score ? "scored" : "learnt";
+    if (learnt->tokens) return 0;
+    if (learnt->cut_off)
+        return err_field(e, ERR_INVALID, field,
+                         "no token of %s is %s: %lld completions were cut off by data.overlong "
+                         "\"truncate\" at %lld tokens: raise data.seq_len",
+                         field, verb, (long long)learnt->cut_off, (long long)o->seq_len);
+    if (data_masked(d))
+        return err_field(e, ERR_INVALID, field,
+                         "no token of %s is %s: labels are -100, loss_mask is 0 or no turn is the "
+                         "assistant's wherever a token has others before it: give data with tokens "
+                         "to learn, or set data.loss_on to all",
+                         field, verb);
+    return err_field(e, ERR_INVALID, field,
+                     "no token of %s is %s: every document has one token, and a document's first "
+                     "token has none before it: give longer documents",
+                     field, verb);
+}
+
 /* Every order that the job will open, so that what it refuses is refused here. *per_pass: samples
  * of the first. */
 static int try_order(struct run *r, const struct data *d, int set, int64_t seq_len,
@@ -142,10 +172,13 @@ static int try_order(struct run *r, const struct data *d, int set, int64_t seq_l
     struct order_options oo = data_order_options(r->spec, set, seq_len);
     struct data_order *o = data_order_open(d, &oo, e);
     if (!o) return -1;
+    struct order_learnt learnt;
     const bool first = !*per_pass;
     if (first) *per_pass = data_order_samples(o);
-    write_order(w, &oo, data_order_stats(o));
-    int rc = first ? note(r, d, o, e) : 0;
+    int rc = data_order_learnt(o, &learnt, e);
+    if (!rc) rc = check_learnt(r, &oo, d, &learnt, e);
+    if (!rc) write_order(w, &oo, data_order_stats(o), &learnt);
+    if (!rc && first) rc = note(r, d, o, &learnt, e);
     data_order_close(o);
     return rc;
 }

@@ -27,6 +27,7 @@ void training_adopt(struct training *t, const struct weights_start *from)
     t->step.loss = from->state.loss;
     t->guard.state = from->state.guard;
     t->train.scale = from->state.scale;
+    t->train.n_empty = from->state.steps_without_target;
     if (rollbacks > t->guard.state.rollbacks) t->guard.state.rollbacks = rollbacks;
     t->stage = STAGE_NONE;
 }
@@ -71,7 +72,13 @@ int training_bad_step(struct training *t, struct err *e)
 {
     char text[192];
     const struct rank_step numbers = t->step;
-    if (t->train.overflowed)
+    if (t->train.empty && t->train.n_empty > 1) return 0; /* the first one is told */
+    if (t->train.empty)
+        snprintf(text, sizeof text,
+                 "step %lld: no token of its samples is learnt, so it has no loss and updates "
+                 "nothing; such steps are counted as steps_without_target",
+                 (long long)t->train.step);
+    else if (t->train.overflowed)
         scale_sentence(t->r->spec, &t->train.scale, t->train.step - 1, t->train.scale_was, text,
                        sizeof text);
     else

@@ -80,6 +80,7 @@ int training_result(struct training *t, struct err *e)
         jwrite_double(&w, "unigram_entropy", data_stats(r->data)->unigram_entropy);
     jwrite_int(&w, "tokens", t->state.tokens_seen);
     jwrite_int(&w, "skipped_steps", t->guard.state.skipped + t->train.scale.overflows);
+    if (t->train.n_empty) jwrite_int(&w, "steps_without_target", t->train.n_empty);
     if (r->plan.precision == PRECISION_FP16) {
         jwrite_int(&w, "overflows", t->train.scale.overflows);
         jwrite_double(&w, "loss_scale", scale_of(r->spec, &t->train.scale));

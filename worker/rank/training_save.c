@@ -60,6 +60,7 @@ static void fill_state(struct training *t)
     st->layout = (int32_t)r->plan.layout;
     st->guard = t->guard.state;
     st->scale = t->train.scale;
+    st->steps_without_target = t->train.n_empty;
     memcpy(st->data_id, r->args->prepared_id, sizeof st->data_id);
     ckpt_spec_digest(s, st->spec_digest);
     assert(!ckpt_spec_json(s, t->spec_json));

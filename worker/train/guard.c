@@ -82,11 +82,16 @@ static bool outlier(struct guard *g, enum guard_reason why, double limit,
     return true;
 }
 
+void guard_begin(struct guard *g, int64_t step)
+{
+    if (step > 0 && stage_at(g->spec, step) != stage_at(g->spec, step - 1)) forget(g);
+}
+
 enum guard_verdict guard_judge(struct guard *g, int64_t step, double loss, double norm)
 {
     const struct job_spec *s = g->spec;
     struct guard_state *st = &g->state;
-    if (step > 0 && stage_at(s, step) != stage_at(s, step - 1)) forget(g);
+    guard_begin(g, step);
     if (guard_marked(g, step)) return skip(g, GUARD_MARKED);
     if (!isfinite(loss) || !isfinite(norm)) return nonfinite(g, step);
     if (outlier(g, GUARD_LOSS, s->guard.loss_z, &st->loss, loss) ||

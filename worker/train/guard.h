@@ -64,6 +64,8 @@ struct guard {
     double z;                 /* GUARD_LOSS, GUARD_NORM: deviations above the mean */
 };
 
+/* The step is the next one: means begin again with a stage. */
+void guard_begin(struct guard *g, int64_t step);
 /* Judges the step with 0-based index `step` and takes it into account. ROLLBACK: counted and marked
  * already; the caller saves (guard_save) and goes back. */
 enum guard_verdict guard_judge(struct guard *g, int64_t step, double loss, double norm);

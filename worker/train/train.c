@@ -145,10 +145,10 @@ static int gradient(struct train *t, int64_t sample, float scale, double *nll, s
     return model_grad(m, &m->batch, scale, nll, e);
 }
 
-/* Of all rings' samples. */
-static int count_targets(struct train *t, int64_t first, struct totals *sum, struct err *e)
+/* Of all rings' samples of the step. */
+static int count_targets(struct train *t, struct totals *sum, struct err *e)
 {
-    const int64_t B = t->plan->micro_batches * t->plan->dp;
+    const int64_t B = t->plan->micro_batches * t->plan->dp, first = stage_sample(t->spec, t->step);
     for (int64_t i = 0; i < B; i++) {
         const int64_t targets = t->source.targets(t->source.arg, first + i, e);
         if (targets < 0) return -1;
@@ -174,7 +174,6 @@ static int accumulate(struct train *t, struct totals *sum, struct err *e)
     const int64_t n = t->plan->micro_batches, first = stage_sample(t->spec, t->step);
     const int64_t own = first + m->ring * n; /* each ring takes its n in a row */
     const bool bits = t->plan->rank_bits;
-    if (count_targets(t, first, sum, e)) return -1;
     const float scale = (float)(t->scale_was / (double)(sum->targets > 0 ? sum->targets : 1));
     model_begin_grad(m);
     if (t->plan->pp > 1) return accumulate_stages(t, own, scale, sum, e);
@@ -244,7 +243,7 @@ static void report(const struct train *t, int64_t start_us, struct rank_step *ou
 
 int64_t train_updates(const struct train *t)
 {
-    return t->step - t->scale.overflows - (t->guard ? t->guard->state.skipped : 0);
+    return t->step - t->scale.overflows - t->n_empty - (t->guard ? t->guard->state.skipped : 0);
 }
 
 /* Half floats had no room for the gradient of any step so far, of this one at no scale either: to
@@ -255,12 +254,24 @@ static bool never_fits(const struct train *t, const struct rank_step *out)
            !isfinite(out->grad_norm) && train_updates(t) == 0;
 }
 
+static bool marked(const struct train *t)
+{
+    return t->guard && guard_marked(t->guard, t->step);
+}
+
 static enum guard_verdict judge_step(struct train *t, const struct rank_step *out)
 {
-    const bool marked = t->guard && guard_marked(t->guard, t->step);
-    t->overflowed = !marked && scale_overflows(t->spec, &t->scale, out->loss, out->grad_norm);
+    const bool left_out = marked(t);
+    t->empty = !left_out && !out->targets;
+    t->n_empty += t->empty;
+    if (t->empty) {
+        if (t->guard) guard_begin(t->guard, t->step);
+        t->overflowed = false;
+        return GUARD_SKIP;
+    }
+    t->overflowed = !left_out && scale_overflows(t->spec, &t->scale, out->loss, out->grad_norm);
     if (t->overflowed) return GUARD_SKIP;
-    if (!marked && never_fits(t, out)) return GUARD_FAIL;
+    if (!left_out && never_fits(t, out)) return GUARD_FAIL;
     if (t->guard) return guard_judge(t->guard, t->step, out->loss, out->grad_norm);
     return isfinite(out->loss) && isfinite(out->grad_norm) ? GUARD_ACCEPT : GUARD_FAIL;
 }
@@ -277,6 +288,12 @@ static int no_update(const struct train *t, int64_t steps, struct err *e)
 {
     const double scale = scale_of(t->spec, &t->scale);
     const bool fp16 = t->spec->precision.params == PRECISION_FP16;
+    if (t->n_empty == steps)
+        return err_field(e, ERR_INVALID, "data.train",
+                         "none of %lld steps updated the weights, since no token of their samples "
+                         "is learnt: raise train.steps or train.global_batch, or give data with "
+                         "more tokens to learn",
+                         (long long)steps);
     if (!t->scale.overflows)
         return err_field(e, ERR_INVALID, fp16 ? "precision.params" : "guard.nonfinite",
                          "none of %lld steps updated the weights, since every loss or gradient was "
@@ -342,13 +359,14 @@ int train_step(struct train *t, struct rank_step *out, struct err *e)
     t->offloaded = 0;
     t->state.rate = (struct optim_rate){out->lr, 1, train_updates(t) + 1};
     t->scale_was = scale_of(t->spec, &t->scale);
-    t->state.skip = t->guard && guard_marked(t->guard, t->step);
+    if (count_targets(t, &sum, e)) return -1;
+    t->state.skip = marked(t) || !sum.targets;
     memcpy(t->now, t->want, sizeof t->now);
     t->model.sp.drop.rate = t->spec->train.attention_dropout;
     philox_key(t->spec->seed, dropout_step(t), t->model.sp.drop.key);
     if (accumulate(t, &sum, e)) return -1;
     t->model.sp.drop.rate = 0; /* evaluation drops nothing */
-    out->loss = sum.nll / (double)(sum.targets > 0 ? sum.targets : 1);
+    out->loss = sum.targets > 0 ? sum.nll / (double)sum.targets : (double)NAN;
     out->tokens = sum.tokens;
     out->targets = sum.targets;
     if (sharded_norm(&t->state, &out->grad_norm, e)) return -1;
