@@ -137,6 +137,17 @@ static enum jtok read_word(struct jread *j, const char *word, enum jtok tok)
     return tok;
 }
 
+/* Python's and JavaScript's words for what JSON has no number for. */
+static bool not_finite(const struct jread *j)
+{
+    static const char *const words[] = {"NaN", "Infinity", "-Infinity", "-NaN"};
+    for (int i = 0; i < 4; i++) {
+        const size_t n = strlen(words[i]);
+        if ((size_t)(j->end - j->p) >= n && !memcmp(j->p, words[i], n)) return true;
+    }
+    return false;
+}
+
 static enum jtok open_value(struct jread *j, char c)
 {
     if (j->depth == JREAD_DEPTH) return fail(j, j->p, "nested too deeply");
@@ -169,6 +180,7 @@ static enum jtok read_value(struct jread *j)
     case 'f': return read_word(j, "false", J_FALSE);
     case 'n': return read_word(j, "null", J_NULL);
     default:
+        if (not_finite(j)) return fail(j, j->p, "NaN and Infinity are not JSON: write null");
         if (*j->p == '-' || (*j->p >= '0' && *j->p <= '9')) return read_number(j);
         return fail(j, j->p, "a value was expected");
     }

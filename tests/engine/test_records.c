@@ -190,6 +190,38 @@ static void test_jsonl_hostile(void)
     }
 }
 
+/* Files that hold no text are named, by their first bytes; so are words that JSON has not. */
+static void test_not_text(void)
+{
+    static const struct {
+        const char *head, *want;
+        size_t size;
+        bool text; /* refused as text, too */
+    } rows[] = {
+        {"\x1f\x8b\x08\0abc", "r.jsonl is a gzip file, which is not read: convert it: gunzip", 7,
+         true},
+        {"PAR1\x15\x04\x15", "is a Parquet file", 7, true},
+        {"\xff\xfe{\0", "text in UTF-16, which is not read: convert it: iconv", 4, true},
+        {"{\0\"\0a\0", "JSON in UTF-16", 6, true},
+        {"[\n{\"text\":1}]\n", "one JSON array is converted by jq -c '.[]'", 14, false},
+        {"{\"text\":\"a\",\"score\":NaN}", "NaN and Infinity are not JSON: write null", 25, false},
+        {"{\"text\":\"a\",\"x\":[-Infinity]}", "are not JSON: write null", 29, false}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        put("r.jsonl", rows[i].head, rows[i].size);
+        one_source("r.jsonl", DATA_JSONL, 300, -1);
+        refused(ERR_INVALID, rows[i].want);
+        if (!rows[i].text) continue;
+        one_source("r.jsonl", DATA_TEXT, 300, -1);
+        refused(ERR_INVALID, rows[i].want);
+    }
+    put("r.txt", "PK\3\4zip", 7);
+    one_source("*.txt", DATA_TEXT, 300, -1);
+    refused(ERR_INVALID, "r.txt is a ZIP archive");
+    CHECK(!unlink(in_dir("r.txt")));
+    one_source("org/set", DATA_TEXT, 300, -1);
+    refused(ERR_NOT_FOUND, "hf download --repo-type dataset org/set");
+}
+
 /* A record of ids with a line of many megabytes. */
 static void test_long_ids(void)
 {
@@ -274,6 +306,7 @@ int main(void)
     RUN(test_padded_refused);
     RUN(test_mask_places);
     RUN(test_jsonl_hostile);
+    RUN(test_not_text);
     RUN(test_long_ids);
     RUN(test_sets);
     RUN(test_vocab);

@@ -286,7 +286,9 @@ int jsonl_record_parse(struct jsonl_record *r, const char *key, char *line, size
     r->input_ids.given = r->labels.given = r->loss_mask.given = false;
     jread_init(&j, line, n);
     if ((t = jread_next(&j)) != J_OBJECT && t != J_ERROR)
-        return err_set(e, ERR_INVALID, "want an object on every line");
+        return err_set(e, ERR_INVALID, "want an object on every line%s",
+                       t == J_ARRAY ? ": a file that is one JSON array is converted by jq -c '.[]'"
+                                    : "");
     struct err inner = {0};
     while (t != J_ERROR && (t = jread_next(&j)) == J_KEY)
         if (take_member(r, key, &j, line, &inner) < 0) break;

@@ -15,6 +15,7 @@
 #include <unistd.h>
 #include "api/core/beneath.h"
 #include "api/core/clock.h"
+#include "api/core/container.h"
 #include "api/core/job.h"
 #include "api/core/log.h"
 #include "kernels/cpu/pool.h"
@@ -126,6 +127,20 @@ static int find_source(struct prepare *p, int i, int n_roots, struct err *e)
     return source_expand(&p->list, path, p->roots, n_roots, i, field, e);
 }
 
+/* Text and records are text: what is known to be something else is not read as if it were. */
+static int check_head(const struct prepare *p, const struct source_file *f, struct err *e)
+{
+    const int format = p->source[f->source].spec->format;
+    char head[CONTAINER_HEAD];
+    if (format != DATA_TEXT && format != DATA_JSONL) return 0;
+    const int fd = source_open(p->roots[f->root], f->path, NULL);
+    if (fd < 0) return 0; /* its own error comes when it is read */
+    const ssize_t n = pread(fd, head, sizeof head, 0);
+    close(fd);
+    const struct container *c = n > 0 ? container_by_bytes(head, (size_t)n) : NULL;
+    return c ? container_refuse(c, "", f->path, "", e) : 0;
+}
+
 /* Bytes of the files that were found; 0: they name others, whose sizes are not known yet. */
 static double listed_size(const struct prepare *p)
 {
@@ -146,6 +161,8 @@ static int find_sources(struct prepare *p, int n_roots, struct err *e)
 {
     for (int i = 0; i < p->n_sources; i++)
         if (find_source(p, i, n_roots, e) < 0) return -1;
+    for (int i = 0; i < p->list.n; i++)
+        if (check_head(p, &p->list.file[i], e) < 0) return blame(p, p->list.file[i].source, e);
     progress_begin(p->progress, PROGRESS_BYTES, 2 * listed_size(p), 0);
     p->meta.file = calloc((size_t)p->list.n, sizeof *p->meta.file);
     if (!p->meta.file) return err_set(e, ERR_IO, "out of memory");

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "api/core/beneath.h"
+#include "api/core/remote.h"
 
 int source_open(const char *root, const char *path, struct err *e)
 {
@@ -158,6 +159,7 @@ int source_expand(struct source_list *list, const char *path, const char *const 
                   int source, const char *field, struct err *e)
 {
     bool under = false;
+    char hint[256];
     int first = list->n, rc = 0;
     for (int i = 0; i < n_roots && list->n == first && rc == 0; i++) {
         const char *rest = path[0] == '/' ? beneath_rest(roots[i], path) : path;
@@ -171,9 +173,10 @@ int source_expand(struct source_list *list, const char *path, const char *const 
     else if (rc == 0 && !under)
         rc = no_root(path, roots, n_roots, e);
     else if (rc == 0 && list->n == first)
-        rc = err_set(e, ERR_NOT_FOUND, "%s matches no file%s%s", path,
+        rc = err_set(e, ERR_NOT_FOUND, "%s matches no file%s%s%s", path,
                      path[0] != '/' && n_roots ? " beneath " : "",
-                     path[0] != '/' && n_roots ? roots[0] : "");
+                     path[0] != '/' && n_roots ? roots[0] : "",
+                     remote_hint(path, true, hint, sizeof hint));
     if (rc < 0 && e) snprintf(e->field, sizeof e->field, "%s", field);
     return rc;
 }

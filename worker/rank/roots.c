@@ -11,12 +11,13 @@
 #include "api/core/beneath.h"
 #include "api/core/job_paths.h"
 #include "api/core/file.h"
+#include "api/core/remote.h"
 
 /* A directory or a file, as st_mode has it. */
 static int find(const char *path, const char *const *roots, int n_roots, const char *field,
                 mode_t type, char out[RANK_PATH_SIZE], struct err *e)
 {
-    char real_root[PATH_MAX], joined[2 * PATH_MAX], real[PATH_MAX];
+    char real_root[PATH_MAX], joined[2 * PATH_MAX], real[PATH_MAX], hint[256];
     bool exists = false, hidden = false;
     for (int i = 0; i < n_roots; i++) {
         struct stat st;
@@ -45,7 +46,9 @@ static int find(const char *path, const char *const *roots, int n_roots, const c
         snprintf(e->field, sizeof e->field, "%s", field);
         return -1;
     }
-    if (!exists) return err_field(e, ERR_NOT_FOUND, field, "%s does not exist on this node", path);
+    if (!exists)
+        return err_field(e, ERR_NOT_FOUND, field, "%s does not exist on this node%s", path,
+                         remote_hint(path, false, hint, sizeof hint));
     return err_field(e, ERR_INVALID, field, "%s lies beneath none of the node's %d roots", path,
                      n_roots);
 }
