@@ -1,17 +1,19 @@
 #include "client/help.h"
 
 #include <string.h>
+#include "api/core/nearest.h"
 #include "client/text.h"
 
 const char *help_nearest(const char *word, const char *const *words, int n)
 {
     const char *best = NULL;
-    int limit = strlen(word) < 4 ? 1 : 2, best_distance = limit + 1;
+    const int most = nearest_most(word), limit = most < 2 ? most : 2;
+    int best_distance = limit + 1;
     for (int i = 0; i < n; i++) {
-        int d = text_distance(word, words[i], limit);
+        int d = nearest_distance(word, words[i]);
         size_t len = strlen(word);
         if (len >= 2 && !strncmp(word, words[i], len))
-            d = 1; /* the beginning of a word is enough */
+            d = 0; /* the beginning of a word is enough */
         if (d < best_distance) best_distance = d, best = words[i];
     }
     return best;

@@ -162,27 +162,6 @@ char *text_duration(char out[TEXT_SHORT], double s)
     return out;
 }
 
-int text_distance(const char *a, const char *b, int limit)
-{
-    enum { MAX = 64 };
-    size_t la = strlen(a), lb = strlen(b);
-    int row[MAX + 1];
-    if (la > MAX || lb > MAX) return limit + 1;
-    for (size_t j = 0; j <= lb; j++) row[j] = (int)j;
-    for (size_t i = 1; i <= la; i++) {
-        int diagonal = row[0];
-        row[0] = (int)i;
-        for (size_t j = 1; j <= lb; j++) {
-            int best = diagonal + (a[i - 1] != b[j - 1]);
-            if (row[j] + 1 < best) best = row[j] + 1;
-            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
-            diagonal = row[j];
-            row[j] = best;
-        }
-    }
-    return row[lb] > limit ? limit + 1 : row[lb];
-}
-
 void table_init(struct table *t, const char *const *head)
 {
     memset(t, 0, sizeof *t);

@@ -22,8 +22,6 @@ size_t text_cut(const char *s, int columns);
 char *text_bytes(char out[TEXT_SHORT], int64_t n);   /* "213.4 MiB" */
 char *text_count(char out[TEXT_SHORT], double n);    /* "8,123" */
 char *text_duration(char out[TEXT_SHORT], double s); /* "1m 30s" */
-/* Smallest number of single-character edits from a to b, up to limit + 1. */
-int text_distance(const char *a, const char *b, int limit);
 
 /* A table whose columns are as wide as their widest cell. */
 #define TABLE_COLUMNS 15

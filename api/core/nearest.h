@@ -6,5 +6,8 @@
 
 /* Levenshtein with a swap of neighbours counted as one (optimal string alignment). */
 int nearest_distance(const char *a, const char *b);
+/* The distance at which another word may still be the one that was meant: a third of the word's
+ * length. */
+int nearest_most(const char *word);
 
 #endif

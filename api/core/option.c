@@ -97,7 +97,7 @@ void option_defaults(const struct option_table *t, void *target, struct option_s
 static const char *nearest(const struct option_table *t, const char *word, bool of_file)
 {
     const char *best = NULL;
-    int least = strlen(word) < 6 ? 1 + (int)strlen(word) / 2 : 4;
+    int least = nearest_most(word) + 1;
     for (int i = 0; i < t->n_rows; i++) {
         const int d = nearest_distance(word, t->rows[i].name);
         if (of_file && (t->rows[i].reload == OPTION_COMMAND || t->rows[i].type == OPTION_ANSWER))

@@ -368,21 +368,32 @@ const struct field *spec_field(const char *path)
 
 struct nearest {
     const char *path;
-    int distance;
+    int distance; /* that another one must be below */
 };
+
+static const char *last_part(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+    return dot ? dot + 1 : path;
+}
+
+static struct nearest nearest_of(const char *path)
+{
+    const int most = nearest_most(last_part(path));
+    return (struct nearest){NULL, most < 3 ? most + 1 : 4};
+}
 
 static void consider(struct nearest *best, const char *path, const char *candidate)
 {
-    const char *leaf = strrchr(path, '.'), *cleaf = strrchr(candidate, '.');
     int d = nearest_distance(path, candidate);
     /* The right word in the wrong section is as good as one letter wrong. */
-    if (!strcmp(leaf ? leaf + 1 : path, cleaf ? cleaf + 1 : candidate) && d > 1) d = 1;
+    if (!strcmp(last_part(path), last_part(candidate)) && d > 1) d = 1;
     if (d < best->distance) *best = (struct nearest){candidate, d};
 }
 
 const char *spec_suggest(const char *path)
 {
-    struct nearest best = {NULL, 4};
+    struct nearest best = nearest_of(path);
     const struct field *tables[] = {spec_fields, spec_constants};
     for (size_t t = 0; t < 2; t++)
         for (const struct field *f = tables[t]; f->path; f++)
@@ -393,11 +404,10 @@ const char *spec_suggest(const char *path)
 
 const char *field_nearest(const struct field *table, const char *path)
 {
-    struct nearest best = {NULL, 4};
+    struct nearest best = nearest_of(path);
     for (const struct field *f = table; f->path; f++)
         if (f->kinds != INTERNAL) consider(&best, path, f->path);
-    const char *leaf = best.path ? strrchr(best.path, '.') : NULL;
-    return leaf ? leaf + 1 : best.path;
+    return best.path ? last_part(best.path) : NULL;
 }
 
 const char *kind_name(int kind)

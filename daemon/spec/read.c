@@ -1,8 +1,13 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
+#include "api/core/container.h"
 #include "api/core/field.h"
 #include "api/core/job.h"
+#include "api/core/job_paths.h"
+#include "api/core/remote.h"
+#include "api/core/trade.h"
 #include "daemon/spec/document.h"
 #include "daemon/spec/json.h"
 #include "daemon/spec/rule.h"
@@ -119,23 +124,42 @@ static int set_field(struct spec_reader *r, const struct field *f, void *base, c
 static int unknown(struct spec_reader *r, const char *path)
 {
     if (r->form == JSON_STORED) return 0; /* of another version */
+    const struct trade *known = trade_find(path);
+    if (known && known->field)
+        return err_field(r->e, ERR_INVALID, path, "unknown field %s: seqd's is %s", path,
+                         known->field);
+    if (known)
+        return err_field(r->e, ERR_INVALID, path,
+                         "unknown field %s: it is not in this version: %s", path, known->why);
     const char *near = spec_suggest(path);
     if (near && strcmp(near, path))
         return err_field(r->e, ERR_INVALID, path, "unknown field %s: did you mean %s?", path, near);
     return err_field(r->e, ERR_INVALID, path, "unknown field %s", path);
 }
 
-static int32_t format_by_suffix(const char *file)
+/* By the suffix, where the source does not say its format. */
+static int guess_format(struct spec_reader *r, const char *prefix, struct spec_source *src)
 {
     static const struct {
         const char *suffix;
         int32_t format;
     } known[] = {
         {".jsonl", DATA_JSONL}, {".npy", DATA_NPY}, {".idx", DATA_MEGATRON}, {".bin", DATA_LLMC}};
-    const char *dot = strrchr(file, '.');
-    for (size_t i = 0; dot && i < sizeof known / sizeof *known; i++)
-        if (!strcmp(dot, known[i].suffix)) return known[i].format;
-    return DATA_TEXT;
+    const char *file = spec_text(r->s, src->path), *suffix = container_suffix(file);
+    const struct container *c = container_by_suffix(file);
+    char field[PATH_SIZE];
+    src->format = DATA_TEXT;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (!strcasecmp(suffix, known[i].suffix)) src->format = known[i].format;
+    if (src->format != DATA_TEXT || r->form == JSON_STORED || !*file) return 0;
+    snprintf(field, sizeof field, "%.80s.path", prefix);
+    if (remote_refuse(file, field, true, r->e)) return -1;
+    if (c) return container_refuse(c, field, file, c->magic ? "" : "; or set its format", r->e);
+    if (container_is_text(file)) return 0;
+    return err_field(
+        r->e, ERR_INVALID, field,
+        "%s %.200s: %s%.40s says no format: set %.80s.format to text, jsonl or another", field,
+        file, *suffix ? "the suffix " : "a pattern without a suffix", suffix, prefix);
 }
 
 /* Members of an element of an array, by the table of its fields. */
@@ -166,7 +190,7 @@ static int read_source(struct spec_reader *r, const char *prefix, const json_t *
         }
         if (set_field(r, f, src, path, member)) return -1;
     }
-    if (!has_format) src->format = format_by_suffix(spec_text(r->s, src->path));
+    if (!has_format && guess_format(r, prefix, src)) return -1;
     if (!src->text_key && spec_intern(r->s, "text", 4, &src->text_key))
         return err_field(r->e, ERR_TOO_LARGE, prefix,
                          "the strings of a spec exceed %d bytes together", SPEC_TEXT_SIZE);
@@ -489,13 +513,25 @@ static int check_name(const struct spec_reader *r)
                      name, name);
 }
 
+/* None is an address. */
+static int check_paths(struct spec_reader *r)
+{
+    struct spec_path path[SPEC_PATHS];
+    const int n = spec_paths(r->s, path);
+    for (int i = 0; i < n; i++) {
+        const bool data = !!strstr(path[i].field, "data.") || !!strstr(path[i].field, "input.");
+        if (remote_refuse(spec_text(r->s, *path[i].ref), path[i].field, data, r->e)) return -1;
+    }
+    return 0;
+}
+
 /* Rules between fields that only the reader sees: what was given, in which of several spellings. */
 static int settle(struct spec_reader *r)
 {
     struct job_spec *s = r->s;
     if (take_config(r)) return -1;
     if (r->form == JSON_STORED) return 0;
-    if (check_name(r)) return -1;
+    if (check_name(r) || check_paths(r)) return -1;
     int n = (s->train.steps > 0) + (s->train.tokens > 0) + (s->train.passes > 0);
     if (n > 1)
         return err_field(

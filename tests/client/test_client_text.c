@@ -82,10 +82,6 @@ static void test_numbers(void)
                    "b",
                    2) == 4);
     CHECK(text_cut("ab", 9) == 2);
-    CHECK(text_distance("submit", "submti", 2) == 2);
-    CHECK(text_distance("ls", "ls", 2) == 0);
-    CHECK(text_distance("abc", "", 5) == 3);
-    CHECK(text_distance("abcdef", "uvwxyz", 2) == 3);
 }
 
 static void test_progress(void)

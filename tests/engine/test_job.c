@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include "api/core/job.h"
 #include "api/core/job_state.h"
+#include "api/core/nearest.h"
+#include "api/core/trade.h"
 #include "tests/lib/test.h"
 #include "worker/plan/check.h"
 #include "worker/family/family.h"
@@ -71,6 +73,9 @@ static void test_suggest(void)
         CHECK_MSG(want ? got && !strcmp(got, want) : !got, "%s: got %s", pairs[i][0],
                   got ? got : "nothing");
     }
+    CHECK(nearest_distance("submit", "submti") == 1 && nearest_distance("ls", "ls") == 0);
+    CHECK(nearest_distance("abc", "") == 3 && nearest_distance("abcdef", "uvwxyz") == 6);
+    CHECK(nearest_most("wiat") == 1 && nearest_most("ls") == 0 && nearest_most("submti") == 2);
     CHECK_STR(field_nearest(shape_fields, "model.config.hiden_size"), "hidden_size");
     CHECK(!field_nearest(shape_fields, "model.config.zzzzzzzz"));
     CHECK(!field_nearest(shape_fields, "model.config.tokenizr")); /* no person writes it */
@@ -80,6 +85,21 @@ static void test_suggest(void)
     memset(longer, 'a', sizeof longer - 1);
     longer[sizeof longer - 1] = 0;
     CHECK(!spec_suggest(longer));
+}
+
+/* Words of other trainers: none is a field of ours, and each that has one names one that is. */
+static void test_trade(void)
+{
+    int n = 0;
+    for (const struct trade *t; (t = trade_row(n)); n++) {
+        CHECK_MSG(!spec_field(t->word) && !!t->field != !!t->why, "%s", t->word);
+        CHECK_MSG(trade_find(t->word) == t, "%s is there twice", t->word);
+        if (t->field) CHECK_MSG(!strcmp(spec_suggest(t->field), t->field), "%s", t->field);
+    }
+    CHECK(n >= 40);
+    CHECK_STR(trade_find("train.Num-Train-Epochs")->field, "train.passes");
+    CHECK(!trade_find("train.lorax") && !trade_find("lor") && !trade_find(""));
+    CHECK(!spec_suggest("lora") && !spec_suggest("dpo") && !spec_suggest("fsdp"));
 }
 
 static void test_text_table(void)
@@ -178,7 +198,7 @@ static void break_one(struct job_spec *s, int i)
     case 21: s->text_used = 0; break;
     case 22: put(s, &s->resources.device, "tpu"); break;
     case 23: s->checkpoint.resume = RESUME_PATH; break;
-    case 24: s->model.shape.vocab = 100; break;
+    case 24: s->model.shape.vocab = 1; break;
     case 25:
         s->model.shape.width = 4096, s->model.shape.n_heads = s->model.shape.n_kv_heads = 1;
         break;
@@ -745,6 +765,7 @@ int main(void)
 {
     RUN(test_fields);
     RUN(test_suggest);
+    RUN(test_trade);
     RUN(test_text_table);
     RUN(test_defaults_of_kinds);
     RUN(test_tolerances);

@@ -1,0 +1,148 @@
+#include "api/core/trade.h"
+
+#include <ctype.h>
+#include <stddef.h>
+#include <string.h>
+
+static const char adapters[] = "every weight is trained";
+static const char preferences[] = "trainings are on the next token, hidden tokens or diffusion";
+static const char integers[] = "weights are fp32, bf16 or fp16: see precision.params";
+static const char curves[] = "every training writes files for TensorBoard among its artifacts, and "
+                             "seqctl metrics has all steps";
+static const char attention[] = "attention never holds its matrix: there is nothing to switch on";
+
+static const struct trade rows[] = {
+    {"lora", NULL, adapters},
+    {"qlora", NULL, adapters},
+    {"dora", NULL, adapters},
+    {"peft", NULL, adapters},
+    {"peft_config", NULL, adapters},
+    {"lora_r", NULL, adapters},
+    {"lora_alpha", NULL, adapters},
+    {"adapter", NULL, adapters},
+    {"dpo", NULL, preferences},
+    {"orpo", NULL, preferences},
+    {"kto", NULL, preferences},
+    {"ppo", NULL, preferences},
+    {"grpo", NULL, preferences},
+    {"rlhf", NULL, preferences},
+    {"reward_model", NULL, preferences},
+    {"load_in_4bit", NULL, integers},
+    {"load_in_8bit", NULL, integers},
+    {"quantization", NULL, integers},
+    {"quantization_config", NULL, integers},
+    {"bnb_config", NULL, integers},
+    {"report_to", NULL, curves},
+    {"wandb", NULL, curves},
+    {"tensorboard", NULL, curves},
+    {"logging_dir", NULL, curves},
+    {"logging_steps", NULL, "every step is reported"},
+    {"output_dir", NULL, "results are the job's: seqctl pull ID DIR fetches them"},
+    {"attn_implementation", NULL, attention},
+    {"flash_attention", NULL, attention},
+    {"flash_attn", NULL, attention},
+    {"use_flash_attention_2", NULL, attention},
+    {"torch_compile", NULL, "kernels are compiled with the program"},
+    {"num_beams", NULL, "answers are drawn or greedy: see sampling.temperature"},
+    {"neftune_noise_alpha", NULL, "embeddings get no noise"},
+    {"label_smoothing", NULL, "the loss is the cross entropy of the token itself"},
+    {"label_smoothing_factor", NULL, "the loss is the cross entropy of the token itself"},
+    {"fsdp", "parallel.zero", NULL},
+    {"fsdp_config", "parallel.zero", NULL},
+    {"deepspeed", "parallel.zero", NULL},
+    {"zero_stage", "parallel.zero", NULL},
+    {"zero_optimization", "parallel.zero", NULL},
+    {"tensor_parallel_size", "parallel.tp", NULL},
+    {"tensor_model_parallel_size", "parallel.tp", NULL},
+    {"pipeline_parallel_size", "parallel.pp", NULL},
+    {"pipeline_model_parallel_size", "parallel.pp", NULL},
+    {"data_parallel_size", "parallel.dp", NULL},
+    {"context_parallel_size", "parallel.sp", NULL},
+    {"sequence_parallel_size", "parallel.sp", NULL},
+    {"ring_attn_size", "parallel.sp", NULL},
+    {"nproc_per_node", "resources.ranks", NULL},
+    {"num_processes", "resources.ranks", NULL},
+    {"num_gpus", "resources.ranks", NULL},
+    {"gpus", "resources.ranks", NULL},
+    {"world_size", "resources.ranks", NULL},
+    {"dataloader_num_workers", "resources.threads", NULL},
+    {"gradient_checkpointing", "memory.recompute", NULL},
+    {"activation_checkpointing", "memory.recompute", NULL},
+    {"cpu_offload", "memory.offload", NULL},
+    {"num_train_epochs", "train.passes", NULL},
+    {"num_epochs", "train.passes", NULL},
+    {"max_steps", "train.steps", NULL},
+    {"train_iters", "train.steps", NULL},
+    {"max_iters", "train.steps", NULL},
+    {"max_seq_length", "data.seq_len", NULL},
+    {"max_seq_len", "data.seq_len", NULL},
+    {"max_length", "data.seq_len", NULL},
+    {"max_model_len", "data.seq_len", NULL},
+    {"block_size", "data.seq_len", NULL},
+    {"context_length", "data.seq_len", NULL},
+    {"sequence_len", "data.seq_len", NULL},
+    {"cutoff_len", "data.seq_len", NULL},
+    {"batch_size", "train.global_batch", NULL},
+    {"train_batch_size", "train.global_batch", NULL},
+    {"global_batch_size", "train.global_batch", NULL},
+    {"per_device_train_batch_size", "train.global_batch", NULL},
+    {"gradient_accumulation_steps", "train.global_batch", NULL},
+    {"learning_rate", "optim.lr", NULL},
+    {"adam_beta1", "optim.betas", NULL},
+    {"adam_beta2", "optim.betas", NULL},
+    {"adam_epsilon", "optim.eps", NULL},
+    {"gradient_clipping", "optim.max_grad_norm", NULL},
+    {"clip_grad", "optim.max_grad_norm", NULL},
+    {"lr_scheduler_type", "schedule.type", NULL},
+    {"lr_scheduler", "schedule.type", NULL},
+    {"warmup_ratio", "schedule.warmup_steps", NULL},
+    {"bf16", "precision.params", NULL},
+    {"fp16", "precision.params", NULL},
+    {"dtype", "precision.params", NULL},
+    {"torch_dtype", "precision.params", NULL},
+    {"mixed_precision", "precision.params", NULL},
+    {"save_steps", "checkpoint.every_steps", NULL},
+    {"save_total_limit", "checkpoint.keep", NULL},
+    {"resume_from_checkpoint", "checkpoint.resume", NULL},
+    {"load_best_model_at_end", "checkpoint.best", NULL},
+    {"eval_steps", "eval.every_steps", NULL},
+    {"eval_strategy", "eval.every_steps", NULL},
+    {"evaluation_strategy", "eval.every_steps", NULL},
+    {"validation_file", "eval.data", NULL},
+    {"eval_dataset", "eval.data", NULL},
+    {"dataset", "data.train", NULL},
+    {"datasets", "data.train", NULL},
+    {"dataset_name", "data.train", NULL},
+    {"train_file", "data.train", NULL},
+    {"dataset_text_field", "data.train.text_key", NULL},
+    {"model_name_or_path", "model.path", NULL},
+    {"model_name", "model.path", NULL},
+    {"base_model", "model.path", NULL},
+    {"tokenizer_name", "data.tokenizer", NULL},
+    {"max_new_tokens", "sampling.max_tokens", NULL},
+    {"do_sample", "sampling.temperature", NULL},
+    {"completion_only_loss", "data.loss_on", NULL},
+    {"train_on_inputs", "data.loss_on", NULL},
+    {"assistant_only_loss", "data.loss_on", NULL},
+};
+
+const struct trade *trade_row(int i)
+{
+    return i < (int)(sizeof rows / sizeof *rows) ? &rows[i] : NULL;
+}
+
+static char plain(char c)
+{
+    return c == '-' ? '_' : (char)tolower((unsigned char)c);
+}
+
+const struct trade *trade_find(const char *path)
+{
+    const char *dot = strrchr(path, '.'), *word = dot ? dot + 1 : path;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const char *a = rows[i].word, *b = word;
+        while (*a && *a == plain(*b)) a++, b++;
+        if (!*a && !*b) return &rows[i];
+    }
+    return NULL;
+}
