@@ -8,6 +8,7 @@
 #include "api/core/job.h"
 #include "api/core/jread.h"
 #include "api/core/sha256.h"
+#include "worker/infer/neutral.h"
 #include "worker/text/buffer.h"
 
 int request_init(struct request *r, int64_t room, struct err *e)
@@ -152,10 +153,11 @@ static const struct request_number {
     const char *path;
     size_t offset;
     enum request_api api; /* 0: both */
+    double also, means;   /* where they differ: a value beyond the range that clients write */
 } numbers[] = {
     {"temperature", "sampling.temperature", offsetof(struct request, sample.temperature)},
-    {"top_k", "sampling.top_k", offsetof(struct request, sample.top_k)},
-    {"top_p", "sampling.top_p", offsetof(struct request, sample.top_p)},
+    {"top_k", "sampling.top_k", offsetof(struct request, sample.top_k), 0, -1, 0},   /* all */
+    {"top_p", "sampling.top_p", offsetof(struct request, sample.top_p), 0, 0, 1e-9}, /* the first */
     {"min_p", "sampling.min_p", offsetof(struct request, sample.min_p)},
     {"repetition_penalty", "sampling.repetition_penalty",
      offsetof(struct request, sample.repetition)},
@@ -207,6 +209,10 @@ static int take_number(struct body *b, const struct request_number *m, enum jtok
         (f->type != FIELD_DOUBLE && jread_int(&b->j, &i)))
         return err_field(b->e, ERR_INVALID, m->name, "%s must be %s", m->name,
                          f->type == FIELD_DOUBLE ? "a number" : "an integer");
+    if (m->also != m->means && v == m->also) {
+        v = m->means;
+        i = (int64_t)v;
+    }
     if (!(v >= lo && v <= f->max) && v != f->fallback)
         return err_field(b->e, ERR_INVALID, m->name,
                          "%s is %.16g: it must lie between %.16g and %.16g", m->name, v, lo,
@@ -405,6 +411,7 @@ static int take_member(struct body *b)
     char name[64];
     const size_t i = find_member(b);
     if (i == N_MEMBERS + N_NUMBERS) {
+        if (neutral_member(&b->j)) return 0;
         if (jread_copy(&b->j, name, sizeof name)) strcpy(name, "(a long name)");
         return err_field(b->e, ERR_INVALID, name, "unknown member \"%s\": leave it out", name);
     }

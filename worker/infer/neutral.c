@@ -1,0 +1,64 @@
+#include "worker/infer/neutral.h"
+
+#include <string.h>
+
+/* A value that is one of these words, or a list of one of them; "*": any string, true, false or
+ * object. null, {} and [] pass for every name. */
+static const struct neutral {
+    const char *name;
+    const char *words[3];
+} rows[] = {
+    {"tool_choice", {"none", "auto"}},
+    {"function_call", {"none", "auto"}},
+    {"parallel_tool_calls", {"*"}}, /* there are no tools */
+    {"response_format", {"text"}},
+    {"modalities", {"text"}},
+    {"service_tier", {"auto", "default"}},
+    {"store", {"false"}},
+    {"metadata", {"*"}}, /* words of the client about its request */
+    {"safety_identifier", {"*"}},
+    {"prompt_cache_key", {"*"}},
+    {"suffix", {""}},
+};
+
+static bool is_word(const struct neutral *n, const struct jread *j, enum jtok t)
+{
+    const char *literal = t == J_TRUE ? "true" : t == J_FALSE ? "false" : NULL;
+    for (int i = 0; i < 3 && n->words[i]; i++) {
+        if (!strcmp(n->words[i], "*") && (literal || t == J_STRING)) return true;
+        if (literal ? !strcmp(n->words[i], literal) : t == J_STRING && jread_is(j, n->words[i]))
+            return true;
+    }
+    return false;
+}
+
+/* {"type": word} alone. */
+static bool is_type(const struct neutral *n, struct jread *j)
+{
+    return jread_next(j) == J_KEY && jread_is(j, "type") && is_word(n, j, jread_next(j)) &&
+           jread_next(j) == J_OBJECT_END;
+}
+
+static bool is_neutral(const struct neutral *n, struct jread *j)
+{
+    enum jtok t = jread_next(j);
+    struct jread in = *j;
+    if (t == J_NULL) return true;
+    if (t == J_OBJECT && jread_next(&in) == J_OBJECT_END) return jread_skip(j) == 0;
+    if (t == J_ARRAY && jread_next(&in) == J_ARRAY_END) return jread_skip(j) == 0;
+    if (!n) return false;
+    if (t == J_ARRAY) return is_word(n, j, jread_next(j)) && jread_next(j) == J_ARRAY_END;
+    if (t == J_OBJECT && !strcmp(n->words[0], "*")) return jread_skip(j) == 0;
+    return t == J_OBJECT ? is_type(n, j) : is_word(n, j, t);
+}
+
+bool neutral_member(struct jread *j)
+{
+    const struct neutral *n = NULL;
+    struct jread in = *j;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (jread_is(j, rows[i].name)) n = &rows[i];
+    if (!is_neutral(n, &in)) return false;
+    *j = in;
+    return true;
+}
