@@ -6,7 +6,8 @@
  *
  * Only what can be told again lives here and nowhere else: a record whose meaning is only in memory
  * (a blob, a READY of some ranks, a failure that may be the consequence of another, the end of one
- * part) holds its part's mark back, so that after a restart of seqd the node sends it once more.
+ * part) holds its part's mark back, so that after a restart of seqd the node sends it once more. What
+ * else was taken by then is sent once more with it: the part's second mark, "taken", tells it apart.
  *
  * Nothing here acts: what follows from a record, an end or a deadline is a verdict, which control
  * carries out. */
@@ -28,7 +29,8 @@
 struct attempt_part {
     struct job_place place;
     int64_t seq;    /* last record taken in */
-    int64_t marked; /* last record whose meaning is committed */
+    int64_t marked; /* up to there the meaning of every record is committed */
+    int64_t taken;  /* up to there that of every record that is not only in memory */
     int64_t hold;   /* first record that is only in memory; 0: none */
     int64_t last;   /* the final record; 0: not here yet, or from no spool */
     bool ended;     /* the final record is here, or the node is lost */

@@ -55,10 +55,15 @@ static void add_marks(struct store_txn *t, struct commit *k, const struct job *j
     k->marks = calloc((size_t)a->n_parts, sizeof *k->marks);
     if (!k->marks) abort();
     for (int i = 0; i < a->n_parts; i++) {
-        const struct attempt_part *p = &a->parts[i];
+        struct attempt_part *p = &a->parts[i];
         struct commit_mark *m = &k->marks[k->n_marks];
         m->seq = attempt_mark(a, p);
-        if (p->lost || m->seq <= p->marked) continue;
+        if (p->lost) continue;
+        if (p->seq > m->seq && p->seq > p->taken) {
+            p->taken = p->seq;
+            store_mark_set(t, j->id, a->epoch, STORE_TAKEN + i, p->taken);
+        }
+        if (m->seq <= p->marked) continue;
         memcpy(m->node, p->place.node, sizeof m->node);
         store_mark_set(t, j->id, a->epoch, i, m->seq);
         k->n_marks++;

@@ -231,10 +231,16 @@ static bool read_progress(const struct record *r, struct rank_progress *p)
     return progress_good(p);
 }
 
+/* Sent once more for the sake of a record before it: its meaning is committed. */
+static bool is_taken(const struct taking *k)
+{
+    return k->r->seq && k->r->seq <= k->p->taken;
+}
+
 static void on_progress(const struct taking *k)
 {
     struct rank_progress p;
-    if (!read_progress(k->r, &p)) return;
+    if (is_taken(k) || !read_progress(k->r, &p)) return;
     k->j->progress = p;
     pace_add(&k->j->attempt->pace, &p);
     k->j->attempt->has_progress = true;
@@ -253,7 +259,7 @@ static void on_step(const struct taking *k)
     struct job *j = k->j;
     struct rank_step s;
     char json[DOC_STEP_SIZE];
-    if (!read_step(k->r, &s)) return;
+    if (is_taken(k) || !read_step(k->r, &s)) return;
     struct event ev = {.type = EV_STEP, .rank = -1, .step = s.step, .at_ms = k->t->utc_ms};
     int64_t n = doc_step(&s, j->epoch, json, sizeof json);
     if (n < 0 || job_fold(j, &ev, NULL)) return;
@@ -320,7 +326,7 @@ static void on_event(const struct taking *k)
     if (take_json(r->data + sizeof re, r->head.size - sizeof re, ev->detail, sizeof ev->detail))
         ev->detail[0] = 0;
     if (re.type == EV_NOTE) note_preparing(k->j->attempt, r->head.rank, ev->detail);
-    k->v->type = VERDICT_EVENT;
+    if (!is_taken(k)) k->v->type = VERDICT_EVENT;
 }
 
 /* malloc'd; NULL: it is no object, or too long. */

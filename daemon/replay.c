@@ -130,8 +130,13 @@ static int load_mark(void *arg, int64_t job, int64_t epoch, int part, int64_t se
     const struct replaying *r = arg;
     const struct job *j = jobs_find(&r->cluster->jobs, job);
     struct job_attempt *a = j ? j->attempt : NULL;
-    if (a && a->epoch == epoch && part >= 0 && part < a->n_parts && seq >= 0 && seq < MAX_MARK)
-        a->parts[part].seq = a->parts[part].marked = seq;
+    const int i = part % STORE_TAKEN;
+    if (!a || a->epoch != epoch || part < 0 || i >= a->n_parts || seq < 0 || seq >= MAX_MARK)
+        return 0;
+    if (part >= STORE_TAKEN)
+        a->parts[i].taken = seq;
+    else
+        a->parts[i].seq = a->parts[i].marked = seq;
     return 0;
 }
 

@@ -123,7 +123,9 @@ void store_newer(struct store_txn *t);
 void store_as_before(struct store_txn *t);
 void store_event_add(struct store_txn *t, const struct store_event *ev);
 void store_metrics_add(struct store_txn *t, int64_t job, const char *data);
-/* part: of the attempt's nodes, in rank order. */
+/* part: of the attempt's nodes, in rank order; or STORE_TAKEN and its number, for its second mark
+ * (attempt.h), which the version before skips. */
+#define STORE_TAKEN 65536
 void store_mark_set(struct store_txn *t, int64_t job, int64_t epoch, int part, int64_t seq);
 void store_key_add(struct store_txn *t, const char *key, const char *fingerprint, int64_t job,
                    int64_t at_ms);

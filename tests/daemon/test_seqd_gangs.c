@@ -61,12 +61,20 @@ static void on_rows(void *arg, const struct store_rows *rows, const struct err *
     *(int *)arg = rows->n_rows;
 }
 
+static int n_rows_of(enum store_ask ask, const int64_t n[4])
+{
+    int n_rows = 0;
+    answered = false;
+    store_read(w.store, ask, n, NULL, on_rows, &n_rows);
+    while (!answered) loop_turn(w.loop, 10);
+    return n_rows;
+}
+
 /* What proves the ring is itself not taken when the proof is committed: a seqd that is killed
  * between the two hears it again. */
 static void test_proof_is_kept(void)
 {
     struct gang *a, *b;
-    int n_rows = 0;
     begin();
     to_run(&a, &b, 0);
     play_blobs(a), play_blobs(b);
@@ -80,11 +88,56 @@ static void test_proof_is_kept(void)
     hello(A), hello(B);
     send_all(A), send_all(B);
     pass(1001);
-    answered = false;
-    store_read(w.store, ASK_METRICS, (const int64_t[4]){1, 0, 9}, NULL, on_rows, &n_rows);
-    while (!answered) loop_turn(w.loop, 10);
+    const int n_rows = n_rows_of(ASK_METRICS, (const int64_t[4]){1, 0, 9});
     CHECK_MSG(n_rows == 1, "%d rows of steps", n_rows);
     finish();
+}
+
+/* A failure that may be a consequence holds the mark of its part back, and records after it are
+ * committed: a seqd that is killed then is sent all of them again, and takes each once. */
+static void test_taken_once(void)
+{
+    for (int order = 0; order < 2; order++) {
+        struct gang *a, *b;
+        begin();
+        if (order == 0) { /* b misses a peer before a has said that it is ready */
+            to_run(&a, &b, 0);
+            play_blobs(b), play_ready(b), rec_fail(b, 2, ERR_PEER, "rank 1 has gone");
+            send_spool(B, b);
+            play_blobs(a), play_ready(a);
+        } else { /* a's own rank 1 does, before rank 0 goes on */
+            to_ready(&a, &b, 0);
+            rec_fail(a, 1, ERR_PEER, "rank 2 has gone");
+        }
+        rec_step(a, 1);
+        rec_event(a, 0, EV_CHECKPOINT, 1, "{\"path\":\"/x/step-1\"}");
+        rec_event(a, 0, EV_NOTE, 1, "{\"code\":\"x\"}");
+        rec_event(a, 0, EV_CHECKPOINT, 2, "{\"path\":\"/x/step-2\"}");
+        send_spool(A, a);
+        settle();
+        CHECK(is(1, "running") && job(1)->checkpoint_step == 2);
+        CHECK(a->acked < a->n_records - 3);
+        goodbye(A), goodbye(B);
+        close_seqd();
+        open_seqd();
+        hello(A), hello(B);
+        send_all(A), send_all(B);
+        settle();
+        const int64_t events[4] = {1, 0, 99, EV_CHECKPOINT}, notes[4] = {1, 0, 99, EV_NOTE};
+        CHECK(n_rows_of(ASK_EVENTS, events) == 2);
+        CHECK(n_rows_of(ASK_EVENTS, notes) == 1);
+        CHECK(n_rows_of(ASK_METRICS, (const int64_t[4]){1, 0, 9}) == 1);
+        /* It is a failure still, when no better cause comes; and what is new is taken. */
+        rec_step(a, 2);
+        rec_event(a, 0, EV_CHECKPOINT, 3, "{\"path\":\"/x/step-3\"}");
+        send_spool(A, a);
+        CHECK(is(1, "running") && job(1)->checkpoint_step == 3);
+        pass(1001);
+        CHECK(is(1, "stopping") && strstr(job(1)->err.text, "has gone"));
+        CHECK(n_rows_of(ASK_EVENTS, events) == 3);
+        CHECK(n_rows_of(ASK_METRICS, (const int64_t[4]){1, 0, 9}) == 2);
+        finish();
+    }
 }
 
 /* A node that is slow to report is not waited for: what rank 0 says proves the ring. */
@@ -708,6 +761,7 @@ int main(void)
     seqd_test_init();
     RUN(test_life);
     RUN(test_proof_is_kept);
+    RUN(test_taken_once);
     RUN(test_late_ready);
     RUN(test_first_cause);
     RUN(test_partition);
