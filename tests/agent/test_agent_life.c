@@ -981,6 +981,24 @@ static void test_orphan(void)
     teardown();
 }
 
+/* Sessions that are refused, one after the other, do not make up for one that is up. */
+static void test_orphan_of_refusals(void)
+{
+    setup();
+    int status = 0;
+    const int pid = agent_start("2000");
+    running(7, 2, "wait", 2);
+    struct pids p = pids_read(7, 2);
+    d.refusals = INT_MAX;
+    server_stop();
+    server_start();
+    UNTIL(waitpid(pid, &status, WNOHANG) == pid);
+    CHECK(d.refusals < INT_MAX - 2);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    CHECK(n_alive(&p) == 0);
+    teardown();
+}
+
 /* Of another process: a file of /proc, its NULs as newlines. */
 static const char *proc_file(int pid, const char *name)
 {
@@ -1435,6 +1453,7 @@ int main(int argc, char **argv)
     RUN(test_reconcile);
     RUN(test_part);
     RUN(test_orphan);
+    RUN(test_orphan_of_refusals);
     RUN(test_rank_environment);
     RUN(test_control_group);
     RUN(test_fetch);

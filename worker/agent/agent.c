@@ -58,6 +58,7 @@ struct agent {
     struct attempt *attempts;
     struct loop_timer *tick, *heartbeat, *orphan, *quit;
     int64_t heartbeat_ms; /* as seqd wants them */
+    bool up;              /* since WELCOME: a session that is refused was never up */
     bool quitting;
     struct questions *questions; /* of seqd, that programs answer */
     struct fetches *fetches;     /* of files that seqd fetches */
@@ -438,6 +439,7 @@ static void on_up(void *arg, const struct msg *welcome)
 {
     struct agent *a = arg;
     a->heartbeat_ms = welcome->heartbeat_ms;
+    a->up = true;
     loop_timer_set(a->orphan, -1);
     loop_timer_set(a->heartbeat, a->heartbeat_ms);
     loop_timer_set(a->tick, 0);
@@ -451,7 +453,8 @@ static void on_down(void *arg)
     struct agent *a = arg;
     removals_drop(a->removals);
     loop_timer_set(a->heartbeat, -1);
-    if (a->o.orphan_ms > 0) loop_timer_set(a->orphan, a->o.orphan_ms);
+    if (a->up && a->o.orphan_ms > 0) loop_timer_set(a->orphan, a->o.orphan_ms);
+    a->up = false;
     quit_check(a);
 }
 
