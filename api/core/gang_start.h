@@ -6,8 +6,9 @@
  *               `start`; not there: none is bound
  *   oom_kills   how many processes of its group the kernel had killed for memory: text, by seqw before
  *               `start`; not there: not known
- *   lock        flocked by seqgang for as long as it lives. Who can lock it knows that no gang runs
- *               here; seqgang that cannot, or finds `exit`, leaves without having done anything
+ *   lock        flocked by seqw before it starts seqgang, which inherits the descriptor and has it
+ *               for as long as it lives. Who can lock it knows that no gang runs here, nor is on its
+ *               way; seqgang that cannot, or finds `exit`, leaves without having done anything
  *   sock        SOCK_SEQPACKET, seqgang listens. One agent at a time, the newest. Agent -> gang:
  *               struct rank_msg RANK_BLOBS with n_ranks struct rank_blob, RANK_SAVE, RANK_STOP.
  *               Gang -> agent: one byte at first and whenever the spool has grown; end of file when
@@ -25,6 +26,8 @@
 #include "api/core/gpu.h"
 #include "api/core/job.h"
 #include "api/core/rank.h"
+
+#define GANG_LOCK_FD 3 /* of seqgang, where seqw gave it the lock */
 
 struct gang_start {
     uint32_t abi; /* RANK_ABI */

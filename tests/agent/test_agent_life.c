@@ -981,6 +981,45 @@ static void test_orphan(void)
     teardown();
 }
 
+/* The agent dies while its seqgang is on its way: the next agent knows of it, waits, and gets it. */
+static void test_gang_on_its_way(void)
+{
+    setup();
+    char gang[160], real[PATH_MAX + 64], text[PATH_MAX + 512];
+    snprintf(gang, sizeof gang, "%s/bin/seqgang", d.dir);
+    const ssize_t n = readlink(gang, real, sizeof real - 1);
+    assert(n > 0 && !unlink(gang));
+    real[n] = 0;
+    snprintf(text, sizeof text,
+             "#!/bin/sh\n: >%s/waits\nuntil [ -e %s/go ]; do sleep 0.02; done\nexec %s \"$@\"\n",
+             d.dir, d.dir, real);
+    CHECK(!file_write(gang, text, strlen(text), NULL) && !chmod(gang, 0700));
+    snprintf(text, sizeof text, "%s/waits", d.dir);
+    int pid = agent_start("0");
+    UNTIL(d.n_hellos && d.stream);
+    assign(7, 2, "wait", 2);
+    UNTIL(file_exists(text));
+    agent_kill(pid);
+    d.n_hellos = d.n_heartbeats = 0;
+    pid = agent_start("0");
+    UNTIL(d.n_hellos && d.stream);
+    CHECK(d.hello.n_attempts == 1);
+    expect(7, 2);
+    struct view *v = view_of(7, 2);
+    UNTIL(d.n_heartbeats >= 5 || v->end >= 0);
+    CHECK(v->end < 0 && !file_exists(in_dir("gangs/%lld-e%lld/exit", 7, 2)));
+    snprintf(text, sizeof text, "%s/go", d.dir);
+    CHECK(!file_write(text, "", 0, NULL));
+    UNTIL(v->n[RANK_BLOB] == 2);
+    blobs(7, 2, 2);
+    UNTIL(v->n[RANK_READY] == 2);
+    about(MSG_STOP, 7, 2);
+    UNTIL(v->end >= 0);
+    CHECK(v->end == GANG_STOPPED);
+    terminate(pid);
+    teardown();
+}
+
 /* Sessions that are refused, one after the other, do not make up for one that is up. */
 static void test_orphan_of_refusals(void)
 {
@@ -1452,6 +1491,7 @@ int main(int argc, char **argv)
     RUN(test_server_restart);
     RUN(test_reconcile);
     RUN(test_part);
+    RUN(test_gang_on_its_way);
     RUN(test_orphan);
     RUN(test_orphan_of_refusals);
     RUN(test_rank_environment);

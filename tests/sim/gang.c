@@ -137,9 +137,6 @@ static bool listen_at(struct gang *g)
     char path[256];
     snprintf(path, sizeof path, "%s/exit", g->dir);
     if (file_exists(path)) return false;
-    snprintf(path, sizeof path, "%s/lock", g->dir);
-    g->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (g->lock_fd < 0 || flock(g->lock_fd, LOCK_EX | LOCK_NB)) return false;
     int dir_fd = open(g->dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
     g->listen_fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     snprintf(sun.sun_path, sizeof sun.sun_path, "/proc/self/fd/%d/sock", dir_fd);
@@ -421,7 +418,7 @@ static void check_gpus(const struct gang *g)
                        (long long)g->job);
 }
 
-int spawn_gang(const char *program, const char *dir, struct err *e)
+int spawn_gang(const char *program, const char *dir, int lock_fd, struct err *e)
 {
     char path[FILE_PATH_SIZE];
     bool whole;
@@ -439,7 +436,7 @@ int spawn_gang(const char *program, const char *dir, struct err *e)
                        .n_ranks = s->n_ranks,
                        .first = s->first_rank,
                        .n_local = s->n_local,
-                       .lock_fd = -1,
+                       .lock_fd = fcntl(lock_fd, F_DUPFD_CLOEXEC, 0),
                        .listen_fd = -1,
                        .sock_fd = -1};
     snprintf(g->dir, sizeof g->dir, "%s", dir);

@@ -59,6 +59,18 @@ static int path_of(const struct attempt *a, const char *name, char out[FILE_PATH
     return file_join(out, e, "%s/%s", a->dir, name);
 }
 
+/* The lock is free only when no gang runs here, or is on its way. Returns its descriptor, to be held
+ * until the gang has it, or while its work is finished in its place; or -1. */
+static int lock_take(const struct attempt *a)
+{
+    char path[FILE_PATH_SIZE];
+    if (path_of(a, "lock", path, NULL) < 0) return -1;
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
+    if (fd >= 0) close(fd);
+    return -1;
+}
+
 static int start_write(struct attempt *a, struct gang_start *start, const cpu_set_t *cpus,
                        struct err *e)
 {
@@ -86,6 +98,17 @@ static void start_take(struct attempt *a, const struct gang_start *start)
     a->n_running = start->task == TASK_RUN ? start->n_local : 0;
 }
 
+/* The lock before the process, which inherits it: should this agent die before seqgang has come as
+ * far, the next agent finds that something is there. */
+static int gang_spawn(const struct attempt *a, const char *program, struct err *e)
+{
+    const int lock = lock_take(a);
+    if (lock < 0) return err_errno(e, "lock %s/lock", a->dir);
+    const int pid = spawn_gang(program, a->dir, lock, e);
+    close(lock);
+    return pid;
+}
+
 struct attempt *attempt_begin(struct loop *l, const char *dir, struct gang_start *start,
                               const cpu_set_t *cpus, const char *program, struct err *e)
 {
@@ -94,7 +117,7 @@ struct attempt *attempt_begin(struct loop *l, const char *dir, struct gang_start
     if (start_write(a, start, cpus, e) == 0) {
         start_take(a, start);
         cgroup_make(dir, start->job, start->epoch); /* seqgang joins it before it starts a rank */
-        a->gang_pid = spawn_gang(program, dir, e);
+        a->gang_pid = gang_spawn(a, program, e);
     }
     if (a->gang_pid > 0) return a;
     attempt_free(a);
@@ -173,18 +196,6 @@ static void sock_connect(struct attempt *a)
     } else if (fd >= 0) {
         close(fd);
     }
-}
-
-/* The lock is free only when no gang runs here. Returns its descriptor, to be held while the gang's
- * work is finished in its place, or -1. */
-static int lock_take(const struct attempt *a)
-{
-    char path[FILE_PATH_SIZE];
-    if (path_of(a, "lock", path, NULL) < 0) return -1;
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
-    if (fd >= 0) close(fd);
-    return -1;
 }
 
 /* The kernel has killed the ranks with their gang; this makes sure. True when none is left. */

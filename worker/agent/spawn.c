@@ -7,12 +7,15 @@
 #include <stdlib.h>
 #include <unistd.h>
 #include "api/core/file.h"
+#include "api/core/gang_start.h"
 #include "worker/agent/environment.h"
 
 extern char **environ;
 
-/* out_fd and err_fd become stdout and stderr; all other descriptors of ours are close-on-exec. */
-int spawn_program(const char *program, char *const argv[], int out_fd, int err_fd, struct err *e)
+/* out_fd and err_fd become stdout and stderr, and lock_fd, if there is one, what follows them; all
+ * other descriptors of ours are close-on-exec. */
+static int spawn(const char *program, char *const argv[], int out_fd, int err_fd, int lock_fd,
+                 struct err *e)
 {
     posix_spawnattr_t attr;
     posix_spawn_file_actions_t actions;
@@ -29,6 +32,7 @@ int spawn_program(const char *program, char *const argv[], int out_fd, int err_f
     posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_adddup2(&actions, out_fd, STDOUT_FILENO);
     posix_spawn_file_actions_adddup2(&actions, err_fd, STDERR_FILENO);
+    if (lock_fd >= 0) posix_spawn_file_actions_adddup2(&actions, lock_fd, GANG_LOCK_FD);
     char **env = environment_for_ranks(environ);
     errno = posix_spawn(&pid, program, &actions, &attr, argv, env);
     if (errno) pid = -1, err_errno(e, "cannot run %s", program);
@@ -38,14 +42,19 @@ int spawn_program(const char *program, char *const argv[], int out_fd, int err_f
     return pid;
 }
 
-int spawn_gang(const char *program, const char *dir, struct err *e)
+int spawn_program(const char *program, char *const argv[], int out_fd, int err_fd, struct err *e)
+{
+    return spawn(program, argv, out_fd, err_fd, -1, e);
+}
+
+int spawn_gang(const char *program, const char *dir, int lock_fd, struct err *e)
 {
     char path[FILE_PATH_SIZE];
     char *argv[] = {"seqgang", (char *)dir, NULL};
     if (file_join(path, e, "%s/gang.log", dir) < 0) return -1;
     int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     if (fd < 0) return err_errno(e, "open %s", path);
-    int pid = spawn_program(program, argv, fd, fd, e);
+    int pid = spawn(program, argv, fd, fd, lock_fd, e);
     close(fd);
     return pid;
 }

@@ -33,6 +33,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -446,12 +447,22 @@ static void watch_run(void *arg)
 
 /* ---- the start ------------------------------------------------------------------------------- */
 
+/* The descriptor that seqw locked, or -1: this process was started by hand. */
+static int lock_inherited(const char *path)
+{
+    struct stat here, there;
+    if (fstat(GANG_LOCK_FD, &here) < 0 || stat(path, &there) < 0) return -1;
+    if (here.st_dev != there.st_dev || here.st_ino != there.st_ino) return -1;
+    return fcntl(GANG_LOCK_FD, F_SETFD, FD_CLOEXEC) < 0 ? -1 : GANG_LOCK_FD;
+}
+
 /* The lock, and the proof that nothing ran here before. */
 static int gang_lock(struct gang *g, struct err *e)
 {
     char path[FILE_PATH_SIZE];
     if (file_join(path, e, "%s/lock", g->dir) < 0) return -1;
-    g->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    g->lock_fd = lock_inherited(path);
+    if (g->lock_fd < 0) g->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (g->lock_fd < 0) return err_errno(e, "open %s", path);
     if (flock(g->lock_fd, LOCK_EX | LOCK_NB) < 0)
         return err_set(e, ERR_CONFLICT, "%s is held: a gang runs here already", path);
