@@ -370,7 +370,8 @@ $(B)/paper: $(call obj,$(PAPER_SRC)) $(TEST_LIBS)
 	$(call do_link,$(ENGINE_LIBS) -lpthread -lm)
 # The control plane in one thread: these objects take the place of gRPC, HTTP, threads and processes.
 SIM_WRAPS := pthread_create pthread_join pthread_cond_wait pthread_cond_timedwait pthread_cond_signal \
-             pthread_cond_broadcast clock_gettime _exit waitpid kill
+             pthread_cond_broadcast clock_gettime time _exit waitpid kill pki_find address_connect \
+             loop_timer_create loop_timer_destroy
 # seqd and its agents are two programs: what both call alike gets another name in the agent's.
 names = nm -g --defined-only $(1) | awk 'NF == 3 { print $$3 }' | sort -u
 $(B)/libsim_agent.a: $(LIBAGENT) $(LIBDAEMON)
@@ -471,10 +472,10 @@ paper: deps
 ## sim: build the simulator of the control plane, build/release/sim
 sim: $(SIM)
 
-## soak: 100,000 faults in the simulator; 500 products of axes; 1,048,576 tokens scored on 4 ranks equal 1 rank, memory as planned: half an hour
+## soak: 100,000 faults in the simulator, from seeds of the day; 500 products of axes; 1,048,576 tokens scored on 4 ranks equal 1 rank, memory as planned: half an hour
 soak: deps
 	$(Q)$(MAKE) $(JOBS_ALL) all $(SIM)
-	$(Q)tests/sim.sh 100000
+	$(Q)FIRST=$$(date +%Y%m%d)000000 tests/sim.sh 100000
 	$(Q)$(MAKE) $(B)/tests/test_axes && SEQD_TEST_PRODUCTS=500 $(B)/tests/test_axes
 	$(Q)tests/scripts/soak.sh
 

@@ -421,6 +421,18 @@ static struct row row_at(sqlite3_stmt *st)
                         (const char *)sqlite3_column_text(st, 4)};
 }
 
+int64_t check_count(const char *table)
+{
+    char sql[64];
+    disk.aside = true;
+    snprintf(sql, sizeof sql, "SELECT count(*) FROM %s", table);
+    sqlite3_stmt *st = open_db() ? prepare(sql, 0) : NULL;
+    const int64_t n = st && sqlite3_step(st) == SQLITE_ROW ? sqlite3_column_int64(st, 0) : -1;
+    sqlite3_finalize(st);
+    disk.aside = false;
+    return n;
+}
+
 #define ROWS_AFTER "SELECT seq, job, epoch, type, data FROM events WHERE seq > ?1 ORDER BY seq"
 
 static uint64_t row_hash(uint64_t h, const struct row *r)

@@ -33,6 +33,7 @@ int __wrap_pthread_cond_timedwait(pthread_cond_t *c, pthread_mutex_t *m, const s
 int __wrap_pthread_cond_signal(pthread_cond_t *c);
 int __wrap_pthread_cond_broadcast(pthread_cond_t *c);
 int __wrap_clock_gettime(clockid_t id, struct timespec *t);
+time_t __wrap_time(time_t *out);
 void __wrap__exit(int code) __attribute__((noreturn));
 void __real__exit(int code) __attribute__((noreturn));
 
@@ -177,6 +178,12 @@ int __wrap_clock_gettime(clockid_t id, struct timespec *t)
     const int64_t ms = id == CLOCK_REALTIME ? sim_utc : sim_now;
     *t = (struct timespec){ms / 1000, ms % 1000 * 1000000};
     return 0;
+}
+
+time_t __wrap_time(time_t *out)
+{
+    if (out) *out = sim_utc / 1000;
+    return sim_utc / 1000;
 }
 
 /* The process of this fiber has ended: world.c does the rest. */

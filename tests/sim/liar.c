@@ -165,7 +165,7 @@ void liar_turn(void)
         liar_stop();
         return;
     }
-    if (!loop && !sim_below(3000)) come();
+    if (!loop && !sim_tls && !sim_below(3000)) come();
     if (!loop) return;
     node_enter(SIM_LIAR);
     net_turn(loop);

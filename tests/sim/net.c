@@ -2,6 +2,7 @@
  * they keep their order; a session can break, be cut in either direction, or be half open: then
  * each end finds out by itself, by keepalive. */
 #include "api/rpc.h"
+#include <fcntl.h>
 #include "tests/sim/oom.h"
 #include "tests/sim/sim.h"
 
@@ -23,6 +24,8 @@ struct end { /* of one program: its streams */
 
 struct rpc_stream {
     struct rpc_stream *next, *peer; /* peer NULL: gone */
+    struct pki_node holder;         /* server's end: by its certificate; name "": there is none */
+    bool joins;                     /* server's end: it may ask for a certificate */
     struct end *end;
     struct rpc_client *client; /* NULL: the server's end */
     void *user;
@@ -37,16 +40,23 @@ struct rpc_stream {
 
 struct rpc_server {
     struct end end;
+    const struct pki *ca; /* NULL: sessions are plain */
 };
+
+enum kind { PLAIN, SESSION, JOIN, KINDS };
 
 struct rpc_client {
     struct end end;
     struct loop_timer *retry;
     int node;
+    enum kind kind;
+    char ca[PKI_PEM_SIZE], cert[PKI_PEM_SIZE]; /* of a session: cert; of both: ca */
     int64_t wait_ms, retry_ms;
 };
 
 static struct rpc_server *server;
+static struct rpc_client *clients[SIM_NODES][KINDS];
+static int64_t n_opened;
 static struct {
     int64_t up_ms, down_ms; /* cut until then */
 } cuts[SIM_NODES];
@@ -150,15 +160,14 @@ void *rpc_stream_user(const struct rpc_stream *s)
     return s->user;
 }
 
-/* Sessions here are plain, as over a Unix socket. */
 const struct pki_node *rpc_stream_node(const struct rpc_stream *s)
 {
-    return NULL;
+    return *s->holder.name ? &s->holder : NULL;
 }
 
 bool rpc_stream_joins(const struct rpc_stream *s)
 {
-    return false;
+    return s->joins;
 }
 
 const char *rpc_stream_peer(const struct rpc_stream *s)
@@ -229,23 +238,40 @@ static void turn(void *arg)
     while (n--) stream_turn(all[n]); /* none of them frees another one; the oldest first */
 }
 
-static struct rpc_client *clients[SIM_NODES];
+/* A client that ends in its own callback is not there any more when its turn has come. */
+static void client_turn(void *arg)
+{
+    struct rpc_client **at = arg;
+    if (*at) turn(&(*at)->end);
+}
 
 void net_turn(struct loop *l)
 {
     if (server && server->end.loop == l) loop_post(l, turn, &server->end);
     for (int i = 0; i < SIM_NODES; i++)
-        if (clients[i] && clients[i]->end.loop == l) loop_post(l, turn, &clients[i]->end);
+        for (int k = 0; k < KINDS; k++)
+            if (clients[i][k] && clients[i][k]->end.loop == l)
+                loop_post(l, client_turn, &clients[i][k]);
 }
 
-void net_break(int node)
+static void break_client(struct rpc_client *c)
 {
-    for (struct rpc_stream *s = clients[node] ? clients[node]->end.first : NULL; s; s = s->next) {
+    for (struct rpc_stream *s = c ? c->end.first : NULL; s; s = s->next) {
         struct rpc_stream *p = s->peer;
         leave_peer(s);
         if (p) s->dead_ms = sim_now + 1 + sim_below(20 * DELAY_MS);
         if (p) p->dead_ms = sim_now + 1 + sim_below(20 * DELAY_MS);
     }
+}
+
+void net_break(int node)
+{
+    for (int k = 0; k < KINDS; k++) break_client(clients[node][k]);
+}
+
+int64_t net_opened(void)
+{
+    return n_opened;
 }
 
 /* ---- the two programs ------------------------------------------------------------------------ */
@@ -267,7 +293,8 @@ struct rpc_server *rpc_serve(struct loop *l, const char *address, const struct r
 struct rpc_server *rpc_serve_tls(struct loop *l, const char *address, const struct rpc_authority *a,
                                  const struct rpc_calls *calls, void *arg, struct err *e)
 {
-    abort();
+    rpc_serve(l, address, calls, arg, e)->ca = a->ca;
+    return server;
 }
 
 void rpc_server_destroy(struct rpc_server *s)
@@ -283,11 +310,28 @@ int rpc_server_port(const struct rpc_server *s)
     return 0;
 }
 
+static bool reachable(int node)
+{
+    return server && seqd_paused() <= sim_now && !cut(node, true) && !cut(node, false);
+}
+
+/* As in a handshake: which authority the server has, and who the client is. False: no session. */
+static bool shake_hands(const struct rpc_client *c, struct pki_node *holder)
+{
+    struct err e;
+    if (c->kind == PLAIN) return !server->ca;
+    if (!server->ca || strcmp(c->ca, pki_ca(server->ca))) return false;
+    if (c->kind == JOIN || !pki_verify(server->ca, c->cert, sim_utc / 1000, holder, &e))
+        return true;
+    if (c->end.calls->refused) c->end.calls->refused(c->end.arg, e.text);
+    return false;
+}
+
 static void dial(void *arg)
 {
     struct rpc_client *c = arg;
-    const bool there = server && seqd_paused() <= sim_now;
-    if (!there || cut(c->node, true) || cut(c->node, false)) {
+    struct pki_node holder = {.name = ""};
+    if (!reachable(c->node) || !shake_hands(c, &holder)) {
         client_failed(c);
         return;
     }
@@ -296,31 +340,43 @@ static void dial(void *arg)
     here->client = c;
     here->peer = far;
     far->peer = here;
+    far->holder = holder;
+    far->joins = c->kind == JOIN;
+    n_opened++;
 }
 
-struct rpc_client *rpc_dial(struct loop *l, const char *address, const struct rpc_calls *calls,
-                            void *arg, struct err *e)
+static struct rpc_client *client_new(struct loop *l, enum kind kind, const struct rpc_identity *id,
+                                     const struct rpc_calls *calls, void *arg)
 {
     struct rpc_client *c = sim_calloc(1, sizeof *c);
     if (!c) abort();
     c->end = (struct end){.loop = l, .calls = calls, .arg = arg};
     c->node = node_now();
+    c->kind = kind;
     c->retry_ms = RETRY_MIN_MS;
     c->retry = loop_timer_create(l, dial, c);
-    clients[c->node] = c;
+    clients[c->node][kind] = c;
+    if (id) rpc_client_renew(c, id);
     dial(c);
     return c;
+}
+
+struct rpc_client *rpc_dial(struct loop *l, const char *address, const struct rpc_calls *calls,
+                            void *arg, struct err *e)
+{
+    return client_new(l, PLAIN, NULL, calls, arg);
 }
 
 struct rpc_client *rpc_dial_tls(struct loop *l, const char *address, const struct rpc_identity *id,
                                 const struct rpc_calls *calls, void *arg, struct err *e)
 {
-    abort();
+    return client_new(l, id->cert ? SESSION : JOIN, id, calls, arg);
 }
 
 void rpc_client_renew(struct rpc_client *c, const struct rpc_identity *id)
 {
-    abort();
+    snprintf(c->ca, sizeof c->ca, "%s", id->ca);
+    snprintf(c->cert, sizeof c->cert, "%s", id->cert ? id->cert : "");
 }
 
 void rpc_client_wait(struct rpc_client *c, int64_t ms)
@@ -333,6 +389,31 @@ void rpc_client_destroy(struct rpc_client *c)
     if (!c) return;
     end_destroy(&c->end);
     loop_timer_destroy(c->retry);
-    clients[c->node] = NULL;
+    clients[c->node][c->kind] = NULL;
     free(c);
+}
+
+/* ---- what a node asks before it joins -------------------------------------------------------- */
+
+int __wrap_address_connect(const char *address, int timeout_ms, struct err *e);
+int __wrap_pki_find(int fd, const char *fingerprint, int64_t timeout_ms, char ca[PKI_PEM_SIZE],
+                    struct err *e);
+
+int __wrap_address_connect(const char *address, int timeout_ms, struct err *e)
+{
+    fiber_yield();
+    if (!reachable(node_now())) return err_set(e, ERR_PEER, "%s does not answer", address);
+    return open("/dev/null", O_RDWR | O_CLOEXEC);
+}
+
+int __wrap_pki_find(int fd, const char *fingerprint, int64_t timeout_ms, char ca[PKI_PEM_SIZE],
+                    struct err *e)
+{
+    fiber_yield();
+    if (!reachable(node_now()) || !server->ca)
+        return err_set(e, ERR_TIMEOUT, "the handshake took too long");
+    if (strcmp(fingerprint, pki_fingerprint(server->ca)))
+        return err_set(e, ERR_PEER, "it shows another authority");
+    snprintf(ca, PKI_PEM_SIZE, "%s", pki_ca(server->ca));
+    return 0;
 }

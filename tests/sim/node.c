@@ -171,7 +171,8 @@ void nodes_reset(int n_gpus)
 static void start(struct node *n)
 {
     struct err e = {0};
-    const struct agent_options o = {.connect = "unix:/sim",
+    const struct agent_options o = {.connect = sim_tls ? "10.0.0.9:7434" : "unix:/sim",
+                                    .token_file = sim_tls ? seqd_token() : NULL,
                                     .name = n->name,
                                     .address = n->address,
                                     .state = n->state,
@@ -203,6 +204,16 @@ void node_kill(int i)
     sim_note(0, "seqw %s: kill -9", n->name);
     stop(n);
     n->start_ms = sim_now + 100 + sim_below(sim_below(3) ? 2000 : 30000);
+}
+
+void node_forget(int i)
+{
+    struct node *n = &nodes[i];
+    char path[160];
+    stop(n);
+    snprintf(path, sizeof path, "%s/pki/node.pem", n->state);
+    if (unlink(path)) sim_broken("still", 0, "seqw %s has no certificate", n->name);
+    n->start_ms = sim_now;
 }
 
 void node_pause(int i, int64_t until_ms)
@@ -245,7 +256,7 @@ void nodes_turn(void)
     for (int k = 0, first = sim_below(SIM_LIAR); k < SIM_LIAR; k++) {
         struct node *n = &nodes[(first + k) % SIM_LIAR];
         if (sim_calm && n->start_ms > sim_now + 1000) n->start_ms = sim_now + 1000;
-        if (!n->agent && sim_now >= n->start_ms) start(n);
+        if (!n->agent && sim_now >= n->start_ms && (!sim_tls || seqd_token())) start(n);
         if (!n->agent || n->paused_ms > sim_now) continue;
         now_node = (int)(n - nodes);
         net_turn(n->loop);

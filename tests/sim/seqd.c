@@ -2,12 +2,14 @@
 #include <dirent.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "api/core/file.h"
 #include "daemon/auth.h"
 #include "daemon/control.h"
 #include "daemon/http/batch.h"
 #include "daemon/http/follow.h"
 #include "daemon/http/routes.h"
 #include "daemon/http/trail.h"
+#include "daemon/join.h"
 #include "daemon/planner.h"
 #include "daemon/secret.h"
 #include "daemon/store/reserve.h"
@@ -22,6 +24,10 @@ static struct {
     struct logs *logs;
     struct control *control;
     struct links *link;
+    struct pki *ca; /* where nodes join: its authority ... */
+    struct joins *joins;
+    char token[128]; /* ... and the file with the token of all of them */
+    bool told;       /* it is there */
     struct auth *auth;
     struct routes routes;
     int64_t start_ms, paused_ms, full_ms;
@@ -73,11 +79,60 @@ static int send_to_node(void *arg, const char *node, const struct msg *m)
     return d.link && !d.dying ? link_send(d.link, node, m) : -1;
 }
 
+/* ---- nodes that join ------------------------------------------------------------------------- */
+
+static void answer_join(void *arg, int64_t session, const struct msg *m)
+{
+    if (d.link && !d.dying) link_answer(d.link, session, m);
+}
+
+static void close_node(void *arg, const char *node, const char *why)
+{
+    if (d.link && !d.dying) link_close(d.link, node, why);
+}
+
+/* Clocks do not differ where nodes join, and no certificate expires. */
+static int open_joins(struct err *e)
+{
+    char path[128];
+    const struct joins_options o = {.store = d.store,
+                                    .ttl_s = JOIN_TTL_MAX_S,
+                                    .utc_ms = utc_now,
+                                    .answer = answer_join,
+                                    .close = close_node};
+    struct joins_options mine = o;
+    snprintf(path, sizeof path, "%s/pki", sim_dir());
+    if (!sim_tls) return 0;
+    if (!(d.ca = pki_open(path, sim_utc / 1000, e))) return -1;
+    mine.ca = d.ca;
+    return (d.joins = joins_create(&mine, e)) ? 0 : -1;
+}
+
+static void token_made(void *arg, const char *id, const char *text, const struct err *e)
+{
+    struct err why;
+    snprintf(d.token, sizeof d.token, "%s/token", sim_dir());
+    d.told = text && !d.dying && !file_write(d.token, text, strlen(text), &why);
+}
+
+/* As many uses as nodes: to join again after an answer that was lost costs none. */
+static void make_token(void)
+{
+    if (d.joins && !d.told)
+        joins_token_make(d.joins, &(struct joins_token){"*", SIM_LIAR, JOIN_TOKEN_S}, token_made,
+                         NULL);
+}
+
+const char *seqd_token(void)
+{
+    return d.told ? d.token : NULL;
+}
+
 static int open_all(struct err *e)
 {
     if (!(d.loop = loop_create(clock_now, NULL, e))) return -1;
     if (!(d.store = store_open(d.loop, sim_dir(), e))) return -1;
-    if (secret_open(sim_dir(), d.secret, e)) return -1;
+    if (open_joins(e) || secret_open(sim_dir(), d.secret, e)) return -1;
     if (!(d.logs = logs_open(sim_dir(), e))) return -1;
     d.routes = (struct routes){.follows = follows_create(d.loop),
                                .trail = trail_create(d.loop, d.store),
@@ -96,8 +151,10 @@ static int open_all(struct err *e)
     if (!(d.auth = auth_create(d.store, &(struct auth_clock){utc_now}, e))) return -1;
     d.routes.control = d.control;
     d.routes.auth = d.auth;
-    d.link = link_create(d.loop, &(struct link_options){.address = "unix:/sim"},
-                         &control_link_calls, d.control, e);
+    d.routes.joins = d.joins;
+    const struct link_options l = {"unix:/sim", d.ca, &joins_gate, d.joins};
+    d.link = link_create(d.loop, &l, &control_link_calls, d.control, e);
+    if (d.link) make_token();
     return d.link ? 0 : -1;
 }
 
@@ -111,6 +168,8 @@ static void close_all(bool orderly)
     store_close(d.store);
     if (orderly) clients_cut();
     link_destroy(d.link);
+    joins_destroy(d.joins);
+    pki_close(d.ca);
     control_destroy(d.control);
     batches_drop(&d.routes);
     errands_destroy(d.routes.planner);
@@ -119,7 +178,7 @@ static void close_all(bool orderly)
     auth_destroy(d.auth);
     logs_close(d.logs);
     loop_destroy(d.loop);
-    d.auth = NULL;
+    d.auth = NULL, d.joins = NULL, d.ca = NULL;
     d.store = NULL, d.link = NULL, d.control = NULL, d.logs = NULL, d.loop = NULL;
     d.routes = (struct routes){0};
     d.dying = false;

@@ -12,6 +12,7 @@
  *   truth.c    what gangs did, and which of their processes live
  *   liar.c     a node that says what is not so
  *   oom.c      allocations that fail, one after the other
+ *   still.c    nothing grows where nothing happens
  *   check.c    what must hold: a small model of jobs over committed rows, and what was told
  *
  * What one seed does, it does again: no real time, no thread, no real random number. */
@@ -42,6 +43,7 @@ enum {
 extern int64_t sim_now, sim_utc; /* milliseconds; sim_utc: what the wall clock shows */
 extern bool sim_tight; /* ranks take 1 to 3 times as much memory as a node has for each slot */
 extern bool sim_calm;  /* the faults are over: everything must come to its end */
+extern bool sim_tls;   /* nodes join with tokens and have certificates */
 uint64_t sim_random(void);
 int sim_below(int n);             /* 0 .. n - 1 */
 bool sim_chance(int per_million); /* never when calm */
@@ -82,6 +84,7 @@ void net_turn(struct loop *l); /* what has arrived for that process */
 void net_cut(int node, bool up, bool down, int64_t until_ms);
 void net_break(int node); /* its session breaks; both ends learn of it, not at once */
 void net_mend(void);
+int64_t net_opened(void); /* streams that were ever opened */
 
 /* ---- seqd.c ---------------------------------------------------------------------------------- */
 
@@ -97,8 +100,9 @@ int32_t seqd_reserved(const char *node);
 const char *seqd_reason(int64_t job); /* why it waits */
 int64_t seqd_log_size(int64_t job, int64_t epoch, int rank);
 int seqd_starts(void);
-int64_t seqd_full_ms(void); /* when its disk was last known to be full */
-void seqd_quit(void);       /* an orderly end */
+int64_t seqd_full_ms(void);   /* when its disk was last known to be full */
+void seqd_quit(void);         /* an orderly end */
+const char *seqd_token(void); /* the file with the join token of all nodes */
 
 /* ---- node.c ---------------------------------------------------------------------------------- */
 
@@ -108,7 +112,8 @@ int node_slots(int node);
 int64_t node_memory(int node);
 int nodes_gpus(void); /* of all nodes */
 void nodes_turn(void);
-void node_kill(int node); /* its agent, kill -9 */
+void node_kill(int node);   /* its agent, kill -9 */
+void node_forget(int node); /* its certificate: it starts again and joins */
 void node_pause(int node, int64_t until_ms);
 void node_leave(int node, int64_t until_ms); /* agent and gangs at once; back later */
 void node_gpu(int node, int gpu, int health, int64_t until_ms);
@@ -173,6 +178,14 @@ void check_shown(const char *doc);
 void check_page(int64_t job, const char *page, bool metrics);
 /* Jobs by their states are added, rows, and logs that a full disk has cut. */
 void check_report(int count[], int64_t *rows, int64_t *cut_logs);
-void check_close(void); /* before seqd opens or closes its files */
+void check_close(void);                 /* before seqd opens or closes its files */
+int64_t check_count(const char *table); /* its rows */
+
+/* ---- still.c --------------------------------------------------------------------------------- */
+
+#define STILL_MS      130000 /* more than two of the longest waits between two tries ... */
+#define STILL_JOIN_MS 20000  /* ... once every node has joined again */
+void still_begin(void);      /* counts what there is ... */
+void still_end(void);        /* ... and nothing of it is more */
 
 #endif
