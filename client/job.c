@@ -172,6 +172,14 @@ static void add_number(struct table *t, double v, const char *fmt)
     table_add(t, text);
 }
 
+/* The node of a job that runs which is away, and since when; NULL: every node is here. */
+static const char *away(const struct jv *job, char *out, size_t size)
+{
+    const char *node = jv_str(job, "away.node", NULL);
+    if (node) snprintf(out, size, "node %s, since %s", node, jv_str(job, "away.since", "?"));
+    return node ? out : NULL;
+}
+
 /* A long name leaves room for the state. */
 static void add_name(struct table *t, const char *name)
 {
@@ -202,7 +210,11 @@ static void add_row(struct table *t, const struct jv *job, bool wide)
         add_number(t, jv_num(job, "epoch", -1), "%.0f");
         table_add(t, jv_str(job, "node", "-"));
     }
-    const char *why = jv_str(job, "error.text", jv_str(job, "reason.text", ""));
+    char why[1024], gone[128];
+    if (away(job, gone, sizeof gone))
+        snprintf(why, sizeof why, "away: %s", gone);
+    else
+        snprintf(why, sizeof why, "%s", jv_str(job, "error.text", jv_str(job, "reason.text", "")));
     char cut[1024];
     size_t n = wide ? strlen(why) : text_cut(why, WHY_COLUMNS);
     snprintf(cut, sizeof cut, "%.*s%s", (int)n, why, why[n] ? "..." : "");
@@ -312,7 +324,7 @@ static void print_gpus(const struct jv *nodes)
 
 static void print_job(const struct cli *c, const struct jv *job)
 {
-    char text[256], took[TEXT_SHORT];
+    char text[256], took[TEXT_SHORT], gone[128];
     const char *reason = jv_str(job, "reason.text", NULL);
     printf("%-12s %lld  %s\n", "job", (long long)jv_int(job, "id", 0), jv_str(job, "kind", ""));
     line("name", jv_str(job, "name", NULL));
@@ -320,6 +332,7 @@ static void print_job(const struct cli *c, const struct jv *job)
     if (strcmp(jv_str(job, "phase", ""), jv_str(job, "state", "")))
         printf("  %s", text_safe(text, sizeof text, jv_str(job, "phase", "")));
     putchar('\n');
+    line("away", away(job, gone, sizeof gone));
     line("reason", reason);
     line("error", jv_str(job, "error.text", NULL));
     line("field", jv_str(job, "error.field", NULL));

@@ -265,6 +265,20 @@ void attempt_lose_node(const struct attempt_part *p, const char *why, struct eve
     err_set(&ev->err, ERR_PEER, "node %s %s", p->place.node, why);
 }
 
+void attempt_fence(struct job_attempt *a, const char *node)
+{
+    struct attempt_part *p = attempt_part(a, node);
+    if (p) p->ended = p->lost = true;
+}
+
+struct attempt_part *attempt_away(const struct job *j)
+{
+    const struct job_attempt *a = j->attempt;
+    for (int i = 0; a && !a->ended && i < a->n_parts; i++)
+        if (!a->parts[i].ended && job_away_on(j, a->parts[i].place.node)) return &a->parts[i];
+    return NULL;
+}
+
 void attempt_open_ring(struct job_attempt *a, struct event *ev)
 {
     if (!a->has_suspect) attempt_release(a);

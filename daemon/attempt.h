@@ -108,9 +108,13 @@ void attempt_suspect(struct job_attempt *a, struct attempt_part *p, int64_t seq,
 /* The final record of a part: end is an enum gang_end. */
 void attempt_part_end(struct job *j, const struct nodes *nodes, struct attempt_part *p, int64_t seq,
                       int end, int64_t now_ms, struct verdict *v);
-/* The node of part p cannot say its end itself. why: a sentence that follows "node NAME". Once the
- * failure *ev is applied, the part is to be marked as ended and lost. */
+/* The node of part p cannot say its end itself. why: a sentence that follows "node NAME". With that
+ * failure *ev the part is fenced. */
 void attempt_lose_node(const struct attempt_part *p, const char *why, struct event *ev);
+/* A NODE_LOST is folded: the part there is fenced, whether or not the node comes back. */
+void attempt_fence(struct job_attempt *a, const char *node);
+/* A part that is away, and neither fenced nor ended; or NULL. */
+struct attempt_part *attempt_away(const struct job *j);
 /* Whether a stopping job has stopped on every node: *ev is its STOPPED; or its DONE, where it came
  * to its end while it was to save. */
 bool attempt_stopped(const struct job *j, int64_t now_ms, struct event *ev);

@@ -177,6 +177,7 @@ int commit_apply(struct commits *all, struct job *j, struct event *ev, commit_do
     if (j->state == JOB_STOPPING && j->attempt) attempt_release(j->attempt);
     if (ends && j->state != JOB_STOPPING && j->attempt) j->attempt->ended = true;
     add_marks(t, k, j);
+    if (ev->type == EV_NODE_LOST && j->attempt) attempt_fence(j->attempt, ev->node);
     commit_event(t, ev);
     quarantine_take(cl->quarantine, &cl->nodes, now_ms, t, j, ev);
     if (ev->type == EV_PREPARED) add_spec(all, t, j, ev->form ? j->plan : NULL);

@@ -170,6 +170,9 @@ static void end_attempt(struct control *c, struct job *j)
     j->attempt = NULL;
 }
 
+static void fence_away(struct control *c, struct job *j);
+static void stop_when_all_ended(struct control *c, struct job *j);
+
 static void on_event(void *arg, struct job *j, enum job_event type, int64_t epoch)
 {
     struct control *c = arg;
@@ -189,12 +192,14 @@ static void on_event(void *arg, struct job *j, enum job_event type, int64_t epoc
     case EV_CANCEL:
         if (a && !a->ended && j->state == JOB_STOPPING)
             session_stop(&c->session, j, loop_now_ms(c->o.loop));
+        fence_away(c, j);
         return;
     case EV_SUSPEND:
     case EV_WALL_LIMIT:
     case EV_DRAIN:
         if (a && a->assigned && !a->ended && j->state == JOB_STOPPING)
             session_end(&c->session, j, loop_now_ms(c->o.loop));
+        fence_away(c, j);
         return;
     case EV_PREPARED:
     case EV_STOPPED:
@@ -228,7 +233,10 @@ static void fail(struct control *c, struct job *j, struct event *ev)
                      ev->blame != BLAME_FILES ||
                          pass_elsewhere(&c->cluster, j, ev->node, loop_now_ms(c->o.loop)),
                      ev);
-    ev->gives_up = ev->cause == CAUSE_INFRASTRUCTURE && job_gives_up(j, c->commits.utc_ms());
+    /* A job whose node was away has a place elsewhere: that is no failure of this try. */
+    const bool moves = ev->type == EV_NODE_LOST && job_away_on(j, ev->node);
+    ev->gives_up = ev->cause == CAUSE_INFRASTRUCTURE && !moves &&
+                   job_gives_up(j, c->commits.utc_ms());
     if (ev->gives_up)
         err_prefix(&ev->err, "given up %d h after the last step or the first attempt",
                    (int)(JOB_RETRY_MS / 3600000));
@@ -321,25 +329,80 @@ static bool given_to(const struct losing *l, const struct attempt_part *p)
     return l->keep && !strcmp(to, l->keep);
 }
 
+/* Reports of this epoch from there count no more, and the node stops it when it comes back. */
+static void lose_part(struct control *c, struct job *j, const struct attempt_part *p,
+                      const char *why)
+{
+    struct event ev;
+    attempt_lose_node(p, why, &ev);
+    fail(c, j, &ev);
+    stop_when_all_ended(c, j);
+}
+
+/* Its part on a node that has not ended; or NULL. */
+static struct attempt_part *part_on(const struct job *j, const char *node)
+{
+    struct attempt_part *p = j->attempt && !j->attempt->ended ? attempt_part(j->attempt, node)
+                                                              : NULL;
+    return p && !p->ended ? p : NULL;
+}
+
 static void lose_job(void *arg, struct job *j)
 {
     struct losing *l = arg;
-    struct attempt_part *p = j->attempt && !j->attempt->ended ? attempt_part(j->attempt, l->node)
-                                                              : NULL;
-    struct event ev;
-    if (!p || p->ended || given_to(l, p)) return;
-    attempt_lose_node(p, l->why, &ev);
-    fail(l->c, j, &ev);
-    /* Fenced: reports of this epoch count no more, and the node stops it when it comes back. */
-    p->ended = p->lost = true;
-    stop_when_all_ended(l->c, j);
+    const struct attempt_part *p = part_on(j, l->node);
+    if (p && !given_to(l, p)) lose_part(l->c, j, p, l->why);
 }
 
-static void lose_node(struct control *c, const char *node, const char *why)
+static const char *why_away(const struct control *c, const char *node, char out[64])
 {
-    struct losing l = {c, node, why, NULL};
+    const struct node *n = node_find((struct nodes *)&c->cluster.nodes, node);
+    const int64_t ms = n ? loop_now_ms(c->o.loop) - n->since_ms : 0;
+    if (n && !n->up)
+        snprintf(out, 64, "has not been seen for %lld s", (long long)(ms + 999) / 1000);
+    else
+        snprintf(out, 64, "is back without its ranks");
+    return out;
+}
+
+/* Its parts on nodes that are away are given up: it is placed elsewhere, or stops. */
+static void lose_away(struct control *c, struct job *j)
+{
+    char why[64];
+    for (const struct attempt_part *p; (p = attempt_away(j));)
+        lose_part(c, j, p, why_away(c, p->place.node, why));
+}
+
+static void fence_away(struct control *c, struct job *j)
+{
+    if (j->state == JOB_STOPPING) lose_away(c, j);
+    if (j->attempt && j->attempt->assigned) stop_when_all_ended(c, j);
+}
+
+/* Silent is not stopped: its ranks may run on there. What stops already waits no longer. */
+static void miss_job(void *arg, struct job *j)
+{
+    const struct losing *l = arg;
+    const struct attempt_part *p = part_on(j, l->node);
+    struct event ev;
+    if (!p) return;
+    if (!attempt_alive(j)) {
+        lose_part(l->c, j, p, l->why);
+        return;
+    }
+    if (job_away_on(j, l->node)) return; /* said before a restart of seqd */
+    ev = (struct event){.type = EV_AWAY, .rank = -1};
+    memcpy(ev.node, p->place.node, sizeof ev.node);
+    err_set(&ev.err, ERR_PEER, "node %s %s", l->node, l->why);
+    apply(l->c, j, &ev);
+}
+
+static void miss_node(struct control *c, const char *node)
+{
+    char why[64];
+    struct losing l = {c, node, why_away(c, node, why), NULL};
     log_warn("node.lost", "node=%s why=\"%s\"", node, why);
-    jobs_each(&c->cluster.jobs, lose_job, &l);
+    jobs_each(&c->cluster.jobs, miss_job, &l);
 }
 
 /* ---- nodes that come, go and speak ----------------------------------------------------------- */
@@ -372,6 +435,12 @@ static void check_instance(struct control *c, const char *name, const struct msg
               &(struct losing){c, name, "was replaced by another instance of that name", is});
 }
 
+struct finding {
+    struct control *c;
+    const struct node *node;
+    const struct msg *hello;
+};
+
 struct looking {
     struct control *c;
     const struct node *node;
@@ -389,6 +458,18 @@ static void check_gpus(struct control *c, const struct node *n)
     jobs_each(&c->cluster.jobs, check_gpus_of, &(struct looking){c, n});
 }
 
+/* The node is here again with a part of the job that was away; or it is to begin that now. */
+static void find_job(void *arg, struct job *j)
+{
+    const struct finding *f = arg;
+    struct event ev;
+    if (!job_away_on(j, f->node->name) || !part_on(j, f->node->name)) return;
+    if (j->state != JOB_STARTING && !session_listed(f->hello, j->id, j->attempt->epoch)) return;
+    ev = (struct event){.type = EV_BACK, .rank = -1};
+    memcpy(ev.node, f->node->name, sizeof ev.node);
+    apply(f->c, j, &ev);
+}
+
 static void on_up(void *arg, const char *name, const struct msg *hello)
 {
     struct control *c = arg;
@@ -399,6 +480,7 @@ static void on_up(void *arg, const char *name, const struct msg *hello)
              hello->n_gpus, hello->n_attempts, hello->address);
     session_note_stale(&c->session, n, hello);
     session_note_past(&c->session, n, hello);
+    jobs_each(&c->cluster.jobs, find_job, &(struct finding){c, n, hello});
     check_gpus(c, n); /* before anything is asked of it again */
     session_attach(&c->session, name, hello);
     session_expect(&c->session, name);
@@ -545,8 +627,13 @@ static void assign_jobs(struct control *c)
     struct job *j;
     const int n = pass_pick(c->pass, &c->cluster, loop_now_ms(c->o.loop));
     if (n) c->n_passes++;
-    for (int i = 0; i < n; i++)
-        if ((j = pass_verdict(c->pass, &c->cluster, i, &ev))) apply(c, j, &ev);
+    for (int i = 0; i < n; i++) {
+        if (!(j = pass_verdict(c->pass, &c->cluster, i, &ev))) continue;
+        if (j->attempt)
+            lose_away(c, j); /* it begins there once it has stopped */
+        else
+            apply(c, j, &ev);
+    }
 }
 
 /* With a long queue a pass takes long; nodes that join one by one want one each. What four times
@@ -585,11 +672,9 @@ static void submit_toys(struct control *c, int64_t now_ms)
 
 static void lose_nodes(struct control *c, int64_t now)
 {
-    char why[64];
     const int64_t lost_ms = c->o.lost_ms ? c->o.lost_ms : NODE_LOST_MS;
-    snprintf(why, sizeof why, "has not been seen for %lld s", (long long)(lost_ms + 999) / 1000);
     for (struct node *n; (n = node_next_lost(&c->cluster.nodes, now, lost_ms));)
-        lose_node(c, n->name, why);
+        miss_node(c, n->name);
 }
 
 static void tick_job(void *arg, struct job *j)

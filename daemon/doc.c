@@ -28,9 +28,15 @@ static void put_time(struct jwrite *w, const char *key, int64_t at_ms)
         jwrite_null(w, key);
 }
 
+/* Whether it waits: for its start, or for a node of its attempt that is away. */
+static bool waits(const struct job *j)
+{
+    return j->state == JOB_QUEUED || (attempt_alive(j) && job_away(j) >= 0);
+}
+
 static void put_reason(struct jwrite *w, const struct job *j)
 {
-    if (j->state != JOB_QUEUED || !*j->reason_code) {
+    if (!waits(j) || !*j->reason_code) {
         jwrite_null(w, "reason");
         return;
     }
@@ -56,6 +62,17 @@ static void put_error(struct jwrite *w, const struct job *j)
         jwrite_null(w, "rank");
     jwrite_str(w, "node", j->err_node);
     jwrite_str(w, "class", cause_name(j->err_cause));
+    jwrite_end(w);
+}
+
+/* Left out where every node is here. */
+static void put_away(struct jwrite *w, const struct job *j)
+{
+    const int i = attempt_alive(j) ? job_away(j) : -1;
+    if (i < 0) return;
+    jwrite_object(w, "away");
+    jwrite_str(w, "node", j->places[i].node);
+    put_time(w, "since", j->away_ms[i]);
     jwrite_end(w);
 }
 
@@ -159,6 +176,7 @@ int64_t doc_job(const struct job *j, char *out, size_t size)
     jwrite_str(&w, "phase", job_phase(j));
     if (j->state == JOB_STOPPING) jwrite_str(&w, "target", job_state_name(j->target));
     put_reason(&w, j);
+    put_away(&w, j);
     if (*j->owner)
         jwrite_str(&w, "owner", j->owner);
     else
@@ -262,12 +280,12 @@ static bool find_member(const char *object, const char *key, const char **from, 
 char *doc_shown(int64_t id, const char *doc, const struct job *live)
 {
     char why[8 * sizeof live->reason], *out;
-    const char *state, *old;
-    size_t n, old_size;
+    const char *state, *away, *old;
+    size_t n, away_size, old_size;
     struct jwrite w;
     jwrite_init(&w, why, sizeof why);
     jwrite_object(&w, NULL);
-    if (live && live->state == JOB_QUEUED) put_reason(&w, live);
+    if (live && waits(live)) put_reason(&w, live);
     jwrite_end(&w);
     if (jwrite_finish(&w) < 2) abort();
     if (!(out = malloc(strlen(doc) + sizeof why + 3))) abort();
@@ -276,7 +294,8 @@ char *doc_shown(int64_t id, const char *doc, const struct job *live)
         free(out);
         return shown_unreadable(id);
     }
-    if (!find_member(out, "state", &state, &n) || strncmp(state, "\"queued\"", 8) ||
+    if (!find_member(out, "state", &state, &n) ||
+        (strncmp(state, "\"queued\"", 8) && !find_member(out, "away", &away, &away_size)) ||
         !find_member(out, "reason", &old, &old_size) || strlen(why) <= 2)
         return out;
     /* {"reason":...}: its value takes the place of the one that was stored. */

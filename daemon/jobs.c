@@ -45,6 +45,7 @@ void job_destroy(struct job *j)
     if (!j) return;
     free(j->spec);
     free(j->places);
+    free(j->away_ms);
     free(j->gpus);
     free(j->left);
     free(j->result);
@@ -131,6 +132,21 @@ int64_t job_memory(const struct job *j, const struct job_place *p)
     return j->task == TASK_RUN ? need_of(&j->need, p->first_rank, p->n_ranks) : NEED_ERRAND;
 }
 
+int job_away(const struct job *j)
+{
+    int first = -1;
+    for (int i = 0; i < j->n_places; i++)
+        if (j->away_ms[i] && (first < 0 || j->away_ms[i] < j->away_ms[first])) first = i;
+    return first;
+}
+
+bool job_away_on(const struct job *j, const char *node)
+{
+    for (int i = 0; i < j->n_places; i++)
+        if (j->away_ms[i] && !strcmp(j->places[i].node, node)) return true;
+    return false;
+}
+
 static enum job_phase_id phase_in(const struct job *j, enum job_state state)
 {
     if (j->task == TASK_PREPARE) return PHASE_PREPARING;
@@ -185,6 +201,8 @@ static void fold_places(struct job *j, const struct event *ev)
     if (!p) abort();
     j->places = p;
     j->n_places = n;
+    free(j->away_ms);
+    if (!(j->away_ms = calloc((size_t)n, sizeof *j->away_ms))) abort();
     if (ev->n_places) {
         memcpy(p, ev->places, (size_t)n * sizeof *p);
         return;
@@ -290,11 +308,21 @@ bool job_gives_up(const struct job *j, int64_t at_ms)
     return at_ms - (j->stepped_ms ? j->stepped_ms : j->tried_ms) >= JOB_RETRY_MS;
 }
 
+/* A node is away from that time on, or (0) is not. */
+static void fold_away(struct job *j, const char *node, int64_t since_ms)
+{
+    for (int i = 0; i < j->n_places; i++)
+        if (!strcmp(j->places[i].node, node)) j->away_ms[i] = since_ms;
+}
+
 /* Fixes the target of a stopping job. Cancel outranks every other one; the first failure outranks
  * those that follow from it. */
 static void fold_failure(struct job *j, const struct event *ev, enum job_state before)
 {
     j->crowded = j->crowded || ev->oom;
+    /* It moves: another node has a place for it, and it has waited for long enough. */
+    const bool moves = ev->type == EV_NODE_LOST && job_away_on(j, ev->node);
+    if (ev->type == EV_NODE_LOST) fold_away(j, ev->node, 0);
     if (before == JOB_STOPPING) return;
     j->err = ev->err;
     j->err_cause = ev->cause;
@@ -304,8 +332,9 @@ static void fold_failure(struct job *j, const struct event *ev, enum job_state b
     fold_blame(j, ev, before);
     if (ev->stepped_ms > j->stepped_ms) j->stepped_ms = ev->stepped_ms;
     /* A node that lacks files is asked once: the next one need not wait. */
-    if (ev->blame != BLAME_FILES) j->n_failures++;
-    j->backoff_ms = ev->blame == BLAME_FILES ? 0 : backoff_ms(j->n_failures);
+    const bool at_once = moves || ev->blame == BLAME_FILES;
+    if (!at_once) j->n_failures++;
+    j->backoff_ms = at_once ? 0 : backoff_ms(j->n_failures);
     j->not_before_ms = ev->at_ms + j->backoff_ms;
     bool again = ev->cause == CAUSE_INFRASTRUCTURE && !ev->gives_up;
     if (ev->cause == CAUSE_USER && j->restarts < j->spec->limits.restarts) {
@@ -317,6 +346,7 @@ static void fold_failure(struct job *j, const struct event *ev, enum job_state b
 
 static void fold_prepared(struct job *j, const struct event *ev)
 {
+    fold_away(j, j->node, 0);
     memcpy(j->prepared_id, ev->prepared_id, sizeof j->prepared_id);
     memcpy(j->prepared_node, j->node, sizeof j->prepared_node);
     j->n_tokens = ev->n_tokens;
@@ -391,6 +421,7 @@ static void fold_end(struct job *j, const struct event *ev, enum job_state befor
 {
     j->ran_ms += ev->ran_ms;
     j->saving = false;
+    for (int i = 0; i < j->n_places; i++) j->away_ms[i] = 0;
     if (ev->type == EV_STOPPED) {
         j->state = j->target;
         end_by_wall(j);
@@ -472,6 +503,9 @@ int job_fold(struct job *j, const struct event *ev, struct err *e)
     case EV_DRAIN: fold_ask(j, ev, before); break;
     case EV_WALL_WARNING: j->warned = true; break;
     case EV_RESUME: fold_resume(j, before); break;
+    case EV_AWAY: fold_away(j, ev->node, ev->at_ms); break;
+    case EV_BACK: fold_away(j, ev->node, 0); break;
+    case EV_GIVE_UP:
     case EV_RESTART: fold_restart(j); break;
     case EV_STOPPED:
     case EV_DONE: fold_end(j, ev, before); break;

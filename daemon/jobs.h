@@ -44,6 +44,7 @@ struct job {
     /* Of the current or last attempt: where rank 0 is, and all its nodes in rank order. */
     char node[NODE_NAME];
     struct job_place *places; /* owns */
+    int64_t *away_ms;         /* owns; UTC, of each place: its node is away since; 0: it is not */
     int n_places;
     char (*gpus)[GPU_UUID_SIZE]; /* owns; of each rank; NULL: it takes none */
     char avoid_gpu[GPU_UUID_SIZE], avoid_node[NODE_NAME]; /* failed it last; "": none did */
@@ -132,6 +133,10 @@ int job_gpu_given(const struct job *j, const char *node, const char *uuid);
 int32_t job_slots(const struct job *j, const char *node);
 /* Bytes that its attempt, where it has one, takes of the memory of the node of place p. */
 int64_t job_memory(const struct job *j, const struct job_place *p);
+/* Of its places whose nodes are away, the one that is so for longest; -1: none is. */
+int job_away(const struct job *j);
+/* Whether a place of it on that node is away. */
+bool job_away_on(const struct job *j, const char *node);
 /* Whether a failure with that blame makes it leave the node out. */
 bool job_leaves(const struct job *j, const char *node, int blame);
 /* Whether the failure of ev, if it happens now, has happened before and had that blame. */

@@ -54,6 +54,9 @@ static const struct option_entry rows[] = {
     {"save-grace", OPTION_TEXT, OPTION_RESTART, "T", "10m", 0, 0, AT(save_grace), NULL,
      "How long a job may take to save when it is suspended, drained or at its time limit, as 30s or "
      "10m; then it is stopped with what it has saved before."},
+    {"node-lost", OPTION_TEXT, OPTION_RESTART, "T", "10s", 0, 0, AT(node_lost), NULL,
+     "How long a node may be silent, as 10s or 2m; then its jobs go on elsewhere where there is a "
+     "place for them: else they are away, and run on when it is back."},
     {"slots", OPTION_NUMBER, OPTION_RESTART, "N", NULL, 1, 4096, AT(slots), NULL,
      "With --dev: ranks the local node may run at once (default 8)."},
     {"root", OPTION_TEXTS, OPTION_RESTART, "DIR", NULL, 0, 0, AT(root), NULL,
@@ -104,8 +107,7 @@ static const struct option_table *table(void)
             "SIGHUP changes rows with [SIGHUP]; what else has changed in the file is logged.\n"
             "In the environment, for tests:\n"
             "  SEQD_HEARTBEAT_MS=N     how often nodes say that they run (default 2000); three "
-            "missing: down\n"
-            "  SEQD_LOST_MS=N          a node unseen for so long is given up (default 10000)\n",
+            "missing: down\n",
         .rows = all,
         .n_rows = N_ROWS + RETAIN_N,
         .size = sizeof(struct options),
@@ -265,6 +267,14 @@ static int save_grace(const struct options *o, int64_t *out_s, struct err *e)
     return err_prefix(e, "--save-grace");
 }
 
+static int node_lost(const struct options *o, int64_t *out_ms, struct err *e)
+{
+    int64_t s;
+    if (duration_parse(o->node_lost, 1, 86400, &s, e)) return err_prefix(e, "--node-lost");
+    *out_ms = s * 1000;
+    return 0;
+}
+
 /* What is not an address at all is listen_open's to refuse. */
 static int rest_tls(const struct options *o, struct err *e)
 {
@@ -293,7 +303,7 @@ bool options_local_only(const struct options *o)
 static int check(const void *target, struct err *e)
 {
     const struct options *o = target;
-    int64_t ttl_s, grace_s, all, own;
+    int64_t ttl_s, grace_s, lost_ms, all, own;
     if (rest_tls(o, e)) return -1;
     if (*o->node && address_check(o->node, e)) return err_prefix(e, "--node-address");
     if (*o->node && o->dev && !address_is_plain(o->node))
@@ -303,7 +313,7 @@ static int check(const void *target, struct err *e)
             "has not: leave it out, or start seqd without --dev",
             o->node);
     struct retain_policy policy;
-    if (save_grace(o, &grace_s, e)) return -1;
+    if (save_grace(o, &grace_s, e) || node_lost(o, &lost_ms, e)) return -1;
     if (cert_ttl(o, &ttl_s, e) || keep(o, &policy, e) || uploads_sizes(o, &all, &own, e) ||
         user_disk(o, &all, e))
         return -1;
@@ -325,7 +335,7 @@ static int roots(struct options *o, struct err *e)
 static int finish(struct options *o, struct err *e)
 {
     if (from_environment("SEQD_HEARTBEAT_MS", WIRE_HEARTBEAT_MS, &o->heartbeat_ms, e) ||
-        from_environment("SEQD_LOST_MS", NODE_LOST_MS, &o->lost_ms, e))
+        node_lost(o, &o->lost_ms, e))
         return -1;
     if (save_grace(o, &o->save_grace_s, e) || cert_ttl(o, &o->cert_ttl_s, e) || state_dir(o, e) ||
         node_address(o, e) || rest_socket(o, e) || keep(o, &o->policy, e) || uploads_dir(o, e) ||

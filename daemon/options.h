@@ -26,6 +26,7 @@ struct options {
     char node[RANK_PATH_SIZE]; /* --node-address */
     char cert_ttl[32];
     char save_grace[32];
+    char node_lost[32];
     int64_t slots;
     struct option_list root, writable;
     struct users_limits user;
@@ -41,7 +42,8 @@ struct options {
     int n_slots;                      /* of the node that --dev starts */
     char state_dir[RANK_PATH_SIZE];   /* exists, 0700 */
     int n_mended;                     /* files there that others could read until now */
-    int64_t heartbeat_ms, lost_ms;    /* of nodes; from the environment: tests */
+    int64_t lost_ms;                  /* of --node-lost */
+    int64_t heartbeat_ms;             /* of nodes; from the environment: tests */
     char socket_path[RANK_PATH_SIZE]; /* REST for this machine */
     char uploads_dir[RANK_PATH_SIZE]; /* "": none are taken */
     int64_t uploads_bytes, user_uploads_bytes;

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "api/core/job.h"
 #include "api/core/job_state.h"
+#include "daemon/attempt.h"
 #include "daemon/spec/json.h"
 #include "worker/plan/check.h"
 
@@ -83,11 +84,12 @@ void order_resume(struct commits *all, int64_t id, const char *by, commit_done *
 static int check_restart(struct commits *all, const struct job *j, struct err *e)
 {
     if (j->state != JOB_QUEUED || j->attempt || !*j->checkpoint_node)
-        return err_set(e, ERR_CONFLICT,
-                       "job %lld is %s%s: only a queued job whose checkpoint is on "
-                       "a node that is away or cordoned can be restarted",
-                       (long long)j->id, job_state_name(j->state),
-                       *j->checkpoint_node ? "" : " and has no checkpoint");
+        return err_set(
+            e, ERR_CONFLICT,
+            "job %lld is %s%s: only a job whose checkpoint is on a node that is away, or a "
+            "queued one where it is cordoned, can be restarted",
+            (long long)j->id, job_state_name(j->state),
+            *j->checkpoint_node ? "" : " and has no checkpoint");
     const struct node *n = node_find(&all->cluster->nodes, j->checkpoint_node);
     struct cordon why;
     if (!n || !n->up || quarantine_find(all->cluster->quarantine, n->name)) return 0;
@@ -95,6 +97,26 @@ static int check_restart(struct commits *all, const struct job *j, struct err *e
     return err_set(e, ERR_CONFLICT,
                    "node %s is up: job %lld resumes there from its checkpoint of step %lld",
                    j->checkpoint_node, (long long)j->id, (long long)j->checkpoint_step);
+}
+
+/* It runs, as far as is known, and the node that holds its checkpoint is away: that attempt is given
+ * up with the checkpoint. */
+static int give_up(struct commits *all, struct job *j, const char *by, commit_done *done, void *arg)
+{
+    struct event ev;
+    const struct attempt_part *p = attempt_away(j);
+    attempt_lose_node(p, "is given up, and with it the checkpoint there", &ev);
+    if (commit_apply(all, j, &ev, NULL, NULL)) return -1;
+    ev = (struct event){.type = EV_GIVE_UP, .rank = -1, .step = j->checkpoint_step};
+    memcpy(ev.node, j->checkpoint_node, sizeof ev.node);
+    set_by(&ev, by);
+    return commit_apply(all, j, &ev, done, arg);
+}
+
+static bool is_away(const struct job *j)
+{
+    return attempt_alive(j) && attempt_away(j) && *j->checkpoint_node &&
+           job_away_on(j, j->checkpoint_node);
 }
 
 void order_restart(struct commits *all, int64_t id, const char *by, commit_done *done, void *arg)
@@ -106,7 +128,10 @@ void order_restart(struct commits *all, int64_t id, const char *by, commit_done 
         done(arg, NULL, &e);
         return;
     }
-    if (!check_restart(all, j, &e)) {
+    if (is_away(j)) {
+        if (!give_up(all, j, by, done, arg)) return;
+        err_set(&e, ERR_CONFLICT, "job %lld cannot be restarted now", (long long)id);
+    } else if (!check_restart(all, j, &e)) {
         struct event ev = {.type = EV_RESTART, .rank = -1, .step = j->checkpoint_step};
         memcpy(ev.node, j->checkpoint_node, sizeof ev.node);
         set_by(&ev, by);

@@ -10,6 +10,7 @@
 #include "api/core/job.h"
 #include "api/core/job_state.h"
 #include "api/core/mutant.h"
+#include "daemon/attempt.h"
 #include "daemon/memory.h"
 #include "daemon/sched/sched.h"
 #include "daemon/wall.h"
@@ -150,6 +151,40 @@ static void describe(const struct cluster *k, const struct job *j, int64_t now_m
     if (q->device == SCHED_GPUS) enqueue_gpus(k, j, q);
 }
 
+/* Whether a node of its attempt is lost: it goes on elsewhere, if there is a place for it. */
+static bool may_move(const struct cluster *k, const struct job *j)
+{
+    const struct job_attempt *a = j->attempt;
+    if (!attempt_alive(j) || !a || !a->assigned || a->ended) return false;
+    for (int i = 0; i < a->n_parts; i++) {
+        const struct node *n = node_find((struct nodes *)&k->nodes, a->parts[i].place.node);
+        if (!a->parts[i].ended && n && n->lost && job_away_on(j, n->name)) return true;
+    }
+    return false;
+}
+
+/* A place for its ranks is sought, not for the preparation of its data alone; and with what it has
+ * on nodes now. */
+static void describe_move(const struct cluster *k, const struct job *j, struct sched_job *q)
+{
+    q->moves = true;
+    q->prepare = j->task == TASK_PREPARE;
+    q->n_user = NULL;
+    q->n_parts = 0;
+    for (int i = 0, n = 0; i < j->n_places; i++) {
+        const struct job_place *p = &j->places[i];
+        const int at = node_index(k, p->node);
+        if (at < 0) break; /* none that holds a part is forgotten */
+        q->part[q->n_parts++] = (struct sched_part){(uint8_t)at, (uint8_t)p->n_ranks};
+        for (int r = 0; r < p->n_ranks; r++, n++) {
+            const struct node *node = &k->nodes.node[at];
+            const char *uuid = j->gpus ? j->gpus[p->first_rank + r] : "";
+            const int gpu = gpu_find(node->gpu, node->n_gpus, uuid);
+            q->gpu[n] = (uint8_t)(gpu < 0 ? GPU_MAX : gpu);
+        }
+    }
+}
+
 struct enqueueing {
     struct sched_pass *p;
     const struct cluster *k;
@@ -160,13 +195,16 @@ static void enqueue(void *arg, struct job *j)
 {
     const struct enqueueing *to = arg;
     struct sched_pass *p = to->p;
-    if (j->state != JOB_QUEUED || j->attempt) return;
+    const bool moves = may_move(to->k, j);
+    if ((j->state != JOB_QUEUED || j->attempt) && !moves) return;
     if (p->n_jobs == p->room) {
         p->room = p->room ? 2 * p->room : 64;
         p->queue = realloc(p->queue, (size_t)p->room * sizeof *p->queue);
         if (!p->queue) abort();
     }
-    describe(to->k, j, to->now_ms, &p->queue[p->n_jobs++]);
+    describe(to->k, j, to->now_ms, &p->queue[p->n_jobs]);
+    if (moves) describe_move(to->k, j, &p->queue[p->n_jobs]);
+    p->n_jobs++;
 }
 
 struct pass_list {

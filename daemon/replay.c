@@ -87,9 +87,7 @@ static void follow_attempt(const struct replaying *r, struct job *j, const struc
 {
     bool placed = j->state == JOB_STARTING || j->state == JOB_RUNNING || j->state == JOB_STOPPING;
     if (placed && j->attempt && j->attempt->epoch == j->epoch) {
-        struct attempt_part *p = ev->type == EV_NODE_LOST ? attempt_part(j->attempt, ev->node)
-                                                          : NULL;
-        if (p) p->ended = p->lost = true; /* fenced, whether or not the node has come back */
+        if (ev->type == EV_NODE_LOST) attempt_fence(j->attempt, ev->node);
         if (ev->type == EV_READY) {
             const int64_t ago_ms = r->utc_ms - ev->at_ms;
             j->attempt->ran = true;

@@ -197,7 +197,7 @@ void session_ask_logs(const struct session *s)
     jobs_each(&s->cluster->jobs, ask_logs, (void *)s);
 }
 
-static bool listed(const struct msg *hello, int64_t job, int64_t epoch)
+bool session_listed(const struct msg *hello, int64_t job, int64_t epoch)
 {
     for (int i = 0; i < hello->n_attempts; i++)
         if (hello->attempts[i].job == job && hello->attempts[i].epoch == epoch) return true;
@@ -212,7 +212,7 @@ static void attach(void *arg, struct job *j)
     struct job_attempt *a = j->attempt;
     struct attempt_part *p = a && a->assigned ? attempt_part(a, l->node) : NULL;
     if (!p) return;
-    if (!listed(l->hello, j->id, a->epoch)) {
+    if (!session_listed(l->hello, j->id, a->epoch)) {
         /* The ASSIGN was committed and may have been lost with the session; if it was not, the
          * node answers that the epoch is known and gone. */
         if (j->state == JOB_STARTING && !a->ended && !p->ended) assign(s, j, p);

@@ -43,6 +43,8 @@ void session_expect_all(const struct session *s);
 /* What its HELLO lists of attempts that are over: it was away when they ended, or seqd was. */
 void session_note_past(const struct session *s, struct node *n, const struct msg *hello);
 void session_note_stale(const struct session *s, struct node *n, const struct msg *hello);
+/* Whether a HELLO lists that attempt. */
+bool session_listed(const struct msg *hello, int64_t job, int64_t epoch);
 void session_attach(const struct session *s, const char *node, const struct msg *hello);
 void session_resume(const struct session *s, const char *node, int64_t now_ms);
 

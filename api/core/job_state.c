@@ -39,6 +39,9 @@ static const struct {
     [EV_WALL_LIMIT] = {"wall_limit", .misread = true},
     [EV_DRAIN] = {"drain", .misread = true},
     [EV_WALL_WARNING] = {"wall_warning", .misread = true},
+    [EV_AWAY] = {"away"},
+    [EV_BACK] = {"back"},
+    [EV_GIVE_UP] = {"give_up"},
 };
 
 _Static_assert(JOB_SUCCEEDED == 4 && JOB_CANCELLED == 6 && JOB_SUSPENDED == 7 && EV_NOTE == 16 &&
@@ -88,6 +91,8 @@ static const signed char step_table[JOB_STATE_N][JOB_EVENT_N] = {
             [EV_PREPARED] = TO(JOB_QUEUED),
             [EV_READY] = TO(JOB_RUNNING),
             [EV_NOTE] = TO(JOB_STARTING),
+            [EV_AWAY] = TO(JOB_STARTING),
+            [EV_BACK] = TO(JOB_STARTING),
             [EV_EDIT] = TO(JOB_STARTING),
             [EV_RANK_EXIT] = TO(JOB_STOPPING),
             [EV_NODE_LOST] = TO(JOB_STOPPING),
@@ -105,6 +110,8 @@ static const signed char step_table[JOB_STATE_N][JOB_EVENT_N] = {
             [EV_EVAL] = TO(JOB_RUNNING),
             [EV_VERIFIED] = TO(JOB_RUNNING),
             [EV_NOTE] = TO(JOB_RUNNING),
+            [EV_AWAY] = TO(JOB_RUNNING),
+            [EV_BACK] = TO(JOB_RUNNING),
             [EV_EDIT] = TO(JOB_RUNNING),
             [EV_RANK_EXIT] = TO(JOB_STOPPING),
             [EV_NODE_LOST] = TO(JOB_STOPPING),
@@ -127,6 +134,8 @@ static const signed char step_table[JOB_STATE_N][JOB_EVENT_N] = {
             [EV_EVAL] = TO(JOB_STOPPING),
             [EV_VERIFIED] = TO(JOB_STOPPING),
             [EV_NOTE] = TO(JOB_STOPPING),
+            [EV_BACK] = TO(JOB_STOPPING),
+            [EV_GIVE_UP] = TO(JOB_STOPPING),
             [EV_EDIT] = TO(JOB_STOPPING),
             [EV_RANK_EXIT] = TO(JOB_STOPPING),
             [EV_NODE_LOST] = TO(JOB_STOPPING),

@@ -45,6 +45,9 @@ enum job_event {
     EV_WALL_LIMIT,         /* it has run for limits.wall_s: save, stop, fail */
     EV_DRAIN,              /* a node is drained of it: save, stop, queue */
     EV_WALL_WARNING,       /* limits.wall_s is near: {"code", "text", ...} */
+    EV_AWAY,               /* `node` is silent for --node-lost: its ranks may run on there */
+    EV_BACK,               /* `node` is here again, with its ranks */
+    EV_GIVE_UP,            /* as RESTART, of a job that stops as that node is away */
     JOB_EVENT_N
 };
 

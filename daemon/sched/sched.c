@@ -367,6 +367,87 @@ static bool place(struct sched_job *j, struct sched_node *nodes, int n, int64_t 
     return !keep(j, nodes, n) && !j->toy;
 }
 
+/* Bytes of a part of it, whose first rank that is. */
+static int64_t part_memory(const struct sched_job *j, int32_t first, int32_t n)
+{
+    if (j->prepare) return NEED_ERRAND;
+    return j->need ? need_of(j->need, first, n) : 0;
+}
+
+/* What it was given on a node: ranks, and their memory. */
+static int32_t given_on(const struct sched_job *j, int node, int64_t *memory)
+{
+    *memory = 0;
+    for (int i = 0, first = 0; i < j->n_parts; first += j->part[i++].n_ranks)
+        if (j->part[i].node == node) {
+            *memory = part_memory(j, first, j->part[i].n_ranks);
+            return j->part[i].n_ranks;
+        }
+    return 0;
+}
+
+static void set_gpus(struct sched_node *at, const uint8_t *gpu, int32_t n, int from, int to)
+{
+    for (int k = 0; k < n; k++) {
+        if (gpu[k] >= at->n_gpus || at->gpu[gpu[k]].state != from) continue;
+        at->gpu[gpu[k]].state = (uint8_t)to;
+        if (to == SCHED_GPU_FREE) at->gpu[gpu[k]].memory_free = at->gpu[gpu[k]].memory_size;
+    }
+}
+
+/* What a job that moves holds is free for it while a place is sought ... alone: of each part,
+ * whether nothing else may be beside it. */
+static void let_own(const struct sched_job *held, struct sched_node *nodes, bool *alone)
+{
+    for (int i = 0, first = 0; i < held->n_parts; first += held->part[i++].n_ranks) {
+        struct sched_node *at = &nodes[held->part[i].node];
+        const int32_t n = held->part[i].n_ranks;
+        at->n_attempts--;
+        at->memory_held -= part_memory(held, first, n);
+        alone[i] = at->alone && !at->n_attempts;
+        if (alone[i]) at->alone = false;
+        if (held->prepare)
+            at->n_preparing--;
+        else if (held->device != SCHED_GPUS)
+            at->n_reserved -= n;
+        else
+            set_gpus(at, held->gpu + first, n, SCHED_GPU_HELD, SCHED_GPU_FREE);
+    }
+}
+
+/* ... and its own again, but for what the new place has of it. */
+static void hold_own(const struct sched_job *held, const struct sched_job *j,
+                     struct sched_node *nodes, const bool *alone)
+{
+    for (int i = 0, first = 0; i < held->n_parts; first += held->part[i++].n_ranks) {
+        struct sched_node *at = &nodes[held->part[i].node];
+        int64_t has;
+        const int32_t n = held->part[i].n_ranks, given = given_on(j, held->part[i].node, &has);
+        const int32_t more = n > given ? n - given : 0;
+        const int64_t memory = part_memory(held, first, n);
+        at->n_attempts += !given;
+        at->memory_held += memory > has ? memory - has : 0;
+        at->alone = at->alone || alone[i];
+        if (held->prepare)
+            at->n_preparing += more;
+        else if (held->device != SCHED_GPUS)
+            at->n_reserved += more;
+        else
+            set_gpus(at, held->gpu + first, n, SCHED_GPU_FREE, SCHED_GPU_HELD);
+    }
+}
+
+static bool place_again(struct sched_job *j, struct sched_node *nodes, int n, int64_t first)
+{
+    const struct sched_job held = *j;
+    bool alone[JOB_MAX_RANKS];
+    let_own(&held, nodes, alone);
+    j->n_parts = 0;
+    const bool waits = place(j, nodes, n, first);
+    hold_own(&held, j, nodes, alone);
+    return waits;
+}
+
 void sched_pick(struct sched_job *jobs, int n_jobs, struct sched_node *nodes, int n_nodes,
                 int64_t now_ms)
 {
@@ -375,7 +456,7 @@ void sched_pick(struct sched_job *jobs, int n_jobs, struct sched_node *nodes, in
     for (int i = 0; i < n_jobs; i++) {
         struct sched_job *j = &jobs[i];
         j->node = -1;
-        j->n_parts = 0;
+        if (!j->moves) j->n_parts = 0;
         j->reason_code[0] = j->reason[0] = 0;
         if (j->not_before_ms > now_ms) {
             reason(j, "backoff", "waits %.1f s more after its last failure",
@@ -388,7 +469,9 @@ void sched_pick(struct sched_job *jobs, int n_jobs, struct sched_node *nodes, in
             continue;
         }
         int64_t *in_front = &first[j->device == SCHED_GPUS];
-        if (place(j, nodes, n_nodes, *in_front)) {
+        const bool waits = j->moves ? place_again(j, nodes, n_nodes, *in_front)
+                                    : place(j, nodes, n_nodes, *in_front);
+        if (waits) {
             *in_front = j->id;
             /* Memory is of both lines: what it waits for goes to no job of the other one. */
             int64_t *other = &first[j->device != SCHED_GPUS];

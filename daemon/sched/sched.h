@@ -14,6 +14,9 @@
  * keeps what it needs, that node and the slots of its other ranks on others, and jobs after it are
  * placed around that. Nothing starts on that node before it does, so it cannot be overtaken either.
  *
+ * A job that runs while a node of its gang is lost is sought a place as if it were queued: what it
+ * holds on other nodes counts as free for it, and stays held until it has stopped there.
+ *
  * A node that failed this job, or lacks its files, is left out wherever the rest could take it. A
  * node in quarantine (quarantine.h) gets nothing but its toy run, one that is cordoned (cordon.h)
  * nothing at all. Nor does a node that ends get a job whose time limit ends later.
@@ -79,6 +82,8 @@ struct sched_job {
                               * n_ranks is a multiple; 0: n_ranks */
     int32_t share;           /* ranks that share layers, of which ring is a multiple; 0: 1 */
     bool prepare;            /* next task is TASK_PREPARE: needs a node, no slots */
+    bool moves;              /* it runs, and a node of it is lost: part and gpu, in, are what it
+                              * holds, which is free for it; in gpu GPU_MAX: that one has gone */
     bool one_node;           /* its transport does not leave a node */
     int64_t checkpoint;      /* of which step `only` has the newest; 0: it has prepared data */
     bool source;             /* that is another job's checkpoint, from which this one begins */
@@ -103,7 +108,7 @@ struct sched_job {
     bool alone;              /* beside no other attempt */
     int avoid_gpu;  /* the one it failed on last, of node avoid_node: taken only if nothing */
     int avoid_node; /* else will do; -1: none */
-    /* out */
+    /* out; in/out where it moves */
     int node; /* of rank 0, index into nodes; -1: it waits */
     int n_parts;
     struct sched_part part[JOB_MAX_RANKS];

@@ -277,6 +277,15 @@ static void test_cancel(void)
     }
 }
 
+/* Another node, which runs nothing. */
+static void hello_as(const char *name)
+{
+    struct msg m = {.type = MSG_HELLO, .abi = WIRE_ABI, .n_slots = 4};
+    snprintf(m.node, sizeof m.node, "%s", name);
+    w.up = true;
+    control_link_calls.up(w.control, name, &m);
+}
+
 static void test_node_lost(void)
 {
     begin();
@@ -290,13 +299,30 @@ static void test_node_lost(void)
     CHECK_STR(state_of(1), "running"); /* an outage is harmless */
     w.now += 3000;
     settle();
-    CHECK_STR(state_of(1), "queued");
+    CHECK_STR(state_of(1), "running"); /* a long one as well, where no other node is */
+    CHECK(job_away(control_job(w.control, 1)) == 0);
+    hello();
+    settle();
+    CHECK(w.n_expected == 1 && job_away(control_job(w.control, 1)) < 0);
+    play_train(a);
+    send_spool(a);
+    CHECK_STR(state_of(1), "succeeded");
+    /* Placed on another node meanwhile, the old attempt is not expected any more. */
+    finish();
+    begin();
+    a = to_run();
+    play_start(a);
+    send_spool(a);
+    goodbye();
+    w.now += NODE_LOST_MS + 2000;
+    settle();
+    hello_as("n2");
+    settle();
     CHECK(control_job(w.control, 1)->restarts == 0);
-    /* It comes back with the old attempt: not expected any more; a new one is placed. */
+    CHECK(attempt_of(1, 3) && attempt_of(1, 3)->task == TASK_PREPARE);
     hello();
     settle();
     CHECK(w.n_expected == 0);
-    CHECK(attempt_of(1, 3) && attempt_of(1, 3)->task == TASK_RUN);
     play_train(a); /* what the old one still says counts for nothing */
     send_spool(a);
     CHECK_STR(state_of(1), "starting");
@@ -340,10 +366,7 @@ static void test_other_node_prepares_again(void)
     goodbye();
     w.now += NODE_LOST_MS + 2000;
     settle();
-    struct msg m = {.type = MSG_HELLO, .abi = WIRE_ABI, .n_slots = 4};
-    snprintf(m.node, sizeof m.node, "n2");
-    w.up = true;
-    control_link_calls.up(w.control, "n2", &m);
+    hello_as("n2");
     settle();
     struct sim_attempt *a = attempt_of(1, 3);
     CHECK(a && a->task == TASK_PREPARE);

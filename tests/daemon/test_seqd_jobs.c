@@ -77,6 +77,10 @@ static void random_event(struct event *ev, const struct job *j, int64_t at)
         ev->form = rand_r(&seed) % 2 ? 1 + FORM_ALL_GATHER : 0;
         snprintf(ev->detail, sizeof ev->detail, "{\"a\":[1,2,{\"b\":\"}\"}]}");
         break;
+    case EV_AWAY:
+    case EV_BACK:
+        if (j->n_places) memcpy(ev->node, j->places[rand_r(&seed) % 2].node, sizeof ev->node);
+        break;
     case EV_WALL_LIMIT: err_field(&ev->err, ERR_WALL_LIMIT, "limits.wall_s", "it ran"); break;
     case EV_STOPPED:
     case EV_DONE: ev->ran_ms = 1 + rand_r(&seed) % 1000; break;
@@ -96,6 +100,7 @@ static void check_same(const struct job *a, const struct job *b)
         CHECK_STR(a->places[i].node, b->places[i].node);
         CHECK(a->places[i].first_rank == b->places[i].first_rank);
         CHECK(a->places[i].n_ranks == b->places[i].n_ranks);
+        CHECK(a->away_ms[i] == b->away_ms[i]);
     }
     CHECK(!strcmp(a->node, b->node) && a->created_ms == b->created_ms);
     CHECK(a->started_ms == b->started_ms && a->finished_ms == b->finished_ms);

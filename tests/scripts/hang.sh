@@ -9,8 +9,8 @@ cd "$(dirname "$0")/../.." || exit 2
 lib_start hang
 export SEQD_NVML=none SEQD_HEARTBEAT_MS=200 # down after 0.7 s
 
-seqd_run() { # LOST_MS
-    SEQD_LOST_MS=$1 "$BIN/seqd" --state "$STATE" --listen 127.0.0.1:0 >>"$T/seqd.log" 2>&1 &
+seqd_run() { # --node-lost
+    "$BIN/seqd" --node-lost "$1" --state "$STATE" --listen 127.0.0.1:0 >>"$T/seqd.log" 2>&1 &
     SEQD_PID=$!
     until_ok 100 answers || bad "seqd starts" "$T/seqd.log"
 }
@@ -40,7 +40,7 @@ chmod 755 "$STATE"
 mkdir -m 755 "$T/a" # exists, with a mode that is too wide
 
 # ---- for a while: the gang is adopted again ------------------------------------------------------
-seqd_run 600000
+seqd_run 10m
 seqw_run a
 id=$(submit found) || bad "submit" "$T/seqd.log"
 wait_step "$id" 1 || bad "the job runs" "$T/seqd.log"
@@ -55,7 +55,7 @@ check "no gang is left on node a" until_ok 100 no_gang_of a
 check "seqd stops" seqd_stop
 
 # ---- for too long: its gangs are lost, and stopped when it resumes -------------------------------
-seqd_run 1500
+seqd_run 2s
 check "node a is back" until_ok 100 node_is a up
 id=$(submit lost) || bad "submit" "$T/seqd.log"
 wait_step "$id" 1 || bad "the job runs" "$T/seqd.log"

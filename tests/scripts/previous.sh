@@ -33,10 +33,10 @@ STEPS=120 S='' D='' W='' CTL=new # the state, pids of seqd and of seqw, whose cl
 seqctl() { env -C "$T/data" SEQD_URL="$S/seqd" "$T/${CTL}bin/seqctl" "$@"; }
 answers() { seqctl version -o json >/dev/null 2>&1; }
 scene() { S=$T/$1; mkdir -p "$S"; } # a state of its own
-coordinator() { # old|new
+coordinator() { # old|new [OPTION...]
     CTL=$1
     rm -f "$S/seqd/address" # of the one before
-    "$T/$1bin/seqd" --state "$S/seqd" --listen 127.0.0.1:0 --node-address "unix:$S/node.sock" >>"$S/seqd.log" 2>&1 &
+    "$T/$1bin/seqd" "${@:2}" --state "$S/seqd" --listen 127.0.0.1:0 --node-address "unix:$S/node.sock" >>"$S/seqd.log" 2>&1 &
     D=$!
     until_ok 200 answers || { bad "seqd ($1) starts" "$S/seqd.log"; return 1; }
 }
@@ -148,6 +148,21 @@ coordinator new && seqctl cancel "$odd" >/dev/null 2>&1
 until_ok 300 is "$odd" cancelled || bad "the job with a new field: it is $(field "$odd" state)"
 kill -9 "$D"; wait "$D" 2>/dev/null; coordinator new; kill -TERM "$D"; wait "$D" 2>/dev/null
 coordinator old && ok "and opens it again after a start without such a job"
+end_scene
+
+# ---- a state with events that it skips -------------------------------------------------------------
+scene away
+if coordinator new --node-lost 1s && agent new; then
+    id=$(submit away) && hold "$id"
+    kill -9 "$W"; wait "$W" 2>/dev/null
+    says "a job whose node is silent is away" '"type": "away"' seqctl events "$id" -o jsonl
+    is "$id" running && ok "and is not stopped" || bad "and is not stopped: it is $(field "$id" state)"
+    kill -9 "$D"; wait "$D" 2>/dev/null
+    coordinator old && ok "$VERSION opens that state" && agent new
+    says "and skips what it does not know" 'replay.event' cat "$S/seqd.log"
+    release
+    good "there the job runs on" "$id"
+fi
 end_scene
 
 # ---- an agent of that version with this coordinator ---------------------------------------------

@@ -14,13 +14,14 @@ struct model {
     struct {
         char node[8];
         int first, n_ranks;
-        bool lost;
+        bool lost, away;
     } place[PLACES];
     char gpu[PLACES][GPU_UUID_SIZE];
     int restarts, max_restarts;
     int64_t rank_size; /* of its node's memory, by the stored plan */
     bool tainted, acked, cancel_acked, whole;
     int64_t shown_version, step_epoch, assign_ms;
+    int64_t read_epoch; /* as of the look before */
     int calm_assigns;
     int shown_state;
     char key[32];
@@ -108,15 +109,15 @@ static const struct {
     {"suspended", " cancel ", "cancelled"},
     {"starting", " prepared ", "queued"},
     {"starting", " ready ", "running"},
-    {"starting", " note ", "starting"},
+    {"starting", " note away back ", "starting"},
     {"starting", " rank_exit node_lost start_timeout cancel suspend drain ", "stopping"},
     {"running", " checkpoint checkpoint_removed artifact eval verified note ", "running"},
-    {"running", " wall_warning ", "running"},
+    {"running", " wall_warning away back ", "running"},
     {"running", " rank_exit node_lost hang cancel suspend drain wall_limit ", "stopping"},
     {"running", " done ", "succeeded"},
     {"stopping", " prepared checkpoint checkpoint_removed artifact eval verified note ",
      "stopping"},
-    {"stopping", " rank_exit node_lost cancel suspend resume ", "stopping"},
+    {"stopping", " rank_exit node_lost cancel suspend resume back give_up ", "stopping"},
     {"stopping", " done ", "succeeded"},
     {"stopping", " stopped ", "target"},
 };
@@ -162,7 +163,7 @@ static void take_places(struct model *m, const struct row *r)
         word(r->data, "node", m->place[0].node, sizeof m->place[0].node);
         m->place[0].first = 0;
         m->place[0].n_ranks = size;
-        m->place[0].lost = false;
+        m->place[0].lost = m->place[0].away = false;
         m->n_places = 1;
         return;
     }
@@ -170,7 +171,8 @@ static void take_places(struct model *m, const struct row *r)
         word(at, "node", m->place[m->n_places].node, sizeof m->place[0].node);
         m->place[m->n_places].first = (int)number(at, "first_rank");
         m->place[m->n_places].n_ranks = (int)number(at, "n_ranks");
-        m->place[m->n_places++].lost = false;
+        m->place[m->n_places].lost = m->place[m->n_places].away = false;
+        m->n_places++;
         at = strchr(at, '}');
         if (!at) return;
     }
@@ -262,6 +264,25 @@ static void take_assign(struct model *m, const struct row *r)
                            (long long)r->job, node_name(k));
 }
 
+/* A node is away, or back; silence alone fences no attempt. */
+static void take_away(struct model *m, const struct row *r)
+{
+    char node[8];
+    word(r->data, "node", node, sizeof node);
+    const bool alive = m->state == JOB_STARTING || m->state == JOB_RUNNING;
+    const bool silent = strstr(r->data, "has not been seen") != NULL;
+    for (int i = 0; i < m->n_places; i++) {
+        if (strcmp(m->place[i].node, node)) continue;
+        if (r->type != EV_NODE_LOST && m->place[i].away == (r->type == EV_AWAY))
+            sim_broken("away", r->job, "node %s of job %lld is %s twice", node, (long long)r->job,
+                       m->place[i].away ? "away" : "back");
+        if (r->type == EV_NODE_LOST && alive && silent && !m->place[i].away)
+            sim_broken("away", r->job, "job %lld is fenced on %s, which was silent and not away",
+                       (long long)r->job, node);
+        m->place[i].away = r->type == EV_AWAY;
+    }
+}
+
 static void take_failure(struct model *m, const struct row *r)
 {
     const bool user = is_word(r->data, "class", "user"), last = is_word(r->data, "class", "final");
@@ -282,6 +303,9 @@ static void take_product(struct model *m, const struct row *r)
 {
     const int64_t nonce = number(r->data, "nonce");
     if (m->tainted) return;
+    if (m->place[0].lost)
+        sim_broken("fenced", r->job, "epoch %lld of job %lld was given up on %s: %.200s",
+                   (long long)r->epoch, (long long)r->job, m->place[0].node, r->data);
     if (!gang_said(nonce, r->job, r->epoch, EV_CHECKPOINT))
         sim_broken("false", r->job, "no rank of job %lld said in epoch %lld: %.200s",
                    (long long)r->job, (long long)r->epoch, r->data);
@@ -368,6 +392,7 @@ static void take_row(const struct row *r)
         sim_broken("epoch", r->job, "%s of epoch %lld is taken in epoch %lld", name,
                    (long long)r->epoch, (long long)m->epoch);
     if (r->type == EV_ASSIGN) m->state = next, take_assign(m, r);
+    if (r->type == EV_AWAY || r->type == EV_BACK || r->type == EV_NODE_LOST) take_away(m, r);
     if (r->type == EV_RANK_EXIT || r->type == EV_NODE_LOST || r->type == EV_HANG ||
         r->type == EV_START_TIMEOUT)
         take_failure(m, r);
@@ -468,9 +493,9 @@ static void take_steps(int64_t job, const char *data)
                        at);
         else if (used[nonce])
             sim_broken("again", job, "a step is taken twice: %.120s", at);
-        else if (epoch < m->step_epoch)
-            sim_broken("epoch", job, "a step of epoch %lld after one of %lld", (long long)epoch,
-                       (long long)m->step_epoch);
+        else if (epoch < m->step_epoch || epoch < m->read_epoch)
+            sim_broken("epoch", job, "a step of epoch %lld after one of %lld, in epoch %lld",
+                       (long long)epoch, (long long)m->step_epoch, (long long)m->read_epoch);
         else
             used[nonce] = true;
         m->step_epoch = epoch;
@@ -548,6 +573,7 @@ static void read_all(void)
     read_metrics();
     check_whole();
     read_jobs();
+    for (int64_t j = 1; j <= n_models; j++) models[j].read_epoch = models[j].epoch;
     sqlite3_exec(db, "COMMIT", NULL, NULL, NULL);
 }
 
@@ -655,7 +681,9 @@ bool check_waits_for_liar(int64_t j)
     char want[64];
     snprintf(want, sizeof want, "node %s, which holds its checkpoint", node_name(SIM_LIAR));
     const struct model *m = model_of(j);
-    return m && m->tainted && m->state == JOB_QUEUED && strstr(seqd_reason(j), want);
+    const bool waits = m && (m->state == JOB_QUEUED || m->state == JOB_STARTING ||
+                             m->state == JOB_RUNNING);
+    return waits && m->tainted && strstr(seqd_reason(j), want);
 }
 
 static bool has_ended(int64_t j)
