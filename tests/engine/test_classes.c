@@ -154,6 +154,26 @@ static void test_every_class(void)
     CHECK_MSG(n_taken > 60 && n_refused > 60000, "%d, %d", n_taken, n_refused);
 }
 
+/* Every model of text of the package is computed, or its refusal says what it needs. */
+static void test_lacks(void)
+{
+    char *all = golden(), *next = NULL, *word, text[128];
+    int n = 0;
+    for (char *l = all ? strtok_r(all, "\n", &next) : NULL; l; l = strtok_r(NULL, "\n", &next)) {
+        if (*l == '#') continue;
+        char *type = strtok_r(l, " ", &word), *kind = strtok_r(NULL, " ", &word);
+        if (strcmp(kind, "causal") && strcmp(kind, "masked")) continue;
+        snprintf(text, sizeof text, "{\"model_type\":\"%s\"}", type);
+        parse(text);
+        const bool known = !strstr(e.text, "is not supported");
+        CHECK_MSG(known || strstr(e.text, "is not supported: it needs "), "%s", type);
+        CHECK_MSG(!known || !config_lacks(type), "%s", type);
+        n += !known;
+    }
+    CHECK_MSG(n > 170, "%d", n);
+    free(all);
+}
+
 /* As they stand on the Hub, but for sizes. */
 static void test_published(void)
 {
@@ -252,6 +272,7 @@ static void test_no_type(void)
 int main(void)
 {
     RUN(test_every_class);
+    RUN(test_lacks);
     RUN(test_published);
     RUN(test_no_type);
     return test_done("classes");

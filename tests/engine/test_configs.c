@@ -207,6 +207,54 @@ static void test_as_a_person(void)
     CHECK_STR(e.field, "model.config.wings");
 }
 
+/* Keys of every model of the package: their defaults pass, and nothing else of them. */
+static void test_neutral(void)
+{
+    static const struct {
+        const char *key, *value, *says; /* NULL: passes */
+    } v[] = {
+        {"is_encoder_decoder", "false", NULL},
+        {"is_encoder_decoder", "null", NULL},
+        {"is_encoder_decoder", "true", "is_encoder_decoder: true is not supported"},
+        {"tie_encoder_decoder", "false", NULL},
+        {"tie_encoder_decoder", "true", "true is not"},
+        {"add_cross_attention", "false", NULL},
+        {"add_cross_attention", "true", "true is not"},
+        {"cross_attention_hidden_size", "null", NULL},
+        {"cross_attention_hidden_size", "8", "size"},
+        {"pruned_heads", "{}", NULL},
+        {"pruned_heads", "null", NULL},
+        {"pruned_heads", "{\"1\":[0]}", "pruned_heads: only {} is supported"},
+        {"pruned_heads", "3", "pruned_heads: only {} is supported"},
+        {"per_layer_config", "{}", NULL},
+        {"is_encoder_decoder", "3", "is_encoder_decoder must be"},
+    };
+    static const struct {
+        const char *type, *more, *says;
+    } task[] = {{"llama", "\"is_decoder\":true", NULL},
+                {"llama", "\"is_causal\":true", NULL},
+                {"llama", "\"is_causal\":false", "is_causal: false is not supported"},
+                {"bert", "\"is_decoder\":false", NULL},
+                {"bert", "\"is_decoder\":true", "is_decoder: true is not supported"},
+                {"bert", "\"is_causal\":false", NULL},
+                {"modernbert", "\"is_causal\":true", "is_causal: true is not supported"}};
+    static const char *const types[] = {"llama", "gpt2", "bert", "minimax", "qwen3_next"};
+    static struct model_shape m;
+    char text[256];
+    for (size_t i = 0; i < 5 * sizeof v / sizeof *v; i++) {
+        const char *says = v[i / 5].says;
+        snprintf(text, sizeof text, "{\"model_type\":\"%s\",\"%s\":%s}", types[i % 5], v[i / 5].key,
+                 v[i / 5].value);
+        const int rc = hf_config_parse(text, strlen(text), "config.json", &m, &e);
+        CHECK_MSG(says ? rc && strstr(e.text, says) : !rc, "%s: %s", text, e.text);
+    }
+    for (size_t i = 0; i < sizeof task / sizeof *task; i++) {
+        snprintf(text, sizeof text, "{\"model_type\":\"%s\",%s}", task[i].type, task[i].more);
+        const int rc = hf_config_parse(text, strlen(text), "config.json", &m, &e);
+        CHECK_MSG(task[i].says ? rc && strstr(e.text, task[i].says) : !rc, "%s: %s", text, e.text);
+    }
+}
+
 /* A model that is published and not computed here: the sentence says what it needs. */
 static void test_not_here(void)
 {
@@ -270,6 +318,7 @@ int main(void)
 {
     RUN(test_as_the_package);
     RUN(test_as_a_person);
+    RUN(test_neutral);
     RUN(test_not_here);
     RUN(test_first_releases);
     return test_done("configs");

@@ -182,41 +182,10 @@ static const struct hf_special *special(const struct hf_family *f, const char *k
 {
     for (const struct hf_special *x = f->specials; x->key; x++)
         if (x->read && !strcmp(key, x->key)) return x;
-    return NULL;
+    return config_neutral(key);
 }
 
 /* ---- keys that are none of the family's ------------------------------------------------------ */
-
-/* What the package keeps beside a model's sizes, for its own use: none of it changes a number that
- * is computed here. */
-static const char *const changes_nothing[] = {
-    "architectures", "auto_map", "torch_dtype", "dtype", "transformers_version", "tokenizer_class",
-    "use_cache", "initializer_range", "init_std", "pretraining_tp", "bos_token_id", "eos_token_id",
-    "pad_token_id", "sep_token_id", "cls_token_id", "mask_token_id", "unk_token_id",
-    "decoder_start_token_id", "forced_bos_token_id", "forced_eos_token_id", "return_dict",
-    "return_dict_in_generate", "output_hidden_states", "output_attentions", "output_scores",
-    "torchscript", "use_bfloat16", "tf_legacy_loss", "chunk_size_feed_forward",
-    "gradient_checkpointing", "finetuning_task", "id2label", "label2id", "num_labels",
-    "problem_type", "task_specific_params", "prefix", "classifier_dropout", "attn_implementation",
-    "max_length", "min_length", "do_sample", "early_stopping", "num_beams", "num_beam_groups",
-    "num_return_sequences", "diversity_penalty", "temperature", "top_k", "top_p", "typical_p",
-    "repetition_penalty", "length_penalty", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size",
-    "bad_words_ids", "remove_invalid_values", "exponential_decay_length_penalty", "suppress_tokens",
-    "begin_suppress_tokens",
-    /* dropout in training is the job's to say */
-    "attention_dropout", "hidden_dropout", "dropout", "embd_pdrop", "resid_pdrop",
-    /* who made the file */
-    "unsloth_version", "unsloth_fixed", NULL};
-
-static bool is_nothing(const struct config *c, const char *key)
-{
-    const char *const *lists[] = {changes_nothing, c->family->nothing};
-    if (key[0] == '_') return true; /* private to the package: _name_or_path */
-    for (int i = 0; i < 2; i++)
-        for (const char *const *k = lists[i]; k && *k; k++)
-            if (!strcmp(*k, key)) return true;
-    return false;
-}
 
 /* What every job may say, as spec_effective does, though some families have no key for it. */
 static bool is_usual(const char *name)
@@ -315,7 +284,7 @@ static int read_key(struct config *c)
     if (c->form == CONFIG_KEPT) return read_kept(c, key);
     if (!strcmp(key, "model_type")) return hf_ignore(c, key); /* of the first pass */
     const struct hf_special *x = special(c->family, key);
-    if (!x && is_nothing(c, key) && (c->form == CONFIG_FILE || !shape_field(key)))
+    if (!x && config_is_nothing(c, key) && (c->form == CONFIG_FILE || !shape_field(key)))
         return hf_ignore(c, key);
     const struct hf_field *own = key[0] ? own_field(c->family, key) : NULL;
     const bool job = c->form == CONFIG_JOB;

@@ -20,34 +20,13 @@ const struct hf_model *config_model(const struct model_shape *m)
 
 /* ---- model_type ------------------------------------------------------------------------------ */
 
-/* Published models that are not here, and what they need. */
-static const struct {
-    const char *type, *needs;
-} unsupported[] = {{"qwen3_5", "a vision model; its text_config alone is a qwen3_5_text"},
-                   {"qwen3_5_moe", "a vision model; its text_config alone is a qwen3_5_moe_text"},
-                   {"kimi_linear", "gates of each column"},
-                   {"deepseek", "shared experts"},
-                   {"deepseek_v2", "latent attention and shared experts"},
-                   {"deepseek_v3", "latent attention and shared experts"},
-                   {"kimi_k2", "latent attention and shared experts"},
-                   {"glm4_moe", "shared experts"},
-                   {"granitemoe", "experts whose gate and up are one tensor"},
-                   {"mamba", "selective state spaces"},
-                   {"mamba2", "selective state spaces"},
-                   {"jamba", "selective state spaces"},
-                   {"t5", "an encoder and a decoder"},
-                   {"bart", "an encoder and a decoder"},
-                   {"gemma3", "a vision model; its text_config alone is a gemma3_text"},
-                   {"llama4", "a vision model and shared experts"}};
-
 /* The type is the word just read. */
 static int refuse_type(struct config *c)
 {
     char list[560] = "", type[48], needs[96] = "";
     if (jread_copy(&c->j, type, sizeof type) < 0 || strpbrk(type, "\"\n\r\t")) type[0] = 0;
-    for (size_t i = 0; i < sizeof unsupported / sizeof *unsupported; i++)
-        if (!strcmp(type, unsupported[i].type))
-            snprintf(needs, sizeof needs, ": it needs %s", unsupported[i].needs);
+    const char *lacks = config_lacks(type);
+    if (lacks) snprintf(needs, sizeof needs, ": it needs %s", lacks);
     for (int f = 0; f < FAMILY_N; f++)
         for (const struct hf_model *m = config_of(f)->models; m->type; m++)
             snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", *list ? ", " : "",

@@ -131,6 +131,12 @@ int config_read(struct config *c, const char *text, size_t size);
  * a CONFIG_JOB a CONFIG_FILE. fails: ERR_UNSUPPORTED naming model_type, or the key that names a
  * class of another computation. */
 int config_find_model(struct config *c, const char *text, size_t size);
+/* Keys of any file that change nothing, whatever they say, and as long as they say their default:
+ * NULL: no such key. */
+bool config_is_nothing(const struct config *c, const char *key);
+const struct hf_special *config_neutral(const char *key);
+/* What a model_type that is not computed here needs; NULL: not known. */
+const char *config_lacks(const char *type);
 /* Of a file with these sizes. */
 const struct hf_model *config_model(const struct model_shape *m);
 /* "key": what m says of f. */
