@@ -131,7 +131,6 @@ int container_refuse(const struct container *c, const char *field, const char *f
          : slash && strlen(slash) < 60 ? slash + 1
                                        : "FILE",
          line, sizeof line);
-    return err_field(e, ERR_INVALID, field,
-                     "%s%s%.200s is %s, which is not read: convert it: %s%s", field,
-                     *field ? ": " : "", file, c->name, line, instead);
+    return err_field(e, ERR_INVALID, field, "%s%s%.200s is %s, which is not read: convert it: %s%s",
+                     field, *field ? ": " : "", file, c->name, line, instead);
 }

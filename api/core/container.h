@@ -1,5 +1,5 @@
-/* container.h: what a file holds, by its suffix and by its first bytes: text, which is read as it is,
- * and containers of other programs, which are refused with the line that converts them.
+/* container.h: what a file holds, by its suffix and by its first bytes: text, which is read as it
+ * is, and containers of other programs, which are refused with the line that converts them.
  * tested: tests/core/test_container.c */
 #ifndef SEQD_CORE_CONTAINER_H
 #define SEQD_CORE_CONTAINER_H

@@ -274,8 +274,8 @@ bool spec_is_default(const struct job_spec *s, const struct field *f, const void
 /* What of s a peer that speaks abi (api/wire.h) does not know: a field that is not at its default,
  * a word with its field, or "paths by job:ID"; NULL: nothing. */
 const char *spec_needs(const struct job_spec *s, uint32_t abi);
-/* The known path nearest to an unknown one (edit distance at most 3, and at most nearest_most of its
- * last part), or NULL ... */
+/* The known path nearest to an unknown one (edit distance at most 3, and at most nearest_most of
+ * its last part), or NULL ... */
 const char *spec_suggest(const char *path);
 /* ... of that table; of model.config's keys, their last part. */
 const char *field_nearest(const struct field *table, const char *path);

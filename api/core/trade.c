@@ -11,7 +11,7 @@ static const char curves[] = "every training writes files for TensorBoard among 
                              "seqctl metrics has all steps";
 static const char attention[] = "attention never holds its matrix: there is nothing to switch on";
 
-static const struct trade rows[] = {
+static const struct trade_word rows[] = {
     {"lora", NULL, adapters},
     {"qlora", NULL, adapters},
     {"dora", NULL, adapters},
@@ -126,7 +126,7 @@ static const struct trade rows[] = {
     {"assistant_only_loss", "data.loss_on", NULL},
 };
 
-const struct trade *trade_row(int i)
+const struct trade_word *trade_row(int i)
 {
     return i < (int)(sizeof rows / sizeof *rows) ? &rows[i] : NULL;
 }
@@ -136,7 +136,7 @@ static char plain(char c)
     return c == '-' ? '_' : (char)tolower((unsigned char)c);
 }
 
-const struct trade *trade_find(const char *path)
+const struct trade_word *trade_find(const char *path)
 {
     const char *dot = strrchr(path, '.'), *word = dot ? dot + 1 : path;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

@@ -124,13 +124,13 @@ static int set_field(struct spec_reader *r, const struct field *f, void *base, c
 static int unknown(struct spec_reader *r, const char *path)
 {
     if (r->form == JSON_STORED) return 0; /* of another version */
-    const struct trade *known = trade_find(path);
+    const struct trade_word *known = trade_find(path);
     if (known && known->field)
         return err_field(r->e, ERR_INVALID, path, "unknown field %s: seqd's is %s", path,
                          known->field);
     if (known)
-        return err_field(r->e, ERR_INVALID, path,
-                         "unknown field %s: it is not in this version: %s", path, known->why);
+        return err_field(r->e, ERR_INVALID, path, "unknown field %s: it is not in this version: %s",
+                         path, known->why);
     const char *near = spec_suggest(path);
     if (near && strcmp(near, path))
         return err_field(r->e, ERR_INVALID, path, "unknown field %s: did you mean %s?", path, near);

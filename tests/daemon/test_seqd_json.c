@@ -102,18 +102,20 @@ static const char *const refused[][3] = {
     {"{" BASE ",\"train\":{\"stepz\":5}}", "train.stepz", "did you mean train.steps"},
     {"{" BASE ",\"train\":{\"steps\":5},\"optim\":{\"lrr\":1}}", "optim.lrr", "optim.lr"},
     {"{" BASE ",\"trian\":{\"steps\":5}}", "trian", "did you mean train"},
-#define SOURCE(source) \
+#define SOURCE(source)                                                                             \
     "{\"kind\":\"train\"," CONFIG ",\"data\":{\"train\":[" source "]},\"train\":{\"steps\":5}}"
     {SOURCE("{\"path\":\"x/a.parquet\"}"), "data.train.0.path",
      "x/a.parquet is a Parquet file, which is not read: convert it: python3 -c"},
     {SOURCE("{\"path\":\"a.jsonl\"},{\"path\":\"a.jsonl.gz\"}"), "data.train.1.path", "gunzip"},
-    {SOURCE("{\"path\":\"a.json\"}"), "data.train.0.path", "jq -c '.[]' a.json > a.json.jsonl; or set"},
+    {SOURCE("{\"path\":\"a.json\"}"), "data.train.0.path",
+     "jq -c '.[]' a.json > a.json.jsonl; or set"},
     {SOURCE("{\"path\":\"a.csv\"}"), "data.train.0.path", "read_csv('a.csv')"},
     {SOURCE("{\"path\":\"a.arrow\"}"), "data.train.0.path", "Arrow"},
     {SOURCE("{\"path\":\"a.pdf\"}"), "data.train.0.path", "pdftotext a.pdf"},
     {SOURCE("{\"path\":\"a.dat\"}"), "data.train.0.path",
      "a.dat: the suffix .dat says no format: set data.train.0.format"},
-    {SOURCE("{\"path\":\"a/*\"}"), "data.train.0.path", "a pattern without a suffix says no format"},
+    {SOURCE("{\"path\":\"a/*\"}"), "data.train.0.path",
+     "a pattern without a suffix says no format"},
     {SOURCE("{\"path\":\"s3://b/a.parquet\"}"), "data.train.0.path", "aws s3 cp"},
     {SOURCE("{\"path\":\"hf://datasets/o/n\",\"format\":\"text\"}"), "data.train.0.path",
      "hf download --repo-type dataset o/n"},

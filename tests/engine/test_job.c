@@ -91,7 +91,7 @@ static void test_suggest(void)
 static void test_trade(void)
 {
     int n = 0;
-    for (const struct trade *t; (t = trade_row(n)); n++) {
+    for (const struct trade_word *t; (t = trade_row(n)); n++) {
         CHECK_MSG(!spec_field(t->word) && !!t->field != !!t->why, "%s", t->word);
         CHECK_MSG(trade_find(t->word) == t, "%s is there twice", t->word);
         if (t->field) CHECK_MSG(!strcmp(spec_suggest(t->field), t->field), "%s", t->field);

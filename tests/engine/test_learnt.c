@@ -1,5 +1,5 @@
-/* Trainings in which nothing is learnt: data without a target are refused in preparation, and a step
- * without one leaves weights, moments and Adam's count as they were, on all ranks. */
+/* Trainings in which nothing is learnt: data without a target are refused in preparation, and a
+ * step without one leaves weights, moments and Adam's count as they were, on all ranks. */
 #include <math.h>
 #include "tests/lib/own_model.h"
 

@@ -377,7 +377,7 @@ static void test_completion_refused(void)
     CHECK_MSG(strstr(answer, "add its chat_template.jinja"), "%s", answer);
 }
 
-/* ---- ChatML, which knows no parts and prints a content as it is --------------------------------- */
+/* ---- ChatML, which knows no parts ------------------------------------------------------------ */
 
 static void make_chatml(void)
 {

@@ -1,6 +1,6 @@
-/* JSONL: a record a line (jsonl_record.h). A line is held whole (at most LINE_SIZE bytes). Lines that
- * are held are parsed and cut by all workers, then put in their order: what is written, and the error
- * of the first line that has one, are those of one worker. */
+/* JSONL: a record a line (jsonl_record.h). A line is held whole (at most LINE_SIZE bytes). Lines
+ * that are held are parsed and cut by all workers, then put in their order: what is written, and
+ * the error of the first line that has one, are those of one worker. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -161,7 +161,7 @@ static int take_type(struct jsonl_record *r, const char *key, size_t i, int64_t 
 
 /* A list as long as input_ids says something of every token: it is read, or it changes nothing, or
  * it is refused. */
-static const struct beside {
+static const struct beside_ids {
     const char *name;
     int (*take)(struct jsonl_record *r, const char *key, size_t i, int64_t v, struct err *e);
 } besides[] = {{"attention_mask", take_attention}, /* first: it says which are kept */
@@ -171,13 +171,13 @@ static const struct beside {
                {"offset_mapping", NULL}};
 enum { N_BESIDES = sizeof besides / sizeof *besides };
 
-static bool is_beside(const struct jsonl_list *l, const struct beside *b)
+static bool is_beside(const struct jsonl_list *l, const struct beside_ids *b)
 {
     return l->name_len == strlen(b->name) && !memcmp(l->name, b->name, l->name_len);
 }
 
-static int read_beside(struct jsonl_record *r, const struct beside *b, const struct jsonl_list *l,
-                       struct err *e)
+static int read_beside(struct jsonl_record *r, const struct beside_ids *b,
+                       const struct jsonl_list *l, struct err *e)
 {
     struct jread j;
     enum jtok t;

@@ -1,6 +1,6 @@
-/* jsonl_record.h: one record of a JSONL file. Which member it has says what it is; a record that has
- * those of two kinds is refused, because it is not known which was meant to be learnt. Strings are
- * unescaped in place. */
+/* jsonl_record.h: one record of a JSONL file. The members that it has say what it is; a record that
+ * has those of two kinds is refused, because it is not known which was meant to be learnt. Strings
+ * are unescaped in place. */
 #ifndef SEQD_DATA_JSONL_RECORD_H
 #define SEQD_DATA_JSONL_RECORD_H
 
@@ -35,8 +35,9 @@ struct jsonl_record {
     size_t first, n; /* of input_ids: those that attention_mask keeps */
 };
 
-/* A line of a file. Key: the member that is the text. The record's arrays are used again: zero before
- * the first, jsonl_record_fini after the last. fails: ERR_INVALID, ERR_UNSUPPORTED, ERR_IO. */
+/* A line of a file. Key: the member that is the text. The record's arrays are used again: zero
+ * before the first, jsonl_record_fini after the last. fails: ERR_INVALID, ERR_UNSUPPORTED, ERR_IO.
+ */
 int jsonl_record_parse(struct jsonl_record *r, const char *key, char *line, size_t n,
                        struct err *e);
 void jsonl_record_fini(struct jsonl_record *r);

@@ -294,5 +294,5 @@ int32_t hf_read_pad(const char *dir)
     struct token_ends pad = {0};
     struct err none = {0};
     return ids_of_file(dir, "config.json", "pad_token_id", &pad, &none) < 0 || !pad.n ? -1
-                                                                                     : pad.id[0];
+                                                                                      : pad.id[0];
 }

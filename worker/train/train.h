@@ -79,8 +79,8 @@ struct train {
     struct scale_state scale;   /* for the next step: set it on resume */
     double scale_was;           /* of the last step: its gradients are this many times too large */
     bool overflowed;            /* the last step was skipped for the scale's sake */
-    bool empty;                /* the last step was skipped: no token of its samples is a target */
-    int64_t n_empty;           /* such steps so far: set it on resume */
+    bool empty;                 /* the last step was skipped: no token of its samples is a target */
+    int64_t n_empty;            /* such steps so far: set it on resume */
     struct comm_count own[PURPOSE_N]; /* the plan's counts of this rank's step */
     const struct comm_count *want;    /* [PURPOSE_N] of a step: own, or a shorter stage's */
     struct comm_count now[PURPOSE_N]; /* of this step: less where documents do not meet */
@@ -100,8 +100,8 @@ int train_init(struct train *t, const struct train_options *o, struct err *e);
  * never had room for a gradient, naming the step. */
 int train_step(struct train *t, struct rank_step *out, struct err *e);
 
-/* Updates of the weights so far, which Adam's moments have seen. A step whose samples, of all rings,
- * have no target is none: its loss is NaN, and weights, moments and average stay. */
+/* Updates of the weights so far, which Adam's moments have seen. A step whose samples, of all
+ * rings, have no target is none: its loss is NaN, and weights, moments and average stay. */
 int64_t train_updates(const struct train *t);
 /* After the last step. fails: ERR_INVALID where steps ran and none has updated the weights. */
 int train_updated(const struct train *t, struct err *e);
