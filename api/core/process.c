@@ -30,6 +30,23 @@ int process_stat(int pid, struct process_stat *out)
     return 0;
 }
 
+int64_t process_moved(int pid)
+{
+    static const char *const counts[] = {"rchar: %lld", "wchar: %lld", "read_bytes: %lld",
+                                         "write_bytes: %lld"};
+    char path[64], line[128];
+    int64_t sum = 0;
+    snprintf(path, sizeof path, "/proc/%d/io", pid);
+    FILE *f = fopen(path, "re");
+    while (f && fgets(line, sizeof line, f))
+        for (int i = 0; i < 4; i++) {
+            long long n;
+            if (sscanf(line, counts[i], &n) == 1) sum += n;
+        }
+    if (f) fclose(f);
+    return sum;
+}
+
 int process_alive(int pid, int64_t start_time)
 {
     struct process_stat s;

@@ -13,6 +13,9 @@ struct process_stat {
 
 /* -1: there is no such process. */
 int process_stat(int pid, struct process_stat *out);
+/* Bytes that its calls of read and write have moved so far, and its pages that came from files or
+ * went there; 0: the kernel does not say. */
+int64_t process_moved(int pid);
 /* 1 when the process with this pid and start time exists and is not a zombie. */
 int process_alive(int pid, int64_t start_time);
 

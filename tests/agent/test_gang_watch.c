@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
+#include "api/core/process.h"
 #include "api/core/spool.h"
 #include "worker/gang/watch.h"
 #include "tests/lib/test.h"
@@ -51,6 +52,28 @@ static void test_quiet(void)
     }
     watch_tick(&w, s, 2, 1000); /* and then none */
     CHECK(w.quiet_ms > 0);
+    s[1].state = 'S';
+    for (int i = 0; i < 1000; i++) { /* rank 0 writes, on a machine where it gets no CPU */
+        s[0].moved += 4096;
+        watch_tick(&w, s, 2, 1000);
+        CHECK(w.quiet_ms == 0);
+    }
+    s[0].moved = 0; /* it is gone */
+    watch_tick(&w, s, 2, 1000);
+    CHECK(w.quiet_ms == 1000);
+}
+
+/* Of a real process: what it writes shows, and what a process that sleeps has moved stays. */
+static void test_moved(void)
+{
+    char buf[8192] = "";
+    const int fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    const int64_t before = process_moved(getpid());
+    CHECK(write(fd, buf, sizeof buf) == sizeof buf);
+    const int64_t after = process_moved(getpid());
+    CHECK(!before || after >= before + (int64_t)sizeof buf); /* 0: a kernel without the counts */
+    CHECK(process_moved(1 << 30) == 0);
+    close(fd);
 }
 
 /* A step on a GPU shows on no CPU: it has a tenth of the clock, unless a rank is stopped. */
@@ -207,6 +230,7 @@ int main(void)
     assert(fd >= 0);
     close(fd);
     RUN(test_quiet);
+    RUN(test_moved);
     RUN(test_on_gpu);
     RUN(test_behind);
     RUN(test_sentence);

@@ -14,13 +14,15 @@ void watch_tick(struct watch *w, const struct watch_sample *s, int n, int64_t dt
 {
     bool moved = false, busy = false, stopped = false;
     for (int i = 0; i < n; i++) {
-        moved = moved || s[i].op.n_ops != w->n_ops[i] || s[i].op.n_tasks != w->n_tasks[i];
+        moved = moved || s[i].op.n_ops != w->n_ops[i] || s[i].op.n_tasks != w->n_tasks[i] ||
+                s[i].moved > w->moved[i];
         stopped = stopped || is_stopped(&s[i]);
         busy = busy || s[i].state == 'D' || (s[i].on_gpu && s[i].state != 'Z') ||
                (s[i].cpu_ms - w->cpu_ms[i]) * 100 >= dt_ms * BUSY_PERCENT;
         w->n_ops[i] = s[i].op.n_ops;
         w->n_tasks[i] = s[i].op.n_tasks;
         w->cpu_ms[i] = s[i].cpu_ms;
+        w->moved[i] = s[i].moved;
     }
     if (moved)
         w->quiet_ms = 0;

@@ -1,7 +1,8 @@
 /* watch.h: the hang watchdog: pure, fed with samples, so that tests move its time.
  *
  * Progress is any rank's last-operation record moving: an operation of the transport, or a task of
- * an operation that the CPU computes, however long that takes. While a rank's CPU time alone moves,
+ * an operation that the CPU computes, however long that takes; or its files: what it reads, writes,
+ * and hashes on the way. While a rank's CPU time alone moves,
  * time counts a tenth, so that what has no tasks is given patience and an endless loop is still
  * found. A rank that waits for its GPU sleeps, so it has that patience
  * always; a peer that it misses it finds itself, sooner (worker/comm). */
@@ -15,13 +16,15 @@
 struct watch_sample {
     struct rank_lastop op;
     int64_t cpu_ms;
-    char state;  /* as in /proc/PID/stat: 'T' is stopped */
-    bool on_gpu; /* computes where no CPU time shows it */
+    int64_t moved; /* bytes read and written, as process_moved has them */
+    char state;    /* as in /proc/PID/stat: 'T' is stopped */
+    bool on_gpu;   /* computes where no CPU time shows it */
 };
 
 struct watch {
     int64_t quiet_ms; /* how long nothing has moved */
     int64_t n_ops[JOB_MAX_RANKS], n_tasks[JOB_MAX_RANKS], cpu_ms[JOB_MAX_RANKS];
+    int64_t moved[JOB_MAX_RANKS];
 };
 
 /* Takes samples of the n ranks here, dt_ms after those before. */
