@@ -180,6 +180,7 @@ struct job_spec {
         int64_t max_tokens;
         double loss_rel, grad_rel_l2;
         int32_t first_step; /* train: verify before step 1 and fail if it does not hold */
+        int32_t keep_grads; /* both gradients, as artifacts */
     } verify;
 
     struct {

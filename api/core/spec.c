@@ -169,6 +169,7 @@ const struct field spec_fields[] = {
     REAL("verify.loss_rel", verify.loss_rel, 0, 1, -1, TRAINING, "Allowed relative difference of the loss; default 1e-6, in bf16 2e-3, in fp16 2.5e-4."),
     REAL("verify.grad_rel_l2", verify.grad_rel_l2, 0, 1, -1, TRAINING, "Allowed relative L2 difference of each gradient; default 1e-5, in bf16 2e-2, in fp16 4e-3, and more for a tensor in which one rank's own roundings make more: a bound given here is kept."),
     BOOL("verify.first_step", verify.first_step, 0, TRAINING, "train: compare all ranks with one before step 1, and fail if they differ."),
+    BOOL("verify.keep_grads", verify.keep_grads, 0, TRAINING, "Keep both sides' gradients as artifacts: two files of 4 bytes a parameter.", 7),
     TEXT("input.prompt", input.prompt, "", GENERATE, "The prompt itself; or give input.path."),
     REAL("sampling.temperature", sampling.temperature, 0, 100, 0, GENERATE, "0: greedy."),
     INT("sampling.max_tokens", sampling.max_tokens, 1, JOB_MAX_SEQ, 256, GENERATE, "New tokens at most."),

@@ -618,6 +618,7 @@ static void test_verify(void)
         const int sp = way == 1 || way == 2 ? 2 : 1;
         const bool bf16 = way == 2;
         struct order *o = with_data(make_order(JOB_VERIFY, &llama, sp, "verify", device));
+        o->spec.verify.keep_grads = 1;
         if (way == 3) o->spec.parallel.pp = 2;
         if (bf16) o->spec.precision.params = PRECISION_BF16;
         char path[2][RANK_PATH_SIZE + 64];

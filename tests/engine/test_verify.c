@@ -242,6 +242,7 @@ static void check_artifacts(struct trial *t)
 {
     struct err e = {0};
     t->artifacts = true;
+    t->spec.verify.keep_grads = 1;
     trial_run(t);
     const char *worst = t->out.row[0].name;
     const double d = file_rel_l2(&t->out, worst);

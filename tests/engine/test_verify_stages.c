@@ -180,6 +180,7 @@ static void test_artifacts(void)
     for (int i = 0; i < 2; i++) {
         set(&products[2 + i], 64, PRECISION_FP32);
         t.artifacts = true;
+        t.spec.verify.keep_grads = 1;
         trial_run(&t);
         struct st_file *one = st_open(t.out.artifact[0].path, &e);
         struct st_file *all = st_open(t.out.artifact[1].path, &e);

@@ -153,7 +153,7 @@ embed=$(seqctl submit "$EXAMPLES/embed-tiny.json" -o name -q --wait 2>"$T/out") 
 check "embeddings.npy" seqctl artifacts "$embed" embeddings.npy --file "$T/embeddings.npy"
 same "a row of 64 floats a document" "$(wc -c <"$T/embeddings.npy")" $((128 + 4 * 64 * 4))
 answers "a request's sampling is checked" 400 'sampling.top_k' /v1/jobs "${GEN/\"max_tokens\"/\"top_k\": 4, \"max_tokens\"}"
-says "verify: 3 ranks == 1" '3 ranks == 1 rank' seqctl verify "$T/train.json" --set parallel.sp=3 --set resources.ranks=3 --set verify.max_tokens=500
+says "verify: 3 ranks == 1" '3 ranks == 1 rank' seqctl verify "$T/train.json" --set verify.keep_grads=true --set parallel.sp=3 --set resources.ranks=3 --set verify.max_tokens=500
 verify=$(seqctl ls --limit 1 -o name)
 says "verify keeps both gradient sets" 'grads-sp1' seqctl artifacts "$verify" -o name
 check "a gradient set can be fetched" seqctl artifacts "$verify" grads-sp1.safetensors --file "$T/grads"

@@ -9,7 +9,7 @@ static int report(struct run *r, const struct verify *v, const struct model *m, 
     char json[4096];
     struct jwrite w;
     for (int i = 0; i < VERIFY_ARTIFACTS; i++)
-        if (run_send_artifact(r, &v->artifact[i], e)) return -1;
+        if (*v->artifact[i].name && run_send_artifact(r, &v->artifact[i], e)) return -1;
     jwrite_init(&w, json, sizeof json);
     jwrite_object(&w, NULL);
     jwrite_bool(&w, "equal", v->equal);

@@ -299,7 +299,8 @@ static int conclude(struct proof *p, struct err *e)
     v->allowed_loss_rel = a->spec->verify.loss_rel;
     v->allowed_logits_rel_l2 = a->spec->verify.grad_rel_l2;
     judge(v);
-    if (a->job_dir && verify_keep_grads(a, ref->grad, v, e)) return -1;
+    if (a->job_dir && a->spec->verify.keep_grads && verify_keep_grads(a, ref->grad, v, e))
+        return -1;
     if (!v->equal && v->targets_1 == v->targets_p && widen_bounds(p, e)) return -1;
     return a->job_dir ? verify_keep_json(a, v, e) : 0;
 }

@@ -27,8 +27,8 @@
  * the last stage has its logits; gradients are the sums over all, each tensor's from the stage that
  * has it, a tied embedding's from the first.
  *
- * Kept as artifacts: grads-sp1.safetensors, grads-spP.safetensors, verify.json (every tensor, worst
- * first). */
+ * Kept as artifacts: verify.json (every tensor, worst first), and with verify.keep_grads
+ * grads-sp1.safetensors and grads-spP.safetensors. */
 #ifndef SEQD_VERIFY_VERIFY_H
 #define SEQD_VERIFY_VERIFY_H
 
@@ -71,7 +71,7 @@ struct verify { /* complete on rank 0 only; tokens, targets and losses are of al
     float *grad; /* [n_params] the ranks', while verify_run runs: on the device */
     bool ledger_equal;          /* this rank's counts; reduced over ranks */
     struct comm_count gathered; /* what this rank is to have moved of logits for the comparison */
-    struct artifact_done artifact[VERIFY_ARTIFACTS];
+    struct artifact_done artifact[VERIFY_ARTIFACTS]; /* name "": it is not kept */
 };
 
 /* Collective. Inequality is a result, not an error. fails: the data's, comm's and file errors. */
