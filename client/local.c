@@ -96,7 +96,7 @@ int local_add(struct local_file *f, const void *bytes, size_t n, struct err *e)
     const char *p = bytes;
     for (size_t done = 0; done < n;) {
         const ssize_t k = write(f->fd, p + done, n - done);
-        if (k < 0 && errno != EINTR) return err_errno(e, "write %s", f->part);
+        if (k < 0 && errno != EINTR) return err_write(e, f->size + (int64_t)n, "write %s", f->part);
         if (k > 0) done += (size_t)k;
     }
     sha256_add(&f->sha, bytes, n);

@@ -1,6 +1,7 @@
 /* seqctl: the client of seqd, for people and scripts. One row per verb; each row, its help and its
  * code stand together in the file of its noun. */
 #include <stddef.h>
+#include "api/core/file.h"
 #include "client/cli.h"
 #include "client/verbs.h"
 
@@ -33,5 +34,6 @@ static const struct verb *const verbs[] = {
 
 int main(int argc, char **argv)
 {
+    file_take_limit();
     return cli_run(argc, argv, verbs);
 }

@@ -27,8 +27,7 @@ static void add_job(void *arg, struct job *j)
     struct summing *s = arg;
     const struct job_attempt *a = j->attempt;
     for (int i = 0; attempt_shown(j) && i < a->n_parts; i++)
-        if (!strcmp(a->parts[i].place.node, s->node))
-            s->bytes += job_memory(j, &a->parts[i].place);
+        if (!strcmp(a->parts[i].place.node, s->node)) s->bytes += job_memory(j, &a->parts[i].place);
 }
 
 int64_t memory_held(const struct cluster *k, const struct node *n)

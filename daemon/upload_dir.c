@@ -371,7 +371,7 @@ static int append(int fd, int64_t offset, const char *bytes, size_t n, struct er
         const ssize_t k = pwrite(fd, bytes + done, n - done, offset + (int64_t)done);
         if (k < 0 && errno == EINTR) continue;
         if (k <= 0) {
-            err_errno(e, "write");
+            err_write(e, offset + (int64_t)n, "write");
             if (ftruncate(fd, offset)) err_errno(e, "truncate after a failed write");
             return -1;
         }

@@ -2,8 +2,10 @@
 
 #include <errno.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
 static const char *const names[ERR_N] = {
     [ERR_NONE] = "none",
@@ -53,16 +55,56 @@ int err_field(struct err *e, enum err_code code, const char *field, const char *
     return -1;
 }
 
-int err_errno(struct err *e, const char *fmt, ...)
+static void append(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void append(struct err *e, const char *fmt, ...)
 {
-    int saved = errno;
-    if (!e) return -1;
+    const size_t n = strlen(e->text);
     va_list ap;
     va_start(ap, fmt);
-    fill(e, saved == ENOENT ? ERR_NOT_FOUND : ERR_IO, "", fmt, ap);
+    vsnprintf(e->text + n, sizeof e->text - n, fmt, ap);
     va_end(ap);
-    size_t n = strlen(e->text);
-    snprintf(e->text + n, sizeof e->text - n, ": %s", strerror(saved));
+}
+
+/* Which limit, and how far it would have to go. */
+static void name_file_limit(struct err *e, int64_t needed)
+{
+    struct rlimit r;
+    const bool limited = !getrlimit(RLIMIT_FSIZE, &r) && r.rlim_cur != RLIM_INFINITY;
+    if (limited)
+        append(e, ": RLIMIT_FSIZE (ulimit -f, LimitFSIZE=) is %llu bytes",
+               (unsigned long long)r.rlim_cur);
+    if (needed > 0)
+        append(e, "%s the file needs %lld%s", limited ? " and" : ":", (long long)needed,
+               limited ? "" : " bytes");
+    if (limited) append(e, ": raise it where seqd, seqw or seqctl is started");
+}
+
+static int fill_errno(struct err *e, int saved, int64_t needed, const char *fmt, va_list ap)
+{
+    if (!e) return -1;
+    fill(e, saved == ENOENT ? ERR_NOT_FOUND : saved == EFBIG ? ERR_TOO_LARGE : ERR_IO, "", fmt, ap);
+    append(e, ": %s", strerror(saved));
+    if (saved == EFBIG) name_file_limit(e, needed);
+    return -1;
+}
+
+int err_errno(struct err *e, const char *fmt, ...)
+{
+    const int saved = errno;
+    va_list ap;
+    va_start(ap, fmt);
+    fill_errno(e, saved, 0, fmt, ap);
+    va_end(ap);
+    return -1;
+}
+
+int err_write(struct err *e, int64_t needed, const char *fmt, ...)
+{
+    const int saved = errno;
+    va_list ap;
+    va_start(ap, fmt);
+    fill_errno(e, saved, needed, fmt, ap);
+    va_end(ap);
     return -1;
 }
 

@@ -8,6 +8,7 @@
 #ifndef SEQD_CORE_ERR_H
 #define SEQD_CORE_ERR_H
 
+#include <stdint.h>
 enum err_code {
     ERR_NONE = 0,
     ERR_INVALID,      /* the request or a file is wrong: the user can fix it */
@@ -46,8 +47,12 @@ int err_set(struct err *e, enum err_code code, const char *fmt, ...)
 /* The same, about one field of the job spec. */
 int err_field(struct err *e, enum err_code code, const char *field, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
-/* ERR_IO with strerror(errno) appended: "open /x/y: No such file or directory". */
+/* ERR_IO with strerror(errno) appended: "open /x/y: No such file or directory"; ERR_NOT_FOUND where
+ * that is so. EFBIG is ERR_TOO_LARGE and names the limit on the size of files. */
 int err_errno(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* The same after a write to a file that is to have `needed` bytes, or more. */
+int err_write(struct err *e, int64_t needed, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 /* Puts "prefix: " before the sentence and returns -1, for adding where it happened. */
 int err_prefix(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

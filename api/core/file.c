@@ -4,11 +4,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -25,6 +27,25 @@ static int write_all(int fd, const uint8_t *p, size_t n)
         n -= (size_t)k;
     }
     return 0;
+}
+
+void file_take_limit(void)
+{
+    signal(SIGXFSZ, SIG_IGN);
+}
+
+int64_t file_limit(void)
+{
+    struct rlimit r;
+    const bool limited = !getrlimit(RLIMIT_FSIZE, &r) && r.rlim_cur < (rlim_t)INT64_MAX;
+    return limited ? (int64_t)r.rlim_cur : INT64_MAX;
+}
+
+int file_out_expect(const struct file_out *f, int64_t size, struct err *e)
+{
+    if (size <= file_limit()) return 0;
+    errno = EFBIG;
+    return err_write(e, size, "write %s", f->path);
 }
 
 int file_out_open(struct file_out *f, const char *path, struct err *e)
@@ -51,7 +72,7 @@ int file_out_open(struct file_out *f, const char *path, struct err *e)
 static int put(struct file_out *f, const uint8_t *p, size_t n, struct err *e)
 {
     if (!f->unhashed) sha256_add(&f->sha, p, n);
-    return write_all(f->fd, p, n) < 0 ? err_errno(e, "write %s", f->path) : 0;
+    return write_all(f->fd, p, n) < 0 ? err_write(e, f->size, "write %s", f->path) : 0;
 }
 
 static int flush(struct file_out *f, struct err *e)
@@ -144,7 +165,8 @@ int file_write(const char *path, const void *data, size_t size, struct err *e)
     struct file_out f;
     char tmp[FILE_PATH_SIZE];
     if (file_join(tmp, e, "%s.tmp", path) < 0 || file_out_open(&f, tmp, e) < 0) return -1;
-    if (file_out_add(&f, data, size, e) < 0 || file_out_close(&f, NULL, e) < 0) {
+    if (file_out_expect(&f, (int64_t)size, e) < 0 || file_out_add(&f, data, size, e) < 0 ||
+        file_out_close(&f, NULL, e) < 0) {
         file_out_abort(&f);
         return -1;
     }

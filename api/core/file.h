@@ -25,8 +25,15 @@ struct file_out {
     uint8_t *buf; /* owns FILE_BUF_SIZE bytes */
 };
 
+/* A write past RLIMIT_FSIZE answers EFBIG from now on, and is no death: every program's first. */
+void file_take_limit(void);
+int64_t file_limit(void); /* bytes that a file may have; INT64_MAX: any number */
+
 /* Creates or truncates path. Every failure names it; ENOSPC and EDQUOT included. */
 int file_out_open(struct file_out *f, const char *path, struct err *e);
+/* It is going to have that many bytes. fails: ERR_TOO_LARGE over file_limit(), before any is
+ * written. */
+int file_out_expect(const struct file_out *f, int64_t size, struct err *e);
 int file_out_add(struct file_out *f, const void *data, size_t size, struct err *e);
 /* Flushes, fsyncs, closes. hex (may be NULL) gets the digest of everything added, if hashed. */
 int file_out_close(struct file_out *f, char hex[SHA256_HEX], struct err *e);

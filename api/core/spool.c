@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/uio.h>
 #include <unistd.h>
+#include "api/core/file.h"
 
 struct spool_frame {
     uint32_t size, crc;
@@ -81,6 +82,23 @@ fail:
     return -1;
 }
 
+/* How a write of n bytes at s->offset failed, of which `done` were written; -1: none. After a short
+ * write errno is that of what follows. */
+static int add_failed(const struct spool *s, ssize_t done, size_t whole, struct err *e)
+{
+    errno = done < 0 ? errno : ENOSPC;
+    if (done >= 0 && pwrite(s->fd, "", 1, s->offset + done) == 1) errno = ENOSPC;
+    return err_write(e, s->offset + (int64_t)whole, "write the spool");
+}
+
+/* The last words of an attempt find room where others have taken all there was. */
+static int64_t room_of(uint32_t type)
+{
+    const int64_t limit = file_limit();
+    const bool last = type == RANK_FAIL || type == RANK_EXIT;
+    return last || limit < 2 * SPOOL_RESERVE || limit == INT64_MAX ? limit : limit - SPOOL_RESERVE;
+}
+
 int spool_add(struct spool *s, struct rank_msg head, const void *payload, size_t size, bool durable,
               struct err *e)
 {
@@ -91,12 +109,14 @@ int spool_add(struct spool *s, struct rank_msg head, const void *payload, size_t
                             crc_add(crc_add(0, &head, sizeof head), payload, size)};
     struct iovec iov[3] = {{&f, sizeof f}, {&head, sizeof head}, {(void *)payload, size}};
     size_t whole = sizeof f + sizeof head + size;
-    ssize_t n;
-    do n = pwritev(s->fd, iov, 3, s->offset);
-    while (n < 0 && errno == EINTR);
-    if (n < 0) return err_errno(e, "write the spool");
-    /* A short write means a full disk: the partial record fails its CRC and is overwritten. */
-    if ((size_t)n < whole) return err_set(e, ERR_IO, "write the spool: the disk is full");
+    ssize_t n = -1;
+    errno = EFBIG;
+    if (s->offset + (int64_t)whole <= room_of(head.type)) {
+        do n = pwritev(s->fd, iov, 3, s->offset);
+        while (n < 0 && errno == EINTR);
+    }
+    /* Of a short write the partial record fails its CRC and is overwritten. */
+    if (n < (ssize_t)whole) return add_failed(s, n, whole, e);
     if (durable && fdatasync(s->fd) < 0) return err_errno(e, "sync the spool");
     s->offset += (int64_t)whole;
     s->seq++;

@@ -17,6 +17,8 @@
 #include "api/core/rank.h"
 
 #define SPOOL_RECORD_SIZE (128 * 1024)
+/* Of a limit on the size of files this much is kept for failures and ends: 64 ranks of 0.7 KiB. */
+#define SPOOL_RESERVE (64 * 1024)
 
 struct spool {
     int fd;
@@ -27,7 +29,8 @@ struct spool {
 /* For the one writer: creates the file, or continues it after its last whole record. last (may be
  * NULL) gets the head of that record, all zero when there is none. */
 int spool_open(struct spool *s, const char *path, struct rank_msg *last, struct err *e);
-/* head->size and head->abi are set here. durable: fdatasync before it returns. */
+/* head->size and head->abi are set here. durable: fdatasync before it returns. fails: ERR_TOO_LARGE
+ * at the limit on the size of files, where a failure or an end still finds room. */
 int spool_add(struct spool *s, struct rank_msg head, const void *payload, size_t size, bool durable,
               struct err *e);
 /* For a reader: from the start. A missing file is ERR_NOT_FOUND. */

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "api/core/log.h"
 
 /* Files kept open for appending: those of the attempts that run now, mostly. */
 #define OPEN_FILES 64
@@ -16,6 +17,7 @@
 struct file {
     int64_t job, epoch, size, used; /* used: of the turn, for eviction */
     int64_t synced;                 /* bytes that are on disk for sure */
+    int64_t over;                   /* bytes after size that the limit on files cut off */
     int rank, fd;
     bool dirty;
 };
@@ -120,28 +122,42 @@ static struct file *find(struct logs *l, int64_t job, int64_t epoch, int rank, s
     return f;
 }
 
+static void say_cut(const struct file *f)
+{
+    log_warn("logs.cut",
+             "job=%lld epoch=%lld rank=%d bytes=%lld text=\"RLIMIT_FSIZE (ulimit -f, LimitFSIZE=): "
+             "what this log has after that is not kept\"",
+             (long long)f->job, (long long)f->epoch, f->rank, (long long)f->size);
+}
+
 int64_t logs_append(struct logs *l, int64_t job, int64_t epoch, int rank, int64_t offset,
                     const void *data, size_t size, struct err *e)
 {
     struct file *f = find(l, job, epoch, rank, e);
     if (!f) return -1;
-    if (offset < 0 || offset > f->size)
+    if (offset < 0 || offset > f->size + f->over)
         return err_set(e, ERR_PEER,
                        "log of job %lld rank %d continues at %lld, %lld bytes are here",
                        (long long)job, rank, (long long)offset, (long long)f->size);
-    int64_t known = f->size - offset;
-    if (known >= (int64_t)size) return f->size;
+    int64_t known = f->size + f->over - offset;
+    if (known >= (int64_t)size) return f->size + f->over;
     const char *p = (const char *)data + known;
     for (size_t left = size - (size_t)known; left;) {
         ssize_t n = write(f->fd, p, left);
         if (n < 0 && errno == EINTR) continue;
+        if (n < 0 && errno == EFBIG) { /* for ever: what ends here is a log, not a job */
+            if (!f->over) say_cut(f);
+            f->over += (int64_t)left;
+            f->dirty = true;
+            break;
+        }
         if (n < 0) return err_errno(e, "write the log of job %lld", (long long)job);
         p += n;
         left -= (size_t)n;
         f->size += n;
         f->dirty = true;
     }
-    return f->size;
+    return f->size + f->over;
 }
 
 int logs_sync(struct logs *l, logs_durable *call, void *arg, struct err *e)
@@ -153,7 +169,7 @@ int logs_sync(struct logs *l, logs_durable *call, void *arg, struct err *e)
         if (sync_file(f, e))
             rc = -1;
         else if (call)
-            call(arg, f->job, f->epoch, f->rank, f->size);
+            call(arg, f->job, f->epoch, f->rank, f->size + f->over);
     }
     return rc;
 }

@@ -7,7 +7,25 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
+#include "api/core/file.h"
 #include "api/core/log.h"
+
+int reserve_check_limit(struct err *e)
+{
+    const int64_t limit = file_limit();
+    if (limit < RESERVE_SIZE)
+        return err_set(
+            e, ERR_TOO_LARGE,
+            "RLIMIT_FSIZE (ulimit -f, LimitFSIZE=) is %lld bytes and seqd writes files of "
+            "%d or more: raise it where seqd is started",
+            (long long)limit, RESERVE_SIZE);
+    if (limit < INT64_MAX)
+        log_warn("store.file_limit",
+                 "bytes=%lld text=\"RLIMIT_FSIZE (ulimit -f, LimitFSIZE=): checkpoints, prepared "
+                 "data, uploads, backups, logs and seqd.db end at that size\"",
+                 (long long)limit);
+    return 0;
+}
 
 void reserve_init(struct reserve *r, const char *dir)
 {

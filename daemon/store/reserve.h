@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include "api/core/err.h"
 
 #define RESERVE_SIZE (16 << 20)
 #define RESERVE_ROOM (2 * RESERVE_SIZE) /* free bytes from which on it is made */
@@ -17,6 +18,9 @@ struct reserve {
 };
 
 /* dir must exist. Looks for the file; makes none. */
+/* Warns of a limit on the size of files, at which all that is written here ends.
+ * fails: ERR_TOO_LARGE where it is less than a reserve. */
+int reserve_check_limit(struct err *e);
 void reserve_init(struct reserve *r, const char *dir);
 bool reserve_make(struct reserve *r);          /* true: it is held now */
 bool reserve_release(struct reserve *r);       /* false: it was out already */

@@ -222,7 +222,7 @@ struct store *store_open(struct loop *l, const char *dir, struct err *e)
         err_set(e, ERR_INVALID, "state directory %s: the path is too long", dir);
         goto fail;
     }
-    if (lock_dir(s, dir, e) || open_writer(s, dir, e)) goto fail;
+    if (reserve_check_limit(e) || lock_dir(s, dir, e) || open_writer(s, dir, e)) goto fail;
     if (!(s->reader = reader_create(s->path, &s->answers, e))) goto fail;
     space_start(&s->space);
     warn_version();

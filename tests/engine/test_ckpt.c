@@ -521,7 +521,8 @@ static int save_limited(int64_t limit)
     waitpid(pid, NULL, 0);
     CHECK(n == sizeof out);
     if (out.rc == -1)
-        CHECK_MSG(out.code == ERR_IO && strstr(out.text, "File too large") &&
+        CHECK_MSG(out.code == ERR_TOO_LARGE && strstr(out.text, "File too large") &&
+                      strstr(out.text, "RLIMIT_FSIZE") && strstr(out.text, "the file needs ") &&
                       strstr(out.text, "full/"),
                   "%lld: %s", (long long)limit, out.text);
     return out.rc;

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+#include "api/core/file.h"
 #include "api/core/log.h"
 #include "api/core/notify.h"
 #include "worker/agent/agent.h"
@@ -144,6 +145,12 @@ int main(int argc, char **argv)
     const struct agent_options o = agent_options(&w);
     umask(077);
     signal(SIGPIPE, SIG_IGN);
+    file_take_limit();
+    if (file_limit() < INT64_MAX)
+        log_warn("agent.file_limit",
+                 "bytes=%lld text=\"RLIMIT_FSIZE (ulimit -f, LimitFSIZE=): checkpoints, prepared "
+                 "data and spools of jobs fail at that size\"",
+                 (long long)file_limit());
     w.loop = loop_create(NULL, NULL, &e);
     if (w.loop && loop_signals(w.loop, signos, 5, on_signal, &w, &e) == 0) {
         w.notify = notify_open(w.loop, on_tick, &w); /* before any child: it takes the variables */

@@ -66,6 +66,7 @@ struct gang {
     struct shm_head *shm;
     struct spool spool;
     bool spool_broken;
+    bool spool_full; /* by the limit on the size of files: failures and ends alone are added */
     struct loop_fd *on_listen, *on_agent;
     struct loop_timer *kill_timer, *watch_timer, *orphan_timer;
     struct proc proc[JOB_MAX_RANKS];
@@ -81,6 +82,7 @@ struct gang {
 /* ---- records --------------------------------------------------------------------------------- */
 
 static void gang_end(struct gang *g, enum gang_end how, int blame, int64_t grace_ms);
+static void record_fail(struct gang *g, int rank, const struct err *e);
 
 static void agent_close(struct gang *g)
 {
@@ -103,9 +105,15 @@ static void record(struct gang *g, enum rank_msg_type type, int rank, const void
     struct err e;
     bool durable = type == RANK_EVENT || type == RANK_RESULT || type == RANK_FAIL ||
                    type == RANK_EXIT;
-    if (g->spool_broken) return;
+    if (g->spool_broken || (g->spool_full && type != RANK_FAIL && type != RANK_EXIT)) return;
     if (spool_add(&g->spool, (struct rank_msg){.type = type, .rank = rank}, payload, size, durable,
                   &e) < 0) {
+        if (e.code == ERR_TOO_LARGE && !g->spool_full) {
+            g->spool_full = true;
+            record_fail(g, rank < 0 ? g->start->first_rank : rank, &e);
+            gang_end(g, GANG_FAILED, -1, ABORT_GRACE_MS);
+            return;
+        }
         /* Nothing can be reported any more: stop, and let the agent find the attempt lost. */
         log_error("gang.spool", "dir=%s why=\"%s\"", g->dir, e.text);
         g->spool_broken = true;

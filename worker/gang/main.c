@@ -7,6 +7,7 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include "api/core/cgroup.h"
+#include "api/core/file.h"
 #include "api/core/log.h"
 #include "api/core/version.h"
 #include "worker/gang/gang.h"
@@ -31,6 +32,7 @@ int main(int argc, char **argv)
         return 2;
     }
     signal(SIGHUP, SIG_IGN);
+    file_take_limit();
     cgroup_join(argv[1]);
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); /* its ranks inherit it */
     struct loop *l = loop_create(NULL, NULL, &e);

@@ -101,7 +101,10 @@ static int write_header(struct st_writer *w, const struct st_out *const *items, 
     header_json(items, n, text, (size_t)len + 1);
     memset(text + len, ' ', (size_t)(padded - len));
     for (int i = 0; i < 8; i++) head[i] = (uint8_t)((uint64_t)padded >> 8 * i);
-    int rc = write_piece(w, head, 8, false, e);
+    int64_t all = 8 + padded;
+    for (int i = 0; i < n; i++) all += size_of(items[i]);
+    int rc = file_out_expect(&w->out, all, e);
+    if (rc == 0) rc = write_piece(w, head, 8, false, e);
     if (rc == 0) rc = write_piece(w, text, padded, false, e);
     free(text);
     return rc;

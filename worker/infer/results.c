@@ -180,7 +180,7 @@ int results_add(struct results *r, int i, const char *line, int64_t size, struct
     for (int64_t at = 0; at < size;) {
         ssize_t n = write(r->fd, line + at, (size_t)(size - at));
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return err_errno(e, "write %s", r->path);
+        if (n < 0) return err_write(e, lseek(r->fd, 0, SEEK_END) + size - at, "write %s", r->path);
         at += n;
     }
     if (fdatasync(r->fd)) return err_errno(e, "sync %s", r->path);

@@ -41,7 +41,7 @@ static int write_at(const struct score_journal *j, int64_t at, const void *from,
     for (const char *p = from; size > 0;) {
         const ssize_t n = pwrite(j->fd, p, (size_t)size, at);
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return err_errno(e, "write %s", j->path);
+        if (n < 0) return err_write(e, at + size, "write %s", j->path);
         p += n, at += n, size -= n;
     }
     return 0;

@@ -142,6 +142,7 @@ static int serve(void)
 int main(int argc, char **argv)
 {
     log_init("seqrank");
+    file_take_limit();
     if (argc == 1) return serve();
     take_grants(argc, argv);
     if (argc >= 3 && !strcmp(argv[1], "--describe"))

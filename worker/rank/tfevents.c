@@ -161,7 +161,7 @@ static int write_out(struct tfevents *f, int fd, struct err *e)
         const ssize_t n = pwrite(fd, f->buf + done, f->n - done, f->size + (int64_t)done);
         if (n > 0) done += (size_t)n;
         if (n > 0 || (n < 0 && errno == EINTR)) continue;
-        err_errno(e, "write %s", f->path);
+        err_write(e, f->size + (int64_t)f->n, "write %s", f->path);
         const int cut = f->size ? ftruncate(fd, f->size) : unlink(f->path);
         (void)cut;
         return -1;

@@ -126,7 +126,8 @@ static int write_checkpoint(struct training *t, bool best, struct err *e)
 
 /* ---- agreeing -------------------------------------------------------------------------------- */
 
-enum outcome { SAVED, DISK, BROKEN };
+/* TOO_LARGE: as DISK, but trying again changes nothing. */
+enum outcome { SAVED, DISK, BROKEN, TOO_LARGE };
 
 /* Rank 0's word, to all. */
 static int share(struct training *t, int64_t *word, struct err *e)
@@ -143,7 +144,7 @@ static int64_t write_or_say(struct training *t, bool best, struct err *why)
     const int rc = write_checkpoint(t, best, why);
     if (!rc) return scatter_end(&t->train.state, why) ? BROKEN : SAVED;
     if (scatter_end(&t->train.state, NULL)) return BROKEN;
-    return why->code == ERR_IO ? DISK : BROKEN;
+    return why->code == ERR_IO ? DISK : why->code == ERR_TOO_LARGE ? TOO_LARGE : BROKEN;
 }
 
 static int say_failed(struct training *t, const struct err *why, struct err *e)
@@ -180,12 +181,13 @@ static int save(struct training *t, bool must, bool best, int64_t *outcome, stru
         *outcome = write_or_say(t, best, &why);
         const int64_t own = *outcome;
         if (share(t, outcome, e)) return -1;
-        if (own == BROKEN) {
+        if (own == BROKEN || (own == TOO_LARGE && must)) {
             *e = why;
             return -1;
         }
-        /* BROKEN elsewhere: rank 0's sentence ends the job while we wait in the next step. */
-        if (*outcome != DISK) return 0;
+        /* Elsewhere: rank 0's sentence ends the job while we wait in the next step. */
+        if (*outcome != DISK && *outcome != TOO_LARGE) return 0;
+        if (must && *outcome == TOO_LARGE) return 0;
         if (!said && say_failed(t, &why, e)) return -1;
         said = true;
         if (!must) return 0;
@@ -206,7 +208,7 @@ int training_save(struct training *t, bool must, bool best, struct err *e)
     if (save(t, must, best, &outcome, e)) return -1;
     t->owed = outcome == DISK;
     t->retry_us = t->owed ? clock_us() + RETRY_S * 1000000LL : 0;
-    if (!t->owed) return 0;
+    if (outcome != DISK && outcome != TOO_LARGE) return 0;
     t->state.has_best = before.has_best;
     t->state.best_step = before.best_step;
     t->state.best_loss = before.best_loss;
