@@ -16,6 +16,8 @@ ifndef CCACHE
 CCACHE := $(shell d=$$(ccache --get-config cache_dir 2>/dev/null) && mkdir -p "$$d" 2>/dev/null && [ -w "$$d" ] && echo ccache)
 endif
 cached = $(if $(filter default,$(origin $(1))),$(CCACHE)) $($(1))
+# A frame is at most 64 KiB in what is delivered: stacks may be small. Larger rooms are on the heap.
+FRAME_release := -Werror=frame-larger-than=65536
 WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wno-unused-parameter \
         -Wno-missing-field-initializers
 UNAME_M ?= $(shell uname -m)
@@ -36,6 +38,7 @@ $(error MODE=$(MODE): want release, debug, asan, tsan or mutants)
 endif
 # The version is in api/core/version.h.
 REVISION := $(shell git describe --always --dirty --exclude '*' 2>/dev/null || echo unknown)
+FRAME := $(FRAME_$(MODE))
 CFLAGS_ALL := -std=c11 -D_GNU_SOURCE -I. -I$(B)/gen $(WARN) $(HARDEN) $(CFLAGS_$(MODE)) $(CFLAGS)
 # Where programs look for plugins: beside themselves, a tests/ above, an installed lib/seqd.
 LDFLAGS_ALL := -pie -Wl,-z,relro,-z,now -Wl,-rpath,'$$ORIGIN:$$ORIGIN/..:$$ORIGIN/../lib/seqd' \
@@ -193,6 +196,7 @@ $(B)/flags: FORCE
 FORCE:
 
 $(B)/obj/kernels/%.o: EXTRA = $(CFLAGS_kernels)
+$(B)/obj/tests/%.o: FRAME =
 define of_isa
 $(B)/obj/kernels/cpu/%_$(1).o: EXTRA = $(CFLAGS_kernels) $(ISA_$(1))
 endef
@@ -203,7 +207,7 @@ $(B)/obj/worker/text/pattern.o: EXTRA = $(if $(PCRE2_LIBS),-DHAVE_PCRE2 $(shell 
 $(B)/obj/api/core/version.o: EXTRA = -DSEQD_REVISION='"$(REVISION)"'
 $(B)/obj/%.o: %.c $(B)/flags
 	@$(if $(V),,echo '  CC  $<'; )mkdir -p $(@D)
-	$(Q)$(call cached,CC) $(CFLAGS_ALL) $(EXTRA) -MMD -MP -c -o $@ $<
+	$(Q)$(call cached,CC) $(CFLAGS_ALL) $(FRAME) $(EXTRA) -MMD -MP -c -o $@ $<
 
 # Debian has no TOML library in C.
 CXXFLAGS_ALL := -std=c++17 -D_GNU_SOURCE -I. $(filter-out -Wstrict-prototypes -Wmissing-prototypes,$(WARN)) $(HARDEN) \

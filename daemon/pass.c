@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/mem.h"
 #include "api/core/choices.h"
 #include "api/core/device.h"
 #include "api/core/job.h"
@@ -293,9 +294,8 @@ static void list_held(const struct cluster *k, struct sched_node *out)
 
 bool pass_elsewhere(const struct cluster *k, const struct job *j, const char *node, int64_t now_ms)
 {
-    struct sched_node nodes[NODE_MAX];
-    struct sched_job *q = malloc(sizeof *q);
-    if (!q) abort();
+    struct sched_node *nodes = mem_scratch(NODE_MAX * sizeof *nodes);
+    struct sched_job *q = mem_scratch(sizeof *q);
     describe(k, j, now_ms, q);
     const int i = node_index(k, node);
     if (i >= 0) sched_add(&q->lacks, i);
@@ -304,6 +304,7 @@ bool pass_elsewhere(const struct cluster *k, const struct job *j, const char *no
     const bool could = sched_could(q, nodes, k->nodes.n) || (!sched_held(q) && is_soon(k, q)) ||
                        (q->awaited && strcmp(node, j->prepared_node));
     free(q);
+    free(nodes);
     return could;
 }
 

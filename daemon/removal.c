@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/mem.h"
 #include "api/core/job_state.h"
 #include "api/core/log.h"
 #include "api/core/removal.h"
@@ -278,7 +279,7 @@ void removals_wake(struct removals *r)
 
 void removals_cut_log(struct removals *r, int64_t job, int64_t epoch, int n_ranks)
 {
-    struct tree tree[TREES_BATCH];
+    struct tree *tree = mem_scratch(TREES_BATCH * sizeof *tree);
     for (int rank = 0; rank < n_ranks;) {
         int n = 0;
         for (; n < TREES_BATCH && rank < n_ranks; n++, rank++) {
@@ -287,6 +288,7 @@ void removals_cut_log(struct removals *r, int64_t job, int64_t epoch, int n_rank
         }
         trees_remove(r->trees, tree, n, on_cut, r);
     }
+    free(tree);
 }
 
 /* ---- orders ---------------------------------------------------------------------------------- */

@@ -62,6 +62,13 @@ void arena_fini(struct arena *a)
     *a = (struct arena){0};
 }
 
+void *mem_scratch(size_t size)
+{
+    void *p = malloc(size);
+    if (!p) abort();
+    return p;
+}
+
 int mem_mul(int64_t a, int64_t b, int64_t *out)
 {
     return a < 0 || b < 0 || __builtin_mul_overflow(a, b, out) ? -1 : 0;

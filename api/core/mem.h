@@ -22,6 +22,10 @@ void *arena_alloc(struct arena *a, size_t size);
 void arena_reset(struct arena *a);
 void arena_fini(struct arena *a);
 
+/* Room on the heap, of any contents, for what is larger than a frame may be (64 KiB). Ends with
+ * free. Aborts where there is none. */
+void *mem_scratch(size_t size);
+
 /* a * b and a + b for sizes from outside the process. -1: overflow, or a negative operand. */
 int mem_mul(int64_t a, int64_t b, int64_t *out);
 int mem_add(int64_t a, int64_t b, int64_t *out);

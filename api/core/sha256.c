@@ -164,7 +164,7 @@ void sha256_hex(struct sha256 *s, char out[SHA256_HEX])
 int sha256_file(const char *path, char out[SHA256_HEX], int64_t *size, struct err *e)
 {
     struct sha256 s;
-    uint8_t buf[65536];
+    uint8_t buf[32768];
     int fd = beneath_read(path, e);
     if (fd < 0) return -1;
     sha256_init(&s);

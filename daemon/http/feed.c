@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/mem.h"
 #include "api/core/jwrite.h"
 #include "daemon/auth.h"
 #include "daemon/commit.h"
@@ -172,13 +173,16 @@ static int send_gap(struct event_feed *f, const struct store_row *row)
 /* -1: no room. */
 static int send_row(struct event_feed *f, const struct store_row *row)
 {
-    char json[EVENT_DATA_SIZE + 256], out[MESSAGE_SIZE];
+    char json[EVENT_DATA_SIZE + 256];
     if (send_gap(f, row)) return -1;
     if (!row->text[0] || write_event(row, json, sizeof json) < 0) return 0;
-    const int n = f->lines ? snprintf(out, sizeof out, "%s\n", json)
-                           : snprintf(out, sizeof out, "id: %lld\ndata: %s\n\n",
+    char *out = mem_scratch(MESSAGE_SIZE);
+    const int n = f->lines ? snprintf(out, MESSAGE_SIZE, "%s\n", json)
+                           : snprintf(out, MESSAGE_SIZE, "id: %lld\ndata: %s\n\n",
                                       (long long)row->n[0], json);
-    return n < (int)sizeof out ? http_stream_write(f->stream, out, (size_t)n) : 0;
+    const int rc = n < MESSAGE_SIZE ? http_stream_write(f->stream, out, (size_t)n) : 0;
+    free(out);
+    return rc;
 }
 
 static void on_rows(void *arg, const struct store_rows *rows, const struct err *failed)

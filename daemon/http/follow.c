@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/mem.h"
 #include "api/core/jwrite.h"
 #include "api/core/removal.h"
 #include "api/core/utf8.h"
@@ -137,10 +138,12 @@ static void on_want(void *arg)
 
 static int write_message(struct follow *f, const char *id, const char *data, size_t size)
 {
-    char out[MESSAGE_SIZE];
-    int n = snprintf(out, sizeof out, "id: %s\ndata: %.*s\n\n", id, (int)size, data);
-    if (n >= (int)sizeof out) return 0; /* cannot be: rows are bounded by what was written */
-    return http_stream_write(f->stream, out, (size_t)n);
+    char *out = mem_scratch(MESSAGE_SIZE);
+    int n = snprintf(out, MESSAGE_SIZE, "id: %s\ndata: %.*s\n\n", id, (int)size, data);
+    if (n >= MESSAGE_SIZE) n = 0; /* cannot be: rows are bounded by what was written */
+    const int rc = n ? http_stream_write(f->stream, out, (size_t)n) : 0;
+    free(out);
+    return rc;
 }
 
 static int write_event(struct follow *f, const struct store_row *row)
@@ -173,9 +176,11 @@ static int write_steps(struct follow *f, const struct store_row *row)
 /* -1: no room. */
 static int write_gap(struct follow *f, const char *json)
 {
-    char out[MESSAGE_SIZE];
-    int n = snprintf(out, sizeof out, "event: gap\ndata: %s\n\n", json);
-    return n < (int)sizeof out ? http_stream_write(f->stream, out, (size_t)n) : 0;
+    char *out = mem_scratch(MESSAGE_SIZE);
+    const int n = snprintf(out, MESSAGE_SIZE, "event: gap\ndata: %s\n\n", json);
+    const int rc = n < MESSAGE_SIZE ? http_stream_write(f->stream, out, (size_t)n) : 0;
+    free(out);
+    return rc;
 }
 
 /* Its job is in no answer any more. */

@@ -21,6 +21,13 @@ check "$golden/llama3"
 says "a good directory" 0 $? '^family +llama$' '^parameters +16,560$' '^element types +BF16$' '^tokenizer +none' \
     '^generation ends +256$' '^no fault$'
 
+# Every family is described with a small stack.
+small=0
+for d in "$golden"/*/config.json; do
+    (ulimit -s 256; exec "$BIN/seqrank" --describe "${d%/config.json}") >"$T/out" 2>&1 || { bad "$d with a stack of 256 KiB" "$T/out"; small=1; }
+done
+[ $small -eq 0 ] && ok "every family is described with a stack of 256 KiB"
+
 # With a tokenizer and a template of its own; then with ids beyond the vocabulary, and a template that is none.
 mkdir "$T/own" && cp "$golden"/llama3/* "$T/own"
 cp "$golden/tokenizers/bert.json" "$T/own/tokenizer.json"

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "api/core/mem.h"
 #include "api/core/file.h"
 #include "api/core/jread.h"
 #include "api/core/jwrite.h"
@@ -265,13 +266,13 @@ static int write_all(const char *tmp, const struct model_shape *shape, const str
 /* Gives tmp its final name; 1: a valid checkpoint has it already, and stays. */
 static int publish(const char *tmp, const char *final, struct manifest *m, struct err *e)
 {
-    struct manifest other;
     struct err why = {0};
     if (file_exists(final)) {
-        if (digests_check(&other, final, &why) == 0 && other.step == m->step) {
-            *m = other;
-            return 1;
-        }
+        struct manifest *other = mem_scratch(sizeof *other);
+        const bool same = !digests_check(other, final, &why) && other->step == m->step;
+        if (same) *m = *other;
+        free(other);
+        if (same) return 1;
         char bad[FILE_PATH_SIZE];
         log_warn("ckpt.aside", "path=%s reason=\"%s\"", final, why.text);
         if (file_join(bad, e, "%s.bad", final) < 0 || file_remove(bad, e) < 0) return -1;

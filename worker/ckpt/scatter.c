@@ -1,8 +1,10 @@
 #include "worker/ckpt/scatter.h"
 
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "api/core/mem.h"
 #include "worker/hf/hf.h"
 #include "worker/hf/safetensors.h"
 
@@ -191,16 +193,18 @@ static int read_piece(struct sharded_state *h, int which, int64_t offset, int64_
 {
     const struct scatter_order whole = {OP_GIVE, which, offset, n};
     struct slice s = {0};
-    float room[ST_CHUNK];
+    float *room = h->plan->tp > 1 ? mem_scratch(ST_CHUNK * sizeof *room) : NULL;
+    int rc = 0;
     assert(n <= ST_CHUNK);
-    for (int t = 0; t < h->plan->tp; t++) {
+    for (int t = 0; t < h->plan->tp && !rc; t++) {
         const struct scatter_order o = order_of(h, &s, t, &whole);
         const bool shared = h->plan->tp > 1;
         if (!o.n || (shared && !slice_first(&s, t))) continue;
-        if (read_slice(h, t, &o, shared ? room : out, e)) return -1;
-        if (shared) spread(&s, t, &o, &whole, room, out, true);
+        rc = read_slice(h, t, &o, shared ? room : out, e);
+        if (shared && !rc) spread(&s, t, &o, &whole, room, out, true);
     }
-    return 0;
+    free(room);
+    return rc;
 }
 
 static int scatter_read(void *arg, int which, int64_t offset, int64_t n, float *out, struct err *e)
@@ -218,24 +222,26 @@ static int write_piece(struct sharded_state *h, int which, int64_t offset, int64
 {
     const struct scatter_order whole = {OP_TAKE, which, offset, n};
     struct slice s = {0};
-    float room[ST_CHUNK];
+    float *room = h->plan->tp > 1 ? mem_scratch(ST_CHUNK * sizeof *room) : NULL;
+    int rc = 0;
     assert(n <= ST_CHUNK);
-    for (int w = 0; w < h->plan->n_ranks; w++) {
+    for (int w = 0; w < h->plan->n_ranks && !rc; w++) {
         const int t = plan_place(h->plan, w).t;
         const struct scatter_order o = order_of(h, &s, t, &whole);
         if (!o.n) continue;
         const struct zero_range r = run_of(h, &o, w);
         if (w && r.begin == r.end) continue;
-        const float *own = h->plan->tp == 1 ? x : room;
-        if (own == room) spread(&s, t, &o, &whole, room, (float *)x, false);
+        const float *own = room ? room : x;
+        if (room) spread(&s, t, &o, &whole, room, (float *)x, false);
         if (w == 0) sharded_write(h, (enum sharded_array)which, o.offset, o.n, own);
         if (w == 0) continue;
-        if (order(h, w, &o, e)) return -1;
+        if ((rc = order(h, w, &o, e))) break;
         float *out = (float *)(bounce(h) + DATA_AT);
         memcpy(out, own + (r.begin - o.offset), (size_t)(r.end - r.begin) * 4);
-        if (send_one(h, w, out, (r.end - r.begin) * 4, e)) return -1;
+        rc = send_one(h, w, out, (r.end - r.begin) * 4, e);
     }
-    return 0;
+    free(room);
+    return rc;
 }
 
 static int scatter_write(void *arg, int which, int64_t offset, int64_t n, const float *x,

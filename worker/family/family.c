@@ -2,6 +2,8 @@
 
 #include <assert.h>
 #include <stddef.h>
+#include <stdlib.h>
+#include "api/core/mem.h"
 #include "api/core/choices.h"
 #include "api/core/err.h"
 #include "api/core/limits.h"
@@ -113,6 +115,13 @@ void family_write(const struct model_shape *m, struct family *f)
     assert(!f->in.has_input && f->in.result != PROG_NONE && f->out.result == PROG_NONE);
 }
 
+struct family *family_new(const struct model_shape *m)
+{
+    struct family *f = mem_scratch(sizeof *f);
+    family_write(m, f);
+    return f;
+}
+
 int family_layer_kind(const struct model_shape *m, int64_t l)
 {
     const struct family_row *row = family_row(m);
@@ -123,15 +132,15 @@ int family_layer_kind(const struct model_shape *m, int64_t l)
 struct family_mlps family_mlps(const struct model_shape *m)
 {
     struct family_mlps has = {0};
-    struct family f;
-    family_write(m, &f);
+    struct family *f = family_new(m);
     for (int64_t l = 0; l < m->n_layers; l++) {
-        const struct program *p = family_layer(&f, m, l);
+        const struct program *p = family_layer(f, m, l);
         for (int i = 0; i < p->n_ops; i++) {
             has.dense |= prog_is_mlp(p, i);
             has.experts |= p->op[i].kind == OP_MOE;
         }
     }
+    free(f);
     return has;
 }
 

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/mem.h"
 #include "api/core/field.h"
 #include "api/core/file.h"
 #include "worker/family/config_table.h"
@@ -336,7 +337,7 @@ static int write_over(const char *dir, const char *old, const struct model_shape
 int hf_config_write(const char *dir, const struct model_shape *m, enum dtype dtype,
                     const struct hf_beside *b, struct err *e)
 {
-    char old[FILE_PATH_SIZE], text[CONFIG_MORE];
+    char old[FILE_PATH_SIZE];
     const bool bytes = !b || b->bytes;
     struct jwrite w;
     if (!family_of(m))
@@ -345,9 +346,12 @@ int hf_config_write(const char *dir, const struct model_shape *m, enum dtype dty
         if (file_join(old, e, "%s/config.json", b->from) < 0) return -1;
         if (file_exists(old)) return write_over(dir, old, m, dtype, bytes, e);
     }
-    jwrite_init(&w, text, sizeof text);
+    char *text = mem_scratch(CONFIG_MORE);
+    jwrite_init(&w, text, CONFIG_MORE);
     write_new(&w, m, dtype, bytes);
     const int64_t n = jwrite_finish(&w);
-    if (n < 0) return err_set(e, ERR_INTERNAL, "config.json needs %zu bytes", w.len);
-    return write_text(dir, text, n, e);
+    const int rc = n < 0 ? err_set(e, ERR_INTERNAL, "config.json needs %zu bytes", w.len)
+                         : write_text(dir, text, n, e);
+    free(text);
+    return rc;
 }

@@ -164,7 +164,7 @@ static int open_plain(const char *dir, const char *name, struct err *e)
 static int copy_pieces(const struct hf_take *t, int fd, struct file_out *out, const char *name,
                        struct err *e)
 {
-    char piece[65536];
+    char piece[32768];
     for (;;) {
         if (t->still) t->still(t->arg);
         const ssize_t n = read(fd, piece, sizeof piece);

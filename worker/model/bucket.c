@@ -1,6 +1,8 @@
 /* bucket.c: a model's weights and gradients, bucket by bucket (worker/plan/zero.h): when they are
  * fetched and summed. */
 #include "api/core/mutant.h"
+#include <stdlib.h>
+#include "api/core/mem.h"
 #include "worker/model/model.h"
 #include "worker/plan/slice.h"
 
@@ -50,12 +52,14 @@ static int sum_slice(struct model *m, const struct slice *s, float *x, struct er
 int model_sum_slices(struct model *m, int bucket, float *x, struct err *e)
 {
     const int64_t begin = zero_begin(&m->plan->shards, bucket);
-    struct slice own[PROG_WEIGHTS];
+    int rc = 0;
     if (!m->tensor) return 0;
+    struct slice *own = mem_scratch(PROG_WEIGHTS * sizeof *own);
     const int n = slice_bucket(&m->shape, bucket, own);
-    for (int i = 0; i < n; i++)
-        if (own[i].sharers > 1 && sum_slice(m, &own[i], x + (own[i].offset - begin), e)) return -1;
-    return 0;
+    for (int i = 0; i < n && !rc; i++)
+        if (own[i].sharers > 1) rc = sum_slice(m, &own[i], x + (own[i].offset - begin), e);
+    free(own);
+    return rc;
 }
 
 /* A part of n floats, which is the group's sum, becomes that of all groups. */

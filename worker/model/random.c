@@ -3,7 +3,9 @@
 
 #include <assert.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
+#include "api/core/mem.h"
 #include "kernels/half.h"
 #include "kernels/philox.h"
 #include "worker/plan/slice.h"
@@ -195,10 +197,10 @@ void model_random_part(struct be *be, const struct model_shape *s, int t, int64_
 {
     const struct model_shape whole = slice_whole(s);
     struct random_part w = {be, out, from, 0};
+    struct param *p = mem_scratch(PROG_WEIGHTS * sizeof *p);
+    struct slice *own = mem_scratch(PROG_WEIGHTS * sizeof *own);
     assert(out.rows == 1);
     for (int b = 0; b <= s->n_layers + 1; b++) {
-        struct param p[PROG_WEIGHTS];
-        struct slice own[PROG_WEIGHTS];
         int first;
         param_bucket(&whole, b, p, &first);
         const int n = slice_bucket(s, b, own);
@@ -208,6 +210,8 @@ void model_random_part(struct be *be, const struct model_shape *s, int t, int64_
                           &(struct draw){seed, first + tensor, s->n_layers, &p[tensor], own[i], t});
         }
     }
+    free(p);
+    free(own);
     zero_to(&w, from + out.cols);
 }
 

@@ -2,6 +2,8 @@
  * when a job asks for them, and tensor parallelism, which jobs do not run. All have the degree that
  * was chosen. */
 #include "api/core/job.h"
+#include <stdlib.h>
+#include "api/core/mem.h"
 #include "worker/family/family.h"
 #include "worker/plan/check.h"
 #include "worker/plan/strategy.h"
@@ -40,13 +42,14 @@ static void compare(struct weighing *w, enum strategy_id strategy, enum form_id 
 {
     struct choice *c = w->out;
     const struct option b = c->option[0];
-    struct job_spec asked = *w->asked;
+    struct job_spec *asked = mem_scratch(sizeof *asked);
     const struct job_spec *keep = w->asked;
-    asked.parallel.form = form;
-    if (!strategy_row(strategy)->states) exchange = (enum exchange_id)asked.parallel.exchange;
-    if (strategy != (enum strategy_id)b.strategy) asked.parallel.layout = LAYOUT_AUTO;
-    w->asked = &asked;
-    if (!strategy_row(strategy)->rings) asked.parallel.ulysses = 0;
+    *asked = *w->asked;
+    asked->parallel.form = form;
+    if (!strategy_row(strategy)->states) exchange = (enum exchange_id)asked->parallel.exchange;
+    if (strategy != (enum strategy_id)b.strategy) asked->parallel.layout = LAYOUT_AUTO;
+    w->asked = asked;
+    if (!strategy_row(strategy)->rings) asked->parallel.ulysses = 0;
     const struct option way = {.strategy = strategy,
                                .exchange = exchange,
                                .sp = b.sp,
@@ -57,6 +60,7 @@ static void compare(struct weighing *w, enum strategy_id strategy, enum form_id 
     struct option o;
     const bool made = weigh_set(w, &way) && weigh_try(w, &o);
     w->asked = keep;
+    free(asked);
     if (!made || listed(c, &o) || o.ulysses == 1 || o.ulysses == b.sp) return;
     o.note = note_of(c, &o);
     weigh_append(w, &o);

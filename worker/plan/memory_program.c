@@ -1,5 +1,6 @@
 /* memory_program.c: buffers of a family's sections, from its programs. */
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 #include "api/core/device.h"
 #include "api/core/job.h"
@@ -161,11 +162,11 @@ static void need_section(void *arg, const struct program *p)
 
 int64_t memory_largest_gradient(const struct model_shape *m, const struct plan *p)
 {
-    struct family f;
+    struct family *f = family_new(m);
     struct needs n = {.pieces = p->mlp_chunk > 0};
-    family_write(m, &f);
-    visit_sections(&f, p, &(struct visit){need_section, &n});
-    if (p->shards.borrows) need_section(&n, &f.in); /* the head sums that matrix too */
+    visit_sections(f, p, &(struct visit){need_section, &n});
+    if (p->shards.borrows) need_section(&n, &f->in); /* the head sums that matrix too */
+    free(f);
     return mem_round(n.op.gradient, 16);
 }
 
@@ -457,12 +458,11 @@ static void put_data(struct placer *b, const struct needs *n, bool reference)
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) placer_put(b, &all[i]);
 }
 
-void memory_program(struct placer *b, bool reference)
+static void place_program(struct placer *b, bool reference, struct sections *s)
 {
-    struct sections s;
     struct needs n = {0};
-    family_write(b->m, &s.family);
-    visit_sections(&s.family, b->p, &(struct visit){need_section, &n});
+    family_write(b->m, &s->family);
+    visit_sections(&s->family, b->p, &(struct visit){need_section, &n});
     /* So that a section's own arithmetic stays in 63 bits. */
     b->overflow |= most_kept(b->p, &n) * PROG_VALUES > 1e18;
     if (b->overflow) return;
@@ -471,11 +471,18 @@ void memory_program(struct placer *b, bool reference)
         b->overflow = true;
         return;
     }
-    plan_sections(b->m, b->p, &s);
-    put_sections(b, &s);
-    put_stage(b, &s);
+    plan_sections(b->m, b->p, s);
+    put_sections(b, s);
+    put_stage(b, s);
     put_ring(b, &n);
     put_exchange(b, &n);
     put_data(b, &n, reference);
-    memory_contexts(b, &s.family);
+    memory_contexts(b, &s->family);
+}
+
+void memory_program(struct placer *b, bool reference)
+{
+    struct sections *s = mem_scratch(sizeof *s);
+    place_program(b, reference, s);
+    free(s);
 }

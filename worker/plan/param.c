@@ -1,5 +1,6 @@
 #include <assert.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include "worker/family/family.h"
 #include "worker/plan/plan.h"
@@ -33,16 +34,18 @@ static int64_t section_offset(const struct family *f, const struct model_shape *
 
 int64_t param_section(const struct model_shape *m, int bucket)
 {
-    struct family f;
-    family_write(m, &f);
-    return section_offset(&f, m, bucket);
+    struct family *f = family_new(m);
+    const int64_t at = section_offset(f, m, bucket);
+    free(f);
+    return at;
 }
 
 int64_t param_count(const struct model_shape *m)
 {
-    struct family f;
-    family_write(m, &f);
-    return section_offset(&f, m, m->n_layers + 1) + f.out.weights_size;
+    struct family *f = family_new(m);
+    const int64_t n = section_offset(f, m, m->n_layers + 1) + f->out.weights_size;
+    free(f);
+    return n;
 }
 
 static int tensors_before(const struct family *f, const struct model_shape *m, int bucket)
@@ -55,19 +58,20 @@ static int tensors_before(const struct family *f, const struct model_shape *m, i
 
 int param_tensors(const struct model_shape *m)
 {
-    struct family f;
-    family_write(m, &f);
-    return tensors_before(&f, m, m->n_layers + 1) + f.out.n_weights;
+    struct family *f = family_new(m);
+    const int n = tensors_before(f, m, m->n_layers + 1) + f->out.n_weights;
+    free(f);
+    return n;
 }
 
 void param_range(const struct model_shape *m, int bucket, int *first, int *last)
 {
-    struct family f;
-    family_write(m, &f);
-    *first = tensors_before(&f, m, bucket);
-    *last = *first + (bucket == 0             ? f.in.n_weights
-                      : bucket <= m->n_layers ? family_layer(&f, m, bucket - 1)->n_weights
-                                              : f.out.n_weights);
+    struct family *f = family_new(m);
+    *first = tensors_before(f, m, bucket);
+    *last = *first + (bucket == 0             ? f->in.n_weights
+                      : bucket <= m->n_layers ? family_layer(f, m, bucket - 1)->n_weights
+                                              : f->out.n_weights);
+    free(f);
 }
 
 void param_prefix(const struct program *p, int bucket, char out[64])
@@ -118,28 +122,29 @@ static const struct program *section(const struct family *f, const struct model_
 /* Calls for [from, to) of all tensors. */
 static void get(const struct model_shape *m, int from, int to, struct param *out)
 {
-    struct family f;
-    family_write(m, &f);
+    struct family *f = family_new(m);
     int at = 0;
     int64_t offset = 0;
     for (int b = 0; b < m->n_layers + 2 && at < to; b++) {
-        const struct program *p = section(&f, m, b);
+        const struct program *p = section(f, m, b);
         for (int i = 0; i < p->n_weights; i++, at++)
             if (at >= from && at < to) fill(&out[at - from], p, b, i, offset);
         offset += p->weights_size;
     }
     assert(at >= to);
+    free(f);
 }
 
 int param_bucket(const struct model_shape *m, int bucket, struct param *out, int *first)
 {
-    struct family f;
-    family_write(m, &f);
-    const struct program *p = section(&f, m, bucket);
-    const int64_t offset = section_offset(&f, m, bucket);
+    struct family *f = family_new(m);
+    const struct program *p = section(f, m, bucket);
+    const int64_t offset = section_offset(f, m, bucket);
     for (int i = 0; i < p->n_weights; i++) fill(&out[i], p, bucket, i, offset);
-    if (first) *first = tensors_before(&f, m, bucket);
-    return p->n_weights;
+    if (first) *first = tensors_before(f, m, bucket);
+    const int n = p->n_weights;
+    free(f);
+    return n;
 }
 
 void param_get(const struct model_shape *m, int i, struct param *out)

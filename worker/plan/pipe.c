@@ -2,6 +2,8 @@
 
 #include <assert.h>
 #include <math.h>
+#include <stdlib.h>
+#include "api/core/mem.h"
 
 struct pipe pipe_whole(int n_layers)
 {
@@ -86,7 +88,7 @@ bool pipe_cut_within(const double *cost, const struct pipe_memory *m, int n_laye
                      struct pipe *out)
 {
     static_assert(PIPE_SECTIONS < INT16_MAX, "a section's number");
-    int16_t begin[JOB_MAX_RANKS][PIPE_SECTIONS + 1];
+    int16_t(*begin)[PIPE_SECTIONS + 1] = mem_scratch((size_t)n * sizeof *begin);
     struct best best[2];
     assert(n >= 1 && n <= n_layers && n_layers + 2 <= PIPE_SECTIONS);
     *out = (struct pipe){.n = n};
@@ -94,10 +96,11 @@ bool pipe_cut_within(const double *cost, const struct pipe_memory *m, int n_laye
         add_stage(cost, m, out, n_layers, &best[!(out->at & 1)], &best[out->at & 1],
                   begin[out->at]);
     out->at = 0;
-    if (isinf(best[(n - 1) & 1].cost[n_layers + 2])) return false;
-    out->first[n] = n_layers + 2;
-    for (int p = n - 1; p > 0; p--) out->first[p] = begin[p][out->first[p + 1]];
-    return true;
+    const bool found = !isinf(best[(n - 1) & 1].cost[n_layers + 2]);
+    if (found) out->first[n] = n_layers + 2;
+    for (int p = n - 1; found && p > 0; p--) out->first[p] = begin[p][out->first[p + 1]];
+    free(begin);
+    return found;
 }
 
 int64_t pipe_kept(const struct pipe *p, int64_t n)

@@ -1,7 +1,9 @@
 #include "worker/plan/report.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include "api/core/mem.h"
 
 /* One line: all values of a name in one place. */
 struct report_line {
@@ -82,13 +84,14 @@ static void write_line(struct jwrite *w, const struct report_line *l)
 
 void report_sections(struct jwrite *w, const struct model_shape *m, const struct plan *p)
 {
-    struct sections s;
+    struct sections *s = mem_scratch(sizeof *s);
     struct report_lines l = {0};
-    plan_sections(m, p, &s);
-    note_section(&l, &s.family.in, &s.in.at, 1, p->batch);
-    for (int k = 0; k < s.family.n_kinds; k++)
-        note_section(&l, &s.family.layer[k], &s.layer[k].at, p->shards.n_of[ZERO_LAYER + k],
+    plan_sections(m, p, s);
+    note_section(&l, &s->family.in, &s->in.at, 1, p->batch);
+    for (int k = 0; k < s->family.n_kinds; k++)
+        note_section(&l, &s->family.layer[k], &s->layer[k].at, p->shards.n_of[ZERO_LAYER + k],
                      p->batch);
-    note_section(&l, &s.family.out, &s.out.at, 1, p->batch);
+    note_section(&l, &s->family.out, &s->out.at, 1, p->batch);
+    free(s);
     for (int i = 0; i < l.n; i++) write_line(w, &l.line[i]);
 }

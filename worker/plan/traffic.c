@@ -2,7 +2,9 @@
 #include "worker/plan/traffic.h"
 
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
+#include "api/core/mem.h"
 #include "worker/plan/plan.h"
 #include "worker/plan/slice.h"
 #include "worker/plan/volume.h"
@@ -75,9 +77,9 @@ static void count_norm(const struct plan *p, int rank, struct comm_count *out)
 static void count_slices(const struct model_shape *m, const struct plan *p, int rank,
                          const int64_t times[ZERO_LAYER + 1], struct comm_count *out)
 {
-    struct slice own[PROG_WEIGHTS];
     int64_t cut[JOB_MAX_RANKS + 1];
     const int t = plan_place(p, rank).t;
+    struct slice *own = p->tp > 1 ? mem_scratch(PROG_WEIGHTS * sizeof *own) : NULL;
     for (int b = 0; p->tp > 1 && b < zero_buckets(&p->shards); b++) {
         if (!zero_holds(&p->shards, b)) continue;
         const enum zero_kind k = zero_kind(&p->shards, b);
@@ -92,6 +94,7 @@ static void count_slices(const struct model_shape *m, const struct plan *p, int 
                        times[k < ZERO_LAYER ? k : ZERO_LAYER]);
         }
     }
+    free(own);
 }
 
 /* How often gradients are summed, and into whose hands. A tied embedding gets two parts, from the

@@ -1,6 +1,7 @@
 /* traffic_program.c: what a family's operations move, from their programs: the steps that a rank
  * runs are counted, each by the formula of its kind. */
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 #include "worker/plan/strategy.h"
 #include "worker/plan/traffic.h"
@@ -188,20 +189,20 @@ static void count_section(const struct traffic_count *c, const struct program *p
 int traffic_program(const struct model_shape *m, const struct plan *p, int rank,
                     const struct traffic *t, struct comm_count out[PURPOSE_N], struct err *e)
 {
-    struct family f;
     struct plan at = *p;
     struct traffic_count c = {.p = &at, .out = out, .times = t->times, .map = t->map};
     c.t = plan_place(p, rank).t;
     if (plan_shard(p, t->S, plan_place(p, rank).s, &c.sh, e)) return -1;
     at.T = c.sh.T;
-    family_write(m, &f);
+    struct family *f = family_new(m);
     count_ranges(&c);
-    if (pipe_first(&p->pipe)) count_section(&c, &f.in, t->pass);
-    if (pipe_last(&p->pipe)) count_section(&c, &f.out, t->pass);
-    for (int k = 0; k < f.n_kinds; k++) {
+    if (pipe_first(&p->pipe)) count_section(&c, &f->in, t->pass);
+    if (pipe_last(&p->pipe)) count_section(&c, &f->out, t->pass);
+    for (int k = 0; k < f->n_kinds; k++) {
         c.times = t->times * p->shards.n_of[ZERO_LAYER + k];
-        count_section(&c, &f.layer[k], t->pass);
+        count_section(&c, &f->layer[k], t->pass);
     }
+    free(f);
     return 0;
 }
 
@@ -215,28 +216,28 @@ static bool reads_weights(const struct program *p, const struct step *s)
 
 bool plan_fetches_in(const struct model_shape *m, const struct plan *p)
 {
-    struct family f;
+    struct family *f = family_new(m);
     struct schedule s;
     bool any = false;
-    family_write(m, &f);
     const struct schedule_mode mode = plan_schedule(p, true);
-    schedule_make(&f.in, &mode, &s);
-    for (int i = 0; i < s.n_backward; i++) any |= reads_weights(&f.in, &s.backward[i]);
+    schedule_make(&f->in, &mode, &s);
+    for (int i = 0; i < s.n_backward; i++) any |= reads_weights(&f->in, &s.backward[i]);
+    free(f);
     return any;
 }
 
 struct comm_count traffic_decode(const struct model_shape *m, int P, int64_t n)
 {
     struct comm_count c = {0};
-    struct family f;
-    family_write(m, &f);
+    struct family *f = family_new(m);
     for (int l = 0; l < m->n_layers; l++) {
-        const struct program *p = family_layer(&f, m, l);
+        const struct program *p = family_layer(f, m, l);
         for (int i = 0; i < p->n_ops; i++)
             if (op_rules[p->op[i].kind]->moves == MOVES_KEYS)
                 volume_add(
                     &c, volume_decode(P, p->op[i].u.attn.n_heads, p->op[i].u.attn.head_dim, n), 1);
     }
+    free(f);
     return c;
 }
 
@@ -265,17 +266,17 @@ double traffic_op_products(const struct plan *p, const struct program *prog, con
 
 double traffic_products(const struct model_shape *m, const struct plan *p, bool losses)
 {
-    struct family f;
+    struct family *f = family_new(m);
     double sum = 0;
-    family_write(m, &f);
-    for (int i = 0; i < f.in.n_ops; i++) sum += traffic_op_products(p, &f.in, &f.in.op[i]);
-    for (int i = 0; i < f.out.n_ops; i++)
-        if (losses || !op_rules[f.out.op[i].kind]->loss)
-            sum += traffic_op_products(p, &f.out, &f.out.op[i]);
-    for (int k = 0; k < f.n_kinds; k++)
-        for (int i = 0; i < f.layer[k].n_ops; i++)
+    for (int i = 0; i < f->in.n_ops; i++) sum += traffic_op_products(p, &f->in, &f->in.op[i]);
+    for (int i = 0; i < f->out.n_ops; i++)
+        if (losses || !op_rules[f->out.op[i].kind]->loss)
+            sum += traffic_op_products(p, &f->out, &f->out.op[i]);
+    for (int k = 0; k < f->n_kinds; k++)
+        for (int i = 0; i < f->layer[k].n_ops; i++)
             sum += (double)p->shards.n_all[ZERO_LAYER + k] *
-                   traffic_op_products(p, &f.layer[k], &f.layer[k].op[i]);
+                   traffic_op_products(p, &f->layer[k], &f->layer[k].op[i]);
+    free(f);
     return sum;
 }
 
@@ -288,9 +289,9 @@ static double section_products(const struct plan *p, const struct program *prog)
 
 void traffic_sections(const struct model_shape *m, const struct plan *p, double *cost)
 {
-    struct family f;
-    family_write(m, &f);
-    cost[0] = section_products(p, &f.in);
-    for (int l = 0; l < m->n_layers; l++) cost[l + 1] = section_products(p, family_layer(&f, m, l));
-    cost[m->n_layers + 1] = section_products(p, &f.out);
+    struct family *f = family_new(m);
+    cost[0] = section_products(p, &f->in);
+    for (int l = 0; l < m->n_layers; l++) cost[l + 1] = section_products(p, family_layer(f, m, l));
+    cost[m->n_layers + 1] = section_products(p, &f->out);
+    free(f);
 }

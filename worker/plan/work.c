@@ -1,6 +1,7 @@
 #include "worker/plan/work.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include "worker/plan/strategy.h"
 #include "worker/plan/traffic.h"
 #include "worker/program/op_rules.h"
@@ -134,17 +135,17 @@ static void count_pass(struct work_count *c, const struct model_shape *shape, en
     const struct plan *p = c->p;
     const bool train = p->kind == JOB_TRAIN || p->kind == JOB_VERIFY;
     const bool split = strategy_row(p->strategy)->splits_model;
-    struct family f;
-    family_write(shape, &f);
+    struct family *f = family_new(shape);
     c->times = times;
     c->share = 1;
-    if (pipe_first(&p->pipe)) count_section(c, &f.in, pass, train);
-    if (pipe_last(&p->pipe)) count_section(c, &f.out, pass, train);
+    if (pipe_first(&p->pipe)) count_section(c, &f->in, pass, train);
+    if (pipe_last(&p->pipe)) count_section(c, &f->out, pass, train);
     c->share = split ? 1.0 / p->sp : 1;
-    for (int k = 0; k < f.n_kinds; k++) {
+    for (int k = 0; k < f->n_kinds; k++) {
         c->times = times * (double)p->shards.n_of[ZERO_LAYER + k];
-        if (c->times > 0) count_section(c, &f.layer[k], pass, train);
+        if (c->times > 0) count_section(c, &f->layer[k], pass, train);
     }
+    free(f);
 }
 
 /* Gradients, by bucket cleared, and their norm, then AdamW of what the rank owns. */

@@ -1,6 +1,7 @@
 #include "worker/plan/zero.h"
 
 #include <assert.h>
+#include <stdlib.h>
 #include "api/core/mem.h"
 #include "worker/plan/plan.h"
 
@@ -142,10 +143,11 @@ static void add_tensor(struct zero_walk *w, const struct param *p, int n_fused)
 
 void zero_walk(struct zero_walk *w, const struct zero *z, const struct model_shape *m, int b)
 {
-    struct param p[PROG_WEIGHTS];
+    struct param *p = mem_scratch(PROG_WEIGHTS * sizeof *p);
     const int n = param_bucket(m, b, p, NULL);
     w->n = 0;
     for (int i = 0; i < n; i++) add_tensor(w, &p[i], m->tp > 1 ? p[i].n_fused : 0);
+    free(p);
     w->tensor = 0;
     w->row = 0;
     w->unit = -1;
@@ -234,23 +236,23 @@ static int first_of(const struct zero *z, enum zero_kind k)
 
 void zero_init(struct zero *z, const struct model_shape *m, int W, int n_groups)
 {
-    struct family f;
-    family_write(m, &f);
+    struct family *f = family_new(m);
     assert(W >= 1 && n_groups >= 1 && W * n_groups <= JOB_MAX_RANKS);
     assert(m->n_layers <= ZERO_LAYERS_MAX);
     *z = (struct zero){.W = W,
                        .n_groups = n_groups,
                        .n_layers = m->n_layers,
                        .tied = m->tied,
-                       .n_kinds = f.n_kinds};
+                       .n_kinds = f->n_kinds};
     for (int l = 0; l < m->n_layers; l++) z->layer[l] = (uint8_t)family_layer_kind(m, l);
-    z->len[ZERO_EMBED] = f.in.weights_size;
-    z->len[ZERO_HEAD] = f.out.weights_size;
-    for (int k = 0; k < f.n_kinds; k++) z->len[ZERO_LAYER + k] = f.layer[k].weights_size;
+    z->len[ZERO_EMBED] = f->in.weights_size;
+    z->len[ZERO_HEAD] = f->out.weights_size;
+    for (int k = 0; k < f->n_kinds; k++) z->len[ZERO_LAYER + k] = f->layer[k].weights_size;
     for (int b = 0; b < zero_buckets(z); b++) z->n_all[zero_kind(z, b)]++;
     for (int k = 0; k < ZERO_KIND_N; k++)
         if (z->n_all[k]) cut_bucket(z, m, first_of(z, (enum zero_kind)k));
     zero_set_stage(z, 0, zero_buckets(z));
+    free(f);
 }
 
 void zero_set_stage(struct zero *z, int first, int end)

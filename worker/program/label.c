@@ -1,7 +1,9 @@
 #include "worker/program/label.h"
 
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
+#include "api/core/mem.h"
 
 /* A state has four bits for each value that a later operation reads: the labels that it has. Of a
  * value with one_label the last one says that it has been read. */
@@ -126,27 +128,35 @@ static void compute(struct solver *s, int i, int before, int way)
 
 /* ---- all of them ----------------------------------------------------------------------------- */
 
-bool label_solve(const struct label_graph *g, int way[LABEL_OPS], struct label_cost *cost)
+static bool solve(struct solver *s, int way[LABEL_OPS], struct label_cost *cost)
 {
-    struct solver s;
-    assert(g->n_ops <= LABEL_OPS && g->n_values <= LABEL_VALUES);
-    s.g = g;
-    take_slots(&s);
-    s.n[0] = 1;
-    s.state[0][0] = (struct label_state){0};
+    const struct label_graph *g = s->g;
+    take_slots(s);
+    s->n[0] = 1;
+    s->state[0][0] = (struct label_state){0};
     for (int i = 0; i < g->n_ops; i++) {
-        s.n[1] = 0;
-        for (int k = 0; k < s.n[0]; k++)
-            for (int w = 0; w < g->op[i].n_ways; w++) compute(&s, i, k, w);
-        memcpy(s.state[0], s.state[1], (size_t)s.n[1] * sizeof s.state[0][0]);
-        s.n[0] = s.n[1];
+        s->n[1] = 0;
+        for (int k = 0; k < s->n[0]; k++)
+            for (int w = 0; w < g->op[i].n_ways; w++) compute(s, i, k, w);
+        memcpy(s->state[0], s->state[1], (size_t)s->n[1] * sizeof s->state[0][0]);
+        s->n[0] = s->n[1];
     }
-    if (!s.n[0]) return false;
-    assert(s.n[0] == 1); /* no value is read any more */
-    *cost = s.state[0][0].cost;
+    if (!s->n[0]) return false;
+    assert(s->n[0] == 1); /* no value is read any more */
+    *cost = s->state[0][0].cost;
     for (int i = g->n_ops - 1, k = 0; i >= 0; i--) {
-        way[i] = s.step[i][k].way;
-        k = s.step[i][k].before;
+        way[i] = s->step[i][k].way;
+        k = s->step[i][k].before;
     }
     return true;
+}
+
+bool label_solve(const struct label_graph *g, int way[LABEL_OPS], struct label_cost *cost)
+{
+    assert(g->n_ops <= LABEL_OPS && g->n_values <= LABEL_VALUES);
+    struct solver *s = mem_scratch(sizeof *s);
+    s->g = g;
+    const bool solved = solve(s, way, cost);
+    free(s);
+    return solved;
 }

@@ -1,6 +1,8 @@
 #include "worker/train/optim.h"
 
 #include <math.h>
+#include <stdlib.h>
+#include "api/core/mem.h"
 #include "api/core/job.h"
 #include "kernels/precision.h"
 #include "worker/plan/slice.h"
@@ -44,13 +46,14 @@ static double sum_first(const struct optim *o, int b)
 {
     const struct model_shape *m = &o->spec->model.shape;
     const double *sums = o->mirror + zero_first_unit(&o->plan->shards, b);
-    struct slice own[PROG_WEIGHTS];
+    struct slice *own = mem_scratch(PROG_WEIGHTS * sizeof *own);
     struct zero_walk u;
     double sum = 0;
     slice_bucket(m, b, own);
     zero_walk(&u, &o->plan->shards, m, b);
     for (int tensor = u.tensor; zero_next(&u); tensor = u.tensor)
         if (slice_first(&own[tensor], o->tensor_rank)) sum += sums[u.unit];
+    free(own);
     return sum;
 }
 
@@ -98,7 +101,7 @@ static void update_run(const struct optim *o, const struct optim_part *x,
 
 void optim_update(const struct optim *o, const struct optim_part *x, const struct optim_rate *r)
 {
-    struct param p[PROG_WEIGHTS];
+    struct param *p = mem_scratch(PROG_WEIGHTS * sizeof *p);
     const int n = param_bucket(&o->spec->model.shape, x->bucket, p, NULL);
     for (int i = 0; i < n; i++) {
         struct zero_range run = {p[i].offset, p[i].offset + p[i].count};
@@ -106,4 +109,5 @@ void optim_update(const struct optim *o, const struct optim_part *x, const struc
         if (run.end > x->end) run.end = x->end;
         if (run.begin < run.end) update_run(o, x, r, &run, p[i].decay);
     }
+    free(p);
 }

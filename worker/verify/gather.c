@@ -82,11 +82,10 @@ static int gather_piece(const struct gathering *g, int64_t at, int64_t n, struct
                 : pass_receive(m, g->stage, g->all, size, moved, e);
 }
 
-static int gather_pieces(const struct gathering *g, int b, struct err *e)
+static int gather_pieces(const struct gathering *g, int b, struct slice *own, struct err *e)
 {
     struct model *m = g->w->model;
     const int64_t begin = zero_begin(&m->plan->shards, b), len = zero_len(&m->plan->shards, b);
-    struct slice own[PROG_WEIGHTS];
     const int n_own = slice_bucket(&m->shape, b, own);
     for (int64_t at = 0; at < len; at += PIECE) {
         const int64_t n = len - at < PIECE ? len - at : PIECE;
@@ -108,12 +107,14 @@ static int gather_parts(struct gathered *w, int b, const struct device_array *x,
     if (!in_parts(m) || m->rank || m->ring) return 0;
     g.one = malloc(PIECE * 4);
     g.all = malloc((size_t)m->plan->tp * PIECE * 4);
-    if (g.one && g.all)
-        rc = gather_pieces(&g, b, e);
+    struct slice *own = malloc(PROG_WEIGHTS * sizeof *own);
+    if (g.one && g.all && own)
+        rc = gather_pieces(&g, b, own, e);
     else
         err_set(e, ERR_IO, "out of memory for pieces of slices");
     free(g.one);
     free(g.all);
+    free(own);
     return rc;
 }
 
