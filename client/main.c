@@ -2,6 +2,7 @@
  * code stand together in the file of its noun. */
 #include <stddef.h>
 #include "api/core/file.h"
+#include "api/core/process.h"
 #include "client/cli.h"
 #include "client/verbs.h"
 
@@ -34,6 +35,7 @@ static const struct verb *const verbs[] = {
 
 int main(int argc, char **argv)
 {
+    process_begin();
     file_take_limit();
     return cli_run(argc, argv, verbs);
 }

@@ -12,6 +12,7 @@
 #include "api/core/log.h"
 #include "daemon/auth.h"
 #include "api/core/notify.h"
+#include "api/core/process.h"
 #include "daemon/control.h"
 #include "daemon/dev.h"
 #include "daemon/http/batch.h"
@@ -282,6 +283,7 @@ int main(int argc, char **argv)
 {
     static struct seqd d;
     struct err e;
+    process_begin();
     log_init("seqd");
     umask(077); /* whatever it writes is its owner's alone */
     signal(SIGPIPE, SIG_IGN);

@@ -11,6 +11,9 @@ struct process_stat {
     int64_t start_time; /* clock ticks after boot */
 };
 
+/* The first call of a program: descriptors 0 to 2 that are closed become /dev/null, so that no file
+ * or socket gets their numbers, and with them what is printed. */
+void process_begin(void);
 /* -1: there is no such process. */
 int process_stat(int pid, struct process_stat *out);
 /* Bytes that its calls of read and write have moved so far, and its pages that came from files or

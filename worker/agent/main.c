@@ -11,6 +11,8 @@
 #include "api/core/file.h"
 #include "api/core/log.h"
 #include "api/core/notify.h"
+#include "api/core/process.h"
+#include "api/core/thread.h"
 #include "worker/agent/agent.h"
 #include "worker/agent/gpus.h"
 #include "worker/agent/nvml.h"
@@ -133,6 +135,7 @@ int main(int argc, char **argv)
     static const int signos[] = {SIGTERM, SIGINT, SIGCHLD, SIGHUP, SIGUSR1};
     static struct seqw w;
     struct err e = {0};
+    process_begin();
     log_init("seqw");
     int rc = options_read(&w.o, argc, argv, &e);
     if (rc < 0) fprintf(stderr, "seqw: %s\n", e.text);

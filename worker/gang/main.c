@@ -9,6 +9,7 @@
 #include "api/core/cgroup.h"
 #include "api/core/file.h"
 #include "api/core/log.h"
+#include "api/core/process.h"
 #include "api/core/version.h"
 #include "worker/gang/gang.h"
 
@@ -22,6 +23,7 @@ int main(int argc, char **argv)
 {
     int signos[] = {SIGTERM, SIGINT};
     struct err e = {0};
+    process_begin();
     log_init("seqgang");
     umask(077); /* and of its ranks: checkpoints, artifacts and logs are their owner's alone */
     if (argc == 2 && !strcmp(argv[1], "--version"))

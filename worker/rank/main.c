@@ -11,6 +11,7 @@
 #include "api/core/beneath.h"
 #include "api/core/file.h"
 #include "api/core/log.h"
+#include "api/core/process.h"
 #include "api/core/version.h"
 #include "worker/hf/hf.h"
 #include "worker/rank/link.h"
@@ -141,6 +142,7 @@ static int serve(void)
 
 int main(int argc, char **argv)
 {
+    process_begin();
     log_init("seqrank");
     file_take_limit();
     if (argc == 1) return serve();
