@@ -48,6 +48,7 @@ static int attempts_pack(const struct msg *m, struct arena *a, size_t *n, Seqd__
         (*out)[i] = attempt_pack(m->attempts[i].job, m->attempts[i].epoch, a);
         if (!(*out)[i]) return -1;
         (*out)[i]->slots = m->attempts[i].slots;
+        (*out)[i]->gpus = m->attempts[i].gpus;
     }
     return 0;
 }
@@ -61,7 +62,9 @@ static int attempts_unpack(size_t n, Seqd__Attempt **in, struct msg *m, struct a
     for (size_t i = 0; i < n; i++) {
         if (attempt_unpack(in[i], &out[i].job, &out[i].epoch, e) < 0) return -1;
         if (range_check(in[i]->slots, 0, JOB_MAX_RANKS, "slots", e) < 0) return -1;
+        if (range_check(in[i]->gpus, 0, in[i]->slots, "gpus", e) < 0) return -1;
         out[i].slots = in[i]->slots;
+        out[i].gpus = in[i]->gpus;
     }
     m->n_attempts = (int)n;
     m->attempts = out;

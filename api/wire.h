@@ -142,7 +142,8 @@ struct disk_use { /* bytes, of a node's state directory */
 
 struct wire_attempt {
     int64_t job, epoch;
-    int32_t slots; /* HELLO: its ranks that run here now */
+    int32_t slots; /* HELLO: its ranks that run here now, */
+    int32_t gpus;  /* and how many of them have a GPU and take no slot: since ABI 7 */
 };
 
 struct msg {

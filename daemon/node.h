@@ -15,7 +15,7 @@
 /* An attempt that runs on a node and is over for seqd: its slots are not free yet. */
 struct stale {
     int64_t job, epoch;
-    int32_t slots;
+    int32_t slots; /* 0: its ranks have GPUs */
 };
 
 struct past {

@@ -245,8 +245,14 @@ void session_resume(const struct session *s, const char *node, int64_t now_ms)
     jobs_each(&s->cluster->jobs, resume, &l);
 }
 
+/* An agent of the version before does not say which of its ranks have a GPU: the job does. */
+static int32_t slots_of(const struct wire_attempt *w, const struct job *j)
+{
+    return j && job_takes_gpus(j) ? 0 : w->slots - w->gpus;
+}
+
 /* What runs there and is not ours any more, as after the node was given up: it will be stopped, and
- * until the node says that it is gone its slots are taken. */
+ * until the node says that it is gone its slots are taken, and GPUs are held. */
 void session_note_stale(const struct session *s, struct node *n, const struct msg *hello)
 {
     node_stale_clear(n);
@@ -256,7 +262,7 @@ void session_note_stale(const struct session *s, struct node *n, const struct ms
         const struct job_attempt *a = j ? j->attempt : NULL;
         if (a && a->epoch == w->epoch && attempt_part(a, n->name)) continue;
         if (w->slots > 0 && !mutant_on(MUTANT_STALE_FREE))
-            node_stale_add(n, w->job, w->epoch, w->slots);
+            node_stale_add(n, w->job, w->epoch, slots_of(w, j));
     }
 }
 

@@ -121,7 +121,7 @@ static const struct gpu two_gpus[] = {
 };
 static const char *const two_grants[] = {"/up/files/a", "/up/files/b"};
 static const char two_uuids[][GPU_UUID_SIZE] = {"GPU-a", "GPU-b"};
-static const struct wire_attempt two_attempts[] = {{1, 2, 5}, {(int64_t)1 << 60, 4, 0}};
+static const struct wire_attempt two_attempts[] = {{1, 2, 5, 4}, {(int64_t)1 << 60, 4, 0, 0}};
 static struct rank_blob two_blobs[2] = {{0, 5, "hello"}, {1, BLOB_SIZE, ""}};
 static struct {
     struct rank_msg head;

@@ -592,6 +592,28 @@ static void test_random(void)
               "%d faults, %d given, %d played", n_faults, n_given, n_played);
 }
 
+/* Ranks of attempts that are over for seqd hold slots until they are gone, and those with a GPU
+ * their GPU: an agent says which, and of the version before the job does. */
+static void test_stale(void)
+{
+    begin();
+    give_gpus(A, 2);
+    hello(A);
+    const int64_t id = submit_gpus(A, 1);
+    goodbye(A);
+    const struct wire_attempt list[] = {{77, 1, 2, 2}, {78, 1, 1, 0}, {id, 9, 4, 0}};
+    struct msg m = {
+        .type = MSG_HELLO, .abi = WIRE_ABI, .n_slots = 8, .n_attempts = 3, .attempts = list};
+    memcpy(m.instance, A->instance, sizeof m.instance);
+    snprintf(m.node, sizeof m.node, "%s", A->name);
+    m.gpus = A->gpu, m.n_gpus = A->n_gpus;
+    control_link_calls.up(w.control, A->name, &m);
+    CHECK_MSG(control_reserved(w.control, "a") == 1, "%d slots",
+              (int)control_reserved(w.control, "a"));
+    CHECK(node_find((struct nodes *)&control_cluster(w.control)->nodes, "a")->n_stale == 3);
+    finish();
+}
+
 int main(void)
 {
     seqd_test_init();
@@ -613,6 +635,7 @@ int main(void)
     RUN(test_lost_assign);
     RUN(test_node_lost);
     RUN(test_refused);
+    RUN(test_stale);
     RUN(test_random);
     return test_done("seqd_gpus");
 }

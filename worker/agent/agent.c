@@ -419,8 +419,9 @@ static void on_opened(void *arg)
     list = calloc((size_t)n_attempts(a) + 1, sizeof *list);
     assert(list);
     for (struct attempt *t = a->attempts; t; t = t->next) {
-        int slots = t->state == ATTEMPT_OVER ? 0 : t->n_running;
-        list[m.n_attempts++] = (struct wire_attempt){t->job, t->epoch, slots};
+        const bool over = t->state == ATTEMPT_OVER;
+        list[m.n_attempts++] = (struct wire_attempt){t->job, t->epoch, over ? 0 : t->n_running,
+                                                     over ? 0 : t->n_gpus};
         attempt_rewind(t);
         t->expected = false; /* a list that the last session broke off */
     }

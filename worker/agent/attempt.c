@@ -96,6 +96,7 @@ static void start_take(struct attempt *a, const struct gang_start *start)
     a->n_logs = start->n_local;
     a->first_rank = start->first_rank;
     a->n_running = start->task == TASK_RUN ? start->n_local : 0;
+    for (int i = 0; i < a->n_running; i++) a->n_gpus += *start->gpus[i] != 0;
 }
 
 /* The lock before the process, which inherits it: should this agent die before seqgang has come as

@@ -42,13 +42,13 @@ struct attempt {
     bool spool_open;
     int64_t acked_seq;
     int n_logs, first_rank;
-    char prepared_id[80]; /* the data it uses; "": a preparation */
-    int n_running;        /* ranks it may have: 0 for a preparation */
-    bool stale;           /* seqd does not expect it: told when it is gone */
-    bool expected;        /* by a message of an EXPECT that is not at its end */
-    int64_t oom_kills;    /* probe_oom_kills() when it began here; -1: not known */
-    bool judged, oom;     /* attempt_oom: it has been asked, and its answer */
-    cpu_set_t cpus;       /* that its ranks are bound to; none: they are not */
+    char prepared_id[80];  /* the data it uses; "": a preparation */
+    int n_running, n_gpus; /* ranks it may have, and those with a GPU: 0 for a preparation */
+    bool stale;            /* seqd does not expect it: told when it is gone */
+    bool expected;         /* by a message of an EXPECT that is not at its end */
+    int64_t oom_kills;     /* probe_oom_kills() when it began here; -1: not known */
+    bool judged, oom;      /* attempt_oom: it has been asked, and its answer */
+    cpu_set_t cpus;        /* that its ranks are bound to; none: they are not */
     struct attempt_log log[JOB_MAX_RANKS];
 };
 
