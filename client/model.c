@@ -1,5 +1,6 @@
 /* model.c: model directories: those of the nodes, and one of this machine. */
 #include <errno.h>
+#include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,8 +60,12 @@ static char *run_check(const char *dir)
     if (failed)
         cli_fail(CLI_ERROR, "seqrank cannot be started: %s: it stands beside seqctl, or in PATH",
                  strerror(failed));
-    else if (!text || !*text || !WIFEXITED(status))
-        cli_fail(CLI_ERROR, "seqrank --check %s gave no report", dir);
+    else if (WIFSIGNALED(status))
+        cli_fail(CLI_ERROR, "seqrank --check %s was ended by signal %d (SIG%s, %s)", dir,
+                 WTERMSIG(status), sigabbrev_np(WTERMSIG(status)), strsignal(WTERMSIG(status)));
+    else if (!text || !*text)
+        cli_fail(CLI_ERROR, "seqrank --check %s ended with status %d and gave no report", dir,
+                 WEXITSTATUS(status));
     else
         return text;
     free(text);

@@ -47,6 +47,7 @@
 #define RANK_KEY_SIZE     32
 #define RANK_ADDRESS_SIZE 64
 #define RANK_EXIT_SAVED   3 /* the exit status of a rank that has saved and stopped as asked */
+#define RANK_EXIT_REFUSED 4 /* of a program that was asked: its sentence says what to mend */
 
 enum rank_msg_type {
     RANK_ARGS = 1,

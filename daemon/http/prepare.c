@@ -259,7 +259,8 @@ static void on_described(void *arg, const struct msg *m, const struct err *e)
     struct err bad;
     if (e) {
         bad = *e;
-        if (!*bad.field) snprintf(bad.field, sizeof bad.field, "model.path");
+        const bool of_node = bad.code == ERR_INTERNAL || bad.code == ERR_PEER;
+        if (!*bad.field && !of_node) snprintf(bad.field, sizeof bad.field, "model.path");
         finish(p, bad.code == ERR_NOT_FOUND || bad.code == ERR_CORRUPT ? 400 : 0, &bad);
         return;
     }

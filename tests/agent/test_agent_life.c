@@ -1314,6 +1314,12 @@ static void test_describe(void)
     ask(MSG_DESCRIBE, path, 0);
     CHECK(d.answer.err.code == ERR_INVALID);
     CHECK_STR(d.answer.err.text, "config.json: hidden_size is missing");
+    CHECK_STR(d.answer.err.field, "model.path");
+    snprintf(path, sizeof path, "%s/dies", d.dir); /* that is no fault of the path */
+    CHECK(mkdir(path, 0700) == 0);
+    ask(MSG_DESCRIBE, path, 0);
+    CHECK(d.answer.err.code == ERR_INTERNAL && !*d.answer.err.field);
+    CHECK_MSG(strstr(d.answer.err.text, "SIGSEGV"), "%s", d.answer.err.text);
     ask(MSG_DESCRIBE, "/etc", 0);
     CHECK_MSG(strstr(d.answer.err.text, "beneath none"), "%s", d.answer.err.text);
     CHECK(symlink("/etc", in_dir("../link", 0, 0)) == 0);
@@ -1457,7 +1463,9 @@ static int fake_profile(void)
 static int fake_describe(const char *dir, const char *root)
 {
     if (strncmp(dir, root, strlen(root))) return puts("beneath no root"), 1;
-    if (strstr(dir, "bad")) return fprintf(stderr, "config.json: hidden_size is missing\n"), 1;
+    if (strstr(dir, "dies")) raise(SIGSEGV);
+    if (strstr(dir, "bad"))
+        return fprintf(stderr, "config.json: hidden_size is missing\n"), RANK_EXIT_REFUSED;
     puts(FAKE_DESCRIPTION);
     return 0;
 }

@@ -11,6 +11,8 @@
 #include <sys/epoll.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "api/core/log.h"
+#include "api/core/rank.h"
 #include "worker/agent/spawn.h"
 
 enum { SENTENCE_SIZE = 1024 };
@@ -56,6 +58,25 @@ void capture_cancel(struct capture *a)
     free(a);
 }
 
+/* What a program that did not answer ended with. A refusal is about what was asked; every other
+ * end is this node's. One that was killed may answer the next time. */
+static void end_of(const struct capture *a, int status, struct err *e)
+{
+    const int signo = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    const char *said = a->err.n ? a->err.text : "it says nothing";
+    if (WIFEXITED(status) && WEXITSTATUS(status) == RANK_EXIT_REFUSED && a->err.n)
+        err_set(e, ERR_INVALID, "%.480s", a->err.text);
+    else if (signo)
+        err_set(e, rank_signal_own(signo) ? ERR_INTERNAL : ERR_PEER,
+                "%s was ended by signal %d (SIG%s, %s)", a->name, signo, sigabbrev_np(signo),
+                strsignal(signo));
+    else
+        err_set(e, ERR_INTERNAL, "%s ended with status %d: %.400s", a->name, WEXITSTATUS(status),
+                said);
+    if (e->code != ERR_INVALID)
+        log_error("capture.end", "program=\"%s\" why=\"%s\" said=\"%s\"", a->name, e->text, said);
+}
+
 /* Both outputs are closed: the program is over, or as good as over. */
 static void finish(struct capture *a)
 {
@@ -70,10 +91,9 @@ static void finish(struct capture *a)
         err_set(&e, ERR_TIMEOUT, "%s did not end in %lld s", a->name,
                 (long long)a->o.limit_ms / 1000);
     else if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-        err_set(&e, ERR_INVALID, "%.480s%s", a->err.n ? a->err.text : a->name,
-                a->err.n ? "" : " died");
+        end_of(a, status, &e);
     else if (a->out.full)
-        err_set(&e, ERR_TOO_LARGE, "%s printed more than %zu bytes", a->name, a->out.room);
+        err_set(&e, ERR_INTERNAL, "%s printed more than %zu bytes", a->name, a->out.room);
     a->o.done(a->o.arg, a->o.request, a->out.text, a->out.n, &e);
     capture_cancel(a);
 }
@@ -129,6 +149,7 @@ struct capture *capture_start(const struct capture_options *o, struct err *e)
     int rc = pipe_open(&a->out, a, o->max_size, &out, e);
     if (rc == 0) rc = pipe_open(&a->err, a, SENTENCE_SIZE, &err, e);
     if (rc == 0) a->pid = spawn_program(o->program, o->argv, out, err, e);
+    const int why = errno;
     if (out >= 0) close(out);
     if (err >= 0) close(err);
     if (a->pid > 0) {
@@ -136,6 +157,9 @@ struct capture *capture_start(const struct capture_options *o, struct err *e)
         loop_timer_set(a->limit, o->limit_ms);
         return a;
     }
+    /* Not what was asked about: that this program is not there, or that no process can begin. */
+    e->code = why == EAGAIN || why == ENOMEM ? ERR_PEER : ERR_INTERNAL;
+    log_error("capture.start", "program=\"%s\" why=\"%s\"", a->name, e->text);
     capture_cancel(a);
     return NULL;
 }

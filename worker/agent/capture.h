@@ -8,8 +8,9 @@
 #include "api/core/err.h"
 #include "api/core/loop.h"
 
-/* Called once: with what it printed (NUL-terminated, borrowed for the call) and ERR_NONE, or with
- * the first line of its stderr (ERR_INVALID), ERR_TIMEOUT or ERR_TOO_LARGE. */
+/* Called once: with what it printed (NUL-terminated, borrowed for the call) and ERR_NONE; with
+ * ERR_INVALID and the first line of its stderr where it refused (RANK_EXIT_REFUSED); or with what
+ * is this node's: ERR_INTERNAL for every other end, ERR_PEER where it was killed, ERR_TIMEOUT. */
 typedef void capture_done(void *arg, int64_t request, const char *text, size_t size,
                           const struct err *why);
 
@@ -25,6 +26,7 @@ struct capture_options {
 };
 
 struct capture;
+/* fails: ERR_INTERNAL where it cannot be run, ERR_PEER where no process can begin. */
 struct capture *capture_start(const struct capture_options *o, struct err *e);
 void capture_cancel(struct capture *a); /* kills and reaps; done is not called; NULL allowed */
 

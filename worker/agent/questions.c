@@ -68,6 +68,13 @@ static void capture_over(struct questions *q, int64_t request)
         if (q->capture[i].program && q->capture[i].request == request) q->capture[i].program = NULL;
 }
 
+/* Whether the user's field is to be named: not where this node has failed. */
+static bool of_the_model(enum err_code code)
+{
+    return code && code != ERR_INTERNAL && code != ERR_PEER && code != ERR_TIMEOUT &&
+           code != ERR_CONFLICT;
+}
+
 static void described(void *arg, int64_t request, const char *text, size_t size,
                       const struct err *why)
 {
@@ -75,7 +82,8 @@ static void described(void *arg, int64_t request, const char *text, size_t size,
     struct msg m = {.type = MSG_DESCRIBED, .request = request, .err = *why};
     capture_over(q, request);
     if (!m.err.code) describe_take(text, size, m.config, &m.err);
-    if (m.err.code && !*m.err.field) snprintf(m.err.field, sizeof m.err.field, "model.path");
+    if (of_the_model(m.err.code) && !*m.err.field)
+        snprintf(m.err.field, sizeof m.err.field, "model.path");
     q->send(q->arg, &m);
 }
 

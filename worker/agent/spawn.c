@@ -36,9 +36,11 @@ static int spawn(const char *program, char *const argv[], int out_fd, int err_fd
     char **env = environment_for_ranks(environ);
     errno = posix_spawn(&pid, program, &actions, &attr, argv, env);
     if (errno) pid = -1, err_errno(e, "cannot run %s", program);
+    const int why = errno;
     posix_spawn_file_actions_destroy(&actions);
     posix_spawnattr_destroy(&attr);
     free(env);
+    errno = why;
     return pid;
 }
 

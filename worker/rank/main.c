@@ -57,14 +57,13 @@ static int describe(const char *dir, const char *const *roots, int n_roots)
     char json[4096];
     struct err e = {0};
     beneath_confine(roots, n_roots);
-    if (beneath_private(dir)) {
+    if (beneath_private(dir))
         beneath_refuse(dir, &e);
+    else
+        hf_describe(dir, json, sizeof json, &e);
+    if (e.code) {
         fprintf(stderr, "%s\n", e.text);
-        return 1;
-    }
-    if (hf_describe(dir, json, sizeof json, &e) < 0) {
-        fprintf(stderr, "%s\n", e.text);
-        return 1;
+        return e.code == ERR_INTERNAL ? 1 : RANK_EXIT_REFUSED;
     }
     return fputs(json, stdout) < 0 || fflush(stdout) ? 1 : 0; /* one line, with its end */
 }

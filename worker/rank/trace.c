@@ -6,6 +6,7 @@
 #include <string.h>
 #include "api/core/file.h"
 #include "api/core/job.h"
+#include "api/core/rank.h"
 #include "worker/data/data.h"
 
 #define MAX_SAMPLES 65536 /* of one call: the largest global batch */
@@ -135,5 +136,5 @@ int trace_main(int argc, char **argv)
         if (rc == 0 && !fflush(stdout) && !ferror(stdout)) return 0;
     }
     fprintf(stderr, "seqrank --trace: %s\n", e.text[0] ? e.text : "cannot write");
-    return 1;
+    return !e.code || e.code == ERR_INTERNAL ? 1 : RANK_EXIT_REFUSED;
 }
