@@ -6,6 +6,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
+#include "api/core/thread.h"
 #include "api/rpc_stream.h"
 
 static void *endpoint_thread(void *arg)
@@ -86,8 +87,7 @@ int endpoint_init(struct endpoint *ep, struct loop *l, const struct rpc_calls *c
     pthread_sigmask(SIG_BLOCK, &all, &old);
     grpc_init();
     ep->cq = grpc_completion_queue_create_for_next(NULL);
-    int rc = pthread_create(&ep->thread, NULL, endpoint_thread, ep);
-    assert(rc == 0);
+    thread_must_start(&ep->thread, NULL, endpoint_thread, ep);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     return 0;
 }

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
+#include "api/core/thread.h"
 
 #define DEPTH_MAX 32 /* a job's directory has 5: each open level is a descriptor */
 
@@ -275,7 +276,7 @@ struct trees *trees_create(struct loop *l)
     t->out_last = &t->out_first;
     pthread_mutex_init(&t->mutex, NULL);
     pthread_cond_init(&t->wake, NULL);
-    if (pthread_create(&t->thread, NULL, thread_main, t)) abort();
+    thread_must_start(&t->thread, NULL, thread_main, t);
     return t;
 }
 

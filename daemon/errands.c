@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include "api/core/thread.h"
 
 struct errands {
     struct loop *loop;
@@ -96,7 +97,7 @@ struct errands *errands_create(struct loop *l, const struct errands_options *o)
     pthread_cond_init(&t->wake, NULL);
     pthread_attr_init(&attr);
     if (o->stack_size) pthread_attr_setstacksize(&attr, o->stack_size);
-    if (pthread_create(&t->thread, &attr, run, t)) abort();
+    thread_must_start(&t->thread, &attr, run, t);
     pthread_attr_destroy(&attr);
     return t;
 }

@@ -16,6 +16,7 @@
 #include "api/core/clock.h"
 #include "api/core/file.h"
 #include "api/core/log.h"
+#include "api/core/thread.h"
 #include "daemon/store/carried.h"
 #include "daemon/store/reserve.h"
 #include "daemon/store/txn.h"
@@ -264,6 +265,23 @@ static void give_all(void *arg)
     }
 }
 
+/* From any thread, which holds the mutex. */
+static void answer_locked(struct backups *b, struct backup_ask *a)
+{
+    const bool first = !b->out_first;
+    a->next = NULL;
+    *b->out_last = a;
+    b->out_last = &a->next;
+    if (first && !b->stop) loop_post(b->loop, give_all, b);
+}
+
+static void answer_later(struct backups *b, struct backup_ask *a)
+{
+    pthread_mutex_lock(&b->mutex);
+    answer_locked(b, a);
+    pthread_mutex_unlock(&b->mutex);
+}
+
 static void *backup_main(void *arg)
 {
     struct backups *b = arg;
@@ -277,26 +295,24 @@ static void *backup_main(void *arg)
         pthread_mutex_unlock(&b->mutex);
         const int rc = a->done ? make(b, &a->made, &a->err) : read_part(b, a, &a->err);
         if (rc && a->done) log_error("store.backup", "text=\"%s\"", a->err.text);
-        a->next = NULL;
         pthread_mutex_lock(&b->mutex);
-        const bool first = !b->out_first;
-        *b->out_last = a;
-        b->out_last = &a->next;
-        if (first && !b->stop) loop_post(b->loop, give_all, b);
+        answer_locked(b, a);
     }
     pthread_mutex_unlock(&b->mutex);
     return NULL;
 }
 
-static void ask(struct backups *b, struct backup_ask *a)
+/* The thread begins with the first question, and takes what waits. */
+static int ask(struct backups *b, struct backup_ask *a, struct err *e)
 {
+    if (!b->started && thread_start(&b->thread, NULL, backup_main, b, e)) return -1;
+    b->started = true;
     pthread_mutex_lock(&b->mutex);
     *b->in_last = a;
     b->in_last = &a->next;
     pthread_cond_signal(&b->wake);
     pthread_mutex_unlock(&b->mutex);
-    if (!b->started && pthread_create(&b->thread, NULL, backup_main, b)) abort();
-    b->started = true;
+    return 0;
 }
 
 int backups_make(struct backups *b, backup_done *done, void *arg, struct err *e)
@@ -305,8 +321,11 @@ int backups_make(struct backups *b, backup_done *done, void *arg, struct err *e)
     struct backup_ask *a = txn_must(calloc(1, sizeof *a));
     a->done = done;
     a->arg = arg;
+    if (ask(b, a, e)) {
+        free(a);
+        return -1;
+    }
     b->making = true;
-    ask(b, a);
     return 0;
 }
 
@@ -318,7 +337,7 @@ void backups_read(struct backups *b, const char *name, int64_t offset, backup_by
     a->arg = arg;
     a->offset = offset;
     snprintf(a->made.name, sizeof a->made.name, "%s", name);
-    ask(b, a);
+    if (ask(b, a, &a->err)) answer_later(b, a);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */

@@ -8,6 +8,7 @@
 #include <string.h>
 #include "api/core/clock.h"
 #include "api/core/log.h"
+#include "api/core/thread.h"
 #include "daemon/store/query.h"
 #include "daemon/store/schema.h"
 #include "daemon/store/txn.h"
@@ -103,7 +104,7 @@ static void *reader_main(void *arg)
 
 void reader_start(struct store_reader *r)
 {
-    if (pthread_create(&r->thread, NULL, reader_main, r)) abort();
+    thread_must_start(&r->thread, NULL, reader_main, r);
 }
 
 void reader_stop(struct store_reader *r)

@@ -15,6 +15,7 @@
 #include <unistd.h>
 #include "api/core/clock.h"
 #include "api/core/log.h"
+#include "api/core/thread.h"
 #include "daemon/store/remove.h"
 #include "daemon/store/schema.h"
 #include "daemon/store/space.h"
@@ -318,7 +319,7 @@ struct store_writer *writer_create(const struct writer_options *o, struct err *e
 void writer_start(struct store_writer *w, struct store_reader *r)
 {
     w->reader = r;
-    if (pthread_create(&w->thread, NULL, writer_main, w)) abort();
+    thread_must_start(&w->thread, NULL, writer_main, w);
 }
 
 void writer_stop(struct store_writer *w)

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/thread.h"
 
 struct fetches {
     struct loop *loop;
@@ -84,8 +85,7 @@ struct fetches *fetches_create(struct loop *l, const struct state_dir *s,
     r->done_last = &r->done;
     pthread_mutex_init(&r->mutex, NULL);
     pthread_cond_init(&r->wake, NULL);
-    const int rc = pthread_create(&r->thread, NULL, work, r);
-    assert(rc == 0);
+    thread_must_start(&r->thread, NULL, work, r);
     return r;
 }
 

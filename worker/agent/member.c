@@ -13,6 +13,7 @@
 #include "api/core/file.h"
 #include "api/core/log.h"
 #include "api/core/sha256.h"
+#include "api/core/thread.h"
 
 enum {
     FIND_MS = 5000,
@@ -356,12 +357,13 @@ static void find_start(struct member *m)
     f->loop = m->loop;
     snprintf(f->address, sizeof f->address, "%s", m->o.connect);
     memcpy(f->fingerprint, m->token.fingerprint, sizeof f->fingerprint);
-    if (pthread_create(&f->thread, NULL, find_thread, f) == 0) {
+    struct err e;
+    if (!thread_start(&f->thread, NULL, find_thread, f, &e)) {
         m->find = f;
         return;
     }
     free(f);
-    failed(m, "a thread cannot be started");
+    failed(m, e.text);
 }
 
 /* Whether the file has another token than the one that was used, or is tried: it is tried now. */

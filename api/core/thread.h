@@ -1,0 +1,21 @@
+/* thread.h: the start of a thread, and what is said where there can be none, as under a limit of
+ * processes (ulimit -u, TasksMax, a container's limit of pids). libc only. */
+#ifndef SEQD_CORE_THREAD_H
+#define SEQD_CORE_THREAD_H
+
+#include <pthread.h>
+#include "api/core/err.h"
+
+/* fails: ERR_PEER naming the limit: it may be gone the next time. attr NULL: the usual one. */
+int thread_start(pthread_t *t, const pthread_attr_t *attr, void *(*run)(void *), void *arg,
+                 struct err *e);
+/* The same for a thread that its program cannot be without: on failure the program says the
+ * sentence, last, and exits with status 1. Who started it waits longer each time. */
+void thread_must_start(pthread_t *t, const pthread_attr_t *attr, void *(*run)(void *), void *arg);
+
+#define LAST_WORDS_ENV  "SEQD_LAST_WORDS" /* a file, for who started this program */
+#define LAST_WORDS_SIZE 512
+/* Why this program ends without having begun. */
+void last_words(const char *text);
+
+#endif
