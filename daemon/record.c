@@ -316,6 +316,21 @@ static bool read_event(const struct record *r, struct rank_event *re)
     return is_product(re->type) || re->type == EV_NOTE;
 }
 
+/* JSON that does not parse says nothing of the job: the node, or a program of it, has failed. */
+static void on_garbled(const struct taking *k, const char *what)
+{
+    struct event ev = {.type = EV_RANK_EXIT,
+                       .rank = k->r->head.rank,
+                       .cause = CAUSE_INFRASTRUCTURE,
+                       .blame = BLAME_NODE};
+    err_set(&ev.err, ERR_INTERNAL, "node %s sent %s of rank %d that is no JSON object, of %u bytes",
+            k->p->place.node, what, k->r->head.rank, k->r->head.size);
+    if (k->j->saving)
+        attempt_note_unsaved(k->j->attempt, &ev.err);
+    else if (attempt_alive(k->j))
+        fail(k, &ev);
+}
+
 static void on_event(const struct taking *k)
 {
     const struct record *r = k->r;
@@ -323,8 +338,10 @@ static void on_event(const struct taking *k)
     struct rank_event re;
     if (!read_event(r, &re)) return;
     *ev = (struct event){.type = (enum job_event)re.type, .rank = r->head.rank, .step = re.step};
-    if (take_json(r->data + sizeof re, r->head.size - sizeof re, ev->detail, sizeof ev->detail))
-        ev->detail[0] = 0;
+    if (take_json(r->data + sizeof re, r->head.size - sizeof re, ev->detail, sizeof ev->detail)) {
+        on_garbled(k, re.type == EV_NOTE ? "a note" : "an event");
+        return;
+    }
     if (re.type == EV_NOTE) note_preparing(k->j->attempt, r->head.rank, ev->detail);
     if (!is_taken(k)) k->v->type = VERDICT_EVENT;
 }
@@ -342,7 +359,10 @@ static char *read_result(const struct record *r)
 static void on_result(const struct taking *k)
 {
     char *json = read_result(k->r);
-    if (!json) return;
+    if (!json) {
+        on_garbled(k, "a result");
+        return;
+    }
     if (k->j->attempt->task == TASK_PREPARE) {
         prepared_take(k->j, node_find((struct nodes *)k->nodes, k->j->node), k->p, json, k->v);
         free(json);

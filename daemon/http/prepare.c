@@ -9,6 +9,7 @@
 #include "api/core/device.h"
 #include "api/core/job_paths.h"
 #include "api/core/jwrite.h"
+#include "daemon/doc.h"
 #include "daemon/gpus.h"
 #include "daemon/memory.h"
 #include "daemon/spec/json.h"
@@ -262,6 +263,13 @@ static void on_described(void *arg, const struct msg *m, const struct err *e)
         const bool of_node = bad.code == ERR_INTERNAL || bad.code == ERR_PEER;
         if (!*bad.field && !of_node) snprintf(bad.field, sizeof bad.field, "model.path");
         finish(p, bad.code == ERR_NOT_FOUND || bad.code == ERR_CORRUPT ? 400 : 0, &bad);
+        return;
+    }
+    if (!doc_is_json(m->config)) {
+        err_set(&bad, ERR_INTERNAL,
+                "a node described the model at %.200s by what is no JSON object",
+                spec_text(&p->spec, p->spec.model.path));
+        finish(p, 0, &bad);
         return;
     }
     memcpy(p->spec.model.config, m->config, sizeof p->spec.model.config);

@@ -159,6 +159,38 @@ static void test_form(void)
     }
 }
 
+/* JSON of a node that does not parse is its failure: the job has not succeeded without a result. */
+static void test_garbled(void)
+{
+    static const struct {
+        int event; /* 0: a result */
+        const char *json;
+    } said[] = {
+        {0, "{\"loss\":"}, {0, "[1]"},     {0, "{} {}"}, {0, ""}, {EV_CHECKPOINT, "{\"path\""},
+        {EV_EVAL, "nan"},  {EV_NOTE, "x"},
+    };
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++) {
+        begin();
+        struct sim_attempt *a = to_run();
+        play_start(a);
+        if (said[i].event)
+            rec_event(a, said[i].event, 1, said[i].json);
+        else
+            record(a, RANK_RESULT, 0, NULL, 0, said[i].json);
+        for (int r = 0; r < a->n_ranks; r++) rec_exit(a, r, 0, 0);
+        rec_exit(a, RANK_GANG, GANG_DONE, 0);
+        send_spool(a);
+        settle();
+        const struct job *j = control_job(w.control, 1);
+        CHECK_MSG(j && j->state != JOB_SUCCEEDED, "%s", said[i].json);
+        if (j)
+            CHECK_MSG(strstr(j->err.text, "n1 sent") && strstr(j->err.text, "is no JSON object") &&
+                          j->err_cause == CAUSE_INFRASTRUCTURE,
+                      "%s: %s", said[i].json, j->err.text);
+        finish();
+    }
+}
+
 static void test_sigkill_is_infrastructure(void)
 {
     begin();
@@ -525,6 +557,7 @@ int main(void)
     RUN(test_progress);
     RUN(test_progress_of_none);
     RUN(test_form);
+    RUN(test_garbled);
     RUN(test_sigkill_is_infrastructure);
     RUN(test_failures_of_the_job);
     RUN(test_consequence_waits_for_cause);
