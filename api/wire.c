@@ -625,6 +625,19 @@ static int leaving_unpack(const void *body, struct arena *a, struct msg *m, stru
     return range_check(w->margin_s, 0, WIRE_MAX_TIME_S, "margin_s", e);
 }
 
+static int quit_pack(const struct msg *m, struct arena *a, void *body)
+{
+    Seqd__Quit *w = body;
+    w->reason = (char *)m->reason;
+    return 0;
+}
+
+static int quit_unpack(const void *body, struct arena *a, struct msg *m, struct err *e)
+{
+    const Seqd__Quit *w = body;
+    return text_copy(m->reason, sizeof m->reason, w->reason, "reason", e);
+}
+
 static const struct row {
     uint32_t since; /* ABI */
     const ProtobufCMessageDescriptor *body;
@@ -655,6 +668,7 @@ static const struct row {
     [MSG_REMOVED] = {7, &seqd__removed__descriptor, wire_removed_pack, wire_removed_unpack},
     [MSG_SAVE] = {7, &seqd__stop__descriptor, stop_pack, stop_unpack},
     [MSG_LEAVING] = {7, &seqd__leaving__descriptor, leaving_pack, leaving_unpack},
+    [MSG_QUIT] = {7, &seqd__quit__descriptor, quit_pack, quit_unpack},
 };
 _Static_assert(sizeof rows / sizeof rows[0] == MSG_TYPE_N, "every message has its row");
 #define N_ROWS ((int)(sizeof rows / sizeof rows[0]))

@@ -32,7 +32,9 @@
  *   seqw  PROFILE    after WELCOME, once it has been measured: new with each session
  *   seqw  JOIN       over a Session: its certificate is to be renewed
  *   seqd  JOINED     the new one; or REFUSED with the reason, and the session stays
- *   seqw  LEAVING    after WELCOME, where it is known: the node ends at that time
+ *   seqw  LEAVING    after WELCOME, where it is known: the node ends at that time. At SIGTERM: its
+ *                    jobs are to save now, and its agent ends when they have
+ *   seqd  QUIT       its agent stops every gang there and ends, as when a seqd --dev ends
  *   seqd  DESCRIBE, FETCH, TRACE -> DESCRIBED, FETCHED, FETCHED: exactly one each, with its number;
  *         DESCRIBE of all models -> FETCHED
  *
@@ -120,6 +122,8 @@ enum msg_type {
     MSG_SAVE, /* save at the next step boundary, then end this attempt */
     /* seqw -> seqd */
     MSG_LEAVING, /* this node ends at end_s */
+    /* seqd -> seqw */
+    MSG_QUIT, /* stop every gang and end, as after SIGINT */
     MSG_TYPE_N
 };
 
@@ -211,7 +215,7 @@ struct msg {
     /* LEAVING: UTC, seconds since 1970, 0: not known any more; and how much sooner its jobs are to
      * save and stop */
     int64_t end_s, margin_s;
-    /* SAVE, STOP, REFUSED */
+    /* SAVE, STOP, REFUSED, QUIT */
     char reason[512];
     /* JOIN: the token, or "", and the request; JOINED: the certificate. PEM (api/pki.h) */
     const char *token, *pem;

@@ -361,3 +361,8 @@ void loop_stop(struct loop *l)
 {
     l->stopped = true;
 }
+
+bool loop_stopped(const struct loop *l)
+{
+    return l->stopped;
+}

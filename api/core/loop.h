@@ -6,6 +6,7 @@
 #ifndef SEQD_CORE_LOOP_H
 #define SEQD_CORE_LOOP_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include "api/core/err.h"
 
@@ -26,6 +27,7 @@ void loop_destroy(struct loop *l); /* NULL allowed; the mailbox is emptied witho
 void loop_run(struct loop *l);
 void loop_turn(struct loop *l, int timeout_ms);
 void loop_stop(struct loop *l); /* from the loop thread */
+bool loop_stopped(const struct loop *l);
 
 /* The clock as of the start of this round. Descriptors and mail are handled before timers, so that
  * what had come by then is known when a timer judges who has been silent for too long. */

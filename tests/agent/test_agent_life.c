@@ -7,6 +7,7 @@
 #include <spawn.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include "api/core/file.h"
 #include "api/core/job.h"
 #include "api/core/process.h"
@@ -427,7 +428,7 @@ static void terminate(int pid)
 {
     for (int i = 0; i < d.n_views; i++)
         if (d.views[i]->end >= 0) about(MSG_FORGET, d.views[i]->job, d.views[i]->epoch);
-    kill(pid, SIGTERM);
+    kill(pid, SIGINT);
     int status = agent_wait(pid);
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
@@ -498,6 +499,87 @@ static void test_leaving(void)
     about(MSG_FORGET, 7, 1);
     about(MSG_SAVE, 97, 1);
     UNTIL(view_of(97, 1)->n_unknown == 1);
+    terminate(pid);
+    teardown();
+}
+
+static void leave_asked(int pid, int n)
+{
+    kill(pid, SIGTERM);
+    UNTIL(d.n_leavings == n);
+    const int64_t in_s = d.leaving.end_s - time(NULL);
+    CHECK(in_s <= 31 && in_s >= -60 && d.leaving.margin_s == WIRE_MAX_TIME_S);
+}
+
+static void ended_well(int pid)
+{
+    const int status = agent_wait(pid);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+/* After SIGTERM nothing begins, jobs save, and the agent ends when the last is forgotten. */
+static void test_sigterm_saves(void)
+{
+    setup();
+    int pid = agent_start("0");
+    struct view *v = running(7, 1, "save", 2);
+    leave_asked(pid, 1);
+    assign(8, 1, "ok", 2);
+    UNTIL(view_of(8, 1)->n_unknown == 1);
+    rpc_stream_close(d.stream); /* a session that breaks meanwhile: it is said again */
+    UNTIL(d.n_leavings == 2);
+    CHECK(v->end < 0 && d.hello.n_attempts == 1 && waitpid(pid, NULL, WNOHANG) == 0);
+    about(MSG_SAVE, 7, 1);
+    UNTIL(v->end == GANG_SAVED);
+    about(MSG_FORGET, 7, 1);
+    ended_well(pid);
+    pid = agent_start("0"); /* without a job it ends at once */
+    UNTIL(d.n_hellos == 3 && d.stream);
+    kill(pid, SIGTERM);
+    ended_well(pid);
+    teardown();
+}
+
+/* A second SIGTERM, no grace, and a seqd that cannot let jobs save: all stops at once. QUIT is the
+ * word of a seqd that ends itself, which hears no LEAVING. */
+static void test_sigterm_stops(void)
+{
+    enum { TWICE, NO_GRACE, BEFORE, ORDER, N };
+    for (int i = 0; i < N; i++) {
+        setup();
+        d.before = i == BEFORE;
+        config_text = i == NO_GRACE ? "stop-grace = \"0\"\n" : NULL;
+        int pid = agent_start("0");
+        config_text = NULL;
+        UNTIL(!d.before || d.n_hellos == 2);
+        struct view *v = running(7, 1, "wait", 2);
+        if (i == TWICE) leave_asked(pid, 1);
+        if (i == ORDER)
+            tell(&(struct msg){.type = MSG_QUIT, .reason = "seqd ends"});
+        else
+            kill(pid, SIGTERM);
+        UNTIL(v->end >= 0);
+        CHECK(v->end == GANG_STOPPED && v->n[RANK_EXIT] == 3);
+        CHECK(d.n_leavings == (i == TWICE ? 2 : i == NO_GRACE));
+        about(MSG_FORGET, 7, 1);
+        ended_well(pid);
+        teardown();
+    }
+}
+
+/* A signal to every process of a machine or an allocation leaves ranks and their gang running. */
+static void test_signals_to_all(void)
+{
+    setup();
+    int pid = agent_start("0");
+    struct view *v = running(7, 1, "save", 2);
+    const struct pids p = pids_read(7, 1);
+    CHECK(p.n == 2);
+    for (int i = 0; i < p.n; i++) kill(p.pid[i], SIGTERM), kill(p.pid[i], SIGINT);
+    kill(parent_of(p.pid[0]), SIGTERM);
+    about(MSG_SAVE, 7, 1);
+    UNTIL(v->end >= 0);
+    CHECK(v->end == GANG_SAVED && v->n[RANK_EXIT] == 3);
     terminate(pid);
     teardown();
 }
@@ -1487,6 +1569,9 @@ int main(int argc, char **argv)
     if (fake_rank_is(argv)) return fake_rank_main();
     RUN(test_whole_life);
     RUN(test_leaving);
+    RUN(test_sigterm_saves);
+    RUN(test_sigterm_stops);
+    RUN(test_signals_to_all);
     RUN(test_gpus);
     RUN(test_unfit_gpus);
     RUN(test_visible_gpus);

@@ -196,6 +196,7 @@ static struct msg msg_fill(enum msg_type type, const struct job_spec *spec)
     case MSG_FORGET: break;
     case MSG_TYPE_N: break;
     case MSG_LEAVING: m.job = m.epoch = 0, m.end_s = 1795000000, m.margin_s = 120; break;
+    case MSG_QUIT: m.job = m.epoch = 0, snprintf(m.reason, sizeof m.reason, "it ends"); break;
     case MSG_REMOVE: m.epoch = 0, m.what = REMOVAL_CHECKPOINTS; break;
     case MSG_REMOVED:
         m.epoch = 0, m.what = REMOVAL_JOB, m.total = (int64_t)5 << 40;

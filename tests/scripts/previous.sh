@@ -49,7 +49,7 @@ kill_both() { kill -9 "$D" "$W"; wait "$D" "$W" 2>/dev/null; }
 replace_agent() { kill -9 "$W"; wait "$W" 2>/dev/null; agent "$1"; }
 end_scene() {
     local p
-    kill -TERM "$W" "$D" 2>/dev/null; wait "$W" "$D" 2>/dev/null
+    kill -INT "$W" "$D" 2>/dev/null; wait "$W" "$D" 2>/dev/null
     for p in $(procs seqgang) $(procs seqrank); do kill -9 "$p"; done
 }
 

@@ -216,6 +216,25 @@ void node_forget(int i)
     n->start_ms = sim_now;
 }
 
+void node_quit(int i)
+{
+    struct node *n = &nodes[i];
+    if (!n->agent || n->paused_ms > sim_now) return;
+    const int64_t grace_ms = sim_below(3) ? 30000 : sim_below(2000);
+    sim_note(0, "seqw %s: SIGTERM, with a grace of %lld ms", n->name, (long long)grace_ms);
+    now_node = i;
+    agent_leave(n->agent, grace_ms, "SIGTERM");
+    now_node = -1;
+}
+
+/* It has ended in order. */
+static void quit_end(struct node *n)
+{
+    sim_note(0, "seqw %s: ends in order", n->name);
+    stop(n);
+    n->start_ms = sim_now + 100 + sim_below(20000);
+}
+
 void node_pause(int i, int64_t until_ms)
 {
     if (!nodes[i].agent) return;
@@ -262,6 +281,7 @@ void nodes_turn(void)
         net_turn(n->loop);
         loop_turn(n->loop, 0);
         now_node = -1;
+        if (loop_stopped(n->loop)) quit_end(n);
     }
 }
 

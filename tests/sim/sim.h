@@ -113,6 +113,7 @@ int64_t node_memory(int node);
 int nodes_gpus(void); /* of all nodes */
 void nodes_turn(void);
 void node_kill(int node);   /* its agent, kill -9 */
+void node_quit(int node);   /* its agent, SIGTERM; a second one where it is leaving */
 void node_forget(int node); /* its certificate: it starts again and joins */
 void node_pause(int node, int64_t until_ms);
 void node_leave(int node, int64_t until_ms); /* agent and gangs at once; back later */

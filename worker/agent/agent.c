@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 #include "api/address.h"
 #include "api/core/cgroup.h"
@@ -55,6 +56,7 @@ struct agent {
     struct agent_session *session;
     struct prepared *prepared; /* NULL: it could not begin */
     bool told_end;             /* in this session */
+    int64_t leave_s;           /* UTC, when this agent ends: jobs are to go now; 0: it stays */
     struct attempt *attempts;
     struct loop_timer *tick, *heartbeat, *orphan, *quit;
     int64_t heartbeat_ms; /* as seqd wants them */
@@ -116,19 +118,35 @@ static void forget(struct agent *a, struct attempt *t)
     attempt_free(t);
 }
 
-/* While seqd listens it gets QUIT_MS to hear the ends and say FORGET. */
+/* While seqd listens it gets QUIT_MS to hear the ends and say FORGET; all of the grace where jobs
+ * save, as a session may come back. */
 static void quit_check(struct agent *a)
 {
-    if (!a->quitting) return;
+    if (!a->quitting && !a->leave_s) return;
     for (struct attempt *t = a->attempts; t; t = t->next)
-        if (t->state != ATTEMPT_OVER || session_is_open(a->session)) return;
+        if (!a->quitting || t->state != ATTEMPT_OVER || session_is_open(a->session)) return;
     loop_stop(a->loop);
+}
+
+static void stop_all(struct agent *a, const char *why)
+{
+    if (a->quitting) return;
+    log_info("agent.quit", "why=\"%s\"", why);
+    a->quitting = true;
+    for (struct attempt *t = a->attempts; t; t = t->next)
+        if (t->state != ATTEMPT_OVER) attempt_stop(t);
+    loop_timer_set(a->quit, QUIT_MS);
+    quit_check(a);
 }
 
 static void quit_late(void *arg)
 {
     struct agent *a = arg;
     bool over = true;
+    if (!a->quitting) {
+        stop_all(a, "the grace is over");
+        return;
+    }
     for (struct attempt *t = a->attempts; t; t = t->next) over = over && t->state == ATTEMPT_OVER;
     if (over)
         loop_stop(a->loop);
@@ -233,12 +251,13 @@ static void on_assign(struct agent *a, const struct msg *m)
     struct err e = {0};
     if (find(a, m->job, m->epoch)) return;            /* again */
     const bool full = n_attempts(a) >= WIRE_ATTEMPTS; /* HELLO could not name them all */
-    if (a->quitting || full || m->epoch <= state_dir_epoch(&a->state_dir, m->job)) {
+    const bool ends = a->quitting || a->leave_s;
+    if (ends || full || m->epoch <= state_dir_epoch(&a->state_dir, m->job)) {
         log_warn("attempt.refuse", "job=%lld epoch=%lld why=\"%s\"", (long long)m->job,
                  (long long)m->epoch,
-                 full          ? "too many attempts are here"
-                 : a->quitting ? "the agent is stopping"
-                               : "the epoch is not new");
+                 full   ? "too many attempts are here"
+                 : ends ? "the agent is stopping"
+                        : "the epoch is not new");
         relay_end(a->session, m->job, m->epoch, GANG_UNKNOWN);
         return;
     }
@@ -363,9 +382,10 @@ static void on_attempt(struct agent *a, const struct msg *m)
 /* Of a node that is not known to end seqd need not hear, but where it has heard otherwise. */
 static void send_leaving(struct agent *a)
 {
-    const struct msg m = {.type = MSG_LEAVING, .end_s = a->o.end_s, .margin_s = a->o.margin_s};
+    struct msg m = {.type = MSG_LEAVING, .end_s = a->o.end_s, .margin_s = a->o.margin_s};
+    if (a->leave_s) m.end_s = a->leave_s, m.margin_s = WIRE_MAX_TIME_S;
     if (!session_is_up(a->session) || !wire_knows(session_abi(a->session), MSG_LEAVING)) return;
-    if (!a->o.end_s && !a->told_end) return;
+    if (!m.end_s && !a->told_end) return;
     if (!session_send(a->session, &m)) a->told_end = true;
 }
 
@@ -384,6 +404,7 @@ static bool on_message(void *arg, const struct msg *m)
     case MSG_BLOBS:
     case MSG_ACK:
     case MSG_FORGET: on_attempt(a, m); break;
+    case MSG_QUIT: stop_all(a, m->reason); break;
     case MSG_WELCOME: /* the session's */
     case MSG_REFUSED:
     case MSG_JOINED:
@@ -436,6 +457,12 @@ static void on_opened(void *arg)
     free(list);
 }
 
+/* A seqd that has not answered yet may be able to. */
+static bool can_leave(const struct agent *a)
+{
+    return !session_is_up(a->session) || wire_knows(session_abi(a->session), MSG_LEAVING);
+}
+
 static void on_up(void *arg, const struct msg *welcome)
 {
     struct agent *a = arg;
@@ -447,6 +474,7 @@ static void on_up(void *arg, const struct msg *welcome)
     send_profile(a);
     a->told_end = false;
     send_leaving(a);
+    if (a->leave_s && !can_leave(a)) stop_all(a, "this seqd cannot let jobs save");
 }
 
 static void on_down(void *arg)
@@ -472,22 +500,41 @@ static void heartbeat(void *arg)
 
 static void orphaned(void *arg)
 {
-    agent_quit(arg, "no session for too long");
+    stop_all(arg, "no session for too long");
 }
 
 static const struct session_calls session_calls = {on_opened, on_up, on_message, on_down};
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
+static int64_t utc_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return t.tv_sec;
+}
+
+void agent_leave(struct agent *a, int64_t grace_ms, const char *why)
+{
+    if (grace_ms <= 0 || a->leave_s || !can_leave(a)) {
+        agent_quit(a, why);
+        return;
+    }
+    log_info("agent.leave", "why=%s grace_s=%lld attempts=%d", why, (long long)grace_ms / 1000,
+             n_attempts(a));
+    a->leave_s = utc_s() + (grace_ms + 999) / 1000;
+    loop_timer_set(a->quit, grace_ms);
+    send_leaving(a);
+    quit_check(a);
+}
+
+/* seqd hears it first, and so places nothing here again. */
 void agent_quit(struct agent *a, const char *why)
 {
     if (a->quitting) return;
-    log_info("agent.quit", "why=\"%s\"", why);
-    a->quitting = true;
-    for (struct attempt *t = a->attempts; t; t = t->next)
-        if (t->state != ATTEMPT_OVER) attempt_stop(t);
-    loop_timer_set(a->quit, QUIT_MS);
-    quit_check(a);
+    a->leave_s = utc_s();
+    send_leaving(a);
+    stop_all(a, why);
 }
 
 bool agent_connected(const struct agent *a, int *n)

@@ -36,6 +36,10 @@ struct agent_options {
 struct agent;
 /* Adopts what is in the state directory, dials. The loop must have the signals already blocked. */
 struct agent *agent_create(struct loop *l, const struct agent_options *o, struct err *e);
+/* Jobs here are to save and go elsewhere, and no job begins here. The loop is stopped as soon as
+ * none is left; after grace_ms agent_quit. That is done at once where grace_ms is 0, where the seqd
+ * of the session is of a version without LEAVING, and when it is called again. */
+void agent_leave(struct agent *a, int64_t grace_ms, const char *why);
 /* Stops all gangs; when they are gone and told, the loop is stopped. */
 void agent_quit(struct agent *a, const char *why);
 void agent_reap(struct agent *a);                             /* SIGCHLD */

@@ -76,6 +76,17 @@ static void on_reload(struct seqw *w)
     notify_ready(w->notify);
 }
 
+static void on_stop(struct seqw *w, int signo)
+{
+    int64_t grace_s;
+    options_grace_s(&w->o, &grace_s, NULL);
+    notify_stopping(w->notify);
+    if (signo == SIGTERM)
+        agent_leave(w->agent, grace_s * 1000, "SIGTERM");
+    else
+        agent_quit(w->agent, "SIGINT");
+}
+
 static void on_signal(void *arg, int signo)
 {
     struct seqw *w = arg;
@@ -87,7 +98,7 @@ static void on_signal(void *arg, int signo)
     else if (signo == SIGUSR1)
         log_info("agent.leave", "why=SIGUSR1 text=\"gangs run on\""), loop_stop(w->loop);
     else
-        notify_stopping(w->notify), agent_quit(w->agent, signo == SIGTERM ? "SIGTERM" : "SIGINT");
+        on_stop(w, signo);
 }
 
 /* The directory of this very program, for its siblings. */

@@ -57,6 +57,9 @@ static const struct option_entry rows[] = {
     {"leave-margin", OPTION_TEXT, OPTION_RELOADS, "T", "2m", 0, 0, AT(leave_margin), NULL,
      "How long before its end its jobs are to save and stop, as 90s or 5m: twice what a checkpoint "
      "takes, and a step. Of an end that --auto finds at most a quarter of what was left at start."},
+    {"stop-grace", OPTION_TEXT, OPTION_RELOADS, "T", "30s", 0, 0, AT(stop_grace), NULL,
+     "How long after SIGTERM its jobs may take to save and go to other nodes, as 30s or 5m; 0: they "
+     "stop at once. Give whatever kills it after SIGTERM ten seconds more."},
     {"keep-prepared", OPTION_TEXT, OPTION_RESTART, "K", PREPARED_KEEP, 0, 0, AT(keep_prepared), NULL,
      "Prepared data that no attempt uses: at most this much of the disk (200G, 20%), used within "
      "an age (30d), both with a comma, or never to remove any."},
@@ -72,11 +75,13 @@ static const struct option_table table = {
     .program = "seqw",
     .usage = "usage: seqw --connect ADDRESS --state DIR [options]\n",
     .notes =
-        "SIGTERM stops all gangs, waits for their end, and exits 0. After SIGUSR1, or a kill, "
-        "gangs "
-        "run on:\n"
-        "the next seqw on the same state directory adopts them. SIGHUP changes rows with "
-        "[SIGHUP].\n"
+        "After SIGTERM nothing begins here, jobs save and go to other nodes, and seqw exits 0 as "
+        "soon\n"
+        "as they have; after --stop-grace, at a second SIGTERM, and at SIGINT it stops all gangs "
+        "and\n"
+        "exits 0. After SIGUSR1, or a kill, gangs run on: the next seqw on the same state "
+        "directory\n"
+        "adopts them. SIGHUP changes rows with [SIGHUP].\n"
         "GPUs are found through the driver's " NVML_LIBRARY ". In the environment:\n"
         "  SEQD_NVML=FILE      another library in its place, as tests have; none: offer no GPU\n"
         "  SEQD_LOOK_MS=N      look at them so often, as tests do\n"
@@ -93,14 +98,20 @@ int options_margin_s(const struct seqw_options *o, int64_t *out_s, struct err *e
     return err_prefix(e, "--leave-margin");
 }
 
+int options_grace_s(const struct seqw_options *o, int64_t *out_s, struct err *e)
+{
+    if (!duration_parse(o->stop_grace, 0, 86400, out_s, e)) return 0;
+    return err_prefix(e, "--stop-grace");
+}
+
 /* What the rows cannot say. */
 static int check(const void *target, struct err *e)
 {
     const struct seqw_options *o = target;
     if (!*o->connect) return err_set(e, ERR_INVALID, "give --connect ADDRESS: see seqw --help");
     struct prepared_policy keep;
-    int64_t margin_s;
-    if (options_margin_s(o, &margin_s, e)) return -1;
+    int64_t margin_s, grace_s;
+    if (options_margin_s(o, &margin_s, e) || options_grace_s(o, &grace_s, e)) return -1;
     if (!*o->state) return err_set(e, ERR_INVALID, "give --state DIR: see seqw --help");
     return prepared_policy_read(&keep, o->keep_prepared, e);
 }

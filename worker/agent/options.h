@@ -24,7 +24,7 @@ struct seqw_options {
     char bin[RANK_PATH_SIZE]; /* "": beside seqw */
     int64_t orphan_ms;
     int64_t end_time; /* UTC, seconds since 1970; 0: not known */
-    char leave_margin[32];
+    char leave_margin[32], stop_grace[32];
     char keep_prepared[64];
     char log[16];
     bool no_pin;
@@ -37,6 +37,7 @@ struct seqw_options {
 int options_read(struct seqw_options *o, int argc, char **argv, struct err *e);
 /* --leave-margin; what options_read took does not fail. */
 int options_margin_s(const struct seqw_options *o, int64_t *out_s, struct err *e);
+int options_grace_s(const struct seqw_options *o, int64_t *out_s, struct err *e); /* --stop-grace */
 /* SIGHUP: takes what may change while seqw runs, and logs what needs a restart. -1: the file is
  * wrong, *e says where, and nothing has changed. */
 int options_reload(struct seqw_options *o, struct err *e);

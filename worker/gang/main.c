@@ -15,13 +15,12 @@
 
 static void on_signal(void *arg, int signo)
 {
-    gang_stop(arg,
-              GANG_ORPHANED); /* not by seqd's order: the machine goes down, or a person said so */
+    gang_stop(arg, GANG_ORPHANED); /* not by seqd's order: a person said so */
 }
 
 int main(int argc, char **argv)
 {
-    int signos[] = {SIGTERM, SIGINT};
+    int signos[] = {SIGINT};
     struct err e = {0};
     process_begin();
     log_init("seqgang");
@@ -35,11 +34,13 @@ int main(int argc, char **argv)
     }
     signal(SIGHUP, SIG_IGN);
     file_take_limit();
+    /* A machine or a batch system sends it to every process: seqw has its jobs save. */
+    signal(SIGTERM, SIG_IGN);
     cgroup_join(argv[1]);
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); /* its ranks inherit it */
     struct loop *l = loop_create(NULL, NULL, &e);
     struct gang *g = l ? gang_create(l, argv[1], &e) : NULL;
-    if (g && loop_signals(l, signos, 2, on_signal, g, &e) == 0) loop_run(l);
+    if (g && loop_signals(l, signos, 1, on_signal, g, &e) == 0) loop_run(l);
     if (e.code) log_error("gang.create", "dir=%s why=\"%s\"", argv[1], e.text);
     gang_destroy(g);
     loop_destroy(l);

@@ -29,6 +29,10 @@ static void child_exec(const char *program, const char *gpu, const cpu_set_t *cp
     /* Survives the exec. If the gang died before this call, getppid tells. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != gang_pid) _exit(127);
+    /* Its end is seqgang's to order: who signals every process of a machine or of an allocation
+     * wants jobs to save. */
+    signal(SIGTERM, SIG_IGN);
+    signal(SIGINT, SIG_IGN);
     setsid();
     sock = fcntl(sock, F_DUPFD, SPARE_FD);
     memfd = fcntl(memfd, F_DUPFD, SPARE_FD);
