@@ -123,6 +123,10 @@ struct model_shape {
     int32_t tp;         /* parallel.tp: its programs are those of one of tp ranks, which share every
                          * layer by heads and columns; 0, 1: whole. No part of the model */
     int32_t mask;       /* 1 + the id of the tokenizer's mask token, of a masked language model */
+    int32_t headless;   /* there is no tensor of the head */
+    int32_t unprefixed; /* files name tensors without family_base */
+    int32_t no_head;    /* of a job that computes none: programs end with the states of the last
+                         * layer, normed. No part of the model */
 };
 
 static inline bool shape_bit(const int64_t mask[SHAPE_MASKS], int64_t l)

@@ -191,17 +191,16 @@ static bool ends(const char *s, size_t n, const char *end)
     return n >= strlen(end) && !strcmp(s + n - strlen(end), end);
 }
 
-/* Files of all ages: without the model's name in front, gamma and beta for weight and bias. */
+/* Old files: gamma and beta for weight and bias. */
 static void rename_tensor(const char *stored, char *name, size_t size)
 {
-    const bool whole = !strncmp(stored, "bert.", 5) || !strncmp(stored, "cls.", 4);
     size_t n = strlen(stored);
     const char *end = "";
     if (ends(stored, n, ".gamma"))
         n -= 5, end = "weight";
     else if (ends(stored, n, ".beta"))
         n -= 4, end = "bias";
-    snprintf(name, size, "%s%.*s%s", whole ? "" : "bert.", (int)n, stored, end);
+    snprintf(name, size, "%.*s%s", (int)n, stored, end);
 }
 
 /* Its other heads. */
@@ -209,7 +208,8 @@ static const char *const beside[] = {
     "bert.pooler.",         "cls.seq_relationship.",        "bert.embeddings.position_ids",
     "cls.predictions.bias", "cls.predictions.decoder.bias", NULL};
 
-const struct family_row family_bert = {.head = "cls.predictions.decoder.weight",
+const struct family_row family_bert = {.base = "bert.",
+                                       .head = "cls.predictions.decoder.weight",
                                        .beside = beside,
                                        .rename = rename_tensor,
                                        .position_table = true,

@@ -103,6 +103,19 @@ struct model_shape family_slice(const struct model_shape *m)
     return s;
 }
 
+/* Leaves of `out` the norm that it begins with, if it does, and a loss without weights. */
+static void cut_head(struct program *out)
+{
+    const struct op first = out->op[0];
+    const bool normed = first.kind == OP_NORM;
+    const int n = normed ? first.n_w : 0;
+    assert(out->has_input && (!n || first.w == 0));
+    out->weights_size = out->n_weights > n ? out->weight[n].offset : out->weights_size;
+    out->n_weights = n;
+    out->n_ops = normed;
+    prog_op(out, &(struct op){.kind = OP_XENT, .in = {normed ? first.out[0] : PROG_X}}, NULL);
+}
+
 void family_write(const struct model_shape *m, struct family *f)
 {
     const struct family_row *row = family_row(m);
@@ -110,6 +123,7 @@ void family_write(const struct model_shape *m, struct family *f)
     assert(row);
     f->n_kinds = 0;
     row->write(&slice, f);
+    if (m->no_head) cut_head(&f->out);
     if (row->task == MODEL_DIFFUSION) place_switches(row, f);
     assert(f->n_kinds >= 1 && f->n_kinds <= FAMILY_KINDS);
     assert(!f->in.has_input && f->in.result != PROG_NONE && f->out.result == PROG_NONE);

@@ -79,9 +79,12 @@ struct family_row {
     bool position_table;   /* positions are rows of a table of max_position_embeddings */
     bool residual_turns;   /* diffusion: the residual is switched, a layer is spread as one */
     bool flat_patches;     /* diffusion: the tensor of patches has no dimension of frames */
-    /* Names of tensors in files. head: of a head that is tied to the embedding; NULL: the usual
-     * one. beside: of no use here, NULL-terminated: beginnings, or ends that begin with a point.
-     * rename: from what files of another age have; NULL: as it stands. */
+    /* Names of tensors in files. base: what stands before the names of the package's base class,
+     * and is left out in files of that class; NULL: the usual one. head: of a head that is tied to
+     * the embedding; NULL: the usual one. beside: of no use here, NULL-terminated: beginnings, or
+     * ends that begin with a point. rename: from what files of another age have; NULL: as it
+     * stands. */
+    const char *base;
     const char *head;
     const char *const *beside;
     void (*rename)(const char *stored, char *name, size_t size);
@@ -115,6 +118,12 @@ static inline const char *family_head(const struct model_shape *m)
 {
     const char *head = family_row(m)->head;
     return head ? head : "lm_head.weight";
+}
+/* What stands before the names of tensors, but in files of the base class; "": nothing. */
+static inline const char *family_base(const struct model_shape *m)
+{
+    const char *base = family_row(m)->base;
+    return base ? base : family_diffusion(m) ? "" : "model.";
 }
 /* Of a position_table: how many positions it has rows for. */
 static inline int64_t family_positions(const struct model_shape *m)

@@ -153,18 +153,11 @@ static const struct hf_family config = {
 
 /* ---- the row --------------------------------------------------------------------------------- */
 
-/* Files of the Hub leave out the model's name. */
-static void rename_tensor(const char *stored, char *name, size_t size)
-{
-    const bool whole = !strncmp(stored, "transformer.", 12) || !strncmp(stored, "lm_head.", 8);
-    snprintf(name, size, "%s%s", whole ? "" : "transformer.", stored);
-}
-
 /* Masks, as tables. */
 static const char *const beside[] = {".attn.bias", ".attn.masked_bias", NULL};
 
-const struct family_row family_gpt2 = {.beside = beside,
-                                       .rename = rename_tensor,
+const struct family_row family_gpt2 = {.base = "transformer.",
+                                       .beside = beside,
                                        .position_table = true,
                                        .config = &config,
                                        .name = "gpt2",

@@ -81,7 +81,8 @@ static const struct hf_family config = {
 static const char *const beside[] = {"roberta.pooler.", "roberta.embeddings.position_ids",
                                      "lm_head.bias", "lm_head.decoder.bias", NULL};
 
-const struct family_row family_roberta = {.head = "lm_head.decoder.weight",
+const struct family_row family_roberta = {.base = "roberta.",
+                                          .head = "lm_head.decoder.weight",
                                           .beside = beside,
                                           .position_table = true,
                                           .config = &config,

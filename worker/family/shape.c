@@ -138,6 +138,8 @@ const struct field shape_fields[] = {
     ENUM("model.config.objective", trained_on, objective_words, OBJECTIVE_AUTO, FOUND, "What the weights of model.path were trained on."),
     BOOL("model.config.weightless", weightless, 0, FOUND, "model.path has no weights."),
     INT32("model.config.tokenizer_mask", mask, 0, 1 << 30, 0, FOUND, "1 + the id of the mask token of model.path's tokenizer."),
+    BOOL("model.config.headless", headless, 0, FOUND, "model.path has no tensor of the head."),
+    BOOL("model.config.unprefixed", unprefixed, 0, FOUND, "Tensors of model.path are named without the model's prefix."),
     {NULL}
 };
 /* clang-format on */

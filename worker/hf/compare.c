@@ -113,8 +113,7 @@ static int compare_params(const struct hf_weights *w, struct complaint *c, struc
     return params ? 0 : -1;
 }
 
-/* What files have beside the weights: a tied head, tables that are computed, other heads. */
-static bool skipped(const struct model_shape *m, const char *name)
+bool hf_skipped(const struct model_shape *m, const char *name)
 {
     const struct family_row *row = family_row(m);
     if (hf_ends_with(name, ".rotary_emb.inv_freq")) return true;
@@ -143,19 +142,14 @@ static int compare_unexpected(const struct hf_weights *w, const struct model_sha
                               struct complaint *c, struct err *e)
 {
     int n;
-    struct param *params = hf_sorted(m, &n, e);
+    struct param *params = hf_sorted_whole(m, &n, e); /* a job may do without the head */
     if (!params) return -1;
     for (int i = 0; i < w->n; i++) {
         const char *name = w->entry[i].name;
-        struct param key;
         if (i && !strcmp(name, w->entry[i - 1].name))
             complain(c, w->path, "fetch it again", "%s is named twice", w->entry[i].stored);
-        size_t len = strlen(name);
-        if (len < sizeof key.name) {
-            memcpy(key.name, name, len + 1);
-            if (bsearch(&key, params, (size_t)n, sizeof *params, by_param_name)) continue;
-        }
-        if (skipped(m, name) || packed(w, name, params, n)) continue;
+        if (hf_is_param(params, n, name) || hf_skipped(m, name) || packed(w, name, params, n))
+            continue;
         const struct st_file *f = w->file[w->entry[i].shard];
         complain(c, f ? st_path(f) : w->path, "config.json says nothing of it", "%s is unexpected",
                  w->entry[i].stored);

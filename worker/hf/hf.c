@@ -285,6 +285,19 @@ static int32_t find_mask(const char *dir)
     return mask + 1;
 }
 
+/* What only the names of its tensors say. */
+static int look_at_names(const char *dir, struct model_shape *m, struct err *e)
+{
+    bool headless = false;
+    struct hf_weights *w = hf_weights_open(dir, m, e);
+    if (!w) return -1;
+    const int rc = hf_find_head(w, &headless, e);
+    m->headless = headless;
+    m->unprefixed = w->unprefixed;
+    hf_weights_close(w);
+    return rc;
+}
+
 int hf_read_dir(const char *dir, struct model_shape *m, struct err *e)
 {
     bool weightless = false;
@@ -292,6 +305,7 @@ int hf_read_dir(const char *dir, struct model_shape *m, struct err *e)
         hf_weightless(dir, &weightless, e) < 0)
         return -1;
     m->weightless = weightless;
+    if (!weightless && look_at_names(dir, m, e) < 0) return -1;
     if (m->tokenizer == TOKENIZER_OWN && family_masked(m)) m->mask = find_mask(dir);
     return 0;
 }
@@ -309,6 +323,7 @@ int64_t hf_describe(const char *dir, char *out, size_t size, struct err *e)
 {
     struct model_shape m;
     if (hf_read_dir(dir, &m, e) < 0) return -1;
+    m.no_head = m.headless;
     if (!m.weightless && check_weights(dir, &m, e) < 0) return -1;
     int64_t n = hf_shape_json(&m, out, size);
     return n < 0 ? err_set(e, ERR_TOO_LARGE, "the description does not fit") : n;

@@ -9,8 +9,9 @@
  *
  * Flat parameters are one array of fp32, bf16 or fp16 with param_count(shape) elements laid out by
  * param_list (worker/plan/plan.h); the gaps that align tensors are in no file.
- * Tied: the embedding is stored once; a file that has the head as well must agree with it. Old
- * names of BERT's tensors are read (no "bert." before them; gamma, beta), its pooler is skipped. */
+ * Tied: the embedding is stored once; a file that has the head as well must agree with it. Names
+ * are read with and without family_base, and written as they were read; old names of BERT's tensors
+ * are read (gamma, beta), its pooler is skipped. */
 #ifndef SEQD_HF_HF_H
 #define SEQD_HF_HF_H
 
@@ -44,8 +45,8 @@ int hf_config_write(const char *dir, const struct model_shape *m, enum dtype dty
  * "n_params" (elements of all tensors): what `seqrank --describe DIR` prints. The agent reads it
  * back. Returns the length, or -1 when it does not fit. */
 int64_t hf_shape_json(const struct model_shape *m, char *out, size_t size);
-/* hf_config_read, and what else a directory says of itself: shape.tokenizer, shape.weightless, and
- * of a masked language model shape.mask. */
+/* hf_config_read, and what else a directory says of itself: shape.tokenizer, shape.weightless,
+ * shape.headless, shape.unprefixed, and of a masked language model shape.mask. */
 int hf_read_dir(const char *dir, struct model_shape *m, struct err *e);
 /* hf_read_dir and hf_shape_json; also checks that DIR's weights, if it has any, are of that shape.
  * -1 with e. */

@@ -74,6 +74,16 @@ static void advise(struct faults *f, int from)
     }
 }
 
+/* With the head, or all of the rest. */
+static int compare(const struct hf_weights *w, const char *dir, struct model_shape *m,
+                   struct err *e)
+{
+    bool headless = false;
+    if (hf_find_head(w, &headless, e)) return -1;
+    m->headless = m->no_head = headless;
+    return hf_compare(w, dir, m, e);
+}
+
 static void look_at_weights(const char *dir, struct hf_summary *s, struct faults *f)
 {
     struct err e = {0};
@@ -82,7 +92,7 @@ static void look_at_weights(const char *dir, struct hf_summary *s, struct faults
     advise(f, before);
     if (!w) return;
     add_sizes(s, w);
-    if (s->known && hf_compare(w, dir, &s->shape, &e)) faults_add(f, &e);
+    if (s->known && compare(w, dir, &s->shape, &e)) faults_add(f, &e);
     hf_weights_close(w);
 }
 
@@ -106,11 +116,9 @@ void hf_inspect(const char *dir, struct hf_summary *s, struct faults *f)
     *s = (struct hf_summary){0};
     read_type(dir, s);
     s->known = hf_config_check(dir, &s->shape, f) == 0;
-    if (s->known) {
-        snprintf(s->family, sizeof s->family, "%s", family_row(&s->shape)->name);
-        count_params(s, f);
-    }
+    if (s->known) snprintf(s->family, sizeof s->family, "%s", family_row(&s->shape)->name);
     look_at_weights(dir, s, f);
+    if (s->known) count_params(s, f);
     s->loads = f->n == before;
     look_at_ends(dir, s, f);
     if (hf_tokenizer_of(dir, &s->tokenizer, &e)) faults_add(f, &e);

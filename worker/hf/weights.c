@@ -6,7 +6,6 @@
 #include "api/core/faults.h"
 #include "api/core/file.h"
 #include "api/core/jread.h"
-#include "worker/family/family.h"
 
 bool hf_starts_with(const char *s, const char *start)
 {
@@ -157,18 +156,6 @@ void hf_weights_close(struct hf_weights *w)
     free(w);
 }
 
-static void name_entries(struct hf_weights *w)
-{
-    const struct family_row *row = w->m ? family_row(w->m) : NULL;
-    for (int i = 0; i < w->n; i++) {
-        struct hf_entry *x = &w->entry[i];
-        if (row && row->rename)
-            row->rename(x->stored, x->name, sizeof x->name);
-        else
-            memcpy(x->name, x->stored, sizeof x->name);
-    }
-}
-
 /* Paths of FILE_PATH_SIZE. */
 static int weight_paths(const char *dir, char *single, char *index, struct err *e)
 {
@@ -220,12 +207,12 @@ struct hf_weights *hf_weights_check(const char *dir, const struct model_shape *m
         else
             no_weights(dir, faults, e);
     }
+    w->m = m;
+    if (rc == 0) rc = hf_name_entries(w, e);
     if (rc < 0) {
         hf_weights_close(w);
         return NULL;
     }
-    w->m = m;
-    name_entries(w);
     if (w->n) qsort(w->entry, (size_t)w->n, sizeof *w->entry, by_name);
     return w;
 }

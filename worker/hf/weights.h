@@ -25,6 +25,7 @@ struct hf_weights {
     int n_shards;
     struct hf_entry *entry; /* owned; ascending by name once opened */
     int n, room;
+    bool unprefixed; /* the files' names are without family_base */
 };
 
 /* transformers' own order: one file if it is there, else the index and its shards. Names are ours:
@@ -52,6 +53,17 @@ int hf_compare(const struct hf_weights *w, const char *dir, const struct model_s
 int hf_compare_flat(const struct st_file *f, const struct param *list, int n, const char *prefix,
                     struct err *e);
 bool hf_same_shape(const struct st_tensor *t, const struct param *p);
+
+/* From the files' names to ours, of every entry. fails: ERR_INVALID where some have family_base and
+ * some have not; with w->faults that is a fault. */
+int hf_name_entries(struct hf_weights *w, struct err *e);
+/* Whether no tensor of the head is there, of a model that has some. */
+int hf_find_head(const struct hf_weights *w, bool *headless, struct err *e);
+/* All tensors of the model with its head, sorted by name; the caller frees. */
+struct param *hf_sorted_whole(const struct model_shape *m, int *n, struct err *e);
+bool hf_is_param(const struct param *sorted, int n, const char *name);
+/* What files have beside the weights: a tied head, tables that are computed, other heads. */
+bool hf_skipped(const struct model_shape *m, const char *name);
 
 bool hf_starts_with(const char *s, const char *start);
 bool hf_ends_with(const char *s, const char *end);

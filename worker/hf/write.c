@@ -7,6 +7,7 @@
 #include "api/core/file.h"
 #include "api/core/sha256.h"
 #include "kernels/half.h"
+#include "worker/family/family.h"
 #include "worker/hf/files.h"
 #include "worker/hf/safetensors.h"
 #include "worker/hf/tokenizer.h"
@@ -92,7 +93,8 @@ static int read_named(void *arg, int64_t at, int64_t n, void *out, struct err *e
     return 0;
 }
 
-static struct st_out item_of(struct named *t, const struct param *p)
+/* base: what of the name is left out. */
+static struct st_out item_of(struct named *t, const struct param *p, size_t base)
 {
     static const enum st_dtype stored[] = {
         [DT_F32] = ST_F32, [DT_BF16] = ST_BF16, [DT_F16] = ST_F16};
@@ -106,10 +108,18 @@ static struct st_out item_of(struct named *t, const struct param *p)
                           .read = read_named,
                           .arg = t};
     t->param = p;
-    snprintf(t->text, sizeof t->text, "%s%s", f->prefix, p->name);
+    snprintf(t->text, sizeof t->text, "%s%s", f->prefix, p->name + base);
     if (p->n_dims) memcpy(item.dims, p->dims, sizeof p->dims);
     if (!p->head_major_parts && !hf_by_blocks(p) && f->data) item.data = element(f, p->offset);
     return item;
+}
+
+/* Weights have the names that their directory had. */
+static size_t left_out(const struct model_shape *m, const struct hf_flat *f, const struct param *p)
+{
+    const char *base = family_base(m);
+    const bool bare = m->unprefixed && !*f->prefix && !strncmp(p->name, base, strlen(base));
+    return bare ? strlen(base) : 0;
 }
 
 int hf_write_flats(const char *path, const struct model_shape *m, const struct hf_flat *flats,
@@ -123,7 +133,8 @@ int hf_write_flats(const char *path, const struct model_shape *m, const struct h
     if (items && names) {
         for (int i = 0; i < n * n_flats; i++) {
             names[i].flat = &flats[i / n];
-            items[i] = item_of(&names[i], &params[i % n]);
+            items[i] = item_of(&names[i], &params[i % n],
+                               left_out(m, &flats[i / n], &params[i % n]));
         }
         rc = st_write_hashed(path, items, n * n_flats, written, e);
     } else {

@@ -8,6 +8,7 @@
 #include "worker/family/config.h"
 #include "worker/family/family.h"
 #include "worker/family/shape.h"
+#include "worker/plan/plan.h"
 #include "worker/plan/rules.h"
 
 /* ---- text ------------------------------------------------------------------------------------ */
@@ -219,6 +220,22 @@ static int check_weights(const struct job_spec *s, struct err *e)
                      "directory's config.json and tokenizer");
 }
 
+/* A directory that was saved from its base class has no head, and an embed job needs none. */
+static int check_head(struct job_spec *s, struct err *e)
+{
+    const struct model_shape *m = &s->model.shape;
+    struct model_shape less = *m;
+    struct param first;
+    s->model.shape.no_head = s->kind == JOB_EMBED;
+    if (!m->headless || m->no_head || spec_random_weights(s)) return 0;
+    less.no_head = true;
+    param_get(m, param_tensors(&less), &first);
+    return err_field(e, ERR_INVALID, "model.path",
+                     "model.path has no tensor %s: it was saved from its base class, and without a "
+                     "head only embed jobs run: give a directory that has it",
+                     first.name);
+}
+
 static int check_mlp(const struct job_spec *s, struct err *e)
 {
     static const char field[] = "memory.mlp_chunk_tokens";
@@ -243,6 +260,7 @@ static int check_model(struct job_spec *s, struct err *e)
             "embed.pooling \"cls\": the first token has seen itself alone, use last or "
             "mean");
     if (check_weights(s, e) || check_data(s, e) || check_mlp(s, e)) return -1;
+    if (f->task != MODEL_DIFFUSION && check_head(s, e)) return -1;
     if (f->task == MODEL_MASKED_LM && check_masked(s, e)) return -1;
     if (f->position_table && check_positions(s, e)) return -1;
     if (f->task == MODEL_DIFFUSION && rules_flow(s, e)) return -1;
@@ -256,7 +274,7 @@ static int complete(struct model_shape *m, struct err *e)
 
 int family_check(struct job_spec *s, struct err *e)
 {
-    s->model.shape.tp = 0; /* rules read the whole model's sizes */
+    s->model.shape.tp = s->model.shape.no_head = 0; /* rules read the whole model's sizes */
     if (job_check(s, e) || rules_rope(s, e)) return -1;
     if (rules_known(s) && complete(&s->model.shape, e)) return rules_rope_error(s, e);
     if (s->kind == JOB_GENERATE && rules_generate(s, e)) return -1;

@@ -1,0 +1,183 @@
+/* test_embed_files.c: published embedding models: files of a base class, whose names lack its prefix
+ * and which have no head, and vectors against those of the packages that publish them
+ * (golden/make_embed_golden.py; embed_qwen3 is a Qwen3Model that transformers saved). */
+#include <math.h>
+#include "tests/lib/own_model.h"
+#include "worker/hf/safetensors.h"
+#include "worker/hf/weights.h"
+#include "worker/plan/plan.h"
+
+enum { ROWS = 8, COLS = 32 };
+static char golden_dir[1024];
+
+static const char *golden(const char *name)
+{
+    static char path[2048];
+    snprintf(path, sizeof path, "%s/%s", golden_dir, name);
+    return path;
+}
+
+/* An embed job of a golden directory on a file in it. */
+static struct order *embeds(const char *name, const char *model, const char *input)
+{
+    char path[128];
+    struct order *o = own_order(JOB_EMBED, name, "", "");
+    snprintf(path, sizeof path, "%s/%s", model, input);
+    o->spec.model.path = tiny_text(&o->spec, golden(model));
+    o->spec.input.source = (struct spec_source){tiny_text(&o->spec, golden(path)),
+                                                tiny_text(&o->spec, "text"), DATA_JSONL, 0, -1};
+    o->spec.data.seq_len = 64;
+    snprintf(o->args.roots[o->args.n_roots++], sizeof *o->args.roots, "%s", golden_dir);
+    return o;
+}
+
+/* Runs it. Returns how many rows of n columns it has left. */
+static int vectors(struct order *o, int n, float out[ROWS][COLS])
+{
+    char path[2048];
+    size_t size = 0;
+    if (!job_runs(o)) return 0;
+    snprintf(path, sizeof path, "%s/artifacts/embeddings.npy", o->args.job_dir);
+    char *npy = file_read(path, 1 << 20, &size, &e);
+    const size_t row = (size_t)n * sizeof(float);
+    const int rows = npy ? (int)((size - 128) / row) : 0;
+    CHECK_MSG(rows > 0 && rows <= ROWS && (size - 128) % row == 0, "%zu bytes", size);
+    for (int i = 0; i < rows && i < ROWS; i++) memcpy(out[i], npy + 128 + (size_t)i * row, row);
+    free(npy);
+    return rows;
+}
+
+/* Against the lines of a golden file, n numbers each. */
+static void check_vectors(struct order *o, const char *file, int n)
+{
+    static float got[ROWS][COLS];
+    const int rows = vectors(o, n, got);
+    char *text = file_read(golden(file), 1 << 20, NULL, &e), *at = text;
+    double worst = 0;
+    int i = 0;
+    CHECK_MSG(text, "%s", e.text);
+    for (; at && *at && i < rows; i++, at += strspn(at, "\n"))
+        for (int k = 0; k < n; k++) worst = fmax(worst, fabs(strtod(at, &at) - (double)got[i][k]));
+    CHECK_MSG(i == rows && at && !*at && worst < 1e-6, "%s: %d rows, %g", file, rows, worst);
+    free(text);
+    free(o);
+}
+
+/* What transformers says of the last tokens, and of their first six columns. */
+static void test_decoder(void)
+{
+    static const double want[2][6] = {{-0.31934, 0.13768, -0.11359, 0.20622, -0.10633, -0.00247},
+                                      {-0.12894, -0.21302, -0.18842, -0.06489, 0.32527, -0.08555}};
+    static float got[ROWS][COLS];
+    struct order *o = embeds("decoder", "embed_qwen3", "ids.jsonl");
+    CHECK(vectors(o, 32, got) == 2);
+    for (int i = 0; i < 2; i++)
+        for (int k = 0; k < 6; k++) /* the values have five digits */
+            CHECK_MSG(fabs((double)got[i][k] - want[i][k]) < 5.1e-6, "%d %d: %g", i, k,
+                      (double)got[i][k]);
+    free(o);
+}
+
+static void test_encoder(void)
+{
+    struct order *o = embeds("encoder", "embed_bert", "texts.jsonl");
+    o->spec.embed.pooling = POOLING_MEAN;
+    check_vectors(o, "embed_bert/vectors_whole.txt", 16);
+}
+
+/* A head is asked for by jobs that compute it. */
+static void test_refused(void)
+{
+    static const int kinds[] = {JOB_TRAIN, JOB_VERIFY};
+    struct model_shape m;
+    CHECK_MSG(!hf_read_dir(golden("embed_bert"), &m, &e) && m.headless && m.unprefixed, "%s",
+              e.text);
+    for (int i = 0; i < 2; i++) {
+        struct order *o = own_order(JOB_TRAIN, "refused", "", "x");
+        o->spec.kind = kinds[i];
+        o->spec.model.path = tiny_text(&o->spec, "/models/m");
+        o->spec.model.shape = m;
+        o->spec.data.seq_len = 64;
+        CHECK(family_check(&o->spec, &e) == -1);
+        CHECK_MSG(!strcmp(e.field, "model.path") &&
+                      strstr(e.text, "no tensor cls.predictions.transform.dense.weight"),
+                  "%s: %s", e.field, e.text);
+        o->spec.model.init = MODEL_INIT_RANDOM; /* the weights are not read */
+        CHECK_MSG(!family_check(&o->spec, &e), "%s", e.text);
+        free(o);
+    }
+    /* Tied to the embedding, it is there: nothing is missing. */
+    CHECK_MSG(!hf_read_dir(golden("embed_qwen3"), &m, &e) && !m.headless && m.unprefixed, "%s",
+              e.text);
+}
+
+/* Neither planned nor held, and what a file has of it is not read. */
+static void test_planned(void)
+{
+    static struct plan p[2];
+    char answer[4096];
+    const int64_t head = shape.vocab * shape.width;
+    make_model("own", VOCAB);
+    for (int i = 0; i < 2; i++) {
+        struct order *o = own_order(i ? JOB_EMBED : JOB_SCORE, i ? "e" : "s", "own", "x");
+        o->spec.model.shape = shape;
+        CHECK_MSG(!family_check(&o->spec, &e) && !plan_make(&o->spec, 0, &p[i], &e), "%s", e.text);
+        free(o);
+    }
+    CHECK(p[0].n_params == p[1].n_params + head);
+    put("", "x", "{\"body\":\"some text\"}\n{\"body\":\"and more\"}\n");
+    struct order *o = own_order(JOB_EMBED, "own-e", "own", "x");
+    if (job_runs(o)) CHECK(number(g.result, "documents") == 2);
+    free(o);
+    CHECK(hf_describe(in_dir("own", ""), answer, sizeof answer, &e) > 0);
+    CHECK_MSG(!strstr(answer, "headless") && !strstr(answer, "unprefixed"), "%s", answer);
+}
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+static void test_names(void)
+{
+    struct model_shape m;
+    struct st_file *f;
+    float *x = calloc((size_t)param_count(&shape), sizeof *x), one[64] = {0};
+    memcpy(x, own_weights, (size_t)param_count(&shape) * sizeof *x);
+    for (int bare = 0; bare < 2; bare++) {
+        const char *dir = bare ? "bare" : "whole",
+                   *norm = bare ? "norm.weight" : "model.norm.weight";
+        m = shape;
+        m.unprefixed = bare;
+        CHECK(!hf_save(in_dir(dir, ""), &m, DT_F32, x, &e));
+        CHECK_MSG(!hf_read_dir(in_dir(dir, ""), &m, &e) && m.unprefixed == bare, "%s", e.text);
+        f = st_open(in_dir(dir, "model.safetensors"), &e);
+        CHECK(f && st_find(f, norm) && st_find(f, "lm_head.weight"));
+        st_close(f);
+        memset(x, 0, (size_t)param_count(&shape) * sizeof *x);
+        CHECK_MSG(!hf_load(in_dir(dir, ""), &m, DT_F32, x, &e), "%s", e.text);
+        CHECK(!memcmp(x, own_weights, (size_t)param_count(&shape) * sizeof *x));
+    }
+    const struct st_out mixed[] = {
+        {.name = "embed_tokens.weight", .dtype = ST_F32, .n_dims = 1, .dims = {64}, .data = one},
+        {.name = "model.norm.weight", .dtype = ST_F32, .n_dims = 1, .dims = {64}, .data = one}};
+    CHECK(!st_write(in_dir("bare", "model.safetensors"), mixed, 2, &e));
+    CHECK(hf_read_dir(in_dir("bare", ""), &m, &e) == -1);
+    CHECK_MSG(strstr(e.text, "\"model.norm.weight\" and \"embed_tokens.weight\""), "%s", e.text);
+    free(x);
+}
+
+int main(int argc, char **argv)
+{
+    char here[900];
+    gang_program(argv[0]);
+    snprintf(scratch, sizeof scratch, "/tmp/test_embed_files.XXXXXX");
+    if (!mkdtemp(scratch) || !getcwd(here, sizeof here)) return 1;
+    snprintf(golden_dir, sizeof golden_dir, "%s/tests/golden", here);
+    setenv("SEQD_LOG", getenv("V") ? "info" : "error", 0);
+    make_model("own", VOCAB);
+    RUN(test_decoder);
+    RUN(test_encoder);
+    RUN(test_refused);
+    RUN(test_planned);
+    RUN(test_names);
+    if (file_remove(scratch, &e)) printf("  %s\n", e.text);
+    return test_done("embed_files");
+}

@@ -1,0 +1,109 @@
+/* names.c: the names that a directory has for tensors, and ours. Files of the package's base class
+ * leave out what stands before the others' names (family_base); files of one age spell some of them
+ * otherwise (family_row.rename). */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "api/core/faults.h"
+#include "worker/family/family.h"
+#include "worker/hf/weights.h"
+
+static int by_param_name(const void *a, const void *b)
+{
+    return strcmp(((const struct param *)a)->name, ((const struct param *)b)->name);
+}
+
+bool hf_is_param(const struct param *sorted, int n, const char *name)
+{
+    struct param key;
+    const size_t len = strlen(name);
+    if (len >= sizeof key.name) return false;
+    memcpy(key.name, name, len + 1);
+    return bsearch(&key, sorted, (size_t)n, sizeof *sorted, by_param_name);
+}
+
+struct param *hf_sorted_whole(const struct model_shape *m, int *n, struct err *e)
+{
+    struct model_shape whole = *m;
+    whole.no_head = false;
+    return hf_sorted(&whole, n, e);
+}
+
+/* The first entry that has the base's name before it, and the first that is a tensor of the base
+ * without it; NULL: there is none. */
+struct evidence {
+    const char *with, *without;
+};
+static struct evidence look(const struct hf_weights *w, const struct param *params, int n)
+{
+    const char *base = family_base(w->m);
+    struct evidence found = {0};
+    for (int i = 0; i < w->n && *base; i++) {
+        const char *name = w->entry[i].name;
+        char whole[ST_NAME_SIZE + 32];
+        snprintf(whole, sizeof whole, "%s%s", base, name);
+        if (!found.with && hf_starts_with(name, base)) found.with = w->entry[i].stored;
+        if (!found.without && hf_is_param(params, n, whole)) found.without = w->entry[i].stored;
+    }
+    return found;
+}
+
+/* Of a file of the base class: what is no tensor of a head. */
+static void put_base(struct hf_weights *w, const struct param *params, int n)
+{
+    for (int i = 0; i < w->n; i++) {
+        struct hf_entry *x = &w->entry[i];
+        char whole[ST_NAME_SIZE];
+        if (hf_is_param(params, n, x->name) || hf_skipped(w->m, x->name)) continue;
+        if (snprintf(whole, sizeof whole, "%s%s", family_base(w->m), x->name) < (int)sizeof whole)
+            memcpy(x->name, whole, sizeof whole);
+    }
+}
+
+static int mixed(struct hf_weights *w, const struct evidence *found, struct err *e)
+{
+    err_set(e, ERR_INVALID,
+            "%s: \"%s\" and \"%s\": names of tensors have \"%s\" before them, or none has: save "
+            "the directory again with the package",
+            w->path, found->with, found->without, family_base(w->m));
+    if (!w->faults) return -1;
+    faults_add(w->faults, e);
+    return 0;
+}
+
+int hf_name_entries(struct hf_weights *w, struct err *e)
+{
+    const struct family_row *row = w->m ? family_row(w->m) : NULL;
+    int n, rc = 0;
+    for (int i = 0; i < w->n; i++) {
+        struct hf_entry *x = &w->entry[i];
+        if (row && row->rename)
+            row->rename(x->stored, x->name, sizeof x->name);
+        else
+            memcpy(x->name, x->stored, sizeof x->name);
+    }
+    struct param *params = row ? hf_sorted_whole(w->m, &n, e) : NULL;
+    if (!params) return row ? -1 : 0;
+    const struct evidence found = look(w, params, n);
+    w->unprefixed = found.without && !found.with;
+    if (w->unprefixed) put_base(w, params, n);
+    if (found.with && found.without) rc = mixed(w, &found, e);
+    free(params);
+    return rc;
+}
+
+int hf_find_head(const struct hf_weights *w, bool *headless, struct err *e)
+{
+    struct model_shape less = *w->m, whole = *w->m;
+    int n;
+    less.no_head = true;
+    whole.no_head = false;
+    const int first = param_tensors(&less);
+    struct param *params = hf_list(&whole, &n, e);
+    if (!params) return -1;
+    *headless = first < n;
+    for (int i = first; i < n; i++)
+        if (hf_entry_of(w, params[i].name)) *headless = false;
+    free(params);
+    return 0;
+}
