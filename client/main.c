@@ -1,7 +1,6 @@
 /* seqctl: the client of seqd, for people and scripts. One row per verb; each row, its help and its
  * code stand together in the file of its noun. */
 #include <stddef.h>
-#include "api/core/file.h"
 #include "api/core/process.h"
 #include "client/cli.h"
 #include "client/verbs.h"
@@ -36,6 +35,5 @@ static const struct verb *const verbs[] = {
 int main(int argc, char **argv)
 {
     process_begin();
-    file_take_limit();
     return cli_run(argc, argv, verbs);
 }

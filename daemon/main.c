@@ -287,7 +287,6 @@ int main(int argc, char **argv)
     log_init("seqd");
     umask(077); /* whatever it writes is its owner's alone */
     signal(SIGPIPE, SIG_IGN);
-    file_take_limit();
     if (argc > 1 && !strcmp(argv[1], "run")) return run_main(argc - 1, argv + 1);
     raise_files();
     json_init();

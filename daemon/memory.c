@@ -12,7 +12,7 @@ int64_t memory_beside(const struct cluster *k, const struct node *n)
     for (int i = 0; i < n->n_stale; i++) {
         const struct job *j = jobs_find(&k->jobs, n->stale[i].job);
         /* What is left of a job that has ended may take any: it is gone in a moment. */
-        sum += j ? need_of(&j->need, 0, n->stale[i].slots) : n->memory_size;
+        sum += j ? need_of(&j->need, 0, n->stale[i].ranks) : n->memory_size;
     }
     return sum;
 }

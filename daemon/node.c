@@ -164,11 +164,11 @@ void node_stale_clear(struct node *n)
     n->n_stale = 0;
 }
 
-void node_stale_add(struct node *n, int64_t job, int64_t epoch, int32_t slots)
+void node_stale_add(struct node *n, const struct stale *stale)
 {
     n->stale = realloc(n->stale, (size_t)(n->n_stale + 1) * sizeof *n->stale);
     if (!n->stale) abort();
-    n->stale[n->n_stale++] = (struct stale){job, epoch, slots};
+    n->stale[n->n_stale++] = *stale;
 }
 
 void node_stale_remove(struct node *n, int64_t job, int64_t epoch)

@@ -15,7 +15,7 @@
 /* An attempt that runs on a node and is over for seqd: its slots are not free yet. */
 struct stale {
     int64_t job, epoch;
-    int32_t slots; /* 0: its ranks have GPUs */
+    int32_t ranks, slots; /* that run there; of those without a GPU */
 };
 
 struct past {
@@ -86,7 +86,7 @@ int node_net(const struct node *n);
 
 /* Attempts that a node said it runs and that are not expected there. */
 void node_stale_clear(struct node *n);
-void node_stale_add(struct node *n, int64_t job, int64_t epoch, int32_t slots);
+void node_stale_add(struct node *n, const struct stale *stale);
 void node_stale_remove(struct node *n, int64_t job, int64_t epoch); /* it is gone, says the node */
 int32_t node_stale_slots(const struct node *n);
 

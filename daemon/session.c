@@ -262,7 +262,7 @@ void session_note_stale(const struct session *s, struct node *n, const struct ms
         const struct job_attempt *a = j ? j->attempt : NULL;
         if (a && a->epoch == w->epoch && attempt_part(a, n->name)) continue;
         if (w->slots > 0 && !mutant_on(MUTANT_STALE_FREE))
-            node_stale_add(n, w->job, w->epoch, slots_of(w, j));
+            node_stale_add(n, &(struct stale){w->job, w->epoch, w->slots, slots_of(w, j)});
     }
 }
 

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,11 +26,6 @@ static int write_all(int fd, const uint8_t *p, size_t n)
         n -= (size_t)k;
     }
     return 0;
-}
-
-void file_take_limit(void)
-{
-    signal(SIGXFSZ, SIG_IGN);
 }
 
 int64_t file_limit(void)

@@ -25,8 +25,6 @@ struct file_out {
     uint8_t *buf; /* owns FILE_BUF_SIZE bytes */
 };
 
-/* A write past RLIMIT_FSIZE answers EFBIG from now on, and is no death: every program's first. */
-void file_take_limit(void);
 int64_t file_limit(void); /* bytes that a file may have; INT64_MAX: any number */
 
 /* Creates or truncates path. Every failure names it; ENOSPC and EDQUOT included. */

@@ -1,6 +1,7 @@
 #include "api/core/process.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -9,6 +10,7 @@ void process_begin(void)
 {
     for (int fd = 0; fd <= 2; fd++)
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) _exit(127);
+    signal(SIGXFSZ, SIG_IGN);
 }
 
 int process_stat(int pid, struct process_stat *out)

@@ -12,7 +12,8 @@ struct process_stat {
 };
 
 /* The first call of a program: descriptors 0 to 2 that are closed become /dev/null, so that no file
- * or socket gets their numbers, and with them what is printed. */
+ * or socket gets their numbers, and with them what is printed; and a write past RLIMIT_FSIZE fails
+ * with EFBIG instead of killing it. */
 void process_begin(void);
 /* -1: there is no such process. */
 int process_stat(int pid, struct process_stat *out);

@@ -159,7 +159,6 @@ int main(int argc, char **argv)
     const struct agent_options o = agent_options(&w);
     umask(077);
     signal(SIGPIPE, SIG_IGN);
-    file_take_limit();
     if (file_limit() < INT64_MAX)
         log_warn("agent.file_limit",
                  "bytes=%lld text=\"RLIMIT_FSIZE (ulimit -f, LimitFSIZE=): checkpoints, prepared "

@@ -7,7 +7,6 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include "api/core/cgroup.h"
-#include "api/core/file.h"
 #include "api/core/log.h"
 #include "api/core/process.h"
 #include "api/core/version.h"
@@ -33,7 +32,6 @@ int main(int argc, char **argv)
         return 2;
     }
     signal(SIGHUP, SIG_IGN);
-    file_take_limit();
     /* A machine or a batch system sends it to every process: seqw has its jobs save. */
     signal(SIGTERM, SIG_IGN);
     cgroup_join(argv[1]);

@@ -143,7 +143,6 @@ int main(int argc, char **argv)
 {
     process_begin();
     log_init("seqrank");
-    file_take_limit();
     if (argc == 1) return serve();
     take_grants(argc, argv);
     if (argc >= 3 && !strcmp(argv[1], "--describe"))
