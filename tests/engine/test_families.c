@@ -406,7 +406,7 @@ static void test_refusals(void)
          "\"chunked_attention\":{}}",
          ERR_INVALID, "rope_parameters"},
         {"\"model_type\":\"glm4_moe\"," CORE, ERR_UNSUPPORTED, "model_type"},
-        {"\"model_type\":\"qwen3_5_moe\"," CORE, ERR_UNSUPPORTED, "is a qwen3_5_moe_text"},
+        {"\"model_type\":\"qwen3_5_moe\"," CORE, ERR_INVALID, "text_config is missing"},
         {QWEN2_MOE, ERR_NONE, ""},
         {QWEN2_MOE ",\"shared_expert_intermediate_size\":0", ERR_INVALID,
          "shared_expert_intermediate_size"},

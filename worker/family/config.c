@@ -338,6 +338,7 @@ static int finish(struct config *c)
     if (check_needed(c) || (c->family->finish && c->family->finish(c)) || check_theta(c) ||
         hf_finish_rope(c))
         return -1;
+    if (c->tied) c->m->tied = c->tied - 1;
     const int rc = family_complete(c->m, c->e);
     return rc && !c->job ? err_prefix(c->e, "%s", c->path) : rc;
 }
@@ -361,7 +362,7 @@ static int go_on(struct config *c, const struct jread *value)
 int config_read(struct config *c, const char *text, size_t size)
 {
     bool broken = false;
-    if (config_find_model(c, text, size) < 0) return -1;
+    if (config_find_model(c, &text, &size) < 0) return -1;
     if (c->form == CONFIG_FILE) set_absent(c);
     jread_init(&c->j, text, size);
     jread_next(&c->j);

@@ -1,5 +1,5 @@
-/* config_house.c: keys of config.json that the package keeps for its own use, in files of any model.
- * No number that is computed here depends on them. */
+/* config_house.c: keys of config.json that the package keeps for its own use, in files of any
+ * model. No number that is computed here depends on them. */
 #include <string.h>
 #include "worker/family/config_table.h"
 
@@ -47,7 +47,7 @@ static bool reads_both_ways(const struct config *c)
     return !c->family || family_row(c->m)->task != MODEL_CAUSAL_LM;
 }
 
-/* Of an encoder it would hide what follows; a decoder does that whatever it says. */
+/* An encoder would hide what follows; a decoder does that whatever it says. */
 static int read_decoder(struct config *c, const char *key)
 {
     return reads_both_ways(c) ? hf_want_false(c, key) : hf_ignore(c, key);

@@ -31,24 +31,48 @@ static int refuse_type(struct config *c)
         for (const struct hf_model *m = config_of(f)->models; m->type; m++)
             snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", *list ? ", " : "",
                      m->type);
+    for (const struct hf_wrapper *w = hf_wrappers; w->model.type; w++)
+        snprintf(list + strlen(list), sizeof list - strlen(list), ", %s", w->model.type);
     return hf_error(c, ERR_UNSUPPORTED, "model_type",
                     "model_type \"%s\" is not supported%s; supported: %s", type, needs, list);
 }
 
-/* The type is the string that follows. */
-static int read_type(struct config *c)
+static bool find_type(struct config *c, const char *type)
 {
-    if (c->family) return hf_error(c, ERR_INVALID, "model_type", "model_type occurs twice");
-    if (jread_next(&c->j) != J_STRING) return hf_invalid(c, "model_type", "a string");
     for (int f = 0; f < FAMILY_N; f++)
         for (int i = 0; config_of(f)->models[i].type; i++) {
-            if (!jread_is(&c->j, config_of(f)->models[i].type)) continue;
+            if (strcmp(type, config_of(f)->models[i].type)) continue;
             c->m->family = f;
             c->family = config_of(f);
             c->type = i;
-            return 0;
+            return true;
         }
-    return refuse_type(c);
+    return false;
+}
+
+static bool find_wrapper(struct config *c, const char *type)
+{
+    const struct hf_wrapper *w = hf_wrappers;
+    while (w->model.type && strcmp(type, w->model.type)) w++;
+    if (w->model.type) c->wrapper = w;
+    return w->model.type;
+}
+
+/* The type is the string that follows. inside: of a text_config. */
+static int read_type(struct config *c, bool inside)
+{
+    char type[48];
+    if (c->family || (c->wrapper && !inside))
+        return hf_error(c, ERR_INVALID, "model_type", "model_type occurs twice");
+    if (jread_next(&c->j) != J_STRING) return hf_invalid(c, "model_type", "a string");
+    if (jread_copy(&c->j, type, sizeof type) < 0) type[0] = 0;
+    if (inside && strcmp(type, c->wrapper->text))
+        return hf_error(c, ERR_UNSUPPORTED, "text_config",
+                        "text_config has model_type \"%s\": of model_type \"%s\" only \"%s\" is "
+                        "computed",
+                        strpbrk(type, "\"\n\r\t") ? "" : type, c->wrapper->model.type,
+                        c->wrapper->text);
+    return find_type(c, type) || find_wrapper(c, type) ? 0 : refuse_type(c);
 }
 
 /* ---- classes --------------------------------------------------------------------------------- */
@@ -72,7 +96,7 @@ static const char *class_name(struct config *c, char *out, size_t size)
 
 static int check_class(struct config *c, const char *key)
 {
-    const struct hf_model *m = &c->family->models[c->type];
+    const struct hf_model *m = c->family ? &c->family->models[c->type] : &c->wrapper->model;
     char text[256], list[128] = "";
     const char *name = class_name(c, text, sizeof text);
     if (computes(m, name)) return 0;
@@ -135,6 +159,8 @@ static const char *type_of_class(struct config *c, char *name, size_t size)
     for (int f = 0; f < FAMILY_N; f++)
         for (const struct hf_model *m = config_of(f)->models; m->type; m++)
             if (computes(m, name)) return m->type;
+    for (const struct hf_wrapper *w = hf_wrappers; w->model.type; w++)
+        if (computes(&w->model, name)) return w->model.type;
     return NULL;
 }
 
@@ -184,7 +210,7 @@ static int check_marks(struct config *c, const struct found *f)
     for (int i = 0; i < N_MARKS; i++) {
         if (!f->has[i]) continue;
         c->j = f->at[i];
-        if (!c->family) return refuse_untyped(c, i);
+        if (!c->family && !c->wrapper) return refuse_untyped(c, i);
         if (marks[i].check && marks[i].check(c, marks[i].key) < 0) return -1;
     }
     return 0;
@@ -200,27 +226,63 @@ static void read_as_file(struct config *c)
     c->form = CONFIG_FILE;
 }
 
-static int read_all(struct config *c, struct found *f)
+static int read_all(struct config *c, struct found *f, bool inside)
 {
     enum jtok t;
     if (jread_next(&c->j) != J_OBJECT) return hf_invalid(c, "it", "one JSON object");
     while ((t = jread_next(&c->j)) == J_KEY)
-        if (jread_is(&c->j, "model_type") ? read_type(c) : note_mark(c, f)) return -1;
+        if (jread_is(&c->j, "model_type") ? read_type(c, inside) : note_mark(c, f)) return -1;
     if (t != J_OBJECT_END || jread_next(&c->j) != J_END)
         return hf_invalid(c, "it", "one JSON object");
     return 0;
 }
 
-int config_find_model(struct config *c, const char *text, size_t size)
+/* The model_type and the classes of one object. */
+static int read_marks(struct config *c, const char *text, size_t size, bool inside, bool *published)
 {
     struct found f = {.published = false};
     jread_init(&c->j, text, size);
-    if (read_all(c, &f) || check_marks(c, &f)) return -1;
-    if (f.published && c->form == CONFIG_JOB) read_as_file(c);
+    if (read_all(c, &f, inside)) return -1;
+    if (inside && !c->family) find_type(c, c->wrapper->text);
+    *published |= f.published;
+    return check_marks(c, &f);
+}
+
+/* The object text_config of the wrapper in *text: *text and *size become its own. */
+static int open_text(struct config *c, const char **text, size_t *size)
+{
+    const char *from = NULL, *end = NULL;
+    jread_init(&c->j, *text, *size);
+    jread_next(&c->j);
+    while (jread_next(&c->j) == J_KEY) {
+        const bool is_text = jread_is(&c->j, "text_config");
+        if (is_text && from)
+            return hf_error(c, ERR_INVALID, "text_config", "text_config occurs twice");
+        struct jread here = c->j;
+        if (is_text && jread_next(&here) == J_OBJECT) from = here.p - 1;
+        if (jread_skip(&c->j) < 0) return hf_invalid(c, "text_config", "an object");
+        if (is_text) end = c->j.p;
+    }
+    if (!from)
+        return hf_error(c, ERR_INVALID, "text_config",
+                        "text_config is missing, an object: the model of text in a \"%s\"",
+                        c->wrapper->model.type);
+    *text = from;
+    *size = (size_t)(end - from);
+    return 0;
+}
+
+int config_find_model(struct config *c, const char **text, size_t *size)
+{
+    bool published = false;
+    if (read_marks(c, *text, *size, false, &published)) return -1;
+    if (c->wrapper && (config_read_wrapper(c, *text, *size) || open_text(c, text, size) ||
+                       read_marks(c, *text, *size, true, &published)))
+        return -1;
+    if (published && c->form == CONFIG_JOB) read_as_file(c);
     if (c->family) return 0;
     if (c->form == CONFIG_FILE)
         return hf_error(c, ERR_INVALID, "model_type", "model_type is missing");
-    c->m->family = (int32_t)shape_field("model_type")->fallback;
-    c->family = config_of(c->m->family);
+    find_type(c, family_words[(int)shape_field("model_type")->fallback]);
     return 0;
 }

@@ -47,9 +47,11 @@ struct config {
     int64_t sparse_step;        /* decoder_sparse_step */
     char refused[400];          /* "key: why; key: why": hf_refuse */
     int n_refused;
-    bool unknown;         /* one of them means nothing here */
-    int64_t n_rope_flags; /* length of the list of layers with RoPE */
-    int64_t n_windowed;   /* layers to which layer_types gives a window */
+    bool unknown;                     /* one of them means nothing here */
+    int64_t n_rope_flags;             /* length of the list of layers with RoPE */
+    int64_t n_windowed;               /* layers to which layer_types gives a window */
+    const struct hf_wrapper *wrapper; /* whose text_config is read; NULL: none */
+    int tied; /* 1 + tie_word_embeddings of the wrapper; 0: it says nothing */
 };
 
 /* One size of the family. */
@@ -87,13 +89,21 @@ struct hf_model {
     const char *classes[HF_CLASSES + 1];
 };
 
+/* A model that reads pictures with a model of text: of its files the text model's half is taken,
+ * the object text_config and its tensors; the rest passes through (worker/hf). */
+struct hf_wrapper {
+    struct hf_model model;
+    const char *text;        /* model_type of its text_config */
+    const char *const *keys; /* of the other half, whatever they say; NULL-terminated */
+};
+
 struct hf_family {
     const struct hf_field *fields;     /* ends with name NULL */
     const struct hf_special *specials; /* ends with key NULL */
     const struct hf_model *models;     /* the first: the family's own word */
     /* After the last key. NULL: nothing to do. */
     int (*finish)(struct config *c);
-    /* Which of models is written of these sizes. NULL: the first. */
+    /* The one of models that is written of these sizes. NULL: the first. */
     int (*model)(const struct model_shape *m);
     const char *const *nothing; /* further keys that change nothing, NULL-terminated; NULL: none */
 };
@@ -127,17 +137,20 @@ struct hf_family {
 
 /* Reads a whole text into *c->m, by c->form; 0, or -1 with c->e. */
 int config_read(struct config *c, const char *text, size_t size);
-/* The first pass: c->family, c->type and c->m->family, and whether the package wrote it, which makes
- * a CONFIG_JOB a CONFIG_FILE. fails: ERR_UNSUPPORTED naming model_type, or the key that names a
- * class of another computation. */
-int config_find_model(struct config *c, const char *text, size_t size);
+/* The first pass: c->family, c->type and c->m->family, and whether the package wrote it, which
+ * makes a CONFIG_JOB a CONFIG_FILE. A wrapper's text (wrapper.h) becomes its text_config's.
+ * fails: ERR_UNSUPPORTED naming model_type, or the key that names another class. */
+int config_find_model(struct config *c, const char **text, size_t *size);
 /* Keys of any file that change nothing, whatever they say, and as long as they say their default:
  * NULL: no such key. */
 bool config_is_nothing(const struct config *c, const char *key);
 const struct hf_special *config_neutral(const char *key);
-/* What a model_type that is not computed here needs; NULL: not known. */
+/* The need of a model_type that is not computed here; NULL: not known. */
 const char *config_lacks(const char *type);
-/* Of a file with these sizes. */
+extern const struct hf_wrapper hf_wrappers[]; /* the last: model.type NULL */
+/* Keys beside text_config; c->j: before the first one. */
+int config_read_wrapper(struct config *c, const char *text, size_t size);
+/* The model that a file with these sizes is of. */
 const struct hf_model *config_model(const struct model_shape *m);
 /* "key": what m says of f. */
 void config_write_value(struct jwrite *w, const char *key, const struct field *f,

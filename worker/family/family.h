@@ -88,6 +88,9 @@ struct family_row {
     const char *head;
     const char *const *beside;
     void (*rename)(const char *stored, char *name, size_t size);
+    /* Beginnings of the names of tensors that pass from directory to directory, NULL-terminated: a
+     * wrapper's other half (wrapper.h). NULL: no wrapper has this family. */
+    const char *const *passed;
     /* Sizes that go together; completes what config.json leaves out. NULL: nothing to do. fails:
      * ERR_INVALID, ERR_UNSUPPORTED naming the key. */
     int (*check)(struct model_shape *m, struct err *e);

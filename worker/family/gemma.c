@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stddef.h>
 #include "worker/family/window.h"
+#include "worker/family/wrapper.h"
 #include "worker/family/write.h"
 
 static int norm(struct program *p, const struct model_shape *m, int x, const char *weight)
@@ -253,6 +254,8 @@ static const struct hf_family config = {.nothing = gemma_nothing,
 /* ---- the row --------------------------------------------------------------------------------- */
 
 const struct family_row family_gemma = {.config = &config,
+                                        .rename = wrapper_rename,
+                                        .passed = wrapper_half,
                                         .name = "gemma2",
                                         .task = MODEL_CAUSAL_LM,
                                         .softmax = true,

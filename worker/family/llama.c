@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include "api/core/limits.h"
 #include "worker/family/decoder.h"
+#include "worker/family/wrapper.h"
 #include "worker/family/window.h"
 
 static void write_llama(const struct model_shape *m, struct family *f)
@@ -212,6 +213,8 @@ static const struct hf_family config = {.fields = llama_fields,
 /* ---- the row --------------------------------------------------------------------------------- */
 
 const struct family_row family_llama = {.config = &config,
+                                        .rename = wrapper_rename,
+                                        .passed = wrapper_half,
                                         .name = "llama",
                                         .task = MODEL_CAUSAL_LM,
                                         .softmax = true,

@@ -163,8 +163,8 @@ static int minimax_layer(struct config *c, enum jtok t)
     return 0;
 }
 
-/* Two lists say which layers are linear; where a file has both, as transformers writes it, they must
- * agree. */
+/* Two lists say which layers are linear; where a file has both, as transformers writes it, they
+ * must agree. */
 static int read_either(struct config *c, const char *key, const char *other,
                        int (*read)(struct config *, enum jtok))
 {

@@ -3,6 +3,7 @@
 #include <stddef.h>
 #include "worker/family/gated_delta.h"
 #include "worker/family/moe.h"
+#include "worker/family/wrapper.h"
 
 /* ---- config.json ----------------------------------------------------------------------------- */
 
@@ -175,8 +176,9 @@ static int check_next(struct model_shape *m, struct err *e)
 }
 
 #define ROW                                                                                        \
-    .beside = beside, .task = MODEL_CAUSAL_LM, .linear = true, .softmax = true, .in_turn = true,   \
-    .rope_kinds = true, .write = gated_delta_write, .layer_kind = gated_delta_kind
+    .beside = beside, .rename = wrapper_rename, .passed = wrapper_half, .task = MODEL_CAUSAL_LM,   \
+    .linear = true, .softmax = true, .in_turn = true, .rope_kinds = true,                          \
+    .write = gated_delta_write, .layer_kind = gated_delta_kind
 
 const struct family_row family_qwen3_5 = {ROW, .name = "qwen3_5_text", .config = &own_config,
                                           .text_of_pictures = true, .check = gated_delta_check};

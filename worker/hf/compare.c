@@ -118,6 +118,8 @@ bool hf_skipped(const struct model_shape *m, const char *name)
     const struct family_row *row = family_row(m);
     if (hf_ends_with(name, ".rotary_emb.inv_freq")) return true;
     if (m->tied && !strcmp(name, family_head(m))) return true;
+    for (const char *const *b = row->passed; b && *b; b++)
+        if (hf_starts_with(name, *b)) return true;
     for (const char *const *b = row->beside; b && *b; b++)
         if (**b == '.' ? hf_ends_with(name, *b) : hf_starts_with(name, *b)) return true;
     return false;

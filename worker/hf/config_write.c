@@ -135,8 +135,11 @@ struct edit {
     bool bytes, theta; /* what has changed: ids of special tokens, rope_theta ... */
     bool rope;         /* ... the rule of RoPE's frequencies: all that says it is written as new */
     bool flow;         /* says what the weights were trained on */
+    bool inside;       /* of text_config: whose wrapper has the keys that any file must have */
     bool seen_id[N_TOKEN_IDS];
     bool seen_dtype, seen_theta, seen_objective;
+    bool text_theta, text_rope; /* of a wrapper: what has changed in text_config */
+    bool failed;
     char *key, *value; /* owned: room for the whole file; value: twice */
 };
 
@@ -233,8 +236,28 @@ static bool rope_theta(struct edit *d)
     return true;
 }
 
+static int edit_object(struct edit *d, const char *name, const char *text, size_t size);
+
+/* The text model's keys of a wrapper. */
+static bool edit_inside(struct edit *d)
+{
+    if (d->inside || strcmp(d->key, "text_config") != 0 || d->value[0] != '{') return false;
+    const size_t size = strlen(d->value);
+    struct edit in = {.w = d->w, .m = d->m, .dtype = d->dtype, .bytes = d->bytes, .inside = true};
+    in.theta = d->text_theta;
+    in.rope = d->text_rope;
+    in.key = malloc(size + 1);
+    in.value = malloc(2 * size + 2);
+    if (!in.key || !in.value || edit_object(&in, d->key, d->value, size) < 0) d->failed = true;
+    free(in.key);
+    free(in.value);
+    d->w = in.w;
+    return true;
+}
+
 static void edit_key(struct edit *d)
 {
+    if (edit_inside(d)) return;
     if (!strcmp(d->key, "torch_dtype") || !strcmp(d->key, "dtype")) {
         jwrite_str(&d->w, d->key, dtype_word(d->dtype));
         d->seen_dtype = true;
@@ -252,23 +275,23 @@ static void edit_key(struct edit *d)
 
 static void edit_missing(struct edit *d)
 {
-    for (int i = 0; d->bytes && i < N_TOKEN_IDS; i++)
+    for (int i = 0; d->bytes && !d->inside && i < N_TOKEN_IDS; i++)
         if (!d->seen_id[i] && !is_size(d->m, i)) write_token_id(&d->w, i, true);
     if (d->rope)
         write_keys(&d->w, d->m, says_rope);
     else if (d->theta && !d->seen_theta)
         jwrite_double(&d->w, theta_key(d->m), d->m->rope_theta);
     if (d->flow && !d->seen_objective) jwrite_str(&d->w, "objective", family_objective(d->m));
-    if (!d->seen_dtype) jwrite_str(&d->w, "torch_dtype", dtype_word(d->dtype));
+    if (!d->seen_dtype && !d->inside) jwrite_str(&d->w, "torch_dtype", dtype_word(d->dtype));
 }
 
-static int edit_all(struct edit *d, const char *text, size_t size)
+static int edit_object(struct edit *d, const char *name, const char *text, size_t size)
 {
     struct jread j;
     enum jtok t;
     jread_init(&j, text, size);
     if (jread_next(&j) != J_OBJECT) return -1;
-    jwrite_object(&d->w, NULL);
+    jwrite_object(&d->w, name);
     while ((t = jread_next(&j)) == J_KEY) {
         const bool named = jread_copy(&j, d->key, size + 1) == 0; /* a NUL in it: left out */
         if (take_value(d->value, &j) < 0) return -1;
@@ -276,7 +299,21 @@ static int edit_all(struct edit *d, const char *text, size_t size)
     }
     edit_missing(d);
     jwrite_end(&d->w);
-    return t == J_OBJECT_END ? 0 : -1;
+    return t == J_OBJECT_END && !d->failed ? 0 : -1;
+}
+
+/* Whether the file is a wrapper's: its RoPE is said inside. */
+static bool has_text_config(const char *text, size_t size)
+{
+    struct jread j;
+    jread_init(&j, text, size);
+    jread_next(&j);
+    while (jread_next(&j) == J_KEY) {
+        struct jread here = j;
+        if (jread_is(&j, "text_config")) return jread_next(&here) == J_OBJECT;
+        if (jread_skip(&j) < 0) break;
+    }
+    return false;
 }
 
 /* Into out: from's config.json with what this job has changed. Length, or -1. */
@@ -296,12 +333,17 @@ static int64_t write_edited(const char *path, const char *text, size_t size,
     d.theta = was.rope_theta != m->rope_theta;
     d.rope = rope_differs(&was, m);
     d.flow = family_diffusion(m);
+    if (has_text_config(text, size)) {
+        d.text_theta = d.theta;
+        d.text_rope = d.rope;
+        d.theta = d.rope = false;
+    }
     d.key = malloc(size + 1);
     d.value = malloc(2 * size + 2);
     jwrite_init(&d.w, out, size + CONFIG_MORE);
     if (!d.key || !d.value)
         err_set(e, ERR_IO, "out of memory for %s", path);
-    else if (edit_all(&d, text, size) < 0 || (n = jwrite_finish(&d.w)) < 0)
+    else if (edit_object(&d, NULL, text, size) < 0 || (n = jwrite_finish(&d.w)) < 0)
         err_set(e, ERR_INVALID, "%s cannot be copied key by key", path);
     free(d.key);
     free(d.value);

@@ -261,6 +261,28 @@ static int take_ends(struct jread *j, const char *path, struct token_ends *out, 
     return 0;
 }
 
+/* Reads an object that has begun. inside: a wrapper's text_config, which is asked where the wrapper
+ * itself says nothing. */
+static int ids_of_object(struct jread *j, bool inside, const char *path, const char *key,
+                         struct token_ends *out, struct err *e)
+{
+    struct token_ends text = {0};
+    int rc = 0;
+    while (rc == 0 && jread_next(j) == J_KEY) {
+        struct jread here = *j;
+        if (jread_is(j, key)) {
+            rc = take_ends(j, path, out, e);
+        } else if (!inside && jread_is(j, "text_config") && jread_next(&here) == J_OBJECT) {
+            *j = here;
+            rc = ids_of_object(j, true, path, key, &text, e);
+        } else {
+            rc = jread_skip(j);
+        }
+    }
+    if (rc == 0 && !out->n && text.n) *out = text;
+    return rc;
+}
+
 /* The ids of a key in a file of the directory, which may be absent. */
 static int ids_of_file(const char *dir, const char *name, const char *key, struct token_ends *out,
                        struct err *e)
@@ -274,9 +296,7 @@ static int ids_of_file(const char *dir, const char *name, const char *key, struc
     char *text = file_read(path, 4 << 20, &size, e);
     if (!text) return -1;
     jread_init(&j, text, size);
-    enum jtok t = jread_next(&j);
-    while (rc == 0 && t != J_ERROR && (t = jread_next(&j)) == J_KEY)
-        rc = jread_is(&j, key) ? take_ends(&j, path, out, e) : jread_skip(&j);
+    if (jread_next(&j) != J_ERROR) rc = ids_of_object(&j, false, path, key, out, e);
     if (j.err.code) rc = err_set(e, ERR_INVALID, "%s: %s", path, j.err.text);
     free(text);
     return rc;

@@ -75,6 +75,7 @@ struct hf_flat {
      * fp32, n at most ST_CHUNK, all of one tensor. */
     int (*read)(void *arg, int64_t offset, int64_t n, float *out, struct err *e);
     void *arg;
+    const struct hf_halves *halves; /* of weights: worker/hf/halves.h; NULL: names are ours */
 };
 
 /* Writes a model directory that transformers loads: config.json, model.safetensors, and what b says

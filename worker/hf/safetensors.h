@@ -74,7 +74,7 @@ int st_read_f32(const struct st_file *f, const struct st_tensor *t, float *out, 
 /* Elements [at, at + n) of the same. */
 int st_read_part(const struct st_file *f, const struct st_tensor *t, int64_t at, int64_t n,
                  float *out, struct err *e);
-/* Bytes [at, at + n) of a tensor of U8. */
+/* Bytes [at, at + n) of a tensor, as they are stored. */
 int st_read_bytes(const struct st_file *f, const struct st_tensor *t, int64_t at, int64_t n,
                   uint8_t *out, struct err *e);
 /* The same as `type`, ST_BF16 or ST_F16: what is stored so is copied bit by bit, the rest is
@@ -93,6 +93,7 @@ struct st_out { /* one tensor to write: borrows name and data for the call */
     /* Where data is NULL: elements [at, at + n) of the tensor, in its dtype; n at most ST_CHUNK. */
     int (*read)(void *arg, int64_t at, int64_t n, void *out, struct err *e);
     void *arg;
+    bool passed; /* no part of the digest of tensors */
 };
 #define ST_CHUNK 65536
 

@@ -119,7 +119,7 @@ static int write_tensor(struct st_writer *w, const struct st_out *o, char *piece
         const int64_t n = count - at < ST_CHUNK ? count - at : ST_CHUNK;
         const char *from = o->data ? (const char *)o->data + at * unit : piece;
         if (!o->data && o->read(o->arg, at, n, piece, e) < 0) return -1;
-        if (write_piece(w, from, n * unit, true, e) < 0) return -1;
+        if (write_piece(w, from, n * unit, !o->passed, e) < 0) return -1;
     }
     return 0;
 }

@@ -9,6 +9,7 @@
 #include "kernels/half.h"
 #include "worker/family/family.h"
 #include "worker/hf/files.h"
+#include "worker/hf/halves.h"
 #include "worker/hf/safetensors.h"
 #include "worker/hf/tokenizer.h"
 
@@ -128,7 +129,9 @@ int hf_write_flats(const char *path, const struct model_shape *m, const struct h
     int n, rc = -1;
     struct param *params = hf_sorted(m, &n, e);
     if (!params) return -1;
-    struct st_out *items = calloc((size_t)n * (size_t)n_flats, sizeof *items);
+    const struct hf_halves *h = flats->halves;
+    const int n_ours = n * n_flats, n_passed = hf_halves_count(h);
+    struct st_out *items = calloc((size_t)n_ours + (size_t)n_passed, sizeof *items);
     struct named *names = calloc((size_t)n * (size_t)n_flats, sizeof *names);
     if (items && names) {
         for (int i = 0; i < n * n_flats; i++) {
@@ -136,7 +139,9 @@ int hf_write_flats(const char *path, const struct model_shape *m, const struct h
             items[i] = item_of(&names[i], &params[i % n],
                                left_out(m, &flats[i / n], &params[i % n]));
         }
-        rc = st_write_hashed(path, items, n * n_flats, written, e);
+        for (int i = 0; h && i < n_ours; i++) items[i].name = hf_halves_name(h, params[i].name);
+        for (int i = 0; i < n_passed; i++) items[n_ours + i] = hf_halves_item(h, i);
+        rc = st_write_hashed(path, items, n_ours + n_passed, written, e);
     } else {
         err_set(e, ERR_IO, "%s: out of memory", path);
     }
@@ -171,11 +176,16 @@ int hf_save_flat(const char *dir, const struct model_shape *m, const struct hf_f
                  const struct hf_beside *b, struct st_digest *written, struct err *e)
 {
     char path[FILE_PATH_SIZE];
+    struct hf_halves *halves = NULL;
+    struct hf_flat flat = *weights;
     if (written) written->of_tensors = true;
     if (file_make_dir(dir, e) < 0 || write_beside(dir, m, weights->dtype, b, e) < 0) return -1;
     if (file_join(path, e, "%s/model.safetensors", dir) < 0) return -1;
-    if (hf_write_flats(path, m, weights, 1, written, e) < 0) return -1;
-    return file_sync_dir(dir, e);
+    if (b && b->from && hf_halves_open(b->from, m, b->still, b->arg, &halves, e) < 0) return -1;
+    flat.halves = halves;
+    const int rc = hf_write_flats(path, m, &flat, 1, written, e);
+    hf_halves_close(halves);
+    return rc < 0 ? -1 : file_sync_dir(dir, e);
 }
 
 int hf_flat_digest(const struct model_shape *m, const struct hf_flat *weights, char out[65],

@@ -23,9 +23,9 @@ int rules_tensor(struct job_spec *s, struct err *e);
 int rules_states(const struct job_spec *s, struct err *e);
 /* Where what is offloaded goes. */
 int rules_offload(const struct job_spec *s, struct err *e);
-/* Of a model whose positions are rows of a table: can sequences have n tokens? Longer than the table
- * where documents are packed and each counts its own positions; none may be longer than the table
- * then (order_options.longest). */
+/* Can sequences have n tokens where positions are rows of a table? More than the table has where
+ * documents are packed and each counts its own positions; none may be longer than the table then
+ * (order_options.longest). */
 bool rules_positions(const struct job_spec *s, int64_t n);
 /* What a generate job asks; of a diffusion model, samples. */
 int rules_generate(struct job_spec *s, struct err *e);

@@ -6,6 +6,7 @@
 #include "api/core/log.h"
 #include "worker/ckpt/scatter.h"
 #include "worker/hf/files.h"
+#include "worker/hf/halves.h"
 #include "worker/hf/hf.h"
 #include "worker/model/host_copy.h"
 #include "worker/plan/stage.h"
@@ -155,8 +156,9 @@ static int take_files(struct run *r, struct sharded_state *h, int64_t origin,
     if (origin == ORIGIN_CHECKPOINT ? file_join(from, e, "%s/hf", out->info.path)
                                     : file_join(from, e, "%s", model))
         return -1;
+    const struct model_shape whole = slice_whole(&r->spec->model.shape);
     if (file_remove(out->beside, e) || hf_take_files(&take, &taken, e) ||
-        hf_config_copy(from, out->beside, e))
+        hf_config_copy(from, out->beside, e) || hf_halves_take(&take, &whole, e))
         return err_prefix(e, "files of %s", from);
     out->n_left = taken.n_left;
     memcpy(out->left, taken.left, sizeof out->left);

@@ -1,0 +1,26 @@
+/* halves.h: what a directory of a wrapper (worker/family/wrapper.h) gives to one that is written
+ * from it: the names of the text model's tensors, and the other half's tensors, byte by byte. */
+#ifndef SEQD_HF_HALVES_H
+#define SEQD_HF_HALVES_H
+
+#include "worker/hf/hf.h"
+#include "worker/hf/safetensors.h"
+
+struct hf_halves;
+
+/* *out: NULL where DIR has no weights or no tensor of another half. still: called while such
+ * tensors are read; NULL: not called. fails: as the weights of DIR. */
+int hf_halves_open(const char *dir, const struct model_shape *m, void (*still)(void *arg),
+                   void *arg, struct hf_halves **out, struct err *e);
+/* Writes TO/model.safetensors with all that hf_halves_open needs: the other half, and empty tensors
+ * under the names of the text model's. Without another half there is no file. */
+struct hf_take;
+int hf_halves_take(const struct hf_take *t, const struct model_shape *m, struct err *e);
+void hf_halves_close(struct hf_halves *h); /* NULL allowed */
+/* The name that DIR has for our tensor; our own where it has none. */
+const char *hf_halves_name(const struct hf_halves *h, const char *name);
+/* The other half's tensors. h NULL: none. */
+int hf_halves_count(const struct hf_halves *h);
+struct st_out hf_halves_item(const struct hf_halves *h, int i);
+
+#endif
