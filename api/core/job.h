@@ -299,6 +299,9 @@ int job_check_training(const struct job_spec *s, struct err *e);
 /* Whether text is cut into bytes: the job says it, or nothing says that the model's ids are
  * anything else. */
 bool job_reads_bytes(const struct job_spec *s);
+/* Whether the vocabulary is known and has no ids for bytes: 0 to 255, an end and padding. */
+#define JOB_BYTE_VOCAB 258
+bool job_lacks_bytes(const struct job_spec *s);
 /* Stages of its pipeline. One that the job does not name stays unnamed: nodes of older versions can
  * run it. */
 static inline int job_stages(const struct job_spec *s)
@@ -312,7 +315,7 @@ static inline int job_tp(const struct job_spec *s) /* parallel.tp, also where it
 /* Whether it is cut by the tokenizer of model.path. Where neither, the job reads ids alone ... */
 bool job_has_tokenizer(const struct job_spec *s);
 /* ... and text in `what` (a field, a member of a line) is refused with the way out. */
-int job_refuse_text(const char *field, const char *what, struct err *e);
+int job_refuse_text(const struct job_spec *s, const char *field, const char *what, struct err *e);
 const char *kind_name(int kind);
 
 #endif

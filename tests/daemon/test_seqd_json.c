@@ -95,6 +95,14 @@ static void test_every_form(void)
     text = "{" BASE ",\"train\":{\"steps\":5},\"memory\":{\"mlp_chunk_tokens\":0}}";
     CHECK_MSG(!read_text(text, &e), "%s", e.text);
     CHECK(s.memory.mlp_chunk_tokens == 0);
+    /* A vocabulary without bytes, of token ids. */
+    text =
+        "{\"kind\":\"train\",\"model\":{\"config\":{\"model_type\":\"llama\",\"hidden_size\":64,"
+        "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"intermediate_size\":128,"
+        "\"vocab_size\":65}},\"data\":{\"train\":[{\"path\":\"char.bin\",\"format\":\"nanogpt\"}],"
+        "\"seq_len\":64},\"train\":{\"steps\":2}}";
+    CHECK_MSG(!read_text(text, &e), "%s", e.text);
+    CHECK(s.model.shape.vocab == 65 && !job_reads_bytes(&s));
 }
 
 /* text, then the field the error names, then words that must be in its sentence. */

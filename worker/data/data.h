@@ -173,6 +173,7 @@ struct order_options {
     bool document_mask, reset_positions, causal; /* what data_batch writes */
     bool windowed; /* some layer has a window: samples of one document, too, need a reach_map */
     bool reach;    /* data_batch writes it: who counts bytes by it */
+    int64_t vocab; /* of the model: padding is one of its ids (token_pad); 0: of bytes */
     struct mask_rule mask; /* prob > 0: a hidden token's target is itself, and only hidden ones have
                             * targets */
 };

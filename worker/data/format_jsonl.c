@@ -89,15 +89,15 @@ static int put_ids(struct jsonl *s, const struct jsonl_record *r, struct err *e)
     return encode_ids(s->in->c, s->id, r->n, s->learn, e);
 }
 
-static int refuse_text(const struct jsonl_record *r, const char *key, struct err *e)
+static int refuse_text(const struct format_in *in, const struct jsonl_record *r, struct err *e)
 {
     struct err why;
     char what[96];
     snprintf(what, sizeof what, "\"%.64s\"",
-             r->text.at       ? key
+             r->text.at       ? in->text_key
              : r->messages.at ? "messages"
                               : "completion");
-    job_refuse_text("", what, &why); /* of which source: prepare.c says */
+    job_refuse_text(in->spec, "", what, &why); /* of which source: prepare.c says */
     return err_set(e, why.code, "%s", why.text);
 }
 
@@ -112,7 +112,7 @@ static int check_kind(const struct format_in *in, const struct jsonl_record *r, 
                        "input_ids without labels or loss_mask, and data.loss_on is \"%s\"",
                        completion ? "completion" : "assistant");
     }
-    if (!in->c->text && !job_reads_bytes(in->spec)) return refuse_text(r, in->text_key, e);
+    if (!in->c->text && !job_reads_bytes(in->spec)) return refuse_text(in, r, e);
     if (r->messages.at && completion)
         return err_set(e, ERR_INVALID,
                        "a conversation, and data.loss_on is \"completion\": want \"prompt\" and "

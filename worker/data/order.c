@@ -46,6 +46,7 @@ struct order_options data_order_options(const struct job_spec *s, int set, int64
                                   .document_mask = s->data.document_mask,
                                   .reset_positions = s->data.reset_positions,
                                   .causal = !row || row->task != MODEL_MASKED_LM,
+                                  .vocab = s->model.shape.vocab,
                                   .windowed = s->model.shape.window > 0,
                                   .reach = set == SET_TRAIN &&
                                            (s->kind == JOB_TRAIN || s->kind == JOB_VERIFY),

@@ -375,7 +375,7 @@ static int check_text(const struct prepare *p, const struct data_stats *s, struc
     char what[80];
     if (p->text || job_reads_bytes(p->spec) || (!s->n_bytes && !s->eval_bytes)) return 0;
     snprintf(what, sizeof what, "%s: a part of it", field);
-    return job_refuse_text(field, what, e);
+    return job_refuse_text(p->spec, field, what, e);
 }
 
 /* Opens existing data, or builds it first. */

@@ -14,9 +14,9 @@ struct segment { /* rows [row, row + n) hold the sample's positions [pos, pos + 
     int64_t sample; /* its number */
 };
 
-static void pad_row(struct batch *b, int64_t row)
+static void pad_row(const struct order_options *o, struct batch *b, int64_t row)
 {
-    b->ids[row] = TOKEN_PAD;
+    b->ids[row] = token_pad(o->vocab);
     b->targets[row] = -1;
     b->pos[row] = b->lo[row] = b->hi[row] = 0;
 }
@@ -105,7 +105,7 @@ static int fill_segment(const struct segment *g, struct err *e)
     int64_t real = g->s->n_tokens - g->pos, k = 0;
     if (real > g->n) real = g->n;
     if (real < 0) real = 0;
-    for (int64_t i = real; i < g->n; i++) pad_row(g->b, g->row + i);
+    for (int64_t i = real; i < g->n; i++) pad_row(&g->o->options, g->b, g->row + i);
     if (real > 0) k = fragment_at(g, g->pos);
     for (int64_t i = 0; i < real;) {
         struct fragment f;

@@ -50,7 +50,7 @@ const struct field shape_fields[] = {
     INT("model.config.num_key_value_heads", n_kv_heads, 1, 65536, 0, WRITTEN, "Key and value heads; default H."),
     INT("model.config.head_dim", head_dim, 2, JOB_MAX_LINEAR_HEAD, 0, WRITTEN, "Head size D, even; default hidden_size / H; softmax attention takes 256 at most."),
     INT("model.config.intermediate_size", ffn_width, 1, 1 << 22, 0, WRITTEN, "Width of the MLP."),
-    INT("model.config.vocab_size", vocab, 258, 1 << 22, 258, WRITTEN, "Vocabulary V; the byte tokenizer needs 258."),
+    INT("model.config.vocab_size", vocab, 2, 1 << 22, 258, WRITTEN, "Vocabulary V; text that is read as bytes needs 258."),
     INT("model.config.max_position_embeddings", max_pos, 1, BIG, 1 << 20, WRITTEN, "Longest sequence the model is meant for; informational."),
     REAL("model.config.rms_norm_eps", norm_eps, 1e-12, 1, 1e-5, WRITTEN, "Epsilon of RMSNorm."),
     REAL("model.config.rope_theta", rope_theta, 1, 1e12, 10000, WRITTEN, "Base of the rotary embedding."),

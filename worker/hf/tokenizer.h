@@ -12,7 +12,12 @@
 #define TOKEN_EOD  256
 #define TOKEN_PAD  257
 #define TOKEN_MASK 258
-#define BYTE_VOCAB 258 /* without the mask */
+
+/* The token of rows of padding, which no other row reads: an id of the model. */
+static inline int32_t token_pad(int64_t vocab)
+{
+    return vocab && vocab <= TOKEN_PAD ? 0 : TOKEN_PAD;
+}
 
 /* Ids that end a text: 256 of bytes; of another model what its directory says. */
 #define TOKEN_ENDS 16

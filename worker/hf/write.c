@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/file.h"
+#include "api/core/job.h"
 #include "api/core/sha256.h"
 #include "kernels/half.h"
 #include "worker/family/family.h"
@@ -165,7 +166,7 @@ static int write_beside(const char *dir, const struct model_shape *m, enum dtype
     struct hf_files files;
     int32_t tokenizer = TOKENIZER_NONE;
     if (is.from && hf_tokenizer_of(is.from, &tokenizer, e) < 0) return -1;
-    is.bytes = is.bytes && tokenizer != TOKENIZER_BYTE;
+    is.bytes = is.bytes && tokenizer != TOKENIZER_BYTE && m->vocab >= JOB_BYTE_VOCAB;
     const struct hf_take take = {is.from, dir, !is.bytes, is.still, is.arg};
     if (is.from && hf_take_files(&take, &files, e) < 0) return -1;
     if (hf_config_write(dir, m, dtype, &is, e) < 0) return -1;

@@ -58,7 +58,7 @@ static void fill_batch(struct model *m, const int32_t *tokens, int64_t n)
     for (int64_t i = 0; i < sh->T; i++) {
         int64_t pos = shard_pos(sh, i);
         bool real = pos < n;
-        b->ids[i] = real ? tokens[pos] : TOKEN_PAD;
+        b->ids[i] = real ? tokens[pos] : token_pad(m->shape.vocab);
         b->targets[i] = -1;
         b->pos[i] = real ? m->carry.n_tokens + pos : 0;
         b->lo[i] = real && m->carry.in ? -1 : 0; /* began before the sequence: sees its states */

@@ -32,10 +32,11 @@ void request_fini(struct request *r)
     r->text = NULL;
 }
 
-static int refuse_text(const struct request *r, const char *field, struct err *e)
+static int refuse_text(const struct request *r, const struct job_spec *spec, const char *field,
+                       struct err *e)
 {
     if (!r->no_tokenizer || r->no_tokenizer->code == ERR_NONE)
-        return job_refuse_text(field, field, e);
+        return job_refuse_text(spec, field, field, e);
     return err_field(e, r->no_tokenizer->code, field, "%s is text, and %s", field,
                      r->no_tokenizer->text);
 }
@@ -80,7 +81,7 @@ static int cut_text(struct request *r, const struct job_spec *spec, const char *
 static int take_text(struct request *r, const struct job_spec *spec, const char *text, int64_t size,
                      struct err *e)
 {
-    if (!reads_text(r, spec)) return refuse_text(r, "prompt", e);
+    if (!reads_text(r, spec)) return refuse_text(r, spec, "prompt", e);
     if (r->tokenizer) {
         if (cut_text(r, spec, text, size, true, e) == 0) return 0;
         if (e) strcpy(e->field, "prompt");
@@ -262,7 +263,7 @@ static int take_prompt(struct body *b, enum jtok t)
 static int check_chat(const struct request *r, const struct job_spec *spec, struct err *e)
 {
     static const char instead[] = "ask /v1/completions with the whole prompt";
-    if (!reads_text(r, spec)) return refuse_text(r, "messages", e);
+    if (!reads_text(r, spec)) return refuse_text(r, spec, "messages", e);
     if (!r->tokenizer) return chat_model_refuse("messages", true, instead, e);
     if (r->chat.model && r->chat.model->t) return 0;
     if (!r->chat.why || r->chat.why->code == ERR_NONE)
@@ -335,7 +336,7 @@ static int take_top_logprobs(struct body *b, enum jtok t)
 
 static int add_stop(struct body *b, enum jtok t)
 {
-    if (!reads_text(b->r, b->spec)) return refuse_text(b->r, "stop", b->e);
+    if (!reads_text(b->r, b->spec)) return refuse_text(b->r, b->spec, "stop", b->e);
     if (t != J_STRING)
         return err_field(b->e, ERR_INVALID, "stop", "stop must be a string or a list of strings");
     size_t size = jread_unescape(&b->j, b->r->text);

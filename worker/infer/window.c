@@ -76,9 +76,9 @@ static void fill_row(const struct window *w, bool reset, int64_t i, int64_t star
     b->hi[row] = i + 1;
 }
 
-static void pad_row(struct batch *b, int64_t row)
+static void pad_row(const struct job_spec *spec, struct batch *b, int64_t row)
 {
-    b->ids[row] = TOKEN_PAD;
+    b->ids[row] = token_pad(spec->model.shape.vocab);
     b->targets[row] = -1;
     b->pos[row] = b->lo[row] = b->hi[row] = 0;
 }
@@ -105,7 +105,7 @@ void window_fill(const struct window *w, const struct job_spec *spec, const stru
         for (int64_t k = 0; k < sh->seg_len; k++) {
             const int64_t i = sh->pos[s] + k;
             if (i >= w->n) {
-                pad_row(b, row0 + k);
+                pad_row(spec, b, row0 + k);
                 continue;
             }
             if ((uint64_t)(w->first + i) == ends[document]) document++;

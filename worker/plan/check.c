@@ -13,23 +13,25 @@
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
-static int check_source_text(const struct spec_source *src, const char *field, struct err *e)
+static int check_source_text(const struct job_spec *s, const struct spec_source *src,
+                             const char *field, struct err *e)
 {
     char what[64];
     if (src->format != DATA_TEXT) return 0; /* a line of jsonl may hold ids */
     snprintf(what, sizeof what, "%s.format \"text\"", field);
-    return job_refuse_text(field, what, e);
+    return job_refuse_text(s, field, what, e);
 }
 
 static int check_prompt_text(const struct job_spec *s, struct err *e)
 {
     char field[32];
-    if (*spec_text(s, s->input.prompt)) return job_refuse_text("input.prompt", "input.prompt", e);
+    if (*spec_text(s, s->input.prompt))
+        return job_refuse_text(s, "input.prompt", "input.prompt", e);
     if (s->input.source.format != DATA_OPENAI_BATCH)
-        return job_refuse_text("input", "a prompt of input.path", e);
+        return job_refuse_text(s, "input", "a prompt of input.path", e);
     for (int i = 0; i < SPEC_STOPS; i++) {
         snprintf(field, sizeof field, "sampling.stop.%d", i);
-        if (*spec_text(s, s->sampling.stop[i])) return job_refuse_text(field, field, e);
+        if (*spec_text(s, s->sampling.stop[i])) return job_refuse_text(s, field, field, e);
     }
     return 0;
 }
@@ -50,6 +52,10 @@ static int check_text(struct job_spec *s, struct err *e)
 {
     char field[32];
     if (family_diffusion(&s->model.shape)) return 0;
+    if (s->data.tokenizer == TOKENIZER_BYTE && job_lacks_bytes(s))
+        return err_field(e, ERR_INVALID, "model.config.vocab_size",
+                         "model.config.vocab_size %lld: data.tokenizer \"byte\" needs at least %d",
+                         (long long)s->model.shape.vocab, JOB_BYTE_VOCAB);
     if (job_reads_bytes(s)) {
         s->data.tokenizer = TOKENIZER_BYTE;
         return 0;
@@ -60,14 +66,14 @@ static int check_text(struct job_spec *s, struct err *e)
     }
     if (s->kind == JOB_GENERATE) return check_prompt_text(s, e);
     if (s->kind == JOB_SCORE || s->kind == JOB_EMBED)
-        return check_source_text(&s->input.source, "input", e);
+        return check_source_text(s, &s->input.source, "input", e);
     for (int i = 0; i < s->data.n_train; i++) {
         snprintf(field, sizeof field, "data.train.%d", i);
-        if (check_source_text(&s->data.train[i], field, e)) return -1;
+        if (check_source_text(s, &s->data.train[i], field, e)) return -1;
     }
     for (int i = 0; i < s->eval.n_data; i++) {
         snprintf(field, sizeof field, "eval.data.%d", i);
-        if (check_source_text(&s->eval.data[i], field, e)) return -1;
+        if (check_source_text(s, &s->eval.data[i], field, e)) return -1;
     }
     return 0;
 }
@@ -114,9 +120,9 @@ static int check_mask(struct job_spec *s, struct err *e)
     if (own && m->mask) s->objective.mask_token = m->mask - 1;
     if (own && !m->mask)
         return err_field(e, ERR_INVALID, "objective.mask_token",
-                         "objective.mask_token %lld hides bytes, and the ids of model.path are not "
-                         "bytes, nor does its tokenizer name a mask_token: give the id of the "
-                         "model's own",
+                         "objective.mask_token %lld hides bytes, and the ids of the model are not "
+                         "bytes, nor does a tokenizer of model.path name a mask_token: give the id "
+                         "of the model's own",
                          (long long)s->objective.mask_token);
     if (s->objective.mask_token < m->vocab) return 0;
     return err_field(e, ERR_INVALID, "model.config.vocab_size",

@@ -80,10 +80,6 @@ static int open_data(struct run *r, const struct task *t, struct err *e)
 {
     if (open_shape(r, e)) return -1;
     const bool latents = family_diffusion(&r->spec->model.shape);
-    if (!latents && job_reads_bytes(r->spec) && r->spec->model.shape.vocab < BYTE_VOCAB)
-        return err_field(e, ERR_INVALID, "model.config.vocab_size",
-                         "vocab_size %lld: the byte tokenizer needs at least %d",
-                         (long long)r->spec->model.shape.vocab, BYTE_VOCAB);
     if (!t->needs_data) return 0;
     if (prepared_ensure(r, e)) return -1;
     const bool first_here = r->args->rank == r->args->first_local;

@@ -104,7 +104,7 @@ static int fill_tokens(struct reference *r, int64_t i, struct err *e)
     }
     b->n_tokens = pos;
     for (; pos < m->plan->T; pos++) {
-        b->ids[pos] = TOKEN_PAD, b->targets[pos] = -1;
+        b->ids[pos] = token_pad(m->shape.vocab), b->targets[pos] = -1;
         b->pos[pos] = b->lo[pos] = b->hi[pos] = 0;
     }
     return 0;
