@@ -6,8 +6,9 @@
  *
  * Only what can be told again lives here and nowhere else: a record whose meaning is only in memory
  * (a blob, a READY of some ranks, a failure that may be the consequence of another, the end of one
- * part) holds its part's mark back, so that after a restart of seqd the node sends it once more. What
- * else was taken by then is sent once more with it: the part's second mark, "taken", tells it apart.
+ * part) holds its part's mark back, so that after a restart of seqd the node sends it once more.
+ * Records after it, which were taken by then, are sent once more with it: the part's second mark,
+ * "taken", tells them apart.
  *
  * Nothing here acts: what follows from a record, an end or a deadline is a verdict, which control
  * carries out. */

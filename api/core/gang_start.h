@@ -4,10 +4,10 @@
  *   start       struct gang_start, by seqw, fsynced before it spawns `seqgang DIR`
  *   cpus        a cpu_set_t for each rank here: its process is bound to these CPUs. By seqw, before
  *               `start`; not there: none is bound
- *   oom_kills   how many processes of its group the kernel had killed for memory: text, by seqw before
- *               `start`; not there: not known
+ *   oom_kills   how many processes of its group the kernel had killed for memory: text, by seqw
+ *               before `start`; not there: not known
  *   lock        flocked by seqw before it starts seqgang, which inherits the descriptor and has it
- *               for as long as it lives. Who can lock it knows that no gang runs here, nor is on its
+ *               for as long as it lives. Who can lock it knows that no gang runs here or is on its
  *               way; seqgang that cannot, or finds `exit`, leaves without having done anything
  *   sock        SOCK_SEQPACKET, seqgang listens. One agent at a time, the newest. Agent -> gang:
  *               struct rank_msg RANK_BLOBS with n_ranks struct rank_blob, RANK_SAVE, RANK_STOP.

@@ -1063,7 +1063,7 @@ static void test_orphan(void)
     teardown();
 }
 
-/* The agent dies while its seqgang is on its way: the next agent knows of it, waits, and gets it. */
+/* The agent dies while its seqgang is on its way: the next agent waits for it, and gets it. */
 static void test_gang_on_its_way(void)
 {
     setup();

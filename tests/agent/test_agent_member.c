@@ -328,7 +328,7 @@ static void test_renews(void)
     stop();
 }
 
-/* Once it has joined, minutes pass and it does not join again: what is tried next is a new token. */
+/* A node that has joined does not join again, in minutes: a new token is tried next. */
 static void test_joins_no_more(void)
 {
     start(ours);

@@ -59,7 +59,7 @@ static int path_of(const struct attempt *a, const char *name, char out[FILE_PATH
     return file_join(out, e, "%s/%s", a->dir, name);
 }
 
-/* The lock is free only when no gang runs here, or is on its way. Returns its descriptor, to be held
+/* The lock is free only when no gang runs here or is on its way. Returns its descriptor, to be held
  * until the gang has it, or while its work is finished in its place; or -1. */
 static int lock_take(const struct attempt *a)
 {

@@ -281,7 +281,7 @@ static void join_opened(void *arg, struct rpc_stream *s)
     arena_fini(&a);
 }
 
-/* From here on only another token in the file makes it join. */
+/* Disarm the retry: only another token in the file makes it join from here on. */
 static void joined(struct member *m)
 {
     loop_timer_set(m->retry, -1);
