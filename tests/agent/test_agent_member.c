@@ -22,7 +22,7 @@ static struct {
     struct rpc_server *server;
     char address[64], token[WIRE_TOKEN_SIZE]; /* the token that came last */
     const char *refuse;                       /* why no node joins; NULL: all do */
-    int64_t serial, life_s, behind_s;         /* its clock is behind the node's */
+    int64_t serial, life_s, behind_s;         /* how much less its clock shows */
     int n_joins;
 } d;
 static int64_t ahead_ms; /* of the loop's clock */

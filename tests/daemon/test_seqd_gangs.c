@@ -105,7 +105,7 @@ static void test_taken_once(void)
             play_blobs(b), play_ready(b), rec_fail(b, 2, ERR_PEER, "rank 1 has gone");
             send_spool(B, b);
             play_blobs(a), play_ready(a);
-        } else { /* a's own rank 1 does, before rank 0 goes on */
+        } else { /* a's own rank 1 does, before rank 0 takes a step */
             to_ready(&a, &b, 0);
             rec_fail(a, 1, ERR_PEER, "rank 2 has gone");
         }

@@ -435,7 +435,7 @@ static void test_revoked_and_clocks(void)
         if (i == 2) restart();
     }
     CHECK(n_rows("revocations") >= 1);
-    /* A token that is made by a clock that is behind is newer all the same. */
+    /* A token that is made while the clock shows less is newer all the same. */
     later_s = -3600 * 24;
     const char *next = make_token("k*", 100, 3600);
     CHECK(join(&n, next));

@@ -192,6 +192,8 @@ else echo "left out: a machine between needs the program openssl"; fi
 # ---- revocation ----------------------------------------------------------------------------------
 seqw_run c A "$AT_A"
 check "node c is back without a token" up c
+check "a token of before" token --names c --uses 9 --ttl 10m
+cp "$T/token" "$T/token-before"
 check "its certificate is revoked" seqctl nodes revoke c
 both_say "its session ends at once" 'node.down node=c text="its certificate was revoked"' 'session.down'
 says "seqctl nodes shows it" '^c +revoked .*its certificate is revoked: a new token' seqctl nodes
@@ -201,6 +203,9 @@ crash
 seqd_run
 seqw_run c A "$AT_A"
 both_say "also after kill -9 of seqd" 'link.refused node=c .*was revoked' 'session.refused .*was revoked'
+node_stops
+seqw_run c A "$AT_A" --join-token-file "$T/token-before"
+both_say "a token that was made before the revocation" 'join.refused node=c .*was revoked at .*was made before that' 'join.refused .*was revoked at .*was made before that'
 node_stops
 refuse "there is nothing left to revoke" 3 'node c has no certificate' seqctl nodes revoke c
 token --names c --ttl 10m
