@@ -163,6 +163,7 @@ begin_all docs: "the commands of the documents" && count tests/scripts/docs.sh a
 side_all gpus: "jobs on GPUs, without a GPU" count tests/scripts/gpus.sh
 side man: "the man pages and completion" count tests/scripts/man.sh
 side badnode: "a node that cannot start ranks" count tests/scripts/badnode.sh
+side limits: "a limit on the size of files" count tests/scripts/limits.sh
 begin_all soak: "65,536 tokens on 4 ranks and on 1" && count tests/scripts/soak.sh 65536
 side private: "what no job may read" count tests/scripts/private.sh
 side removal: "what is removed is gone, and nothing else" count tests/scripts/removal.sh

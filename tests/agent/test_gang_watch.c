@@ -4,7 +4,11 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
+#include "api/core/file.h"
 #include "api/core/process.h"
 #include "api/core/spool.h"
 #include "worker/gang/watch.h"
@@ -203,6 +207,41 @@ static void test_spool_damaged(void)
     CHECK(spool_count() == 3);
 }
 
+/* In a child whose files are limited: 0 where a failure and 64 ends find room after the last step. */
+static int spool_limited(void)
+{
+    static char steps[4000], fail[sizeof(struct rank_fail)];
+    const struct rlimit limit = {4 * SPOOL_RESERVE, 4 * SPOOL_RESERVE};
+    struct rank_exit x = {.rank = RANK_GANG};
+    struct spool s;
+    struct err e = {0};
+    unlink(path);
+    file_take_limit();
+    if (setrlimit(RLIMIT_FSIZE, &limit) || spool_open(&s, path, NULL, &e)) return 1;
+    while (!spool_add(&s, (struct rank_msg){.type = RANK_STEP}, steps, sizeof steps, false, &e))
+        if (s.seq > 1000) return 2;
+    if (e.code != ERR_TOO_LARGE || !strstr(e.text, "RLIMIT_FSIZE")) return 3;
+    const int64_t seq = s.seq;
+    for (int r = 0; r < 64; r++)
+        if (spool_add(&s, (struct rank_msg){.type = RANK_FAIL}, fail, sizeof fail, false, &e)) return 4;
+    for (int r = 0; r < 65; r++)
+        if (spool_add(&s, (struct rank_msg){.type = RANK_EXIT}, &x, sizeof x, true, &e)) return 5;
+    spool_close(&s);
+    const bool whole = !spool_open(&s, path, NULL, &e) && s.seq == seq + 129;
+    spool_close(&s);
+    return whole ? 0 : 6;
+}
+
+static void test_spool_limited(void)
+{
+    int status = -1;
+    fflush(NULL);
+    const pid_t pid = fork();
+    if (!pid) _exit(spool_limited());
+    CHECK(waitpid(pid, &status, 0) == pid);
+    CHECK_MSG(WIFEXITED(status) && !WEXITSTATUS(status), "status %x", (unsigned)status);
+}
+
 static void test_spool_follow(void)
 {
     static char record[SPOOL_RECORD_SIZE], big[SPOOL_RECORD_SIZE - sizeof(struct rank_msg)];
@@ -236,6 +275,7 @@ int main(void)
     RUN(test_sentence);
     RUN(test_spool_torn);
     RUN(test_spool_damaged);
+    RUN(test_spool_limited);
     RUN(test_spool_follow);
     unlink(path);
     return test_done("watch");

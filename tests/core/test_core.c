@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -652,6 +653,50 @@ static void test_file_full(void)
     CHECK(file_remove(dir, &e) == 0);
 }
 
+/* In a child, whose files may have 10,000 bytes: 0 where each is refused in the words that it is to
+ * have, and nothing of it is left. */
+static int try_limited(const char *path)
+{
+    const struct rlimit limit = {10000, 10000};
+    char *big = calloc(1, 1000000);
+    struct err e = {0};
+    struct file_out f;
+    file_take_limit();
+    if (setrlimit(RLIMIT_FSIZE, &limit) || file_limit() != 10000) return 1;
+    if (file_write(path, big, 10000, &e)) return 2;
+    if (!file_write(path, big, 10001, &e) || e.code != ERR_TOO_LARGE) return 3;
+    if (!strstr(e.text, ": File too large: RLIMIT_FSIZE (ulimit -f, LimitFSIZE=) is 10000 bytes and "
+                        "the file needs 10001: raise it where "))
+        return 4;
+    if (file_out_open(&f, path, &e) || !file_out_add(&f, big, 1000000, &e)) return 5;
+    if (e.code != ERR_TOO_LARGE || !strstr(e.text, "the file needs 1000000:")) return 6;
+    file_out_abort(&f);
+    if (file_exists(path)) return 7;
+    if (file_out_open(&f, path, &e) || file_out_expect(&f, 10000, &e)) return 8;
+    if (!file_out_expect(&f, 10001, &e) || e.code != ERR_TOO_LARGE) return 9;
+    file_out_abort(&f);
+    errno = EFBIG;
+    err_errno(&e, "write it");
+    if (e.code != ERR_TOO_LARGE || strstr(e.text, "needs") || !strstr(e.text, "10000 bytes: raise"))
+        return 10;
+    return 0;
+}
+
+static void test_file_limit(void)
+{
+    char dir[] = "/tmp/seqd-core-XXXXXX", path[200];
+    struct err e;
+    int status = -1;
+    CHECK(mkdtemp(dir) != NULL);
+    snprintf(path, sizeof path, "%s/limited", dir);
+    fflush(NULL);
+    const pid_t pid = fork();
+    if (!pid) _exit(try_limited(path));
+    CHECK(waitpid(pid, &status, 0) == pid);
+    CHECK_MSG(WIFEXITED(status) && !WEXITSTATUS(status), "status %x", (unsigned)status);
+    CHECK(file_remove(dir, &e) == 0);
+}
+
 static void test_duration(void)
 {
     static const struct {
@@ -687,6 +732,7 @@ int main(void)
     RUN(test_private_dir);
     RUN(test_file_lock);
     RUN(test_file_full);
+    RUN(test_file_limit);
     RUN(test_jread_valid);
     RUN(test_jread_invalid);
     RUN(test_jread_depth);
