@@ -54,14 +54,30 @@ static void amount(char *out, size_t size, const char *unit, double n)
     snprintf(out, size, "%s", bytes ? text_bytes(text, (int64_t)n) : text_count(text, n));
 }
 
+/* Minutes in which it counts nothing: before its first unit, and after the last. */
+static const char *silent(const struct jv *job)
+{
+    const bool runs = !strcmp(jv_str(job, "phase", ""), "running");
+    const bool counts = jv_is_object(jv_get(job, "progress"));
+    if (!runs) return NULL;
+    if (counts) return jv_num(job, "progress.fraction", 0) >= 1 ? "writes what it made" : NULL;
+    if (jv_bool(job, "spec.verify.first_step", false)) return "proves its first step";
+    if (jv_bool(job, "spec.eval.at_start", false)) return "evaluates before its first step";
+    return "reads its model and data";
+}
+
 char *progress_line(char *out, size_t size, const struct jv *job)
 {
     char percent[TEXT_SHORT], rate[TEXT_SHORT], eta[TEXT_SHORT], unit[16];
     char done[TEXT_SHORT], total[TEXT_SHORT];
     const double most = jv_num(job, "progress.total", -1);
     size_t n = 0;
+    const char *now = silent(job);
     *out = 0;
-    if (!jv_is_object(jv_get(job, "progress"))) return out;
+    if (!jv_is_object(jv_get(job, "progress"))) {
+        snprintf(out, size, "%s", now ? now : "");
+        return out;
+    }
     text_safe(unit, sizeof unit, jv_str(job, "progress.unit", ""));
     amount(done, sizeof done, unit, jv_num(job, "progress.done", 0));
     amount(total, sizeof total, unit, most);
@@ -73,7 +89,9 @@ char *progress_line(char *out, size_t size, const struct jv *job)
     if (n < size && strcmp(unit, "bytes")) n += (size_t)snprintf(out + n, size - n, " %s", unit);
     if (n < size && *progress_rate(rate, job) != '-')
         n += (size_t)snprintf(out + n, size - n, "  %s", rate);
-    if (n < size && *progress_eta(eta, job) != '-')
+    if (n < size && now)
+        n += (size_t)snprintf(out + n, size - n, "  %s", now);
+    else if (n < size && *progress_eta(eta, job) != '-')
         n += (size_t)snprintf(out + n, size - n, "  ETA %s", eta);
     const double loss = jv_num(job, "last_metrics.loss", NAN);
     if (n < size && isfinite(loss)) snprintf(out + n, size - n, "  loss %.4f", loss);

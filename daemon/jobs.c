@@ -448,6 +448,41 @@ static int64_t number_in(const char *json, const char *key)
     return 0;
 }
 
+static bool is_unsaved(const struct job *j)
+{
+    return !strcmp(j->reason_code, JOB_UNSAVED);
+}
+
+/* A checkpoint that failed is why a job that runs has less than it seems, or waits: until the next
+ * one, or the attempt's end. */
+static void fold_note(struct job *j, const struct event *ev)
+{
+    char code[sizeof j->reason_code] = "", text[1024] = "";
+    struct jread r;
+    size_t n;
+    jread_init(&r, ev->detail, strlen(ev->detail));
+    if (jread_next(&r) != J_OBJECT) return;
+    while (jread_next(&r) == J_KEY) {
+        const bool is_code = jread_is(&r, "code"), is_text = jread_is(&r, "text");
+        if (!is_code && !is_text && jread_skip(&r)) return;
+        if (!is_code && !is_text) continue;
+        if (jread_next(&r) != J_STRING) return;
+        if (is_code && jread_copy(&r, code, sizeof code)) return;
+        if (is_text && !strcmp(code, JOB_UNSAVED)) {
+            if (jread_copy(&r, text, sizeof text)) return;
+            for (n = sizeof j->reason - 1; n && (text[n] & 0xc0) == 0x80;)
+                n--; /* a whole character */
+            snprintf(j->reason, sizeof j->reason, "%.*s", (int)n, text);
+            memcpy(j->reason_code, code, sizeof code);
+        }
+    }
+}
+
+bool job_unsaved(const struct job *j)
+{
+    return job_placed(j) && is_unsaved(j);
+}
+
 /* Something came of this attempt: what fails from here on is no node that cannot start ranks. */
 static void fold_progress(struct job *j, const struct event *ev)
 {
@@ -473,7 +508,9 @@ int job_fold(struct job *j, const struct event *ev, struct err *e)
         return err_set(e, ERR_CONFLICT, "job %lld is %s: it cannot take the event %s",
                        (long long)j->id, job_state_name(before), job_event_name(ev->type));
     j->state = (enum job_state)next;
+    if (is_unsaved(j) && (ev->type == EV_CHECKPOINT || !job_placed(j))) j->reason_code[0] = 0;
     switch (ev->type) {
+    case EV_NOTE: fold_note(j, ev); break;
     case EV_ASSIGN: fold_assign(j, ev); break;
     case EV_PREPARED: fold_prepared(j, ev); break;
     case EV_STEP:

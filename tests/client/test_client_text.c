@@ -101,6 +101,16 @@ static void test_progress(void)
         {"{\"progress\":{\"unit\":\"requests\",\"done\":4,\"total\":4,\"fraction\":1,"
          "\"rate\":null,\"tokens_s\":null,\"eta_s\":null}}",
          "100%", "-", "-", "100%  4 of 4 requests"},
+        {"{\"phase\":\"running\",\"progress\":{\"unit\":\"requests\",\"done\":4,\"total\":4,"
+         "\"fraction\":1,\"rate\":2,\"tokens_s\":null,\"eta_s\":0}}",
+         "100%", "2.0 requests/s", "0.0s",
+         "100%  4 of 4 requests  2.0 requests/s  writes what it made"},
+        {"{\"phase\":\"running\",\"progress\":null}", "-", "-", "-", "reads its model and data"},
+        {"{\"phase\":\"running\",\"spec\":{\"eval\":{\"at_start\":true}}}", "-", "-", "-",
+         "evaluates before its first step"},
+        {"{\"phase\":\"running\",\"spec\":{\"verify\":{\"first_step\":true}}}", "-", "-", "-",
+         "proves its first step"},
+        {"{\"phase\":\"starting\",\"progress\":null}", "-", "-", "-", ""},
         {"{\"progress\":{\"unit\":\"bytes\",\"done\":1048576,\"total\":null,\"fraction\":null,"
          "\"rate\":2097152,\"tokens_s\":null,\"eta_s\":null}}",
          "-", "2.0 MiB/s", "-", "1.0 MiB  2.0 MiB/s"},

@@ -278,6 +278,27 @@ static void test_budgets(void)
     job_destroy(j);
 }
 
+/* A checkpoint that failed is the reason of a job that runs, until one is complete. */
+static void test_unsaved(void)
+{
+    struct job *j = queued();
+    struct event assign = {.type = EV_ASSIGN, .epoch = 1, .task = TASK_RUN, .at_ms = 1};
+    struct event note = {.type = EV_NOTE, .step = 4};
+    CHECK(!job_fold(j, &assign, NULL) && !job_fold(j, &(struct event){.type = EV_READY}, NULL));
+    snprintf(note.detail, sizeof note.detail, "{\"code\":\"other\",\"text\":\"x\"}");
+    CHECK(!job_fold(j, &note, NULL) && !job_unsaved(j));
+    for (int i = 0; i < 3; i++) {
+        snprintf(note.detail, sizeof note.detail,
+                 "{\"code\":\"checkpoint_failed\",\"step\":4,\"text\":\"write %*s: No space\"}",
+                 i == 1 ? 400 : 1, "p");
+        CHECK(!job_fold(j, &note, NULL) && job_unsaved(j));
+        CHECK(strstr(j->reason, "write ") == j->reason && strlen(j->reason) < sizeof j->reason);
+        struct event next = {.type = i == 2 ? EV_DONE : EV_CHECKPOINT, .step = 5};
+        CHECK(!job_fold(j, &next, NULL) && !job_unsaved(j) && !*j->reason_code);
+    }
+    job_destroy(j);
+}
+
 static void test_cancel_outranks(void)
 {
     struct job *j = queued();
@@ -445,6 +466,7 @@ int main(void)
     RUN(test_replay);
     RUN(test_budgets);
     RUN(test_cancel_outranks);
+    RUN(test_unsaved);
     RUN(test_holds);
     RUN(test_hold_stops_the_clock);
     RUN(test_wall_error);

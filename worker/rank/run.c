@@ -9,6 +9,7 @@
 #include "api/core/job.h"
 #include "api/core/job_state.h"
 #include "api/core/jwrite.h"
+#include "api/core/clock.h"
 #include "api/core/log.h"
 #include "api/core/mem.h"
 #include "worker/data/latents.h"
@@ -23,6 +24,7 @@
 
 /* A hop that takes longer than this is a fault of the peer, unless the job says otherwise. Hangs
  * are found much sooner from outside (the last-operation record); this is the backstop. */
+#define SAY_US         ((int64_t)10 * 1000000)
 #define HOP_TIMEOUT_MS ((int64_t)1800 * 1000)
 
 struct task {
@@ -255,8 +257,20 @@ static void run_close(struct run *r)
 /* A socket that is gone is found out by who asks whether to stop. */
 static void tell_progress(void *run, const struct rank_progress *now)
 {
-    const struct run *r = run;
+    struct run *r = run;
     link_send_progress(r->link, now, NULL);
+    run_say(r, now, "");
+}
+
+void run_say(struct run *r, const struct rank_progress *now, const char *more)
+{
+    const int64_t us = clock_us();
+    const int percent = now->total > 0 ? (int)(100 * now->done / now->total) : 0;
+    if (r->said_us && percent == r->said_percent && us - r->said_us < SAY_US) return;
+    r->said_us = us;
+    r->said_percent = percent;
+    log_info("rank.progress", "done=%.0f of=%.0f unit=%s percent=%d%s%s", now->done, now->total,
+             progress_unit_name(now->unit), percent, *more ? " " : "", more);
 }
 
 /* Before the work, which an unusable directory would waste. */

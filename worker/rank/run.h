@@ -35,6 +35,8 @@ struct run {
     struct shm_head *head; /* the gang's page: where this rank shows that it moves */
     struct publish publish;   /* rank 0's */
     struct progress progress; /* rank 0 tells seqd */
+    int64_t said_us;          /* when its log last said how far it is; 0: it has not */
+    int said_percent;
 };
 
 /* Receives the order, does it, reports RESULT. On failure e holds the sentence; the caller sends it
@@ -53,6 +55,9 @@ int task_embed(struct run *r, struct err *e);
 /* ---- what tasks share ------------------------------------------------------------------------ */
 
 bool run_first(const struct run *r); /* rank 0 */
+/* A line of rank 0's log, every 10 s and for each further hundredth of the work. more: of the line,
+ * as "loss=3.25"; "": none. */
+void run_say(struct run *r, const struct rank_progress *now, const char *more);
 /* STOP came or seqgang is gone. Asked between steps, windows and tokens, and so also the place
  * where the rank shows the gang's watchdog that it moves: one rank alone has no transfers. */
 bool run_stopped(void *run);

@@ -1,3 +1,4 @@
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/job.h"
@@ -100,6 +101,18 @@ static int name_step(const struct training *t, struct err *e)
     return -1;
 }
 
+/* How far it is, in its log. */
+static void say_step(struct training *t)
+{
+    char more[96];
+    const struct rank_progress now = {.unit = PROGRESS_STEPS,
+                                      .done = (double)t->train.step,
+                                      .total = (double)t->r->spec->train.steps};
+    snprintf(more, sizeof more, "loss=%.6g tokens_s=%.0f", t->step.loss,
+             t->step.step_us > 0 ? (double)t->step.tokens * 1e6 / (double)t->step.step_us : 0);
+    run_say(t->r, &now, more);
+}
+
 static int one_step(struct training *t, struct err *e)
 {
     struct run *r = t->r;
@@ -115,6 +128,7 @@ static int one_step(struct training *t, struct err *e)
         log_error("rank.ledger", "step=%lld rank=%d", (long long)t->train.step, r->args->rank);
     t->ledger_equal = t->ledger_equal && t->step.ledger_ok;
     if (run_first(r) && link_send_step(r->link, &t->step, e)) return -1;
+    if (run_first(r)) say_step(t);
     if (training_curves_step(t, e)) return -1;
     if (t->train.verdict != GUARD_ACCEPT && training_bad_step(t, e)) return -1;
     if (t->train.step == r->spec->train.steps && train_updated(&t->train, e)) return -1;

@@ -61,6 +61,9 @@ int training_eval(struct training *t, bool *improved, struct err *e)
                                 .want = t->eval_want,
                                 .stopped = run_stopped,
                                 .arg = t->r};
+    if (run_first(t->r))
+        log_info("rank.eval", "step=%lld sequences=%lld", (long long)t->train.step,
+                 (long long)t->feed.n_eval);
     if (eval_run(&t->train, &a, &t->eval, e)) return -1;
     if (!t->eval.ledger_equal && t->ledger_equal)
         log_error("rank.ledger", "evaluation after step=%lld rank=%d", (long long)t->train.step,

@@ -110,6 +110,7 @@ static int write_checkpoint(struct training *t, bool best, struct err *e)
     struct ckpt_info info;
     char json[2048];
     const int64_t since_us = clock_us();
+    log_info("rank.save", "step=%lld", (long long)t->train.step);
     a.beside = &beside;
     shape.rope_theta = stage_rope_theta(r->spec, stage_at(r->spec, t->train.step - 1));
     if (ckpt_save(dir, r->args->epoch, &shape, &a, &t->state, &info, e))
@@ -188,6 +189,8 @@ static int save(struct training *t, bool must, bool best, int64_t *outcome, stru
         /* Elsewhere: rank 0's sentence ends the job while we wait in the next step. */
         if (*outcome != DISK && *outcome != TOO_LARGE) return 0;
         if (must && *outcome == TOO_LARGE) return 0;
+        if (must && own == DISK)
+            err_prefix(&why, "the last save waits for room, %d s in all", WAIT_S);
         if (!said && say_failed(t, &why, e)) return -1;
         said = true;
         if (!must) return 0;
