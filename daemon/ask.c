@@ -65,7 +65,9 @@ static void count(struct ask *q, bool runs)
 /* -1: there is no such node, it is not connected, or its version has no such question. */
 static int ask_node(struct ask *q, const char *node, struct err *e)
 {
-    if (!node) return err_set(e, ERR_PEER, "no node is up to answer");
+    const char *why = q->all->cluster->no_node;
+    if (!node)
+        return err_set(e, ERR_PEER, "no node is up to answer%s%.440s", *why ? ": " : "", why);
     const struct node *n = node_find((struct nodes *)&q->all->cluster->nodes, node);
     if (n && n->up && !understands(n->abi, &q->m))
         return err_set(e, ERR_PEER,

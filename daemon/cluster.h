@@ -16,6 +16,7 @@ struct cluster {
     struct quarantine *quarantine; /* owns */
     struct cordons *cordons;       /* owns */
     struct users users;
+    char no_node[512]; /* why none is up, where that is known; "": it is not, or one is */
 };
 
 void cluster_init(struct cluster *k);

@@ -476,6 +476,7 @@ static void on_up(void *arg, const char *name, const struct msg *hello)
     check_instance(c, name, hello);
     struct node *n = node_up(&c->cluster.nodes, hello, loop_now_ms(c->o.loop));
     if (!n) return; /* on_admit saw to it */
+    c->cluster.no_node[0] = 0;
     log_info("node.up", "node=%s slots=%d gpus=%d attempts=%d address=%s", name, hello->n_slots,
              hello->n_gpus, hello->n_attempts, hello->address);
     session_note_stale(&c->session, n, hello);
@@ -487,6 +488,11 @@ static void on_up(void *arg, const char *name, const struct msg *hello)
     session_resume(&c->session, name, loop_now_ms(c->o.loop));
     removals_node_up(c->removals, name, hello->abi);
     want_pass(c);
+}
+
+void control_no_node(struct control *c, const char *why)
+{
+    snprintf(c->cluster.no_node, sizeof c->cluster.no_node, "%s", why);
 }
 
 /* Its time to come back runs from when it was last heard. */

@@ -57,6 +57,8 @@ struct control_options {
 /* Replays the store. fails as replay (replay.h). */
 struct control *control_create(const struct control_options *o, struct err *e);
 void control_destroy(struct control *c);
+/* Why no node is up, where that is known; until one is. */
+void control_no_node(struct control *c, const char *why);
 void control_pause(struct control *c); /* starts nothing any more: seqd is stopping */
 
 /* What link.h calls: pass these with the control as arg. */

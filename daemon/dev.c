@@ -13,10 +13,18 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "api/core/file.h"
 #include "api/core/log.h"
+#include "api/core/mem.h"
 #include "api/core/rank.h"
+#include "api/core/thread.h"
+#include "api/wire.h"
 
-#define AGAIN_MS 1000
+#define AGAIN_MS  1000 /* doubles with every end of one that lived for less than STEADY_MS */
+#define MOST_MS   60000
+#define STEADY_MS 60000
+#define QUIT_MS   100 /* until its session is up, which takes no longer than that after its start */
+#define NAME      "local"
 
 struct dev {
     struct loop *loop;
@@ -27,7 +35,13 @@ struct dev {
     int pidfd; /* -1: not running */
     struct loop_fd *watch;
     struct loop_timer *timer; /* to start it again, or to kill it */
-    bool stopping;
+    uint32_t (*quit)(void *arg, const char *node);
+    void (*died)(void *arg, const char *why);
+    void *arg;
+    char words_path[1024], words_env[1056];
+    int64_t started_ms, again_ms; /* by the loop; again: how long until the next start */
+    bool stopping, told;
+    int64_t kill_ms; /* by the loop: when it has had its time */
     loop_call *gone;
     void *gone_arg;
 };
@@ -92,13 +106,25 @@ static bool adopt(struct dev *d)
     return false;
 }
 
+/* Ours, and where it leaves its last words. */
+static char **environment(struct dev *d)
+{
+    size_t n = 0;
+    while (environ[n]) n++;
+    char **env = mem_scratch((n + 2) * sizeof *env);
+    memcpy(env, environ, n * sizeof *env);
+    env[n] = d->words_env;
+    env[n + 1] = NULL;
+    return env;
+}
+
 static int spawn(struct dev *d, struct err *e)
 {
     char *argv[16 + 2 * RANK_ROOTS + 2 * OPTION_LIST];
     int n = 0;
     argv[n++] = d->program;
     argv[n++] = "--connect", argv[n++] = d->address;
-    argv[n++] = "--name", argv[n++] = "local";
+    argv[n++] = "--name", argv[n++] = NAME;
     argv[n++] = "--state", argv[n++] = d->node_dir;
     argv[n++] = "--address", argv[n++] = "127.0.0.1";
     argv[n++] = "--slots", argv[n++] = d->slots;
@@ -120,7 +146,11 @@ static int spawn(struct dev *d, struct err *e)
     posix_spawnattr_setsigmask(&attr, &none);
     posix_spawnattr_setsigdefault(&attr, &all);
     posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
-    int rc = posix_spawn(&pid, d->program, &files, &attr, argv, environ);
+    char **env = environment(d);
+    unlink(d->words_path);
+    int rc = posix_spawn(&pid, d->program, &files, &attr, argv, env);
+    free(env);
+    d->started_ms = loop_now_ms(d->loop);
     posix_spawn_file_actions_destroy(&files);
     posix_spawnattr_destroy(&attr);
     errno = rc;
@@ -130,24 +160,65 @@ static int spawn(struct dev *d, struct err *e)
     return watch(d, pid, e);
 }
 
+/* One of a version without the message stops everything at SIGTERM. */
+static void order_end(struct dev *d)
+{
+    const int64_t now_ms = loop_now_ms(d->loop);
+    const uint32_t abi = d->told ? 0 : d->quit(d->arg, NAME);
+    if (abi && !wire_knows(abi, MSG_QUIT)) tell(d, SIGTERM);
+    d->told = d->told || abi;
+    if (now_ms >= d->kill_ms) {
+        log_warn("dev.kill", "text=\"seqw did not stop within %d s\"", DEV_STOP_MS / 1000);
+        tell(d, SIGKILL);
+    } else {
+        loop_timer_set(d->timer, d->told ? d->kill_ms - now_ms : QUIT_MS);
+    }
+}
+
 static void on_timer(void *arg)
 {
     struct dev *d = arg;
     struct err e;
     if (d->stopping) {
-        log_warn("dev.kill", "text=\"seqw did not stop within %d s\"", DEV_STOP_MS / 1000);
-        tell(d, SIGKILL);
+        order_end(d);
     } else if (d->pidfd < 0 && spawn(d, &e)) {
         log_error("dev.spawn", "text=\"%s\"", e.text);
         loop_timer_set(d->timer, AGAIN_MS);
     }
 }
 
+/* What it said last, else how it ended. */
+static void words_of(const struct dev *d, const siginfo_t *end, char *out, size_t size)
+{
+    size_t n;
+    char *said = file_read(d->words_path, LAST_WORDS_SIZE, &n, NULL);
+    const bool killed = end->si_code == CLD_KILLED || end->si_code == CLD_DUMPED;
+    if (said && n)
+        snprintf(out, size, "seqw ended: %s", said);
+    else if (end->si_pid)
+        snprintf(out, size, "seqw ended by %s %d", killed ? "signal" : "status", end->si_status);
+    else
+        snprintf(out, size, "seqw ended");
+    free(said);
+}
+
+static void start_again(struct dev *d, const siginfo_t *end)
+{
+    char why[LAST_WORDS_SIZE + 32];
+    if (loop_now_ms(d->loop) - d->started_ms >= STEADY_MS) d->again_ms = AGAIN_MS;
+    words_of(d, end, why, sizeof why);
+    log_warn("dev.died", "text=\"%s\" again_ms=%lld", why, (long long)d->again_ms);
+    d->died(d->arg, why);
+    loop_timer_set(d->timer, d->again_ms);
+    d->again_ms = 2 * d->again_ms < MOST_MS ? 2 * d->again_ms : MOST_MS;
+}
+
 static void on_exit_of_seqw(void *arg, uint32_t events)
 {
     struct dev *d = arg;
     loop_fd_remove(d->watch);
-    waitid(P_PIDFD, (id_t)d->pidfd, &(siginfo_t){0}, WEXITED | WNOHANG); /* adopted: not ours */
+    siginfo_t end = {0};
+    waitid(P_PIDFD, (id_t)d->pidfd, &end, WEXITED | WNOHANG); /* adopted: not ours */
     close(d->pidfd);
     d->pidfd = -1;
     d->watch = NULL;
@@ -157,8 +228,7 @@ static void on_exit_of_seqw(void *arg, uint32_t events)
         d->gone(d->gone_arg);
         return;
     }
-    log_warn("dev.died", "text=\"seqw died: starting it again\"");
-    loop_timer_set(d->timer, AGAIN_MS);
+    start_again(d, &end);
 }
 
 static int find_program(struct dev *d, struct err *e)
@@ -183,6 +253,12 @@ struct dev *dev_start(struct loop *l, const struct dev_options *o, struct err *e
     snprintf(d->address, sizeof d->address, "%s", o->node_address);
     snprintf(d->slots, sizeof d->slots, "%d", o->n_slots);
     d->writable = *o->writable;
+    d->quit = o->quit;
+    d->died = o->died;
+    d->arg = o->arg;
+    d->again_ms = AGAIN_MS;
+    snprintf(d->words_path, sizeof d->words_path, "%s/seqw.words", o->state_dir);
+    snprintf(d->words_env, sizeof d->words_env, LAST_WORDS_ENV "=%s", d->words_path);
     d->n_roots = o->n_roots < RANK_ROOTS ? o->n_roots : RANK_ROOTS;
     for (int i = 0; i < d->n_roots; i++)
         snprintf(d->roots[i], sizeof d->roots[i], "%s", o->roots[i]);
@@ -205,8 +281,8 @@ void dev_stop(struct dev *d, loop_call *gone, void *arg)
         gone(arg);
         return;
     }
-    tell(d, SIGTERM);
-    loop_timer_set(d->timer, DEV_STOP_MS);
+    d->kill_ms = loop_now_ms(d->loop) + DEV_STOP_MS;
+    order_end(d);
 }
 
 void dev_destroy(struct dev *d)

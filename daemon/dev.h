@@ -1,9 +1,11 @@
 /* dev.h: the one local node of `seqd --dev`: a seqw in a session of its own, so that Ctrl-C reaches
- * seqd alone, which then stops it, and with it every gang. A seqw that outlived a killed seqd is
- * adopted, one that dies is started again. Loop thread only. */
+ * seqd alone, which then has it stop every gang and end, by a message: SIGTERM would have it save.
+ * A seqw that outlived a killed seqd is adopted, one that dies is started again, each time after
+ * twice as long. Loop thread only. */
 #ifndef SEQD_DAEMON_DEV_H
 #define SEQD_DAEMON_DEV_H
 
+#include <stdint.h>
 #include "api/core/err.h"
 #include "api/core/loop.h"
 #include "api/core/option.h"
@@ -17,6 +19,11 @@ struct dev_options {
     const char *const *roots; /* directories jobs may read */
     int n_roots;
     const struct option_list *writable; /* and beneath which they may publish */
+    /* Tells the node of that name to quit. Its session's ABI; 0: it has none now. */
+    uint32_t (*quit)(void *arg, const char *node);
+    /* It has ended of itself, and this is why; "": it is started again. */
+    void (*died)(void *arg, const char *why);
+    void *arg; /* of both */
 };
 
 /* Copies o. fails when seqw is not beside this program. */

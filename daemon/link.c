@@ -352,6 +352,12 @@ static bool knows(const struct link_session *s, const struct msg *m)
     return wire_knows(s->abi, m->type) && !(m->type == MSG_ASSIGN && spec_needs(m->spec, s->abi));
 }
 
+uint32_t link_abi(struct links *k, const char *node)
+{
+    const struct link_session *s = session_find(k, node);
+    return s ? s->abi : 0;
+}
+
 int link_send(struct links *k, const char *node, const struct msg *m)
 {
     struct link_session *s = session_find(k, node);

@@ -55,6 +55,8 @@ void link_set_heartbeat(struct links *k, int64_t ms);
  * a version of the protocol without such messages (it stays; node.h, abi): the caller keeps the
  * truth in its tables and sends again at up. */
 int link_send(struct links *k, const char *node, const struct msg *m);
+/* The ABI of that node's session; 0: it has none. */
+uint32_t link_abi(struct links *k, const char *node);
 /* What a JOIN gets: JOINED, or REFUSED for the node m->node. The session may be gone. */
 void link_answer(struct links *k, int64_t session, const struct msg *m);
 void link_close(struct links *k, const char *node,

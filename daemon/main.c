@@ -5,7 +5,9 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 #include "api/address.h"
 #include "api/core/beneath.h"
 #include "api/core/file.h"
@@ -53,6 +55,19 @@ static int send_to_node(void *arg, const char *node, const struct msg *m)
 {
     struct seqd *d = arg;
     return d->link ? link_send(d->link, node, m) : -1;
+}
+
+static uint32_t quit_node(void *arg, const char *node)
+{
+    struct seqd *d = arg;
+    const struct msg m = {.type = MSG_QUIT, .reason = "seqd ends"};
+    link_send(d->link, node, &m);
+    return link_abi(d->link, node);
+}
+
+static void node_died(void *arg, const char *why)
+{
+    control_no_node(((struct seqd *)arg)->control, why);
 }
 
 static void answer_join(void *arg, int64_t session, const struct msg *m)
@@ -136,6 +151,10 @@ static void on_reload(struct seqd *d)
 static void on_signal(void *arg, int signo)
 {
     struct seqd *d = arg;
+    if (signo == SIGCHLD) { /* as process 1 of a container every orphan is ours */
+        while (waitpid(-1, NULL, WNOHANG) > 0) continue;
+        return;
+    }
     if (signo == SIGHUP && !d->o.dev) { /* with --dev its terminal is gone */
         on_reload(d);
         return;
@@ -190,13 +209,14 @@ static int create_http(struct seqd *d, struct err *e)
 
 static int create(struct seqd *d, struct err *e)
 {
-    static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGCHLD};
     struct options *o = &d->o;
     if (o->n_mended)
         log_warn("seqd.mode", "state=%s mended=%d text=\"others could read it: 0700 and 0600 now\"",
                  o->state_dir, o->n_mended);
     d->loop = loop_create(NULL, NULL, e);
-    if (!d->loop || loop_signals(d->loop, signals, 3, on_signal, d, e)) return -1;
+    if (!d->loop || loop_signals(d->loop, signals, getpid() == 1 ? 4 : 3, on_signal, d, e))
+        return -1;
     d->notify = notify_open(d->loop, on_tick, d); /* before any child: it takes the variables */
     if (beneath_mark(o->state_dir, e)) return -1;
     if (!(d->store = store_open(d->loop, o->state_dir, e))) return -1;
@@ -233,8 +253,8 @@ static int create(struct seqd *d, struct err *e)
     const char *url = strcmp(strrchr(o->listen, ':'), ":0") ? http_url(d->http) : NULL;
     if (o->dev && token_file_write(d->auth, o->state_dir, url, e)) return -1;
     if (options_write_address(o, http_url(d->http), e)) return -1;
-    struct dev_options dev = {o->state_dir, o->node_address, o->n_slots,
-                              o->roots,     o->n_roots,      &o->writable};
+    struct dev_options dev = {o->state_dir, o->node_address, o->n_slots, o->roots, o->n_roots,
+                              &o->writable, quit_node,       node_died,  d};
     if (o->dev && !(d->dev = dev_start(d->loop, &dev, e))) return -1;
     notify_ready(d->notify);
     log_info("seqd.ready", "url=%s state=%s", http_url(d->http), o->state_dir);

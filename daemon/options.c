@@ -8,6 +8,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 #include "api/address.h"
+#include "api/core/beneath.h"
 #include "api/core/duration.h"
 #include "api/core/file.h"
 #include "api/core/log.h"
@@ -324,8 +325,23 @@ static int check(const void *target, struct err *e)
     return 0;
 }
 
+/* The agent would end with the same words, behind a seqd that is ready. */
+static int check_writable(const char *dir, struct err *e)
+{
+    char real[4096];
+    if (!realpath(dir, real) || access(real, W_OK | X_OK))
+        return err_errno(e, "--writable-root %s", dir);
+    if (strlen(real) >= RANK_PATH_SIZE)
+        return err_set(e, ERR_INVALID, "--writable-root %s: the path is too long", dir);
+    if (!beneath_private(real)) return 0;
+    return err_set(e, ERR_INVALID,
+                   "--writable-root %s lies in a directory that seqd keeps: give another", real);
+}
+
 static int roots(struct options *o, struct err *e)
 {
+    for (int i = 0; i < o->writable.n; i++)
+        if (check_writable(o->writable.text[i], e)) return -1;
     for (int i = 0; i < o->root.n; i++)
         if (add_root(o, o->root.text[i], e)) return -1;
     if (!o->dev || o->n_roots) return 0;

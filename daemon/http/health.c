@@ -46,6 +46,7 @@ static void ready_verbose(const struct control *c, char *out, size_t size)
     jwrite_int(&w, "wal_bytes", h.wal_size);
     jwrite_int(&w, "live_jobs", control_n_live(c));
     jwrite_int(&w, "nodes_up", up);
+    if (*control_cluster(c)->no_node) jwrite_str(&w, "no_node", control_cluster(c)->no_node);
     jwrite_end(&w);
     if (jwrite_finish(&w) < 0) abort();
 }
@@ -53,7 +54,7 @@ static void ready_verbose(const struct control *c, char *out, size_t size)
 static void on_ready(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct ready_view *v = arg;
-    char text[768] = "{\"status\":\"ok\"}";
+    char text[4096] = "{\"status\":\"ok\"}";
     if (failed) reply_fail(v->r, failed);
     if (!failed && http_query(v->r, "verbose")) ready_verbose(v->R->control, text, sizeof text);
     if (!failed) reply_json(v->r, 200, text);

@@ -101,4 +101,45 @@ check "the good node stops" stops "$GOOD"
 check "seqd stops" stops "$SEQD_PID"
 SEQD_PID=
 check "nothing is left running" until_ok 50 nothing_left
+
+# ---- seqd --dev: its node is ended by a message, and one that cannot begin says why
+export SEQD_URL=$T/dev
+dev() { # [options]: without waiting for its node
+    (cd "$T/data" && exec "$BIN/seqd" --dev --state "$T/dev" --listen 127.0.0.1:0 "$@") >"$T/dev.log" 2>&1 &
+    SEQD_PID=$!
+}
+refuse "a writable root that is absent" 1 'writable-root /absent: No such file' "$BIN/seqd" --dev --state "$T/dev" --listen 127.0.0.1:0 --writable-root /absent
+dev
+check "its node is up" until_ok 200 n_up 1
+check "seqd --dev stops" stops "$SEQD_PID"
+says "its node was told" 'agent.quit why="seqd ends"' cat "$T/dev.log"
+(cd "$T/data" && exec "$BIN/seqd" --dev --state "$T/dev" --listen 127.0.0.1:0 <&- >&- 2>&-) &
+SEQD_PID=$!
+check "a seqd without descriptors 0 to 2" until_ok 200 n_up 1
+same "has them" "$(readlink "/proc/$SEQD_PID/fd/0" "/proc/$SEQD_PID/fd/1" "/proc/$SEQD_PID/fd/2" | sort -u)" /dev/null
+check "and stops" stops "$SEQD_PID"
+if unshare -pf true 2>/dev/null; then
+    (cd "$T/data" && exec unshare -pf --kill-child "$BIN/seqd" --dev --state "$T/dev" --listen 127.0.0.1:0) >"$T/dev.log" 2>&1 &
+    FIRST=$!
+    check "a seqd that is process 1" until_ok 200 n_up 1
+    SEQD_PID=$(pgrep -P "$FIRST")
+    nsenter -t "$SEQD_PID" -p sh -c "(echo >'$T/orphan') &"
+    reaped() { [ -e "$T/orphan" ] && ! grep -qs "^State:.Z" $(sed 's#[0-9]\+#/proc/&/status#g' "/proc/$SEQD_PID/task/$SEQD_PID/children"); }
+    check "reaps orphans" until_ok 100 reaped
+    kill -TERM "$SEQD_PID"; wait "$FIRST"
+fi
+preload seqw <<'C'
+#include <errno.h>
+#include <pthread.h>
+int pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*f)(void *), void *x) { return EAGAIN; }
+C
+dev
+asked() { seqctl submit "$T/dev.json" >"$T/dev.out" 2>&1; grep -q 'no node is up to answer: seqw ended: start a thread: .*raise the limit of processes' "$T/dev.out"; }
+echo '{"kind": "score", "model": {"path": "m"}, "data": {"eval": [{"path": "text.txt"}], "seq_len": 64}}' >"$T/dev.json"
+check "the client is told that no thread can start there" until_ok 100 asked
+says "readyz says it" '"no_node":"seqw ended: start a thread: ' curl -fsS "$(sed -n 's/.*seqd.ready url=\([^ ]*\).*/\1/p' "$T/dev.log")/readyz?verbose"
+grows() { grep -q 'again_ms=2000' "$T/dev.log"; }
+check "each start waits longer" until_ok 100 grows
+check "seqd --dev stops without its node" stops "$SEQD_PID"
+SEQD_PID=
 lib_end
