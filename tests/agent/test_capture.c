@@ -38,7 +38,8 @@ static void test_ends(void)
         const char *text;
     } ends[] = {
         {"echo yes", ERR_NONE, ""},
-        {"echo config.json: no hidden_size >&2; exit 4", ERR_INVALID, "config.json: no hidden_size"},
+        {"echo config.json: no hidden_size >&2; exit 4", ERR_INVALID,
+         "config.json: no hidden_size"},
         {"exit 4", ERR_INTERNAL, "sh -c ended with status 4: it says nothing"},
         {"echo a library is missing >&2; exit 127", ERR_INTERNAL,
          "sh -c ended with status 127: a library is missing"},
