@@ -31,12 +31,12 @@ void children_init(struct children *c)
     prctl(PR_SET_CHILD_SUBREAPER, 1);
 }
 
-static void become(char *const argv[], const struct child_files *f, pid_t parent)
+static void become(char *const argv[], int ends, const struct child_files *f, pid_t parent)
 {
     const int given[3] = {f->in, f->out, f->err};
     sigset_t none;
     setpgid(0, 0);
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    prctl(PR_SET_PDEATHSIG, ends);
     if (getppid() != parent) _exit(127); /* it died before that */
     const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     for (int i = 0; i < 3; i++) {
@@ -51,14 +51,14 @@ static void become(char *const argv[], const struct child_files *f, pid_t parent
     _exit(127);
 }
 
-int children_start(struct children *c, int which, char *const argv[], const struct child_files *f,
-                   struct err *e)
+int children_start(struct children *c, int which, int ends, char *const argv[],
+                   const struct child_files *f, struct err *e)
 {
     const pid_t parent = getpid(), pid = fork();
     if (pid < 0) return err_errno(e, "start %s", argv[0]);
-    if (!pid) become(argv, f, parent);
+    if (!pid) become(argv, ends, f, parent);
     setpgid(pid, pid);
-    c->child[which] = (struct child){pid, -1};
+    c->child[which] = (struct child){pid, -1, ends};
     return 0;
 }
 
@@ -68,8 +68,8 @@ static void reap(struct children *c)
     for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;)
         for (int i = 0; i < CHILDREN_MAX; i++)
             if (c->child[i].pid == pid)
-                c->child[i] = (struct child){0, WIFEXITED(status) ? WEXITSTATUS(status)
-                                                                  : 128 + WTERMSIG(status)};
+                c->child[i] = (struct child){
+                    0, WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), 0};
 }
 
 void children_wait(struct children *c, int timeout_ms)
@@ -92,7 +92,7 @@ void children_stop(struct children *c, int which, int timeout_ms)
     const int64_t until_ms = clock_ms() + timeout_ms;
     bool killed = false;
     if (!children_runs(c, which)) return;
-    if (timeout_ms) kill(c->child[which].pid, SIGTERM);
+    if (timeout_ms) kill(c->child[which].pid, c->child[which].ends);
     while (children_runs(c, which)) {
         const int64_t left = until_ms - clock_ms();
         if (left <= 0 && !killed) {

@@ -12,6 +12,7 @@
 struct child {
     pid_t pid;  /* 0: not started, or it has ended and was waited for */
     int status; /* its exit code, 128 + the signal that ended it; -1: not yet */
+    int ends;   /* the signal that asks it to end */
 };
 
 struct children {
@@ -24,14 +25,14 @@ void children_init(struct children *c);
 struct child_files {
     int in, out, err; /* -1: /dev/null; they stay the caller's */
 };
-/* In a process group of its own: what a terminal sends comes here alone. It gets SIGTERM when this
- * process dies. argv[0]: a path, or a name to look up. */
-int children_start(struct children *c, int which, char *const argv[], const struct child_files *f,
-                   struct err *e);
+/* In a process group of its own: what a terminal sends comes here alone. ends: the signal that it
+ * gets when it is to end, and when this process dies. argv[0]: a path, or a name to look up. */
+int children_start(struct children *c, int which, int ends, char *const argv[],
+                   const struct child_files *f, struct err *e);
 /* Waits until a signal or the end of a child, at most timeout_ms, and notes what has happened. */
 void children_wait(struct children *c, int timeout_ms);
 bool children_runs(const struct children *c, int which);
-/* SIGTERM, and after timeout_ms SIGKILL; 0: SIGKILL at once. Returns when it has ended. */
+/* Its signal, and after timeout_ms SIGKILL; 0: SIGKILL at once. Returns when it has ended. */
 void children_stop(struct children *c, int which, int timeout_ms);
 /* Waits for the orphans of children, at most timeout_ms, then kills them. */
 void children_end(struct children *c, int timeout_ms);

@@ -159,6 +159,10 @@ static void on_signal(void *arg, int signo)
         on_reload(d);
         return;
     }
+    if (signo == SIGTERM && getenv("SEQD_RUN")) { /* of `seqd run`: RUN_END ends it */
+        log_info("seqd.stay", "signal=%d text=\"seqd run says when\"", signo);
+        return;
+    }
     log_info("seqd.stop", "signal=%d", signo);
     notify_stopping(d->notify);
     control_pause(d->control);

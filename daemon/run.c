@@ -71,13 +71,13 @@ static void say_log(const struct one_run *r, const char *name)
     fputs(text, stderr);
 }
 
-static int start_logged(struct one_run *r, int which, const char *name, char *const argv[], int in,
-                        struct err *e)
+static int start_logged(struct one_run *r, int which, int ends, const char *name,
+                        char *const argv[], int in, struct err *e)
 {
     const int log = open_log(r, name, e);
     if (log < 0) return -1;
     const struct child_files f = {in, log, log};
-    const int rc = children_start(&r->c, which, argv, &f, e);
+    const int rc = children_start(&r->c, which, ends, argv, &f, e);
     close(log);
     return rc;
 }
@@ -95,17 +95,16 @@ static void ctl_words(struct one_run *r, char program[FILE_PATH_SIZE], char *arg
     argv[n] = NULL;
 }
 
-/* Its answer in out, NUL-terminated. Returns its exit code. */
-static int ask(struct one_run *r, char *out, size_t size, const char *const *words)
+/* The answer of a program in out, NUL-terminated. Returns its exit code. */
+static int ask_program(struct one_run *r, char *out, size_t size, char *const argv[])
 {
-    char program[FILE_PATH_SIZE], *argv[CTL_WORDS];
     struct err e;
     FILE *f = tmpfile();
     size_t n = 0;
+    *out = 0;
     if (!f) return FAILED;
-    ctl_words(r, program, argv, words);
     const struct child_files files = {-1, fileno(f), r->o.verbose ? 2 : -1};
-    if (!children_start(&r->c, ASKING, argv, &files, &e)) {
+    if (!children_start(&r->c, ASKING, SIGTERM, argv, &files, &e)) {
         while (children_runs(&r->c, ASKING)) children_wait(&r->c, LOOK_MS);
         rewind(f);
         n = fread(out, 1, size - 1, f);
@@ -113,6 +112,13 @@ static int ask(struct one_run *r, char *out, size_t size, const char *const *wor
     out[n] = 0;
     fclose(f);
     return r->c.child[ASKING].status;
+}
+
+static int ask(struct one_run *r, char *out, size_t size, const char *const *words)
+{
+    char program[FILE_PATH_SIZE], *argv[CTL_WORDS];
+    ctl_words(r, program, argv, words);
+    return ask_program(r, out, size, argv);
 }
 
 /* Its answer goes to a file, or to our stderr. */
@@ -124,7 +130,7 @@ static int tell(struct one_run *r, const char *path, const char *const *words)
     if (fd < 0) return err_errno(&e, "%s", path), fprintf(stderr, "seqd run: %s\n", e.text), FAILED;
     ctl_words(r, program, argv, words);
     const struct child_files files = {-1, fd, 2};
-    if (!children_start(&r->c, ASKING, argv, &files, &e))
+    if (!children_start(&r->c, ASKING, SIGTERM, argv, &files, &e))
         while (children_runs(&r->c, ASKING)) children_wait(&r->c, LOOK_MS);
     if (path) close(fd);
     return r->c.child[ASKING].status;
@@ -268,7 +274,7 @@ static int try_seqd(struct one_run *r, struct err *e)
                           "--node-address",
                           r->o.nodes > 1 ? listen : r->nodes,
                           NULL};
-    if (start_logged(r, SEQD, "seqd", argv, -1, e)) return -1;
+    if (start_logged(r, SEQD, RUN_END, "seqd", argv, -1, e)) return -1;
     const int64_t until_ms = clock_ms() + SEQD_MS;
     while (!answers(r) && children_runs(&r->c, SEQD) && !r->c.signal && clock_ms() < until_ms)
         children_wait(&r->c, 20);
@@ -289,15 +295,15 @@ static int start_seqd(struct one_run *r, struct err *e)
 
 /* ---- nodes ----------------------------------------------------------------------------------- */
 
-/* What srun starts on each node: the token comes by stdin, where no list of processes and no
- * environment shows it, and the end of stdin is the word to stop: srun's own way is SIGKILL.
- * Without --state the node's directory is temporary, too.
+/* srun starts this on each node: the token comes by stdin, where no list of processes and no
+ * environment shows it, and the end of stdin is the word to stop: srun's own way is SIGKILL. A
+ * SIGTERM that all processes get is for seqw alone to act upon, which leaves, once. Without
+ * --state the node's directory is temporary, too.
  * $1 seqw, $2 the port, $3 the host or "", $4 the state directory or "", then seqw's options. */
 static char agent_script[] =
     "umask 077; seqw=$1 port=$2 host=${3:-$SLURM_LAUNCH_NODE_IPADDR} state=$4 pid=; shift 4\n"
     "dir=$(mktemp -d \"${TMPDIR:-/tmp}/seqd-run.XXXXXX\") || exit 1\n"
-    "trap 'rm -rf \"$dir\"' EXIT; trap '[ -z \"$pid\" ] || kill -TERM $pid 2>/dev/null' TERM INT "
-    "HUP\n"
+    "trap 'rm -rf \"$dir\"' EXIT; trap : TERM INT HUP\n"
     "IFS= read -r token || exit 1\n"
     "printf '%s\\n' \"$token\" >\"$dir/token\"; : >\"$dir/none.toml\"\n"
     "case $host in *:*) host=\"[$host]\" ;; esac\n"
@@ -305,7 +311,7 @@ static char agent_script[] =
     " --name \"node$SLURM_NODEID\" --state \"${state:-$dir}/node$SLURM_NODEID\""
     " --join-token-file \"$dir/token\" \"$@\" </dev/null &\n"
     "pid=$!; exec 3<&0\n"
-    "(while read -r _; do :; done; kill -TERM $pid 2>/dev/null) <&3 &\n"
+    "(while read -r _; do :; done; kill -INT $pid 2>/dev/null) <&3 &\n"
     "ear=$!; wait $pid; rc=$?\n"
     "while kill -0 $pid 2>/dev/null; do wait $pid; rc=$?; done\n"
     "kill $ear 2>/dev/null; exit $rc\n";
@@ -332,7 +338,7 @@ static int start_local(struct one_run *r, struct err *e)
     char *argv[32 + 2 * OPTION_LIST] = {program,  "--config", config,  "--auto",  "--connect",
                                         r->nodes, "--name",   "node0", "--state", state};
     agent_words(r, argv, 10);
-    return start_logged(r, AGENTS, "nodes", argv, -1, e);
+    return start_logged(r, AGENTS, RUN_END, "nodes", argv, -1, e);
 }
 
 /* The token in a pipe, which holds it until srun reads. */
@@ -370,7 +376,7 @@ static int start_everywhere(struct one_run *r, struct err *e)
         "--label", "sh",         "-c",  agent_script,          "seqw",      program,
         r->nodes,  r->o.address, state};
     agent_words(r, argv, 15);
-    const int rc = start_logged(r, AGENTS, "nodes", argv, in, e);
+    const int rc = start_logged(r, AGENTS, SIGTERM, "nodes", argv, in, e);
     close(in);
     return rc;
 }
@@ -431,7 +437,21 @@ static int start_waiting(struct one_run *r, struct err *e)
         tell(r, "/dev/null", WORDS("-q", "resume", r->id));
     ctl_words(r, program, argv,
               *r->id ? WORDS("watch", r->id) : WORDS("submit", r->o.spec, "--wait"));
-    return children_start(&r->c, WAITING, argv, &files, e);
+    return children_start(&r->c, WAITING, SIGTERM, argv, &files, e);
+}
+
+static bool is_ended_from_outside(const struct one_run *r)
+{
+    const int status = r->c.child[WAITING].status;
+    return !children_runs(&r->c, WAITING) && (status == 128 + SIGTERM || status == 128 + SIGINT);
+}
+
+/* A signal to all processes of an allocation also ends the program that waits, perhaps before this
+ * one has it. Without such a signal here it waits again. */
+static int wait_on(struct one_run *r, struct err *e)
+{
+    children_wait(&r->c, LOOK_MS);
+    return r->c.signal ? 0 : start_waiting(r, e);
 }
 
 /* All nodes are here: what is too large for them stays so. */
@@ -449,12 +469,21 @@ static void say_reason(struct one_run *r)
         fprintf(stderr, "seqd run: job %s can never start here: %s", r->id, text);
 }
 
+/* After a SIGTERM that only they got, as from Slurm to the steps of a job: the job is saved. */
+static bool have_left(const struct one_run *r)
+{
+    return *r->o.state && children_runs(&r->c, SEQD) && !children_runs(&r->c, AGENTS) &&
+           !r->c.child[AGENTS].status;
+}
+
 static int wait_job(struct one_run *r, struct err *e)
 {
     int64_t look_ms = clock_ms();
     int never = 0;
-    while (children_runs(&r->c, WAITING) && !r->c.signal) {
+    while (!r->c.signal) {
         if (!children_runs(&r->c, SEQD) || !children_runs(&r->c, AGENTS)) break;
+        if (is_ended_from_outside(r) && wait_on(r, e)) return -1;
+        if (!children_runs(&r->c, WAITING)) break;
         children_wait(&r->c, LOOK_MS);
         if (clock_ms() < look_ms || !children_runs(&r->c, WAITING)) continue;
         look_ms = clock_ms() + (never ? LOOK_MS : 2000);
@@ -465,8 +494,9 @@ static int wait_job(struct one_run *r, struct err *e)
         tell(r, "/dev/null", WORDS("-q", "cancel", r->id));
         return FAILED;
     }
-    if (!children_runs(&r->c, WAITING)) return r->c.child[WAITING].status;
-    if (r->c.signal) return -1;
+    if (!children_runs(&r->c, WAITING) && !is_ended_from_outside(r))
+        return r->c.child[WAITING].status;
+    if (r->c.signal || have_left(r)) return -1;
     const char *gone = children_runs(&r->c, SEQD) ? "nodes" : "seqd";
     say_log(r, gone);
     return err_set(e, ERR_IO, "the %s has ended before the job: its log is above",
@@ -530,6 +560,34 @@ static void stop_all(struct one_run *r)
         fprintf(stderr, "seqd run: %s\n", e.text);
 }
 
+/* How long after SIGTERM Slurm kills what is left of this job, which it then requeues. 0: it does
+ * not, or no Slurm is here. */
+static int64_t slurm_kill_s(struct one_run *r)
+{
+    const char *job = getenv("SLURM_JOB_ID"), *at;
+    char *show[] = {"scontrol", "-o", "show", "job", (char *)job, NULL};
+    char *config[] = {"scontrol", "show", "config", NULL};
+    char *text = malloc(ANSWER_SIZE);
+    int64_t s = 0;
+    if (!text) abort();
+    if (job && *job && !ask_program(r, text, ANSWER_SIZE, show) && strstr(text, " Requeue=1") &&
+        strstr(text, " BatchFlag=1") && !ask_program(r, text, ANSWER_SIZE, config) &&
+        (at = strstr(text, "KillWait ")) && (at = strchr(at, '=')))
+        s = strtol(at + 1, NULL, 10);
+    free(text);
+    return s > 0 && s <= 3600 ? s : 0;
+}
+
+/* Slurm requeues a preempted job that it had to kill; one that ends by itself has failed. */
+static void wait_for_slurm(struct one_run *r)
+{
+    const int64_t s = slurm_kill_s(r), until_ms = clock_ms() + s * 1000;
+    if (s)
+        fprintf(stderr, "seqd run: job %s waits %lld s for Slurm to requeue it\n", r->id,
+                (long long)s);
+    while (s && clock_ms() < until_ms) children_wait(&r->c, LOOK_MS);
+}
+
 /* Runs the job. Returns the exit code, -1 when a signal came, or -2 with *e. */
 static int run_job(struct one_run *r, struct err *e)
 {
@@ -570,5 +628,7 @@ int run_main(int argc, char **argv)
     stop_all(&r);
     if (rc == -2) return FAILED;
     if (rc >= 0) return rc;
-    return *r.o.state ? RUN_AGAIN : 128 + asked;
+    if (!*r.o.state) return 128 + asked;
+    if (!asked || asked == SIGTERM) wait_for_slurm(&r);
+    return RUN_AGAIN;
 }

@@ -6,6 +6,9 @@
 
 /* Asked to stop while the state is kept: run again, it continues (EX_TEMPFAIL). */
 #define RUN_AGAIN 75
+/* The signal by which its coordinator and its agent end. SIGTERM is not: a batch system sends it to
+ * every process of an allocation, and then jobs save first. */
+#define RUN_END SIGINT
 
 /* argv[0] is "run". Returns the exit code. */
 int run_main(int argc, char **argv);

@@ -42,8 +42,11 @@ static const struct option_table table = {
         "nodes of an allocation of Slurm. Nothing is left of it but what it was asked for.\n\n",
     .notes =
         "Exit codes: the job's (0 succeeded, 10 failed, 11 cancelled), 2 for wrong options, 1\n"
-        "for other failures. SIGTERM, SIGINT and SIGUSR1 stop it: 75 where --state keeps the\n"
-        "job, which continues when this is run again; else 128 and the signal's number.\n",
+        "for other failures. SIGTERM, SIGINT and SIGUSR1 stop it: the job saves, and 75 where\n"
+        "--state keeps it: it continues when this is run again; else 128 and the signal's number.\n"
+        "In a batch job of Slurm that can be requeued it waits after SIGTERM to be killed, at "
+        "most\n"
+        "KillWait: Slurm requeues what it had to kill.\n",
     .rows = rows,
     .n_rows = sizeof rows / sizeof *rows,
     .size = sizeof(struct run_options),

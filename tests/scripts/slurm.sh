@@ -69,7 +69,12 @@ MinJobAge=300
 SlurmctldDebug=info
 SlurmdDebug=info
 NodeName=n[1-3] NodeHostname=$host NodeAddr=127.0.0.1 Port=[$((port + 1))-$((port + 3))] CPUs=2 RealMemory=2000 State=UNKNOWN
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+KillWait=10
 PartitionName=all Nodes=ALL Default=YES DefMemPerCPU=400 State=UP
+PartitionName=low Nodes=ALL DefMemPerCPU=400 GraceTime=8 PriorityTier=1 State=UP
+PartitionName=high Nodes=ALL DefMemPerCPU=400 PriorityTier=9 State=UP
 EOF
 daemon() { "$@" >>"$T/daemons.log" 2>&1 & DAEMONS="$DAEMONS $!"; }
 dd if=/dev/urandom of="$T/munge.key" bs=128 count=1 2>/dev/null && chmod 600 "$T/munge.key"
@@ -77,7 +82,7 @@ daemon munged --foreground --force --key-file="$T/munge.key" --socket="$T/munge.
 until_ok 100 test -S "$T/munge.sock" || bad "munged starts" "$T/daemons.log"
 daemon slurmctld -D
 for n in n1 n2 n3; do daemon slurmd -D -N "$n"; done
-idle() { [ "$(sinfo -h -N -o %T 2>/dev/null | grep -c '^idle')" -eq 3 ]; }
+idle() { [ "$(sinfo -h -N -p all -o %T 2>/dev/null | grep -c '^idle')" -eq 3 ]; }
 check "three nodes of Slurm" until_ok 300 idle || { tail -n 20 "$T/daemons.log"; lib_end; exit 1; }
 
 # ---- what a step offers ----------------------------------------------------------------------------
@@ -152,6 +157,21 @@ check "it is queued again and ends" until_ok 900 in_log "$ID" 'results are in'
 says "it is the same job" 'job 1 of .* continues' log "$ID"
 same "it has the weights of a run without a stop" "$(weights "$T/data/seqd-$ID")" "$(weights "$T/whole")"
 clean "a requeue"
+# Preempted with a grace: SIGTERM reaches every process, the job saves, and Slurm requeues what it had
+# to kill.
+for nodes in 1 2; do
+    rm -rf "$T/data"/seqd-*
+    ID=$(sbatch_run --partition=low --nodes=$nodes --cpus-per-task=$((3 - nodes)) "$script" long.json)
+    check "on $nodes nodes of a low priority it runs" until_ok 600 in_log "$ID" 'running +[1-9]'
+    (cd "$T" && sbatch -Q --partition=high --nodes=3 --ntasks-per-node=2 --output=/dev/null --wrap true)
+    check "it is preempted, queued again and ends" until_ok 1200 in_log "$ID" 'results are in'
+    says "it saved" 'job 1 (is suspended: run this again|waits .* for Slurm)' log "$ID"
+    says "it is the same job" 'job 1 of .* continues' log "$ID"
+    says "Slurm requeued it" 'Restarts=1' scontrol show job "$ID"
+    says "no step was done twice" '^1500$' sh -c "sed -n 's/.*\"step\": *\([0-9]*\),.*/\1/p' '$T/data/seqd-$ID/metrics.jsonl' | sort -nu | wc -l"
+    same "it has the weights of a run without a stop" "$(weights "$T/data/seqd-$ID")" "$(weights "$T/whole")"
+    clean "a preemption on $nodes nodes"
+done
 spec endless.json 1000000
 ID=$(sbatch_run --nodes=2 "$script" endless.json)
 check "an endless one runs" until_ok 600 in_log "$ID" 'job 1 running'
