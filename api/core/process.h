@@ -11,9 +11,10 @@ struct process_stat {
     int64_t start_time; /* clock ticks after boot */
 };
 
-/* The first call of a program, which has descriptors 0 to 2 from its first instruction on: those that
- * were closed are /dev/null. Libraries open files before main, which would get these numbers, and with
- * them the text that is printed. A write past RLIMIT_FSIZE fails with EFBIG instead of killing it. */
+/* The first call of a program, which has descriptors 0 to 2 from its first instruction on: those
+ * that were closed are /dev/null. Libraries open files before main, which would get these numbers,
+ * and with them the text that is printed. A write past RLIMIT_FSIZE fails with EFBIG instead of
+ * killing it. */
 void process_begin(void);
 /* -1: there is no such process. */
 int process_stat(int pid, struct process_stat *out);
