@@ -201,6 +201,7 @@ struct job_spec {
         int32_t ignore_eos;
         int64_t steps;   /* diffusion: Euler steps */
         double guidance; /* diffusion: classifier-free guidance scale; 1: none */
+        int32_t eta;     /* of a model that predicts noise: 0: DDIM, 1: ancestral sampling */
     } sampling;
 
     struct {

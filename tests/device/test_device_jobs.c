@@ -665,7 +665,8 @@ static void test_flow_train(void)
     }
 }
 
-static void test_flow_sample(void)
+/* eta 1: of a new model that predicts noise, whose steps draw. */
+static void check_sample(int eta)
 {
     char path[2][RANK_PATH_SIZE + 64];
     struct err e = {0};
@@ -676,11 +677,14 @@ static void test_flow_sample(void)
     CHECK_MSG(!file_write(path[0], request, strlen(request), &e), "%s", e.text);
     for (int i = 0; i < 3; i++) {
         const char *where = i ? device : "cpu";
-        struct order *o = make_order(JOB_GENERATE, &stdit3, i == 2 ? 2 : 1,
-                                     i == 2 ? "sample2" : "sample", where);
+        static const char *const names[2][2] = {{"sample", "sample2"}, {"drawn", "drawn2"}};
+        struct order *o = make_order(JOB_GENERATE, &stdit3, i == 2 ? 2 : 1, names[eta][i == 2],
+                                     where);
         o->spec.input.source = source(&o->spec, "requests", DATA_JSONL);
         o->spec.sampling.steps = 2;
-        set_model(o, stdit3_dir);
+        o->spec.sampling.eta = eta;
+        if (eta) o->spec.objective.type = OBJECTIVE_IDDPM;
+        if (!eta) set_model(o, stdit3_dir);
         if (runs(o, "a sample", where)) {
             CHECK(number(g.result, "samples") == 1);
             snprintf(path[i > 0], sizeof path[0], "%s/artifacts/sample-00000.safetensors",
@@ -689,6 +693,11 @@ static void test_flow_sample(void)
         }
         free(o);
     }
+}
+
+static void test_flow_sample(void)
+{
+    for (int eta = 0; eta < 2; eta++) check_sample(eta);
 }
 
 int main(int argc, char **argv)

@@ -394,6 +394,9 @@ static void test_rules(void)
     CHECK_MSG(!family_check(s, &e), "%s: %s", e.field, e.text);
     s->sampling.guidance = 2;
     CHECK_MSG(family_check(s, &e) && !strcmp(e.field, "sampling.guidance"), "%s", e.text);
+    s->sampling.guidance = 7;
+    s->sampling.eta = 1;
+    CHECK_MSG(family_check(s, &e) && !strcmp(e.field, "sampling.eta"), "%s", e.text);
     free(s);
 }
 

@@ -60,7 +60,7 @@ static float *floats(struct st_file *f, const char *name, int64_t dims[2])
     return x;
 }
 
-static void golden_open(struct golden *g, const char *name)
+static void golden_open(struct golden *g, const char *name, bool ancestral)
 {
     char path[128];
     int64_t y[2];
@@ -74,7 +74,7 @@ static void golden_open(struct golden *g, const char *name)
     const struct st_tensor *z = st_find(g->file, "latents");
     g->count = z->count;
     g->noise = floats(g->file, "noise", NULL);
-    g->latents = floats(g->file, "latents", NULL);
+    g->latents = floats(g->file, ancestral ? "ancestral" : "latents", NULL);
     g->text = floats(g->file, "y", y);
     g->s = (struct flow_sample){.x = {.C = z->dims[0],
                                       .T = z->dims[1],
@@ -91,6 +91,7 @@ static void golden_open(struct golden *g, const char *name)
                                 .steps = (int64_t)number(g, "steps"),
                                 .guidance = number(g, "guidance"),
                                 .shift = 1,
+                                .ancestral = ancestral,
                                 .label = (int32_t)number(g, "label")};
     const struct latents_sample *x = &g->s.x;
     const struct model_shape m = {.family = strcmp(name, "stdit3") ? FAMILY_T2D : FAMILY_STDIT3};
@@ -172,6 +173,7 @@ static void run_of(struct run *r, const struct golden *g, int P)
     const int64_t most[3] = {g->s.x.T + 2, g->s.x.H + 3, g->s.x.W + 1};
     *r = (struct run){.g = g, .s = g->s};
     flow_rank_spec(&r->spec, g->name, P, most);
+    r->spec.sampling.eta = g->s.ancestral;
     snprintf(r->path, sizeof r->path, "%s/%s.%d", scratch, g->name, P);
 }
 
@@ -202,7 +204,10 @@ static double distance(const float *got, const float *want, int64_t n)
     return sqrt(diff / norm);
 }
 
-static const char *const names[] = {"stdit3", "latte", "t2d_plain", "latte_noise", "stdit_noise"};
+/* The last ones by ancestral sampling. */
+static const char *const names[] = {"stdit3",      "latte",       "t2d_plain",  "latte_noise",
+                                    "stdit_noise", "latte_noise", "stdit_noise"};
+enum { N_BEFORE = 5 };
 enum { N_NAMES = sizeof names / sizeof names[0] };
 
 /* ---- against the golden ---------------------------------------------------------------------- */
@@ -213,7 +218,7 @@ static void test_noise(void)
 {
     for (int i = 0; i < N_NAMES; i++) {
         struct golden g;
-        golden_open(&g, names[i]);
+        golden_open(&g, names[i], i >= N_BEFORE);
         for (int P = 1; P <= 3; P++) {
             struct run r;
             run_of(&r, &g, P);
@@ -235,7 +240,7 @@ static void test_golden(void)
     static const int degrees[] = {1, 2, 3, 4, 8};
     for (int i = 0; i < N_NAMES; i++) {
         struct golden g;
-        golden_open(&g, names[i]);
+        golden_open(&g, names[i], i >= N_BEFORE);
         for (int p = 0; p < 5; p++) {
             struct run r;
             run_of(&r, &g, degrees[p]);
@@ -247,6 +252,20 @@ static void test_golden(void)
         }
         golden_close(&g);
     }
+}
+
+/* Each step draws numbers of its own, and they are the seed's. */
+static void test_drawn(void)
+{
+    float a[5], b[5], c[3];
+    flow_step_noise(7, 0, 3, 0, 5, a);
+    flow_step_noise(7, 1, 3, 0, 5, b);
+    flow_step_noise(7, 0, 3, 2, 3, c);
+    CHECK(distance(a, b, 5) > 0.1 && !memcmp(a + 2, c, sizeof c));
+    flow_noise(7, FLOW_SAMPLE, 3, 0, 5, b);
+    CHECK(distance(a, b, 5) > 0.1);
+    flow_step_noise(8, 0, 3, 0, 5, b);
+    CHECK(distance(a, b, 5) > 0.1);
 }
 
 /* ---- ranks, guidance, room ------------------------------------------------------------------- */
@@ -288,7 +307,7 @@ static void test_rank_bits(void)
 {
     for (int i = 0; i < N_NAMES; i++) {
         struct golden g;
-        golden_open(&g, names[i]);
+        golden_open(&g, names[i], i >= N_BEFORE);
         check_bits(&g, PRECISION_FP32);
         check_bits(&g, PRECISION_BF16);
         check_bits(&g, PRECISION_FP16);
@@ -303,7 +322,7 @@ static void test_no_guidance(void)
     for (int i = 0; i < 2; i++) {
         struct golden g;
         float *z[2];
-        golden_open(&g, names[i]);
+        golden_open(&g, names[i], i >= N_BEFORE);
         for (int two = 0; two < 2; two++) {
             struct run r;
             run_of(&r, &g, 2);
@@ -328,7 +347,7 @@ static void test_room(void)
     struct run r;
     struct err e = {0};
     struct flow_rank *at = malloc(sizeof *at);
-    golden_open(&g, "stdit3");
+    golden_open(&g, "stdit3", false);
     run_of(&r, &g, 1);
     CHECK_MSG(!flow_rank_open(at, &r.spec, g.name, NULL, 0, &e), "%s", e.text);
     r.s.x.T = 11;
@@ -362,16 +381,17 @@ void *calloc(size_t a, size_t b)
 }
 
 /* Beginning a sample and its steps take no memory but the plan's. */
-static void test_no_allocation(void)
+static void check_allocations(const char *name, bool ancestral)
 {
     struct golden g;
     struct run r;
     struct err e = {0};
     struct flow_rank *at = malloc(sizeof *at);
-    golden_open(&g, "stdit3");
+    golden_open(&g, name, ancestral);
     run_of(&r, &g, 1);
     CHECK_MSG(!flow_rank_open(at, &r.spec, g.name, NULL, 0, &e), "%s", e.text);
-    memset(at->m.batch.latents.text, 0, (size_t)at->plan.item[PLAN_CAPTION].size);
+    float *text = at->m.batch.latents.text;
+    if (text) memset(text, 0, (size_t)at->plan.item[PLAN_CAPTION].size);
     watched = true;
     int rc = flow_sample_begin(&at->m, &r.s, &e);
     for (int64_t i = 0; i < r.s.steps && !rc; i++) rc = flow_sample_step(&at->m, &r.s, i, &e);
@@ -381,6 +401,12 @@ static void test_no_allocation(void)
     free(at);
     golden_close(&g);
 }
+
+static void test_no_allocation(void)
+{
+    check_allocations("stdit3", false);
+    check_allocations("latte_noise", true);
+}
 #endif
 
 int main(void)
@@ -389,6 +415,7 @@ int main(void)
     if (!mkdtemp(scratch)) return 1;
     RUN(test_noise);
     RUN(test_golden);
+    RUN(test_drawn);
     RUN(test_rank_bits);
     RUN(test_no_guidance);
     RUN(test_room);

@@ -605,9 +605,9 @@ static void test_noise_rules(void)
     static const char *const fields[] = {
         "objective.type", "objective.transform", "objective.frame_mask.tail",
         "sampling.steps", "sampling.steps",      "objective.type",
-        "objective.type"};
+        "objective.type", "sampling.eta"};
     static struct job_spec s;
-    for (int i = 0; i < 7; i++) {
+    for (int i = 0; i < 9; i++) {
         struct err e = {0};
         good(&s, i < 3 ? JOB_TRAIN : JOB_GENERATE);
         s.model.shape.family = FAMILY_LATTE;
@@ -625,6 +625,14 @@ static void test_noise_rules(void)
         if (i == 3) s.sampling.steps = 1;
         if (i == 4) s.sampling.steps = 1001;
         if (i == 5) s.model.shape.trained_on = OBJECTIVE_RECTIFIED_FLOW;
+        if (i == 7) s.objective.type = OBJECTIVE_RECTIFIED_FLOW;
+        if (i >= 7) s.sampling.eta = 1;
+        if (i == 8) { /* as it was published, on nodes that know it */
+            CHECK_MSG(!family_check(&s, &e), "%s", e.text);
+            const char *needs = spec_needs(&s, 6);
+            CHECK_MSG(needs && !spec_needs(&s, 7), "%s", needs ? needs : "");
+            break;
+        }
         CHECK(family_check(&s, &e) == -1);
         CHECK_MSG(!strcmp(e.field, fields[i]), "%d: %s: %s", i, e.field, e.text);
     }

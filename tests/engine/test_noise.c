@@ -74,10 +74,35 @@ static void test_jumps(void)
     }
 }
 
+/* p_sample of the same x and noise, where v is 0.375: the mean and the standard deviation. */
+static void test_draws(void)
+{
+    static const struct {
+        int64_t n, i, t;
+        double mean, spread;
+    } want[] = {{2, 0, 999, 314.80120191669687, 0.23713408019818438},
+                {2, 1, 0, 0.76253812785960806, 0},
+                {50, 0, 999, 1.4197360947819875, 0.57428827172198915},
+                {50, 24, 510, 1.1097749537361872, 0.4361497105203927},
+                {50, 49, 0, 0.76253812785960806, 0},
+                {1000, 371, 628, 0.77078149891305725, 0.11228884246471353},
+                {1000, 998, 1, 0.76015394480033227, 0.0096821214587114283},
+                {1000, 999, 0, 0.76253812785960806, 0}};
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        const struct noise_draw d = noise_draw(want[i].i, want[i].n);
+        const double x = d.mean.alpha * 0.75 + d.mean.beta * -1.25, s = noise_spread(&d, 0.375);
+        CHECK_MSG(d.mean.t == want[i].t && near(x, want[i].mean) && near(s, want[i].spread),
+                  "step %lld of %lld: %.17g, %.17g", (long long)want[i].i, (long long)want[i].n, x,
+                  s);
+        CHECK(d.last == (want[i].t == 0));
+    }
+}
+
 int main(void)
 {
     RUN(test_steps);
     RUN(test_spacing);
     RUN(test_jumps);
+    RUN(test_draws);
     return test_done("noise");
 }

@@ -21,7 +21,7 @@ the variational bound in bits, in which the noise is detached.
 sample.safetensors, of a model that is there already: noise [C, T, H, W] float32, as the counters of
 Philox4x32-10 (seed, n) give it; y; seed, n, int64 [1]; steps, guidance, height, width, num_frames,
 fps, label, shifted, float64 [1]; latents [C, T, H, W] float32: what Euler's rule makes of the noise,
-or DDIM with eta 0 of a model that predicts it.
+or DDIM with eta 0 of a model that predicts it, and ancestral, of the same: what p_sample makes of it.
 
 usage: make_dit_golden.py [NAME ...]          the models, or those named
        make_dit_golden.py sample [NAME ...]   samples of those that are there"""
@@ -390,6 +390,14 @@ def spaced(count):
     return kept, Gaussian(1 - a / torch.cat([torch.ones(1), a[:-1]]))
 
 
+def p_sample(g, i, x, e, v, drawn):
+    """GaussianDiffusion.p_sample of a model with a learned range of variances, nothing clipped."""
+    frac = (v + 1) / 2
+    log_var = frac * torch.log(g.betas)[i] + (1 - frac) * g.log_variance[i]
+    mean = g.coef1[i] * (g.recip[i] * x - g.recipm1[i] * e) + g.coef2[i] * x
+    return mean + (torch.exp(0.5 * log_var) * drawn if i > 0 else 0)
+
+
 def ddim(g, i, x, e):
     x0 = g.recip[i] * x - g.recipm1[i] * e
     e = (g.recip[i] * x - x0) / g.recipm1[i]
@@ -503,11 +511,12 @@ def philox(key, counter):
     return c
 
 
-def noise(seed, n, shape):
-    """Box-Muller, four elements to a counter; counter word 3 says that it is a sample's noise."""
+def noise(seed, n, shape, stream=1):
+    """Box-Muller, four elements to a counter; counter word 3 says that it is a sample's noise, or, from
+    16 on, what a step draws."""
     z, key = [], (seed & 0xFFFFFFFF, seed >> 32 ^ 0x666C6F77)
     for i in range(-(-math.prod(shape) // 4)):
-        w = philox(key, (i, n & 0xFFFFFFFF, n >> 32, 1))
+        w = philox(key, (i, n & 0xFFFFFFFF, n >> 32, stream))
         for a, b in ((w[0], w[1]), (w[2], w[3])):
             r = math.sqrt(-2 * math.log((a + 0.5) / 2 ** 32))
             turn_ = 2 * math.pi * (b + 0.5) / 2 ** 32
@@ -549,20 +558,31 @@ def sample(name):
     t, mask = times(s, name.startswith("stdit3")), torch.ones(-(-s["z"][0] // c["patch_size"][0]))
     noisy = c.get("objective") == "iddpm"
     kept, g = spaced(s["steps"]) if noisy else (None, None)
+    ancestral = z
     for i in range(s["steps"]):
-        said = dict(z=z, x_mask=mask, y=y, t=kept[-1 - i] if noisy else 1000 * t[i], fps=s["fps"],
-                    height=float(s["height"]), width=float(s["width"]), dropped=0.0,
-                    label=s["label"])
-        nothing = said | dict(dropped=1.0, label=c.get("num_classes", 0))
-        v, v0 = (k["fn"](c, w, u)[:c["in_channels"]] for u in (said, nothing))
-        led = v0 + s["guidance"] * (v - v0)
-        if name == "stdit_noise":  # as Open-Sora 1.0 has it
-            led = torch.cat([led[:3], v[3:]])
+        def predict(z):
+            said = dict(z=z, x_mask=mask, y=y, t=kept[-1 - i] if noisy else 1000 * t[i], fps=s["fps"],
+                        height=float(s["height"]), width=float(s["width"]), dropped=0.0,
+                        label=s["label"])
+            nothing = said | dict(dropped=1.0, label=c.get("num_classes", 0))
+            out = k["fn"](c, w, said)
+            v, v0 = (x[:c["in_channels"]] for x in (out, k["fn"](c, w, nothing)))
+            led = v0 + s["guidance"] * (v - v0)
+            if name == "stdit_noise":  # as Open-Sora 1.0 has it
+                led = torch.cat([led[:3], v[3:]])
+            return led, out[c["in_channels"]:]  # of the variance guidance leads nothing
+        led, _ = predict(z)
         z = ddim(g, s["steps"] - 1 - i, z, led) if noisy else z + (t[i] - t[i + 1]) * led
+        if noisy:
+            led, v = predict(ancestral)
+            drawn = noise(s["seed"], s["n"], ancestral.shape, 16 + i)
+            ancestral = p_sample(g, s["steps"] - 1 - i, ancestral, led, v, drawn)
     reals = s.keys() - {"z", "n_text", "seed", "n"}
     gold = {n: torch.tensor([float(s[n])]) for n in reals}
     gold |= {n: torch.tensor([s[n]]) for n in ("seed", "n")}
     gold |= {"noise": first.float(), "y": y.float(), "latents": z.float().contiguous()}
+    if noisy:
+        gold["ancestral"] = ancestral.float().contiguous()
     save_file(gold, HERE / name / "sample.safetensors")
     print(f"{name}: from {first.norm():.3f} to {z.norm():.3f}", file=sys.stderr)
 

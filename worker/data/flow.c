@@ -11,18 +11,24 @@
 #define PI 3.14159265358979323846
 
 /* Streams of one seed: no two draws share a counter. */
-enum stream { STREAM_NOISE, STREAM_SAMPLE_NOISE, STREAM_TIME, STREAM_CAPTION, STREAM_FRAMES };
+enum {
+    STREAM_NOISE,
+    STREAM_SAMPLE_NOISE,
+    STREAM_TIME,
+    STREAM_CAPTION,
+    STREAM_FRAMES,
+    STREAM_STEPS = 16 /* and those after it: one a step of a sample */
+};
 
 struct words {
     uint32_t w[4];
 };
 
 /* index below 2^32: elements of a sample are at most 2^25, four to a counter. */
-static struct words draw(int64_t seed, enum stream stream, int64_t n, uint32_t index)
+static struct words draw(int64_t seed, uint32_t stream, int64_t n, uint32_t index)
 {
     const uint32_t key[2] = {(uint32_t)seed, (uint32_t)((uint64_t)seed >> 32) ^ 0x666c6f77u};
-    const uint32_t counter[4] = {index, (uint32_t)n, (uint32_t)((uint64_t)n >> 32),
-                                 (uint32_t)stream};
+    const uint32_t counter[4] = {index, (uint32_t)n, (uint32_t)((uint64_t)n >> 32), stream};
     struct words x;
     philox4x32(key, counter, x.w);
     return x;
@@ -42,10 +48,9 @@ static void normal(const uint32_t w[2], double out[2])
     out[1] = r * sin(a);
 }
 
-void flow_noise(int64_t seed, enum flow_use what, int64_t n, int64_t first, int64_t count,
-                float *out)
+static void draw_normals(int64_t seed, uint32_t stream, int64_t n, int64_t first, int64_t count,
+                         float *out)
 {
-    const enum stream stream = what == FLOW_TRAIN ? STREAM_NOISE : STREAM_SAMPLE_NOISE;
     for (int64_t i = 0; i < count;) {
         const struct words x = draw(seed, stream, n, (uint32_t)((first + i) / 4));
         double z[4];
@@ -54,6 +59,18 @@ void flow_noise(int64_t seed, enum flow_use what, int64_t n, int64_t first, int6
         for (int64_t lane = (first + i) % 4; lane < 4 && i < count; lane++, i++)
             out[i] = (float)z[lane];
     }
+}
+
+void flow_noise(int64_t seed, enum flow_use what, int64_t n, int64_t first, int64_t count,
+                float *out)
+{
+    draw_normals(seed, what == FLOW_TRAIN ? STREAM_NOISE : STREAM_SAMPLE_NOISE, n, first, count,
+                 out);
+}
+
+void flow_step_noise(int64_t seed, int64_t i, int64_t n, int64_t first, int64_t count, float *out)
+{
+    draw_normals(seed, STREAM_STEPS + (uint32_t)i, n, first, count, out);
 }
 
 /* STDiT3's VAE works on clips of 17 frames and makes 5 of each; the others' is one for pictures,

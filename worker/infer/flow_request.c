@@ -291,6 +291,7 @@ void flow_request_of_line(struct flow_request *r, const struct job_spec *spec, c
     struct request_line l = {.r = r, .spec = spec, .label = -1, .e = &r->refused};
     *r = (struct flow_request){.s = {.x = {.fps = 24},
                                      .steps = spec->sampling.steps,
+                                     .ancestral = spec->sampling.eta == 1,
                                      .guidance = spec->sampling.guidance}};
     jread_init(&l.j, line, (size_t)size);
     if (take_line(&l)) return;

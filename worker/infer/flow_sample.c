@@ -36,40 +36,70 @@ struct sample_line { /* one row of pixels of one channel */
     int64_t c, frame, h;
 };
 
-/* Values [w, w + n) of a line, where they belong; each counts. */
-static void put_noise(const struct model *m, const struct sample_rows *r,
-                      const struct sample_line *at, int64_t w, int64_t n, const float *noise)
+/* Noise, and where it goes. */
+struct sample_draw {
+    struct model *m;
+    const struct flow_sample *s;
+    const struct sample_rows *r;
+    int64_t step;                /* whose it is; -1: the sample's own, which each place counts */
+    const struct noise_draw *by; /* of a step: spread has the variance that was predicted */
+};
+
+static void put_value(const struct sample_draw *d, int64_t row, int64_t col, int64_t in, float z)
 {
-    const struct batch_latents *b = &m->batch.latents;
+    const struct batch_latents *b = &d->m->batch.latents;
+    float *spread = d->m->prog.spread + row * d->r->cols + col;
+    if (d->step >= 0) {
+        *spread = (float)(noise_spread(d->by, *spread) * z);
+        return;
+    }
+    b->patches[row * d->r->cols + col] = z;
+    b->weight[row * d->r->places + in] = 1;
+}
+
+/* Values [w, w + n) of a line, where they belong. */
+static void put_noise(const struct sample_draw *d, const struct sample_line *at, int64_t w,
+                      int64_t n, const float *noise)
+{
     for (int64_t k = 0; k < n; k++) {
         int64_t row, in;
-        if (!flow_place(&r->at, at->frame, at->h, w + k, &row, &in)) continue;
-        b->patches[row * r->cols + at->c * r->places + in] = noise[k];
-        b->weight[row * r->places + in] = 1;
+        if (!flow_place(&d->r->at, at->frame, at->h, w + k, &row, &in)) continue;
+        put_value(d, row, at->c * d->r->places + in, in, noise[k]);
     }
 }
 
 /* The part of a line that lies in this rank's patches. */
-static void draw_line(const struct model *m, const struct flow_sample *s,
-                      const struct sample_rows *r, const struct sample_line *at)
+static void draw_line(const struct sample_draw *d, const struct sample_line *at)
 {
+    const struct flow_sample *s = d->s;
     const struct latents_sample *x = &s->x;
     const int64_t first = ((at->c * x->T + at->frame) * x->H + at->h) * x->W;
     int64_t w, end;
     float noise[LINE];
-    flow_covered(&r->at, x->W, at->h, &w, &end);
+    flow_covered(&d->r->at, x->W, at->h, &w, &end);
     for (; w < end; w += LINE) {
         const int64_t n = end - w < LINE ? end - w : LINE;
-        flow_noise(s->seed, FLOW_SAMPLE, s->n, first + w, n, noise);
-        put_noise(m, r, at, w, n, noise);
+        if (d->step >= 0)
+            flow_step_noise(s->seed, d->step, s->n, first + w, n, noise);
+        else
+            flow_noise(s->seed, FLOW_SAMPLE, s->n, first + w, n, noise);
+        put_noise(d, at, w, n, noise);
     }
+}
+
+static void draw_all(const struct sample_draw *d)
+{
+    const struct latents_sample *x = &d->s->x;
+    struct sample_line at;
+    for (at.c = 0; at.c < x->C; at.c++)
+        for (at.frame = 0; at.frame < x->T; at.frame++)
+            for (at.h = 0; at.h < x->H; at.h++) draw_line(d, &at);
 }
 
 int flow_sample_begin(struct model *m, const struct flow_sample *s, struct err *e)
 {
     const struct sample_rows r = rows_of(m, s);
     struct batch_latents *b = &m->batch.latents;
-    struct sample_line at;
     if (model_set_grid(m, r.at.grid[1] * r.at.grid[2], r.at.grid[0], e)) return -1;
     memcpy(b->grid, r.at.grid, sizeof b->grid);
     b->height = (double)s->x.height;
@@ -78,9 +108,7 @@ int flow_sample_begin(struct model *m, const struct flow_sample *s, struct err *
     b->n_text = m->shape.caption_channels ? s->x.text_len : 0;
     memset(b->patches, 0, (size_t)(r.n * r.cols) * sizeof *b->patches);
     memset(b->weight, 0, (size_t)(r.n * r.places) * sizeof *b->weight);
-    for (at.c = 0; at.c < s->x.C; at.c++)
-        for (at.frame = 0; at.frame < s->x.T; at.frame++)
-            for (at.h = 0; at.h < s->x.H; at.h++) draw_line(m, s, &r, &at);
+    draw_all(&(struct sample_draw){m, s, &r, -1, NULL});
     b->dropped = false;
     model_place(m, &m->batch);
     return 0;
@@ -117,8 +145,8 @@ static struct tensor velocity(const struct model *m, const struct sample_rows *r
 }
 
 /* What was predicted last, as patches lie: of a place its channels come one after another, and
- * those after in_channels are a variance. */
-static void take_velocity(struct model *m, const struct sample_rows *r)
+ * those after in_channels are a variance. first: 0, or in_channels. */
+static void take_channels(struct model *m, const struct sample_rows *r, int64_t first)
 {
     const struct tensor y = model_normed(m, 0, r->n), v = velocity(m, r);
     const int64_t out = m->shape.out_channels, size = dtype_size(y.dtype);
@@ -126,11 +154,16 @@ static void take_velocity(struct model *m, const struct sample_rows *r)
     for (int64_t c = 0; c < r->C; c++)
         m->be->ops->permute(m->be,
                             &(struct permute_args){.dst = (char *)v.data + c * r->places * size,
-                                                   .src = (const char *)y.data + c * size,
+                                                   .src = (const char *)y.data + (first + c) * size,
                                                    .n = {1, r->n, r->places},
                                                    .dst_stride = {0, r->cols * size, size},
                                                    .src_stride = {0, y.cols * size, out * size},
                                                    .size = size});
+}
+
+static void take_velocity(struct model *m, const struct sample_rows *r)
+{
+    take_channels(m, r, 0);
 }
 
 static struct tensor sample(struct model *m, const struct sample_rows *r)
@@ -169,7 +202,8 @@ struct step_by {
 static struct step_by step_of(const struct model *m, const struct flow_sample *s, int64_t i)
 {
     if (shape_of_noise(&m->shape)) {
-        const struct noise_jump j = noise_jump(i, s->steps);
+        const struct noise_jump j = s->ancestral ? noise_draw(i, s->steps).mean
+                                                 : noise_jump(i, s->steps);
         return (struct step_by){(double)j.t, j.alpha, j.beta};
     }
     const double t = flow_time(i, s->steps, s->shift);
@@ -186,6 +220,26 @@ static void clear_beyond(struct model *m, const struct sample_rows *r)
         m->be->ops->glu_fwd(
             m->be, &(struct glu_fwd_args){.fn = ACT_IDENTITY, .a = z, .b = weight, .y = z});
     }
+}
+
+/* Adds what step i draws, by the variance that was predicted last. It is formed on the host, where
+ * noise is, in double. */
+static int add_drawn(struct model *m, const struct flow_sample *s, const struct sample_rows *r,
+                     int64_t i, struct err *e)
+{
+    const struct noise_draw by = noise_draw(i, s->steps);
+    const struct tensor z = sample(m, r);
+    const struct tensor spread = tensor_f32(m->prog.d_spread, r->n, r->cols, r->cols);
+    const int64_t size = r->n * r->cols * (int64_t)sizeof(float);
+    if (by.last) return 0;
+    take_channels(m, r, r->C);
+    m->be->ops->mix(m->be, &(struct mix_args){.a = velocity(m, r), .y = spread, .alpha = 1});
+    if (m->be->own_memory) m->be->ops->download(m->be, m->prog.spread, m->prog.d_spread, size);
+    if (m->be->ops->sync && m->be->ops->sync(m->be, e)) return -1;
+    draw_all(&(struct sample_draw){m, s, r, i, &by});
+    if (m->be->own_memory) m->be->ops->upload(m->be, m->prog.d_spread, m->prog.spread, size);
+    m->be->ops->mix(m->be, &(struct mix_args){.a = z, .b = spread, .y = z, .alpha = 1, .beta = 1});
+    return 0;
 }
 
 int flow_sample_step(struct model *m, const struct flow_sample *s, int64_t i, struct err *e)
@@ -205,6 +259,7 @@ int flow_sample_step(struct model *m, const struct flow_sample *s, int64_t i, st
     take_velocity(m, &r);
     advance(m, &r, led, two ? 1 : by.alpha, by.beta * with);
     advance(m, &r, rest, by.alpha, by.beta);
+    if (s->ancestral && add_drawn(m, s, &r, i, e)) return -1;
     clear_beyond(m, &r);
     return m->be->ops->sync ? m->be->ops->sync(m->be, e) : 0;
 }

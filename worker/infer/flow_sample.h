@@ -5,7 +5,8 @@
  *   z_{i+1} = z_i + (t_i - t_{i+1}) v(z_i, t_i)        v: the first in_channels that are predicted
  *   v = v_without + guidance (v_with - v_without)      caption or class (2207.12598)
  *
- * or, of a model that predicts noise, by DDIM (worker/plan/noise.h), where v is the noise. Its
+ * or, of a model that predicts noise, by DDIM or by ancestral sampling (worker/plan/noise.h), where
+ * v is the noise; the variance is the prediction with caption or class, as both have it. Its
  * guidance is of all channels, as Latte's sampler has it, and of STDiT of the first three, as Open-
  * Sora 1.0's has it: the fourth is v_with.
  *
@@ -32,6 +33,7 @@ struct flow_sample {
     int64_t steps;
     double guidance, shift; /* shift: flow_time()'s */
     int32_t label;
+    bool ancestral; /* of a model that predicts noise: steps draw from the learned variance */
 };
 
 /* Can the model be told nothing, so that guidance has something to lead away from? */

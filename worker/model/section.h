@@ -50,6 +50,7 @@ struct section_state {
     int64_t grid[2];            /* of the sequence at hand */
     char *carries, *carry_pass; /* LASP in time: PLAN_CARRY, PLAN_CARRY_PASS */
     float *velocity, *plane;    /* sampling: PLAN_VELOCITY, PLAN_PLANE */
+    float *spread, *d_spread;   /* PLAN_SPREAD on the host and the device */
     struct section_watch watch;
     struct section_copies copies;
     char *streams, *kept; /* of the slot at hand */

@@ -139,6 +139,7 @@ static void place_latents(struct model *m)
     place_array(m, PLAN_ROW_WEIGHT, 4 * T * n, &r->latents.weight, &b->latents.weight);
     place_array(m, PLAN_CAPTION, 4 * s->text_len * s->caption_channels, &r->latents.text,
                 &b->latents.text);
+    place_array(m, PLAN_SPREAD, patches, &m->prog.d_spread, &m->prog.spread);
 }
 
 static void place_samples(struct model *m, char *arena, char *segment)

@@ -113,6 +113,10 @@ int rules_objective(struct job_spec *s, struct err *e)
                          "\"iddpm\"",
                          objective_words[type]);
     if (check_trained(s, e) || (noise && check_noise(s, e))) return -1;
+    if (!noise && s->kind == JOB_GENERATE && s->sampling.eta)
+        return err_field(e, ERR_INVALID, "sampling.eta",
+                         "sampling.eta 1: ancestral sampling is of models that predict noise "
+                         "(iddpm), and this one follows rectified_flow: leave it out");
     s->model.shape.trained_on = type; /* programs are written for it, and files say it */
     return 0;
 }

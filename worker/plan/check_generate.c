@@ -131,7 +131,8 @@ int rules_batch(const struct job_spec *s, struct err *e)
 /* The fields that the steps of a sample read; the rest of sampling is about tokens. */
 static bool of_flow(const char *path)
 {
-    return !strcmp(path, "sampling.steps") || !strcmp(path, "sampling.guidance");
+    return !strcmp(path, "sampling.steps") || !strcmp(path, "sampling.guidance") ||
+           !strcmp(path, "sampling.eta");
 }
 
 static bool is_default(const struct job_spec *s, const struct field *f)

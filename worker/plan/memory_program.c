@@ -447,6 +447,8 @@ static void put_data(struct placer *b, const struct needs *n, bool reference)
         {PLAN_ROW_WEIGHT, "batch_row_weight", PLAN_DATA, 4 * T * places, !lm, .host = HOST_TOO},
         {PLAN_CAPTION, "batch_caption", PLAN_DATA, text, 1, .host = HOST_TOO},
         {PLAN_VELOCITY, "velocity", PLAN_WORKSPACE, 4 * T * n->op.patch, samples},
+        {PLAN_SPREAD, "spread", PLAN_DATA, 4 * T * n->op.patch,
+         samples && b->spec->sampling.eta == 1, .host = HOST_TOO},
         {PLAN_PLANE, "plane", PLAN_WORKSPACE, plane, samples, .host = HOST_ALONE},
         {PLAN_NLL, "nll", PLAN_DATA, 8 * T * (lm ? 1 : places), !samples, .host = HOST_TOO},
         {PLAN_INV_FREQ, "rope_inv_freq", PLAN_WORKSPACE, 4 * n->op.rotary * rope_tables(m), 1,

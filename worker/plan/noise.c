@@ -44,11 +44,48 @@ static int64_t spaced(int64_t k, int64_t n)
     return (int64_t)nearbyint(at);
 }
 
+/* The k-th kept step, from below, of n, and the one below it. */
+struct kept_step {
+    int64_t t;
+    double a, below; /* a_t of both */
+};
+
+static struct kept_step kept_step(int64_t k, int64_t n)
+{
+    const int64_t t = spaced(k, n);
+    return (struct kept_step){t, kept(t), kept(k > 0 ? spaced(k - 1, n) : -1)};
+}
+
 struct noise_jump noise_jump(int64_t i, int64_t n)
 {
     assert(n >= 2 && n <= NOISE_STEPS && i >= 0 && i < n);
-    const int64_t k = n - 1 - i, t = spaced(k, n);
-    const double a = kept(t), below = kept(k > 0 ? spaced(k - 1, n) : -1);
-    const double alpha = sqrt(below / a);
-    return (struct noise_jump){t, alpha, sqrt(1 - below) - alpha * sqrt(1 - a)};
+    const struct kept_step s = kept_step(n - 1 - i, n);
+    const double alpha = sqrt(s.below / s.a);
+    return (struct noise_jump){s.t, alpha, sqrt(1 - s.below) - alpha * sqrt(1 - s.a)};
+}
+
+/* beta of a kept step, from the one below it. */
+static double beta_of(const struct kept_step *s)
+{
+    return 1 - s->a / s->below;
+}
+
+struct noise_draw noise_draw(int64_t i, int64_t n)
+{
+    assert(n >= 2 && n <= NOISE_STEPS && i >= 0 && i < n);
+    const int64_t k = n - 1 - i;
+    /* Step 0 has no posterior, and takes step 1's variance. */
+    const struct kept_step s = kept_step(k, n), at = k > 0 ? s : kept_step(1, n);
+    const double beta = beta_of(&s), of_x0 = beta * sqrt(s.below) / (1 - s.a);
+    const double of_x = (1 - s.below) * sqrt(1 - beta) / (1 - s.a);
+    return (struct noise_draw){.mean = {s.t, of_x0 / sqrt(s.a) + of_x, -of_x0 * sqrt(1 / s.a - 1)},
+                               .log_min = log(beta_of(&at) * (1 - at.below) / (1 - at.a)),
+                               .log_max = log(beta),
+                               .last = k == 0};
+}
+
+double noise_spread(const struct noise_draw *d, double v)
+{
+    const double share = (v + 1) / 2;
+    return d->last ? 0 : exp((share * d->log_max + (1 - share) * d->log_min) / 2);
 }

@@ -6,7 +6,8 @@
  *
  * e is the noise that is predicted, v in about [-1, 1] the logarithm of the variance between that
  * of the posterior and beta_t. DDIM (2010.02502) with eta 0 goes from one kept step to the one
- * below it, x' = sqrt(a') x_0(e) + sqrt(1 - a') e.
+ * below it, x' = sqrt(a') x_0(e) + sqrt(1 - a') e. Ancestral sampling (p_sample_loop) draws x' from
+ * the learned p(x' | x_t) in its place, whose betas are those between kept steps.
  * tested: tests/engine/test_noise.c, test_dit.c */
 #ifndef SEQD_PLAN_NOISE_H
 #define SEQD_PLAN_NOISE_H
@@ -33,5 +34,15 @@ struct noise_jump {
     double alpha, beta;
 };
 struct noise_jump noise_jump(int64_t i, int64_t n);
+
+/* The same of ancestral sampling: x' = alpha x + beta e + noise_spread(.., v) normal noise. */
+struct noise_draw {
+    struct noise_jump mean;
+    double log_min, log_max; /* of the variance, as in struct noise_step */
+    bool last;               /* nothing is drawn */
+};
+struct noise_draw noise_draw(int64_t i, int64_t n);
+/* The standard deviation that v stands for; 0 in the last step. */
+double noise_spread(const struct noise_draw *d, double v);
 
 #endif

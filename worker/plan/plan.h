@@ -175,6 +175,7 @@ enum plan_id {
     PLAN_SCORE_ROWS,      /* double [2, sp * T]: nll by rank, then by position: rank 0 */
     PLAN_SCORE_BUCKETS,   /* a sum for each bucket of positions: rank 0 */
     PLAN_VELOCITY, /* [T, patch]: sampling: a prediction, in the order of PATCHES, the sample */
+    PLAN_SPREAD,   /* [T, patch]: ancestral sampling: a variance, then what is drawn by it */
     PLAN_PLANE,    /* [sp * T / frames, patch / in_channels]: one channel of a frame of patches, and
                     * own_memory: this rank's part of it */
     PLAN_STAGE,    /* the host's: op_stage() bytes of any step */
