@@ -1,6 +1,8 @@
 #include "daemon/blame.h"
 
+#include <signal.h>
 #include <string.h>
+#include "api/core/job.h"
 #include "api/core/rank.h"
 
 /* What a full or read-only disk says (err_errno). */
@@ -102,4 +104,25 @@ void blame_settle(const struct job *j, bool elsewhere, struct event *ev)
     if (ev->blame == BLAME_NODE && job_failed_so(j, BLAME_JOB, ev)) /* that question is settled */
         set(ev, CAUSE_USER, BLAME_NONE);
     if (ev->blame && *j->only) set(ev, CAUSE_FINAL, BLAME_NONE); /* a toy run has its answer */
+}
+
+bool blame_counts(const struct job *j, const struct event *ev)
+{
+    const bool by_memory = ev->oom && j->alone;
+    const bool consequence = ev->err.code == ERR_PEER || ev->err.code == ERR_ABORTED;
+    if (ev->type != EV_RANK_EXIT && ev->type != EV_HANG) return false;
+    if (ev->cause == CAUSE_FINAL || ev->blame || disk_fault(&ev->err)) return false;
+    if (ev->signal == SIGKILL || ev->signal == SIGTERM) return by_memory;
+    return ev->signal || ev->exit_status || !consequence || by_memory;
+}
+
+void blame_again(const struct job *j, int32_t count, struct event *ev)
+{
+    if (count < FARTHEST_AGAIN) return;
+    set(ev, CAUSE_FINAL, BLAME_NONE);
+    if (j->spec->kind == JOB_TRAIN)
+        err_prefix(&ev->err, "the same failure %d times after step %lld", (int)count,
+                   (long long)job_where(j));
+    else
+        err_prefix(&ev->err, "the same failure %d times at the same place", (int)count);
 }

@@ -12,6 +12,10 @@
  *   a signal from outside, a gang that was      infrastructure   -
  *   stopped or died, a node that left
  *
+ *   the same for the third time at the same     final            -
+ *   place; a kill alone where the kernel did
+ *   so for memory and nothing ran beside it
+ *
  * The scheduler leaves the blamed node out for this job (sched.h); quarantine.h counts the jobs. */
 #ifndef SEQD_DAEMON_BLAME_H
 #define SEQD_DAEMON_BLAME_H
@@ -30,5 +34,12 @@ void blame_gang_end(const struct job *j, int end, struct event *ev);
 /* The last word, when node and phase are known. elsewhere: a node that is not left out could take
  * the job instead of ev->node. */
 void blame_settle(const struct job *j, bool elsewhere, struct event *ev);
+
+/* Whether the failure, with its last word, is one that says something of the job when it comes
+ * again at the same place: no kill by others, no node's, no consequence, nothing that a person can
+ * mend on a disk. */
+bool blame_counts(const struct job *j, const struct event *ev);
+/* It has come `count` times: with FARTHEST_AGAIN of them it is final, and says so. */
+void blame_again(const struct job *j, int32_t count, struct event *ev);
 
 #endif

@@ -223,6 +223,35 @@ static void apply(struct control *c, struct job *j, struct event *ev)
     commit_apply(&c->commits, j, ev, NULL, NULL);
 }
 
+/* Where the failure ev happens, and how many times it has. False: it is of no kind that counts. */
+static bool count_failure(const struct job *j, struct event *ev, struct event *at)
+{
+    if (!attempt_alive(j) || !blame_counts(j, ev)) return false;
+    *at = (struct event){.type = EV_FAILED_AT,
+                         .rank = -1,
+                         .epoch = j->epoch,
+                         .step = job_where(j),
+                         .exit_status = ev->exit_status,
+                         .signal = ev->signal,
+                         .task = j->task};
+    at->err.code = ev->err.code;
+    at->count = job_failed_here(j, at);
+    blame_again(j, at->count, ev);
+    return true;
+}
+
+/* After the failure: a seqd that is killed between the two has at most forgotten a count. */
+static void note_failure(struct control *c, struct job *j, struct event *at)
+{
+    if (j->farthest.step > j->farthest.stored)
+        apply(c, j,
+              &(struct event){.type = EV_REACHED,
+                              .rank = -1,
+                              .step = j->farthest.step,
+                              .stepped_ms = j->stepped_ms});
+    if (at) apply(c, j, at);
+}
+
 /* The attempt fails by ev, whose node is where it happened: the first cause counts. */
 static void fail(struct control *c, struct job *j, struct event *ev)
 {
@@ -233,6 +262,8 @@ static void fail(struct control *c, struct job *j, struct event *ev)
                      ev->blame != BLAME_FILES ||
                          pass_elsewhere(&c->cluster, j, ev->node, loop_now_ms(c->o.loop)),
                      ev);
+    struct event at;
+    const bool counts = count_failure(j, ev, &at);
     /* A job whose node was away has a place elsewhere: that is no failure of this try. */
     const bool moves = ev->type == EV_NODE_LOST && job_away_on(j, ev->node);
     ev->gives_up = ev->cause == CAUSE_INFRASTRUCTURE && !moves &&
@@ -245,6 +276,7 @@ static void fail(struct control *c, struct job *j, struct event *ev)
              (long long)j->id, (long long)j->epoch, ev->node, ev->rank, cause_name(ev->cause),
              ev->err.text);
     apply(c, j, ev);
+    note_failure(c, j, counts ? &at : NULL);
 }
 
 static void carry_out(struct control *c, struct job *j, struct verdict *v)

@@ -88,7 +88,8 @@ int64_t event_write(const struct event *ev, char *out, size_t size)
     jwrite_init(&w, out, size);
     jwrite_object(&w, NULL);
     if (*ev->by) jwrite_str(&w, "by", ev->by);
-    if (ev->type == EV_ASSIGN) jwrite_str(&w, "task", ev->task == TASK_PREPARE ? "prepare" : "run");
+    if (ev->type == EV_ASSIGN || ev->type == EV_FAILED_AT)
+        jwrite_str(&w, "task", ev->task == TASK_PREPARE ? "prepare" : "run");
     if (ev->n_ranks) jwrite_int(&w, "n_ranks", ev->n_ranks);
     if (*ev->source) jwrite_str(&w, "source", ev->source);
     if (*ev->node) jwrite_str(&w, "node", ev->node);
@@ -110,6 +111,7 @@ int64_t event_write(const struct event *ev, char *out, size_t size)
     }
     if (ev->ran_ms) jwrite_int(&w, "ran_ms", ev->ran_ms);
     if (ev->step) jwrite_int(&w, "step", ev->step);
+    if (ev->count) jwrite_int(&w, "count", ev->count);
     if (*ev->prepared_id) jwrite_str(&w, "prepared_id", ev->prepared_id);
     if (ev->n_tokens) jwrite_int(&w, "n_tokens", ev->n_tokens);
     if (ev->steps) jwrite_int(&w, "steps", ev->steps);
@@ -234,6 +236,7 @@ static int read_member(struct jread *j, struct event *ev, struct err *e)
     }
     int32_t *small = jread_is(j, "rank")          ? &ev->rank
                      : jread_is(j, "n_ranks")     ? &ev->n_ranks
+                     : jread_is(j, "count")       ? &ev->count
                      : jread_is(j, "exit_status") ? &ev->exit_status
                      : jread_is(j, "signal")      ? &ev->signal
                                                   : NULL;

@@ -63,13 +63,14 @@ struct event {
     int32_t cause, rank, exit_status, signal; /* rank -1: none in particular */
     int32_t blame;
     bool oom;           /* the kernel killed for memory on that node while the attempt was there */
-    int64_t stepped_ms; /* UTC: when the job completed its last step; 0: none */
+    int64_t stepped_ms; /* UTC: when the job last came further than ever; 0: it did not */
     bool gives_up;      /* an infrastructure failure that is not retried: it was the last one */
     struct err err;
     /* STOPPED, DONE: how long the attempt ran, in milliseconds; 0: it never did */
     int64_t ran_ms;
-    /* CHECKPOINT, STEP */
+    /* CHECKPOINT, STEP, REACHED, FAILED_AT */
     int64_t step;
+    int32_t count; /* FAILED_AT */
     /* PREPARED */
     char prepared_id[80];
     int64_t n_tokens, steps; /* steps: train.steps, derived from the count of tokens */

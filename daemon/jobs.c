@@ -48,6 +48,7 @@ void job_destroy(struct job *j)
     free(j->away_ms);
     free(j->gpus);
     free(j->left);
+    farthest_fini(&j->farthest);
     free(j->result);
     free(j->plan);
     free(j->metrics);
@@ -270,6 +271,17 @@ bool job_failed_so(const struct job *j, int blame, const struct event *ev)
     return false;
 }
 
+int64_t job_where(const struct job *j)
+{
+    if (j->spec->kind != JOB_TRAIN) return (int64_t)j->progress.done;
+    return j->step_epoch == j->epoch ? j->step : 0;
+}
+
+int32_t job_failed_here(const struct job *j, const struct event *ev)
+{
+    return farthest_count(&j->farthest, ev);
+}
+
 static void leave(struct job *j, enum job_phase_id phase, const struct event *ev)
 {
     for (int i = 0; i < j->n_left; i++)
@@ -368,6 +380,7 @@ static void fold_restart(struct job *j)
     j->avoid_gpu[0] = j->avoid_node[0] = 0;
     j->n_left = 0;
     j->stepped_ms = j->tried_ms = 0;
+    farthest_clear(&j->farthest);
 }
 
 /* Where an attempt that is asked to save and stop goes. What stops already goes where it was to go,
@@ -483,11 +496,46 @@ bool job_unsaved(const struct job *j)
     return job_placed(j) && is_unsaved(j);
 }
 
-/* Something came of this attempt: what fails from here on is no node that cannot start ranks. */
+/* The name that a rank gave its product; NULL: it has none. */
+static const char *name_in(const char *json, char *out, size_t size)
+{
+    struct jread r;
+    jread_init(&r, json, strlen(json));
+    if (jread_next(&r) != J_OBJECT) return NULL;
+    while (jread_next(&r) == J_KEY) {
+        const bool found = jread_is(&r, "name");
+        if (!found && jread_skip(&r)) return NULL;
+        if (found) return jread_next(&r) == J_STRING && !jread_copy(&r, out, size) ? out : NULL;
+    }
+    return NULL;
+}
+
+/* Whether no attempt has come as far before. */
+static bool is_further(struct job *j, const struct event *ev)
+{
+    char name[256];
+    if (ev->type == EV_STEP) return farthest_step(&j->farthest, ev->step);
+    if (ev->type != EV_CHECKPOINT)
+        return farthest_product(&j->farthest, ev->type, name_in(ev->detail, name, sizeof name),
+                                ev->step);
+    farthest_step(&j->farthest, ev->step);
+    if (ev->step > j->farthest.stored) j->farthest.stored = ev->step;
+    return ev->step > j->checkpoint_step;
+}
+
+/* Something came of this attempt: what fails from here on is no node that cannot start ranks. The
+ * same once more is no progress of the job. */
 static void fold_progress(struct job *j, const struct event *ev)
 {
     j->step_epoch = j->epoch;
-    if (ev->at_ms > j->stepped_ms) j->stepped_ms = ev->at_ms;
+    if (is_further(j, ev) && ev->at_ms > j->stepped_ms) j->stepped_ms = ev->at_ms;
+}
+
+static void fold_reached(struct job *j, const struct event *ev)
+{
+    farthest_step(&j->farthest, ev->step);
+    if (ev->step > j->farthest.stored) j->farthest.stored = ev->step;
+    if (ev->stepped_ms > j->stepped_ms) j->stepped_ms = ev->stepped_ms;
 }
 
 int job_fold(struct job *j, const struct event *ev, struct err *e)
@@ -542,6 +590,8 @@ int job_fold(struct job *j, const struct event *ev, struct err *e)
     case EV_RESUME: fold_resume(j, before); break;
     case EV_AWAY: fold_away(j, ev->node, ev->at_ms); break;
     case EV_BACK: fold_away(j, ev->node, 0); break;
+    case EV_REACHED: fold_reached(j, ev); break;
+    case EV_FAILED_AT: farthest_fail(&j->farthest, ev); break;
     case EV_GIVE_UP:
     case EV_RESTART: fold_restart(j); break;
     case EV_STOPPED:

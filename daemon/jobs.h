@@ -9,10 +9,11 @@
 #include <stdint.h>
 #include "api/core/job_state.h"
 #include "daemon/event.h"
+#include "daemon/farthest.h"
 #include "daemon/sched/need.h"
 
-/* Infrastructure failures are retried for this long after the last completed step, or after the
- * first attempt while there is none. */
+/* Infrastructure failures are retried for this long after the job last came further than ever, or
+ * after the first attempt while there is nothing. */
 #define JOB_RETRY_MS       ((int64_t)24 * 3600 * 1000)
 #define JOB_BACKOFF_MAX_MS 60000
 #define JOB_MAX_LEFT       256 /* failures remembered in struct job.left: one per node, NODE_MAX */
@@ -55,18 +56,19 @@ struct job {
     char only[NODE_NAME];   /* a toy run, which tests this quarantined node; "": any will do */
     int64_t created_ms, started_ms, finished_ms; /* 0: not yet */
     int64_t step, steps, checkpoint_step;
-    int64_t step_epoch;    /* the last one that completed a step, or gave a product */
-    int64_t stepped_ms;    /* UTC: of the last step; 0: none */
-    int64_t ran_ms;        /* how long its attempts ran, less the one at hand */
-    int64_t save_ms;       /* what its newest checkpoint took; 0: not known */
-    bool warned;           /* that limits.wall_s is near */
-    int64_t tried_ms;      /* UTC: of the first attempt, since it was last told to begin again */
-    int32_t restarts;      /* burnt of limits.restarts */
-    bool crowded;          /* the kernel killed for memory beside its last attempt ... */
-    bool alone;            /* ... so this one, the current or last, is alone on its nodes */
-    int32_t n_failures;    /* in a row, without a checkpoint between: the backoff */
-    int64_t not_before_ms; /* backoff, UTC: of use after a restart alone, see wake_ms */
-    int64_t backoff_ms;    /* how long that was when it began */
+    int64_t step_epoch;       /* the last one that completed a step, or gave a product */
+    int64_t stepped_ms;       /* UTC: when it last came further than ever; 0: it did not */
+    struct farthest farthest; /* how far that is */
+    int64_t ran_ms;           /* how long its attempts ran, less the one at hand */
+    int64_t save_ms;          /* what its newest checkpoint took; 0: not known */
+    bool warned;              /* that limits.wall_s is near */
+    int64_t tried_ms;         /* UTC: of the first attempt, since it was last told to begin again */
+    int32_t restarts;         /* burnt of limits.restarts */
+    bool crowded;             /* the kernel killed for memory beside its last attempt ... */
+    bool alone;               /* ... so this one, the current or last, is alone on its nodes */
+    int32_t n_failures;       /* in a row, without a checkpoint between: the backoff */
+    int64_t not_before_ms;    /* backoff, UTC: of use after a restart alone, see wake_ms */
+    int64_t backoff_ms;       /* how long that was when it began */
     char prepared_id[80], prepared_node[NODE_NAME]; /* the data, and the node that has it */
     char checkpoint_node[NODE_NAME]; /* has the job's newest checkpoint; "": there is none */
     int64_t n_tokens;
@@ -143,6 +145,10 @@ bool job_away_on(const struct job *j, const char *node);
 bool job_leaves(const struct job *j, const char *node, int blame);
 /* Whether the failure of ev, if it happens now, has happened before and had that blame. */
 bool job_failed_so(const struct job *j, int blame, const struct event *ev);
+/* Where it is: the last step of its attempt at hand, or what that has done of other work. */
+int64_t job_where(const struct job *j);
+/* How often the FAILED_AT ev has happened at its place, this time included. */
+int32_t job_failed_here(const struct job *j, const struct event *ev);
 /* Whether an infrastructure failure at that time is one too many. */
 bool job_gives_up(const struct job *j, int64_t at_ms);
 const char *job_phase(const struct job *j); /* "queued", "preparing", "starting", ... */

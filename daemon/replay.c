@@ -153,7 +153,8 @@ static int load_steps(void *arg, int64_t job, const char *data)
     const char *epoch = strstr(last, "\"epoch\":");
     const bool now = j->attempt && epoch && strtoll(epoch + 8, NULL, 10) == j->epoch;
     /* Steps of an attempt that may still run have no time of their own: now is the latest. */
-    if (now) j->step_epoch = j->epoch, j->stepped_ms = r->utc_ms;
+    if (now) j->step_epoch = j->epoch;
+    if (now && farthest_step(&j->farthest, j->step)) j->stepped_ms = r->utc_ms;
     return 0;
 }
 

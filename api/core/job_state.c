@@ -42,6 +42,8 @@ static const struct {
     [EV_AWAY] = {"away"},
     [EV_BACK] = {"back"},
     [EV_GIVE_UP] = {"give_up"},
+    [EV_REACHED] = {"reached"},
+    [EV_FAILED_AT] = {"failed_at"},
 };
 
 _Static_assert(JOB_SUCCEEDED == 4 && JOB_CANCELLED == 6 && JOB_SUSPENDED == 7 && EV_NOTE == 16 &&
@@ -136,6 +138,8 @@ static const signed char step_table[JOB_STATE_N][JOB_EVENT_N] = {
             [EV_NOTE] = TO(JOB_STOPPING),
             [EV_BACK] = TO(JOB_STOPPING),
             [EV_GIVE_UP] = TO(JOB_STOPPING),
+            [EV_REACHED] = TO(JOB_STOPPING),
+            [EV_FAILED_AT] = TO(JOB_STOPPING),
             [EV_EDIT] = TO(JOB_STOPPING),
             [EV_RANK_EXIT] = TO(JOB_STOPPING),
             [EV_NODE_LOST] = TO(JOB_STOPPING),

@@ -48,6 +48,8 @@ enum job_event {
     EV_AWAY,               /* `node` is silent for --node-lost: its ranks may run on there */
     EV_BACK,               /* `node` is here again, with its ranks */
     EV_GIVE_UP,            /* as RESTART, of a job that stops as that node is away */
+    EV_REACHED,            /* the farthest `step` so far, of an attempt that has failed */
+    EV_FAILED_AT,          /* after which `step` it has, for the `count`th time in this way */
     JOB_EVENT_N
 };
 

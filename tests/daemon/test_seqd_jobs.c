@@ -81,6 +81,13 @@ static void random_event(struct event *ev, const struct job *j, int64_t at)
     case EV_BACK:
         if (j->n_places) memcpy(ev->node, j->places[rand_r(&seed) % 2].node, sizeof ev->node);
         break;
+    case EV_REACHED: ev->step = 1 + rand_r(&seed) % 9; break;
+    case EV_FAILED_AT:
+        ev->task = rand_r(&seed) % 2 ? TASK_RUN : TASK_PREPARE;
+        ev->step = rand_r(&seed) % 3;
+        ev->signal = rand_r(&seed) % 2 ? 25 : 0;
+        ev->count = farthest_count(&j->farthest, ev);
+        break;
     case EV_WALL_LIMIT: err_field(&ev->err, ERR_WALL_LIMIT, "limits.wall_s", "it ran"); break;
     case EV_STOPPED:
     case EV_DONE: ev->ran_ms = 1 + rand_r(&seed) % 1000; break;
@@ -116,6 +123,11 @@ static void check_same(const struct job *a, const struct job *b)
     CHECK(a->spec->parallel.form == b->spec->parallel.form);
     CHECK(a->crowded == b->crowded && a->alone == b->alone);
     CHECK(a->tried_ms == b->tried_ms && a->n_left == b->n_left);
+    CHECK(a->farthest.stored == b->farthest.stored);
+    CHECK(a->farthest.n_names == b->farthest.n_names);
+    CHECK(a->farthest.n_failed == b->farthest.n_failed);
+    for (int i = 0; i < a->farthest.n_failed && i < b->farthest.n_failed; i++)
+        CHECK(!memcmp(&a->farthest.failed[i], &b->farthest.failed[i], sizeof *a->farthest.failed));
     for (int i = 0; i < a->n_left && i < b->n_left; i++)
         CHECK(!memcmp(&a->left[i], &b->left[i], sizeof *a->left));
 }

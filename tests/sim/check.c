@@ -118,6 +118,7 @@ static const struct {
     {"stopping", " prepared checkpoint checkpoint_removed artifact eval verified note ",
      "stopping"},
     {"stopping", " rank_exit node_lost cancel suspend resume back give_up ", "stopping"},
+    {"stopping", " reached failed_at ", "stopping"},
     {"stopping", " done ", "succeeded"},
     {"stopping", " stopped ", "target"},
 };
