@@ -325,7 +325,7 @@ static int check(const void *target, struct err *e)
     return 0;
 }
 
-/* The agent would end with the same words, behind a seqd that is ready. */
+/* The agent would end with the same words, and seqd would be ready without a node. */
 static int check_writable(const char *dir, struct err *e)
 {
     char real[4096];

@@ -323,8 +323,9 @@ static void on_garbled(const struct taking *k, const char *what)
                        .rank = k->r->head.rank,
                        .cause = CAUSE_INFRASTRUCTURE,
                        .blame = BLAME_NODE};
-    err_set(&ev.err, ERR_INTERNAL, "node %s sent %s of rank %d that is no JSON object, of %u bytes",
-            k->p->place.node, what, k->r->head.rank, k->r->head.size);
+    err_set(&ev.err, ERR_INTERNAL,
+            "node %s sent %s of rank %d that is not a JSON object, of %u bytes", k->p->place.node,
+            what, k->r->head.rank, k->r->head.size);
     if (k->j->saving)
         attempt_note_unsaved(k->j->attempt, &ev.err);
     else if (attempt_alive(k->j))

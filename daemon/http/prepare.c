@@ -267,7 +267,7 @@ static void on_described(void *arg, const struct msg *m, const struct err *e)
     }
     if (!doc_is_json(m->config)) {
         err_set(&bad, ERR_INTERNAL,
-                "a node described the model at %.200s by what is no JSON object",
+                "a node described the model at %.200s by what is not a JSON object",
                 spec_text(&p->spec, p->spec.model.path));
         finish(p, 0, &bad);
         return;

@@ -184,7 +184,8 @@ static void test_garbled(void)
         const struct job *j = control_job(w.control, 1);
         CHECK_MSG(j && j->state != JOB_SUCCEEDED, "%s", said[i].json);
         if (j)
-            CHECK_MSG(strstr(j->err.text, "n1 sent") && strstr(j->err.text, "is no JSON object") &&
+            CHECK_MSG(strstr(j->err.text, "n1 sent") &&
+                          strstr(j->err.text, "is not a JSON object") &&
                           j->err_cause == CAUSE_INFRASTRUCTURE,
                       "%s: %s", said[i].json, j->err.text);
         finish();
