@@ -281,22 +281,35 @@ static int publish(const char *tmp, const char *final, struct manifest *m, struc
     return rename(tmp, final) < 0 ? err_errno(e, "rename %s", final) : 0;
 }
 
+/* m: its step and epoch are set. */
+static int save(const char *job_dir, struct manifest *m, const struct model_shape *shape,
+                const struct ckpt_arrays *a, const struct ckpt_state *s, struct ckpt_info *info,
+                struct err *e)
+{
+    char dir[FILE_PATH_SIZE], tmp[FILE_PATH_SIZE], final[FILE_PATH_SIZE];
+    long long step = s->step;
+    if (file_join(dir, e, "%s/checkpoints", job_dir) < 0 || file_make_dir(dir, e) < 0) return -1;
+    if (file_join(final, e, "%s/" MANIFEST_STEP, dir, step) < 0) return -1;
+    if (file_join(tmp, e, "%s.e%lld.tmp", final, (long long)m->epoch) < 0) return -1;
+    if (file_remove(tmp, e) < 0 || file_make_dir(tmp, e) < 0) return -1;
+    int rc = write_all(tmp, shape, a, s, m, e);
+    if (rc == 0) rc = publish(tmp, final, m, e);
+    if (rc != 0) file_remove(tmp, NULL); /* failed, or not needed */
+    if (rc >= 0) rc = file_sync_dir(dir, e);
+    return rc < 0 ? -1 : fill_info(info, m, final, e);
+}
+
 int ckpt_save(const char *job_dir, int64_t epoch, const struct model_shape *shape,
               const struct ckpt_arrays *a, const struct ckpt_state *s, struct ckpt_info *info,
               struct err *e)
 {
-    char dir[FILE_PATH_SIZE], tmp[FILE_PATH_SIZE], final[FILE_PATH_SIZE];
-    struct manifest m = {.step = s->step, .epoch = epoch};
-    long long step = s->step;
-    if (file_join(dir, e, "%s/checkpoints", job_dir) < 0 || file_make_dir(dir, e) < 0) return -1;
-    if (file_join(final, e, "%s/" MANIFEST_STEP, dir, step) < 0) return -1;
-    if (file_join(tmp, e, "%s.e%lld.tmp", final, (long long)epoch) < 0) return -1;
-    if (file_remove(tmp, e) < 0 || file_make_dir(tmp, e) < 0) return -1;
-    int rc = write_all(tmp, shape, a, s, &m, e);
-    if (rc == 0) rc = publish(tmp, final, &m, e);
-    if (rc != 0) file_remove(tmp, NULL); /* failed, or not needed */
-    if (rc >= 0) rc = file_sync_dir(dir, e);
-    return rc < 0 ? -1 : fill_info(info, &m, final, e);
+    struct manifest *m = calloc(1, sizeof *m);
+    if (!m) abort();
+    m->step = s->step;
+    m->epoch = epoch;
+    const int rc = save(job_dir, m, shape, a, s, info, e);
+    free(m);
+    return rc;
 }
 
 /* ---- finding --------------------------------------------------------------------------------- */

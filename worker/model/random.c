@@ -137,17 +137,18 @@ static void random_piece(struct be *be, const struct draw *d, int64_t k, struct 
 /* Elements [k, k + out.cols) of the slice: in place, where the host reaches it. */
 static void random_slice(struct be *be, const struct draw *d, int64_t k, struct tensor out)
 {
-    float staged[STAGED];
     if (!be->own_memory) {
         random_piece(be, d, k, out);
         return;
     }
+    float *staged = mem_scratch(STAGED * sizeof *staged);
     for (int64_t j = 0; j < out.cols; j += STAGED) {
         const int64_t n = out.cols - j < STAGED ? out.cols - j : STAGED;
         const struct tensor to = tensor_sub(out, 0, 1, j, n);
         random_piece(be, d, k + j, tensor_of(out.dtype, staged, 1, n, n));
         be->ops->upload(be, to.data, staged, n * dtype_size(out.dtype));
     }
+    free(staged);
 }
 
 static void zeros(struct be *be, struct tensor out)

@@ -1,6 +1,7 @@
 #include "worker/verify/gather.h"
 
 #include <stdlib.h>
+#include "api/core/mem.h"
 #include "worker/model/host_copy.h"
 #include "worker/plan/slice.h"
 #include "worker/plan/volume.h"
@@ -21,7 +22,7 @@ struct whole_array {
 static void put_slice(struct be *be, const struct slice *s, int t, struct zero_range own,
                       const float *x, const struct whole_array *to)
 {
-    float room[PIECE];
+    float *room = mem_scratch(PIECE * sizeof *room);
     for (int64_t k = own.begin; k < own.end;) {
         struct slice_run r = slice_run(s, t, k - s->offset);
         const float *from = x + (k - own.begin);
@@ -32,6 +33,7 @@ static void put_slice(struct be *be, const struct slice *s, int t, struct zero_r
         copy_from_host(be, to->dtype, there, room, r.n);
         k += r.n;
     }
+    free(room);
 }
 
 /* Elements [at, at + n) of rank t's flat layout, among which are parts of its slices. */
