@@ -135,7 +135,7 @@ int pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*f)(void *), vo
 C
 dev
 asked() { seqctl submit "$T/dev.json" >"$T/dev.out" 2>&1; grep -q 'no node is up to answer: seqw ended: start a thread: .*raise the limit of processes' "$T/dev.out"; }
-echo '{"kind": "score", "model": {"path": "m"}, "data": {"eval": [{"path": "text.txt"}], "seq_len": 64}}' >"$T/dev.json"
+echo '{"kind": "train", "model": {"path": "m"}, "data": {"train": [{"path": "text.txt"}], "seq_len": 64}, "train": {"steps": 1}}' >"$T/dev.json"
 check "the client is told that no thread can start there" until_ok 100 asked
 says "readyz says it" '"no_node":"seqw ended: start a thread: ' curl -fsS "$(sed -n 's/.*seqd.ready url=\([^ ]*\).*/\1/p' "$T/dev.log")/readyz?verbose"
 grows() { grep -q 'again_ms=2000' "$T/dev.log"; }
