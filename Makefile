@@ -476,11 +476,12 @@ paper: deps
 ## sim: build the simulator of the control plane, build/release/sim
 sim: $(SIM)
 
-## soak: 100,000 faults in the simulator, from seeds of the day; 500 products of axes; 1,048,576 tokens scored on 4 ranks equal 1 rank, memory as planned: half an hour
+## soak: 100,000 faults in the simulator, from seeds of the day; 500 products of axes; 400 honest proofs; 1,048,576 tokens scored on 4 ranks equal 1 rank, memory as planned: half an hour
 soak: deps
 	$(Q)$(MAKE) $(JOBS_ALL) all $(SIM)
 	$(Q)FIRST=$$(date +%Y%m%d)000000 tests/sim.sh 100000
 	$(Q)$(MAKE) $(B)/tests/test_axes && SEQD_TEST_PRODUCTS=500 $(B)/tests/test_axes
+	$(Q)$(MAKE) $(B)/tests/test_verify_deep && SEQD_VERIFY_SEEDS=100 $(B)/tests/test_verify_deep
 	$(Q)tests/scripts/soak.sh
 
 ## fuzz: build the fuzzers with clang's libFuzzer and run each for FUZZ_S seconds (default 60)

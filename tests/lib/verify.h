@@ -13,6 +13,7 @@
 #include "worker/plan/check.h"
 #include "worker/family/family.h"
 #include "worker/family/shape.h"
+#include "worker/verify/rounding.h"
 #include "worker/verify/verify.h"
 
 static char scratch[64];
@@ -30,9 +31,10 @@ struct way {
     /* Of the queries' weights: scores that no plain exp survives. Of the delta rule's dt_bias,
      * which is 1: decays that many rows survive. 0: 1. */
     double gain;
-    const char *text;   /* a file of write_docs; NULL: docs */
-    int64_t mlp_chunk;  /* memory.mlp_chunk_tokens; 0: as by default, whole */
-    int offload_layers; /* activations are offloaded, of this many layers; 0: they are not */
+    const char *text;     /* a file of write_docs; NULL: docs */
+    int64_t mlp_chunk;    /* memory.mlp_chunk_tokens; 0: as by default, whole */
+    int offload_layers;   /* activations are offloaded, of this many layers; 0: they are not */
+    const float *weights; /* fp32, as the model orders them, borrowed; NULL: random */
 };
 
 #define SIZES                                                                                      \
@@ -154,6 +156,7 @@ enum {
     WAY_DELTA_ALONE,
     WAY_DELTA_GATHER,
     WAY_DELTA_SCAN,
+    WAY_DELTA_LONG,
     WAY_SHARED,
     WAY_SHARED_DELTA,
     WAY_STDIT3,
@@ -230,6 +233,9 @@ static const struct way ways[N_WAYS] = {
                           WAY_LASP(EXCHANGE_ALL_GATHER), .mixer = "linear_attn.", .gain = -8},
     [WAY_DELTA_SCAN] = {"qwen3_5 of delta layers, scan", WAY_DELTA(3), WAY_LASP(EXCHANGE_SCAN),
                         .mixer = "linear_attn.", .gain = -8},
+    [WAY_DELTA_LONG] = {"qwen3_5 of delta layers, long", WAY_DELTA(3),
+                        WAY_LASP(EXCHANGE_ALL_GATHER), .mixer = "linear_attn.", .gain = -8,
+                        .text = "long"},
     [WAY_SHARED] = {"qwen2_moe, ring", WAY_QWEN2_MOE, WAY_RSA(LAYOUT_ZIGZAG)},
     [WAY_SHARED_DELTA] = {"qwen3_next, ring", WAY_NEXT, WAY_LASP(EXCHANGE_RING),
                           .mixer = "self_attn."},
@@ -273,6 +279,19 @@ static inline bool way_takes(const struct way *w, enum precision_id precision)
 
 /* ---- the user's text ------------------------------------------------------------------------- */
 
+/* One document of 1,500 letters and digits. */
+static inline void write_long(void)
+{
+    char path[128], text[1600];
+    struct err e = {0};
+    int n = snprintf(text, sizeof text, "{\"text\":\"");
+    for (uint32_t x = 1; n < 1510; x = x * 1664525 + 1013904223)
+        text[n++] = "etaoin shrdlu 01"[x >> 28];
+    n += snprintf(text + n, sizeof text - (size_t)n, "\"}\n");
+    snprintf(path, sizeof path, "%s/long.jsonl", scratch);
+    CHECK_MSG(!file_write(path, text, (size_t)n, &e), "%s", e.text);
+}
+
 /* Documents of 0 to 150 tokens: within a rank, over an edge, over several ranks. */
 static inline void write_docs(void)
 {
@@ -297,6 +316,7 @@ static inline void write_docs(void)
     snprintf(path, sizeof path, "%s/same.jsonl", scratch);
     const int n = snprintf(text, sizeof text, "{\"text\":\"%0300d\"}\n", 0);
     CHECK_MSG(!file_write(path, text, (size_t)n, &e), "%s", e.text);
+    write_long();
     latents_manifest(scratch, "latents", latents_usual, LATENTS_USUAL, 4, 6);
 }
 
@@ -334,6 +354,7 @@ static inline void trial_data(struct trial *t)
         s->data.train[0].format = DATA_LATENTS;
     } else {
         s->data.seq_len = 200; /* longer than what is compared */
+        if (s->verify.max_tokens > 200) s->data.seq_len = s->verify.max_tokens;
         s->data.document_mask = s->data.reset_positions = 1;
         s->data.train[0].text_key = tiny_text(s, "text");
         s->data.train[0].format = DATA_JSONL;
@@ -384,6 +405,18 @@ static inline void trial_times(struct model *m, int64_t i, float gain)
         half[i] = half_round(m->dtype, gain * half_value(m->dtype, half[i]));
 }
 
+static inline void trial_weights(const struct trial *t, struct model *m)
+{
+    for (int i = 0; t->way->weights && i < param_tensors(&m->shape); i++) {
+        struct param p;
+        param_get(&m->shape, i, &p);
+        const int64_t at = tiny_at(m, &p);
+        if (at < 0) continue;
+        memcpy((float *)m->params + at, t->way->weights + p.offset,
+               (size_t)p.count * sizeof(float));
+    }
+}
+
 static inline void trial_gain(const struct trial *t, struct model *m)
 {
     for (int i = 0; t->way->gain && i < param_tensors(&m->shape); i++) {
@@ -411,7 +444,7 @@ static inline void trial_body(struct ranks *g, int rank, void *arg)
     struct err e = {0};
     struct data *d = data_open(scratch, t->id, DATA_TRUST, &e);
     int rc = !d || tiny_open(r, &t->spec, g, rank, &e);
-    if (!rc) trial_gain(t, &r->model);
+    if (!rc) trial_weights(t, &r->model), trial_gain(t, &r->model);
     if (!rc && rank == t->disturb) trial_disturb(t, &r->model);
     struct told told;
     told_open(&told);
@@ -426,8 +459,9 @@ static inline void trial_body(struct ranks *g, int rank, void *arg)
     if (rc) ranks_fail(g, rank, &e);
     if (!rc && rank == 0) { /* its own part, the reference, and the control where it is asked for */
         const int64_t S = r->model.sp.shard.S;
+        const int alone = 1 + (v.controlled ? rounding_rule(r->model.dtype).runs : 0);
         told_check(&told, PROGRESS_TOKENS, 0,
-                   (double)(v.n_samples * (r->model.sp.shard.T + (v.controlled ? 2 : 1) * S)));
+                   (double)(v.n_samples * (r->model.sp.shard.T + alone * S)));
         CHECK(mem_round(r->model.arena_end, PLAN_PAGE) == r->plan.arena_size &&
               mem_round(r->model.segment_end, PLAN_PAGE) == r->plan.segment_size);
         CHECK(told.n_inside > 2 * r->model.shape.n_layers);

@@ -174,7 +174,7 @@ struct reference *reference_open(const struct verify_args *a, const struct data_
     }
     r->a = a;
     r->order = order;
-    r->filled = -1;
+    r->filled = r->kept = -1;
     r->n_samples = plan_verify_samples(a->model->plan);
     if (plan_reference(a->spec, a->model->plan, &r->plan, e) || place(r, out, e) ||
         count_targets(r, e)) {
@@ -250,17 +250,25 @@ static int show(struct reference *r, int64_t i, struct err *e)
     return rc ? -1 : 0;
 }
 
-int reference_again(struct reference *r, float *grad, struct err *e)
+/* A single sample's results are kept once for all runs; of several each takes another's place. */
+static int keep(struct reference *r, int64_t i, struct err *e)
+{
+    if (r->kept == i) return 0;
+    if (show(r, i, e) || rounding_keep(&r->rounding, &r->model, e)) return -1;
+    r->kept = i;
+    return 0;
+}
+
+int reference_again(struct reference *r, int run, struct err *e)
 {
     struct model *m = &r->model;
-    m->be->ops->copy(m->be, grad, m->grad, r->plan.n_params * (int64_t)sizeof *grad);
     clear_gradient(r);
     for (int64_t i = r->n_samples - 1; i >= 0; i--) {
         begin(r);
-        if (show(r, i, e) || rounding_run(&r->rounding, m, loss_scale(r), e)) return -1;
+        if (keep(r, i, e) || rounding_run(&r->rounding, m, run, loss_scale(r), e)) return -1;
     }
     if (model_reduce_grad(m, e)) return -1;
-    rounding_end(&r->rounding);
+    rounding_end(&r->rounding, m->dtype);
     reference_unscale(r, m->grad, r->n_targets);
     return 0;
 }

@@ -17,6 +17,7 @@ struct reference {
     struct rounding rounding;
     int64_t n_samples;
     int64_t filled;    /* the sample that the model's batch holds; -1: none */
+    int64_t kept;      /* the sample whose results `rounding` keeps; -1: none */
     int64_t n_targets; /* of all samples */
     double nll;        /* of those that were run */
 };
@@ -33,8 +34,8 @@ void reference_close(struct reference *r); /* NULL allowed */
 int reference_run(struct reference *r, int64_t i, struct err *e);
 /* After the last: the gradient in model.grad; v->loss_1. */
 int reference_end(struct reference *r, struct verify *v, struct err *e);
-/* The gradient moves to `grad`; that of other roundings (rounding.h) takes its place. */
-int reference_again(struct reference *r, float *grad, struct err *e);
+/* The gradient of other roundings (rounding.h) takes the place of that in model.grad. */
+int reference_again(struct reference *r, int run, struct err *e);
 
 /* What both sides share: they drop the same weights of attention, those of the first step; */
 void reference_dropout(const struct job_spec *spec, struct model *m);

@@ -10,28 +10,34 @@
 /* Rows that are kept, outside the plan. */
 #define ROWS_SIZE ((int64_t)4 << 20)
 
-/* One element in eight, by its number alone. */
-static bool chosen(uint64_t i)
+struct rounding_rule rounding_rule(enum dtype params)
 {
-    i = (i + 1) * 0x9e3779b97f4a7c15u;
+    if (params == DT_F32) return (struct rounding_rule){4, 10, 1, 0.5, 1};
+    return (struct rounding_rule){1, 2, 2, 1, 2};
+}
+
+/* One element in eight, by its number and the run's. */
+static bool chosen(uint64_t i, int run)
+{
+    i = (i + 1 + (uint64_t)run * 0xd1342543de82ef95u) * 0x9e3779b97f4a7c15u;
     i = (i ^ (i >> 31)) * 0xbf58476d1ce4e5b9u;
     return (i >> 61) == 0;
 }
 
 /* Elements [from, from + n) of the weights; little-endian, as files are. */
-static void flip_piece(const struct model *ref, int64_t from, int64_t n)
+static void flip_piece(const struct model *ref, int run, int64_t from, int64_t n)
 {
     const int64_t unit = dtype_size(ref->dtype);
     unsigned char x[FLIPPED * 4];
     char *at = (char *)ref->params + from * unit;
     ref->be->ops->download(ref->be, x, at, n * unit);
     for (int64_t i = 0; i < n; i++) /* the last bit is in the first byte */
-        if (chosen((uint64_t)(from + i))) x[i * unit] ^= 1;
+        if (chosen((uint64_t)(from + i), run)) x[i * unit] ^= 1;
     ref->be->ops->upload(ref->be, at, x, n * unit);
 }
 
 /* Twice is not at all. */
-static void flip(const struct model *ref)
+static void flip(const struct model *ref, int run)
 {
     int first, last;
     param_range(&ref->shape, 0, &first, &last);
@@ -39,7 +45,7 @@ static void flip(const struct model *ref)
         struct param p;
         param_get(&ref->shape, k, &p);
         for (int64_t at = 0; at < p.count; at += FLIPPED)
-            flip_piece(ref, p.offset + at, p.count - at < FLIPPED ? p.count - at : FLIPPED);
+            flip_piece(ref, run, p.offset + at, p.count - at < FLIPPED ? p.count - at : FLIPPED);
     }
 }
 
@@ -66,10 +72,10 @@ static int make_room(struct rounding *c, struct model *ref, struct err *e)
     c->rows = malloc((size_t)((c->n_rows + 1) * c->cols) * sizeof *c->rows);
     if (c->nll && c->rows) return 0;
     rounding_fini(c);
-    return err_set(e, ERR_IO, "out of memory for the second run of the reference");
+    return err_set(e, ERR_IO, "out of memory for the reference's other runs");
 }
 
-static int keep(struct rounding *c, struct model *ref, struct err *e)
+int rounding_keep(struct rounding *c, struct model *ref, struct err *e)
 {
     if (!c->nll && make_room(c, ref, e)) return -1;
     memcpy(c->nll, ref->nll, (size_t)ref->sp.shard.T * sizeof *c->nll);
@@ -101,25 +107,27 @@ static void compare_rows(struct rounding *c, struct model *ref)
     }
 }
 
-int rounding_run(struct rounding *c, struct model *ref, float scale, struct err *e)
+int rounding_run(struct rounding *c, struct model *ref, int run, float scale, struct err *e)
 {
     double nll;
-    if (keep(c, ref, e)) return -1;
-    flip(ref);
+    flip(ref, run);
     const int rc = model_grad(ref, &ref->batch, scale, &nll, e);
     if (!rc) compare_nll(c, ref);
     if (!rc) compare_rows(c, ref); /* by the head that made them: it may be tied */
-    flip(ref);
+    flip(ref, run);
     return rc ? -1 : 0;
 }
 
-/* The loss is a mean over tokens: of independent ones its error is their rms / sqrt(n), and 4 of
- * that are allowed; of ones that go together it is what it is here. */
-void rounding_end(struct rounding *c)
+/* The loss is a mean over tokens: its error is the sum of theirs here, and where they are
+ * independent it is drawn from sqrt(n) times their rms. */
+void rounding_end(struct rounding *c, enum dtype params)
 {
-    const double apart = 4.0 / ROUNDING_MARGIN * sqrt(c->square);
-    c->loss_rel = fmax(fabs(c->sum), apart) / fabs(c->one);
-    c->logits_rel_l2 = c->norm > 0 ? sqrt(c->diff / c->norm) : 0;
+    const double apart = rounding_rule(params).apart * sqrt(c->square);
+    const double loss = fmax(fabs(c->sum), apart) / fabs(c->one);
+    const double logits = c->norm > 0 ? sqrt(c->diff / c->norm) : 0;
+    c->loss_rel = fmax(c->loss_rel, loss);
+    c->logits_rel_l2 = fmax(c->logits_rel_l2, logits);
+    c->sum = c->square = c->one = c->diff = c->norm = 0;
 }
 
 void rounding_fini(struct rounding *c)

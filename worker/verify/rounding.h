@@ -6,23 +6,38 @@
  * a gradient that is the rest of a difference, multiplies them. So it is measured, with the one
  * rank alone, where no exchange can be at fault.
  *
- * The reference runs a second time with the last bit of every eighth element of its first weights
- * (those of `in`: the embedding) inverted. That is 0.35 units in the last place rms of what the
- * first layer reads, as two roundings of one number differ (0.41), and enough to make every
- * rounding after it independent of that in the first run. P ranks and one share most of their
- * roundings; at worst they share none, and then they differ as the two runs of the reference do:
+ * The reference runs several times more, each with the last bit of another eighth of the elements
+ * of its first weights (those of `in`: the embedding) inverted. That is 0.35 units in the last
+ * place rms of what the first layer reads, as two roundings of one number differ (0.41), and enough to
+ * make every rounding after it independent of that in the first run. P ranks and one share most of
+ * their roundings; at worst they share none, and then they differ as two runs of the reference do:
  *
- *   |g_P - g_1| <= ROUNDING_MARGIN |g_2 - g_1|       of every tensor, and of the logits
+ *   |g_P - g_1| <= margin max_k |g_k - g_1|     of every tensor, and of the logits
  *
- * The margin is for what is drawn twice: a tensor of few elements, an expert chosen otherwise. */
+ * The margin is for the draw. In a deep model one direction, that of the first layers' error, may
+ * carry all of a tensor's difference, which then is one normal number on both sides: m runs lie
+ * below 1/r of it with a chance of at most (2 / pi)^(m / 2) (m - 1)!! / r^m. One run and r = 2
+ * refuse one honest proof in three of such a tensor, four runs and r = 10 one in eight thousand.
+ *
+ * In 16 bits one run and r = 2 are enough: ranks sum in fp32 and share all roundings to 16 bits but
+ * those of sums near a tie, where the runs share none. More would hide faults of a few tokens. */
 #ifndef SEQD_VERIFY_ROUNDING_H
 #define SEQD_VERIFY_ROUNDING_H
 
 #include "worker/model/model.h"
 
-#define ROUNDING_MARGIN 2
+/* How bounds are measured for weights of a dtype. */
+struct rounding_rule {
+    int runs;
+    double margin;
+    double noise; /* times the margin, of a tensor that is all rounding */
+    double near;  /* measured only where something is beyond this part of its bound */
+    double apart; /* deviations of the loss of independent tokens that a run stands for */
+};
 
-/* What the first run leaves of a sample, and how far the second is from it, of all samples. Zero at
+struct rounding_rule rounding_rule(enum dtype params);
+
+/* Results of the first run of a sample, and how far another is from them, of all samples. Zero at
  * first. */
 struct rounding {
     double *nll; /* [T] owned */
@@ -30,13 +45,16 @@ struct rounding {
     int64_t n_rows, cols;
     int64_t gap; /* rows 0, gap, 2 gap, ... of a sample */
     double sum, square, one, diff, norm;
-    double loss_rel, logits_rel_l2; /* after rounding_end */
+    double loss_rel, logits_rel_l2; /* the largest of the runs that have ended */
 };
 
-/* The sample in ref's batch, of which ref has just made loss and logits, again: added to ref->grad;
- * the weights are as they were. fails: ERR_IO without memory. */
-int rounding_run(struct rounding *c, struct model *ref, float scale, struct err *e);
-void rounding_end(struct rounding *c);
+/* Keep the loss and logits that ref has just made of the sample in its batch. fails: ERR_IO without
+ * memory. */
+int rounding_keep(struct rounding *c, struct model *ref, struct err *e);
+/* That sample in run `run`: its gradient is added to ref->grad; the weights are as they were. */
+int rounding_run(struct rounding *c, struct model *ref, int run, float scale, struct err *e);
+/* After the last sample of a run. */
+void rounding_end(struct rounding *c, enum dtype params);
 void rounding_fini(struct rounding *c);
 
 #endif

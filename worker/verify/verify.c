@@ -133,7 +133,7 @@ static int64_t sides_read(struct sides *s, int64_t at, int64_t n, bool both)
  * keys shifts all scores of a row by the same, which softmax does not see) or by the data (of equal
  * tokens, or of one frame, nothing turns on queries and keys).
  * Rounding leaves about 1e-8 of the whole gradient there, in bf16 up to 1e-4: against a thousandth
- * of it the first passes, the second by what the reference's second run measured, and a factor or a
+ * of it the first passes, the second by what the reference's other runs measured, and a factor or a
  * missing part still shows. */
 static double noise_norm(struct sides *s)
 {
@@ -238,7 +238,7 @@ static void judge(struct verify *v)
 /* ---- what the model itself makes of roundings ------------------------------------------------ */
 
 /* Only the usual bound, which a job has that says nothing: one that a job names is its word. A part
- * that is missing, or a factor 1/P, must show whatever the second run measures: never more than
+ * that is missing, or a factor 1/P, must show whatever the other runs measure: never more than
  * half of what P = 2 would make of that. */
 static double widen(double allowed, double usual, double to)
 {
@@ -253,33 +253,72 @@ static int check_device(const struct model *m, struct err *e)
     return m->be->ops->sync ? m->be->ops->sync(m->be, e) : 0;
 }
 
-/* Only where something is beyond its bound, and counts are right. */
-static int widen_bounds(struct proof *p, struct err *e)
+static bool near(double measured, double allowed, double usual, double part)
 {
-    const struct job_spec *spec = p->a->spec;
-    const struct job_tolerance usual = job_tolerance(spec->precision.params);
-    struct reference *r = p->ref;
-    struct verify *v = p->v;
-    const double more = (double)r->n_samples * (double)r->plan.S;
-    progress_total(p->a->progress, progress_done(p->a->progress) + more);
-    if (reference_again(r, v->grad, e)) return -1;
-    struct sides *s = sides_new(&r->model, v->grad, r->model.grad, e);
-    if (!s) return -1;
-    const double noise = noise_norm(s);
+    return allowed == usual && !(measured <= part * allowed);
+}
+
+/* Whether anything is near a bound that may be widened, or beyond it. */
+static bool near_bounds(const struct verify *v, struct job_tolerance usual, double part)
+{
+    bool any = near(v->loss_rel, v->allowed_loss_rel, usual.loss_rel, part) ||
+               near(v->logits_rel_l2, v->allowed_logits_rel_l2, usual.grad_rel_l2, part);
+    for (int i = 0; i < v->n_rows && !any; i++)
+        any = near(v->row[i].rel_l2, v->row[i].allowed, usual.grad_rel_l2, part);
+    return any;
+}
+
+/* Each tensor's largest difference from the first run, which `s` holds beside the latest. */
+static void measure_rounding(struct sides *s, double noise, struct verify *v)
+{
+    const struct rounding_rule rule = rounding_rule(s->model->dtype);
     for (int i = 0; i < v->n_rows; i++) {
         struct verify_row own;
         struct param t;
-        param_get(&r->model.shape, v->row[i].index, &t);
+        param_get(&s->model->shape, v->row[i].index, &t);
         compare_tensor(s, &t, noise, &own);
-        /* What is all rounding is the sum of a few, and drawn again on both sides. */
-        const double margin = own.norm_1 < noise ? 2 * ROUNDING_MARGIN : ROUNDING_MARGIN;
-        v->row[i].allowed = widen(v->row[i].allowed, usual.grad_rel_l2, margin * own.rel_l2);
+        /* Pure rounding is the sum of a few, and drawn again on both sides. */
+        const double rel = own.norm_1 < noise ? rule.noise * own.rel_l2 : own.rel_l2;
+        if (!(rel <= v->row[i].rounding)) v->row[i].rounding = rel;
+    }
+}
+
+/* The gradient of the first run moves to v->grad. */
+static int run_again(struct proof *p, struct err *e)
+{
+    struct reference *r = p->ref;
+    struct model *m = &r->model;
+    struct verify *v = p->v;
+    m->be->ops->copy(m->be, v->grad, m->grad, r->plan.n_params * (int64_t)sizeof *v->grad);
+    struct sides *s = sides_new(m, v->grad, m->grad, e);
+    if (!s) return -1;
+    const double noise = noise_norm(s);
+    int rc = 0;
+    for (int run = 0; run < rounding_rule(m->dtype).runs && !rc; run++) {
+        rc = reference_again(r, run, e);
+        if (!rc) measure_rounding(s, noise, v);
     }
     free(s);
-    v->allowed_loss_rel = widen(v->allowed_loss_rel, usual.loss_rel,
-                                ROUNDING_MARGIN * r->rounding.loss_rel);
+    return rc;
+}
+
+/* Only where something is near its bound, and counts are right. */
+static int widen_bounds(struct proof *p, struct job_tolerance usual, struct err *e)
+{
+    struct reference *r = p->ref;
+    struct verify *v = p->v;
+    const struct rounding_rule rule = rounding_rule(r->model.dtype);
+    const double margin = rule.margin;
+    const double more = rule.runs * (double)r->n_samples * (double)r->plan.S;
+    progress_total(p->a->progress, progress_done(p->a->progress) + more);
+    if (run_again(p, e)) return -1;
+    for (int i = 0; i < v->n_rows; i++) {
+        struct verify_row *row = &v->row[i];
+        row->allowed = widen(row->allowed, usual.grad_rel_l2, margin * row->rounding);
+    }
+    v->allowed_loss_rel = widen(v->allowed_loss_rel, usual.loss_rel, margin * r->rounding.loss_rel);
     v->allowed_logits_rel_l2 = widen(v->allowed_logits_rel_l2, usual.grad_rel_l2,
-                                     ROUNDING_MARGIN * r->rounding.logits_rel_l2);
+                                     margin * r->rounding.logits_rel_l2);
     v->controlled = true;
     qsort(v->row, (size_t)v->n_rows, sizeof *v->row, worse);
     judge(v);
@@ -288,10 +327,11 @@ static int widen_bounds(struct proof *p, struct err *e)
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-/* The verdict, of rank 0. Gradients are kept before the second run overwrites them. */
+/* The verdict, of rank 0. Gradients are kept before the other runs overwrite them. */
 static int conclude(struct proof *p, struct err *e)
 {
     const struct verify_args *a = p->a;
+    const struct job_tolerance usual = job_tolerance(a->spec->precision.params);
     struct model *ref = &p->ref->model;
     struct verify *v = p->v;
     if (check_device(ref, e)) return -1;
@@ -301,7 +341,9 @@ static int conclude(struct proof *p, struct err *e)
     judge(v);
     if (a->job_dir && a->spec->verify.keep_grads && verify_keep_grads(a, ref->grad, v, e))
         return -1;
-    if (!v->equal && v->targets_1 == v->targets_p && widen_bounds(p, e)) return -1;
+    const double part = rounding_rule(ref->dtype).near;
+    if (v->targets_1 == v->targets_p && near_bounds(v, usual, part) && widen_bounds(p, usual, e))
+        return -1;
     return a->job_dir ? verify_keep_json(a, v, e) : 0;
 }
 

@@ -12,9 +12,9 @@
  *
  *   rel-L2 of a tensor   |g_P - g_1| / |g_1|    0 when both are 0, infinite when only g_1 is
  *
- * Allowed is what the job says (verify.grad_rel_l2, loss_rel). Where it says nothing and the usual
- * bound is not kept, more is allowed for those tensors in which roundings alone make more in this
- * model on this data: that is measured (worker/verify/rounding.h).
+ * Allowed is the job's bound (verify.grad_rel_l2, loss_rel). Where it says nothing and something is
+ * beyond half of the usual bound, more is allowed for those tensors in which roundings alone make
+ * more in this model on this data: that is measured (worker/verify/rounding.h).
  *
  * All rings (parallel.dp) run the same tokens, and the sums over them are compared: a ring that
  * computes something else moves the loss and the gradients by its share. Logits are compared of the
@@ -55,6 +55,7 @@ struct verify_row { /* one tensor */
     int stage; /* of a pipeline, from 0 */
     int index; /* in the model's order (worker/plan/plan.h), which is that of forward */
     double rel_l2, allowed, cosine, norm_1, norm_p;
+    double rounding; /* rel-L2 that one rank's own roundings make; 0: not measured */
 };
 
 struct verify { /* complete on rank 0 only; tokens, targets and losses are of all samples */
