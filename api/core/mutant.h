@@ -61,6 +61,13 @@ enum mutant_id {
     MUTANT_EMA_SKIPPED,    /* the average of the weights moves on a skipped step */
     MUTANT_DROPOUT_SAME,   /* every step has the first one's dropout */
     MUTANT_CACHE_SHARED,   /* every sequence of a pass sees the first one's keys and values */
+    MUTANT_STOP_FORGOTTEN, /* a stop string begins again at each token */
+    MUTANT_MAP_PIECE,      /* delta rule: of a map's gradient only the last piece of rows is left */
+    MUTANT_MAP_POSITION,   /* delta rule: later pieces of a map are taken for a document's start */
+    MUTANT_HALO_SHORT,     /* a rank of too few rows passes on no rows but its own */
+    MUTANT_HALF_AWAY,      /* DDIM: halves of a stride are rounded away from even */
+    MUTANT_END_TWICE,      /* the logit of an end that is listed twice is lost */
+    MUTANT_MERGE_FIRST,    /* BPE: a pair that is listed twice has its first rank */
     /* of the control plane: tests/sim */
     MUTANT_ACK_EARLY,     /* a submission is answered before its commit */
     MUTANT_EPOCH_ANY,     /* reports of every epoch count */

@@ -8,10 +8,12 @@
 #include "api/core/jread.h"
 #include "api/core/log.h"
 #include "tests/lib/answer.h"
+#include "tests/lib/mutant.h"
 #include "tests/lib/tiny.h"
 #include "tests/lib/told.h"
 #include "worker/plan/check.h"
 #include "worker/family/shape.h"
+#include "worker/hf/tokenizer.h"
 #include "worker/infer/infer.h"
 #include "worker/infer/reply.h"
 
@@ -201,6 +203,61 @@ static void test_ends(void)
     infer_answer_fini(&a);
     one_close(o);
 }
+
+/* Log-probabilities of a text that must not end yet, where `ends` end it. */
+static void ask_with(struct one *o, const struct token_ends *ends, struct infer_answer *a)
+{
+    o->in.ends = ends;
+    o->r.min_tokens = MAX_TOKENS;
+    o->r.logprobs = 0;
+    ask(o, a);
+    CHECK(a->choice[0].tokens.n == MAX_TOKENS && a->choice[0].tokens.logprob);
+}
+
+static bool same_logprobs(const struct infer_answer *a, const struct infer_answer *b)
+{
+    const struct infer_tokens *x = &a->choice[0].tokens, *y = &b->choice[0].tokens;
+    return x->n == y->n && !memcmp(x->logprob, y->logprob, (size_t)x->n * sizeof *x->logprob);
+}
+
+/* An end that a model lists twice is one end: its logit is there again when it could not be
+ * chosen. */
+static void test_end_listed_twice(void)
+{
+    static const struct token_ends once = {1, {101}}, twice = {2, {101, 101}};
+    alone.spec.sampling.logprobs = 0;
+    struct one *o = one_open();
+    struct infer_answer a, b;
+    set_prompt(o, "abc", 5);
+    ask_with(o, &once, &a);
+    ask_with(o, &twice, &b);
+    CHECK(same_logprobs(&a, &b));
+    infer_answer_fini(&a);
+    infer_answer_fini(&b);
+    one_close(o);
+    alone.spec.sampling.logprobs = -1;
+}
+
+#ifdef SEQD_MUTANTS
+static void test_mutant(void)
+{
+    static const struct token_ends twice = {2, {101, 101}};
+    alone.spec.sampling.logprobs = 0;
+    struct one *o = one_open();
+    struct infer_answer a, b;
+    set_prompt(o, "abc", 5);
+    ask_with(o, &twice, &a);
+    mutant_choose(MUTANT_END_TWICE);
+    ask_with(o, &twice, &b);
+    mutant_choose(MUTANT_NONE);
+    mutant_report(MUTANT_END_TWICE, !same_logprobs(&a, &b), "an end that is listed twice");
+    verify_blind(MUTANT_END_TWICE);
+    infer_answer_fini(&a);
+    infer_answer_fini(&b);
+    one_close(o);
+    alone.spec.sampling.logprobs = -1;
+}
+#endif
 
 static void test_stops(void)
 {
@@ -606,6 +663,10 @@ int main(void)
     CHECK(!family_check(&alone.spec, &e));
     RUN(test_continuations);
     RUN(test_ends);
+    RUN(test_end_listed_twice);
+#ifdef SEQD_MUTANTS
+    RUN(test_mutant);
+#endif
     RUN(test_stops);
     RUN(test_echo);
     RUN(test_batch);

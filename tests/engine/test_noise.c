@@ -2,7 +2,7 @@
  * numpy has made of their published definition (GaussianDiffusion and space_timesteps). */
 #include <math.h>
 
-#include "tests/lib/test.h"
+#include "tests/lib/mutant.h"
 #include "worker/plan/noise.h"
 
 static bool near(double got, double want)
@@ -37,27 +37,46 @@ static void test_steps(void)
 
 /* Which steps a sample of n takes: the first few, and of all of them the sum of each times its
  * place from below, modulo a prime. */
+struct spacing {
+    int64_t n, first[4], sum;
+};
+
+/* 499.5 is rounded up to even, 166.5 and 832.5 down. */
+static const struct spacing halves = {7, {0, 166, 333, 500}, 15150};
+
+static bool spaced_as(const struct spacing *want)
+{
+    int64_t sum = 0;
+    bool as = true;
+    for (int64_t k = 0; k < want->n; k++) {
+        const int64_t t = noise_jump(want->n - 1 - k, want->n).t;
+        as &= k >= 4 || t == want->first[k];
+        sum += k * t;
+    }
+    return as && sum % 100003 == want->sum;
+}
+
 static void test_spacing(void)
 {
-    static const struct {
-        int64_t n, first[4], sum;
-    } want[] = {{2, {0, 999}, 999},
-                {3, {0, 500, 999}, 2498},
-                {50, {0, 20, 41, 61}, 24165},
-                {250, {0, 4, 8, 12}, 71115},
-                {1000, {0, 1, 2, 3}, 23516}};
-    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
-        const int64_t n = want[i].n;
-        int64_t sum = 0;
-        for (int64_t k = 0; k < n; k++) {
-            const int64_t t = noise_jump(n - 1 - k, n).t;
-            CHECK_MSG(k >= 4 || t == want[i].first[k], "step %lld of %lld: %lld", (long long)k,
-                      (long long)n, (long long)t);
-            sum += k * t;
-        }
-        CHECK_MSG(sum % 100003 == want[i].sum, "%lld steps: %lld", (long long)n, (long long)sum);
-    }
+    static const struct spacing want[] = {{2, {0, 999}, 999},
+                                          {3, {0, 500, 999}, 2498},
+                                          {50, {0, 20, 41, 61}, 24165},
+                                          {250, {0, 4, 8, 12}, 71115},
+                                          {1000, {0, 1, 2, 3}, 23516}};
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++)
+        CHECK_MSG(spaced_as(&want[i]), "%lld steps", (long long)want[i].n);
+    CHECK(spaced_as(&halves));
 }
+
+#ifdef SEQD_MUTANTS
+static void test_mutant(void)
+{
+    mutant_choose(MUTANT_HALF_AWAY);
+    mutant_report(MUTANT_HALF_AWAY, !spaced_as(&halves), "the steps of a sample of 7");
+    mutant_choose(MUTANT_NONE);
+    verify_blind(MUTANT_HALF_AWAY);
+}
+#endif
 
 /* ddim_sample of x 0.75, whose noise is predicted as -1.25, with eta 0. */
 static void test_jumps(void)
@@ -102,6 +121,9 @@ int main(void)
 {
     RUN(test_steps);
     RUN(test_spacing);
+#ifdef SEQD_MUTANTS
+    RUN(test_mutant);
+#endif
     RUN(test_jumps);
     RUN(test_draws);
     return test_done("noise");

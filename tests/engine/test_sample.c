@@ -5,11 +5,12 @@
 
 #include "api/core/job.h"
 #include "kernels/philox.h"
-#include "tests/lib/test.h"
+#include "tests/lib/mutant.h"
 #include "worker/family/shape.h"
 #include "worker/model/model.h"
 #include "worker/infer/requests.h"
 #include "worker/infer/sample.h"
+#include "worker/infer/spell.h"
 #include "worker/infer/stop.h"
 
 /* ---- random numbers, text -------------------------------------------------------------------- */
@@ -423,6 +424,45 @@ static void test_stop_everywhere(void)
             }
 }
 
+/* Where the text of two tokens "ab" is cut by the stop string "ba", which lies over both. */
+static int64_t cut_over_tokens(void)
+{
+    static const char json[] =
+        "{\"added_tokens\":[],\"normalizer\":null,\"pre_tokenizer\":null,\"decoder\":{"
+        "\"type\":\"Fuse\"},\"post_processor\":null,\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,"
+        "\"b\":1,\"ab\":2},"
+        "\"merges\":[\"a b\"]}}";
+    static struct stop stop;
+    struct err e = {0};
+    struct spell s = {0};
+    int64_t cut[2] = {-1, -1};
+    struct tokenizer *t = tokenizer_open_text(json, sizeof json - 1, &e);
+    stop_init(&stop);
+    CHECK(t && !stop_add(&stop, "ba", 2));
+    stop_begin(&stop);
+    CHECK_MSG(!spell_begin(&s, t, NULL, 0, &e), "%s", e.text);
+    for (int i = 0; i < 2; i++) CHECK_MSG(!spell_put(&s, &stop, 2, &cut[i], &e), "%s", e.text);
+    CHECK(cut[0] == -1 && spell_tokens(&s, 1) == 0 && spell_tokens(&s, 2) == 1);
+    spell_fini(&s);
+    tokenizer_destroy(t);
+    return cut[1];
+}
+
+static void test_stop_over_tokens(void)
+{
+    CHECK(cut_over_tokens() == 1);
+}
+
+#ifdef SEQD_MUTANTS
+static void test_mutant(void)
+{
+    mutant_choose(MUTANT_STOP_FORGOTTEN);
+    mutant_report(MUTANT_STOP_FORGOTTEN, cut_over_tokens() != 1, "a stop string over two tokens");
+    mutant_choose(MUTANT_NONE);
+    verify_blind(MUTANT_STOP_FORGOTTEN);
+}
+#endif
+
 /* ---- requests -------------------------------------------------------------------------------- */
 
 static struct job_spec spec;
@@ -601,6 +641,10 @@ int main(void)
     RUN(test_logprobs);
     RUN(test_stop);
     RUN(test_stop_everywhere);
+    RUN(test_stop_over_tokens);
+#ifdef SEQD_MUTANTS
+    RUN(test_mutant);
+#endif
     RUN(test_request);
     RUN(test_refusals);
     RUN(test_request_id);

@@ -5,7 +5,7 @@
 #include <glob.h>
 #include "api/core/file.h"
 #include "api/core/utf8.h"
-#include "tests/lib/test.h"
+#include "tests/lib/mutant.h"
 
 #define GOLDEN "tests/golden/tokenizers/"
 
@@ -174,6 +174,38 @@ static void test_spans(void)
     tokens_fini(&ids);
     tokenizer_destroy(t);
 }
+
+/* The package `tokenizers` gives a pair that is listed twice its last place: "b c" comes first. */
+static bool last_place(void)
+{
+    struct err e = {0};
+    struct tokens ids = {0};
+    struct tokenizer *t = open_small(
+        SMALL("null", "null",
+              "{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"c\":2,\"ab\":3,\"bc\":4},"
+              "\"merges\":[\"a b\",\"b c\",\"a b\"]}"),
+        &e);
+    CHECK_MSG(t && !tokenizer_encode(t, "abc", 3, false, &ids, &e), "%s", e.text);
+    const bool last = ids.n == 2 && ids.id[0] == 0 && ids.id[1] == 4;
+    tokens_fini(&ids);
+    tokenizer_destroy(t);
+    return last;
+}
+
+static void test_listed_twice(void)
+{
+    CHECK(last_place());
+}
+
+#ifdef SEQD_MUTANTS
+static void test_mutant(void)
+{
+    mutant_choose(MUTANT_MERGE_FIRST);
+    mutant_report(MUTANT_MERGE_FIRST, !last_place(), "a pair that is listed twice");
+    mutant_choose(MUTANT_NONE);
+    verify_blind(MUTANT_MERGE_FIRST);
+}
+#endif
 
 static bool whole_characters(const struct text *s)
 {
@@ -364,6 +396,10 @@ int main(void)
 {
     RUN(test_goldens);
     RUN(test_spans);
+    RUN(test_listed_twice);
+#ifdef SEQD_MUTANTS
+    RUN(test_mutant);
+#endif
     RUN(test_pieces);
     RUN(test_bad_text);
     RUN(test_refused);

@@ -6,7 +6,10 @@
 #include "tests/lib/mutant.h"
 #include "tests/lib/verify.h"
 #include "worker/plan/check.h"
+#include "worker/program/op_rules.h"
 #include "worker/hf/safetensors.h"
+
+enum { LONG = 1100 }; /* tokens */
 
 static const char *const precisions[] = {"fp32", "bf16", "fp16"};
 
@@ -136,6 +139,17 @@ static void test_equal_other_modes(void)
     trial_set(&t, &ways[WAY_ZIGZAG], 4, 200, PRECISION_FP32); /* more than is left of the text */
     t.spec.memory.recompute = RECOMPUTE_FULL;
     expect_equal(&t);
+}
+
+/* Ranks of more rows than a map is made of at a time (MAP_ROWS). */
+static void test_equal_long(void)
+{
+    static struct trial t;
+    for (int P = 2; P <= 3; P++) {
+        trial_set(&t, &ways[WAY_DELTA_LONG], P, LONG, PRECISION_FP32);
+        CHECK(LONG / P > MAP_ROWS || P > 2);
+        expect_equal(&t);
+    }
 }
 
 /* Of equal tokens attention is the mean of equal rows: the gradients of queries and keys are 0, and
@@ -423,6 +437,9 @@ static const struct fault faults[] = {
     ALL(WAY_DELTA_ALONE, CARRY_BACK, IN_BACKWARD),
     DATA(WAY_DELTA_GATHER),
     MAPS(WAY_DELTA_GATHER),
+    {WAY_DELTA_LONG, MUTANT_MAP_PIECE, IN_BACKWARD, 2, 2, LONG},
+    {WAY_DELTA_LONG, MUTANT_MAP_POSITION, IN_BACKWARD, 2, 2, LONG},
+    {WAY_DELTA_GATHER, MUTANT_HALO_SHORT, IN_FORWARD, 4, 4, 8},
     DATA(WAY_DELTA_SCAN),
     MAPS(WAY_DELTA_SCAN),
     RING(WAY_SHARED),
@@ -467,6 +484,14 @@ static bool seen_as(const struct trial *t, enum seen_as as)
     return targets && logits && v->nearest >= 0 && v->loss_rel > v->allowed_loss_rel;
 }
 
+/* In fp32 a fault is told from roundings: the tensor that shows it is at least twice its bound. */
+static bool far_beyond(const struct trial *t)
+{
+    const struct verify *v = &t->out;
+    return t->spec.precision.params != PRECISION_FP32 || v->targets_1 != v->targets_p ||
+           v->row[0].rel_l2 >= 2 * v->row[0].allowed;
+}
+
 static void check_fault(struct trial *t, enum seen_as as)
 {
     const char *name = mutant_names[t->mutant];
@@ -476,8 +501,9 @@ static void check_fault(struct trial *t, enum seen_as as)
     snprintf(by, sizeof by, "%s (%s, %s, P %d)",
              v->nearest < 0 ? "nothing" : v->row[v->nearest].name, t->way->name,
              precisions[t->spec.precision.params], t->spec.resources.ranks);
-    verify_report(t->mutant, !v->equal && seen_as(t, as), by);
-    if (!seen_as(t, as)) printf("  %s\n", t->sentence.text);
+    const bool seen = seen_as(t, as) && far_beyond(t);
+    verify_report(t->mutant, !v->equal && seen, by);
+    if (!seen) printf("  %s\n", t->sentence.text);
     verify_fini(&t->out);
 }
 
@@ -489,6 +515,7 @@ static void check_faults(enum precision_id precision)
         if (!way_takes(&ways[f->way], precision)) continue;
         /* Some thousandths of the gradient: bf16 rounds more away. */
         if (f->mutant == MUTANT_BOUND_LEAKS && precision == PRECISION_BF16) continue;
+        if (f->mutant == MUTANT_MAP_POSITION && precision != PRECISION_FP32) continue;
         for (int P = f->first_P; P <= f->last_P; P++) {
             trial_set(&t, &ways[f->way], P, f->S ? f->S : 96, precision);
             t.mutant = f->mutant;
@@ -565,7 +592,7 @@ static void check_dropped(const struct way *w, enum precision_id precision)
         snprintf(by, sizeof by, "%s (%s, %s)", p.name, w->name, precisions[precision]);
         verify_report(t.mutant,
                       !v->equal && !strcmp(v->row[0].name, p.name) && v->nearest == 0 &&
-                          v->row[1].rel_l2 <= v->row[1].allowed,
+                          far_beyond(&t) && v->row[1].rel_l2 <= v->row[1].allowed,
                       by);
         verify_fini(&t.out);
     }
@@ -598,6 +625,7 @@ int main(void)
     RUN(test_rings);
     RUN(test_equal_half);
     RUN(test_equal_other_modes);
+    RUN(test_equal_long);
     RUN(test_equal_tokens);
     RUN(test_widened);
     RUN(test_bound_of_the_job);

@@ -9,6 +9,7 @@
 #include <string.h>
 #include "api/core/job.h"
 #include "api/core/mem.h"
+#include "api/core/mutant.h"
 #include "worker/hf/tokenizer.h"
 #include "worker/infer/agree.h"
 #include "worker/model/finite.h"
@@ -287,8 +288,10 @@ static int32_t choose(struct infer_work *w, const struct request *r, const struc
         w->logits[ends->id[i]] = -INFINITY;
     }
     const int32_t token = sampler_choose(&w->sampler, w->logits, &r->sample, -1, key);
-    for (int i = n - 1; i >= 0; i--) /* backwards: an id may be there twice */
-        if (ends->id[i] < w->sampler.n_vocab) w->logits[ends->id[i]] = kept[i];
+    for (int i = n - 1; i >= 0; i--) { /* backwards: an id may be there twice */
+        const int at = mutant_on(MUTANT_END_TWICE) ? n - 1 - i : i;
+        if (ends->id[at] < w->sampler.n_vocab) w->logits[ends->id[at]] = kept[at];
+    }
     return token;
 }
 

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/mutant.h"
 
 void spell_fini(struct spell *s)
 {
@@ -62,6 +63,7 @@ static int64_t feed(struct spell *s, struct stop *stop)
 
 int spell_put(struct spell *s, struct stop *stop, int32_t id, int64_t *cut, struct err *e)
 {
+    if (mutant_on(MUTANT_STOP_FORGOTTEN)) stop_begin(stop);
     if (detokenizer_put(s->decoder, id, &s->all, e) < 0) return -1;
     find_begin(s, false);
     *cut = feed(s, stop);

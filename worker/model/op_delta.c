@@ -139,7 +139,8 @@ static bool conv_ahead(void *arg, float *b, float *a)
 {
     const struct carried *c = arg;
     struct carry_step s = {.n_rows = frame_in(c->f, c->o, 0).rows, .out = b};
-    if (rows_of_rank(c->f, c->o).valid < c->o->u.conv.width - 1) return false;
+    const bool few = rows_of_rank(c->f, c->o).valid < c->o->u.conv.width - 1;
+    if (few && !mutant_on(MUTANT_HALO_SHORT)) return false;
     s.pos = shard_pos(&c->f->carry->shard, 0);
     const struct conv_fwd_args x = {.in = conv_of(c, &s), .state_out = b};
     c->f->be->ops->conv_fwd(c->f->be, &x);
@@ -298,7 +299,7 @@ static void add_seen(const struct carried *c, const struct carry_step *s, float 
                                     .b = cut(c->d_o, s, h * V, V),
                                     .c = tensor_f32(b + h * K * V, K, V, V),
                                     .trans_a = true,
-                                    .accumulate = s->row0 > 0};
+                                    .accumulate = s->row0 > 0 && !mutant_on(MUTANT_MAP_PIECE)};
         c->f->be->ops->gemm(c->f->be, &x);
     }
 }
@@ -315,7 +316,7 @@ static void delta_map(const struct carried *c, float *b, float *a)
     if (c->seen.data && n.see == 0) be->ops->fill(be, b, count_of(c->f, c->o), 0);
     for (int64_t r = 0; r < n.see; r += MAP_ROWS) {
         struct carry_step s = {.row0 = r, .n_rows = n.see - r < MAP_ROWS ? n.see - r : MAP_ROWS};
-        s.pos = shard_pos(&c->f->carry->shard, r);
+        s.pos = r && mutant_on(MUTANT_MAP_POSITION) ? 0 : shard_pos(&c->f->carry->shard, r);
         struct delta_fwd_args x = {.in = delta_of(c, &s), .state = a, .state_out = a};
         x.in.v = tensor_sub(c->zero, 0, s.n_rows, 0, H * K);
         x.in.value_dim = K;

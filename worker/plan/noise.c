@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include "api/core/mutant.h"
 
 static double beta_at(int64_t t)
 {
@@ -41,7 +42,7 @@ static int64_t spaced(int64_t k, int64_t n)
     const double stride = (double)(NOISE_STEPS - 1) / (double)(n - 1);
     double at = 0;
     for (int64_t i = 0; i < k; i++) at += stride;
-    return (int64_t)nearbyint(at);
+    return (int64_t)(mutant_on(MUTANT_HALF_AWAY) ? round(at) : nearbyint(at));
 }
 
 /* The k-th kept step, from below, of n, and the one below it. */

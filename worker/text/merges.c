@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "api/core/mutant.h"
 
 struct merges_reading {
     struct merges *m;
@@ -42,7 +43,8 @@ static int put(struct merges *m, int32_t a, int32_t b, int32_t id)
     uint64_t at = merge_hash(pair);
     struct merge_slot *s;
     while ((s = &m->slot[at & (uint64_t)(m->n_slots - 1)])->rank >= 0 && s->pair != pair) at++;
-    *s = (struct merge_slot){pair, (int32_t)m->n, id};
+    const bool first = mutant_on(MUTANT_MERGE_FIRST) && s->rank >= 0;
+    if (!first) *s = (struct merge_slot){pair, (int32_t)m->n, id};
     m->id[m->n++] = id;
     return 0;
 }
