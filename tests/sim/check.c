@@ -447,11 +447,11 @@ static struct row row_at(sqlite3_stmt *st)
                         (const char *)sqlite3_column_text(st, 4)};
 }
 
-int64_t check_count(const char *table)
+int64_t check_count(const char *rows)
 {
     char sql[64];
     disk.aside = true;
-    snprintf(sql, sizeof sql, "SELECT count(*) FROM %s", table);
+    snprintf(sql, sizeof sql, "SELECT count(*) FROM %s", rows);
     sqlite3_stmt *st = open_db() ? prepare(sql, 0) : NULL;
     const int64_t n = st && sqlite3_step(st) == SQLITE_ROW ? sqlite3_column_int64(st, 0) : -1;
     sqlite3_finalize(st);

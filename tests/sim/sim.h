@@ -179,8 +179,8 @@ void check_shown(const char *doc);
 void check_page(int64_t job, const char *page, bool metrics);
 /* Jobs by their states are added, rows, and logs that a full disk has cut. */
 void check_report(int count[], int64_t *rows, int64_t *cut_logs);
-void check_close(void);                 /* before seqd opens or closes its files */
-int64_t check_count(const char *table); /* its rows */
+void check_close(void);                /* before seqd opens or closes its files */
+int64_t check_count(const char *rows); /* how many rows a table has */
 
 /* ---- still.c --------------------------------------------------------------------------------- */
 
