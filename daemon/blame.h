@@ -39,7 +39,7 @@ void blame_settle(const struct job *j, bool elsewhere, struct event *ev);
  * again at the same place: no kill by others, no node's, no consequence, nothing that a person can
  * mend on a disk. */
 bool blame_counts(const struct job *j, const struct event *ev);
-/* It has come `count` times: with FARTHEST_AGAIN of them it is final, and says so. */
+/* After `count` times: with FARTHEST_AGAIN of them it is final, with a sentence that tells it. */
 void blame_again(const struct job *j, int32_t count, struct event *ev);
 
 #endif

@@ -28,7 +28,7 @@ static void put_time(struct jwrite *w, const char *key, int64_t at_ms)
         jwrite_null(w, key);
 }
 
-/* Whether it waits: for its start, for room to save in, or for a node of its attempt that is away. */
+/* Whether it waits: for its start, for room to save in, or for a node that is away. */
 static bool waits(const struct job *j)
 {
     return j->state == JOB_QUEUED || job_unsaved(j) || (attempt_alive(j) && job_away(j) >= 0);

@@ -1,5 +1,5 @@
-/* farthest.h: how far a job has come, over all of its attempts, and which of its failures come again
- * at the same place. A part of the fold (jobs.h): pure. */
+/* farthest.h: how far a job has come, over all of its attempts, and which of its failures come
+ * again at the same place. A part of the fold (jobs.h): pure. */
 #ifndef SEQD_DAEMON_FARTHEST_H
 #define SEQD_DAEMON_FARTHEST_H
 

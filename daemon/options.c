@@ -56,8 +56,8 @@ static const struct option_entry rows[] = {
      "How long a job may take to save when it is suspended, drained or at its time limit, as 30s or "
      "10m; then it is stopped with what it has saved before."},
     {"node-lost", OPTION_TEXT, OPTION_RESTART, "T", "10s", 0, 0, AT(node_lost), NULL,
-     "How long a node may be silent, as 10s or 2m; then its jobs go on elsewhere where there is a "
-     "place for them: else they are away, and run on when it is back."},
+     "How long a node may be silent, as 10s or 2m; then its jobs move to other nodes where there is "
+     "a place for them: else they are away, and continue when it is back."},
     {"slots", OPTION_NUMBER, OPTION_RESTART, "N", NULL, 1, 4096, AT(slots), NULL,
      "With --dev: ranks the local node may run at once (default 8)."},
     {"root", OPTION_TEXTS, OPTION_RESTART, "DIR", NULL, 0, 0, AT(root), NULL,

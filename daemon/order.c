@@ -99,8 +99,8 @@ static int check_restart(struct commits *all, const struct job *j, struct err *e
                    j->checkpoint_node, (long long)j->id, (long long)j->checkpoint_step);
 }
 
-/* It runs, as far as is known, and the node that holds its checkpoint is away: that attempt is given
- * up with the checkpoint. */
+/* The node that holds the checkpoint of a job that runs is away: its attempt is given up, and with
+ * it the checkpoint. */
 static int give_up(struct commits *all, struct job *j, const char *by, commit_done *done, void *arg)
 {
     struct event ev;

@@ -152,7 +152,7 @@ static void describe(const struct cluster *k, const struct job *j, int64_t now_m
     if (q->device == SCHED_GPUS) enqueue_gpus(k, j, q);
 }
 
-/* Whether a node of its attempt is lost: it goes on elsewhere, if there is a place for it. */
+/* Whether a node of its attempt is lost: it moves, if there is a place for it elsewhere. */
 static bool may_move(const struct cluster *k, const struct job *j)
 {
     const struct job_attempt *a = j->attempt;

@@ -1,5 +1,5 @@
-/* Deaths that repeat: the same failure at the same place is final at the third time, kills by others
- * never are, and steps that were made before are no progress. All of it outlives seqd. */
+/* Deaths that repeat: the same failure at the same place is final at the third time, kills by
+ * others never are, and steps that were made before are no progress. All of it outlives seqd. */
 #include <signal.h>
 #include "daemon/blame.h"
 #include "tests/lib/one_node.h"

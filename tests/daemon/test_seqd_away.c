@@ -1,4 +1,4 @@
-/* Jobs whose nodes are silent: they are away, not stopped. They go on when the node is back, are
+/* Jobs whose nodes are silent: they are away, not stopped. They continue when the node is back, are
  * given up only for a place elsewhere, for a cancel, a suspend or a peer's report, and all of that
  * holds after a restart of seqd. */
 #include "tests/lib/sim.h"
@@ -62,7 +62,7 @@ static void test_comes_back(void)
     }
 }
 
-/* Another node has a place for it, which it gets before a job that waits for longer than nothing. */
+/* Another node has a place for it. */
 static void test_moves(void)
 {
     begin();
@@ -201,7 +201,7 @@ static void test_order_and_restart(void)
     finish();
 }
 
-/* The node of its checkpoint is gone for good: it says so, and is begun again when told to. */
+/* The node of its checkpoint is gone for good: a restart gives the checkpoint up. */
 static void test_given_up(void)
 {
     struct gang *a, *b;
@@ -225,7 +225,7 @@ static void test_given_up(void)
     finish();
 }
 
-/* It is back, and its ranks are not: its agent says so. */
+/* The node is back without its ranks: its agent reports that. */
 static void test_back_without_ranks(void)
 {
     begin();
