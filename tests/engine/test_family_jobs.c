@@ -135,8 +135,7 @@ static void test_prepare(void)
 /* An order in which the same numbers are summed. */
 struct sums {
     int determinism;
-    int64_t
-        chunk; /* tokens of a chunk of the loss, or of a window of linear attention; 0: as it is */
+    int64_t chunk; /* tokens: windows of linear attention, else chunks of the loss; 0: as it is */
 };
 
 /* The strategy that splits the family, chosen by itself. */
