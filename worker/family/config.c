@@ -343,7 +343,7 @@ static int finish(struct config *c)
     return rc && !c->job ? err_prefix(c->e, "%s", c->path) : rc;
 }
 
-/* ---- the text ------------------------------------------------------------------------------------ */
+/* ---- the text -------------------------------------------------------------------------------- */
 
 static void set_absent(struct config *c)
 {

@@ -2,8 +2,7 @@
 
 #include <assert.h>
 #include <stddef.h>
-#include <stdlib.h>
-#include "api/core/mem.h"
+#include "api/core/room.h"
 #include "api/core/choices.h"
 #include "api/core/err.h"
 #include "api/core/limits.h"
@@ -131,9 +130,14 @@ void family_write(const struct model_shape *m, struct family *f)
 
 struct family *family_new(const struct model_shape *m)
 {
-    struct family *f = mem_scratch(sizeof *f);
+    struct family *f = room_take(sizeof *f);
     family_write(m, f);
     return f;
+}
+
+void family_free(struct family *f)
+{
+    room_give(f);
 }
 
 int family_layer_kind(const struct model_shape *m, int64_t l)
@@ -154,7 +158,7 @@ struct family_mlps family_mlps(const struct model_shape *m)
             has.experts |= p->op[i].kind == OP_MOE;
         }
     }
-    free(f);
+    family_free(f);
     return has;
 }
 

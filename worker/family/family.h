@@ -144,8 +144,9 @@ int family_complete(struct model_shape *m, struct err *e);
 struct model_shape family_slice(const struct model_shape *m);
 /* The family as this shape has it. m is complete. */
 void family_write(const struct model_shape *m, struct family *f);
-/* The same; struct family is larger than some stacks. Ends with free. */
+/* The same; struct family is larger than some stacks. Ends with family_free. */
 struct family *family_new(const struct model_shape *m);
+void family_free(struct family *f);
 int family_layer_kind(const struct model_shape *m, int64_t l);
 /* Which MLPs the layers of a model have: dense ones (prog_is_mlp), mixtures of experts. */
 struct family_mlps {

@@ -1,8 +1,7 @@
 /* bucket.c: a model's weights and gradients, bucket by bucket (worker/plan/zero.h): when they are
  * fetched and summed. */
 #include "api/core/mutant.h"
-#include <stdlib.h>
-#include "api/core/mem.h"
+#include "api/core/room.h"
 #include "worker/model/model.h"
 #include "worker/plan/slice.h"
 
@@ -54,11 +53,11 @@ int model_sum_slices(struct model *m, int bucket, float *x, struct err *e)
     const int64_t begin = zero_begin(&m->plan->shards, bucket);
     int rc = 0;
     if (!m->tensor) return 0;
-    struct slice *own = mem_scratch(PROG_WEIGHTS * sizeof *own);
+    struct slice *own = room_take(PROG_WEIGHTS * sizeof *own);
     const int n = slice_bucket(&m->shape, bucket, own);
     for (int i = 0; i < n && !rc; i++)
         if (own[i].sharers > 1) rc = sum_slice(m, &own[i], x + (own[i].offset - begin), e);
-    free(own);
+    room_give(own);
     return rc;
 }
 

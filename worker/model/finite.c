@@ -2,9 +2,8 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include "api/core/mem.h"
+#include "api/core/room.h"
 
 /* ---- numbers --------------------------------------------------------------------------------- */
 
@@ -68,12 +67,12 @@ static int fetch(struct model *m, int bucket, struct err *e)
 /* The first of a bucket's tensors that holds some, before `found`; else `found`. */
 static int64_t look_at_bucket(struct model *m, int bucket, int64_t found)
 {
-    struct param *p = mem_scratch(PROG_WEIGHTS * sizeof *p);
+    struct param *p = room_take(PROG_WEIGHTS * sizeof *p);
     int first;
     const int n = param_bucket(&m->shape, bucket, p, &first);
     for (int i = 0; i < n && first + i < found; i++)
         if (tensor_holds(m->be, model_weight(m, p[i].offset, 1, p[i].count))) found = first + i;
-    free(p);
+    room_give(p);
     return found;
 }
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "api/core/mem.h"
+#include "api/core/room.h"
 #include "kernels/half.h"
 #include "kernels/philox.h"
 #include "worker/plan/slice.h"
@@ -198,8 +199,8 @@ void model_random_part(struct be *be, const struct model_shape *s, int t, int64_
 {
     const struct model_shape whole = slice_whole(s);
     struct random_part w = {be, out, from, 0};
-    struct param *p = mem_scratch(PROG_WEIGHTS * sizeof *p);
-    struct slice *own = mem_scratch(PROG_WEIGHTS * sizeof *own);
+    struct param *p = room_take(PROG_WEIGHTS * sizeof *p);
+    struct slice *own = room_take(PROG_WEIGHTS * sizeof *own);
     assert(out.rows == 1);
     for (int b = 0; b <= s->n_layers + 1; b++) {
         int first;
@@ -211,8 +212,8 @@ void model_random_part(struct be *be, const struct model_shape *s, int t, int64_
                           &(struct draw){seed, first + tensor, s->n_layers, &p[tensor], own[i], t});
         }
     }
-    free(p);
-    free(own);
+    room_give(p);
+    room_give(own);
     zero_to(&w, from + out.cols);
 }
 

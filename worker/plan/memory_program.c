@@ -166,7 +166,7 @@ int64_t memory_largest_gradient(const struct model_shape *m, const struct plan *
     struct needs n = {.pieces = p->mlp_chunk > 0};
     visit_sections(f, p, &(struct visit){need_section, &n});
     if (p->shards.borrows) need_section(&n, &f->in); /* the head sums that matrix too */
-    free(f);
+    family_free(f);
     return mem_round(n.op.gradient, 16);
 }
 

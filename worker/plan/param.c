@@ -1,6 +1,5 @@
 #include <assert.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include "worker/family/family.h"
 #include "worker/plan/plan.h"
@@ -36,7 +35,7 @@ int64_t param_section(const struct model_shape *m, int bucket)
 {
     struct family *f = family_new(m);
     const int64_t at = section_offset(f, m, bucket);
-    free(f);
+    family_free(f);
     return at;
 }
 
@@ -44,7 +43,7 @@ int64_t param_count(const struct model_shape *m)
 {
     struct family *f = family_new(m);
     const int64_t n = section_offset(f, m, m->n_layers + 1) + f->out.weights_size;
-    free(f);
+    family_free(f);
     return n;
 }
 
@@ -60,7 +59,7 @@ int param_tensors(const struct model_shape *m)
 {
     struct family *f = family_new(m);
     const int n = tensors_before(f, m, m->n_layers + 1) + f->out.n_weights;
-    free(f);
+    family_free(f);
     return n;
 }
 
@@ -71,7 +70,7 @@ void param_range(const struct model_shape *m, int bucket, int *first, int *last)
     *last = *first + (bucket == 0             ? f->in.n_weights
                       : bucket <= m->n_layers ? family_layer(f, m, bucket - 1)->n_weights
                                               : f->out.n_weights);
-    free(f);
+    family_free(f);
 }
 
 void param_prefix(const struct program *p, int bucket, char out[64])
@@ -132,7 +131,7 @@ static void get(const struct model_shape *m, int from, int to, struct param *out
         offset += p->weights_size;
     }
     assert(at >= to);
-    free(f);
+    family_free(f);
 }
 
 int param_bucket(const struct model_shape *m, int bucket, struct param *out, int *first)
@@ -143,7 +142,7 @@ int param_bucket(const struct model_shape *m, int bucket, struct param *out, int
     for (int i = 0; i < p->n_weights; i++) fill(&out[i], p, bucket, i, offset);
     if (first) *first = tensors_before(f, m, bucket);
     const int n = p->n_weights;
-    free(f);
+    family_free(f);
     return n;
 }
 

@@ -1,9 +1,8 @@
 #include "worker/plan/slice.h"
 
 #include <assert.h>
-#include <stdlib.h>
 #include <string.h>
-#include "api/core/mem.h"
+#include "api/core/room.h"
 
 /* part, whole: one tensor by the shape with tp, and by slice_whole() of it. */
 static struct slice slice_of(const struct param *part, const struct param *whole, int tp)
@@ -73,7 +72,7 @@ struct model_shape slice_whole(const struct model_shape *m)
 int slice_bucket(const struct model_shape *m, int bucket, struct slice *out)
 {
     const struct model_shape all = slice_whole(m);
-    struct param *part = mem_scratch(2 * PROG_WEIGHTS * sizeof *part);
+    struct param *part = room_take(2 * PROG_WEIGHTS * sizeof *part);
     struct param *whole = part + PROG_WEIGHTS;
     const int n = param_bucket(m, bucket, part, NULL);
     const int n_whole = param_bucket(&all, bucket, whole, NULL);
@@ -82,7 +81,7 @@ int slice_bucket(const struct model_shape *m, int bucket, struct slice *out)
     int n_slices = 0;
     for (int i = 0; i < n; i++)
         n_slices += slice_tensor(&part[i], &whole[i], m->tp > 1 ? m->tp : 1, i, out + n_slices);
-    free(part);
+    room_give(part);
     return n_slices;
 }
 
@@ -121,7 +120,7 @@ struct slice_part slice_part(const struct slice *s, int t, int64_t from, int64_t
 static void move_to(struct slice_cursor *c, const struct model_shape *m, int64_t whole)
 {
     const struct model_shape all = slice_whole(m);
-    struct slice *own = mem_scratch(PROG_WEIGHTS * sizeof *own);
+    struct slice *own = room_take(PROG_WEIGHTS * sizeof *own);
     int low = 0, high = m->n_layers + 2;
     while (high - low > 1) {
         const int mid = (low + high) / 2;
@@ -132,7 +131,7 @@ static void move_to(struct slice_cursor *c, const struct model_shape *m, int64_t
     c->n = slice_bucket(m, low, own);
     assert(c->n <= SLICE_TENSORS);
     memcpy(c->of, own, (size_t)c->n * sizeof *own);
-    free(own);
+    room_give(own);
 }
 
 struct slice slice_find(struct slice_cursor *c, const struct model_shape *m, int64_t whole)

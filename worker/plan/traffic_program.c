@@ -1,7 +1,6 @@
 /* traffic_program.c: what a family's operations move, from their programs: the steps that a rank
  * runs are counted, each by the formula of its kind. */
 #include <assert.h>
-#include <stdlib.h>
 #include <string.h>
 #include "worker/plan/strategy.h"
 #include "worker/plan/traffic.h"
@@ -202,7 +201,7 @@ int traffic_program(const struct model_shape *m, const struct plan *p, int rank,
         c.times = t->times * p->shards.n_of[ZERO_LAYER + k];
         count_section(&c, &f->layer[k], t->pass);
     }
-    free(f);
+    family_free(f);
     return 0;
 }
 
@@ -222,7 +221,7 @@ bool plan_fetches_in(const struct model_shape *m, const struct plan *p)
     const struct schedule_mode mode = plan_schedule(p, true);
     schedule_make(&f->in, &mode, &s);
     for (int i = 0; i < s.n_backward; i++) any |= reads_weights(&f->in, &s.backward[i]);
-    free(f);
+    family_free(f);
     return any;
 }
 
@@ -237,7 +236,7 @@ struct comm_count traffic_decode(const struct model_shape *m, int P, int64_t n)
                 volume_add(
                     &c, volume_decode(P, p->op[i].u.attn.n_heads, p->op[i].u.attn.head_dim, n), 1);
     }
-    free(f);
+    family_free(f);
     return c;
 }
 
@@ -276,7 +275,7 @@ double traffic_products(const struct model_shape *m, const struct plan *p, bool 
         for (int i = 0; i < f->layer[k].n_ops; i++)
             sum += (double)p->shards.n_all[ZERO_LAYER + k] *
                    traffic_op_products(p, &f->layer[k], &f->layer[k].op[i]);
-    free(f);
+    family_free(f);
     return sum;
 }
 
@@ -293,5 +292,5 @@ void traffic_sections(const struct model_shape *m, const struct plan *p, double 
     cost[0] = section_products(p, &f->in);
     for (int l = 0; l < m->n_layers; l++) cost[l + 1] = section_products(p, family_layer(f, m, l));
     cost[m->n_layers + 1] = section_products(p, &f->out);
-    free(f);
+    family_free(f);
 }

@@ -1,7 +1,6 @@
 #include "worker/plan/work.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include "worker/plan/strategy.h"
 #include "worker/plan/traffic.h"
 #include "worker/program/op_rules.h"
@@ -145,7 +144,7 @@ static void count_pass(struct work_count *c, const struct model_shape *shape, en
         c->times = times * (double)p->shards.n_of[ZERO_LAYER + k];
         if (c->times > 0) count_section(c, &f->layer[k], pass, train);
     }
-    free(f);
+    family_free(f);
 }
 
 /* Gradients, by bucket cleared, and their norm, then AdamW of what the rank owns. */

@@ -1,8 +1,8 @@
 #include "worker/plan/zero.h"
 
 #include <assert.h>
-#include <stdlib.h>
 #include "api/core/mem.h"
+#include "api/core/room.h"
 #include "worker/plan/plan.h"
 
 enum { ALIGN = 16 };
@@ -143,11 +143,11 @@ static void add_tensor(struct zero_walk *w, const struct param *p, int n_fused)
 
 void zero_walk(struct zero_walk *w, const struct zero *z, const struct model_shape *m, int b)
 {
-    struct param *p = mem_scratch(PROG_WEIGHTS * sizeof *p);
+    struct param *p = room_take(PROG_WEIGHTS * sizeof *p);
     const int n = param_bucket(m, b, p, NULL);
     w->n = 0;
     for (int i = 0; i < n; i++) add_tensor(w, &p[i], m->tp > 1 ? p[i].n_fused : 0);
-    free(p);
+    room_give(p);
     w->tensor = 0;
     w->row = 0;
     w->unit = -1;
@@ -252,7 +252,7 @@ void zero_init(struct zero *z, const struct model_shape *m, int W, int n_groups)
     for (int k = 0; k < ZERO_KIND_N; k++)
         if (z->n_all[k]) cut_bucket(z, m, first_of(z, (enum zero_kind)k));
     zero_set_stage(z, 0, zero_buckets(z));
-    free(f);
+    family_free(f);
 }
 
 void zero_set_stage(struct zero *z, int first, int end)

@@ -1,9 +1,8 @@
 #include "worker/train/optim.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include "api/core/mem.h"
 #include "api/core/job.h"
+#include "api/core/room.h"
 #include "kernels/precision.h"
 #include "worker/plan/slice.h"
 #include "worker/plan/update.h"
@@ -46,14 +45,14 @@ static double sum_first(const struct optim *o, int b)
 {
     const struct model_shape *m = &o->spec->model.shape;
     const double *sums = o->mirror + zero_first_unit(&o->plan->shards, b);
-    struct slice *own = mem_scratch(PROG_WEIGHTS * sizeof *own);
+    struct slice *own = room_take(PROG_WEIGHTS * sizeof *own);
     struct zero_walk u;
     double sum = 0;
     slice_bucket(m, b, own);
     zero_walk(&u, &o->plan->shards, m, b);
     for (int tensor = u.tensor; zero_next(&u); tensor = u.tensor)
         if (slice_first(&own[tensor], o->tensor_rank)) sum += sums[u.unit];
-    free(own);
+    room_give(own);
     return sum;
 }
 
@@ -101,7 +100,7 @@ static void update_run(const struct optim *o, const struct optim_part *x,
 
 void optim_update(const struct optim *o, const struct optim_part *x, const struct optim_rate *r)
 {
-    struct param *p = mem_scratch(PROG_WEIGHTS * sizeof *p);
+    struct param *p = room_take(PROG_WEIGHTS * sizeof *p);
     const int n = param_bucket(&o->spec->model.shape, x->bucket, p, NULL);
     for (int i = 0; i < n; i++) {
         struct zero_range run = {p[i].offset, p[i].offset + p[i].count};
@@ -109,5 +108,5 @@ void optim_update(const struct optim *o, const struct optim_part *x, const struc
         if (run.end > x->end) run.end = x->end;
         if (run.begin < run.end) update_run(o, x, r, &run, p[i].decay);
     }
-    free(p);
+    room_give(p);
 }

@@ -8,9 +8,10 @@
  *
  * The reference runs several times more, each with the last bit of another eighth of the elements
  * of its first weights (those of `in`: the embedding) inverted. That is 0.35 units in the last
- * place rms of what the first layer reads, as two roundings of one number differ (0.41), and enough to
- * make every rounding after it independent of that in the first run. P ranks and one share most of
- * their roundings; at worst they share none, and then they differ as two runs of the reference do:
+ * place rms of what the first layer reads, as two roundings of one number differ (0.41), and enough
+ * to make every rounding after it independent of that in the first run. P ranks and one share most
+ * of their roundings; at worst they share none, and then they differ as two runs of the reference
+ * do:
  *
  *   |g_P - g_1| <= margin max_k |g_k - g_1|     of every tensor, and of the logits
  *

@@ -1,0 +1,16 @@
+/* room.h: rooms for what is larger than a frame may be (64 KiB) and is asked for again and again. A
+ * thread keeps the rooms that it has given back, by size, until it ends: a call that is made in every
+ * step allocates in the first one alone. At most ROOM_KEPT of them are kept. */
+#ifndef SEQD_CORE_ROOM_H
+#define SEQD_CORE_ROOM_H
+
+#include <stddef.h>
+
+#define ROOM_KEPT 16
+
+/* Of any contents, 16-byte aligned. Aborts where there is no memory. */
+void *room_take(size_t size);
+/* By the thread that took it, or another; NULL is none. */
+void room_give(void *room);
+
+#endif
