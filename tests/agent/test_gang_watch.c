@@ -207,7 +207,8 @@ static void test_spool_damaged(void)
     CHECK(spool_count() == 3);
 }
 
-/* In a child whose files are limited: 0 where a failure and 64 ends find room after the last step. */
+/* In a child whose files are limited: 0 where a failure and 64 ends find room after the last
+ * step. */
 static int spool_limited(void)
 {
     static char steps[4000], fail[sizeof(struct rank_fail)];
@@ -223,7 +224,8 @@ static int spool_limited(void)
     if (e.code != ERR_TOO_LARGE || !strstr(e.text, "RLIMIT_FSIZE")) return 3;
     const int64_t seq = s.seq;
     for (int r = 0; r < 64; r++)
-        if (spool_add(&s, (struct rank_msg){.type = RANK_FAIL}, fail, sizeof fail, false, &e)) return 4;
+        if (spool_add(&s, (struct rank_msg){.type = RANK_FAIL}, fail, sizeof fail, false, &e))
+            return 4;
     for (int r = 0; r < 65; r++)
         if (spool_add(&s, (struct rank_msg){.type = RANK_EXIT}, &x, sizeof x, true, &e)) return 5;
     spool_close(&s);

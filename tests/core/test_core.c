@@ -665,8 +665,9 @@ static int try_limited(const char *path)
     if (setrlimit(RLIMIT_FSIZE, &limit) || file_limit() != 10000) return 1;
     if (file_write(path, big, 10000, &e)) return 2;
     if (!file_write(path, big, 10001, &e) || e.code != ERR_TOO_LARGE) return 3;
-    if (!strstr(e.text, ": File too large: RLIMIT_FSIZE (ulimit -f, LimitFSIZE=) is 10000 bytes and "
-                        "the file needs 10001: raise it where "))
+    if (!strstr(e.text,
+                ": File too large: RLIMIT_FSIZE (ulimit -f, LimitFSIZE=) is 10000 bytes and "
+                "the file needs 10001: raise it where "))
         return 4;
     if (file_out_open(&f, path, &e) || !file_out_add(&f, big, 1000000, &e)) return 5;
     if (e.code != ERR_TOO_LARGE || !strstr(e.text, "the file needs 1000000:")) return 6;

@@ -1,5 +1,5 @@
-/* test_embed_files.c: published embedding models: files of a base class, whose names lack its prefix
- * and which have no head, and vectors against those of the packages that publish them
+/* test_embed_files.c: published embedding models: files of a base class, whose names lack its
+ * prefix and which have no head, and vectors against those of the packages that publish them
  * (golden/make_embed_golden.py; embed_qwen3 is a Qwen3Model that transformers saved). */
 #include <math.h>
 #include "tests/lib/own_model.h"

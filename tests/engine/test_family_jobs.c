@@ -179,13 +179,13 @@ static void train(const struct job_family *f, int seq_len, int sp, const struct 
 }
 
 static const struct sums as_run = {DET_RUN, 0};
-/* Other orders of the same sums on one rank. Windows of linear attention are those of ranks: on three
- * of them a rank has 22 of 64 tokens. */
+/* Other orders of the same sums on one rank. Windows of linear attention are those of ranks: on
+ * three of them a rank has 22 of 64 tokens. */
 static const struct sums reordered[] = {{DET_RANKS, 0}, {DET_RUN, 16}, {DET_RUN, 22}};
 enum { N_REORDERED = sizeof reordered / sizeof *reordered };
 
-/* How far a loss moves when one rank sums in another order, at most, in each step or one before: what
- * a step rounds differently the next ones magnify. */
+/* How far a loss moves when one rank sums in another order, at most, in each step or one before:
+ * later steps magnify a difference in rounding. */
 static void measure_noise(const struct job_family *f, int seq_len, const double one[STEPS],
                           double noise[STEPS])
 {

@@ -28,7 +28,7 @@ refuse "the last checkpoint fails the job" 10 'RLIMIT_FSIZE \(ulimit -f, LimitFS
     "$BIN/seqctl" watch "$id" -q --timeout 60
 same "at once" "$(field "$id" attempts) $(field "$id" restarts)" "1 0"
 seqctl events "$id" -o jsonl >"$T/events"
-check "the one before is noted, and training went on" grep -q '"checkpoint_failed".*RLIMIT_FSIZE' "$T/events"
+check "the one before is noted, and training ran on" grep -q '"checkpoint_failed".*RLIMIT_FSIZE' "$T/events"
 same "all steps were made" "$(field "$id" step)" 4
 check "no process died by a signal" sh -c "! grep -q '\"signal\"' '$T/events'"
 check "seqd stops" seqd_stop
