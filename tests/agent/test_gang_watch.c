@@ -217,7 +217,7 @@ static int spool_limited(void)
     struct spool s;
     struct err e = {0};
     unlink(path);
-    file_take_limit();
+    process_begin();
     if (setrlimit(RLIMIT_FSIZE, &limit) || spool_open(&s, path, NULL, &e)) return 1;
     while (!spool_add(&s, (struct rank_msg){.type = RANK_STEP}, steps, sizeof steps, false, &e))
         if (s.seq > 1000) return 2;

@@ -17,6 +17,7 @@
 #include "api/core/jread.h"
 #include "api/core/jwrite.h"
 #include "api/core/mem.h"
+#include "api/core/process.h"
 #include "api/core/sha256.h"
 
 static void test_err(void)
@@ -661,7 +662,7 @@ static int try_limited(const char *path)
     char *big = calloc(1, 1000000);
     struct err e = {0};
     struct file_out f;
-    file_take_limit();
+    process_begin();
     if (setrlimit(RLIMIT_FSIZE, &limit) || file_limit() != 10000) return 1;
     if (file_write(path, big, 10000, &e)) return 2;
     if (!file_write(path, big, 10001, &e) || e.code != ERR_TOO_LARGE) return 3;
