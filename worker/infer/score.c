@@ -17,9 +17,9 @@ double score_ppl(const struct score_sum *s)
     return s->n_targets ? exp(s->nll / (double)s->n_targets) : (double)NAN;
 }
 
-double score_bits_per_byte(const struct score_sum *s)
+double score_bits_per_byte(double text_nll, int64_t n_bytes)
 {
-    return s->n_bytes ? s->nll / M_LN2 / (double)s->n_bytes : (double)NAN;
+    return n_bytes ? text_nll / M_LN2 / (double)n_bytes : (double)NAN;
 }
 
 /* Rank 0's reading of the text, document by document across windows. */
@@ -35,6 +35,7 @@ struct scorer {
     uint32_t sizes[1024];           /* their bytes */
     int64_t document, unscored;     /* the one being read; its tokens without a score */
     struct score_sum sum, *bucket;  /* of that one; [n_buckets] */
+    double text_nll;                /* of that one, without its end */
     int64_t bucket_size, n_buckets; /* 0: not asked for */
     struct artifact out, logprobs;
     struct score_journal journal;
@@ -64,7 +65,7 @@ static int finish_document(struct scorer *s, struct score *out, struct err *e)
     write_sum(&w, &s->sum);
     jwrite_int(&w, "bytes", s->sum.n_bytes);
     jwrite_double(&w, "ppl", score_ppl(&s->sum));
-    jwrite_double(&w, "bits_per_byte", score_bits_per_byte(&s->sum));
+    jwrite_double(&w, "bits_per_byte", score_bits_per_byte(s->text_nll, s->sum.n_bytes));
     jwrite_int(&w, "unscored", s->unscored);
     jwrite_int(&w, "offset", document_start(s));
     jwrite_end(&w);
@@ -72,10 +73,12 @@ static int finish_document(struct scorer *s, struct score *out, struct err *e)
     assert(n > 0);
     line[n] = '\n';
     out->total.nll += s->sum.nll;
+    out->text_nll += s->text_nll;
     out->total.n_targets += s->sum.n_targets;
     out->total.n_bytes += s->sum.n_bytes;
     out->n_unscored += s->unscored;
     s->sum = (struct score_sum){0};
+    s->text_nll = 0;
     s->unscored = 0;
     s->document++;
     return artifact_write(&s->out, line, (size_t)n + 1, e);
@@ -142,19 +145,28 @@ static int read_sizes(struct scorer *s, int64_t t, struct err *e)
     return data_read_bytes(s->d, at, s->sizes_n, s->sizes, e);
 }
 
+/* The bytes of text that the token stands for, which read_sizes has read. */
+static int64_t size_of(const struct scorer *s, int64_t t)
+{
+    return s->cut ? (int64_t)s->sizes[s->w.first + t - s->sizes_first]
+                  : s->text && s->w.ids[t] < 256;
+}
+
 /* The token at position t of the window; its log-probability, or NaN. */
 static double read_token(struct scorer *s, int64_t t)
 {
-    const int64_t begin = window_seen_from(&s->w, document_start(s));
-    if (!window_scores(&s->w, t, document_start(s))) {
+    const int64_t start = document_start(s), begin = window_seen_from(&s->w, start);
+    const int64_t bytes = size_of(s, t), end = (int64_t)data_documents(s->d)[s->document];
+    if (!window_scores(&s->w, t, start)) {
+        if (s->w.first + t == start && s->w.learn[t]) s->sum.n_bytes += bytes;
         s->unscored++;
         return (double)NAN;
     }
     const double nll = s->nll[t - 1];
     s->sum.nll += nll;
+    if (bytes || s->w.first + t + 1 < end) s->text_nll += nll;
     s->sum.n_targets++;
-    s->sum.n_bytes += s->cut ? s->sizes[s->w.first + t - s->sizes_first]
-                             : s->text && s->w.ids[t] < 256;
+    s->sum.n_bytes += bytes;
     if (s->n_buckets) {
         struct score_sum *b = &s->bucket[(t - begin) / s->bucket_size];
         b->nll += nll;

@@ -13,9 +13,10 @@
  * What a window gave is kept in a journal (score_journal.h), so that an attempt continues where the
  * one before it died; the results are written whole by the attempt that ends, the same bytes.
  *
- *   ppl = exp(nll / tokens)      bits_per_byte = nll / ln 2 / bytes
- * tokens: those scored; bytes: of the text that they stand for, so that the end of a document has
- * none; 0 where the input was ids.
+ *   ppl = exp(nll / tokens)      bits_per_byte = nll of text / ln 2 / bytes
+ * tokens: those scored. bits_per_byte is of the text, as lm-evaluation-harness counts it: without
+ * the loss of ids that end documents, over the bytes of the scored tokens and of each document's
+ * first token, which nothing predicts. bytes is 0 where the input was ids.
  *
  * score.by_position_bucket n: a token's position is the number of tokens that its prediction could
  * see: from its document's beginning, or the window's where that comes later (or without
@@ -35,11 +36,13 @@ struct score_sum {
     double nll; /* nats */
     int64_t n_targets, n_bytes;
 };
-double score_ppl(const struct score_sum *s);           /* NaN without targets */
-double score_bits_per_byte(const struct score_sum *s); /* NaN without bytes */
+double score_ppl(const struct score_sum *s); /* NaN without targets */
+/* Of the nats of the tokens that stand for text. NaN without bytes. */
+double score_bits_per_byte(double text_nll, int64_t n_bytes);
 
 struct score {
     struct score_sum total; /* rank 0 */
+    double text_nll;        /* of total.nll, without ids that end documents; rank 0 */
     int64_t n_documents, n_windows, n_unscored;
     int64_t n_resumed;      /* windows whose losses an earlier attempt left */
     struct infer_pace pace; /* of the windows that this attempt computed, with their losses */

@@ -13,7 +13,7 @@ static int send_score(struct run *r, const struct score *s, const struct model *
     jwrite_int(&w, "tokens", s->total.n_targets);
     jwrite_int(&w, "bytes", s->total.n_bytes);
     jwrite_double(&w, "ppl", score_ppl(&s->total));
-    jwrite_double(&w, "bits_per_byte", score_bits_per_byte(&s->total));
+    jwrite_double(&w, "bits_per_byte", score_bits_per_byte(s->text_nll, s->total.n_bytes));
     jwrite_int(&w, "unscored", s->n_unscored);
     jwrite_int(&w, "documents", s->n_documents);
     jwrite_int(&w, "windows", s->n_windows);
