@@ -222,6 +222,7 @@ struct job_spec {
     struct {
         int32_t pooling;   /* enum pooling_id */
         int32_t normalize; /* to length 1 */
+        int32_t unsaid;    /* bits of enum embed_unsaid, until the model is known */
     } embed;
 
     struct {

@@ -31,9 +31,10 @@ static int check_embed(const struct job_spec *s, struct err *e)
     if (s->data.packing != PACKING_CONCAT && s->data.packing != PACKING_NONE)
         return err_field(e, ERR_UNSUPPORTED, "data.packing",
                          "an embed job takes one document at a time: leave data.packing out");
-    if (s->data.overlong != OVERLONG_AUTO && s->data.overlong != OVERLONG_ERROR)
+    if (s->data.overlong == OVERLONG_SPLIT || s->data.overlong == OVERLONG_DROP)
         return err_field(e, ERR_UNSUPPORTED, "data.overlong",
-                         "an embed job takes whole documents: data.overlong must be auto or error");
+                         "an embed job makes one vector of every document: data.overlong must be "
+                         "auto, error or truncate");
     return 0;
 }
 

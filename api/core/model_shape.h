@@ -22,6 +22,20 @@ enum objective_id {
     OBJECTIVE_IDDPM,
     OBJECTIVE_N
 };
+
+/* The first three as 1 + enum pooling_id. */
+enum published_pooling {
+    PUBLISHED_NOTHING,
+    PUBLISHED_LAST,
+    PUBLISHED_MEAN,
+    PUBLISHED_CLS,
+    PUBLISHED_MAX,
+    PUBLISHED_MEAN_SQRT,
+    PUBLISHED_WEIGHTED,
+    PUBLISHED_SEVERAL,
+    PUBLISHED_UNKNOWN
+};
+enum published_answer { PUBLISHED_SILENT, PUBLISHED_NO, PUBLISHED_YES };
 /* The rule of RoPE's frequencies (worker/program/rope.h). */
 enum rope_id {
     ROPE_DEFAULT,
@@ -125,7 +139,12 @@ struct model_shape {
     int32_t mask;       /* 1 + the id of the tokenizer's mask token, of a masked language model */
     int32_t headless;   /* there is no tensor of the head */
     int32_t unprefixed; /* files name tensors without family_base */
-    int32_t no_head;    /* of a job that computes none: programs end with the states of the last
+    /* How its vectors are made of states, where sentence-transformers has published it. */
+    int32_t pooling;      /* enum published_pooling */
+    int32_t normalizes;   /* enum published_answer */
+    int32_t embed_module; /* of embed_module_words: it computes what no embed job does; 0: none */
+    int32_t prompted;     /* a prompt stands before every text */
+    int32_t no_head;      /* of a job that computes none: programs end with the states of the last
                          * layer, normed. No part of the model */
 };
 

@@ -197,8 +197,8 @@ const struct field spec_fields[] = {
     INT("score.by_position_bucket", score.by_position_bucket, 0, JOB_MAX_SEQ, 0, SCORE, "Loss as a function of position, in buckets of this many tokens."),
     INT("score.stride", score.stride, 0, JOB_MAX_SEQ, 0, SCORE, "Tokens from the start of one window to the start of the next; each scores its new tokens; default: seq_len."),
     BOOL("score.token_logprobs", score.token_logprobs, 0, SCORE, "The log-probability of every token, as an artifact."),
-    ENUM("embed.pooling", embed.pooling, pooling_words, POOLING_LAST, EMBED, "last: the hidden state of the last token, cls: of the first, or mean over the document."),
-    BOOL("embed.normalize", embed.normalize, 1, EMBED, "Embeddings of length 1."),
+    ENUM("embed.pooling", embed.pooling, pooling_words, POOLING_LAST, EMBED, "last: the hidden state of the last token, cls: of the first, or mean over the document; not said: as 1_Pooling of model.path has it, else last."),
+    BOOL("embed.normalize", embed.normalize, 1, EMBED, "Embeddings of length 1; not said: as modules.json of model.path has it, else true."),
     TEXT("output.path", output.path, "", ALL, "Publish results there too, a training's hf/ and other jobs' artifacts: a directory that is not there yet, beneath a --writable-root of the node.", 7),
     TEXT("resources.device", resources.device, "cpu", ALL, "What every rank computes on: cpu, its threads; cuda, a GPU of its own."),
     INT32("resources.ranks", resources.ranks, 1, JOB_MAX_RANKS, 0, ALL, "Processes of the gang; default parallel.sp, else 1."),
@@ -211,6 +211,7 @@ const struct field spec_fields[] = {
     INT("limits.wall_s", limits.wall_s, 0, 1e9, 0, ALL, "Seconds that the job may run, over all its attempts, once its ranks are ready; then it saves, stops and has failed with wall_limit. 0: any.", 7),
     INT("seed", seed, 0, BIG, 0, ALL, "Seed of initial weights and of the order of the data."),
     ENUM("determinism", determinism, determinism_words, DET_RUN, ALL, "off, run: same bits on the same ranks, ranks: on any number of ranks at the same parallel.dp."),
+    INT32("embed.unsaid", embed.unsaid, 0, 3, 0, INTERNAL, "Bits of enum embed_unsaid: what the job leaves to model.path.", 7),
     {NULL}
 };
 

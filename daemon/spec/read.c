@@ -463,6 +463,8 @@ static int read_member(struct spec_reader *r, const char *path, const json_t *v)
         if (other_kind(r, f->kinds)) return unknown(r, path);
         if (check_kind(r, path, f->kinds)) return -1;
         if (!strcmp(path, "train.global_batch")) r->has_batch = true;
+        if (!strcmp(path, "embed.pooling")) r->s->embed.unsaid &= ~EMBED_POOLING;
+        if (!strcmp(path, "embed.normalize")) r->s->embed.unsaid &= ~EMBED_NORMALIZE;
         return set_field(r, f, r->s, path, v);
     }
     for (const struct field *c = spec_constants; c->path; c++) {
@@ -529,6 +531,7 @@ static int check_paths(struct spec_reader *r)
 static int settle(struct spec_reader *r)
 {
     struct job_spec *s = r->s;
+    if (s->kind != JOB_EMBED) s->embed.unsaid = 0;
     if (take_config(r)) return -1;
     if (r->form == JSON_STORED) return 0;
     if (check_name(r) || check_paths(r)) return -1;
@@ -555,6 +558,7 @@ static int read_spec(struct spec_reader *r, const char *text, size_t size)
     spec_defaults(r->s);
     json_t *root = document_load(text, size, r->e);
     if (!root) return -1;
+    if (r->form != JSON_STORED) r->s->embed.unsaid = EMBED_POOLING | EMBED_NORMALIZE;
     int rc = read_kind(r, root) || read_object(r, "", root) || settle(r) ? -1 : 0;
     json_decref(root);
     return rc;

@@ -60,6 +60,29 @@ static void test_short_spec(void)
     CHECK(s.data.train[0].format == DATA_TEXT && s.model.shape.vocab == 258);
 }
 
+/* The fields of an embed job that are not said are left to its model; of a stored job they are what
+ * they are. */
+static void test_unsaid(void)
+{
+    static const struct {
+        const char *embed;
+        int unsaid;
+    } v[] = {{"", EMBED_POOLING | EMBED_NORMALIZE},
+             {",\"embed\":{\"pooling\":\"last\"}", EMBED_NORMALIZE},
+             {",\"embed\":{\"normalize\":true}", EMBED_POOLING},
+             {",\"embed\":{\"normalize\":true,\"pooling\":\"mean\"}", 0}};
+    struct err e = {0};
+    for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
+        char text[256];
+        snprintf(text, sizeof text, "{\"kind\":\"embed\",\"data\":{\"seq_len\":8}%s}", v[i].embed);
+        CHECK(!json_spec_read(text, strlen(text), JSON_FOR_PEOPLE, &s, &e));
+        CHECK_MSG(s.embed.unsaid == v[i].unsaid, "%s: %d", text, s.embed.unsaid);
+        CHECK(!json_spec_read(text, strlen(text), JSON_STORED, &s, &e) && !s.embed.unsaid);
+    }
+    CHECK(!json_spec_read("{\"kind\":\"score\"}", 16, JSON_FOR_PEOPLE, &s, &e));
+    CHECK(!s.embed.unsaid);
+}
+
 static void test_every_form(void)
 {
     struct err e;
@@ -622,6 +645,7 @@ int main(void)
     json_init();
     RUN(test_out_of_memory); /* first: it forks */
     RUN(test_short_spec);
+    RUN(test_unsaid);
     RUN(test_every_form);
     RUN(test_refused);
     RUN(test_nul_in_body);

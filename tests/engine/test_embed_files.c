@@ -85,6 +85,69 @@ static void test_encoder(void)
     check_vectors(o, "embed_bert/vectors_whole.txt", 16);
 }
 
+/* As the directory's own files have it, where the job says nothing. */
+static void test_published(void)
+{
+    static const struct {
+        const char *file, *text, *field, *word;
+    } bad[] = {
+        {"modules.json", "[{\"type\":\"sentence_transformers.models.Dense\",\"path\":\"2_Dense\"}]",
+         "model.path", "has Dense"},
+        {"modules.json", "[{\"type\":\"mine.Whitening\",\"path\":\"\"}]", "model.path",
+         "a module of another kind"},
+        {"1_Pooling/config.json", "{\"pooling_mode_max_tokens\":true}", "embed.pooling", "\"max\""},
+        {"1_Pooling/config.json",
+         "{\"pooling_mode_max_tokens\":true,\"pooling_mode_cls_token\":true}", "embed.pooling",
+         "\"several\""},
+        {"1_Pooling/config.json", "{\"pooling_mode\":\"median\"}", "embed.pooling", "\"unknown\""},
+        {"config_sentence_transformers.json",
+         "{\"prompts\":{\"q\":\"find: \"},\"default_prompt_name\":\"q\"}", "model.path",
+         "default_prompt_name"}};
+    static const char modules[] = "[{\"type\":\"a.Transformer\",\"path\":\"\"},{\"type\":\"b."
+                                  "Pooling\",\"path\":\"1_Pooling\"}]";
+    struct order *o = embeds("published", "embed_bert", "texts.jsonl");
+    o->spec.embed.unsaid = EMBED_POOLING | EMBED_NORMALIZE;
+    check_vectors(o, "embed_bert/vectors_whole.txt", 16);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct model_shape m;
+        put("bad", "modules.json", modules);
+        put("bad/1_Pooling", "config.json", "{\"pooling_mode\":\"cls\"}");
+        put("bad", "config_sentence_transformers.json", "{\"default_prompt_name\":null}");
+        char *config = file_read(golden("embed_bert/config.json"), 1 << 20, NULL, &e);
+        put("bad", "config.json", config);
+        free(config);
+        o = own_order(JOB_EMBED, "bad", "", "x");
+        CHECK_MSG(!hf_read_dir(in_dir("bad", ""), &m, &e), "%s", e.text);
+        o->spec.embed.unsaid = EMBED_POOLING | EMBED_NORMALIZE;
+        o->spec.model.path = tiny_text(&o->spec, "/m");
+        o->spec.model.shape = m;
+        o->spec.model.shape.weightless = 0;
+        o->spec.data.seq_len = 64;
+        CHECK_MSG(!family_check(&o->spec, &e), "%s", e.text);
+        CHECK(o->spec.embed.pooling == POOLING_CLS && !o->spec.embed.normalize);
+        put("bad", bad[i].file, bad[i].text);
+        CHECK_MSG(!hf_read_dir(in_dir("bad", ""), &m, &e), "%s", e.text);
+        m.weightless = 0;
+        o->spec.model.shape = m;
+        o->spec.embed.unsaid = EMBED_POOLING | EMBED_NORMALIZE;
+        CHECK(family_check(&o->spec, &e) == -1);
+        CHECK_MSG(!strcmp(e.field, bad[i].field) && strstr(e.text, bad[i].word), "%s: %s", e.field,
+                  e.text);
+        free(o);
+    }
+}
+
+/* Cut off where the package cuts them: what ends a text stays. */
+static void test_truncated(void)
+{
+    struct order *o = embeds("truncated", "embed_bert", "texts.jsonl");
+    o->spec.embed.pooling = POOLING_MEAN;
+    o->spec.data.seq_len = 24;
+    o->spec.data.overlong = OVERLONG_TRUNCATE;
+    check_vectors(o, "embed_bert/vectors.txt", 16);
+    CHECK(number(g.result, "truncated") == 1);
+}
+
 /* A head is asked for by jobs that compute it. */
 static void test_refused(void)
 {
@@ -175,6 +238,8 @@ int main(int argc, char **argv)
     make_model("own", VOCAB);
     RUN(test_decoder);
     RUN(test_encoder);
+    RUN(test_published);
+    RUN(test_truncated);
     RUN(test_refused);
     RUN(test_planned);
     RUN(test_names);

@@ -63,6 +63,7 @@ struct data_stats {
     int64_t n_tokens, n_documents; /* SET_TRAIN */
     int64_t n_bytes;               /* of SET_TRAIN, what was text: its bytes; 0: it was all ids */
     int64_t eval_tokens, eval_documents, eval_bytes;
+    int64_t n_after;        /* of an embed job that truncates: ids that end every text */
     bool own_tokens;        /* text was cut by the model's tokenizer, not into bytes */
     int64_t n_masked;       /* tokens of both sets that may not be targets */
     int64_t n_skipped;      /* records of both sets without a token: skipped */

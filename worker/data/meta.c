@@ -105,6 +105,7 @@ static size_t write_json(const struct meta *m, char *out, size_t size)
     jwrite_int(&w, "max_token_file", m->max_file);
     jwrite_int(&w, "max_token_pos", m->max_pos);
     jwrite_double(&w, "unigram_entropy", s->unigram_entropy);
+    if (s->n_after) jwrite_int(&w, "n_after", s->n_after);
     write_parts(&w, m);
     write_sources(&w, m);
     write_files(&w, m);
@@ -278,11 +279,9 @@ static int read_tokenizer(struct jread *j, struct meta *m)
 static int read_member(struct jread *j, struct meta *m, int64_t *version)
 {
     struct data_stats *s = &m->stats;
-    const struct meta_number n[] = {{"version", version},
-                                    {"n_masked", &s->n_masked},
-                                    {"n_skipped", &s->n_skipped},
-                                    {"max_token", &s->max_token},
-                                    {"max_token_pos", &m->max_pos}};
+    const struct meta_number n[] = {{"version", version},         {"n_masked", &s->n_masked},
+                                    {"n_skipped", &s->n_skipped}, {"n_after", &s->n_after},
+                                    {"max_token", &s->max_token}, {"max_token_pos", &m->max_pos}};
     if (jread_is(j, "tokenizer")) return read_tokenizer(j, m);
     if (jread_is(j, "width")) return read_small(j, &m->width);
     if (jread_is(j, "max_token_file")) return read_small(j, &m->max_file);
@@ -323,6 +322,7 @@ static bool counts_hold(const struct meta *m)
         return false;
     const int64_t tokens = s->n_tokens + s->eval_tokens, docs = s->n_documents + s->eval_documents;
     if (m->width != 2 && m->width != 4) return false;
+    if (s->n_after < 0 || s->n_after > 64) return false;
     if (s->max_token < 0 || s->max_token > (m->width == 2 ? 65535 : INT32_MAX)) return false;
     const int64_t loss = m->part[PART_LOSS].size, bytes = m->part[PART_BYTES].size;
     return m->part[PART_TOKENS].size == m->width * tokens &&

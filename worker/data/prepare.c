@@ -182,6 +182,12 @@ static bool has_records(const struct prepare *p)
     return jsonl;
 }
 
+/* What a text ends with stays where the text is cut off, as the package tokenizers does it. */
+static bool cuts_texts(const struct job_spec *s)
+{
+    return s->kind == JOB_EMBED && s->data.overlong == OVERLONG_TRUNCATE;
+}
+
 /* Everything that the prepared data is a function of, each piece ended by a NUL. The paths are in
  * it because origins name them. */
 static int make_id(struct prepare *p, char id[80], struct err *e)
@@ -193,6 +199,7 @@ static int make_id(struct prepare *p, char id[80], struct err *e)
     sha256_add(&sha, version, sizeof version);
     if (p->text && encode_text_digest(p->text, has_records(p), &sha, p->meta.tokenizer, e) < 0)
         return -1;
+    if (cuts_texts(p->spec)) sha256_add(&sha, "n_after", sizeof "n_after");
     for (int i = 0; i < p->n_sources; i++) {
         const struct prepared_source *s = &p->source[i];
         const struct format *row = format_row(s->spec->format);
@@ -298,6 +305,8 @@ static int write_files(struct prepare *p, struct encode *c, const char *dir, str
     if (!s->eval_documents && p->source[p->n_sources - 1].set == SET_EVAL)
         return no_token(p, SET_EVAL, e);
     if (encode_close(c, e) < 0) return -1;
+    for (int i = 0; cuts_texts(p->spec) && p->text && i < p->n_workers; i++)
+        if (p->text[i].tokenizer) p->meta.stats.n_after = tokenizer_n_after(p->text[i].tokenizer);
     return meta_write(&p->meta, dir, e);
 }
 

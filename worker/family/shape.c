@@ -24,6 +24,28 @@ static const char *const act_words[] = {"identity", "silu",    "gelu", "gelu_tan
                                         "elu1",     "sigmoid", "tanh", NULL};
 static const char *const tokenizer_words[] = {"auto", "byte", "own", "none", NULL};
 
+static const char *const pooling_words[] = {
+    "nothing",       "last",         "mean",    "cls",     "max",
+    "mean_sqrt_len", "weightedmean", "several", "unknown", NULL};
+static const char *const answer_words[] = {"unsaid", "no", "yes", NULL};
+const char *const embed_module_words[] = {"none",
+                                          "Dense",
+                                          "LayerNorm",
+                                          "CNN",
+                                          "LSTM",
+                                          "BoW",
+                                          "WordEmbeddings",
+                                          "WordWeights",
+                                          "Router",
+                                          "Asym",
+                                          "WeightedLayerPooling",
+                                          "StaticEmbedding",
+                                          "CLIPModel",
+                                          "MLMTransformer",
+                                          "SpladePooling",
+                                          "another",
+                                          NULL};
+
 /* clang-format off */
 #define AT(member) offsetof(struct model_shape, member)
 #define INT(path, m, lo, hi, dflt, kinds, help)   {path, FIELD_INT, AT(m), lo, hi, NULL, dflt, NULL, help, kinds}
@@ -140,6 +162,10 @@ const struct field shape_fields[] = {
     INT32("model.config.tokenizer_mask", mask, 0, 1 << 30, 0, FOUND, "1 + the id of the mask token of model.path's tokenizer."),
     BOOL("model.config.headless", headless, 0, FOUND, "model.path has no tensor of the head."),
     BOOL("model.config.unprefixed", unprefixed, 0, FOUND, "Tensors of model.path are named without the model's prefix."),
+    ENUM("model.config.pooling", pooling, pooling_words, PUBLISHED_NOTHING, FOUND, "How vectors are pooled, by 1_Pooling of model.path."),
+    ENUM("model.config.normalizes", normalizes, answer_words, PUBLISHED_SILENT, FOUND, "Whether modules.json of model.path makes vectors of length 1."),
+    ENUM("model.config.embed_module", embed_module, embed_module_words, 0, FOUND, "A module of modules.json that no embed job computes."),
+    BOOL("model.config.prompted", prompted, 0, FOUND, "A prompt stands before every text."),
     {NULL}
 };
 /* clang-format on */

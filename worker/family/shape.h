@@ -13,6 +13,10 @@
  * with path NULL. */
 extern const struct field shape_fields[];
 
+/* Modules of sentence-transformers that change a vector; "another" is the last. NULL-terminated. */
+extern const char *const embed_module_words[];
+#define MODULE_UNKNOWN 15
+
 /* By the name in model.config. NULL: no size of any family. */
 const struct field *shape_field(const char *name);
 const char *shape_name(const struct field *f); /* "hidden_size" */

@@ -6,6 +6,7 @@
 #include <string.h>
 #include "kernels/half.h"
 #include "worker/family/family.h"
+#include "worker/hf/embedding.h"
 #include "worker/hf/files.h"
 #include "worker/hf/mxfp4.h"
 #include "worker/hf/weights.h"
@@ -305,6 +306,7 @@ int hf_read_dir(const char *dir, struct model_shape *m, struct err *e)
         hf_weightless(dir, &weightless, e) < 0)
         return -1;
     m->weightless = weightless;
+    if (hf_embedding_read(dir, m, e) < 0) return -1;
     if (!weightless && look_at_names(dir, m, e) < 0) return -1;
     if (m->tokenizer == TOKENIZER_OWN && family_masked(m)) m->mask = find_mask(dir);
     return 0;

@@ -99,11 +99,40 @@ struct embedder {
     const struct infer *in;
     const struct data *d;
     bool writer;  /* rank 0 */
+    bool was_cut; /* the document that was read */
     int32_t *ids; /* owned, [S + 1] */
     double *sum;  /* owned, [C] */
     float *row;   /* owned, [C] */
     struct artifact vectors, list;
 };
+
+/* Of the document of n tokens from `begin` on: how many at its end the post-processor has put
+ * there. A record of ids stands for no text. */
+static int64_t ids_after(const struct embedder *s, int64_t begin, int64_t n, struct err *e)
+{
+    uint32_t sizes[256];
+    const int64_t after = data_stats(s->d)->n_after;
+    if (!after || !data_bytes_known(s->d)) return 0;
+    for (int64_t at = 0; at < n; at += 256) {
+        const int64_t k = n - at < 256 ? n - at : 256;
+        if (data_read_bytes(s->d, begin + at, k, sizes, e)) return -1;
+        for (int64_t i = 0; i < k; i++)
+            if (sizes[i]) return after;
+    }
+    return 0;
+}
+
+/* The same of a document that is cut off. */
+static int64_t read_cut(struct embedder *s, int64_t begin, int64_t n, struct err *e)
+{
+    const int64_t S = s->in->model->plan->S, after = ids_after(s, begin, n, e);
+    if (after < 0) return -1;
+    const int64_t kept = after < S ? after : 0;
+    return data_read(s->d, begin, S - kept, s->ids, e) ||
+                   data_read(s->d, begin + n - kept, kept, s->ids + S - kept, e)
+               ? -1
+               : S;
+}
 
 /* Tokens of a document without the one that ends it, into s->ids; where its first one is. fails:
  * ERR_TOO_LARGE naming the document. */
@@ -117,7 +146,9 @@ static int64_t read_document(struct embedder *s, int64_t document, int64_t *offs
     *offset = begin;
     if (data_read(s->d, begin + n - 1, 1, &last, e)) return -1;
     if (job_reads_bytes(s->in->spec) && last == TOKEN_EOD && n > 1) n--;
+    s->was_cut = n > S;
     if (n <= S) return data_read(s->d, begin, n, s->ids, e) ? -1 : n;
+    if (s->in->spec->data.overlong == OVERLONG_TRUNCATE) return read_cut(s, begin, n, e);
     if (data_origin(s->d, document, &from, e)) return -1;
     return err_field(e, ERR_TOO_LARGE, "data.seq_len",
                      "document %lld (%s, record %lld) has %lld tokens and this job was planned for "
@@ -187,6 +218,7 @@ static int one_document(struct embedder *s, int64_t document, struct embed *out,
     if (compare_ledger(s, out, e)) return -1;
     progress_at(s->in->progress, end);
     out->n_tokens += n;
+    out->n_truncated += s->was_cut;
     if (!s->writer) return 0;
     for (int64_t c = 0; c < C; c++) s->row[c] = (float)s->sum[c];
     if (artifact_write(&s->vectors, s->row, (size_t)C * sizeof *s->row, e)) return -1;

@@ -6,7 +6,9 @@
  *   last   of the last token, which has seen the whole document
  *   mean   over its tokens, summed in double
  * normalize: divided by its length (2-norm); a vector of zeros stays one.
- * A document longer than data.seq_len is an error that names it, before anything is computed.
+ * A document longer than data.seq_len is an error that names it, before anything is computed, or
+ * under data.overlong "truncate" cut off; of text that the model's tokenizer has cut, the ids that
+ * its post-processor puts after a text stay.
  *
  *   embeddings.npy         float32 [documents, C], in the order of the prepared input
  *   embeddings.ids.jsonl   {"index", "document", "file", "record", "tokens", "offset"} a line:
@@ -19,7 +21,7 @@
 #include "worker/infer/infer.h"
 
 struct embed {
-    int64_t n_documents, n_tokens, width;
+    int64_t n_documents, n_tokens, n_truncated, width;
     bool ledger_equal;
     struct artifact_done vectors, ids; /* rank 0 */
 };

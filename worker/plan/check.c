@@ -242,6 +242,35 @@ static int check_head(struct job_spec *s, struct err *e)
                      first.name);
 }
 
+/* Vectors as the model's publisher makes them, but for what the job says. */
+static int check_published(struct job_spec *s, struct err *e)
+{
+    const struct model_shape *m = &s->model.shape;
+    const bool pooled = s->embed.unsaid & EMBED_POOLING;
+    char word[32];
+    if (m->embed_module)
+        return err_field(e, ERR_UNSUPPORTED, "model.path",
+                         "modules.json of model.path has %s, which changes every vector and which "
+                         "embed jobs do not compute: take it out for the vectors before it",
+                         m->embed_module == MODULE_UNKNOWN ? "a module of another kind"
+                                                           : embed_module_words[m->embed_module]);
+    if (m->prompted)
+        return err_field(e, ERR_UNSUPPORTED, "model.path",
+                         "default_prompt_name in config_sentence_transformers.json of model.path "
+                         "puts a prompt before every text, which embed jobs do not: write it into "
+                         "the texts and make default_prompt_name null");
+    if (pooled && m->pooling > PUBLISHED_CLS)
+        return err_field(e, ERR_UNSUPPORTED, "embed.pooling",
+                         "1_Pooling of model.path pools by \"%s\", which embed jobs do not: "
+                         "say embed.pooling last, mean or cls for other vectors",
+                         shape_text(m, shape_field("pooling"), word));
+    if (pooled && m->pooling) s->embed.pooling = m->pooling - 1;
+    if (s->embed.unsaid & EMBED_NORMALIZE && m->normalizes)
+        s->embed.normalize = m->normalizes == PUBLISHED_YES;
+    s->embed.unsaid = 0;
+    return 0;
+}
+
 static int check_mlp(const struct job_spec *s, struct err *e)
 {
     static const char field[] = "memory.mlp_chunk_tokens";
@@ -260,6 +289,7 @@ static int check_model(struct job_spec *s, struct err *e)
     if (!m->vocab && f->task != MODEL_DIFFUSION)
         return err_field(e, ERR_INVALID, "model.config.vocab_size",
                          "model.config.vocab_size is 0: this family has a vocabulary");
+    if (s->kind == JOB_EMBED && check_published(s, e)) return -1;
     if (s->kind == JOB_EMBED && s->embed.pooling == POOLING_CLS && f->task != MODEL_MASKED_LM)
         return err_field(
             e, ERR_UNSUPPORTED, "embed.pooling",

@@ -12,6 +12,7 @@ static int send_embed(struct run *r, const struct embed *s, const struct model *
     jwrite_object(&w, NULL);
     jwrite_int(&w, "documents", s->n_documents);
     jwrite_int(&w, "tokens", s->n_tokens);
+    if (s->n_truncated) jwrite_int(&w, "truncated", s->n_truncated);
     jwrite_int(&w, "dimensions", s->width);
     static const char *const pooling[POOLING_N] = {"last", "mean", "cls"};
     jwrite_str(&w, "pooling", pooling[r->spec->embed.pooling]);

@@ -248,6 +248,11 @@ static int check_text(const char *text, size_t n, int64_t offset, struct err *e)
     return 0;
 }
 
+int tokenizer_n_after(const struct tokenizer *t)
+{
+    return t->post.n_after;
+}
+
 int tokenizer_encode_part(struct tokenizer *t, const struct text_part *part, bool add_special,
                           struct tokens *out, struct err *e)
 {

@@ -101,6 +101,8 @@ int detokenizer_put(struct detokenizer *d, int32_t id, struct text *out, struct 
 /* The rest of the text. The next put begins a new one. */
 int detokenizer_finish(struct detokenizer *d, struct text *out, struct err *e);
 
+/* How many ids the file's post-processor puts after a text. */
+int tokenizer_n_after(const struct tokenizer *t);
 /* 1 + the largest id. The embedding of the model may have more rows. */
 int64_t tokenizer_size(const struct tokenizer *t);
 /* The id of a token by its content as the file has it (of byte-level tokens: in the visible

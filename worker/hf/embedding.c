@@ -1,0 +1,232 @@
+#include "worker/hf/embedding.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "api/core/file.h"
+#include "api/core/jread.h"
+#include "worker/family/shape.h"
+
+enum { FILE_MAX = 1 << 20, NAME_MAX_SIZE = 64 };
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+struct reading {
+    const char *dir;
+    struct model_shape *m;
+    struct jread j;
+    char path[FILE_PATH_SIZE];
+    struct err e;
+};
+
+static int wrong(struct reading *r)
+{
+    if (r->e.code) return -1; /* of a file within it */
+    return err_set(&r->e, ERR_INVALID, "%s: %s", r->path,
+                   r->j.err.code ? r->j.err.text : "it is not as sentence-transformers writes it");
+}
+
+/* Reads DIR/name by `read`, which takes the whole document; a file that is not there says
+ * nothing. */
+static int read_file(struct reading *r, const char *name, int (*read)(struct reading *))
+{
+    size_t size;
+    if (file_join(r->path, &r->e, "%s/%s", r->dir, name)) return -1;
+    if (!file_exists(r->path)) return 0;
+    char *text = file_read(r->path, FILE_MAX, &size, &r->e);
+    if (!text) return -1;
+    jread_init(&r->j, text, size);
+    const int rc = read(r) || r->j.err.code ? wrong(r) : 0;
+    free(text);
+    return rc;
+}
+
+/* ---- pooling --------------------------------------------------------------------------------- */
+
+/* By the keys of older files, and by the words of pooling_mode. */
+static const struct {
+    const char *key, *word;
+    int pooling;
+} modes[] = {
+    {"pooling_mode_cls_token", "cls", PUBLISHED_CLS},
+    {"pooling_mode_mean_tokens", "mean", PUBLISHED_MEAN},
+    {"pooling_mode_max_tokens", "max", PUBLISHED_MAX},
+    {"pooling_mode_mean_sqrt_len_tokens", "mean_sqrt_len_tokens", PUBLISHED_MEAN_SQRT},
+    {"pooling_mode_weightedmean_tokens", "weightedmean", PUBLISHED_WEIGHTED},
+    {"pooling_mode_lasttoken", "lasttoken", PUBLISHED_LAST},
+};
+enum { MODES = sizeof modes / sizeof *modes };
+
+static void add_mode(struct model_shape *m, int pooling)
+{
+    m->pooling = m->pooling ? PUBLISHED_SEVERAL : pooling;
+}
+
+static int take_word(struct reading *r)
+{
+    for (int i = 0; i < MODES; i++)
+        if (jread_is(&r->j, modes[i].word)) return add_mode(r->m, modes[i].pooling), 0;
+    add_mode(r->m, PUBLISHED_UNKNOWN);
+    return 0;
+}
+
+/* One word, or a list of them. */
+static int take_words(struct reading *r)
+{
+    enum jtok t = jread_next(&r->j);
+    if (t == J_STRING) return take_word(r);
+    if (t != J_ARRAY) return -1;
+    while ((t = jread_next(&r->j)) == J_STRING) take_word(r);
+    return t == J_ARRAY_END ? 0 : -1;
+}
+
+static int take_key(struct reading *r)
+{
+    static const char start[] = "pooling_mode_";
+    int pooling = PUBLISHED_UNKNOWN;
+    if (jread_is(&r->j, "pooling_mode")) return take_words(r);
+    char key[NAME_MAX_SIZE];
+    if (jread_copy(&r->j, key, sizeof key) < 0) return jread_skip(&r->j);
+    for (int i = 0; i < MODES; i++)
+        if (!strcmp(key, modes[i].key)) pooling = modes[i].pooling;
+    if (strncmp(key, start, sizeof start - 1) != 0) return jread_skip(&r->j);
+    const enum jtok t = jread_next(&r->j);
+    if (t == J_TRUE) add_mode(r->m, pooling);
+    return t == J_TRUE || t == J_FALSE ? 0 : -1;
+}
+
+static int take_pooling(struct reading *r)
+{
+    enum jtok t;
+    if (jread_next(&r->j) != J_OBJECT) return -1;
+    while ((t = jread_next(&r->j)) == J_KEY)
+        if (take_key(r) < 0) return -1;
+    if (!r->m->pooling) r->m->pooling = PUBLISHED_MEAN;
+    return t == J_OBJECT_END ? 0 : -1;
+}
+
+/* ---- modules --------------------------------------------------------------------------------- */
+
+struct module {
+    char type[128], path[NAME_MAX_SIZE];
+};
+struct modules {
+    struct module of[16];
+    int n;
+};
+
+static int take_module(struct reading *r, struct module *x)
+{
+    enum jtok t;
+    *x = (struct module){0};
+    while ((t = jread_next(&r->j)) == J_KEY) {
+        const bool type = jread_is(&r->j, "type"), path = jread_is(&r->j, "path");
+        if (!type && !path) {
+            if (jread_skip(&r->j) < 0) return -1;
+        } else if (jread_next(&r->j) != J_STRING ||
+                   jread_copy(&r->j, type ? x->type : x->path,
+                              type ? sizeof x->type : sizeof x->path) < 0) {
+            return -1;
+        }
+    }
+    return t == J_OBJECT_END && !strchr(x->path, '/') && x->path[0] != '.' ? 0 : -1;
+}
+
+static int take_modules(struct reading *r, struct modules *all)
+{
+    enum jtok t;
+    if (jread_next(&r->j) != J_ARRAY) return -1;
+    while ((t = jread_next(&r->j)) == J_OBJECT) {
+        if (all->n == (int)(sizeof all->of / sizeof *all->of)) return -1;
+        if (take_module(r, &all->of[all->n++]) < 0) return -1;
+    }
+    return t == J_ARRAY_END ? 0 : -1;
+}
+
+/* Modules that compute something else; without dropout, which a vector has none of. */
+static int other_module(const char *name)
+{
+    for (int i = 1; embed_module_words[i]; i++)
+        if (!strcmp(name, embed_module_words[i])) return i;
+    return MODULE_UNKNOWN;
+}
+
+static int apply(struct reading *r, const struct module *x)
+{
+    char path[NAME_MAX_SIZE + 16];
+    const char *dot = strrchr(x->type, '.'), *name = dot ? dot + 1 : x->type;
+    if (!strcmp(name, "Transformer") || !strcmp(name, "Dropout")) return 0;
+    if (!strcmp(name, "Normalize")) {
+        r->m->normalizes = PUBLISHED_YES;
+        return 0;
+    }
+    if (strcmp(name, "Pooling") != 0) {
+        if (!r->m->embed_module) r->m->embed_module = other_module(name);
+        return 0;
+    }
+    snprintf(path, sizeof path, "%s/config.json", x->path);
+    return read_file(r, path, take_pooling);
+}
+
+static int read_modules(struct reading *r)
+{
+    struct modules all = {0};
+    if (take_modules(r, &all) < 0) return -1;
+    r->m->normalizes = PUBLISHED_NO;
+    for (int i = 0; i < all.n; i++)
+        if (apply(r, &all.of[i]) < 0) return -1;
+    return 0;
+}
+
+/* ---- prompts --------------------------------------------------------------------------------- */
+
+/* Names of prompts that have a text. */
+struct prompts {
+    char name[32][NAME_MAX_SIZE];
+    int n;
+};
+
+static int take_prompts(struct reading *r, struct prompts *all)
+{
+    enum jtok t = jread_next(&r->j);
+    char name[NAME_MAX_SIZE];
+    if (t == J_NULL) return 0;
+    if (t != J_OBJECT) return -1;
+    while ((t = jread_next(&r->j)) == J_KEY) {
+        const int long_name = jread_copy(&r->j, name, sizeof name);
+        if (jread_next(&r->j) != J_STRING) return -1;
+        if (jread_is(&r->j, "") || long_name < 0 || all->n == 32) continue;
+        memcpy(all->name[all->n++], name, sizeof name);
+    }
+    return t == J_OBJECT_END ? 0 : -1;
+}
+
+static int read_prompts(struct reading *r)
+{
+    struct prompts all = {0};
+    char name[NAME_MAX_SIZE] = "";
+    enum jtok t;
+    if (jread_next(&r->j) != J_OBJECT) return -1;
+    while ((t = jread_next(&r->j)) == J_KEY) {
+        int rc = 0;
+        if (jread_is(&r->j, "prompts"))
+            rc = take_prompts(r, &all);
+        else if (!jread_is(&r->j, "default_prompt_name"))
+            rc = jread_skip(&r->j);
+        else if ((t = jread_next(&r->j)) != J_NULL)
+            rc = t == J_STRING ? jread_copy(&r->j, name, sizeof name) : -1;
+        if (rc < 0) return -1;
+    }
+    for (int i = 0; i < all.n; i++) r->m->prompted |= !strcmp(all.name[i], name);
+    return t == J_OBJECT_END ? 0 : -1;
+}
+
+int hf_embedding_read(const char *dir, struct model_shape *m, struct err *e)
+{
+    struct reading r = {.dir = dir, .m = m};
+    if (!read_file(&r, "modules.json", read_modules) &&
+        !read_file(&r, "config_sentence_transformers.json", read_prompts))
+        return 0;
+    if (e) *e = r.e;
+    return -1;
+}
