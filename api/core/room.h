@@ -1,6 +1,6 @@
-/* room.h: rooms for what is larger than a frame may be (64 KiB) and is asked for again and again. A
- * thread keeps the rooms that it has given back, by size, until it ends: a call that is made in every
- * step allocates in the first one alone. At most ROOM_KEPT of them are kept. */
+/* room.h: rooms for tables that are larger than a frame may be (64 KiB), which each step needs. A
+ * thread keeps the rooms that it has given back, by size, until it ends: a call that is made in
+ * every step allocates in the first one alone. At most ROOM_KEPT of them are kept. */
 #ifndef SEQD_CORE_ROOM_H
 #define SEQD_CORE_ROOM_H
 

@@ -215,7 +215,7 @@ static void reason_alone(struct sched_job *j, const struct sched_node *nodes, in
            busy, usable, s(usable), usable == 1 ? "s" : "");
 }
 
-static void reason_too_heavy(struct sched_job *j, const struct sched_node *nodes, int n)
+void reason_too_heavy(struct sched_job *j, const struct sched_node *nodes, int n)
 {
     int n_usable;
     const struct sched_node *at = roomiest(j, nodes, n, false, &n_usable);
@@ -263,12 +263,6 @@ void reason_too_large(struct sched_job *j, const struct sched_node *nodes, int n
 {
     const struct census c = census(j, nodes, n);
     const char *units = unit(j, j->n_ranks);
-    struct sched_job light = *j;
-    light.need = NULL;
-    if (j->device != SCHED_GPUS && sched_could(&light, nodes, n)) {
-        reason_too_heavy(j, nodes, n);
-        return;
-    }
     if (j->only >= 0 && !room_width(j, nodes, j->only))
         reason(j, "too_large", "rank 0 needs a %s on node %s, which %s and has none%s", unit(j, 1),
                nodes[j->only].name, what(j).text, left_out(j, &c).text);

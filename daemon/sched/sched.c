@@ -331,6 +331,18 @@ static bool keep(struct sched_job *j, struct sched_node *nodes, int n)
     return would;
 }
 
+/* Too many ranks for the nodes, or too much memory of each. */
+static void say_too_large(struct sched_job *j, const struct sched_node *nodes, int n,
+                          const struct room_group *g)
+{
+    struct sched_job light = *j;
+    light.need = NULL;
+    if (j->device != SCHED_GPUS && sched_could(&light, nodes, n))
+        reason_too_heavy(j, nodes, n);
+    else
+        reason_too_large(j, nodes, n, g);
+}
+
 /* Places one job or says why not. Returns whether the jobs after it must wait. */
 static bool place(struct sched_job *j, struct sched_node *nodes, int n, int64_t first)
 {
@@ -347,7 +359,7 @@ static bool place(struct sched_job *j, struct sched_node *nodes, int n, int64_t 
         return false;
     }
     if (!fits(j, nodes, n, &g)) {
-        reason_too_large(j, nodes, n, &g);
+        say_too_large(j, nodes, n, &g);
         return false;
     }
     if (j->prepare) {

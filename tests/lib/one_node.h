@@ -191,7 +191,8 @@ static inline void hello(void)
     snprintf(m.node, sizeof m.node, "n1");
     for (int i = 0; i < w.n_attempts; i++)
         if (!w.attempt[i].forgotten)
-            list[m.n_attempts++] = (struct wire_attempt){w.attempt[i].job, w.attempt[i].epoch, 0};
+            list[m.n_attempts++] = (struct wire_attempt){w.attempt[i].job, w.attempt[i].epoch, 0,
+                                                         0};
     m.attempts = list;
     w.up = true;
     control_link_calls.up(w.control, "n1", &m);

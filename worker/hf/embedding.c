@@ -11,7 +11,7 @@ enum { FILE_MAX = 1 << 20, NAME_MAX_SIZE = 64 };
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-struct reading {
+struct embedding_reading {
     const char *dir;
     struct model_shape *m;
     struct jread j;
@@ -19,7 +19,7 @@ struct reading {
     struct err e;
 };
 
-static int wrong(struct reading *r)
+static int wrong(struct embedding_reading *r)
 {
     if (r->e.code) return -1; /* of a file within it */
     return err_set(&r->e, ERR_INVALID, "%s: %s", r->path,
@@ -28,7 +28,8 @@ static int wrong(struct reading *r)
 
 /* Reads DIR/name by `read`, which takes the whole document; a file that is not there says
  * nothing. */
-static int read_file(struct reading *r, const char *name, int (*read)(struct reading *))
+static int read_file(struct embedding_reading *r, const char *name,
+                     int (*read)(struct embedding_reading *))
 {
     size_t size;
     if (file_join(r->path, &r->e, "%s/%s", r->dir, name)) return -1;
@@ -62,7 +63,7 @@ static void add_mode(struct model_shape *m, int pooling)
     m->pooling = m->pooling ? PUBLISHED_SEVERAL : pooling;
 }
 
-static int take_word(struct reading *r)
+static int take_word(struct embedding_reading *r)
 {
     for (int i = 0; i < MODES; i++)
         if (jread_is(&r->j, modes[i].word)) return add_mode(r->m, modes[i].pooling), 0;
@@ -71,7 +72,7 @@ static int take_word(struct reading *r)
 }
 
 /* One word, or a list of them. */
-static int take_words(struct reading *r)
+static int take_words(struct embedding_reading *r)
 {
     enum jtok t = jread_next(&r->j);
     if (t == J_STRING) return take_word(r);
@@ -80,7 +81,7 @@ static int take_words(struct reading *r)
     return t == J_ARRAY_END ? 0 : -1;
 }
 
-static int take_key(struct reading *r)
+static int take_key(struct embedding_reading *r)
 {
     static const char start[] = "pooling_mode_";
     int pooling = PUBLISHED_UNKNOWN;
@@ -95,7 +96,7 @@ static int take_key(struct reading *r)
     return t == J_TRUE || t == J_FALSE ? 0 : -1;
 }
 
-static int take_pooling(struct reading *r)
+static int take_pooling(struct embedding_reading *r)
 {
     enum jtok t;
     if (jread_next(&r->j) != J_OBJECT) return -1;
@@ -115,7 +116,7 @@ struct modules {
     int n;
 };
 
-static int take_module(struct reading *r, struct module *x)
+static int take_module(struct embedding_reading *r, struct module *x)
 {
     enum jtok t;
     *x = (struct module){0};
@@ -132,7 +133,7 @@ static int take_module(struct reading *r, struct module *x)
     return t == J_OBJECT_END && !strchr(x->path, '/') && x->path[0] != '.' ? 0 : -1;
 }
 
-static int take_modules(struct reading *r, struct modules *all)
+static int take_modules(struct embedding_reading *r, struct modules *all)
 {
     enum jtok t;
     if (jread_next(&r->j) != J_ARRAY) return -1;
@@ -151,7 +152,7 @@ static int other_module(const char *name)
     return MODULE_UNKNOWN;
 }
 
-static int apply(struct reading *r, const struct module *x)
+static int apply(struct embedding_reading *r, const struct module *x)
 {
     char path[NAME_MAX_SIZE + 16];
     const char *dot = strrchr(x->type, '.'), *name = dot ? dot + 1 : x->type;
@@ -168,7 +169,7 @@ static int apply(struct reading *r, const struct module *x)
     return read_file(r, path, take_pooling);
 }
 
-static int read_modules(struct reading *r)
+static int read_modules(struct embedding_reading *r)
 {
     struct modules all = {0};
     if (take_modules(r, &all) < 0) return -1;
@@ -181,12 +182,12 @@ static int read_modules(struct reading *r)
 /* ---- prompts --------------------------------------------------------------------------------- */
 
 /* Names of prompts that have a text. */
-struct prompts {
+struct embedding_prompts {
     char name[32][NAME_MAX_SIZE];
     int n;
 };
 
-static int take_prompts(struct reading *r, struct prompts *all)
+static int take_prompts(struct embedding_reading *r, struct embedding_prompts *all)
 {
     enum jtok t = jread_next(&r->j);
     char name[NAME_MAX_SIZE];
@@ -201,9 +202,9 @@ static int take_prompts(struct reading *r, struct prompts *all)
     return t == J_OBJECT_END ? 0 : -1;
 }
 
-static int read_prompts(struct reading *r)
+static int read_prompts(struct embedding_reading *r)
 {
-    struct prompts all = {0};
+    struct embedding_prompts all = {0};
     char name[NAME_MAX_SIZE] = "";
     enum jtok t;
     if (jread_next(&r->j) != J_OBJECT) return -1;
@@ -223,7 +224,7 @@ static int read_prompts(struct reading *r)
 
 int hf_embedding_read(const char *dir, struct model_shape *m, struct err *e)
 {
-    struct reading r = {.dir = dir, .m = m};
+    struct embedding_reading r = {.dir = dir, .m = m};
     if (!read_file(&r, "modules.json", read_modules) &&
         !read_file(&r, "config_sentence_transformers.json", read_prompts))
         return 0;
