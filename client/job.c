@@ -12,6 +12,7 @@
 #include "client/filter.h"
 #include "client/follow.h"
 #include "client/progress.h"
+#include "client/result.h"
 #include "client/screen.h"
 #include "client/text.h"
 #include "client/verbs.h"
@@ -72,12 +73,13 @@ static void say_error(const struct cli *c, const struct jv *job)
 
 void job_say_end(const struct cli *c, const struct jv *job)
 {
-    char took[TEXT_SHORT];
+    char took[TEXT_SHORT], result[256];
     long long id = jv_int(job, "id", 0);
     const char *state = jv_str(job, "state", "?"), *kind = jv_str(job, "kind", "");
     const bool last = getenv("SEQD_RUN"); /* of `seqd run`: no seqd answers after it */
     cli_say(c, "job %lld %s after %s", id, state,
             text_duration(took, seconds_between(job, "created_at", "finished_at")));
+    if (*result_line(job, result, sizeof result)) cli_say(c, "  %s", result);
     if (!strcmp(state, "failed")) {
         if (jv_get(job, "error")) say_error(c, job);
         if (!last) cli_say(c, "next: seqctl logs %lld; seqctl events %lld", id, id);
@@ -160,8 +162,9 @@ int job_wait(struct cli *c, int64_t id, struct jv **out)
     return rc ? rc : follow_verdict(*out);
 }
 
-#define NAME_COLUMNS 24 /* of a name on a terminal */
-#define WHY_COLUMNS  60 /* of a reason in the narrow list; explain and -o wide show all of it */
+#define NAME_COLUMNS 24  /* of a name on a terminal */
+#define SLIM_COLUMNS 110 /* a narrower terminal has no room for rate, time left, loss and WHY */
+#define WHY_COLUMNS  60  /* of a reason in the narrow list; explain and -o wide show all of it */
 
 /* ---- ls -------------------------------------------------------------------------------------- */
 
@@ -189,7 +192,21 @@ static void add_name(struct table *t, const char *name)
     table_add(t, whole ? name : cut);
 }
 
-static void add_row(struct table *t, const struct jv *job, bool wide)
+/* Why a job waits, or has failed. */
+static void add_why(struct table *t, const struct jv *job, bool wide)
+{
+    char why[1024], gone[128], cut[1024];
+    if (away(job, gone, sizeof gone))
+        snprintf(why, sizeof why, "away: %s", gone);
+    else
+        snprintf(why, sizeof why, "%s", jv_str(job, "error.text", jv_str(job, "reason.text", "")));
+    size_t n = wide ? strlen(why) : text_cut(why, WHY_COLUMNS);
+    snprintf(cut, sizeof cut, "%.*s%s", (int)n, why, why[n] ? "..." : "");
+    table_add(t, wide ? why : cut);
+}
+
+/* slim: without rate, time left and loss. */
+static void add_row(struct table *t, const struct jv *job, bool slim, bool wide)
 {
     char text[TEXT_SHORT];
     add_number(t, jv_num(job, "id", -1), "%.0f");
@@ -197,9 +214,11 @@ static void add_row(struct table *t, const struct jv *job, bool wide)
     table_add(t, jv_str(job, "kind", ""));
     table_add(t, jv_str(job, "state", ""));
     table_add(t, progress_percent(text, job));
-    table_add(t, progress_rate(text, job));
-    table_add(t, progress_eta(text, job));
-    add_number(t, jv_num(job, "last_metrics.loss", -1), "%.4f");
+    if (!slim) {
+        table_add(t, progress_rate(text, job));
+        table_add(t, progress_eta(text, job));
+        add_number(t, jv_num(job, "last_metrics.loss", -1), "%.4f");
+    }
     table_add(t, text_duration(text, seconds_between(job, "created_at", NULL)));
     if (wide) {
         snprintf(text, sizeof text, "%lld/%lld", (long long)jv_int(job, "step", 0),
@@ -210,15 +229,7 @@ static void add_row(struct table *t, const struct jv *job, bool wide)
         add_number(t, jv_num(job, "epoch", -1), "%.0f");
         table_add(t, jv_str(job, "node", "-"));
     }
-    char why[1024], gone[128];
-    if (away(job, gone, sizeof gone))
-        snprintf(why, sizeof why, "away: %s", gone);
-    else
-        snprintf(why, sizeof why, "%s", jv_str(job, "error.text", jv_str(job, "reason.text", "")));
-    char cut[1024];
-    size_t n = wide ? strlen(why) : text_cut(why, WHY_COLUMNS);
-    snprintf(cut, sizeof cut, "%.*s%s", (int)n, why, why[n] ? "..." : "");
-    table_add(t, wide ? why : cut);
+    add_why(t, job, wide);
 }
 
 /* What a user sees of the jobs of others. */
@@ -239,11 +250,15 @@ static void print_jobs(const struct cli *c, const struct jv *list)
     static const char *const wide[] = {"ID",    "NAME", "KIND", "STATE", "DONE",  "RATE",
                                        "ETA",   "LOSS", "AGE",  "STEP",  "RANKS", "PRIORITY",
                                        "EPOCH", "NODE", "WHY",  NULL};
+    static const char *const narrowest[] = {"ID",   "NAME", "KIND", "STATE",
+                                            "DONE", "AGE",  "WHY",  NULL};
     const struct jv *data = jv_get(list, "data");
+    const bool names = c->output == OUT_NAME, all = c->output == OUT_WIDE;
+    const int columns = c->output == OUT_TABLE && c->tty ? screen_columns(STDOUT_FILENO) : 0;
+    const bool slim = columns && columns < SLIM_COLUMNS;
     struct table t;
-    bool names = c->output == OUT_NAME;
-    table_init(&t, c->output == OUT_WIDE ? wide : narrow);
-    if (c->output == OUT_TABLE && c->tty) t.columns = screen_columns(STDOUT_FILENO);
+    table_init(&t, all ? wide : slim ? narrowest : narrow);
+    t.columns = columns;
     t.color_column = 3;
     if (c->output == OUT_TABLE && c->color) t.color = cell_color;
     for (size_t i = 0; i < jv_len(data); i++) {
@@ -251,7 +266,7 @@ static void print_jobs(const struct cli *c, const struct jv *list)
         if (names)
             printf("%lld\n", (long long)jv_int(job, "id", 0));
         else
-            add_row(&t, job, c->output == OUT_WIDE);
+            add_row(&t, job, slim, all);
     }
     if (!names) table_print(&t, stdout);
     say_others(c, jv_get(list, "others"));
@@ -324,7 +339,7 @@ static void print_gpus(const struct jv *nodes)
 
 static void print_job(const struct cli *c, const struct jv *job)
 {
-    char text[256], took[TEXT_SHORT], gone[128];
+    char text[256], took[TEXT_SHORT], gone[128], result[256];
     const char *reason = jv_str(job, "reason.text", NULL);
     printf("%-12s %lld  %s\n", "job", (long long)jv_int(job, "id", 0), jv_str(job, "kind", ""));
     line("name", jv_str(job, "name", NULL));
@@ -332,6 +347,7 @@ static void print_job(const struct cli *c, const struct jv *job)
     if (strcmp(jv_str(job, "phase", ""), jv_str(job, "state", "")))
         printf("  %s", text_safe(text, sizeof text, jv_str(job, "phase", "")));
     putchar('\n');
+    line("result", result_line(job, result, sizeof result));
     line("away", away(job, gone, sizeof gone));
     line("reason", reason);
     line("error", jv_str(job, "error.text", NULL));
@@ -352,7 +368,7 @@ static void print_job(const struct cli *c, const struct jv *job)
     line("progress", progress_line(text, sizeof text, job));
     print_last(jv_get(job, "last_metrics"));
     if (jv_get(job, "result")) {
-        puts("result");
+        puts("all of the result");
         print_result(jv_get(job, "result"));
     }
 }

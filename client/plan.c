@@ -1,5 +1,6 @@
 #include "client/plan.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include "client/api.h"
@@ -46,65 +47,92 @@ static void print_comm(const struct jv *p)
     }
 }
 
+enum { ROWS_SHOWN = 8 };
+
+/* One of what was weighed. */
+static void add_option(struct table *t, const struct jv *o)
+{
+    char text[TEXT_SHORT];
+    char name[96];
+    const char *way = jv_str(o, "exchange", jv_str(o, "form", ""));
+    const bool runs = jv_bool(o, "runs", true);
+    const int64_t u = jv_int(o, "ulysses", 0);
+    snprintf(text, sizeof text, "in groups of %lld", (long long)u);
+    if (u) way = text;
+    snprintf(name, sizeof name, "%.32s%s%.24s, %.32s", jv_str(o, "strategy", "?"), *way ? " " : "",
+             way, jv_str(o, "layout", "?"));
+    table_add(t, name);
+    table_add(t, text_count(text, jv_num(o, "sp", 0)));
+    table_add(t, text_count(text, jv_num(o, "dp", 0)));
+    table_add(t, text_count(text, jv_num(o, "pp", 1)));
+    table_add(t, text_count(text, jv_num(o, "tp", 1)));
+    table_add(t, jv_get(o, "zero_group") ? text_count(text, jv_num(o, "zero_group", 0)) : "all");
+    const int64_t piece = jv_int(o, "mlp_chunk_tokens", 0);
+    int n = snprintf(text, sizeof text, "%.16s", jv_str(o, "recompute", "?"));
+    if (piece) n += snprintf(text + n, sizeof text - (size_t)n, ", MLP %lld", (long long)piece);
+    if (jv_get(o, "offload")) snprintf(text + n, sizeof text - (size_t)n, ", offload");
+    table_add(t, text);
+    const bool counted = jv_int(o, "bytes", 0) > 0;
+    table_add(t, !counted ? "-" : jv_bool(o, "fits", false) ? "yes" : "no");
+    table_add(t, counted ? text_bytes(text, jv_int(o, "bytes", 0)) : "-");
+    table_add(t, text_bytes(text, jv_int(o, "comm_bytes", 0)));
+    table_add(t, text_count(text, jv_num(o, "comm_messages", 0)));
+    const double s = jv_num(o, "step_s", -1);
+    snprintf(text, sizeof text, s < 0 ? "-" : s < 1 ? "%.3g ms" : "%.3g s", s < 1 ? s * 1e3 : s);
+    table_add(t, text);
+    table_add(t, jv_bool(o, "chosen", false) ? "<- chosen"
+                 : !runs                     ? "not run by jobs"
+                 : jv_get(o, "note")         ? "compared"
+                                             : "");
+}
+
+/* Whether a goes before b: what was chosen, then by the time of a step. */
+static bool sooner(const struct jv *a, const struct jv *b)
+{
+    const bool chosen = jv_bool(a, "chosen", false);
+    const double x = jv_num(a, "step_s", INFINITY), y = jv_num(b, "step_s", INFINITY);
+    if (chosen != jv_bool(b, "chosen", false)) return chosen;
+    return x < y;
+}
+
+/* Into out, at most n of them. Returns how many. */
+static int soonest(const struct jv *list, const struct jv **out, int n)
+{
+    int k = 0;
+    for (size_t i = 0; i < jv_len(list); i++) {
+        const struct jv *o = jv_at(list, i, NULL);
+        int at = k < n ? k++ : n;
+        for (; at > 0 && sooner(o, out[at - 1]); at--)
+            if (at < n) out[at] = out[at - 1];
+        if (at < n) out[at] = o;
+    }
+    return k;
+}
+
 /* The time of a step, and the alternatives. */
-static void print_weighed(const struct jv *p)
+static void print_weighed(const struct cli *c, const struct jv *p)
 {
     static const char *const head[] = {"STRATEGY",  "SP",        "DP",   "PP",       "TP",
                                        "ZERO OVER", "RECOMPUTE", "FITS", "PER RANK", "MOVES",
                                        "MESSAGES",  "STEP",      "",     NULL};
-    char text[TEXT_SHORT];
-    const struct jv *list = jv_get(p, "weighed");
+    const struct jv *list = jv_get(p, "weighed"), *shown[ROWS_SHOWN];
+    const size_t n = jv_len(list);
     struct table t;
-    if (!jv_len(list)) return;
+    if (!n) return;
     table_init(&t, head);
-    for (size_t i = 0; i < jv_len(list); i++) {
-        const struct jv *o = jv_at(list, i, NULL);
-        char name[96];
-        const char *way = jv_str(o, "exchange", jv_str(o, "form", ""));
-        const bool runs = jv_bool(o, "runs", true);
-        const int64_t u = jv_int(o, "ulysses", 0);
-        snprintf(text, sizeof text, "in groups of %lld", (long long)u);
-        if (u) way = text;
-        snprintf(name, sizeof name, "%.32s%s%.24s, %.32s", jv_str(o, "strategy", "?"),
-                 *way ? " " : "", way, jv_str(o, "layout", "?"));
-        table_add(&t, name);
-        table_add(&t, text_count(text, jv_num(o, "sp", 0)));
-        table_add(&t, text_count(text, jv_num(o, "dp", 0)));
-        table_add(&t, text_count(text, jv_num(o, "pp", 1)));
-        table_add(&t, text_count(text, jv_num(o, "tp", 1)));
-        table_add(&t,
-                  jv_get(o, "zero_group") ? text_count(text, jv_num(o, "zero_group", 0)) : "all");
-        const int64_t piece = jv_int(o, "mlp_chunk_tokens", 0);
-        int n = snprintf(text, sizeof text, "%.16s", jv_str(o, "recompute", "?"));
-        if (piece) n += snprintf(text + n, sizeof text - (size_t)n, ", MLP %lld", (long long)piece);
-        if (jv_get(o, "offload")) snprintf(text + n, sizeof text - (size_t)n, ", offload");
-        table_add(&t, text);
-        const bool counted = jv_int(o, "bytes", 0) > 0;
-        table_add(&t, !counted ? "-" : jv_bool(o, "fits", false) ? "yes" : "no");
-        table_add(&t, counted ? text_bytes(text, jv_int(o, "bytes", 0)) : "-");
-        table_add(&t, text_bytes(text, jv_int(o, "comm_bytes", 0)));
-        table_add(&t, text_count(text, jv_num(o, "comm_messages", 0)));
-        const double s = jv_num(o, "step_s", -1);
-        snprintf(text, sizeof text,
-                 s < 0   ? "-"
-                 : s < 1 ? "%.3g ms"
-                         : "%.3g s",
-                 s < 1 ? s * 1e3 : s);
-        table_add(&t, text);
-        table_add(&t, jv_bool(o, "chosen", false) ? "<- chosen"
-                      : !runs                     ? "not run by jobs"
-                      : jv_get(o, "note")         ? "compared"
-                                                  : "");
-    }
+    const int few = soonest(list, shown, ROWS_SHOWN);
+    for (size_t i = 0; i < n && c->output == OUT_WIDE; i++) add_option(&t, jv_at(list, i, NULL));
+    for (int i = 0; i < few && c->output != OUT_WIDE; i++) add_option(&t, shown[i]);
     puts("");
     table_print(&t, stdout);
+    if (n > ROWS_SHOWN && c->output != OUT_WIDE) printf("  %zu more: -o wide\n", n - ROWS_SHOWN);
 }
 
-static void print_outlook(const struct jv *p)
+static void print_outlook(const struct cli *c, const struct jv *p)
 {
     char a[TEXT_SHORT], b[TEXT_SHORT], clean[512];
     const struct jv *t = jv_get(p, "estimate"), *limits = jv_get(p, "limits");
-    print_weighed(p);
+    print_weighed(c, p);
     if (*jv_str(p, "choice", ""))
         printf("  %s\n", text_safe(clean, sizeof clean, jv_str(p, "choice", "")));
     if (t) {
@@ -135,7 +163,7 @@ static void print_outlook(const struct jv *p)
                text_safe(clean, sizeof clean, jv_str(jv_at(warnings, i, NULL), NULL, "")));
 }
 
-static void print_plan(const struct jv *p)
+static void print_plan(const struct cli *c, const struct jv *p)
 {
     char number[TEXT_SHORT], a[64], b[64], why[512];
     printf("%s: %lld ranks x %lld threads, strategy %s, layout %s\n",
@@ -150,7 +178,7 @@ static void print_plan(const struct jv *p)
            text_count(number, jv_num(p, "rows_per_rank", 0)), jv_num(p, "flops", 0) / 1e9);
     print_memory(p);
     print_comm(p);
-    print_outlook(p);
+    print_outlook(c, p);
 }
 
 int plan_spec(struct cli *c, const struct jv *spec)
@@ -163,7 +191,7 @@ int plan_spec(struct cli *c, const struct jv *spec)
         rc = api_print_field(c, plan);
     else if (!rc && !api_print(c, plan)) {
         const struct jv *inner = jv_get(plan, "plan");
-        print_plan(inner ? inner : plan);
+        print_plan(c, inner ? inner : plan);
     }
     jv_free(plan);
     return rc;

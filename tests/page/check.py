@@ -117,6 +117,8 @@ try:
 
     # ---- a job that has ended ----
     go("/jobs/1")
+    comes("its outcome, as text, before its memory", "(t => /loss [0-9.]+/.test(t) && !/[{}]/.test(t))(document.getElementById('result')?.innerText || '{')"
+          f" && {MAIN}.indexOf('Result') < {MAIN}.indexOf('Memory')")
     comes("every step is in the curve", "document.getElementById('loss')?.dataset.points === '300'")
     comes("and every evaluation", "document.getElementById('loss')?.dataset.evals === '6'")
     ok("drawn as a path of 300 points", b.ask("document.querySelector('#loss path.curve').getAttribute('d').split(/[ML]/).length - 1") == 300)

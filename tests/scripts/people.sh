@@ -91,6 +91,11 @@ COLUMNS_OF=60 on_terminal "env -u NO_COLOR LC_ALL=C.UTF-8 $BIN/seqctl ls" >"$T/l
 says "ls on a terminal colours states" $'\033\\[32msucceeded\033\\[0m' cat "$T/ls"
 width() { sed 's/\x1b\[[0-9;]*m//g; s/\r$//' "$T/ls" | LC_ALL=C.UTF-8 wc -L; }
 same "ls is cut to the terminal" "$(width)" 60
+on_terminal "env -u NO_COLOR LC_ALL=C.UTF-8 $BIN/seqctl ls" >"$T/ls" 2>&1
+says "ls on 80 columns has WHY" ' AGE +WHY' cat "$T/ls"
+same "and is 80 wide at most" "$(test "$(width)" -le 80 && echo yes)" yes
+says "show has the outcome in a line" '^result       [0-9]+ ranks == 1 rank over [0-9]+ tokens$' seqctl show "$made"
+says "of a training its loss and rate" '^result       loss [0-9.]+(, evaluation [0-9.]+)?, [0-9,.]+[kM]? tokens/s$' seqctl show my-training
 says "-o wide is not cut" 'PRIORITY' seqctl ls -o wide
 says "no colour in a pipe" '^ID +NAME' sh -c "'$BIN/seqctl' ls | grep -v \$'\\033'"
 

@@ -1,0 +1,72 @@
+#include "client/result.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "client/text.h"
+
+static void of_train(const struct jv *job, char *out, size_t size)
+{
+    char rate[TEXT_SHORT];
+    const double eval = jv_num(job, "result.eval.loss", NAN);
+    const double tokens_s = jv_num(job, "last_metrics.tokens_s", NAN);
+    int n = snprintf(out, size, "loss %.4f", jv_num(job, "result.loss", NAN));
+    if (isfinite(eval)) n += snprintf(out + n, size - (size_t)n, ", evaluation %.4f", eval);
+    if (isfinite(tokens_s))
+        snprintf(out + n, size - (size_t)n, ", %s tokens/s", text_count(rate, tokens_s));
+}
+
+static void of_score(const struct jv *job, char *out, size_t size)
+{
+    const double nll = jv_num(job, "result.nll", NAN), n = jv_num(job, "result.tokens", 0);
+    const double bits = jv_num(job, "result.bits_per_byte", NAN);
+    const int at = snprintf(out, size, "loss %.4f, perplexity %.4g", n > 0 ? nll / n : NAN,
+                            jv_num(job, "result.ppl", NAN));
+    if (isfinite(bits)) snprintf(out + at, size - (size_t)at, ", %.4f bits per byte", bits);
+}
+
+/* An answer is shown as it was written, on one line; of several only how many there are. */
+static void of_generate(const struct jv *job, char *out, size_t size)
+{
+    const char *text = jv_str(job, "result.text", NULL);
+    const long long n = (long long)jv_int(job, "result.prompts", 1);
+    const long long samples = (long long)jv_int(job, "result.samples", -1);
+    if (samples >= 0)
+        snprintf(out, size, "%lld samples", samples);
+    else if (n == 1 && text)
+        text_safe(out, size, text);
+    else
+        snprintf(out, size, "%lld answers", n);
+}
+
+static void of_embed(const struct jv *job, char *out, size_t size)
+{
+    snprintf(out, size, "%lld vectors of %lld numbers",
+             (long long)jv_int(job, "result.documents", 0),
+             (long long)jv_int(job, "result.dimensions", 0));
+}
+
+static void of_verify(const struct jv *job, char *out, size_t size)
+{
+    snprintf(out, size, "%lld ranks %s 1 rank over %lld tokens",
+             (long long)jv_int(job, "result.ranks", 0),
+             jv_bool(job, "result.equal", false) ? "==" : "!=",
+             (long long)jv_int(job, "result.tokens", 0));
+}
+
+char *result_line(const struct jv *job, char *out, size_t size)
+{
+    static const struct {
+        const char *kind;
+        void (*write)(const struct jv *, char *, size_t);
+    } kinds[] = {{"train", of_train},
+                 {"score", of_score},
+                 {"generate", of_generate},
+                 {"embed", of_embed},
+                 {"verify", of_verify}};
+    *out = 0;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (jv_is_object(jv_get(job, "result")) && !strcmp(jv_str(job, "kind", ""), kinds[i].kind))
+            kinds[i].write(job, out, size);
+    return out;
+}

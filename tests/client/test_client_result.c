@@ -1,0 +1,48 @@
+/* The outcome of a job in a line, by its kind. */
+#include <stdlib.h>
+#include <string.h>
+#include "client/result.h"
+#include "tests/lib/test.h"
+
+static void test_lines(void)
+{
+    static const char *const v[][2] = {
+        {"{\"kind\":\"train\",\"result\":{\"loss\":1.25},\"last_metrics\":{\"tokens_s\":12000}}",
+         "loss 1.2500, 12,000 tokens/s"},
+        {"{\"kind\":\"train\",\"result\":{\"loss\":1.25,\"eval\":{\"loss\":1.5}}}",
+         "loss 1.2500, evaluation 1.5000"},
+        {"{\"kind\":\"score\",\"result\":{\"nll\":50.0,\"tokens\":20,\"ppl\":12.18,"
+         "\"bits_per_byte\":3.25}}",
+         "loss 2.5000, perplexity 12.18, 3.2500 bits per byte"},
+        {"{\"kind\":\"score\",\"result\":{\"nll\":50.0,\"tokens\":20,\"ppl\":12.18,"
+         "\"bits_per_byte\":null}}",
+         "loss 2.5000, perplexity 12.18"},
+        {"{\"kind\":\"generate\",\"result\":{\"text\":\"a\\nb\\u001b[31m\",\"prompts\":1}}", "a"},
+        {"{\"kind\":\"generate\",\"result\":{\"text\":\"a\",\"prompts\":4}}", "4 answers"},
+        {"{\"kind\":\"generate\",\"result\":{\"requests\":3,\"samples\":2}}", "2 samples"},
+        {"{\"kind\":\"embed\",\"result\":{\"documents\":5,\"dimensions\":384}}",
+         "5 vectors of 384 numbers"},
+        {"{\"kind\":\"verify\",\"result\":{\"equal\":true,\"ranks\":4,\"tokens\":2048}}",
+         "4 ranks == 1 rank over 2048 tokens"},
+        {"{\"kind\":\"verify\",\"result\":{\"equal\":false,\"ranks\":2,\"tokens\":8}}",
+         "2 ranks != 1 rank over 8 tokens"},
+        {"{\"kind\":\"train\",\"result\":null}", ""},
+        {"{\"kind\":\"other\",\"result\":{}}", ""}};
+    for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
+        char line[64];
+        struct jv *job = jv_parse(v[i][0], strlen(v[i][0]), NULL);
+        CHECK(job);
+        result_line(job, line, sizeof line);
+        if (i == 4) /* nothing that moves the cursor */
+            CHECK_MSG(line[0] == 'a' && !strpbrk(line, "\n\x1b") && strchr(line, 'b'), "%s", line);
+        else
+            CHECK_STR(line, v[i][1]);
+        jv_free(job);
+    }
+}
+
+int main(void)
+{
+    RUN(test_lines);
+    return test_done("client_result");
+}
