@@ -55,7 +55,6 @@ static void add_option(struct table *t, const struct jv *o)
     char text[TEXT_SHORT];
     char name[96];
     const char *way = jv_str(o, "exchange", jv_str(o, "form", ""));
-    const bool runs = jv_bool(o, "runs", true);
     const int64_t u = jv_int(o, "ulysses", 0);
     snprintf(text, sizeof text, "in groups of %lld", (long long)u);
     if (u) way = text;
@@ -80,10 +79,7 @@ static void add_option(struct table *t, const struct jv *o)
     const double s = jv_num(o, "step_s", -1);
     snprintf(text, sizeof text, s < 0 ? "-" : s < 1 ? "%.3g ms" : "%.3g s", s < 1 ? s * 1e3 : s);
     table_add(t, text);
-    table_add(t, jv_bool(o, "chosen", false) ? "<- chosen"
-                 : !runs                     ? "not run by jobs"
-                 : jv_get(o, "note")         ? "compared"
-                                             : "");
+    table_add(t, jv_bool(o, "chosen", false) ? "<- chosen" : jv_get(o, "note") ? "compared" : "");
 }
 
 /* Whether a goes before b: what was chosen, then by the time of a step. */

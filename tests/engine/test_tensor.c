@@ -2,9 +2,9 @@
 #include <math.h>
 #include "tests/lib/ranks.h"
 #include "tests/lib/ref.h"
+#include "tests/lib/tensor_halves.h"
 #include "worker/comm/ledger.h"
 #include "worker/plan/volume.h"
-#include "worker/sp/tensor.h"
 
 enum kind { ATTENTION, MLP_GLU, MLP_GELU, KIND_N };
 enum { H = 8, HK = 4, D = 8, C = 40, I = 48, MAX_P = 4 };

@@ -1,11 +1,11 @@
 /* tensor.c: two transformer blocks in tensor parallelism with sequence parallelism, forward, by the
- * product's own halves (worker/sp/tensor.h): what DSP's table calls Megatron-SP. */
+ * halves of tests/lib/tensor_halves.h: what DSP's table calls Megatron-SP. */
 #include <math.h>
 #include <stdlib.h>
 #include "tests/paper/report.h"
 #include "tests/lib/ranks.h"
+#include "tests/lib/tensor_halves.h"
 #include "worker/plan/volume.h"
-#include "worker/sp/tensor.h"
 
 enum { WIDER = 4, BLOCKS = 2 }; /* columns of the MLP to the width's */
 

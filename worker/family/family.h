@@ -69,9 +69,6 @@ struct family_row {
     int64_t guided;
     /* Diffusion: videos were encoded in clips of 17 frames to 5 latents each. */
     bool clips;
-    /* Its program with H / P heads and ffn_width / P columns is what a rank of tensor parallelism
-     * runs. */
-    bool slices_heads;
     bool shares_layers;    /* its program is written for one rank of tensor parallelism, too */
     bool sinks;            /* its attention has sinks */
     bool text_of_pictures; /* its files say how RoPE turns the rows of a picture, too */

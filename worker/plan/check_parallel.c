@@ -147,8 +147,8 @@ int rules_parallel(struct job_spec *s, struct err *e)
     const struct strategy_row *row = strategy_row(s->parallel.strategy);
     if (row && row->splits_model)
         return err_field(e, ERR_UNSUPPORTED, "parallel.strategy",
-                         "parallel.strategy \"%s\" is there to be compared with in plans: a "
-                         "training shares layers between ranks by parallel.tp; choose \"auto\"",
+                         "parallel.strategy \"%s\" is no way to split a sequence: a training "
+                         "shares layers between ranks by parallel.tp; choose \"auto\"",
                          strategy_word(s->parallel.strategy));
     if (check_groups(s, e)) return -1;
     set_auto(s);

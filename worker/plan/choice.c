@@ -62,7 +62,6 @@ struct option weigh_option(const struct weighing *w, const struct job_spec *s, b
                        .tp = p->tp,
                        .zero_group = s->parallel.zero_group,
                        .ulysses = strategy_row(p->strategy)->rings ? p->ulysses : 0,
-                       .runs = true,
                        .fits = fits,
                        .recompute = p->recompute,
                        .mlp_chunk = p->mlp_chunk,

@@ -27,7 +27,6 @@ struct option {
     int32_t zero_group; /* 0: as asked, else all ranks that share state */
     int32_t ulysses;    /* usp; else 0 */
     bool fits;
-    bool runs; /* as a job: else it is counted to be compared with */
     enum recompute_id recompute;
     int64_t mlp_chunk; /* struct plan's */
     bool offload;      /* likewise */

@@ -160,7 +160,6 @@ static void write_option(const struct choice *c, int i, struct jwrite *w)
     jwrite_int(w, "comm_messages", o->messages);
     if (c->timed) jwrite_double(w, "step_s", o->time.step_s);
     jwrite_bool(w, "chosen", i == 0);
-    jwrite_bool(w, "runs", o->runs);
     if (o->note) jwrite_str(w, "note", o->note);
     jwrite_end(w);
 }

@@ -55,8 +55,7 @@ struct strategy_row {
     bool rings;           /* they are groups in a ring: parallel.ulysses */
     bool zigzag;          /* causal attention gets the zigzag layout */
     const char *in_order; /* why a plan's layout is contiguous; NULL: because it was asked for */
-    /* Tensor parallelism, which jobs do not run: it is there to be compared with. */
-    bool splits_model, splits_streams; /* the residual streams as well */
+    bool splits_model;    /* a word of old jobs: their tensor parallelism is parallel.tp */
     /* What a job must keep to on more than one rank; fails with the field and the way out. NULL:
      * nothing more than the rules of its family. */
     int (*check)(const struct job_spec *s, struct err *e);

@@ -1,5 +1,5 @@
-/* Megatron's tensor parallelism (1909.08053), and with sequence parallelism between (2205.05198):
- * there to be compared with (compare.c has its memory, volume_tensor() its bytes). */
+/* Words for Megatron's tensor parallelism (1909.08053), and with sequence parallelism between
+ * (2205.05198): a job has it by parallel.tp, and these words are refused with that. */
 #include "worker/plan/strategy.h"
 
 static const struct strategy_form whole = {.what = "all-reduce the halves of each block"};
@@ -8,4 +8,4 @@ static const struct strategy_form spread = {.what = "gather and scatter the halv
 const struct strategy_row strategy_tp = {
     .splits = SPLITS_SOFTMAX, .form = {&whole}, .splits_model = true};
 const struct strategy_row strategy_tp_sp = {
-    .splits = SPLITS_SOFTMAX, .form = {&spread}, .splits_model = true, .splits_streams = true};
+    .splits = SPLITS_SOFTMAX, .form = {&spread}, .splits_model = true};

@@ -45,17 +45,6 @@ static int64_t slices(int64_t n, int64_t slice)
     return (n + slice - 1) / slice;
 }
 
-struct comm_count volume_tensor(int P, int r, int64_t S, int64_t C, bool again)
-{
-    int64_t cut[JOB_MAX_RANKS + 1];
-    struct comm_count c = {0};
-    for (int w = 0; w <= P; w++) cut[w] = S * w / P * C;
-    if (P == 1) return c;
-    volume_add(&c, volume_reduce_scatter(P, r, cut), 1);
-    volume_add(&c, volume_all_gather(P, r, cut, 4), again ? 2 : 1);
-    return c;
-}
-
 /* Blocks of a ring: KV or their gradients, element by element of `size` bytes. */
 static struct comm_count blocks(const struct shard *sh, int64_t sent, int64_t received,
                                 int64_t size)

@@ -53,9 +53,6 @@ int64_t volume_slice(int P); /* floats of one rank's part that travel at once in
 /* One rank's traffic in one operation. */
 struct comm_count volume_ring_kv(int P, int64_t T, int64_t Hk, int64_t D, enum precision_id p);
 struct comm_count volume_ring_dkv(int P, int64_t T, int64_t Hk, int64_t D, bool rank_bits);
-/* Tensor parallelism (worker/sp/tensor.h), one half of a block, one way: a reduce-scatter and an
- * all-gather of [S, C] floats, which together are TP's all-reduce; again: another all-gather. */
-struct comm_count volume_tensor(int P, int r, int64_t S, int64_t C, bool again);
 /* The same of a sample whose documents are known (worker/plan/reach.h): of rank sh->r. In bytes,
  * the two above are the most that these can be. */
 struct comm_count volume_ring_kv_met(const struct shard *sh, const struct reach_map *map,

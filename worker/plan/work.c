@@ -10,8 +10,7 @@ struct work_count {
     const struct plan *p;
     const struct program *prog;
     double times;
-    double share; /* of a product's columns: tensor parallelism splits them */
-    double rows;  /* of a product at once, at most */
+    double rows; /* of a product at once, at most */
     struct work *out;
 };
 
@@ -36,7 +35,7 @@ static void add_product(const struct work_count *c, const struct op_term *t)
     const double *rate = c->m->rate[RATE_GEMM][c->p->precision];
     if (t->rows <= 0 || t->inner <= 0 || t->cols <= 0) return;
     const double side = fmin(fmin(t->rows, c->rows), fmin(t->inner, t->cols));
-    c->out->products_s += c->times * c->share * 2 * t->rows * t->inner * t->cols /
+    c->out->products_s += c->times * 2 * t->rows * t->inner * t->cols /
                           rate_at(rate, profile_widths, side);
 }
 
@@ -133,13 +132,10 @@ static void count_pass(struct work_count *c, const struct model_shape *shape, en
 {
     const struct plan *p = c->p;
     const bool train = p->kind == JOB_TRAIN || p->kind == JOB_VERIFY;
-    const bool split = strategy_row(p->strategy)->splits_model;
     struct family *f = family_new(shape);
     c->times = times;
-    c->share = 1;
     if (pipe_first(&p->pipe)) count_section(c, &f->in, pass, train);
     if (pipe_last(&p->pipe)) count_section(c, &f->out, pass, train);
-    c->share = split ? 1.0 / p->sp : 1;
     for (int k = 0; k < f->n_kinds; k++) {
         c->times = times * (double)p->shards.n_of[ZERO_LAYER + k];
         if (c->times > 0) count_section(c, &f->layer[k], pass, train);

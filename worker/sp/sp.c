@@ -9,6 +9,9 @@
 STRATEGIES(ROW)
 #undef ROW
 
+/* No job runs them (worker/plan/strategy_tp.c). */
+const struct sp_row sp_row_tp = {.form = {NULL}}, sp_row_tp_sp = {.form = {NULL}};
+
 static const struct sp_row *const rows[STRATEGY_N] = {
 #define ROW(id, name) [STRATEGY_##id] = &sp_row_##name,
     STRATEGIES(ROW)

@@ -1,4 +1,4 @@
-#include "worker/sp/tensor.h"
+#include "tests/lib/tensor_halves.h"
 
 #include <assert.h>
 #include "worker/sp/block.h"
@@ -213,5 +213,13 @@ int tensor_mlp_bwd(struct tensor_group *g, const struct tensor_mlp *a, struct te
     return finish_back(g, &a->half, x, dx, e);
 }
 
-/* No job runs them: attention is tensor_attention_fwd()'s. */
-const struct sp_row sp_row_tp = {.form = {NULL}}, sp_row_tp_sp = {.form = {NULL}};
+struct comm_count volume_tensor(int P, int r, int64_t S, int64_t C, bool again)
+{
+    int64_t cut[JOB_MAX_RANKS + 1];
+    struct comm_count c = {0};
+    for (int w = 0; w <= P; w++) cut[w] = S * w / P * C;
+    if (P == 1) return c;
+    volume_add(&c, volume_reduce_scatter(P, r, cut), 1);
+    volume_add(&c, volume_all_gather(P, r, cut, 4), again ? 2 : 1);
+    return c;
+}

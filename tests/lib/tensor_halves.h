@@ -1,6 +1,6 @@
-/* tensor.h: tensor parallelism (Megatron-LM): attention by heads, MLP by columns and then rows. The
- * baseline that sequence parallelism is measured against; for counting and for comparing, at the
- * level of the two halves of a block. fp32.
+/* tensor_halves.h: tensor parallelism (Megatron-LM) at the level of the two halves of a block:
+ * attention by heads, MLP by columns and then rows. The baseline that sequence parallelism is
+ * measured against, counted and compared; a job's parallel.tp is of whole layers. fp32.
  *
  *   TP of 2021 (1909.08053)   every rank holds all S rows. f: identity forward, all-reduce
  *                             backward; g: all-reduce forward, identity backward
@@ -15,9 +15,10 @@
  * Weights are given as slices, a rank's own: of the first matrices rows [out / P, C], of the last
  * one columns. What follows g (its bias, the residual, norms) is on the caller's rows and needs no
  * communication. */
-#ifndef SEQD_SP_TENSOR_H
-#define SEQD_SP_TENSOR_H
+#ifndef SEQD_TESTS_TENSOR_HALVES_H
+#define SEQD_TESTS_TENSOR_HALVES_H
 
+#include "worker/plan/volume.h"
 #include "worker/sp/sp.h"
 
 struct tensor_group {
@@ -67,5 +68,9 @@ int tensor_mlp_fwd(struct tensor_group *g, const struct tensor_mlp *a, struct te
                    struct tensor y, struct err *e);
 int tensor_mlp_bwd(struct tensor_group *g, const struct tensor_mlp *a, struct tensor x,
                    struct tensor dy, struct tensor dx, struct err *e);
+
+/* One rank's traffic in one half of a block, one way: a reduce-scatter and an all-gather of [S, C]
+ * floats, which together are TP's all-reduce; again: another all-gather. */
+struct comm_count volume_tensor(int P, int r, int64_t S, int64_t C, bool again);
 
 #endif
