@@ -367,7 +367,8 @@ struct reading {
     struct score_sum want[N_DOCS]; /* by the plain definition, when wanted */
 };
 
-/* Document d alone, token by token: -log softmax of the prefill of the tokens before it. */
+/* Document d alone, token by token: -log softmax of the prefill of the tokens before it. Its bytes
+ * are all of its text's. */
 static int plain_score(struct tiny_rank *t, const struct job_spec *spec, const char *doc,
                        struct score_sum *out, struct err *e)
 {
@@ -377,6 +378,7 @@ static int plain_score(struct tiny_rank *t, const struct job_spec *spec, const c
     int32_t tokens[64];
     int rc = 0;
     for (int64_t i = 0; i < n; i++) tokens[i] = i + 1 < n ? (unsigned char)doc[i] : 256;
+    out->n_bytes = n - 1;
     for (int64_t i = 1; i < n && !rc; i++) {
         rc = infer_prefill(&in, tokens, i, logits, e);
         double top = -INFINITY, sum = 0;
@@ -384,7 +386,6 @@ static int plain_score(struct tiny_rank *t, const struct job_spec *spec, const c
         for (int64_t v = 0; v < V; v++) sum += exp((double)logits[v] - top);
         out->nll += log(sum) + top - (double)logits[tokens[i]];
         out->n_targets++;
-        out->n_bytes += tokens[i] < 256;
     }
     free(logits);
     return rc;
