@@ -516,7 +516,7 @@ static void test_bad_disk(void)
     CHECK(offload_file(-1, 4096, &e) < 0 && e.code == ERR_IO);
     CHECK_STR(e.field, "memory.offload_dir");
     const int at = open("/tmp", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    CHECK(offload_file(at, (int64_t)1 << 55, &e) < 0 && e.code == ERR_IO);
+    CHECK(offload_file(at, (int64_t)1 << 55, &e) < 0 && e.code == ERR_TOO_LARGE);
     CHECK_STR(e.field, "memory.offload_dir");
     CHECK_MSG(strstr(e.text, "memory.offload_dir: 32.0 PiB for what a rank offloads"), "%s",
               e.text);

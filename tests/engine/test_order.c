@@ -350,9 +350,9 @@ static void test_trace_program(void)
     }
     CHECK(trace_program(out, sizeof out, arg, 2) == 2); /* no sample is named */
     arg[6] = "set=eval";                                /* there is none */
-    CHECK(trace_program(out, sizeof out, arg, 7) == 1);
+    CHECK(trace_program(out, sizeof out, arg, 7) == RANK_EXIT_REFUSED);
     arg[0] = "/nowhere";
-    CHECK(trace_program(out, sizeof out, arg, 6) == 1);
+    CHECK(trace_program(out, sizeof out, arg, 6) == RANK_EXIT_REFUSED);
     data_order_close(o);
     data_close(corp.d);
 }

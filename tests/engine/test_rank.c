@@ -851,7 +851,7 @@ static void test_describe(void)
     snprintf(args, sizeof args, "--describe %s", model_dir);
     CHECK(shell(args, out, sizeof out) == 0);
     CHECK_MSG(strstr(out, "\"num_hidden_layers\":2"), "%s", out);
-    CHECK(shell("--describe /no/such/dir", out, sizeof out) == 1);
+    CHECK(shell("--describe /no/such/dir", out, sizeof out) == RANK_EXIT_REFUSED);
     CHECK_MSG(strstr(out, "/no/such/dir"), "%s", out);
     snprintf(args, sizeof args, "--check %s", model_dir);
     CHECK(shell(args, out, sizeof out) == 0);

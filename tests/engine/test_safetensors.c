@@ -574,7 +574,7 @@ static void test_config_bad(void)
         {"{" LLAMA "\"vocab_size\":300,\"hidden_size\":50,\"intermediate_size\":80,"
          "\"num_hidden_layers\":2,\"num_attention_heads\":4}",
          ERR_INVALID, "hidden_size"},
-        {"{" LLAMA "\"vocab_size\":257,\"hidden_size\":48,\"intermediate_size\":80,"
+        {"{" LLAMA "\"vocab_size\":1,\"hidden_size\":48,\"intermediate_size\":80,"
          "\"num_hidden_layers\":2,\"num_attention_heads\":4}",
          ERR_INVALID, "vocab_size"},
         {"{" LLAMA "\"vocab_size\":300,\"hidden_size\":48,\"intermediate_size\":80,"

@@ -171,7 +171,8 @@ static void test_full(void)
             size = (int64_t)f.n;
             limit.rlim_cur = (rlim_t)(base + room);
             CHECK(!setrlimit(RLIMIT_FSIZE, &limit));
-            CHECK(tfevents_flush(&f, false, &e) && e.code == ERR_IO && strstr(e.text, path));
+            CHECK(tfevents_flush(&f, false, &e) && e.code == ERR_TOO_LARGE);
+            CHECK(strstr(e.text, path) && strstr(e.text, "RLIMIT_FSIZE"));
             CHECK(f.size == base && (int64_t)f.n == size);
             CHECK(first ? stat(path, &st) : !stat(path, &st) && st.st_size == base);
             CHECK(put(3, 1));
