@@ -9,7 +9,9 @@
  * sides: of 16,000 weights mostly none after a step, seldom more than ten. From there on the runs
  * differ by what that bit is worth, a thousand times what they differed before. By chance none or
  * ten of them are rounded otherwise than on one rank, and a pair says nothing of another's chance.
- * What one bit is worth after each step does: 2 times.
+ * What one bit is worth after each step does: 2 times. Where a product sums activations in an order
+ * of its own (tp), they are rounded as weights are, in the first step too, where all runs have the
+ * same weights: there a bit of a weight stands for one of an activation.
  *
  * Below 2^-22 (4 roundings of fp32) results cannot be told apart. */
 #ifndef SEQD_TESTS_NOISE_H
@@ -35,10 +37,10 @@ struct noise {
     double *grad; /* [param_tensors]; NULL: not asked for */
 };
 
-/* The weights of fp32 after every step. */
+/* The weights of fp32 before every step, and after the last. */
 struct history {
     int64_t n; /* of them */
-    float *weights[NOISE_STEPS];
+    float *weights[NOISE_STEPS + 1];
 };
 
 static inline double noise_most(double a, double b)
@@ -83,8 +85,8 @@ static inline void noise_differ(const struct engine_run *a, const struct engine_
 static inline void noise_keep(struct train *t, int rank, void *arg)
 {
     struct history *h = arg;
-    if (t->plan->n_params != h->n || t->step < 1 || t->step > NOISE_STEPS) abort();
-    engine_collect(t, SHARDED_WEIGHTS, h->weights[t->step - 1]);
+    if (t->plan->n_params != h->n || t->step > NOISE_STEPS) abort();
+    engine_collect(t, SHARDED_WEIGHTS, h->weights[t->step]);
 }
 
 /* spec: the run's own copy, which lives as long as the run; ways: of determinism and isa. */
@@ -97,6 +99,7 @@ static inline struct engine_run noise_run(const struct trial *x, struct job_spec
                            .steps = x->steps,
                            .isa = isa,
                            .source = x->source,
+                           .before_step = h ? noise_keep : NULL,
                            .after_step = h ? noise_keep : NULL,
                            .arg = h};
     engine_go(&r, spec);
@@ -124,7 +127,7 @@ static inline void noise_nearest(const struct history *h, int64_t step, struct n
     for (int k = 0; k < NOISE_NEAREST; k++) g[k] = (struct nudge){.distance = 1 << 16};
     for (int64_t i = 0; i < h->n; i++) {
         uint32_t bits;
-        memcpy(&bits, &h->weights[step - 1][i], 4);
+        memcpy(&bits, &h->weights[step][i], 4);
         struct nudge now = {.step = step, .at = i, .distance = abs((int)(bits & 0xffff) - 0x8000)};
         const bool up = (bits & 0xffff) + (bits >> 16 & 1) > 0x8000; /* a tie goes to even */
         bits = (bits & 0xffff0000u) | (up ? 0x7fff : 0x8001);
@@ -187,7 +190,7 @@ static inline void noise_measure(const struct trial *x, struct job_spec *own, do
     struct noise orders = {.grad = calloc((size_t)tensors, 8)};
     struct noise bits = {.grad = calloc((size_t)tensors, 8)};
     if (!orders.grad || !bits.grad) abort();
-    for (int k = 0; k < NOISE_STEPS; k++) {
+    for (int k = 0; k <= NOISE_STEPS; k++) {
         h.weights[k] = calloc((size_t)h.n, 4);
         if (!h.weights[k]) abort();
     }
@@ -198,10 +201,12 @@ static inline void noise_measure(const struct trial *x, struct job_spec *own, do
     other = noise_run(x, &spec, DET_RUN, "portable", NULL);
     noise_differ(&other, one, &orders);
     engine_free(&other);
-    for (int step = 1; step < x->steps && half; step++) noise_of_a_bit(x, one, &h, step, &bits);
+    const int first = pairs > 2 ? 0 : 1; /* the first step rounds what the product sums itself */
+    for (int step = first; step < x->steps && half; step++)
+        noise_of_a_bit(x, one, &h, step, &bits);
     noise_join(bound, &orders, half ? pairs : 4, tensors);
     noise_join(bound, &bits, 2, tensors);
-    for (int k = 0; k < NOISE_STEPS; k++) free(h.weights[k]);
+    for (int k = 0; k <= NOISE_STEPS; k++) free(h.weights[k]);
     free(orders.grad), free(bits.grad);
 }
 
