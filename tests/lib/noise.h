@@ -202,8 +202,7 @@ static inline void noise_measure(const struct trial *x, struct job_spec *own, do
     noise_differ(&other, one, &orders);
     engine_free(&other);
     const int first = pairs > 2 ? 0 : 1; /* the first step rounds what the product sums itself */
-    for (int step = first; step < x->steps && half; step++)
-        noise_of_a_bit(x, one, &h, step, &bits);
+    for (int step = first; step < x->steps && half; step++) noise_of_a_bit(x, one, &h, step, &bits);
     noise_join(bound, &orders, half ? pairs : 4, tensors);
     noise_join(bound, &bits, 2, tensors);
     for (int k = 0; k <= NOISE_STEPS; k++) free(h.weights[k]);
