@@ -24,8 +24,9 @@ cat >"$T/job.json" <<'X'
  "checkpoint": {"every_steps": 2}, "limits": {"restarts": 1}, "resources": {"ranks": 2}}
 X
 id=$(seqctl submit "$T/job.json" -o name -q)
-refuse "the last checkpoint fails the job" 10 'RLIMIT_FSIZE \(ulimit -f, LimitFSIZE=\) is 17825792 bytes and the file needs 2[0-9]{7}' \
-    "$BIN/seqctl" watch "$id" -q --timeout 60
+refuse "the last checkpoint fails the job" 10 'class=final .*code=too_large' "$BIN/seqctl" watch "$id" -q --timeout 60
+says "its error names the limit and the bytes" \
+    'RLIMIT_FSIZE \(ulimit -f, LimitFSIZE=\) is 17825792 bytes and the file needs 2[0-9]{7}' "$BIN/seqctl" show "$id"
 same "at once" "$(field "$id" attempts) $(field "$id" restarts)" "1 0"
 seqctl events "$id" -o jsonl >"$T/events"
 check "the one before is noted, and training ran on" grep -q '"checkpoint_failed".*RLIMIT_FSIZE' "$T/events"
