@@ -10,8 +10,9 @@
  * differ by what that bit is worth, a thousand times what they differed before. By chance none or
  * ten of them are rounded otherwise than on one rank, and a pair says nothing of another's chance.
  * What one bit is worth after each step does: 2 times. Where a product sums activations in an order
- * of its own (tp), they are rounded as weights are, in the first step too, where all runs have the
- * same weights: there a bit of a weight stands for one of an activation.
+ * of its own (tp), some are rounded to the other side in the first step too, and by chance whatever
+ * follows from them. At worst everything is, as after one element in eight of the embedding was
+ * moved by a bit (worker/verify/rounding.h): 2 times that.
  *
  * Below 2^-22 (4 roundings of fp32) results cannot be told apart. */
 #ifndef SEQD_TESTS_NOISE_H
@@ -20,7 +21,7 @@
 #include "api/core/job.h"
 #include "tests/lib/engine.h"
 
-enum { NOISE_STEPS = 5, NOISE_NEAREST = 8 };
+enum { NOISE_STEPS = 5, NOISE_NEAREST = 8, NOISE_FLIPS = 2 };
 #define NOISE_LEAST 0x1p-22
 
 /* A training on one rank: `spec` has no axis above 1 and keeps everything. */
@@ -162,6 +163,43 @@ static inline void noise_of_a_bit(const struct trial *x, const struct engine_run
     }
 }
 
+/* ---- roundings of activations ---------------------------------------------------------------- */
+
+struct flips {
+    const struct history *h;
+    int number;
+};
+
+/* Moves one element in eight of the embedding by a bit of bf16, before the first step. */
+static inline void noise_flip(struct train *t, int rank, void *arg)
+{
+    const struct flips *f = arg;
+    const int64_t n = param_section(&t->model.shape, 1);
+    for (int64_t i = 0; i < n && t->step == 0; i++) {
+        uint32_t bits;
+        float to;
+        if ((uint64_t)(i + 1 + f->number * n) * 0x9e3779b97f4a7c15u >> 61) continue;
+        memcpy(&bits, &f->h->weights[0][i], 4);
+        bits ^= 0x10000;
+        memcpy(&to, &bits, 4);
+        sharded_write(&t->state, SHARDED_WEIGHTS, i, 1, &to);
+    }
+}
+
+/* What it is worth that every activation is rounded by another chance. */
+static inline void noise_of_rounding(const struct trial *x, const struct engine_run *one,
+                                     const struct history *h, int number, struct noise *e)
+{
+    static struct job_spec spec;
+    struct flips f = {h, number};
+    spec = *x->spec;
+    struct engine_run r = {
+        .P = 1, .steps = x->steps, .source = x->source, .before_step = noise_flip, .arg = &f};
+    engine_go(&r, &spec);
+    noise_differ(&r, one, e);
+    engine_free(&r);
+}
+
 /* ---- a training's noise ---------------------------------------------------------------------- */
 
 /* to: the larger of to and `times` from. */
@@ -201,8 +239,9 @@ static inline void noise_measure(const struct trial *x, struct job_spec *own, do
     other = noise_run(x, &spec, DET_RUN, "portable", NULL);
     noise_differ(&other, one, &orders);
     engine_free(&other);
-    const int first = pairs > 2 ? 0 : 1; /* the first step rounds what the product sums itself */
-    for (int step = first; step < x->steps && half; step++) noise_of_a_bit(x, one, &h, step, &bits);
+    for (int step = 1; step < x->steps && half; step++) noise_of_a_bit(x, one, &h, step, &bits);
+    for (int k = 0; k < NOISE_FLIPS && half && pairs > 2; k++)
+        noise_of_rounding(x, one, &h, k, &bits);
     noise_join(bound, &orders, half ? pairs : 4, tensors);
     noise_join(bound, &bits, 2, tensors);
     for (int k = 0; k <= NOISE_STEPS; k++) free(h.weights[k]);
