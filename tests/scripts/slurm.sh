@@ -108,7 +108,7 @@ spec() { # FILE [steps]
 EOF
 }
 sbatch_run() { (cd "$T/data" && exec timeout 120 sbatch --parsable --cpus-per-task=1 "$@"); } # options, script, words
-plain() { (cd "$T/data" && exec timeout 60 "$BIN/seqd" run "$@"); }
+plain() { (cd "$T/data" && exec timeout 300 "$BIN/seqd" run "$@"); }
 weights() { sha256sum <"$1/checkpoint/hf/model.safetensors"; }
 log() { cat "$T/data/seqd-$1.log"; }
 in_log() { log "$1" 2>/dev/null | grep -qE -- "$2"; }
@@ -138,7 +138,7 @@ ended "a job that fails" 10 --nodes=2 "$script" missing.json
 says "its nodes offered what they were given" 'cores=1 .* memory_mib=400 .* name=node1' cat "$T/data/seqd-$ID.state/nodes.log"
 ended "a node that is too small" 1 --nodes=1 "$script" job.json
 says "it is said" 'can never start here: needs 2 slots' log "$ID"
-interactive() { (cd "$T/data" && timeout 60 salloc -Q --nodes=2 --cpus-per-task=1 "$BIN/seqd" run job.json --output "$T/interactive"); }
+interactive() { (cd "$T/data" && timeout 300 salloc -Q --nodes=2 --cpus-per-task=1 "$BIN/seqd" run job.json --output "$T/interactive"); }
 says "an interactive allocation" 'job 1 succeeded' interactive
 same "the weights are those of a plain run here, too" "$(weights "$T/interactive")" "$(weights "$T/plain")"
 echo '{"kind": "nonsense"}' >"$T/data/bad.json"
