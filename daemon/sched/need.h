@@ -1,4 +1,4 @@
-/* need.h: what a job's ranks take of their nodes' memory, by its plan. Pure. */
+/* need.h: the memory that a job's ranks take of their nodes, by its plan. Pure. */
 #ifndef SEQD_DAEMON_SCHED_NEED_H
 #define SEQD_DAEMON_SCHED_NEED_H
 
@@ -12,17 +12,17 @@
 
 struct need {
     int64_t device, host; /* bytes of the rank that needs most, as "memory" of the plan has them */
-    int64_t rank;         /* and what it takes of its node's memory; 0: not known */
+    int64_t rank;         /* bytes that it takes of its node's memory; 0: not known */
     int32_t n_stages;     /* that differ; 1 of all others */
     int32_t per_stage;    /* ranks in a row that are of one stage */
-    int64_t stage[JOB_MAX_RANKS]; /* of several: what a rank of each takes of its node */
+    int64_t stage[JOB_MAX_RANKS]; /* of several: bytes that a rank of each takes */
 };
 
 struct need_of {
     bool own_memory; /* the device's, of which its node's has no part */
     int32_t stages, per_stage;
 };
-/* plan: JSON. What it does not say is not known. */
+/* plan: JSON. A member that is absent is not known. */
 void need_read(struct need *n, const char *plan, const struct need_of *of);
 /* Bytes that ranks [first, first + count) take together. */
 int64_t need_of(const struct need *n, int32_t first, int32_t count);

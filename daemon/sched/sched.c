@@ -206,7 +206,7 @@ static void place_prepare(struct sched_job *j, struct sched_node *nodes, int n)
     j->part[0] = (struct sched_part){(uint8_t)j->node, 1};
 }
 
-/* As if all that is there were over. */
+/* Takes every attempt there for ended. */
 static void make_idle(struct sched_node *at)
 {
     at->n_reserved = at->n_kept = at->n_attempts = 0;
@@ -218,7 +218,7 @@ static void make_idle(struct sched_node *at)
     }
 }
 
-/* By trying: how many ranks a node holds depends on which they are. */
+/* Tries it: how many ranks a node holds depends on their stages. */
 static bool fits_stages(const struct sched_job *j, const struct sched_node *nodes, int n)
 {
     struct sched_node *idle = malloc((size_t)n * sizeof *idle);
@@ -386,7 +386,7 @@ static int64_t part_memory(const struct sched_job *j, int32_t first, int32_t n)
     return j->need ? need_of(j->need, first, n) : 0;
 }
 
-/* What it was given on a node: ranks, and their memory. */
+/* Ranks that it was given on a node, and their memory. */
 static int32_t given_on(const struct sched_job *j, int node, int64_t *memory)
 {
     *memory = 0;
@@ -485,7 +485,7 @@ void sched_pick(struct sched_job *jobs, int n_jobs, struct sched_node *nodes, in
                                     : place(j, nodes, n_nodes, *in_front);
         if (waits) {
             *in_front = j->id;
-            /* Memory is of both lines: what it waits for goes to no job of the other one. */
+            /* Memory serves both lines: no job of the other one takes it first. */
             int64_t *other = &first[j->device != SCHED_GPUS];
             if (!*other && room_lacks_memory(j, nodes, n_nodes)) *other = j->id;
         }

@@ -58,7 +58,7 @@ void capture_cancel(struct capture *a)
     free(a);
 }
 
-/* What a program that did not answer ended with. A refusal is about what was asked; every other
+/* Words the end of a program that did not answer. A refusal is about what was asked; every other
  * end is this node's. One that was killed may answer the next time. */
 static void end_of(const struct capture *a, int status, struct err *e)
 {
@@ -157,7 +157,7 @@ struct capture *capture_start(const struct capture_options *o, struct err *e)
         loop_timer_set(a->limit, o->limit_ms);
         return a;
     }
-    /* Not what was asked about: that this program is not there, or that no process can begin. */
+    /* The question has no part in it: the program is absent, or no process can begin. */
     e->code = why == EAGAIN || why == ENOMEM ? ERR_PEER : ERR_INTERNAL;
     log_error("capture.start", "program=\"%s\" why=\"%s\"", a->name, e->text);
     capture_cancel(a);

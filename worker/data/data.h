@@ -218,7 +218,7 @@ int64_t data_targets(const struct data_order *o, int64_t n, struct err *e);
 int64_t data_target_bytes(const struct data_order *o, int64_t n, struct err *e);
 bool data_order_bytes_known(const struct data_order *o);
 
-/* What a pass over the data can learn: what masks hide of it at random is not asked. */
+/* Counts of a pass over the data; random masks are left out of them. */
 struct order_learnt {
     int64_t tokens;  /* that may be targets */
     int64_t cut_off; /* documents that have such tokens, and none in what truncate leaves of them */

@@ -28,7 +28,7 @@ struct jsonl_list {        /* a list that is none of the members above */
 struct jsonl_record {
     struct jsonl_member text, prompt, completion;
     struct jsonl_member messages; /* the JSON text of the list */
-    const char *beside;           /* what a conversation may not have: NULL, or the member's name */
+    const char *beside;           /* a member that no conversation may have; NULL: none */
     struct jsonl_ids input_ids, labels, loss_mask;
     struct jsonl_list *list; /* owned [n_lists] */
     size_t n_lists, list_room;
