@@ -388,12 +388,22 @@ static const struct question {
                           2, 2, 0, true},
 };
 
+/* Several statements read one state of the store: a job that goes from one to the next state
+ * between them is neither listed twice nor left out. */
+static void select_in_one_read(sqlite3 *db, const struct question *row, struct query *a)
+{
+    int rc = sqlite3_exec(db, "BEGIN", NULL, NULL, NULL);
+    if (rc) query_failed(db, rc, &a->err);
+    row->select(db, a); /* after a failure: nothing */
+    if (!sqlite3_get_autocommit(db)) sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
+}
+
 void query_run(sqlite3 *db, struct query *a)
 {
     const struct question *row = &questions[a->what];
     assert(row->select || row->sql);
     if (row->select)
-        row->select(db, a);
+        select_in_one_read(db, row, a);
     else
         select_rows(db, row->sql, a->n, row->n_bound, row->by_text ? a->text : NULL, row->n_ints,
                     row->n_texts, a);

@@ -2,12 +2,14 @@
  * killed in mid-load has on disk everything it had acknowledged. */
 #include <ftw.h>
 #include <signal.h>
+#include <sqlite3.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "api/core/job.h"
 #include "api/core/job_state.h"
 #include "api/core/log.h"
+#include "daemon/store/query.h"
 #include "daemon/store/store.h"
 #include "tests/lib/test.h"
 
@@ -119,6 +121,52 @@ static void test_write_and_read(void)
     CHECK(got.n == 0);
     store_close(s);
     loop_destroy(l);
+    remove_dir();
+}
+
+/* Moves every queued job to starting when the reader begins its first scan of another state. */
+static int start_all(unsigned type, void *writer, void *statement, void *sql)
+{
+    if (strstr(sql, "state = "))
+        CHECK(!sqlite3_exec(writer, "UPDATE jobs SET state = 1 - state", NULL, NULL, NULL));
+    return 0;
+}
+
+/* A list by several states while all jobs go from the one to the other and back. */
+static void test_list_while_states_change(void)
+{
+    struct err e;
+    sqlite3 *db, *writer;
+    char path[128];
+    make_dir();
+    struct loop *l = loop_create(NULL, NULL, &e);
+    struct store *s = store_open(l, dir, &e);
+    n_done = 0;
+    struct store_txn *t = store_begin();
+    for (int i = 1; i <= 3; i++) add_job(t, i);
+    store_commit(s, t, on_done, NULL);
+    wait_done(l, 1);
+    store_close(s);
+    loop_destroy(l);
+    snprintf(path, sizeof path, "%s/seqd.db", dir);
+    CHECK(!sqlite3_open(path, &db) && !sqlite3_open(path, &writer));
+    CHECK(!sqlite3_exec(db, "SELECT count(*) FROM jobs", NULL, NULL, NULL)); /* the schema is read */
+    sqlite3_trace_v2(db, SQLITE_TRACE_STMT, start_all, writer);
+    for (int owned = 0; owned < 2; owned++) {
+        struct query *a = calloc(1, sizeof *a);
+        CHECK(a != NULL);
+        a->what = ASK_JOBS;
+        a->n[1] = 10;
+        a->n[2] = 1 << JOB_QUEUED | 1 << JOB_STARTING;
+        a->text = owned ? strdup("u") : NULL;
+        query_run(db, a);
+        CHECK(!a->err.code);
+        CHECK(a->rows.n_rows == 3);
+        for (int i = 0; i < a->rows.n_rows; i++) CHECK(a->rows.row[i].n[0] == 3 - i);
+        query_free(a);
+    }
+    sqlite3_close(db);
+    sqlite3_close(writer);
     remove_dir();
 }
 
@@ -298,6 +346,7 @@ int main(void)
     log_init("test");
     RUN(test_killed_in_mid_load); /* first: it forks, and no thread has started yet */
     RUN(test_write_and_read);
+    RUN(test_list_while_states_change);
     RUN(test_newer);
     RUN(test_refused_request);
     RUN(test_refused_places);
