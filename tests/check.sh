@@ -93,6 +93,19 @@ asan_network() {
 }
 asan_rest() { if checked; then unit_tests | comm -23 - <(read_network); fi; }
 
+# A part of minutes is run where what it reads has changed since it last passed.
+changed() { # PART
+    ! tests/unchanged.sh "$1" || { echo "$1: passed on these files before (tests/digests; FRESH=1 runs it)"; return 1; }
+}
+# The unit tests that check-all runs at their full length: those of the emulated GPU where the kernels have changed.
+in_full() {
+    local list
+    list=$(if checked; then longer; else programs -name 'test_*' -o -name 'check_*'; fi)
+    if tests/unchanged.sh emulated
+    then SMALL_TESTS=$(on_device | tr '\n' ' ') tests/run.sh release $(grep -vx check_emulated <<<"$list")
+    else tests/run.sh release $list; fi
+}
+
 no_libraries() { CC=false deploy/deps --headers 2>&1 | grep -q 'microhttpd.h.*Run: make deps'; }
 
 if [ "$all" = --side ]; then shift; all=; one_side "$@"; exit 0; fi
@@ -119,22 +132,30 @@ side nccl-header: "as NCCL's" one tests/nccl/check.sh
 side missing-libraries: "it is said what to do" one no_libraries
 run_sides structure
 if [ -n "$all" ]
-then begin unit "tests" && TEST_TIMEOUT=${TEST_TIMEOUT:-1800} count tests/run.sh release $(checked && longer) # the emulated GPU is slow
+then begin unit "tests" && TEST_TIMEOUT=${TEST_TIMEOUT:-1800} count in_full # the emulated GPU is slow
 else begin unit "tests, the long ones shortened" && SEQD_TEST_SMALL=1 count tests/run.sh release $(unit_tests)
 fi
+if [ -n "$all" ] && [ -f build/release/tests-check_emulated.result ] && grep -q ' 0 [0-9]*$' build/release/tests-check_emulated.result
+then one emulated-digest tests/unchanged.sh --passed emulated; fi
 packs=
 if begin cuda: "the kernels compile; no GPU is needed"; then
     if [ -z "$(make -s print-nvcc)" ]; then echo "left out: there is no nvcc here"
+    elif ! changed cuda; then :
     elif [ -n "$all" ]; then
-        if make -s -j"$jobs" cuda; then one cuda-compiles true; one cuda-digest tests/cuda.sh --write
+        if make -s -j"$jobs" cuda; then one cuda-compiles true; one cuda-digest tests/unchanged.sh --passed cuda
         else one cuda-compiles false; fi
         packs=1
         if command -v python3 >/dev/null
         then one cuda-hot-loops python3 tests/sass.py build/release/libkernels_cuda.so "$(make -s print-nvcc)"
         else echo "left out: cuda-hot-loops needs python3"; fi
-    else one cuda-compiles-where-changed tests/cuda.sh "$jobs"; fi
+    else one cuda-compiles make -s -j"$jobs" B=build/sm80 CUDA_ARCHS=80 CUDA_PTX= cuda; fi # 9.0a for Hopper's files
 fi
-begin_all arm64: "the kernels, emulated" && count tests/arm64.sh "$jobs"
+if begin_all arm64: "the kernels, emulated"; then
+    if changed arm64; then
+        before=$failed; count tests/arm64.sh "$jobs"
+        [ "$failed" -gt "$before" ] || one arm64-digest tests/unchanged.sh --passed arm64
+    fi
+fi
 begin_all gpu-check: "its scripts, on the emulated device" && JOBS=$jobs PACK=$packs count tests/gpu/test_scripts.sh
 if begin_all asan "and UBSan: every unit test"; then
     if make -s -j"$jobs" MODE=asan all tests; then SEQD_TEST_SMALL=1 count tests/run.sh asan $(asan_rest)

@@ -3,17 +3,20 @@
 # (default: the cores) of tests/engine and tests/device run at a time, which compute; beside them
 # twice as many of the others, which wait more than they compute.
 # usage: tests/run.sh MODE [program-name ...]     exit 1 when anything failed
+#   SMALL_TESTS="program-name ..."   those run their small form (SEQD_TEST_SMALL)
 cd "$(dirname "$0")/.." || exit 2
 
 if [ "$1" = --one ]; then # MODE PROGRAM: prints its output as a whole, so that programs do not mix
     mode=$2 t=$3 log=build/$2/tests-$3.log start=$(date +%s)
+    case " ${SMALL_TESTS:-} " in *" $t "*) export SEQD_TEST_SMALL=1 ;; esac
     timeout "${TEST_TIMEOUT:-900}" "build/$mode/tests/$t" >"$log" 2>&1; rc=$?
     line=$(grep -E '^[^ ]+: [0-9]+ passed, [0-9]+ failed$' "$log" | tail -n 1)
     p=$(echo "$line" | sed -E 's/.*: ([0-9]+) passed.*/\1/'); f=$(echo "$line" | sed -E 's/.*, ([0-9]+) failed/\1/')
     if [ -z "$line" ]; then p=0; f=1; line="$t: died (status $rc)"
     elif [ "$rc" -ne 0 ] && [ "$f" -eq 0 ]; then f=1; line="$line, but exit status $rc"; fi
-    echo "$p $f" >"build/$mode/tests-$t.result"
-    shown="[$mode] $line ($(($(date +%s) - start)) s)"
+    s=$(($(date +%s) - start))
+    echo "$p $f $s" >"build/$mode/tests-$t.result"
+    shown="[$mode] $line ($s s)"
     [ "$f" -eq 0 ] || shown=$(printf '%s\n' "$shown"; grep -vE '^ok ' "$log" | tail -n 60)
     printf '%s\n' "$shown"
     exit 0
@@ -33,11 +36,18 @@ run() { [ -z "$1" ] || printf '%s\n' $1 | xargs -P "$2" -n 1 tests/run.sh --one 
 run "$waiting" $((2 * jobs)) &
 run "$computing" "$jobs"
 wait
+# The first sentence of a test's source: what it proves.
+proves() { sed -n '1,4p' tests/*/"$1.c" | tr -s '\n ' '  ' | sed -E 's#^/\* *##; s# \*/.*##; s# \* # #g; s#  +# #g; s#([.;]) .*#\1#' | cut -c 1-110; }
 for t in $list; do
-    p=0 f=1
-    [ -f "build/$mode/tests-$t.result" ] && read -r p f <"build/$mode/tests-$t.result"
+    p=0 f=1 s=0
+    [ -f "build/$mode/tests-$t.result" ] && read -r p f s <"build/$mode/tests-$t.result"
     passed=$((passed + p)); failed=$((failed + f))
-done
+    [ "$s" -lt 5 ] || echo "$s $t"
+done >"build/$mode/times"
+if [ -s "build/$mode/times" ]; then
+    echo "[$mode] the dearest:"
+    sort -rn "build/$mode/times" | head -n 10 | while read -r s t; do printf '  %5d s  %-20s %s\n' "$s" "$t" "$(proves "$t")"; done
+fi
 echo "$passed passed, $failed failed" > "build/$mode/result"
 echo "[$mode] total: $passed passed, $failed failed"
 [ "$failed" -eq 0 ]

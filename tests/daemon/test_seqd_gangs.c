@@ -726,7 +726,7 @@ static void random_act(int64_t *last_job)
  * end, every job ends and every slot is free. */
 static void test_random(void)
 {
-    int rounds = getenv("SEQD_TEST_SMALL") ? 10 : 100;
+    int rounds = small_tests() ? 10 : 100;
     if (getenv("SEQD_TEST_SEED")) seed = (unsigned)atoi(getenv("SEQD_TEST_SEED"));
     for (int round = 0; round < rounds && !test_failures_now; round++) {
         int64_t last_job = 0;

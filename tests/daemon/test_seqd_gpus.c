@@ -555,7 +555,7 @@ static void random_act(int64_t *last_job)
  * ASSIGN), and when the faults end every job ends and every GPU is free. */
 static void test_random(void)
 {
-    const int rounds = getenv("SEQD_TEST_SMALL") ? 10 : 60;
+    const int rounds = small_tests() ? 10 : 60;
     if (getenv("SEQD_TEST_SEED")) seed = (unsigned)atoi(getenv("SEQD_TEST_SEED"));
     for (int round = 0; round < rounds && !test_failures_now; round++) {
         int64_t last_job = 0;

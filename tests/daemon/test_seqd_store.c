@@ -150,7 +150,8 @@ static void test_list_while_states_change(void)
     loop_destroy(l);
     snprintf(path, sizeof path, "%s/seqd.db", dir);
     CHECK(!sqlite3_open(path, &db) && !sqlite3_open(path, &writer));
-    CHECK(!sqlite3_exec(db, "SELECT count(*) FROM jobs", NULL, NULL, NULL)); /* the schema is read */
+    CHECK(
+        !sqlite3_exec(db, "SELECT count(*) FROM jobs", NULL, NULL, NULL)); /* the schema is read */
     sqlite3_trace_v2(db, SQLITE_TRACE_STMT, start_all, writer);
     for (int owned = 0; owned < 2; owned++) {
         struct query *a = calloc(1, sizeof *a);

@@ -530,7 +530,7 @@ static void test_pipeline(void)
 {
     static const int ways[][2] = {{2, 1}, {3, 1}, {2, 2}};
     struct engine_run one = train_stages(1, 1);
-    for (int i = 0; i < 3; i++) {
+    for (int i = small_tests() ? 2 : 0; i < 3; i++) {
         const int before = fake.done[SENDS];
         struct engine_run r = train_stages(ways[i][0], ways[i][1]);
         CHECK(fake.done[SENDS] > before);

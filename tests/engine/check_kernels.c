@@ -978,7 +978,7 @@ static void check_device(const char *isa, int n_threads)
 int main(int argc, char **argv)
 {
     if (argc == 4 && !strcmp(argv[1], "peer")) return check_share_peer(argv[2], argv[3]);
-    const bool small = getenv("SEQD_TEST_SMALL") != NULL;
+    const bool small = small_tests();
     only = getenv("SEQD_TEST_ONLY");
     quick = getenv("SEQD_TEST_SHAPES") && !strcmp(getenv("SEQD_TEST_SHAPES"), "small");
     if (getenv("SEQD_TEST_DEVICE")) device_name = getenv("SEQD_TEST_DEVICE");

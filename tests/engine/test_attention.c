@@ -502,7 +502,7 @@ static void test_mutants_are_caught(void)
 
 int main(void)
 {
-    bool quick = getenv("SEQD_TEST_SMALL") != NULL;
+    bool quick = small_tests();
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
     quick = true;
 #endif

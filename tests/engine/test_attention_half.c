@@ -152,7 +152,7 @@ int main(void)
         printf("%s\n", half == DT_F16 ? "fp16" : "bf16");
         RUN(test_ranks_add_no_error);
         RUN(test_rank_bits);
-        if (!SANITIZED && !getenv("SEQD_TEST_SMALL")) RUN(test_other_isas);
+        if (!SANITIZED && !small_tests()) RUN(test_other_isas);
     }
     devices_close();
     return test_done("attention_half");

@@ -351,7 +351,7 @@ static void test_products(void)
 {
     static struct product x;
     const char *more = getenv("SEQD_TEST_PRODUCTS");
-    const bool few = getenv("SEQD_TEST_SMALL") || SANITIZED;
+    const bool few = small_tests() || SANITIZED;
     const int n = more ? atoi(more) : few ? N_FEW : N_PRODUCTS;
     for (int i = 1; i <= n; i++) {
         draw_product(&x, i);

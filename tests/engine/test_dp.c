@@ -133,7 +133,7 @@ static int draw_divisor(int product, int i, int n)
 static void test_products(void)
 {
     const char *more = getenv("SEQD_TEST_PRODUCTS");
-    const int n = more ? atoi(more) : getenv("SEQD_TEST_SMALL") || SANITIZED ? 8 : 32;
+    const int n = more ? atoi(more) : small_tests() || SANITIZED ? 8 : 32;
     for (int i = 1; i <= n; i++) {
         struct what x = {.y = {.S = 30 + draw(i, 0, 30), .doc_len = draw(i, 1, 3) * 9, .vocab = 61},
                          .precision = draw(i, 2, 3) ? PRECISION_FP32 : PRECISION_BF16,
@@ -180,7 +180,7 @@ static void check_groups(struct what *x, struct way *w, const struct engine_run 
  * has those of one rank. Accumulation, and a tied head whose two parts are summed apart. */
 static void test_bits(void)
 {
-    const int stages = SANITIZED || getenv("SEQD_TEST_SMALL") ? 3 : 1; /* a step through them */
+    const int stages = SANITIZED || small_tests() ? 3 : 1; /* a step through them */
     for (int i = 0; i < 4; i++)
         for (int dp = 1; dp <= 2; dp++) {
             struct what x = {.y = {.S = 37, .doc_len = 11, .vocab = 61},

@@ -584,7 +584,7 @@ static int64_t resume(const char *journal, size_t size, int P)
 
 static void test_resume(void)
 {
-    const char *small = getenv("SEQD_TEST_SMALL");
+    const bool small = small_tests();
     size_t at = 0;
     int64_t lines = 0;
     CHECK(resume("", 0, 1) == 0);

@@ -505,7 +505,7 @@ static void test_other_precision(void)
 int main(void)
 {
     struct err e = {0};
-    small = SANITIZED || getenv("SEQD_TEST_SMALL");
+    small = SANITIZED || small_tests();
     snprintf(scratch, sizeof scratch, "/tmp/test_half.XXXXXX");
     if (!mkdtemp(scratch)) return 1;
     for (half = PRECISION_BF16; half <= PRECISION_FP16; half++) {

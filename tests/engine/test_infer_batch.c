@@ -320,7 +320,7 @@ static void compare(const struct kind *x, const char *file, int P)
     int asked = one.job.n_asked, before = 1;
     check_messages(&one.job, &one.job, x->name);
     for (int i = 0; i < N_BATCHES; i++) {
-        if (getenv("SEQD_TEST_SMALL") && x != models && i % (N_BATCHES - 1)) continue;
+        if (small_tests() && x != models && i % (N_BATCHES - 1)) continue;
         run_whole(&many, x, file, P, batches[i]);
         const struct infer_text *a = &one.job.out, *b = &many.job.out;
         CHECK_MSG(many.size == one.size && !memcmp(many.text, one.text, one.size),

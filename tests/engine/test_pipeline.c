@@ -111,7 +111,7 @@ static void check_bits(const struct way *w, const struct engine_run *want)
 /* Every ring, stage and ZeRO against one rank, or one ring side by side with another. */
 static void test_ranks(void)
 {
-    const int stride = SANITIZED || getenv("SEQD_TEST_SMALL") ? 5 : 1;
+    const int stride = SANITIZED || small_tests() ? 5 : 1;
     for (int i = 0; i < 16; i += stride) {
         struct way w = {.dp = 1 + (i & 1),
                         .sp = 1,

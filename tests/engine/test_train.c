@@ -593,7 +593,7 @@ int main(void)
 #endif
     RUN(test_bits_short);
     RUN(test_bits_37);
-    if (SANITIZED || getenv("SEQD_TEST_SMALL")) return test_done("train"); /* those take minutes */
+    if (SANITIZED || small_tests()) return test_done("train"); /* those take minutes */
     RUN(test_bits_other_isas);
     RUN(test_bits_1000);
     RUN(test_bits_4096);

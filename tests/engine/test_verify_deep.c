@@ -120,7 +120,7 @@ static int seeds(void)
 {
     const char *s = getenv("SEQD_VERIFY_SEEDS");
     if (s) return atoi(s);
-    return getenv("SEQD_TEST_SMALL") ? 2 : SEEDS;
+    return small_tests() ? 2 : SEEDS;
 }
 
 static void prove(const struct way *w, int seed, int P)

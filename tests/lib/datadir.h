@@ -100,11 +100,6 @@ static inline struct data_order *order_open(const struct data *d, const struct o
     return x;
 }
 
-static inline bool small_tests(void)
-{
-    return getenv("SEQD_TEST_SMALL") != NULL;
-}
-
 static inline void datadir_begin(const char *name)
 {
     scratch_dir(dir, sizeof dir, name);

@@ -8,6 +8,7 @@
 #ifndef SEQD_TESTS_TEST_H
 #define SEQD_TESTS_TEST_H
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,6 +36,12 @@ extern int test_failures_now; /* of the running test, in whatever file its check
     CHECK_MSG(!strcmp((got), (want)), "got \"%s\", want \"%s\"", (got), (want))
 
 #define RUN(fn) test_run(#fn, fn)
+
+/* SEQD_TEST_SMALL: the short form, of make check, of sanitizers and of what has not changed. */
+static inline bool small_tests(void)
+{
+    return getenv("SEQD_TEST_SMALL") != NULL;
+}
 
 void test_run(const char *name, void (*fn)(void));
 /* The last line of main: its exit status. */
