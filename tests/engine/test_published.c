@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include "tests/lib/test.h"
 #include "tests/paper/published.h"
+#include "tests/paper/search.h"
 
 #define MIB 1048576.0
 #define GIB (1024 * MIB)
@@ -156,6 +157,22 @@ static void test_batch_claims(void)
     }
 }
 
+static bool at_most(int64_t n, void *arg)
+{
+    return n <= *(const int64_t *)arg;
+}
+
+/* Every number is found, not powers of two alone. */
+static void test_search(void)
+{
+    for (int64_t most = 0; most <= 300; most++) {
+        int64_t limit = most;
+        CHECK(search_most(at_most, &limit, 1, 1 << 20) == most);
+        CHECK(search_most(at_most, &limit, 7, 1 << 20) == (most < 7 ? 0 : most));
+        CHECK(search_most(at_most, &limit, 1, 100) == (most < 100 ? most : 100));
+    }
+}
+
 static void test_length_claims(void)
 {
     for (double c = 0; c <= 6; c += 2) {
@@ -248,6 +265,7 @@ int main(void)
     RUN(test_table4_shape);
     RUN(test_block);
     RUN(test_batch_claims);
+    RUN(test_search);
     RUN(test_length_claims);
     RUN(test_volumes);
     RUN(test_rsa_equals_tp);

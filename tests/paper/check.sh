@@ -44,6 +44,15 @@ done
 ! grep -E '^\| account ' "$out/true/REPORT.md" | grep -vq '| fitted: ' || fail "an account without its constants"
 [ "$(rows true '^counted')" -ge 60 ] && [ "$(rows true '^planned')" -ge 20 ] || fail "rows are missing"
 
+# The longest sequences are found by search: LASP goes no farther than the ring, and no ratio is a
+# power of two.
+found() { # PATTERN: ours and the result of the row
+    awk -F ' [|] ' -v row="$1" '/^\| planned / && index($2, row) { print $6, $8 }' "$out/true/REPORT.md"
+}
+[[ $(found "LASP to the blockwise ring") =~ ^0\.9[0-9]+" different"$ ]] ||
+    fail "LASP to the blockwise ring: \"$(found "LASP to the blockwise ring")\""
+[[ $(found "LASP to Ulysses") =~ ^5\.[0-9]+" different"$ ]] || fail "LASP to Ulysses: \"$(found "LASP to Ulysses")\""
+
 # Off by one. Forward: every count, and every number of switches. Backward: where it is counted.
 ! wait $forward || fail "counts that are off by one, and the report is good"
 broken forward '^counted' || fail "a count that is off by one passes"

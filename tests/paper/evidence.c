@@ -4,6 +4,8 @@
 #include "tests/lib/engine.h"
 #include "tests/lib/grid_train.h"
 #include "tests/paper/heap.h"
+#include "tests/paper/search.h"
+#include "worker/plan/check.h"
 #include "worker/plan/plan.h"
 #include "worker/program/label.h"
 
@@ -192,6 +194,36 @@ struct evidence *evidence_plan(struct job_spec *spec, struct err *err)
     if (plan_make(spec, 0, &p, err)) return NULL;
     struct evidence *e = make(PLANNED);
     e->value = p.arena_size + p.segment_size;
+    return e;
+}
+
+struct fitting {
+    void (*describe)(struct job_spec *spec, int64_t S);
+    int64_t limit;
+    struct err refused;
+};
+
+static bool fits(int64_t S, void *arg)
+{
+    static struct job_spec spec;
+    struct fitting *f = arg;
+    f->describe(&spec, S);
+    struct evidence *e = family_check(&spec, &f->refused) ? NULL
+                                                          : evidence_plan(&spec, &f->refused);
+    const bool ok = e && e->value <= f->limit;
+    evidence_free(e);
+    return ok;
+}
+
+struct evidence *evidence_longest(void (*describe)(struct job_spec *spec, int64_t S), int64_t limit)
+{
+    struct evidence *e = make(PLANNED);
+    struct fitting f = {.describe = describe, .limit = limit};
+    e->value = search_most(fits, &f, EVIDENCE_LEAST, JOB_MAX_SEQ);
+    if (f.refused.code)
+        snprintf(e->fault, sizeof e->fault, "refused: %.140s", f.refused.text);
+    else if (e->value < 1 || e->value == JOB_MAX_SEQ)
+        snprintf(e->fault, sizeof e->fault, "%s fits", e->value ? "every length" : "no length");
     return e;
 }
 

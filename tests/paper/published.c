@@ -2,6 +2,9 @@
 
 #include <assert.h>
 #include <string.h>
+#include "tests/paper/search.h"
+
+#define MOST ((int64_t)1 << 40) /* sequences, or tokens */
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
@@ -119,30 +122,28 @@ double published_bert_params(int64_t n_layers, int64_t width, int64_t vocab)
     return L * layer + tables + head;
 }
 
-/* The largest n whose peak fits, *n being the member of c that is searched. */
-static int64_t search(const struct published_case *c, int64_t *n, double limit)
+/* *n: the member of c that is searched. */
+struct room {
+    struct published_case *c;
+    int64_t *n;
+    double limit;
+};
+
+static bool fits(int64_t n, void *arg)
 {
-    int64_t fits = 0, fails = 1;
-    for (*n = fails; fails < (int64_t)1 << 40 && published_peak(c) <= limit; *n = fails)
-        fits = fails, fails *= 2;
-    while (fails - fits > 1) {
-        *n = fits + (fails - fits) / 2;
-        if (published_peak(c) <= limit)
-            fits = *n;
-        else
-            fails = *n;
-    }
-    return fits;
+    const struct room *r = arg;
+    *r->n = n;
+    return published_peak(r->c) <= r->limit;
 }
 
 int64_t published_max_batch(struct published_case c, double limit)
 {
-    return search(&c, &c.B, limit);
+    return search_most(fits, &(struct room){&c, &c.B, limit}, 1, MOST);
 }
 
 int64_t published_max_length(struct published_case c, double limit)
 {
-    return search(&c, &c.S, limit);
+    return search_most(fits, &(struct room){&c, &c.S, limit}, 1, MOST);
 }
 
 /* ---- bytes on the wire ----------------------------------------------------------------------- */
