@@ -6,17 +6,16 @@
 
 enum result {
     REPRODUCED, /* a published claim, counted or planned */
-    DIFFERENT,  /* the same, and the paper says something else */
-    HOLDS,      /* a promise of this engine, counted or planned */
     AGREES,     /* an account, within the precision of the claim */
-    DIFFERS,    /* an account, beyond it */
+    DIFFERENT,  /* a count, a plan or an account, and the paper says something else */
+    HOLDS,      /* a promise of this engine, counted or planned */
     NO_CLAIM,   /* a number without a published one */
     BROKEN,     /* counted or planned, and not what it must be: the program then fails */
     RESULT_N
 };
 static const char *const kinds[KIND_N] = {"counted", "planned", "account", "compared"};
-static const char *const results[RESULT_N] = {"reproduced", "different", "holds",     "agrees",
-                                              "differs",    "no claim",  "**BROKEN**"};
+static const char *const results[RESULT_N] = {"reproduced", "agrees",   "different",
+                                              "holds",      "no claim", "**BROKEN**"};
 
 static struct {
     FILE *out;
@@ -175,7 +174,7 @@ void report_account(const struct row *r, double ours, const char *fitted)
     write_row(ACCOUNT,
               r->claimed == 0 ? NO_CLAIM
               : agrees        ? AGREES
-                              : DIFFERS,
+                              : DIFFERENT,
               &row, shown(ours, text), r->claimed > 0 && !r->above ? ours / r->claimed : 0, NULL);
 }
 
@@ -222,7 +221,7 @@ static void summary(FILE *f, const char *bullet)
     fprintf(f,
             "%s%s: %d rows; %d agree with the published number within its precision, %d differ, %d "
             "have no published number; none counts as reproduced\n",
-            bullet, kinds[ACCOUNT], total(ACCOUNT), a[AGREES], a[DIFFERS], a[NO_CLAIM]);
+            bullet, kinds[ACCOUNT], total(ACCOUNT), a[AGREES], a[DIFFERENT], a[NO_CLAIM]);
     fprintf(f, "%s%s: %d rows, %d broken; none counts as reproduced\n", bullet, kinds[COMPARED],
             total(COMPARED), report.n[COMPARED][BROKEN]);
     fprintf(f, "%sneither run nor accounted for: %d published claims\n", bullet,
