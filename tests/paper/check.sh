@@ -9,8 +9,10 @@ fail() { echo "paper: $*"; exit 1; }
 report() { # NAME [VARIABLE=VALUE]: the exit status; the rows in NAME.rows, as kind|result|claim
     mkdir -p "$out/$1"
     env SEQD_PAPER_QUICK=1 "${@:2}" build/release/paper "$out/$1" >"$out/$1.log"; local rc=$?
-    awk -F ' [|] ' '/^\| / && !/^\| kind / { sub(/^\| /, "", $1); print $1 "|" $8 "|" $2 }' \
-        "$out/$1/REPORT.md" >"$out/$1.rows"
+    awk -F ' [|] ' '/^## / { rest = /Neither run nor accounted for/ }
+        /^\| / && !/^\| (kind|claim) / { sub(/^\| /, "", $1); sub(/ \|$/, "", $NF)
+            if (rest) print NF "|" $1 "|" $2 "|" $3 "|" $4 >"'"$out/$1.rest"'"
+            else print $1 "|" $8 "|" $2 }' "$out/$1/REPORT.md" >"$out/$1.rows"
     return $rc
 }
 rows() { grep -cE "$2" "$out/$1.rows"; } # NAME PATTERN
@@ -38,6 +40,7 @@ for kind in counted planned; do
     grep -qF -- "- $line" "$out/true/REPORT.md" || fail "the summary does not say \"$line\""
 done
 for line in "account: $(rows true '^account') rows; $(rows true '^account.agrees') agree with the published number within its precision, $(rows true '^account.different') differ" \
+    "neither run nor accounted for: $(grep -c . "$out/true.rest") published claims" \
     "compared: $(rows true '^compared') rows, 0 broken"; do
     grep -qF -- "- $line" "$out/true/REPORT.md" || fail "the summary does not say \"$line\""
 done
@@ -52,6 +55,12 @@ found() { # PATTERN: ours and the result of the row
 [[ $(found "LASP to the blockwise ring") =~ ^0\.9[0-9]+" different"$ ]] ||
     fail "LASP to the blockwise ring: \"$(found "LASP to the blockwise ring")\""
 [[ $(found "LASP to Ulysses") =~ ^5\.[0-9]+" different"$ ]] || fail "LASP to Ulysses: \"$(found "LASP to Ulysses")\""
+
+# Claims without a row: each with a source, its words and the reason.
+for claim in "2105.13120, abstract|27 times" "2403.10266, abstract|up to 10 times" "2404.02882, abstract|significantly faster"; do
+    grep -qF "|$claim" "$out/true.rest" || fail "no row and no reason: $claim"
+done
+! grep -vE '^4(\|[^|]+){4}$' "$out/true.rest" || fail "a claim without its reason"
 
 # Off by one. Forward: every count, and every number of switches. Backward: where it is counted.
 ! wait $forward || fail "counts that are off by one, and the report is good"

@@ -70,8 +70,9 @@ void report_absent(const char *what, const char *why)
 
 void report_unmeasured(const char *what, const char *source, const char *claimed, const char *why)
 {
-    fprintf(report.out, "%s- %s (%s: %s): %s.\n", report.n_unmeasured++ ? "" : "\n", what, source,
-            claimed, why);
+    if (!report.n_unmeasured++)
+        fputs("\n| claim | source | claimed | reason |\n|---|---|---|---|\n", report.out);
+    fprintf(report.out, "| %s | %s | %s | %s |\n", what, source, claimed, why);
 }
 
 void report_table(void)
