@@ -48,7 +48,8 @@ struct evidence *evidence_step_switches(struct grid_data *d, const struct job_sp
 /* PLANNED. Bytes that plan_make gives rank 0. NULL: the spec is refused, as *e says. */
 struct evidence *evidence_plan(struct job_spec *spec, struct err *e);
 /* PLANNED. The most tokens of a sequence of which plan_make gives rank 0 at most `limit` bytes, by
- * search from EVIDENCE_LEAST on. describe fills the spec of a job on S tokens. It is not ok where a length is refused. */
+ * search from EVIDENCE_LEAST on. describe fills the spec of a job on S tokens. It is not ok where a
+ * length is refused. */
 struct evidence *evidence_longest(void (*describe)(struct job_spec *spec, int64_t S),
                                   int64_t limit);
 /* PLANNED. The switches of the labelling that moves the least. */
