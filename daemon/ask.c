@@ -69,12 +69,13 @@ static int ask_node(struct ask *q, const char *node, struct err *e)
     if (!node)
         return err_set(e, ERR_PEER, "no node is up to answer%s%.440s", *why ? ": " : "", why);
     const struct node *n = node_find((struct nodes *)&q->all->cluster->nodes, node);
-    if (n && n->up && !understands(n->abi, &q->m))
-        return err_set(e, ERR_PEER,
-                       "node %s speaks protocol %u, which does not send checkpoints: upgrade seqw "
-                       "there",
-                       node, n->abi);
     snprintf(q->tried[q->n_tried], NODE_NAME, "%s", node);
+    if (n && n->up && !understands(n->abi, &q->m)) {
+        q->n_tried++; /* where any may answer, another one is next */
+        return err_set(
+            e, ERR_PEER, "node %s speaks protocol %u, which %s: upgrade seqw there", node, n->abi,
+            q->m.type == MSG_FETCH ? "does not send checkpoints" : "does not know this question");
+    }
     q->m.request = ++q->all->last;
     const int rc = outbox_send(&q->all->out, node, &q->m);
     q->n_tried++; /* not before: a session that breaks now is not yet this question's */

@@ -898,6 +898,28 @@ static void test_described_by_another(void)
     }
 }
 
+/* A node of a version that has no such question is passed over once, and is the answer where there
+ * is no other. */
+static void test_described_by_the_newer(void)
+{
+    for (int n_nodes = 1; n_nodes <= 2; n_nodes++) {
+        begin();
+        node_joins_as("n1", 0);
+        if (n_nodes == 2) node_joins_as("n2", 0);
+        node_find((struct nodes *)control_nodes(w.control), "n1")->abi = WIRE_ABI_BEFORE - 1;
+        w.fetch.type = 0;
+        const int fd = post_begin("/v1/jobs", "", generate_json);
+        if (n_nodes == 2) {
+            wait_question();
+            const struct msg m = described("byte");
+            control_link_calls.message(w.control, "n2", &m);
+        }
+        CHECK_MSG(answer_of(fd) == (n_nodes == 2 ? 201 : 503), "%d nodes: %s", n_nodes, reply);
+        if (n_nodes == 1) CHECK(strstr(reply, "does not know this question: upgrade seqw there"));
+        finish();
+    }
+}
+
 static void test_download(void)
 {
     begin();
@@ -1049,6 +1071,7 @@ int main(void)
     RUN(test_replay_without_a_node);
     RUN(test_described_weightless);
     RUN(test_described_by_another);
+    RUN(test_described_by_the_newer);
     RUN(test_download);
     RUN(test_logs_route);
     RUN(test_prometheus);
