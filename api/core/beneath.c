@@ -117,18 +117,29 @@ static bool is_private(const char *real)
     return mark > 0;
 }
 
-bool beneath_private(const char *path)
+/* unknown: the answer where it cannot be told. */
+static bool leads_to_private(const char *path, bool unknown)
 {
     char real[PATH_MAX], part[PATH_MAX];
-    if (snprintf(part, sizeof part, "%s", path) >= (int)sizeof part) return true;
+    if (snprintf(part, sizeof part, "%s", path) >= (int)sizeof part) return unknown;
     while (!realpath(part, real)) {
         char *slash = strrchr(part, '/');
         for (int i = 0; i < n_granted; i++)
             if (errno == ENOENT && beneath_rest(granted[i], part)) return false;
-        if ((errno != ENOENT && errno != ENOTDIR) || !slash) return true;
+        if ((errno != ENOENT && errno != ENOTDIR) || !slash) return unknown;
         slash[slash == part] = 0;
     }
     return is_private(real);
+}
+
+bool beneath_private(const char *path)
+{
+    return leads_to_private(path, true);
+}
+
+bool beneath_known_private(const char *path)
+{
+    return leads_to_private(path, false);
 }
 
 /* The last word is the opened file's own path: whatever links led there, and however they change

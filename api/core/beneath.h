@@ -55,6 +55,8 @@ void beneath_grant_none(void); /* forgets them: tests */
 /* Whether path is private and not granted, after its links are followed; of one that does not
  * exist, the part that does. */
 bool beneath_private(const char *path);
+/* The same, but false where that cannot be told. */
+bool beneath_known_private(const char *path);
 /* Opens path for reading as the process is confined; for what begins with no root, or without
  * beneath_confine, as open does. fails: ERR_INVALID when it leads outside or to something private,
  * as err_errno. */

@@ -146,6 +146,7 @@ static void test_source_errors(void)
     puts_file("sub/c.md", "three");
     CHECK(symlink("/etc/passwd", in_dir("out.txt")) == 0);
     CHECK(symlink("/etc", in_dir("outdir")) == 0);
+    CHECK(symlink("/nowhere/at/all", in_dir("outnone")) == 0);
     CHECK(symlink("sub/c.md", in_dir("inside.md")) == 0);
     CHECK(mkfifo(in_dir("fifo"), 0644) == 0);
     check_source_error(in_dir("*.nothing"), ERR_NOT_FOUND, "matches no file");
@@ -155,6 +156,19 @@ static void test_source_errors(void)
     check_source_error("/etc/*", ERR_INVALID, "beneath no data root");
     check_source_error(in_dir("out.txt"), ERR_INVALID, "leads outside");
     check_source_error(in_dir("outdir/passwd"), ERR_INVALID, "leads outside");
+    /* whether it is there is not said */
+    check_source_error(in_dir("outdir/nothing"), ERR_INVALID, "leads outside");
+    check_source_error(in_dir("outdir/nothing/at/all"), ERR_INVALID, "leads outside");
+    check_source_error(in_dir("outnone"), ERR_INVALID, "leads outside");
+    CHECK(mkdir(in_dir("kept"), 0755) == 0 && !beneath_mark(in_dir("kept"), NULL));
+    char kept[FILE_PATH_SIZE];
+    snprintf(kept, sizeof kept, "%s", in_dir("kept"));
+    CHECK(symlink(kept, in_dir("way")) == 0);
+    puts_file("kept/x", "private");
+    check_source_error(in_dir("kept/x"), ERR_INVALID, "that seqd keeps for itself");
+    check_source_error(in_dir("kept/none"), ERR_INVALID, "that seqd keeps for itself");
+    check_source_error(in_dir("way/x"), ERR_INVALID, "that seqd keeps for itself");
+    check_source_error(in_dir("way/none"), ERR_INVALID, "that seqd keeps for itself");
     check_source_error(in_dir("outdir/*"), ERR_NOT_FOUND, "matches no file");
     check_source_error(in_dir("sub/../a.txt"), ERR_INVALID, "..");
     check_source_error(in_dir("sub"), ERR_INVALID, "is a directory");

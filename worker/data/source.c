@@ -135,6 +135,22 @@ static int no_root(const char *path, const char *const *roots, int n_roots, stru
                    n_roots ? list : "none is configured");
 }
 
+/* Drops the file that was appended last where it does not exist: a plain name, or as good as one. A
+ * way that leads outside is kept, and refused when it is opened, whatever it leads to. */
+static int check_last(struct source_walk *w, struct err *e)
+{
+    char *path = w->list->file[w->list->n - 1].path;
+    const int fd = beneath_open(w->root, path, 0), why = errno;
+    if (fd >= 0) close(fd);
+    const bool outside = fd < 0 && why == EXDEV;
+    if (outside ? beneath_known_private(path) : beneath_private(path))
+        return beneath_refuse(path, e);
+    if (fd >= 0 || why != ENOENT) return 0;
+    free(path);
+    w->list->n--;
+    return 0;
+}
+
 /* A pattern that matches nothing is silent in walk; a plain name must exist. */
 static int expand_under(struct source_walk *w, const char *rest, struct err *e)
 {
@@ -143,13 +159,7 @@ static int expand_under(struct source_walk *w, const char *rest, struct err *e)
     int first = list->n;
     if (file_join(root, e, "%.*s", (int)beneath_root_len(w->root), w->root) < 0) return -1;
     if (walk(w, root, rest, e) < 0) return -1;
-    if (list->n - first == 1) { /* a plain name, or as good as one: is it there? */
-        struct stat st;
-        if (beneath_private(list->file[first].path))
-            return beneath_refuse(list->file[first].path, e);
-        if (stat(list->file[first].path, &st) < 0 && errno == ENOENT)
-            free(list->file[--list->n].path);
-    }
+    if (list->n - first == 1 && check_last(w, e)) return -1;
     if (list->n > first)
         qsort(list->file + first, (size_t)(list->n - first), sizeof *list->file, by_path);
     return 0;
