@@ -489,8 +489,11 @@ static int describe_pack(const struct msg *m, struct arena *a, void *body)
 {
     Seqd__Describe *w = body;
     w->request = m->request;
+    assert(m->n_files >= 0 && m->n_files <= WIRE_FILES);
     w->models = m->models;
     w->path = (char *)m->path;
+    w->n_files = (size_t)m->n_files;
+    w->files = (char **)m->files;
     grants_pack(m, &w->n_grants, &w->grants);
     return 0;
 }
@@ -501,6 +504,9 @@ static int describe_unpack(const void *body, struct arena *a, struct msg *m, str
     m->request = w->request;
     m->models = w->models;
     if (grants_unpack(w->n_grants, w->grants, m, e) < 0) return -1;
+    if (range_check((int64_t)w->n_files, 0, WIRE_FILES, "files", e) < 0) return -1;
+    m->n_files = (int)w->n_files;
+    m->files = (const char *const *)w->files;
     return text_copy(m->path, sizeof m->path, w->path, "path", e);
 }
 

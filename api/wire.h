@@ -78,7 +78,8 @@ struct job_spec;
 #define WIRE_ABI           7u /* another one is REFUSED, whatever else its HELLO has; */
 #define WIRE_ABI_BEFORE    6u /* but for this one: of the version that tests/previous names */
 #define WIRE_GRANTS        RANK_GRANTS
-#define WIRE_MAX_SIZE      (4 << 20) /* one message */
+#define WIRE_FILES         (1 + 2 * SPEC_SOURCES) /* of one question */
+#define WIRE_MAX_SIZE      (4 << 20)              /* one message */
 #define NODE_NAME          PKI_NAME_SIZE
 #define WIRE_CHUNK         65536     /* bytes of log in one message */
 #define WIRE_TRACE_SIZE    (1 << 20) /* of the answer to a TRACE, or to a DESCRIBE of all models */
@@ -206,6 +207,9 @@ struct msg {
     /* DESCRIBE / DESCRIBED / FETCH / FETCHED: request pairs question and answer */
     int64_t request;
     char path[RANK_PATH_SIZE];
+    /* DESCRIBE, since ABI 7: "FIELD:FORMAT:PATH" of data; path is empty. Has each a file? */
+    int n_files;
+    const char *const *files;
     bool models;                   /* DESCRIBE: all beneath the node's roots; path is empty */
     char config[SPEC_CONFIG_SIZE]; /* DESCRIBED: sizes of the model at path, as model.config */
     struct err err;                /* code ERR_NONE when config holds */

@@ -37,7 +37,7 @@ struct asks *asks_create(struct loop *l, const struct cluster *k, const struct o
 
 static int64_t limit_ms(const struct ask *q)
 {
-    return q->m.models ? ASK_MODELS_MS : ASK_TIMEOUT_MS;
+    return q->m.models ? ASK_MODELS_MS : q->m.n_files ? ASK_FILES_MS : ASK_TIMEOUT_MS;
 }
 
 static const char *asked(const struct ask *q)
@@ -45,10 +45,11 @@ static const char *asked(const struct ask *q)
     return q->n_tried ? q->tried[q->n_tried - 1] : "";
 }
 
-/* ABI 6 fetches artifacts alone. */
+/* ABI 6 fetches artifacts alone, and knows no files of data. */
 static bool understands(uint32_t abi, const struct msg *m)
 {
     static const char checkpoints[] = "checkpoints/";
+    if (abi < 7 && m->n_files) return false;
     return wire_knows(abi, m->type) && (abi >= 7 || m->type != MSG_FETCH ||
                                         strncmp(m->path, checkpoints, sizeof checkpoints - 1));
 }

@@ -9,6 +9,7 @@
 
 #define ASK_TIMEOUT_MS 10000
 #define ASK_MODELS_MS  35000 /* of all models: longer than the node gives itself */
+#define ASK_FILES_MS   2000  /* of files of data: a job need not wait for the answer */
 #define ASK_NODES      8
 
 /* m is the answer (DESCRIBED or FETCHED), or NULL with e: no node, no answer in time. Called

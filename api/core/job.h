@@ -319,5 +319,6 @@ bool job_has_tokenizer(const struct job_spec *s);
 /* ... and text in `what` (a field, a member of a line) is refused with the way out. */
 int job_refuse_text(const struct job_spec *s, const char *field, const char *what, struct err *e);
 const char *kind_name(int kind);
+const char *data_format_name(int format); /* of a struct spec_source */
 
 #endif

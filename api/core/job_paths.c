@@ -15,8 +15,16 @@ static int add(struct spec_path *out, int n, spec_ref *ref, const char *field)
 {
     if (!*ref) return n;
     out[n].ref = ref;
+    out[n].source = NULL;
     snprintf(out[n].field, sizeof out[n].field, "%s", field);
     return n + 1;
+}
+
+static int add_source(struct spec_path *out, int n, struct spec_source *source, const char *field)
+{
+    const int more = add(out, n, &source->path, field);
+    if (more > n) out[n].source = source;
+    return more;
 }
 
 static int add_sources(struct spec_path *out, int n, struct spec_source *list, int n_list,
@@ -25,7 +33,7 @@ static int add_sources(struct spec_path *out, int n, struct spec_source *list, i
     char field[48];
     for (int i = 0; i < n_list; i++) {
         snprintf(field, sizeof field, "%s.%d.path", what, i);
-        n = add(out, n, &list[i].path, field);
+        n = add_source(out, n, &list[i], field);
     }
     return n;
 }
@@ -35,7 +43,7 @@ int spec_paths(struct job_spec *s, struct spec_path out[SPEC_PATHS])
     int n = add(out, 0, &s->model.path, "model.path");
     if (s->checkpoint.resume == RESUME_PATH)
         n = add(out, n, &s->checkpoint.resume_path, "checkpoint.resume");
-    n = add(out, n, &s->input.source.path, "input.path");
+    n = add_source(out, n, &s->input.source, "input.path");
     n = add(out, n, &s->context.load, "context.load");
     n = add_sources(out, n, s->data.train, s->data.n_train, "data.train");
     return add_sources(out, n, s->eval.data, s->eval.n_data, "eval.data");

@@ -21,7 +21,8 @@
 
 struct spec_path {
     spec_ref *ref;
-    char field[48]; /* "data.train.0.path" */
+    const struct spec_source *source; /* of data, whose path it is; else NULL */
+    char field[48];                   /* "data.train.0.path" */
 };
 /* Those that are given, in a fixed order. Returns how many. */
 int spec_paths(struct job_spec *s, struct spec_path out[SPEC_PATHS]);

@@ -413,6 +413,12 @@ const char *field_nearest(const struct field *table, const char *path)
     return best.path ? last_part(best.path) : NULL;
 }
 
+const char *data_format_name(int format)
+{
+    const int n = sizeof format_words / sizeof *format_words - 1;
+    return format >= 0 && format < n ? format_words[format] : "unknown";
+}
+
 const char *kind_name(int kind)
 {
     return kind >= 0 && kind < JOB_KIND_N ? kind_words[kind] : "unknown";

@@ -1,5 +1,6 @@
 /*   text -> json_spec_read -> names_resolve, refs_resolve -> [what checkpoint.resume was made with]
  *        -> family_check -> [DESCRIBE to a node, for model.path -> family_check]
+ *        -> [DESCRIBE to nodes, for files of data]
  *        -> planner's thread: choice_make, plan_make -> the loop again */
 #include "daemon/http/prepare.h"
 
@@ -215,6 +216,29 @@ static void make_plan(struct preparing *p)
     if (bad) finish(p, 0, e);
 }
 
+/* ---- data on a node -------------------------------------------------------------------------- */
+
+static void on_sources(void *arg, const struct err *e)
+{
+    if (e)
+        finish(arg, 0, e);
+    else
+        make_plan(arg);
+}
+
+static void find_sources(struct preparing *p)
+{
+    if (p->hardware.given) { /* the data need not be here yet */
+        make_plan(p);
+        return;
+    }
+    p->sources.control = p->R->control;
+    p->sources.grants = &p->grants;
+    p->sources.done = on_sources;
+    p->sources.arg = p;
+    sources_find(&p->sources, &p->spec);
+}
+
 /* ---- a model on a node ----------------------------------------------------------------------- */
 
 static bool same_grants(const struct names_grants *a, const struct names_grants *b)
@@ -251,7 +275,7 @@ static void take_config(struct preparing *p, const char *config)
     if (config_open(&p->spec, &e) || family_check(&p->spec, &e))
         finish(p, 0, &e);
     else
-        make_plan(p);
+        find_sources(p);
 }
 
 static void on_described(void *arg, const struct msg *m, const struct err *e)
@@ -282,8 +306,9 @@ static void describe_or_plan(struct preparing *p)
     const char *path = spec_text(&p->spec, p->spec.model.path), *node = holder(p);
     struct msg m = {.type = MSG_DESCRIBE};
     struct err e;
+    names_grants(&p->spec, p->R->uploads ? uploads_files(p->R->uploads) : NULL, &p->grants);
     if (!*path) {
-        make_plan(p);
+        find_sources(p);
         return;
     }
     if (strlen(path) >= sizeof m.path) {
@@ -293,7 +318,6 @@ static void describe_or_plan(struct preparing *p)
         return;
     }
     snprintf(m.path, sizeof m.path, "%s", path);
-    names_grants(&p->spec, p->R->uploads ? uploads_files(p->R->uploads) : NULL, &p->grants);
     if (is_known(p, path)) {
         take_config(p, p->known.config);
         return;

@@ -6,6 +6,7 @@
 
 #include "api/core/job.h"
 #include "daemon/http/refs.h"
+#include "daemon/http/sources.h"
 #include "daemon/names.h"
 #include "daemon/planner.h"
 #include "worker/plan/machine.h"
@@ -23,7 +24,7 @@ enum prepare_goal {
  * by the code of e. */
 typedef void prepare_done(void *arg, int status, const struct err *e);
 
-/* 0.4 MiB; zeroed at first, it serves one spec after the other. Those of one user: what a
+/* 0.5 MiB; zeroed at first, it serves one spec after the other. Those of one user: what a
  * node said of a model directory is used again. */
 struct preparing {
     struct routes *R;
@@ -43,7 +44,8 @@ struct preparing {
     int bad;
     struct err why;
     struct names_grants grants;
-    bool resumes; /* a checkpoint of a job whose model is `made` */
+    struct sources sources; /* the files of its data, on nodes */
+    bool resumes;           /* a checkpoint of a job whose model is `made` */
     struct model_shape made;
     /* the model that was described last, and what it was asked with */
     struct {

@@ -1435,6 +1435,35 @@ static void test_describe(void)
     teardown();
 }
 
+/* Files of data: the field is taken from what seqrank says. */
+static void test_files(void)
+{
+    static const char *const files[][2] = {
+        {"data.train.0.path:text:/a", "input.path:jsonl:*: b"},
+        {"data.train.0.path:text:/a", "input.path:jsonl:/none"},
+        {"data.train.0.path:text:/dies", ""},
+    };
+    static const struct {
+        enum err_code code;
+        const char *field;
+    } want[] = {{ERR_NONE, ""}, {ERR_INVALID, "input.path"}, {ERR_INTERNAL, ""}};
+    setup();
+    int pid = agent_start("0");
+    UNTIL(d.n_hellos && d.stream);
+    for (int i = 0; i < 3; i++) {
+        struct msg m = {
+            .type = MSG_DESCRIBE, .request = 950 + i, .n_files = i < 2 ? 2 : 1, .files = files[i]};
+        const int n = d.n_answers;
+        tell(&m);
+        UNTIL(d.n_answers > n);
+        CHECK(d.answer.type == MSG_DESCRIBED && d.answer.request == 950 + i);
+        CHECK_MSG(d.answer.err.code == want[i].code, "%d: %s", i, d.answer.err.text);
+        CHECK_STR(d.answer.err.field, want[i].field);
+    }
+    terminate(pid);
+    teardown();
+}
+
 static void test_second_agent(void)
 {
     setup();
@@ -1552,6 +1581,21 @@ static int fake_describe(const char *dir, const char *root)
     return 0;
 }
 
+/* `seqrank --files ROOT --file=FIELD:FORMAT:PATH ...` of the fake rank. */
+static int fake_files(char *const *argv, int n)
+{
+    if (*argv[0] != '/' || !strncmp(argv[0], "--", 2)) return puts("want a root"), 1;
+    for (int i = 1; i < n; i++) {
+        if (strncmp(argv[i], "--file=", 7)) return puts("want a file"), 1;
+        if (strstr(argv[i], "/dies")) raise(SIGSEGV);
+        if (strstr(argv[i], "/none"))
+            return fprintf(stderr, "%.*s: /none: is absent\n", (int)strcspn(argv[i] + 7, ":"),
+                           argv[i] + 7),
+                   RANK_EXIT_REFUSED;
+    }
+    return 0;
+}
+
 /* `seqrank --models ROOT` of the fake rank, which takes as long as the test wants. */
 static int fake_models(const char *root)
 {
@@ -1564,6 +1608,7 @@ static int fake_models(const char *root)
 int main(int argc, char **argv)
 {
     if (argc == 3 && !strcmp(argv[1], "--models")) return fake_models(argv[2]);
+    if (argc >= 4 && !strcmp(argv[1], "--files")) return fake_files(argv + 2, argc - 2);
     if (argc == 4 && !strcmp(argv[1], "--describe")) return fake_describe(argv[2], argv[3]);
     if (argc == 2 && !strcmp(argv[1], "--profile")) return fake_profile();
     if (fake_rank_is(argv)) return fake_rank_main();
@@ -1595,6 +1640,7 @@ int main(int argc, char **argv)
     RUN(test_fetch_checkpoint);
     RUN(test_fetch_many);
     RUN(test_describe);
+    RUN(test_files);
     RUN(test_instance);
     RUN(test_seqd_before);
     RUN(test_profile);

@@ -129,6 +129,7 @@ static const struct gpu two_gpus[] = {
     {.uuid = "GPU-2", .minor = 6, .n_processes = 3, .ecc_errors = 2, .far = {5, 0}},
 };
 static const char *const two_grants[] = {"/up/files/a", "/up/files/b"};
+static const char *const two_files[] = {"data.train.0.path:text:/x", "input.path:jsonl:*.x"};
 static const char two_uuids[][GPU_UUID_SIZE] = {"GPU-a", "GPU-b"};
 static const struct wire_attempt two_attempts[] = {{1, 2, 5, 4}, {(int64_t)1 << 60, 4, 0, 0}};
 static struct rank_blob two_blobs[2] = {{0, 5, "hello"}, {1, BLOB_SIZE, ""}};
@@ -188,6 +189,7 @@ static struct msg msg_fill(enum msg_type type, const struct job_spec *spec)
     case MSG_DESCRIBE:
         m.job = m.epoch = 0, m.request = 4, m.models = true, snprintf(m.path, 32, "/m/x");
         m.n_grants = 1, m.grants = two_grants;
+        m.n_files = 2, m.files = two_files;
         break;
     case MSG_HEARTBEAT:
         m.job = m.epoch = 0, m.n_gpus = 2, m.gpus = two_gpus;
@@ -242,6 +244,8 @@ static void msg_compare(const struct msg *a, const struct msg *b)
     CHECK(!a->n_uuids || !memcmp(a->uuids, b->uuids, (size_t)a->n_uuids * sizeof *a->uuids));
     CHECK(a->n_grants == b->n_grants);
     for (int i = 0; i < a->n_grants; i++) CHECK_STR(b->grants[i], a->grants[i]);
+    CHECK(a->n_files == b->n_files);
+    for (int i = 0; i < a->n_files; i++) CHECK_STR(b->files[i], a->files[i]);
     CHECK(!a->token == !b->token && !a->pem == !b->pem);
     if (a->token) CHECK_STR(b->token, a->token);
     if (a->pem) CHECK_STR(b->pem, a->pem);
@@ -252,7 +256,7 @@ static void msg_compare(const struct msg *a, const struct msg *b)
     flat_a.spec = flat_b.spec = NULL;
     flat_a.gpus = flat_b.gpus = NULL;
     flat_a.uuids = flat_b.uuids = NULL;
-    flat_a.grants = flat_b.grants = NULL;
+    flat_a.grants = flat_b.grants = flat_a.files = flat_b.files = NULL;
     CHECK_MSG(!memcmp(&flat_a, &flat_b, sizeof flat_a), "type %d", (int)a->type);
 }
 

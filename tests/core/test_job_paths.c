@@ -105,6 +105,10 @@ static void test_fields(void)
     CHECK(spec_paths(s, path) == SPEC_PATHS);
     CHECK_STR(path[1].field, "checkpoint.resume");
     CHECK_STR(path[SPEC_PATHS - 1].field, "eval.data.31.path");
+    for (int i = 0; i < SPEC_PATHS; i++) { /* input.path, and those after context.load */
+        const bool data = i == 2 || i > 3;
+        CHECK(data ? path[i].ref == &path[i].source->path : !path[i].source);
+    }
     free(s);
 }
 

@@ -866,6 +866,51 @@ static void test_describe(void)
     CHECK(shell("--nonsense", out, sizeof out) == 2);
 }
 
+/* `seqrank --files`, as a preparation finds them. */
+static void test_files(void)
+{
+    static const struct {
+        const char *file;
+        int status;
+        const char *says;
+    } rows[] = {
+        {"data.train.0.path:jsonl:text.jsonl", 0, ""},
+        {"data.train.0.path:jsonl:%s/text.jsonl", 0, ""},
+        {"input.path:text:*.jsonl", 0, ""},
+        {"input.path:openai_batch:text.jsonl", 0, ""},
+        {"input.path:text:no:colon", RANK_EXIT_REFUSED, "input.path: no:colon matches no file"},
+        {"eval.data.31.path:text:no*", RANK_EXIT_REFUSED, "eval.data.31.path: no* matches no file"},
+        {"input.path:text:..", RANK_EXIT_REFUSED, "input.path: \"..\" is not allowed in a path"},
+        {"input.path:text:/etc/passwd", RANK_EXIT_REFUSED, "/etc/passwd lies beneath no data root"},
+        {"input.path:text:/etc/nothing", RANK_EXIT_REFUSED, "nothing lies beneath no data root"},
+        {"input.path:text:%s/set", RANK_EXIT_REFUSED, "is a directory"},
+        {"data.train.0.path:megatron:set/m", 0, ""},
+        {"data.train.0.path:megatron:set/m.bin", 0, ""},
+        {"data.train.0.path:megatron:set/none", RANK_EXIT_REFUSED, "set/none.idx matches no file"},
+        {"data.train.0.path:text:set/m", RANK_EXIT_REFUSED, "set/m matches no file"},
+        {"data.train.0.path", 2, ""},
+        {"data.train.0.path:text", 2, ""},
+    };
+    char out[4096], file[300], args[1400], path[200];
+    snprintf(path, sizeof path, "%s/set", scratch);
+    CHECK(!mkdir(path, 0700));
+    snprintf(path, sizeof path, "%s/set/m.idx", scratch);
+    CHECK(!file_write(path, "", 0, NULL));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const char *root = strstr(rows[i].file, "%s");
+        snprintf(file, sizeof file, "%.*s%s%s", root ? (int)(root - rows[i].file) : 0, rows[i].file,
+                 root ? scratch : "", root ? root + 2 : rows[i].file);
+        snprintf(args, sizeof args,
+                 "--files '%s' --file=data.train.1.path:text:text.jsonl '--file=%s'", scratch,
+                 file);
+        CHECK_MSG(shell(args, out, sizeof out) == rows[i].status, "%s: %s", file, out);
+        CHECK_MSG(rows[i].says[0] ? strstr(out, rows[i].says) != NULL : !out[0], "%s: %s", file,
+                  out);
+    }
+    CHECK(shell("--files --file=input.path:text:x", out, sizeof out) == RANK_EXIT_REFUSED);
+    CHECK_MSG(strstr(out, "input.path: x lies beneath no data root"), "%s", out);
+}
+
 /* Text with structure that a small model picks up within a few steps. */
 static void write_text(void)
 {
@@ -911,6 +956,7 @@ int main(int argc, char **argv)
     RUN(test_other_build);
     RUN(test_peer_fault_names_the_job);
     RUN(test_describe);
+    RUN(test_files);
 #ifdef SEQD_MUTANTS
     RUN(test_mutant_by_name);
 #endif

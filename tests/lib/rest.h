@@ -47,6 +47,9 @@ static int rest_connections;   /* at once; 0: as seqd has it */
 static loop_clock *rest_clock; /* NULL: the machine's */
 static int rest_fetches;       /* asked of nodes so far */
 static bool rest_away;         /* no node has a session */
+/* How a node answers that is asked for files of data: 0: it has them; -1: e; 1: it is
+ * silent. NULL: no session takes the question. */
+static int (*rest_look)(const char *node, const struct msg *m, struct err *e);
 
 /* How clients talk to it, where it is not plain TCP. */
 static struct {
@@ -59,8 +62,35 @@ static struct {
     void (*shut)(int fd); /* nothing more is sent */
 } rest_by;
 
+struct rest_looked {
+    char node[NODE_NAME];
+    struct msg m;
+};
+
+static inline void rest_tell_looked(void *arg)
+{
+    struct rest_looked *a = arg;
+    control_link_calls.message(w.control, a->node, &a->m);
+    free(a);
+}
+
+/* The answer comes in another turn of the loop. */
+static inline int rest_ask_look(const char *node, const struct msg *m)
+{
+    struct rest_looked *a = calloc(1, sizeof *a);
+    if (!a) abort();
+    snprintf(a->node, sizeof a->node, "%s", node);
+    a->m = (struct msg){.type = MSG_DESCRIBED, .request = m->request};
+    if (rest_look(node, m, &a->m.err) > 0)
+        free(a);
+    else
+        loop_post(w.loop, rest_tell_looked, a);
+    return 0;
+}
+
 static inline int rest_on_send(void *arg, const char *node, const struct msg *m)
 {
+    if (m->type == MSG_DESCRIBE && m->n_files) return rest_look ? rest_ask_look(node, m) : -1;
     if (m->type == MSG_FETCH || m->type == MSG_DESCRIBE) w.fetch = *m;
     rest_fetches += m->type == MSG_FETCH;
     if (rest_away) return -1;

@@ -19,10 +19,8 @@ JSON
 }
 submit() { spec "$@" | seqctl submit - -o name -q; }
 # seqctl would make the path absolute; curl leaves it relative to the root of each node.
-post() {
-    spec "$@" | curl -sf --unix-socket "$STATE/seqd.sock" -H 'Content-Type: application/json' --data-binary @- localhost/v1/jobs |
-        sed 's/^{"id":\([0-9]*\),.*/\1/'
-}
+posted() { spec "$@" | curl -s --unix-socket "$STATE/seqd.sock" -H 'Content-Type: application/json' --data-binary @- localhost/v1/jobs; }
+post() { posted "$@" | sed 's/^{"id":\([0-9]*\),.*/\1/'; }
 seqd_run() {
     "$BIN/seqd" --state "$STATE" --listen 127.0.0.1:0 --node-address "unix:$T/nodes.sock" >>"$T/seqd.log" 2>&1 &
     SEQD_PID=$!
@@ -94,7 +92,13 @@ until_ok 200 n_up 2 || bad "the nodes come back"
 id=$(post no-source more.txt)
 all_succeed "a node without the source" "$id"
 says "left out without blame" '"blame": "files"' seqctl events "$id" -o jsonl
-refuse "no node has the source: the job fails with that sentence" 10 'none.txt matches no file beneath' seqctl watch "$(post nowhere none.txt)"
+says "no node has the source: refused at once" 'data.train.0.path: none.txt matches no file beneath' posted nowhere none.txt
+check "both nodes wait" seqctl nodes cordon good bad
+make_text 4000 >"$T/other/none.txt"
+id=$(post nowhere none.txt)
+rm "$T/other/none.txt"
+check "both nodes run" seqctl nodes uncordon good bad
+refuse "no node has the source any more: the job fails with that sentence" 10 'none.txt matches no file beneath' seqctl watch "$id"
 
 check "the bad node stops" stops "$BAD"
 check "the good node stops" stops "$GOOD"

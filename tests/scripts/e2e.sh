@@ -246,8 +246,8 @@ refuse "its plan" 1 'MiB|GiB' seqctl plan "$T/train.json" --set data.seq_len=671
 refuse "no such job" 3 '99999' seqctl show 99999
 refuse "no such artifact" 3 'nothing' seqctl artifacts "$id" nothing --file "$T/x"
 same "a path out of artifacts" "$(curl -sS -o /dev/null -w '%{http_code}' --path-as-is "$(base)/v1/jobs/$id/artifacts/..%2f..%2f..%2f..%2fseqd.db" | head -c 1)" 4
-refuse "a missing data file" 10 'data\.train.*nowhere\.txt|nowhere\.txt' submit --wait --set 'data.train=[{"path":"nowhere.txt"}]'
-refuse "a file outside the roots" 10 'passwd' submit --wait --set 'data.train=[{"path":"/etc/passwd"}]'
+refuse "a missing data file" 1 'data\.train.*nowhere\.txt|nowhere\.txt' submit --wait --set 'data.train=[{"path":"nowhere.txt"}]'
+refuse "a file outside the roots" 1 'passwd' submit --wait --set 'data.train=[{"path":"/etc/passwd"}]'
 printf '{"text": "fine"}\n{"text": 5}\n' >"$T/data/bad.jsonl"
 refuse "a bad line of JSONL" 10 'bad\.jsonl.*2|line 2' submit --wait --set 'data.train=[{"path":"bad.jsonl"}]'
 

@@ -73,7 +73,7 @@ for kind in train score generate embed verify; do
 done
 refuse "init does not replace a file" 1 'train\.yaml: File exists' seqctl init train train.yaml
 refuse "init of no kind" 2 'did you mean train' seqctl init tran
-says "YAML from stdin, --unset" '"seq_len": 512' sh -c "'$BIN/seqctl' init train | '$BIN/seqctl' submit - --dry-run --unset labels --unset schedule.type -o json"
+says "YAML from stdin, --unset" '"seq_len": 512' sh -c "cd '$T/data' && '$BIN/seqctl' init train | '$BIN/seqctl' submit - --dry-run --unset labels --unset schedule.type -o json"
 refuse "--unset of nothing" 1 '^seqctl: --unset train\.stps: there is no such field' seqctl plan train.yaml --unset train.stps
 printf 'kind: train\nkind: score\n' >"$T/data/twice.yaml"
 refuse "line and column" 1 'twice\.yaml: line 2, column 1: "kind" is there twice' seqctl plan twice.yaml
@@ -119,7 +119,10 @@ same "the same weights" "$(field "$again" result.weights_sha256)" "$(field "$who
 refuse "retry of a success" 4 'only one that failed' seqctl retry "$again"
 
 # ---- several at once ----------------------------------------------------------------------------
+printf '\037\213\010' >"$T/data/gz.txt"
 printf '%s\n' "${TRAIN/text.txt/nowhere.txt}" "$TRAIN" >"$T/data/two.jsonl"
+refuse "submit of two, one of which names no file" 1 'jobs\[0\]: data.train.0.path: .*nowhere.txt matches no file' seqctl submit two.jsonl
+printf '%s\n' "${TRAIN/text.txt/gz.txt}" "$TRAIN" >"$T/data/two.jsonl"
 seqctl submit two.jsonl --wait --timeout 120 -o jsonl >"$T/two" 2>"$T/said"
 same "submit --wait of two: the exit code of the one that failed" $? 10
 same "both have ended, in their order" "$(grep -o '"state": "[a-z]*"' "$T/two" | tr '\n' ' ')" '"state": "failed" "state": "succeeded" '

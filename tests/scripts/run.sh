@@ -43,7 +43,9 @@ says "nothing is said that needs the service later" '^0$' sh -c "cd '$T/data' &&
 echo '{"kind": "nonsense"}' >"$T/data/bad.json"
 refuse "a spec that is wrong" 1 'kind "nonsense" is not one of' run bad.json
 spec missing.json; sed -i 's/text\.txt/none.txt/' "$T/data/missing.json"
-refuse "a job that fails" 10 'none\.txt matches no file' run missing.json --slots 4
+refuse "a path without a file" 1 'none\.txt matches no file' run missing.json --slots 4
+spec broken.json; sed -i 's/text\.txt/gz.txt/' "$T/data/broken.json"; printf '\037\213\010' >"$T/data/gz.txt"
+refuse "a job that fails" 10 'is a gzip file, which is not read' run broken.json --slots 4
 spec large.json 20 8
 refuse "a job too large for the nodes" 1 'can never start here: needs 8 slots' run large.json --slots 4
 refuse "no spec" 2 'want a spec: seqd run SPEC' run --slots 4

@@ -133,8 +133,9 @@ clean "two nodes"
 ended "three nodes, two of which are enough" 0 --nodes=3 "$script" job.json
 ended "one node" 0 --nodes=1 --cpus-per-task=2 "$script" job.json
 same "the weights are those of a plain run, too" "$(weights "$T/data/seqd-$ID")" "$(weights "$T/plain")"
-sed 's/text\.txt/none.txt/' "$T/data/job.json" >"$T/data/missing.json"
-ended "a job that fails" 10 --nodes=2 "$script" missing.json
+printf '\037\213\010' >"$T/data/gz.txt"
+sed 's/text\.txt/gz.txt/' "$T/data/job.json" >"$T/data/broken.json"
+ended "a job that fails" 10 --nodes=2 "$script" broken.json
 says "its nodes offered what they were given" 'cores=1 .* memory_mib=400 .* name=node1' cat "$T/data/seqd-$ID.state/nodes.log"
 ended "a node that is too small" 1 --nodes=1 "$script" job.json
 says "it is said" 'can never start here: needs 2 slots' log "$ID"

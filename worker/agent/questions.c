@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include "api/core/job_paths.h"
 #include "worker/agent/capture.h"
 #include "worker/agent/describe.h"
@@ -12,6 +13,7 @@
 enum {
     MOST = 8, /* programs at a time */
     LIMIT_MS = 30000,
+    FILES_MS = 4000, /* longer than seqd waits */
     DESCRIBE_SIZE = 8192,
     N_ROOTS = RANK_ROOTS + RANK_GRANTS,
     GRANT_SIZE = RANK_PATH_SIZE + 16
@@ -138,6 +140,52 @@ static void list_models(struct questions *q, const struct msg *m)
     traced(q, m->request, "", 0, &e);
 }
 
+/* Takes the field from a sentence that begins with it. */
+static void name_field(struct err *e)
+{
+    const char *colon = strstr(e->text, ": ");
+    const size_t n = colon ? (size_t)(colon - e->text) : 0;
+    if (n && n < sizeof e->field && !memchr(e->text, ' ', n))
+        snprintf(e->field, sizeof e->field, "%.*s", (int)n, e->text);
+}
+
+static void found_files(void *arg, int64_t request, const char *text, size_t size,
+                        const struct err *why)
+{
+    struct questions *q = arg;
+    struct msg m = {.type = MSG_DESCRIBED, .request = request, .err = *why};
+    capture_over(q, request);
+    if (m.err.code == ERR_INVALID && !*m.err.field) name_field(&m.err);
+    q->send(q->arg, &m);
+}
+
+static void find_files(struct questions *q, const struct msg *m)
+{
+    enum { MORE = sizeof "--file=" };
+    char **argv = calloc((size_t)(2 + N_ROOTS + m->n_files + 1), sizeof *argv), **at = argv;
+    char words[RANK_GRANTS][GRANT_SIZE];
+    struct err e = {0};
+    struct grants g = {0};
+    if (!argv) abort();
+    const struct capture_options o = {q->loop,  q->rank_program, argv,        m->request,
+                                      FILES_MS, DESCRIBE_SIZE,   found_files, q};
+    grants_take(&g, q->state_dir, m->grants, m->n_grants);
+    *at++ = "seqrank";
+    *at++ = "--files";
+    put_roots(q, &g, words, at);
+    while (*at) at++;
+    char **first = at;
+    for (int i = 0; i < m->n_files; i++) {
+        const size_t room = strlen(m->files[i]) + MORE;
+        if (!(*at = malloc(room))) abort();
+        snprintf(*at++, room, "--file=%s", m->files[i]);
+    }
+    const int rc = ask(q, &o, &e);
+    while (at > first) free(*--at);
+    free(argv);
+    if (rc) found_files(q, m->request, "", 0, &e);
+}
+
 /* In this node's own state, which need not lie beneath a root. */
 static int resolve(const char *path, char out[FILE_PATH_SIZE], struct err *e)
 {
@@ -148,6 +196,10 @@ void questions_describe(struct questions *q, const struct msg *m)
 {
     if (m->models) {
         list_models(q, m);
+        return;
+    }
+    if (m->n_files) {
+        find_files(q, m);
         return;
     }
     char path[FILE_PATH_SIZE], named[FILE_PATH_SIZE], words[RANK_GRANTS][GRANT_SIZE];

@@ -1,5 +1,7 @@
 #include "worker/data/format.h"
 
+#include "worker/data/megatron.h"
+
 static const struct format formats[DATA_FORMAT_N] = {
     [DATA_TEXT] = {"text", false, NULL, format_read_text, format_read_texts},
     [DATA_JSONL] = {"jsonl", false, NULL, format_read_jsonl, .reading = " reading 2"},
@@ -9,6 +11,12 @@ static const struct format formats[DATA_FORMAT_N] = {
     [DATA_NPY] = {"npy", true, NULL, format_read_npy},
     [DATA_LATENTS] = {"latents", false, format_hash_latents, format_read_latents},
 };
+
+const char *format_index(int format, const char *path, char room[FILE_PATH_SIZE], struct err *e)
+{
+    if (format != DATA_MEGATRON || !*path) return path;
+    return megatron_idx(path, room, e) < 0 ? NULL : room;
+}
 
 const struct format *format_row(int format)
 {

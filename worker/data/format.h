@@ -53,6 +53,9 @@ struct format {
     const char *reading;
 };
 
+/* The file of a source by which the others are found: path, or for megatron its PREFIX.idx in room.
+ * NULL: it does not fit. */
+const char *format_index(int format, const char *path, char room[FILE_PATH_SIZE], struct err *e);
 /* NULL for openai_batch, which is not data to learn from. */
 const struct format *format_row(int format);
 

@@ -23,7 +23,6 @@
 #include "worker/data/encode_text.h"
 #include "worker/data/format.h"
 #include "worker/data/latents.h"
-#include "worker/data/megatron.h"
 #include "worker/data/source.h"
 
 struct prepared_source {
@@ -120,10 +119,7 @@ static int find_source(struct prepare *p, int i, int n_roots, struct err *e)
     if (!format_row(s->spec->format))
         return err_field(e, ERR_UNSUPPORTED, s->field, "%s.format: only generate reads this one",
                          s->field);
-    if (s->spec->format == DATA_MEGATRON && path[0]) {
-        if (megatron_idx(path, index, e) < 0) return blame(p, i, e);
-        path = index;
-    }
+    if (!(path = format_index(s->spec->format, path, index, e))) return blame(p, i, e);
     return source_expand(&p->list, path, p->roots, n_roots, i, field, e);
 }
 

@@ -14,6 +14,7 @@
 #include "api/core/process.h"
 #include "api/core/version.h"
 #include "worker/hf/hf.h"
+#include "worker/rank/files.h"
 #include "worker/rank/link.h"
 #include "worker/rank/models.h"
 #include "worker/rank/profile.h"
@@ -32,6 +33,8 @@ static const char usage[] =
     "                                that is wrong with it, as JSON\n"
     "       seqrank --models ROOT ...\n"
     "                                the same of every model directory beneath the ROOTs\n"
+    "       seqrank --files [ROOT ...] [--grant=DIR ...] --file=FIELD:FORMAT:PATH ...\n"
+    "                                has each PATH, a file or a pattern, a file beneath a ROOT?\n"
     "       seqrank --profile        measure this machine, print it as JSON\n"
     "       seqrank --trace DIR KEY=VALUE ...\n"
     "                                what a step of a job learnt from, as JSON. DIR: prepared "
@@ -151,6 +154,8 @@ int main(int argc, char **argv)
         return report_main(argv[2], (const char *const *)argv + 3, argc - 3);
     if (argc >= 3 && !strcmp(argv[1], "--models"))
         return models_main((const char *const *)argv + 2, argc - 2);
+    if (argc >= 3 && !strcmp(argv[1], "--files"))
+        return files_main((const char *const *)argv + 2, argc - 2);
     if (argc == 2 && !strcmp(argv[1], "--profile")) return profile_main();
     if (argc >= 3 && !strcmp(argv[1], "--trace")) return trace_main(argc - 2, argv + 2);
     if (argc == 2 && !strcmp(argv[1], "--version")) {

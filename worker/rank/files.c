@@ -1,0 +1,91 @@
+#include "worker/rank/files.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include "api/core/beneath.h"
+#include "api/core/rank.h"
+#include "worker/data/format.h"
+#include "worker/data/source.h"
+
+static const char file_word[] = "--file=";
+enum { FILE_WORD = sizeof file_word - 1 };
+
+struct roots {
+    const char *dir[RANK_ROOTS + RANK_GRANTS];
+    int n;
+};
+
+struct wanted {
+    char field[64], format[32];
+    const char *path;
+};
+
+static bool is_file(const char *word)
+{
+    return !strncmp(word, file_word, FILE_WORD);
+}
+
+/* The part of text before the first colon. Returns what follows it, or NULL: there is none. */
+static const char *take_part(const char *text, char *out, size_t size)
+{
+    const char *colon = strchr(text, ':');
+    const size_t n = colon ? (size_t)(colon - text) : size;
+    if (n >= size) return NULL;
+    memcpy(out, text, n);
+    out[n] = 0;
+    return colon + 1;
+}
+
+static int take_file(const char *word, struct wanted *f)
+{
+    const char *rest = take_part(word + FILE_WORD, f->field, sizeof f->field);
+    f->path = rest ? take_part(rest, f->format, sizeof f->format) : NULL;
+    return f->path ? 0 : -1;
+}
+
+/* -1: none that is prepared. */
+static int format_of(const char *name)
+{
+    int i = DATA_FORMAT_N - 1;
+    while (i >= 0 && (!format_row(i) || strcmp(format_row(i)->name, name))) i--;
+    return i;
+}
+
+/* The first one is opened: it may be a directory, or lead outside. */
+static int check_file(const struct wanted *f, const struct roots *r, struct err *e)
+{
+    struct source_list list = {0};
+    char index[FILE_PATH_SIZE];
+    const char *path = format_index(format_of(f->format), f->path, index, e);
+    int rc = path ? source_expand(&list, path, r->dir, r->n, 0, f->field, e) : -1;
+    if (!rc) {
+        const int fd = source_open(r->dir[list.file[0].root], list.file[0].path, e);
+        if (fd >= 0) close(fd);
+        rc = fd < 0 ? -1 : 0;
+    }
+    source_list_fini(&list);
+    return rc;
+}
+
+int files_main(const char *const *argv, int n)
+{
+    struct roots r = {.n = 0};
+    struct wanted f;
+    struct err e = {0};
+    for (int i = 0; i < n; i++) {
+        if (is_file(argv[i])) continue;
+        if (r.n == RANK_ROOTS + RANK_GRANTS) return 2;
+        r.dir[r.n++] = argv[i];
+    }
+    beneath_confine(r.dir, r.n);
+    for (int i = 0; i < n; i++) {
+        if (!is_file(argv[i])) continue;
+        if (take_file(argv[i], &f)) return 2;
+        if (!check_file(&f, &r, &e)) continue;
+        fprintf(stderr, "%s: %s\n", f.field, e.text);
+        return e.code == ERR_INTERNAL ? 1 : RANK_EXIT_REFUSED;
+    }
+    return 0;
+}
