@@ -548,6 +548,14 @@ static void test_prompts(void)
         CHECK_MSG(!strncmp(e.field, "input", 5), "field %s", e.field);
         CHECK(!p.text && !p.end);
     }
+    for (int format = 0; format < DATA_FORMAT_N; format++) { /* what is no text, by its bytes */
+        put("gz.jsonl", "\037\213\010\0\n{}", 7);
+        CHECK(read_prompts(&p, "gz.jsonl", format, &e) == -1 && e.code == ERR_INVALID);
+        CHECK_MSG(strstr(e.text, "gz.jsonl is a gzip file, which is not read: convert it: gunzip"),
+                  "%s", e.text);
+        CHECK_STR(e.field, "input.path");
+        CHECK(!p.text && !p.end);
+    }
     CHECK(read_prompts(&p, "absent.txt", DATA_TEXT, &e) == -1 && e.code == ERR_NOT_FOUND);
     CHECK(read_prompts(&p, "../../etc/passwd", DATA_TEXT, &e) == -1 && e.code == ERR_INVALID);
 }

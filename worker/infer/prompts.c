@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "api/core/container.h"
 #include "api/core/job.h"
 #include "api/core/jread.h"
 #include "worker/data/source.h"
@@ -198,6 +199,14 @@ static int check_unique(const struct prompts *p, const char *path, struct err *e
     return rc;
 }
 
+/* A prompt is text: what is known to be something else is not read as if it were. */
+static int check_head(const char *data, int64_t size, const char *path, struct err *e)
+{
+    const size_t n = size < CONTAINER_HEAD ? (size_t)size : CONTAINER_HEAD;
+    const struct container *c = container_by_bytes(data, n);
+    return c ? container_refuse(c, "input.path", path, "", e) : 0;
+}
+
 int prompts_read(struct prompts *p, const struct job_spec *spec, const char *const *roots,
                  int n_roots, struct err *e)
 {
@@ -208,6 +217,7 @@ int prompts_read(struct prompts *p, const struct job_spec *spec, const char *con
     int rc = -1;
     *p = (struct prompts){0};
     if (!literal[0] && read_file(path, roots, n_roots, &data, &size, e)) goto out;
+    if (data && check_head(data, size, path, e)) goto out;
     if (reserve(p, size, e)) goto out;
     if (data) data[size] = 0;
     const int format = data ? spec->input.source.format : DATA_TEXT;
