@@ -127,7 +127,7 @@ struct model_shape {
     /* Diffusion transformers: sequences of frames of latents. */
     int64_t in_channels, out_channels, patch_t, patch_h, patch_w;
     int64_t caption_channels, text_len, base_size; /* text_len: tokens of a caption at most */
-    int32_t grid_way; /* enum grid_way; no job says it: benches and tests compare */
+    int32_t grid_way; /* enum grid_way: by parallel.form; GRID_TENSOR is of tests and benches */
     /* STDiT, Latte: patches and frames per unit of position; 0: 1 */
     double space_scale, time_scale;
     /* What a directory says of its weights beside their sizes; 0: it says nothing. */

@@ -32,7 +32,12 @@ static const char *const rope_type_words[] = {"auto",   "default", "linear", "dy
                                               "llama3", "yarn",    NULL};
 static const char *const rope_compute_words[] = {"exact", "hf", NULL};
 static const char *const form_words[] = {"blockwise", "two_pass",         "all_gather",
-                                         "auto",      "two_pass_scatter", NULL};
+                                         "auto",      "two_pass_scatter", "switch",
+                                         "ulysses",   "ulysses_both",     NULL};
+static const struct field_word form_newer[] = {{NEWER("parallel.form", "switch", 7)},
+                                               {NEWER("parallel.form", "ulysses", 7)},
+                                               {NEWER("parallel.form", "ulysses_both", 7)},
+                                               {NULL}};
 static const char *const exchange_words[] = {"auto", "ring", "all_gather", "scan", NULL};
 const char *const objective_words[] = {"auto",           "causal_lm", "masked_lm",
                                        "rectified_flow", "iddpm",     NULL};
@@ -136,7 +141,7 @@ const struct field spec_fields[] = {
     ENUM("schedule.decay_shape", schedule.decay_shape, decay_words, DECAY_ONE_MINUS_SQRT, TRAINING, "wsd: linear, 1-sqrt, cosine or exponential."),
     ENUM("parallel.strategy", parallel.strategy, strategy_words, STRATEGY_AUTO, ALL, "How a sequence is split over ranks.", 0, strategy_newer),
     ENUM("parallel.layout", parallel.layout, layout_words, LAYOUT_AUTO, ALL, "Which tokens a rank holds."),
-    ENUM("parallel.form", parallel.form, form_words, FORM_AUTO, ALL, "rsa: blockwise, two_pass (the paper's, or with its gradients reduce-scattered) or all_gather; auto: by the plan."),
+    ENUM("parallel.form", parallel.form, form_words, FORM_AUTO, ALL, "rsa: blockwise, two_pass (the paper's, or with its gradients reduce-scattered) or all_gather; dsp: switch, or ulysses or ulysses_both, which it is compared with; auto: by the plan.", 0, form_newer),
     ENUM("parallel.exchange", parallel.exchange, exchange_words, EXCHANGE_AUTO, ALL, "lasp: how states pass: ring, all_gather or scan; auto: by the plan."),
     INT32("parallel.sp", parallel.sp, 1, JOB_MAX_RANKS, 0, ALL, "Ranks of the ring; auto: by the plan, else resources.ranks."),
     INT32("parallel.ulysses", parallel.ulysses, 1, JOB_MAX_RANKS, 0, ALL, "usp: ranks in a row that share attention heads as under ulysses, a divisor of sp; keys and values pass round a ring of sp / ulysses ranks. Default: by the plan.", 7),

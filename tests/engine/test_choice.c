@@ -653,6 +653,37 @@ static struct machine nodes(int devices, int n_nodes, double network_gbs)
     return m;
 }
 
+/* The forms of a grid are compared; their exchanges are of all ranks of a ring, across nodes. */
+static void test_grid_forms(void)
+{
+    static struct job_spec video;
+    struct machine m = nodes(2, 2, 1);
+    const struct option *o[3];
+    struct err e = {0};
+    decoder(1024, 4);
+    struct model_shape *shape = &spec.model.shape;
+    shape->family = FAMILY_STDIT3;
+    shape->n_kv_heads = shape->n_heads;
+    shape->caption_channels = 64, shape->text_len = 8;
+    spec.data.train[0].format = DATA_LATENTS;
+    spec.data.seq_len = 0;
+    spec.data.frames = 8, spec.data.height = spec.data.width = 16;
+    spec.parallel.sp = 4;
+    video = spec;
+    CHECK_MSG(family_check(&video, &e) == 0, "%s", e.text);
+    *shape = video.model.shape;
+    choose(&m);
+    CHECK(choice.option[0].form == FORM_SWITCH);
+    for (int i = 0; i < 3; i++) {
+        o[i] = found(STRATEGY_DSP, FORM_SWITCH + i, -1);
+        CHECK_MSG(o[i], "no form %d", FORM_SWITCH + i);
+        if (!o[i] || !i) continue;
+        CHECK(o[i]->bytes > o[i - 1]->bytes && o[i]->time.exchange_s > 0);
+        CHECK_MSG(o[i]->time.exchange_s > o[i - 1]->time.exchange_s, "form %d: %g s, %g s", i,
+                  o[i]->time.exchange_s, o[i - 1]->time.exchange_s);
+    }
+}
+
 static void test_products(void)
 {
     static struct axes got[PRODUCTS_MAX];
@@ -1162,6 +1193,7 @@ int main(void)
     RUN(test_family_limits);
     RUN(test_strategy_limits);
     RUN(test_frames_limit);
+    RUN(test_grid_forms);
     RUN(test_work_is_the_flops);
     RUN(test_proof);
     RUN(test_rates);

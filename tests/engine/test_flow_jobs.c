@@ -103,11 +103,13 @@ static double eval_loss(int i)
     return v ? number(v->json, "loss") : 0;
 }
 
-static void train(int family, int sp, double losses[STEPS], double evals[2])
+static void train(int family, enum form_id form, int sp, double losses[STEPS], double evals[2])
 {
+    const int purpose = form == FORM_AUTO || form == FORM_SWITCH ? PURPOSE_SWITCH : PURPOSE_HEADS;
     char name[32], buf[64];
-    snprintf(name, sizeof name, "train-%d-%d", family, sp);
+    snprintf(name, sizeof name, "train-%d-%d-%d", family, form, sp);
     struct order *o = make_order(JOB_TRAIN, family, sp, name);
+    o->spec.parallel.form = form;
     o->spec.verify.first_step = sp > 1;
     gang_runs(&g, o);
     if (sp > 1) CHECK_MSG(gang_event(&g, EV_VERIFIED, 0), "family %d: no proof", family);
@@ -117,7 +119,8 @@ static void train(int family, int sp, double losses[STEPS], double evals[2])
         losses[i] = g.step[i].loss;
         CHECK_MSG(g.step[i].ledger_ok, "family %d on %d ranks: ledger of step %d", family, sp, i);
         CHECK(g.step[i].memory_high == g.step[i].memory_planned);
-        CHECK(sp == 1 || g.step[i].comm[PURPOSE_SWITCH].bytes_sent > 0);
+        for (int k = PURPOSE_SWITCH; k <= PURPOSE_HEADS; k += PURPOSE_HEADS - PURPOSE_SWITCH)
+            CHECK((g.step[i].comm[k].bytes_sent > 0) == (sp > 1 && k == purpose));
     }
     for (int i = 0; i < 2; i++) evals[i] = eval_loss(3 * i);
     CHECK_STR(text(g.result, "ledger", buf, sizeof buf), "equal");
@@ -125,23 +128,47 @@ static void train(int family, int sp, double losses[STEPS], double evals[2])
 }
 
 /* P ranks and one differ in the order of fp32 sums; a dozen steps of Adam carry that on. */
+static void compare(int family, int sp, const double some[STEPS], const double one[STEPS],
+                    const double evals[2], const double eval[2])
+{
+    for (int k = 0; k < STEPS; k++)
+        CHECK_MSG(fabs(some[k] - one[k]) <= 3e-5 * one[k], "family %d P %d step %d: %.9g, %.9g",
+                  family, sp, k, some[k], one[k]);
+    for (int k = 0; k < 2; k++)
+        CHECK_MSG(fabs(evals[k] - eval[k]) <= 3e-5 * eval[k],
+                  "family %d P %d evaluation %d: %.9g, %.9g", family, sp, k, evals[k], eval[k]);
+}
+
 static void test_train(void)
 {
     for (int i = 0; i < FAMILIES; i++) {
         double one[STEPS] = {0}, some[STEPS] = {0}, eval[2], evals[2];
-        train(families[i], 1, one, eval);
+        train(families[i], FORM_AUTO, 1, one, eval);
         CHECK_MSG(eval[1] < 0.9 * eval[0], "family %d learns nothing: %g to %g", families[i],
                   eval[0], eval[1]);
         for (int sp = 2; sp <= 4; sp++) {
-            train(families[i], sp, some, evals);
-            for (int k = 0; k < STEPS; k++)
-                CHECK_MSG(fabs(some[k] - one[k]) <= 3e-5 * one[k],
-                          "family %d P %d step %d: %.9g, %.9g", families[i], sp, k, some[k],
-                          one[k]);
-            for (int k = 0; k < 2; k++)
-                CHECK_MSG(fabs(evals[k] - eval[k]) <= 3e-5 * eval[k],
-                          "family %d P %d evaluation %d: %.9g, %.9g", families[i], sp, k, evals[k],
-                          eval[k]);
+            train(families[i], FORM_AUTO, sp, some, evals);
+            compare(families[i], sp, some, one, evals, eval);
+        }
+    }
+}
+
+/* By the forms that DSP is compared with: the same losses, and the proof of every job. */
+static void test_by_heads(void)
+{
+    static const struct {
+        int family;
+        enum form_id form;
+    } ways[] = {{FAMILY_STDIT3, FORM_ULYSSES},
+                {FAMILY_LATTE | NOISE, FORM_ULYSSES},
+                {FAMILY_T2D, FORM_ULYSSES_BOTH},
+                {FAMILY_STDIT, FORM_ULYSSES_BOTH}};
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        double one[STEPS] = {0}, some[STEPS] = {0}, eval[2], evals[2];
+        train(ways[i].family, FORM_SWITCH, 1, one, eval);
+        for (int sp = 2; sp <= 4; sp += 2) {
+            train(ways[i].family, ways[i].form, sp, some, evals);
+            compare(ways[i].family, sp, some, one, evals, eval);
         }
     }
 }
@@ -263,6 +290,7 @@ static struct order *bad(int kind)
 static void test_rules(void)
 {
     struct order *o = bad(JOB_TRAIN);
+    struct err e = {0};
     o->spec.data.width = 0;
     refused(o, "data.frames"); /* all three, where no length follows from them */
     o = bad(JOB_TRAIN);
@@ -300,6 +328,17 @@ static void test_rules(void)
     o = bad(JOB_TRAIN);
     o->spec.parallel.strategy = STRATEGY_RSA;
     refused(o, "parallel.strategy");
+    o = bad(JOB_TRAIN);
+    o->spec.parallel.strategy = STRATEGY_ULYSSES;
+    CHECK(family_check(&o->spec, &e) && strstr(e.text, "\"dsp\" with parallel.form \"ulysses\""));
+    refused(o, "parallel.strategy");
+    o = bad(JOB_TRAIN);
+    o->spec.parallel.form = FORM_TWO_PASS;
+    refused(o, "parallel.form");
+    o = bad(JOB_TRAIN); /* of 4 heads */
+    o->spec.parallel.form = FORM_ULYSSES;
+    o->spec.parallel.sp = o->spec.resources.ranks = 3;
+    refused(o, "parallel.sp");
     o = bad(JOB_TRAIN);
     o->spec.objective.type = OBJECTIVE_CAUSAL_LM;
     refused(o, "objective.type");
@@ -390,6 +429,7 @@ int main(int argc, char **argv)
     RUN(test_too_large);
     RUN(test_passes);
     RUN(test_train);
+    RUN(test_by_heads);
     RUN(test_resume);
     RUN(test_from_average);
     RUN(test_verify);

@@ -242,7 +242,10 @@ static void test_refusals(void)
     for (int form = FORM_TWO_PASS; form < FORM_N; form++) {
         s = asked(4);
         s->parallel.form = form;
-        CHECK_MSG(family_check(s, &e) == 0, "form %d: %s", form, e.text);
+        if (strategy_row(STRATEGY_DSP)->form[form])
+            check_refused(s, "parallel.form", "is a form of strategy \"dsp\"");
+        else
+            CHECK_MSG(family_check(s, &e) == 0, "form %d: %s", form, e.text);
     }
     s = asked(4);
     s->parallel.form = FORM_TWO_PASS;
@@ -262,7 +265,8 @@ static void test_refusals(void)
         if (form == FORM_ALL_GATHER || form == FORM_AUTO)
             CHECK_MSG(family_check(s, &e) == 0, "%s", e.text);
         else
-            check_refused(s, "parallel.form", "sinks");
+            check_refused(s, "parallel.form",
+                          strategy_row(STRATEGY_DSP)->form[form] ? "\"dsp\"" : "sinks");
     }
     s = asked(8);
     s->parallel.strategy = STRATEGY_ULYSSES;

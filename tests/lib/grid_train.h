@@ -11,6 +11,7 @@
 #include "worker/data/flow_batch.h"
 #include "worker/family/family.h"
 #include "worker/family/shape.h"
+#include "worker/plan/strategy.h"
 #include "worker/plan/volume.h"
 
 enum { GRID_SAMPLES = 4, GRID_CHANNELS = 2, GRID_CAPTION = 3, GRID_CAPTION_COLS = 6 };
@@ -48,6 +49,9 @@ static inline void grid_spec(const struct grid_data *d, enum grid_way way, struc
                                           .text_len = g->captions ? GRID_CAPTION : 0,
                                           .grid_way = way};
     CHECK_MSG(!family_complete(&s->model.shape, &e), "%s", e.text);
+    if (way != GRID_TENSOR) s->parallel.form = FORM_SWITCH + (int)way; /* as a job has it */
+    CHECK(way == GRID_TENSOR ||
+          strategy_form(STRATEGY_DSP, s->parallel.form)->grid_way == (int)way);
     s->data.frames = g->frames;
     s->data.height = s->data.width = g->side;
     s->data.seq_len = g->frames * g->side * g->side;

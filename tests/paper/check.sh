@@ -56,6 +56,10 @@ found() { # PATTERN: ours and the result of the row
     fail "LASP to the blockwise ring: \"$(found "LASP to the blockwise ring")\""
 [[ $(found "LASP to Ulysses") =~ ^5\.[0-9]+" different"$ ]] || fail "LASP to Ulysses: \"$(found "LASP to Ulysses")\""
 
+# Baselines that tests and benches alone run.
+[ "$(grep -c '^| counted | DSP to Megatron-SP,.*no job runs it' "$out/true/REPORT.md")" -eq \
+    "$(rows true 'DSP to Megatron-SP,')" ] || fail "a row of Megatron-SP that passes for a job's"
+
 # Claims without a row: each with a source, its words and the reason.
 for claim in "2105.13120, abstract|27 times" "2403.10266, abstract|up to 10 times" "2404.02882, abstract|significantly faster"; do
     grep -qF "|$claim" "$out/true.rest" || fail "no row and no reason: $claim"

@@ -80,6 +80,9 @@ static double twice(const int64_t v[], int n)
     return (double)v[0] / (2.0 * (double)v[n - 1]);
 }
 
+/* Layers of a grid are not shared by parallel.tp. */
+#define NO_JOB "no job runs it on a grid: tests and benches alone"
+
 /* The product's own baselines; of: DSP's bytes to a baseline's. */
 enum base { ULYSSES, MEGATRON, RING, BASE_N };
 static const struct baseline {
@@ -88,13 +91,13 @@ static const struct baseline {
     int over; /* claimed is 1 / over, or 1 / (over N) */
     bool by_N;
     double (*of)(const int64_t v[], int n);
-    const char *differs;
+    const char *differs, *note;
 } baselines[] = {
     {"Ulysses in one attention", "2403.10266, text", "at least 50 % less", ULYSSES, 2, false, once,
      NULL},
     {"Ulysses in both attentions", "2403.10266, abstract", "less than 25 %", ULYSSES, 4, false,
      twice, "exactly a quarter, not less; one layer of Ulysses, taken twice"},
-    {"Megatron-SP", "2403.10266, table", "2M/N to 8M", MEGATRON, 4, true, once, NULL},
+    {"Megatron-SP", "2403.10266, table", "2M/N to 8M", MEGATRON, 4, true, once, NULL, NO_JOB},
     {"ring attention in one attention", "2403.10266, table", "2M/N to 2M", RING, 1, true, once,
      NULL},
 };
@@ -108,6 +111,7 @@ static void ratio(const struct baseline *b, int P, struct evidence *dsp, struct 
                             .source = b->source,
                             .claimed = 1.0 / (b->over * (b->by_N ? P : 1)),
                             .claimed_text = b->text,
+                            .note = b->note,
                             .differs = b->differs};
     snprintf(what, sizeof what, "DSP to %s, N %d", b->name, P);
     report_number(&row, both, 2, b->of);
@@ -171,14 +175,15 @@ static void steps(int P, struct grid_data *d)
         char what[128];
         grid_spec(d, (enum grid_way)way, s);
         struct evidence *its = evidence_steps(d, s, P), *const both[] = {dsp, its};
-        const struct row row = {.what = what,
-                                .source = them[way].source,
-                                .claimed = them[way].claimed,
-                                .claimed_text = them[way].text,
-                                .note = way == GRID_TENSOR
-                                            ? "bytes of both halves of every block in a whole step"
-                                            : "bytes of attention in a whole step",
-                                .differs = them[way].differs};
+        const struct row row = {
+            .what = what,
+            .source = them[way].source,
+            .claimed = them[way].claimed,
+            .claimed_text = them[way].text,
+            .note = way == GRID_TENSOR
+                        ? "bytes of both halves of every block in a whole step; " NO_JOB
+                        : "bytes of attention in a whole step",
+            .differs = them[way].differs};
         snprintf(what, sizeof what, "DSP to %s, N %d, training steps", them[way].name, P);
         report_number(&row, both, 2, once);
         evidence_free(its);
@@ -251,7 +256,8 @@ void paper_dsp(void)
         "one along the sharded dimension. Ulysses, tensor parallelism with sequence parallelism "
         "(Megatron-SP) and the ring are the product's own, run on as many rows and columns; "
         "Megatron-SP is attention and MLP of both blocks. All but the ring also run whole training "
-        "steps of a Transformer-2D of four blocks, on the same grid.");
+        "steps of a Transformer-2D of four blocks, on the same grid; a job has Ulysses by "
+        "parallel.form \"ulysses\" and \"ulysses_both\".");
     FILE *f = report_data("dsp_bytes");
     report_table();
     for (int P = 2; P <= MAX_P; P *= 2) pairs(P, f);

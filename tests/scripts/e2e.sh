@@ -190,6 +190,7 @@ same "4 ranks == 1 rank before step 1" "$(grep -c '"type": "verified"' "$T/flow"
 check "averaged weights" test -s "$(field "$flow" result.hf_ema)/model.safetensors"
 says "where a step's latents came from" 'latents/latents.jsonl' curl -sS "$(base)/v1/jobs/$flow/steps/3/data"
 says "verify: 3 ranks == 1, samples of any size" '3 ranks == 1 rank' seqctl verify "$EXAMPLES/train-diffusion.json" --set parallel.sp=3
+says "and by heads" '2 ranks == 1 rank' seqctl verify "$EXAMPLES/train-diffusion.json" --set parallel.sp=2 --set parallel.form=ulysses
 refuse "a sample larger than the plan's largest" 10 'latents\.jsonl line 1: .*data\.frames' seqctl submit "$EXAMPLES/train-diffusion.json" --wait --set data.frames=4
 refuse "a diffusion model without sizes" 1 'data\.frames' seqctl submit "$EXAMPLES/train-diffusion.json" --set data.frames=0
 refuse "tokens of latents" 1 'train\.tokens' seqctl submit "$EXAMPLES/train-diffusion.json" --set 'train={"tokens":100}'

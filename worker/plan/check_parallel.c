@@ -1,5 +1,6 @@
 /* check_parallel.c: which strategies, layouts and forms of attention a family takes, and which it
  * has where the job leaves that to "auto". What a strategy asks for is its row's. */
+#include <string.h>
 #include "worker/plan/rules.h"
 #include "worker/plan/strategy.h"
 
@@ -37,16 +38,31 @@ static int check_groups(const struct job_spec *s, struct err *e)
     return 0;
 }
 
+/* A form of the family's strategy that has another strategy's name. */
+static bool is_form(int32_t own, const char *word)
+{
+    int form = 0;
+    while (form < FORM_N && strcmp(spec_field("parallel.form")->words[form], word)) form++;
+    return form < FORM_N && strategy_row(own)->form[form];
+}
+
+static int refuse_strategy(const struct job_spec *s, struct err *e)
+{
+    const char *word = strategy_word(s->parallel.strategy);
+    const enum strategy_id own = strategy_default(&s->model.shape, s->parallel.sp);
+    const bool form = is_form(own, word);
+    return err_field(e, ERR_UNSUPPORTED, "parallel.strategy",
+                     "parallel.strategy \"%s\" does not split the attention of this family: use "
+                     "\"%s\"%s%s%s",
+                     word, strategy_word(own), form ? " with parallel.form \"" : "",
+                     form ? word : "", form ? "\"" : "");
+}
+
 static int check_strategy(const struct job_spec *s, struct err *e)
 {
     const struct model_shape *m = &s->model.shape;
     const struct family_row *f = family_row(m);
-    if (!strategy_fits(s->parallel.strategy, f))
-        return err_field(
-            e, ERR_UNSUPPORTED, "parallel.strategy",
-            "parallel.strategy \"%s\" does not split the attention of this family: use \"%s\"",
-            strategy_word(s->parallel.strategy),
-            strategy_word(strategy_default(m, s->parallel.sp)));
+    if (!strategy_fits(s->parallel.strategy, f)) return refuse_strategy(s, e);
     if (s->parallel.layout != LAYOUT_ZIGZAG || strategy_zigzag_fits(f)) return 0;
     return err_field(e, ERR_UNSUPPORTED, "parallel.layout",
                      "parallel.layout \"zigzag\" balances causal softmax attention, and this "
@@ -68,13 +84,15 @@ static int check_form(const struct job_spec *s, struct err *e)
 {
     const int form = s->parallel.form, owner = owner_of(form);
     const char *word = spec_field("parallel.form")->words[form];
-    if (owner == STRATEGY_N || !strategy_row(owner)->form[form]->published) return 0;
+    const struct strategy_form *f = owner < STRATEGY_N ? strategy_row(owner)->form[form] : NULL;
+    if (!f || !(f->published || strategy_row(owner)->first_form)) return 0;
     if (rules_known(s) && !strategy_fits(owner, family_row(&s->model.shape)))
         return err_field(
             e, ERR_UNSUPPORTED, "parallel.form",
             "parallel.form \"%s\" is a form of strategy \"%s\", which does not split this "
             "family's sequences",
             word, strategy_word(owner));
+    if (!f->published) return 0;
     if (s->precision.params != PRECISION_FP32)
         return err_field(e, ERR_UNSUPPORTED, "parallel.form",
                          "parallel.form \"%s\" is the published reference and runs in fp32: set "
@@ -124,6 +142,14 @@ static int check_dropout(const struct job_spec *s, struct err *e)
                      "sequence: not with this family, whose layers have other attention");
 }
 
+/* A program of a grid is written for its form, on one rank as on several. */
+static void set_grid_way(struct job_spec *s)
+{
+    struct model_shape *m = &s->model.shape;
+    if (rules_known(s))
+        m->grid_way = strategy_form(strategy_default(m, 2), s->parallel.form)->grid_way;
+}
+
 /* A stage has a layer at least. Diffusion conditions all layers by values of the first section. */
 static int check_stages(const struct job_spec *s, struct err *e)
 {
@@ -155,6 +181,7 @@ int rules_parallel(struct job_spec *s, struct err *e)
     if ((rules_known(s) && check_strategy(s, e)) || check_exchange(s, e) || check_dropout(s, e) ||
         check_form(s, e) || check_stages(s, e))
         return -1;
+    set_grid_way(s);
     row = strategy_row(s->parallel.strategy);
     return row && row->check && s->parallel.sp > 1 ? row->check(s, e) : 0;
 }

@@ -73,7 +73,7 @@ static int span_of(const struct plan *p, int purpose)
     const int ring = p->sp * p->tp, group = p->zero_group;
     switch (purpose) {
     case PURPOSE_TENSOR: return p->tp > 1 ? p->tp : ring;
-    case PURPOSE_HEADS: return p->ulysses * p->tp;
+    case PURPOSE_HEADS: return p->grid[0] ? ring : p->ulysses * p->tp;
     case PURPOSE_STAGE: return p->pp * ring;
     case PURPOSE_CONTROL: return p->n_ranks;
     case PURPOSE_GRAD:

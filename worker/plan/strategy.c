@@ -27,8 +27,8 @@ const char *strategy_word(int32_t id)
 enum form_id strategy_form_id(int32_t id, int32_t form)
 {
     const struct strategy_row *row = strategy_row(id);
-    assert(row && row->form[FORM_BLOCKWISE]);
-    return form >= 0 && form < FORM_N && row->form[form] ? (enum form_id)form : FORM_BLOCKWISE;
+    assert(row && row->form[row->first_form]);
+    return form >= 0 && form < FORM_N && row->form[form] ? (enum form_id)form : row->first_form;
 }
 
 const struct strategy_form *strategy_form(int32_t id, int32_t form)

@@ -34,6 +34,7 @@ struct strategy_form {
     /* Softmax over whole rows of scores, as published: kept [H, T, P*T] fp32 of a layer; fp32
      * alone, sums in no fixed order. */
     bool published;
+    int grid_way; /* enum grid_way, of SPLITS_GRID */
     void (*need)(const struct attention_shape *s, struct attention_need *out); /* *out is zero */
     void (*traffic)(const struct attention_pass *a, struct comm_count out[PURPOSE_N]); /* adds */
 };
@@ -48,9 +49,10 @@ enum splits_id {
 
 struct strategy_row {
     enum splits_id splits;
-    const struct strategy_form *form[FORM_N]; /* [FORM_BLOCKWISE]: the default, always there */
-    bool states;                              /* passes states: parallel.exchange says how */
-    bool over_ranks;                          /* on one rank it is "local" */
+    const struct strategy_form *form[FORM_N]; /* [first_form]: the default, always there */
+    enum form_id first_form;
+    bool states;          /* passes states: parallel.exchange says how */
+    bool over_ranks;      /* on one rank it is "local" */
     bool ranges;          /* ranks that share heads: each gathers which keys their rows see */
     bool rings;           /* they are groups in a ring: parallel.ulysses */
     bool zigzag;          /* causal attention gets the zigzag layout */
