@@ -132,7 +132,7 @@ static int set_option(struct cli *c, const struct option_row *r, const char *val
 }
 
 /* One argument that begins with '-'. Returns how many arguments it used, or -1. */
-static int take_option(struct cli *c, char **argv, uint32_t *seen, struct err *e)
+static int take_option(struct cli *c, char **argv, bool seen[N_ROWS], struct err *e)
 {
     const char *a = argv[0], *value = NULL, *eq = NULL;
     const struct option_row *r = NULL;
@@ -149,7 +149,7 @@ static int take_option(struct cli *c, char **argv, uint32_t *seen, struct err *e
         }
     }
     if (!r) return no_such_option(a + (a[1] == '-' ? 2 : 1), e);
-    *seen |= r->need;
+    seen[r - rows] = true;
     if (r->kind == FLAG) {
         if (eq) return err_set(e, ERR_INVALID, "--%s takes no value", r->name);
         return set_option(c, r, NULL, e) ? -1 : 1;
@@ -184,7 +184,24 @@ static int no_such_verb(const char *name, const struct verb *const *verbs, struc
 const char *const cli_outputs[OUT_N + 1] = {"table", "wide", "json", "jsonl",
                                             "name",  "yaml", "csv",  NULL};
 
-static int check_usage(struct cli *c, uint32_t seen, struct err *e)
+/* Which operand is missing, or is one too many, and the usage line. */
+static int check_operands(const struct cli *c, struct err *e)
+{
+    const struct verb *v = c->verb;
+    const char *blank = *v->operands ? " " : "";
+    char missing[64];
+    if (c->n_args < v->min_args) {
+        help_operand(v, c->n_args, missing, sizeof missing);
+        return err_set(e, ERR_INVALID, "seqctl %s needs %s (usage: seqctl %s%s%s)", v->name,
+                       missing, v->name, blank, v->operands);
+    }
+    if (c->n_args > v->max_args)
+        return err_set(e, ERR_INVALID, "seqctl %s does not take \"%s\" (usage: seqctl %s%s%s)",
+                       v->name, c->arg[v->max_args], v->name, blank, v->operands);
+    return 0;
+}
+
+static int check_usage(struct cli *c, const bool seen[N_ROWS], struct err *e)
 {
     const struct verb *v = c->verb;
     int o = 0;
@@ -193,17 +210,14 @@ static int check_usage(struct cli *c, uint32_t seen, struct err *e)
     c->output = (enum cli_output)o;
     if (!v || c->opt.help) return 0;
     for (int i = 0; i < N_ROWS; i++)
-        if (rows[i].need & seen & ~v->options)
+        if (seen[i] && rows[i].need & ~v->options)
             return err_set(e, ERR_INVALID, "seqctl %s has no option --%s", v->name, rows[i].name);
-    if (c->n_args < v->min_args || c->n_args > v->max_args)
-        return err_set(e, ERR_INVALID, "usage: seqctl %s%s%s", v->name, *v->operands ? " " : "",
-                       v->operands);
-    return 0;
+    return check_operands(c, e);
 }
 
 int cli_parse(struct cli *c, int argc, char **argv, const struct verb *const *verbs, struct err *e)
 {
-    uint32_t seen = 0;
+    bool seen[N_ROWS] = {false};
     bool only_operands = false;
     c->opt.limit = c->opt.rank = c->opt.epoch = c->opt.timeout_s = c->opt.uses = c->opt.last = -1;
     c->opt.priority = -1;
@@ -213,7 +227,7 @@ int cli_parse(struct cli *c, int argc, char **argv, const struct verb *const *ve
             only_operands = true;
             i++;
         } else if (!only_operands && a[0] == '-' && a[1]) {
-            int used = take_option(c, argv + i, &seen, e);
+            int used = take_option(c, argv + i, seen, e);
             if (used < 0) return -1;
             i += used;
         } else if (!c->verb) {

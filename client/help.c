@@ -57,6 +57,19 @@ void help_all(FILE *out, const struct verb *const *verbs)
           out);
 }
 
+void help_operand(const struct verb *v, int i, char *out, size_t size)
+{
+    const char *at = v->operands;
+    if (strstr(at, " | ")) {
+        snprintf(out, size, "%s", at);
+        return;
+    }
+    while (i-- > 0 && strchr(at, ' ')) at = strchr(at, ' ') + 1;
+    int n = (int)strcspn(at, " ");
+    if (n > 3 && !strncmp(at + n - 3, "...", 3)) n -= 3;
+    snprintf(out, size, "%.*s", n, at);
+}
+
 void help_verb(FILE *out, const struct verb *v)
 {
     fprintf(out, "usage: seqctl %s%s%s%s\n\n%s\n", v->name, *v->operands ? " " : "", v->operands,

@@ -1,8 +1,11 @@
-/* verbs.h: every verb of seqctl; main.c lists them. */
+/* verbs.h: every verb of seqctl. One row per verb; each row, its help and its code stand together in
+ * the file of its noun. */
 #ifndef SEQD_CLIENT_VERBS_H
 #define SEQD_CLIENT_VERBS_H
 
 #include "client/cli.h"
+
+extern const struct verb *const verbs_all[]; /* in the order of help, then NULL */
 
 extern const struct verb submit_verb, plan_verb, verify_verb; /* submit.c, plan.c, verify.c */
 extern const struct verb init_verb;                           /* init.c */

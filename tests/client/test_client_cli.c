@@ -10,9 +10,6 @@
 #include "client/verbs.h"
 #include "tests/lib/test.h"
 
-static const struct verb *const verbs[] = {&submit_verb, &ls_verb,        &show_verb, &watch_verb,
-                                           &cancel_verb, &artifacts_verb, NULL};
-
 static const char *operands[16];
 
 /* Parses a line of words. Returns 0 or -1 with e. */
@@ -27,7 +24,7 @@ static int parse(struct cli *c, struct err *e, const char *line)
     memset(c, 0, sizeof *c);
     memset(e, 0, sizeof *e);
     c->arg = operands;
-    return cli_parse(c, argc, argv, verbs, e);
+    return cli_parse(c, argc, argv, verbs_all, e);
 }
 
 static void test_options(void)
@@ -84,8 +81,10 @@ static void test_refusals(void)
     refused("ls -o yml", "did you mean yaml?");
     refused("ls --unset x", "seqctl ls has no option --unset");
     refused("ls --quiet=yes", "takes no value");
-    refused("show", "usage: seqctl show ID");
-    refused("show 1 2", "usage: seqctl show ID");
+    refused("show", "seqctl show needs ID (usage: seqctl show ID)");
+    refused("show 1 2", "seqctl show does not take \"2\" (usage: seqctl show ID)");
+    refused("pull 1", "seqctl pull needs DIR (usage");
+    refused("rm", "seqctl rm needs ID (usage");
     refused("ls -fw", "each flag by itself");
 }
 
@@ -96,7 +95,7 @@ static void test_sets_limit(void)
     char *argv[2 * (CLI_LIST + 1) + 3] = {"seqctl", "submit", "x"};
     int argc = 3;
     for (int i = 0; i <= CLI_LIST; i++) argv[argc++] = "--set", argv[argc++] = "a=1";
-    CHECK(cli_parse(&c, argc, argv, verbs, &e) < 0);
+    CHECK(cli_parse(&c, argc, argv, verbs_all, &e) < 0);
     CHECK(e.code == ERR_TOO_LARGE);
 }
 
@@ -210,13 +209,141 @@ static void test_help(void)
     char *out = NULL;
     size_t size = 0;
     FILE *f = open_memstream(&out, &size);
-    help_all(f, verbs);
+    help_all(f, verbs_all);
     fclose(f);
-    for (int i = 0; verbs[i]; i++) CHECK(strstr(out, verbs[i]->summary) != NULL);
+    for (int i = 0; verbs_all[i]; i++) CHECK(strstr(out, verbs_all[i]->summary) != NULL);
     CHECK(strstr(out, "124") && strstr(out, "130"));
     free(out);
     CHECK(strstr(submit_verb.help, "--wait") && strstr(submit_verb.help, "--set"));
     CHECK(strstr(ls_verb.help, "--state") && strstr(ls_verb.help, "--limit"));
+}
+
+/* ---- every verb ------------------------------------------------------------------------------ */
+
+/* How many operands a usage line has: "ID [NAME]" 1 to 2, "ID..." 1 to any number. */
+struct usage {
+    int least, most;
+    bool any;
+};
+
+static struct usage read_words(const char *at, const char *end)
+{
+    struct usage u = {0, 0, false}, best = {99, 0, false};
+    while (at < end) {
+        if (*at == ' ') {
+            at++;
+        } else if (*at == '[') { /* optional */
+            const char *close = strchr(at, ']');
+            const struct usage in = read_words(at + 1, close);
+            u.most += in.most, u.any |= in.any;
+            at = close + 1;
+        } else if (at[0] == '|') { /* an alternative: what comes next is counted from 0 */
+            if (u.least < best.least) best.least = u.least;
+            if (u.most > best.most) best.most = u.most;
+            best.any |= u.any, u = (struct usage){0};
+            at++;
+        } else {
+            const char *word = at;
+            while (at < end && *at != ' ') at += *at == '[' ? strcspn(at, "]") + 1 : 1;
+            if (at - word >= 3 && !strncmp(at - 3, "...", 3)) u.any = true;
+            if (at - word == 3 && u.any) continue; /* more of the word before */
+            u.least++, u.most++;
+        }
+    }
+    if (u.least < best.least) best.least = u.least;
+    if (u.most > best.most) best.most = u.most;
+    best.any |= u.any;
+    return best;
+}
+
+/* Runs a line of words as main() does, with n operands. Returns the exit status, and what it said. */
+static int run_verb(const struct verb *v, int n, const char *option, char *said, size_t size)
+{
+    char *argv[8] = {"seqctl", (char *)v->name};
+    int argc = 2;
+    FILE *f = tmpfile();
+    const int keep = dup(STDERR_FILENO);
+    while (argc < 2 + n) argv[argc++] = "x";
+    if (option) argv[argc++] = (char *)option;
+    dup2(fileno(f), STDERR_FILENO);
+    const int rc = cli_run(argc, argv, verbs_all);
+    fflush(stderr);
+    dup2(keep, STDERR_FILENO);
+    close(keep);
+    rewind(f);
+    const size_t got = fread(said, 1, size - 1, f);
+    said[got] = 0;
+    fclose(f);
+    return rc;
+}
+
+/* The usage line of its help is what it takes. */
+static void check_synopsis(const struct verb *v)
+{
+    const struct usage u = read_words(v->operands, v->operands + strlen(v->operands));
+    char *out = NULL, line[128];
+    struct cli c;
+    struct err e;
+    size_t size;
+    FILE *f = open_memstream(&out, &size);
+    help_verb(f, v);
+    fclose(f);
+    snprintf(line, sizeof line, "usage: seqctl %s%s%s", v->name, *v->operands ? " " : "",
+             v->operands);
+    CHECK_MSG(!strncmp(out, line, strlen(line)), "%s: \"%s\"", v->name, out);
+    free(out);
+    snprintf(line, sizeof line, "%s --help", v->name);
+    CHECK_MSG(!parse(&c, &e, line) && c.opt.help && c.verb == v, "%s: %s", line, e.text);
+    if (v == &completion_verb) return; /* scripts call it with the words of a line */
+    CHECK_MSG(u.least == v->min_args && (u.any ? v->max_args > u.most : v->max_args == u.most),
+              "%s %s: %d to %d operands, takes %d to %d", v->name, v->operands, u.least, u.most,
+              v->min_args, v->max_args);
+}
+
+static void check_refusals(const struct verb *v)
+{
+    char said[1024], name[64];
+    int rc = run_verb(v, v->min_args, "--no-such-option", said, sizeof said);
+    CHECK_MSG(rc == CLI_USAGE && strstr(said, "\"no-such-option\""), "%s: %d, %s", v->name, rc,
+              said);
+    for (int i = 0; i < v->min_args; i++) {
+        rc = run_verb(v, i, NULL, said, sizeof said);
+        help_operand(v, i, name, sizeof name);
+        CHECK_MSG(rc == CLI_USAGE && strstr(said, " needs ") && strstr(said, name) && *name &&
+                      strstr(said, v->operands),
+                  "%s of %d operands: %d, %s", v->name, i, rc, said);
+    }
+    if (v->max_args > 4) return;
+    rc = run_verb(v, v->max_args + 1, NULL, said, sizeof said);
+    CHECK_MSG(rc == CLI_USAGE && strstr(said, "does not take \"x\""), "%s: %d, %s", v->name, rc,
+              said);
+}
+
+/* Options of other verbs are refused by name. */
+static void check_options(const struct verb *v)
+{
+    struct cli_option_info o;
+    for (int i = 0; cli_option_at(i, &o); i++) {
+        char option[64], said[1024];
+        const bool own = !o.need || (o.need & v->options);
+        snprintf(option, sizeof option, o.takes_value ? "--%s=1" : "--%s", o.name);
+        if (own) continue;
+        const int rc = run_verb(v, v->min_args, option, said, sizeof said);
+        CHECK_MSG(rc == CLI_USAGE && strstr(said, v->name) && strstr(said, o.name), "%s %s: %d, %s",
+                  v->name, option, rc, said);
+    }
+}
+
+static void test_verbs(void)
+{
+    int n = 0;
+    for (; verbs_all[n]; n++) {
+        check_synopsis(verbs_all[n]);
+        check_refusals(verbs_all[n]);
+        check_options(verbs_all[n]);
+        for (int k = 0; k < n; k++) CHECK(strcmp(verbs_all[k]->name, verbs_all[n]->name));
+    }
+    CHECK(n >= 41);
 }
 
 int main(void)
@@ -228,5 +355,6 @@ int main(void)
     RUN(test_system_socket);
     RUN(test_job_id);
     RUN(test_help);
+    RUN(test_verbs);
     return test_done("client_cli");
 }
