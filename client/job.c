@@ -192,12 +192,14 @@ static void add_name(struct table *t, const char *name)
     table_add(t, whole ? name : cut);
 }
 
-/* Why a job waits, or has failed. */
+/* Why a job waits, or has failed; of one that has succeeded its result. */
 static void add_why(struct table *t, const struct jv *job, bool wide)
 {
     char why[1024], gone[128], cut[1024];
     if (away(job, gone, sizeof gone))
         snprintf(why, sizeof why, "away: %s", gone);
+    else if (!strcmp(jv_str(job, "state", ""), "succeeded"))
+        result_line(job, why, sizeof why);
     else
         snprintf(why, sizeof why, "%s", jv_str(job, "error.text", jv_str(job, "reason.text", "")));
     size_t n = wide ? strlen(why) : text_cut(why, WHY_COLUMNS);
@@ -444,15 +446,17 @@ const struct verb ls_verb = {
     .summary = "jobs, newest first",
     .run = ls_run,
     .options = OPT_STATE | OPT_LIMIT | OPT_NAME | OPT_LABEL | OPT_OWNER,
-    .help = "Lists jobs: one's own, or everyone's for an operator.\n\n"
-            "  --owner USER      only that user's, for an operator\n"
-            "  --state S[,S]     only these: queued starting running stopping suspended succeeded\n"
-            "                    failed cancelled\n"
-            "  -n, --name NAME   only those of this name\n"
-            "  -l, --label K=V   only those with this label; may be repeated, then all must hold\n"
-            "  --limit N         at most N, up to 1000 (default 50)\n\n"
-            "  seqctl ls --state running,queued\n"
-            "  seqctl ls -o name | head -n 1",
+    .help =
+        "Lists jobs: one's own, or everyone's for an operator. WHY says why a job waits or has\n"
+        "failed; of one that has succeeded it has the result.\n\n"
+        "  --owner USER      only that user's, for an operator\n"
+        "  --state S[,S]     only these: queued starting running stopping suspended succeeded\n"
+        "                    failed cancelled\n"
+        "  -n, --name NAME   only those of this name\n"
+        "  -l, --label K=V   only those with this label; may be repeated, then all must hold\n"
+        "  --limit N         at most N, up to 1000 (default 50)\n\n"
+        "  seqctl ls --state running,queued\n"
+        "  seqctl ls -o name | head -n 1",
 };
 const struct verb show_verb = {
     .name = "show",

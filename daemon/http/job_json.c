@@ -23,6 +23,18 @@ static char *join(char *shown, const char *result, const char *plan, const char 
     return out;
 }
 
+char *job_json_listed(const struct control *c, const struct store_row *row)
+{
+    const int64_t id = row->n[0];
+    const char *result = row->text[1] && doc_is_json(row->text[1]) ? row->text[1] : "null";
+    char *shown = doc_shown(id, row->text[0], control_job(c, id));
+    const size_t len = strlen(shown), n = len + strlen(result) + 16;
+    char *out = realloc(shown, n);
+    if (!out) abort();
+    snprintf(out + len - 1, n - len + 1, ",\"result\":%s}", result);
+    return out;
+}
+
 char *job_json_new(const struct job *j)
 {
     char *doc = malloc(DOC_JOB_SIZE), *spec = malloc(JSON_SPEC_SIZE);

@@ -249,7 +249,10 @@ static void reply_page(struct view *v, const struct store_rows *rows, int64_t cu
 {
     size_t size = 4096;
     int n = rows->n_rows < v->limit ? rows->n_rows : (int)v->limit;
-    for (int i = 0; i < n; i++) size += strlen(rows->row[i].text[0]) + DOC_JOB_SIZE / 64 + 512;
+    for (int i = 0; i < n; i++) {
+        const char *more = rows->row[i].text[1];
+        size += strlen(rows->row[i].text[0]) + (more ? strlen(more) : 0) + DOC_JOB_SIZE / 64 + 512;
+    }
     char *out = malloc(size), next[32];
     struct jwrite w;
     if (!out) abort();
@@ -295,9 +298,9 @@ static int page_params(struct view *v, int64_t max)
 
 static void page_job(struct view *v, struct jwrite *w, const struct store_row *row)
 {
-    char *doc = doc_shown(row->n[0], row->text[0], control_job(v->R->control, row->n[0]));
-    jwrite_raw(w, NULL, doc);
-    free(doc);
+    char *json = job_json_listed(v->R->control, row);
+    jwrite_raw(w, NULL, json);
+    free(json);
 }
 
 static void on_jobs(void *arg, const struct store_rows *rows, const struct err *failed)

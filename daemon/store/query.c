@@ -58,6 +58,14 @@ static void sort_jobs(struct query *a)
         qsort(a->rows.row, (size_t)a->rows.n_rows, sizeof *a->rows.row, newest_first);
 }
 
+/* A result as lists have it: the beginning of its texts, its numbers, and the loss of an evaluation;
+ * NULL: there is none. */
+#define LISTED                                                                                     \
+    "CASE WHEN json_valid(result) THEN (SELECT json_group_object(key, CASE type "                  \
+    "WHEN 'text' THEN substr(value, 1, 256) WHEN 'true' THEN json('true') "                        \
+    "WHEN 'false' THEN json('false') WHEN 'object' THEN json(value) ELSE value END) "              \
+    "FROM json_each(result) WHERE key = 'eval' OR type NOT IN ('object', 'array')) END"
+
 /* A filter by several states is one indexed scan per state, merged: never a scan of all jobs. */
 static void select_jobs_of(sqlite3 *db, struct query *a)
 {
@@ -66,9 +74,10 @@ static void select_jobs_of(sqlite3 *db, struct query *a)
         const int64_t bound[] = {0, state, before, a->n[1]};
         if (!a->n[2] || a->n[2] >> state & 1)
             select_rows(db,
-                        "SELECT id, coalesce(doc, '') FROM jobs WHERE owner = ?1 AND state = ?2 "
-                        "AND id < ?3 ORDER BY id DESC LIMIT ?4",
-                        bound, 4, a->text, 1, 1, a);
+                        "SELECT id, coalesce(doc, ''), " LISTED
+                        " FROM jobs WHERE owner = ?1 AND state = ?2 AND id < ?3 "
+                        "ORDER BY id DESC LIMIT ?4",
+                        bound, 4, a->text, 1, 2, a);
     }
     sort_jobs(a);
 }
@@ -105,7 +114,7 @@ static void select_tagged(sqlite3 *db, struct query *a)
         if (a->n[2] && !(a->n[2] >> state & 1)) continue;
         select_rows(
             db,
-            "SELECT t.job, coalesce(j.doc, '') FROM tags AS t CROSS JOIN jobs AS j ON "
+            "SELECT t.job, coalesce(j.doc, ''), " LISTED " FROM tags AS t CROSS JOIN jobs AS j ON "
             "j.id = t.job AND j.state < 100 WHERE t.key = json_extract(?1, '$.tags[0][0]') AND "
             "t.value = json_extract(?1, '$.tags[0][1]') AND t.state = ?2 AND t.job < ?3 "
             "AND json_extract(?1, '$.owner') IN (j.owner, '') AND NOT EXISTS ("
@@ -113,7 +122,7 @@ static void select_tagged(sqlite3 *db, struct query *a)
             "SELECT 1 FROM tags AS o WHERE o.job = t.job AND "
             "o.key = json_extract(f.value, '$[0]') AND "
             "o.value = json_extract(f.value, '$[1]'))) ORDER BY t.job DESC LIMIT ?4",
-            bound, 4, a->text, 1, 1, a);
+            bound, 4, a->text, 1, 2, a);
     }
     sort_jobs(a);
 }
@@ -124,18 +133,18 @@ static void select_all_jobs(sqlite3 *db, struct query *a)
     if (!a->n[2]) {
         const int64_t bound[] = {before, limit};
         select_rows(db,
-                    "SELECT id, coalesce(doc, '') FROM jobs WHERE id < ?1 AND state < 100 "
-                    "ORDER BY id DESC LIMIT ?2",
-                    bound, 2, NULL, 1, 1, a);
+                    "SELECT id, coalesce(doc, ''), " LISTED
+                    " FROM jobs WHERE id < ?1 AND state < 100 ORDER BY id DESC LIMIT ?2",
+                    bound, 2, NULL, 1, 2, a);
         return;
     }
     for (int state = 0; state < JOB_STATE_N; state++) {
         const int64_t bound[] = {state, before, limit};
         if (a->n[2] >> state & 1)
             select_rows(db,
-                        "SELECT id, coalesce(doc, '') FROM jobs WHERE state = ?1 AND id < ?2 "
-                        "ORDER BY id DESC LIMIT ?3",
-                        bound, 3, NULL, 1, 1, a);
+                        "SELECT id, coalesce(doc, ''), " LISTED
+                        " FROM jobs WHERE state = ?1 AND id < ?2 ORDER BY id DESC LIMIT ?3",
+                        bound, 3, NULL, 1, 2, a);
     }
     sort_jobs(a);
 }

@@ -225,9 +225,9 @@ enum store_ask {
     ASK_JOB,    /* n[0] id                     -> text: doc, spec, plan, result */
     ASK_JOBS,   /* n[0] before id (0: newest), n[1] limit, n[2] bit per state (0: all), newest
                  * first; text[0] their owner, or NULL: anyone's
-                                               -> n: id; text: doc */
+                                               -> n: id; text: doc, result in short */
     ASK_TAGGED, /* as ASK_JOBS; text[0] {"owner": "" or one, "tags": [["key","value"],..]}: those
-                 * that have all of these tags -> n: id; text: doc */
+                 * that have all of these tags -> n: id; text: doc, result in short */
     ASK_OWNER,  /* n[0] id                     -> text: owner, "" for none */
     ASK_OTHERS, /* text[0] owner: the live jobs that are not of that one
                                                -> n: state, how many */

@@ -48,7 +48,7 @@ static void on_done(void *arg, const struct err *e)
 static struct {
     int n;
     struct store_row row[64];
-    char text[64][256];
+    char text[64][256], more[64][1024]; /* the first two */
     bool here;
 } got;
 
@@ -59,6 +59,8 @@ static void on_answer(void *arg, const struct store_rows *rows, const struct err
         got.row[i] = rows->row[i];
         snprintf(got.text[i], sizeof got.text[i], "%s",
                  rows->row[i].text[0] ? rows->row[i].text[0] : "NULL");
+        snprintf(got.more[i], sizeof got.more[i], "%s",
+                 rows->row[i].text[1] ? rows->row[i].text[1] : "NULL");
     }
     got.here = true;
 }
@@ -119,6 +121,44 @@ static void test_write_and_read(void)
     CHECK(got.n == 1 && got.row[0].n[0] == 3 && !strcmp(got.text[0], "print"));
     ask(l, s, ASK_KEY, 0, 0, 0, 0, "k' OR 1=1 --");
     CHECK(got.n == 0);
+    store_close(s);
+    loop_destroy(l);
+    remove_dir();
+}
+
+/* What a list has of a result. */
+static void test_listed_results(void)
+{
+    struct err e;
+    char text[700] = "{\"text\":\"", cut[700] = "{\"text\":\"";
+    for (int i = 0; i < 300; i++) strcat(text, "\xc3\xa9");
+    for (int i = 0; i < 256; i++) strcat(cut, "\xc3\xa9");
+    const char *const results[][2] = {
+        {strcat(text, "\"}"), strcat(cut, "\"}")},
+        {"{\"loss\":3.25,\"eval\":{\"loss\":3.5},\"memory\":{\"a\":1},\"list\":[1],\"equal\":true,"
+         "\"no\":false,\"none\":null,\"hf\":\"/x\",\"n\":9007199254740993}",
+         "{\"loss\":3.25,\"eval\":{\"loss\":3.5},\"equal\":true,\"no\":false,\"none\":null,"
+         "\"hf\":\"/x\",\"n\":9007199254740993}"},
+        {"not JSON", "NULL"},
+        {NULL, "NULL"},
+    };
+    enum { N = sizeof results / sizeof *results };
+    make_dir();
+    struct loop *l = loop_create(NULL, NULL, &e);
+    struct store *s = store_open(l, dir, &e);
+    struct store_txn *t = store_begin();
+    n_done = 0;
+    for (int i = 0; i < N; i++) {
+        add_job(t, N - i); /* lists have the newest first */
+        if (results[i][0]) store_result_set(t, N - i, results[i][0]);
+    }
+    store_commit(s, t, on_done, NULL);
+    wait_done(l, 1);
+    for (int how = 0; how < 3; how++) {
+        ask(l, s, ASK_JOBS, 0, N, how == 1 ? 1 << JOB_QUEUED : 0, 0, how == 2 ? "u" : NULL);
+        CHECK(got.n == N);
+        for (int i = 0; i < N; i++) CHECK_STR(got.more[i], results[i][1]);
+    }
     store_close(s);
     loop_destroy(l);
     remove_dir();
@@ -347,6 +387,7 @@ int main(void)
     log_init("test");
     RUN(test_killed_in_mid_load); /* first: it forks, and no thread has started yet */
     RUN(test_write_and_read);
+    RUN(test_listed_results);
     RUN(test_list_while_states_change);
     RUN(test_newer);
     RUN(test_refused_request);
