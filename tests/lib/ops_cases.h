@@ -4,6 +4,7 @@
 #define SEQD_TESTS_OPS_CASES_H
 
 #include "tests/lib/ops_delta.h"
+#include "tests/lib/ops_moves.h"
 
 /* ---- ATTENTION, CROSS ------------------------------------------------------------------------ */
 
@@ -406,6 +407,12 @@ static const struct op_case cases[] = {
     {"cross attention", write_cross, loop_attention},
     {"short convolution", write_short_conv, loop_short_conv},
     {"gated delta rule", write_delta, loop_delta},
+    {"linear attention", write_linear_attention, loop_linear_attention},
+    {"switch of dimensions", write_switch, loop_switch},
+    {"rows to heads", write_to_heads, loop_same},
+    {"heads to rows", write_from_heads, loop_same},
+    {"gathering of rows", write_gather, loop_same},
+    {"sum of parts", write_scatter, loop_scatter},
     {"mixture of experts", write_moe, loop_moe},
     {"mixture of experts by plain weights", write_moe_plain, loop_moe},
     {"mixture of clamped experts with biases", write_moe_joined, loop_moe},

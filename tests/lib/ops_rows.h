@@ -20,6 +20,7 @@ struct env {
     struct sp sp;
     struct dsp dsp;
     struct sp_carry carry;
+    struct sp_linear linear;
     struct shard shard;
     double *v[PROG_VALUES], *w; /* what the loops read and write */
     double r[T * 64], inv_freq[16];
@@ -46,7 +47,7 @@ static inline double uniform(struct env *t)
 
 static inline int64_t rows_of(const struct env *t, int v)
 {
-    const int64_t n[ROWS_N] = {T, T, TEXT, COND};
+    const int64_t n[ROWS_N] = {T, T, TEXT, COND, T};
     return n[t->p.value[v].rows];
 }
 
