@@ -1,5 +1,5 @@
-/* verbs.h: every verb of seqctl. One row per verb; each row, its help and its code stand together in
- * the file of its noun. */
+/* verbs.h: every verb of seqctl. One row per verb; each row, its help and its code stand together
+ * in the file of its noun. */
 #ifndef SEQD_CLIENT_VERBS_H
 #define SEQD_CLIENT_VERBS_H
 

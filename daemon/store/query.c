@@ -58,8 +58,8 @@ static void sort_jobs(struct query *a)
         qsort(a->rows.row, (size_t)a->rows.n_rows, sizeof *a->rows.row, newest_first);
 }
 
-/* A result as lists have it: the beginning of its texts, its numbers, and the loss of an evaluation;
- * NULL: there is none. */
+/* A result as lists have it: the beginning of its texts, its numbers, and the loss of an
+ * evaluation; NULL: there is none. */
 #define LISTED                                                                                     \
     "CASE WHEN json_valid(result) THEN (SELECT json_group_object(key, CASE type "                  \
     "WHEN 'text' THEN substr(value, 1, 256) WHEN 'true' THEN json('true') "                        \

@@ -237,7 +237,7 @@ static struct usage read_words(const char *at, const char *end)
             const struct usage in = read_words(at + 1, close);
             u.most += in.most, u.any |= in.any;
             at = close + 1;
-        } else if (at[0] == '|') { /* an alternative: what comes next is counted from 0 */
+        } else if (at[0] == '|') { /* an alternative: the next word is counted from 0 */
             if (u.least < best.least) best.least = u.least;
             if (u.most > best.most) best.most = u.most;
             best.any |= u.any, u = (struct usage){0};
@@ -256,7 +256,8 @@ static struct usage read_words(const char *at, const char *end)
     return best;
 }
 
-/* Runs a line of words as main() does, with n operands. Returns the exit status, and what it said. */
+/* Runs a line of words as main() does, with n operands. Returns the exit status; said: its words.
+ */
 static int run_verb(const struct verb *v, int n, const char *option, char *said, size_t size)
 {
     char *argv[8] = {"seqctl", (char *)v->name};

@@ -1,5 +1,5 @@
-/* The files of a job's data, for which nodes are asked before it is planned: which answers refuse the
- * job, and which say nothing of it; keys, batches. */
+/* The files of a job's data, for which nodes are asked before it is planned: answers that refuse
+ * the job, and answers that say nothing of it; keys, batches. */
 #include "tests/lib/rest.h"
 
 static int64_t now_ms = 1000000;

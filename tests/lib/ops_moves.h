@@ -22,8 +22,8 @@ static inline void loop_switch(const struct env *t)
     for (int64_t place = 0; place < PLACES_OF; place++)
         for (int64_t frame = 0; frame < FRAMES_OF; frame++)
             for (int64_t c = 0; c < 5; c++)
-                out(t)[(frame * PLACES_OF + place) * 5 + c] =
-                    in(t, 0)[(place * FRAMES_OF + frame) * 5 + c];
+                out(t)[(frame * PLACES_OF + place) * 5 + c] = in(
+                    t, 0)[(place * FRAMES_OF + frame) * 5 + c];
 }
 
 static inline void write_to_heads(struct env *t)
