@@ -4,6 +4,7 @@
 #include "daemon/cluster.h"
 #include "daemon/gpus.h"
 #include "daemon/sched/ring.h"
+#include "tests/lib/mutant.h"
 #include "tests/lib/sim.h"
 #include "worker/family/shape.h"
 
@@ -594,7 +595,7 @@ static void test_random(void)
 
 /* Ranks of attempts that are over for seqd hold slots until they are gone, and those with a GPU
  * their GPU: an agent says which, and of the version before the job does. */
-static void test_stale(void)
+static int slots_of_the_stale(void)
 {
     begin();
     give_gpus(A, 2);
@@ -608,15 +609,35 @@ static void test_stale(void)
     snprintf(m.node, sizeof m.node, "%s", A->name);
     m.gpus = A->gpu, m.n_gpus = A->n_gpus;
     control_link_calls.up(w.control, A->name, &m);
-    CHECK_MSG(control_reserved(w.control, "a") == 1, "%d slots",
-              (int)control_reserved(w.control, "a"));
-    CHECK(node_find((struct nodes *)&control_cluster(w.control)->nodes, "a")->n_stale == 3);
+    const int n_stale = node_find((struct nodes *)&control_cluster(w.control)->nodes, "a")->n_stale;
+    const int slots = (int)control_reserved(w.control, "a");
     finish();
+    return n_stale == 3 ? slots : -n_stale;
 }
+
+static void test_stale(void)
+{
+    const int slots = slots_of_the_stale();
+    CHECK_MSG(slots == 1, "%d slots", slots);
+}
+
+#ifdef SEQD_MUTANTS
+/* The simulator finds it too seldom. */
+static void test_mutant(void)
+{
+    mutant_choose(MUTANT_STALE_FREE);
+    mutant_report(MUTANT_STALE_FREE, slots_of_the_stale() != 1, "slots of a node that came back");
+    mutant_choose(MUTANT_NONE);
+    verify_blind(MUTANT_STALE_FREE);
+}
+#endif
 
 int main(void)
 {
     seqd_test_init();
+#ifdef SEQD_MUTANTS
+    RUN(test_mutant);
+#endif
     RUN(test_ring);
     RUN(test_memory_beside);
     RUN(test_given);

@@ -5,7 +5,7 @@
 #include "api/core/job.h"
 #include "api/core/job_state.h"
 #include "daemon/jobs.h"
-#include "tests/lib/test.h"
+#include "tests/lib/mutant.h"
 #include "worker/plan/check.h"
 #include "worker/family/shape.h"
 
@@ -311,6 +311,21 @@ static void test_unsaved(void)
     job_destroy(j);
 }
 
+/* The state that a job ends in. */
+static enum job_state cancelled_after_a_failure(void)
+{
+    struct job *j = queued();
+    struct event assign = {.type = EV_ASSIGN, .epoch = 1, .task = TASK_RUN};
+    CHECK(!job_fold(j, &assign, NULL));
+    CHECK(!job_fold(j, &(struct event){.type = EV_RANK_EXIT, .cause = CAUSE_USER}, NULL));
+    CHECK(j->target == JOB_QUEUED);
+    CHECK(!job_fold(j, &(struct event){.type = EV_CANCEL}, NULL));
+    CHECK(!job_fold(j, &(struct event){.type = EV_STOPPED}, NULL));
+    const enum job_state end = j->state;
+    job_destroy(j);
+    return end;
+}
+
 static void test_cancel_outranks(void)
 {
     struct job *j = queued();
@@ -322,15 +337,20 @@ static void test_cancel_outranks(void)
     CHECK(!job_fold(j, &(struct event){.type = EV_STOPPED}, NULL));
     CHECK(j->state == JOB_CANCELLED);
     job_destroy(j);
-    j = queued();
-    CHECK(!job_fold(j, &assign, NULL));
-    CHECK(!job_fold(j, &(struct event){.type = EV_RANK_EXIT, .cause = CAUSE_USER}, NULL));
-    CHECK(j->target == JOB_QUEUED);
-    CHECK(!job_fold(j, &(struct event){.type = EV_CANCEL}, NULL));
-    CHECK(!job_fold(j, &(struct event){.type = EV_STOPPED}, NULL));
-    CHECK(j->state == JOB_CANCELLED);
-    job_destroy(j);
+    CHECK(cancelled_after_a_failure() == JOB_CANCELLED);
 }
+
+#ifdef SEQD_MUTANTS
+/* The simulator's schedules cancel a job between its failure and its end too seldom. */
+static void test_mutant(void)
+{
+    mutant_choose(MUTANT_CANCEL_LOST);
+    mutant_report(MUTANT_CANCEL_LOST, cancelled_after_a_failure() != JOB_CANCELLED,
+                  "a cancel after a failure");
+    mutant_choose(MUTANT_NONE);
+    verify_blind(MUTANT_CANCEL_LOST);
+}
+#endif
 
 /* A job that runs, with an attempt of epoch 1. */
 static struct job *running(void)
@@ -478,6 +498,9 @@ int main(void)
     RUN(test_replay);
     RUN(test_budgets);
     RUN(test_cancel_outranks);
+#ifdef SEQD_MUTANTS
+    RUN(test_mutant);
+#endif
     RUN(test_unsaved);
     RUN(test_holds);
     RUN(test_hold_stops_the_clock);

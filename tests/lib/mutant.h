@@ -20,10 +20,13 @@ static inline void mutant_report(int mutant, bool caught, const char *by)
     CHECK_MSG(caught, "mutant %s passes: %s", mutant_names[mutant], by);
 }
 
-/* Of a fault that no proof sees: verify computes one step and no update. */
+/* Of a fault that no proof sees: verify computes one step and no update, the control plane
+ * nothing. */
 static inline void verify_blind(int mutant)
 {
-    printf("verify %s blind one step, and no update\n", mutant_names[mutant]);
+    printf("verify %s blind %s\n", mutant_names[mutant],
+           mutant < MUTANT_CONTROL ? "one step, and no update"
+                                   : "the control plane: it computes nothing");
 }
 
 /* The same of a proof. by: the tensor that it names, and of which run:
