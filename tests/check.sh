@@ -165,10 +165,10 @@ if begin_all asan "and UBSan: the unit tests"; then
 fi
 begin_all asan "end to end" && BUILD=build/asan count tests/scripts/e2e.sh
 begin_all mutants: "every injected fault must be caught" && JOBS=$jobs count tests/mutants.sh
-if begin_all sim: "10,000 faults from seeds"; then
+if begin_all sim: "faults from seeds"; then
     if make -s -j"$jobs" sim; then
-        JOBS=$jobs count tests/sim.sh 10000
-        JOBS=$jobs count tests/sim.sh 3000 5122 # lost power, full disks, failed syncs
+        JOBS=$jobs count tests/sim.sh "$([ -z "${FRESH:-}" ] && echo 3000 || echo 10000)"
+        JOBS=$jobs count tests/sim.sh "$([ -z "${FRESH:-}" ] && echo 1000 || echo 3000)" 5122 # lost power, full disks, failed syncs
     else one sim-build false; fi
 fi
 [ -n "$all" ] || side asan: "and UBSan: what reads the network" count asan_network
