@@ -87,7 +87,7 @@ read_network() {
 
 # What check shortens, and what it leaves to check-all.
 longer() { { grep -lE 'SEQD_TEST_SMALL|small_tests\(\)' tests/*/*.c | sed -nE 's#.*/((test|check)_.*)\.c#\1#p'; on_device; } | sort -u; }
-# A test whose first comment says "Not under sanitizers: " and why: other tests run the same code, in less time.
+# Without a test that says "Not under sanitizers: " and why: others run the same code, in less time.
 sanitized() { comm -23 <(unit_tests) <(grep -l 'Not under sanitizers: ' tests/*/*.c | sed -nE 's#.*/((test|check)_.*)\.c#\1#p' | sort); }
 # Under sanitizers: in check these, in check-all what check left.
 asan_network() {
@@ -160,7 +160,7 @@ if begin_all arm64: "the kernels, emulated"; then
 fi
 begin_all gpu-check: "its scripts, on the emulated device" && JOBS=$jobs PACK=$packs count tests/gpu/test_scripts.sh
 if begin_all asan "and UBSan: the unit tests"; then
-    if make -s -j"$jobs" MODE=asan all $(asan_rest | paths asan); then SEQD_TEST_SMALL=1 count tests/run.sh asan $(asan_rest)
+    if make -s -j"$jobs" MODE=asan all $(asan_rest | paths asan); then SEQD_TEST_SMALL=1 SEQD_TEST_SHAPES=small count tests/run.sh asan $(asan_rest)
     else one asan-build false; fi
 fi
 begin_all asan "end to end" && BUILD=build/asan count tests/scripts/e2e.sh

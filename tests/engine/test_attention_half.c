@@ -1,7 +1,7 @@
 /* Ring attention in 16 bits against float64 from the definition: eight ranks are as near to it as
  * one, and under determinism "ranks" their bits are the same. Keys and values travel as they are
- * stored, what is carried and summed is fp32 (tests/lib/ring.h checks the bytes of every run). Not
- * under sanitizers: test_attention and check_kernels run the same code. */
+ * stored, what is carried and summed is fp32 (tests/lib/ring.h checks the bytes of every run). */
+/* Not under sanitizers: test_attention and check_kernels run the same code. */
 #include "tests/lib/ring.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

@@ -2,12 +2,12 @@
  * of jobs accepts, each against the same training on one rank: losses, the gradient of every tensor
  * in the first step, weights and moments after three steps. engine.h compares what every rank sent
  * with the formulas, and what it placed with the plan. SEQD_TEST_PRODUCTS=N: that many, as make
- * soak asks for 500. And trainings that continue on another product. Not under sanitizers: each
- * axis has a test of its own that is.
+ * soak asks for 500. And trainings that continue on another product.
  *
  * Bounds: noise.h, and where ranks share layers also what one rank's training makes of the same
  * model with its ids in the other order. Under determinism "ranks" the bits are those of the same
  * rings without the other axes. */
+/* Not under sanitizers: each axis has a test of its own that is. */
 #include "api/core/file.h"
 #include "api/core/job.h"
 #include "tests/lib/noise.h"

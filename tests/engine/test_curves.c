@@ -1,6 +1,6 @@
 /* What a training leaves for TensorBoard, by real seqrank processes: the numbers that were
- * reported, each step once, through kills, saves, rollbacks and a disk that takes nothing. Not
- * under sanitizers: test_tfevents and test_rank run the same code. */
+ * reported, each step once, through kills, saves, rollbacks and a disk that takes nothing. */
+/* Not under sanitizers: test_tfevents and test_rank run the same code. */
 #include <math.h>
 
 #include "tests/lib/gang.h"

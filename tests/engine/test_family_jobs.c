@@ -1,6 +1,6 @@
 /* test_family_jobs.c: jobs of every language-model family by real seqrank processes: training with
- * the proof before its first step, saving, and what the saved model is asked afterwards. Not under
- * sanitizers: test_rank and test_job start the same programs. */
+ * the proof before its first step, saving, and what the saved model is asked afterwards. */
+/* Not under sanitizers: test_rank and test_job start the same programs. */
 #include <math.h>
 #include <sys/stat.h>
 

@@ -1,6 +1,7 @@
 /* Every kind of job in every way to split it, on heads, rows and places that ranks do not divide:
  * the ledger is "equal", and messages of any purpose that one rank does not count make it
- * "differs". Not under sanitizers: tests of each kind of job run the same code. */
+ * "differs". */
+/* Not under sanitizers: tests of each kind of job run the same code. */
 #include "api/core/log.h"
 #include "tests/lib/engine.h"
 #include "tests/lib/reading.h"

@@ -1,7 +1,7 @@
 /* parallel.tp: trainings whose ranks share every layer by heads and columns equal those of one
  * rank: the loss, every gradient, and the weights after three steps; what every rank sends, by
- * formulas of this test's own. tests/engine/test_tensor.c has the two halves of a block. Not under
- * sanitizers: test_tensor and test_rank run the same code. */
+ * formulas of this test's own. tests/engine/test_tensor.c has the two halves of a block. */
+/* Not under sanitizers: test_tensor and test_rank run the same code. */
 #include "api/core/file.h"
 #include "api/core/job.h"
 #include "tests/lib/engine.h"

@@ -1,7 +1,8 @@
 /* An honest proof of a model that is deep and narrow, and trained, is not refused: such a model
  * makes more of roundings than the usual bound of fp32 allows, and how much is a draw. Every tensor
  * stays below half of its bound, over several texts; SEQD_VERIFY_SEEDS asks for more of them, as
- * make soak does. Prints the distribution. Not under sanitizers: test_verify is. */
+ * make soak does. Prints the distribution. */
+/* Not under sanitizers: test_verify is. */
 #include "api/core/log.h"
 #include "tests/lib/verify.h"
 

@@ -1,6 +1,7 @@
 /* verify of jobs on several stages (parallel.pp): pp + 1 samples, "equal" when the stages compute
- * what one rank with the whole model does, and the tensor and its stage are named when they do not.
- * Not under sanitizers: test_verify and test_stages run the same code. */
+ * what one rank with the whole model does, and the tensor and its stage are named when they do
+ * not. */
+/* Not under sanitizers: test_verify and test_stages run the same code. */
 #include "api/core/log.h"
 #include "tests/lib/mutant.h"
 #include "tests/lib/verify.h"

@@ -1,6 +1,6 @@
 /* verify of jobs whose ranks share every layer (parallel.tp): "equal" when they compute what one
- * rank does, and the tensor is named when they do not. Not under sanitizers: test_verify and
- * test_tensor run the same code. */
+ * rank does, and the tensor is named when they do not. */
+/* Not under sanitizers: test_verify and test_tensor run the same code. */
 #include "api/core/log.h"
 #include "tests/lib/mutant.h"
 #include "tests/lib/verify.h"
