@@ -1,6 +1,7 @@
 /* Whole trainings by every way of softmax attention over ranks: P ranks learn what one rank learns,
  * the bytes of every step are the plan's and no byte lies outside it (tests/lib/engine.h asserts
  * both). */
+/* Not under sanitizers: test_attention and test_train run the same code. */
 #include "api/core/job.h"
 #include "tests/lib/engine.h"
 #include "worker/plan/strategy.h"

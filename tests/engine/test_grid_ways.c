@@ -2,6 +2,7 @@
  * by Megatron's gathering and scattering of both halves of a block, beside DSP: one rank's bits or,
  * by Megatron, its loss and gradients; the ledger of every rank equal to the plan, and the bytes of
  * a step in the ratios of the paper (2403.10266). */
+/* Not under sanitizers: test_dit and test_dsp run the same code. */
 #include "tests/lib/grid_train.h"
 
 #include "worker/plan/plan.h"

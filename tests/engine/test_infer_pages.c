@@ -1,5 +1,6 @@
 /* Generate and score hold what the plan says: every page of the arena is touched, every item of it
  * is placed, and the process grows by nothing else. */
+/* Not under sanitizers: test_infer and test_score run the same code; their pages are others. */
 #include "api/core/log.h"
 #include "tests/lib/linear.h"
 #include "tests/lib/reading.h"

@@ -1,6 +1,7 @@
 /* Keys that no query sees are neither sent nor computed: packed documents and windows in the
  * blockwise ring and in the all-gather form, against float64 (tests/lib/ring.h); and the bytes that
  * remain, against a count token by token. */
+/* Not under sanitizers: test_attention and test_packing run the same code. */
 #include "tests/lib/variants.h"
 
 /* ---- bytes, token by token ------------------------------------------------------------------- */

@@ -1,6 +1,7 @@
 /* Every line of the list of strategies (api/core/strategy.h): its halves agree about its forms,
  * some family has it, and attention by P ranks is that of the definition (tests/lib/ring.h), with
  * every byte that moved in its row. */
+/* Not under sanitizers: test_attention, test_ulysses and test_lasp run the same code. */
 #include "api/core/job.h"
 #include "tests/lib/variants.h"
 

@@ -1,5 +1,6 @@
 /* Ulysses within groups of ranks and a ring across them (USP), against float64 from the definition
  * (tests/lib/ring.h); its bits, and its bytes by formulas of this file. */
+/* Not under sanitizers: test_ulysses and test_attention run the same code. */
 #include "tests/lib/variants.h"
 
 static const struct product {
