@@ -100,11 +100,11 @@ GANG_SRC   := $(call src,worker/gang)
 AGENT_SRC  := $(call src,worker/agent)
 DAEMON_SRC := $(call src,daemon daemon/http daemon/sched daemon/spec daemon/store)
 CLIENT_SRC := $(call src,client)
-# Instruction sets beside portable, best first. Sanitizers and faults get the best one that this machine has: what
+# Instruction sets beside portable, best first. Sanitizers get the best one that this machine has: what
 # the others compute is the release's to test.
 ALL_ISAS := amx avx512bf16 avx512 avx2 neonbf16 neon
 CPU_ISAS := $(foreach i,$(ALL_ISAS),$(if $(ISA_$(i)),$(i)))
-ifneq ($(filter asan tsan mutants,$(MODE)),)
+ifneq ($(filter asan tsan,$(MODE)),)
 CPU_HAS := $(shell sed -nE '/^(flags|Features)/{p;q}' /proc/cpuinfo)
 FLAG_amx := amx_bf16
 FLAG_avx512bf16 := avx512_bf16
