@@ -87,13 +87,17 @@ read_network() {
 
 # What check shortens, and what it leaves to check-all.
 longer() { { grep -lE 'SEQD_TEST_SMALL|small_tests\(\)' tests/*/*.c | sed -nE 's#.*/((test|check)_.*)\.c#\1#p'; on_device; } | sort -u; }
+# In check-all the engine's where it has changed since they last passed (tests/digests), all others always.
 # Without a test that says "Not under sanitizers: " and why: others run the same code, in less time.
 sanitized() { comm -23 <(unit_tests) <(grep -l 'Not under sanitizers: ' tests/*/*.c | sed -nE 's#.*/((test|check)_.*)\.c#\1#p' | sort); }
 # Under sanitizers: in check these, in check-all what check left.
 asan_network() {
     make -s -j"$jobs" MODE=asan $(read_network | paths asan) && SEQD_TEST_SMALL=1 tests/run.sh asan $(read_network)
 }
-asan_rest() { if checked; then sanitized | comm -23 - <(read_network); else sanitized; fi; }
+asan_rest() {
+    sanitized | if checked; then comm -23 - <(read_network); else cat; fi |
+        if tests/unchanged.sh asan; then comm -23 - <(programs -path 'tests/engine/*'); else cat; fi
+}
 
 # A part of minutes is run where what it reads has changed since it last passed.
 changed() { # PART
@@ -160,8 +164,10 @@ if begin_all arm64: "the kernels, emulated"; then
 fi
 begin_all gpu-check: "its scripts, on the emulated device" && JOBS=$jobs PACK=$packs count tests/gpu/test_scripts.sh
 if begin_all asan "and UBSan: the unit tests"; then
+    before=$failed
     if make -s -j"$jobs" MODE=asan all $(asan_rest | paths asan); then SEQD_TEST_SMALL=1 SEQD_TEST_SHAPES=small count tests/run.sh asan $(asan_rest)
     else one asan-build false; fi
+    if changed asan && [ "$failed" -eq "$before" ]; then one asan-digest tests/unchanged.sh --passed asan; fi
 fi
 begin_all asan "end to end" && BUILD=build/asan count tests/scripts/e2e.sh
 begin_all mutants: "every injected fault must be caught" && JOBS=$jobs count tests/mutants.sh

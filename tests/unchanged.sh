@@ -16,6 +16,7 @@ inputs() {
     cuda) reads "${CXX:-c++}" -std=c++17 -x c++ kernels/cuda/*.cu ;;
     arm64) kernels ! -path 'kernels/cuda/*'; echo tests/arm64.sh ;;
     emulated) kernels ;;
+    asan) find kernels worker api/core tests/engine tests/lib -type f ! -name README.md ! -path 'kernels/cuda/*' ! -path 'worker/agent/*' ! -path 'worker/gang/*' ;;
     *) echo "$1: no such part" >&2; exit 2 ;;
     esac | LC_ALL=C sort -u
 }
