@@ -184,7 +184,7 @@ static int no_such_verb(const char *name, const struct verb *const *verbs, struc
 const char *const cli_outputs[OUT_N + 1] = {"table", "wide", "json", "jsonl",
                                             "name",  "yaml", "csv",  NULL};
 
-/* Which operand is missing, or is one too many, and the usage line. */
+/* Refuses a missing operand by its name, one too many by its word, with the usage line. */
 static int check_operands(const struct cli *c, struct err *e)
 {
     const struct verb *v = c->verb;

@@ -32,11 +32,11 @@ struct sources {
     bool unsure;                   /* a node could not say: it is not asked again */
 };
 
-/* The nodes that are up are asked one after the other, in the order of their names, until one has
- * every file. The job is refused where each of them has looked and lacks one. One that cannot run
- * seqrank runs no job either, and counts for nothing. Where one is silent, went away or speaks an
- * older version, nothing is refused: it may have the files. done is called once, on the loop's
- * thread, perhaps at once. tested: tests/daemon/test_seqd_sources.c */
+/* Asks the nodes that are up one after the other, in the order of their names, until one has every
+ * file. The job is refused where each of them has looked and lacks a file. A node that cannot run
+ * seqrank runs no job either, and counts for nothing. A node that is silent, went away or speaks an
+ * older version may have the files: nothing is refused. done is called once, on the loop's thread,
+ * perhaps at once. tested: tests/daemon/test_seqd_sources.c */
 void sources_find(struct sources *s, const struct job_spec *spec);
 
 #endif

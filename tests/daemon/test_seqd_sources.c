@@ -59,8 +59,8 @@ static void begin_nodes(const char *letters)
     rest_clock = fake_clock;
     rest_look = look;
     begin();
-    for (int i = (int)strlen(letters) - 1; i >= 0;
-         i--) { /* in the order of their names all the same */
+    /* They join in the other order than they are asked in. */
+    for (int i = (int)strlen(letters) - 1; i >= 0; i--) {
         name_node(name, i);
         node_joins_as(name, 0);
         if (letters[i] == 'o')

@@ -126,7 +126,7 @@ static void test_write_and_read(void)
     remove_dir();
 }
 
-/* What a list has of a result. */
+/* Lists have a result in short. */
 static void test_listed_results(void)
 {
     struct err e;

@@ -54,7 +54,7 @@ static void one_plan(const struct row *row, struct job_spec *s)
     evidence_free(plan);
 }
 
-/* Of LASP to that of the other. */
+/* The ratio of LASP's to the other's. */
 static double longer(const int64_t v[], int n)
 {
     return (double)v[0] / (double)v[1];

@@ -1,11 +1,11 @@
-/* search.h: the largest number that fits, by doubling and then by halving what is between. */
+/* search.h: the largest number that fits, by doubling and then by halving the gap. */
 #ifndef SEQD_TESTS_PAPER_SEARCH_H
 #define SEQD_TESTS_PAPER_SEARCH_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Of what fits as far as a number and no farther, from `least` to `most`. 0: `least` does not fit;
+/* fits holds up to some number from `least` to `most` and no farther. 0: `least` does not fit;
  * `most`: that much fits, and more was not tried. */
 static inline int64_t search_most(bool (*fits)(int64_t n, void *arg), void *arg, int64_t least,
                                   int64_t most)
