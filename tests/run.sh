@@ -22,6 +22,12 @@ if [ "$1" = --one ]; then # MODE PROGRAM: prints its output as a whole, so that 
     exit 0
 fi
 
+if [ "$1" = --alone ]; then # MODE PROGRAM: exit 0 when it passes
+    tests/run.sh --one "$2" "$3"
+    read -r _ f _ <"build/$2/tests-$3.result"
+    [ "$f" -eq 0 ]; exit
+fi
+
 mode=${1:-release}; shift
 export TSAN_OPTIONS="suppressions=$PWD/tests/tsan.supp ${TSAN_OPTIONS:-}"
 passed=0; failed=0
@@ -36,6 +42,14 @@ run() { [ -z "$1" ] || printf '%s\n' $1 | xargs -P "$2" -n 1 tests/run.sh --one 
 run "$waiting" $((2 * jobs)) &
 run "$computing" "$jobs"
 wait
+# Run again, alone, each that failed (tests/again.sh). Injected faults are to make tests fail.
+for t in $list; do
+    p=0 f=1 s=0 result=build/$mode/tests-$t.result
+    [ -f "$result" ] && read -r p f s <"$result"
+    [ "$f" -eq 0 ] || [ "$mode" = mutants ] && continue
+    cp "build/$mode/tests-$t.log" "build/$mode/tests-$t.failed"
+    tests/again.sh "$mode/$t" "build/$mode/tests-$t.failed" tests/run.sh --alone "$mode" "$t" || echo "$p $f $s" >"$result"
+done
 # The first sentence of a test's source: what it proves.
 proves() { sed -n '1,4p' tests/*/"$1.c" | tr -s '\n ' '  ' | sed -E 's#^/\* *##; s# \*/.*##; s# \* # #g; s#  +# #g; s#([.;]) .*#\1#' | cut -c 1-110; }
 for t in $list; do

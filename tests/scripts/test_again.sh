@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# tests/again.sh: a test that fails by luck passes, any other fails.
+set -u
+cd "$(dirname "$0")/../.."
+T=$(mktemp -d); trap 'rm -rf "$T"' EXIT
+passed=0 failed=0
+export UNSTABLE=pass UNSTABLE_LISTED=$T/listed UNSTABLE_FOUND=$T/found TODAY=2026-12-20
+: >"$T/listed"
+# The command fails when it is run for the n-th time.
+printf '#!/bin/sh\necho x >>"%s/runs"; [ "$(wc -l <"%s/runs")" -ne "$1" ]\n' "$T" "$T" >"$T/cmd"
+chmod +x "$T/cmd"
+expect() { # NAME STATUS RUNS LOG N: what again.sh says of a command that fails in its N-th run
+    local rc runs
+    printf '%s\n' "$4" >"$T/log"; : >"$T/runs"
+    tests/again.sh a-test "$T/log" "$T/cmd" "$5" >"$T/out" 2>&1; rc=$?
+    runs=$(wc -l <"$T/runs")
+    if [ "$rc" -eq "$2" ] && [ "$runs" -eq "$3" ]; then passed=$((passed + 1)); echo "ok   $1"
+    else failed=$((failed + 1)); echo "FAIL $1: status $rc, $runs runs"; cat "$T/out"; fi
+}
+expect "it passes twice alone" 0 2 "FAIL a name" 9
+grep -q 'unstable: a-test' "$T/found" || { failed=$((failed + 1)); echo "FAIL it is not named"; }
+expect "it fails again at once" 1 1 "FAIL a name" 1
+expect "it fails the second time" 1 2 "FAIL a name" 2
+expect "a sanitizer's report" 1 0 "ERROR: AddressSanitizer: heap-use-after-free" 9
+expect "undefined behaviour" 1 0 "x.c:3: runtime error: shift" 9
+expect "a signal" 1 0 "test_x: died (status 139)" 9
+expect "a test that took too long" 0 2 "test_x: died (status 124)" 9
+expect "bits that differ" 1 0 "FAIL the same bits" 9
+expect "bits in a check that passed" 0 2 "ok   the same bits" 9
+echo "2026-12-07 a-test slow disk" >"$T/listed"
+expect "unstable twice in 14 days" 1 0 "FAIL a name" 9
+echo "2026-12-05 a-test slow disk" >"$T/listed"
+expect "unstable long ago" 0 2 "FAIL a name" 9
+echo "2026-12-19 b-test slow disk" >"$T/listed"
+expect "another test" 0 2 "FAIL a name" 9
+UNSTABLE='' expect "without UNSTABLE" 1 0 "FAIL a name" 9
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]
