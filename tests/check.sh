@@ -123,20 +123,20 @@ sanitized() { comm -23 <(unit_tests) <(grep -l 'Not under sanitizers: ' tests/*/
 asan_network() {
     make -s -j"$jobs" MODE=asan $(read_network | paths asan) && SEQD_TEST_SMALL=1 tests/run.sh asan $(read_network)
 }
-asan_rest() {
-    sanitized | if checked; then comm -23 - <(read_network); else cat; fi |
-        if tests/unchanged.sh asan; then comm -23 - <(programs -path 'tests/engine/*'); else cat; fi
-}
+asan_rest() { sanitized | if checked; then comm -23 - <(read_network); else cat; fi | comm -23 - <(engine_passed); }
+# Tests of the engine under sanitizers, as parts of tests/unchanged.sh, and those that have passed on these files.
+engine_parts() { sanitized | comm -12 - <(programs -path 'tests/engine/*') | sed 's#^#asan/#'; }
+engine_passed() { if tests/unchanged.sh asan >/dev/null; then tests/unchanged.sh $(engine_parts) | sed 's#^asan/##'; fi; }
 
 # A part of minutes is run where what it reads has changed since it last passed.
 changed() { # PART
-    ! tests/unchanged.sh "$1" || { echo "$1: passed on these files before (tests/digests; FRESH=1 runs it)"; return 1; }
+    ! tests/unchanged.sh "$1" >/dev/null || { echo "$1: passed on these files before (tests/digests; FRESH=1 runs it)"; return 1; }
 }
 # The unit tests that check-all runs at their full length: those of the emulated GPU where the kernels have changed.
 in_full() {
     local list
     list=$(if checked; then longer; else programs -name 'test_*' -o -name 'check_*'; fi)
-    if tests/unchanged.sh emulated
+    if tests/unchanged.sh emulated >/dev/null
     then SMALL_TESTS=$(on_device | tr '\n' ' ') tests/run.sh release $(grep -vx check_emulated <<<"$list")
     else tests/run.sh release $list; fi
 }
@@ -199,10 +199,11 @@ if begin_all arm64: "the kernels, emulated"; then
 fi
 begin_all gpu-check: "its scripts, on the emulated device" && JOBS=$jobs PACK=$packs count tests/gpu/test_scripts.sh
 if begin_all asan "and UBSan: the unit tests"; then
-    before=$failed
-    if make -s -j"$jobs" MODE=asan all $(asan_rest | paths asan); then SEQD_TEST_SMALL=1 SEQD_TEST_SHAPES=small count tests/run.sh asan $(asan_rest)
+    before=$failed list=$(asan_rest)
+    echo "$(engine_passed | wc -l) of the engine's tests passed on these files before (tests/digests; FRESH=1 runs them)"
+    if make -s -j"$jobs" MODE=asan all $(paths asan <<<"$list"); then SEQD_TEST_SMALL=1 SEQD_TEST_SHAPES=small count tests/run.sh asan $list
     else one asan-build false; fi
-    if changed asan && [ "$failed" -eq "$before" ]; then one asan-digest tests/unchanged.sh --passed asan; fi
+    if [ "$failed" -eq "$before" ]; then one asan-digest tests/unchanged.sh --passed asan $(engine_parts); fi
 fi
 begin_all asan "end to end" && BUILD=build/asan count tests/scripts/e2e.sh
 begin_all mutants: "every injected fault must be caught" && JOBS=$jobs count tests/mutants.sh

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # tests/digests has a line for each of four parts of check-all that take many minutes: the digest of
-# the files that it reads, as they were when it last passed. It is run where they changed since.
-#   tests/unchanged.sh PART            exit 0: PART has passed on these files. FRESH=1: never
-#   tests/unchanged.sh --passed PART   writes the line of PART. Fails when it changes: commit it
+# the files that it reads, as they were when it last passed. It is run where they changed since. Of the
+# part asan, the engine under sanitizers, each test has a line, too: asan/test_NAME.
+#   tests/unchanged.sh PART...            prints those that have passed on these files (FRESH=1: none).
+#                                         Exit 0: all of them
+#   tests/unchanged.sh --passed PART...   writes the lines of PARTS. Fails when one changes: commit it
 set -u
 cd "$(dirname "$0")/.."
 # Sources, and the headers of ours that they include.
@@ -16,20 +18,26 @@ inputs() {
     cuda) reads "${CXX:-c++}" -std=c++17 -x c++ kernels/cuda/*.cu ;;
     arm64) kernels ! -path 'kernels/cuda/*'; echo tests/arm64.sh ;;
     emulated) kernels ;;
-    asan) find kernels worker api/core tests/engine tests/lib tests/golden -type f ! -name README.md ! -path 'kernels/cuda/*' ! -path 'worker/agent/*' ! -path 'worker/gang/*' ;;
+    asan) find kernels worker api/core tests/lib/*.c tests/golden -type f ! -name README.md ! -path 'kernels/cuda/*' ! -path 'worker/agent/*' ! -path 'worker/gang/*' ;;
+    asan/*) reads "${CC:-cc}" -std=c11 -D_GNU_SOURCE "tests/engine/${1#asan/}.c" | grep '^tests/' ;;
     esac | LC_ALL=C sort -u
 }
 flags() { if [ "$1" = cuda ]; then make -s print-nvccflags; else grep -E '^ *(override )?(CFLAGS|EMU_FLAGS|ISA_|WARN|HARDEN)' Makefile; fi; }
 digest() { { inputs "$1" | xargs sha256sum; flags "$1"; } | sha256sum | cut -d ' ' -f 1; }
-kept() { sed -n "s/^$1 //p" tests/digests; }
+kept() { awk -v part="$1" '$1 == part { print $2 }' tests/digests; }
 
-part=${2:-${1:-}}
-case $part in cuda | arm64 | emulated | asan) ;; *) echo "$part: want cuda, arm64, emulated or asan" >&2; exit 2 ;; esac
-if [ "${1:-}" = --passed ]; then
-    now=$(digest "$2")
-    [ "$now" = "$(kept "$2")" ] && exit 0
-    { grep -v "^$2 " tests/digests; echo "$2 $now"; } | LC_ALL=C sort >tests/digests.new && mv tests/digests.new tests/digests
-    echo "the files of $2 have changed since tests/digests: its line is written again, commit it"
-    exit 1
-fi
-[ -z "${FRESH:-}" ] && [ "$(digest "$1")" = "$(kept "$1")" ]
+write=
+if [ "${1:-}" = --passed ]; then write=1; shift; fi
+rc=0
+for part; do
+    case $part in cuda | arm64 | emulated | asan | asan/*) ;; *) echo "$part: want cuda, arm64, emulated, asan or asan/test_NAME" >&2; exit 2 ;; esac
+    now=$(digest "$part")
+    if [ -z "$write" ]; then
+        if [ -z "${FRESH:-}" ] && [ "$now" = "$(kept "$part")" ]; then echo "$part"; else rc=1; fi
+    elif [ "$now" != "$(kept "$part")" ]; then
+        { grep -v "^$part " tests/digests; echo "$part $now"; } | LC_ALL=C sort >tests/digests.new && mv tests/digests.new tests/digests
+        echo "the files of $part have changed since tests/digests: its line is written again, commit it"
+        rc=1
+    fi
+done
+exit $rc
