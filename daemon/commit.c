@@ -12,6 +12,7 @@
 /* What is to be done when a request is on disk. */
 struct commit {
     struct commits *all;
+    struct commit *next, **at; /* of all->waiting; at: the pointer to this one */
     int64_t job, epoch;
     struct commit_mark { /* of one part */
         char node[NODE_NAME];
@@ -32,14 +33,25 @@ static struct commit *commit_for(struct commits *all, const struct job *j)
     k->all = all;
     k->job = j->id;
     k->epoch = j->epoch;
+    k->next = all->waiting;
+    k->at = &all->waiting;
+    if (k->next) k->next->at = &k->next;
+    all->waiting = k;
     return k;
 }
 
 static void commit_free(struct commit *k)
 {
+    *k->at = k->next;
+    if (k->next) k->next->at = k->at;
     free(k->marks);
     free(k->refusal);
     free(k);
+}
+
+void commits_fini(struct commits *all)
+{
+    while (all->waiting) commit_free(all->waiting);
 }
 
 static void write_doc(struct commits *all, const struct job *j)

@@ -38,9 +38,13 @@ struct commits {
     void *arg;
     int64_t last_job, last_event; /* ids that are taken */
     int n_new;                    /* jobs that are being committed for the first time */
+    struct commit *waiting;       /* owned: until they are on disk */
     char doc[DOC_JOB_SIZE];       /* scratch of the loop thread */
     char spec_json[JSON_SPEC_SIZE];
 };
+
+/* Frees those that a store did not take because it was being closed. After store_close. */
+void commits_fini(struct commits *all);
 
 /* Called after the commit; j is NULL when e is set, and may be NULL when it has ended. j is the
  * fold, which may be ahead of the disk again: an answer to a client is read from the store. */
