@@ -79,7 +79,8 @@ static void random_event(struct event *ev, const struct job *j, int64_t at)
         break;
     case EV_AWAY:
     case EV_BACK:
-        if (j->n_places) memcpy(ev->node, j->places[rand_r(&seed) % 2].node, sizeof ev->node);
+        if (j->n_places)
+            memcpy(ev->node, j->places[rand_r(&seed) % j->n_places].node, sizeof ev->node);
         break;
     case EV_REACHED: ev->step = 1 + rand_r(&seed) % 9; break;
     case EV_FAILED_AT:
