@@ -102,6 +102,13 @@ wait_step() {
     done < <(seqctl metrics "$1" -f -o jsonl --timeout 60 2>/dev/null)
     return 1
 }
+# Steps that a training takes MS for, by the fastest one of JOB, which was like it: a step that shared
+# its core says nothing of the next run.
+steps_for() { # JOB MS LEAST MOST
+    seqctl metrics "$1" -o jsonl | grep -o '"step_ms": [0-9]*' | awk -v ms="$2" -v least="$3" -v most="$4" '
+        NR > 5 && (quickest == "" || $2 < quickest) { quickest = $2 }
+        END { n = NR > 5 ? int(ms / (quickest + 1)) : 0; print (n < least ? least : n > most ? most : n) }'
+}
 # Waits in the stream of events for the Nth event of a type.
 wait_event() {
     local line n=0

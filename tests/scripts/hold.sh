@@ -28,8 +28,7 @@ seqd_start || { lib_end; exit 1; }
 
 # ---- the undisturbed run -------------------------------------------------------------------------
 first=$(submit probe 60) && succeeds "a short run" "$first"
-STEPS=$(seqctl metrics "$first" -o jsonl | grep -o '"step_ms": [0-9]*' | awk -v ms=$RUN_MS \
-    'NR > 5 { t += $2; n++ } END { k = n ? int(ms * n / (t + n)) : 0; print (k < 80 ? 80 : k > 20000 ? 20000 : k) }')
+STEPS=$(steps_for "$first" $RUN_MS 80 20000)
 base=$(submit base) && succeeds "the undisturbed run" "$base"
 WANT=$(field "$base" result.weights_sha256); losses "$base" >"$T/want"
 same "a loss for every step" "$(wc -l <"$T/want")" "$STEPS"

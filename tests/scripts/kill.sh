@@ -75,8 +75,7 @@ seqd_start || { lib_end; exit 1; }
 # The number of steps follows the speed of this machine; the bits do not.
 base=$(submit calibrate 20) || { bad "calibration: submit"; lib_end; exit 1; }
 "$BIN/seqctl" watch "$base" -q --timeout 120 >"$T/watch.out" 2>&1
-STEPS=$(seqctl metrics "$base" -o jsonl | grep -o '"step_ms": [0-9]*' | awk -v ms=$RUN_MS \
-    'NR > 5 { t += $2; n++ } END { k = n ? int(ms * n / (t + n)) : 0; print (k < 40 ? 40 : k > 1000 ? 1000 : k) }')
+STEPS=$(steps_for "$base" $RUN_MS 40 1000)
 base=$(submit undisturbed) || { bad "undisturbed run: submit"; lib_end; exit 1; }
 "$BIN/seqctl" watch "$base" -q --timeout 120 >"$T/watch.out" 2>&1
 WANT=$(field "$base" result.weights_sha256)
