@@ -440,16 +440,15 @@ struct gate_bwd_args {
 };
 
 /* LRPE of TransNormerLLM: y [T, 2*H*D], per head [x cos(theta pos), x sin(theta pos)]; theta [H, D]
- * fp32 or act. The angle is formed and reduced in double. dx (+)= ; dtheta [H*D] fp32 +=. */
+ * fp32 or act. The angle is formed and reduced in double. dx (+)= ; of theta: linear_angle. */
 struct lrpe_fwd_args {
     struct tensor x, y, theta;
     const int64_t *pos;
     int64_t n_heads, head_dim;
 };
 struct lrpe_bwd_args {
-    struct tensor x, dy, dx, theta;
+    struct tensor dy, dx, theta;
     const int64_t *pos;
-    float *dtheta;
     int64_t n_heads, head_dim;
     bool accumulate;
 };
@@ -611,6 +610,25 @@ struct linear_fold_args {
     enum dtype dtype; /* of the states */
 };
 
+/* The gradient of LRPE's angles through linear attention, of one chunk: q and k are [x cos, x sin]
+ * of heads of D = Dk / 2. A pair of rows depends on theta by its distance alone, so the sum goes
+ * over distances: weighed with positions, queries' and keys' parts grow with them and cancel, and
+ * the rounding of dq and dk is as large as what is left.
+ *
+ *     A_i = sum over j <= i of (i - j) lambda^(i-j) k_j v_j',  [A1, A2] as k's halves
+ *     dtheta = sum over i of scale (q1_i A2_i - q2_i A1_i) dO_i + rows (A2 dS1 - A1 dS2)
+ *
+ * The second term: of what leaves the chunk, at the row after the last. Distances to and from other
+ * chunks add up: each chunk counts those within itself, from the border that `state` passed and to
+ * the one that leads to d_state. state and d_state as in linear_enter_bwd. dtheta [H, D] fp32,
+ * written. The states, A and the sums are double. */
+struct linear_angle_args {
+    struct linear_args in;
+    struct tensor d_o;
+    const void *state, *d_state;
+    float *dtheta;
+};
+
 /* ---- gated delta networks ----------------------------------------------------------------------
  *
  * The gated delta rule (2412.06464; transformers' recurrent_gated_delta_rule), one chunk of n rows:
@@ -743,6 +761,7 @@ struct be_ops {
     void (*linear_bwd)(struct be *, const struct linear_bwd_args *);
     void (*linear_enter_bwd)(struct be *, const struct linear_enter_bwd_args *);
     void (*linear_fold)(struct be *, const struct linear_fold_args *);
+    void (*linear_angle)(struct be *, const struct linear_angle_args *);
     void (*delta_fwd)(struct be *, const struct delta_fwd_args *);
     void (*delta_bwd)(struct be *, const struct delta_bwd_args *);
     void (*conv_fwd)(struct be *, const struct conv_fwd_args *);

@@ -341,9 +341,8 @@ static inline void shape_lrpe_fwd(const struct lrpe_fwd_args *a)
 static inline void shape_lrpe_bwd(const struct lrpe_bwd_args *a)
 {
     const int64_t C = a->n_heads * a->head_dim;
-    assert(shape_act(a->x, a->x.rows, C, a->x.dtype) && a->dtheta);
-    assert(shape_act(a->dy, a->x.rows, 2 * C, a->x.dtype));
-    assert(shape_act(a->dx, a->x.rows, C, a->x.dtype));
+    assert(shape_act(a->dy, a->dx.rows, 2 * C, a->dx.dtype));
+    assert(shape_act(a->dx, a->dx.rows, C, a->dx.dtype));
     assert(shape_act(a->theta, a->n_heads, a->head_dim, a->theta.dtype));
 }
 
@@ -421,6 +420,14 @@ static inline void shape_linear_enter_bwd(const struct linear_enter_bwd_args *a)
 static inline void shape_linear_fold(const struct linear_fold_args *a)
 {
     assert(a->dtype == DT_F32 && a->n_valid >= 0 && a->m && a->out && (!a->through || a->in));
+}
+
+static inline void shape_linear_angle(const struct linear_angle_args *a)
+{
+    const struct linear_args *in = &a->in;
+    shape_linear(in);
+    assert(in->key_dim % 2 == 0 && a->dtheta);
+    assert(shape_act(a->d_o, in->q.rows, in->v.cols, in->q.dtype));
 }
 
 /* ---- gated delta networks ---- */

@@ -33,7 +33,7 @@ COLUMNS = ["regs", "stack", "local", "loop", "inner", "prod", "mem"]
 LOOP_MARGIN, REGS_MARGIN = 0.1, 8
 
 HOT = re.compile(
-    r"gemm_|attn_(fwd|dkv|dq)_|hopper_|walk_kernel|apply_kernel|norm_|xent_|rope_|sum_pieces|"
+    r"gemm_|angle_kernel|attn_(fwd|dkv|dq)_|hopper_|walk_kernel|apply_kernel|norm_|xent_|rope_|sum_pieces|"
     r"each_kernel<8,"
 )
 HMMA, HGMMA, FFMA, BRA = 0x03C, 0x1F0, 0x023, 0x147

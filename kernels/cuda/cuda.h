@@ -97,7 +97,8 @@ void memory_slots(struct be_ops *t);
                 X(modulate_fwd) X(modulate_bwd) X(gate_fwd) X(gate_bwd) X(lrpe_fwd) X(lrpe_bwd)    \
                     X(softmax_fwd) X(softmax_bwd) X(dropout) X(permute) X(mse) X(noise) X(route)   \
                         X(linear_fwd) X(linear_enter) X(linear_bwd) X(linear_enter_bwd)            \
-                            X(linear_fold) X(delta_fwd) X(delta_bwd) X(conv_fwd) X(conv_bwd)
+                            X(linear_fold) X(linear_angle) X(delta_fwd) X(delta_bwd)               \
+                                X(conv_fwd) X(conv_bwd)
 /* clang-format on */
 #define CUDA_DECLARE(op) void cuda_##op(struct be *, const struct op##_args *);
 CUDA_OPS(CUDA_DECLARE)

@@ -21,7 +21,7 @@
  *
  *   linear.cu       the order of the three, what enters and leaves   linear_bf16.cu  tensor cores
  *   linear_bwd.cu   the backward                                    linear_f32.cu   fp32
- *                                                hopper_linear.cu   1 and 3 in bf16 for 9.0 */
+ *   linear_angle.cu LRPE's angles                hopper_linear.cu   1 and 3 in bf16 for 9.0 */
 #ifndef SEQD_CUDA_LINEAR_H
 #define SEQD_CUDA_LINEAR_H
 

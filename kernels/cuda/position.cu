@@ -1,7 +1,7 @@
 /* position.cu: rotary embeddings and LRPE. Angles are products in double, reduced in double: a
  * position of 2^22 in fp32 has angles half a radian apart. A thread turns one pair of columns in
  * all heads of its row, so that a sine is formed once. */
-#include "kernels/cuda/sums.h"
+#include "kernels/cuda/device.h"
 
 #define ROPE_THREADS 128
 
@@ -75,31 +75,12 @@ static __global__ void lrpe_dx_kernel(mat dy, mat dx, mat theta, const int64_t *
     set(dx, row, col, v);
 }
 
-/* dy2 cos - dy1 sin, times the position and x: of column h D + d, over rows. */
-struct lrpe_dtheta {
-    mat x, dy, theta;
-    const int64_t *pos;
-    int64_t D;
-    __device__ double term(int64_t row, int64_t col) const
-    {
-        const int64_t h = col / D, d = col % D;
-        double s, c;
-        sincos((double)pos[row] * (double)get(theta, h, d), &s, &c);
-        const double d1 = (double)get(dy, row, 2 * h * D + d);
-        const double d2 = (double)get(dy, row, (2 * h + 1) * D + d);
-        return (double)pos[row] * (double)get(x, row, col) *
-               (d2 * (double)(float)c - d1 * (double)(float)s);
-    }
-};
-
 void cuda_lrpe_bwd(struct be *be, const struct lrpe_bwd_args *a)
 {
     shape_lrpe_bwd(a);
     struct cuda *c = cuda_of(be);
-    const int64_t n = a->x.rows * a->x.cols;
+    const int64_t n = a->dx.rows * a->dx.cols;
     if (n < 1) return;
-    sum_rows(c, lrpe_dtheta{mat_of(a->x), mat_of(a->dy), mat_of(a->theta), a->pos, a->head_dim},
-             a->x.rows, a->x.cols, a->dtheta);
     LAUNCH(c, lrpe_dx_kernel, dim3((unsigned)div_up(n, ROPE_THREADS)), dim3(ROPE_THREADS), 0,
            mat_of(a->dy), mat_of(a->dx), mat_of(a->theta), a->pos, n, a->n_heads, a->head_dim,
            a->accumulate);

@@ -9,6 +9,7 @@
  * an output was rounded from: one rounding is taken off each element before the error is
  * measured. */
 #include "tests/lib/kern.h"
+#include "tests/lib/kern_angle.h"
 #include "tests/lib/kern_attn.h"
 #include "tests/lib/kern_cond.h"
 #include "tests/lib/kern_delta.h"
@@ -17,6 +18,7 @@
 #include "tests/lib/kern_few.h"
 #include "tests/lib/kern_finite.h"
 #include "tests/lib/kern_linear.h"
+#include "tests/lib/kern_long.h"
 #include "tests/lib/kern_naive.h"
 #include "tests/lib/kern_sink.h"
 #include "tests/lib/kern_transfer.h"
@@ -864,8 +866,10 @@ static const struct {
     {"mse", check_mse, 1, true},
     {"noise", check_noise, 1, false},
     {"linear_fwd, _enter, _bwd, _enter_bwd, _fold", check_linear, 5, true},
+    {"linear_angle", check_angle, 1, true},
     {"delta_fwd, _bwd", check_delta, 2, true},
     {"conv_fwd, _bwd", check_conv, 2, true},
+    {"sums over 100,000 tokens", check_long, 0, false},
     {"fill, copy, upload, download, sync, alloc, free, close", check_memory, 8, false},
     {"share to transfer_passed, pin to copy_await", check_transfers, 12, false},
 };
@@ -962,7 +966,8 @@ static void check_device(const char *isa, int n_threads)
             act = types[k].type;
             if (act != DT_F32 && (!checks[i].has_act || n_threads == 1)) continue;
             /* what is about numbers alone takes a sanitizer minutes */
-            if (SANITIZED && checks[i].check == check_naive) continue;
+            if (SANITIZED && (checks[i].check == check_naive || checks[i].check == check_long))
+                continue;
             if (!concerns(isa, checks[i].name)) continue;
             snprintf(name, sizeof name, "%s, %s, %s, %d threads", checks[i].name, types[k].name,
                      isa, n_threads);

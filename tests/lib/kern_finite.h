@@ -536,6 +536,19 @@ static void fin_linear_enter_bwd(struct fin *f, int arg)
                                                                c.state.t.data, c.d_state.t.data});
 }
 
+static void fin_linear_angle(struct fin *f, int arg)
+{
+    const struct fin_linear *s = &fin_linears[arg];
+    struct tensor d_o;
+    struct fin_linear_case c = fin_linear_new(f, s, &d_o);
+    fin_in(f, c.q, OUT0), fin_in(f, c.k, OUT0), fin_in(f, c.v, OUT0), fin_in(f, c.d_o, OUT0);
+    fin_in(f, c.state, OUT0), fin_in(f, c.d_state, OUT0);
+    const struct box dtheta = fin_out_f32(f, s->H, s->Dk / 2);
+    fin_poison(f);
+    FIN_CALL(linear_angle, &(struct linear_angle_args){c.in, d_o, c.state.t.data, c.d_state.t.data,
+                                                       dtheta.t.data});
+}
+
 static void fin_linear_fold(struct fin *f, int arg)
 {
     const int64_t H = 2, Dk = 9, Dv = 7;
@@ -758,16 +771,13 @@ static void fin_lrpe_fwd(struct fin *f, int arg)
 static void fin_lrpe_bwd(struct fin *f, int arg)
 {
     const int64_t D = 24, H = 3;
-    const struct box x = fin_act(f, FIN_T, H * D, OUT1);
-    const struct box dy = fin_act(f, FIN_T, 2 * H * D, OUT0 | OUT1);
-    const struct box theta = fin_act(f, H, D, OUT0 | OUT1), dx = fin_act(f, FIN_T, H * D, OUT0);
-    const struct box dtheta = fin_f32(f, 1, H * D, OUT1);
+    const struct box dy = fin_act(f, FIN_T, 2 * H * D, OUT0);
+    const struct box theta = fin_act(f, H, D, OUT0), dx = fin_act(f, FIN_T, H * D, OUT0);
     int64_t *pos = fin_mem(f, FIN_T * 8);
     for (int64_t i = 0; i < FIN_T; i++) pos[i] = i * 1000;
-    fin_out(f, dx), fin_out(f, dtheta);
+    fin_out(f, dx);
     fin_poison(f);
-    FIN_CALL(lrpe_bwd,
-             &(struct lrpe_bwd_args){x.t, dy.t, dx.t, theta.t, pos, dtheta.t.data, H, D, true});
+    FIN_CALL(lrpe_bwd, &(struct lrpe_bwd_args){dy.t, dx.t, theta.t, pos, H, D, true});
 }
 
 static void fin_swiglu_fwd(struct fin *f, int arg)
@@ -1144,6 +1154,7 @@ static const struct fin_case {
      FIN_LINEARS,
      false,
      {FIN_SLOT(linear_enter_bwd)}},
+    {"linear_angle", FIN_OF_LINEAR, fin_linear_angle, FIN_LINEARS, false, {FIN_SLOT(linear_angle)}},
     {"linear_fold", FIN_OF_LINEAR, fin_linear_fold, 1, true, {FIN_SLOT(linear_fold)}},
     {"delta_fwd", FIN_OF_LINEAR, fin_delta_fwd, FIN_LINEARS, false, {FIN_SLOT(delta_fwd)}},
     {"delta_bwd", FIN_OF_LINEAR, fin_delta_bwd, FIN_LINEARS, false, {FIN_SLOT(delta_bwd)}},

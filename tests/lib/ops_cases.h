@@ -4,7 +4,7 @@
 #define SEQD_TESTS_OPS_CASES_H
 
 #include "tests/lib/ops_delta.h"
-#include "tests/lib/ops_moves.h"
+#include "tests/lib/ops_linear.h"
 
 /* ---- ATTENTION, CROSS ------------------------------------------------------------------------ */
 
@@ -408,6 +408,7 @@ static const struct op_case cases[] = {
     {"short convolution", write_short_conv, loop_short_conv},
     {"gated delta rule", write_delta, loop_delta},
     {"linear attention", write_linear_attention, loop_linear_attention},
+    {"linear attention of angles", write_angles, loop_angles},
     {"switch of dimensions", write_switch, loop_switch},
     {"rows to heads", write_to_heads, loop_same},
     {"heads to rows", write_from_heads, loop_same},

@@ -61,7 +61,9 @@ static int mixer(struct program *p, const struct model_shape *m, int x, int kind
                                     .key_dim = kind == WITH_LRPE ? 2 * D : D,
                                     .value_dim = D,
                                     .slopes = SLOPE_TNL,
-                                    .scale = 1};
+                                    .scale = 1,
+                                    .theta = theta,
+                                    .n_theta = kind == WITH_LRPE};
     const int o = SIMPLE_NORM(p, write_linear_attention(p, m, &mix));
     const int gated = write_glu(p, ACT_IDENTITY, o, u, "gated");
     return write_linear(

@@ -187,7 +187,9 @@ int write_linear_attention(struct program *p, const struct model_shape *m,
                                        .value_dim = w->value_dim,
                                        .slopes = w->slopes,
                                        .scale = (float)w->scale,
-                                       .normalise = w->normalise}};
+                                       .normalise = w->normalise},
+                          .w = w->theta,
+                          .n_w = w->n_theta};
     return prog_op(p, &op,
                    &(struct value){
                        .name = "linear_out", .cols = m->n_heads * w->value_dim, .keep = KEEP_RING});

@@ -68,6 +68,7 @@ struct write_mixer {
     enum slope_id slopes;
     double scale;
     bool normalise;
+    int theta, n_theta; /* LRPE's angles, by which q and k have turned; n_theta 0: none */
 };
 int write_linear_attention(struct program *p, const struct model_shape *m,
                            const struct write_mixer *w);

@@ -160,6 +160,28 @@ static struct tensor wide_gradient(struct frame *f, const struct op *o, struct l
     return wide;
 }
 
+/* The gradient of LRPE's angles: of each sum chunk, as LINEAR_ATTENTION leaves it. */
+struct angles {
+    const float *of;
+    int64_t n, chunk; /* chunk: rows of one */
+};
+
+static float *angle_room(struct frame *f, const struct op *o)
+{
+    _Static_assert(PROG_SUMS == SHARD_SEGS, "a rank may hold them all");
+    return o->n_w ? scratch_take(f, 4 * PROG_SUMS * (o->u.linear.n_heads * o->u.linear.key_dim / 2))
+                  : NULL;
+}
+
+static void angle_leaf(struct frame *f, void *arg, struct span s, float *dst, bool fresh)
+{
+    const struct angles *a = arg;
+    const float *x = a->of + (s.n ? s.value0 / a->chunk * a->n : 0);
+    if (!s.n && fresh) f->be->ops->fill(f->be, dst, a->n, 0);
+    if (s.n && fresh) f->be->ops->copy(f->be, dst, x, 4 * a->n);
+    if (s.n && !fresh) f->be->ops->add(f->be, &(struct add_args){.y = dst, .x = x, .n = a->n});
+}
+
 static int linear_backward(struct frame *f, const struct op *o, const struct step *s, struct err *e)
 {
     struct linear a = linear_of(f, o);
@@ -168,6 +190,7 @@ static int linear_backward(struct frame *f, const struct op *o, const struct ste
     const struct back dk = back_begin_new(f, o, s, 1, DT_F32);
     const struct back dv = back_begin_new(f, o, s, 2, DT_F32);
     struct tensor dv_wide = dv.to;
+    float *d_angle = angle_room(f, o);
     if (a.wide) dv_wide = scratch_rows(f, DT_F32, a.v.rows, a.v.cols);
     mark_place(f);
     if (f->linear->ops->bwd(f->linear,
@@ -183,10 +206,16 @@ static int linear_backward(struct frame *f, const struct op *o, const struct ste
                                                  .lo = f->batch->lo,
                                                  .hi = f->batch->hi,
                                                  .seen = {frame_host(f)->lo, frame_host(f)->hi},
+                                                 .d_angle = d_angle,
                                                  .d_carry_out = f->d_carry_out,
                                                  .d_carry_in = f->d_carry_in},
                             e))
         return -1;
+    struct angles angles = {d_angle, o->u.linear.n_heads * o->u.linear.key_dim / 2,
+                            f->rows[ROWS_T].sum_len};
+    if (d_angle)
+        frame_sum(f, ROWS_T, frame_weight_grad(f, o->w), angles.n,
+                  &(struct sum_leaf){angle_leaf, &angles});
     if (a.wide) widen(f, dv_wide, dv.to, a.shape.n_heads, true);
     back_end(f, &dq);
     back_end(f, &dk);

@@ -67,17 +67,16 @@ const struct op_row op_rope = {rope_forward, rope_backward, NULL};
 /* ---- LRPE ------------------------------------------------------------------------------------ */
 
 /* theta is [H, D]; the input has one or more sets of H heads (queries, then keys), each of which
- * turns by the same angles: their gradients meet in one sum. */
+ * turns by the same angles. Their gradient is that of LINEAR_ATTENTION, which knows distances. */
 struct lrpe {
-    struct tensor x, theta, dy;
-    struct back dx;
+    struct tensor theta;
     int64_t n_sets;
 };
 
 static struct lrpe lrpe_of(const struct frame *f, const struct op *o)
 {
-    struct lrpe a = {.x = frame_in(f, o, 0), .theta = frame_weight(f, o->w, 1)};
-    a.n_sets = a.x.cols / (a.theta.rows * a.theta.cols);
+    struct lrpe a = {.theta = frame_weight(f, o->w, 1)};
+    a.n_sets = frame_in(f, o, 0).cols / (a.theta.rows * a.theta.cols);
     return a;
 }
 
@@ -92,7 +91,7 @@ static int lrpe_forward(struct frame *f, const struct op *o, struct err *e)
     (void)e;
     for (int64_t k = 0; k < a.n_sets; k++)
         f->be->ops->lrpe_fwd(f->be,
-                             &(struct lrpe_fwd_args){.x = set_at(a.x, k, a.n_sets),
+                             &(struct lrpe_fwd_args){.x = set_at(frame_in(f, o, 0), k, a.n_sets),
                                                      .y = set_at(frame_out(f, o, 0), k, a.n_sets),
                                                      .theta = a.theta,
                                                      .pos = f->batch->pos,
@@ -101,32 +100,21 @@ static int lrpe_forward(struct frame *f, const struct op *o, struct err *e)
     return 0;
 }
 
-static void lrpe_leaf(struct frame *f, void *arg, struct span s, float *dst, bool fresh)
-{
-    const struct lrpe *a = arg;
-    if (fresh) f->be->ops->fill(f->be, dst, a->theta.rows * a->theta.cols, 0);
-    for (int64_t k = 0; k < a->n_sets; k++)
-        f->be->ops->lrpe_bwd(
-            f->be, &(struct lrpe_bwd_args){.x = set_at(span_value(a->x, s), k, a->n_sets),
-                                           .dy = set_at(span_grad(a->dy, s), k, a->n_sets),
-                                           .dx = set_at(span_grad(a->dx.to, s), k, a->n_sets),
-                                           .theta = a->theta,
-                                           .pos = f->batch->pos + s.value0,
-                                           .dtheta = dst,
-                                           .n_heads = a->theta.rows,
-                                           .head_dim = a->theta.cols,
-                                           .accumulate = a->dx.accumulate});
-}
-
 static int lrpe_backward(struct frame *f, const struct op *o, const struct step *s, struct err *e)
 {
-    struct lrpe a = lrpe_of(f, o);
+    const struct lrpe a = lrpe_of(f, o);
+    const struct tensor dy = frame_dy(f, o);
+    const struct back dx = back_begin(f, o, s, 0);
     (void)e;
-    a.dy = frame_dy(f, o);
-    a.dx = back_begin(f, o, s, 0);
-    frame_sum(f, ROWS_T, frame_weight_grad(f, o->w), a.theta.rows * a.theta.cols,
-              &(struct sum_leaf){lrpe_leaf, &a});
-    back_end(f, &a.dx);
+    for (int64_t k = 0; k < a.n_sets; k++)
+        f->be->ops->lrpe_bwd(f->be, &(struct lrpe_bwd_args){.dy = set_at(dy, k, a.n_sets),
+                                                            .dx = set_at(dx.to, k, a.n_sets),
+                                                            .theta = a.theta,
+                                                            .pos = f->batch->pos,
+                                                            .n_heads = a.theta.rows,
+                                                            .head_dim = a.theta.cols,
+                                                            .accumulate = dx.accumulate});
+    back_end(f, &dx);
     return 0;
 }
 

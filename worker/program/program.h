@@ -165,8 +165,8 @@ enum span_id { SPAN_NONE, SPAN_QUERIES, SPAN_KEYS };
     /* out = a with its first n_heads * D columns rotated; in place where it may be */             \
     X(OP_ROPE, rope)                                                                               \
     /* out [T, 2 cols] = [a cos(theta n), a sin(theta n)] per head; w: theta [H, D]; a has one or  \
-     * more sets of H heads (queries, keys): a weight is read by one operation of a section, since \
-     * sums over rows are trees */                                                                 \
+     * more sets of H heads (queries, keys). theta's gradient is LINEAR_ATTENTION's: a weight's is \
+     * written by one operation of a section, since sums over rows are trees */                    \
     X(OP_LRPE, lrpe)                                                                               \
     /* out o [T, H*D], lse; in: q, kv [T, 2*Hk*D]; softmax over visible keys and, where there is w,\
      * over the head's sink: w [H], a logit without a value; dim -1 alone has sinks */             \
@@ -174,7 +174,8 @@ enum span_id { SPAN_NONE, SPAN_QUERIES, SPAN_KEYS };
     /* out o [T, H*D], lse; in: q, kv [ROWS_TEXT, 2*H*D]: every row sees all text */               \
     X(OP_CROSS, cross)                                                                             \
     /* out o [T, H*Dv], states [H, Dk, Dv + normalise] of each sum chunk; in: q [T, H*Dk],         \
-     * k [T, H*Dk], v [T, H*Dv] */                                                                 \
+     * k [T, H*Dk], v [T, H*Dv]; w: the theta by which LRPE turned q and k, or none: read for its  \
+     * gradient alone */                                                                           \
     X(OP_LINEAR_ATTENTION, linear_attention)                                                       \
     /* out [T, C] = SiLU of a causal convolution of each column, within its document; out[1] the   \
      * width - 1 rows before each sum chunk; in: a; w: taps [C, width] */                          \

@@ -10,6 +10,16 @@ static void check_linear_attention(const struct program *p, const struct op *op,
     assert(rule_alike(rule_in(p, op, 0), rule_in(p, op, 1)));
     assert(rule_in(p, op, 2)->cols == H * op->u.linear.value_dim);
     assert(rule_alike(rule_in(p, op, 2), out));
+    if (!op->n_w) return;
+    const struct weight *theta = &p->weight[op->w];
+    assert(op->n_w == 1 && !op->u.linear.normalise && theta->rows == H);
+    assert(2 * theta->cols == op->u.linear.key_dim);
+}
+
+/* Angles of LRPE. */
+static int64_t angles(const struct op *op)
+{
+    return op->n_w ? op->u.linear.n_heads * op->u.linear.key_dim / 2 : 0;
 }
 
 /* Columns of a value in the state: where outputs are normalised, the sum of keys is one more. */
@@ -59,6 +69,7 @@ static void scratch_linear_attention(struct op_ask *a)
     if (!ask_back(a)) return;
     ask_dy(a);
     for (int k = 0; k < OP_INS; k++) ask_dx_new(a, k);
+    if (a->op->n_w) ask_bytes(a, 4 * PROG_SUMS * angles(a->op));
 }
 
 static void need_linear_attention(const struct program *p, const struct op *op, struct op_need *n)
@@ -78,6 +89,9 @@ static void work_linear_attention(const struct op_site *s, struct op_work *w)
     work_add(w, &(struct op_term){.id = TERM_STATES,
                                   .n = 2 * rows * H * Dk * Dv * (1 + s->back),
                                   .size = sqrt(Dk * Dv)});
+    if (op->n_w && s->back) /* row by row: five multiply-adds for each element of k v' */
+        work_add(w, &(struct op_term){
+                        .id = TERM_STATES, .n = 5 * rows * H * Dk * Dv, .size = sqrt(Dk * Dv)});
     if (op->u.linear.normalise) work_elements(w, TERM_POINT, 5 * work_size(s, op->out[0]), 1);
 }
 

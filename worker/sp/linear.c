@@ -152,6 +152,20 @@ static void chunks_enter_bwd(struct linear_pass *p, const struct linear_bwd *a)
     }
 }
 
+static void chunks_angle(struct linear_pass *p, const struct linear_bwd *a)
+{
+    struct be *be = p->sp->be;
+    for (int i = 0; i < p->n; i++) {
+        const struct linear_chunk *c = &p->chunk[i];
+        struct linear_angle_args x = {.in = args_of(p, c, a->hi, a->q, a->k, a->v),
+                                      .d_o = rows_of(a->d_o, c),
+                                      .state = state_of(p, a->state, i),
+                                      .d_state = p->entry[p->n - 1 - i]};
+        x.dtheta = a->d_angle + i * p->shape->n_heads * (p->shape->key_dim / 2);
+        be->ops->linear_angle(be, &x);
+    }
+}
+
 /* ---- what the exchanges are made of ---------------------------------------------------------- */
 
 void linear_zero(struct sp_linear *sp, void *data, int64_t size)
@@ -312,6 +326,7 @@ static int run_bwd(struct sp_linear *sp, const struct linear_bwd *a,
     if (apart) chunks_bwd(&p, a, OUTPUTS);
     if (x->fold(&p, e)) return -1;
     chunks_enter_bwd(&p, a);
+    if (a->d_angle) chunks_angle(&p, a);
     sp_mutant_over_p(a->dq, sp->shard.P);
     sp_mutant_over_p(a->dk, sp->shard.P);
     sp_mutant_over_p(a->dv, sp->shard.P);

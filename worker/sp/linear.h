@@ -86,6 +86,8 @@ struct linear_bwd {
     struct sp_seen seen;
     const void *d_carry_out; /* read on the last rank: gradient of carry_out; NULL: 0 */
     void *d_carry_in;        /* written on rank 0; NULL: unwanted. The ranks agree on NULL */
+    float *d_angle; /* [n_chunks, H, Dk / 2] out: of each chunk the gradient of LRPE's angles
+                     * (backend: linear_angle); NULL: unwanted */
 };
 
 struct sp_linear_ops {
