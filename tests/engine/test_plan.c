@@ -545,6 +545,21 @@ static void check_zero_memory(int group)
         }
 }
 
+/* Bits that do not turn on the number of ranks turn on that of rings. */
+static void test_bits_said(void)
+{
+    for (int dp = 1; dp <= 2; dp++) {
+        char words[64];
+        small_spec(JOB_TRAIN, 2);
+        spec.parallel.dp = dp;
+        snprintf(words, sizeof words, "the bits are those of parallel.dp %d", dp);
+        CHECK(!strstr(make(0).reason, "the bits"));
+        spec.determinism = DET_RANKS;
+        const struct plan p = make(0);
+        CHECK_MSG(strstr(p.reason, words), "%s", p.reason);
+    }
+}
+
 static void test_zero_memory(void)
 {
     check_zero_memory(0);
@@ -776,6 +791,7 @@ int main(void)
     RUN(test_reference);
     RUN(test_comm);
     RUN(test_flops);
+    RUN(test_bits_said);
     RUN(test_zero_memory);
     RUN(test_zero_fused);
     RUN(test_zero_comm);

@@ -29,6 +29,13 @@ static void add_exchange(struct sentence *w, const struct plan *p)
         sentence_add(w, ": %d groups of %d ranks", p->sp / p->ulysses, p->ulysses);
 }
 
+/* Says how far determinism "ranks" goes: another dp sums gradients in another order. */
+static void add_bits(struct sentence *w, const struct plan *p)
+{
+    if (p->rank_bits && p->kind == JOB_TRAIN)
+        sentence_add(w, "; the bits are those of parallel.dp %d", p->dp);
+}
+
 static void add_layout(struct sentence *w, const struct plan *p)
 {
     const char *why = strategy_row(p->strategy)->in_order;
@@ -103,6 +110,7 @@ void plan_explain(const struct job_spec *s, struct plan *p)
         sentence_add(&w, "; ");
         add_layout(&w, p);
     }
+    add_bits(&w, p);
     if (p->n_windows > 1)
         sentence_add(&w, "; walked in %lld windows of %lld tokens", (long long)p->n_windows,
                      (long long)p->S);
