@@ -348,6 +348,20 @@ static void test_strategy_limits(void)
     }
 }
 
+/* A training of STDiT on frames of 16 x 16. */
+static void video(int sp, int frames)
+{
+    decoder(1024, sp);
+    struct model_shape *shape = &spec.model.shape;
+    shape->family = FAMILY_STDIT3;
+    shape->n_kv_heads = shape->n_heads;
+    shape->caption_channels = 64, shape->text_len = 8;
+    spec.data.train[0].format = DATA_LATENTS;
+    spec.data.seq_len = 0;
+    spec.data.frames = frames, spec.data.height = spec.data.width = 16;
+    spec.parallel.sp = sp;
+}
+
 /* A video's limit is in frames of the asked size. */
 static void test_frames_limit(void)
 {
@@ -356,15 +370,8 @@ static void test_frames_limit(void)
         static struct plan p;
         static struct job_spec s;
         struct err e = {0};
-        decoder(1024, sp);
+        video(sp, 4);
         struct model_shape *shape = &spec.model.shape;
-        shape->family = FAMILY_STDIT3;
-        shape->n_kv_heads = shape->n_heads;
-        shape->caption_channels = 64, shape->text_len = 8;
-        spec.data.train[0].format = DATA_LATENTS;
-        spec.data.seq_len = 0;
-        spec.data.frames = 4, spec.data.height = spec.data.width = 16;
-        spec.parallel.sp = sp;
         spec.resources.memory_mib = 300;
         s = spec;
         CHECK_MSG(family_check(&s, &e) == 0 && !family_complete(&s.model.shape, &e), "%s", e.text);
@@ -656,22 +663,14 @@ static struct machine nodes(int devices, int n_nodes, double network_gbs)
 /* The forms of a grid are compared; their exchanges are of all ranks of a ring, across nodes. */
 static void test_grid_forms(void)
 {
-    static struct job_spec video;
+    static struct job_spec s;
     struct machine m = nodes(2, 2, 1);
     const struct option *o[3];
     struct err e = {0};
-    decoder(1024, 4);
-    struct model_shape *shape = &spec.model.shape;
-    shape->family = FAMILY_STDIT3;
-    shape->n_kv_heads = shape->n_heads;
-    shape->caption_channels = 64, shape->text_len = 8;
-    spec.data.train[0].format = DATA_LATENTS;
-    spec.data.seq_len = 0;
-    spec.data.frames = 8, spec.data.height = spec.data.width = 16;
-    spec.parallel.sp = 4;
-    video = spec;
-    CHECK_MSG(family_check(&video, &e) == 0, "%s", e.text);
-    *shape = video.model.shape;
+    video(4, 8);
+    s = spec;
+    CHECK_MSG(family_check(&s, &e) == 0, "%s", e.text);
+    spec.model.shape = s.model.shape;
     choose(&m);
     CHECK(choice.option[0].form == FORM_SWITCH);
     for (int i = 0; i < 3; i++) {
