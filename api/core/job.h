@@ -220,9 +220,11 @@ struct job_spec {
     } score;
 
     struct {
-        int32_t pooling;   /* enum pooling_id */
-        int32_t normalize; /* to length 1 */
-        int32_t unsaid;    /* bits of enum embed_unsaid, until the model is known */
+        int32_t pooling;      /* enum pooling_id */
+        int32_t normalize;    /* to length 1 */
+        int32_t unsaid;       /* bits of enum embed_unsaid, until the model is known */
+        spec_ref prompt_name; /* of model.path's prompts; empty: its default */
+        int32_t prompts;      /* whether one stands before every text */
     } embed;
 
     struct {

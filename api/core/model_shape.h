@@ -143,7 +143,8 @@ struct model_shape {
     int32_t pooling;      /* enum published_pooling */
     int32_t normalizes;   /* enum published_answer */
     int32_t embed_module; /* of embed_module_words: it computes what no embed job does; 0: none */
-    int32_t prompted;     /* a prompt stands before every text */
+    int32_t prompted;     /* default_prompt_name names a prompt that has a text */
+    int32_t prompt_apart; /* vectors are pooled without the rows of a prompt */
     int32_t no_head;      /* of a job that computes none: programs end with the states of the last
                          * layer, normed. No part of the model */
 };

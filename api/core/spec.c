@@ -204,6 +204,8 @@ const struct field spec_fields[] = {
     BOOL("score.token_logprobs", score.token_logprobs, 0, SCORE, "The log-probability of every token, as an artifact."),
     ENUM("embed.pooling", embed.pooling, pooling_words, POOLING_LAST, EMBED, "last: the hidden state of the last token, cls: of the first, or mean over the document; not said: as 1_Pooling of model.path has it, else last."),
     BOOL("embed.normalize", embed.normalize, 1, EMBED, "Embeddings of length 1; not said: as modules.json of model.path has it, else true."),
+    TEXT("embed.prompt_name", embed.prompt_name, "", EMBED, "The prompt of config_sentence_transformers.json in model.path that stands before every text; not said: its default_prompt_name.", 7),
+    BOOL("embed.prompts", embed.prompts, 1, EMBED, "Put that prompt before every text; false: none.", 7),
     TEXT("output.path", output.path, "", ALL, "Publish results there too, a training's hf/ and other jobs' artifacts: a directory that is not there yet, beneath a --writable-root of the node.", 7),
     TEXT("resources.device", resources.device, "cpu", ALL, "What every rank computes on: cpu, its threads; cuda, a GPU of its own."),
     INT32("resources.ranks", resources.ranks, 1, JOB_MAX_RANKS, 0, ALL, "Processes of the gang; default parallel.sp, else 1."),

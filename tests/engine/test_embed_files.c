@@ -100,9 +100,7 @@ static void test_published(void)
          "{\"pooling_mode_max_tokens\":true,\"pooling_mode_cls_token\":true}", "embed.pooling",
          "\"several\""},
         {"1_Pooling/config.json", "{\"pooling_mode\":\"median\"}", "embed.pooling", "\"unknown\""},
-        {"config_sentence_transformers.json",
-         "{\"prompts\":{\"q\":\"find: \"},\"default_prompt_name\":\"q\"}", "model.path",
-         "default_prompt_name"}};
+    };
     static const char modules[] = "[{\"type\":\"a.Transformer\",\"path\":\"\"},{\"type\":\"b."
                                   "Pooling\",\"path\":\"1_Pooling\"}]";
     struct order *o = embeds("published", "embed_bert", "texts.jsonl");
@@ -137,15 +135,128 @@ static void test_published(void)
     }
 }
 
-/* Cut off where the package cuts them: what ends a text stays. */
-static void test_truncated(void)
+/* An embed job of embed_bert as the package runs it. */
+static struct order *as_published(const char *name, const char *model)
 {
-    struct order *o = embeds("truncated", "embed_bert", "texts.jsonl");
+    struct order *o = embeds(name, model, "texts.jsonl");
     o->spec.embed.pooling = POOLING_MEAN;
     o->spec.data.seq_len = 24;
     o->spec.data.overlong = OVERLONG_TRUNCATE;
-    check_vectors(o, "embed_bert/vectors.txt", 16);
+    return o;
+}
+
+/* Cut off where the package cuts them: what ends a text stays. */
+static void test_truncated(void)
+{
+    check_vectors(as_published("truncated", "embed_bert"), "embed_bert/vectors.txt", 16);
     CHECK(number(g.result, "truncated") == 1);
+}
+
+/* ---- prompts --------------------------------------------------------------------------------- */
+
+/* The directory "prompted": embed_bert with these prompts. */
+static void make_prompted(const char *prompts)
+{
+    static const char *const files[] = {"config.json", "tokenizer.json", "tokenizer_config.json",
+                                        "model.safetensors", "modules.json"};
+    put("prompted", "config_sentence_transformers.json", prompts);
+    put("prompted/1_Pooling", "config.json", "{\"pooling_mode\":\"mean\"}");
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char path[128];
+        size_t n;
+        snprintf(path, sizeof path, "embed_bert/%s", files[i]);
+        char *text = file_read(golden(path), 1 << 20, &n, &e);
+        CHECK_MSG(text && !file_write(in_dir("prompted", files[i]), text, n, &e), "%s", e.text);
+        free(text);
+    }
+}
+
+/* A job of "prompted", described. */
+static struct order *prompted(const char *name)
+{
+    struct order *o = as_published(name, "embed_bert");
+    o->spec.model.path = tiny_text(&o->spec, in_dir("prompted", ""));
+    CHECK_MSG(!hf_read_dir(in_dir("prompted", ""), &o->spec.model.shape, &e), "%s", e.text);
+    return o;
+}
+
+/* Before every text, by name and by default, as the package puts it. */
+static void test_prompts(void)
+{
+    struct order *o = as_published("query", "embed_bert");
+    o->spec.embed.prompt_name = tiny_text(&o->spec, "query");
+    check_vectors(o, "embed_bert/vectors_query.txt", 16);
+    o = as_published("document", "embed_bert"); /* its text is empty */
+    o->spec.embed.prompt_name = tiny_text(&o->spec, "document");
+    check_vectors(o, "embed_bert/vectors.txt", 16);
+    make_prompted(
+        "{\"default_prompt_name\":\"q\",\"prompts\":{\"p\":\"\",\"q\":\"find the text: \"}}");
+    o = prompted("by-default");
+    CHECK(o->spec.model.shape.prompted);
+    check_vectors(o, "embed_bert/vectors_query.txt", 16);
+    o = prompted("none");
+    o->spec.embed.prompts = 0;
+    check_vectors(o, "embed_bert/vectors.txt", 16);
+}
+
+/* A name that is not there, and records that are no texts. */
+static void test_no_prompt(void)
+{
+    static const struct {
+        const char *record, *name, *field, *word;
+    } bad[] = {
+        {"{\"text\":\"x\"}\n", "absent", "embed.prompt_name", "it has \"query\", \"document\""},
+        {"{\"input_ids\":[5,6]}\n", "query", "input.path", "input_ids: the model's prompt"},
+        {"{\"prompt\":\"a\",\"completion\":\"b\"}\n", "query", "input.path",
+         "completion: the model's"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct order *o = as_published("no-prompt", "embed_bert");
+        put("", "records", bad[i].record);
+        o->spec.input.source.path = tiny_text(&o->spec, in_dir("", "records"));
+        o->spec.embed.prompt_name = tiny_text(&o->spec, bad[i].name);
+        CHECK(!prepares(o));
+        fails(bad[i].field, bad[i].word);
+        free(o);
+    }
+    struct order *o = as_published("text", "embed_bert");
+    o->spec.input.source.format = DATA_TEXT;
+    o->spec.embed.prompt_name = tiny_text(&o->spec, "query");
+    CHECK(!prepares(o));
+    fails("embed.prompts", "this input is not");
+    free(o);
+    struct model_shape m;
+    make_prompted("{\"default_prompt_name\":\"q\",\"prompts\":{\"p\":\"x\"}}");
+    CHECK(hf_read_dir(in_dir("prompted", ""), &m, &e) == -1);
+    CHECK_MSG(strstr(e.text, "default_prompt_name \"q\" is none"), "%s", e.text);
+}
+
+/* Contradictions, and a mean that leaves the prompt out. */
+static void test_prompts_refused(void)
+{
+    make_prompted("{\"default_prompt_name\":\"q\",\"prompts\":{\"q\":\"x\"}}");
+    struct order *o = prompted("refused");
+    CHECK_MSG(!family_check(&o->spec, &e), "%s", e.text);
+    o->spec.model.shape.prompt_apart = 1;
+    CHECK(family_check(&o->spec, &e) == -1);
+    CHECK_MSG(!strcmp(e.field, "embed.pooling") && strstr(e.text, "include_prompt"), "%s", e.text);
+    o->spec.embed.prompts = 0;
+    CHECK_MSG(!family_check(&o->spec, &e), "%s", e.text);
+    o->spec.embed.prompt_name = tiny_text(&o->spec, "q");
+    CHECK(family_check(&o->spec, &e) == -1 && !strcmp(e.field, "embed.prompt_name"));
+    o->spec.embed.prompts = 1;
+    o->spec.embed
+        .pooling = POOLING_CLS; /* the first row is the prompt's whatever else is left out */
+    CHECK_MSG(!family_check(&o->spec, &e), "%s", e.text);
+    o->spec.model.path = 0;
+    CHECK(family_check(&o->spec, &e) == -1);
+    CHECK_MSG(!strcmp(e.field, "embed.prompt_name"), "%s: %s", e.field, e.text);
+    free(o);
+    put("prompted/1_Pooling", "config.json",
+        "{\"pooling_mode\":\"mean\",\"include_prompt\":false}");
+    o = prompted("apart");
+    CHECK(o->spec.model.shape.prompt_apart);
+    free(o);
 }
 
 /* A head is asked for by jobs that compute it. */
@@ -240,6 +351,9 @@ int main(int argc, char **argv)
     RUN(test_encoder);
     RUN(test_published);
     RUN(test_truncated);
+    RUN(test_prompts);
+    RUN(test_no_prompt);
+    RUN(test_prompts_refused);
     RUN(test_refused);
     RUN(test_planned);
     RUN(test_names);

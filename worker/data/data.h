@@ -80,6 +80,7 @@ bool data_all_bytes(const struct data_stats *s, enum data_set set);
 struct data_model {
     const char *dir;     /* the model directory; borrowed */
     int64_t submitted_s; /* as of struct rank_args: for a chat template that writes the date */
+    const char *before;  /* stands before every text of an embed job; borrowed; NULL: nothing */
 };
 
 /* roots: files must lie beneath one of them (openat2 RESOLVE_BENEATH; symlinks may not leave it).

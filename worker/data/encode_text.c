@@ -75,6 +75,7 @@ int encode_text_digest(struct encode_text *t, bool conversations, struct sha256 
     t->listed_end = ends.n ? ends.id[0] : -1;
     const int n = snprintf(end, sizeof end, "end %d %d", t->ends, (int)t->listed_end);
     sha256_add(into, end, (size_t)n + 1);
+    if (t->before) sha256_add(into, t->before, strlen(t->before) + 1);
     if (conversations && add_chat(t, into, e) < 0) return -1;
     if (!*of) strcpy(of, "none");
     return 0;
@@ -82,8 +83,11 @@ int encode_text_digest(struct encode_text *t, bool conversations, struct sha256 
 
 struct encode_text encode_text_like(const struct encode_text *t)
 {
-    return (struct encode_text){
-        .dir = t->dir, .ends = t->ends, .submitted_s = t->submitted_s, .listed_end = t->listed_end};
+    return (struct encode_text){.dir = t->dir,
+                                .ends = t->ends,
+                                .before = t->before,
+                                .submitted_s = t->submitted_s,
+                                .listed_end = t->listed_end};
 }
 
 void encode_text_forget(struct encode_text *t)
@@ -159,12 +163,6 @@ static int cut(struct encode_text *t, const char *text, size_t n, size_t given, 
     return 0;
 }
 
-int encode_text(struct encode_text *t, const char *text, size_t n, size_t given,
-                struct encode_cut *out, struct err *e)
-{
-    return open_tokenizer(t, e) < 0 ? -1 : cut(t, text, n, given, true, out, e);
-}
-
 int encode_text_part(struct encode_text *t, const struct text_part *part, struct encode_cut *out,
                      struct err *e)
 {
@@ -187,13 +185,24 @@ static int join(struct text *t, const struct encode_part *parts, int n, struct e
     return 0;
 }
 
+int encode_text(struct encode_text *t, const char *text, size_t n, size_t given,
+                struct encode_cut *out, struct err *e)
+{
+    const size_t before = t->before ? strlen(t->before) : 0;
+    const struct encode_part parts[] = {{t->before, before}, {text, n}};
+    if (open_tokenizer(t, e) < 0) return -1;
+    if (!before) return cut(t, text, n, given, true, out, e);
+    if (join(&t->pair, parts, 2, e) < 0) return -1;
+    return cut(t, t->pair.data, (size_t)t->pair.n, given ? before + given : 0, true, out, e);
+}
+
 int encode_pair(struct encode_text *t, const struct encode_part *prompt,
                 const struct encode_part *completion, bool given, struct encode_cut *out,
                 struct err *e)
 {
     const struct encode_part parts[] = {*prompt, *completion};
-    if (join(&t->pair, parts, 2, e) < 0) return -1;
-    return encode_text(t, t->pair.data, (size_t)t->pair.n, given ? prompt->n : 0, out, e);
+    if (open_tokenizer(t, e) < 0 || join(&t->pair, parts, 2, e) < 0) return -1;
+    return cut(t, t->pair.data, (size_t)t->pair.n, given ? prompt->n : 0, true, out, e);
 }
 
 /* ---- conversations --------------------------------------------------------------------------- */

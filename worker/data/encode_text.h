@@ -22,6 +22,7 @@
 struct encode_text {             /* one worker's */
     const char *dir;             /* borrowed: the model directory */
     bool ends;                   /* documents get an end id */
+    const char *before;          /* borrowed: stands before every text; NULL: nothing */
     int64_t submitted_s;         /* as of struct rank_args */
     struct tokenizer *tokenizer; /* owned; opened when the first text is there */
     int32_t listed_end;          /* the first eos_token_id of the directory; -1: none */
@@ -45,9 +46,10 @@ struct encode_cut {
     int64_t rest; /* of a part of a text: bytes after its last token */
 };
 
-/* What a prepared directory is a function of: the digests of tokenizer.json, tokenizer_config.json,
- * special_tokens_map.json and chat_template.jinja, what the directory says of ends, and the day
- * where conversations are read and the template asks for it; *of: the first of them, or "none":
+/* Adds all that a prepared directory is a function of: the digests of tokenizer.json,
+ * tokenizer_config.json, special_tokens_map.json and chat_template.jinja, the ends that the
+ * directory names, t->before, and the day where conversations are read and the template asks for
+ * it; *of: the first of them, or "none":
  * text is refused when it is read. To be called before any text is encoded.
  * fails: ERR_IO, ERR_INVALID. */
 int encode_text_digest(struct encode_text *t, bool conversations, struct sha256 *into,
@@ -58,9 +60,9 @@ struct encode_text encode_text_like(const struct encode_text *t);
 void encode_text_forget(struct encode_text *t);
 void encode_text_fini(struct encode_text *t);
 
-/* A document's text. A token may be a target when it ends after the first `given` bytes. Any worker
- * may cut at any time beside others, and encode_put writes in the order of the documents.
- * fails: as tokenizer_open, with field "model.path", and tokenizer_encode. */
+/* A document's text, after t->before. A token may be a target when it ends after the first `given`
+ * bytes. Any worker may cut at any time beside others, and encode_put writes in the order of the
+ * documents. fails: as tokenizer_open, with field "model.path", and tokenizer_encode. */
 int encode_text(struct encode_text *t, const char *text, size_t n, size_t given,
                 struct encode_cut *out, struct err *e);
 /* A part of a document's text (tokenizer.h). Bytes after its last token are not that one's: they

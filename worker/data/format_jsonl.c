@@ -106,6 +106,14 @@ static int check_kind(const struct format_in *in, const struct jsonl_record *r, 
 {
     const bool completion = in->loss_on == LOSS_ON_COMPLETION;
     const bool assistant = in->loss_on == LOSS_ON_ASSISTANT;
+    if (in->c->text && in->c->text->before && !r->text.at)
+        return err_set(e, ERR_INVALID,
+                       "%s: the model's prompt stands before texts alone: give \"%s\", or set "
+                       "embed.prompts to false",
+                       r->input_ids.given ? "input_ids"
+                       : r->messages.at   ? "a conversation"
+                                          : "a prompt and its completion",
+                       in->text_key);
     if (r->input_ids.given) {
         if ((!completion && !assistant) || r->labels.given || r->loss_mask.given) return 0;
         return err_set(e, ERR_INVALID,

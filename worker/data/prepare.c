@@ -433,9 +433,22 @@ static int open_workers(struct prepare *p, const struct data_model *model, struc
     if (!data_needs_tokenizer(s)) return 0;
     p->text = calloc((size_t)p->n_workers, sizeof *p->text);
     if (!p->text) return err_set(e, ERR_IO, "out of memory for %d tokenizers", p->n_workers);
-    p->text[0] = (struct encode_text){
-        .dir = model->dir, .ends = s->kind != JOB_EMBED, .submitted_s = model->submitted_s};
+    p->text[0] = (struct encode_text){.dir = model->dir,
+                                      .ends = s->kind != JOB_EMBED,
+                                      .before = model->before,
+                                      .submitted_s = model->submitted_s};
     return 0;
+}
+
+/* A prompt of the model stands before records that are texts. */
+static int check_before(const struct prepare *p, const char *before, struct err *e)
+{
+    if (!before) return 0;
+    if (p->text && p->source[0].spec->format == DATA_JSONL) return 0;
+    return err_field(e, ERR_INVALID, "embed.prompts",
+                     "the model's prompt stands before the texts of a jsonl file, which %s: set "
+                     "embed.prompts to false, or give such a file",
+                     p->text ? "this input is not" : "this model has no tokenizer for");
 }
 
 int data_prepare(const struct job_spec *spec, const struct data_model *model,
@@ -452,7 +465,8 @@ int data_prepare(const struct job_spec *spec, const struct data_model *model,
     p->roots = roots;
     p->progress = progress;
     if (open_workers(p, model, e) < 0) goto out;
-    if (choose_sources(p, e) < 0 || find_sources(p, n_roots, e) < 0) goto out;
+    if (choose_sources(p, e) < 0 || check_before(p, model ? model->before : NULL, e) < 0) goto out;
+    if (find_sources(p, n_roots, e) < 0) goto out;
     if (make_id(p, id, e) < 0) goto out;
     for (int i = 1; p->text && i < p->n_workers; i++) p->text[i] = encode_text_like(p->text);
     if (file_make_dir(parent, e) < 0 || (lock = lock_id(parent, id, e)) < 0) goto out;

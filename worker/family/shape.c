@@ -166,6 +166,7 @@ const struct field shape_fields[] = {
     ENUM("model.config.normalizes", normalizes, answer_words, PUBLISHED_SILENT, FOUND, "Whether modules.json of model.path makes vectors of length 1."),
     ENUM("model.config.embed_module", embed_module, embed_module_words, 0, FOUND, "A module of modules.json that no embed job computes."),
     BOOL("model.config.prompted", prompted, 0, FOUND, "A prompt stands before every text."),
+    BOOL("model.config.prompt_apart", prompt_apart, 0, FOUND, "Vectors are pooled without the rows of a prompt."),
     {NULL}
 };
 /* clang-format on */

@@ -8,6 +8,7 @@
 #include "worker/family/shape.h"
 
 enum { FILE_MAX = 1 << 20, NAME_MAX_SIZE = 64 };
+#define PROMPTS_FILE "config_sentence_transformers.json"
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
@@ -15,6 +16,8 @@ struct embedding_reading {
     const char *dir;
     struct model_shape *m;
     struct jread j;
+    const char *name; /* of the prompt that is looked for */
+    char **prompt;    /* where it goes; NULL: nothing is looked for */
     char path[FILE_PATH_SIZE];
     struct err e;
 };
@@ -86,6 +89,11 @@ static int take_key(struct embedding_reading *r)
     static const char start[] = "pooling_mode_";
     int pooling = PUBLISHED_UNKNOWN;
     if (jread_is(&r->j, "pooling_mode")) return take_words(r);
+    if (jread_is(&r->j, "include_prompt")) {
+        const enum jtok t = jread_next(&r->j);
+        r->m->prompt_apart = t == J_FALSE;
+        return t == J_FALSE || t == J_TRUE ? 0 : -1;
+    }
     char key[NAME_MAX_SIZE];
     if (jread_copy(&r->j, key, sizeof key) < 0) return jread_skip(&r->j);
     for (int i = 0; i < MODES; i++)
@@ -181,53 +189,107 @@ static int read_modules(struct embedding_reading *r)
 
 /* ---- prompts --------------------------------------------------------------------------------- */
 
-/* Names of prompts that have a text. */
+/* Where a config_sentence_transformers.json has what it says of prompts. */
 struct embedding_prompts {
-    char name[32][NAME_MAX_SIZE];
-    int n;
+    char name[NAME_MAX_SIZE]; /* default_prompt_name; "": none */
+    struct jread at;          /* before the value of "prompts" */
+    bool any;
 };
 
-static int take_prompts(struct embedding_reading *r, struct embedding_prompts *all)
+static int find_prompts(struct embedding_reading *r, struct embedding_prompts *p)
 {
-    enum jtok t = jread_next(&r->j);
-    char name[NAME_MAX_SIZE];
-    if (t == J_NULL) return 0;
-    if (t != J_OBJECT) return -1;
+    enum jtok t;
+    if (jread_next(&r->j) != J_OBJECT) return -1;
     while ((t = jread_next(&r->j)) == J_KEY) {
-        const int long_name = jread_copy(&r->j, name, sizeof name);
-        if (jread_next(&r->j) != J_STRING) return -1;
-        if (jread_is(&r->j, "") || long_name < 0 || all->n == 32) continue;
-        memcpy(all->name[all->n++], name, sizeof name);
+        if (jread_is(&r->j, "default_prompt_name")) {
+            if ((t = jread_next(&r->j)) == J_NULL) continue;
+            if (t != J_STRING || jread_copy(&r->j, p->name, sizeof p->name) < 0) return -1;
+            continue;
+        }
+        if (jread_is(&r->j, "prompts")) p->at = r->j, p->any = true;
+        if (jread_skip(&r->j) < 0) return -1;
     }
     return t == J_OBJECT_END ? 0 : -1;
 }
 
+/* A key of the prompts, for a sentence. */
+static void add_name(const struct jread *j, char *list, size_t size)
+{
+    const size_t n = strlen(list);
+    snprintf(list + n, size - n, "%s\"%.*s\"", n ? ", " : "", (int)(j->len < 64 ? j->len : 64),
+             j->text);
+}
+
+/* The value of the key that was just read, as a text of its own. */
+static int copy_prompt(struct embedding_reading *r, char **out)
+{
+    char *text = malloc(r->j.len + 1);
+    if (!text) return err_set(&r->e, ERR_IO, "out of memory for a prompt");
+    const size_t n = jread_unescape(&r->j, text);
+    text[n] = 0;
+    free(*out);
+    *out = text;
+    if (!memchr(text, 0, n)) return 0;
+    return err_set(&r->e, ERR_INVALID, "%s: a prompt has a NUL", r->path);
+}
+
+/* The text of a prompt, an empty one as well; NULL: no prompt has that name. names: of all. */
+static int read_prompt(struct embedding_reading *r, const struct embedding_prompts *p,
+                       const char *name, char **out, char *names, size_t size)
+{
+    enum jtok t;
+    r->j = p->at;
+    if (!p->any || (t = jread_next(&r->j)) == J_NULL) return 0;
+    if (t != J_OBJECT) return -1;
+    while ((t = jread_next(&r->j)) == J_KEY) {
+        const bool wanted = jread_is(&r->j, name);
+        add_name(&r->j, names, size);
+        if (jread_next(&r->j) != J_STRING || (wanted && copy_prompt(r, out) < 0)) return -1;
+    }
+    return t == J_OBJECT_END ? 0 : -1;
+}
+
+/* The prompt r->name, which is "" for the default. */
 static int read_prompts(struct embedding_reading *r)
 {
-    struct embedding_prompts all = {0};
-    char name[NAME_MAX_SIZE] = "";
-    enum jtok t;
-    if (jread_next(&r->j) != J_OBJECT) return -1;
-    while ((t = jread_next(&r->j)) == J_KEY) {
-        int rc = 0;
-        if (jread_is(&r->j, "prompts"))
-            rc = take_prompts(r, &all);
-        else if (!jread_is(&r->j, "default_prompt_name"))
-            rc = jread_skip(&r->j);
-        else if ((t = jread_next(&r->j)) != J_NULL)
-            rc = t == J_STRING ? jread_copy(&r->j, name, sizeof name) : -1;
-        if (rc < 0) return -1;
+    struct embedding_prompts p = {.name = ""};
+    char *text = NULL, names[512] = "";
+    if (find_prompts(r, &p) < 0) return -1;
+    const bool by_default = !r->name[0];
+    const char *name = by_default ? p.name : r->name;
+    int rc = name[0] ? read_prompt(r, &p, name, &text, names, sizeof names) : 0;
+    if (!rc && name[0] && !text)
+        rc = err_field(&r->e, ERR_INVALID, by_default ? "model.path" : "embed.prompt_name",
+                       "%s: %s \"%s\" is none of its prompts: it has %s", r->path,
+                       by_default ? "default_prompt_name" : "embed.prompt_name", name,
+                       names[0] ? names : "none");
+    if (!rc && text && text[0]) {
+        r->m->prompted = true;
+        if (r->prompt) *r->prompt = text;
     }
-    for (int i = 0; i < all.n; i++) r->m->prompted |= !strcmp(all.name[i], name);
-    return t == J_OBJECT_END ? 0 : -1;
+    if (rc || !r->prompt || *r->prompt != text) free(text);
+    return rc;
 }
 
 int hf_embedding_read(const char *dir, struct model_shape *m, struct err *e)
 {
-    struct embedding_reading r = {.dir = dir, .m = m};
-    if (!read_file(&r, "modules.json", read_modules) &&
-        !read_file(&r, "config_sentence_transformers.json", read_prompts))
+    struct embedding_reading r = {.dir = dir, .m = m, .name = ""};
+    if (!read_file(&r, "modules.json", read_modules) && !read_file(&r, PROMPTS_FILE, read_prompts))
         return 0;
+    if (e) *e = r.e;
+    return -1;
+}
+
+int hf_embedding_prompt(const char *dir, const char *name, char **text, struct err *e)
+{
+    struct model_shape m = {0};
+    struct embedding_reading r = {.dir = dir, .m = &m, .name = name, .prompt = text};
+    *text = NULL;
+    const int rc = read_file(&r, PROMPTS_FILE, read_prompts);
+    if (!rc && (!name[0] || file_exists(r.path))) return 0;
+    if (!rc)
+        err_field(&r.e, ERR_INVALID, "embed.prompt_name",
+                  "embed.prompt_name \"%s\": there is no %s, which has prompts", name, r.path);
     if (e) *e = r.e;
     return -1;
 }

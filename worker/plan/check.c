@@ -242,6 +242,27 @@ static int check_head(struct job_spec *s, struct err *e)
                      first.name);
 }
 
+/* The text of a prompt is read with the data. */
+static int check_prompt(const struct job_spec *s, struct err *e)
+{
+    const bool named = spec_text(s, s->embed.prompt_name)[0];
+    if (named && !s->embed.prompts)
+        return err_field(
+            e, ERR_INVALID, "embed.prompt_name",
+            "embed.prompt_name names a prompt and embed.prompts is false: leave one of "
+            "them out");
+    if (named && !spec_text(s, s->model.path)[0])
+        return err_field(e, ERR_INVALID, "embed.prompt_name",
+                         "embed.prompt_name names a prompt of model.path, which the job does not "
+                         "have: write the prompt into the texts");
+    if ((named || (s->embed.prompts && s->model.shape.prompted)) && s->model.shape.prompt_apart &&
+        s->embed.pooling == POOLING_MEAN)
+        return err_field(e, ERR_UNSUPPORTED, "embed.pooling",
+                         "include_prompt is false in 1_Pooling of model.path: the mean leaves out "
+                         "the prompt, which embed jobs do not: set embed.prompts to false");
+    return 0;
+}
+
 /* Vectors as the model's publisher makes them, but for what the job says. */
 static int check_published(struct job_spec *s, struct err *e)
 {
@@ -254,11 +275,6 @@ static int check_published(struct job_spec *s, struct err *e)
                          "embed jobs do not compute: take it out for the vectors before it",
                          m->embed_module == MODULE_UNKNOWN ? "a module of another kind"
                                                            : embed_module_words[m->embed_module]);
-    if (m->prompted)
-        return err_field(e, ERR_UNSUPPORTED, "model.path",
-                         "default_prompt_name in config_sentence_transformers.json of model.path "
-                         "puts a prompt before every text, which embed jobs do not: write it into "
-                         "the texts and make default_prompt_name null");
     if (pooled && m->pooling > PUBLISHED_CLS)
         return err_field(e, ERR_UNSUPPORTED, "embed.pooling",
                          "1_Pooling of model.path pools by \"%s\", which embed jobs do not: "
@@ -268,7 +284,7 @@ static int check_published(struct job_spec *s, struct err *e)
     if (s->embed.unsaid & EMBED_NORMALIZE && m->normalizes)
         s->embed.normalize = m->normalizes == PUBLISHED_YES;
     s->embed.unsaid = 0;
-    return 0;
+    return check_prompt(s, e);
 }
 
 static int check_mlp(const struct job_spec *s, struct err *e)

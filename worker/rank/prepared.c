@@ -1,10 +1,12 @@
 #include "worker/rank/prepared.h"
 
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 #include "api/core/file.h"
 #include "api/core/job.h"
 #include "api/core/jwrite.h"
+#include "worker/hf/embedding.h"
 #include "worker/rank/roots.h"
 
 static int note(struct run *r, const char *code, const char *text, struct err *e)
@@ -25,14 +27,20 @@ static int note(struct run *r, const char *code, const char *text, struct err *e
 
 int prepared_make(struct run *r, struct progress *progress, struct data_stats *out, struct err *e)
 {
-    char dir[RANK_PATH_SIZE] = "";
+    char dir[RANK_PATH_SIZE] = "", *prompt = NULL;
     const struct rank_args *a = r->args;
     const struct job_spec *s = r->spec;
-    if (data_needs_tokenizer(s) &&
-        roots_directory(spec_text(s, s->model.path), r->roots, r->n_roots, "model.path", dir, e))
+    const char *path = spec_text(s, s->model.path);
+    const bool prompted = s->kind == JOB_EMBED && s->embed.prompts && path[0];
+    if ((data_needs_tokenizer(s) || prompted) &&
+        roots_directory(path, r->roots, r->n_roots, "model.path", dir, e))
         return -1;
-    const struct data_model model = {dir, a->submitted_s};
-    return data_prepare(s, &model, r->roots, r->n_roots, a->prepared_dir, progress, out, e);
+    if (prompted && hf_embedding_prompt(dir, spec_text(s, s->embed.prompt_name), &prompt, e))
+        return -1;
+    const struct data_model model = {dir, a->submitted_s, prompt};
+    const int rc = data_prepare(s, &model, r->roots, r->n_roots, a->prepared_dir, progress, out, e);
+    free(prompt);
+    return rc;
 }
 
 int prepared_ensure(struct run *r, struct err *e)
