@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # tests/digests has a line for each of four parts of check-all that take many minutes: the digest of
-# the files that it reads, as they were when it last passed. It is run where they changed since. Of the
+# the files that it reads, without comments, as they were when it last passed. It is run where they changed since. Of the
 # part asan, the engine under sanitizers, each test has a line, too: asan/test_NAME.
 #   tests/unchanged.sh PART...            prints those that have passed on these files (FRESH=1: none).
 #                                         Exit 0: all of them
@@ -23,7 +23,13 @@ inputs() {
     esac | LC_ALL=C sort -u
 }
 flags() { if [ "$1" = cuda ]; then make -s print-nvccflags; else grep -E '^ *(override )?(CFLAGS|EMU_FLAGS|ISA_|WARN|HARDEN)' Makefile; fi; }
-digest() { { inputs "$1" | xargs sha256sum; flags "$1"; } | sha256sum | cut -d ' ' -f 1; }
+# A comment moves nothing.
+digest() {
+    local files sources='\.(c|h|inc|cu|cuh)$'
+    files=$(inputs "$1")
+    { grep -E "$sources" <<<"$files" | xargs awk -v want=code -f tests/scripts/comments.awk
+      grep -vE "$sources" <<<"$files" | xargs -r sha256sum; flags "$1"; } | sha256sum | cut -d ' ' -f 1
+}
 kept() { awk -v part="$1" '$1 == part { print $2 }' tests/digests; }
 
 write=
