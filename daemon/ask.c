@@ -72,7 +72,7 @@ static int ask_node(struct ask *q, const char *node, struct err *e)
     const struct node *n = node_find((struct nodes *)&q->all->cluster->nodes, node);
     snprintf(q->tried[q->n_tried], NODE_NAME, "%s", node);
     if (n && n->up && !understands(n->abi, &q->m)) {
-        q->n_tried++; /* where any may answer, another one is next */
+        q->n_tried++; /* if any node may answer, another one is next */
         return err_set(
             e, ERR_PEER, "node %s speaks protocol %u, which %s: upgrade seqw there", node, n->abi,
             q->m.type == MSG_FETCH ? "does not send checkpoints" : "does not know this question");

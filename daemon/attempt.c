@@ -122,7 +122,8 @@ void attempt_suspect(struct job_attempt *a, struct attempt_part *p, int64_t seq,
     memcpy(a->suspect.node, p->place.node, sizeof a->suspect.node);
 }
 
-/* No better cause came. A node that is away now is most likely what its peers missed. */
+/* Blames the suspect: no better cause came. Its peers most likely missed a node that is away
+ * now. */
 static void suspect_convict(const struct job_attempt *a, const struct nodes *nodes,
                             struct verdict *v)
 {
@@ -204,7 +205,7 @@ bool attempt_save_late(const struct job *j, int64_t now_ms, int64_t grace_ms)
            now_ms - a->save_ms >= grace_ms;
 }
 
-/* A peer that is gone, and what was told to stop, explain nothing. */
+/* A peer that is gone explains no failure, nor does a rank that was told to stop. */
 void attempt_note_unsaved(struct job_attempt *a, const struct err *e)
 {
     const bool weak = a->unsaved.code == ERR_ABORTED || a->unsaved.code == ERR_PEER;
@@ -253,7 +254,7 @@ void attempt_part_end(struct job *j, const struct nodes *nodes, struct attempt_p
         v->ev = (struct event){.type = EV_DONE, .rank = -1, .ran_ms = attempt_ran_ms(a, now_ms)};
         return;
     }
-    /* A part that is done, or failed because of its peers, waits for what the others say. */
+    /* A part that is done, or failed because of its peers, waits for the reports of the others. */
     bool waits = !all_ended(a) && (end == GANG_DONE || (end == GANG_FAILED && a->has_suspect));
     if (attempt_alive(j) && !waits) blame_gang(j, nodes, p, end, v);
 }

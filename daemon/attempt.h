@@ -1,4 +1,5 @@
-/* attempt.h: what one attempt of a job is doing right now, and what its nodes' reports mean.
+/* attempt.h: the state of one attempt of a job at this moment, and the meaning of its nodes'
+ * reports.
  *
  * An attempt has a part on each of its nodes: a range of ranks with a gang and a spool of its own.
  * A failure anywhere stops it everywhere; it is over when every part's final record is here, or its
@@ -10,8 +11,8 @@
  * Records after it, which were taken by then, are sent once more with it: the part's second mark,
  * "taken", tells them apart.
  *
- * Nothing here acts: what follows from a record, an end or a deadline is a verdict, which control
- * carries out. */
+ * This module does not act: the consequence of a record, an end or a deadline is a verdict, which
+ * control carries out. */
 #ifndef SEQD_DAEMON_ATTEMPT_H
 #define SEQD_DAEMON_ATTEMPT_H
 
@@ -35,9 +36,9 @@ struct attempt_part {
     int64_t hold;   /* first record that is only in memory; 0: none */
     int64_t last;   /* the final record; 0: not here yet, or from no spool */
     bool ended;     /* the final record is here, or the node is lost */
-    bool lost;      /* fenced: what it still says counts for nothing */
+    bool lost;      /* fenced: its further reports count for nothing */
     bool done;      /* ended well */
-    bool saved;     /* ended after SAVE, with what was to be saved */
+    bool saved;     /* ended after SAVE, with its state saved */
 };
 
 struct job_attempt {
@@ -48,12 +49,12 @@ struct job_attempt {
     bool assigned;              /* the ASSIGN is committed: the nodes may be told and asked */
     bool ended;                 /* its end is folded and waits for its commit */
     bool found;                 /* by a replay, and the loop has not ticked since */
-    int64_t start_ms;           /* loop clock: of the ASSIGN, or of seqd's first tick */
+    int64_t start_ms;           /* loop clock: time of the ASSIGN, or of seqd's first tick */
     int64_t stop_ms;            /* when STOP was last sent; 0: never */
     int64_t save_ms;            /* when SAVE was first sent; 0: never */
-    int64_t ready_ms;           /* when it began to run, on this clock; of use after the READY */
+    int64_t ready_ms;           /* when it began to run, on this clock; valid after the READY */
     bool ran;                   /* the READY is folded */
-    struct err unsaved;         /* what failed while it was to save; ERR_NONE: nothing did */
+    struct err unsaved;         /* the failure while it was to save; ERR_NONE: none */
     int n_blobs, n_ready;
     struct rank_blob *blobs; /* n_ranks; size -1: not here yet */
     bool ready[JOB_MAX_RANKS];
@@ -62,12 +63,12 @@ struct job_attempt {
     int64_t suspect_ms, suspect_reached; /* reached: as in struct rank_fail; 0: no hang */
     struct event suspect;
     bool has_progress; /* newer than what is stored */
-    struct pace pace;  /* of the progress that was reported */
-    char *steps;       /* "[{..},{..}": of the last second */
+    struct pace pace;  /* pace of the reported progress */
+    char *steps;       /* "[{..},{..}": steps of the last second */
     size_t steps_size, steps_room;
 };
 
-/* What control has to do. */
+/* The action that control has to take. */
 enum verdict_type {
     VERDICT_NONE,
     VERDICT_EVENT,  /* apply ev */
@@ -86,7 +87,8 @@ struct verdict { /* begins with type VERDICT_NONE and json NULL; the rest is set
 
 struct job_attempt *attempt_create(const struct job *j, int64_t now_ms);
 void attempt_destroy(struct job_attempt *a);
-/* What clients see of the job's placement: from the commit of its beginning to that of its end. */
+/* Tells whether clients see the job's placement: from the commit of its beginning to that of its
+ * end. */
 bool attempt_shown(const struct job *j);
 bool attempt_alive(const struct job *j); /* starting or running */
 /* NULL: it has no part on that node, or the node was lost. */
@@ -119,14 +121,15 @@ struct attempt_part *attempt_away(const struct job *j);
 /* Whether a stopping job has stopped on every node: *ev is its STOPPED; or its DONE, where it came
  * to its end while it was to save. */
 bool attempt_stopped(const struct job *j, int64_t now_ms, struct event *ev);
-/* Of one that has stopped: it was to save and has not. *ev is the NOTE of that, with the reason. */
+/* Tells whether an attempt that has stopped was to save and has not. *ev is the NOTE of that, with
+ * the reason. */
 bool attempt_unsaved(const struct job *j, struct event *ev);
 /* Whether it has had its time to save. */
 bool attempt_save_late(const struct job *j, int64_t now_ms, int64_t grace_ms);
-/* A failure while it is to save: what of it is told once all has stopped. */
+/* Keeps a failure of an attempt that is to save, to be told once all has stopped. */
 void attempt_note_unsaved(struct job_attempt *a, const struct err *e);
 int64_t attempt_ran_ms(const struct job_attempt *a, int64_t now_ms); /* so far */
-/* Once a second, while it is not ended: deadlines. */
+/* Checks deadlines, once a second while it is not ended. */
 void attempt_tick(struct job *j, const struct nodes *nodes, int64_t now_ms, struct verdict *v);
 
 #endif

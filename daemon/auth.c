@@ -14,7 +14,7 @@
 #define SECRET_DIGITS 64
 #define CHECK_DIGITS  8
 #define N_FAILING     1024 /* addresses whose failures are counted: a newer one takes the place */
-#define N_UIDS        64   /* whose names are remembered */
+#define N_UIDS        64   /* user ids whose names are remembered */
 #define UID_MS        60000
 
 struct failing {
@@ -197,7 +197,7 @@ static bool has_ended(const struct auth_token *k, int64_t now)
     return k->revoked_ms || (k->expires_ms && now >= k->expires_ms);
 }
 
-/* But for the newest, so that no id is given out again. */
+/* Forgets ended tokens but for the newest, so that no id is given out again. */
 static void forget_ended(struct auth *a)
 {
     const int64_t now = auth_now_ms(a);

@@ -5,8 +5,8 @@
  * of all before them, by which a mistyped one and a leaked one are recognised. SQLite has the
  * SHA-256 of the whole text: 256 random bits need no slow hash. The token itself is shown once.
  *
- * All tokens are in memory: what is revoked here is refused from then on, and on disk before the
- * answer. Loop thread. */
+ * All tokens are in memory: a token that is revoked here is refused from then on, and the
+ * revocation is on disk before the answer. Loop thread. */
 #ifndef SEQD_DAEMON_AUTH_H
 #define SEQD_DAEMON_AUTH_H
 
@@ -14,9 +14,9 @@
 #include "daemon/principal.h"
 #include "daemon/store/store.h"
 
-#define AUTH_TOKENS      10000 /* 256 bytes each; those that have ended make room for new ones */
-#define AUTH_USER_TOKENS 100   /* of them valid ones of a user */
-#define AUTH_TOKEN_SIZE  112   /* of a token's text, with its NUL */
+#define AUTH_TOKENS      10000 /* 256 bytes each; ended tokens make room for new ones */
+#define AUTH_USER_TOKENS 100   /* valid tokens of one user */
+#define AUTH_TOKEN_SIZE  112   /* a token's text, with its NUL */
 #define AUTH_LABEL_SIZE  65
 #define AUTH_ADDRESS     16 /* bytes of a client's address or network, by which failures count */
 #define AUTH_FAILURES    10 /* wrong tokens of one address in AUTH_WINDOW_MS */
@@ -61,17 +61,17 @@ struct auth_token {
  * AUTH_TOKENS and AUTH_USER_TOKENS. */
 int auth_make(struct auth *a, struct auth_token *k, char text[AUTH_TOKEN_SIZE], store_done *done,
               void *arg, struct err *e);
-/* Never valid again. A token that is revoked already is no error. fails: ERR_NOT_FOUND, and done is
- * not called. */
+/* Revokes a token, which is never valid again. A token that is revoked already is no error. fails:
+ * ERR_NOT_FOUND, and done is not called. */
 int auth_revoke(struct auth *a, int64_t id, store_done *done, void *arg, struct err *e);
-/* All of the user's that are valid; done is called, later, where there is none as well. Returns how
+/* Revokes all valid tokens of the user; done is called, later, also if there is none. Returns how
  * many. */
 int auth_revoke_user(struct auth *a, const char *user, store_done *done, void *arg);
 /* Whether a token that was right still is, as of what outlives its request; 0, of the Unix socket,
  * is. */
 bool auth_valid(const struct auth *a, int64_t id);
 const struct auth_token *auth_find(const struct auth *a, int64_t id);
-/* By position, ascending by id; NULL past the last. */
+/* Returns a token by position, ascending by id; NULL past the last. */
 const struct auth_token *auth_at(const struct auth *a, int i);
 /* The first token whose id is larger than that one. */
 int auth_after(const struct auth *a, int64_t id);

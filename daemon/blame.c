@@ -5,7 +5,7 @@
 #include "api/core/job.h"
 #include "api/core/rank.h"
 
-/* What a full or read-only disk says (err_errno). */
+/* Tells whether the error is that of a full or read-only disk (err_errno). */
 static bool disk_fault(const struct err *e)
 {
     static const char *const said[] = {"No space left", "Read-only file system",
@@ -99,7 +99,8 @@ void blame_gang_end(const struct job *j, int end, struct event *ev)
 void blame_settle(const struct job *j, bool elsewhere, struct event *ev)
 {
     if (ev->blame == BLAME_FILES && !elsewhere) set(ev, CAUSE_FINAL, BLAME_NONE);
-    /* Was it left out and taken all the same, no other could take the job: that is enough. */
+    /* If it was left out and taken all the same, no other node could take the job: that is
+     * enough. */
     if (ev->blame == BLAME_NODE && job_failed_so(j, BLAME_NODE, ev)) set(ev, CAUSE_USER, BLAME_JOB);
     if (ev->blame == BLAME_NODE && job_failed_so(j, BLAME_JOB, ev)) /* that question is settled */
         set(ev, CAUSE_USER, BLAME_NONE);

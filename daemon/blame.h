@@ -1,6 +1,6 @@
-/* blame.h: whose failure it is: the job's, its node's, or the infrastructure's. Pure.
+/* blame.h: assigns a failure to the job, its node or the infrastructure. Pure.
  *
- *   what was said                               class            the node
+ *   the report                                  class            the node
  *   a rank: input, numbers, plan                final, user      -
  *   a rank: files missing, or others            final            left out for this job, if another
  *                                                                node is left: then infrastructure
@@ -22,7 +22,7 @@
 
 #include "daemon/jobs.h"
 
-/* ev has what was said: err, rank, exit_status, signal. Each sets ev->cause and ev->blame. */
+/* ev has the report: err, rank, exit_status, signal. Each function sets ev->cause and ev->blame. */
 
 /* A rank's own report; rank RANK_GANG: the gang's, which could not start. */
 void blame_report(const struct job *j, struct event *ev);
@@ -39,7 +39,8 @@ void blame_settle(const struct job *j, bool elsewhere, struct event *ev);
  * again at the same place: no kill by others, no node's, no consequence, nothing that a person can
  * mend on a disk. */
 bool blame_counts(const struct job *j, const struct event *ev);
-/* After `count` times: with FARTHEST_AGAIN of them it is final, with a sentence that tells it. */
+/* Judges a failure that has happened `count` times: with FARTHEST_AGAIN of them it is final, with a
+ * sentence that tells it. */
 void blame_again(const struct job *j, int32_t count, struct event *ev);
 
 #endif

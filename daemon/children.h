@@ -25,14 +25,15 @@ void children_init(struct children *c);
 struct child_files {
     int in, out, err; /* -1: /dev/null; they stay the caller's */
 };
-/* In a process group of its own: what a terminal sends comes here alone. ends: the signal that it
- * gets when it is to end, and when this process dies. argv[0]: a path, or a name to look up. */
+/* Starts a child in a process group of its own: a terminal's signals come to this process alone.
+ * ends: the signal that it gets when it is to end, and when this process dies. argv[0]: a path, or
+ * a name to look up. */
 int children_start(struct children *c, int which, int ends, char *const argv[],
                    const struct child_files *f, struct err *e);
-/* Waits until a signal or the end of a child, at most timeout_ms, and notes what has happened. */
+/* Waits until a signal or the end of a child, at most timeout_ms, and notes the event. */
 void children_wait(struct children *c, int timeout_ms);
 bool children_runs(const struct children *c, int which);
-/* Its signal, and after timeout_ms SIGKILL; 0: SIGKILL at once. Returns when it has ended. */
+/* Sends its signal, and after timeout_ms SIGKILL; 0: SIGKILL at once. Returns when it has ended. */
 void children_stop(struct children *c, int which, int timeout_ms);
 /* Waits for the orphans of children, at most timeout_ms, then kills them. */
 void children_end(struct children *c, int timeout_ms);

@@ -94,7 +94,8 @@ static void hold(struct cluster *k, const char *name)
     if (n) n->held = true;
 }
 
-/* Where its newest checkpoint is, its data, and its parts until their ends are known. */
+/* Holds the nodes of its newest checkpoint, of its data, and of its parts until their ends are
+ * known. */
 static void hold_nodes(void *arg, struct job *j)
 {
     struct cluster *k = arg;

@@ -1,4 +1,4 @@
-/* cluster.h: what seqd decides upon: its live jobs, its nodes, those of them in
+/* cluster.h: the data that seqd decides upon: its live jobs, its nodes, those of them in
  * quarantine, and users. Plain data of the loop thread; questions about more than one of the four
  * are answered here. */
 #ifndef SEQD_DAEMON_CLUSTER_H
@@ -22,7 +22,8 @@ struct cluster {
 void cluster_init(struct cluster *k);
 void cluster_fini(struct cluster *k);
 
-/* One that is up and none of `but`, in no quarantine if there is such a one; or NULL. */
+/* Returns a node that is up and none of `but`, in no quarantine if there is such a node; or
+ * NULL. */
 const char *cluster_any_node(const struct cluster *k, const char (*but)[NODE_NAME], int n_but);
 /* Slots held on it, as committed: by jobs, and by ranks of attempts that are over here and not yet
  * there. */

@@ -9,12 +9,12 @@
 #include "api/core/mutant.h"
 #include "daemon/attempt.h"
 
-/* What is to be done when a request is on disk. */
+/* The actions that are due when a request is on disk. */
 struct commit {
     struct commits *all;
-    struct commit *next, **at; /* of all->waiting; at: the pointer to this one */
+    struct commit *next, **at; /* next in all->waiting; at: the pointer to this one */
     int64_t job, epoch;
-    struct commit_mark { /* of one part */
+    struct commit_mark { /* the mark of one part */
         char node[NODE_NAME];
         int64_t seq;
     } * marks; /* owns */
@@ -22,7 +22,7 @@ struct commit {
     enum job_event type;
     bool has_event, final; /* final: by this event */
     commit_done *done;     /* cancel and restart */
-    struct err *refusal;   /* owns; what done is told; NULL: it was done */
+    struct err *refusal;   /* owns; passed to done; NULL: it was done */
     void *arg;
 };
 
@@ -185,7 +185,7 @@ int commit_apply(struct commits *all, struct job *j, struct event *ev, commit_do
     k->done = done;
     k->arg = arg;
     add_steps(t, j);
-    /* Nothing begins any more: what was held for that is not needed again. */
+    /* No rank begins any more: data that was held for that is not needed again. */
     if (j->state == JOB_STOPPING && j->attempt) attempt_release(j->attempt);
     if (ends && j->state != JOB_STOPPING && j->attempt) j->attempt->ended = true;
     add_marks(t, k, j);
@@ -210,7 +210,7 @@ void commit_flush(struct commits *all, struct job *j)
 {
     struct job_attempt *a = j->attempt;
     if (!a || a->ended || !attempt_has_news(a)) return;
-    /* Progress can wait, here and in the spool of its node: what room is left is for events. */
+    /* Progress can wait, here and in the spool of its node: the room left is for events. */
     if (store_full(all->store) && a->steps_size < STEPS_FLUSH_SIZE) return;
     struct store_txn *t = store_begin();
     struct commit *k = commit_for(all, j);

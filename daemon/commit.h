@@ -17,7 +17,7 @@
 
 #define COMMIT_MAX_LIVE 100000 /* jobs that are not final: about 2 KiB each */
 
-/* What is called when something is on disk, in this order. */
+/* The calls that follow when data is on disk, in this order. */
 struct commit_calls {
     /* The records of a part up to seq are not needed any more. */
     void (*marked)(void *arg, const char *node, int64_t job, int64_t epoch, int64_t seq);
@@ -43,7 +43,8 @@ struct commits {
     char spec_json[JSON_SPEC_SIZE];
 };
 
-/* Frees those that a store did not take because it was being closed. After store_close. */
+/* Frees the commits that a store did not take because it was being closed. Call it after
+ * store_close. */
 void commits_fini(struct commits *all);
 
 /* Called after the commit; j is NULL when e is set, and may be NULL when it has ended. j is the
@@ -77,20 +78,20 @@ void commit_submit(struct commits *all, const struct commit_new *n, commit_done 
 struct commit_batch;
 struct commit_batch *commit_batch_create(void);
 void commit_batch_destroy(struct commit_batch *b); /* NULL allowed */
-/* Copies what it needs of n, whose key is not looked at. */
+/* Copies the fields that it needs of n, whose key is not looked at. */
 void commit_batch_add(struct commits *all, struct commit_batch *b, const struct commit_new *n);
 int commit_batch_n(const struct commit_batch *b);
 int64_t commit_batch_size(const struct commit_batch *b); /* bytes that it holds, about */
 const struct job *commit_batch_job(const struct commit_batch *b, int i);
 /* b: all of its jobs, as commit_done has one, borrowed until the callee returns; NULL with e. */
 typedef void commit_batch_done(void *arg, const struct commit_batch *b, const struct err *e);
-/* As commit_submit. Their ids are consecutive; the key, which may be NULL, names the first one.
- * Takes b. */
+/* Submits all jobs of b, as commit_submit. Their ids are consecutive; the key, which may be NULL,
+ * names the first one. Takes b. */
 void commit_batch_submit(struct commits *all, struct commit_batch *b, const char *key,
                          const char *fingerprint, commit_batch_done *done, void *arg);
 
-/* An answer that follows from the fold as it is now, given after the commit of what made it so:
- * else it would tell of what is not on disk. refusal NULL: it was done. */
+/* Gives an answer that follows from the fold as it is now, after the commit of the events that made
+ * it so: else it would tell of a state that is not on disk. refusal NULL: it was done. */
 void commit_answer(struct commits *all, const struct job *j, const struct err *refusal,
                    commit_done *done, void *arg);
 /* The row of an event joins t. */

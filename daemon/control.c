@@ -33,7 +33,7 @@ struct control {
     struct session session;
     struct asks *asks;
     struct removals *removals;
-    struct sweep *sweep; /* NULL: nothing has a time to live */
+    struct sweep *sweep; /* NULL: no data has a time to live */
     struct disk_tally *tally;
     struct sched_pass *pass;
     int64_t next_expect_ms, next_forget_ms;
@@ -41,7 +41,7 @@ struct control {
     int64_t n_passes;
     bool pass_wanted;
     int64_t next_pass_ms;         /* not before: a pass takes at most a fifth of the time */
-    int64_t tick_due_ms, busy_ms; /* of the next tick; loop_busy_ms at the last one */
+    int64_t tick_due_ms, busy_ms; /* when the next tick is due; loop_busy_ms at the last one */
     bool logs_deferred; /* bytes of a log were not kept: their nodes are asked for them again */
     struct loop_timer *tick, *sched;
 };
@@ -148,7 +148,7 @@ static void on_marked(void *arg, const char *node, int64_t job, int64_t epoch, i
     session_ack(&c->session, node, job, epoch, seq);
 }
 
-/* The node is the instance that part p was given to; "": of before that was stored. */
+/* The node is the instance that part p was given to; "": the part was stored without one. */
 static bool is_holder(const struct node *n, const struct attempt_part *p)
 {
     return !strcmp(p->place.node, n->name) &&
@@ -182,7 +182,8 @@ static void on_event(void *arg, struct job *j, enum job_event type, int64_t epoc
         if (!a || a->epoch != epoch) return;
         a->assigned = true;
         if (c->sweep) sweep_epoch(c->sweep, j);
-        /* What has failed meanwhile, as by a GPU, is not begun: its nodes are told to stop. */
+        /* An attempt that has failed meanwhile, as by a GPU, is not begun: its nodes are told to
+         * stop. */
         if (j->state == JOB_STARTING) session_assign(&c->session, j);
         return;
     case EV_RANK_EXIT:
@@ -223,7 +224,8 @@ static void apply(struct control *c, struct job *j, struct event *ev)
     commit_apply(&c->commits, j, ev, NULL, NULL);
 }
 
-/* Where the failure ev happens, and how many times it has. False: it is of no kind that counts. */
+/* Fills *at with the place of the failure ev, and how many times it has happened there. False: it
+ * is of no kind that counts. */
 static bool count_failure(const struct job *j, struct event *ev, struct event *at)
 {
     if (!attempt_alive(j) || !blame_counts(j, ev)) return false;
@@ -240,7 +242,8 @@ static bool count_failure(const struct job *j, struct event *ev, struct event *a
     return true;
 }
 
-/* After the failure: a seqd that is killed between the two has at most forgotten a count. */
+/* Notes the count after the failure: a seqd that is killed between the two has at most forgotten a
+ * count. */
 static void note_failure(struct control *c, struct job *j, struct event *at)
 {
     if (j->farthest.step > j->farthest.stored)
@@ -310,7 +313,7 @@ static void take_record(struct control *c, struct job *j, struct attempt_part *p
         logs_sync(c->o.logs, NULL, NULL, NULL); /* before an end is told, its last line is there */
     if (record_proves_ring(j, r)) {
         const int64_t seq = p->seq;
-        if (r->seq) p->seq = r->seq - 1; /* that commit does not say that this record is taken */
+        if (r->seq) p->seq = r->seq - 1; /* the commit does not say that this record is taken */
         attempt_open_ring(j->attempt, &v.ev);
         apply(c, j, &v.ev);
         p->seq = seq;
@@ -357,7 +360,7 @@ static bool given_to(const struct losing *l, const struct attempt_part *p)
     const struct node *n = node_find(&l->c->cluster.nodes, l->node);
     const char *to = *p->place.instance ? p->place.instance
                      : n && n->joined   ? n->instance
-                                        : l->keep; /* stored without: whose name it is has it */
+                                        : l->keep; /* stored without: the name's holder has it */
     return l->keep && !strcmp(to, l->keep);
 }
 
@@ -371,7 +374,7 @@ static void lose_part(struct control *c, struct job *j, const struct attempt_par
     stop_when_all_ended(c, j);
 }
 
-/* Its part on a node that has not ended; or NULL. */
+/* Returns its part on a node, if that has not ended; or NULL. */
 static struct attempt_part *part_on(const struct job *j, const char *node)
 {
     struct attempt_part *p = j->attempt && !j->attempt->ended ? attempt_part(j->attempt, node)
@@ -397,7 +400,7 @@ static const char *why_away(const struct control *c, const char *node, char out[
     return out;
 }
 
-/* Its parts on nodes that are away are given up: it is placed elsewhere, or stops. */
+/* Gives up its parts on nodes that are away: it is placed elsewhere, or stops. */
 static void lose_away(struct control *c, struct job *j)
 {
     char why[64];
@@ -411,7 +414,8 @@ static void fence_away(struct control *c, struct job *j)
     if (j->attempt && j->attempt->assigned) stop_when_all_ended(c, j);
 }
 
-/* Silent is not stopped: its ranks may run on there. What stops already waits no longer. */
+/* A silent node has not stopped: its ranks may run on there. An attempt that stops already waits no
+ * longer. */
 static void miss_job(void *arg, struct job *j)
 {
     const struct losing *l = arg;
@@ -439,8 +443,8 @@ static void miss_node(struct control *c, const char *node)
 
 /* ---- nodes that come, go and speak ----------------------------------------------------------- */
 
-/* The table is full of names: one that is down and holds nothing makes room. At most one
- * search a second for all callers: it looks at every job. */
+/* The table is full of names: a node that is down and holds nothing makes room. At most one search
+ * a second for all callers: it looks at every job. */
 static bool make_room(struct control *c)
 {
     const int64_t now = loop_now_ms(c->o.loop);
@@ -457,8 +461,8 @@ static const char *on_admit(void *arg, const struct msg *hello)
     return "as many nodes are known as there can be, and each is up or holds something of a job";
 }
 
-/* The name was down and comes back as another machine, or with a new state directory: what was
- * given to the one before is not this node's to run, nor to speak of. */
+/* The name was down and comes back as another machine, or with a new state directory: the parts
+ * given to the one before are not this node's to run, nor to report on. */
 static void check_instance(struct control *c, const char *name, const struct msg *hello)
 {
     char is[INSTANCE_ID_SIZE];
@@ -527,7 +531,7 @@ void control_no_node(struct control *c, const char *why)
     snprintf(c->cluster.no_node, sizeof c->cluster.no_node, "%s", why);
 }
 
-/* Its time to come back runs from when it was last heard. */
+/* The node's time to come back runs from when it was last heard. */
 static void on_down(void *arg, const char *name, const char *why, int64_t silent_ms)
 {
     struct control *c = arg;
@@ -573,7 +577,7 @@ static bool is_late(const struct control *c, const struct job *j, const char *no
     return node_past_has(n, m->job, m->epoch);
 }
 
-/* Of an attempt that is over for us: the node may let go of it. */
+/* Answers a report of an attempt that is over for us: the node may let go of it. */
 static void stale_report(struct control *c, const char *node, const struct msg *m)
 {
     struct record r;
@@ -674,8 +678,8 @@ static void assign_jobs(struct control *c)
     }
 }
 
-/* With a long queue a pass takes long; nodes that join one by one want one each. What four times
- * its length brings is for the next. */
+/* With a long queue a pass takes long; nodes that join one by one want one each. Nodes that join
+ * within four times its length after it wait for the next pass. */
 static void run_pass(void *arg)
 {
     struct control *c = arg;

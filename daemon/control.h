@@ -2,20 +2,20 @@
  *
  *   event -> job_fold (memory) -> row joins the open group -> COMMIT -> messages to nodes, replies
  *
- * Nothing leaves seqd before the commit it follows from. What is sent follows from the committed
- * event alone, is idempotent at the node, and is sent again after a reconnect: so a crash between
- * commit and message loses nothing. A restarted seqd replays, waits for its nodes' HELLO and adopts
- * what runs there (control.c), or gives it up after NODE_LOST_MS.
+ * Nothing leaves seqd before the commit it follows from. A message follows from the committed event
+ * alone, is idempotent at the node, and is sent again after a reconnect: so a crash between commit
+ * and message loses nothing. A restarted seqd replays, waits for its nodes' HELLO and adopts what
+ * runs there (control.c), or gives it up after NODE_LOST_MS.
  *
  * control.c is the only one that acts. It asks the others, and none of them calls it:
  *   jobs.c attempt.c record.c prepared.c   folds and verdicts: a job, its attempt, a report
- *   cluster.c node.c quarantine.c gpus.c   what there is, and what it is fit for
- *   pass.c blame.c                         what begins where; whose failure it is
- *   hold.c wall.c cordon.c                 what is to save and stop: time limits, drained nodes
+ *   cluster.c node.c quarantine.c gpus.c   the nodes and GPUs, and the jobs they are fit for
+ *   pass.c blame.c                         which job begins where; the blame for a failure
+ *   hold.c wall.c cordon.c                 attempts that must save and stop: time limits, drains
  *   commit.c replay.c                      events into the store, and out of it after a restart
- *   order.c                                what clients want of jobs and nodes that exist
- *   retain.c removal.c sweep.c             what must stay; what goes, how and when
- *   session.c ask.c                        what nodes are told, and what they are asked */
+ *   order.c                                clients' orders about jobs and nodes that exist
+ *   retain.c removal.c sweep.c             data that must stay; data that goes, how and when
+ *   session.c ask.c                        messages to nodes, and questions to them */
 #ifndef SEQD_DAEMON_CONTROL_H
 #define SEQD_DAEMON_CONTROL_H
 
@@ -48,8 +48,8 @@ struct control_options {
     /* Bytes of its log have come; may be NULL. */
     void (*logged)(void *arg, int64_t job);
     void *changed_arg;
-    const char *uploads; /* where complete uploads lie, for nodes too; NULL: none are taken */
-    const struct retain_policy *policy; /* NULL: nothing has a time to live; copied */
+    const char *uploads; /* directory of complete uploads, for nodes too; NULL: none are taken */
+    const struct retain_policy *policy; /* NULL: no data has a time to live; copied */
     int64_t save_grace_ms;              /* to save on request; 0: CONTROL_SAVE_GRACE_MS */
     int64_t lost_ms;                    /* a node unseen for so long is given up; 0: NODE_LOST_MS */
 };
@@ -57,15 +57,16 @@ struct control_options {
 /* Replays the store. fails as replay (replay.h). */
 struct control *control_create(const struct control_options *o, struct err *e);
 void control_destroy(struct control *c);
-/* Why no node is up, where that is known; until one is. */
+/* Sets why no node is up, where that is known; it holds until one is. */
 void control_no_node(struct control *c, const char *why);
 void control_pause(struct control *c); /* starts nothing any more: seqd is stopping */
 
-/* What link.h calls: pass these with the control as arg. */
+/* The functions that link.h calls: pass these with the control as arg. */
 extern const struct link_calls control_link_calls;
 
 const struct cluster *control_cluster(const struct control *c);
-/* The fold, for acting; what clients are shown is the store's. NULL: not live, as committed. */
+/* Returns the fold, for acting; clients are shown the store's state. NULL: not live, as
+ * committed. */
 const struct job *control_job(const struct control *c, int64_t id);
 const struct nodes *control_nodes(const struct control *c);
 struct users *control_users(struct control *c);

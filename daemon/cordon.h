@@ -1,7 +1,7 @@
 /* cordon.h: nodes that get no new work, and those of them that are drained: their gangs save and
  * stop, and the jobs go elsewhere.
  *
- * What an operator orders is a row of the store and outlives seqd, and the node. A node whose agent
+ * An operator's order is a row of the store and outlives seqd, and the node. A node whose agent
  * says when it ends (LEAVING) is drained without a row, its margin before that. */
 #ifndef SEQD_DAEMON_CORDON_H
 #define SEQD_DAEMON_CORDON_H
@@ -25,18 +25,20 @@ struct cordons *cordons_create(void);
 void cordons_destroy(struct cordons *c);
 /* NULL: the node has no row. */
 const struct cordon *cordon_find(const struct cordons *c, const char *node);
-void cordon_load(struct cordons *c, const struct cordon *row); /* of the store */
-/* Its row joins t. fails: ERR_TOO_LARGE, with as many rows as there can be nodes. */
+void cordon_load(struct cordons *c, const struct cordon *row); /* a row of the store */
+/* Cordons the node: its row joins t. fails: ERR_TOO_LARGE, with as many rows as there can be
+ * nodes. */
 int cordon_set(struct cordons *c, struct store_txn *t, const struct cordon *row, struct err *e);
-/* The row's end joins t. False: it has none. */
+/* Ends the cordon: the row's end joins t. False: the node has none. */
 bool cordon_end(struct cordons *c, struct store_txn *t, const char *node);
 
-/* Of a node that ends: how long it is still there; -1: it is not known to end. */
+/* Returns how long a node that ends is still there; -1: it is not known to end. */
 int64_t cordon_left_ms(const struct node *n, int64_t now_ms);
-/* What holds for the node now, by its row or its end. False: nothing does. now_ms: the loop's. */
+/* Finds the cordon that holds for the node now, by its row or its end. False: there is none.
+ * now_ms: the loop's. */
 bool cordon_of(const struct cordons *c, const struct node *n, int64_t now_ms, struct cordon *out);
 
-/* What is told of a job that goes for its sake: a JSON object. */
+/* Writes the note for a job that goes because of the cordon: a JSON object. */
 void cordon_note(const struct cordon *c, char *out, size_t size);
 
 #endif

@@ -71,7 +71,7 @@ static void write_pid(const struct dev *d, pid_t pid)
     fclose(f);
 }
 
-/* Is pid a seqw that serves our node directory, by its arguments? */
+/* Tells whether pid is a seqw that serves our node directory, by its arguments. */
 static bool is_ours(const struct dev *d, pid_t pid)
 {
     char path[64], args[16384];
@@ -160,7 +160,7 @@ static int spawn(struct dev *d, struct err *e)
     return watch(d, pid, e);
 }
 
-/* One of a version without the message stops everything at SIGTERM. */
+/* An agent of a version without the message stops everything at SIGTERM. */
 static void order_end(struct dev *d)
 {
     const int64_t now_ms = loop_now_ms(d->loop);
@@ -187,7 +187,7 @@ static void on_timer(void *arg)
     }
 }
 
-/* What it said last, else how it ended. */
+/* Writes its last words, else how it ended. */
 static void words_of(const struct dev *d, const siginfo_t *end, char *out, size_t size)
 {
     size_t n;

@@ -14,7 +14,7 @@ struct dev;
 
 struct dev_options {
     const char *state_dir;    /* seqw's own directory is <state_dir>/node */
-    const char *node_address; /* what it dials */
+    const char *node_address; /* address that it dials */
     int n_slots;
     const char *const *roots; /* directories jobs may read */
     int n_roots;
@@ -23,7 +23,7 @@ struct dev_options {
     uint32_t (*quit)(void *arg, const char *node);
     /* It has ended of itself, and this is why; "": it is started again. */
     void (*died)(void *arg, const char *why);
-    void *arg; /* of both */
+    void *arg; /* argument of both */
 };
 
 /* Copies o. fails when seqw is not beside this program. */

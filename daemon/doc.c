@@ -139,7 +139,7 @@ static void put_gpus(struct jwrite *w, const struct job *j, const struct job_pla
     jwrite_end(w);
 }
 
-/* Of the current or last attempt, in rank order. */
+/* Writes the places of the current or last attempt, in rank order. */
 static void put_places(struct jwrite *w, const struct job *j)
 {
     jwrite_array(w, "nodes");
@@ -259,7 +259,7 @@ static char *shown_unreadable(int64_t id)
     return out;
 }
 
-/* Where the value of a member stands in an object. false: it has none. */
+/* Finds where the value of a member stands in an object. false: it has none. */
 static bool find_member(const char *object, const char *key, const char **from, size_t *size)
 {
     struct jread r;
@@ -298,7 +298,7 @@ char *doc_shown(int64_t id, const char *doc, const struct job *live)
         (strncmp(state, "\"queued\"", 8) && !find_member(out, "away", &away, &away_size)) ||
         !find_member(out, "reason", &old, &old_size) || strlen(why) <= 2)
         return out;
-    /* {"reason":...}: its value takes the place of the one that was stored. */
+    /* {"reason":...}: its value takes the place of the stored one. */
     const size_t at = (size_t)(old - out);
     why[strlen(why) - 1] = 0;
     snprintf(out + at, strlen(doc) + sizeof why + 3 - at, "%s%s}", why + strlen("{\"reason\":"),
@@ -358,7 +358,7 @@ int64_t doc_step(const struct rank_step *s, int64_t epoch, char *out, size_t siz
     return jwrite_finish(&w);
 }
 
-/* What the node measured about itself. */
+/* Writes the measurements of the node about itself. */
 static void put_profile(struct jwrite *w, const struct profile *p)
 {
     char text[DOC_PROFILE_SIZE];

@@ -10,9 +10,9 @@ struct errands {
     struct errands_options o;
     pthread_t thread;
     atomic_bool ending;
-    pthread_mutex_t mutex; /* of what follows */
+    pthread_mutex_t mutex; /* guards the members below */
     pthread_cond_t wake;
-    struct errand *first, **last; /* that wait; the first one may be under way */
+    struct errand *first, **last; /* errands that wait; the first one may be under way */
     struct errand *done, **done_last;
     int n;
     bool finish, ended;

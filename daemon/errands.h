@@ -22,8 +22,8 @@ struct errand {
 
 struct errands_options {
     size_t stack_size; /* bytes; 0: the system's */
-    int most;          /* that wait at once, the one under way among them */
-    const char *what;  /* "requests of uploads": of which too many wait already */
+    int most;          /* errands that wait at once, with the one under way */
+    const char *what;  /* "requests of uploads": named when too many wait already */
 };
 
 struct errands *errands_create(struct loop *l, const struct errands_options *o);
@@ -36,7 +36,7 @@ void errands_destroy(struct errands *t);
 /* fails: ERR_PEER where too many wait, or after errands_end. */
 int errands_do(struct errands *t, struct errand *x, struct err *e);
 
-/* Any thread: what is under way had better end soon. */
+/* Any thread: tells whether the work under way had better end soon. */
 bool errands_ending(const struct errands *t);
 
 #endif

@@ -65,7 +65,7 @@ static void write_places(struct jwrite *w, const struct event *ev)
     jwrite_end(w);
 }
 
-/* Of each place; of a node alone as well, which has no list of nodes. */
+/* Writes the instance of each place; also that of a node alone, which has no list of nodes. */
 static void write_instances(struct jwrite *w, const struct event *ev)
 {
     if (!*ev->places[0].instance) return;
@@ -240,7 +240,7 @@ static int read_member(struct jread *j, struct event *ev, struct err *e)
                      : jread_is(j, "exit_status") ? &ev->exit_status
                      : jread_is(j, "signal")      ? &ev->signal
                                                   : NULL;
-    if (!small) return jread_skip(j); /* of a newer seqd */
+    if (!small) return jread_skip(j); /* written by a newer seqd */
     if (read_int(j, &n, e)) return -1;
     *small = (int32_t)n;
     return 0;

@@ -18,7 +18,7 @@
 #define EVENT_DATA_SIZE   55296 /* 64 places with names of 63 escaped bytes, 64 GPUs, the rest */
 #define EVENT_DETAIL_SIZE 4096
 
-/* Who pays for a failure (service: retry by cause class). */
+/* The party that pays for a failure (service: retry by cause class). */
 enum cause {
     CAUSE_NONE,
     CAUSE_INFRASTRUCTURE, /* node, gang, a kill that seqd did not order: retried at no cost */
@@ -27,7 +27,7 @@ enum cause {
     CAUSE_N
 };
 
-/* What a failure says about the node it happened on (daemon/blame.h). */
+/* The blame that a failure puts on the node it happened on (daemon/blame.h). */
 enum blame {
     BLAME_NONE,
     BLAME_NODE,  /* the node's: this job leaves it out, and it may be quarantined */
@@ -36,14 +36,14 @@ enum blame {
     BLAME_N
 };
 
-/* What a node's instance (api/wire.h) is known by where users can read it: the first 16 digits of
- * its SHA-256. */
+/* The name of a node's instance (api/wire.h) where users can read it: the first 16 digits of its
+ * SHA-256. */
 #define INSTANCE_ID_SIZE 17
 
-/* Where a contiguous range of an attempt's ranks runs. */
+/* The place where a contiguous range of an attempt's ranks runs. */
 struct job_place {
     char node[NODE_NAME];
-    char instance[INSTANCE_ID_SIZE]; /* which of that name; "": of before that was stored */
+    char instance[INSTANCE_ID_SIZE]; /* the node's instance; "": stored by a version without it */
     int32_t first_rank, n_ranks;
 };
 
@@ -51,14 +51,14 @@ struct event {
     int64_t seq;               /* global, ascending; 0 before the store knows it */
     int64_t job, epoch, at_ms; /* at_ms: UTC milliseconds */
     enum job_event type;
-    char by[USER_NAME]; /* whose request it was; of SUBMIT: the owner. "": seqd itself */
+    char by[USER_NAME]; /* the user who requested it; SUBMIT: the owner. "": seqd itself */
     /* ASSIGN */
     int32_t task, n_ranks;
     char source[NODE_NAME]; /* SUBMIT: has the other job's checkpoint, of `step`, that it names */
-    char node[NODE_NAME]; /* that of rank 0; below: the node it happened on. SUBMIT: see job.only */
-    int n_places;         /* 0: all ranks on `node`, as events of one node are stored */
+    char node[NODE_NAME];   /* rank 0's; below: the node it happened on. SUBMIT: see job.only */
+    int n_places;           /* 0: all ranks on `node`, as events of one node are stored */
     struct job_place places[JOB_MAX_RANKS]; /* the instance of places[0] also where n_places is 0 */
-    char gpus[JOB_MAX_RANKS][GPU_UUID_SIZE]; /* of each rank; "": the job takes none */
+    char gpus[JOB_MAX_RANKS][GPU_UUID_SIZE]; /* the GPU of each rank; "": the job takes none */
     /* RANK_EXIT, HANG, NODE_LOST, START_TIMEOUT, STOPPED */
     int32_t cause, rank, exit_status, signal; /* rank -1: none in particular */
     int32_t blame;
@@ -75,7 +75,7 @@ struct event {
     char prepared_id[80];
     int64_t n_tokens, steps; /* steps: train.steps, derived from the count of tokens */
     int32_t form; /* 1 + what parallel.form "auto" became, an enum form_id; 0: it was not open */
-    /* CHECKPOINT, ARTIFACT, PREPARED: what the rank said, a JSON object; "" when nothing */
+    /* CHECKPOINT, ARTIFACT, PREPARED: the rank's report, a JSON object; "": none */
     char detail[EVENT_DETAIL_SIZE];
 };
 

@@ -11,10 +11,10 @@
 #define FARTHEST_FAILURES 8    /* failures that are known again; then the oldest is forgotten */
 #define FARTHEST_AGAIN    3    /* the same failure at the same place: as often it is final */
 
-/* A failure and its place: of which task, and after which step. */
+/* A failure and its place: the task, and the step after which it happened. */
 struct farthest_failure {
     int32_t task, code, exit_status, signal;
-    int64_t step, epoch, count; /* epoch: of the last one */
+    int64_t step, epoch, count; /* epoch: the last one's */
 };
 
 struct farthest {
@@ -27,13 +27,13 @@ struct farthest {
 };
 
 void farthest_fini(struct farthest *r);
-/* Begins again: nothing was reached. */
+/* Begins again, as if no attempt had reached a step. */
 void farthest_clear(struct farthest *r);
 /* True: no attempt has come as far. */
 bool farthest_step(struct farthest *r, int64_t step);
 /* True: the first product of that name, or without one (NULL) of that step. */
 bool farthest_product(struct farthest *r, enum job_event type, const char *name, int64_t step);
-/* How often the FAILED_AT ev has happened at its place, this time included. */
+/* Returns how often the FAILED_AT ev has happened at its place, this time included. */
 int32_t farthest_count(const struct farthest *r, const struct event *ev);
 /* Folds a FAILED_AT. */
 void farthest_fail(struct farthest *r, const struct event *ev);

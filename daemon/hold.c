@@ -3,8 +3,8 @@
 #include <string.h>
 #include "daemon/wall.h"
 
-/* Its ranks save and stop, and it is queued: what its checkpoint or its data hold it to is for the
- * pass to see. */
+/* Its ranks save and stop, and it is queued: the pass finds the node that its checkpoint or its
+ * data hold it to. */
 static bool drain_due(const struct cluster *k, const struct job *j, int64_t now_ms,
                       struct event *ev)
 {

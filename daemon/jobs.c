@@ -86,7 +86,7 @@ bool job_takes_gpus(const struct job *j)
     return device_find(spec_text(j->spec, j->spec->resources.device))->is_gpu;
 }
 
-/* Generation keeps a journal of a batch alone; what it has of other prompts is done again. */
+/* Generation keeps a journal of a batch alone; its work on other prompts is done again. */
 bool job_saves(const struct job *j)
 {
     const int kind = j->spec->kind;
@@ -303,7 +303,8 @@ static void leave(struct job *j, enum job_phase_id phase, const struct event *ev
     if (ev->blame != BLAME_JOB) memcpy(l->node, ev->node, sizeof l->node);
 }
 
-/* The nodes it leaves out, by what the failure said of its own; and what is known to be its own. */
+/* Updates the nodes it leaves out, by the blame of the failure, and the failures that are known to
+ * be its own. */
 static void fold_blame(struct job *j, const struct event *ev, enum job_state before)
 {
     const enum job_phase_id phase = phase_in(j, before);
@@ -370,7 +371,7 @@ static void fold_prepared(struct job *j, const struct event *ev)
     if (j->spec->schedule.warmup_steps < 0) j->spec->schedule.warmup_steps = div_up(ev->steps, 50);
 }
 
-/* Nothing of what it has learnt is counted upon any more. */
+/* Forgets all that it has learnt: it is not counted upon any more. */
 static void fold_restart(struct job *j)
 {
     j->checkpoint_step = 0;
@@ -383,8 +384,8 @@ static void fold_restart(struct job *j)
     farthest_clear(&j->farthest);
 }
 
-/* Where an attempt that is asked to save and stop goes. What stops already goes where it was to go,
- * but a job that is suspended is not queued. */
+/* Sets the state after an attempt that is asked to save and stop. A job that stops already goes
+ * where it was to go, but a job that is suspended is not queued. */
 static void fold_ask(struct job *j, const struct event *ev, enum job_state before)
 {
     static const enum job_state targets[JOB_EVENT_N] = {
@@ -413,7 +414,7 @@ static void fold_resume(struct job *j, enum job_state before)
     j->not_before_ms = j->backoff_ms = 0;
 }
 
-/* What the limit left, and how to go further, is known now. */
+/* The state that the limit left, and how to go further, is known now. */
 static void end_by_wall(struct job *j)
 {
     const size_t n = strlen(j->err.text);
@@ -446,7 +447,7 @@ static void fold_end(struct job *j, const struct event *ev, enum job_state befor
     j->err_rank = -1;
 }
 
-/* A member of what a rank said of its product; 0: it did not say. */
+/* Returns a member of a rank's report of its product; 0: it has none. */
 static int64_t number_in(const char *json, const char *key)
 {
     struct jread r;
@@ -523,8 +524,8 @@ static bool is_further(struct job *j, const struct event *ev)
     return ev->step > j->checkpoint_step;
 }
 
-/* Something came of this attempt: what fails from here on is no node that cannot start ranks. The
- * same once more is no progress of the job. */
+/* This attempt made progress: a failure from here on is not of a node that cannot start ranks. The
+ * same progress once more is no progress of the job. */
 static void fold_progress(struct job *j, const struct event *ev)
 {
     j->step_epoch = j->epoch;

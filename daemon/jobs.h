@@ -18,9 +18,9 @@
 #define JOB_BACKOFF_MAX_MS 60000
 #define JOB_MAX_LEFT       256 /* failures remembered in struct job.left: one per node, NODE_MAX */
 
-struct job_attempt; /* attempt.h: what an attempt is doing, forgotten when it ends */
+struct job_attempt; /* attempt.h: the state of an attempt, forgotten when it ends */
 
-/* Where in its life an attempt failed: part of what makes two failures the same. */
+/* The phase of its life in which an attempt failed: equal failures have the same phase. */
 enum job_phase_id { PHASE_PREPARING, PHASE_STARTING, PHASE_RUNNING, PHASE_N };
 
 /* A node that the job leaves out wherever another one can take it, and the failure that did it; or
@@ -33,26 +33,26 @@ struct job_left {
 
 struct job {
     int64_t id;
-    char owner[USER_NAME]; /* "": of a version without owners, or seqd's own toy run */
+    char owner[USER_NAME]; /* "": stored by a version without owners, or seqd's own toy run */
     struct job_spec *spec; /* owns; cut to offsetof(text) + text_used bytes */
     /* the fold */
-    enum job_state state, target; /* target: where a stopping job goes */
+    enum job_state state, target; /* target: the state a stopping job goes to */
     bool saving;                  /* it is stopping, and was asked to save before */
     int64_t version;              /* events folded */
     int64_t epoch;
-    int32_t attempts; /* of TASK_RUN */
-    int32_t task;     /* of the current or last attempt: enum rank_task */
-    /* Of the current or last attempt: where rank 0 is, and all its nodes in rank order. */
+    int32_t attempts; /* attempts of TASK_RUN */
+    int32_t task;     /* task of the current or last attempt: enum rank_task */
+    /* The current or last attempt's node of rank 0, and all its nodes in rank order. */
     char node[NODE_NAME];
     struct job_place *places; /* owns */
     int64_t *away_ms;         /* owns; UTC, of each place: its node is away since; 0: it is not */
     int n_places;
-    char (*gpus)[GPU_UUID_SIZE]; /* owns; of each rank; NULL: it takes none */
+    char (*gpus)[GPU_UUID_SIZE]; /* owns; GPU of each rank; NULL: it takes none */
     char avoid_gpu[GPU_UUID_SIZE], avoid_node[NODE_NAME]; /* failed it last; "": none did */
     struct job_left *left;                                /* owns */
     int n_left;
-    char source[NODE_NAME]; /* has what it begins from, by job:ID; "": nothing of the kind */
-    int64_t source_step;    /* of that checkpoint */
+    char source[NODE_NAME]; /* has the files it begins from, by job:ID; "": there are none */
+    int64_t source_step;    /* step of that checkpoint */
     char only[NODE_NAME];   /* a toy run, which tests this quarantined node; "": any will do */
     int64_t created_ms, started_ms, finished_ms; /* 0: not yet */
     int64_t step, steps, checkpoint_step;
@@ -60,33 +60,33 @@ struct job {
     int64_t stepped_ms;       /* UTC: when it last came further than ever; 0: it did not */
     struct farthest farthest; /* how far that is */
     int64_t ran_ms;           /* how long its attempts ran, less the one at hand */
-    int64_t save_ms;          /* what its newest checkpoint took; 0: not known */
-    bool warned;              /* that limits.wall_s is near */
-    int64_t tried_ms;         /* UTC: of the first attempt, since it was last told to begin again */
+    int64_t save_ms;          /* time that its newest checkpoint took; 0: not known */
+    bool warned;              /* it was told that limits.wall_s is near */
+    int64_t tried_ms;         /* UTC: first attempt since it was last told to begin again */
     int32_t restarts;         /* burnt of limits.restarts */
     bool crowded;             /* the kernel killed for memory beside its last attempt ... */
     bool alone;               /* ... so this one, the current or last, is alone on its nodes */
     int32_t n_failures;       /* in a row, without a checkpoint between: the backoff */
-    int64_t not_before_ms;    /* backoff, UTC: of use after a restart alone, see wake_ms */
+    int64_t not_before_ms;    /* backoff, UTC: used after a restart alone, see wake_ms */
     int64_t backoff_ms;       /* how long that was when it began */
     char prepared_id[80], prepared_node[NODE_NAME]; /* the data, and the node that has it */
     char checkpoint_node[NODE_NAME]; /* has the job's newest checkpoint; "": there is none */
     int64_t n_tokens;
-    struct err err; /* of the last failure; code ERR_NONE when there is none */
+    struct err err; /* the last failure; code ERR_NONE when there is none */
     int32_t err_cause, err_rank;
     char err_node[NODE_NAME];
     /* beside the fold */
-    int64_t wake_ms; /* the same by the loop's clock, which no one sets: what counts */
+    int64_t wake_ms; /* the same by the loop's clock, which no one sets: this one counts */
     char *result;    /* owns; JSON from rank 0, or NULL */
     char *plan;      /* owns; JSON, or NULL */
     char *stored;    /* owns; the stored spec, where it says more than spec; or NULL */
     char *metrics;   /* owns; JSON of the last step, or NULL */
-    struct rank_progress progress; /* of the current or last attempt; zeros: it has said nothing */
+    struct rank_progress progress; /* the current or last attempt's; zeros: it has reported none */
     struct job_attempt *attempt;   /* owns; NULL unless starting, running or stopping */
-    struct need need;              /* of memory, by the plan */
-    bool over_disk;                /* that its owner's jobs take too much of disks is noted */
+    struct need need;              /* need of memory, by the plan */
+    bool over_disk;                /* a note tells that its owner's jobs take too much of disks */
     bool rewrite;                  /* replay: its stored document is none */
-    char reason_code[32], reason[320]; /* why it waits: of the last scheduling pass */
+    char reason_code[32], reason[320]; /* why it waits, by the last scheduling pass */
     struct job *next;                  /* in the table's bucket */
 };
 
@@ -113,8 +113,8 @@ void job_spec_copy(const struct job *j, struct job_spec *out);
 /* Copies spec in the place of the job's. */
 void job_set_spec(struct job *j, const struct job_spec *spec);
 
-/* Its backoff as of now, by both clocks: after a failure, and after a restart of seqd. However the
- * wall clock was set in between, it is no longer than it was when it began. */
+/* Sets its backoff as of now, by both clocks: after a failure, and after a restart of seqd. However
+ * the wall clock was set in between, it is no longer than it was when it began. */
 void job_set_wake(struct job *j, int64_t utc_ms, int64_t now_ms);
 
 /* Folds one event. fails: ERR_CONFLICT for an illegal transition, with the job unchanged. */
@@ -137,7 +137,7 @@ int job_gpu_given(const struct job *j, const char *node, const char *uuid);
 int32_t job_slots(const struct job *j, const char *node);
 /* Bytes that its attempt, where it has one, takes of the memory of the node of place p. */
 int64_t job_memory(const struct job *j, const struct job_place *p);
-/* Of its places whose nodes are away, the one that is so for longest; -1: none is. */
+/* Returns the place whose node is away for longest; -1: no node is away. */
 int job_away(const struct job *j);
 /* Whether a place of it on that node is away. */
 bool job_away_on(const struct job *j, const char *node);
@@ -145,9 +145,10 @@ bool job_away_on(const struct job *j, const char *node);
 bool job_leaves(const struct job *j, const char *node, int blame);
 /* Whether the failure of ev, if it happens now, has happened before and had that blame. */
 bool job_failed_so(const struct job *j, int blame, const struct event *ev);
-/* Where it is: the last step of its attempt at hand, or what that has done of other work. */
+/* Returns where it is: the last step of its attempt at hand, or how much other work that attempt
+ * has done. */
 int64_t job_where(const struct job *j);
-/* How often the FAILED_AT ev has happened at its place, this time included. */
+/* Returns how often the FAILED_AT ev has happened at its place, this time included. */
 int32_t job_failed_here(const struct job *j, const struct event *ev);
 /* Whether an infrastructure failure at that time is one too many. */
 bool job_gives_up(const struct job *j, int64_t at_ms);

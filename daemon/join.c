@@ -247,7 +247,7 @@ struct joining {
     int64_t session;
     bool uses_token;      /* it costs a use */
     char by[JOIN_ID_HEX]; /* the token by which the node joined first */
-    struct pki_node node; /* what is to be signed */
+    struct pki_node node; /* the node to be signed */
     char cert[PKI_PEM_SIZE];
 };
 
@@ -320,7 +320,7 @@ static int judge(struct joining *c, const struct pki_node *holder, const struct 
     struct joins *j = c->joins;
     const int64_t now_ms = j->o.utc_ms();
     struct join_token *k = token_of(j, m->token);
-    /* Nothing of a stranger's request is read before its token is known. */
+    /* The request of a stranger is not read before its token is known. */
     if (!holder && !k) return judge_token(c, NULL, k, now_ms, e);
     if (pki_request_key(m->pem, c->node.key, e)) return -1;
     const struct certificate *owner = certificate_of(&j->t, c->node.name, now_ms);

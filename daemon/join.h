@@ -1,4 +1,4 @@
-/* join.h: which nodes may have sessions over a network: join tokens and certificates.
+/* join.h: join tokens and certificates: they decide which nodes may have sessions over a network.
  *
  *   seqctl nodes token        a token for names of a glob, for some uses, for some time
  *   JOIN (token, request)     -> a certificate for that name; its row and the use of the token are
@@ -21,19 +21,19 @@
 #include "daemon/store/store.h"
 
 #define JOIN_TOKENS       256
-#define JOIN_CERTIFICATES 8192                   /* unexpired: of each node one, or two */
-#define JOIN_PER_NODE     16                     /* of one node: the oldest goes */
-#define JOIN_USES         10000                  /* of one token */
+#define JOIN_CERTIFICATES 8192                   /* unexpired: one or two of each node */
+#define JOIN_PER_NODE     16                     /* for one node: the oldest goes */
+#define JOIN_USES         10000                  /* uses of one token */
 #define JOIN_TOKEN_S      ((int64_t)366 * 86400) /* the longest life of a token */
-#define JOIN_TTL_S        ((int64_t)30 * 86400)  /* of a certificate, by default */
+#define JOIN_TTL_S        ((int64_t)30 * 86400)  /* life of a certificate, by default */
 #define JOIN_TTL_MAX_S    ((int64_t)3650 * 86400)
-#define JOIN_KEPT_S       ((int64_t)7 * 86400) /* that long a token is refused by its name */
+#define JOIN_KEPT_S       ((int64_t)7 * 86400) /* so long a token is refused by its name */
 
 struct joins;
 struct joins_options {
     struct store *store;
     const struct pki *ca; /* borrowed */
-    int64_t ttl_s;        /* of certificates */
+    int64_t ttl_s;        /* life of certificates */
     int64_t (*utc_ms)(void);
     /* link_answer and link_close in seqd. */
     void (*answer)(void *arg, int64_t session, const struct msg *m);
@@ -44,7 +44,7 @@ struct joins_options {
 struct joins *joins_create(const struct joins_options *o, struct err *e);
 void joins_destroy(struct joins *j); /* NULL allowed */
 
-/* For link_create; arg: the joins. */
+/* The gate for link_create; arg: the joins. */
 extern const struct link_gate joins_gate;
 
 /* A new token. text: "TOKEN.FINGERPRINT", to be shown once; then NULL with e. */

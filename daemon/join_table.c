@@ -127,7 +127,8 @@ const struct revocation *revocation_find(const struct join_table *j, const char 
     return NULL;
 }
 
-/* By no clock: one that expired by a clock ahead of its time counts again when that is set. */
+/* Uses no clock: a certificate that expired by a clock ahead of its time counts again when that is
+ * set. */
 static int certificates_revoke(struct join_table *j, const char *node)
 {
     int n = 0;

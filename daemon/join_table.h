@@ -1,5 +1,5 @@
-/* join_table.h: what joins remember, as rows in memory and in the store: tokens, certificates,
- * revocations. join.c judges by them.
+/* join_table.h: the rows of joins in memory and in the store: tokens, certificates, revocations.
+ * join.c judges by them.
  *
  * Tokens are numbered in the order in which they are made, by no clock. A revocation holds the
  * largest number that was given by then: a token of that number or lower never serves the name. It

@@ -12,10 +12,10 @@
 enum {
     ARENA_SIZE = 16 << 20, /* a message of WIRE_MAX_SIZE, unpacked, and room for its spec */
     MISSED = 3,            /* heartbeats: then the node is down */
-    RETRY_MS = 5000,       /* of a node that was refused, when that may pass */
+    RETRY_MS = 5000,       /* for a node that was refused, when that may pass */
     RETRY_VERSION_MS = 60000,
     MAX_JOINS = 32,      /* at one time: strangers take no more of seqd than that */
-    JOIN_SIZE = 16 << 10 /* of a message of a stranger */
+    JOIN_SIZE = 16 << 10 /* size of a message of a stranger */
 };
 
 struct link_session {
@@ -24,7 +24,7 @@ struct link_session {
     struct link_session *next;
     int64_t id;
     char node[NODE_NAME]; /* empty until HELLO */
-    uint32_t abi;         /* with node: what the session speaks */
+    uint32_t abi;         /* with node: version that the session speaks */
     unsigned char instance[WIRE_INSTANCE_SIZE];
     int64_t silent_ms; /* since its last message */
     bool refused;      /* told so: it is to close the session */
@@ -42,7 +42,7 @@ struct links {
     struct loop *loop;
     struct loop_timer *watch;
     int64_t heartbeat_ms, watched_ms; /* watched: when the watch last ran */
-    struct arena arena;               /* of the message being handled or packed; reset after */
+    struct arena arena;               /* for the message being handled or packed; reset after */
 };
 
 static struct link_session *session_find(struct links *k, const char *node)
@@ -75,7 +75,7 @@ static void session_unbind(struct link_session *s, const char *why)
     s->link->calls->down(s->link->arg, node, why, s->silent_ms);
 }
 
-/* What it said makes no sense. */
+/* Refuses a session whose message makes no sense. */
 static void session_refuse(struct link_session *s, const char *why)
 {
     log_warn("link.refused", "node=%s peer=%s why=\"%s\"", s->node[0] ? s->node : "-",
@@ -121,8 +121,8 @@ static void session_watch(struct link_session *s, int64_t passed_ms)
     rpc_stream_close(s->stream);
 }
 
-/* However late it runs, at most one more heartbeat is counted as missed: what was received since is
- * only read after it. */
+/* However late it runs, at most one more heartbeat is counted as missed: messages received since
+ * are only read after it. */
 static void watch(void *arg)
 {
     struct links *k = arg;
@@ -206,7 +206,7 @@ static void session_hello(struct link_session *s, const struct msg *m)
     if (session_send(s, &welcome) == 0) k->calls->up(k->arg, m->node, m);
 }
 
-/* One at a time, and of a stranger one alone. */
+/* Takes one join at a time, and from a stranger only one. */
 static void session_join(struct link_session *s, const struct msg *m)
 {
     struct links *k = s->link;
@@ -345,8 +345,8 @@ void link_destroy(struct links *k)
     free(k);
 }
 
-/* That its session speaks a version that has the message, and for a job each field that it uses: it
- * was placed there under a session that did. */
+/* Tells whether its session speaks a version that has the message, and for a job each field that it
+ * uses: it was placed there under a session that did. */
 static bool knows(const struct link_session *s, const struct msg *m)
 {
     return wire_knows(s->abi, m->type) && !(m->type == MSG_ASSIGN && spec_needs(m->spec, s->abi));

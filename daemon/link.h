@@ -1,5 +1,5 @@
 /* link.h: seqd's end of the sessions with nodes: binds a stream to a node name, packs and unpacks.
- * What a node is and what a report means is node.c's and jobs.c's business. Loop thread only. */
+ * Nodes and the meaning of reports are node.c's and jobs.c's business. Loop thread only. */
 #ifndef SEQD_DAEMON_LINK_H
 #define SEQD_DAEMON_LINK_H
 
@@ -20,7 +20,7 @@ struct link_calls {
     const char *(*admit)(void *arg, const struct msg *hello);
 };
 
-/* Who may come over a network. */
+/* Decides which nodes may come over a network. */
 struct link_gate {
     /* Whether the holder of this certificate, which is this seqd's and whose time is now, may have
      * a session. */
@@ -49,7 +49,8 @@ struct link_options {
 struct links *link_create(struct loop *l, const struct link_options *o,
                           const struct link_calls *calls, void *arg, struct err *e);
 void link_destroy(struct links *k);
-/* How often nodes are told to send a heartbeat; WIRE_HEARTBEAT_MS unless a test says otherwise. */
+/* Sets how often nodes are told to send a heartbeat; WIRE_HEARTBEAT_MS unless a test says
+ * otherwise. */
 void link_set_heartbeat(struct links *k, int64_t ms);
 /* -1 when the node has no session, one that does not drain (it is closed then), or one that speaks
  * a version of the protocol without such messages (it stays; node.h, abi): the caller keeps the
@@ -57,7 +58,7 @@ void link_set_heartbeat(struct links *k, int64_t ms);
 int link_send(struct links *k, const char *node, const struct msg *m);
 /* The ABI of that node's session; 0: it has none. */
 uint32_t link_abi(struct links *k, const char *node);
-/* What a JOIN gets: JOINED, or REFUSED for the node m->node. The session may be gone. */
+/* Answers a JOIN with JOINED, or REFUSED for the node m->node. The session may be gone. */
 void link_answer(struct links *k, int64_t session, const struct msg *m);
 void link_close(struct links *k, const char *node,
                 const char *why);     /* its session, if it has one */

@@ -120,7 +120,7 @@ static int lock_parent(const char *path, struct err *e)
 static int remove_stale(int fd, const struct sockaddr_un *un, struct err *e)
 {
     struct stat st;
-    if (lstat(un->sun_path, &st)) return 0; /* nothing, or bind says what is wrong */
+    if (lstat(un->sun_path, &st)) return 0; /* no file is there, or bind reports the error */
     if (!S_ISSOCK(st.st_mode))
         return err_set(e, ERR_CONFLICT, "--socket %s: something else than a socket lies there",
                        un->sun_path);

@@ -11,7 +11,7 @@
  * the port is in use. */
 int listen_open(const char *address, const char *scheme, char *url, size_t url_size, struct err *e);
 /* A Unix socket at path, of mode 0666: a directory's mode decides who can reach it, and the server
- * asks the kernel who did. One that a dead server left is replaced. Returns the fd.
+ * asks the kernel who did. A socket that a dead server left is replaced. Returns the fd.
  * fails: ERR_INVALID for a path that is too long; ERR_CONFLICT when a server answers there, or when
  * something else than a socket lies there. */
 int listen_open_unix(const char *path, struct err *e);

@@ -87,7 +87,7 @@ static int64_t utc_ms(void)
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* Before the first commit: it loads tables. */
+/* Creates the joins before the first commit: it loads tables. */
 static int create_joins(struct seqd *d, struct err *e)
 {
     const struct options *o = &d->o;
@@ -122,7 +122,7 @@ static void on_gone(void *arg)
     loop_stop(((struct seqd *)arg)->loop);
 }
 
-/* Has the writer moved? The loop has: it calls this. */
+/* Tells whether the writer has moved. The loop has: it calls this. */
 static bool on_tick(void *arg, char *status, size_t size)
 {
     struct seqd *d = arg;
@@ -159,7 +159,7 @@ static void on_signal(void *arg, int signo)
         on_reload(d);
         return;
     }
-    if (signo == SIGTERM && getenv("SEQD_RUN")) { /* of `seqd run`: RUN_END ends it */
+    if (signo == SIGTERM && getenv("SEQD_RUN")) { /* started by `seqd run`: RUN_END ends it */
         log_info("seqd.stay", "signal=%d text=\"seqd run says when\"", signo);
         return;
     }
@@ -277,7 +277,7 @@ static void destroy(struct seqd *d)
     dev_destroy(d->dev);
     if (d->routes.trail) trail_stop(d->routes.trail);
     errands_end(d->routes.planner, false);
-    store_close(d->store);            /* first: what is committed now is still answered */
+    store_close(d->store);            /* first: requests committed now are still answered */
     uploads_close(d->routes.uploads); /* bodies of requests are HTTP's */
     http_destroy(d->http);
     link_destroy(d->link);

@@ -1,12 +1,13 @@
-/* memory.h: what of the nodes' memory is held, and whether a plan finds room in it.
+/* memory.h: how much of the nodes' memory is held, and whether a plan finds room in it.
  * tested: tests/daemon/test_seqd_committed.c, test_seqd_rest.c, and by the simulator */
 #ifndef SEQD_DAEMON_MEMORY_H
 #define SEQD_DAEMON_MEMORY_H
 
 #include "daemon/cluster.h"
 
-/* Bytes that no live attempt of this seqd holds there: of attempts that are over here and not yet
- * there, all of the node's where their job has ended, and of models that the node looks at. */
+/* Returns the bytes held there by no live attempt of this seqd: by attempts that are over here and
+ * not yet there, which count as all of the node's where their job has ended, and by models that the
+ * node looks at. */
 int64_t memory_beside(const struct cluster *k, const struct node *n);
 /* Bytes held on the node, as committed. */
 int64_t memory_held(const struct cluster *k, const struct node *n);

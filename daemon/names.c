@@ -47,7 +47,7 @@ static int resolve(struct job_spec *s, const struct spec_path *p, const struct n
     return 0;
 }
 
-/* By its words: what a link hides, the node sees. */
+/* Judges by the words of the path: the node sees a path that a link hides. */
 static int check_plain(const char *text, const char *field, const struct names_of *names,
                        const struct principal *who, struct err *e)
 {
@@ -130,7 +130,7 @@ static int check_room(struct job_spec *s, const struct spec_path *path, int n, c
     return 0;
 }
 
-/* What can be said without a node of a directory that the job writes to. */
+/* Checks, as far as possible without a node, a directory that the job writes to. */
 static int check_written(const char *text, const char *field, const struct names_of *names,
                          const struct principal *who, struct err *e)
 {

@@ -1,4 +1,5 @@
-/* node.h: the table of nodes: which are up, since when, their slots. Plain data, loop thread. */
+/* node.h: the table of nodes, with the nodes that are up, since when, and their slots. Plain data,
+ * loop thread. */
 #ifndef SEQD_DAEMON_NODE_H
 #define SEQD_DAEMON_NODE_H
 
@@ -15,7 +16,7 @@
 /* An attempt that runs on a node and is over for seqd: its slots are not free yet. */
 struct stale {
     int64_t job, epoch;
-    int32_t ranks, slots; /* that run there; of those without a GPU */
+    int32_t ranks, slots; /* ranks that run there; slots of the ranks without a GPU */
 };
 
 struct past {
@@ -24,25 +25,26 @@ struct past {
 
 struct node {
     char name[NODE_NAME], version[32];
-    uint32_t abi; /* what its session speaks, or spoke last: api/wire.h */
+    uint32_t abi; /* version that its session speaks, or spoke last: api/wire.h */
     bool up;
     bool lost;   /* down for longer than NODE_LOST_MS, and acted upon */
     bool joined; /* it has said HELLO: abi and instance hold */
-    bool held;   /* by a live job: of use between a look at all jobs and node_forget_one */
+    bool held;   /* by a live job: valid between a look at all jobs and node_forget_one */
     char instance[INSTANCE_ID_SIZE];
     int64_t n_dropped; /* messages of it that counted for nothing: they were not its own to send */
-    int64_t since_ms;  /* of the loop's clock: up or down since */
+    int64_t since_ms;  /* loop clock: up or down since */
     int64_t seen_ms;   /* last message */
     int32_t n_slots, n_cores;
     int64_t memory_size;    /* 0: it has not said */
     int n_described;        /* questions about models that it is at: each is a process there */
     struct disk_use disk;   /* as it last said */
-    struct profile profile; /* what it measured about itself; zeros until it reports */
-    char address[RANK_ADDRESS_SIZE]; /* where its ranks listen; "": no other node reaches them */
+    struct profile profile; /* its measurements of itself; zeros until it reports */
+    char address[RANK_ADDRESS_SIZE]; /* at which its ranks listen; "": no other node reaches them */
     bool emulated;                   /* takes jobs of the device "emulated" */
     int n_gpus;
     struct gpu gpu[GPU_MAX]; /* as it last said */
-    /* Of this session, as LEAVING has them; end_s 0: not known to end. end_ms: by the loop. */
+    /* Values of this session, as LEAVING has them; end_s 0: not known to end. end_ms: by the
+     * loop. */
     int64_t end_s, margin_s, end_ms;
     int n_stale;
     struct stale *stale; /* owns */

@@ -181,7 +181,7 @@ static int uploads_sizes(const struct options *o, int64_t *all, int64_t *user, s
                : 0;
 }
 
-/* Made when it is opened. */
+/* Sets the directory of uploads, which is made when it is opened. */
 static int uploads_dir(struct options *o, struct err *e)
 {
     int n = snprintf(o->uploads_dir, sizeof o->uploads_dir, "%s", o->uploads);
@@ -276,7 +276,7 @@ static int node_lost(const struct options *o, int64_t *out_ms, struct err *e)
     return 0;
 }
 
-/* What is not an address at all is listen_open's to refuse. */
+/* A text that is not an address at all is listen_open's to refuse. */
 static int rest_tls(const struct options *o, struct err *e)
 {
     const bool tls = *o->tls_cert;
@@ -300,7 +300,7 @@ bool options_local_only(const struct options *o)
     return listen_is_loopback(o->listen) == 1 && !*o->tls_cert && !o->tls_by_proxy;
 }
 
-/* What the rows cannot say of each other; touches nothing. */
+/* Checks the rules between rows, which the rows cannot say; touches nothing. */
 static int check(const void *target, struct err *e)
 {
     const struct options *o = target;

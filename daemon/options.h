@@ -14,14 +14,14 @@
 #define OPTIONS_FILE "/etc/seqd/seqd.toml" /* read without --config and --dev, where it exists */
 
 struct options {
-    /* The rows of the table, as they were given: nothing else writes to them. */
+    /* The rows of the table, as they were given: no other code writes to them. */
     bool dev, check_config, help, version;
     char config[RANK_PATH_SIZE];
     char state[RANK_PATH_SIZE];
     char listen[128];                                       /* REST */
     char metrics_listen[128];                               /* "": none */
     char socket[RANK_PATH_SIZE];                            /* --socket */
-    char tls_cert[RANK_PATH_SIZE], tls_key[RANK_PATH_SIZE]; /* of listen; "": plain HTTP */
+    char tls_cert[RANK_PATH_SIZE], tls_key[RANK_PATH_SIZE]; /* TLS of listen; "": plain HTTP */
     bool tls_by_proxy;
     char node[RANK_PATH_SIZE]; /* --node-address */
     char cert_ttl[32];
@@ -34,16 +34,16 @@ struct options {
     char uploads[RANK_PATH_SIZE];
     char uploads_max[32], user_uploads_max[32], user_disk_max[32];
     char log[16];
-    /* What follows from them. */
+    /* Values that follow from them. */
     char node_address[RANK_PATH_SIZE]; /* gRPC, for seqw */
-    int64_t cert_ttl_s;                /* of certificates of nodes */
+    int64_t cert_ttl_s;                /* life of nodes' certificates */
     int64_t save_grace_s;
-    struct retain_policy policy;      /* of --keep-* */
-    int n_slots;                      /* of the node that --dev starts */
+    struct retain_policy policy;      /* set by --keep-* */
+    int n_slots;                      /* slots of the node that --dev starts */
     char state_dir[RANK_PATH_SIZE];   /* exists, 0700 */
     int n_mended;                     /* files there that others could read until now */
-    int64_t lost_ms;                  /* of --node-lost */
-    int64_t heartbeat_ms;             /* of nodes; from the environment: tests */
+    int64_t lost_ms;                  /* set by --node-lost */
+    int64_t heartbeat_ms;             /* nodes' heartbeat; from the environment: tests */
     char socket_path[RANK_PATH_SIZE]; /* REST for this machine */
     char uploads_dir[RANK_PATH_SIZE]; /* "": none are taken */
     int64_t uploads_bytes, user_uploads_bytes;

@@ -38,7 +38,8 @@ void order_cancel(struct commits *all, int64_t id, const char *by, commit_done *
     }
 }
 
-/* What a hold or its end asks of a job. -1: *e says why that cannot be; 0: it is so; 1: *ev. */
+/* Decides which event a hold or its end asks of a job. -1: *e says why that cannot be; 0: it is so;
+ * 1: *ev. */
 static int hold_event(const struct job *j, enum job_event type, struct event *ev, struct err *e)
 {
     const bool stopping = j->state == JOB_STOPPING, suspends = type == EV_SUSPEND;
@@ -204,7 +205,8 @@ static void released(void *arg, const struct err *e)
     free(r);
 }
 
-/* Given after the commit that it may follow from, as is what was done. */
+/* Makes the refusal, which is given after the commit that it may follow from, as is the answer that
+ * it was done. */
 static struct releasing *about_node(struct commits *all, const char *node, commit_done *done,
                                     void *arg)
 {

@@ -1,5 +1,5 @@
-/* order.h: what clients ask of existing jobs and nodes: cancel, suspend, edit, release. Loop
- * thread. by: the user whose request it is; the event has it. */
+/* order.h: orders of clients about existing jobs and nodes: cancel, suspend, edit, release. Loop
+ * thread. by: the user who made the request; the event has it. */
 #ifndef SEQD_DAEMON_ORDER_H
 #define SEQD_DAEMON_ORDER_H
 
@@ -11,9 +11,9 @@ typedef void order_call(struct commits *all, int64_t id, const char *by, commit_
 /* fails through done: ERR_NOT_FOUND when it is not live. Cancelling twice is no error. */
 order_call order_cancel;
 
-/* Holds it: a running job saves and stops before. order_resume queues it again. What is so already,
- * or on its way, is answered and changed no further. fails through done: ERR_NOT_FOUND when it is
- * not live; ERR_CONFLICT when it is on its way to its end. */
+/* Holds it: a running job saves and stops before. order_resume queues it again. A job that is so
+ * already, or on its way, is answered and changed no further. fails through done: ERR_NOT_FOUND
+ * when it is not live; ERR_CONFLICT when it is on its way to its end. */
 order_call order_suspend, order_resume;
 
 /* Gives up the checkpoint that a queued job waits for while its node is away: it starts again where
@@ -30,10 +30,11 @@ struct order_edit {
 void order_edit(struct commits *all, struct job *j, const struct order_edit *o, commit_done *done,
                 void *arg);
 
-/* From now on the node gets no new work; row->drains: what runs there goes. fails through done,
- * whose j is always NULL: ERR_NOT_FOUND; ERR_TOO_LARGE. */
+/* From now on the node gets no new work; row->drains: the gangs that run there go. fails through
+ * done, whose j is always NULL: ERR_NOT_FOUND; ERR_TOO_LARGE. */
 void order_cordon(struct commits *all, const struct cordon *row, commit_done *done, void *arg);
-/* Ends that. fails as above, and ERR_CONFLICT for a node that ends soon. Not cordoned: no error. */
+/* Ends the cordon. fails as above, and ERR_CONFLICT for a node that ends soon. Not cordoned: no
+ * error. */
 void order_uncordon(struct commits *all, const char *node, commit_done *done, void *arg);
 
 /* Ends a node's quarantine. fails through done, whose j is always NULL: ERR_NOT_FOUND; ERR_CONFLICT

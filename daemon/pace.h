@@ -18,11 +18,11 @@ struct pace_span {
 struct pace {
     int64_t n; /* spans so far: the last PACE_SPANS are kept, in a circle */
     struct pace_span span[PACE_SPANS];
-    struct rank_progress last; /* where the next span begins */
+    struct rank_progress last; /* start of the next span */
 };
 
-/* A report. One of another unit, or one that falls back, begins again. A report without new units
- * joins its time to the next span. */
+/* Adds a report. A report of another unit, or with fewer units, begins again. A report without new
+ * units joins its time to the next span. */
 void pace_add(struct pace *p, const struct rank_progress *now);
 /* The speed over the spans, without the fastest and the slowest quarter of them. false: no span. */
 bool pace_speed(const struct pace *p, double *units_s, double *tokens_s);

@@ -164,8 +164,8 @@ static bool may_move(const struct cluster *k, const struct job *j)
     return false;
 }
 
-/* A place for its ranks is sought, not for the preparation of its data alone; and with what it has
- * on nodes now. */
+/* A place for its ranks is sought, not for the preparation of its data alone; and with the places
+ * it has on nodes now. */
 static void describe_move(const struct cluster *k, const struct job *j, struct sched_job *q)
 {
     q->moves = true;
@@ -213,7 +213,7 @@ struct pass_list {
     struct sched_node *nodes;
 };
 
-/* By UUID, as the node's list is now: a GPU that has gone counts for nothing. */
+/* Holds its GPUs by UUID, as the node's list is now: a GPU that has gone counts for nothing. */
 static void hold_gpus(const struct job *j, const struct node *n, const struct job_place *p,
                       struct sched_node *out)
 {
@@ -222,7 +222,8 @@ static void hold_gpus(const struct job *j, const struct node *n, const struct jo
             out->gpu[k].state = SCHED_GPU_HELD;
 }
 
-/* Until the node says that what we gave up there is gone, any of its GPUs may be in use by that. */
+/* Lists the GPUs of the node. Any of them may be in use by attempts that we gave up there, until
+ * the node says that these are gone. */
 static void list_gpus(const struct node *n, struct sched_node *out)
 {
     out->n_gpus = n->n_gpus;

@@ -8,7 +8,7 @@
 #define PLANNER_WAITING 256 /* specs at once; each is some 0.4 MiB of its request's */
 
 /* To be ended (not finished: a plan that is under way ends soon by its clock) before the store
- * closes: what that answers meanwhile may still ask for plans. */
+ * closes: the store's answers meanwhile may still ask for plans. */
 struct errands *planner_create(struct loop *l);
 
 /* Any thread: milliseconds of a clock that does not go back, and which jumps to the end of time

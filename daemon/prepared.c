@@ -10,7 +10,7 @@
 #include "worker/plan/form.h"
 
 #define PLAN_JSON_SIZE 65536
-#define MAX_TOKENS     ((int64_t)1 << 50) /* of a job's data */
+#define MAX_TOKENS     ((int64_t)1 << 50) /* tokens of a job's data */
 
 struct result {
     struct event ev;
@@ -84,7 +84,7 @@ static bool can_be(const struct job *j, const struct result *r)
 
 /* ---- the form of ring attention -------------------------------------------------------------- */
 
-/* What was planned at submit held another form. */
+/* The plan made at submit held another form. */
 static void plan_again(struct job *j, const struct job_spec *spec)
 {
     struct plan *plan = calloc(1, sizeof *plan);
@@ -100,7 +100,7 @@ static void plan_again(struct job *j, const struct job_spec *spec)
     free(plan);
 }
 
-/* The reason goes in front of what the rank said. */
+/* The reason goes in front of the rank's report. */
 static void add_reason(struct event *ev, const char *reason)
 {
     char text[512], joined[EVENT_DETAIL_SIZE];

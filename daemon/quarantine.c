@@ -8,7 +8,7 @@
 #include "daemon/spec/json.h"
 #include "worker/plan/check.h"
 
-#define MAX_BLAMES 2048 /* of the last hour; the oldest is forgotten */
+#define MAX_BLAMES 2048 /* blames of the last hour; the oldest is forgotten */
 
 struct blamed {
     char node[NODE_NAME];
@@ -77,7 +77,7 @@ static int count_blames(const struct quarantine *q, const char *node)
     return n;
 }
 
-/* Those that made a quarantine are kept as long as it. */
+/* The blames that made a quarantine are kept as long as it. */
 static void forget_old(struct quarantine *q, struct store_txn *t, int64_t now_ms)
 {
     for (int i = q->n_blames - 1; i >= 0; i--)
@@ -88,7 +88,7 @@ static void forget_old(struct quarantine *q, struct store_txn *t, int64_t now_ms
 static void add_blame(struct quarantine *q, struct store_txn *t, const char *node, int64_t job,
                       int64_t now_ms)
 {
-    for (int i = q->n_blames - 1; i >= 0; i--) /* one a job: the last */
+    for (int i = q->n_blames - 1; i >= 0; i--) /* one blame a job: the last */
         if (q->blame[i].job == job && !strcmp(q->blame[i].node, node)) remove_blame(q, t, i);
     if (q->n_blames == MAX_BLAMES) remove_blame(q, t, 0);
     quarantine_load_blame(q, node, job, now_ms);
@@ -121,8 +121,8 @@ static bool is_last(const struct quarantine *q, const struct nodes *t, const cha
     return true;
 }
 
-/* Of NODE_MAX rows one at least is of a node that is not up: ev's node and the one that is left to
- * take jobs (is_last) are up and have no row. */
+/* Among NODE_MAX rows at least one is for a node that is not up: ev's node and the last node left
+ * to take jobs (is_last) are up and have no row. */
 static void make_room(struct quarantine *q, const struct nodes *nodes, struct store_txn *t)
 {
     const struct quarantined *oldest = NULL;

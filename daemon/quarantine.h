@@ -38,14 +38,16 @@ const struct quarantined *quarantine_at(const struct quarantine *q, int i);
 void quarantine_load(struct quarantine *q, const char *node, int64_t at_ms, const char *reason);
 void quarantine_load_blame(struct quarantine *q, const char *node, int64_t job, int64_t at_ms);
 
-/* ev has been folded into j: what it says of nodes joins t. now_ms: the loop's clock. */
+/* Takes ev, which has been folded into j: its consequences for nodes join t. now_ms: the loop's
+ * clock. */
 void quarantine_take(struct quarantine *q, const struct nodes *nodes, int64_t now_ms,
                      struct store_txn *t, const struct job *j, const struct event *ev);
 /* A node whose toy run is due and not among the jobs; the next one is due after QUARANTINE_TOY_MS.
  * NULL: there is none. */
 const struct node *quarantine_due(struct quarantine *q, const struct nodes *nodes,
                                   const struct jobs *jobs, int64_t now_ms);
-/* The toy run of that node: two ranks, on GPUs where it has any; one where it has no two. */
+/* The toy run of that node: two ranks, on GPUs where it has any; one rank where there is no room
+ * for two. */
 int quarantine_toy(const struct node *n, struct job_spec *spec, struct err *e);
 /* Ends it; false: the node is in none. The row's end joins t. */
 bool quarantine_end(struct quarantine *q, struct store_txn *t, const char *node, const char *why);

@@ -9,8 +9,8 @@
 #include "daemon/doc.h"
 #include "daemon/prepared.h"
 
-#define MOST         ((int64_t)1 << 53) /* of what a node counts: doubles are exact up to it */
-#define EXIT_NOT_RUN 127 /* of seqgang's child before exec, and of the dynamic linker */
+#define MOST         ((int64_t)1 << 53) /* largest count of a node: doubles are exact up to it */
+#define EXIT_NOT_RUN 127 /* exit of seqgang's child before exec, and of the dynamic linker */
 
 struct taking {
     struct job *j;
@@ -31,7 +31,7 @@ int record_parse(const struct msg *m, struct record *r)
     return r->head.abi == RANK_ABI && r->head.size == m->size - sizeof r->head ? 0 : -1;
 }
 
-/* The rank in an exit is the one that its head names. */
+/* The rank in an exit must equal the rank that its head names. */
 static bool exit_is_of(const struct attempt_part *p, const struct record *r)
 {
     struct rank_exit x;
@@ -85,7 +85,7 @@ static void on_fail(const struct taking *k)
         return;
     }
     blame_report(j, &ev);
-    /* Where it happened says more than which rank it was. */
+    /* The name of the node says more than the number of the rank. */
     if (code == ERR_IO && ev.cause == CAUSE_INFRASTRUCTURE)
         err_prefix(&ev.err, "node %s", p->place.node);
     if (code == ERR_TIMEOUT) ev.type = EV_HANG;
@@ -193,15 +193,15 @@ static int64_t sum(int64_t a, int64_t b)
     return a + b < MOST ? a + b : MOST;
 }
 
-/* In range, so that what is computed from it is. */
+/* Checks the range, so that values computed from it are in range, too. */
 static bool step_good(const struct rank_step *s)
 {
     return s->step >= 1 && s->step <= MOST && s->tokens >= 0 && s->tokens <= MOST &&
            s->step_us >= 0 && s->step_us <= MOST;
 }
 
-/* Steps say how far a training is. What was reached before the attempt's first one, or by another
- * path before a rollback, is no measure of its speed. */
+/* Steps say how far a training is. A step that was reached before the attempt's first one, or by
+ * another path before a rollback, is no measure of its speed. */
 static void progress_of_step(struct job *j, const struct rank_step *s)
 {
     struct rank_progress *p = &j->progress;
@@ -214,7 +214,7 @@ static void progress_of_step(struct job *j, const struct rank_step *s)
     pace_add(&j->attempt->pace, p);
 }
 
-/* In range, so that what is shown of it is. */
+/* Checks the range, so that values shown of it are in range, too. */
 static bool progress_good(const struct rank_progress *p)
 {
     const double most = (double)MOST;
@@ -409,6 +409,6 @@ void record_take(struct job *j, const struct nodes *nodes, struct attempt_part *
     case RANK_RESULT: on_result(&k); break;
     case RANK_FAIL: on_fail(&k); break;
     case RANK_EXIT: on_exit_record(&k); break;
-    default: break; /* of a newer rank: nothing we could act on */
+    default: break; /* from a newer rank: we cannot act on it */
     }
 }

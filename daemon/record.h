@@ -1,5 +1,5 @@
-/* record.h: what one record of a spool means for its job: progress, products, failures, ends. It
- * enters what only memory knows into the attempt and the job; the rest is a verdict. */
+/* record.h: the meaning of one record of a spool for its job: progress, products, failures, ends.
+ * It enters what only memory knows into the attempt and the job; the rest is a verdict. */
 #ifndef SEQD_DAEMON_RECORD_H
 #define SEQD_DAEMON_RECORD_H
 
@@ -13,8 +13,8 @@ struct record {
 };
 
 int record_parse(const struct msg *m, struct record *r); /* -1: damaged, or of another version */
-/* Whether it is for the node of part p to say: of a rank of its own, and what only rank 0 says of
- * rank 0 alone. */
+/* Tells whether the node of part p may report it: it is about a rank of its own, and a record that
+ * only rank 0 writes is about rank 0. */
 bool record_is_of(const struct attempt_part *p, const struct record *r);
 /* Whether it is the last one of its part (rank.h). */
 bool record_is_final(const struct record *r);

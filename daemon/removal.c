@@ -22,11 +22,11 @@ struct told { /* a node that is up */
         int what;
     } open[NODE_WINDOW];
     int n_open;
-    bool reading; /* what it is to be told */
+    bool reading; /* the removals it is to be told */
     bool again;   /* there may be more than was read */
-    bool failed;  /* of those told: the rest waits for the retry */
+    bool failed;  /* a removal of it failed: the rest waits for the retry */
     bool gone;    /* it went down: freed with the last answer */
-    uint32_t abi; /* what it speaks */
+    uint32_t abi; /* version that it speaks */
 };
 
 struct removals {
@@ -38,7 +38,7 @@ struct removals {
     struct told *told;
     bool paused;
     bool files_busy, files_again, rows_busy, rows_again;
-    int64_t files_after; /* those before it failed, or are done */
+    int64_t files_after; /* removals before it failed, or are done */
     int64_t rows_begin_ms, n_moved;
 };
 
@@ -73,7 +73,7 @@ static void on_files_rows(void *arg, const struct store_rows *rows, const struct
     struct tree *tree;
     if (e || !rows->n_rows || r->paused) {
         r->files_busy = false;
-        r->files_after = 0; /* what failed is tried again with the next look */
+        r->files_after = 0; /* failed ones are tried again with the next look */
         if (r->files_again && !e) remove_files(r);
         return;
     }
@@ -141,7 +141,7 @@ static void told_free(struct told *n)
 
 static void tell(struct told *n);
 
-/* Nothing of it is under way any more. */
+/* Frees or tells again a node that has no removal under way any more. */
 static void told_rest(struct told *n)
 {
     if (n->reading || n->n_open) return;
@@ -233,8 +233,8 @@ static void on_cut(void *arg, const struct tree *tree, int n, const struct err *
     if (e) log_error("removal.epoch", "text=\"%s\"", e->text);
 }
 
-/* A node may answer twice: what another session asked of it, it ends in this one. The second answer
- * stands for no other removal. */
+/* A node may answer twice: it ends in this session a removal that another session asked for. The
+ * second answer stands for no other removal. */
 static bool was_open(struct told *n, int64_t job, int what)
 {
     for (int i = 0; i < n->n_open; i++) {
@@ -321,7 +321,7 @@ static void on_ordered(void *arg, const struct err *e)
                on_ordered_row, o);
 }
 
-/* Why it must stay now. */
+/* Refuses a removal of data that must stay now. */
 static int refuse(struct removals *r, const struct store_removal *what, struct err *e)
 {
     struct jobs *jobs = &r->commits->cluster->jobs;
@@ -352,7 +352,7 @@ void removals_order(struct removals *r, const struct store_removal *what, commit
 {
     struct err e;
     if (refuse(r, what, &e)) {
-        /* Given after the commit of what it follows from. */
+        /* Given after the commit of the state it follows from. */
         const struct job none = {.id = what->job};
         commit_answer(r->commits, &none, &e, done, arg);
         return;
@@ -376,7 +376,7 @@ static void on_wake(void *arg)
     tell_all(r);
 }
 
-/* Also of what an answer was never given to. */
+/* Tells all removals again, also those that were never answered. */
 static void on_retry(void *arg)
 {
     struct removals *r = arg;

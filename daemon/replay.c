@@ -28,7 +28,7 @@ struct replaying {
     struct cluster *cluster;
     int64_t now_ms, utc_ms; /* the loop's clock, and the day's */
     struct unreadable *first;
-    bool newer; /* a live job has what the version before would misread */
+    bool newer; /* a live job has data that the version before would misread */
 };
 
 static void set_aside(struct replaying *r, int64_t id, const struct err *e)
@@ -45,7 +45,7 @@ static void set_aside(struct replaying *r, int64_t id, const struct err *e)
     job_destroy(j);
 }
 
-/* NULL for text that is not JSON: nothing depends on it. */
+/* NULL for text that is not JSON: no other state depends on it. */
 static char *copy_json(const char *text)
 {
     if (!text || !doc_is_json(text)) return NULL;
@@ -184,7 +184,7 @@ static int load_cordon(void *arg, const char *node, int64_t at_ms, bool drains, 
     return 0;
 }
 
-/* So that they are seen; after those that jobs need. */
+/* Expects quarantined nodes, so that they are seen; after the nodes that jobs need. */
 static void expect_quarantined(const struct replaying *r)
 {
     const struct quarantined *q;
@@ -192,7 +192,7 @@ static void expect_quarantined(const struct replaying *r)
         node_expect(&r->cluster->nodes, q->node, r->now_ms);
 }
 
-/* Its backoff as of now, and the nodes that its attempt may run on. */
+/* Sets its backoff as of now, and expects the nodes that its attempt may run on. */
 static void live_again(void *arg, struct job *j)
 {
     const struct replaying *r = arg;
@@ -202,7 +202,8 @@ static void live_again(void *arg, struct job *j)
         node_expect(&r->cluster->nodes, j->attempt->parts[i].place.node, r->now_ms);
 }
 
-/* After those that run something, should there be more names than the table has room for. */
+/* Expects the nodes of its files, after the nodes that run attempts, should there be more names
+ * than the table has room for. */
 static void expect_files(void *arg, struct job *j)
 {
     const struct replaying *r = arg;
@@ -233,7 +234,8 @@ static void look_at_job(void *arg, struct job *j)
     }
 }
 
-/* What was set aside is failed from now on, and says why. Nodes that run it are told to stop. */
+/* A job that was set aside is failed from now on, and says why. Nodes that run it are told to
+ * stop. */
 static void fail_unreadable(struct commits *all, const struct unreadable *u, int64_t utc_ms)
 {
     char error[8192], at[32];

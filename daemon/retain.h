@@ -1,4 +1,4 @@
-/* retain.h: what may go, and what must stay: pure. removal.c and sweep.c do it. */
+/* retain.h: decides which data may go, and which must stay. Pure. removal.c and sweep.c do it. */
 #ifndef SEQD_DAEMON_RETAIN_H
 #define SEQD_DAEMON_RETAIN_H
 
@@ -23,7 +23,7 @@ enum retain_id {
     RETAIN_N
 };
 
-#define RETAIN_NEVER INT64_MAX /* nothing is removed by this rule */
+#define RETAIN_NEVER INT64_MAX /* this rule removes no data */
 
 struct retain_row {
     const char *option;   /* "keep-jobs" */
@@ -47,9 +47,9 @@ int64_t retain_age_ms(const char *text);
 /* ---- what live jobs read --------------------------------------------------------------------- */
 
 struct retain_use {
-    int64_t id;        /* of the job whose files they are */
+    int64_t id;        /* the job whose files they are */
     int64_t user;      /* a live job */
-    const char *field; /* of its spec that names them */
+    const char *field; /* field of its spec that names them */
 };
 struct retain_uses {
     int n;

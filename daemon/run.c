@@ -22,7 +22,7 @@ enum { SEQD, AGENTS, WAITING, ASKING }; /* children */
 enum {
     LOOK_MS = 100,
     SEQD_MS = 60000,
-    PORTS = 3, /* that are tried */
+    PORTS = 3, /* ports that are tried */
     STOP_MS = 20000,
     ORPHANS_MS = 5000,
     ANSWER_SIZE = 1 << 20,
@@ -38,14 +38,14 @@ enum { FAILED = 1, USAGE = 2 };
 struct one_run {
     struct run_options o;
     struct children c;
-    char bin[FILE_PATH_SIZE];   /* where seqw and seqctl are, beside this program */
+    char bin[FILE_PATH_SIZE];   /* directory of seqw and seqctl, beside this program */
     char dir[64];               /* sockets, and all of it without --state */
-    char state[FILE_PATH_SIZE]; /* of the job: seqd, nodes/nodeN, spec, logs */
-    char url[96];               /* of seqd, for seqctl */
-    char nodes[128];            /* where nodes dial; of several: the port */
-    char id[24];                /* of the job */
-    int ear;                    /* of the nodes that srun starts: closed, they stop; -1: none */
-    bool keep;                  /* dir stays: what is in it could not be brought away */
+    char state[FILE_PATH_SIZE]; /* the job's: seqd, nodes/nodeN, spec, logs */
+    char url[96];               /* address of seqd, for seqctl */
+    char nodes[128];            /* address that nodes dial; several nodes: the port */
+    char id[24];                /* the job's */
+    int ear;                    /* for the nodes that srun starts: closed, they stop; -1: none */
+    bool keep;                  /* dir stays: its files could not be brought away */
 };
 
 /* ---- programs -------------------------------------------------------------------------------- */
@@ -58,7 +58,7 @@ static int open_log(const struct one_run *r, const char *name, struct err *e)
     return fd < 0 ? err_errno(e, "%s", path) : fd;
 }
 
-/* What it said last: without --state its log goes with this process. */
+/* Prints its last words: without --state its log goes with this process. */
 static void say_log(const struct one_run *r, const char *name)
 {
     char path[FILE_PATH_SIZE], text[2049];
@@ -121,7 +121,7 @@ static int ask(struct one_run *r, char *out, size_t size, const char *const *wor
     return ask_program(r, out, size, argv);
 }
 
-/* Its answer goes to a file, or to our stderr. */
+/* Runs seqctl; its answer goes to a file, or to our stderr. */
 static int tell(struct one_run *r, const char *path, const char *const *words)
 {
     char program[FILE_PATH_SIZE], *argv[CTL_WORDS];
@@ -217,7 +217,7 @@ static int make_places(struct one_run *r, struct err *e)
     }
     if (file_join(path, e, "%s/nodes", r->state) || file_make_private_dir(path, &mended, e))
         return -1;
-    /* What a machine's own service is told is not meant for this one. */
+    /* The configuration of a machine's own service is not meant for this one. */
     return file_join(path, e, "%s/none.toml", r->dir) || file_write(path, "", 0, e) ? -1 : 0;
 }
 
@@ -246,7 +246,7 @@ static int choose_port(struct one_run *r, struct err *e)
         if (fd >= 0) close(fd);
         return -1;
     }
-    const unsigned char *port = (const unsigned char *)&a + 2; /* of both families */
+    const unsigned char *port = (const unsigned char *)&a + 2; /* port, in both families */
     snprintf(r->nodes, sizeof r->nodes, "%d", port[0] << 8 | port[1]);
     close(fd);
     return 0;
@@ -454,7 +454,7 @@ static int wait_on(struct one_run *r, struct err *e)
     return r->c.signal ? 0 : start_waiting(r, e);
 }
 
-/* All nodes are here: what is too large for them stays so. */
+/* All nodes are here: a job that is too large for them stays so. */
 static bool can_never_start(struct one_run *r)
 {
     struct err e;
@@ -469,7 +469,8 @@ static void say_reason(struct one_run *r)
         fprintf(stderr, "seqd run: job %s can never start here: %s", r->id, text);
 }
 
-/* After a SIGTERM that only they got, as from Slurm to the steps of a job: the job is saved. */
+/* Tells whether the agents have left after a SIGTERM that only they got, as from Slurm to the steps
+ * of a job: the job is saved. */
 static bool have_left(const struct one_run *r)
 {
     return *r->o.state && children_runs(&r->c, SEQD) && !children_runs(&r->c, AGENTS) &&
@@ -517,7 +518,7 @@ static void save_job(struct one_run *r)
         fprintf(stderr, "seqd run: job %s is suspended: run this again to continue it\n", r->id);
 }
 
-/* ---- what is left ---------------------------------------------------------------------------- */
+/* ---- after the job --------------------------------------------------------------------------- */
 
 /* The job's own words and files, into --output. */
 static int bring(struct one_run *r, struct err *e)
@@ -560,8 +561,8 @@ static void stop_all(struct one_run *r)
         fprintf(stderr, "seqd run: %s\n", e.text);
 }
 
-/* How long after SIGTERM Slurm kills what is left of this job, which it then requeues. 0: it does
- * not, or no Slurm is here. */
+/* Returns how long after SIGTERM Slurm kills the rest of this job, which it then requeues. 0: it
+ * does not, or no Slurm is here. */
 static int64_t slurm_kill_s(struct one_run *r)
 {
     const char *job = getenv("SLURM_JOB_ID"), *at;
@@ -578,7 +579,7 @@ static int64_t slurm_kill_s(struct one_run *r)
     return s > 0 && s <= 3600 ? s : 0;
 }
 
-/* Slurm requeues a preempted job that it had to kill; one that ends by itself has failed. */
+/* Slurm requeues a preempted job that it had to kill; a job that ends by itself has failed. */
 static void wait_for_slurm(struct one_run *r)
 {
     const int64_t s = slurm_kill_s(r), until_ms = clock_ms() + s * 1000;

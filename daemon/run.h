@@ -4,7 +4,8 @@
 #ifndef SEQD_DAEMON_RUN_H
 #define SEQD_DAEMON_RUN_H
 
-/* Asked to stop while the state is kept: run again, it continues (EX_TEMPFAIL). */
+/* The exit status when it was asked to stop while the state is kept: run again, it continues
+ * (EX_TEMPFAIL). */
 #define RUN_AGAIN 75
 /* The signal by which its coordinator and its agent end. SIGTERM is not: a batch system sends it to
  * every process of an allocation, and then jobs save first. */

@@ -130,7 +130,7 @@ void session_forget(const struct session *s, const char *node, int64_t job, int6
 
 /* ---- of all ---------------------------------------------------------------------------------- */
 
-struct session_list { /* of the attempts of one node */
+struct session_list { /* a list of the attempts of one node */
     const struct session *s;
     const char *node;
     const struct msg *hello; /* or NULL */
@@ -204,7 +204,7 @@ bool session_listed(const struct msg *hello, int64_t job, int64_t epoch)
     return false;
 }
 
-/* Tells a node that is back what is known of one attempt it should have. */
+/* Tells a node that is back the known state of one attempt it should have. */
 static void attach(void *arg, struct job *j)
 {
     struct session_list *l = arg;
@@ -251,8 +251,9 @@ static int32_t slots_of(const struct wire_attempt *w, const struct job *j)
     return j && job_takes_gpus(j) ? 0 : w->slots - w->gpus;
 }
 
-/* What runs there and is not ours any more, as after the node was given up: it will be stopped, and
- * until the node says that it is gone its slots are taken, and GPUs are held. */
+/* Notes attempts that run there and are not ours any more, as after the node was given up: each
+ * will be stopped, and until the node says that it is gone its slots are taken, and GPUs are
+ * held. */
 void session_note_stale(const struct session *s, struct node *n, const struct msg *hello)
 {
     node_stale_clear(n);

@@ -17,10 +17,10 @@ struct sweep {
     struct loop_timer *timer;
     int rule;                    /* enum retain_id that is under way; RETAIN_N: none is */
     int64_t left;                /* jobs that may go by RETAIN_JOBS_MAX */
-    int64_t after_at, after_job; /* of the rule: those before it were looked at */
+    int64_t after_at, after_job; /* position in the rule: jobs before it were looked at */
     int64_t n_filled;
-    int64_t utc_ms, loop_ms; /* of the last sweep */
-    int64_t hold_ms;         /* of the loop's clock: nothing before */
+    int64_t utc_ms, loop_ms; /* clocks of the last sweep */
+    int64_t hold_ms;         /* loop clock: no removal before */
 };
 
 static void next_rule(struct sweep *s);
@@ -171,7 +171,8 @@ void sweep_epoch(struct sweep *s, const struct job *j)
 {
     const int64_t keep = s->policy.keep[RETAIN_EPOCHS];
     const int n = j->spec->resources.ranks;
-    /* One falls out with each new one; the one before it, should seqd have died in between. */
+    /* The logs of one attempt fall out with each new attempt; also the logs of the one before it,
+     * should seqd have died in between. */
     if (j->epoch <= keep) return;
     removals_cut_log(s->removals, j->id, j->epoch - keep, n);
     if (j->epoch - 1 > keep) removals_cut_log(s->removals, j->id, j->epoch - keep - 1, n);

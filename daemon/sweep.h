@@ -1,5 +1,6 @@
-/* sweep.h: the time to live of what jobs leave: once a minute, rule by rule, oldest first, some
- * hundred at a time, each in a commit of its own. What a live job reads stays until it has ended.
+/* sweep.h: the time to live of data that jobs leave: once a minute, rule by rule, oldest first,
+ * some hundred at a time, each in a commit of its own. Data that a live job reads stays until the
+ * job has ended.
  *
  * Ages are of the wall clock, which people set. When it is an hour further than the loop's clock
  * says, nothing is removed for an hour: a wrong year is set right before it costs anything. Loop
@@ -11,7 +12,7 @@
 #include "daemon/retain.h"
 
 #define SWEEP_MS      60000
-#define SWEEP_JUMP_MS 3600000 /* of the wall clock; and how long it has to hold */
+#define SWEEP_JUMP_MS 3600000 /* a jump of the wall clock; and how long it has to hold */
 
 struct sweep;
 

@@ -14,7 +14,7 @@ struct disk_tally {
     int64_t before; /* jobs with smaller ids are next; 0: all */
     int64_t page_begin_ms, at_ms;
     int n;
-    struct user *user[TREES_BATCH]; /* of the page's jobs; NULL: without an owner */
+    struct user *user[TREES_BATCH]; /* owners of the page's jobs; NULL: without an owner */
 };
 
 static struct users *users(const struct disk_tally *t)

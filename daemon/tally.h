@@ -1,4 +1,4 @@
-/* tally.h: what the jobs of each user take of disks, live and ended: counted in the background,
+/* tally.h: the disk space that each user's jobs take, live and ended: counted in the background,
  * page by page of the table of jobs, so that neither the reader nor the thread of the logs is held
  * up. Rows and logs are on seqd's disk, checkpoints and artifacts on nodes', as the ranks that
  * wrote them have said. Uploads are not in it: they have a limit of their own.

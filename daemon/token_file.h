@@ -6,8 +6,8 @@
 #include "daemon/auth.h"
 
 /* Keeps the token that is there as long as it is valid, else makes an admin's, which does not
- * expire. url: where REST answers; NULL: no context is written. A context that cannot be written is
- * logged alone. fails: ERR_IO naming the file. */
+ * expire. url: the address of REST; NULL: no context is written. A context that cannot be written
+ * is logged alone. fails: ERR_IO naming the file. */
 int token_file_write(struct auth *a, const char *state_dir, const char *url, struct err *e);
 
 #endif

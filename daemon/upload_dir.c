@@ -16,7 +16,7 @@
 #include "daemon/doc.h"
 #include "daemon/upload_list.h"
 
-#define LIST_SIZE ((int64_t)4 << 20)  /* of a list.json at most */
+#define LIST_SIZE ((int64_t)4 << 20)  /* a list.json at most */
 #define SPARE     ((int64_t)64 << 20) /* bytes of the disk that stay free */
 #define PIECE     (1 << 18)
 
@@ -161,7 +161,7 @@ static int open_file(const struct upload_dir *d, const struct upload *u, int i, 
     return fd;
 }
 
-/* How much there is of each file; of none more than it should have. */
+/* Measures how much there is of each file; a file that has more than it should have is emptied. */
 static void measure(struct upload_dir *d, struct upload *u)
 {
     struct stat st;
@@ -189,7 +189,7 @@ static void scan_parts(struct upload_dir *d, int64_t now_ms)
             measure(d, add(d, l, false, now_ms));
             continue;
         }
-        free(l); /* never begun, complete, or removed: what a kill has left */
+        free(l); /* never begun, complete, or removed: left by a kill */
         if (!file_join(path, NULL, "%s/parts/%s", d->dir, ent->d_name)) file_remove(path, NULL);
         if (id > d->last_id) d->last_id = id;
     }
@@ -218,7 +218,7 @@ static int make_dirs(struct upload_dir *d, struct err *e)
     snprintf(d->files, sizeof d->files, "%s/files", d->dir);
     for (int i = 0; i < 3; i++)
         if (file_join(path, e, "%s/%s", d->dir, parts[i]) || file_make_dir(path, e)) return -1;
-    /* Nodes may have either as a root, or what is above them. */
+    /* Nodes may have either as a root, or a directory above them. */
     if (beneath_mark(d->dir, e) || beneath_mark(d->files, e)) return -1;
     return chmod(path, 0755) ? err_errno(e, "chmod %s", path) : take_lock(d, e);
 }
@@ -296,7 +296,7 @@ static int write_list(const struct upload_list *l, const char *path, struct err 
     return rc;
 }
 
-/* Of the same name: 1 when it is the same one, -1 when it is another. */
+/* Finds an upload of the same name: 1 when it is the same one, -1 when it is another. */
 static int find_name(struct upload_dir *d, const struct upload_list *l, int64_t *id, struct err *e)
 {
     for (const struct upload *u = d->first; u; u = u->next) {
@@ -349,7 +349,7 @@ int upload_dir_create(struct upload_dir *d, const char *owner, const char *body,
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
-/* sha: of all its bytes. Of other ones than listed none stays. */
+/* sha: over all bytes of the file. No byte stays of a file that differs from the list. */
 static int judge(struct upload *u, int i, int fd, const struct sha256 *sha, struct err *e)
 {
     char hex[SHA256_HEX];

@@ -1,9 +1,9 @@
-/* upload_dir.h: inputs that clients bring, on disk. File work that blocks: of uploads.c's thread.
+/* upload_dir.h: inputs that clients bring, on disk. File work that blocks: for uploads.c's thread.
  *
  *   DIR/lock                      flocked: one seqd per directory
- *   DIR/parts/ID/list.json        what upload ID will be; tree/ has what was received of it
- *   DIR/lists/NAME.json           of one that is complete
- *   DIR/files/NAME/...            its files: what jobs read
+ *   DIR/parts/ID/list.json        the list of upload ID; tree/ has the bytes received of it
+ *   DIR/lists/NAME.json           the list of a complete upload
+ *   DIR/files/NAME/...            its files, which jobs read
  *
  * An upload is complete or absent: every file has its size and digest, all is synced, and then one
  * rename gives it its name. A kill leaves a part, which continues where its files end, or goes
@@ -37,7 +37,7 @@ const char *upload_dir_files(const struct upload_dir *d); /* DIR/files, absolute
 int upload_dir_create(struct upload_dir *d, const char *owner, const char *body, size_t size,
                       int64_t now_ms, int64_t *id, bool *made, struct err *e);
 /* Appends to file number `file`, which must have `offset` bytes. *at: how many it has then, also
- * after ERR_CONFLICT because of the offset. One whose last byte completes it with another digest
+ * after ERR_CONFLICT because of the offset. A file whose last byte completes it with another digest
  * than listed becomes empty: ERR_CORRUPT. */
 int upload_dir_write(struct upload_dir *d, int64_t id, int file, int64_t offset, const void *bytes,
                      size_t n, int64_t now_ms, int64_t *at, struct err *e);
@@ -51,14 +51,14 @@ struct upload_name {
     int64_t id;
     char name[64], owner[USER_NAME];
 };
-/* Of complete upload number i, from 0; false: there are fewer. */
+/* Describes complete upload number i, from 0; false: there are fewer. */
 bool upload_dir_complete(const struct upload_dir *d, int i, struct upload_name *out);
-/* Of upload id, complete or not; false: there is none. */
+/* Describes upload id, complete or not; false: there is none. */
 bool upload_dir_name(const struct upload_dir *d, int64_t id, struct upload_name *out);
 
 /* JSON; the caller frees. NULL with ERR_NOT_FOUND. */
 char *upload_dir_show(struct upload_dir *d, int64_t id, struct err *e);
-/* Of those that are its; without files. */
+/* Lists the uploads that are who's own; without files. */
 char *upload_dir_list(struct upload_dir *d, const struct principal *who);
 
 #endif

@@ -1,5 +1,5 @@
-/* upload_list.h: what an upload will be: its name and its files, with sizes and digests. The body
- * of POST /v1/uploads, and the file beside the data on disk. Pure.
+/* upload_list.h: the description of an upload: its name and its files, with sizes and digests. The
+ * body of POST /v1/uploads, and the file beside the data on disk. Pure.
  * tested: tests/daemon/test_seqd_upload.c, tests/fuzz/fuzz_upload.c */
 #ifndef SEQD_DAEMON_UPLOAD_LIST_H
 #define SEQD_DAEMON_UPLOAD_LIST_H
@@ -27,11 +27,11 @@ struct upload_list {
     char owner[USER_NAME];  /* "": none */
     int64_t id, created_ms; /* on disk alone */
     int n;
-    int64_t size; /* of all files */
+    int64_t size; /* size of all files */
     struct upload_file file[];
 };
 
-/* Room for UPLOAD_FILES files; the caller frees. upload_list_fit gives back what is not used. */
+/* Room for UPLOAD_FILES files; the caller frees. upload_list_fit gives back the unused room. */
 struct upload_list *upload_list_new(void);
 struct upload_list *upload_list_fit(struct upload_list *l);
 
@@ -45,12 +45,12 @@ int upload_list_read(struct upload_list *l, const char *text, size_t size, bool 
 bool upload_list_same(const struct upload_list *a, const struct upload_list *b);
 /* Bytes that upload_list_write needs at most. */
 size_t upload_list_room(const struct upload_list *l);
-/* Its text, which reads back the same. Returns its length. */
+/* Writes its text, which reads back the same. Returns its length. */
 int64_t upload_list_write(const struct upload_list *l, char *out, size_t size);
 
 struct jwrite;
-struct upload_shown { /* what REST says of it beside the list */
-    const char *path; /* where nodes read it; NULL: not yet */
+struct upload_shown { /* facts that REST shows beside the list */
+    const char *path; /* path where nodes read it; NULL: not yet */
     const char *created_at;
     int64_t received;
     const int64_t *at; /* bytes of each file, unless it is done */

@@ -45,7 +45,7 @@ const char *uploads_owner(const struct uploads *u, const char *name)
     return i < 0 ? NULL : u->complete[i].owner;
 }
 
-/* What may be named by jobs from now on, or not any more. */
+/* Notes an upload that jobs may name from now on, or not any more. */
 static void note(struct uploads *u, const struct upload_op *op)
 {
     if (op->err.code || (op->what != UPLOAD_COMMIT && op->what != UPLOAD_REMOVE)) return;
@@ -55,7 +55,7 @@ static void note(struct uploads *u, const struct upload_op *op)
     if (op->what == UPLOAD_REMOVE && i >= 0) u->complete[i] = u->complete[--u->n_complete];
 }
 
-/* Also takes its name along. One that is not there is for upload_dir to refuse. */
+/* Also takes its name along. An upload that is not there is for upload_dir to refuse. */
 static bool is_its(const struct upload_dir *d, struct upload_op *op)
 {
     const bool names_one = op->what == UPLOAD_WRITE || op->what == UPLOAD_COMMIT ||

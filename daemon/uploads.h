@@ -9,7 +9,7 @@
 
 #define UPLOADS_WAITING   64 /* requests at once; each may hold a body of 1 MiB */
 #define UPLOADS_SWEEP_MS  60000
-#define UPLOADS_EXPIRE_MS (24 * 3600 * 1000ll) /* of an upload to which no byte has come */
+#define UPLOADS_EXPIRE_MS (24 * 3600 * 1000ll) /* for an upload to which no byte has come */
 
 /* An upload of another is not there, unless who may see all (principal_owns). */
 enum upload_what {
@@ -26,7 +26,7 @@ struct upload_op { /* the caller's, until call is called */
     struct errand errand;
     struct uploads *of; /* uploads_do sets both */
     enum upload_what what;
-    struct principal who; /* whose request it is */
+    struct principal who; /* the user of the request */
     int64_t id, offset;
     int file;
     const char *body; /* borrowed as long */
@@ -35,7 +35,7 @@ struct upload_op { /* the caller's, until call is called */
     struct err err; /* code 0: done */
     bool made;
     int64_t at;              /* WRITE: bytes of the file, also after a conflict; -1: not known */
-    struct upload_name name; /* COMMIT, REMOVE: of the upload */
+    struct upload_name name; /* COMMIT, REMOVE: the upload's */
     char *json;              /* owned by the op's owner; NULL: none */
     void (*call)(void *arg, struct upload_op *op);
     void *arg;
@@ -44,11 +44,11 @@ struct upload_op { /* the caller's, until call is called */
 struct uploads;
 /* fails: as upload_dir_open. */
 struct uploads *uploads_open(struct loop *l, const struct upload_dir_options *o, struct err *e);
-/* The directory with what is complete, absolute: what nodes have as a root. */
+/* The directory of complete uploads, absolute: nodes have it as a root. */
 const char *uploads_files(const struct uploads *u);
 /* The owner of the complete upload of that name ("": none); NULL: there is no such upload. */
 const char *uploads_owner(const struct uploads *u, const char *name);
-/* The complete upload of that id; NULL: there is none. Until the loop turns. */
+/* The complete upload of that id; NULL: there is none. Valid until the loop turns. */
 const struct upload_name *uploads_find(const struct uploads *u, int64_t id);
 const struct upload_name *uploads_at(const struct uploads *u, int i); /* from 0; NULL: no more */
 /* Finishes what waits and calls it; the loop must not turn again. */

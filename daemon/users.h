@@ -1,5 +1,5 @@
-/* users.h: what each user has live, and the limits on it. Operators and admins have none. In memory
- * alone: after a restart the live jobs are counted again. Loop thread. */
+/* users.h: the live jobs of each user, and the limits on them. Operators and admins have none. In
+ * memory alone: after a restart the live jobs are counted again. Loop thread. */
 #ifndef SEQD_DAEMON_USERS_H
 #define SEQD_DAEMON_USERS_H
 
@@ -9,8 +9,8 @@
 #define USERS_BUCKETS   256
 #define USERS_MINUTE_MS 60000
 
-struct users_limits { /* of one user; 0: none */
-    int64_t jobs;     /* that are live */
+struct users_limits { /* limits of one user; 0: none */
+    int64_t jobs;     /* live jobs */
     int64_t running;  /* with ranks on nodes: more wait, with that as their reason */
     int64_t submits;  /* POSTs of jobs and plans within a minute */
     int64_t disk;     /* bytes that its jobs take, live or ended: as last tallied */
@@ -26,12 +26,12 @@ struct user {
     struct user *next;
     char name[USER_NAME];
     int32_t n_live;   /* with those that are being committed */
-    int32_t n_placed; /* with ranks on nodes: of the scheduling pass */
+    int32_t n_placed; /* with ranks on nodes: by the scheduling pass */
     int64_t window_ms;
     int64_t n_submits; /* since then */
     bool limited;      /* it has asked as a user since the start, not as an operator */
     struct user_disk disk;
-    struct user_disk tally; /* of the one that is under way */
+    struct user_disk tally; /* sums of the count that is under way */
 };
 
 struct users {
@@ -43,7 +43,7 @@ void users_fini(struct users *t);
 /* The entry of that name, made where there is none; NULL for "". It lives as long as the table. */
 struct user *users_of(struct users *t, const char *name);
 
-/* Counts one more POST. fails: ERR_TOO_LARGE with when to come again. now_ms: of the loop. */
+/* Counts one more POST. fails: ERR_TOO_LARGE with when to come again. now_ms: the loop's clock. */
 int users_ask(struct users *t, const struct principal *who, int64_t now_ms, struct err *e);
 /* The POST that was counted brings n jobs: counts the others too, or none of them. fails: as
  * users_ask, with how many are free. */

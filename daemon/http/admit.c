@@ -96,7 +96,7 @@ static int check_type(struct http_req *r)
     return -1;
 }
 
-/* What is wrong with a request is said to those alone who may make it. */
+/* The fault of a request is told to those alone who may make it. */
 static void call(struct routes *R, struct http_req *r, const struct route *t,
                  const struct route_match *a, bool notes)
 {

@@ -4,8 +4,9 @@
  *   token or socket -> principal -> role of the route -> owner of {id} -> audit row -> the route
  *
  * A change is written to the audit log before it is made: the row joins the open group of commits,
- * so that no change is on disk without it; what was answered follows (trail.h). So is every read of
- * another user's prompts or results, and every request that a known user was refused. */
+ * so that no change is on disk without it; the status of the answer follows (trail.h). Every read
+ * of another user's prompts or results is written as well, and every request that a known user was
+ * refused. */
 #ifndef SEQD_DAEMON_HTTP_ADMIT_H
 #define SEQD_DAEMON_HTTP_ADMIT_H
 

@@ -1,4 +1,4 @@
-/* The audit log: what admit.c wrote, newest first. */
+/* The audit log: the rows that admit.c wrote, newest first. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@ struct audit_view {
     struct routes *R;
     struct http_req *r;
     int64_t limit, cursor;
-    char user[USER_NAME]; /* "": of all */
+    char user[USER_NAME]; /* "": all users */
 };
 
 static void put_row(struct jwrite *w, const struct store_row *row)
@@ -71,7 +71,7 @@ static void on_rows(void *arg, const struct store_rows *rows, const struct err *
 
 static void on_whole(void *arg, const struct err *failed)
 {
-    struct audit_view *v = arg; /* where the answers could not be written the rows are there */
+    struct audit_view *v = arg; /* if the answers could not be written, the rows are there */
     store_read(control_store(v->R->control), ASK_AUDIT, (const int64_t[4]){v->cursor, v->limit + 1},
                *v->user ? v->user : NULL, on_rows, v);
 }

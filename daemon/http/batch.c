@@ -28,9 +28,9 @@ struct spec_batch {
         size_t size;
     } spec[BATCH_JOBS];
     struct preparing *p;       /* owns; NULL: it is not planned yet */
-    int at;                    /* of spec: the next one */
+    int at;                    /* index in spec: the next one */
     struct commit_batch *jobs; /* owns */
-    int n_wrong, status;       /* status: of the first wrong one */
+    int n_wrong, status;       /* status: that of the first wrong one */
     char *shown;               /* owns; its plan, where that is shown */
     struct err wrong[BATCH_WRONG];
 };
@@ -117,7 +117,7 @@ static void on_committed(void *arg, const struct commit_batch *jobs, const struc
     answer_end(&a, b, 201);
 }
 
-/* What would be stored. */
+/* Answers with the jobs that would be stored. */
 static void reply_dry_run(struct spec_batch *b)
 {
     struct batch_answer a;
@@ -142,7 +142,8 @@ static void reply_dry_run(struct spec_batch *b)
     answer_end(&a, b, 200);
 }
 
-/* Its jobs as they are now: their ids are consecutive, and rows come with the newest first. */
+/* Answers with its jobs as they are now: their ids are consecutive, and rows come with the newest
+ * first. */
 static void on_first_answer(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct spec_batch *b = arg;
@@ -194,8 +195,8 @@ static void say_which(const struct spec_batch *b, struct err *e)
     err_prefix(e, "jobs[%d]", b->at);
 }
 
-/* All that are wrong by themselves are told at once; what fails for another reason fails for those
- * after it as well. Whether more are looked at. */
+/* All specs that are wrong by themselves are told at once; a spec that fails for another reason
+ * makes all after it fail as well. Returns whether more are looked at. */
 static bool note_wrong(struct spec_batch *b, int status, const struct err *why)
 {
     struct err *e = &b->wrong[b->n_wrong++];
@@ -241,7 +242,7 @@ static void on_prepared(void *arg, int status, const struct err *why)
         refuse_wrong(b);
         return;
     }
-    if (!b->n_wrong && add(b, &e)) { /* where one is wrong none becomes a job */
+    if (!b->n_wrong && add(b, &e)) { /* if one is wrong, none becomes a job */
         refuse(b, 0, &e);
         return;
     }
@@ -262,7 +263,7 @@ static void turn(void *arg)
         commit_all(b);
 }
 
-/* After what was posted to the loop meanwhile. */
+/* Runs the next turn after all that was posted to the loop meanwhile. */
 static void next_turn(struct spec_batch *b)
 {
     loop_post(control_commits(b->R->control)->loop, turn, b);
@@ -321,7 +322,7 @@ static int read_specs(struct spec_batch *b, struct jread *j, struct err *e)
             return err_field(e, ERR_INVALID, "jobs",
                              "jobs has more than %d specs, the limit of a batch: send several",
                              BATCH_JOBS);
-        if (jread_skip(j)) return 0; /* the caller says what is wrong */
+        if (jread_skip(j)) return 0; /* the caller names the fault */
         b->spec[b->n] = (struct batch_spec){text, (size_t)(j->p - text)};
     }
     if (t == J_ERROR) return 0;

@@ -10,12 +10,13 @@ struct body_member {
     const char *name;
     enum body_type type;
     void *out;      /* char[size], int64_t or bool; unchanged where the member is not given */
-    size_t size;    /* of BODY_TEXT, with the NUL */
-    int64_t lo, hi; /* of BODY_INT */
+    size_t size;    /* BODY_TEXT: size of out, with the NUL */
+    int64_t lo, hi; /* BODY_INT: the range */
     bool given;     /* out */
 };
 
-/* No body reads as {}. fails: ERR_INVALID naming the member and what it may be. */
+/* Reads the body; no body reads as {}. fails: ERR_INVALID naming the member and the values it may
+ * have. */
 int body_read(const struct http_req *r, struct body_member *m, int n, struct err *e);
 
 #endif

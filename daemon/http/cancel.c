@@ -9,7 +9,7 @@
 #include "daemon/http/routes.h"
 #include "daemon/order.h"
 
-/* What is asked of each, and the member of the answer that counts those that took it. */
+/* The order to each job, and the member of the answer that counts the jobs that took it. */
 struct mass_order {
     order_call *call;
     const char *done;
@@ -21,9 +21,9 @@ struct mass_ordering {
     struct http_req *r;
     struct principal who; /* asks its own, or an operator anyone's */
     struct filter filter;
-    int64_t *id; /* owns; those that it takes */
+    int64_t *id; /* owns; ids of the jobs that it takes */
     int n, room;
-    int next, waiting; /* of id; orders without an answer */
+    int next, waiting; /* index in id; orders without an answer */
     int n_done;
 };
 
@@ -71,7 +71,7 @@ static void next_turn(struct mass_ordering *c)
         answer(c);
         return;
     }
-    /* One more than there are orders: one that is refused at once must not end the turn. */
+    /* One more than there are orders: an order that is refused at once must not end the turn. */
     c->waiting = end - c->next + 1;
     while (c->next < end)
         c->order->call(control_commits(c->R->control), c->id[c->next++], c->who.user, on_done, c);

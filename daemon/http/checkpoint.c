@@ -16,7 +16,7 @@
 #include "daemon/http/tar.h"
 #include "daemon/http/transfer.h"
 
-#define ENTRY_JSON (6 * MANIFEST_PATH_SIZE + 256) /* of a file in the list, at most */
+#define ENTRY_JSON (6 * MANIFEST_PATH_SIZE + 256) /* a file in the list, at most */
 
 struct checkpoint {
     struct routes *R;
@@ -25,10 +25,10 @@ struct checkpoint {
     int64_t job, step, epoch, stamp;
     char node[NODE_NAME];
     char part[MANIFEST_PATH_SIZE]; /* "": all */
-    char name[MANIFEST_PATH_SIZE]; /* of one file */
+    char name[MANIFEST_PATH_SIZE]; /* name of one file */
     char top[32];                  /* "step-00000500" */
     char *text;                    /* owned: the manifest's, until it is read */
-    size_t size;                   /* of text so far */
+    size_t size;                   /* size of text so far */
     char weights_sha256[SHA256_HEX], sha256[SHA256_HEX];
     int n;
     struct manifest_file file[MANIFEST_FILES + 1]; /* the manifest among them, by name */
@@ -124,7 +124,7 @@ static void run_file(void *arg, int64_t at, struct transfer_run *out)
     path_of(k, k->file[0].path, out->path);
 }
 
-/* Its entry becomes the first. */
+/* Makes the entry of that file the first. */
 static void use_file(struct checkpoint *k)
 {
     int i = 0;

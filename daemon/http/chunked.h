@@ -9,9 +9,9 @@
 
 struct chunked { /* begins as {0} */
     int state;
-    int64_t left;          /* of the chunk */
-    int64_t total;         /* of all chunks begun */
-    int n_digits, n_other; /* of this size; of this extension, or of the trailers */
+    int64_t left;          /* bytes left of the chunk */
+    int64_t total;         /* bytes of all chunks begun */
+    int n_digits, n_other; /* digits of this size; bytes of this extension, or of the trailers */
 };
 
 /* Reads on in bytes[0, n): returns how many it took, at least 1, and where data of the body lie

@@ -11,7 +11,7 @@ struct door {
     enum http_peer_kind kind;
     bool local_only; /* as http_options has it */
     bool tls;
-    bool scrape;   /* of metrics_listen */
+    bool scrape;   /* opened by metrics_listen */
     bool by_proxy; /* its connections have one address: no limit of a client's own */
 };
 
@@ -21,9 +21,9 @@ struct door {
 struct doors {
     int n;
     struct door door[DOORS];
-    struct tls_server *tls;                    /* of those that have it; or NULL */
+    struct tls_server *tls;                    /* for the doors that have it; or NULL */
     const char *socket;                        /* the path, borrowed; NULL: none */
-    char url[DOOR_URL], metrics_url[DOOR_URL]; /* where TCP is served; "": nowhere */
+    char url[DOOR_URL], metrics_url[DOOR_URL]; /* URLs at which TCP is served; "": none */
 };
 
 /* The listening sockets of o. fails: as http_create. */
@@ -35,8 +35,8 @@ int door_accept(const struct door *d, struct http_peer *peer);
 /* The last address of an X-Forwarded-For, which the proxy itself wrote, becomes the peer's. Text
  * that is no address, and every peer that is not a proxy, leaves *peer as it is. */
 void door_forwarded(struct http_peer *peer, const char *value);
-/* What a limit of a client of TCP counts by: an IPv4 address, or an IPv6 network of 64 bits, whose
- * owner has as many addresses as it likes. */
+/* Writes the key by which limits count a client of TCP: an IPv4 address, or an IPv6 network of 64
+ * bits, whose owner has as many addresses as it likes. */
 void door_network(const struct http_peer *peer, unsigned char out[16]);
 /* Whether two clients share one limit: a user of the Unix socket, or one network. */
 bool door_same_client(const struct http_peer *a, const struct http_peer *b);

@@ -20,13 +20,13 @@ struct event_feed {
     struct feeds *all;
     struct routes *R;
     struct http_req *r;      /* until it is answered or the stream is open */
-    struct http_out *stream; /* NULL: of a page, not open yet, or the client is gone */
+    struct http_out *stream; /* NULL: for a page, not open yet, or the client is gone */
     struct principal who;
     int64_t seq;   /* the last one that was looked at */
-    int64_t limit; /* of a page */
+    int64_t limit; /* limit of a page */
     uint32_t states;
-    char *filter;       /* owns; of ASK_FEED */
-    bool streams;       /* what was asked for is no page */
+    char *filter;       /* owns; text of ASK_FEED */
+    bool streams;       /* the client asked for a stream, not for a page */
     bool lines;         /* ndjson */
     bool asking, again; /* a read is under way; something happened meanwhile */
 };
@@ -77,7 +77,7 @@ static void on_look(void *arg)
     if (all->changed) feeds_changed(all);
 }
 
-/* At once after a quiet time, then once in a while. */
+/* Looks at once after a quiet time, then once in a while. */
 void feeds_changed(struct feeds *all)
 {
     all->changed = all->looking;
@@ -138,8 +138,8 @@ static void on_want(void *arg)
     pump(arg);
 }
 
-/* What a row of ASK_FEED says. n: seq, epoch, at, type, job, the number before it. -1: it does
- * not fit. */
+/* Writes the event of a row of ASK_FEED. n: seq, epoch, at, type, job, the number before it. -1: it
+ * does not fit. */
 static int64_t write_event(const struct store_row *row, char *out, size_t size)
 {
     return doc_event(row->n[0], row->n[4], row->n[1], row->n[2], (int)row->n[3],
@@ -320,9 +320,9 @@ static void on_page(void *arg, const struct store_rows *rows, const struct err *
 
 /* ---- the request ----------------------------------------------------------------------------- */
 
-/* Where it begins: after Last-Event-ID, else cursor, else *last events ago, which is for the store
- * to say, else now (a stream) or with the oldest (a page). *last: -1 when f->seq has it. Returns
- * -1 after having answered. */
+/* Reads the start: after Last-Event-ID, else cursor, else *last events ago, which is for the store
+ * to say, else now (a stream) or with the oldest (a page). *last: -1 when f->seq has it. Returns -1
+ * after having answered. */
 static int read_start(struct event_feed *f, int64_t *last)
 {
     const char *id = http_header(f->r, "last-event-id");

@@ -14,7 +14,7 @@
 #define FEED_LOOK_MS 100   /* between looks while much is committed: readers are shared */
 #define FEED_BEAT_MS 15000 /* heartbeats of a stream */
 #define FEED_MAX     64    /* streams at once: beyond, 503 */
-#define FEED_USER    16    /* of one user: beyond, 429 */
+#define FEED_USER    16    /* for one user: beyond, 429 */
 
 struct feeds;
 /* Ends the streams whose tokens are not valid any more. */

@@ -1,5 +1,6 @@
-/* filter.h: which jobs a request means: by state, name and labels; all that are given must hold.
- * As query parameters state=S,S name=N label.KEY=VALUE, or as members of a body.
+/* filter.h: selects the jobs that a request means by state, name and labels; all conditions that
+ * are given must hold. They are given as query parameters state=S,S name=N label.KEY=VALUE, or as
+ * members of a body.
  * tested: tests/daemon/test_seqd_filter.c, tests/scripts/people.sh */
 #ifndef SEQD_DAEMON_HTTP_FILTER_H
 #define SEQD_DAEMON_HTTP_FILTER_H
@@ -28,7 +29,8 @@ int filter_of_query(const struct http_req *r, struct filter *f, struct err *e);
 int filter_of_body(const char *body, size_t size, struct filter *f, bool *dry_run, struct err *e);
 
 bool filter_takes(const struct filter *f, const struct job *j);
-/* Its tags as ASK_TAGGED takes them, malloc'd; NULL: it has none. owner "": anyone's jobs. */
+/* Returns its tags as ASK_TAGGED takes them, malloc'd; NULL: it has none. owner "": anyone's
+ * jobs. */
 char *filter_tags(const struct filter *f, const char *owner);
 
 /* The same with or without tags: {"owner": "", "tags": []}. */

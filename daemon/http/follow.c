@@ -1,17 +1,17 @@
 /* Event streams (text/event-stream): a cursor into the table or the log file, never a queue.
  *
- * A follower asks the reader for the rows after its cursor, writes what has room, and stops until
- * something is committed or the client has read. id: is "seq" of an event or "seq.index" of a step
- * within its row, and Last-Event-ID continues there. The last event is "end", with the final state,
- * after everything else: the final record of a job is committed after all of them.
+ * A follower asks the reader for the rows after its cursor, writes the rows that fit, and stops
+ * until something is committed or the client has read. id: is "seq" of an event or "seq.index" of a
+ * step within its row, and Last-Event-ID continues there. The last event is "end", with the final
+ * state, after everything else: the final record of a job is committed after all of them.
  *
  * A log's stream is one rank's, attempt after attempt: {"rank","epoch","offset","text"}, whole
  * lines where they are not too long; id: is "epoch.offset" after the text, so that a client that
  * comes back gets every byte once. Bytes that are no UTF-8 become U+FFFD here; ?offset= reads the
  * file as it is.
  *
- * A stream whose history was cut (removal.h) begins with "event: gap", which has the removal. One
- * whose job is removed while it is followed ends with a gap and the state "removed". */
+ * A stream whose history was cut (removal.h) begins with "event: gap", which has the removal. A
+ * stream whose job is removed while it is followed ends with a gap and the state "removed". */
 #include "daemon/http/follow.h"
 
 #include <stdio.h>
@@ -45,7 +45,7 @@ struct follow {
     int64_t job;
     enum follow_what what;
     int64_t seq, index;    /* last row finished; steps delivered of the row after it */
-    struct follow_log log; /* where in which log; FOLLOW_LOG only */
+    struct follow_log log; /* the log and the position in it; FOLLOW_LOG only */
     bool asking, again;    /* a read is under way; something happened meanwhile */
     bool was_live;         /* when it was asked */
 };
@@ -140,7 +140,7 @@ static int write_message(struct follow *f, const char *id, const char *data, siz
 {
     char *out = mem_scratch(MESSAGE_SIZE);
     int n = snprintf(out, MESSAGE_SIZE, "id: %s\ndata: %.*s\n\n", id, (int)size, data);
-    if (n >= MESSAGE_SIZE) n = 0; /* cannot be: rows are bounded by what was written */
+    if (n >= MESSAGE_SIZE) n = 0; /* cannot be: rows are bounded when they are written */
     const int rc = n ? http_stream_write(f->stream, out, (size_t)n) : 0;
     free(out);
     return rc;
@@ -183,7 +183,7 @@ static int write_gap(struct follow *f, const char *json)
     return rc;
 }
 
-/* Its job is in no answer any more. */
+/* Ends a stream whose job is in no answer any more. */
 static int write_removed(struct follow *f)
 {
     char out[256];
@@ -253,8 +253,9 @@ static void on_rows(void *arg, const struct store_rows *rows, const struct err *
 
 /* ---- logs ------------------------------------------------------------------------------------ */
 
-/* How much of the n bytes to send now: up to the last line's end; a line longer than a piece, or
- * the last one of a log that is complete, up to the last whole character. 0: wait for more. */
+/* Returns how much of the n bytes to send now: up to the last line's end; a line longer than a
+ * piece, or the last one of a log that is complete, up to the last whole character. 0: wait for
+ * more. */
 static size_t whole_lines(const char *p, size_t n, bool over)
 {
     const char *end = memrchr(p, '\n', n);
@@ -288,7 +289,8 @@ static int64_t next_epoch(struct follow *f, const struct job *j)
     return next;
 }
 
-/* Moves to the next attempt's log, or ends the stream. false: nothing to do until more happens. */
+/* Moves to the next attempt's log, or ends the stream. false: there is no work until more
+ * happens. */
 static bool leave_log(struct follow *f, const struct job *j)
 {
     int64_t next = f->log.one_epoch ? 0 : next_epoch(f, j);
@@ -309,7 +311,7 @@ static bool send_piece(struct follow *f)
     const struct job *j = control_job(f->control, f->job);
     struct follow_log *g = &f->log;
     if (!g->epoch && !(g->epoch = next_epoch(f, j))) return leave_log(f, j);
-    /* Asked before reading: what is over does not grow between the two. */
+    /* Asked before reading: a log that is over does not grow between the two. */
     const bool over = !j || g->epoch < j->epoch || (g->epoch == j->epoch && !j->attempt);
     int64_t n = logs_read(control_logs(f->control), f->job, g->epoch, g->rank, g->offset, buf,
                           sizeof buf, NULL);

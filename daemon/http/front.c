@@ -25,9 +25,9 @@
 enum side { CLIENT, LIBRARY };
 
 enum phase {
-    HANDSHAKE, /* of TLS */
+    HANDSHAKE, /* in TLS */
     SERVING,
-    LINGER /* the library has closed: its last bytes go out, what the client sends is dropped */
+    LINGER /* the library has closed: its last bytes go out, bytes of the client are dropped */
 };
 
 struct front_conn {
@@ -96,8 +96,8 @@ static void close_side(struct front_conn *c, enum side s)
     sock_close(&c->sock[s]);
 }
 
-/* When the library has let go of it, too. Until then it counts: a request without a client holds as
- * much as one with. Freed when no event of this round can name it. */
+/* Buries a connection when the library has let go of it, too. Until then it counts: a request
+ * without a client holds as much as one with. Freed when no event of this round can name it. */
 static void bury(struct front_conn *c)
 {
     if (c->served || !c->killed) return;
@@ -175,7 +175,7 @@ static int put(struct front_conn *c, enum side s, const char *bytes, size_t n)
 
 /* ---- before the first request ---------------------------------------------------------------- */
 
-/* Of the next phase. A narrow connection has one for its whole life. */
+/* Sets the deadline of the next phase. A narrow connection has one for its whole life. */
 static void set_deadline(struct front_conn *c)
 {
     const int64_t ms = c->f->o.header_ms;
@@ -183,7 +183,7 @@ static void set_deadline(struct front_conn *c)
     c->deadline_ms = now_ms() + (c->narrow && ms > NARROW_MS ? NARROW_MS : ms);
 }
 
-/* From here on the library serves the client. */
+/* Lets the library serve the client from here on. */
 static int serve(struct front_conn *c)
 {
     int pair[2];
@@ -247,7 +247,7 @@ static struct intake_rules rules(const struct front_conn *c)
                                                     : &yours_taken};
 }
 
-/* How long for the rest of a request whose head was being read, or not. */
+/* Sets the time for the rest of a request whose head was being read, or not. */
 static void set_body_deadline(struct front_conn *c, bool in_head)
 {
     if (c->intake.phase == INTAKE_DONE)
@@ -256,8 +256,8 @@ static void set_body_deadline(struct front_conn *c, bool in_head)
         c->deadline_ms = now_ms() + c->f->o.body_ms;
 }
 
-/* The client asks no more. What it has not read yet still goes out: the library is told the same,
- * and its end of the pair is read to the end. */
+/* The client asks no more. Bytes that it has not read yet still go out: the library is told the
+ * same, and its end of the pair is read to the end. */
 static int no_more(struct front_conn *c)
 {
     c->intake.phase = INTAKE_DONE;
@@ -297,7 +297,7 @@ static int from_library(struct front_conn *c)
     return sock_end(&c->sock[CLIENT]);
 }
 
-/* What TLS has decrypted already: no event reports it. */
+/* Reads the bytes that TLS has decrypted already: no event reports them. */
 static int read_held(struct front_conn *c)
 {
     while (reads(c) && sock_holds(&c->sock[CLIENT]))

@@ -10,9 +10,9 @@
  * every refusal is answered in its turn, as a problem, and is its connection's last answer. A
  * connection's next request is handed over when the one before has been answered.
  *
- * Limits: max_connections at once, a quarter of them of one client (door.h); one whose client has
- * gone counts until its request is answered. Connections over these are narrow: RESERVE of them are
- * held, the oldest gives way, and only health is answered on them.
+ * Limits: max_connections at once, a quarter of them of one client (door.h); a connection whose
+ * client has gone counts until its request is answered. Connections over these are narrow: RESERVE
+ * of them are held, the oldest gives way, and only health is answered on them.
  * Deadlines are absolute, so that a client that drips a byte a second meets them too: for a
  * handshake from accept, for a head from its first byte (a connection's first head: from accept, or
  * from the handshake), for a body from its head. A client that reads nothing of an answer, or asks
@@ -48,7 +48,8 @@ struct front_options {
 struct front_calls { /* all on front's thread */
     /* Serve fd, the library's end of the pair, which it takes; 0, or -1 when it cannot. */
     int (*open)(void *arg, struct front_conn *c, int fd);
-    /* Run what is ready. Returns how long the library may be left alone, ms; -1: until it stirs. */
+    /* Run the work that is ready. Returns how long the library may be left alone, ms; -1: until it
+     * stirs. */
     int64_t (*run)(void *arg);
     /* The client is gone; an answer that is under way may end. */
     void (*gone)(void *arg, struct front_conn *c);
@@ -71,7 +72,7 @@ struct front_request front_request(struct front_conn *c);
 const struct http_peer *front_peer(const struct front_conn *c);
 void front_done(struct front_conn *c);   /* the request is answered, or given up */
 void front_closed(struct front_conn *c); /* the library has closed; c is invalid for it */
-/* What the library keeps with a connection; NULL at first. */
+/* The pointer that the library keeps with a connection; NULL at first. */
 void **front_slot(struct front_conn *c);
 
 #endif

@@ -118,7 +118,7 @@ static bool split_header(struct guard_span line, struct guard_span *name, struct
     return is_token(*name);
 }
 
-/* ---- what the headers mean ------------------------------------------------------------------- */
+/* ---- the meaning of the headers -------------------------------------------------------------- */
 
 struct guard_seen {
     int n_headers, n_length, n_encoding, n_host, n_origin;

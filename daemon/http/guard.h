@@ -1,8 +1,8 @@
-/* guard.h: what a request must be before anything else looks at it: a pure function of the bytes
- * of its head, as they were received. libmicrohttpd 0.9.75 reads leniently what RFC 9112 forbids
- * (a blank before a colon, folded lines, NUL, bare LF, signs in Content-Length), and a proxy that
- * reads the same bytes otherwise makes two requests out of one. So nothing reaches the library
- * that this has not accepted. */
+/* guard.h: checks a request before any other code looks at it: a pure function of the bytes of its
+ * head, as they were received. libmicrohttpd 0.9.75 reads leniently what RFC 9112 forbids (a blank
+ * before a colon, folded lines, NUL, bare LF, signs in Content-Length), and a proxy that reads the
+ * same bytes otherwise makes two requests out of one. So nothing reaches the library that this has
+ * not accepted. */
 #ifndef SEQD_DAEMON_HTTP_GUARD_H
 #define SEQD_DAEMON_HTTP_GUARD_H
 
@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include "daemon/http/target.h"
 
-#define GUARD_HEAD_SIZE 8192 /* of the request line and the headers, with the empty line */
+#define GUARD_HEAD_SIZE 8192 /* the request line and the headers, with the empty line */
 #define GUARD_HEADERS   64
 #define GUARD_OCTETS    "application/offset+octet-stream" /* bytes of an upload: no JSON */
 
@@ -22,7 +22,7 @@ struct guard_request {
     bool is_head;  /* HEAD: its answer has no body */
     bool odd_type; /* its body's Content-Type is none that it may have: told to those who may ask */
     enum guard_body body;
-    int64_t length; /* of GUARD_LENGTH, 1 to HTTP_MAX_BODY */
+    int64_t length; /* GUARD_LENGTH: 1 to HTTP_MAX_BODY */
 };
 
 struct request_verdict {

@@ -1,4 +1,4 @@
-/* seqd itself: whether it lives and is ready, its version, and what it speaks. */
+/* seqd itself: whether it lives and is ready, its version, and the protocol that it speaks. */
 #include <stdio.h>
 #include <stdlib.h>
 #include "api/core/jwrite.h"
@@ -61,8 +61,8 @@ static void on_ready(void *arg, const struct store_rows *rows, const struct err 
     free(v);
 }
 
-/* Serving begins after the replay and after both sockets are bound; what can still fail to answer
- * is the store: its reader, or its writer in a sync that does not return. */
+/* Serving begins after the replay and after both sockets are bound; only the store can still fail
+ * to answer: its reader, or its writer in a sync that does not return. */
 void route_readyz(struct routes *R, struct http_req *r, const struct route_match *a)
 {
     struct store_health h;

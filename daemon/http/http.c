@@ -14,9 +14,9 @@
 #include "daemon/http/guard.h"
 
 #define MAX_CONNECTIONS 1000
-#define POOL_SIZE       16384 /* of a connection: fits GUARD_HEAD_SIZE, GUARD_HEADERS, parameters */
+#define POOL_SIZE       16384 /* per connection: fits GUARD_HEAD_SIZE, GUARD_HEADERS, parameters */
 #define STREAM_PIECE    4096  /* a stream's smallest buffer */
-#define MAX_HEADERS     12    /* of an answer */
+#define MAX_HEADERS     12    /* in an answer */
 
 static const char *const kept_headers[] = {"idempotency-key", "last-event-id", "accept",
                                            "if-none-match",   "range",         "if-range",
@@ -35,7 +35,7 @@ struct http_req {
     const struct target *target; /* front's, until the request is completed */
     struct http_peer peer;
     bool last;     /* its answer closes the connection */
-    bool odd_type; /* of its body, as guard.h has it */
+    bool odd_type; /* its body has an odd type, as guard.h has it */
     int64_t id;
     char method[8];
     char *header[sizeof kept_headers / sizeof *kept_headers]; /* the first value of each, or NULL */
@@ -127,7 +127,7 @@ static struct MHD_Response *problem(struct http_req *r, int status, const char *
 
 static enum MHD_Result refuse(struct http_req *r, int status, const char *code, const char *detail)
 {
-    r->last = r->posted = true; /* nothing of it reaches the loop */
+    r->last = r->posted = true; /* the loop never sees it */
     struct MHD_Response *resp = problem(r, status, code, detail);
     if (!resp) return MHD_NO;
     enum MHD_Result ok = MHD_queue_response(r->mhd, (unsigned)status, resp);

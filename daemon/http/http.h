@@ -4,12 +4,12 @@
  * complete is suspended and handed to the loop thread, which replies now or later. Everything
  * declared here is called on the loop thread.
  *
- * What a request must be (tests/daemon/test_seqd_http.c): its bytes as RFC 9112 has them (guard.h,
+ * The rules for a request (tests/daemon/test_seqd_http.c): its bytes as RFC 9112 has them (guard.h,
  * chunked.h), its body at most HTTP_MAX_BODY (application/json, or GUARD_OCTETS in a piece of an
  * upload: http_odd_type), its target decoded once, without NUL, control bytes and ".."; sent within
- * absolute deadlines (5 s for a handshake, 5 s for the head, 30 s for the body); of a page, only of
- * this very host and port where it changes something; with local_only, to a loopback name, because
- * a web page may post to loopback. */
+ * absolute deadlines (5 s for a handshake, 5 s for the head, 30 s for the body); from a web page,
+ * only from one of this very host and port where it changes something; with local_only, to a
+ * loopback name, because a web page may post to loopback. */
 #ifndef SEQD_DAEMON_HTTP_HTTP_H
 #define SEQD_DAEMON_HTTP_HTTP_H
 
@@ -20,7 +20,7 @@
 #include "api/core/loop.h"
 
 #define HTTP_MAX_BODY    (1 << 20)
-#define HTTP_STREAM_SIZE (2 * 65536) /* what may wait in a stream: a slow reader costs no more */
+#define HTTP_STREAM_SIZE (2 * 65536) /* bytes queued in a stream: a slow reader costs no more */
 
 struct http_server;
 struct http_req;
@@ -32,7 +32,7 @@ typedef void http_handler(void *arg, struct http_req *r);
 struct http_options {
     const char *listen; /* "127.0.0.1:7433", "[::1]:0"; port 0: any free one */
     const char *socket; /* path of a Unix socket for the same; NULL: none */
-    bool local_only;    /* of the TCP socket; no web page reaches the other */
+    bool local_only;    /* for the TCP socket; no web page reaches the other */
     /* As listen, plain, for a monitoring system (http_peer has scrape); NULL: none. */
     const char *metrics_listen;
     bool metrics_local_only; /* as local_only */
@@ -49,7 +49,7 @@ struct http_options {
 /* fails: ERR_INVALID for an address, ERR_CONFLICT when the port or the socket is in use. */
 struct http_server *http_create(struct loop *l, const struct http_options *o, http_handler *handler,
                                 void *arg, struct err *e);
-void http_destroy(struct http_server *h);          /* answers 503 to what is open; NULL allowed */
+void http_destroy(struct http_server *h);          /* answers 503 to open requests; NULL allowed */
 const char *http_url(const struct http_server *h); /* "http://127.0.0.1:7433" */
 const char *http_metrics_url(const struct http_server *h); /* "": none */
 /* Reads the certificate again, soon, on a thread of its own. It is also read when its files change;
@@ -67,23 +67,23 @@ const char *http_header(const struct http_req *r, const char *name);
 const char *http_body(const struct http_req *r, size_t *size);
 /* The body's Content-Type is none that it may have: 415, once it is known who asks. */
 bool http_odd_type(const struct http_req *r);
-int64_t http_id(const struct http_req *r); /* of this request, for logs and problems */
+int64_t http_id(const struct http_req *r); /* the request's id, for logs and problems */
 
 enum http_peer_kind { HTTP_PEER_TCP, HTTP_PEER_UNIX };
 
-/* Who is at the other end of a request's connection. */
+/* The client at the other end of a request's connection. */
 struct http_peer {
     enum http_peer_kind kind;
-    unsigned char address[16]; /* of TCP: IPv6; IPv4 as ::ffff:a.b.c.d */
+    unsigned char address[16]; /* for TCP: IPv6; IPv4 as ::ffff:a.b.c.d */
     bool by_proxy;             /* the address is what X-Forwarded-For ends with, else the proxy's */
-    uint32_t uid;              /* of the Unix socket, by the kernel; else UINT32_MAX */
-    bool tls;                  /* what was read came encrypted to this process */
+    uint32_t uid;              /* client of the Unix socket, by the kernel; else UINT32_MAX */
+    bool tls;                  /* the request came encrypted to this process */
     bool scrape;               /* by metrics_listen: it gets /metrics alone, and needs no token */
 };
 const struct http_peer *http_peer(const struct http_req *r); /* until the reply */
 
-/* Before the reply. Values are copied; control bytes are refused by assertion. An answer without
- * Cache-Control gets no-store. */
+/* Sets a header, before the reply. Values are copied; control bytes are refused by assertion. An
+ * answer without Cache-Control gets no-store. */
 void http_set_header(struct http_req *r, const char *name, const char *value);
 const char *http_answer_header(const struct http_req *r, const char *name); /* NULL: not set */
 /* Called with these two when r is answered, before the answer is sent. Not for a request that is

@@ -9,7 +9,7 @@
 #include "daemon/http/sock.h"
 
 enum intake_phase {
-    INTAKE_HEAD,   /* reading a head; in[] has what was read of it */
+    INTAKE_HEAD,   /* reading a head; in[] has the bytes read so far */
     INTAKE_LENGTH, /* handing a body over, `left` bytes to go */
     INTAKE_CHUNKS,
     INTAKE_DONE /* the request is handed over, or there will be no other */
@@ -27,11 +27,12 @@ struct client_intake {
 
 struct intake_rules {
     bool local_only;                    /* as guard_head has it */
-    const struct request_verdict *busy; /* of all requests but health's; NULL: none is refused so */
+    const struct request_verdict *busy; /* for all requests but health's; NULL: none is refused
+                                         * so */
 };
 
-/* Where the next bytes are to be read to, and how many at most: in[], or piece, which borrows.
- * -1: no memory. */
+/* Sets the room that the next bytes are to be read into, and its size: in[], or piece, which
+ * borrows. -1: no memory. */
 int intake_room(struct client_intake *k, char *piece, size_t piece_size, char **to, size_t *n);
 /* n bytes were read there. -1: the library is gone. */
 int intake_took(struct client_intake *k, const char *at, size_t n, const struct intake_rules *r,

@@ -47,8 +47,8 @@ char *job_json_new(const struct job *j)
     return out;
 }
 
-/* text: doc, spec, plan, result. The stored spec also says what seqd found out: shown as people
- * write it. */
+/* text: doc, spec, plan, result. The stored spec also has facts that seqd found out: shown as
+ * people write it. */
 char *job_json(const struct control *c, int64_t id, const struct store_row *row)
 {
     struct job_spec *s = malloc(sizeof *s);

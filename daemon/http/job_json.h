@@ -4,7 +4,7 @@
 
 #include "daemon/control.h"
 
-/* malloc'd: what is committed, from its row of ASK_JOB. */
+/* malloc'd: the committed job, from its row of ASK_JOB. */
 char *job_json(const struct control *c, int64_t id, const struct store_row *row);
 /* The part of it that lists have, from a row of ASK_JOBS or ASK_TAGGED. */
 char *job_json_listed(const struct control *c, const struct store_row *row);

@@ -5,8 +5,8 @@
 #include "daemon/control.h"
 #include "daemon/http/http.h"
 
-/* json: the job's. unchanged: it is what the client has, as it says without a tag; If-None-Match is
- * stricter. Both are of a GET that is answered by 200. */
+/* json: the job's. unchanged: it equals the client's copy, as the client says without a tag;
+ * If-None-Match is stricter. Both are of a GET that is answered by 200. */
 void job_reply(struct http_req *r, int status, const char *json, bool unchanged);
 /* 200 or 304, with what ASK_JOB has read. */
 void job_reply_row(const struct control *c, struct http_req *r, int64_t id,

@@ -8,12 +8,12 @@
 
 #define KEY_MAX 255
 
-/* job 0: it is new. status: of the answer with e; 0: by its code. */
+/* job 0: it is new. status: the HTTP status of the answer with e; 0: by its code. */
 typedef void key_found(void *arg, int64_t job, int status, const struct err *e);
 
 struct submit_key {
     char text[USER_NAME + KEY_MAX + 1]; /* "USER KEY"; "": the request has none */
-    char fingerprint[SHA256_HEX];       /* of the canonical body */
+    char fingerprint[SHA256_HEX];       /* digest of the canonical body */
     /* while the request is under way */
     struct routes *R;
     struct http_req *r;
@@ -30,7 +30,7 @@ int key_read(struct submit_key *k, struct routes *R, struct http_req *r,
  * where one does: the client may come again. Without a key nothing is held. */
 int key_hold(struct submit_key *k, struct err *e);
 void key_drop(struct submit_key *k);
-/* Which job it made: the first one of the request. Without a key: none, at once. */
+/* Finds the job that the key made: the first one of the request. Without a key: none, at once. */
 void key_find(struct submit_key *k, key_found *found, void *arg);
 
 #endif

@@ -1,7 +1,7 @@
 /* GET /v1/models: the model directories beneath the roots of the nodes, node by node.
  *
  * seqd reads none of them: each node that is up is asked, and its seqrank looks, in a process of
- * its own. What a node says is checked to be JSON, and is passed on. */
+ * its own. A node's answer is checked to be JSON, and is passed on. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 
 #define ANSWER_SIZE ((size_t)16 << 20) /* bytes of one answer: 16 nodes with very many models */
 
-struct listing { /* of one node */
+struct listing { /* the listing of one node */
     struct listing_all *all;
     char node[NODE_NAME];
     char *models, *incomplete; /* owned JSON; NULL: none */

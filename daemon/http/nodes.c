@@ -32,7 +32,7 @@ static bool refuse(struct node_view *v, const struct err *e)
     return true;
 }
 
-/* Of a row of ASK_QUARANTINE, n[1]: 0 or 1, whether it drains, of a cordon; or one of these. */
+/* n[1] of a row of ASK_QUARANTINE: for a cordon 0 or 1, whether it drains; or one of these. */
 #define IN_QUARANTINE (-1)
 #define REVOKED       (-2)
 
@@ -46,7 +46,8 @@ static void put_text(char *out, size_t size, const char *text)
     snprintf(out, size, "%s", text ? text : "");
 }
 
-/* Its row, as committed; a node that ends needs none. false: it takes work. */
+/* Finds the node's cordon by its row, as committed; a node that ends needs none. false: it takes
+ * work. */
 static bool find_cordon(const struct control *c, const struct store_rows *rows,
                         const struct node *n, struct cordon *out)
 {
@@ -65,7 +66,7 @@ static bool find_cordon(const struct control *c, const struct store_rows *rows,
     return found;
 }
 
-/* Its row, as committed. false: the node is in none. */
+/* Finds the node's row, as committed. false: the node is in none. */
 static bool find_quarantine(const struct store_rows *rows, const char *node,
                             struct quarantined *out)
 {
@@ -80,7 +81,7 @@ static bool find_quarantine(const struct store_rows *rows, const char *node,
     return false;
 }
 
-/* When the last of its certificates was revoked; 0: one is not, or it has none. */
+/* Returns when the last of its certificates was revoked; 0: one is not, or it has none. */
 static int64_t find_revoked(const struct store_rows *rows, const char *node)
 {
     for (int i = 0; i < rows->n_rows; i++)

@@ -24,7 +24,7 @@
 struct step_origin {
     struct routes *R;
     struct http_req *r;
-    int64_t job, step, sample, epoch; /* sample: of the step, or -1; epoch: of the preparation */
+    int64_t job, step, sample, epoch; /* sample: in the step, or -1; epoch: the preparation's */
     struct msg ask;
 };
 
@@ -114,7 +114,7 @@ static const char *word_of(const char *path, int32_t v)
     return spec_field(path)->words[v];
 }
 
-/* Which samples the step takes, as the ranks count them. */
+/* Chooses the samples that the step takes, as the ranks count them. */
 static int choose_samples(struct step_origin *o, const struct job_spec *s, struct err *e)
 {
     const int64_t B = s->train.global_batch;

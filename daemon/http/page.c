@@ -1,5 +1,5 @@
-/* The page for browsers: one file, compiled in. It has no secret and needs no token; what it shows
- * it asks REST for, with the token that its user gave it. */
+/* The page for browsers: one file, compiled in. It has no secret and needs no token; it asks REST
+ * for its contents, with the token that its user gave it. */
 #include <stdio.h>
 #include <string.h>
 #include "daemon/http/range.h"
@@ -7,8 +7,8 @@
 #include "daemon/http/routes.h"
 #include "page_html.h" /* page_html[], PAGE_STYLE, PAGE_SCRIPT, PAGE_ETAG */
 
-/* Its own style and script, by digest, and requests to this server: nothing else is loaded, run,
- * sent or framed. Trusted types: no text becomes markup. data: is the empty icon. */
+/* Its own style and script, by digest, and requests to this server: no other content is loaded,
+ * run, sent or framed. Trusted types: no text becomes markup. data: is the empty icon. */
 static const char policy[] = "default-src 'none'; script-src '" PAGE_SCRIPT
                              "'; style-src '" PAGE_STYLE
                              "'; connect-src 'self'; img-src data:; frame-ancestors 'none'; "

@@ -33,7 +33,7 @@ const char *prepare_shown(const struct preparing *p, const struct err *e)
 
 /* ---- planning -------------------------------------------------------------------------------- */
 
-/* The node with the most memory: what a job is planned for. NULL: none is up. */
+/* The node with the most memory: a job is planned for it. NULL: none is up. */
 static const struct node *largest_node(const struct preparing *p)
 {
     const struct nodes *t = control_nodes(p->R->control);
@@ -75,8 +75,9 @@ static void say_gpu(const struct preparing *p, struct err *e)
              (long long)(GPU_RESERVE >> 20));
 }
 
-/* What the ranks would run on, and what one of them may use when the job does not say: its share of
- * that node. Frozen in the spec, so that the plan shown here and the rank's own are the same. */
+/* Finds the machine that the ranks would run on, and the memory that one of them may use when the
+ * job does not say: its share of that node. Frozen in the spec, so that the plan shown here and the
+ * rank's own are the same. */
 static void find_machine(struct preparing *p, struct machine *m)
 {
     const struct node *n = largest_node(p);
@@ -125,7 +126,7 @@ static void keep_to_nodes(struct preparing *p)
     }
 }
 
-/* Everything that is "auto" becomes what is best, once and for all. */
+/* Everything that is "auto" becomes the best choice, once and for all. */
 static int choose(struct preparing *p, struct choice *c, struct err *e)
 {
     const int64_t positions = p->asked.model.shape.max_pos;
@@ -154,9 +155,9 @@ static int check_made(const struct preparing *p, struct err *e)
                      shape_text(&p->made, f, was));
 }
 
-/* What the plan has chosen beside recompute becomes the job's: nodes need not choose again, and
- * those of a version that knows none of it are left out. A training's gradients are summed a loss
- * chunk at a time: an attempt under a version that would choose another has the same bits. */
+/* The plan's choices beside recompute become the job's: nodes need not choose again, and nodes of a
+ * version that knows none of them are left out. A training's gradients are summed a loss chunk at a
+ * time: an attempt under a version that would choose another has the same bits. */
 static void keep_memory(struct preparing *p, const struct plan *plan)
 {
     if (p->spec.kind == JOB_TRAIN && !p->spec.memory.loss_chunk_tokens &&
@@ -180,7 +181,7 @@ static void work(void *arg)
     if (!bad) bad = check_made(p, e);
     if (!bad) bad = plan_make(&p->spec, p->spec.resources.memory_mib << 20, plan, e);
     if (!bad) keep_memory(p, plan);
-    /* A job that does not fit is shown with its plan; one that was refused before has none. */
+    /* A job that does not fit is shown with its plan; a job that was refused before has none. */
     if (!bad || (e->code == ERR_DOES_NOT_FIT && plan->n_ranks)) {
         if (plan_json(&p->spec, plan, p->plan, sizeof p->plan) < 0) p->plan[0] = 0;
         extend_plan(p, c);
@@ -248,7 +249,7 @@ static bool same_grants(const struct names_grants *a, const struct names_grants 
     return same;
 }
 
-/* The node that has what the job begins from, where that is its model; "": any. */
+/* The node that has the model that the job begins from, where it is another job's; "": any. */
 static const char *holder(const struct preparing *p)
 {
     return job_ref_is(spec_text(&p->spec, p->spec.model.path)) ? p->source.node : "";
@@ -324,7 +325,7 @@ static void describe_or_plan(struct preparing *p)
     }
     m.grants = p->grants.list;
     m.n_grants = p->grants.n;
-    /* What a job left is on one node. */
+    /* The files that a job left are on one node. */
     control_ask(p->R->control, *node ? node : NULL, &m, on_described, p);
 }
 
@@ -343,7 +344,7 @@ static int take_hardware(struct preparing *p, struct err *e)
                      p->hardware.devices, *ranks);
 }
 
-/* As far as it can be judged without a node. */
+/* Reads the spec and judges it as far as it can be judged without a node. */
 static int read_text(struct preparing *p, const char *text, size_t size, struct err *e)
 {
     const struct names_of names = {p->R->uploads, p->R->state_dir};

@@ -1,6 +1,6 @@
 /* prepare.h: from the text of a spec to a job that can be stored: read, its names and references
- * resolved, its model described by a node, its "auto" decided, planned. What a submit, each job of
- * a batch and a plan have in common. */
+ * resolved, its model described by a node, its "auto" decided, planned. A submit, each job of a
+ * batch and a plan all use it. */
 #ifndef SEQD_DAEMON_HTTP_PREPARE_H
 #define SEQD_DAEMON_HTTP_PREPARE_H
 
@@ -20,12 +20,12 @@ enum prepare_goal {
 };
 
 /* Called once, on the loop's thread, perhaps at once. e NULL: spec, plan and source are what can be
- * stored. plan is also there with ERR_DOES_NOT_FIT, unless it is empty. status: of the answer; 0:
- * by the code of e. */
+ * stored. plan is also there with ERR_DOES_NOT_FIT, unless it is empty. status: the HTTP status of
+ * the answer; 0: by the code of e. */
 typedef void prepare_done(void *arg, int status, const struct err *e);
 
-/* 0.5 MiB; zeroed at first, it serves one spec after the other. Those of one user: what a
- * node said of a model directory is used again. */
+/* 0.5 MiB; zeroed at first, it serves one spec after the other. All specs are of one user: a node's
+ * answer about a model directory is used again. */
 struct preparing {
     struct routes *R;
     struct principal who;
@@ -33,21 +33,21 @@ struct preparing {
     /* the result */
     struct job_spec spec;
     char plan[PREPARE_PLAN_SIZE];
-    struct refs_found source; /* what job:ID led to */
+    struct refs_found source; /* the result for job:ID */
     /* on the way */
     prepare_done *done;
     void *arg;
-    struct job_spec asked;    /* as it was written: what "auto" stood for is weighed later */
+    struct job_spec asked;    /* as it was written: the choices for "auto" are weighed later */
     struct hardware hardware; /* to plan for, instead of the nodes that are here */
-    struct machine machine;   /* that was found for it */
-    struct errand task;       /* what its thread has while it plans: p but `known`, and: */
+    struct machine machine;   /* the machine found for it */
+    struct errand task;       /* its thread has, while it plans, p but `known`, and: */
     int bad;
     struct err why;
     struct names_grants grants;
     struct sources sources; /* the files of its data, on nodes */
     bool resumes;           /* a checkpoint of a job whose model is `made` */
     struct model_shape made;
-    /* the model that was described last, and what it was asked with */
+    /* the model that was described last, and the arguments of that question */
     struct {
         char path[RANK_PATH_SIZE], node[NODE_NAME], config[SPEC_CONFIG_SIZE];
         struct names_grants grants;
@@ -56,7 +56,7 @@ struct preparing {
 
 /* text, p: until done is called. The plan itself is made on the planner's thread. */
 void prepare(struct preparing *p, const char *text, size_t size, prepare_done *done, void *arg);
-/* What a refusal shows of the plan: NULL when there is none. */
+/* Returns the plan as a refusal shows it: NULL when there is none. */
 const char *prepare_shown(const struct preparing *p, const struct err *e);
 
 #endif

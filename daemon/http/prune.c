@@ -1,5 +1,5 @@
 /* POST /v1/prune: jobs that ended long ago go at once, or are only listed. One function finds them
- * for both, so that the list is what goes. */
+ * for both, so that exactly the listed jobs go. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 
 #define LIMIT_NORMAL 100
 #define LIMIT_MAX    1000
-#define ROW_SIZE     512 /* of the answer */
+#define ROW_SIZE     512 /* a row of the answer */
 
 struct prune_job {
     int64_t id, at_ms, rows_size, logs_size;
@@ -30,7 +30,7 @@ struct prune_request {
     uint32_t states; /* bit of each enum job_state */
     int what;
     bool dry_run;
-    /* what was found */
+    /* the jobs that were found */
     struct prune_job *job; /* owns n */
     int n, n_measured;
     bool more;
@@ -199,7 +199,7 @@ static void order(struct prune_request *p)
     store_commit(all->store, t, on_ordered, p);
 }
 
-/* Live jobs are looked at last: nothing is committed in between that could begin to read. */
+/* Live jobs are looked at last: no job that could begin to read is committed in between. */
 static void find_users(struct prune_request *p)
 {
     struct retain_uses uses;

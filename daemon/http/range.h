@@ -16,7 +16,8 @@ struct range range_parse(const char *text);
 /* The range of a request with these headers (NULL: without) on a file with that entity tag (quotes
  * and all; NULL: none is given out): none where If-Range names another one. */
 struct range range_of(const char *range, const char *if_range, const char *etag);
-/* Where the answer begins and ends in a file of total bytes. false: the range lies outside. */
+/* Computes where the answer begins and ends in a file of total bytes. false: the range lies
+ * outside. */
 bool range_resolve(const struct range *g, int64_t total, int64_t *from, int64_t *to);
 /* Whether If-None-Match (NULL: without) names this entity tag, or any. */
 bool range_none_match(const char *if_none_match, const char *etag);

@@ -22,7 +22,7 @@ struct resolving {
     int n, at; /* at: the one being asked about */
     struct job_ref ref;
     bool plain;       /* it is a path, which may be that of ref */
-    size_t plain_len; /* of the path, up to the step's directory */
+    size_t plain_len; /* length of the path, up to the step's directory */
     int64_t after;    /* newest: seq of the last one seen */
 };
 
@@ -90,7 +90,7 @@ static void settle(struct resolving *k)
 {
     char text[64 + JOB_REF_BELOW];
     struct err e;
-    /* What is loaded as a model lies in hf/ of a checkpoint. */
+    /* The files that are loaded as a model lie in hf/ of a checkpoint. */
     if (!strcmp(field_of(k), "model.path") && !k->ref.artifact && !*k->ref.below)
         snprintf(k->ref.below, sizeof k->ref.below, "hf");
     const int n = job_ref_write(&k->ref, text, sizeof text);
@@ -102,7 +102,7 @@ static void settle(struct resolving *k)
     skip(k);
 }
 
-/* Where rank 0 of the attempt was that left it: the ASSIGN of its epoch. */
+/* Notes the node of rank 0 of the attempt that left it: the ASSIGN of its epoch has it. */
 static void note_node(struct resolving *k, const char *assign)
 {
     struct event *ev = calloc(1, sizeof *ev);
@@ -115,7 +115,7 @@ static void note_node(struct resolving *k, const char *assign)
     free(ev);
 }
 
-/* "path" of what the rank said when it was complete. */
+/* Tells whether path is "path" of the rank's report that it was complete. */
 static bool is_path_of(const struct event *ev, const char *path, size_t len)
 {
     char said[RANK_PATH_SIZE] = "";
@@ -166,7 +166,7 @@ static void ask_checkpoint(struct resolving *k)
 
 static void ask_newest(struct resolving *k);
 
-/* One page of those that are there, ascending by when they were written. */
+/* Takes one page of the checkpoints that are there, ascending by when they were written. */
 static void on_newest(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct resolving *k = arg;

@@ -1,6 +1,6 @@
-/* refs.h: job:ID in the place of a path, resolved at submit: whose job it is, which checkpoint, and
- * the node that has it. What the spec has afterwards is job:ID/step-N/..., for good. A checkpoint
- * that is named by its own path becomes the same. tested: tests/scripts/private.sh */
+/* refs.h: resolves job:ID in the place of a path, at submit: the owner of the job, the checkpoint,
+ * and the node that has it. Afterwards the spec has job:ID/step-N/..., for good. A checkpoint that
+ * is named by its own path becomes the same. tested: tests/scripts/private.sh */
 #ifndef SEQD_DAEMON_HTTP_REFS_H
 #define SEQD_DAEMON_HTTP_REFS_H
 
@@ -8,12 +8,13 @@
 #include "daemon/http/routes.h"
 
 struct refs_found {
-    char node[NODE_NAME]; /* that has what the job begins from; "": any node will do */
-    int64_t step;         /* of that checkpoint */
+    char node[NODE_NAME]; /* has the files that the job begins from; "": any node will do */
+    int64_t step;         /* the checkpoint's step */
 };
 
 /* spec is the caller's until done is called, once, perhaps at once; it has passed names_resolve.
- * e: ERR_INVALID naming the field; of another's job the same as of one that never was. */
+ * e: ERR_INVALID naming the field; the error for another user's job is the same as for a job that
+ * never was. */
 typedef void refs_done(void *arg, const struct refs_found *found, const struct err *e);
 void refs_resolve(struct routes *R, struct job_spec *spec, const struct principal *who,
                   refs_done *done, void *arg);

@@ -8,7 +8,7 @@
 #include "daemon/http/routes.h"
 
 #define PAGE_MAX     1000
-#define REMOVAL_SIZE 1024 /* of the page beside the documents */
+#define REMOVAL_SIZE 1024 /* bytes of the page beside the documents */
 
 struct removal_view {
     struct routes *R;

@@ -1,4 +1,4 @@
-/* reply.h: what routes answer: JSON, or a problem (RFC 9457); the one place where an error code
+/* reply.h: answers of routes: JSON, or a problem (RFC 9457); the one place where an error code
  * becomes an HTTP status; and parameters that are refused by a problem. */
 #ifndef SEQD_DAEMON_HTTP_REPLY_H
 #define SEQD_DAEMON_HTTP_REPLY_H
@@ -8,7 +8,7 @@
 int reply_status(enum err_code code);
 /* extra: members to add ("\"plan\":{...}"), or NULL. */
 void reply_problem(struct http_req *r, int status, const struct err *e, const char *extra);
-/* Of several faults of one request: the first is its title, code and detail. */
+/* Answers with several faults of one request: the first is its title, code and detail. */
 void reply_problems(struct http_req *r, int status, const struct err *e, int n, const char *extra);
 void reply_fail(struct http_req *r, const struct err *e); /* by its code */
 void reply_json(struct http_req *r, int status, const char *json);

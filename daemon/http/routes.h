@@ -20,16 +20,16 @@ struct route_match {
     int64_t n;            /* {n}: a step */
     const char *name;     /* {name}: the rest of the path */
     char node[NODE_NAME]; /* {node} */
-    struct principal who; /* whose request it is */
+    struct principal who; /* the user of the request */
 };
 
 typedef void route_call(struct routes *R, struct http_req *r, const struct route_match *a);
 
-/* What the audit log keeps of it (admit.h). */
+/* The record that the audit log keeps of a request (admit.h). */
 enum route_deed {
-    ROUTE_READS,  /* nothing */
-    ROUTE_SHOWS,  /* that prompts or results were read, where they are another user's */
-    ROUTE_CHANGES /* that it was asked for */
+    ROUTE_READS,  /* no record */
+    ROUTE_SHOWS,  /* a record that prompts or results were read, where they are another user's */
+    ROUTE_CHANGES /* a record of the request */
 };
 
 struct route {
@@ -46,9 +46,9 @@ struct routes {
     struct control *control;
     struct follows *follows;
     struct joins *joins;        /* NULL: nodes need no certificates */
-    struct submit_key *keys;    /* key.c: of the requests that are under way */
-    struct errands *planner;    /* of all specs */
-    struct spec_batch *batches; /* batch.c: those that are under way */
+    struct submit_key *keys;    /* key.c: keys of the requests that are under way */
+    struct errands *planner;    /* for all specs */
+    struct spec_batch *batches; /* batch.c: the batches that are under way */
     struct uploads *uploads;    /* NULL: none are taken */
     const char *state_dir;      /* canonical; NULL: not known, as in tests */
     struct transfer *transfers; /* transfer.c: the newest first */

@@ -12,7 +12,7 @@ struct sock {
     struct tls_conn *tls; /* NULL: plain */
     char *bytes;          /* [from, to) waits to be sent; NULL while nothing does */
     size_t from, to;
-    bool ending; /* nothing comes after that: the other end is to be told */
+    bool ending; /* no byte comes after that: the other end is to be told */
 };
 
 void sock_close(struct sock *s); /* drops what waits, and tls */
@@ -23,7 +23,7 @@ int sock_put(struct sock *s, const char *bytes, size_t n);
 int sock_flush(struct sock *s);
 /* Tells the other end, after what waits, that nothing more comes. */
 int sock_end(struct sock *s);
-/* As recv that does not block. */
+/* Receives as recv that does not block. */
 ssize_t sock_recv(struct sock *s, void *bytes, size_t n);
 bool sock_holds(const struct sock *s); /* bytes that epoll does not know of */
 

@@ -8,7 +8,7 @@
 
 /* ---- the list -------------------------------------------------------------------------------- */
 
-/* Not what a job left, which its own node has. */
+/* Leaves out files that a job left, which its own node has. */
 static bool is_file(const struct job_spec *spec, const struct spec_path *p)
 {
     return p->source && !job_ref_is(spec_text(spec, *p->ref));

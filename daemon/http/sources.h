@@ -7,14 +7,14 @@
 #include "daemon/control.h"
 #include "daemon/names.h"
 
-#define SOURCES_MS    2000 /* of all nodes together: a job need not wait for the answer */
+#define SOURCES_MS    2000 /* for all nodes together: a job need not wait for the answer */
 #define SOURCES_FOUND 2048 /* lists of files that a batch asks for once: it has 1,000 jobs */
-#define SOURCES_FIELD 64   /* of a file: its field, its format, two colons and a NUL */
+#define SOURCES_FIELD 64   /* size for a file: its field, its format, two colons and a NUL */
 
 /* 86 KiB. Zeroed at first, it serves one spec after the other. */
 struct sources {
     struct control *control;
-    const struct names_grants *grants; /* of the spec */
+    const struct names_grants *grants; /* grants of the spec */
     void (*done)(void *arg,
                  const struct err *e); /* e: the field and the sentence; NULL: continue */
     void *arg;
@@ -22,12 +22,12 @@ struct sources {
     char text[SPEC_TEXT_SIZE + WIRE_FILES * SOURCES_FIELD];
     const char *file[WIRE_FILES]; /* into text */
     int n;
-    uint64_t digest; /* of them */
+    uint64_t digest; /* digest of the files */
     int64_t begun_ms;
     char node[NODE_NAME]; /* asked last; "": none */
     bool refused;
     struct err why; /* the last refusal */
-    /* of the specs before */
+    /* results of the specs before */
     uint64_t found[SOURCES_FOUND]; /* by digest; a later one takes the place of an older one */
     bool unsure;                   /* a node could not say: it is not asked again */
 };
@@ -35,8 +35,8 @@ struct sources {
 /* Asks the nodes that are up one after the other, in the order of their names, until one has every
  * file. The job is refused where each of them has looked and lacks a file. A node that cannot run
  * seqrank runs no job either, and counts for nothing. A node that is silent, went away or speaks an
- * older version may have the files: nothing is refused. done is called once, on the loop's thread,
- * perhaps at once. tested: tests/daemon/test_seqd_sources.c */
+ * older version may have the files: the job is not refused. done is called once, on the loop's
+ * thread, perhaps at once. tested: tests/daemon/test_seqd_sources.c */
 void sources_find(struct sources *s, const struct job_spec *spec);
 
 #endif

@@ -9,7 +9,7 @@
 enum { NAME = 0, MODE = 100, UID = 108, GID = 116, SIZE = 124, MTIME = 136, SUM = 148 };
 enum { TYPE = 156, MAGIC = 257, PREFIX = 345, NAME_SIZE = 100, PREFIX_SIZE = 155 };
 
-#define OCTAL_MAX (((int64_t)1 << 33) - 1) /* what 11 octal digits hold */
+#define OCTAL_MAX (((int64_t)1 << 33) - 1) /* the most that 11 octal digits hold */
 #define END_SIZE  (2 * TAR_BLOCK)
 
 static int64_t padded(int64_t size)
@@ -19,8 +19,8 @@ static int64_t padded(int64_t size)
 
 /* ---- headers --------------------------------------------------------------------------------- */
 
-/* Where a name is cut into prefix and name: at a slash, the last that leaves both short enough.
- * 0: it is short itself, -1: it cannot be cut. */
+/* Finds where a name is cut into prefix and name: at a slash, the last that leaves both short
+ * enough. 0: it is short itself, -1: it cannot be cut. */
 static int cut_of(const char *name)
 {
     const size_t n = strlen(name);
@@ -45,7 +45,7 @@ static void put_header(unsigned char *h, const char *name, int64_t size, char ty
     if (cut > 0) memcpy(h + PREFIX, name, (size_t)cut);
     name += cut > 0 ? cut + 1 : 0;
     memcpy(h + NAME, name,
-           strnlen(name, NAME_SIZE)); /* one that cannot be cut is in a pax header */
+           strnlen(name, NAME_SIZE)); /* a name that cannot be cut is in a pax header */
     put_octal(h + MODE, 7, 0644);
     put_octal(h + UID, 7, 0);
     put_octal(h + GID, 7, 0);

@@ -23,7 +23,7 @@ struct tar {         /* borrows all of it */
     int n;
 };
 
-/* A run of bytes: of a file, or made here. */
+/* A run of bytes from a file, or made here. */
 struct tar_run {
     int file;       /* index, or -1: bytes[0, size) */
     int64_t offset; /* in that file */
@@ -32,7 +32,7 @@ struct tar_run {
 };
 
 int64_t tar_size(const struct tar *t);
-/* What begins at position at, 0 <= at < tar_size. */
+/* Finds the run that begins at position at, 0 <= at < tar_size. */
 void tar_at(const struct tar *t, int64_t at, struct tar_run *out);
 
 #endif

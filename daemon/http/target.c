@@ -11,7 +11,7 @@ static int hex(char c)
     return -1;
 }
 
-/* In place, once. -1 on a bad escape, NUL or control byte. */
+/* Decodes s in place, once. -1 on a bad escape, NUL or control byte. */
 static int decode(char *s)
 {
     char *out = s;

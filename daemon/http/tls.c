@@ -13,19 +13,19 @@
 #include "api/core/log.h"
 
 #define FILE_MAX      (1 << 20)
-#define HANDSHAKE_MAX 16384 /* of one message: no client certificate is asked for */
+#define HANDSHAKE_MAX 16384 /* bytes of one message: no client certificate is asked for */
 
 static const char priorities[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2:-KX-ALL:+ECDHE-ECDSA:"
                                  "+ECDHE-RSA:-MAC-ALL:+AEAD:-CIPHER-ALL:+AES-128-GCM:+AES-256-GCM:"
                                  "+CHACHA20-POLY1305:%SERVER_PRECEDENCE";
 
-/* A certificate with its key: of the server, and of each session that began with it. */
+/* A certificate with its key: the server uses it, and each session that began with it. */
 struct tls_cert {
     gnutls_certificate_credentials_t cred;
     int n_users;
 };
 
-/* What tells one file from another that has its name. */
+/* The marks that tell one file from another that has its name. */
 struct tls_file {
     char path[PATH_MAX];
     dev_t dev;

@@ -13,7 +13,7 @@
 
 struct tls_server;
 
-/* PEM files: the certificate with its chain, and its key. fails: ERR_INVALID and what is wrong. */
+/* PEM files: the certificate with its chain, and its key. fails: ERR_INVALID naming the fault. */
 struct tls_server *tls_server_open(const char *cert, const char *key, struct err *e);
 void tls_server_close(struct tls_server *s); /* after its sessions; NULL allowed */
 /* Reads the files again when they have changed, or anyway. Files that are no good are logged, and

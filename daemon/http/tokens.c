@@ -87,7 +87,7 @@ static void refuse(struct token_change *c, const struct err *e)
 
 /* ---- making ---------------------------------------------------------------------------------- */
 
-/* Whose tokens who may make and revoke. */
+/* Checks whether who may make and revoke tokens of user. */
 static int check_user(const struct principal *who, const char *user, const char *what,
                       struct err *e)
 {
@@ -96,8 +96,8 @@ static int check_user(const struct principal *who, const char *user, const char 
                      who->user);
 }
 
-/* A token ends no later than the one that makes it, but an admin's: else a stolen one would live on
- * in those that it made. given: the caller has asked for ttl_s. */
+/* A token ends no later than its maker's token, but an admin's: else a stolen token would live on
+ * in the tokens that it made. given: the caller has asked for ttl_s. */
 static int check_ttl(const struct routes *R, const struct principal *who, bool given,
                      int64_t *ttl_s, struct err *e)
 {

@@ -15,7 +15,7 @@ struct transfer {
     bool asking, waiting, opened;
     struct transfer_source s;
     struct range range;
-    int64_t at, end; /* of the body: the next byte, and past the last of this reply */
+    int64_t at, end; /* in the body: the next byte, and past the last of this reply */
     struct transfer_run run;
     char stamped[RANK_PATH_SIZE]; /* the file that stamp and total are of */
     int64_t stamp, total;
@@ -198,7 +198,7 @@ static void ask(struct transfer *t)
     control_ask(t->R->control, t->s.node, &m, on_chunk, t);
 }
 
-/* Until the client is slow, a node is asked, or all is sent. */
+/* Sends until the client is slow, a node is asked, or all is sent. */
 static void go_on(struct transfer *t)
 {
     while (!t->asking && !t->waiting && !(t->opened && !t->stream)) {

@@ -11,12 +11,12 @@
 #define TRANSFER_FETCHES 4
 #define TRANSFER_BYTES   2048
 
-/* What begins at a position of the body: bytes of a file, or bytes[0, size). */
+/* A run that begins at a position of the body: bytes of a file, or bytes[0, size). */
 struct transfer_run {
     char path[RANK_PATH_SIZE]; /* as MSG_FETCH has it; "": bytes */
     int64_t offset;            /* in the file */
-    int64_t size;              /* of the run, at least 1 */
-    int64_t total;             /* of the file; -1: as it is */
+    int64_t size;              /* size of the run, at least 1 */
+    int64_t total;             /* size of the file; -1: as it is */
     unsigned char bytes[TRANSFER_BYTES];
 };
 
@@ -25,7 +25,7 @@ struct transfer_source {
     char node[NODE_NAME];
     const char *type; /* media type */
     const char *name; /* in errors; borrowed until over */
-    int64_t total;    /* bytes of the body; -1: of one file, known with its first chunk */
+    int64_t total;    /* bytes of the body; -1: the size of one file, known with its first chunk */
     char etag[80];    /* with its quotes; "": none */
     void (*run)(void *arg, int64_t at, struct transfer_run *out);
     void (*over)(void *arg); /* last call: arg may be freed */

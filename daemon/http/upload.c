@@ -98,9 +98,9 @@ void route_upload_commit(struct routes *R, struct http_req *r, const struct rout
 }
 
 struct upload_use {
-    char dir[RANK_PATH_SIZE]; /* of the upload */
+    char dir[RANK_PATH_SIZE]; /* directory of the upload */
     const char *files;
-    int64_t job; /* that is live and names it; 0: none does */
+    int64_t job; /* a live job that names it; 0: none does */
 };
 
 static void look_at_job(void *arg, struct job *j)
@@ -113,7 +113,8 @@ static void look_at_job(void *arg, struct job *j)
         if (!strcmp(g.list[i], u->dir)) u->job = j->id;
 }
 
-/* Its name may be given to another's files: a job that waits must not find those. */
+/* Refuses to remove an upload in use: its name may be given to another's files, and a job that
+ * waits must not find those. */
 static int refuse_use(struct routes *R, const struct route_match *a, struct err *e)
 {
     const struct upload_name *name = R->uploads ? uploads_find(R->uploads, a->n) : NULL;

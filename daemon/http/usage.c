@@ -1,4 +1,4 @@
-/* GET /v1/usage: what jobs take of disks, and each user's. */
+/* GET /v1/usage: the disk space that jobs take, and each user's. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,14 +10,14 @@
 #include "daemon/tally.h"
 
 #define LIMIT_NORMAL 20
-#define ROW_SIZE     256 /* of the answer */
+#define ROW_SIZE     256 /* a row of the answer */
 
 struct usage_view {
     struct routes *R;
     struct http_req *r;
     bool all; /* for an operator: everyone's jobs, and the database */
     int64_t limit;
-    int64_t file_size, free_size; /* of the database */
+    int64_t file_size, free_size; /* bytes of the database */
     int n;
     bool more;
     struct usage_job {
@@ -177,7 +177,7 @@ void route_usage_users(struct routes *R, struct http_req *r, const struct route_
     char at[32];
     struct jwrite w;
     if (reply_query_int(r, "limit", USERS_NORMAL, 1, USERS_MAX, &limit)) return;
-    if (v.only) users_of(all, v.only); /* one without jobs is shown with none */
+    if (v.only) users_of(all, v.only); /* a user without jobs is shown with none */
     users_each(all, collect, &v);
     if (v.n) qsort(v.user, (size_t)v.n, sizeof *v.user, most_first);
     const int n = v.n < limit ? v.n : (int)limit;

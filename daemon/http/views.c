@@ -31,9 +31,9 @@ struct view {
     struct http_req *r;
     int64_t id, limit;
     struct principal who;
-    char owner[USER_NAME]; /* of the jobs that are listed; "": anyone's */
-    int status;            /* of the reply that shows a job */
-    char *tags;            /* owns; of ASK_TAGGED, else NULL */
+    char owner[USER_NAME]; /* owner of the jobs that are listed; "": anyone */
+    int status;            /* status of the reply that shows a job */
+    char *tags;            /* owns; text of ASK_TAGGED, else NULL */
     bool counts;           /* the page tells how many jobs of others are live */
     int64_t others[JOB_STATE_N];
     bool known; /* the job exists */
@@ -138,7 +138,8 @@ void route_job(struct routes *R, struct http_req *r, const struct route_match *a
 static void on_cancelled(void *arg, const struct job *j, const struct err *e)
 {
     struct view *v = arg;
-    /* Final already, or never was: cancelling what has ended is no error and changes nothing. */
+    /* Final already, or never was: cancelling a job that has ended is no error and changes
+     * nothing. */
     if (!e) v->status = 202;
     ask_job(v, on_job);
 }
@@ -148,7 +149,7 @@ void route_cancel(struct routes *R, struct http_req *r, const struct route_match
     order_cancel(control_commits(R->control), a->id, a->who.user, on_cancelled, view_of(R, r, a));
 }
 
-/* Of a job that is not live: whether there was one, and what it came to. */
+/* Answers for a job that is not live: whether there was one, and how it ended. */
 static void on_ended(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct view *v = arg;
@@ -176,7 +177,7 @@ static void on_ended(void *arg, const struct store_rows *rows, const struct err 
     free(v);
 }
 
-/* What an order about a job was answered: the job as it is now, or why not. */
+/* Answers an order about a job: the job as it is now, or why not. */
 static void on_ordered(struct view *v, const struct err *e, store_answer *not_live)
 {
     if (e && e->code == ERR_NOT_FOUND) {
@@ -205,7 +206,7 @@ void route_resume(struct routes *R, struct http_req *r, const struct route_match
     order_resume(control_commits(R->control), a->id, a->who.user, on_held, view_of(R, r, a));
 }
 
-/* Of a job that is not live: whether there was one. */
+/* Answers for a job that is not live: whether there was one. */
 static void on_not_live(void *arg, const struct store_rows *rows, const struct err *failed)
 {
     struct view *v = arg;
@@ -396,7 +397,7 @@ static void add_members(struct jwrite *w, const char *object)
     }
 }
 
-/* What a rank said of a file, with when and in which attempt. */
+/* Writes a rank's report of a file, with its time and attempt. */
 static void page_product(struct view *v, struct jwrite *w, const struct store_row *row)
 {
     struct event *ev = calloc(1, sizeof *ev);
@@ -427,7 +428,7 @@ static void on_page(void *arg, const struct store_rows *rows, const struct err *
     struct view *v = arg;
     if (refuse_view(v, failed)) return;
     if (!rows->n_rows && !control_job(v->R->control, v->id) && !v->known) {
-        /* Nothing of it: is there such a job at all? */
+        /* There are no rows: is there such a job at all? */
         v->known = true;
         ask_job(v, on_page);
         return;

@@ -26,7 +26,7 @@ struct waits {
 
 static void ask(struct waiter *v);
 
-/* For the first of them whose time is up. */
+/* Sets the timer for the first of them whose time is up. */
 static void set_timer(struct waits *all)
 {
     const int64_t now = loop_now_ms(all->loop);

@@ -1,22 +1,22 @@
 /* wait.h: GET /v1/jobs/{id}?wait=30s&since_version=7, which is answered when the job is of a newer
  * version, and at the latest after that time.
  *
- * One that waits holds its connection and a hundred bytes: nothing is done for it until a commit of
- * its job, or the time, calls. The answer is always read from the store: what is on disk. Loop
- * thread. tested: tests/daemon/test_seqd_wait.c */
+ * A request that waits holds its connection and a hundred bytes: no work is done for it until a
+ * commit of its job, or the time, calls. The answer is always read from the store: the state on
+ * disk. Loop thread. tested: tests/daemon/test_seqd_wait.c */
 #ifndef SEQD_DAEMON_HTTP_WAIT_H
 #define SEQD_DAEMON_HTTP_WAIT_H
 
 #include "daemon/http/routes.h"
 
-#define WAIT_MAX_S 60  /* of one request; longer waits ask again */
-#define WAIT_MAX   256 /* that wait at once: beyond, 503 */
-#define WAIT_USER  64  /* of one user: beyond, 429 */
+#define WAIT_MAX_S 60  /* for one request; longer waits ask again */
+#define WAIT_MAX   256 /* requests that wait at once: beyond, 503 */
+#define WAIT_USER  64  /* for one user: beyond, 429 */
 
 struct waits;
 struct waits *waits_create(struct loop *l);
 void waits_destroy(struct waits *all); /* the HTTP server, which answers all, is gone by then */
-int waits_n(const struct waits *all);  /* that wait now */
+int waits_n(const struct waits *all);  /* requests that wait now */
 void waits_changed(struct waits *all, int64_t job);
 /* Answers r: 200 with the job once it is of a version beyond since, or has ended; 304 when ms have
  * passed; 404. ms 0: at once. */

@@ -36,7 +36,7 @@ static void read_stages(struct jread *r, struct need *n)
     }
 }
 
-/* What is not a stage's own, its segment, is the same for all. */
+/* Adds the memory beside a stage's own, its segment: it is the same for all stages. */
 static void add_shared(struct need *n)
 {
     int64_t most = 0;

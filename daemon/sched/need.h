@@ -13,9 +13,9 @@
 struct need {
     int64_t device, host; /* bytes of the rank that needs most, as "memory" of the plan has them */
     int64_t rank;         /* bytes that it takes of its node's memory; 0: not known */
-    int32_t n_stages;     /* that differ; 1 of all others */
+    int32_t n_stages;     /* stages, where they differ; else 1 */
     int32_t per_stage;    /* ranks in a row that are of one stage */
-    int64_t stage[JOB_MAX_RANKS]; /* of several: bytes that a rank of each takes */
+    int64_t stage[JOB_MAX_RANKS]; /* several stages: bytes that a rank of each takes */
 };
 
 struct need_of {
@@ -26,7 +26,7 @@ struct need_of {
 void need_read(struct need *n, const char *plan, const struct need_of *of);
 /* Bytes that ranks [first, first + count) take together. */
 int64_t need_of(const struct need *n, int32_t first, int32_t count);
-/* How many ranks from `first` on, at most `most`, fit into size bytes. */
+/* Returns how many ranks from `first` on, at most `most`, fit into size bytes. */
 int32_t need_fits(const struct need *n, int32_t first, int32_t most, int64_t size);
 
 #endif

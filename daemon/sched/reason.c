@@ -23,7 +23,7 @@ struct what {
     char text[240];
 };
 
-/* Why it must be on that node (sched_held). */
+/* Writes why it must be on that node (sched_held). */
 static struct what what(const struct sched_job *j)
 {
     struct what w = {"is to be tested"};
@@ -35,7 +35,7 @@ static struct what what(const struct sched_job *j)
     return w;
 }
 
-/* ---- what is counted ------------------------------------------------------------------------- */
+/* ---- counts ---------------------------------------------------------------------------------- */
 
 static const char *unit(const struct sched_job *j, int n)
 {
@@ -43,12 +43,13 @@ static const char *unit(const struct sched_job *j, int n)
     return n == 1 ? "slot" : "slots";
 }
 
-/* Of the nodes that are up; `group`: those that the job may use together with its leader. */
+/* Counts over the nodes that are up; `group`: the nodes that the job may use together with its
+ * leader. */
 struct census {
-    int up, down, quarantined, lacks, old; /* up: that it may use */
+    int up, down, quarantined, lacks, old; /* up: nodes that it may use */
     int cordoned, ending;
-    const char *why;             /* of the first that is cordoned */
-    int32_t width, room;         /* of what the job takes */
+    const char *why;             /* reason of the first that is cordoned */
+    int32_t width, room;         /* slots or GPUs, as the job takes */
     int unfit, small, busy, all; /* GPUs */
     int cramped;
     int apart; /* nodes of an attempt that is alone there */
@@ -95,8 +96,8 @@ static struct census census(const struct sched_job *j, const struct sched_node *
     return c;
 }
 
-/* What the counts leave out: "; of 8 GPUs 1 is unfit, 2 have less than 12.5 GiB, 1 is used by
- * others". */
+/* Writes, after a semicolon, the nodes and GPUs that the counts leave out, as "of 8 GPUs 1 is
+ * unfit, 2 have less than 12.5 GiB, 1 is used by others". */
 static struct what left_out(const struct sched_job *j, const struct census *c)
 {
     struct what w = {""};
@@ -164,7 +165,7 @@ static struct size size(int64_t bytes)
     return s;
 }
 
-/* "4 x 242.9 MiB": of its ranks, by the one that needs most. */
+/* "4 x 242.9 MiB": the need of its ranks, each counted as the largest. */
 static struct size needed(const struct sched_job *j)
 {
     const struct size one = size(j->need->rank);
@@ -174,7 +175,7 @@ static struct size needed(const struct sched_job *j)
     return s;
 }
 
-/* The node that it may use with the most memory, free or all; *n_usable: of how many. */
+/* The node that it may use with the most memory, free or all; *n_usable: how many there are. */
 static const struct sched_node *roomiest(const struct sched_job *j, const struct sched_node *nodes,
                                          int n, bool of_free, int *n_usable)
 {

@@ -9,7 +9,7 @@ void reason(struct sched_job *j, const char *code, const char *fmt, ...)
 void reason_no_node(struct sched_job *j, const struct sched_node *nodes, int n);
 void reason_too_large(struct sched_job *j, const struct sched_node *nodes, int n,
                       const struct room_group *g);
-/* Its ranks would fit idle nodes, and their memory does not. */
+/* The reason when its ranks would fit idle nodes, and their memory does not. */
 void reason_too_heavy(struct sched_job *j, const struct sched_node *nodes, int n);
 void reason_waiting(struct sched_job *j, const struct sched_node *nodes, int n);
 void reason_behind(struct sched_job *j, const struct sched_node *nodes, int n, int64_t first);

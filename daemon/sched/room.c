@@ -12,9 +12,9 @@ bool room_usable(const struct sched_job *j, const struct sched_node *nodes, int 
     return !sched_has(&j->blamed, i) && !sched_has(&j->lacks, i) && !sched_has(&j->old, i);
 }
 
-/* ---- what a node has for a job --------------------------------------------------------------- */
+/* ---- the room of a node for a job ------------------------------------------------------------ */
 
-/* What changes for this job only when GPUs are mended or added. */
+/* Tells whether the GPU suits this job, which changes only when GPUs are mended or added. */
 static bool suits(const struct sched_job *j, const struct sched_node *nodes, int i, int k)
 {
     const struct sched_gpu *g = &nodes[i].gpu[k];
@@ -43,7 +43,8 @@ int64_t room_memory(const struct sched_node *node)
     return node->memory_held < node->memory_size ? node->memory_size - node->memory_held : 0;
 }
 
-/* At most n ranks, by what they take of size bytes of the node's memory. */
+/* Returns how many ranks, at most n, fit, by the memory that they take of size bytes of the
+ * node's. */
 static int32_t beside(const struct sched_job *j, const struct sched_node *node, int64_t size,
                       int32_t n)
 {
@@ -71,7 +72,8 @@ int32_t room_width(const struct sched_job *j, const struct sched_node *nodes, in
     return beside(j, at, at->memory_size, all);
 }
 
-/* Neither does it want the node for itself while others are there, nor does one of those. */
+/* Tells whether an attempt that is there wants the node for itself, or the job does while others
+ * are there. */
 static bool is_apart(const struct sched_job *j, const struct sched_node *node)
 {
     return node->alone || (j->alone && node->n_attempts > 0);

@@ -1,5 +1,5 @@
-/* room.h: what nodes have for a job: which of them it may use, how many of its ranks each could
- * hold and holds now, and which may hold one gang together. Pure. */
+/* room.h: the room that nodes have for a job: the nodes that it may use, how many of its ranks each
+ * could hold ever and now, and the nodes that may hold one gang together. Pure. */
 #ifndef SEQD_DAEMON_SCHED_ROOM_H
 #define SEQD_DAEMON_SCHED_ROOM_H
 
@@ -23,11 +23,13 @@ int32_t room_free(const struct sched_job *j, const struct sched_node *nodes, int
 bool room_prepares(const struct sched_job *j, const struct sched_node *nodes, int i);
 /* Bytes of its memory that are free. */
 int64_t room_memory(const struct sched_node *node);
-/* What it lacks now is memory alone: were there enough on every node, it would find a place. */
+/* Tells whether it lacks memory alone now: were there enough on every node, it would find a
+ * place. */
 bool room_lacks_memory(const struct sched_job *j, const struct sched_node *nodes, int n);
 /* GPUs that it could have there, free ones or any, if the node had more memory beside them. */
 int32_t room_cramped(const struct sched_job *j, const struct sched_node *nodes, int i);
-/* The GPUs of node i that suit it; free, of GPU_MAX: those that are free now, marked. NULL: any. */
+/* Counts the GPUs of node i that suit it; free, of GPU_MAX: counts and marks GPUs that are free
+ * now. NULL: any. */
 int32_t room_gpus(const struct sched_job *j, const struct sched_node *nodes, int i, bool *free);
 bool room_together(const struct sched_job *j, const struct sched_node *nodes, int a, int b);
 /* The first node of its net stands for all of them. */

@@ -39,8 +39,8 @@ static bool has_part(const struct sched_job *j, int node)
     return false;
 }
 
-/* Of two nodes that can take a and b ranks: is a the better one for `left` ranks? The smallest that
- * takes them all, else the largest: so the parts are as few as possible. */
+/* Compares two nodes that can take a and b ranks: is a the better one for `left` ranks? The
+ * smallest that takes them all, else the largest: so the parts are as few as possible. */
 static bool better(int32_t a, int32_t b, int32_t left)
 {
     if (a >= left) return b < left || a < b;
@@ -125,7 +125,8 @@ static bool place_over_nodes(struct sched_job *j, const struct sched_node *nodes
     return true;
 }
 
-/* Takes what the parts were given: no other job gets it. keep: the job does not start yet. */
+/* Takes the slots, GPUs and memory that the parts were given: no other job gets them. keep: the job
+ * does not start yet. */
 static void take(struct sched_job *j, struct sched_node *nodes, bool keep)
 {
     uint8_t *gpu = j->gpu;
@@ -170,7 +171,7 @@ static bool place_gang(struct sched_job *j, struct sched_node *nodes, int n)
 }
 
 /* Data lie where they are prepared, and rank 0 beside them: so, where there are some, on a node
- * that has what the ranks need; beside the checkpoint that it begins from, where there is one. */
+ * that has room for the ranks; beside the checkpoint that it begins from, where there is one. */
 static int prepare_node(const struct sched_job *j, const struct sched_node *nodes, int n)
 {
     int best = -1;
@@ -284,14 +285,15 @@ static bool is_bare(const struct sched_job *j)
     return j->prepare && j->device == SCHED_SLOTS && !(j->checkpoint && j->only >= 0);
 }
 
-/* What the job would rather do without is used only where the rest does not do: another node for
- * its data, then the GPU that failed it, the nodes that failed it, those without its files. */
+/* Uses a node or GPU that the job would rather do without only if the rest does not do: another
+ * node for its data, then the GPU that failed it, the nodes that failed it, those without its
+ * files. */
 static void give_way(struct sched_job *j, const struct sched_node *nodes, int n)
 {
     const bool bare = is_bare(j); /* any node will do */
     const bool picky = (j->only >= 0 && !sched_held(j)) || j->avoid_node >= 0 ||
                        !is_empty(&j->blamed) || !is_empty(&j->lacks);
-    if (!picky) return; /* as most are: nothing is weighed for them twice */
+    if (!picky) return; /* as most are: no place is weighed for them twice */
     for (int step = 0; step < 4; step++) {
         if (bare ? any_usable(j, nodes, n) : sched_could(j, nodes, n)) return;
         if (j->only >= 0 && !sched_held(j) && could_without(j, nodes, n)) {
@@ -314,8 +316,9 @@ static void take_data(struct sched_job *j, const struct sched_node *nodes)
     j->only = j->data - 1;
 }
 
-/* It waits for the node that it is held to. What it would take if that node were idle is kept for
- * it; false: that would not do either. Of several that wait for one node the first keeps it. */
+/* It waits for the node that it is held to. The room it would take if that node were idle is kept
+ * for it; false: that would not do either. The first of several jobs that wait for one node keeps
+ * it. */
 static bool keep(struct sched_job *j, struct sched_node *nodes, int n)
 {
     if (!sched_held(j) || !room_usable(j, nodes, j->only)) return false;
@@ -366,7 +369,7 @@ static bool place(struct sched_job *j, struct sched_node *nodes, int n, int64_t 
         place_prepare(j, nodes, n);
         return false;
     }
-    if (first && !j->toy) { /* where a toy run goes nothing else does */
+    if (first && !j->toy) { /* no other job goes where a toy run goes */
         reason_behind(j, nodes, n, first);
         return false;
     }
@@ -407,8 +410,8 @@ static void set_gpus(struct sched_node *at, const uint8_t *gpu, int32_t n, int f
     }
 }
 
-/* What a job that moves holds is free for it while a place is sought ... alone: of each part,
- * whether nothing else may be beside it. */
+/* The slots, GPUs and memory of a job that moves are free for it while a place is sought ... alone:
+ * for each part, whether it must have its node alone. */
 static void let_own(const struct sched_job *held, struct sched_node *nodes, bool *alone)
 {
     for (int i = 0, first = 0; i < held->n_parts; first += held->part[i++].n_ranks) {
@@ -427,7 +430,7 @@ static void let_own(const struct sched_job *held, struct sched_node *nodes, bool
     }
 }
 
-/* ... and its own again, but for what the new place has of it. */
+/* ... and its own again, but for the share that the new place has. */
 static void hold_own(const struct sched_job *held, const struct sched_job *j,
                      struct sched_node *nodes, const bool *alone)
 {

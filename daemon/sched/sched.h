@@ -1,34 +1,36 @@
-/* sched.h: which queued jobs start now, and why the others do not: a pure function.
+/* sched.h: decides which queued jobs start now, and why the others do not: a pure function.
  *
  * Gangs are all or nothing. A gang goes to one node where it fits (the one with the fewest free
  * slots), else over several: contiguous ranges of ranks, whole rings per node where the slots allow
  * it, else all ranks that share layers, and then as few nodes as possible. Nodes share a gang only
  * if their ranks can reach each other (sched_node.net). Order is priority, then age. A job that
- * would fit on an idle cluster and does not fit now is first in line: nothing after it is placed,
- * so it cannot be overtaken for ever. Jobs that wait for their backoff or that these nodes could
- * never hold do not block.
+ * would fit on an idle cluster and does not fit now is first in line: no job after it is placed, so
+ * it cannot be overtaken for ever. Jobs that wait for their backoff or that these nodes could never
+ * hold do not block.
  *
  * Data can be made again: a gang that does not fit together with the node that prepared its data is
  * placed without it, and makes the data where it runs. A checkpoint cannot: it holds rank 0 to its
  * node. A job that is held and would fit if that node were idle is not first in line for all: it
- * keeps what it needs, that node and the slots of its other ranks on others, and jobs after it are
- * placed around that. Nothing starts on that node before it does, so it cannot be overtaken either.
+ * keeps the room it needs, that node and the slots of its other ranks on others, and jobs after it
+ * are placed around that. No job starts on that node before it does, so it cannot be overtaken
+ * either.
  *
- * A job that runs while a node of its gang is lost is sought a place as if it were queued: what it
- * holds on other nodes counts as free for it, and stays held until it has stopped there.
+ * A job that runs while a node of its gang is lost is sought a place as if it were queued: its
+ * slots, GPUs and memory on other nodes count as free for it, and stay held until it has stopped
+ * there.
  *
  * A node that failed this job, or lacks its files, is left out wherever the rest could take it. A
  * node in quarantine (quarantine.h) gets nothing but its toy run, one that is cordoned (cordon.h)
- * nothing at all. Nor does a node that ends get a job whose time limit ends later.
+ * nothing at all. A node that ends gets no job whose time limit ends later.
  *
- * The reason a job waits is written by the same code that would have placed it: mend what it names
- * and the job starts (tests/daemon/test_seqd_sched.c).
+ * The reason a job waits is written by the same code that would have placed it: mend the cause that
+ * it names and the job starts (tests/daemon/test_seqd_sched.c).
  *
  * A rank takes memory of its node, too, by its plan: no byte is given twice, and a node
  * that does not say how much it has holds any number. A job that the kernel killed when memory ran
  * out all the same is alone on its nodes for its next attempt.
  *
- * What a rank takes is a slot of its node, or one of the node's GPUs: well, large enough for the
+ * A rank takes a slot of its node, or one of the node's GPUs: a healthy GPU, large enough for the
  * plan, free, and as near to its neighbours of the ring as there is. The two are separate: a job
  * that waits for GPUs holds up none that needs slots. */
 #ifndef SEQD_DAEMON_SCHED_SCHED_H
@@ -46,22 +48,22 @@
 /* Preparations that may run at once on a node: each is one process that reads files. */
 #define SCHED_MAX_PREPARE 4
 
-/* A contiguous range of ranks: those after the part before. Small, because every queued job has
- * room for the largest placement. */
+/* A contiguous range of ranks, next after those of the part before. Small, because every queued job
+ * has room for the largest placement. */
 struct sched_part {
     uint8_t node; /* index into nodes */
     uint8_t n_ranks;
 };
 _Static_assert(SCHED_NODES <= 256 && JOB_MAX_RANKS <= 255, "a part is two bytes");
 
-/* What a rank takes. */
+/* The resource that a rank takes. */
 enum sched_device {
-    SCHED_SLOTS,    /* of any node */
+    SCHED_SLOTS,    /* slots of any node */
     SCHED_EMULATED, /* slots, of nodes that have the device "emulated" */
     SCHED_GPUS,
 };
 
-struct sched_set { /* of nodes, by index */
+struct sched_set { /* a set of nodes, by index */
     uint64_t bits[SCHED_NODES / 64];
 };
 
@@ -82,12 +84,13 @@ struct sched_job {
                               * n_ranks is a multiple; 0: n_ranks */
     int32_t share;           /* ranks that share layers, of which ring is a multiple; 0: 1 */
     bool prepare;            /* next task is TASK_PREPARE: needs a node, no slots */
-    bool moves;              /* it runs, and a node of it is lost: part and gpu, in, are what it
-                              * holds, which is free for it; in gpu GPU_MAX: that one has gone */
+    bool moves;              /* it runs, and a node of it is lost: part and gpu, in, are its
+                              * holdings, which are free for it; in gpu GPU_MAX: that GPU has
+                              * gone */
     bool one_node;           /* its transport does not leave a node */
-    int64_t checkpoint;      /* of which step `only` has the newest; 0: it has prepared data */
-    bool source;             /* that is another job's checkpoint, from which this one begins */
-    int64_t wall_ms;         /* of its time limit it has this much left; 0: it has none */
+    int64_t checkpoint;      /* step of the newest, which `only` has; 0: it has prepared data */
+    bool source;             /* it is another job's checkpoint, from which this one begins */
+    int64_t wall_ms;         /* time left of its limit; 0: it has no limit */
     int64_t not_before_ms;   /* backoff, of the clock that sched_pick is given */
     int only;                /* the node that rank 0 should be on, as an index; -1: any will do */
     int data;                /* 1 + the node that has its data and is left out; 0: there is none */
@@ -95,24 +98,24 @@ struct sched_job {
     struct sched_set blamed; /* nodes that failed it: taken only if nothing else will do */
     struct sched_set lacks;  /* nodes without its files: so, and not while awaited */
     struct sched_set old;    /* nodes whose version does not know one of its fields: never taken */
-    const char *needs;       /* that one; NULL: old is empty */
+    const char *needs;       /* that field; NULL: old is empty */
     bool awaited;            /* a node that has its files is down */
     bool soon;       /* a node went down a moment ago: until it is back or lost, neither is taken */
     int32_t device;  /* enum sched_device */
     int32_t *n_user; /* in/out: jobs of its user with ranks on nodes; NULL: it has no user */
-    int32_t max_user;        /* of those; 0: any number */
+    int32_t max_user;        /* most such jobs; 0: any number */
     int64_t gpu_size;        /* bytes of memory that a GPU must have */
     int64_t gpu_free;        /* and of those, that must be free now */
-    const struct need *need; /* what its ranks take of their nodes' memory; NULL: not known */
+    const struct need *need; /* memory that its ranks take of their nodes; NULL: not known */
     int32_t first;           /* the rank that is to be placed next: 0 but while parts are chosen */
     bool alone;              /* beside no other attempt */
     int avoid_gpu;  /* the one it failed on last, of node avoid_node: taken only if nothing */
     int avoid_node; /* else will do; -1: none */
     /* out; in/out where it moves */
-    int node; /* of rank 0, index into nodes; -1: it waits */
+    int node; /* rank 0's, index into nodes; -1: it waits */
     int n_parts;
     struct sched_part part[JOB_MAX_RANKS];
-    uint8_t gpu[JOB_MAX_RANKS]; /* SCHED_GPUS: of each rank, an index into its node's */
+    uint8_t gpu[JOB_MAX_RANKS]; /* SCHED_GPUS: each rank's, an index into its node's */
     char reason_code[32], reason[SCHED_REASON_SIZE];
 };
 
@@ -138,15 +141,15 @@ struct sched_node {
     bool ends;                /* in left_ms */
     int64_t left_ms;
     int64_t
-        kept_for[2]; /* in/out: the job that is held to it and waits for slots, for GPUs: nothing
-                          * else of that line starts here */
+        kept_for[2]; /* in/out: the job that is held to it and waits for slots, for GPUs: no other
+                      * job of that line starts here */
     int32_t net;     /* nodes of one net (node_net) reach each other; 0: this one reaches none */
     int32_t n_slots, n_reserved, n_preparing; /* in/out: placements are added */
     /* in/out: slots for ranks of jobs that wait for another node; so SCHED_GPU_KEPT */
     int32_t n_kept;
     bool emulated;
     int64_t memory_size, memory_held; /* 0: unknown; by all that is there, in/out as above */
-    int n_attempts;                   /* in/out: that are there, preparations too */
+    int n_attempts;                   /* in/out: attempts there, preparations too */
     bool alone;                       /* in/out: one of them is to have no other beside it */
     int32_t n_gpus;
     struct sched_gpu gpu[GPU_MAX];

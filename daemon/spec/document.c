@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include "daemon/spec/json.h"
 
-/* Jansson leaves out, in silence, what it has no memory for: a job would be stored without a member
- * of its spec, and acknowledged. */
+/* Jansson leaves out, in silence, a member that it has no memory for: a job would be stored without
+ * a member of its spec, and acknowledged. */
 static void *take_memory(size_t size)
 {
     void *p = malloc(size);

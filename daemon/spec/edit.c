@@ -1,4 +1,4 @@
-/* A stored spec with what a person, or this seqd, changes of it. */
+/* A stored spec with the changes of a person, or of this seqd. */
 #include <stdlib.h>
 #include <string.h>
 #include "daemon/spec/document.h"
@@ -7,7 +7,7 @@
 
 static bool merge(json_t *into, json_t *old);
 
-/* What `now` has no member for is taken from `old`; arrays are merged element by element. */
+/* A member that `now` does not have is taken from `old`; arrays are merged element by element. */
 static bool merge_value(json_t *now, json_t *old)
 {
     bool more = false;

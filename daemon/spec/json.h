@@ -1,8 +1,8 @@
 /* json.h: request bodies and stored specs, from JSON to struct job_spec and back. Only this
  * folder uses Jansson in seqd; everything else that seqd writes goes through api/core/jwrite.h.
  *
- * Reading is strict, but for what is stored: at most JSON_DEPTH levels, no duplicate keys, no NUL,
- * no unknown field (400 with a did-you-mean), every value of its type. Any thread; nothing is kept
+ * Reading is strict, but for stored specs: at most JSON_DEPTH levels, no duplicate keys, no NUL, no
+ * unknown field (400 with a did-you-mean), every value of its type. Any thread; no state is kept
  * between calls. */
 #ifndef SEQD_DAEMON_SPEC_JSON_H
 #define SEQD_DAEMON_SPEC_JSON_H
@@ -20,16 +20,17 @@ struct job_spec;
 #define JSON_SPEC_SIZE (6 * SPEC_TEXT_SIZE + 65536) /* every byte escaped, and the fields */
 
 enum json_form {
-    JSON_FOR_PEOPLE, /* what a person writes, and what spec_effective shows */
-    /* Also what seqd found out: the shape of model.path, derived train.steps. Another version may
-     * have written it: fields that this one does not know are ignored. */
+    JSON_FOR_PEOPLE, /* specs as a person writes them, and as spec_effective shows them */
+    /* Also facts that seqd found out: the shape of model.path, derived train.steps. Another version
+     * may have written it: fields that this one does not know are ignored. */
     JSON_STORED
 };
 
-/* Seeds the hash tables; from here on out of memory ends the process. Before any thread starts. */
+/* Seeds the hash tables; from here on out of memory ends the process. Call it before any thread
+ * starts. */
 void json_init(void);
 
-/* Fills *s with defaults and what the text says; job_check is the caller's next step.
+/* Fills *s with defaults and the values of the text; job_check is the caller's next step.
  * fails: ERR_INVALID with the field; ERR_TOO_LARGE when the strings exceed 64 KiB. */
 int json_spec_read(const char *text, size_t size, enum json_form form, struct job_spec *s,
                    struct err *e);

@@ -123,7 +123,7 @@ static int set_field(struct spec_reader *r, const struct field *f, void *base, c
 
 static int unknown(struct spec_reader *r, const char *path)
 {
-    if (r->form == JSON_STORED) return 0; /* of another version */
+    if (r->form == JSON_STORED) return 0; /* it is of another version */
     const struct trade_word *known = trade_find(path);
     if (known && known->field)
         return err_field(r->e, ERR_INVALID, path, "unknown field %s: seqd's is %s", path,
@@ -137,7 +137,7 @@ static int unknown(struct spec_reader *r, const char *path)
     return err_field(r->e, ERR_INVALID, path, "unknown field %s", path);
 }
 
-/* By the suffix, where the source does not say its format. */
+/* Guesses by the suffix, where the source does not say its format. */
 static int guess_format(struct spec_reader *r, const char *prefix, struct spec_source *src)
 {
     static const struct {
@@ -289,7 +289,7 @@ static int read_labels(struct spec_reader *r, const json_t *v)
     return 0;
 }
 
-/* Read when the whole spec has been: what its keys mean depends on model.path. */
+/* Read when the whole spec has been: the meaning of its keys depends on model.path. */
 static int read_config(struct spec_reader *r, const json_t *v)
 {
     if (!json_is_object(v)) return wrong_type(r, "model.config", "an object", v);
@@ -442,7 +442,7 @@ static int check_kind(struct spec_reader *r, const char *path, uint32_t kinds)
                      kind_name(r->s->kind));
 }
 
-/* Of another version, which knows the field in this kind of job. */
+/* The spec is of another version, which knows the field in this kind of job. */
 static bool other_kind(const struct spec_reader *r, uint32_t kinds)
 {
     return r->form == JSON_STORED && !(kinds & 1u << r->s->kind);
@@ -504,7 +504,7 @@ static int read_kind(struct spec_reader *r, const json_t *root)
     return word_index(r, "kind", f->words, kind, &r->s->kind);
 }
 
-/* Where a name may stand, digits are an id. Those that are stored are not checked again. */
+/* In the place of a name, digits are an id. Stored names are not checked again. */
 static int check_name(const struct spec_reader *r)
 {
     const char *name = spec_text(r->s, r->s->name);
@@ -527,7 +527,8 @@ static int check_paths(struct spec_reader *r)
     return 0;
 }
 
-/* Rules between fields that only the reader sees: what was given, in which of several spellings. */
+/* Rules between fields that only the reader sees: the members that were given, in which of several
+ * spellings. */
 static int settle(struct spec_reader *r)
 {
     struct job_spec *s = r->s;

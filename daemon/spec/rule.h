@@ -5,7 +5,7 @@
 #include <jansson.h>
 #include "api/core/err.h"
 
-#define PATH_SIZE 96 /* of a field's path, with its NUL */
+#define PATH_SIZE 96 /* a field's path, with its NUL */
 
 /* A number that may also be the word "auto", and the value that stands for it. */
 struct auto_field {

@@ -119,7 +119,7 @@ static json_t *spec_value(const struct job_spec *s, enum json_form form)
     json_t *root = json_object();
     for (const struct field *f = spec_fields; f->path; f++)
         if (!hidden(s, f, form)) put(root, f->path, value_of(s, f, s));
-    /* Of a directory it is what seqd found out. */
+    /* The config of a directory is a fact that seqd found out. */
     if (*s->model.config && (form == JSON_STORED || spec_new_model(s)))
         put(root, "model.config", json_loads(s->model.config, 0, NULL));
     if (s->checkpoint.resume == RESUME_PATH && json_object_get(root, "checkpoint"))

@@ -20,7 +20,7 @@ struct answers {
 
 void answers_init(struct answers *q, struct loop *l);
 void answers_fini(struct answers *q); /* after answers_give */
-/* Takes a: give is called with it on the loop thread. From any thread. */
+/* Takes a: give is called with it on the loop thread. Called from any thread. */
 void answers_send(struct answers *q, struct answer *a, void (*give)(struct answer *a));
 /* All that were sent, now. Loop thread, once no other thread sends. */
 void answers_give(struct answers *q);

@@ -103,7 +103,7 @@ static int copy(struct backups *b, const char *to, struct err *e)
     return rc;
 }
 
-/* Nothing of a copy that fails is left: it needs no journal, and is synced after this. */
+/* A copy that fails is removed: it needs no journal, and is synced after this. */
 static int add_files(struct backups *b, const char *path, struct err *e)
 {
     sqlite3 *db = NULL;
@@ -200,7 +200,7 @@ static int make(struct backups *b, struct backup_made *m, struct err *e)
     if (file_make_dir(b->dir, e) || file_join(part, e, "%s/part", b->dir) < 0 ||
         file_join(path, e, "%s/%s", b->dir, m->name) < 0)
         return -1;
-    unlink(part); /* of a seqd that was killed */
+    unlink(part); /* left by a seqd that was killed */
     int rc = check_room(b, e) || copy(b, part, e) || add_files(b, part, e) ||
              sync_file(part, &m->size, e) || check_copy(b, part, e) ||
              sha256_file(part, m->sha256, NULL, e);
@@ -265,7 +265,7 @@ static void give_all(void *arg)
     }
 }
 
-/* From any thread, which holds the mutex. */
+/* Answers from any thread, which holds the mutex. */
 static void answer_locked(struct backups *b, struct backup_ask *a)
 {
     const bool first = !b->out_first;

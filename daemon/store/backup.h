@@ -21,7 +21,7 @@ struct backups;
 
 /* dir: the state directory; path: the database. Starts nothing. */
 struct backups *backups_create(struct loop *l, const char *dir, const char *path);
-/* Interrupts what is being made; calls that are due are not made. NULL allowed. */
+/* Interrupts a backup that is being made; calls that are due are not made. NULL allowed. */
 void backups_destroy(struct backups *b);
 
 struct backup_made {
@@ -34,10 +34,10 @@ typedef void backup_done(void *arg, const struct backup_made *m, const struct er
 /* fails at once with ERR_CONFLICT while one is being made. Loop thread, as done. */
 int backups_make(struct backups *b, backup_done *done, void *arg, struct err *e);
 
-/* At most BACKUP_CHUNK bytes from offset; n 0 at the end. total: of the file. */
+/* Gets at most BACKUP_CHUNK bytes from offset; n 0 at the end. total: size of the file. */
 typedef void backup_bytes(void *arg, const void *data, size_t n, int64_t total,
                           const struct err *e);
-/* name: any text; one that is no backup's is ERR_NOT_FOUND. */
+/* name: any text; a name that is no backup's is ERR_NOT_FOUND. */
 void backups_read(struct backups *b, const char *name, int64_t offset, backup_bytes *call,
                   void *arg);
 

@@ -17,10 +17,12 @@ struct sqlite3;
  * than the backup does. */
 #define CARRIED_ID_STEP 1000000
 
-/* db: the copy. Those of state directory dir that exist. fails: ERR_IO naming the file. */
+/* Puts the files of state directory dir that exist into db, the copy. fails: ERR_IO naming the
+ * file. */
 int carried_put(struct sqlite3 *db, const char *dir, struct err *e);
-/* db: of the writer, before anything reads the files. Does nothing where none are carried; what a
- * kill cut short is done again. fails: ERR_CONFLICT naming a file that is there and differs. */
+/* Takes the files out of the writer's db, before any code reads them. Does nothing where none are
+ * carried; work that a kill cut short is done again. fails: ERR_CONFLICT naming a file that is
+ * there and differs. */
 int carried_take(struct sqlite3 *db, const char *dir, struct err *e);
 
 #endif

@@ -14,7 +14,7 @@ static const char *column(sqlite3_stmt *st, int i)
     return (const char *)sqlite3_column_text(st, i);
 }
 
-/* Of a column that cannot be NULL, unless the file was tampered with. */
+/* Reads a column that cannot be NULL, unless the file was tampered with. */
 static const char *sure_column(sqlite3_stmt *st, int i)
 {
     const char *text = column(st, i);

@@ -1,4 +1,4 @@
-/* load.h: what of the store is live, row by row: for store.c. */
+/* load.h: reads the live rows of the store, one by one: for store.c. */
 #ifndef SEQD_DAEMON_STORE_LOAD_H
 #define SEQD_DAEMON_STORE_LOAD_H
 
@@ -6,12 +6,12 @@
 
 struct sqlite3;
 
-/* As store_load_tokens. path: for sentences. */
+/* Loads as store_load_tokens. path: for error texts. */
 int load_tokens(struct sqlite3 *db, const char *path, void *arg,
                 int (*token)(void *, const struct store_token *), struct err *e);
-/* As store_load. */
+/* Loads as store_load. */
 int load_all(struct sqlite3 *db, const char *path, const struct store_load *c, struct err *e);
-/* As store_load_joins. */
+/* Loads as store_load_joins. */
 int load_joins(struct sqlite3 *db, const char *path, const struct store_load_joins *c,
                struct err *e);
 

@@ -11,11 +11,11 @@
 #include <unistd.h>
 #include "api/core/log.h"
 
-/* Files kept open for appending: those of the attempts that run now, mostly. */
+/* Files kept open for appending: mostly logs of the attempts that run now. */
 #define OPEN_FILES 64
 
 struct file {
-    int64_t job, epoch, size, used; /* used: of the turn, for eviction */
+    int64_t job, epoch, size, used; /* used: turn of the last use, for eviction */
     int64_t synced;                 /* bytes that are on disk for sure */
     int64_t over;                   /* bytes after size that the limit on files cut off */
     int rank, fd;
@@ -49,8 +49,8 @@ static int sync_file(struct file *f, struct err *e)
         f->synced = f->size;
         return 0;
     }
-    /* What the kernel has dropped may read as if it were there, and another sync would succeed
-     * (fsyncgate). The node has it until it is acknowledged, and sends it again. */
+    /* Bytes that the kernel has dropped may read as if they were there, and another sync would
+     * succeed (fsyncgate). The node has them until they are acknowledged, and sends them again. */
     err_errno(e, "sync the log of job %lld rank %d", (long long)f->job, f->rank);
     if (!ftruncate(f->fd, f->synced)) f->size = f->synced;
     return -1;
@@ -145,7 +145,7 @@ int64_t logs_append(struct logs *l, int64_t job, int64_t epoch, int rank, int64_
     for (size_t left = size - (size_t)known; left;) {
         ssize_t n = write(f->fd, p, left);
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0 && errno == EFBIG) { /* for ever: what ends here is a log, not a job */
+        if (n < 0 && errno == EFBIG) { /* for ever: a log ends here, not a job */
             if (!f->over) say_cut(f);
             f->over += (int64_t)left;
             f->dirty = true;

@@ -1,10 +1,10 @@
 /* logs.h: the logs of ranks: one append-only file per attempt and rank,
  * <state>/jobs/<job>/logs/e<epoch>-rank<rank>.log, written as MSG_LOG arrives.
  *
- * Offset protocol: the node sends bytes at an offset; what is already there is dropped, a gap is
- * refused, and the offset is acknowledged when it is on disk; the same offset again asks for what
- * follows, which could not be kept. So every byte is kept exactly once through any number of
- * reconnects. Loop thread only. */
+ * Offset protocol: the node sends bytes at an offset; bytes that are already there are dropped, a
+ * gap is refused, and the offset is acknowledged when it is on disk; the same offset again asks for
+ * the bytes that follow, which could not be kept. So every byte is kept exactly once through any
+ * number of reconnects. Loop thread only. */
 #ifndef SEQD_DAEMON_STORE_LOGS_H
 #define SEQD_DAEMON_STORE_LOGS_H
 
@@ -23,7 +23,7 @@ int64_t logs_size(const struct logs *l, int64_t job, int64_t epoch, int rank);
 int64_t logs_append(struct logs *l, int64_t job, int64_t epoch, int rank, int64_t offset,
                     const void *data, size_t size, struct err *e);
 /* Makes everything taken so far durable, then tells each file's size. A file whose sync fails loses
- * what was not durable, so that it comes again; -1 then, and the others are synced. */
+ * the bytes that were not durable, so that they come again; -1 then, and the others are synced. */
 typedef void logs_durable(void *arg, int64_t job, int64_t epoch, int rank, int64_t size);
 int logs_sync(struct logs *l, logs_durable *call, void *arg, struct err *e);
 
@@ -33,7 +33,7 @@ int64_t logs_read(struct logs *l, int64_t job, int64_t epoch, int rank, int64_t 
                   size_t size, struct err *e);
 /* Lets go of the job's files, which are about to be removed, and says where they are. */
 void logs_forget(struct logs *l, int64_t job, char *path, size_t size);
-void logs_path(const struct logs *l, int64_t job, char *path, size_t size); /* where they are */
+void logs_path(const struct logs *l, int64_t job, char *path, size_t size); /* their directory */
 void logs_forget_log(struct logs *l, int64_t job, int64_t epoch, int rank, char *path, size_t size);
 /* Newest epoch of which this rank has a log; 0 when there is none. */
 int64_t logs_last_epoch(struct logs *l, int64_t job, int rank);

@@ -82,7 +82,7 @@ static void select_jobs_of(sqlite3 *db, struct query *a)
     sort_jobs(a);
 }
 
-/* Those of all users less that one's own, each by an index alone. */
+/* Counts the jobs of all users less that one's own, each by an index alone. */
 static void select_others(sqlite3 *db, struct query *a)
 {
     for (int state = 0; state < JOB_STATE_N; state++) {
@@ -105,7 +105,8 @@ static void select_audit(sqlite3 *db, struct query *a)
         bound, 4, a->text, 6, 4, a);
 }
 
-/* Those that have the first tag, by its index, and all others; of one owner, or of anyone. */
+/* Selects the jobs that have the first tag, by its index, and all other tags, and are of one owner,
+ * or of anyone. */
 static void select_tagged(sqlite3 *db, struct query *a)
 {
     const int64_t before = a->n[0] > 0 ? a->n[0] : INT64_MAX;
@@ -213,7 +214,7 @@ static void select_feed(sqlite3 *db, struct query *a)
         bound, 4, a->text, 6, 1, a);
 }
 
-/* Of removals r, as clients see them. */
+/* Selects removals r, as clients see them. */
 #define REMOVAL                                                                                    \
     "SELECT r.seq, r.job, r.what, r.state, json_object('id', r.seq, 'job', r.job, 'what', "        \
     "CASE r.what " WHATS " END, 'why', r.why, 'who', r.who, 'state', "                             \
@@ -230,7 +231,7 @@ static void select_feed(sqlite3 *db, struct query *a)
 #define TIME(at) "strftime('%Y-%m-%dT%H:%M:%fZ', " at " / 1000.0, 'unixepoch')"
 _Static_assert(REMOVAL_CHECKPOINTS == 4 && REMOVAL_N == 5, "WHATS has them all");
 
-/* One partial index for each. */
+/* Uses one partial index for each. */
 static void select_due(sqlite3 *db, struct query *a)
 {
 #define DUE(bit)                                                                                   \
@@ -341,7 +342,7 @@ static void select_checkpoint(sqlite3 *db, struct query *a)
 static const struct question {
     void (*select)(sqlite3 *db, struct query *a);
     const char *sql;
-    int n_bound, n_ints, n_texts; /* of a->n, bound from ?1 on; columns, numbers first */
+    int n_bound, n_ints, n_texts; /* numbers of a->n, bound from ?1 on; columns, numbers first */
     bool by_text;                 /* ?1 is a->text */
 } questions[] = {
     [ASK_JOB] = {NULL,
@@ -390,7 +391,7 @@ static const struct question {
                            "SELECT seq, job, what FROM removals WHERE state = 0 AND seq > ?1 "
                            "ORDER BY seq LIMIT ?2",
                            2, 3, 0},
-    /* those that failed come last: they hold no other up */
+    /* removals that failed come last: they hold no other up */
     [ASK_REMOVAL_NODE] = {NULL,
                           "SELECT job, what FROM removal_nodes WHERE node = ?1 "
                           "ORDER BY error IS NOT NULL, job LIMIT ?2",
@@ -403,7 +404,7 @@ static void select_in_one_read(sqlite3 *db, const struct question *row, struct q
 {
     int rc = sqlite3_exec(db, "BEGIN", NULL, NULL, NULL);
     if (rc) query_failed(db, rc, &a->err);
-    row->select(db, a); /* after a failure: nothing */
+    row->select(db, a); /* does nothing after a failure */
     if (!sqlite3_get_autocommit(db)) sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
 }
 

@@ -12,14 +12,14 @@ struct store_reader;
  * as schema_damaged. */
 struct store_reader *reader_create(const char *path, struct answers *out, struct err *e);
 void reader_start(struct store_reader *r);
-/* As store_read; after reader_stop nothing is asked and nothing answered. */
+/* Asks as store_read; after reader_stop no query is taken and no answer given. */
 void reader_ask(struct store_reader *r, enum store_ask what, const int64_t n[4], const char *text,
                 store_answer *answer, void *arg);
-/* Of one that was started: answers what was asked, then ends the thread. */
+/* Answers the queries that were asked, then ends the thread. Only for a reader that was started. */
 void reader_stop(struct store_reader *r);
 void reader_destroy(struct store_reader *r); /* after reader_stop; NULL allowed */
 
-/* Writer: between the two no query uses the log. reader_hold waits for the one that runs, at most
+/* Writer: between the two no query uses the log. reader_hold waits for the query that runs, at most
  * STORE_QUERY_MS. */
 void reader_hold(struct store_reader *r);
 void reader_release(struct store_reader *r);

@@ -6,7 +6,7 @@
 #include "api/core/job_state.h"
 #include "api/core/removal.h"
 
-#define ROW_SIZE 48 /* of a row beside its text: head, keys, its places in the indices */
+#define ROW_SIZE 48 /* bytes of a row beside its text: head, keys, its places in the indices */
 /* Pages are given back beyond a tenth of the file, so that a file in use does not shrink and grow
  * all the time: SPARE_PAGES (4 MiB) stay in any case, VACUUM_PAGES (256 KiB) at most go at once. */
 #define SPARE_PAGES  1024
@@ -20,8 +20,8 @@ _Static_assert(REMOVAL_JOB == 0 && REMOVAL_EVENTS == 1 && REMOVAL_METRICS == 2 &
                    REMOVAL_CHECKPOINTS == 4,
                "and those");
 
-/* In this order. ?1 the job, ?2 how many at most; each row deleted returns the bytes of its text.
- */
+/* Statements that run in this order. ?1 the job, ?2 how many at most; each row deleted returns the
+ * bytes of its text. */
 static const struct removal_part {
     unsigned whats; /* bit of each enum removal_what that it belongs to */
     const char *sql;
@@ -55,7 +55,7 @@ struct removing {
     sqlite3 *db;
     sqlite3_stmt *part[N_PARTS];
     int n;        /* rows that may go yet */
-    int64_t size; /* of those of this removal that went */
+    int64_t size; /* bytes of the rows of this removal that went */
 };
 
 /* One row at most. */
@@ -93,7 +93,8 @@ static int delete_rows(struct removing *r, int64_t job, int what)
     return rc;
 }
 
-/* Its rows are gone, or some of them: what was freed, and whether the nodes come next. */
+/* Its rows are gone, or some of them: writes the bytes that were freed, and whether the nodes come
+ * next. */
 static int move_on(struct removing *r, int64_t seq, bool gone, int64_t at_ms)
 {
     static const char sql[] =

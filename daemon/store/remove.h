@@ -1,5 +1,4 @@
-/* remove.h: the rows of what is removed, some hundred in a transaction. For writer.c and
- * store.c. */
+/* remove.h: removes rows, some hundred in a transaction. For writer.c and store.c. */
 #ifndef SEQD_DAEMON_STORE_REMOVE_H
 #define SEQD_DAEMON_STORE_REMOVE_H
 
@@ -7,7 +6,7 @@
 
 struct sqlite3;
 
-/* The largest `column` that `table` has or had: ids of what was removed are not given again. */
+/* The largest `column` that `table` has or had: ids of removed rows are not given again. */
 #define REMOVE_LAST(column, table)                                                                 \
     "SELECT max(coalesce((SELECT max(" column ") FROM " table "), 0), coalesce((SELECT "           \
     "CAST(value AS INTEGER) FROM meta WHERE key = 'last." table "'), 0))"

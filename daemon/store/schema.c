@@ -11,8 +11,8 @@ static const char setup_sql[] =
     "foreign_keys=ON;"
     "PRAGMA wal_autocheckpoint=0; PRAGMA cell_size_check=ON; PRAGMA trusted_schema=OFF;"
     "PRAGMA temp_store=MEMORY;" /* savepoints need no other disk */
-    /* What is removed is overwritten where that writes no page more: pages that become free are
-     * given back. Debian's default writes each of them once more. */
+    /* Removed data is overwritten where that writes no page more: pages that become free are given
+     * back. Debian's default writes each of them once more. */
     "PRAGMA secure_delete=FAST;";
 
 int schema_damaged(sqlite3 *db, const char *path, struct err *e)
@@ -34,7 +34,7 @@ int schema_number(sqlite3 *db, const char *path, const char *sql, int64_t *out, 
 }
 
 /* Columns that were added to tables of version 1. A seqd of before reads and writes such tables as
- * its own: user_version stays, and what it writes has NULL there. */
+ * its own: user_version stays, and its rows have NULL there. */
 static const struct {
     const char *has, *add;
 } columns[] = {
@@ -67,7 +67,7 @@ static int make_schema(sqlite3 *db, const char *path, struct err *e)
                        "seqd wrote it",
                        path, (long long)version, SCHEMA_NEWER);
     if (version && add_columns(db, path, e)) return -1;
-    /* Where all is there nothing is written: the disk may be full. */
+    /* If all is there, no page is written: the disk may be full. */
     if (sqlite3_exec(db, schema_sql, NULL, NULL, NULL) != SQLITE_OK ||
         (version < SCHEMA_VERSION &&
          sqlite3_exec(db, "PRAGMA user_version=1", NULL, NULL, NULL) != SQLITE_OK))
@@ -78,7 +78,7 @@ static int make_schema(sqlite3 *db, const char *path, struct err *e)
 int schema_setup(sqlite3 *db, const char *path, struct err *e)
 {
     int64_t n_pages;
-    /* Of a new file alone, before anything is written to it: pages that removals free are given
+    /* Only for a new file, before anything is written to it: pages that removals free are given
      * back (remove.c). An older file keeps its size, and uses them again. */
     if (schema_number(db, path, "PRAGMA page_count", &n_pages, e)) return -1;
     if (!n_pages) sqlite3_exec(db, "PRAGMA auto_vacuum=INCREMENTAL", NULL, NULL, NULL);

@@ -8,8 +8,8 @@
 
 struct sqlite3;
 
-/* Of user_version: a file that 0.2.0 reads as this version does, and one that it would misread
- * (store.h, store_newer). */
+/* Values of user_version: a file that 0.2.0 reads as this version does, and a file that it would
+ * misread (store.h, store_newer). */
 #define SCHEMA_VERSION 1
 #define SCHEMA_NEWER   2
 

@@ -7,7 +7,7 @@
 #include "api/core/clock.h"
 #include "api/core/log.h"
 
-#define START_ROOM (1 << 20) /* what seqd writes besides the database when it starts */
+#define START_ROOM (1 << 20) /* bytes that seqd writes besides the database when it starts */
 
 void space_init(struct disk_space *s, const char *dir)
 {
@@ -64,7 +64,7 @@ void space_release(struct disk_space *s)
 
 void space_start(struct disk_space *s)
 {
-    /* What else is written at a start must find room. */
+    /* The other files written at a start must find room. */
     if (s->reserve.held && reserve_free(&s->reserve) < START_ROOM) space_release(s);
     if (!reserve_make(&s->reserve) && !s->full) space_release(s); /* logged once */
 }

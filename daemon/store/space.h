@@ -25,9 +25,9 @@ struct disk_space {
 void space_init(struct disk_space *s, const char *dir);
 void space_fini(struct disk_space *s);
 
-/* The disk is full, and nothing else is wrong: what was being written is undone. rc: of the call
- * on db that failed last. A sync that finds no space is not meant: nothing says what it has
- * dropped. */
+/* Tells whether the disk is full, and no other fault is there: the unfinished write is undone. rc:
+ * the result of the call on db that failed last. A sync that finds no space is not meant: its lost
+ * pages are not known. */
 bool space_ran_out(struct sqlite3 *db, int rc);
 
 /* ---- one thread: store_open, then the writer ------------------------------------------------- */

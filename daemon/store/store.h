@@ -1,13 +1,14 @@
-/* store.h: what seqd must not forget, in SQLite, which no other folder uses.
+/* store.h: the durable state of seqd, in SQLite, which no other folder uses.
  *
  * One writer thread owns the one connection that writes and checkpoints; requests queue up and are
  * committed in groups (WAL, synchronous=FULL), each in a savepoint, and every caller is answered
  * on the loop thread, after its group's COMMIT. One reader thread answers queries. A commit or a
- * checkpoint that fails ends the process: what was acknowledged is on disk, what was not was not
+ * checkpoint that fails ends the process: acknowledged data is on disk, other data was not
  * promised, and a sync that failed once may seem to succeed when tried again (fsyncgate).
  *
- * A full disk is no such failure: nothing was half done. The reserve (reserve.h) is released, new
- * jobs are refused, everything else is written; when that is full too, the writer waits for room.
+ * A full disk is no such failure: no transaction was half done. The reserve (reserve.h) is
+ * released, new jobs are refused, everything else is written; when that is full too, the writer
+ * waits for room.
  *
  * Crash safety is tested by killing a process in mid-load (tests/daemon/test_seqd_store.c), faults
  * of the disk by failing one call after another (tests/daemon/test_seqd_disk.c). */
@@ -23,7 +24,7 @@
 #include "daemon/store/backup.h"
 
 #define STORE_GROUP    256   /* requests in one commit */
-#define STORE_CHECK_MS 1000  /* of quick_check at the start */
+#define STORE_CHECK_MS 1000  /* time for quick_check at the start */
 #define STORE_QUERY_MS 5000  /* a query that takes longer fails */
 #define STORE_STUCK_MS 10000 /* no commit for this long while requests wait: not ready */
 #define STORE_SLOW_MS  1000  /* a commit that takes this long is logged as slow */
@@ -34,8 +35,8 @@ struct store;
  * ERR_CORRUPT naming the file when it is not our database or is damaged, as far as a look at it of
  * STORE_CHECK_MS shows. */
 struct store *store_open(struct loop *l, const char *dir, struct err *e);
-/* Commits what is queued, gives the answers that are due, and takes nothing new; the loop must not
- * run again. NULL allowed. */
+/* Commits the queued requests, gives the answers that are due, and takes nothing new; the loop must
+ * not run again. NULL allowed. */
 void store_close(struct store *s);
 
 /* ---- loading, before the first commit; synchronous ------------------------------------------- */
@@ -68,10 +69,10 @@ struct store_token {
     int role;
     const char *user, *hash, *label; /* borrowed until the call returns */
 };
-/* All tokens, ascending. As store_load, before or after it. */
+/* Loads all tokens, ascending, as store_load does, before or after it. */
 int store_load_tokens(struct store *s, void *arg, int (*token)(void *, const struct store_token *),
                       struct err *e);
-/* What join.h keeps. Texts are borrowed until the call returns. */
+/* The rows that join.h keeps. Texts are borrowed until the call returns. */
 struct store_join_token {
     const char *id, *hash, *names;
     int64_t number, uses, used, created_ms, expires_ms;
@@ -103,9 +104,9 @@ struct store_txn;
 struct store_txn *store_begin(void); /* NULL never: out of memory ends the process */
 void store_job_new(struct store_txn *t, int64_t id, int64_t at_ms, const char *spec,
                    const char *plan, const char *doc, const char *owner);
-/* What a job in that state can be found by: its name (key "") and its labels. */
+/* Adds a tag by which a job in that state can be found: its name (key "") or a label. */
 void store_job_tag(struct store_txn *t, int64_t id, int state, const char *key, const char *value);
-/* By none of its labels any more. */
+/* Removes all its labels: it is found by none of them any more. */
 void store_labels_remove(struct store_txn *t, int64_t id);
 void store_job_set(struct store_txn *t, int64_t id, int state, const char *doc);
 /* The job's row cannot be read: the job is failed from now on, and its document says why. error:
@@ -115,16 +116,17 @@ void store_job_unreadable(struct store_txn *t, int64_t id, const char *error, co
 /* plan NULL: as it was. */
 void store_spec_set(struct store_txn *t, int64_t id, const char *spec, const char *plan);
 void store_result_set(struct store_txn *t, int64_t id, const char *result);
-/* A live job has what the version before would misread. It skips events that it does not know, for
- * which store_event_add calls this where that matters (job_event_misread), and fields of specs that
- * it does not know (spec_needs). Then user_version is 2, and that version refuses the file.
- * store_as_before, when a start finds no such job any more: 1. */
+/* Marks the file: a live job has data that the version before would misread. That version skips
+ * events that it does not know, for which store_event_add calls this where that matters
+ * (job_event_misread), and fields of specs that it does not know (spec_needs). Then user_version is
+ * 2, and that version refuses the file. store_as_before, when a start finds no such job any more:
+ * 1. */
 void store_newer(struct store_txn *t);
 void store_as_before(struct store_txn *t);
 void store_event_add(struct store_txn *t, const struct store_event *ev);
 void store_metrics_add(struct store_txn *t, int64_t job, const char *data);
-/* part: of the attempt's nodes, in rank order; or STORE_TAKEN and its number, for its second mark
- * (attempt.h), which the version before skips. */
+/* part: index among the attempt's nodes, in rank order; or STORE_TAKEN and its number, for its
+ * second mark (attempt.h), which the version before skips. */
 #define STORE_TAKEN 65536
 void store_mark_set(struct store_txn *t, int64_t job, int64_t epoch, int part, int64_t seq);
 void store_key_add(struct store_txn *t, const char *key, const char *fingerprint, int64_t job,
@@ -142,7 +144,7 @@ struct store_audit {
     const char *user, *address, *action;
 };
 void store_audit_add(struct store_txn *t, const struct store_audit *a);
-/* What the request of that row was answered, and what it made ("": nothing). */
+/* Sets the answer to the request of that row, and the object that it made ("": none). */
 void store_audit_answer(struct store_txn *t, int64_t at_ms, int64_t request, int status,
                         const char *made);
 
@@ -173,12 +175,12 @@ struct store_removal {
     int what; /* enum removal_what */
     const char *why, *who;
 };
-/* Nothing for a job that is not final, or of which that goes already. A whole job is in no answer
- * from here on. */
+/* Does nothing for a job that is not final, or of which the same is being removed already. A whole
+ * job is in no answer from here on. */
 void store_removal_add(struct store_txn *t, const struct store_removal *r);
-/* Of the n oldest records of removals those that were done before that time go. */
+/* Looks at the n oldest records of removals, and deletes each that was done before that time. */
 void store_removals_forget(struct store_txn *t, int64_t before_ms, int n);
-/* Of the n oldest rows of the audit those that were written before that time go. */
+/* Looks at the n oldest rows of the audit, and deletes each that was written before that time. */
 void store_audit_forget(struct store_txn *t, int64_t before_ms, int n);
 /* A database of an older seqd: when its jobs ended, of the next n. *n_moved: as below. */
 void store_ended_fill(struct store_txn *t, int n, int64_t *n_moved);
@@ -193,7 +195,7 @@ void store_removal_node(struct store_txn *t, int64_t job, int what, const char *
 /* It could not. */
 void store_removal_error(struct store_txn *t, int64_t job, int what, const char *node,
                          const char *error);
-/* Why that node does none of its removals. */
+/* Sets why that node does none of its removals. */
 void store_removal_waits(struct store_txn *t, const char *node, const char *why);
 
 /* e is NULL once it is durable; else one of the two things that may fail: a key that exists
@@ -203,18 +205,19 @@ typedef void store_done(void *arg, const struct err *e);
 void store_commit(struct store *s, struct store_txn *t, store_done *done, void *arg);
 int store_queued(const struct store *s); /* requests waiting now; any thread */
 bool store_full(const struct store *s);  /* the reserve is out; any thread */
-/* Why a new job is refused then: -1, and ERR_NO_SPACE. */
+/* Gives the refusal of a new job then: -1, and ERR_NO_SPACE. */
 int store_refuse(const struct store *s, struct err *e);
 
 struct store_health {
     int n_waiting;     /* requests without an answer */
     int64_t stuck_ms;  /* since the last answer, or the first of them; 0: none waits */
-    int64_t commit_ms; /* what the last commit took; -1: there was none */
+    int64_t commit_ms; /* duration of the last commit; -1: there was none */
     int64_t wal_size;  /* bytes in the log that are not checkpointed */
     bool full;         /* store_full */
 };
 void store_health(const struct store *s, struct store_health *out); /* loop thread */
-/* Has the writer looked at its queue since the last call? Asks it to look again. For a watchdog. */
+/* Tells whether the writer has looked at its queue since the last call, and asks it to look again.
+ * For a watchdog. */
 bool store_moved(struct store *s);
 
 struct backups *store_backups(struct store *s);
@@ -226,7 +229,7 @@ enum store_ask {
     ASK_JOBS,   /* n[0] before id (0: newest), n[1] limit, n[2] bit per state (0: all), newest
                  * first; text[0] their owner, or NULL: anyone's
                                                -> n: id; text: doc, result in short */
-    ASK_TAGGED, /* as ASK_JOBS; text[0] {"owner": "" or one, "tags": [["key","value"],..]}: those
+    ASK_TAGGED, /* as ASK_JOBS; text[0] {"owner": "" or one, "tags": [["key","value"],..]}: jobs
                  * that have all of these tags -> n: id; text: doc, result in short */
     ASK_OWNER,  /* n[0] id                     -> text: owner, "" for none */
     ASK_OTHERS, /* text[0] owner: the live jobs that are not of that one
@@ -237,7 +240,7 @@ enum store_ask {
                                    action */
     ASK_EVENTS, /* n[0] job, n[1] after seq, n[2] limit, n[3] only this type or -1
                                                -> n: seq, epoch, at, type; text: data */
-    ASK_CHECKPOINTS, /* the same, of n[3] EV_CHECKPOINT: those of steps that have not been removed
+    ASK_CHECKPOINTS, /* the same, of n[3] EV_CHECKPOINT: events of steps that have not been removed
                       * or written again since */
     ASK_CHECKPOINT,  /* n[0] job, n[1] step: the last word on it -> n: seq, epoch, at, type; text:
                       * data, and that of the ASSIGN of its epoch */
@@ -245,7 +248,7 @@ enum store_ask {
     ASK_ARTIFACT,    /* n[0] job, text[0] name: the last word on it -> as ASK_CHECKPOINT */
     ASK_FEED, /* n[1] after seq, n[2] events looked at, n[3] bit per state of the job (0: all);
                  * text[0] {"owner": "" or one, "tags": [["key","value"],..]}: events of jobs that
-                 * are not being removed, oldest first: those that pass, those before which numbers
+                 * are not being removed, oldest first: rows that pass, rows before which numbers
                  * are missing, and the last
                    -> n: seq, epoch, at, type, job, the number before; text: data, NULL: it does
                       not pass */
@@ -255,14 +258,14 @@ enum store_ask {
     ASK_QUARANTINE, /*                         -> n: at, what (nodes.c); text: node, reason, by */
     ASK_KEY,        /* text[0] key                 -> n: job; text: fingerprint */
     ASK_REMOVAL,    /* n[0] job, n[1] what         -> n: seq, job, what, state; text: JSON */
-    ASK_REMOVALS,   /* n[0] before seq (0: newest), n[1] limit, n[2] 1: those not done, oldest first
+    ASK_REMOVALS,   /* n[0] before seq (0: newest), n[1] limit, n[2] 1: pending ones, oldest first
                       * and after n[0]              -> the same */
     ASK_REMOVAL_FILES, /* n[0] after seq, n[1] limit -> n: seq, job, what: seqd's files go next */
     ASK_DUE,   /* n[0] what, n[1] ended before, after n[2] at and n[3] job, STORE_DUE at most:
-                        * of which that is not removed, those that ended first -> n: job, at */
+                        * jobs with that not removed, in order of end -> n: job, at */
     ASK_ENDED, /*                           -> n: jobs that have ended and are not removed */
-    ASK_PRUNE, /* n[0] what, n[1] ended before, n[2] bit per state, n[3] limit: of which that is not
-                * removed, those that ended first -> n: job, at, state, bytes of rows */
+    ASK_PRUNE, /* n[0] what, n[1] ended before, n[2] bit per state, n[3] limit: jobs with that not
+                * removed, in order of end -> n: job, at, state, bytes of rows */
     ASK_USAGE, /* text owner (NULL: all), n[0] before id (0: newest), n[1] limit: newest first
                    *                            -> n: id, rows, checkpoints, artifacts */
     ASK_DATABASE,     /*                            -> n: bytes of the file, of its free pages */

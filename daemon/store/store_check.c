@@ -9,7 +9,7 @@
 #include "daemon/store/schema.h"
 
 #define INTERRUPTIBLE 3043000     /* before this version the walk through the pages cannot be */
-#define MAX_SIZE      (128 << 20) /* of a file that is walked then: under a second */
+#define MAX_SIZE      (128 << 20) /* size of a file that is walked then: under a second */
 #define LOG_PART      16384
 #define OPS           1000 /* between two looks at the clock */
 
@@ -33,7 +33,8 @@ static bool of_a_row(const char *text)
             !strncmp(text, "NUMERIC value in", 16));
 }
 
-/* The disk's fault: a page that could not be read. That it is no sound one has another code. */
+/* Tells whether it is the disk's fault: a page that could not be read. A page that is not sound has
+ * another code. */
 static bool of_the_disk(const char *text)
 {
     const char *code = strstr(text, "error code=");

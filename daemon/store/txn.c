@@ -6,7 +6,7 @@
 #include "api/core/log.h"
 #include "api/core/removal.h"
 
-/* When it ended: at its last event. */
+/* Adds when a job ended: at its last event. */
 #define ENDED                                                                                      \
     "INSERT OR IGNORE INTO ended (job, at) SELECT id, "                                            \
     "coalesce((SELECT max(at) FROM events WHERE job = id), created_at) FROM jobs"

@@ -69,7 +69,7 @@ struct txn_op {
     enum txn_op_type type;
     int64_t n[5];
     char *text[4];
-    int64_t *out; /* of those of remove.c: borrowed until the answer */
+    int64_t *out; /* result of the operations of remove.c: borrowed until the answer */
 };
 
 struct store_txn {

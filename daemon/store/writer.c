@@ -31,14 +31,14 @@ struct store_writer {
     pthread_cond_t wake;
     bool stop;
     int n_queued;
-    int64_t commit_ms, wal_size; /* of struct store_health */
+    int64_t commit_ms, wal_size; /* as in struct store_health */
     bool look, looked;           /* at the queue: asked for and done by the writer */
     struct store_txn *first, **last;
     /* loop thread */
     int n_waiting;
     int64_t answered_ms;
     /* writer */
-    bool gave_up;      /* seqd stops, a group was dropped: so are all after it */
+    bool gave_up;      /* seqd stops, a group was dropped: all after it are dropped, too */
     const char *doing; /* for the sentence when it fails */
 };
 
@@ -164,7 +164,8 @@ static int run_group(struct store_writer *w, struct store_txn *group)
 
 /* ---- groups ---------------------------------------------------------------------------------- */
 
-/* At most SPACE_LOOK_MS, or until more requests come or seqd stops. With the mutex. */
+/* Waits at most SPACE_LOOK_MS, or until more requests come or seqd stops. The caller holds the
+ * mutex. */
 static void wait_a_while(struct store_writer *w)
 {
     struct timespec until;
@@ -231,7 +232,7 @@ static struct store_txn *refuse_new(struct store_writer *w, struct store_txn *gr
     return rest;
 }
 
-/* They were not acknowledged. */
+/* Drops requests that were not acknowledged. */
 static void drop_group(struct store_txn *group)
 {
     for (struct store_txn *t = group, *next; t; t = next) {
@@ -240,7 +241,8 @@ static void drop_group(struct store_txn *group)
     }
 }
 
-/* Returns what is on disk now; NULL when all was refused, or seqd stops on a full disk. */
+/* Returns the requests that are on disk now; NULL when all was refused, or seqd stops on a full
+ * disk. */
 static struct store_txn *commit_group(struct store_writer *w, struct store_txn *group)
 {
     int64_t begin_ms = clock_ms();

@@ -16,8 +16,8 @@ struct wal;
 struct writer_options { /* borrowed until writer_destroy */
     struct loop *loop;
     struct sqlite3 *db; /* the writer's alone from writer_start on */
-    const char *path;   /* of the database, for sentences */
-    struct wal *wal;    /* of db; the same */
+    const char *path;   /* path of the database, for errors */
+    struct wal *wal;    /* log of db; the same */
     struct disk_space *space;
     struct answers *out;
 };
@@ -26,8 +26,8 @@ struct writer_options { /* borrowed until writer_destroy */
 struct store_writer *writer_create(const struct writer_options *o, struct err *e);
 /* r: waits while the log is emptied; borrowed until writer_stop returns. */
 void writer_start(struct store_writer *w, struct store_reader *r);
-/* Of one that was started: commits what is queued, or drops it when seqd stops on a full disk; then
- * ends the thread. A later request is dropped: it was not acknowledged. */
+/* Commits the queued requests, or drops them when seqd stops on a full disk; then ends the thread.
+ * Only for a writer that was started. A later request is dropped: it was not acknowledged. */
 void writer_stop(struct store_writer *w);
 void writer_destroy(struct store_writer *w); /* after its answers were given; NULL allowed */
 
