@@ -1,4 +1,4 @@
-/* address.h: where a session may be: "unix:/path/sock", "10.0.0.1:port", "[::1]:port".
+/* address.h: the addresses of sessions: "unix:/path/sock", "10.0.0.1:port", "[::1]:port".
  *
  * Over TCP sessions are encrypted and authenticated (rpc.h), unless the address says
  * "insecure:10.0.0.1:port": for tests, and for networks where every machine is trusted, because a
@@ -9,9 +9,10 @@
 #include <stdbool.h>
 #include "api/core/err.h"
 
-int address_check(const char *address, struct err *e); /* of the form. fails: ERR_INVALID */
+int address_check(const char *address, struct err *e); /* checks the form. fails: ERR_INVALID */
 bool address_is_plain(const char *address);            /* a Unix socket, or marked insecure */
-/* Of a plain session, or of one over TLS. fails: ERR_INVALID; ERR_UNSUPPORTED for the other. */
+/* Check the address of a plain session, and of one over TLS. fails: ERR_INVALID; ERR_UNSUPPORTED
+ * for an address of the other kind. */
 int address_plain_check(const char *address, struct err *e);
 int address_tls_check(const char *address, struct err *e);
 /* Binds it for a moment. fails: ERR_CONFLICT when it is in use, ERR_IO. Called before gRPC binds,

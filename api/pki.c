@@ -26,7 +26,7 @@ struct pki {
     char pem[PKI_PEM_SIZE], fingerprint[SHA256_HEX];
 };
 
-/* What OpenSSL says last, as the end of a sentence. */
+/* Fails with `what` and OpenSSL's last reason, as the end of the sentence. */
 static int openssl_failed(struct err *e, enum err_code code, const char *what)
 {
     const char *why = ERR_reason_error_string(ERR_peek_last_error());
@@ -128,7 +128,7 @@ static void key_digest(const EVP_PKEY *k, char out[SHA256_HEX])
 
 /* ---- certificates ---------------------------------------------------------------------------- */
 
-struct terms { /* of a certificate that is being made */
+struct terms { /* the terms of a certificate that is being made */
     const char *common_name, *san_uri, *san_dns;
     int purpose; /* NID of the extended key usage; 0: an authority */
     int64_t serial, from_s, until_s;

@@ -4,8 +4,8 @@
  * A seqd is its own authority: <state>/pki/ca.pem has its key and its certificate (EC P-256, ten
  * years), made at the first start. It signs two kinds of certificates and no other authority is
  * asked about either:
- *   of seqd itself   DNS name "seqd", for servers; made at each start, its key is in no file
- *   of a node        URI "seqd:node:NAME", for clients; the key never leaves the node
+ *   for seqd itself  DNS name "seqd", for servers; made at each start, its key is in no file
+ *   for a node       URI "seqd:node:NAME", for clients; the key never leaves the node
  * A certificate is good for a purpose, a name and a time. Whether it was revoked is not written in
  * it: seqd keeps the serial numbers that it has given (daemon/join.h).
  *
@@ -36,7 +36,8 @@ void pki_close(struct pki *p); /* NULL allowed */
 const char *pki_ca(const struct pki *p);
 const char *pki_fingerprint(const struct pki *p); /* 64 hex digits */
 
-/* Of seqd itself, until now_s + life_s: a new key, and its certificate followed by the CA's. */
+/* The identity of seqd itself, until now_s + life_s: a new key, and its certificate followed by the
+ * CA's. */
 struct pki_server {
     char key[PKI_PEM_SIZE], chain[2 * PKI_PEM_SIZE];
 };
@@ -55,8 +56,8 @@ struct pki_node {
 /* The digest of the key of a request that a node sent: hostile input. fails: ERR_INVALID when it is
  * no request, is not signed by its own key, or its key is not EC P-256. */
 int pki_request_key(const char *csr, char key[SHA256_HEX], struct err *e);
-/* A certificate for the key of the request: name, serial, from_s and until_s are the caller's. What
- * the request says of names and purposes is not read. */
+/* A certificate for the key of the request: name, serial, from_s and until_s are the caller's.
+ * Names and purposes in the request are not read. */
 int pki_sign(const struct pki *p, const char *csr, const struct pki_node *as,
              char cert[PKI_PEM_SIZE], struct err *e);
 /* Whether this authority signed the certificate for a node, and its time is now. The sentence names

@@ -46,7 +46,7 @@ struct rpc_server *rpc_serve(struct loop *l, const char *address, const struct r
 /* The same over TLS: "10.0.0.1:port". */
 struct rpc_authority {
     const struct pki *ca; /* borrowed until rpc_server_destroy */
-    int64_t life_s;       /* of the server's own certificate, which is renewed at half of it */
+    int64_t life_s;       /* life of the server's certificate, which is renewed at half of it */
 };
 #define RPC_LIFE_S (30 * 86400)
 struct rpc_server *rpc_serve_tls(struct loop *l, const char *address, const struct rpc_authority *a,
@@ -76,7 +76,7 @@ void rpc_client_wait(struct rpc_client *c, int64_t ms);
 int rpc_send(struct rpc_stream *s, const void *data, size_t size);
 size_t rpc_stream_queued(const struct rpc_stream *s); /* bytes not yet taken by the transport */
 void rpc_stream_close(
-    struct rpc_stream *s); /* at once: what is queued is dropped; closed follows */
+    struct rpc_stream *s); /* at once: the queued messages are dropped; closed follows */
 /* Server. The node that the peer is, by its certificate; NULL: the session is plain, or a Join. */
 const struct pki_node *rpc_stream_node(const struct rpc_stream *s);
 bool rpc_stream_joins(const struct rpc_stream *s);

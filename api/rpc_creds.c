@@ -7,8 +7,8 @@
 #include "api/core/log.h"
 
 /* gRPC verifies no client here: it would end the handshake of an expired or foreign certificate
- * without a word on either side. It makes sure that the client has the certificate's key; whose
- * certificate it is, is asked of pki_verify when a session opens, and the answer is sent back. */
+ * without a word on either side. It makes sure that the client has the certificate's key.
+ * pki_verify checks whose certificate it is when a session opens, and the answer is sent back. */
 
 struct rpc_creds {
     struct rpc_authority authority;

@@ -8,7 +8,7 @@
 #include "api/rpc_creds.h"
 #include "api/rpc_stream.h"
 
-enum { HANDSHAKE_MS = 10000, MAX_STREAMS = 8 /* of one connection; a node has one */ };
+enum { HANDSHAKE_MS = 10000, MAX_STREAMS = 8 /* on one connection; a node has one */ };
 
 struct rpc_server {
     struct endpoint ep;
@@ -76,7 +76,7 @@ static void server_refuse(struct rpc_stream *s, grpc_status_code status, const c
     rpc_op_start(s, &s->open, server_refused, ops, 2);
 }
 
-/* Which method it is, and whether this peer may call it. */
+/* Answers a call by its method, and by whether this peer may call it. */
 static void server_answer(struct rpc_server *server, struct rpc_stream *s, bool session)
 {
     struct err e;

@@ -1,4 +1,4 @@
-/* rpc_stream.h: what a server's sessions and a client's have in common: the endpoint, which brings
+/* rpc_stream.h: the common part of a server's sessions and a client's: the endpoint, which brings
  * finished operations of gRPC to the loop, and streams. Private to rpc_*.c; rpc.h is for the rest.
  *
  * An endpoint (a server or a client) has one completion queue, and one thread that sits in
@@ -88,7 +88,7 @@ struct rpc_stream {
 
 int endpoint_init(struct endpoint *ep, struct loop *l, const struct rpc_calls *calls, void *arg,
                   struct err *e);
-/* After the last operation: nothing is in the queue any more. */
+/* Called after the last operation, when the queue is empty. */
 void endpoint_fini(struct endpoint *ep);
 /* Closes every stream and calls back no more; not from within a callback. */
 void endpoint_stop(struct endpoint *ep);
@@ -99,14 +99,16 @@ void rpc_op_init(struct endpoint *ep, struct rpc_op *op, rpc_op_done *done, void
 
 /* ---- streams --------------------------------------------------------------------------------- */
 
-/* In ep's list until it ended and its last operation is over. Takes call. */
+/* Makes a stream, which is in ep's list until it ended and its last operation is over. Takes
+ * call. */
 struct rpc_stream *rpc_stream_new(struct endpoint *ep, grpc_call *call, bool is_server);
 /* Starts a batch of n operations whose tag is op, one of the stream's. */
 void rpc_op_start(struct rpc_stream *s, struct rpc_op *op, rpc_op_done *done, const grpc_op *ops,
                   size_t n);
-/* At the end of every operation. True when the stream was freed. */
+/* Called at the end of every operation. Returns true when the stream was freed. */
 bool rpc_stream_op_over(struct rpc_stream *s);
-/* Both ends agreed on a session: tells the caller, sends what it queues, and receives. */
+/* Both ends agreed on a session: tells the caller, sends the messages that it queues, and
+ * receives. */
 void rpc_stream_opened(struct rpc_stream *s);
 /* The call has ended: tells the caller, and the endpoint's owner. */
 void rpc_stream_ended(struct rpc_stream *s, const char *why);

@@ -7,13 +7,13 @@
 /* The file to read, now that the command line is known; NULL: none. */
 typedef const char *settings_path(const void *target);
 
-/* The defaults, the command line, and the file for what the command line leaves open. from (NULL
- * allowed): which of them each row has its value of.
+/* Reads the defaults, the command line, and the file for the rows that the command line leaves
+ * open. from (NULL allowed): the source of each row's value.
  * 0; 1: the command line asked for an answer (OPTION_ANSWER); -1: *e names the file and line. */
 int settings_read(const struct option_table *t, int argc, char **argv, settings_path *path,
                   void *target, struct option_sources *from, struct err *e);
-/* On SIGHUP: reads the same again and takes what reloads into `now`; the rest is logged. A file
- * that is wrong changes nothing. check (NULL allowed): is the fresh target right as a whole?
+/* On SIGHUP: reads the same again and takes the rows that reload into `now`; the rest is logged. A
+ * file that is wrong changes nothing. check (NULL allowed): is the fresh target right as a whole?
  * Returns how many rows were taken, or -1. */
 typedef int settings_check(const void *fresh, struct err *e);
 int settings_reload(const struct option_table *t, int argc, char **argv, settings_path *path,

@@ -150,7 +150,7 @@ static void list(struct tree_request *q)
     closedir(d);
 }
 
-/* What others than root may still write. */
+/* Sets the size of the disk, and the bytes that users other than root may still write. */
 static void look_at_disk(struct tree *t)
 {
     struct statvfs v;

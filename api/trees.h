@@ -3,7 +3,7 @@
  *
  * A directory that goes is first renamed to "<path>.gone", so that under its own name it is whole
  * or absent, whenever the process or the machine stops. Both names are removed: to ask again after
- * a crash ends what was begun. Symbolic links are removed, never followed.
+ * a crash ends the removal that was begun. Symbolic links are removed, never followed.
  *
  * Loop thread. tested: tests/api/test_trees.c */
 #ifndef SEQD_API_TREES_H
@@ -23,17 +23,17 @@ struct tree {
     int64_t id;   /* the caller's */
     int64_t size; /* bytes of the disk that it took, or takes; 0 when it is not there */
     int64_t disk_size, disk_free; /* measured: bytes of its file system; 0: not known */
-    int64_t used_s;               /* of a listing: when the entry itself was last changed, UTC */
-    int32_t code; /* enum err_code: of why it is still there, or could not be read */
+    int64_t used_s;               /* in a listing: when the entry itself was last changed, UTC */
+    int32_t code;                 /* enum err_code: why it is still there, or could not be read */
     char path[FILE_PATH_SIZE];
 };
 
-/* What was asked for is done; the changes of names are on disk. e: the first failure, or NULL. */
+/* The request is done; the changes of names are on disk. e: the first failure, or NULL. */
 typedef void trees_done(void *arg, const struct tree *tree, int n, const struct err *e);
 
 struct trees *trees_create(struct loop *l);
-/* Waits for the directory that is under way; what else was asked for is dropped, without an answer.
- * NULL allowed. */
+/* Waits for the directory that is under way; other requests are dropped, without an answer. NULL
+ * allowed. */
 void trees_destroy(struct trees *t);
 
 /* tree: copied; n from 1 to TREES_BATCH, siblings of one directory. Answers come in the order of

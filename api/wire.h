@@ -4,10 +4,10 @@
  * The session (one per node, dialled by seqw; order is kept in each direction)
  *   seqw  HELLO      its name, its instance (of the state directory, the same after a restart), and
  *                    every attempt whose directory is here, alive or ended and not yet forgotten
- *   seqd  WELCOME    then ACK for what it already has of those attempts (saves sending it again),
- *                    then EXPECT: the attempts it believes are here. seqw stops what runs and is
- *                    not listed, forgets what ended and is not listed, and answers what is listed
- *                    and unknown with a final record of GANG_UNKNOWN. EXPECT again every 30 s. A
+ *   seqd  WELCOME    then ACK for the records it already has of those attempts (saves resending),
+ *                    then EXPECT: the attempts it believes are here. seqw stops one that runs and
+ *                    is not listed, forgets one that ended and is not listed, and answers a listed
+ *                    unknown one with a final record of GANG_UNKNOWN. EXPECT again every 30 s. A
  *                    list of more than WIRE_ATTEMPTS takes several messages, the last with `more` 0
  *   seqd  REFUSED    in place of WELCOME: why, and for how long not to dial again. Then the session
  *                    is closed; after a wrong ABI seqw says HELLO with another at once. A name
@@ -16,17 +16,17 @@
  *   seqd  ASSIGN     start this gang (ranks [first_rank, first_rank + n_local) of an attempt that
  *                    may have others on other nodes), once per epoch: the same epoch again is
  *                    ignored; one older than the job's newest here is answered GANG_UNKNOWN
- *   seqw  REPORT     spool record number seq = 1, 2, ... of the attempt, from the one after the
- *                    last ACK; after a new session some come again: seqd drops what it has and
+ *   seqw  REPORT     the attempt's spool record number seq = 1, 2, ..., from the one after the
+ *                    last ACK; after a new session some come again: seqd drops those it has and
  *                    ACKs. seq 0: not from a spool, never repeated, not to be acknowledged
  *   seqw  LOG        bytes of rank's log at offset, again from the last ACK
- *   seqw  REPORT     of the final record (rank.h): after all other records and all log bytes. With
+ *   seqw  REPORT     the final record (rank.h): after all other records and all log bytes. With
  *                    it STOP is answered; seqd sends FORGET once it is durable.
  *   seqd  BLOBS, SAVE, STOP, FORGET: idempotent; sent again at will (after a reconnect). SAVE is
  *         answered like STOP, by the final record: GANG_SAVED where rank 0 has saved
- *   seqd  REMOVE     of a job that has ended: what it left on this node goes. Idempotent; again in
+ *   seqd  REMOVE     a job has ended: its files on this node are to go. Idempotent; again in
  *                    every session, and once in a while, until
- *   seqw  REMOVED    it is gone, durably; or why it is not
+ *   seqw  REMOVED    they are gone, durably; or why they are not
  *   seqw  HEARTBEAT  every WELCOME.heartbeat_ms, from its loop: with its GPUs as they are now, as
  *                    HELLO has them. After three that are missing seqd closes the session
  *   seqw  PROFILE    after WELCOME, once it has been measured: new with each session
@@ -43,8 +43,8 @@
  *
  * Versions: both programs speak WIRE_ABI and WIRE_ABI_BEFORE. A session speaks what its HELLO says.
  * seqw says WIRE_ABI first, and WIRE_ABI_BEFORE after a REFUSED of a seqd that does not speak more;
- * a WELCOME of a seqd that does speak more ends that session, and the next one speaks it. What is
- * new in WIRE_ABI is never sent to a peer that speaks the one before:
+ * a WELCOME of a seqd that does speak more ends that session, and the next one speaks it. Additions
+ * of WIRE_ABI are never sent to a peer that speaks the one before:
  *   a message: its row in wire.c says since which ABI it is (wire_knows). link_send and the agent's
  *              send_msg return -1 for a peer without it, and the session stays. So the sender keeps
  *              the truth in its tables, as for a node that is down, and says in the API and in the
@@ -57,8 +57,8 @@
  *
  * A node reports on itself alone: REPORT and LOG count from the node that has the part of the
  * attempt, for the ranks of that part; DESCRIBED and FETCHED from the node that was asked, once;
- * HEARTBEAT and PROFILE say nothing about other nodes. The rest is dropped, counted and logged; but
- * what a node sends of an attempt that was its own and is over is dropped alone. */
+ * HEARTBEAT and PROFILE say nothing about other nodes. Other reports are dropped, counted and
+ * logged. A report on an attempt that was the node's own and is over is only dropped. */
 #ifndef SEQD_API_WIRE_H
 #define SEQD_API_WIRE_H
 
@@ -76,16 +76,16 @@
 struct job_spec;
 
 #define WIRE_ABI           7u /* another one is REFUSED, whatever else its HELLO has; */
-#define WIRE_ABI_BEFORE    6u /* but for this one: of the version that tests/previous names */
+#define WIRE_ABI_BEFORE    6u /* but for this one: the ABI of the version in tests/previous */
 #define WIRE_GRANTS        RANK_GRANTS
-#define WIRE_FILES         (1 + 2 * SPEC_SOURCES) /* of one question */
+#define WIRE_FILES         (1 + 2 * SPEC_SOURCES) /* files of one question */
 #define WIRE_MAX_SIZE      (4 << 20)              /* one message */
 #define NODE_NAME          PKI_NAME_SIZE
 #define WIRE_CHUNK         65536     /* bytes of log in one message */
-#define WIRE_TRACE_SIZE    (1 << 20) /* of the answer to a TRACE, or to a DESCRIBE of all models */
+#define WIRE_TRACE_SIZE    (1 << 20) /* answer to a TRACE, or to a DESCRIBE of all models */
 #define WIRE_ATTEMPTS      4096 /* in one HELLO or EXPECT, and on one node: 4096 slots of 1 rank */
 #define WIRE_INSTANCE_SIZE 16
-#define WIRE_TOKEN_SIZE    160 /* of a join token, with its NUL */
+#define WIRE_TOKEN_SIZE    160 /* a join token, with its NUL */
 #define WIRE_HEARTBEAT_MS  2000
 #define WIRE_MAX_TIME_S    ((int64_t)1 << 37) /* seconds: until the year 6300 */
 
@@ -107,16 +107,16 @@ enum msg_type {
     MSG_FETCH,    /* read a file that the job left from offset, at most WIRE_CHUNK */
     MSG_DESCRIBE, /* run seqrank --describe on a model directory; or seqrank --models */
     MSG_FORGET,   /* attempt is final and acknowledged: its directory may go */
-    MSG_TRACE,    /* where samples of prepared data came from; answered by MSG_FETCHED: JSON */
+    MSG_TRACE,    /* tell the sources of samples of prepared data; answered by MSG_FETCHED: JSON */
     /* seqw -> seqd */
-    MSG_PROFILE, /* what the node measured about itself */
+    MSG_PROFILE, /* the node's measurements of itself */
     /* seqd -> seqw */
-    MSG_REFUSED, /* first answer: no session, and why; of a JOIN: no certificate */
+    MSG_REFUSED, /* first answer: no session, and why; to a JOIN: no certificate */
     /* seqw -> seqd */
     MSG_JOIN, /* a certificate, please */
     /* seqd -> seqw */
     MSG_JOINED, /* here it is */
-    MSG_REMOVE, /* what of the job's files here is to go: `what` */
+    MSG_REMOVE, /* remove files of the job here: `what` */
     /* seqw -> seqd */
     MSG_REMOVED, /* it is gone: total bytes; or err */
     /* seqd -> seqw */
@@ -128,7 +128,7 @@ enum msg_type {
     MSG_TYPE_N
 };
 
-/* Who sends it: a node, or seqd. */
+/* Whether a node sends it, or seqd. */
 static inline bool msg_from_node(enum msg_type t)
 {
     return t <= MSG_FETCHED || t == MSG_PROFILE || t == MSG_JOIN || t == MSG_REMOVED ||
@@ -142,7 +142,7 @@ struct wire_trace { /* arguments of seqrank --trace (worker/rank/trace.h) */
 
 struct disk_use { /* bytes, of a node's state directory */
     int64_t jobs, prepared;
-    int64_t size, free; /* of its file system; size 0: it has not said */
+    int64_t size, free; /* its file system's; size 0: it has not said */
 };
 
 struct wire_attempt {
@@ -153,16 +153,16 @@ struct wire_attempt {
 
 struct msg {
     enum msg_type type;
-    uint32_t abi; /* HELLO: what the session speaks; WELCOME, REFUSED: the newest that seqd speaks,
-                   * 0: of ABI 6 */
+    uint32_t abi; /* HELLO: the session's; WELCOME, REFUSED: the newest that seqd speaks, 0: from a
+                   * seqd of ABI 6 */
     /* HELLO */
     char node[NODE_NAME], version[32];
     unsigned char instance[WIRE_INSTANCE_SIZE];
     int32_t n_slots, n_cores;
     int64_t memory_size; /* bytes of the machine */
     char address
-        [RANK_ADDRESS_SIZE]; /* numeric, where ranks here listen for those of other nodes; "":
-                                      * they cannot be reached */
+        [RANK_ADDRESS_SIZE]; /* numeric; ranks here listen on it for ranks of other nodes; "":
+                              * they cannot be reached */
     bool emulated;           /* it takes jobs of the device "emulated": tests */
     int n_gpus;              /* HELLO, HEARTBEAT */
     const struct gpu *gpus;
@@ -174,16 +174,18 @@ struct msg {
     int64_t retry_ms;     /* REFUSED: no sooner */
     /* most others */
     int64_t job, epoch;
-    /* ASSIGN: the gang's start record, less what the agent itself knows (directories, program) */
+    /* ASSIGN: the gang's start record, less the values that the agent itself knows (directories,
+     * program) */
     int32_t task, n_ranks, first_rank, n_local;
     char prepared_id[80];
     int64_t memory_limit, submitted_s;
-    unsigned char key[RANK_KEY_SIZE]; /* of the attempt, the same for all its nodes: a secret */
+    unsigned char key[RANK_KEY_SIZE]; /* the attempt's, the same for all its nodes: a secret */
     const struct job_spec *spec;
-    int n_uuids; /* of GPUs, one per rank here, in rank order; 0: the job takes none */
+    int n_uuids; /* UUIDs of GPUs, one per rank here, in rank order; 0: the job takes none */
     const char (*uuids)[GPU_UUID_SIZE];
     /* ASSIGN, DESCRIBE: private directories that are read for it, as the uploads of its owner:
-     * absolute. What the job names by job:ID is not among them: the node knows where that is. */
+     * absolute. Directories that the job names by job:ID are not among them: the node knows
+     * them. */
     int n_grants;
     const char *const *grants;
     /* BLOBS */
@@ -192,7 +194,7 @@ struct msg {
     /* REPORT: seq counts the attempt's spool records from 1; data is struct rank_msg + payload.
      * LOG: bytes [offset, offset + size) of rank's log.
      * ACK: records up to seq are durable (0: says nothing), and of rank's log the bytes before
-     * offset (rank -1: says nothing). The same offset again: what follows it is to be sent again.
+     * offset (rank -1: says nothing). The same offset again: send the bytes after it again.
      * FETCH: at most WIRE_CHUNK bytes from offset of a file of job: `path` is the name of an
      * artifact, or "checkpoints/step-00000500/hf/config.json". FETCHED: data, size 0 at the end,
      * offset as asked; total: bytes of the whole file as it is now; stamp: another number once that
@@ -230,14 +232,14 @@ bool wire_name_good(const char *name);
 bool wire_speaks(uint32_t abi); /* WIRE_ABI or WIRE_ABI_BEFORE */
 /* Whether a peer that speaks abi, one of the two, takes messages of that type. */
 bool wire_knows(uint32_t abi, enum msg_type type);
-/* What a seqd that answered with `theirs` (struct msg, abi) speaks with this program. */
+/* The ABI that a seqd that answered with `theirs` (struct msg, abi) speaks with this program. */
 uint32_t wire_choose(uint32_t theirs);
-/* Why no session can speak abi, and what to do. Of use where wire_speaks is false. */
+/* Why no session can speak abi, and what to do, for an abi that wire_speaks refuses. */
 void wire_refusal(uint32_t abi, char *out, size_t size);
 /* Packs m into arena memory. NULL when the arena or WIRE_MAX_SIZE is too small. */
 void *wire_pack(const struct msg *m, struct arena *a, size_t *size);
-/* For a peer that speaks abi: less what it does not know. NULL also where it knows no such
- * message. */
+/* The same for a peer that speaks abi, less the fields that it does not know. NULL also if it does
+ * not know the message. */
 void *wire_pack_for(const struct msg *m, uint32_t abi, struct arena *a, size_t *size);
 /* Unpacks into *m; pointers point into the arena. fails: ERR_INVALID, ERR_TOO_LARGE. Hostile input
  * is expected. */

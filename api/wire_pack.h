@@ -48,10 +48,10 @@ static inline int range_check(int64_t v, int64_t min, int64_t max, const char *f
 
 /* NULL: the arena is full. */
 Seqd__Spec *wire_spec_pack(const struct job_spec *s, struct arena *a);
-/* Takes from it what a peer that speaks abi has no field for. */
+/* Clears the values for which a peer that speaks abi has no field. */
 void wire_spec_cut(Seqd__Spec *w, uint32_t abi);
-/* *out lies in the arena; what the peer's version has no field for is at its default. fails:
- * ERR_INVALID naming the field, ERR_TOO_LARGE. */
+/* *out lies in the arena. A value for which the peer's version has no field is at its default.
+ * fails: ERR_INVALID naming the field, ERR_TOO_LARGE. */
 int wire_spec_unpack(const Seqd__Spec *w, struct arena *a, const struct job_spec **out,
                      struct err *e);
 /* m->gpus of HELLO and HEARTBEAT; m->uuids of ASSIGN, after m->n_local. -1 while packing: the arena

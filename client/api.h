@@ -1,5 +1,5 @@
-/* api.h: requests whose answers are JSON, and what a refusal means: problem+json is printed for a
- * person, with the field and the fix, and becomes an exit code. */
+/* api.h: requests whose answers are JSON, and the meaning of refusals: problem+json is printed for
+ * a person, with the field and the fix, and becomes an exit code. */
 #ifndef SEQD_CLIENT_API_H
 #define SEQD_CLIENT_API_H
 
@@ -16,8 +16,8 @@ int api_get(struct cli *c, const char *path, struct jv **out);
 int api_post(struct cli *c, const char *path, const char *body, const char *key, struct jv **out);
 /* Tried again as a post: to delete twice is to delete. */
 int api_delete(struct cli *c, const char *path, struct jv **out);
-/* A change of what is of that version ("7", in quotes). CLI_OK with *out NULL: it is of another one
- * by now, and nothing has changed. */
+/* Changes a resource that is of the version if_match ("7", in quotes). CLI_OK with *out NULL: it is
+ * of another version by now, and the request has changed nothing. */
 int api_patch(struct cli *c, const char *path, const char *body, const char *if_match,
               struct jv **out);
 /* One job. */

@@ -30,7 +30,7 @@ int artifact_json(struct cli *c, int64_t id, const char *name, struct jv **out)
 struct sink {
     int fd;
     int64_t size;  /* bytes in it, those of earlier requests included */
-    int64_t begun; /* of these, before this request */
+    int64_t begun; /* bytes in it before this request */
     const struct http_stream *stream;
     int error; /* errno of the first failed write */
 };
@@ -108,8 +108,8 @@ static int check_digest(struct cli *c, int64_t id, const char *name, const char 
                     name, (long long)id);
 }
 
-/* Into FILE by way of FILE.part, so that a broken download never looks like the file, and the next
- * one continues where it broke. */
+/* Writes FILE by way of FILE.part, so that a broken download never looks like the file, and the
+ * next one continues where it broke. */
 static int fetch(struct cli *c, int64_t id, const char *name)
 {
     char path[1200], part[1024], size[TEXT_SHORT];

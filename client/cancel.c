@@ -1,5 +1,5 @@
-/* cancel.c: cancels, suspends and resumes jobs: those that are named, or all live ones that a
- * filter takes. */
+/* cancel.c: cancels, suspends and resumes jobs: the named jobs, or all live ones that a filter
+ * takes. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@
 
 #define POLL_MS 200
 
-/* What is asked, and how the answer says that it was done. */
+/* An action, and the word for its success. */
 struct mass_act {
     const char *action, *done; /* "cancel", "cancelled" */
     int (*wait)(struct cli *c, int64_t id, struct jv **job);
@@ -24,8 +24,8 @@ struct mass_act {
 
 /* ---- by id or name --------------------------------------------------------------------------- */
 
-/* Asked of every job before one is waited for. Returns the first exit code that is not 0; *id of a
- * job that was not asked: 0. */
+/* Asks for the action on every job, before the first wait. Returns the first exit code that is not
+ * 0; *id of a job that was not asked: 0. */
 static int ask_all(struct cli *c, const struct mass_act *act, int64_t *id)
 {
     int rc = CLI_OK;
@@ -119,7 +119,7 @@ static int act_run(struct cli *c, const struct mass_act *act)
 
 /* ---- verbs ----------------------------------------------------------------------------------- */
 
-/* Cancelled is what was asked for. */
+/* A cancelled job is a success here. */
 static int wait_end(struct cli *c, int64_t id, struct jv **job)
 {
     const int rc = job_wait(c, id, job);

@@ -241,14 +241,14 @@ int cli_parse(struct cli *c, int argc, char **argv, const struct verb *const *ve
     return check_usage(c, seen, e);
 }
 
-/* What a URL without one has. */
+/* The scheme of a URL that has none. */
 static const char *scheme_of(const char *url)
 {
     return strstr(url, "://") || !strncmp(url, "unix:", 5) ? "" : "http://";
 }
 
-/* Of a seqd that speaks TLS the socket needs no certificate; of one that has written no token,
- * which only seqd --dev does, it needs none. */
+/* The socket of a seqd that speaks TLS needs no certificate. The socket of a seqd that has written
+ * no token, which only seqd --dev does, needs no token. */
 static bool takes_socket(const char *dir, const char *address, const char *socket)
 {
     char token[1024];
@@ -309,7 +309,7 @@ int cli_url(const struct cli *c, char *out, size_t size, struct err *e)
     return 0;
 }
 
-/* "-": stdin. What goes into a header is one line without blanks. */
+/* "-": stdin. A token goes into a header: it is one line without blanks. */
 static int read_token(const char *path, char *out, size_t size, struct err *e)
 {
     const bool is_stdin = !strcmp(path, "-");
@@ -415,7 +415,7 @@ static void look_at_terminal(struct cli *c)
                !(term && !strcmp(term, "dumb"));
 }
 
-/* What the login said is for where nothing is named. */
+/* The authority of the login is used if none is named. */
 static void set_trust(const struct cli *c, const char *url)
 {
     struct server_context known = {0};

@@ -21,11 +21,11 @@ enum cli_exit {
     CLI_DETACHED = 130
 };
 
-#define CLI_LONGEST_S ((int64_t)10000000 * 86400) /* of an option; its microseconds fit */
+#define CLI_LONGEST_S ((int64_t)10000000 * 86400) /* longest option; its microseconds fit */
 
 enum cli_output { OUT_TABLE, OUT_WIDE, OUT_JSON, OUT_JSONL, OUT_NAME, OUT_YAML, OUT_CSV, OUT_N };
 
-/* Which options a verb takes. The global ones are not listed. */
+/* The options that verbs take. The global ones are not listed. */
 enum cli_option {
     OPT_WAIT = 1 << 0,
     OPT_DRY_RUN = 1 << 1,
@@ -74,19 +74,19 @@ struct cli_options {
 
 struct http;
 struct cli {
-    const struct verb *verb, *const *verbs; /* the one that runs; all, NULL-terminated */
+    const struct verb *verb, *const *verbs; /* the running one; all, NULL-terminated */
     struct cli_options opt;
     int n_args;
     const char **arg; /* operands */
     enum cli_output output;
-    bool color, utf8, tty; /* of stdout; tty of stderr is asked where it matters */
+    bool color, utf8, tty; /* about stdout; tty of stderr is asked where it matters */
     struct http *http;
 };
 
 struct verb {
     const char *name, *operands; /* "submit", "FILE|-" */
     const char *summary;         /* one line of the list of verbs */
-    const char *help;            /* what `seqctl help VERB` prints beneath the usage line */
+    const char *help;            /* text of `seqctl help VERB` beneath the usage line */
     uint32_t options;            /* enum cli_option */
     int min_args, max_args;
     int (*run)(struct cli *c); /* returns enum cli_exit */
@@ -108,14 +108,15 @@ struct cli_option_info {
 };
 bool cli_option_at(int i, struct cli_option_info *out);
 extern const char *const cli_outputs[OUT_N + 1]; /* words of -o, then NULL */
-extern const char *cli_system_socket; /* of a seqd that systemd runs; tests set their own */
-/* Where seqd answers: --url, else SEQD_URL, else the server of the last seqctl login, else
- * cli_system_socket where there is one, else the default. A directory is a state directory, whose
- * file `address` is read; where that says https or no token lies beside it, its Unix socket is
- * taken. Never ends with '/'. */
+extern const char *cli_system_socket; /* socket of a seqd that systemd runs; tests set their own */
+/* The address of seqd: --url, else SEQD_URL, else the server of the last seqctl login, else
+ * cli_system_socket if it exists, else the default. A directory is a state directory, whose file
+ * `address` is read; if that says https or no token lies beside it, its Unix socket is taken. Never
+ * ends with '/'. */
 int cli_url(const struct cli *c, char *out, size_t size, struct err *e);
-/* The token for it: of --token-file, else SEQD_TOKEN_FILE, else of the state directory, else of
- * seqctl login (api/core/context.h); "" where there is none. url: what cli_url gave. */
+/* The token for that address: from --token-file, else SEQD_TOKEN_FILE, else from the state
+ * directory, else from seqctl login (api/core/context.h); "" if there is none. url: the one from
+ * cli_url. */
 int cli_token(const struct cli *c, const char *url, char *out, size_t size, struct err *e);
 /* The file of --ca, else SEQD_CA; NULL: neither. */
 const char *cli_ca(const struct cli *c);

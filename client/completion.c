@@ -90,7 +90,7 @@ static void offer_options(const struct verb *v, const char *prefix)
     }
 }
 
-/* Without a server there are none. */
+/* Offers ids and names of jobs; without a server there are none. */
 static void offer_jobs(struct cli *c, const char *prefix)
 {
     struct http_reply r;
@@ -104,7 +104,7 @@ static void offer_jobs(struct cli *c, const char *prefix)
         const char *name = jv_str(jv_at(data, i, NULL), "name", "");
         snprintf(id, sizeof id, "%lld", (long long)jv_int(jv_at(data, i, NULL), "id", 0));
         offer(id, prefix);
-        /* One that a shell takes as one word. */
+        /* Offers only a name that a shell takes as one word. */
         if (*name && !strpbrk(name, " \t\n\"'\\$`*?[]{}()<>|&;#~!") &&
             !strcmp(text_safe(clean, sizeof clean, name), name))
             offer(name, prefix);
@@ -157,7 +157,7 @@ static const char *waiting(const char *word)
     return NULL;
 }
 
-/* arg[1] .. are the words so far; the last one is what is typed. */
+/* arg[1] .. are the words so far; the last one is being typed. */
 static int offer_words(struct cli *c)
 {
     const struct verb *v = NULL;

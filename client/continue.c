@@ -14,7 +14,7 @@
 /* ---- the old job ----------------------------------------------------------------------------- */
 
 struct old {
-    int64_t id, step; /* step: of its newest checkpoint; 0: it has none */
+    int64_t id, step; /* step: its newest checkpoint's; 0: it has none */
     struct jv *job;   /* owns */
 };
 
@@ -55,7 +55,7 @@ static int old_read(struct cli *c, struct old *o)
     return rc;
 }
 
-/* Its spec, as JSON that a new one is made from. NULL after a message. */
+/* Copies the old job's spec, as JSON that a new one is made from. NULL after a message. */
 static struct jv *copy_spec(const struct old *o)
 {
     const struct jv *spec = jv_get(o->job, "spec_effective");
@@ -111,7 +111,8 @@ static const struct jv *member(const struct jv *object, const char *key)
     return NULL;
 }
 
-/* Members that differ, one level after the other; those of b alone too. Returns how many. */
+/* Says which members differ, one level after the other, members of b alone too. Returns how
+ * many. */
 static int say_changes(const struct cli *c, const char *prefix, const struct jv *a,
                        const struct jv *b)
 {

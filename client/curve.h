@@ -23,7 +23,7 @@ void curve_init(struct curve *c);
  * checkpoint) the points at and beyond x are forgotten first. */
 void curve_add(struct curve *c, double x, double y);
 /* Draws into lines[0 .. rows-1], each a NUL-terminated string of `columns` characters. The x axis
- * spans 0..x_max (or the last point), the y axis what is returned in y_low and y_high. */
+ * spans 0..x_max (or the last point), the y axis the range that is returned in y_low and y_high. */
 #define CURVE_LINE (CURVE_COLUMNS * 3 + 1)
 void curve_draw(const struct curve *c, int columns, int rows, double x_max, bool utf8,
                 char lines[][CURVE_LINE], double *y_low, double *y_high);

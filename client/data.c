@@ -1,4 +1,4 @@
-/* data.c: what an optimizer step learnt from. */
+/* data.c: the samples that an optimizer step learnt from. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

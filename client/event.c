@@ -12,8 +12,8 @@
 #include "client/verbs.h"
 #include "client/yaml.h"
 
-/* Appends the members of an event's data; `detail` is the report of a rank, without what the line
- * has already (said). */
+/* Appends the members of an event's data; `detail` is the report of a rank, without the members
+ * that the line has already (said). */
 static void append_members(const struct jv *v, const struct jv *said, char *out, size_t size)
 {
     for (size_t i = 0; i < jv_len(v); i++) {
@@ -45,7 +45,7 @@ char *event_line(const struct jv *ev, char *out, size_t size)
     return text_safe(out, size, line);
 }
 
-/* Of all jobs: with its job. */
+/* The line in a list of all jobs: with its job. */
 static char *all_line(const struct jv *ev, char *out, size_t size)
 {
     char line[1024];
@@ -171,7 +171,7 @@ static int follow_all(struct cli *c, const struct printer *p)
     return rc;
 }
 
-/* Of all jobs: one page after the other, each looked at once. */
+/* Lists the events of all jobs, one page after the other, each looked at once. */
 static int list_all(struct cli *c, const struct printer *p)
 {
     char cursor[256] = "";

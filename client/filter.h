@@ -1,4 +1,4 @@
-/* filter.h: --state, --name and --label: which jobs are meant. */
+/* filter.h: --state, --name and --label select jobs. */
 #ifndef SEQD_CLIENT_FILTER_H
 #define SEQD_CLIENT_FILTER_H
 

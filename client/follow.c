@@ -130,7 +130,7 @@ static int closed_line(struct follow_line *l, bool first)
     return CLI_OK;
 }
 
-/* Opens what is due, closes what is done. *live: how many lines still matter. */
+/* Opens the streams that are due, and closes finished ones. *live: how many lines still matter. */
 static int tend(struct follow_run *r, int *live)
 {
     *live = 0;

@@ -149,7 +149,7 @@ static void add_header(struct http_stream *s, const char *name, const char *valu
     s->headers = longer;
 }
 
-/* Of this machine, by its name: no "localhost.example", no "127.0.0.1@example". */
+/* Whether url is on this machine, by its name: no "localhost.example", no "127.0.0.1@example". */
 static bool is_loopback(const char *url)
 {
     static const char *const names[] = {"localhost", "[::1]", "0.0.0.0", "[::]"};
@@ -174,7 +174,7 @@ static int check_token(const struct http *h, struct err *e)
                    h->url);
 }
 
-/* Where the request goes, and whom it trusts. */
+/* Sets the request's address, and the authorities that it trusts. */
 static void set_server(struct http_stream *s, const char *path)
 {
     char url[4096];
@@ -289,7 +289,7 @@ bool http_turn(struct http *h, int timeout_ms, int fd)
     curl_multi_perform(h->multi, &running);
     for (CURLMsg *m; (m = curl_multi_info_read(h->multi, &left));)
         if (m->msg == CURLMSG_DONE) finish(h, m->easy_handle, m->data.result);
-    /* What is done is reported before anything is waited for. */
+    /* A finished stream is reported without a wait. */
     for (struct http_stream *s = h->open; s; s = s->next)
         if (s->done) timeout_ms = 0;
     curl_multi_poll(h->multi, &extra, fd >= 0 ? 1 : 0, timeout_ms, NULL);

@@ -20,7 +20,7 @@
 
 struct http;
 struct http *http_create(const char *base_url, struct err *e);
-void http_destroy(struct http *h); /* NULL allowed; closes what is open */
+void http_destroy(struct http *h); /* NULL allowed; closes open streams */
 void http_set_url(struct http *h, const char *base_url);
 const char *http_url(const struct http *h);
 /* Sent with every request from now on, copied; "": none. */
@@ -33,7 +33,7 @@ struct http_request {
     const char *path;                            /* "/v1/jobs?limit=3", already escaped */
     const char *body;                            /* JSON, or NULL */
     size_t body_size;                            /* 0: body is text that ends with NUL */
-    const char *type;                            /* of body; NULL: application/json */
+    const char *type;                            /* the body's; NULL: application/json */
     const char *upload_offset;                   /* Upload-Offset, or NULL */
     const char *accept;                          /* or NULL */
     const char *idempotency_key, *last_event_id; /* or NULL */

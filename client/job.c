@@ -76,7 +76,7 @@ void job_say_end(const struct cli *c, const struct jv *job)
     char took[TEXT_SHORT], result[256];
     long long id = jv_int(job, "id", 0);
     const char *state = jv_str(job, "state", "?"), *kind = jv_str(job, "kind", "");
-    const bool last = getenv("SEQD_RUN"); /* of `seqd run`: no seqd answers after it */
+    const bool last = getenv("SEQD_RUN"); /* under `seqd run`: no seqd answers after it */
     cli_say(c, "job %lld %s after %s", id, state,
             text_duration(took, seconds_between(job, "created_at", "finished_at")));
     if (*result_line(job, result, sizeof result)) cli_say(c, "  %s", result);
@@ -117,7 +117,7 @@ static void ignore(void *arg, const char *name, const struct jv *v)
     (void)arg, (void)name, (void)v;
 }
 
-/* In place at every change, else lines. */
+/* Redraws the line in place at every change, else prints lines. */
 static void wait_say(struct wait *w, const struct jv *job, int64_t now)
 {
     char phase[32], line[256], all[320];
@@ -162,9 +162,9 @@ int job_wait(struct cli *c, int64_t id, struct jv **out)
     return rc ? rc : follow_verdict(*out);
 }
 
-#define NAME_COLUMNS 24  /* of a name on a terminal */
+#define NAME_COLUMNS 24  /* a name's, on a terminal */
 #define SLIM_COLUMNS 110 /* a narrower terminal has no room for rate, time left, loss and WHY */
-#define WHY_COLUMNS  60  /* of a reason in the narrow list; explain and -o wide show all of it */
+#define WHY_COLUMNS  60  /* a reason's, in the narrow list; explain and -o wide show all of it */
 
 /* ---- ls -------------------------------------------------------------------------------------- */
 
@@ -192,7 +192,7 @@ static void add_name(struct table *t, const char *name)
     table_add(t, whole ? name : cut);
 }
 
-/* Why a job waits, or has failed; of one that has succeeded its result. */
+/* Adds why a job waits or has failed, or the result of a job that has succeeded. */
 static void add_why(struct table *t, const struct jv *job, bool wide)
 {
     char why[1024], gone[128], cut[1024];
@@ -234,7 +234,7 @@ static void add_row(struct table *t, const struct jv *job, bool slim, bool wide)
     add_why(t, job, wide);
 }
 
-/* What a user sees of the jobs of others. */
+/* Says how many jobs other users have: a user sees no more of them. */
 static void say_others(const struct cli *c, const struct jv *others)
 {
     const int64_t queued = jv_int(others, "queued", 0);
@@ -324,7 +324,7 @@ static void print_last(const struct jv *m)
     printf("%-12s %s formula\n", "bytes", jv_bool(m, "ledger_ok", false) ? "==" : "!=");
 }
 
-/* Of every rank, where it has one. */
+/* Prints the GPU of every rank that has one. */
 static void print_gpus(const struct jv *nodes)
 {
     for (size_t i = 0; i < jv_len(nodes); i++) {

@@ -257,7 +257,7 @@ char *jv_dump(const struct jv *v, int style)
     flags |= style & JV_INDENT ? JSON_INDENT(2) : 0;
     flags |= style & JV_ASCII ? JSON_ENSURE_ASCII : 0;
     char *s = v ? json_dumps(in(v), flags) : strdup("null");
-    assert(s); /* what was parsed can be written, short of memory */
+    assert(s); /* a parsed value can be written, unless memory is out */
     return s;
 }
 

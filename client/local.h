@@ -12,9 +12,9 @@
 
 struct local_file { /* {.dir = -1, .fd = -1}: closed */
     int dir;        /* its parent */
-    int fd;         /* of NAME.part */
+    int fd;         /* NAME.part */
     char leaf[256], part[264];
-    int64_t size; /* of NAME.part so far */
+    int64_t size; /* bytes of NAME.part so far */
     struct sha256 sha;
 };
 
@@ -22,11 +22,12 @@ struct local_file { /* {.dir = -1, .fd = -1}: closed */
 int local_open_root(const char *dir, struct err *e);
 
 enum local_state { LOCAL_SAME, LOCAL_OTHER, LOCAL_NONE };
-/* Opens the parent of name beneath root, making directories, and looks at what has the name now.
- * state: whether that has this size and digest. fails: ERR_INVALID for a name that leads out. */
+/* Opens the parent of name beneath root, making directories, and looks at the file that has the
+ * name now. state: whether it has this size and digest. fails: ERR_INVALID for a name that leads
+ * out. */
 int local_find(struct local_file *f, int root, const char *name, int64_t size, const char *sha256,
                enum local_state *state, struct err *e);
-/* Opens NAME.part, with what an earlier transfer left of at most `size` bytes.
+/* Opens NAME.part, with the bytes that an earlier transfer left, at most `size`.
  * fails: ERR_CONFLICT when another process writes it. */
 int local_open_part(struct local_file *f, int64_t size, struct err *e);
 int local_add(struct local_file *f, const void *bytes, size_t n, struct err *e);

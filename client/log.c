@@ -10,7 +10,7 @@
 
 #define LOG_CHUNK 65536
 
-/* Into a pipe or file the bytes go as they are; a terminal gets them cleaned. */
+/* Writes the bytes as they are to a pipe or file, cleaned to a terminal. */
 static void print_log(const struct cli *c, const char *p, size_t n)
 {
     if (!c->tty) {

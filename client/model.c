@@ -1,4 +1,4 @@
-/* model.c: model directories: those of the nodes, and one of this machine. */
+/* model.c: model directories of the nodes, and one of this machine. */
 #include <errno.h>
 #include <signal.h>
 #include <spawn.h>
@@ -38,7 +38,7 @@ static char *read_all(int fd)
     return NULL;
 }
 
-/* What `seqrank --check DIR` prints; the caller frees. NULL after a message. */
+/* Returns the output of `seqrank --check DIR`; the caller frees. NULL after a message. */
 static char *run_check(const char *dir)
 {
     extern char **environ;

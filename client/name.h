@@ -4,8 +4,8 @@
 
 #include "client/cli.h"
 
-/* The id of the live job of that name; where none is live, of the newest that was. Several live
- * ones are refused, and listed. Returns -(exit code) after a message. */
+/* The id of the live job of that name; if none is live, the id of the newest ended one. Several
+ * live ones are refused, and listed. Returns -(exit code) after a message. */
 int64_t name_job(struct cli *c, const char *name);
 
 #endif

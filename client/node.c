@@ -12,7 +12,7 @@
 
 #define MOST_NODES 257 /* in one command, after its word */
 
-/* One row a GPU; nothing where no node has one. */
+/* Prints a row for each GPU, and no table if no node has one. */
 static void print_gpus(const struct jv *list)
 {
     static const char *const head[] = {"NODE", "GPU",    "NAME", "CC", "MEMORY",
@@ -65,7 +65,7 @@ static void add_disk(struct table *t, const struct jv *node)
                        : "-");
 }
 
-/* What a node is to those who look for one that takes work, and why it does not. */
+/* Adds the state of a node for a reader who looks for one that takes work, and why it does not. */
 static void add_state(struct table *t, const struct jv *n)
 {
     const char *state = jv_str(n, "state", "?"), *cordon = jv_str(n, "cordon.state", NULL);
@@ -120,7 +120,7 @@ static void print_nodes(const struct cli *c, const struct jv *list)
 /* {"reason": R}, malloc'd; NULL: none was given. */
 static char *reason_body(const struct cli *c)
 {
-    if (!c->opt.reason) return NULL; /* one that is no UTF-8 is left out */
+    if (!c->opt.reason) return NULL; /* a reason that is not UTF-8 is left out */
     struct jv *text = jv_string(c->opt.reason, strlen(c->opt.reason)), *o = jv_object();
     if (text) jv_put(o, "reason", text);
     char *body = jv_dump(o, JV_COMPACT);
@@ -128,7 +128,7 @@ static char *reason_body(const struct cli *c)
     return body;
 }
 
-/* The list, after what was asked of those that are named. */
+/* Prints the list, after the action on the named nodes. */
 static int list_after(struct cli *c, const char *action)
 {
     struct jv *list = NULL;
@@ -154,7 +154,7 @@ static bool is(const struct cli *c, const char *word, int n_args)
     return c->n_args == n_args && !strcmp(c->arg[0], word);
 }
 
-/* What may be asked of several nodes, and the route that does it; NULL: it is no such word. */
+/* The route for a word that may be asked of several nodes; NULL: there is no such word. */
 static const char *order_of(const char *word)
 {
     static const char *const orders[][2] = {{"cordon", "cordon"},

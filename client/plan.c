@@ -49,7 +49,7 @@ static void print_comm(const struct jv *p)
 
 enum { ROWS_SHOWN = 8 };
 
-/* One of what was weighed. */
+/* Adds one of the options that were weighed. */
 static void add_option(struct table *t, const struct jv *o)
 {
     char text[TEXT_SHORT];
@@ -82,7 +82,7 @@ static void add_option(struct table *t, const struct jv *o)
     table_add(t, jv_bool(o, "chosen", false) ? "<- chosen" : jv_get(o, "note") ? "compared" : "");
 }
 
-/* Whether a goes before b: what was chosen, then by the time of a step. */
+/* Whether a goes before b: the chosen option first, then by the time of a step. */
 static bool sooner(const struct jv *a, const struct jv *b)
 {
     const bool chosen = jv_bool(a, "chosen", false);
@@ -91,7 +91,7 @@ static bool sooner(const struct jv *a, const struct jv *b)
     return x < y;
 }
 
-/* Into out, at most n of them. Returns how many. */
+/* Puts the first options into out, at most n of them. Returns how many. */
 static int soonest(const struct jv *list, const struct jv **out, int n)
 {
     int k = 0;

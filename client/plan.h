@@ -1,4 +1,4 @@
-/* plan.h: what a job would hold and send. */
+/* plan.h: the memory that a job would take and the bytes that it would send. */
 #ifndef SEQD_CLIENT_PLAN_H
 #define SEQD_CLIENT_PLAN_H
 

@@ -12,16 +12,16 @@
 char *progress_percent(char out[TEXT_SHORT], const struct jv *job); /* "34%" */
 char *progress_rate(char out[TEXT_SHORT], const struct jv *job);    /* "8,123 tokens/s" */
 char *progress_eta(char out[TEXT_SHORT], const struct jv *job);     /* "1m 30s" */
-/* "34%  12,345 of 36,000 tokens  8,123 tokens/s  ETA 1m 30s", without what is unknown; "" where
- * nothing is known. A training's ends with its loss. Returns out. */
+/* "34%  12,345 of 36,000 tokens  8,123 tokens/s  ETA 1m 30s", without unknown figures; "" if none
+ * is known. A training's ends with its loss. Returns out. */
 char *progress_line(char *out, size_t size, const struct jv *job);
 
-/* What a reader of lines (not of a terminal) has seen of a job. Zeros: nothing. */
+/* The progress of a job that a reader of lines (not of a terminal) has seen. Zeros: none. */
 struct progress_said {
     char phase[32];
     double fraction;
     bool counted, timed; /* a line had figures; and the time left */
-    int64_t at_ms;       /* of the last line */
+    int64_t at_ms;       /* time of the last line */
 };
 #define PROGRESS_SAY_FRACTION 0.05
 #define PROGRESS_SAY_MS       60000

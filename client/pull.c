@@ -26,10 +26,10 @@ struct pull {
     int root;
     struct jv *list;
     const struct jv *files;
-    int64_t total, had, got; /* bytes: of all files, found here, received */
+    int64_t total, had, got; /* bytes of all files, bytes found here, bytes received */
     int n_got;
     int64_t began_ms, drawn_ms;
-    const char *fate[FILES_MAX]; /* of each file of the list */
+    const char *fate[FILES_MAX]; /* each listed file's */
 };
 
 /* One file on its way. */
@@ -38,7 +38,7 @@ struct pull_flow {
     struct local_file *f;
     const struct http_stream *stream;
     int64_t begun; /* bytes before this request */
-    int64_t size;  /* of the file, as listed; GROWN_MAX of one that grows */
+    int64_t size;  /* the file's, as listed; GROWN_MAX: it grows */
     bool whole;    /* the server sends all of it */
     struct err err;
 };
@@ -137,7 +137,7 @@ static bool grows(const struct pull *p, const struct jv *file)
     return p->artifacts && !*jv_str(file, "sha256", "");
 }
 
-/* Where it goes: a part's files lie in the directory itself. */
+/* The file's name here: a part's files lie in the directory itself. */
 static const char *name_here(const struct pull *p, const struct jv *file)
 {
     const char *name = jv_str(file, "name", "");

@@ -17,7 +17,7 @@
 #include "client/text.h"
 #include "client/verbs.h"
 
-#define PIECE      (1 << 20) /* what seqd takes as one body */
+#define PIECE      (1 << 20) /* the most that seqd takes as one body */
 #define FILES_MAX  1000
 #define DEPTH_MAX  16
 #define PUSH_TRIES 6 /* without a byte in between */
@@ -153,7 +153,7 @@ static int read_source(struct push *p)
     return CLI_OK;
 }
 
-/* The last part of the source's path, with what a name may not have as '-'. */
+/* The last part of the source's path, with '-' for each character that a name may not have. */
 static void default_name(struct push *p, const char *given)
 {
     char real[FILE_PATH_SIZE];
@@ -198,7 +198,7 @@ static void pause_ms(int64_t ms)
     nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
 }
 
-/* One piece. *at: where the file ends at the server now; -1: it did not answer, ask again. */
+/* Sends one piece. *at: the end of the file at the server now; -1: it did not answer, ask again. */
 static int send_piece(struct push *p, int i, const char *bytes, size_t n, int64_t *at)
 {
     char path[96], offset[32];
@@ -229,7 +229,7 @@ static int send_piece(struct push *p, int i, const char *bytes, size_t n, int64_
     return rc;
 }
 
-/* After a break: where the file ends at the server. */
+/* Asks, after a break, for the end of the file at the server. */
 static int ask_offset(struct push *p, int i, int64_t *at)
 {
     char path[64], field[64];

@@ -1,4 +1,4 @@
-/* rm.c: jobs that have ended go, with their files; and what was removed. */
+/* rm.c: removal of jobs that have ended, with their files; and the list of removals. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -68,7 +68,7 @@ static int remove_one(struct cli *c, int64_t id, struct table *t)
     return rc;
 }
 
-/* One that cannot go does not keep the others. */
+/* A job that cannot be removed does not keep the others. */
 static int rm_run(struct cli *c)
 {
     struct table t;

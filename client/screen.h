@@ -10,14 +10,14 @@
 struct screen {
     int n_drawn; /* lines on the terminal now */
     int n;       /* lines of the next frame */
-    int columns; /* of the terminal, at most 200 */
-    int rows;    /* of the terminal */
+    int columns; /* the terminal's, at most 200 */
+    int rows;    /* the terminal's */
     char line[SCREEN_LINES][SCREEN_BYTES];
 };
 
 /* Whether fd is a terminal that obeys cursor movements. */
 bool screen_draws(int fd);
-/* Its width, 80 where that is not known. */
+/* The width of the terminal, 80 if it is not known. */
 int screen_columns(int fd);
 void screen_begin(struct screen *s); /* asks the terminal for its size */
 void screen_add(struct screen *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -57,7 +57,8 @@ static int set_run(struct cli *c)
     if (!change) return CLI_USAGE;
     char *body = jv_dump(change, JV_COMPACT);
     int rc = CLI_OK;
-    /* What is set does not depend on what was there: the job's own events may come in between. */
+    /* The new values do not depend on the old ones, so the change is tried again: the job's own
+     * events may come in between. */
     for (int i = 0; !rc && !job && i < API_TRIES; i++) rc = try_once(c, id, body, &job);
     if (!rc && !job)
         rc = cli_fail(CLI_CONFLICT,

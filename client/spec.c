@@ -62,7 +62,7 @@ static bool is_called_yaml(const char *path)
     return dot && (!strcmp(dot, ".yaml") || !strcmp(dot, ".yml"));
 }
 
-/* JSON begins with a brace; what does not is YAML, and a file that is called so. */
+/* JSON begins with a brace. Any other text is YAML, and so is a file that is called so. */
 static struct jv *parse(const char *path, const char *text, size_t size, struct err *e)
 {
     const bool called = is_called_yaml(path);

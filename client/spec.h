@@ -9,8 +9,8 @@
 #define SPEC_FILE_SIZE (1 << 20) /* seqd refuses more */
 
 /* Reads operand 0 ("-": stdin) and applies --set path=value, --unset path and --name. kind NULL: as
- * written. Where seqd is on this machine (a loopback URL), relative paths become absolute: they
- * belong to the directory of the person who submits, not to the daemon's.
+ * written. If seqd is on this machine (a loopback URL), relative paths become absolute: they belong
+ * to the directory of the person who submits, not to the daemon's.
  * Returns CLI_OK, or another exit code with the message printed. */
 int spec_load(struct cli *c, const char *kind, struct jv **out);
 /* Every operand, each of which may hold one spec, an array of them, or one on each line; options

@@ -1,6 +1,6 @@
 /* sse.h: the parser of text/event-stream (WHATWG HTML, 9.2.6), fed with bytes as they come.
  * Lines may end with LF, CR or CRLF and be split anywhere. Limits: one line and one event's data
- * SSE_DATA_SIZE; what is longer is dropped up to its blank line and counted in n_dropped. */
+ * SSE_DATA_SIZE; a longer event is dropped up to its blank line and counted in n_dropped. */
 #ifndef SEQD_CLIENT_SSE_H
 #define SEQD_CLIENT_SSE_H
 
@@ -23,9 +23,9 @@ struct sse {
     char *line, *data; /* owned; grow to SSE_DATA_SIZE */
     size_t line_len, line_room, data_len, data_room;
     char name[64];
-    char id[64];      /* of the event being read */
-    char last_id[64]; /* of the last whole event; survives reconnects: send it as Last-Event-ID */
-    int64_t retry_ms; /* what the server asked for, or -1 */
+    char id[64];      /* id of the event being read */
+    char last_id[64]; /* the last whole event's; survives reconnects: send it as Last-Event-ID */
+    int64_t retry_ms; /* delay that the server asked for, or -1 */
     int64_t n_dropped;
     bool after_cr, has_data, too_long, started;
 };

@@ -45,7 +45,7 @@ static void print_submitted(const struct cli *c, const struct jv *job)
         cli_say(c, "next: seqctl watch %lld", (long long)jv_int(job, "id", 0));
 }
 
-/* As data a job is printed once: when it has ended, where that is waited for. */
+/* Whether the job is printed only once: as data, at its end, if seqctl waits for that. */
 static bool is_quiet(const struct cli *c)
 {
     return c->opt.wait && c->output != OUT_TABLE && c->output != OUT_WIDE && c->output != OUT_NAME;
@@ -104,7 +104,7 @@ static int worse(int a, int b)
 }
 
 /* Until all have ended, --timeout for all of them together. *ended: {"data": [...]}. Returns the
- * exit code of the worst; of what kept it from waiting. */
+ * exit code of the worst, or of the failure that kept it from waiting. */
 static int wait_for_all(struct cli *c, const struct jv *list, struct jv **ended)
 {
     const int64_t timeout_s = c->opt.timeout_s, end_us = clock_us() + timeout_s * 1000000;

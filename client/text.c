@@ -66,8 +66,8 @@ static bool in_ranges(const struct text_range *r, size_t n, uint32_t c)
     return false;
 }
 
-/* As Unicode's East Asian Width says, and terminals draw: marks add nothing to the letter before
- * them, wide letters and pictures take two columns. */
+/* The columns of a character by Unicode's East Asian Width, as terminals draw it: marks add nothing
+ * to the letter before them, wide letters and pictures take two columns. */
 static int columns_of(uint32_t c)
 {
     static const struct text_range none[] = {

@@ -1,4 +1,4 @@
-/* upload.c: what was pushed: the list, and removal by name. */
+/* upload.c: uploads that were pushed: the list, and removal by name. */
 #include <stdio.h>
 #include <string.h>
 #include "client/api.h"

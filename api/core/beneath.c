@@ -84,7 +84,7 @@ static int open_root(const char *root)
 
 /* Whether the first n bytes of path, "" for "/", are a directory with a mark. In a directory that
  * all may write to, as /tmp, a mark is its owner's or none: no user of the machine shuts out the
- * others. What cannot be told is private. */
+ * others. A directory is private if its mark cannot be checked. */
 static bool is_marked(const char *path, size_t n)
 {
     char name[PATH_MAX + sizeof BENEATH_MARK + 1];
@@ -117,7 +117,7 @@ static bool is_private(const char *real)
     return mark > 0;
 }
 
-/* unknown: the answer where it cannot be told. */
+/* unknown: the answer if it cannot be told. */
 static bool leads_to_private(const char *path, bool unknown)
 {
     char real[PATH_MAX], part[PATH_MAX];
@@ -165,7 +165,7 @@ int beneath_mark(const char *dir, struct err *e)
         return err_set(e, ERR_TOO_LARGE, "the path %s is too long", dir);
     const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     if (fd < 0) return errno == EEXIST ? 0 : err_errno(e, "make %s", path);
-    /* On a full disk it is empty: that it is there is what counts. */
+    /* On a full disk the mark is empty: only its existence counts. */
     const int rc = write(fd, text, sizeof text - 1) < 0 && errno != ENOSPC && errno != EDQUOT
                        ? err_errno(e, "write %s", path)
                        : 0;
@@ -216,8 +216,9 @@ static int open_new(const char *root, const char *path, int flags)
                            .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
     const int fd = (int)syscall(SYS_openat2, dir, rest, &how, sizeof how);
     close_keeping_errno(dir);
-    /* EXDEV also of an absolute link that stays within: the kernel does not follow those here. Of
-     * one that does not, nothing more is said: not even whether what it leads to exists. */
+    /* EXDEV comes also for an absolute link that stays within: the kernel does not follow those
+     * here. For a link that leads outside EXDEV is all that is said: not even whether its target
+     * exists. */
     const int why = errno;
     if (fd >= 0 || (why != ENOSYS && why != EPERM && why != EXDEV && why != EAGAIN)) return fd;
     const int old = open_old(root, path, flags);

@@ -12,10 +12,10 @@
 #include "api/core/file.h"
 #include "api/core/log.h"
 
-/* Where cgroup v2 is mounted, alone or beside v1. */
+/* The mount points of cgroup v2, alone or beside v1. */
 static const char *const mounts[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
 
-/* systemd marks what it has delegated: for everyone, or where its kernel lets only root see it. */
+/* systemd marks delegated groups: for everyone, or where its kernel lets only root see the mark. */
 static bool is_delegated(const char *path)
 {
     char mark[4] = "";
@@ -99,7 +99,7 @@ void cgroup_remove(const char *dir)
     if (file_join(path, NULL, "%s/cgroup", dir) < 0 || !file_exists(path)) return;
     cgroup_kill(dir);
     char *group = file_read(path, FILE_PATH_SIZE, NULL, NULL);
-    /* Those that were killed may still be leaving: an empty group costs little until seqw ends. */
+    /* Killed processes may still be leaving: an empty group costs little until seqw ends. */
     if (group && rmdir(group) && errno != EBUSY && errno != ENOENT)
         log_warn("cgroup.remove", "path=%s text=\"%s\"", group, strerror(errno));
     free(group);

@@ -1,6 +1,6 @@
 /* cgroup.h: a control group for one attempt, where this machine's manager has delegated one to us
- * (cgroup v2, systemd's Delegate=yes): at the end the kernel kills all that is in it, whatever it
- * has forked. Without delegation all of this does nothing.
+ * (cgroup v2, systemd's Delegate=yes): at the end the kernel kills all processes in it, forked ones
+ * too. Without delegation all of this does nothing.
  *
  * The path is in DIR/cgroup of the attempt's directory DIR: seqw makes the group and writes it,
  * seqgang reads it and joins, and a later seqw ends it. No controller is asked for: the unit's own
@@ -14,10 +14,10 @@
 const char *cgroup_given(void);
 /* 1: made; 0: there is none to make it in, or it failed, which is logged. */
 int cgroup_make(const char *dir, int64_t job, int64_t epoch);
-/* The calling process and what it starts from now on. */
+/* Moves the calling process into the group, and so the processes that it starts from now on. */
 void cgroup_join(const char *dir);
 void cgroup_kill(const char *dir);
-/* Kills what is left and removes the group. */
+/* Kills the processes that are left, and removes the group. */
 void cgroup_remove(const char *dir);
 
 #endif

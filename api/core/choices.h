@@ -1,4 +1,4 @@
-/* choices.h: what the fields of a job choose between. Their words are in spec.c, in this order. */
+/* choices.h: the enums of a job's fields. Their words are in spec.c, in this order. */
 #ifndef SEQD_CORE_CHOICES_H
 #define SEQD_CORE_CHOICES_H
 
@@ -12,8 +12,8 @@ enum form_id {
     FORM_ALL_GATHER, /* keys and values of all ranks at once, only those that documents share */
     FORM_AUTO,       /* the plan picks: blockwise, or all_gather for packed documents */
     FORM_TWO_PASS_SCATTER, /* two_pass, but dK and dV are reduce-scattered: 6 instead of 8 (P-1) */
-    FORM_SWITCH,           /* of a grid: the dimension that rows are spread along changes */
-    FORM_ULYSSES,          /* of a grid: rows are exchanged for heads, in attention along space */
+    FORM_SWITCH,           /* grid: the dimension that rows are spread along changes */
+    FORM_ULYSSES,          /* grid: rows are exchanged for heads, in attention along space */
     FORM_ULYSSES_BOTH,     /* and along time */
     FORM_N
 };
@@ -29,9 +29,9 @@ enum recompute_id {
     RECOMPUTE_N
 };
 enum offload_id {
-    OFFLOAD_AUTO,        /* where nothing else makes a training fit */
+    OFFLOAD_AUTO,        /* offloads if a training fits in no other way */
     OFFLOAD_NONE,        /* all that backward needs stays in the device's memory */
-    OFFLOAD_ACTIVATIONS, /* what layers keep for backward waits elsewhere */
+    OFFLOAD_ACTIVATIONS, /* activations for backward wait outside the device's memory */
     OFFLOAD_N
 };
 enum data_format {
@@ -60,8 +60,8 @@ enum overlong_id {
     OVERLONG_N
 };
 enum loss_on_id {
-    LOSS_ON_AUTO,       /* all; of a conversation the assistant's turns */
-    LOSS_ON_COMPLETION, /* what follows the prompt */
+    LOSS_ON_AUTO,       /* all; in a conversation the assistant's turns */
+    LOSS_ON_COMPLETION, /* the text after the prompt */
     LOSS_ON_ALL,
     LOSS_ON_ASSISTANT,
     LOSS_ON_N

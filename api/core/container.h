@@ -1,5 +1,5 @@
-/* container.h: what a file holds, by its suffix and by its first bytes: text, which is read as it
- * is, and containers of other programs, which are refused with the line that converts them.
+/* container.h: the kind of a file, by its suffix and by its first bytes: text, which is read as it
+ * is, or containers of other programs, which are refused with the line that converts them.
  * tested: tests/core/test_container.c */
 #ifndef SEQD_CORE_CONTAINER_H
 #define SEQD_CORE_CONTAINER_H
@@ -8,13 +8,13 @@
 #include <stddef.h>
 #include "api/core/err.h"
 
-#define CONTAINER_HEAD 264 /* first bytes of a file that tell what it is, at most */
+#define CONTAINER_HEAD 264 /* first bytes of a file that show its kind, at most */
 
 struct container {
     const char *name;    /* "a Parquet file" */
     const char *suffix;  /* ".gz .tgz"; "": known by its bytes alone */
     const char *magic;   /* its first bytes; NULL: they tell nothing */
-    size_t size, offset; /* of magic, and where in the file it is */
+    size_t size, offset; /* bytes of magic, and its offset in the file */
     const char *convert; /* the command line; FILE is the file */
 };
 
@@ -27,8 +27,8 @@ const struct container *container_by_bytes(const void *head, size_t size);
 /* Is a file of that name read as text where the job does not say its format? A pattern whose suffix
  * is not written out is not: it may find anything. */
 bool container_is_text(const char *path);
-/* Says what file is and how to convert it; instead: what else would do, "" for nothing. Returns -1
- * with ERR_INVALID. */
+/* Says which container the file is and how to convert it. instead: another way out, appended to the
+ * sentence; "": none. Returns -1 with ERR_INVALID. */
 int container_refuse(const struct container *c, const char *field, const char *file,
                      const char *instead, struct err *e);
 

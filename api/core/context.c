@@ -56,7 +56,7 @@ static int parse(const char *text, size_t size, struct server_context *c)
         if (!out && jread_skip(&j)) return -1;
         if (out && (jread_next(&j) != J_STRING || jread_copy(&j, out, room))) return -1;
     }
-    /* What goes into a header must be one line. */
+    /* The token goes into a header and must be one line. */
     for (const char *p = c->token; *p; p++)
         if (*p < 0x21 || *p > 0x7e) return -1;
     return t == J_OBJECT_END ? 0 : -1;

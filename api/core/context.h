@@ -1,6 +1,6 @@
-/* context.h: what seqctl knows of a server: one private file for each URL in
- * $XDG_CONFIG_HOME/seqctl (else ~/.config/seqctl). seqctl login writes one, and so does seqd --dev,
- * so that seqctl needs no option there. libc only. */
+/* context.h: the token and the certificates that seqctl has for a server: one private file for each
+ * URL in $XDG_CONFIG_HOME/seqctl (else ~/.config/seqctl). seqctl login writes one, and so does seqd
+ * --dev, so that seqctl needs no option there. libc only. */
 #ifndef SEQD_CORE_CONTEXT_H
 #define SEQD_CORE_CONTEXT_H
 

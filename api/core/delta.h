@@ -1,10 +1,10 @@
-/* delta.h: what plans and kernels of the gated delta rule agree on. */
+/* delta.h: constants of the gated delta rule that plans and kernels share. */
 #ifndef SEQD_CORE_DELTA_H
 #define SEQD_CORE_DELTA_H
 
 #include <stdint.h>
 
-/* Its backward keeps the state of every head before each DELTA_SPAN-th row of a call. */
+/* The rule's backward keeps the state of every head before each DELTA_SPAN-th row of a call. */
 #define DELTA_SPAN     256
 #define CONV_MAX_WIDTH 8 /* taps of a short convolution */
 

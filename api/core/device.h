@@ -1,5 +1,5 @@
 /* device.h: the kinds of devices there are, as jobs name them (resources.device) and as plans and
- * schedulers must know them; kernels/backend.h is what they do. */
+ * schedulers must know them; kernels/backend.h has their operations. */
 #ifndef SEQD_CORE_DEVICE_H
 #define SEQD_CORE_DEVICE_H
 
@@ -9,7 +9,8 @@
 /* Bytes of packed panels and tiles that the CPU's kernels may use per thread: part of every memory
  * plan. */
 #define BE_SCRATCH_PER_THREAD ((int64_t)4 << 20)
-/* And CUDA's, of a device: states of linear attention's blocks, 64 rows each, and partial sums. */
+/* The same for CUDA, per device: states of linear attention's blocks, 64 rows each, and partial
+ * sums. */
 #define BE_SCRATCH_CUDA ((int64_t)64 << 20)
 
 struct device_kind {
@@ -20,9 +21,9 @@ struct device_kind {
 
 /* NULL: there is none of that name; "" is "cpu". */
 const struct device_kind *device_find(const char *name);
-/* Their names, ", " between: for errors. */
+/* The names of all kinds, ", " between: for errors. */
 const char *device_names(void);
-/* Bytes of scratch of one rank. name: of a kind that there is. */
+/* Bytes of scratch of one rank. name: a known kind. */
 int64_t device_scratch(const char *name, int n_threads);
 
 #endif

@@ -65,7 +65,7 @@ static void append(struct err *e, const char *fmt, ...)
     va_end(ap);
 }
 
-/* Which limit, and how far it would have to go. */
+/* Appends the limit and the size that the file needs. */
 static void name_file_limit(struct err *e, int64_t needed)
 {
     struct rlimit r;

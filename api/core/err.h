@@ -23,7 +23,7 @@ enum err_code {
     ERR_ABORTED,     /* another process asked for a stop */
     ERR_UNSUPPORTED, /* a known word that this build or device has no row for */
     ERR_INTERNAL,
-    ERR_DEVICE,       /* what computes failed, or is not there: another one may do */
+    ERR_DEVICE,       /* a device failed, or is missing: another one may do */
     ERR_NO_SPACE,     /* a disk of seqd is full: it takes nothing new */
     ERR_UNAUTHORIZED, /* the caller has not proved who it is */
     ERR_FORBIDDEN,    /* the caller is known and may not */
@@ -33,7 +33,7 @@ enum err_code {
 
 struct err {
     enum err_code code;
-    char field[96]; /* what it is about: a job-spec path ("data.seq_len") or "" */
+    char field[96]; /* the subject: a job-spec path ("data.seq_len") or "" */
     char text[512]; /* one sentence, no newline */
 };
 

@@ -242,7 +242,7 @@ int file_lock(int fd)
     return 0;
 }
 
-/* Its entries: sockets and links have no mode of their own. */
+/* Mends the entries of d. Sockets and links are left out: they have no mode of their own. */
 static void mend_entries(DIR *d, int *n_mended)
 {
     struct dirent *ent;

@@ -1,6 +1,6 @@
 /* file.h: files that are complete or absent, and sentences that name them.
  *
- * struct file_out writes one file in large pieces, hashes what it writes and fsyncs at the end; a
+ * struct file_out writes one file in large pieces, hashes the bytes and fsyncs at the end; a
  * directory of such files becomes visible by one rename of the caller's (checkpoints, prepared
  * data). libc only. tested: tests/core/test_core.c */
 #ifndef SEQD_CORE_FILE_H
@@ -52,13 +52,14 @@ int file_join(char out[FILE_PATH_SIZE], struct err *e, const char *fmt, ...)
 int file_sync_dir(const char *path, struct err *e);
 int file_make_dir(const char *path, struct err *e); /* with parents; existing ones are fine */
 
-/* The exclusive lock of an open file, of which a process has one. One that was killed while it
- * started another leaves its lock to that one for the moment until its program runs: waited for, up
- * to FILE_LOCK_MS. -1: errno says why, EWOULDBLOCK: another process has it. */
+/* Takes the exclusive lock of an open file, which one process has at a time. A process that was
+ * killed while it started another leaves its lock to that one until the new program runs: the call
+ * waits for that, up to FILE_LOCK_MS. Returns -1 with errno; EWOULDBLOCK: another process has the
+ * lock. */
 #define FILE_LOCK_MS 1000
 int file_lock(int fd);
-/* A state directory: made with its parents, its owner's alone (0700) whatever the umask, and so is
- * what lies directly in it. Wider permissions are removed, and *n_mended counts the entries that
+/* A state directory: made with its parents, its owner's alone (0700) whatever the umask, and so are
+ * the entries directly in it. Wider permissions are removed, and *n_mended counts the entries that
  * had them.
  * fails: ERR_INVALID when it belongs to another user, who could put anything there. */
 int file_make_private_dir(const char *path, int *n_mended, struct err *e);

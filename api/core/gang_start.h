@@ -1,5 +1,5 @@
-/* gang_start.h: what seqw writes for seqgang. The directory of an attempt, DIR =
- * <state>/gangs/<job>-e<epoch>:
+/* gang_start.h: the files of an attempt that seqw writes for seqgang. The directory of an attempt
+ * is DIR = <state>/gangs/<job>-e<epoch>:
  *
  *   start       struct gang_start, by seqw, fsynced before it spawns `seqgang DIR`
  *   cpus        a cpu_set_t for each rank here: its process is bound to these CPUs. By seqw, before
@@ -14,7 +14,7 @@
  *               Gang -> agent: one byte at first and whenever the spool has grown; end of file when
  *               the gang is gone
  *   pids        a line "rank pid start_time" per rank, written before the rank gets its ARGS
- *   spool       what the ranks said (api/core/spool.h); its last record is the final record
+ *   spool       the messages of the ranks (api/core/spool.h); its last record is the final record
  *   rank-N.log  stdout and stderr of rank N; gang.log those of seqgang
  *   exit        struct rank_exit, the final record's: written last, fsynced */
 #ifndef SEQD_CORE_GANG_START_H
@@ -27,13 +27,13 @@
 #include "api/core/job.h"
 #include "api/core/rank.h"
 
-#define GANG_LOCK_FD 3 /* of seqgang, where seqw gave it the lock */
+#define GANG_LOCK_FD 3 /* the descriptor on which seqgang gets the lock from seqw */
 
 struct gang_start {
     uint32_t abi; /* RANK_ABI */
     int32_t task;
     int64_t job, epoch;
-    int32_t n_ranks; /* of the whole attempt */
+    int32_t n_ranks; /* ranks of the whole attempt */
     int32_t first_rank, n_local;
     int32_t n_roots;
     int64_t memory_limit;
@@ -46,11 +46,11 @@ struct gang_start {
     char prepared_id[80];
     char job_dir[RANK_PATH_SIZE];
     char seqrank[RANK_PATH_SIZE];            /* the program */
-    char gpus[JOB_MAX_RANKS][GPU_UUID_SIZE]; /* of rank first_rank + i; "": it gets none */
-    /* What precedes is as 0.2.0 has it: agents of both versions adopt gangs of both by it, and read
-     * no more. What follows is for the seqgang of this version alone. */
+    char gpus[JOB_MAX_RANKS][GPU_UUID_SIZE]; /* the GPU of rank first_rank + i; "": none */
+    /* The members above are as in 0.2.0: agents of both versions adopt gangs of both by them, and
+     * read no more. The members below are for the seqgang of this version alone. */
     char version[32];
-    int64_t spec_size; /* of struct job_spec */
+    int64_t spec_size; /* bytes of struct job_spec */
     int32_t n_grants;  /* see struct rank_args */
     char grants[RANK_GRANTS][RANK_PATH_SIZE];
     int32_t n_writable;
@@ -60,8 +60,8 @@ struct gang_start {
 
 /* Writes it, for its owner alone: it holds the attempt's key. Sets version and spec_size. */
 int gang_start_write(const char *path, struct gang_start *start, struct err *e);
-/* malloc'd: the caller overwrites the key and frees. Where *whole is false another version wrote
- * it, and nothing after gpus holds. fails: ERR_NOT_FOUND; ERR_CORRUPT, of another ABI too. */
+/* malloc'd: the caller overwrites the key and frees. *whole false: another version wrote it, and
+ * only the members up to gpus are valid. fails: ERR_NOT_FOUND; ERR_CORRUPT, for another ABI too. */
 struct gang_start *gang_start_read(const char *path, bool *whole, struct err *e);
 
 /* DIR/oom_kills. Read: -1 where it is not known. */

@@ -8,14 +8,14 @@
 #include <stdint.h>
 #include "api/core/err.h"
 
-#define GPU_MIN_MAJOR 8  /* what the kernels are compiled for, and newer */
-#define GPU_MAX       16 /* of one node: twice the 8 of a usual server */
+#define GPU_MIN_MAJOR 8  /* the kernels are compiled for this and newer */
+#define GPU_MAX       16 /* GPUs of one node: twice the 8 of a usual server */
 #define GPU_UUID_SIZE 48 /* "GPU-" and 36 characters */
 #define GPU_NAME_SIZE 64
 #define GPU_BUS_SIZE  32
 #define GPU_KERNELS   "libkernels_cuda.so" /* beside seqrank, or in ../lib/seqd */
 #define GPU_XIDS                                                                                   \
-    "xids" /* in seqw's state directory: of this boot; removing the file forgets them */
+    "xids" /* a file in seqw's state directory: Xids of this boot; removing it forgets them */
 
 /* The part of a GPU's memory that a plan may not use: CUDA's context with the kernels' code and
  * stacks (0.3 to 0.6 GiB), NCCL's buffers (2 peers x 16 channels x 8 MiB at most). */
@@ -41,7 +41,7 @@ struct gpu {
     int32_t major, minor;             /* compute capability */
     int32_t health;                   /* enum gpu_health */
     int32_t xid;                      /* the last one that matters; 0: none */
-    int32_t n_processes;              /* of any user that compute on it now */
+    int32_t n_processes;              /* processes of any user on it now */
     int64_t ecc_errors;               /* uncorrectable, since the driver was loaded */
     uint8_t far[GPU_MAX];             /* to GPU i of the node: 0 NVLink or itself, else GPU_FAR_* */
 };
@@ -61,7 +61,7 @@ const char *gpu_health_name(int health); /* "ok", "ecc", ...: stable, used in RE
 void gpu_complaint(const struct gpu *g, char *out, int size);
 /* Checks data from another process. fails: ERR_INVALID naming the member. */
 int gpu_check(const struct gpu *g, struct err *e);
-/* Of a list. -1: not in it. */
+/* Returns the index in the list; -1: not in it. */
 int gpu_find(const struct gpu *list, int n, const char *uuid);
 
 #endif

@@ -188,8 +188,8 @@ static int check_train_data(struct job_spec *s, struct err *e)
     return check_weights(s, e) || check_packing(s, e) || check_eval_data(s, e) ? -1 : 0;
 }
 
-/* generate: the sequence is the prompt and what is written after it. Latents have sizes of their
- * own, and a file's prompts are as long as the job says: family_check(). */
+/* generate: the sequence is the prompt and the text that is written after it. Latents have sizes of
+ * their own, and a file's prompts are as long as the job says: family_check(). */
 static int check_generate(struct job_spec *s, struct err *e)
 {
     const char *prompt = spec_text(s, s->input.prompt);
@@ -233,11 +233,11 @@ static int check_data(struct job_spec *s, struct err *e)
     return check_train_data(s, e);
 }
 
-/* What P ranks and one may differ by, where the job does not say. Both sides run the same kernels
- * on the same data; only the order of fp32 sums differs.
+/* The allowed differences between P ranks and one, if the job does not set them. Both sides run the
+ * same kernels on the same data; only the order of fp32 sums differs.
  *   fp32   some tens of roundings of 2^-24 each
  *   bf16   a sum that differs in its last bits is sometimes rounded to the other neighbour, and
- *          what follows then differs, too: at worst the two sides' roundings are independent of
+ *          the later values then differ, too: at worst the two sides' roundings are independent of
  *          each other. Their rms is 0.41 u, u = 2^-9, and n in a row leave sqrt(2 n) times as much:
  *          2e-2 is n = 300, twenty a layer, forward and backward, of a model of 15 layers (4 layers
  *          differ by 2e-3: they are far from independent). The loss is a mean over many tokens, in
@@ -288,8 +288,8 @@ static int check_length(struct job_spec *s, struct err *e)
     return 0;
 }
 
-/* Tensors that lie on devices do not go over sockets, and NCCL reaches nothing else. What does not
- * go over TCP is not encrypted: the spec has false for it from then on. */
+/* Tensors that lie on devices do not go over sockets, and NCCL reaches no others. Messages that do
+ * not go over TCP are not encrypted: parallel.tls is false from then on. */
 static int check_transport(struct job_spec *s, struct err *e)
 {
     const char *device = spec_text(s, s->resources.device);
@@ -356,7 +356,7 @@ static int not_all_ranks(const struct job_spec *s, struct err *e)
                      s->parallel.sp, s->parallel.dp, pp, tp, s->resources.ranks);
 }
 
-/* ranks = dp pp sp tp; what the job leaves out follows. */
+/* ranks = dp pp sp tp: fills in the values that the job leaves out. */
 static int set_degrees(struct job_spec *s, struct err *e)
 {
     const int dp = s->parallel.dp ? s->parallel.dp : 1, pp = job_stages(s), tp = job_tp(s);
@@ -400,7 +400,8 @@ static int check_ranks(struct job_spec *s, struct err *e)
     return check_zero_group(s, e);
 }
 
-/* What the job says of ranks and bits; what it leaves to "auto" is the family's: family_check(). */
+/* Checks the job's values for ranks and bits. Values that it leaves to "auto" are the family's:
+ * family_check(). */
 static int check_parallel(struct job_spec *s, struct err *e)
 {
     const int sp = s->parallel.sp;

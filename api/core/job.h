@@ -1,7 +1,7 @@
-/* job.h: what a job asks for. States are job_state.h's, a model's sizes model_shape.h's, what
- * fields choose between choices.h's: a file includes the smallest that it needs.
+/* job.h: the specification of a job. States are in job_state.h, a model's sizes in model_shape.h,
+ * the enums of its fields in choices.h: a file includes the smallest header that it needs.
  *
- *   struct job_spec    what a person asked for: plain data, fixed limits, one string table
+ *   struct job_spec    the job as a person asked for it: plain data, fixed limits, one string table
  *   spec_fields[]      the one table of its scalar fields (a model's sizes: worker/family/shape.h):
  *                      JSON parsing and did-you-mean, defaults, the echoed spec_effective, protobuf
  *                      packing and the OpenAPI check all read it, so that a new field is one member
@@ -60,9 +60,9 @@ struct job_spec {
             struct shape_rope rule; /* its kind is type's */
         } rope;                     /* family_check() puts it into shape */
         /* The sizes as JSON, from model.config or from --describe of path; empty: not known yet.
-         * What travels, and is kept ... */
+         * This is the form that is sent and stored. */
         char config[SPEC_CONFIG_SIZE];
-        /* ... and what it says (worker/family/config.h); width 0: it has not been read */
+        /* The sizes that config has (worker/family/config.h); width 0: it has not been read */
         struct model_shape shape;
     } model;
 
@@ -83,7 +83,7 @@ struct job_spec {
     struct { /* held-out evaluation inside training */
         int32_t n_data;
         struct spec_source data[SPEC_SOURCES];
-        int64_t seq_len;     /* of a window, whatever the stage: losses compare; 0: data.seq_len */
+        int64_t seq_len;     /* a window's, in every stage: losses compare; 0: data.seq_len */
         int64_t every_steps; /* 0: only at_start and at_end say */
         int64_t max_tokens;  /* 0: all of it */
         int32_t at_start, at_end;
@@ -127,7 +127,7 @@ struct job_spec {
     struct {
         int32_t type; /* enum schedule_id */
         int64_t warmup_steps;
-        double min_lr_ratio;   /* of lr, where the decay ends */
+        double min_lr_ratio;   /* share of lr at the end of the decay */
         double decay_fraction; /* wsd: the last part of the run that decays */
         int32_t decay_shape;   /* wsd: enum decay_shape_id */
     } schedule;                /* linear warmup, then by type */
@@ -145,11 +145,11 @@ struct job_spec {
         int32_t zero_group;
         int32_t transport; /* enum transport_id */
         int32_t tls;       /* TCP between ranks is encrypted */
-        int32_t form;      /* enum form_id: of ring attention */
-        int32_t exchange;  /* enum exchange_id: of linear attention's states */
+        int32_t form;      /* enum form_id, for ring attention */
+        int32_t exchange;  /* enum exchange_id, for linear attention's states */
     } parallel;
 
-    struct {                        /* what a bad step does */
+    struct {                        /* the response to a bad step */
         int32_t nonfinite;          /* enum nonfinite_id */
         int32_t rollbacks;          /* at most, of a job */
         double loss_z, grad_norm_z; /* skip the update beyond this many deviations; 0: never */
@@ -184,7 +184,7 @@ struct job_spec {
     } verify;
 
     struct {
-        struct spec_source source; /* what score and generate read */
+        struct spec_source source; /* the data that score and generate read */
         spec_ref prompt;           /* generate: the prompt itself, instead of a file */
     } input;
 
@@ -201,7 +201,7 @@ struct job_spec {
         int32_t ignore_eos;
         int64_t steps;   /* diffusion: Euler steps */
         double guidance; /* diffusion: classifier-free guidance scale; 1: none */
-        int32_t eta;     /* of a model that predicts noise: 0: DDIM, 1: ancestral sampling */
+        int32_t eta;     /* for a model that predicts noise: 0: DDIM, 1: ancestral sampling */
     } sampling;
 
     struct {
@@ -223,7 +223,7 @@ struct job_spec {
         int32_t pooling;      /* enum pooling_id */
         int32_t normalize;    /* to length 1 */
         int32_t unsaid;       /* bits of enum embed_unsaid, until the model is known */
-        spec_ref prompt_name; /* of model.path's prompts; empty: its default */
+        spec_ref prompt_name; /* one of model.path's prompts; empty: its default */
         int32_t prompts;      /* whether one stands before every text */
     } embed;
 
@@ -235,11 +235,11 @@ struct job_spec {
         spec_ref device; /* "cpu" */
         int32_t ranks;
         int32_t threads;    /* per rank */
-        int64_t memory_mib; /* per rank; 0: what the node offers */
+        int64_t memory_mib; /* per rank; 0: all that the node offers */
     } resources;
 
     struct {
-        int32_t restarts;       /* of user-class failures */
+        int32_t restarts;       /* after user-class failures */
         int64_t step_timeout_s; /* 0 = auto */
         int64_t init_timeout_s;
         int64_t hop_timeout_s; /* comm_options.silence_ms */
@@ -264,8 +264,8 @@ int spec_intern(struct job_spec *s, const char *str, size_t len, spec_ref *ref);
 /* ---- the table of fields --------------------------------------------------------------------- */
 
 extern const struct field spec_fields[];   /* ends with path NULL */
-extern const struct field source_fields[]; /* of one data source */
-extern const struct field stage_fields[];  /* of one stage */
+extern const struct field source_fields[]; /* fields of one data source */
+extern const struct field stage_fields[];  /* fields of one stage */
 /* Fields that take one word yet ("optim.name": "adamw") and so have no member. */
 extern const struct field spec_constants[];
 
@@ -276,29 +276,31 @@ void spec_source_defaults(struct spec_source *src); /* but its strings and its f
 const struct field *spec_field(const char *path);   /* NULL: unknown */
 /* Whether *v, which is f's in a document whose strings are s's, is what f means unsaid. */
 bool spec_is_default(const struct job_spec *s, const struct field *f, const void *v);
-/* What of s a peer that speaks abi (api/wire.h) does not know: a field that is not at its default,
- * a word with its field, or "paths by job:ID"; NULL: nothing. */
+/* Names a part of s that a peer that speaks abi (api/wire.h) does not know: a field that is not at
+ * its default, a word with its field, or "paths by job:ID". NULL: the peer knows all of s. */
 const char *spec_needs(const struct job_spec *s, uint32_t abi);
 /* The known path nearest to an unknown one (edit distance at most 3, and at most nearest_most of
- * its last part), or NULL ... */
+ * its last part), or NULL. */
 const char *spec_suggest(const char *path);
-/* ... of that table; of model.config's keys, their last part. */
+/* The last part of the path in table that is nearest to path by the same rule, or NULL: for the
+ * keys of model.config. */
 const char *field_nearest(const struct field *table, const char *path);
 extern const char *const objective_words[]; /* by enum objective_id, NULL-terminated */
 
 /* Normalises (auto sp; derived steps stay 0 until the data is counted) and checks every rule that
  * needs no file and no model: ranges, layout x determinism, what each kind of job needs.
- * What depends on the model's family is family_check()'s (worker/plan/check.h), which begins here.
+ * Rules that depend on the model's family are family_check()'s (worker/plan/check.h), which calls
+ * this function first.
  * fails: ERR_INVALID with the field and the fix. Idempotent. */
 int job_check(struct job_spec *s, struct err *e);
-/* What P ranks and one may differ by where the job does not say. */
+/* The allowed differences between P ranks and one, if the job does not set them. */
 struct job_tolerance {
     double loss_rel, grad_rel_l2;
 };
 struct job_tolerance job_tolerance(int32_t precision);
-/* The part of it that is about score and embed (job_infer.c). */
+/* The rules of job_check about score and embed (job_infer.c). */
 int job_check_infer(struct job_spec *s, struct err *e);
-/* Its part about schedules, stages, evaluation and the first step (job_train.c). */
+/* The rules of job_check about schedules, stages, evaluation and the first step (job_train.c). */
 int job_check_training(const struct job_spec *s, struct err *e);
 /* Whether text is cut into bytes: the job says it, or nothing says that the model's ids are
  * anything else. */
@@ -306,8 +308,8 @@ bool job_reads_bytes(const struct job_spec *s);
 /* Whether the vocabulary is known and has no ids for bytes: 0 to 255, an end and padding. */
 #define JOB_BYTE_VOCAB 258
 bool job_lacks_bytes(const struct job_spec *s);
-/* Stages of its pipeline. One that the job does not name stays unnamed: nodes of older versions can
- * run it. */
+/* Stages of the job's pipeline. parallel.pp stays 0 if the job does not set it: nodes of older
+ * versions can run that job. */
 static inline int job_stages(const struct job_spec *s)
 {
     return s->parallel.pp > 0 ? s->parallel.pp : 1;
@@ -316,11 +318,13 @@ static inline int job_tp(const struct job_spec *s) /* parallel.tp, also where it
 {
     return s->parallel.tp > 1 ? s->parallel.tp : 1;
 }
-/* Whether it is cut by the tokenizer of model.path. Where neither, the job reads ids alone ... */
+/* Whether text is cut by the tokenizer of model.path. A job that has neither bytes nor a tokenizer
+ * reads ids alone. */
 bool job_has_tokenizer(const struct job_spec *s);
-/* ... and text in `what` (a field, a member of a line) is refused with the way out. */
+/* Refuses text in `what` (a field, a member of a line) for a job that reads ids alone, and says the
+ * way out. */
 int job_refuse_text(const struct job_spec *s, const char *field, const char *what, struct err *e);
 const char *kind_name(int kind);
-const char *data_format_name(int format); /* of a struct spec_source */
+const char *data_format_name(int format); /* format: enum data_format */
 
 #endif

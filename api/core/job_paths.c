@@ -54,7 +54,7 @@ bool job_ref_is(const char *path)
     return !strncmp(path, prefix, PREFIX);
 }
 
-/* At most 18 digits, not 0. *end: what follows. */
+/* Reads at most 18 digits, not 0. *end: the rest of the text. */
 static int64_t read_number(const char *text, const char **end)
 {
     const size_t n = strspn(text, digits);
@@ -69,7 +69,7 @@ static bool read_below(const char *below, struct job_ref *out)
     return true;
 }
 
-/* What follows the job: "step-20", "step-20/hf", "artifacts/a.bin". */
+/* Reads the part after the job: "step-20", "step-20/hf", "artifacts/a.bin". */
 static bool read_part(const char *part, struct job_ref *out)
 {
     const size_t n = sizeof artifacts - 1;

@@ -12,7 +12,7 @@
 
 #define TOOLKIT  "/usr/local/cuda/lib64"
 #define WHEELS   "/../lib/python3*/*-packages/nvidia/*/lib/" /* after the folder of a python3 */
-#define DIRS_MAX 64                                          /* of PATH, of wheels' folders */
+#define DIRS_MAX 64                                          /* folders of PATH, wheels' folders */
 
 static int cublaslt_version(void *call)
 {
@@ -39,7 +39,7 @@ static const struct {
 
 struct search {
     void *handle;
-    char why[400]; /* the first that is there does not open, or what the loader said */
+    char why[400]; /* why the first existing file does not open, or the loader's message */
     bool there;
 };
 

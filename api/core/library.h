@@ -2,9 +2,9 @@
  *
  * They are looked for
  *   1. in the folders that SEQD_LIBRARY_PATH names, absolute, with colons between;
- *   2. where the loader looks (LD_LIBRARY_PATH, ldconfig);
+ *   2. in the folders of the loader (LD_LIBRARY_PATH, ldconfig);
  *   3. in /usr/local/cuda/lib64;
- *   4. where Python's wheels have them: nvidia/<package>/lib beneath the site-packages or
+ *   4. in the folders of Python's wheels: nvidia/<package>/lib beneath the site-packages or
  *      dist-packages of each python3 in PATH.
  * A library stays open: its threads and kernels may be running. */
 #ifndef SEQD_CORE_LIBRARY_H

@@ -4,9 +4,9 @@
 
 #include <stdint.h>
 
-/* Of a job's spec. */
+/* Limits of a job's spec. */
 #define SPEC_TEXT_SIZE   65536 /* all strings of a spec together, NULs included */
-#define SPEC_CONFIG_SIZE 8192  /* of model.config as it travels, NUL included */
+#define SPEC_CONFIG_SIZE 8192  /* model.config as it is sent, NUL included */
 #define SPEC_SOURCES     32
 #define SPEC_STAGES      8
 #define SPEC_STOPS       4
@@ -20,6 +20,6 @@
 #define JOB_MAX_SEQ         ((int64_t)1 << 26)
 #define JOB_MAX_HEAD        256  /* head size: columns of an attention tile */
 #define JOB_MAX_LINEAR_HEAD 512  /* the same where attention is linear, of keys and of values */
-#define BLOB_SIZE           1024 /* what one rank may publish for the rendezvous */
+#define BLOB_SIZE           1024 /* bytes that one rank may publish for the rendezvous */
 
 #endif

@@ -14,7 +14,7 @@ enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };
  * (debug|info|warn|error), default info. */
 void log_init(const char *program);
 extern const char *const log_levels[]; /* the words, up to a NULL */
-/* One of them; "": what log_init found. */
+/* level: one of log_levels; "": the level that log_init found. */
 void log_level_set(const char *level);
 void log_line(enum log_level level, const char *name, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));

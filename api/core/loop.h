@@ -30,12 +30,12 @@ void loop_stop(struct loop *l); /* from the loop thread */
 bool loop_stopped(const struct loop *l);
 
 /* The clock as of the start of this round. Descriptors and mail are handled before timers, so that
- * what had come by then is known when a timer judges who has been silent for too long. */
+ * a timer that judges who has been silent for too long knows all data that had arrived by then. */
 int64_t loop_now_ms(const struct loop *l);
-int64_t loop_clock_ms(const struct loop *l); /* the clock: to measure what a call takes */
+int64_t loop_clock_ms(const struct loop *l); /* the clock: to measure the time of a call */
 int64_t loop_busy_ms(const struct loop *l);  /* in calls since the start, up to the last round */
 
-/* From any thread. Never blocks, never drops; the node is malloc'd. */
+/* Callable from any thread. Never blocks, never drops; the node is malloc'd. */
 void loop_post(struct loop *l, loop_call *call, void *arg);
 
 /* A timer that fires once for each loop_timer_set. */

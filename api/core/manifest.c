@@ -11,7 +11,7 @@
 #include "api/core/jread.h"
 #include "api/core/jwrite.h"
 
-/* What follows the digested bytes: ,"sha256":"<64>"} */
+/* The bytes after the digested ones: ,"sha256":"<64>"} */
 #define TAIL_KEY ",\"sha256\":\""
 enum { TAIL_SIZE = sizeof TAIL_KEY - 1 + 64 + 2 };
 

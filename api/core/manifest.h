@@ -16,8 +16,8 @@
 #include "api/core/sha256.h"
 
 #define MANIFEST_NAME      "MANIFEST.json"
-#define MANIFEST_STEP      "step-%08lld"          /* the directory's own name, of a step */
-#define MANIFEST_SIZE      (MANIFEST_FILES * 512) /* of its text, escapes and all */
+#define MANIFEST_STEP      "step-%08lld"          /* the name of a step's directory */
+#define MANIFEST_SIZE      (MANIFEST_FILES * 512) /* bytes of its text, escapes included */
 #define MANIFEST_FILES     200
 #define MANIFEST_PATH_SIZE 128
 #define MANIFEST_FILE_MAX  ((int64_t)1 << 50) /* bytes of one file: sums of all do not overflow */
@@ -37,7 +37,7 @@ struct manifest {
 
 /* Appends a file of dir with its size and digest, read back from the disk's cache. */
 int manifest_add(struct manifest *m, const char *dir, const char *path, struct err *e);
-/* The same of a file that was hashed as it was written. */
+/* The same for a file that was hashed as it was written. */
 void manifest_put(struct manifest *m, const char *path, int64_t size, const char hex[SHA256_HEX]);
 /* DIR/MANIFEST.json, fsynced. */
 int manifest_write(const struct manifest *m, const char *dir, struct err *e);
@@ -46,8 +46,8 @@ enum manifest_depth {
     MANIFEST_SIZES,  /* every file is there and has its size */
     MANIFEST_DIGESTS /* and its digest */
 };
-/* Reads and checks. fails: ERR_CORRUPT naming the file and what is wrong; ERR_NOT_FOUND when dir
- * does not exist. */
+/* Reads and checks. fails: ERR_CORRUPT naming the file and the fault; ERR_NOT_FOUND when dir does
+ * not exist. */
 int manifest_check(struct manifest *m, const char *dir, enum manifest_depth depth, struct err *e);
 /* The two parts of it, for callers that check several files at one time: reads, and checks file i.
  */

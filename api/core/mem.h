@@ -1,5 +1,5 @@
 /* mem.h: arenas. Memory has the lifetime of a process, a job, a request or a step, and each of
- * those owns one arena; nothing is freed piece by piece. */
+ * those owns one arena; single allocations are not freed. */
 #ifndef SEQD_CORE_MEM_H
 #define SEQD_CORE_MEM_H
 
@@ -22,8 +22,8 @@ void *arena_alloc(struct arena *a, size_t size);
 void arena_reset(struct arena *a);
 void arena_fini(struct arena *a);
 
-/* Room on the heap, of any contents, for what is larger than a frame may be (64 KiB). Ends with
- * free. Aborts where there is none. */
+/* Room on the heap, of any contents, for data that is larger than a stack frame may be (64 KiB).
+ * The caller frees it with free. Aborts if memory is out. */
 void *mem_scratch(size_t size);
 
 /* a * b and a + b for sizes from outside the process. -1: overflow, or a negative operand. */

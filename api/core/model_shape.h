@@ -1,4 +1,4 @@
-/* model_shape.h: what a model is, as plain data: its family and its sizes. */
+/* model_shape.h: a model as plain data: its family and its sizes. */
 #ifndef SEQD_CORE_MODEL_SHAPE_H
 #define SEQD_CORE_MODEL_SHAPE_H
 
@@ -6,12 +6,13 @@
 #include <stdint.h>
 #include "api/core/act.h"
 
-/* What cuts text into ids. Of a job: auto or byte. Of a model directory: whose tokenizer it has. */
+/* The tokenizer, which cuts text into ids. A job has auto or byte; a model directory has any of
+ * these. */
 enum tokenizer_id {
-    TOKENIZER_AUTO, /* of a directory: not known, or there is none */
+    TOKENIZER_AUTO, /* for a directory: not known, or there is none */
     TOKENIZER_BYTE, /* ids 0 to 255 are bytes, 256 ends a document */
     TOKENIZER_OWN,  /* another one */
-    TOKENIZER_NONE, /* no tokenizer: nothing says what its ids mean */
+    TOKENIZER_NONE, /* no tokenizer: the meaning of its ids is not stated */
     TOKENIZER_N
 };
 enum objective_id {
@@ -23,7 +24,7 @@ enum objective_id {
     OBJECTIVE_N
 };
 
-/* The first three as 1 + enum pooling_id. */
+/* LAST, MEAN and CLS are 1 + enum pooling_id. */
 enum published_pooling {
     PUBLISHED_NOTHING,
     PUBLISHED_LAST,
@@ -46,15 +47,15 @@ enum rope_id {
     ROPE_LONGROPE,
     ROPE_N
 };
-/* In what angles are computed. */
+/* The precision in which angles are computed. */
 enum rope_compute_id {
     ROPE_EXACT, /* double */
     ROPE_HF,    /* fp32, rounded where transformers rounds */
     ROPE_COMPUTE_N
 };
-#define SHAPE_FACTORS 64 /* of longrope: one for each pair of columns that turn */
+#define SHAPE_FACTORS 64 /* longrope: one for each pair of columns that turn */
 
-/* Its parameters, by the names of transformers' rope_parameters; 0: not given. */
+/* The parameters of RoPE, by the names of transformers' rope_parameters; 0: not given. */
 struct shape_rope {
     int32_t kind, compute; /* enum rope_id, enum rope_compute_id */
     double factor;
@@ -62,16 +63,16 @@ struct shape_rope {
     double low_freq, high_freq;
     double beta_fast, beta_slow, mscale, mscale_all_dim;
     int32_t no_truncate;     /* yarn: truncate false */
-    double attention_factor; /* of cos and sin; 0: by the rule */
+    double attention_factor; /* multiplies cos and sin; 0: by the rule */
     double short_factor[SHAPE_FACTORS], long_factor[SHAPE_FACTORS];
 };
 
-#define SHAPE_MASKS 8 /* of 32 layers each: numbers that JSON and doubles hold exactly */
+#define SHAPE_MASKS 8 /* masks of 32 layers each: numbers that JSON and doubles hold exactly */
 
-/* What ranks exchange for attention along space and along time: DSP's switches, or what DSP is
- * compared with. Ulysses' all-to-alls between rows and heads leave rows spread along space. By
- * Megatron's form of tensor parallelism the ranks are those of parallel.tp, of one sequence: rows
- * are gathered before each half of a block and scattered after it. */
+/* The exchange between ranks for attention along space and along time: DSP's switches, or a method
+ * that DSP is compared with. Ulysses' all-to-alls between rows and heads leave rows spread along
+ * space. In Megatron's form of tensor parallelism the ranks are those of parallel.tp, which share
+ * one sequence: rows are gathered before each half of a block and scattered after it. */
 enum grid_way {
     GRID_SWITCHES,
     GRID_HEADS_SPACE, /* Ulysses along space alone */
@@ -94,23 +95,23 @@ struct model_shape {
     double rope_theta;
     struct shape_rope rope;
     int32_t tied; /* tie_word_embeddings */
-    /* What only some families have; 0 elsewhere. */
+    /* Members of some families only; 0 elsewhere. */
     int32_t act;         /* enum act_id: hidden_act */
     int32_t feature_map; /* linear transformer: enum act_id, of queries and keys */
     int32_t qk_norm;     /* RMSNorm of every query and key head */
     int32_t qkv_bias, o_bias, mlp_bias;
-    int32_t norm_bias, classifier_bias, no_decoder_bias; /* ModernBERT: of norms and of the head */
-    /* Granite: embeddings, scores and what a layer adds are multiplied, logits divided */
+    int32_t norm_bias, classifier_bias, no_decoder_bias; /* ModernBERT: biases of norms and head */
+    /* Granite: factors of embeddings, of scores and of residual terms; divisor of logits */
     double embed_scale, attn_scale, residual_scale, logit_scale;
-    int64_t window;     /* sliding_window: a token sees itself and window - 1 before it, of
-                         * encoders as many after it, too; 0: all */
+    int64_t window;     /* sliding_window: a token sees itself and window - 1 before it, in encoders
+                         * as many after it, too; 0: all */
     int64_t value_dim;  /* Dv, where a value head's size differs from D */
     int64_t rotary_dim; /* columns of a head that RoPE turns; 0: all */
     int64_t type_vocab; /* BERT: type_vocab_size */
     int64_t first_pos;  /* RoBERTa: the table's row of position 0, pad_token_id + 1 */
     int64_t n_experts, experts_per_token;
     int64_t expert_width; /* moe_intermediate_size, where it is not I */
-    int64_t shared_width; /* of an expert that every row goes to; 0: there is none */
+    int64_t shared_width; /* width of the expert that every row goes to; 0: there is none */
     int32_t norm_topk;    /* weights of the chosen experts are over their sum */
     /* Gated delta networks: heads of values, of keys, their sizes, taps of the convolution. */
     int64_t delta_heads, delta_key_heads, delta_key_dim, delta_value_dim, conv_width;
@@ -127,26 +128,26 @@ struct model_shape {
     /* Diffusion transformers: sequences of frames of latents. */
     int64_t in_channels, out_channels, patch_t, patch_h, patch_w;
     int64_t caption_channels, text_len, base_size; /* text_len: tokens of a caption at most */
-    int32_t grid_way; /* enum grid_way: by parallel.form; GRID_TENSOR is of tests and benches */
+    int32_t grid_way; /* enum grid_way: by parallel.form; GRID_TENSOR: tests and benches only */
     /* STDiT, Latte: patches and frames per unit of position; 0: 1 */
     double space_scale, time_scale;
-    /* What a directory says of its weights beside their sizes; 0: it says nothing. */
-    int32_t tokenizer;  /* enum tokenizer_id: what its ids stand for */
-    int32_t trained_on; /* enum objective_id; of a checked job of a diffusion model: the job's */
+    /* Facts that a directory states about its weights beside their sizes; 0: not stated. */
+    int32_t tokenizer;  /* enum tokenizer_id: the meaning of its ids */
+    int32_t trained_on; /* enum objective_id; in a checked job of a diffusion model: the job's */
     int32_t weightless; /* it has no weights at all */
     int32_t tp;         /* parallel.tp: its programs are those of one of tp ranks, which share every
                          * layer by heads and columns; 0, 1: whole. No part of the model */
     int32_t mask;       /* 1 + the id of the tokenizer's mask token, of a masked language model */
     int32_t headless;   /* there is no tensor of the head */
     int32_t unprefixed; /* files name tensors without family_base */
-    /* How its vectors are made of states, where sentence-transformers has published it. */
+    /* The way embeddings are made of states, as published for sentence-transformers. */
     int32_t pooling;      /* enum published_pooling */
     int32_t normalizes;   /* enum published_answer */
-    int32_t embed_module; /* of embed_module_words: it computes what no embed job does; 0: none */
+    int32_t embed_module; /* index in embed_module_words: no embed job computes it; 0: none */
     int32_t prompted;     /* default_prompt_name names a prompt that has a text */
     int32_t prompt_apart; /* vectors are pooled without the rows of a prompt */
-    int32_t no_head;      /* of a job that computes none: programs end with the states of the last
-                         * layer, normed. No part of the model */
+    int32_t no_head;      /* the job computes no head: programs end with the states of the last
+                           * layer, normed. No part of the model */
 };
 
 static inline bool shape_bit(const int64_t mask[SHAPE_MASKS], int64_t l)
@@ -164,8 +165,8 @@ static inline bool shape_of_noise(const struct model_shape *m)
 {
     return m->trained_on == OBJECTIVE_IDDPM;
 }
-/* Diffusion: values of a place that the loss compares with: the velocity's, or the noise and the
- * sample itself. */
+/* Diffusion: how many values of a place the loss compares with: the velocity's, or those of the
+ * noise and of the sample itself. */
 static inline int64_t shape_targets(const struct model_shape *m)
 {
     return (shape_of_noise(m) ? 2 : 1) * m->in_channels;

@@ -1,9 +1,10 @@
 /* mutant.h: injected faults, each of which must fail a test (`make mutants`).
  *
  * A place where a fault goes asks mutant_on(). In every program built for use the answer is a
- * constant: nothing of a fault is left. MODE=mutants links tests/mutants/hook.c, which answers for
- * the fault that a test, or SEQD_MUTANT in the environment, has chosen for the process. A one-rank
- * reference beside the ranks must stay sound: faults that it could meet ask for P > 1 as well. */
+ * constant: the code of faults is compiled out. MODE=mutants links tests/mutants/hook.c, which
+ * answers for the fault that a test, or SEQD_MUTANT in the environment, has chosen for the process.
+ * A one-rank reference beside the ranks must stay sound: faults that it could meet ask for P > 1 as
+ * well. */
 #ifndef SEQD_CORE_MUTANT_H
 #define SEQD_CORE_MUTANT_H
 
@@ -32,7 +33,7 @@ enum mutant_id {
     MUTANT_SINK_ROWS,          /* half of a shard's rows have no part in the sinks' gradient */
     MUTANT_DECAY_POWER,        /* LASP: the state is not decayed over the rank's rows */
     MUTANT_STATE_EARLY,        /* LASP: the state is used before it was received */
-    MUTANT_OWN_DROPPED,        /* LASP: a rank passes on what it received, without its own part */
+    MUTANT_OWN_DROPPED,        /* LASP: a rank passes on the received state, without its own part */
     MUTANT_HEAD_OFFSET,    /* LASP: backward takes the next head's decay, except on the last rank */
     MUTANT_STATE_CROSSED,  /* LASP: a state passes the start of a document */
     MUTANT_CARRY_LOST,     /* delta rule: the state that a rank receives is taken for 0 */
@@ -43,14 +44,14 @@ enum mutant_id {
     MUTANT_HALO_LOST,      /* a short convolution does not see the rows of the rank before */
     MUTANT_GATE_LOST,      /* on ranks but the first, gates of rows are taken for 0 */
     MUTANT_PIECE_LOST,     /* backward of an MLP leaves out a rank's last piece of rows */
-    MUTANT_PAD_SEEN,       /* DSP: attention sees what only pads a dimension */
+    MUTANT_PAD_SEEN,       /* DSP: attention sees the padding of a dimension */
     MUTANT_SWITCH_SWAPPED, /* DSP: parts of a switch in the wrong order */
     MUTANT_BOUND_LEAKS,    /* the bound that trains a variance moves the noise as well */
     MUTANT_GRAD_DROPPED,   /* rank 0's part of one tensor's gradient is not summed */
     MUTANT_HEADS_WRONG,    /* ulysses, usp: ranks get each KV head's neighbour */
     MUTANT_SHARED_ONCE,    /* one rank's part of the gradient of a KV head that several have */
     MUTANT_GROUP_ALONE,    /* gradients are not summed over the groups of parallel.zero_group */
-    MUTANT_STALE_OFFLOAD,  /* half of what was offloaded of a layer's input is not read back */
+    MUTANT_STALE_OFFLOAD,  /* half of a layer's offloaded input is not read back */
     MUTANT_STREAM_STALE,   /* a stage is sent the stream of the first sequence again */
     MUTANT_TIED_TWICE,     /* the head's part of a tied embedding's gradient is added twice */
     MUTANT_PART_TWICE,     /* parallel.tp: the last rank's part of a sum counts twice */
@@ -62,13 +63,13 @@ enum mutant_id {
     MUTANT_DROPOUT_SAME,   /* every step has the first one's dropout */
     MUTANT_CACHE_SHARED,   /* every sequence of a pass sees the first one's keys and values */
     MUTANT_STOP_FORGOTTEN, /* a stop string begins again at each token */
-    MUTANT_MAP_PIECE,      /* delta rule: of a map's gradient only the last piece of rows is left */
+    MUTANT_MAP_PIECE,      /* delta rule: only the last piece of rows is left of a map's gradient */
     MUTANT_MAP_POSITION,   /* delta rule: later pieces of a map are taken for a document's start */
     MUTANT_HALO_SHORT,     /* a rank of too few rows passes on no rows but its own */
     MUTANT_HALF_AWAY,      /* DDIM: halves of a stride are rounded away from even */
     MUTANT_END_TWICE,      /* the logit of an end that is listed twice is lost */
     MUTANT_MERGE_FIRST,    /* BPE: a pair that is listed twice has its first rank */
-    /* of the control plane: tests/sim */
+    /* faults of the control plane: tests/sim */
     MUTANT_ACK_EARLY,     /* a submission is answered before its commit */
     MUTANT_EPOCH_ANY,     /* reports of every epoch count */
     MUTANT_SLOT_EARLY,    /* a job that stops holds nothing */
@@ -77,7 +78,7 @@ enum mutant_id {
     MUTANT_TAKEN_AGAIN,   /* a record that comes again counts again */
     MUTANT_MARK_EARLY,    /* a record is acknowledged before its commit */
     MUTANT_SYNC_LAZY,     /* a commit is not synced */
-    MUTANT_STALE_FREE,    /* what runs on a node that was given up holds no slots there */
+    MUTANT_STALE_FREE,    /* an attempt on a node that was given up holds no slots there */
     MUTANT_STOPPED_EARLY, /* an attempt is over when its first node has ended it */
     MUTANT_STEP_LOST,     /* the steps before a checkpoint are not committed with it */
     MUTANT_N,
@@ -86,7 +87,7 @@ enum mutant_id {
 
 #ifdef SEQD_MUTANTS
 bool mutant_on(enum mutant_id id);
-int mutant_tensor(void); /* of GRAD_DROPPED */
+int mutant_tensor(void); /* the tensor of GRAD_DROPPED */
 #else
 static inline bool mutant_on(enum mutant_id id)
 {

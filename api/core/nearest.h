@@ -2,12 +2,11 @@
 #ifndef SEQD_CORE_NEAREST_H
 #define SEQD_CORE_NEAREST_H
 
-#define NEAREST_FAR 64 /* what the distance of words that are as long as this is said to be */
+#define NEAREST_FAR 64 /* words of this length or more are at this distance */
 
 /* Levenshtein with a swap of neighbours counted as one (optimal string alignment). */
 int nearest_distance(const char *a, const char *b);
-/* The distance at which another word may still be the one that was meant: a third of the word's
- * length. */
+/* The largest distance at which another word may still be meant: a third of the word's length. */
 int nearest_most(const char *word);
 
 #endif

@@ -1,4 +1,4 @@
-/* notify.h: what a service says to the manager that started it (systemd's $NOTIFY_SOCKET, see
+/* notify.h: the messages of a service to the manager that started it (systemd's $NOTIFY_SOCKET, see
  * sd_notify(3)), and the watchdog that it feeds ($WATCHDOG_USEC). Without a manager all of it does
  * nothing. Loop thread only. tested: tests/core/test_notify.c */
 #ifndef SEQD_CORE_NOTIFY_H
@@ -12,9 +12,9 @@
 
 struct notify;
 
-/* What a tick asks the program. Fills the status (a line), and returns whether everything that must
- * move has moved since the last tick: only then the watchdog is fed. The call itself shows that the
- * loop moves. */
+/* The program's answer to a tick. Fills the status (a line), and returns whether everything that
+ * must move has moved since the last tick: only then the watchdog is fed. The call itself shows
+ * that the loop moves. */
 typedef bool notify_tick(void *arg, char *status, size_t size);
 
 /* Takes the variables out of the environment: they are not for children. Ticks come four times in

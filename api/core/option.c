@@ -66,7 +66,7 @@ static int add_text(const struct option_entry *r, struct option_list *l, const c
     return 0;
 }
 
-/* A value as words: of the command line, or a default. */
+/* Sets a value from text: the command line's, or a default. */
 static int set(const struct option_entry *r, void *target, const char *text, struct err *e)
 {
     int64_t number;

@@ -2,7 +2,7 @@
  * configuration file and SIGHUP all read.
  *
  * A row is an option "--name VALUE" and a key `name = value` of the file. Values go to a struct of
- * the program; where the command line and the file both give one, the command line's holds. */
+ * the program; if the command line and the file both give one, the command line's is used. */
 #ifndef SEQD_CORE_OPTION_H
 #define SEQD_CORE_OPTION_H
 
@@ -12,9 +12,9 @@
 #include <stdio.h>
 #include "api/core/err.h"
 
-#define OPTION_ROWS      64   /* of one table */
+#define OPTION_ROWS      64   /* rows of one table */
 #define OPTION_LIST      8    /* values of one list */
-#define OPTION_TEXT_SIZE 1024 /* of one value of a list */
+#define OPTION_TEXT_SIZE 1024 /* bytes of one value of a list */
 
 struct option_list {
     int n;
@@ -32,18 +32,18 @@ enum option_type {
 enum option_reload {
     OPTION_RESTART, /* a change needs a restart */
     OPTION_RELOADS, /* SIGHUP changes it */
-    OPTION_COMMAND, /* of the command line alone: no key of the file */
+    OPTION_COMMAND, /* on the command line only: no key of the file */
 };
 
 struct option_entry {
     const char *name;
     enum option_type type;
     enum option_reload reload;
-    const char *value;        /* what --help calls it; NULL: takes none */
+    const char *value;        /* the name of the value in --help; NULL: takes none */
     const char *otherwise;    /* the default; NULL: empty, 0, or what help says */
-    int64_t min, max;         /* of a number */
-    size_t offset, size;      /* of the target */
-    const char *const *words; /* of a text: the only ones allowed; NULL: any */
+    int64_t min, max;         /* range of a number */
+    size_t offset, size;      /* place in the target */
+    const char *const *words; /* the only texts allowed; NULL: any */
     const char *help;         /* sentences, without the default */
 };
 
@@ -51,13 +51,13 @@ struct option_entry {
 
 struct option_table {
     const char *program;       /* "seqd" */
-    const char *usage, *notes; /* of --help: before and after the rows; lines */
+    const char *usage, *notes; /* lines of --help before and after the rows */
     const struct option_entry *rows;
     int n_rows;
-    size_t size; /* of the struct of targets */
+    size_t size; /* bytes of the struct of targets */
 };
 
-/* Which source each row's value has. */
+/* The source of each row's value. */
 enum option_source { OPTION_DEFAULT, OPTION_FILE, OPTION_LINE };
 struct option_sources {
     unsigned char of[OPTION_ROWS];
@@ -67,8 +67,8 @@ struct option_sources {
 enum option_kind { OPTION_IS_TEXT, OPTION_IS_NUMBER, OPTION_IS_BOOL, OPTION_IS_OTHER };
 struct option_value {
     enum option_kind kind;
-    const char *text; /* of a text; "" else */
-    int64_t number;   /* of a number; 0 or 1 of a bool */
+    const char *text; /* the text; "" for other kinds */
+    int64_t number;   /* the number; 0 or 1 for a bool */
     int index, n;     /* place in an array of n; index -1: in none. An empty array: index 0, n 0 */
 };
 
@@ -85,8 +85,8 @@ int option_key(const struct option_table *t, const char *key, const struct optio
                void *target, struct option_sources *from, struct err *e);
 void option_help(const struct option_table *t, FILE *out);
 
-/* What SIGHUP does: every row that differs is told to `call`; the new value of those that reload is
- * taken into `now`. Returns how many were taken. */
+/* Does the work of SIGHUP: tells `call` every row that differs, and takes the new values of rows
+ * that reload into `now`. Returns how many were taken. */
 typedef void option_changed(void *arg, const struct option_entry *row, bool taken);
 int option_adopt(const struct option_table *t, void *now, const void *fresh, option_changed *call,
                  void *arg);

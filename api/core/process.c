@@ -12,7 +12,7 @@ static void open_standard(void)
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) _exit(127);
 }
 
-/* Of a program alone, and before the constructors of its libraries; a sanitizer's come first. */
+/* Runs in programs only, before the constructors of their libraries; a sanitizer's come first. */
 #if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__
 static void (*const first)(void) __attribute__((section(".preinit_array"), used)) = open_standard;
 #endif

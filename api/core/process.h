@@ -11,10 +11,10 @@ struct process_stat {
     int64_t start_time; /* clock ticks after boot */
 };
 
-/* The first call of a program, which has descriptors 0 to 2 from its first instruction on: those
- * that were closed are /dev/null. Libraries open files before main, which would get these numbers,
- * and with them the text that is printed. A write past RLIMIT_FSIZE fails with EFBIG instead of
- * killing it. */
+/* The first call of a program. Its descriptors 0 to 2 are open from its first instruction on: a
+ * closed one is opened on /dev/null. Otherwise files that libraries open before main would get
+ * these numbers, and with them the text that the program prints. A write past RLIMIT_FSIZE fails
+ * with EFBIG instead of killing the program. */
 void process_begin(void);
 /* -1: there is no such process. */
 int process_stat(int pid, struct process_stat *out);

@@ -1,4 +1,4 @@
-/* profile.h: how fast a node is: what `seqrank --profile` prints, an agent keeps and seqd plans
+/* profile.h: the speed of a node, which `seqrank --profile` prints, an agent keeps and seqd plans
  * with. */
 #ifndef SEQD_CORE_PROFILE_H
 #define SEQD_CORE_PROFILE_H
@@ -12,16 +12,16 @@
 extern const double profile_widths[PROFILE_SIZES], profile_heads[PROFILE_SIZES];
 
 /* Rates of one thread, and a link between two ranks of the node; doubles and nothing else. All 0:
- * not measured. _back: of a backward pass, whose flops are counted as twice the forward's. */
+ * not measured. _back: rates of a backward pass, whose flops are counted as twice the forward's. */
 struct profile {
     double gemm_f32[PROFILE_SIZES], gemm_bf16[PROFILE_SIZES]; /* FLOP/s, as are those that follow */
     double attn_f32[PROFILE_SIZES], attn_bf16[PROFILE_SIZES];
     double attn_back_f32[PROFILE_SIZES], attn_back_bf16[PROFILE_SIZES];
     double linear[PROFILE_SIZES], linear_back[PROFILE_SIZES]; /* linear attention */
     double norm;                                              /* elements/s of a norm */
-    double point;                                             /* of an activation */
-    double turn;   /* of a rotation with angles of its own in each head (LRPE) */
-    double update; /* of AdamW */
+    double point;                                             /* elements/s of an activation */
+    double turn;   /* elements/s of a rotation with angles of its own in each head (LRPE) */
+    double update; /* elements/s of AdamW */
     double copy;   /* bytes/s from rank to rank through shared memory, both ways at once */
     double hop;    /* seconds that a small message takes */
 };
@@ -30,7 +30,7 @@ struct profile {
 /* A member's key in JSON and its place, for reader and writer alike. */
 struct profile_field {
     const char *key;
-    size_t offset; /* of a double in struct profile, or of n of them: an array in JSON */
+    size_t offset; /* place of a double in struct profile, or of n of them: an array in JSON */
     int n;
 };
 #define PROFILE_FIELDS 14

@@ -7,7 +7,7 @@
  *     progress_end(p)                                     all of them; always reported
  *
  * Every function does nothing where p is NULL or has not begun, so that the code that works need
- * not know whether progress is reported. Nothing is allocated.
+ * not know whether progress is reported. No function allocates memory.
  * tested: tests/core/test_progress.c */
 #ifndef SEQD_CORE_PROGRESS_H
 #define SEQD_CORE_PROGRESS_H
@@ -28,14 +28,14 @@ struct progress {
     int64_t begun_us, told_us;
 };
 
-/* total 0: not known yet. from: what earlier attempts have done. Reports at once. */
+/* total 0: not known yet. from: the units that earlier attempts have done. Reports at once. */
 void progress_begin(struct progress *p, enum progress_unit unit, double total, double from);
 void progress_total(struct progress *p, double total); /* once it is known */
 void progress_at(struct progress *p, double done);
 void progress_add(struct progress *p, double units);
 double progress_done(const struct progress *p);
 void progress_piece(struct progress *p, double at, double size);
-void progress_part(struct progress *p, double part); /* of the piece: 0 .. 1 */
+void progress_part(struct progress *p, double part); /* share of the piece that is done: 0 .. 1 */
 void progress_tokens(struct progress *p, int64_t n); /* n more were generated */
 void progress_end(struct progress *p);
 

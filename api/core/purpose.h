@@ -1,4 +1,5 @@
-/* purpose.h: what ranks send to each other for. The ledger counts, and plans state, by purpose. */
+/* purpose.h: the purposes of the messages between ranks. The ledger counts, and plans state, by
+ * purpose. */
 #ifndef SEQD_CORE_PURPOSE_H
 #define SEQD_CORE_PURPOSE_H
 

@@ -2,10 +2,11 @@
  * for seqgang.
  *
  * All structs are plain data of one build on one machine: the programs are installed together, and
- * RANK_ABI is checked first. What gangs keep and say to agents outlives an upgrade, and the spool's
- * records reach seqd: RANK_ABI, struct rank_msg and the payloads of all but ARGS are as in 0.2.0.
- * ARGS is known by its size. Messages travel over one SOCK_SEQPACKET pair per rank (inherited as
- * fd RANK_SOCKET_FD); one message is one packet: struct rank_msg followed by `size` payload bytes.
+ * RANK_ABI is checked first. The files of gangs and their messages to agents outlive an upgrade,
+ * and the spool's records reach seqd: RANK_ABI, struct rank_msg and the payloads of all messages
+ * but ARGS are as in 0.2.0. ARGS is known by its size. Messages travel over one SOCK_SEQPACKET pair
+ * per rank (inherited as fd RANK_SOCKET_FD); one message is one packet: struct rank_msg followed by
+ * `size` payload bytes.
  *
  *   gang -> rank   ARGS   struct rank_args, then struct job_spec    first message
  *   rank -> gang   BLOB   at most BLOB_SIZE bytes                   once, after comm_listen
@@ -47,7 +48,7 @@
 #define RANK_KEY_SIZE     32
 #define RANK_ADDRESS_SIZE 64
 #define RANK_EXIT_SAVED   3 /* the exit status of a rank that has saved and stopped as asked */
-#define RANK_EXIT_REFUSED 4 /* of a program that was asked: its sentence says what to mend */
+#define RANK_EXIT_REFUSED 4 /* it refused the request: its sentence says what to mend */
 
 enum rank_msg_type {
     RANK_ARGS = 1,
@@ -80,9 +81,9 @@ struct rank_args {
     int32_t first_local, n_local;    /* the ranks of this gang, which share fd RANK_MEMFD; all
                                               * others live on other nodes. n_local 0: there are
                                               * none */
-    char address[RANK_ADDRESS_SIZE]; /* where this node's ranks listen for TCP; empty: loopback */
+    char address[RANK_ADDRESS_SIZE]; /* this node's ranks listen there for TCP; empty: loopback */
     unsigned char
-        key[RANK_KEY_SIZE]; /* of the attempt: a process that knows it is one of its ranks */
+        key[RANK_KEY_SIZE]; /* the attempt's: a process that knows it is one of its ranks */
     int32_t n_roots;
     char roots[RANK_ROOTS][RANK_PATH_SIZE]; /* user paths must lie beneath one of these */
     int32_t n_writable;
@@ -90,11 +91,11 @@ struct rank_args {
     int32_t n_grants;
     char grants[RANK_GRANTS][RANK_PATH_SIZE]; /* private directories that this job may read */
     char prepared_dir[RANK_PATH_SIZE];        /* parent of content-addressed prepared data */
-    char prepared_id[80];                     /* which one this job uses; empty for TASK_PREPARE */
+    char prepared_id[80];                     /* this job's prepared data; empty for TASK_PREPARE */
     char job_dir[RANK_PATH_SIZE]; /* checkpoints/ and artifacts/ of this job live here */
     int64_t memory_limit;         /* bytes this rank may plan; 0 = no limit */
-    /* When the job was submitted: seconds since 1970, UTC. What a job does may depend on this time
-     * and on no other, so that each attempt does the same. */
+    /* When the job was submitted: seconds since 1970, UTC. The work of a job may depend on this
+     * time and on no other, so that each attempt does the same. */
     int64_t submitted_s;
 };
 
@@ -110,14 +111,14 @@ struct rank_blob {
     char data[BLOB_SIZE];
 };
 
-enum { RANK_PURPOSES = PURPOSE_STAGE }; /* of 0.2.0, whose steps end with host_planned */
+enum { RANK_PURPOSES = PURPOSE_STAGE }; /* as in 0.2.0, whose steps end with host_planned */
 
 /* One optimizer step, reported by rank 0. comm and planned are rank 0's own; ledger_ok covers all
  * ranks (each compares its own counts with the plan, the verdict is reduced with the loss). */
 struct rank_step {
     int64_t step; /* 1-based, after the update */
     double loss, grad_norm, lr;
-    int64_t tokens, targets; /* of this step, all ranks */
+    int64_t tokens, targets; /* in this step, all ranks */
     int64_t step_us, comm_wait_us;
     struct comm_count comm[RANK_PURPOSES], planned[RANK_PURPOSES];
     int32_t ledger_ok;
@@ -128,7 +129,7 @@ struct rank_step {
 };
 #define RANK_STEP_BEFORE offsetof(struct rank_step, stage)
 _Static_assert(RANK_PURPOSES == 13 && PURPOSE_N == RANK_PURPOSES + 1, "as in 0.2.0, and one more");
-/* What the step sent for a purpose, or was planned to. */
+/* The messages and bytes of the step for a purpose, as counted and as planned. */
 static inline const struct comm_count *rank_step_comm(const struct rank_step *s, int purpose)
 {
     return purpose == PURPOSE_STAGE ? &s->stage : &s->comm[purpose];
@@ -141,15 +142,15 @@ static inline const struct comm_count *rank_step_planned(const struct rank_step 
 /* Units of progress. */
 enum progress_unit {
     PROGRESS_STEPS,    /* train: optimizer steps */
-    PROGRESS_TOKENS,   /* score, embed: of the data; verify: of the passes that rank 0 makes */
+    PROGRESS_TOKENS,   /* score, embed: tokens of the data; verify: tokens of rank 0's passes */
     PROGRESS_REQUESTS, /* generate: prompts, lines of a batch, samples */
-    PROGRESS_BYTES,    /* preparing: of the sources, which are read twice */
+    PROGRESS_BYTES,    /* preparing: bytes of the sources, which are read twice */
     PROGRESS_UNIT_N
 };
 const char *progress_unit_name(int unit); /* "steps", ... */
 
-/* How far an attempt is: sent by rank 0 where there are no steps to report. An observation:
- * nothing depends on it. */
+/* How far an attempt is: sent by rank 0 where there are no steps to report. It is an observation:
+ * no decision depends on it. */
 struct rank_progress {
     int32_t unit; /* enum progress_unit */
     int32_t pad;
@@ -171,7 +172,7 @@ struct rank_fail {
     int32_t code; /* enum err_code */
     char field[96];
     char text[512]; /* a sentence naming step, layer, hop and peer where there are such */
-    /* Of a hang, by the gang: how far the rank that it names got, to compare with those of other
+    /* How far the rank named in a hang got, set by the gang, to compare with the values of other
      * nodes' gangs (1: its process is stopped); 0: no hang. */
     int64_t reached;
 };
@@ -186,12 +187,12 @@ struct rank_exit {
  * signal is 0. Written by seqgang, or by seqw in its place when the gang died (GANG_LOST), after
  * the death of every rank was confirmed.
  *
- * What ended the attempt is the first of: RANK_FAIL, or RANK_EXIT of a rank with a status or a
- * signal that is not 0; what follows are consequences (ERR_ABORTED, ERR_PEER, SIGKILL by the gang).
- * RANK_FAIL with rank RANK_GANG: no rank could be started, as when seqgang or seqrank cannot be
- * run. A hang is RANK_FAIL with ERR_TIMEOUT, written by the gang in the name of the rank that is
- * furthest back; where other nodes have ranks, the gang then waits HANG_GRACE_MS before it ends
- * anything, so that the others find their own and seqd may compare. */
+ * The cause of the attempt's end is the first of these records: RANK_FAIL, or RANK_EXIT of a rank
+ * with a status or a signal that is not 0; later records are consequences (ERR_ABORTED, ERR_PEER,
+ * SIGKILL by the gang). RANK_FAIL with rank RANK_GANG: no rank could be started, as when seqgang or
+ * seqrank cannot be run. A hang is RANK_FAIL with ERR_TIMEOUT, written by the gang in the name of
+ * the rank that is furthest back; if other nodes have ranks, the gang then waits HANG_GRACE_MS
+ * before it ends anything, so that the others find their own and seqd may compare. */
 #define RANK_GANG (-1)
 
 enum gang_end {
@@ -216,13 +217,13 @@ struct rank_lastop {
 /* First page of the shared segment (fd RANK_MEMFD): made and zeroed by seqgang, which sets magic
  * and n_ranks. Everything after it belongs to worker/comm/shm.c. To abort, seqgang stores 1 to
  * `abort`, adds 1 to every door and wakes all waiters on it (FUTEX_WAKE, shared): every rank that
- * waits in the transport leaves with ERR_ABORTED within one futex wake. What a door's bits mean
- * between ranks is shm.c's. */
+ * waits in the transport leaves with ERR_ABORTED within one futex wake. The meaning of a door's
+ * bits between ranks is shm.c's. */
 #define SHM_MAGIC 0x73657164u /* "seqd" */
 struct shm_head {
     uint32_t magic, n_ranks;
     uint32_t abort;     /* atomic; 0 or 1 */
-    int32_t abort_rank; /* whose death it was, or -1 */
+    int32_t abort_rank; /* the rank whose death it was, or -1 */
     uint32_t door
         [JOB_MAX_RANKS]; /* futex words: moved by the process that changes what rank i may await */
     struct rank_lastop lastop[JOB_MAX_RANKS];

@@ -10,8 +10,8 @@
 /* Is it an address ("s3://bucket/a", "hf://org/name")? Then -1 with ERR_INVALID and the line
  * that fetches it; else 0. data: a data set, not a model. */
 int remote_refuse(const char *path, const char *field, bool data, struct err *e);
-/* What to add to "there is no such file": ": ..." where the path may be a name of the Hub, else
- * "". */
+/* Returns the addition to "there is no such file": ": ..." if the path may be a name of the Hub,
+ * else "". */
 const char *remote_hint(const char *path, bool data, char *out, size_t size);
 
 #endif

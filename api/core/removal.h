@@ -1,11 +1,12 @@
-/* removal.h: what of a job can be removed: one table for the store, the nodes, REST and seqctl. */
+/* removal.h: the parts of a job that can be removed: one table for the store, the nodes, REST and
+ * seqctl. */
 #ifndef SEQD_CORE_REMOVAL_H
 #define SEQD_CORE_REMOVAL_H
 
 #include <stdbool.h>
 
-/* Stored and sent by number: new ones go last. Of REMOVAL_JOB nothing is left but the record of the
- * removal. REMOVAL_EVENTS leaves those that say on which nodes it ran, and which files it made. */
+/* Stored and sent by number: new ones go last. REMOVAL_JOB leaves only the record of the removal.
+ * REMOVAL_EVENTS leaves the events that say on which nodes the job ran, and which files it made. */
 enum removal_what {
     REMOVAL_JOB,
     REMOVAL_EVENTS,
@@ -15,13 +16,13 @@ enum removal_what {
     REMOVAL_N
 };
 
-/* How far a removal is. What is before the next one is gone for good. */
+/* How far a removal is. The items of one state are gone for good before the next state begins. */
 enum removal_state { REMOVAL_FILES, REMOVAL_ROWS, REMOVAL_NODES, REMOVAL_DONE, REMOVAL_STATE_N };
 
 struct removal_row {
     const char *name;
     bool files; /* seqd's own: the logs of ranks */
-    bool rows;  /* of the database */
+    bool rows;  /* rows of the database */
     bool nodes; /* files of the nodes that it ran on */
 };
 extern const struct removal_row removal_rows[REMOVAL_N];

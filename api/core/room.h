@@ -8,9 +8,9 @@
 
 #define ROOM_KEPT 16
 
-/* Of any contents, 16-byte aligned. Aborts where there is no memory. */
+/* Returns a room of any contents, 16-byte aligned. Aborts if memory is out. */
 void *room_take(size_t size);
-/* By the thread that took it, or another; NULL is none. */
+/* Gives a room back, in the thread that took it or another. NULL is allowed. */
 void room_give(void *room);
 
 #endif

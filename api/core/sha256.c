@@ -88,7 +88,7 @@ blocks_sha_ni(uint32_t h[8], const uint8_t *p, size_t n_blocks)
     _mm_storeu_si128((__m128i *)(h + 4), _mm_alignr_epi8(cdgh, t, 8));
 }
 
-/* Asked once: cpuid traps in a virtual machine. 0 unknown, 1 no, 2 yes. */
+/* Asks the CPU once, because cpuid traps in a virtual machine. known: 0 unknown, 1 no, 2 yes. */
 static int have_sha_ni(void)
 {
     static atomic_int known;

@@ -27,7 +27,7 @@
 
 static const char *const kind_words[] = {"train", "score", "generate", "verify", "embed", NULL};
 static const char *const init_words[] = {"auto", "random", NULL};
-/* By 1 + enum rope_id. The lists of longrope's factors are trained with a model. */
+/* Words by 1 + enum rope_id. The lists of longrope's factors are trained with a model. */
 static const char *const rope_type_words[] = {"auto",   "default", "linear", "dynamic",
                                               "llama3", "yarn",    NULL};
 static const char *const rope_compute_words[] = {"exact", "hf", NULL};
@@ -244,7 +244,7 @@ const struct field stage_fields[] = {
 #undef AT
 
 /* Fields with one legal word: they have no member. A spec may say them, and spec_effective
- * does, so that a job says what it ran when there will be a second word. */
+ * does, so that a job says which one it ran when there will be a second word. */
 #define WORD(path, words, kinds, help) {path, FIELD_ENUM, 0, 0, 0, words, 0, NULL, help, kinds}
 const struct field spec_constants[] = {
     WORD("optim.name", optim_words, TRAINING, "Optimizer."),
@@ -252,7 +252,7 @@ const struct field spec_constants[] = {
 };
 /* clang-format on */
 
-/* What a spec may also say, but not as a scalar of its own: for did-you-mean. */
+/* Other paths of a spec, which are no scalars of their own: for did-you-mean. */
 static const char *const other_paths[] = {
     "labels",
     "model",

@@ -1,4 +1,4 @@
-/* spec_needs.c: what of a job a peer of the version before does not know. */
+/* spec_needs.c: the parts of a job that a peer of the version before does not know. */
 #include <stddef.h>
 #include <string.h>
 #include "api/core/job.h"

@@ -115,7 +115,7 @@ int spool_add(struct spool *s, struct rank_msg head, const void *payload, size_t
         do n = pwritev(s->fd, iov, 3, s->offset);
         while (n < 0 && errno == EINTR);
     }
-    /* Of a short write the partial record fails its CRC and is overwritten. */
+    /* The partial record of a short write fails its CRC and is overwritten. */
     if (n < (ssize_t)whole) return add_failed(s, n, whole, e);
     if (durable && fdatasync(s->fd) < 0) return err_errno(e, "sync the spool");
     s->offset += (int64_t)whole;

@@ -17,12 +17,12 @@
 #include "api/core/rank.h"
 
 #define SPOOL_RECORD_SIZE (128 * 1024)
-/* Of a limit on the size of files this much is kept for failures and ends: 64 ranks of 0.7 KiB. */
+/* Bytes that a limit on the size of files leaves for failures and ends: 64 ranks of 0.7 KiB. */
 #define SPOOL_RESERVE (64 * 1024)
 
 struct spool {
     int fd;
-    int64_t offset; /* writer: the end; reader: of the record to read next */
+    int64_t offset; /* writer: the end; reader: the record to read next */
     int64_t seq;    /* writer: records in the file; reader: records read so far */
 };
 

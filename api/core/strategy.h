@@ -1,9 +1,9 @@
 /* strategy.h: the one list of strategies: how a sequence is split over ranks.
  *
- * A line is the strategy's name twice: enum strategy_id has STRATEGY_ID, a job spec "name". What
- * the strategy takes, needs and sends is strategy_NAME of worker/plan/strategy_NAME.c, what it runs
- * is sp_row_NAME of worker/sp: both tables are made from this list, so a half that is missing does
- * not link. A new one goes last: the first that fits a family is its default. */
+ * A line is the strategy's name twice: enum strategy_id has STRATEGY_ID, a job spec "name". The
+ * options, needs and messages of the strategy are in strategy_NAME of worker/plan/strategy_NAME.c,
+ * its code in sp_row_NAME of worker/sp: both tables are made from this list, so that a missing half
+ * does not link. A new one goes last: the first that fits a family is its default. */
 #ifndef SEQD_CORE_STRATEGY_H
 #define SEQD_CORE_STRATEGY_H
 

@@ -1,5 +1,5 @@
-/* thread.h: the start of a thread, and what is said where there can be none, as under a limit of
- * processes (ulimit -u, TasksMax, a container's limit of pids). libc only. */
+/* thread.h: the start of a thread, and the sentence where it fails, as under a limit of processes
+ * (ulimit -u, TasksMax, a container's limit of pids). libc only. */
 #ifndef SEQD_CORE_THREAD_H
 #define SEQD_CORE_THREAD_H
 

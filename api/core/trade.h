@@ -5,12 +5,12 @@
 
 struct trade_word {
     const char *word;
-    const char *field; /* of the job spec, which says it; NULL: this version has none */
-    const char *why;   /* a clause, of what has no field: what is so instead; else NULL */
+    const char *field; /* the job spec's field for it; NULL: this version has none */
+    const char *why;   /* no field: a clause on the rule of this version; else NULL */
 };
 
-/* Of the last part of a path ("train.num_train_epochs"), whatever its case, with - or _. NULL: not
- * one of them. */
+/* Finds the last part of a path ("train.num_train_epochs"), in any case, with - or _. NULL: it is
+ * not in the list. */
 const struct trade_word *trade_find(const char *path);
 const struct trade_word *trade_row(int i); /* NULL past the last */
 
