@@ -1,4 +1,4 @@
-/* backend.h: what a device must be able to do. One table of operations, one row per device.
+/* backend.h: the operations that a device must have. One table of operations, one row per device.
  *
  * An operation is a slot in struct be_ops and an args struct documented here; a device is one
  * implementation of the table (kernels/cpu, kernels/cuda). Everything above this line of the
@@ -10,22 +10,22 @@
  * Letters: T rows (tokens) in this call, C width, H query heads, Hk KV heads, D head size, V vocab.
  * All tensors are row-major 2-D views: fp32, bf16 or fp16.
  *
- * A device may have memory of its own (be->own_memory): then whatever an operation reads or writes,
- * tensors and arrays (pos, lo, ids, slope, nll ...), lies in what its alloc gave, and the host
- * reaches it by upload and download alone. What is pointed to by an args struct and is no array
- * (struct attn_drop) is the host's, and read before the call returns.
+ * A device may have memory of its own (be->own_memory): then all data that an operation reads or
+ * writes, tensors and arrays (pos, lo, ids, slope, nll ...), lies in memory from its alloc, and the
+ * host reaches it by upload and download alone. A struct that an args struct points to (struct
+ * attn_drop) is the host's, and read before the call returns.
  *
  * bf16 and fp16 are storage and inputs of products; every sum is fp32. "act" below is a tensor of
- * the model's precision: all act tensors of one call have the same dtype. What is written in 16
- * bits is rounded once, to nearest even, from its fp32 value (fp16: infinity from 65520 on); a sum
- * over keys, rows or hops is never kept in 16 bits. What is said of bf16 below holds for fp16 too.
- * Fixed as fp32 whatever the precision: carried (o, m, l), lse, delta, dq and dkv of attention,
- * weight gradients, rstd, logits, master weights and Adam's moments.
+ * the model's precision: all act tensors of one call have the same dtype. An output in 16 bits is
+ * rounded once, to nearest even, from its fp32 value (fp16: infinity from 65520 on); a sum over
+ * keys, rows or hops is never kept in 16 bits. Statements about bf16 below hold for fp16 too. Fixed
+ * as fp32 whatever the precision: carried (o, m, l), lse, delta, dq and dkv of attention, weight
+ * gradients, rstd, logits, master weights and Adam's moments.
  *
- * NaN and infinity pass through: an operation whose inputs hold one has it, or what it makes of it,
- * in its outputs. Infinity may become finite where the function does (exp(-inf), tanh(inf)), NaN
- * never; it may spread to other rows of the call. Rows that see no key are 0 whatever lies beside
- * them.
+ * NaN and infinity pass through: an operation whose inputs hold one has it, or the function's value
+ * for it, in its outputs. Infinity may become finite where the function does (exp(-inf),
+ * tanh(inf)), NaN never; it may spread to other rows of the call. Rows that see no key are 0
+ * whatever lies beside them.
  *
  * Rank-invariant bits: unless a slot says otherwise, every output row depends only on
  * its own inputs, in an order of additions that does not depend on the number of rows, on the
@@ -81,7 +81,7 @@ struct pool;
  * each block, blocks added in order, the first to the old c when accumulating.
  * dtypes: a and b alike; c any. With bf16 inputs K may be taken in groups (pairs, or 32 at a time)
  * that the device sums in one way of its own. With a bf16 c the whole sum, old c included, is
- * formed in fp32 and rounded once. A bias is added as bias_fwd adds it to the c without; where the
+ * formed in fp32 and rounded once. A bias is added as bias_fwd adds it to the c without; if the
  * order of sums is free (be->any_order) it may be in the sum that is rounded once. */
 struct gemm_args {
     struct tensor a, b, c;
@@ -102,11 +102,11 @@ struct gemm_args {
  *   q       [Tq, H*D] act
  *   kv      [Tk, 2*Hk*D] act: per row the Hk keys, then the Hk values; head h uses KV head h/(H/Hk)
  *   o       [Tq, H*D] fp32 in/out: sum of exp(s - m) v, not normalised. Before the first call: 0
- *   m, l    [H, ml_ld] in/out: running maximum (-inf before the first call) and sum (0), or what
- *           attn_sink_fwd made;
+ *   m, l    [H, ml_ld] in/out: running maximum (-inf before the first call) and sum (0), or
+ *           attn_sink_fwd's results;
  *           between calls in units of the device's own: only attn_finish makes them mean something.
- *           l is 0 and m -inf as long as a row has seen no key; one whose scores were all -inf has
- *           another m
+ *           l is 0 and m -inf as long as a row has seen no key; a row whose scores were all -inf
+ *           has another m
  * Keys are taken in ascending tiles of a fixed width counted from key row 0. */
 struct attn_fwd_args {
     struct tensor q, kv, o;
@@ -126,9 +126,8 @@ struct attn_fwd_args {
  * and then counts 1 / (1 - rate). The word is a function of global indices alone, so that the mask
  * is the same for any number of ranks, layout, order of blocks and tile: key {seed, step} mixed as
  * philox_key() does; counter {row, key / 4, layer << 16 | head, sample}, lane key mod 4. Running
- * maximum, sum and lse see every probability; only what multiplies v is masked, in fp32 (so that
- * bf16 under dropout takes the fp32 products, at their speed). key: philox_key() of
- * kernels/philox.h. */
+ * maximum, sum and lse see every probability; only the factor of v is masked, in fp32 (so that bf16
+ * under dropout takes the fp32 products, at their speed). key: philox_key() of kernels/philox.h. */
 struct attn_drop {
     double rate; /* in [0, 1): kept iff word >= rate * 2^32 */
     uint32_t key[2];
@@ -160,8 +159,8 @@ struct attn_sink_bwd_args {
 };
 
 /* After the last key block: out = o / l and lse = m + log l (m becomes lse).
- * A row that saw neither key nor sink (l 0, m -inf): out = 0, lse = -inf. One whose scores were all
- * -inf: NaN.
+ * A row that saw neither key nor sink (l 0, m -inf): out = 0, lse = -inf. A row whose scores were
+ * all -inf: NaN.
  * o [Tq, H*D] fp32; out [Tq, H*D] act, may be o itself when fp32; m, l [H, ml_ld]. */
 struct attn_finish_args {
     struct tensor o, out;
@@ -238,7 +237,7 @@ struct rope_args {
 struct swiglu_fwd_args {
     struct tensor gu, a;
 };
-/* dgu [T, 2*I] = gradient (may be gu itself); recomputes what it needs from gu.
+/* dgu [T, 2*I] = gradient (may be gu itself); recomputes intermediate values from gu.
  * All act. */
 struct swiglu_bwd_args {
     struct tensor gu, da, dgu;
@@ -267,10 +266,10 @@ struct embed_bwd_args {
  *            at the start of row i (ld = 2 * logits.ld): no write reaches a value still to be read
  *   cap      the logits z have been capped softly, z = cap tanh(x / cap): dlogits is the gradient
  *            of x, that of z times 1 - (z / cap)^2; 0: they have not
- *   parts    [n_parts, T] what xent_part says of all columns: logits are those from `first` on,
+ *   parts    [n_parts, T] results of xent_part for all columns: logits are those from `first` on,
  *            none where V is 0. NULL: logits are all there are; first and n_parts are 0 */
 struct xent_stat {
-    double max, sum; /* of a row's columns: the largest, -inf without any; sum of e^(x - max) */
+    double max, sum; /* a row's largest column, -inf without any; sum of e^(x - max) */
     double target;   /* the target's logit where it is among them, else 0 */
 };
 struct xent_args {
@@ -284,8 +283,8 @@ struct xent_args {
     int n_parts;
     int64_t first;
 };
-/* Of columns [first, first + V) of a chunk of logits [T, V] fp32: stat [T], zeros in rows without a
- * target. */
+/* Statistics of columns [first, first + V) of a chunk of logits [T, V] fp32: stat [T], zeros in
+ * rows without a target. */
 struct xent_part_args {
     struct tensor logits;
     const int32_t *targets;
@@ -304,8 +303,8 @@ struct add_args {
  * p -= lr * (mh / (sqrt(vh) + eps) + wd p), bias-corrected with step t (1-based). */
 struct adamw_args {
     float *p, *m, *v; /* p: master weights */
-    uint16_t *p_half; /* out: the new weights in 16 bits; NULL: p is what the model reads */
-    enum dtype half;  /* which: DT_BF16 or DT_F16 */
+    uint16_t *p_half; /* out: the new weights in 16 bits; NULL: the model reads p */
+    enum dtype half;  /* its dtype: DT_BF16 or DT_F16 */
     const float *g;
     int64_t n;
     double lr, beta1, beta2, eps, weight_decay, clip;
@@ -328,14 +327,14 @@ struct cast_args {
 
 /* ---- other families ---------------------------------------------------------------------------
  *
- * Slots below take act tensors unless they say otherwise, and fp32 gradients of weights. Where an
- * args struct has `accumulate`, input gradients are added to, otherwise written. */
+ * Slots below take act tensors unless they say otherwise, and fp32 gradients of weights. With
+ * `accumulate` in an args struct, input gradients are added to, otherwise written. */
 
 /* y = (x - mean) * rsqrt(var + eps) * g + b per group of x.cols / groups columns; rms: without
  * mean, y = x * rsqrt(mean(x^2) + eps) * g. g, b [1, cols / groups], data NULL: 1 and 0; g may be
  * fp32 beside act of 16 bits. mean, rstd [T * groups] fp32 out (mean untouched when rms).
- * Where others have the rest of a row (rms, one group): sums [T] of norm_part over all of its n_all
- * columns; NULL: x has all. (1607.06450, 1910.07467) */
+ * If other ranks have the rest of a row (rms, one group), sums [T] are norm_part's over all of its
+ * n_all columns; NULL: x has all. (1607.06450, 1910.07467) */
 struct norm_fwd_args {
     struct tensor x, y, g, b;
     float *mean, *rstd;
@@ -356,8 +355,8 @@ struct norm_bwd_args {
     const float *sums;
     int64_t n_all, n_same;
 };
-/* sum [T] fp32 out: of each row of x^2; with dy (data NULL: without), of x dy g. g [1, cols], fp32
- * or act. */
+/* sum [T] fp32 out: each row's sum of x^2; with dy (data NULL: without), its sum of x dy g. g [1,
+ * cols], fp32 or act. */
 struct norm_part_args {
     struct tensor x, dy, g;
     float *sum;
@@ -388,8 +387,8 @@ struct glu_bwd_args {
 };
 
 /* A gated unit that is clamped (gpt-oss): with g = min(a, limit) and u = b within [-limit, limit],
- * y = g sigmoid(alpha g) (u + 1); y may be a or b. da, db = gradient, times 0 of what was beyond
- * the limit; da may be a and db may be b. All act, limit and alpha > 0. */
+ * y = g sigmoid(alpha g) (u + 1); y may be a or b. da, db = gradient, times 0 for inputs beyond the
+ * limit; da may be a and db may be b. All act, limit and alpha > 0. */
 struct clamp_glu_fwd_args {
     struct tensor a, b, y;
     float alpha, limit;
@@ -405,7 +404,7 @@ struct mix_args {
     float alpha, beta;
 };
 
-/* y[i] += b for every row; b [1, cols] act. And its gradient: db [cols] += sum over rows of dy,
+/* y[i] += b for every row; b [1, cols] act. Its gradient: db [cols] += sum over rows of dy,
  * ascending. */
 struct bias_fwd_args {
     struct tensor y, b;
@@ -545,8 +544,9 @@ struct route_args {
  * follow. Dk is at most JOB_MAX_LINEAR_HEAD, Dv one more. A device may add to o, and so round it,
  * once for each 256 columns of Dk.
  *
- * The chunk is computed from a state of zero, and what entered is added after (attended), so that
- * the sums do not depend on how many ranks there are: linear_fold folds chunks left to right. */
+ * The chunk is computed from a state of zero, and the part of the entering state is added after
+ * (attended), so that the sums do not depend on how many ranks there are: linear_fold folds chunks
+ * left to right. */
 struct linear_args {
     struct tensor q, k, v;  /* [n, H*Dk], [n, H*Dk], [n, H*Dv] act */
     const double *slope;    /* [H] */
@@ -555,13 +555,13 @@ struct linear_args {
     int64_t n_heads, key_dim, value_dim;
     float scale;
     /* Gates that depend on the data: log decay of each row, <= 0; scalar: [n, H]; diagonal:
-     * [n, H*Dk] (GLA). No device has them yet (shapes.h refuses them): NULL, the slope alone. What
-     * they take: in a block, powers that are no function of a distance, so exp(G_r - G_c) of sums G
-     * of log decays for each pair of rows, and for a diagonal gate within each product of q and k;
-     * a gradient dG of every row, from o dO and the states, summed from the right, of which a part
-     * comes from the next ranks. Between chunks, linear_fold by the chunk's own decay, H or H*Dk
-     * numbers that travel with its state (all_gather: with every summary, since others fold by it),
-     * so that messages, their formulas and what is kept for the backward grow by them. */
+     * [n, H*Dk] (GLA). No device has them yet (shapes.h refuses them): NULL, the slope alone. They
+     * would need: in a block, powers that are no function of a distance, so exp(G_r - G_c) of sums
+     * G of log decays for each pair of rows, and for a diagonal gate within each product of q and
+     * k; a gradient dG of every row, from o dO and the states, summed from the right, of which a
+     * part comes from the next ranks. Between chunks, linear_fold by the chunk's own decay, H or
+     * H*Dk numbers that travel with its state (all_gather: with every summary, since others fold by
+     * it), so that messages, their formulas and the memory kept for the backward grow by them. */
     const float *gate;
     bool gate_diagonal;
 };
@@ -589,7 +589,7 @@ struct linear_bwd_args {
     void *dm;
 };
 /* dq += lambda^i dO S' where a row saw the entering state; dk, dv of the last document's rows +=
- * what flows from d_state, the gradient of the state that leaves the chunk. state or d_state NULL:
+ * the part from d_state, the gradient of the state that leaves the chunk. state or d_state NULL:
  * not there. */
 struct linear_enter_bwd_args {
     struct linear_args in;
@@ -607,21 +607,21 @@ struct linear_fold_args {
     bool through;
     const void *in, *m;
     void *out;
-    enum dtype dtype; /* of the states */
+    enum dtype dtype; /* dtype of the states */
 };
 
 /* The gradient of LRPE's angles through linear attention, of one chunk: q and k are [x cos, x sin]
  * of heads of D = Dk / 2. A pair of rows depends on theta by its distance alone, so the sum goes
  * over distances: weighed with positions, queries' and keys' parts grow with them and cancel, and
- * the rounding of dq and dk is as large as what is left.
+ * the rounding of dq and dk is as large as the difference.
  *
  *     A_i = sum over j <= i of (i - j) lambda^(i-j) k_j v_j',  [A1, A2] as k's halves
  *     dtheta = sum over i of scale (q1_i A2_i - q2_i A1_i) dO_i + rows (A2 dS1 - A1 dS2)
  *
- * The second term: of what leaves the chunk, at the row after the last. Distances to and from other
- * chunks add up: each chunk counts those within itself, from the border that `state` passed and to
- * the one that leads to d_state. state and d_state as in linear_enter_bwd. dtheta [H, D] fp32,
- * written. The states, A and the sums are double. */
+ * The second term is the part of the state that leaves the chunk, at the row after the last.
+ * Distances to and from other chunks add up: each chunk counts those within itself, from the border
+ * that `state` passed and to the border that leads to d_state. state and d_state as in
+ * linear_enter_bwd. dtheta [H, D] fp32, written. The states, A and the sums are double. */
 struct linear_angle_args {
     struct linear_args in;
     struct tensor d_o;
@@ -640,8 +640,8 @@ struct linear_angle_args {
  * begins in the chunk from 0. Rows go over blocks counted from row 0 of the call, of 64 or of one
  * by the device, and, from block to block, through a state that is rounded to fp32 after each.
  *
- * What leaves a chunk depends on what enters it by an affine map: chunks are computed one after the
- * other, each from the state that the one before left. */
+ * The state that leaves a chunk is an affine map of the state that enters it: chunks are computed
+ * one after the other, each from the state that the one before left. */
 struct delta_args {
     struct tensor q, k, v; /* [n, Hk*Dk], [n, Hk*Dk], [n, H*Dv] act; head h has key head h/(H/Hk) */
     struct tensor a, b;    /* [n, H] act */
@@ -654,19 +654,19 @@ struct delta_args {
 struct delta_fwd_args {
     struct delta_args in;
     struct tensor o;    /* [n, H*Dv] act, written; data NULL: unwanted */
-    const float *state; /* [H, Dk, Dv] that enters; NULL: 0 */
-    float *state_out;   /* that leaves; may be state; NULL: unwanted */
+    const float *state; /* [H, Dk, Dv] state that enters; NULL: 0 */
+    float *state_out;   /* state that leaves; may be `state`; NULL: unwanted */
 };
-/* Gradients are written. That of a_log is the sum of d_log's rows, that of dt_bias of da's. */
+/* Gradients are written. Rows of d_log sum to the gradient of a_log, rows of da to dt_bias's. */
 struct delta_bwd_args {
     struct delta_args in;
     struct tensor d_o;           /* act */
     struct tensor dq, dk, dv;    /* as q, k, v; fp32 */
     struct tensor da, db, d_log; /* [n, H] fp32 */
-    const float *state;          /* that entered; NULL: 0 */
+    const float *state;          /* state that entered; NULL: 0 */
     const float *d_state_out;    /* gradient of the state that leaves; NULL: 0 */
-    float *d_state; /* out: of the one that entered; may be d_state_out; NULL: unwanted */
-    float *room;    /* [H, delta_spans(n), Dk, Dv], scratch */
+    float *d_state;              /* out: gradient of `state`; may be d_state_out; NULL: unwanted */
+    float *room;                 /* [H, delta_spans(n), Dk, Dv], scratch */
 };
 
 /* A causal convolution of each column with taps of its own, and SiLU: y_i = silu(sum over j of
@@ -693,14 +693,14 @@ struct conv_bwd_args {
     struct tensor dx;         /* [n, C] fp32, written */
     float *dw;                /* [C, width] += , rows ascending; NULL: unwanted */
     const float *d_state_out; /* gradient of the state that leaves; NULL: 0 */
-    float *d_state;           /* out: of in.state; not d_state_out; NULL: unwanted */
+    float *d_state;           /* out: gradient of in.state; not d_state_out; NULL: unwanted */
 };
 
 /* How a device that has CUDA's graphs used them so far. */
 struct be_graphs {
-    int64_t n_ops, n_by_graph; /* operations asked for; of these, launched by a graph */
-    int64_t n_made, n_graphs;  /* graphs made; of these, still there */
-    char why_off[640];         /* what went wrong: none is made or launched any more; "": nothing */
+    int64_t n_ops, n_by_graph; /* operations asked for, and their number launched by graphs */
+    int64_t n_made, n_graphs;  /* graphs made, and their number still there */
+    char why_off[640];         /* a failure: no graph is made or launched any more; "": none */
 };
 
 #define BE_MARKS  256
@@ -770,7 +770,7 @@ struct be_ops {
     void (*copy)(struct be *, void *dst, const void *src, int64_t size); /* on the device */
     /* From the host: in the order of operations; src is the caller's again when it returns. */
     void (*upload)(struct be *, void *dst, const void *src, int64_t size);
-    /* To the host: there when it returns. What failed before, sync reports. */
+    /* To the host: there when it returns. Failures before it are reported by sync. */
     void (*download)(struct be *, void *dst, const void *src, int64_t size);
     /* Waits for everything asked for so far, transfers too, and reports the first failure. NULL:
      * everything is synchronous. */
@@ -779,17 +779,17 @@ struct be_ops {
     void (*free)(struct be *, void *p, int64_t size);
 
     /* ---- devices with memory of their own; elsewhere NULL ----
-     * What lies at p, which alloc gave, for another rank of this host: as a handle to send, and as
-     * the memory itself, good until detach. One process too. fails: ERR_UNSUPPORTED where neither
-     * of the devices reaches the other's memory. */
+     * The memory at p, which alloc gave, for another rank of this host: share makes a handle to
+     * send, and attach the memory itself, good until detach. One process too. fails:
+     * ERR_UNSUPPORTED if neither of the devices reaches the other's memory. */
     int (*share)(struct be *, void *p, struct be_handle *out, struct err *);
     void *(*attach)(struct be *, const struct be_handle *h, struct err *);
     void (*detach)(struct be *, void *p);
     /* Transfers between ranks run beside the operations, in a stream of their own and in the order
-     * they were enqueued there. transfer_begin: those to come wait for the operations so far.
-     * transfer_end: mark number `mark`, below BE_MARKS, stands after those so far. transfer_await:
-     * operations to come wait for the mark. transfer_passed: it has been reached, or the device
-     * failed (sync then reports it): there is nothing to wait for. */
+     * they were enqueued there. transfer_begin: transfers to come wait for the operations so far.
+     * transfer_end: mark number `mark`, below BE_MARKS, stands after the transfers so far.
+     * transfer_await: operations to come wait for the mark. transfer_passed: it has been reached,
+     * or the device failed (sync then reports it): no wait is needed. */
     void *(*transfer_stream)(struct be *); /* a cudaStream_t */
     void (*transfer_begin)(struct be *);
     void (*transfer_end)(struct be *, int mark);
@@ -807,27 +807,26 @@ struct be_ops {
     void (*close)(struct be *);
 };
 
-/* A library for products, on a device opened with any_order. What graphs launch counts once, when
- * they are made. */
+/* A library for products, on a device opened with any_order. Products that a graph launches count
+ * once, when it is made. */
 struct be_library {
     bool open;
     char text[640];         /* "cuBLASLt 13.0.2, /usr/..."; not open: why */
-    int64_t n_done, n_left; /* products that it did; that the device's own kernels did */
+    int64_t n_done, n_left; /* products that it did; products that the device's own kernels did */
 };
 
 struct be {
     const struct be_ops *ops;
-    /* "portable", "avx2", "avx512", "avx512bf16", "amx", "sm80", "sm86", "sm90": what tests
-     * print */
+    /* "portable", "avx2", "avx512", "avx512bf16", "amx", "sm80", "sm86", "sm90": tests print it */
     const char *isa;
-    const char *name;     /* of the device, for logs: "NVIDIA H100 80GB HBM3"; "cpu" */
-    unsigned char id[16]; /* of a GPU: ranks on one have equal ones; zeros: it is none */
+    const char *name;     /* the device's, for logs: "NVIDIA H100 80GB HBM3"; "cpu" */
+    unsigned char id[16]; /* a GPU's: ranks on one have equal ones; zeros: it is none */
     int n_threads;
-    struct pool *pool; /* what be_host_run has; NULL: not started yet */
+    struct pool *pool; /* be_host_run's threads; NULL: not started yet */
     char *scratch;     /* the plan's PLAN_SCRATCH, or be_open's own */
     int64_t scratch_size;
     bool own_memory; /* alloc's memory is not the host's */
-    bool any_order;  /* of be_options */
+    bool any_order;  /* be_options.any_order */
     /* Asked about every millisecond while sync, download or upload wait, NULL: not asked; -1 ends
      * this wait and all later ones, and sync fails with its error. A transfer whose peer is gone
      * would be waited for without end. */
@@ -841,14 +840,14 @@ struct be_options {
     const char *device; /* "cpu", "cuda", "emulated" */
     const char *isa;    /* NULL: the best this machine has; tests ask for each by name */
     int n_threads;
-    void *scratch;      /* device_scratch() bytes; NULL: be_open allocates, but when */
-    bool scratch_later; /* be_give_scratch does: where the device's own alloc makes room for it */
+    void *scratch;      /* device_scratch() bytes; NULL: be_open allocates them */
+    bool scratch_later; /* be_open does not: be_give_scratch follows, with alloc's memory */
     /* gemm and attn_fwd may add in any order that is the same from run to run: bits may then depend
-     * on other rows, and so on the number of ranks. For what is faster so: a library's products
+     * on other rows, and so on the number of ranks. It makes these faster: a library's products
      * (SEQD_CUDA_BLAS=0 in the environment: the device's own), few queries of many keys. */
     bool any_order;
     /* Each operation is launched when it is asked for. Otherwise a device may launch several at
-     * once, those that it has seen before by a graph: the same bits. SEQD_CUDA_GRAPHS=0 in the
+     * once, by a graph if it has seen them before: the same bits. SEQD_CUDA_GRAPHS=0 in the
      * environment sets it too. */
     bool no_graphs;
     /* CPU: moves while an operation computes, a task of its first thread at a time (an atomic add);

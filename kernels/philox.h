@@ -1,6 +1,6 @@
 /* philox.h: random words as a pure function of a key and a counter (Philox4x32-10, Salmon et al.,
- * "Parallel random numbers: as easy as 1, 2, 3", SC 2011): what dropout, initial weights, noise and
- * sampling are made of, so that none of them depends on how many ranks there are. */
+ * "Parallel random numbers: as easy as 1, 2, 3", SC 2011): dropout, initial weights, noise and
+ * sampling use them, so that none of these depends on how many ranks there are. */
 #ifndef SEQD_KERNELS_PHILOX_H
 #define SEQD_KERNELS_PHILOX_H
 
@@ -14,7 +14,7 @@
 #define PHILOX_ROUNDS 10
 #define PHILOX_M0     0xD2511F53u
 #define PHILOX_M1     0xCD9E8D57u
-#define PHILOX_W0     0x9E3779B9u /* what the key's words grow by from round to round */
+#define PHILOX_W0     0x9E3779B9u /* added to the key's words from round to round */
 #define PHILOX_W1     0xBB67AE85u
 
 static inline PHILOX_FN void philox4x32(const uint32_t key[2], const uint32_t counter[4],

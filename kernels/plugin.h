@@ -5,7 +5,7 @@
 
 #include "kernels/backend.h"
 
-#define KERNELS_ABI 13 /* of struct be, be_ops and all that its operations take */
+#define KERNELS_ABI 13 /* version of struct be, be_ops and their operations' arguments */
 
 /* The library exports one, by this name. */
 #define KERNELS_PLUGIN "seqd_kernels"

@@ -1,4 +1,4 @@
-/* shapes.h: what must hold between the shapes of an operation's arguments, said once for every
+/* shapes.h: the relations between the shapes of an operation's arguments, stated once for every
  * device. A device's operation begins with its line; a mismatch is a bug of the caller's. */
 #ifndef SEQD_KERNELS_SHAPES_H
 #define SEQD_KERNELS_SHAPES_H
@@ -17,7 +17,7 @@ static inline bool shape_f32(struct tensor t, int64_t rows, int64_t cols)
 {
     return t.dtype == DT_F32 && shape_fits(t, rows, cols);
 }
-/* Of the model's precision: that of the call's other tensors of this kind. */
+/* The model's precision: that of the call's other tensors of this kind. */
 static inline bool shape_act(struct tensor t, int64_t rows, int64_t cols, enum dtype act)
 {
     return (act == DT_F32 || act == DT_BF16 || act == DT_F16) && t.dtype == act &&
@@ -35,7 +35,7 @@ static inline void shape_gemm(const struct gemm_args *a)
     assert(!a->bias.data || shape_act(a->bias, 1, N, a->c.dtype));
 }
 
-/* NULL, or a rate that keeps something. */
+/* NULL, or a rate below 1, so that some values are kept. */
 static inline bool shape_drop(const struct attn_drop *d)
 {
     return !d || (d->rate >= 0 && d->rate * 4294967296.0 <= 4294967295.0 && d->layer < 1 << 16);

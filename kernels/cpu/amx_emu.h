@@ -1,6 +1,6 @@
 /* amx_emu.h: the tile instructions of AMX in C, on registers of the thread, for tests on processors
  * without them (SEQD_EMU; amx.inc). Results are those of Intel's Software Developer's Manual, bit
- * for bit; what an instruction would refuse ends the process with a sentence. */
+ * for bit; operands that an instruction would refuse end the process with a sentence. */
 #ifndef SEQD_CPU_AMX_EMU_H
 #define SEQD_CPU_AMX_EMU_H
 #ifdef __AVX512F__
@@ -98,7 +98,7 @@ static inline void emu_tile_dot(int c, int a, int b)
     const unsigned mode = _mm_getcsr();
     const __m512i upper = _mm512_set1_epi32((int)0xffff0000);
     _mm_setcsr(0x1f80 | _MM_FLUSH_ZERO_ON | 0x40 /* subnormals are zeros */);
-    __asm__ volatile("" : : : "memory"); /* what follows reads memory: not before the mode is set */
+    __asm__ volatile("" : : : "memory"); /* loads below must not move before the mode is set */
     for (int m = 0; m < emu_tiles.rows[c]; m++) {
         __m512 low = _mm512_setzero_ps(), high = low;
         for (int k = 0; k < emu_tiles.rows[b]; k++) {

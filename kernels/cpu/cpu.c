@@ -84,7 +84,7 @@ static bool have_avx2(void)
 }
 #endif
 #if defined(CPU_ISA_neonbf16)
-#define HWCAP2_HAS_BF16 (1ul << 14) /* of Linux: HWCAP2_BF16 */
+#define HWCAP2_HAS_BF16 (1ul << 14) /* Linux's HWCAP2_BF16 */
 
 static bool have_neonbf16(void)
 {
@@ -116,7 +116,7 @@ static const struct isa isas[] = {
 };
 #define N_ISAS ((int)(sizeof isas / sizeof isas[0]))
 
-static const char *names[N_ISAS + 1]; /* of those that run here, NULL-terminated */
+static const char *names[N_ISAS + 1]; /* names of the ISAs that run here, NULL-terminated */
 
 static void find_names(void)
 {

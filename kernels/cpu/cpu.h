@@ -1,8 +1,8 @@
-/* cpu.h: what the operations of the CPU device share.
+/* cpu.h: declarations for all operations of the CPU device.
  *
  * One source, several instruction sets: ops_ISA.c includes a vec_ISA.h (a vector of VL floats and
- * what can be done with it) and then the templates *.inc, which define every operation as a static
- * function, and exports one table. */
+ * its operations) and then the templates *.inc, which define every operation as a static function,
+ * and exports one table. */
 #ifndef SEQD_CPU_CPU_H
 #define SEQD_CPU_CPU_H
 

@@ -4,9 +4,9 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/shapes.h"
 
-enum { NOISE_ROWS = 16 }; /* of a task */
+enum { NOISE_ROWS = 16 }; /* rows of a task */
 
-static const double LEAST = 1e-12; /* of a probability, before its logarithm */
+static const double LEAST = 1e-12; /* least probability, before its logarithm */
 static const double STEP = 1.0 / 255, EDGE = 0.999;
 
 /* A value of the loss, and its derivative by the logarithm of the variance. */
@@ -58,7 +58,7 @@ static double noise_row(const struct noise_args *a, int64_t t, double weight)
         const double s = a->log_min + half * ((double)x[C + c] + 1);
         const struct noise_bound b = a->last ? likelihood(y[C + c], s, d)
                                              : divergence(a->log_min, s, d);
-        /* What is clamped or not read must not hide NaN or infinity. */
+        /* Values that are clamped or not read must not hide NaN or infinity. */
         sum += miss * miss + b.value / M_LN2 + 0 * (s + (double)y[C + c]);
         if (!dx) continue;
         dx[c] = (float)(2 * scale * miss);

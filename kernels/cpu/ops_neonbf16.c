@@ -1,5 +1,5 @@
 /* The operations for arm64 with bf16 dot products: products of bf16 tensors go through them;
- * everything else is what ops_neon.c makes of the same source. */
+ * everything else is as in ops_neon.c, from the same source. */
 #include "kernels/cpu/vec_neonbf16.h"
 #ifndef VEC_PAIRS
 #error "the compiler has no bf16 dot products for these flags"

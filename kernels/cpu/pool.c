@@ -14,7 +14,7 @@
 
 /* The gate is one word: a run's number, an open bit and how many workers have joined it. Joining is
  * a compare-and-swap that fails once the caller has closed the gate, so the fields of a run can be
- * overwritten as soon as those who did join are through. */
+ * overwritten as soon as the workers that did join are through. */
 #define GATE_JOINED  0x7ffu
 #define GATE_OPEN    0x800u
 #define GATE_RUN_ONE 0x1000u
@@ -164,7 +164,7 @@ void pool_run(struct pool *p, pool_fn fn, void *arg, int64_t n_tasks)
     p->running = false;
 }
 
-/* Workers take no signals: those belong to the thread that opened the device. */
+/* Workers take no signals: the thread that opened the device takes them. */
 static int start(struct worker *w)
 {
     sigset_t all, old;

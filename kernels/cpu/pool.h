@@ -1,4 +1,4 @@
-/* pool.h: threads of the host that share an operation: those of an opened device, and of a
+/* pool.h: threads of the host that share an operation: threads of an opened device, and of a
  * preparation of data.
  *
  * n_threads - 1 threads that live as long as the pool; the caller is worker 0. Idle workers spin
@@ -17,9 +17,9 @@ struct pool;
 
 typedef void (*pool_fn)(void *arg, int64_t task, int worker);
 
-/* n_threads in [1, POOL_MAX_THREADS]. n_tasks: counts what the caller has done in its runs, while
- * they last, for who watches from outside; borrowed; NULL: not counted. fails: ERR_IO when threads
- * cannot be started. */
+/* n_threads in [1, POOL_MAX_THREADS]. n_tasks: counts the tasks that the caller has done in its
+ * runs, while they last, for a watcher from outside; borrowed; NULL: not counted. fails: ERR_IO
+ * when threads cannot be started. */
 struct pool *pool_open(int n_threads, int64_t *n_tasks, struct err *e);
 void pool_close(struct pool *p); /* NULL allowed */
 

@@ -17,7 +17,7 @@ static inline vf v_dot(vf x, vf y, vf acc)
     return _mm512_dpbf16_ps(acc, (__m512bh)_mm512_castps_si512(x),
                             (__m512bh)_mm512_castps_si512(y));
 }
-/* Words as they lie in memory: n elements, 1 <= n <= 2 VL; those past n read as 0. */
+/* Words as they lie in memory: n elements, 1 <= n <= 2 VL; elements past n read as 0. */
 static inline vf v_load_words_n(const uint16_t *p, int64_t n)
 {
     __mmask32 first = (__mmask32)(((uint64_t)1 << n) - 1);

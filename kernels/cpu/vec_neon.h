@@ -44,7 +44,7 @@ static inline void v_store_n(float *p, vf x, int64_t n)
     memcpy(p, &x, (size_t)n * sizeof *p);
 }
 
-/* Four halves; of the first n of them the others read as 0. */
+/* Four halves: loads the first n, and the others are 0. */
 static inline uint16x4_t v_halves_n(const uint16_t *p, int64_t n)
 {
     uint16x4_t x = vdup_n_u16(0);

@@ -16,7 +16,7 @@ static inline vf v_dot(vf x, vf y, vf acc)
 {
     return vbfdotq_f32(acc, vreinterpretq_bf16_f32(x), vreinterpretq_bf16_f32(y));
 }
-/* Words as they lie in memory: n elements, 1 <= n <= 2 VL; those past n read as 0. */
+/* Words as they lie in memory: n elements, 1 <= n <= 2 VL; elements past n read as 0. */
 static inline vf v_load_words_n(const uint16_t *p, int64_t n)
 {
     vf x = v_set1(0);

@@ -11,13 +11,13 @@
  *           8.6 64 queries: 99, all that there is); up to 255 registers, and at most 28 bytes
  *           beside them that a tile reads and does not write, so two blocks of 4 warps to a
  *           multiprocessor, at 256 one of 8. Tensor cores are the limit (2048 flops a cycle on
- *           8.0): of 32 cycles that 16 products take, shared memory is read in 24 (scores) and 16
- *           (values); exponentials (16 a cycle) take 32 / D as long as all products
+ *           8.0): in the 32 cycles that 16 products take, shared memory is read in 24 (scores) and
+ *           16 (values); exponentials (16 a cycle) take 32 / D as long as all products
  *   fp32    64 queries, 39 KiB, blocks of 8 warps as registers allow; multiply-adds are the limit
  *   few queries (a token that is generated): K and V, 4 D bytes a key and KV head, are the limit.
- *           The few blocks would each walk all keys: where the order of sums is free
- *           (be->any_order), keys are cut into pieces, each for a block of its own, whose states a
- *           second kernel adds in the order of pieces */
+ *           The few blocks would each walk all keys: if the order of sums is free (be->any_order),
+ *           keys are cut into pieces, each for a block of its own, whose states a second kernel
+ *           adds in the order of pieces */
 #include "kernels/cuda/attn.h"
 #include "kernels/cuda/each.h"
 #include "kernels/cuda/hopper.h"
@@ -26,7 +26,7 @@
 /* ---- 16 bits: tensor cores ------------------------------------------------------------------- */
 
 /* 128 queries a block: 4 warps of two fragments of 16 rows (a fragment of keys or values from
- * shared memory serves both); heads of 256 have room for one: 8 warps. SMALL: of SMEM_SMALL. */
+ * shared memory serves both); heads of 256 have room for one: 8 warps. SMALL: within SMEM_SMALL. */
 template <int DP, bool SMALL = false> struct fwd_shape {
     static const int frags = DP > 128 ? 1 : 2, warps = DP > 128 && !SMALL ? 8 : 4;
     static const int rows = 16 * frags * warps, threads = warps * WARP;
@@ -34,7 +34,7 @@ template <int DP, bool SMALL = false> struct fwd_shape {
 };
 
 /* piece: keys of each; then o, m and l are those of piece 0, the next ones o_step and ml_step on,
- * and nothing is carried into any. */
+ * and no state is carried into any. */
 struct fwd_state {
     float *o, *m, *l;
     int64_t o_ld, ml_ld;
@@ -355,7 +355,7 @@ static __global__ void __launch_bounds__(F32_THREADS, DP > 64 ? 1 : 2)
 #define PIECE_LEAST                                                                                \
     512 /* keys: 8 tiles, for a state of D + 2 floats a row that is written and read */
 
-/* A block has one head of one row: what is carried, then the pieces that the row sees some of. */
+/* A block has one head of one row: adds the pieces of which it sees keys to the carried state. */
 static __global__ void attn_merge(attn_call c, fwd_state st, fwd_state part)
 {
     const int row = (int)blockIdx.x;
@@ -375,7 +375,7 @@ static __global__ void attn_merge(attn_call c, fwd_state st, fwd_state part)
                        part.o[z * part.o_step + row * part.o_ld + head * c.D + d], sum);
         o[d] = sum;
     }
-    __syncthreads(); /* all have read what was carried */
+    __syncthreads(); /* all have read the carried state */
     if (threadIdx.x) return;
     float sum = old * st.l[at];
     for (int z = first; z <= last; z++)
@@ -385,8 +385,8 @@ static __global__ void attn_merge(attn_call c, fwd_state st, fwd_state part)
     st.l[at] = sum;
 }
 
-/* Where the states of pieces lie, in the scratch; piece 0: the call is not cut. n_blocks: of a call
- * that is not. Two to four blocks for each multiprocessor are enough. */
+/* The places of the pieces' states, in the scratch; piece 0: the call is not cut. n_blocks: blocks
+ * of an uncut call. Two to four blocks for each multiprocessor are enough. */
 static fwd_state fwd_pieces(struct cuda *c, const attn_call &call, int64_t n_heads,
                             int64_t n_blocks)
 {
@@ -501,7 +501,8 @@ void cuda_attn_finish(struct be *be, const struct attn_finish_args *a)
         each_vec<1>(cuda_of(be), f, a->o.rows, a->o.cols);
 }
 
-/* A warp has one head of one row; products in double, as the sum of what dP is measured against. */
+/* A warp has one head of one row; delta, which is subtracted from dP, is summed in double, products
+ * too. */
 #define DELTA_WARPS 8
 
 static __global__ void attn_delta_kernel(mat o, mat d_o, float *delta, int64_t ld, int64_t rows,
@@ -530,7 +531,7 @@ void cuda_attn_delta(struct be *be, const struct attn_delta_args *a)
 
 /* ---- sinks ----------------------------------------------------------------------------------- */
 
-/* Row h of m and l: in powers of two, as what attn_fwd carries. */
+/* Row h of m and l: in powers of two, as attn_fwd carries them. */
 struct sink_of {
     mat sink;
     float *m, *l;

@@ -1,6 +1,6 @@
-/* attn.h: what attention forward and backward share: which query sees which key, dropout's masks,
- * tiles and their products on tensor cores (bf16, fp16) and without them (fp32; and the others
- * under dropout, where masked probabilities stay fp32: kernels/backend.h).
+/* attn.h: common parts of attention forward and backward: the keys that a query sees, dropout's
+ * masks, tiles and their products on tensor cores (bf16, fp16) and without them (fp32; and the
+ * others under dropout, where masked probabilities stay fp32: kernels/backend.h).
  *
  * A tile is ATTN_T rows of keys, counted from key row 0 of the call, or of queries. Every sum over
  * a tile is a chain of its own, which starts from 0 and is then added to the running sum. Rows of a
@@ -26,7 +26,7 @@ struct attn_rule {
     bool on;
     uint32_t key[2], layer, sample, head, least; /* kept: words of at least `least` */
     int64_t q_pos;
-    float kept; /* what a kept element is multiplied by */
+    float kept; /* factor of a kept element */
 };
 
 struct attn_call {
@@ -34,7 +34,7 @@ struct attn_call {
     const int64_t *lo, *hi;
     int64_t kv_pos;
     int Tq, Tk, D, Hk, group; /* group: query heads of a KV head */
-    float scale, scale2;      /* scale2: of scores in powers of two */
+    float scale, scale2;      /* scale2: for scores in powers of two */
     float cap;                /* soft cap of scores before the scale; 0: none */
     attn_rule drop;
 };
@@ -55,7 +55,7 @@ static inline attn_rule attn_rule_of(const struct attn_drop *d)
     return r;
 }
 
-/* args: of forward or backward. */
+/* args: forward's or backward's. */
 template <class A> static inline attn_call attn_call_of(const A *a)
 {
     assert(a->head_dim <= ATTN_MAX && a->q.rows < 1 << 30 && a->kv.rows < 1 << 30);
@@ -77,7 +77,7 @@ template <class A> static inline attn_call attn_call_of(const A *a)
     return c;
 }
 
-/* f with what products take: on tensor cores an element of 16 bits, else a float. */
+/* Calls f with an element of the products' type: on tensor cores 16 bits, else a float. */
 template <class F> static inline void attn_typed(const attn_call &c, F f)
 {
     if (c.q.dtype == DT_F32 || c.drop.on || c.cap > 0)
@@ -106,7 +106,7 @@ template <class T, class F> static inline void attn_sized(int64_t D, F f)
         f(attn_size<256>());
 }
 
-/* ---- who sees whom --------------------------------------------------------------------------- */
+/* ---- the keys that a query sees -------------------------------------------------------------- */
 
 /* Key rows [lo, hi) of the call; none: 0, 0. */
 struct alignas(8) attn_span {
@@ -141,7 +141,7 @@ static __device__ __forceinline__ float attn_seen(const attn_call &c, int row, f
     return l == 0 && m == -INFINITY && attn_row(c, row).hi ? -FLT_MAX : m;
 }
 
-/* What rows [i0, i0 + n) see together, as one interval: for a whole warp. */
+/* The keys that rows [i0, i0 + n) see together, as one interval: for a whole warp. */
 static __device__ __forceinline__ attn_span attn_hull(const attn_call &c, int i0, int n)
 {
     int lo = 1 << 30, hi = 0;
@@ -252,10 +252,10 @@ static __device__ __forceinline__ void attn_b(uint32_t (&b)[2][2], const T *s, i
  * column 8 n + lane % 4 * 2 + e % 2. */
 #define ATTN_N (ATTN_T / 8)
 
-/* How a warp's rows see a tile: none of it, some, all rows all of it. */
+/* How a warp's rows see a tile: not at all, in part, every row all of it. */
 enum attn_view { SEES_NONE, SEES_SOME, SEES_ALL };
 
-/* Of a warp's queries: what some see lies in `some`, all see what `all` has. */
+/* A warp's queries: keys that any query sees lie in `some`; every query sees the keys in `all`. */
 struct attn_bounds {
     attn_span some, all;
 };
@@ -332,7 +332,8 @@ static __device__ __forceinline__ void attn_put(const float (&from)[N / 8][4], f
     }
 }
 
-/* exp2 to 2^-22, 0 below the smallest normal number: what is rounded to 16 bits needs no more. */
+/* exp2 to 2^-22, 0 below the smallest normal number: results that are rounded to 16 bits need no
+ * more. */
 static __device__ __forceinline__ float attn_exp2(float x)
 {
 #ifdef SEQD_EMU

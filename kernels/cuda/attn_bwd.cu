@@ -13,9 +13,9 @@
  *           for heads of 256, where two warps compute the same
  *   bytes   dkv: 4 D of q and dO (16 bits) a query for 128 keys: 256 flops for a byte of L2;
  *           dq: 192
- *   16 bits 8 warps of 16 owned rows, one block: 74 KiB of shared memory at D = 64 (registers are
- *           what keeps a second one out), 138 at 128, 133 at 256; on 8.6 fewer rows, 93 KiB at 96,
- *           86 at 128, 84 at 256; up to 255 registers. Shared memory is the limit: it is read in 40
+ *   16 bits 8 warps of 16 owned rows, one block: 74 KiB of shared memory at D = 64 (registers leave
+ *           no room for a second one), 138 at 128, 133 at 256; on 8.6 fewer rows, 93 KiB at 96, 86
+ *           at 128, 84 at 256; up to 255 registers. Shared memory is the limit: it is read in 40
  *           cycles for 32 of tensor cores in s and dP, and as long as they take in what follows
  *   fp32    77 KiB, two blocks of 8 warps where registers allow; multiply-adds are the limit */
 #include "kernels/cuda/attn_bwd.h"
@@ -31,7 +31,7 @@ static __global__ void attn_spans(bwd_call b)
 /* ---- 16 bits: tensor cores ------------------------------------------------------------------- */
 
 /* 8 warps of 16 owned rows. Heads of 256 leave room for 64 rows and one buffer of walked ones; two
- * warps then have the same rows, and half of the columns of what is made. SMALL: of SMEM_SMALL: 6
+ * warps then have the same rows, and half of the result's columns. SMALL: within SMEM_SMALL: 6
  * warps, or four that have the same 16 rows. */
 template <int DP, bool SMALL> struct bwd_shape {
     static const int warps = !SMALL ? 8 : DP > 128 ? 4 : 6;
@@ -39,7 +39,7 @@ template <int DP, bool SMALL> struct bwd_shape {
     static const int stages = DP > (SMALL ? 96 : 128) ? 1 : 2;
     static const int threads = warps * WARP, rows = warps / beside * 16, cols = DP / beside;
     static const int ld = attn_ld<DP>::value, own = rows * ld, tile = ATTN_T * ld;
-    static const int queries = 2 * (own + stages * tile) * 2; /* where they begin */
+    static const int queries = 2 * (own + stages * tile) * 2; /* their offset */
     static const int smem = queries + stages * (int)sizeof(bwd_queries);
     static_assert(!SMALL || smem <= SMEM_SMALL, "it is small");
 };
@@ -106,7 +106,7 @@ bwd_add(float (&acc)[COLS / 8][4], const uint32_t (&w)[ATTN_T / 16][4], const T 
     }
 }
 
-/* Where a warp stands among a block's: its first row, and the first column that it makes. */
+/* A warp's place in its block: its first row, and the first column that it makes. */
 template <class SH> static __device__ __forceinline__ int bwd_warp_row(void)
 {
     return (int)threadIdx.x / WARP / SH::beside * 16;
@@ -131,7 +131,7 @@ static __device__ __forceinline__ void dkv_fetch(const bwd_room<T, DP, SMALL> &r
                                             (const T *)from[i].data + (int64_t)w.head * b.c.D,
                                             from[i].ld, w.tile * ATTN_T, b.c.Tq, b.c.D, b.aligned);
 }
-/* And of its rows, by a thread each, the rest: loaded early, stored when the place is free. */
+/* The rest of a tile's rows, one by a thread: loaded early, stored when the place is free. */
 struct bwd_loaded {
     bwd_stat stat;
     attn_span sees;

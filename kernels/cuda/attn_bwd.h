@@ -1,5 +1,5 @@
-/* attn_bwd.h: what attention's backward kernels for 8.0 (attn_bwd.cu) and for 9.0
- * (hopper_attn_bwd.cu) share: the call, the numbers of a query, the walk over tiles of queries. */
+/* attn_bwd.h: common parts of attention's backward kernels for 8.0 (attn_bwd.cu) and for 9.0
+ * (hopper_attn_bwd.cu): the call, the numbers of a query, the walk over tiles of queries. */
 #ifndef SEQD_CUDA_ATTN_BWD_H
 #define SEQD_CUDA_ATTN_BWD_H
 
@@ -11,8 +11,8 @@ struct bwd_call {
     float *dq, *dkv;
     int64_t dq_ld, dkv_ld, ml_ld;
     const float *lse, *delta;
-    attn_span *spans; /* of each tile of queries: what it sees */
-    int n_tiles;      /* of queries */
+    attn_span *spans; /* the keys that each tile of queries sees */
+    int n_tiles;      /* tiles of queries */
     bool aligned;
 };
 
@@ -58,7 +58,7 @@ static __device__ __forceinline__ void bwd_seek(bwd_walk *w, const bwd_call &b)
         }
 }
 
-/* Of a walked tile of queries. */
+/* The numbers of a walked tile of queries, and the keys that they see. */
 struct alignas(16) bwd_queries {
     bwd_stat stat[ATTN_T];
     attn_span sees[ATTN_T];

@@ -32,14 +32,14 @@ SAME(BLAS_REDUCTION_IN_F32, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
 /* A model's step has some twenty shapes of products; generation some for each number of rows. */
 #define SLOTS  512
 #define PROBES 8
-#define ALIGNS 256 /* what a way may ask for at most */
+#define ALIGNS 256 /* bytes: largest alignment that a way may need */
 
-/* What a way is chosen for: column-major, d [m, n] = op(a) [m, k] op(b) [k, n], and bias [m] to
- * each column. */
+/* The product for which a way is chosen: column-major, d [m, n] = op(a) [m, k] op(b) [k, n], and
+ * bias [m] to each column. */
 struct key {
     int64_t m, n, k, lda, ldb, ldd;
     int32_t trans_a, trans_b, in, out, add, bias;
-    int32_t align[3]; /* of a, b, d, in bytes */
+    int32_t align[3]; /* alignment of a, b, d, in bytes */
 };
 
 /* ours: cuBLASLt has no way for it. */
@@ -149,7 +149,7 @@ static uint64_t key_hash(const struct key *k)
     return h;
 }
 
-/* Its place, or one that it may have: where all are taken, that of another. */
+/* The key's way, or a place for it: if all are taken, another key's. */
 static struct way *way_find(struct blas *b, const struct key *k)
 {
     const uint64_t at = key_hash(k);
@@ -183,7 +183,7 @@ static bool way_describe(struct blas *b, struct way *w)
     return !bad;
 }
 
-/* Where this call's bias is. */
+/* Sets the address of this call's bias. */
 static bool way_point(struct blas *b, const struct way *w, const struct gemm_args *g)
 {
     return !g->bias.data ||
@@ -226,7 +226,7 @@ static int blas_type(enum dtype t)
     return t == DT_F32 ? BLAS_R_32F : t == DT_BF16 ? BLAS_R_16BF : BLAS_R_16F;
 }
 
-/* Row-major c = op(a) op(b) is column-major c' = op(b)' op(a)': what is stored by rows and not
+/* Row-major c = op(a) op(b) is column-major c' = op(b)' op(a)': a matrix stored by rows and not
  * transposed is, by columns, transposed already. */
 static struct key key_of(const struct gemm_args *g)
 {

@@ -2,8 +2,8 @@
  * kernel for each shape, so that a row's bits may depend on how many rows there are. Results are
  * the same from run to run: no algorithm is used that adds by atomics.
  *
- * The library is opened when it is asked for; where it is not, or has no way for a product, ours
- * does it. */
+ * The library is opened when it is asked for. Without it, or if it has no way for a product, our
+ * own kernel does it. */
 #ifndef SEQD_CUDA_BLAS_H
 #define SEQD_CUDA_BLAS_H
 
@@ -36,7 +36,7 @@ enum {
     BLAS_PREF_WORKSPACE = 1,
     BLAS_PREF_REDUCTION = 3,
     BLAS_PREF_ALIGN_A = 5,     /* then B, C, D */
-    BLAS_REDUCTION_IN_F32 = 2, /* of parts, besides none: in the workspace, in order */
+    BLAS_REDUCTION_IN_F32 = 2, /* sums of parts, besides none: in the workspace, in order */
 };
 #define BLAS_CALLS(X)                                                                              \
     X(Create, (void **))                                                                           \
@@ -59,7 +59,7 @@ enum {
 /* NULL: there is no library, or none is wanted. *l says which, or why. */
 struct blas *blas_open(struct be_library *l);
 void blas_close(struct blas *b);
-/* false: nothing was done. */
+/* false: it did no work. */
 bool blas_gemm(struct cuda *c, const struct gemm_args *a);
 
 #ifdef SEQD_EMU

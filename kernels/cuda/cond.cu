@@ -1,5 +1,5 @@
-/* cond.cu: what all rows of a call, or of a group of them, have in common: bias, adaLN's modulation
- * and gates. */
+/* cond.cu: operations with one operand for all rows of a call, or of a group of rows: bias, adaLN's
+ * modulation and gates. */
 #include "kernels/cuda/each.h"
 #include "kernels/cuda/sums.h"
 

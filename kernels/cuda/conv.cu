@@ -87,8 +87,8 @@ void cuda_conv_fwd(struct be *be, const struct conv_fwd_args *a)
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
-/* Row `row` counts from the first of the state: what the leaving state asks of it, then the rows
- * that read it, ascending. */
+/* Row `row` counts from the first of the state: its gradient from the leaving state, then from the
+ * rows that read it, ascending. */
 struct conv_dx {
     struct conv_rows r;
     const int64_t *hi;
@@ -117,7 +117,7 @@ struct conv_dw {
     struct conv_rows r;
     const int64_t *hi;
     mat dy;
-    int64_t col0; /* of [C, width], flat */
+    int64_t col0; /* first column in [C, width], flat */
     __device__ double term(int64_t row, int64_t col) const
     {
         const int64_t c = (col0 + col) / r.width, from = row - r.width + 1 + (col0 + col) % r.width;

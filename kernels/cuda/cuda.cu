@@ -90,7 +90,7 @@ static int small_shapes(struct cuda *c, const cudaDeviceProp *p, struct err *e)
     return 0;
 }
 
-/* isa: "sm80", "sm86", "sm90", or NULL: what SEQD_CUDA_ISA says, or what the device can do. */
+/* isa: "sm80", "sm86", "sm90", or NULL: the value of SEQD_CUDA_ISA, or the device's best. */
 static int examine(struct cuda *c, const char *isa, struct err *e)
 {
     cudaDeviceProp p;
@@ -117,7 +117,7 @@ static int examine(struct cuda *c, const char *isa, struct err *e)
     return 0;
 }
 
-/* Where each launch is to be waited for, to see which one fails, each is one of its own. */
+/* No graphs if CUDA_LAUNCH_BLOCKING waits for each launch, to see which one fails. */
 static bool wants_graphs(const struct be_options *o)
 {
     const char *graphs = getenv("SEQD_CUDA_GRAPHS"), *blocking = getenv("CUDA_LAUNCH_BLOCKING");

@@ -21,16 +21,16 @@
 #endif
 
 /* Pinned host memory that uploads pass through, so that the caller has its own again at once: a
- * ring. 16 MiB: what a step sends of a batch (ids, targets, positions, lo and hi: 32 bytes a token)
+ * ring. 16 MiB: a step's upload of a batch (ids, targets, positions, lo and hi: 32 bytes a token)
  * for half a million tokens, before the host has to wait. Downloads have two places of a piece. */
 #define STAGING_RING   ((int64_t)16 << 20)
 #define STAGING_PIECE  ((int64_t)1 << 20) /* 20 us of a bus of 50 GB/s: two are enough to fill it */
 #define STAGING_PIECES 256                /* on their way at a time */
 struct staging {
     char *at;                    /* the ring, then downloads' places */
-    int64_t put, free;           /* bytes ever put in; those before `free` have left */
+    int64_t put, free;           /* bytes ever put in; bytes before `free` have left */
     int64_t first, last;         /* pieces under way, [first, last) */
-    int64_t end[STAGING_PIECES]; /* where each ends */
+    int64_t end[STAGING_PIECES]; /* end of each piece */
     cudaEvent_t sent[STAGING_PIECES];
     cudaEvent_t downloaded[2];
 };
@@ -40,7 +40,7 @@ struct staging {
 struct cuda {
     struct be be;
     cudaStream_t compute, transfer, copies;
-    cudaEvent_t asked, begun; /* of a wait; of transfer_begin and copy_beside */
+    cudaEvent_t asked, begun; /* for a wait; for transfer_begin and copy_beside */
     cudaEvent_t marks[BE_MARKS], copied[BE_COPIES];
     struct staging staging;
     void *attached[CUDA_PEERS];
@@ -48,11 +48,11 @@ struct cuda {
     char name[256];
     int n_sm, smem_most;       /* multiprocessors; bytes of shared memory that a block may have */
     struct blas *blas;         /* blas.h: cuBLASLt where the order of sums is free, or NULL */
-    struct be_library library; /* whether it opened, and what it did */
+    struct be_library library; /* whether it opened, and its counts */
     void *hopper;              /* hopper.h: cuTensorMapEncodeTiled where its kernels run, or NULL */
-    struct graphs *graphs;     /* graph.h; NULL: what is asked for is launched at once */
+    struct graphs *graphs;     /* graph.h; NULL: operations are launched at once */
     bool owns_scratch;
-    bool given_up;        /* be->watch ended a wait: what was asked for may never be done */
+    bool given_up;        /* be->watch ended a wait: work under way may never end */
     const char *launched; /* the last kernel or graph */
     struct err failed;    /* the first failure; code ERR_NONE: none. sync reports it */
 };
@@ -64,13 +64,13 @@ static inline struct cuda *cuda_of(struct be *be)
 
 /* ---- stream.cu ---- */
 
-/* After a launch: what the runtime says is kept for sync. */
+/* Called after a launch: keeps an error of the runtime for sync. */
 void cuda_launched(struct cuda *c, const char *kernel);
-/* The same of a launch that asks for more shared memory than a block may have. */
+/* Keeps an error for a launch that asks for more shared memory than a block may have. */
 void cuda_smem_fits(struct cuda *c, int smem, const char *kernel);
 /* The first failure is kept for sync. Returns whether rc is none. what: "copying", "waiting" ... */
 bool cuda_fine(struct cuda *c, cudaError_t rc, const char *what);
-/* Until the device has passed the event. false: a failure, or be->watch ended the wait. */
+/* Waits until the device has passed the event. false: a failure, or be->watch ended the wait. */
 bool cuda_wait(struct cuda *c, cudaEvent_t e);
 cudaError_t stream_open(struct cuda *c);
 void stream_close(struct cuda *c);

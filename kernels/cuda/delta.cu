@@ -8,18 +8,19 @@
  *     D becomes exp(g) (D - k dv') for the row before
  *
  * so that D needs no state: backward walks the rows forward for u, back for D and dv, and forward
- * again for what needs S. Of g, <D - k dv', S before u> = <D, S> - u du - r dv, and <D, S> of the
- * row after it and of its own d_o: a sum from the right of d_o o - dv v, begun again from <D, S>
- * itself every DELTA_SPAN rows. The caller's room keeps D before each of those rows, and, in the
- * place of row 0, the gradient of the state that leaves, which d_state may overwrite. */
+ * again for gradients with S. The gradient of g is <D - k dv', S before u> = <D, S> - u du - r dv,
+ * and <D, S> is made of the next row's gradient and of the row's own d_o: a sum from the right of
+ * d_o o - dv v, begun again from <D, S> itself every DELTA_SPAN rows. The caller's room keeps D
+ * before each of those rows, and, in the place of row 0, the gradient of the state that leaves,
+ * which d_state may overwrite. */
 #include "kernels/cuda/device.h"
 
-#define DELTA_COLS    4 /* of a warp; 8 where a head has more than 128 */
-#define DELTA_WARPS   4 /* of a block, forward */
+#define DELTA_COLS    4 /* columns of a warp; 8 where a head has more than 128 */
+#define DELTA_WARPS   4 /* warps of a block, forward */
 #define DELTA_MOST    32
 #define DELTA_EPS     1e-6f
 #define DELTA_THREADS 128
-#define DELTA_GONE    -17.f /* 2^-24: what passes such a decay is less than the sum's rounding */
+#define DELTA_GONE    -17.f /* 2^-24: less than a sum's rounding passes such a decay */
 
 struct delta_in {
     mat q, k, v, a, b, a_log, dt_bias;
@@ -102,7 +103,7 @@ template <int J, int C> struct delta_part {
     float s[J][C];
 };
 
-/* p: of head h; NULL: zeros. */
+/* p: the states; reads that of head h. NULL: zeros. */
 template <int J, int C>
 static __device__ void part_read(const struct delta_in &x, const float *p, int64_t h, int64_t c0,
                                  struct delta_part<J, C> &to)
@@ -293,7 +294,7 @@ static __device__ __forceinline__ void sum_warps(const struct delta_in &x, const
     }
 }
 
-/* Of all warps, on the first thread. room: [DELTA_MOST] shared. */
+/* The sum over all warps, on the first thread. room: [DELTA_MOST] shared. */
 static __device__ __forceinline__ double sum_lanes(double mine, double *room)
 {
     const int warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
@@ -305,7 +306,7 @@ static __device__ __forceinline__ double sum_lanes(double mine, double *room)
     return sum;
 }
 
-/* Rows from the last to the first: dv, which holds u, and what D has of dk. */
+/* Rows from the last to the first: dv, which holds u before, and the part of dk from D. */
 template <int J, int C>
 static __device__ void walk_back(const struct delta_back &b, int64_t h, int64_t n, float *part)
 {
@@ -461,14 +462,14 @@ template <int J> static __global__ void delta_rows(struct delta_back b, mat da)
     zero_cols(b.d_log, i, h0, x.group);
 }
 
-/* Nothing of g's sums passes the row. */
+/* Returns true if no part of g's sums passes the row. */
 static __device__ bool closes(const struct delta_in &x, int64_t h, int64_t i)
 {
     return x.lo[i] == x.pos + i || gate_of(x, h, i).g < DELTA_GONE;
 }
 
-/* A span of a head to a thread: the sums from the right. What a sum is at the other end of its rows
- * is known: by how much it misses that is rounding, which the rows share. */
+/* A span of a head to a thread: the sums from the right. The value of a sum at the other end of its
+ * rows is known: its difference from that is rounding, which is spread over the rows. */
 static __global__ void delta_gates(struct delta_back b, mat da)
 {
     const struct delta_in &x = b.x;

@@ -1,9 +1,9 @@
-/* device.h: what all kernels share: the runtime or its emulation, elements of every dtype, sums
- * over a warp and a block, launches.
+/* device.h: common parts of all kernels: the runtime or its emulation, elements of every dtype,
+ * sums over a warp and a block, launches.
  *
  * Rank-invariant bits: a sum over columns is taken in a pattern that depends on the number of
  * columns alone; one over rows in pieces counted from row 0 of the call, added in ascending order
- * (sums.h). Nothing uses atomics. */
+ * (sums.h). No kernel uses atomics. */
 #ifndef SEQD_CUDA_DEVICE_H
 #define SEQD_CUDA_DEVICE_H
 
@@ -34,9 +34,9 @@
 #define SMEM_ALLOW(c, kernel, dynamic, declared)                                                   \
     (cuda_smem_fits(c, (dynamic) + (int)(declared), #kernel),                                      \
      (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, dynamic))
-/* What a block of 8.6, 8.9 and 12.0 may have; of 8.0 and 8.7 163 KiB, of 9.0 and 10.0 227. Kernels
- * that need more have a smaller shape beside; it is not made for architectures that have no use for
- * it. */
+/* Shared memory that a block of 8.6, 8.9 and 12.0 may have; a block of 8.0 and 8.7 may have 163
+ * KiB, a block of 9.0 and 10.0 227. Kernels that need more have a smaller shape beside; it is not
+ * made for architectures that have no use for it. */
 #define SMEM_SMALL (99 << 10)
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1100
 static constexpr bool smem_is_small = false;
@@ -52,8 +52,8 @@ static inline int64_t div_up(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
-/* Returns x, opaque to the compiler, which computes again after a loop what it derived from x
- * before the loop, and keeps no registers for it meanwhile. */
+/* Returns x, opaque to the compiler, which computes again after a loop the values that it derived
+ * from x before the loop, and keeps no registers for them meanwhile. */
 static __device__ __forceinline__ int made_again(int x)
 {
 #ifndef SEQD_EMU
@@ -149,8 +149,8 @@ static __device__ __forceinline__ void store(T *p, const float (&x)[VEC])
     *(pack<T, VEC> *)p = v;
 }
 
-/* A tensor as a kernel has it, of any dtype: where a kernel waits for memory anyway, to ask which
- * costs nothing. */
+/* A tensor as a kernel has it, of any dtype: a kernel that waits for memory anyway loses no time by
+ * a test of the dtype. */
 struct mat {
     void *data; /* NULL: not there */
     int64_t ld;
@@ -222,7 +222,7 @@ static __device__ __forceinline__ float warp_max(float x)
     for (int d = WARP / 2; d; d /= 2) x = fmaxf(x, __shfl_xor_sync(FULL, x, d));
     return x;
 }
-/* Of all threads of a block of N threads, on each of them. room: [N / WARP] shared. */
+/* The sum over all threads of a block of N threads, on each of them. room: [N / WARP] shared. */
 template <int N, class T> static __device__ __forceinline__ T block_sum(T x, T *room)
 {
     x = warp_sum(x);

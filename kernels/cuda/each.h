@@ -1,4 +1,4 @@
-/* each.h: what is done to each element alone, 8 at a time where memory allows it. */
+/* each.h: operations on each element alone, 8 at a time where memory allows it. */
 #ifndef SEQD_CUDA_EACH_H
 #define SEQD_CUDA_EACH_H
 

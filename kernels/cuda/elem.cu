@@ -1,4 +1,4 @@
-/* elem.cu: what is done to each element alone: activations, sums, casts; Adam; permutations. */
+/* elem.cu: operations on each element alone: activations, sums, casts; Adam; permutations. */
 #include <math.h>
 #include "kernels/cuda/each.h"
 #include "kernels/philox.h"
@@ -339,7 +339,7 @@ struct dropout_of {
     int64_t ld, col_pos;
     struct attn_drop drop;
     uint32_t head;
-    float kept; /* what a kept element is multiplied by */
+    float kept; /* factor of a kept element */
     template <int VEC> __device__ void at(int64_t row, int64_t col) const
     {
         const uint32_t least = (uint32_t)ceil(drop.rate * 4294967296.0);
@@ -366,7 +366,7 @@ void cuda_dropout(struct be *be, const struct dropout_args *a)
 
 /* ---- the optimizer --------------------------------------------------------------------------- */
 
-/* What the step has in common is formed once, in double. */
+/* The step's common factors are formed once, in double. */
 struct adamw_of {
     float *p, *m, *v;
     mat p_half; /* data NULL: not wanted */

@@ -5,15 +5,15 @@
  *
  *   barriers  __syncthreads, __syncwarp: a thread that ran ahead or left shows as a deadlock, which
  *             aborts. Between two barriers threads run in one order and in the next in the other,
- *             so that a missing barrier reads what is not there yet in one of them
+ *             so that without a barrier a thread reads bytes that are not there yet in one of them
  *   warps     shuffles, votes, mma.sync, ldmatrix: all lanes of the warp take part
  *   memory    shared memory, declared or dynamic, is full of NaNs when a block begins
  *
  *   streams   always done: launches are synchronous, one at a time in a process, and ranks as
  *             threads wait for each other. A test stops them (emu_stall) to see who waits
- *   graphs    while a stream is captured nothing runs; what may not be asked for meanwhile aborts.
- *             A graph is what was launched, with the arguments of then, once for each launch of it;
- *             tests can have each step of making one fail (emu_graphs_fail)
+ *   graphs    while a stream is captured no work runs; a call that a capture may not contain
+ *             aborts. A graph repeats the captured launches, with the arguments of then, once for
+ *             each launch of it; tests can have each step of making one fail (emu_graphs_fail)
  *   limits    a launch that no device would take fails as there
  *   faults    EMU_FAULT_AT=n in the environment: the n-th kernel that runs faults, none runs after
  *             it, and the wait reports it */
@@ -52,10 +52,10 @@ extern uint3 threadIdx, blockIdx;
 extern dim3 blockDim, gridDim;
 
 #define EMU_SMEM      (228 << 10)
-#define EMU_SMEM_MOST (227 << 10) /* what a block of compute capability 9.0 may have */
+#define EMU_SMEM_MOST (227 << 10) /* limit of a block of compute capability 9.0 */
 extern char *emu_smem;            /* the block's dynamic shared memory */
 
-/* What thread refers to is its own, or the device's: it may run later, by a graph. */
+/* `thread` refers to data of its own or the device's alone: it may run later, by a graph. */
 void emu_run(dim3 grid, dim3 block, size_t smem, const std::function<void()> &thread);
 /* emu_graph.cc. Work is done at once, unless this host thread captures a stream; a call that a
  * capture may not contain aborts. */
@@ -84,13 +84,13 @@ void emu_fail(const char *why) __attribute__((noreturn));
 /* Asynchronous work (emu_hopper.cc). begin, end: of a block. step: all threads wait; does a part of
  * the work, or returns false where none is left. */
 void emu_async_begin(void);
-bool emu_async_apart(void); /* of the warps that could run, one does */
+bool emu_async_apart(void); /* only one of the warps that could run does */
 bool emu_async_step(void);
 void emu_async_end(void);
-/* What tensor cores compute for sum[j] += a[0] b[0][j] + ... + a[K - 1] b[K - 1][j], j < n:
- * products are exact; they and the sum are truncated `bits` from the first bit of the largest of
- * them; the total, which is exact, is truncated to fp32. Nothing is rounded to nearest, so a sum of
- * many steps lies nearer to zero than it should.
+/* Computes as tensor cores do: sum[j] += a[0] b[0][j] + ... + a[K - 1] b[K - 1][j], j < n: products
+ * are exact; they and the sum are truncated `bits` from the first bit of the largest of them; the
+ * total, which is exact, is truncated to fp32. No sum is rounded to nearest, so a sum of many steps
+ * lies nearer to zero than it should.
  *
  *             K   bits
  *   8.0       8   25     A100; mma.sync here
@@ -225,7 +225,7 @@ struct cudaDeviceProp {
     size_t sharedMemPerBlockOptin;
 };
 const char *cudaGetErrorString(cudaError_t e);
-cudaError_t cudaGetLastError(void); /* of this thread's launches */
+cudaError_t cudaGetLastError(void); /* the last error of this thread's launches */
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device);
 cudaError_t cudaMalloc(void **p, size_t size);
 cudaError_t cudaFree(void *p);
@@ -235,7 +235,7 @@ cudaError_t cudaHostRegister(void *p, size_t size, unsigned flags);
 cudaError_t cudaHostUnregister(void *p);
 cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t size, int kind, cudaStream_t s);
 cudaError_t cudaMemsetAsync(void *p, int value, size_t size, cudaStream_t s);
-/* What a handle names is of a process that may be another. */
+/* The memory that a handle names may be another process's. */
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *h, void *p);
 cudaError_t cudaIpcOpenMemHandle(void **p, cudaIpcMemHandle_t h, unsigned flags);
 cudaError_t cudaIpcCloseMemHandle(void *p);

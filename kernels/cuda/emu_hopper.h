@@ -1,12 +1,13 @@
-/* emu_hopper.h: what hopper.h's primitives mean on the host. Asynchronous work is as early and as
- * late as it may be, so that a missing wait shows:
+/* emu_hopper.h: hopper.h's primitives on the host. Asynchronous work is as early and as late as it
+ * may be, so that a missing wait shows:
  *
  *   copies    the destination is NaN from the moment they are issued, and has its bytes only when
  *             no thread can continue without them; at once in blocks of odd numbers
- *   products  operands are read when they are issued (what is not there yet is NaN) and again when
- *             they are waited for: a difference aborts. Accumulators are NaN in between; a thread
- *             that wrote them, or began a batch without products_begin, aborts. Every other warp is
- *             done with its own at once, the others when no thread can continue without them
+ *   products  operands are read when they are issued (bytes that are not there yet are NaN) and
+ *             again when they are waited for: a difference aborts. Accumulators are NaN in between;
+ *             a thread that wrote them, or began a batch without products_begin, aborts. Every
+ *             other warp is done with its own at once, the others when no thread can continue
+ *             without them
  *   writes    for products: NaN until their writer's fence
  *   warps     in blocks of odd numbers one runs alone as far as it can
  *   barriers  these abort: arrivals past the count, bytes past the expected, and, at a block's end,
@@ -18,7 +19,7 @@
 
 #include "kernels/cuda/emu.h"
 
-#define EMU_SHARED_AT 0x180 /* of the block's dynamic memory; a device has a reserve before it */
+#define EMU_SHARED_AT 0x180 /* the block's dynamic memory; a device has a reserve before it */
 uint32_t emu_shared_at(const void *shared);
 
 void emu_barrier_init(uint64_t *b, int n_arrivals);

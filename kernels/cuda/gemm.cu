@@ -1,8 +1,8 @@
 /* gemm.cu: matrix products. A block makes a tile of c, stepping through K; every element is one
  * chain of sums over K in ascending steps, whatever the other rows and columns are and however
  * large the tile is, so that its bits depend on its own row and column alone. (A library that picks
- * another kernel for another number of rows cannot promise that: blas.h.) What c held is added to
- * the whole sum, then rounded once.
+ * another kernel for another number of rows cannot promise that: blas.h.) The old c is added to the
+ * whole sum, which is then rounded once.
  *
  * Arithmetic of its limit, for a tile of t x t and a step of K:
  *   flops   2 t^2 for 4 t bytes of bf16 or fp16 that L2 gives: 64 a byte at t = 128; twice
@@ -30,7 +30,7 @@ struct product {
 
 #define TILES_TOGETHER 8 /* rows of tiles that blocks take before the next column of tiles */
 
-/* A block's first row and column: those that run together share what L2 has of a and b. */
+/* A block's first row and column: blocks that run together share the parts of a and b in L2. */
 template <int TILE>
 static __device__ __forceinline__ void tile_begin(const product &p, int64_t *m0, int64_t *n0)
 {
@@ -79,7 +79,7 @@ static __device__ __forceinline__ void finish(const product &p, int64_t row, int
 /* ---- 16 bits --------------------------------------------------------------------------------- */
 
 #define TILE_K 32
-#define STAGES 3 /* of TILE_K in shared memory, on their way */
+#define STAGES 3 /* stages of TILE_K in shared memory, on their way */
 #define PAD    8 /* elements after each row, so that rows lie in different banks */
 #define WARP_N 32
 

@@ -15,21 +15,21 @@
 
 struct op {
     void (*run)(struct be *, const void *args);
-    const char *name; /* of a graph that begins with it */
-    uint64_t hash;    /* of its bytes */
-    int32_t at, size; /* args, and what they point to on the host */
-    int32_t drop_at;  /* where the pointer to that stands in them; 0: there is none */
+    const char *name; /* name of a graph that begins with it */
+    uint64_t hash;    /* hash of its bytes */
+    int32_t at, size; /* args, and a struct of the host that they point to */
+    int32_t drop_at;  /* offset of the pointer to that struct in args; 0: there is none */
 };
 
 struct list {
     int n;
     int32_t used;
-    uint64_t shape; /* hash of what its operations are */
+    uint64_t shape; /* hash of its operations' kinds */
     struct op op[LIST_OPS];
     alignas(16) char bytes[LIST_SIZE];
 };
 
-/* graph[i]: of the `len` operations from i on, up to a gap. */
+/* graph[i]: the graph of the `len` operations from i on, up to a gap. */
 struct pattern {
     struct list list;
     int64_t n_seen, last; /* times it came; the list's number when it did */
@@ -42,11 +42,11 @@ struct pattern {
 struct graphs {
     struct be_graphs counts;
     bool off;
-    const char *scratch; /* that the graphs were made with */
+    const char *scratch; /* the scratch that the graphs were made with */
     int64_t now;         /* lists so far */
     struct list list;
     int n;
-    uint64_t shape[PATTERNS]; /* of each */
+    uint64_t shape[PATTERNS]; /* shape of each pattern */
     struct pattern pattern[PATTERNS];
 };
 
@@ -89,7 +89,7 @@ static bool any_graph(const struct pattern *p)
     return false;
 }
 
-/* What has been launched of them is done; false: it may never be, and they stay. */
+/* Waits until the launched graphs are done; false: they may never be, and they stay. */
 static bool settle(struct cuda *c)
 {
     return cuda_fine(c, cudaEventRecord(c->asked, c->compute), "waiting") && cuda_wait(c, c->asked);
@@ -123,7 +123,7 @@ static void turn_off(struct cuda *c, const char *doing, const char *why)
     snprintf(k->why_off, sizeof k->why_off, "%s: %s", doing, why);
 }
 
-/* Of operations [from, to) of the list. NULL: it cannot be made. */
+/* Makes a graph of operations [from, to) of the list. NULL: it cannot be made. */
 static cudaGraphExec_t make(struct cuda *c, int from, int to)
 {
     cudaGraphExec_t made = NULL;
@@ -218,7 +218,7 @@ static void remember(struct cuda *c)
     g->shape[at] = g->list.shape;
 }
 
-/* What differs is a gap from now on: no graph goes over it. */
+/* An operation that differs is a gap from now on: no graph goes over it. */
 static void find_gaps(struct cuda *c, struct pattern *p)
 {
     bool settled = false;
@@ -290,7 +290,7 @@ void graph_forget(struct cuda *c)
 
 /* ---- slots ----------------------------------------------------------------------------------- */
 
-/* Where the args have a pointer to what is the host's. */
+/* The member of the args that points to a struct of the host; NULL: none. */
 template <class A> static auto drop_in(A *a, int) -> decltype(&a->drop)
 {
     return &a->drop;
@@ -300,8 +300,8 @@ template <class A> static const struct attn_drop **drop_in(A *, long)
     return NULL;
 }
 
-/* Padding between members has no meaning. Where a compiler cannot tell, operations that are the
- * same may look different, and are launched one by one. */
+/* Padding between members has no meaning. With a compiler that cannot clear it, equal operations
+ * may look different, and are launched one by one. */
 template <class A> static void clear_padding(A *a)
 {
 #if __has_builtin(__builtin_clear_padding)
@@ -309,7 +309,7 @@ template <class A> static void clear_padding(A *a)
 #endif
 }
 
-/* What the args say, and what they point to on the host. */
+/* Keeps the args, and the struct of the host that they point to. */
 template <class A> static void keep(struct list *l, struct op *o, const A *args)
 {
     A *a = (A *)(l->bytes + o->at);

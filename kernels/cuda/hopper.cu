@@ -1,4 +1,4 @@
-/* hopper.cu: is the device one of compute capability 9.0, and maps of what is copied there. */
+/* hopper.cu: is the device one of compute capability 9.0, and maps of tensors for its copies. */
 #include <stdio.h>
 #include "kernels/cuda/hopper.h"
 

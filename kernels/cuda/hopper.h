@@ -1,6 +1,7 @@
-/* hopper.h: what compute capability 9.0 has and 8.0 has not, each in one place: tiles that a bulk
- * copy brings to shared memory while barriers in memory count its bytes, asynchronous products of a
- * warpgroup, registers handed from warpgroup to warpgroup. emu_hopper.h defines them for the
+/* hopper.h: primitives that compute capability 9.0 has and 8.0 has not, each in one place: tiles
+ * that a bulk copy brings to shared memory while barriers in memory count its bytes, asynchronous
+ * products of a warpgroup, registers handed from warpgroup to warpgroup. emu_hopper.h defines them
+ * for the
  * host.
  *
  * A tile in shared memory is made of strips: HOPPER_STRIP columns (128 bytes) of all its rows, one
@@ -205,7 +206,7 @@ static __device__ __forceinline__ void tile_copy(bf16 *to, const hopper_map *map
         strip_copy(to + s * n * HOPPER_STRIP, map, s * HOPPER_STRIP, head, row, b);
 }
 
-/* ---- what threads write for products --------------------------------------------------------- */
+/* ---- operands that threads write ------------------------------------------------------------- */
 
 /* A word that a product will read from shared memory: there for all once its writer has said
  * shared_made and a barrier has been passed. */
@@ -245,26 +246,26 @@ static __device__ __forceinline__ void shared_made(void)
 
 /* ---- products of a warpgroup ----------------------------------------------------------------- */
 
-/* D [64, N] += A [64, 16] B [16, N]: warp w of the group has rows [16 w, 16 w + 16) of D, and
- * there, as of A in registers, what mma.h says of a warp's product.
+/* D [64, N] += A [64, 16] B [16, N]: warp w of the group has rows [16 w, 16 w + 16) of D. It holds
+ * them, and those of A in registers, in the order of mma.h for a warp's product.
  *
  * Between products_begin and products_commit lies a batch of them, each under way until
  * products_wait: until then no thread touches their registers, or shared memory that they read. */
 
-/* Where a product finds a matrix in shared memory. From its first element, which begins a strip or
- * a 16-byte piece of its first row: whole(8 rows) x 1024 further are the next eight rows; a matrix
- * whose N runs along rows (transposed) continues in the next strip of n_rows rows. */
+/* The descriptor of a matrix in shared memory for a product. From its first element, which begins a
+ * strip or a 16-byte piece of its first row: whole(8 rows) x 1024 further are the next eight rows;
+ * a matrix whose N runs along rows (transposed) continues in the next strip of n_rows rows. */
 static __device__ __forceinline__ uint64_t matrix_at(uint32_t at, int n_rows)
 {
     const uint64_t eight_rows = 1024 >> 4, strip = (uint64_t)(n_rows * 2 * HOPPER_STRIP) >> 4;
     return (uint64_t)((at & 0x3ffff) >> 4) | strip << 16 | eight_rows << 32 | (uint64_t)1 << 62;
 }
-/* Of K [16 k, 16 k + 16) where rows are A's M or B's N: four to a strip of n_rows rows. */
+/* The place of K [16 k, 16 k + 16) if rows are A's M or B's N: four to a strip of n_rows rows. */
 static __device__ __forceinline__ uint32_t matrix_k(uint32_t at, int k, int n_rows)
 {
     return at + (uint32_t)(k / 4 * n_rows * 2 * HOPPER_STRIP + k % 4 * 32);
 }
-/* And where rows are B's K. */
+/* The same if rows are B's K. */
 static __device__ __forceinline__ uint32_t matrix_k_transposed(uint32_t at, int k)
 {
     return at + (uint32_t)(k * 16 * 2 * HOPPER_STRIP);
@@ -286,7 +287,7 @@ static __device__ __forceinline__ void products_commit(void)
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 #endif
 }
-/* Until at most N batches are under way. */
+/* Waits until at most N batches are under way. */
 template <int N> static __device__ __forceinline__ void products_wait(void)
 {
 #ifdef SEQD_EMU
@@ -295,8 +296,9 @@ template <int N> static __device__ __forceinline__ void products_wait(void)
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 #endif
 }
-/* What makes d is done here, what reads it is done after: the compiler sees neither that products
- * write d until they are waited for, nor that work between two waits is meant to be there. */
+/* Work that makes d is done here, work that reads it is done after: the compiler sees neither that
+ * products write d until they are waited for, nor that work between two waits is meant to be
+ * there. */
 template <int N> static __device__ __forceinline__ void registers_pin(float (&d)[N][4])
 {
 #ifndef SEQD_EMU

@@ -9,8 +9,8 @@
  * and o's chain continues from the carried o: o = alpha o, then o += p v, 16 keys at a time. A tile
  * that a row does not see multiplies by 1 and adds zeros. Tensor cores may truncate a sum where
  * other units round: n additions lose at most n 2^-23 of the chain's largest, and n is a sixteenth
- * of the keys; the kernels for 8.0 add the parts of tiles instead. Which of the two a call takes
- * depends on its dtype, head size, dropout and alignment, not on how many rows it has.
+ * of the keys; the kernels for 8.0 add the parts of tiles instead. A call's dtype, head size,
+ * dropout and alignment choose between the two, not its number of rows.
  *
  * Arithmetic of its limit, for each pair of query and key that is seen, and head:
  *   flops   4 D; a multiprocessor's tensor cores do 4096 a cycle
@@ -27,7 +27,7 @@
 #include "kernels/cuda/hopper.h"
 
 #define HOP_T      128 /* keys of a tile */
-#define HOP_GROUPS 2   /* of queries */
+#define HOP_GROUPS 2   /* groups of queries */
 
 template <int DP> struct hop_shape {
     static const int strips = DP / HOPPER_STRIP, rows = HOP_GROUPS * HOPPER_ROWS;
@@ -61,7 +61,7 @@ static __device__ __forceinline__ hop_tiles hop_tiles_of(attn_span s)
     return {s.lo / HOP_T, (s.hi + HOP_T - 1) / HOP_T};
 }
 
-/* ---- who brings tiles ------------------------------------------------------------------------ */
+/* ---- the warp that brings tiles -------------------------------------------------------------- */
 
 /* One thread: keys before values, which are needed a tile later. */
 template <int DP>
@@ -84,7 +84,7 @@ static __device__ __forceinline__ void hop_produce(hop_room<DP> *room, const hop
     }
 }
 
-/* ---- who multiplies -------------------------------------------------------------------------- */
+/* ---- the groups that multiply ---------------------------------------------------------------- */
 
 /* Groups take turns: a group waits for its own, and gives it to the next when its products are
  * under way. The last group's last turn is not passed. */
@@ -115,7 +115,7 @@ static __device__ __forceinline__ void hop_values(float (&o)[DP / 8][4],
         product<true>(o, p[kk], matrix_at(matrix_k_transposed(v, kk), HOP_T), true);
 }
 
-/* A thread's two rows: what they see, their maximum and this lane's part of their sum. */
+/* A thread's two rows: the keys that they see, their maximum and this lane's part of their sum. */
 struct hop_rows {
     attn_span sees[2];
     float m[2], l[2], alpha[2];
@@ -167,7 +167,7 @@ static __device__ __forceinline__ void hop_consume(uint32_t (&p)[HOP_T / 16][4],
     for (int e = 0; e < 4; e++) o[n][e] *= r.alpha[e / 2];
 }
 
-/* What is carried: l is on the first lane of four. */
+/* Loads the carried state: l is on the first lane of four. */
 static __device__ __forceinline__ void hop_begin(hop_rows *r, const hop_call &h, int row, int head)
 {
     UNROLL

@@ -11,7 +11,7 @@
  *   flops   14 D: dkv 8, dq 6, where one kernel with atomics has 10
  *   bytes   dkv: 4 D of q and dO a query for 128 keys: 256 flops for a byte of L2; dq: 192
  *   shared  s and dP (m64n64k16, both operands there): 4 KiB in the 32 cycles that they take, all
- *           that it gives; what follows, 4 KiB in 64 (D = 128)
+ *           that it gives; the other products, 4 KiB in 64 (D = 128)
  *   exp     16 a cycle: 256 cycles of a group's tile, where dkv's products take 1024 and dq's 768
  *           (D = 128; half of that at 64)
  *   memory  of shared memory 163 KiB at D = 128, 83 at 64; registers of 240: dkv has 128 of dk and
@@ -38,7 +38,7 @@ struct hob_maps {
     hopper_map q, d_o, q_own, d_o_own, kv, kv_own;
 };
 
-/* ---- who brings tiles ------------------------------------------------------------------------ */
+/* ---- the warp that brings tiles -------------------------------------------------------------- */
 
 /* Two tensors' rows of a head each. One thread. */
 template <int DP, int N>
@@ -51,7 +51,7 @@ static __device__ __forceinline__ void hob_copy(bf16 *to0, bf16 *to1, const hopp
     tile_copy<DP / HOPPER_STRIP>(to1, map1, N, head1, row, b);
 }
 
-/* ---- who multiplies -------------------------------------------------------------------------- */
+/* ---- the groups that multiply ---------------------------------------------------------------- */
 
 /* s or dP of a group's rows, that own begins with, and a walked tile. */
 template <int DP>
@@ -82,7 +82,7 @@ static __device__ __forceinline__ uint32_t hob_own(hob_room<DP> *room, int i, in
 
 /* ---- dk and dv ------------------------------------------------------------------------------- */
 
-/* A warp: two of the tile's rows are each lane's, what they bring besides q and dO. */
+/* Run by a warp: each lane fills in the numbers of two of the tile's rows, besides q and dO. */
 template <int DP>
 static __device__ __forceinline__ void hob_produce_queries(hob_room<DP> *room, const bwd_call &b,
                                                            const hob_maps *maps, int g, int k0)

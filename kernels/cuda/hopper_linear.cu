@@ -1,14 +1,16 @@
-/* hopper_linear.cu: linear attention's walks in bf16 for compute capability 9.0: what linear.h
- * says, for heads of 64 and 128 columns. A block of threads walks one segment of one head: one warp
- * copies blocks of 64 rows, and each warpgroup has 64 columns of v, by itself: their state stays in
- * its registers, in fp32 and transposed, [columns of v, Dk], as products take it. So is the output:
+/* hopper_linear.cu: linear attention's walks in bf16 for compute capability 9.0: the walks of
+ * linear.h, for heads of 64 and 128 columns. A block of threads walks one segment of one head: one
+ * warp copies blocks of 64 rows, and each warpgroup has 64 columns of v, by itself: their state
+ * stays in its registers, in fp32 and transposed, [columns of v, Dk], as products take it. So is
+ * the output:
  *
  *   out' = (S' q') powers + v' a'     a = q k' times powers, over shared memory
  *   S'   = S' decay + (v powers)' k
  *
- * What is formed in fp32 and feeds a product is a sum of bf16s, as in linear_bf16.cu, hi + lo; in
- * summaries hi + mid + lo. A block's part of the state is a sum of its own, as there. What enters a
- * chunk (linear_enter) has no way of its own: memory takes longer than linear_bf16.cu's products.
+ * An fp32 result that feeds a product is a sum of bf16s, as in linear_bf16.cu, hi + lo; in
+ * summaries hi + mid + lo. A block's part of the state is a sum of its own, as there. The state
+ * that enters a chunk (linear_enter) has no kernel here: memory takes longer than linear_bf16.cu's
+ * products.
  *
  * Arithmetic of its limit, a head's block of 64 rows with Dk = Dv = 128; a multiprocessor's tensor
  * cores do 4096 flops a cycle:
@@ -26,17 +28,17 @@
 #include "kernels/cuda/hopper.h"
 #include "kernels/cuda/linear.h"
 
-/* GROUPS: of 64 columns of v; ROWS: out is written. Sizes in elements. */
+/* GROUPS: groups of 64 columns of v; ROWS: out is written. Sizes in elements. */
 template <int DK, int GROUPS, bool ROWS> struct hol_shape {
     static const int strips = DK / HOPPER_STRIP, threads = (GROUPS + 1) * HOPPER_GROUP;
-    static const int blocks = GROUPS == 1 ? 2 : 1; /* of threads, to a multiprocessor */
+    static const int blocks = GROUPS == 1 ? 2 : 1; /* blocks of threads to a multiprocessor */
     static const int k = LINEAR_T * DK, v = LINEAR_T * HOPPER_STRIP;
     static const int tile = (ROWS ? 2 : 1) * k + GROUPS * v, a = ROWS ? LINEAR_T * LINEAR_T : 0;
     static const int room = (208 << 10) / blocks / (int)sizeof(bf16) - 2 * GROUPS * a;
     static const int stages = room / tile < 4 ? room / tile : 4;
 };
 
-/* What a block's rows see. begins: those where documents begin, as bits. */
+/* The rows of a block by their use. begins: rows in which documents begin, as bits. */
 struct hol_seen {
     linear_span span;
     uint64_t begins;
@@ -46,7 +48,7 @@ struct hol_seen {
 template <class S> struct hol_room {
     bf16 space[S::stages * S::tile + (S::threads / HOPPER_GROUP - 1) * 2 * S::a];
     hol_seen seen[S::stages];
-    int64_t lo[LINEAR_T + 1]; /* of the tile that is being loaded */
+    int64_t lo[LINEAR_T + 1]; /* lo of the tile that is being loaded */
     linear_powers powers;
     linear_blocks blocks;
     float power[2 * LINEAR_T + 1], scaled[2 * LINEAR_T + 1]; /* at LINEAR_T + d and - d */
@@ -71,9 +73,9 @@ static __device__ __forceinline__ int64_t hol_first_row(const linear_part &p,
     return b.row0 + (p.reverse ? b.n - 1 - i : i) * LINEAR_T;
 }
 
-/* ---- who brings tiles ------------------------------------------------------------------------ */
+/* ---- the warp that brings tiles -------------------------------------------------------------- */
 
-/* By a warp. */
+/* Run by a warp. */
 static __device__ __forceinline__ void hol_see(hol_seen *to, int64_t *lo, const linear_part &p,
                                                const linear_blocks &b, int64_t r0)
 {
@@ -115,9 +117,9 @@ static __device__ __forceinline__ void hol_produce(R *room, const linear_part &p
     }
 }
 
-/* ---- who multiplies -------------------------------------------------------------------------- */
+/* ---- the groups that multiply ---------------------------------------------------------------- */
 
-/* Where a thread is, asked for where it is needed: registers are few. */
+/* A thread's place, asked for at each use: registers are few. */
 struct hol_place {
     int group, warp, lane;
 };
@@ -145,7 +147,7 @@ template <int DK, int GROUPS, bool ROWS> struct hol_group {
     {
         return room->space + i % sh::stages * sh::tile;
     }
-    /* Where products find k, q (by their columns), k transposed (by its rows) 16 at a time. */
+    /* Descriptors of k, q (by their columns), k transposed (by its rows), 16 at a time. */
     static __device__ uint64_t step(uint64_t m, int k)
     {
         return m + (matrix_k(0, k, LINEAR_T) >> 4);

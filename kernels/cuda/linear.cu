@@ -62,13 +62,13 @@ void linear_find_ends(struct cuda *c, const struct linear_args *a)
 struct scan {
     linear_part p;
     float *carry; /* [n_heads, key_dim, value_dim]: from one part to the next */
-    float *to;    /* of head 0, the piece's first row; NULL unless this is the last part and it is
+    float *to;    /* head 0's, at the piece's first row; NULL unless this is the last part and it is
                    * wanted */
     float to_scale;
-    bool first; /* nothing is carried yet */
+    bool first; /* no state is carried yet */
 };
 
-/* Did what entered the segment of rows [r0, r1), seen in the order of the walk, stay? */
+/* Did the state that entered the segment of rows [r0, r1), in the order of the walk, stay? */
 static __device__ __forceinline__ bool stays(const linear_part &p, int64_t r0, int64_t r1,
                                              int64_t n_valid)
 {
@@ -158,7 +158,7 @@ static void walk_heads(struct cuda *c, linear_part p, const struct linear_walk *
     }
 }
 
-/* Of every head the key columns [k0, k0 + K). */
+/* Walks the key columns [k0, k0 + K) of every head. */
 static void walk_keys(struct cuda *c, const struct linear_args *a, struct linear_walk w, int64_t k0,
                       int64_t K)
 {
@@ -215,7 +215,7 @@ void cuda_linear_fwd(struct be *be, const struct linear_fwd_args *a)
     linear_walk_run(c, in, &w);
 }
 
-/* ---- what enters and leaves a chunk --------------------------------------------------------- */
+/* ---- states that enter and leave a chunk ---------------------------------------------------- */
 
 void linear_apply_run(struct cuda *c, const struct linear_args *a, const struct linear_apply *p)
 {

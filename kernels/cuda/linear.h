@@ -32,7 +32,7 @@
 #define LINEAR_KEYS    256 /* key columns of a walk, at most */
 #define LINEAR_ROWS    (LINEAR_T * LINEAR_SEGMENT)
 
-/* What the rows' documents come to, found on the device: the scratch begins with it. */
+/* Counts from the rows' documents, found on the device: the scratch begins with them. */
 struct linear_ends {
     int64_t n_valid; /* rows before the padding at the end */
     int64_t n_see;   /* rows whose document began before the chunk */
@@ -45,7 +45,7 @@ struct linear_walk {
     struct tensor q, k, v, out;
     int64_t key_dim, value_dim;
     bool reverse;
-    float *state;      /* where the last state goes, [H, key_dim, value_dim] times state_scale; */
+    float *state;      /* out: the last state, [H, key_dim, value_dim] times state_scale; */
     float state_scale; /* NULL: nowhere */
 };
 
@@ -54,22 +54,22 @@ struct linear_walk {
 struct linear_part {
     mat q, k, v, out;
     bool wide_q, wide_k, wide_v; /* rows of a head can be read 16 bytes at a time */
-    bool pairs;                  /* of out can be written two elements at a time */
+    bool pairs;                  /* out can be written two elements at a time */
     const double *slope;
     const int64_t *lo;
     const struct linear_ends *ends;
     int64_t pos, n, key_dim, value_dim;
     int64_t head_keys;     /* key columns of a head, of which key_dim are the piece */
-    bool add;              /* to out, where pieces before this one are */
+    bool add;              /* to out, which has the pieces before this one */
     int64_t head, segment; /* the first ones */
     int64_t n_heads, n_segments;
-    float *states; /* [n_segments, n_heads, key_dim, value_dim]; NULL: nothing enters */
+    float *states; /* [n_segments, n_heads, key_dim, value_dim]; NULL: no state enters */
     float scale;
     bool reverse;
 };
 
 /* out_r += scale lambda^distance x_r M, M [rows, cols] of each head or its transpose, for the rows
- * that see what entered (distance r), or for the last document's (distance n_valid - r). */
+ * that see the entering state (distance r), or for the last document's (distance n_valid - r). */
 struct linear_apply {
     struct tensor x, out;
     const float *m; /* [H, rows, cols] */
@@ -110,8 +110,8 @@ static __device__ __forceinline__ double linear_power(double slope, int64_t dist
     return distance == 0 ? 1 : exp(-slope * (double)distance);
 }
 
-/* What a state becomes over `distance` rows. A decay near 1 would lose its digits as a float, and
- * after 10,000 blocks the error would be all that is left: such a state becomes
+/* The decay of a state over `distance` rows. A decay near 1 would lose its digits as a float, and
+ * after 10,000 blocks only the error would be left: such a state becomes
  * S + (S expm1(-slope L) + sum). */
 struct linear_decay {
     float by;
@@ -148,16 +148,16 @@ static __device__ __forceinline__ void linear_fill(linear_powers *t, double slop
     if (d == LINEAR_T + 2) t->tail = linear_decay_of(slope, (n_valid - 1) % LINEAR_T + 1);
 }
 
-/* What one block's rows see: ranges of rows, from the block's first. */
+/* The rows of one block by their use: ranges of rows, from the block's first. */
 struct linear_span {
     int L;
     int see0, see1; /* rows that see the state */
     int add0, add1; /* rows that go into it */
-    bool through;   /* what was in it stays */
+    bool through;   /* the state's old content stays */
 };
 
-/* lo: of the block's rows and the one after them, shared; edge: global index of its first row.
- * Called by all lanes of a warp. */
+/* lo: lo of the block's rows and of the row after them, shared; edge: global index of its first
+ * row. Called by all lanes of a warp. */
 static __device__ __forceinline__ linear_span linear_span_of(const int64_t *lo, int64_t edge, int L,
                                                              bool first, bool last, bool reverse)
 {
@@ -165,15 +165,15 @@ static __device__ __forceinline__ linear_span linear_span_of(const int64_t *lo, 
     const int began = __popc(__ballot_sync(FULL, lane < L && lo[lane] < edge)) +
                       __popc(__ballot_sync(FULL, lane + WARP < L && lo[lane + WARP] < edge));
     if (!reverse) {
-        const int64_t start = lo[L - 1] - edge; /* of the last document */
+        const int64_t start = lo[L - 1] - edge; /* first row of the last document */
         return {L, 0, first ? 0 : began, start < 0 ? 0 : (int)start, L, start < 0 && !first};
     }
     if (last) return {L, L, L, 0, began, false};
-    const int64_t after = lo[L] - edge; /* where the document of the row after began */
+    const int64_t after = lo[L] - edge; /* first row of the next row's document */
     return {L, after < 0 ? 0 : after < L ? (int)after : L, L, 0, began, after < 0};
 }
 
-/* Where row r's document begins, from the block's first row: -1 for before. */
+/* The first row of row r's document, from the block's first row: -1 for before. */
 static __device__ __forceinline__ int linear_start(const int64_t *lo, int64_t edge, int r)
 {
     const int64_t start = lo[r] - edge;

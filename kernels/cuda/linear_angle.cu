@@ -1,7 +1,7 @@
 /* linear_angle.cu: the gradient of LRPE's angles through linear attention (backend.h): row by row,
  * in double. A block of threads has one angle of one head, a thread some columns of v, which depend
- * on no others: all that meets is the columns' sums at the end. Nothing is written on the way, so
- * that the rows ahead are read while one is computed. */
+ * on no others: only the columns' sums meet, at the end. No result is written on the way, so that
+ * the rows ahead are read while one is computed. */
 #include "kernels/cuda/linear.h"
 
 #define THREADS 128
@@ -16,7 +16,7 @@ struct angle {
     float *dtheta;
 };
 
-/* Of one column: the halves' states, their sums weighed by distances, and the gradient's part. */
+/* One column's sums: the halves' states, their sums weighed by distances, the gradient's part. */
 struct angle_sums {
     double s1, s2, a1, a2, sum;
 };
@@ -27,8 +27,8 @@ static __device__ __forceinline__ void angle_pass(angle_sums &t, double lambda)
     t.a2 = lambda * (t.a2 + t.s2), t.s2 *= lambda;
 }
 
-/* Column e of v through the rows [0, n_valid), and what leaves after them; at1: of the states of
- * the first half. */
+/* Takes column e of v through the rows [0, n_valid), and the state that leaves after them; at1:
+ * index in the states of the first half. */
 static __device__ double angle_column(const angle &x, int64_t h, int64_t d, int64_t e,
                                       int64_t n_valid, double lambda)
 {

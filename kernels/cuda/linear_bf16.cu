@@ -2,10 +2,9 @@
  * walks one segment of one head, for some columns of v; a warp has 16 rows of out, and the rows of
  * the state that are its own, in fp32 in registers: other warps read copies in shared memory.
  *
- * q, k, v and dO are bf16 and enter the products as they are. What is formed in fp32 and feeds a
- * product goes in as a sum of bf16s: hi, the nearest, and lo, nearest to what is left. They miss it
- * by 2^-18 at most, 2.2e-6 in root mean square, to either side. A third, mid between them, leaves
- * nothing.
+ * q, k, v and dO are bf16 and enter the products as they are. An fp32 result that feeds a product
+ * goes in as a sum of bf16s: hi, the nearest, and lo, nearest to the rest. They miss it by 2^-18 at
+ * most, 2.2e-6 in root mean square, to either side. A third, mid between them, leaves no rest.
  *
  *   a = q k' times powers   hi + lo
  *   the state in q S        hi + lo
@@ -28,7 +27,7 @@
 #define WARPS   (THREADS / WARP)
 #define PAD     8 /* elements after each row, so that rows lie in different banks */
 
-/* DK: key columns, a power of two, what there is not is 0; TV: columns of v of a block. */
+/* DK: key columns, a power of two, absent ones are 0; TV: columns of v of a block. */
 template <int DK, int TV> struct sizes {
     static const int ld_k = DK + PAD, ld_v = TV + PAD;
     static const int k = LINEAR_T * ld_k, v = LINEAR_T * ld_v, state = DK * ld_v; /* elements */
@@ -150,7 +149,7 @@ static __device__ __forceinline__ void put_pair(const mat &t, bool pairs, bool a
 
 /* ---- a walk --------------------------------------------------------------------------------- */
 
-/* Shared memory but the tiles; lo: of this block's rows and of the next one's. */
+/* Shared memory but the tiles; lo: lo of this block's rows and of the next one's. */
 struct walk_tables {
     linear_powers powers;
     int64_t lo[2][LINEAR_T + 1];
@@ -280,7 +279,7 @@ template <class T, int DK, int TV, int STAGES> struct walk {
         }
     }
 
-    /* What the block's rows add to the state: d of the warp's slices, keys as LEVELS bf16s. */
+    /* Computes d, the block's part of the state, of the warp's slices; keys as LEVELS bf16s. */
     template <int LEVELS>
     __device__ void add(float (&d)[z::slices][TV / 8][4], const linear_span &s, const T *kt,
                         const T *vt) const
@@ -376,7 +375,7 @@ template <class T, int DK, int TV, int STAGES> struct walk {
 };
 
 /* ROWS: writes out, from the states that enter; otherwise the segment's summary. STAGES: 2: the
- * next block's k and v are copied while one is computed; 1: after it. SMALL: of SMEM_SMALL. */
+ * next block's k and v are copied while one is computed; 1: after it. SMALL: within SMEM_SMALL. */
 template <class T, int DK, int TV, int STAGES, bool SMALL, bool ROWS>
 static __global__ void __launch_bounds__(THREADS, DK <= 128 ? 2 : 1) walk_kernel(linear_part p)
 {
@@ -505,7 +504,7 @@ void linear_rows_bf16(struct cuda *c, const linear_part &p)
     half_typed(p.q.dtype, [&](auto type) { choose<decltype(type), true>(c, p); });
 }
 
-/* ---- what enters ---------------------------------------------------------------------------- */
+/* ---- the entering state --------------------------------------------------------------------- */
 
 /* A block of threads goes over a segment's rows, its columns of M laid out once, as hi + lo. */
 template <class T, int DK, int TV>
@@ -516,7 +515,7 @@ static __global__ void __launch_bounds__(THREADS) apply_kernel(linear_apply_part
     T *const xt = (T *)shared;
     bf16 *const hi = (bf16 *)(xt + 2 * z::k), *const lo = hi + z::state;
     const int64_t all = p.transposed ? p.cols : p.rows, to = p.transposed ? p.rows : p.cols;
-    const int64_t in = all - p.from < DK ? all - p.from : DK; /* of the piece */
+    const int64_t in = all - p.from < DK ? all - p.from : DK; /* inputs of the piece */
     const int64_t h = blockIdx.y, e0 = (int64_t)blockIdx.x * TV;
     const int64_t begin = p.to_end ? p.ends->last : 0;
     const int64_t end = p.to_end ? p.ends->n_valid : p.ends->n_see;

@@ -6,7 +6,7 @@
 
 #define THREADS 256
 #define TILE    64 /* key columns at a time; columns of v at most */
-#define LD      65 /* of a tile, so that rows lie in different banks */
+#define LD      65 /* row size of a tile, so that rows lie in different banks */
 #define EACH    4
 
 static_assert(TILE == LINEAR_T, "all products are of one size");
@@ -75,8 +75,8 @@ template <int N> struct walk {
     float *q, *k, *v, *a, *state; /* tiles; state [key_dim, COLS] */
     walk_tables *t;
 
-    /* The key columns from d0, of which there are n: what q takes from the state, and its products
-     * with k; then what k adds to the state. */
+    /* Takes the n key columns from d0: adds q's part from the state to o, and q's products with k
+     * to a; then k's part to the state. */
     template <bool ROWS>
     __device__ void keys(float (&o)[EACH][N], float (&a)[EACH][EACH], const linear_span &s, int d0,
                          int n) const
@@ -98,7 +98,7 @@ template <int N> struct walk {
         }
     }
 
-    /* What the rows take from the state and from each other, when all keys are in. */
+    /* Forms the rows' output from the state and from each other, when all keys are in. */
     __device__ void rows(float (&o)[EACH][N], const float (&b)[EACH][EACH], const linear_span &s,
                          int64_t r0) const
     {
@@ -223,7 +223,7 @@ void linear_rows_f32(struct cuda *c, const linear_part &p)
         run<EACH / 2, true>(c, p);
 }
 
-/* ---- what enters ---------------------------------------------------------------------------- */
+/* ---- the entering state --------------------------------------------------------------------- */
 
 /* A block of threads has 64 rows and 64 columns of out. */
 static __global__ void __launch_bounds__(THREADS, 2) apply_kernel(linear_apply_part p)

@@ -36,7 +36,7 @@ void cuda_embed_fwd(struct be *be, const struct embed_fwd_args *a)
  *
  * Ids that the table has no row of are of no part. A thread has a part in 1 to 3, and looks at each
  * id of the piece: T EMBED_PARTS comparisons, 0.3 billion for a million rows, and 8 T bytes from
- * memory beside dx and what is added to. */
+ * memory beside dx and dtable. */
 #define EMBED_PARTS 256
 #define EMBED_PIECE 2048
 #define EMBED_COLS  128
@@ -49,7 +49,7 @@ struct embed_deal {
     const int32_t *ids;
     int64_t first, n_ids; /* ids [first, first + n_ids) have a row */
     int64_t row0, n;      /* rows [row0, row0 + n) of the call */
-    int32_t *at;     /* [pieces, EMBED_PARTS]: of each piece, how many; then, where they begin */
+    int32_t *at;     /* [pieces, EMBED_PARTS]: each piece's number of rows; then, their begin */
     int32_t *begin;  /* [EMBED_PARTS + 1] */
     embed_row *rows; /* [n] */
 };
@@ -100,7 +100,7 @@ static __global__ void __launch_bounds__(EMBED_PARTS) embed_put(embed_deal d)
     embed_each(d, [&](int32_t row, int32_t id) { d.rows[at++] = {row, id}; });
 }
 
-/* A row that stands among the last EMBED_AHEAD takes over what they made. */
+/* A row with the id of one of the last EMBED_AHEAD rows continues that row's sum. */
 static __global__ void __launch_bounds__(EMBED_COLS)
     embed_add(embed_deal d, mat dx, float *dtable, int64_t ld, int64_t cols)
 {
@@ -186,7 +186,7 @@ static __device__ struct row_sum row_exp(const float *x, int64_t from, int64_t t
     return {max, row_over(x, from, to, max, room)};
 }
 
-/* Of a row whose columns lie in several parts: every thread merges them, in one order. */
+/* Merges the parts of a row whose columns lie in several: every thread does, in one order. */
 static __device__ struct xent_stat xent_merge(const struct xent_stat *parts, int n, int64_t T,
                                               int64_t row)
 {
@@ -200,8 +200,8 @@ static __device__ struct xent_stat xent_merge(const struct xent_stat *parts, int
     return s;
 }
 
-/* What is written may lie over what others of the block are about to read: a barrier between
- * (kernels/backend.h says what overlaps). */
+/* A written gradient may lie over logits that others of the block are about to read: a barrier
+ * stands between (kernels/backend.h says what overlaps). */
 static __global__ void xent_kernel(const float *logits, int64_t ld, mat dlogits,
                                    const int32_t *targets, double *nll, int64_t V, float scale,
                                    bool backward, float cap, const struct xent_stat *parts,
@@ -229,7 +229,7 @@ static __global__ void xent_kernel(const float *logits, int64_t ld, mat dlogits,
     for (int64_t j0 = 0; backward && j0 < V; j0 += LOSS_THREADS) {
         const int64_t j = j0 + threadIdx.x;
         float d = j < V ? expf(x[j] - max) * k - (j == target ? scale : 0) : 0;
-        if (cap > 0 && j < V) d *= 1 - x[j] / cap * (x[j] / cap); /* of logits before a soft cap */
+        if (cap > 0 && j < V) d *= 1 - x[j] / cap * (x[j] / cap); /* by a logit before the cap */
         __syncthreads();
         if (j < V) set(dlogits, row, j, d);
     }
@@ -323,7 +323,7 @@ void cuda_softmax_bwd(struct be *be, const struct softmax_bwd_args *a)
 
 /* ---- mean squared error ---------------------------------------------------------------------- */
 
-#define MSE_ROWS 4 /* of a block: a warp each */
+#define MSE_ROWS 4 /* rows of a block: a warp each */
 
 static __global__ void mse_kernel(mat x, mat y, mat dx, const float *weight, double *row_loss,
                                   int64_t rows, int64_t cols, float scale)
@@ -354,7 +354,7 @@ void cuda_mse(struct be *be, const struct mse_args *a)
 
 /* ---- noise and its variance ------------------------------------------------------------------ */
 
-#define NOISE_LEAST 1e-12 /* of a probability, before its logarithm */
+#define NOISE_LEAST 1e-12 /* least probability, before its logarithm */
 
 struct noise_of {
     double slope, log_min, log_max, scale;
@@ -405,7 +405,7 @@ static __global__ void noise_kernel(mat x, mat y, mat dx, const float *weight, d
         double slope;
         const double bound = a.last ? noise_likelihood(get(y, row, C + c), s, d, &slope)
                                     : noise_divergence(a.log_min, s, d, &slope);
-        /* ln 2; what is clamped or not read must not hide NaN or infinity */
+        /* ln 2; values that are clamped or not read must not hide NaN or infinity */
         sum += miss * miss + bound / 0.69314718055994530942 + 0 * (s + (double)get(y, row, C + c));
         if (!dx.data) continue;
         set(dx, row, c, (float)(2 * a.scale * w * miss));

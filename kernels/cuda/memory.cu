@@ -11,8 +11,7 @@ static int64_t at_most(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* What one allocation has is not shared with another's pages: a handle of it (share) gives away
- * whole ones. */
+/* No page belongs to two allocations: a handle of one (share) gives away whole pages. */
 #define PAGE ((int64_t)2 << 20)
 
 static void *cuda_alloc(struct be *be, int64_t size, struct err *e)
@@ -29,8 +28,8 @@ static void *cuda_alloc(struct be *be, int64_t size, struct err *e)
     return NULL;
 }
 
-/* Where a wait was given up, the device may never come to an end, and cudaFree waits for it: the
- * process's end frees. */
+/* After a wait was given up, the device may never come to an end, and cudaFree would wait for it:
+ * the process's end frees. */
 static void cuda_free(struct be *be, void *p, int64_t)
 {
     struct cuda *c = cuda_of(be);

@@ -43,7 +43,7 @@ template <class T> static __device__ __forceinline__ float high(uint32_t pair)
     if constexpr (is_f16<T>) return to_float(f16{(uint16_t)(pair >> 16)});
     return __uint_as_float(pair & 0xffff0000u);
 }
-/* The nearest bf16s of x and y; they become what is left of them. */
+/* Returns the nearest bf16s of x and y, and subtracts them from x and y. */
 static __device__ __forceinline__ uint32_t take_bf16(float *x, float *y)
 {
     const uint32_t hi = pack_bf16(*x, *y);

@@ -1,7 +1,7 @@
 /* stream.cu: three streams, of operations, of transfers between ranks and of copies to and from the
  * host beside them, and how the host waits for them: by asking, so that be->watch can end a wait
- * for what never comes (a peer that is gone). Nothing waits for the whole device, which other ranks
- * may share. */
+ * that would never end (a peer is gone). No wait is for the whole device, which other ranks may
+ * share. */
 #include <stdio.h>
 #include <time.h>
 #include "kernels/cuda/device.h"

@@ -1,9 +1,10 @@
 /* collect.c: collectives, written once over sendrecv: exchange of everyone with everyone, trees in
  * rank order. Bytes and messages: worker/plan/volume.h.
  *
- * What tensors' collectives move lies where tensors do: with a device of its own memory it copies
- * and adds, in the same tree. The others' numbers are always the host's. A transport that does one
- * of them itself is asked first; the ledger then has the messages that there would have been. */
+ * The data of tensors' collectives lies in the memory of the tensors: a device with memory of its
+ * own copies and adds, in the same tree. The others' numbers are always the host's. A transport
+ * that does one of them itself is asked first; the ledger then has the messages that there would
+ * have been. */
 #include <assert.h>
 #include <string.h>
 #include "worker/comm/endpoint.h"
@@ -28,7 +29,7 @@ static struct round round_of(struct comm *c, enum purpose p, enum comm_channel c
     return (struct round){.c = c, .purpose = p, .channel = channel};
 }
 
-/* Where the round's messages lie, for operations on them; NULL: in the host's memory. */
+/* The device whose memory has the round's messages, for operations on them; NULL: the host's. */
 static struct be *device_of(const struct round *g)
 {
     return g->channel == CHANNEL_HOST ? NULL : comm_base(g->c)->be;
@@ -102,7 +103,7 @@ static int64_t clamp(int64_t n, int64_t max)
 
 /* ---- as a whole ------------------------------------------------------------------------------ */
 
-/* What goes to one peer and comes from it, in messages of at most `slice` bytes. */
+/* Counts the bytes to one peer and from it, in messages of at most `slice` bytes. */
 static void count(struct comm *c, enum purpose p, int64_t sent, int64_t received, int64_t slice)
 {
     struct ledger *l = &comm_base(c)->ledger;

@@ -5,8 +5,9 @@
  * order without one holding up the other.
  *
  * Sleeping: watch the own door, look at everything, and only if nothing is complete sleep while the
- * door still has the value it had then. Who changes something (a rank of this host, the TCP thread,
- * seqgang) looks at the door afterwards and moves it if its rank may sleep, so no wake is lost. */
+ * door still has the value it had then. A thread that changes something (a rank of this host, the
+ * TCP thread, seqgang) looks at the door afterwards and moves it if its rank may sleep, so no wake
+ * is lost. */
 #include "worker/comm/comm.h"
 
 #include <assert.h>
@@ -235,7 +236,8 @@ static int failed_before(const struct comm *c, struct err *e)
     return -1;
 }
 
-/* What a device was asked for may write what is sent: it is done before a peer can read it. */
+/* Waits for the device: its operations may write the bytes to send, which no peer may read before
+ * they have ended. */
 static int settle(struct comm *c, const struct comm_op *op, struct err *e)
 {
     if (!comm_on_device(c, op) || op->send_done) return 0;
@@ -254,7 +256,7 @@ static int op_start(struct comm *c, struct comm_op *op, struct err *e)
     return 0;
 }
 
-/* A live ticket of x; NULL: nothing goes any more. */
+/* Makes a live ticket of x; NULL: the endpoint has failed before. */
 static struct comm_op *op_new(struct comm *c, const struct comm_xfer *x, struct comm_ticket *t,
                               struct err *e)
 {
@@ -354,7 +356,7 @@ int comm_aborted(const struct comm *c, const struct comm_op *op, struct err *e)
     return err_set(e, ERR_ABORTED, "%s stopped in %s, as told", at, purpose_name(op->x.purpose));
 }
 
-/* Where the peer was seen last: its record lies in the page only when it lives on this node. */
+/* Prints the peer's last known place: only a peer on this node has its record in the page. */
 static void there_print(const struct comm *c, int peer, char *out, size_t size)
 {
     const struct rank_lastop *l = &c->head->lastop[peer];
@@ -370,7 +372,7 @@ static void there_print(const struct comm *c, int peer, char *out, size_t size)
         snprintf(out, size, "on another node, which is alive");
 }
 
-/* Of a collective's other ranks on this node, the one that posted least; else the next one. */
+/* The rank of a collective that posted least, among the others on this node; else the next one. */
 static int furthest_behind(const struct comm *c, const struct comm_op *op)
 {
     int least = -1;
@@ -406,7 +408,7 @@ int comm_timed_out(const struct comm *c, const struct comm_op *op, int64_t waite
                    purpose_name(op->x.purpose), there);
 }
 
-/* The abort flag goes before a lost peer: those who were told to stop close their connections. */
+/* The abort flag goes before a lost peer: ranks that were told to stop close their connections. */
 static int check(struct comm *c, struct comm_op *op, struct err *e)
 {
     if (__atomic_load_n(&c->head->abort, __ATOMIC_ACQUIRE)) return comm_aborted(c, op, e);
@@ -440,7 +442,7 @@ static int wait_awake(struct comm *c, struct comm_op *op, int64_t start_ns, bool
     return 0;
 }
 
-/* The door is watched before everything is looked at: what changes afterwards wakes. */
+/* Watches the door before it looks at everything: a later change wakes the rank. */
 static int wait_asleep(struct comm *c, struct comm_op *op, int64_t deadline_ns, struct err *e)
 {
     for (;;) {

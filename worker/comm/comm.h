@@ -12,18 +12,18 @@
  *   - Where the ranks' devices have memory of their own (comm_options.be), the messages of tensors,
  *     which are those of every channel but CHANNEL_HOST, lie in it: the segment and all receive
  *     buffers. A send follows the operations that were asked of the device before comm_sendrecv,
- *     and operations asked after comm_wait find what was received and may overwrite what was sent;
- *     so callers need no sync. What CHANNEL_HOST moves lies in the host's memory, sent from
+ *     and operations asked after comm_wait find the received bytes and may overwrite the sent ones;
+ *     so callers need no sync. Messages of CHANNEL_HOST lie in the host's memory and are sent from
  *     comm_bounce() and nowhere else.
  *   - Every byte is counted in the ledger where it moves, at both ends, by purpose: the sender
- *     counts what the peer acknowledged, the receiver what it copied. A collective that the
- *     transport does as a whole (NCCL's own) counts, when it has been waited for, what the messages
- *     in its place would have: what the algorithm moves. What NCCL moves in fact (ring, tree)
- *     is not counted.
+ *     counts bytes that the peer acknowledged, the receiver bytes that it copied. A collective that
+ *     the transport does as a whole (NCCL's own) counts, when it has been waited for, the bytes of
+ *     the messages in its place: the volume of the algorithm. The bytes that NCCL moves in fact
+ *     (ring, tree) are not counted.
  *   - Waiting spins for a few pauses, yields for 50 us, then sleeps on a futex; it ends with
  *     ERR_ABORTED when the abort flag is up, and with ERR_TIMEOUT after hop_timeout_ms, in a
  *     sentence naming step, layer, hop and peer (and seqrank names the job before that).
- *   - A rank is reached by shared memory or by TCP; which of them, no caller can tell. A peer whose
+ *   - A rank is reached by shared memory or by TCP; no caller can tell by which. A peer whose
  *     connection closes or is silent is lost: ERR_PEER, in a sentence naming it and its address.
  *   - The first failure is the last: every later call fails at once with the same sentence, and no
  *     buffer is touched any more. comm_close then neither waits nor leaves a resource.
@@ -55,7 +55,7 @@ struct comm_options {
     const unsigned char *key; /* tcp: RANK_KEY_SIZE bytes, equal on all; NULL: zeros (tests) */
     bool tls;      /* tcp: encrypt, keyed by `key` (TLS 1.3 PSK); needs a build with TLS */
     int memfd;     /* shared segment (struct shm_head first); shm dup's it */
-    struct be *be; /* borrowed: whose memory tensors' messages lie in; NULL: the host's */
+    struct be *be; /* borrowed: tensors' messages lie in its memory; NULL: the host's */
     void *segment; /* borrowed: segment_size bytes of be's own memory; NULL where it has none */
     /* Tests: the memfd, already mapped in full, so that ranks as threads share addresses and TSan
      * sees the protocol; NULL: mapped here. */
@@ -75,7 +75,7 @@ struct comm_options {
         bytes_per_ms; /* the connection to each peer carries this much, one by one; 0: no limit */
 };
 
-/* Where a rank stands: set by the caller as it runs; errors and the last-op record print it. */
+/* A rank's current place: the caller sets it as it runs; errors and the last-op record print it. */
 struct comm_where {
     int64_t step;
     int32_t layer, hop;
@@ -110,18 +110,18 @@ void *comm_bounce(struct comm *c, void *bounce);
 struct comm_where *comm_where(struct comm *c); /* borrows: write the current place into it */
 
 /* Is a message under way while this core computes: a network carries it, or a bench makes it late?
- * In shared memory the receiver copies it himself. Ranks may differ. */
+ * In shared memory the receiver copies it itself. Ranks may differ. */
 bool comm_hides(const struct comm *c);
 
 int comm_sendrecv(struct comm *c, const struct comm_xfer *x, struct comm_ticket *t, struct err *e);
 /* Tickets posted between the two are one exchange, whose messages may pass each other; all are
- * posted before one is waited for. Where sends and receives of an exchange are tickets of their
- * own, they must be a batch (nccl.c says why). */
+ * posted before one is waited for. An exchange whose sends and receives are tickets of their own
+ * must be a batch (nccl.c says why). */
 int comm_batch_begin(struct comm *c, struct err *e);
 int comm_batch_end(struct comm *c, struct err *e);
-/* Has what is under way failed? For be->watch, while the host waits for the device: the abort flag,
- * a peer that is lost, or a transfer of tensors that is on for silence_ms. arg: a struct comm. -1:
- * it has, for good. */
+/* Has a transfer under way failed? For be->watch, while the host waits for the device: the abort
+ * flag, a peer that is lost, or a transfer of tensors that is on for silence_ms. arg: a struct
+ * comm. -1: it has, for good. */
 int comm_watch(void *comm, struct err *e);
 int comm_wait(struct comm *c, struct comm_ticket *t, struct err *e);
 
@@ -133,14 +133,14 @@ struct comm *comm_group(struct comm *c, struct rank_set of);
 int comm_view(struct comm *c, struct rank_set of, struct comm **out, struct err *e);
 
 /* Collectives (collect.c), written once over sendrecv. bounce: a buffer in the comm segment of
- * comm_bounce_size(n_ranks) bytes. Where a device has memory of its own, x, own and bounce of
- * comm_sum_f32, comm_reduce_scatter, comm_all_gather and comm_broadcast_tensor lie in it; those of
- * all others in the host's, and their bounce is not touched (comm_bounce).
+ * comm_bounce_size(n_ranks) bytes. With a device that has memory of its own, x, own and bounce of
+ * comm_sum_f32, comm_reduce_scatter, comm_all_gather and comm_broadcast_tensor lie in it; the other
+ * collectives' arguments lie in the host's memory, and their bounce is not touched (comm_bounce).
  *
  * comm_sum_f32: x[i] = sum over ranks, the P values added as a perfect binary tree over rank order
  * ((r0+r1)+(r2+r3)): the same bits on every rank; on devices of any_order also in an order of the
- * transport's own, the same from run to run. Where P is no power of two, n ranks split into
- * the first 2^k < n and the rest. Reduce-scatter by direct exchange, then all-gather: sends
+ * transport's own, the same from run to run. If P is no power of two, n ranks split into the first
+ * 2^k < n and the rest. Reduce-scatter by direct exchange, then all-gather: sends
  * 2 (P-1)/P n floats. n must be a multiple of P * 16. x may lie anywhere.
  * comm_reduce_scatter: rank w's part of x, elements [cut[w], cut[w + 1]), becomes the sum over
  * ranks, in that same order, on rank w; the other parts are left as they are. Parts of any size,
@@ -149,7 +149,7 @@ int comm_view(struct comm *c, struct rank_set of, struct comm **out, struct err 
  * of x. own may lie in x, where it belongs.
  * comm_sum_f64 / _i64: small vectors (n <= 512), all-gather then the same tree.
  * comm_each_i64: every rank's x [n], in rank order, in comm_bounce() until the next collective;
- * sends what comm_sum_i64 does. NULL: failed. */
+ * sends as many bytes as comm_sum_i64. NULL: failed. */
 int64_t comm_bounce_size(int n_ranks);
 int comm_sum_f32(struct comm *c, enum purpose p, float *x, int64_t n, void *bounce, struct err *e);
 int comm_reduce_scatter(struct comm *c, enum purpose p, float *x, const int64_t *cut, void *bounce,
@@ -176,7 +176,7 @@ struct comm_exchange {
     int n;
     struct comm_ticket ticket[JOB_MAX_RANKS];
     enum purpose purpose;
-    int64_t block; /* of each, where all went as a whole; 0: as messages */
+    int64_t block; /* size of each block, if all went as a whole; 0: as messages */
 };
 int comm_all_to_all(struct comm *c, enum purpose p, struct comm_blocks send,
                     struct comm_blocks recv, bool own, struct comm_exchange *x, struct err *e);

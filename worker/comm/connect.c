@@ -1,5 +1,4 @@
-/* connect.c: the rendezvous: which transport carries what to whom, blobs out and in, opening and
- * closing. */
+/* connect.c: the rendezvous: chooses each peer's transport, exchanges blobs, opens and closes. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,8 +19,8 @@ bool comm_is_local(const struct comm *c, int rank)
     return rank >= c->first_local && rank < c->first_local + c->n_local;
 }
 
-/* The host's messages: shared memory for those who have it, TCP for the others, unless one is asked
- * for by name. */
+/* The host's messages: shared memory for ranks that share it, TCP for the others, unless one is
+ * asked for by name. */
 static int choose_host(struct comm *c, int p, enum transport_id asked, struct err *e)
 {
     enum transport_id id = asked;

@@ -1,4 +1,4 @@
-/* endpoint.h: one rank's endpoint, and what a transport gives it. For worker/comm only.
+/* endpoint.h: one rank's endpoint, and the functions of a transport. For worker/comm only.
  *
  * comm.c owns tickets, waiting, counting, deadlines and sentences. A transport moves one side of a
  * ticket, a send or a receive, between one pair of ranks; via[] says which transport a peer has.
@@ -22,16 +22,16 @@ struct comm_op { /* one ticket */
     bool live, send_done, recv_done;
     struct comm_xfer x;
     struct comm_where where;
-    const struct comm_ops *stream; /* what moves it in the device's own stream; NULL: none does */
-    struct rank_set of;            /* a collective's ranks, and no peers in x; n 0: a message */
+    const struct comm_ops *stream;     /* moves it in the device's own stream; NULL: none does */
+    struct rank_set of;                /* a collective's ranks, and no peers in x; n 0: a message */
     uint64_t send_number, recv_number; /* from 1, by (sender, receiver, channel) */
-    int64_t group;                     /* nccl: which it went with */
+    int64_t group;                     /* nccl: number of its group */
     int64_t visible_ns; /* injected: not before then does it arrive (shared memory) or
                                         * set out (tcp); 0: at once */
 };
 
-/* What a transport does as a whole, where it can, and messages do elsewhere (collect.c). Parts of x
- * are [cut[w], cut[w + 1]) of n ranks, in elements of `size` bytes. */
+/* Collectives that a transport may do as a whole; else messages do them (collect.c). Parts of x are
+ * [cut[w], cut[w + 1]) of n ranks, in elements of `size` bytes. */
 enum collective_kind {
     COLLECTIVE_SUM,            /* x [cut[n]] floats in place */
     COLLECTIVE_REDUCE_SCATTER, /* the own part of x in place */
@@ -51,24 +51,24 @@ struct collective {
     int64_t size;
 };
 
-/* Where a message lies. Without a device that has memory of its own it is all one. */
+/* The memory that a message lies in. Without a device that has memory of its own it is all one. */
 enum comm_memory { MEMORY_HOST, MEMORY_TENSORS, MEMORY_N };
 
-/* What a rank publishes: who it is and how to reach it. Plain data of one build. */
+/* The blob that a rank publishes: its number and how to reach it. Plain data of one build. */
 struct comm_blob {
     char magic[16];
-    char boot_id[48]; /* which host */
+    char boot_id[48]; /* identifies the host */
     uint64_t memfd_dev, memfd_ino;
     int64_t segment_size;
     int32_t rank, n_ranks, first_local, n_local;
     int32_t transport, tls; /* enum transport_id, as asked for */
-    bool shared;            /* handle: of the segment in a device's memory */
+    bool shared;            /* handle is the segment's, in a device's memory */
     struct be_handle handle;
     unsigned char gpu[16];               /* be->id: which; zeros: none */
     int32_t nccl_version;                /* 0: not available, or not asked for */
-    uint32_t nccl_whole;                 /* bits of collective_kind: what it would do as a whole */
+    uint32_t nccl_whole;                 /* bits of collective_kind: it can do them whole */
     unsigned char nccl_id[NCCL_ID_SIZE]; /* rank 0's: where all meet */
-    int32_t port;                        /* of the listening socket; 0: no TCP */
+    int32_t port;                        /* port of the listening socket; 0: no TCP */
     char address[RANK_ADDRESS_SIZE];
 };
 
@@ -78,8 +78,8 @@ struct nccl;
 
 struct comm {
     int rank, n_ranks, first_local, n_local;
-    struct be *be; /* whose memory messages of tensors lie in; NULL: the host's, like all others */
-    char *segment; /* where messages of tensors are sent from; borrowed, from shm.c or the caller */
+    struct be *be; /* messages of tensors lie in its memory; NULL: in the host's, as all others */
+    char *segment; /* messages of tensors are sent from it; borrowed, from shm.c or the caller */
     int64_t segment_size;
     char *host; /* this rank's share of the shared segment: `segment`, or with be a bounce */
     int64_t host_size;
@@ -88,15 +88,15 @@ struct comm {
     struct ledger ledger;
     struct comm *base; /* a view's endpoint, with place and ledger; NULL: this is one */
     struct comm
-        *views; /* of an endpoint: made by comm_group, freed with it; a view: the next one */
+        *views; /* endpoint: its views, made by comm_group, freed with it; a view: the next one */
     struct rank_set of; /* n_ranks of them: a view's in base; an endpoint's: all */
     int view_size;      /* ranks of the blocks that are to come; n_ranks: there are none */
 
-    const struct comm_ops *via[MEMORY_N][JOB_MAX_RANKS]; /* of each peer; NULL: oneself */
+    const struct comm_ops *via[MEMORY_N][JOB_MAX_RANKS]; /* transport to each peer; NULL: oneself */
     struct shm *shm;
     struct tcp *tcp;    /* NULL: no peer is reached by TCP */
     struct nccl *nccl;  /* NULL: not asked for */
-    struct err why_not; /* what keeps tensors from shared memory or NCCL: not needed so far */
+    struct err why_not; /* why tensors cannot use shared memory or NCCL: not needed so far */
     struct comm_blob blob;
 
     int64_t hop_timeout_ms, delay_max_us, latency_us, bytes_per_ms;
@@ -108,7 +108,7 @@ struct comm {
     struct comm_op op[COMM_N_OPS];
 };
 
-/* A transport is a row of this table (connect.c). NULL: nothing to do. */
+/* A transport is a row of this table (connect.c). NULL: it does nothing. */
 struct comm_ops {
     const char *name;
     enum transport_id id;
@@ -154,14 +154,14 @@ struct comm *comm_base(const struct comm *c); /* the endpoint of a view, or itse
 bool comm_on_device(const struct comm *c, const struct comm_op *op); /* is it in be's memory? */
 bool comm_is_local(const struct comm *c, int rank);                  /* shares the memfd */
 int64_t comm_now_ns(void);                                           /* CLOCK_MONOTONIC */
-/* comm.c: does what carries c's tensors take x as a whole? first, n and rank of x are set here; and
- * posts it: counts nothing. */
+/* comm.c. comm_takes: does the transport of c's tensors take x as a whole? It sets x->of and
+ * x->rank. comm_collective: posts it; counts no bytes. */
 bool comm_takes(const struct comm *c, struct collective *x);
 int comm_collective(struct comm *c, const struct collective *x, struct comm_ticket *t,
                     struct err *e);
 /* "step 12, layer 3, hop 1: rank 2" */
 void comm_where_print(char *out, size_t size, const struct comm_where *w, int rank);
-/* What a wait for op ends with. */
+/* The errors that a wait for op ends with. */
 int comm_aborted(const struct comm *c, const struct comm_op *op, struct err *e);
 int comm_timed_out(const struct comm *c, const struct comm_op *op, int64_t waited_ms,
                    struct err *e);

@@ -1,6 +1,7 @@
-/* ledger.h: what one rank has moved, by purpose, since the last reset. The transport enters a
- * message when it has moved (the sender on the peer's acknowledgement, the receiver on its copy);
- * no other code writes here, so that comparing with plan/volume.h proves something. */
+/* ledger.h: bytes and messages that one rank has moved, by purpose, since the last reset. The
+ * transport enters a message when it has moved (the sender on the peer's acknowledgement, the
+ * receiver on its copy); no other code writes here, so that comparing with plan/volume.h proves
+ * something. */
 #ifndef SEQD_COMM_LEDGER_H
 #define SEQD_COMM_LEDGER_H
 

@@ -3,7 +3,7 @@
  * A ticket is one group of NCCL's point-to-point calls, in the device's stream of transfers: it
  * waits for the operations so far (transfer_begin), and comm_wait makes operations to come wait for
  * it (transfer_await). The host waits for neither. Between comm_batch_begin and comm_batch_end all
- * tickets are one group. Each group has two marks in the stream, before and after it: those say to
+ * tickets are one group. Each group has two marks in the stream, before and after it: these tell
  * the rank that waits for the device (comm_watch) which transfer is on and since when.
  *
  * Order. NCCL has no channels: between two ranks, the n-th send meets the n-th receive, and a group
@@ -12,8 +12,9 @@
  * events, the same numbers on all ranks (a hop; the k-th round of an exchange, to r + k and from
  * r - k; a switch); every rank posts its part of the events in their order, and what two ranks
  * exchange in an event both post in that event. Then the lowest event that is not over has, on each
- * of its ranks, nothing before it, and ends. A rank leaves out what it does not send or receive.
- * Where sends and receives of an exchange are tickets of their own, they are one batch, one event:
+ * of its ranks, no event before it, and ends. A rank leaves out the messages that it neither sends
+ * nor receives. An exchange whose sends and receives are tickets of their own is one batch, one
+ * event:
  *   ring                 KV hop i, dKV hop i in turns; dKV meets KV's neighbours in its own event
  *   all_gather           rows of round i; their gradients home, round by round
  *   LASP's ring, scan    receives from the rank before, then sends to the next: pieces of a scan
@@ -31,11 +32,11 @@
  *
  * Failures. Ranks that are lost show as an asynchronous error, as the abort flag, or as a transfer
  * that is on for silence_ms: NCCL shows no other sign of its peers, and a healthy one is as far as
- * this rank, but for what it computes, since ranks that read or write files meet on the host's
+ * this rank, but for its computing, since ranks that read or write files meet on the host's
  * transports first. Each ends the wait, with the place of that transfer in the sentence, and
  * ncclCommAbort frees the stream.
  *
- * Bits. A collective that adds does so in NCCL's order: where the order is free alone
+ * Bits. A collective that adds does so in NCCL's order. It is used only if the order is free
  * (be->any_order), and without NVLS, whose switch adds in an order that may differ from run to run;
  * an operator's NCCL_NVLS_ENABLE overrides that. SEQD_COLLECTIVES=messages uses messages
  * alone. */
@@ -57,14 +58,14 @@ static_assert(sizeof(ncclUniqueId) == NCCL_ID_SIZE, "a blob has room for it");
 struct nccl {
     struct nccl_api api;
     ncclComm_t comm; /* NULL: not connected, or aborted */
-    ncclComm_t view; /* of this rank's view; NULL: there are none */
+    ncclComm_t view; /* communicator of this rank's view; NULL: there are no views */
     ncclComm_t part; /* the same, where NCCL's thread puts it */
-    uint32_t whole;  /* bits of collective_kind: what all ranks would do by NCCL's own */
+    uint32_t whole;  /* bits of collective_kind: all ranks would use NCCL's own */
     bool open, batch;
-    int64_t patience_ms;  /* for connecting, and for a group that is on */
-    int64_t next, oldest; /* number of the group that is, or comes next; of the first under way */
-    int64_t begun_ns;     /* when the oldest was seen to be on; 0: not yet */
-    struct comm_op first[GROUPS]; /* of the group's tickets, for its place */
+    int64_t patience_ms;          /* for connecting, and for a group that is on */
+    int64_t next, oldest;         /* numbers of the current or next group, and of the oldest one */
+    int64_t begun_ns;             /* when the oldest was seen to be on; 0: not yet */
+    struct comm_op first[GROUPS]; /* each group's first ticket, for its place */
 };
 
 /* ---- the library ----------------------------------------------------------------------------- */
@@ -90,7 +91,7 @@ static int load(struct nccl *n, struct err *e)
     return 0;
 }
 
-/* Bits of what this rank would leave to NCCL's own collectives. */
+/* Bits of the collectives that this rank would leave to NCCL's own. */
 static uint32_t own_collectives(const struct comm *c)
 {
     const char *how = getenv("SEQD_COLLECTIVES");
@@ -144,7 +145,7 @@ static int failed(struct comm *c, const struct comm_op *op, ncclResult_t rc, str
                    n->api.ncclGetErrorString(rc), n->api.ncclGetLastError(n->comm));
 }
 
-/* Of both communicators: what goes wrong first, then what is not done. */
+/* State of both communicators: an error goes before work that is not done. */
 static ncclResult_t state_of(const struct nccl *n)
 {
     ncclResult_t state[2] = {NCCL_OK, NCCL_OK};
@@ -157,7 +158,7 @@ static ncclResult_t state_of(const struct nccl *n)
     return state[0] != NCCL_OK ? state[0] : state[1];
 }
 
-/* Until the communicators have done what was asked of them last; op: for whom. */
+/* Waits until the communicators have done their last call; op: for the place in an error. */
 static int settle(struct comm *c, const struct comm_op *op, struct err *e)
 {
     const struct timespec pause = {0, POLL_NS};
@@ -245,7 +246,7 @@ static void leave(struct comm *c, ncclComm_t *comm)
     *comm = NULL;
 }
 
-/* Who leaves with nothing under way lets the others finish. */
+/* A rank that leaves with no transfer under way lets the others finish. */
 static void nccl_close(struct comm *c)
 {
     struct nccl *n = c->nccl;
@@ -290,7 +291,7 @@ static int nccl_watch(struct comm *c, struct err *e)
     return advance(c, e);
 }
 
-/* Marks are used in turns: one that is still ahead is waited for. */
+/* Marks are used in turns: waits for a mark that is still in use. */
 static int room(struct comm *c, struct err *e)
 {
     const struct timespec pause = {0, POLL_NS};

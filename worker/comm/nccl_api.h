@@ -1,4 +1,4 @@
-/* nccl_api.h: what nccl.c needs of NCCL's interface, declared here, so that it is built without
+/* nccl_api.h: the part of NCCL's interface for nccl.c, declared here, so that it is built without
  * NCCL's header and started without its library. tests/nccl/same.c holds these against the real
  * header. NCCL's own names. */
 #ifndef SEQD_COMM_NCCL_API_H
@@ -32,7 +32,7 @@ struct nccl_config {
     int cga_size, min_ctas, max_ctas;
     const char *net_name;
     int split_share;
-    int traffic_class; /* of later versions: in 2.18 nothing lies here */
+    int traffic_class; /* a field of later versions: 2.18 has no bytes here */
 };
 #define NCCL_MAGIC 0xcafebeefu
 
@@ -73,7 +73,7 @@ struct nccl_config {
     X(const char *, ncclGetErrorString, (ncclResult_t result))                                     \
     X(const char *, ncclGetLastError, (ncclComm_t comm))
 
-/* Of later versions: NULL where the library has none. */
+/* Calls of later versions: NULL if the library lacks them. */
 #define NCCL_LATER_CALLS(X)                                                                        \
     X(ncclResult_t, ncclAlltoAll, /* 2.28 */                                                       \
       (const void *from, void *to, size_t n, ncclDataType_t type, ncclComm_t comm,                 \

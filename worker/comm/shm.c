@@ -6,7 +6,7 @@
  *
  * Where the ranks' devices have memory of their own, tensors' messages lie in segments there; every
  * rank attaches those of the others, by a handle from their blobs. The slots serve them, too; the
- * receiver's device copies, and has done so before he acknowledges.
+ * receiver's device copies, and has done so before the receiver acknowledges.
  *
  * A slot is a mailbox of one message; DEPTH of them take turns, so that a sender that continues
  * computing has DEPTH messages under way. The sender writes where its bytes lie in its own
@@ -37,7 +37,7 @@ static_assert(sizeof(struct shm_head) <= PAGE_SIZE, "the head is one page");
 
 struct shm_slot {
     uint64_t posted; /* atomic: number of the last message put here; by the sender */
-    int64_t offset;  /* of its bytes in the sender's segment */
+    int64_t offset;  /* offset of its bytes in the sender's segment */
     int64_t size;
     int64_t visible_ns; /* not before this time (injected delay); 0: at once */
     int32_t purpose, pad;
@@ -72,8 +72,8 @@ int64_t comm_shm_size(int n_ranks, int64_t segment_size)
 }
 
 /* Every rank grows the memfd by writing its last byte: that only ever grows it, so it does not
- * matter who comes first, and one with another plan cannot cut off the pages of the others before
- * shm_connect has compared the sizes. No rank uses the segments before that. */
+ * matter which comes first, and a rank with another plan cannot cut off the pages of the others
+ * before shm_connect has compared the sizes. No rank uses the segments before that. */
 static int map_open(struct comm *c, const struct comm_options *o, struct err *e)
 {
     struct shm *s = c->shm;

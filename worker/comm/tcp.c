@@ -2,7 +2,7 @@
  *
  * A receive is posted: the peer is told READY. A send is posted: its bytes go out when the peer has
  * said READY for it, straight from the caller's buffer, into the buffer that waits for it; then the
- * peer says TAKEN. Nothing is ever stored in between, so there is nothing to bound.
+ * peer says TAKEN. No bytes are ever stored in between, so no store needs a bound.
  *
  * A peer is lost when its connection ends without a goodbye, when the kernel gives it up, when it
  * talks nonsense, or when it is silent. Silence has two thresholds: a cable that comes back within
@@ -70,8 +70,8 @@ void tcp_detach(struct tcp *t, struct tcp_peer *p)
     p->dest_left = p->pay_left = 0;
 }
 
-/* The descriptor stays until the endpoint is closed: the peer shall hear why from those who know,
- * not that we hung up. */
+/* The descriptor stays until the endpoint is closed: the peer shall hear why from a rank that
+ * knows, not that we hung up. */
 void tcp_lose(struct tcp *t, struct tcp_peer *p, struct tcp_fault why)
 {
     if (p->lost) return;
@@ -137,9 +137,9 @@ static void tcp_halt(struct comm *c)
     pthread_mutex_unlock(&t->lock);
 }
 
-/* Says goodbye and lets the peers read what is under way: a socket closed with bytes unread resets
- * the connection, and our last TAKEN with it. Bounded: who does not answer is left. When the gang
- * has been told to stop, no peer is waited for. */
+/* Says goodbye and lets the peers read the bytes under way: a socket closed with bytes unread
+ * resets the connection, and our last TAKEN with it. The wait is bounded: it ends without a peer
+ * that does not answer. When the gang has been told to stop, no peer is waited for. */
 static void tcp_close(struct comm *c)
 {
     struct tcp *t = c->tcp;
@@ -165,7 +165,7 @@ static void tcp_close(struct comm *c)
 
 /* ---- posting and asking ---------------------------------------------------------------------- */
 
-/* Moves what was posted. If the thread holds the lock, it has to look again: it may just have
+/* Moves the posted messages. If the thread holds the lock, it has to look again: it may just have
  * finished looking. Encrypting is left to it in any case. */
 static void push(struct tcp *t, struct tcp_peer *p)
 {
@@ -262,8 +262,9 @@ static int say_left(struct comm *c, struct comm_op *op, int rank, struct err *e)
                    purpose_name(op->x.purpose), rank, c->tcp->peer[rank].address);
 }
 
-/* Whichever peer is lost, the attempt is over: every wait ends. One who took leave is missed only
- * by those who still wait for him; what he did before has been counted before `left` was set. */
+/* Whichever peer is lost, the attempt is over: every wait ends. A peer that took leave is missed
+ * only by ranks that still wait for it; its earlier messages and acknowledgements were counted
+ * before `left` was set. */
 static int tcp_check(struct comm *c, struct comm_op *op, struct err *e)
 {
     struct tcp *t = c->tcp;

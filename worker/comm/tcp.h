@@ -108,7 +108,7 @@ void tcp_lose(struct tcp *t, struct tcp_peer *p, struct tcp_fault why);
 void tcp_wake(struct tcp *t); /* the progress thread */
 
 /* tcp_hello.c. Connects with every rank that via[] gives to TCP: lower ranks are dialled, higher
- * ones accepted. fails: ERR_PEER naming who did not come and why; ERR_ABORTED. */
+ * ones accepted. fails: ERR_PEER naming the rank that did not come and why; ERR_ABORTED. */
 int tcp_hello(struct tcp *t, const struct comm_blob *all, struct err *e);
 int tcp_hello_listen(struct tcp *t, const char *address, struct err *e); /* fills c->blob */
 

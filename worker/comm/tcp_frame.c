@@ -1,8 +1,8 @@
 /* tcp_frame.c: frames out of and into one connection.
  *
  * A message goes out only after the peer's READY for it, so it always has a place to go: it is
- * received straight into the posted buffer, nothing is kept for later, and a peer that sends what
- * no rank asked for is at fault. TAKEN frees the sender's buffer. */
+ * received straight into the posted buffer, no bytes are kept for later, and a peer that sends a
+ * message that no rank asked for is at fault. TAKEN frees the sender's buffer. */
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
@@ -59,7 +59,7 @@ static void put_data(struct tcp *t, struct tcp_peer *p)
     }
 }
 
-/* What there is to say, then one message. Returns false when there is nothing. */
+/* Fills the output: frames that are due, then one message. Returns false if there is no output. */
 static bool out_fill(struct tcp *t, struct tcp_peer *p)
 {
     p->out_at = p->out_size = 0;
@@ -128,7 +128,7 @@ void tcp_flush(struct tcp *t, struct tcp_peer *p)
             return;
         }
         if (n < 0) {
-            /* What the peer said before it closed may still lie here: an EPIPE waits for that. */
+            /* The peer is not lost yet: frames that it sent before may still be unread. */
             if (errno != EPIPE && errno != ECONNRESET)
                 tcp_lose(t, p, (struct tcp_fault){.kind = FAULT_ERRNO, .error = errno});
             else
@@ -153,7 +153,7 @@ static void received(struct tcp *t, struct tcp_lane *l)
     shm_door_move(t->c, t->c->rank);
 }
 
-/* Only what was announced by READY is taken, and only in the size that was posted. */
+/* Takes only messages that READY announced, and only in the posted size. */
 static void take_data(struct tcp *t, struct tcp_peer *p, struct tcp_lane *l,
                       const struct tcp_frame *f)
 {
@@ -264,6 +264,6 @@ void tcp_receive(struct tcp *t, struct tcp_peer *p)
         if (want && !p->dest_left) received(t, p->receiving);
         take_buffered(t, p);
         if (!p->tls && n < want) return;
-        if (p->tls && tls_pending(p->tls)) k--; /* of these no event would tell */
+        if (p->tls && tls_pending(p->tls)) k--; /* no event would tell of these bytes */
     }
 }

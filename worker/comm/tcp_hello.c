@@ -1,6 +1,6 @@
 /* tcp_hello.c: one authenticated connection per pair of ranks.
  *
- * Of two ranks the higher one dials. Four messages of one size:
+ * The higher one of two ranks dials. Four messages of one size:
  *
  *   dialler  -> HELLO      who I am, whom I want, nonce D
  *            <- CHALLENGE  nonce A, proof of the key by the acceptor
@@ -9,13 +9,14 @@
  *
  * A proof is HMAC-SHA256(key, kind of message, protocol, both ranks, number of ranks, nonce D,
  * nonce A): it cannot be reflected, replayed, or used for another pair or attempt. No other byte
- * counts before it holds. It shows who is at the other end when the connection is made; against
- * an attacker on the wire who alters it later, only TLS helps: then all of this is said inside TLS.
+ * counts before it holds. It shows which rank is at the other end when the connection is made;
+ * against an attacker on the wire who alters it later, only TLS helps: then all of this is said
+ * inside TLS.
  *
  * Strangers: at most N_GUESTS connections that have proved nothing, for HELLO_MS each, and when all
  * places are taken the oldest gives way after GRACE_MS; the next ones wait in the kernel's queue.
- * Nothing they send is answered but a HELLO, and none of it is kept beyond one message. Who dials
- * tries again, until the deadline. */
+ * Their only message that is answered is a HELLO, and no more than one message of theirs is kept.
+ * The dialler tries again, until the deadline. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
@@ -47,7 +48,7 @@ enum hello_type { HELLO = 1, CHALLENGE, PROOF, WELCOME };
 struct hello {
     uint32_t magic, version, type;
     int32_t dialler, acceptor, n_ranks;
-    uint8_t nonce[32]; /* of the sender; HELLO and CHALLENGE */
+    uint8_t nonce[32]; /* the sender's; HELLO and CHALLENGE */
     uint8_t proof[HMAC_SIZE];
 };
 
@@ -61,7 +62,7 @@ struct call { /* a connection in the making */
     uint8_t nonce_d[32], nonce_a[32];
     char in[sizeof(struct hello)];
     int in_size;
-    char why[160]; /* dialled: how the last attempt ended, or the one that was answered wrongly */
+    char why[160]; /* dialled: end of the last attempt, or of one with a wrong answer */
     bool wrong;
 };
 
@@ -72,7 +73,7 @@ struct hall { /* comm_connect's own */
     int n_missing;
     int64_t deadline_ns;
     struct call dial[JOB_MAX_RANKS], guest[N_GUESTS];
-    char refused[160]; /* the last guest who was turned away */
+    char refused[160]; /* the last guest that was turned away */
     int64_t n_refused;
 };
 
@@ -365,7 +366,7 @@ static void heard(struct hall *h, struct call *k)
         heard_welcome(h, k, &m);
 }
 
-/* Never reads beyond one message: what follows WELCOME are frames. */
+/* Never reads beyond one message: frames follow WELCOME. */
 static void listen_to(struct hall *h, struct call *k)
 {
     char *at = k->in + k->in_size;

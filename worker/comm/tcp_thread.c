@@ -1,6 +1,6 @@
 /* tcp_thread.c: the progress thread. It moves bytes while the rank computes, says that the rank is
- * alive, and notices who is not. It sleeps in epoll_wait, the only place where it gives up the
- * lock. */
+ * alive, and notices a rank that is not. It sleeps in epoll_wait, the only place where it gives up
+ * the lock. */
 #include <errno.h>
 #include <signal.h>
 #include <sys/epoll.h>
@@ -9,7 +9,7 @@
 
 enum {
     N_EVENTS = JOB_MAX_RANKS + 1
-}; /* all there can be: who is not told of has no bytes waiting */
+}; /* all that there can be: a peer without an event has no bytes waiting */
 
 static int timeout_ms(const struct tcp *t, int64_t now_ns)
 {

@@ -26,7 +26,7 @@ struct tls {
 
 /* ---- the key --------------------------------------------------------------------------------- */
 
-/* TLS_AES_128_GCM_SHA256: a key's digest is part of what it is good for. */
+/* TLS_AES_128_GCM_SHA256: a key is good for one digest alone. */
 static SSL_SESSION *session_of(SSL *ssl)
 {
     static const unsigned char suite[] = {0x13, 0x01};
@@ -160,7 +160,7 @@ void tls_close(struct tls *t)
     free(t);
 }
 
-/* What an SSL call that gave n means to a caller of send and recv. */
+/* Translates the result n of an SSL call into the result and errno of send and recv. */
 static ssize_t result(struct tls *t, int n)
 {
     int saved = errno, why = SSL_get_error(t->ssl, n);

@@ -1,8 +1,9 @@
 /* tls.h: one connection encrypted by TLS 1.3 with a pre-shared key, over a non-blocking socket.
  *
  * Both ends derive the key from the attempt's; there are no certificates and no names. The exchange
- * is psk_dhe_ke: who learns the key later cannot read what was recorded. tls.c is the only user of
- * OpenSSL in the engine; a build without it has tls_context_open fail and nothing else. */
+ * is psk_dhe_ke: an attacker who learns the key later cannot read a recorded connection. tls.c is
+ * the only user of OpenSSL in the engine; a build without it has tls_context_open fail and nothing
+ * else. */
 #ifndef SEQD_COMM_TLS_H
 #define SEQD_COMM_TLS_H
 
@@ -13,8 +14,8 @@
 #include "api/core/err.h"
 #include "api/core/rank.h"
 
-struct tls_context; /* of one endpoint */
-struct tls;         /* of one connection; borrows the context and the descriptor */
+struct tls_context; /* one for an endpoint */
+struct tls;         /* one connection; borrows the context and the descriptor */
 
 /* fails: ERR_UNSUPPORTED where this build has no TLS. */
 struct tls_context *tls_context_open(const unsigned char key[RANK_KEY_SIZE], struct err *e);

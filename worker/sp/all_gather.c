@@ -1,5 +1,5 @@
-/* Attention over keys and values of all ranks, gathered: where documents are packed, each rank gets
- * only the rows that its queries see (worker/plan/reach.h), from their owner, without a ring.
+/* Attention over keys and values of all ranks, gathered: with packed documents, each rank gets only
+ * the rows that its queries see (worker/plan/reach.h), from their owner, without a ring.
  *
  *   forward   the receives for all rows are posted at once; the blocks of r-1, r-2, ... are used as
  *             they arrive: the order of the ring, and its bits
@@ -17,7 +17,7 @@ struct key_gather { /* one call */
     struct sp *sp;
     int P, r;
     const struct reach_map *reach;
-    enum dtype dtype;                                 /* of keys and values */
+    enum dtype dtype;                                 /* dtype of keys and values */
     struct comm_ticket in[JOB_MAX_RANKS][SHARD_SEGS]; /* rows of r-i, by segment */
     struct comm_ticket back[2][SHARD_SEGS];           /* gradients, of two rounds */
 };
@@ -148,7 +148,7 @@ static struct tensor home_of(const struct key_gather *w, int i)
     return tensor_f32(w->sp->buf.dkv[i & 1], w->sp->shard.T, n, n);
 }
 
-/* Round i: what is here of dKV_(r-i) goes to its owner, what r+i has of the own comes. */
+/* Round i: sends this rank's part of dKV_(r-i) to its owner, receives r+i's part of the own dKV. */
 static int home_post(struct key_gather *w, int i, struct err *e)
 {
     struct sp *sp = w->sp;

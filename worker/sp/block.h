@@ -1,10 +1,10 @@
-/* block.h: one rank's keys and values, seen by this rank's queries: what a ring step computes.
+/* block.h: one rank's keys and values, seen by this rank's queries: the work of a ring step.
  *
- * A block is what one rank owns: [T, 2*Hk*D] rows in n_segs segments, each with its global
- * position. Work is done pair by pair, a query segment against a key segment, in the order that
- * sp.h documents. "later" splits it: false takes the key segments at or before the query segment,
- * descending; true those after it, descending. A ring takes its own block's later half last of all.
- * Pairs in which no query sees any key are skipped. */
+ * A block is the keys and values that one rank owns: [T, 2*Hk*D] rows in n_segs segments, each with
+ * its global position. Work is done pair by pair, a query segment against a key segment, in the
+ * order that sp.h documents. "later" splits it: false takes the key segments at or before the query
+ * segment, descending; true those after it, descending. A ring takes its own block's later half
+ * last of all. Pairs in which no query sees any key are skipped. */
 #ifndef SEQD_SP_BLOCK_H
 #define SEQD_SP_BLOCK_H
 
@@ -12,7 +12,7 @@
 
 struct block {
     struct tensor kv;
-    struct tensor dkv; /* backward: where its gradient is summed */
+    struct tensor dkv; /* backward: the sum of its gradient */
     int64_t pos[SHARD_SEGS];
 };
 
@@ -22,13 +22,13 @@ struct block_view {
 };
 
 struct block block_of(const struct sp *sp, int owner, struct tensor kv, struct tensor dkv);
-/* seen: the host's; lo NULL: nothing is known, and everything taken for seen. */
+/* seen: the host's; lo NULL: the ranges are not known, and every key is taken for seen. */
 struct block_view block_view(const struct sp *sp, struct sp_seen seen);
 /* The host's view of rows: lo and hi themselves where the device has no memory of its own. */
 struct sp_seen block_seen(const struct sp *sp, const int64_t *lo, const int64_t *hi,
                           struct sp_seen host);
 
-/* Does anyone in query segment c see anyone in key segment g of b? */
+/* Does any query of segment c see any key in segment g of b? */
 bool block_pair_seen(const struct sp *sp, const struct block *b, const struct block_view *v, int c,
                      int g);
 /* 1/sqrt(D). */

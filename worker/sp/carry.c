@@ -4,7 +4,7 @@
 #include "api/core/mutant.h"
 #include "worker/plan/plan.h"
 
-/* Where the pass begins and ends, and this rank's neighbours in its direction; -1: none. */
+/* The first and last rank of the pass, and this rank's neighbours in its direction; -1: none. */
 struct course {
     int first, last, by, from, to;
 };
@@ -99,7 +99,7 @@ static void lose_mutant(struct sp_carry *sp, const struct carry_pass *p)
         sp->be->ops->fill(sp->be, p->states, p->count, 0);
 }
 
-/* The chunks, from the state at p->states; out: where the last one's goes. */
+/* Computes the chunks, from the state at p->states; out: for the last one's state. */
 static void compute(struct sp_carry *sp, const struct carry_pass *p, float *out)
 {
     const struct shard *sh = &sp->shard;
@@ -155,7 +155,7 @@ static void apply(struct sp_carry *sp, const struct carry_pass *p, int64_t n, co
     }
 }
 
-/* Piece by piece: what arrives goes through this rank's map, if b is there, and on. */
+/* Piece by piece: an arrived state goes through this rank's map, if b is there, and on. */
 static int chain_pieces(struct sp_carry *sp, const struct carry_pass *p, const struct course *c,
                         bool there, struct comm_ticket arrival[], struct err *e)
 {

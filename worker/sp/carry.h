@@ -2,9 +2,9 @@
  * one before left (the gated delta rule, a short convolution), over a sequence that no rank holds
  * whole.
  *
- * What leaves a rank's rows depends on what enters them by an affine map, S -> A S + b, that is not
- * a decay: a matrix A for each head, the product of those of the rows, zero where a document begins
- * among them. How the state passes is sp_carry.exchange:
+ * The state that leaves a rank's rows is an affine map of the state that enters them, S -> A S + b,
+ * that is not a decay: a matrix A for each head, the product of those of the rows, zero where a
+ * document begins among them. How the state passes is sp_carry.exchange:
  *   ring        a rank waits for the state of the rank before it, and then computes its chunks.
  *               The order of work is that of one rank, so that under determinism "ranks", where
  *               the chunks are the logical ones, the bits are those of one rank
@@ -19,9 +19,8 @@
  * the gradient D of the state that leaves gives A' D + b.
  *
  * ring and scan: each rank but the last sends one state to the next, each but the first one
- * gradient to the one before; all_gather: each sends A and b to all others. Where b alone is the
- * whole (a short convolution: the last rows, whatever enters), it is sent as in the ring, but at
- * once. */
+ * gradient to the one before; all_gather: each sends A and b to all others. If the state is b alone
+ * (a short convolution: the last rows, whatever enters), it is sent as in the ring, but at once. */
 #ifndef SEQD_SP_CARRY_H
 #define SEQD_SP_CARRY_H
 
@@ -57,9 +56,9 @@ struct carry_step {
 struct carry_pass {
     int64_t count; /* floats of a state */
     bool back;
-    /* forward: [n_chunks] states, out: what entered each; backward: 2 states, scratch. */
+    /* forward: [n_chunks] states, out: the state that entered each; backward: 2 states, scratch. */
     float *states;
-    float *edge_out; /* on the rank that it ends at: what leaves the sequence; NULL: unwanted */
+    float *edge_out; /* on the pass's last rank: state that leaves the sequence; NULL: unwanted */
     void (*step)(void *arg, const struct carry_step *s);
     void *arg;
     /* For an exchange that is no ring. A state is `heads` matrices [rows, cols], A as many [rows,

@@ -1,6 +1,6 @@
 /* Dynamic Sequence Parallelism (2403.10266): the all-to-all that changes which dimension is spread.
  *
- * Rank r's part of what is spread along `from`, and within it rank w's part along `to`, is one
+ * Rank r's part of the activation along `from`, and within it rank w's part along `to`, is one
  * block [n_r, n_w, cols]. Every rank packs its blocks into `send` in rank order, posts them, moves
  * its own block meanwhile, and unpacks the received blocks transposed: rows of dst are [share of
  * to, N_from]. Both sides compute the size of each block, so no size is announced and no padding
@@ -18,7 +18,7 @@ struct dsp_block { /* rows: n of the sender's dimension, m of the receiver's */
 struct change { /* one switch at work */
     struct dsp *d;
     int from, to;
-    int64_t row_size, share[2]; /* of `from` and of `to` */
+    int64_t row_size, share[2]; /* shares of `from` and of `to` */
     int n_tickets;
     struct comm_ticket ticket[JOB_MAX_RANKS];
 };
@@ -61,7 +61,7 @@ static void zero(struct dsp *d, char *at, int64_t size)
     if (size % 4) d->be->ops->upload(d->be, at + size - 2, nothing, 2);
 }
 
-/* Where the first row of sender w's block lies along the gathered dimension. */
+/* Returns the place of the first row of sender w's block along the gathered dimension. */
 static int64_t gathered_at(const struct change *c, int w, int64_t n)
 {
     const int64_t N = c->d->n[c->from];

@@ -1,5 +1,5 @@
-/* dsp.h: Dynamic Sequence Parallelism (2403.10266): which dimension of a multi-dimensional
- * activation is spread over the ranks, and changing it.
+/* dsp.h: Dynamic Sequence Parallelism (2403.10266): one dimension of a multi-dimensional activation
+ * is spread over the ranks, and switches change it.
  *
  * An activation [N0, N1, C] (space, time) is spread along dimension d: rank r holds
  * shard_share(N_d) of that dimension's indices, from r * share on, the last ranks fewer or none:
@@ -36,7 +36,7 @@ struct dsp {
 
 /* Rows of a rank, spread along dim. */
 int64_t dsp_rows(const int64_t n[2], int P, bool rank_bits, int dim);
-/* Bytes of what leaves (or comes to) a rank at once; size: of an element. */
+/* Bytes that leave (or come to) a rank at once; size: an element's. */
 int64_t dsp_buffer_size(const int64_t n[2], int P, bool rank_bits, int64_t cols, int64_t size);
 
 /* src spread along `from`, dst along `to`, which differ; both [dsp_rows, cols] of one dtype with ld

@@ -166,7 +166,7 @@ static void chunks_angle(struct linear_pass *p, const struct linear_bwd *a)
     }
 }
 
-/* ---- what the exchanges are made of ---------------------------------------------------------- */
+/* ---- parts of the exchanges ------------------------------------------------------------------ */
 
 void linear_zero(struct sp_linear *sp, void *data, int64_t size)
 {
@@ -344,7 +344,7 @@ void linear_again(struct sp_linear *sp, const struct linear_fwd *a)
 
 void linear_decode(struct sp_linear *sp, const struct linear_decode *a)
 {
-    static const int64_t lo = -1, hi = 1; /* the token at 0 continues what the state holds */
+    static const int64_t lo = -1, hi = 1; /* the token at 0 continues the state's document */
     struct be *be = sp->be;
     struct sp_seen seen = {&lo, &hi};
     if (be->own_memory) {

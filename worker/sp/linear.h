@@ -62,14 +62,14 @@ struct sp_linear {
     bool apart;             /* all_gather: summaries are made and sent before outputs, which costs a
                              * third of the chunk's work again: for messages that are under way by
                              * themselves (comm_hides). The bits are the same, ranks may differ */
-    struct linear_sends sent[2]; /* private: of send[0] and send[1]; zeros at first */
+    struct linear_sends sent[2]; /* private: sends from send[0], send[1]; zeros at first */
     int turn;
 };
 
 struct linear_fwd {
     struct sp_linear_shape shape;
     struct tensor q, k, v, o; /* [T, H*Dk], [T, H*Dk], [T, H*Dv], [T, H*Dv] out */
-    void *state;              /* [n_chunks, H, Dk, Dv] out: what entered each chunk */
+    void *state;              /* [n_chunks, H, Dk, Dv] out: the state that entered each chunk */
     const int64_t *lo, *hi;
     struct sp_seen seen; /* these on the host; needed where a device has memory of its own */
     /* Rows that see the carried state have lo[i] < 0: their document began before the sequence. The
@@ -86,8 +86,8 @@ struct linear_bwd {
     struct sp_seen seen;
     const void *d_carry_out; /* read on the last rank: gradient of carry_out; NULL: 0 */
     void *d_carry_in;        /* written on rank 0; NULL: unwanted. The ranks agree on NULL */
-    float *d_angle; /* [n_chunks, H, Dk / 2] out: of each chunk the gradient of LRPE's angles
-                     * (backend: linear_angle); NULL: unwanted */
+    float *d_angle; /* [n_chunks, H, Dk / 2] out: each chunk's gradient of LRPE's angles (backend:
+                     * linear_angle); NULL: unwanted */
 };
 
 struct sp_linear_ops {

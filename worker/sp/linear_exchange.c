@@ -12,8 +12,8 @@
  * gets zeros in that chunk's place. So every message has its size whatever the documents are.
  *
  * A carried state has an edge in the gather alone: rank 0 folds the state before the sequence into
- * its first summary. Where the last rank has no token, the rank that has the last token sends it
- * the state after that token (backward: receives its gradient). */
+ * its first summary. If the last rank has no token, the rank that has the last token sends it the
+ * state after that token (backward: receives its gradient). */
 #include <assert.h>
 #include "api/core/mutant.h"
 #include "worker/sp/linear_pass.h"
@@ -77,7 +77,7 @@ static int piece_arrive(struct linear_pass *p, int i, struct err *e)
     return 0;
 }
 
-/* Where the state that leaves the last step goes; data NULL: it is not wanted. */
+/* Returns the destination of the state that leaves the last step; data NULL: it is not wanted. */
 static struct linear_view piece_out(struct linear_pass *p, int i)
 {
     if (p->to >= 0) return piece_packed(p, p->sp->buf.send[p->sp->turn], i);
@@ -269,7 +269,7 @@ static void gather_entry(struct linear_pass *p)
         fold_others(p, first, own);
 }
 
-/* Where this rank puts the state that leaves the last step; NULL: it is not wanted. */
+/* Returns the destination of the state that leaves the last step; NULL: it is not wanted. */
 static void *gather_out(const struct linear_pass *p)
 {
     const int r = p->sp->shard.r;

@@ -13,7 +13,7 @@ struct linear_chunk {
     int64_t pos;     /* global, of row0 */
     int64_t n_valid; /* rows that are no padding */
     bool sees;       /* row 0 does see the state that enters */
-    bool through;    /* what enters also leaves: one document, or nothing but padding */
+    bool through;    /* the state that enters also leaves: one document, or only padding */
 };
 
 struct linear_pass {
@@ -25,25 +25,25 @@ struct linear_pass {
     int n; /* chunks */
     struct linear_chunk chunk[SHARD_SEGS];
     int64_t size;              /* bytes of a state */
-    int first, last, from, to; /* ranks: where the fold begins and ends; before and after this one,
-                                * -1: none */
-    /* Where the state lies that enters each step; entry[0] NULL: nothing does. */
+    int first, last, from, to; /* ranks: first and last of the fold; before and after this one, -1:
+                                * none */
+    /* The state that enters each step; entry[0] NULL: no state does. */
     void *entry[SHARD_SEGS];
-    const void *edge_in; /* what enters the whole sequence, on rank `first`; NULL: nothing */
-    void *edge_out;      /* what leaves it, on rank `last`; NULL: unwanted */
+    const void *edge_in; /* state that enters the whole sequence, on rank `first`; NULL: none */
+    void *edge_out;      /* state that leaves it, on rank `last`; NULL: unwanted */
     bool edges;          /* the sequence's end has one: carry_out is wanted, d_carry_out is there */
     int n_pieces;
     struct comm_ticket arrival[LINEAR_SENDS];
     int n_arrivals;
-    int n_edges; /* gather: of them, those before the summaries */
+    int n_edges; /* gather: number of arrivals before the summaries */
 };
 
 /* The row of a strategy's table. */
 struct linear_exchange {
     /* Before the chunks are computed: posts the receives. */
     int (*post)(struct linear_pass *, struct err *);
-    /* When their summaries are complete, whether their outputs are or not; NULL: nothing can be
-     * sent then. */
+    /* When the chunks' summaries are complete, whether their outputs are or not; NULL: no send is
+     * possible then. */
     int (*send)(struct linear_pass *, struct err *);
     /* After: waits, folds, sends on, so that entry[] is filled and the edge has left. */
     int (*fold)(struct linear_pass *, struct err *);
@@ -51,7 +51,7 @@ struct linear_exchange {
 extern const struct linear_exchange linear_chain, linear_gather;
 
 struct linear_chunk linear_chunk_of(const struct linear_pass *p, int step);
-void *linear_summary(const struct linear_pass *p, int step); /* of a step's chunk */
+void *linear_summary(const struct linear_pass *p, int step); /* summary of a step's chunk */
 
 /* A state, or a piece of every head's, heads `stride` bytes apart. data NULL: none. */
 struct linear_view {

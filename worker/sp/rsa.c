@@ -13,9 +13,9 @@
  *
  * Both directions of a hop are one ticket, posted before the computation that it overlaps with.
  *
- * Where documents are packed, or a window is short, blocks whose keys a rank cannot see need not
- * get there (worker/plan/reach.h). KV_j travels as far as the last rank that meets it; dKV_j sets
- * out, in "run", from the first one that does, and goes home from there; a block that no rank meets
+ * With packed documents, or a short window, blocks whose keys a rank cannot see need not get there
+ * (worker/plan/reach.h). KV_j travels as far as the last rank that meets it; dKV_j sets out, in
+ * "run", from the first one that does, and goes home from there; a block that no rank meets
  * stays. */
 #include <assert.h>
 #include "api/core/mutant.h"
@@ -26,7 +26,7 @@ struct ring { /* one traversal */
     struct sp *sp;
     int P, r;
     struct comm_ticket kv, dkv;
-    int dkv_at; /* which of dkv[2] belongs to the block now visiting */
+    int dkv_at; /* index in dkv[2] of the block now visiting */
     const struct reach_map *reach;
     enum dtype kv_dtype; /* keys and values travel as they are; their gradients always in fp32 */
 };

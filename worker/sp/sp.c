@@ -51,9 +51,9 @@ int sp_open_groups(struct sp *sp, struct err *e)
 
 /* ---- decoding -------------------------------------------------------------------------------- */
 
-/* What lies in buf.part, for a pass of n tokens. One rank's partial result of a token is attention
- * over its own keys, and their log-sum-exp; the merged one is a product with their softmax over
- * ranks, of which there is one at a time. */
+/* The contents of buf.part, for a pass of n tokens. One rank's partial result of a token is
+ * attention over its own keys, and their log-sum-exp; the merged one is a product with their
+ * softmax over ranks, of which there is one at a time. */
 struct partial {
     float *o, *lse; /* [H*D], [H], one after the other */
 };
@@ -82,13 +82,13 @@ static struct merging merging_of(const struct sp *sp, int64_t n)
     return m;
 }
 
-/* All that `rank` has: of token 0 and those after it. */
+/* The partial results of `rank`, of all tokens. */
 static float *rank_part(const struct merging *m, int rank)
 {
     return (float *)m->all.data + rank * m->all.ld;
 }
 
-/* This rank's own of token i. */
+/* This rank's own result of token i. */
 static struct partial own_part(const struct sp *sp, const struct merging *m, int64_t i)
 {
     float *o = rank_part(m, sp->shard.r) + i * partial_size(sp);
@@ -157,7 +157,7 @@ static void decode_own(struct sp *sp, const struct sp_decode_args *a, const stru
                                                                 .head_dim = s->head_dim});
 }
 
-/* Of all tokens: one message to each other rank. */
+/* Gathers the results of all tokens: one message to each other rank. */
 static int decode_gather(struct sp *sp, const struct merging *m, struct err *e)
 {
     const int P = sp->shard.P, r = sp->shard.r;
@@ -182,7 +182,7 @@ static int decode_gather(struct sp *sp, const struct merging *m, struct err *e)
     return 0;
 }
 
-/* Weights of the ranks: softmax of their lse. One without keys has -inf and weighs 0. */
+/* Weights of the ranks: softmax of their lse. A rank without keys has -inf and weighs 0. */
 static void decode_weigh(struct sp *sp, const struct merging *m, struct tensor all)
 {
     const int64_t P = sp->shard.P, H = sp->shape.n_heads, D = sp->shape.head_dim;

@@ -20,11 +20,12 @@
 
 struct sp_attn_shape {
     int64_t n_heads, n_kv_heads, head_dim;
-    float scale, cap;   /* of scores: 1/sqrt(D), or the family's; the soft cap, 0: none */
+    float scale, cap;   /* factor of scores, 1/sqrt(D) or the family's; their soft cap, 0: none */
     struct tensor sink; /* [1, H] act: a logit of each head without a value; data NULL: none */
 };
 
-/* Attention dropout of this step: what all layers and samples share (struct attn_drop). */
+/* Attention dropout of this step: the parameters that all layers and samples share (struct
+ * attn_drop). */
 struct sp_drop {
     double rate; /* 0: none */
     uint32_t key[2];
@@ -33,8 +34,8 @@ struct sp_drop {
 };
 
 /* Ring workspace: offsets are the plan's. One set serves all layers.
- *   o         [T, H*D] fp32: what forward carries from block to block; NULL when q, kv and o are
- *             fp32: then o itself carries it
+ *   o         [T, H*D] fp32: the sums that forward carries from block to block; NULL when q, kv and
+ *             o are fp32: then o itself carries them
  *   kv[2]     in the comm segment: [T, 2*Hk*D] of kv's dtype each: own copy and arrivals, in turns
  *   dkv[2]    in the comm segment: [T, 2*Hk*D] fp32 travelling gradients; NULL when only inferring
  *   m         [H, T] running maximum (the running sum lives in lse); decode's sums
@@ -68,8 +69,8 @@ struct sp {
     bool rank_bits; /* determinism "ranks": dKV starts from the owner's part and travels P hops */
 };
 
-/* Intervals of rows, or of all positions, as the host has them. Where a device has memory of its
- * own, lo and hi of the args below lie there and these are the host's copy: pairs of blocks in
+/* Intervals of rows, or of all positions, as the host has them. With a device that has memory of
+ * its own, lo and hi of the args below lie there and these are the host's copy: pairs of blocks in
  * which no query sees a key are left out. NULL: no pair is left out, and the device skips them.
  * Elsewhere these are not read. */
 struct sp_seen {
@@ -84,7 +85,7 @@ struct sp_fwd_args {
     float *lse;             /* [H, T] out; for rows that see no key -inf, or the sink */
     const int64_t *lo, *hi; /* [T] visible global key range of each local row */
     struct sp_seen seen;    /* these, on the host */
-    void *kept;             /* out: what the layer's backward needs; NULL where that is nothing */
+    void *kept;             /* out: kept for the layer's backward; NULL if it needs no memory */
     const struct reach_map *reach; /* NULL: not known, and nothing is left out */
     const int64_t *all_lo,
         *all_hi;             /* strategy_row.ranges: [u*T] lo and hi of the group's rows, in the
@@ -111,9 +112,10 @@ struct sp_bwd_args {
 
 /* The new tokens of n sequences (generate). KV lies where prefill left it, each rank a part; every
  * rank gets the same q and returns the same o: partial (o, lse) of all are gathered at once and
- * merged in rank order, each token's as if it were alone. Of each at least one rank has a row.
- *   q [n, H*D]; kv [n] of [n_rows, 2*Hk*D], what each sees of this rank's cache; o [n, H*D] out;
- *   all act */
+ * merged in rank order, each token's as if it were alone. At least one rank has a row of each
+ * sequence.
+ *   q [n, H*D]; kv [n] of [n_rows, 2*Hk*D], the rows of this rank's cache that each token sees;
+ *   o [n, H*D] out; all act */
 struct sp_decode_args {
     struct tensor q, o;
     const struct tensor *kv;
@@ -125,8 +127,8 @@ struct sp_ops {
     int (*attn_decode)(struct sp *, const struct sp_decode_args *, struct err *);
 };
 
-/* What a strategy runs, by form: sp_row_NAME of its file, for each line of api/core/strategy.h. One
- * without softmax attention over the sequence has none. */
+/* The operations of a strategy, by form: sp_row_NAME of its file, for each line of
+ * api/core/strategy.h. A strategy without softmax attention over the sequence has none. */
 struct sp_row {
     const struct sp_ops *form[FORM_N]; /* [FORM_BLOCKWISE]: the default */
 };
@@ -134,13 +136,13 @@ struct sp_row {
 const struct sp_ops *sp_find(enum strategy_id id, enum form_id form);
 
 /* Points the buffers of `need` (worker/plan/attention.h) into its arena_size and segment_size bytes
- * at arena and segment. Those of the blockwise ring, bounce, m and delta are the caller's. */
+ * at arena and segment. The caller sets the buffers of the blockwise ring, bounce, m and delta. */
 void sp_place(struct sp_buffers *b, const struct attention_need *need, void *arena, void *segment);
 
 /* The views of a rank whose shard and comm are there. fails: ERR_IO, no memory. */
 int sp_open_groups(struct sp *sp, struct err *e);
 
-/* What strategies take from each other, and the decoding that they share (sp.c). */
+/* Operations that strategies take from each other, and the decoding that they share (sp.c). */
 extern const struct sp_ops sp_local, sp_rsa, sp_two_pass, sp_two_pass_scatter, sp_all_gather;
 int sp_attn_decode(struct sp *sp, const struct sp_decode_args *a, struct err *e);
 

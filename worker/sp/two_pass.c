@@ -89,7 +89,7 @@ static struct tensor room_of(const struct two_pass *w)
  * keys or values (or the gradients of either) are `block`. */
 struct score_pair {
     int c, g;
-    int64_t pos; /* of the key segment */
+    int64_t pos; /* position of the key segment */
     struct tensor block;
 };
 typedef void pair_fn(struct two_pass *w, const struct score_pair *p, int64_t h);

@@ -11,11 +11,11 @@
  * group's rows are one run of the sequence, or under zigzag two; each is an exchange of its own, so
  * that they arrive in order.
  *
- * Heads go to ranks as evenly as they can (worker/plan/attention.h). Where a group of query heads
- * that share a KV head is divided, its keys and values go to each of its ranks, and what these have
- * of their gradient is added in rank order. Attention takes one KV head at a time, over the logical
- * chunks of the whole sequence: the sums of one rank, and under "ranks" its bits where no group is
- * divided. */
+ * Heads go to ranks as evenly as they can (worker/plan/attention.h). If a group of query heads that
+ * share a KV head is divided, its keys and values go to each of its ranks, and these ranks' parts
+ * of their gradient are added in rank order. Attention takes one KV head at a time, over the
+ * logical chunks of the whole sequence: the sums of one rank, and under "ranks" its bits where no
+ * group is divided. */
 #include <assert.h>
 #include "api/core/mutant.h"
 #include "worker/sp/block.h"
@@ -29,7 +29,7 @@ struct heads { /* one call */
     /* The rank of the ring that the group is, and the heads of one KV head; in a group of all, the
      * rank that holds the sequence, without the ranks' padding. */
     struct sp whole;
-    const struct sp_ops *ops; /* what that one runs */
+    const struct sp_ops *ops; /* the operations that `whole` runs */
     struct reach_map room;
     const struct reach_map *reach; /* as the groups see */
     struct head_share mine;
@@ -126,7 +126,7 @@ static struct parcel parcel_of(const struct heads *h, enum dtype dtype, void *bu
                            tensor_of(dtype, from + n * kv_at * D * unit, n, nk, nk)};
 }
 
-/* Where the ranks' parcels of queries begin and end, from the first one; or of keys and values. */
+/* Offsets of the ranks' parcels of queries, or with kv of keys and values, from the first one. */
 static void parcels_at(const struct heads *h, enum dtype dtype, bool kv, int64_t at[])
 {
     at[0] = 0;
@@ -137,7 +137,7 @@ static void parcels_at(const struct heads *h, enum dtype dtype, bool kv, int64_t
     }
 }
 
-/* Where the ranks' rows begin and end in a run's. */
+/* Offsets of the ranks' rows in a run's. */
 static void rows_at(const struct heads *h, struct tensor t, int64_t at[])
 {
     for (int w = 0; w <= h->u; w++) at[w] = w * h->run * t.cols * dtype_size(t.dtype);
@@ -211,7 +211,7 @@ static int trade_run(struct heads *h, void *buffer, int c, struct tensor q_all,
     return exchange(h, q, kv, to_rows, e);
 }
 
-/* Of all runs. */
+/* Exchanges the parcels of all runs. */
 static int trade(struct heads *h, void *buffer, struct tensor q_all, struct tensor kv_all,
                  bool to_rows, struct err *e)
 {
@@ -369,7 +369,7 @@ static void add_kv(struct heads *h, struct tensor dkv, struct tensor part, int w
             add(h->sp, kv_cols(h, dkv, share_of(h, w).k0 + i, v), own_kv_cols(h, part, i, v));
 }
 
-/* What the group's ranks have of the own rows' gradients. */
+/* Takes the own rows' gradients from the group's ranks. */
 static void take_grads(struct heads *h, const struct sp_bwd_args *a, struct tensor dq,
                        struct tensor dkv)
 {
