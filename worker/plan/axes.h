@@ -1,9 +1,9 @@
-/* axes.h: which rank of a job stands where, and which ranks work together. Pure arithmetic.
+/* axes.h: the place of each rank of a job, and the ranks that work together. Pure arithmetic.
  *
  * ranks = dp x pp x sp x tp; tp varies fastest, then sp, pp, dp:
  *   rank = ((d pp + p) sp + s) tp + t
- * A set of ranks that work together is a list in ascending order: those that differ in some axes
- * alone (a ring differs along sp), a block of consecutive ranks, or the ranks of the same place in
+ * A set of ranks that work together is a list in ascending order. Its ranks differ in some axes
+ * alone (a ring differs along sp), are a block of consecutive ranks, or have the same place in
  * every block. worker/comm makes a view of a set. tested: tests/engine/test_shard.c */
 #ifndef SEQD_PLAN_AXES_H
 #define SEQD_PLAN_AXES_H
@@ -41,7 +41,7 @@ struct rank_set axes_line(const struct axes *a, int rank, unsigned along);
 struct rank_set rank_block(int rank, int size);
 struct rank_set rank_across(int rank, int size, int n_ranks);
 
-/* Those of `of`, whose elements are numbers in `in`, by the numbers that `in` has. */
+/* The ranks of `in` whose numbers in it are the elements of `of`. */
 struct rank_set rank_set_within(const struct rank_set *in, const struct rank_set *of);
 
 static inline int rank_set_at(const struct rank_set *s, int i)

@@ -47,7 +47,7 @@ static void leave_room(struct job_spec *s)
         s->data.seq_len += AROUND;
 }
 
-/* What is known to be text before a file is read. */
+/* Checks sources and prompts that are known to be text before a file is read. */
 static int check_text(struct job_spec *s, struct err *e)
 {
     char field[32];
@@ -80,7 +80,7 @@ static int check_text(struct job_spec *s, struct err *e)
 
 /* ---- objectives ------------------------------------------------------------------------------ */
 
-/* What "auto" means: of a diffusion model what config.json says, else what was published. */
+/* The value of "auto": for a diffusion model config.json's, else the published objective. */
 static enum objective_id own_objective(const struct job_spec *s, const struct family_row *f)
 {
     if (f->task == MODEL_MASKED_LM) return OBJECTIVE_MASKED_LM;
@@ -263,7 +263,7 @@ static int check_prompt(const struct job_spec *s, struct err *e)
     return 0;
 }
 
-/* Vectors as the model's publisher makes them, but for what the job says. */
+/* Vectors as the model's publisher makes them, but for the fields that the job sets. */
 static int check_published(struct job_spec *s, struct err *e)
 {
     const struct model_shape *m = &s->model.shape;
@@ -297,7 +297,7 @@ static int check_mlp(const struct job_spec *s, struct err *e)
                      (long long)s->memory.mlp_chunk_tokens);
 }
 
-/* What only a known family decides. */
+/* Checks the rules that only a known family decides. */
 static int check_model(struct job_spec *s, struct err *e)
 {
     const struct model_shape *m = &s->model.shape;

@@ -1,4 +1,4 @@
-/* check_flow.c: what a job of a diffusion model must keep to. */
+/* check_flow.c: the rules of a job of a diffusion model. */
 #include <stdio.h>
 #include "worker/family/family.h"
 #include "worker/plan/noise.h"

@@ -1,4 +1,4 @@
-/* check_generate.c: what a generate job asks of its model: tokens, or samples. */
+/* check_generate.c: the rules of a generate job: tokens, or samples. */
 #include <stdio.h>
 #include <string.h>
 #include "worker/family/family.h"
@@ -7,11 +7,11 @@
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
 
-/* The sequence is the prompt and what is written after it. */
+/* The sequence is the prompt and the tokens written after it. */
 static int check_room(const struct job_spec *s, struct err *e)
 {
     const char *prompt = spec_text(s, s->input.prompt);
-    /* Bytes are one token each; what another tokenizer makes of them, a rank counts. */
+    /* Bytes are one token each; a rank counts the tokens that another tokenizer makes of them. */
     const bool bytes = job_reads_bytes(s) &&
                        (rules_known(s) || s->data.tokenizer == TOKENIZER_BYTE);
     const int64_t n_prompt = bytes ? (int64_t)strlen(prompt) : *prompt != 0;
@@ -200,7 +200,7 @@ int rules_generate(struct job_spec *s, struct err *e)
 {
     if (rules_known(s) && family_diffusion(&s->model.shape)) return check_samples(s, e);
     if (rules_known(s) && (check_heeded(s, false, e) || check_rope(s, e))) return -1;
-    /* Sizes of latents: of a diffusion model that no node has described yet. */
+    /* Sizes of latents belong to a diffusion model that no node has described yet. */
     if ((rules_known(s) || !s->data.frames) && check_room(s, e)) return -1;
     if (check_prompts(s, e) || check_sampling(s, e)) return -1;
     return s->infer.batch > 1 ? rules_batch(s, e) : 0;

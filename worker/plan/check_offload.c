@@ -1,4 +1,4 @@
-/* check_offload.c: where activations that are offloaded go (memory.offload). */
+/* check_offload.c: the destination of offloaded activations (memory.offload). */
 #include "api/core/device.h"
 #include "worker/plan/rules.h"
 

@@ -1,5 +1,5 @@
-/* check_parallel.c: which strategies, layouts and forms of attention a family takes, and which it
- * has where the job leaves that to "auto". What a strategy asks for is its row's. */
+/* check_parallel.c: the strategies, layouts and forms of attention that a family takes, and its
+ * defaults where the job leaves that to "auto". A strategy's own rules are in its row. */
 #include <string.h>
 #include "worker/plan/rules.h"
 #include "worker/plan/strategy.h"

@@ -12,7 +12,7 @@
 
 static const struct {
     const char *field;
-    uint32_t rules; /* that read it: a bit by enum rope_id */
+    uint32_t rules; /* rules that read it: a bit by enum rope_id */
 } parameters[] = {{"model.rope.factor", SCALED},
                   {"model.rope.original_max_position_embeddings", OF(ROPE_LLAMA3) | OF(ROPE_YARN)},
                   {"model.rope.low_freq_factor", OF(ROPE_LLAMA3)},
@@ -24,7 +24,7 @@ static const struct {
                   {"model.rope.attention_factor", OF(ROPE_YARN)},
                   {"model.rope.truncate", OF(ROPE_YARN)}};
 
-/* What the job says is read by the rule that it names. */
+/* Checks that the rule of the job reads every parameter that the job sets. */
 static int check_parameters(const struct job_spec *s, struct err *e)
 {
     const int type = s->model.rope.type;

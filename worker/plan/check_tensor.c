@@ -1,4 +1,4 @@
-/* check_tensor.c: what parallel.tp asks of a job and of its model's sizes. */
+/* check_tensor.c: the rules of parallel.tp for a job and for its model's sizes. */
 #include "worker/family/family.h"
 #include "worker/plan/rules.h"
 
@@ -7,7 +7,7 @@ static int refuse(const struct job_spec *s, const char *why, struct err *e)
     return err_field(e, ERR_UNSUPPORTED, "parallel.tp", "parallel.tp %d: %s", s->parallel.tp, why);
 }
 
-/* What runs with one rank for every layer only. */
+/* Refuses jobs that run with one rank for every layer only. */
 static int check_job(const struct job_spec *s, struct err *e)
 {
     if (s->kind != JOB_TRAIN && s->kind != JOB_VERIFY)

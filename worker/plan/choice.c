@@ -92,7 +92,7 @@ void weigh_append(struct weighing *w, const struct option *o)
     c->option[c->n + c->n_compared++] = *o;
 }
 
-/* Before the first one that is worse; the worst one gives way. */
+/* Inserts *o before the first option that is worse; the worst one gives way. */
 static void keep(struct choice *c, const struct option *o)
 {
     int at = c->n;
@@ -103,7 +103,7 @@ static void keep(struct choice *c, const struct option *o)
     c->option[at] = *o;
 }
 
-/* The first one is weighed whatever it takes. */
+/* Whether a limit is met. The clock ends nothing before the first option is weighed. */
 static bool at_limit(const struct weighing *w)
 {
     const struct choice_how *h = w->how;
@@ -147,7 +147,7 @@ static void weigh_strategy(struct weighing *w, struct option o, enum strategy_id
             weigh(w, &o);
 }
 
-/* In the list's order, which decides where times are equal. */
+/* Weighs strategies in the list's order, which decides where times are equal. */
 static void weigh_strategies(struct weighing *w, const struct option *o)
 {
     const int32_t asked = w->asked->parallel.strategy;
@@ -171,7 +171,7 @@ static void weigh_product(struct weighing *w, const struct axes *a, bool grouped
     w->out->products_weighed += !at_limit(w);
 }
 
-/* What the spec says of its axes; 0: it leaves it open. */
+/* The axes as the spec sets them; 0: it leaves an axis open. */
 static struct axes said_of(const struct job_spec *s)
 {
     return (struct axes){
@@ -201,7 +201,7 @@ static void weigh_others(struct weighing *w, const struct axes *first, int ranks
     }
 }
 
-/* What job_check makes of the spec comes first: it is what runs where nothing else is better. */
+/* The product that job_check makes of the spec comes first: it runs where no other is better. */
 static void weigh_all(struct weighing *w)
 {
     const struct job_spec *a = w->asked;
@@ -282,7 +282,7 @@ static void find_limits(struct weighing *w)
         c->max_batch = found[0] / w->asked->data.seq_len * b->dp;
 }
 
-/* The whole step on one rank, for what the others gain. */
+/* The whole step on one rank, to show the gain of the others. */
 static void alone(struct weighing *w)
 {
     struct estimate t;

@@ -1,18 +1,19 @@
-/* choice.h: what "auto" becomes: axes, strategy, exchange and layout of a job, weighed once.
+/* choice.h: the values of "auto": axes, strategy, exchange and layout of a job, weighed once.
  *
  * Every alternative is the job itself with those fields set: job_check says whether it is legal and
- * can be run, plan_make what it holds and sends, machine_estimate what a step would take. So only
+ * can be run, plan_make counts its memory and traffic, machine_estimate the time of a step. So only
  * jobs that could be submitted are weighed, and no property of a strategy is known here. (The
  * strategies that share a model and which jobs do not run are counted separately: compare.c.)
  *
- * What the job says is kept. The product of axes that job_check makes of the rest is weighed first;
- * the others (product.h) for a training whose sp and dp are both open, where the machine is known,
- * or where the first one does not fit: each with all of its ranks as one group of ZeRO and, across
- * nodes, with those of a node. plan_make finds the memory modes of each: the first that fit.
+ * Fields that the job sets are kept. The product of axes that job_check makes of the rest is
+ * weighed first; the others (product.h) for a training whose sp and dp are both open, where the
+ * machine is known, or where the first one does not fit: each with all of its ranks as one group of
+ * ZeRO and, across nodes, with those of a node. plan_make finds the memory modes of each: the first
+ * that fit.
  *
- * The choice is the fastest alternative that fits, where one that divides the model (pp, tp) and
- * which the job does not ask for must save CHOICE_GAIN; where no machine is known, the first that
- * fits.
+ * The choice is the fastest alternative that fits. An alternative that divides the model (pp, tp)
+ * although the job does not ask for it must save CHOICE_GAIN. If no machine is known, the choice is
+ * the first alternative that fits.
  * It is a pure function of the spec and the machine, but for the limit of time: the daemon computes
  * it once, at submit, and writes it into the spec. */
 #ifndef SEQD_PLAN_CHOICE_H
@@ -32,31 +33,31 @@ struct option {
     bool offload;      /* likewise */
     int64_t size;      /* bytes per rank; 0: not counted */
     int64_t bytes,
-        messages;         /* of rank 0 in a step: for each purpose, what it sends or what it gets,
-                           * whichever is more */
+        messages;         /* counts of rank 0 in a step: for each purpose the sent or received ones,
+                           * whichever are more */
     struct estimate time; /* zero unless the machine is known */
-    double cost_s;        /* what it is sorted by: a step, longer where the gain is asked of it */
-    const char *note;     /* why it is not chosen whatever it takes; NULL: nothing to say */
+    double cost_s;        /* the sort key: a step, longer where the gain is asked of it */
+    const char *note;     /* why it is not chosen whatever it takes; NULL: no note */
 };
 
 /* 60 ranks are 160 products, of up to 4 strategies or exchanges each, or of 2 and of the groups of
  * usp, and half of them in two sizes of ZeRO's groups. */
 #define CHOICE_GAIN     0.1
-#define CHOICE_PLANS    2000 /* that are made to weigh, at most */
-#define CHOICE_MS       2000 /* after which no other is begun */
-#define CHOICE_OPTIONS  96   /* that are listed: the best */
-#define CHOICE_COMPARED 16   /* and beside them: 12 are */
-#define CHOICE_STORED   16   /* that a job keeps of them */
+#define CHOICE_PLANS    2000 /* plans made to weigh, at most */
+#define CHOICE_MS       2000 /* time after which no other is begun */
+#define CHOICE_OPTIONS  96   /* options listed: the best */
+#define CHOICE_COMPARED 16   /* options compared beside them: 12 are */
+#define CHOICE_STORED   16   /* options that a job keeps */
 struct choice {
-    int n;          /* options, the best first; 0: nothing could be weighed */
+    int n;          /* options, the best first; 0: none could be weighed */
     int n_compared; /* options after the first n: for comparison, at the best one's degree */
     bool asked;     /* the spec left nothing to choose */
     bool timed;     /* the machine is known */
     struct option option[CHOICE_OPTIONS + CHOICE_COMPARED];
-    int n_plans, n_weighed, n_fit;    /* made; those that are plans; that fit */
+    int n_plans, n_weighed, n_fit;    /* tried, planned, that fit */
     int n_products, products_weighed; /* fewer: a limit was met */
     double alone_s; /* a step on one rank of the same machine; 0: not known, or it does not fit */
-    /* What the memory allows; 0: no limit is known. */
+    /* Limits by the memory; 0: no limit is known. */
     bool frames; /* a video's: lengths are frames of the asked size, and there is no max_batch */
     int64_t max_seq_len; /* the longest sequence with the chosen strategy and degree */
     int64_t max_batch;   /* sequences of data.seq_len at once: packed in one, times dp */
@@ -84,7 +85,7 @@ void choice_make(const struct job_spec *asked, const struct machine *m,
                  const struct choice_how *how, struct choice *out);
 /* Writes the best option into the spec. */
 void choice_apply(const struct choice *c, struct job_spec *s);
-/* Members of an open object: choice, weighed (at most n_options, and what is compared), products,
+/* Members of an open object: choice, weighed (at most n_options, and the compared ones), products,
  * estimate, machine, limits, warnings. */
 void choice_write(const struct choice *c, const struct machine *m, int n_options, struct jwrite *w);
 

@@ -101,7 +101,7 @@ static void warn(const struct job_spec *asked, struct choice *c)
     if (asked->data.seq_len > 0)
         sentence_add(&w, "sequences of %lld tokens fit", (long long)asked->data.seq_len);
     else
-        sentence_add(&w, "the largest sample fits"); /* of latents */
+        sentence_add(&w, "the largest sample fits"); /* a sample of latents */
     sentence_add(&w, " one rank, which takes ");
     add_seconds(&w, c->alone_s / b->dp);
     sentence_add(&w, " a step, and %d ranks would take ", b->sp * b->pp * b->tp);

@@ -17,7 +17,7 @@ bool form_waits(const struct job_spec *s)
 
 /* ---- counting -------------------------------------------------------------------------------- */
 
-/* Both ways at once: what takes longer. */
+/* The direction with more bytes: both run at once. */
 static struct form_traffic longer(const struct comm_count *c)
 {
     if (c->bytes_received > c->bytes_sent)
@@ -66,7 +66,7 @@ struct candidate {
     enum recompute_id recompute;
     int64_t mlp_chunk;
     bool offload;
-    double bytes, messages; /* of a sample */
+    double bytes, messages; /* per sample */
     double step_s;          /* 0: no machine is known */
     int64_t size;           /* per rank */
 };
@@ -102,7 +102,8 @@ static struct candidate candidate_of(const struct job_spec *s, const struct mach
     return c;
 }
 
-/* Where the machine is not known, by bytes, if it does not cost a slower recompute mode. */
+/* Whether all_gather is taken. If the machine is not known, bytes decide, unless it costs a slower
+ * recompute mode. */
 static bool gathers(const struct candidate *ring, const struct candidate *all)
 {
     const double most = 1 - FORM_GAIN;
@@ -139,7 +140,7 @@ static void explain(const struct candidate *ring, const struct candidate *all, b
                  (long long)n, b, ring->messages, a, all->messages, timed);
 }
 
-/* As plan_make lets no step be larger (10^18 bytes). */
+/* Whether it is within the limit that plan_make sets for a step (10^18 bytes). */
 static bool sane(const struct form_traffic *t)
 {
     const int64_t most = 1000000000000000000;

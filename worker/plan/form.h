@@ -1,26 +1,27 @@
-/* form.h: which form of ring attention, where a spec leaves it open ("auto").
+/* form.h: chooses the form of ring attention where a spec leaves it open ("auto").
  *
  * How documents lie in the samples decides it, and that is known when the data are prepared, not at
- * submit. So the rank that prepares counts, by the formulas of volume.h, what each form would move
+ * submit. So the rank that prepares counts, by the formulas of volume.h, the traffic of each form
  * on the samples it has made (form_count), seqd weighs that with the machine it knows (form_choose)
  * and writes the answer into the job's spec before any rank is placed: all ranks read it there.
  *
  *   blockwise   keys and values go round in whole blocks, to the last rank that meets them
  *   all_gather  each rank gets just the rows that its queries see, and holds those of all ranks
  *
- * A sample costs what its busiest rank moves: the ranks wait for that one. So a single document,
- * whose last row sees everything, moves as much in both, and the ring needs no room for it. */
+ * A sample costs the traffic of its busiest rank: the ranks wait for that one. So a single
+ * document, whose last row sees everything, moves as much in both, and the ring needs no room for
+ * it. */
 #ifndef SEQD_PLAN_FORM_H
 #define SEQD_PLAN_FORM_H
 
 #include "worker/plan/machine.h"
 #include "worker/plan/reach.h"
 
-#define FORM_SAMPLES 64   /* that are counted, at most */
-#define FORM_GAIN    0.01 /* what all_gather must save: it holds P times the keys and values */
+#define FORM_SAMPLES 64   /* samples counted, at most */
+#define FORM_GAIN    0.01 /* share all_gather must save: it holds P times the keys and values */
 
-/* Of n_samples samples together: keys and values that the busiest rank of each sends, or gets if
- * that is more, and gradients likewise, in all layers. */
+/* Sums over n_samples samples: keys and values that the busiest rank of each sends, or gets if that
+ * is more, and gradients likewise, in all layers. */
 struct form_traffic {
     int64_t messages, bytes;
 };
@@ -29,8 +30,8 @@ struct form_seen {
     struct form_traffic blockwise, all_gather;
 };
 
-/* Is it open until the data are prepared? spec: checked. Where documents are not told apart and no
- * window is set, every query sees all keys: it is blockwise. */
+/* Is it open until the data are prepared? spec: checked. If documents are not told apart and no
+ * window is set, every query sees all keys: the form is blockwise. */
 bool form_waits(const struct job_spec *spec);
 
 /* Counts one sample of data.seq_len tokens. p: made of the spec. */

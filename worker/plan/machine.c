@@ -53,7 +53,7 @@ void machine_of_profile(const struct profile *p, int32_t cores, struct machine *
     set_rate(out, RATE_LINEAR_BACK, p->linear_back, p->linear_back);
 }
 
-/* ---- what a step takes ----------------------------------------------------------------------- */
+/* ---- the time of a step ---------------------------------------------------------------------- */
 
 double machine_share(const struct machine *m, const struct plan *p)
 {
@@ -84,8 +84,7 @@ static int span_of(const struct plan *p, int purpose)
     }
 }
 
-/* Of the gradients' bytes, what ZeRO's groups pass to each other: their own sums, there and back.
- */
+/* The gradients' bytes that ZeRO's groups pass to each other: their own sums, there and back. */
 static double across_groups(const struct plan *p)
 {
     const double groups = (double)plan_sum_ranks(p) / p->zero_group;
@@ -93,8 +92,8 @@ static double across_groups(const struct plan *p)
     return 2 * (groups - 1) / groups * 4 * (double)p->n_shard * sums;
 }
 
-/* By how much longer than one rank's messages the exchange of states takes: one rank after another
- * round the ring; a scan's pieces follow each other down that chain; of all at once, not at all. */
+/* How much longer than one rank's messages the exchange of states takes: one rank after another
+ * round the ring; a scan's pieces follow each other down that chain; all_gather takes no longer. */
 static double chain(const struct job_spec *s, const struct plan *p)
 {
     const int asked = s->parallel.exchange, planned = p->exchange;
@@ -111,7 +110,7 @@ static double purpose_s(const struct machine *m, const struct plan *p, int purpo
 {
     const struct comm_count *c = &p->comm[purpose];
     const double rate = span_of(p, purpose) > m->ranks_per_node ? m->network : m->link;
-    if (!c->messages_sent && !c->messages_received) return 0; /* of one device no link is known */
+    if (!c->messages_sent && !c->messages_received) return 0; /* one device has no known link */
     const double n = (double)(c->messages_sent > c->messages_received ? c->messages_sent
                                                                       : c->messages_received);
     const double bytes = (double)(c->bytes_sent > c->bytes_received ? c->bytes_sent
@@ -144,8 +143,8 @@ static double offload_s(const struct machine *m, const struct plan *p)
     return bytes / m->offload * (m->copies ? here : 1);
 }
 
-/* Of the forward pass, when the backward pass takes twice as long, and computes it again under
- * recompute "full". */
+/* The forward pass's share of a step, when the backward pass takes twice as long, and computes it
+ * again under recompute "full". */
 static double forward_part(const struct plan *p)
 {
     return p->recompute == RECOMPUTE_FULL ? 1.0 / 4 : 1.0 / 3;
@@ -156,7 +155,7 @@ static double work_s(const struct work *w)
     return w->products_s + w->attention_s + w->other_s;
 }
 
-/* Of a pipeline, the stage that computes longest. */
+/* Counts the stage of a pipeline that computes longest. */
 static void count_slowest(const struct machine *m, const struct job_spec *spec,
                           const struct plan *p, struct work *out)
 {

@@ -1,17 +1,18 @@
 /* machine.h: how fast the ranks of a job would be: a measured node, or hardware that is not here.
  *
- * What a step takes is estimated from a plan's own numbers, flops and bytes and messages by
+ * The time of a step is estimated from a plan's own numbers, flops and bytes and messages by
  * purpose, so that it holds for every family and strategy:
  *   compute   the operations that run (worker/plan/work.h), each at the rate of its kind and size;
- *             of given hardware products and attention alone, at one rate. A proof's one-rank
+ *             on given hardware products and attention alone, at one rate. A proof's one-rank
  *             reference is part of it
  *   exchange  messages * latency + bytes / bandwidth, for each purpose. States of linear attention
  *             pass from rank to rank: a ring takes P-1 times as long as one rank's messages, a
  *             scan in K pieces (K+P-2)/K times
  *   offload   bytes / bandwidth, out and back (memory.offload)
  *   hidden    the part of these copies that overlaps with compute, out with the forward pass and
- *             back with the backward pass; of ring attention's exchange what overlaps with its
- *             compute, nothing where a copy costs the core that computes (ranks of one machine) */
+ *             back with the backward pass; and the part of ring attention's exchange that overlaps
+ *             with its compute, 0 where a copy costs the core that computes (ranks of one
+ *             machine) */
 #ifndef SEQD_PLAN_MACHINE_H
 #define SEQD_PLAN_MACHINE_H
 
@@ -28,14 +29,14 @@ struct job_spec;
 struct hardware {
     int32_t given;
     int32_t devices, nodes;
-    double memory_gib;  /* of a device */
-    double tflops;      /* that a device sustains; 0: not said, no times */
+    double memory_gib;  /* GiB of a device */
+    double tflops;      /* TFLOP/s that a device sustains; 0: not said, no times */
     double link_gbs;    /* GB/s a device sends, within a node */
     double link_us;     /* until a small message has come */
     double network_gbs; /* between nodes; 0: link_gbs */
     double host_gbs;    /* between a device and its host's memory, each way */
 };
-extern const struct field hardware_fields[]; /* of one struct hardware; ends with path NULL */
+extern const struct field hardware_fields[]; /* members of struct hardware; ends with path NULL */
 void hardware_defaults(struct hardware *h);
 /* fails: ERR_INVALID naming the member and the fix. */
 int hardware_check(const struct hardware *h, struct err *e);
@@ -47,26 +48,26 @@ struct machine {
     bool measured;  /* else given */
     int64_t memory; /* bytes a rank may use; 0: no limit is known */
     int32_t ranks_per_node;
-    double cores; /* that the ranks of a node share; 0: each has a device of its own */
-    /* Of one thread or device. FLOP/s by size, as struct profile has them; elements/s, 0: not
+    double cores; /* cores that the ranks of a node share; 0: each has a device of its own */
+    /* Rates of one thread or device. FLOP/s by size, as struct profile has them; elements/s, 0: not
      * counted. */
     double rate[RATE_N][PRECISION_N][PROFILE_SIZES];
     double norm, point, turn, update;
     double link, network; /* bytes/s of a rank within a node, between nodes */
     double hop;           /* seconds */
-    double offload; /* bytes/s of a rank, each way, between the device and what is beside it */
+    double offload; /* bytes/s of a rank, each way, between the device and the store beside it */
     bool copies;    /* an exchange costs the core that computes */
 };
 void machine_of_profile(const struct profile *p, int32_t cores, struct machine *out);
 void machine_of_hardware(const struct hardware *h, struct machine *out);
 
-/* How much of a core a thread of p's has while all ranks compute: those beyond the cores take
+/* How much of a core a thread of p's has while all ranks compute: threads beyond the cores take
  * turns. */
 double machine_share(const struct machine *m, const struct plan *p);
 
 struct estimate {
-    /* step = compute + bubble + exchange + offload - hidden. Of a pipeline, of the stage that
-     * computes longest; bubble: what it waits for others' first and last sequences. */
+    /* step = compute + bubble + exchange + offload - hidden. A pipeline has the compute of the
+     * stage that computes longest; bubble: its wait for others' first and last sequences. */
     double compute_s, bubble_s, exchange_s, offload_s, hidden_s, step_s;
     double tokens_s; /* tokens of all rings in a second */
 };

@@ -4,9 +4,9 @@
 #include "worker/plan/placer.h"
 
 /* auto loss chunk */
-#define LOGITS_BYTES ((int64_t)64 << 20) /* of logits, or */
-#define LOSS_ROWS    512                 /* in a training */
-#define LOSS_STEP    32                  /* rows: a multiple of what products take at a time */
+#define LOGITS_BYTES ((int64_t)64 << 20) /* bytes of logits, or */
+#define LOSS_ROWS    512                 /* rows, in a training */
+#define LOSS_STEP    32                  /* rows: a multiple of a product's rows at a time */
 #define SIZE_LIMIT   ((int64_t)1 << 62)
 
 int64_t placer_times(struct placer *b, int64_t x, int64_t y)
@@ -137,7 +137,7 @@ static int64_t chunk_limit(const struct placer *b)
     return n < LOSS_STEP ? max64(n, 1) : n / LOSS_STEP * LOSS_STEP;
 }
 
-/* As few chunks of a sum chunk as that allows, of the same length but for the last: chunk borders
+/* Cuts a sum chunk into as few chunks as that allows, of one length but for the last: chunk borders
  * restart at each sum chunk, and under "ranks" no number here depends on the number of ranks. */
 static int64_t pick_chunk(const struct placer *b, int64_t wanted)
 {
@@ -157,7 +157,7 @@ static int64_t cache_rows(const struct plan *p)
     return p->T + (n_blocks + p->sp - 1) / p->sp * CACHE_BLOCK + 1;
 }
 
-/* What other stages have more in their segments: this one has room for nothing there. */
+/* Fills the segment up to the size of the largest stage's: this stage does not use that room. */
 static void put_rest(struct placer *b, int64_t segment_size)
 {
     const int64_t n = segment_size - b->segment;

@@ -10,9 +10,9 @@
  * parameters and scratch. Returns -1 when a size overflows 62 bits or the shard is impossible. */
 struct memory_choice {
     const struct model_shape *shape;
-    const struct job_spec *spec; /* what score and generate need beside the model */
+    const struct job_spec *spec; /* for the needs of score and generate beside the model */
     int64_t wanted_chunk, n_decode;
-    int batch;            /* of generate: prompts at once */
+    int batch;            /* generate: prompts at once */
     int64_t segment_size; /* at least: all ranks have one size, of the stage that needs most */
     bool reference;
     bool weights; /* reference: it has a copy of its own (the ranks have shards) */

@@ -1,5 +1,5 @@
-/* memory_infer.c: what generate and score hold beside the model, except the prompts and the answers
- * themselves, whose sizes are in the requests. */
+/* memory_infer.c: the buffers of generate and score beside the model, except the prompts and the
+ * answers themselves, whose sizes are in the requests. */
 #include "api/core/job.h"
 #include "api/core/mem.h"
 #include "worker/plan/placer.h"
@@ -12,7 +12,7 @@ int plan_alternatives(const struct job_spec *spec)
 
 void memory_contexts(struct placer *b, const struct family *f)
 {
-    int64_t size = 0; /* of the layer that has most */
+    int64_t size = 0; /* the largest layer's */
     for (int k = 0; k < f->n_kinds; k++) {
         const int64_t own = b->p->shards.n_all[ZERO_LAYER + k] ? states_size(&f->layer[k]) : 0;
         if (own > size) size = own;

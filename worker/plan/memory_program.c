@@ -124,7 +124,7 @@ int plan_scan_pieces(int64_t n)
     return n % 4 == 0 ? 4 : n % 2 == 0 ? 2 : 1;
 }
 
-/* ---- what all sections together ask for ------------------------------------------------------ */
+/* ---- the needs of all sections together ------------------------------------------------------ */
 
 /* Calls for every section, kinds of layer that there are once each. */
 struct visit {
@@ -225,7 +225,7 @@ static double most_kept(const struct plan *p, const struct needs *n)
     return 4 * rows * (keys + 8 * n->cols);
 }
 
-/* What the host works out for any step of a section. */
+/* The most bytes that the host works out for a step of a section. */
 static int64_t stage_of(const struct program *p, const struct schedule *s, const struct extent *x)
 {
     int64_t most = 0;
@@ -247,7 +247,7 @@ static void put_stage(struct placer *b, const struct sections *s)
 }
 
 /* The result of some layer's operations is written again in the backward pass (a norm at the end of
- * a layer, whose gradient reads what it made). */
+ * a layer, whose gradient reads its output). */
 static bool writes_again(const struct program *p, const struct schedule *s)
 {
     for (int i = 0; i < s->n_backward; i++) {
@@ -428,7 +428,7 @@ static void put_data(struct placer *b, const struct needs *n, bool reference)
     const int64_t text = n->op.text ? 4 * m->text_len * m->caption_channels : 0;
     const int64_t whole = n->op.kv ? 8 * p->extent.ranges * T : 0;
     const bool samples = !lm && p->kind == JOB_GENERATE, learns = !lm && !samples;
-    /* Where the device has memory of its own, the rank's part of it as well. */
+    /* A device with memory of its own has the rank's part of it as well. */
     const int64_t parts = p->sp + (p->own_memory ? 1 : 0);
     const int64_t plane = samples ? 4 * parts * (T / p->grid[1]) * places : 0;
     const struct placer_want all[] = {
@@ -465,7 +465,7 @@ static void place_program(struct placer *b, bool reference, struct sections *s)
     struct needs n = {0};
     family_write(b->m, &s->family);
     visit_sections(&s->family, b->p, &(struct visit){need_section, &n});
-    /* So that a section's own arithmetic stays in 63 bits. */
+    /* Keeps a section's own arithmetic in 63 bits. */
     b->overflow |= most_kept(b->p, &n) * PROG_VALUES > 1e18;
     if (b->overflow) return;
     b->p->extent = extent_of(b, &n);

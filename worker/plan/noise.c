@@ -35,7 +35,7 @@ struct noise_step noise_step(int64_t t)
                                .last = t == 0};
 }
 
-/* Which step the k-th kept one is, from below: the stride is added up, and halves are rounded to
+/* The step that is the k-th kept one, from below: the stride is added up, and halves are rounded to
  * even, as published. */
 static int64_t spaced(int64_t k, int64_t n)
 {

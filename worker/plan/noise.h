@@ -18,10 +18,10 @@
 enum { NOISE_STEPS = 1000 };
 
 struct noise_step {
-    double keep, noise;      /* of x_0 and of the noise in x_t */
-    double slope;            /* of the posterior's mean in e - noise */
-    double log_min, log_max; /* of the variance: the posterior's, beta_t's. Step 0 has none of a
-                              * posterior and takes step 1's */
+    double keep, noise;      /* factors of x_0 and of the noise in x_t */
+    double slope;            /* slope of the posterior's mean in e - noise */
+    double log_min, log_max; /* logarithms of the variance: the posterior's, beta_t's. Step 0 has
+                              * no posterior and takes step 1's */
     bool last;               /* t = 0: its bound is the likelihood of x_0 itself */
 };
 struct noise_step noise_step(int64_t t);
@@ -35,11 +35,11 @@ struct noise_jump {
 };
 struct noise_jump noise_jump(int64_t i, int64_t n);
 
-/* The same of ancestral sampling: x' = alpha x + beta e + noise_spread(.., v) normal noise. */
+/* The same for ancestral sampling: x' = alpha x + beta e + noise_spread(.., v) normal noise. */
 struct noise_draw {
     struct noise_jump mean;
-    double log_min, log_max; /* of the variance, as in struct noise_step */
-    bool last;               /* nothing is drawn */
+    double log_min, log_max; /* logarithms of the variance, as in struct noise_step */
+    bool last;               /* no value is drawn */
 };
 struct noise_draw noise_draw(int64_t i, int64_t n);
 /* The standard deviation that v stands for; 0 in the last step. */

@@ -53,14 +53,13 @@ struct pipe pipe_cut(const double *cost, int n_layers, int n)
     return p;
 }
 
-/* What the best cut of sections [0, end) into stages 0 .. p costs, by end; INFINITY: there is none.
- */
+/* The cost of the best cut of sections [0, end) into stages 0 .. p, by end; INFINITY: no cut. */
 struct best {
     double cost[PIPE_SECTIONS + 1];
 };
 
-/* Stage p after the stages of `before`: where it begins, for each end. Of equally good ones the
- * first, so that later stages have more. */
+/* Adds stage p after the stages of `before`: its first section, for each end. The first of equally
+ * good ones is taken, so that later stages have more. */
 static void add_stage(const double *cost, const struct pipe_memory *m, const struct pipe *at,
                       int n_layers, const struct best *before, struct best *now, int16_t *begin)
 {

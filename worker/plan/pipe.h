@@ -1,4 +1,4 @@
-/* pipe.h: which sections of a model each stage of a pipeline holds (parallel.pp). Pure arithmetic.
+/* pipe.h: the sections of a model in each stage of a pipeline (parallel.pp). Pure arithmetic.
  *
  * Sections are numbered as buckets are (worker/plan/zero.h): 0 is `in`, 1 .. L the layers, L + 1
  * `out`. Stage p holds sections [first[p], first[p + 1]), a layer at least; the first stage has
@@ -15,10 +15,10 @@
 #include <stdint.h>
 #include "api/core/limits.h"
 
-#define PIPE_SECTIONS 1026 /* of ZERO_LAYERS_MAX layers */
+#define PIPE_SECTIONS 1026 /* sections of ZERO_LAYERS_MAX layers */
 
 struct pipe {
-    int n, at;                    /* stages; which of them a plan is of */
+    int n, at;                    /* stages; the stage of a plan */
     int first[JOB_MAX_RANKS + 1]; /* sections of each */
 };
 
@@ -30,7 +30,7 @@ static inline bool pipe_last(const struct pipe *p)
 {
     return p->at == p->n - 1;
 }
-/* Of the stage that the plan is of: sections [pipe_begin, pipe_end), layers among them. */
+/* The sections of the plan's stage, [pipe_begin, pipe_end), and the layers among them. */
 static inline int pipe_begin(const struct pipe *p)
 {
     return p->first[p->at];
@@ -55,21 +55,21 @@ int pipe_stage(const struct pipe *p, int section);
 /* One stage that holds all of n_layers layers. */
 struct pipe pipe_whole(int n_layers);
 
-/* Cuts n_layers + 2 sections, which cost what cost[] says, into n stages: the dearest stage is as
+/* Cuts n_layers + 2 sections, whose costs are cost[], into n stages: the dearest stage is as
  * cheap as can be. Later stages take as much as that allows: earlier ones keep more micro-batches.
  * n is at most n_layers. */
 struct pipe pipe_cut(const double *cost, int n_layers, int n);
 
-/* Memory of a stage: what it has whatever it holds, and of each section what it has once, and for
- * each sequence that it keeps. Bytes. */
+/* Memory of a stage, bytes: a part that does not depend on its sections, and for each section a
+ * part that it has once and a part for each sequence that it keeps. */
 struct pipe_memory {
     double fixed[JOB_MAX_RANKS];
-    const double *once, *kept; /* of each section */
+    const double *once, *kept; /* by section */
     int64_t n_sequences;       /* micro-batches of a step */
     double limit;
 };
 
-/* As pipe_cut, of the cuts in which every stage keeps to its limit. False: there is none. */
+/* As pipe_cut, among cuts in which every stage keeps to its limit. False: there is no such cut. */
 bool pipe_cut_within(const double *cost, const struct pipe_memory *m, int n_layers, int n,
                      struct pipe *out);
 
@@ -79,7 +79,7 @@ int64_t pipe_ahead(const struct pipe *p, int64_t n);
 
 /* A tied embedding: the last stage sends the first n gradients in a step, the i-th after its
  * backward pass B(i), and the first receives it in its own B(i). Returns how many are under way at
- * once so that the last does not wait. Of all stages, whichever p is of.
+ * once so that the last does not wait. The result is the same for every stage that p may be of.
  *
  * Before B(j), where j = i - (pp - 1), the first stage runs F(i). B(j) there and F(i) on the second
  * begin at the same time: when the first has ended F(i) and the second B(j). F(i) then passes

@@ -25,7 +25,8 @@ static bool is_proven(const struct job_spec *s, const struct plan *p)
     return p->kind == JOB_VERIFY || (p->kind == JOB_TRAIN && s->verify.first_step);
 }
 
-/* After what has been placed. The reference runs on rank 0, and so in the first stage. */
+/* Places the reference after the rank's own part. The reference runs on rank 0, and so in the first
+ * stage. */
 static int place_reference(const struct job_spec *s, struct plan *p, struct err *e)
 {
     struct plan ref;
@@ -50,12 +51,12 @@ static int place_stage(const struct job_spec *s, struct plan *p, int64_t segment
 
 /* ---- stages ---------------------------------------------------------------------------------- */
 
-/* What the stages of a cut need, each as it was placed. */
+/* The sizes of the stages of a cut, each as it was placed. */
 struct stage_sizes {
     int64_t segment, most; /* bytes: the largest segment, the largest arena */
     int largest;
-    double state, params; /* of all: bytes of weights, gradients and optimizer; elements */
-    int64_t kept[FAMILY_KINDS + 1]; /* of a record, as the plan's */
+    double state, params; /* all stages: bytes of weights, gradients and optimizer; elements */
+    int64_t kept[FAMILY_KINDS + 1]; /* a record's bytes, as the plan's */
 };
 
 static int place_each(const struct job_spec *s, struct plan *p, struct stage_sizes *out,
@@ -79,8 +80,8 @@ static int place_each(const struct job_spec *s, struct plan *p, struct stage_siz
     return 0;
 }
 
-/* Another cut, where there is one whose stages have room, as these let expect: what a section needs
- * is known, and what else a stage needs is what is left of its size. */
+/* Finds another cut whose stages have room, as these sizes let expect: the needs of a section are
+ * known, and the rest of a stage's size is its fixed part. */
 static bool cut_by_memory(const struct plan *p, const struct stage_sizes *is, const double *cost,
                           int64_t limit, struct pipe *out)
 {
@@ -109,12 +110,12 @@ static bool cut_by_memory(const struct plan *p, const struct stage_sizes *is, co
 }
 
 /* Stages are cut by the multiply-adds of each section, which takes the extents of a plan that has
- * been placed; where that does not fit and another cut does, by the one of those that takes least
- * time. A guess of sizes is tried a few times. */
+ * been placed. If that does not fit and another cut does, the cut that takes least time among those
+ * is used. A guess of sizes is tried a few times. */
 static int cut_stages(const struct job_spec *s, int64_t limit, struct plan *p,
                       struct stage_sizes *is, struct err *e)
 {
-    enum { TRIES = 4, ROUNDING = 4 * PLAN_PAGE }; /* what sizes that are not aligned may be off */
+    enum { TRIES = 4, ROUNDING = 4 * PLAN_PAGE }; /* the error of sizes without alignment */
     const struct model_shape *m = &s->model.shape;
     double cost[ZERO_LAYERS_MAX + 2];
     traffic_sections(m, p, cost);
@@ -197,7 +198,7 @@ int plan_reference(const struct job_spec *spec, const struct plan *p, struct pla
     ref->strategy = STRATEGY_LOCAL;
     ref->form = FORM_BLOCKWISE;
     ref->layout = LAYOUT_CONTIGUOUS;
-    ref->offload = (struct offload_plan){0}; /* what is copied is compared with what is not */
+    ref->offload = (struct offload_plan){0}; /* copied values are compared with values in place */
     ref->reference_offset = ref->reference_size = ref->reference_host_offset = 0;
     memset(ref->comm, 0, sizeof ref->comm);
     if (memory_place(ref, &c, e)) return -1; /* up to P times a rank's part */

@@ -40,7 +40,7 @@ static bool can_fuse(const struct job_spec *s, const struct plan *p)
     return s->kind == JOB_TRAIN && p->micro_batches == 1 && p->n_windows == 1 && !update_waits(s);
 }
 
-/* Patches of the largest sample of a diffusion model: of a frame, then frames. */
+/* Patches of the largest sample of a diffusion model: patches of a frame, then frames. */
 static int find_grid(const struct job_spec *s, struct plan *p, struct err *e)
 {
     const struct model_shape *m = &s->model.shape;
@@ -79,7 +79,7 @@ static void cut_windows(const struct job_spec *s, struct plan *p)
     p->S = window;
 }
 
-/* Whose shards there are, and whether gradients travel by bucket. */
+/* Sets the owners of shards, and whether gradients travel by bucket. */
 static void set_zero(struct plan *p, int stage, int group)
 {
     p->zero = p->kind == JOB_TRAIN && plan_sum_ranks(p) > 1 ? stage : 0;
@@ -117,7 +117,7 @@ static int check_places(const struct plan *p, const int64_t grid[2], struct err 
                      (long long)grid[0]);
 }
 
-/* Prompts at once, at most: where the plan decides, place_batch() may take fewer. */
+/* Prompts at once, at most: if the plan decides, place_batch() may take fewer. */
 static int batch_limit(const struct job_spec *s)
 {
     if (s->kind != JOB_GENERATE) return 1;
@@ -125,7 +125,7 @@ static int batch_limit(const struct job_spec *s)
     return rules_batch(s, NULL) ? 1 : JOB_MAX_BATCH;
 }
 
-/* What the spec says, with every auto but those of the memory resolved. */
+/* Sets the plan's fields from the spec, with every auto but those of the memory resolved. */
 static int plan_choose(const struct job_spec *s, int sp, struct plan *p, struct err *e)
 {
     const struct model_shape *m = &s->model.shape;
@@ -186,7 +186,7 @@ static int64_t total(const struct plan *p)
     return p->arena_size + p->segment_size;
 }
 
-/* In doubles, so that plan_comm can count in int64_t: an upper bound of each of its sums. */
+/* Bounds each sum of plan_comm in doubles, so that plan_comm can count in int64_t. */
 static bool comm_overflows(const struct model_shape *m, const struct plan *p)
 {
     const int64_t kv = m->n_kv_heads * m->head_dim;
@@ -269,7 +269,7 @@ static int64_t size_if(const struct job_spec *s, int64_t limit, const struct pla
     return place_ranks(s, limit, &p, NULL) ? -1 : total(&p);
 }
 
-/* Bytes under another ZeRO stage, in groups of `group` ranks; 0: of all of them. */
+/* Bytes under another ZeRO stage, in groups of `group` ranks; 0: groups of all. */
 static int64_t size_zero(const struct job_spec *s, int64_t limit, const struct plan *now, int stage,
                          int group)
 {
@@ -380,7 +380,7 @@ static int check_shape(const struct job_spec *s, struct err *e)
         m->n_kv_heads < 1 || m->head_dim < 2 || m->ffn_width < 1 ||
         (m->vocab < 1 && row->task != MODEL_DIFFUSION))
         return err_field(e, ERR_INVALID, "model.config", "the model's sizes are not known");
-    /* In doubles first, so that everything after it can count in int64_t. */
+    /* Doubles come first, so that everything after them can count in int64_t. */
     const double width = (double)m->width, heads = (double)m->n_heads * (double)m->head_dim;
     const double experts = m->n_experts > 1 ? (double)m->n_experts : 1;
     const double values = m->value_dim ? (double)m->n_heads * (double)m->value_dim : heads;
@@ -415,10 +415,10 @@ static int place_modes(const struct job_spec *spec, int64_t limit, enum recomput
     return 0;
 }
 
-/* As many prompts at once as fit, at least one: each adds to the plan. */
+/* Places as many prompts at once as fit, at least one: each adds to the plan. */
 static int place_batch(const struct job_spec *spec, int64_t limit, struct plan *p, struct err *e)
 {
-    int most = 1, over = p->batch; /* what is taken, and what does not fit */
+    int most = 1, over = p->batch; /* a number that is taken, and one that does not fit */
     if (place_ranks(spec, limit, p, e)) return -1;
     if (fits(p, limit)) return 0;
     while (over - most > 1) {

@@ -1,14 +1,14 @@
-/* plan.h: what a job will hold and send, before it runs: pure arithmetic.
+/* plan.h: a job's memory and communication, before it runs: pure arithmetic.
  *
- * seqd links this to answer POST /v1/plan and to refuse what cannot fit; seqrank links the same
- * code to place its buffers: one arena and one comm segment per rank, allocated once, every buffer
- * at base + offset. So the plan is right to the byte by construction of the addresses, and tests
- * check it against the pages the process really touched.
+ * seqd links this to answer POST /v1/plan and to refuse jobs that cannot fit; seqrank links the
+ * same code to place its buffers: one arena and one comm segment per rank, allocated once, every
+ * buffer at base + offset. So the plan is right to the byte by construction of the addresses, and
+ * tests check it against the pages the process really touched.
  *
  * Communication formulas are written from the algorithm (worker/plan/volume.h), never from the
  * transport's counters, which are compared with them: ==.
  *
- * What a rank does with a plan:
+ * A rank makes these calls with a plan:
  *     plan_make(&spec, limit, &plan, e)
  *     be_open with scratch_later
  *     arena = plan.arena_size zeroed bytes of the device's alloc; the host's part, if it has one
@@ -45,7 +45,7 @@ struct param {
     int64_t rows, cols; /* cols 0: one-dimensional of `rows` */
     int64_t offset, count;
     bool decay;        /* weight decay applies (matrices) */
-    enum init_id init; /* what random weights it gets */
+    enum init_id init; /* the distribution of its random weights */
     /* As in struct weight: */
     int32_t head_major_parts, head_major_dim, head_major_runs[HEAD_PARTS];
     bool transposed;
@@ -63,13 +63,13 @@ int64_t param_count(const struct model_shape *m);
 int64_t param_section(const struct model_shape *m, int bucket);
 /* How many tensors there are. */
 int param_tensors(const struct model_shape *m);
-/* Those of a bucket (zero.h): 0 is `in`, 1 .. L the layers, L + 1 `out`: [*first, *last). */
+/* The tensors of a bucket (zero.h), [*first, *last): 0 is `in`, 1 .. L the layers, L + 1 `out`. */
 void param_range(const struct model_shape *m, int bucket, int *first, int *last);
-/* What the names of a bucket's tensors begin with: "model.layers.3.". p: the bucket's program. */
+/* The prefix of the names of a bucket's tensors: "model.layers.3.". p: the bucket's program. */
 void param_prefix(const struct program *p, int bucket, char out[64]);
 /* The i-th tensor, 0 <= i < param_tensors. */
 void param_get(const struct model_shape *m, int i, struct param *out);
-/* Those of a bucket, in the room of PROG_WEIGHTS; returns how many, and *first, where it is not
+/* Gets the tensors of a bucket, in the room of PROG_WEIGHTS; returns how many, and *first, unless
  * NULL, is the number of the first. One by one they would take as long as the square of that. */
 int param_bucket(const struct model_shape *m, int bucket, struct param *out, int *first);
 /* The first max tensors. Returns how many there are. */
@@ -95,14 +95,14 @@ static inline int64_t precision_size(enum precision_id p)
 }
 
 /* Every buffer of a rank. T rows of the rank, C width, H heads, Hk KV heads, D head size, I ffn
- * width, V vocabulary, L layers; float32 unless said otherwise. act: of the plan's precision. */
+ * width, V vocabulary, L layers; float32 unless said otherwise. act: in the plan's precision. */
 enum plan_id {
     PLAN_PARAMS,    /* [n_params] act; zero 3: [n_shard] */
     PLAN_FETCHED,   /* [window] act; zero 3: the weights of the bucket at work */
     PLAN_GRAD,      /* [n_grad]; train and verify. by_bucket: [window] */
     PLAN_GRAD_ACC,  /* [n_shard]; "ranks" with more than one micro-batch; by_bucket unless fused */
-    PLAN_GRAD_TIED, /* [largest part of the embedding]; by_bucket and tied: what the head gave it;
-                     * of several stages: what the last gave the first, there */
+    PLAN_GRAD_TIED, /* [largest part of the embedding]; by_bucket and tied: the head's part of it;
+                     * several stages: on the first, the part from the last */
     PLAN_MASTER,    /* [n_shard] weights that the optimizer updates; training in 16 bits */
     PLAN_ADAM_M,    /* [n_shard] */
     PLAN_ADAM_V,    /* [n_shard] */
@@ -125,12 +125,13 @@ enum plan_id {
     PLAN_POS,        /* int64 [T] */
     PLAN_LO,         /* int64 [T] */
     PLAN_HI,         /* int64 [T] */
-    PLAN_NLL,        /* double [T]; diffusion: of each place of a row, [T, places] */
+    PLAN_NLL,        /* double [T]; diffusion: [T, places], one for each place of a row */
     PLAN_INV_FREQ,   /* double [columns that turn / 2] */
     PLAN_SUMSQ,      /* double [units] (worker/plan/zero.h) */
     PLAN_SCRATCH,    /* device_scratch() bytes: the backend's */
-    PLAN_KEPT,       /* records of what sections keep for the backward: plan_record(); of several
-                      * stages of each sequence that is kept, as are PLAN_LO_ALL, PLAN_HI_ALL */
+    PLAN_KEPT,       /* records that sections keep for the backward: plan_record(); with several
+                      * stages one set for each sequence that is kept, as for PLAN_LO_ALL,
+                      * PLAN_HI_ALL */
     PLAN_CACHES,     /* generate: records of caches and states: plan_cache() */
     PLAN_SHARED,     /* values that `in` shares, one after another: plan_shared() */
     PLAN_DSHARED,    /* their gradients */
@@ -142,7 +143,7 @@ enum plan_id {
     PLAN_CARRY_MAP,  /* scan: its matrices of one rank */
     PLAN_CARRY_ALL,  /* segment: all_gather: [sp] of its summaries */
     PLAN_SLOPES,     /* double [L, H]: decays of linear attention, a row for each layer */
-    PLAN_ATTN_WORK,  /* what a form of attention needs (worker/plan/attention.h) */
+    PLAN_ATTN_WORK,  /* buffers of a form of attention (worker/plan/attention.h) */
     PLAN_ATTN_SEGMENT,
     PLAN_LO_ALL, /* int64 [ulysses * T]: lo and hi of the group's rows: strategy_row.ranges */
     PLAN_HI_ALL,
@@ -150,36 +151,36 @@ enum plan_id {
     PLAN_SWITCH_RECV,
     PLAN_PIPE_SEND,  /* segment: [2] streams: to the next stage, and a gradient to the one before */
     PLAN_TIED_SEND,  /* segment: [plan_tied_sends] parts of the head's gradient, to the first stage;
-                      * of the last of several stages whose embedding is tied */
+                      * on the last of several stages whose embedding is tied */
     PLAN_PIPE_REST,  /* segment: not used: all ranks' are as large as that of the largest stage */
     PLAN_TYPES,      /* int32 [T]: token types */
-    PLAN_GROUP,      /* int32 [T]: which conditioning vector a row has */
+    PLAN_GROUP,      /* int32 [T]: the conditioning vector of each row */
     PLAN_GROUP_ALT,  /* int32 [T_alt] */
-    PLAN_PATCHES,    /* [T, patch]: what PATCH reads (struct batch_latents) */
-    PLAN_TARGET,     /* [T, places, shape_targets()]: what MSE and NOISE compare with */
-    PLAN_ROW_WEIGHT, /* [T, patch / in_channels]: of a place in MSE */
+    PLAN_PATCHES,    /* [T, patch]: the input of PATCH (struct batch_latents) */
+    PLAN_TARGET,     /* [T, places, shape_targets()]: the targets of MSE and NOISE */
+    PLAN_ROW_WEIGHT, /* [T, patch / in_channels]: weights of places in MSE */
     PLAN_CAPTION,    /* [text_len, caption_channels] */
     PLAN_CARRY, /* LASP in time: [n_windows] states of all layers: at the borders of windows, and
                  * a gradient */
     PLAN_CARRY_PASS, /* segment: [2] of them, from the last rank to the first and back */
-    /* Inference, beside the model (worker/plan/memory_infer.c). What only rank 0 reads is planned
-     * on every rank: a plan is of any of them. */
+    /* Inference, beside the model (worker/plan/memory_infer.c). Buffers that only rank 0 reads are
+     * planned on every rank: a plan is of any of them. */
     PLAN_CONTEXT_BEFORE, /* context.load: a state of each layer, as wide as the largest */
     PLAN_CONTEXT_BEHIND, /* generate: likewise, after the prompt, for its other continuations */
     /* These, and the one before, for each sequence of the batch. */
-    PLAN_ANSWER_LOGITS,   /* [2, V]: of the next token, and after the prompt */
+    PLAN_ANSWER_LOGITS,   /* [2, V]: logits of the next token, and after the prompt */
     PLAN_SAMPLER,         /* 25 V bytes */
     PLAN_ANSWER_TOKENS,   /* int32 [n_decode] */
     PLAN_ANSWER_LOGPROBS, /* double [n_decode] and their alternatives: rank 0 */
-    PLAN_SCORE_WINDOW,    /* int32 [S] tokens, then [S] bytes: which may be targets */
+    PLAN_SCORE_WINDOW,    /* int32 [S] tokens, then [S] bytes: 1 where a token may be a target */
     PLAN_SCORE_ROWS,      /* double [2, sp * T]: nll by rank, then by position: rank 0 */
     PLAN_SCORE_BUCKETS,   /* a sum for each bucket of positions: rank 0 */
     PLAN_VELOCITY, /* [T, patch]: sampling: a prediction, in the order of PATCHES, the sample */
-    PLAN_SPREAD,   /* [T, patch]: ancestral sampling: a variance, then what is drawn by it */
+    PLAN_SPREAD,   /* [T, patch]: ancestral sampling: a variance, then the values drawn by it */
     PLAN_PLANE,    /* [sp * T / frames, patch / in_channels]: one channel of a frame of patches, and
                     * own_memory: this rank's part of it */
     PLAN_STAGE,    /* the host's: op_stage() bytes of any step */
-    PLAN_OFFLOAD,  /* the host's: what is offloaded (struct offload_plan) */
+    PLAN_OFFLOAD,  /* the host's: the store of struct offload_plan */
     PLAN_ID_N
 };
 
@@ -195,44 +196,44 @@ struct plan_item {
     int64_t stride; /* bytes from one layer's instance to the next; 0: one instance serves all */
 };
 
-/* Where the host works with an item: its copy where there is one, else the item itself. arena,
- * host: the bases of the plan's two parts. */
+/* Returns the address at which the host works with an item: its copy where there is one, else the
+ * item itself. arena, host: the bases of the plan's two parts. */
 static inline void *plan_on_host(const struct plan_item *it, void *arena, void *host)
 {
     if (it->mirrored) return (char *)host + it->mirror;
     return (char *)(it->in_host ? host : arena) + it->offset;
 }
 
-/* What layers keep for the backward pass, in a store beside the device's memory: the host's part,
- * or where the device has no memory of its own a file. Streams 0 .. L-1 take turns in n_ring
- * buffers and the records of layers in two, so that the last ones of a forward pass are still there
- * when the backward pass asks for them and are never copied. The others go out once and come back
- * once in a pass. The store has streams first, then records, each in the order of layers.
+/* The data that layers keep for the backward pass, in a store beside the device's memory: the
+ * host's part, or a file where the device has no memory of its own. Streams 0 .. L-1 take turns in
+ * n_ring buffers and the records of layers in two, so that the last ones of a forward pass are
+ * still there when the backward pass asks for them and are never copied. The others go out once and
+ * come back once in a pass. The store has streams first, then records, each in the order of layers.
  *
- * Of several stages, layers and streams are numbered within one: its first layer is 1 and reads
+ * With several stages, layers and streams are numbered within one: its first layer is 1 and reads
  * stream 0. Each sequence that is kept between its passes has buffers and a part of the store. */
 struct offload_plan {
     bool on;
     int n_ring, n_records; /* buffers on the device; beside the ring, stream L has one */
     int n_out,
         n_records_out;       /* streams 0 .. n_out-1 and the records of layers 1 .. n_records_out */
-    int64_t slot_size;       /* bytes of the store that a sequence has: of slots many */
+    int64_t slot_size;       /* bytes of a sequence's part of the store, one of `slots` */
     int64_t record_stride;   /* bytes of a record's buffer */
     int64_t row_size;        /* bytes of a row of a stream */
     int64_t records_size;    /* bytes of the records that are copied */
-    int64_t size, disk_size; /* bytes of the store; of it in a file, a multiple of PLAN_PAGE */
+    int64_t size, disk_size; /* bytes of the store; bytes in a file, a multiple of PLAN_PAGE */
 };
 
 struct plan {
     struct plan_item item[PLAN_ID_N];
-    int64_t arena_size, segment_size; /* bytes per rank, multiples of PLAN_PAGE: of the device */
-    bool own_memory;   /* the device has memory of its own; else the host's part is empty, and what
-                        * would be there is in the arena */
+    int64_t arena_size, segment_size; /* bytes per rank on the device, multiples of PLAN_PAGE */
+    bool own_memory;   /* the device has memory of its own; else the host's part is empty, and its
+                        * items are in the arena */
     int64_t host_size; /* bytes per rank of the host's part, a multiple of PLAN_PAGE */
     int64_t class_size[PLAN_CLASS_N]; /* bytes; with `rounding` they add up to arena + segment */
     int64_t rounding;                 /* alignment gaps and page rounding */
-    /* verify, and train with verify.first_step: the one-rank reference's part of the arena; of
-     * several stages in the first one's plan */
+    /* verify, and train with verify.first_step: the one-rank reference's part of the arena; with
+     * several stages, in the first one's plan */
     int64_t reference_offset, reference_size;
     int64_t reference_host_offset; /* and of the host's part */
     enum job_kind kind;
@@ -245,16 +246,16 @@ struct plan {
     int ulysses;            /* ranks of a ring that share heads, in a row: sp under ulysses, a
                              * divisor of it under usp, else 1 */
     int pp, tp;             /* stages, and ranks that share a layer's heads */
-    struct pipe pipe;       /* what each stage holds, and which of them this plan is of: shards,
-                             * memory and n_* of weights are of one rank of it */
+    struct pipe pipe;       /* the sections of each stage, and the stage of this plan: shards,
+                             * memory and n_* of weights are those of one rank of it */
     bool cut_by_memory;     /* the stages: by work they would not fit */
-    int64_t stage_size[JOB_MAX_RANKS]; /* arena_size of each stage; of one stage not used */
+    int64_t stage_size[JOB_MAX_RANKS]; /* arena_size of each stage; one stage: not used */
     int64_t slots;               /* sequences that are kept between their passes; 1 of one stage */
     enum strategy_id strategy;   /* never AUTO */
-    enum form_id form;           /* of rsa; never AUTO */
+    enum form_id form;           /* rsa's; never AUTO */
     enum layout_id layout;       /* never AUTO */
     enum recompute_id recompute; /* never AUTO */
-    enum precision_id precision; /* of weights, activations and products */
+    enum precision_id precision; /* precision of weights, activations and products */
     bool rank_bits;              /* determinism "ranks" */
     int zero;                    /* ZeRO stage; 0 for one rank and unless training */
     int zero_group;              /* ranks that share one set of shards; zero 0: all that sum */
@@ -266,21 +267,21 @@ struct plan {
     int64_t n_shard;       /* elements of the largest shard; n_params under zero 0 */
     int64_t loss_chunk;    /* tokens; at most a sum chunk */
     int64_t mlp_chunk;     /* tokens of a piece of dense MLPs; at most a sum chunk; 0: whole */
-    int64_t n_params;      /* of the stage, with what it borrows; of one stage: param_count */
+    int64_t n_params;      /* elements, borrowed ones included; one stage: param_count */
     int64_t n_held;        /* zero 3: elements of the largest shard of them */
     int64_t n_grad;        /* n_params (+ the tied embedding's own sum), multiple of 16 n_ranks */
     int64_t tree_size;     /* elements of one level of PLAN_TREE; 0: no tree */
     int64_t n_decode;      /* generate: tokens that may be appended */
     int64_t cache_rows;    /* generate: rows of this rank's cache per layer and sequence */
     int batch;             /* generate: sequences that have one (infer.batch); else 1 */
-    int64_t micro_batches; /* of each ring per optimizer step: train.global_batch / dp */
+    int64_t micro_batches; /* sequences of a ring per optimizer step: train.global_batch / dp */
     struct comm_count comm[PURPOSE_N]; /* plan_comm of rank 0 */
     double flops;                      /* per step, all ranks, causal counted once; a walk's second
                                         * forward too, but nothing of memory.recompute and
                                         * memory.mlp_chunk_tokens */
     char reason[768];                  /* why this strategy, layout and recompute */
     /* ---- of the family's program ---- */
-    struct extent extent;      /* of this rank's sections */
+    struct extent extent;      /* sizes of this rank's sections */
     enum exchange_id exchange; /* never AUTO */
     int64_t grid[2];           /* DSP: patches of a frame, frames (N0 space, N1 time); 0: no grid */
     int64_t stream_size;       /* bytes of one residual stream, rounded; PLAN_X has n_streams */
@@ -289,7 +290,7 @@ struct plan {
      * output of section b (`in` is 0).
      * Otherwise it has one, or two that alternate: a section whose placement is not in_place writes
      * to the other. PLAN_DX likewise, by grad_in_place. */
-    int n_streams, n_dx;            /* of several stages: of one sequence */
+    int n_streams, n_dx;            /* several stages: for one sequence */
     int64_t kept[FAMILY_KINDS + 1]; /* bytes of a record, rounded: by kind; the last: of `in` */
     int64_t cache[FAMILY_KINDS];    /* likewise of a cache record */
 };
@@ -298,7 +299,7 @@ static inline struct axes plan_axes(const struct plan *p)
 {
     return (struct axes){.dp = p->dp, .pp = p->pp, .sp = p->sp, .tp = p->tp};
 }
-/* Where rank `rank` of the job stands: .s in its ring, ring .d. */
+/* The place of rank `rank` of the job: .s in its ring, ring .d. */
 static inline struct axes_place plan_place(const struct plan *p, int rank)
 {
     const struct axes a = plan_axes(p);
@@ -315,13 +316,13 @@ static inline int64_t plan_sums_in_step(const struct plan *p)
 {
     return plan_sums_each(p) ? p->micro_batches : 1;
 }
-/* Of those parts, how many are under way at once. */
+/* How many of those parts are under way at once. */
 static inline int64_t plan_tied_sends(const struct plan *p)
 {
     return pipe_lent(&p->pipe, plan_sums_in_step(p));
 }
 
-/* What rank s of a ring holds of a sequence of S tokens, or of the plan's grid where it has one.
+/* The shard of rank s of a ring, for a sequence of S tokens or the plan's grid where it has one.
  * fails: as shard_init. */
 int plan_shard(const struct plan *p, int64_t S, int s, struct shard *out, struct err *e);
 
@@ -338,9 +339,9 @@ struct sections {
     struct section in, out, layer[FAMILY_KINDS];
 };
 void plan_sections(const struct model_shape *m, const struct plan *p, struct sections *out);
-/* What schedules of the plan keep. train: with a backward pass. */
+/* The mode in which the plan's schedules are made. train: with a backward pass. */
 struct schedule_mode plan_schedule(const struct plan *p, bool train);
-/* Of one section of it: `in`, `out`, or a kind of layer. */
+/* Sets one section of the plan: `in`, `out`, or a kind of layer. */
 void plan_section(const struct program *program, const struct plan *p, struct section *out);
 /* Bytes from the start of PLAN_KEPT to the record of a section, where it is at work: b as of
  * buckets, 0 is `in`, 1 .. L the layers (`out` keeps nothing); and of PLAN_CACHES, of layers only.
@@ -364,7 +365,7 @@ bool plan_fetches_in(const struct model_shape *m, const struct plan *p);
 int64_t plan_held(const struct plan *p, int64_t S);
 /* Into how many pieces a scan cuts a state of Dk rows. */
 int plan_scan_pieces(int64_t n);
-/* Bytes from the start of PLAN_SHARED (gradient: of PLAN_DSHARED) to shared value k; k = n_shared:
+/* Bytes from the start of PLAN_SHARED (gradient: PLAN_DSHARED) to shared value k; k = n_shared:
  * the end. */
 int64_t plan_shared(const struct program *in, const struct plan *p, int k, bool gradient);
 
@@ -374,14 +375,14 @@ int64_t plan_shared(const struct program *in, const struct plan *p, int k, bool 
  * of S tokens; verify, one forward and backward (its gathering of logits is not in comm).
  * S is data.seq_len; generate with a literal prompt and no seq_len: the prompt's bytes; verify: at
  * most verify.max_tokens.
- * fails: ERR_DOES_NOT_FIT with the numbers and what would help; ERR_INVALID. */
+ * fails: ERR_DOES_NOT_FIT with the numbers and the remedies; ERR_INVALID. */
 int plan_make(const struct job_spec *spec, int64_t memory_limit, struct plan *p, struct err *e);
 
 /* The plan that a rank of the job places: its stage's. `p` is of any stage. plan_make's is of the
  * stage that needs most memory; all have one segment_size. */
 int plan_of_rank(const struct job_spec *spec, const struct plan *p, int rank, struct plan *out,
                  struct err *e);
-/* Shards and counts of a stage, without its memory: what plan_comm and the estimate read. */
+/* Sets shards and counts of a stage, without its memory: plan_comm and the estimate read them. */
 void plan_set_stage(const struct model_shape *m, struct plan *p, int stage);
 
 /* How many alternatives this generate job may report with a token; the bound where each request
@@ -389,11 +390,11 @@ void plan_set_stage(const struct model_shape *m, struct plan *p, int stage);
 #define PLAN_ALTERNATIVES 20
 int plan_alternatives(const struct job_spec *spec);
 
-/* Tokens that are verified: of a verify job all of its sequence, of a training what
- * verify.first_step takes from its first one. */
+/* Tokens that are verified: all of a verify job's sequence, or the tokens that verify.first_step
+ * takes from a training's first one. */
 int64_t plan_verify_seq(const struct job_spec *spec, const struct plan *p);
 
-/* Samples of the order that are verified, from the first: of a pipeline one more than it has
+/* Samples of the order that are verified, from the first. A pipeline verifies one more than it has
  * stages, so that every slot of every stage has had one and the first has another after it. */
 int plan_verify_samples(const struct plan *p);
 
@@ -409,17 +410,18 @@ int plan_reference(const struct job_spec *spec, const struct plan *p, struct pla
 int plan_at(const struct job_spec *spec, const struct plan *p, int64_t S, int64_t micro_batches,
             struct plan *out, struct err *e);
 
-/* What rank `rank` moves in a held-out evaluation inside a training: ring d takes the windows d, d
- * + dp, ... forward and sums what it found over its ranks; then all ranks sum over rings, and agree
- * that these counts hold. zero 3: in each round all ranks fetch the weights of one forward pass. */
+/* The traffic of rank `rank` in a held-out evaluation inside a training. Ring d takes the windows
+ * d, d + dp, ... forward and sums its losses over its ranks; then all ranks sum over rings, and
+ * agree that these counts hold. zero 3: in each round all ranks fetch the weights of one forward
+ * pass. */
 struct plan_eval {
     int64_t S, n_windows; /* tokens of a window; windows of all rings */
 };
 int plan_eval_comm(const struct model_shape *m, const struct plan *p, int rank,
                    const struct plan_eval *v, struct comm_count out[PURPOSE_N], struct err *e);
 
-/* What attention over the sequence needs beside the items that every plan has; nothing under a
- * strategy that is not one of attention. */
+/* The buffers that attention over the sequence needs beside the items that every plan has; none
+ * under a strategy that is not one of attention. */
 struct attention_need;
 void plan_attention(const struct plan *p, int64_t H, int64_t Hk, int64_t D,
                     struct attention_need *out);
@@ -427,7 +429,7 @@ void plan_attention(const struct plan *p, int64_t H, int64_t Hk, int64_t D,
 int plan_at_grid(const struct job_spec *spec, const struct plan *p, const int64_t grid[2],
                  int64_t micro_batches, struct plan *out, struct err *e);
 
-/* What the layers of rank `rank` move in n_passes forward passes over S tokens. */
+/* The traffic of the layers of rank `rank` in n_passes forward passes over S tokens. */
 struct plan_forward {
     int64_t S, n_passes;
 };
@@ -437,13 +439,13 @@ int plan_forward_comm(const struct model_shape *m, const struct plan *p, int ran
 
 /* Are gradients and losses summed over rings too? Where there is a backward pass. */
 bool plan_sums_rings(const struct plan *p);
-/* Over how many ranks they are, and the number of `rank` among its own: those of its stage and tp
- * index, all or of its ring. */
+/* The number of ranks that they are summed over, and the number of `rank` among its own: the ranks
+ * of its stage and tp index, all or those of its ring. */
 int plan_sum_ranks(const struct plan *p);
 int plan_sum_place(const struct plan *p, int rank);
 
-/* What rank `rank` moves in a step (see plan_make), from the algorithm. Ranks differ where their
- * shards do: parallel.zero 1 to 3. */
+/* The traffic of rank `rank` in a step (see plan_make), from the algorithm. Ranks differ where
+ * their shards do: parallel.zero 1 to 3. */
 void plan_comm(const struct model_shape *m, const struct plan *p, int rank,
                struct comm_count out[PURPOSE_N]);
 
@@ -462,15 +464,15 @@ struct plan_pass {
 void plan_grid_comm(const struct model_shape *m, const struct plan *p, int rank,
                     const struct plan_pass *x, struct comm_count out[PURPOSE_N]);
 
-/* Of n forward passes under zero 3, the weights alone: added to *out. */
+/* Adds to *out the traffic of the weights alone in n forward passes under zero 3. */
 void plan_fetch_comm(const struct plan *p, int rank, int64_t n, struct comm_count *out);
 
-/* The same of p->micro_batches forward and backward passes of a training whose gradients all ranks
+/* The same for p->micro_batches forward and backward passes of a training whose gradients all ranks
  * of a stage get: its proof before the first step. */
 void plan_verify_comm(const struct model_shape *m, const struct plan *p, int rank,
                       struct comm_count out[PURPOSE_N]);
 
-/* What each rank moves in a pass for the next tokens of n sequences (all layers). */
+/* The traffic of each rank in a pass for the next tokens of n sequences (all layers). */
 struct comm_count plan_decode_comm(const struct model_shape *m, int n_ranks, int64_t n);
 
 /* plan.reason, from the rest of the plan: plan_make has called it (tests call it, too). */

@@ -5,7 +5,7 @@
 #include "worker/plan/sentence.h"
 #include "worker/plan/strategy.h"
 
-/* ---- what runs side by side ------------------------------------------------------------------ */
+/* ---- ranks side by side ---------------------------------------------------------------------- */
 
 static void add_groups(struct sentence *w, const struct plan *p)
 {
@@ -17,7 +17,7 @@ static void add_groups(struct sentence *w, const struct plan *p)
                      p->sp > 1 ? "rings" : "ranks");
 }
 
-/* Of a strategy that passes states: how; of one with groups: which. */
+/* Says how a strategy passes states, or the groups of a strategy that has them. */
 static void add_exchange(struct sentence *w, const struct plan *p)
 {
     static const char *const words[EXCHANGE_N] = {"", " from rank to rank", " to all ranks",
@@ -48,7 +48,7 @@ static void add_layout(struct sentence *w, const struct plan *p)
         sentence_add(w, "contiguous%s%s", *why ? ": " : "", why);
 }
 
-/* ---- what saves memory ----------------------------------------------------------------------- */
+/* ---- ways to save memory --------------------------------------------------------------------- */
 
 static void add_recompute(struct sentence *w, const struct job_spec *s, const struct plan *p)
 {

@@ -46,7 +46,7 @@ const struct reach_map *reach_window(const struct reach_map *map, const struct s
     return room;
 }
 
-/* What either sees; one that sees nothing is all padding. */
+/* The keys that either sees; a segment that sees none is all padding. */
 static struct reach joined(struct reach a, struct reach b)
 {
     if (a.lo >= a.meets) return b;
@@ -68,7 +68,7 @@ const struct reach_map *reach_groups(const struct reach_map *map, const struct s
     return room;
 }
 
-/* Of query segment c of q. */
+/* The reach of query segment c of q. */
 static const struct reach *seen_by(const struct reach_map *map, const struct shard *q, int c)
 {
     return &map->seg[q->pos[c] / q->seg_len];

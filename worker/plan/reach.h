@@ -1,23 +1,24 @@
-/* reach.h: which keys the queries of each segment see: what ranks must know of each other to leave
- * out keys that no query sees. A function of a sample's documents, of the layout and of a layer's
- * window; all ranks derive one map, and the formulas of volume.h take it. Pure arithmetic. */
+/* reach.h: the keys that the queries of each segment see: ranks must know them of each other to
+ * leave out keys that no query sees. A function of a sample's documents, of the layout and of a
+ * layer's window; all ranks derive one map, and the formulas of volume.h take it. Pure
+ * arithmetic. */
 #ifndef SEQD_PLAN_REACH_H
 #define SEQD_PLAN_REACH_H
 
 #include "api/core/limits.h"
 #include "worker/plan/shard.h"
 
-#define REACH_SEGS (2 * JOB_MAX_RANKS) /* of a whole sequence: zigzag has most */
+#define REACH_SEGS (2 * JOB_MAX_RANKS) /* segments of a whole sequence: zigzag has most */
 
 /* Global key ranges, empty where a segment is all padding.
- *   [lo, hi)    what some row of the segment sees, mask and all
+ *   [lo, hi)    keys that some row of the segment sees, mask and all
  *   [lo, meets) without the causal mask (with a window: the same as hi). The ring goes by this one:
  *               a sample of one document travels as a whole, whatever its masks */
 struct reach {
     int64_t lo, hi, meets;
 };
 struct reach_map {
-    int n; /* segments, in the order of their positions; 0: nothing is known: all see all */
+    int n; /* segments, in the order of their positions; 0: unknown: all see all */
     struct reach seg[REACH_SEGS];
 };
 
@@ -31,15 +32,16 @@ struct reach_documents {
     int64_t n_tokens; /* real ones: positions from here on are padding */
     bool causal;
 };
-/* Of a layer without a window. */
+/* Makes the map of a layer without a window. */
 void reach_make(struct reach_map *map, const struct shard *sh, const struct reach_documents *d);
-/* What a layer with a window goes by: map itself where there is none (0) or nothing is known (NULL,
- * n 0), else it is written to *room. causal: as the map is; else a window cuts both ways. */
+/* Returns the map of a layer with a window: map itself where the window is 0 or the map unknown
+ * (NULL, n 0), else *room, to which it is written. causal: as the map is; else a window cuts both
+ * ways. */
 const struct reach_map *reach_window(const struct reach_map *map, const struct shard *sh,
                                      int64_t window, bool causal, struct reach_map *room);
 
-/* What the groups of sh's ranks go by, each as one rank (shard_group): map itself where segments
- * are the same or nothing is known, else it is written to *room. */
+/* Returns the map of the groups of sh's ranks, each as one rank (shard_group): map itself where
+ * segments are the same or the map is unknown, else *room, to which it is written. */
 const struct reach_map *reach_groups(const struct reach_map *map, const struct shard *sh,
                                      struct reach_map *room);
 

@@ -65,7 +65,7 @@ static void write_memory(struct jwrite *w, const struct model_shape *m, const st
     jwrite_end(w);
 }
 
-/* In a step: what goes out comes back. */
+/* Bytes of a step, each way: all that goes out comes back. */
 static void write_offload(struct jwrite *w, const struct plan *p)
 {
     const int64_t bytes = plan_offloaded(p, p->T) * p->micro_batches;

@@ -10,7 +10,7 @@ struct report_line {
     const char *name;
     enum place_where where;
     bool grad;
-    int64_t size; /* KEPT, CACHE: of all layers; WORK: of the largest */
+    int64_t size; /* KEPT, CACHE: sum of all layers; WORK: the largest value's */
 };
 enum { LINES = 96 };
 struct report_lines {

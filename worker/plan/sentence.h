@@ -1,7 +1,7 @@
 /* sentence.h: a text made piece by piece in a buffer of fixed size. Inside worker/plan.
  *
- * What does not fit is cut; tests/engine/test_words.c makes the longest of every text and sees that
- * none is. */
+ * A text that does not fit is cut; tests/engine/test_words.c makes the longest of every text and
+ * sees that none is. */
 #ifndef SEQD_PLAN_SENTENCE_H
 #define SEQD_PLAN_SENTENCE_H
 

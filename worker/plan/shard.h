@@ -1,11 +1,11 @@
-/* shard.h: which tokens of a sequence a rank holds. Pure arithmetic, shared by plan, data and sp.
+/* shard.h: the tokens of a sequence that a rank holds. Pure arithmetic, for plan, data and sp.
  *
  * A sequence of S tokens is cut into equal segments, and every rank holds n_segs of them, in order,
  * as its local rows [0, T). Rows whose global position is >= S are padding: they hold some valid
  * token id, have no target, see no row and are seen by no row; every rank has exactly T rows.
  *
  *   contiguous            1 segment of ceil(S/P) per rank
- *   zigzag                2P segments of ceil(S/2P); rank r holds segments r and 2P-1-r. Where u
+ *   zigzag                2P segments of ceil(S/2P); rank r holds segments r and 2P-1-r. If u
  *                         ranks in a row share heads (usp): 2P/u chunks of u segments; group g
  *                         holds chunks g and 2P/u-1-g, its k-th rank the k-th segment of both
  *   determinism "ranks"   8 segments ("logical chunks") of ceil(S/8); rank r holds 8/P in a row;
@@ -34,8 +34,9 @@ struct shard {
     int u; /* ranks in a row that are a group (sp/ulysses.c), a divisor of P; else 1 */
     enum layout_id layout;
     bool rank_bits; /* determinism "ranks" */
-    int64_t unit;   /* rows that stay together: 1, one index of the outermost dimension, or what
-                     * the ranks of a group, or those that share every layer, share evenly */
+    int64_t unit;   /* rows that stay together: 1, one index of the outermost dimension, or rows
+                     * that the ranks of a group, or the ranks that share every layer, share
+                     * evenly */
     int n_segs;     /* on this rank */
     int64_t seg_len;
     int64_t T;               /* n_segs * seg_len, the same on every rank */
@@ -47,10 +48,10 @@ struct shard {
 /* layout: contiguous or zigzag. fails: ERR_INVALID (P not 1, 2, 4, 8 under "ranks"). */
 int shard_init(struct shard *sh, int64_t S, int P, int r, enum layout_id layout, bool rank_bits,
                struct err *e);
-/* With groups of u ranks. */
+/* The same with groups of u ranks. */
 int shard_init_groups(struct shard *sh, int64_t S, int P, int u, int r, enum layout_id layout,
                       bool rank_bits, struct err *e);
-/* What the rank's group holds, as one rank of a ring of P / u: its ranks' rows, run by run. */
+/* The shard of the rank's group, as one rank of a ring of P / u: its ranks' rows, run by run. */
 struct shard shard_group(const struct shard *sh);
 /* Runs of a group: rows of a rank that lie next to those of the group's other ranks, T / runs. */
 int shard_runs(const struct shard *sh);
@@ -60,7 +61,7 @@ int shard_init_parts(struct shard *sh, int64_t S, int P, int u, int r, enum layo
 /* n indices of `unit` rows each, contiguous: S = n * unit. */
 int shard_init_units(struct shard *sh, int64_t n, int64_t unit, int P, int r, bool rank_bits,
                      struct err *e);
-/* Of n indices spread contiguously: a rank's, pads included, and how many of rank r's exist. */
+/* Counts of n indices spread contiguously: a rank's, pads included; rank r's without pads. */
 int64_t shard_share(int64_t n, int P, bool rank_bits);
 int64_t shard_count(int64_t n, int P, int r, bool rank_bits);
 int64_t shard_pos(const struct shard *sh, int64_t row); /* global position, may be >= S (padding) */

@@ -1,13 +1,13 @@
-/* slice.h: which part of a tensor a rank of tensor parallelism holds. Pure arithmetic. Of a tensor
- * that stands in place of several (weight.fused) a rank has a slice of each.
+/* slice.h: the part of a tensor that a rank of tensor parallelism holds. Pure arithmetic. If a
+ * tensor stands in place of several (weight.fused), a rank has a slice of each.
  *
  * A shape with tp > 1 writes the program of one of tp ranks (family_write): its tensors stand in
  * the order of the whole model's and are slices of those. How a tensor is cut shows in the two
  * sizes: by rows of [out, in] where a product's columns are split, by columns where its inner
- * dimension is. Of n different slices rank t holds number t n / tp. Where n is less than tp (few KV
- * heads) or 1 (norms: the tensor itself), ranks in a row hold the same, and each has a part of its
- * gradient. Where tp does not divide a vocabulary, all ranks have room for as many ids, and the
- * last ones hold fewer, or none: files do not have what is left over, which stays 0.
+ * dimension is. Rank t holds number t n / tp of n different slices. If n is less than tp (few KV
+ * heads) or 1 (norms: the tensor itself), ranks in a row hold the same slice, and each has a part
+ * of its gradient. If tp does not divide a vocabulary, all ranks have room for as many ids, and the
+ * last ones hold fewer, or none: files do not have the rest of the room, which stays 0.
  * tested: tests/engine/test_tensor_jobs.c */
 #ifndef SEQD_PLAN_SLICE_H
 #define SEQD_PLAN_SLICE_H
@@ -20,10 +20,10 @@ struct slice {
     int tensor;                   /* number in the bucket */
     int n;                        /* different ones, a divisor of tp; 1: the tensor itself */
     int sharers;                  /* ranks in a row that hold the same: tp / n */
-    int64_t rows, cols;           /* of the room for a slice; one-dimensional: 1 row */
-    int64_t whole_cols;           /* of the tensor; more than cols: it is cut along columns */
+    int64_t rows, cols;           /* size of the room for a slice; one-dimensional: 1 row */
+    int64_t whole_cols;           /* columns of the tensor; more than cols: it is cut along them */
     int64_t count;                /* elements of the tensor */
-    int64_t offset, whole_offset; /* elements of the flat layouts: of a rank, of the model */
+    int64_t offset, whole_offset; /* elements of the flat layouts, a rank's and the model's */
 };
 /* The shape of the whole model, which files have. */
 struct model_shape slice_whole(const struct model_shape *m);
@@ -33,7 +33,7 @@ int slice_bucket(const struct model_shape *m, int bucket, struct slice *out);
 
 /* Elements that rank t's slice holds, from the beginning of its room on. */
 int64_t slice_size(const struct slice *s, int t);
-/* Where a slice is cut to be summed over its sharers: cut [sharers + 1]. */
+/* Borders of the parts of a slice that its sharers sum: cut [sharers + 1]. */
 void slice_cut(const struct slice *s, int64_t *cut);
 /* Does rank t speak for its slice, as the first that holds it? */
 static inline bool slice_first(const struct slice *s, int t)
@@ -55,7 +55,7 @@ struct slice_run {
 struct slice_run slice_run(const struct slice *s, int t, int64_t at);
 
 /* Slices of the bucket that was looked at last: files are read and written in order. */
-enum { SLICE_TENSORS = 64 }; /* of a bucket, at most: no layer of experts is shared */
+enum { SLICE_TENSORS = 64 }; /* in a bucket, at most: no layer of experts is shared */
 struct slice_cursor {
     int64_t begin, end; /* elements of the whole layout */
     int n;

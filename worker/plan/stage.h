@@ -1,9 +1,9 @@
 /* stage.h: the stages of a training job, as functions of the step alone.
  *
  * The run before stages[0].from_step has data.seq_len, optim.lr and the model's rope_theta; a stage
- * changes what it names and keeps the rest.
+ * changes the fields that it names and keeps the rest.
  *
- * Which samples a step takes: every sequence length has an order of its own (struct data_order),
+ * The samples of a step: every sequence length has an order of its own (struct data_order),
  * and the steps of one length walk it without a gap, even across steps of another length. So the
  * first sample of step k is
  *     global_batch * |{ j < k : seq_len(j) == seq_len(k) }|
@@ -21,7 +21,7 @@ struct job_spec;
 int stage_at(const struct job_spec *s, int64_t step);
 /* The values in a stage (-1: before the first). rope_theta: the model's unless a stage sets it. */
 int64_t stage_seq_len(const struct job_spec *s, int stage);
-/* Of an evaluation's windows: the same in all stages. */
+/* The length of an evaluation's windows: the same in all stages. */
 int64_t stage_eval_seq_len(const struct job_spec *s);
 double stage_lr(const struct job_spec *s, int stage);
 double stage_rope_theta(const struct job_spec *s, int stage);

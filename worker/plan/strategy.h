@@ -1,9 +1,10 @@
-/* strategy.h: what a strategy takes, needs and sends: one row each, in a file of its own,
+/* strategy.h: the rules, buffers and traffic of each strategy: one row each, in a file of its own,
  * strategy_NAME.c: pure arithmetic, for seqd's answers and for the ranks' placement and ledger.
- * api/core/strategy.h has the list; what a strategy runs is a row as well (worker/sp/sp.h).
+ * api/core/strategy.h has the list; the code that a strategy runs is a row as well
+ * (worker/sp/sp.h).
  *
  * A new strategy: its line in the list, its word in api/openapi.yaml, strategy_NAME.c here, NAME.c
- * in worker/sp, a test. Nothing else names it. */
+ * in worker/sp, a test. No other file names it. */
 #ifndef SEQD_PLAN_STRATEGY_H
 #define SEQD_PLAN_STRATEGY_H
 
@@ -21,16 +22,16 @@ struct job_spec;
 
 /* Softmax attention over the sequence, in one layer and one direction. */
 struct attention_pass {
-    const struct shard *sh;      /* of the rank that counts; P > 1 */
-    const struct reach_map *map; /* which keys each segment sees; NULL: all, the most that can be */
+    const struct shard *sh;      /* the shard of the rank that counts; P > 1 */
+    const struct reach_map *map; /* keys each segment sees; NULL: all, the most that can be */
     int64_t H, Hk, D;
     enum precision_id precision;
     bool back;
 };
 
-/* A form: one way of that attention. NULL functions: nothing is needed, nothing is sent. */
+/* A form: one way of that attention. NULL functions: no buffer is needed, no byte is sent. */
 struct strategy_form {
-    const char *what; /* what the ranks do with a sequence, in a plan's reason */
+    const char *what; /* verb phrase of a plan's reason: the ranks "pass states" */
     /* Softmax over whole rows of scores, as published: kept [H, T, P*T] fp32 of a layer; fp32
      * alone, sums in no fixed order. */
     bool published;
@@ -39,12 +40,12 @@ struct strategy_form {
     void (*traffic)(const struct attention_pass *a, struct comm_count out[PURPOSE_N]); /* adds */
 };
 
-/* By the layers of a family. */
+/* The sequences that a strategy splits, by the layers of a family. */
 enum splits_id {
-    SPLITS_ANY,     /* one rank: nothing is split */
+    SPLITS_ANY,     /* one rank: no split */
     SPLITS_SOFTMAX, /* sequences whose layers all have softmax attention */
-    SPLITS_LINEAR,  /* those with layers of linear attention */
-    SPLITS_GRID,    /* of space and time: diffusion */
+    SPLITS_LINEAR,  /* sequences with layers of linear attention */
+    SPLITS_GRID,    /* sequences of space and time: diffusion */
 };
 
 struct strategy_row {
@@ -58,8 +59,8 @@ struct strategy_row {
     bool zigzag;          /* causal attention gets the zigzag layout */
     const char *in_order; /* why a plan's layout is contiguous; NULL: because it was asked for */
     bool splits_model;    /* a word of old jobs: their tensor parallelism is parallel.tp */
-    /* What a job must keep to on more than one rank; fails with the field and the way out. NULL:
-     * nothing more than the rules of its family. */
+    /* Checks a job on more than one rank; fails with the field and the way out. NULL: no more rules
+     * than its family's. */
     int (*check)(const struct job_spec *s, struct err *e);
     /* Time of the slowest rank's attention over the mean, of H heads; u: struct plan's ulysses.
      * NULL: 1. */
@@ -76,20 +77,20 @@ const struct strategy_form *strategy_form(int32_t id, int32_t form);
 /* Has it more than one? */
 bool strategy_has_forms(int32_t id);
 
-/* Which kind of sequences a family has: never SPLITS_ANY. */
+/* The kind of sequences that a family has: never SPLITS_ANY. */
 enum splits_id strategy_splits(const struct family_row *f);
 bool strategy_fits(int32_t id, const struct family_row *f); /* STRATEGY_AUTO: yes */
 /* Zigzag balances causal softmax attention and nothing else; states pass from rank to rank in the
  * order of the sequence. */
 bool strategy_zigzag_fits(const struct family_row *f);
-/* What "auto" is without a machine to weigh strategies for: choice.h does that. */
+/* The value of "auto" without a machine to weigh strategies for: choice.h does that. */
 enum strategy_id strategy_default(const struct model_shape *m, int sp);
 /* rings: ranks of the ring that a sequence passes round: sp, of groups (usp) sp / ulysses. */
 enum layout_id strategy_layout(const struct model_shape *m, int32_t id, int rings, bool rank_bits);
 /* Ranks that share heads. asked: parallel.ulysses; 0 is the largest divisor of sp that divides the
  * KV heads. */
 int strategy_group(const struct model_shape *m, int32_t id, int sp, int asked);
-/* Whether sp ranks may run it so: what family_check() refuses, for those that come after it. */
+/* Whether sp ranks may run it so: family_check() refuses the rest, and later callers ask again. */
 bool strategy_takes(const struct model_shape *m, int32_t id, enum layout_id layout, int sp);
 
 /* The blockwise ring, which softmax layers of a hybrid take as well (strategy_rsa.c). */

@@ -1,4 +1,4 @@
-/* Ring self-attention (2105.13120) in its forms. worker/plan/volume.h has what each moves. */
+/* Ring self-attention (2105.13120) in its forms. worker/plan/volume.h has the traffic of each. */
 #include "worker/plan/strategy.h"
 #include "worker/plan/volume.h"
 

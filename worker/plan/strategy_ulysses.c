@@ -3,11 +3,11 @@
  * and the keys and values of the own heads pass round the P/u ranks of the same place, as in the
  * blockwise ring, one KV head after another. Ulysses is one group of all.
  *
- *   forward   q, k, v of w's heads go to each rank w, o of the own heads to each: where heads
+ *   forward   q, k, v of w's heads go to each rank w, o of the own heads to each: if heads
  *             divide, (u-1)/u (2H + 2Hk) T D elements, in 3 (u-1) messages; under zigzag twice as
  *             many, for a group has two runs of rows
  *   backward  dO of w's heads to each w; dQ, dK, dV of the own heads to each, in fp32
- *   ring      of each own KV head: what the ring moves of uT rows of one KV head
+ *   ring      for each own KV head: the traffic of the ring with uT rows of one KV head
  *   kept      q, kv, o and lse of this rank's heads, all positions of the group */
 #include <math.h>
 #include "api/core/job.h"
@@ -43,7 +43,7 @@ static void heads_need(const struct attention_shape *s, struct attention_need *o
     attention_put(out, ATTN_HOME, s->back ? 2 * visitor * 4 : 0, true);
 }
 
-/* nq of another rank's heads go there with, forward, their nk; of the own ones all comes back. */
+/* nq of another rank's heads go there with, forward, their nk; all of the own heads comes back. */
 static void heads_traffic(const struct attention_pass *a, struct comm_count out[PURPOSE_N])
 {
     const int u = a->sh->u, r = a->sh->r % u, n_runs = shard_runs(a->sh);
@@ -66,7 +66,7 @@ static void heads_traffic(const struct attention_pass *a, struct comm_count out[
     }
 }
 
-/* And each own KV head round the ranks of this one's place in their groups. */
+/* Adds to that each own KV head's pass round the ranks of this one's place in their groups. */
 static void ring_traffic(const struct attention_pass *a, struct comm_count out[PURPOSE_N])
 {
     const struct shard group = shard_group(a->sh);
@@ -83,7 +83,7 @@ static void ring_traffic(const struct attention_pass *a, struct comm_count out[P
     for (int i = 0; i < PURPOSE_N; i++) volume_add(&out[i], c[i], nk);
 }
 
-/* ---- what jobs must keep to ------------------------------------------------------------------ */
+/* ---- rules of jobs --------------------------------------------------------------------------- */
 
 static int check_heads(const struct job_spec *s, int u, const char *field, struct err *e)
 {
@@ -119,7 +119,7 @@ static int check_usp(const struct job_spec *s, struct err *e)
 
 /* ---- the rows -------------------------------------------------------------------------------- */
 
-/* Of heads that do not divide some ranks have one more. */
+/* If heads do not divide, some ranks have one more. */
 static double heads_imbalance(int64_t H, int sp, int u, bool causal, enum layout_id layout)
 {
     return ceil((double)H / u) * u / (double)H;

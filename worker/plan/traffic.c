@@ -98,7 +98,7 @@ static void count_slices(const struct model_shape *m, const struct plan *p, int 
 }
 
 /* How often gradients are summed, and into whose hands. A tied embedding gets two parts, from the
- * head and from its own end; where they are summed apart they travel apart. */
+ * head and from its own end; parts that are summed apart travel apart. */
 static void count_gradients(const struct model_shape *m, const struct plan *p, int rank,
                             struct comm_count *out)
 {
@@ -117,18 +117,19 @@ static void count_gradients(const struct model_shape *m, const struct plan *p, i
         count_norm(p, rank, out);
         return;
     }
-    s.scatter = false; /* everyone updates everything, or compares it */
+    s.scatter = false; /* every rank updates all of them, or compares them */
     count_sweep(p, rank, &s, out);
 }
 
-/* In a pass with its backward: by `in`, which may read weights backwards, and by a tied head. */
+/* Fetches of the embedding in a pass with its backward: by `in`, which may read weights backwards,
+ * and by a tied head. */
 static int64_t fetches_of_embed(const struct model_shape *m, const struct plan *p)
 {
     const int64_t in = pipe_first(&p->pipe) ? 1 + plan_fetches_in(m, p) : 0;
     return in + (p->shards.tied && pipe_last(&p->pipe));
 }
 
-/* zero 1 and 2: what was updated goes to the whole group. zero 3: every bucket before its forward
+/* zero 1 and 2: updated weights go to the whole group. zero 3: every bucket before its forward
  * and its backward; the head's are one visit, and so is the embedding, which needs no weights
  * backwards, unless it is the head as well. */
 static void count_weights(const struct model_shape *m, const struct plan *p, int rank,
@@ -145,7 +146,8 @@ static void count_weights(const struct model_shape *m, const struct plan *p, int
     count_sweep(p, rank, &s, out);
 }
 
-/* LASP in time: what leaves a window on the last rank goes to the first, its gradient back. */
+/* LASP in time: the states at a window's end go from the last rank to the first, their gradients
+ * back. */
 static void count_borders(const struct plan *p, int r, struct comm_count out[PURPOSE_N])
 {
     const struct comm_count sent = {p->carry_size, 0, 1, 0}, received = {0, p->carry_size, 0, 1};

@@ -1,4 +1,5 @@
-/* traffic.h: what the operations of a family's programs move and multiply. Inside worker/plan. */
+/* traffic.h: bytes and multiply-adds of the operations of a family's programs. Inside
+ * worker/plan. */
 #ifndef SEQD_PLAN_TRAFFIC_H
 #define SEQD_PLAN_TRAFFIC_H
 
@@ -8,24 +9,24 @@
 enum traffic_pass { TRAFFIC_FORWARD, TRAFFIC_BOTH };
 struct traffic {
     enum traffic_pass pass;
-    int64_t S;                   /* tokens; of a plan with a grid: its own */
+    int64_t S;                   /* tokens; with a grid: the plan's own */
     int64_t times;               /* passes */
-    const struct reach_map *map; /* whom everybody sees in them; NULL: the most that can be */
+    const struct reach_map *map; /* keys each segment sees in them; NULL: the most that can be */
 };
-/* Adds what rank `rank` moves. fails: ERR_INVALID when S cannot be cut. */
+/* Adds the traffic of rank `rank`. fails: ERR_INVALID when S cannot be cut. */
 int traffic_program(const struct model_shape *m, const struct plan *p, int rank,
                     const struct traffic *t, struct comm_count out[PURPOSE_N], struct err *e);
-/* Of a pipeline: the rank's part of the stream of n passes over T rows to the next stage; back: and
- * its gradient from there. */
+/* Adds the rank's part of the stream in n passes over T rows to the next stage of a pipeline; back:
+ * and its gradient from there. */
 void traffic_streams(const struct model_shape *m, const struct plan *p, int64_t T, int64_t n,
                      bool back, struct comm_count *out);
 /* One generated token. */
 struct comm_count traffic_decode(const struct model_shape *m, int P, int64_t n);
 /* Multiply-adds of a forward pass over S tokens, all ranks together; with or without the losses. */
 double traffic_products(const struct model_shape *m, const struct plan *p, bool losses);
-/* Likewise of each section, `in` first: what stages are cut by. cost: [n_layers + 2]. */
+/* Likewise of each section, `in` first, for cutting stages. cost: [n_layers + 2]. */
 void traffic_sections(const struct model_shape *m, const struct plan *p, double *cost);
-/* Where an operation stands on a rank of the plan; its multiply-adds on all ranks. */
+/* The site of an operation on a rank of the plan; its multiply-adds on all ranks. */
 struct op_site traffic_site(const struct plan *p, const struct program *prog, const struct op *op);
 double traffic_op_products(const struct plan *p, const struct program *prog, const struct op *op);
 

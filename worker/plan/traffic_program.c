@@ -1,5 +1,5 @@
-/* traffic_program.c: what a family's operations move, from their programs: the steps that a rank
- * runs are counted, each by the formula of its kind. */
+/* traffic_program.c: the traffic of a family's operations, from their programs: the steps that a
+ * rank runs are counted, each by the formula of its kind. */
 #include <assert.h>
 #include <string.h>
 #include "worker/plan/strategy.h"
@@ -9,9 +9,9 @@
 
 struct traffic_count {
     const struct plan *p;
-    struct shard sh;             /* of the rank in its ring */
+    struct shard sh;             /* the rank's in its ring */
     int t;                       /* its number among those that share every layer */
-    const struct reach_map *map; /* whom everybody sees; NULL: the most that can be */
+    const struct reach_map *map; /* keys that each segment sees; NULL: the most that can be */
     struct comm_count *out;
     int64_t times;
 };
@@ -47,7 +47,7 @@ static void count_keys(const struct traffic_count *c, const struct moved *m)
     for (int i = 0; i < PURPOSE_N; i++) add(c, (enum purpose)i, once[i]);
 }
 
-/* Once for a sequence: which keys each row of the group sees, in two numbers. */
+/* Once for a sequence: the keys that each row of the group sees, in two numbers. */
 static void count_ranges(const struct traffic_count *c)
 {
     const struct shard *sh = &c->sh;
@@ -75,7 +75,7 @@ static void count_states(const struct traffic_count *c, const struct moved *m)
     add(c, PURPOSE_STATE, volume_broadcast(c->p->sp, H * Dk * Dv * 4, c->sh.r == c->p->sp - 1));
 }
 
-/* n: elements of what passes, by exchange x. */
+/* n: elements that pass, by exchange x. */
 static void count_passed(const struct traffic_count *c, const struct moved *m, enum exchange_id x,
                          int64_t n, int pieces)
 {

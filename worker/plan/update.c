@@ -13,7 +13,7 @@ bool update_scales(const struct job_spec *s)
     return s->precision.params == PRECISION_FP16;
 }
 
-/* The others end the job or go back to older weights, whatever has become of these. */
+/* The other choices end the job or go back to older weights, whatever has become of these. */
 static bool skips_nonfinite(const struct job_spec *s)
 {
     return s->guard.nonfinite == NONFINITE_SKIP;

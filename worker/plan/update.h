@@ -1,4 +1,4 @@
-/* update.h: what an optimizer step must know before it may change a weight. Pure.
+/* update.h: the fields that make an optimizer step wait before it may change a weight. Pure.
  *
  * Some fields of a job make the update of one bucket depend on the gradients of all: the norm that
  * clipping divides by, a verdict of the guard or of the loss scale that may still skip the step
@@ -11,7 +11,8 @@
 
 struct job_spec;
 
-/* Of each field of the guard, and of all others that are looked at between gradients and update. */
+/* One rule for each field of the guard, and for all others that are read between gradients and
+ * update. */
 struct update_rule {
     const char *field; /* path in the job spec */
     bool (*waits)(

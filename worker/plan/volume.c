@@ -4,7 +4,7 @@
 #include "api/core/mem.h"
 #include "worker/plan/plan.h"
 
-enum { BOUNCE_FLOATS = 1 << 18 }; /* 1 MiB: half for what leaves, half for what arrives */
+enum { BOUNCE_FLOATS = 1 << 18 }; /* 1 MiB: half to send, half to receive */
 
 int64_t volume_slice(int P)
 {
@@ -22,7 +22,7 @@ int64_t volume_decode_size(int P, int64_t H, int64_t D, int64_t n)
     return mem_round((parts + weights) * 4, 8) + (2 * H + 1) * 8;
 }
 
-/* Everyone sends and receives the same number of messages of one size. */
+/* Every rank sends and receives the same number of messages of one size. */
 static struct comm_count both(int64_t n_messages, int64_t bytes)
 {
     return (struct comm_count){bytes, bytes, n_messages, n_messages};
@@ -115,7 +115,7 @@ struct comm_count volume_two_pass_kv(int P, int64_t T, int64_t Hk, int64_t D, en
 
 struct comm_count volume_two_pass_dkv(int P, int64_t T, int64_t Hk, int64_t D, bool all_reduce)
 {
-    const int64_t n = T * 2 * Hk * D; /* of a rank */
+    const int64_t n = T * 2 * Hk * D; /* elements of a rank */
     struct comm_count c = {0};
     if (P == 1) return c;
     volume_add(&c, both(slices(n, volume_slice(P)), n * 4), P - 1);

@@ -1,6 +1,6 @@
 /* volume.h: how many bytes and messages one rank moves, per operation, from the algorithms alone.
  *
- * The transport counts what it moves (comm/ledger.h); these formulas never look there, and the two
+ * The transport counts its traffic (comm/ledger.h); these formulas never look there, and the two
  * are compared with ==. Letters: P ranks of the ring, T rows on a rank, H query and Hk KV heads, D
  * head size; a KV row is 2*Hk*D elements (keys, then values). Keys and values travel in the model's
  * precision (4 or 2 bytes each), everything else in fp32.
@@ -46,14 +46,14 @@
 
 /* Sizes of the buffers that communication needs in the comm segment, bytes. */
 int64_t volume_bounce_size(int P); /* collectives: about 1 MiB; 0 for one rank */
-/* sp_buffers.part: what sp/sp.c has there of n tokens. */
+/* sp_buffers.part: the size that sp/sp.c needs there for n tokens. */
 int64_t volume_decode_size(int P, int64_t H, int64_t D, int64_t n);
 int64_t volume_slice(int P); /* floats of one rank's part that travel at once in a sum */
 
 /* One rank's traffic in one operation. */
 struct comm_count volume_ring_kv(int P, int64_t T, int64_t Hk, int64_t D, enum precision_id p);
 struct comm_count volume_ring_dkv(int P, int64_t T, int64_t Hk, int64_t D, bool rank_bits);
-/* The same of a sample whose documents are known (worker/plan/reach.h): of rank sh->r. In bytes,
+/* The same for a sample whose documents are known (worker/plan/reach.h), on rank sh->r. In bytes,
  * the two above are the most that these can be. */
 struct comm_count volume_ring_kv_met(const struct shard *sh, const struct reach_map *map,
                                      int64_t Hk, int64_t D, enum precision_id p);
@@ -77,31 +77,31 @@ struct comm_count volume_gather(int P, int64_t size, bool is_root);
 struct comm_count volume_decode(int P, int64_t H, int64_t D, int64_t n);
 struct comm_count volume_barrier(int P);
 
-/* Linear attention's states (volume_state.c): one layer, one direction, of a rank's own r of P. n:
- * what a rank folds (shard.n_sums); pieces: of a scan, else 1. all_gather: (P-1) n states go out
+/* Linear attention's states (volume_state.c): one layer, one direction, on rank r of P. n: states
+ * that a rank folds (shard.n_sums); pieces: a scan's, else 1. all_gather: (P-1) n states go out
  * and come in; ring and scan: one, in pieces, to the next rank, backward to the one before. */
 struct comm_count volume_state(enum exchange_id x, int P, int r, int64_t H, int64_t Dk, int64_t Dv,
                                int n, int pieces, bool backward);
-/* What a carried state adds after the sequence of this shard: under all_gather alone, and only
- * where the last rank has no token, one state from the rank with the last token (backward: to that
- * rank). */
+/* The traffic that a carried state adds after the sequence of this shard: under all_gather alone,
+ * and only where the last rank has no token, one state from the rank with the last token (backward:
+ * to that rank). */
 struct comm_count volume_state_edge(enum exchange_id x, const struct shard *sh, int64_t H,
                                     int64_t Dk, int64_t Dv, bool backward);
 
 /* DSP over n[0] x n[1] rows of row_size bytes: a switch from dimension `from` to the other, rank
  * r's blocks for each of the others, of its indices along `from` and theirs along the other; a
- * gather of what is spread along `dim` (volume_switch.c). rank_bits: shares are whole logical
- * chunks. */
+ * gather of the rows that are spread along `dim` (volume_switch.c). rank_bits: shares are whole
+ * logical chunks. */
 struct comm_count volume_switch(int P, int r, const int64_t n[2], int from, int64_t row_size,
                                 bool rank_bits);
 struct comm_count volume_gather_dim(int P, int r, const int64_t n[2], int dim, int64_t row_size,
                                     bool rank_bits);
 /* Bytes that a rank sends forward for one pair of a spatial and a temporal block, in DSP and in
- * what it is compared with, where P * P divides the rows. Nominal volumes for M bytes of one
- * activation; sent is (P-1)/P of them, what a rank keeps for itself not counted. */
+ * the ways that it is compared with, where P * P divides the rows. Nominal volumes for M bytes of
+ * one activation; sent is (P-1)/P of them, without a rank's own part. */
 enum volume_way {
     VOLUME_DSP,          /* 2M/P: two switches */
-    VOLUME_ULYSSES_ONE,  /* 4M/P: q, k, v out and o back, in the attention along what is spread */
+    VOLUME_ULYSSES_ONE,  /* 4M/P: q, k, v out and o back, in attention along the spread dimension */
     VOLUME_OPEN_SORA_12, /* 6M/P: its own: q, k, v, o and the cross-attention's two */
     VOLUME_ULYSSES_BOTH, /* 8M/P: in both attentions */
     VOLUME_OPEN_SORA_10, /* 10M/P: and the cross-attention's two */

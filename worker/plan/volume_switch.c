@@ -1,4 +1,4 @@
-/* Volumes of what changes the spread dimension, and of its alternatives, from the papers' formulas:
+/* Volumes of a change of the spread dimension, and of its alternatives, from the papers' formulas:
  * DSP (2403.10266), DeepSpeed-Ulysses (2309.14509), Megatron-LM with sequence parallelism
  * (2205.05198). */
 #include <assert.h>

@@ -1,4 +1,4 @@
-/* weigh.h: what the files that make a choice share. Inside worker/plan. */
+/* weigh.h: declarations shared by the files that make a choice. Inside worker/plan. */
 #ifndef SEQD_PLAN_WEIGH_H
 #define SEQD_PLAN_WEIGH_H
 
@@ -8,31 +8,31 @@ struct weighing {
     const struct job_spec *asked;
     const struct machine *m;
     const struct choice_how *how;
-    int64_t end_ms;        /* of the clock that how has */
+    int64_t end_ms;        /* on the clock of how */
     struct job_spec *spec; /* the alternative */
     struct plan *plan;
-    struct option first; /* that was weighed: of the product that job_check makes */
+    struct option first; /* the first one weighed: the product that job_check makes */
     struct choice *out;
 };
 
 int64_t weigh_limit(const struct job_spec *s); /* bytes of a rank; 0: none */
 /* Sets the alternative: its strategy, exchange and degrees. False where job_check refuses it. */
 bool weigh_set(struct weighing *w, const struct option *o);
-bool weigh_best(struct weighing *w); /* to the best one */
-/* An option as w->plan has it. s: whose flops and exchange it has. */
+bool weigh_best(struct weighing *w); /* sets the best one */
+/* An option as w->plan has it. s: the spec that has its exchange and flops. */
 struct option weigh_option(const struct weighing *w, const struct job_spec *s, bool fits);
 /* Plans w->spec. False where there is no plan. */
 bool weigh_try(struct weighing *w, struct option *out);
-/* Appends what is only compared with; nothing where the list is full. */
+/* Appends an option for comparison only, unless the list is full. */
 void weigh_append(struct weighing *w, const struct option *o);
 
 /* Less is better. Options that do not fit come after all that do, by size. */
 bool weigh_better(const struct choice *c, const struct option *a, const struct option *b);
 
-/* compare.c: appends what is only compared with. */
+/* compare.c: appends the options for comparison only. */
 void weigh_compared(struct weighing *w);
 /* choice_words.c: reason and warning. */
-/* checked: asked with what was chosen. */
+/* checked: asked with the chosen values. */
 void choice_explain(const struct job_spec *asked, const struct job_spec *checked, struct choice *c);
 
 #endif

@@ -10,7 +10,7 @@ struct work_count {
     const struct plan *p;
     const struct program *prog;
     double times;
-    double rows; /* of a product at once, at most */
+    double rows; /* rows of a product at once, at most */
     struct work *out;
 };
 
@@ -45,7 +45,7 @@ static void add_elements(const struct work_count *c, double n, double rate)
     if (rate > 0) c->out->other_s += c->times * n / rate;
 }
 
-/* Of the slowest rank over the mean. */
+/* Time of the slowest rank over the mean. */
 static double imbalance(const struct plan *p, const struct op *op)
 {
     const struct strategy_row *row = strategy_row(p->strategy);
@@ -70,8 +70,9 @@ static void add_attention(const struct work_count *c, const struct op_site *s,
     c->out->attention_s += c->times * flops * slowest * edges(c, t->keys) / rate;
 }
 
-/* What entered is added after, for a third of the whole (kernels/backend.h); or it must be there
- * before, and the last rank is done when all have had their turn, each with a core for itself. */
+/* The state that enters is added after, for a third of the whole (kernels/backend.h); or it must be
+ * there before, and the last rank is done when all have had their turn, each with a core for
+ * itself. */
 static void add_states(const struct work_count *c, const struct op_site *s, const struct op_term *t)
 {
     const int kind = s->back ? RATE_LINEAR_BACK : RATE_LINEAR;
@@ -143,7 +144,7 @@ static void count_pass(struct work_count *c, const struct model_shape *shape, en
     family_free(f);
 }
 
-/* Gradients, by bucket cleared, and their norm, then AdamW of what the rank owns. */
+/* Gradients, by bucket cleared, and their norm, then AdamW of the rank's own part. */
 static void count_update(struct work_count *c)
 {
     c->times = 1;

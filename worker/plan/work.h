@@ -1,4 +1,4 @@
-/* work.h: what a step costs the slowest rank's processor, from the steps that its sections run: the
+/* work.h: the time of a step on the slowest rank's processor, from the steps its sections run: the
  * schedule that the model runs, recomputing included, each operation at the machine's rate for its
  * width. Inside worker/plan. */
 #ifndef SEQD_PLAN_WORK_H
@@ -11,7 +11,7 @@ struct work {
     double attention_s; /* softmax attention */
     double other_s;     /* linear attention, norms, element by element, the optimizer */
 };
-/* Of one thread or device. */
+/* Counts the seconds of one thread or device. */
 void work_count(const struct machine *m, const struct model_shape *shape, const struct plan *p,
                 struct work *out);
 

@@ -157,7 +157,7 @@ void zero_walk(struct zero_walk *w, const struct zero *z, const struct model_sha
     if (w->target < len / ZERO_UNITS_MAX) w->target = len / ZERO_UNITS_MAX;
 }
 
-/* Of a tensor with `cols` columns. */
+/* Rows of a unit of a tensor with `cols` columns. */
 static int64_t unit_rows(const struct zero_walk *w, int64_t cols)
 {
     return w->target > cols ? w->target / cols : 1;

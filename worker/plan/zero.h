@@ -1,4 +1,4 @@
-/* zero.h: which rank owns which part of the flat parameters (ZeRO, 1910.02054). Pure arithmetic.
+/* zero.h: the part of the flat parameters that each rank owns (ZeRO, 1910.02054). Pure arithmetic.
  *
  * The flat layout (struct param) is cut into buckets, which travel as a whole:
  *   0          section `in`: the embedding (and the head, where they are tied)
@@ -10,8 +10,8 @@
  * tensor belongs to the owner of the unit before it, so that ranges tile the bucket.
  *
  * Ranks may be in groups of W consecutive ones (parallel.zero_group), each of which has all shards:
- * rank g W + w owns what rank w does. Gradients are summed within a group, then each part over the
- * ranks that own it, one in every group. Where W is a power of two, or there is one group, that is
+ * rank g W + w owns the same as rank w. Gradients are summed within a group, then each part over
+ * the ranks that own it, one in every group. If W is a power of two, or there is one group, that is
  * the tree over all ranks.
  *
  * A stage of a pipeline (worker/plan/pipe.h) holds consecutive buckets. Elements keep their number
@@ -19,7 +19,7 @@
  * tied, the last stage of several borrows bucket 0, after its own: it holds the weights, cut as at
  * their owner, and no state of theirs.
  *
- * What a rank owns of all buckets of its stage, one after another, is its shard: optimizer state
+ * A rank's parts of all buckets of its stage, one after another, are its shard: optimizer state
  * under every zero but 0, gradients from 2 on, weights under 3. Memory is planned for the largest
  * shard, so that all ranks of a stage have one plan; bytes on the wire are those of the ranges
  * themselves.
@@ -27,8 +27,8 @@
  * The gradient norm is a float64 sum over units in order of the flat layout. The owner of a unit
  * takes the unit's own sum, so the norm has the same bits for any number of ranks.
  *
- * A window holds what is fetched of weights, or computed of gradients, at a time: one bucket, or
- * the head's two where it is tied (the embedding first, then the norm). */
+ * A window holds the weights that are fetched, or the gradients that are computed, at a time: one
+ * bucket, or the head's two where it is tied (the embedding first, then the norm). */
 #ifndef SEQD_PLAN_ZERO_H
 #define SEQD_PLAN_ZERO_H
 
@@ -49,7 +49,7 @@
 
 #define ZERO_LAYERS_MAX 1024 /* model.config.num_hidden_layers */
 
-/* Of bucket: ZERO_LAYER + k is a layer of the family's kind k. */
+/* Kinds of bucket: ZERO_LAYER + k is a layer of the family's kind k. */
 enum zero_kind { ZERO_EMBED, ZERO_HEAD, ZERO_LAYER, ZERO_KIND_N = ZERO_LAYER + FAMILY_KINDS };
 
 struct zero {
@@ -58,30 +58,30 @@ struct zero {
     bool tied;
     int first, end;                 /* buckets of the stage: [first, end) */
     bool borrows;                   /* and bucket 0, of which another stage is the owner */
-    int n_kinds;                    /* of layer */
+    int n_kinds;                    /* kinds of layer */
     uint8_t layer[ZERO_LAYERS_MAX]; /* the kind of each, 0 .. n_kinds - 1 */
     int64_t n_all[ZERO_KIND_N];     /* buckets of that kind in the model */
-    int64_t n_of[ZERO_KIND_N];      /* and in the stage, with what it borrows */
+    int64_t n_of[ZERO_KIND_N];      /* and in the stage, with the borrowed one */
     int64_t len[ZERO_KIND_N];       /* elements of one */
     int64_t n_units[ZERO_KIND_N];
     int64_t largest_unit; /* elements */
     int64_t shard_max;    /* elements of the largest shard */
-    int64_t held_max;     /* and with what is borrowed */
+    int64_t held_max;     /* and with the borrowed bucket */
     /* Rank w owns [cut[w], cut[w + 1]) of a bucket: elements and units from the bucket's start. */
     int64_t cut[ZERO_KIND_N][JOB_MAX_RANKS + 1], unit_cut[ZERO_KIND_N][JOB_MAX_RANKS + 1];
 };
 
-/* Of one stage that holds all buckets. */
+/* Makes *z that of one stage that holds all buckets. */
 void zero_init(struct zero *z, const struct model_shape *m, int W, int n_groups);
 /* Makes it that of a stage of buckets [first, end). */
 void zero_set_stage(struct zero *z, int first, int end);
 
-/* Of rank `rank` of all W n_groups: the ranks of its group, and its number there, which says what
- * it owns; the ranks of all groups that own the same. */
+/* The ranks of the group of rank `rank` of all W n_groups, and its number there, which says the
+ * parts it owns; the ranks of all groups that own the same. */
 struct rank_set zero_group(const struct zero *z, int rank);
 int zero_place(const struct zero *z, int rank);
 struct rank_set zero_owners(const struct zero *z, int rank);
-/* Where a part of n elements is cut to be summed over groups: cut [n_groups + 1]. */
+/* Borders of the pieces of a part of n elements that is summed over groups: cut [n_groups + 1]. */
 void zero_cut_part(const struct zero *z, int64_t n, int64_t *cut);
 
 static inline int zero_buckets(const struct zero *z)
@@ -104,8 +104,8 @@ static inline bool zero_holds(const struct zero *z, int b)
 {
     return zero_owns(z, b) || (z->borrows && b == 0);
 }
-/* Where the stage has element `offset` of the flat layout, of a bucket that it holds; elements of
- * its own buckets, and of all that it holds. */
+/* The place in the stage of element `offset` of the flat layout, of a bucket that it holds;
+ * elements of its own buckets, and of all that it holds. */
 int64_t zero_local(const struct zero *z, int64_t offset);
 int64_t zero_owned(const struct zero *z);
 int64_t zero_held(const struct zero *z);
@@ -120,7 +120,7 @@ struct zero_range {
     int64_t begin, end; /* elements of the flat layout */
 };
 struct zero_range zero_range(const struct zero *z, int b, int w);
-/* Where rank w's part of bucket b starts in its shard, elements; every part starts at a multiple of
+/* The start of rank w's part of bucket b in its shard, elements; every part starts at a multiple of
  * 16. b = z->end: the shard's size. */
 int64_t zero_at(const struct zero *z, int b, int w);
 

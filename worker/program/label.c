@@ -5,8 +5,8 @@
 #include <string.h>
 #include "api/core/mem.h"
 
-/* A state has four bits for each value that a later operation reads: the labels that it has. Of a
- * value with one_label the last one says that it has been read. */
+/* A state has four bits for each value that a later operation reads: the labels that it has. The
+ * last bit of a value with one_label says that it has been read. */
 enum { BITS = LABELS, SLOTS = 64 / BITS, READ = 1 << LABEL_WHOLE };
 
 struct label_state {

@@ -1,15 +1,15 @@
-/* label.h: which dimension each operation's values are spread along over the ranks, so that the
+/* label.h: the dimension that each operation's values are spread along over the ranks, so that the
  * least is moved between operations (2403.10266).
  *
  * A label is a dimension that a value is spread along, or LABEL_WHOLE: it is whole on every rank.
  * An operation has one or more ways to be computed; each asks for a label of every input and gives
- * one to the output. A value may have several labels at a time: what was moved once is there for
- * all later operations. Where an input lacks the label that is asked for, it is moved from the
- * label that it has from which least moves.
+ * one to the output. A value may have several labels at a time: a label that it was moved to stays
+ * for all later operations. An input that lacks the label that is asked for is moved to it, from
+ * that one of its labels from which least moves.
  *
- * Dynamic programming over the operations in their order: the state is which labels each value
- * has that a later operation reads. Exact, since what was moved and dropped again never matters.
- * Pure arithmetic. */
+ * Dynamic programming over the operations in their order: the state is the labels of each value
+ * that a later operation reads. Exact, since a value that was moved and dropped again never
+ * matters. Pure arithmetic. */
 #ifndef SEQD_PROGRAM_LABEL_H
 #define SEQD_PROGRAM_LABEL_H
 
@@ -22,7 +22,7 @@
 #define LABEL_VALUES 80
 #define LABEL_INS    3
 #define LABEL_WAYS   4
-#define LABEL_STATES 512 /* of one operation */
+#define LABEL_STATES 512 /* states of one operation */
 
 struct label_value {
     int64_t moved[LABELS][LABELS]; /* elements that all ranks send: [label that it has][new one] */

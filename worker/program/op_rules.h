@@ -12,7 +12,7 @@
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-/* What the backward of an operation reads. */
+/* The values that the backward of an operation reads. */
 enum op_reads {
     READS_NOTHING = 0,
     READS_A = 1, /* in[0] .. in[2] */
@@ -23,14 +23,14 @@ enum op_reads {
     READS_THIRD = 32
 };
 
-/* What generate keeps of the context for an operation. */
+/* The data of the context that generate keeps for an operation. */
 enum op_cache {
     CACHE_NOTHING = 1,
     CACHE_ROWS, /* in[1], a row of keys and values for each token, where attention is causal */
     CACHE_STATE /* the state after the last token: out[1] of one sum chunk */
 };
 
-/* What an operation sends to other ranks: worker/plan/traffic_program.c counts it. */
+/* The data that an operation sends to other ranks: worker/plan/traffic_program.c counts them. */
 enum op_moves {
     MOVES_NOTHING = 1,
     MOVES_KEYS,   /* keys and values of a sequence that is sharded, and their gradients */
@@ -41,18 +41,18 @@ enum op_moves {
     MOVES_HEADS,  /* all rows of the heads that go to other ranks */
     MOVES_PARTS,  /* rows between the ranks of tensor parallelism */
     MOVES_SPAN,   /* a number of each row, fp32, of a norm that spans these */
-    MOVES_LOGITS, /* what each of these has of a row's logits: OP_LOGIT_STAT bytes a row */
+    MOVES_LOGITS, /* statistics of each one's logits of a row: OP_LOGIT_STAT bytes a row */
     OP_MOVES_N
 };
 
-/* Which rows a row of the output is computed from, where rows are those of a grid of space and
+/* The rows that a row of the output is computed from, where rows are those of a grid of space and
  * time: a dimension along which it sees other rows must be whole on the rank (spread.h). */
 enum op_along {
-    ALONG_NOTHING = 1, /* from the same row, and from what every rank has whole */
+    ALONG_NOTHING = 1, /* from the same row, and from values that every rank has whole */
     ALONG_DIM,         /* from all rows along u.attn.dim; -1: ALONG_SEQUENCE */
-    ALONG_BATCH,   /* from the same row of the batch, or of the tp ranks of a rank, which is spread
-                        * along dimension 0 */
-    ALONG_SEQUENCE /* from all rows: no operator of a grid */
+    ALONG_BATCH,       /* from the same row of the batch, or of the tp ranks of a rank, which is
+                        * spread along dimension 0 */
+    ALONG_SEQUENCE     /* from all rows: no operator of a grid */
 };
 
 /* ---- scratch --------------------------------------------------------------------------------- */
@@ -61,13 +61,13 @@ enum op_along {
 #define MAP_ROWS      512 /* rows at a time of which the matrix of a delta rule's map is made */
 
 /* Bytes of a step beside values and gradients, added up piece by piece in the order in which its
- * worker/model/op_*.c takes them (rule.h has what adds). */
+ * worker/model/op_*.c takes them (rule.h has the functions that add). */
 struct op_ask {
     const struct program *p;
     const struct step *s;
     const struct op *op;
     const struct extent *x;
-    int64_t total, staged; /* of scratch; of the host's where the device has memory of its own */
+    int64_t total, staged; /* scratch; on the host, where the device has memory of its own */
 };
 
 /* The largest of each kind of buffer that operations share. */
@@ -84,12 +84,12 @@ struct op_need {
 
 /* ---- work ------------------------------------------------------------------------------------ */
 
-/* Where an operation stands. */
+/* The surroundings of an operation that its work depends on. */
 struct op_site {
     const struct program *p;
     const struct op *op;
-    double rows[ROWS_N];      /* that its values have */
-    double S, grid[2], vocab; /* of the whole sequence */
+    double rows[ROWS_N];      /* rows of its values */
+    double S, grid[2], vocab; /* sizes of the whole sequence */
     int sp;                   /* ranks of the sequence group */
     bool maps;                /* MOVES_MAP: each rank makes its maps, and none waits */
     bool back;
@@ -109,7 +109,7 @@ struct op_term {
     double n;                 /* multiply-adds; elements */
     double rows, inner, cols; /* PRODUCT */
     double keys;              /* ATTENTION: that a row sees */
-    double size;              /* ATTENTION, STATES: of a head, which the rate depends on */
+    double size;              /* ATTENTION, STATES: size of a head, which the rate depends on */
     bool uneven;              /* ATTENTION over the sequence: ranks may have unequal parts of it */
     bool in_turn;             /* STATES: ranks take turns, unless maps of states pass */
     bool beside;              /* for the exchange alone: no part of the model */
@@ -137,10 +137,10 @@ struct op_rule {
     unsigned reads;                             /* backward: enum op_reads */
     unsigned (*reads_too)(const struct op *op); /* and these, by its parameters; NULL: none */
     bool reads_weights;                         /* backward reads the weights themselves */
-    bool attends;    /* makes gradients in fp32 of what it alone reads (prog_grad_f32) */
+    bool attends;    /* makes gradients in fp32 of values that it alone reads (prog_grad_f32) */
     bool rotates;    /* hands an fp32 gradient on as it is */
     bool multiplies; /* takes an fp32 gradient, unless it has a base */
-    bool spreads;    /* what reads its output gives it a part of a gradient, in fp32 */
+    bool spreads;    /* each reader of its output gives it a part of a gradient, in fp32 */
     bool sums;       /* in[0] is a part of a sum: its gradient is the sum's, which is rounded */
 
     unsigned over;                     /* inputs, as bits, over which out[0] may be computed */
@@ -149,7 +149,7 @@ struct op_rule {
     bool over_inputs;                  /* backward writes the gradients of in[0], in[1] over them */
 
     void (*scratch)(struct op_ask *a);
-    /* Of shared buffers, beside the weights' gradients. */
+    /* Raises the needs of shared buffers, beside the weights' gradients. */
     void (*need)(const struct program *p, const struct op *op, struct op_need *n);
     /* Elements of the largest gradient that is summed at once; NULL: that of all its weights. */
     int64_t (*gradient)(const struct program *p, const struct op *op);
@@ -160,7 +160,7 @@ struct op_rule {
     void (*work)(const struct op_site *s, struct op_work *out);
 };
 
-/* By enum op_kind. */
+/* The rules, by enum op_kind. */
 extern const struct op_rule *const op_rules[OP_KIND_N];
 #define OP_RULE(kind, name) extern const struct op_rule rule_##name;
 OPERATORS(OP_RULE)
@@ -168,23 +168,23 @@ OPERATORS(OP_RULE)
 
 /* ---- asked of a row -------------------------------------------------------------------------- */
 
-/* What the backward of an operation reads: enum op_reads. */
+/* The values that the backward of an operation reads: bits of enum op_reads. */
 unsigned op_reads_back(const struct op *op);
 /* out[1] is kept whatever is computed again: a step that does so finds it. */
 bool op_finds_kept(const struct program *p, const struct op *op);
 
 /* Bytes of scratch that a step takes, each piece rounded up to 64: a bound where pieces depend on
- * the batch. Of ATTENTION over a sequence in bf16 the first T * H * D * 4 bytes after a window's
- * are what it carries from block to block (sp_buffers.o). */
+ * the batch. ATTENTION over a sequence in bf16 carries the first T * H * D * 4 bytes after a
+ * window's from block to block (sp_buffers.o). */
 int64_t op_scratch(const struct program *p, const struct step *s, const struct extent *x);
-/* Bytes of the host's that it takes where the device has memory of its own: what the host works out
- * for the operation, or reads of it. */
+/* Bytes of the host's that it takes where the device has memory of its own: data that the host
+ * works out for the operation, or reads of it. */
 int64_t op_stage(const struct program *p, const struct step *s, const struct extent *x);
 /* How many lines of fp32 are worked out before they are used: at most `rows`, 64 KiB but for a
  * longer line. */
 int64_t op_stage_lines(int64_t rows, int64_t cols);
 
-/* Raises *n to what the operation needs. */
+/* Raises *n to the needs of the operation. */
 void op_needs(const struct program *p, const struct op *op, struct op_need *n);
 
 void op_work(const struct op_site *s, struct op_work *out);

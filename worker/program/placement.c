@@ -1,12 +1,12 @@
-/* placement.c: where values, gradients and scratch of a section lie.
+/* placement.c: the places of values, gradients and scratch of a section.
  *
- * Time is the steps of the forward list, then those of the backward list. What must hold its
- * content at the same step may not share bytes; what never does may. Each value, gradient and
- * step's scratch is a node with the set of steps at which it lives; nodes that an operation
- * computes in place are joined into one. Steps that run on a piece of the rows after another all
- * run again for the next: what has all rows lives through all of them. Nodes that live from forward
- * into backward make up the layer's record, the others are put into the workspace one by one, the
- * largest first, each at the lowest free place. */
+ * Time is the steps of the forward list, then those of the backward list. Buffers that must hold
+ * their content at the same step may not share bytes; buffers that never do may. Each value,
+ * gradient and step's scratch is a node with the set of steps at which it lives; nodes that an
+ * operation computes in place are joined into one. Steps that run on a piece of the rows after
+ * another all run again for the next: a node with all rows lives through all of them. Nodes that
+ * live from forward into backward make up the layer's record, the others are put into the workspace
+ * one by one, the largest first, each at the lowest free place. */
 #include <assert.h>
 #include <string.h>
 #include "worker/program/op_rules.h"
@@ -239,7 +239,7 @@ static void extend_lives(struct section_placer *b)
 
 /* ---- in place -------------------------------------------------------------------------------- */
 
-/* They are of one size, and meet only where `op` runs in that direction. */
+/* Whether two nodes are of one size, and meet only where `op` runs in that direction. */
 static bool may_join(const struct section_placer *b, int x, int y, const struct step *run)
 {
     const struct placed_node *a = &b->node[root(b, x)], *c = &b->node[root(b, y)];
@@ -280,7 +280,7 @@ static void join_forward(struct section_placer *b)
     }
 }
 
-/* A backward that may overwrite what it reads (GLU's): whole inputs, or two windows of a value. */
+/* A backward that may overwrite its inputs (GLU's): whole inputs, or two windows of a value. */
 static void join_over_values(struct section_placer *b, const struct step *st)
 {
     const struct op *op = &b->p->op[st->op];
@@ -412,7 +412,7 @@ static struct place place_of(const struct section_placer *b, int n, int value)
     return at;
 }
 
-/* A view lies in what it is a view of. */
+/* A view lies in the value that it is a view of. */
 static struct place window_of(const struct program *p, int v, struct place base, int64_t element)
 {
     if (base.where != PLACE_NONE) base.offset += p->value[v].view_col * element;
@@ -483,7 +483,7 @@ int64_t states_size(const struct program *p)
     return size;
 }
 
-/* After the caches of keys and values: the states after the context. */
+/* Places the states after the context after the caches of keys and values. */
 static void place_states(const struct section_placer *b, struct placement *out)
 {
     for (int i = 0; i < b->p->n_ops; i++) {

@@ -95,7 +95,7 @@ int prog_view(struct program *p, int of, int64_t col, int64_t cols)
 {
     assert(of >= 0 && of < p->n_values);
     struct value v = p->value[of];
-    if (v.view_of != PROG_NONE) { /* of a view: a window of what it is a window of */
+    if (v.view_of != PROG_NONE) { /* a view of a view is a window of its base */
         col += v.view_col;
         of = v.view_of;
     }
@@ -128,7 +128,7 @@ int prog_base(const struct program *p, int value)
 
 /* ---- operations ------------------------------------------------------------------------------ */
 
-/* out[1], out[2]: what backward needs beside the result. */
+/* Adds out[1] and out[2], which backward needs beside the result. */
 static void add_extra(struct program *p, struct op *op)
 {
     const struct op_rule *r = op_rules[op->kind];
@@ -160,7 +160,7 @@ int prog_op(struct program *p, const struct op *op, const struct value *out)
     return to->out[0];
 }
 
-/* ---- what is read, what is fp32 -------------------------------------------------------------- */
+/* ---- readers, and gradients in fp32 ---------------------------------------------------------- */
 
 int prog_writer(const struct program *p, int value)
 {
@@ -178,7 +178,8 @@ static bool has_views(const struct program *p, int value)
     return false;
 }
 
-/* Its only reader is an attention, or rotates it into what only an attention reads. */
+/* Whether its only reader is an attention, or rotates it into a value that only an attention
+ * reads. */
 static bool only_attended(const struct program *p, int value)
 {
     int n = 0, last = PROG_NONE;
@@ -191,7 +192,7 @@ static bool only_attended(const struct program *p, int value)
     return r->attends || (r->rotates && only_attended(p, op->out[0]));
 }
 
-/* It is a part of a sum over ranks. */
+/* Whether it is a part of a sum over ranks. */
 static bool is_summed(const struct program *p, int v)
 {
     for (int i = 0; i < p->n_ops; i++)
@@ -256,8 +257,8 @@ struct program_span prog_mlp_weights(const struct program *p, int op)
 
 /* ---- decays ---------------------------------------------------------------------------------- */
 
-/* ALiBi (2108.12409): powers of two; of other H the slopes of the power below, then every second
- * one of the power above. */
+/* ALiBi (2108.12409): powers of two. Any other H has the slopes of the power below, then every
+ * second one of the power above. */
 static double alibi(int64_t h, int64_t H)
 {
     int64_t n = 1;

@@ -1,13 +1,13 @@
-/* program.h: what a model computes, as data.
+/* program.h: the computation of a model, as data.
  *
  * A family (family.h) writes down its layers as programs: lists of operations on values. All that
  * must agree about a model is derived from that one list:
  *   weights     the names, shapes and places of the checkpoint's tensors
- *   schedule    the steps of forward and backward: what is kept, what is computed again
+ *   schedule    the steps of forward and backward: values kept, values computed again
  *   plan        a place for every buffer, bytes on the wire, flops
  *   model       runs the steps
- * What an operator is, beside what it computes, is a row of op_rules.h; what runs it is a row of
- * worker/model/op.h.
+ * An operator's properties, beside its computation, are a row of op_rules.h; its execution is a row
+ * of worker/model/op.h.
  * Pure data and arithmetic: seqd links it.
  *
  * A model is a row of sections: `in` (embedding, conditioning), then layers 0 .. L-1, each of one
@@ -32,12 +32,12 @@
 #include "api/core/limits.h"
 #include "api/core/model_shape.h"
 
-#define PROG_VALUES  80 /* of a section, shared ones that it reads included */
+#define PROG_VALUES  80 /* in a section, shared ones that it reads included */
 #define PROG_OPS     48
-#define PROG_WEIGHTS 1600 /* 512 experts of three and what else a layer has */
+#define PROG_WEIGHTS 1600 /* 512 experts of three and the rest of a layer */
 #define PROG_SHARED  8
-#define HEAD_PARTS   4 /* of a tensor that a file groups by head */
-#define FUSED_PARTS  3 /* of a tensor that a file has in place of several */
+#define HEAD_PARTS   4 /* parts of a tensor that a file groups by head */
+#define FUSED_PARTS  3 /* parts of a tensor that a file has in place of several */
 #define PROG_SUMS    8 /* sum chunks of a whole sequence, at most */
 #define PROG_X       0 /* the value every section but `in` begins with */
 #define PROG_NONE    (-1)
@@ -46,7 +46,7 @@
 
 enum init_id {
     INIT_NORMAL,   /* normal(0, 0.02) */
-    INIT_RESIDUAL, /* normal(0, 0.02) / sqrt(2 L): what is added to the residual stream */
+    INIT_RESIDUAL, /* normal(0, 0.02) / sqrt(2 L): weights that lead into the residual stream */
     INIT_ONE,
     INIT_ZERO,
     INIT_LRPE,  /* 10000^(-2 j / C) at flat index j of [H, D] (TransNormerLLM's theta) */
@@ -69,10 +69,10 @@ struct weight {
      * in another order, or transposed, each by itself (the experts of gpt-oss). 0: it is one. */
     int32_t stack;
     bool frozen; /* part of the checkpoint that training does not change: no gradient */
-    /* A row, or an element, for each id: of tp slices the last ones may be short, or empty. */
+    /* A row, or an element, for each id: the last of tp slices may be short, or empty. */
     bool of_ids;
-    /* Rows of what others keep as tensors of their own (queries, keys and values): that many of
-     * each, one after the other; tp ranks have a slice of each. n_fused 0: it is one. */
+    /* Rows of parts that others keep as tensors of their own (queries, keys and values): that many
+     * of each, one after the other; tp ranks have a slice of each. n_fused 0: it is one. */
     int32_t n_fused;
     int64_t fused[FUSED_PARTS];
     /* The file's dimensions where they are not [rows, cols] but as many elements: [H, 1, D] of
@@ -94,17 +94,17 @@ enum rows_id {
     ROWS_N
 };
 
-/* When a value survives from forward to backward. What is gone is computed again from what is left,
- * an operation at a time, just before it is read. */
+/* When a value survives from forward to backward. A value that is gone is computed again from the
+ * values that are left, an operation at a time, just before it is read. */
 enum keep_id {
     KEEP_NEVER,     /* cheap: a norm's output, an activation: computed again in every mode */
     KEEP_NONE_MODE, /* kept under recompute "none" only */
-    KEEP_RING,      /* kept under "none" and "selective": what a ring made (o, lse, states) */
+    KEEP_RING,      /* kept under "none" and "selective": results of a ring (o, lse, states) */
     KEEP_ALWAYS     /* a section's input */
 };
 
 struct value {
-    const char *name; /* "gate_up": what the plan prints; "" for views */
+    const char *name; /* "gate_up": its name in the plan; "" for views */
     enum rows_id rows;
     int64_t cols;
     enum keep_id keep;
@@ -112,7 +112,7 @@ struct value {
     bool state;            /* not rows: `cols` elements in all (a state per head) */
     bool form;             /* not rows: as many bytes as a way of attention keeps of a layer
                             * (extent.attn_kept), mostly none */
-    bool no_grad;          /* nothing flows back into it (patches, sinusoids) */
+    bool no_grad;          /* no gradient flows back into it (patches, sinusoids) */
     bool shared;           /* made by `in`, read everywhere */
     int view_of, view_col; /* PROG_NONE: not a view */
 };
@@ -124,7 +124,7 @@ enum norm_id {
     NORM_LAYER /* (x - mean) rsqrt(var + eps) [* g + b] */
 };
 
-/* What a norm spans that has a rank's part of its columns: those of all ranks' heads. */
+/* The span of a norm that has a rank's part of its columns: the columns of all ranks' heads. */
 enum span_id { SPAN_NONE, SPAN_QUERIES, SPAN_KEYS };
 
 /* Every operator: X(its enum op_kind, the name of its rule and of its execution). Rules:
@@ -149,7 +149,7 @@ enum span_id { SPAN_NONE, SPAN_QUERIES, SPAN_KEYS };
     /* out [ROWS_COND, cols] = [cos(u f_k) | sin(u f_k)], f_k = 10000^(-k / (cols/2)): u = t,      \
      * 0 .. 1000, in row 0, and 0 in row 1; u.time.fps: u = fps in both */                         \
     X(OP_TIMESTEP, timestep)                                                                       \
-    /* out [ROWS_TEXT, cols] = the batch's caption; where it was dropped as many rows of weight w  \
+    /* out [ROWS_TEXT, cols] = the batch's caption; if it was dropped, as many rows of weight w    \
      * [text_len, cols] (y_embedding, frozen); 0 in the rows after them */                         \
     X(OP_TEXT, text)                                                                               \
     /* out = [base +] a W' [+ b]; W is n_w joined weights; in: a, base or NONE */                  \
@@ -213,7 +213,7 @@ enum span_id { SPAN_NONE, SPAN_QUERIES, SPAN_KEYS };
      * W has the columns of some ids, and ranks tell each other what theirs add up to */           \
     X(OP_XENT, xent)                                                                               \
     /* loss: squared error of a against the batch's target, weighted by row; last of `out`. Rows of\
-     * a are patches of out_channels, channels innermost; of each the first in_channels count, the \
+     * a are patches of out_channels, channels innermost; the first in_channels of each count, the \
      * others (a variance) are not trained here */                                                 \
     X(OP_MSE, mse)                                                                                 \
     /* loss: squared error of the noise, and the bound that trains its variance (worker/plan/      \
@@ -233,12 +233,12 @@ enum embed_index { INDEX_POSITION, INDEX_TYPE, INDEX_LABEL };
 struct op {
     enum op_kind kind;
     int in[OP_INS];   /* values; PROG_NONE: absent */
-    int out[OP_OUTS]; /* out[1]: what backward also needs, fp32: lse [H, T] (as [T, H] elements;
+    int out[OP_OUTS]; /* out[1]: needed by backward, too, fp32: lse [H, T] (as [T, H] elements;
                        * KEEP_RING), states (KEEP_ALWAYS: recomputing needs no exchange), a norm's
                        * rstd, then its mean unless rms: [T, groups] each (KEEP_NEVER: computed
                        * again with the norm), routes: [T, k] experts as int32, then [T, k] weights
-                       * (KEEP_NONE_MODE); out[2]: what the strategy's ATTENTION over the sequence
-                       * keeps beside lse (KEEP_RING; value.form) */
+                       * (KEEP_NONE_MODE); out[2]: values that the strategy's ATTENTION over the
+                       * sequence keeps beside lse (KEEP_RING; value.form) */
     int w, n_w;       /* weights [w, w + n_w) of the section; n_w 0: none. w = PROG_TIED: the first
                        * weight of section `in`, the embedding */
     int bias, n_bias; /* likewise */
@@ -277,13 +277,13 @@ struct op {
             float cap;      /* scores s become cap tanh(s / cap), before the mask; 0: they do not */
             int64_t window; /* a row sees itself and window - 1 before it, and as many after it
                              * where it is not causal; 0: all */
-            int dim;        /* DSP: along which dimension rows see each other; -1: the sequence */
-            bool by_heads;  /* of a dimension: q, kv and o lie as HEADS leaves them */
+            int dim;        /* DSP: dimension along which rows see each other; -1: the sequence */
+            bool by_heads;  /* with a dimension: q, kv and o lie as HEADS leaves them */
         } attn;
         struct {
             int64_t n_heads, key_dim, value_dim;
             int slopes;     /* enum slope_id: the decay of head h in layer l */
-            float scale;    /* of q k */
+            float scale;    /* factor of q k */
             bool normalise; /* o / (q sum k): the sum travels as one more column of v */
         } linear;
         struct {
@@ -291,20 +291,20 @@ struct op {
         } conv;
         struct {
             int64_t n_heads, n_key_heads, key_dim, value_dim;
-            float scale; /* of q k */
+            float scale; /* factor of q k */
         } delta;
         struct {
             int from, to;
         } dims; /* OP_SWITCH: dimension it is sharded along before, after */
         struct {
-            int sets;  /* of heads, side by side: queries 1, keys and values 2 */
+            int sets;  /* sets of heads, side by side: queries 1, keys and values 2 */
             bool back; /* from heads to rows */
         } heads;
         struct {
             int64_t n_experts, top_k, width;
             bool plain; /* weights are the router's softmax over all experts, not over the chosen */
-            /* Weights are three: the router, gate and up of all experts, [E 2I, C], what leads down
-             * of all, [E C, I]; and each has a bias, or none. */
+            /* Weights are three: the router, gate and up of all experts, [E 2I, C], down of all,
+             * [E C, I]; and each has a bias, or none. */
             bool joined;
             float limit, alpha; /* > 0: the gated unit is clamped (struct clamp_glu_fwd_args) */
         } moe;
@@ -344,7 +344,7 @@ struct program {
     int result;                         /* the section's output; PROG_NONE for `out` */
     /* `in`: the values it shares; elsewhere: the same ones, where they are read, else PROG_NONE. */
     int shared[PROG_SHARED], n_shared;
-    const char *prefix;         /* of weight names; a layer's with one %d: "model.layers.%d." */
+    const char *prefix;         /* for weight names; a layer's with one %d: "model.layers.%d." */
     int layer_base, layer_step; /* the %d of layer l is layer_base + l / layer_step */
 };
 
@@ -355,7 +355,7 @@ void prog_init(struct program *p, const char *prefix);
 /* The residual stream, `width` columns, as value PROG_X: first, in every section but `in`. */
 int prog_input(struct program *p, int64_t width);
 /* Each adds and returns a number; they assert on overflow and on shapes that do not fit: families
- * are code, not input. Of a weight: offset is set here; of a value: view_of and view_col. */
+ * are code, not input. prog_weight sets offset; prog_value sets view_of and view_col. */
 int prog_weight(struct program *p, const struct weight *w);
 /* The same in few words; joined: right after the weight before, without a gap. */
 int prog_tensor(struct program *p, const char *name, int64_t rows, int64_t cols, enum init_id init);
@@ -376,16 +376,17 @@ int prog_shared(struct program *p, const struct program *in, const char *name);
 int prog_base(const struct program *p, int value);
 /* The operation that writes it; PROG_NONE: the input, a shared value. */
 int prog_writer(const struct program *p, int value);
-/* Its gradient is fp32 whatever the precision: of rows that all others read (ROWS_TEXT, ROWS_COND,
- * shared), and of what an attention alone reads and a product made, rotated or not: such a gradient
- * goes from the attention through RoPE to the product without being rounded. Any other gradient is
- * of the model's precision; an attention then adds its fp32 one to it from scratch. */
+/* Its gradient is fp32 whatever the precision. This holds for rows that all others read (ROWS_TEXT,
+ * ROWS_COND, shared), and for a product's output that an attention alone reads, rotated or not:
+ * such a gradient goes from the attention through RoPE to the product without being rounded. Any
+ * other gradient is of the model's precision; an attention then adds its fp32 one to it from
+ * scratch. */
 bool prog_grad_f32(const struct program *p, int value);
-/* A dense MLP begins with operation `op`: MLP_OPS of them, LINEAR, ACT or GLU of what it makes, and
+/* A dense MLP begins with operation `op`: MLP_OPS of them, LINEAR, ACT or GLU of its output, and
  * LINEAR, on the rows of a sequence, the values between them read by no other. */
 bool prog_is_mlp(const struct program *p, int op);
 #define MLP_OPS 3
-/* Where in the section's layout its weights lie, in elements: [begin, end). */
+/* The place of its weights in the section's layout, in elements: [begin, end). */
 struct program_span {
     int64_t begin, end;
 };
@@ -404,9 +405,9 @@ struct step {
     int op;
     bool first[OP_INS];  /* backward: the input's gradient is written, else added to */
     bool wanted[OP_INS]; /* backward: the input has a gradient */
-    int alias; /* backward: this input's gradient lies where the output's does: equal to it
-                         * (base of LINEAR, GATE and ROW_GATE, MIX with 1, what embeddings are added
-                         * to) or computed in place (ROPE, ACT); PROG_NONE */
+    int alias; /* backward: this input's gradient lies where the output's does: equal to it (base
+                * of LINEAR, GATE and ROW_GATE, MIX with 1, the value that embeddings are added to)
+                * or computed in place (ROPE, ACT); PROG_NONE */
     /* It runs on a piece of the rows, as do all steps of the dense MLP it is of. On the first of
      * these: how many there are; all of them run on a piece before the next piece's begin. */
     bool piece;
@@ -414,18 +415,18 @@ struct step {
 };
 #define PROG_STEPS (3 * PROG_OPS)
 /* Forward of `out` in a training is part of its backward list, loss included (the loss's backward
- * step makes both), so that it is never computed twice: the forward list is for those who only want
- * the loss or the logits. Gradients of shared values are never `first`: they are cleared before a
- * backward pass and summed over all sections. In the recomputing steps of the backward list an
- * operation that passes states between ranks finds them kept: no exchange. */
+ * step makes both), so that it is never computed twice: the forward list is for callers that only
+ * want the loss or the logits. Gradients of shared values are never `first`: they are cleared
+ * before a backward pass and summed over all sections. In the recomputing steps of the backward
+ * list an operation that passes states between ranks finds them kept: no exchange. */
 struct schedule {
     int n_forward, n_backward;
     bool piece[PROG_VALUES];       /* exists for a piece of the rows alone, as its gradient does */
     struct step forward[PROG_OPS]; /* the forward pass; inference: all there is */
     struct step backward[PROG_STEPS]; /* recomputing included; gradient of result -> of PROG_X */
 };
-/* What is kept. pieces: dense MLPs of layers keep their input alone, and run, forward and backward,
- * on a piece of the rows at a time; trainings only. */
+/* Says which values are kept. pieces: dense MLPs of layers keep their input alone, and run, forward
+ * and backward, on a piece of the rows at a time; trainings only. */
 struct schedule_mode {
     bool train, pieces;
     enum recompute_id recompute;
@@ -434,7 +435,7 @@ void schedule_make(const struct program *p, const struct schedule_mode *mode, st
 
 /* ---- places (placement.c) -------------------------------------------------------------------- */
 
-/* What a rank's sections are placed for. */
+/* The sizes that a rank's sections are placed for. */
 struct extent {
     int64_t rows[ROWS_N];
     int64_t unit; /* bytes of an element that is not f32 */
@@ -452,7 +453,7 @@ struct extent {
     int sp;                    /* ranks of the sequence group */
     int tp;                    /* ranks that share every layer */
     bool maps;                 /* MOVES_MAP states are passed on by their maps */
-    int ranges; /* ranks of whose rows attention reads which keys they see; 0: of the own alone */
+    int ranges; /* ranks whose rows' key ranges attention reads; 0: its own rows' alone */
 };
 
 enum place_where {
@@ -468,20 +469,20 @@ enum place_where {
 struct place {
     enum place_where where;
     int shared;           /* k of struct program's shared[k] */
-    int64_t offset, size; /* bytes, size: of all rows (a view: of its base) */
+    int64_t offset, size; /* bytes; size: all rows' (a view: its base's) */
 };
 /* Two never share bytes at the same time. Values that an operation may compute in place do, as do
  * gradients with `alias`, and GLU's with the values they are of (its backward writes over a and b,
  * which no step reads after it). */
 struct placement {
     struct place value[PROG_VALUES], grad[PROG_VALUES];
-    /* Where the scratch of a step begins in the workspace, by its place in the schedule's lists. */
+    /* Offsets of the steps' scratch in the workspace, by their place in the schedule's lists. */
     int64_t scratch_forward[PROG_OPS], scratch_backward[PROG_STEPS];
     /* XENT: [loss_chunk, V] fp32 in the workspace; gradients in their memory */
     struct place logits;
     /* generate: the state after the context of a CACHE_STATE operation (one chunk's out[1]), fp32,
-     * in the cache record (a causal ATTENTION's keys and values are its value in[1] itself): of the
-     * first sequence; those of the others follow, state_stride() bytes apart. */
+     * in the cache record (a causal ATTENTION's keys and values are its value in[1] itself): the
+     * first sequence's; the others' follow, state_stride() bytes apart. */
     struct place state[PROG_OPS];
     bool in_place;      /* inference: the result lies where the input did: one stream does */
     bool grad_in_place; /* the same of the residual's gradient */

@@ -9,7 +9,7 @@ const char *const rope_words[] = {"default", "linear",   "dynamic", "llama3",
 
 #define PI 3.14159265358979323846
 
-/* What the rules share. Of + - * / in double, rounding to fp32 gives the fp32 result. */
+/* The inputs of all rules. Results of + - * / in double, rounded to fp32, are the fp32 results. */
 struct rule {
     const struct shape_rope *r;
     double theta;
@@ -97,7 +97,7 @@ static void longrope(const struct rule *x, double *inv)
         inv[j] = rounded(x, 1 / rounded(x, rounded(x, f[j]) * wave(x, x->theta, j)));
 }
 
-/* ---- what cosines and sines are multiplied by ------------------------------------------------ */
+/* ---- the factor of cosines and sines --------------------------------------------------------- */
 
 static double mscale(double factor, double by)
 {
@@ -217,7 +217,7 @@ int rope_complete(struct model_shape *m, struct err *e)
     struct shape_rope *r = &m->rope;
     const bool own_length = r->kind >= ROPE_LLAMA3;
     if (r->kind == ROPE_DEFAULT) return 0;
-    /* Where the factor is null it is the ratio of two lengths. */
+    /* A factor that is null is the ratio of two lengths. */
     if (!(r->factor > 0) && r->original && r->kind >= ROPE_YARN)
         r->factor = (double)m->max_pos / (double)r->original;
     if (own_length && !r->original) r->original = m->max_pos;

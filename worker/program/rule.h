@@ -1,4 +1,4 @@
-/* rule.h: what the rows of op_rules.h are put together from. Inside worker/program. */
+/* rule.h: functions that the rows of op_rules.h are put together from. Inside worker/program. */
 #ifndef SEQD_PROGRAM_RULE_H
 #define SEQD_PROGRAM_RULE_H
 
@@ -23,8 +23,8 @@ int alias_first(const struct op *op); /* in[0] */
 
 /* ---- scratch --------------------------------------------------------------------------------- */
 
-/* A piece of n bytes; of values of the model's precision; of what the host fills (struct twin of
- * worker/model/op.h); of the host's alone. */
+/* Asks for a piece of n bytes; a piece of values of the model's precision; a piece that the host
+ * fills (struct twin of worker/model/op.h); a piece of the host's alone. */
 void ask_bytes(struct op_ask *a, int64_t size);
 void ask_act(struct op_ask *a, int64_t elements);
 void ask_twin(struct op_ask *a, int64_t size);
@@ -40,8 +40,8 @@ int64_t ask_grad_elements(const struct op_ask *a, int value);
 void ask_dy(struct op_ask *a);
 /* back_begin: the gradient of input k in the model's precision, where it is fp32. */
 void ask_dx(struct op_ask *a, int k);
-/* back_begin_new: the gradient of input k in fp32 by itself, where the one that is wanted is not
- * fp32 or holds something. */
+/* back_begin_new: the gradient of input k in fp32 by itself, where the wanted gradient is not fp32
+ * or holds values. */
 void ask_dx_new(struct op_ask *a, int k);
 
 void scratch_nothing(struct op_ask *a);

@@ -25,7 +25,7 @@ static void ask_carried(struct op_ask *a)
     ask_bytes(a, 2 * 4 * a->p->value[a->op->out[1]].cols);
 }
 
-/* generate: what a new token sees. */
+/* generate: the range that a new token sees. */
 static void ask_token(struct op_ask *a)
 {
     if (a->x->cache_rows) ask_bytes(a, 2 * (int64_t)sizeof(int64_t));
@@ -106,7 +106,7 @@ static void need_delta(const struct program *p, const struct op *op, struct op_n
     n->summary = rule_max(n->summary, map + state_size(op));
 }
 
-/* Of the map's matrices: values of zero, a one, and backward what would be the outputs. */
+/* Scratch of the map's matrices: values of zero, a one, and backward the would-be outputs. */
 static void ask_map(struct op_ask *a)
 {
     const int64_t T = ask_rows(a, a->op->in[0]), rows = T < MAP_ROWS ? T : MAP_ROWS;
@@ -130,9 +130,9 @@ static void scratch_delta(struct op_ask *a)
     ask_bytes(a, 4 * delta_spans(T) * state_size(a->op));
 }
 
-/* Of each row S' k, the update of S and S' q; backward computes the states again. For a map, A by
- * the first two as of values that are Dk wide; forward b, backward S' q as well and b by a product.
- * Maps are applied one after the other. */
+/* Counts for each row S' k, the update of S and S' q; backward computes the states again. For a
+ * map, A by the first two as of values that are Dk wide; forward b, backward S' q as well and b by
+ * a product. Maps are applied one after the other. */
 static void work_delta(const struct op_site *s, struct op_work *w)
 {
     const struct op *op = s->op;

@@ -1,4 +1,4 @@
-/* rule_input.c: what diffusion models read: PATCH, POSITION_2D and _1D, TIMESTEP, TEXT. */
+/* rule_input.c: the inputs of diffusion models: PATCH, POSITION_2D and _1D, TIMESTEP, TEXT. */
 #include "worker/program/rule.h"
 
 enum { STAGE = 64 << 10 };

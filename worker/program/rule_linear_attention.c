@@ -22,7 +22,7 @@ static int64_t angles(const struct op *op)
     return op->n_w ? op->u.linear.n_heads * op->u.linear.key_dim / 2 : 0;
 }
 
-/* Columns of a value in the state: where outputs are normalised, the sum of keys is one more. */
+/* Columns of a value in the state: if outputs are normalised, the sum of keys is one more. */
 static int64_t state_cols(const struct op *op)
 {
     return op->u.linear.value_dim + op->u.linear.normalise;
@@ -64,7 +64,7 @@ static void ask_normalised(struct op_ask *a)
 
 static void scratch_linear_attention(struct op_ask *a)
 {
-    if (a->x->cache_rows) ask_bytes(a, 2 * 8); /* what a new token sees */
+    if (a->x->cache_rows) ask_bytes(a, 2 * 8); /* the range that a new token sees */
     if (a->op->u.linear.normalise) ask_normalised(a);
     if (!ask_back(a)) return;
     ask_dy(a);

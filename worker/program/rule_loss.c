@@ -1,7 +1,8 @@
 /* rule_loss.c: XENT, MSE and NOISE. */
 #include "worker/program/rule.h"
 
-/* What ranks say of a chunk's rows; the bias in fp32, and the gradient of each chunk's. */
+/* Statistics that ranks exchange of a chunk's rows; the bias in fp32, and the gradient of each
+ * chunk's. */
 static void scratch_xent(struct op_ask *a)
 {
     if (a->x->tp > 1) ask_bytes(a, OP_LOGIT_STAT * a->x->tp * a->x->loss_chunk);

@@ -1,4 +1,4 @@
-/* rule_switch.c: what moves rows of a grid: SWITCH, and HEADS, which it is compared with. */
+/* rule_switch.c: operators that move rows of a grid: SWITCH, and HEADS to compare. */
 #include <assert.h>
 #include "worker/program/rule.h"
 

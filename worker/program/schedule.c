@@ -3,10 +3,10 @@
  * Backward takes the operations in reverse. Before an operation's backward step stand the forward
  * steps that recompute the values it reads and that were not kept, each after the steps whose
  * values it reads itself. A recomputed value stays for later steps, except for KEEP_NEVER values
- * that only another recomputation read: those are computed again right before a step that
- * reads them. What ranks have gathered stays too: no rows are gathered twice in a backward pass.
+ * that only another recomputation read: these are computed again right before a step that
+ * reads them. Rows gathered from ranks stay too: no rows are gathered twice in a backward pass.
  *
- * A dense MLP in pieces keeps neither what its first product nor what its activation makes: its
+ * A dense MLP in pieces keeps the output of neither its first product nor its activation: its
  * forward steps, and the steps of its backward with those that compute these values again, stand
  * together and run on one piece of the rows after another. */
 #include <assert.h>
@@ -111,7 +111,7 @@ static void find_flows(struct scheduler *w)
     }
 }
 
-/* The first value that is the same window: what a gradient's window goes by. */
+/* The first value that is the same window: it stands for a gradient's window. */
 static int window(const struct program *p, int value)
 {
     const struct value *v = &p->value[value];
@@ -166,7 +166,8 @@ static void push(struct scheduler *w, struct step st)
 
 static void recompute(struct scheduler *w, int value);
 
-/* The result of an MLP in pieces that begins with operation i: nothing between stays. */
+/* Recomputes the result of an MLP in pieces that begins with operation i: no value between
+ * stays. */
 static void recompute_pieces(struct scheduler *w, int i)
 {
     const struct op *down = &w->p->op[i + MLP_OPS - 1];
@@ -214,8 +215,8 @@ static bool is_gathered(const struct program *p, int v)
     return op != PROG_NONE && p->op[op].kind == OP_GATHER;
 }
 
-/* Of what has been brought back for a step since `before`, only what it reads itself, and what
- * comes with that, is good for later steps. */
+/* Drops values that came back for a step since `before`, except those that it reads itself and
+ * those that come with them: only these are good for later steps. */
 static void drop_means(struct scheduler *w, const bool *before, const int *read, int n)
 {
     const struct program *p = w->p;
@@ -265,7 +266,7 @@ static void backward_at(struct scheduler *w, int i)
     backward_of(w, i);
 }
 
-/* The MLP that begins with operation i. What it reads comes back first, whole. */
+/* The MLP that begins with operation i. Its input comes back first, whole. */
 static void backward_pieces(struct scheduler *w, int i)
 {
     const int x = w->p->op[i].in[0];

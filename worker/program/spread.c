@@ -13,7 +13,7 @@ struct spreader {
     struct value value[PROG_VALUES];
     struct op op[PROG_OPS];
     int result;
-    int label[PROG_OPS];          /* of an operation's rows of the grid */
+    int label[PROG_OPS];          /* label of an operation's rows of the grid */
     int written[PROG_VALUES];     /* label that the operation which writes it has */
     bool read[PROG_VALUES][DIMS]; /* it, or a window of it, is read there */
     int now[PROG_VALUES][DIMS];   /* its number in p; PROG_NONE: it has no such label */
@@ -80,7 +80,7 @@ static void make_graph(const struct program *p, unsigned allowed, struct label_g
         .in = {grid_value(p, p->result), -1, -1}, .out = -1, .n_ways = 1, .way = {home}};
 }
 
-/* The labels of p's operations, and what they cost. false: there are none. */
+/* The labels of p's operations, and their cost. false: there are none. */
 static bool solve(const struct program *p, unsigned allowed, int label[PROG_OPS],
                   struct label_cost *cost)
 {

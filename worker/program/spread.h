@@ -7,10 +7,10 @@
 
 #include "worker/program/program.h"
 
-/* Which operations must lie alike. */
+/* The operations that must lie alike. */
 enum spread_stage {
     SPREAD_OPERATIONS, /* each may be spread along another dimension */
-    SPREAD_SECTION     /* all of a section: what is switched is the residual */
+    SPREAD_SECTION     /* all of a section: the residual is switched */
 };
 
 /* Values on ROWS_T may become values on ROWS_ALT, and SWITCHes are added, so that the fewest
